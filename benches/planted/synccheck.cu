@@ -1,16 +1,14 @@
-// synccheck must report a barrier that only some threads of a warp reach.
+// synccheck must report a barrier of a warp that threads outside of its mask take part in.
 #include "planted.h"
 
-constexpr int kThreads = 64;
+constexpr int kThreads = 32;
 
-__global__ void sum(int *to, int reach) {
+__global__ void exchange(int *to, unsigned mask) {
   __shared__ int shared[kThreads];
   const int i = int(threadIdx.x);
   shared[i] = i;
-  if (i < reach) {
-    __syncthreads();
-    to[i] = shared[(i + 1) % reach];
-  }
+  __syncwarp(mask);
+  to[i] = shared[(i + 1) % kThreads];
 }
 
 int main(int count, char **words) {
@@ -19,7 +17,7 @@ int main(int count, char **words) {
   int *memory = nullptr;
   CALL(cudaMalloc(&memory, kThreads * sizeof(int)));
   CALL(cudaMemset(memory, 0, kThreads * sizeof(int)));
-  sum<<<1, kThreads>>>(memory, bug ? kThreads / 4 : kThreads);
+  exchange<<<1, kThreads>>>(memory, bug ? 0xffffu : ~0u);
   CALL(cudaDeviceSynchronize());
   CALL(cudaFree(memory));
   return 0;

@@ -90,7 +90,7 @@ impl Architecture {
 /// What is in a source file, as far as it decides about what is compiled for which GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// Kernels that walk rows, with the special instructions of 90a.
+    /// Kernels that walk rows, and what is launched behind them, with the special instructions of 90a.
     Rows,
     /// Kernels that are the same everywhere.
     Portable,
@@ -99,14 +99,14 @@ pub enum Source {
 }
 
 impl Source {
-    /// By the name of the file: `sgp_f64.cu` is [`Self::Double`], `points_f32.cu` and what is not
-    /// generated [`Self::Portable`].
+    /// By the name of the file: `sgp_f64.cu` is [`Self::Double`], `sgp_f32.cu` and `launch.cu`
+    /// [`Self::Rows`], `points_f32.cu` and the rest [`Self::Portable`].
     #[must_use]
     pub fn of(file: &str) -> Self {
         let name = file.rsplit(['/', '\\']).next().unwrap_or(file);
         if name.ends_with("_f64.cu") {
             Self::Double
-        } else if name.ends_with("_f32.cu") && !name.starts_with("points_") {
+        } else if name == "launch.cu" || name.ends_with("_f32.cu") && !name.starts_with("points_") {
             Self::Rows
         } else {
             Self::Portable
@@ -229,7 +229,8 @@ mod tests {
             Source::Portable
         );
         assert_eq!(Source::of("generated/cl300/points_f64.cu"), Source::Double);
-        assert_eq!(Source::of("launch.cu"), Source::Portable);
+        assert_eq!(Source::of("launch.cu"), Source::Rows);
+        assert_eq!(Source::of("linear.cu"), Source::Portable);
     }
 
     #[test]

@@ -97,11 +97,27 @@ impl Adjoint {
                 self.add(a, gradient);
                 self.subtract(b, gradient);
             }
+            Node::Mul(a, b) if a == b => {
+                let two = self.graph().constant(2.0);
+                let twice = self.graph().mul(gradient, two);
+                let to_a = self.graph().mul(twice, a);
+                self.add(a, to_a);
+            }
             Node::Mul(a, b) => {
                 let to_a = self.graph().mul(gradient, b);
                 let to_b = self.graph().mul(gradient, a);
                 self.add(a, to_a);
                 self.add(b, to_b);
+            }
+            Node::Div(a, b) if let Some(square) = root_below_one(&program.graph, a, b) => {
+                // 1 / sqrt(a) has the slope -(1 / sqrt(a))^3 / 2: no further root, no quotient.
+                let g = self.graph();
+                let half = g.constant(0.5);
+                let power = g.mul(id, id);
+                let cube = g.mul(power, id);
+                let slope = g.mul(cube, half);
+                let to_square = g.mul(gradient, slope);
+                self.subtract(square, to_square);
             }
             Node::Div(a, b) => {
                 let to_a = self.graph().div(gradient, b);
@@ -172,6 +188,14 @@ impl Adjoint {
     fn gradient_or_zero(&mut self, id: Id) -> Id {
         let known = self.gradients.get(id.index()).copied().flatten();
         known.unwrap_or_else(|| self.graph().constant(0.0))
+    }
+}
+
+/// The `x` of `1 / sqrt(x)`.
+fn root_below_one(g: &Graph, one: Id, root: Id) -> Option<Id> {
+    match g.node(root) {
+        Node::Call(Function::Sqrt, x) if g.constant_value(one) == Some(1.0) => Some(x),
+        _ => None,
     }
 }
 

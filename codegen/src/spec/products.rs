@@ -11,8 +11,9 @@ const KIND: ProductKind = ProductKind::Geometric;
 /// `gate(x) gate(y) weighted_product(w, x, y)`: the product is bilinear, so the gates of the operands
 /// are one factor of the result.
 ///
-/// Product and factor are cut: the norm, the first-order term and all gradients start from them,
-/// and the product, the heaviest stage, is the same for all of these.
+/// Product and gates are cut: the norm, the first-order term and all gradients start from them, the
+/// product, the heaviest stage, is the same for all of these, and a gate is computed once. Without any
+/// scalar component the gates are constants, and there is nothing to keep.
 fn gated_product(
     p: &mut Program,
     algebra: &Algebra,
@@ -20,14 +21,12 @@ fn gated_product(
     y: &Multivector,
     w: &[Id],
 ) -> Multivector {
-    let g = &mut p.graph;
-    let gates = [x, y].map(|operand| operand.gate_factor(g, algebra));
-    let mut gate = g.mul(gates[0], gates[1]);
-    let product = x.weighted_product(g, algebra, w, y).cut(p);
-    // Without scalar components there is nothing to keep: the gates are constants.
-    if p.graph.varies(gate) {
-        gate = p.cut(vec![gate])[0];
+    let mut gates = [x, y].map(|operand| operand.gate_factor(&mut p.graph, algebra));
+    let product = x.weighted_product(&mut p.graph, algebra, w, y).cut(p);
+    if gates.iter().any(|&gate| p.graph.varies(gate)) {
+        gates = gates.map(|gate| p.cut(vec![gate])[0]);
     }
+    let gate = p.graph.mul(gates[0], gates[1]);
     product.map(algebra, |_, value| p.graph.mul(gate, value))
 }
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "flashcliff.h"
+#include "skeleton/gates.cuh"
 #include "skeleton/memory.cuh"
 #include "skeleton/registry.h"
 
@@ -188,6 +189,8 @@ struct Cut {
   Arguments a;
   fc_plan plan;
   const void *function;
+  // The kernel lets the next one start before its own end.
+  bool overlaps;
   int arithmetic_bytes;
   // The most row blocks that any alignment of the tensors leads to.
   int64_t most_row_blocks;
@@ -294,6 +297,13 @@ int cut_points(const fc_kernel *kernel, Cut *cut) {
   return plan.ctas > 0x7fffffff ? FC_ERROR_TOO_LARGE : 0;
 }
 
+// The variant for calls that need least of the skeleton; the general one if there is none.
+int fastest(const fc_kernel *kernel, const Arguments &a) {
+  const int bytes = a.lane_bytes == 4 ? 0 : 1;
+  const int usual = a.gate == kUsualGate ? 3 + bytes : 1 + bytes;
+  return kernel->functions[usual] != nullptr ? usual : 0;
+}
+
 int cut_call(const fc_kernel *kernel, const Device &device, const Compiled variants[kVariants], const fc_call *call, Cut *cut) {
   if (!fits(kernel, call)) return FC_ERROR_BAD_CALL;
   const Shape &shape = kernel->shape;
@@ -304,6 +314,7 @@ int cut_call(const fc_kernel *kernel, const Device &device, const Compiled varia
   fc_plan &plan = cut->plan;
   plan = {};
   cut->function = kernel->functions[0];
+  cut->overlaps = variants[0].hopper;
   plan.registers = variants[0].registers;
   if (kernel->pointwise) return cut_points(kernel, cut);
 
@@ -329,8 +340,7 @@ int cut_call(const fc_kernel *kernel, const Device &device, const Compiled varia
       a.fill = kFillBulk;
     }
   }
-  const int fast = a.lane_bytes == 4 ? 1 : 2;
-  const int variant = a.fill == kFillBulk && a.tiles == 1 && kernel->functions[fast] != nullptr ? fast : 0;
+  const int variant = a.fill == kFillBulk && a.tiles == 1 ? fastest(kernel, a) : 0;
   cut->function = kernel->functions[variant];
   plan.registers = variants[variant].registers;
 
@@ -417,6 +427,9 @@ constexpr int kParts = 16;
 template <class T>
 __global__ void __launch_bounds__(kColumns *kParts) sum_partials(const __grid_constant__ Totals t) {
   __shared__ T sums[kParts][kColumns + 1];
+#if FC_HOPPER
+  wait_for_previous();
+#endif
   int total = 0;
   for (int i = 0; i < t.params; i++) total += t.counts[i];
   const int64_t columns = int64_t(total) * t.channels;
@@ -465,7 +478,17 @@ cudaError_t launch_totals(const fc_kernel *kernel, const fc_call *call, const Cu
   void *arguments[] = {&t};
   const void *function = kernel->is_f64 ? reinterpret_cast<const void *>(&sum_partials<double>)
                                         : reinterpret_cast<const void *>(&sum_partials<float>);
-  return cudaLaunchKernel(function, grid, block, arguments, 0, stream);
+  // Beside the end of the kernel before it, where both are compiled for that.
+  cudaLaunchAttribute attribute;
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = cut.overlaps ? 1 : 0;
+  return cudaLaunchKernelExC(&config, function, arguments);
 }
 
 cudaError_t launch_lanes(const Cut &cut, cudaStream_t stream) {

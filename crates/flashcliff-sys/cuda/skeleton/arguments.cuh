@@ -12,7 +12,7 @@ namespace fc {
 constexpr int kMaxStages = 4;
 constexpr int kMaxCluster = 8;
 constexpr int kMaxDevices = 32;
-constexpr int kVariants = 3;
+constexpr int kVariants = 5;
 
 // How rows reach shared memory.
 enum Fill : int {
@@ -150,7 +150,8 @@ struct fc_kernel {
   int is_f64;
   // Whether lanes are independent of each other and of their channel: no rows, no parameters.
   int pointwise;
-  // The general kernel, and those for calls that need least of the skeleton, of 4 and of 2 bytes an element, or null.
+  // The general kernel; those for calls that need least of the skeleton, of 4 and of 2 bytes an element; and these again for
+  // one gate. Null where there is none.
   const void *functions[fc::kVariants];
   fc::Shape shape;
   // What the compiler made of them, by device; 0 before the first use.

@@ -6,6 +6,10 @@
 
 namespace fc {
 
+// Which gate a kernel is compiled for.
+constexpr int kAnyGate = -1;
+constexpr int kUsualGate = FC_GATE_GELU;
+
 // 2^x and 1 / x of the special function units, within 2 ulp; results and operands below the normal range are 0.
 FC_INLINE float fast_exp2(float x) {
   float y;

@@ -177,6 +177,10 @@ FC_INLINE void cluster_barrier() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
+// Lets the next kernel of the stream start, if it was launched so; and there, waits for the end of this one.
+FC_INLINE void launch_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+FC_INLINE void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
 // Writes to the same place of the shared memory of another CTA of the cluster, and reports it to that CTA's barrier.
 FC_INLINE void store_remote(float *place, float value, uint64_t *barrier, uint32_t rank) {
   uint32_t address, remote_barrier;

@@ -19,7 +19,7 @@ struct SharedParams {
   FC_INLINE V operator[](int k) const { return load_lanes<T, T, V::kCount>(first + k * stride, 0); }
 };
 
-template <class P, class Scalar, int N, int ParamsShared, int Fast>
+template <class P, class Scalar, int N, int ParamsShared, int Fast, int Gate>
 struct RowContext {
   using T = Scalar;
   using V = Lanes<T, N>;
@@ -71,6 +71,7 @@ struct RowContext {
         u(arguments),
         layout(shape(), sizeof(T), blockDim.x, a),
         stages(arguments) {
+    if (Gate != kAnyGate) u.gate = Gate;
     group = int(threadIdx.x) / a.threads_per_row;
     lane = int(threadIdx.x) - group * a.threads_per_row;
     const int cta = int(blockIdx.x);
@@ -403,15 +404,15 @@ struct RowContext {
   }
 };
 
-// With Fast, the bytes of an element: for calls that fill their threads with whole vectors, in one tile, copied in bulk: nothing of the rest is there
-// to slow it down.
-template <class P, class T, int N, int Threads, int ParamsShared, int Fast>
+// With Fast, the bytes of an element: for calls that fill their threads with whole vectors, in one tile, copied in bulk:
+// nothing of the rest is there to slow it down. A Gate that is known saves the branches of the others.
+template <class P, class T, int N, int Threads, int ParamsShared, int Fast, int Gate>
 __global__ void __launch_bounds__(Threads, 1) rows_kernel(const __grid_constant__ Arguments a) {
 #if !FC_HOPPER
   // Without the copy engine no call is of that kind.
   if constexpr (Fast) return;
 #endif
-  RowContext<P, T, N, ParamsShared, Fast> c(a);
+  RowContext<P, T, N, ParamsShared, Fast, Gate> c(a);
   // A long row with row sums is walked twice: for the sums, then for what depends on them.
   const int passes = c.tiles() > 1 && c.kReduces ? 2 : 1;
   for (int64_t block = c.first_block; block < a.blocks; block += a.row_ctas) {
@@ -432,6 +433,10 @@ __global__ void __launch_bounds__(Threads, 1) rows_kernel(const __grid_constant_
       }
     }
   }
+#if FC_HOPPER
+  // The sum of the gradients may take its place by now; it waits for all that is written here.
+  launch_dependents();
+#endif
   if (c.tiles() == 1) c.flush_grads(false);
 #if FC_HOPPER
   // No CTA leaves while another may still write into its shared memory.

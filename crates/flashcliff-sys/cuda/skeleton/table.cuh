@@ -5,22 +5,27 @@
 #include "registry.h"
 #include "rows.cuh"
 
+#define FC_ROWS_FUNCTION(algebra, function, T, lanes, threads, shared, bytes, gate) \
+  reinterpret_cast<const void *>(&fc::rows_kernel<algebra::function, T, lanes, threads, shared, bytes, gate>)
+
 // A kernel that walks rows; parameters in shared memory or in registers.
-#define FC_ROWS(algebra, program, left, right, pass, function, T, lanes, threads, shared)                  \
-  {                                                                                                       \
-    #algebra, #program, left, right, pass, sizeof(T) == 8, 0,                                             \
-        {reinterpret_cast<const void *>(&fc::rows_kernel<algebra::function, T, lanes, threads, shared, 0>)}, \
-        algebra::function::kShape.with(lanes, threads, shared), {}, {}                             \
+#define FC_ROWS(algebra, program, left, right, pass, function, T, lanes, threads, shared)               \
+  {                                                                                                    \
+    #algebra, #program, left, right, pass, sizeof(T) == 8, 0,                                          \
+        {FC_ROWS_FUNCTION(algebra, function, T, lanes, threads, shared, 0, fc::kAnyGate)},             \
+        algebra::function::kShape.with(lanes, threads, shared), {}, {}                                 \
   }
 
-// The same with a second and a third kernel for calls that need least, of 4 and of 2 bytes an element.
-#define FC_FAST_ROWS(algebra, program, left, right, pass, function, T, lanes, threads, shared)              \
-  {                                                                                                        \
-    #algebra, #program, left, right, pass, sizeof(T) == 8, 0,                                              \
-        {reinterpret_cast<const void *>(&fc::rows_kernel<algebra::function, T, lanes, threads, shared, 0>), \
-         reinterpret_cast<const void *>(&fc::rows_kernel<algebra::function, T, lanes, threads, shared, 4>), \
-         reinterpret_cast<const void *>(&fc::rows_kernel<algebra::function, T, lanes, threads, shared, 2>)}, \
-        algebra::function::kShape.with(lanes, threads, shared), {}, {}                                       \
+// The same with kernels for calls that need least, of 4 and of 2 bytes an element, with any gate and with the usual one.
+#define FC_FAST_ROWS(algebra, program, left, right, pass, function, T, lanes, threads, shared)          \
+  {                                                                                                    \
+    #algebra, #program, left, right, pass, sizeof(T) == 8, 0,                                          \
+        {FC_ROWS_FUNCTION(algebra, function, T, lanes, threads, shared, 0, fc::kAnyGate),              \
+         FC_ROWS_FUNCTION(algebra, function, T, lanes, threads, shared, 4, fc::kAnyGate),              \
+         FC_ROWS_FUNCTION(algebra, function, T, lanes, threads, shared, 2, fc::kAnyGate),              \
+         FC_ROWS_FUNCTION(algebra, function, T, lanes, threads, shared, 4, fc::kUsualGate),            \
+         FC_ROWS_FUNCTION(algebra, function, T, lanes, threads, shared, 2, fc::kUsualGate)},           \
+        algebra::function::kShape.with(lanes, threads, shared), {}, {}                                 \
   }
 
 // A kernel whose lanes are independent.

@@ -84,14 +84,15 @@ FC_INLINE void mv_layer_norm_3(const fc::Uniforms<typename V::Scalar> &u, const 
   v1 = fc::neg_mul_add(x[1], x[1], v1);
   const auto v8 = fc::square_root(fc::mul_add(v1, v1, T(1e-16)));
   const auto v18 = (a[0] * v16);
-  const auto v32 = (v1 * ((v26 * fc::divide(T(0.5), fc::square_root(v8))) * fc::divide(T(0.5), v8)));
-  const auto v33 = (v32 + v32);
-  const auto v34 = (x[1] * v33);
-  // out0[1] = v34 + v18*grad_o_e1 + v34
-  out0[1] = fc::splat<V>((v34 + fc::mul_add(v18, grad_o[1], v34)));
-  const auto v37 = (x[0] * v33);
-  // out0[0] = v18*grad_o_1 - v37 - v37
-  out0[0] = fc::splat<V>((fc::mul_sub(v18, grad_o[0], v37) - v37));
+  V v20 = (v18 * grad_o[1]);
+  V v22 = (v18 * grad_o[0]);
+  const auto v35 = (T(2.0) * (v1 * (((v26 * fc::divide(T(0.5), fc::square_root(v8))) * fc::divide(T(0.5), v8)) * T(2.0))));
+  v20 = fc::mul_add(x[1], v35, v20);
+  // out0[1] = v18*grad_o_e1 + x_e1*v35
+  out0[1] = fc::splat<V>(v20);
+  v22 = fc::neg_mul_add(x[0], v35, v22);
+  // out0[0] = v18*grad_o_1 - x_1*v35
+  out0[0] = fc::splat<V>(v22);
 }
 
 // adjoint of o = a x / (mean_c |x| + 1e-6)

@@ -42,14 +42,11 @@ FC_INLINE void norm_1(const fc::Uniforms<typename V::Scalar> &u, const V *x, con
   V v1 = (x[0] * x[0]);
   v1 = fc::neg_mul_add(x[1], x[1], v1);
   const auto v8 = fc::square_root(fc::mul_add(v1, v1, T(1e-16)));
-  const auto v16 = (v1 * ((grad_o[0] * fc::divide(T(0.5), fc::square_root(v8))) * fc::divide(T(0.5), v8)));
-  const auto v17 = (v16 + v16);
-  const auto v18 = (x[1] * v17);
-  // out0[1] = -(v18 + v18)
-  out0[1] = fc::splat<V>((-(v18 + v18)));
-  const auto v21 = (x[0] * v17);
-  // out0[0] = v21 + v21
-  out0[0] = fc::splat<V>((v21 + v21));
+  const auto v19 = (T(2.0) * (v1 * (((grad_o[0] * fc::divide(T(0.5), fc::square_root(v8))) * fc::divide(T(0.5), v8)) * T(2.0))));
+  // out0[1] = -x_e1*v19
+  out0[1] = fc::splat<V>((-(x[1] * v19)));
+  // out0[0] = x_1*v19
+  out0[0] = fc::splat<V>((x[0] * v19));
 }
 
 // adjoint of o = (q(x)^2 + 1e-16)^(1/4)

@@ -22,22 +22,23 @@ FC_INLINE void sgp_0(const fc::Uniforms<typename V::Scalar> &u, const V *x, cons
   out0[1] = fc::splat<V>(v8);
 }
 
-// From `x`, `y` to cut 1: o = weighted_product(w, gate(x), gate(y)).
+// From `x` to cut 1: o = weighted_product(w, gate(x), gate(y)).
 template <class V>
-FC_INLINE void sgp_1(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, V (&out0)[1]) {
+FC_INLINE void sgp_1(const fc::Uniforms<typename V::Scalar> &u, const V *x, V (&out0)[1]) {
   using T = typename V::Scalar;
-  // out0[0] = gate(x_1)*gate(y_1)
-  out0[0] = fc::splat<V>((fc::gate(u.gate, x[0]) * fc::gate(u.gate, y[0])));
+  // out0[0] = gate(x_1)
+  out0[0] = fc::splat<V>(fc::gate(u.gate, x[0]));
 }
 
-// From cut 0, cut 1 to `o`: o = weighted_product(w, gate(x), gate(y)).
+// From cut 1, cut 2, cut 0 to `o`: o = weighted_product(w, gate(x), gate(y)).
 template <class V>
-FC_INLINE void sgp_2(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *t1, V (&out0)[2]) {
+FC_INLINE void sgp_2(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, V (&out0)[2]) {
   using T = typename V::Scalar;
-  // out0[0] = t0_0*t1_0
-  out0[0] = fc::splat<V>((t0[0] * t1[0]));
-  // out0[1] = t0_1*t1_0
-  out0[1] = fc::splat<V>((t0[1] * t1[0]));
+  const auto v2 = (t1[0] * t2[0]);
+  // out0[0] = t0_0*v2
+  out0[0] = fc::splat<V>((t0[0] * v2));
+  // out0[1] = t0_1*v2
+  out0[1] = fc::splat<V>((t0[1] * v2));
 }
 
 // o = weighted_product(w, gate(x), gate(y))
@@ -55,74 +56,79 @@ struct sgp_forward {
     c.loaded();
     V t0[2];
     V t1[1];
+    V t2[1];
     sgp_0<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_1<V>(c.u, x0, x1, t1);
+    sgp_1<V>(c.u, x0, t1);
+    sgp_1<V>(c.u, x1, t2);
     V o0[2];
-    sgp_2<V>(c.u, t0, t1, o0);
+    sgp_2<V>(c.u, t1, t2, t0, o0);
     c.template store<0>(o0);
   }
 };
 
-// From cut 0, `grad_o` to cut 2: adjoint of o = weighted_product(w, gate(x), gate(y)).
+// From cut 0, `grad_o`, cut 2, cut 1 to cut 3, cut 4: adjoint of o = weighted_product(w, gate(x), gate(y)).
 template <class V>
-FC_INLINE void sgp_3(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *grad_o, V (&out0)[1]) {
+FC_INLINE void sgp_3(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *grad_o, const V *t2, const V *t1, V (&out0)[1], V (&out1)[1]) {
   using T = typename V::Scalar;
   V v2 = (t0[1] * grad_o[1]);
   v2 = fc::mul_add(t0[0], grad_o[0], v2);
-  // out0[0] = t0_1*grad_o_e1 + t0_0*grad_o_1
-  out0[0] = fc::splat<V>(v2);
+  // out1[0] = t2_0*v6
+  out1[0] = fc::splat<V>((t2[0] * v2));
+  // out0[0] = t1_0*v6
+  out0[0] = fc::splat<V>((t1[0] * v2));
 }
 
-// From cut 1, `grad_o` to cut 3: adjoint of o = weighted_product(w, gate(x), gate(y)).
+// From cut 1, cut 2, `grad_o` to cut 5: adjoint of o = weighted_product(w, gate(x), gate(y)).
 template <class V>
-FC_INLINE void sgp_4(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *grad_o, V (&out0)[2]) {
+FC_INLINE void sgp_4(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *grad_o, V (&out0)[2]) {
   using T = typename V::Scalar;
-  // out0[1] = t1_0*grad_o_e1
-  out0[1] = fc::splat<V>((t1[0] * grad_o[1]));
-  // out0[0] = t1_0*grad_o_1
-  out0[0] = fc::splat<V>((t1[0] * grad_o[0]));
+  const auto v2 = (t1[0] * t2[0]);
+  // out0[1] = v2*grad_o_e1
+  out0[1] = fc::splat<V>((v2 * grad_o[1]));
+  // out0[0] = v2*grad_o_1
+  out0[0] = fc::splat<V>((v2 * grad_o[0]));
 }
 
-// From `x`, cut 3, cut 2, `y`, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+// From `x`, cut 5, `y`, cut 3, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 template <class V, class P0>
-FC_INLINE void sgp_5(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *t3, const V *t2, const V *y, const P0 &w, V (&out0)[2]) {
+FC_INLINE void sgp_5(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *t5, const V *y, const V *t3, const P0 &w, V (&out0)[2]) {
   using T = typename V::Scalar;
-  V v12 = ((x[1] * w[3]) * t3[1]);
-  V v15 = ((x[0] * w[1]) * t3[1]);
-  v15 = fc::neg_mul_add((x[1] * w[2]), t3[0], v15);
-  // out0[1] = x_1*w1*t3_1 - x_e1*w2*t3_0
-  out0[1] = fc::splat<V>(v15);
-  v12 = fc::mul_add((x[0] * w[0]), t3[0], v12);
-  v12 = fc::mul_add((fc::gate(u.gate, x[0]) * t2[0]), fc::gate_slope(u.gate, y[0]), v12);
-  // out0[0] = x_e1*w3*t3_1 + x_1*w0*t3_0 + gate(x_1)*t2_0*gate'(y_1)
-  out0[0] = fc::splat<V>(v12);
+  V v11 = ((x[1] * w[3]) * t5[1]);
+  V v14 = ((x[0] * w[1]) * t5[1]);
+  v14 = fc::neg_mul_add((x[1] * w[2]), t5[0], v14);
+  // out0[1] = x_1*w1*t5_1 - x_e1*w2*t5_0
+  out0[1] = fc::splat<V>(v14);
+  v11 = fc::mul_add((x[0] * w[0]), t5[0], v11);
+  v11 = fc::mul_add(t3[0], fc::gate_slope(u.gate, y[0]), v11);
+  // out0[0] = x_e1*w3*t5_1 + x_1*w0*t5_0 + t3_0*gate'(y_1)
+  out0[0] = fc::splat<V>(v11);
 }
 
-// From `y`, cut 3, `x`, cut 2, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+// From `y`, cut 5, `x`, cut 4, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 template <class V, class P0>
-FC_INLINE void sgp_6(const fc::Uniforms<typename V::Scalar> &u, const V *y, const V *t3, const V *x, const V *t2, const P0 &w, V (&out0)[2], V *grad0) {
+FC_INLINE void sgp_6(const fc::Uniforms<typename V::Scalar> &u, const V *y, const V *t5, const V *x, const V *t4, const P0 &w, V (&out0)[2], V *grad0) {
   using T = typename V::Scalar;
-  const auto v3 = (y[0] * t3[1]);
-  V v5 = (w[3] * v3);
-  // grad0[3] += x_e1*v3
-  grad0[3] = fc::mul_add(x[1], v3, grad0[3]);
-  const auto v10 = (y[1] * t3[0]);
-  // grad0[2] += -x_e1*v10
-  grad0[2] = grad0[2] + (-(x[1] * v10));
-  v5 = fc::neg_mul_add(w[2], v10, v5);
-  // out0[1] = w3*v3 - w2*v10
-  out0[1] = fc::splat<V>(v5);
-  const auto v16 = (y[1] * t3[1]);
-  V v18 = (w[1] * v16);
-  // grad0[1] += x_1*v16
-  grad0[1] = fc::mul_add(x[0], v16, grad0[1]);
-  const auto v21 = (y[0] * t3[0]);
-  // grad0[0] += x_1*v21
-  grad0[0] = fc::mul_add(x[0], v21, grad0[0]);
-  v18 = fc::mul_add(w[0], v21, v18);
-  v18 = fc::mul_add((fc::gate(u.gate, y[0]) * t2[0]), fc::gate_slope(u.gate, x[0]), v18);
-  // out0[0] = w1*v16 + w0*v21 + gate(y_1)*t2_0*gate'(x_1)
-  out0[0] = fc::splat<V>(v18);
+  const auto v2 = (y[0] * t5[1]);
+  V v4 = (w[3] * v2);
+  // grad0[3] += x_e1*v2
+  grad0[3] = fc::mul_add(x[1], v2, grad0[3]);
+  const auto v9 = (y[1] * t5[0]);
+  // grad0[2] += -x_e1*v9
+  grad0[2] = grad0[2] + (-(x[1] * v9));
+  v4 = fc::neg_mul_add(w[2], v9, v4);
+  // out0[1] = w3*v2 - w2*v9
+  out0[1] = fc::splat<V>(v4);
+  const auto v15 = (y[1] * t5[1]);
+  V v17 = (w[1] * v15);
+  // grad0[1] += x_1*v15
+  grad0[1] = fc::mul_add(x[0], v15, grad0[1]);
+  const auto v20 = (y[0] * t5[0]);
+  // grad0[0] += x_1*v20
+  grad0[0] = fc::mul_add(x[0], v20, grad0[0]);
+  v17 = fc::mul_add(w[0], v20, v17);
+  v17 = fc::mul_add(t4[0], fc::gate_slope(u.gate, x[0]), v17);
+  // out0[0] = w1*v15 + w0*v20 + t4_0*gate'(x_1)
+  out0[0] = fc::splat<V>(v17);
 }
 
 // adjoint of o = weighted_product(w, gate(x), gate(y))
@@ -143,16 +149,19 @@ struct sgp_backward {
     V t0[2];
     V t1[1];
     V t2[1];
-    V t3[2];
+    V t3[1];
+    V t4[1];
+    V t5[2];
     sgp_0<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_1<V>(c.u, x0, x1, t1);
-    sgp_3<V>(c.u, t0, x2, t2);
-    sgp_4<V>(c.u, t1, x2, t3);
+    sgp_1<V>(c.u, x0, t1);
+    sgp_1<V>(c.u, x1, t2);
+    sgp_3<V>(c.u, t0, x2, t2, t1, t3, t4);
+    sgp_4<V>(c.u, t1, t2, x2, t5);
     V o1[2];
-    sgp_5<V>(c.u, x0, t3, t2, x1, c.template param<0>(), o1);
+    sgp_5<V>(c.u, x0, t5, x1, t3, c.template param<0>(), o1);
     c.template store<1>(o1);
     V o0[2];
-    sgp_6<V>(c.u, x1, t3, x0, t2, c.template param<0>(), o0, c.template grad<0>());
+    sgp_6<V>(c.u, x1, t5, x0, t4, c.template param<0>(), o0, c.template grad<0>());
     c.template store<0>(o0);
   }
 };
@@ -167,13 +176,13 @@ FC_INLINE void sgp_7(const fc::Uniforms<typename V::Scalar> &u, const V *x, cons
   out0[1] = fc::splat<V>((y[0] * (x[0] * w[1])));
 }
 
-// From `y` to cut 1: o = weighted_product(w, gate(x), gate(y)).
+// From nothing to cut 1: o = weighted_product(w, gate(x), gate(y)).
 template <class V>
-FC_INLINE void sgp_8(const fc::Uniforms<typename V::Scalar> &u, const V *y, V (&out0)[1]) {
+FC_INLINE void sgp_8(const fc::Uniforms<typename V::Scalar> &u, V (&out0)[1]) {
   using T = typename V::Scalar;
   const auto v1 = fc::gate(u.gate, T(0.0));
-  // out0[0] = v1*gate(y_1)
-  out0[0] = fc::splat<V>((v1 * fc::gate(u.gate, y[0])));
+  // out0[0] = v1
+  out0[0] = fc::splat<V>(v1);
 }
 
 // o = weighted_product(w, gate(x), gate(y))
@@ -191,36 +200,47 @@ struct sgp_1_forward {
     c.loaded();
     V t0[2];
     V t1[1];
+    V t2[1];
     sgp_7<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_8<V>(c.u, x1, t1);
+    sgp_8<V>(c.u, t1);
+    sgp_1<V>(c.u, x1, t2);
     V o0[2];
-    sgp_2<V>(c.u, t0, t1, o0);
+    sgp_2<V>(c.u, t1, t2, t0, o0);
     c.template store<0>(o0);
   }
 };
 
-// From `x`, cut 3, cut 2, `y`, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
-template <class V, class P0>
-FC_INLINE void sgp_9(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *t3, const V *t2, const V *y, const P0 &w, V (&out0)[2]) {
+// From cut 0, `grad_o`, cut 1 to cut 3: adjoint of o = weighted_product(w, gate(x), gate(y)).
+template <class V>
+FC_INLINE void sgp_9(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *grad_o, const V *t1, V (&out0)[1]) {
   using T = typename V::Scalar;
-  const auto v1 = fc::gate(u.gate, T(0.0));
-  V v8 = ((x[0] * w[1]) * t3[1]);
-  // out0[1] = -x_e1*w0*t3_0
-  out0[1] = fc::splat<V>((-((x[0] * w[0]) * t3[0])));
-  v8 = fc::mul_add((v1 * t2[0]), fc::gate_slope(u.gate, y[0]), v8);
-  // out0[0] = x_e1*w1*t3_1 + v1*t2_0*gate'(y_1)
-  out0[0] = fc::splat<V>(v8);
+  V v2 = (t0[1] * grad_o[1]);
+  v2 = fc::mul_add(t0[0], grad_o[0], v2);
+  // out0[0] = t1_0*(t0_1*grad_o_e1 + t0_0*grad_o_1)
+  out0[0] = fc::splat<V>((t1[0] * v2));
 }
 
-// From `y`, cut 3, `x`, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+// From `x`, cut 5, `y`, cut 3, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 template <class V, class P0>
-FC_INLINE void sgp_10(const fc::Uniforms<typename V::Scalar> &u, const V *y, const V *t3, const V *x, const P0 &w, V (&out0)[1], V *grad0) {
+FC_INLINE void sgp_10(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *t5, const V *y, const V *t3, const P0 &w, V (&out0)[2]) {
   using T = typename V::Scalar;
-  const auto v2 = (y[0] * t3[1]);
+  V v6 = ((x[0] * w[1]) * t5[1]);
+  // out0[1] = -x_e1*w0*t5_0
+  out0[1] = fc::splat<V>((-((x[0] * w[0]) * t5[0])));
+  v6 = fc::mul_add(t3[0], fc::gate_slope(u.gate, y[0]), v6);
+  // out0[0] = x_e1*w1*t5_1 + t3_0*gate'(y_1)
+  out0[0] = fc::splat<V>(v6);
+}
+
+// From `y`, cut 5, `x`, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+template <class V, class P0>
+FC_INLINE void sgp_11(const fc::Uniforms<typename V::Scalar> &u, const V *y, const V *t5, const V *x, const P0 &w, V (&out0)[1], V *grad0) {
+  using T = typename V::Scalar;
+  const auto v2 = (y[0] * t5[1]);
   V v4 = (w[1] * v2);
   // grad0[1] += x_e1*v2
   grad0[1] = fc::mul_add(x[0], v2, grad0[1]);
-  const auto v9 = (y[1] * t3[0]);
+  const auto v9 = (y[1] * t5[0]);
   // grad0[0] += -x_e1*v9
   grad0[0] = grad0[0] + (-(x[0] * v9));
   v4 = fc::neg_mul_add(w[0], v9, v4);
@@ -246,37 +266,30 @@ struct sgp_1_backward {
     V t0[2];
     V t1[1];
     V t2[1];
-    V t3[2];
+    V t3[1];
+    V t5[2];
     sgp_7<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_8<V>(c.u, x1, t1);
-    sgp_3<V>(c.u, t0, x2, t2);
-    sgp_4<V>(c.u, t1, x2, t3);
+    sgp_8<V>(c.u, t1);
+    sgp_1<V>(c.u, x1, t2);
+    sgp_9<V>(c.u, t0, x2, t1, t3);
+    sgp_4<V>(c.u, t1, t2, x2, t5);
     V o1[2];
-    sgp_9<V>(c.u, x0, t3, t2, x1, c.template param<0>(), o1);
+    sgp_10<V>(c.u, x0, t5, x1, t3, c.template param<0>(), o1);
     c.template store<1>(o1);
     V o0[1];
-    sgp_10<V>(c.u, x1, t3, x0, c.template param<0>(), o0, c.template grad<0>());
+    sgp_11<V>(c.u, x1, t5, x0, c.template param<0>(), o0, c.template grad<0>());
     c.template store<0>(o0);
   }
 };
 
 // From `x`, `y`, `w` to cut 0: o = weighted_product(w, gate(x), gate(y)).
 template <class V, class P0>
-FC_INLINE void sgp_11(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const P0 &w, V (&out0)[2]) {
+FC_INLINE void sgp_12(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const P0 &w, V (&out0)[2]) {
   using T = typename V::Scalar;
   // out0[1] = y_e1*x_1*w0
   out0[1] = fc::splat<V>((y[0] * (x[0] * w[0])));
   // out0[0] = -y_e1*x_e1*w1
   out0[0] = fc::splat<V>((-(y[0] * (x[1] * w[1]))));
-}
-
-// From `x` to cut 1: o = weighted_product(w, gate(x), gate(y)).
-template <class V>
-FC_INLINE void sgp_12(const fc::Uniforms<typename V::Scalar> &u, const V *x, V (&out0)[1]) {
-  using T = typename V::Scalar;
-  const auto v3 = fc::gate(u.gate, T(0.0));
-  // out0[0] = gate(x_1)*v3
-  out0[0] = fc::splat<V>((fc::gate(u.gate, x[0]) * v3));
 }
 
 // o = weighted_product(w, gate(x), gate(y))
@@ -294,41 +307,42 @@ struct sgp_2_forward {
     c.loaded();
     V t0[2];
     V t1[1];
-    sgp_11<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_12<V>(c.u, x0, t1);
+    V t2[1];
+    sgp_12<V>(c.u, x0, x1, c.template param<0>(), t0);
+    sgp_1<V>(c.u, x0, t1);
+    sgp_8<V>(c.u, t2);
     V o0[2];
-    sgp_2<V>(c.u, t0, t1, o0);
+    sgp_2<V>(c.u, t1, t2, t0, o0);
     c.template store<0>(o0);
   }
 };
 
-// From `x`, cut 3, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+// From `x`, cut 5, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 template <class V, class P0>
-FC_INLINE void sgp_13(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *t3, const P0 &w, V (&out0)[1]) {
+FC_INLINE void sgp_13(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *t5, const P0 &w, V (&out0)[1]) {
   using T = typename V::Scalar;
-  V v9 = ((x[0] * w[0]) * t3[1]);
-  v9 = fc::neg_mul_add((x[1] * w[1]), t3[0], v9);
-  // out0[0] = x_1*w0*t3_1 - x_e1*w1*t3_0
+  V v9 = ((x[0] * w[0]) * t5[1]);
+  v9 = fc::neg_mul_add((x[1] * w[1]), t5[0], v9);
+  // out0[0] = x_1*w0*t5_1 - x_e1*w1*t5_0
   out0[0] = fc::splat<V>(v9);
 }
 
-// From `y`, cut 3, `x`, cut 2, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+// From `y`, cut 5, `x`, cut 4, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 template <class V, class P0>
-FC_INLINE void sgp_14(const fc::Uniforms<typename V::Scalar> &u, const V *y, const V *t3, const V *x, const V *t2, const P0 &w, V (&out0)[2], V *grad0) {
+FC_INLINE void sgp_14(const fc::Uniforms<typename V::Scalar> &u, const V *y, const V *t5, const V *x, const V *t4, const P0 &w, V (&out0)[2], V *grad0) {
   using T = typename V::Scalar;
-  const auto v1 = fc::gate(u.gate, T(0.0));
-  const auto v4 = (y[0] * t3[0]);
-  // out0[1] = -w1*v4
-  out0[1] = fc::splat<V>((-(w[1] * v4)));
-  // grad0[1] += -x_e1*v4
-  grad0[1] = grad0[1] + (-(x[1] * v4));
-  const auto v12 = (y[0] * t3[1]);
-  V v14 = (w[0] * v12);
-  // grad0[0] += x_1*v12
-  grad0[0] = fc::mul_add(x[0], v12, grad0[0]);
-  v14 = fc::mul_add((v1 * t2[0]), fc::gate_slope(u.gate, x[0]), v14);
-  // out0[0] = w0*v12 + v1*t2_0*gate'(x_1)
-  out0[0] = fc::splat<V>(v14);
+  const auto v2 = (y[0] * t5[0]);
+  // out0[1] = -w1*v2
+  out0[1] = fc::splat<V>((-(w[1] * v2)));
+  // grad0[1] += -x_e1*v2
+  grad0[1] = grad0[1] + (-(x[1] * v2));
+  const auto v10 = (y[0] * t5[1]);
+  V v12 = (w[0] * v10);
+  // grad0[0] += x_1*v10
+  grad0[0] = fc::mul_add(x[0], v10, grad0[0]);
+  v12 = fc::mul_add(t4[0], fc::gate_slope(u.gate, x[0]), v12);
+  // out0[0] = w0*v10 + t4_0*gate'(x_1)
+  out0[0] = fc::splat<V>(v12);
 }
 
 // adjoint of o = weighted_product(w, gate(x), gate(y))
@@ -349,16 +363,18 @@ struct sgp_2_backward {
     V t0[2];
     V t1[1];
     V t2[1];
-    V t3[2];
-    sgp_11<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_12<V>(c.u, x0, t1);
-    sgp_3<V>(c.u, t0, x2, t2);
-    sgp_4<V>(c.u, t1, x2, t3);
+    V t4[1];
+    V t5[2];
+    sgp_12<V>(c.u, x0, x1, c.template param<0>(), t0);
+    sgp_1<V>(c.u, x0, t1);
+    sgp_8<V>(c.u, t2);
+    sgp_9<V>(c.u, t0, x2, t2, t4);
+    sgp_4<V>(c.u, t1, t2, x2, t5);
     V o1[1];
-    sgp_13<V>(c.u, x0, t3, c.template param<0>(), o1);
+    sgp_13<V>(c.u, x0, t5, c.template param<0>(), o1);
     c.template store<1>(o1);
     V o0[2];
-    sgp_14<V>(c.u, x1, t3, x0, t2, c.template param<0>(), o0, c.template grad<0>());
+    sgp_14<V>(c.u, x1, t5, x0, t4, c.template param<0>(), o0, c.template grad<0>());
     c.template store<0>(o0);
   }
 };
@@ -377,8 +393,8 @@ FC_INLINE void sgp_16(const fc::Uniforms<typename V::Scalar> &u, const V *t0, V 
   using T = typename V::Scalar;
   const auto v1 = fc::gate(u.gate, T(0.0));
   const auto v2 = (v1 * v1);
-  // out0[0] = v2*t0_0
-  out0[0] = fc::splat<V>((v2 * t0[0]));
+  // out0[0] = t0_0*v2
+  out0[0] = fc::splat<V>((t0[0] * v2));
 }
 
 // o = weighted_product(w, gate(x), gate(y))
@@ -402,9 +418,19 @@ struct sgp_3_forward {
   }
 };
 
+// From `grad_o` to cut 1: adjoint of o = weighted_product(w, gate(x), gate(y)).
+template <class V>
+FC_INLINE void sgp_17(const fc::Uniforms<typename V::Scalar> &u, const V *grad_o, V (&out0)[1]) {
+  using T = typename V::Scalar;
+  const auto v1 = fc::gate(u.gate, T(0.0));
+  const auto v2 = (v1 * v1);
+  // out0[0] = v2*grad_o_1
+  out0[0] = fc::splat<V>((v2 * grad_o[0]));
+}
+
 // From `x`, cut 1, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 template <class V, class P0>
-FC_INLINE void sgp_17(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *t1, const P0 &w, V (&out0)[1]) {
+FC_INLINE void sgp_18(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *t1, const P0 &w, V (&out0)[1]) {
   using T = typename V::Scalar;
   // out0[0] = -x_e1*w0*t1_0
   out0[0] = fc::splat<V>((-((x[0] * w[0]) * t1[0])));
@@ -412,7 +438,7 @@ FC_INLINE void sgp_17(const fc::Uniforms<typename V::Scalar> &u, const V *x, con
 
 // From `y`, cut 1, `x`, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 template <class V, class P0>
-FC_INLINE void sgp_18(const fc::Uniforms<typename V::Scalar> &u, const V *y, const V *t1, const V *x, const P0 &w, V (&out0)[1], V *grad0) {
+FC_INLINE void sgp_19(const fc::Uniforms<typename V::Scalar> &u, const V *y, const V *t1, const V *x, const P0 &w, V (&out0)[1], V *grad0) {
   using T = typename V::Scalar;
   const auto v2 = (y[0] * t1[0]);
   // out0[0] = -w0*v2
@@ -437,12 +463,12 @@ struct sgp_3_backward {
     c.template load<2>(x2);
     c.loaded();
     V t1[1];
-    sgp_16<V>(c.u, x2, t1);
+    sgp_17<V>(c.u, x2, t1);
     V o1[1];
-    sgp_17<V>(c.u, x0, t1, c.template param<0>(), o1);
+    sgp_18<V>(c.u, x0, t1, c.template param<0>(), o1);
     c.template store<1>(o1);
     V o0[1];
-    sgp_18<V>(c.u, x1, t1, x0, c.template param<0>(), o0, c.template grad<0>());
+    sgp_19<V>(c.u, x1, t1, x0, c.template param<0>(), o0, c.template grad<0>());
     c.template store<0>(o0);
   }
 };

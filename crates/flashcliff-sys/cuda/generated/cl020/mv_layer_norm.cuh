@@ -94,20 +94,23 @@ FC_INLINE void mv_layer_norm_3(const fc::Uniforms<typename V::Scalar> &u, const 
   v9 = fc::mul_add(x[3], x[3], v9);
   const auto v14 = fc::square_root(fc::mul_add(v9, v9, T(1e-16)));
   const auto v24 = (a[0] * v22);
-  const auto v42 = (v9 * ((v36 * fc::divide(T(0.5), fc::square_root(v14))) * fc::divide(T(0.5), v14)));
-  const auto v43 = (v42 + v42);
-  const auto v44 = (x[3] * v43);
-  // out0[3] = v24*grad_o_e12 - v44 - v44
-  out0[3] = fc::splat<V>((fc::mul_sub(v24, grad_o[3], v44) - v44));
-  const auto v47 = (x[2] * v43);
-  // out0[2] = v47 + v24*grad_o_e2 + v47
-  out0[2] = fc::splat<V>((v47 + fc::mul_add(v24, grad_o[2], v47)));
-  const auto v50 = (x[1] * v43);
-  // out0[1] = v50 + v24*grad_o_e1 + v50
-  out0[1] = fc::splat<V>((v50 + fc::mul_add(v24, grad_o[1], v50)));
-  const auto v53 = (x[0] * v43);
-  // out0[0] = v24*grad_o_1 - v53 - v53
-  out0[0] = fc::splat<V>((fc::mul_sub(v24, grad_o[0], v53) - v53));
+  V v26 = (v24 * grad_o[3]);
+  V v28 = (v24 * grad_o[2]);
+  V v30 = (v24 * grad_o[1]);
+  V v32 = (v24 * grad_o[0]);
+  const auto v45 = (T(2.0) * (v9 * (((v36 * fc::divide(T(0.5), fc::square_root(v14))) * fc::divide(T(0.5), v14)) * T(2.0))));
+  v26 = fc::neg_mul_add(x[3], v45, v26);
+  // out0[3] = v24*grad_o_e12 - x_e12*v45
+  out0[3] = fc::splat<V>(v26);
+  v28 = fc::mul_add(x[2], v45, v28);
+  // out0[2] = v24*grad_o_e2 + x_e2*v45
+  out0[2] = fc::splat<V>(v28);
+  v30 = fc::mul_add(x[1], v45, v30);
+  // out0[1] = v24*grad_o_e1 + x_e1*v45
+  out0[1] = fc::splat<V>(v30);
+  v32 = fc::neg_mul_add(x[0], v45, v32);
+  // out0[0] = v24*grad_o_1 - x_1*v45
+  out0[0] = fc::splat<V>(v32);
 }
 
 // adjoint of o = a x / (mean_c |x| + 1e-6)

@@ -46,20 +46,15 @@ FC_INLINE void norm_1(const fc::Uniforms<typename V::Scalar> &u, const V *x, con
   V v9 = fc::mul_sub(x[0], x[0], v3);
   v9 = fc::mul_add(x[3], x[3], v9);
   const auto v14 = fc::square_root(fc::mul_add(v9, v9, T(1e-16)));
-  const auto v22 = (v9 * ((grad_o[0] * fc::divide(T(0.5), fc::square_root(v14))) * fc::divide(T(0.5), v14)));
-  const auto v23 = (v22 + v22);
-  const auto v24 = (x[3] * v23);
-  // out0[3] = v24 + v24
-  out0[3] = fc::splat<V>((v24 + v24));
-  const auto v26 = (x[2] * v23);
-  // out0[2] = -(v26 + v26)
-  out0[2] = fc::splat<V>((-(v26 + v26)));
-  const auto v29 = (x[1] * v23);
-  // out0[1] = -(v29 + v29)
-  out0[1] = fc::splat<V>((-(v29 + v29)));
-  const auto v32 = (x[0] * v23);
-  // out0[0] = v32 + v32
-  out0[0] = fc::splat<V>((v32 + v32));
+  const auto v25 = (T(2.0) * (v9 * (((grad_o[0] * fc::divide(T(0.5), fc::square_root(v14))) * fc::divide(T(0.5), v14)) * T(2.0))));
+  // out0[3] = x_e12*v25
+  out0[3] = fc::splat<V>((x[3] * v25));
+  // out0[2] = -x_e2*v25
+  out0[2] = fc::splat<V>((-(x[2] * v25)));
+  // out0[1] = -x_e1*v25
+  out0[1] = fc::splat<V>((-(x[1] * v25)));
+  // out0[0] = x_1*v25
+  out0[0] = fc::splat<V>((x[0] * v25));
 }
 
 // adjoint of o = (q(x)^2 + 1e-16)^(1/4)

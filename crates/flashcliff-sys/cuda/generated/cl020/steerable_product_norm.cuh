@@ -44,18 +44,20 @@ struct steerable_product_norm_forward {
     V t0[4];
     V t1[4];
     V t2[1];
+    V t3[1];
     steerable_product_norm_0<V>(c.u, x1, c.template param<1>(), t0);
+    sgp_1<V>(c.u, x0, t2);
     sgp_0<V>(c.u, x0, t0, c.template param<0>(), t1);
-    sgp_1<V>(c.u, x0, t0, t2);
+    sgp_1<V>(c.u, t0, t3);
     V o0[4];
-    sgp_2<V>(c.u, t1, t2, o0);
+    sgp_2<V>(c.u, t2, t3, t1, o0);
     c.template store<0>(o0);
   }
 };
 
-// From `r`, cut 5, `a` to `grad_r`, `grad_a`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
+// From `r`, cut 7, `a` to `grad_r`, `grad_a`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
 template <class V, class P0>
-FC_INLINE void steerable_product_norm_1(const fc::Uniforms<typename V::Scalar> &u, const V *r, const V *t5, const P0 &a, V (&out0)[4], V *grad0) {
+FC_INLINE void steerable_product_norm_1(const fc::Uniforms<typename V::Scalar> &u, const V *r, const V *t7, const P0 &a, V (&out0)[4], V *grad0) {
   using T = typename V::Scalar;
   const auto v1 = (r[0] * r[0]);
   const auto v5 = fc::square_root(fc::mul_add(v1, v1, T(1e-16)));
@@ -79,33 +81,34 @@ FC_INLINE void steerable_product_norm_1(const fc::Uniforms<typename V::Scalar> &
   const auto v39 = fc::divide(T(1.0), v13);
   const auto v40 = fc::divide(T(1.0), v27);
   const auto v41 = fc::divide(T(1.0), v38);
-  V v47 = (r[2] * t5[2]);
-  v47 = fc::mul_add(r[1], t5[1], v47);
-  const auto v56 = (v41 * fc::divide((r[3] * t5[3]), v38));
+  V v43 = (v41 * t7[3]);
+  V v46 = (v40 * t7[2]);
+  V v47 = (r[2] * t7[2]);
+  V v49 = (v40 * t7[1]);
+  v47 = fc::mul_add(r[1], t7[1], v47);
+  V v53 = (v39 * t7[0]);
+  const auto v56 = (v41 * fc::divide((r[3] * t7[3]), v38));
   const auto v58 = (v40 * fc::divide(v47, v27));
-  const auto v60 = (v39 * fc::divide((r[0] * t5[0]), v13));
+  const auto v60 = (v39 * fc::divide((r[0] * t7[0]), v13));
   // grad0[2] += -(v36*v56*(v35*(1 - v35)))
   grad0[2] = grad0[2] + (-((v36 * v56) * (v35 * (T(1.0) - v35))));
-  const auto v72 = (v29 * (((v35 * v56) * fc::divide(T(0.5), v33)) * fc::divide(T(0.5), v32)));
-  const auto v74 = (r[3] * (v72 + v72));
-  // out0[3] = v41*t5_3 - v74 - v74
-  out0[3] = fc::splat<V>((fc::mul_sub(v41, t5[3], v74) - v74));
+  v43 = fc::neg_mul_add(r[3], (T(2.0) * (v29 * ((((v35 * v56) * fc::divide(T(0.5), v33)) * fc::divide(T(0.5), v32)) * T(2.0)))), v43);
+  // out0[3] = v41*t7_3 - r_e12*2*v29*v35*v56*0.5/v33*0.5/v32*2
+  out0[3] = fc::splat<V>(v43);
   // grad0[1] += -(v25*v58*(v24*(1 - v24)))
   grad0[1] = grad0[1] + (-((v25 * v58) * (v24 * (T(1.0) - v24))));
-  const auto v87 = (v15 * (((v24 * v58) * fc::divide(T(0.5), v22)) * fc::divide(T(0.5), v21)));
-  const auto v88 = (v87 + v87);
-  const auto v89 = (r[2] * v88);
-  // out0[2] = v40*t5_2 - v89 - v89
-  out0[2] = fc::splat<V>((fc::mul_sub(v40, t5[2], v89) - v89));
-  const auto v92 = (r[1] * v88);
-  // out0[1] = v40*t5_1 - v92 - v92
-  out0[1] = fc::splat<V>((fc::mul_sub(v40, t5[1], v92) - v92));
+  const auto v90 = (T(2.0) * (v15 * (T(2.0) * (((v24 * v58) * fc::divide(T(0.5), v22)) * fc::divide(T(0.5), v21)))));
+  v46 = fc::neg_mul_add(r[2], v90, v46);
+  // out0[2] = v40*t7_2 - r_e2*v90
+  out0[2] = fc::splat<V>(v46);
+  v49 = fc::neg_mul_add(r[1], v90, v49);
+  // out0[1] = v40*t7_1 - r_e1*v90
+  out0[1] = fc::splat<V>(v49);
   // grad0[0] += -(v10*v60*(v8*(1 - v8)))
   grad0[0] = grad0[0] + (-((v10 * v60) * (v8 * (T(1.0) - v8))));
-  const auto v105 = (v1 * (((v8 * v60) * fc::divide(T(0.5), v6)) * fc::divide(T(0.5), v5)));
-  const auto v107 = (r[0] * (v105 + v105));
-  // out0[0] = v39*t5_0 - v107 - v107
-  out0[0] = fc::splat<V>((fc::mul_sub(v39, t5[0], v107) - v107));
+  v53 = fc::neg_mul_add(r[0], (T(2.0) * (v1 * (T(2.0) * (((v8 * v60) * fc::divide(T(0.5), v6)) * fc::divide(T(0.5), v5))))), v53);
+  // out0[0] = v39*t7_0 - r_1*2*v1*2*v8*v60*0.5/v6*0.5/v5
+  out0[0] = fc::splat<V>(v53);
 }
 
 // adjoint of o = weighted_product(w, gate(x), gate(norm(r; a)))
@@ -127,19 +130,22 @@ struct steerable_product_norm_backward {
     V t1[4];
     V t2[1];
     V t3[1];
-    V t4[4];
-    V t5[4];
+    V t4[1];
+    V t5[1];
+    V t6[4];
+    V t7[4];
     steerable_product_norm_0<V>(c.u, x1, c.template param<1>(), t0);
+    sgp_1<V>(c.u, x0, t2);
     sgp_0<V>(c.u, x0, t0, c.template param<0>(), t1);
-    sgp_1<V>(c.u, x0, t0, t2);
-    sgp_3<V>(c.u, t1, x2, t3);
-    sgp_4<V>(c.u, t2, x2, t4);
-    sgp_5<V>(c.u, x0, t4, t3, t0, c.template param<0>(), t5);
+    sgp_1<V>(c.u, t0, t3);
+    sgp_3<V>(c.u, t1, x2, t3, t2, t4, t5);
+    sgp_4<V>(c.u, t2, t3, x2, t6);
+    sgp_5<V>(c.u, x0, t6, t0, t4, c.template param<0>(), t7);
     V o0[4];
-    sgp_6<V>(c.u, t0, t4, x0, t3, c.template param<0>(), o0, c.template grad<0>());
+    sgp_6<V>(c.u, t0, t6, x0, t5, c.template param<0>(), o0, c.template grad<0>());
     c.template store<0>(o0);
     V o1[4];
-    steerable_product_norm_1<V>(c.u, x1, t5, c.template param<1>(), o1, c.template grad<1>());
+    steerable_product_norm_1<V>(c.u, x1, t7, c.template param<1>(), o1, c.template grad<1>());
     c.template store<1>(o1);
   }
 };

@@ -29,11 +29,13 @@ struct steerable_product_norm_first_order_forward {
     V t0[4];
     V t1[4];
     V t2[1];
+    V t3[1];
     steerable_product_norm_0<V>(c.u, x1, c.template param<1>(), t0);
+    sgp_1<V>(c.u, x0, t2);
     sgp_0<V>(c.u, x0, t0, c.template param<0>(), t1);
-    sgp_1<V>(c.u, x0, t0, t2);
+    sgp_1<V>(c.u, t0, t3);
     V o0[4];
-    steerable_product_first_order_0<V>(c.u, t1, t2, x2, o0);
+    steerable_product_first_order_0<V>(c.u, t2, t3, t1, x2, o0);
     c.template store<0>(o0);
   }
 };
@@ -57,21 +59,24 @@ struct steerable_product_norm_first_order_backward {
     V t1[4];
     V t2[1];
     V t3[1];
-    V t4[4];
-    V t5[4];
+    V t4[1];
+    V t5[1];
+    V t6[4];
+    V t7[4];
     V o2[4];
     steerable_product_first_order_1<V>(c.u, x3, o2);
     c.template store<2>(o2);
     steerable_product_norm_0<V>(c.u, x1, c.template param<1>(), t0);
+    sgp_1<V>(c.u, x0, t2);
     sgp_0<V>(c.u, x0, t0, c.template param<0>(), t1);
-    sgp_1<V>(c.u, x0, t0, t2);
-    steerable_product_first_order_2<V>(c.u, x3, t2, t1, t3, t4);
-    sgp_5<V>(c.u, x0, t4, t3, t0, c.template param<0>(), t5);
+    sgp_1<V>(c.u, t0, t3);
+    steerable_product_first_order_2<V>(c.u, t2, t3, x3, t1, t4, t5, t6);
+    sgp_5<V>(c.u, x0, t6, t0, t4, c.template param<0>(), t7);
     V o0[4];
-    sgp_6<V>(c.u, t0, t4, x0, t3, c.template param<0>(), o0, c.template grad<0>());
+    sgp_6<V>(c.u, t0, t6, x0, t5, c.template param<0>(), o0, c.template grad<0>());
     c.template store<0>(o0);
     V o1[4];
-    steerable_product_norm_1<V>(c.u, x1, t5, c.template param<1>(), o1, c.template grad<1>());
+    steerable_product_norm_1<V>(c.u, x1, t7, c.template param<1>(), o1, c.template grad<1>());
     c.template store<1>(o1);
   }
 };

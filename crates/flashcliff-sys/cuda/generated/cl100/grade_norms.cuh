@@ -45,14 +45,10 @@ FC_INLINE void grade_norms_1(const fc::Uniforms<typename V::Scalar> &u, const V 
   const auto v5 = fc::square_root(fc::mul_add(v1, v1, T(1e-16)));
   const auto v8 = (x[1] * x[1]);
   const auto v11 = fc::square_root(fc::mul_add(v8, v8, T(1e-16)));
-  const auto v19 = (v8 * ((grad_o[1] * fc::divide(T(0.5), fc::square_root(v11))) * fc::divide(T(0.5), v11)));
-  const auto v21 = (x[1] * (v19 + v19));
-  // out0[1] = v21 + v21
-  out0[1] = fc::splat<V>((v21 + v21));
-  const auto v28 = (v1 * ((grad_o[0] * fc::divide(T(0.5), fc::square_root(v5))) * fc::divide(T(0.5), v5)));
-  const auto v30 = (x[0] * (v28 + v28));
-  // out0[0] = v30 + v30
-  out0[0] = fc::splat<V>((v30 + v30));
+  // out0[1] = x_e1*2*v8*grad_o_grade_1*0.5/sqrt(v11)*0.5/v11*2
+  out0[1] = fc::splat<V>((x[1] * (T(2.0) * (v8 * (((grad_o[1] * fc::divide(T(0.5), fc::square_root(v11))) * fc::divide(T(0.5), v11)) * T(2.0))))));
+  // out0[0] = x_1*2*v1*2*grad_o_grade_0*0.5/sqrt(v5)*0.5/v5
+  out0[0] = fc::splat<V>((x[0] * (T(2.0) * (v1 * (T(2.0) * ((grad_o[0] * fc::divide(T(0.5), fc::square_root(v5))) * fc::divide(T(0.5), v5)))))));
 }
 
 // adjoint of o_g = (q(x_g)^2 + 1e-16)^(1/4)

@@ -42,22 +42,23 @@ FC_INLINE void mv_silu_mag2_1(const fc::Uniforms<typename V::Scalar> &u, const V
   const auto v5 = fc::sigmoid(fc::mul_add(x[0], a[0], b[0]));
   const auto v7 = (x[1] * x[1]);
   const auto v12 = fc::sigmoid(fc::mul_add(a[1], v7, b[1]));
+  V v14 = (v12 * grad_o[1]);
   V v17 = (v5 * grad_o[0]);
   const auto v22 = ((x[1] * grad_o[1]) * (v12 * (T(1.0) - v12)));
   // grad1[1] += x_e1*grad_o_e1*(v12*(1 - v12))
   grad1[1] = grad1[1] + v22;
   // grad0[1] += v7*v22
   grad0[1] = fc::mul_add(v7, v22, grad0[1]);
-  const auto v25 = (x[1] * (a[1] * v22));
-  // out0[1] = v25 + v12*grad_o_e1 + v25
-  out0[1] = fc::splat<V>((v25 + fc::mul_add(v12, grad_o[1], v25)));
-  const auto v30 = ((x[0] * grad_o[0]) * (v5 * (T(1.0) - v5)));
+  v14 = fc::mul_add(x[1], ((a[1] * v22) * T(2.0)), v14);
+  // out0[1] = v12*grad_o_e1 + x_e1*a1*v22*2
+  out0[1] = fc::splat<V>(v14);
+  const auto v31 = ((x[0] * grad_o[0]) * (v5 * (T(1.0) - v5)));
   // grad1[0] += x_1*grad_o_1*(v5*(1 - v5))
-  grad1[0] = grad1[0] + v30;
-  // grad0[0] += x_1*v30
-  grad0[0] = fc::mul_add(x[0], v30, grad0[0]);
-  v17 = fc::mul_add(a[0], v30, v17);
-  // out0[0] = v5*grad_o_1 + a0*v30
+  grad1[0] = grad1[0] + v31;
+  // grad0[0] += x_1*v31
+  grad0[0] = fc::mul_add(x[0], v31, grad0[0]);
+  v17 = fc::mul_add(a[0], v31, v17);
+  // out0[0] = v5*grad_o_1 + a0*v31
   out0[0] = fc::splat<V>(v17);
 }
 

@@ -45,23 +45,23 @@ FC_INLINE void mv_silu_norm_1(const fc::Uniforms<typename V::Scalar> &u, const V
   const auto v11 = fc::square_root(fc::mul_add(v7, v7, T(1e-16)));
   const auto v12 = fc::square_root(v11);
   const auto v17 = fc::sigmoid(fc::mul_add(a[1], v12, b[1]));
+  V v19 = (v17 * grad_o[1]);
   V v22 = (v5 * grad_o[0]);
   const auto v27 = ((x[1] * grad_o[1]) * (v17 * (T(1.0) - v17)));
   // grad1[1] += x_e1*grad_o_e1*(v17*(1 - v17))
   grad1[1] = grad1[1] + v27;
   // grad0[1] += v12*v27
   grad0[1] = fc::mul_add(v12, v27, grad0[1]);
-  const auto v35 = (v7 * (((a[1] * v27) * fc::divide(T(0.5), v12)) * fc::divide(T(0.5), v11)));
-  const auto v37 = (x[1] * (v35 + v35));
-  // out0[1] = v37 + v17*grad_o_e1 + v37
-  out0[1] = fc::splat<V>((v37 + fc::mul_add(v17, grad_o[1], v37)));
-  const auto v42 = ((x[0] * grad_o[0]) * (v5 * (T(1.0) - v5)));
+  v19 = fc::mul_add(x[1], (T(2.0) * (v7 * ((((a[1] * v27) * fc::divide(T(0.5), v12)) * fc::divide(T(0.5), v11)) * T(2.0)))), v19);
+  // out0[1] = v17*grad_o_e1 + x_e1*2*v7*a1*v27*0.5/v12*0.5/v11*2
+  out0[1] = fc::splat<V>(v19);
+  const auto v43 = ((x[0] * grad_o[0]) * (v5 * (T(1.0) - v5)));
   // grad1[0] += x_1*grad_o_1*(v5*(1 - v5))
-  grad1[0] = grad1[0] + v42;
-  // grad0[0] += x_1*v42
-  grad0[0] = fc::mul_add(x[0], v42, grad0[0]);
-  v22 = fc::mul_add(a[0], v42, v22);
-  // out0[0] = v5*grad_o_1 + a0*v42
+  grad1[0] = grad1[0] + v43;
+  // grad0[0] += x_1*v43
+  grad0[0] = fc::mul_add(x[0], v43, grad0[0]);
+  v22 = fc::mul_add(a[0], v43, v22);
+  // out0[0] = v5*grad_o_1 + a0*v43
   out0[0] = fc::splat<V>(v22);
 }
 

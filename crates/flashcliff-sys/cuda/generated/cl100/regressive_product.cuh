@@ -5,7 +5,6 @@
 #pragma once
 
 #include "../../skeleton/uniforms.cuh"
-#include "sgp.cuh"
 
 namespace cl100 {
 
@@ -117,6 +116,26 @@ struct regressive_product_1_forward {
   }
 };
 
+// From `y`, `grad_o` to `grad_x`: adjoint of o = regressive(x, y).
+template <class V>
+FC_INLINE void regressive_product_4(const fc::Uniforms<typename V::Scalar> &u, const V *y, const V *grad_o, V (&out0)[1]) {
+  using T = typename V::Scalar;
+  V v2 = (y[1] * grad_o[1]);
+  v2 = fc::mul_add(y[0], grad_o[0], v2);
+  // out0[0] = y_e1*grad_o_e1 + y_1*grad_o_1
+  out0[0] = fc::splat<V>(v2);
+}
+
+// From `x`, `grad_o` to `grad_y`: adjoint of o = regressive(x, y).
+template <class V>
+FC_INLINE void regressive_product_5(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *grad_o, V (&out0)[2]) {
+  using T = typename V::Scalar;
+  // out0[1] = x_e1*grad_o_e1
+  out0[1] = fc::splat<V>((x[0] * grad_o[1]));
+  // out0[0] = x_e1*grad_o_1
+  out0[0] = fc::splat<V>((x[0] * grad_o[0]));
+}
+
 // adjoint of o = regressive(x, y)
 struct regressive_product_1_backward {
   static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, {1, 2, 2}, {1, 2}, {}, 0, 0, 0};
@@ -133,13 +152,23 @@ struct regressive_product_1_backward {
     c.template load<2>(x2);
     c.loaded();
     V o0[1];
-    sgp_3<V>(c.u, x1, x2, o0);
+    regressive_product_4<V>(c.u, x1, x2, o0);
     c.template store<0>(o0);
     V o1[2];
-    sgp_4<V>(c.u, x0, x2, o1);
+    regressive_product_5<V>(c.u, x0, x2, o1);
     c.template store<1>(o1);
   }
 };
+
+// From `x`, `y` to `o`: o = regressive(x, y).
+template <class V>
+FC_INLINE void regressive_product_6(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, V (&out0)[2]) {
+  using T = typename V::Scalar;
+  // out0[0] = x_1*y_e1
+  out0[0] = fc::splat<V>((x[0] * y[0]));
+  // out0[1] = x_e1*y_e1
+  out0[1] = fc::splat<V>((x[1] * y[0]));
+}
 
 // o = regressive(x, y)
 struct regressive_product_2_forward {
@@ -155,7 +184,7 @@ struct regressive_product_2_forward {
     c.template load<1>(x1);
     c.loaded();
     V o0[2];
-    sgp_2<V>(c.u, x0, x1, o0);
+    regressive_product_6<V>(c.u, x0, x1, o0);
     c.template store<0>(o0);
   }
 };
@@ -176,10 +205,10 @@ struct regressive_product_2_backward {
     c.template load<2>(x2);
     c.loaded();
     V o0[2];
-    sgp_4<V>(c.u, x1, x2, o0);
+    regressive_product_5<V>(c.u, x1, x2, o0);
     c.template store<0>(o0);
     V o1[1];
-    sgp_3<V>(c.u, x0, x2, o1);
+    regressive_product_4<V>(c.u, x0, x2, o1);
     c.template store<1>(o1);
   }
 };

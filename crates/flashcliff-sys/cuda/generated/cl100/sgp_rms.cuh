@@ -9,34 +9,36 @@
 
 namespace cl100 {
 
-// From cut 0, cut 1 to 2 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
+// From cut 1, cut 2, cut 0 to 2 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_0(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *t1, typename V::Scalar (&sums)[2]) {
+FC_INLINE void sgp_rms_0(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, typename V::Scalar (&sums)[2]) {
   using T = typename V::Scalar;
-  const auto v2 = (t0[0] * t1[0]);
-  const auto v4 = (t0[1] * t1[0]);
-  // row sum 0 = v2*v2
-  sums[0] = u.sum((v2 * v2));
-  // row sum 1 = v4*v4
-  sums[1] = u.sum((v4 * v4));
+  const auto v2 = (t1[0] * t2[0]);
+  const auto v4 = (t0[0] * v2);
+  const auto v6 = (t0[1] * v2);
+  // row sum 0 = v4*v4
+  sums[0] = u.sum((v4 * v4));
+  // row sum 1 = v6*v6
+  sums[1] = u.sum((v6 * v6));
 }
 
-// From cut 0, cut 1 to `o`: o = grade_rms(weighted_product(w, gate(x), gate(y))).
+// From cut 1, cut 2, cut 0 to `o`: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_1(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *t1, typename V::Scalar row0, typename V::Scalar row1, V (&out0)[2]) {
+FC_INLINE void sgp_rms_1(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, typename V::Scalar row0, typename V::Scalar row1, V (&out0)[2]) {
   using T = typename V::Scalar;
-  const auto v7 = (row0 * u.inv_channels);
-  const auto v9 = (v7 + u.eps);
-  const auto v10 = fc::square_root(v9);
-  const auto v12 = fc::reciprocal_root(v9);
-  const auto v14 = (u.inv_channels * row1);
-  const auto v15 = (u.eps + v14);
-  const auto v16 = fc::square_root(v15);
-  const auto v17 = fc::reciprocal_root(v15);
-  // out0[0] = t0_0*t1_0*v12
-  out0[0] = fc::splat<V>(((t0[0] * t1[0]) * v12));
-  // out0[1] = t0_1*t1_0*v17
-  out0[1] = fc::splat<V>(((t0[1] * t1[0]) * v17));
+  const auto v9 = (row0 * u.inv_channels);
+  const auto v11 = (v9 + u.eps);
+  const auto v12 = fc::square_root(v11);
+  const auto v14 = fc::reciprocal_root(v11);
+  const auto v16 = (u.inv_channels * row1);
+  const auto v17 = (u.eps + v16);
+  const auto v18 = fc::square_root(v17);
+  const auto v19 = fc::reciprocal_root(v17);
+  const auto v2 = (t1[0] * t2[0]);
+  // out0[0] = t0_0*v2*v14
+  out0[0] = fc::splat<V>(((t0[0] * v2) * v14));
+  // out0[1] = t0_1*v2*v19
+  out0[1] = fc::splat<V>(((t0[1] * v2) * v19));
 }
 
 // o = grade_rms(weighted_product(w, gate(x), gate(y)))
@@ -54,64 +56,72 @@ struct sgp_rms_forward {
     c.loaded();
     V t0[2];
     V t1[1];
+    V t2[1];
     sgp_0<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_1<V>(c.u, x0, x1, t1);
+    sgp_1<V>(c.u, x0, t1);
+    sgp_1<V>(c.u, x1, t2);
     T sums[2];
-    sgp_rms_0<V>(c.u, t0, t1, sums);
+    sgp_rms_0<V>(c.u, t1, t2, t0, sums);
     if (!c.reduce(sums)) return;
     c.keep(sums);
     const T s0 = sums[0];
     const T s1 = sums[1];
     V o0[2];
-    sgp_rms_1<V>(c.u, t0, t1, s0, s1, o0);
+    sgp_rms_1<V>(c.u, t1, t2, t0, s0, s1, o0);
     c.template store<0>(o0);
   }
 };
 
-// From cut 0, cut 1, `grad_o` to 2 row sums: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+// From cut 1, cut 2, cut 0, `grad_o` to 2 row sums: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_2(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *t1, const V *grad_o, typename V::Scalar (&sums)[2]) {
+FC_INLINE void sgp_rms_2(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, const V *grad_o, typename V::Scalar (&sums)[2]) {
   using T = typename V::Scalar;
-  // row sum 0 = t0_1*t1_0*grad_o_e1
-  sums[0] = u.sum(((t0[1] * t1[0]) * grad_o[1]));
-  // row sum 1 = t0_0*t1_0*grad_o_1
-  sums[1] = u.sum(((t0[0] * t1[0]) * grad_o[0]));
+  const auto v2 = (t1[0] * t2[0]);
+  // row sum 0 = t0_1*v2*grad_o_e1
+  sums[0] = u.sum(((t0[1] * v2) * grad_o[1]));
+  // row sum 1 = t0_0*v2*grad_o_1
+  sums[1] = u.sum(((t0[0] * v2) * grad_o[0]));
 }
 
-// From cut 0, cut 1, `grad_o` to cut 2, cut 3: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+// From cut 1, cut 2, cut 0, `grad_o` to cut 3, cut 4, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_3(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *t1, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, V (&out0)[1], V (&out1)[2]) {
+FC_INLINE void sgp_rms_3(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, V (&out0)[1], V (&out1)[1], V (&out2)[2]) {
   using T = typename V::Scalar;
-  const auto v7 = (row0 * u.inv_channels);
-  const auto v9 = (v7 + u.eps);
-  const auto v10 = fc::square_root(v9);
-  const auto v12 = fc::reciprocal_root(v9);
-  const auto v14 = (u.inv_channels * row1);
-  const auto v15 = (u.eps + v14);
-  const auto v16 = fc::square_root(v15);
-  const auto v17 = fc::reciprocal_root(v15);
-  const auto v23 = fc::divide(T(0.5), v16);
-  const auto v25 = fc::divide(row2, v16);
-  const auto v26 = (v17 * v25);
-  const auto v27 = (v23 * v26);
-  const auto v28 = (u.inv_channels * v27);
-  const auto v32 = fc::divide(T(0.5), v10);
-  const auto v34 = fc::divide(row3, v10);
-  const auto v35 = (v12 * v34);
-  const auto v36 = (v32 * v35);
-  const auto v37 = (u.inv_channels * v36);
-  const auto v29 = ((t0[1] * t1[0]) * v28);
-  const auto v31 = (fc::mul_sub(v17, grad_o[1], v29) - v29);
-  const auto v38 = ((t0[0] * t1[0]) * v37);
-  const auto v40 = (fc::mul_sub(v12, grad_o[0], v38) - v38);
-  // out1[1] = t1_0*v31
-  out1[1] = fc::splat<V>((t1[0] * v31));
-  V v42 = (t0[1] * v31);
-  // out1[0] = t1_0*v40
-  out1[0] = fc::splat<V>((t1[0] * v40));
-  v42 = fc::mul_add(t0[0], v40, v42);
-  // out0[0] = t0_1*v31 + t0_0*v40
-  out0[0] = fc::splat<V>(v42);
+  const auto v9 = (row0 * u.inv_channels);
+  const auto v11 = (v9 + u.eps);
+  const auto v12 = fc::square_root(v11);
+  const auto v14 = fc::reciprocal_root(v11);
+  const auto v16 = (u.inv_channels * row1);
+  const auto v17 = (u.eps + v16);
+  const auto v18 = fc::square_root(v17);
+  const auto v19 = fc::reciprocal_root(v17);
+  const auto v24 = (v19 * v19);
+  const auto v25 = (v19 * v24);
+  const auto v27 = (T(0.5) * v25);
+  const auto v29 = (v27 * row2);
+  const auto v30 = (u.inv_channels * v29);
+  const auto v32 = (v30 * T(2.0));
+  const auto v35 = (v14 * v14);
+  const auto v36 = (v14 * v35);
+  const auto v37 = (T(0.5) * v36);
+  const auto v39 = (v37 * row3);
+  const auto v40 = (u.inv_channels * v39);
+  const auto v41 = (T(2.0) * v40);
+  const auto v2 = (t1[0] * t2[0]);
+  V v21 = (v19 * grad_o[1]);
+  V v23 = (v14 * grad_o[0]);
+  v21 = fc::neg_mul_add((t0[1] * v2), v32, v21);
+  v23 = fc::neg_mul_add((t0[0] * v2), v41, v23);
+  // out2[1] = v2*v34
+  out2[1] = fc::splat<V>((v2 * v21));
+  V v45 = (t0[1] * v21);
+  // out2[0] = v2*v43
+  out2[0] = fc::splat<V>((v2 * v23));
+  v45 = fc::mul_add(t0[0], v23, v45);
+  // out1[0] = t2_0*v48
+  out1[0] = fc::splat<V>((t2[0] * v45));
+  // out0[0] = t1_0*v48
+  out0[0] = fc::splat<V>((t1[0] * v45));
 }
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
@@ -134,25 +144,28 @@ struct sgp_rms_backward {
     V t0[2];
     V t1[1];
     V t2[1];
-    V t3[2];
+    V t3[1];
+    V t4[1];
+    V t5[2];
     sgp_0<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_1<V>(c.u, x0, x1, t1);
+    sgp_1<V>(c.u, x0, t1);
+    sgp_1<V>(c.u, x1, t2);
     T sums[2];
-    sgp_rms_2<V>(c.u, t0, t1, x2, sums);
+    sgp_rms_2<V>(c.u, t1, t2, t0, x2, sums);
     if (!c.reduce(sums)) return;
     const T s2 = sums[0];
     const T s3 = sums[1];
     fc::forget(x2);
-    sgp_rms_3<V>(c.u, t0, t1, x2, s0, s1, s2, s3, t2, t3);
+    sgp_rms_3<V>(c.u, t1, t2, t0, x2, s0, s1, s2, s3, t3, t4, t5);
     fc::forget(x0);
     fc::forget(x1);
     V o1[2];
-    sgp_5<V>(c.u, x0, t3, t2, x1, c.template param<0>(), o1);
+    sgp_5<V>(c.u, x0, t5, x1, t3, c.template param<0>(), o1);
     c.template store<1>(o1);
     fc::forget(x1);
     fc::forget(x0);
     V o0[2];
-    sgp_6<V>(c.u, x1, t3, x0, t2, c.template param<0>(), o0, c.template grad<0>());
+    sgp_6<V>(c.u, x1, t5, x0, t4, c.template param<0>(), o0, c.template grad<0>());
     c.template store<0>(o0);
   }
 };
@@ -172,19 +185,60 @@ struct sgp_rms_1_forward {
     c.loaded();
     V t0[2];
     V t1[1];
+    V t2[1];
     sgp_7<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_8<V>(c.u, x1, t1);
+    sgp_8<V>(c.u, t1);
+    sgp_1<V>(c.u, x1, t2);
     T sums[2];
-    sgp_rms_0<V>(c.u, t0, t1, sums);
+    sgp_rms_0<V>(c.u, t1, t2, t0, sums);
     if (!c.reduce(sums)) return;
     c.keep(sums);
     const T s0 = sums[0];
     const T s1 = sums[1];
     V o0[2];
-    sgp_rms_1<V>(c.u, t0, t1, s0, s1, o0);
+    sgp_rms_1<V>(c.u, t1, t2, t0, s0, s1, o0);
     c.template store<0>(o0);
   }
 };
+
+// From cut 1, cut 2, cut 0, `grad_o` to cut 3, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+template <class V>
+FC_INLINE void sgp_rms_4(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, V (&out0)[1], V (&out1)[2]) {
+  using T = typename V::Scalar;
+  const auto v9 = (row0 * u.inv_channels);
+  const auto v11 = (v9 + u.eps);
+  const auto v12 = fc::square_root(v11);
+  const auto v14 = fc::reciprocal_root(v11);
+  const auto v16 = (u.inv_channels * row1);
+  const auto v17 = (u.eps + v16);
+  const auto v18 = fc::square_root(v17);
+  const auto v19 = fc::reciprocal_root(v17);
+  const auto v24 = (v19 * v19);
+  const auto v25 = (v19 * v24);
+  const auto v27 = (T(0.5) * v25);
+  const auto v29 = (v27 * row2);
+  const auto v30 = (u.inv_channels * v29);
+  const auto v32 = (v30 * T(2.0));
+  const auto v35 = (v14 * v14);
+  const auto v36 = (v14 * v35);
+  const auto v37 = (T(0.5) * v36);
+  const auto v39 = (v37 * row3);
+  const auto v40 = (u.inv_channels * v39);
+  const auto v41 = (T(2.0) * v40);
+  const auto v2 = (t1[0] * t2[0]);
+  V v21 = (v19 * grad_o[1]);
+  V v23 = (v14 * grad_o[0]);
+  v21 = fc::neg_mul_add((t0[1] * v2), v32, v21);
+  v23 = fc::neg_mul_add((t0[0] * v2), v41, v23);
+  // out1[1] = v2*v34
+  out1[1] = fc::splat<V>((v2 * v21));
+  V v45 = (t0[1] * v21);
+  // out1[0] = v2*v43
+  out1[0] = fc::splat<V>((v2 * v23));
+  v45 = fc::mul_add(t0[0], v23, v45);
+  // out0[0] = t1_0*(t0_1*v34 + t0_0*v43)
+  out0[0] = fc::splat<V>((t1[0] * v45));
+}
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
 struct sgp_rms_1_backward {
@@ -206,25 +260,27 @@ struct sgp_rms_1_backward {
     V t0[2];
     V t1[1];
     V t2[1];
-    V t3[2];
+    V t3[1];
+    V t5[2];
     sgp_7<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_8<V>(c.u, x1, t1);
+    sgp_8<V>(c.u, t1);
+    sgp_1<V>(c.u, x1, t2);
     T sums[2];
-    sgp_rms_2<V>(c.u, t0, t1, x2, sums);
+    sgp_rms_2<V>(c.u, t1, t2, t0, x2, sums);
     if (!c.reduce(sums)) return;
     const T s2 = sums[0];
     const T s3 = sums[1];
     fc::forget(x2);
-    sgp_rms_3<V>(c.u, t0, t1, x2, s0, s1, s2, s3, t2, t3);
+    sgp_rms_4<V>(c.u, t1, t2, t0, x2, s0, s1, s2, s3, t3, t5);
     fc::forget(x0);
     fc::forget(x1);
     V o1[2];
-    sgp_9<V>(c.u, x0, t3, t2, x1, c.template param<0>(), o1);
+    sgp_10<V>(c.u, x0, t5, x1, t3, c.template param<0>(), o1);
     c.template store<1>(o1);
     fc::forget(x1);
     fc::forget(x0);
     V o0[1];
-    sgp_10<V>(c.u, x1, t3, x0, c.template param<0>(), o0, c.template grad<0>());
+    sgp_11<V>(c.u, x1, t5, x0, c.template param<0>(), o0, c.template grad<0>());
     c.template store<0>(o0);
   }
 };
@@ -244,19 +300,60 @@ struct sgp_rms_2_forward {
     c.loaded();
     V t0[2];
     V t1[1];
-    sgp_11<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_12<V>(c.u, x0, t1);
+    V t2[1];
+    sgp_12<V>(c.u, x0, x1, c.template param<0>(), t0);
+    sgp_1<V>(c.u, x0, t1);
+    sgp_8<V>(c.u, t2);
     T sums[2];
-    sgp_rms_0<V>(c.u, t0, t1, sums);
+    sgp_rms_0<V>(c.u, t1, t2, t0, sums);
     if (!c.reduce(sums)) return;
     c.keep(sums);
     const T s0 = sums[0];
     const T s1 = sums[1];
     V o0[2];
-    sgp_rms_1<V>(c.u, t0, t1, s0, s1, o0);
+    sgp_rms_1<V>(c.u, t1, t2, t0, s0, s1, o0);
     c.template store<0>(o0);
   }
 };
+
+// From cut 1, cut 2, cut 0, `grad_o` to cut 4, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+template <class V>
+FC_INLINE void sgp_rms_5(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, V (&out0)[1], V (&out1)[2]) {
+  using T = typename V::Scalar;
+  const auto v9 = (row0 * u.inv_channels);
+  const auto v11 = (v9 + u.eps);
+  const auto v12 = fc::square_root(v11);
+  const auto v14 = fc::reciprocal_root(v11);
+  const auto v16 = (u.inv_channels * row1);
+  const auto v17 = (u.eps + v16);
+  const auto v18 = fc::square_root(v17);
+  const auto v19 = fc::reciprocal_root(v17);
+  const auto v24 = (v19 * v19);
+  const auto v25 = (v19 * v24);
+  const auto v27 = (T(0.5) * v25);
+  const auto v29 = (v27 * row2);
+  const auto v30 = (u.inv_channels * v29);
+  const auto v32 = (v30 * T(2.0));
+  const auto v35 = (v14 * v14);
+  const auto v36 = (v14 * v35);
+  const auto v37 = (T(0.5) * v36);
+  const auto v39 = (v37 * row3);
+  const auto v40 = (u.inv_channels * v39);
+  const auto v41 = (T(2.0) * v40);
+  const auto v2 = (t1[0] * t2[0]);
+  V v21 = (v19 * grad_o[1]);
+  V v23 = (v14 * grad_o[0]);
+  v21 = fc::neg_mul_add((t0[1] * v2), v32, v21);
+  v23 = fc::neg_mul_add((t0[0] * v2), v41, v23);
+  // out1[1] = v2*v34
+  out1[1] = fc::splat<V>((v2 * v21));
+  V v45 = (t0[1] * v21);
+  // out1[0] = v2*v43
+  out1[0] = fc::splat<V>((v2 * v23));
+  v45 = fc::mul_add(t0[0], v23, v45);
+  // out0[0] = t2_0*(t0_1*v34 + t0_0*v43)
+  out0[0] = fc::splat<V>((t2[0] * v45));
+}
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
 struct sgp_rms_2_backward {
@@ -278,42 +375,44 @@ struct sgp_rms_2_backward {
     V t0[2];
     V t1[1];
     V t2[1];
-    V t3[2];
-    sgp_11<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_12<V>(c.u, x0, t1);
+    V t4[1];
+    V t5[2];
+    sgp_12<V>(c.u, x0, x1, c.template param<0>(), t0);
+    sgp_1<V>(c.u, x0, t1);
+    sgp_8<V>(c.u, t2);
     T sums[2];
-    sgp_rms_2<V>(c.u, t0, t1, x2, sums);
+    sgp_rms_2<V>(c.u, t1, t2, t0, x2, sums);
     if (!c.reduce(sums)) return;
     const T s2 = sums[0];
     const T s3 = sums[1];
     fc::forget(x2);
-    sgp_rms_3<V>(c.u, t0, t1, x2, s0, s1, s2, s3, t2, t3);
+    sgp_rms_5<V>(c.u, t1, t2, t0, x2, s0, s1, s2, s3, t4, t5);
     fc::forget(x0);
     V o1[1];
-    sgp_13<V>(c.u, x0, t3, c.template param<0>(), o1);
+    sgp_13<V>(c.u, x0, t5, c.template param<0>(), o1);
     c.template store<1>(o1);
     fc::forget(x1);
     fc::forget(x0);
     V o0[2];
-    sgp_14<V>(c.u, x1, t3, x0, t2, c.template param<0>(), o0, c.template grad<0>());
+    sgp_14<V>(c.u, x1, t5, x0, t4, c.template param<0>(), o0, c.template grad<0>());
     c.template store<0>(o0);
   }
 };
 
 // From cut 0 to 1 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_4(const fc::Uniforms<typename V::Scalar> &u, const V *t0, typename V::Scalar (&sums)[1]) {
+FC_INLINE void sgp_rms_6(const fc::Uniforms<typename V::Scalar> &u, const V *t0, typename V::Scalar (&sums)[1]) {
   using T = typename V::Scalar;
   const auto v1 = fc::gate(u.gate, T(0.0));
   const auto v2 = (v1 * v1);
-  const auto v4 = (v2 * t0[0]);
+  const auto v4 = (t0[0] * v2);
   // row sum 0 = v4*v4
   sums[0] = u.sum((v4 * v4));
 }
 
 // From cut 0 to `o`: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_5(const fc::Uniforms<typename V::Scalar> &u, const V *t0, typename V::Scalar row0, V (&out0)[1]) {
+FC_INLINE void sgp_rms_7(const fc::Uniforms<typename V::Scalar> &u, const V *t0, typename V::Scalar row0, V (&out0)[1]) {
   using T = typename V::Scalar;
   const auto v1 = fc::gate(u.gate, T(0.0));
   const auto v2 = (v1 * v1);
@@ -321,8 +420,8 @@ FC_INLINE void sgp_rms_5(const fc::Uniforms<typename V::Scalar> &u, const V *t0,
   const auto v9 = (v7 + u.eps);
   const auto v10 = fc::square_root(v9);
   const auto v12 = fc::reciprocal_root(v9);
-  // out0[0] = v2*t0_0*v12
-  out0[0] = fc::splat<V>(((v2 * t0[0]) * v12));
+  // out0[0] = t0_0*v2*v12
+  out0[0] = fc::splat<V>(((t0[0] * v2) * v12));
 }
 
 // o = grade_rms(weighted_product(w, gate(x), gate(y)))
@@ -341,29 +440,29 @@ struct sgp_rms_3_forward {
     V t0[1];
     sgp_15<V>(c.u, x0, x1, c.template param<0>(), t0);
     T sums[1];
-    sgp_rms_4<V>(c.u, t0, sums);
+    sgp_rms_6<V>(c.u, t0, sums);
     if (!c.reduce(sums)) return;
     c.keep(sums);
     const T s0 = sums[0];
     V o0[1];
-    sgp_rms_5<V>(c.u, t0, s0, o0);
+    sgp_rms_7<V>(c.u, t0, s0, o0);
     c.template store<0>(o0);
   }
 };
 
 // From cut 0, `grad_o` to 1 row sums: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_6(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *grad_o, typename V::Scalar (&sums)[1]) {
+FC_INLINE void sgp_rms_8(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *grad_o, typename V::Scalar (&sums)[1]) {
   using T = typename V::Scalar;
   const auto v1 = fc::gate(u.gate, T(0.0));
   const auto v2 = (v1 * v1);
-  // row sum 0 = v2*t0_0*grad_o_1
-  sums[0] = u.sum(((v2 * t0[0]) * grad_o[0]));
+  // row sum 0 = t0_0*v2*grad_o_1
+  sums[0] = u.sum(((t0[0] * v2) * grad_o[0]));
 }
 
 // From cut 0, `grad_o` to cut 1: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_7(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, V (&out0)[1]) {
+FC_INLINE void sgp_rms_9(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, V (&out0)[1]) {
   using T = typename V::Scalar;
   const auto v1 = fc::gate(u.gate, T(0.0));
   const auto v2 = (v1 * v1);
@@ -371,14 +470,16 @@ FC_INLINE void sgp_rms_7(const fc::Uniforms<typename V::Scalar> &u, const V *t0,
   const auto v9 = (v7 + u.eps);
   const auto v10 = fc::square_root(v9);
   const auto v12 = fc::reciprocal_root(v9);
-  const auto v16 = fc::divide(T(0.5), v10);
-  const auto v18 = fc::divide(row1, v10);
-  const auto v19 = (v12 * v18);
-  const auto v20 = (v16 * v19);
+  const auto v15 = (v12 * v12);
+  const auto v16 = (v12 * v15);
+  const auto v18 = (T(0.5) * v16);
+  const auto v20 = (v18 * row1);
   const auto v21 = (u.inv_channels * v20);
-  const auto v22 = ((v2 * t0[0]) * v21);
-  // out0[0] = v2*(v12*grad_o_1 - v22 - v22)
-  out0[0] = fc::splat<V>((v2 * (fc::mul_sub(v12, grad_o[0], v22) - v22)));
+  const auto v23 = (v21 * T(2.0));
+  V v14 = (v12 * grad_o[0]);
+  v14 = fc::neg_mul_add((t0[0] * v2), v23, v14);
+  // out0[0] = v2*(v12*grad_o_1 - t0_0*v2*v23)
+  out0[0] = fc::splat<V>((v2 * v14));
 }
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
@@ -401,19 +502,19 @@ struct sgp_rms_3_backward {
     V t1[1];
     sgp_15<V>(c.u, x0, x1, c.template param<0>(), t0);
     T sums[1];
-    sgp_rms_6<V>(c.u, t0, x2, sums);
+    sgp_rms_8<V>(c.u, t0, x2, sums);
     if (!c.reduce(sums)) return;
     const T s1 = sums[0];
     fc::forget(x2);
-    sgp_rms_7<V>(c.u, t0, x2, s0, s1, t1);
+    sgp_rms_9<V>(c.u, t0, x2, s0, s1, t1);
     fc::forget(x0);
     V o1[1];
-    sgp_17<V>(c.u, x0, t1, c.template param<0>(), o1);
+    sgp_18<V>(c.u, x0, t1, c.template param<0>(), o1);
     c.template store<1>(o1);
     fc::forget(x1);
     fc::forget(x0);
     V o0[1];
-    sgp_18<V>(c.u, x1, t1, x0, c.template param<0>(), o0, c.template grad<0>());
+    sgp_19<V>(c.u, x1, t1, x0, c.template param<0>(), o0, c.template grad<0>());
     c.template store<0>(o0);
   }
 };

@@ -9,14 +9,15 @@
 
 namespace cl100 {
 
-// From cut 0, cut 1, `l` to `o`: o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
+// From cut 1, cut 2, cut 0, `l` to `o`: o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
 template <class V>
-FC_INLINE void steerable_product_first_order_0(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *t1, const V *l, V (&out0)[2]) {
+FC_INLINE void steerable_product_first_order_0(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, const V *l, V (&out0)[2]) {
   using T = typename V::Scalar;
-  // out0[0] = 0.7071067811865476*(t0_0*t1_0 + l_1)
-  out0[0] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[0], t1[0], l[0])));
-  // out0[1] = 0.7071067811865476*(t0_1*t1_0 + l_e1)
-  out0[1] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[1], t1[0], l[1])));
+  const auto v2 = (t1[0] * t2[0]);
+  // out0[0] = 0.7071067811865476*(t0_0*v2 + l_1)
+  out0[0] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[0], v2, l[0])));
+  // out0[1] = 0.7071067811865476*(t0_1*v2 + l_e1)
+  out0[1] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[1], v2, l[1])));
 }
 
 // o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2)
@@ -36,10 +37,12 @@ struct steerable_product_first_order_forward {
     c.loaded();
     V t0[2];
     V t1[1];
+    V t2[1];
     sgp_0<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_1<V>(c.u, x0, x1, t1);
+    sgp_1<V>(c.u, x0, t1);
+    sgp_1<V>(c.u, x1, t2);
     V o0[2];
-    steerable_product_first_order_0<V>(c.u, t0, t1, x2, o0);
+    steerable_product_first_order_0<V>(c.u, t1, t2, t0, x2, o0);
     c.template store<0>(o0);
   }
 };
@@ -54,20 +57,23 @@ FC_INLINE void steerable_product_first_order_1(const fc::Uniforms<typename V::Sc
   out0[0] = fc::splat<V>((T(0.7071067811865476) * grad_o[0]));
 }
 
-// From `grad_o`, cut 1, cut 0 to cut 2, cut 3: adjoint of o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
+// From cut 1, cut 2, `grad_o`, cut 0 to cut 3, cut 4, cut 5: adjoint of o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
 template <class V>
-FC_INLINE void steerable_product_first_order_2(const fc::Uniforms<typename V::Scalar> &u, const V *grad_o, const V *t1, const V *t0, V (&out0)[1], V (&out1)[2]) {
+FC_INLINE void steerable_product_first_order_2(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *grad_o, const V *t0, V (&out0)[1], V (&out1)[1], V (&out2)[2]) {
   using T = typename V::Scalar;
-  const auto v2 = (T(0.7071067811865476) * grad_o[1]);
-  const auto v4 = (T(0.7071067811865476) * grad_o[0]);
-  // out1[1] = t1_0*v2
-  out1[1] = fc::splat<V>((t1[0] * v2));
-  V v8 = (t0[1] * v2);
-  // out1[0] = t1_0*v4
-  out1[0] = fc::splat<V>((t1[0] * v4));
-  v8 = fc::mul_add(t0[0], v4, v8);
-  // out0[0] = t0_1*v2 + t0_0*v4
-  out0[0] = fc::splat<V>(v8);
+  const auto v2 = (t1[0] * t2[0]);
+  const auto v5 = (T(0.7071067811865476) * grad_o[1]);
+  const auto v7 = (T(0.7071067811865476) * grad_o[0]);
+  // out2[1] = v2*v5
+  out2[1] = fc::splat<V>((v2 * v5));
+  V v10 = (t0[1] * v5);
+  // out2[0] = v2*v7
+  out2[0] = fc::splat<V>((v2 * v7));
+  v10 = fc::mul_add(t0[0], v7, v10);
+  // out1[0] = t2_0*v14
+  out1[0] = fc::splat<V>((t2[0] * v10));
+  // out0[0] = t1_0*v14
+  out0[0] = fc::splat<V>((t1[0] * v10));
 }
 
 // adjoint of o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2)
@@ -88,18 +94,21 @@ struct steerable_product_first_order_backward {
     V t0[2];
     V t1[1];
     V t2[1];
-    V t3[2];
+    V t3[1];
+    V t4[1];
+    V t5[2];
     V o2[2];
     steerable_product_first_order_1<V>(c.u, x3, o2);
     c.template store<2>(o2);
     sgp_0<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_1<V>(c.u, x0, x1, t1);
-    steerable_product_first_order_2<V>(c.u, x3, t1, t0, t2, t3);
+    sgp_1<V>(c.u, x0, t1);
+    sgp_1<V>(c.u, x1, t2);
+    steerable_product_first_order_2<V>(c.u, t1, t2, x3, t0, t3, t4, t5);
     V o1[2];
-    sgp_5<V>(c.u, x0, t3, t2, x1, c.template param<0>(), o1);
+    sgp_5<V>(c.u, x0, t5, x1, t3, c.template param<0>(), o1);
     c.template store<1>(o1);
     V o0[2];
-    sgp_6<V>(c.u, x1, t3, x0, t2, c.template param<0>(), o0, c.template grad<0>());
+    sgp_6<V>(c.u, x1, t5, x0, t4, c.template param<0>(), o0, c.template grad<0>());
     c.template store<0>(o0);
   }
 };

@@ -37,18 +37,20 @@ struct steerable_product_norm_forward {
     V t0[2];
     V t1[2];
     V t2[1];
+    V t3[1];
     steerable_product_norm_0<V>(c.u, x1, c.template param<1>(), t0);
+    sgp_1<V>(c.u, x0, t2);
     sgp_0<V>(c.u, x0, t0, c.template param<0>(), t1);
-    sgp_1<V>(c.u, x0, t0, t2);
+    sgp_1<V>(c.u, t0, t3);
     V o0[2];
-    sgp_2<V>(c.u, t1, t2, o0);
+    sgp_2<V>(c.u, t2, t3, t1, o0);
     c.template store<0>(o0);
   }
 };
 
-// From `r`, cut 5, `a` to `grad_r`, `grad_a`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
+// From `r`, cut 7, `a` to `grad_r`, `grad_a`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
 template <class V, class P0>
-FC_INLINE void steerable_product_norm_1(const fc::Uniforms<typename V::Scalar> &u, const V *r, const V *t5, const P0 &a, V (&out0)[2], V *grad0) {
+FC_INLINE void steerable_product_norm_1(const fc::Uniforms<typename V::Scalar> &u, const V *r, const V *t7, const P0 &a, V (&out0)[2], V *grad0) {
   using T = typename V::Scalar;
   const auto v1 = (r[0] * r[0]);
   const auto v5 = fc::square_root(fc::mul_add(v1, v1, T(1e-16)));
@@ -64,20 +66,20 @@ FC_INLINE void steerable_product_norm_1(const fc::Uniforms<typename V::Scalar> &
   const auto v24 = fc::mul_add(v21, v22, T(1.000001));
   const auto v25 = fc::divide(T(1.0), v13);
   const auto v26 = fc::divide(T(1.0), v24);
-  const auto v34 = (v26 * fc::divide((r[1] * t5[1]), v24));
-  const auto v36 = (v25 * fc::divide((r[0] * t5[0]), v13));
+  V v28 = (v26 * t7[1]);
+  V v31 = (v25 * t7[0]);
+  const auto v34 = (v26 * fc::divide((r[1] * t7[1]), v24));
+  const auto v36 = (v25 * fc::divide((r[0] * t7[0]), v13));
   // grad0[1] += -(v22*v34*(v21*(1 - v21)))
   grad0[1] = grad0[1] + (-((v22 * v34) * (v21 * (T(1.0) - v21))));
-  const auto v48 = (v15 * (((v21 * v34) * fc::divide(T(0.5), v19)) * fc::divide(T(0.5), v18)));
-  const auto v50 = (r[1] * (v48 + v48));
-  // out0[1] = v26*t5_1 - v50 - v50
-  out0[1] = fc::splat<V>((fc::mul_sub(v26, t5[1], v50) - v50));
+  v28 = fc::neg_mul_add(r[1], (T(2.0) * (v15 * ((((v21 * v34) * fc::divide(T(0.5), v19)) * fc::divide(T(0.5), v18)) * T(2.0)))), v28);
+  // out0[1] = v26*t7_1 - r_e1*2*v15*v21*v34*0.5/v19*0.5/v18*2
+  out0[1] = fc::splat<V>(v28);
   // grad0[0] += -(v10*v36*(v8*(1 - v8)))
   grad0[0] = grad0[0] + (-((v10 * v36) * (v8 * (T(1.0) - v8))));
-  const auto v63 = (v1 * (((v8 * v36) * fc::divide(T(0.5), v6)) * fc::divide(T(0.5), v5)));
-  const auto v65 = (r[0] * (v63 + v63));
-  // out0[0] = v25*t5_0 - v65 - v65
-  out0[0] = fc::splat<V>((fc::mul_sub(v25, t5[0], v65) - v65));
+  v31 = fc::neg_mul_add(r[0], (T(2.0) * (v1 * (T(2.0) * (((v8 * v36) * fc::divide(T(0.5), v6)) * fc::divide(T(0.5), v5))))), v31);
+  // out0[0] = v25*t7_0 - r_1*2*v1*2*v8*v36*0.5/v6*0.5/v5
+  out0[0] = fc::splat<V>(v31);
 }
 
 // adjoint of o = weighted_product(w, gate(x), gate(norm(r; a)))
@@ -99,19 +101,22 @@ struct steerable_product_norm_backward {
     V t1[2];
     V t2[1];
     V t3[1];
-    V t4[2];
-    V t5[2];
+    V t4[1];
+    V t5[1];
+    V t6[2];
+    V t7[2];
     steerable_product_norm_0<V>(c.u, x1, c.template param<1>(), t0);
+    sgp_1<V>(c.u, x0, t2);
     sgp_0<V>(c.u, x0, t0, c.template param<0>(), t1);
-    sgp_1<V>(c.u, x0, t0, t2);
-    sgp_3<V>(c.u, t1, x2, t3);
-    sgp_4<V>(c.u, t2, x2, t4);
-    sgp_5<V>(c.u, x0, t4, t3, t0, c.template param<0>(), t5);
+    sgp_1<V>(c.u, t0, t3);
+    sgp_3<V>(c.u, t1, x2, t3, t2, t4, t5);
+    sgp_4<V>(c.u, t2, t3, x2, t6);
+    sgp_5<V>(c.u, x0, t6, t0, t4, c.template param<0>(), t7);
     V o0[2];
-    sgp_6<V>(c.u, t0, t4, x0, t3, c.template param<0>(), o0, c.template grad<0>());
+    sgp_6<V>(c.u, t0, t6, x0, t5, c.template param<0>(), o0, c.template grad<0>());
     c.template store<0>(o0);
     V o1[2];
-    steerable_product_norm_1<V>(c.u, x1, t5, c.template param<1>(), o1, c.template grad<1>());
+    steerable_product_norm_1<V>(c.u, x1, t7, c.template param<1>(), o1, c.template grad<1>());
     c.template store<1>(o1);
   }
 };

@@ -9,108 +9,110 @@
 
 namespace cl130 {
 
-// From cut 0, cut 1 to 5 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
+// From cut 1, cut 2, cut 0 to 5 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_0(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *t1, typename V::Scalar (&sums)[5]) {
+FC_INLINE void sgp_rms_0(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, typename V::Scalar (&sums)[5]) {
   using T = typename V::Scalar;
-  const auto v2 = (t0[0] * t1[0]);
-  const auto v4 = (t0[1] * t1[0]);
-  const auto v6 = (t0[2] * t1[0]);
-  const auto v8 = (t0[3] * t1[0]);
-  const auto v10 = (t0[4] * t1[0]);
-  const auto v12 = (t0[5] * t1[0]);
-  const auto v14 = (t0[6] * t1[0]);
-  const auto v16 = (t0[7] * t1[0]);
-  const auto v18 = (t0[8] * t1[0]);
-  const auto v20 = (t0[9] * t1[0]);
-  const auto v22 = (t0[10] * t1[0]);
-  const auto v24 = (t0[11] * t1[0]);
-  const auto v26 = (t0[12] * t1[0]);
-  const auto v28 = (t0[13] * t1[0]);
-  const auto v30 = (t0[14] * t1[0]);
-  const auto v32 = (t0[15] * t1[0]);
-  // row sum 0 = v2*v2
-  sums[0] = u.sum((v2 * v2));
-  V v34 = (v4 * v4);
-  v34 = fc::mul_add(v6, v6, v34);
-  v34 = fc::mul_add(v8, v8, v34);
-  v34 = fc::mul_add(v10, v10, v34);
-  // row sum 1 = v10*v10 + v8*v8 + v4*v4 + v6*v6
-  sums[1] = u.sum(v34);
-  V v41 = (v12 * v12);
-  v41 = fc::mul_add(v14, v14, v41);
-  v41 = fc::mul_add(v16, v16, v41);
-  v41 = fc::mul_add(v18, v18, v41);
-  v41 = fc::mul_add(v20, v20, v41);
-  v41 = fc::mul_add(v22, v22, v41);
-  // row sum 2 = v22*v22 + v20*v20 + v18*v18 + v16*v16 + v12*v12 + v14*v14
-  sums[2] = u.sum(v41);
-  V v52 = (v24 * v24);
-  v52 = fc::mul_add(v26, v26, v52);
-  v52 = fc::mul_add(v28, v28, v52);
-  v52 = fc::mul_add(v30, v30, v52);
-  // row sum 3 = v30*v30 + v28*v28 + v24*v24 + v26*v26
-  sums[3] = u.sum(v52);
-  // row sum 4 = v32*v32
-  sums[4] = u.sum((v32 * v32));
+  const auto v2 = (t1[0] * t2[0]);
+  const auto v4 = (t0[0] * v2);
+  const auto v6 = (t0[1] * v2);
+  const auto v8 = (t0[2] * v2);
+  const auto v10 = (t0[3] * v2);
+  const auto v12 = (t0[4] * v2);
+  const auto v14 = (t0[5] * v2);
+  const auto v16 = (t0[6] * v2);
+  const auto v18 = (t0[7] * v2);
+  const auto v20 = (t0[8] * v2);
+  const auto v22 = (t0[9] * v2);
+  const auto v24 = (t0[10] * v2);
+  const auto v26 = (t0[11] * v2);
+  const auto v28 = (t0[12] * v2);
+  const auto v30 = (t0[13] * v2);
+  const auto v32 = (t0[14] * v2);
+  const auto v34 = (t0[15] * v2);
+  // row sum 0 = v4*v4
+  sums[0] = u.sum((v4 * v4));
+  V v36 = (v6 * v6);
+  v36 = fc::mul_add(v8, v8, v36);
+  v36 = fc::mul_add(v10, v10, v36);
+  v36 = fc::mul_add(v12, v12, v36);
+  // row sum 1 = v12*v12 + v10*v10 + v6*v6 + v8*v8
+  sums[1] = u.sum(v36);
+  V v43 = (v14 * v14);
+  v43 = fc::mul_add(v16, v16, v43);
+  v43 = fc::mul_add(v18, v18, v43);
+  v43 = fc::mul_add(v20, v20, v43);
+  v43 = fc::mul_add(v22, v22, v43);
+  v43 = fc::mul_add(v24, v24, v43);
+  // row sum 2 = v24*v24 + v22*v22 + v20*v20 + v18*v18 + v14*v14 + v16*v16
+  sums[2] = u.sum(v43);
+  V v54 = (v26 * v26);
+  v54 = fc::mul_add(v28, v28, v54);
+  v54 = fc::mul_add(v30, v30, v54);
+  v54 = fc::mul_add(v32, v32, v54);
+  // row sum 3 = v32*v32 + v30*v30 + v26*v26 + v28*v28
+  sums[3] = u.sum(v54);
+  // row sum 4 = v34*v34
+  sums[4] = u.sum((v34 * v34));
 }
 
-// From cut 0, cut 1 to `o`: o = grade_rms(weighted_product(w, gate(x), gate(y))).
+// From cut 1, cut 2, cut 0 to `o`: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_1(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *t1, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, typename V::Scalar row4, V (&out0)[16]) {
+FC_INLINE void sgp_rms_1(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, typename V::Scalar row4, V (&out0)[16]) {
   using T = typename V::Scalar;
-  const auto v35 = (row0 * u.inv_channels);
-  const auto v37 = (v35 + u.eps);
-  const auto v38 = fc::square_root(v37);
-  const auto v40 = fc::reciprocal_root(v37);
-  const auto v42 = (u.inv_channels * row1);
-  const auto v43 = (u.eps + v42);
-  const auto v44 = fc::square_root(v43);
-  const auto v45 = fc::reciprocal_root(v43);
-  const auto v47 = (u.inv_channels * row2);
-  const auto v48 = (u.eps + v47);
-  const auto v49 = fc::square_root(v48);
-  const auto v50 = fc::reciprocal_root(v48);
-  const auto v52 = (u.inv_channels * row3);
-  const auto v53 = (u.eps + v52);
-  const auto v54 = fc::square_root(v53);
-  const auto v55 = fc::reciprocal_root(v53);
-  const auto v57 = (u.inv_channels * row4);
-  const auto v58 = (u.eps + v57);
-  const auto v59 = fc::square_root(v58);
-  const auto v60 = fc::reciprocal_root(v58);
-  // out0[0] = t0_0*t1_0*v40
-  out0[0] = fc::splat<V>(((t0[0] * t1[0]) * v40));
-  // out0[1] = t0_1*t1_0*v45
-  out0[1] = fc::splat<V>(((t0[1] * t1[0]) * v45));
-  // out0[2] = t0_2*t1_0*v45
-  out0[2] = fc::splat<V>(((t0[2] * t1[0]) * v45));
-  // out0[3] = t0_3*t1_0*v45
-  out0[3] = fc::splat<V>(((t0[3] * t1[0]) * v45));
-  // out0[4] = t0_4*t1_0*v45
-  out0[4] = fc::splat<V>(((t0[4] * t1[0]) * v45));
-  // out0[5] = t0_5*t1_0*v50
-  out0[5] = fc::splat<V>(((t0[5] * t1[0]) * v50));
-  // out0[6] = t0_6*t1_0*v50
-  out0[6] = fc::splat<V>(((t0[6] * t1[0]) * v50));
-  // out0[7] = t0_7*t1_0*v50
-  out0[7] = fc::splat<V>(((t0[7] * t1[0]) * v50));
-  // out0[8] = t0_8*t1_0*v50
-  out0[8] = fc::splat<V>(((t0[8] * t1[0]) * v50));
-  // out0[9] = t0_9*t1_0*v50
-  out0[9] = fc::splat<V>(((t0[9] * t1[0]) * v50));
-  // out0[10] = t0_10*t1_0*v50
-  out0[10] = fc::splat<V>(((t0[10] * t1[0]) * v50));
-  // out0[11] = t0_11*t1_0*v55
-  out0[11] = fc::splat<V>(((t0[11] * t1[0]) * v55));
-  // out0[12] = t0_12*t1_0*v55
-  out0[12] = fc::splat<V>(((t0[12] * t1[0]) * v55));
-  // out0[13] = t0_13*t1_0*v55
-  out0[13] = fc::splat<V>(((t0[13] * t1[0]) * v55));
-  // out0[14] = t0_14*t1_0*v55
-  out0[14] = fc::splat<V>(((t0[14] * t1[0]) * v55));
-  // out0[15] = t0_15*t1_0*v60
-  out0[15] = fc::splat<V>(((t0[15] * t1[0]) * v60));
+  const auto v37 = (row0 * u.inv_channels);
+  const auto v39 = (v37 + u.eps);
+  const auto v40 = fc::square_root(v39);
+  const auto v42 = fc::reciprocal_root(v39);
+  const auto v44 = (u.inv_channels * row1);
+  const auto v45 = (u.eps + v44);
+  const auto v46 = fc::square_root(v45);
+  const auto v47 = fc::reciprocal_root(v45);
+  const auto v49 = (u.inv_channels * row2);
+  const auto v50 = (u.eps + v49);
+  const auto v51 = fc::square_root(v50);
+  const auto v52 = fc::reciprocal_root(v50);
+  const auto v54 = (u.inv_channels * row3);
+  const auto v55 = (u.eps + v54);
+  const auto v56 = fc::square_root(v55);
+  const auto v57 = fc::reciprocal_root(v55);
+  const auto v59 = (u.inv_channels * row4);
+  const auto v60 = (u.eps + v59);
+  const auto v61 = fc::square_root(v60);
+  const auto v62 = fc::reciprocal_root(v60);
+  const auto v2 = (t1[0] * t2[0]);
+  // out0[0] = t0_0*v2*v42
+  out0[0] = fc::splat<V>(((t0[0] * v2) * v42));
+  // out0[1] = t0_1*v2*v47
+  out0[1] = fc::splat<V>(((t0[1] * v2) * v47));
+  // out0[2] = t0_2*v2*v47
+  out0[2] = fc::splat<V>(((t0[2] * v2) * v47));
+  // out0[3] = t0_3*v2*v47
+  out0[3] = fc::splat<V>(((t0[3] * v2) * v47));
+  // out0[4] = t0_4*v2*v47
+  out0[4] = fc::splat<V>(((t0[4] * v2) * v47));
+  // out0[5] = t0_5*v2*v52
+  out0[5] = fc::splat<V>(((t0[5] * v2) * v52));
+  // out0[6] = t0_6*v2*v52
+  out0[6] = fc::splat<V>(((t0[6] * v2) * v52));
+  // out0[7] = t0_7*v2*v52
+  out0[7] = fc::splat<V>(((t0[7] * v2) * v52));
+  // out0[8] = t0_8*v2*v52
+  out0[8] = fc::splat<V>(((t0[8] * v2) * v52));
+  // out0[9] = t0_9*v2*v52
+  out0[9] = fc::splat<V>(((t0[9] * v2) * v52));
+  // out0[10] = t0_10*v2*v52
+  out0[10] = fc::splat<V>(((t0[10] * v2) * v52));
+  // out0[11] = t0_11*v2*v57
+  out0[11] = fc::splat<V>(((t0[11] * v2) * v57));
+  // out0[12] = t0_12*v2*v57
+  out0[12] = fc::splat<V>(((t0[12] * v2) * v57));
+  // out0[13] = t0_13*v2*v57
+  out0[13] = fc::splat<V>(((t0[13] * v2) * v57));
+  // out0[14] = t0_14*v2*v57
+  out0[14] = fc::splat<V>(((t0[14] * v2) * v57));
+  // out0[15] = t0_15*v2*v62
+  out0[15] = fc::splat<V>(((t0[15] * v2) * v62));
 }
 
 // o = grade_rms(weighted_product(w, gate(x), gate(y)))
@@ -128,10 +130,12 @@ struct sgp_rms_forward {
     c.loaded();
     V t0[16];
     V t1[1];
+    V t2[1];
     sgp_0<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_1<V>(c.u, x0, x1, t1);
+    sgp_1<V>(c.u, x0, t1);
+    sgp_1<V>(c.u, x1, t2);
     T sums[5];
-    sgp_rms_0<V>(c.u, t0, t1, sums);
+    sgp_rms_0<V>(c.u, t1, t2, t0, sums);
     if (!c.reduce(sums)) return;
     c.keep(sums);
     const T s0 = sums[0];
@@ -140,172 +144,181 @@ struct sgp_rms_forward {
     const T s3 = sums[3];
     const T s4 = sums[4];
     V o0[16];
-    sgp_rms_1<V>(c.u, t0, t1, s0, s1, s2, s3, s4, o0);
+    sgp_rms_1<V>(c.u, t1, t2, t0, s0, s1, s2, s3, s4, o0);
     c.template store<0>(o0);
   }
 };
 
-// From cut 0, cut 1, `grad_o` to 5 row sums: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+// From cut 1, cut 2, cut 0, `grad_o` to 5 row sums: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_2(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *t1, const V *grad_o, typename V::Scalar (&sums)[5]) {
+FC_INLINE void sgp_rms_2(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, const V *grad_o, typename V::Scalar (&sums)[5]) {
   using T = typename V::Scalar;
-  // row sum 0 = t0_15*t1_0*grad_o_e1234
-  sums[0] = u.sum(((t0[15] * t1[0]) * grad_o[15]));
-  V v36 = ((t0[14] * t1[0]) * grad_o[14]);
-  v36 = fc::mul_add((t0[13] * t1[0]), grad_o[13], v36);
-  v36 = fc::mul_add((t0[12] * t1[0]), grad_o[12], v36);
-  v36 = fc::mul_add((t0[11] * t1[0]), grad_o[11], v36);
-  // row sum 1 = t0_14*t1_0*grad_o_e234 + t0_13*t1_0*grad_o_e134 + t0_12*t1_0*grad_o_e124 + t0_11*t1_0*grad_o_e123
-  sums[1] = u.sum(v36);
-  V v47 = ((t0[10] * t1[0]) * grad_o[10]);
-  v47 = fc::mul_add((t0[9] * t1[0]), grad_o[9], v47);
-  v47 = fc::mul_add((t0[8] * t1[0]), grad_o[8], v47);
-  v47 = fc::mul_add((t0[7] * t1[0]), grad_o[7], v47);
-  v47 = fc::mul_add((t0[6] * t1[0]), grad_o[6], v47);
-  v47 = fc::mul_add((t0[5] * t1[0]), grad_o[5], v47);
-  // row sum 2 = t0_10*t1_0*grad_o_e34 + t0_9*t1_0*grad_o_e24 + t0_8*t1_0*grad_o_e23 + t0_7*t1_0*grad_o_e14 + t0_6*t1_0*grad_o_e13 + t0_5*t1_0*grad_o_e12
-  sums[2] = u.sum(v47);
-  V v64 = ((t0[4] * t1[0]) * grad_o[4]);
-  v64 = fc::mul_add((t0[3] * t1[0]), grad_o[3], v64);
-  v64 = fc::mul_add((t0[2] * t1[0]), grad_o[2], v64);
-  v64 = fc::mul_add((t0[1] * t1[0]), grad_o[1], v64);
-  // row sum 3 = t0_4*t1_0*grad_o_e4 + t0_3*t1_0*grad_o_e3 + t0_2*t1_0*grad_o_e2 + t0_1*t1_0*grad_o_e1
-  sums[3] = u.sum(v64);
-  // row sum 4 = t0_0*t1_0*grad_o_1
-  sums[4] = u.sum(((t0[0] * t1[0]) * grad_o[0]));
+  const auto v2 = (t1[0] * t2[0]);
+  // row sum 0 = t0_15*v2*grad_o_e1234
+  sums[0] = u.sum(((t0[15] * v2) * grad_o[15]));
+  V v38 = ((t0[14] * v2) * grad_o[14]);
+  v38 = fc::mul_add((t0[13] * v2), grad_o[13], v38);
+  v38 = fc::mul_add((t0[12] * v2), grad_o[12], v38);
+  v38 = fc::mul_add((t0[11] * v2), grad_o[11], v38);
+  // row sum 1 = t0_14*v2*grad_o_e234 + t0_13*v2*grad_o_e134 + t0_12*v2*grad_o_e124 + t0_11*v2*grad_o_e123
+  sums[1] = u.sum(v38);
+  V v49 = ((t0[10] * v2) * grad_o[10]);
+  v49 = fc::mul_add((t0[9] * v2), grad_o[9], v49);
+  v49 = fc::mul_add((t0[8] * v2), grad_o[8], v49);
+  v49 = fc::mul_add((t0[7] * v2), grad_o[7], v49);
+  v49 = fc::mul_add((t0[6] * v2), grad_o[6], v49);
+  v49 = fc::mul_add((t0[5] * v2), grad_o[5], v49);
+  // row sum 2 = t0_10*v2*grad_o_e34 + t0_9*v2*grad_o_e24 + t0_8*v2*grad_o_e23 + t0_7*v2*grad_o_e14 + t0_6*v2*grad_o_e13 + t0_5*v2*grad_o_e12
+  sums[2] = u.sum(v49);
+  V v66 = ((t0[4] * v2) * grad_o[4]);
+  v66 = fc::mul_add((t0[3] * v2), grad_o[3], v66);
+  v66 = fc::mul_add((t0[2] * v2), grad_o[2], v66);
+  v66 = fc::mul_add((t0[1] * v2), grad_o[1], v66);
+  // row sum 3 = t0_4*v2*grad_o_e4 + t0_3*v2*grad_o_e3 + t0_2*v2*grad_o_e2 + t0_1*v2*grad_o_e1
+  sums[3] = u.sum(v66);
+  // row sum 4 = t0_0*v2*grad_o_1
+  sums[4] = u.sum(((t0[0] * v2) * grad_o[0]));
 }
 
-// From cut 0, cut 1, `grad_o` to cut 2, cut 3: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+// From cut 1, cut 2, cut 0, `grad_o` to cut 3, cut 4, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_3(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *t1, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, typename V::Scalar row4, typename V::Scalar row5, typename V::Scalar row6, typename V::Scalar row7, typename V::Scalar row8, typename V::Scalar row9, V (&out0)[1], V (&out1)[16]) {
+FC_INLINE void sgp_rms_3(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, typename V::Scalar row4, typename V::Scalar row5, typename V::Scalar row6, typename V::Scalar row7, typename V::Scalar row8, typename V::Scalar row9, V (&out0)[1], V (&out1)[1], V (&out2)[16]) {
   using T = typename V::Scalar;
-  const auto v35 = (row0 * u.inv_channels);
-  const auto v37 = (v35 + u.eps);
-  const auto v38 = fc::square_root(v37);
-  const auto v40 = fc::reciprocal_root(v37);
-  const auto v42 = (u.inv_channels * row1);
-  const auto v43 = (u.eps + v42);
-  const auto v44 = fc::square_root(v43);
-  const auto v45 = fc::reciprocal_root(v43);
-  const auto v47 = (u.inv_channels * row2);
-  const auto v48 = (u.eps + v47);
-  const auto v49 = fc::square_root(v48);
-  const auto v50 = fc::reciprocal_root(v48);
-  const auto v52 = (u.inv_channels * row3);
-  const auto v53 = (u.eps + v52);
-  const auto v54 = fc::square_root(v53);
-  const auto v55 = fc::reciprocal_root(v53);
-  const auto v57 = (u.inv_channels * row4);
-  const auto v58 = (u.eps + v57);
-  const auto v59 = fc::square_root(v58);
-  const auto v60 = fc::reciprocal_root(v58);
-  const auto v94 = fc::divide(T(0.5), v59);
-  const auto v96 = fc::divide(row5, v59);
-  const auto v97 = (v60 * v96);
-  const auto v98 = (v94 * v97);
-  const auto v99 = (u.inv_channels * v98);
-  const auto v103 = fc::divide(T(0.5), v54);
-  const auto v105 = fc::divide(row6, v54);
-  const auto v106 = (v55 * v105);
-  const auto v107 = (v103 * v106);
-  const auto v108 = (u.inv_channels * v107);
-  const auto v121 = fc::divide(T(0.5), v49);
-  const auto v123 = fc::divide(row7, v49);
-  const auto v124 = (v50 * v123);
-  const auto v125 = (v121 * v124);
+  const auto v37 = (row0 * u.inv_channels);
+  const auto v39 = (v37 + u.eps);
+  const auto v40 = fc::square_root(v39);
+  const auto v42 = fc::reciprocal_root(v39);
+  const auto v44 = (u.inv_channels * row1);
+  const auto v45 = (u.eps + v44);
+  const auto v46 = fc::square_root(v45);
+  const auto v47 = fc::reciprocal_root(v45);
+  const auto v49 = (u.inv_channels * row2);
+  const auto v50 = (u.eps + v49);
+  const auto v51 = fc::square_root(v50);
+  const auto v52 = fc::reciprocal_root(v50);
+  const auto v54 = (u.inv_channels * row3);
+  const auto v55 = (u.eps + v54);
+  const auto v56 = fc::square_root(v55);
+  const auto v57 = fc::reciprocal_root(v55);
+  const auto v59 = (u.inv_channels * row4);
+  const auto v60 = (u.eps + v59);
+  const auto v61 = fc::square_root(v60);
+  const auto v62 = fc::reciprocal_root(v60);
+  const auto v95 = (v62 * v62);
+  const auto v96 = (v62 * v95);
+  const auto v98 = (T(0.5) * v96);
+  const auto v100 = (v98 * row5);
+  const auto v101 = (u.inv_channels * v100);
+  const auto v103 = (v101 * T(2.0));
+  const auto v106 = (v57 * v57);
+  const auto v107 = (v57 * v106);
+  const auto v108 = (T(0.5) * v107);
+  const auto v110 = (v108 * row6);
+  const auto v111 = (u.inv_channels * v110);
+  const auto v112 = (T(2.0) * v111);
+  const auto v121 = (v52 * v52);
+  const auto v122 = (v52 * v121);
+  const auto v123 = (T(0.5) * v122);
+  const auto v125 = (v123 * row7);
   const auto v126 = (u.inv_channels * v125);
-  const auto v145 = fc::divide(T(0.5), v44);
-  const auto v147 = fc::divide(row8, v44);
-  const auto v148 = (v45 * v147);
-  const auto v149 = (v145 * v148);
-  const auto v150 = (u.inv_channels * v149);
-  const auto v163 = fc::divide(T(0.5), v38);
-  const auto v165 = fc::divide(row9, v38);
-  const auto v166 = (v40 * v165);
-  const auto v167 = (v163 * v166);
-  const auto v168 = (u.inv_channels * v167);
-  const auto v100 = ((t0[15] * t1[0]) * v99);
-  const auto v102 = (fc::mul_sub(v60, grad_o[15], v100) - v100);
-  const auto v109 = ((t0[14] * t1[0]) * v108);
-  const auto v111 = (fc::mul_sub(v55, grad_o[14], v109) - v109);
-  const auto v112 = ((t0[13] * t1[0]) * v108);
-  const auto v114 = (fc::mul_sub(v55, grad_o[13], v112) - v112);
-  const auto v115 = ((t0[12] * t1[0]) * v108);
-  const auto v117 = (fc::mul_sub(v55, grad_o[12], v115) - v115);
-  const auto v118 = ((t0[11] * t1[0]) * v108);
-  const auto v120 = (fc::mul_sub(v55, grad_o[11], v118) - v118);
-  const auto v127 = ((t0[10] * t1[0]) * v126);
-  const auto v129 = (fc::mul_sub(v50, grad_o[10], v127) - v127);
-  const auto v130 = ((t0[9] * t1[0]) * v126);
-  const auto v132 = (fc::mul_sub(v50, grad_o[9], v130) - v130);
-  const auto v133 = ((t0[8] * t1[0]) * v126);
-  const auto v135 = (fc::mul_sub(v50, grad_o[8], v133) - v133);
-  const auto v136 = ((t0[7] * t1[0]) * v126);
-  const auto v138 = (fc::mul_sub(v50, grad_o[7], v136) - v136);
-  const auto v139 = ((t0[6] * t1[0]) * v126);
-  const auto v141 = (fc::mul_sub(v50, grad_o[6], v139) - v139);
-  const auto v142 = ((t0[5] * t1[0]) * v126);
-  const auto v144 = (fc::mul_sub(v50, grad_o[5], v142) - v142);
-  const auto v151 = ((t0[4] * t1[0]) * v150);
-  const auto v153 = (fc::mul_sub(v45, grad_o[4], v151) - v151);
-  const auto v154 = ((t0[3] * t1[0]) * v150);
-  const auto v156 = (fc::mul_sub(v45, grad_o[3], v154) - v154);
-  const auto v157 = ((t0[2] * t1[0]) * v150);
-  const auto v159 = (fc::mul_sub(v45, grad_o[2], v157) - v157);
-  const auto v160 = ((t0[1] * t1[0]) * v150);
-  const auto v162 = (fc::mul_sub(v45, grad_o[1], v160) - v160);
-  const auto v169 = ((t0[0] * t1[0]) * v168);
-  const auto v171 = (fc::mul_sub(v40, grad_o[0], v169) - v169);
-  // out1[15] = t1_0*v102
-  out1[15] = fc::splat<V>((t1[0] * v102));
-  V v173 = (t0[15] * v102);
-  // out1[14] = t1_0*v111
-  out1[14] = fc::splat<V>((t1[0] * v111));
-  v173 = fc::mul_add(t0[14], v111, v173);
-  // out1[13] = t1_0*v114
-  out1[13] = fc::splat<V>((t1[0] * v114));
-  v173 = fc::mul_add(t0[13], v114, v173);
-  // out1[12] = t1_0*v117
-  out1[12] = fc::splat<V>((t1[0] * v117));
-  v173 = fc::mul_add(t0[12], v117, v173);
-  // out1[11] = t1_0*v120
-  out1[11] = fc::splat<V>((t1[0] * v120));
-  v173 = fc::mul_add(t0[11], v120, v173);
-  // out1[10] = t1_0*v129
-  out1[10] = fc::splat<V>((t1[0] * v129));
-  v173 = fc::mul_add(t0[10], v129, v173);
-  // out1[9] = t1_0*v132
-  out1[9] = fc::splat<V>((t1[0] * v132));
-  v173 = fc::mul_add(t0[9], v132, v173);
-  // out1[8] = t1_0*v135
-  out1[8] = fc::splat<V>((t1[0] * v135));
-  v173 = fc::mul_add(t0[8], v135, v173);
-  // out1[7] = t1_0*v138
-  out1[7] = fc::splat<V>((t1[0] * v138));
-  v173 = fc::mul_add(t0[7], v138, v173);
-  // out1[6] = t1_0*v141
-  out1[6] = fc::splat<V>((t1[0] * v141));
-  v173 = fc::mul_add(t0[6], v141, v173);
-  // out1[5] = t1_0*v144
-  out1[5] = fc::splat<V>((t1[0] * v144));
-  v173 = fc::mul_add(t0[5], v144, v173);
-  // out1[4] = t1_0*v153
-  out1[4] = fc::splat<V>((t1[0] * v153));
-  v173 = fc::mul_add(t0[4], v153, v173);
-  // out1[3] = t1_0*v156
-  out1[3] = fc::splat<V>((t1[0] * v156));
-  v173 = fc::mul_add(t0[3], v156, v173);
-  // out1[2] = t1_0*v159
-  out1[2] = fc::splat<V>((t1[0] * v159));
-  v173 = fc::mul_add(t0[2], v159, v173);
-  // out1[1] = t1_0*v162
-  out1[1] = fc::splat<V>((t1[0] * v162));
-  v173 = fc::mul_add(t0[1], v162, v173);
-  // out1[0] = t1_0*v171
-  out1[0] = fc::splat<V>((t1[0] * v171));
-  v173 = fc::mul_add(t0[0], v171, v173);
-  // out0[0] = t0_15*v102 + t0_14*v111 + t0_13*v114 + t0_12*v117 + t0_11*v120 + t0_10*v129 + t0_9*v132 + t0_8*v135 + t0_7*v138 + t0_6*v141 + t0_5*v144 + t0_4*v153 + t0_3*v156 + t0_2*v159 + t0_1*v162 + t0_0*v171
-  out0[0] = fc::splat<V>(v173);
+  const auto v127 = (T(2.0) * v126);
+  const auto v140 = (v47 * v47);
+  const auto v141 = (v47 * v140);
+  const auto v142 = (T(0.5) * v141);
+  const auto v144 = (v142 * row8);
+  const auto v145 = (u.inv_channels * v144);
+  const auto v146 = (T(2.0) * v145);
+  const auto v155 = (v42 * v42);
+  const auto v156 = (v42 * v155);
+  const auto v157 = (T(0.5) * v156);
+  const auto v159 = (v157 * row9);
+  const auto v160 = (u.inv_channels * v159);
+  const auto v161 = (T(2.0) * v160);
+  const auto v2 = (t1[0] * t2[0]);
+  V v64 = (v62 * grad_o[15]);
+  V v66 = (v57 * grad_o[14]);
+  V v68 = (v57 * grad_o[13]);
+  V v70 = (v57 * grad_o[12]);
+  V v72 = (v57 * grad_o[11]);
+  V v74 = (v52 * grad_o[10]);
+  V v76 = (v52 * grad_o[9]);
+  V v78 = (v52 * grad_o[8]);
+  V v80 = (v52 * grad_o[7]);
+  V v82 = (v52 * grad_o[6]);
+  V v84 = (v52 * grad_o[5]);
+  V v86 = (v47 * grad_o[4]);
+  V v88 = (v47 * grad_o[3]);
+  V v90 = (v47 * grad_o[2]);
+  V v92 = (v47 * grad_o[1]);
+  V v94 = (v42 * grad_o[0]);
+  v64 = fc::neg_mul_add((t0[15] * v2), v103, v64);
+  v66 = fc::neg_mul_add((t0[14] * v2), v112, v66);
+  v68 = fc::neg_mul_add((t0[13] * v2), v112, v68);
+  v70 = fc::neg_mul_add((t0[12] * v2), v112, v70);
+  v72 = fc::neg_mul_add((t0[11] * v2), v112, v72);
+  v74 = fc::neg_mul_add((t0[10] * v2), v127, v74);
+  v76 = fc::neg_mul_add((t0[9] * v2), v127, v76);
+  v78 = fc::neg_mul_add((t0[8] * v2), v127, v78);
+  v80 = fc::neg_mul_add((t0[7] * v2), v127, v80);
+  v82 = fc::neg_mul_add((t0[6] * v2), v127, v82);
+  v84 = fc::neg_mul_add((t0[5] * v2), v127, v84);
+  v86 = fc::neg_mul_add((t0[4] * v2), v146, v86);
+  v88 = fc::neg_mul_add((t0[3] * v2), v146, v88);
+  v90 = fc::neg_mul_add((t0[2] * v2), v146, v90);
+  v92 = fc::neg_mul_add((t0[1] * v2), v146, v92);
+  v94 = fc::neg_mul_add((t0[0] * v2), v161, v94);
+  // out2[15] = v2*v105
+  out2[15] = fc::splat<V>((v2 * v64));
+  V v165 = (t0[15] * v64);
+  // out2[14] = v2*v114
+  out2[14] = fc::splat<V>((v2 * v66));
+  v165 = fc::mul_add(t0[14], v66, v165);
+  // out2[13] = v2*v116
+  out2[13] = fc::splat<V>((v2 * v68));
+  v165 = fc::mul_add(t0[13], v68, v165);
+  // out2[12] = v2*v118
+  out2[12] = fc::splat<V>((v2 * v70));
+  v165 = fc::mul_add(t0[12], v70, v165);
+  // out2[11] = v2*v120
+  out2[11] = fc::splat<V>((v2 * v72));
+  v165 = fc::mul_add(t0[11], v72, v165);
+  // out2[10] = v2*v129
+  out2[10] = fc::splat<V>((v2 * v74));
+  v165 = fc::mul_add(t0[10], v74, v165);
+  // out2[9] = v2*v131
+  out2[9] = fc::splat<V>((v2 * v76));
+  v165 = fc::mul_add(t0[9], v76, v165);
+  // out2[8] = v2*v133
+  out2[8] = fc::splat<V>((v2 * v78));
+  v165 = fc::mul_add(t0[8], v78, v165);
+  // out2[7] = v2*v135
+  out2[7] = fc::splat<V>((v2 * v80));
+  v165 = fc::mul_add(t0[7], v80, v165);
+  // out2[6] = v2*v137
+  out2[6] = fc::splat<V>((v2 * v82));
+  v165 = fc::mul_add(t0[6], v82, v165);
+  // out2[5] = v2*v139
+  out2[5] = fc::splat<V>((v2 * v84));
+  v165 = fc::mul_add(t0[5], v84, v165);
+  // out2[4] = v2*v148
+  out2[4] = fc::splat<V>((v2 * v86));
+  v165 = fc::mul_add(t0[4], v86, v165);
+  // out2[3] = v2*v150
+  out2[3] = fc::splat<V>((v2 * v88));
+  v165 = fc::mul_add(t0[3], v88, v165);
+  // out2[2] = v2*v152
+  out2[2] = fc::splat<V>((v2 * v90));
+  v165 = fc::mul_add(t0[2], v90, v165);
+  // out2[1] = v2*v154
+  out2[1] = fc::splat<V>((v2 * v92));
+  v165 = fc::mul_add(t0[1], v92, v165);
+  // out2[0] = v2*v163
+  out2[0] = fc::splat<V>((v2 * v94));
+  v165 = fc::mul_add(t0[0], v94, v165);
+  // out1[0] = t2_0*v210
+  out1[0] = fc::splat<V>((t2[0] * v165));
+  // out0[0] = t1_0*v210
+  out0[0] = fc::splat<V>((t1[0] * v165));
 }
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
@@ -331,11 +344,14 @@ struct sgp_rms_backward {
     V t0[16];
     V t1[1];
     V t2[1];
-    V t3[16];
+    V t3[1];
+    V t4[1];
+    V t5[16];
     sgp_0<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_1<V>(c.u, x0, x1, t1);
+    sgp_1<V>(c.u, x0, t1);
+    sgp_1<V>(c.u, x1, t2);
     T sums[5];
-    sgp_rms_2<V>(c.u, t0, t1, x2, sums);
+    sgp_rms_2<V>(c.u, t1, t2, t0, x2, sums);
     if (!c.reduce(sums)) return;
     const T s5 = sums[0];
     const T s6 = sums[1];
@@ -343,16 +359,16 @@ struct sgp_rms_backward {
     const T s8 = sums[3];
     const T s9 = sums[4];
     fc::forget(x2);
-    sgp_rms_3<V>(c.u, t0, t1, x2, s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, t2, t3);
+    sgp_rms_3<V>(c.u, t1, t2, t0, x2, s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, t3, t4, t5);
     fc::forget(x0);
     fc::forget(x1);
     V o1[16];
-    sgp_5<V>(c.u, x0, t3, t2, x1, c.template param<0>(), o1);
+    sgp_5<V>(c.u, x0, t5, x1, t3, c.template param<0>(), o1);
     c.template store<1>(o1);
     fc::forget(x1);
     fc::forget(x0);
     V o0[16];
-    sgp_6<V>(c.u, x1, t3, x0, t2, c.template param<0>(), o0, c.template grad<0>());
+    sgp_6<V>(c.u, x1, t5, x0, t4, c.template param<0>(), o0, c.template grad<0>());
     c.template store<0>(o0);
   }
 };
@@ -372,10 +388,12 @@ struct sgp_rms_1_forward {
     c.loaded();
     V t0[16];
     V t1[1];
+    V t2[1];
     sgp_7<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_8<V>(c.u, x1, t1);
+    sgp_8<V>(c.u, t1);
+    sgp_1<V>(c.u, x1, t2);
     T sums[5];
-    sgp_rms_0<V>(c.u, t0, t1, sums);
+    sgp_rms_0<V>(c.u, t1, t2, t0, sums);
     if (!c.reduce(sums)) return;
     c.keep(sums);
     const T s0 = sums[0];
@@ -384,10 +402,149 @@ struct sgp_rms_1_forward {
     const T s3 = sums[3];
     const T s4 = sums[4];
     V o0[16];
-    sgp_rms_1<V>(c.u, t0, t1, s0, s1, s2, s3, s4, o0);
+    sgp_rms_1<V>(c.u, t1, t2, t0, s0, s1, s2, s3, s4, o0);
     c.template store<0>(o0);
   }
 };
+
+// From cut 1, cut 2, cut 0, `grad_o` to cut 3, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+template <class V>
+FC_INLINE void sgp_rms_4(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, typename V::Scalar row4, typename V::Scalar row5, typename V::Scalar row6, typename V::Scalar row7, typename V::Scalar row8, typename V::Scalar row9, V (&out0)[1], V (&out1)[16]) {
+  using T = typename V::Scalar;
+  const auto v37 = (row0 * u.inv_channels);
+  const auto v39 = (v37 + u.eps);
+  const auto v40 = fc::square_root(v39);
+  const auto v42 = fc::reciprocal_root(v39);
+  const auto v44 = (u.inv_channels * row1);
+  const auto v45 = (u.eps + v44);
+  const auto v46 = fc::square_root(v45);
+  const auto v47 = fc::reciprocal_root(v45);
+  const auto v49 = (u.inv_channels * row2);
+  const auto v50 = (u.eps + v49);
+  const auto v51 = fc::square_root(v50);
+  const auto v52 = fc::reciprocal_root(v50);
+  const auto v54 = (u.inv_channels * row3);
+  const auto v55 = (u.eps + v54);
+  const auto v56 = fc::square_root(v55);
+  const auto v57 = fc::reciprocal_root(v55);
+  const auto v59 = (u.inv_channels * row4);
+  const auto v60 = (u.eps + v59);
+  const auto v61 = fc::square_root(v60);
+  const auto v62 = fc::reciprocal_root(v60);
+  const auto v95 = (v62 * v62);
+  const auto v96 = (v62 * v95);
+  const auto v98 = (T(0.5) * v96);
+  const auto v100 = (v98 * row5);
+  const auto v101 = (u.inv_channels * v100);
+  const auto v103 = (v101 * T(2.0));
+  const auto v106 = (v57 * v57);
+  const auto v107 = (v57 * v106);
+  const auto v108 = (T(0.5) * v107);
+  const auto v110 = (v108 * row6);
+  const auto v111 = (u.inv_channels * v110);
+  const auto v112 = (T(2.0) * v111);
+  const auto v121 = (v52 * v52);
+  const auto v122 = (v52 * v121);
+  const auto v123 = (T(0.5) * v122);
+  const auto v125 = (v123 * row7);
+  const auto v126 = (u.inv_channels * v125);
+  const auto v127 = (T(2.0) * v126);
+  const auto v140 = (v47 * v47);
+  const auto v141 = (v47 * v140);
+  const auto v142 = (T(0.5) * v141);
+  const auto v144 = (v142 * row8);
+  const auto v145 = (u.inv_channels * v144);
+  const auto v146 = (T(2.0) * v145);
+  const auto v155 = (v42 * v42);
+  const auto v156 = (v42 * v155);
+  const auto v157 = (T(0.5) * v156);
+  const auto v159 = (v157 * row9);
+  const auto v160 = (u.inv_channels * v159);
+  const auto v161 = (T(2.0) * v160);
+  const auto v2 = (t1[0] * t2[0]);
+  V v64 = (v62 * grad_o[15]);
+  V v66 = (v57 * grad_o[14]);
+  V v68 = (v57 * grad_o[13]);
+  V v70 = (v57 * grad_o[12]);
+  V v72 = (v57 * grad_o[11]);
+  V v74 = (v52 * grad_o[10]);
+  V v76 = (v52 * grad_o[9]);
+  V v78 = (v52 * grad_o[8]);
+  V v80 = (v52 * grad_o[7]);
+  V v82 = (v52 * grad_o[6]);
+  V v84 = (v52 * grad_o[5]);
+  V v86 = (v47 * grad_o[4]);
+  V v88 = (v47 * grad_o[3]);
+  V v90 = (v47 * grad_o[2]);
+  V v92 = (v47 * grad_o[1]);
+  V v94 = (v42 * grad_o[0]);
+  v64 = fc::neg_mul_add((t0[15] * v2), v103, v64);
+  v66 = fc::neg_mul_add((t0[14] * v2), v112, v66);
+  v68 = fc::neg_mul_add((t0[13] * v2), v112, v68);
+  v70 = fc::neg_mul_add((t0[12] * v2), v112, v70);
+  v72 = fc::neg_mul_add((t0[11] * v2), v112, v72);
+  v74 = fc::neg_mul_add((t0[10] * v2), v127, v74);
+  v76 = fc::neg_mul_add((t0[9] * v2), v127, v76);
+  v78 = fc::neg_mul_add((t0[8] * v2), v127, v78);
+  v80 = fc::neg_mul_add((t0[7] * v2), v127, v80);
+  v82 = fc::neg_mul_add((t0[6] * v2), v127, v82);
+  v84 = fc::neg_mul_add((t0[5] * v2), v127, v84);
+  v86 = fc::neg_mul_add((t0[4] * v2), v146, v86);
+  v88 = fc::neg_mul_add((t0[3] * v2), v146, v88);
+  v90 = fc::neg_mul_add((t0[2] * v2), v146, v90);
+  v92 = fc::neg_mul_add((t0[1] * v2), v146, v92);
+  v94 = fc::neg_mul_add((t0[0] * v2), v161, v94);
+  // out1[15] = v2*v105
+  out1[15] = fc::splat<V>((v2 * v64));
+  V v165 = (t0[15] * v64);
+  // out1[14] = v2*v114
+  out1[14] = fc::splat<V>((v2 * v66));
+  v165 = fc::mul_add(t0[14], v66, v165);
+  // out1[13] = v2*v116
+  out1[13] = fc::splat<V>((v2 * v68));
+  v165 = fc::mul_add(t0[13], v68, v165);
+  // out1[12] = v2*v118
+  out1[12] = fc::splat<V>((v2 * v70));
+  v165 = fc::mul_add(t0[12], v70, v165);
+  // out1[11] = v2*v120
+  out1[11] = fc::splat<V>((v2 * v72));
+  v165 = fc::mul_add(t0[11], v72, v165);
+  // out1[10] = v2*v129
+  out1[10] = fc::splat<V>((v2 * v74));
+  v165 = fc::mul_add(t0[10], v74, v165);
+  // out1[9] = v2*v131
+  out1[9] = fc::splat<V>((v2 * v76));
+  v165 = fc::mul_add(t0[9], v76, v165);
+  // out1[8] = v2*v133
+  out1[8] = fc::splat<V>((v2 * v78));
+  v165 = fc::mul_add(t0[8], v78, v165);
+  // out1[7] = v2*v135
+  out1[7] = fc::splat<V>((v2 * v80));
+  v165 = fc::mul_add(t0[7], v80, v165);
+  // out1[6] = v2*v137
+  out1[6] = fc::splat<V>((v2 * v82));
+  v165 = fc::mul_add(t0[6], v82, v165);
+  // out1[5] = v2*v139
+  out1[5] = fc::splat<V>((v2 * v84));
+  v165 = fc::mul_add(t0[5], v84, v165);
+  // out1[4] = v2*v148
+  out1[4] = fc::splat<V>((v2 * v86));
+  v165 = fc::mul_add(t0[4], v86, v165);
+  // out1[3] = v2*v150
+  out1[3] = fc::splat<V>((v2 * v88));
+  v165 = fc::mul_add(t0[3], v88, v165);
+  // out1[2] = v2*v152
+  out1[2] = fc::splat<V>((v2 * v90));
+  v165 = fc::mul_add(t0[2], v90, v165);
+  // out1[1] = v2*v154
+  out1[1] = fc::splat<V>((v2 * v92));
+  v165 = fc::mul_add(t0[1], v92, v165);
+  // out1[0] = v2*v163
+  out1[0] = fc::splat<V>((v2 * v94));
+  v165 = fc::mul_add(t0[0], v94, v165);
+  // out0[0] = t1_0*(t0_15*v105 + t0_14*v114 + t0_13*v116 + t0_12*v118 + t0_11*v120 + t0_10*v129 + t0_9*v131 + t0_8*v133 + t0_7*v135 + t0_6*v137 + t0_5*v139 + t0_4*v148 + t0_3*v150 + t0_2*v152 + t0_1*v154 + t0_0*v163)
+  out0[0] = fc::splat<V>((t1[0] * v165));
+}
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
 struct sgp_rms_1_backward {
@@ -412,11 +569,13 @@ struct sgp_rms_1_backward {
     V t0[16];
     V t1[1];
     V t2[1];
-    V t3[16];
+    V t3[1];
+    V t5[16];
     sgp_7<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_8<V>(c.u, x1, t1);
+    sgp_8<V>(c.u, t1);
+    sgp_1<V>(c.u, x1, t2);
     T sums[5];
-    sgp_rms_2<V>(c.u, t0, t1, x2, sums);
+    sgp_rms_2<V>(c.u, t1, t2, t0, x2, sums);
     if (!c.reduce(sums)) return;
     const T s5 = sums[0];
     const T s6 = sums[1];
@@ -424,16 +583,16 @@ struct sgp_rms_1_backward {
     const T s8 = sums[3];
     const T s9 = sums[4];
     fc::forget(x2);
-    sgp_rms_3<V>(c.u, t0, t1, x2, s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, t2, t3);
+    sgp_rms_4<V>(c.u, t1, t2, t0, x2, s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, t3, t5);
     fc::forget(x0);
     fc::forget(x1);
     V o1[16];
-    sgp_9<V>(c.u, x0, t3, t2, x1, c.template param<0>(), o1);
+    sgp_10<V>(c.u, x0, t5, x1, t3, c.template param<0>(), o1);
     c.template store<1>(o1);
     fc::forget(x1);
     fc::forget(x0);
     V o0[4];
-    sgp_10<V>(c.u, x1, t3, x0, c.template param<0>(), o0, c.template grad<0>());
+    sgp_11<V>(c.u, x1, t5, x0, c.template param<0>(), o0, c.template grad<0>());
     c.template store<0>(o0);
   }
 };
@@ -453,10 +612,12 @@ struct sgp_rms_2_forward {
     c.loaded();
     V t0[16];
     V t1[1];
-    sgp_11<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_12<V>(c.u, x0, t1);
+    V t2[1];
+    sgp_12<V>(c.u, x0, x1, c.template param<0>(), t0);
+    sgp_1<V>(c.u, x0, t1);
+    sgp_8<V>(c.u, t2);
     T sums[5];
-    sgp_rms_0<V>(c.u, t0, t1, sums);
+    sgp_rms_0<V>(c.u, t1, t2, t0, sums);
     if (!c.reduce(sums)) return;
     c.keep(sums);
     const T s0 = sums[0];
@@ -465,10 +626,149 @@ struct sgp_rms_2_forward {
     const T s3 = sums[3];
     const T s4 = sums[4];
     V o0[16];
-    sgp_rms_1<V>(c.u, t0, t1, s0, s1, s2, s3, s4, o0);
+    sgp_rms_1<V>(c.u, t1, t2, t0, s0, s1, s2, s3, s4, o0);
     c.template store<0>(o0);
   }
 };
+
+// From cut 1, cut 2, cut 0, `grad_o` to cut 4, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+template <class V>
+FC_INLINE void sgp_rms_5(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, typename V::Scalar row4, typename V::Scalar row5, typename V::Scalar row6, typename V::Scalar row7, typename V::Scalar row8, typename V::Scalar row9, V (&out0)[1], V (&out1)[16]) {
+  using T = typename V::Scalar;
+  const auto v37 = (row0 * u.inv_channels);
+  const auto v39 = (v37 + u.eps);
+  const auto v40 = fc::square_root(v39);
+  const auto v42 = fc::reciprocal_root(v39);
+  const auto v44 = (u.inv_channels * row1);
+  const auto v45 = (u.eps + v44);
+  const auto v46 = fc::square_root(v45);
+  const auto v47 = fc::reciprocal_root(v45);
+  const auto v49 = (u.inv_channels * row2);
+  const auto v50 = (u.eps + v49);
+  const auto v51 = fc::square_root(v50);
+  const auto v52 = fc::reciprocal_root(v50);
+  const auto v54 = (u.inv_channels * row3);
+  const auto v55 = (u.eps + v54);
+  const auto v56 = fc::square_root(v55);
+  const auto v57 = fc::reciprocal_root(v55);
+  const auto v59 = (u.inv_channels * row4);
+  const auto v60 = (u.eps + v59);
+  const auto v61 = fc::square_root(v60);
+  const auto v62 = fc::reciprocal_root(v60);
+  const auto v95 = (v62 * v62);
+  const auto v96 = (v62 * v95);
+  const auto v98 = (T(0.5) * v96);
+  const auto v100 = (v98 * row5);
+  const auto v101 = (u.inv_channels * v100);
+  const auto v103 = (v101 * T(2.0));
+  const auto v106 = (v57 * v57);
+  const auto v107 = (v57 * v106);
+  const auto v108 = (T(0.5) * v107);
+  const auto v110 = (v108 * row6);
+  const auto v111 = (u.inv_channels * v110);
+  const auto v112 = (T(2.0) * v111);
+  const auto v121 = (v52 * v52);
+  const auto v122 = (v52 * v121);
+  const auto v123 = (T(0.5) * v122);
+  const auto v125 = (v123 * row7);
+  const auto v126 = (u.inv_channels * v125);
+  const auto v127 = (T(2.0) * v126);
+  const auto v140 = (v47 * v47);
+  const auto v141 = (v47 * v140);
+  const auto v142 = (T(0.5) * v141);
+  const auto v144 = (v142 * row8);
+  const auto v145 = (u.inv_channels * v144);
+  const auto v146 = (T(2.0) * v145);
+  const auto v155 = (v42 * v42);
+  const auto v156 = (v42 * v155);
+  const auto v157 = (T(0.5) * v156);
+  const auto v159 = (v157 * row9);
+  const auto v160 = (u.inv_channels * v159);
+  const auto v161 = (T(2.0) * v160);
+  const auto v2 = (t1[0] * t2[0]);
+  V v64 = (v62 * grad_o[15]);
+  V v66 = (v57 * grad_o[14]);
+  V v68 = (v57 * grad_o[13]);
+  V v70 = (v57 * grad_o[12]);
+  V v72 = (v57 * grad_o[11]);
+  V v74 = (v52 * grad_o[10]);
+  V v76 = (v52 * grad_o[9]);
+  V v78 = (v52 * grad_o[8]);
+  V v80 = (v52 * grad_o[7]);
+  V v82 = (v52 * grad_o[6]);
+  V v84 = (v52 * grad_o[5]);
+  V v86 = (v47 * grad_o[4]);
+  V v88 = (v47 * grad_o[3]);
+  V v90 = (v47 * grad_o[2]);
+  V v92 = (v47 * grad_o[1]);
+  V v94 = (v42 * grad_o[0]);
+  v64 = fc::neg_mul_add((t0[15] * v2), v103, v64);
+  v66 = fc::neg_mul_add((t0[14] * v2), v112, v66);
+  v68 = fc::neg_mul_add((t0[13] * v2), v112, v68);
+  v70 = fc::neg_mul_add((t0[12] * v2), v112, v70);
+  v72 = fc::neg_mul_add((t0[11] * v2), v112, v72);
+  v74 = fc::neg_mul_add((t0[10] * v2), v127, v74);
+  v76 = fc::neg_mul_add((t0[9] * v2), v127, v76);
+  v78 = fc::neg_mul_add((t0[8] * v2), v127, v78);
+  v80 = fc::neg_mul_add((t0[7] * v2), v127, v80);
+  v82 = fc::neg_mul_add((t0[6] * v2), v127, v82);
+  v84 = fc::neg_mul_add((t0[5] * v2), v127, v84);
+  v86 = fc::neg_mul_add((t0[4] * v2), v146, v86);
+  v88 = fc::neg_mul_add((t0[3] * v2), v146, v88);
+  v90 = fc::neg_mul_add((t0[2] * v2), v146, v90);
+  v92 = fc::neg_mul_add((t0[1] * v2), v146, v92);
+  v94 = fc::neg_mul_add((t0[0] * v2), v161, v94);
+  // out1[15] = v2*v105
+  out1[15] = fc::splat<V>((v2 * v64));
+  V v165 = (t0[15] * v64);
+  // out1[14] = v2*v114
+  out1[14] = fc::splat<V>((v2 * v66));
+  v165 = fc::mul_add(t0[14], v66, v165);
+  // out1[13] = v2*v116
+  out1[13] = fc::splat<V>((v2 * v68));
+  v165 = fc::mul_add(t0[13], v68, v165);
+  // out1[12] = v2*v118
+  out1[12] = fc::splat<V>((v2 * v70));
+  v165 = fc::mul_add(t0[12], v70, v165);
+  // out1[11] = v2*v120
+  out1[11] = fc::splat<V>((v2 * v72));
+  v165 = fc::mul_add(t0[11], v72, v165);
+  // out1[10] = v2*v129
+  out1[10] = fc::splat<V>((v2 * v74));
+  v165 = fc::mul_add(t0[10], v74, v165);
+  // out1[9] = v2*v131
+  out1[9] = fc::splat<V>((v2 * v76));
+  v165 = fc::mul_add(t0[9], v76, v165);
+  // out1[8] = v2*v133
+  out1[8] = fc::splat<V>((v2 * v78));
+  v165 = fc::mul_add(t0[8], v78, v165);
+  // out1[7] = v2*v135
+  out1[7] = fc::splat<V>((v2 * v80));
+  v165 = fc::mul_add(t0[7], v80, v165);
+  // out1[6] = v2*v137
+  out1[6] = fc::splat<V>((v2 * v82));
+  v165 = fc::mul_add(t0[6], v82, v165);
+  // out1[5] = v2*v139
+  out1[5] = fc::splat<V>((v2 * v84));
+  v165 = fc::mul_add(t0[5], v84, v165);
+  // out1[4] = v2*v148
+  out1[4] = fc::splat<V>((v2 * v86));
+  v165 = fc::mul_add(t0[4], v86, v165);
+  // out1[3] = v2*v150
+  out1[3] = fc::splat<V>((v2 * v88));
+  v165 = fc::mul_add(t0[3], v88, v165);
+  // out1[2] = v2*v152
+  out1[2] = fc::splat<V>((v2 * v90));
+  v165 = fc::mul_add(t0[2], v90, v165);
+  // out1[1] = v2*v154
+  out1[1] = fc::splat<V>((v2 * v92));
+  v165 = fc::mul_add(t0[1], v92, v165);
+  // out1[0] = v2*v163
+  out1[0] = fc::splat<V>((v2 * v94));
+  v165 = fc::mul_add(t0[0], v94, v165);
+  // out0[0] = t2_0*(t0_15*v105 + t0_14*v114 + t0_13*v116 + t0_12*v118 + t0_11*v120 + t0_10*v129 + t0_9*v131 + t0_8*v133 + t0_7*v135 + t0_6*v137 + t0_5*v139 + t0_4*v148 + t0_3*v150 + t0_2*v152 + t0_1*v154 + t0_0*v163)
+  out0[0] = fc::splat<V>((t2[0] * v165));
+}
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
 struct sgp_rms_2_backward {
@@ -493,11 +793,13 @@ struct sgp_rms_2_backward {
     V t0[16];
     V t1[1];
     V t2[1];
-    V t3[16];
-    sgp_11<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_12<V>(c.u, x0, t1);
+    V t4[1];
+    V t5[16];
+    sgp_12<V>(c.u, x0, x1, c.template param<0>(), t0);
+    sgp_1<V>(c.u, x0, t1);
+    sgp_8<V>(c.u, t2);
     T sums[5];
-    sgp_rms_2<V>(c.u, t0, t1, x2, sums);
+    sgp_rms_2<V>(c.u, t1, t2, t0, x2, sums);
     if (!c.reduce(sums)) return;
     const T s5 = sums[0];
     const T s6 = sums[1];
@@ -505,32 +807,32 @@ struct sgp_rms_2_backward {
     const T s8 = sums[3];
     const T s9 = sums[4];
     fc::forget(x2);
-    sgp_rms_3<V>(c.u, t0, t1, x2, s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, t2, t3);
+    sgp_rms_5<V>(c.u, t1, t2, t0, x2, s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, t4, t5);
     fc::forget(x0);
     V o1[4];
-    sgp_13<V>(c.u, x0, t3, c.template param<0>(), o1);
+    sgp_13<V>(c.u, x0, t5, c.template param<0>(), o1);
     c.template store<1>(o1);
     fc::forget(x1);
     fc::forget(x0);
     V o0[16];
-    sgp_14<V>(c.u, x1, t3, x0, t2, c.template param<0>(), o0, c.template grad<0>());
+    sgp_14<V>(c.u, x1, t5, x0, t4, c.template param<0>(), o0, c.template grad<0>());
     c.template store<0>(o0);
   }
 };
 
 // From cut 0 to 2 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_4(const fc::Uniforms<typename V::Scalar> &u, const V *t0, typename V::Scalar (&sums)[2]) {
+FC_INLINE void sgp_rms_6(const fc::Uniforms<typename V::Scalar> &u, const V *t0, typename V::Scalar (&sums)[2]) {
   using T = typename V::Scalar;
   const auto v1 = fc::gate(u.gate, T(0.0));
   const auto v2 = (v1 * v1);
-  const auto v4 = (v2 * t0[0]);
-  const auto v6 = (v2 * t0[1]);
-  const auto v8 = (v2 * t0[2]);
-  const auto v10 = (v2 * t0[3]);
-  const auto v12 = (v2 * t0[4]);
-  const auto v14 = (v2 * t0[5]);
-  const auto v16 = (v2 * t0[6]);
+  const auto v4 = (t0[0] * v2);
+  const auto v6 = (t0[1] * v2);
+  const auto v8 = (t0[2] * v2);
+  const auto v10 = (t0[3] * v2);
+  const auto v12 = (t0[4] * v2);
+  const auto v14 = (t0[5] * v2);
+  const auto v16 = (t0[6] * v2);
   // row sum 0 = v4*v4
   sums[0] = u.sum((v4 * v4));
   V v18 = (v6 * v6);
@@ -545,7 +847,7 @@ FC_INLINE void sgp_rms_4(const fc::Uniforms<typename V::Scalar> &u, const V *t0,
 
 // From cut 0 to `o`: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_5(const fc::Uniforms<typename V::Scalar> &u, const V *t0, typename V::Scalar row0, typename V::Scalar row1, V (&out0)[7]) {
+FC_INLINE void sgp_rms_7(const fc::Uniforms<typename V::Scalar> &u, const V *t0, typename V::Scalar row0, typename V::Scalar row1, V (&out0)[7]) {
   using T = typename V::Scalar;
   const auto v1 = fc::gate(u.gate, T(0.0));
   const auto v2 = (v1 * v1);
@@ -557,20 +859,20 @@ FC_INLINE void sgp_rms_5(const fc::Uniforms<typename V::Scalar> &u, const V *t0,
   const auto v27 = (u.eps + v26);
   const auto v28 = fc::square_root(v27);
   const auto v29 = fc::reciprocal_root(v27);
-  // out0[0] = v2*t0_0*v24
-  out0[0] = fc::splat<V>(((v2 * t0[0]) * v24));
-  // out0[1] = v2*t0_1*v29
-  out0[1] = fc::splat<V>(((v2 * t0[1]) * v29));
-  // out0[2] = v2*t0_2*v29
-  out0[2] = fc::splat<V>(((v2 * t0[2]) * v29));
-  // out0[3] = v2*t0_3*v29
-  out0[3] = fc::splat<V>(((v2 * t0[3]) * v29));
-  // out0[4] = v2*t0_4*v29
-  out0[4] = fc::splat<V>(((v2 * t0[4]) * v29));
-  // out0[5] = v2*t0_5*v29
-  out0[5] = fc::splat<V>(((v2 * t0[5]) * v29));
-  // out0[6] = v2*t0_6*v29
-  out0[6] = fc::splat<V>(((v2 * t0[6]) * v29));
+  // out0[0] = t0_0*v2*v24
+  out0[0] = fc::splat<V>(((t0[0] * v2) * v24));
+  // out0[1] = t0_1*v2*v29
+  out0[1] = fc::splat<V>(((t0[1] * v2) * v29));
+  // out0[2] = t0_2*v2*v29
+  out0[2] = fc::splat<V>(((t0[2] * v2) * v29));
+  // out0[3] = t0_3*v2*v29
+  out0[3] = fc::splat<V>(((t0[3] * v2) * v29));
+  // out0[4] = t0_4*v2*v29
+  out0[4] = fc::splat<V>(((t0[4] * v2) * v29));
+  // out0[5] = t0_5*v2*v29
+  out0[5] = fc::splat<V>(((t0[5] * v2) * v29));
+  // out0[6] = t0_6*v2*v29
+  out0[6] = fc::splat<V>(((t0[6] * v2) * v29));
 }
 
 // o = grade_rms(weighted_product(w, gate(x), gate(y)))
@@ -589,38 +891,38 @@ struct sgp_rms_3_forward {
     V t0[7];
     sgp_15<V>(c.u, x0, x1, c.template param<0>(), t0);
     T sums[2];
-    sgp_rms_4<V>(c.u, t0, sums);
+    sgp_rms_6<V>(c.u, t0, sums);
     if (!c.reduce(sums)) return;
     c.keep(sums);
     const T s0 = sums[0];
     const T s1 = sums[1];
     V o0[7];
-    sgp_rms_5<V>(c.u, t0, s0, s1, o0);
+    sgp_rms_7<V>(c.u, t0, s0, s1, o0);
     c.template store<0>(o0);
   }
 };
 
 // From cut 0, `grad_o` to 2 row sums: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_6(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *grad_o, typename V::Scalar (&sums)[2]) {
+FC_INLINE void sgp_rms_8(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *grad_o, typename V::Scalar (&sums)[2]) {
   using T = typename V::Scalar;
   const auto v1 = fc::gate(u.gate, T(0.0));
   const auto v2 = (v1 * v1);
-  V v18 = ((v2 * t0[6]) * grad_o[6]);
-  v18 = fc::mul_add((v2 * t0[5]), grad_o[5], v18);
-  v18 = fc::mul_add((v2 * t0[4]), grad_o[4], v18);
-  v18 = fc::mul_add((v2 * t0[3]), grad_o[3], v18);
-  v18 = fc::mul_add((v2 * t0[2]), grad_o[2], v18);
-  v18 = fc::mul_add((v2 * t0[1]), grad_o[1], v18);
-  // row sum 0 = v2*t0_6*grad_o_e34 + v2*t0_5*grad_o_e24 + v2*t0_4*grad_o_e23 + v2*t0_3*grad_o_e14 + v2*t0_2*grad_o_e13 + v2*t0_1*grad_o_e12
+  V v18 = ((t0[6] * v2) * grad_o[6]);
+  v18 = fc::mul_add((t0[5] * v2), grad_o[5], v18);
+  v18 = fc::mul_add((t0[4] * v2), grad_o[4], v18);
+  v18 = fc::mul_add((t0[3] * v2), grad_o[3], v18);
+  v18 = fc::mul_add((t0[2] * v2), grad_o[2], v18);
+  v18 = fc::mul_add((t0[1] * v2), grad_o[1], v18);
+  // row sum 0 = t0_6*v2*grad_o_e34 + t0_5*v2*grad_o_e24 + t0_4*v2*grad_o_e23 + t0_3*v2*grad_o_e14 + t0_2*v2*grad_o_e13 + t0_1*v2*grad_o_e12
   sums[0] = u.sum(v18);
-  // row sum 1 = v2*t0_0*grad_o_1
-  sums[1] = u.sum(((v2 * t0[0]) * grad_o[0]));
+  // row sum 1 = t0_0*v2*grad_o_1
+  sums[1] = u.sum(((t0[0] * v2) * grad_o[0]));
 }
 
 // From cut 0, `grad_o` to cut 1: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_7(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, V (&out0)[7]) {
+FC_INLINE void sgp_rms_9(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, V (&out0)[7]) {
   using T = typename V::Scalar;
   const auto v1 = fc::gate(u.gate, T(0.0));
   const auto v2 = (v1 * v1);
@@ -632,37 +934,46 @@ FC_INLINE void sgp_rms_7(const fc::Uniforms<typename V::Scalar> &u, const V *t0,
   const auto v27 = (u.eps + v26);
   const auto v28 = fc::square_root(v27);
   const auto v29 = fc::reciprocal_root(v27);
-  const auto v45 = fc::divide(T(0.5), v28);
-  const auto v47 = fc::divide(row2, v28);
-  const auto v48 = (v29 * v47);
-  const auto v49 = (v45 * v48);
+  const auto v44 = (v29 * v29);
+  const auto v45 = (v29 * v44);
+  const auto v47 = (T(0.5) * v45);
+  const auto v49 = (v47 * row2);
   const auto v50 = (u.inv_channels * v49);
-  const auto v69 = fc::divide(T(0.5), v22);
-  const auto v71 = fc::divide(row3, v22);
-  const auto v72 = (v24 * v71);
-  const auto v73 = (v69 * v72);
-  const auto v74 = (u.inv_channels * v73);
-  const auto v51 = ((v2 * t0[6]) * v50);
-  const auto v54 = ((v2 * t0[5]) * v50);
-  const auto v57 = ((v2 * t0[4]) * v50);
-  const auto v60 = ((v2 * t0[3]) * v50);
-  const auto v63 = ((v2 * t0[2]) * v50);
-  const auto v66 = ((v2 * t0[1]) * v50);
-  const auto v75 = ((v2 * t0[0]) * v74);
-  // out0[6] = v2*(v29*grad_o_e34 - v51 - v51)
-  out0[6] = fc::splat<V>((v2 * (fc::mul_sub(v29, grad_o[6], v51) - v51)));
-  // out0[5] = v2*(v29*grad_o_e24 - v54 - v54)
-  out0[5] = fc::splat<V>((v2 * (fc::mul_sub(v29, grad_o[5], v54) - v54)));
-  // out0[4] = v2*(v29*grad_o_e23 - v57 - v57)
-  out0[4] = fc::splat<V>((v2 * (fc::mul_sub(v29, grad_o[4], v57) - v57)));
-  // out0[3] = v2*(v29*grad_o_e14 - v60 - v60)
-  out0[3] = fc::splat<V>((v2 * (fc::mul_sub(v29, grad_o[3], v60) - v60)));
-  // out0[2] = v2*(v29*grad_o_e13 - v63 - v63)
-  out0[2] = fc::splat<V>((v2 * (fc::mul_sub(v29, grad_o[2], v63) - v63)));
-  // out0[1] = v2*(v29*grad_o_e12 - v66 - v66)
-  out0[1] = fc::splat<V>((v2 * (fc::mul_sub(v29, grad_o[1], v66) - v66)));
-  // out0[0] = v2*(v24*grad_o_1 - v75 - v75)
-  out0[0] = fc::splat<V>((v2 * (fc::mul_sub(v24, grad_o[0], v75) - v75)));
+  const auto v52 = (v50 * T(2.0));
+  const auto v65 = (v24 * v24);
+  const auto v66 = (v24 * v65);
+  const auto v67 = (T(0.5) * v66);
+  const auto v69 = (v67 * row3);
+  const auto v70 = (u.inv_channels * v69);
+  const auto v71 = (T(2.0) * v70);
+  V v31 = (v29 * grad_o[6]);
+  V v33 = (v29 * grad_o[5]);
+  V v35 = (v29 * grad_o[4]);
+  V v37 = (v29 * grad_o[3]);
+  V v39 = (v29 * grad_o[2]);
+  V v41 = (v29 * grad_o[1]);
+  V v43 = (v24 * grad_o[0]);
+  v31 = fc::neg_mul_add((t0[6] * v2), v52, v31);
+  v33 = fc::neg_mul_add((t0[5] * v2), v52, v33);
+  v35 = fc::neg_mul_add((t0[4] * v2), v52, v35);
+  v37 = fc::neg_mul_add((t0[3] * v2), v52, v37);
+  v39 = fc::neg_mul_add((t0[2] * v2), v52, v39);
+  v41 = fc::neg_mul_add((t0[1] * v2), v52, v41);
+  v43 = fc::neg_mul_add((t0[0] * v2), v71, v43);
+  // out0[6] = v2*(v29*grad_o_e34 - t0_6*v2*v52)
+  out0[6] = fc::splat<V>((v2 * v31));
+  // out0[5] = v2*(v29*grad_o_e24 - t0_5*v2*v52)
+  out0[5] = fc::splat<V>((v2 * v33));
+  // out0[4] = v2*(v29*grad_o_e23 - t0_4*v2*v52)
+  out0[4] = fc::splat<V>((v2 * v35));
+  // out0[3] = v2*(v29*grad_o_e14 - t0_3*v2*v52)
+  out0[3] = fc::splat<V>((v2 * v37));
+  // out0[2] = v2*(v29*grad_o_e13 - t0_2*v2*v52)
+  out0[2] = fc::splat<V>((v2 * v39));
+  // out0[1] = v2*(v29*grad_o_e12 - t0_1*v2*v52)
+  out0[1] = fc::splat<V>((v2 * v41));
+  // out0[0] = v2*(v24*grad_o_1 - t0_0*v2*v71)
+  out0[0] = fc::splat<V>((v2 * v43));
 }
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
@@ -686,12 +997,12 @@ struct sgp_rms_3_backward {
     V t1[7];
     sgp_15<V>(c.u, x0, x1, c.template param<0>(), t0);
     T sums[2];
-    sgp_rms_6<V>(c.u, t0, x2, sums);
+    sgp_rms_8<V>(c.u, t0, x2, sums);
     if (!c.reduce(sums)) return;
     const T s2 = sums[0];
     const T s3 = sums[1];
     fc::forget(x2);
-    sgp_rms_7<V>(c.u, t0, x2, s0, s1, s2, s3, t1);
+    sgp_rms_9<V>(c.u, t0, x2, s0, s1, s2, s3, t1);
     fc::forget(x0);
     V o1[4];
     sgp_18<V>(c.u, x0, t1, c.template param<0>(), o1);

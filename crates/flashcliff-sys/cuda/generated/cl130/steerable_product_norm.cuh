@@ -82,18 +82,20 @@ struct steerable_product_norm_forward {
     V t0[16];
     V t1[16];
     V t2[1];
+    V t3[1];
     steerable_product_norm_0<V>(c.u, x1, c.template param<1>(), t0);
+    sgp_1<V>(c.u, x0, t2);
     sgp_0<V>(c.u, x0, t0, c.template param<0>(), t1);
-    sgp_1<V>(c.u, x0, t0, t2);
+    sgp_1<V>(c.u, t0, t3);
     V o0[16];
-    sgp_2<V>(c.u, t1, t2, o0);
+    sgp_2<V>(c.u, t2, t3, t1, o0);
     c.template store<0>(o0);
   }
 };
 
-// From `r`, cut 5, `a` to `grad_r`, `grad_a`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
+// From `r`, cut 7, `a` to `grad_r`, `grad_a`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
 template <class V, class P0>
-FC_INLINE void steerable_product_norm_1(const fc::Uniforms<typename V::Scalar> &u, const V *r, const V *t5, const P0 &a, V (&out0)[16], V *grad0) {
+FC_INLINE void steerable_product_norm_1(const fc::Uniforms<typename V::Scalar> &u, const V *r, const V *t7, const P0 &a, V (&out0)[16], V *grad0) {
   using T = typename V::Scalar;
   const auto v1 = (r[0] * r[0]);
   const auto v5 = fc::square_root(fc::mul_add(v1, v1, T(1e-16)));
@@ -141,91 +143,102 @@ FC_INLINE void steerable_product_norm_1(const fc::Uniforms<typename V::Scalar> &
   const auto v93 = fc::divide(T(1.0), v59);
   const auto v94 = fc::divide(T(1.0), v79);
   const auto v95 = fc::divide(T(1.0), v90);
-  V v101 = (r[14] * t5[14]);
-  v101 = fc::mul_add(r[13], t5[13], v101);
-  v101 = fc::mul_add(r[12], t5[12], v101);
-  v101 = fc::mul_add(r[11], t5[11], v101);
-  V v116 = (r[10] * t5[10]);
-  v116 = fc::mul_add(r[9], t5[9], v116);
-  v116 = fc::mul_add(r[8], t5[8], v116);
-  v116 = fc::mul_add(r[7], t5[7], v116);
-  v116 = fc::mul_add(r[6], t5[6], v116);
-  v116 = fc::mul_add(r[5], t5[5], v116);
-  V v139 = (r[4] * t5[4]);
-  v139 = fc::mul_add(r[3], t5[3], v139);
-  v139 = fc::mul_add(r[2], t5[2], v139);
-  v139 = fc::mul_add(r[1], t5[1], v139);
-  const auto v156 = (v95 * fc::divide((r[15] * t5[15]), v90));
+  V v97 = (v95 * t7[15]);
+  V v100 = (v94 * t7[14]);
+  V v101 = (r[14] * t7[14]);
+  V v103 = (v94 * t7[13]);
+  v101 = fc::mul_add(r[13], t7[13], v101);
+  V v107 = (v94 * t7[12]);
+  v101 = fc::mul_add(r[12], t7[12], v101);
+  V v111 = (v94 * t7[11]);
+  v101 = fc::mul_add(r[11], t7[11], v101);
+  V v115 = (v93 * t7[10]);
+  V v116 = (r[10] * t7[10]);
+  V v118 = (v93 * t7[9]);
+  v116 = fc::mul_add(r[9], t7[9], v116);
+  V v122 = (v93 * t7[8]);
+  v116 = fc::mul_add(r[8], t7[8], v116);
+  V v126 = (v93 * t7[7]);
+  v116 = fc::mul_add(r[7], t7[7], v116);
+  V v130 = (v93 * t7[6]);
+  v116 = fc::mul_add(r[6], t7[6], v116);
+  V v134 = (v93 * t7[5]);
+  v116 = fc::mul_add(r[5], t7[5], v116);
+  V v138 = (v92 * t7[4]);
+  V v139 = (r[4] * t7[4]);
+  V v141 = (v92 * t7[3]);
+  v139 = fc::mul_add(r[3], t7[3], v139);
+  V v145 = (v92 * t7[2]);
+  v139 = fc::mul_add(r[2], t7[2], v139);
+  V v149 = (v92 * t7[1]);
+  v139 = fc::mul_add(r[1], t7[1], v139);
+  V v153 = (v91 * t7[0]);
+  const auto v156 = (v95 * fc::divide((r[15] * t7[15]), v90));
   const auto v158 = (v94 * fc::divide(v101, v79));
   const auto v160 = (v93 * fc::divide(v116, v59));
   const auto v162 = (v92 * fc::divide(v139, v33));
-  const auto v164 = (v91 * fc::divide((r[0] * t5[0]), v13));
+  const auto v164 = (v91 * fc::divide((r[0] * t7[0]), v13));
   // grad0[4] += -(v88*v156*(v87*(1 - v87)))
   grad0[4] = grad0[4] + (-((v88 * v156) * (v87 * (T(1.0) - v87))));
-  const auto v176 = (v81 * (((v87 * v156) * fc::divide(T(0.5), v85)) * fc::divide(T(0.5), v84)));
-  const auto v178 = (r[15] * (v176 + v176));
-  // out0[15] = v95*t5_15 - v178 - v178
-  out0[15] = fc::splat<V>((fc::mul_sub(v95, t5[15], v178) - v178));
+  v97 = fc::neg_mul_add(r[15], (T(2.0) * (v81 * ((((v87 * v156) * fc::divide(T(0.5), v85)) * fc::divide(T(0.5), v84)) * T(2.0)))), v97);
+  // out0[15] = v95*t7_15 - r_e1234*2*v81*v87*v156*0.5/v85*0.5/v84*2
+  out0[15] = fc::splat<V>(v97);
   // grad0[3] += -(v77*v158*(v76*(1 - v76)))
   grad0[3] = grad0[3] + (-((v77 * v158) * (v76 * (T(1.0) - v76))));
-  const auto v191 = (v61 * (((v76 * v158) * fc::divide(T(0.5), v74)) * fc::divide(T(0.5), v73)));
-  const auto v192 = (v191 + v191);
-  const auto v193 = (r[14] * v192);
-  // out0[14] = v193 + v94*t5_14 + v193
-  out0[14] = fc::splat<V>((v193 + fc::mul_add(v94, t5[14], v193)));
-  const auto v196 = (r[13] * v192);
-  // out0[13] = v94*t5_13 - v196 - v196
-  out0[13] = fc::splat<V>((fc::mul_sub(v94, t5[13], v196) - v196));
-  const auto v199 = (r[12] * v192);
-  // out0[12] = v94*t5_12 - v199 - v199
-  out0[12] = fc::splat<V>((fc::mul_sub(v94, t5[12], v199) - v199));
-  const auto v202 = (r[11] * v192);
-  // out0[11] = v94*t5_11 - v202 - v202
-  out0[11] = fc::splat<V>((fc::mul_sub(v94, t5[11], v202) - v202));
+  const auto v194 = (T(2.0) * (v61 * (T(2.0) * (((v76 * v158) * fc::divide(T(0.5), v74)) * fc::divide(T(0.5), v73)))));
+  v100 = fc::mul_add(r[14], v194, v100);
+  // out0[14] = v94*t7_14 + r_e234*v194
+  out0[14] = fc::splat<V>(v100);
+  v103 = fc::neg_mul_add(r[13], v194, v103);
+  // out0[13] = v94*t7_13 - r_e134*v194
+  out0[13] = fc::splat<V>(v103);
+  v107 = fc::neg_mul_add(r[12], v194, v107);
+  // out0[12] = v94*t7_12 - r_e124*v194
+  out0[12] = fc::splat<V>(v107);
+  v111 = fc::neg_mul_add(r[11], v194, v111);
+  // out0[11] = v94*t7_11 - r_e123*v194
+  out0[11] = fc::splat<V>(v111);
   // grad0[2] += -(v57*v160*(v56*(1 - v56)))
   grad0[2] = grad0[2] + (-((v57 * v160) * (v56 * (T(1.0) - v56))));
-  const auto v215 = (v48 * (((v56 * v160) * fc::divide(T(0.5), v54)) * fc::divide(T(0.5), v53)));
-  const auto v216 = (v215 + v215);
-  const auto v217 = (r[10] * v216);
-  // out0[10] = v93*t5_10 - v217 - v217
-  out0[10] = fc::splat<V>((fc::mul_sub(v93, t5[10], v217) - v217));
-  const auto v220 = (r[9] * v216);
-  // out0[9] = v93*t5_9 - v220 - v220
-  out0[9] = fc::splat<V>((fc::mul_sub(v93, t5[9], v220) - v220));
-  const auto v223 = (r[8] * v216);
-  // out0[8] = v93*t5_8 - v223 - v223
-  out0[8] = fc::splat<V>((fc::mul_sub(v93, t5[8], v223) - v223));
-  const auto v226 = (r[7] * v216);
-  // out0[7] = v226 + v93*t5_7 + v226
-  out0[7] = fc::splat<V>((v226 + fc::mul_add(v93, t5[7], v226)));
-  const auto v229 = (r[6] * v216);
-  // out0[6] = v229 + v93*t5_6 + v229
-  out0[6] = fc::splat<V>((v229 + fc::mul_add(v93, t5[6], v229)));
-  const auto v232 = (r[5] * v216);
-  // out0[5] = v232 + v93*t5_5 + v232
-  out0[5] = fc::splat<V>((v232 + fc::mul_add(v93, t5[5], v232)));
+  const auto v215 = (T(2.0) * (v48 * (T(2.0) * (((v56 * v160) * fc::divide(T(0.5), v54)) * fc::divide(T(0.5), v53)))));
+  v115 = fc::neg_mul_add(r[10], v215, v115);
+  // out0[10] = v93*t7_10 - r_e34*v215
+  out0[10] = fc::splat<V>(v115);
+  v118 = fc::neg_mul_add(r[9], v215, v118);
+  // out0[9] = v93*t7_9 - r_e24*v215
+  out0[9] = fc::splat<V>(v118);
+  v122 = fc::neg_mul_add(r[8], v215, v122);
+  // out0[8] = v93*t7_8 - r_e23*v215
+  out0[8] = fc::splat<V>(v122);
+  v126 = fc::mul_add(r[7], v215, v126);
+  // out0[7] = v93*t7_7 + r_e14*v215
+  out0[7] = fc::splat<V>(v126);
+  v130 = fc::mul_add(r[6], v215, v130);
+  // out0[6] = v93*t7_6 + r_e13*v215
+  out0[6] = fc::splat<V>(v130);
+  v134 = fc::mul_add(r[5], v215, v134);
+  // out0[5] = v93*t7_5 + r_e12*v215
+  out0[5] = fc::splat<V>(v134);
   // grad0[1] += -(v31*v162*(v30*(1 - v30)))
   grad0[1] = grad0[1] + (-((v31 * v162) * (v30 * (T(1.0) - v30))));
-  const auto v245 = (v15 * (((v30 * v162) * fc::divide(T(0.5), v28)) * fc::divide(T(0.5), v27)));
-  const auto v246 = (v245 + v245);
-  const auto v247 = (r[4] * v246);
-  // out0[4] = v247 + v92*t5_4 + v247
-  out0[4] = fc::splat<V>((v247 + fc::mul_add(v92, t5[4], v247)));
-  const auto v250 = (r[3] * v246);
-  // out0[3] = v250 + v92*t5_3 + v250
-  out0[3] = fc::splat<V>((v250 + fc::mul_add(v92, t5[3], v250)));
-  const auto v253 = (r[2] * v246);
-  // out0[2] = v253 + v92*t5_2 + v253
-  out0[2] = fc::splat<V>((v253 + fc::mul_add(v92, t5[2], v253)));
-  const auto v256 = (r[1] * v246);
-  // out0[1] = v92*t5_1 - v256 - v256
-  out0[1] = fc::splat<V>((fc::mul_sub(v92, t5[1], v256) - v256));
+  const auto v240 = (T(2.0) * (v15 * (T(2.0) * (((v30 * v162) * fc::divide(T(0.5), v28)) * fc::divide(T(0.5), v27)))));
+  v138 = fc::mul_add(r[4], v240, v138);
+  // out0[4] = v92*t7_4 + r_e4*v240
+  out0[4] = fc::splat<V>(v138);
+  v141 = fc::mul_add(r[3], v240, v141);
+  // out0[3] = v92*t7_3 + r_e3*v240
+  out0[3] = fc::splat<V>(v141);
+  v145 = fc::mul_add(r[2], v240, v145);
+  // out0[2] = v92*t7_2 + r_e2*v240
+  out0[2] = fc::splat<V>(v145);
+  v149 = fc::neg_mul_add(r[1], v240, v149);
+  // out0[1] = v92*t7_1 - r_e1*v240
+  out0[1] = fc::splat<V>(v149);
   // grad0[0] += -(v10*v164*(v8*(1 - v8)))
   grad0[0] = grad0[0] + (-((v10 * v164) * (v8 * (T(1.0) - v8))));
-  const auto v269 = (v1 * (((v8 * v164) * fc::divide(T(0.5), v6)) * fc::divide(T(0.5), v5)));
-  const auto v271 = (r[0] * (v269 + v269));
-  // out0[0] = v91*t5_0 - v271 - v271
-  out0[0] = fc::splat<V>((fc::mul_sub(v91, t5[0], v271) - v271));
+  v153 = fc::neg_mul_add(r[0], (T(2.0) * (v1 * (T(2.0) * (((v8 * v164) * fc::divide(T(0.5), v6)) * fc::divide(T(0.5), v5))))), v153);
+  // out0[0] = v91*t7_0 - r_1*2*v1*2*v8*v164*0.5/v6*0.5/v5
+  out0[0] = fc::splat<V>(v153);
 }
 
 // adjoint of o = weighted_product(w, gate(x), gate(norm(r; a)))
@@ -247,19 +260,22 @@ struct steerable_product_norm_backward {
     V t1[16];
     V t2[1];
     V t3[1];
-    V t4[16];
-    V t5[16];
+    V t4[1];
+    V t5[1];
+    V t6[16];
+    V t7[16];
     steerable_product_norm_0<V>(c.u, x1, c.template param<1>(), t0);
+    sgp_1<V>(c.u, x0, t2);
     sgp_0<V>(c.u, x0, t0, c.template param<0>(), t1);
-    sgp_1<V>(c.u, x0, t0, t2);
-    sgp_3<V>(c.u, t1, x2, t3);
-    sgp_4<V>(c.u, t2, x2, t4);
-    sgp_5<V>(c.u, x0, t4, t3, t0, c.template param<0>(), t5);
+    sgp_1<V>(c.u, t0, t3);
+    sgp_3<V>(c.u, t1, x2, t3, t2, t4, t5);
+    sgp_4<V>(c.u, t2, t3, x2, t6);
+    sgp_5<V>(c.u, x0, t6, t0, t4, c.template param<0>(), t7);
     V o0[16];
-    sgp_6<V>(c.u, t0, t4, x0, t3, c.template param<0>(), o0, c.template grad<0>());
+    sgp_6<V>(c.u, t0, t6, x0, t5, c.template param<0>(), o0, c.template grad<0>());
     c.template store<0>(o0);
     V o1[16];
-    steerable_product_norm_1<V>(c.u, x1, t5, c.template param<1>(), o1, c.template grad<1>());
+    steerable_product_norm_1<V>(c.u, x1, t7, c.template param<1>(), o1, c.template grad<1>());
     c.template store<1>(o1);
   }
 };

@@ -52,22 +52,15 @@ FC_INLINE void grade_norms_1(const fc::Uniforms<typename V::Scalar> &u, const V 
   const auto v14 = fc::square_root(fc::mul_add(v8, v8, T(1e-16)));
   const auto v17 = (x[3] * x[3]);
   const auto v20 = fc::square_root(fc::mul_add(v17, v17, T(1e-16)));
-  const auto v28 = (v17 * ((grad_o[2] * fc::divide(T(0.5), fc::square_root(v20))) * fc::divide(T(0.5), v20)));
-  const auto v30 = (x[3] * (v28 + v28));
-  // out0[3] = v30 + v30
-  out0[3] = fc::splat<V>((v30 + v30));
-  const auto v37 = (v8 * ((grad_o[1] * fc::divide(T(0.5), fc::square_root(v14))) * fc::divide(T(0.5), v14)));
-  const auto v38 = (v37 + v37);
-  const auto v39 = (x[2] * v38);
-  // out0[2] = v39 + v39
-  out0[2] = fc::splat<V>((v39 + v39));
-  const auto v41 = (x[1] * v38);
-  // out0[1] = v41 + v41
-  out0[1] = fc::splat<V>((v41 + v41));
-  const auto v48 = (v1 * ((grad_o[0] * fc::divide(T(0.5), fc::square_root(v5))) * fc::divide(T(0.5), v5)));
-  const auto v50 = (x[0] * (v48 + v48));
-  // out0[0] = v50 + v50
-  out0[0] = fc::splat<V>((v50 + v50));
+  // out0[3] = x_e12*2*v17*grad_o_grade_2*0.5/sqrt(v20)*0.5/v20*2
+  out0[3] = fc::splat<V>((x[3] * (T(2.0) * (v17 * (((grad_o[2] * fc::divide(T(0.5), fc::square_root(v20))) * fc::divide(T(0.5), v20)) * T(2.0))))));
+  const auto v40 = (T(2.0) * (v8 * (T(2.0) * ((grad_o[1] * fc::divide(T(0.5), fc::square_root(v14))) * fc::divide(T(0.5), v14)))));
+  // out0[2] = x_e2*v40
+  out0[2] = fc::splat<V>((x[2] * v40));
+  // out0[1] = x_e1*v40
+  out0[1] = fc::splat<V>((x[1] * v40));
+  // out0[0] = x_1*2*v1*2*grad_o_grade_0*0.5/sqrt(v5)*0.5/v5
+  out0[0] = fc::splat<V>((x[0] * (T(2.0) * (v1 * (T(2.0) * ((grad_o[0] * fc::divide(T(0.5), fc::square_root(v5))) * fc::divide(T(0.5), v5)))))));
 }
 
 // adjoint of o_g = (q(x_g)^2 + 1e-16)^(1/4)

@@ -40,26 +40,27 @@ FC_INLINE void sgp_0(const fc::Uniforms<typename V::Scalar> &u, const V *x, cons
   out0[3] = fc::splat<V>(v14);
 }
 
-// From `x`, `y` to cut 1: o = weighted_product(w, gate(x), gate(y)).
+// From `x` to cut 1: o = weighted_product(w, gate(x), gate(y)).
 template <class V>
-FC_INLINE void sgp_1(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, V (&out0)[1]) {
+FC_INLINE void sgp_1(const fc::Uniforms<typename V::Scalar> &u, const V *x, V (&out0)[1]) {
   using T = typename V::Scalar;
-  // out0[0] = gate(x_1)*gate(y_1)
-  out0[0] = fc::splat<V>((fc::gate(u.gate, x[0]) * fc::gate(u.gate, y[0])));
+  // out0[0] = gate(x_1)
+  out0[0] = fc::splat<V>(fc::gate(u.gate, x[0]));
 }
 
-// From cut 0, cut 1 to `o`: o = weighted_product(w, gate(x), gate(y)).
+// From cut 1, cut 2, cut 0 to `o`: o = weighted_product(w, gate(x), gate(y)).
 template <class V>
-FC_INLINE void sgp_2(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *t1, V (&out0)[4]) {
+FC_INLINE void sgp_2(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, V (&out0)[4]) {
   using T = typename V::Scalar;
-  // out0[0] = t0_0*t1_0
-  out0[0] = fc::splat<V>((t0[0] * t1[0]));
-  // out0[1] = t0_1*t1_0
-  out0[1] = fc::splat<V>((t0[1] * t1[0]));
-  // out0[2] = t0_2*t1_0
-  out0[2] = fc::splat<V>((t0[2] * t1[0]));
-  // out0[3] = t0_3*t1_0
-  out0[3] = fc::splat<V>((t0[3] * t1[0]));
+  const auto v2 = (t1[0] * t2[0]);
+  // out0[0] = t0_0*v2
+  out0[0] = fc::splat<V>((t0[0] * v2));
+  // out0[1] = t0_1*v2
+  out0[1] = fc::splat<V>((t0[1] * v2));
+  // out0[2] = t0_2*v2
+  out0[2] = fc::splat<V>((t0[2] * v2));
+  // out0[3] = t0_3*v2
+  out0[3] = fc::splat<V>((t0[3] * v2));
 }
 
 // o = weighted_product(w, gate(x), gate(y))
@@ -77,140 +78,145 @@ struct sgp_forward {
     c.loaded();
     V t0[4];
     V t1[1];
+    V t2[1];
     sgp_0<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_1<V>(c.u, x0, x1, t1);
+    sgp_1<V>(c.u, x0, t1);
+    sgp_1<V>(c.u, x1, t2);
     V o0[4];
-    sgp_2<V>(c.u, t0, t1, o0);
+    sgp_2<V>(c.u, t1, t2, t0, o0);
     c.template store<0>(o0);
   }
 };
 
-// From cut 0, `grad_o` to cut 2: adjoint of o = weighted_product(w, gate(x), gate(y)).
+// From cut 0, `grad_o`, cut 2, cut 1 to cut 3, cut 4: adjoint of o = weighted_product(w, gate(x), gate(y)).
 template <class V>
-FC_INLINE void sgp_3(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *grad_o, V (&out0)[1]) {
+FC_INLINE void sgp_3(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *grad_o, const V *t2, const V *t1, V (&out0)[1], V (&out1)[1]) {
   using T = typename V::Scalar;
   V v2 = (t0[3] * grad_o[3]);
   v2 = fc::mul_add(t0[2], grad_o[2], v2);
   v2 = fc::mul_add(t0[1], grad_o[1], v2);
   v2 = fc::mul_add(t0[0], grad_o[0], v2);
-  // out0[0] = t0_3*grad_o_e12 + t0_2*grad_o_e2 + t0_1*grad_o_e1 + t0_0*grad_o_1
-  out0[0] = fc::splat<V>(v2);
+  // out1[0] = t2_0*v14
+  out1[0] = fc::splat<V>((t2[0] * v2));
+  // out0[0] = t1_0*v14
+  out0[0] = fc::splat<V>((t1[0] * v2));
 }
 
-// From cut 1, `grad_o` to cut 3: adjoint of o = weighted_product(w, gate(x), gate(y)).
+// From cut 1, cut 2, `grad_o` to cut 5: adjoint of o = weighted_product(w, gate(x), gate(y)).
 template <class V>
-FC_INLINE void sgp_4(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *grad_o, V (&out0)[4]) {
+FC_INLINE void sgp_4(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *grad_o, V (&out0)[4]) {
   using T = typename V::Scalar;
-  // out0[3] = t1_0*grad_o_e12
-  out0[3] = fc::splat<V>((t1[0] * grad_o[3]));
-  // out0[2] = t1_0*grad_o_e2
-  out0[2] = fc::splat<V>((t1[0] * grad_o[2]));
-  // out0[1] = t1_0*grad_o_e1
-  out0[1] = fc::splat<V>((t1[0] * grad_o[1]));
-  // out0[0] = t1_0*grad_o_1
-  out0[0] = fc::splat<V>((t1[0] * grad_o[0]));
+  const auto v2 = (t1[0] * t2[0]);
+  // out0[3] = v2*grad_o_e12
+  out0[3] = fc::splat<V>((v2 * grad_o[3]));
+  // out0[2] = v2*grad_o_e2
+  out0[2] = fc::splat<V>((v2 * grad_o[2]));
+  // out0[1] = v2*grad_o_e1
+  out0[1] = fc::splat<V>((v2 * grad_o[1]));
+  // out0[0] = v2*grad_o_1
+  out0[0] = fc::splat<V>((v2 * grad_o[0]));
 }
 
-// From `x`, cut 3, cut 2, `y`, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+// From `x`, cut 5, `y`, cut 3, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 template <class V, class P0>
-FC_INLINE void sgp_5(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *t3, const V *t2, const V *y, const P0 &w, V (&out0)[4]) {
+FC_INLINE void sgp_5(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *t5, const V *y, const V *t3, const P0 &w, V (&out0)[4]) {
   using T = typename V::Scalar;
-  const auto v5 = (x[0] * w[1]);
-  const auto v26 = (x[3] * w[8]);
-  V v30 = ((x[3] * w[9]) * t3[3]);
-  V v32 = (v26 * t3[1]);
-  V v34 = (v26 * t3[2]);
-  V v36 = ((x[3] * w[7]) * t3[0]);
-  v34 = fc::mul_add((x[2] * w[6]), t3[3], v34);
-  v32 = fc::mul_add((x[1] * w[6]), t3[3], v32);
-  v36 = fc::mul_add((x[2] * w[5]), t3[1], v36);
-  V v44 = fc::mul_sub((x[1] * w[5]), t3[2], v36);
-  v30 = fc::mul_add((x[2] * w[4]), t3[2], v30);
-  v30 = fc::mul_add((x[1] * w[4]), t3[1], v30);
-  v32 = fc::mul_add((x[2] * w[3]), t3[0], v32);
-  V v52 = fc::mul_sub((x[1] * w[3]), t3[0], v34);
-  v44 = fc::mul_add((x[0] * w[2]), t3[3], v44);
-  // out0[3] = x_e1*w5*t3_2 - (x_e12*w7*t3_0 + x_e2*w5*t3_1) + x_1*w2*t3_3
-  out0[3] = fc::splat<V>(v44);
-  v32 = fc::mul_add(v5, t3[2], v32);
-  // out0[2] = v26*t3_1 + x_e1*w6*t3_3 + x_e2*w3*t3_0 + v5*t3_2
-  out0[2] = fc::splat<V>(v32);
-  v52 = fc::mul_add(v5, t3[1], v52);
-  // out0[1] = x_e1*w3*t3_0 - (v26*t3_2 + x_e2*w6*t3_3) + v5*t3_1
-  out0[1] = fc::splat<V>(v52);
-  v30 = fc::mul_add((x[0] * w[0]), t3[0], v30);
-  v30 = fc::mul_add((fc::gate(u.gate, x[0]) * t2[0]), fc::gate_slope(u.gate, y[0]), v30);
-  // out0[0] = x_e12*w9*t3_3 + x_e2*w4*t3_2 + x_e1*w4*t3_1 + x_1*w0*t3_0 + gate(x_1)*t2_0*gate'(y_1)
-  out0[0] = fc::splat<V>(v30);
+  const auto v4 = (x[0] * w[1]);
+  const auto v25 = (x[3] * w[8]);
+  V v29 = ((x[3] * w[9]) * t5[3]);
+  V v31 = (v25 * t5[1]);
+  V v33 = (v25 * t5[2]);
+  V v35 = ((x[3] * w[7]) * t5[0]);
+  v33 = fc::mul_add((x[2] * w[6]), t5[3], v33);
+  v31 = fc::mul_add((x[1] * w[6]), t5[3], v31);
+  v35 = fc::mul_add((x[2] * w[5]), t5[1], v35);
+  V v43 = fc::mul_sub((x[1] * w[5]), t5[2], v35);
+  v29 = fc::mul_add((x[2] * w[4]), t5[2], v29);
+  v29 = fc::mul_add((x[1] * w[4]), t5[1], v29);
+  v31 = fc::mul_add((x[2] * w[3]), t5[0], v31);
+  V v51 = fc::mul_sub((x[1] * w[3]), t5[0], v33);
+  v43 = fc::mul_add((x[0] * w[2]), t5[3], v43);
+  // out0[3] = x_e1*w5*t5_2 - (x_e12*w7*t5_0 + x_e2*w5*t5_1) + x_1*w2*t5_3
+  out0[3] = fc::splat<V>(v43);
+  v31 = fc::mul_add(v4, t5[2], v31);
+  // out0[2] = v25*t5_1 + x_e1*w6*t5_3 + x_e2*w3*t5_0 + v4*t5_2
+  out0[2] = fc::splat<V>(v31);
+  v51 = fc::mul_add(v4, t5[1], v51);
+  // out0[1] = x_e1*w3*t5_0 - (v25*t5_2 + x_e2*w6*t5_3) + v4*t5_1
+  out0[1] = fc::splat<V>(v51);
+  v29 = fc::mul_add((x[0] * w[0]), t5[0], v29);
+  v29 = fc::mul_add(t3[0], fc::gate_slope(u.gate, y[0]), v29);
+  // out0[0] = x_e12*w9*t5_3 + x_e2*w4*t5_2 + x_e1*w4*t5_1 + x_1*w0*t5_0 + t3_0*gate'(y_1)
+  out0[0] = fc::splat<V>(v29);
 }
 
-// From `y`, cut 3, `x`, cut 2, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+// From `y`, cut 5, `x`, cut 4, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 template <class V, class P0>
-FC_INLINE void sgp_6(const fc::Uniforms<typename V::Scalar> &u, const V *y, const V *t3, const V *x, const V *t2, const P0 &w, V (&out0)[4], V *grad0) {
+FC_INLINE void sgp_6(const fc::Uniforms<typename V::Scalar> &u, const V *y, const V *t5, const V *x, const V *t4, const P0 &w, V (&out0)[4], V *grad0) {
   using T = typename V::Scalar;
-  const auto v3 = (y[0] * t3[3]);
-  V v5 = (w[9] * v3);
-  // grad0[9] += x_e12*v3
-  grad0[9] = fc::mul_add(x[3], v3, grad0[9]);
-  V v10 = (y[2] * t3[1]);
-  v10 = fc::neg_mul_add(y[1], t3[2], v10);
-  // grad0[8] += x_e12*v14
-  grad0[8] = fc::mul_add(x[3], v10, grad0[8]);
-  v5 = fc::mul_add(w[8], v10, v5);
-  const auto v21 = (y[3] * t3[0]);
-  // grad0[7] += -x_e12*v21
-  grad0[7] = grad0[7] + (-(x[3] * v21));
-  v5 = fc::neg_mul_add(w[7], v21, v5);
-  // out0[3] = w9*v3 + w8*v14 - w7*v21
-  out0[3] = fc::splat<V>(v5);
-  const auto v27 = (y[1] * t3[3]);
-  V v29 = (w[6] * v27);
-  const auto v32 = (y[2] * t3[3]);
-  V v33 = (w[6] * v32);
-  grad0[6] = fc::mul_add(x[1], v32, grad0[6]);
-  grad0[6] = fc::neg_mul_add(x[2], v27, grad0[6]);
-  // grad0[6] += x_e1*v32 - x_e2*v27
-  const auto v37 = (y[3] * t3[1]);
-  v29 = fc::mul_add(w[5], v37, v29);
-  const auto v42 = (y[3] * t3[2]);
-  grad0[5] = fc::mul_add(x[1], v42, grad0[5]);
-  v33 = fc::mul_add(w[5], v42, v33);
-  grad0[5] = fc::neg_mul_add(x[2], v37, grad0[5]);
-  // grad0[5] += x_e1*v42 - x_e2*v37
-  const auto v47 = (y[0] * t3[2]);
-  grad0[4] = fc::mul_add(x[2], v47, grad0[4]);
-  V v51 = fc::mul_sub(w[4], v47, v29);
-  const auto v52 = (y[0] * t3[1]);
-  v33 = fc::mul_add(w[4], v52, v33);
-  grad0[4] = fc::mul_add(x[1], v52, grad0[4]);
-  // grad0[4] += x_e2*v47 + x_e1*v52
-  const auto v57 = (y[2] * t3[0]);
-  grad0[3] = fc::mul_add(x[2], v57, grad0[3]);
-  v51 = fc::mul_add(w[3], v57, v51);
-  // out0[2] = w4*v47 - (w6*v27 + w5*v37) + w3*v57
-  out0[2] = fc::splat<V>(v51);
-  const auto v62 = (y[1] * t3[0]);
-  v33 = fc::mul_add(w[3], v62, v33);
-  // out0[1] = w6*v32 + w5*v42 + w4*v52 + w3*v62
-  out0[1] = fc::splat<V>(v33);
-  grad0[3] = fc::mul_add(x[1], v62, grad0[3]);
-  // grad0[3] += x_e2*v57 + x_e1*v62
-  const auto v67 = (y[3] * t3[3]);
-  V v69 = (w[2] * v67);
-  // grad0[2] += x_1*v67
-  grad0[2] = fc::mul_add(x[0], v67, grad0[2]);
-  V v72 = (y[2] * t3[2]);
-  v72 = fc::mul_add(y[1], t3[1], v72);
-  // grad0[1] += x_1*v74
-  grad0[1] = fc::mul_add(x[0], v72, grad0[1]);
-  v69 = fc::mul_add(w[1], v72, v69);
-  const auto v79 = (y[0] * t3[0]);
-  // grad0[0] += x_1*v79
-  grad0[0] = fc::mul_add(x[0], v79, grad0[0]);
-  v69 = fc::mul_add(w[0], v79, v69);
-  v69 = fc::mul_add((fc::gate(u.gate, y[0]) * t2[0]), fc::gate_slope(u.gate, x[0]), v69);
-  // out0[0] = w2*v67 + w1*v74 + w0*v79 + gate(y_1)*t2_0*gate'(x_1)
-  out0[0] = fc::splat<V>(v69);
+  const auto v2 = (y[0] * t5[3]);
+  V v4 = (w[9] * v2);
+  // grad0[9] += x_e12*v2
+  grad0[9] = fc::mul_add(x[3], v2, grad0[9]);
+  V v9 = (y[2] * t5[1]);
+  v9 = fc::neg_mul_add(y[1], t5[2], v9);
+  // grad0[8] += x_e12*v13
+  grad0[8] = fc::mul_add(x[3], v9, grad0[8]);
+  v4 = fc::mul_add(w[8], v9, v4);
+  const auto v20 = (y[3] * t5[0]);
+  // grad0[7] += -x_e12*v20
+  grad0[7] = grad0[7] + (-(x[3] * v20));
+  v4 = fc::neg_mul_add(w[7], v20, v4);
+  // out0[3] = w9*v2 + w8*v13 - w7*v20
+  out0[3] = fc::splat<V>(v4);
+  const auto v26 = (y[1] * t5[3]);
+  V v28 = (w[6] * v26);
+  const auto v31 = (y[2] * t5[3]);
+  V v32 = (w[6] * v31);
+  grad0[6] = fc::mul_add(x[1], v31, grad0[6]);
+  grad0[6] = fc::neg_mul_add(x[2], v26, grad0[6]);
+  // grad0[6] += x_e1*v31 - x_e2*v26
+  const auto v36 = (y[3] * t5[1]);
+  v28 = fc::mul_add(w[5], v36, v28);
+  const auto v41 = (y[3] * t5[2]);
+  grad0[5] = fc::mul_add(x[1], v41, grad0[5]);
+  v32 = fc::mul_add(w[5], v41, v32);
+  grad0[5] = fc::neg_mul_add(x[2], v36, grad0[5]);
+  // grad0[5] += x_e1*v41 - x_e2*v36
+  const auto v46 = (y[0] * t5[2]);
+  grad0[4] = fc::mul_add(x[2], v46, grad0[4]);
+  V v50 = fc::mul_sub(w[4], v46, v28);
+  const auto v51 = (y[0] * t5[1]);
+  v32 = fc::mul_add(w[4], v51, v32);
+  grad0[4] = fc::mul_add(x[1], v51, grad0[4]);
+  // grad0[4] += x_e2*v46 + x_e1*v51
+  const auto v56 = (y[2] * t5[0]);
+  grad0[3] = fc::mul_add(x[2], v56, grad0[3]);
+  v50 = fc::mul_add(w[3], v56, v50);
+  // out0[2] = w4*v46 - (w6*v26 + w5*v36) + w3*v56
+  out0[2] = fc::splat<V>(v50);
+  const auto v61 = (y[1] * t5[0]);
+  v32 = fc::mul_add(w[3], v61, v32);
+  // out0[1] = w6*v31 + w5*v41 + w4*v51 + w3*v61
+  out0[1] = fc::splat<V>(v32);
+  grad0[3] = fc::mul_add(x[1], v61, grad0[3]);
+  // grad0[3] += x_e2*v56 + x_e1*v61
+  const auto v66 = (y[3] * t5[3]);
+  V v68 = (w[2] * v66);
+  // grad0[2] += x_1*v66
+  grad0[2] = fc::mul_add(x[0], v66, grad0[2]);
+  V v71 = (y[2] * t5[2]);
+  v71 = fc::mul_add(y[1], t5[1], v71);
+  // grad0[1] += x_1*v73
+  grad0[1] = fc::mul_add(x[0], v71, grad0[1]);
+  v68 = fc::mul_add(w[1], v71, v68);
+  const auto v78 = (y[0] * t5[0]);
+  // grad0[0] += x_1*v78
+  grad0[0] = fc::mul_add(x[0], v78, grad0[0]);
+  v68 = fc::mul_add(w[0], v78, v68);
+  v68 = fc::mul_add(t4[0], fc::gate_slope(u.gate, x[0]), v68);
+  // out0[0] = w2*v66 + w1*v73 + w0*v78 + t4_0*gate'(x_1)
+  out0[0] = fc::splat<V>(v68);
 }
 
 // adjoint of o = weighted_product(w, gate(x), gate(y))
@@ -231,16 +237,19 @@ struct sgp_backward {
     V t0[4];
     V t1[1];
     V t2[1];
-    V t3[4];
+    V t3[1];
+    V t4[1];
+    V t5[4];
     sgp_0<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_1<V>(c.u, x0, x1, t1);
-    sgp_3<V>(c.u, t0, x2, t2);
-    sgp_4<V>(c.u, t1, x2, t3);
+    sgp_1<V>(c.u, x0, t1);
+    sgp_1<V>(c.u, x1, t2);
+    sgp_3<V>(c.u, t0, x2, t2, t1, t3, t4);
+    sgp_4<V>(c.u, t1, t2, x2, t5);
     V o1[4];
-    sgp_5<V>(c.u, x0, t3, t2, x1, c.template param<0>(), o1);
+    sgp_5<V>(c.u, x0, t5, x1, t3, c.template param<0>(), o1);
     c.template store<1>(o1);
     V o0[4];
-    sgp_6<V>(c.u, x1, t3, x0, t2, c.template param<0>(), o0, c.template grad<0>());
+    sgp_6<V>(c.u, x1, t5, x0, t4, c.template param<0>(), o0, c.template grad<0>());
     c.template store<0>(o0);
   }
 };
@@ -267,13 +276,13 @@ FC_INLINE void sgp_7(const fc::Uniforms<typename V::Scalar> &u, const V *x, cons
   out0[3] = fc::splat<V>(v26);
 }
 
-// From `y` to cut 1: o = weighted_product(w, gate(x), gate(y)).
+// From nothing to cut 1: o = weighted_product(w, gate(x), gate(y)).
 template <class V>
-FC_INLINE void sgp_8(const fc::Uniforms<typename V::Scalar> &u, const V *y, V (&out0)[1]) {
+FC_INLINE void sgp_8(const fc::Uniforms<typename V::Scalar> &u, V (&out0)[1]) {
   using T = typename V::Scalar;
   const auto v1 = fc::gate(u.gate, T(0.0));
-  // out0[0] = v1*gate(y_1)
-  out0[0] = fc::splat<V>((v1 * fc::gate(u.gate, y[0])));
+  // out0[0] = v1
+  out0[0] = fc::splat<V>(v1);
 }
 
 // o = weighted_product(w, gate(x), gate(y))
@@ -291,69 +300,82 @@ struct sgp_1_forward {
     c.loaded();
     V t0[4];
     V t1[1];
+    V t2[1];
     sgp_7<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_8<V>(c.u, x1, t1);
+    sgp_8<V>(c.u, t1);
+    sgp_1<V>(c.u, x1, t2);
     V o0[4];
-    sgp_2<V>(c.u, t0, t1, o0);
+    sgp_2<V>(c.u, t1, t2, t0, o0);
     c.template store<0>(o0);
   }
 };
 
-// From `x`, cut 3, cut 2, `y`, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
-template <class V, class P0>
-FC_INLINE void sgp_9(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *t3, const V *t2, const V *y, const P0 &w, V (&out0)[4]) {
+// From cut 0, `grad_o`, cut 1 to cut 3: adjoint of o = weighted_product(w, gate(x), gate(y)).
+template <class V>
+FC_INLINE void sgp_9(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *grad_o, const V *t1, V (&out0)[1]) {
   using T = typename V::Scalar;
-  const auto v1 = fc::gate(u.gate, T(0.0));
-  V v18 = ((x[0] * w[3]) * t3[3]);
-  V v22 = ((x[0] * w[2]) * t3[2]);
-  v22 = fc::neg_mul_add((x[1] * w[2]), t3[1], v22);
-  // out0[3] = x_e1*w2*t3_2 - x_e2*w2*t3_1
-  out0[3] = fc::splat<V>(v22);
-  V v24 = ((x[1] * w[1]) * t3[2]);
-  v24 = fc::mul_add((x[0] * w[1]), t3[1], v24);
-  v18 = fc::mul_add((x[1] * w[0]), t3[0], v18);
-  // out0[2] = x_e1*w3*t3_3 + x_e2*w0*t3_0
-  out0[2] = fc::splat<V>(v18);
-  V v30 = ((x[0] * w[0]) * t3[0]);
-  v30 = fc::neg_mul_add((x[1] * w[3]), t3[3], v30);
-  // out0[1] = x_e1*w0*t3_0 - x_e2*w3*t3_3
-  out0[1] = fc::splat<V>(v30);
-  v24 = fc::mul_add((v1 * t2[0]), fc::gate_slope(u.gate, y[0]), v24);
-  // out0[0] = x_e2*w1*t3_2 + x_e1*w1*t3_1 + v1*t2_0*gate'(y_1)
-  out0[0] = fc::splat<V>(v24);
+  V v2 = (t0[3] * grad_o[3]);
+  v2 = fc::mul_add(t0[2], grad_o[2], v2);
+  v2 = fc::mul_add(t0[1], grad_o[1], v2);
+  v2 = fc::mul_add(t0[0], grad_o[0], v2);
+  // out0[0] = t1_0*(t0_3*grad_o_e12 + t0_2*grad_o_e2 + t0_1*grad_o_e1 + t0_0*grad_o_1)
+  out0[0] = fc::splat<V>((t1[0] * v2));
 }
 
-// From `y`, cut 3, `x`, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+// From `x`, cut 5, `y`, cut 3, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 template <class V, class P0>
-FC_INLINE void sgp_10(const fc::Uniforms<typename V::Scalar> &u, const V *y, const V *t3, const V *x, const P0 &w, V (&out0)[2], V *grad0) {
+FC_INLINE void sgp_10(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *t5, const V *y, const V *t3, const P0 &w, V (&out0)[4]) {
   using T = typename V::Scalar;
-  const auto v2 = (y[1] * t3[3]);
+  V v16 = ((x[0] * w[3]) * t5[3]);
+  V v20 = ((x[0] * w[2]) * t5[2]);
+  v20 = fc::neg_mul_add((x[1] * w[2]), t5[1], v20);
+  // out0[3] = x_e1*w2*t5_2 - x_e2*w2*t5_1
+  out0[3] = fc::splat<V>(v20);
+  V v22 = ((x[1] * w[1]) * t5[2]);
+  v22 = fc::mul_add((x[0] * w[1]), t5[1], v22);
+  v16 = fc::mul_add((x[1] * w[0]), t5[0], v16);
+  // out0[2] = x_e1*w3*t5_3 + x_e2*w0*t5_0
+  out0[2] = fc::splat<V>(v16);
+  V v28 = ((x[0] * w[0]) * t5[0]);
+  v28 = fc::neg_mul_add((x[1] * w[3]), t5[3], v28);
+  // out0[1] = x_e1*w0*t5_0 - x_e2*w3*t5_3
+  out0[1] = fc::splat<V>(v28);
+  v22 = fc::mul_add(t3[0], fc::gate_slope(u.gate, y[0]), v22);
+  // out0[0] = x_e2*w1*t5_2 + x_e1*w1*t5_1 + t3_0*gate'(y_1)
+  out0[0] = fc::splat<V>(v22);
+}
+
+// From `y`, cut 5, `x`, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+template <class V, class P0>
+FC_INLINE void sgp_11(const fc::Uniforms<typename V::Scalar> &u, const V *y, const V *t5, const V *x, const P0 &w, V (&out0)[2], V *grad0) {
+  using T = typename V::Scalar;
+  const auto v2 = (y[1] * t5[3]);
   V v4 = (w[3] * v2);
-  const auto v8 = (y[2] * t3[3]);
+  const auto v8 = (y[2] * t5[3]);
   V v9 = (w[3] * v8);
   grad0[3] = fc::mul_add(x[0], v8, grad0[3]);
   grad0[3] = fc::neg_mul_add(x[1], v2, grad0[3]);
   // grad0[3] += x_e1*v8 - x_e2*v2
-  const auto v15 = (y[3] * t3[1]);
+  const auto v15 = (y[3] * t5[1]);
   v4 = fc::mul_add(w[2], v15, v4);
-  const auto v21 = (y[3] * t3[2]);
+  const auto v21 = (y[3] * t5[2]);
   grad0[2] = fc::mul_add(x[0], v21, grad0[2]);
   v9 = fc::mul_add(w[2], v21, v9);
   grad0[2] = fc::neg_mul_add(x[1], v15, grad0[2]);
   // grad0[2] += x_e1*v21 - x_e2*v15
-  const auto v27 = (y[0] * t3[2]);
+  const auto v27 = (y[0] * t5[2]);
   grad0[1] = fc::mul_add(x[1], v27, grad0[1]);
   V v31 = fc::mul_sub(w[1], v27, v4);
-  const auto v32 = (y[0] * t3[1]);
+  const auto v32 = (y[0] * t5[1]);
   v9 = fc::mul_add(w[1], v32, v9);
   grad0[1] = fc::mul_add(x[0], v32, grad0[1]);
   // grad0[1] += x_e2*v27 + x_e1*v32
-  const auto v38 = (y[2] * t3[0]);
+  const auto v38 = (y[2] * t5[0]);
   grad0[0] = fc::mul_add(x[1], v38, grad0[0]);
   v31 = fc::mul_add(w[0], v38, v31);
   // out0[1] = w1*v27 - (w3*v2 + w2*v15) + w0*v38
   out0[1] = fc::splat<V>(v31);
-  const auto v43 = (y[1] * t3[0]);
+  const auto v43 = (y[1] * t5[0]);
   v9 = fc::mul_add(w[0], v43, v9);
   // out0[0] = w3*v8 + w2*v21 + w1*v32 + w0*v43
   out0[0] = fc::splat<V>(v9);
@@ -379,23 +401,25 @@ struct sgp_1_backward {
     V t0[4];
     V t1[1];
     V t2[1];
-    V t3[4];
+    V t3[1];
+    V t5[4];
     sgp_7<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_8<V>(c.u, x1, t1);
-    sgp_3<V>(c.u, t0, x2, t2);
-    sgp_4<V>(c.u, t1, x2, t3);
+    sgp_8<V>(c.u, t1);
+    sgp_1<V>(c.u, x1, t2);
+    sgp_9<V>(c.u, t0, x2, t1, t3);
+    sgp_4<V>(c.u, t1, t2, x2, t5);
     V o1[4];
-    sgp_9<V>(c.u, x0, t3, t2, x1, c.template param<0>(), o1);
+    sgp_10<V>(c.u, x0, t5, x1, t3, c.template param<0>(), o1);
     c.template store<1>(o1);
     V o0[2];
-    sgp_10<V>(c.u, x1, t3, x0, c.template param<0>(), o0, c.template grad<0>());
+    sgp_11<V>(c.u, x1, t5, x0, c.template param<0>(), o0, c.template grad<0>());
     c.template store<0>(o0);
   }
 };
 
 // From `x`, `y`, `w` to cut 0: o = weighted_product(w, gate(x), gate(y)).
 template <class V, class P0>
-FC_INLINE void sgp_11(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const P0 &w, V (&out0)[4]) {
+FC_INLINE void sgp_12(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const P0 &w, V (&out0)[4]) {
   using T = typename V::Scalar;
   const auto v2 = (x[0] * w[0]);
   V v4 = (y[0] * v2);
@@ -417,15 +441,6 @@ FC_INLINE void sgp_11(const fc::Uniforms<typename V::Scalar> &u, const V *x, con
   out0[1] = fc::splat<V>(v4);
 }
 
-// From `x` to cut 1: o = weighted_product(w, gate(x), gate(y)).
-template <class V>
-FC_INLINE void sgp_12(const fc::Uniforms<typename V::Scalar> &u, const V *x, V (&out0)[1]) {
-  using T = typename V::Scalar;
-  const auto v3 = fc::gate(u.gate, T(0.0));
-  // out0[0] = gate(x_1)*v3
-  out0[0] = fc::splat<V>((fc::gate(u.gate, x[0]) * v3));
-}
-
 // o = weighted_product(w, gate(x), gate(y))
 struct sgp_2_forward {
   static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, {4, 2}, {4}, {4}, 0, 0, 0};
@@ -441,71 +456,72 @@ struct sgp_2_forward {
     c.loaded();
     V t0[4];
     V t1[1];
-    sgp_11<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_12<V>(c.u, x0, t1);
+    V t2[1];
+    sgp_12<V>(c.u, x0, x1, c.template param<0>(), t0);
+    sgp_1<V>(c.u, x0, t1);
+    sgp_8<V>(c.u, t2);
     V o0[4];
-    sgp_2<V>(c.u, t0, t1, o0);
+    sgp_2<V>(c.u, t1, t2, t0, o0);
     c.template store<0>(o0);
   }
 };
 
-// From `x`, cut 3, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+// From `x`, cut 5, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 template <class V, class P0>
-FC_INLINE void sgp_13(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *t3, const P0 &w, V (&out0)[2]) {
+FC_INLINE void sgp_13(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *t5, const P0 &w, V (&out0)[2]) {
   using T = typename V::Scalar;
   const auto v2 = (x[0] * w[0]);
   const auto v13 = (x[3] * w[3]);
-  V v15 = (v13 * t3[1]);
-  V v17 = (v13 * t3[2]);
-  v17 = fc::mul_add((x[2] * w[2]), t3[3], v17);
-  v15 = fc::mul_add((x[1] * w[2]), t3[3], v15);
-  v15 = fc::mul_add((x[2] * w[1]), t3[0], v15);
-  V v27 = fc::mul_sub((x[1] * w[1]), t3[0], v17);
-  v15 = fc::mul_add(v2, t3[2], v15);
-  // out0[1] = v13*t3_1 + x_e1*w2*t3_3 + x_e2*w1*t3_0 + v2*t3_2
+  V v15 = (v13 * t5[1]);
+  V v17 = (v13 * t5[2]);
+  v17 = fc::mul_add((x[2] * w[2]), t5[3], v17);
+  v15 = fc::mul_add((x[1] * w[2]), t5[3], v15);
+  v15 = fc::mul_add((x[2] * w[1]), t5[0], v15);
+  V v27 = fc::mul_sub((x[1] * w[1]), t5[0], v17);
+  v15 = fc::mul_add(v2, t5[2], v15);
+  // out0[1] = v13*t5_1 + x_e1*w2*t5_3 + x_e2*w1*t5_0 + v2*t5_2
   out0[1] = fc::splat<V>(v15);
-  v27 = fc::mul_add(v2, t3[1], v27);
-  // out0[0] = x_e1*w1*t3_0 - (v13*t3_2 + x_e2*w2*t3_3) + v2*t3_1
+  v27 = fc::mul_add(v2, t5[1], v27);
+  // out0[0] = x_e1*w1*t5_0 - (v13*t5_2 + x_e2*w2*t5_3) + v2*t5_1
   out0[0] = fc::splat<V>(v27);
 }
 
-// From `y`, cut 3, `x`, cut 2, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+// From `y`, cut 5, `x`, cut 4, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 template <class V, class P0>
-FC_INLINE void sgp_14(const fc::Uniforms<typename V::Scalar> &u, const V *y, const V *t3, const V *x, const V *t2, const P0 &w, V (&out0)[4], V *grad0) {
+FC_INLINE void sgp_14(const fc::Uniforms<typename V::Scalar> &u, const V *y, const V *t5, const V *x, const V *t4, const P0 &w, V (&out0)[4], V *grad0) {
   using T = typename V::Scalar;
-  const auto v1 = fc::gate(u.gate, T(0.0));
-  V v4 = (y[1] * t3[1]);
-  v4 = fc::neg_mul_add(y[0], t3[2], v4);
-  // out0[3] = w3*v8
-  out0[3] = fc::splat<V>((w[3] * v4));
-  // grad0[3] += x_e12*v8
-  grad0[3] = fc::mul_add(x[3], v4, grad0[3]);
-  const auto v14 = (y[0] * t3[3]);
-  const auto v19 = (y[1] * t3[3]);
-  V v20 = (w[2] * v19);
-  grad0[2] = fc::mul_add(x[1], v19, grad0[2]);
-  grad0[2] = fc::neg_mul_add(x[2], v14, grad0[2]);
-  // grad0[2] += x_e1*v19 - x_e2*v14
-  const auto v25 = (y[1] * t3[0]);
-  V v27 = (w[1] * v25);
-  grad0[1] = fc::mul_add(x[2], v25, grad0[1]);
-  v27 = fc::neg_mul_add(w[2], v14, v27);
-  // out0[2] = w1*v25 - w2*v14
-  out0[2] = fc::splat<V>(v27);
-  const auto v30 = (y[0] * t3[0]);
-  v20 = fc::mul_add(w[1], v30, v20);
-  // out0[1] = w2*v19 + w1*v30
-  out0[1] = fc::splat<V>(v20);
-  grad0[1] = fc::mul_add(x[1], v30, grad0[1]);
-  // grad0[1] += x_e2*v25 + x_e1*v30
-  V v35 = (y[1] * t3[2]);
-  v35 = fc::mul_add(y[0], t3[1], v35);
-  V v39 = (w[0] * v35);
-  // grad0[0] += x_1*v37
-  grad0[0] = fc::mul_add(x[0], v35, grad0[0]);
-  v39 = fc::mul_add((v1 * t2[0]), fc::gate_slope(u.gate, x[0]), v39);
-  // out0[0] = w0*v37 + v1*t2_0*gate'(x_1)
-  out0[0] = fc::splat<V>(v39);
+  V v2 = (y[1] * t5[1]);
+  v2 = fc::neg_mul_add(y[0], t5[2], v2);
+  // out0[3] = w3*v6
+  out0[3] = fc::splat<V>((w[3] * v2));
+  // grad0[3] += x_e12*v6
+  grad0[3] = fc::mul_add(x[3], v2, grad0[3]);
+  const auto v12 = (y[0] * t5[3]);
+  const auto v17 = (y[1] * t5[3]);
+  V v18 = (w[2] * v17);
+  grad0[2] = fc::mul_add(x[1], v17, grad0[2]);
+  grad0[2] = fc::neg_mul_add(x[2], v12, grad0[2]);
+  // grad0[2] += x_e1*v17 - x_e2*v12
+  const auto v23 = (y[1] * t5[0]);
+  V v25 = (w[1] * v23);
+  grad0[1] = fc::mul_add(x[2], v23, grad0[1]);
+  v25 = fc::neg_mul_add(w[2], v12, v25);
+  // out0[2] = w1*v23 - w2*v12
+  out0[2] = fc::splat<V>(v25);
+  const auto v28 = (y[0] * t5[0]);
+  v18 = fc::mul_add(w[1], v28, v18);
+  // out0[1] = w2*v17 + w1*v28
+  out0[1] = fc::splat<V>(v18);
+  grad0[1] = fc::mul_add(x[1], v28, grad0[1]);
+  // grad0[1] += x_e2*v23 + x_e1*v28
+  V v33 = (y[1] * t5[2]);
+  v33 = fc::mul_add(y[0], t5[1], v33);
+  V v37 = (w[0] * v33);
+  // grad0[0] += x_1*v35
+  grad0[0] = fc::mul_add(x[0], v33, grad0[0]);
+  v37 = fc::mul_add(t4[0], fc::gate_slope(u.gate, x[0]), v37);
+  // out0[0] = w0*v35 + t4_0*gate'(x_1)
+  out0[0] = fc::splat<V>(v37);
 }
 
 // adjoint of o = weighted_product(w, gate(x), gate(y))
@@ -526,16 +542,18 @@ struct sgp_2_backward {
     V t0[4];
     V t1[1];
     V t2[1];
-    V t3[4];
-    sgp_11<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_12<V>(c.u, x0, t1);
-    sgp_3<V>(c.u, t0, x2, t2);
-    sgp_4<V>(c.u, t1, x2, t3);
+    V t4[1];
+    V t5[4];
+    sgp_12<V>(c.u, x0, x1, c.template param<0>(), t0);
+    sgp_1<V>(c.u, x0, t1);
+    sgp_8<V>(c.u, t2);
+    sgp_9<V>(c.u, t0, x2, t2, t4);
+    sgp_4<V>(c.u, t1, t2, x2, t5);
     V o1[2];
-    sgp_13<V>(c.u, x0, t3, c.template param<0>(), o1);
+    sgp_13<V>(c.u, x0, t5, c.template param<0>(), o1);
     c.template store<1>(o1);
     V o0[4];
-    sgp_14<V>(c.u, x1, t3, x0, t2, c.template param<0>(), o0, c.template grad<0>());
+    sgp_14<V>(c.u, x1, t5, x0, t4, c.template param<0>(), o0, c.template grad<0>());
     c.template store<0>(o0);
   }
 };
@@ -560,10 +578,10 @@ FC_INLINE void sgp_16(const fc::Uniforms<typename V::Scalar> &u, const V *t0, V 
   using T = typename V::Scalar;
   const auto v1 = fc::gate(u.gate, T(0.0));
   const auto v2 = (v1 * v1);
-  // out0[0] = v2*t0_0
-  out0[0] = fc::splat<V>((v2 * t0[0]));
-  // out0[1] = v2*t0_1
-  out0[1] = fc::splat<V>((v2 * t0[1]));
+  // out0[0] = t0_0*v2
+  out0[0] = fc::splat<V>((t0[0] * v2));
+  // out0[1] = t0_1*v2
+  out0[1] = fc::splat<V>((t0[1] * v2));
 }
 
 // o = weighted_product(w, gate(x), gate(y))

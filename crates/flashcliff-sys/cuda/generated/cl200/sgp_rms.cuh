@@ -9,48 +9,50 @@
 
 namespace cl200 {
 
-// From cut 0, cut 1 to 3 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
+// From cut 1, cut 2, cut 0 to 3 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_0(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *t1, typename V::Scalar (&sums)[3]) {
+FC_INLINE void sgp_rms_0(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, typename V::Scalar (&sums)[3]) {
   using T = typename V::Scalar;
-  const auto v2 = (t0[0] * t1[0]);
-  const auto v4 = (t0[1] * t1[0]);
-  const auto v6 = (t0[2] * t1[0]);
-  const auto v8 = (t0[3] * t1[0]);
-  // row sum 0 = v2*v2
-  sums[0] = u.sum((v2 * v2));
-  V v10 = (v4 * v4);
-  v10 = fc::mul_add(v6, v6, v10);
-  // row sum 1 = v4*v4 + v6*v6
-  sums[1] = u.sum(v10);
-  // row sum 2 = v8*v8
-  sums[2] = u.sum((v8 * v8));
+  const auto v2 = (t1[0] * t2[0]);
+  const auto v4 = (t0[0] * v2);
+  const auto v6 = (t0[1] * v2);
+  const auto v8 = (t0[2] * v2);
+  const auto v10 = (t0[3] * v2);
+  // row sum 0 = v4*v4
+  sums[0] = u.sum((v4 * v4));
+  V v12 = (v6 * v6);
+  v12 = fc::mul_add(v8, v8, v12);
+  // row sum 1 = v6*v6 + v8*v8
+  sums[1] = u.sum(v12);
+  // row sum 2 = v10*v10
+  sums[2] = u.sum((v10 * v10));
 }
 
-// From cut 0, cut 1 to `o`: o = grade_rms(weighted_product(w, gate(x), gate(y))).
+// From cut 1, cut 2, cut 0 to `o`: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_1(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *t1, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, V (&out0)[4]) {
+FC_INLINE void sgp_rms_1(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, V (&out0)[4]) {
   using T = typename V::Scalar;
-  const auto v11 = (row0 * u.inv_channels);
-  const auto v13 = (v11 + u.eps);
-  const auto v14 = fc::square_root(v13);
-  const auto v16 = fc::reciprocal_root(v13);
-  const auto v18 = (u.inv_channels * row1);
-  const auto v19 = (u.eps + v18);
-  const auto v20 = fc::square_root(v19);
-  const auto v21 = fc::reciprocal_root(v19);
-  const auto v23 = (u.inv_channels * row2);
-  const auto v24 = (u.eps + v23);
-  const auto v25 = fc::square_root(v24);
-  const auto v26 = fc::reciprocal_root(v24);
-  // out0[0] = t0_0*t1_0*v16
-  out0[0] = fc::splat<V>(((t0[0] * t1[0]) * v16));
-  // out0[1] = t0_1*t1_0*v21
-  out0[1] = fc::splat<V>(((t0[1] * t1[0]) * v21));
-  // out0[2] = t0_2*t1_0*v21
-  out0[2] = fc::splat<V>(((t0[2] * t1[0]) * v21));
-  // out0[3] = t0_3*t1_0*v26
-  out0[3] = fc::splat<V>(((t0[3] * t1[0]) * v26));
+  const auto v13 = (row0 * u.inv_channels);
+  const auto v15 = (v13 + u.eps);
+  const auto v16 = fc::square_root(v15);
+  const auto v18 = fc::reciprocal_root(v15);
+  const auto v20 = (u.inv_channels * row1);
+  const auto v21 = (u.eps + v20);
+  const auto v22 = fc::square_root(v21);
+  const auto v23 = fc::reciprocal_root(v21);
+  const auto v25 = (u.inv_channels * row2);
+  const auto v26 = (u.eps + v25);
+  const auto v27 = fc::square_root(v26);
+  const auto v28 = fc::reciprocal_root(v26);
+  const auto v2 = (t1[0] * t2[0]);
+  // out0[0] = t0_0*v2*v18
+  out0[0] = fc::splat<V>(((t0[0] * v2) * v18));
+  // out0[1] = t0_1*v2*v23
+  out0[1] = fc::splat<V>(((t0[1] * v2) * v23));
+  // out0[2] = t0_2*v2*v23
+  out0[2] = fc::splat<V>(((t0[2] * v2) * v23));
+  // out0[3] = t0_3*v2*v28
+  out0[3] = fc::splat<V>(((t0[3] * v2) * v28));
 }
 
 // o = grade_rms(weighted_product(w, gate(x), gate(y)))
@@ -68,88 +70,97 @@ struct sgp_rms_forward {
     c.loaded();
     V t0[4];
     V t1[1];
+    V t2[1];
     sgp_0<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_1<V>(c.u, x0, x1, t1);
+    sgp_1<V>(c.u, x0, t1);
+    sgp_1<V>(c.u, x1, t2);
     T sums[3];
-    sgp_rms_0<V>(c.u, t0, t1, sums);
+    sgp_rms_0<V>(c.u, t1, t2, t0, sums);
     if (!c.reduce(sums)) return;
     c.keep(sums);
     const T s0 = sums[0];
     const T s1 = sums[1];
     const T s2 = sums[2];
     V o0[4];
-    sgp_rms_1<V>(c.u, t0, t1, s0, s1, s2, o0);
+    sgp_rms_1<V>(c.u, t1, t2, t0, s0, s1, s2, o0);
     c.template store<0>(o0);
   }
 };
 
-// From cut 0, cut 1, `grad_o` to 3 row sums: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+// From cut 1, cut 2, cut 0, `grad_o` to 3 row sums: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_2(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *t1, const V *grad_o, typename V::Scalar (&sums)[3]) {
+FC_INLINE void sgp_rms_2(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, const V *grad_o, typename V::Scalar (&sums)[3]) {
   using T = typename V::Scalar;
-  // row sum 0 = t0_3*t1_0*grad_o_e12
-  sums[0] = u.sum(((t0[3] * t1[0]) * grad_o[3]));
-  V v12 = ((t0[2] * t1[0]) * grad_o[2]);
-  v12 = fc::mul_add((t0[1] * t1[0]), grad_o[1], v12);
-  // row sum 1 = t0_2*t1_0*grad_o_e2 + t0_1*t1_0*grad_o_e1
-  sums[1] = u.sum(v12);
-  // row sum 2 = t0_0*t1_0*grad_o_1
-  sums[2] = u.sum(((t0[0] * t1[0]) * grad_o[0]));
+  const auto v2 = (t1[0] * t2[0]);
+  // row sum 0 = t0_3*v2*grad_o_e12
+  sums[0] = u.sum(((t0[3] * v2) * grad_o[3]));
+  V v14 = ((t0[2] * v2) * grad_o[2]);
+  v14 = fc::mul_add((t0[1] * v2), grad_o[1], v14);
+  // row sum 1 = t0_2*v2*grad_o_e2 + t0_1*v2*grad_o_e1
+  sums[1] = u.sum(v14);
+  // row sum 2 = t0_0*v2*grad_o_1
+  sums[2] = u.sum(((t0[0] * v2) * grad_o[0]));
 }
 
-// From cut 0, cut 1, `grad_o` to cut 2, cut 3: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+// From cut 1, cut 2, cut 0, `grad_o` to cut 3, cut 4, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_3(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *t1, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, typename V::Scalar row4, typename V::Scalar row5, V (&out0)[1], V (&out1)[4]) {
+FC_INLINE void sgp_rms_3(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, typename V::Scalar row4, typename V::Scalar row5, V (&out0)[1], V (&out1)[1], V (&out2)[4]) {
   using T = typename V::Scalar;
-  const auto v11 = (row0 * u.inv_channels);
-  const auto v13 = (v11 + u.eps);
-  const auto v14 = fc::square_root(v13);
-  const auto v16 = fc::reciprocal_root(v13);
-  const auto v18 = (u.inv_channels * row1);
-  const auto v19 = (u.eps + v18);
-  const auto v20 = fc::square_root(v19);
-  const auto v21 = fc::reciprocal_root(v19);
-  const auto v23 = (u.inv_channels * row2);
-  const auto v24 = (u.eps + v23);
-  const auto v25 = fc::square_root(v24);
-  const auto v26 = fc::reciprocal_root(v24);
-  const auto v36 = fc::divide(T(0.5), v25);
-  const auto v38 = fc::divide(row3, v25);
-  const auto v39 = (v26 * v38);
-  const auto v40 = (v36 * v39);
-  const auto v41 = (u.inv_channels * v40);
-  const auto v45 = fc::divide(T(0.5), v20);
-  const auto v47 = fc::divide(row4, v20);
-  const auto v48 = (v21 * v47);
-  const auto v49 = (v45 * v48);
-  const auto v50 = (u.inv_channels * v49);
-  const auto v57 = fc::divide(T(0.5), v14);
-  const auto v59 = fc::divide(row5, v14);
-  const auto v60 = (v16 * v59);
-  const auto v61 = (v57 * v60);
-  const auto v62 = (u.inv_channels * v61);
-  const auto v42 = ((t0[3] * t1[0]) * v41);
-  const auto v44 = (fc::mul_sub(v26, grad_o[3], v42) - v42);
-  const auto v51 = ((t0[2] * t1[0]) * v50);
-  const auto v53 = (fc::mul_sub(v21, grad_o[2], v51) - v51);
-  const auto v54 = ((t0[1] * t1[0]) * v50);
-  const auto v56 = (fc::mul_sub(v21, grad_o[1], v54) - v54);
-  const auto v63 = ((t0[0] * t1[0]) * v62);
-  const auto v65 = (fc::mul_sub(v16, grad_o[0], v63) - v63);
-  // out1[3] = t1_0*v44
-  out1[3] = fc::splat<V>((t1[0] * v44));
-  V v67 = (t0[3] * v44);
-  // out1[2] = t1_0*v53
-  out1[2] = fc::splat<V>((t1[0] * v53));
-  v67 = fc::mul_add(t0[2], v53, v67);
-  // out1[1] = t1_0*v56
-  out1[1] = fc::splat<V>((t1[0] * v56));
-  v67 = fc::mul_add(t0[1], v56, v67);
-  // out1[0] = t1_0*v65
-  out1[0] = fc::splat<V>((t1[0] * v65));
-  v67 = fc::mul_add(t0[0], v65, v67);
-  // out0[0] = t0_3*v44 + t0_2*v53 + t0_1*v56 + t0_0*v65
-  out0[0] = fc::splat<V>(v67);
+  const auto v13 = (row0 * u.inv_channels);
+  const auto v15 = (v13 + u.eps);
+  const auto v16 = fc::square_root(v15);
+  const auto v18 = fc::reciprocal_root(v15);
+  const auto v20 = (u.inv_channels * row1);
+  const auto v21 = (u.eps + v20);
+  const auto v22 = fc::square_root(v21);
+  const auto v23 = fc::reciprocal_root(v21);
+  const auto v25 = (u.inv_channels * row2);
+  const auto v26 = (u.eps + v25);
+  const auto v27 = fc::square_root(v26);
+  const auto v28 = fc::reciprocal_root(v26);
+  const auto v37 = (v28 * v28);
+  const auto v38 = (v28 * v37);
+  const auto v40 = (T(0.5) * v38);
+  const auto v42 = (v40 * row3);
+  const auto v43 = (u.inv_channels * v42);
+  const auto v45 = (v43 * T(2.0));
+  const auto v48 = (v23 * v23);
+  const auto v49 = (v23 * v48);
+  const auto v50 = (T(0.5) * v49);
+  const auto v52 = (v50 * row4);
+  const auto v53 = (u.inv_channels * v52);
+  const auto v54 = (T(2.0) * v53);
+  const auto v59 = (v18 * v18);
+  const auto v60 = (v18 * v59);
+  const auto v61 = (T(0.5) * v60);
+  const auto v63 = (v61 * row5);
+  const auto v64 = (u.inv_channels * v63);
+  const auto v65 = (T(2.0) * v64);
+  const auto v2 = (t1[0] * t2[0]);
+  V v30 = (v28 * grad_o[3]);
+  V v32 = (v23 * grad_o[2]);
+  V v34 = (v23 * grad_o[1]);
+  V v36 = (v18 * grad_o[0]);
+  v30 = fc::neg_mul_add((t0[3] * v2), v45, v30);
+  v32 = fc::neg_mul_add((t0[2] * v2), v54, v32);
+  v34 = fc::neg_mul_add((t0[1] * v2), v54, v34);
+  v36 = fc::neg_mul_add((t0[0] * v2), v65, v36);
+  // out2[3] = v2*v47
+  out2[3] = fc::splat<V>((v2 * v30));
+  V v69 = (t0[3] * v30);
+  // out2[2] = v2*v56
+  out2[2] = fc::splat<V>((v2 * v32));
+  v69 = fc::mul_add(t0[2], v32, v69);
+  // out2[1] = v2*v58
+  out2[1] = fc::splat<V>((v2 * v34));
+  v69 = fc::mul_add(t0[1], v34, v69);
+  // out2[0] = v2*v67
+  out2[0] = fc::splat<V>((v2 * v36));
+  v69 = fc::mul_add(t0[0], v36, v69);
+  // out1[0] = t2_0*v78
+  out1[0] = fc::splat<V>((t2[0] * v69));
+  // out0[0] = t1_0*v78
+  out0[0] = fc::splat<V>((t1[0] * v69));
 }
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
@@ -173,26 +184,29 @@ struct sgp_rms_backward {
     V t0[4];
     V t1[1];
     V t2[1];
-    V t3[4];
+    V t3[1];
+    V t4[1];
+    V t5[4];
     sgp_0<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_1<V>(c.u, x0, x1, t1);
+    sgp_1<V>(c.u, x0, t1);
+    sgp_1<V>(c.u, x1, t2);
     T sums[3];
-    sgp_rms_2<V>(c.u, t0, t1, x2, sums);
+    sgp_rms_2<V>(c.u, t1, t2, t0, x2, sums);
     if (!c.reduce(sums)) return;
     const T s3 = sums[0];
     const T s4 = sums[1];
     const T s5 = sums[2];
     fc::forget(x2);
-    sgp_rms_3<V>(c.u, t0, t1, x2, s0, s1, s2, s3, s4, s5, t2, t3);
+    sgp_rms_3<V>(c.u, t1, t2, t0, x2, s0, s1, s2, s3, s4, s5, t3, t4, t5);
     fc::forget(x0);
     fc::forget(x1);
     V o1[4];
-    sgp_5<V>(c.u, x0, t3, t2, x1, c.template param<0>(), o1);
+    sgp_5<V>(c.u, x0, t5, x1, t3, c.template param<0>(), o1);
     c.template store<1>(o1);
     fc::forget(x1);
     fc::forget(x0);
     V o0[4];
-    sgp_6<V>(c.u, x1, t3, x0, t2, c.template param<0>(), o0, c.template grad<0>());
+    sgp_6<V>(c.u, x1, t5, x0, t4, c.template param<0>(), o0, c.template grad<0>());
     c.template store<0>(o0);
   }
 };
@@ -212,20 +226,81 @@ struct sgp_rms_1_forward {
     c.loaded();
     V t0[4];
     V t1[1];
+    V t2[1];
     sgp_7<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_8<V>(c.u, x1, t1);
+    sgp_8<V>(c.u, t1);
+    sgp_1<V>(c.u, x1, t2);
     T sums[3];
-    sgp_rms_0<V>(c.u, t0, t1, sums);
+    sgp_rms_0<V>(c.u, t1, t2, t0, sums);
     if (!c.reduce(sums)) return;
     c.keep(sums);
     const T s0 = sums[0];
     const T s1 = sums[1];
     const T s2 = sums[2];
     V o0[4];
-    sgp_rms_1<V>(c.u, t0, t1, s0, s1, s2, o0);
+    sgp_rms_1<V>(c.u, t1, t2, t0, s0, s1, s2, o0);
     c.template store<0>(o0);
   }
 };
+
+// From cut 1, cut 2, cut 0, `grad_o` to cut 3, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+template <class V>
+FC_INLINE void sgp_rms_4(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, typename V::Scalar row4, typename V::Scalar row5, V (&out0)[1], V (&out1)[4]) {
+  using T = typename V::Scalar;
+  const auto v13 = (row0 * u.inv_channels);
+  const auto v15 = (v13 + u.eps);
+  const auto v16 = fc::square_root(v15);
+  const auto v18 = fc::reciprocal_root(v15);
+  const auto v20 = (u.inv_channels * row1);
+  const auto v21 = (u.eps + v20);
+  const auto v22 = fc::square_root(v21);
+  const auto v23 = fc::reciprocal_root(v21);
+  const auto v25 = (u.inv_channels * row2);
+  const auto v26 = (u.eps + v25);
+  const auto v27 = fc::square_root(v26);
+  const auto v28 = fc::reciprocal_root(v26);
+  const auto v37 = (v28 * v28);
+  const auto v38 = (v28 * v37);
+  const auto v40 = (T(0.5) * v38);
+  const auto v42 = (v40 * row3);
+  const auto v43 = (u.inv_channels * v42);
+  const auto v45 = (v43 * T(2.0));
+  const auto v48 = (v23 * v23);
+  const auto v49 = (v23 * v48);
+  const auto v50 = (T(0.5) * v49);
+  const auto v52 = (v50 * row4);
+  const auto v53 = (u.inv_channels * v52);
+  const auto v54 = (T(2.0) * v53);
+  const auto v59 = (v18 * v18);
+  const auto v60 = (v18 * v59);
+  const auto v61 = (T(0.5) * v60);
+  const auto v63 = (v61 * row5);
+  const auto v64 = (u.inv_channels * v63);
+  const auto v65 = (T(2.0) * v64);
+  const auto v2 = (t1[0] * t2[0]);
+  V v30 = (v28 * grad_o[3]);
+  V v32 = (v23 * grad_o[2]);
+  V v34 = (v23 * grad_o[1]);
+  V v36 = (v18 * grad_o[0]);
+  v30 = fc::neg_mul_add((t0[3] * v2), v45, v30);
+  v32 = fc::neg_mul_add((t0[2] * v2), v54, v32);
+  v34 = fc::neg_mul_add((t0[1] * v2), v54, v34);
+  v36 = fc::neg_mul_add((t0[0] * v2), v65, v36);
+  // out1[3] = v2*v47
+  out1[3] = fc::splat<V>((v2 * v30));
+  V v69 = (t0[3] * v30);
+  // out1[2] = v2*v56
+  out1[2] = fc::splat<V>((v2 * v32));
+  v69 = fc::mul_add(t0[2], v32, v69);
+  // out1[1] = v2*v58
+  out1[1] = fc::splat<V>((v2 * v34));
+  v69 = fc::mul_add(t0[1], v34, v69);
+  // out1[0] = v2*v67
+  out1[0] = fc::splat<V>((v2 * v36));
+  v69 = fc::mul_add(t0[0], v36, v69);
+  // out0[0] = t1_0*(t0_3*v47 + t0_2*v56 + t0_1*v58 + t0_0*v67)
+  out0[0] = fc::splat<V>((t1[0] * v69));
+}
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
 struct sgp_rms_1_backward {
@@ -248,26 +323,28 @@ struct sgp_rms_1_backward {
     V t0[4];
     V t1[1];
     V t2[1];
-    V t3[4];
+    V t3[1];
+    V t5[4];
     sgp_7<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_8<V>(c.u, x1, t1);
+    sgp_8<V>(c.u, t1);
+    sgp_1<V>(c.u, x1, t2);
     T sums[3];
-    sgp_rms_2<V>(c.u, t0, t1, x2, sums);
+    sgp_rms_2<V>(c.u, t1, t2, t0, x2, sums);
     if (!c.reduce(sums)) return;
     const T s3 = sums[0];
     const T s4 = sums[1];
     const T s5 = sums[2];
     fc::forget(x2);
-    sgp_rms_3<V>(c.u, t0, t1, x2, s0, s1, s2, s3, s4, s5, t2, t3);
+    sgp_rms_4<V>(c.u, t1, t2, t0, x2, s0, s1, s2, s3, s4, s5, t3, t5);
     fc::forget(x0);
     fc::forget(x1);
     V o1[4];
-    sgp_9<V>(c.u, x0, t3, t2, x1, c.template param<0>(), o1);
+    sgp_10<V>(c.u, x0, t5, x1, t3, c.template param<0>(), o1);
     c.template store<1>(o1);
     fc::forget(x1);
     fc::forget(x0);
     V o0[2];
-    sgp_10<V>(c.u, x1, t3, x0, c.template param<0>(), o0, c.template grad<0>());
+    sgp_11<V>(c.u, x1, t5, x0, c.template param<0>(), o0, c.template grad<0>());
     c.template store<0>(o0);
   }
 };
@@ -287,20 +364,81 @@ struct sgp_rms_2_forward {
     c.loaded();
     V t0[4];
     V t1[1];
-    sgp_11<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_12<V>(c.u, x0, t1);
+    V t2[1];
+    sgp_12<V>(c.u, x0, x1, c.template param<0>(), t0);
+    sgp_1<V>(c.u, x0, t1);
+    sgp_8<V>(c.u, t2);
     T sums[3];
-    sgp_rms_0<V>(c.u, t0, t1, sums);
+    sgp_rms_0<V>(c.u, t1, t2, t0, sums);
     if (!c.reduce(sums)) return;
     c.keep(sums);
     const T s0 = sums[0];
     const T s1 = sums[1];
     const T s2 = sums[2];
     V o0[4];
-    sgp_rms_1<V>(c.u, t0, t1, s0, s1, s2, o0);
+    sgp_rms_1<V>(c.u, t1, t2, t0, s0, s1, s2, o0);
     c.template store<0>(o0);
   }
 };
+
+// From cut 1, cut 2, cut 0, `grad_o` to cut 4, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+template <class V>
+FC_INLINE void sgp_rms_5(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, typename V::Scalar row4, typename V::Scalar row5, V (&out0)[1], V (&out1)[4]) {
+  using T = typename V::Scalar;
+  const auto v13 = (row0 * u.inv_channels);
+  const auto v15 = (v13 + u.eps);
+  const auto v16 = fc::square_root(v15);
+  const auto v18 = fc::reciprocal_root(v15);
+  const auto v20 = (u.inv_channels * row1);
+  const auto v21 = (u.eps + v20);
+  const auto v22 = fc::square_root(v21);
+  const auto v23 = fc::reciprocal_root(v21);
+  const auto v25 = (u.inv_channels * row2);
+  const auto v26 = (u.eps + v25);
+  const auto v27 = fc::square_root(v26);
+  const auto v28 = fc::reciprocal_root(v26);
+  const auto v37 = (v28 * v28);
+  const auto v38 = (v28 * v37);
+  const auto v40 = (T(0.5) * v38);
+  const auto v42 = (v40 * row3);
+  const auto v43 = (u.inv_channels * v42);
+  const auto v45 = (v43 * T(2.0));
+  const auto v48 = (v23 * v23);
+  const auto v49 = (v23 * v48);
+  const auto v50 = (T(0.5) * v49);
+  const auto v52 = (v50 * row4);
+  const auto v53 = (u.inv_channels * v52);
+  const auto v54 = (T(2.0) * v53);
+  const auto v59 = (v18 * v18);
+  const auto v60 = (v18 * v59);
+  const auto v61 = (T(0.5) * v60);
+  const auto v63 = (v61 * row5);
+  const auto v64 = (u.inv_channels * v63);
+  const auto v65 = (T(2.0) * v64);
+  const auto v2 = (t1[0] * t2[0]);
+  V v30 = (v28 * grad_o[3]);
+  V v32 = (v23 * grad_o[2]);
+  V v34 = (v23 * grad_o[1]);
+  V v36 = (v18 * grad_o[0]);
+  v30 = fc::neg_mul_add((t0[3] * v2), v45, v30);
+  v32 = fc::neg_mul_add((t0[2] * v2), v54, v32);
+  v34 = fc::neg_mul_add((t0[1] * v2), v54, v34);
+  v36 = fc::neg_mul_add((t0[0] * v2), v65, v36);
+  // out1[3] = v2*v47
+  out1[3] = fc::splat<V>((v2 * v30));
+  V v69 = (t0[3] * v30);
+  // out1[2] = v2*v56
+  out1[2] = fc::splat<V>((v2 * v32));
+  v69 = fc::mul_add(t0[2], v32, v69);
+  // out1[1] = v2*v58
+  out1[1] = fc::splat<V>((v2 * v34));
+  v69 = fc::mul_add(t0[1], v34, v69);
+  // out1[0] = v2*v67
+  out1[0] = fc::splat<V>((v2 * v36));
+  v69 = fc::mul_add(t0[0], v36, v69);
+  // out0[0] = t2_0*(t0_3*v47 + t0_2*v56 + t0_1*v58 + t0_0*v67)
+  out0[0] = fc::splat<V>((t2[0] * v69));
+}
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
 struct sgp_rms_2_backward {
@@ -323,37 +461,39 @@ struct sgp_rms_2_backward {
     V t0[4];
     V t1[1];
     V t2[1];
-    V t3[4];
-    sgp_11<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_12<V>(c.u, x0, t1);
+    V t4[1];
+    V t5[4];
+    sgp_12<V>(c.u, x0, x1, c.template param<0>(), t0);
+    sgp_1<V>(c.u, x0, t1);
+    sgp_8<V>(c.u, t2);
     T sums[3];
-    sgp_rms_2<V>(c.u, t0, t1, x2, sums);
+    sgp_rms_2<V>(c.u, t1, t2, t0, x2, sums);
     if (!c.reduce(sums)) return;
     const T s3 = sums[0];
     const T s4 = sums[1];
     const T s5 = sums[2];
     fc::forget(x2);
-    sgp_rms_3<V>(c.u, t0, t1, x2, s0, s1, s2, s3, s4, s5, t2, t3);
+    sgp_rms_5<V>(c.u, t1, t2, t0, x2, s0, s1, s2, s3, s4, s5, t4, t5);
     fc::forget(x0);
     V o1[2];
-    sgp_13<V>(c.u, x0, t3, c.template param<0>(), o1);
+    sgp_13<V>(c.u, x0, t5, c.template param<0>(), o1);
     c.template store<1>(o1);
     fc::forget(x1);
     fc::forget(x0);
     V o0[4];
-    sgp_14<V>(c.u, x1, t3, x0, t2, c.template param<0>(), o0, c.template grad<0>());
+    sgp_14<V>(c.u, x1, t5, x0, t4, c.template param<0>(), o0, c.template grad<0>());
     c.template store<0>(o0);
   }
 };
 
 // From cut 0 to 2 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_4(const fc::Uniforms<typename V::Scalar> &u, const V *t0, typename V::Scalar (&sums)[2]) {
+FC_INLINE void sgp_rms_6(const fc::Uniforms<typename V::Scalar> &u, const V *t0, typename V::Scalar (&sums)[2]) {
   using T = typename V::Scalar;
   const auto v1 = fc::gate(u.gate, T(0.0));
   const auto v2 = (v1 * v1);
-  const auto v4 = (v2 * t0[0]);
-  const auto v6 = (v2 * t0[1]);
+  const auto v4 = (t0[0] * v2);
+  const auto v6 = (t0[1] * v2);
   // row sum 0 = v4*v4
   sums[0] = u.sum((v4 * v4));
   // row sum 1 = v6*v6
@@ -362,7 +502,7 @@ FC_INLINE void sgp_rms_4(const fc::Uniforms<typename V::Scalar> &u, const V *t0,
 
 // From cut 0 to `o`: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_5(const fc::Uniforms<typename V::Scalar> &u, const V *t0, typename V::Scalar row0, typename V::Scalar row1, V (&out0)[2]) {
+FC_INLINE void sgp_rms_7(const fc::Uniforms<typename V::Scalar> &u, const V *t0, typename V::Scalar row0, typename V::Scalar row1, V (&out0)[2]) {
   using T = typename V::Scalar;
   const auto v1 = fc::gate(u.gate, T(0.0));
   const auto v2 = (v1 * v1);
@@ -374,10 +514,10 @@ FC_INLINE void sgp_rms_5(const fc::Uniforms<typename V::Scalar> &u, const V *t0,
   const auto v17 = (u.eps + v16);
   const auto v18 = fc::square_root(v17);
   const auto v19 = fc::reciprocal_root(v17);
-  // out0[0] = v2*t0_0*v14
-  out0[0] = fc::splat<V>(((v2 * t0[0]) * v14));
-  // out0[1] = v2*t0_1*v19
-  out0[1] = fc::splat<V>(((v2 * t0[1]) * v19));
+  // out0[0] = t0_0*v2*v14
+  out0[0] = fc::splat<V>(((t0[0] * v2) * v14));
+  // out0[1] = t0_1*v2*v19
+  out0[1] = fc::splat<V>(((t0[1] * v2) * v19));
 }
 
 // o = grade_rms(weighted_product(w, gate(x), gate(y)))
@@ -396,32 +536,32 @@ struct sgp_rms_3_forward {
     V t0[2];
     sgp_15<V>(c.u, x0, x1, c.template param<0>(), t0);
     T sums[2];
-    sgp_rms_4<V>(c.u, t0, sums);
+    sgp_rms_6<V>(c.u, t0, sums);
     if (!c.reduce(sums)) return;
     c.keep(sums);
     const T s0 = sums[0];
     const T s1 = sums[1];
     V o0[2];
-    sgp_rms_5<V>(c.u, t0, s0, s1, o0);
+    sgp_rms_7<V>(c.u, t0, s0, s1, o0);
     c.template store<0>(o0);
   }
 };
 
 // From cut 0, `grad_o` to 2 row sums: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_6(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *grad_o, typename V::Scalar (&sums)[2]) {
+FC_INLINE void sgp_rms_8(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *grad_o, typename V::Scalar (&sums)[2]) {
   using T = typename V::Scalar;
   const auto v1 = fc::gate(u.gate, T(0.0));
   const auto v2 = (v1 * v1);
-  // row sum 0 = v2*t0_1*grad_o_e12
-  sums[0] = u.sum(((v2 * t0[1]) * grad_o[1]));
-  // row sum 1 = v2*t0_0*grad_o_1
-  sums[1] = u.sum(((v2 * t0[0]) * grad_o[0]));
+  // row sum 0 = t0_1*v2*grad_o_e12
+  sums[0] = u.sum(((t0[1] * v2) * grad_o[1]));
+  // row sum 1 = t0_0*v2*grad_o_1
+  sums[1] = u.sum(((t0[0] * v2) * grad_o[0]));
 }
 
 // From cut 0, `grad_o` to cut 1: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_7(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, V (&out0)[2]) {
+FC_INLINE void sgp_rms_9(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, V (&out0)[2]) {
   using T = typename V::Scalar;
   const auto v1 = fc::gate(u.gate, T(0.0));
   const auto v2 = (v1 * v1);
@@ -433,22 +573,26 @@ FC_INLINE void sgp_rms_7(const fc::Uniforms<typename V::Scalar> &u, const V *t0,
   const auto v17 = (u.eps + v16);
   const auto v18 = fc::square_root(v17);
   const auto v19 = fc::reciprocal_root(v17);
-  const auto v25 = fc::divide(T(0.5), v18);
-  const auto v27 = fc::divide(row2, v18);
-  const auto v28 = (v19 * v27);
-  const auto v29 = (v25 * v28);
+  const auto v24 = (v19 * v19);
+  const auto v25 = (v19 * v24);
+  const auto v27 = (T(0.5) * v25);
+  const auto v29 = (v27 * row2);
   const auto v30 = (u.inv_channels * v29);
-  const auto v34 = fc::divide(T(0.5), v12);
-  const auto v36 = fc::divide(row3, v12);
-  const auto v37 = (v14 * v36);
-  const auto v38 = (v34 * v37);
-  const auto v39 = (u.inv_channels * v38);
-  const auto v31 = ((v2 * t0[1]) * v30);
-  const auto v40 = ((v2 * t0[0]) * v39);
-  // out0[1] = v2*(v19*grad_o_e12 - v31 - v31)
-  out0[1] = fc::splat<V>((v2 * (fc::mul_sub(v19, grad_o[1], v31) - v31)));
-  // out0[0] = v2*(v14*grad_o_1 - v40 - v40)
-  out0[0] = fc::splat<V>((v2 * (fc::mul_sub(v14, grad_o[0], v40) - v40)));
+  const auto v32 = (v30 * T(2.0));
+  const auto v35 = (v14 * v14);
+  const auto v36 = (v14 * v35);
+  const auto v37 = (T(0.5) * v36);
+  const auto v39 = (v37 * row3);
+  const auto v40 = (u.inv_channels * v39);
+  const auto v41 = (T(2.0) * v40);
+  V v21 = (v19 * grad_o[1]);
+  V v23 = (v14 * grad_o[0]);
+  v21 = fc::neg_mul_add((t0[1] * v2), v32, v21);
+  v23 = fc::neg_mul_add((t0[0] * v2), v41, v23);
+  // out0[1] = v2*(v19*grad_o_e12 - t0_1*v2*v32)
+  out0[1] = fc::splat<V>((v2 * v21));
+  // out0[0] = v2*(v14*grad_o_1 - t0_0*v2*v41)
+  out0[0] = fc::splat<V>((v2 * v23));
 }
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
@@ -472,12 +616,12 @@ struct sgp_rms_3_backward {
     V t1[2];
     sgp_15<V>(c.u, x0, x1, c.template param<0>(), t0);
     T sums[2];
-    sgp_rms_6<V>(c.u, t0, x2, sums);
+    sgp_rms_8<V>(c.u, t0, x2, sums);
     if (!c.reduce(sums)) return;
     const T s2 = sums[0];
     const T s3 = sums[1];
     fc::forget(x2);
-    sgp_rms_7<V>(c.u, t0, x2, s0, s1, s2, s3, t1);
+    sgp_rms_9<V>(c.u, t0, x2, s0, s1, s2, s3, t1);
     fc::forget(x0);
     V o1[2];
     sgp_18<V>(c.u, x0, t1, c.template param<0>(), o1);

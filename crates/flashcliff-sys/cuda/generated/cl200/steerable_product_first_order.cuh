@@ -9,18 +9,19 @@
 
 namespace cl200 {
 
-// From cut 0, cut 1, `l` to `o`: o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
+// From cut 1, cut 2, cut 0, `l` to `o`: o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
 template <class V>
-FC_INLINE void steerable_product_first_order_0(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *t1, const V *l, V (&out0)[4]) {
+FC_INLINE void steerable_product_first_order_0(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, const V *l, V (&out0)[4]) {
   using T = typename V::Scalar;
-  // out0[0] = 0.7071067811865476*(t0_0*t1_0 + l_1)
-  out0[0] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[0], t1[0], l[0])));
-  // out0[1] = 0.7071067811865476*(t0_1*t1_0 + l_e1)
-  out0[1] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[1], t1[0], l[1])));
-  // out0[2] = 0.7071067811865476*(t0_2*t1_0 + l_e2)
-  out0[2] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[2], t1[0], l[2])));
-  // out0[3] = 0.7071067811865476*(t0_3*t1_0 + l_e12)
-  out0[3] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[3], t1[0], l[3])));
+  const auto v2 = (t1[0] * t2[0]);
+  // out0[0] = 0.7071067811865476*(t0_0*v2 + l_1)
+  out0[0] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[0], v2, l[0])));
+  // out0[1] = 0.7071067811865476*(t0_1*v2 + l_e1)
+  out0[1] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[1], v2, l[1])));
+  // out0[2] = 0.7071067811865476*(t0_2*v2 + l_e2)
+  out0[2] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[2], v2, l[2])));
+  // out0[3] = 0.7071067811865476*(t0_3*v2 + l_e12)
+  out0[3] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[3], v2, l[3])));
 }
 
 // o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2)
@@ -40,10 +41,12 @@ struct steerable_product_first_order_forward {
     c.loaded();
     V t0[4];
     V t1[1];
+    V t2[1];
     sgp_0<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_1<V>(c.u, x0, x1, t1);
+    sgp_1<V>(c.u, x0, t1);
+    sgp_1<V>(c.u, x1, t2);
     V o0[4];
-    steerable_product_first_order_0<V>(c.u, t0, t1, x2, o0);
+    steerable_product_first_order_0<V>(c.u, t1, t2, t0, x2, o0);
     c.template store<0>(o0);
   }
 };
@@ -62,28 +65,31 @@ FC_INLINE void steerable_product_first_order_1(const fc::Uniforms<typename V::Sc
   out0[0] = fc::splat<V>((T(0.7071067811865476) * grad_o[0]));
 }
 
-// From `grad_o`, cut 1, cut 0 to cut 2, cut 3: adjoint of o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
+// From cut 1, cut 2, `grad_o`, cut 0 to cut 3, cut 4, cut 5: adjoint of o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
 template <class V>
-FC_INLINE void steerable_product_first_order_2(const fc::Uniforms<typename V::Scalar> &u, const V *grad_o, const V *t1, const V *t0, V (&out0)[1], V (&out1)[4]) {
+FC_INLINE void steerable_product_first_order_2(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *grad_o, const V *t0, V (&out0)[1], V (&out1)[1], V (&out2)[4]) {
   using T = typename V::Scalar;
-  const auto v2 = (T(0.7071067811865476) * grad_o[3]);
-  const auto v4 = (T(0.7071067811865476) * grad_o[2]);
-  const auto v6 = (T(0.7071067811865476) * grad_o[1]);
-  const auto v8 = (T(0.7071067811865476) * grad_o[0]);
-  // out1[3] = t1_0*v2
-  out1[3] = fc::splat<V>((t1[0] * v2));
-  V v12 = (t0[3] * v2);
-  // out1[2] = t1_0*v4
-  out1[2] = fc::splat<V>((t1[0] * v4));
-  v12 = fc::mul_add(t0[2], v4, v12);
-  // out1[1] = t1_0*v6
-  out1[1] = fc::splat<V>((t1[0] * v6));
-  v12 = fc::mul_add(t0[1], v6, v12);
-  // out1[0] = t1_0*v8
-  out1[0] = fc::splat<V>((t1[0] * v8));
-  v12 = fc::mul_add(t0[0], v8, v12);
-  // out0[0] = t0_3*v2 + t0_2*v4 + t0_1*v6 + t0_0*v8
-  out0[0] = fc::splat<V>(v12);
+  const auto v2 = (t1[0] * t2[0]);
+  const auto v5 = (T(0.7071067811865476) * grad_o[3]);
+  const auto v7 = (T(0.7071067811865476) * grad_o[2]);
+  const auto v9 = (T(0.7071067811865476) * grad_o[1]);
+  const auto v11 = (T(0.7071067811865476) * grad_o[0]);
+  // out2[3] = v2*v5
+  out2[3] = fc::splat<V>((v2 * v5));
+  V v14 = (t0[3] * v5);
+  // out2[2] = v2*v7
+  out2[2] = fc::splat<V>((v2 * v7));
+  v14 = fc::mul_add(t0[2], v7, v14);
+  // out2[1] = v2*v9
+  out2[1] = fc::splat<V>((v2 * v9));
+  v14 = fc::mul_add(t0[1], v9, v14);
+  // out2[0] = v2*v11
+  out2[0] = fc::splat<V>((v2 * v11));
+  v14 = fc::mul_add(t0[0], v11, v14);
+  // out1[0] = t2_0*v26
+  out1[0] = fc::splat<V>((t2[0] * v14));
+  // out0[0] = t1_0*v26
+  out0[0] = fc::splat<V>((t1[0] * v14));
 }
 
 // adjoint of o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2)
@@ -104,18 +110,21 @@ struct steerable_product_first_order_backward {
     V t0[4];
     V t1[1];
     V t2[1];
-    V t3[4];
+    V t3[1];
+    V t4[1];
+    V t5[4];
     V o2[4];
     steerable_product_first_order_1<V>(c.u, x3, o2);
     c.template store<2>(o2);
     sgp_0<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_1<V>(c.u, x0, x1, t1);
-    steerable_product_first_order_2<V>(c.u, x3, t1, t0, t2, t3);
+    sgp_1<V>(c.u, x0, t1);
+    sgp_1<V>(c.u, x1, t2);
+    steerable_product_first_order_2<V>(c.u, t1, t2, x3, t0, t3, t4, t5);
     V o1[4];
-    sgp_5<V>(c.u, x0, t3, t2, x1, c.template param<0>(), o1);
+    sgp_5<V>(c.u, x0, t5, x1, t3, c.template param<0>(), o1);
     c.template store<1>(o1);
     V o0[4];
-    sgp_6<V>(c.u, x1, t3, x0, t2, c.template param<0>(), o0, c.template grad<0>());
+    sgp_6<V>(c.u, x1, t5, x0, t4, c.template param<0>(), o0, c.template grad<0>());
     c.template store<0>(o0);
   }
 };

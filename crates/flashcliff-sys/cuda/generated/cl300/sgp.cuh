@@ -110,34 +110,35 @@ FC_INLINE void sgp_0(const fc::Uniforms<typename V::Scalar> &u, const V *x, cons
   out0[7] = fc::splat<V>(v24);
 }
 
-// From `x`, `y` to cut 1: o = weighted_product(w, gate(x), gate(y)).
+// From `x` to cut 1: o = weighted_product(w, gate(x), gate(y)).
 template <class V>
-FC_INLINE void sgp_1(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, V (&out0)[1]) {
+FC_INLINE void sgp_1(const fc::Uniforms<typename V::Scalar> &u, const V *x, V (&out0)[1]) {
   using T = typename V::Scalar;
-  // out0[0] = gate(x_1)*gate(y_1)
-  out0[0] = fc::splat<V>((fc::gate(u.gate, x[0]) * fc::gate(u.gate, y[0])));
+  // out0[0] = gate(x_1)
+  out0[0] = fc::splat<V>(fc::gate(u.gate, x[0]));
 }
 
-// From cut 0, cut 1 to `o`: o = weighted_product(w, gate(x), gate(y)).
+// From cut 1, cut 2, cut 0 to `o`: o = weighted_product(w, gate(x), gate(y)).
 template <class V>
-FC_INLINE void sgp_2(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *t1, V (&out0)[8]) {
+FC_INLINE void sgp_2(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, V (&out0)[8]) {
   using T = typename V::Scalar;
-  // out0[0] = t0_0*t1_0
-  out0[0] = fc::splat<V>((t0[0] * t1[0]));
-  // out0[1] = t0_1*t1_0
-  out0[1] = fc::splat<V>((t0[1] * t1[0]));
-  // out0[2] = t0_2*t1_0
-  out0[2] = fc::splat<V>((t0[2] * t1[0]));
-  // out0[3] = t0_3*t1_0
-  out0[3] = fc::splat<V>((t0[3] * t1[0]));
-  // out0[4] = t0_4*t1_0
-  out0[4] = fc::splat<V>((t0[4] * t1[0]));
-  // out0[5] = t0_5*t1_0
-  out0[5] = fc::splat<V>((t0[5] * t1[0]));
-  // out0[6] = t0_6*t1_0
-  out0[6] = fc::splat<V>((t0[6] * t1[0]));
-  // out0[7] = t0_7*t1_0
-  out0[7] = fc::splat<V>((t0[7] * t1[0]));
+  const auto v2 = (t1[0] * t2[0]);
+  // out0[0] = t0_0*v2
+  out0[0] = fc::splat<V>((t0[0] * v2));
+  // out0[1] = t0_1*v2
+  out0[1] = fc::splat<V>((t0[1] * v2));
+  // out0[2] = t0_2*v2
+  out0[2] = fc::splat<V>((t0[2] * v2));
+  // out0[3] = t0_3*v2
+  out0[3] = fc::splat<V>((t0[3] * v2));
+  // out0[4] = t0_4*v2
+  out0[4] = fc::splat<V>((t0[4] * v2));
+  // out0[5] = t0_5*v2
+  out0[5] = fc::splat<V>((t0[5] * v2));
+  // out0[6] = t0_6*v2
+  out0[6] = fc::splat<V>((t0[6] * v2));
+  // out0[7] = t0_7*v2
+  out0[7] = fc::splat<V>((t0[7] * v2));
 }
 
 // o = weighted_product(w, gate(x), gate(y))
@@ -155,17 +156,19 @@ struct sgp_forward {
     c.loaded();
     V t0[8];
     V t1[1];
+    V t2[1];
     sgp_0<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_1<V>(c.u, x0, x1, t1);
+    sgp_1<V>(c.u, x0, t1);
+    sgp_1<V>(c.u, x1, t2);
     V o0[8];
-    sgp_2<V>(c.u, t0, t1, o0);
+    sgp_2<V>(c.u, t1, t2, t0, o0);
     c.template store<0>(o0);
   }
 };
 
-// From cut 0, `grad_o` to cut 2: adjoint of o = weighted_product(w, gate(x), gate(y)).
+// From cut 0, `grad_o`, cut 2, cut 1 to cut 3, cut 4: adjoint of o = weighted_product(w, gate(x), gate(y)).
 template <class V>
-FC_INLINE void sgp_3(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *grad_o, V (&out0)[1]) {
+FC_INLINE void sgp_3(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *grad_o, const V *t2, const V *t1, V (&out0)[1], V (&out1)[1]) {
   using T = typename V::Scalar;
   V v2 = (t0[7] * grad_o[7]);
   v2 = fc::mul_add(t0[6], grad_o[6], v2);
@@ -175,329 +178,332 @@ FC_INLINE void sgp_3(const fc::Uniforms<typename V::Scalar> &u, const V *t0, con
   v2 = fc::mul_add(t0[2], grad_o[2], v2);
   v2 = fc::mul_add(t0[1], grad_o[1], v2);
   v2 = fc::mul_add(t0[0], grad_o[0], v2);
-  // out0[0] = t0_7*grad_o_e123 + t0_6*grad_o_e23 + t0_5*grad_o_e13 + t0_4*grad_o_e12 + t0_3*grad_o_e3 + t0_2*grad_o_e2 + t0_1*grad_o_e1 + t0_0*grad_o_1
-  out0[0] = fc::splat<V>(v2);
+  // out1[0] = t2_0*v30
+  out1[0] = fc::splat<V>((t2[0] * v2));
+  // out0[0] = t1_0*v30
+  out0[0] = fc::splat<V>((t1[0] * v2));
 }
 
-// From cut 1, `grad_o` to cut 3: adjoint of o = weighted_product(w, gate(x), gate(y)).
+// From cut 1, cut 2, `grad_o` to cut 5: adjoint of o = weighted_product(w, gate(x), gate(y)).
 template <class V>
-FC_INLINE void sgp_4(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *grad_o, V (&out0)[8]) {
+FC_INLINE void sgp_4(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *grad_o, V (&out0)[8]) {
   using T = typename V::Scalar;
-  // out0[7] = t1_0*grad_o_e123
-  out0[7] = fc::splat<V>((t1[0] * grad_o[7]));
-  // out0[6] = t1_0*grad_o_e23
-  out0[6] = fc::splat<V>((t1[0] * grad_o[6]));
-  // out0[5] = t1_0*grad_o_e13
-  out0[5] = fc::splat<V>((t1[0] * grad_o[5]));
-  // out0[4] = t1_0*grad_o_e12
-  out0[4] = fc::splat<V>((t1[0] * grad_o[4]));
-  // out0[3] = t1_0*grad_o_e3
-  out0[3] = fc::splat<V>((t1[0] * grad_o[3]));
-  // out0[2] = t1_0*grad_o_e2
-  out0[2] = fc::splat<V>((t1[0] * grad_o[2]));
-  // out0[1] = t1_0*grad_o_e1
-  out0[1] = fc::splat<V>((t1[0] * grad_o[1]));
-  // out0[0] = t1_0*grad_o_1
-  out0[0] = fc::splat<V>((t1[0] * grad_o[0]));
+  const auto v2 = (t1[0] * t2[0]);
+  // out0[7] = v2*grad_o_e123
+  out0[7] = fc::splat<V>((v2 * grad_o[7]));
+  // out0[6] = v2*grad_o_e23
+  out0[6] = fc::splat<V>((v2 * grad_o[6]));
+  // out0[5] = v2*grad_o_e13
+  out0[5] = fc::splat<V>((v2 * grad_o[5]));
+  // out0[4] = v2*grad_o_e12
+  out0[4] = fc::splat<V>((v2 * grad_o[4]));
+  // out0[3] = v2*grad_o_e3
+  out0[3] = fc::splat<V>((v2 * grad_o[3]));
+  // out0[2] = v2*grad_o_e2
+  out0[2] = fc::splat<V>((v2 * grad_o[2]));
+  // out0[1] = v2*grad_o_e1
+  out0[1] = fc::splat<V>((v2 * grad_o[1]));
+  // out0[0] = v2*grad_o_1
+  out0[0] = fc::splat<V>((v2 * grad_o[0]));
 }
 
-// From `x`, cut 3, cut 2, `y`, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+// From `x`, cut 5, `y`, cut 3, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 template <class V, class P0>
-FC_INLINE void sgp_5(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *t3, const V *t2, const V *y, const P0 &w, V (&out0)[8]) {
+FC_INLINE void sgp_5(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *t5, const V *y, const V *t3, const P0 &w, V (&out0)[8]) {
   using T = typename V::Scalar;
-  const auto v5 = (x[0] * w[1]);
-  const auto v7 = (x[0] * w[2]);
-  const auto v22 = (x[1] * w[6]);
-  const auto v23 = (x[2] * w[6]);
-  const auto v24 = (x[3] * w[6]);
-  const auto v26 = (x[1] * w[7]);
-  const auto v27 = (x[2] * w[7]);
-  const auto v28 = (x[3] * w[7]);
-  const auto v45 = (x[4] * w[11]);
-  const auto v46 = (x[5] * w[11]);
-  const auto v47 = (x[6] * w[11]);
-  const auto v57 = (x[4] * w[14]);
-  const auto v58 = (x[5] * w[14]);
-  const auto v59 = (x[6] * w[14]);
-  const auto v68 = (x[7] * w[17]);
-  const auto v70 = (x[7] * w[18]);
-  V v74 = ((x[7] * w[19]) * t3[7]);
-  V v76 = (v70 * t3[4]);
-  V v78 = (v70 * t3[5]);
-  V v80 = (v70 * t3[6]);
-  V v82 = (v68 * t3[1]);
-  V v84 = (v68 * t3[2]);
-  V v86 = (v68 * t3[3]);
-  V v88 = ((x[7] * w[16]) * t3[0]);
-  v80 = fc::mul_add((x[6] * w[15]), t3[7], v80);
-  v78 = fc::mul_add((x[5] * w[15]), t3[7], v78);
-  v76 = fc::mul_add((x[4] * w[15]), t3[7], v76);
-  v84 = fc::mul_add(v59, t3[4], v84);
-  v86 = fc::mul_add(v59, t3[5], v86);
-  v82 = fc::mul_add(v58, t3[4], v82);
-  V v102 = fc::mul_sub(v58, t3[6], v86);
-  V v104 = fc::mul_sub(v57, t3[5], v82);
-  v84 = fc::neg_mul_add(v57, t3[6], v84);
-  v74 = fc::mul_add((x[6] * w[13]), t3[6], v74);
-  v74 = fc::mul_add((x[5] * w[13]), t3[5], v74);
-  v74 = fc::mul_add((x[4] * w[13]), t3[4], v74);
-  v88 = fc::mul_add((x[6] * w[12]), t3[1], v88);
-  V v116 = fc::mul_sub((x[5] * w[12]), t3[2], v88);
-  v116 = fc::neg_mul_add((x[4] * w[12]), t3[3], v116);
-  v76 = fc::mul_add(v47, t3[2], v76);
-  v78 = fc::mul_add(v47, t3[3], v78);
-  v76 = fc::mul_add(v46, t3[1], v76);
-  v80 = fc::neg_mul_add(v46, t3[3], v80);
-  V v128 = fc::mul_sub(v45, t3[1], v78);
-  v80 = fc::neg_mul_add(v45, t3[2], v80);
-  v104 = fc::neg_mul_add((x[6] * w[10]), t3[0], v104);
-  v84 = fc::neg_mul_add((x[5] * w[10]), t3[0], v84);
-  v102 = fc::neg_mul_add((x[4] * w[10]), t3[0], v102);
-  v102 = fc::mul_add((x[3] * w[9]), t3[7], v102);
-  v84 = fc::neg_mul_add((x[2] * w[9]), t3[7], v84);
-  v104 = fc::mul_add((x[1] * w[9]), t3[7], v104);
-  v116 = fc::mul_add((x[3] * w[8]), t3[4], v116);
-  v116 = fc::neg_mul_add((x[2] * w[8]), t3[5], v116);
-  v116 = fc::mul_add((x[1] * w[8]), t3[6], v116);
-  v128 = fc::neg_mul_add(v28, t3[6], v128);
-  v80 = fc::neg_mul_add(v28, t3[5], v80);
-  v76 = fc::mul_add(v27, t3[6], v76);
-  v80 = fc::neg_mul_add(v27, t3[4], v80);
-  v76 = fc::mul_add(v26, t3[5], v76);
-  v128 = fc::mul_add(v26, t3[4], v128);
-  v104 = fc::neg_mul_add(v24, t3[2], v104);
-  v84 = fc::neg_mul_add(v24, t3[1], v84);
-  v104 = fc::mul_add(v23, t3[3], v104);
-  v102 = fc::neg_mul_add(v23, t3[1], v102);
-  v84 = fc::mul_add(v22, t3[3], v84);
-  v102 = fc::mul_add(v22, t3[2], v102);
-  v74 = fc::mul_add((x[3] * w[5]), t3[3], v74);
-  v74 = fc::mul_add((x[2] * w[5]), t3[2], v74);
-  v74 = fc::mul_add((x[1] * w[5]), t3[1], v74);
-  v76 = fc::mul_add((x[3] * w[4]), t3[0], v76);
-  v128 = fc::mul_add((x[2] * w[4]), t3[0], v128);
-  v80 = fc::mul_add((x[1] * w[4]), t3[0], v80);
-  v116 = fc::mul_add((x[0] * w[3]), t3[7], v116);
-  // out0[7] = x_e13*w12*t3_2 - (x_e123*w16*t3_0 + x_e23*w12*t3_1) - x_e12*w12*t3_3 + x_e3*w8*t3_4 - x_e2*w8*t3_5 + x_e1*w8*t3_6 + x_1*w3*t3_7
-  out0[7] = fc::splat<V>(v116);
-  v104 = fc::mul_add(v7, t3[6], v104);
-  // out0[6] = v57*t3_5 - (v68*t3_1 + v58*t3_4) - x_e23*w10*t3_0 + x_e1*w9*t3_7 - v24*t3_2 + v23*t3_3 + v7*t3_6
-  out0[6] = fc::splat<V>(v104);
-  v84 = fc::mul_add(v7, t3[5], v84);
-  // out0[5] = v68*t3_2 + v59*t3_4 - v57*t3_6 - x_e13*w10*t3_0 - x_e2*w9*t3_7 - v24*t3_1 + v22*t3_3 + v7*t3_5
-  out0[5] = fc::splat<V>(v84);
-  v102 = fc::mul_add(v7, t3[4], v102);
-  // out0[4] = v58*t3_6 - (v68*t3_3 + v59*t3_5) - x_e12*w10*t3_0 + x_e3*w9*t3_7 - v23*t3_1 + v22*t3_2 + v7*t3_4
-  out0[4] = fc::splat<V>(v102);
-  v76 = fc::mul_add(v5, t3[3], v76);
-  // out0[3] = v70*t3_4 + x_e12*w15*t3_7 + v47*t3_2 + v46*t3_1 + v27*t3_6 + v26*t3_5 + x_e3*w4*t3_0 + v5*t3_3
-  out0[3] = fc::splat<V>(v76);
-  v128 = fc::mul_add(v5, t3[2], v128);
-  // out0[2] = v45*t3_1 - (v70*t3_5 + x_e13*w15*t3_7 + v47*t3_3) - v28*t3_6 + v26*t3_4 + x_e2*w4*t3_0 + v5*t3_2
-  out0[2] = fc::splat<V>(v128);
-  v80 = fc::mul_add(v5, t3[1], v80);
-  // out0[1] = v70*t3_6 + x_e23*w15*t3_7 - v46*t3_3 - v45*t3_2 - v28*t3_5 - v27*t3_4 + x_e1*w4*t3_0 + v5*t3_1
-  out0[1] = fc::splat<V>(v80);
-  v74 = fc::mul_add((x[0] * w[0]), t3[0], v74);
-  v74 = fc::mul_add((fc::gate(u.gate, x[0]) * t2[0]), fc::gate_slope(u.gate, y[0]), v74);
-  // out0[0] = x_e123*w19*t3_7 + x_e23*w13*t3_6 + x_e13*w13*t3_5 + x_e12*w13*t3_4 + x_e3*w5*t3_3 + x_e2*w5*t3_2 + x_e1*w5*t3_1 + x_1*w0*t3_0 + gate(x_1)*t2_0*gate'(y_1)
-  out0[0] = fc::splat<V>(v74);
+  const auto v4 = (x[0] * w[1]);
+  const auto v6 = (x[0] * w[2]);
+  const auto v21 = (x[1] * w[6]);
+  const auto v22 = (x[2] * w[6]);
+  const auto v23 = (x[3] * w[6]);
+  const auto v25 = (x[1] * w[7]);
+  const auto v26 = (x[2] * w[7]);
+  const auto v27 = (x[3] * w[7]);
+  const auto v44 = (x[4] * w[11]);
+  const auto v45 = (x[5] * w[11]);
+  const auto v46 = (x[6] * w[11]);
+  const auto v56 = (x[4] * w[14]);
+  const auto v57 = (x[5] * w[14]);
+  const auto v58 = (x[6] * w[14]);
+  const auto v67 = (x[7] * w[17]);
+  const auto v69 = (x[7] * w[18]);
+  V v73 = ((x[7] * w[19]) * t5[7]);
+  V v75 = (v69 * t5[4]);
+  V v77 = (v69 * t5[5]);
+  V v79 = (v69 * t5[6]);
+  V v81 = (v67 * t5[1]);
+  V v83 = (v67 * t5[2]);
+  V v85 = (v67 * t5[3]);
+  V v87 = ((x[7] * w[16]) * t5[0]);
+  v79 = fc::mul_add((x[6] * w[15]), t5[7], v79);
+  v77 = fc::mul_add((x[5] * w[15]), t5[7], v77);
+  v75 = fc::mul_add((x[4] * w[15]), t5[7], v75);
+  v83 = fc::mul_add(v58, t5[4], v83);
+  v85 = fc::mul_add(v58, t5[5], v85);
+  v81 = fc::mul_add(v57, t5[4], v81);
+  V v101 = fc::mul_sub(v57, t5[6], v85);
+  V v103 = fc::mul_sub(v56, t5[5], v81);
+  v83 = fc::neg_mul_add(v56, t5[6], v83);
+  v73 = fc::mul_add((x[6] * w[13]), t5[6], v73);
+  v73 = fc::mul_add((x[5] * w[13]), t5[5], v73);
+  v73 = fc::mul_add((x[4] * w[13]), t5[4], v73);
+  v87 = fc::mul_add((x[6] * w[12]), t5[1], v87);
+  V v115 = fc::mul_sub((x[5] * w[12]), t5[2], v87);
+  v115 = fc::neg_mul_add((x[4] * w[12]), t5[3], v115);
+  v75 = fc::mul_add(v46, t5[2], v75);
+  v77 = fc::mul_add(v46, t5[3], v77);
+  v75 = fc::mul_add(v45, t5[1], v75);
+  v79 = fc::neg_mul_add(v45, t5[3], v79);
+  V v127 = fc::mul_sub(v44, t5[1], v77);
+  v79 = fc::neg_mul_add(v44, t5[2], v79);
+  v103 = fc::neg_mul_add((x[6] * w[10]), t5[0], v103);
+  v83 = fc::neg_mul_add((x[5] * w[10]), t5[0], v83);
+  v101 = fc::neg_mul_add((x[4] * w[10]), t5[0], v101);
+  v101 = fc::mul_add((x[3] * w[9]), t5[7], v101);
+  v83 = fc::neg_mul_add((x[2] * w[9]), t5[7], v83);
+  v103 = fc::mul_add((x[1] * w[9]), t5[7], v103);
+  v115 = fc::mul_add((x[3] * w[8]), t5[4], v115);
+  v115 = fc::neg_mul_add((x[2] * w[8]), t5[5], v115);
+  v115 = fc::mul_add((x[1] * w[8]), t5[6], v115);
+  v127 = fc::neg_mul_add(v27, t5[6], v127);
+  v79 = fc::neg_mul_add(v27, t5[5], v79);
+  v75 = fc::mul_add(v26, t5[6], v75);
+  v79 = fc::neg_mul_add(v26, t5[4], v79);
+  v75 = fc::mul_add(v25, t5[5], v75);
+  v127 = fc::mul_add(v25, t5[4], v127);
+  v103 = fc::neg_mul_add(v23, t5[2], v103);
+  v83 = fc::neg_mul_add(v23, t5[1], v83);
+  v103 = fc::mul_add(v22, t5[3], v103);
+  v101 = fc::neg_mul_add(v22, t5[1], v101);
+  v83 = fc::mul_add(v21, t5[3], v83);
+  v101 = fc::mul_add(v21, t5[2], v101);
+  v73 = fc::mul_add((x[3] * w[5]), t5[3], v73);
+  v73 = fc::mul_add((x[2] * w[5]), t5[2], v73);
+  v73 = fc::mul_add((x[1] * w[5]), t5[1], v73);
+  v75 = fc::mul_add((x[3] * w[4]), t5[0], v75);
+  v127 = fc::mul_add((x[2] * w[4]), t5[0], v127);
+  v79 = fc::mul_add((x[1] * w[4]), t5[0], v79);
+  v115 = fc::mul_add((x[0] * w[3]), t5[7], v115);
+  // out0[7] = x_e13*w12*t5_2 - (x_e123*w16*t5_0 + x_e23*w12*t5_1) - x_e12*w12*t5_3 + x_e3*w8*t5_4 - x_e2*w8*t5_5 + x_e1*w8*t5_6 + x_1*w3*t5_7
+  out0[7] = fc::splat<V>(v115);
+  v103 = fc::mul_add(v6, t5[6], v103);
+  // out0[6] = v56*t5_5 - (v67*t5_1 + v57*t5_4) - x_e23*w10*t5_0 + x_e1*w9*t5_7 - v23*t5_2 + v22*t5_3 + v6*t5_6
+  out0[6] = fc::splat<V>(v103);
+  v83 = fc::mul_add(v6, t5[5], v83);
+  // out0[5] = v67*t5_2 + v58*t5_4 - v56*t5_6 - x_e13*w10*t5_0 - x_e2*w9*t5_7 - v23*t5_1 + v21*t5_3 + v6*t5_5
+  out0[5] = fc::splat<V>(v83);
+  v101 = fc::mul_add(v6, t5[4], v101);
+  // out0[4] = v57*t5_6 - (v67*t5_3 + v58*t5_5) - x_e12*w10*t5_0 + x_e3*w9*t5_7 - v22*t5_1 + v21*t5_2 + v6*t5_4
+  out0[4] = fc::splat<V>(v101);
+  v75 = fc::mul_add(v4, t5[3], v75);
+  // out0[3] = v69*t5_4 + x_e12*w15*t5_7 + v46*t5_2 + v45*t5_1 + v26*t5_6 + v25*t5_5 + x_e3*w4*t5_0 + v4*t5_3
+  out0[3] = fc::splat<V>(v75);
+  v127 = fc::mul_add(v4, t5[2], v127);
+  // out0[2] = v44*t5_1 - (v69*t5_5 + x_e13*w15*t5_7 + v46*t5_3) - v27*t5_6 + v25*t5_4 + x_e2*w4*t5_0 + v4*t5_2
+  out0[2] = fc::splat<V>(v127);
+  v79 = fc::mul_add(v4, t5[1], v79);
+  // out0[1] = v69*t5_6 + x_e23*w15*t5_7 - v45*t5_3 - v44*t5_2 - v27*t5_5 - v26*t5_4 + x_e1*w4*t5_0 + v4*t5_1
+  out0[1] = fc::splat<V>(v79);
+  v73 = fc::mul_add((x[0] * w[0]), t5[0], v73);
+  v73 = fc::mul_add(t3[0], fc::gate_slope(u.gate, y[0]), v73);
+  // out0[0] = x_e123*w19*t5_7 + x_e23*w13*t5_6 + x_e13*w13*t5_5 + x_e12*w13*t5_4 + x_e3*w5*t5_3 + x_e2*w5*t5_2 + x_e1*w5*t5_1 + x_1*w0*t5_0 + t3_0*gate'(y_1)
+  out0[0] = fc::splat<V>(v73);
 }
 
-// From `y`, cut 3, `x`, cut 2, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+// From `y`, cut 5, `x`, cut 4, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 template <class V, class P0>
-FC_INLINE void sgp_6(const fc::Uniforms<typename V::Scalar> &u, const V *y, const V *t3, const V *x, const V *t2, const P0 &w, V (&out0)[8], V *grad0) {
+FC_INLINE void sgp_6(const fc::Uniforms<typename V::Scalar> &u, const V *y, const V *t5, const V *x, const V *t4, const P0 &w, V (&out0)[8], V *grad0) {
   using T = typename V::Scalar;
-  const auto v3 = (y[0] * t3[7]);
-  V v5 = (w[19] * v3);
-  // grad0[19] += x_e123*v3
-  grad0[19] = fc::mul_add(x[7], v3, grad0[19]);
-  V v10 = (y[3] * t3[4]);
-  v10 = fc::neg_mul_add(y[2], t3[5], v10);
-  v10 = fc::mul_add(y[1], t3[6], v10);
-  // grad0[18] += x_e123*v18
-  grad0[18] = fc::mul_add(x[7], v10, grad0[18]);
-  v5 = fc::mul_add(w[18], v10, v5);
-  V v28 = (y[5] * t3[2]);
-  v28 = fc::neg_mul_add(y[6], t3[1], v28);
-  v28 = fc::neg_mul_add(y[4], t3[3], v28);
-  // grad0[17] += x_e123*v33
-  grad0[17] = fc::mul_add(x[7], v28, grad0[17]);
-  v5 = fc::mul_add(w[17], v28, v5);
-  const auto v40 = (y[7] * t3[0]);
-  // grad0[16] += -x_e123*v40
-  grad0[16] = grad0[16] + (-(x[7] * v40));
-  v5 = fc::neg_mul_add(w[16], v40, v5);
-  // out0[7] = w19*v3 + w18*v18 + w17*v33 - w16*v40
-  out0[7] = fc::splat<V>(v5);
-  const auto v46 = (y[1] * t3[7]);
-  V v48 = (w[15] * v46);
-  grad0[15] = fc::mul_add(x[6], v46, grad0[15]);
-  const auto v51 = (y[2] * t3[7]);
-  grad0[15] = fc::neg_mul_add(x[5], v51, grad0[15]);
-  const auto v56 = (y[3] * t3[7]);
-  V v57 = (w[15] * v56);
-  grad0[15] = fc::mul_add(x[4], v56, grad0[15]);
-  // grad0[15] += x_e23*v46 - x_e13*v51 + x_e12*v56
-  V v61 = (y[5] * t3[4]);
-  v61 = fc::neg_mul_add(y[4], t3[5], v61);
-  grad0[14] = fc::mul_add(x[6], v61, grad0[14]);
-  v48 = fc::mul_add(w[14], v61, v48);
-  V v69 = (y[4] * t3[6]);
-  v69 = fc::neg_mul_add(y[6], t3[4], v69);
-  V v71 = (w[14] * v69);
-  v71 = fc::neg_mul_add(w[15], v51, v71);
-  grad0[14] = fc::mul_add(x[5], v69, grad0[14]);
-  V v75 = (y[6] * t3[5]);
-  v75 = fc::neg_mul_add(y[5], t3[6], v75);
-  v57 = fc::mul_add(w[14], v75, v57);
-  grad0[14] = fc::mul_add(x[4], v75, grad0[14]);
-  // grad0[14] += x_e23*v63 + x_e13*v70 + x_e12*v77
-  const auto v82 = (y[0] * t3[6]);
-  grad0[13] = fc::mul_add(x[6], v82, grad0[13]);
-  v48 = fc::mul_add(w[13], v82, v48);
-  const auto v87 = (y[0] * t3[5]);
-  v71 = fc::mul_add(w[13], v87, v71);
-  grad0[13] = fc::mul_add(x[5], v87, grad0[13]);
-  const auto v92 = (y[0] * t3[4]);
-  v57 = fc::mul_add(w[13], v92, v57);
-  grad0[13] = fc::mul_add(x[4], v92, grad0[13]);
-  // grad0[13] += x_e23*v82 + x_e13*v87 + x_e12*v92
-  const auto v97 = (y[7] * t3[1]);
-  v48 = fc::neg_mul_add(w[12], v97, v48);
-  const auto v102 = (y[7] * t3[2]);
-  grad0[12] = fc::mul_add(x[5], v102, grad0[12]);
-  v71 = fc::mul_add(w[12], v102, v71);
-  grad0[12] = fc::neg_mul_add(x[6], v97, grad0[12]);
-  const auto v107 = (y[7] * t3[3]);
-  v57 = fc::neg_mul_add(w[12], v107, v57);
-  grad0[12] = fc::neg_mul_add(x[4], v107, grad0[12]);
-  // grad0[12] += x_e13*v102 - x_e23*v97 - x_e12*v107
-  V v112 = (y[3] * t3[2]);
-  v112 = fc::neg_mul_add(y[2], t3[3], v112);
-  grad0[11] = fc::mul_add(x[6], v112, grad0[11]);
-  v48 = fc::mul_add(w[11], v112, v48);
-  V v119 = (y[3] * t3[1]);
-  v119 = fc::neg_mul_add(y[1], t3[3], v119);
-  v71 = fc::mul_add(w[11], v119, v71);
-  grad0[11] = fc::mul_add(x[5], v119, grad0[11]);
-  V v126 = (y[2] * t3[1]);
-  v126 = fc::neg_mul_add(y[1], t3[2], v126);
-  v57 = fc::mul_add(w[11], v126, v57);
-  grad0[11] = fc::mul_add(x[4], v126, grad0[11]);
-  // grad0[11] += x_e23*v114 + x_e13*v121 + x_e12*v128
-  const auto v133 = (y[6] * t3[0]);
-  V v136 = (x[6] * v133);
-  v48 = fc::neg_mul_add(w[10], v133, v48);
-  // out0[6] = w15*v46 + w14*v63 + w13*v82 - w12*v97 + w11*v114 - w10*v133
-  out0[6] = fc::splat<V>(v48);
-  const auto v138 = (y[5] * t3[0]);
-  v71 = fc::neg_mul_add(w[10], v138, v71);
-  // out0[5] = w14*v70 - w15*v51 + w13*v87 + w12*v102 + w11*v121 - w10*v138
-  out0[5] = fc::splat<V>(v71);
-  v136 = fc::mul_add(x[5], v138, v136);
-  const auto v143 = (y[4] * t3[0]);
-  v57 = fc::neg_mul_add(w[10], v143, v57);
-  // out0[4] = w15*v56 + w14*v77 + w13*v92 - w12*v107 + w11*v128 - w10*v143
-  out0[4] = fc::splat<V>(v57);
-  v136 = fc::mul_add(x[4], v143, v136);
-  // grad0[10] += -(x_e23*v133 + x_e13*v138 + x_e12*v143)
-  grad0[10] = grad0[10] + (-v136);
-  const auto v149 = (y[4] * t3[7]);
-  V v151 = (w[9] * v149);
-  grad0[9] = fc::mul_add(x[3], v149, grad0[9]);
-  const auto v154 = (y[5] * t3[7]);
-  V v155 = (w[9] * v154);
-  grad0[9] = fc::neg_mul_add(x[2], v154, grad0[9]);
-  const auto v159 = (y[6] * t3[7]);
-  V v160 = (w[9] * v159);
-  grad0[9] = fc::mul_add(x[1], v159, grad0[9]);
-  // grad0[9] += x_e3*v149 - x_e2*v154 + x_e1*v159
-  const auto v164 = (y[7] * t3[4]);
-  grad0[8] = fc::mul_add(x[3], v164, grad0[8]);
-  v151 = fc::mul_add(w[8], v164, v151);
-  const auto v169 = (y[7] * t3[5]);
-  v155 = fc::mul_add(w[8], v169, v155);
-  grad0[8] = fc::neg_mul_add(x[2], v169, grad0[8]);
-  const auto v174 = (y[7] * t3[6]);
-  v160 = fc::mul_add(w[8], v174, v160);
-  grad0[8] = fc::mul_add(x[1], v174, grad0[8]);
-  // grad0[8] += x_e3*v164 - x_e2*v169 + x_e1*v174
-  V v179 = (y[2] * t3[6]);
-  v179 = fc::mul_add(y[1], t3[5], v179);
-  v151 = fc::neg_mul_add(w[7], v179, v151);
-  V v186 = (y[3] * t3[6]);
-  v186 = fc::neg_mul_add(y[1], t3[4], v186);
-  grad0[7] = fc::mul_add(x[2], v186, grad0[7]);
-  V v191 = fc::mul_sub(w[7], v186, v155);
-  grad0[7] = fc::neg_mul_add(x[3], v179, grad0[7]);
-  V v193 = (y[3] * t3[5]);
-  v193 = fc::mul_add(y[2], t3[4], v193);
-  v160 = fc::mul_add(w[7], v193, v160);
-  grad0[7] = fc::mul_add(x[1], v193, grad0[7]);
-  // grad0[7] += x_e2*v188 - x_e3*v181 + x_e1*v195
-  V v200 = (y[6] * t3[2]);
-  v200 = fc::mul_add(y[5], t3[1], v200);
-  v151 = fc::neg_mul_add(w[6], v200, v151);
-  V v207 = (y[6] * t3[3]);
-  v207 = fc::neg_mul_add(y[4], t3[1], v207);
-  grad0[6] = fc::mul_add(x[2], v207, grad0[6]);
-  v191 = fc::mul_add(w[6], v207, v191);
-  grad0[6] = fc::neg_mul_add(x[3], v200, grad0[6]);
-  V v214 = (y[5] * t3[3]);
-  v214 = fc::mul_add(y[4], t3[2], v214);
-  v160 = fc::mul_add(w[6], v214, v160);
-  grad0[6] = fc::mul_add(x[1], v214, grad0[6]);
-  // grad0[6] += x_e2*v209 - x_e3*v202 + x_e1*v216
-  const auto v221 = (y[0] * t3[3]);
-  grad0[5] = fc::mul_add(x[3], v221, grad0[5]);
-  v151 = fc::mul_add(w[5], v221, v151);
-  const auto v226 = (y[0] * t3[2]);
-  v191 = fc::mul_add(w[5], v226, v191);
-  grad0[5] = fc::mul_add(x[2], v226, grad0[5]);
-  const auto v231 = (y[0] * t3[1]);
-  v160 = fc::mul_add(w[5], v231, v160);
-  grad0[5] = fc::mul_add(x[1], v231, grad0[5]);
-  // grad0[5] += x_e3*v221 + x_e2*v226 + x_e1*v231
-  const auto v236 = (y[3] * t3[0]);
-  grad0[4] = fc::mul_add(x[3], v236, grad0[4]);
-  v151 = fc::mul_add(w[4], v236, v151);
-  // out0[3] = w9*v149 + w8*v164 - w7*v181 - w6*v202 + w5*v221 + w4*v236
-  out0[3] = fc::splat<V>(v151);
-  const auto v241 = (y[2] * t3[0]);
-  v191 = fc::mul_add(w[4], v241, v191);
-  // out0[2] = w7*v188 - (w9*v154 + w8*v169) + w6*v209 + w5*v226 + w4*v241
-  out0[2] = fc::splat<V>(v191);
-  grad0[4] = fc::mul_add(x[2], v241, grad0[4]);
-  const auto v246 = (y[1] * t3[0]);
-  v160 = fc::mul_add(w[4], v246, v160);
-  // out0[1] = w9*v159 + w8*v174 + w7*v195 + w6*v216 + w5*v231 + w4*v246
-  out0[1] = fc::splat<V>(v160);
-  grad0[4] = fc::mul_add(x[1], v246, grad0[4]);
-  // grad0[4] += x_e3*v236 + x_e2*v241 + x_e1*v246
-  const auto v251 = (y[7] * t3[7]);
-  V v253 = (w[3] * v251);
-  // grad0[3] += x_1*v251
-  grad0[3] = fc::mul_add(x[0], v251, grad0[3]);
-  V v256 = (y[6] * t3[6]);
-  v256 = fc::mul_add(y[5], t3[5], v256);
-  v256 = fc::mul_add(y[4], t3[4], v256);
-  // grad0[2] += x_1*v260
-  grad0[2] = fc::mul_add(x[0], v256, grad0[2]);
-  v253 = fc::mul_add(w[2], v256, v253);
-  V v265 = (y[3] * t3[3]);
-  v265 = fc::mul_add(y[2], t3[2], v265);
-  v265 = fc::mul_add(y[1], t3[1], v265);
-  // grad0[1] += x_1*v269
-  grad0[1] = fc::mul_add(x[0], v265, grad0[1]);
-  v253 = fc::mul_add(w[1], v265, v253);
-  const auto v274 = (y[0] * t3[0]);
-  // grad0[0] += x_1*v274
-  grad0[0] = fc::mul_add(x[0], v274, grad0[0]);
-  v253 = fc::mul_add(w[0], v274, v253);
-  v253 = fc::mul_add((fc::gate(u.gate, y[0]) * t2[0]), fc::gate_slope(u.gate, x[0]), v253);
-  // out0[0] = w3*v251 + w2*v260 + w1*v269 + w0*v274 + gate(y_1)*t2_0*gate'(x_1)
-  out0[0] = fc::splat<V>(v253);
+  const auto v2 = (y[0] * t5[7]);
+  V v4 = (w[19] * v2);
+  // grad0[19] += x_e123*v2
+  grad0[19] = fc::mul_add(x[7], v2, grad0[19]);
+  V v9 = (y[3] * t5[4]);
+  v9 = fc::neg_mul_add(y[2], t5[5], v9);
+  v9 = fc::mul_add(y[1], t5[6], v9);
+  // grad0[18] += x_e123*v17
+  grad0[18] = fc::mul_add(x[7], v9, grad0[18]);
+  v4 = fc::mul_add(w[18], v9, v4);
+  V v27 = (y[5] * t5[2]);
+  v27 = fc::neg_mul_add(y[6], t5[1], v27);
+  v27 = fc::neg_mul_add(y[4], t5[3], v27);
+  // grad0[17] += x_e123*v32
+  grad0[17] = fc::mul_add(x[7], v27, grad0[17]);
+  v4 = fc::mul_add(w[17], v27, v4);
+  const auto v39 = (y[7] * t5[0]);
+  // grad0[16] += -x_e123*v39
+  grad0[16] = grad0[16] + (-(x[7] * v39));
+  v4 = fc::neg_mul_add(w[16], v39, v4);
+  // out0[7] = w19*v2 + w18*v17 + w17*v32 - w16*v39
+  out0[7] = fc::splat<V>(v4);
+  const auto v45 = (y[1] * t5[7]);
+  V v47 = (w[15] * v45);
+  grad0[15] = fc::mul_add(x[6], v45, grad0[15]);
+  const auto v50 = (y[2] * t5[7]);
+  grad0[15] = fc::neg_mul_add(x[5], v50, grad0[15]);
+  const auto v55 = (y[3] * t5[7]);
+  V v56 = (w[15] * v55);
+  grad0[15] = fc::mul_add(x[4], v55, grad0[15]);
+  // grad0[15] += x_e23*v45 - x_e13*v50 + x_e12*v55
+  V v60 = (y[5] * t5[4]);
+  v60 = fc::neg_mul_add(y[4], t5[5], v60);
+  grad0[14] = fc::mul_add(x[6], v60, grad0[14]);
+  v47 = fc::mul_add(w[14], v60, v47);
+  V v68 = (y[4] * t5[6]);
+  v68 = fc::neg_mul_add(y[6], t5[4], v68);
+  V v70 = (w[14] * v68);
+  v70 = fc::neg_mul_add(w[15], v50, v70);
+  grad0[14] = fc::mul_add(x[5], v68, grad0[14]);
+  V v74 = (y[6] * t5[5]);
+  v74 = fc::neg_mul_add(y[5], t5[6], v74);
+  v56 = fc::mul_add(w[14], v74, v56);
+  grad0[14] = fc::mul_add(x[4], v74, grad0[14]);
+  // grad0[14] += x_e23*v62 + x_e13*v69 + x_e12*v76
+  const auto v81 = (y[0] * t5[6]);
+  grad0[13] = fc::mul_add(x[6], v81, grad0[13]);
+  v47 = fc::mul_add(w[13], v81, v47);
+  const auto v86 = (y[0] * t5[5]);
+  v70 = fc::mul_add(w[13], v86, v70);
+  grad0[13] = fc::mul_add(x[5], v86, grad0[13]);
+  const auto v91 = (y[0] * t5[4]);
+  v56 = fc::mul_add(w[13], v91, v56);
+  grad0[13] = fc::mul_add(x[4], v91, grad0[13]);
+  // grad0[13] += x_e23*v81 + x_e13*v86 + x_e12*v91
+  const auto v96 = (y[7] * t5[1]);
+  v47 = fc::neg_mul_add(w[12], v96, v47);
+  const auto v101 = (y[7] * t5[2]);
+  grad0[12] = fc::mul_add(x[5], v101, grad0[12]);
+  v70 = fc::mul_add(w[12], v101, v70);
+  grad0[12] = fc::neg_mul_add(x[6], v96, grad0[12]);
+  const auto v106 = (y[7] * t5[3]);
+  v56 = fc::neg_mul_add(w[12], v106, v56);
+  grad0[12] = fc::neg_mul_add(x[4], v106, grad0[12]);
+  // grad0[12] += x_e13*v101 - x_e23*v96 - x_e12*v106
+  V v111 = (y[3] * t5[2]);
+  v111 = fc::neg_mul_add(y[2], t5[3], v111);
+  grad0[11] = fc::mul_add(x[6], v111, grad0[11]);
+  v47 = fc::mul_add(w[11], v111, v47);
+  V v118 = (y[3] * t5[1]);
+  v118 = fc::neg_mul_add(y[1], t5[3], v118);
+  v70 = fc::mul_add(w[11], v118, v70);
+  grad0[11] = fc::mul_add(x[5], v118, grad0[11]);
+  V v125 = (y[2] * t5[1]);
+  v125 = fc::neg_mul_add(y[1], t5[2], v125);
+  v56 = fc::mul_add(w[11], v125, v56);
+  grad0[11] = fc::mul_add(x[4], v125, grad0[11]);
+  // grad0[11] += x_e23*v113 + x_e13*v120 + x_e12*v127
+  const auto v132 = (y[6] * t5[0]);
+  V v135 = (x[6] * v132);
+  v47 = fc::neg_mul_add(w[10], v132, v47);
+  // out0[6] = w15*v45 + w14*v62 + w13*v81 - w12*v96 + w11*v113 - w10*v132
+  out0[6] = fc::splat<V>(v47);
+  const auto v137 = (y[5] * t5[0]);
+  v70 = fc::neg_mul_add(w[10], v137, v70);
+  // out0[5] = w14*v69 - w15*v50 + w13*v86 + w12*v101 + w11*v120 - w10*v137
+  out0[5] = fc::splat<V>(v70);
+  v135 = fc::mul_add(x[5], v137, v135);
+  const auto v142 = (y[4] * t5[0]);
+  v56 = fc::neg_mul_add(w[10], v142, v56);
+  // out0[4] = w15*v55 + w14*v76 + w13*v91 - w12*v106 + w11*v127 - w10*v142
+  out0[4] = fc::splat<V>(v56);
+  v135 = fc::mul_add(x[4], v142, v135);
+  // grad0[10] += -(x_e23*v132 + x_e13*v137 + x_e12*v142)
+  grad0[10] = grad0[10] + (-v135);
+  const auto v148 = (y[4] * t5[7]);
+  V v150 = (w[9] * v148);
+  grad0[9] = fc::mul_add(x[3], v148, grad0[9]);
+  const auto v153 = (y[5] * t5[7]);
+  V v154 = (w[9] * v153);
+  grad0[9] = fc::neg_mul_add(x[2], v153, grad0[9]);
+  const auto v158 = (y[6] * t5[7]);
+  V v159 = (w[9] * v158);
+  grad0[9] = fc::mul_add(x[1], v158, grad0[9]);
+  // grad0[9] += x_e3*v148 - x_e2*v153 + x_e1*v158
+  const auto v163 = (y[7] * t5[4]);
+  grad0[8] = fc::mul_add(x[3], v163, grad0[8]);
+  v150 = fc::mul_add(w[8], v163, v150);
+  const auto v168 = (y[7] * t5[5]);
+  v154 = fc::mul_add(w[8], v168, v154);
+  grad0[8] = fc::neg_mul_add(x[2], v168, grad0[8]);
+  const auto v173 = (y[7] * t5[6]);
+  v159 = fc::mul_add(w[8], v173, v159);
+  grad0[8] = fc::mul_add(x[1], v173, grad0[8]);
+  // grad0[8] += x_e3*v163 - x_e2*v168 + x_e1*v173
+  V v178 = (y[2] * t5[6]);
+  v178 = fc::mul_add(y[1], t5[5], v178);
+  v150 = fc::neg_mul_add(w[7], v178, v150);
+  V v185 = (y[3] * t5[6]);
+  v185 = fc::neg_mul_add(y[1], t5[4], v185);
+  grad0[7] = fc::mul_add(x[2], v185, grad0[7]);
+  V v190 = fc::mul_sub(w[7], v185, v154);
+  grad0[7] = fc::neg_mul_add(x[3], v178, grad0[7]);
+  V v192 = (y[3] * t5[5]);
+  v192 = fc::mul_add(y[2], t5[4], v192);
+  v159 = fc::mul_add(w[7], v192, v159);
+  grad0[7] = fc::mul_add(x[1], v192, grad0[7]);
+  // grad0[7] += x_e2*v187 - x_e3*v180 + x_e1*v194
+  V v199 = (y[6] * t5[2]);
+  v199 = fc::mul_add(y[5], t5[1], v199);
+  v150 = fc::neg_mul_add(w[6], v199, v150);
+  V v206 = (y[6] * t5[3]);
+  v206 = fc::neg_mul_add(y[4], t5[1], v206);
+  grad0[6] = fc::mul_add(x[2], v206, grad0[6]);
+  v190 = fc::mul_add(w[6], v206, v190);
+  grad0[6] = fc::neg_mul_add(x[3], v199, grad0[6]);
+  V v213 = (y[5] * t5[3]);
+  v213 = fc::mul_add(y[4], t5[2], v213);
+  v159 = fc::mul_add(w[6], v213, v159);
+  grad0[6] = fc::mul_add(x[1], v213, grad0[6]);
+  // grad0[6] += x_e2*v208 - x_e3*v201 + x_e1*v215
+  const auto v220 = (y[0] * t5[3]);
+  grad0[5] = fc::mul_add(x[3], v220, grad0[5]);
+  v150 = fc::mul_add(w[5], v220, v150);
+  const auto v225 = (y[0] * t5[2]);
+  v190 = fc::mul_add(w[5], v225, v190);
+  grad0[5] = fc::mul_add(x[2], v225, grad0[5]);
+  const auto v230 = (y[0] * t5[1]);
+  v159 = fc::mul_add(w[5], v230, v159);
+  grad0[5] = fc::mul_add(x[1], v230, grad0[5]);
+  // grad0[5] += x_e3*v220 + x_e2*v225 + x_e1*v230
+  const auto v235 = (y[3] * t5[0]);
+  grad0[4] = fc::mul_add(x[3], v235, grad0[4]);
+  v150 = fc::mul_add(w[4], v235, v150);
+  // out0[3] = w9*v148 + w8*v163 - w7*v180 - w6*v201 + w5*v220 + w4*v235
+  out0[3] = fc::splat<V>(v150);
+  const auto v240 = (y[2] * t5[0]);
+  v190 = fc::mul_add(w[4], v240, v190);
+  // out0[2] = w7*v187 - (w9*v153 + w8*v168) + w6*v208 + w5*v225 + w4*v240
+  out0[2] = fc::splat<V>(v190);
+  grad0[4] = fc::mul_add(x[2], v240, grad0[4]);
+  const auto v245 = (y[1] * t5[0]);
+  v159 = fc::mul_add(w[4], v245, v159);
+  // out0[1] = w9*v158 + w8*v173 + w7*v194 + w6*v215 + w5*v230 + w4*v245
+  out0[1] = fc::splat<V>(v159);
+  grad0[4] = fc::mul_add(x[1], v245, grad0[4]);
+  // grad0[4] += x_e3*v235 + x_e2*v240 + x_e1*v245
+  const auto v250 = (y[7] * t5[7]);
+  V v252 = (w[3] * v250);
+  // grad0[3] += x_1*v250
+  grad0[3] = fc::mul_add(x[0], v250, grad0[3]);
+  V v255 = (y[6] * t5[6]);
+  v255 = fc::mul_add(y[5], t5[5], v255);
+  v255 = fc::mul_add(y[4], t5[4], v255);
+  // grad0[2] += x_1*v259
+  grad0[2] = fc::mul_add(x[0], v255, grad0[2]);
+  v252 = fc::mul_add(w[2], v255, v252);
+  V v264 = (y[3] * t5[3]);
+  v264 = fc::mul_add(y[2], t5[2], v264);
+  v264 = fc::mul_add(y[1], t5[1], v264);
+  // grad0[1] += x_1*v268
+  grad0[1] = fc::mul_add(x[0], v264, grad0[1]);
+  v252 = fc::mul_add(w[1], v264, v252);
+  const auto v273 = (y[0] * t5[0]);
+  // grad0[0] += x_1*v273
+  grad0[0] = fc::mul_add(x[0], v273, grad0[0]);
+  v252 = fc::mul_add(w[0], v273, v252);
+  v252 = fc::mul_add(t4[0], fc::gate_slope(u.gate, x[0]), v252);
+  // out0[0] = w3*v250 + w2*v259 + w1*v268 + w0*v273 + t4_0*gate'(x_1)
+  out0[0] = fc::splat<V>(v252);
 }
 
 // adjoint of o = weighted_product(w, gate(x), gate(y))
@@ -518,16 +524,19 @@ struct sgp_backward {
     V t0[8];
     V t1[1];
     V t2[1];
-    V t3[8];
+    V t3[1];
+    V t4[1];
+    V t5[8];
     sgp_0<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_1<V>(c.u, x0, x1, t1);
-    sgp_3<V>(c.u, t0, x2, t2);
-    sgp_4<V>(c.u, t1, x2, t3);
+    sgp_1<V>(c.u, x0, t1);
+    sgp_1<V>(c.u, x1, t2);
+    sgp_3<V>(c.u, t0, x2, t2, t1, t3, t4);
+    sgp_4<V>(c.u, t1, t2, x2, t5);
     V o1[8];
-    sgp_5<V>(c.u, x0, t3, t2, x1, c.template param<0>(), o1);
+    sgp_5<V>(c.u, x0, t5, x1, t3, c.template param<0>(), o1);
     c.template store<1>(o1);
     V o0[8];
-    sgp_6<V>(c.u, x1, t3, x0, t2, c.template param<0>(), o0, c.template grad<0>());
+    sgp_6<V>(c.u, x1, t5, x0, t4, c.template param<0>(), o0, c.template grad<0>());
     c.template store<0>(o0);
   }
 };
@@ -584,13 +593,13 @@ FC_INLINE void sgp_7(const fc::Uniforms<typename V::Scalar> &u, const V *x, cons
   out0[7] = fc::splat<V>(v68);
 }
 
-// From `y` to cut 1: o = weighted_product(w, gate(x), gate(y)).
+// From nothing to cut 1: o = weighted_product(w, gate(x), gate(y)).
 template <class V>
-FC_INLINE void sgp_8(const fc::Uniforms<typename V::Scalar> &u, const V *y, V (&out0)[1]) {
+FC_INLINE void sgp_8(const fc::Uniforms<typename V::Scalar> &u, V (&out0)[1]) {
   using T = typename V::Scalar;
   const auto v1 = fc::gate(u.gate, T(0.0));
-  // out0[0] = v1*gate(y_1)
-  out0[0] = fc::splat<V>((v1 * fc::gate(u.gate, y[0])));
+  // out0[0] = v1
+  out0[0] = fc::splat<V>(v1);
 }
 
 // o = weighted_product(w, gate(x), gate(y))
@@ -608,137 +617,154 @@ struct sgp_1_forward {
     c.loaded();
     V t0[8];
     V t1[1];
+    V t2[1];
     sgp_7<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_8<V>(c.u, x1, t1);
+    sgp_8<V>(c.u, t1);
+    sgp_1<V>(c.u, x1, t2);
     V o0[8];
-    sgp_2<V>(c.u, t0, t1, o0);
+    sgp_2<V>(c.u, t1, t2, t0, o0);
     c.template store<0>(o0);
   }
 };
 
-// From `x`, cut 3, cut 2, `y`, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
-template <class V, class P0>
-FC_INLINE void sgp_9(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *t3, const V *t2, const V *y, const P0 &w, V (&out0)[8]) {
+// From cut 0, `grad_o`, cut 1 to cut 3: adjoint of o = weighted_product(w, gate(x), gate(y)).
+template <class V>
+FC_INLINE void sgp_9(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *grad_o, const V *t1, V (&out0)[1]) {
   using T = typename V::Scalar;
-  const auto v1 = fc::gate(u.gate, T(0.0));
-  const auto v14 = (x[0] * w[2]);
-  const auto v15 = (x[1] * w[2]);
-  const auto v16 = (x[2] * w[2]);
-  const auto v18 = (x[0] * w[3]);
-  const auto v19 = (x[1] * w[3]);
-  const auto v20 = (x[2] * w[3]);
-  V v30 = ((x[2] * w[5]) * t3[7]);
-  V v31 = ((x[1] * w[5]) * t3[7]);
-  V v32 = ((x[0] * w[5]) * t3[7]);
-  V v34 = ((x[2] * w[4]) * t3[4]);
-  v34 = fc::neg_mul_add((x[1] * w[4]), t3[5], v34);
-  v34 = fc::mul_add((x[0] * w[4]), t3[6], v34);
-  // out0[7] = x_e3*w4*t3_4 - x_e2*w4*t3_5 + x_e1*w4*t3_6
-  out0[7] = fc::splat<V>(v34);
-  V v42 = (v20 * t3[5]);
-  V v43 = (v19 * t3[6]);
-  v42 = fc::mul_add(v19, t3[4], v42);
-  v43 = fc::mul_add(v18, t3[5], v43);
-  V v48 = (v18 * t3[4]);
-  v48 = fc::neg_mul_add(v20, t3[6], v48);
-  v32 = fc::neg_mul_add(v16, t3[2], v32);
-  v31 = fc::mul_add(v16, t3[1], v31);
-  v32 = fc::mul_add(v15, t3[3], v32);
-  // out0[6] = x_e1*w5*t3_7 - v16*t3_2 + v15*t3_3
-  out0[6] = fc::splat<V>(v32);
-  v30 = fc::neg_mul_add(v15, t3[1], v30);
-  // out0[5] = v14*t3_3 - (x_e2*w5*t3_7 + v16*t3_1)
-  out0[5] = fc::splat<V>(fc::mul_sub(v14, t3[3], v31));
-  v30 = fc::mul_add(v14, t3[2], v30);
-  // out0[4] = x_e3*w5*t3_7 - v15*t3_1 + v14*t3_2
-  out0[4] = fc::splat<V>(v30);
-  V v65 = ((x[2] * w[1]) * t3[3]);
-  v65 = fc::mul_add((x[1] * w[1]), t3[2], v65);
-  v65 = fc::mul_add((x[0] * w[1]), t3[1], v65);
-  v43 = fc::mul_add((x[2] * w[0]), t3[0], v43);
-  // out0[3] = v19*t3_6 + v18*t3_5 + x_e3*w0*t3_0
-  out0[3] = fc::splat<V>(v43);
-  v48 = fc::mul_add((x[1] * w[0]), t3[0], v48);
-  // out0[2] = v18*t3_4 - v20*t3_6 + x_e2*w0*t3_0
-  out0[2] = fc::splat<V>(v48);
-  // out0[1] = x_e1*w0*t3_0 - (v20*t3_5 + v19*t3_4)
-  out0[1] = fc::splat<V>(fc::mul_sub((x[0] * w[0]), t3[0], v42));
-  v65 = fc::mul_add((v1 * t2[0]), fc::gate_slope(u.gate, y[0]), v65);
-  // out0[0] = x_e3*w1*t3_3 + x_e2*w1*t3_2 + x_e1*w1*t3_1 + v1*t2_0*gate'(y_1)
-  out0[0] = fc::splat<V>(v65);
+  V v2 = (t0[7] * grad_o[7]);
+  v2 = fc::mul_add(t0[6], grad_o[6], v2);
+  v2 = fc::mul_add(t0[5], grad_o[5], v2);
+  v2 = fc::mul_add(t0[4], grad_o[4], v2);
+  v2 = fc::mul_add(t0[3], grad_o[3], v2);
+  v2 = fc::mul_add(t0[2], grad_o[2], v2);
+  v2 = fc::mul_add(t0[1], grad_o[1], v2);
+  v2 = fc::mul_add(t0[0], grad_o[0], v2);
+  // out0[0] = t1_0*(t0_7*grad_o_e123 + t0_6*grad_o_e23 + t0_5*grad_o_e13 + t0_4*grad_o_e12 + t0_3*grad_o_e3 + t0_2*grad_o_e2 + t0_1*grad_o_e1 + t0_0*grad_o_1)
+  out0[0] = fc::splat<V>((t1[0] * v2));
 }
 
-// From `y`, cut 3, `x`, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+// From `x`, cut 5, `y`, cut 3, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 template <class V, class P0>
-FC_INLINE void sgp_10(const fc::Uniforms<typename V::Scalar> &u, const V *y, const V *t3, const V *x, const P0 &w, V (&out0)[3], V *grad0) {
+FC_INLINE void sgp_10(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *t5, const V *y, const V *t3, const P0 &w, V (&out0)[8]) {
   using T = typename V::Scalar;
-  const auto v2 = (y[4] * t3[7]);
+  const auto v12 = (x[0] * w[2]);
+  const auto v13 = (x[1] * w[2]);
+  const auto v14 = (x[2] * w[2]);
+  const auto v16 = (x[0] * w[3]);
+  const auto v17 = (x[1] * w[3]);
+  const auto v18 = (x[2] * w[3]);
+  V v28 = ((x[2] * w[5]) * t5[7]);
+  V v29 = ((x[1] * w[5]) * t5[7]);
+  V v30 = ((x[0] * w[5]) * t5[7]);
+  V v32 = ((x[2] * w[4]) * t5[4]);
+  v32 = fc::neg_mul_add((x[1] * w[4]), t5[5], v32);
+  v32 = fc::mul_add((x[0] * w[4]), t5[6], v32);
+  // out0[7] = x_e3*w4*t5_4 - x_e2*w4*t5_5 + x_e1*w4*t5_6
+  out0[7] = fc::splat<V>(v32);
+  V v40 = (v18 * t5[5]);
+  V v41 = (v17 * t5[6]);
+  v40 = fc::mul_add(v17, t5[4], v40);
+  v41 = fc::mul_add(v16, t5[5], v41);
+  V v46 = (v16 * t5[4]);
+  v46 = fc::neg_mul_add(v18, t5[6], v46);
+  v30 = fc::neg_mul_add(v14, t5[2], v30);
+  v29 = fc::mul_add(v14, t5[1], v29);
+  v30 = fc::mul_add(v13, t5[3], v30);
+  // out0[6] = x_e1*w5*t5_7 - v14*t5_2 + v13*t5_3
+  out0[6] = fc::splat<V>(v30);
+  v28 = fc::neg_mul_add(v13, t5[1], v28);
+  // out0[5] = v12*t5_3 - (x_e2*w5*t5_7 + v14*t5_1)
+  out0[5] = fc::splat<V>(fc::mul_sub(v12, t5[3], v29));
+  v28 = fc::mul_add(v12, t5[2], v28);
+  // out0[4] = x_e3*w5*t5_7 - v13*t5_1 + v12*t5_2
+  out0[4] = fc::splat<V>(v28);
+  V v63 = ((x[2] * w[1]) * t5[3]);
+  v63 = fc::mul_add((x[1] * w[1]), t5[2], v63);
+  v63 = fc::mul_add((x[0] * w[1]), t5[1], v63);
+  v41 = fc::mul_add((x[2] * w[0]), t5[0], v41);
+  // out0[3] = v17*t5_6 + v16*t5_5 + x_e3*w0*t5_0
+  out0[3] = fc::splat<V>(v41);
+  v46 = fc::mul_add((x[1] * w[0]), t5[0], v46);
+  // out0[2] = v16*t5_4 - v18*t5_6 + x_e2*w0*t5_0
+  out0[2] = fc::splat<V>(v46);
+  // out0[1] = x_e1*w0*t5_0 - (v18*t5_5 + v17*t5_4)
+  out0[1] = fc::splat<V>(fc::mul_sub((x[0] * w[0]), t5[0], v40));
+  v63 = fc::mul_add(t3[0], fc::gate_slope(u.gate, y[0]), v63);
+  // out0[0] = x_e3*w1*t5_3 + x_e2*w1*t5_2 + x_e1*w1*t5_1 + t3_0*gate'(y_1)
+  out0[0] = fc::splat<V>(v63);
+}
+
+// From `y`, cut 5, `x`, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+template <class V, class P0>
+FC_INLINE void sgp_11(const fc::Uniforms<typename V::Scalar> &u, const V *y, const V *t5, const V *x, const P0 &w, V (&out0)[3], V *grad0) {
+  using T = typename V::Scalar;
+  const auto v2 = (y[4] * t5[7]);
   V v4 = (w[5] * v2);
   grad0[5] = fc::mul_add(x[2], v2, grad0[5]);
-  const auto v8 = (y[5] * t3[7]);
+  const auto v8 = (y[5] * t5[7]);
   V v9 = (w[5] * v8);
   grad0[5] = fc::neg_mul_add(x[1], v8, grad0[5]);
-  const auto v14 = (y[6] * t3[7]);
+  const auto v14 = (y[6] * t5[7]);
   V v15 = (w[5] * v14);
   grad0[5] = fc::mul_add(x[0], v14, grad0[5]);
   // grad0[5] += x_e3*v2 - x_e2*v8 + x_e1*v14
-  const auto v21 = (y[7] * t3[4]);
+  const auto v21 = (y[7] * t5[4]);
   grad0[4] = fc::mul_add(x[2], v21, grad0[4]);
   v4 = fc::mul_add(w[4], v21, v4);
-  const auto v27 = (y[7] * t3[5]);
+  const auto v27 = (y[7] * t5[5]);
   v9 = fc::mul_add(w[4], v27, v9);
   grad0[4] = fc::neg_mul_add(x[1], v27, grad0[4]);
-  const auto v33 = (y[7] * t3[6]);
+  const auto v33 = (y[7] * t5[6]);
   v15 = fc::mul_add(w[4], v33, v15);
   grad0[4] = fc::mul_add(x[0], v33, grad0[4]);
   // grad0[4] += x_e3*v21 - x_e2*v27 + x_e1*v33
-  V v39 = (y[2] * t3[6]);
-  v39 = fc::mul_add(y[1], t3[5], v39);
+  V v39 = (y[2] * t5[6]);
+  v39 = fc::mul_add(y[1], t5[5], v39);
   v4 = fc::neg_mul_add(w[3], v39, v4);
-  V v48 = (y[3] * t3[6]);
-  v48 = fc::neg_mul_add(y[1], t3[4], v48);
+  V v48 = (y[3] * t5[6]);
+  v48 = fc::neg_mul_add(y[1], t5[4], v48);
   grad0[3] = fc::mul_add(x[1], v48, grad0[3]);
   V v53 = fc::mul_sub(w[3], v48, v9);
   grad0[3] = fc::neg_mul_add(x[2], v39, grad0[3]);
-  V v55 = (y[3] * t3[5]);
-  v55 = fc::mul_add(y[2], t3[4], v55);
+  V v55 = (y[3] * t5[5]);
+  v55 = fc::mul_add(y[2], t5[4], v55);
   v15 = fc::mul_add(w[3], v55, v15);
   grad0[3] = fc::mul_add(x[0], v55, grad0[3]);
   // grad0[3] += x_e2*v50 - x_e3*v42 + x_e1*v57
-  V v63 = (y[6] * t3[2]);
-  v63 = fc::mul_add(y[5], t3[1], v63);
+  V v63 = (y[6] * t5[2]);
+  v63 = fc::mul_add(y[5], t5[1], v63);
   v4 = fc::neg_mul_add(w[2], v63, v4);
-  V v72 = (y[6] * t3[3]);
-  v72 = fc::neg_mul_add(y[4], t3[1], v72);
+  V v72 = (y[6] * t5[3]);
+  v72 = fc::neg_mul_add(y[4], t5[1], v72);
   grad0[2] = fc::mul_add(x[1], v72, grad0[2]);
   v53 = fc::mul_add(w[2], v72, v53);
   grad0[2] = fc::neg_mul_add(x[2], v63, grad0[2]);
-  V v79 = (y[5] * t3[3]);
-  v79 = fc::mul_add(y[4], t3[2], v79);
+  V v79 = (y[5] * t5[3]);
+  v79 = fc::mul_add(y[4], t5[2], v79);
   v15 = fc::mul_add(w[2], v79, v15);
   grad0[2] = fc::mul_add(x[0], v79, grad0[2]);
   // grad0[2] += x_e2*v74 - x_e3*v66 + x_e1*v81
-  const auto v87 = (y[0] * t3[3]);
+  const auto v87 = (y[0] * t5[3]);
   grad0[1] = fc::mul_add(x[2], v87, grad0[1]);
   v4 = fc::mul_add(w[1], v87, v4);
-  const auto v92 = (y[0] * t3[2]);
+  const auto v92 = (y[0] * t5[2]);
   v53 = fc::mul_add(w[1], v92, v53);
   grad0[1] = fc::mul_add(x[1], v92, grad0[1]);
-  const auto v97 = (y[0] * t3[1]);
+  const auto v97 = (y[0] * t5[1]);
   v15 = fc::mul_add(w[1], v97, v15);
   grad0[1] = fc::mul_add(x[0], v97, grad0[1]);
   // grad0[1] += x_e3*v87 + x_e2*v92 + x_e1*v97
-  const auto v103 = (y[3] * t3[0]);
+  const auto v103 = (y[3] * t5[0]);
   grad0[0] = fc::mul_add(x[2], v103, grad0[0]);
   v4 = fc::mul_add(w[0], v103, v4);
   // out0[2] = w5*v2 + w4*v21 - w3*v42 - w2*v66 + w1*v87 + w0*v103
   out0[2] = fc::splat<V>(v4);
-  const auto v108 = (y[2] * t3[0]);
+  const auto v108 = (y[2] * t5[0]);
   v53 = fc::mul_add(w[0], v108, v53);
   // out0[1] = w3*v50 - (w5*v8 + w4*v27) + w2*v74 + w1*v92 + w0*v108
   out0[1] = fc::splat<V>(v53);
   grad0[0] = fc::mul_add(x[1], v108, grad0[0]);
-  const auto v113 = (y[1] * t3[0]);
+  const auto v113 = (y[1] * t5[0]);
   v15 = fc::mul_add(w[0], v113, v15);
   // out0[0] = w5*v14 + w4*v33 + w3*v57 + w2*v81 + w1*v97 + w0*v113
   out0[0] = fc::splat<V>(v15);
@@ -764,23 +790,25 @@ struct sgp_1_backward {
     V t0[8];
     V t1[1];
     V t2[1];
-    V t3[8];
+    V t3[1];
+    V t5[8];
     sgp_7<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_8<V>(c.u, x1, t1);
-    sgp_3<V>(c.u, t0, x2, t2);
-    sgp_4<V>(c.u, t1, x2, t3);
+    sgp_8<V>(c.u, t1);
+    sgp_1<V>(c.u, x1, t2);
+    sgp_9<V>(c.u, t0, x2, t1, t3);
+    sgp_4<V>(c.u, t1, t2, x2, t5);
     V o1[8];
-    sgp_9<V>(c.u, x0, t3, t2, x1, c.template param<0>(), o1);
+    sgp_10<V>(c.u, x0, t5, x1, t3, c.template param<0>(), o1);
     c.template store<1>(o1);
     V o0[3];
-    sgp_10<V>(c.u, x1, t3, x0, c.template param<0>(), o0, c.template grad<0>());
+    sgp_11<V>(c.u, x1, t5, x0, c.template param<0>(), o0, c.template grad<0>());
     c.template store<0>(o0);
   }
 };
 
 // From `x`, `y`, `w` to cut 0: o = weighted_product(w, gate(x), gate(y)).
 template <class V, class P0>
-FC_INLINE void sgp_11(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const P0 &w, V (&out0)[8]) {
+FC_INLINE void sgp_12(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const P0 &w, V (&out0)[8]) {
   using T = typename V::Scalar;
   const auto v2 = (x[0] * w[0]);
   V v4 = (y[0] * v2);
@@ -832,15 +860,6 @@ FC_INLINE void sgp_11(const fc::Uniforms<typename V::Scalar> &u, const V *x, con
   out0[4] = fc::splat<V>(v23);
 }
 
-// From `x` to cut 1: o = weighted_product(w, gate(x), gate(y)).
-template <class V>
-FC_INLINE void sgp_12(const fc::Uniforms<typename V::Scalar> &u, const V *x, V (&out0)[1]) {
-  using T = typename V::Scalar;
-  const auto v3 = fc::gate(u.gate, T(0.0));
-  // out0[0] = gate(x_1)*v3
-  out0[0] = fc::splat<V>((fc::gate(u.gate, x[0]) * v3));
-}
-
 // o = weighted_product(w, gate(x), gate(y))
 struct sgp_2_forward {
   static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, {8, 3}, {8}, {6}, 0, 0, 0};
@@ -856,17 +875,19 @@ struct sgp_2_forward {
     c.loaded();
     V t0[8];
     V t1[1];
-    sgp_11<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_12<V>(c.u, x0, t1);
+    V t2[1];
+    sgp_12<V>(c.u, x0, x1, c.template param<0>(), t0);
+    sgp_1<V>(c.u, x0, t1);
+    sgp_8<V>(c.u, t2);
     V o0[8];
-    sgp_2<V>(c.u, t0, t1, o0);
+    sgp_2<V>(c.u, t1, t2, t0, o0);
     c.template store<0>(o0);
   }
 };
 
-// From `x`, cut 3, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+// From `x`, cut 5, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 template <class V, class P0>
-FC_INLINE void sgp_13(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *t3, const P0 &w, V (&out0)[3]) {
+FC_INLINE void sgp_13(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *t5, const P0 &w, V (&out0)[3]) {
   using T = typename V::Scalar;
   const auto v2 = (x[0] * w[0]);
   const auto v11 = (x[1] * w[2]);
@@ -876,117 +897,116 @@ FC_INLINE void sgp_13(const fc::Uniforms<typename V::Scalar> &u, const V *x, con
   const auto v18 = (x[5] * w[3]);
   const auto v20 = (x[6] * w[3]);
   const auto v27 = (x[7] * w[5]);
-  V v29 = (v27 * t3[4]);
-  V v31 = (v27 * t3[5]);
-  V v33 = (v27 * t3[6]);
-  v33 = fc::mul_add((x[6] * w[4]), t3[7], v33);
-  v31 = fc::mul_add((x[5] * w[4]), t3[7], v31);
-  v29 = fc::mul_add((x[4] * w[4]), t3[7], v29);
-  v29 = fc::mul_add(v20, t3[2], v29);
-  v31 = fc::mul_add(v20, t3[3], v31);
-  v29 = fc::mul_add(v18, t3[1], v29);
-  v33 = fc::neg_mul_add(v18, t3[3], v33);
-  V v53 = fc::mul_sub(v16, t3[1], v31);
-  v33 = fc::neg_mul_add(v16, t3[2], v33);
-  v53 = fc::neg_mul_add(v13, t3[6], v53);
-  v33 = fc::neg_mul_add(v13, t3[5], v33);
-  v29 = fc::mul_add(v12, t3[6], v29);
-  v33 = fc::neg_mul_add(v12, t3[4], v33);
-  v29 = fc::mul_add(v11, t3[5], v29);
-  v53 = fc::mul_add(v11, t3[4], v53);
-  v29 = fc::mul_add((x[3] * w[1]), t3[0], v29);
-  v53 = fc::mul_add((x[2] * w[1]), t3[0], v53);
-  v33 = fc::mul_add((x[1] * w[1]), t3[0], v33);
-  v29 = fc::mul_add(v2, t3[3], v29);
-  // out0[2] = v27*t3_4 + x_e12*w4*t3_7 + v20*t3_2 + v18*t3_1 + v12*t3_6 + v11*t3_5 + x_e3*w1*t3_0 + v2*t3_3
+  V v29 = (v27 * t5[4]);
+  V v31 = (v27 * t5[5]);
+  V v33 = (v27 * t5[6]);
+  v33 = fc::mul_add((x[6] * w[4]), t5[7], v33);
+  v31 = fc::mul_add((x[5] * w[4]), t5[7], v31);
+  v29 = fc::mul_add((x[4] * w[4]), t5[7], v29);
+  v29 = fc::mul_add(v20, t5[2], v29);
+  v31 = fc::mul_add(v20, t5[3], v31);
+  v29 = fc::mul_add(v18, t5[1], v29);
+  v33 = fc::neg_mul_add(v18, t5[3], v33);
+  V v53 = fc::mul_sub(v16, t5[1], v31);
+  v33 = fc::neg_mul_add(v16, t5[2], v33);
+  v53 = fc::neg_mul_add(v13, t5[6], v53);
+  v33 = fc::neg_mul_add(v13, t5[5], v33);
+  v29 = fc::mul_add(v12, t5[6], v29);
+  v33 = fc::neg_mul_add(v12, t5[4], v33);
+  v29 = fc::mul_add(v11, t5[5], v29);
+  v53 = fc::mul_add(v11, t5[4], v53);
+  v29 = fc::mul_add((x[3] * w[1]), t5[0], v29);
+  v53 = fc::mul_add((x[2] * w[1]), t5[0], v53);
+  v33 = fc::mul_add((x[1] * w[1]), t5[0], v33);
+  v29 = fc::mul_add(v2, t5[3], v29);
+  // out0[2] = v27*t5_4 + x_e12*w4*t5_7 + v20*t5_2 + v18*t5_1 + v12*t5_6 + v11*t5_5 + x_e3*w1*t5_0 + v2*t5_3
   out0[2] = fc::splat<V>(v29);
-  v53 = fc::mul_add(v2, t3[2], v53);
-  // out0[1] = v16*t3_1 - (v27*t3_5 + x_e13*w4*t3_7 + v20*t3_3) - v13*t3_6 + v11*t3_4 + x_e2*w1*t3_0 + v2*t3_2
+  v53 = fc::mul_add(v2, t5[2], v53);
+  // out0[1] = v16*t5_1 - (v27*t5_5 + x_e13*w4*t5_7 + v20*t5_3) - v13*t5_6 + v11*t5_4 + x_e2*w1*t5_0 + v2*t5_2
   out0[1] = fc::splat<V>(v53);
-  v33 = fc::mul_add(v2, t3[1], v33);
-  // out0[0] = v27*t3_6 + x_e23*w4*t3_7 - v18*t3_3 - v16*t3_2 - v13*t3_5 - v12*t3_4 + x_e1*w1*t3_0 + v2*t3_1
+  v33 = fc::mul_add(v2, t5[1], v33);
+  // out0[0] = v27*t5_6 + x_e23*w4*t5_7 - v18*t5_3 - v16*t5_2 - v13*t5_5 - v12*t5_4 + x_e1*w1*t5_0 + v2*t5_1
   out0[0] = fc::splat<V>(v33);
 }
 
-// From `y`, cut 3, `x`, cut 2, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+// From `y`, cut 5, `x`, cut 4, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 template <class V, class P0>
-FC_INLINE void sgp_14(const fc::Uniforms<typename V::Scalar> &u, const V *y, const V *t3, const V *x, const V *t2, const P0 &w, V (&out0)[8], V *grad0) {
+FC_INLINE void sgp_14(const fc::Uniforms<typename V::Scalar> &u, const V *y, const V *t5, const V *x, const V *t4, const P0 &w, V (&out0)[8], V *grad0) {
   using T = typename V::Scalar;
-  const auto v1 = fc::gate(u.gate, T(0.0));
-  V v4 = (y[2] * t3[4]);
-  v4 = fc::neg_mul_add(y[1], t3[5], v4);
-  v4 = fc::mul_add(y[0], t3[6], v4);
-  // out0[7] = w5*v12
-  out0[7] = fc::splat<V>((w[5] * v4));
-  // grad0[5] += x_e123*v12
-  grad0[5] = fc::mul_add(x[7], v4, grad0[5]);
-  const auto v18 = (y[0] * t3[7]);
-  V v20 = (w[4] * v18);
-  grad0[4] = fc::mul_add(x[6], v18, grad0[4]);
-  const auto v23 = (y[1] * t3[7]);
-  grad0[4] = fc::neg_mul_add(x[5], v23, grad0[4]);
-  const auto v28 = (y[2] * t3[7]);
-  V v29 = (w[4] * v28);
-  grad0[4] = fc::mul_add(x[4], v28, grad0[4]);
-  // grad0[4] += x_e23*v18 - x_e13*v23 + x_e12*v28
-  V v34 = (y[2] * t3[2]);
-  v34 = fc::neg_mul_add(y[1], t3[3], v34);
-  grad0[3] = fc::mul_add(x[6], v34, grad0[3]);
-  v20 = fc::mul_add(w[3], v34, v20);
-  // out0[6] = w4*v18 + w3*v37
-  out0[6] = fc::splat<V>(v20);
-  V v43 = (y[2] * t3[1]);
-  v43 = fc::neg_mul_add(y[0], t3[3], v43);
-  V v46 = (w[3] * v43);
-  v46 = fc::neg_mul_add(w[4], v23, v46);
-  // out0[5] = w3*v45 - w4*v23
-  out0[5] = fc::splat<V>(v46);
-  grad0[3] = fc::mul_add(x[5], v43, grad0[3]);
-  V v50 = (y[1] * t3[1]);
-  v50 = fc::neg_mul_add(y[0], t3[2], v50);
-  v29 = fc::mul_add(w[3], v50, v29);
-  // out0[4] = w4*v28 + w3*v52
-  out0[4] = fc::splat<V>(v29);
-  grad0[3] = fc::mul_add(x[4], v50, grad0[3]);
-  // grad0[3] += x_e23*v37 + x_e13*v45 + x_e12*v52
-  V v57 = (y[1] * t3[6]);
-  v57 = fc::mul_add(y[0], t3[5], v57);
-  V v64 = (y[2] * t3[6]);
-  v64 = fc::neg_mul_add(y[0], t3[4], v64);
-  V v67 = (w[2] * v64);
-  grad0[2] = fc::mul_add(x[2], v64, grad0[2]);
-  grad0[2] = fc::neg_mul_add(x[3], v57, grad0[2]);
-  V v71 = (y[2] * t3[5]);
-  v71 = fc::mul_add(y[1], t3[4], v71);
-  V v74 = (w[2] * v71);
-  grad0[2] = fc::mul_add(x[1], v71, grad0[2]);
-  // grad0[2] += x_e2*v66 - x_e3*v59 + x_e1*v73
-  const auto v79 = (y[2] * t3[0]);
-  V v81 = (w[1] * v79);
-  grad0[1] = fc::mul_add(x[3], v79, grad0[1]);
-  v81 = fc::neg_mul_add(w[2], v57, v81);
-  // out0[3] = w1*v79 - w2*v59
-  out0[3] = fc::splat<V>(v81);
-  const auto v84 = (y[1] * t3[0]);
-  v67 = fc::mul_add(w[1], v84, v67);
-  // out0[2] = w2*v66 + w1*v84
-  out0[2] = fc::splat<V>(v67);
-  grad0[1] = fc::mul_add(x[2], v84, grad0[1]);
-  const auto v89 = (y[0] * t3[0]);
-  v74 = fc::mul_add(w[1], v89, v74);
-  // out0[1] = w2*v73 + w1*v89
-  out0[1] = fc::splat<V>(v74);
-  grad0[1] = fc::mul_add(x[1], v89, grad0[1]);
-  // grad0[1] += x_e3*v79 + x_e2*v84 + x_e1*v89
-  V v94 = (y[2] * t3[3]);
-  v94 = fc::mul_add(y[1], t3[2], v94);
-  v94 = fc::mul_add(y[0], t3[1], v94);
-  V v100 = (w[0] * v94);
-  // grad0[0] += x_1*v98
-  grad0[0] = fc::mul_add(x[0], v94, grad0[0]);
-  v100 = fc::mul_add((v1 * t2[0]), fc::gate_slope(u.gate, x[0]), v100);
-  // out0[0] = w0*v98 + v1*t2_0*gate'(x_1)
-  out0[0] = fc::splat<V>(v100);
+  V v2 = (y[2] * t5[4]);
+  v2 = fc::neg_mul_add(y[1], t5[5], v2);
+  v2 = fc::mul_add(y[0], t5[6], v2);
+  // out0[7] = w5*v10
+  out0[7] = fc::splat<V>((w[5] * v2));
+  // grad0[5] += x_e123*v10
+  grad0[5] = fc::mul_add(x[7], v2, grad0[5]);
+  const auto v16 = (y[0] * t5[7]);
+  V v18 = (w[4] * v16);
+  grad0[4] = fc::mul_add(x[6], v16, grad0[4]);
+  const auto v21 = (y[1] * t5[7]);
+  grad0[4] = fc::neg_mul_add(x[5], v21, grad0[4]);
+  const auto v26 = (y[2] * t5[7]);
+  V v27 = (w[4] * v26);
+  grad0[4] = fc::mul_add(x[4], v26, grad0[4]);
+  // grad0[4] += x_e23*v16 - x_e13*v21 + x_e12*v26
+  V v32 = (y[2] * t5[2]);
+  v32 = fc::neg_mul_add(y[1], t5[3], v32);
+  grad0[3] = fc::mul_add(x[6], v32, grad0[3]);
+  v18 = fc::mul_add(w[3], v32, v18);
+  // out0[6] = w4*v16 + w3*v35
+  out0[6] = fc::splat<V>(v18);
+  V v41 = (y[2] * t5[1]);
+  v41 = fc::neg_mul_add(y[0], t5[3], v41);
+  V v44 = (w[3] * v41);
+  v44 = fc::neg_mul_add(w[4], v21, v44);
+  // out0[5] = w3*v43 - w4*v21
+  out0[5] = fc::splat<V>(v44);
+  grad0[3] = fc::mul_add(x[5], v41, grad0[3]);
+  V v48 = (y[1] * t5[1]);
+  v48 = fc::neg_mul_add(y[0], t5[2], v48);
+  v27 = fc::mul_add(w[3], v48, v27);
+  // out0[4] = w4*v26 + w3*v50
+  out0[4] = fc::splat<V>(v27);
+  grad0[3] = fc::mul_add(x[4], v48, grad0[3]);
+  // grad0[3] += x_e23*v35 + x_e13*v43 + x_e12*v50
+  V v55 = (y[1] * t5[6]);
+  v55 = fc::mul_add(y[0], t5[5], v55);
+  V v62 = (y[2] * t5[6]);
+  v62 = fc::neg_mul_add(y[0], t5[4], v62);
+  V v65 = (w[2] * v62);
+  grad0[2] = fc::mul_add(x[2], v62, grad0[2]);
+  grad0[2] = fc::neg_mul_add(x[3], v55, grad0[2]);
+  V v69 = (y[2] * t5[5]);
+  v69 = fc::mul_add(y[1], t5[4], v69);
+  V v72 = (w[2] * v69);
+  grad0[2] = fc::mul_add(x[1], v69, grad0[2]);
+  // grad0[2] += x_e2*v64 - x_e3*v57 + x_e1*v71
+  const auto v77 = (y[2] * t5[0]);
+  V v79 = (w[1] * v77);
+  grad0[1] = fc::mul_add(x[3], v77, grad0[1]);
+  v79 = fc::neg_mul_add(w[2], v55, v79);
+  // out0[3] = w1*v77 - w2*v57
+  out0[3] = fc::splat<V>(v79);
+  const auto v82 = (y[1] * t5[0]);
+  v65 = fc::mul_add(w[1], v82, v65);
+  // out0[2] = w2*v64 + w1*v82
+  out0[2] = fc::splat<V>(v65);
+  grad0[1] = fc::mul_add(x[2], v82, grad0[1]);
+  const auto v87 = (y[0] * t5[0]);
+  v72 = fc::mul_add(w[1], v87, v72);
+  // out0[1] = w2*v71 + w1*v87
+  out0[1] = fc::splat<V>(v72);
+  grad0[1] = fc::mul_add(x[1], v87, grad0[1]);
+  // grad0[1] += x_e3*v77 + x_e2*v82 + x_e1*v87
+  V v92 = (y[2] * t5[3]);
+  v92 = fc::mul_add(y[1], t5[2], v92);
+  v92 = fc::mul_add(y[0], t5[1], v92);
+  V v98 = (w[0] * v92);
+  // grad0[0] += x_1*v96
+  grad0[0] = fc::mul_add(x[0], v92, grad0[0]);
+  v98 = fc::mul_add(t4[0], fc::gate_slope(u.gate, x[0]), v98);
+  // out0[0] = w0*v96 + t4_0*gate'(x_1)
+  out0[0] = fc::splat<V>(v98);
 }
 
 // adjoint of o = weighted_product(w, gate(x), gate(y))
@@ -1007,16 +1027,18 @@ struct sgp_2_backward {
     V t0[8];
     V t1[1];
     V t2[1];
-    V t3[8];
-    sgp_11<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_12<V>(c.u, x0, t1);
-    sgp_3<V>(c.u, t0, x2, t2);
-    sgp_4<V>(c.u, t1, x2, t3);
+    V t4[1];
+    V t5[8];
+    sgp_12<V>(c.u, x0, x1, c.template param<0>(), t0);
+    sgp_1<V>(c.u, x0, t1);
+    sgp_8<V>(c.u, t2);
+    sgp_9<V>(c.u, t0, x2, t2, t4);
+    sgp_4<V>(c.u, t1, t2, x2, t5);
     V o1[3];
-    sgp_13<V>(c.u, x0, t3, c.template param<0>(), o1);
+    sgp_13<V>(c.u, x0, t5, c.template param<0>(), o1);
     c.template store<1>(o1);
     V o0[8];
-    sgp_14<V>(c.u, x1, t3, x0, t2, c.template param<0>(), o0, c.template grad<0>());
+    sgp_14<V>(c.u, x1, t5, x0, t4, c.template param<0>(), o0, c.template grad<0>());
     c.template store<0>(o0);
   }
 };
@@ -1053,14 +1075,14 @@ FC_INLINE void sgp_16(const fc::Uniforms<typename V::Scalar> &u, const V *t0, V 
   using T = typename V::Scalar;
   const auto v1 = fc::gate(u.gate, T(0.0));
   const auto v2 = (v1 * v1);
-  // out0[0] = v2*t0_0
-  out0[0] = fc::splat<V>((v2 * t0[0]));
-  // out0[1] = v2*t0_1
-  out0[1] = fc::splat<V>((v2 * t0[1]));
-  // out0[2] = v2*t0_2
-  out0[2] = fc::splat<V>((v2 * t0[2]));
-  // out0[3] = v2*t0_3
-  out0[3] = fc::splat<V>((v2 * t0[3]));
+  // out0[0] = t0_0*v2
+  out0[0] = fc::splat<V>((t0[0] * v2));
+  // out0[1] = t0_1*v2
+  out0[1] = fc::splat<V>((t0[1] * v2));
+  // out0[2] = t0_2*v2
+  out0[2] = fc::splat<V>((t0[2] * v2));
+  // out0[3] = t0_3*v2
+  out0[3] = fc::splat<V>((t0[3] * v2));
 }
 
 // o = weighted_product(w, gate(x), gate(y))

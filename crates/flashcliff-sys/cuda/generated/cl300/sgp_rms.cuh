@@ -9,70 +9,72 @@
 
 namespace cl300 {
 
-// From cut 0, cut 1 to 4 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
+// From cut 1, cut 2, cut 0 to 4 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_0(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *t1, typename V::Scalar (&sums)[4]) {
+FC_INLINE void sgp_rms_0(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, typename V::Scalar (&sums)[4]) {
   using T = typename V::Scalar;
-  const auto v2 = (t0[0] * t1[0]);
-  const auto v4 = (t0[1] * t1[0]);
-  const auto v6 = (t0[2] * t1[0]);
-  const auto v8 = (t0[3] * t1[0]);
-  const auto v10 = (t0[4] * t1[0]);
-  const auto v12 = (t0[5] * t1[0]);
-  const auto v14 = (t0[6] * t1[0]);
-  const auto v16 = (t0[7] * t1[0]);
-  // row sum 0 = v2*v2
-  sums[0] = u.sum((v2 * v2));
-  V v18 = (v4 * v4);
-  v18 = fc::mul_add(v6, v6, v18);
-  v18 = fc::mul_add(v8, v8, v18);
-  // row sum 1 = v8*v8 + v4*v4 + v6*v6
-  sums[1] = u.sum(v18);
-  V v23 = (v10 * v10);
-  v23 = fc::mul_add(v12, v12, v23);
-  v23 = fc::mul_add(v14, v14, v23);
-  // row sum 2 = v14*v14 + v10*v10 + v12*v12
-  sums[2] = u.sum(v23);
-  // row sum 3 = v16*v16
-  sums[3] = u.sum((v16 * v16));
+  const auto v2 = (t1[0] * t2[0]);
+  const auto v4 = (t0[0] * v2);
+  const auto v6 = (t0[1] * v2);
+  const auto v8 = (t0[2] * v2);
+  const auto v10 = (t0[3] * v2);
+  const auto v12 = (t0[4] * v2);
+  const auto v14 = (t0[5] * v2);
+  const auto v16 = (t0[6] * v2);
+  const auto v18 = (t0[7] * v2);
+  // row sum 0 = v4*v4
+  sums[0] = u.sum((v4 * v4));
+  V v20 = (v6 * v6);
+  v20 = fc::mul_add(v8, v8, v20);
+  v20 = fc::mul_add(v10, v10, v20);
+  // row sum 1 = v10*v10 + v6*v6 + v8*v8
+  sums[1] = u.sum(v20);
+  V v25 = (v12 * v12);
+  v25 = fc::mul_add(v14, v14, v25);
+  v25 = fc::mul_add(v16, v16, v25);
+  // row sum 2 = v16*v16 + v12*v12 + v14*v14
+  sums[2] = u.sum(v25);
+  // row sum 3 = v18*v18
+  sums[3] = u.sum((v18 * v18));
 }
 
-// From cut 0, cut 1 to `o`: o = grade_rms(weighted_product(w, gate(x), gate(y))).
+// From cut 1, cut 2, cut 0 to `o`: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_1(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *t1, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, V (&out0)[8]) {
+FC_INLINE void sgp_rms_1(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, V (&out0)[8]) {
   using T = typename V::Scalar;
-  const auto v19 = (row0 * u.inv_channels);
-  const auto v21 = (v19 + u.eps);
-  const auto v22 = fc::square_root(v21);
-  const auto v24 = fc::reciprocal_root(v21);
-  const auto v26 = (u.inv_channels * row1);
-  const auto v27 = (u.eps + v26);
-  const auto v28 = fc::square_root(v27);
-  const auto v29 = fc::reciprocal_root(v27);
-  const auto v31 = (u.inv_channels * row2);
-  const auto v32 = (u.eps + v31);
-  const auto v33 = fc::square_root(v32);
-  const auto v34 = fc::reciprocal_root(v32);
-  const auto v36 = (u.inv_channels * row3);
-  const auto v37 = (u.eps + v36);
-  const auto v38 = fc::square_root(v37);
-  const auto v39 = fc::reciprocal_root(v37);
-  // out0[0] = t0_0*t1_0*v24
-  out0[0] = fc::splat<V>(((t0[0] * t1[0]) * v24));
-  // out0[1] = t0_1*t1_0*v29
-  out0[1] = fc::splat<V>(((t0[1] * t1[0]) * v29));
-  // out0[2] = t0_2*t1_0*v29
-  out0[2] = fc::splat<V>(((t0[2] * t1[0]) * v29));
-  // out0[3] = t0_3*t1_0*v29
-  out0[3] = fc::splat<V>(((t0[3] * t1[0]) * v29));
-  // out0[4] = t0_4*t1_0*v34
-  out0[4] = fc::splat<V>(((t0[4] * t1[0]) * v34));
-  // out0[5] = t0_5*t1_0*v34
-  out0[5] = fc::splat<V>(((t0[5] * t1[0]) * v34));
-  // out0[6] = t0_6*t1_0*v34
-  out0[6] = fc::splat<V>(((t0[6] * t1[0]) * v34));
-  // out0[7] = t0_7*t1_0*v39
-  out0[7] = fc::splat<V>(((t0[7] * t1[0]) * v39));
+  const auto v21 = (row0 * u.inv_channels);
+  const auto v23 = (v21 + u.eps);
+  const auto v24 = fc::square_root(v23);
+  const auto v26 = fc::reciprocal_root(v23);
+  const auto v28 = (u.inv_channels * row1);
+  const auto v29 = (u.eps + v28);
+  const auto v30 = fc::square_root(v29);
+  const auto v31 = fc::reciprocal_root(v29);
+  const auto v33 = (u.inv_channels * row2);
+  const auto v34 = (u.eps + v33);
+  const auto v35 = fc::square_root(v34);
+  const auto v36 = fc::reciprocal_root(v34);
+  const auto v38 = (u.inv_channels * row3);
+  const auto v39 = (u.eps + v38);
+  const auto v40 = fc::square_root(v39);
+  const auto v41 = fc::reciprocal_root(v39);
+  const auto v2 = (t1[0] * t2[0]);
+  // out0[0] = t0_0*v2*v26
+  out0[0] = fc::splat<V>(((t0[0] * v2) * v26));
+  // out0[1] = t0_1*v2*v31
+  out0[1] = fc::splat<V>(((t0[1] * v2) * v31));
+  // out0[2] = t0_2*v2*v31
+  out0[2] = fc::splat<V>(((t0[2] * v2) * v31));
+  // out0[3] = t0_3*v2*v31
+  out0[3] = fc::splat<V>(((t0[3] * v2) * v31));
+  // out0[4] = t0_4*v2*v36
+  out0[4] = fc::splat<V>(((t0[4] * v2) * v36));
+  // out0[5] = t0_5*v2*v36
+  out0[5] = fc::splat<V>(((t0[5] * v2) * v36));
+  // out0[6] = t0_6*v2*v36
+  out0[6] = fc::splat<V>(((t0[6] * v2) * v36));
+  // out0[7] = t0_7*v2*v41
+  out0[7] = fc::splat<V>(((t0[7] * v2) * v41));
 }
 
 // o = grade_rms(weighted_product(w, gate(x), gate(y)))
@@ -90,10 +92,12 @@ struct sgp_rms_forward {
     c.loaded();
     V t0[8];
     V t1[1];
+    V t2[1];
     sgp_0<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_1<V>(c.u, x0, x1, t1);
+    sgp_1<V>(c.u, x0, t1);
+    sgp_1<V>(c.u, x1, t2);
     T sums[4];
-    sgp_rms_0<V>(c.u, t0, t1, sums);
+    sgp_rms_0<V>(c.u, t1, t2, t0, sums);
     if (!c.reduce(sums)) return;
     c.keep(sums);
     const T s0 = sums[0];
@@ -101,113 +105,121 @@ struct sgp_rms_forward {
     const T s2 = sums[2];
     const T s3 = sums[3];
     V o0[8];
-    sgp_rms_1<V>(c.u, t0, t1, s0, s1, s2, s3, o0);
+    sgp_rms_1<V>(c.u, t1, t2, t0, s0, s1, s2, s3, o0);
     c.template store<0>(o0);
   }
 };
 
-// From cut 0, cut 1, `grad_o` to 4 row sums: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+// From cut 1, cut 2, cut 0, `grad_o` to 4 row sums: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_2(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *t1, const V *grad_o, typename V::Scalar (&sums)[4]) {
+FC_INLINE void sgp_rms_2(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, const V *grad_o, typename V::Scalar (&sums)[4]) {
   using T = typename V::Scalar;
-  // row sum 0 = t0_7*t1_0*grad_o_e123
-  sums[0] = u.sum(((t0[7] * t1[0]) * grad_o[7]));
-  V v20 = ((t0[6] * t1[0]) * grad_o[6]);
-  v20 = fc::mul_add((t0[5] * t1[0]), grad_o[5], v20);
-  v20 = fc::mul_add((t0[4] * t1[0]), grad_o[4], v20);
-  // row sum 1 = t0_6*t1_0*grad_o_e23 + t0_5*t1_0*grad_o_e13 + t0_4*t1_0*grad_o_e12
-  sums[1] = u.sum(v20);
-  V v28 = ((t0[3] * t1[0]) * grad_o[3]);
-  v28 = fc::mul_add((t0[2] * t1[0]), grad_o[2], v28);
-  v28 = fc::mul_add((t0[1] * t1[0]), grad_o[1], v28);
-  // row sum 2 = t0_3*t1_0*grad_o_e3 + t0_2*t1_0*grad_o_e2 + t0_1*t1_0*grad_o_e1
-  sums[2] = u.sum(v28);
-  // row sum 3 = t0_0*t1_0*grad_o_1
-  sums[3] = u.sum(((t0[0] * t1[0]) * grad_o[0]));
+  const auto v2 = (t1[0] * t2[0]);
+  // row sum 0 = t0_7*v2*grad_o_e123
+  sums[0] = u.sum(((t0[7] * v2) * grad_o[7]));
+  V v22 = ((t0[6] * v2) * grad_o[6]);
+  v22 = fc::mul_add((t0[5] * v2), grad_o[5], v22);
+  v22 = fc::mul_add((t0[4] * v2), grad_o[4], v22);
+  // row sum 1 = t0_6*v2*grad_o_e23 + t0_5*v2*grad_o_e13 + t0_4*v2*grad_o_e12
+  sums[1] = u.sum(v22);
+  V v30 = ((t0[3] * v2) * grad_o[3]);
+  v30 = fc::mul_add((t0[2] * v2), grad_o[2], v30);
+  v30 = fc::mul_add((t0[1] * v2), grad_o[1], v30);
+  // row sum 2 = t0_3*v2*grad_o_e3 + t0_2*v2*grad_o_e2 + t0_1*v2*grad_o_e1
+  sums[2] = u.sum(v30);
+  // row sum 3 = t0_0*v2*grad_o_1
+  sums[3] = u.sum(((t0[0] * v2) * grad_o[0]));
 }
 
-// From cut 0, cut 1, `grad_o` to cut 2, cut 3: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+// From cut 1, cut 2, cut 0, `grad_o` to cut 3, cut 4, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_3(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *t1, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, typename V::Scalar row4, typename V::Scalar row5, typename V::Scalar row6, typename V::Scalar row7, V (&out0)[1], V (&out1)[8]) {
+FC_INLINE void sgp_rms_3(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, typename V::Scalar row4, typename V::Scalar row5, typename V::Scalar row6, typename V::Scalar row7, V (&out0)[1], V (&out1)[1], V (&out2)[8]) {
   using T = typename V::Scalar;
-  const auto v19 = (row0 * u.inv_channels);
-  const auto v21 = (v19 + u.eps);
-  const auto v22 = fc::square_root(v21);
-  const auto v24 = fc::reciprocal_root(v21);
-  const auto v26 = (u.inv_channels * row1);
-  const auto v27 = (u.eps + v26);
-  const auto v28 = fc::square_root(v27);
-  const auto v29 = fc::reciprocal_root(v27);
-  const auto v31 = (u.inv_channels * row2);
-  const auto v32 = (u.eps + v31);
-  const auto v33 = fc::square_root(v32);
-  const auto v34 = fc::reciprocal_root(v32);
-  const auto v36 = (u.inv_channels * row3);
-  const auto v37 = (u.eps + v36);
-  const auto v38 = fc::square_root(v37);
-  const auto v39 = fc::reciprocal_root(v37);
-  const auto v57 = fc::divide(T(0.5), v38);
-  const auto v59 = fc::divide(row4, v38);
-  const auto v60 = (v39 * v59);
-  const auto v61 = (v57 * v60);
-  const auto v62 = (u.inv_channels * v61);
-  const auto v66 = fc::divide(T(0.5), v33);
-  const auto v68 = fc::divide(row5, v33);
-  const auto v69 = (v34 * v68);
-  const auto v70 = (v66 * v69);
-  const auto v71 = (u.inv_channels * v70);
-  const auto v81 = fc::divide(T(0.5), v28);
-  const auto v83 = fc::divide(row6, v28);
-  const auto v84 = (v29 * v83);
-  const auto v85 = (v81 * v84);
-  const auto v86 = (u.inv_channels * v85);
-  const auto v96 = fc::divide(T(0.5), v22);
-  const auto v98 = fc::divide(row7, v22);
-  const auto v99 = (v24 * v98);
-  const auto v100 = (v96 * v99);
-  const auto v101 = (u.inv_channels * v100);
-  const auto v63 = ((t0[7] * t1[0]) * v62);
-  const auto v65 = (fc::mul_sub(v39, grad_o[7], v63) - v63);
-  const auto v72 = ((t0[6] * t1[0]) * v71);
-  const auto v74 = (fc::mul_sub(v34, grad_o[6], v72) - v72);
-  const auto v75 = ((t0[5] * t1[0]) * v71);
-  const auto v77 = (fc::mul_sub(v34, grad_o[5], v75) - v75);
-  const auto v78 = ((t0[4] * t1[0]) * v71);
-  const auto v80 = (fc::mul_sub(v34, grad_o[4], v78) - v78);
-  const auto v87 = ((t0[3] * t1[0]) * v86);
-  const auto v89 = (fc::mul_sub(v29, grad_o[3], v87) - v87);
-  const auto v90 = ((t0[2] * t1[0]) * v86);
-  const auto v92 = (fc::mul_sub(v29, grad_o[2], v90) - v90);
-  const auto v93 = ((t0[1] * t1[0]) * v86);
-  const auto v95 = (fc::mul_sub(v29, grad_o[1], v93) - v93);
-  const auto v102 = ((t0[0] * t1[0]) * v101);
-  const auto v104 = (fc::mul_sub(v24, grad_o[0], v102) - v102);
-  // out1[7] = t1_0*v65
-  out1[7] = fc::splat<V>((t1[0] * v65));
-  V v106 = (t0[7] * v65);
-  // out1[6] = t1_0*v74
-  out1[6] = fc::splat<V>((t1[0] * v74));
-  v106 = fc::mul_add(t0[6], v74, v106);
-  // out1[5] = t1_0*v77
-  out1[5] = fc::splat<V>((t1[0] * v77));
-  v106 = fc::mul_add(t0[5], v77, v106);
-  // out1[4] = t1_0*v80
-  out1[4] = fc::splat<V>((t1[0] * v80));
-  v106 = fc::mul_add(t0[4], v80, v106);
-  // out1[3] = t1_0*v89
-  out1[3] = fc::splat<V>((t1[0] * v89));
-  v106 = fc::mul_add(t0[3], v89, v106);
-  // out1[2] = t1_0*v92
-  out1[2] = fc::splat<V>((t1[0] * v92));
-  v106 = fc::mul_add(t0[2], v92, v106);
-  // out1[1] = t1_0*v95
-  out1[1] = fc::splat<V>((t1[0] * v95));
-  v106 = fc::mul_add(t0[1], v95, v106);
-  // out1[0] = t1_0*v104
-  out1[0] = fc::splat<V>((t1[0] * v104));
-  v106 = fc::mul_add(t0[0], v104, v106);
-  // out0[0] = t0_7*v65 + t0_6*v74 + t0_5*v77 + t0_4*v80 + t0_3*v89 + t0_2*v92 + t0_1*v95 + t0_0*v104
-  out0[0] = fc::splat<V>(v106);
+  const auto v21 = (row0 * u.inv_channels);
+  const auto v23 = (v21 + u.eps);
+  const auto v24 = fc::square_root(v23);
+  const auto v26 = fc::reciprocal_root(v23);
+  const auto v28 = (u.inv_channels * row1);
+  const auto v29 = (u.eps + v28);
+  const auto v30 = fc::square_root(v29);
+  const auto v31 = fc::reciprocal_root(v29);
+  const auto v33 = (u.inv_channels * row2);
+  const auto v34 = (u.eps + v33);
+  const auto v35 = fc::square_root(v34);
+  const auto v36 = fc::reciprocal_root(v34);
+  const auto v38 = (u.inv_channels * row3);
+  const auto v39 = (u.eps + v38);
+  const auto v40 = fc::square_root(v39);
+  const auto v41 = fc::reciprocal_root(v39);
+  const auto v58 = (v41 * v41);
+  const auto v59 = (v41 * v58);
+  const auto v61 = (T(0.5) * v59);
+  const auto v63 = (v61 * row4);
+  const auto v64 = (u.inv_channels * v63);
+  const auto v66 = (v64 * T(2.0));
+  const auto v69 = (v36 * v36);
+  const auto v70 = (v36 * v69);
+  const auto v71 = (T(0.5) * v70);
+  const auto v73 = (v71 * row5);
+  const auto v74 = (u.inv_channels * v73);
+  const auto v75 = (T(2.0) * v74);
+  const auto v82 = (v31 * v31);
+  const auto v83 = (v31 * v82);
+  const auto v84 = (T(0.5) * v83);
+  const auto v86 = (v84 * row6);
+  const auto v87 = (u.inv_channels * v86);
+  const auto v88 = (T(2.0) * v87);
+  const auto v95 = (v26 * v26);
+  const auto v96 = (v26 * v95);
+  const auto v97 = (T(0.5) * v96);
+  const auto v99 = (v97 * row7);
+  const auto v100 = (u.inv_channels * v99);
+  const auto v101 = (T(2.0) * v100);
+  const auto v2 = (t1[0] * t2[0]);
+  V v43 = (v41 * grad_o[7]);
+  V v45 = (v36 * grad_o[6]);
+  V v47 = (v36 * grad_o[5]);
+  V v49 = (v36 * grad_o[4]);
+  V v51 = (v31 * grad_o[3]);
+  V v53 = (v31 * grad_o[2]);
+  V v55 = (v31 * grad_o[1]);
+  V v57 = (v26 * grad_o[0]);
+  v43 = fc::neg_mul_add((t0[7] * v2), v66, v43);
+  v45 = fc::neg_mul_add((t0[6] * v2), v75, v45);
+  v47 = fc::neg_mul_add((t0[5] * v2), v75, v47);
+  v49 = fc::neg_mul_add((t0[4] * v2), v75, v49);
+  v51 = fc::neg_mul_add((t0[3] * v2), v88, v51);
+  v53 = fc::neg_mul_add((t0[2] * v2), v88, v53);
+  v55 = fc::neg_mul_add((t0[1] * v2), v88, v55);
+  v57 = fc::neg_mul_add((t0[0] * v2), v101, v57);
+  // out2[7] = v2*v68
+  out2[7] = fc::splat<V>((v2 * v43));
+  V v105 = (t0[7] * v43);
+  // out2[6] = v2*v77
+  out2[6] = fc::splat<V>((v2 * v45));
+  v105 = fc::mul_add(t0[6], v45, v105);
+  // out2[5] = v2*v79
+  out2[5] = fc::splat<V>((v2 * v47));
+  v105 = fc::mul_add(t0[5], v47, v105);
+  // out2[4] = v2*v81
+  out2[4] = fc::splat<V>((v2 * v49));
+  v105 = fc::mul_add(t0[4], v49, v105);
+  // out2[3] = v2*v90
+  out2[3] = fc::splat<V>((v2 * v51));
+  v105 = fc::mul_add(t0[3], v51, v105);
+  // out2[2] = v2*v92
+  out2[2] = fc::splat<V>((v2 * v53));
+  v105 = fc::mul_add(t0[2], v53, v105);
+  // out2[1] = v2*v94
+  out2[1] = fc::splat<V>((v2 * v55));
+  v105 = fc::mul_add(t0[1], v55, v105);
+  // out2[0] = v2*v103
+  out2[0] = fc::splat<V>((v2 * v57));
+  v105 = fc::mul_add(t0[0], v57, v105);
+  // out1[0] = t2_0*v126
+  out1[0] = fc::splat<V>((t2[0] * v105));
+  // out0[0] = t1_0*v126
+  out0[0] = fc::splat<V>((t1[0] * v105));
 }
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
@@ -232,27 +244,30 @@ struct sgp_rms_backward {
     V t0[8];
     V t1[1];
     V t2[1];
-    V t3[8];
+    V t3[1];
+    V t4[1];
+    V t5[8];
     sgp_0<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_1<V>(c.u, x0, x1, t1);
+    sgp_1<V>(c.u, x0, t1);
+    sgp_1<V>(c.u, x1, t2);
     T sums[4];
-    sgp_rms_2<V>(c.u, t0, t1, x2, sums);
+    sgp_rms_2<V>(c.u, t1, t2, t0, x2, sums);
     if (!c.reduce(sums)) return;
     const T s4 = sums[0];
     const T s5 = sums[1];
     const T s6 = sums[2];
     const T s7 = sums[3];
     fc::forget(x2);
-    sgp_rms_3<V>(c.u, t0, t1, x2, s0, s1, s2, s3, s4, s5, s6, s7, t2, t3);
+    sgp_rms_3<V>(c.u, t1, t2, t0, x2, s0, s1, s2, s3, s4, s5, s6, s7, t3, t4, t5);
     fc::forget(x0);
     fc::forget(x1);
     V o1[8];
-    sgp_5<V>(c.u, x0, t3, t2, x1, c.template param<0>(), o1);
+    sgp_5<V>(c.u, x0, t5, x1, t3, c.template param<0>(), o1);
     c.template store<1>(o1);
     fc::forget(x1);
     fc::forget(x0);
     V o0[8];
-    sgp_6<V>(c.u, x1, t3, x0, t2, c.template param<0>(), o0, c.template grad<0>());
+    sgp_6<V>(c.u, x1, t5, x0, t4, c.template param<0>(), o0, c.template grad<0>());
     c.template store<0>(o0);
   }
 };
@@ -272,10 +287,12 @@ struct sgp_rms_1_forward {
     c.loaded();
     V t0[8];
     V t1[1];
+    V t2[1];
     sgp_7<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_8<V>(c.u, x1, t1);
+    sgp_8<V>(c.u, t1);
+    sgp_1<V>(c.u, x1, t2);
     T sums[4];
-    sgp_rms_0<V>(c.u, t0, t1, sums);
+    sgp_rms_0<V>(c.u, t1, t2, t0, sums);
     if (!c.reduce(sums)) return;
     c.keep(sums);
     const T s0 = sums[0];
@@ -283,10 +300,99 @@ struct sgp_rms_1_forward {
     const T s2 = sums[2];
     const T s3 = sums[3];
     V o0[8];
-    sgp_rms_1<V>(c.u, t0, t1, s0, s1, s2, s3, o0);
+    sgp_rms_1<V>(c.u, t1, t2, t0, s0, s1, s2, s3, o0);
     c.template store<0>(o0);
   }
 };
+
+// From cut 1, cut 2, cut 0, `grad_o` to cut 3, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+template <class V>
+FC_INLINE void sgp_rms_4(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, typename V::Scalar row4, typename V::Scalar row5, typename V::Scalar row6, typename V::Scalar row7, V (&out0)[1], V (&out1)[8]) {
+  using T = typename V::Scalar;
+  const auto v21 = (row0 * u.inv_channels);
+  const auto v23 = (v21 + u.eps);
+  const auto v24 = fc::square_root(v23);
+  const auto v26 = fc::reciprocal_root(v23);
+  const auto v28 = (u.inv_channels * row1);
+  const auto v29 = (u.eps + v28);
+  const auto v30 = fc::square_root(v29);
+  const auto v31 = fc::reciprocal_root(v29);
+  const auto v33 = (u.inv_channels * row2);
+  const auto v34 = (u.eps + v33);
+  const auto v35 = fc::square_root(v34);
+  const auto v36 = fc::reciprocal_root(v34);
+  const auto v38 = (u.inv_channels * row3);
+  const auto v39 = (u.eps + v38);
+  const auto v40 = fc::square_root(v39);
+  const auto v41 = fc::reciprocal_root(v39);
+  const auto v58 = (v41 * v41);
+  const auto v59 = (v41 * v58);
+  const auto v61 = (T(0.5) * v59);
+  const auto v63 = (v61 * row4);
+  const auto v64 = (u.inv_channels * v63);
+  const auto v66 = (v64 * T(2.0));
+  const auto v69 = (v36 * v36);
+  const auto v70 = (v36 * v69);
+  const auto v71 = (T(0.5) * v70);
+  const auto v73 = (v71 * row5);
+  const auto v74 = (u.inv_channels * v73);
+  const auto v75 = (T(2.0) * v74);
+  const auto v82 = (v31 * v31);
+  const auto v83 = (v31 * v82);
+  const auto v84 = (T(0.5) * v83);
+  const auto v86 = (v84 * row6);
+  const auto v87 = (u.inv_channels * v86);
+  const auto v88 = (T(2.0) * v87);
+  const auto v95 = (v26 * v26);
+  const auto v96 = (v26 * v95);
+  const auto v97 = (T(0.5) * v96);
+  const auto v99 = (v97 * row7);
+  const auto v100 = (u.inv_channels * v99);
+  const auto v101 = (T(2.0) * v100);
+  const auto v2 = (t1[0] * t2[0]);
+  V v43 = (v41 * grad_o[7]);
+  V v45 = (v36 * grad_o[6]);
+  V v47 = (v36 * grad_o[5]);
+  V v49 = (v36 * grad_o[4]);
+  V v51 = (v31 * grad_o[3]);
+  V v53 = (v31 * grad_o[2]);
+  V v55 = (v31 * grad_o[1]);
+  V v57 = (v26 * grad_o[0]);
+  v43 = fc::neg_mul_add((t0[7] * v2), v66, v43);
+  v45 = fc::neg_mul_add((t0[6] * v2), v75, v45);
+  v47 = fc::neg_mul_add((t0[5] * v2), v75, v47);
+  v49 = fc::neg_mul_add((t0[4] * v2), v75, v49);
+  v51 = fc::neg_mul_add((t0[3] * v2), v88, v51);
+  v53 = fc::neg_mul_add((t0[2] * v2), v88, v53);
+  v55 = fc::neg_mul_add((t0[1] * v2), v88, v55);
+  v57 = fc::neg_mul_add((t0[0] * v2), v101, v57);
+  // out1[7] = v2*v68
+  out1[7] = fc::splat<V>((v2 * v43));
+  V v105 = (t0[7] * v43);
+  // out1[6] = v2*v77
+  out1[6] = fc::splat<V>((v2 * v45));
+  v105 = fc::mul_add(t0[6], v45, v105);
+  // out1[5] = v2*v79
+  out1[5] = fc::splat<V>((v2 * v47));
+  v105 = fc::mul_add(t0[5], v47, v105);
+  // out1[4] = v2*v81
+  out1[4] = fc::splat<V>((v2 * v49));
+  v105 = fc::mul_add(t0[4], v49, v105);
+  // out1[3] = v2*v90
+  out1[3] = fc::splat<V>((v2 * v51));
+  v105 = fc::mul_add(t0[3], v51, v105);
+  // out1[2] = v2*v92
+  out1[2] = fc::splat<V>((v2 * v53));
+  v105 = fc::mul_add(t0[2], v53, v105);
+  // out1[1] = v2*v94
+  out1[1] = fc::splat<V>((v2 * v55));
+  v105 = fc::mul_add(t0[1], v55, v105);
+  // out1[0] = v2*v103
+  out1[0] = fc::splat<V>((v2 * v57));
+  v105 = fc::mul_add(t0[0], v57, v105);
+  // out0[0] = t1_0*(t0_7*v68 + t0_6*v77 + t0_5*v79 + t0_4*v81 + t0_3*v90 + t0_2*v92 + t0_1*v94 + t0_0*v103)
+  out0[0] = fc::splat<V>((t1[0] * v105));
+}
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
 struct sgp_rms_1_backward {
@@ -310,27 +416,29 @@ struct sgp_rms_1_backward {
     V t0[8];
     V t1[1];
     V t2[1];
-    V t3[8];
+    V t3[1];
+    V t5[8];
     sgp_7<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_8<V>(c.u, x1, t1);
+    sgp_8<V>(c.u, t1);
+    sgp_1<V>(c.u, x1, t2);
     T sums[4];
-    sgp_rms_2<V>(c.u, t0, t1, x2, sums);
+    sgp_rms_2<V>(c.u, t1, t2, t0, x2, sums);
     if (!c.reduce(sums)) return;
     const T s4 = sums[0];
     const T s5 = sums[1];
     const T s6 = sums[2];
     const T s7 = sums[3];
     fc::forget(x2);
-    sgp_rms_3<V>(c.u, t0, t1, x2, s0, s1, s2, s3, s4, s5, s6, s7, t2, t3);
+    sgp_rms_4<V>(c.u, t1, t2, t0, x2, s0, s1, s2, s3, s4, s5, s6, s7, t3, t5);
     fc::forget(x0);
     fc::forget(x1);
     V o1[8];
-    sgp_9<V>(c.u, x0, t3, t2, x1, c.template param<0>(), o1);
+    sgp_10<V>(c.u, x0, t5, x1, t3, c.template param<0>(), o1);
     c.template store<1>(o1);
     fc::forget(x1);
     fc::forget(x0);
     V o0[3];
-    sgp_10<V>(c.u, x1, t3, x0, c.template param<0>(), o0, c.template grad<0>());
+    sgp_11<V>(c.u, x1, t5, x0, c.template param<0>(), o0, c.template grad<0>());
     c.template store<0>(o0);
   }
 };
@@ -350,10 +458,12 @@ struct sgp_rms_2_forward {
     c.loaded();
     V t0[8];
     V t1[1];
-    sgp_11<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_12<V>(c.u, x0, t1);
+    V t2[1];
+    sgp_12<V>(c.u, x0, x1, c.template param<0>(), t0);
+    sgp_1<V>(c.u, x0, t1);
+    sgp_8<V>(c.u, t2);
     T sums[4];
-    sgp_rms_0<V>(c.u, t0, t1, sums);
+    sgp_rms_0<V>(c.u, t1, t2, t0, sums);
     if (!c.reduce(sums)) return;
     c.keep(sums);
     const T s0 = sums[0];
@@ -361,10 +471,99 @@ struct sgp_rms_2_forward {
     const T s2 = sums[2];
     const T s3 = sums[3];
     V o0[8];
-    sgp_rms_1<V>(c.u, t0, t1, s0, s1, s2, s3, o0);
+    sgp_rms_1<V>(c.u, t1, t2, t0, s0, s1, s2, s3, o0);
     c.template store<0>(o0);
   }
 };
+
+// From cut 1, cut 2, cut 0, `grad_o` to cut 4, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+template <class V>
+FC_INLINE void sgp_rms_5(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, typename V::Scalar row4, typename V::Scalar row5, typename V::Scalar row6, typename V::Scalar row7, V (&out0)[1], V (&out1)[8]) {
+  using T = typename V::Scalar;
+  const auto v21 = (row0 * u.inv_channels);
+  const auto v23 = (v21 + u.eps);
+  const auto v24 = fc::square_root(v23);
+  const auto v26 = fc::reciprocal_root(v23);
+  const auto v28 = (u.inv_channels * row1);
+  const auto v29 = (u.eps + v28);
+  const auto v30 = fc::square_root(v29);
+  const auto v31 = fc::reciprocal_root(v29);
+  const auto v33 = (u.inv_channels * row2);
+  const auto v34 = (u.eps + v33);
+  const auto v35 = fc::square_root(v34);
+  const auto v36 = fc::reciprocal_root(v34);
+  const auto v38 = (u.inv_channels * row3);
+  const auto v39 = (u.eps + v38);
+  const auto v40 = fc::square_root(v39);
+  const auto v41 = fc::reciprocal_root(v39);
+  const auto v58 = (v41 * v41);
+  const auto v59 = (v41 * v58);
+  const auto v61 = (T(0.5) * v59);
+  const auto v63 = (v61 * row4);
+  const auto v64 = (u.inv_channels * v63);
+  const auto v66 = (v64 * T(2.0));
+  const auto v69 = (v36 * v36);
+  const auto v70 = (v36 * v69);
+  const auto v71 = (T(0.5) * v70);
+  const auto v73 = (v71 * row5);
+  const auto v74 = (u.inv_channels * v73);
+  const auto v75 = (T(2.0) * v74);
+  const auto v82 = (v31 * v31);
+  const auto v83 = (v31 * v82);
+  const auto v84 = (T(0.5) * v83);
+  const auto v86 = (v84 * row6);
+  const auto v87 = (u.inv_channels * v86);
+  const auto v88 = (T(2.0) * v87);
+  const auto v95 = (v26 * v26);
+  const auto v96 = (v26 * v95);
+  const auto v97 = (T(0.5) * v96);
+  const auto v99 = (v97 * row7);
+  const auto v100 = (u.inv_channels * v99);
+  const auto v101 = (T(2.0) * v100);
+  const auto v2 = (t1[0] * t2[0]);
+  V v43 = (v41 * grad_o[7]);
+  V v45 = (v36 * grad_o[6]);
+  V v47 = (v36 * grad_o[5]);
+  V v49 = (v36 * grad_o[4]);
+  V v51 = (v31 * grad_o[3]);
+  V v53 = (v31 * grad_o[2]);
+  V v55 = (v31 * grad_o[1]);
+  V v57 = (v26 * grad_o[0]);
+  v43 = fc::neg_mul_add((t0[7] * v2), v66, v43);
+  v45 = fc::neg_mul_add((t0[6] * v2), v75, v45);
+  v47 = fc::neg_mul_add((t0[5] * v2), v75, v47);
+  v49 = fc::neg_mul_add((t0[4] * v2), v75, v49);
+  v51 = fc::neg_mul_add((t0[3] * v2), v88, v51);
+  v53 = fc::neg_mul_add((t0[2] * v2), v88, v53);
+  v55 = fc::neg_mul_add((t0[1] * v2), v88, v55);
+  v57 = fc::neg_mul_add((t0[0] * v2), v101, v57);
+  // out1[7] = v2*v68
+  out1[7] = fc::splat<V>((v2 * v43));
+  V v105 = (t0[7] * v43);
+  // out1[6] = v2*v77
+  out1[6] = fc::splat<V>((v2 * v45));
+  v105 = fc::mul_add(t0[6], v45, v105);
+  // out1[5] = v2*v79
+  out1[5] = fc::splat<V>((v2 * v47));
+  v105 = fc::mul_add(t0[5], v47, v105);
+  // out1[4] = v2*v81
+  out1[4] = fc::splat<V>((v2 * v49));
+  v105 = fc::mul_add(t0[4], v49, v105);
+  // out1[3] = v2*v90
+  out1[3] = fc::splat<V>((v2 * v51));
+  v105 = fc::mul_add(t0[3], v51, v105);
+  // out1[2] = v2*v92
+  out1[2] = fc::splat<V>((v2 * v53));
+  v105 = fc::mul_add(t0[2], v53, v105);
+  // out1[1] = v2*v94
+  out1[1] = fc::splat<V>((v2 * v55));
+  v105 = fc::mul_add(t0[1], v55, v105);
+  // out1[0] = v2*v103
+  out1[0] = fc::splat<V>((v2 * v57));
+  v105 = fc::mul_add(t0[0], v57, v105);
+  // out0[0] = t2_0*(t0_7*v68 + t0_6*v77 + t0_5*v79 + t0_4*v81 + t0_3*v90 + t0_2*v92 + t0_1*v94 + t0_0*v103)
+  out0[0] = fc::splat<V>((t2[0] * v105));
+}
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
 struct sgp_rms_2_backward {
@@ -388,40 +587,42 @@ struct sgp_rms_2_backward {
     V t0[8];
     V t1[1];
     V t2[1];
-    V t3[8];
-    sgp_11<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_12<V>(c.u, x0, t1);
+    V t4[1];
+    V t5[8];
+    sgp_12<V>(c.u, x0, x1, c.template param<0>(), t0);
+    sgp_1<V>(c.u, x0, t1);
+    sgp_8<V>(c.u, t2);
     T sums[4];
-    sgp_rms_2<V>(c.u, t0, t1, x2, sums);
+    sgp_rms_2<V>(c.u, t1, t2, t0, x2, sums);
     if (!c.reduce(sums)) return;
     const T s4 = sums[0];
     const T s5 = sums[1];
     const T s6 = sums[2];
     const T s7 = sums[3];
     fc::forget(x2);
-    sgp_rms_3<V>(c.u, t0, t1, x2, s0, s1, s2, s3, s4, s5, s6, s7, t2, t3);
+    sgp_rms_5<V>(c.u, t1, t2, t0, x2, s0, s1, s2, s3, s4, s5, s6, s7, t4, t5);
     fc::forget(x0);
     V o1[3];
-    sgp_13<V>(c.u, x0, t3, c.template param<0>(), o1);
+    sgp_13<V>(c.u, x0, t5, c.template param<0>(), o1);
     c.template store<1>(o1);
     fc::forget(x1);
     fc::forget(x0);
     V o0[8];
-    sgp_14<V>(c.u, x1, t3, x0, t2, c.template param<0>(), o0, c.template grad<0>());
+    sgp_14<V>(c.u, x1, t5, x0, t4, c.template param<0>(), o0, c.template grad<0>());
     c.template store<0>(o0);
   }
 };
 
 // From cut 0 to 2 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_4(const fc::Uniforms<typename V::Scalar> &u, const V *t0, typename V::Scalar (&sums)[2]) {
+FC_INLINE void sgp_rms_6(const fc::Uniforms<typename V::Scalar> &u, const V *t0, typename V::Scalar (&sums)[2]) {
   using T = typename V::Scalar;
   const auto v1 = fc::gate(u.gate, T(0.0));
   const auto v2 = (v1 * v1);
-  const auto v4 = (v2 * t0[0]);
-  const auto v6 = (v2 * t0[1]);
-  const auto v8 = (v2 * t0[2]);
-  const auto v10 = (v2 * t0[3]);
+  const auto v4 = (t0[0] * v2);
+  const auto v6 = (t0[1] * v2);
+  const auto v8 = (t0[2] * v2);
+  const auto v10 = (t0[3] * v2);
   // row sum 0 = v4*v4
   sums[0] = u.sum((v4 * v4));
   V v12 = (v6 * v6);
@@ -433,7 +634,7 @@ FC_INLINE void sgp_rms_4(const fc::Uniforms<typename V::Scalar> &u, const V *t0,
 
 // From cut 0 to `o`: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_5(const fc::Uniforms<typename V::Scalar> &u, const V *t0, typename V::Scalar row0, typename V::Scalar row1, V (&out0)[4]) {
+FC_INLINE void sgp_rms_7(const fc::Uniforms<typename V::Scalar> &u, const V *t0, typename V::Scalar row0, typename V::Scalar row1, V (&out0)[4]) {
   using T = typename V::Scalar;
   const auto v1 = fc::gate(u.gate, T(0.0));
   const auto v2 = (v1 * v1);
@@ -445,14 +646,14 @@ FC_INLINE void sgp_rms_5(const fc::Uniforms<typename V::Scalar> &u, const V *t0,
   const auto v21 = (u.eps + v20);
   const auto v22 = fc::square_root(v21);
   const auto v23 = fc::reciprocal_root(v21);
-  // out0[0] = v2*t0_0*v18
-  out0[0] = fc::splat<V>(((v2 * t0[0]) * v18));
-  // out0[1] = v2*t0_1*v23
-  out0[1] = fc::splat<V>(((v2 * t0[1]) * v23));
-  // out0[2] = v2*t0_2*v23
-  out0[2] = fc::splat<V>(((v2 * t0[2]) * v23));
-  // out0[3] = v2*t0_3*v23
-  out0[3] = fc::splat<V>(((v2 * t0[3]) * v23));
+  // out0[0] = t0_0*v2*v18
+  out0[0] = fc::splat<V>(((t0[0] * v2) * v18));
+  // out0[1] = t0_1*v2*v23
+  out0[1] = fc::splat<V>(((t0[1] * v2) * v23));
+  // out0[2] = t0_2*v2*v23
+  out0[2] = fc::splat<V>(((t0[2] * v2) * v23));
+  // out0[3] = t0_3*v2*v23
+  out0[3] = fc::splat<V>(((t0[3] * v2) * v23));
 }
 
 // o = grade_rms(weighted_product(w, gate(x), gate(y)))
@@ -471,35 +672,35 @@ struct sgp_rms_3_forward {
     V t0[4];
     sgp_15<V>(c.u, x0, x1, c.template param<0>(), t0);
     T sums[2];
-    sgp_rms_4<V>(c.u, t0, sums);
+    sgp_rms_6<V>(c.u, t0, sums);
     if (!c.reduce(sums)) return;
     c.keep(sums);
     const T s0 = sums[0];
     const T s1 = sums[1];
     V o0[4];
-    sgp_rms_5<V>(c.u, t0, s0, s1, o0);
+    sgp_rms_7<V>(c.u, t0, s0, s1, o0);
     c.template store<0>(o0);
   }
 };
 
 // From cut 0, `grad_o` to 2 row sums: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_6(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *grad_o, typename V::Scalar (&sums)[2]) {
+FC_INLINE void sgp_rms_8(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *grad_o, typename V::Scalar (&sums)[2]) {
   using T = typename V::Scalar;
   const auto v1 = fc::gate(u.gate, T(0.0));
   const auto v2 = (v1 * v1);
-  V v12 = ((v2 * t0[3]) * grad_o[3]);
-  v12 = fc::mul_add((v2 * t0[2]), grad_o[2], v12);
-  v12 = fc::mul_add((v2 * t0[1]), grad_o[1], v12);
-  // row sum 0 = v2*t0_3*grad_o_e23 + v2*t0_2*grad_o_e13 + v2*t0_1*grad_o_e12
+  V v12 = ((t0[3] * v2) * grad_o[3]);
+  v12 = fc::mul_add((t0[2] * v2), grad_o[2], v12);
+  v12 = fc::mul_add((t0[1] * v2), grad_o[1], v12);
+  // row sum 0 = t0_3*v2*grad_o_e23 + t0_2*v2*grad_o_e13 + t0_1*v2*grad_o_e12
   sums[0] = u.sum(v12);
-  // row sum 1 = v2*t0_0*grad_o_1
-  sums[1] = u.sum(((v2 * t0[0]) * grad_o[0]));
+  // row sum 1 = t0_0*v2*grad_o_1
+  sums[1] = u.sum(((t0[0] * v2) * grad_o[0]));
 }
 
 // From cut 0, `grad_o` to cut 1: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_7(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, V (&out0)[4]) {
+FC_INLINE void sgp_rms_9(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, V (&out0)[4]) {
   using T = typename V::Scalar;
   const auto v1 = fc::gate(u.gate, T(0.0));
   const auto v2 = (v1 * v1);
@@ -511,28 +712,34 @@ FC_INLINE void sgp_rms_7(const fc::Uniforms<typename V::Scalar> &u, const V *t0,
   const auto v21 = (u.eps + v20);
   const auto v22 = fc::square_root(v21);
   const auto v23 = fc::reciprocal_root(v21);
-  const auto v33 = fc::divide(T(0.5), v22);
-  const auto v35 = fc::divide(row2, v22);
-  const auto v36 = (v23 * v35);
-  const auto v37 = (v33 * v36);
+  const auto v32 = (v23 * v23);
+  const auto v33 = (v23 * v32);
+  const auto v35 = (T(0.5) * v33);
+  const auto v37 = (v35 * row2);
   const auto v38 = (u.inv_channels * v37);
-  const auto v48 = fc::divide(T(0.5), v16);
-  const auto v50 = fc::divide(row3, v16);
-  const auto v51 = (v18 * v50);
-  const auto v52 = (v48 * v51);
-  const auto v53 = (u.inv_channels * v52);
-  const auto v39 = ((v2 * t0[3]) * v38);
-  const auto v42 = ((v2 * t0[2]) * v38);
-  const auto v45 = ((v2 * t0[1]) * v38);
-  const auto v54 = ((v2 * t0[0]) * v53);
-  // out0[3] = v2*(v23*grad_o_e23 - v39 - v39)
-  out0[3] = fc::splat<V>((v2 * (fc::mul_sub(v23, grad_o[3], v39) - v39)));
-  // out0[2] = v2*(v23*grad_o_e13 - v42 - v42)
-  out0[2] = fc::splat<V>((v2 * (fc::mul_sub(v23, grad_o[2], v42) - v42)));
-  // out0[1] = v2*(v23*grad_o_e12 - v45 - v45)
-  out0[1] = fc::splat<V>((v2 * (fc::mul_sub(v23, grad_o[1], v45) - v45)));
-  // out0[0] = v2*(v18*grad_o_1 - v54 - v54)
-  out0[0] = fc::splat<V>((v2 * (fc::mul_sub(v18, grad_o[0], v54) - v54)));
+  const auto v40 = (v38 * T(2.0));
+  const auto v47 = (v18 * v18);
+  const auto v48 = (v18 * v47);
+  const auto v49 = (T(0.5) * v48);
+  const auto v51 = (v49 * row3);
+  const auto v52 = (u.inv_channels * v51);
+  const auto v53 = (T(2.0) * v52);
+  V v25 = (v23 * grad_o[3]);
+  V v27 = (v23 * grad_o[2]);
+  V v29 = (v23 * grad_o[1]);
+  V v31 = (v18 * grad_o[0]);
+  v25 = fc::neg_mul_add((t0[3] * v2), v40, v25);
+  v27 = fc::neg_mul_add((t0[2] * v2), v40, v27);
+  v29 = fc::neg_mul_add((t0[1] * v2), v40, v29);
+  v31 = fc::neg_mul_add((t0[0] * v2), v53, v31);
+  // out0[3] = v2*(v23*grad_o_e23 - t0_3*v2*v40)
+  out0[3] = fc::splat<V>((v2 * v25));
+  // out0[2] = v2*(v23*grad_o_e13 - t0_2*v2*v40)
+  out0[2] = fc::splat<V>((v2 * v27));
+  // out0[1] = v2*(v23*grad_o_e12 - t0_1*v2*v40)
+  out0[1] = fc::splat<V>((v2 * v29));
+  // out0[0] = v2*(v18*grad_o_1 - t0_0*v2*v53)
+  out0[0] = fc::splat<V>((v2 * v31));
 }
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
@@ -556,12 +763,12 @@ struct sgp_rms_3_backward {
     V t1[4];
     sgp_15<V>(c.u, x0, x1, c.template param<0>(), t0);
     T sums[2];
-    sgp_rms_6<V>(c.u, t0, x2, sums);
+    sgp_rms_8<V>(c.u, t0, x2, sums);
     if (!c.reduce(sums)) return;
     const T s2 = sums[0];
     const T s3 = sums[1];
     fc::forget(x2);
-    sgp_rms_7<V>(c.u, t0, x2, s0, s1, s2, s3, t1);
+    sgp_rms_9<V>(c.u, t0, x2, s0, s1, s2, s3, t1);
     fc::forget(x0);
     V o1[3];
     sgp_18<V>(c.u, x0, t1, c.template param<0>(), o1);

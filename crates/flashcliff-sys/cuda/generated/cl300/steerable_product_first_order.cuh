@@ -9,26 +9,27 @@
 
 namespace cl300 {
 
-// From cut 0, cut 1, `l` to `o`: o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
+// From cut 1, cut 2, cut 0, `l` to `o`: o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
 template <class V>
-FC_INLINE void steerable_product_first_order_0(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *t1, const V *l, V (&out0)[8]) {
+FC_INLINE void steerable_product_first_order_0(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, const V *l, V (&out0)[8]) {
   using T = typename V::Scalar;
-  // out0[0] = 0.7071067811865476*(t0_0*t1_0 + l_1)
-  out0[0] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[0], t1[0], l[0])));
-  // out0[1] = 0.7071067811865476*(t0_1*t1_0 + l_e1)
-  out0[1] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[1], t1[0], l[1])));
-  // out0[2] = 0.7071067811865476*(t0_2*t1_0 + l_e2)
-  out0[2] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[2], t1[0], l[2])));
-  // out0[3] = 0.7071067811865476*(t0_3*t1_0 + l_e3)
-  out0[3] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[3], t1[0], l[3])));
-  // out0[4] = 0.7071067811865476*(t0_4*t1_0 + l_e12)
-  out0[4] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[4], t1[0], l[4])));
-  // out0[5] = 0.7071067811865476*(t0_5*t1_0 + l_e13)
-  out0[5] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[5], t1[0], l[5])));
-  // out0[6] = 0.7071067811865476*(t0_6*t1_0 + l_e23)
-  out0[6] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[6], t1[0], l[6])));
-  // out0[7] = 0.7071067811865476*(t0_7*t1_0 + l_e123)
-  out0[7] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[7], t1[0], l[7])));
+  const auto v2 = (t1[0] * t2[0]);
+  // out0[0] = 0.7071067811865476*(t0_0*v2 + l_1)
+  out0[0] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[0], v2, l[0])));
+  // out0[1] = 0.7071067811865476*(t0_1*v2 + l_e1)
+  out0[1] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[1], v2, l[1])));
+  // out0[2] = 0.7071067811865476*(t0_2*v2 + l_e2)
+  out0[2] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[2], v2, l[2])));
+  // out0[3] = 0.7071067811865476*(t0_3*v2 + l_e3)
+  out0[3] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[3], v2, l[3])));
+  // out0[4] = 0.7071067811865476*(t0_4*v2 + l_e12)
+  out0[4] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[4], v2, l[4])));
+  // out0[5] = 0.7071067811865476*(t0_5*v2 + l_e13)
+  out0[5] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[5], v2, l[5])));
+  // out0[6] = 0.7071067811865476*(t0_6*v2 + l_e23)
+  out0[6] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[6], v2, l[6])));
+  // out0[7] = 0.7071067811865476*(t0_7*v2 + l_e123)
+  out0[7] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[7], v2, l[7])));
 }
 
 // o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2)
@@ -48,10 +49,12 @@ struct steerable_product_first_order_forward {
     c.loaded();
     V t0[8];
     V t1[1];
+    V t2[1];
     sgp_0<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_1<V>(c.u, x0, x1, t1);
+    sgp_1<V>(c.u, x0, t1);
+    sgp_1<V>(c.u, x1, t2);
     V o0[8];
-    steerable_product_first_order_0<V>(c.u, t0, t1, x2, o0);
+    steerable_product_first_order_0<V>(c.u, t1, t2, t0, x2, o0);
     c.template store<0>(o0);
   }
 };
@@ -78,44 +81,47 @@ FC_INLINE void steerable_product_first_order_1(const fc::Uniforms<typename V::Sc
   out0[0] = fc::splat<V>((T(0.7071067811865476) * grad_o[0]));
 }
 
-// From `grad_o`, cut 1, cut 0 to cut 2, cut 3: adjoint of o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
+// From cut 1, cut 2, `grad_o`, cut 0 to cut 3, cut 4, cut 5: adjoint of o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
 template <class V>
-FC_INLINE void steerable_product_first_order_2(const fc::Uniforms<typename V::Scalar> &u, const V *grad_o, const V *t1, const V *t0, V (&out0)[1], V (&out1)[8]) {
+FC_INLINE void steerable_product_first_order_2(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *grad_o, const V *t0, V (&out0)[1], V (&out1)[1], V (&out2)[8]) {
   using T = typename V::Scalar;
-  const auto v2 = (T(0.7071067811865476) * grad_o[7]);
-  const auto v4 = (T(0.7071067811865476) * grad_o[6]);
-  const auto v6 = (T(0.7071067811865476) * grad_o[5]);
-  const auto v8 = (T(0.7071067811865476) * grad_o[4]);
-  const auto v10 = (T(0.7071067811865476) * grad_o[3]);
-  const auto v12 = (T(0.7071067811865476) * grad_o[2]);
-  const auto v14 = (T(0.7071067811865476) * grad_o[1]);
-  const auto v16 = (T(0.7071067811865476) * grad_o[0]);
-  // out1[7] = t1_0*v2
-  out1[7] = fc::splat<V>((t1[0] * v2));
-  V v20 = (t0[7] * v2);
-  // out1[6] = t1_0*v4
-  out1[6] = fc::splat<V>((t1[0] * v4));
-  v20 = fc::mul_add(t0[6], v4, v20);
-  // out1[5] = t1_0*v6
-  out1[5] = fc::splat<V>((t1[0] * v6));
-  v20 = fc::mul_add(t0[5], v6, v20);
-  // out1[4] = t1_0*v8
-  out1[4] = fc::splat<V>((t1[0] * v8));
-  v20 = fc::mul_add(t0[4], v8, v20);
-  // out1[3] = t1_0*v10
-  out1[3] = fc::splat<V>((t1[0] * v10));
-  v20 = fc::mul_add(t0[3], v10, v20);
-  // out1[2] = t1_0*v12
-  out1[2] = fc::splat<V>((t1[0] * v12));
-  v20 = fc::mul_add(t0[2], v12, v20);
-  // out1[1] = t1_0*v14
-  out1[1] = fc::splat<V>((t1[0] * v14));
-  v20 = fc::mul_add(t0[1], v14, v20);
-  // out1[0] = t1_0*v16
-  out1[0] = fc::splat<V>((t1[0] * v16));
-  v20 = fc::mul_add(t0[0], v16, v20);
-  // out0[0] = t0_7*v2 + t0_6*v4 + t0_5*v6 + t0_4*v8 + t0_3*v10 + t0_2*v12 + t0_1*v14 + t0_0*v16
-  out0[0] = fc::splat<V>(v20);
+  const auto v2 = (t1[0] * t2[0]);
+  const auto v5 = (T(0.7071067811865476) * grad_o[7]);
+  const auto v7 = (T(0.7071067811865476) * grad_o[6]);
+  const auto v9 = (T(0.7071067811865476) * grad_o[5]);
+  const auto v11 = (T(0.7071067811865476) * grad_o[4]);
+  const auto v13 = (T(0.7071067811865476) * grad_o[3]);
+  const auto v15 = (T(0.7071067811865476) * grad_o[2]);
+  const auto v17 = (T(0.7071067811865476) * grad_o[1]);
+  const auto v19 = (T(0.7071067811865476) * grad_o[0]);
+  // out2[7] = v2*v5
+  out2[7] = fc::splat<V>((v2 * v5));
+  V v22 = (t0[7] * v5);
+  // out2[6] = v2*v7
+  out2[6] = fc::splat<V>((v2 * v7));
+  v22 = fc::mul_add(t0[6], v7, v22);
+  // out2[5] = v2*v9
+  out2[5] = fc::splat<V>((v2 * v9));
+  v22 = fc::mul_add(t0[5], v9, v22);
+  // out2[4] = v2*v11
+  out2[4] = fc::splat<V>((v2 * v11));
+  v22 = fc::mul_add(t0[4], v11, v22);
+  // out2[3] = v2*v13
+  out2[3] = fc::splat<V>((v2 * v13));
+  v22 = fc::mul_add(t0[3], v13, v22);
+  // out2[2] = v2*v15
+  out2[2] = fc::splat<V>((v2 * v15));
+  v22 = fc::mul_add(t0[2], v15, v22);
+  // out2[1] = v2*v17
+  out2[1] = fc::splat<V>((v2 * v17));
+  v22 = fc::mul_add(t0[1], v17, v22);
+  // out2[0] = v2*v19
+  out2[0] = fc::splat<V>((v2 * v19));
+  v22 = fc::mul_add(t0[0], v19, v22);
+  // out1[0] = t2_0*v50
+  out1[0] = fc::splat<V>((t2[0] * v22));
+  // out0[0] = t1_0*v50
+  out0[0] = fc::splat<V>((t1[0] * v22));
 }
 
 // adjoint of o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2)
@@ -136,18 +142,21 @@ struct steerable_product_first_order_backward {
     V t0[8];
     V t1[1];
     V t2[1];
-    V t3[8];
+    V t3[1];
+    V t4[1];
+    V t5[8];
     V o2[8];
     steerable_product_first_order_1<V>(c.u, x3, o2);
     c.template store<2>(o2);
     sgp_0<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_1<V>(c.u, x0, x1, t1);
-    steerable_product_first_order_2<V>(c.u, x3, t1, t0, t2, t3);
+    sgp_1<V>(c.u, x0, t1);
+    sgp_1<V>(c.u, x1, t2);
+    steerable_product_first_order_2<V>(c.u, t1, t2, x3, t0, t3, t4, t5);
     V o1[8];
-    sgp_5<V>(c.u, x0, t3, t2, x1, c.template param<0>(), o1);
+    sgp_5<V>(c.u, x0, t5, x1, t3, c.template param<0>(), o1);
     c.template store<1>(o1);
     V o0[8];
-    sgp_6<V>(c.u, x1, t3, x0, t2, c.template param<0>(), o0, c.template grad<0>());
+    sgp_6<V>(c.u, x1, t5, x0, t4, c.template param<0>(), o0, c.template grad<0>());
     c.template store<0>(o0);
   }
 };

@@ -57,18 +57,20 @@ struct steerable_product_norm_forward {
     V t0[8];
     V t1[8];
     V t2[1];
+    V t3[1];
     steerable_product_norm_0<V>(c.u, x1, c.template param<1>(), t0);
+    sgp_1<V>(c.u, x0, t2);
     sgp_0<V>(c.u, x0, t0, c.template param<0>(), t1);
-    sgp_1<V>(c.u, x0, t0, t2);
+    sgp_1<V>(c.u, t0, t3);
     V o0[8];
-    sgp_2<V>(c.u, t1, t2, o0);
+    sgp_2<V>(c.u, t2, t3, t1, o0);
     c.template store<0>(o0);
   }
 };
 
-// From `r`, cut 5, `a` to `grad_r`, `grad_a`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
+// From `r`, cut 7, `a` to `grad_r`, `grad_a`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
 template <class V, class P0>
-FC_INLINE void steerable_product_norm_1(const fc::Uniforms<typename V::Scalar> &u, const V *r, const V *t5, const P0 &a, V (&out0)[8], V *grad0) {
+FC_INLINE void steerable_product_norm_1(const fc::Uniforms<typename V::Scalar> &u, const V *r, const V *t7, const P0 &a, V (&out0)[8], V *grad0) {
   using T = typename V::Scalar;
   const auto v1 = (r[0] * r[0]);
   const auto v5 = fc::square_root(fc::mul_add(v1, v1, T(1e-16)));
@@ -102,54 +104,58 @@ FC_INLINE void steerable_product_norm_1(const fc::Uniforms<typename V::Scalar> &
   const auto v60 = fc::divide(T(1.0), v30);
   const auto v61 = fc::divide(T(1.0), v47);
   const auto v62 = fc::divide(T(1.0), v58);
-  V v68 = (r[6] * t5[6]);
-  v68 = fc::mul_add(r[5], t5[5], v68);
-  v68 = fc::mul_add(r[4], t5[4], v68);
-  V v79 = (r[3] * t5[3]);
-  v79 = fc::mul_add(r[2], t5[2], v79);
-  v79 = fc::mul_add(r[1], t5[1], v79);
-  const auto v92 = (v62 * fc::divide((r[7] * t5[7]), v58));
+  V v64 = (v62 * t7[7]);
+  V v67 = (v61 * t7[6]);
+  V v68 = (r[6] * t7[6]);
+  V v70 = (v61 * t7[5]);
+  v68 = fc::mul_add(r[5], t7[5], v68);
+  V v74 = (v61 * t7[4]);
+  v68 = fc::mul_add(r[4], t7[4], v68);
+  V v78 = (v60 * t7[3]);
+  V v79 = (r[3] * t7[3]);
+  V v81 = (v60 * t7[2]);
+  v79 = fc::mul_add(r[2], t7[2], v79);
+  V v85 = (v60 * t7[1]);
+  v79 = fc::mul_add(r[1], t7[1], v79);
+  V v89 = (v59 * t7[0]);
+  const auto v92 = (v62 * fc::divide((r[7] * t7[7]), v58));
   const auto v94 = (v61 * fc::divide(v68, v47));
   const auto v96 = (v60 * fc::divide(v79, v30));
-  const auto v98 = (v59 * fc::divide((r[0] * t5[0]), v13));
+  const auto v98 = (v59 * fc::divide((r[0] * t7[0]), v13));
   // grad0[3] += -(v56*v92*(v55*(1 - v55)))
   grad0[3] = grad0[3] + (-((v56 * v92) * (v55 * (T(1.0) - v55))));
-  const auto v110 = (v49 * (((v55 * v92) * fc::divide(T(0.5), v53)) * fc::divide(T(0.5), v52)));
-  const auto v112 = (r[7] * (v110 + v110));
-  // out0[7] = v62*t5_7 - v112 - v112
-  out0[7] = fc::splat<V>((fc::mul_sub(v62, t5[7], v112) - v112));
+  v64 = fc::neg_mul_add(r[7], (T(2.0) * (v49 * ((((v55 * v92) * fc::divide(T(0.5), v53)) * fc::divide(T(0.5), v52)) * T(2.0)))), v64);
+  // out0[7] = v62*t7_7 - r_e123*2*v49*v55*v92*0.5/v53*0.5/v52*2
+  out0[7] = fc::splat<V>(v64);
   // grad0[2] += -(v45*v94*(v44*(1 - v44)))
   grad0[2] = grad0[2] + (-((v45 * v94) * (v44 * (T(1.0) - v44))));
-  const auto v125 = (v32 * (((v44 * v94) * fc::divide(T(0.5), v42)) * fc::divide(T(0.5), v41)));
-  const auto v126 = (v125 + v125);
-  const auto v127 = (r[6] * v126);
-  // out0[6] = v61*t5_6 - v127 - v127
-  out0[6] = fc::splat<V>((fc::mul_sub(v61, t5[6], v127) - v127));
-  const auto v130 = (r[5] * v126);
-  // out0[5] = v61*t5_5 - v130 - v130
-  out0[5] = fc::splat<V>((fc::mul_sub(v61, t5[5], v130) - v130));
-  const auto v133 = (r[4] * v126);
-  // out0[4] = v61*t5_4 - v133 - v133
-  out0[4] = fc::splat<V>((fc::mul_sub(v61, t5[4], v133) - v133));
+  const auto v128 = (T(2.0) * (v32 * (T(2.0) * (((v44 * v94) * fc::divide(T(0.5), v42)) * fc::divide(T(0.5), v41)))));
+  v67 = fc::neg_mul_add(r[6], v128, v67);
+  // out0[6] = v61*t7_6 - r_e23*v128
+  out0[6] = fc::splat<V>(v67);
+  v70 = fc::neg_mul_add(r[5], v128, v70);
+  // out0[5] = v61*t7_5 - r_e13*v128
+  out0[5] = fc::splat<V>(v70);
+  v74 = fc::neg_mul_add(r[4], v128, v74);
+  // out0[4] = v61*t7_4 - r_e12*v128
+  out0[4] = fc::splat<V>(v74);
   // grad0[1] += -(v28*v96*(v27*(1 - v27)))
   grad0[1] = grad0[1] + (-((v28 * v96) * (v27 * (T(1.0) - v27))));
-  const auto v146 = (v15 * (((v27 * v96) * fc::divide(T(0.5), v25)) * fc::divide(T(0.5), v24)));
-  const auto v147 = (v146 + v146);
-  const auto v148 = (r[3] * v147);
-  // out0[3] = v60*t5_3 - v148 - v148
-  out0[3] = fc::splat<V>((fc::mul_sub(v60, t5[3], v148) - v148));
-  const auto v151 = (r[2] * v147);
-  // out0[2] = v60*t5_2 - v151 - v151
-  out0[2] = fc::splat<V>((fc::mul_sub(v60, t5[2], v151) - v151));
-  const auto v154 = (r[1] * v147);
-  // out0[1] = v60*t5_1 - v154 - v154
-  out0[1] = fc::splat<V>((fc::mul_sub(v60, t5[1], v154) - v154));
+  const auto v147 = (T(2.0) * (v15 * (T(2.0) * (((v27 * v96) * fc::divide(T(0.5), v25)) * fc::divide(T(0.5), v24)))));
+  v78 = fc::neg_mul_add(r[3], v147, v78);
+  // out0[3] = v60*t7_3 - r_e3*v147
+  out0[3] = fc::splat<V>(v78);
+  v81 = fc::neg_mul_add(r[2], v147, v81);
+  // out0[2] = v60*t7_2 - r_e2*v147
+  out0[2] = fc::splat<V>(v81);
+  v85 = fc::neg_mul_add(r[1], v147, v85);
+  // out0[1] = v60*t7_1 - r_e1*v147
+  out0[1] = fc::splat<V>(v85);
   // grad0[0] += -(v10*v98*(v8*(1 - v8)))
   grad0[0] = grad0[0] + (-((v10 * v98) * (v8 * (T(1.0) - v8))));
-  const auto v167 = (v1 * (((v8 * v98) * fc::divide(T(0.5), v6)) * fc::divide(T(0.5), v5)));
-  const auto v169 = (r[0] * (v167 + v167));
-  // out0[0] = v59*t5_0 - v169 - v169
-  out0[0] = fc::splat<V>((fc::mul_sub(v59, t5[0], v169) - v169));
+  v89 = fc::neg_mul_add(r[0], (T(2.0) * (v1 * (T(2.0) * (((v8 * v98) * fc::divide(T(0.5), v6)) * fc::divide(T(0.5), v5))))), v89);
+  // out0[0] = v59*t7_0 - r_1*2*v1*2*v8*v98*0.5/v6*0.5/v5
+  out0[0] = fc::splat<V>(v89);
 }
 
 // adjoint of o = weighted_product(w, gate(x), gate(norm(r; a)))
@@ -171,19 +177,22 @@ struct steerable_product_norm_backward {
     V t1[8];
     V t2[1];
     V t3[1];
-    V t4[8];
-    V t5[8];
+    V t4[1];
+    V t5[1];
+    V t6[8];
+    V t7[8];
     steerable_product_norm_0<V>(c.u, x1, c.template param<1>(), t0);
+    sgp_1<V>(c.u, x0, t2);
     sgp_0<V>(c.u, x0, t0, c.template param<0>(), t1);
-    sgp_1<V>(c.u, x0, t0, t2);
-    sgp_3<V>(c.u, t1, x2, t3);
-    sgp_4<V>(c.u, t2, x2, t4);
-    sgp_5<V>(c.u, x0, t4, t3, t0, c.template param<0>(), t5);
+    sgp_1<V>(c.u, t0, t3);
+    sgp_3<V>(c.u, t1, x2, t3, t2, t4, t5);
+    sgp_4<V>(c.u, t2, t3, x2, t6);
+    sgp_5<V>(c.u, x0, t6, t0, t4, c.template param<0>(), t7);
     V o0[8];
-    sgp_6<V>(c.u, t0, t4, x0, t3, c.template param<0>(), o0, c.template grad<0>());
+    sgp_6<V>(c.u, t0, t6, x0, t5, c.template param<0>(), o0, c.template grad<0>());
     c.template store<0>(o0);
     V o1[8];
-    steerable_product_norm_1<V>(c.u, x1, t5, c.template param<1>(), o1, c.template grad<1>());
+    steerable_product_norm_1<V>(c.u, x1, t7, c.template param<1>(), o1, c.template grad<1>());
     c.template store<1>(o1);
   }
 };

@@ -9,42 +9,43 @@
 
 namespace cl301 {
 
-// From cut 0, cut 1, `l` to `o`: o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
+// From cut 1, cut 2, cut 0, `l` to `o`: o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
 template <class V>
-FC_INLINE void steerable_product_first_order_0(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *t1, const V *l, V (&out0)[16]) {
+FC_INLINE void steerable_product_first_order_0(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, const V *l, V (&out0)[16]) {
   using T = typename V::Scalar;
-  // out0[0] = 0.7071067811865476*(t0_0*t1_0 + l_1)
-  out0[0] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[0], t1[0], l[0])));
-  // out0[1] = 0.7071067811865476*(t0_1*t1_0 + l_e0)
-  out0[1] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[1], t1[0], l[1])));
-  // out0[2] = 0.7071067811865476*(t0_2*t1_0 + l_e1)
-  out0[2] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[2], t1[0], l[2])));
-  // out0[3] = 0.7071067811865476*(t0_3*t1_0 + l_e2)
-  out0[3] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[3], t1[0], l[3])));
-  // out0[4] = 0.7071067811865476*(t0_4*t1_0 + l_e3)
-  out0[4] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[4], t1[0], l[4])));
-  // out0[5] = 0.7071067811865476*(t0_5*t1_0 + l_e01)
-  out0[5] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[5], t1[0], l[5])));
-  // out0[6] = 0.7071067811865476*(t0_6*t1_0 + l_e02)
-  out0[6] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[6], t1[0], l[6])));
-  // out0[7] = 0.7071067811865476*(t0_7*t1_0 + l_e03)
-  out0[7] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[7], t1[0], l[7])));
-  // out0[8] = 0.7071067811865476*(t0_8*t1_0 + l_e12)
-  out0[8] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[8], t1[0], l[8])));
-  // out0[9] = 0.7071067811865476*(t0_9*t1_0 + l_e13)
-  out0[9] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[9], t1[0], l[9])));
-  // out0[10] = 0.7071067811865476*(t0_10*t1_0 + l_e23)
-  out0[10] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[10], t1[0], l[10])));
-  // out0[11] = 0.7071067811865476*(t0_11*t1_0 + l_e012)
-  out0[11] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[11], t1[0], l[11])));
-  // out0[12] = 0.7071067811865476*(t0_12*t1_0 + l_e013)
-  out0[12] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[12], t1[0], l[12])));
-  // out0[13] = 0.7071067811865476*(t0_13*t1_0 + l_e023)
-  out0[13] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[13], t1[0], l[13])));
-  // out0[14] = 0.7071067811865476*(t0_14*t1_0 + l_e123)
-  out0[14] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[14], t1[0], l[14])));
-  // out0[15] = 0.7071067811865476*(t0_15*t1_0 + l_e0123)
-  out0[15] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[15], t1[0], l[15])));
+  const auto v2 = (t1[0] * t2[0]);
+  // out0[0] = 0.7071067811865476*(t0_0*v2 + l_1)
+  out0[0] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[0], v2, l[0])));
+  // out0[1] = 0.7071067811865476*(t0_1*v2 + l_e0)
+  out0[1] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[1], v2, l[1])));
+  // out0[2] = 0.7071067811865476*(t0_2*v2 + l_e1)
+  out0[2] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[2], v2, l[2])));
+  // out0[3] = 0.7071067811865476*(t0_3*v2 + l_e2)
+  out0[3] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[3], v2, l[3])));
+  // out0[4] = 0.7071067811865476*(t0_4*v2 + l_e3)
+  out0[4] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[4], v2, l[4])));
+  // out0[5] = 0.7071067811865476*(t0_5*v2 + l_e01)
+  out0[5] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[5], v2, l[5])));
+  // out0[6] = 0.7071067811865476*(t0_6*v2 + l_e02)
+  out0[6] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[6], v2, l[6])));
+  // out0[7] = 0.7071067811865476*(t0_7*v2 + l_e03)
+  out0[7] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[7], v2, l[7])));
+  // out0[8] = 0.7071067811865476*(t0_8*v2 + l_e12)
+  out0[8] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[8], v2, l[8])));
+  // out0[9] = 0.7071067811865476*(t0_9*v2 + l_e13)
+  out0[9] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[9], v2, l[9])));
+  // out0[10] = 0.7071067811865476*(t0_10*v2 + l_e23)
+  out0[10] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[10], v2, l[10])));
+  // out0[11] = 0.7071067811865476*(t0_11*v2 + l_e012)
+  out0[11] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[11], v2, l[11])));
+  // out0[12] = 0.7071067811865476*(t0_12*v2 + l_e013)
+  out0[12] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[12], v2, l[12])));
+  // out0[13] = 0.7071067811865476*(t0_13*v2 + l_e023)
+  out0[13] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[13], v2, l[13])));
+  // out0[14] = 0.7071067811865476*(t0_14*v2 + l_e123)
+  out0[14] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[14], v2, l[14])));
+  // out0[15] = 0.7071067811865476*(t0_15*v2 + l_e0123)
+  out0[15] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[15], v2, l[15])));
 }
 
 // o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2)
@@ -64,10 +65,12 @@ struct steerable_product_first_order_forward {
     c.loaded();
     V t0[16];
     V t1[1];
+    V t2[1];
     sgp_0<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_1<V>(c.u, x0, x1, t1);
+    sgp_1<V>(c.u, x0, t1);
+    sgp_1<V>(c.u, x1, t2);
     V o0[16];
-    steerable_product_first_order_0<V>(c.u, t0, t1, x2, o0);
+    steerable_product_first_order_0<V>(c.u, t1, t2, t0, x2, o0);
     c.template store<0>(o0);
   }
 };
@@ -110,76 +113,79 @@ FC_INLINE void steerable_product_first_order_1(const fc::Uniforms<typename V::Sc
   out0[0] = fc::splat<V>((T(0.7071067811865476) * grad_o[0]));
 }
 
-// From `grad_o`, cut 1, cut 0 to cut 2, cut 3: adjoint of o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
+// From cut 1, cut 2, `grad_o`, cut 0 to cut 3, cut 4, cut 5: adjoint of o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
 template <class V>
-FC_INLINE void steerable_product_first_order_2(const fc::Uniforms<typename V::Scalar> &u, const V *grad_o, const V *t1, const V *t0, V (&out0)[1], V (&out1)[16]) {
+FC_INLINE void steerable_product_first_order_2(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *grad_o, const V *t0, V (&out0)[1], V (&out1)[1], V (&out2)[16]) {
   using T = typename V::Scalar;
-  const auto v2 = (T(0.7071067811865476) * grad_o[15]);
-  const auto v4 = (T(0.7071067811865476) * grad_o[14]);
-  const auto v6 = (T(0.7071067811865476) * grad_o[13]);
-  const auto v8 = (T(0.7071067811865476) * grad_o[12]);
-  const auto v10 = (T(0.7071067811865476) * grad_o[11]);
-  const auto v12 = (T(0.7071067811865476) * grad_o[10]);
-  const auto v14 = (T(0.7071067811865476) * grad_o[9]);
-  const auto v16 = (T(0.7071067811865476) * grad_o[8]);
-  const auto v18 = (T(0.7071067811865476) * grad_o[7]);
-  const auto v20 = (T(0.7071067811865476) * grad_o[6]);
-  const auto v22 = (T(0.7071067811865476) * grad_o[5]);
-  const auto v24 = (T(0.7071067811865476) * grad_o[4]);
-  const auto v26 = (T(0.7071067811865476) * grad_o[3]);
-  const auto v28 = (T(0.7071067811865476) * grad_o[2]);
-  const auto v30 = (T(0.7071067811865476) * grad_o[1]);
-  const auto v32 = (T(0.7071067811865476) * grad_o[0]);
-  // out1[15] = t1_0*v2
-  out1[15] = fc::splat<V>((t1[0] * v2));
-  V v36 = (t0[15] * v2);
-  // out1[14] = t1_0*v4
-  out1[14] = fc::splat<V>((t1[0] * v4));
-  v36 = fc::mul_add(t0[14], v4, v36);
-  // out1[13] = t1_0*v6
-  out1[13] = fc::splat<V>((t1[0] * v6));
-  v36 = fc::mul_add(t0[13], v6, v36);
-  // out1[12] = t1_0*v8
-  out1[12] = fc::splat<V>((t1[0] * v8));
-  v36 = fc::mul_add(t0[12], v8, v36);
-  // out1[11] = t1_0*v10
-  out1[11] = fc::splat<V>((t1[0] * v10));
-  v36 = fc::mul_add(t0[11], v10, v36);
-  // out1[10] = t1_0*v12
-  out1[10] = fc::splat<V>((t1[0] * v12));
-  v36 = fc::mul_add(t0[10], v12, v36);
-  // out1[9] = t1_0*v14
-  out1[9] = fc::splat<V>((t1[0] * v14));
-  v36 = fc::mul_add(t0[9], v14, v36);
-  // out1[8] = t1_0*v16
-  out1[8] = fc::splat<V>((t1[0] * v16));
-  v36 = fc::mul_add(t0[8], v16, v36);
-  // out1[7] = t1_0*v18
-  out1[7] = fc::splat<V>((t1[0] * v18));
-  v36 = fc::mul_add(t0[7], v18, v36);
-  // out1[6] = t1_0*v20
-  out1[6] = fc::splat<V>((t1[0] * v20));
-  v36 = fc::mul_add(t0[6], v20, v36);
-  // out1[5] = t1_0*v22
-  out1[5] = fc::splat<V>((t1[0] * v22));
-  v36 = fc::mul_add(t0[5], v22, v36);
-  // out1[4] = t1_0*v24
-  out1[4] = fc::splat<V>((t1[0] * v24));
-  v36 = fc::mul_add(t0[4], v24, v36);
-  // out1[3] = t1_0*v26
-  out1[3] = fc::splat<V>((t1[0] * v26));
-  v36 = fc::mul_add(t0[3], v26, v36);
-  // out1[2] = t1_0*v28
-  out1[2] = fc::splat<V>((t1[0] * v28));
-  v36 = fc::mul_add(t0[2], v28, v36);
-  // out1[1] = t1_0*v30
-  out1[1] = fc::splat<V>((t1[0] * v30));
-  v36 = fc::mul_add(t0[1], v30, v36);
-  // out1[0] = t1_0*v32
-  out1[0] = fc::splat<V>((t1[0] * v32));
-  v36 = fc::mul_add(t0[0], v32, v36);
-  // out0[0] = t0_15*v2 + t0_14*v4 + t0_13*v6 + t0_12*v8 + t0_11*v10 + t0_10*v12 + t0_9*v14 + t0_8*v16 + t0_7*v18 + t0_6*v20 + t0_5*v22 + t0_4*v24 + t0_3*v26 + t0_2*v28 + t0_1*v30 + t0_0*v32
-  out0[0] = fc::splat<V>(v36);
+  const auto v2 = (t1[0] * t2[0]);
+  const auto v5 = (T(0.7071067811865476) * grad_o[15]);
+  const auto v7 = (T(0.7071067811865476) * grad_o[14]);
+  const auto v9 = (T(0.7071067811865476) * grad_o[13]);
+  const auto v11 = (T(0.7071067811865476) * grad_o[12]);
+  const auto v13 = (T(0.7071067811865476) * grad_o[11]);
+  const auto v15 = (T(0.7071067811865476) * grad_o[10]);
+  const auto v17 = (T(0.7071067811865476) * grad_o[9]);
+  const auto v19 = (T(0.7071067811865476) * grad_o[8]);
+  const auto v21 = (T(0.7071067811865476) * grad_o[7]);
+  const auto v23 = (T(0.7071067811865476) * grad_o[6]);
+  const auto v25 = (T(0.7071067811865476) * grad_o[5]);
+  const auto v27 = (T(0.7071067811865476) * grad_o[4]);
+  const auto v29 = (T(0.7071067811865476) * grad_o[3]);
+  const auto v31 = (T(0.7071067811865476) * grad_o[2]);
+  const auto v33 = (T(0.7071067811865476) * grad_o[1]);
+  const auto v35 = (T(0.7071067811865476) * grad_o[0]);
+  // out2[15] = v2*v5
+  out2[15] = fc::splat<V>((v2 * v5));
+  V v38 = (t0[15] * v5);
+  // out2[14] = v2*v7
+  out2[14] = fc::splat<V>((v2 * v7));
+  v38 = fc::mul_add(t0[14], v7, v38);
+  // out2[13] = v2*v9
+  out2[13] = fc::splat<V>((v2 * v9));
+  v38 = fc::mul_add(t0[13], v9, v38);
+  // out2[12] = v2*v11
+  out2[12] = fc::splat<V>((v2 * v11));
+  v38 = fc::mul_add(t0[12], v11, v38);
+  // out2[11] = v2*v13
+  out2[11] = fc::splat<V>((v2 * v13));
+  v38 = fc::mul_add(t0[11], v13, v38);
+  // out2[10] = v2*v15
+  out2[10] = fc::splat<V>((v2 * v15));
+  v38 = fc::mul_add(t0[10], v15, v38);
+  // out2[9] = v2*v17
+  out2[9] = fc::splat<V>((v2 * v17));
+  v38 = fc::mul_add(t0[9], v17, v38);
+  // out2[8] = v2*v19
+  out2[8] = fc::splat<V>((v2 * v19));
+  v38 = fc::mul_add(t0[8], v19, v38);
+  // out2[7] = v2*v21
+  out2[7] = fc::splat<V>((v2 * v21));
+  v38 = fc::mul_add(t0[7], v21, v38);
+  // out2[6] = v2*v23
+  out2[6] = fc::splat<V>((v2 * v23));
+  v38 = fc::mul_add(t0[6], v23, v38);
+  // out2[5] = v2*v25
+  out2[5] = fc::splat<V>((v2 * v25));
+  v38 = fc::mul_add(t0[5], v25, v38);
+  // out2[4] = v2*v27
+  out2[4] = fc::splat<V>((v2 * v27));
+  v38 = fc::mul_add(t0[4], v27, v38);
+  // out2[3] = v2*v29
+  out2[3] = fc::splat<V>((v2 * v29));
+  v38 = fc::mul_add(t0[3], v29, v38);
+  // out2[2] = v2*v31
+  out2[2] = fc::splat<V>((v2 * v31));
+  v38 = fc::mul_add(t0[2], v31, v38);
+  // out2[1] = v2*v33
+  out2[1] = fc::splat<V>((v2 * v33));
+  v38 = fc::mul_add(t0[1], v33, v38);
+  // out2[0] = v2*v35
+  out2[0] = fc::splat<V>((v2 * v35));
+  v38 = fc::mul_add(t0[0], v35, v38);
+  // out1[0] = t2_0*v98
+  out1[0] = fc::splat<V>((t2[0] * v38));
+  // out0[0] = t1_0*v98
+  out0[0] = fc::splat<V>((t1[0] * v38));
 }
 
 // adjoint of o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2)
@@ -200,18 +206,21 @@ struct steerable_product_first_order_backward {
     V t0[16];
     V t1[1];
     V t2[1];
-    V t3[16];
+    V t3[1];
+    V t4[1];
+    V t5[16];
     V o2[16];
     steerable_product_first_order_1<V>(c.u, x3, o2);
     c.template store<2>(o2);
     sgp_0<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_1<V>(c.u, x0, x1, t1);
-    steerable_product_first_order_2<V>(c.u, x3, t1, t0, t2, t3);
+    sgp_1<V>(c.u, x0, t1);
+    sgp_1<V>(c.u, x1, t2);
+    steerable_product_first_order_2<V>(c.u, t1, t2, x3, t0, t3, t4, t5);
     V o1[16];
-    sgp_5<V>(c.u, x0, t3, t2, x1, c.template param<0>(), o1);
+    sgp_5<V>(c.u, x0, t5, x1, t3, c.template param<0>(), o1);
     c.template store<1>(o1);
     V o0[16];
-    sgp_6<V>(c.u, x1, t3, x0, t2, c.template param<0>(), o0, c.template grad<0>());
+    sgp_6<V>(c.u, x1, t5, x0, t4, c.template param<0>(), o0, c.template grad<0>());
     c.template store<0>(o0);
   }
 };

@@ -77,18 +77,20 @@ struct steerable_product_norm_forward {
     V t0[16];
     V t1[16];
     V t2[1];
+    V t3[1];
     steerable_product_norm_0<V>(c.u, x1, c.template param<1>(), t0);
+    sgp_1<V>(c.u, x0, t2);
     sgp_0<V>(c.u, x0, t0, c.template param<0>(), t1);
-    sgp_1<V>(c.u, x0, t0, t2);
+    sgp_1<V>(c.u, t0, t3);
     V o0[16];
-    sgp_2<V>(c.u, t1, t2, o0);
+    sgp_2<V>(c.u, t2, t3, t1, o0);
     c.template store<0>(o0);
   }
 };
 
-// From `r`, cut 5, `a` to `grad_r`, `grad_a`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
+// From `r`, cut 7, `a` to `grad_r`, `grad_a`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
 template <class V, class P0>
-FC_INLINE void steerable_product_norm_1(const fc::Uniforms<typename V::Scalar> &u, const V *r, const V *t5, const P0 &a, V (&out0)[16], V *grad0) {
+FC_INLINE void steerable_product_norm_1(const fc::Uniforms<typename V::Scalar> &u, const V *r, const V *t7, const P0 &a, V (&out0)[16], V *grad0) {
   using T = typename V::Scalar;
   const auto v59 = fc::square_root(T(1e-16));
   const auto v60 = fc::square_root(v59);
@@ -128,80 +130,84 @@ FC_INLINE void steerable_product_norm_1(const fc::Uniforms<typename V::Scalar> &
   const auto v68 = fc::divide(T(1.0), v47);
   const auto v69 = fc::divide(T(1.0), v58);
   const auto v70 = fc::divide(T(1.0), v65);
-  // out0[15] = v70*t5_15
-  out0[15] = fc::splat<V>((v70 * t5[15]));
-  V v77 = (r[14] * t5[14]);
-  // out0[13] = v69*t5_13
-  out0[13] = fc::splat<V>((v69 * t5[13]));
-  v77 = fc::mul_add(r[13], t5[13], v77);
-  // out0[12] = v69*t5_12
-  out0[12] = fc::splat<V>((v69 * t5[12]));
-  v77 = fc::mul_add(r[12], t5[12], v77);
-  // out0[11] = v69*t5_11
-  out0[11] = fc::splat<V>((v69 * t5[11]));
-  v77 = fc::mul_add(r[11], t5[11], v77);
-  V v95 = (r[10] * t5[10]);
-  v95 = fc::mul_add(r[9], t5[9], v95);
-  v95 = fc::mul_add(r[8], t5[8], v95);
-  // out0[7] = v68*t5_7
-  out0[7] = fc::splat<V>((v68 * t5[7]));
-  v95 = fc::mul_add(r[7], t5[7], v95);
-  // out0[6] = v68*t5_6
-  out0[6] = fc::splat<V>((v68 * t5[6]));
-  v95 = fc::mul_add(r[6], t5[6], v95);
-  // out0[5] = v68*t5_5
-  out0[5] = fc::splat<V>((v68 * t5[5]));
-  v95 = fc::mul_add(r[5], t5[5], v95);
-  V v121 = (r[4] * t5[4]);
-  v121 = fc::mul_add(r[3], t5[3], v121);
-  v121 = fc::mul_add(r[2], t5[2], v121);
-  // out0[1] = v67*t5_1
-  out0[1] = fc::splat<V>((v67 * t5[1]));
-  v121 = fc::mul_add(r[1], t5[1], v121);
+  // out0[15] = v70*t7_15
+  out0[15] = fc::splat<V>((v70 * t7[15]));
+  V v76 = (v69 * t7[14]);
+  V v77 = (r[14] * t7[14]);
+  // out0[13] = v69*t7_13
+  out0[13] = fc::splat<V>((v69 * t7[13]));
+  v77 = fc::mul_add(r[13], t7[13], v77);
+  // out0[12] = v69*t7_12
+  out0[12] = fc::splat<V>((v69 * t7[12]));
+  v77 = fc::mul_add(r[12], t7[12], v77);
+  // out0[11] = v69*t7_11
+  out0[11] = fc::splat<V>((v69 * t7[11]));
+  v77 = fc::mul_add(r[11], t7[11], v77);
+  V v94 = (v68 * t7[10]);
+  V v95 = (r[10] * t7[10]);
+  V v97 = (v68 * t7[9]);
+  v95 = fc::mul_add(r[9], t7[9], v95);
+  V v101 = (v68 * t7[8]);
+  v95 = fc::mul_add(r[8], t7[8], v95);
+  // out0[7] = v68*t7_7
+  out0[7] = fc::splat<V>((v68 * t7[7]));
+  v95 = fc::mul_add(r[7], t7[7], v95);
+  // out0[6] = v68*t7_6
+  out0[6] = fc::splat<V>((v68 * t7[6]));
+  v95 = fc::mul_add(r[6], t7[6], v95);
+  // out0[5] = v68*t7_5
+  out0[5] = fc::splat<V>((v68 * t7[5]));
+  v95 = fc::mul_add(r[5], t7[5], v95);
+  V v120 = (v67 * t7[4]);
+  V v121 = (r[4] * t7[4]);
+  V v123 = (v67 * t7[3]);
+  v121 = fc::mul_add(r[3], t7[3], v121);
+  V v127 = (v67 * t7[2]);
+  v121 = fc::mul_add(r[2], t7[2], v121);
+  // out0[1] = v67*t7_1
+  out0[1] = fc::splat<V>((v67 * t7[1]));
+  v121 = fc::mul_add(r[1], t7[1], v121);
+  V v136 = (v66 * t7[0]);
   const auto v141 = (v69 * fc::divide(v77, v58));
   const auto v143 = (v68 * fc::divide(v95, v47));
   const auto v145 = (v67 * fc::divide(v121, v30));
-  const auto v147 = (v66 * fc::divide((r[0] * t5[0]), v13));
-  // grad0[4] += -(v63*v70*r_e0123*t5_15/v65*(v62*(1 - v62)))
-  grad0[4] = grad0[4] + (-((v63 * (v70 * fc::divide((r[15] * t5[15]), v65))) * (v62 * (T(1.0) - v62))));
+  const auto v147 = (v66 * fc::divide((r[0] * t7[0]), v13));
+  // grad0[4] += -(v63*v70*r_e0123*t7_15/v65*(v62*(1 - v62)))
+  grad0[4] = grad0[4] + (-((v63 * (v70 * fc::divide((r[15] * t7[15]), v65))) * (v62 * (T(1.0) - v62))));
   // grad0[3] += -(v56*v141*(v55*(1 - v55)))
   grad0[3] = grad0[3] + (-((v56 * v141) * (v55 * (T(1.0) - v55))));
-  const auto v164 = (v49 * (((v55 * v141) * fc::divide(T(0.5), v53)) * fc::divide(T(0.5), v52)));
-  const auto v166 = (r[14] * (v164 + v164));
-  // out0[14] = v69*t5_14 - v166 - v166
-  out0[14] = fc::splat<V>((fc::mul_sub(v69, t5[14], v166) - v166));
+  v76 = fc::neg_mul_add(r[14], (T(2.0) * (v49 * ((((v55 * v141) * fc::divide(T(0.5), v53)) * fc::divide(T(0.5), v52)) * T(2.0)))), v76);
+  // out0[14] = v69*t7_14 - r_e123*2*v49*v55*v141*0.5/v53*0.5/v52*2
+  out0[14] = fc::splat<V>(v76);
   // grad0[2] += -(v45*v143*(v44*(1 - v44)))
   grad0[2] = grad0[2] + (-((v45 * v143) * (v44 * (T(1.0) - v44))));
-  const auto v179 = (v32 * (((v44 * v143) * fc::divide(T(0.5), v42)) * fc::divide(T(0.5), v41)));
-  const auto v180 = (v179 + v179);
-  const auto v181 = (r[10] * v180);
-  // out0[10] = v68*t5_10 - v181 - v181
-  out0[10] = fc::splat<V>((fc::mul_sub(v68, t5[10], v181) - v181));
-  const auto v184 = (r[9] * v180);
-  // out0[9] = v68*t5_9 - v184 - v184
-  out0[9] = fc::splat<V>((fc::mul_sub(v68, t5[9], v184) - v184));
-  const auto v187 = (r[8] * v180);
-  // out0[8] = v68*t5_8 - v187 - v187
-  out0[8] = fc::splat<V>((fc::mul_sub(v68, t5[8], v187) - v187));
+  const auto v182 = (T(2.0) * (v32 * (T(2.0) * (((v44 * v143) * fc::divide(T(0.5), v42)) * fc::divide(T(0.5), v41)))));
+  v94 = fc::neg_mul_add(r[10], v182, v94);
+  // out0[10] = v68*t7_10 - r_e23*v182
+  out0[10] = fc::splat<V>(v94);
+  v97 = fc::neg_mul_add(r[9], v182, v97);
+  // out0[9] = v68*t7_9 - r_e13*v182
+  out0[9] = fc::splat<V>(v97);
+  v101 = fc::neg_mul_add(r[8], v182, v101);
+  // out0[8] = v68*t7_8 - r_e12*v182
+  out0[8] = fc::splat<V>(v101);
   // grad0[1] += -(v28*v145*(v27*(1 - v27)))
   grad0[1] = grad0[1] + (-((v28 * v145) * (v27 * (T(1.0) - v27))));
-  const auto v200 = (v15 * (((v27 * v145) * fc::divide(T(0.5), v25)) * fc::divide(T(0.5), v24)));
-  const auto v201 = (v200 + v200);
-  const auto v202 = (r[4] * v201);
-  // out0[4] = v67*t5_4 - v202 - v202
-  out0[4] = fc::splat<V>((fc::mul_sub(v67, t5[4], v202) - v202));
-  const auto v205 = (r[3] * v201);
-  // out0[3] = v67*t5_3 - v205 - v205
-  out0[3] = fc::splat<V>((fc::mul_sub(v67, t5[3], v205) - v205));
-  const auto v208 = (r[2] * v201);
-  // out0[2] = v67*t5_2 - v208 - v208
-  out0[2] = fc::splat<V>((fc::mul_sub(v67, t5[2], v208) - v208));
+  const auto v201 = (T(2.0) * (v15 * (T(2.0) * (((v27 * v145) * fc::divide(T(0.5), v25)) * fc::divide(T(0.5), v24)))));
+  v120 = fc::neg_mul_add(r[4], v201, v120);
+  // out0[4] = v67*t7_4 - r_e3*v201
+  out0[4] = fc::splat<V>(v120);
+  v123 = fc::neg_mul_add(r[3], v201, v123);
+  // out0[3] = v67*t7_3 - r_e2*v201
+  out0[3] = fc::splat<V>(v123);
+  v127 = fc::neg_mul_add(r[2], v201, v127);
+  // out0[2] = v67*t7_2 - r_e1*v201
+  out0[2] = fc::splat<V>(v127);
   // grad0[0] += -(v10*v147*(v8*(1 - v8)))
   grad0[0] = grad0[0] + (-((v10 * v147) * (v8 * (T(1.0) - v8))));
-  const auto v221 = (v1 * (((v8 * v147) * fc::divide(T(0.5), v6)) * fc::divide(T(0.5), v5)));
-  const auto v223 = (r[0] * (v221 + v221));
-  // out0[0] = v66*t5_0 - v223 - v223
-  out0[0] = fc::splat<V>((fc::mul_sub(v66, t5[0], v223) - v223));
+  v136 = fc::neg_mul_add(r[0], (T(2.0) * (v1 * (T(2.0) * (((v8 * v147) * fc::divide(T(0.5), v6)) * fc::divide(T(0.5), v5))))), v136);
+  // out0[0] = v66*t7_0 - r_1*2*v1*2*v8*v147*0.5/v6*0.5/v5
+  out0[0] = fc::splat<V>(v136);
 }
 
 // adjoint of o = weighted_product(w, gate(x), gate(norm(r; a)))
@@ -223,19 +229,22 @@ struct steerable_product_norm_backward {
     V t1[16];
     V t2[1];
     V t3[1];
-    V t4[16];
-    V t5[16];
+    V t4[1];
+    V t5[1];
+    V t6[16];
+    V t7[16];
     steerable_product_norm_0<V>(c.u, x1, c.template param<1>(), t0);
+    sgp_1<V>(c.u, x0, t2);
     sgp_0<V>(c.u, x0, t0, c.template param<0>(), t1);
-    sgp_1<V>(c.u, x0, t0, t2);
-    sgp_3<V>(c.u, t1, x2, t3);
-    sgp_4<V>(c.u, t2, x2, t4);
-    sgp_5<V>(c.u, x0, t4, t3, t0, c.template param<0>(), t5);
+    sgp_1<V>(c.u, t0, t3);
+    sgp_3<V>(c.u, t1, x2, t3, t2, t4, t5);
+    sgp_4<V>(c.u, t2, t3, x2, t6);
+    sgp_5<V>(c.u, x0, t6, t0, t4, c.template param<0>(), t7);
     V o0[16];
-    sgp_6<V>(c.u, t0, t4, x0, t3, c.template param<0>(), o0, c.template grad<0>());
+    sgp_6<V>(c.u, t0, t6, x0, t5, c.template param<0>(), o0, c.template grad<0>());
     c.template store<0>(o0);
     V o1[16];
-    steerable_product_norm_1<V>(c.u, x1, t5, c.template param<1>(), o1, c.template grad<1>());
+    steerable_product_norm_1<V>(c.u, x1, t7, c.template param<1>(), o1, c.template grad<1>());
     c.template store<1>(o1);
   }
 };

@@ -9,178 +9,180 @@
 
 namespace cl500 {
 
-// From cut 0, cut 1 to 6 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
+// From cut 1, cut 2, cut 0 to 6 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_0(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *t1, typename V::Scalar (&sums)[6]) {
+FC_INLINE void sgp_rms_0(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, typename V::Scalar (&sums)[6]) {
   using T = typename V::Scalar;
-  const auto v2 = (t0[0] * t1[0]);
-  const auto v4 = (t0[1] * t1[0]);
-  const auto v6 = (t0[2] * t1[0]);
-  const auto v8 = (t0[3] * t1[0]);
-  const auto v10 = (t0[4] * t1[0]);
-  const auto v12 = (t0[5] * t1[0]);
-  const auto v14 = (t0[6] * t1[0]);
-  const auto v16 = (t0[7] * t1[0]);
-  const auto v18 = (t0[8] * t1[0]);
-  const auto v20 = (t0[9] * t1[0]);
-  const auto v22 = (t0[10] * t1[0]);
-  const auto v24 = (t0[11] * t1[0]);
-  const auto v26 = (t0[12] * t1[0]);
-  const auto v28 = (t0[13] * t1[0]);
-  const auto v30 = (t0[14] * t1[0]);
-  const auto v32 = (t0[15] * t1[0]);
-  const auto v34 = (t0[16] * t1[0]);
-  const auto v36 = (t0[17] * t1[0]);
-  const auto v38 = (t0[18] * t1[0]);
-  const auto v40 = (t0[19] * t1[0]);
-  const auto v42 = (t0[20] * t1[0]);
-  const auto v44 = (t0[21] * t1[0]);
-  const auto v46 = (t0[22] * t1[0]);
-  const auto v48 = (t0[23] * t1[0]);
-  const auto v50 = (t0[24] * t1[0]);
-  const auto v52 = (t0[25] * t1[0]);
-  const auto v54 = (t0[26] * t1[0]);
-  const auto v56 = (t0[27] * t1[0]);
-  const auto v58 = (t0[28] * t1[0]);
-  const auto v60 = (t0[29] * t1[0]);
-  const auto v62 = (t0[30] * t1[0]);
-  const auto v64 = (t0[31] * t1[0]);
-  // row sum 0 = v2*v2
-  sums[0] = u.sum((v2 * v2));
-  V v66 = (v4 * v4);
-  v66 = fc::mul_add(v6, v6, v66);
-  v66 = fc::mul_add(v8, v8, v66);
-  v66 = fc::mul_add(v10, v10, v66);
-  v66 = fc::mul_add(v12, v12, v66);
-  // row sum 1 = v12*v12 + v10*v10 + v8*v8 + v4*v4 + v6*v6
-  sums[1] = u.sum(v66);
-  V v75 = (v14 * v14);
-  v75 = fc::mul_add(v16, v16, v75);
-  v75 = fc::mul_add(v18, v18, v75);
-  v75 = fc::mul_add(v20, v20, v75);
-  v75 = fc::mul_add(v22, v22, v75);
-  v75 = fc::mul_add(v24, v24, v75);
-  v75 = fc::mul_add(v26, v26, v75);
-  v75 = fc::mul_add(v28, v28, v75);
-  v75 = fc::mul_add(v30, v30, v75);
-  v75 = fc::mul_add(v32, v32, v75);
-  // row sum 2 = v32*v32 + v30*v30 + v28*v28 + v26*v26 + v24*v24 + v22*v22 + v20*v20 + v18*v18 + v14*v14 + v16*v16
-  sums[2] = u.sum(v75);
-  V v94 = (v34 * v34);
-  v94 = fc::mul_add(v36, v36, v94);
-  v94 = fc::mul_add(v38, v38, v94);
-  v94 = fc::mul_add(v40, v40, v94);
-  v94 = fc::mul_add(v42, v42, v94);
-  v94 = fc::mul_add(v44, v44, v94);
-  v94 = fc::mul_add(v46, v46, v94);
-  v94 = fc::mul_add(v48, v48, v94);
-  v94 = fc::mul_add(v50, v50, v94);
-  v94 = fc::mul_add(v52, v52, v94);
-  // row sum 3 = v52*v52 + v50*v50 + v48*v48 + v46*v46 + v44*v44 + v42*v42 + v40*v40 + v38*v38 + v34*v34 + v36*v36
-  sums[3] = u.sum(v94);
-  V v113 = (v54 * v54);
-  v113 = fc::mul_add(v56, v56, v113);
-  v113 = fc::mul_add(v58, v58, v113);
-  v113 = fc::mul_add(v60, v60, v113);
-  v113 = fc::mul_add(v62, v62, v113);
-  // row sum 4 = v62*v62 + v60*v60 + v58*v58 + v54*v54 + v56*v56
-  sums[4] = u.sum(v113);
-  // row sum 5 = v64*v64
-  sums[5] = u.sum((v64 * v64));
+  const auto v2 = (t1[0] * t2[0]);
+  const auto v4 = (t0[0] * v2);
+  const auto v6 = (t0[1] * v2);
+  const auto v8 = (t0[2] * v2);
+  const auto v10 = (t0[3] * v2);
+  const auto v12 = (t0[4] * v2);
+  const auto v14 = (t0[5] * v2);
+  const auto v16 = (t0[6] * v2);
+  const auto v18 = (t0[7] * v2);
+  const auto v20 = (t0[8] * v2);
+  const auto v22 = (t0[9] * v2);
+  const auto v24 = (t0[10] * v2);
+  const auto v26 = (t0[11] * v2);
+  const auto v28 = (t0[12] * v2);
+  const auto v30 = (t0[13] * v2);
+  const auto v32 = (t0[14] * v2);
+  const auto v34 = (t0[15] * v2);
+  const auto v36 = (t0[16] * v2);
+  const auto v38 = (t0[17] * v2);
+  const auto v40 = (t0[18] * v2);
+  const auto v42 = (t0[19] * v2);
+  const auto v44 = (t0[20] * v2);
+  const auto v46 = (t0[21] * v2);
+  const auto v48 = (t0[22] * v2);
+  const auto v50 = (t0[23] * v2);
+  const auto v52 = (t0[24] * v2);
+  const auto v54 = (t0[25] * v2);
+  const auto v56 = (t0[26] * v2);
+  const auto v58 = (t0[27] * v2);
+  const auto v60 = (t0[28] * v2);
+  const auto v62 = (t0[29] * v2);
+  const auto v64 = (t0[30] * v2);
+  const auto v66 = (t0[31] * v2);
+  // row sum 0 = v4*v4
+  sums[0] = u.sum((v4 * v4));
+  V v68 = (v6 * v6);
+  v68 = fc::mul_add(v8, v8, v68);
+  v68 = fc::mul_add(v10, v10, v68);
+  v68 = fc::mul_add(v12, v12, v68);
+  v68 = fc::mul_add(v14, v14, v68);
+  // row sum 1 = v14*v14 + v12*v12 + v10*v10 + v6*v6 + v8*v8
+  sums[1] = u.sum(v68);
+  V v77 = (v16 * v16);
+  v77 = fc::mul_add(v18, v18, v77);
+  v77 = fc::mul_add(v20, v20, v77);
+  v77 = fc::mul_add(v22, v22, v77);
+  v77 = fc::mul_add(v24, v24, v77);
+  v77 = fc::mul_add(v26, v26, v77);
+  v77 = fc::mul_add(v28, v28, v77);
+  v77 = fc::mul_add(v30, v30, v77);
+  v77 = fc::mul_add(v32, v32, v77);
+  v77 = fc::mul_add(v34, v34, v77);
+  // row sum 2 = v34*v34 + v32*v32 + v30*v30 + v28*v28 + v26*v26 + v24*v24 + v22*v22 + v20*v20 + v16*v16 + v18*v18
+  sums[2] = u.sum(v77);
+  V v96 = (v36 * v36);
+  v96 = fc::mul_add(v38, v38, v96);
+  v96 = fc::mul_add(v40, v40, v96);
+  v96 = fc::mul_add(v42, v42, v96);
+  v96 = fc::mul_add(v44, v44, v96);
+  v96 = fc::mul_add(v46, v46, v96);
+  v96 = fc::mul_add(v48, v48, v96);
+  v96 = fc::mul_add(v50, v50, v96);
+  v96 = fc::mul_add(v52, v52, v96);
+  v96 = fc::mul_add(v54, v54, v96);
+  // row sum 3 = v54*v54 + v52*v52 + v50*v50 + v48*v48 + v46*v46 + v44*v44 + v42*v42 + v40*v40 + v36*v36 + v38*v38
+  sums[3] = u.sum(v96);
+  V v115 = (v56 * v56);
+  v115 = fc::mul_add(v58, v58, v115);
+  v115 = fc::mul_add(v60, v60, v115);
+  v115 = fc::mul_add(v62, v62, v115);
+  v115 = fc::mul_add(v64, v64, v115);
+  // row sum 4 = v64*v64 + v62*v62 + v60*v60 + v56*v56 + v58*v58
+  sums[4] = u.sum(v115);
+  // row sum 5 = v66*v66
+  sums[5] = u.sum((v66 * v66));
 }
 
-// From cut 0, cut 1 to `o`: o = grade_rms(weighted_product(w, gate(x), gate(y))).
+// From cut 1, cut 2, cut 0 to `o`: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_1(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *t1, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, typename V::Scalar row4, typename V::Scalar row5, V (&out0)[32]) {
+FC_INLINE void sgp_rms_1(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, typename V::Scalar row4, typename V::Scalar row5, V (&out0)[32]) {
   using T = typename V::Scalar;
-  const auto v67 = (row0 * u.inv_channels);
-  const auto v69 = (v67 + u.eps);
-  const auto v70 = fc::square_root(v69);
-  const auto v72 = fc::reciprocal_root(v69);
-  const auto v74 = (u.inv_channels * row1);
-  const auto v75 = (u.eps + v74);
-  const auto v76 = fc::square_root(v75);
-  const auto v77 = fc::reciprocal_root(v75);
-  const auto v79 = (u.inv_channels * row2);
-  const auto v80 = (u.eps + v79);
-  const auto v81 = fc::square_root(v80);
-  const auto v82 = fc::reciprocal_root(v80);
-  const auto v84 = (u.inv_channels * row3);
-  const auto v85 = (u.eps + v84);
-  const auto v86 = fc::square_root(v85);
-  const auto v87 = fc::reciprocal_root(v85);
-  const auto v89 = (u.inv_channels * row4);
-  const auto v90 = (u.eps + v89);
-  const auto v91 = fc::square_root(v90);
-  const auto v92 = fc::reciprocal_root(v90);
-  const auto v94 = (u.inv_channels * row5);
-  const auto v95 = (u.eps + v94);
-  const auto v96 = fc::square_root(v95);
-  const auto v97 = fc::reciprocal_root(v95);
-  // out0[0] = t0_0*t1_0*v72
-  out0[0] = fc::splat<V>(((t0[0] * t1[0]) * v72));
-  // out0[1] = t0_1*t1_0*v77
-  out0[1] = fc::splat<V>(((t0[1] * t1[0]) * v77));
-  // out0[2] = t0_2*t1_0*v77
-  out0[2] = fc::splat<V>(((t0[2] * t1[0]) * v77));
-  // out0[3] = t0_3*t1_0*v77
-  out0[3] = fc::splat<V>(((t0[3] * t1[0]) * v77));
-  // out0[4] = t0_4*t1_0*v77
-  out0[4] = fc::splat<V>(((t0[4] * t1[0]) * v77));
-  // out0[5] = t0_5*t1_0*v77
-  out0[5] = fc::splat<V>(((t0[5] * t1[0]) * v77));
-  // out0[6] = t0_6*t1_0*v82
-  out0[6] = fc::splat<V>(((t0[6] * t1[0]) * v82));
-  // out0[7] = t0_7*t1_0*v82
-  out0[7] = fc::splat<V>(((t0[7] * t1[0]) * v82));
-  // out0[8] = t0_8*t1_0*v82
-  out0[8] = fc::splat<V>(((t0[8] * t1[0]) * v82));
-  // out0[9] = t0_9*t1_0*v82
-  out0[9] = fc::splat<V>(((t0[9] * t1[0]) * v82));
-  // out0[10] = t0_10*t1_0*v82
-  out0[10] = fc::splat<V>(((t0[10] * t1[0]) * v82));
-  // out0[11] = t0_11*t1_0*v82
-  out0[11] = fc::splat<V>(((t0[11] * t1[0]) * v82));
-  // out0[12] = t0_12*t1_0*v82
-  out0[12] = fc::splat<V>(((t0[12] * t1[0]) * v82));
-  // out0[13] = t0_13*t1_0*v82
-  out0[13] = fc::splat<V>(((t0[13] * t1[0]) * v82));
-  // out0[14] = t0_14*t1_0*v82
-  out0[14] = fc::splat<V>(((t0[14] * t1[0]) * v82));
-  // out0[15] = t0_15*t1_0*v82
-  out0[15] = fc::splat<V>(((t0[15] * t1[0]) * v82));
-  // out0[16] = t0_16*t1_0*v87
-  out0[16] = fc::splat<V>(((t0[16] * t1[0]) * v87));
-  // out0[17] = t0_17*t1_0*v87
-  out0[17] = fc::splat<V>(((t0[17] * t1[0]) * v87));
-  // out0[18] = t0_18*t1_0*v87
-  out0[18] = fc::splat<V>(((t0[18] * t1[0]) * v87));
-  // out0[19] = t0_19*t1_0*v87
-  out0[19] = fc::splat<V>(((t0[19] * t1[0]) * v87));
-  // out0[20] = t0_20*t1_0*v87
-  out0[20] = fc::splat<V>(((t0[20] * t1[0]) * v87));
-  // out0[21] = t0_21*t1_0*v87
-  out0[21] = fc::splat<V>(((t0[21] * t1[0]) * v87));
-  // out0[22] = t0_22*t1_0*v87
-  out0[22] = fc::splat<V>(((t0[22] * t1[0]) * v87));
-  // out0[23] = t0_23*t1_0*v87
-  out0[23] = fc::splat<V>(((t0[23] * t1[0]) * v87));
-  // out0[24] = t0_24*t1_0*v87
-  out0[24] = fc::splat<V>(((t0[24] * t1[0]) * v87));
-  // out0[25] = t0_25*t1_0*v87
-  out0[25] = fc::splat<V>(((t0[25] * t1[0]) * v87));
-  // out0[26] = t0_26*t1_0*v92
-  out0[26] = fc::splat<V>(((t0[26] * t1[0]) * v92));
-  // out0[27] = t0_27*t1_0*v92
-  out0[27] = fc::splat<V>(((t0[27] * t1[0]) * v92));
-  // out0[28] = t0_28*t1_0*v92
-  out0[28] = fc::splat<V>(((t0[28] * t1[0]) * v92));
-  // out0[29] = t0_29*t1_0*v92
-  out0[29] = fc::splat<V>(((t0[29] * t1[0]) * v92));
-  // out0[30] = t0_30*t1_0*v92
-  out0[30] = fc::splat<V>(((t0[30] * t1[0]) * v92));
-  // out0[31] = t0_31*t1_0*v97
-  out0[31] = fc::splat<V>(((t0[31] * t1[0]) * v97));
+  const auto v69 = (row0 * u.inv_channels);
+  const auto v71 = (v69 + u.eps);
+  const auto v72 = fc::square_root(v71);
+  const auto v74 = fc::reciprocal_root(v71);
+  const auto v76 = (u.inv_channels * row1);
+  const auto v77 = (u.eps + v76);
+  const auto v78 = fc::square_root(v77);
+  const auto v79 = fc::reciprocal_root(v77);
+  const auto v81 = (u.inv_channels * row2);
+  const auto v82 = (u.eps + v81);
+  const auto v83 = fc::square_root(v82);
+  const auto v84 = fc::reciprocal_root(v82);
+  const auto v86 = (u.inv_channels * row3);
+  const auto v87 = (u.eps + v86);
+  const auto v88 = fc::square_root(v87);
+  const auto v89 = fc::reciprocal_root(v87);
+  const auto v91 = (u.inv_channels * row4);
+  const auto v92 = (u.eps + v91);
+  const auto v93 = fc::square_root(v92);
+  const auto v94 = fc::reciprocal_root(v92);
+  const auto v96 = (u.inv_channels * row5);
+  const auto v97 = (u.eps + v96);
+  const auto v98 = fc::square_root(v97);
+  const auto v99 = fc::reciprocal_root(v97);
+  const auto v2 = (t1[0] * t2[0]);
+  // out0[0] = t0_0*v2*v74
+  out0[0] = fc::splat<V>(((t0[0] * v2) * v74));
+  // out0[1] = t0_1*v2*v79
+  out0[1] = fc::splat<V>(((t0[1] * v2) * v79));
+  // out0[2] = t0_2*v2*v79
+  out0[2] = fc::splat<V>(((t0[2] * v2) * v79));
+  // out0[3] = t0_3*v2*v79
+  out0[3] = fc::splat<V>(((t0[3] * v2) * v79));
+  // out0[4] = t0_4*v2*v79
+  out0[4] = fc::splat<V>(((t0[4] * v2) * v79));
+  // out0[5] = t0_5*v2*v79
+  out0[5] = fc::splat<V>(((t0[5] * v2) * v79));
+  // out0[6] = t0_6*v2*v84
+  out0[6] = fc::splat<V>(((t0[6] * v2) * v84));
+  // out0[7] = t0_7*v2*v84
+  out0[7] = fc::splat<V>(((t0[7] * v2) * v84));
+  // out0[8] = t0_8*v2*v84
+  out0[8] = fc::splat<V>(((t0[8] * v2) * v84));
+  // out0[9] = t0_9*v2*v84
+  out0[9] = fc::splat<V>(((t0[9] * v2) * v84));
+  // out0[10] = t0_10*v2*v84
+  out0[10] = fc::splat<V>(((t0[10] * v2) * v84));
+  // out0[11] = t0_11*v2*v84
+  out0[11] = fc::splat<V>(((t0[11] * v2) * v84));
+  // out0[12] = t0_12*v2*v84
+  out0[12] = fc::splat<V>(((t0[12] * v2) * v84));
+  // out0[13] = t0_13*v2*v84
+  out0[13] = fc::splat<V>(((t0[13] * v2) * v84));
+  // out0[14] = t0_14*v2*v84
+  out0[14] = fc::splat<V>(((t0[14] * v2) * v84));
+  // out0[15] = t0_15*v2*v84
+  out0[15] = fc::splat<V>(((t0[15] * v2) * v84));
+  // out0[16] = t0_16*v2*v89
+  out0[16] = fc::splat<V>(((t0[16] * v2) * v89));
+  // out0[17] = t0_17*v2*v89
+  out0[17] = fc::splat<V>(((t0[17] * v2) * v89));
+  // out0[18] = t0_18*v2*v89
+  out0[18] = fc::splat<V>(((t0[18] * v2) * v89));
+  // out0[19] = t0_19*v2*v89
+  out0[19] = fc::splat<V>(((t0[19] * v2) * v89));
+  // out0[20] = t0_20*v2*v89
+  out0[20] = fc::splat<V>(((t0[20] * v2) * v89));
+  // out0[21] = t0_21*v2*v89
+  out0[21] = fc::splat<V>(((t0[21] * v2) * v89));
+  // out0[22] = t0_22*v2*v89
+  out0[22] = fc::splat<V>(((t0[22] * v2) * v89));
+  // out0[23] = t0_23*v2*v89
+  out0[23] = fc::splat<V>(((t0[23] * v2) * v89));
+  // out0[24] = t0_24*v2*v89
+  out0[24] = fc::splat<V>(((t0[24] * v2) * v89));
+  // out0[25] = t0_25*v2*v89
+  out0[25] = fc::splat<V>(((t0[25] * v2) * v89));
+  // out0[26] = t0_26*v2*v94
+  out0[26] = fc::splat<V>(((t0[26] * v2) * v94));
+  // out0[27] = t0_27*v2*v94
+  out0[27] = fc::splat<V>(((t0[27] * v2) * v94));
+  // out0[28] = t0_28*v2*v94
+  out0[28] = fc::splat<V>(((t0[28] * v2) * v94));
+  // out0[29] = t0_29*v2*v94
+  out0[29] = fc::splat<V>(((t0[29] * v2) * v94));
+  // out0[30] = t0_30*v2*v94
+  out0[30] = fc::splat<V>(((t0[30] * v2) * v94));
+  // out0[31] = t0_31*v2*v99
+  out0[31] = fc::splat<V>(((t0[31] * v2) * v99));
 }
 
 // o = grade_rms(weighted_product(w, gate(x), gate(y)))
@@ -198,10 +200,12 @@ struct sgp_rms_forward {
     c.loaded();
     V t0[32];
     V t1[1];
+    V t2[1];
     sgp_0<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_1<V>(c.u, x0, x1, t1);
+    sgp_1<V>(c.u, x0, t1);
+    sgp_1<V>(c.u, x1, t2);
     T sums[6];
-    sgp_rms_0<V>(c.u, t0, t1, sums);
+    sgp_rms_0<V>(c.u, t1, t2, t0, sums);
     if (!c.reduce(sums)) return;
     c.keep(sums);
     const T s0 = sums[0];
@@ -211,279 +215,289 @@ struct sgp_rms_forward {
     const T s4 = sums[4];
     const T s5 = sums[5];
     V o0[32];
-    sgp_rms_1<V>(c.u, t0, t1, s0, s1, s2, s3, s4, s5, o0);
+    sgp_rms_1<V>(c.u, t1, t2, t0, s0, s1, s2, s3, s4, s5, o0);
     c.template store<0>(o0);
   }
 };
 
-// From cut 0, cut 1, `grad_o` to 6 row sums: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+// From cut 1, cut 2, cut 0, `grad_o` to 6 row sums: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_2(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *t1, const V *grad_o, typename V::Scalar (&sums)[6]) {
+FC_INLINE void sgp_rms_2(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, const V *grad_o, typename V::Scalar (&sums)[6]) {
   using T = typename V::Scalar;
-  // row sum 0 = t0_31*t1_0*grad_o_e12345
-  sums[0] = u.sum(((t0[31] * t1[0]) * grad_o[31]));
-  V v68 = ((t0[30] * t1[0]) * grad_o[30]);
-  v68 = fc::mul_add((t0[29] * t1[0]), grad_o[29], v68);
-  v68 = fc::mul_add((t0[28] * t1[0]), grad_o[28], v68);
-  v68 = fc::mul_add((t0[27] * t1[0]), grad_o[27], v68);
-  v68 = fc::mul_add((t0[26] * t1[0]), grad_o[26], v68);
-  // row sum 1 = t0_30*t1_0*grad_o_e2345 + t0_29*t1_0*grad_o_e1345 + t0_28*t1_0*grad_o_e1245 + t0_27*t1_0*grad_o_e1235 + t0_26*t1_0*grad_o_e1234
-  sums[1] = u.sum(v68);
-  V v82 = ((t0[25] * t1[0]) * grad_o[25]);
-  v82 = fc::mul_add((t0[24] * t1[0]), grad_o[24], v82);
-  v82 = fc::mul_add((t0[23] * t1[0]), grad_o[23], v82);
-  v82 = fc::mul_add((t0[22] * t1[0]), grad_o[22], v82);
-  v82 = fc::mul_add((t0[21] * t1[0]), grad_o[21], v82);
-  v82 = fc::mul_add((t0[20] * t1[0]), grad_o[20], v82);
-  v82 = fc::mul_add((t0[19] * t1[0]), grad_o[19], v82);
-  v82 = fc::mul_add((t0[18] * t1[0]), grad_o[18], v82);
-  v82 = fc::mul_add((t0[17] * t1[0]), grad_o[17], v82);
-  v82 = fc::mul_add((t0[16] * t1[0]), grad_o[16], v82);
-  // row sum 2 = t0_25*t1_0*grad_o_e345 + t0_24*t1_0*grad_o_e245 + t0_23*t1_0*grad_o_e235 + t0_22*t1_0*grad_o_e234 + t0_21*t1_0*grad_o_e145 + t0_20*t1_0*grad_o_e135 + t0_19*t1_0*grad_o_e134 + t0_18*t1_0*grad_o_e125 + t0_17*t1_0*grad_o_e124 + t0_16*t1_0*grad_o_e123
-  sums[2] = u.sum(v82);
-  V v111 = ((t0[15] * t1[0]) * grad_o[15]);
-  v111 = fc::mul_add((t0[14] * t1[0]), grad_o[14], v111);
-  v111 = fc::mul_add((t0[13] * t1[0]), grad_o[13], v111);
-  v111 = fc::mul_add((t0[12] * t1[0]), grad_o[12], v111);
-  v111 = fc::mul_add((t0[11] * t1[0]), grad_o[11], v111);
-  v111 = fc::mul_add((t0[10] * t1[0]), grad_o[10], v111);
-  v111 = fc::mul_add((t0[9] * t1[0]), grad_o[9], v111);
-  v111 = fc::mul_add((t0[8] * t1[0]), grad_o[8], v111);
-  v111 = fc::mul_add((t0[7] * t1[0]), grad_o[7], v111);
-  v111 = fc::mul_add((t0[6] * t1[0]), grad_o[6], v111);
-  // row sum 3 = t0_15*t1_0*grad_o_e45 + t0_14*t1_0*grad_o_e35 + t0_13*t1_0*grad_o_e34 + t0_12*t1_0*grad_o_e25 + t0_11*t1_0*grad_o_e24 + t0_10*t1_0*grad_o_e23 + t0_9*t1_0*grad_o_e15 + t0_8*t1_0*grad_o_e14 + t0_7*t1_0*grad_o_e13 + t0_6*t1_0*grad_o_e12
-  sums[3] = u.sum(v111);
-  V v140 = ((t0[5] * t1[0]) * grad_o[5]);
-  v140 = fc::mul_add((t0[4] * t1[0]), grad_o[4], v140);
-  v140 = fc::mul_add((t0[3] * t1[0]), grad_o[3], v140);
-  v140 = fc::mul_add((t0[2] * t1[0]), grad_o[2], v140);
-  v140 = fc::mul_add((t0[1] * t1[0]), grad_o[1], v140);
-  // row sum 4 = t0_5*t1_0*grad_o_e5 + t0_4*t1_0*grad_o_e4 + t0_3*t1_0*grad_o_e3 + t0_2*t1_0*grad_o_e2 + t0_1*t1_0*grad_o_e1
-  sums[4] = u.sum(v140);
-  // row sum 5 = t0_0*t1_0*grad_o_1
-  sums[5] = u.sum(((t0[0] * t1[0]) * grad_o[0]));
+  const auto v2 = (t1[0] * t2[0]);
+  // row sum 0 = t0_31*v2*grad_o_e12345
+  sums[0] = u.sum(((t0[31] * v2) * grad_o[31]));
+  V v70 = ((t0[30] * v2) * grad_o[30]);
+  v70 = fc::mul_add((t0[29] * v2), grad_o[29], v70);
+  v70 = fc::mul_add((t0[28] * v2), grad_o[28], v70);
+  v70 = fc::mul_add((t0[27] * v2), grad_o[27], v70);
+  v70 = fc::mul_add((t0[26] * v2), grad_o[26], v70);
+  // row sum 1 = t0_30*v2*grad_o_e2345 + t0_29*v2*grad_o_e1345 + t0_28*v2*grad_o_e1245 + t0_27*v2*grad_o_e1235 + t0_26*v2*grad_o_e1234
+  sums[1] = u.sum(v70);
+  V v84 = ((t0[25] * v2) * grad_o[25]);
+  v84 = fc::mul_add((t0[24] * v2), grad_o[24], v84);
+  v84 = fc::mul_add((t0[23] * v2), grad_o[23], v84);
+  v84 = fc::mul_add((t0[22] * v2), grad_o[22], v84);
+  v84 = fc::mul_add((t0[21] * v2), grad_o[21], v84);
+  v84 = fc::mul_add((t0[20] * v2), grad_o[20], v84);
+  v84 = fc::mul_add((t0[19] * v2), grad_o[19], v84);
+  v84 = fc::mul_add((t0[18] * v2), grad_o[18], v84);
+  v84 = fc::mul_add((t0[17] * v2), grad_o[17], v84);
+  v84 = fc::mul_add((t0[16] * v2), grad_o[16], v84);
+  // row sum 2 = t0_25*v2*grad_o_e345 + t0_24*v2*grad_o_e245 + t0_23*v2*grad_o_e235 + t0_22*v2*grad_o_e234 + t0_21*v2*grad_o_e145 + t0_20*v2*grad_o_e135 + t0_19*v2*grad_o_e134 + t0_18*v2*grad_o_e125 + t0_17*v2*grad_o_e124 + t0_16*v2*grad_o_e123
+  sums[2] = u.sum(v84);
+  V v113 = ((t0[15] * v2) * grad_o[15]);
+  v113 = fc::mul_add((t0[14] * v2), grad_o[14], v113);
+  v113 = fc::mul_add((t0[13] * v2), grad_o[13], v113);
+  v113 = fc::mul_add((t0[12] * v2), grad_o[12], v113);
+  v113 = fc::mul_add((t0[11] * v2), grad_o[11], v113);
+  v113 = fc::mul_add((t0[10] * v2), grad_o[10], v113);
+  v113 = fc::mul_add((t0[9] * v2), grad_o[9], v113);
+  v113 = fc::mul_add((t0[8] * v2), grad_o[8], v113);
+  v113 = fc::mul_add((t0[7] * v2), grad_o[7], v113);
+  v113 = fc::mul_add((t0[6] * v2), grad_o[6], v113);
+  // row sum 3 = t0_15*v2*grad_o_e45 + t0_14*v2*grad_o_e35 + t0_13*v2*grad_o_e34 + t0_12*v2*grad_o_e25 + t0_11*v2*grad_o_e24 + t0_10*v2*grad_o_e23 + t0_9*v2*grad_o_e15 + t0_8*v2*grad_o_e14 + t0_7*v2*grad_o_e13 + t0_6*v2*grad_o_e12
+  sums[3] = u.sum(v113);
+  V v142 = ((t0[5] * v2) * grad_o[5]);
+  v142 = fc::mul_add((t0[4] * v2), grad_o[4], v142);
+  v142 = fc::mul_add((t0[3] * v2), grad_o[3], v142);
+  v142 = fc::mul_add((t0[2] * v2), grad_o[2], v142);
+  v142 = fc::mul_add((t0[1] * v2), grad_o[1], v142);
+  // row sum 4 = t0_5*v2*grad_o_e5 + t0_4*v2*grad_o_e4 + t0_3*v2*grad_o_e3 + t0_2*v2*grad_o_e2 + t0_1*v2*grad_o_e1
+  sums[4] = u.sum(v142);
+  // row sum 5 = t0_0*v2*grad_o_1
+  sums[5] = u.sum(((t0[0] * v2) * grad_o[0]));
 }
 
-// From cut 0, cut 1, `grad_o` to cut 2, cut 3: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+// From cut 1, cut 2, cut 0, `grad_o` to cut 3, cut 4, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_3(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *t1, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, typename V::Scalar row4, typename V::Scalar row5, typename V::Scalar row6, typename V::Scalar row7, typename V::Scalar row8, typename V::Scalar row9, typename V::Scalar row10, typename V::Scalar row11, V (&out0)[1], V (&out1)[32]) {
+FC_INLINE void sgp_rms_3(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, typename V::Scalar row4, typename V::Scalar row5, typename V::Scalar row6, typename V::Scalar row7, typename V::Scalar row8, typename V::Scalar row9, typename V::Scalar row10, typename V::Scalar row11, V (&out0)[1], V (&out1)[1], V (&out2)[32]) {
   using T = typename V::Scalar;
-  const auto v67 = (row0 * u.inv_channels);
-  const auto v69 = (v67 + u.eps);
-  const auto v70 = fc::square_root(v69);
-  const auto v72 = fc::reciprocal_root(v69);
-  const auto v74 = (u.inv_channels * row1);
-  const auto v75 = (u.eps + v74);
-  const auto v76 = fc::square_root(v75);
-  const auto v77 = fc::reciprocal_root(v75);
-  const auto v79 = (u.inv_channels * row2);
-  const auto v80 = (u.eps + v79);
-  const auto v81 = fc::square_root(v80);
-  const auto v82 = fc::reciprocal_root(v80);
-  const auto v84 = (u.inv_channels * row3);
-  const auto v85 = (u.eps + v84);
-  const auto v86 = fc::square_root(v85);
-  const auto v87 = fc::reciprocal_root(v85);
-  const auto v89 = (u.inv_channels * row4);
-  const auto v90 = (u.eps + v89);
-  const auto v91 = fc::square_root(v90);
-  const auto v92 = fc::reciprocal_root(v90);
-  const auto v94 = (u.inv_channels * row5);
-  const auto v95 = (u.eps + v94);
-  const auto v96 = fc::square_root(v95);
-  const auto v97 = fc::reciprocal_root(v95);
-  const auto v163 = fc::divide(T(0.5), v96);
-  const auto v165 = fc::divide(row6, v96);
-  const auto v166 = (v97 * v165);
-  const auto v167 = (v163 * v166);
-  const auto v168 = (u.inv_channels * v167);
-  const auto v172 = fc::divide(T(0.5), v91);
-  const auto v174 = fc::divide(row7, v91);
-  const auto v175 = (v92 * v174);
-  const auto v176 = (v172 * v175);
-  const auto v177 = (u.inv_channels * v176);
-  const auto v193 = fc::divide(T(0.5), v86);
-  const auto v195 = fc::divide(row8, v86);
-  const auto v196 = (v87 * v195);
-  const auto v197 = (v193 * v196);
-  const auto v198 = (u.inv_channels * v197);
-  const auto v229 = fc::divide(T(0.5), v81);
-  const auto v231 = fc::divide(row9, v81);
-  const auto v232 = (v82 * v231);
-  const auto v233 = (v229 * v232);
-  const auto v234 = (u.inv_channels * v233);
-  const auto v265 = fc::divide(T(0.5), v76);
-  const auto v267 = fc::divide(row10, v76);
-  const auto v268 = (v77 * v267);
-  const auto v269 = (v265 * v268);
-  const auto v270 = (u.inv_channels * v269);
-  const auto v286 = fc::divide(T(0.5), v70);
-  const auto v288 = fc::divide(row11, v70);
-  const auto v289 = (v72 * v288);
-  const auto v290 = (v286 * v289);
-  const auto v291 = (u.inv_channels * v290);
-  const auto v169 = ((t0[31] * t1[0]) * v168);
-  const auto v171 = (fc::mul_sub(v97, grad_o[31], v169) - v169);
-  const auto v178 = ((t0[30] * t1[0]) * v177);
-  const auto v180 = (fc::mul_sub(v92, grad_o[30], v178) - v178);
-  const auto v181 = ((t0[29] * t1[0]) * v177);
-  const auto v183 = (fc::mul_sub(v92, grad_o[29], v181) - v181);
-  const auto v184 = ((t0[28] * t1[0]) * v177);
-  const auto v186 = (fc::mul_sub(v92, grad_o[28], v184) - v184);
-  const auto v187 = ((t0[27] * t1[0]) * v177);
-  const auto v189 = (fc::mul_sub(v92, grad_o[27], v187) - v187);
-  const auto v190 = ((t0[26] * t1[0]) * v177);
-  const auto v192 = (fc::mul_sub(v92, grad_o[26], v190) - v190);
-  const auto v199 = ((t0[25] * t1[0]) * v198);
-  const auto v201 = (fc::mul_sub(v87, grad_o[25], v199) - v199);
-  const auto v202 = ((t0[24] * t1[0]) * v198);
-  const auto v204 = (fc::mul_sub(v87, grad_o[24], v202) - v202);
-  const auto v205 = ((t0[23] * t1[0]) * v198);
-  const auto v207 = (fc::mul_sub(v87, grad_o[23], v205) - v205);
-  const auto v208 = ((t0[22] * t1[0]) * v198);
-  const auto v210 = (fc::mul_sub(v87, grad_o[22], v208) - v208);
-  const auto v211 = ((t0[21] * t1[0]) * v198);
-  const auto v213 = (fc::mul_sub(v87, grad_o[21], v211) - v211);
-  const auto v214 = ((t0[20] * t1[0]) * v198);
-  const auto v216 = (fc::mul_sub(v87, grad_o[20], v214) - v214);
-  const auto v217 = ((t0[19] * t1[0]) * v198);
-  const auto v219 = (fc::mul_sub(v87, grad_o[19], v217) - v217);
-  const auto v220 = ((t0[18] * t1[0]) * v198);
-  const auto v222 = (fc::mul_sub(v87, grad_o[18], v220) - v220);
-  const auto v223 = ((t0[17] * t1[0]) * v198);
-  const auto v225 = (fc::mul_sub(v87, grad_o[17], v223) - v223);
-  const auto v226 = ((t0[16] * t1[0]) * v198);
-  const auto v228 = (fc::mul_sub(v87, grad_o[16], v226) - v226);
-  const auto v235 = ((t0[15] * t1[0]) * v234);
-  const auto v237 = (fc::mul_sub(v82, grad_o[15], v235) - v235);
-  const auto v238 = ((t0[14] * t1[0]) * v234);
-  const auto v240 = (fc::mul_sub(v82, grad_o[14], v238) - v238);
-  const auto v241 = ((t0[13] * t1[0]) * v234);
-  const auto v243 = (fc::mul_sub(v82, grad_o[13], v241) - v241);
-  const auto v244 = ((t0[12] * t1[0]) * v234);
-  const auto v246 = (fc::mul_sub(v82, grad_o[12], v244) - v244);
-  const auto v247 = ((t0[11] * t1[0]) * v234);
-  const auto v249 = (fc::mul_sub(v82, grad_o[11], v247) - v247);
-  const auto v250 = ((t0[10] * t1[0]) * v234);
-  const auto v252 = (fc::mul_sub(v82, grad_o[10], v250) - v250);
-  const auto v253 = ((t0[9] * t1[0]) * v234);
-  const auto v255 = (fc::mul_sub(v82, grad_o[9], v253) - v253);
-  const auto v256 = ((t0[8] * t1[0]) * v234);
-  const auto v258 = (fc::mul_sub(v82, grad_o[8], v256) - v256);
-  const auto v259 = ((t0[7] * t1[0]) * v234);
-  const auto v261 = (fc::mul_sub(v82, grad_o[7], v259) - v259);
-  const auto v262 = ((t0[6] * t1[0]) * v234);
-  const auto v264 = (fc::mul_sub(v82, grad_o[6], v262) - v262);
-  const auto v271 = ((t0[5] * t1[0]) * v270);
-  const auto v273 = (fc::mul_sub(v77, grad_o[5], v271) - v271);
-  const auto v274 = ((t0[4] * t1[0]) * v270);
-  const auto v276 = (fc::mul_sub(v77, grad_o[4], v274) - v274);
-  const auto v277 = ((t0[3] * t1[0]) * v270);
-  const auto v279 = (fc::mul_sub(v77, grad_o[3], v277) - v277);
-  const auto v280 = ((t0[2] * t1[0]) * v270);
-  const auto v282 = (fc::mul_sub(v77, grad_o[2], v280) - v280);
-  const auto v283 = ((t0[1] * t1[0]) * v270);
-  const auto v285 = (fc::mul_sub(v77, grad_o[1], v283) - v283);
-  const auto v292 = ((t0[0] * t1[0]) * v291);
-  const auto v294 = (fc::mul_sub(v72, grad_o[0], v292) - v292);
-  // out1[31] = t1_0*v171
-  out1[31] = fc::splat<V>((t1[0] * v171));
-  V v296 = (t0[31] * v171);
-  // out1[30] = t1_0*v180
-  out1[30] = fc::splat<V>((t1[0] * v180));
-  v296 = fc::mul_add(t0[30], v180, v296);
-  // out1[29] = t1_0*v183
-  out1[29] = fc::splat<V>((t1[0] * v183));
-  v296 = fc::mul_add(t0[29], v183, v296);
-  // out1[28] = t1_0*v186
-  out1[28] = fc::splat<V>((t1[0] * v186));
-  v296 = fc::mul_add(t0[28], v186, v296);
-  // out1[27] = t1_0*v189
-  out1[27] = fc::splat<V>((t1[0] * v189));
-  v296 = fc::mul_add(t0[27], v189, v296);
-  // out1[26] = t1_0*v192
-  out1[26] = fc::splat<V>((t1[0] * v192));
-  v296 = fc::mul_add(t0[26], v192, v296);
-  // out1[25] = t1_0*v201
-  out1[25] = fc::splat<V>((t1[0] * v201));
-  v296 = fc::mul_add(t0[25], v201, v296);
-  // out1[24] = t1_0*v204
-  out1[24] = fc::splat<V>((t1[0] * v204));
-  v296 = fc::mul_add(t0[24], v204, v296);
-  // out1[23] = t1_0*v207
-  out1[23] = fc::splat<V>((t1[0] * v207));
-  v296 = fc::mul_add(t0[23], v207, v296);
-  // out1[22] = t1_0*v210
-  out1[22] = fc::splat<V>((t1[0] * v210));
-  v296 = fc::mul_add(t0[22], v210, v296);
-  // out1[21] = t1_0*v213
-  out1[21] = fc::splat<V>((t1[0] * v213));
-  v296 = fc::mul_add(t0[21], v213, v296);
-  // out1[20] = t1_0*v216
-  out1[20] = fc::splat<V>((t1[0] * v216));
-  v296 = fc::mul_add(t0[20], v216, v296);
-  // out1[19] = t1_0*v219
-  out1[19] = fc::splat<V>((t1[0] * v219));
-  v296 = fc::mul_add(t0[19], v219, v296);
-  // out1[18] = t1_0*v222
-  out1[18] = fc::splat<V>((t1[0] * v222));
-  v296 = fc::mul_add(t0[18], v222, v296);
-  // out1[17] = t1_0*v225
-  out1[17] = fc::splat<V>((t1[0] * v225));
-  v296 = fc::mul_add(t0[17], v225, v296);
-  // out1[16] = t1_0*v228
-  out1[16] = fc::splat<V>((t1[0] * v228));
-  v296 = fc::mul_add(t0[16], v228, v296);
-  // out1[15] = t1_0*v237
-  out1[15] = fc::splat<V>((t1[0] * v237));
-  v296 = fc::mul_add(t0[15], v237, v296);
-  // out1[14] = t1_0*v240
-  out1[14] = fc::splat<V>((t1[0] * v240));
-  v296 = fc::mul_add(t0[14], v240, v296);
-  // out1[13] = t1_0*v243
-  out1[13] = fc::splat<V>((t1[0] * v243));
-  v296 = fc::mul_add(t0[13], v243, v296);
-  // out1[12] = t1_0*v246
-  out1[12] = fc::splat<V>((t1[0] * v246));
-  v296 = fc::mul_add(t0[12], v246, v296);
-  // out1[11] = t1_0*v249
-  out1[11] = fc::splat<V>((t1[0] * v249));
-  v296 = fc::mul_add(t0[11], v249, v296);
-  // out1[10] = t1_0*v252
-  out1[10] = fc::splat<V>((t1[0] * v252));
-  v296 = fc::mul_add(t0[10], v252, v296);
-  // out1[9] = t1_0*v255
-  out1[9] = fc::splat<V>((t1[0] * v255));
-  v296 = fc::mul_add(t0[9], v255, v296);
-  // out1[8] = t1_0*v258
-  out1[8] = fc::splat<V>((t1[0] * v258));
-  v296 = fc::mul_add(t0[8], v258, v296);
-  // out1[7] = t1_0*v261
-  out1[7] = fc::splat<V>((t1[0] * v261));
-  v296 = fc::mul_add(t0[7], v261, v296);
-  // out1[6] = t1_0*v264
-  out1[6] = fc::splat<V>((t1[0] * v264));
-  v296 = fc::mul_add(t0[6], v264, v296);
-  // out1[5] = t1_0*v273
-  out1[5] = fc::splat<V>((t1[0] * v273));
-  v296 = fc::mul_add(t0[5], v273, v296);
-  // out1[4] = t1_0*v276
-  out1[4] = fc::splat<V>((t1[0] * v276));
-  v296 = fc::mul_add(t0[4], v276, v296);
-  // out1[3] = t1_0*v279
-  out1[3] = fc::splat<V>((t1[0] * v279));
-  v296 = fc::mul_add(t0[3], v279, v296);
-  // out1[2] = t1_0*v282
-  out1[2] = fc::splat<V>((t1[0] * v282));
-  v296 = fc::mul_add(t0[2], v282, v296);
-  // out1[1] = t1_0*v285
-  out1[1] = fc::splat<V>((t1[0] * v285));
-  v296 = fc::mul_add(t0[1], v285, v296);
-  // out1[0] = t1_0*v294
-  out1[0] = fc::splat<V>((t1[0] * v294));
-  v296 = fc::mul_add(t0[0], v294, v296);
-  // out0[0] = t0_31*v171 + t0_30*v180 + t0_29*v183 + t0_28*v186 + t0_27*v189 + t0_26*v192 + t0_25*v201 + t0_24*v204 + t0_23*v207 + t0_22*v210 + t0_21*v213 + t0_20*v216 + t0_19*v219 + t0_18*v222 + t0_17*v225 + t0_16*v228 + t0_15*v237 + t0_14*v240 + t0_13*v243 + t0_12*v246 + t0_11*v249 + t0_10*v252 + t0_9*v255 + t0_8*v258 + t0_7*v261 + t0_6*v264 + t0_5*v273 + t0_4*v276 + t0_3*v279 + t0_2*v282 + t0_1*v285 + t0_0*v294
-  out0[0] = fc::splat<V>(v296);
+  const auto v69 = (row0 * u.inv_channels);
+  const auto v71 = (v69 + u.eps);
+  const auto v72 = fc::square_root(v71);
+  const auto v74 = fc::reciprocal_root(v71);
+  const auto v76 = (u.inv_channels * row1);
+  const auto v77 = (u.eps + v76);
+  const auto v78 = fc::square_root(v77);
+  const auto v79 = fc::reciprocal_root(v77);
+  const auto v81 = (u.inv_channels * row2);
+  const auto v82 = (u.eps + v81);
+  const auto v83 = fc::square_root(v82);
+  const auto v84 = fc::reciprocal_root(v82);
+  const auto v86 = (u.inv_channels * row3);
+  const auto v87 = (u.eps + v86);
+  const auto v88 = fc::square_root(v87);
+  const auto v89 = fc::reciprocal_root(v87);
+  const auto v91 = (u.inv_channels * row4);
+  const auto v92 = (u.eps + v91);
+  const auto v93 = fc::square_root(v92);
+  const auto v94 = fc::reciprocal_root(v92);
+  const auto v96 = (u.inv_channels * row5);
+  const auto v97 = (u.eps + v96);
+  const auto v98 = fc::square_root(v97);
+  const auto v99 = fc::reciprocal_root(v97);
+  const auto v164 = (v99 * v99);
+  const auto v165 = (v99 * v164);
+  const auto v167 = (T(0.5) * v165);
+  const auto v169 = (v167 * row6);
+  const auto v170 = (u.inv_channels * v169);
+  const auto v172 = (v170 * T(2.0));
+  const auto v175 = (v94 * v94);
+  const auto v176 = (v94 * v175);
+  const auto v177 = (T(0.5) * v176);
+  const auto v179 = (v177 * row7);
+  const auto v180 = (u.inv_channels * v179);
+  const auto v181 = (T(2.0) * v180);
+  const auto v192 = (v89 * v89);
+  const auto v193 = (v89 * v192);
+  const auto v194 = (T(0.5) * v193);
+  const auto v196 = (v194 * row8);
+  const auto v197 = (u.inv_channels * v196);
+  const auto v198 = (T(2.0) * v197);
+  const auto v219 = (v84 * v84);
+  const auto v220 = (v84 * v219);
+  const auto v221 = (T(0.5) * v220);
+  const auto v223 = (v221 * row9);
+  const auto v224 = (u.inv_channels * v223);
+  const auto v225 = (T(2.0) * v224);
+  const auto v246 = (v79 * v79);
+  const auto v247 = (v79 * v246);
+  const auto v248 = (T(0.5) * v247);
+  const auto v250 = (v248 * row10);
+  const auto v251 = (u.inv_channels * v250);
+  const auto v252 = (T(2.0) * v251);
+  const auto v263 = (v74 * v74);
+  const auto v264 = (v74 * v263);
+  const auto v265 = (T(0.5) * v264);
+  const auto v267 = (v265 * row11);
+  const auto v268 = (u.inv_channels * v267);
+  const auto v269 = (T(2.0) * v268);
+  const auto v2 = (t1[0] * t2[0]);
+  V v101 = (v99 * grad_o[31]);
+  V v103 = (v94 * grad_o[30]);
+  V v105 = (v94 * grad_o[29]);
+  V v107 = (v94 * grad_o[28]);
+  V v109 = (v94 * grad_o[27]);
+  V v111 = (v94 * grad_o[26]);
+  V v113 = (v89 * grad_o[25]);
+  V v115 = (v89 * grad_o[24]);
+  V v117 = (v89 * grad_o[23]);
+  V v119 = (v89 * grad_o[22]);
+  V v121 = (v89 * grad_o[21]);
+  V v123 = (v89 * grad_o[20]);
+  V v125 = (v89 * grad_o[19]);
+  V v127 = (v89 * grad_o[18]);
+  V v129 = (v89 * grad_o[17]);
+  V v131 = (v89 * grad_o[16]);
+  V v133 = (v84 * grad_o[15]);
+  V v135 = (v84 * grad_o[14]);
+  V v137 = (v84 * grad_o[13]);
+  V v139 = (v84 * grad_o[12]);
+  V v141 = (v84 * grad_o[11]);
+  V v143 = (v84 * grad_o[10]);
+  V v145 = (v84 * grad_o[9]);
+  V v147 = (v84 * grad_o[8]);
+  V v149 = (v84 * grad_o[7]);
+  V v151 = (v84 * grad_o[6]);
+  V v153 = (v79 * grad_o[5]);
+  V v155 = (v79 * grad_o[4]);
+  V v157 = (v79 * grad_o[3]);
+  V v159 = (v79 * grad_o[2]);
+  V v161 = (v79 * grad_o[1]);
+  V v163 = (v74 * grad_o[0]);
+  v101 = fc::neg_mul_add((t0[31] * v2), v172, v101);
+  v103 = fc::neg_mul_add((t0[30] * v2), v181, v103);
+  v105 = fc::neg_mul_add((t0[29] * v2), v181, v105);
+  v107 = fc::neg_mul_add((t0[28] * v2), v181, v107);
+  v109 = fc::neg_mul_add((t0[27] * v2), v181, v109);
+  v111 = fc::neg_mul_add((t0[26] * v2), v181, v111);
+  v113 = fc::neg_mul_add((t0[25] * v2), v198, v113);
+  v115 = fc::neg_mul_add((t0[24] * v2), v198, v115);
+  v117 = fc::neg_mul_add((t0[23] * v2), v198, v117);
+  v119 = fc::neg_mul_add((t0[22] * v2), v198, v119);
+  v121 = fc::neg_mul_add((t0[21] * v2), v198, v121);
+  v123 = fc::neg_mul_add((t0[20] * v2), v198, v123);
+  v125 = fc::neg_mul_add((t0[19] * v2), v198, v125);
+  v127 = fc::neg_mul_add((t0[18] * v2), v198, v127);
+  v129 = fc::neg_mul_add((t0[17] * v2), v198, v129);
+  v131 = fc::neg_mul_add((t0[16] * v2), v198, v131);
+  v133 = fc::neg_mul_add((t0[15] * v2), v225, v133);
+  v135 = fc::neg_mul_add((t0[14] * v2), v225, v135);
+  v137 = fc::neg_mul_add((t0[13] * v2), v225, v137);
+  v139 = fc::neg_mul_add((t0[12] * v2), v225, v139);
+  v141 = fc::neg_mul_add((t0[11] * v2), v225, v141);
+  v143 = fc::neg_mul_add((t0[10] * v2), v225, v143);
+  v145 = fc::neg_mul_add((t0[9] * v2), v225, v145);
+  v147 = fc::neg_mul_add((t0[8] * v2), v225, v147);
+  v149 = fc::neg_mul_add((t0[7] * v2), v225, v149);
+  v151 = fc::neg_mul_add((t0[6] * v2), v225, v151);
+  v153 = fc::neg_mul_add((t0[5] * v2), v252, v153);
+  v155 = fc::neg_mul_add((t0[4] * v2), v252, v155);
+  v157 = fc::neg_mul_add((t0[3] * v2), v252, v157);
+  v159 = fc::neg_mul_add((t0[2] * v2), v252, v159);
+  v161 = fc::neg_mul_add((t0[1] * v2), v252, v161);
+  v163 = fc::neg_mul_add((t0[0] * v2), v269, v163);
+  // out2[31] = v2*v174
+  out2[31] = fc::splat<V>((v2 * v101));
+  V v273 = (t0[31] * v101);
+  // out2[30] = v2*v183
+  out2[30] = fc::splat<V>((v2 * v103));
+  v273 = fc::mul_add(t0[30], v103, v273);
+  // out2[29] = v2*v185
+  out2[29] = fc::splat<V>((v2 * v105));
+  v273 = fc::mul_add(t0[29], v105, v273);
+  // out2[28] = v2*v187
+  out2[28] = fc::splat<V>((v2 * v107));
+  v273 = fc::mul_add(t0[28], v107, v273);
+  // out2[27] = v2*v189
+  out2[27] = fc::splat<V>((v2 * v109));
+  v273 = fc::mul_add(t0[27], v109, v273);
+  // out2[26] = v2*v191
+  out2[26] = fc::splat<V>((v2 * v111));
+  v273 = fc::mul_add(t0[26], v111, v273);
+  // out2[25] = v2*v200
+  out2[25] = fc::splat<V>((v2 * v113));
+  v273 = fc::mul_add(t0[25], v113, v273);
+  // out2[24] = v2*v202
+  out2[24] = fc::splat<V>((v2 * v115));
+  v273 = fc::mul_add(t0[24], v115, v273);
+  // out2[23] = v2*v204
+  out2[23] = fc::splat<V>((v2 * v117));
+  v273 = fc::mul_add(t0[23], v117, v273);
+  // out2[22] = v2*v206
+  out2[22] = fc::splat<V>((v2 * v119));
+  v273 = fc::mul_add(t0[22], v119, v273);
+  // out2[21] = v2*v208
+  out2[21] = fc::splat<V>((v2 * v121));
+  v273 = fc::mul_add(t0[21], v121, v273);
+  // out2[20] = v2*v210
+  out2[20] = fc::splat<V>((v2 * v123));
+  v273 = fc::mul_add(t0[20], v123, v273);
+  // out2[19] = v2*v212
+  out2[19] = fc::splat<V>((v2 * v125));
+  v273 = fc::mul_add(t0[19], v125, v273);
+  // out2[18] = v2*v214
+  out2[18] = fc::splat<V>((v2 * v127));
+  v273 = fc::mul_add(t0[18], v127, v273);
+  // out2[17] = v2*v216
+  out2[17] = fc::splat<V>((v2 * v129));
+  v273 = fc::mul_add(t0[17], v129, v273);
+  // out2[16] = v2*v218
+  out2[16] = fc::splat<V>((v2 * v131));
+  v273 = fc::mul_add(t0[16], v131, v273);
+  // out2[15] = v2*v227
+  out2[15] = fc::splat<V>((v2 * v133));
+  v273 = fc::mul_add(t0[15], v133, v273);
+  // out2[14] = v2*v229
+  out2[14] = fc::splat<V>((v2 * v135));
+  v273 = fc::mul_add(t0[14], v135, v273);
+  // out2[13] = v2*v231
+  out2[13] = fc::splat<V>((v2 * v137));
+  v273 = fc::mul_add(t0[13], v137, v273);
+  // out2[12] = v2*v233
+  out2[12] = fc::splat<V>((v2 * v139));
+  v273 = fc::mul_add(t0[12], v139, v273);
+  // out2[11] = v2*v235
+  out2[11] = fc::splat<V>((v2 * v141));
+  v273 = fc::mul_add(t0[11], v141, v273);
+  // out2[10] = v2*v237
+  out2[10] = fc::splat<V>((v2 * v143));
+  v273 = fc::mul_add(t0[10], v143, v273);
+  // out2[9] = v2*v239
+  out2[9] = fc::splat<V>((v2 * v145));
+  v273 = fc::mul_add(t0[9], v145, v273);
+  // out2[8] = v2*v241
+  out2[8] = fc::splat<V>((v2 * v147));
+  v273 = fc::mul_add(t0[8], v147, v273);
+  // out2[7] = v2*v243
+  out2[7] = fc::splat<V>((v2 * v149));
+  v273 = fc::mul_add(t0[7], v149, v273);
+  // out2[6] = v2*v245
+  out2[6] = fc::splat<V>((v2 * v151));
+  v273 = fc::mul_add(t0[6], v151, v273);
+  // out2[5] = v2*v254
+  out2[5] = fc::splat<V>((v2 * v153));
+  v273 = fc::mul_add(t0[5], v153, v273);
+  // out2[4] = v2*v256
+  out2[4] = fc::splat<V>((v2 * v155));
+  v273 = fc::mul_add(t0[4], v155, v273);
+  // out2[3] = v2*v258
+  out2[3] = fc::splat<V>((v2 * v157));
+  v273 = fc::mul_add(t0[3], v157, v273);
+  // out2[2] = v2*v260
+  out2[2] = fc::splat<V>((v2 * v159));
+  v273 = fc::mul_add(t0[2], v159, v273);
+  // out2[1] = v2*v262
+  out2[1] = fc::splat<V>((v2 * v161));
+  v273 = fc::mul_add(t0[1], v161, v273);
+  // out2[0] = v2*v271
+  out2[0] = fc::splat<V>((v2 * v163));
+  v273 = fc::mul_add(t0[0], v163, v273);
+  // out1[0] = t2_0*v366
+  out1[0] = fc::splat<V>((t2[0] * v273));
+  // out0[0] = t1_0*v366
+  out0[0] = fc::splat<V>((t1[0] * v273));
 }
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
@@ -510,11 +524,14 @@ struct sgp_rms_backward {
     V t0[32];
     V t1[1];
     V t2[1];
-    V t3[32];
+    V t3[1];
+    V t4[1];
+    V t5[32];
     sgp_0<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_1<V>(c.u, x0, x1, t1);
+    sgp_1<V>(c.u, x0, t1);
+    sgp_1<V>(c.u, x1, t2);
     T sums[6];
-    sgp_rms_2<V>(c.u, t0, t1, x2, sums);
+    sgp_rms_2<V>(c.u, t1, t2, t0, x2, sums);
     if (!c.reduce(sums)) return;
     const T s6 = sums[0];
     const T s7 = sums[1];
@@ -523,16 +540,16 @@ struct sgp_rms_backward {
     const T s10 = sums[4];
     const T s11 = sums[5];
     fc::forget(x2);
-    sgp_rms_3<V>(c.u, t0, t1, x2, s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, t2, t3);
+    sgp_rms_3<V>(c.u, t1, t2, t0, x2, s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, t3, t4, t5);
     fc::forget(x0);
     fc::forget(x1);
     V o1[32];
-    sgp_5<V>(c.u, x0, t3, t2, x1, c.template param<0>(), o1);
+    sgp_5<V>(c.u, x0, t5, x1, t3, c.template param<0>(), o1);
     c.template store<1>(o1);
     fc::forget(x1);
     fc::forget(x0);
     V o0[32];
-    sgp_6<V>(c.u, x1, t3, x0, t2, c.template param<0>(), o0, c.template grad<0>());
+    sgp_6<V>(c.u, x1, t5, x0, t4, c.template param<0>(), o0, c.template grad<0>());
     c.template store<0>(o0);
   }
 };
@@ -552,10 +569,12 @@ struct sgp_rms_1_forward {
     c.loaded();
     V t0[32];
     V t1[1];
+    V t2[1];
     sgp_7<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_8<V>(c.u, x1, t1);
+    sgp_8<V>(c.u, t1);
+    sgp_1<V>(c.u, x1, t2);
     T sums[6];
-    sgp_rms_0<V>(c.u, t0, t1, sums);
+    sgp_rms_0<V>(c.u, t1, t2, t0, sums);
     if (!c.reduce(sums)) return;
     c.keep(sums);
     const T s0 = sums[0];
@@ -565,10 +584,239 @@ struct sgp_rms_1_forward {
     const T s4 = sums[4];
     const T s5 = sums[5];
     V o0[32];
-    sgp_rms_1<V>(c.u, t0, t1, s0, s1, s2, s3, s4, s5, o0);
+    sgp_rms_1<V>(c.u, t1, t2, t0, s0, s1, s2, s3, s4, s5, o0);
     c.template store<0>(o0);
   }
 };
+
+// From cut 1, cut 2, cut 0, `grad_o` to cut 3, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+template <class V>
+FC_INLINE void sgp_rms_4(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, typename V::Scalar row4, typename V::Scalar row5, typename V::Scalar row6, typename V::Scalar row7, typename V::Scalar row8, typename V::Scalar row9, typename V::Scalar row10, typename V::Scalar row11, V (&out0)[1], V (&out1)[32]) {
+  using T = typename V::Scalar;
+  const auto v69 = (row0 * u.inv_channels);
+  const auto v71 = (v69 + u.eps);
+  const auto v72 = fc::square_root(v71);
+  const auto v74 = fc::reciprocal_root(v71);
+  const auto v76 = (u.inv_channels * row1);
+  const auto v77 = (u.eps + v76);
+  const auto v78 = fc::square_root(v77);
+  const auto v79 = fc::reciprocal_root(v77);
+  const auto v81 = (u.inv_channels * row2);
+  const auto v82 = (u.eps + v81);
+  const auto v83 = fc::square_root(v82);
+  const auto v84 = fc::reciprocal_root(v82);
+  const auto v86 = (u.inv_channels * row3);
+  const auto v87 = (u.eps + v86);
+  const auto v88 = fc::square_root(v87);
+  const auto v89 = fc::reciprocal_root(v87);
+  const auto v91 = (u.inv_channels * row4);
+  const auto v92 = (u.eps + v91);
+  const auto v93 = fc::square_root(v92);
+  const auto v94 = fc::reciprocal_root(v92);
+  const auto v96 = (u.inv_channels * row5);
+  const auto v97 = (u.eps + v96);
+  const auto v98 = fc::square_root(v97);
+  const auto v99 = fc::reciprocal_root(v97);
+  const auto v164 = (v99 * v99);
+  const auto v165 = (v99 * v164);
+  const auto v167 = (T(0.5) * v165);
+  const auto v169 = (v167 * row6);
+  const auto v170 = (u.inv_channels * v169);
+  const auto v172 = (v170 * T(2.0));
+  const auto v175 = (v94 * v94);
+  const auto v176 = (v94 * v175);
+  const auto v177 = (T(0.5) * v176);
+  const auto v179 = (v177 * row7);
+  const auto v180 = (u.inv_channels * v179);
+  const auto v181 = (T(2.0) * v180);
+  const auto v192 = (v89 * v89);
+  const auto v193 = (v89 * v192);
+  const auto v194 = (T(0.5) * v193);
+  const auto v196 = (v194 * row8);
+  const auto v197 = (u.inv_channels * v196);
+  const auto v198 = (T(2.0) * v197);
+  const auto v219 = (v84 * v84);
+  const auto v220 = (v84 * v219);
+  const auto v221 = (T(0.5) * v220);
+  const auto v223 = (v221 * row9);
+  const auto v224 = (u.inv_channels * v223);
+  const auto v225 = (T(2.0) * v224);
+  const auto v246 = (v79 * v79);
+  const auto v247 = (v79 * v246);
+  const auto v248 = (T(0.5) * v247);
+  const auto v250 = (v248 * row10);
+  const auto v251 = (u.inv_channels * v250);
+  const auto v252 = (T(2.0) * v251);
+  const auto v263 = (v74 * v74);
+  const auto v264 = (v74 * v263);
+  const auto v265 = (T(0.5) * v264);
+  const auto v267 = (v265 * row11);
+  const auto v268 = (u.inv_channels * v267);
+  const auto v269 = (T(2.0) * v268);
+  const auto v2 = (t1[0] * t2[0]);
+  V v101 = (v99 * grad_o[31]);
+  V v103 = (v94 * grad_o[30]);
+  V v105 = (v94 * grad_o[29]);
+  V v107 = (v94 * grad_o[28]);
+  V v109 = (v94 * grad_o[27]);
+  V v111 = (v94 * grad_o[26]);
+  V v113 = (v89 * grad_o[25]);
+  V v115 = (v89 * grad_o[24]);
+  V v117 = (v89 * grad_o[23]);
+  V v119 = (v89 * grad_o[22]);
+  V v121 = (v89 * grad_o[21]);
+  V v123 = (v89 * grad_o[20]);
+  V v125 = (v89 * grad_o[19]);
+  V v127 = (v89 * grad_o[18]);
+  V v129 = (v89 * grad_o[17]);
+  V v131 = (v89 * grad_o[16]);
+  V v133 = (v84 * grad_o[15]);
+  V v135 = (v84 * grad_o[14]);
+  V v137 = (v84 * grad_o[13]);
+  V v139 = (v84 * grad_o[12]);
+  V v141 = (v84 * grad_o[11]);
+  V v143 = (v84 * grad_o[10]);
+  V v145 = (v84 * grad_o[9]);
+  V v147 = (v84 * grad_o[8]);
+  V v149 = (v84 * grad_o[7]);
+  V v151 = (v84 * grad_o[6]);
+  V v153 = (v79 * grad_o[5]);
+  V v155 = (v79 * grad_o[4]);
+  V v157 = (v79 * grad_o[3]);
+  V v159 = (v79 * grad_o[2]);
+  V v161 = (v79 * grad_o[1]);
+  V v163 = (v74 * grad_o[0]);
+  v101 = fc::neg_mul_add((t0[31] * v2), v172, v101);
+  v103 = fc::neg_mul_add((t0[30] * v2), v181, v103);
+  v105 = fc::neg_mul_add((t0[29] * v2), v181, v105);
+  v107 = fc::neg_mul_add((t0[28] * v2), v181, v107);
+  v109 = fc::neg_mul_add((t0[27] * v2), v181, v109);
+  v111 = fc::neg_mul_add((t0[26] * v2), v181, v111);
+  v113 = fc::neg_mul_add((t0[25] * v2), v198, v113);
+  v115 = fc::neg_mul_add((t0[24] * v2), v198, v115);
+  v117 = fc::neg_mul_add((t0[23] * v2), v198, v117);
+  v119 = fc::neg_mul_add((t0[22] * v2), v198, v119);
+  v121 = fc::neg_mul_add((t0[21] * v2), v198, v121);
+  v123 = fc::neg_mul_add((t0[20] * v2), v198, v123);
+  v125 = fc::neg_mul_add((t0[19] * v2), v198, v125);
+  v127 = fc::neg_mul_add((t0[18] * v2), v198, v127);
+  v129 = fc::neg_mul_add((t0[17] * v2), v198, v129);
+  v131 = fc::neg_mul_add((t0[16] * v2), v198, v131);
+  v133 = fc::neg_mul_add((t0[15] * v2), v225, v133);
+  v135 = fc::neg_mul_add((t0[14] * v2), v225, v135);
+  v137 = fc::neg_mul_add((t0[13] * v2), v225, v137);
+  v139 = fc::neg_mul_add((t0[12] * v2), v225, v139);
+  v141 = fc::neg_mul_add((t0[11] * v2), v225, v141);
+  v143 = fc::neg_mul_add((t0[10] * v2), v225, v143);
+  v145 = fc::neg_mul_add((t0[9] * v2), v225, v145);
+  v147 = fc::neg_mul_add((t0[8] * v2), v225, v147);
+  v149 = fc::neg_mul_add((t0[7] * v2), v225, v149);
+  v151 = fc::neg_mul_add((t0[6] * v2), v225, v151);
+  v153 = fc::neg_mul_add((t0[5] * v2), v252, v153);
+  v155 = fc::neg_mul_add((t0[4] * v2), v252, v155);
+  v157 = fc::neg_mul_add((t0[3] * v2), v252, v157);
+  v159 = fc::neg_mul_add((t0[2] * v2), v252, v159);
+  v161 = fc::neg_mul_add((t0[1] * v2), v252, v161);
+  v163 = fc::neg_mul_add((t0[0] * v2), v269, v163);
+  // out1[31] = v2*v174
+  out1[31] = fc::splat<V>((v2 * v101));
+  V v273 = (t0[31] * v101);
+  // out1[30] = v2*v183
+  out1[30] = fc::splat<V>((v2 * v103));
+  v273 = fc::mul_add(t0[30], v103, v273);
+  // out1[29] = v2*v185
+  out1[29] = fc::splat<V>((v2 * v105));
+  v273 = fc::mul_add(t0[29], v105, v273);
+  // out1[28] = v2*v187
+  out1[28] = fc::splat<V>((v2 * v107));
+  v273 = fc::mul_add(t0[28], v107, v273);
+  // out1[27] = v2*v189
+  out1[27] = fc::splat<V>((v2 * v109));
+  v273 = fc::mul_add(t0[27], v109, v273);
+  // out1[26] = v2*v191
+  out1[26] = fc::splat<V>((v2 * v111));
+  v273 = fc::mul_add(t0[26], v111, v273);
+  // out1[25] = v2*v200
+  out1[25] = fc::splat<V>((v2 * v113));
+  v273 = fc::mul_add(t0[25], v113, v273);
+  // out1[24] = v2*v202
+  out1[24] = fc::splat<V>((v2 * v115));
+  v273 = fc::mul_add(t0[24], v115, v273);
+  // out1[23] = v2*v204
+  out1[23] = fc::splat<V>((v2 * v117));
+  v273 = fc::mul_add(t0[23], v117, v273);
+  // out1[22] = v2*v206
+  out1[22] = fc::splat<V>((v2 * v119));
+  v273 = fc::mul_add(t0[22], v119, v273);
+  // out1[21] = v2*v208
+  out1[21] = fc::splat<V>((v2 * v121));
+  v273 = fc::mul_add(t0[21], v121, v273);
+  // out1[20] = v2*v210
+  out1[20] = fc::splat<V>((v2 * v123));
+  v273 = fc::mul_add(t0[20], v123, v273);
+  // out1[19] = v2*v212
+  out1[19] = fc::splat<V>((v2 * v125));
+  v273 = fc::mul_add(t0[19], v125, v273);
+  // out1[18] = v2*v214
+  out1[18] = fc::splat<V>((v2 * v127));
+  v273 = fc::mul_add(t0[18], v127, v273);
+  // out1[17] = v2*v216
+  out1[17] = fc::splat<V>((v2 * v129));
+  v273 = fc::mul_add(t0[17], v129, v273);
+  // out1[16] = v2*v218
+  out1[16] = fc::splat<V>((v2 * v131));
+  v273 = fc::mul_add(t0[16], v131, v273);
+  // out1[15] = v2*v227
+  out1[15] = fc::splat<V>((v2 * v133));
+  v273 = fc::mul_add(t0[15], v133, v273);
+  // out1[14] = v2*v229
+  out1[14] = fc::splat<V>((v2 * v135));
+  v273 = fc::mul_add(t0[14], v135, v273);
+  // out1[13] = v2*v231
+  out1[13] = fc::splat<V>((v2 * v137));
+  v273 = fc::mul_add(t0[13], v137, v273);
+  // out1[12] = v2*v233
+  out1[12] = fc::splat<V>((v2 * v139));
+  v273 = fc::mul_add(t0[12], v139, v273);
+  // out1[11] = v2*v235
+  out1[11] = fc::splat<V>((v2 * v141));
+  v273 = fc::mul_add(t0[11], v141, v273);
+  // out1[10] = v2*v237
+  out1[10] = fc::splat<V>((v2 * v143));
+  v273 = fc::mul_add(t0[10], v143, v273);
+  // out1[9] = v2*v239
+  out1[9] = fc::splat<V>((v2 * v145));
+  v273 = fc::mul_add(t0[9], v145, v273);
+  // out1[8] = v2*v241
+  out1[8] = fc::splat<V>((v2 * v147));
+  v273 = fc::mul_add(t0[8], v147, v273);
+  // out1[7] = v2*v243
+  out1[7] = fc::splat<V>((v2 * v149));
+  v273 = fc::mul_add(t0[7], v149, v273);
+  // out1[6] = v2*v245
+  out1[6] = fc::splat<V>((v2 * v151));
+  v273 = fc::mul_add(t0[6], v151, v273);
+  // out1[5] = v2*v254
+  out1[5] = fc::splat<V>((v2 * v153));
+  v273 = fc::mul_add(t0[5], v153, v273);
+  // out1[4] = v2*v256
+  out1[4] = fc::splat<V>((v2 * v155));
+  v273 = fc::mul_add(t0[4], v155, v273);
+  // out1[3] = v2*v258
+  out1[3] = fc::splat<V>((v2 * v157));
+  v273 = fc::mul_add(t0[3], v157, v273);
+  // out1[2] = v2*v260
+  out1[2] = fc::splat<V>((v2 * v159));
+  v273 = fc::mul_add(t0[2], v159, v273);
+  // out1[1] = v2*v262
+  out1[1] = fc::splat<V>((v2 * v161));
+  v273 = fc::mul_add(t0[1], v161, v273);
+  // out1[0] = v2*v271
+  out1[0] = fc::splat<V>((v2 * v163));
+  v273 = fc::mul_add(t0[0], v163, v273);
+  // out0[0] = t1_0*(t0_31*v174 + t0_30*v183 + t0_29*v185 + t0_28*v187 + t0_27*v189 + t0_26*v191 + t0_25*v200 + t0_24*v202 + t0_23*v204 + t0_22*v206 + t0_21*v208 + t0_20*v210 + t0_19*v212 + t0_18*v214 + t0_17*v216 + t0_16*v218 + t0_15*v227 + t0_14*v229 + t0_13*v231 + t0_12*v233 + t0_11*v235 + t0_10*v237 + t0_9*v239 + t0_8*v241 + t0_7*v243 + t0_6*v245 + t0_5*v254 + t0_4*v256 + t0_3*v258 + t0_2*v260 + t0_1*v262 + t0_0*v271)
+  out0[0] = fc::splat<V>((t1[0] * v273));
+}
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
 struct sgp_rms_1_backward {
@@ -594,11 +842,13 @@ struct sgp_rms_1_backward {
     V t0[32];
     V t1[1];
     V t2[1];
-    V t3[32];
+    V t3[1];
+    V t5[32];
     sgp_7<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_8<V>(c.u, x1, t1);
+    sgp_8<V>(c.u, t1);
+    sgp_1<V>(c.u, x1, t2);
     T sums[6];
-    sgp_rms_2<V>(c.u, t0, t1, x2, sums);
+    sgp_rms_2<V>(c.u, t1, t2, t0, x2, sums);
     if (!c.reduce(sums)) return;
     const T s6 = sums[0];
     const T s7 = sums[1];
@@ -607,16 +857,16 @@ struct sgp_rms_1_backward {
     const T s10 = sums[4];
     const T s11 = sums[5];
     fc::forget(x2);
-    sgp_rms_3<V>(c.u, t0, t1, x2, s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, t2, t3);
+    sgp_rms_4<V>(c.u, t1, t2, t0, x2, s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, t3, t5);
     fc::forget(x0);
     fc::forget(x1);
     V o1[32];
-    sgp_9<V>(c.u, x0, t3, t2, x1, c.template param<0>(), o1);
+    sgp_10<V>(c.u, x0, t5, x1, t3, c.template param<0>(), o1);
     c.template store<1>(o1);
     fc::forget(x1);
     fc::forget(x0);
     V o0[5];
-    sgp_10<V>(c.u, x1, t3, x0, c.template param<0>(), o0, c.template grad<0>());
+    sgp_11<V>(c.u, x1, t5, x0, c.template param<0>(), o0, c.template grad<0>());
     c.template store<0>(o0);
   }
 };
@@ -636,10 +886,12 @@ struct sgp_rms_2_forward {
     c.loaded();
     V t0[32];
     V t1[1];
-    sgp_11<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_12<V>(c.u, x0, t1);
+    V t2[1];
+    sgp_12<V>(c.u, x0, x1, c.template param<0>(), t0);
+    sgp_1<V>(c.u, x0, t1);
+    sgp_8<V>(c.u, t2);
     T sums[6];
-    sgp_rms_0<V>(c.u, t0, t1, sums);
+    sgp_rms_0<V>(c.u, t1, t2, t0, sums);
     if (!c.reduce(sums)) return;
     c.keep(sums);
     const T s0 = sums[0];
@@ -649,10 +901,239 @@ struct sgp_rms_2_forward {
     const T s4 = sums[4];
     const T s5 = sums[5];
     V o0[32];
-    sgp_rms_1<V>(c.u, t0, t1, s0, s1, s2, s3, s4, s5, o0);
+    sgp_rms_1<V>(c.u, t1, t2, t0, s0, s1, s2, s3, s4, s5, o0);
     c.template store<0>(o0);
   }
 };
+
+// From cut 1, cut 2, cut 0, `grad_o` to cut 4, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+template <class V>
+FC_INLINE void sgp_rms_5(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, typename V::Scalar row4, typename V::Scalar row5, typename V::Scalar row6, typename V::Scalar row7, typename V::Scalar row8, typename V::Scalar row9, typename V::Scalar row10, typename V::Scalar row11, V (&out0)[1], V (&out1)[32]) {
+  using T = typename V::Scalar;
+  const auto v69 = (row0 * u.inv_channels);
+  const auto v71 = (v69 + u.eps);
+  const auto v72 = fc::square_root(v71);
+  const auto v74 = fc::reciprocal_root(v71);
+  const auto v76 = (u.inv_channels * row1);
+  const auto v77 = (u.eps + v76);
+  const auto v78 = fc::square_root(v77);
+  const auto v79 = fc::reciprocal_root(v77);
+  const auto v81 = (u.inv_channels * row2);
+  const auto v82 = (u.eps + v81);
+  const auto v83 = fc::square_root(v82);
+  const auto v84 = fc::reciprocal_root(v82);
+  const auto v86 = (u.inv_channels * row3);
+  const auto v87 = (u.eps + v86);
+  const auto v88 = fc::square_root(v87);
+  const auto v89 = fc::reciprocal_root(v87);
+  const auto v91 = (u.inv_channels * row4);
+  const auto v92 = (u.eps + v91);
+  const auto v93 = fc::square_root(v92);
+  const auto v94 = fc::reciprocal_root(v92);
+  const auto v96 = (u.inv_channels * row5);
+  const auto v97 = (u.eps + v96);
+  const auto v98 = fc::square_root(v97);
+  const auto v99 = fc::reciprocal_root(v97);
+  const auto v164 = (v99 * v99);
+  const auto v165 = (v99 * v164);
+  const auto v167 = (T(0.5) * v165);
+  const auto v169 = (v167 * row6);
+  const auto v170 = (u.inv_channels * v169);
+  const auto v172 = (v170 * T(2.0));
+  const auto v175 = (v94 * v94);
+  const auto v176 = (v94 * v175);
+  const auto v177 = (T(0.5) * v176);
+  const auto v179 = (v177 * row7);
+  const auto v180 = (u.inv_channels * v179);
+  const auto v181 = (T(2.0) * v180);
+  const auto v192 = (v89 * v89);
+  const auto v193 = (v89 * v192);
+  const auto v194 = (T(0.5) * v193);
+  const auto v196 = (v194 * row8);
+  const auto v197 = (u.inv_channels * v196);
+  const auto v198 = (T(2.0) * v197);
+  const auto v219 = (v84 * v84);
+  const auto v220 = (v84 * v219);
+  const auto v221 = (T(0.5) * v220);
+  const auto v223 = (v221 * row9);
+  const auto v224 = (u.inv_channels * v223);
+  const auto v225 = (T(2.0) * v224);
+  const auto v246 = (v79 * v79);
+  const auto v247 = (v79 * v246);
+  const auto v248 = (T(0.5) * v247);
+  const auto v250 = (v248 * row10);
+  const auto v251 = (u.inv_channels * v250);
+  const auto v252 = (T(2.0) * v251);
+  const auto v263 = (v74 * v74);
+  const auto v264 = (v74 * v263);
+  const auto v265 = (T(0.5) * v264);
+  const auto v267 = (v265 * row11);
+  const auto v268 = (u.inv_channels * v267);
+  const auto v269 = (T(2.0) * v268);
+  const auto v2 = (t1[0] * t2[0]);
+  V v101 = (v99 * grad_o[31]);
+  V v103 = (v94 * grad_o[30]);
+  V v105 = (v94 * grad_o[29]);
+  V v107 = (v94 * grad_o[28]);
+  V v109 = (v94 * grad_o[27]);
+  V v111 = (v94 * grad_o[26]);
+  V v113 = (v89 * grad_o[25]);
+  V v115 = (v89 * grad_o[24]);
+  V v117 = (v89 * grad_o[23]);
+  V v119 = (v89 * grad_o[22]);
+  V v121 = (v89 * grad_o[21]);
+  V v123 = (v89 * grad_o[20]);
+  V v125 = (v89 * grad_o[19]);
+  V v127 = (v89 * grad_o[18]);
+  V v129 = (v89 * grad_o[17]);
+  V v131 = (v89 * grad_o[16]);
+  V v133 = (v84 * grad_o[15]);
+  V v135 = (v84 * grad_o[14]);
+  V v137 = (v84 * grad_o[13]);
+  V v139 = (v84 * grad_o[12]);
+  V v141 = (v84 * grad_o[11]);
+  V v143 = (v84 * grad_o[10]);
+  V v145 = (v84 * grad_o[9]);
+  V v147 = (v84 * grad_o[8]);
+  V v149 = (v84 * grad_o[7]);
+  V v151 = (v84 * grad_o[6]);
+  V v153 = (v79 * grad_o[5]);
+  V v155 = (v79 * grad_o[4]);
+  V v157 = (v79 * grad_o[3]);
+  V v159 = (v79 * grad_o[2]);
+  V v161 = (v79 * grad_o[1]);
+  V v163 = (v74 * grad_o[0]);
+  v101 = fc::neg_mul_add((t0[31] * v2), v172, v101);
+  v103 = fc::neg_mul_add((t0[30] * v2), v181, v103);
+  v105 = fc::neg_mul_add((t0[29] * v2), v181, v105);
+  v107 = fc::neg_mul_add((t0[28] * v2), v181, v107);
+  v109 = fc::neg_mul_add((t0[27] * v2), v181, v109);
+  v111 = fc::neg_mul_add((t0[26] * v2), v181, v111);
+  v113 = fc::neg_mul_add((t0[25] * v2), v198, v113);
+  v115 = fc::neg_mul_add((t0[24] * v2), v198, v115);
+  v117 = fc::neg_mul_add((t0[23] * v2), v198, v117);
+  v119 = fc::neg_mul_add((t0[22] * v2), v198, v119);
+  v121 = fc::neg_mul_add((t0[21] * v2), v198, v121);
+  v123 = fc::neg_mul_add((t0[20] * v2), v198, v123);
+  v125 = fc::neg_mul_add((t0[19] * v2), v198, v125);
+  v127 = fc::neg_mul_add((t0[18] * v2), v198, v127);
+  v129 = fc::neg_mul_add((t0[17] * v2), v198, v129);
+  v131 = fc::neg_mul_add((t0[16] * v2), v198, v131);
+  v133 = fc::neg_mul_add((t0[15] * v2), v225, v133);
+  v135 = fc::neg_mul_add((t0[14] * v2), v225, v135);
+  v137 = fc::neg_mul_add((t0[13] * v2), v225, v137);
+  v139 = fc::neg_mul_add((t0[12] * v2), v225, v139);
+  v141 = fc::neg_mul_add((t0[11] * v2), v225, v141);
+  v143 = fc::neg_mul_add((t0[10] * v2), v225, v143);
+  v145 = fc::neg_mul_add((t0[9] * v2), v225, v145);
+  v147 = fc::neg_mul_add((t0[8] * v2), v225, v147);
+  v149 = fc::neg_mul_add((t0[7] * v2), v225, v149);
+  v151 = fc::neg_mul_add((t0[6] * v2), v225, v151);
+  v153 = fc::neg_mul_add((t0[5] * v2), v252, v153);
+  v155 = fc::neg_mul_add((t0[4] * v2), v252, v155);
+  v157 = fc::neg_mul_add((t0[3] * v2), v252, v157);
+  v159 = fc::neg_mul_add((t0[2] * v2), v252, v159);
+  v161 = fc::neg_mul_add((t0[1] * v2), v252, v161);
+  v163 = fc::neg_mul_add((t0[0] * v2), v269, v163);
+  // out1[31] = v2*v174
+  out1[31] = fc::splat<V>((v2 * v101));
+  V v273 = (t0[31] * v101);
+  // out1[30] = v2*v183
+  out1[30] = fc::splat<V>((v2 * v103));
+  v273 = fc::mul_add(t0[30], v103, v273);
+  // out1[29] = v2*v185
+  out1[29] = fc::splat<V>((v2 * v105));
+  v273 = fc::mul_add(t0[29], v105, v273);
+  // out1[28] = v2*v187
+  out1[28] = fc::splat<V>((v2 * v107));
+  v273 = fc::mul_add(t0[28], v107, v273);
+  // out1[27] = v2*v189
+  out1[27] = fc::splat<V>((v2 * v109));
+  v273 = fc::mul_add(t0[27], v109, v273);
+  // out1[26] = v2*v191
+  out1[26] = fc::splat<V>((v2 * v111));
+  v273 = fc::mul_add(t0[26], v111, v273);
+  // out1[25] = v2*v200
+  out1[25] = fc::splat<V>((v2 * v113));
+  v273 = fc::mul_add(t0[25], v113, v273);
+  // out1[24] = v2*v202
+  out1[24] = fc::splat<V>((v2 * v115));
+  v273 = fc::mul_add(t0[24], v115, v273);
+  // out1[23] = v2*v204
+  out1[23] = fc::splat<V>((v2 * v117));
+  v273 = fc::mul_add(t0[23], v117, v273);
+  // out1[22] = v2*v206
+  out1[22] = fc::splat<V>((v2 * v119));
+  v273 = fc::mul_add(t0[22], v119, v273);
+  // out1[21] = v2*v208
+  out1[21] = fc::splat<V>((v2 * v121));
+  v273 = fc::mul_add(t0[21], v121, v273);
+  // out1[20] = v2*v210
+  out1[20] = fc::splat<V>((v2 * v123));
+  v273 = fc::mul_add(t0[20], v123, v273);
+  // out1[19] = v2*v212
+  out1[19] = fc::splat<V>((v2 * v125));
+  v273 = fc::mul_add(t0[19], v125, v273);
+  // out1[18] = v2*v214
+  out1[18] = fc::splat<V>((v2 * v127));
+  v273 = fc::mul_add(t0[18], v127, v273);
+  // out1[17] = v2*v216
+  out1[17] = fc::splat<V>((v2 * v129));
+  v273 = fc::mul_add(t0[17], v129, v273);
+  // out1[16] = v2*v218
+  out1[16] = fc::splat<V>((v2 * v131));
+  v273 = fc::mul_add(t0[16], v131, v273);
+  // out1[15] = v2*v227
+  out1[15] = fc::splat<V>((v2 * v133));
+  v273 = fc::mul_add(t0[15], v133, v273);
+  // out1[14] = v2*v229
+  out1[14] = fc::splat<V>((v2 * v135));
+  v273 = fc::mul_add(t0[14], v135, v273);
+  // out1[13] = v2*v231
+  out1[13] = fc::splat<V>((v2 * v137));
+  v273 = fc::mul_add(t0[13], v137, v273);
+  // out1[12] = v2*v233
+  out1[12] = fc::splat<V>((v2 * v139));
+  v273 = fc::mul_add(t0[12], v139, v273);
+  // out1[11] = v2*v235
+  out1[11] = fc::splat<V>((v2 * v141));
+  v273 = fc::mul_add(t0[11], v141, v273);
+  // out1[10] = v2*v237
+  out1[10] = fc::splat<V>((v2 * v143));
+  v273 = fc::mul_add(t0[10], v143, v273);
+  // out1[9] = v2*v239
+  out1[9] = fc::splat<V>((v2 * v145));
+  v273 = fc::mul_add(t0[9], v145, v273);
+  // out1[8] = v2*v241
+  out1[8] = fc::splat<V>((v2 * v147));
+  v273 = fc::mul_add(t0[8], v147, v273);
+  // out1[7] = v2*v243
+  out1[7] = fc::splat<V>((v2 * v149));
+  v273 = fc::mul_add(t0[7], v149, v273);
+  // out1[6] = v2*v245
+  out1[6] = fc::splat<V>((v2 * v151));
+  v273 = fc::mul_add(t0[6], v151, v273);
+  // out1[5] = v2*v254
+  out1[5] = fc::splat<V>((v2 * v153));
+  v273 = fc::mul_add(t0[5], v153, v273);
+  // out1[4] = v2*v256
+  out1[4] = fc::splat<V>((v2 * v155));
+  v273 = fc::mul_add(t0[4], v155, v273);
+  // out1[3] = v2*v258
+  out1[3] = fc::splat<V>((v2 * v157));
+  v273 = fc::mul_add(t0[3], v157, v273);
+  // out1[2] = v2*v260
+  out1[2] = fc::splat<V>((v2 * v159));
+  v273 = fc::mul_add(t0[2], v159, v273);
+  // out1[1] = v2*v262
+  out1[1] = fc::splat<V>((v2 * v161));
+  v273 = fc::mul_add(t0[1], v161, v273);
+  // out1[0] = v2*v271
+  out1[0] = fc::splat<V>((v2 * v163));
+  v273 = fc::mul_add(t0[0], v163, v273);
+  // out0[0] = t2_0*(t0_31*v174 + t0_30*v183 + t0_29*v185 + t0_28*v187 + t0_27*v189 + t0_26*v191 + t0_25*v200 + t0_24*v202 + t0_23*v204 + t0_22*v206 + t0_21*v208 + t0_20*v210 + t0_19*v212 + t0_18*v214 + t0_17*v216 + t0_16*v218 + t0_15*v227 + t0_14*v229 + t0_13*v231 + t0_12*v233 + t0_11*v235 + t0_10*v237 + t0_9*v239 + t0_8*v241 + t0_7*v243 + t0_6*v245 + t0_5*v254 + t0_4*v256 + t0_3*v258 + t0_2*v260 + t0_1*v262 + t0_0*v271)
+  out0[0] = fc::splat<V>((t2[0] * v273));
+}
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
 struct sgp_rms_2_backward {
@@ -678,11 +1159,13 @@ struct sgp_rms_2_backward {
     V t0[32];
     V t1[1];
     V t2[1];
-    V t3[32];
-    sgp_11<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_12<V>(c.u, x0, t1);
+    V t4[1];
+    V t5[32];
+    sgp_12<V>(c.u, x0, x1, c.template param<0>(), t0);
+    sgp_1<V>(c.u, x0, t1);
+    sgp_8<V>(c.u, t2);
     T sums[6];
-    sgp_rms_2<V>(c.u, t0, t1, x2, sums);
+    sgp_rms_2<V>(c.u, t1, t2, t0, x2, sums);
     if (!c.reduce(sums)) return;
     const T s6 = sums[0];
     const T s7 = sums[1];
@@ -691,36 +1174,36 @@ struct sgp_rms_2_backward {
     const T s10 = sums[4];
     const T s11 = sums[5];
     fc::forget(x2);
-    sgp_rms_3<V>(c.u, t0, t1, x2, s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, t2, t3);
+    sgp_rms_5<V>(c.u, t1, t2, t0, x2, s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, t4, t5);
     fc::forget(x0);
     V o1[5];
-    sgp_13<V>(c.u, x0, t3, c.template param<0>(), o1);
+    sgp_13<V>(c.u, x0, t5, c.template param<0>(), o1);
     c.template store<1>(o1);
     fc::forget(x1);
     fc::forget(x0);
     V o0[32];
-    sgp_14<V>(c.u, x1, t3, x0, t2, c.template param<0>(), o0, c.template grad<0>());
+    sgp_14<V>(c.u, x1, t5, x0, t4, c.template param<0>(), o0, c.template grad<0>());
     c.template store<0>(o0);
   }
 };
 
 // From cut 0 to 2 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_4(const fc::Uniforms<typename V::Scalar> &u, const V *t0, typename V::Scalar (&sums)[2]) {
+FC_INLINE void sgp_rms_6(const fc::Uniforms<typename V::Scalar> &u, const V *t0, typename V::Scalar (&sums)[2]) {
   using T = typename V::Scalar;
   const auto v1 = fc::gate(u.gate, T(0.0));
   const auto v2 = (v1 * v1);
-  const auto v4 = (v2 * t0[0]);
-  const auto v6 = (v2 * t0[1]);
-  const auto v8 = (v2 * t0[2]);
-  const auto v10 = (v2 * t0[3]);
-  const auto v12 = (v2 * t0[4]);
-  const auto v14 = (v2 * t0[5]);
-  const auto v16 = (v2 * t0[6]);
-  const auto v18 = (v2 * t0[7]);
-  const auto v20 = (v2 * t0[8]);
-  const auto v22 = (v2 * t0[9]);
-  const auto v24 = (v2 * t0[10]);
+  const auto v4 = (t0[0] * v2);
+  const auto v6 = (t0[1] * v2);
+  const auto v8 = (t0[2] * v2);
+  const auto v10 = (t0[3] * v2);
+  const auto v12 = (t0[4] * v2);
+  const auto v14 = (t0[5] * v2);
+  const auto v16 = (t0[6] * v2);
+  const auto v18 = (t0[7] * v2);
+  const auto v20 = (t0[8] * v2);
+  const auto v22 = (t0[9] * v2);
+  const auto v24 = (t0[10] * v2);
   // row sum 0 = v4*v4
   sums[0] = u.sum((v4 * v4));
   V v26 = (v6 * v6);
@@ -739,7 +1222,7 @@ FC_INLINE void sgp_rms_4(const fc::Uniforms<typename V::Scalar> &u, const V *t0,
 
 // From cut 0 to `o`: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_5(const fc::Uniforms<typename V::Scalar> &u, const V *t0, typename V::Scalar row0, typename V::Scalar row1, V (&out0)[11]) {
+FC_INLINE void sgp_rms_7(const fc::Uniforms<typename V::Scalar> &u, const V *t0, typename V::Scalar row0, typename V::Scalar row1, V (&out0)[11]) {
   using T = typename V::Scalar;
   const auto v1 = fc::gate(u.gate, T(0.0));
   const auto v2 = (v1 * v1);
@@ -751,28 +1234,28 @@ FC_INLINE void sgp_rms_5(const fc::Uniforms<typename V::Scalar> &u, const V *t0,
   const auto v35 = (u.eps + v34);
   const auto v36 = fc::square_root(v35);
   const auto v37 = fc::reciprocal_root(v35);
-  // out0[0] = v2*t0_0*v32
-  out0[0] = fc::splat<V>(((v2 * t0[0]) * v32));
-  // out0[1] = v2*t0_1*v37
-  out0[1] = fc::splat<V>(((v2 * t0[1]) * v37));
-  // out0[2] = v2*t0_2*v37
-  out0[2] = fc::splat<V>(((v2 * t0[2]) * v37));
-  // out0[3] = v2*t0_3*v37
-  out0[3] = fc::splat<V>(((v2 * t0[3]) * v37));
-  // out0[4] = v2*t0_4*v37
-  out0[4] = fc::splat<V>(((v2 * t0[4]) * v37));
-  // out0[5] = v2*t0_5*v37
-  out0[5] = fc::splat<V>(((v2 * t0[5]) * v37));
-  // out0[6] = v2*t0_6*v37
-  out0[6] = fc::splat<V>(((v2 * t0[6]) * v37));
-  // out0[7] = v2*t0_7*v37
-  out0[7] = fc::splat<V>(((v2 * t0[7]) * v37));
-  // out0[8] = v2*t0_8*v37
-  out0[8] = fc::splat<V>(((v2 * t0[8]) * v37));
-  // out0[9] = v2*t0_9*v37
-  out0[9] = fc::splat<V>(((v2 * t0[9]) * v37));
-  // out0[10] = v2*t0_10*v37
-  out0[10] = fc::splat<V>(((v2 * t0[10]) * v37));
+  // out0[0] = t0_0*v2*v32
+  out0[0] = fc::splat<V>(((t0[0] * v2) * v32));
+  // out0[1] = t0_1*v2*v37
+  out0[1] = fc::splat<V>(((t0[1] * v2) * v37));
+  // out0[2] = t0_2*v2*v37
+  out0[2] = fc::splat<V>(((t0[2] * v2) * v37));
+  // out0[3] = t0_3*v2*v37
+  out0[3] = fc::splat<V>(((t0[3] * v2) * v37));
+  // out0[4] = t0_4*v2*v37
+  out0[4] = fc::splat<V>(((t0[4] * v2) * v37));
+  // out0[5] = t0_5*v2*v37
+  out0[5] = fc::splat<V>(((t0[5] * v2) * v37));
+  // out0[6] = t0_6*v2*v37
+  out0[6] = fc::splat<V>(((t0[6] * v2) * v37));
+  // out0[7] = t0_7*v2*v37
+  out0[7] = fc::splat<V>(((t0[7] * v2) * v37));
+  // out0[8] = t0_8*v2*v37
+  out0[8] = fc::splat<V>(((t0[8] * v2) * v37));
+  // out0[9] = t0_9*v2*v37
+  out0[9] = fc::splat<V>(((t0[9] * v2) * v37));
+  // out0[10] = t0_10*v2*v37
+  out0[10] = fc::splat<V>(((t0[10] * v2) * v37));
 }
 
 // o = grade_rms(weighted_product(w, gate(x), gate(y)))
@@ -791,42 +1274,42 @@ struct sgp_rms_3_forward {
     V t0[11];
     sgp_15<V>(c.u, x0, x1, c.template param<0>(), t0);
     T sums[2];
-    sgp_rms_4<V>(c.u, t0, sums);
+    sgp_rms_6<V>(c.u, t0, sums);
     if (!c.reduce(sums)) return;
     c.keep(sums);
     const T s0 = sums[0];
     const T s1 = sums[1];
     V o0[11];
-    sgp_rms_5<V>(c.u, t0, s0, s1, o0);
+    sgp_rms_7<V>(c.u, t0, s0, s1, o0);
     c.template store<0>(o0);
   }
 };
 
 // From cut 0, `grad_o` to 2 row sums: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_6(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *grad_o, typename V::Scalar (&sums)[2]) {
+FC_INLINE void sgp_rms_8(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *grad_o, typename V::Scalar (&sums)[2]) {
   using T = typename V::Scalar;
   const auto v1 = fc::gate(u.gate, T(0.0));
   const auto v2 = (v1 * v1);
-  V v26 = ((v2 * t0[10]) * grad_o[10]);
-  v26 = fc::mul_add((v2 * t0[9]), grad_o[9], v26);
-  v26 = fc::mul_add((v2 * t0[8]), grad_o[8], v26);
-  v26 = fc::mul_add((v2 * t0[7]), grad_o[7], v26);
-  v26 = fc::mul_add((v2 * t0[6]), grad_o[6], v26);
-  v26 = fc::mul_add((v2 * t0[5]), grad_o[5], v26);
-  v26 = fc::mul_add((v2 * t0[4]), grad_o[4], v26);
-  v26 = fc::mul_add((v2 * t0[3]), grad_o[3], v26);
-  v26 = fc::mul_add((v2 * t0[2]), grad_o[2], v26);
-  v26 = fc::mul_add((v2 * t0[1]), grad_o[1], v26);
-  // row sum 0 = v2*t0_10*grad_o_e45 + v2*t0_9*grad_o_e35 + v2*t0_8*grad_o_e34 + v2*t0_7*grad_o_e25 + v2*t0_6*grad_o_e24 + v2*t0_5*grad_o_e23 + v2*t0_4*grad_o_e15 + v2*t0_3*grad_o_e14 + v2*t0_2*grad_o_e13 + v2*t0_1*grad_o_e12
+  V v26 = ((t0[10] * v2) * grad_o[10]);
+  v26 = fc::mul_add((t0[9] * v2), grad_o[9], v26);
+  v26 = fc::mul_add((t0[8] * v2), grad_o[8], v26);
+  v26 = fc::mul_add((t0[7] * v2), grad_o[7], v26);
+  v26 = fc::mul_add((t0[6] * v2), grad_o[6], v26);
+  v26 = fc::mul_add((t0[5] * v2), grad_o[5], v26);
+  v26 = fc::mul_add((t0[4] * v2), grad_o[4], v26);
+  v26 = fc::mul_add((t0[3] * v2), grad_o[3], v26);
+  v26 = fc::mul_add((t0[2] * v2), grad_o[2], v26);
+  v26 = fc::mul_add((t0[1] * v2), grad_o[1], v26);
+  // row sum 0 = t0_10*v2*grad_o_e45 + t0_9*v2*grad_o_e35 + t0_8*v2*grad_o_e34 + t0_7*v2*grad_o_e25 + t0_6*v2*grad_o_e24 + t0_5*v2*grad_o_e23 + t0_4*v2*grad_o_e15 + t0_3*v2*grad_o_e14 + t0_2*v2*grad_o_e13 + t0_1*v2*grad_o_e12
   sums[0] = u.sum(v26);
-  // row sum 1 = v2*t0_0*grad_o_1
-  sums[1] = u.sum(((v2 * t0[0]) * grad_o[0]));
+  // row sum 1 = t0_0*v2*grad_o_1
+  sums[1] = u.sum(((t0[0] * v2) * grad_o[0]));
 }
 
 // From cut 0, `grad_o` to cut 1: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_7(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, V (&out0)[11]) {
+FC_INLINE void sgp_rms_9(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, V (&out0)[11]) {
   using T = typename V::Scalar;
   const auto v1 = fc::gate(u.gate, T(0.0));
   const auto v2 = (v1 * v1);
@@ -838,49 +1321,62 @@ FC_INLINE void sgp_rms_7(const fc::Uniforms<typename V::Scalar> &u, const V *t0,
   const auto v35 = (u.eps + v34);
   const auto v36 = fc::square_root(v35);
   const auto v37 = fc::reciprocal_root(v35);
-  const auto v61 = fc::divide(T(0.5), v36);
-  const auto v63 = fc::divide(row2, v36);
-  const auto v64 = (v37 * v63);
-  const auto v65 = (v61 * v64);
+  const auto v60 = (v37 * v37);
+  const auto v61 = (v37 * v60);
+  const auto v63 = (T(0.5) * v61);
+  const auto v65 = (v63 * row2);
   const auto v66 = (u.inv_channels * v65);
-  const auto v97 = fc::divide(T(0.5), v30);
-  const auto v99 = fc::divide(row3, v30);
-  const auto v100 = (v32 * v99);
-  const auto v101 = (v97 * v100);
-  const auto v102 = (u.inv_channels * v101);
-  const auto v67 = ((v2 * t0[10]) * v66);
-  const auto v70 = ((v2 * t0[9]) * v66);
-  const auto v73 = ((v2 * t0[8]) * v66);
-  const auto v76 = ((v2 * t0[7]) * v66);
-  const auto v79 = ((v2 * t0[6]) * v66);
-  const auto v82 = ((v2 * t0[5]) * v66);
-  const auto v85 = ((v2 * t0[4]) * v66);
-  const auto v88 = ((v2 * t0[3]) * v66);
-  const auto v91 = ((v2 * t0[2]) * v66);
-  const auto v94 = ((v2 * t0[1]) * v66);
-  const auto v103 = ((v2 * t0[0]) * v102);
-  // out0[10] = v2*(v37*grad_o_e45 - v67 - v67)
-  out0[10] = fc::splat<V>((v2 * (fc::mul_sub(v37, grad_o[10], v67) - v67)));
-  // out0[9] = v2*(v37*grad_o_e35 - v70 - v70)
-  out0[9] = fc::splat<V>((v2 * (fc::mul_sub(v37, grad_o[9], v70) - v70)));
-  // out0[8] = v2*(v37*grad_o_e34 - v73 - v73)
-  out0[8] = fc::splat<V>((v2 * (fc::mul_sub(v37, grad_o[8], v73) - v73)));
-  // out0[7] = v2*(v37*grad_o_e25 - v76 - v76)
-  out0[7] = fc::splat<V>((v2 * (fc::mul_sub(v37, grad_o[7], v76) - v76)));
-  // out0[6] = v2*(v37*grad_o_e24 - v79 - v79)
-  out0[6] = fc::splat<V>((v2 * (fc::mul_sub(v37, grad_o[6], v79) - v79)));
-  // out0[5] = v2*(v37*grad_o_e23 - v82 - v82)
-  out0[5] = fc::splat<V>((v2 * (fc::mul_sub(v37, grad_o[5], v82) - v82)));
-  // out0[4] = v2*(v37*grad_o_e15 - v85 - v85)
-  out0[4] = fc::splat<V>((v2 * (fc::mul_sub(v37, grad_o[4], v85) - v85)));
-  // out0[3] = v2*(v37*grad_o_e14 - v88 - v88)
-  out0[3] = fc::splat<V>((v2 * (fc::mul_sub(v37, grad_o[3], v88) - v88)));
-  // out0[2] = v2*(v37*grad_o_e13 - v91 - v91)
-  out0[2] = fc::splat<V>((v2 * (fc::mul_sub(v37, grad_o[2], v91) - v91)));
-  // out0[1] = v2*(v37*grad_o_e12 - v94 - v94)
-  out0[1] = fc::splat<V>((v2 * (fc::mul_sub(v37, grad_o[1], v94) - v94)));
-  // out0[0] = v2*(v32*grad_o_1 - v103 - v103)
-  out0[0] = fc::splat<V>((v2 * (fc::mul_sub(v32, grad_o[0], v103) - v103)));
+  const auto v68 = (v66 * T(2.0));
+  const auto v89 = (v32 * v32);
+  const auto v90 = (v32 * v89);
+  const auto v91 = (T(0.5) * v90);
+  const auto v93 = (v91 * row3);
+  const auto v94 = (u.inv_channels * v93);
+  const auto v95 = (T(2.0) * v94);
+  V v39 = (v37 * grad_o[10]);
+  V v41 = (v37 * grad_o[9]);
+  V v43 = (v37 * grad_o[8]);
+  V v45 = (v37 * grad_o[7]);
+  V v47 = (v37 * grad_o[6]);
+  V v49 = (v37 * grad_o[5]);
+  V v51 = (v37 * grad_o[4]);
+  V v53 = (v37 * grad_o[3]);
+  V v55 = (v37 * grad_o[2]);
+  V v57 = (v37 * grad_o[1]);
+  V v59 = (v32 * grad_o[0]);
+  v39 = fc::neg_mul_add((t0[10] * v2), v68, v39);
+  v41 = fc::neg_mul_add((t0[9] * v2), v68, v41);
+  v43 = fc::neg_mul_add((t0[8] * v2), v68, v43);
+  v45 = fc::neg_mul_add((t0[7] * v2), v68, v45);
+  v47 = fc::neg_mul_add((t0[6] * v2), v68, v47);
+  v49 = fc::neg_mul_add((t0[5] * v2), v68, v49);
+  v51 = fc::neg_mul_add((t0[4] * v2), v68, v51);
+  v53 = fc::neg_mul_add((t0[3] * v2), v68, v53);
+  v55 = fc::neg_mul_add((t0[2] * v2), v68, v55);
+  v57 = fc::neg_mul_add((t0[1] * v2), v68, v57);
+  v59 = fc::neg_mul_add((t0[0] * v2), v95, v59);
+  // out0[10] = v2*(v37*grad_o_e45 - t0_10*v2*v68)
+  out0[10] = fc::splat<V>((v2 * v39));
+  // out0[9] = v2*(v37*grad_o_e35 - t0_9*v2*v68)
+  out0[9] = fc::splat<V>((v2 * v41));
+  // out0[8] = v2*(v37*grad_o_e34 - t0_8*v2*v68)
+  out0[8] = fc::splat<V>((v2 * v43));
+  // out0[7] = v2*(v37*grad_o_e25 - t0_7*v2*v68)
+  out0[7] = fc::splat<V>((v2 * v45));
+  // out0[6] = v2*(v37*grad_o_e24 - t0_6*v2*v68)
+  out0[6] = fc::splat<V>((v2 * v47));
+  // out0[5] = v2*(v37*grad_o_e23 - t0_5*v2*v68)
+  out0[5] = fc::splat<V>((v2 * v49));
+  // out0[4] = v2*(v37*grad_o_e15 - t0_4*v2*v68)
+  out0[4] = fc::splat<V>((v2 * v51));
+  // out0[3] = v2*(v37*grad_o_e14 - t0_3*v2*v68)
+  out0[3] = fc::splat<V>((v2 * v53));
+  // out0[2] = v2*(v37*grad_o_e13 - t0_2*v2*v68)
+  out0[2] = fc::splat<V>((v2 * v55));
+  // out0[1] = v2*(v37*grad_o_e12 - t0_1*v2*v68)
+  out0[1] = fc::splat<V>((v2 * v57));
+  // out0[0] = v2*(v32*grad_o_1 - t0_0*v2*v95)
+  out0[0] = fc::splat<V>((v2 * v59));
 }
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
@@ -904,12 +1400,12 @@ struct sgp_rms_3_backward {
     V t1[11];
     sgp_15<V>(c.u, x0, x1, c.template param<0>(), t0);
     T sums[2];
-    sgp_rms_6<V>(c.u, t0, x2, sums);
+    sgp_rms_8<V>(c.u, t0, x2, sums);
     if (!c.reduce(sums)) return;
     const T s2 = sums[0];
     const T s3 = sums[1];
     fc::forget(x2);
-    sgp_rms_7<V>(c.u, t0, x2, s0, s1, s2, s3, t1);
+    sgp_rms_9<V>(c.u, t0, x2, s0, s1, s2, s3, t1);
     fc::forget(x0);
     V o1[5];
     sgp_18<V>(c.u, x0, t1, c.template param<0>(), o1);

@@ -9,74 +9,75 @@
 
 namespace cl500 {
 
-// From cut 0, cut 1, `l` to `o`: o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
+// From cut 1, cut 2, cut 0, `l` to `o`: o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
 template <class V>
-FC_INLINE void steerable_product_first_order_0(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *t1, const V *l, V (&out0)[32]) {
+FC_INLINE void steerable_product_first_order_0(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, const V *l, V (&out0)[32]) {
   using T = typename V::Scalar;
-  // out0[0] = 0.7071067811865476*(t0_0*t1_0 + l_1)
-  out0[0] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[0], t1[0], l[0])));
-  // out0[1] = 0.7071067811865476*(t0_1*t1_0 + l_e1)
-  out0[1] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[1], t1[0], l[1])));
-  // out0[2] = 0.7071067811865476*(t0_2*t1_0 + l_e2)
-  out0[2] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[2], t1[0], l[2])));
-  // out0[3] = 0.7071067811865476*(t0_3*t1_0 + l_e3)
-  out0[3] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[3], t1[0], l[3])));
-  // out0[4] = 0.7071067811865476*(t0_4*t1_0 + l_e4)
-  out0[4] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[4], t1[0], l[4])));
-  // out0[5] = 0.7071067811865476*(t0_5*t1_0 + l_e5)
-  out0[5] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[5], t1[0], l[5])));
-  // out0[6] = 0.7071067811865476*(t0_6*t1_0 + l_e12)
-  out0[6] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[6], t1[0], l[6])));
-  // out0[7] = 0.7071067811865476*(t0_7*t1_0 + l_e13)
-  out0[7] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[7], t1[0], l[7])));
-  // out0[8] = 0.7071067811865476*(t0_8*t1_0 + l_e14)
-  out0[8] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[8], t1[0], l[8])));
-  // out0[9] = 0.7071067811865476*(t0_9*t1_0 + l_e15)
-  out0[9] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[9], t1[0], l[9])));
-  // out0[10] = 0.7071067811865476*(t0_10*t1_0 + l_e23)
-  out0[10] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[10], t1[0], l[10])));
-  // out0[11] = 0.7071067811865476*(t0_11*t1_0 + l_e24)
-  out0[11] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[11], t1[0], l[11])));
-  // out0[12] = 0.7071067811865476*(t0_12*t1_0 + l_e25)
-  out0[12] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[12], t1[0], l[12])));
-  // out0[13] = 0.7071067811865476*(t0_13*t1_0 + l_e34)
-  out0[13] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[13], t1[0], l[13])));
-  // out0[14] = 0.7071067811865476*(t0_14*t1_0 + l_e35)
-  out0[14] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[14], t1[0], l[14])));
-  // out0[15] = 0.7071067811865476*(t0_15*t1_0 + l_e45)
-  out0[15] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[15], t1[0], l[15])));
-  // out0[16] = 0.7071067811865476*(t0_16*t1_0 + l_e123)
-  out0[16] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[16], t1[0], l[16])));
-  // out0[17] = 0.7071067811865476*(t0_17*t1_0 + l_e124)
-  out0[17] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[17], t1[0], l[17])));
-  // out0[18] = 0.7071067811865476*(t0_18*t1_0 + l_e125)
-  out0[18] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[18], t1[0], l[18])));
-  // out0[19] = 0.7071067811865476*(t0_19*t1_0 + l_e134)
-  out0[19] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[19], t1[0], l[19])));
-  // out0[20] = 0.7071067811865476*(t0_20*t1_0 + l_e135)
-  out0[20] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[20], t1[0], l[20])));
-  // out0[21] = 0.7071067811865476*(t0_21*t1_0 + l_e145)
-  out0[21] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[21], t1[0], l[21])));
-  // out0[22] = 0.7071067811865476*(t0_22*t1_0 + l_e234)
-  out0[22] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[22], t1[0], l[22])));
-  // out0[23] = 0.7071067811865476*(t0_23*t1_0 + l_e235)
-  out0[23] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[23], t1[0], l[23])));
-  // out0[24] = 0.7071067811865476*(t0_24*t1_0 + l_e245)
-  out0[24] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[24], t1[0], l[24])));
-  // out0[25] = 0.7071067811865476*(t0_25*t1_0 + l_e345)
-  out0[25] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[25], t1[0], l[25])));
-  // out0[26] = 0.7071067811865476*(t0_26*t1_0 + l_e1234)
-  out0[26] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[26], t1[0], l[26])));
-  // out0[27] = 0.7071067811865476*(t0_27*t1_0 + l_e1235)
-  out0[27] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[27], t1[0], l[27])));
-  // out0[28] = 0.7071067811865476*(t0_28*t1_0 + l_e1245)
-  out0[28] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[28], t1[0], l[28])));
-  // out0[29] = 0.7071067811865476*(t0_29*t1_0 + l_e1345)
-  out0[29] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[29], t1[0], l[29])));
-  // out0[30] = 0.7071067811865476*(t0_30*t1_0 + l_e2345)
-  out0[30] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[30], t1[0], l[30])));
-  // out0[31] = 0.7071067811865476*(t0_31*t1_0 + l_e12345)
-  out0[31] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[31], t1[0], l[31])));
+  const auto v2 = (t1[0] * t2[0]);
+  // out0[0] = 0.7071067811865476*(t0_0*v2 + l_1)
+  out0[0] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[0], v2, l[0])));
+  // out0[1] = 0.7071067811865476*(t0_1*v2 + l_e1)
+  out0[1] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[1], v2, l[1])));
+  // out0[2] = 0.7071067811865476*(t0_2*v2 + l_e2)
+  out0[2] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[2], v2, l[2])));
+  // out0[3] = 0.7071067811865476*(t0_3*v2 + l_e3)
+  out0[3] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[3], v2, l[3])));
+  // out0[4] = 0.7071067811865476*(t0_4*v2 + l_e4)
+  out0[4] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[4], v2, l[4])));
+  // out0[5] = 0.7071067811865476*(t0_5*v2 + l_e5)
+  out0[5] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[5], v2, l[5])));
+  // out0[6] = 0.7071067811865476*(t0_6*v2 + l_e12)
+  out0[6] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[6], v2, l[6])));
+  // out0[7] = 0.7071067811865476*(t0_7*v2 + l_e13)
+  out0[7] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[7], v2, l[7])));
+  // out0[8] = 0.7071067811865476*(t0_8*v2 + l_e14)
+  out0[8] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[8], v2, l[8])));
+  // out0[9] = 0.7071067811865476*(t0_9*v2 + l_e15)
+  out0[9] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[9], v2, l[9])));
+  // out0[10] = 0.7071067811865476*(t0_10*v2 + l_e23)
+  out0[10] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[10], v2, l[10])));
+  // out0[11] = 0.7071067811865476*(t0_11*v2 + l_e24)
+  out0[11] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[11], v2, l[11])));
+  // out0[12] = 0.7071067811865476*(t0_12*v2 + l_e25)
+  out0[12] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[12], v2, l[12])));
+  // out0[13] = 0.7071067811865476*(t0_13*v2 + l_e34)
+  out0[13] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[13], v2, l[13])));
+  // out0[14] = 0.7071067811865476*(t0_14*v2 + l_e35)
+  out0[14] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[14], v2, l[14])));
+  // out0[15] = 0.7071067811865476*(t0_15*v2 + l_e45)
+  out0[15] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[15], v2, l[15])));
+  // out0[16] = 0.7071067811865476*(t0_16*v2 + l_e123)
+  out0[16] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[16], v2, l[16])));
+  // out0[17] = 0.7071067811865476*(t0_17*v2 + l_e124)
+  out0[17] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[17], v2, l[17])));
+  // out0[18] = 0.7071067811865476*(t0_18*v2 + l_e125)
+  out0[18] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[18], v2, l[18])));
+  // out0[19] = 0.7071067811865476*(t0_19*v2 + l_e134)
+  out0[19] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[19], v2, l[19])));
+  // out0[20] = 0.7071067811865476*(t0_20*v2 + l_e135)
+  out0[20] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[20], v2, l[20])));
+  // out0[21] = 0.7071067811865476*(t0_21*v2 + l_e145)
+  out0[21] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[21], v2, l[21])));
+  // out0[22] = 0.7071067811865476*(t0_22*v2 + l_e234)
+  out0[22] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[22], v2, l[22])));
+  // out0[23] = 0.7071067811865476*(t0_23*v2 + l_e235)
+  out0[23] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[23], v2, l[23])));
+  // out0[24] = 0.7071067811865476*(t0_24*v2 + l_e245)
+  out0[24] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[24], v2, l[24])));
+  // out0[25] = 0.7071067811865476*(t0_25*v2 + l_e345)
+  out0[25] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[25], v2, l[25])));
+  // out0[26] = 0.7071067811865476*(t0_26*v2 + l_e1234)
+  out0[26] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[26], v2, l[26])));
+  // out0[27] = 0.7071067811865476*(t0_27*v2 + l_e1235)
+  out0[27] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[27], v2, l[27])));
+  // out0[28] = 0.7071067811865476*(t0_28*v2 + l_e1245)
+  out0[28] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[28], v2, l[28])));
+  // out0[29] = 0.7071067811865476*(t0_29*v2 + l_e1345)
+  out0[29] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[29], v2, l[29])));
+  // out0[30] = 0.7071067811865476*(t0_30*v2 + l_e2345)
+  out0[30] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[30], v2, l[30])));
+  // out0[31] = 0.7071067811865476*(t0_31*v2 + l_e12345)
+  out0[31] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[31], v2, l[31])));
 }
 
 // o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2)
@@ -96,10 +97,12 @@ struct steerable_product_first_order_forward {
     c.loaded();
     V t0[32];
     V t1[1];
+    V t2[1];
     sgp_0<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_1<V>(c.u, x0, x1, t1);
+    sgp_1<V>(c.u, x0, t1);
+    sgp_1<V>(c.u, x1, t2);
     V o0[32];
-    steerable_product_first_order_0<V>(c.u, t0, t1, x2, o0);
+    steerable_product_first_order_0<V>(c.u, t1, t2, t0, x2, o0);
     c.template store<0>(o0);
   }
 };
@@ -174,140 +177,143 @@ FC_INLINE void steerable_product_first_order_1(const fc::Uniforms<typename V::Sc
   out0[0] = fc::splat<V>((T(0.7071067811865476) * grad_o[0]));
 }
 
-// From `grad_o`, cut 1, cut 0 to cut 2, cut 3: adjoint of o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
+// From cut 1, cut 2, `grad_o`, cut 0 to cut 3, cut 4, cut 5: adjoint of o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
 template <class V>
-FC_INLINE void steerable_product_first_order_2(const fc::Uniforms<typename V::Scalar> &u, const V *grad_o, const V *t1, const V *t0, V (&out0)[1], V (&out1)[32]) {
+FC_INLINE void steerable_product_first_order_2(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *grad_o, const V *t0, V (&out0)[1], V (&out1)[1], V (&out2)[32]) {
   using T = typename V::Scalar;
-  const auto v2 = (T(0.7071067811865476) * grad_o[31]);
-  const auto v4 = (T(0.7071067811865476) * grad_o[30]);
-  const auto v6 = (T(0.7071067811865476) * grad_o[29]);
-  const auto v8 = (T(0.7071067811865476) * grad_o[28]);
-  const auto v10 = (T(0.7071067811865476) * grad_o[27]);
-  const auto v12 = (T(0.7071067811865476) * grad_o[26]);
-  const auto v14 = (T(0.7071067811865476) * grad_o[25]);
-  const auto v16 = (T(0.7071067811865476) * grad_o[24]);
-  const auto v18 = (T(0.7071067811865476) * grad_o[23]);
-  const auto v20 = (T(0.7071067811865476) * grad_o[22]);
-  const auto v22 = (T(0.7071067811865476) * grad_o[21]);
-  const auto v24 = (T(0.7071067811865476) * grad_o[20]);
-  const auto v26 = (T(0.7071067811865476) * grad_o[19]);
-  const auto v28 = (T(0.7071067811865476) * grad_o[18]);
-  const auto v30 = (T(0.7071067811865476) * grad_o[17]);
-  const auto v32 = (T(0.7071067811865476) * grad_o[16]);
-  const auto v34 = (T(0.7071067811865476) * grad_o[15]);
-  const auto v36 = (T(0.7071067811865476) * grad_o[14]);
-  const auto v38 = (T(0.7071067811865476) * grad_o[13]);
-  const auto v40 = (T(0.7071067811865476) * grad_o[12]);
-  const auto v42 = (T(0.7071067811865476) * grad_o[11]);
-  const auto v44 = (T(0.7071067811865476) * grad_o[10]);
-  const auto v46 = (T(0.7071067811865476) * grad_o[9]);
-  const auto v48 = (T(0.7071067811865476) * grad_o[8]);
-  const auto v50 = (T(0.7071067811865476) * grad_o[7]);
-  const auto v52 = (T(0.7071067811865476) * grad_o[6]);
-  const auto v54 = (T(0.7071067811865476) * grad_o[5]);
-  const auto v56 = (T(0.7071067811865476) * grad_o[4]);
-  const auto v58 = (T(0.7071067811865476) * grad_o[3]);
-  const auto v60 = (T(0.7071067811865476) * grad_o[2]);
-  const auto v62 = (T(0.7071067811865476) * grad_o[1]);
-  const auto v64 = (T(0.7071067811865476) * grad_o[0]);
-  // out1[31] = t1_0*v2
-  out1[31] = fc::splat<V>((t1[0] * v2));
-  V v68 = (t0[31] * v2);
-  // out1[30] = t1_0*v4
-  out1[30] = fc::splat<V>((t1[0] * v4));
-  v68 = fc::mul_add(t0[30], v4, v68);
-  // out1[29] = t1_0*v6
-  out1[29] = fc::splat<V>((t1[0] * v6));
-  v68 = fc::mul_add(t0[29], v6, v68);
-  // out1[28] = t1_0*v8
-  out1[28] = fc::splat<V>((t1[0] * v8));
-  v68 = fc::mul_add(t0[28], v8, v68);
-  // out1[27] = t1_0*v10
-  out1[27] = fc::splat<V>((t1[0] * v10));
-  v68 = fc::mul_add(t0[27], v10, v68);
-  // out1[26] = t1_0*v12
-  out1[26] = fc::splat<V>((t1[0] * v12));
-  v68 = fc::mul_add(t0[26], v12, v68);
-  // out1[25] = t1_0*v14
-  out1[25] = fc::splat<V>((t1[0] * v14));
-  v68 = fc::mul_add(t0[25], v14, v68);
-  // out1[24] = t1_0*v16
-  out1[24] = fc::splat<V>((t1[0] * v16));
-  v68 = fc::mul_add(t0[24], v16, v68);
-  // out1[23] = t1_0*v18
-  out1[23] = fc::splat<V>((t1[0] * v18));
-  v68 = fc::mul_add(t0[23], v18, v68);
-  // out1[22] = t1_0*v20
-  out1[22] = fc::splat<V>((t1[0] * v20));
-  v68 = fc::mul_add(t0[22], v20, v68);
-  // out1[21] = t1_0*v22
-  out1[21] = fc::splat<V>((t1[0] * v22));
-  v68 = fc::mul_add(t0[21], v22, v68);
-  // out1[20] = t1_0*v24
-  out1[20] = fc::splat<V>((t1[0] * v24));
-  v68 = fc::mul_add(t0[20], v24, v68);
-  // out1[19] = t1_0*v26
-  out1[19] = fc::splat<V>((t1[0] * v26));
-  v68 = fc::mul_add(t0[19], v26, v68);
-  // out1[18] = t1_0*v28
-  out1[18] = fc::splat<V>((t1[0] * v28));
-  v68 = fc::mul_add(t0[18], v28, v68);
-  // out1[17] = t1_0*v30
-  out1[17] = fc::splat<V>((t1[0] * v30));
-  v68 = fc::mul_add(t0[17], v30, v68);
-  // out1[16] = t1_0*v32
-  out1[16] = fc::splat<V>((t1[0] * v32));
-  v68 = fc::mul_add(t0[16], v32, v68);
-  // out1[15] = t1_0*v34
-  out1[15] = fc::splat<V>((t1[0] * v34));
-  v68 = fc::mul_add(t0[15], v34, v68);
-  // out1[14] = t1_0*v36
-  out1[14] = fc::splat<V>((t1[0] * v36));
-  v68 = fc::mul_add(t0[14], v36, v68);
-  // out1[13] = t1_0*v38
-  out1[13] = fc::splat<V>((t1[0] * v38));
-  v68 = fc::mul_add(t0[13], v38, v68);
-  // out1[12] = t1_0*v40
-  out1[12] = fc::splat<V>((t1[0] * v40));
-  v68 = fc::mul_add(t0[12], v40, v68);
-  // out1[11] = t1_0*v42
-  out1[11] = fc::splat<V>((t1[0] * v42));
-  v68 = fc::mul_add(t0[11], v42, v68);
-  // out1[10] = t1_0*v44
-  out1[10] = fc::splat<V>((t1[0] * v44));
-  v68 = fc::mul_add(t0[10], v44, v68);
-  // out1[9] = t1_0*v46
-  out1[9] = fc::splat<V>((t1[0] * v46));
-  v68 = fc::mul_add(t0[9], v46, v68);
-  // out1[8] = t1_0*v48
-  out1[8] = fc::splat<V>((t1[0] * v48));
-  v68 = fc::mul_add(t0[8], v48, v68);
-  // out1[7] = t1_0*v50
-  out1[7] = fc::splat<V>((t1[0] * v50));
-  v68 = fc::mul_add(t0[7], v50, v68);
-  // out1[6] = t1_0*v52
-  out1[6] = fc::splat<V>((t1[0] * v52));
-  v68 = fc::mul_add(t0[6], v52, v68);
-  // out1[5] = t1_0*v54
-  out1[5] = fc::splat<V>((t1[0] * v54));
-  v68 = fc::mul_add(t0[5], v54, v68);
-  // out1[4] = t1_0*v56
-  out1[4] = fc::splat<V>((t1[0] * v56));
-  v68 = fc::mul_add(t0[4], v56, v68);
-  // out1[3] = t1_0*v58
-  out1[3] = fc::splat<V>((t1[0] * v58));
-  v68 = fc::mul_add(t0[3], v58, v68);
-  // out1[2] = t1_0*v60
-  out1[2] = fc::splat<V>((t1[0] * v60));
-  v68 = fc::mul_add(t0[2], v60, v68);
-  // out1[1] = t1_0*v62
-  out1[1] = fc::splat<V>((t1[0] * v62));
-  v68 = fc::mul_add(t0[1], v62, v68);
-  // out1[0] = t1_0*v64
-  out1[0] = fc::splat<V>((t1[0] * v64));
-  v68 = fc::mul_add(t0[0], v64, v68);
-  // out0[0] = t0_31*v2 + t0_30*v4 + t0_29*v6 + t0_28*v8 + t0_27*v10 + t0_26*v12 + t0_25*v14 + t0_24*v16 + t0_23*v18 + t0_22*v20 + t0_21*v22 + t0_20*v24 + t0_19*v26 + t0_18*v28 + t0_17*v30 + t0_16*v32 + t0_15*v34 + t0_14*v36 + t0_13*v38 + t0_12*v40 + t0_11*v42 + t0_10*v44 + t0_9*v46 + t0_8*v48 + t0_7*v50 + t0_6*v52 + t0_5*v54 + t0_4*v56 + t0_3*v58 + t0_2*v60 + t0_1*v62 + t0_0*v64
-  out0[0] = fc::splat<V>(v68);
+  const auto v2 = (t1[0] * t2[0]);
+  const auto v5 = (T(0.7071067811865476) * grad_o[31]);
+  const auto v7 = (T(0.7071067811865476) * grad_o[30]);
+  const auto v9 = (T(0.7071067811865476) * grad_o[29]);
+  const auto v11 = (T(0.7071067811865476) * grad_o[28]);
+  const auto v13 = (T(0.7071067811865476) * grad_o[27]);
+  const auto v15 = (T(0.7071067811865476) * grad_o[26]);
+  const auto v17 = (T(0.7071067811865476) * grad_o[25]);
+  const auto v19 = (T(0.7071067811865476) * grad_o[24]);
+  const auto v21 = (T(0.7071067811865476) * grad_o[23]);
+  const auto v23 = (T(0.7071067811865476) * grad_o[22]);
+  const auto v25 = (T(0.7071067811865476) * grad_o[21]);
+  const auto v27 = (T(0.7071067811865476) * grad_o[20]);
+  const auto v29 = (T(0.7071067811865476) * grad_o[19]);
+  const auto v31 = (T(0.7071067811865476) * grad_o[18]);
+  const auto v33 = (T(0.7071067811865476) * grad_o[17]);
+  const auto v35 = (T(0.7071067811865476) * grad_o[16]);
+  const auto v37 = (T(0.7071067811865476) * grad_o[15]);
+  const auto v39 = (T(0.7071067811865476) * grad_o[14]);
+  const auto v41 = (T(0.7071067811865476) * grad_o[13]);
+  const auto v43 = (T(0.7071067811865476) * grad_o[12]);
+  const auto v45 = (T(0.7071067811865476) * grad_o[11]);
+  const auto v47 = (T(0.7071067811865476) * grad_o[10]);
+  const auto v49 = (T(0.7071067811865476) * grad_o[9]);
+  const auto v51 = (T(0.7071067811865476) * grad_o[8]);
+  const auto v53 = (T(0.7071067811865476) * grad_o[7]);
+  const auto v55 = (T(0.7071067811865476) * grad_o[6]);
+  const auto v57 = (T(0.7071067811865476) * grad_o[5]);
+  const auto v59 = (T(0.7071067811865476) * grad_o[4]);
+  const auto v61 = (T(0.7071067811865476) * grad_o[3]);
+  const auto v63 = (T(0.7071067811865476) * grad_o[2]);
+  const auto v65 = (T(0.7071067811865476) * grad_o[1]);
+  const auto v67 = (T(0.7071067811865476) * grad_o[0]);
+  // out2[31] = v2*v5
+  out2[31] = fc::splat<V>((v2 * v5));
+  V v70 = (t0[31] * v5);
+  // out2[30] = v2*v7
+  out2[30] = fc::splat<V>((v2 * v7));
+  v70 = fc::mul_add(t0[30], v7, v70);
+  // out2[29] = v2*v9
+  out2[29] = fc::splat<V>((v2 * v9));
+  v70 = fc::mul_add(t0[29], v9, v70);
+  // out2[28] = v2*v11
+  out2[28] = fc::splat<V>((v2 * v11));
+  v70 = fc::mul_add(t0[28], v11, v70);
+  // out2[27] = v2*v13
+  out2[27] = fc::splat<V>((v2 * v13));
+  v70 = fc::mul_add(t0[27], v13, v70);
+  // out2[26] = v2*v15
+  out2[26] = fc::splat<V>((v2 * v15));
+  v70 = fc::mul_add(t0[26], v15, v70);
+  // out2[25] = v2*v17
+  out2[25] = fc::splat<V>((v2 * v17));
+  v70 = fc::mul_add(t0[25], v17, v70);
+  // out2[24] = v2*v19
+  out2[24] = fc::splat<V>((v2 * v19));
+  v70 = fc::mul_add(t0[24], v19, v70);
+  // out2[23] = v2*v21
+  out2[23] = fc::splat<V>((v2 * v21));
+  v70 = fc::mul_add(t0[23], v21, v70);
+  // out2[22] = v2*v23
+  out2[22] = fc::splat<V>((v2 * v23));
+  v70 = fc::mul_add(t0[22], v23, v70);
+  // out2[21] = v2*v25
+  out2[21] = fc::splat<V>((v2 * v25));
+  v70 = fc::mul_add(t0[21], v25, v70);
+  // out2[20] = v2*v27
+  out2[20] = fc::splat<V>((v2 * v27));
+  v70 = fc::mul_add(t0[20], v27, v70);
+  // out2[19] = v2*v29
+  out2[19] = fc::splat<V>((v2 * v29));
+  v70 = fc::mul_add(t0[19], v29, v70);
+  // out2[18] = v2*v31
+  out2[18] = fc::splat<V>((v2 * v31));
+  v70 = fc::mul_add(t0[18], v31, v70);
+  // out2[17] = v2*v33
+  out2[17] = fc::splat<V>((v2 * v33));
+  v70 = fc::mul_add(t0[17], v33, v70);
+  // out2[16] = v2*v35
+  out2[16] = fc::splat<V>((v2 * v35));
+  v70 = fc::mul_add(t0[16], v35, v70);
+  // out2[15] = v2*v37
+  out2[15] = fc::splat<V>((v2 * v37));
+  v70 = fc::mul_add(t0[15], v37, v70);
+  // out2[14] = v2*v39
+  out2[14] = fc::splat<V>((v2 * v39));
+  v70 = fc::mul_add(t0[14], v39, v70);
+  // out2[13] = v2*v41
+  out2[13] = fc::splat<V>((v2 * v41));
+  v70 = fc::mul_add(t0[13], v41, v70);
+  // out2[12] = v2*v43
+  out2[12] = fc::splat<V>((v2 * v43));
+  v70 = fc::mul_add(t0[12], v43, v70);
+  // out2[11] = v2*v45
+  out2[11] = fc::splat<V>((v2 * v45));
+  v70 = fc::mul_add(t0[11], v45, v70);
+  // out2[10] = v2*v47
+  out2[10] = fc::splat<V>((v2 * v47));
+  v70 = fc::mul_add(t0[10], v47, v70);
+  // out2[9] = v2*v49
+  out2[9] = fc::splat<V>((v2 * v49));
+  v70 = fc::mul_add(t0[9], v49, v70);
+  // out2[8] = v2*v51
+  out2[8] = fc::splat<V>((v2 * v51));
+  v70 = fc::mul_add(t0[8], v51, v70);
+  // out2[7] = v2*v53
+  out2[7] = fc::splat<V>((v2 * v53));
+  v70 = fc::mul_add(t0[7], v53, v70);
+  // out2[6] = v2*v55
+  out2[6] = fc::splat<V>((v2 * v55));
+  v70 = fc::mul_add(t0[6], v55, v70);
+  // out2[5] = v2*v57
+  out2[5] = fc::splat<V>((v2 * v57));
+  v70 = fc::mul_add(t0[5], v57, v70);
+  // out2[4] = v2*v59
+  out2[4] = fc::splat<V>((v2 * v59));
+  v70 = fc::mul_add(t0[4], v59, v70);
+  // out2[3] = v2*v61
+  out2[3] = fc::splat<V>((v2 * v61));
+  v70 = fc::mul_add(t0[3], v61, v70);
+  // out2[2] = v2*v63
+  out2[2] = fc::splat<V>((v2 * v63));
+  v70 = fc::mul_add(t0[2], v63, v70);
+  // out2[1] = v2*v65
+  out2[1] = fc::splat<V>((v2 * v65));
+  v70 = fc::mul_add(t0[1], v65, v70);
+  // out2[0] = v2*v67
+  out2[0] = fc::splat<V>((v2 * v67));
+  v70 = fc::mul_add(t0[0], v67, v70);
+  // out1[0] = t2_0*v194
+  out1[0] = fc::splat<V>((t2[0] * v70));
+  // out0[0] = t1_0*v194
+  out0[0] = fc::splat<V>((t1[0] * v70));
 }
 
 // adjoint of o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2)
@@ -328,18 +334,21 @@ struct steerable_product_first_order_backward {
     V t0[32];
     V t1[1];
     V t2[1];
-    V t3[32];
+    V t3[1];
+    V t4[1];
+    V t5[32];
     V o2[32];
     steerable_product_first_order_1<V>(c.u, x3, o2);
     c.template store<2>(o2);
     sgp_0<V>(c.u, x0, x1, c.template param<0>(), t0);
-    sgp_1<V>(c.u, x0, x1, t1);
-    steerable_product_first_order_2<V>(c.u, x3, t1, t0, t2, t3);
+    sgp_1<V>(c.u, x0, t1);
+    sgp_1<V>(c.u, x1, t2);
+    steerable_product_first_order_2<V>(c.u, t1, t2, x3, t0, t3, t4, t5);
     V o1[32];
-    sgp_5<V>(c.u, x0, t3, t2, x1, c.template param<0>(), o1);
+    sgp_5<V>(c.u, x0, t5, x1, t3, c.template param<0>(), o1);
     c.template store<1>(o1);
     V o0[32];
-    sgp_6<V>(c.u, x1, t3, x0, t2, c.template param<0>(), o0, c.template grad<0>());
+    sgp_6<V>(c.u, x1, t5, x0, t4, c.template param<0>(), o0, c.template grad<0>());
     c.template store<0>(o0);
   }
 };

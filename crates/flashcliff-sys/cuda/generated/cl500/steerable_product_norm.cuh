@@ -131,18 +131,20 @@ struct steerable_product_norm_forward {
     V t0[32];
     V t1[32];
     V t2[1];
+    V t3[1];
     steerable_product_norm_0<V>(c.u, x1, c.template param<1>(), t0);
+    sgp_1<V>(c.u, x0, t2);
     sgp_0<V>(c.u, x0, t0, c.template param<0>(), t1);
-    sgp_1<V>(c.u, x0, t0, t2);
+    sgp_1<V>(c.u, t0, t3);
     V o0[32];
-    sgp_2<V>(c.u, t1, t2, o0);
+    sgp_2<V>(c.u, t2, t3, t1, o0);
     c.template store<0>(o0);
   }
 };
 
-// From `r`, cut 5, `a` to `grad_r`, `grad_a`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
+// From `r`, cut 7, `a` to `grad_r`, `grad_a`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
 template <class V, class P0>
-FC_INLINE void steerable_product_norm_1(const fc::Uniforms<typename V::Scalar> &u, const V *r, const V *t5, const P0 &a, V (&out0)[32], V *grad0) {
+FC_INLINE void steerable_product_norm_1(const fc::Uniforms<typename V::Scalar> &u, const V *r, const V *t7, const P0 &a, V (&out0)[32], V *grad0) {
   using T = typename V::Scalar;
   const auto v1 = (r[0] * r[0]);
   const auto v5 = fc::square_root(fc::mul_add(v1, v1, T(1e-16)));
@@ -212,160 +214,186 @@ FC_INLINE void steerable_product_norm_1(const fc::Uniforms<typename V::Scalar> &
   const auto v150 = fc::divide(T(1.0), v112);
   const auto v151 = fc::divide(T(1.0), v135);
   const auto v152 = fc::divide(T(1.0), v146);
-  V v158 = (r[30] * t5[30]);
-  v158 = fc::mul_add(r[29], t5[29], v158);
-  v158 = fc::mul_add(r[28], t5[28], v158);
-  v158 = fc::mul_add(r[27], t5[27], v158);
-  v158 = fc::mul_add(r[26], t5[26], v158);
-  V v177 = (r[25] * t5[25]);
-  v177 = fc::mul_add(r[24], t5[24], v177);
-  v177 = fc::mul_add(r[23], t5[23], v177);
-  v177 = fc::mul_add(r[22], t5[22], v177);
-  v177 = fc::mul_add(r[21], t5[21], v177);
-  v177 = fc::mul_add(r[20], t5[20], v177);
-  v177 = fc::mul_add(r[19], t5[19], v177);
-  v177 = fc::mul_add(r[18], t5[18], v177);
-  v177 = fc::mul_add(r[17], t5[17], v177);
-  v177 = fc::mul_add(r[16], t5[16], v177);
-  V v216 = (r[15] * t5[15]);
-  v216 = fc::mul_add(r[14], t5[14], v216);
-  v216 = fc::mul_add(r[13], t5[13], v216);
-  v216 = fc::mul_add(r[12], t5[12], v216);
-  v216 = fc::mul_add(r[11], t5[11], v216);
-  v216 = fc::mul_add(r[10], t5[10], v216);
-  v216 = fc::mul_add(r[9], t5[9], v216);
-  v216 = fc::mul_add(r[8], t5[8], v216);
-  v216 = fc::mul_add(r[7], t5[7], v216);
-  v216 = fc::mul_add(r[6], t5[6], v216);
-  V v255 = (r[5] * t5[5]);
-  v255 = fc::mul_add(r[4], t5[4], v255);
-  v255 = fc::mul_add(r[3], t5[3], v255);
-  v255 = fc::mul_add(r[2], t5[2], v255);
-  v255 = fc::mul_add(r[1], t5[1], v255);
-  const auto v276 = (v152 * fc::divide((r[31] * t5[31]), v146));
+  V v154 = (v152 * t7[31]);
+  V v157 = (v151 * t7[30]);
+  V v158 = (r[30] * t7[30]);
+  V v160 = (v151 * t7[29]);
+  v158 = fc::mul_add(r[29], t7[29], v158);
+  V v164 = (v151 * t7[28]);
+  v158 = fc::mul_add(r[28], t7[28], v158);
+  V v168 = (v151 * t7[27]);
+  v158 = fc::mul_add(r[27], t7[27], v158);
+  V v172 = (v151 * t7[26]);
+  v158 = fc::mul_add(r[26], t7[26], v158);
+  V v176 = (v150 * t7[25]);
+  V v177 = (r[25] * t7[25]);
+  V v179 = (v150 * t7[24]);
+  v177 = fc::mul_add(r[24], t7[24], v177);
+  V v183 = (v150 * t7[23]);
+  v177 = fc::mul_add(r[23], t7[23], v177);
+  V v187 = (v150 * t7[22]);
+  v177 = fc::mul_add(r[22], t7[22], v177);
+  V v191 = (v150 * t7[21]);
+  v177 = fc::mul_add(r[21], t7[21], v177);
+  V v195 = (v150 * t7[20]);
+  v177 = fc::mul_add(r[20], t7[20], v177);
+  V v199 = (v150 * t7[19]);
+  v177 = fc::mul_add(r[19], t7[19], v177);
+  V v203 = (v150 * t7[18]);
+  v177 = fc::mul_add(r[18], t7[18], v177);
+  V v207 = (v150 * t7[17]);
+  v177 = fc::mul_add(r[17], t7[17], v177);
+  V v211 = (v150 * t7[16]);
+  v177 = fc::mul_add(r[16], t7[16], v177);
+  V v215 = (v149 * t7[15]);
+  V v216 = (r[15] * t7[15]);
+  V v218 = (v149 * t7[14]);
+  v216 = fc::mul_add(r[14], t7[14], v216);
+  V v222 = (v149 * t7[13]);
+  v216 = fc::mul_add(r[13], t7[13], v216);
+  V v226 = (v149 * t7[12]);
+  v216 = fc::mul_add(r[12], t7[12], v216);
+  V v230 = (v149 * t7[11]);
+  v216 = fc::mul_add(r[11], t7[11], v216);
+  V v234 = (v149 * t7[10]);
+  v216 = fc::mul_add(r[10], t7[10], v216);
+  V v238 = (v149 * t7[9]);
+  v216 = fc::mul_add(r[9], t7[9], v216);
+  V v242 = (v149 * t7[8]);
+  v216 = fc::mul_add(r[8], t7[8], v216);
+  V v246 = (v149 * t7[7]);
+  v216 = fc::mul_add(r[7], t7[7], v216);
+  V v250 = (v149 * t7[6]);
+  v216 = fc::mul_add(r[6], t7[6], v216);
+  V v254 = (v148 * t7[5]);
+  V v255 = (r[5] * t7[5]);
+  V v257 = (v148 * t7[4]);
+  v255 = fc::mul_add(r[4], t7[4], v255);
+  V v261 = (v148 * t7[3]);
+  v255 = fc::mul_add(r[3], t7[3], v255);
+  V v265 = (v148 * t7[2]);
+  v255 = fc::mul_add(r[2], t7[2], v255);
+  V v269 = (v148 * t7[1]);
+  v255 = fc::mul_add(r[1], t7[1], v255);
+  V v273 = (v147 * t7[0]);
+  const auto v276 = (v152 * fc::divide((r[31] * t7[31]), v146));
   const auto v278 = (v151 * fc::divide(v158, v135));
   const auto v280 = (v150 * fc::divide(v177, v112));
   const auto v282 = (v149 * fc::divide(v216, v74));
   const auto v284 = (v148 * fc::divide(v255, v36));
-  const auto v286 = (v147 * fc::divide((r[0] * t5[0]), v13));
+  const auto v286 = (v147 * fc::divide((r[0] * t7[0]), v13));
   // grad0[5] += -(v144*v276*(v143*(1 - v143)))
   grad0[5] = grad0[5] + (-((v144 * v276) * (v143 * (T(1.0) - v143))));
-  const auto v298 = (v137 * (((v143 * v276) * fc::divide(T(0.5), v141)) * fc::divide(T(0.5), v140)));
-  const auto v300 = (r[31] * (v298 + v298));
-  // out0[31] = v152*t5_31 - v300 - v300
-  out0[31] = fc::splat<V>((fc::mul_sub(v152, t5[31], v300) - v300));
+  v154 = fc::neg_mul_add(r[31], (T(2.0) * (v137 * ((((v143 * v276) * fc::divide(T(0.5), v141)) * fc::divide(T(0.5), v140)) * T(2.0)))), v154);
+  // out0[31] = v152*t7_31 - r_e12345*2*v137*v143*v276*0.5/v141*0.5/v140*2
+  out0[31] = fc::splat<V>(v154);
   // grad0[4] += -(v133*v278*(v132*(1 - v132)))
   grad0[4] = grad0[4] + (-((v133 * v278) * (v132 * (T(1.0) - v132))));
-  const auto v313 = (v114 * (((v132 * v278) * fc::divide(T(0.5), v130)) * fc::divide(T(0.5), v129)));
-  const auto v314 = (v313 + v313);
-  const auto v315 = (r[30] * v314);
-  // out0[30] = v151*t5_30 - v315 - v315
-  out0[30] = fc::splat<V>((fc::mul_sub(v151, t5[30], v315) - v315));
-  const auto v318 = (r[29] * v314);
-  // out0[29] = v151*t5_29 - v318 - v318
-  out0[29] = fc::splat<V>((fc::mul_sub(v151, t5[29], v318) - v318));
-  const auto v321 = (r[28] * v314);
-  // out0[28] = v151*t5_28 - v321 - v321
-  out0[28] = fc::splat<V>((fc::mul_sub(v151, t5[28], v321) - v321));
-  const auto v324 = (r[27] * v314);
-  // out0[27] = v151*t5_27 - v324 - v324
-  out0[27] = fc::splat<V>((fc::mul_sub(v151, t5[27], v324) - v324));
-  const auto v327 = (r[26] * v314);
-  // out0[26] = v151*t5_26 - v327 - v327
-  out0[26] = fc::splat<V>((fc::mul_sub(v151, t5[26], v327) - v327));
+  const auto v316 = (T(2.0) * (v114 * (T(2.0) * (((v132 * v278) * fc::divide(T(0.5), v130)) * fc::divide(T(0.5), v129)))));
+  v157 = fc::neg_mul_add(r[30], v316, v157);
+  // out0[30] = v151*t7_30 - r_e2345*v316
+  out0[30] = fc::splat<V>(v157);
+  v160 = fc::neg_mul_add(r[29], v316, v160);
+  // out0[29] = v151*t7_29 - r_e1345*v316
+  out0[29] = fc::splat<V>(v160);
+  v164 = fc::neg_mul_add(r[28], v316, v164);
+  // out0[28] = v151*t7_28 - r_e1245*v316
+  out0[28] = fc::splat<V>(v164);
+  v168 = fc::neg_mul_add(r[27], v316, v168);
+  // out0[27] = v151*t7_27 - r_e1235*v316
+  out0[27] = fc::splat<V>(v168);
+  v172 = fc::neg_mul_add(r[26], v316, v172);
+  // out0[26] = v151*t7_26 - r_e1234*v316
+  out0[26] = fc::splat<V>(v172);
   // grad0[3] += -(v110*v280*(v109*(1 - v109)))
   grad0[3] = grad0[3] + (-((v110 * v280) * (v109 * (T(1.0) - v109))));
-  const auto v340 = (v76 * (((v109 * v280) * fc::divide(T(0.5), v107)) * fc::divide(T(0.5), v106)));
-  const auto v341 = (v340 + v340);
-  const auto v342 = (r[25] * v341);
-  // out0[25] = v150*t5_25 - v342 - v342
-  out0[25] = fc::splat<V>((fc::mul_sub(v150, t5[25], v342) - v342));
-  const auto v345 = (r[24] * v341);
-  // out0[24] = v150*t5_24 - v345 - v345
-  out0[24] = fc::splat<V>((fc::mul_sub(v150, t5[24], v345) - v345));
-  const auto v348 = (r[23] * v341);
-  // out0[23] = v150*t5_23 - v348 - v348
-  out0[23] = fc::splat<V>((fc::mul_sub(v150, t5[23], v348) - v348));
-  const auto v351 = (r[22] * v341);
-  // out0[22] = v150*t5_22 - v351 - v351
-  out0[22] = fc::splat<V>((fc::mul_sub(v150, t5[22], v351) - v351));
-  const auto v354 = (r[21] * v341);
-  // out0[21] = v150*t5_21 - v354 - v354
-  out0[21] = fc::splat<V>((fc::mul_sub(v150, t5[21], v354) - v354));
-  const auto v357 = (r[20] * v341);
-  // out0[20] = v150*t5_20 - v357 - v357
-  out0[20] = fc::splat<V>((fc::mul_sub(v150, t5[20], v357) - v357));
-  const auto v360 = (r[19] * v341);
-  // out0[19] = v150*t5_19 - v360 - v360
-  out0[19] = fc::splat<V>((fc::mul_sub(v150, t5[19], v360) - v360));
-  const auto v363 = (r[18] * v341);
-  // out0[18] = v150*t5_18 - v363 - v363
-  out0[18] = fc::splat<V>((fc::mul_sub(v150, t5[18], v363) - v363));
-  const auto v366 = (r[17] * v341);
-  // out0[17] = v150*t5_17 - v366 - v366
-  out0[17] = fc::splat<V>((fc::mul_sub(v150, t5[17], v366) - v366));
-  const auto v369 = (r[16] * v341);
-  // out0[16] = v150*t5_16 - v369 - v369
-  out0[16] = fc::splat<V>((fc::mul_sub(v150, t5[16], v369) - v369));
+  const auto v339 = (T(2.0) * (v76 * (T(2.0) * (((v109 * v280) * fc::divide(T(0.5), v107)) * fc::divide(T(0.5), v106)))));
+  v176 = fc::neg_mul_add(r[25], v339, v176);
+  // out0[25] = v150*t7_25 - r_e345*v339
+  out0[25] = fc::splat<V>(v176);
+  v179 = fc::neg_mul_add(r[24], v339, v179);
+  // out0[24] = v150*t7_24 - r_e245*v339
+  out0[24] = fc::splat<V>(v179);
+  v183 = fc::neg_mul_add(r[23], v339, v183);
+  // out0[23] = v150*t7_23 - r_e235*v339
+  out0[23] = fc::splat<V>(v183);
+  v187 = fc::neg_mul_add(r[22], v339, v187);
+  // out0[22] = v150*t7_22 - r_e234*v339
+  out0[22] = fc::splat<V>(v187);
+  v191 = fc::neg_mul_add(r[21], v339, v191);
+  // out0[21] = v150*t7_21 - r_e145*v339
+  out0[21] = fc::splat<V>(v191);
+  v195 = fc::neg_mul_add(r[20], v339, v195);
+  // out0[20] = v150*t7_20 - r_e135*v339
+  out0[20] = fc::splat<V>(v195);
+  v199 = fc::neg_mul_add(r[19], v339, v199);
+  // out0[19] = v150*t7_19 - r_e134*v339
+  out0[19] = fc::splat<V>(v199);
+  v203 = fc::neg_mul_add(r[18], v339, v203);
+  // out0[18] = v150*t7_18 - r_e125*v339
+  out0[18] = fc::splat<V>(v203);
+  v207 = fc::neg_mul_add(r[17], v339, v207);
+  // out0[17] = v150*t7_17 - r_e124*v339
+  out0[17] = fc::splat<V>(v207);
+  v211 = fc::neg_mul_add(r[16], v339, v211);
+  // out0[16] = v150*t7_16 - r_e123*v339
+  out0[16] = fc::splat<V>(v211);
   // grad0[2] += -(v72*v282*(v71*(1 - v71)))
   grad0[2] = grad0[2] + (-((v72 * v282) * (v71 * (T(1.0) - v71))));
-  const auto v382 = (v38 * (((v71 * v282) * fc::divide(T(0.5), v69)) * fc::divide(T(0.5), v68)));
-  const auto v383 = (v382 + v382);
-  const auto v384 = (r[15] * v383);
-  // out0[15] = v149*t5_15 - v384 - v384
-  out0[15] = fc::splat<V>((fc::mul_sub(v149, t5[15], v384) - v384));
-  const auto v387 = (r[14] * v383);
-  // out0[14] = v149*t5_14 - v387 - v387
-  out0[14] = fc::splat<V>((fc::mul_sub(v149, t5[14], v387) - v387));
-  const auto v390 = (r[13] * v383);
-  // out0[13] = v149*t5_13 - v390 - v390
-  out0[13] = fc::splat<V>((fc::mul_sub(v149, t5[13], v390) - v390));
-  const auto v393 = (r[12] * v383);
-  // out0[12] = v149*t5_12 - v393 - v393
-  out0[12] = fc::splat<V>((fc::mul_sub(v149, t5[12], v393) - v393));
-  const auto v396 = (r[11] * v383);
-  // out0[11] = v149*t5_11 - v396 - v396
-  out0[11] = fc::splat<V>((fc::mul_sub(v149, t5[11], v396) - v396));
-  const auto v399 = (r[10] * v383);
-  // out0[10] = v149*t5_10 - v399 - v399
-  out0[10] = fc::splat<V>((fc::mul_sub(v149, t5[10], v399) - v399));
-  const auto v402 = (r[9] * v383);
-  // out0[9] = v149*t5_9 - v402 - v402
-  out0[9] = fc::splat<V>((fc::mul_sub(v149, t5[9], v402) - v402));
-  const auto v405 = (r[8] * v383);
-  // out0[8] = v149*t5_8 - v405 - v405
-  out0[8] = fc::splat<V>((fc::mul_sub(v149, t5[8], v405) - v405));
-  const auto v408 = (r[7] * v383);
-  // out0[7] = v149*t5_7 - v408 - v408
-  out0[7] = fc::splat<V>((fc::mul_sub(v149, t5[7], v408) - v408));
-  const auto v411 = (r[6] * v383);
-  // out0[6] = v149*t5_6 - v411 - v411
-  out0[6] = fc::splat<V>((fc::mul_sub(v149, t5[6], v411) - v411));
+  const auto v372 = (T(2.0) * (v38 * (T(2.0) * (((v71 * v282) * fc::divide(T(0.5), v69)) * fc::divide(T(0.5), v68)))));
+  v215 = fc::neg_mul_add(r[15], v372, v215);
+  // out0[15] = v149*t7_15 - r_e45*v372
+  out0[15] = fc::splat<V>(v215);
+  v218 = fc::neg_mul_add(r[14], v372, v218);
+  // out0[14] = v149*t7_14 - r_e35*v372
+  out0[14] = fc::splat<V>(v218);
+  v222 = fc::neg_mul_add(r[13], v372, v222);
+  // out0[13] = v149*t7_13 - r_e34*v372
+  out0[13] = fc::splat<V>(v222);
+  v226 = fc::neg_mul_add(r[12], v372, v226);
+  // out0[12] = v149*t7_12 - r_e25*v372
+  out0[12] = fc::splat<V>(v226);
+  v230 = fc::neg_mul_add(r[11], v372, v230);
+  // out0[11] = v149*t7_11 - r_e24*v372
+  out0[11] = fc::splat<V>(v230);
+  v234 = fc::neg_mul_add(r[10], v372, v234);
+  // out0[10] = v149*t7_10 - r_e23*v372
+  out0[10] = fc::splat<V>(v234);
+  v238 = fc::neg_mul_add(r[9], v372, v238);
+  // out0[9] = v149*t7_9 - r_e15*v372
+  out0[9] = fc::splat<V>(v238);
+  v242 = fc::neg_mul_add(r[8], v372, v242);
+  // out0[8] = v149*t7_8 - r_e14*v372
+  out0[8] = fc::splat<V>(v242);
+  v246 = fc::neg_mul_add(r[7], v372, v246);
+  // out0[7] = v149*t7_7 - r_e13*v372
+  out0[7] = fc::splat<V>(v246);
+  v250 = fc::neg_mul_add(r[6], v372, v250);
+  // out0[6] = v149*t7_6 - r_e12*v372
+  out0[6] = fc::splat<V>(v250);
   // grad0[1] += -(v34*v284*(v33*(1 - v33)))
   grad0[1] = grad0[1] + (-((v34 * v284) * (v33 * (T(1.0) - v33))));
-  const auto v424 = (v15 * (((v33 * v284) * fc::divide(T(0.5), v31)) * fc::divide(T(0.5), v30)));
-  const auto v425 = (v424 + v424);
-  const auto v426 = (r[5] * v425);
-  // out0[5] = v148*t5_5 - v426 - v426
-  out0[5] = fc::splat<V>((fc::mul_sub(v148, t5[5], v426) - v426));
-  const auto v429 = (r[4] * v425);
-  // out0[4] = v148*t5_4 - v429 - v429
-  out0[4] = fc::splat<V>((fc::mul_sub(v148, t5[4], v429) - v429));
-  const auto v432 = (r[3] * v425);
-  // out0[3] = v148*t5_3 - v432 - v432
-  out0[3] = fc::splat<V>((fc::mul_sub(v148, t5[3], v432) - v432));
-  const auto v435 = (r[2] * v425);
-  // out0[2] = v148*t5_2 - v435 - v435
-  out0[2] = fc::splat<V>((fc::mul_sub(v148, t5[2], v435) - v435));
-  const auto v438 = (r[1] * v425);
-  // out0[1] = v148*t5_1 - v438 - v438
-  out0[1] = fc::splat<V>((fc::mul_sub(v148, t5[1], v438) - v438));
+  const auto v405 = (T(2.0) * (v15 * (T(2.0) * (((v33 * v284) * fc::divide(T(0.5), v31)) * fc::divide(T(0.5), v30)))));
+  v254 = fc::neg_mul_add(r[5], v405, v254);
+  // out0[5] = v148*t7_5 - r_e5*v405
+  out0[5] = fc::splat<V>(v254);
+  v257 = fc::neg_mul_add(r[4], v405, v257);
+  // out0[4] = v148*t7_4 - r_e4*v405
+  out0[4] = fc::splat<V>(v257);
+  v261 = fc::neg_mul_add(r[3], v405, v261);
+  // out0[3] = v148*t7_3 - r_e3*v405
+  out0[3] = fc::splat<V>(v261);
+  v265 = fc::neg_mul_add(r[2], v405, v265);
+  // out0[2] = v148*t7_2 - r_e2*v405
+  out0[2] = fc::splat<V>(v265);
+  v269 = fc::neg_mul_add(r[1], v405, v269);
+  // out0[1] = v148*t7_1 - r_e1*v405
+  out0[1] = fc::splat<V>(v269);
   // grad0[0] += -(v10*v286*(v8*(1 - v8)))
   grad0[0] = grad0[0] + (-((v10 * v286) * (v8 * (T(1.0) - v8))));
-  const auto v451 = (v1 * (((v8 * v286) * fc::divide(T(0.5), v6)) * fc::divide(T(0.5), v5)));
-  const auto v453 = (r[0] * (v451 + v451));
-  // out0[0] = v147*t5_0 - v453 - v453
-  out0[0] = fc::splat<V>((fc::mul_sub(v147, t5[0], v453) - v453));
+  v273 = fc::neg_mul_add(r[0], (T(2.0) * (v1 * (T(2.0) * (((v8 * v286) * fc::divide(T(0.5), v6)) * fc::divide(T(0.5), v5))))), v273);
+  // out0[0] = v147*t7_0 - r_1*2*v1*2*v8*v286*0.5/v6*0.5/v5
+  out0[0] = fc::splat<V>(v273);
 }
 
 // adjoint of o = weighted_product(w, gate(x), gate(norm(r; a)))
@@ -387,19 +415,22 @@ struct steerable_product_norm_backward {
     V t1[32];
     V t2[1];
     V t3[1];
-    V t4[32];
-    V t5[32];
+    V t4[1];
+    V t5[1];
+    V t6[32];
+    V t7[32];
     steerable_product_norm_0<V>(c.u, x1, c.template param<1>(), t0);
+    sgp_1<V>(c.u, x0, t2);
     sgp_0<V>(c.u, x0, t0, c.template param<0>(), t1);
-    sgp_1<V>(c.u, x0, t0, t2);
-    sgp_3<V>(c.u, t1, x2, t3);
-    sgp_4<V>(c.u, t2, x2, t4);
-    sgp_5<V>(c.u, x0, t4, t3, t0, c.template param<0>(), t5);
+    sgp_1<V>(c.u, t0, t3);
+    sgp_3<V>(c.u, t1, x2, t3, t2, t4, t5);
+    sgp_4<V>(c.u, t2, t3, x2, t6);
+    sgp_5<V>(c.u, x0, t6, t0, t4, c.template param<0>(), t7);
     V o0[32];
-    sgp_6<V>(c.u, t0, t4, x0, t3, c.template param<0>(), o0, c.template grad<0>());
+    sgp_6<V>(c.u, t0, t6, x0, t5, c.template param<0>(), o0, c.template grad<0>());
     c.template store<0>(o0);
     V o1[32];
-    steerable_product_norm_1<V>(c.u, x1, t5, c.template param<1>(), o1, c.template grad<1>());
+    steerable_product_norm_1<V>(c.u, x1, t7, c.template param<1>(), o1, c.template grad<1>());
     c.template store<1>(o1);
   }
 };

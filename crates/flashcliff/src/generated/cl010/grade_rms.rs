@@ -125,35 +125,34 @@ unsafe fn grade_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v10 = V::add(eps, v9);
         let v11 = V::sqrt(v10);
         let v12 = V::div(c1e0, v11);
+        let v17 = V::mul(v12, v12);
+        let v18 = V::mul(v12, v17);
         let c5em1 = V::from_f64(0.5f64);
-        let v18 = V::div(c5em1, v11);
+        let v20 = V::mul(c5em1, v18);
         let row2 = V::splat(args.rows[2]);
-        let v20 = V::div(row2, v11);
-        let v21 = V::mul(v12, v20);
-        let v22 = V::mul(v18, v21);
+        let v22 = V::mul(v20, row2);
         let v23 = V::mul(inv_channels, v22);
-        let v28 = V::div(c5em1, v5);
+        let c2e0 = V::from_f64(2f64);
+        let v25 = V::mul(v23, c2e0);
+        let v29 = V::mul(v7, v7);
+        let v30 = V::mul(v7, v29);
+        let v31 = V::mul(c5em1, v30);
         let row3 = V::splat(args.rows[3]);
-        let v30 = V::div(row3, v5);
-        let v31 = V::mul(v7, v30);
-        let v32 = V::mul(v28, v31);
-        let v33 = V::mul(inv_channels, v32);
+        let v33 = V::mul(v31, row3);
+        let v34 = V::mul(inv_channels, v33);
+        let v35 = V::mul(c2e0, v34);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<2usize>(c);
             x.prefetch::<2usize>(c);
-            let v25 = V::mul(V::load(x.at(1usize, c)), v23);
-            // out0[1] = v12*grad_o_e1 - v25 - v25
-            V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(1usize, c)), v25), v25),
-                out0.at(1usize, c),
-            );
-            let v35 = V::mul(V::load(x.at(0usize, c)), v33);
-            // out0[0] = v7*grad_o_1 - v35 - v35
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v35), v35),
-                out0.at(0usize, c),
-            );
+            let mut v14 = V::mul(v12, V::load(grad_o.at(1usize, c)));
+            let mut v16 = V::mul(v7, V::load(grad_o.at(0usize, c)));
+            v14 = V::neg_mul_add(V::load(x.at(1usize, c)), v25, v14);
+            // out0[1] = v12*grad_o_e1 - x_e1*v25
+            V::store(v14, out0.at(1usize, c));
+            v16 = V::neg_mul_add(V::load(x.at(0usize, c)), v35, v16);
+            // out0[0] = v7*grad_o_1 - x_1*v35
+            V::store(v16, out0.at(0usize, c));
         }
     }
 }
@@ -161,7 +160,7 @@ pub(super) static GRADE_RMS_3: Stage = stage!(grade_rms_3);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 0,1 and 0,1.
 ///
 /// Forward: 6 flops per lane (4 multiplications, 2 additions).
-/// Backward: 12 flops per lane (6 multiplications, 6 additions).
+/// Backward: 10 flops per lane (6 multiplications, 4 additions).
 pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -221,7 +220,7 @@ pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [6usize, 12],
+    flops: [6usize, 10],
 };
 /// From `x` to 1 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
@@ -316,23 +315,23 @@ unsafe fn grade_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v5 = V::sqrt(v4);
         let c1e0 = V::from_f64(1f64);
         let v7 = V::div(c1e0, v5);
+        let v10 = V::mul(v7, v7);
+        let v11 = V::mul(v7, v10);
         let c5em1 = V::from_f64(0.5f64);
-        let v11 = V::div(c5em1, v5);
+        let v13 = V::mul(c5em1, v11);
         let row1 = V::splat(args.rows[1]);
-        let v13 = V::div(row1, v5);
-        let v14 = V::mul(v7, v13);
-        let v15 = V::mul(v11, v14);
+        let v15 = V::mul(v13, row1);
         let v16 = V::mul(inv_channels, v15);
+        let c2e0 = V::from_f64(2f64);
+        let v18 = V::mul(v16, c2e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<1usize>(c);
             x.prefetch::<1usize>(c);
-            let v18 = V::mul(V::load(x.at(0usize, c)), v16);
-            // out0[0] = v7*grad_o_1 - v18 - v18
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v18), v18),
-                out0.at(0usize, c),
-            );
+            let mut v9 = V::mul(v7, V::load(grad_o.at(0usize, c)));
+            v9 = V::neg_mul_add(V::load(x.at(0usize, c)), v18, v9);
+            // out0[0] = v7*grad_o_1 - x_1*v18
+            V::store(v9, out0.at(0usize, c));
         }
     }
 }
@@ -340,7 +339,7 @@ pub(super) static GRADE_RMS_7: Stage = stage!(grade_rms_7);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 0 and 0.
 ///
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
-/// Backward: 6 flops per lane (3 multiplications, 3 additions).
+/// Backward: 5 flops per lane (3 multiplications, 2 additions).
 pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -400,12 +399,12 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
             },
         ],
     },
-    flops: [3usize, 6],
+    flops: [3usize, 5],
 };
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 1 and 1.
 ///
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
-/// Backward: 6 flops per lane (3 multiplications, 3 additions).
+/// Backward: 5 flops per lane (3 multiplications, 2 additions).
 pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -465,5 +464,5 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
             },
         ],
     },
-    flops: [3usize, 6],
+    flops: [3usize, 5],
 };

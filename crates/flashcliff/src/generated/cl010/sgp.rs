@@ -36,7 +36,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static SGP_0: Stage = stage!(sgp_0);
-/// From `x`, `y` to cut 1: o = weighted_product(w, gate(x), gate(y)).
+/// From `x` to cut 1: o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp` of Cl(0,1,0).
 #[inline(always)]
@@ -44,48 +44,42 @@ unsafe fn sgp_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
-        let y = args.inputs[1];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<2usize>(c);
-            y.prefetch::<2usize>(c);
-            // out0[0] = gate(x_1)*gate(y_1)
-            V::store(
-                V::mul(
-                    gate::<V>(args.gate, V::load(x.at(0usize, c))),
-                    gate::<V>(args.gate, V::load(y.at(0usize, c))),
-                ),
-                out0.at(0usize, c),
-            );
+            // out0[0] = gate(x_1)
+            V::store(gate::<V>(args.gate, V::load(x.at(0usize, c))), out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_1: Stage = stage!(sgp_1);
-/// From cut 0, cut 1 to `o`: o = weighted_product(w, gate(x), gate(y)).
+/// From cut 1, cut 2, cut 0 to `o`: o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp` of Cl(0,1,0).
 #[inline(always)]
 unsafe fn sgp_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let t0 = args.inputs[0];
-        let t1 = args.inputs[1];
+        let t1 = args.inputs[0];
+        let t2 = args.inputs[1];
+        let t0 = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<2usize>(c);
             t1.prefetch::<1usize>(c);
-            let t1_0 = V::load(t1.at(0usize, c));
-            // out0[0] = t0_0*t1_0
-            V::store(V::mul(V::load(t0.at(0usize, c)), t1_0), out0.at(0usize, c));
-            // out0[1] = t0_1*t1_0
-            V::store(V::mul(V::load(t0.at(1usize, c)), t1_0), out0.at(1usize, c));
+            t2.prefetch::<1usize>(c);
+            t0.prefetch::<2usize>(c);
+            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            // out0[0] = t0_0*v2
+            V::store(V::mul(V::load(t0.at(0usize, c)), v2), out0.at(0usize, c));
+            // out0[1] = t0_1*v2
+            V::store(V::mul(V::load(t0.at(1usize, c)), v2), out0.at(1usize, c));
         }
     }
 }
 pub(super) static SGP_2: Stage = stage!(sgp_2);
-/// From cut 0, `grad_o` to cut 2: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From cut 0, `grad_o`, cut 2, cut 1 to cut 3, cut 4: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(0,1,0).
 #[inline(always)]
@@ -94,11 +88,16 @@ unsafe fn sgp_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     unsafe {
         let t0 = args.inputs[0];
         let grad_o = args.inputs[1];
+        let t2 = args.inputs[2];
+        let t1 = args.inputs[3];
         let out0 = args.outputs[0];
+        let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<2usize>(c);
             grad_o.prefetch::<2usize>(c);
+            t2.prefetch::<1usize>(c);
+            t1.prefetch::<1usize>(c);
             let mut v2 = V::mul(
                 V::load(t0.at(1usize, c)),
                 V::load(grad_o.at(1usize, c)),
@@ -108,13 +107,15 @@ unsafe fn sgp_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 V::load(grad_o.at(0usize, c)),
                 v2,
             );
-            // out0[0] = t0_1*grad_o_e1 + t0_0*grad_o_1
-            V::store(v2, out0.at(0usize, c));
+            // out1[0] = t2_0*v6
+            V::store(V::mul(V::load(t2.at(0usize, c)), v2), out1.at(0usize, c));
+            // out0[0] = t1_0*v6
+            V::store(V::mul(V::load(t1.at(0usize, c)), v2), out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_3: Stage = stage!(sgp_3);
-/// From cut 1, `grad_o` to cut 3: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From cut 1, cut 2, `grad_o` to cut 5: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(0,1,0).
 #[inline(always)]
@@ -122,22 +123,24 @@ unsafe fn sgp_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t1 = args.inputs[0];
-        let grad_o = args.inputs[1];
+        let t2 = args.inputs[1];
+        let grad_o = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             t1.prefetch::<1usize>(c);
+            t2.prefetch::<1usize>(c);
             grad_o.prefetch::<2usize>(c);
-            let t1_0 = V::load(t1.at(0usize, c));
-            // out0[1] = t1_0*grad_o_e1
-            V::store(V::mul(t1_0, V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
-            // out0[0] = t1_0*grad_o_1
-            V::store(V::mul(t1_0, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
+            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            // out0[1] = v2*grad_o_e1
+            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
+            // out0[0] = v2*grad_o_1
+            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_4: Stage = stage!(sgp_4);
-/// From `x`, cut 3, cut 2, `y`, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, cut 5, `y`, cut 3, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(0,1,0).
 #[inline(always)]
@@ -145,39 +148,39 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
-        let t3 = args.inputs[1];
-        let t2 = args.inputs[2];
-        let y = args.inputs[3];
+        let t5 = args.inputs[1];
+        let y = args.inputs[2];
+        let t3 = args.inputs[3];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<2usize>(c);
-            t3.prefetch::<2usize>(c);
-            t2.prefetch::<1usize>(c);
+            t5.prefetch::<2usize>(c);
             y.prefetch::<2usize>(c);
+            t3.prefetch::<1usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let x_e1 = V::load(x.at(1usize, c));
-            let t3_1 = V::load(t3.at(1usize, c));
-            let mut v12 = V::mul(V::mul(x_e1, V::load(param0.at(3usize, c))), t3_1);
-            let t3_0 = V::load(t3.at(0usize, c));
-            let mut v15 = V::mul(V::mul(x_1, V::load(param0.at(1usize, c))), t3_1);
-            v15 = V::neg_mul_add(V::mul(x_e1, V::load(param0.at(2usize, c))), t3_0, v15);
-            // out0[1] = x_1*w1*t3_1 - x_e1*w2*t3_0
-            V::store(v15, out0.at(1usize, c));
-            v12 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize, c))), t3_0, v12);
-            v12 = V::mul_add(
-                V::mul(gate::<V>(args.gate, x_1), V::load(t2.at(0usize, c))),
+            let t5_1 = V::load(t5.at(1usize, c));
+            let mut v11 = V::mul(V::mul(x_e1, V::load(param0.at(3usize, c))), t5_1);
+            let t5_0 = V::load(t5.at(0usize, c));
+            let mut v14 = V::mul(V::mul(x_1, V::load(param0.at(1usize, c))), t5_1);
+            v14 = V::neg_mul_add(V::mul(x_e1, V::load(param0.at(2usize, c))), t5_0, v14);
+            // out0[1] = x_1*w1*t5_1 - x_e1*w2*t5_0
+            V::store(v14, out0.at(1usize, c));
+            v11 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize, c))), t5_0, v11);
+            v11 = V::mul_add(
+                V::load(t3.at(0usize, c)),
                 gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
-                v12,
+                v11,
             );
-            // out0[0] = x_e1*w3*t3_1 + x_1*w0*t3_0 + gate(x_1)*t2_0*gate'(y_1)
-            V::store(v12, out0.at(0usize, c));
+            // out0[0] = x_e1*w3*t5_1 + x_1*w0*t5_0 + t3_0*gate'(y_1)
+            V::store(v11, out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_5: Stage = stage!(sgp_5);
-/// From `y`, cut 3, `x`, cut 2, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From `y`, cut 5, `x`, cut 4, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(0,1,0).
 #[inline(always)]
@@ -185,61 +188,61 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let y = args.inputs[0];
-        let t3 = args.inputs[1];
+        let t5 = args.inputs[1];
         let x = args.inputs[2];
-        let t2 = args.inputs[3];
+        let t4 = args.inputs[3];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<2usize>(c);
-            t3.prefetch::<2usize>(c);
+            t5.prefetch::<2usize>(c);
             x.prefetch::<2usize>(c);
-            t2.prefetch::<1usize>(c);
+            t4.prefetch::<1usize>(c);
             let y_1 = V::load(y.at(0usize, c));
-            let t3_1 = V::load(t3.at(1usize, c));
-            let v3 = V::mul(y_1, t3_1);
-            let mut v5 = V::mul(V::load(param0.at(3usize, c)), v3);
+            let t5_1 = V::load(t5.at(1usize, c));
+            let v2 = V::mul(y_1, t5_1);
+            let mut v4 = V::mul(V::load(param0.at(3usize, c)), v2);
             let x_e1 = V::load(x.at(1usize, c));
-            // grad0[3] += x_e1*v3
+            // grad0[3] += x_e1*v2
             V::store(
-                V::add(V::load(grad0.at(3usize, c)), V::mul(x_e1, v3)),
+                V::add(V::load(grad0.at(3usize, c)), V::mul(x_e1, v2)),
                 grad0.at(3usize, c),
             );
             let y_e1 = V::load(y.at(1usize, c));
-            let t3_0 = V::load(t3.at(0usize, c));
-            let v10 = V::mul(y_e1, t3_0);
-            // grad0[2] += -x_e1*v10
+            let t5_0 = V::load(t5.at(0usize, c));
+            let v9 = V::mul(y_e1, t5_0);
+            // grad0[2] += -x_e1*v9
             V::store(
-                V::add(V::load(grad0.at(2usize, c)), V::neg(V::mul(x_e1, v10))),
+                V::add(V::load(grad0.at(2usize, c)), V::neg(V::mul(x_e1, v9))),
                 grad0.at(2usize, c),
             );
-            v5 = V::neg_mul_add(V::load(param0.at(2usize, c)), v10, v5);
-            // out0[1] = w3*v3 - w2*v10
-            V::store(v5, out0.at(1usize, c));
-            let v16 = V::mul(y_e1, t3_1);
-            let mut v18 = V::mul(V::load(param0.at(1usize, c)), v16);
+            v4 = V::neg_mul_add(V::load(param0.at(2usize, c)), v9, v4);
+            // out0[1] = w3*v2 - w2*v9
+            V::store(v4, out0.at(1usize, c));
+            let v15 = V::mul(y_e1, t5_1);
+            let mut v17 = V::mul(V::load(param0.at(1usize, c)), v15);
             let x_1 = V::load(x.at(0usize, c));
-            // grad0[1] += x_1*v16
+            // grad0[1] += x_1*v15
             V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul(x_1, v16)),
+                V::add(V::load(grad0.at(1usize, c)), V::mul(x_1, v15)),
                 grad0.at(1usize, c),
             );
-            let v21 = V::mul(y_1, t3_0);
-            // grad0[0] += x_1*v21
+            let v20 = V::mul(y_1, t5_0);
+            // grad0[0] += x_1*v20
             V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v21)),
+                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v20)),
                 grad0.at(0usize, c),
             );
-            v18 = V::mul_add(V::load(param0.at(0usize, c)), v21, v18);
-            v18 = V::mul_add(
-                V::mul(gate::<V>(args.gate, y_1), V::load(t2.at(0usize, c))),
+            v17 = V::mul_add(V::load(param0.at(0usize, c)), v20, v17);
+            v17 = V::mul_add(
+                V::load(t4.at(0usize, c)),
                 gate_slope::<V>(args.gate, x_1),
-                v18,
+                v17,
             );
-            // out0[0] = w1*v16 + w0*v21 + gate(y_1)*t2_0*gate'(x_1)
-            V::store(v18, out0.at(0usize, c));
+            // out0[0] = w1*v15 + w0*v20 + t4_0*gate'(x_1)
+            V::store(v17, out0.at(0usize, c));
         }
     }
 }
@@ -258,7 +261,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
     params: &[("w", 4usize)],
     output_components: 2usize,
     forward: Plan {
-        cuts: &[2usize, 1],
+        cuts: &[2usize, 1usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -273,7 +276,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -281,8 +284,17 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_2,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::Cut(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -292,7 +304,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[2usize, 1usize, 1usize, 2],
+        cuts: &[2usize, 1usize, 1usize, 1usize, 1usize, 2],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -307,7 +319,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -315,8 +327,8 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_3,
-                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
                 outputs: &[Slot::Cut(2usize)],
                 params: &[],
                 param_grads: &[],
@@ -324,9 +336,23 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_3,
+                inputs: &[
+                    Slot::Cut(0usize),
+                    Slot::External(2usize),
+                    Slot::Cut(2usize),
+                    Slot::Cut(1usize),
+                ],
+                outputs: &[Slot::Cut(3usize), Slot::Cut(4usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_4,
-                inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
-                outputs: &[Slot::Cut(3usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(5usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[],
@@ -336,9 +362,9 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_5,
                 inputs: &[
                     Slot::External(0usize),
-                    Slot::Cut(3usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(5usize),
                     Slot::External(1usize),
+                    Slot::Cut(3usize),
                 ],
                 outputs: &[Slot::External(1usize)],
                 params: &[0],
@@ -350,9 +376,9 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_6,
                 inputs: &[
                     Slot::External(1usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                     Slot::External(0usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(4usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],
@@ -402,85 +428,109 @@ unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static SGP_7: Stage = stage!(sgp_7);
-/// From `y` to cut 1: o = weighted_product(w, gate(x), gate(y)).
+/// From nothing to cut 1: o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp` of Cl(0,1,0).
 #[inline(always)]
 unsafe fn sgp_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
         let out0 = args.outputs[0];
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            y.prefetch::<2usize>(c);
-            // out0[0] = v1*gate(y_1)
-            V::store(
-                V::mul(v1, gate::<V>(args.gate, V::load(y.at(0usize, c)))),
-                out0.at(0usize, c),
-            );
+            // out0[0] = v1
+            V::store(v1, out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_8: Stage = stage!(sgp_8);
-/// From `x`, cut 3, cut 2, `y`, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From cut 0, `grad_o`, cut 1 to cut 3: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(0,1,0).
 #[inline(always)]
 unsafe fn sgp_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let x = args.inputs[0];
-        let t3 = args.inputs[1];
-        let t2 = args.inputs[2];
-        let y = args.inputs[3];
+        let t0 = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let t1 = args.inputs[2];
         let out0 = args.outputs[0];
-        let param0 = args.params[0];
-        let c0e0 = V::from_f64(0f64);
-        let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            x.prefetch::<1usize>(c);
-            t3.prefetch::<2usize>(c);
-            t2.prefetch::<1usize>(c);
-            y.prefetch::<2usize>(c);
-            let x_e1 = V::load(x.at(0usize, c));
-            let mut v8 = V::mul(
-                V::mul(x_e1, V::load(param0.at(1usize, c))),
-                V::load(t3.at(1usize, c)),
+            t0.prefetch::<2usize>(c);
+            grad_o.prefetch::<2usize>(c);
+            t1.prefetch::<1usize>(c);
+            let mut v2 = V::mul(
+                V::load(t0.at(1usize, c)),
+                V::load(grad_o.at(1usize, c)),
             );
-            // out0[1] = -x_e1*w0*t3_0
-            V::store(
-                V::neg(
-                    V::mul(
-                        V::mul(x_e1, V::load(param0.at(0usize, c))),
-                        V::load(t3.at(0usize, c)),
-                    ),
-                ),
-                out0.at(1usize, c),
+            v2 = V::mul_add(
+                V::load(t0.at(0usize, c)),
+                V::load(grad_o.at(0usize, c)),
+                v2,
             );
-            v8 = V::mul_add(
-                V::mul(v1, V::load(t2.at(0usize, c))),
-                gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
-                v8,
-            );
-            // out0[0] = x_e1*w1*t3_1 + v1*t2_0*gate'(y_1)
-            V::store(v8, out0.at(0usize, c));
+            // out0[0] = t1_0*(t0_1*grad_o_e1 + t0_0*grad_o_1)
+            V::store(V::mul(V::load(t1.at(0usize, c)), v2), out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_9: Stage = stage!(sgp_9);
-/// From `y`, cut 3, `x`, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, cut 5, `y`, cut 3, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(0,1,0).
 #[inline(always)]
 unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
+        let x = args.inputs[0];
+        let t5 = args.inputs[1];
+        let y = args.inputs[2];
+        let t3 = args.inputs[3];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            t5.prefetch::<2usize>(c);
+            y.prefetch::<2usize>(c);
+            t3.prefetch::<1usize>(c);
+            let x_e1 = V::load(x.at(0usize, c));
+            let mut v6 = V::mul(
+                V::mul(x_e1, V::load(param0.at(1usize, c))),
+                V::load(t5.at(1usize, c)),
+            );
+            // out0[1] = -x_e1*w0*t5_0
+            V::store(
+                V::neg(
+                    V::mul(
+                        V::mul(x_e1, V::load(param0.at(0usize, c))),
+                        V::load(t5.at(0usize, c)),
+                    ),
+                ),
+                out0.at(1usize, c),
+            );
+            v6 = V::mul_add(
+                V::load(t3.at(0usize, c)),
+                gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
+                v6,
+            );
+            // out0[0] = x_e1*w1*t5_1 + t3_0*gate'(y_1)
+            V::store(v6, out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_10: Stage = stage!(sgp_10);
+/// From `y`, cut 5, `x`, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp_grad` of Cl(0,1,0).
+#[inline(always)]
+unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
         let y = args.inputs[0];
-        let t3 = args.inputs[1];
+        let t5 = args.inputs[1];
         let x = args.inputs[2];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
@@ -488,9 +538,9 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<2usize>(c);
-            t3.prefetch::<2usize>(c);
+            t5.prefetch::<2usize>(c);
             x.prefetch::<1usize>(c);
-            let v2 = V::mul(V::load(y.at(0usize, c)), V::load(t3.at(1usize, c)));
+            let v2 = V::mul(V::load(y.at(0usize, c)), V::load(t5.at(1usize, c)));
             let mut v4 = V::mul(V::load(param0.at(1usize, c)), v2);
             let x_e1 = V::load(x.at(0usize, c));
             // grad0[1] += x_e1*v2
@@ -498,7 +548,7 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 V::add(V::load(grad0.at(1usize, c)), V::mul(x_e1, v2)),
                 grad0.at(1usize, c),
             );
-            let v9 = V::mul(V::load(y.at(1usize, c)), V::load(t3.at(0usize, c)));
+            let v9 = V::mul(V::load(y.at(1usize, c)), V::load(t5.at(0usize, c)));
             // grad0[0] += -x_e1*v9
             V::store(
                 V::add(V::load(grad0.at(0usize, c)), V::neg(V::mul(x_e1, v9))),
@@ -510,7 +560,7 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static SGP_10: Stage = stage!(sgp_10);
+pub(super) static SGP_11: Stage = stage!(sgp_11);
 /// `o = weighted_product(w, gate(x), gate(y))`, grades 1 and 0,1.
 ///
 /// Forward: 9 flops per lane (7 multiplications, 1 additions).
@@ -525,7 +575,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
     params: &[("w", 2usize)],
     output_components: 2usize,
     forward: Plan {
-        cuts: &[2usize, 1],
+        cuts: &[2usize, 1usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -540,7 +590,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_8,
-                inputs: &[Slot::External(1usize)],
+                inputs: &[],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -548,8 +598,17 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_2,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::Cut(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -559,7 +618,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[2usize, 1usize, 1usize, 2],
+        cuts: &[2usize, 1usize, 1usize, 1usize, 0usize, 2],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -574,7 +633,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_8,
-                inputs: &[Slot::External(1usize)],
+                inputs: &[],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -582,8 +641,8 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_3,
-                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
                 outputs: &[Slot::Cut(2usize)],
                 params: &[],
                 param_grads: &[],
@@ -591,8 +650,8 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_4,
-                inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
+                stage: &super::sgp::SGP_9,
+                inputs: &[Slot::Cut(0usize), Slot::External(2usize), Slot::Cut(1usize)],
                 outputs: &[Slot::Cut(3usize)],
                 params: &[],
                 param_grads: &[],
@@ -600,12 +659,21 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_9,
+                stage: &super::sgp::SGP_4,
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(5usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_10,
                 inputs: &[
                     Slot::External(0usize),
-                    Slot::Cut(3usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(5usize),
                     Slot::External(1usize),
+                    Slot::Cut(3usize),
                 ],
                 outputs: &[Slot::External(1usize)],
                 params: &[0],
@@ -614,10 +682,10 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_10,
+                stage: &super::sgp::SGP_11,
                 inputs: &[
                     Slot::External(1usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize)],
@@ -634,7 +702,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
 ///
 /// From `sgp` of Cl(0,1,0).
 #[inline(always)]
-unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -667,31 +735,8 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static SGP_11: Stage = stage!(sgp_11);
-/// From `x` to cut 1: o = weighted_product(w, gate(x), gate(y)).
-///
-/// From `sgp` of Cl(0,1,0).
-#[inline(always)]
-unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
-    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
-    unsafe {
-        let x = args.inputs[0];
-        let out0 = args.outputs[0];
-        let c0e0 = V::from_f64(0f64);
-        let v3 = gate::<V>(args.gate, c0e0);
-        for group in 0..args.groups {
-            let c = group * V::LANES;
-            x.prefetch::<2usize>(c);
-            // out0[0] = gate(x_1)*v3
-            V::store(
-                V::mul(gate::<V>(args.gate, V::load(x.at(0usize, c))), v3),
-                out0.at(0usize, c),
-            );
-        }
-    }
-}
 pub(super) static SGP_12: Stage = stage!(sgp_12);
-/// From `x`, cut 3, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, cut 5, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(0,1,0).
 #[inline(always)]
@@ -699,29 +744,29 @@ unsafe fn sgp_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
-        let t3 = args.inputs[1];
+        let t5 = args.inputs[1];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<2usize>(c);
-            t3.prefetch::<2usize>(c);
+            t5.prefetch::<2usize>(c);
             let mut v9 = V::mul(
                 V::mul(V::load(x.at(0usize, c)), V::load(param0.at(0usize, c))),
-                V::load(t3.at(1usize, c)),
+                V::load(t5.at(1usize, c)),
             );
             v9 = V::neg_mul_add(
                 V::mul(V::load(x.at(1usize, c)), V::load(param0.at(1usize, c))),
-                V::load(t3.at(0usize, c)),
+                V::load(t5.at(0usize, c)),
                 v9,
             );
-            // out0[0] = x_1*w0*t3_1 - x_e1*w1*t3_0
+            // out0[0] = x_1*w0*t5_1 - x_e1*w1*t5_0
             V::store(v9, out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_13: Stage = stage!(sgp_13);
-/// From `y`, cut 3, `x`, cut 2, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From `y`, cut 5, `x`, cut 4, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(0,1,0).
 #[inline(always)]
@@ -729,50 +774,48 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let y = args.inputs[0];
-        let t3 = args.inputs[1];
+        let t5 = args.inputs[1];
         let x = args.inputs[2];
-        let t2 = args.inputs[3];
+        let t4 = args.inputs[3];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
-        let c0e0 = V::from_f64(0f64);
-        let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<1usize>(c);
-            t3.prefetch::<2usize>(c);
+            t5.prefetch::<2usize>(c);
             x.prefetch::<2usize>(c);
-            t2.prefetch::<1usize>(c);
+            t4.prefetch::<1usize>(c);
             let y_e1 = V::load(y.at(0usize, c));
-            let v4 = V::mul(y_e1, V::load(t3.at(0usize, c)));
-            // out0[1] = -w1*v4
+            let v2 = V::mul(y_e1, V::load(t5.at(0usize, c)));
+            // out0[1] = -w1*v2
             V::store(
-                V::neg(V::mul(V::load(param0.at(1usize, c)), v4)),
+                V::neg(V::mul(V::load(param0.at(1usize, c)), v2)),
                 out0.at(1usize, c),
             );
-            // grad0[1] += -x_e1*v4
+            // grad0[1] += -x_e1*v2
             V::store(
                 V::add(
                     V::load(grad0.at(1usize, c)),
-                    V::neg(V::mul(V::load(x.at(1usize, c)), v4)),
+                    V::neg(V::mul(V::load(x.at(1usize, c)), v2)),
                 ),
                 grad0.at(1usize, c),
             );
-            let v12 = V::mul(y_e1, V::load(t3.at(1usize, c)));
-            let mut v14 = V::mul(V::load(param0.at(0usize, c)), v12);
+            let v10 = V::mul(y_e1, V::load(t5.at(1usize, c)));
+            let mut v12 = V::mul(V::load(param0.at(0usize, c)), v10);
             let x_1 = V::load(x.at(0usize, c));
-            // grad0[0] += x_1*v12
+            // grad0[0] += x_1*v10
             V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v12)),
+                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v10)),
                 grad0.at(0usize, c),
             );
-            v14 = V::mul_add(
-                V::mul(v1, V::load(t2.at(0usize, c))),
+            v12 = V::mul_add(
+                V::load(t4.at(0usize, c)),
                 gate_slope::<V>(args.gate, x_1),
-                v14,
+                v12,
             );
-            // out0[0] = w0*v12 + v1*t2_0*gate'(x_1)
-            V::store(v14, out0.at(0usize, c));
+            // out0[0] = w0*v10 + t4_0*gate'(x_1)
+            V::store(v12, out0.at(0usize, c));
         }
     }
 }
@@ -791,12 +834,12 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
     params: &[("w", 2usize)],
     output_components: 2usize,
     forward: Plan {
-        cuts: &[2usize, 1],
+        cuts: &[2usize, 1usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_11,
+                stage: &super::sgp::SGP_12,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -805,7 +848,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_12,
+                stage: &super::sgp::SGP_1,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -814,8 +857,17 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_8,
+                inputs: &[],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_2,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::Cut(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -825,12 +877,12 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[2usize, 1usize, 1usize, 2],
+        cuts: &[2usize, 1usize, 1usize, 0usize, 1usize, 2],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_11,
+                stage: &super::sgp::SGP_12,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -839,7 +891,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_12,
+                stage: &super::sgp::SGP_1,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -848,8 +900,8 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_3,
-                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
+                stage: &super::sgp::SGP_8,
+                inputs: &[],
                 outputs: &[Slot::Cut(2usize)],
                 params: &[],
                 param_grads: &[],
@@ -857,9 +909,18 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_9,
+                inputs: &[Slot::Cut(0usize), Slot::External(2usize), Slot::Cut(2usize)],
+                outputs: &[Slot::Cut(4usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_4,
-                inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
-                outputs: &[Slot::Cut(3usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(5usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[],
@@ -867,7 +928,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_13,
-                inputs: &[Slot::External(0usize), Slot::Cut(3usize)],
+                inputs: &[Slot::External(0usize), Slot::Cut(5usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[0],
                 param_grads: &[],
@@ -878,9 +939,9 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 stage: &super::sgp::SGP_14,
                 inputs: &[
                     Slot::External(1usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                     Slot::External(0usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(4usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],
@@ -936,17 +997,38 @@ unsafe fn sgp_16<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<1usize>(c);
-            // out0[0] = v2*t0_0
-            V::store(V::mul(v2, V::load(t0.at(0usize, c))), out0.at(0usize, c));
+            // out0[0] = t0_0*v2
+            V::store(V::mul(V::load(t0.at(0usize, c)), v2), out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_16: Stage = stage!(sgp_16);
-/// From `x`, cut 1, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From `grad_o` to cut 1: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(0,1,0).
 #[inline(always)]
 unsafe fn sgp_17<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let grad_o = args.inputs[0];
+        let out0 = args.outputs[0];
+        let c0e0 = V::from_f64(0f64);
+        let v1 = gate::<V>(args.gate, c0e0);
+        let v2 = V::mul(v1, v1);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            grad_o.prefetch::<1usize>(c);
+            // out0[0] = v2*grad_o_1
+            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_17: Stage = stage!(sgp_17);
+/// From `x`, cut 1, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp_grad` of Cl(0,1,0).
+#[inline(always)]
+unsafe fn sgp_18<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -970,12 +1052,12 @@ unsafe fn sgp_17<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static SGP_17: Stage = stage!(sgp_17);
+pub(super) static SGP_18: Stage = stage!(sgp_18);
 /// From `y`, cut 1, `x`, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(0,1,0).
 #[inline(always)]
-unsafe fn sgp_18<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let y = args.inputs[0];
@@ -1006,7 +1088,7 @@ unsafe fn sgp_18<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static SGP_18: Stage = stage!(sgp_18);
+pub(super) static SGP_19: Stage = stage!(sgp_19);
 /// `o = weighted_product(w, gate(x), gate(y))`, grades 1 and 1.
 ///
 /// Forward: 4 flops per lane (3 multiplications, 1 additions).
@@ -1051,7 +1133,7 @@ pub(super) static SGP_PROGRAM_3: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_16,
+                stage: &super::sgp::SGP_17,
                 inputs: &[Slot::External(2usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -1060,7 +1142,7 @@ pub(super) static SGP_PROGRAM_3: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_17,
+                stage: &super::sgp::SGP_18,
                 inputs: &[Slot::External(0usize), Slot::Cut(1usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[0],
@@ -1069,7 +1151,7 @@ pub(super) static SGP_PROGRAM_3: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_18,
+                stage: &super::sgp::SGP_19,
                 inputs: &[
                     Slot::External(1usize),
                     Slot::Cut(1usize),

@@ -5,113 +5,119 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// From cut 0, cut 1 to 2 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
+/// From cut 1, cut 2, cut 0 to 2 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms` of Cl(0,1,0).
 #[inline(always)]
 unsafe fn sgp_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let t0 = args.inputs[0];
-        let t1 = args.inputs[1];
+        let t1 = args.inputs[0];
+        let t2 = args.inputs[1];
+        let t0 = args.inputs[2];
         let mut sum0 = V::zero();
         let mut sum1 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<2usize>(c);
             t1.prefetch::<1usize>(c);
+            t2.prefetch::<1usize>(c);
+            t0.prefetch::<2usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            let t1_0 = V::load(t1.at(0usize, c));
-            let v2 = V::mul(V::load(t0.at(0usize, c)), t1_0);
-            let v4 = V::mul(V::load(t0.at(1usize, c)), t1_0);
-            // row sum 0 = v2*v2
-            sum0 = V::add(sum0, V::keep_first(V::mul(v2, v2), valid));
-            // row sum 1 = v4*v4
-            sum1 = V::add(sum1, V::keep_first(V::mul(v4, v4), valid));
+            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            let v4 = V::mul(V::load(t0.at(0usize, c)), v2);
+            let v6 = V::mul(V::load(t0.at(1usize, c)), v2);
+            // row sum 0 = v4*v4
+            sum0 = V::add(sum0, V::keep_first(V::mul(v4, v4), valid));
+            // row sum 1 = v6*v6
+            sum1 = V::add(sum1, V::keep_first(V::mul(v6, v6), valid));
         }
         args.sums[0] = sum0.reduce_add();
         args.sums[1] = sum1.reduce_add();
     }
 }
 pub(super) static SGP_RMS_0: Stage = stage!(sgp_rms_0);
-/// From cut 0, cut 1 to `o`: o = grade_rms(weighted_product(w, gate(x), gate(y))).
+/// From cut 1, cut 2, cut 0 to `o`: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms` of Cl(0,1,0).
 #[inline(always)]
 unsafe fn sgp_rms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let t0 = args.inputs[0];
-        let t1 = args.inputs[1];
+        let t1 = args.inputs[0];
+        let t2 = args.inputs[1];
+        let t0 = args.inputs[2];
         let out0 = args.outputs[0];
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v7 = V::mul(row0, inv_channels);
+        let v9 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v9 = V::add(v7, eps);
-        let v10 = V::sqrt(v9);
+        let v11 = V::add(v9, eps);
+        let v12 = V::sqrt(v11);
         let c1e0 = V::from_f64(1f64);
-        let v12 = V::div(c1e0, v10);
+        let v14 = V::div(c1e0, v12);
         let row1 = V::splat(args.rows[1]);
-        let v14 = V::mul(inv_channels, row1);
-        let v15 = V::add(eps, v14);
-        let v16 = V::sqrt(v15);
-        let v17 = V::div(c1e0, v16);
+        let v16 = V::mul(inv_channels, row1);
+        let v17 = V::add(eps, v16);
+        let v18 = V::sqrt(v17);
+        let v19 = V::div(c1e0, v18);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<2usize>(c);
             t1.prefetch::<1usize>(c);
-            let t1_0 = V::load(t1.at(0usize, c));
-            // out0[0] = t0_0*t1_0*v12
+            t2.prefetch::<1usize>(c);
+            t0.prefetch::<2usize>(c);
+            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            // out0[0] = t0_0*v2*v14
             V::store(
-                V::mul(V::mul(V::load(t0.at(0usize, c)), t1_0), v12),
+                V::mul(V::mul(V::load(t0.at(0usize, c)), v2), v14),
                 out0.at(0usize, c),
             );
-            // out0[1] = t0_1*t1_0*v17
+            // out0[1] = t0_1*v2*v19
             V::store(
-                V::mul(V::mul(V::load(t0.at(1usize, c)), t1_0), v17),
+                V::mul(V::mul(V::load(t0.at(1usize, c)), v2), v19),
                 out0.at(1usize, c),
             );
         }
     }
 }
 pub(super) static SGP_RMS_1: Stage = stage!(sgp_rms_1);
-/// From cut 0, cut 1, `grad_o` to 2 row sums: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+/// From cut 1, cut 2, cut 0, `grad_o` to 2 row sums: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms_grad` of Cl(0,1,0).
 #[inline(always)]
 unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let t0 = args.inputs[0];
-        let t1 = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let t1 = args.inputs[0];
+        let t2 = args.inputs[1];
+        let t0 = args.inputs[2];
+        let grad_o = args.inputs[3];
         let mut sum0 = V::zero();
         let mut sum1 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<2usize>(c);
             t1.prefetch::<1usize>(c);
+            t2.prefetch::<1usize>(c);
+            t0.prefetch::<2usize>(c);
             grad_o.prefetch::<2usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            let t1_0 = V::load(t1.at(0usize, c));
-            // row sum 0 = t0_1*t1_0*grad_o_e1
+            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            // row sum 0 = t0_1*v2*grad_o_e1
             sum0 = V::add(
                 sum0,
                 V::keep_first(
                     V::mul(
-                        V::mul(V::load(t0.at(1usize, c)), t1_0),
+                        V::mul(V::load(t0.at(1usize, c)), v2),
                         V::load(grad_o.at(1usize, c)),
                     ),
                     valid,
                 ),
             );
-            // row sum 1 = t0_0*t1_0*grad_o_1
+            // row sum 1 = t0_0*v2*grad_o_1
             sum1 = V::add(
                 sum1,
                 V::keep_first(
                     V::mul(
-                        V::mul(V::load(t0.at(0usize, c)), t1_0),
+                        V::mul(V::load(t0.at(0usize, c)), v2),
                         V::load(grad_o.at(0usize, c)),
                     ),
                     valid,
@@ -123,64 +129,74 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static SGP_RMS_2: Stage = stage!(sgp_rms_2);
-/// From cut 0, cut 1, `grad_o` to cut 2, cut 3: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+/// From cut 1, cut 2, cut 0, `grad_o` to cut 3, cut 4, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms_grad` of Cl(0,1,0).
 #[inline(always)]
 unsafe fn sgp_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let t0 = args.inputs[0];
-        let t1 = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let t1 = args.inputs[0];
+        let t2 = args.inputs[1];
+        let t0 = args.inputs[2];
+        let grad_o = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
+        let out2 = args.outputs[2];
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v7 = V::mul(row0, inv_channels);
+        let v9 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v9 = V::add(v7, eps);
-        let v10 = V::sqrt(v9);
+        let v11 = V::add(v9, eps);
+        let v12 = V::sqrt(v11);
         let c1e0 = V::from_f64(1f64);
-        let v12 = V::div(c1e0, v10);
+        let v14 = V::div(c1e0, v12);
         let row1 = V::splat(args.rows[1]);
-        let v14 = V::mul(inv_channels, row1);
-        let v15 = V::add(eps, v14);
-        let v16 = V::sqrt(v15);
-        let v17 = V::div(c1e0, v16);
+        let v16 = V::mul(inv_channels, row1);
+        let v17 = V::add(eps, v16);
+        let v18 = V::sqrt(v17);
+        let v19 = V::div(c1e0, v18);
+        let v24 = V::mul(v19, v19);
+        let v25 = V::mul(v19, v24);
         let c5em1 = V::from_f64(0.5f64);
-        let v23 = V::div(c5em1, v16);
+        let v27 = V::mul(c5em1, v25);
         let row2 = V::splat(args.rows[2]);
-        let v25 = V::div(row2, v16);
-        let v26 = V::mul(v17, v25);
-        let v27 = V::mul(v23, v26);
-        let v28 = V::mul(inv_channels, v27);
-        let v32 = V::div(c5em1, v10);
+        let v29 = V::mul(v27, row2);
+        let v30 = V::mul(inv_channels, v29);
+        let c2e0 = V::from_f64(2f64);
+        let v32 = V::mul(v30, c2e0);
+        let v35 = V::mul(v14, v14);
+        let v36 = V::mul(v14, v35);
+        let v37 = V::mul(c5em1, v36);
         let row3 = V::splat(args.rows[3]);
-        let v34 = V::div(row3, v10);
-        let v35 = V::mul(v12, v34);
-        let v36 = V::mul(v32, v35);
-        let v37 = V::mul(inv_channels, v36);
+        let v39 = V::mul(v37, row3);
+        let v40 = V::mul(inv_channels, v39);
+        let v41 = V::mul(c2e0, v40);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<2usize>(c);
             t1.prefetch::<1usize>(c);
+            t2.prefetch::<1usize>(c);
+            t0.prefetch::<2usize>(c);
             grad_o.prefetch::<2usize>(c);
-            let t0_0 = V::load(t0.at(0usize, c));
             let t1_0 = V::load(t1.at(0usize, c));
+            let t2_0 = V::load(t2.at(0usize, c));
+            let v2 = V::mul(t1_0, t2_0);
+            let t0_0 = V::load(t0.at(0usize, c));
             let t0_1 = V::load(t0.at(1usize, c));
-            let v29 = V::mul(V::mul(t0_1, t1_0), v28);
-            let v31 = V::sub(V::mul_sub(v17, V::load(grad_o.at(1usize, c)), v29), v29);
-            let v38 = V::mul(V::mul(t0_0, t1_0), v37);
-            let v40 = V::sub(V::mul_sub(v12, V::load(grad_o.at(0usize, c)), v38), v38);
-            // out1[1] = t1_0*v31
-            V::store(V::mul(t1_0, v31), out1.at(1usize, c));
-            let mut v42 = V::mul(t0_1, v31);
-            // out1[0] = t1_0*v40
-            V::store(V::mul(t1_0, v40), out1.at(0usize, c));
-            v42 = V::mul_add(t0_0, v40, v42);
-            // out0[0] = t0_1*v31 + t0_0*v40
-            V::store(v42, out0.at(0usize, c));
+            let mut v21 = V::mul(v19, V::load(grad_o.at(1usize, c)));
+            let mut v23 = V::mul(v14, V::load(grad_o.at(0usize, c)));
+            v21 = V::neg_mul_add(V::mul(t0_1, v2), v32, v21);
+            v23 = V::neg_mul_add(V::mul(t0_0, v2), v41, v23);
+            // out2[1] = v2*v34
+            V::store(V::mul(v2, v21), out2.at(1usize, c));
+            let mut v45 = V::mul(t0_1, v21);
+            // out2[0] = v2*v43
+            V::store(V::mul(v2, v23), out2.at(0usize, c));
+            v45 = V::mul_add(t0_0, v23, v45);
+            // out1[0] = t2_0*v48
+            V::store(V::mul(t2_0, v45), out1.at(0usize, c));
+            // out0[0] = t1_0*v48
+            V::store(V::mul(t1_0, v45), out0.at(0usize, c));
         }
     }
 }
@@ -188,7 +204,7 @@ pub(super) static SGP_RMS_3: Stage = stage!(sgp_rms_3);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 0,1 and 0,1.
 ///
 /// Forward: 21 flops per lane (15 multiplications, 4 additions).
-/// Backward: 65 flops per lane (41 multiplications, 20 additions).
+/// Backward: 63 flops per lane (41 multiplications, 18 additions).
 pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -199,7 +215,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
     params: &[("w", 4usize)],
     output_components: 2usize,
     forward: Plan {
-        cuts: &[2usize, 1],
+        cuts: &[2usize, 1usize, 1],
         row_sums: 2usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -214,7 +230,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -222,8 +238,17 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_0,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::Cut(0usize)],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -232,7 +257,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_1,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::Cut(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -242,7 +267,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[2usize, 1usize, 1usize, 2],
+        cuts: &[2usize, 1usize, 1usize, 1usize, 1usize, 2],
         row_sums: 4usize,
         saved_row_sums: 2usize,
         stages: &[
@@ -257,7 +282,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -265,8 +290,22 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_2,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
+                inputs: &[
+                    Slot::Cut(1usize),
+                    Slot::Cut(2usize),
+                    Slot::Cut(0usize),
+                    Slot::External(2usize),
+                ],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -275,8 +314,13 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_3,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
-                outputs: &[Slot::Cut(2usize), Slot::Cut(3usize)],
+                inputs: &[
+                    Slot::Cut(1usize),
+                    Slot::Cut(2usize),
+                    Slot::Cut(0usize),
+                    Slot::External(2usize),
+                ],
+                outputs: &[Slot::Cut(3usize), Slot::Cut(4usize), Slot::Cut(5usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[0usize, 1usize, 2usize, 3],
@@ -286,9 +330,9 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_5,
                 inputs: &[
                     Slot::External(0usize),
-                    Slot::Cut(3usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(5usize),
                     Slot::External(1usize),
+                    Slot::Cut(3usize),
                 ],
                 outputs: &[Slot::External(1usize)],
                 params: &[0],
@@ -300,9 +344,9 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_6,
                 inputs: &[
                     Slot::External(1usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                     Slot::External(0usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(4usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],
@@ -312,12 +356,80 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [21usize, 65],
+    flops: [21usize, 63],
 };
+/// From cut 1, cut 2, cut 0, `grad_o` to cut 3, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+///
+/// From `sgp_rms_grad` of Cl(0,1,0).
+#[inline(always)]
+unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t1 = args.inputs[0];
+        let t2 = args.inputs[1];
+        let t0 = args.inputs[2];
+        let grad_o = args.inputs[3];
+        let out0 = args.outputs[0];
+        let out1 = args.outputs[1];
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v9 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v11 = V::add(v9, eps);
+        let v12 = V::sqrt(v11);
+        let c1e0 = V::from_f64(1f64);
+        let v14 = V::div(c1e0, v12);
+        let row1 = V::splat(args.rows[1]);
+        let v16 = V::mul(inv_channels, row1);
+        let v17 = V::add(eps, v16);
+        let v18 = V::sqrt(v17);
+        let v19 = V::div(c1e0, v18);
+        let v24 = V::mul(v19, v19);
+        let v25 = V::mul(v19, v24);
+        let c5em1 = V::from_f64(0.5f64);
+        let v27 = V::mul(c5em1, v25);
+        let row2 = V::splat(args.rows[2]);
+        let v29 = V::mul(v27, row2);
+        let v30 = V::mul(inv_channels, v29);
+        let c2e0 = V::from_f64(2f64);
+        let v32 = V::mul(v30, c2e0);
+        let v35 = V::mul(v14, v14);
+        let v36 = V::mul(v14, v35);
+        let v37 = V::mul(c5em1, v36);
+        let row3 = V::splat(args.rows[3]);
+        let v39 = V::mul(v37, row3);
+        let v40 = V::mul(inv_channels, v39);
+        let v41 = V::mul(c2e0, v40);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            t1.prefetch::<1usize>(c);
+            t2.prefetch::<1usize>(c);
+            t0.prefetch::<2usize>(c);
+            grad_o.prefetch::<2usize>(c);
+            let t1_0 = V::load(t1.at(0usize, c));
+            let v2 = V::mul(t1_0, V::load(t2.at(0usize, c)));
+            let t0_0 = V::load(t0.at(0usize, c));
+            let t0_1 = V::load(t0.at(1usize, c));
+            let mut v21 = V::mul(v19, V::load(grad_o.at(1usize, c)));
+            let mut v23 = V::mul(v14, V::load(grad_o.at(0usize, c)));
+            v21 = V::neg_mul_add(V::mul(t0_1, v2), v32, v21);
+            v23 = V::neg_mul_add(V::mul(t0_0, v2), v41, v23);
+            // out1[1] = v2*v34
+            V::store(V::mul(v2, v21), out1.at(1usize, c));
+            let mut v45 = V::mul(t0_1, v21);
+            // out1[0] = v2*v43
+            V::store(V::mul(v2, v23), out1.at(0usize, c));
+            v45 = V::mul_add(t0_0, v23, v45);
+            // out0[0] = t1_0*(t0_1*v34 + t0_0*v43)
+            V::store(V::mul(t1_0, v45), out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_RMS_4: Stage = stage!(sgp_rms_4);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 1 and 0,1.
 ///
 /// Forward: 15 flops per lane (11 multiplications, 3 additions).
-/// Backward: 43 flops per lane (27 multiplications, 14 additions).
+/// Backward: 41 flops per lane (27 multiplications, 12 additions).
 pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -328,7 +440,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
     params: &[("w", 2usize)],
     output_components: 2usize,
     forward: Plan {
-        cuts: &[2usize, 1],
+        cuts: &[2usize, 1usize, 1],
         row_sums: 2usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -343,7 +455,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_8,
-                inputs: &[Slot::External(1usize)],
+                inputs: &[],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -351,8 +463,17 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_0,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::Cut(0usize)],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -361,7 +482,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_1,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::Cut(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -371,7 +492,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[2usize, 1usize, 1usize, 2],
+        cuts: &[2usize, 1usize, 1usize, 1usize, 0usize, 2],
         row_sums: 4usize,
         saved_row_sums: 2usize,
         stages: &[
@@ -386,7 +507,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_8,
-                inputs: &[Slot::External(1usize)],
+                inputs: &[],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -394,8 +515,22 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_2,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
+                inputs: &[
+                    Slot::Cut(1usize),
+                    Slot::Cut(2usize),
+                    Slot::Cut(0usize),
+                    Slot::External(2usize),
+                ],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -403,21 +538,26 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 row_sums: &[2usize, 3],
             },
             StageCall {
-                stage: &super::sgp_rms::SGP_RMS_3,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
-                outputs: &[Slot::Cut(2usize), Slot::Cut(3usize)],
+                stage: &super::sgp_rms::SGP_RMS_4,
+                inputs: &[
+                    Slot::Cut(1usize),
+                    Slot::Cut(2usize),
+                    Slot::Cut(0usize),
+                    Slot::External(2usize),
+                ],
+                outputs: &[Slot::Cut(3usize), Slot::Cut(5usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[0usize, 1usize, 2usize, 3],
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_9,
+                stage: &super::sgp::SGP_10,
                 inputs: &[
                     Slot::External(0usize),
-                    Slot::Cut(3usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(5usize),
                     Slot::External(1usize),
+                    Slot::Cut(3usize),
                 ],
                 outputs: &[Slot::External(1usize)],
                 params: &[0],
@@ -426,10 +566,10 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_10,
+                stage: &super::sgp::SGP_11,
                 inputs: &[
                     Slot::External(1usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize)],
@@ -440,12 +580,80 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
             },
         ],
     },
-    flops: [15usize, 43],
+    flops: [15usize, 41],
 };
+/// From cut 1, cut 2, cut 0, `grad_o` to cut 4, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+///
+/// From `sgp_rms_grad` of Cl(0,1,0).
+#[inline(always)]
+unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t1 = args.inputs[0];
+        let t2 = args.inputs[1];
+        let t0 = args.inputs[2];
+        let grad_o = args.inputs[3];
+        let out0 = args.outputs[0];
+        let out1 = args.outputs[1];
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v9 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v11 = V::add(v9, eps);
+        let v12 = V::sqrt(v11);
+        let c1e0 = V::from_f64(1f64);
+        let v14 = V::div(c1e0, v12);
+        let row1 = V::splat(args.rows[1]);
+        let v16 = V::mul(inv_channels, row1);
+        let v17 = V::add(eps, v16);
+        let v18 = V::sqrt(v17);
+        let v19 = V::div(c1e0, v18);
+        let v24 = V::mul(v19, v19);
+        let v25 = V::mul(v19, v24);
+        let c5em1 = V::from_f64(0.5f64);
+        let v27 = V::mul(c5em1, v25);
+        let row2 = V::splat(args.rows[2]);
+        let v29 = V::mul(v27, row2);
+        let v30 = V::mul(inv_channels, v29);
+        let c2e0 = V::from_f64(2f64);
+        let v32 = V::mul(v30, c2e0);
+        let v35 = V::mul(v14, v14);
+        let v36 = V::mul(v14, v35);
+        let v37 = V::mul(c5em1, v36);
+        let row3 = V::splat(args.rows[3]);
+        let v39 = V::mul(v37, row3);
+        let v40 = V::mul(inv_channels, v39);
+        let v41 = V::mul(c2e0, v40);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            t1.prefetch::<1usize>(c);
+            t2.prefetch::<1usize>(c);
+            t0.prefetch::<2usize>(c);
+            grad_o.prefetch::<2usize>(c);
+            let t2_0 = V::load(t2.at(0usize, c));
+            let v2 = V::mul(V::load(t1.at(0usize, c)), t2_0);
+            let t0_0 = V::load(t0.at(0usize, c));
+            let t0_1 = V::load(t0.at(1usize, c));
+            let mut v21 = V::mul(v19, V::load(grad_o.at(1usize, c)));
+            let mut v23 = V::mul(v14, V::load(grad_o.at(0usize, c)));
+            v21 = V::neg_mul_add(V::mul(t0_1, v2), v32, v21);
+            v23 = V::neg_mul_add(V::mul(t0_0, v2), v41, v23);
+            // out1[1] = v2*v34
+            V::store(V::mul(v2, v21), out1.at(1usize, c));
+            let mut v45 = V::mul(t0_1, v21);
+            // out1[0] = v2*v43
+            V::store(V::mul(v2, v23), out1.at(0usize, c));
+            v45 = V::mul_add(t0_0, v23, v45);
+            // out0[0] = t2_0*(t0_1*v34 + t0_0*v43)
+            V::store(V::mul(t2_0, v45), out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_RMS_5: Stage = stage!(sgp_rms_5);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 0,1 and 1.
 ///
 /// Forward: 15 flops per lane (11 multiplications, 3 additions).
-/// Backward: 43 flops per lane (27 multiplications, 14 additions).
+/// Backward: 41 flops per lane (27 multiplications, 12 additions).
 pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -456,12 +664,12 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
     params: &[("w", 2usize)],
     output_components: 2usize,
     forward: Plan {
-        cuts: &[2usize, 1],
+        cuts: &[2usize, 1usize, 1],
         row_sums: 2usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_11,
+                stage: &super::sgp::SGP_12,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -470,7 +678,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_12,
+                stage: &super::sgp::SGP_1,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -479,8 +687,17 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_8,
+                inputs: &[],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_0,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::Cut(0usize)],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -489,7 +706,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_1,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::Cut(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -499,12 +716,12 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[2usize, 1usize, 1usize, 2],
+        cuts: &[2usize, 1usize, 1usize, 0usize, 1usize, 2],
         row_sums: 4usize,
         saved_row_sums: 2usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_11,
+                stage: &super::sgp::SGP_12,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -513,7 +730,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_12,
+                stage: &super::sgp::SGP_1,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -522,8 +739,22 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_8,
+                inputs: &[],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_2,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
+                inputs: &[
+                    Slot::Cut(1usize),
+                    Slot::Cut(2usize),
+                    Slot::Cut(0usize),
+                    Slot::External(2usize),
+                ],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -531,9 +762,14 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 row_sums: &[2usize, 3],
             },
             StageCall {
-                stage: &super::sgp_rms::SGP_RMS_3,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
-                outputs: &[Slot::Cut(2usize), Slot::Cut(3usize)],
+                stage: &super::sgp_rms::SGP_RMS_5,
+                inputs: &[
+                    Slot::Cut(1usize),
+                    Slot::Cut(2usize),
+                    Slot::Cut(0usize),
+                    Slot::External(2usize),
+                ],
+                outputs: &[Slot::Cut(4usize), Slot::Cut(5usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[0usize, 1usize, 2usize, 3],
@@ -541,7 +777,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_13,
-                inputs: &[Slot::External(0usize), Slot::Cut(3usize)],
+                inputs: &[Slot::External(0usize), Slot::Cut(5usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[0],
                 param_grads: &[],
@@ -552,9 +788,9 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 stage: &super::sgp::SGP_14,
                 inputs: &[
                     Slot::External(1usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                     Slot::External(0usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(4usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],
@@ -564,13 +800,13 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
             },
         ],
     },
-    flops: [15usize, 43],
+    flops: [15usize, 41],
 };
 /// From cut 0 to 1 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms` of Cl(0,1,0).
 #[inline(always)]
-unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t0 = args.inputs[0];
@@ -582,19 +818,19 @@ unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             t0.prefetch::<1usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            let v4 = V::mul(v2, V::load(t0.at(0usize, c)));
+            let v4 = V::mul(V::load(t0.at(0usize, c)), v2);
             // row sum 0 = v4*v4
             sum0 = V::add(sum0, V::keep_first(V::mul(v4, v4), valid));
         }
         args.sums[0] = sum0.reduce_add();
     }
 }
-pub(super) static SGP_RMS_4: Stage = stage!(sgp_rms_4);
+pub(super) static SGP_RMS_6: Stage = stage!(sgp_rms_6);
 /// From cut 0 to `o`: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms` of Cl(0,1,0).
 #[inline(always)]
-unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t0 = args.inputs[0];
@@ -613,20 +849,20 @@ unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<1usize>(c);
-            // out0[0] = v2*t0_0*v12
+            // out0[0] = t0_0*v2*v12
             V::store(
-                V::mul(V::mul(v2, V::load(t0.at(0usize, c))), v12),
+                V::mul(V::mul(V::load(t0.at(0usize, c)), v2), v12),
                 out0.at(0usize, c),
             );
         }
     }
 }
-pub(super) static SGP_RMS_5: Stage = stage!(sgp_rms_5);
+pub(super) static SGP_RMS_7: Stage = stage!(sgp_rms_7);
 /// From cut 0, `grad_o` to 1 row sums: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms_grad` of Cl(0,1,0).
 #[inline(always)]
-unsafe fn sgp_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_rms_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t0 = args.inputs[0];
@@ -640,12 +876,12 @@ unsafe fn sgp_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             t0.prefetch::<1usize>(c);
             grad_o.prefetch::<1usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            // row sum 0 = v2*t0_0*grad_o_1
+            // row sum 0 = t0_0*v2*grad_o_1
             sum0 = V::add(
                 sum0,
                 V::keep_first(
                     V::mul(
-                        V::mul(v2, V::load(t0.at(0usize, c))),
+                        V::mul(V::load(t0.at(0usize, c)), v2),
                         V::load(grad_o.at(0usize, c)),
                     ),
                     valid,
@@ -655,12 +891,12 @@ unsafe fn sgp_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         args.sums[0] = sum0.reduce_add();
     }
 }
-pub(super) static SGP_RMS_6: Stage = stage!(sgp_rms_6);
+pub(super) static SGP_RMS_8: Stage = stage!(sgp_rms_8);
 /// From cut 0, `grad_o` to cut 1: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms_grad` of Cl(0,1,0).
 #[inline(always)]
-unsafe fn sgp_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_rms_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t0 = args.inputs[0];
@@ -677,34 +913,31 @@ unsafe fn sgp_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v10 = V::sqrt(v9);
         let c1e0 = V::from_f64(1f64);
         let v12 = V::div(c1e0, v10);
+        let v15 = V::mul(v12, v12);
+        let v16 = V::mul(v12, v15);
         let c5em1 = V::from_f64(0.5f64);
-        let v16 = V::div(c5em1, v10);
+        let v18 = V::mul(c5em1, v16);
         let row1 = V::splat(args.rows[1]);
-        let v18 = V::div(row1, v10);
-        let v19 = V::mul(v12, v18);
-        let v20 = V::mul(v16, v19);
+        let v20 = V::mul(v18, row1);
         let v21 = V::mul(inv_channels, v20);
+        let c2e0 = V::from_f64(2f64);
+        let v23 = V::mul(v21, c2e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<1usize>(c);
             grad_o.prefetch::<1usize>(c);
-            let v22 = V::mul(V::mul(v2, V::load(t0.at(0usize, c))), v21);
-            // out0[0] = v2*(v12*grad_o_1 - v22 - v22)
-            V::store(
-                V::mul(
-                    v2,
-                    V::sub(V::mul_sub(v12, V::load(grad_o.at(0usize, c)), v22), v22),
-                ),
-                out0.at(0usize, c),
-            );
+            let mut v14 = V::mul(v12, V::load(grad_o.at(0usize, c)));
+            v14 = V::neg_mul_add(V::mul(V::load(t0.at(0usize, c)), v2), v23, v14);
+            // out0[0] = v2*(v12*grad_o_1 - t0_0*v2*v23)
+            V::store(V::mul(v2, v14), out0.at(0usize, c));
         }
     }
 }
-pub(super) static SGP_RMS_7: Stage = stage!(sgp_rms_7);
+pub(super) static SGP_RMS_9: Stage = stage!(sgp_rms_9);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 1 and 1.
 ///
 /// Forward: 7 flops per lane (5 multiplications, 2 additions).
-/// Backward: 19 flops per lane (11 multiplications, 8 additions).
+/// Backward: 18 flops per lane (11 multiplications, 7 additions).
 pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -729,7 +962,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp_rms::SGP_RMS_4,
+                stage: &super::sgp_rms::SGP_RMS_6,
                 inputs: &[Slot::Cut(0usize)],
                 outputs: &[],
                 params: &[],
@@ -738,7 +971,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 row_sums: &[0],
             },
             StageCall {
-                stage: &super::sgp_rms::SGP_RMS_5,
+                stage: &super::sgp_rms::SGP_RMS_7,
                 inputs: &[Slot::Cut(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -763,7 +996,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp_rms::SGP_RMS_6,
+                stage: &super::sgp_rms::SGP_RMS_8,
                 inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
                 outputs: &[],
                 params: &[],
@@ -772,7 +1005,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 row_sums: &[1],
             },
             StageCall {
-                stage: &super::sgp_rms::SGP_RMS_7,
+                stage: &super::sgp_rms::SGP_RMS_9,
                 inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -781,7 +1014,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_17,
+                stage: &super::sgp::SGP_18,
                 inputs: &[Slot::External(0usize), Slot::Cut(1usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[0],
@@ -790,7 +1023,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_18,
+                stage: &super::sgp::SGP_19,
                 inputs: &[
                     Slot::External(1usize),
                     Slot::Cut(1usize),
@@ -804,5 +1037,5 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
             },
         ],
     },
-    flops: [7usize, 19],
+    flops: [7usize, 18],
 };

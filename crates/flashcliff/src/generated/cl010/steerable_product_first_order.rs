@@ -5,37 +5,39 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// From cut 0, cut 1, `l` to `o`: o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
+/// From cut 1, cut 2, cut 0, `l` to `o`: o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
 ///
 /// From `steerable_product_first_order` of Cl(0,1,0).
 #[inline(always)]
 unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let t0 = args.inputs[0];
-        let t1 = args.inputs[1];
-        let l = args.inputs[2];
+        let t1 = args.inputs[0];
+        let t2 = args.inputs[1];
+        let t0 = args.inputs[2];
+        let l = args.inputs[3];
         let out0 = args.outputs[0];
         let c7p071067811865476em1 = V::from_f64(0.7071067811865476f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<2usize>(c);
             t1.prefetch::<1usize>(c);
+            t2.prefetch::<1usize>(c);
+            t0.prefetch::<2usize>(c);
             l.prefetch::<2usize>(c);
-            let t1_0 = V::load(t1.at(0usize, c));
-            // out0[0] = 0.7071067811865476*(t0_0*t1_0 + l_1)
+            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            // out0[0] = 0.7071067811865476*(t0_0*v2 + l_1)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(0usize, c)), t1_0, V::load(l.at(0usize, c))),
+                    V::mul_add(V::load(t0.at(0usize, c)), v2, V::load(l.at(0usize, c))),
                 ),
                 out0.at(0usize, c),
             );
-            // out0[1] = 0.7071067811865476*(t0_1*t1_0 + l_e1)
+            // out0[1] = 0.7071067811865476*(t0_1*v2 + l_e1)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(1usize, c)), t1_0, V::load(l.at(1usize, c))),
+                    V::mul_add(V::load(t0.at(1usize, c)), v2, V::load(l.at(1usize, c))),
                 ),
                 out0.at(1usize, c),
             );
@@ -74,35 +76,42 @@ unsafe fn steerable_product_first_order_1<V: Math>(args: &mut StageArgs<'_, V::E
 pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_1: Stage = stage!(
     steerable_product_first_order_1
 );
-/// From `grad_o`, cut 1, cut 0 to cut 2, cut 3: adjoint of o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
+/// From cut 1, cut 2, `grad_o`, cut 0 to cut 3, cut 4, cut 5: adjoint of o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
 ///
 /// From `steerable_product_first_order_grad` of Cl(0,1,0).
 #[inline(always)]
 unsafe fn steerable_product_first_order_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let grad_o = args.inputs[0];
-        let t1 = args.inputs[1];
-        let t0 = args.inputs[2];
+        let t1 = args.inputs[0];
+        let t2 = args.inputs[1];
+        let grad_o = args.inputs[2];
+        let t0 = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
+        let out2 = args.outputs[2];
         let c7p071067811865476em1 = V::from_f64(0.7071067811865476f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            grad_o.prefetch::<2usize>(c);
             t1.prefetch::<1usize>(c);
+            t2.prefetch::<1usize>(c);
+            grad_o.prefetch::<2usize>(c);
             t0.prefetch::<2usize>(c);
-            let v2 = V::mul(c7p071067811865476em1, V::load(grad_o.at(1usize, c)));
-            let v4 = V::mul(c7p071067811865476em1, V::load(grad_o.at(0usize, c)));
             let t1_0 = V::load(t1.at(0usize, c));
-            // out1[1] = t1_0*v2
-            V::store(V::mul(t1_0, v2), out1.at(1usize, c));
-            let mut v8 = V::mul(V::load(t0.at(1usize, c)), v2);
-            // out1[0] = t1_0*v4
-            V::store(V::mul(t1_0, v4), out1.at(0usize, c));
-            v8 = V::mul_add(V::load(t0.at(0usize, c)), v4, v8);
-            // out0[0] = t0_1*v2 + t0_0*v4
-            V::store(v8, out0.at(0usize, c));
+            let t2_0 = V::load(t2.at(0usize, c));
+            let v2 = V::mul(t1_0, t2_0);
+            let v5 = V::mul(c7p071067811865476em1, V::load(grad_o.at(1usize, c)));
+            let v7 = V::mul(c7p071067811865476em1, V::load(grad_o.at(0usize, c)));
+            // out2[1] = v2*v5
+            V::store(V::mul(v2, v5), out2.at(1usize, c));
+            let mut v10 = V::mul(V::load(t0.at(1usize, c)), v5);
+            // out2[0] = v2*v7
+            V::store(V::mul(v2, v7), out2.at(0usize, c));
+            v10 = V::mul_add(V::load(t0.at(0usize, c)), v7, v10);
+            // out1[0] = t2_0*v14
+            V::store(V::mul(t2_0, v10), out1.at(0usize, c));
+            // out0[0] = t1_0*v14
+            V::store(V::mul(t1_0, v10), out0.at(0usize, c));
         }
     }
 }
@@ -123,7 +132,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
     params: &[("w", 4usize)],
     output_components: 2usize,
     forward: Plan {
-        cuts: &[2usize, 1],
+        cuts: &[2usize, 1usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -138,7 +147,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -146,8 +155,22 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::steerable_product_first_order::STEERABLE_PRODUCT_FIRST_ORDER_0,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
+                inputs: &[
+                    Slot::Cut(1usize),
+                    Slot::Cut(2usize),
+                    Slot::Cut(0usize),
+                    Slot::External(2usize),
+                ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -157,7 +180,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[2usize, 1usize, 1usize, 2],
+        cuts: &[2usize, 1usize, 1usize, 1usize, 1usize, 2],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -181,7 +204,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -189,9 +212,23 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::steerable_product_first_order::STEERABLE_PRODUCT_FIRST_ORDER_2,
-                inputs: &[Slot::External(3usize), Slot::Cut(1usize), Slot::Cut(0usize)],
-                outputs: &[Slot::Cut(2usize), Slot::Cut(3usize)],
+                inputs: &[
+                    Slot::Cut(1usize),
+                    Slot::Cut(2usize),
+                    Slot::External(3usize),
+                    Slot::Cut(0usize),
+                ],
+                outputs: &[Slot::Cut(3usize), Slot::Cut(4usize), Slot::Cut(5usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[],
@@ -201,9 +238,9 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_5,
                 inputs: &[
                     Slot::External(0usize),
-                    Slot::Cut(3usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(5usize),
                     Slot::External(1usize),
+                    Slot::Cut(3usize),
                 ],
                 outputs: &[Slot::External(1usize)],
                 params: &[0],
@@ -215,9 +252,9 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_6,
                 inputs: &[
                     Slot::External(1usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                     Slot::External(0usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(4usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],

@@ -62,7 +62,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static SGP_0: Stage = stage!(sgp_0);
-/// From `x`, `y` to cut 1: o = weighted_product(w, gate(x), gate(y)).
+/// From `x` to cut 1: o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp` of Cl(0,2,0).
 #[inline(always)]
@@ -70,52 +70,46 @@ unsafe fn sgp_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
-        let y = args.inputs[1];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<4usize>(c);
-            y.prefetch::<4usize>(c);
-            // out0[0] = gate(x_1)*gate(y_1)
-            V::store(
-                V::mul(
-                    gate::<V>(args.gate, V::load(x.at(0usize, c))),
-                    gate::<V>(args.gate, V::load(y.at(0usize, c))),
-                ),
-                out0.at(0usize, c),
-            );
+            // out0[0] = gate(x_1)
+            V::store(gate::<V>(args.gate, V::load(x.at(0usize, c))), out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_1: Stage = stage!(sgp_1);
-/// From cut 0, cut 1 to `o`: o = weighted_product(w, gate(x), gate(y)).
+/// From cut 1, cut 2, cut 0 to `o`: o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp` of Cl(0,2,0).
 #[inline(always)]
 unsafe fn sgp_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let t0 = args.inputs[0];
-        let t1 = args.inputs[1];
+        let t1 = args.inputs[0];
+        let t2 = args.inputs[1];
+        let t0 = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<4usize>(c);
             t1.prefetch::<1usize>(c);
-            let t1_0 = V::load(t1.at(0usize, c));
-            // out0[0] = t0_0*t1_0
-            V::store(V::mul(V::load(t0.at(0usize, c)), t1_0), out0.at(0usize, c));
-            // out0[1] = t0_1*t1_0
-            V::store(V::mul(V::load(t0.at(1usize, c)), t1_0), out0.at(1usize, c));
-            // out0[2] = t0_2*t1_0
-            V::store(V::mul(V::load(t0.at(2usize, c)), t1_0), out0.at(2usize, c));
-            // out0[3] = t0_3*t1_0
-            V::store(V::mul(V::load(t0.at(3usize, c)), t1_0), out0.at(3usize, c));
+            t2.prefetch::<1usize>(c);
+            t0.prefetch::<4usize>(c);
+            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            // out0[0] = t0_0*v2
+            V::store(V::mul(V::load(t0.at(0usize, c)), v2), out0.at(0usize, c));
+            // out0[1] = t0_1*v2
+            V::store(V::mul(V::load(t0.at(1usize, c)), v2), out0.at(1usize, c));
+            // out0[2] = t0_2*v2
+            V::store(V::mul(V::load(t0.at(2usize, c)), v2), out0.at(2usize, c));
+            // out0[3] = t0_3*v2
+            V::store(V::mul(V::load(t0.at(3usize, c)), v2), out0.at(3usize, c));
         }
     }
 }
 pub(super) static SGP_2: Stage = stage!(sgp_2);
-/// From cut 0, `grad_o` to cut 2: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From cut 0, `grad_o`, cut 2, cut 1 to cut 3, cut 4: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(0,2,0).
 #[inline(always)]
@@ -124,11 +118,16 @@ unsafe fn sgp_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     unsafe {
         let t0 = args.inputs[0];
         let grad_o = args.inputs[1];
+        let t2 = args.inputs[2];
+        let t1 = args.inputs[3];
         let out0 = args.outputs[0];
+        let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<4usize>(c);
             grad_o.prefetch::<4usize>(c);
+            t2.prefetch::<1usize>(c);
+            t1.prefetch::<1usize>(c);
             let mut v2 = V::mul(
                 V::load(t0.at(3usize, c)),
                 V::load(grad_o.at(3usize, c)),
@@ -148,13 +147,15 @@ unsafe fn sgp_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 V::load(grad_o.at(0usize, c)),
                 v2,
             );
-            // out0[0] = t0_3*grad_o_e12 + t0_2*grad_o_e2 + t0_1*grad_o_e1 + t0_0*grad_o_1
-            V::store(v2, out0.at(0usize, c));
+            // out1[0] = t2_0*v14
+            V::store(V::mul(V::load(t2.at(0usize, c)), v2), out1.at(0usize, c));
+            // out0[0] = t1_0*v14
+            V::store(V::mul(V::load(t1.at(0usize, c)), v2), out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_3: Stage = stage!(sgp_3);
-/// From cut 1, `grad_o` to cut 3: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From cut 1, cut 2, `grad_o` to cut 5: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(0,2,0).
 #[inline(always)]
@@ -162,26 +163,28 @@ unsafe fn sgp_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t1 = args.inputs[0];
-        let grad_o = args.inputs[1];
+        let t2 = args.inputs[1];
+        let grad_o = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             t1.prefetch::<1usize>(c);
+            t2.prefetch::<1usize>(c);
             grad_o.prefetch::<4usize>(c);
-            let t1_0 = V::load(t1.at(0usize, c));
-            // out0[3] = t1_0*grad_o_e12
-            V::store(V::mul(t1_0, V::load(grad_o.at(3usize, c))), out0.at(3usize, c));
-            // out0[2] = t1_0*grad_o_e2
-            V::store(V::mul(t1_0, V::load(grad_o.at(2usize, c))), out0.at(2usize, c));
-            // out0[1] = t1_0*grad_o_e1
-            V::store(V::mul(t1_0, V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
-            // out0[0] = t1_0*grad_o_1
-            V::store(V::mul(t1_0, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
+            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            // out0[3] = v2*grad_o_e12
+            V::store(V::mul(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize, c));
+            // out0[2] = v2*grad_o_e2
+            V::store(V::mul(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize, c));
+            // out0[1] = v2*grad_o_e1
+            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
+            // out0[0] = v2*grad_o_1
+            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_4: Stage = stage!(sgp_4);
-/// From `x`, cut 3, cut 2, `y`, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, cut 5, `y`, cut 3, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(0,2,0).
 #[inline(always)]
@@ -189,19 +192,19 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
-        let t3 = args.inputs[1];
-        let t2 = args.inputs[2];
-        let y = args.inputs[3];
+        let t5 = args.inputs[1];
+        let y = args.inputs[2];
+        let t3 = args.inputs[3];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<4usize>(c);
-            t3.prefetch::<4usize>(c);
-            t2.prefetch::<1usize>(c);
+            t5.prefetch::<4usize>(c);
             y.prefetch::<4usize>(c);
+            t3.prefetch::<1usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let v5 = V::mul(x_1, V::load(param0.at(1usize, c)));
+            let v4 = V::mul(x_1, V::load(param0.at(1usize, c)));
             let x_e1 = V::load(x.at(1usize, c));
             let w3 = V::load(param0.at(3usize, c));
             let x_e2 = V::load(x.at(2usize, c));
@@ -209,49 +212,49 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let w5 = V::load(param0.at(5usize, c));
             let w6 = V::load(param0.at(6usize, c));
             let x_e12 = V::load(x.at(3usize, c));
-            let v26 = V::mul(x_e12, V::load(param0.at(8usize, c)));
-            let t3_3 = V::load(t3.at(3usize, c));
-            let mut v30 = V::mul(V::mul(x_e12, V::load(param0.at(9usize, c))), t3_3);
-            let t3_1 = V::load(t3.at(1usize, c));
-            let t3_2 = V::load(t3.at(2usize, c));
-            let mut v34 = V::mul(v26, t3_2);
-            let t3_0 = V::load(t3.at(0usize, c));
-            v34 = V::neg_mul_add(V::mul(x_e2, w6), t3_3, v34);
-            let mut v39 = V::mul(V::mul(x_e1, w6), t3_3);
-            v39 = V::neg_mul_add(v26, t3_1, v39);
-            let mut v41 = V::mul(V::mul(x_e2, w5), t3_1);
-            v41 = V::neg_mul_add(
+            let v25 = V::mul(x_e12, V::load(param0.at(8usize, c)));
+            let t5_3 = V::load(t5.at(3usize, c));
+            let mut v29 = V::mul(V::mul(x_e12, V::load(param0.at(9usize, c))), t5_3);
+            let t5_1 = V::load(t5.at(1usize, c));
+            let t5_2 = V::load(t5.at(2usize, c));
+            let mut v33 = V::mul(v25, t5_2);
+            let t5_0 = V::load(t5.at(0usize, c));
+            v33 = V::neg_mul_add(V::mul(x_e2, w6), t5_3, v33);
+            let mut v38 = V::mul(V::mul(x_e1, w6), t5_3);
+            v38 = V::neg_mul_add(v25, t5_1, v38);
+            let mut v40 = V::mul(V::mul(x_e2, w5), t5_1);
+            v40 = V::neg_mul_add(
                 V::mul(x_e12, V::load(param0.at(7usize, c))),
-                t3_0,
-                v41,
+                t5_0,
+                v40,
             );
-            v41 = V::neg_mul_add(V::mul(x_e1, w5), t3_2, v41);
-            v30 = V::mul_add(V::mul(x_e2, w4), t3_2, v30);
-            v30 = V::mul_add(V::mul(x_e1, w4), t3_1, v30);
-            v39 = V::neg_mul_add(V::mul(x_e2, w3), t3_0, v39);
-            v34 = V::neg_mul_add(V::mul(x_e1, w3), t3_0, v34);
-            v41 = V::mul_add(V::mul(x_1, V::load(param0.at(2usize, c))), t3_3, v41);
-            // out0[3] = x_e2*w5*t3_1 - x_e12*w7*t3_0 - x_e1*w5*t3_2 + x_1*w2*t3_3
-            V::store(v41, out0.at(3usize, c));
-            v39 = V::mul_add(v5, t3_2, v39);
-            // out0[2] = x_e1*w6*t3_3 - v26*t3_1 - x_e2*w3*t3_0 + v5*t3_2
-            V::store(v39, out0.at(2usize, c));
-            v34 = V::mul_add(v5, t3_1, v34);
-            // out0[1] = v26*t3_2 - x_e2*w6*t3_3 - x_e1*w3*t3_0 + v5*t3_1
-            V::store(v34, out0.at(1usize, c));
-            v30 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize, c))), t3_0, v30);
-            v30 = V::mul_add(
-                V::mul(gate::<V>(args.gate, x_1), V::load(t2.at(0usize, c))),
+            v40 = V::neg_mul_add(V::mul(x_e1, w5), t5_2, v40);
+            v29 = V::mul_add(V::mul(x_e2, w4), t5_2, v29);
+            v29 = V::mul_add(V::mul(x_e1, w4), t5_1, v29);
+            v38 = V::neg_mul_add(V::mul(x_e2, w3), t5_0, v38);
+            v33 = V::neg_mul_add(V::mul(x_e1, w3), t5_0, v33);
+            v40 = V::mul_add(V::mul(x_1, V::load(param0.at(2usize, c))), t5_3, v40);
+            // out0[3] = x_e2*w5*t5_1 - x_e12*w7*t5_0 - x_e1*w5*t5_2 + x_1*w2*t5_3
+            V::store(v40, out0.at(3usize, c));
+            v38 = V::mul_add(v4, t5_2, v38);
+            // out0[2] = x_e1*w6*t5_3 - v25*t5_1 - x_e2*w3*t5_0 + v4*t5_2
+            V::store(v38, out0.at(2usize, c));
+            v33 = V::mul_add(v4, t5_1, v33);
+            // out0[1] = v25*t5_2 - x_e2*w6*t5_3 - x_e1*w3*t5_0 + v4*t5_1
+            V::store(v33, out0.at(1usize, c));
+            v29 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize, c))), t5_0, v29);
+            v29 = V::mul_add(
+                V::load(t3.at(0usize, c)),
                 gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
-                v30,
+                v29,
             );
-            // out0[0] = x_e12*w9*t3_3 + x_e2*w4*t3_2 + x_e1*w4*t3_1 + x_1*w0*t3_0 + gate(x_1)*t2_0*gate'(y_1)
-            V::store(v30, out0.at(0usize, c));
+            // out0[0] = x_e12*w9*t5_3 + x_e2*w4*t5_2 + x_e1*w4*t5_1 + x_1*w0*t5_0 + t3_0*gate'(y_1)
+            V::store(v29, out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_5: Stage = stage!(sgp_5);
-/// From `y`, cut 3, `x`, cut 2, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From `y`, cut 5, `x`, cut 4, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(0,2,0).
 #[inline(always)]
@@ -259,126 +262,126 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let y = args.inputs[0];
-        let t3 = args.inputs[1];
+        let t5 = args.inputs[1];
         let x = args.inputs[2];
-        let t2 = args.inputs[3];
+        let t4 = args.inputs[3];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<4usize>(c);
-            t3.prefetch::<4usize>(c);
+            t5.prefetch::<4usize>(c);
             x.prefetch::<4usize>(c);
-            t2.prefetch::<1usize>(c);
+            t4.prefetch::<1usize>(c);
             let y_1 = V::load(y.at(0usize, c));
-            let t3_3 = V::load(t3.at(3usize, c));
-            let v3 = V::mul(y_1, t3_3);
-            let mut v5 = V::mul(V::load(param0.at(9usize, c)), v3);
+            let t5_3 = V::load(t5.at(3usize, c));
+            let v2 = V::mul(y_1, t5_3);
+            let mut v4 = V::mul(V::load(param0.at(9usize, c)), v2);
             let x_e12 = V::load(x.at(3usize, c));
-            // grad0[9] += x_e12*v3
+            // grad0[9] += x_e12*v2
             V::store(
-                V::add(V::load(grad0.at(9usize, c)), V::mul(x_e12, v3)),
+                V::add(V::load(grad0.at(9usize, c)), V::mul(x_e12, v2)),
                 grad0.at(9usize, c),
             );
             let y_e2 = V::load(y.at(2usize, c));
-            let t3_1 = V::load(t3.at(1usize, c));
+            let t5_1 = V::load(t5.at(1usize, c));
             let y_e1 = V::load(y.at(1usize, c));
-            let t3_2 = V::load(t3.at(2usize, c));
-            let mut v13 = V::mul(y_e1, t3_2);
-            v13 = V::neg_mul_add(y_e2, t3_1, v13);
-            // grad0[8] += x_e12*v14
+            let t5_2 = V::load(t5.at(2usize, c));
+            let mut v12 = V::mul(y_e1, t5_2);
+            v12 = V::neg_mul_add(y_e2, t5_1, v12);
+            // grad0[8] += x_e12*v13
             V::store(
-                V::add(V::load(grad0.at(8usize, c)), V::mul(x_e12, v13)),
+                V::add(V::load(grad0.at(8usize, c)), V::mul(x_e12, v12)),
                 grad0.at(8usize, c),
             );
-            v5 = V::mul_add(V::load(param0.at(8usize, c)), v13, v5);
+            v4 = V::mul_add(V::load(param0.at(8usize, c)), v12, v4);
             let y_e12 = V::load(y.at(3usize, c));
-            let t3_0 = V::load(t3.at(0usize, c));
-            let v21 = V::mul(y_e12, t3_0);
-            // grad0[7] += -x_e12*v21
+            let t5_0 = V::load(t5.at(0usize, c));
+            let v20 = V::mul(y_e12, t5_0);
+            // grad0[7] += -x_e12*v20
             V::store(
-                V::add(V::load(grad0.at(7usize, c)), V::neg(V::mul(x_e12, v21))),
+                V::add(V::load(grad0.at(7usize, c)), V::neg(V::mul(x_e12, v20))),
                 grad0.at(7usize, c),
             );
-            v5 = V::neg_mul_add(V::load(param0.at(7usize, c)), v21, v5);
-            // out0[3] = w9*v3 + w8*v14 - w7*v21
-            V::store(v5, out0.at(3usize, c));
-            let v27 = V::mul(y_e1, t3_3);
+            v4 = V::neg_mul_add(V::load(param0.at(7usize, c)), v20, v4);
+            // out0[3] = w9*v2 + w8*v13 - w7*v20
+            V::store(v4, out0.at(3usize, c));
+            let v26 = V::mul(y_e1, t5_3);
             let w6 = V::load(param0.at(6usize, c));
             let x_e2 = V::load(x.at(2usize, c));
-            let v32 = V::mul(y_e2, t3_3);
-            let mut v33 = V::mul(w6, v32);
+            let v31 = V::mul(y_e2, t5_3);
+            let mut v32 = V::mul(w6, v31);
             let x_e1 = V::load(x.at(1usize, c));
-            let mut v35 = V::mul(x_e1, v32);
-            v35 = V::neg_mul_add(x_e2, v27, v35);
-            // grad0[6] += x_e1*v32 - x_e2*v27
-            V::store(V::add(V::load(grad0.at(6usize, c)), v35), grad0.at(6usize, c));
-            let v37 = V::mul(y_e12, t3_1);
+            let mut v34 = V::mul(x_e1, v31);
+            v34 = V::neg_mul_add(x_e2, v26, v34);
+            // grad0[6] += x_e1*v31 - x_e2*v26
+            V::store(V::add(V::load(grad0.at(6usize, c)), v34), grad0.at(6usize, c));
+            let v36 = V::mul(y_e12, t5_1);
             let w5 = V::load(param0.at(5usize, c));
-            let mut v39 = V::mul(w5, v37);
-            let mut v40 = V::mul(x_e2, v37);
-            v39 = V::neg_mul_add(w6, v27, v39);
-            let v42 = V::mul(y_e12, t3_2);
-            v33 = V::neg_mul_add(w5, v42, v33);
-            v40 = V::neg_mul_add(x_e1, v42, v40);
-            // grad0[5] += x_e2*v37 - x_e1*v42
-            V::store(V::add(V::load(grad0.at(5usize, c)), v40), grad0.at(5usize, c));
-            let v47 = V::mul(y_1, t3_2);
+            let mut v38 = V::mul(w5, v36);
+            let mut v39 = V::mul(x_e2, v36);
+            v38 = V::neg_mul_add(w6, v26, v38);
+            let v41 = V::mul(y_e12, t5_2);
+            v32 = V::neg_mul_add(w5, v41, v32);
+            v39 = V::neg_mul_add(x_e1, v41, v39);
+            // grad0[5] += x_e2*v36 - x_e1*v41
+            V::store(V::add(V::load(grad0.at(5usize, c)), v39), grad0.at(5usize, c));
+            let v46 = V::mul(y_1, t5_2);
             let w4 = V::load(param0.at(4usize, c));
-            let mut v50 = V::mul(x_e2, v47);
-            v39 = V::mul_add(w4, v47, v39);
-            let v52 = V::mul(y_1, t3_1);
-            v33 = V::mul_add(w4, v52, v33);
-            v50 = V::mul_add(x_e1, v52, v50);
-            // grad0[4] += x_e2*v47 + x_e1*v52
-            V::store(V::add(V::load(grad0.at(4usize, c)), v50), grad0.at(4usize, c));
-            let v57 = V::mul(y_e2, t3_0);
+            let mut v49 = V::mul(x_e2, v46);
+            v38 = V::mul_add(w4, v46, v38);
+            let v51 = V::mul(y_1, t5_1);
+            v32 = V::mul_add(w4, v51, v32);
+            v49 = V::mul_add(x_e1, v51, v49);
+            // grad0[4] += x_e2*v46 + x_e1*v51
+            V::store(V::add(V::load(grad0.at(4usize, c)), v49), grad0.at(4usize, c));
+            let v56 = V::mul(y_e2, t5_0);
             let w3 = V::load(param0.at(3usize, c));
-            let mut v60 = V::mul(x_e2, v57);
-            v39 = V::neg_mul_add(w3, v57, v39);
-            // out0[2] = w5*v37 - w6*v27 + w4*v47 - w3*v57
-            V::store(v39, out0.at(2usize, c));
-            let v62 = V::mul(y_e1, t3_0);
-            v33 = V::neg_mul_add(w3, v62, v33);
-            // out0[1] = w6*v32 - w5*v42 + w4*v52 - w3*v62
-            V::store(v33, out0.at(1usize, c));
-            v60 = V::mul_add(x_e1, v62, v60);
-            // grad0[3] += -(x_e2*v57 + x_e1*v62)
+            let mut v59 = V::mul(x_e2, v56);
+            v38 = V::neg_mul_add(w3, v56, v38);
+            // out0[2] = w5*v36 - w6*v26 + w4*v46 - w3*v56
+            V::store(v38, out0.at(2usize, c));
+            let v61 = V::mul(y_e1, t5_0);
+            v32 = V::neg_mul_add(w3, v61, v32);
+            // out0[1] = w6*v31 - w5*v41 + w4*v51 - w3*v61
+            V::store(v32, out0.at(1usize, c));
+            v59 = V::mul_add(x_e1, v61, v59);
+            // grad0[3] += -(x_e2*v56 + x_e1*v61)
             V::store(
-                V::add(V::load(grad0.at(3usize, c)), V::neg(v60)),
+                V::add(V::load(grad0.at(3usize, c)), V::neg(v59)),
                 grad0.at(3usize, c),
             );
-            let v68 = V::mul(y_e12, t3_3);
-            let mut v70 = V::mul(V::load(param0.at(2usize, c)), v68);
+            let v67 = V::mul(y_e12, t5_3);
+            let mut v69 = V::mul(V::load(param0.at(2usize, c)), v67);
             let x_1 = V::load(x.at(0usize, c));
-            // grad0[2] += x_1*v68
+            // grad0[2] += x_1*v67
             V::store(
-                V::add(V::load(grad0.at(2usize, c)), V::mul(x_1, v68)),
+                V::add(V::load(grad0.at(2usize, c)), V::mul(x_1, v67)),
                 grad0.at(2usize, c),
             );
-            let mut v73 = V::mul(y_e2, t3_2);
-            v73 = V::mul_add(y_e1, t3_1, v73);
-            // grad0[1] += x_1*v75
+            let mut v72 = V::mul(y_e2, t5_2);
+            v72 = V::mul_add(y_e1, t5_1, v72);
+            // grad0[1] += x_1*v74
             V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul(x_1, v73)),
+                V::add(V::load(grad0.at(1usize, c)), V::mul(x_1, v72)),
                 grad0.at(1usize, c),
             );
-            v70 = V::mul_add(V::load(param0.at(1usize, c)), v73, v70);
-            let v80 = V::mul(y_1, t3_0);
-            // grad0[0] += x_1*v80
+            v69 = V::mul_add(V::load(param0.at(1usize, c)), v72, v69);
+            let v79 = V::mul(y_1, t5_0);
+            // grad0[0] += x_1*v79
             V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v80)),
+                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v79)),
                 grad0.at(0usize, c),
             );
-            v70 = V::mul_add(V::load(param0.at(0usize, c)), v80, v70);
-            v70 = V::mul_add(
-                V::mul(gate::<V>(args.gate, y_1), V::load(t2.at(0usize, c))),
+            v69 = V::mul_add(V::load(param0.at(0usize, c)), v79, v69);
+            v69 = V::mul_add(
+                V::load(t4.at(0usize, c)),
                 gate_slope::<V>(args.gate, x_1),
-                v70,
+                v69,
             );
-            // out0[0] = w2*v68 + w1*v75 + w0*v80 + gate(y_1)*t2_0*gate'(x_1)
-            V::store(v70, out0.at(0usize, c));
+            // out0[0] = w2*v67 + w1*v74 + w0*v79 + t4_0*gate'(x_1)
+            V::store(v69, out0.at(0usize, c));
         }
     }
 }
@@ -397,7 +400,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
     params: &[("w", 10usize)],
     output_components: 4usize,
     forward: Plan {
-        cuts: &[4usize, 1],
+        cuts: &[4usize, 1usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -412,7 +415,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -420,8 +423,17 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_2,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::Cut(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -431,7 +443,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[4usize, 1usize, 1usize, 4],
+        cuts: &[4usize, 1usize, 1usize, 1usize, 1usize, 4],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -446,7 +458,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -454,8 +466,8 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_3,
-                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
                 outputs: &[Slot::Cut(2usize)],
                 params: &[],
                 param_grads: &[],
@@ -463,9 +475,23 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_3,
+                inputs: &[
+                    Slot::Cut(0usize),
+                    Slot::External(2usize),
+                    Slot::Cut(2usize),
+                    Slot::Cut(1usize),
+                ],
+                outputs: &[Slot::Cut(3usize), Slot::Cut(4usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_4,
-                inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
-                outputs: &[Slot::Cut(3usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(5usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[],
@@ -475,9 +501,9 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_5,
                 inputs: &[
                     Slot::External(0usize),
-                    Slot::Cut(3usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(5usize),
                     Slot::External(1usize),
+                    Slot::Cut(3usize),
                 ],
                 outputs: &[Slot::External(1usize)],
                 params: &[0],
@@ -489,9 +515,9 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_6,
                 inputs: &[
                     Slot::External(1usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                     Slot::External(0usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(4usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],
@@ -548,94 +574,128 @@ unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static SGP_7: Stage = stage!(sgp_7);
-/// From `y` to cut 1: o = weighted_product(w, gate(x), gate(y)).
+/// From nothing to cut 1: o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp` of Cl(0,2,0).
 #[inline(always)]
 unsafe fn sgp_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
         let out0 = args.outputs[0];
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            y.prefetch::<4usize>(c);
-            // out0[0] = v1*gate(y_1)
-            V::store(
-                V::mul(v1, gate::<V>(args.gate, V::load(y.at(0usize, c)))),
-                out0.at(0usize, c),
-            );
+            // out0[0] = v1
+            V::store(v1, out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_8: Stage = stage!(sgp_8);
-/// From `x`, cut 3, cut 2, `y`, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From cut 0, `grad_o`, cut 1 to cut 3: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(0,2,0).
 #[inline(always)]
 unsafe fn sgp_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let x = args.inputs[0];
-        let t3 = args.inputs[1];
-        let t2 = args.inputs[2];
-        let y = args.inputs[3];
+        let t0 = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let t1 = args.inputs[2];
         let out0 = args.outputs[0];
-        let param0 = args.params[0];
-        let c0e0 = V::from_f64(0f64);
-        let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            x.prefetch::<2usize>(c);
-            t3.prefetch::<4usize>(c);
-            t2.prefetch::<1usize>(c);
-            y.prefetch::<4usize>(c);
-            let x_e1 = V::load(x.at(0usize, c));
-            let w0 = V::load(param0.at(0usize, c));
-            let x_e2 = V::load(x.at(1usize, c));
-            let w1 = V::load(param0.at(1usize, c));
-            let w2 = V::load(param0.at(2usize, c));
-            let w3 = V::load(param0.at(3usize, c));
-            let t3_3 = V::load(t3.at(3usize, c));
-            let mut v17 = V::mul(V::mul(x_e2, w3), t3_3);
-            let mut v18 = V::mul(V::mul(x_e1, w3), t3_3);
-            let t3_1 = V::load(t3.at(1usize, c));
-            let mut v20 = V::mul(V::mul(x_e2, w2), t3_1);
-            let t3_2 = V::load(t3.at(2usize, c));
-            v20 = V::neg_mul_add(V::mul(x_e1, w2), t3_2, v20);
-            // out0[3] = x_e2*w2*t3_1 - x_e1*w2*t3_2
-            V::store(v20, out0.at(3usize, c));
-            let mut v24 = V::mul(V::mul(x_e2, w1), t3_2);
-            v24 = V::mul_add(V::mul(x_e1, w1), t3_1, v24);
-            let t3_0 = V::load(t3.at(0usize, c));
-            v18 = V::neg_mul_add(V::mul(x_e2, w0), t3_0, v18);
-            // out0[2] = x_e1*w3*t3_3 - x_e2*w0*t3_0
-            V::store(v18, out0.at(2usize, c));
-            v17 = V::mul_add(V::mul(x_e1, w0), t3_0, v17);
-            // out0[1] = -(x_e2*w3*t3_3 + x_e1*w0*t3_0)
-            V::store(V::neg(v17), out0.at(1usize, c));
-            v24 = V::mul_add(
-                V::mul(v1, V::load(t2.at(0usize, c))),
-                gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
-                v24,
+            t0.prefetch::<4usize>(c);
+            grad_o.prefetch::<4usize>(c);
+            t1.prefetch::<1usize>(c);
+            let mut v2 = V::mul(
+                V::load(t0.at(3usize, c)),
+                V::load(grad_o.at(3usize, c)),
             );
-            // out0[0] = x_e2*w1*t3_2 + x_e1*w1*t3_1 + v1*t2_0*gate'(y_1)
-            V::store(v24, out0.at(0usize, c));
+            v2 = V::mul_add(
+                V::load(t0.at(2usize, c)),
+                V::load(grad_o.at(2usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(1usize, c)),
+                V::load(grad_o.at(1usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(0usize, c)),
+                V::load(grad_o.at(0usize, c)),
+                v2,
+            );
+            // out0[0] = t1_0*(t0_3*grad_o_e12 + t0_2*grad_o_e2 + t0_1*grad_o_e1 + t0_0*grad_o_1)
+            V::store(V::mul(V::load(t1.at(0usize, c)), v2), out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_9: Stage = stage!(sgp_9);
-/// From `y`, cut 3, `x`, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, cut 5, `y`, cut 3, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(0,2,0).
 #[inline(always)]
 unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
+        let x = args.inputs[0];
+        let t5 = args.inputs[1];
+        let y = args.inputs[2];
+        let t3 = args.inputs[3];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            t5.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            t3.prefetch::<1usize>(c);
+            let x_e1 = V::load(x.at(0usize, c));
+            let w0 = V::load(param0.at(0usize, c));
+            let x_e2 = V::load(x.at(1usize, c));
+            let w1 = V::load(param0.at(1usize, c));
+            let w2 = V::load(param0.at(2usize, c));
+            let w3 = V::load(param0.at(3usize, c));
+            let t5_3 = V::load(t5.at(3usize, c));
+            let mut v15 = V::mul(V::mul(x_e2, w3), t5_3);
+            let mut v16 = V::mul(V::mul(x_e1, w3), t5_3);
+            let t5_1 = V::load(t5.at(1usize, c));
+            let mut v18 = V::mul(V::mul(x_e2, w2), t5_1);
+            let t5_2 = V::load(t5.at(2usize, c));
+            v18 = V::neg_mul_add(V::mul(x_e1, w2), t5_2, v18);
+            // out0[3] = x_e2*w2*t5_1 - x_e1*w2*t5_2
+            V::store(v18, out0.at(3usize, c));
+            let mut v22 = V::mul(V::mul(x_e2, w1), t5_2);
+            v22 = V::mul_add(V::mul(x_e1, w1), t5_1, v22);
+            let t5_0 = V::load(t5.at(0usize, c));
+            v16 = V::neg_mul_add(V::mul(x_e2, w0), t5_0, v16);
+            // out0[2] = x_e1*w3*t5_3 - x_e2*w0*t5_0
+            V::store(v16, out0.at(2usize, c));
+            v15 = V::mul_add(V::mul(x_e1, w0), t5_0, v15);
+            // out0[1] = -(x_e2*w3*t5_3 + x_e1*w0*t5_0)
+            V::store(V::neg(v15), out0.at(1usize, c));
+            v22 = V::mul_add(
+                V::load(t3.at(0usize, c)),
+                gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
+                v22,
+            );
+            // out0[0] = x_e2*w1*t5_2 + x_e1*w1*t5_1 + t3_0*gate'(y_1)
+            V::store(v22, out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_10: Stage = stage!(sgp_10);
+/// From `y`, cut 5, `x`, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp_grad` of Cl(0,2,0).
+#[inline(always)]
+unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
         let y = args.inputs[0];
-        let t3 = args.inputs[1];
+        let t5 = args.inputs[1];
         let x = args.inputs[2];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
@@ -643,15 +703,15 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<4usize>(c);
-            t3.prefetch::<4usize>(c);
+            t5.prefetch::<4usize>(c);
             x.prefetch::<2usize>(c);
             let y_e1 = V::load(y.at(1usize, c));
-            let t3_3 = V::load(t3.at(3usize, c));
-            let v2 = V::mul(y_e1, t3_3);
+            let t5_3 = V::load(t5.at(3usize, c));
+            let v2 = V::mul(y_e1, t5_3);
             let w3 = V::load(param0.at(3usize, c));
             let x_e2 = V::load(x.at(1usize, c));
             let y_e2 = V::load(y.at(2usize, c));
-            let v8 = V::mul(y_e2, t3_3);
+            let v8 = V::mul(y_e2, t5_3);
             let mut v9 = V::mul(w3, v8);
             let x_e1 = V::load(x.at(0usize, c));
             let mut v11 = V::mul(x_e1, v8);
@@ -659,36 +719,36 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // grad0[3] += x_e1*v8 - x_e2*v2
             V::store(V::add(V::load(grad0.at(3usize, c)), v11), grad0.at(3usize, c));
             let y_e12 = V::load(y.at(3usize, c));
-            let t3_1 = V::load(t3.at(1usize, c));
-            let v15 = V::mul(y_e12, t3_1);
+            let t5_1 = V::load(t5.at(1usize, c));
+            let v15 = V::mul(y_e12, t5_1);
             let w2 = V::load(param0.at(2usize, c));
             let mut v17 = V::mul(w2, v15);
             let mut v18 = V::mul(x_e2, v15);
             v17 = V::neg_mul_add(w3, v2, v17);
-            let t3_2 = V::load(t3.at(2usize, c));
-            let v21 = V::mul(y_e12, t3_2);
+            let t5_2 = V::load(t5.at(2usize, c));
+            let v21 = V::mul(y_e12, t5_2);
             v9 = V::neg_mul_add(w2, v21, v9);
             v18 = V::neg_mul_add(x_e1, v21, v18);
             // grad0[2] += x_e2*v15 - x_e1*v21
             V::store(V::add(V::load(grad0.at(2usize, c)), v18), grad0.at(2usize, c));
             let y_1 = V::load(y.at(0usize, c));
-            let v27 = V::mul(y_1, t3_2);
+            let v27 = V::mul(y_1, t5_2);
             let w1 = V::load(param0.at(1usize, c));
             let mut v30 = V::mul(x_e2, v27);
             v17 = V::mul_add(w1, v27, v17);
-            let v32 = V::mul(y_1, t3_1);
+            let v32 = V::mul(y_1, t5_1);
             v9 = V::mul_add(w1, v32, v9);
             v30 = V::mul_add(x_e1, v32, v30);
             // grad0[1] += x_e2*v27 + x_e1*v32
             V::store(V::add(V::load(grad0.at(1usize, c)), v30), grad0.at(1usize, c));
-            let t3_0 = V::load(t3.at(0usize, c));
-            let v38 = V::mul(y_e2, t3_0);
+            let t5_0 = V::load(t5.at(0usize, c));
+            let v38 = V::mul(y_e2, t5_0);
             let w0 = V::load(param0.at(0usize, c));
             let mut v41 = V::mul(x_e2, v38);
             v17 = V::neg_mul_add(w0, v38, v17);
             // out0[1] = w2*v15 - w3*v2 + w1*v27 - w0*v38
             V::store(v17, out0.at(1usize, c));
-            let v43 = V::mul(y_e1, t3_0);
+            let v43 = V::mul(y_e1, t5_0);
             v9 = V::neg_mul_add(w0, v43, v9);
             // out0[0] = w3*v8 - w2*v21 + w1*v32 - w0*v43
             V::store(v9, out0.at(0usize, c));
@@ -701,7 +761,7 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static SGP_10: Stage = stage!(sgp_10);
+pub(super) static SGP_11: Stage = stage!(sgp_11);
 /// `o = weighted_product(w, gate(x), gate(y))`, grades 1 and 0,1,2.
 ///
 /// Forward: 27 flops per lane (21 multiplications, 5 additions).
@@ -716,7 +776,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
     params: &[("w", 4usize)],
     output_components: 4usize,
     forward: Plan {
-        cuts: &[4usize, 1],
+        cuts: &[4usize, 1usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -731,7 +791,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_8,
-                inputs: &[Slot::External(1usize)],
+                inputs: &[],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -739,8 +799,17 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_2,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::Cut(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -750,7 +819,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[4usize, 1usize, 1usize, 4],
+        cuts: &[4usize, 1usize, 1usize, 1usize, 0usize, 4],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -765,7 +834,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_8,
-                inputs: &[Slot::External(1usize)],
+                inputs: &[],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -773,8 +842,8 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_3,
-                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
                 outputs: &[Slot::Cut(2usize)],
                 params: &[],
                 param_grads: &[],
@@ -782,8 +851,8 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_4,
-                inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
+                stage: &super::sgp::SGP_9,
+                inputs: &[Slot::Cut(0usize), Slot::External(2usize), Slot::Cut(1usize)],
                 outputs: &[Slot::Cut(3usize)],
                 params: &[],
                 param_grads: &[],
@@ -791,12 +860,21 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_9,
+                stage: &super::sgp::SGP_4,
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(5usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_10,
                 inputs: &[
                     Slot::External(0usize),
-                    Slot::Cut(3usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(5usize),
                     Slot::External(1usize),
+                    Slot::Cut(3usize),
                 ],
                 outputs: &[Slot::External(1usize)],
                 params: &[0],
@@ -805,10 +883,10 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_10,
+                stage: &super::sgp::SGP_11,
                 inputs: &[
                     Slot::External(1usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize)],
@@ -825,7 +903,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
 ///
 /// From `sgp` of Cl(0,2,0).
 #[inline(always)]
-unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -863,31 +941,8 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static SGP_11: Stage = stage!(sgp_11);
-/// From `x` to cut 1: o = weighted_product(w, gate(x), gate(y)).
-///
-/// From `sgp` of Cl(0,2,0).
-#[inline(always)]
-unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
-    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
-    unsafe {
-        let x = args.inputs[0];
-        let out0 = args.outputs[0];
-        let c0e0 = V::from_f64(0f64);
-        let v3 = gate::<V>(args.gate, c0e0);
-        for group in 0..args.groups {
-            let c = group * V::LANES;
-            x.prefetch::<4usize>(c);
-            // out0[0] = gate(x_1)*v3
-            V::store(
-                V::mul(gate::<V>(args.gate, V::load(x.at(0usize, c))), v3),
-                out0.at(0usize, c),
-            );
-        }
-    }
-}
 pub(super) static SGP_12: Stage = stage!(sgp_12);
-/// From `x`, cut 3, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, cut 5, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(0,2,0).
 #[inline(always)]
@@ -895,40 +950,40 @@ unsafe fn sgp_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
-        let t3 = args.inputs[1];
+        let t5 = args.inputs[1];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<4usize>(c);
-            t3.prefetch::<4usize>(c);
+            t5.prefetch::<4usize>(c);
             let v2 = V::mul(V::load(x.at(0usize, c)), V::load(param0.at(0usize, c)));
             let x_e1 = V::load(x.at(1usize, c));
             let w1 = V::load(param0.at(1usize, c));
             let x_e2 = V::load(x.at(2usize, c));
             let w2 = V::load(param0.at(2usize, c));
             let v13 = V::mul(V::load(x.at(3usize, c)), V::load(param0.at(3usize, c)));
-            let t3_1 = V::load(t3.at(1usize, c));
-            let t3_2 = V::load(t3.at(2usize, c));
-            let mut v17 = V::mul(v13, t3_2);
-            let t3_3 = V::load(t3.at(3usize, c));
-            v17 = V::neg_mul_add(V::mul(x_e2, w2), t3_3, v17);
-            let mut v21 = V::mul(V::mul(x_e1, w2), t3_3);
-            v21 = V::neg_mul_add(v13, t3_1, v21);
-            let t3_0 = V::load(t3.at(0usize, c));
-            v21 = V::neg_mul_add(V::mul(x_e2, w1), t3_0, v21);
-            v17 = V::neg_mul_add(V::mul(x_e1, w1), t3_0, v17);
-            v21 = V::mul_add(v2, t3_2, v21);
-            // out0[1] = x_e1*w2*t3_3 - v13*t3_1 - x_e2*w1*t3_0 + v2*t3_2
+            let t5_1 = V::load(t5.at(1usize, c));
+            let t5_2 = V::load(t5.at(2usize, c));
+            let mut v17 = V::mul(v13, t5_2);
+            let t5_3 = V::load(t5.at(3usize, c));
+            v17 = V::neg_mul_add(V::mul(x_e2, w2), t5_3, v17);
+            let mut v21 = V::mul(V::mul(x_e1, w2), t5_3);
+            v21 = V::neg_mul_add(v13, t5_1, v21);
+            let t5_0 = V::load(t5.at(0usize, c));
+            v21 = V::neg_mul_add(V::mul(x_e2, w1), t5_0, v21);
+            v17 = V::neg_mul_add(V::mul(x_e1, w1), t5_0, v17);
+            v21 = V::mul_add(v2, t5_2, v21);
+            // out0[1] = x_e1*w2*t5_3 - v13*t5_1 - x_e2*w1*t5_0 + v2*t5_2
             V::store(v21, out0.at(1usize, c));
-            v17 = V::mul_add(v2, t3_1, v17);
-            // out0[0] = v13*t3_2 - x_e2*w2*t3_3 - x_e1*w1*t3_0 + v2*t3_1
+            v17 = V::mul_add(v2, t5_1, v17);
+            // out0[0] = v13*t5_2 - x_e2*w2*t5_3 - x_e1*w1*t5_0 + v2*t5_1
             V::store(v17, out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_13: Stage = stage!(sgp_13);
-/// From `y`, cut 3, `x`, cut 2, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From `y`, cut 5, `x`, cut 4, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(0,2,0).
 #[inline(always)]
@@ -936,81 +991,79 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let y = args.inputs[0];
-        let t3 = args.inputs[1];
+        let t5 = args.inputs[1];
         let x = args.inputs[2];
-        let t2 = args.inputs[3];
+        let t4 = args.inputs[3];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
-        let c0e0 = V::from_f64(0f64);
-        let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<2usize>(c);
-            t3.prefetch::<4usize>(c);
+            t5.prefetch::<4usize>(c);
             x.prefetch::<4usize>(c);
-            t2.prefetch::<1usize>(c);
+            t4.prefetch::<1usize>(c);
             let y_e2 = V::load(y.at(1usize, c));
-            let t3_1 = V::load(t3.at(1usize, c));
+            let t5_1 = V::load(t5.at(1usize, c));
             let y_e1 = V::load(y.at(0usize, c));
-            let t3_2 = V::load(t3.at(2usize, c));
-            let mut v7 = V::mul(y_e1, t3_2);
-            v7 = V::neg_mul_add(y_e2, t3_1, v7);
-            // out0[3] = w3*v8
-            V::store(V::mul(V::load(param0.at(3usize, c)), v7), out0.at(3usize, c));
-            // grad0[3] += x_e12*v8
+            let t5_2 = V::load(t5.at(2usize, c));
+            let mut v5 = V::mul(y_e1, t5_2);
+            v5 = V::neg_mul_add(y_e2, t5_1, v5);
+            // out0[3] = w3*v6
+            V::store(V::mul(V::load(param0.at(3usize, c)), v5), out0.at(3usize, c));
+            // grad0[3] += x_e12*v6
             V::store(
                 V::add(
                     V::load(grad0.at(3usize, c)),
-                    V::mul(V::load(x.at(3usize, c)), v7),
+                    V::mul(V::load(x.at(3usize, c)), v5),
                 ),
                 grad0.at(3usize, c),
             );
-            let t3_3 = V::load(t3.at(3usize, c));
-            let v14 = V::mul(y_e1, t3_3);
+            let t5_3 = V::load(t5.at(3usize, c));
+            let v12 = V::mul(y_e1, t5_3);
             let w2 = V::load(param0.at(2usize, c));
-            let mut v16 = V::mul(w2, v14);
+            let mut v14 = V::mul(w2, v12);
             let x_e2 = V::load(x.at(2usize, c));
-            let v19 = V::mul(y_e2, t3_3);
-            let mut v20 = V::mul(w2, v19);
+            let v17 = V::mul(y_e2, t5_3);
+            let mut v18 = V::mul(w2, v17);
             let x_e1 = V::load(x.at(1usize, c));
-            let mut v22 = V::mul(x_e1, v19);
-            v22 = V::neg_mul_add(x_e2, v14, v22);
-            // grad0[2] += x_e1*v19 - x_e2*v14
-            V::store(V::add(V::load(grad0.at(2usize, c)), v22), grad0.at(2usize, c));
-            let t3_0 = V::load(t3.at(0usize, c));
-            let v25 = V::mul(y_e2, t3_0);
+            let mut v20 = V::mul(x_e1, v17);
+            v20 = V::neg_mul_add(x_e2, v12, v20);
+            // grad0[2] += x_e1*v17 - x_e2*v12
+            V::store(V::add(V::load(grad0.at(2usize, c)), v20), grad0.at(2usize, c));
+            let t5_0 = V::load(t5.at(0usize, c));
+            let v23 = V::mul(y_e2, t5_0);
             let w1 = V::load(param0.at(1usize, c));
-            let mut v28 = V::mul(x_e2, v25);
-            v16 = V::mul_add(w1, v25, v16);
-            // out0[2] = -(w2*v14 + w1*v25)
-            V::store(V::neg(v16), out0.at(2usize, c));
-            let v31 = V::mul(y_e1, t3_0);
-            v20 = V::neg_mul_add(w1, v31, v20);
-            // out0[1] = w2*v19 - w1*v31
-            V::store(v20, out0.at(1usize, c));
-            v28 = V::mul_add(x_e1, v31, v28);
-            // grad0[1] += -(x_e2*v25 + x_e1*v31)
+            let mut v26 = V::mul(x_e2, v23);
+            v14 = V::mul_add(w1, v23, v14);
+            // out0[2] = -(w2*v12 + w1*v23)
+            V::store(V::neg(v14), out0.at(2usize, c));
+            let v29 = V::mul(y_e1, t5_0);
+            v18 = V::neg_mul_add(w1, v29, v18);
+            // out0[1] = w2*v17 - w1*v29
+            V::store(v18, out0.at(1usize, c));
+            v26 = V::mul_add(x_e1, v29, v26);
+            // grad0[1] += -(x_e2*v23 + x_e1*v29)
             V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::neg(v28)),
+                V::add(V::load(grad0.at(1usize, c)), V::neg(v26)),
                 grad0.at(1usize, c),
             );
-            let mut v37 = V::mul(y_e2, t3_2);
-            v37 = V::mul_add(y_e1, t3_1, v37);
-            let mut v41 = V::mul(V::load(param0.at(0usize, c)), v37);
+            let mut v35 = V::mul(y_e2, t5_2);
+            v35 = V::mul_add(y_e1, t5_1, v35);
+            let mut v39 = V::mul(V::load(param0.at(0usize, c)), v35);
             let x_1 = V::load(x.at(0usize, c));
-            // grad0[0] += x_1*v39
+            // grad0[0] += x_1*v37
             V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v37)),
+                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v35)),
                 grad0.at(0usize, c),
             );
-            v41 = V::mul_add(
-                V::mul(v1, V::load(t2.at(0usize, c))),
+            v39 = V::mul_add(
+                V::load(t4.at(0usize, c)),
                 gate_slope::<V>(args.gate, x_1),
-                v41,
+                v39,
             );
-            // out0[0] = w0*v39 + v1*t2_0*gate'(x_1)
-            V::store(v41, out0.at(0usize, c));
+            // out0[0] = w0*v37 + t4_0*gate'(x_1)
+            V::store(v39, out0.at(0usize, c));
         }
     }
 }
@@ -1029,12 +1082,12 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
     params: &[("w", 4usize)],
     output_components: 4usize,
     forward: Plan {
-        cuts: &[4usize, 1],
+        cuts: &[4usize, 1usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_11,
+                stage: &super::sgp::SGP_12,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -1043,7 +1096,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_12,
+                stage: &super::sgp::SGP_1,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -1052,8 +1105,17 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_8,
+                inputs: &[],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_2,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::Cut(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -1063,12 +1125,12 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[4usize, 1usize, 1usize, 4],
+        cuts: &[4usize, 1usize, 1usize, 0usize, 1usize, 4],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_11,
+                stage: &super::sgp::SGP_12,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -1077,7 +1139,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_12,
+                stage: &super::sgp::SGP_1,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -1086,8 +1148,8 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_3,
-                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
+                stage: &super::sgp::SGP_8,
+                inputs: &[],
                 outputs: &[Slot::Cut(2usize)],
                 params: &[],
                 param_grads: &[],
@@ -1095,9 +1157,18 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_9,
+                inputs: &[Slot::Cut(0usize), Slot::External(2usize), Slot::Cut(2usize)],
+                outputs: &[Slot::Cut(4usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_4,
-                inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
-                outputs: &[Slot::Cut(3usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(5usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[],
@@ -1105,7 +1176,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_13,
-                inputs: &[Slot::External(0usize), Slot::Cut(3usize)],
+                inputs: &[Slot::External(0usize), Slot::Cut(5usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[0],
                 param_grads: &[],
@@ -1116,9 +1187,9 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 stage: &super::sgp::SGP_14,
                 inputs: &[
                     Slot::External(1usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                     Slot::External(0usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(4usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],
@@ -1178,10 +1249,10 @@ unsafe fn sgp_16<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<2usize>(c);
-            // out0[0] = v2*t0_0
-            V::store(V::mul(v2, V::load(t0.at(0usize, c))), out0.at(0usize, c));
-            // out0[1] = v2*t0_1
-            V::store(V::mul(v2, V::load(t0.at(1usize, c))), out0.at(1usize, c));
+            // out0[0] = t0_0*v2
+            V::store(V::mul(V::load(t0.at(0usize, c)), v2), out0.at(0usize, c));
+            // out0[1] = t0_1*v2
+            V::store(V::mul(V::load(t0.at(1usize, c)), v2), out0.at(1usize, c));
         }
     }
 }

@@ -5,36 +5,38 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// From cut 0, cut 1 to 3 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
+/// From cut 1, cut 2, cut 0 to 3 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms` of Cl(0,2,0).
 #[inline(always)]
 unsafe fn sgp_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let t0 = args.inputs[0];
-        let t1 = args.inputs[1];
+        let t1 = args.inputs[0];
+        let t2 = args.inputs[1];
+        let t0 = args.inputs[2];
         let mut sum0 = V::zero();
         let mut sum1 = V::zero();
         let mut sum2 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<4usize>(c);
             t1.prefetch::<1usize>(c);
+            t2.prefetch::<1usize>(c);
+            t0.prefetch::<4usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            let t1_0 = V::load(t1.at(0usize, c));
-            let v2 = V::mul(V::load(t0.at(0usize, c)), t1_0);
-            let v4 = V::mul(V::load(t0.at(1usize, c)), t1_0);
-            let v6 = V::mul(V::load(t0.at(2usize, c)), t1_0);
-            let v8 = V::mul(V::load(t0.at(3usize, c)), t1_0);
-            // row sum 0 = v2*v2
-            sum0 = V::add(sum0, V::keep_first(V::mul(v2, v2), valid));
-            let mut v10 = V::mul(v4, v4);
-            v10 = V::mul_add(v6, v6, v10);
-            // row sum 1 = v4*v4 + v6*v6
-            sum1 = V::add(sum1, V::keep_first(v10, valid));
-            // row sum 2 = v8*v8
-            sum2 = V::add(sum2, V::keep_first(V::mul(v8, v8), valid));
+            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            let v4 = V::mul(V::load(t0.at(0usize, c)), v2);
+            let v6 = V::mul(V::load(t0.at(1usize, c)), v2);
+            let v8 = V::mul(V::load(t0.at(2usize, c)), v2);
+            let v10 = V::mul(V::load(t0.at(3usize, c)), v2);
+            // row sum 0 = v4*v4
+            sum0 = V::add(sum0, V::keep_first(V::mul(v4, v4), valid));
+            let mut v12 = V::mul(v6, v6);
+            v12 = V::mul_add(v8, v8, v12);
+            // row sum 1 = v6*v6 + v8*v8
+            sum1 = V::add(sum1, V::keep_first(v12, valid));
+            // row sum 2 = v10*v10
+            sum2 = V::add(sum2, V::keep_first(V::mul(v10, v10), valid));
         }
         args.sums[0] = sum0.reduce_add();
         args.sums[1] = sum1.reduce_add();
@@ -42,111 +44,115 @@ unsafe fn sgp_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static SGP_RMS_0: Stage = stage!(sgp_rms_0);
-/// From cut 0, cut 1 to `o`: o = grade_rms(weighted_product(w, gate(x), gate(y))).
+/// From cut 1, cut 2, cut 0 to `o`: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms` of Cl(0,2,0).
 #[inline(always)]
 unsafe fn sgp_rms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let t0 = args.inputs[0];
-        let t1 = args.inputs[1];
+        let t1 = args.inputs[0];
+        let t2 = args.inputs[1];
+        let t0 = args.inputs[2];
         let out0 = args.outputs[0];
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v11 = V::mul(row0, inv_channels);
+        let v13 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v13 = V::add(v11, eps);
-        let v14 = V::sqrt(v13);
+        let v15 = V::add(v13, eps);
+        let v16 = V::sqrt(v15);
         let c1e0 = V::from_f64(1f64);
-        let v16 = V::div(c1e0, v14);
+        let v18 = V::div(c1e0, v16);
         let row1 = V::splat(args.rows[1]);
-        let v18 = V::mul(inv_channels, row1);
-        let v19 = V::add(eps, v18);
-        let v20 = V::sqrt(v19);
-        let v21 = V::div(c1e0, v20);
+        let v20 = V::mul(inv_channels, row1);
+        let v21 = V::add(eps, v20);
+        let v22 = V::sqrt(v21);
+        let v23 = V::div(c1e0, v22);
         let row2 = V::splat(args.rows[2]);
-        let v23 = V::mul(inv_channels, row2);
-        let v24 = V::add(eps, v23);
-        let v25 = V::sqrt(v24);
-        let v26 = V::div(c1e0, v25);
+        let v25 = V::mul(inv_channels, row2);
+        let v26 = V::add(eps, v25);
+        let v27 = V::sqrt(v26);
+        let v28 = V::div(c1e0, v27);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<4usize>(c);
             t1.prefetch::<1usize>(c);
-            let t1_0 = V::load(t1.at(0usize, c));
-            // out0[0] = t0_0*t1_0*v16
+            t2.prefetch::<1usize>(c);
+            t0.prefetch::<4usize>(c);
+            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            // out0[0] = t0_0*v2*v18
             V::store(
-                V::mul(V::mul(V::load(t0.at(0usize, c)), t1_0), v16),
+                V::mul(V::mul(V::load(t0.at(0usize, c)), v2), v18),
                 out0.at(0usize, c),
             );
-            // out0[1] = t0_1*t1_0*v21
+            // out0[1] = t0_1*v2*v23
             V::store(
-                V::mul(V::mul(V::load(t0.at(1usize, c)), t1_0), v21),
+                V::mul(V::mul(V::load(t0.at(1usize, c)), v2), v23),
                 out0.at(1usize, c),
             );
-            // out0[2] = t0_2*t1_0*v21
+            // out0[2] = t0_2*v2*v23
             V::store(
-                V::mul(V::mul(V::load(t0.at(2usize, c)), t1_0), v21),
+                V::mul(V::mul(V::load(t0.at(2usize, c)), v2), v23),
                 out0.at(2usize, c),
             );
-            // out0[3] = t0_3*t1_0*v26
+            // out0[3] = t0_3*v2*v28
             V::store(
-                V::mul(V::mul(V::load(t0.at(3usize, c)), t1_0), v26),
+                V::mul(V::mul(V::load(t0.at(3usize, c)), v2), v28),
                 out0.at(3usize, c),
             );
         }
     }
 }
 pub(super) static SGP_RMS_1: Stage = stage!(sgp_rms_1);
-/// From cut 0, cut 1, `grad_o` to 3 row sums: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+/// From cut 1, cut 2, cut 0, `grad_o` to 3 row sums: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms_grad` of Cl(0,2,0).
 #[inline(always)]
 unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let t0 = args.inputs[0];
-        let t1 = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let t1 = args.inputs[0];
+        let t2 = args.inputs[1];
+        let t0 = args.inputs[2];
+        let grad_o = args.inputs[3];
         let mut sum0 = V::zero();
         let mut sum1 = V::zero();
         let mut sum2 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<4usize>(c);
             t1.prefetch::<1usize>(c);
+            t2.prefetch::<1usize>(c);
+            t0.prefetch::<4usize>(c);
             grad_o.prefetch::<4usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            let t1_0 = V::load(t1.at(0usize, c));
-            // row sum 0 = t0_3*t1_0*grad_o_e12
+            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            // row sum 0 = t0_3*v2*grad_o_e12
             sum0 = V::add(
                 sum0,
                 V::keep_first(
                     V::mul(
-                        V::mul(V::load(t0.at(3usize, c)), t1_0),
+                        V::mul(V::load(t0.at(3usize, c)), v2),
                         V::load(grad_o.at(3usize, c)),
                     ),
                     valid,
                 ),
             );
-            let mut v12 = V::mul(
-                V::mul(V::load(t0.at(2usize, c)), t1_0),
+            let mut v14 = V::mul(
+                V::mul(V::load(t0.at(2usize, c)), v2),
                 V::load(grad_o.at(2usize, c)),
             );
-            v12 = V::mul_add(
-                V::mul(V::load(t0.at(1usize, c)), t1_0),
+            v14 = V::mul_add(
+                V::mul(V::load(t0.at(1usize, c)), v2),
                 V::load(grad_o.at(1usize, c)),
-                v12,
+                v14,
             );
-            // row sum 1 = t0_2*t1_0*grad_o_e2 + t0_1*t1_0*grad_o_e1
-            sum1 = V::add(sum1, V::keep_first(v12, valid));
-            // row sum 2 = t0_0*t1_0*grad_o_1
+            // row sum 1 = t0_2*v2*grad_o_e2 + t0_1*v2*grad_o_e1
+            sum1 = V::add(sum1, V::keep_first(v14, valid));
+            // row sum 2 = t0_0*v2*grad_o_1
             sum2 = V::add(
                 sum2,
                 V::keep_first(
                     V::mul(
-                        V::mul(V::load(t0.at(0usize, c)), t1_0),
+                        V::mul(V::load(t0.at(0usize, c)), v2),
                         V::load(grad_o.at(0usize, c)),
                     ),
                     valid,
@@ -159,87 +165,98 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static SGP_RMS_2: Stage = stage!(sgp_rms_2);
-/// From cut 0, cut 1, `grad_o` to cut 2, cut 3: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+/// From cut 1, cut 2, cut 0, `grad_o` to cut 3, cut 4, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms_grad` of Cl(0,2,0).
 #[inline(always)]
 unsafe fn sgp_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let t0 = args.inputs[0];
-        let t1 = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let t1 = args.inputs[0];
+        let t2 = args.inputs[1];
+        let t0 = args.inputs[2];
+        let grad_o = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
+        let out2 = args.outputs[2];
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v11 = V::mul(row0, inv_channels);
+        let v13 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v13 = V::add(v11, eps);
-        let v14 = V::sqrt(v13);
+        let v15 = V::add(v13, eps);
+        let v16 = V::sqrt(v15);
         let c1e0 = V::from_f64(1f64);
-        let v16 = V::div(c1e0, v14);
+        let v18 = V::div(c1e0, v16);
         let row1 = V::splat(args.rows[1]);
-        let v18 = V::mul(inv_channels, row1);
-        let v19 = V::add(eps, v18);
-        let v20 = V::sqrt(v19);
-        let v21 = V::div(c1e0, v20);
+        let v20 = V::mul(inv_channels, row1);
+        let v21 = V::add(eps, v20);
+        let v22 = V::sqrt(v21);
+        let v23 = V::div(c1e0, v22);
         let row2 = V::splat(args.rows[2]);
-        let v23 = V::mul(inv_channels, row2);
-        let v24 = V::add(eps, v23);
-        let v25 = V::sqrt(v24);
-        let v26 = V::div(c1e0, v25);
+        let v25 = V::mul(inv_channels, row2);
+        let v26 = V::add(eps, v25);
+        let v27 = V::sqrt(v26);
+        let v28 = V::div(c1e0, v27);
+        let v37 = V::mul(v28, v28);
+        let v38 = V::mul(v28, v37);
         let c5em1 = V::from_f64(0.5f64);
-        let v36 = V::div(c5em1, v25);
+        let v40 = V::mul(c5em1, v38);
         let row3 = V::splat(args.rows[3]);
-        let v38 = V::div(row3, v25);
-        let v39 = V::mul(v26, v38);
-        let v40 = V::mul(v36, v39);
-        let v41 = V::mul(inv_channels, v40);
-        let v45 = V::div(c5em1, v20);
+        let v42 = V::mul(v40, row3);
+        let v43 = V::mul(inv_channels, v42);
+        let c2e0 = V::from_f64(2f64);
+        let v45 = V::mul(v43, c2e0);
+        let v48 = V::mul(v23, v23);
+        let v49 = V::mul(v23, v48);
+        let v50 = V::mul(c5em1, v49);
         let row4 = V::splat(args.rows[4]);
-        let v47 = V::div(row4, v20);
-        let v48 = V::mul(v21, v47);
-        let v49 = V::mul(v45, v48);
-        let v50 = V::mul(inv_channels, v49);
-        let v57 = V::div(c5em1, v14);
+        let v52 = V::mul(v50, row4);
+        let v53 = V::mul(inv_channels, v52);
+        let v54 = V::mul(c2e0, v53);
+        let v59 = V::mul(v18, v18);
+        let v60 = V::mul(v18, v59);
+        let v61 = V::mul(c5em1, v60);
         let row5 = V::splat(args.rows[5]);
-        let v59 = V::div(row5, v14);
-        let v60 = V::mul(v16, v59);
-        let v61 = V::mul(v57, v60);
-        let v62 = V::mul(inv_channels, v61);
+        let v63 = V::mul(v61, row5);
+        let v64 = V::mul(inv_channels, v63);
+        let v65 = V::mul(c2e0, v64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<4usize>(c);
             t1.prefetch::<1usize>(c);
+            t2.prefetch::<1usize>(c);
+            t0.prefetch::<4usize>(c);
             grad_o.prefetch::<4usize>(c);
-            let t0_0 = V::load(t0.at(0usize, c));
             let t1_0 = V::load(t1.at(0usize, c));
+            let t2_0 = V::load(t2.at(0usize, c));
+            let v2 = V::mul(t1_0, t2_0);
+            let t0_0 = V::load(t0.at(0usize, c));
             let t0_1 = V::load(t0.at(1usize, c));
             let t0_2 = V::load(t0.at(2usize, c));
             let t0_3 = V::load(t0.at(3usize, c));
-            let v42 = V::mul(V::mul(t0_3, t1_0), v41);
-            let v44 = V::sub(V::mul_sub(v26, V::load(grad_o.at(3usize, c)), v42), v42);
-            let v51 = V::mul(V::mul(t0_2, t1_0), v50);
-            let v53 = V::sub(V::mul_sub(v21, V::load(grad_o.at(2usize, c)), v51), v51);
-            let v54 = V::mul(V::mul(t0_1, t1_0), v50);
-            let v56 = V::sub(V::mul_sub(v21, V::load(grad_o.at(1usize, c)), v54), v54);
-            let v63 = V::mul(V::mul(t0_0, t1_0), v62);
-            let v65 = V::sub(V::mul_sub(v16, V::load(grad_o.at(0usize, c)), v63), v63);
-            // out1[3] = t1_0*v44
-            V::store(V::mul(t1_0, v44), out1.at(3usize, c));
-            let mut v67 = V::mul(t0_3, v44);
-            // out1[2] = t1_0*v53
-            V::store(V::mul(t1_0, v53), out1.at(2usize, c));
-            v67 = V::mul_add(t0_2, v53, v67);
-            // out1[1] = t1_0*v56
-            V::store(V::mul(t1_0, v56), out1.at(1usize, c));
-            v67 = V::mul_add(t0_1, v56, v67);
-            // out1[0] = t1_0*v65
-            V::store(V::mul(t1_0, v65), out1.at(0usize, c));
-            v67 = V::mul_add(t0_0, v65, v67);
-            // out0[0] = t0_3*v44 + t0_2*v53 + t0_1*v56 + t0_0*v65
-            V::store(v67, out0.at(0usize, c));
+            let mut v30 = V::mul(v28, V::load(grad_o.at(3usize, c)));
+            let mut v32 = V::mul(v23, V::load(grad_o.at(2usize, c)));
+            let mut v34 = V::mul(v23, V::load(grad_o.at(1usize, c)));
+            let mut v36 = V::mul(v18, V::load(grad_o.at(0usize, c)));
+            v30 = V::neg_mul_add(V::mul(t0_3, v2), v45, v30);
+            v32 = V::neg_mul_add(V::mul(t0_2, v2), v54, v32);
+            v34 = V::neg_mul_add(V::mul(t0_1, v2), v54, v34);
+            v36 = V::neg_mul_add(V::mul(t0_0, v2), v65, v36);
+            // out2[3] = v2*v47
+            V::store(V::mul(v2, v30), out2.at(3usize, c));
+            let mut v69 = V::mul(t0_3, v30);
+            // out2[2] = v2*v56
+            V::store(V::mul(v2, v32), out2.at(2usize, c));
+            v69 = V::mul_add(t0_2, v32, v69);
+            // out2[1] = v2*v58
+            V::store(V::mul(v2, v34), out2.at(1usize, c));
+            v69 = V::mul_add(t0_1, v34, v69);
+            // out2[0] = v2*v67
+            V::store(V::mul(v2, v36), out2.at(0usize, c));
+            v69 = V::mul_add(t0_0, v36, v69);
+            // out1[0] = t2_0*v78
+            V::store(V::mul(t2_0, v69), out1.at(0usize, c));
+            // out0[0] = t1_0*v78
+            V::store(V::mul(t1_0, v69), out0.at(0usize, c));
         }
     }
 }
@@ -247,7 +264,7 @@ pub(super) static SGP_RMS_3: Stage = stage!(sgp_rms_3);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 0,1,2 and 0,1,2.
 ///
 /// Forward: 61 flops per lane (43 multiplications, 16 additions).
-/// Backward: 192 flops per lane (119 multiplications, 69 additions).
+/// Backward: 188 flops per lane (119 multiplications, 65 additions).
 pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -258,7 +275,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
     params: &[("w", 10usize)],
     output_components: 4usize,
     forward: Plan {
-        cuts: &[4usize, 1],
+        cuts: &[4usize, 1usize, 1],
         row_sums: 3usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -273,7 +290,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -281,8 +298,17 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_0,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::Cut(0usize)],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -291,7 +317,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_1,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::Cut(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -301,7 +327,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[4usize, 1usize, 1usize, 4],
+        cuts: &[4usize, 1usize, 1usize, 1usize, 1usize, 4],
         row_sums: 6usize,
         saved_row_sums: 3usize,
         stages: &[
@@ -316,7 +342,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -324,8 +350,22 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_2,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
+                inputs: &[
+                    Slot::Cut(1usize),
+                    Slot::Cut(2usize),
+                    Slot::Cut(0usize),
+                    Slot::External(2usize),
+                ],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -334,8 +374,13 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_3,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
-                outputs: &[Slot::Cut(2usize), Slot::Cut(3usize)],
+                inputs: &[
+                    Slot::Cut(1usize),
+                    Slot::Cut(2usize),
+                    Slot::Cut(0usize),
+                    Slot::External(2usize),
+                ],
+                outputs: &[Slot::Cut(3usize), Slot::Cut(4usize), Slot::Cut(5usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[0usize, 1usize, 2usize, 3usize, 4usize, 5],
@@ -345,9 +390,9 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_5,
                 inputs: &[
                     Slot::External(0usize),
-                    Slot::Cut(3usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(5usize),
                     Slot::External(1usize),
+                    Slot::Cut(3usize),
                 ],
                 outputs: &[Slot::External(1usize)],
                 params: &[0],
@@ -359,9 +404,9 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_6,
                 inputs: &[
                     Slot::External(1usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                     Slot::External(0usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(4usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],
@@ -371,12 +416,104 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [61usize, 192],
+    flops: [61usize, 188],
 };
+/// From cut 1, cut 2, cut 0, `grad_o` to cut 3, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+///
+/// From `sgp_rms_grad` of Cl(0,2,0).
+#[inline(always)]
+unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t1 = args.inputs[0];
+        let t2 = args.inputs[1];
+        let t0 = args.inputs[2];
+        let grad_o = args.inputs[3];
+        let out0 = args.outputs[0];
+        let out1 = args.outputs[1];
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v13 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v15 = V::add(v13, eps);
+        let v16 = V::sqrt(v15);
+        let c1e0 = V::from_f64(1f64);
+        let v18 = V::div(c1e0, v16);
+        let row1 = V::splat(args.rows[1]);
+        let v20 = V::mul(inv_channels, row1);
+        let v21 = V::add(eps, v20);
+        let v22 = V::sqrt(v21);
+        let v23 = V::div(c1e0, v22);
+        let row2 = V::splat(args.rows[2]);
+        let v25 = V::mul(inv_channels, row2);
+        let v26 = V::add(eps, v25);
+        let v27 = V::sqrt(v26);
+        let v28 = V::div(c1e0, v27);
+        let v37 = V::mul(v28, v28);
+        let v38 = V::mul(v28, v37);
+        let c5em1 = V::from_f64(0.5f64);
+        let v40 = V::mul(c5em1, v38);
+        let row3 = V::splat(args.rows[3]);
+        let v42 = V::mul(v40, row3);
+        let v43 = V::mul(inv_channels, v42);
+        let c2e0 = V::from_f64(2f64);
+        let v45 = V::mul(v43, c2e0);
+        let v48 = V::mul(v23, v23);
+        let v49 = V::mul(v23, v48);
+        let v50 = V::mul(c5em1, v49);
+        let row4 = V::splat(args.rows[4]);
+        let v52 = V::mul(v50, row4);
+        let v53 = V::mul(inv_channels, v52);
+        let v54 = V::mul(c2e0, v53);
+        let v59 = V::mul(v18, v18);
+        let v60 = V::mul(v18, v59);
+        let v61 = V::mul(c5em1, v60);
+        let row5 = V::splat(args.rows[5]);
+        let v63 = V::mul(v61, row5);
+        let v64 = V::mul(inv_channels, v63);
+        let v65 = V::mul(c2e0, v64);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            t1.prefetch::<1usize>(c);
+            t2.prefetch::<1usize>(c);
+            t0.prefetch::<4usize>(c);
+            grad_o.prefetch::<4usize>(c);
+            let t1_0 = V::load(t1.at(0usize, c));
+            let v2 = V::mul(t1_0, V::load(t2.at(0usize, c)));
+            let t0_0 = V::load(t0.at(0usize, c));
+            let t0_1 = V::load(t0.at(1usize, c));
+            let t0_2 = V::load(t0.at(2usize, c));
+            let t0_3 = V::load(t0.at(3usize, c));
+            let mut v30 = V::mul(v28, V::load(grad_o.at(3usize, c)));
+            let mut v32 = V::mul(v23, V::load(grad_o.at(2usize, c)));
+            let mut v34 = V::mul(v23, V::load(grad_o.at(1usize, c)));
+            let mut v36 = V::mul(v18, V::load(grad_o.at(0usize, c)));
+            v30 = V::neg_mul_add(V::mul(t0_3, v2), v45, v30);
+            v32 = V::neg_mul_add(V::mul(t0_2, v2), v54, v32);
+            v34 = V::neg_mul_add(V::mul(t0_1, v2), v54, v34);
+            v36 = V::neg_mul_add(V::mul(t0_0, v2), v65, v36);
+            // out1[3] = v2*v47
+            V::store(V::mul(v2, v30), out1.at(3usize, c));
+            let mut v69 = V::mul(t0_3, v30);
+            // out1[2] = v2*v56
+            V::store(V::mul(v2, v32), out1.at(2usize, c));
+            v69 = V::mul_add(t0_2, v32, v69);
+            // out1[1] = v2*v58
+            V::store(V::mul(v2, v34), out1.at(1usize, c));
+            v69 = V::mul_add(t0_1, v34, v69);
+            // out1[0] = v2*v67
+            V::store(V::mul(v2, v36), out1.at(0usize, c));
+            v69 = V::mul_add(t0_0, v36, v69);
+            // out0[0] = t1_0*(t0_3*v47 + t0_2*v56 + t0_1*v58 + t0_0*v67)
+            V::store(V::mul(t1_0, v69), out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_RMS_4: Stage = stage!(sgp_rms_4);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 1 and 0,1,2.
 ///
 /// Forward: 39 flops per lane (29 multiplications, 9 additions).
-/// Backward: 118 flops per lane (75 multiplications, 41 additions).
+/// Backward: 114 flops per lane (75 multiplications, 37 additions).
 pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -387,7 +524,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
     params: &[("w", 4usize)],
     output_components: 4usize,
     forward: Plan {
-        cuts: &[4usize, 1],
+        cuts: &[4usize, 1usize, 1],
         row_sums: 3usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -402,7 +539,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_8,
-                inputs: &[Slot::External(1usize)],
+                inputs: &[],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -410,8 +547,17 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_0,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::Cut(0usize)],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -420,7 +566,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_1,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::Cut(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -430,7 +576,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[4usize, 1usize, 1usize, 4],
+        cuts: &[4usize, 1usize, 1usize, 1usize, 0usize, 4],
         row_sums: 6usize,
         saved_row_sums: 3usize,
         stages: &[
@@ -445,7 +591,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_8,
-                inputs: &[Slot::External(1usize)],
+                inputs: &[],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -453,8 +599,22 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_2,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
+                inputs: &[
+                    Slot::Cut(1usize),
+                    Slot::Cut(2usize),
+                    Slot::Cut(0usize),
+                    Slot::External(2usize),
+                ],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -462,21 +622,26 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 row_sums: &[3usize, 4usize, 5],
             },
             StageCall {
-                stage: &super::sgp_rms::SGP_RMS_3,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
-                outputs: &[Slot::Cut(2usize), Slot::Cut(3usize)],
+                stage: &super::sgp_rms::SGP_RMS_4,
+                inputs: &[
+                    Slot::Cut(1usize),
+                    Slot::Cut(2usize),
+                    Slot::Cut(0usize),
+                    Slot::External(2usize),
+                ],
+                outputs: &[Slot::Cut(3usize), Slot::Cut(5usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[0usize, 1usize, 2usize, 3usize, 4usize, 5],
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_9,
+                stage: &super::sgp::SGP_10,
                 inputs: &[
                     Slot::External(0usize),
-                    Slot::Cut(3usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(5usize),
                     Slot::External(1usize),
+                    Slot::Cut(3usize),
                 ],
                 outputs: &[Slot::External(1usize)],
                 params: &[0],
@@ -485,10 +650,10 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_10,
+                stage: &super::sgp::SGP_11,
                 inputs: &[
                     Slot::External(1usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize)],
@@ -499,12 +664,104 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
             },
         ],
     },
-    flops: [39usize, 118],
+    flops: [39usize, 114],
 };
+/// From cut 1, cut 2, cut 0, `grad_o` to cut 4, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+///
+/// From `sgp_rms_grad` of Cl(0,2,0).
+#[inline(always)]
+unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t1 = args.inputs[0];
+        let t2 = args.inputs[1];
+        let t0 = args.inputs[2];
+        let grad_o = args.inputs[3];
+        let out0 = args.outputs[0];
+        let out1 = args.outputs[1];
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v13 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v15 = V::add(v13, eps);
+        let v16 = V::sqrt(v15);
+        let c1e0 = V::from_f64(1f64);
+        let v18 = V::div(c1e0, v16);
+        let row1 = V::splat(args.rows[1]);
+        let v20 = V::mul(inv_channels, row1);
+        let v21 = V::add(eps, v20);
+        let v22 = V::sqrt(v21);
+        let v23 = V::div(c1e0, v22);
+        let row2 = V::splat(args.rows[2]);
+        let v25 = V::mul(inv_channels, row2);
+        let v26 = V::add(eps, v25);
+        let v27 = V::sqrt(v26);
+        let v28 = V::div(c1e0, v27);
+        let v37 = V::mul(v28, v28);
+        let v38 = V::mul(v28, v37);
+        let c5em1 = V::from_f64(0.5f64);
+        let v40 = V::mul(c5em1, v38);
+        let row3 = V::splat(args.rows[3]);
+        let v42 = V::mul(v40, row3);
+        let v43 = V::mul(inv_channels, v42);
+        let c2e0 = V::from_f64(2f64);
+        let v45 = V::mul(v43, c2e0);
+        let v48 = V::mul(v23, v23);
+        let v49 = V::mul(v23, v48);
+        let v50 = V::mul(c5em1, v49);
+        let row4 = V::splat(args.rows[4]);
+        let v52 = V::mul(v50, row4);
+        let v53 = V::mul(inv_channels, v52);
+        let v54 = V::mul(c2e0, v53);
+        let v59 = V::mul(v18, v18);
+        let v60 = V::mul(v18, v59);
+        let v61 = V::mul(c5em1, v60);
+        let row5 = V::splat(args.rows[5]);
+        let v63 = V::mul(v61, row5);
+        let v64 = V::mul(inv_channels, v63);
+        let v65 = V::mul(c2e0, v64);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            t1.prefetch::<1usize>(c);
+            t2.prefetch::<1usize>(c);
+            t0.prefetch::<4usize>(c);
+            grad_o.prefetch::<4usize>(c);
+            let t2_0 = V::load(t2.at(0usize, c));
+            let v2 = V::mul(V::load(t1.at(0usize, c)), t2_0);
+            let t0_0 = V::load(t0.at(0usize, c));
+            let t0_1 = V::load(t0.at(1usize, c));
+            let t0_2 = V::load(t0.at(2usize, c));
+            let t0_3 = V::load(t0.at(3usize, c));
+            let mut v30 = V::mul(v28, V::load(grad_o.at(3usize, c)));
+            let mut v32 = V::mul(v23, V::load(grad_o.at(2usize, c)));
+            let mut v34 = V::mul(v23, V::load(grad_o.at(1usize, c)));
+            let mut v36 = V::mul(v18, V::load(grad_o.at(0usize, c)));
+            v30 = V::neg_mul_add(V::mul(t0_3, v2), v45, v30);
+            v32 = V::neg_mul_add(V::mul(t0_2, v2), v54, v32);
+            v34 = V::neg_mul_add(V::mul(t0_1, v2), v54, v34);
+            v36 = V::neg_mul_add(V::mul(t0_0, v2), v65, v36);
+            // out1[3] = v2*v47
+            V::store(V::mul(v2, v30), out1.at(3usize, c));
+            let mut v69 = V::mul(t0_3, v30);
+            // out1[2] = v2*v56
+            V::store(V::mul(v2, v32), out1.at(2usize, c));
+            v69 = V::mul_add(t0_2, v32, v69);
+            // out1[1] = v2*v58
+            V::store(V::mul(v2, v34), out1.at(1usize, c));
+            v69 = V::mul_add(t0_1, v34, v69);
+            // out1[0] = v2*v67
+            V::store(V::mul(v2, v36), out1.at(0usize, c));
+            v69 = V::mul_add(t0_0, v36, v69);
+            // out0[0] = t2_0*(t0_3*v47 + t0_2*v56 + t0_1*v58 + t0_0*v67)
+            V::store(V::mul(t2_0, v69), out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_RMS_5: Stage = stage!(sgp_rms_5);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 0,1,2 and 1.
 ///
 /// Forward: 37 flops per lane (27 multiplications, 9 additions).
-/// Backward: 110 flops per lane (69 multiplications, 39 additions).
+/// Backward: 106 flops per lane (69 multiplications, 35 additions).
 pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -515,12 +772,12 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
     params: &[("w", 4usize)],
     output_components: 4usize,
     forward: Plan {
-        cuts: &[4usize, 1],
+        cuts: &[4usize, 1usize, 1],
         row_sums: 3usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_11,
+                stage: &super::sgp::SGP_12,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -529,7 +786,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_12,
+                stage: &super::sgp::SGP_1,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -538,8 +795,17 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_8,
+                inputs: &[],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_0,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::Cut(0usize)],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -548,7 +814,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_1,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::Cut(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -558,12 +824,12 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[4usize, 1usize, 1usize, 4],
+        cuts: &[4usize, 1usize, 1usize, 0usize, 1usize, 4],
         row_sums: 6usize,
         saved_row_sums: 3usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_11,
+                stage: &super::sgp::SGP_12,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -572,7 +838,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_12,
+                stage: &super::sgp::SGP_1,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -581,8 +847,22 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_8,
+                inputs: &[],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_2,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
+                inputs: &[
+                    Slot::Cut(1usize),
+                    Slot::Cut(2usize),
+                    Slot::Cut(0usize),
+                    Slot::External(2usize),
+                ],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -590,9 +870,14 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 row_sums: &[3usize, 4usize, 5],
             },
             StageCall {
-                stage: &super::sgp_rms::SGP_RMS_3,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
-                outputs: &[Slot::Cut(2usize), Slot::Cut(3usize)],
+                stage: &super::sgp_rms::SGP_RMS_5,
+                inputs: &[
+                    Slot::Cut(1usize),
+                    Slot::Cut(2usize),
+                    Slot::Cut(0usize),
+                    Slot::External(2usize),
+                ],
+                outputs: &[Slot::Cut(4usize), Slot::Cut(5usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[0usize, 1usize, 2usize, 3usize, 4usize, 5],
@@ -600,7 +885,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_13,
-                inputs: &[Slot::External(0usize), Slot::Cut(3usize)],
+                inputs: &[Slot::External(0usize), Slot::Cut(5usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[0],
                 param_grads: &[],
@@ -611,9 +896,9 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 stage: &super::sgp::SGP_14,
                 inputs: &[
                     Slot::External(1usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                     Slot::External(0usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(4usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],
@@ -623,13 +908,13 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
             },
         ],
     },
-    flops: [37usize, 110],
+    flops: [37usize, 106],
 };
 /// From cut 0 to 2 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms` of Cl(0,2,0).
 #[inline(always)]
-unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t0 = args.inputs[0];
@@ -642,8 +927,8 @@ unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             t0.prefetch::<2usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            let v4 = V::mul(v2, V::load(t0.at(0usize, c)));
-            let v6 = V::mul(v2, V::load(t0.at(1usize, c)));
+            let v4 = V::mul(V::load(t0.at(0usize, c)), v2);
+            let v6 = V::mul(V::load(t0.at(1usize, c)), v2);
             // row sum 0 = v4*v4
             sum0 = V::add(sum0, V::keep_first(V::mul(v4, v4), valid));
             // row sum 1 = v6*v6
@@ -653,12 +938,12 @@ unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         args.sums[1] = sum1.reduce_add();
     }
 }
-pub(super) static SGP_RMS_4: Stage = stage!(sgp_rms_4);
+pub(super) static SGP_RMS_6: Stage = stage!(sgp_rms_6);
 /// From cut 0 to `o`: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms` of Cl(0,2,0).
 #[inline(always)]
-unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t0 = args.inputs[0];
@@ -682,25 +967,25 @@ unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<2usize>(c);
-            // out0[0] = v2*t0_0*v14
+            // out0[0] = t0_0*v2*v14
             V::store(
-                V::mul(V::mul(v2, V::load(t0.at(0usize, c))), v14),
+                V::mul(V::mul(V::load(t0.at(0usize, c)), v2), v14),
                 out0.at(0usize, c),
             );
-            // out0[1] = v2*t0_1*v19
+            // out0[1] = t0_1*v2*v19
             V::store(
-                V::mul(V::mul(v2, V::load(t0.at(1usize, c))), v19),
+                V::mul(V::mul(V::load(t0.at(1usize, c)), v2), v19),
                 out0.at(1usize, c),
             );
         }
     }
 }
-pub(super) static SGP_RMS_5: Stage = stage!(sgp_rms_5);
+pub(super) static SGP_RMS_7: Stage = stage!(sgp_rms_7);
 /// From cut 0, `grad_o` to 2 row sums: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms_grad` of Cl(0,2,0).
 #[inline(always)]
-unsafe fn sgp_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_rms_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t0 = args.inputs[0];
@@ -715,23 +1000,23 @@ unsafe fn sgp_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             t0.prefetch::<2usize>(c);
             grad_o.prefetch::<2usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            // row sum 0 = v2*t0_1*grad_o_e12
+            // row sum 0 = t0_1*v2*grad_o_e12
             sum0 = V::add(
                 sum0,
                 V::keep_first(
                     V::mul(
-                        V::mul(v2, V::load(t0.at(1usize, c))),
+                        V::mul(V::load(t0.at(1usize, c)), v2),
                         V::load(grad_o.at(1usize, c)),
                     ),
                     valid,
                 ),
             );
-            // row sum 1 = v2*t0_0*grad_o_1
+            // row sum 1 = t0_0*v2*grad_o_1
             sum1 = V::add(
                 sum1,
                 V::keep_first(
                     V::mul(
-                        V::mul(v2, V::load(t0.at(0usize, c))),
+                        V::mul(V::load(t0.at(0usize, c)), v2),
                         V::load(grad_o.at(0usize, c)),
                     ),
                     valid,
@@ -742,12 +1027,12 @@ unsafe fn sgp_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         args.sums[1] = sum1.reduce_add();
     }
 }
-pub(super) static SGP_RMS_6: Stage = stage!(sgp_rms_6);
+pub(super) static SGP_RMS_8: Stage = stage!(sgp_rms_8);
 /// From cut 0, `grad_o` to cut 1: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms_grad` of Cl(0,2,0).
 #[inline(always)]
-unsafe fn sgp_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_rms_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t0 = args.inputs[0];
@@ -769,49 +1054,42 @@ unsafe fn sgp_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v17 = V::add(eps, v16);
         let v18 = V::sqrt(v17);
         let v19 = V::div(c1e0, v18);
+        let v24 = V::mul(v19, v19);
+        let v25 = V::mul(v19, v24);
         let c5em1 = V::from_f64(0.5f64);
-        let v25 = V::div(c5em1, v18);
+        let v27 = V::mul(c5em1, v25);
         let row2 = V::splat(args.rows[2]);
-        let v27 = V::div(row2, v18);
-        let v28 = V::mul(v19, v27);
-        let v29 = V::mul(v25, v28);
+        let v29 = V::mul(v27, row2);
         let v30 = V::mul(inv_channels, v29);
-        let v34 = V::div(c5em1, v12);
+        let c2e0 = V::from_f64(2f64);
+        let v32 = V::mul(v30, c2e0);
+        let v35 = V::mul(v14, v14);
+        let v36 = V::mul(v14, v35);
+        let v37 = V::mul(c5em1, v36);
         let row3 = V::splat(args.rows[3]);
-        let v36 = V::div(row3, v12);
-        let v37 = V::mul(v14, v36);
-        let v38 = V::mul(v34, v37);
-        let v39 = V::mul(inv_channels, v38);
+        let v39 = V::mul(v37, row3);
+        let v40 = V::mul(inv_channels, v39);
+        let v41 = V::mul(c2e0, v40);
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<2usize>(c);
             grad_o.prefetch::<2usize>(c);
-            let v31 = V::mul(V::mul(v2, V::load(t0.at(1usize, c))), v30);
-            let v40 = V::mul(V::mul(v2, V::load(t0.at(0usize, c))), v39);
-            // out0[1] = v2*(v19*grad_o_e12 - v31 - v31)
-            V::store(
-                V::mul(
-                    v2,
-                    V::sub(V::mul_sub(v19, V::load(grad_o.at(1usize, c)), v31), v31),
-                ),
-                out0.at(1usize, c),
-            );
-            // out0[0] = v2*(v14*grad_o_1 - v40 - v40)
-            V::store(
-                V::mul(
-                    v2,
-                    V::sub(V::mul_sub(v14, V::load(grad_o.at(0usize, c)), v40), v40),
-                ),
-                out0.at(0usize, c),
-            );
+            let mut v21 = V::mul(v19, V::load(grad_o.at(1usize, c)));
+            let mut v23 = V::mul(v14, V::load(grad_o.at(0usize, c)));
+            v21 = V::neg_mul_add(V::mul(V::load(t0.at(1usize, c)), v2), v32, v21);
+            v23 = V::neg_mul_add(V::mul(V::load(t0.at(0usize, c)), v2), v41, v23);
+            // out0[1] = v2*(v19*grad_o_e12 - t0_1*v2*v32)
+            V::store(V::mul(v2, v21), out0.at(1usize, c));
+            // out0[0] = v2*(v14*grad_o_1 - t0_0*v2*v41)
+            V::store(V::mul(v2, v23), out0.at(0usize, c));
         }
     }
 }
-pub(super) static SGP_RMS_7: Stage = stage!(sgp_rms_7);
+pub(super) static SGP_RMS_9: Stage = stage!(sgp_rms_9);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 1 and 1.
 ///
 /// Forward: 19 flops per lane (14 multiplications, 5 additions).
-/// Backward: 54 flops per lane (34 multiplications, 20 additions).
+/// Backward: 52 flops per lane (34 multiplications, 18 additions).
 pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -836,7 +1114,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp_rms::SGP_RMS_4,
+                stage: &super::sgp_rms::SGP_RMS_6,
                 inputs: &[Slot::Cut(0usize)],
                 outputs: &[],
                 params: &[],
@@ -845,7 +1123,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 row_sums: &[0usize, 1],
             },
             StageCall {
-                stage: &super::sgp_rms::SGP_RMS_5,
+                stage: &super::sgp_rms::SGP_RMS_7,
                 inputs: &[Slot::Cut(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -870,7 +1148,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp_rms::SGP_RMS_6,
+                stage: &super::sgp_rms::SGP_RMS_8,
                 inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
                 outputs: &[],
                 params: &[],
@@ -879,7 +1157,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 row_sums: &[2usize, 3],
             },
             StageCall {
-                stage: &super::sgp_rms::SGP_RMS_7,
+                stage: &super::sgp_rms::SGP_RMS_9,
                 inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -911,5 +1189,5 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
             },
         ],
     },
-    flops: [19usize, 54],
+    flops: [19usize, 52],
 };

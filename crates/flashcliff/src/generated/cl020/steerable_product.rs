@@ -19,7 +19,7 @@ pub(super) static STEERABLE_PRODUCT_PROGRAM_0: Program = Program {
     params: &[("w", 10usize)],
     output_components: 4usize,
     forward: Plan {
-        cuts: &[4usize, 1],
+        cuts: &[4usize, 1usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -34,7 +34,7 @@ pub(super) static STEERABLE_PRODUCT_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -42,8 +42,17 @@ pub(super) static STEERABLE_PRODUCT_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_2,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::Cut(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -53,7 +62,7 @@ pub(super) static STEERABLE_PRODUCT_PROGRAM_0: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[4usize, 1usize, 1usize, 4],
+        cuts: &[4usize, 1usize, 1usize, 1usize, 1usize, 4],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -68,7 +77,7 @@ pub(super) static STEERABLE_PRODUCT_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -76,8 +85,8 @@ pub(super) static STEERABLE_PRODUCT_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_3,
-                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
                 outputs: &[Slot::Cut(2usize)],
                 params: &[],
                 param_grads: &[],
@@ -85,9 +94,23 @@ pub(super) static STEERABLE_PRODUCT_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_3,
+                inputs: &[
+                    Slot::Cut(0usize),
+                    Slot::External(2usize),
+                    Slot::Cut(2usize),
+                    Slot::Cut(1usize),
+                ],
+                outputs: &[Slot::Cut(3usize), Slot::Cut(4usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_4,
-                inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
-                outputs: &[Slot::Cut(3usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(5usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[],
@@ -97,9 +120,9 @@ pub(super) static STEERABLE_PRODUCT_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_5,
                 inputs: &[
                     Slot::External(0usize),
-                    Slot::Cut(3usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(5usize),
                     Slot::External(1usize),
+                    Slot::Cut(3usize),
                 ],
                 outputs: &[Slot::External(1usize)],
                 params: &[0],
@@ -111,9 +134,9 @@ pub(super) static STEERABLE_PRODUCT_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_6,
                 inputs: &[
                     Slot::External(1usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                     Slot::External(0usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(4usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],

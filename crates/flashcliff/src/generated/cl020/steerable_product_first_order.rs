@@ -5,53 +5,55 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// From cut 0, cut 1, `l` to `o`: o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
+/// From cut 1, cut 2, cut 0, `l` to `o`: o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
 ///
 /// From `steerable_product_first_order` of Cl(0,2,0).
 #[inline(always)]
 unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let t0 = args.inputs[0];
-        let t1 = args.inputs[1];
-        let l = args.inputs[2];
+        let t1 = args.inputs[0];
+        let t2 = args.inputs[1];
+        let t0 = args.inputs[2];
+        let l = args.inputs[3];
         let out0 = args.outputs[0];
         let c7p071067811865476em1 = V::from_f64(0.7071067811865476f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<4usize>(c);
             t1.prefetch::<1usize>(c);
+            t2.prefetch::<1usize>(c);
+            t0.prefetch::<4usize>(c);
             l.prefetch::<4usize>(c);
-            let t1_0 = V::load(t1.at(0usize, c));
-            // out0[0] = 0.7071067811865476*(t0_0*t1_0 + l_1)
+            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            // out0[0] = 0.7071067811865476*(t0_0*v2 + l_1)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(0usize, c)), t1_0, V::load(l.at(0usize, c))),
+                    V::mul_add(V::load(t0.at(0usize, c)), v2, V::load(l.at(0usize, c))),
                 ),
                 out0.at(0usize, c),
             );
-            // out0[1] = 0.7071067811865476*(t0_1*t1_0 + l_e1)
+            // out0[1] = 0.7071067811865476*(t0_1*v2 + l_e1)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(1usize, c)), t1_0, V::load(l.at(1usize, c))),
+                    V::mul_add(V::load(t0.at(1usize, c)), v2, V::load(l.at(1usize, c))),
                 ),
                 out0.at(1usize, c),
             );
-            // out0[2] = 0.7071067811865476*(t0_2*t1_0 + l_e2)
+            // out0[2] = 0.7071067811865476*(t0_2*v2 + l_e2)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(2usize, c)), t1_0, V::load(l.at(2usize, c))),
+                    V::mul_add(V::load(t0.at(2usize, c)), v2, V::load(l.at(2usize, c))),
                 ),
                 out0.at(2usize, c),
             );
-            // out0[3] = 0.7071067811865476*(t0_3*t1_0 + l_e12)
+            // out0[3] = 0.7071067811865476*(t0_3*v2 + l_e12)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(3usize, c)), t1_0, V::load(l.at(3usize, c))),
+                    V::mul_add(V::load(t0.at(3usize, c)), v2, V::load(l.at(3usize, c))),
                 ),
                 out0.at(3usize, c),
             );
@@ -100,43 +102,50 @@ unsafe fn steerable_product_first_order_1<V: Math>(args: &mut StageArgs<'_, V::E
 pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_1: Stage = stage!(
     steerable_product_first_order_1
 );
-/// From `grad_o`, cut 1, cut 0 to cut 2, cut 3: adjoint of o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
+/// From cut 1, cut 2, `grad_o`, cut 0 to cut 3, cut 4, cut 5: adjoint of o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
 ///
 /// From `steerable_product_first_order_grad` of Cl(0,2,0).
 #[inline(always)]
 unsafe fn steerable_product_first_order_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let grad_o = args.inputs[0];
-        let t1 = args.inputs[1];
-        let t0 = args.inputs[2];
+        let t1 = args.inputs[0];
+        let t2 = args.inputs[1];
+        let grad_o = args.inputs[2];
+        let t0 = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
+        let out2 = args.outputs[2];
         let c7p071067811865476em1 = V::from_f64(0.7071067811865476f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            grad_o.prefetch::<4usize>(c);
             t1.prefetch::<1usize>(c);
+            t2.prefetch::<1usize>(c);
+            grad_o.prefetch::<4usize>(c);
             t0.prefetch::<4usize>(c);
-            let v2 = V::mul(c7p071067811865476em1, V::load(grad_o.at(3usize, c)));
-            let v4 = V::mul(c7p071067811865476em1, V::load(grad_o.at(2usize, c)));
-            let v6 = V::mul(c7p071067811865476em1, V::load(grad_o.at(1usize, c)));
-            let v8 = V::mul(c7p071067811865476em1, V::load(grad_o.at(0usize, c)));
             let t1_0 = V::load(t1.at(0usize, c));
-            // out1[3] = t1_0*v2
-            V::store(V::mul(t1_0, v2), out1.at(3usize, c));
-            let mut v12 = V::mul(V::load(t0.at(3usize, c)), v2);
-            // out1[2] = t1_0*v4
-            V::store(V::mul(t1_0, v4), out1.at(2usize, c));
-            v12 = V::mul_add(V::load(t0.at(2usize, c)), v4, v12);
-            // out1[1] = t1_0*v6
-            V::store(V::mul(t1_0, v6), out1.at(1usize, c));
-            v12 = V::mul_add(V::load(t0.at(1usize, c)), v6, v12);
-            // out1[0] = t1_0*v8
-            V::store(V::mul(t1_0, v8), out1.at(0usize, c));
-            v12 = V::mul_add(V::load(t0.at(0usize, c)), v8, v12);
-            // out0[0] = t0_3*v2 + t0_2*v4 + t0_1*v6 + t0_0*v8
-            V::store(v12, out0.at(0usize, c));
+            let t2_0 = V::load(t2.at(0usize, c));
+            let v2 = V::mul(t1_0, t2_0);
+            let v5 = V::mul(c7p071067811865476em1, V::load(grad_o.at(3usize, c)));
+            let v7 = V::mul(c7p071067811865476em1, V::load(grad_o.at(2usize, c)));
+            let v9 = V::mul(c7p071067811865476em1, V::load(grad_o.at(1usize, c)));
+            let v11 = V::mul(c7p071067811865476em1, V::load(grad_o.at(0usize, c)));
+            // out2[3] = v2*v5
+            V::store(V::mul(v2, v5), out2.at(3usize, c));
+            let mut v14 = V::mul(V::load(t0.at(3usize, c)), v5);
+            // out2[2] = v2*v7
+            V::store(V::mul(v2, v7), out2.at(2usize, c));
+            v14 = V::mul_add(V::load(t0.at(2usize, c)), v7, v14);
+            // out2[1] = v2*v9
+            V::store(V::mul(v2, v9), out2.at(1usize, c));
+            v14 = V::mul_add(V::load(t0.at(1usize, c)), v9, v14);
+            // out2[0] = v2*v11
+            V::store(V::mul(v2, v11), out2.at(0usize, c));
+            v14 = V::mul_add(V::load(t0.at(0usize, c)), v11, v14);
+            // out1[0] = t2_0*v26
+            V::store(V::mul(t2_0, v14), out1.at(0usize, c));
+            // out0[0] = t1_0*v26
+            V::store(V::mul(t1_0, v14), out0.at(0usize, c));
         }
     }
 }
@@ -157,7 +166,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
     params: &[("w", 10usize)],
     output_components: 4usize,
     forward: Plan {
-        cuts: &[4usize, 1],
+        cuts: &[4usize, 1usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -172,7 +181,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -180,8 +189,22 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::steerable_product_first_order::STEERABLE_PRODUCT_FIRST_ORDER_0,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
+                inputs: &[
+                    Slot::Cut(1usize),
+                    Slot::Cut(2usize),
+                    Slot::Cut(0usize),
+                    Slot::External(2usize),
+                ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -191,7 +214,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[4usize, 1usize, 1usize, 4],
+        cuts: &[4usize, 1usize, 1usize, 1usize, 1usize, 4],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -215,7 +238,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -223,9 +246,23 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::steerable_product_first_order::STEERABLE_PRODUCT_FIRST_ORDER_2,
-                inputs: &[Slot::External(3usize), Slot::Cut(1usize), Slot::Cut(0usize)],
-                outputs: &[Slot::Cut(2usize), Slot::Cut(3usize)],
+                inputs: &[
+                    Slot::Cut(1usize),
+                    Slot::Cut(2usize),
+                    Slot::External(3usize),
+                    Slot::Cut(0usize),
+                ],
+                outputs: &[Slot::Cut(3usize), Slot::Cut(4usize), Slot::Cut(5usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[],
@@ -235,9 +272,9 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_5,
                 inputs: &[
                     Slot::External(0usize),
-                    Slot::Cut(3usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(5usize),
                     Slot::External(1usize),
+                    Slot::Cut(3usize),
                 ],
                 outputs: &[Slot::External(1usize)],
                 params: &[0],
@@ -249,9 +286,9 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_6,
                 inputs: &[
                     Slot::External(1usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                     Slot::External(0usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(4usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],

@@ -8,7 +8,7 @@ use crate::kernel::generated_prelude::*;
 /// `o = (l + weighted_product(w, gate(x), gate(norm(r; a)))) / sqrt(2)`, grades 0,1,2 and 0,1,2.
 ///
 /// Forward: 93 flops per lane (53 multiplications, 26 additions).
-/// Backward: 270 flops per lane (157 multiplications, 88 additions).
+/// Backward: 269 flops per lane (163 multiplications, 81 additions).
 pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Program {
     name: "steerable_product_norm_first_order",
     formula: "o = (l + weighted_product(w, gate(x), gate(norm(r; a)))) / sqrt(2)",
@@ -19,7 +19,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
     params: &[("w", 10usize), ("a", 3usize)],
     output_components: 4usize,
     forward: Plan {
-        cuts: &[4usize, 4usize, 1],
+        cuts: &[4usize, 4usize, 1usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -28,6 +28,15 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
                 inputs: &[Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[1],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -43,8 +52,8 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
-                outputs: &[Slot::Cut(2usize)],
+                inputs: &[Slot::Cut(0usize)],
+                outputs: &[Slot::Cut(3usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[],
@@ -52,7 +61,12 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
             },
             StageCall {
                 stage: &super::steerable_product_first_order::STEERABLE_PRODUCT_FIRST_ORDER_0,
-                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::External(2usize)],
+                inputs: &[
+                    Slot::Cut(2usize),
+                    Slot::Cut(3usize),
+                    Slot::Cut(1usize),
+                    Slot::External(2usize),
+                ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -62,7 +76,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
         ],
     },
     backward: Plan {
-        cuts: &[4usize, 4usize, 1usize, 1usize, 4usize, 4],
+        cuts: &[4usize, 4usize, 1usize, 1usize, 1usize, 1usize, 4usize, 4],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -85,6 +99,15 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_0,
                 inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
                 outputs: &[Slot::Cut(1usize)],
@@ -95,8 +118,8 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
-                outputs: &[Slot::Cut(2usize)],
+                inputs: &[Slot::Cut(0usize)],
+                outputs: &[Slot::Cut(3usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[],
@@ -104,8 +127,13 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
             },
             StageCall {
                 stage: &super::steerable_product_first_order::STEERABLE_PRODUCT_FIRST_ORDER_2,
-                inputs: &[Slot::External(3usize), Slot::Cut(2usize), Slot::Cut(1usize)],
-                outputs: &[Slot::Cut(3usize), Slot::Cut(4usize)],
+                inputs: &[
+                    Slot::Cut(2usize),
+                    Slot::Cut(3usize),
+                    Slot::External(3usize),
+                    Slot::Cut(1usize),
+                ],
+                outputs: &[Slot::Cut(4usize), Slot::Cut(5usize), Slot::Cut(6usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[],
@@ -115,11 +143,11 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
                 stage: &super::sgp::SGP_5,
                 inputs: &[
                     Slot::External(0usize),
-                    Slot::Cut(4usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(6usize),
                     Slot::Cut(0usize),
+                    Slot::Cut(4usize),
                 ],
-                outputs: &[Slot::Cut(5usize)],
+                outputs: &[Slot::Cut(7usize)],
                 params: &[0],
                 param_grads: &[],
                 rows: &[],
@@ -129,9 +157,9 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
                 stage: &super::sgp::SGP_6,
                 inputs: &[
                     Slot::Cut(0usize),
-                    Slot::Cut(4usize),
+                    Slot::Cut(6usize),
                     Slot::External(0usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],
@@ -141,7 +169,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
             },
             StageCall {
                 stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_1,
-                inputs: &[Slot::External(1usize), Slot::Cut(5usize)],
+                inputs: &[Slot::External(1usize), Slot::Cut(7usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[1],
                 param_grads: &[1],
@@ -150,5 +178,5 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
             },
         ],
     },
-    flops: [93usize, 270],
+    flops: [93usize, 269],
 };

@@ -8,7 +8,7 @@ use crate::kernel::generated_prelude::*;
 /// `o_g = x_g / (sigmoid(a_g) (|x_g| - 1) + 1 + 1e-6)`, grades 0,1 and 0,1.
 ///
 /// Forward: 22 flops per lane (8 multiplications, 6 additions).
-/// Backward: 60 flops per lane (28 multiplications, 18 additions).
+/// Backward: 60 flops per lane (32 multiplications, 14 additions).
 pub(super) static GRADE_NORM_PROGRAM_0: Program = Program {
     name: "grade_norm",
     formula: "o_g = x_g / (sigmoid(a_g) (|x_g| - 1) + 1 + 1e-6)",

@@ -42,6 +42,7 @@ unsafe fn grade_norms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let c1em16 = V::from_f64(0.0000000000000001f64);
         let c5em1 = V::from_f64(0.5f64);
+        let c2e0 = V::from_f64(2f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<2usize>(c);
@@ -52,26 +53,52 @@ unsafe fn grade_norms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e1 = V::load(x.at(1usize, c));
             let v8 = V::mul(x_e1, x_e1);
             let v11 = V::sqrt(V::mul_add(v8, v8, c1em16));
-            let v19 = V::mul(
-                v8,
+            // out0[1] = x_e1*2*v8*grad_o_grade_1*0.5/sqrt(v11)*0.5/v11*2
+            V::store(
                 V::mul(
-                    V::mul(V::load(grad_o.at(1usize, c)), V::div(c5em1, V::sqrt(v11))),
-                    V::div(c5em1, v11),
+                    x_e1,
+                    V::mul(
+                        c2e0,
+                        V::mul(
+                            v8,
+                            V::mul(
+                                V::mul(
+                                    V::mul(
+                                        V::load(grad_o.at(1usize, c)),
+                                        V::div(c5em1, V::sqrt(v11)),
+                                    ),
+                                    V::div(c5em1, v11),
+                                ),
+                                c2e0,
+                            ),
+                        ),
+                    ),
                 ),
+                out0.at(1usize, c),
             );
-            let v21 = V::mul(x_e1, V::add(v19, v19));
-            // out0[1] = v21 + v21
-            V::store(V::add(v21, v21), out0.at(1usize, c));
-            let v28 = V::mul(
-                v1,
+            // out0[0] = x_1*2*v1*2*grad_o_grade_0*0.5/sqrt(v5)*0.5/v5
+            V::store(
                 V::mul(
-                    V::mul(V::load(grad_o.at(0usize, c)), V::div(c5em1, V::sqrt(v5))),
-                    V::div(c5em1, v5),
+                    x_1,
+                    V::mul(
+                        c2e0,
+                        V::mul(
+                            v1,
+                            V::mul(
+                                c2e0,
+                                V::mul(
+                                    V::mul(
+                                        V::load(grad_o.at(0usize, c)),
+                                        V::div(c5em1, V::sqrt(v5)),
+                                    ),
+                                    V::div(c5em1, v5),
+                                ),
+                            ),
+                        ),
+                    ),
                 ),
+                out0.at(0usize, c),
             );
-            let v30 = V::mul(x_1, V::add(v28, v28));
-            // out0[0] = v30 + v30
-            V::store(V::add(v30, v30), out0.at(0usize, c));
         }
     }
 }
@@ -79,7 +106,7 @@ pub(super) static GRADE_NORMS_1: Stage = stage!(grade_norms_1);
 /// `o_g = (q(x_g)^2 + 1e-16)^(1/4)`, grades 0,1 and 0,1.
 ///
 /// Forward: 10 flops per lane (4 multiplications, 2 additions).
-/// Backward: 26 flops per lane (12 multiplications, 6 additions).
+/// Backward: 26 flops per lane (16 multiplications, 2 additions).
 pub(super) static GRADE_NORMS_PROGRAM_0: Program = Program {
     name: "grade_norms",
     formula: "o_g = (q(x_g)^2 + 1e-16)^(1/4)",

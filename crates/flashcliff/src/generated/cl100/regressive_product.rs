@@ -162,6 +162,51 @@ unsafe fn regressive_product_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static REGRESSIVE_PRODUCT_3: Stage = stage!(regressive_product_3);
+/// From `y`, `grad_o` to `grad_x`: adjoint of o = regressive(x, y).
+///
+/// From `regressive_product_grad` of Cl(1,0,0).
+#[inline(always)]
+unsafe fn regressive_product_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let y = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            y.prefetch::<2usize>(c);
+            grad_o.prefetch::<2usize>(c);
+            let mut v2 = V::mul(V::load(y.at(1usize, c)), V::load(grad_o.at(1usize, c)));
+            v2 = V::mul_add(V::load(y.at(0usize, c)), V::load(grad_o.at(0usize, c)), v2);
+            // out0[0] = y_e1*grad_o_e1 + y_1*grad_o_1
+            V::store(v2, out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static REGRESSIVE_PRODUCT_4: Stage = stage!(regressive_product_4);
+/// From `x`, `grad_o` to `grad_y`: adjoint of o = regressive(x, y).
+///
+/// From `regressive_product_grad` of Cl(1,0,0).
+#[inline(always)]
+unsafe fn regressive_product_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            grad_o.prefetch::<2usize>(c);
+            let x_e1 = V::load(x.at(0usize, c));
+            // out0[1] = x_e1*grad_o_e1
+            V::store(V::mul(x_e1, V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
+            // out0[0] = x_e1*grad_o_1
+            V::store(V::mul(x_e1, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static REGRESSIVE_PRODUCT_5: Stage = stage!(regressive_product_5);
 /// `o = regressive(x, y)`, grades 1 and 0,1.
 ///
 /// Forward: 2 flops per lane (2 multiplications, 0 additions).
@@ -197,7 +242,7 @@ pub(super) static REGRESSIVE_PRODUCT_PROGRAM_1: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_3,
+                stage: &super::regressive_product::REGRESSIVE_PRODUCT_4,
                 inputs: &[Slot::External(1usize), Slot::External(2usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -206,7 +251,7 @@ pub(super) static REGRESSIVE_PRODUCT_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_4,
+                stage: &super::regressive_product::REGRESSIVE_PRODUCT_5,
                 inputs: &[Slot::External(0usize), Slot::External(2usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[],
@@ -218,6 +263,29 @@ pub(super) static REGRESSIVE_PRODUCT_PROGRAM_1: Program = Program {
     },
     flops: [2usize, 5],
 };
+/// From `x`, `y` to `o`: o = regressive(x, y).
+///
+/// From `regressive_product` of Cl(1,0,0).
+#[inline(always)]
+unsafe fn regressive_product_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            y.prefetch::<1usize>(c);
+            let y_e1 = V::load(y.at(0usize, c));
+            // out0[0] = x_1*y_e1
+            V::store(V::mul(V::load(x.at(0usize, c)), y_e1), out0.at(0usize, c));
+            // out0[1] = x_e1*y_e1
+            V::store(V::mul(V::load(x.at(1usize, c)), y_e1), out0.at(1usize, c));
+        }
+    }
+}
+pub(super) static REGRESSIVE_PRODUCT_6: Stage = stage!(regressive_product_6);
 /// `o = regressive(x, y)`, grades 0,1 and 1.
 ///
 /// Forward: 2 flops per lane (2 multiplications, 0 additions).
@@ -237,7 +305,7 @@ pub(super) static REGRESSIVE_PRODUCT_PROGRAM_2: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_2,
+                stage: &super::regressive_product::REGRESSIVE_PRODUCT_6,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -253,7 +321,7 @@ pub(super) static REGRESSIVE_PRODUCT_PROGRAM_2: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_4,
+                stage: &super::regressive_product::REGRESSIVE_PRODUCT_5,
                 inputs: &[Slot::External(1usize), Slot::External(2usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -262,7 +330,7 @@ pub(super) static REGRESSIVE_PRODUCT_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_3,
+                stage: &super::regressive_product::REGRESSIVE_PRODUCT_4,
                 inputs: &[Slot::External(0usize), Slot::External(2usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[],

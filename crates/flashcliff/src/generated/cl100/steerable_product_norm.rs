@@ -59,7 +59,7 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static STEERABLE_PRODUCT_NORM_0: Stage = stage!(steerable_product_norm_0);
-/// From `r`, cut 5, `a` to `grad_r`, `grad_a`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
+/// From `r`, cut 7, `a` to `grad_r`, `grad_a`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
 ///
 /// From `steerable_product_norm_grad` of Cl(1,0,0).
 #[inline(always)]
@@ -67,7 +67,7 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let r = args.inputs[0];
-        let t5 = args.inputs[1];
+        let t7 = args.inputs[1];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
@@ -75,10 +75,11 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c1e0 = V::from_f64(1f64);
         let c1p000001e0 = V::from_f64(1.000001f64);
         let c5em1 = V::from_f64(0.5f64);
+        let c2e0 = V::from_f64(2f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
             r.prefetch::<2usize>(c);
-            t5.prefetch::<2usize>(c);
+            t7.prefetch::<2usize>(c);
             let r_1 = V::load(r.at(0usize, c));
             let v1 = V::mul(r_1, r_1);
             let v5 = V::sqrt(V::mul_add(v1, v1, c1em16));
@@ -95,10 +96,12 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v24 = V::mul_add(v21, v22, c1p000001e0);
             let v25 = V::div(c1e0, v13);
             let v26 = V::div(c1e0, v24);
-            let t5_1 = V::load(t5.at(1usize, c));
-            let t5_0 = V::load(t5.at(0usize, c));
-            let v34 = V::mul(v26, V::div(V::mul(r_e1, t5_1), v24));
-            let v36 = V::mul(v25, V::div(V::mul(r_1, t5_0), v13));
+            let t7_1 = V::load(t7.at(1usize, c));
+            let mut v28 = V::mul(v26, t7_1);
+            let t7_0 = V::load(t7.at(0usize, c));
+            let mut v31 = V::mul(v25, t7_0);
+            let v34 = V::mul(v26, V::div(V::mul(r_e1, t7_1), v24));
+            let v36 = V::mul(v25, V::div(V::mul(r_1, t7_0), v13));
             // grad0[1] += -(v22*v34*(v21*(1 - v21)))
             V::store(
                 V::add(
@@ -107,13 +110,25 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 ),
                 grad0.at(1usize, c),
             );
-            let v48 = V::mul(
-                v15,
-                V::mul(V::mul(V::mul(v21, v34), V::div(c5em1, v19)), V::div(c5em1, v18)),
+            v28 = V::neg_mul_add(
+                r_e1,
+                V::mul(
+                    c2e0,
+                    V::mul(
+                        v15,
+                        V::mul(
+                            V::mul(
+                                V::mul(V::mul(v21, v34), V::div(c5em1, v19)),
+                                V::div(c5em1, v18),
+                            ),
+                            c2e0,
+                        ),
+                    ),
+                ),
+                v28,
             );
-            let v50 = V::mul(r_e1, V::add(v48, v48));
-            // out0[1] = v26*t5_1 - v50 - v50
-            V::store(V::sub(V::mul_sub(v26, t5_1, v50), v50), out0.at(1usize, c));
+            // out0[1] = v26*t7_1 - r_e1*2*v15*v21*v34*0.5/v19*0.5/v18*2
+            V::store(v28, out0.at(1usize, c));
             // grad0[0] += -(v10*v36*(v8*(1 - v8)))
             V::store(
                 V::add(
@@ -122,13 +137,25 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 ),
                 grad0.at(0usize, c),
             );
-            let v63 = V::mul(
-                v1,
-                V::mul(V::mul(V::mul(v8, v36), V::div(c5em1, v6)), V::div(c5em1, v5)),
+            v31 = V::neg_mul_add(
+                r_1,
+                V::mul(
+                    c2e0,
+                    V::mul(
+                        v1,
+                        V::mul(
+                            c2e0,
+                            V::mul(
+                                V::mul(V::mul(v8, v36), V::div(c5em1, v6)),
+                                V::div(c5em1, v5),
+                            ),
+                        ),
+                    ),
+                ),
+                v31,
             );
-            let v65 = V::mul(r_1, V::add(v63, v63));
-            // out0[0] = v25*t5_0 - v65 - v65
-            V::store(V::sub(V::mul_sub(v25, t5_0, v65), v65), out0.at(0usize, c));
+            // out0[0] = v25*t7_0 - r_1*2*v1*2*v8*v36*0.5/v6*0.5/v5
+            V::store(v31, out0.at(0usize, c));
         }
     }
 }
@@ -136,7 +163,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_1: Stage = stage!(steerable_product_nor
 /// `o = weighted_product(w, gate(x), gate(norm(r; a)))`, grades 0,1 and 0,1.
 ///
 /// Forward: 37 flops per lane (19 multiplications, 8 additions).
-/// Backward: 112 flops per lane (63 multiplications, 31 additions).
+/// Backward: 112 flops per lane (67 multiplications, 27 additions).
 pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
     name: "steerable_product_norm",
     formula: "o = weighted_product(w, gate(x), gate(norm(r; a)))",
@@ -147,7 +174,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
     params: &[("w", 4usize), ("a", 2usize)],
     output_components: 2usize,
     forward: Plan {
-        cuts: &[2usize, 2usize, 1],
+        cuts: &[2usize, 2usize, 1usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -156,6 +183,15 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[1],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -171,8 +207,8 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
-                outputs: &[Slot::Cut(2usize)],
+                inputs: &[Slot::Cut(0usize)],
+                outputs: &[Slot::Cut(3usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[],
@@ -180,7 +216,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_2,
-                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize)],
+                inputs: &[Slot::Cut(2usize), Slot::Cut(3usize), Slot::Cut(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -190,7 +226,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[2usize, 2usize, 1usize, 1usize, 2usize, 2],
+        cuts: &[2usize, 2usize, 1usize, 1usize, 1usize, 1usize, 2usize, 2],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -199,6 +235,15 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[1],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -214,16 +259,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
-                outputs: &[Slot::Cut(2usize)],
-                params: &[],
-                param_grads: &[],
-                rows: &[],
-                row_sums: &[],
-            },
-            StageCall {
-                stage: &super::sgp::SGP_3,
-                inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
+                inputs: &[Slot::Cut(0usize)],
                 outputs: &[Slot::Cut(3usize)],
                 params: &[],
                 param_grads: &[],
@@ -231,9 +267,23 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_3,
+                inputs: &[
+                    Slot::Cut(1usize),
+                    Slot::External(2usize),
+                    Slot::Cut(3usize),
+                    Slot::Cut(2usize),
+                ],
+                outputs: &[Slot::Cut(4usize), Slot::Cut(5usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_4,
-                inputs: &[Slot::Cut(2usize), Slot::External(2usize)],
-                outputs: &[Slot::Cut(4usize)],
+                inputs: &[Slot::Cut(2usize), Slot::Cut(3usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(6usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[],
@@ -243,11 +293,11 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_5,
                 inputs: &[
                     Slot::External(0usize),
-                    Slot::Cut(4usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(6usize),
                     Slot::Cut(0usize),
+                    Slot::Cut(4usize),
                 ],
-                outputs: &[Slot::Cut(5usize)],
+                outputs: &[Slot::Cut(7usize)],
                 params: &[0],
                 param_grads: &[],
                 rows: &[],
@@ -257,9 +307,9 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_6,
                 inputs: &[
                     Slot::Cut(0usize),
-                    Slot::Cut(4usize),
+                    Slot::Cut(6usize),
                     Slot::External(0usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],
@@ -269,7 +319,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_1,
-                inputs: &[Slot::External(1usize), Slot::Cut(5usize)],
+                inputs: &[Slot::External(1usize), Slot::Cut(7usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[1],
                 param_grads: &[1],

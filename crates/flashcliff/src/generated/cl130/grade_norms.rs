@@ -76,6 +76,7 @@ unsafe fn grade_norms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let c1em16 = V::from_f64(0.0000000000000001f64);
         let c5em1 = V::from_f64(0.5f64);
+        let c2e0 = V::from_f64(2f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
@@ -117,92 +118,128 @@ unsafe fn grade_norms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e1234 = V::load(x.at(15usize, c));
             let v59 = V::mul(x_e1234, x_e1234);
             let v62 = V::sqrt(V::mul_add(v59, v59, c1em16));
-            let v70 = V::mul(
-                v59,
+            // out0[15] = x_e1234*2*v59*grad_o_grade_4*0.5/sqrt(v62)*0.5/v62*2
+            V::store(
                 V::mul(
-                    V::mul(V::load(grad_o.at(4usize, c)), V::div(c5em1, V::sqrt(v62))),
-                    V::div(c5em1, v62),
+                    x_e1234,
+                    V::mul(
+                        c2e0,
+                        V::mul(
+                            v59,
+                            V::mul(
+                                V::mul(
+                                    V::mul(
+                                        V::load(grad_o.at(4usize, c)),
+                                        V::div(c5em1, V::sqrt(v62)),
+                                    ),
+                                    V::div(c5em1, v62),
+                                ),
+                                c2e0,
+                            ),
+                        ),
+                    ),
+                ),
+                out0.at(15usize, c),
+            );
+            let v82 = V::mul(
+                c2e0,
+                V::mul(
+                    v44,
+                    V::mul(
+                        c2e0,
+                        V::mul(
+                            V::mul(
+                                V::load(grad_o.at(3usize, c)),
+                                V::div(c5em1, V::sqrt(v56)),
+                            ),
+                            V::div(c5em1, v56),
+                        ),
+                    ),
                 ),
             );
-            let v72 = V::mul(x_e1234, V::add(v70, v70));
-            // out0[15] = v72 + v72
-            V::store(V::add(v72, v72), out0.at(15usize, c));
-            let v79 = V::mul(
-                v44,
-                V::mul(
-                    V::mul(V::load(grad_o.at(3usize, c)), V::div(c5em1, V::sqrt(v56))),
-                    V::div(c5em1, v56),
-                ),
-            );
-            let v80 = V::add(v79, v79);
-            let v81 = V::mul(x_e234, v80);
-            // out0[14] = -(v81 + v81)
-            V::store(V::neg(V::add(v81, v81)), out0.at(14usize, c));
-            let v84 = V::mul(x_e134, v80);
-            // out0[13] = v84 + v84
-            V::store(V::add(v84, v84), out0.at(13usize, c));
-            let v86 = V::mul(x_e124, v80);
-            // out0[12] = v86 + v86
-            V::store(V::add(v86, v86), out0.at(12usize, c));
-            let v88 = V::mul(x_e123, v80);
-            // out0[11] = v88 + v88
-            V::store(V::add(v88, v88), out0.at(11usize, c));
+            // out0[14] = -x_e234*v82
+            V::store(V::neg(V::mul(x_e234, v82)), out0.at(14usize, c));
+            // out0[13] = x_e134*v82
+            V::store(V::mul(x_e134, v82), out0.at(13usize, c));
+            // out0[12] = x_e124*v82
+            V::store(V::mul(x_e124, v82), out0.at(12usize, c));
+            // out0[11] = x_e123*v82
+            V::store(V::mul(x_e123, v82), out0.at(11usize, c));
             let v95 = V::mul(
-                v36,
+                c2e0,
                 V::mul(
-                    V::mul(V::load(grad_o.at(2usize, c)), V::div(c5em1, V::sqrt(v41))),
-                    V::div(c5em1, v41),
+                    v36,
+                    V::mul(
+                        c2e0,
+                        V::mul(
+                            V::mul(
+                                V::load(grad_o.at(2usize, c)),
+                                V::div(c5em1, V::sqrt(v41)),
+                            ),
+                            V::div(c5em1, v41),
+                        ),
+                    ),
                 ),
             );
-            let v96 = V::add(v95, v95);
-            let v97 = V::mul(x_e34, v96);
-            // out0[10] = v97 + v97
-            V::store(V::add(v97, v97), out0.at(10usize, c));
-            let v99 = V::mul(x_e24, v96);
-            // out0[9] = v99 + v99
-            V::store(V::add(v99, v99), out0.at(9usize, c));
-            let v101 = V::mul(x_e23, v96);
-            // out0[8] = v101 + v101
-            V::store(V::add(v101, v101), out0.at(8usize, c));
-            let v103 = V::mul(x_e14, v96);
-            // out0[7] = -(v103 + v103)
-            V::store(V::neg(V::add(v103, v103)), out0.at(7usize, c));
-            let v106 = V::mul(x_e13, v96);
-            // out0[6] = -(v106 + v106)
-            V::store(V::neg(V::add(v106, v106)), out0.at(6usize, c));
-            let v109 = V::mul(x_e12, v96);
-            // out0[5] = -(v109 + v109)
-            V::store(V::neg(V::add(v109, v109)), out0.at(5usize, c));
-            let v117 = V::mul(
-                v8,
+            // out0[10] = x_e34*v95
+            V::store(V::mul(x_e34, v95), out0.at(10usize, c));
+            // out0[9] = x_e24*v95
+            V::store(V::mul(x_e24, v95), out0.at(9usize, c));
+            // out0[8] = x_e23*v95
+            V::store(V::mul(x_e23, v95), out0.at(8usize, c));
+            // out0[7] = -x_e14*v95
+            V::store(V::neg(V::mul(x_e14, v95)), out0.at(7usize, c));
+            // out0[6] = -x_e13*v95
+            V::store(V::neg(V::mul(x_e13, v95)), out0.at(6usize, c));
+            // out0[5] = -x_e12*v95
+            V::store(V::neg(V::mul(x_e12, v95)), out0.at(5usize, c));
+            let v112 = V::mul(
+                c2e0,
                 V::mul(
-                    V::mul(V::load(grad_o.at(1usize, c)), V::div(c5em1, V::sqrt(v20))),
-                    V::div(c5em1, v20),
+                    v8,
+                    V::mul(
+                        c2e0,
+                        V::mul(
+                            V::mul(
+                                V::load(grad_o.at(1usize, c)),
+                                V::div(c5em1, V::sqrt(v20)),
+                            ),
+                            V::div(c5em1, v20),
+                        ),
+                    ),
                 ),
             );
-            let v118 = V::add(v117, v117);
-            let v119 = V::mul(x_e4, v118);
-            // out0[4] = -(v119 + v119)
-            V::store(V::neg(V::add(v119, v119)), out0.at(4usize, c));
-            let v122 = V::mul(x_e3, v118);
-            // out0[3] = -(v122 + v122)
-            V::store(V::neg(V::add(v122, v122)), out0.at(3usize, c));
-            let v125 = V::mul(x_e2, v118);
-            // out0[2] = -(v125 + v125)
-            V::store(V::neg(V::add(v125, v125)), out0.at(2usize, c));
-            let v128 = V::mul(x_e1, v118);
-            // out0[1] = v128 + v128
-            V::store(V::add(v128, v128), out0.at(1usize, c));
-            let v135 = V::mul(
-                v1,
+            // out0[4] = -x_e4*v112
+            V::store(V::neg(V::mul(x_e4, v112)), out0.at(4usize, c));
+            // out0[3] = -x_e3*v112
+            V::store(V::neg(V::mul(x_e3, v112)), out0.at(3usize, c));
+            // out0[2] = -x_e2*v112
+            V::store(V::neg(V::mul(x_e2, v112)), out0.at(2usize, c));
+            // out0[1] = x_e1*v112
+            V::store(V::mul(x_e1, v112), out0.at(1usize, c));
+            // out0[0] = x_1*2*v1*2*grad_o_grade_0*0.5/sqrt(v5)*0.5/v5
+            V::store(
                 V::mul(
-                    V::mul(V::load(grad_o.at(0usize, c)), V::div(c5em1, V::sqrt(v5))),
-                    V::div(c5em1, v5),
+                    x_1,
+                    V::mul(
+                        c2e0,
+                        V::mul(
+                            v1,
+                            V::mul(
+                                c2e0,
+                                V::mul(
+                                    V::mul(
+                                        V::load(grad_o.at(0usize, c)),
+                                        V::div(c5em1, V::sqrt(v5)),
+                                    ),
+                                    V::div(c5em1, v5),
+                                ),
+                            ),
+                        ),
+                    ),
                 ),
+                out0.at(0usize, c),
             );
-            let v137 = V::mul(x_1, V::add(v135, v135));
-            // out0[0] = v137 + v137
-            V::store(V::add(v137, v137), out0.at(0usize, c));
         }
     }
 }
@@ -210,7 +247,7 @@ pub(super) static GRADE_NORMS_1: Stage = stage!(grade_norms_1);
 /// `o_g = (q(x_g)^2 + 1e-16)^(1/4)`, grades 0,1,2,3,4 and 0,1,2,3,4.
 ///
 /// Forward: 47 flops per lane (21 multiplications, 16 additions).
-/// Backward: 116 flops per lane (52 multiplications, 44 additions).
+/// Backward: 105 flops per lane (62 multiplications, 23 additions).
 pub(super) static GRADE_NORMS_PROGRAM_0: Program = Program {
     name: "grade_norms",
     formula: "o_g = (q(x_g)^2 + 1e-16)^(1/4)",
@@ -252,5 +289,5 @@ pub(super) static GRADE_NORMS_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [47usize, 116],
+    flops: [47usize, 105],
 };

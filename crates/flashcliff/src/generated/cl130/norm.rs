@@ -69,6 +69,7 @@ unsafe fn norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let c1em16 = V::from_f64(0.0000000000000001f64);
         let c5em1 = V::from_f64(0.5f64);
+        let c2e0 = V::from_f64(2f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
@@ -107,62 +108,54 @@ unsafe fn norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v45 = V::add(v31, V::add(v27, v3));
             v45 = V::neg_mul_add(x_e1234, x_e1234, v45);
             let v50 = V::sqrt(V::mul_add(v45, v45, c1em16));
-            let v58 = V::mul(
-                v45,
+            let v61 = V::mul(
+                c2e0,
                 V::mul(
-                    V::mul(V::load(grad_o.at(0usize, c)), V::div(c5em1, V::sqrt(v50))),
-                    V::div(c5em1, v50),
+                    v45,
+                    V::mul(
+                        V::mul(
+                            V::mul(
+                                V::load(grad_o.at(0usize, c)),
+                                V::div(c5em1, V::sqrt(v50)),
+                            ),
+                            V::div(c5em1, v50),
+                        ),
+                        c2e0,
+                    ),
                 ),
             );
-            let v59 = V::add(v58, v58);
-            let v60 = V::mul(x_e1234, v59);
-            // out0[15] = -(v60 + v60)
-            V::store(V::neg(V::add(v60, v60)), out0.at(15usize, c));
-            let v63 = V::mul(x_e234, v59);
-            // out0[14] = -(v63 + v63)
-            V::store(V::neg(V::add(v63, v63)), out0.at(14usize, c));
-            let v66 = V::mul(x_e134, v59);
-            // out0[13] = v66 + v66
-            V::store(V::add(v66, v66), out0.at(13usize, c));
-            let v68 = V::mul(x_e124, v59);
-            // out0[12] = v68 + v68
-            V::store(V::add(v68, v68), out0.at(12usize, c));
-            let v70 = V::mul(x_e123, v59);
-            // out0[11] = v70 + v70
-            V::store(V::add(v70, v70), out0.at(11usize, c));
-            let v72 = V::mul(x_e34, v59);
-            // out0[10] = v72 + v72
-            V::store(V::add(v72, v72), out0.at(10usize, c));
-            let v74 = V::mul(x_e24, v59);
-            // out0[9] = v74 + v74
-            V::store(V::add(v74, v74), out0.at(9usize, c));
-            let v76 = V::mul(x_e23, v59);
-            // out0[8] = v76 + v76
-            V::store(V::add(v76, v76), out0.at(8usize, c));
-            let v78 = V::mul(x_e14, v59);
-            // out0[7] = -(v78 + v78)
-            V::store(V::neg(V::add(v78, v78)), out0.at(7usize, c));
-            let v81 = V::mul(x_e13, v59);
-            // out0[6] = -(v81 + v81)
-            V::store(V::neg(V::add(v81, v81)), out0.at(6usize, c));
-            let v84 = V::mul(x_e12, v59);
-            // out0[5] = -(v84 + v84)
-            V::store(V::neg(V::add(v84, v84)), out0.at(5usize, c));
-            let v87 = V::mul(x_e4, v59);
-            // out0[4] = -(v87 + v87)
-            V::store(V::neg(V::add(v87, v87)), out0.at(4usize, c));
-            let v90 = V::mul(x_e3, v59);
-            // out0[3] = -(v90 + v90)
-            V::store(V::neg(V::add(v90, v90)), out0.at(3usize, c));
-            let v93 = V::mul(x_e2, v59);
-            // out0[2] = -(v93 + v93)
-            V::store(V::neg(V::add(v93, v93)), out0.at(2usize, c));
-            let v96 = V::mul(x_e1, v59);
-            // out0[1] = v96 + v96
-            V::store(V::add(v96, v96), out0.at(1usize, c));
-            let v98 = V::mul(x_1, v59);
-            // out0[0] = v98 + v98
-            V::store(V::add(v98, v98), out0.at(0usize, c));
+            // out0[15] = -x_e1234*v61
+            V::store(V::neg(V::mul(x_e1234, v61)), out0.at(15usize, c));
+            // out0[14] = -x_e234*v61
+            V::store(V::neg(V::mul(x_e234, v61)), out0.at(14usize, c));
+            // out0[13] = x_e134*v61
+            V::store(V::mul(x_e134, v61), out0.at(13usize, c));
+            // out0[12] = x_e124*v61
+            V::store(V::mul(x_e124, v61), out0.at(12usize, c));
+            // out0[11] = x_e123*v61
+            V::store(V::mul(x_e123, v61), out0.at(11usize, c));
+            // out0[10] = x_e34*v61
+            V::store(V::mul(x_e34, v61), out0.at(10usize, c));
+            // out0[9] = x_e24*v61
+            V::store(V::mul(x_e24, v61), out0.at(9usize, c));
+            // out0[8] = x_e23*v61
+            V::store(V::mul(x_e23, v61), out0.at(8usize, c));
+            // out0[7] = -x_e14*v61
+            V::store(V::neg(V::mul(x_e14, v61)), out0.at(7usize, c));
+            // out0[6] = -x_e13*v61
+            V::store(V::neg(V::mul(x_e13, v61)), out0.at(6usize, c));
+            // out0[5] = -x_e12*v61
+            V::store(V::neg(V::mul(x_e12, v61)), out0.at(5usize, c));
+            // out0[4] = -x_e4*v61
+            V::store(V::neg(V::mul(x_e4, v61)), out0.at(4usize, c));
+            // out0[3] = -x_e3*v61
+            V::store(V::neg(V::mul(x_e3, v61)), out0.at(3usize, c));
+            // out0[2] = -x_e2*v61
+            V::store(V::neg(V::mul(x_e2, v61)), out0.at(2usize, c));
+            // out0[1] = x_e1*v61
+            V::store(V::mul(x_e1, v61), out0.at(1usize, c));
+            // out0[0] = x_1*v61
+            V::store(V::mul(x_1, v61), out0.at(0usize, c));
         }
     }
 }
@@ -170,7 +163,7 @@ pub(super) static NORM_1: Stage = stage!(norm_1);
 /// `o = (q(x)^2 + 1e-16)^(1/4)`, grades 0,1,2,3,4 and 0,1,2,3,4.
 ///
 /// Forward: 35 flops per lane (17 multiplications, 16 additions).
-/// Backward: 81 flops per lane (36 multiplications, 41 additions).
+/// Backward: 66 flops per lane (38 multiplications, 24 additions).
 pub(super) static NORM_PROGRAM_0: Program = Program {
     name: "norm",
     formula: "o = (q(x)^2 + 1e-16)^(1/4)",
@@ -212,5 +205,5 @@ pub(super) static NORM_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [35usize, 81],
+    flops: [35usize, 66],
 };

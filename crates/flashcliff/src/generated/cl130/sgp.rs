@@ -441,7 +441,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static SGP_0: Stage = stage!(sgp_0);
-/// From `x`, `y` to cut 1: o = weighted_product(w, gate(x), gate(y)).
+/// From `x` to cut 1: o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp` of Cl(1,3,0).
 #[inline(always)]
@@ -449,76 +449,70 @@ unsafe fn sgp_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
-        let y = args.inputs[1];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
-            y.prefetch::<16usize>(c);
-            // out0[0] = gate(x_1)*gate(y_1)
-            V::store(
-                V::mul(
-                    gate::<V>(args.gate, V::load(x.at(0usize, c))),
-                    gate::<V>(args.gate, V::load(y.at(0usize, c))),
-                ),
-                out0.at(0usize, c),
-            );
+            // out0[0] = gate(x_1)
+            V::store(gate::<V>(args.gate, V::load(x.at(0usize, c))), out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_1: Stage = stage!(sgp_1);
-/// From cut 0, cut 1 to `o`: o = weighted_product(w, gate(x), gate(y)).
+/// From cut 1, cut 2, cut 0 to `o`: o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn sgp_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let t0 = args.inputs[0];
-        let t1 = args.inputs[1];
+        let t1 = args.inputs[0];
+        let t2 = args.inputs[1];
+        let t0 = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<16usize>(c);
             t1.prefetch::<1usize>(c);
-            let t1_0 = V::load(t1.at(0usize, c));
-            // out0[0] = t0_0*t1_0
-            V::store(V::mul(V::load(t0.at(0usize, c)), t1_0), out0.at(0usize, c));
-            // out0[1] = t0_1*t1_0
-            V::store(V::mul(V::load(t0.at(1usize, c)), t1_0), out0.at(1usize, c));
-            // out0[2] = t0_2*t1_0
-            V::store(V::mul(V::load(t0.at(2usize, c)), t1_0), out0.at(2usize, c));
-            // out0[3] = t0_3*t1_0
-            V::store(V::mul(V::load(t0.at(3usize, c)), t1_0), out0.at(3usize, c));
-            // out0[4] = t0_4*t1_0
-            V::store(V::mul(V::load(t0.at(4usize, c)), t1_0), out0.at(4usize, c));
-            // out0[5] = t0_5*t1_0
-            V::store(V::mul(V::load(t0.at(5usize, c)), t1_0), out0.at(5usize, c));
-            // out0[6] = t0_6*t1_0
-            V::store(V::mul(V::load(t0.at(6usize, c)), t1_0), out0.at(6usize, c));
-            // out0[7] = t0_7*t1_0
-            V::store(V::mul(V::load(t0.at(7usize, c)), t1_0), out0.at(7usize, c));
-            // out0[8] = t0_8*t1_0
-            V::store(V::mul(V::load(t0.at(8usize, c)), t1_0), out0.at(8usize, c));
-            // out0[9] = t0_9*t1_0
-            V::store(V::mul(V::load(t0.at(9usize, c)), t1_0), out0.at(9usize, c));
-            // out0[10] = t0_10*t1_0
-            V::store(V::mul(V::load(t0.at(10usize, c)), t1_0), out0.at(10usize, c));
-            // out0[11] = t0_11*t1_0
-            V::store(V::mul(V::load(t0.at(11usize, c)), t1_0), out0.at(11usize, c));
-            // out0[12] = t0_12*t1_0
-            V::store(V::mul(V::load(t0.at(12usize, c)), t1_0), out0.at(12usize, c));
-            // out0[13] = t0_13*t1_0
-            V::store(V::mul(V::load(t0.at(13usize, c)), t1_0), out0.at(13usize, c));
-            // out0[14] = t0_14*t1_0
-            V::store(V::mul(V::load(t0.at(14usize, c)), t1_0), out0.at(14usize, c));
-            // out0[15] = t0_15*t1_0
-            V::store(V::mul(V::load(t0.at(15usize, c)), t1_0), out0.at(15usize, c));
+            t2.prefetch::<1usize>(c);
+            t0.prefetch::<16usize>(c);
+            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            // out0[0] = t0_0*v2
+            V::store(V::mul(V::load(t0.at(0usize, c)), v2), out0.at(0usize, c));
+            // out0[1] = t0_1*v2
+            V::store(V::mul(V::load(t0.at(1usize, c)), v2), out0.at(1usize, c));
+            // out0[2] = t0_2*v2
+            V::store(V::mul(V::load(t0.at(2usize, c)), v2), out0.at(2usize, c));
+            // out0[3] = t0_3*v2
+            V::store(V::mul(V::load(t0.at(3usize, c)), v2), out0.at(3usize, c));
+            // out0[4] = t0_4*v2
+            V::store(V::mul(V::load(t0.at(4usize, c)), v2), out0.at(4usize, c));
+            // out0[5] = t0_5*v2
+            V::store(V::mul(V::load(t0.at(5usize, c)), v2), out0.at(5usize, c));
+            // out0[6] = t0_6*v2
+            V::store(V::mul(V::load(t0.at(6usize, c)), v2), out0.at(6usize, c));
+            // out0[7] = t0_7*v2
+            V::store(V::mul(V::load(t0.at(7usize, c)), v2), out0.at(7usize, c));
+            // out0[8] = t0_8*v2
+            V::store(V::mul(V::load(t0.at(8usize, c)), v2), out0.at(8usize, c));
+            // out0[9] = t0_9*v2
+            V::store(V::mul(V::load(t0.at(9usize, c)), v2), out0.at(9usize, c));
+            // out0[10] = t0_10*v2
+            V::store(V::mul(V::load(t0.at(10usize, c)), v2), out0.at(10usize, c));
+            // out0[11] = t0_11*v2
+            V::store(V::mul(V::load(t0.at(11usize, c)), v2), out0.at(11usize, c));
+            // out0[12] = t0_12*v2
+            V::store(V::mul(V::load(t0.at(12usize, c)), v2), out0.at(12usize, c));
+            // out0[13] = t0_13*v2
+            V::store(V::mul(V::load(t0.at(13usize, c)), v2), out0.at(13usize, c));
+            // out0[14] = t0_14*v2
+            V::store(V::mul(V::load(t0.at(14usize, c)), v2), out0.at(14usize, c));
+            // out0[15] = t0_15*v2
+            V::store(V::mul(V::load(t0.at(15usize, c)), v2), out0.at(15usize, c));
         }
     }
 }
 pub(super) static SGP_2: Stage = stage!(sgp_2);
-/// From cut 0, `grad_o` to cut 2: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From cut 0, `grad_o`, cut 2, cut 1 to cut 3, cut 4: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(1,3,0).
 #[inline(always)]
@@ -527,11 +521,16 @@ unsafe fn sgp_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     unsafe {
         let t0 = args.inputs[0];
         let grad_o = args.inputs[1];
+        let t2 = args.inputs[2];
+        let t1 = args.inputs[3];
         let out0 = args.outputs[0];
+        let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<16usize>(c);
             grad_o.prefetch::<16usize>(c);
+            t2.prefetch::<1usize>(c);
+            t1.prefetch::<1usize>(c);
             let mut v2 = V::mul(
                 V::load(t0.at(15usize, c)),
                 V::load(grad_o.at(15usize, c)),
@@ -611,13 +610,15 @@ unsafe fn sgp_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 V::load(grad_o.at(0usize, c)),
                 v2,
             );
-            // out0[0] = t0_15*grad_o_e1234 + t0_14*grad_o_e234 + t0_13*grad_o_e134 + t0_12*grad_o_e124 + t0_11*grad_o_e123 + t0_10*grad_o_e34 + t0_9*grad_o_e24 + t0_8*grad_o_e23 + t0_7*grad_o_e14 + t0_6*grad_o_e13 + t0_5*grad_o_e12 + t0_4*grad_o_e4 + t0_3*grad_o_e3 + t0_2*grad_o_e2 + t0_1*grad_o_e1 + t0_0*grad_o_1
-            V::store(v2, out0.at(0usize, c));
+            // out1[0] = t2_0*v62
+            V::store(V::mul(V::load(t2.at(0usize, c)), v2), out1.at(0usize, c));
+            // out0[0] = t1_0*v62
+            V::store(V::mul(V::load(t1.at(0usize, c)), v2), out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_3: Stage = stage!(sgp_3);
-/// From cut 1, `grad_o` to cut 3: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From cut 1, cut 2, `grad_o` to cut 5: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(1,3,0).
 #[inline(always)]
@@ -625,50 +626,52 @@ unsafe fn sgp_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t1 = args.inputs[0];
-        let grad_o = args.inputs[1];
+        let t2 = args.inputs[1];
+        let grad_o = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             t1.prefetch::<1usize>(c);
+            t2.prefetch::<1usize>(c);
             grad_o.prefetch::<16usize>(c);
-            let t1_0 = V::load(t1.at(0usize, c));
-            // out0[15] = t1_0*grad_o_e1234
-            V::store(V::mul(t1_0, V::load(grad_o.at(15usize, c))), out0.at(15usize, c));
-            // out0[14] = t1_0*grad_o_e234
-            V::store(V::mul(t1_0, V::load(grad_o.at(14usize, c))), out0.at(14usize, c));
-            // out0[13] = t1_0*grad_o_e134
-            V::store(V::mul(t1_0, V::load(grad_o.at(13usize, c))), out0.at(13usize, c));
-            // out0[12] = t1_0*grad_o_e124
-            V::store(V::mul(t1_0, V::load(grad_o.at(12usize, c))), out0.at(12usize, c));
-            // out0[11] = t1_0*grad_o_e123
-            V::store(V::mul(t1_0, V::load(grad_o.at(11usize, c))), out0.at(11usize, c));
-            // out0[10] = t1_0*grad_o_e34
-            V::store(V::mul(t1_0, V::load(grad_o.at(10usize, c))), out0.at(10usize, c));
-            // out0[9] = t1_0*grad_o_e24
-            V::store(V::mul(t1_0, V::load(grad_o.at(9usize, c))), out0.at(9usize, c));
-            // out0[8] = t1_0*grad_o_e23
-            V::store(V::mul(t1_0, V::load(grad_o.at(8usize, c))), out0.at(8usize, c));
-            // out0[7] = t1_0*grad_o_e14
-            V::store(V::mul(t1_0, V::load(grad_o.at(7usize, c))), out0.at(7usize, c));
-            // out0[6] = t1_0*grad_o_e13
-            V::store(V::mul(t1_0, V::load(grad_o.at(6usize, c))), out0.at(6usize, c));
-            // out0[5] = t1_0*grad_o_e12
-            V::store(V::mul(t1_0, V::load(grad_o.at(5usize, c))), out0.at(5usize, c));
-            // out0[4] = t1_0*grad_o_e4
-            V::store(V::mul(t1_0, V::load(grad_o.at(4usize, c))), out0.at(4usize, c));
-            // out0[3] = t1_0*grad_o_e3
-            V::store(V::mul(t1_0, V::load(grad_o.at(3usize, c))), out0.at(3usize, c));
-            // out0[2] = t1_0*grad_o_e2
-            V::store(V::mul(t1_0, V::load(grad_o.at(2usize, c))), out0.at(2usize, c));
-            // out0[1] = t1_0*grad_o_e1
-            V::store(V::mul(t1_0, V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
-            // out0[0] = t1_0*grad_o_1
-            V::store(V::mul(t1_0, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
+            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            // out0[15] = v2*grad_o_e1234
+            V::store(V::mul(v2, V::load(grad_o.at(15usize, c))), out0.at(15usize, c));
+            // out0[14] = v2*grad_o_e234
+            V::store(V::mul(v2, V::load(grad_o.at(14usize, c))), out0.at(14usize, c));
+            // out0[13] = v2*grad_o_e134
+            V::store(V::mul(v2, V::load(grad_o.at(13usize, c))), out0.at(13usize, c));
+            // out0[12] = v2*grad_o_e124
+            V::store(V::mul(v2, V::load(grad_o.at(12usize, c))), out0.at(12usize, c));
+            // out0[11] = v2*grad_o_e123
+            V::store(V::mul(v2, V::load(grad_o.at(11usize, c))), out0.at(11usize, c));
+            // out0[10] = v2*grad_o_e34
+            V::store(V::mul(v2, V::load(grad_o.at(10usize, c))), out0.at(10usize, c));
+            // out0[9] = v2*grad_o_e24
+            V::store(V::mul(v2, V::load(grad_o.at(9usize, c))), out0.at(9usize, c));
+            // out0[8] = v2*grad_o_e23
+            V::store(V::mul(v2, V::load(grad_o.at(8usize, c))), out0.at(8usize, c));
+            // out0[7] = v2*grad_o_e14
+            V::store(V::mul(v2, V::load(grad_o.at(7usize, c))), out0.at(7usize, c));
+            // out0[6] = v2*grad_o_e13
+            V::store(V::mul(v2, V::load(grad_o.at(6usize, c))), out0.at(6usize, c));
+            // out0[5] = v2*grad_o_e12
+            V::store(V::mul(v2, V::load(grad_o.at(5usize, c))), out0.at(5usize, c));
+            // out0[4] = v2*grad_o_e4
+            V::store(V::mul(v2, V::load(grad_o.at(4usize, c))), out0.at(4usize, c));
+            // out0[3] = v2*grad_o_e3
+            V::store(V::mul(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize, c));
+            // out0[2] = v2*grad_o_e2
+            V::store(V::mul(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize, c));
+            // out0[1] = v2*grad_o_e1
+            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
+            // out0[0] = v2*grad_o_1
+            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_4: Stage = stage!(sgp_4);
-/// From `x`, cut 3, cut 2, `y`, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, cut 5, `y`, cut 3, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(1,3,0).
 #[inline(always)]
@@ -676,21 +679,21 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
-        let t3 = args.inputs[1];
-        let t2 = args.inputs[2];
-        let y = args.inputs[3];
+        let t5 = args.inputs[1];
+        let y = args.inputs[2];
+        let t3 = args.inputs[3];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
-            t3.prefetch::<16usize>(c);
-            t2.prefetch::<1usize>(c);
+            t5.prefetch::<16usize>(c);
             y.prefetch::<16usize>(c);
+            t3.prefetch::<1usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let v5 = V::mul(x_1, V::load(param0.at(1usize, c)));
-            let v7 = V::mul(x_1, V::load(param0.at(2usize, c)));
-            let v9 = V::mul(x_1, V::load(param0.at(3usize, c)));
+            let v4 = V::mul(x_1, V::load(param0.at(1usize, c)));
+            let v6 = V::mul(x_1, V::load(param0.at(2usize, c)));
+            let v8 = V::mul(x_1, V::load(param0.at(3usize, c)));
             let x_e1 = V::load(x.at(1usize, c));
             let w5 = V::load(param0.at(5usize, c));
             let x_e2 = V::load(x.at(2usize, c));
@@ -698,25 +701,25 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e4 = V::load(x.at(4usize, c));
             let w6 = V::load(param0.at(6usize, c));
             let w7 = V::load(param0.at(7usize, c));
-            let v27 = V::mul(x_e1, w7);
-            let v28 = V::mul(x_e2, w7);
-            let v29 = V::mul(x_e3, w7);
-            let v30 = V::mul(x_e4, w7);
+            let v26 = V::mul(x_e1, w7);
+            let v27 = V::mul(x_e2, w7);
+            let v28 = V::mul(x_e3, w7);
+            let v29 = V::mul(x_e4, w7);
             let w8 = V::load(param0.at(8usize, c));
-            let v32 = V::mul(x_e1, w8);
-            let v33 = V::mul(x_e2, w8);
-            let v34 = V::mul(x_e3, w8);
-            let v35 = V::mul(x_e4, w8);
+            let v31 = V::mul(x_e1, w8);
+            let v32 = V::mul(x_e2, w8);
+            let v33 = V::mul(x_e3, w8);
+            let v34 = V::mul(x_e4, w8);
             let w9 = V::load(param0.at(9usize, c));
-            let v37 = V::mul(x_e1, w9);
-            let v38 = V::mul(x_e2, w9);
-            let v39 = V::mul(x_e3, w9);
-            let v40 = V::mul(x_e4, w9);
+            let v36 = V::mul(x_e1, w9);
+            let v37 = V::mul(x_e2, w9);
+            let v38 = V::mul(x_e3, w9);
+            let v39 = V::mul(x_e4, w9);
             let w10 = V::load(param0.at(10usize, c));
-            let v42 = V::mul(x_e1, w10);
-            let v43 = V::mul(x_e2, w10);
-            let v44 = V::mul(x_e3, w10);
-            let v45 = V::mul(x_e4, w10);
+            let v41 = V::mul(x_e1, w10);
+            let v42 = V::mul(x_e2, w10);
+            let v43 = V::mul(x_e3, w10);
+            let v44 = V::mul(x_e4, w10);
             let w11 = V::load(param0.at(11usize, c));
             let w12 = V::load(param0.at(12usize, c));
             let x_e12 = V::load(x.at(5usize, c));
@@ -727,42 +730,42 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e24 = V::load(x.at(9usize, c));
             let x_e34 = V::load(x.at(10usize, c));
             let w14 = V::load(param0.at(14usize, c));
-            let v70 = V::mul(x_e12, w14);
-            let v71 = V::mul(x_e13, w14);
-            let v72 = V::mul(x_e14, w14);
-            let v73 = V::mul(x_e23, w14);
-            let v74 = V::mul(x_e24, w14);
-            let v75 = V::mul(x_e34, w14);
+            let v69 = V::mul(x_e12, w14);
+            let v70 = V::mul(x_e13, w14);
+            let v71 = V::mul(x_e14, w14);
+            let v72 = V::mul(x_e23, w14);
+            let v73 = V::mul(x_e24, w14);
+            let v74 = V::mul(x_e34, w14);
             let w15 = V::load(param0.at(15usize, c));
-            let v77 = V::mul(x_e12, w15);
-            let v78 = V::mul(x_e13, w15);
-            let v79 = V::mul(x_e14, w15);
-            let v80 = V::mul(x_e23, w15);
-            let v81 = V::mul(x_e24, w15);
-            let v82 = V::mul(x_e34, w15);
+            let v76 = V::mul(x_e12, w15);
+            let v77 = V::mul(x_e13, w15);
+            let v78 = V::mul(x_e14, w15);
+            let v79 = V::mul(x_e23, w15);
+            let v80 = V::mul(x_e24, w15);
+            let v81 = V::mul(x_e34, w15);
             let w16 = V::load(param0.at(16usize, c));
             let w17 = V::load(param0.at(17usize, c));
-            let v91 = V::mul(x_e12, w17);
-            let v92 = V::mul(x_e13, w17);
-            let v93 = V::mul(x_e14, w17);
-            let v94 = V::mul(x_e23, w17);
-            let v95 = V::mul(x_e24, w17);
-            let v96 = V::mul(x_e34, w17);
+            let v90 = V::mul(x_e12, w17);
+            let v91 = V::mul(x_e13, w17);
+            let v92 = V::mul(x_e14, w17);
+            let v93 = V::mul(x_e23, w17);
+            let v94 = V::mul(x_e24, w17);
+            let v95 = V::mul(x_e34, w17);
             let w18 = V::load(param0.at(18usize, c));
             let w19 = V::load(param0.at(19usize, c));
-            let v105 = V::mul(x_e12, w19);
-            let v106 = V::mul(x_e13, w19);
-            let v107 = V::mul(x_e14, w19);
-            let v108 = V::mul(x_e23, w19);
-            let v109 = V::mul(x_e24, w19);
-            let v110 = V::mul(x_e34, w19);
+            let v104 = V::mul(x_e12, w19);
+            let v105 = V::mul(x_e13, w19);
+            let v106 = V::mul(x_e14, w19);
+            let v107 = V::mul(x_e23, w19);
+            let v108 = V::mul(x_e24, w19);
+            let v109 = V::mul(x_e34, w19);
             let w20 = V::load(param0.at(20usize, c));
-            let v112 = V::mul(x_e12, w20);
-            let v113 = V::mul(x_e13, w20);
-            let v114 = V::mul(x_e14, w20);
-            let v115 = V::mul(x_e23, w20);
-            let v116 = V::mul(x_e24, w20);
-            let v117 = V::mul(x_e34, w20);
+            let v111 = V::mul(x_e12, w20);
+            let v112 = V::mul(x_e13, w20);
+            let v113 = V::mul(x_e14, w20);
+            let v114 = V::mul(x_e23, w20);
+            let v115 = V::mul(x_e24, w20);
+            let v116 = V::mul(x_e34, w20);
             let w21 = V::load(param0.at(21usize, c));
             let x_e123 = V::load(x.at(11usize, c));
             let w22 = V::load(param0.at(22usize, c));
@@ -770,349 +773,349 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e134 = V::load(x.at(13usize, c));
             let x_e234 = V::load(x.at(14usize, c));
             let w23 = V::load(param0.at(23usize, c));
-            let v135 = V::mul(x_e123, w23);
-            let v136 = V::mul(x_e124, w23);
-            let v137 = V::mul(x_e134, w23);
-            let v138 = V::mul(x_e234, w23);
+            let v134 = V::mul(x_e123, w23);
+            let v135 = V::mul(x_e124, w23);
+            let v136 = V::mul(x_e134, w23);
+            let v137 = V::mul(x_e234, w23);
             let w24 = V::load(param0.at(24usize, c));
             let w25 = V::load(param0.at(25usize, c));
-            let v145 = V::mul(x_e123, w25);
-            let v146 = V::mul(x_e124, w25);
-            let v147 = V::mul(x_e134, w25);
-            let v148 = V::mul(x_e234, w25);
+            let v144 = V::mul(x_e123, w25);
+            let v145 = V::mul(x_e124, w25);
+            let v146 = V::mul(x_e134, w25);
+            let v147 = V::mul(x_e234, w25);
             let w26 = V::load(param0.at(26usize, c));
-            let v150 = V::mul(x_e123, w26);
-            let v151 = V::mul(x_e124, w26);
-            let v152 = V::mul(x_e134, w26);
-            let v153 = V::mul(x_e234, w26);
+            let v149 = V::mul(x_e123, w26);
+            let v150 = V::mul(x_e124, w26);
+            let v151 = V::mul(x_e134, w26);
+            let v152 = V::mul(x_e234, w26);
             let w27 = V::load(param0.at(27usize, c));
             let w28 = V::load(param0.at(28usize, c));
-            let v160 = V::mul(x_e123, w28);
-            let v161 = V::mul(x_e124, w28);
-            let v162 = V::mul(x_e134, w28);
-            let v163 = V::mul(x_e234, w28);
+            let v159 = V::mul(x_e123, w28);
+            let v160 = V::mul(x_e124, w28);
+            let v161 = V::mul(x_e134, w28);
+            let v162 = V::mul(x_e234, w28);
             let w29 = V::load(param0.at(29usize, c));
             let x_e1234 = V::load(x.at(15usize, c));
-            let v173 = V::mul(x_e1234, V::load(param0.at(31usize, c)));
-            let v175 = V::mul(x_e1234, V::load(param0.at(32usize, c)));
-            let v177 = V::mul(x_e1234, V::load(param0.at(33usize, c)));
-            let t3_15 = V::load(t3.at(15usize, c));
-            let mut v181 = V::mul(
+            let v172 = V::mul(x_e1234, V::load(param0.at(31usize, c)));
+            let v174 = V::mul(x_e1234, V::load(param0.at(32usize, c)));
+            let v176 = V::mul(x_e1234, V::load(param0.at(33usize, c)));
+            let t5_15 = V::load(t5.at(15usize, c));
+            let mut v180 = V::mul(
                 V::mul(x_e1234, V::load(param0.at(34usize, c))),
-                t3_15,
+                t5_15,
             );
-            let t3_11 = V::load(t3.at(11usize, c));
-            let t3_12 = V::load(t3.at(12usize, c));
-            let mut v185 = V::mul(v177, t3_12);
-            let t3_13 = V::load(t3.at(13usize, c));
-            let t3_14 = V::load(t3.at(14usize, c));
-            let mut v189 = V::mul(v177, t3_14);
-            let t3_5 = V::load(t3.at(5usize, c));
-            let t3_6 = V::load(t3.at(6usize, c));
-            let mut v193 = V::mul(v175, t3_6);
-            let t3_7 = V::load(t3.at(7usize, c));
-            let t3_8 = V::load(t3.at(8usize, c));
-            let mut v197 = V::mul(v175, t3_8);
-            let t3_9 = V::load(t3.at(9usize, c));
-            let mut v199 = V::mul(v175, t3_9);
-            let t3_10 = V::load(t3.at(10usize, c));
-            let mut v201 = V::mul(v175, t3_10);
-            let t3_1 = V::load(t3.at(1usize, c));
-            let mut v203 = V::mul(v173, t3_1);
-            let t3_2 = V::load(t3.at(2usize, c));
-            let mut v205 = V::mul(v173, t3_2);
-            let t3_3 = V::load(t3.at(3usize, c));
-            let mut v207 = V::mul(v173, t3_3);
-            let t3_4 = V::load(t3.at(4usize, c));
-            let mut v209 = V::mul(v173, t3_4);
-            let t3_0 = V::load(t3.at(0usize, c));
-            let mut v211 = V::mul(V::mul(x_e1234, V::load(param0.at(30usize, c))), t3_0);
-            v189 = V::mul_add(V::mul(x_e234, w29), t3_15, v189);
-            let mut v214 = V::mul(V::mul(x_e134, w29), t3_15);
-            v214 = V::neg_mul_add(v177, t3_13, v214);
-            v185 = V::neg_mul_add(V::mul(x_e124, w29), t3_15, v185);
-            let mut v218 = V::mul(V::mul(x_e123, w29), t3_15);
-            v218 = V::neg_mul_add(v177, t3_11, v218);
-            v197 = V::mul_add(v163, t3_11, v197);
-            v199 = V::mul_add(v163, t3_12, v199);
-            v201 = V::mul_add(v163, t3_13, v201);
-            v193 = V::neg_mul_add(v162, t3_11, v193);
-            let mut v228 = V::mul(v162, t3_12);
-            v228 = V::neg_mul_add(v175, t3_7, v228);
-            v201 = V::mul_add(v162, t3_14, v201);
-            let mut v232 = V::mul(v161, t3_11);
-            v232 = V::neg_mul_add(v175, t3_5, v232);
-            v228 = V::neg_mul_add(v161, t3_13, v228);
-            v199 = V::mul_add(v161, t3_14, v199);
-            v232 = V::neg_mul_add(v160, t3_12, v232);
-            v193 = V::mul_add(v160, t3_13, v193);
-            v197 = V::mul_add(v160, t3_14, v197);
-            v181 = V::mul_add(V::mul(x_e234, w27), t3_14, v181);
-            v181 = V::mul_add(V::mul(x_e134, w27), t3_13, v181);
-            v181 = V::mul_add(V::mul(x_e124, w27), t3_12, v181);
-            v181 = V::mul_add(V::mul(x_e123, w27), t3_11, v181);
-            v205 = V::mul_add(v153, t3_5, v205);
-            v207 = V::mul_add(v153, t3_6, v207);
-            v209 = V::mul_add(v153, t3_7, v209);
-            v203 = V::neg_mul_add(v152, t3_5, v203);
-            v207 = V::mul_add(v152, t3_8, v207);
-            v209 = V::mul_add(v152, t3_9, v209);
-            v203 = V::mul_add(v151, t3_6, v203);
-            v205 = V::mul_add(v151, t3_8, v205);
-            v209 = V::neg_mul_add(v151, t3_10, v209);
-            v203 = V::neg_mul_add(v150, t3_7, v203);
-            v205 = V::neg_mul_add(v150, t3_9, v205);
-            let mut v275 = V::mul_sub(v150, t3_10, v207);
-            v218 = V::neg_mul_add(v148, t3_8, v218);
-            v185 = V::mul_add(v148, t3_9, v185);
-            v214 = V::neg_mul_add(v148, t3_10, v214);
-            v218 = V::neg_mul_add(v147, t3_6, v218);
-            v185 = V::mul_add(v147, t3_7, v185);
-            let mut v287 = V::mul_sub(v147, t3_10, v189);
-            v218 = V::neg_mul_add(v146, t3_5, v218);
-            v214 = V::mul_add(v146, t3_7, v214);
-            v287 = V::mul_add(v146, t3_9, v287);
-            v185 = V::neg_mul_add(v145, t3_5, v185);
-            v214 = V::mul_add(v145, t3_6, v214);
-            v287 = V::mul_add(v145, t3_8, v287);
-            v211 = V::mul_add(V::mul(x_e234, w24), t3_1, v211);
-            v211 = V::mul_add(V::mul(x_e134, w24), t3_2, v211);
-            let mut v305 = V::mul_sub(V::mul(x_e124, w24), t3_3, v211);
-            v305 = V::neg_mul_add(V::mul(x_e123, w24), t3_4, v305);
-            v232 = V::neg_mul_add(v138, t3_2, v232);
-            v193 = V::mul_add(v138, t3_3, v193);
-            v228 = V::neg_mul_add(v138, t3_4, v228);
-            v232 = V::neg_mul_add(v137, t3_1, v232);
-            v197 = V::neg_mul_add(v137, t3_3, v197);
-            let mut v319 = V::mul_sub(v137, t3_4, v199);
-            v193 = V::neg_mul_add(v136, t3_1, v193);
-            v197 = V::neg_mul_add(v136, t3_2, v197);
-            v201 = V::mul_add(v136, t3_4, v201);
-            v228 = V::neg_mul_add(v135, t3_1, v228);
-            v319 = V::neg_mul_add(v135, t3_2, v319);
-            v201 = V::mul_add(v135, t3_3, v201);
-            v203 = V::mul_add(V::mul(x_e234, w22), t3_0, v203);
-            v205 = V::neg_mul_add(V::mul(x_e134, w22), t3_0, v205);
-            v275 = V::neg_mul_add(V::mul(x_e124, w22), t3_0, v275);
-            v209 = V::neg_mul_add(V::mul(x_e123, w22), t3_0, v209);
-            v201 = V::mul_add(V::mul(x_e34, w21), t3_15, v201);
-            v319 = V::neg_mul_add(V::mul(x_e24, w21), t3_15, v319);
-            v197 = V::mul_add(V::mul(x_e23, w21), t3_15, v197);
-            v228 = V::mul_add(V::mul(x_e14, w21), t3_15, v228);
-            v193 = V::neg_mul_add(V::mul(x_e13, w21), t3_15, v193);
-            v232 = V::mul_add(V::mul(x_e12, w21), t3_15, v232);
-            v275 = V::neg_mul_add(v117, t3_11, v275);
-            v209 = V::mul_add(v117, t3_12, v209);
-            v205 = V::mul_add(v116, t3_11, v205);
-            v209 = V::neg_mul_add(v116, t3_13, v209);
-            v205 = V::neg_mul_add(v115, t3_12, v205);
-            v275 = V::mul_add(v115, t3_13, v275);
-            v203 = V::neg_mul_add(v114, t3_11, v203);
-            v209 = V::neg_mul_add(v114, t3_14, v209);
-            v203 = V::mul_add(v113, t3_12, v203);
-            v275 = V::mul_add(v113, t3_14, v275);
-            v203 = V::neg_mul_add(v112, t3_13, v203);
-            v205 = V::neg_mul_add(v112, t3_14, v205);
-            v214 = V::mul_add(v110, t3_14, v214);
-            v287 = V::mul_add(v110, t3_13, v287);
-            v185 = V::neg_mul_add(v109, t3_14, v185);
-            v287 = V::mul_add(v109, t3_12, v287);
-            v218 = V::mul_add(v108, t3_14, v218);
-            v287 = V::mul_add(v108, t3_11, v287);
-            v185 = V::neg_mul_add(v107, t3_13, v185);
-            v214 = V::neg_mul_add(v107, t3_12, v214);
-            v218 = V::mul_add(v106, t3_13, v218);
-            v214 = V::neg_mul_add(v106, t3_11, v214);
-            v218 = V::mul_add(v105, t3_12, v218);
-            v185 = V::mul_add(v105, t3_11, v185);
-            v305 = V::neg_mul_add(V::mul(x_e34, w18), t3_5, v305);
-            v305 = V::mul_add(V::mul(x_e24, w18), t3_6, v305);
-            v305 = V::neg_mul_add(V::mul(x_e23, w18), t3_7, v305);
-            v305 = V::mul_add(V::mul(x_e14, w18), t3_8, v305);
-            v305 = V::neg_mul_add(V::mul(x_e13, w18), t3_9, v305);
-            v305 = V::mul_add(V::mul(x_e12, w18), t3_10, v305);
-            v193 = V::neg_mul_add(v96, t3_8, v193);
-            v228 = V::mul_add(v96, t3_9, v228);
-            v197 = V::neg_mul_add(v96, t3_6, v197);
-            v319 = V::mul_add(v96, t3_7, v319);
-            v232 = V::mul_add(v95, t3_8, v232);
-            v228 = V::neg_mul_add(v95, t3_10, v228);
-            v197 = V::neg_mul_add(v95, t3_5, v197);
-            v201 = V::mul_add(v95, t3_7, v201);
-            v232 = V::neg_mul_add(v94, t3_9, v232);
-            v193 = V::mul_add(v94, t3_10, v193);
-            v319 = V::neg_mul_add(v94, t3_5, v319);
-            v201 = V::mul_add(v94, t3_6, v201);
-            v232 = V::mul_add(v93, t3_6, v232);
-            v193 = V::mul_add(v93, t3_5, v193);
-            v319 = V::mul_add(v93, t3_10, v319);
-            v201 = V::mul_add(v93, t3_9, v201);
-            v232 = V::neg_mul_add(v92, t3_7, v232);
-            v228 = V::mul_add(v92, t3_5, v228);
-            v197 = V::neg_mul_add(v92, t3_10, v197);
-            v201 = V::mul_add(v92, t3_8, v201);
-            v193 = V::neg_mul_add(v91, t3_7, v193);
-            v228 = V::neg_mul_add(v91, t3_6, v228);
-            v197 = V::neg_mul_add(v91, t3_9, v197);
-            v319 = V::neg_mul_add(v91, t3_8, v319);
-            v181 = V::mul_add(V::mul(x_e34, w16), t3_10, v181);
-            v181 = V::mul_add(V::mul(x_e24, w16), t3_9, v181);
-            v181 = V::mul_add(V::mul(x_e23, w16), t3_8, v181);
-            v181 = V::mul_add(V::mul(x_e14, w16), t3_7, v181);
-            v181 = V::mul_add(V::mul(x_e13, w16), t3_6, v181);
-            v181 = V::mul_add(V::mul(x_e12, w16), t3_5, v181);
-            v203 = V::neg_mul_add(v82, t3_2, v203);
-            v205 = V::neg_mul_add(v82, t3_1, v205);
-            v203 = V::mul_add(v81, t3_3, v203);
-            v275 = V::neg_mul_add(v81, t3_1, v275);
-            v203 = V::neg_mul_add(v80, t3_4, v203);
-            v209 = V::neg_mul_add(v80, t3_1, v209);
-            v205 = V::neg_mul_add(v79, t3_3, v205);
-            v275 = V::neg_mul_add(v79, t3_2, v275);
-            v205 = V::mul_add(v78, t3_4, v205);
-            v209 = V::neg_mul_add(v78, t3_2, v209);
-            v275 = V::mul_add(v77, t3_4, v275);
-            v209 = V::mul_add(v77, t3_3, v209);
-            v218 = V::neg_mul_add(v75, t3_3, v218);
-            v185 = V::mul_add(v75, t3_4, v185);
-            v218 = V::neg_mul_add(v74, t3_2, v218);
-            v214 = V::mul_add(v74, t3_4, v214);
-            v185 = V::neg_mul_add(v73, t3_2, v185);
-            v214 = V::mul_add(v73, t3_3, v214);
-            v218 = V::neg_mul_add(v72, t3_1, v218);
-            v287 = V::neg_mul_add(v72, t3_4, v287);
-            v185 = V::neg_mul_add(v71, t3_1, v185);
-            v287 = V::neg_mul_add(v71, t3_3, v287);
-            v214 = V::neg_mul_add(v70, t3_1, v214);
-            v287 = V::neg_mul_add(v70, t3_2, v287);
-            v232 = V::neg_mul_add(V::mul(x_e34, w13), t3_0, v232);
-            v193 = V::neg_mul_add(V::mul(x_e24, w13), t3_0, v193);
-            v228 = V::neg_mul_add(V::mul(x_e23, w13), t3_0, v228);
-            v197 = V::mul_add(V::mul(x_e14, w13), t3_0, v197);
-            v319 = V::mul_add(V::mul(x_e13, w13), t3_0, v319);
-            v201 = V::mul_add(V::mul(x_e12, w13), t3_0, v201);
-            v209 = V::neg_mul_add(V::mul(x_e4, w12), t3_15, v209);
-            v275 = V::mul_add(V::mul(x_e3, w12), t3_15, v275);
-            v205 = V::neg_mul_add(V::mul(x_e2, w12), t3_15, v205);
-            v203 = V::mul_add(V::mul(x_e1, w12), t3_15, v203);
-            v305 = V::mul_add(V::mul(x_e4, w11), t3_11, v305);
-            v305 = V::neg_mul_add(V::mul(x_e3, w11), t3_12, v305);
-            v305 = V::mul_add(V::mul(x_e2, w11), t3_13, v305);
-            v305 = V::mul_add(V::mul(x_e1, w11), t3_14, v305);
-            v228 = V::mul_add(v45, t3_14, v228);
-            v319 = V::mul_add(v45, t3_13, v319);
-            v201 = V::mul_add(v45, t3_12, v201);
-            v193 = V::neg_mul_add(v44, t3_14, v193);
-            v197 = V::neg_mul_add(v44, t3_13, v197);
-            v201 = V::mul_add(v44, t3_11, v201);
-            v232 = V::mul_add(v43, t3_14, v232);
-            v197 = V::neg_mul_add(v43, t3_12, v197);
-            v319 = V::neg_mul_add(v43, t3_11, v319);
-            v232 = V::mul_add(v42, t3_13, v232);
-            v193 = V::mul_add(v42, t3_12, v193);
-            v228 = V::mul_add(v42, t3_11, v228);
-            v203 = V::neg_mul_add(v40, t3_8, v203);
-            v205 = V::neg_mul_add(v40, t3_6, v205);
-            v275 = V::neg_mul_add(v40, t3_5, v275);
-            v203 = V::mul_add(v39, t3_9, v203);
-            v205 = V::mul_add(v39, t3_7, v205);
-            v209 = V::neg_mul_add(v39, t3_5, v209);
-            v203 = V::neg_mul_add(v38, t3_10, v203);
-            v275 = V::mul_add(v38, t3_7, v275);
-            v209 = V::mul_add(v38, t3_6, v209);
-            v205 = V::mul_add(v37, t3_10, v205);
-            v275 = V::mul_add(v37, t3_9, v275);
-            v209 = V::mul_add(v37, t3_8, v209);
-            v185 = V::neg_mul_add(v35, t3_10, v185);
-            v214 = V::neg_mul_add(v35, t3_9, v214);
-            v287 = V::neg_mul_add(v35, t3_7, v287);
-            v218 = V::mul_add(v34, t3_10, v218);
-            v214 = V::neg_mul_add(v34, t3_8, v214);
-            v287 = V::neg_mul_add(v34, t3_6, v287);
-            v218 = V::mul_add(v33, t3_9, v218);
-            v185 = V::mul_add(v33, t3_8, v185);
-            v287 = V::neg_mul_add(v33, t3_5, v287);
-            v218 = V::mul_add(v32, t3_7, v218);
-            v185 = V::mul_add(v32, t3_6, v185);
-            v214 = V::mul_add(v32, t3_5, v214);
-            v232 = V::mul_add(v30, t3_3, v232);
-            v193 = V::mul_add(v30, t3_2, v193);
-            v197 = V::mul_add(v30, t3_1, v197);
-            v232 = V::neg_mul_add(v29, t3_4, v232);
-            v228 = V::mul_add(v29, t3_2, v228);
-            v319 = V::mul_add(v29, t3_1, v319);
-            v193 = V::neg_mul_add(v28, t3_4, v193);
-            v228 = V::neg_mul_add(v28, t3_3, v228);
-            v201 = V::mul_add(v28, t3_1, v201);
-            v197 = V::mul_add(v27, t3_4, v197);
-            v319 = V::mul_add(v27, t3_3, v319);
-            v201 = V::mul_add(v27, t3_2, v201);
-            v181 = V::mul_add(V::mul(x_e4, w6), t3_4, v181);
-            v181 = V::mul_add(V::mul(x_e3, w6), t3_3, v181);
-            v181 = V::mul_add(V::mul(x_e2, w6), t3_2, v181);
-            v181 = V::mul_add(V::mul(x_e1, w6), t3_1, v181);
-            v218 = V::neg_mul_add(V::mul(x_e4, w5), t3_0, v218);
-            v185 = V::neg_mul_add(V::mul(x_e3, w5), t3_0, v185);
-            v214 = V::neg_mul_add(V::mul(x_e2, w5), t3_0, v214);
-            v287 = V::mul_add(V::mul(x_e1, w5), t3_0, v287);
-            v305 = V::mul_add(V::mul(x_1, V::load(param0.at(4usize, c))), t3_15, v305);
-            // out0[15] = x_e124*w24*t3_3 - (x_e1234*w30*t3_0 + x_e234*w24*t3_1 + x_e134*w24*t3_2) - x_e123*w24*t3_4 - x_e34*w18*t3_5 + x_e24*w18*t3_6 - x_e23*w18*t3_7 + x_e14*w18*t3_8 - x_e13*w18*t3_9 + x_e12*w18*t3_10 + x_e4*w11*t3_11 - x_e3*w11*t3_12 + x_e2*w11*t3_13 + x_e1*w11*t3_14 + x_1*w4*t3_15
-            V::store(v305, out0.at(15usize, c));
-            v203 = V::mul_add(v9, t3_14, v203);
-            // out0[14] = v173*t3_1 - v152*t3_5 + v151*t3_6 - v150*t3_7 + x_e234*w22*t3_0 - v114*t3_11 + v113*t3_12 - v112*t3_13 - v82*t3_2 + v81*t3_3 - v80*t3_4 + x_e1*w12*t3_15 - v40*t3_8 + v39*t3_9 - v38*t3_10 + v9*t3_14
-            V::store(v203, out0.at(14usize, c));
-            v205 = V::mul_add(v9, t3_13, v205);
-            // out0[13] = v173*t3_2 + v153*t3_5 + v151*t3_8 - v150*t3_9 - x_e134*w22*t3_0 + v116*t3_11 - v115*t3_12 - v112*t3_14 - v82*t3_1 - v79*t3_3 + v78*t3_4 - x_e2*w12*t3_15 - v40*t3_6 + v39*t3_7 + v37*t3_10 + v9*t3_13
-            V::store(v205, out0.at(13usize, c));
-            v275 = V::mul_add(v9, t3_12, v275);
-            // out0[12] = v150*t3_10 - (v173*t3_3 + v153*t3_6 + v152*t3_8) - x_e124*w22*t3_0 - v117*t3_11 + v115*t3_13 + v113*t3_14 - v81*t3_1 - v79*t3_2 + v77*t3_4 + x_e3*w12*t3_15 - v40*t3_5 + v38*t3_7 + v37*t3_9 + v9*t3_12
-            V::store(v275, out0.at(12usize, c));
-            v209 = V::mul_add(v9, t3_11, v209);
-            // out0[11] = v173*t3_4 + v153*t3_7 + v152*t3_9 - v151*t3_10 - x_e123*w22*t3_0 + v117*t3_12 - v116*t3_13 - v114*t3_14 - v80*t3_1 - v78*t3_2 + v77*t3_3 - x_e4*w12*t3_15 - v39*t3_5 + v38*t3_6 + v37*t3_8 + v9*t3_11
-            V::store(v209, out0.at(11usize, c));
-            v232 = V::mul_add(v7, t3_10, v232);
-            // out0[10] = v161*t3_11 - v175*t3_5 - v160*t3_12 - v138*t3_2 - v137*t3_1 + x_e12*w21*t3_15 + v95*t3_8 - v94*t3_9 + v93*t3_6 - v92*t3_7 - x_e34*w13*t3_0 + v43*t3_14 + v42*t3_13 + v30*t3_3 - v29*t3_4 + v7*t3_10
-            V::store(v232, out0.at(10usize, c));
-            v193 = V::mul_add(v7, t3_9, v193);
-            // out0[9] = v175*t3_6 - v162*t3_11 + v160*t3_13 + v138*t3_3 - v136*t3_1 - x_e13*w21*t3_15 - v96*t3_8 + v94*t3_10 + v93*t3_5 - v91*t3_7 - x_e24*w13*t3_0 - v44*t3_14 + v42*t3_12 + v30*t3_2 - v28*t3_4 + v7*t3_9
-            V::store(v193, out0.at(9usize, c));
-            v228 = V::mul_add(v7, t3_8, v228);
-            // out0[8] = v162*t3_12 - v175*t3_7 - v161*t3_13 - v138*t3_4 - v135*t3_1 + x_e14*w21*t3_15 + v96*t3_9 - v95*t3_10 + v92*t3_5 - v91*t3_6 - x_e23*w13*t3_0 + v45*t3_14 + v42*t3_11 + v29*t3_2 - v28*t3_3 + v7*t3_8
-            V::store(v228, out0.at(8usize, c));
-            v197 = V::mul_add(v7, t3_7, v197);
-            // out0[7] = v175*t3_8 + v163*t3_11 + v160*t3_14 - v137*t3_3 - v136*t3_2 + x_e23*w21*t3_15 - v96*t3_6 - v95*t3_5 - v92*t3_10 - v91*t3_9 + x_e14*w13*t3_0 - v44*t3_13 - v43*t3_12 + v30*t3_1 + v27*t3_4 + v7*t3_7
-            V::store(v197, out0.at(7usize, c));
-            v319 = V::mul_add(v7, t3_6, v319);
-            // out0[6] = v137*t3_4 - (v175*t3_9 + v163*t3_12 + v161*t3_14) - v135*t3_2 - x_e24*w21*t3_15 + v96*t3_7 - v94*t3_5 + v93*t3_10 - v91*t3_8 + x_e13*w13*t3_0 + v45*t3_13 - v43*t3_11 + v29*t3_1 + v27*t3_3 + v7*t3_6
-            V::store(v319, out0.at(6usize, c));
-            v201 = V::mul_add(v7, t3_5, v201);
-            // out0[5] = v175*t3_10 + v163*t3_13 + v162*t3_14 + v136*t3_4 + v135*t3_3 + x_e34*w21*t3_15 + v95*t3_7 + v94*t3_6 + v93*t3_9 + v92*t3_8 + x_e12*w13*t3_0 + v45*t3_12 + v44*t3_11 + v28*t3_1 + v27*t3_2 + v7*t3_5
-            V::store(v201, out0.at(5usize, c));
-            v218 = V::mul_add(v5, t3_4, v218);
-            // out0[4] = x_e123*w29*t3_15 - v177*t3_11 - v148*t3_8 - v147*t3_6 - v146*t3_5 + v108*t3_14 + v106*t3_13 + v105*t3_12 - v75*t3_3 - v74*t3_2 - v72*t3_1 + v34*t3_10 + v33*t3_9 + v32*t3_7 - x_e4*w5*t3_0 + v5*t3_4
-            V::store(v218, out0.at(4usize, c));
-            v185 = V::mul_add(v5, t3_3, v185);
-            // out0[3] = v177*t3_12 - x_e124*w29*t3_15 + v148*t3_9 + v147*t3_7 - v145*t3_5 - v109*t3_14 - v107*t3_13 + v105*t3_11 + v75*t3_4 - v73*t3_2 - v71*t3_1 - v35*t3_10 + v33*t3_8 + v32*t3_6 - x_e3*w5*t3_0 + v5*t3_3
-            V::store(v185, out0.at(3usize, c));
-            v214 = V::mul_add(v5, t3_2, v214);
-            // out0[2] = x_e134*w29*t3_15 - v177*t3_13 - v148*t3_10 + v146*t3_7 + v145*t3_6 + v110*t3_14 - v107*t3_12 - v106*t3_11 + v74*t3_4 + v73*t3_3 - v70*t3_1 - v35*t3_9 - v34*t3_8 + v32*t3_5 - x_e2*w5*t3_0 + v5*t3_2
-            V::store(v214, out0.at(2usize, c));
-            v287 = V::mul_add(v5, t3_1, v287);
-            // out0[1] = v147*t3_10 - (v177*t3_14 + x_e234*w29*t3_15) + v146*t3_9 + v145*t3_8 + v110*t3_13 + v109*t3_12 + v108*t3_11 - v72*t3_4 - v71*t3_3 - v70*t3_2 - v35*t3_7 - v34*t3_6 - v33*t3_5 + x_e1*w5*t3_0 + v5*t3_1
-            V::store(v287, out0.at(1usize, c));
-            v181 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize, c))), t3_0, v181);
-            v181 = V::mul_add(
-                V::mul(gate::<V>(args.gate, x_1), V::load(t2.at(0usize, c))),
+            let t5_11 = V::load(t5.at(11usize, c));
+            let t5_12 = V::load(t5.at(12usize, c));
+            let mut v184 = V::mul(v176, t5_12);
+            let t5_13 = V::load(t5.at(13usize, c));
+            let t5_14 = V::load(t5.at(14usize, c));
+            let mut v188 = V::mul(v176, t5_14);
+            let t5_5 = V::load(t5.at(5usize, c));
+            let t5_6 = V::load(t5.at(6usize, c));
+            let mut v192 = V::mul(v174, t5_6);
+            let t5_7 = V::load(t5.at(7usize, c));
+            let t5_8 = V::load(t5.at(8usize, c));
+            let mut v196 = V::mul(v174, t5_8);
+            let t5_9 = V::load(t5.at(9usize, c));
+            let mut v198 = V::mul(v174, t5_9);
+            let t5_10 = V::load(t5.at(10usize, c));
+            let mut v200 = V::mul(v174, t5_10);
+            let t5_1 = V::load(t5.at(1usize, c));
+            let mut v202 = V::mul(v172, t5_1);
+            let t5_2 = V::load(t5.at(2usize, c));
+            let mut v204 = V::mul(v172, t5_2);
+            let t5_3 = V::load(t5.at(3usize, c));
+            let mut v206 = V::mul(v172, t5_3);
+            let t5_4 = V::load(t5.at(4usize, c));
+            let mut v208 = V::mul(v172, t5_4);
+            let t5_0 = V::load(t5.at(0usize, c));
+            let mut v210 = V::mul(V::mul(x_e1234, V::load(param0.at(30usize, c))), t5_0);
+            v188 = V::mul_add(V::mul(x_e234, w29), t5_15, v188);
+            let mut v213 = V::mul(V::mul(x_e134, w29), t5_15);
+            v213 = V::neg_mul_add(v176, t5_13, v213);
+            v184 = V::neg_mul_add(V::mul(x_e124, w29), t5_15, v184);
+            let mut v217 = V::mul(V::mul(x_e123, w29), t5_15);
+            v217 = V::neg_mul_add(v176, t5_11, v217);
+            v196 = V::mul_add(v162, t5_11, v196);
+            v198 = V::mul_add(v162, t5_12, v198);
+            v200 = V::mul_add(v162, t5_13, v200);
+            v192 = V::neg_mul_add(v161, t5_11, v192);
+            let mut v227 = V::mul(v161, t5_12);
+            v227 = V::neg_mul_add(v174, t5_7, v227);
+            v200 = V::mul_add(v161, t5_14, v200);
+            let mut v231 = V::mul(v160, t5_11);
+            v231 = V::neg_mul_add(v174, t5_5, v231);
+            v227 = V::neg_mul_add(v160, t5_13, v227);
+            v198 = V::mul_add(v160, t5_14, v198);
+            v231 = V::neg_mul_add(v159, t5_12, v231);
+            v192 = V::mul_add(v159, t5_13, v192);
+            v196 = V::mul_add(v159, t5_14, v196);
+            v180 = V::mul_add(V::mul(x_e234, w27), t5_14, v180);
+            v180 = V::mul_add(V::mul(x_e134, w27), t5_13, v180);
+            v180 = V::mul_add(V::mul(x_e124, w27), t5_12, v180);
+            v180 = V::mul_add(V::mul(x_e123, w27), t5_11, v180);
+            v204 = V::mul_add(v152, t5_5, v204);
+            v206 = V::mul_add(v152, t5_6, v206);
+            v208 = V::mul_add(v152, t5_7, v208);
+            v202 = V::neg_mul_add(v151, t5_5, v202);
+            v206 = V::mul_add(v151, t5_8, v206);
+            v208 = V::mul_add(v151, t5_9, v208);
+            v202 = V::mul_add(v150, t5_6, v202);
+            v204 = V::mul_add(v150, t5_8, v204);
+            v208 = V::neg_mul_add(v150, t5_10, v208);
+            v202 = V::neg_mul_add(v149, t5_7, v202);
+            v204 = V::neg_mul_add(v149, t5_9, v204);
+            let mut v274 = V::mul_sub(v149, t5_10, v206);
+            v217 = V::neg_mul_add(v147, t5_8, v217);
+            v184 = V::mul_add(v147, t5_9, v184);
+            v213 = V::neg_mul_add(v147, t5_10, v213);
+            v217 = V::neg_mul_add(v146, t5_6, v217);
+            v184 = V::mul_add(v146, t5_7, v184);
+            let mut v286 = V::mul_sub(v146, t5_10, v188);
+            v217 = V::neg_mul_add(v145, t5_5, v217);
+            v213 = V::mul_add(v145, t5_7, v213);
+            v286 = V::mul_add(v145, t5_9, v286);
+            v184 = V::neg_mul_add(v144, t5_5, v184);
+            v213 = V::mul_add(v144, t5_6, v213);
+            v286 = V::mul_add(v144, t5_8, v286);
+            v210 = V::mul_add(V::mul(x_e234, w24), t5_1, v210);
+            v210 = V::mul_add(V::mul(x_e134, w24), t5_2, v210);
+            let mut v304 = V::mul_sub(V::mul(x_e124, w24), t5_3, v210);
+            v304 = V::neg_mul_add(V::mul(x_e123, w24), t5_4, v304);
+            v231 = V::neg_mul_add(v137, t5_2, v231);
+            v192 = V::mul_add(v137, t5_3, v192);
+            v227 = V::neg_mul_add(v137, t5_4, v227);
+            v231 = V::neg_mul_add(v136, t5_1, v231);
+            v196 = V::neg_mul_add(v136, t5_3, v196);
+            let mut v318 = V::mul_sub(v136, t5_4, v198);
+            v192 = V::neg_mul_add(v135, t5_1, v192);
+            v196 = V::neg_mul_add(v135, t5_2, v196);
+            v200 = V::mul_add(v135, t5_4, v200);
+            v227 = V::neg_mul_add(v134, t5_1, v227);
+            v318 = V::neg_mul_add(v134, t5_2, v318);
+            v200 = V::mul_add(v134, t5_3, v200);
+            v202 = V::mul_add(V::mul(x_e234, w22), t5_0, v202);
+            v204 = V::neg_mul_add(V::mul(x_e134, w22), t5_0, v204);
+            v274 = V::neg_mul_add(V::mul(x_e124, w22), t5_0, v274);
+            v208 = V::neg_mul_add(V::mul(x_e123, w22), t5_0, v208);
+            v200 = V::mul_add(V::mul(x_e34, w21), t5_15, v200);
+            v318 = V::neg_mul_add(V::mul(x_e24, w21), t5_15, v318);
+            v196 = V::mul_add(V::mul(x_e23, w21), t5_15, v196);
+            v227 = V::mul_add(V::mul(x_e14, w21), t5_15, v227);
+            v192 = V::neg_mul_add(V::mul(x_e13, w21), t5_15, v192);
+            v231 = V::mul_add(V::mul(x_e12, w21), t5_15, v231);
+            v274 = V::neg_mul_add(v116, t5_11, v274);
+            v208 = V::mul_add(v116, t5_12, v208);
+            v204 = V::mul_add(v115, t5_11, v204);
+            v208 = V::neg_mul_add(v115, t5_13, v208);
+            v204 = V::neg_mul_add(v114, t5_12, v204);
+            v274 = V::mul_add(v114, t5_13, v274);
+            v202 = V::neg_mul_add(v113, t5_11, v202);
+            v208 = V::neg_mul_add(v113, t5_14, v208);
+            v202 = V::mul_add(v112, t5_12, v202);
+            v274 = V::mul_add(v112, t5_14, v274);
+            v202 = V::neg_mul_add(v111, t5_13, v202);
+            v204 = V::neg_mul_add(v111, t5_14, v204);
+            v213 = V::mul_add(v109, t5_14, v213);
+            v286 = V::mul_add(v109, t5_13, v286);
+            v184 = V::neg_mul_add(v108, t5_14, v184);
+            v286 = V::mul_add(v108, t5_12, v286);
+            v217 = V::mul_add(v107, t5_14, v217);
+            v286 = V::mul_add(v107, t5_11, v286);
+            v184 = V::neg_mul_add(v106, t5_13, v184);
+            v213 = V::neg_mul_add(v106, t5_12, v213);
+            v217 = V::mul_add(v105, t5_13, v217);
+            v213 = V::neg_mul_add(v105, t5_11, v213);
+            v217 = V::mul_add(v104, t5_12, v217);
+            v184 = V::mul_add(v104, t5_11, v184);
+            v304 = V::neg_mul_add(V::mul(x_e34, w18), t5_5, v304);
+            v304 = V::mul_add(V::mul(x_e24, w18), t5_6, v304);
+            v304 = V::neg_mul_add(V::mul(x_e23, w18), t5_7, v304);
+            v304 = V::mul_add(V::mul(x_e14, w18), t5_8, v304);
+            v304 = V::neg_mul_add(V::mul(x_e13, w18), t5_9, v304);
+            v304 = V::mul_add(V::mul(x_e12, w18), t5_10, v304);
+            v192 = V::neg_mul_add(v95, t5_8, v192);
+            v227 = V::mul_add(v95, t5_9, v227);
+            v196 = V::neg_mul_add(v95, t5_6, v196);
+            v318 = V::mul_add(v95, t5_7, v318);
+            v231 = V::mul_add(v94, t5_8, v231);
+            v227 = V::neg_mul_add(v94, t5_10, v227);
+            v196 = V::neg_mul_add(v94, t5_5, v196);
+            v200 = V::mul_add(v94, t5_7, v200);
+            v231 = V::neg_mul_add(v93, t5_9, v231);
+            v192 = V::mul_add(v93, t5_10, v192);
+            v318 = V::neg_mul_add(v93, t5_5, v318);
+            v200 = V::mul_add(v93, t5_6, v200);
+            v231 = V::mul_add(v92, t5_6, v231);
+            v192 = V::mul_add(v92, t5_5, v192);
+            v318 = V::mul_add(v92, t5_10, v318);
+            v200 = V::mul_add(v92, t5_9, v200);
+            v231 = V::neg_mul_add(v91, t5_7, v231);
+            v227 = V::mul_add(v91, t5_5, v227);
+            v196 = V::neg_mul_add(v91, t5_10, v196);
+            v200 = V::mul_add(v91, t5_8, v200);
+            v192 = V::neg_mul_add(v90, t5_7, v192);
+            v227 = V::neg_mul_add(v90, t5_6, v227);
+            v196 = V::neg_mul_add(v90, t5_9, v196);
+            v318 = V::neg_mul_add(v90, t5_8, v318);
+            v180 = V::mul_add(V::mul(x_e34, w16), t5_10, v180);
+            v180 = V::mul_add(V::mul(x_e24, w16), t5_9, v180);
+            v180 = V::mul_add(V::mul(x_e23, w16), t5_8, v180);
+            v180 = V::mul_add(V::mul(x_e14, w16), t5_7, v180);
+            v180 = V::mul_add(V::mul(x_e13, w16), t5_6, v180);
+            v180 = V::mul_add(V::mul(x_e12, w16), t5_5, v180);
+            v202 = V::neg_mul_add(v81, t5_2, v202);
+            v204 = V::neg_mul_add(v81, t5_1, v204);
+            v202 = V::mul_add(v80, t5_3, v202);
+            v274 = V::neg_mul_add(v80, t5_1, v274);
+            v202 = V::neg_mul_add(v79, t5_4, v202);
+            v208 = V::neg_mul_add(v79, t5_1, v208);
+            v204 = V::neg_mul_add(v78, t5_3, v204);
+            v274 = V::neg_mul_add(v78, t5_2, v274);
+            v204 = V::mul_add(v77, t5_4, v204);
+            v208 = V::neg_mul_add(v77, t5_2, v208);
+            v274 = V::mul_add(v76, t5_4, v274);
+            v208 = V::mul_add(v76, t5_3, v208);
+            v217 = V::neg_mul_add(v74, t5_3, v217);
+            v184 = V::mul_add(v74, t5_4, v184);
+            v217 = V::neg_mul_add(v73, t5_2, v217);
+            v213 = V::mul_add(v73, t5_4, v213);
+            v184 = V::neg_mul_add(v72, t5_2, v184);
+            v213 = V::mul_add(v72, t5_3, v213);
+            v217 = V::neg_mul_add(v71, t5_1, v217);
+            v286 = V::neg_mul_add(v71, t5_4, v286);
+            v184 = V::neg_mul_add(v70, t5_1, v184);
+            v286 = V::neg_mul_add(v70, t5_3, v286);
+            v213 = V::neg_mul_add(v69, t5_1, v213);
+            v286 = V::neg_mul_add(v69, t5_2, v286);
+            v231 = V::neg_mul_add(V::mul(x_e34, w13), t5_0, v231);
+            v192 = V::neg_mul_add(V::mul(x_e24, w13), t5_0, v192);
+            v227 = V::neg_mul_add(V::mul(x_e23, w13), t5_0, v227);
+            v196 = V::mul_add(V::mul(x_e14, w13), t5_0, v196);
+            v318 = V::mul_add(V::mul(x_e13, w13), t5_0, v318);
+            v200 = V::mul_add(V::mul(x_e12, w13), t5_0, v200);
+            v208 = V::neg_mul_add(V::mul(x_e4, w12), t5_15, v208);
+            v274 = V::mul_add(V::mul(x_e3, w12), t5_15, v274);
+            v204 = V::neg_mul_add(V::mul(x_e2, w12), t5_15, v204);
+            v202 = V::mul_add(V::mul(x_e1, w12), t5_15, v202);
+            v304 = V::mul_add(V::mul(x_e4, w11), t5_11, v304);
+            v304 = V::neg_mul_add(V::mul(x_e3, w11), t5_12, v304);
+            v304 = V::mul_add(V::mul(x_e2, w11), t5_13, v304);
+            v304 = V::mul_add(V::mul(x_e1, w11), t5_14, v304);
+            v227 = V::mul_add(v44, t5_14, v227);
+            v318 = V::mul_add(v44, t5_13, v318);
+            v200 = V::mul_add(v44, t5_12, v200);
+            v192 = V::neg_mul_add(v43, t5_14, v192);
+            v196 = V::neg_mul_add(v43, t5_13, v196);
+            v200 = V::mul_add(v43, t5_11, v200);
+            v231 = V::mul_add(v42, t5_14, v231);
+            v196 = V::neg_mul_add(v42, t5_12, v196);
+            v318 = V::neg_mul_add(v42, t5_11, v318);
+            v231 = V::mul_add(v41, t5_13, v231);
+            v192 = V::mul_add(v41, t5_12, v192);
+            v227 = V::mul_add(v41, t5_11, v227);
+            v202 = V::neg_mul_add(v39, t5_8, v202);
+            v204 = V::neg_mul_add(v39, t5_6, v204);
+            v274 = V::neg_mul_add(v39, t5_5, v274);
+            v202 = V::mul_add(v38, t5_9, v202);
+            v204 = V::mul_add(v38, t5_7, v204);
+            v208 = V::neg_mul_add(v38, t5_5, v208);
+            v202 = V::neg_mul_add(v37, t5_10, v202);
+            v274 = V::mul_add(v37, t5_7, v274);
+            v208 = V::mul_add(v37, t5_6, v208);
+            v204 = V::mul_add(v36, t5_10, v204);
+            v274 = V::mul_add(v36, t5_9, v274);
+            v208 = V::mul_add(v36, t5_8, v208);
+            v184 = V::neg_mul_add(v34, t5_10, v184);
+            v213 = V::neg_mul_add(v34, t5_9, v213);
+            v286 = V::neg_mul_add(v34, t5_7, v286);
+            v217 = V::mul_add(v33, t5_10, v217);
+            v213 = V::neg_mul_add(v33, t5_8, v213);
+            v286 = V::neg_mul_add(v33, t5_6, v286);
+            v217 = V::mul_add(v32, t5_9, v217);
+            v184 = V::mul_add(v32, t5_8, v184);
+            v286 = V::neg_mul_add(v32, t5_5, v286);
+            v217 = V::mul_add(v31, t5_7, v217);
+            v184 = V::mul_add(v31, t5_6, v184);
+            v213 = V::mul_add(v31, t5_5, v213);
+            v231 = V::mul_add(v29, t5_3, v231);
+            v192 = V::mul_add(v29, t5_2, v192);
+            v196 = V::mul_add(v29, t5_1, v196);
+            v231 = V::neg_mul_add(v28, t5_4, v231);
+            v227 = V::mul_add(v28, t5_2, v227);
+            v318 = V::mul_add(v28, t5_1, v318);
+            v192 = V::neg_mul_add(v27, t5_4, v192);
+            v227 = V::neg_mul_add(v27, t5_3, v227);
+            v200 = V::mul_add(v27, t5_1, v200);
+            v196 = V::mul_add(v26, t5_4, v196);
+            v318 = V::mul_add(v26, t5_3, v318);
+            v200 = V::mul_add(v26, t5_2, v200);
+            v180 = V::mul_add(V::mul(x_e4, w6), t5_4, v180);
+            v180 = V::mul_add(V::mul(x_e3, w6), t5_3, v180);
+            v180 = V::mul_add(V::mul(x_e2, w6), t5_2, v180);
+            v180 = V::mul_add(V::mul(x_e1, w6), t5_1, v180);
+            v217 = V::neg_mul_add(V::mul(x_e4, w5), t5_0, v217);
+            v184 = V::neg_mul_add(V::mul(x_e3, w5), t5_0, v184);
+            v213 = V::neg_mul_add(V::mul(x_e2, w5), t5_0, v213);
+            v286 = V::mul_add(V::mul(x_e1, w5), t5_0, v286);
+            v304 = V::mul_add(V::mul(x_1, V::load(param0.at(4usize, c))), t5_15, v304);
+            // out0[15] = x_e124*w24*t5_3 - (x_e1234*w30*t5_0 + x_e234*w24*t5_1 + x_e134*w24*t5_2) - x_e123*w24*t5_4 - x_e34*w18*t5_5 + x_e24*w18*t5_6 - x_e23*w18*t5_7 + x_e14*w18*t5_8 - x_e13*w18*t5_9 + x_e12*w18*t5_10 + x_e4*w11*t5_11 - x_e3*w11*t5_12 + x_e2*w11*t5_13 + x_e1*w11*t5_14 + x_1*w4*t5_15
+            V::store(v304, out0.at(15usize, c));
+            v202 = V::mul_add(v8, t5_14, v202);
+            // out0[14] = v172*t5_1 - v151*t5_5 + v150*t5_6 - v149*t5_7 + x_e234*w22*t5_0 - v113*t5_11 + v112*t5_12 - v111*t5_13 - v81*t5_2 + v80*t5_3 - v79*t5_4 + x_e1*w12*t5_15 - v39*t5_8 + v38*t5_9 - v37*t5_10 + v8*t5_14
+            V::store(v202, out0.at(14usize, c));
+            v204 = V::mul_add(v8, t5_13, v204);
+            // out0[13] = v172*t5_2 + v152*t5_5 + v150*t5_8 - v149*t5_9 - x_e134*w22*t5_0 + v115*t5_11 - v114*t5_12 - v111*t5_14 - v81*t5_1 - v78*t5_3 + v77*t5_4 - x_e2*w12*t5_15 - v39*t5_6 + v38*t5_7 + v36*t5_10 + v8*t5_13
+            V::store(v204, out0.at(13usize, c));
+            v274 = V::mul_add(v8, t5_12, v274);
+            // out0[12] = v149*t5_10 - (v172*t5_3 + v152*t5_6 + v151*t5_8) - x_e124*w22*t5_0 - v116*t5_11 + v114*t5_13 + v112*t5_14 - v80*t5_1 - v78*t5_2 + v76*t5_4 + x_e3*w12*t5_15 - v39*t5_5 + v37*t5_7 + v36*t5_9 + v8*t5_12
+            V::store(v274, out0.at(12usize, c));
+            v208 = V::mul_add(v8, t5_11, v208);
+            // out0[11] = v172*t5_4 + v152*t5_7 + v151*t5_9 - v150*t5_10 - x_e123*w22*t5_0 + v116*t5_12 - v115*t5_13 - v113*t5_14 - v79*t5_1 - v77*t5_2 + v76*t5_3 - x_e4*w12*t5_15 - v38*t5_5 + v37*t5_6 + v36*t5_8 + v8*t5_11
+            V::store(v208, out0.at(11usize, c));
+            v231 = V::mul_add(v6, t5_10, v231);
+            // out0[10] = v160*t5_11 - v174*t5_5 - v159*t5_12 - v137*t5_2 - v136*t5_1 + x_e12*w21*t5_15 + v94*t5_8 - v93*t5_9 + v92*t5_6 - v91*t5_7 - x_e34*w13*t5_0 + v42*t5_14 + v41*t5_13 + v29*t5_3 - v28*t5_4 + v6*t5_10
+            V::store(v231, out0.at(10usize, c));
+            v192 = V::mul_add(v6, t5_9, v192);
+            // out0[9] = v174*t5_6 - v161*t5_11 + v159*t5_13 + v137*t5_3 - v135*t5_1 - x_e13*w21*t5_15 - v95*t5_8 + v93*t5_10 + v92*t5_5 - v90*t5_7 - x_e24*w13*t5_0 - v43*t5_14 + v41*t5_12 + v29*t5_2 - v27*t5_4 + v6*t5_9
+            V::store(v192, out0.at(9usize, c));
+            v227 = V::mul_add(v6, t5_8, v227);
+            // out0[8] = v161*t5_12 - v174*t5_7 - v160*t5_13 - v137*t5_4 - v134*t5_1 + x_e14*w21*t5_15 + v95*t5_9 - v94*t5_10 + v91*t5_5 - v90*t5_6 - x_e23*w13*t5_0 + v44*t5_14 + v41*t5_11 + v28*t5_2 - v27*t5_3 + v6*t5_8
+            V::store(v227, out0.at(8usize, c));
+            v196 = V::mul_add(v6, t5_7, v196);
+            // out0[7] = v174*t5_8 + v162*t5_11 + v159*t5_14 - v136*t5_3 - v135*t5_2 + x_e23*w21*t5_15 - v95*t5_6 - v94*t5_5 - v91*t5_10 - v90*t5_9 + x_e14*w13*t5_0 - v43*t5_13 - v42*t5_12 + v29*t5_1 + v26*t5_4 + v6*t5_7
+            V::store(v196, out0.at(7usize, c));
+            v318 = V::mul_add(v6, t5_6, v318);
+            // out0[6] = v136*t5_4 - (v174*t5_9 + v162*t5_12 + v160*t5_14) - v134*t5_2 - x_e24*w21*t5_15 + v95*t5_7 - v93*t5_5 + v92*t5_10 - v90*t5_8 + x_e13*w13*t5_0 + v44*t5_13 - v42*t5_11 + v28*t5_1 + v26*t5_3 + v6*t5_6
+            V::store(v318, out0.at(6usize, c));
+            v200 = V::mul_add(v6, t5_5, v200);
+            // out0[5] = v174*t5_10 + v162*t5_13 + v161*t5_14 + v135*t5_4 + v134*t5_3 + x_e34*w21*t5_15 + v94*t5_7 + v93*t5_6 + v92*t5_9 + v91*t5_8 + x_e12*w13*t5_0 + v44*t5_12 + v43*t5_11 + v27*t5_1 + v26*t5_2 + v6*t5_5
+            V::store(v200, out0.at(5usize, c));
+            v217 = V::mul_add(v4, t5_4, v217);
+            // out0[4] = x_e123*w29*t5_15 - v176*t5_11 - v147*t5_8 - v146*t5_6 - v145*t5_5 + v107*t5_14 + v105*t5_13 + v104*t5_12 - v74*t5_3 - v73*t5_2 - v71*t5_1 + v33*t5_10 + v32*t5_9 + v31*t5_7 - x_e4*w5*t5_0 + v4*t5_4
+            V::store(v217, out0.at(4usize, c));
+            v184 = V::mul_add(v4, t5_3, v184);
+            // out0[3] = v176*t5_12 - x_e124*w29*t5_15 + v147*t5_9 + v146*t5_7 - v144*t5_5 - v108*t5_14 - v106*t5_13 + v104*t5_11 + v74*t5_4 - v72*t5_2 - v70*t5_1 - v34*t5_10 + v32*t5_8 + v31*t5_6 - x_e3*w5*t5_0 + v4*t5_3
+            V::store(v184, out0.at(3usize, c));
+            v213 = V::mul_add(v4, t5_2, v213);
+            // out0[2] = x_e134*w29*t5_15 - v176*t5_13 - v147*t5_10 + v145*t5_7 + v144*t5_6 + v109*t5_14 - v106*t5_12 - v105*t5_11 + v73*t5_4 + v72*t5_3 - v69*t5_1 - v34*t5_9 - v33*t5_8 + v31*t5_5 - x_e2*w5*t5_0 + v4*t5_2
+            V::store(v213, out0.at(2usize, c));
+            v286 = V::mul_add(v4, t5_1, v286);
+            // out0[1] = v146*t5_10 - (v176*t5_14 + x_e234*w29*t5_15) + v145*t5_9 + v144*t5_8 + v109*t5_13 + v108*t5_12 + v107*t5_11 - v71*t5_4 - v70*t5_3 - v69*t5_2 - v34*t5_7 - v33*t5_6 - v32*t5_5 + x_e1*w5*t5_0 + v4*t5_1
+            V::store(v286, out0.at(1usize, c));
+            v180 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize, c))), t5_0, v180);
+            v180 = V::mul_add(
+                V::load(t3.at(0usize, c)),
                 gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
-                v181,
+                v180,
             );
-            // out0[0] = x_e1234*w34*t3_15 + x_e234*w27*t3_14 + x_e134*w27*t3_13 + x_e124*w27*t3_12 + x_e123*w27*t3_11 + x_e34*w16*t3_10 + x_e24*w16*t3_9 + x_e23*w16*t3_8 + x_e14*w16*t3_7 + x_e13*w16*t3_6 + x_e12*w16*t3_5 + x_e4*w6*t3_4 + x_e3*w6*t3_3 + x_e2*w6*t3_2 + x_e1*w6*t3_1 + x_1*w0*t3_0 + gate(x_1)*t2_0*gate'(y_1)
-            V::store(v181, out0.at(0usize, c));
+            // out0[0] = x_e1234*w34*t5_15 + x_e234*w27*t5_14 + x_e134*w27*t5_13 + x_e124*w27*t5_12 + x_e123*w27*t5_11 + x_e34*w16*t5_10 + x_e24*w16*t5_9 + x_e23*w16*t5_8 + x_e14*w16*t5_7 + x_e13*w16*t5_6 + x_e12*w16*t5_5 + x_e4*w6*t5_4 + x_e3*w6*t5_3 + x_e2*w6*t5_2 + x_e1*w6*t5_1 + x_1*w0*t5_0 + t3_0*gate'(y_1)
+            V::store(v180, out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_5: Stage = stage!(sgp_5);
-/// From `y`, cut 3, `x`, cut 2, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From `y`, cut 5, `x`, cut 4, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(1,3,0).
 #[inline(always)]
@@ -1120,732 +1123,732 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let y = args.inputs[0];
-        let t3 = args.inputs[1];
+        let t5 = args.inputs[1];
         let x = args.inputs[2];
-        let t2 = args.inputs[3];
+        let t4 = args.inputs[3];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<16usize>(c);
-            t3.prefetch::<16usize>(c);
+            t5.prefetch::<16usize>(c);
             x.prefetch::<16usize>(c);
-            t2.prefetch::<1usize>(c);
+            t4.prefetch::<1usize>(c);
             let y_1 = V::load(y.at(0usize, c));
-            let t3_15 = V::load(t3.at(15usize, c));
-            let v3 = V::mul(y_1, t3_15);
-            let mut v5 = V::mul(V::load(param0.at(34usize, c)), v3);
+            let t5_15 = V::load(t5.at(15usize, c));
+            let v2 = V::mul(y_1, t5_15);
+            let mut v4 = V::mul(V::load(param0.at(34usize, c)), v2);
             let x_e1234 = V::load(x.at(15usize, c));
-            // grad0[34] += x_e1234*v3
+            // grad0[34] += x_e1234*v2
             V::store(
-                V::add(V::load(grad0.at(34usize, c)), V::mul(x_e1234, v3)),
+                V::add(V::load(grad0.at(34usize, c)), V::mul(x_e1234, v2)),
                 grad0.at(34usize, c),
             );
             let y_e4 = V::load(y.at(4usize, c));
-            let t3_11 = V::load(t3.at(11usize, c));
+            let t5_11 = V::load(t5.at(11usize, c));
             let y_e3 = V::load(y.at(3usize, c));
-            let t3_12 = V::load(t3.at(12usize, c));
-            let mut v13 = V::mul(y_e3, t3_12);
-            v13 = V::neg_mul_add(y_e4, t3_11, v13);
+            let t5_12 = V::load(t5.at(12usize, c));
+            let mut v12 = V::mul(y_e3, t5_12);
+            v12 = V::neg_mul_add(y_e4, t5_11, v12);
             let y_e2 = V::load(y.at(2usize, c));
-            let t3_13 = V::load(t3.at(13usize, c));
-            v13 = V::neg_mul_add(y_e2, t3_13, v13);
+            let t5_13 = V::load(t5.at(13usize, c));
+            v12 = V::neg_mul_add(y_e2, t5_13, v12);
             let y_e1 = V::load(y.at(1usize, c));
-            let t3_14 = V::load(t3.at(14usize, c));
-            v13 = V::neg_mul_add(y_e1, t3_14, v13);
-            // grad0[33] += x_e1234*v22
+            let t5_14 = V::load(t5.at(14usize, c));
+            v12 = V::neg_mul_add(y_e1, t5_14, v12);
+            // grad0[33] += x_e1234*v21
             V::store(
-                V::add(V::load(grad0.at(33usize, c)), V::mul(x_e1234, v13)),
+                V::add(V::load(grad0.at(33usize, c)), V::mul(x_e1234, v12)),
                 grad0.at(33usize, c),
             );
-            v5 = V::mul_add(V::load(param0.at(33usize, c)), v13, v5);
+            v4 = V::mul_add(V::load(param0.at(33usize, c)), v12, v4);
             let y_e34 = V::load(y.at(10usize, c));
-            let t3_5 = V::load(t3.at(5usize, c));
+            let t5_5 = V::load(t5.at(5usize, c));
             let y_e24 = V::load(y.at(9usize, c));
-            let t3_6 = V::load(t3.at(6usize, c));
-            let mut v32 = V::mul(y_e24, t3_6);
-            v32 = V::neg_mul_add(y_e34, t3_5, v32);
+            let t5_6 = V::load(t5.at(6usize, c));
+            let mut v31 = V::mul(y_e24, t5_6);
+            v31 = V::neg_mul_add(y_e34, t5_5, v31);
             let y_e23 = V::load(y.at(8usize, c));
-            let t3_7 = V::load(t3.at(7usize, c));
-            v32 = V::neg_mul_add(y_e23, t3_7, v32);
+            let t5_7 = V::load(t5.at(7usize, c));
+            v31 = V::neg_mul_add(y_e23, t5_7, v31);
             let y_e14 = V::load(y.at(7usize, c));
-            let t3_8 = V::load(t3.at(8usize, c));
-            v32 = V::mul_add(y_e14, t3_8, v32);
+            let t5_8 = V::load(t5.at(8usize, c));
+            v31 = V::mul_add(y_e14, t5_8, v31);
             let y_e13 = V::load(y.at(6usize, c));
-            let t3_9 = V::load(t3.at(9usize, c));
-            v32 = V::neg_mul_add(y_e13, t3_9, v32);
+            let t5_9 = V::load(t5.at(9usize, c));
+            v31 = V::neg_mul_add(y_e13, t5_9, v31);
             let y_e12 = V::load(y.at(5usize, c));
-            let t3_10 = V::load(t3.at(10usize, c));
-            v32 = V::mul_add(y_e12, t3_10, v32);
-            // grad0[32] += x_e1234*v49
+            let t5_10 = V::load(t5.at(10usize, c));
+            v31 = V::mul_add(y_e12, t5_10, v31);
+            // grad0[32] += x_e1234*v48
             V::store(
-                V::add(V::load(grad0.at(32usize, c)), V::mul(x_e1234, v32)),
+                V::add(V::load(grad0.at(32usize, c)), V::mul(x_e1234, v31)),
                 grad0.at(32usize, c),
             );
-            v5 = V::mul_add(V::load(param0.at(32usize, c)), v32, v5);
+            v4 = V::mul_add(V::load(param0.at(32usize, c)), v31, v4);
             let y_e234 = V::load(y.at(14usize, c));
-            let t3_1 = V::load(t3.at(1usize, c));
-            let mut v56 = V::mul(y_e234, t3_1);
+            let t5_1 = V::load(t5.at(1usize, c));
+            let mut v55 = V::mul(y_e234, t5_1);
             let y_e134 = V::load(y.at(13usize, c));
-            let t3_2 = V::load(t3.at(2usize, c));
-            v56 = V::mul_add(y_e134, t3_2, v56);
+            let t5_2 = V::load(t5.at(2usize, c));
+            v55 = V::mul_add(y_e134, t5_2, v55);
             let y_e124 = V::load(y.at(12usize, c));
-            let t3_3 = V::load(t3.at(3usize, c));
-            v56 = V::neg_mul_add(y_e124, t3_3, v56);
+            let t5_3 = V::load(t5.at(3usize, c));
+            v55 = V::neg_mul_add(y_e124, t5_3, v55);
             let y_e123 = V::load(y.at(11usize, c));
-            let t3_4 = V::load(t3.at(4usize, c));
-            v56 = V::mul_add(y_e123, t3_4, v56);
-            // grad0[31] += x_e1234*v68
+            let t5_4 = V::load(t5.at(4usize, c));
+            v55 = V::mul_add(y_e123, t5_4, v55);
+            // grad0[31] += x_e1234*v67
             V::store(
-                V::add(V::load(grad0.at(31usize, c)), V::mul(x_e1234, v56)),
+                V::add(V::load(grad0.at(31usize, c)), V::mul(x_e1234, v55)),
                 grad0.at(31usize, c),
             );
-            v5 = V::mul_add(V::load(param0.at(31usize, c)), v56, v5);
+            v4 = V::mul_add(V::load(param0.at(31usize, c)), v55, v4);
             let y_e1234 = V::load(y.at(15usize, c));
-            let t3_0 = V::load(t3.at(0usize, c));
-            let v75 = V::mul(y_e1234, t3_0);
-            // grad0[30] += -x_e1234*v75
+            let t5_0 = V::load(t5.at(0usize, c));
+            let v74 = V::mul(y_e1234, t5_0);
+            // grad0[30] += -x_e1234*v74
             V::store(
-                V::add(V::load(grad0.at(30usize, c)), V::neg(V::mul(x_e1234, v75))),
+                V::add(V::load(grad0.at(30usize, c)), V::neg(V::mul(x_e1234, v74))),
                 grad0.at(30usize, c),
             );
-            v5 = V::neg_mul_add(V::load(param0.at(30usize, c)), v75, v5);
-            // out0[15] = w34*v3 + w33*v22 + w32*v49 + w31*v68 - w30*v75
-            V::store(v5, out0.at(15usize, c));
-            let v81 = V::mul(y_e1, t3_15);
+            v4 = V::neg_mul_add(V::load(param0.at(30usize, c)), v74, v4);
+            // out0[15] = w34*v2 + w33*v21 + w32*v48 + w31*v67 - w30*v74
+            V::store(v4, out0.at(15usize, c));
+            let v80 = V::mul(y_e1, t5_15);
             let w29 = V::load(param0.at(29usize, c));
             let x_e234 = V::load(x.at(14usize, c));
-            let v86 = V::mul(y_e2, t3_15);
-            let mut v87 = V::mul(w29, v86);
+            let v85 = V::mul(y_e2, t5_15);
+            let mut v86 = V::mul(w29, v85);
             let x_e134 = V::load(x.at(13usize, c));
-            let mut v89 = V::mul(x_e134, v86);
-            v89 = V::neg_mul_add(x_e234, v81, v89);
-            let v91 = V::mul(y_e3, t3_15);
+            let mut v88 = V::mul(x_e134, v85);
+            v88 = V::neg_mul_add(x_e234, v80, v88);
+            let v90 = V::mul(y_e3, t5_15);
             let x_e124 = V::load(x.at(12usize, c));
-            v89 = V::neg_mul_add(x_e124, v91, v89);
-            let v96 = V::mul(y_e4, t3_15);
-            let mut v97 = V::mul(w29, v96);
+            v88 = V::neg_mul_add(x_e124, v90, v88);
+            let v95 = V::mul(y_e4, t5_15);
+            let mut v96 = V::mul(w29, v95);
             let x_e123 = V::load(x.at(11usize, c));
-            v89 = V::mul_add(x_e123, v96, v89);
-            // grad0[29] += x_e134*v86 - x_e234*v81 - x_e124*v91 + x_e123*v96
-            V::store(V::add(V::load(grad0.at(29usize, c)), v89), grad0.at(29usize, c));
-            let mut v101 = V::mul(y_e14, t3_11);
-            v101 = V::neg_mul_add(y_e13, t3_12, v101);
-            v101 = V::mul_add(y_e12, t3_13, v101);
+            v88 = V::mul_add(x_e123, v95, v88);
+            // grad0[29] += x_e134*v85 - x_e234*v80 - x_e124*v90 + x_e123*v95
+            V::store(V::add(V::load(grad0.at(29usize, c)), v88), grad0.at(29usize, c));
+            let mut v100 = V::mul(y_e14, t5_11);
+            v100 = V::neg_mul_add(y_e13, t5_12, v100);
+            v100 = V::mul_add(y_e12, t5_13, v100);
             let w28 = V::load(param0.at(28usize, c));
-            let mut v107 = V::mul(w28, v101);
-            let mut v108 = V::mul(x_e234, v101);
-            v107 = V::neg_mul_add(w29, v81, v107);
-            let mut v111 = V::mul(y_e23, t3_12);
-            v111 = V::neg_mul_add(y_e24, t3_11, v111);
-            v111 = V::mul_add(y_e12, t3_14, v111);
-            v87 = V::mul_add(w28, v111, v87);
-            v108 = V::mul_add(x_e134, v111, v108);
-            let mut v119 = V::mul(y_e34, t3_11);
-            v119 = V::neg_mul_add(y_e23, t3_13, v119);
-            v119 = V::neg_mul_add(y_e13, t3_14, v119);
-            let mut v124 = V::mul(w28, v119);
-            v124 = V::neg_mul_add(w29, v91, v124);
-            v108 = V::mul_add(x_e124, v119, v108);
-            let mut v129 = V::mul(y_e24, t3_13);
-            v129 = V::neg_mul_add(y_e34, t3_12, v129);
-            v129 = V::mul_add(y_e14, t3_14, v129);
-            v97 = V::mul_add(w28, v129, v97);
-            v108 = V::mul_add(x_e123, v129, v108);
-            // grad0[28] += x_e234*v105 + x_e134*v114 + x_e124*v123 + x_e123*v132
-            V::store(V::add(V::load(grad0.at(28usize, c)), v108), grad0.at(28usize, c));
-            let v137 = V::mul(y_1, t3_14);
+            let mut v106 = V::mul(w28, v100);
+            let mut v107 = V::mul(x_e234, v100);
+            v106 = V::neg_mul_add(w29, v80, v106);
+            let mut v110 = V::mul(y_e23, t5_12);
+            v110 = V::neg_mul_add(y_e24, t5_11, v110);
+            v110 = V::mul_add(y_e12, t5_14, v110);
+            v86 = V::mul_add(w28, v110, v86);
+            v107 = V::mul_add(x_e134, v110, v107);
+            let mut v118 = V::mul(y_e34, t5_11);
+            v118 = V::neg_mul_add(y_e23, t5_13, v118);
+            v118 = V::neg_mul_add(y_e13, t5_14, v118);
+            let mut v123 = V::mul(w28, v118);
+            v123 = V::neg_mul_add(w29, v90, v123);
+            v107 = V::mul_add(x_e124, v118, v107);
+            let mut v128 = V::mul(y_e24, t5_13);
+            v128 = V::neg_mul_add(y_e34, t5_12, v128);
+            v128 = V::mul_add(y_e14, t5_14, v128);
+            v96 = V::mul_add(w28, v128, v96);
+            v107 = V::mul_add(x_e123, v128, v107);
+            // grad0[28] += x_e234*v104 + x_e134*v113 + x_e124*v122 + x_e123*v131
+            V::store(V::add(V::load(grad0.at(28usize, c)), v107), grad0.at(28usize, c));
+            let v136 = V::mul(y_1, t5_14);
             let w27 = V::load(param0.at(27usize, c));
-            let mut v140 = V::mul(x_e234, v137);
-            v107 = V::mul_add(w27, v137, v107);
-            let v142 = V::mul(y_1, t3_13);
-            v87 = V::mul_add(w27, v142, v87);
-            v140 = V::mul_add(x_e134, v142, v140);
-            let v147 = V::mul(y_1, t3_12);
-            v124 = V::mul_add(w27, v147, v124);
-            v140 = V::mul_add(x_e124, v147, v140);
-            let v152 = V::mul(y_1, t3_11);
-            v97 = V::mul_add(w27, v152, v97);
-            v140 = V::mul_add(x_e123, v152, v140);
-            // grad0[27] += x_e234*v137 + x_e134*v142 + x_e124*v147 + x_e123*v152
-            V::store(V::add(V::load(grad0.at(27usize, c)), v140), grad0.at(27usize, c));
-            let mut v157 = V::mul(y_e134, t3_5);
-            v157 = V::neg_mul_add(y_e124, t3_6, v157);
-            v157 = V::mul_add(y_e123, t3_7, v157);
+            let mut v139 = V::mul(x_e234, v136);
+            v106 = V::mul_add(w27, v136, v106);
+            let v141 = V::mul(y_1, t5_13);
+            v86 = V::mul_add(w27, v141, v86);
+            v139 = V::mul_add(x_e134, v141, v139);
+            let v146 = V::mul(y_1, t5_12);
+            v123 = V::mul_add(w27, v146, v123);
+            v139 = V::mul_add(x_e124, v146, v139);
+            let v151 = V::mul(y_1, t5_11);
+            v96 = V::mul_add(w27, v151, v96);
+            v139 = V::mul_add(x_e123, v151, v139);
+            // grad0[27] += x_e234*v136 + x_e134*v141 + x_e124*v146 + x_e123*v151
+            V::store(V::add(V::load(grad0.at(27usize, c)), v139), grad0.at(27usize, c));
+            let mut v156 = V::mul(y_e134, t5_5);
+            v156 = V::neg_mul_add(y_e124, t5_6, v156);
+            v156 = V::mul_add(y_e123, t5_7, v156);
             let w26 = V::load(param0.at(26usize, c));
-            let mut v164 = V::mul(x_e234, v157);
-            v107 = V::mul_add(w26, v157, v107);
-            let mut v166 = V::mul(y_e234, t3_5);
-            v166 = V::mul_add(y_e124, t3_8, v166);
-            let v170 = V::mul_sub(y_e123, t3_9, v166);
-            v87 = V::mul_add(w26, v170, v87);
-            v164 = V::mul_add(x_e134, v170, v164);
-            let mut v175 = V::mul(y_e234, t3_6);
-            v175 = V::mul_add(y_e134, t3_8, v175);
-            v175 = V::neg_mul_add(y_e123, t3_10, v175);
-            v124 = V::mul_add(w26, v175, v124);
-            v164 = V::mul_add(x_e124, v175, v164);
-            let mut v184 = V::mul(y_e234, t3_7);
-            v184 = V::mul_add(y_e134, t3_9, v184);
-            let v188 = V::mul_sub(y_e124, t3_10, v184);
-            v97 = V::mul_add(w26, v188, v97);
-            v164 = V::mul_add(x_e123, v188, v164);
-            // grad0[26] += x_e234*v161 + x_e134*v170 + x_e124*v179 + x_e123*v188
-            V::store(V::add(V::load(grad0.at(26usize, c)), v164), grad0.at(26usize, c));
-            let mut v194 = V::mul(y_e3, t3_9);
-            v194 = V::neg_mul_add(y_e4, t3_8, v194);
-            v194 = V::neg_mul_add(y_e2, t3_10, v194);
+            let mut v163 = V::mul(x_e234, v156);
+            v106 = V::mul_add(w26, v156, v106);
+            let mut v165 = V::mul(y_e234, t5_5);
+            v165 = V::mul_add(y_e124, t5_8, v165);
+            let v169 = V::mul_sub(y_e123, t5_9, v165);
+            v86 = V::mul_add(w26, v169, v86);
+            v163 = V::mul_add(x_e134, v169, v163);
+            let mut v174 = V::mul(y_e234, t5_6);
+            v174 = V::mul_add(y_e134, t5_8, v174);
+            v174 = V::neg_mul_add(y_e123, t5_10, v174);
+            v123 = V::mul_add(w26, v174, v123);
+            v163 = V::mul_add(x_e124, v174, v163);
+            let mut v183 = V::mul(y_e234, t5_7);
+            v183 = V::mul_add(y_e134, t5_9, v183);
+            let v187 = V::mul_sub(y_e124, t5_10, v183);
+            v96 = V::mul_add(w26, v187, v96);
+            v163 = V::mul_add(x_e123, v187, v163);
+            // grad0[26] += x_e234*v160 + x_e134*v169 + x_e124*v178 + x_e123*v187
+            V::store(V::add(V::load(grad0.at(26usize, c)), v163), grad0.at(26usize, c));
+            let mut v193 = V::mul(y_e3, t5_9);
+            v193 = V::neg_mul_add(y_e4, t5_8, v193);
+            v193 = V::neg_mul_add(y_e2, t5_10, v193);
             let w25 = V::load(param0.at(25usize, c));
-            let mut v200 = V::mul(x_e234, v194);
-            v107 = V::mul_add(w25, v194, v107);
-            let mut v203 = V::mul(y_e3, t3_7);
-            v203 = V::neg_mul_add(y_e4, t3_6, v203);
-            v203 = V::mul_add(y_e1, t3_10, v203);
-            v87 = V::mul_add(w25, v203, v87);
-            v200 = V::mul_add(x_e134, v203, v200);
-            let mut v212 = V::mul(y_e2, t3_7);
-            v212 = V::neg_mul_add(y_e4, t3_5, v212);
-            v212 = V::mul_add(y_e1, t3_9, v212);
-            v124 = V::mul_add(w25, v212, v124);
-            v200 = V::mul_add(x_e124, v212, v200);
-            let mut v221 = V::mul(y_e2, t3_6);
-            v221 = V::neg_mul_add(y_e3, t3_5, v221);
-            v221 = V::mul_add(y_e1, t3_8, v221);
-            v97 = V::mul_add(w25, v221, v97);
-            v200 = V::mul_add(x_e123, v221, v200);
-            // grad0[25] += x_e234*v197 + x_e134*v206 + x_e124*v215 + x_e123*v224
-            V::store(V::add(V::load(grad0.at(25usize, c)), v200), grad0.at(25usize, c));
-            let v229 = V::mul(y_e1234, t3_1);
+            let mut v199 = V::mul(x_e234, v193);
+            v106 = V::mul_add(w25, v193, v106);
+            let mut v202 = V::mul(y_e3, t5_7);
+            v202 = V::neg_mul_add(y_e4, t5_6, v202);
+            v202 = V::mul_add(y_e1, t5_10, v202);
+            v86 = V::mul_add(w25, v202, v86);
+            v199 = V::mul_add(x_e134, v202, v199);
+            let mut v211 = V::mul(y_e2, t5_7);
+            v211 = V::neg_mul_add(y_e4, t5_5, v211);
+            v211 = V::mul_add(y_e1, t5_9, v211);
+            v123 = V::mul_add(w25, v211, v123);
+            v199 = V::mul_add(x_e124, v211, v199);
+            let mut v220 = V::mul(y_e2, t5_6);
+            v220 = V::neg_mul_add(y_e3, t5_5, v220);
+            v220 = V::mul_add(y_e1, t5_8, v220);
+            v96 = V::mul_add(w25, v220, v96);
+            v199 = V::mul_add(x_e123, v220, v199);
+            // grad0[25] += x_e234*v196 + x_e134*v205 + x_e124*v214 + x_e123*v223
+            V::store(V::add(V::load(grad0.at(25usize, c)), v199), grad0.at(25usize, c));
+            let v228 = V::mul(y_e1234, t5_1);
             let w24 = V::load(param0.at(24usize, c));
-            let mut v232 = V::mul(x_e234, v229);
-            v107 = V::neg_mul_add(w24, v229, v107);
-            let v234 = V::mul(y_e1234, t3_2);
-            v87 = V::neg_mul_add(w24, v234, v87);
-            v232 = V::mul_add(x_e134, v234, v232);
-            let v239 = V::mul(y_e1234, t3_3);
-            v124 = V::mul_add(w24, v239, v124);
-            let mut v243 = V::mul_sub(x_e124, v239, v232);
-            let v244 = V::mul(y_e1234, t3_4);
-            v97 = V::neg_mul_add(w24, v244, v97);
-            v243 = V::neg_mul_add(x_e123, v244, v243);
-            // grad0[24] += x_e124*v239 - (x_e234*v229 + x_e134*v234) - x_e123*v244
-            V::store(V::add(V::load(grad0.at(24usize, c)), v243), grad0.at(24usize, c));
-            let mut v250 = V::mul(y_e24, t3_3);
-            v250 = V::neg_mul_add(y_e34, t3_2, v250);
-            v250 = V::neg_mul_add(y_e23, t3_4, v250);
+            let mut v231 = V::mul(x_e234, v228);
+            v106 = V::neg_mul_add(w24, v228, v106);
+            let v233 = V::mul(y_e1234, t5_2);
+            v86 = V::neg_mul_add(w24, v233, v86);
+            v231 = V::mul_add(x_e134, v233, v231);
+            let v238 = V::mul(y_e1234, t5_3);
+            v123 = V::mul_add(w24, v238, v123);
+            let mut v242 = V::mul_sub(x_e124, v238, v231);
+            let v243 = V::mul(y_e1234, t5_4);
+            v96 = V::neg_mul_add(w24, v243, v96);
+            v242 = V::neg_mul_add(x_e123, v243, v242);
+            // grad0[24] += x_e124*v238 - (x_e234*v228 + x_e134*v233) - x_e123*v243
+            V::store(V::add(V::load(grad0.at(24usize, c)), v242), grad0.at(24usize, c));
+            let mut v249 = V::mul(y_e24, t5_3);
+            v249 = V::neg_mul_add(y_e34, t5_2, v249);
+            v249 = V::neg_mul_add(y_e23, t5_4, v249);
             let w23 = V::load(param0.at(23usize, c));
-            let mut v256 = V::mul(x_e234, v250);
-            v107 = V::mul_add(w23, v250, v107);
-            let mut v258 = V::mul(y_e34, t3_1);
-            v258 = V::mul_add(y_e14, t3_3, v258);
-            let v262 = V::mul_sub(y_e13, t3_4, v258);
-            v87 = V::mul_add(w23, v262, v87);
-            v256 = V::mul_add(x_e134, v262, v256);
-            let mut v267 = V::mul(y_e24, t3_1);
-            v267 = V::mul_add(y_e14, t3_2, v267);
-            let v271 = V::mul_sub(y_e12, t3_4, v267);
-            v124 = V::mul_add(w23, v271, v124);
-            v256 = V::mul_add(x_e124, v271, v256);
-            let mut v276 = V::mul(y_e23, t3_1);
-            v276 = V::mul_add(y_e13, t3_2, v276);
-            let v280 = V::mul_sub(y_e12, t3_3, v276);
-            v97 = V::mul_add(w23, v280, v97);
-            v256 = V::mul_add(x_e123, v280, v256);
-            // grad0[23] += x_e234*v253 + x_e134*v262 + x_e124*v271 + x_e123*v280
-            V::store(V::add(V::load(grad0.at(23usize, c)), v256), grad0.at(23usize, c));
-            let v285 = V::mul(y_e234, t3_0);
+            let mut v255 = V::mul(x_e234, v249);
+            v106 = V::mul_add(w23, v249, v106);
+            let mut v257 = V::mul(y_e34, t5_1);
+            v257 = V::mul_add(y_e14, t5_3, v257);
+            let v261 = V::mul_sub(y_e13, t5_4, v257);
+            v86 = V::mul_add(w23, v261, v86);
+            v255 = V::mul_add(x_e134, v261, v255);
+            let mut v266 = V::mul(y_e24, t5_1);
+            v266 = V::mul_add(y_e14, t5_2, v266);
+            let v270 = V::mul_sub(y_e12, t5_4, v266);
+            v123 = V::mul_add(w23, v270, v123);
+            v255 = V::mul_add(x_e124, v270, v255);
+            let mut v275 = V::mul(y_e23, t5_1);
+            v275 = V::mul_add(y_e13, t5_2, v275);
+            let v279 = V::mul_sub(y_e12, t5_3, v275);
+            v96 = V::mul_add(w23, v279, v96);
+            v255 = V::mul_add(x_e123, v279, v255);
+            // grad0[23] += x_e234*v252 + x_e134*v261 + x_e124*v270 + x_e123*v279
+            V::store(V::add(V::load(grad0.at(23usize, c)), v255), grad0.at(23usize, c));
+            let v284 = V::mul(y_e234, t5_0);
             let w22 = V::load(param0.at(22usize, c));
-            let mut v288 = V::mul(x_e234, v285);
-            v107 = V::mul_add(w22, v285, v107);
-            // out0[14] = w28*v105 - w29*v81 + w27*v137 + w26*v161 + w25*v197 - w24*v229 + w23*v253 + w22*v285
-            V::store(v107, out0.at(14usize, c));
-            let v290 = V::mul(y_e134, t3_0);
-            v87 = V::neg_mul_add(w22, v290, v87);
-            // out0[13] = w29*v86 + w28*v114 + w27*v142 + w26*v170 + w25*v206 - w24*v234 + w23*v262 - w22*v290
-            V::store(v87, out0.at(13usize, c));
-            v288 = V::neg_mul_add(x_e134, v290, v288);
-            let v295 = V::mul(y_e124, t3_0);
-            v124 = V::neg_mul_add(w22, v295, v124);
-            // out0[12] = w28*v123 - w29*v91 + w27*v147 + w26*v179 + w25*v215 + w24*v239 + w23*v271 - w22*v295
-            V::store(v124, out0.at(12usize, c));
-            v288 = V::neg_mul_add(x_e124, v295, v288);
-            let v300 = V::mul(y_e123, t3_0);
-            v97 = V::neg_mul_add(w22, v300, v97);
-            // out0[11] = w29*v96 + w28*v132 + w27*v152 + w26*v188 + w25*v224 - w24*v244 + w23*v280 - w22*v300
-            V::store(v97, out0.at(11usize, c));
-            v288 = V::neg_mul_add(x_e123, v300, v288);
-            // grad0[22] += x_e234*v285 - x_e134*v290 - x_e124*v295 - x_e123*v300
-            V::store(V::add(V::load(grad0.at(22usize, c)), v288), grad0.at(22usize, c));
-            let v305 = V::mul(y_e12, t3_15);
+            let mut v287 = V::mul(x_e234, v284);
+            v106 = V::mul_add(w22, v284, v106);
+            // out0[14] = w28*v104 - w29*v80 + w27*v136 + w26*v160 + w25*v196 - w24*v228 + w23*v252 + w22*v284
+            V::store(v106, out0.at(14usize, c));
+            let v289 = V::mul(y_e134, t5_0);
+            v86 = V::neg_mul_add(w22, v289, v86);
+            // out0[13] = w29*v85 + w28*v113 + w27*v141 + w26*v169 + w25*v205 - w24*v233 + w23*v261 - w22*v289
+            V::store(v86, out0.at(13usize, c));
+            v287 = V::neg_mul_add(x_e134, v289, v287);
+            let v294 = V::mul(y_e124, t5_0);
+            v123 = V::neg_mul_add(w22, v294, v123);
+            // out0[12] = w28*v122 - w29*v90 + w27*v146 + w26*v178 + w25*v214 + w24*v238 + w23*v270 - w22*v294
+            V::store(v123, out0.at(12usize, c));
+            v287 = V::neg_mul_add(x_e124, v294, v287);
+            let v299 = V::mul(y_e123, t5_0);
+            v96 = V::neg_mul_add(w22, v299, v96);
+            // out0[11] = w29*v95 + w28*v131 + w27*v151 + w26*v187 + w25*v223 - w24*v243 + w23*v279 - w22*v299
+            V::store(v96, out0.at(11usize, c));
+            v287 = V::neg_mul_add(x_e123, v299, v287);
+            // grad0[22] += x_e234*v284 - x_e134*v289 - x_e124*v294 - x_e123*v299
+            V::store(V::add(V::load(grad0.at(22usize, c)), v287), grad0.at(22usize, c));
+            let v304 = V::mul(y_e12, t5_15);
             let w21 = V::load(param0.at(21usize, c));
-            let mut v307 = V::mul(w21, v305);
+            let mut v306 = V::mul(w21, v304);
             let x_e34 = V::load(x.at(10usize, c));
-            let mut v309 = V::mul(x_e34, v305);
-            let v310 = V::mul(y_e13, t3_15);
+            let mut v308 = V::mul(x_e34, v304);
+            let v309 = V::mul(y_e13, t5_15);
             let x_e24 = V::load(x.at(9usize, c));
-            v309 = V::neg_mul_add(x_e24, v310, v309);
-            let v315 = V::mul(y_e14, t3_15);
-            let mut v316 = V::mul(w21, v315);
+            v308 = V::neg_mul_add(x_e24, v309, v308);
+            let v314 = V::mul(y_e14, t5_15);
+            let mut v315 = V::mul(w21, v314);
             let x_e23 = V::load(x.at(8usize, c));
-            v309 = V::mul_add(x_e23, v315, v309);
-            let v320 = V::mul(y_e23, t3_15);
-            let mut v321 = V::mul(w21, v320);
+            v308 = V::mul_add(x_e23, v314, v308);
+            let v319 = V::mul(y_e23, t5_15);
+            let mut v320 = V::mul(w21, v319);
             let x_e14 = V::load(x.at(7usize, c));
-            v309 = V::mul_add(x_e14, v320, v309);
-            let v325 = V::mul(y_e24, t3_15);
+            v308 = V::mul_add(x_e14, v319, v308);
+            let v324 = V::mul(y_e24, t5_15);
             let x_e13 = V::load(x.at(6usize, c));
-            v309 = V::neg_mul_add(x_e13, v325, v309);
-            let v330 = V::mul(y_e34, t3_15);
-            let mut v331 = V::mul(w21, v330);
+            v308 = V::neg_mul_add(x_e13, v324, v308);
+            let v329 = V::mul(y_e34, t5_15);
+            let mut v330 = V::mul(w21, v329);
             let x_e12 = V::load(x.at(5usize, c));
-            v309 = V::mul_add(x_e12, v330, v309);
-            // grad0[21] += x_e34*v305 - x_e24*v310 + x_e23*v315 + x_e14*v320 - x_e13*v325 + x_e12*v330
-            V::store(V::add(V::load(grad0.at(21usize, c)), v309), grad0.at(21usize, c));
-            let mut v336 = V::mul(y_e123, t3_12);
-            v336 = V::neg_mul_add(y_e124, t3_11, v336);
+            v308 = V::mul_add(x_e12, v329, v308);
+            // grad0[21] += x_e34*v304 - x_e24*v309 + x_e23*v314 + x_e14*v319 - x_e13*v324 + x_e12*v329
+            V::store(V::add(V::load(grad0.at(21usize, c)), v308), grad0.at(21usize, c));
+            let mut v335 = V::mul(y_e123, t5_12);
+            v335 = V::neg_mul_add(y_e124, t5_11, v335);
             let w20 = V::load(param0.at(20usize, c));
-            let mut v340 = V::mul(x_e34, v336);
-            v307 = V::mul_add(w20, v336, v307);
-            let mut v342 = V::mul(y_e134, t3_11);
-            v342 = V::neg_mul_add(y_e123, t3_13, v342);
-            let mut v345 = V::mul(w20, v342);
-            v345 = V::neg_mul_add(w21, v310, v345);
-            v340 = V::mul_add(x_e24, v342, v340);
-            let mut v350 = V::mul(y_e124, t3_13);
-            v350 = V::neg_mul_add(y_e134, t3_12, v350);
-            v316 = V::mul_add(w20, v350, v316);
-            v340 = V::mul_add(x_e23, v350, v340);
-            let mut v356 = V::mul(y_e234, t3_11);
-            v356 = V::mul_add(y_e123, t3_14, v356);
-            v321 = V::neg_mul_add(w20, v356, v321);
-            v340 = V::neg_mul_add(x_e14, v356, v340);
-            let mut v363 = V::mul(y_e234, t3_12);
-            v363 = V::mul_add(y_e124, t3_14, v363);
-            let mut v366 = V::mul(w20, v363);
-            v366 = V::neg_mul_add(w21, v325, v366);
-            v340 = V::mul_add(x_e13, v363, v340);
-            let mut v370 = V::mul(y_e234, t3_13);
-            v370 = V::mul_add(y_e134, t3_14, v370);
-            v331 = V::neg_mul_add(w20, v370, v331);
-            v340 = V::neg_mul_add(x_e12, v370, v340);
-            // grad0[20] += x_e34*v337 + x_e24*v344 + x_e23*v351 - x_e14*v358 + x_e13*v365 - x_e12*v372
-            V::store(V::add(V::load(grad0.at(20usize, c)), v340), grad0.at(20usize, c));
-            let mut v377 = V::mul(y_e2, t3_14);
-            v377 = V::mul_add(y_e1, t3_13, v377);
+            let mut v339 = V::mul(x_e34, v335);
+            v306 = V::mul_add(w20, v335, v306);
+            let mut v341 = V::mul(y_e134, t5_11);
+            v341 = V::neg_mul_add(y_e123, t5_13, v341);
+            let mut v344 = V::mul(w20, v341);
+            v344 = V::neg_mul_add(w21, v309, v344);
+            v339 = V::mul_add(x_e24, v341, v339);
+            let mut v349 = V::mul(y_e124, t5_13);
+            v349 = V::neg_mul_add(y_e134, t5_12, v349);
+            v315 = V::mul_add(w20, v349, v315);
+            v339 = V::mul_add(x_e23, v349, v339);
+            let mut v355 = V::mul(y_e234, t5_11);
+            v355 = V::mul_add(y_e123, t5_14, v355);
+            v320 = V::neg_mul_add(w20, v355, v320);
+            v339 = V::neg_mul_add(x_e14, v355, v339);
+            let mut v362 = V::mul(y_e234, t5_12);
+            v362 = V::mul_add(y_e124, t5_14, v362);
+            let mut v365 = V::mul(w20, v362);
+            v365 = V::neg_mul_add(w21, v324, v365);
+            v339 = V::mul_add(x_e13, v362, v339);
+            let mut v369 = V::mul(y_e234, t5_13);
+            v369 = V::mul_add(y_e134, t5_14, v369);
+            v330 = V::neg_mul_add(w20, v369, v330);
+            v339 = V::neg_mul_add(x_e12, v369, v339);
+            // grad0[20] += x_e34*v336 + x_e24*v343 + x_e23*v350 - x_e14*v357 + x_e13*v364 - x_e12*v371
+            V::store(V::add(V::load(grad0.at(20usize, c)), v339), grad0.at(20usize, c));
+            let mut v376 = V::mul(y_e2, t5_14);
+            v376 = V::mul_add(y_e1, t5_13, v376);
             let w19 = V::load(param0.at(19usize, c));
-            let mut v382 = V::mul(x_e34, v377);
-            v307 = V::mul_add(w19, v377, v307);
-            let mut v385 = V::mul(y_e1, t3_12);
-            v385 = V::neg_mul_add(y_e3, t3_14, v385);
-            v345 = V::mul_add(w19, v385, v345);
-            v382 = V::mul_add(x_e24, v385, v382);
-            let mut v391 = V::mul(y_e4, t3_14);
-            v391 = V::mul_add(y_e1, t3_11, v391);
-            v316 = V::mul_add(w19, v391, v316);
-            v382 = V::mul_add(x_e23, v391, v382);
-            let mut v398 = V::mul(y_e3, t3_13);
-            v398 = V::mul_add(y_e2, t3_12, v398);
-            v321 = V::neg_mul_add(w19, v398, v321);
-            v382 = V::neg_mul_add(x_e14, v398, v382);
-            let mut v405 = V::mul(y_e4, t3_13);
-            v405 = V::neg_mul_add(y_e2, t3_11, v405);
-            v366 = V::mul_add(w19, v405, v366);
-            v382 = V::mul_add(x_e13, v405, v382);
-            let mut v412 = V::mul(y_e4, t3_12);
-            v412 = V::mul_add(y_e3, t3_11, v412);
-            v331 = V::mul_add(w19, v412, v331);
-            v382 = V::mul_add(x_e12, v412, v382);
-            // grad0[19] += x_e34*v379 + x_e24*v386 + x_e23*v393 - x_e14*v400 + x_e13*v407 + x_e12*v414
-            V::store(V::add(V::load(grad0.at(19usize, c)), v382), grad0.at(19usize, c));
-            let v419 = V::mul(y_e1234, t3_5);
+            let mut v381 = V::mul(x_e34, v376);
+            v306 = V::mul_add(w19, v376, v306);
+            let mut v384 = V::mul(y_e1, t5_12);
+            v384 = V::neg_mul_add(y_e3, t5_14, v384);
+            v344 = V::mul_add(w19, v384, v344);
+            v381 = V::mul_add(x_e24, v384, v381);
+            let mut v390 = V::mul(y_e4, t5_14);
+            v390 = V::mul_add(y_e1, t5_11, v390);
+            v315 = V::mul_add(w19, v390, v315);
+            v381 = V::mul_add(x_e23, v390, v381);
+            let mut v397 = V::mul(y_e3, t5_13);
+            v397 = V::mul_add(y_e2, t5_12, v397);
+            v320 = V::neg_mul_add(w19, v397, v320);
+            v381 = V::neg_mul_add(x_e14, v397, v381);
+            let mut v404 = V::mul(y_e4, t5_13);
+            v404 = V::neg_mul_add(y_e2, t5_11, v404);
+            v365 = V::mul_add(w19, v404, v365);
+            v381 = V::mul_add(x_e13, v404, v381);
+            let mut v411 = V::mul(y_e4, t5_12);
+            v411 = V::mul_add(y_e3, t5_11, v411);
+            v330 = V::mul_add(w19, v411, v330);
+            v381 = V::mul_add(x_e12, v411, v381);
+            // grad0[19] += x_e34*v378 + x_e24*v385 + x_e23*v392 - x_e14*v399 + x_e13*v406 + x_e12*v413
+            V::store(V::add(V::load(grad0.at(19usize, c)), v381), grad0.at(19usize, c));
+            let v418 = V::mul(y_e1234, t5_5);
             let w18 = V::load(param0.at(18usize, c));
-            v307 = V::neg_mul_add(w18, v419, v307);
-            let v424 = V::mul(y_e1234, t3_6);
-            let mut v426 = V::mul(x_e24, v424);
-            v345 = V::mul_add(w18, v424, v345);
-            v426 = V::neg_mul_add(x_e34, v419, v426);
-            let v429 = V::mul(y_e1234, t3_7);
-            v316 = V::neg_mul_add(w18, v429, v316);
-            v426 = V::neg_mul_add(x_e23, v429, v426);
-            let v434 = V::mul(y_e1234, t3_8);
-            v321 = V::mul_add(w18, v434, v321);
-            v426 = V::mul_add(x_e14, v434, v426);
-            let v439 = V::mul(y_e1234, t3_9);
-            v366 = V::neg_mul_add(w18, v439, v366);
-            v426 = V::neg_mul_add(x_e13, v439, v426);
-            let v444 = V::mul(y_e1234, t3_10);
-            v331 = V::mul_add(w18, v444, v331);
-            v426 = V::mul_add(x_e12, v444, v426);
-            // grad0[18] += x_e24*v424 - x_e34*v419 - x_e23*v429 + x_e14*v434 - x_e13*v439 + x_e12*v444
-            V::store(V::add(V::load(grad0.at(18usize, c)), v426), grad0.at(18usize, c));
-            let mut v450 = V::mul(y_e23, t3_9);
-            v450 = V::neg_mul_add(y_e24, t3_8, v450);
-            v450 = V::neg_mul_add(y_e14, t3_6, v450);
-            v450 = V::mul_add(y_e13, t3_7, v450);
+            v306 = V::neg_mul_add(w18, v418, v306);
+            let v423 = V::mul(y_e1234, t5_6);
+            let mut v425 = V::mul(x_e24, v423);
+            v344 = V::mul_add(w18, v423, v344);
+            v425 = V::neg_mul_add(x_e34, v418, v425);
+            let v428 = V::mul(y_e1234, t5_7);
+            v315 = V::neg_mul_add(w18, v428, v315);
+            v425 = V::neg_mul_add(x_e23, v428, v425);
+            let v433 = V::mul(y_e1234, t5_8);
+            v320 = V::mul_add(w18, v433, v320);
+            v425 = V::mul_add(x_e14, v433, v425);
+            let v438 = V::mul(y_e1234, t5_9);
+            v365 = V::neg_mul_add(w18, v438, v365);
+            v425 = V::neg_mul_add(x_e13, v438, v425);
+            let v443 = V::mul(y_e1234, t5_10);
+            v330 = V::mul_add(w18, v443, v330);
+            v425 = V::mul_add(x_e12, v443, v425);
+            // grad0[18] += x_e24*v423 - x_e34*v418 - x_e23*v428 + x_e14*v433 - x_e13*v438 + x_e12*v443
+            V::store(V::add(V::load(grad0.at(18usize, c)), v425), grad0.at(18usize, c));
+            let mut v449 = V::mul(y_e23, t5_9);
+            v449 = V::neg_mul_add(y_e24, t5_8, v449);
+            v449 = V::neg_mul_add(y_e14, t5_6, v449);
+            v449 = V::mul_add(y_e13, t5_7, v449);
             let w17 = V::load(param0.at(17usize, c));
-            let mut v458 = V::mul(x_e34, v450);
-            v307 = V::mul_add(w17, v450, v307);
-            let mut v460 = V::mul(y_e34, t3_8);
-            v460 = V::neg_mul_add(y_e23, t3_10, v460);
-            v460 = V::neg_mul_add(y_e14, t3_5, v460);
-            v460 = V::mul_add(y_e12, t3_7, v460);
-            v345 = V::mul_add(w17, v460, v345);
-            v458 = V::mul_add(x_e24, v460, v458);
-            let mut v472 = V::mul(y_e24, t3_10);
-            v472 = V::neg_mul_add(y_e34, t3_9, v472);
-            v472 = V::neg_mul_add(y_e13, t3_5, v472);
-            v472 = V::mul_add(y_e12, t3_6, v472);
-            v316 = V::mul_add(w17, v472, v316);
-            v458 = V::mul_add(x_e23, v472, v458);
-            let mut v482 = V::mul(y_e34, t3_6);
-            v482 = V::mul_add(y_e24, t3_5, v482);
-            v482 = V::mul_add(y_e13, t3_10, v482);
-            v482 = V::mul_add(y_e12, t3_9, v482);
-            v321 = V::mul_add(w17, v482, v321);
-            v458 = V::mul_add(x_e14, v482, v458);
-            let mut v494 = V::mul(y_e23, t3_5);
-            v494 = V::neg_mul_add(y_e34, t3_7, v494);
-            v494 = V::neg_mul_add(y_e14, t3_10, v494);
-            v494 = V::mul_add(y_e12, t3_8, v494);
-            v366 = V::mul_add(w17, v494, v366);
-            v458 = V::mul_add(x_e13, v494, v458);
-            let mut v504 = V::mul(y_e24, t3_7);
-            v504 = V::mul_add(y_e23, t3_6, v504);
-            v504 = V::mul_add(y_e14, t3_9, v504);
-            v504 = V::mul_add(y_e13, t3_8, v504);
-            v331 = V::neg_mul_add(w17, v504, v331);
-            v458 = V::neg_mul_add(x_e12, v504, v458);
-            // grad0[17] += x_e34*v455 + x_e24*v466 + x_e23*v477 + x_e14*v488 + x_e13*v499 - x_e12*v510
-            V::store(V::add(V::load(grad0.at(17usize, c)), v458), grad0.at(17usize, c));
-            let v515 = V::mul(y_1, t3_10);
+            let mut v457 = V::mul(x_e34, v449);
+            v306 = V::mul_add(w17, v449, v306);
+            let mut v459 = V::mul(y_e34, t5_8);
+            v459 = V::neg_mul_add(y_e23, t5_10, v459);
+            v459 = V::neg_mul_add(y_e14, t5_5, v459);
+            v459 = V::mul_add(y_e12, t5_7, v459);
+            v344 = V::mul_add(w17, v459, v344);
+            v457 = V::mul_add(x_e24, v459, v457);
+            let mut v471 = V::mul(y_e24, t5_10);
+            v471 = V::neg_mul_add(y_e34, t5_9, v471);
+            v471 = V::neg_mul_add(y_e13, t5_5, v471);
+            v471 = V::mul_add(y_e12, t5_6, v471);
+            v315 = V::mul_add(w17, v471, v315);
+            v457 = V::mul_add(x_e23, v471, v457);
+            let mut v481 = V::mul(y_e34, t5_6);
+            v481 = V::mul_add(y_e24, t5_5, v481);
+            v481 = V::mul_add(y_e13, t5_10, v481);
+            v481 = V::mul_add(y_e12, t5_9, v481);
+            v320 = V::mul_add(w17, v481, v320);
+            v457 = V::mul_add(x_e14, v481, v457);
+            let mut v493 = V::mul(y_e23, t5_5);
+            v493 = V::neg_mul_add(y_e34, t5_7, v493);
+            v493 = V::neg_mul_add(y_e14, t5_10, v493);
+            v493 = V::mul_add(y_e12, t5_8, v493);
+            v365 = V::mul_add(w17, v493, v365);
+            v457 = V::mul_add(x_e13, v493, v457);
+            let mut v503 = V::mul(y_e24, t5_7);
+            v503 = V::mul_add(y_e23, t5_6, v503);
+            v503 = V::mul_add(y_e14, t5_9, v503);
+            v503 = V::mul_add(y_e13, t5_8, v503);
+            v330 = V::neg_mul_add(w17, v503, v330);
+            v457 = V::neg_mul_add(x_e12, v503, v457);
+            // grad0[17] += x_e34*v454 + x_e24*v465 + x_e23*v476 + x_e14*v487 + x_e13*v498 - x_e12*v509
+            V::store(V::add(V::load(grad0.at(17usize, c)), v457), grad0.at(17usize, c));
+            let v514 = V::mul(y_1, t5_10);
             let w16 = V::load(param0.at(16usize, c));
-            let mut v518 = V::mul(x_e34, v515);
-            v307 = V::mul_add(w16, v515, v307);
-            let v520 = V::mul(y_1, t3_9);
-            v345 = V::mul_add(w16, v520, v345);
-            v518 = V::mul_add(x_e24, v520, v518);
-            let v525 = V::mul(y_1, t3_8);
-            v316 = V::mul_add(w16, v525, v316);
-            v518 = V::mul_add(x_e23, v525, v518);
-            let v530 = V::mul(y_1, t3_7);
-            v321 = V::mul_add(w16, v530, v321);
-            v518 = V::mul_add(x_e14, v530, v518);
-            let v535 = V::mul(y_1, t3_6);
-            v366 = V::mul_add(w16, v535, v366);
-            v518 = V::mul_add(x_e13, v535, v518);
-            let v540 = V::mul(y_1, t3_5);
-            v331 = V::mul_add(w16, v540, v331);
-            v518 = V::mul_add(x_e12, v540, v518);
-            // grad0[16] += x_e34*v515 + x_e24*v520 + x_e23*v525 + x_e14*v530 + x_e13*v535 + x_e12*v540
-            V::store(V::add(V::load(grad0.at(16usize, c)), v518), grad0.at(16usize, c));
-            let mut v545 = V::mul(y_e234, t3_2);
-            v545 = V::mul_add(y_e134, t3_1, v545);
+            let mut v517 = V::mul(x_e34, v514);
+            v306 = V::mul_add(w16, v514, v306);
+            let v519 = V::mul(y_1, t5_9);
+            v344 = V::mul_add(w16, v519, v344);
+            v517 = V::mul_add(x_e24, v519, v517);
+            let v524 = V::mul(y_1, t5_8);
+            v315 = V::mul_add(w16, v524, v315);
+            v517 = V::mul_add(x_e23, v524, v517);
+            let v529 = V::mul(y_1, t5_7);
+            v320 = V::mul_add(w16, v529, v320);
+            v517 = V::mul_add(x_e14, v529, v517);
+            let v534 = V::mul(y_1, t5_6);
+            v365 = V::mul_add(w16, v534, v365);
+            v517 = V::mul_add(x_e13, v534, v517);
+            let v539 = V::mul(y_1, t5_5);
+            v330 = V::mul_add(w16, v539, v330);
+            v517 = V::mul_add(x_e12, v539, v517);
+            // grad0[16] += x_e34*v514 + x_e24*v519 + x_e23*v524 + x_e14*v529 + x_e13*v534 + x_e12*v539
+            V::store(V::add(V::load(grad0.at(16usize, c)), v517), grad0.at(16usize, c));
+            let mut v544 = V::mul(y_e234, t5_2);
+            v544 = V::mul_add(y_e134, t5_1, v544);
             let w15 = V::load(param0.at(15usize, c));
-            v307 = V::neg_mul_add(w15, v545, v307);
-            let mut v552 = V::mul(y_e234, t3_3);
-            v552 = V::neg_mul_add(y_e124, t3_1, v552);
-            let mut v556 = V::mul(x_e24, v552);
-            v345 = V::mul_add(w15, v552, v345);
-            v556 = V::neg_mul_add(x_e34, v545, v556);
-            let mut v559 = V::mul(y_e234, t3_4);
-            v559 = V::mul_add(y_e123, t3_1, v559);
-            v316 = V::neg_mul_add(w15, v559, v316);
-            v556 = V::neg_mul_add(x_e23, v559, v556);
-            let mut v566 = V::mul(y_e134, t3_3);
-            v566 = V::mul_add(y_e124, t3_2, v566);
-            v321 = V::neg_mul_add(w15, v566, v321);
-            v556 = V::neg_mul_add(x_e14, v566, v556);
-            let mut v573 = V::mul(y_e134, t3_4);
-            v573 = V::neg_mul_add(y_e123, t3_2, v573);
-            v366 = V::mul_add(w15, v573, v366);
-            v556 = V::mul_add(x_e13, v573, v556);
-            let mut v580 = V::mul(y_e124, t3_4);
-            v580 = V::mul_add(y_e123, t3_3, v580);
-            v331 = V::mul_add(w15, v580, v331);
-            v556 = V::mul_add(x_e12, v580, v556);
-            // grad0[15] += x_e24*v554 - x_e34*v547 - x_e23*v561 - x_e14*v568 + x_e13*v575 + x_e12*v582
-            V::store(V::add(V::load(grad0.at(15usize, c)), v556), grad0.at(15usize, c));
-            let mut v588 = V::mul(y_e3, t3_4);
-            v588 = V::neg_mul_add(y_e4, t3_3, v588);
+            v306 = V::neg_mul_add(w15, v544, v306);
+            let mut v551 = V::mul(y_e234, t5_3);
+            v551 = V::neg_mul_add(y_e124, t5_1, v551);
+            let mut v555 = V::mul(x_e24, v551);
+            v344 = V::mul_add(w15, v551, v344);
+            v555 = V::neg_mul_add(x_e34, v544, v555);
+            let mut v558 = V::mul(y_e234, t5_4);
+            v558 = V::mul_add(y_e123, t5_1, v558);
+            v315 = V::neg_mul_add(w15, v558, v315);
+            v555 = V::neg_mul_add(x_e23, v558, v555);
+            let mut v565 = V::mul(y_e134, t5_3);
+            v565 = V::mul_add(y_e124, t5_2, v565);
+            v320 = V::neg_mul_add(w15, v565, v320);
+            v555 = V::neg_mul_add(x_e14, v565, v555);
+            let mut v572 = V::mul(y_e134, t5_4);
+            v572 = V::neg_mul_add(y_e123, t5_2, v572);
+            v365 = V::mul_add(w15, v572, v365);
+            v555 = V::mul_add(x_e13, v572, v555);
+            let mut v579 = V::mul(y_e124, t5_4);
+            v579 = V::mul_add(y_e123, t5_3, v579);
+            v330 = V::mul_add(w15, v579, v330);
+            v555 = V::mul_add(x_e12, v579, v555);
+            // grad0[15] += x_e24*v553 - x_e34*v546 - x_e23*v560 - x_e14*v567 + x_e13*v574 + x_e12*v581
+            V::store(V::add(V::load(grad0.at(15usize, c)), v555), grad0.at(15usize, c));
+            let mut v587 = V::mul(y_e3, t5_4);
+            v587 = V::neg_mul_add(y_e4, t5_3, v587);
             let w14 = V::load(param0.at(14usize, c));
-            let mut v592 = V::mul(x_e34, v588);
-            v307 = V::mul_add(w14, v588, v307);
-            let mut v595 = V::mul(y_e2, t3_4);
-            v595 = V::neg_mul_add(y_e4, t3_2, v595);
-            v345 = V::mul_add(w14, v595, v345);
-            v592 = V::mul_add(x_e24, v595, v592);
-            let mut v602 = V::mul(y_e2, t3_3);
-            v602 = V::neg_mul_add(y_e3, t3_2, v602);
-            v316 = V::mul_add(w14, v602, v316);
-            v592 = V::mul_add(x_e23, v602, v592);
-            let mut v608 = V::mul(y_e4, t3_1);
-            v608 = V::mul_add(y_e1, t3_4, v608);
-            v321 = V::neg_mul_add(w14, v608, v321);
-            v592 = V::neg_mul_add(x_e14, v608, v592);
-            let mut v615 = V::mul(y_e3, t3_1);
-            v615 = V::mul_add(y_e1, t3_3, v615);
-            v366 = V::neg_mul_add(w14, v615, v366);
-            v592 = V::neg_mul_add(x_e13, v615, v592);
-            let mut v622 = V::mul(y_e2, t3_1);
-            v622 = V::mul_add(y_e1, t3_2, v622);
-            v331 = V::neg_mul_add(w14, v622, v331);
-            v592 = V::neg_mul_add(x_e12, v622, v592);
-            // grad0[14] += x_e34*v589 + x_e24*v596 + x_e23*v603 - x_e14*v610 - x_e13*v617 - x_e12*v624
-            V::store(V::add(V::load(grad0.at(14usize, c)), v592), grad0.at(14usize, c));
-            let v629 = V::mul(y_e34, t3_0);
+            let mut v591 = V::mul(x_e34, v587);
+            v306 = V::mul_add(w14, v587, v306);
+            let mut v594 = V::mul(y_e2, t5_4);
+            v594 = V::neg_mul_add(y_e4, t5_2, v594);
+            v344 = V::mul_add(w14, v594, v344);
+            v591 = V::mul_add(x_e24, v594, v591);
+            let mut v601 = V::mul(y_e2, t5_3);
+            v601 = V::neg_mul_add(y_e3, t5_2, v601);
+            v315 = V::mul_add(w14, v601, v315);
+            v591 = V::mul_add(x_e23, v601, v591);
+            let mut v607 = V::mul(y_e4, t5_1);
+            v607 = V::mul_add(y_e1, t5_4, v607);
+            v320 = V::neg_mul_add(w14, v607, v320);
+            v591 = V::neg_mul_add(x_e14, v607, v591);
+            let mut v614 = V::mul(y_e3, t5_1);
+            v614 = V::mul_add(y_e1, t5_3, v614);
+            v365 = V::neg_mul_add(w14, v614, v365);
+            v591 = V::neg_mul_add(x_e13, v614, v591);
+            let mut v621 = V::mul(y_e2, t5_1);
+            v621 = V::mul_add(y_e1, t5_2, v621);
+            v330 = V::neg_mul_add(w14, v621, v330);
+            v591 = V::neg_mul_add(x_e12, v621, v591);
+            // grad0[14] += x_e34*v588 + x_e24*v595 + x_e23*v602 - x_e14*v609 - x_e13*v616 - x_e12*v623
+            V::store(V::add(V::load(grad0.at(14usize, c)), v591), grad0.at(14usize, c));
+            let v628 = V::mul(y_e34, t5_0);
             let w13 = V::load(param0.at(13usize, c));
-            let mut v632 = V::mul(x_e34, v629);
-            v307 = V::neg_mul_add(w13, v629, v307);
-            // out0[10] = w21*v305 + w20*v337 + w19*v379 - w18*v419 + w17*v455 + w16*v515 - w15*v547 + w14*v589 - w13*v629
-            V::store(v307, out0.at(10usize, c));
-            let v634 = V::mul(y_e24, t3_0);
-            v345 = V::neg_mul_add(w13, v634, v345);
-            // out0[9] = w20*v344 - w21*v310 + w19*v386 + w18*v424 + w17*v466 + w16*v520 + w15*v554 + w14*v596 - w13*v634
-            V::store(v345, out0.at(9usize, c));
-            v632 = V::mul_add(x_e24, v634, v632);
-            let v639 = V::mul(y_e23, t3_0);
-            v316 = V::neg_mul_add(w13, v639, v316);
-            // out0[8] = w21*v315 + w20*v351 + w19*v393 - w18*v429 + w17*v477 + w16*v525 - w15*v561 + w14*v603 - w13*v639
-            V::store(v316, out0.at(8usize, c));
-            v632 = V::mul_add(x_e23, v639, v632);
-            let v644 = V::mul(y_e14, t3_0);
-            v321 = V::mul_add(w13, v644, v321);
-            // out0[7] = w21*v320 - w20*v358 - w19*v400 + w18*v434 + w17*v488 + w16*v530 - w15*v568 - w14*v610 + w13*v644
-            V::store(v321, out0.at(7usize, c));
-            let mut v648 = V::mul_sub(x_e14, v644, v632);
-            let v649 = V::mul(y_e13, t3_0);
-            v366 = V::mul_add(w13, v649, v366);
-            // out0[6] = w20*v365 - w21*v325 + w19*v407 - w18*v439 + w17*v499 + w16*v535 + w15*v575 - w14*v617 + w13*v649
-            V::store(v366, out0.at(6usize, c));
-            v648 = V::mul_add(x_e13, v649, v648);
-            let v654 = V::mul(y_e12, t3_0);
-            v331 = V::mul_add(w13, v654, v331);
-            // out0[5] = w21*v330 - w20*v372 + w19*v414 + w18*v444 - w17*v510 + w16*v540 + w15*v582 - w14*v624 + w13*v654
-            V::store(v331, out0.at(5usize, c));
-            v648 = V::mul_add(x_e12, v654, v648);
-            // grad0[13] += x_e14*v644 - (x_e34*v629 + x_e24*v634 + x_e23*v639) + x_e13*v649 + x_e12*v654
-            V::store(V::add(V::load(grad0.at(13usize, c)), v648), grad0.at(13usize, c));
-            let v659 = V::mul(y_e123, t3_15);
+            let mut v631 = V::mul(x_e34, v628);
+            v306 = V::neg_mul_add(w13, v628, v306);
+            // out0[10] = w21*v304 + w20*v336 + w19*v378 - w18*v418 + w17*v454 + w16*v514 - w15*v546 + w14*v588 - w13*v628
+            V::store(v306, out0.at(10usize, c));
+            let v633 = V::mul(y_e24, t5_0);
+            v344 = V::neg_mul_add(w13, v633, v344);
+            // out0[9] = w20*v343 - w21*v309 + w19*v385 + w18*v423 + w17*v465 + w16*v519 + w15*v553 + w14*v595 - w13*v633
+            V::store(v344, out0.at(9usize, c));
+            v631 = V::mul_add(x_e24, v633, v631);
+            let v638 = V::mul(y_e23, t5_0);
+            v315 = V::neg_mul_add(w13, v638, v315);
+            // out0[8] = w21*v314 + w20*v350 + w19*v392 - w18*v428 + w17*v476 + w16*v524 - w15*v560 + w14*v602 - w13*v638
+            V::store(v315, out0.at(8usize, c));
+            v631 = V::mul_add(x_e23, v638, v631);
+            let v643 = V::mul(y_e14, t5_0);
+            v320 = V::mul_add(w13, v643, v320);
+            // out0[7] = w21*v319 - w20*v357 - w19*v399 + w18*v433 + w17*v487 + w16*v529 - w15*v567 - w14*v609 + w13*v643
+            V::store(v320, out0.at(7usize, c));
+            let mut v647 = V::mul_sub(x_e14, v643, v631);
+            let v648 = V::mul(y_e13, t5_0);
+            v365 = V::mul_add(w13, v648, v365);
+            // out0[6] = w20*v364 - w21*v324 + w19*v406 - w18*v438 + w17*v498 + w16*v534 + w15*v574 - w14*v616 + w13*v648
+            V::store(v365, out0.at(6usize, c));
+            v647 = V::mul_add(x_e13, v648, v647);
+            let v653 = V::mul(y_e12, t5_0);
+            v330 = V::mul_add(w13, v653, v330);
+            // out0[5] = w21*v329 - w20*v371 + w19*v413 + w18*v443 - w17*v509 + w16*v539 + w15*v581 - w14*v623 + w13*v653
+            V::store(v330, out0.at(5usize, c));
+            v647 = V::mul_add(x_e12, v653, v647);
+            // grad0[13] += x_e14*v643 - (x_e34*v628 + x_e24*v633 + x_e23*v638) + x_e13*v648 + x_e12*v653
+            V::store(V::add(V::load(grad0.at(13usize, c)), v647), grad0.at(13usize, c));
+            let v658 = V::mul(y_e123, t5_15);
             let w12 = V::load(param0.at(12usize, c));
             let x_e4 = V::load(x.at(4usize, c));
-            let v664 = V::mul(y_e124, t3_15);
-            let mut v665 = V::mul(w12, v664);
+            let v663 = V::mul(y_e124, t5_15);
+            let mut v664 = V::mul(w12, v663);
             let x_e3 = V::load(x.at(3usize, c));
-            let mut v667 = V::mul(x_e3, v664);
-            v667 = V::neg_mul_add(x_e4, v659, v667);
-            let v669 = V::mul(y_e134, t3_15);
+            let mut v666 = V::mul(x_e3, v663);
+            v666 = V::neg_mul_add(x_e4, v658, v666);
+            let v668 = V::mul(y_e134, t5_15);
             let x_e2 = V::load(x.at(2usize, c));
-            v667 = V::neg_mul_add(x_e2, v669, v667);
-            let v674 = V::mul(y_e234, t3_15);
-            let mut v675 = V::mul(w12, v674);
+            v666 = V::neg_mul_add(x_e2, v668, v666);
+            let v673 = V::mul(y_e234, t5_15);
+            let mut v674 = V::mul(w12, v673);
             let x_e1 = V::load(x.at(1usize, c));
-            v667 = V::mul_add(x_e1, v674, v667);
-            // grad0[12] += x_e3*v664 - x_e4*v659 - x_e2*v669 + x_e1*v674
-            V::store(V::add(V::load(grad0.at(12usize, c)), v667), grad0.at(12usize, c));
-            let v679 = V::mul(y_e1234, t3_11);
+            v666 = V::mul_add(x_e1, v673, v666);
+            // grad0[12] += x_e3*v663 - x_e4*v658 - x_e2*v668 + x_e1*v673
+            V::store(V::add(V::load(grad0.at(12usize, c)), v666), grad0.at(12usize, c));
+            let v678 = V::mul(y_e1234, t5_11);
             let w11 = V::load(param0.at(11usize, c));
-            let mut v681 = V::mul(w11, v679);
-            let mut v682 = V::mul(x_e4, v679);
-            v681 = V::neg_mul_add(w12, v659, v681);
-            let v684 = V::mul(y_e1234, t3_12);
-            v665 = V::neg_mul_add(w11, v684, v665);
-            v682 = V::neg_mul_add(x_e3, v684, v682);
-            let v689 = V::mul(y_e1234, t3_13);
-            let mut v690 = V::mul(w11, v689);
-            v690 = V::neg_mul_add(w12, v669, v690);
-            v682 = V::mul_add(x_e2, v689, v682);
-            let v694 = V::mul(y_e1234, t3_14);
-            v675 = V::mul_add(w11, v694, v675);
-            v682 = V::mul_add(x_e1, v694, v682);
-            // grad0[11] += x_e4*v679 - x_e3*v684 + x_e2*v689 + x_e1*v694
-            V::store(V::add(V::load(grad0.at(11usize, c)), v682), grad0.at(11usize, c));
-            let mut v699 = V::mul(y_e23, t3_14);
-            v699 = V::mul_add(y_e13, t3_13, v699);
-            v699 = V::mul_add(y_e12, t3_12, v699);
+            let mut v680 = V::mul(w11, v678);
+            let mut v681 = V::mul(x_e4, v678);
+            v680 = V::neg_mul_add(w12, v658, v680);
+            let v683 = V::mul(y_e1234, t5_12);
+            v664 = V::neg_mul_add(w11, v683, v664);
+            v681 = V::neg_mul_add(x_e3, v683, v681);
+            let v688 = V::mul(y_e1234, t5_13);
+            let mut v689 = V::mul(w11, v688);
+            v689 = V::neg_mul_add(w12, v668, v689);
+            v681 = V::mul_add(x_e2, v688, v681);
+            let v693 = V::mul(y_e1234, t5_14);
+            v674 = V::mul_add(w11, v693, v674);
+            v681 = V::mul_add(x_e1, v693, v681);
+            // grad0[11] += x_e4*v678 - x_e3*v683 + x_e2*v688 + x_e1*v693
+            V::store(V::add(V::load(grad0.at(11usize, c)), v681), grad0.at(11usize, c));
+            let mut v698 = V::mul(y_e23, t5_14);
+            v698 = V::mul_add(y_e13, t5_13, v698);
+            v698 = V::mul_add(y_e12, t5_12, v698);
             let w10 = V::load(param0.at(10usize, c));
-            let mut v706 = V::mul(x_e4, v699);
-            v681 = V::mul_add(w10, v699, v681);
-            let mut v708 = V::mul(y_e24, t3_14);
-            v708 = V::mul_add(y_e14, t3_13, v708);
-            let v712 = V::mul_sub(y_e12, t3_11, v708);
-            v665 = V::mul_add(w10, v712, v665);
-            v706 = V::mul_add(x_e3, v712, v706);
-            let mut v717 = V::mul(y_e34, t3_14);
-            v717 = V::neg_mul_add(y_e14, t3_12, v717);
-            v717 = V::neg_mul_add(y_e13, t3_11, v717);
-            v690 = V::mul_add(w10, v717, v690);
-            v706 = V::mul_add(x_e2, v717, v706);
-            let mut v726 = V::mul(y_e34, t3_13);
-            v726 = V::mul_add(y_e24, t3_12, v726);
-            v726 = V::mul_add(y_e23, t3_11, v726);
-            v675 = V::mul_add(w10, v726, v675);
-            v706 = V::mul_add(x_e1, v726, v706);
-            // grad0[10] += x_e4*v703 + x_e3*v712 + x_e2*v721 + x_e1*v730
-            V::store(V::add(V::load(grad0.at(10usize, c)), v706), grad0.at(10usize, c));
-            let mut v735 = V::mul(y_e234, t3_8);
-            v735 = V::mul_add(y_e134, t3_6, v735);
-            v735 = V::mul_add(y_e124, t3_5, v735);
+            let mut v705 = V::mul(x_e4, v698);
+            v680 = V::mul_add(w10, v698, v680);
+            let mut v707 = V::mul(y_e24, t5_14);
+            v707 = V::mul_add(y_e14, t5_13, v707);
+            let v711 = V::mul_sub(y_e12, t5_11, v707);
+            v664 = V::mul_add(w10, v711, v664);
+            v705 = V::mul_add(x_e3, v711, v705);
+            let mut v716 = V::mul(y_e34, t5_14);
+            v716 = V::neg_mul_add(y_e14, t5_12, v716);
+            v716 = V::neg_mul_add(y_e13, t5_11, v716);
+            v689 = V::mul_add(w10, v716, v689);
+            v705 = V::mul_add(x_e2, v716, v705);
+            let mut v725 = V::mul(y_e34, t5_13);
+            v725 = V::mul_add(y_e24, t5_12, v725);
+            v725 = V::mul_add(y_e23, t5_11, v725);
+            v674 = V::mul_add(w10, v725, v674);
+            v705 = V::mul_add(x_e1, v725, v705);
+            // grad0[10] += x_e4*v702 + x_e3*v711 + x_e2*v720 + x_e1*v729
+            V::store(V::add(V::load(grad0.at(10usize, c)), v705), grad0.at(10usize, c));
+            let mut v734 = V::mul(y_e234, t5_8);
+            v734 = V::mul_add(y_e134, t5_6, v734);
+            v734 = V::mul_add(y_e124, t5_5, v734);
             let w9 = V::load(param0.at(9usize, c));
-            v681 = V::neg_mul_add(w9, v735, v681);
-            let mut v744 = V::mul(y_e234, t3_9);
-            v744 = V::mul_add(y_e134, t3_7, v744);
-            v744 = V::neg_mul_add(y_e123, t3_5, v744);
-            let mut v750 = V::mul(x_e3, v744);
-            v665 = V::mul_add(w9, v744, v665);
-            v750 = V::neg_mul_add(x_e4, v735, v750);
-            let mut v754 = V::mul(y_e124, t3_7);
-            v754 = V::neg_mul_add(y_e234, t3_10, v754);
-            v754 = V::mul_add(y_e123, t3_6, v754);
-            v690 = V::mul_add(w9, v754, v690);
-            v750 = V::mul_add(x_e2, v754, v750);
-            let mut v762 = V::mul(y_e134, t3_10);
-            v762 = V::mul_add(y_e124, t3_9, v762);
-            v762 = V::mul_add(y_e123, t3_8, v762);
-            v675 = V::mul_add(w9, v762, v675);
-            v750 = V::mul_add(x_e1, v762, v750);
-            // grad0[9] += x_e3*v748 - x_e4*v739 + x_e2*v757 + x_e1*v766
-            V::store(V::add(V::load(grad0.at(9usize, c)), v750), grad0.at(9usize, c));
-            let mut v771 = V::mul(y_e3, t3_10);
-            v771 = V::mul_add(y_e2, t3_9, v771);
-            v771 = V::mul_add(y_e1, t3_7, v771);
+            v680 = V::neg_mul_add(w9, v734, v680);
+            let mut v743 = V::mul(y_e234, t5_9);
+            v743 = V::mul_add(y_e134, t5_7, v743);
+            v743 = V::neg_mul_add(y_e123, t5_5, v743);
+            let mut v749 = V::mul(x_e3, v743);
+            v664 = V::mul_add(w9, v743, v664);
+            v749 = V::neg_mul_add(x_e4, v734, v749);
+            let mut v753 = V::mul(y_e124, t5_7);
+            v753 = V::neg_mul_add(y_e234, t5_10, v753);
+            v753 = V::mul_add(y_e123, t5_6, v753);
+            v689 = V::mul_add(w9, v753, v689);
+            v749 = V::mul_add(x_e2, v753, v749);
+            let mut v761 = V::mul(y_e134, t5_10);
+            v761 = V::mul_add(y_e124, t5_9, v761);
+            v761 = V::mul_add(y_e123, t5_8, v761);
+            v674 = V::mul_add(w9, v761, v674);
+            v749 = V::mul_add(x_e1, v761, v749);
+            // grad0[9] += x_e3*v747 - x_e4*v738 + x_e2*v756 + x_e1*v765
+            V::store(V::add(V::load(grad0.at(9usize, c)), v749), grad0.at(9usize, c));
+            let mut v770 = V::mul(y_e3, t5_10);
+            v770 = V::mul_add(y_e2, t5_9, v770);
+            v770 = V::mul_add(y_e1, t5_7, v770);
             let w8 = V::load(param0.at(8usize, c));
-            v681 = V::neg_mul_add(w8, v771, v681);
-            let mut v780 = V::mul(y_e4, t3_10);
-            v780 = V::neg_mul_add(y_e2, t3_8, v780);
-            v780 = V::neg_mul_add(y_e1, t3_6, v780);
-            let mut v786 = V::mul(x_e3, v780);
-            v665 = V::mul_add(w8, v780, v665);
-            v786 = V::neg_mul_add(x_e4, v771, v786);
-            let mut v789 = V::mul(y_e4, t3_9);
-            v789 = V::mul_add(y_e3, t3_8, v789);
-            v789 = V::neg_mul_add(y_e1, t3_5, v789);
-            v690 = V::mul_add(w8, v789, v690);
-            v786 = V::mul_add(x_e2, v789, v786);
-            let mut v798 = V::mul(y_e4, t3_7);
-            v798 = V::mul_add(y_e3, t3_6, v798);
-            v798 = V::mul_add(y_e2, t3_5, v798);
-            v675 = V::mul_add(w8, v798, v675);
-            v786 = V::mul_add(x_e1, v798, v786);
-            // grad0[8] += x_e3*v784 - x_e4*v775 + x_e2*v793 + x_e1*v802
-            V::store(V::add(V::load(grad0.at(8usize, c)), v786), grad0.at(8usize, c));
-            let mut v807 = V::mul(y_e34, t3_3);
-            v807 = V::mul_add(y_e24, t3_2, v807);
-            v807 = V::mul_add(y_e14, t3_1, v807);
+            v680 = V::neg_mul_add(w8, v770, v680);
+            let mut v779 = V::mul(y_e4, t5_10);
+            v779 = V::neg_mul_add(y_e2, t5_8, v779);
+            v779 = V::neg_mul_add(y_e1, t5_6, v779);
+            let mut v785 = V::mul(x_e3, v779);
+            v664 = V::mul_add(w8, v779, v664);
+            v785 = V::neg_mul_add(x_e4, v770, v785);
+            let mut v788 = V::mul(y_e4, t5_9);
+            v788 = V::mul_add(y_e3, t5_8, v788);
+            v788 = V::neg_mul_add(y_e1, t5_5, v788);
+            v689 = V::mul_add(w8, v788, v689);
+            v785 = V::mul_add(x_e2, v788, v785);
+            let mut v797 = V::mul(y_e4, t5_7);
+            v797 = V::mul_add(y_e3, t5_6, v797);
+            v797 = V::mul_add(y_e2, t5_5, v797);
+            v674 = V::mul_add(w8, v797, v674);
+            v785 = V::mul_add(x_e1, v797, v785);
+            // grad0[8] += x_e3*v783 - x_e4*v774 + x_e2*v792 + x_e1*v801
+            V::store(V::add(V::load(grad0.at(8usize, c)), v785), grad0.at(8usize, c));
+            let mut v806 = V::mul(y_e34, t5_3);
+            v806 = V::mul_add(y_e24, t5_2, v806);
+            v806 = V::mul_add(y_e14, t5_1, v806);
             let w7 = V::load(param0.at(7usize, c));
-            let mut v814 = V::mul(x_e4, v807);
-            v681 = V::mul_add(w7, v807, v681);
-            let mut v817 = V::mul(y_e23, t3_2);
-            v817 = V::neg_mul_add(y_e34, t3_4, v817);
-            v817 = V::mul_add(y_e13, t3_1, v817);
-            v665 = V::mul_add(w7, v817, v665);
-            v814 = V::mul_add(x_e3, v817, v814);
-            let mut v825 = V::mul(y_e24, t3_4);
-            v825 = V::mul_add(y_e23, t3_3, v825);
-            let v829 = V::mul_sub(y_e12, t3_1, v825);
-            v690 = V::mul_add(w7, v829, v690);
-            v814 = V::mul_add(x_e2, v829, v814);
-            let mut v834 = V::mul(y_e14, t3_4);
-            v834 = V::mul_add(y_e13, t3_3, v834);
-            v834 = V::mul_add(y_e12, t3_2, v834);
-            v675 = V::mul_add(w7, v834, v675);
-            v814 = V::mul_add(x_e1, v834, v814);
-            // grad0[7] += x_e4*v811 + x_e3*v820 + x_e2*v829 + x_e1*v838
-            V::store(V::add(V::load(grad0.at(7usize, c)), v814), grad0.at(7usize, c));
-            let v843 = V::mul(y_1, t3_4);
+            let mut v813 = V::mul(x_e4, v806);
+            v680 = V::mul_add(w7, v806, v680);
+            let mut v816 = V::mul(y_e23, t5_2);
+            v816 = V::neg_mul_add(y_e34, t5_4, v816);
+            v816 = V::mul_add(y_e13, t5_1, v816);
+            v664 = V::mul_add(w7, v816, v664);
+            v813 = V::mul_add(x_e3, v816, v813);
+            let mut v824 = V::mul(y_e24, t5_4);
+            v824 = V::mul_add(y_e23, t5_3, v824);
+            let v828 = V::mul_sub(y_e12, t5_1, v824);
+            v689 = V::mul_add(w7, v828, v689);
+            v813 = V::mul_add(x_e2, v828, v813);
+            let mut v833 = V::mul(y_e14, t5_4);
+            v833 = V::mul_add(y_e13, t5_3, v833);
+            v833 = V::mul_add(y_e12, t5_2, v833);
+            v674 = V::mul_add(w7, v833, v674);
+            v813 = V::mul_add(x_e1, v833, v813);
+            // grad0[7] += x_e4*v810 + x_e3*v819 + x_e2*v828 + x_e1*v837
+            V::store(V::add(V::load(grad0.at(7usize, c)), v813), grad0.at(7usize, c));
+            let v842 = V::mul(y_1, t5_4);
             let w6 = V::load(param0.at(6usize, c));
-            let mut v846 = V::mul(x_e4, v843);
-            v681 = V::mul_add(w6, v843, v681);
-            let v848 = V::mul(y_1, t3_3);
-            v665 = V::mul_add(w6, v848, v665);
-            v846 = V::mul_add(x_e3, v848, v846);
-            let v853 = V::mul(y_1, t3_2);
-            v690 = V::mul_add(w6, v853, v690);
-            v846 = V::mul_add(x_e2, v853, v846);
-            let v858 = V::mul(y_1, t3_1);
-            v675 = V::mul_add(w6, v858, v675);
-            v846 = V::mul_add(x_e1, v858, v846);
-            // grad0[6] += x_e4*v843 + x_e3*v848 + x_e2*v853 + x_e1*v858
-            V::store(V::add(V::load(grad0.at(6usize, c)), v846), grad0.at(6usize, c));
-            let v863 = V::mul(y_e4, t3_0);
+            let mut v845 = V::mul(x_e4, v842);
+            v680 = V::mul_add(w6, v842, v680);
+            let v847 = V::mul(y_1, t5_3);
+            v664 = V::mul_add(w6, v847, v664);
+            v845 = V::mul_add(x_e3, v847, v845);
+            let v852 = V::mul(y_1, t5_2);
+            v689 = V::mul_add(w6, v852, v689);
+            v845 = V::mul_add(x_e2, v852, v845);
+            let v857 = V::mul(y_1, t5_1);
+            v674 = V::mul_add(w6, v857, v674);
+            v845 = V::mul_add(x_e1, v857, v845);
+            // grad0[6] += x_e4*v842 + x_e3*v847 + x_e2*v852 + x_e1*v857
+            V::store(V::add(V::load(grad0.at(6usize, c)), v845), grad0.at(6usize, c));
+            let v862 = V::mul(y_e4, t5_0);
             let w5 = V::load(param0.at(5usize, c));
-            let mut v866 = V::mul(x_e4, v863);
-            v681 = V::neg_mul_add(w5, v863, v681);
-            // out0[4] = w11*v679 - w12*v659 + w10*v703 - w9*v739 - w8*v775 + w7*v811 + w6*v843 - w5*v863
-            V::store(v681, out0.at(4usize, c));
-            let v868 = V::mul(y_e3, t3_0);
-            v665 = V::neg_mul_add(w5, v868, v665);
-            // out0[3] = w12*v664 - w11*v684 + w10*v712 + w9*v748 + w8*v784 + w7*v820 + w6*v848 - w5*v868
-            V::store(v665, out0.at(3usize, c));
-            v866 = V::mul_add(x_e3, v868, v866);
-            let v873 = V::mul(y_e2, t3_0);
-            v690 = V::neg_mul_add(w5, v873, v690);
-            // out0[2] = w11*v689 - w12*v669 + w10*v721 + w9*v757 + w8*v793 + w7*v829 + w6*v853 - w5*v873
-            V::store(v690, out0.at(2usize, c));
-            v866 = V::mul_add(x_e2, v873, v866);
-            let v878 = V::mul(y_e1, t3_0);
-            v675 = V::mul_add(w5, v878, v675);
-            // out0[1] = w12*v674 + w11*v694 + w10*v730 + w9*v766 + w8*v802 + w7*v838 + w6*v858 + w5*v878
-            V::store(v675, out0.at(1usize, c));
-            // grad0[5] += x_e1*v878 - (x_e4*v863 + x_e3*v868 + x_e2*v873)
+            let mut v865 = V::mul(x_e4, v862);
+            v680 = V::neg_mul_add(w5, v862, v680);
+            // out0[4] = w11*v678 - w12*v658 + w10*v702 - w9*v738 - w8*v774 + w7*v810 + w6*v842 - w5*v862
+            V::store(v680, out0.at(4usize, c));
+            let v867 = V::mul(y_e3, t5_0);
+            v664 = V::neg_mul_add(w5, v867, v664);
+            // out0[3] = w12*v663 - w11*v683 + w10*v711 + w9*v747 + w8*v783 + w7*v819 + w6*v847 - w5*v867
+            V::store(v664, out0.at(3usize, c));
+            v865 = V::mul_add(x_e3, v867, v865);
+            let v872 = V::mul(y_e2, t5_0);
+            v689 = V::neg_mul_add(w5, v872, v689);
+            // out0[2] = w11*v688 - w12*v668 + w10*v720 + w9*v756 + w8*v792 + w7*v828 + w6*v852 - w5*v872
+            V::store(v689, out0.at(2usize, c));
+            v865 = V::mul_add(x_e2, v872, v865);
+            let v877 = V::mul(y_e1, t5_0);
+            v674 = V::mul_add(w5, v877, v674);
+            // out0[1] = w12*v673 + w11*v693 + w10*v729 + w9*v765 + w8*v801 + w7*v837 + w6*v857 + w5*v877
+            V::store(v674, out0.at(1usize, c));
+            // grad0[5] += x_e1*v877 - (x_e4*v862 + x_e3*v867 + x_e2*v872)
             V::store(
-                V::add(V::load(grad0.at(5usize, c)), V::mul_sub(x_e1, v878, v866)),
+                V::add(V::load(grad0.at(5usize, c)), V::mul_sub(x_e1, v877, v865)),
                 grad0.at(5usize, c),
             );
-            let v883 = V::mul(y_e1234, t3_15);
-            let mut v885 = V::mul(V::load(param0.at(4usize, c)), v883);
+            let v882 = V::mul(y_e1234, t5_15);
+            let mut v884 = V::mul(V::load(param0.at(4usize, c)), v882);
             let x_1 = V::load(x.at(0usize, c));
-            // grad0[4] += x_1*v883
+            // grad0[4] += x_1*v882
             V::store(
-                V::add(V::load(grad0.at(4usize, c)), V::mul(x_1, v883)),
+                V::add(V::load(grad0.at(4usize, c)), V::mul(x_1, v882)),
                 grad0.at(4usize, c),
             );
-            let mut v888 = V::mul(y_e234, t3_14);
-            v888 = V::mul_add(y_e134, t3_13, v888);
-            v888 = V::mul_add(y_e124, t3_12, v888);
-            v888 = V::mul_add(y_e123, t3_11, v888);
-            // grad0[3] += x_1*v894
+            let mut v887 = V::mul(y_e234, t5_14);
+            v887 = V::mul_add(y_e134, t5_13, v887);
+            v887 = V::mul_add(y_e124, t5_12, v887);
+            v887 = V::mul_add(y_e123, t5_11, v887);
+            // grad0[3] += x_1*v893
             V::store(
-                V::add(V::load(grad0.at(3usize, c)), V::mul(x_1, v888)),
+                V::add(V::load(grad0.at(3usize, c)), V::mul(x_1, v887)),
                 grad0.at(3usize, c),
             );
-            v885 = V::mul_add(V::load(param0.at(3usize, c)), v888, v885);
-            let mut v899 = V::mul(y_e34, t3_10);
-            v899 = V::mul_add(y_e24, t3_9, v899);
-            v899 = V::mul_add(y_e23, t3_8, v899);
-            v899 = V::mul_add(y_e14, t3_7, v899);
-            v899 = V::mul_add(y_e13, t3_6, v899);
-            v899 = V::mul_add(y_e12, t3_5, v899);
-            // grad0[2] += x_1*v909
+            v884 = V::mul_add(V::load(param0.at(3usize, c)), v887, v884);
+            let mut v898 = V::mul(y_e34, t5_10);
+            v898 = V::mul_add(y_e24, t5_9, v898);
+            v898 = V::mul_add(y_e23, t5_8, v898);
+            v898 = V::mul_add(y_e14, t5_7, v898);
+            v898 = V::mul_add(y_e13, t5_6, v898);
+            v898 = V::mul_add(y_e12, t5_5, v898);
+            // grad0[2] += x_1*v908
             V::store(
-                V::add(V::load(grad0.at(2usize, c)), V::mul(x_1, v899)),
+                V::add(V::load(grad0.at(2usize, c)), V::mul(x_1, v898)),
                 grad0.at(2usize, c),
             );
-            v885 = V::mul_add(V::load(param0.at(2usize, c)), v899, v885);
-            let mut v914 = V::mul(y_e4, t3_4);
-            v914 = V::mul_add(y_e3, t3_3, v914);
-            v914 = V::mul_add(y_e2, t3_2, v914);
-            v914 = V::mul_add(y_e1, t3_1, v914);
-            // grad0[1] += x_1*v920
+            v884 = V::mul_add(V::load(param0.at(2usize, c)), v898, v884);
+            let mut v913 = V::mul(y_e4, t5_4);
+            v913 = V::mul_add(y_e3, t5_3, v913);
+            v913 = V::mul_add(y_e2, t5_2, v913);
+            v913 = V::mul_add(y_e1, t5_1, v913);
+            // grad0[1] += x_1*v919
             V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul(x_1, v914)),
+                V::add(V::load(grad0.at(1usize, c)), V::mul(x_1, v913)),
                 grad0.at(1usize, c),
             );
-            v885 = V::mul_add(V::load(param0.at(1usize, c)), v914, v885);
-            let v925 = V::mul(y_1, t3_0);
-            // grad0[0] += x_1*v925
+            v884 = V::mul_add(V::load(param0.at(1usize, c)), v913, v884);
+            let v924 = V::mul(y_1, t5_0);
+            // grad0[0] += x_1*v924
             V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v925)),
+                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v924)),
                 grad0.at(0usize, c),
             );
-            v885 = V::mul_add(V::load(param0.at(0usize, c)), v925, v885);
-            v885 = V::mul_add(
-                V::mul(gate::<V>(args.gate, y_1), V::load(t2.at(0usize, c))),
+            v884 = V::mul_add(V::load(param0.at(0usize, c)), v924, v884);
+            v884 = V::mul_add(
+                V::load(t4.at(0usize, c)),
                 gate_slope::<V>(args.gate, x_1),
-                v885,
+                v884,
             );
-            // out0[0] = w4*v883 + w3*v894 + w2*v909 + w1*v920 + w0*v925 + gate(y_1)*t2_0*gate'(x_1)
-            V::store(v885, out0.at(0usize, c));
+            // out0[0] = w4*v882 + w3*v893 + w2*v908 + w1*v919 + w0*v924 + t4_0*gate'(x_1)
+            V::store(v884, out0.at(0usize, c));
         }
     }
 }
@@ -1864,7 +1867,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
     params: &[("w", 35usize)],
     output_components: 16usize,
     forward: Plan {
-        cuts: &[16usize, 1],
+        cuts: &[16usize, 1usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -1879,7 +1882,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -1887,8 +1890,17 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_2,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::Cut(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -1898,7 +1910,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[16usize, 1usize, 1usize, 16],
+        cuts: &[16usize, 1usize, 1usize, 1usize, 1usize, 16],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -1913,7 +1925,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -1921,8 +1933,8 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_3,
-                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
                 outputs: &[Slot::Cut(2usize)],
                 params: &[],
                 param_grads: &[],
@@ -1930,9 +1942,23 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_3,
+                inputs: &[
+                    Slot::Cut(0usize),
+                    Slot::External(2usize),
+                    Slot::Cut(2usize),
+                    Slot::Cut(1usize),
+                ],
+                outputs: &[Slot::Cut(3usize), Slot::Cut(4usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_4,
-                inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
-                outputs: &[Slot::Cut(3usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(5usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[],
@@ -1942,9 +1968,9 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_5,
                 inputs: &[
                     Slot::External(0usize),
-                    Slot::Cut(3usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(5usize),
                     Slot::External(1usize),
+                    Slot::Cut(3usize),
                 ],
                 outputs: &[Slot::External(1usize)],
                 params: &[0],
@@ -1956,9 +1982,9 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_6,
                 inputs: &[
                     Slot::External(1usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                     Slot::External(0usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(4usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],
@@ -2129,50 +2155,144 @@ unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static SGP_7: Stage = stage!(sgp_7);
-/// From `y` to cut 1: o = weighted_product(w, gate(x), gate(y)).
+/// From nothing to cut 1: o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn sgp_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
         let out0 = args.outputs[0];
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            y.prefetch::<16usize>(c);
-            // out0[0] = v1*gate(y_1)
-            V::store(
-                V::mul(v1, gate::<V>(args.gate, V::load(y.at(0usize, c)))),
-                out0.at(0usize, c),
-            );
+            // out0[0] = v1
+            V::store(v1, out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_8: Stage = stage!(sgp_8);
-/// From `x`, cut 3, cut 2, `y`, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From cut 0, `grad_o`, cut 1 to cut 3: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn sgp_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
+        let t0 = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let t1 = args.inputs[2];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            t0.prefetch::<16usize>(c);
+            grad_o.prefetch::<16usize>(c);
+            t1.prefetch::<1usize>(c);
+            let mut v2 = V::mul(
+                V::load(t0.at(15usize, c)),
+                V::load(grad_o.at(15usize, c)),
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(14usize, c)),
+                V::load(grad_o.at(14usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(13usize, c)),
+                V::load(grad_o.at(13usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(12usize, c)),
+                V::load(grad_o.at(12usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(11usize, c)),
+                V::load(grad_o.at(11usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(10usize, c)),
+                V::load(grad_o.at(10usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(9usize, c)),
+                V::load(grad_o.at(9usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(8usize, c)),
+                V::load(grad_o.at(8usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(7usize, c)),
+                V::load(grad_o.at(7usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(6usize, c)),
+                V::load(grad_o.at(6usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(5usize, c)),
+                V::load(grad_o.at(5usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(4usize, c)),
+                V::load(grad_o.at(4usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(3usize, c)),
+                V::load(grad_o.at(3usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(2usize, c)),
+                V::load(grad_o.at(2usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(1usize, c)),
+                V::load(grad_o.at(1usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(0usize, c)),
+                V::load(grad_o.at(0usize, c)),
+                v2,
+            );
+            // out0[0] = t1_0*(t0_15*grad_o_e1234 + t0_14*grad_o_e234 + t0_13*grad_o_e134 + t0_12*grad_o_e124 + t0_11*grad_o_e123 + t0_10*grad_o_e34 + t0_9*grad_o_e24 + t0_8*grad_o_e23 + t0_7*grad_o_e14 + t0_6*grad_o_e13 + t0_5*grad_o_e12 + t0_4*grad_o_e4 + t0_3*grad_o_e3 + t0_2*grad_o_e2 + t0_1*grad_o_e1 + t0_0*grad_o_1)
+            V::store(V::mul(V::load(t1.at(0usize, c)), v2), out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_9: Stage = stage!(sgp_9);
+/// From `x`, cut 5, `y`, cut 3, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp_grad` of Cl(1,3,0).
+#[inline(always)]
+unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
         let x = args.inputs[0];
-        let t3 = args.inputs[1];
-        let t2 = args.inputs[2];
-        let y = args.inputs[3];
+        let t5 = args.inputs[1];
+        let y = args.inputs[2];
+        let t3 = args.inputs[3];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let c0e0 = V::from_f64(0f64);
-        let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<4usize>(c);
-            t3.prefetch::<16usize>(c);
-            t2.prefetch::<1usize>(c);
+            t5.prefetch::<16usize>(c);
             y.prefetch::<16usize>(c);
+            t3.prefetch::<1usize>(c);
             let x_e1 = V::load(x.at(0usize, c));
             let w0 = V::load(param0.at(0usize, c));
             let x_e2 = V::load(x.at(1usize, c));
@@ -2180,156 +2300,156 @@ unsafe fn sgp_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e4 = V::load(x.at(3usize, c));
             let w1 = V::load(param0.at(1usize, c));
             let w2 = V::load(param0.at(2usize, c));
-            let v17 = V::mul(x_e1, w2);
-            let v18 = V::mul(x_e2, w2);
-            let v19 = V::mul(x_e3, w2);
-            let v20 = V::mul(x_e4, w2);
+            let v15 = V::mul(x_e1, w2);
+            let v16 = V::mul(x_e2, w2);
+            let v17 = V::mul(x_e3, w2);
+            let v18 = V::mul(x_e4, w2);
             let w3 = V::load(param0.at(3usize, c));
-            let v22 = V::mul(x_e1, w3);
-            let v23 = V::mul(x_e2, w3);
-            let v24 = V::mul(x_e3, w3);
-            let v25 = V::mul(x_e4, w3);
+            let v20 = V::mul(x_e1, w3);
+            let v21 = V::mul(x_e2, w3);
+            let v22 = V::mul(x_e3, w3);
+            let v23 = V::mul(x_e4, w3);
             let w4 = V::load(param0.at(4usize, c));
-            let v27 = V::mul(x_e1, w4);
-            let v28 = V::mul(x_e2, w4);
-            let v29 = V::mul(x_e3, w4);
-            let v30 = V::mul(x_e4, w4);
+            let v25 = V::mul(x_e1, w4);
+            let v26 = V::mul(x_e2, w4);
+            let v27 = V::mul(x_e3, w4);
+            let v28 = V::mul(x_e4, w4);
             let w5 = V::load(param0.at(5usize, c));
-            let v32 = V::mul(x_e1, w5);
-            let v33 = V::mul(x_e2, w5);
-            let v34 = V::mul(x_e3, w5);
-            let v35 = V::mul(x_e4, w5);
+            let v30 = V::mul(x_e1, w5);
+            let v31 = V::mul(x_e2, w5);
+            let v32 = V::mul(x_e3, w5);
+            let v33 = V::mul(x_e4, w5);
             let w6 = V::load(param0.at(6usize, c));
             let w7 = V::load(param0.at(7usize, c));
-            let t3_15 = V::load(t3.at(15usize, c));
-            let mut v47 = V::mul(V::mul(x_e4, w7), t3_15);
-            let mut v48 = V::mul(V::mul(x_e3, w7), t3_15);
-            let mut v49 = V::mul(V::mul(x_e2, w7), t3_15);
-            let mut v50 = V::mul(V::mul(x_e1, w7), t3_15);
-            let t3_11 = V::load(t3.at(11usize, c));
-            let mut v52 = V::mul(V::mul(x_e4, w6), t3_11);
-            let t3_12 = V::load(t3.at(12usize, c));
-            v52 = V::neg_mul_add(V::mul(x_e3, w6), t3_12, v52);
-            let t3_13 = V::load(t3.at(13usize, c));
-            v52 = V::mul_add(V::mul(x_e2, w6), t3_13, v52);
-            let t3_14 = V::load(t3.at(14usize, c));
-            v52 = V::mul_add(V::mul(x_e1, w6), t3_14, v52);
-            // out0[15] = x_e4*w6*t3_11 - x_e3*w6*t3_12 + x_e2*w6*t3_13 + x_e1*w6*t3_14
-            V::store(v52, out0.at(15usize, c));
-            let mut v62 = V::mul(v35, t3_14);
-            let mut v63 = V::mul(v35, t3_13);
-            let mut v64 = V::mul(v35, t3_12);
-            let mut v66 = V::mul(v34, t3_13);
-            v64 = V::mul_add(v34, t3_11, v64);
-            let mut v69 = V::mul(v33, t3_14);
-            v66 = V::mul_add(v33, t3_12, v66);
-            v63 = V::neg_mul_add(v33, t3_11, v63);
-            v69 = V::mul_add(v32, t3_13, v69);
-            let mut v76 = V::mul(v32, t3_12);
-            v76 = V::neg_mul_add(v34, t3_14, v76);
-            v62 = V::mul_add(v32, t3_11, v62);
-            let t3_8 = V::load(t3.at(8usize, c));
-            v50 = V::neg_mul_add(v30, t3_8, v50);
-            let t3_6 = V::load(t3.at(6usize, c));
-            v49 = V::mul_add(v30, t3_6, v49);
-            let t3_5 = V::load(t3.at(5usize, c));
-            v48 = V::neg_mul_add(v30, t3_5, v48);
-            let t3_9 = V::load(t3.at(9usize, c));
-            v50 = V::mul_add(v29, t3_9, v50);
-            let t3_7 = V::load(t3.at(7usize, c));
-            let mut v94 = V::mul_sub(v29, t3_7, v49);
-            v47 = V::mul_add(v29, t3_5, v47);
-            let t3_10 = V::load(t3.at(10usize, c));
-            v50 = V::neg_mul_add(v28, t3_10, v50);
-            // out0[14] = x_e1*w7*t3_15 - v30*t3_8 + v29*t3_9 - v28*t3_10
-            V::store(v50, out0.at(14usize, c));
-            v48 = V::mul_add(v28, t3_7, v48);
-            let mut v103 = V::mul_sub(v28, t3_6, v47);
-            v94 = V::mul_add(v27, t3_10, v94);
-            // out0[13] = v29*t3_7 - (x_e2*w7*t3_15 + v30*t3_6) + v27*t3_10
-            V::store(v94, out0.at(13usize, c));
-            v48 = V::mul_add(v27, t3_9, v48);
-            // out0[12] = x_e3*w7*t3_15 - v30*t3_5 + v28*t3_7 + v27*t3_9
-            V::store(v48, out0.at(12usize, c));
-            v103 = V::mul_add(v27, t3_8, v103);
-            // out0[11] = v28*t3_6 - (x_e4*w7*t3_15 + v29*t3_5) + v27*t3_8
-            V::store(v103, out0.at(11usize, c));
-            let mut v111 = V::mul(v25, t3_9);
-            let mut v112 = V::mul(v25, t3_7);
-            let mut v113 = V::mul(v24, t3_10);
-            v111 = V::mul_add(v24, t3_8, v111);
-            v112 = V::mul_add(v24, t3_6, v112);
-            v113 = V::mul_add(v23, t3_9, v113);
-            let mut v120 = V::mul(v23, t3_8);
-            v120 = V::neg_mul_add(v25, t3_10, v120);
-            v112 = V::mul_add(v23, t3_5, v112);
-            v113 = V::mul_add(v22, t3_7, v113);
-            v120 = V::mul_add(v22, t3_6, v120);
-            let mut v129 = V::mul_sub(v22, t3_5, v111);
-            let t3_3 = V::load(t3.at(3usize, c));
-            v69 = V::mul_add(v20, t3_3, v69);
-            let t3_2 = V::load(t3.at(2usize, c));
-            v76 = V::mul_add(v20, t3_2, v76);
-            let t3_1 = V::load(t3.at(1usize, c));
-            let mut v138 = V::mul_sub(v20, t3_1, v66);
-            let t3_4 = V::load(t3.at(4usize, c));
-            v69 = V::neg_mul_add(v19, t3_4, v69);
-            // out0[10] = v33*t3_14 + v32*t3_13 + v20*t3_3 - v19*t3_4
-            V::store(v69, out0.at(10usize, c));
-            v62 = V::mul_add(v19, t3_2, v62);
-            v63 = V::mul_add(v19, t3_1, v63);
-            v76 = V::neg_mul_add(v18, t3_4, v76);
-            // out0[9] = v32*t3_12 - v34*t3_14 + v20*t3_2 - v18*t3_4
-            V::store(v76, out0.at(9usize, c));
-            v62 = V::neg_mul_add(v18, t3_3, v62);
-            // out0[8] = v35*t3_14 + v32*t3_11 + v19*t3_2 - v18*t3_3
-            V::store(v62, out0.at(8usize, c));
-            v64 = V::mul_add(v18, t3_1, v64);
-            v138 = V::mul_add(v17, t3_4, v138);
-            // out0[7] = v20*t3_1 - (v34*t3_13 + v33*t3_12) + v17*t3_4
-            V::store(v138, out0.at(7usize, c));
-            v63 = V::mul_add(v17, t3_3, v63);
-            // out0[6] = v35*t3_13 - v33*t3_11 + v19*t3_1 + v17*t3_3
-            V::store(v63, out0.at(6usize, c));
-            v64 = V::mul_add(v17, t3_2, v64);
-            // out0[5] = v35*t3_12 + v34*t3_11 + v18*t3_1 + v17*t3_2
-            V::store(v64, out0.at(5usize, c));
-            let mut v158 = V::mul(V::mul(x_e4, w1), t3_4);
-            v158 = V::mul_add(V::mul(x_e3, w1), t3_3, v158);
-            v158 = V::mul_add(V::mul(x_e2, w1), t3_2, v158);
-            v158 = V::mul_add(V::mul(x_e1, w1), t3_1, v158);
-            let t3_0 = V::load(t3.at(0usize, c));
-            v113 = V::neg_mul_add(V::mul(x_e4, w0), t3_0, v113);
-            // out0[4] = v24*t3_10 + v23*t3_9 + v22*t3_7 - x_e4*w0*t3_0
-            V::store(v113, out0.at(4usize, c));
-            v120 = V::neg_mul_add(V::mul(x_e3, w0), t3_0, v120);
-            // out0[3] = v23*t3_8 - v25*t3_10 + v22*t3_6 - x_e3*w0*t3_0
-            V::store(v120, out0.at(3usize, c));
-            v129 = V::neg_mul_add(V::mul(x_e2, w0), t3_0, v129);
-            // out0[2] = v22*t3_5 - (v25*t3_9 + v24*t3_8) - x_e2*w0*t3_0
-            V::store(v129, out0.at(2usize, c));
-            // out0[1] = x_e1*w0*t3_0 - (v25*t3_7 + v24*t3_6 + v23*t3_5)
-            V::store(V::mul_sub(V::mul(x_e1, w0), t3_0, v112), out0.at(1usize, c));
-            v158 = V::mul_add(
-                V::mul(v1, V::load(t2.at(0usize, c))),
+            let t5_15 = V::load(t5.at(15usize, c));
+            let mut v45 = V::mul(V::mul(x_e4, w7), t5_15);
+            let mut v46 = V::mul(V::mul(x_e3, w7), t5_15);
+            let mut v47 = V::mul(V::mul(x_e2, w7), t5_15);
+            let mut v48 = V::mul(V::mul(x_e1, w7), t5_15);
+            let t5_11 = V::load(t5.at(11usize, c));
+            let mut v50 = V::mul(V::mul(x_e4, w6), t5_11);
+            let t5_12 = V::load(t5.at(12usize, c));
+            v50 = V::neg_mul_add(V::mul(x_e3, w6), t5_12, v50);
+            let t5_13 = V::load(t5.at(13usize, c));
+            v50 = V::mul_add(V::mul(x_e2, w6), t5_13, v50);
+            let t5_14 = V::load(t5.at(14usize, c));
+            v50 = V::mul_add(V::mul(x_e1, w6), t5_14, v50);
+            // out0[15] = x_e4*w6*t5_11 - x_e3*w6*t5_12 + x_e2*w6*t5_13 + x_e1*w6*t5_14
+            V::store(v50, out0.at(15usize, c));
+            let mut v60 = V::mul(v33, t5_14);
+            let mut v61 = V::mul(v33, t5_13);
+            let mut v62 = V::mul(v33, t5_12);
+            let mut v64 = V::mul(v32, t5_13);
+            v62 = V::mul_add(v32, t5_11, v62);
+            let mut v67 = V::mul(v31, t5_14);
+            v64 = V::mul_add(v31, t5_12, v64);
+            v61 = V::neg_mul_add(v31, t5_11, v61);
+            v67 = V::mul_add(v30, t5_13, v67);
+            let mut v74 = V::mul(v30, t5_12);
+            v74 = V::neg_mul_add(v32, t5_14, v74);
+            v60 = V::mul_add(v30, t5_11, v60);
+            let t5_8 = V::load(t5.at(8usize, c));
+            v48 = V::neg_mul_add(v28, t5_8, v48);
+            let t5_6 = V::load(t5.at(6usize, c));
+            v47 = V::mul_add(v28, t5_6, v47);
+            let t5_5 = V::load(t5.at(5usize, c));
+            v46 = V::neg_mul_add(v28, t5_5, v46);
+            let t5_9 = V::load(t5.at(9usize, c));
+            v48 = V::mul_add(v27, t5_9, v48);
+            let t5_7 = V::load(t5.at(7usize, c));
+            let mut v92 = V::mul_sub(v27, t5_7, v47);
+            v45 = V::mul_add(v27, t5_5, v45);
+            let t5_10 = V::load(t5.at(10usize, c));
+            v48 = V::neg_mul_add(v26, t5_10, v48);
+            // out0[14] = x_e1*w7*t5_15 - v28*t5_8 + v27*t5_9 - v26*t5_10
+            V::store(v48, out0.at(14usize, c));
+            v46 = V::mul_add(v26, t5_7, v46);
+            let mut v101 = V::mul_sub(v26, t5_6, v45);
+            v92 = V::mul_add(v25, t5_10, v92);
+            // out0[13] = v27*t5_7 - (x_e2*w7*t5_15 + v28*t5_6) + v25*t5_10
+            V::store(v92, out0.at(13usize, c));
+            v46 = V::mul_add(v25, t5_9, v46);
+            // out0[12] = x_e3*w7*t5_15 - v28*t5_5 + v26*t5_7 + v25*t5_9
+            V::store(v46, out0.at(12usize, c));
+            v101 = V::mul_add(v25, t5_8, v101);
+            // out0[11] = v26*t5_6 - (x_e4*w7*t5_15 + v27*t5_5) + v25*t5_8
+            V::store(v101, out0.at(11usize, c));
+            let mut v109 = V::mul(v23, t5_9);
+            let mut v110 = V::mul(v23, t5_7);
+            let mut v111 = V::mul(v22, t5_10);
+            v109 = V::mul_add(v22, t5_8, v109);
+            v110 = V::mul_add(v22, t5_6, v110);
+            v111 = V::mul_add(v21, t5_9, v111);
+            let mut v118 = V::mul(v21, t5_8);
+            v118 = V::neg_mul_add(v23, t5_10, v118);
+            v110 = V::mul_add(v21, t5_5, v110);
+            v111 = V::mul_add(v20, t5_7, v111);
+            v118 = V::mul_add(v20, t5_6, v118);
+            let mut v127 = V::mul_sub(v20, t5_5, v109);
+            let t5_3 = V::load(t5.at(3usize, c));
+            v67 = V::mul_add(v18, t5_3, v67);
+            let t5_2 = V::load(t5.at(2usize, c));
+            v74 = V::mul_add(v18, t5_2, v74);
+            let t5_1 = V::load(t5.at(1usize, c));
+            let mut v136 = V::mul_sub(v18, t5_1, v64);
+            let t5_4 = V::load(t5.at(4usize, c));
+            v67 = V::neg_mul_add(v17, t5_4, v67);
+            // out0[10] = v31*t5_14 + v30*t5_13 + v18*t5_3 - v17*t5_4
+            V::store(v67, out0.at(10usize, c));
+            v60 = V::mul_add(v17, t5_2, v60);
+            v61 = V::mul_add(v17, t5_1, v61);
+            v74 = V::neg_mul_add(v16, t5_4, v74);
+            // out0[9] = v30*t5_12 - v32*t5_14 + v18*t5_2 - v16*t5_4
+            V::store(v74, out0.at(9usize, c));
+            v60 = V::neg_mul_add(v16, t5_3, v60);
+            // out0[8] = v33*t5_14 + v30*t5_11 + v17*t5_2 - v16*t5_3
+            V::store(v60, out0.at(8usize, c));
+            v62 = V::mul_add(v16, t5_1, v62);
+            v136 = V::mul_add(v15, t5_4, v136);
+            // out0[7] = v18*t5_1 - (v32*t5_13 + v31*t5_12) + v15*t5_4
+            V::store(v136, out0.at(7usize, c));
+            v61 = V::mul_add(v15, t5_3, v61);
+            // out0[6] = v33*t5_13 - v31*t5_11 + v17*t5_1 + v15*t5_3
+            V::store(v61, out0.at(6usize, c));
+            v62 = V::mul_add(v15, t5_2, v62);
+            // out0[5] = v33*t5_12 + v32*t5_11 + v16*t5_1 + v15*t5_2
+            V::store(v62, out0.at(5usize, c));
+            let mut v156 = V::mul(V::mul(x_e4, w1), t5_4);
+            v156 = V::mul_add(V::mul(x_e3, w1), t5_3, v156);
+            v156 = V::mul_add(V::mul(x_e2, w1), t5_2, v156);
+            v156 = V::mul_add(V::mul(x_e1, w1), t5_1, v156);
+            let t5_0 = V::load(t5.at(0usize, c));
+            v111 = V::neg_mul_add(V::mul(x_e4, w0), t5_0, v111);
+            // out0[4] = v22*t5_10 + v21*t5_9 + v20*t5_7 - x_e4*w0*t5_0
+            V::store(v111, out0.at(4usize, c));
+            v118 = V::neg_mul_add(V::mul(x_e3, w0), t5_0, v118);
+            // out0[3] = v21*t5_8 - v23*t5_10 + v20*t5_6 - x_e3*w0*t5_0
+            V::store(v118, out0.at(3usize, c));
+            v127 = V::neg_mul_add(V::mul(x_e2, w0), t5_0, v127);
+            // out0[2] = v20*t5_5 - (v23*t5_9 + v22*t5_8) - x_e2*w0*t5_0
+            V::store(v127, out0.at(2usize, c));
+            // out0[1] = x_e1*w0*t5_0 - (v23*t5_7 + v22*t5_6 + v21*t5_5)
+            V::store(V::mul_sub(V::mul(x_e1, w0), t5_0, v110), out0.at(1usize, c));
+            v156 = V::mul_add(
+                V::load(t3.at(0usize, c)),
                 gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
-                v158,
+                v156,
             );
-            // out0[0] = x_e4*w1*t3_4 + x_e3*w1*t3_3 + x_e2*w1*t3_2 + x_e1*w1*t3_1 + v1*t2_0*gate'(y_1)
-            V::store(v158, out0.at(0usize, c));
+            // out0[0] = x_e4*w1*t5_4 + x_e3*w1*t5_3 + x_e2*w1*t5_2 + x_e1*w1*t5_1 + t3_0*gate'(y_1)
+            V::store(v156, out0.at(0usize, c));
         }
     }
 }
-pub(super) static SGP_9: Stage = stage!(sgp_9);
-/// From `y`, cut 3, `x`, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+pub(super) static SGP_10: Stage = stage!(sgp_10);
+/// From `y`, cut 5, `x`, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(1,3,0).
 #[inline(always)]
-unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let y = args.inputs[0];
-        let t3 = args.inputs[1];
+        let t5 = args.inputs[1];
         let x = args.inputs[2];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
@@ -2337,198 +2457,198 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<16usize>(c);
-            t3.prefetch::<16usize>(c);
+            t5.prefetch::<16usize>(c);
             x.prefetch::<4usize>(c);
             let y_e123 = V::load(y.at(11usize, c));
-            let t3_15 = V::load(t3.at(15usize, c));
-            let v2 = V::mul(y_e123, t3_15);
+            let t5_15 = V::load(t5.at(15usize, c));
+            let v2 = V::mul(y_e123, t5_15);
             let w7 = V::load(param0.at(7usize, c));
             let x_e4 = V::load(x.at(3usize, c));
             let y_e124 = V::load(y.at(12usize, c));
-            let v8 = V::mul(y_e124, t3_15);
+            let v8 = V::mul(y_e124, t5_15);
             let mut v9 = V::mul(w7, v8);
             let x_e3 = V::load(x.at(2usize, c));
             let mut v11 = V::mul(x_e3, v8);
             v11 = V::neg_mul_add(x_e4, v2, v11);
             let y_e134 = V::load(y.at(13usize, c));
-            let v14 = V::mul(y_e134, t3_15);
+            let v14 = V::mul(y_e134, t5_15);
             let x_e2 = V::load(x.at(1usize, c));
             v11 = V::neg_mul_add(x_e2, v14, v11);
             let y_e234 = V::load(y.at(14usize, c));
-            let v20 = V::mul(y_e234, t3_15);
+            let v20 = V::mul(y_e234, t5_15);
             let mut v21 = V::mul(w7, v20);
             let x_e1 = V::load(x.at(0usize, c));
             v11 = V::mul_add(x_e1, v20, v11);
             // grad0[7] += x_e3*v8 - x_e4*v2 - x_e2*v14 + x_e1*v20
             V::store(V::add(V::load(grad0.at(7usize, c)), v11), grad0.at(7usize, c));
             let y_e1234 = V::load(y.at(15usize, c));
-            let t3_11 = V::load(t3.at(11usize, c));
-            let v27 = V::mul(y_e1234, t3_11);
+            let t5_11 = V::load(t5.at(11usize, c));
+            let v27 = V::mul(y_e1234, t5_11);
             let w6 = V::load(param0.at(6usize, c));
             let mut v29 = V::mul(w6, v27);
             let mut v30 = V::mul(x_e4, v27);
             v29 = V::neg_mul_add(w7, v2, v29);
-            let t3_12 = V::load(t3.at(12usize, c));
-            let v33 = V::mul(y_e1234, t3_12);
+            let t5_12 = V::load(t5.at(12usize, c));
+            let v33 = V::mul(y_e1234, t5_12);
             v9 = V::neg_mul_add(w6, v33, v9);
             v30 = V::neg_mul_add(x_e3, v33, v30);
-            let t3_13 = V::load(t3.at(13usize, c));
-            let v39 = V::mul(y_e1234, t3_13);
+            let t5_13 = V::load(t5.at(13usize, c));
+            let v39 = V::mul(y_e1234, t5_13);
             let mut v40 = V::mul(w6, v39);
             v40 = V::neg_mul_add(w7, v14, v40);
             v30 = V::mul_add(x_e2, v39, v30);
-            let t3_14 = V::load(t3.at(14usize, c));
-            let v45 = V::mul(y_e1234, t3_14);
+            let t5_14 = V::load(t5.at(14usize, c));
+            let v45 = V::mul(y_e1234, t5_14);
             v21 = V::mul_add(w6, v45, v21);
             v30 = V::mul_add(x_e1, v45, v30);
             // grad0[6] += x_e4*v27 - x_e3*v33 + x_e2*v39 + x_e1*v45
             V::store(V::add(V::load(grad0.at(6usize, c)), v30), grad0.at(6usize, c));
             let y_e23 = V::load(y.at(8usize, c));
-            let mut v51 = V::mul(y_e23, t3_14);
+            let mut v51 = V::mul(y_e23, t5_14);
             let y_e13 = V::load(y.at(6usize, c));
-            v51 = V::mul_add(y_e13, t3_13, v51);
+            v51 = V::mul_add(y_e13, t5_13, v51);
             let y_e12 = V::load(y.at(5usize, c));
-            v51 = V::mul_add(y_e12, t3_12, v51);
+            v51 = V::mul_add(y_e12, t5_12, v51);
             let w5 = V::load(param0.at(5usize, c));
             let mut v60 = V::mul(x_e4, v51);
             v29 = V::mul_add(w5, v51, v29);
             let y_e24 = V::load(y.at(9usize, c));
-            let mut v63 = V::mul(y_e24, t3_14);
+            let mut v63 = V::mul(y_e24, t5_14);
             let y_e14 = V::load(y.at(7usize, c));
-            v63 = V::mul_add(y_e14, t3_13, v63);
-            let v68 = V::mul_sub(y_e12, t3_11, v63);
+            v63 = V::mul_add(y_e14, t5_13, v63);
+            let v68 = V::mul_sub(y_e12, t5_11, v63);
             v9 = V::mul_add(w5, v68, v9);
             v60 = V::mul_add(x_e3, v68, v60);
             let y_e34 = V::load(y.at(10usize, c));
-            let mut v74 = V::mul(y_e34, t3_14);
-            v74 = V::neg_mul_add(y_e14, t3_12, v74);
-            v74 = V::neg_mul_add(y_e13, t3_11, v74);
+            let mut v74 = V::mul(y_e34, t5_14);
+            v74 = V::neg_mul_add(y_e14, t5_12, v74);
+            v74 = V::neg_mul_add(y_e13, t5_11, v74);
             v40 = V::mul_add(w5, v74, v40);
             v60 = V::mul_add(x_e2, v74, v60);
-            let mut v83 = V::mul(y_e34, t3_13);
-            v83 = V::mul_add(y_e24, t3_12, v83);
-            v83 = V::mul_add(y_e23, t3_11, v83);
+            let mut v83 = V::mul(y_e34, t5_13);
+            v83 = V::mul_add(y_e24, t5_12, v83);
+            v83 = V::mul_add(y_e23, t5_11, v83);
             v21 = V::mul_add(w5, v83, v21);
             v60 = V::mul_add(x_e1, v83, v60);
             // grad0[5] += x_e4*v57 + x_e3*v68 + x_e2*v78 + x_e1*v87
             V::store(V::add(V::load(grad0.at(5usize, c)), v60), grad0.at(5usize, c));
-            let t3_8 = V::load(t3.at(8usize, c));
-            let mut v93 = V::mul(y_e234, t3_8);
-            let t3_6 = V::load(t3.at(6usize, c));
-            v93 = V::mul_add(y_e134, t3_6, v93);
-            let t3_5 = V::load(t3.at(5usize, c));
-            v93 = V::mul_add(y_e124, t3_5, v93);
+            let t5_8 = V::load(t5.at(8usize, c));
+            let mut v93 = V::mul(y_e234, t5_8);
+            let t5_6 = V::load(t5.at(6usize, c));
+            v93 = V::mul_add(y_e134, t5_6, v93);
+            let t5_5 = V::load(t5.at(5usize, c));
+            v93 = V::mul_add(y_e124, t5_5, v93);
             let w4 = V::load(param0.at(4usize, c));
             v29 = V::neg_mul_add(w4, v93, v29);
-            let t3_9 = V::load(t3.at(9usize, c));
-            let mut v105 = V::mul(y_e234, t3_9);
-            let t3_7 = V::load(t3.at(7usize, c));
-            v105 = V::mul_add(y_e134, t3_7, v105);
-            v105 = V::neg_mul_add(y_e123, t3_5, v105);
+            let t5_9 = V::load(t5.at(9usize, c));
+            let mut v105 = V::mul(y_e234, t5_9);
+            let t5_7 = V::load(t5.at(7usize, c));
+            v105 = V::mul_add(y_e134, t5_7, v105);
+            v105 = V::neg_mul_add(y_e123, t5_5, v105);
             let mut v112 = V::mul(x_e3, v105);
             v9 = V::mul_add(w4, v105, v9);
             v112 = V::neg_mul_add(x_e4, v93, v112);
-            let t3_10 = V::load(t3.at(10usize, c));
-            let mut v117 = V::mul(y_e124, t3_7);
-            v117 = V::neg_mul_add(y_e234, t3_10, v117);
-            v117 = V::mul_add(y_e123, t3_6, v117);
+            let t5_10 = V::load(t5.at(10usize, c));
+            let mut v117 = V::mul(y_e124, t5_7);
+            v117 = V::neg_mul_add(y_e234, t5_10, v117);
+            v117 = V::mul_add(y_e123, t5_6, v117);
             v40 = V::mul_add(w4, v117, v40);
             v112 = V::mul_add(x_e2, v117, v112);
-            let mut v125 = V::mul(y_e134, t3_10);
-            v125 = V::mul_add(y_e124, t3_9, v125);
-            v125 = V::mul_add(y_e123, t3_8, v125);
+            let mut v125 = V::mul(y_e134, t5_10);
+            v125 = V::mul_add(y_e124, t5_9, v125);
+            v125 = V::mul_add(y_e123, t5_8, v125);
             v21 = V::mul_add(w4, v125, v21);
             v112 = V::mul_add(x_e1, v125, v112);
             // grad0[4] += x_e3*v110 - x_e4*v99 + x_e2*v120 + x_e1*v129
             V::store(V::add(V::load(grad0.at(4usize, c)), v112), grad0.at(4usize, c));
             let y_e3 = V::load(y.at(3usize, c));
-            let mut v135 = V::mul(y_e3, t3_10);
+            let mut v135 = V::mul(y_e3, t5_10);
             let y_e2 = V::load(y.at(2usize, c));
-            v135 = V::mul_add(y_e2, t3_9, v135);
+            v135 = V::mul_add(y_e2, t5_9, v135);
             let y_e1 = V::load(y.at(1usize, c));
-            v135 = V::mul_add(y_e1, t3_7, v135);
+            v135 = V::mul_add(y_e1, t5_7, v135);
             let w3 = V::load(param0.at(3usize, c));
             v29 = V::neg_mul_add(w3, v135, v29);
             let y_e4 = V::load(y.at(4usize, c));
-            let mut v147 = V::mul(y_e4, t3_10);
-            v147 = V::neg_mul_add(y_e2, t3_8, v147);
-            v147 = V::neg_mul_add(y_e1, t3_6, v147);
+            let mut v147 = V::mul(y_e4, t5_10);
+            v147 = V::neg_mul_add(y_e2, t5_8, v147);
+            v147 = V::neg_mul_add(y_e1, t5_6, v147);
             let mut v153 = V::mul(x_e3, v147);
             v9 = V::mul_add(w3, v147, v9);
             v153 = V::neg_mul_add(x_e4, v135, v153);
-            let mut v156 = V::mul(y_e4, t3_9);
-            v156 = V::mul_add(y_e3, t3_8, v156);
-            v156 = V::neg_mul_add(y_e1, t3_5, v156);
+            let mut v156 = V::mul(y_e4, t5_9);
+            v156 = V::mul_add(y_e3, t5_8, v156);
+            v156 = V::neg_mul_add(y_e1, t5_5, v156);
             v40 = V::mul_add(w3, v156, v40);
             v153 = V::mul_add(x_e2, v156, v153);
-            let mut v165 = V::mul(y_e4, t3_7);
-            v165 = V::mul_add(y_e3, t3_6, v165);
-            v165 = V::mul_add(y_e2, t3_5, v165);
+            let mut v165 = V::mul(y_e4, t5_7);
+            v165 = V::mul_add(y_e3, t5_6, v165);
+            v165 = V::mul_add(y_e2, t5_5, v165);
             v21 = V::mul_add(w3, v165, v21);
             v153 = V::mul_add(x_e1, v165, v153);
             // grad0[3] += x_e3*v151 - x_e4*v141 + x_e2*v160 + x_e1*v169
             V::store(V::add(V::load(grad0.at(3usize, c)), v153), grad0.at(3usize, c));
-            let t3_3 = V::load(t3.at(3usize, c));
-            let mut v175 = V::mul(y_e34, t3_3);
-            let t3_2 = V::load(t3.at(2usize, c));
-            v175 = V::mul_add(y_e24, t3_2, v175);
-            let t3_1 = V::load(t3.at(1usize, c));
-            v175 = V::mul_add(y_e14, t3_1, v175);
+            let t5_3 = V::load(t5.at(3usize, c));
+            let mut v175 = V::mul(y_e34, t5_3);
+            let t5_2 = V::load(t5.at(2usize, c));
+            v175 = V::mul_add(y_e24, t5_2, v175);
+            let t5_1 = V::load(t5.at(1usize, c));
+            v175 = V::mul_add(y_e14, t5_1, v175);
             let w2 = V::load(param0.at(2usize, c));
             let mut v184 = V::mul(x_e4, v175);
             v29 = V::mul_add(w2, v175, v29);
-            let t3_4 = V::load(t3.at(4usize, c));
-            let mut v188 = V::mul(y_e23, t3_2);
-            v188 = V::neg_mul_add(y_e34, t3_4, v188);
-            v188 = V::mul_add(y_e13, t3_1, v188);
+            let t5_4 = V::load(t5.at(4usize, c));
+            let mut v188 = V::mul(y_e23, t5_2);
+            v188 = V::neg_mul_add(y_e34, t5_4, v188);
+            v188 = V::mul_add(y_e13, t5_1, v188);
             v9 = V::mul_add(w2, v188, v9);
             v184 = V::mul_add(x_e3, v188, v184);
-            let mut v196 = V::mul(y_e24, t3_4);
-            v196 = V::mul_add(y_e23, t3_3, v196);
-            let v200 = V::mul_sub(y_e12, t3_1, v196);
+            let mut v196 = V::mul(y_e24, t5_4);
+            v196 = V::mul_add(y_e23, t5_3, v196);
+            let v200 = V::mul_sub(y_e12, t5_1, v196);
             v40 = V::mul_add(w2, v200, v40);
             v184 = V::mul_add(x_e2, v200, v184);
-            let mut v205 = V::mul(y_e14, t3_4);
-            v205 = V::mul_add(y_e13, t3_3, v205);
-            v205 = V::mul_add(y_e12, t3_2, v205);
+            let mut v205 = V::mul(y_e14, t5_4);
+            v205 = V::mul_add(y_e13, t5_3, v205);
+            v205 = V::mul_add(y_e12, t5_2, v205);
             v21 = V::mul_add(w2, v205, v21);
             v184 = V::mul_add(x_e1, v205, v184);
             // grad0[2] += x_e4*v181 + x_e3*v191 + x_e2*v200 + x_e1*v209
             V::store(V::add(V::load(grad0.at(2usize, c)), v184), grad0.at(2usize, c));
             let y_1 = V::load(y.at(0usize, c));
-            let v215 = V::mul(y_1, t3_4);
+            let v215 = V::mul(y_1, t5_4);
             let w1 = V::load(param0.at(1usize, c));
             let mut v218 = V::mul(x_e4, v215);
             v29 = V::mul_add(w1, v215, v29);
-            let v220 = V::mul(y_1, t3_3);
+            let v220 = V::mul(y_1, t5_3);
             v9 = V::mul_add(w1, v220, v9);
             v218 = V::mul_add(x_e3, v220, v218);
-            let v225 = V::mul(y_1, t3_2);
+            let v225 = V::mul(y_1, t5_2);
             v40 = V::mul_add(w1, v225, v40);
             v218 = V::mul_add(x_e2, v225, v218);
-            let v230 = V::mul(y_1, t3_1);
+            let v230 = V::mul(y_1, t5_1);
             v21 = V::mul_add(w1, v230, v21);
             v218 = V::mul_add(x_e1, v230, v218);
             // grad0[1] += x_e4*v215 + x_e3*v220 + x_e2*v225 + x_e1*v230
             V::store(V::add(V::load(grad0.at(1usize, c)), v218), grad0.at(1usize, c));
-            let t3_0 = V::load(t3.at(0usize, c));
-            let v236 = V::mul(y_e4, t3_0);
+            let t5_0 = V::load(t5.at(0usize, c));
+            let v236 = V::mul(y_e4, t5_0);
             let w0 = V::load(param0.at(0usize, c));
             let mut v239 = V::mul(x_e4, v236);
             v29 = V::neg_mul_add(w0, v236, v29);
             // out0[3] = w6*v27 - w7*v2 + w5*v57 - w4*v99 - w3*v141 + w2*v181 + w1*v215 - w0*v236
             V::store(v29, out0.at(3usize, c));
-            let v241 = V::mul(y_e3, t3_0);
+            let v241 = V::mul(y_e3, t5_0);
             v9 = V::neg_mul_add(w0, v241, v9);
             // out0[2] = w7*v8 - w6*v33 + w5*v68 + w4*v110 + w3*v151 + w2*v191 + w1*v220 - w0*v241
             V::store(v9, out0.at(2usize, c));
             v239 = V::mul_add(x_e3, v241, v239);
-            let v246 = V::mul(y_e2, t3_0);
+            let v246 = V::mul(y_e2, t5_0);
             v40 = V::neg_mul_add(w0, v246, v40);
             // out0[1] = w6*v39 - w7*v14 + w5*v78 + w4*v120 + w3*v160 + w2*v200 + w1*v225 - w0*v246
             V::store(v40, out0.at(1usize, c));
             v239 = V::mul_add(x_e2, v246, v239);
-            let v251 = V::mul(y_e1, t3_0);
+            let v251 = V::mul(y_e1, t5_0);
             v21 = V::mul_add(w0, v251, v21);
             // out0[0] = w7*v20 + w6*v45 + w5*v87 + w4*v129 + w3*v169 + w2*v209 + w1*v230 + w0*v251
             V::store(v21, out0.at(0usize, c));
@@ -2540,7 +2660,7 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static SGP_10: Stage = stage!(sgp_10);
+pub(super) static SGP_11: Stage = stage!(sgp_11);
 /// `o = weighted_product(w, gate(x), gate(y))`, grades 1 and 0,1,2,3,4.
 ///
 /// Forward: 162 flops per lane (113 multiplications, 48 additions).
@@ -2555,7 +2675,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
     params: &[("w", 8usize)],
     output_components: 16usize,
     forward: Plan {
-        cuts: &[16usize, 1],
+        cuts: &[16usize, 1usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -2570,7 +2690,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_8,
-                inputs: &[Slot::External(1usize)],
+                inputs: &[],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -2578,8 +2698,17 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_2,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::Cut(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -2589,7 +2718,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[16usize, 1usize, 1usize, 16],
+        cuts: &[16usize, 1usize, 1usize, 1usize, 0usize, 16],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -2604,7 +2733,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_8,
-                inputs: &[Slot::External(1usize)],
+                inputs: &[],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -2612,8 +2741,8 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_3,
-                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
                 outputs: &[Slot::Cut(2usize)],
                 params: &[],
                 param_grads: &[],
@@ -2621,8 +2750,8 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_4,
-                inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
+                stage: &super::sgp::SGP_9,
+                inputs: &[Slot::Cut(0usize), Slot::External(2usize), Slot::Cut(1usize)],
                 outputs: &[Slot::Cut(3usize)],
                 params: &[],
                 param_grads: &[],
@@ -2630,12 +2759,21 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_9,
+                stage: &super::sgp::SGP_4,
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(5usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_10,
                 inputs: &[
                     Slot::External(0usize),
-                    Slot::Cut(3usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(5usize),
                     Slot::External(1usize),
+                    Slot::Cut(3usize),
                 ],
                 outputs: &[Slot::External(1usize)],
                 params: &[0],
@@ -2644,10 +2782,10 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_10,
+                stage: &super::sgp::SGP_11,
                 inputs: &[
                     Slot::External(1usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize)],
@@ -2664,7 +2802,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
 ///
 /// From `sgp` of Cl(1,3,0).
 #[inline(always)]
-unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -2820,31 +2958,8 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static SGP_11: Stage = stage!(sgp_11);
-/// From `x` to cut 1: o = weighted_product(w, gate(x), gate(y)).
-///
-/// From `sgp` of Cl(1,3,0).
-#[inline(always)]
-unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
-    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
-    unsafe {
-        let x = args.inputs[0];
-        let out0 = args.outputs[0];
-        let c0e0 = V::from_f64(0f64);
-        let v3 = gate::<V>(args.gate, c0e0);
-        for group in 0..args.groups {
-            let c = group * V::LANES;
-            x.prefetch::<16usize>(c);
-            // out0[0] = gate(x_1)*v3
-            V::store(
-                V::mul(gate::<V>(args.gate, V::load(x.at(0usize, c))), v3),
-                out0.at(0usize, c),
-            );
-        }
-    }
-}
 pub(super) static SGP_12: Stage = stage!(sgp_12);
-/// From `x`, cut 3, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, cut 5, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(1,3,0).
 #[inline(always)]
@@ -2852,13 +2967,13 @@ unsafe fn sgp_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
-        let t3 = args.inputs[1];
+        let t5 = args.inputs[1];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
-            t3.prefetch::<16usize>(c);
+            t5.prefetch::<16usize>(c);
             let v2 = V::mul(V::load(x.at(0usize, c)), V::load(param0.at(0usize, c)));
             let x_e1 = V::load(x.at(1usize, c));
             let w1 = V::load(param0.at(1usize, c));
@@ -2901,99 +3016,99 @@ unsafe fn sgp_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v45 = V::mul(x_e234, w5);
             let w6 = V::load(param0.at(6usize, c));
             let v53 = V::mul(V::load(x.at(15usize, c)), V::load(param0.at(7usize, c)));
-            let t3_11 = V::load(t3.at(11usize, c));
-            let t3_12 = V::load(t3.at(12usize, c));
-            let mut v57 = V::mul(v53, t3_12);
-            let t3_13 = V::load(t3.at(13usize, c));
-            let t3_14 = V::load(t3.at(14usize, c));
-            let mut v61 = V::mul(v53, t3_14);
-            let t3_15 = V::load(t3.at(15usize, c));
-            v61 = V::mul_add(V::mul(x_e234, w6), t3_15, v61);
-            let mut v65 = V::mul(V::mul(x_e134, w6), t3_15);
-            v65 = V::neg_mul_add(v53, t3_13, v65);
-            v57 = V::neg_mul_add(V::mul(x_e124, w6), t3_15, v57);
-            let mut v69 = V::mul(V::mul(x_e123, w6), t3_15);
-            v69 = V::neg_mul_add(v53, t3_11, v69);
-            let t3_8 = V::load(t3.at(8usize, c));
-            v69 = V::neg_mul_add(v45, t3_8, v69);
-            let t3_9 = V::load(t3.at(9usize, c));
-            v57 = V::mul_add(v45, t3_9, v57);
-            let t3_10 = V::load(t3.at(10usize, c));
-            v65 = V::neg_mul_add(v45, t3_10, v65);
-            let t3_6 = V::load(t3.at(6usize, c));
-            v69 = V::neg_mul_add(v43, t3_6, v69);
-            let t3_7 = V::load(t3.at(7usize, c));
-            v57 = V::mul_add(v43, t3_7, v57);
-            let mut v87 = V::mul_sub(v43, t3_10, v61);
-            let t3_5 = V::load(t3.at(5usize, c));
-            v69 = V::neg_mul_add(v41, t3_5, v69);
-            v65 = V::mul_add(v41, t3_7, v65);
-            v87 = V::mul_add(v41, t3_9, v87);
-            v57 = V::neg_mul_add(v39, t3_5, v57);
-            v65 = V::mul_add(v39, t3_6, v65);
-            v87 = V::mul_add(v39, t3_8, v87);
-            v65 = V::mul_add(v36, t3_14, v65);
-            v87 = V::mul_add(v36, t3_13, v87);
-            v57 = V::neg_mul_add(v35, t3_14, v57);
-            v87 = V::mul_add(v35, t3_12, v87);
-            v69 = V::mul_add(v34, t3_14, v69);
-            v87 = V::mul_add(v34, t3_11, v87);
-            v57 = V::neg_mul_add(v33, t3_13, v57);
-            v65 = V::neg_mul_add(v33, t3_12, v65);
-            v69 = V::mul_add(v32, t3_13, v69);
-            v65 = V::neg_mul_add(v32, t3_11, v65);
-            v69 = V::mul_add(v31, t3_12, v69);
-            v57 = V::mul_add(v31, t3_11, v57);
-            let t3_3 = V::load(t3.at(3usize, c));
-            v69 = V::neg_mul_add(v29, t3_3, v69);
-            let t3_4 = V::load(t3.at(4usize, c));
-            v57 = V::mul_add(v29, t3_4, v57);
-            let t3_2 = V::load(t3.at(2usize, c));
-            v69 = V::neg_mul_add(v27, t3_2, v69);
-            v65 = V::mul_add(v27, t3_4, v65);
-            v57 = V::neg_mul_add(v25, t3_2, v57);
-            v65 = V::mul_add(v25, t3_3, v65);
-            let t3_1 = V::load(t3.at(1usize, c));
-            v69 = V::neg_mul_add(v23, t3_1, v69);
-            v87 = V::neg_mul_add(v23, t3_4, v87);
-            v57 = V::neg_mul_add(v21, t3_1, v57);
-            v87 = V::neg_mul_add(v21, t3_3, v87);
-            v65 = V::neg_mul_add(v19, t3_1, v65);
-            v87 = V::neg_mul_add(v19, t3_2, v87);
-            v57 = V::neg_mul_add(v16, t3_10, v57);
-            v65 = V::neg_mul_add(v16, t3_9, v65);
-            v87 = V::neg_mul_add(v16, t3_7, v87);
-            v69 = V::mul_add(v15, t3_10, v69);
-            v65 = V::neg_mul_add(v15, t3_8, v65);
-            v87 = V::neg_mul_add(v15, t3_6, v87);
-            v69 = V::mul_add(v14, t3_9, v69);
-            v57 = V::mul_add(v14, t3_8, v57);
-            v87 = V::neg_mul_add(v14, t3_5, v87);
-            v69 = V::mul_add(v13, t3_7, v69);
-            v57 = V::mul_add(v13, t3_6, v57);
-            v65 = V::mul_add(v13, t3_5, v65);
-            let t3_0 = V::load(t3.at(0usize, c));
-            v69 = V::neg_mul_add(V::mul(x_e4, w1), t3_0, v69);
-            v57 = V::neg_mul_add(V::mul(x_e3, w1), t3_0, v57);
-            v65 = V::neg_mul_add(V::mul(x_e2, w1), t3_0, v65);
-            v87 = V::mul_add(V::mul(x_e1, w1), t3_0, v87);
-            v69 = V::mul_add(v2, t3_4, v69);
-            // out0[3] = x_e123*w6*t3_15 - v53*t3_11 - v45*t3_8 - v43*t3_6 - v41*t3_5 + v34*t3_14 + v32*t3_13 + v31*t3_12 - v29*t3_3 - v27*t3_2 - v23*t3_1 + v15*t3_10 + v14*t3_9 + v13*t3_7 - x_e4*w1*t3_0 + v2*t3_4
+            let t5_11 = V::load(t5.at(11usize, c));
+            let t5_12 = V::load(t5.at(12usize, c));
+            let mut v57 = V::mul(v53, t5_12);
+            let t5_13 = V::load(t5.at(13usize, c));
+            let t5_14 = V::load(t5.at(14usize, c));
+            let mut v61 = V::mul(v53, t5_14);
+            let t5_15 = V::load(t5.at(15usize, c));
+            v61 = V::mul_add(V::mul(x_e234, w6), t5_15, v61);
+            let mut v65 = V::mul(V::mul(x_e134, w6), t5_15);
+            v65 = V::neg_mul_add(v53, t5_13, v65);
+            v57 = V::neg_mul_add(V::mul(x_e124, w6), t5_15, v57);
+            let mut v69 = V::mul(V::mul(x_e123, w6), t5_15);
+            v69 = V::neg_mul_add(v53, t5_11, v69);
+            let t5_8 = V::load(t5.at(8usize, c));
+            v69 = V::neg_mul_add(v45, t5_8, v69);
+            let t5_9 = V::load(t5.at(9usize, c));
+            v57 = V::mul_add(v45, t5_9, v57);
+            let t5_10 = V::load(t5.at(10usize, c));
+            v65 = V::neg_mul_add(v45, t5_10, v65);
+            let t5_6 = V::load(t5.at(6usize, c));
+            v69 = V::neg_mul_add(v43, t5_6, v69);
+            let t5_7 = V::load(t5.at(7usize, c));
+            v57 = V::mul_add(v43, t5_7, v57);
+            let mut v87 = V::mul_sub(v43, t5_10, v61);
+            let t5_5 = V::load(t5.at(5usize, c));
+            v69 = V::neg_mul_add(v41, t5_5, v69);
+            v65 = V::mul_add(v41, t5_7, v65);
+            v87 = V::mul_add(v41, t5_9, v87);
+            v57 = V::neg_mul_add(v39, t5_5, v57);
+            v65 = V::mul_add(v39, t5_6, v65);
+            v87 = V::mul_add(v39, t5_8, v87);
+            v65 = V::mul_add(v36, t5_14, v65);
+            v87 = V::mul_add(v36, t5_13, v87);
+            v57 = V::neg_mul_add(v35, t5_14, v57);
+            v87 = V::mul_add(v35, t5_12, v87);
+            v69 = V::mul_add(v34, t5_14, v69);
+            v87 = V::mul_add(v34, t5_11, v87);
+            v57 = V::neg_mul_add(v33, t5_13, v57);
+            v65 = V::neg_mul_add(v33, t5_12, v65);
+            v69 = V::mul_add(v32, t5_13, v69);
+            v65 = V::neg_mul_add(v32, t5_11, v65);
+            v69 = V::mul_add(v31, t5_12, v69);
+            v57 = V::mul_add(v31, t5_11, v57);
+            let t5_3 = V::load(t5.at(3usize, c));
+            v69 = V::neg_mul_add(v29, t5_3, v69);
+            let t5_4 = V::load(t5.at(4usize, c));
+            v57 = V::mul_add(v29, t5_4, v57);
+            let t5_2 = V::load(t5.at(2usize, c));
+            v69 = V::neg_mul_add(v27, t5_2, v69);
+            v65 = V::mul_add(v27, t5_4, v65);
+            v57 = V::neg_mul_add(v25, t5_2, v57);
+            v65 = V::mul_add(v25, t5_3, v65);
+            let t5_1 = V::load(t5.at(1usize, c));
+            v69 = V::neg_mul_add(v23, t5_1, v69);
+            v87 = V::neg_mul_add(v23, t5_4, v87);
+            v57 = V::neg_mul_add(v21, t5_1, v57);
+            v87 = V::neg_mul_add(v21, t5_3, v87);
+            v65 = V::neg_mul_add(v19, t5_1, v65);
+            v87 = V::neg_mul_add(v19, t5_2, v87);
+            v57 = V::neg_mul_add(v16, t5_10, v57);
+            v65 = V::neg_mul_add(v16, t5_9, v65);
+            v87 = V::neg_mul_add(v16, t5_7, v87);
+            v69 = V::mul_add(v15, t5_10, v69);
+            v65 = V::neg_mul_add(v15, t5_8, v65);
+            v87 = V::neg_mul_add(v15, t5_6, v87);
+            v69 = V::mul_add(v14, t5_9, v69);
+            v57 = V::mul_add(v14, t5_8, v57);
+            v87 = V::neg_mul_add(v14, t5_5, v87);
+            v69 = V::mul_add(v13, t5_7, v69);
+            v57 = V::mul_add(v13, t5_6, v57);
+            v65 = V::mul_add(v13, t5_5, v65);
+            let t5_0 = V::load(t5.at(0usize, c));
+            v69 = V::neg_mul_add(V::mul(x_e4, w1), t5_0, v69);
+            v57 = V::neg_mul_add(V::mul(x_e3, w1), t5_0, v57);
+            v65 = V::neg_mul_add(V::mul(x_e2, w1), t5_0, v65);
+            v87 = V::mul_add(V::mul(x_e1, w1), t5_0, v87);
+            v69 = V::mul_add(v2, t5_4, v69);
+            // out0[3] = x_e123*w6*t5_15 - v53*t5_11 - v45*t5_8 - v43*t5_6 - v41*t5_5 + v34*t5_14 + v32*t5_13 + v31*t5_12 - v29*t5_3 - v27*t5_2 - v23*t5_1 + v15*t5_10 + v14*t5_9 + v13*t5_7 - x_e4*w1*t5_0 + v2*t5_4
             V::store(v69, out0.at(3usize, c));
-            v57 = V::mul_add(v2, t3_3, v57);
-            // out0[2] = v53*t3_12 - x_e124*w6*t3_15 + v45*t3_9 + v43*t3_7 - v39*t3_5 - v35*t3_14 - v33*t3_13 + v31*t3_11 + v29*t3_4 - v25*t3_2 - v21*t3_1 - v16*t3_10 + v14*t3_8 + v13*t3_6 - x_e3*w1*t3_0 + v2*t3_3
+            v57 = V::mul_add(v2, t5_3, v57);
+            // out0[2] = v53*t5_12 - x_e124*w6*t5_15 + v45*t5_9 + v43*t5_7 - v39*t5_5 - v35*t5_14 - v33*t5_13 + v31*t5_11 + v29*t5_4 - v25*t5_2 - v21*t5_1 - v16*t5_10 + v14*t5_8 + v13*t5_6 - x_e3*w1*t5_0 + v2*t5_3
             V::store(v57, out0.at(2usize, c));
-            v65 = V::mul_add(v2, t3_2, v65);
-            // out0[1] = x_e134*w6*t3_15 - v53*t3_13 - v45*t3_10 + v41*t3_7 + v39*t3_6 + v36*t3_14 - v33*t3_12 - v32*t3_11 + v27*t3_4 + v25*t3_3 - v19*t3_1 - v16*t3_9 - v15*t3_8 + v13*t3_5 - x_e2*w1*t3_0 + v2*t3_2
+            v65 = V::mul_add(v2, t5_2, v65);
+            // out0[1] = x_e134*w6*t5_15 - v53*t5_13 - v45*t5_10 + v41*t5_7 + v39*t5_6 + v36*t5_14 - v33*t5_12 - v32*t5_11 + v27*t5_4 + v25*t5_3 - v19*t5_1 - v16*t5_9 - v15*t5_8 + v13*t5_5 - x_e2*w1*t5_0 + v2*t5_2
             V::store(v65, out0.at(1usize, c));
-            v87 = V::mul_add(v2, t3_1, v87);
-            // out0[0] = v43*t3_10 - (v53*t3_14 + x_e234*w6*t3_15) + v41*t3_9 + v39*t3_8 + v36*t3_13 + v35*t3_12 + v34*t3_11 - v23*t3_4 - v21*t3_3 - v19*t3_2 - v16*t3_7 - v15*t3_6 - v14*t3_5 + x_e1*w1*t3_0 + v2*t3_1
+            v87 = V::mul_add(v2, t5_1, v87);
+            // out0[0] = v43*t5_10 - (v53*t5_14 + x_e234*w6*t5_15) + v41*t5_9 + v39*t5_8 + v36*t5_13 + v35*t5_12 + v34*t5_11 - v23*t5_4 - v21*t5_3 - v19*t5_2 - v16*t5_7 - v15*t5_6 - v14*t5_5 + x_e1*w1*t5_0 + v2*t5_1
             V::store(v87, out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_13: Stage = stage!(sgp_13);
-/// From `y`, cut 3, `x`, cut 2, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From `y`, cut 5, `x`, cut 4, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(1,3,0).
 #[inline(always)]
@@ -3001,246 +3116,244 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let y = args.inputs[0];
-        let t3 = args.inputs[1];
+        let t5 = args.inputs[1];
         let x = args.inputs[2];
-        let t2 = args.inputs[3];
+        let t4 = args.inputs[3];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
-        let c0e0 = V::from_f64(0f64);
-        let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<4usize>(c);
-            t3.prefetch::<16usize>(c);
+            t5.prefetch::<16usize>(c);
             x.prefetch::<16usize>(c);
-            t2.prefetch::<1usize>(c);
+            t4.prefetch::<1usize>(c);
             let y_e4 = V::load(y.at(3usize, c));
-            let t3_11 = V::load(t3.at(11usize, c));
+            let t5_11 = V::load(t5.at(11usize, c));
             let y_e3 = V::load(y.at(2usize, c));
-            let t3_12 = V::load(t3.at(12usize, c));
-            let mut v7 = V::mul(y_e3, t3_12);
-            v7 = V::neg_mul_add(y_e4, t3_11, v7);
+            let t5_12 = V::load(t5.at(12usize, c));
+            let mut v5 = V::mul(y_e3, t5_12);
+            v5 = V::neg_mul_add(y_e4, t5_11, v5);
             let y_e2 = V::load(y.at(1usize, c));
-            let t3_13 = V::load(t3.at(13usize, c));
-            v7 = V::neg_mul_add(y_e2, t3_13, v7);
+            let t5_13 = V::load(t5.at(13usize, c));
+            v5 = V::neg_mul_add(y_e2, t5_13, v5);
             let y_e1 = V::load(y.at(0usize, c));
-            let t3_14 = V::load(t3.at(14usize, c));
-            v7 = V::neg_mul_add(y_e1, t3_14, v7);
-            // out0[15] = w7*v16
-            V::store(V::mul(V::load(param0.at(7usize, c)), v7), out0.at(15usize, c));
-            // grad0[7] += x_e1234*v16
+            let t5_14 = V::load(t5.at(14usize, c));
+            v5 = V::neg_mul_add(y_e1, t5_14, v5);
+            // out0[15] = w7*v14
+            V::store(V::mul(V::load(param0.at(7usize, c)), v5), out0.at(15usize, c));
+            // grad0[7] += x_e1234*v14
             V::store(
                 V::add(
                     V::load(grad0.at(7usize, c)),
-                    V::mul(V::load(x.at(15usize, c)), v7),
+                    V::mul(V::load(x.at(15usize, c)), v5),
                 ),
                 grad0.at(7usize, c),
             );
-            let t3_15 = V::load(t3.at(15usize, c));
-            let v22 = V::mul(y_e1, t3_15);
+            let t5_15 = V::load(t5.at(15usize, c));
+            let v20 = V::mul(y_e1, t5_15);
             let w6 = V::load(param0.at(6usize, c));
             let x_e234 = V::load(x.at(14usize, c));
-            let v27 = V::mul(y_e2, t3_15);
-            let mut v28 = V::mul(w6, v27);
+            let v25 = V::mul(y_e2, t5_15);
+            let mut v26 = V::mul(w6, v25);
             let x_e134 = V::load(x.at(13usize, c));
-            let mut v30 = V::mul(x_e134, v27);
-            v30 = V::neg_mul_add(x_e234, v22, v30);
-            let v32 = V::mul(y_e3, t3_15);
+            let mut v28 = V::mul(x_e134, v25);
+            v28 = V::neg_mul_add(x_e234, v20, v28);
+            let v30 = V::mul(y_e3, t5_15);
             let x_e124 = V::load(x.at(12usize, c));
-            v30 = V::neg_mul_add(x_e124, v32, v30);
-            let v37 = V::mul(y_e4, t3_15);
-            let mut v38 = V::mul(w6, v37);
+            v28 = V::neg_mul_add(x_e124, v30, v28);
+            let v35 = V::mul(y_e4, t5_15);
+            let mut v36 = V::mul(w6, v35);
             let x_e123 = V::load(x.at(11usize, c));
-            v30 = V::mul_add(x_e123, v37, v30);
-            // grad0[6] += x_e134*v27 - x_e234*v22 - x_e124*v32 + x_e123*v37
-            V::store(V::add(V::load(grad0.at(6usize, c)), v30), grad0.at(6usize, c));
-            let t3_8 = V::load(t3.at(8usize, c));
-            let t3_9 = V::load(t3.at(9usize, c));
-            let mut v45 = V::mul(y_e3, t3_9);
-            v45 = V::neg_mul_add(y_e4, t3_8, v45);
-            let t3_10 = V::load(t3.at(10usize, c));
-            v45 = V::neg_mul_add(y_e2, t3_10, v45);
+            v28 = V::mul_add(x_e123, v35, v28);
+            // grad0[6] += x_e134*v25 - x_e234*v20 - x_e124*v30 + x_e123*v35
+            V::store(V::add(V::load(grad0.at(6usize, c)), v28), grad0.at(6usize, c));
+            let t5_8 = V::load(t5.at(8usize, c));
+            let t5_9 = V::load(t5.at(9usize, c));
+            let mut v43 = V::mul(y_e3, t5_9);
+            v43 = V::neg_mul_add(y_e4, t5_8, v43);
+            let t5_10 = V::load(t5.at(10usize, c));
+            v43 = V::neg_mul_add(y_e2, t5_10, v43);
             let w5 = V::load(param0.at(5usize, c));
-            let mut v51 = V::mul(w5, v45);
-            let mut v52 = V::mul(x_e234, v45);
-            v51 = V::neg_mul_add(w6, v22, v51);
-            // out0[14] = w5*v49 - w6*v22
-            V::store(v51, out0.at(14usize, c));
-            let t3_6 = V::load(t3.at(6usize, c));
-            let t3_7 = V::load(t3.at(7usize, c));
-            let mut v57 = V::mul(y_e3, t3_7);
-            v57 = V::neg_mul_add(y_e4, t3_6, v57);
-            v57 = V::mul_add(y_e1, t3_10, v57);
-            v28 = V::mul_add(w5, v57, v28);
-            // out0[13] = w6*v27 + w5*v60
-            V::store(v28, out0.at(13usize, c));
-            v52 = V::mul_add(x_e134, v57, v52);
-            let t3_5 = V::load(t3.at(5usize, c));
-            let mut v67 = V::mul(y_e2, t3_7);
-            v67 = V::neg_mul_add(y_e4, t3_5, v67);
-            v67 = V::mul_add(y_e1, t3_9, v67);
-            let mut v71 = V::mul(w5, v67);
-            v71 = V::neg_mul_add(w6, v32, v71);
-            // out0[12] = w5*v70 - w6*v32
-            V::store(v71, out0.at(12usize, c));
-            v52 = V::mul_add(x_e124, v67, v52);
-            let mut v76 = V::mul(y_e2, t3_6);
-            v76 = V::neg_mul_add(y_e3, t3_5, v76);
-            v76 = V::mul_add(y_e1, t3_8, v76);
-            v38 = V::mul_add(w5, v76, v38);
-            // out0[11] = w6*v37 + w5*v79
-            V::store(v38, out0.at(11usize, c));
-            v52 = V::mul_add(x_e123, v76, v52);
-            // grad0[5] += x_e234*v49 + x_e134*v60 + x_e124*v70 + x_e123*v79
-            V::store(V::add(V::load(grad0.at(5usize, c)), v52), grad0.at(5usize, c));
-            let mut v84 = V::mul(y_e2, t3_14);
-            v84 = V::mul_add(y_e1, t3_13, v84);
+            let mut v49 = V::mul(w5, v43);
+            let mut v50 = V::mul(x_e234, v43);
+            v49 = V::neg_mul_add(w6, v20, v49);
+            // out0[14] = w5*v47 - w6*v20
+            V::store(v49, out0.at(14usize, c));
+            let t5_6 = V::load(t5.at(6usize, c));
+            let t5_7 = V::load(t5.at(7usize, c));
+            let mut v55 = V::mul(y_e3, t5_7);
+            v55 = V::neg_mul_add(y_e4, t5_6, v55);
+            v55 = V::mul_add(y_e1, t5_10, v55);
+            v26 = V::mul_add(w5, v55, v26);
+            // out0[13] = w6*v25 + w5*v58
+            V::store(v26, out0.at(13usize, c));
+            v50 = V::mul_add(x_e134, v55, v50);
+            let t5_5 = V::load(t5.at(5usize, c));
+            let mut v65 = V::mul(y_e2, t5_7);
+            v65 = V::neg_mul_add(y_e4, t5_5, v65);
+            v65 = V::mul_add(y_e1, t5_9, v65);
+            let mut v69 = V::mul(w5, v65);
+            v69 = V::neg_mul_add(w6, v30, v69);
+            // out0[12] = w5*v68 - w6*v30
+            V::store(v69, out0.at(12usize, c));
+            v50 = V::mul_add(x_e124, v65, v50);
+            let mut v74 = V::mul(y_e2, t5_6);
+            v74 = V::neg_mul_add(y_e3, t5_5, v74);
+            v74 = V::mul_add(y_e1, t5_8, v74);
+            v36 = V::mul_add(w5, v74, v36);
+            // out0[11] = w6*v35 + w5*v77
+            V::store(v36, out0.at(11usize, c));
+            v50 = V::mul_add(x_e123, v74, v50);
+            // grad0[5] += x_e234*v47 + x_e134*v58 + x_e124*v68 + x_e123*v77
+            V::store(V::add(V::load(grad0.at(5usize, c)), v50), grad0.at(5usize, c));
+            let mut v82 = V::mul(y_e2, t5_14);
+            v82 = V::mul_add(y_e1, t5_13, v82);
             let w4 = V::load(param0.at(4usize, c));
-            let mut v88 = V::mul(w4, v84);
+            let mut v86 = V::mul(w4, v82);
             let x_e34 = V::load(x.at(10usize, c));
-            let mut v90 = V::mul(x_e34, v84);
-            let mut v92 = V::mul(y_e1, t3_12);
-            v92 = V::neg_mul_add(y_e3, t3_14, v92);
-            let mut v94 = V::mul(w4, v92);
+            let mut v88 = V::mul(x_e34, v82);
+            let mut v90 = V::mul(y_e1, t5_12);
+            v90 = V::neg_mul_add(y_e3, t5_14, v90);
+            let mut v92 = V::mul(w4, v90);
             let x_e24 = V::load(x.at(9usize, c));
-            v90 = V::mul_add(x_e24, v92, v90);
-            let mut v98 = V::mul(y_e4, t3_14);
-            v98 = V::mul_add(y_e1, t3_11, v98);
-            let mut v101 = V::mul(w4, v98);
+            v88 = V::mul_add(x_e24, v90, v88);
+            let mut v96 = V::mul(y_e4, t5_14);
+            v96 = V::mul_add(y_e1, t5_11, v96);
+            let mut v99 = V::mul(w4, v96);
             let x_e23 = V::load(x.at(8usize, c));
-            v90 = V::mul_add(x_e23, v98, v90);
-            let mut v105 = V::mul(y_e3, t3_13);
-            v105 = V::mul_add(y_e2, t3_12, v105);
-            let mut v108 = V::mul(w4, v105);
+            v88 = V::mul_add(x_e23, v96, v88);
+            let mut v103 = V::mul(y_e3, t5_13);
+            v103 = V::mul_add(y_e2, t5_12, v103);
+            let mut v106 = V::mul(w4, v103);
             let x_e14 = V::load(x.at(7usize, c));
-            v90 = V::neg_mul_add(x_e14, v105, v90);
-            let mut v112 = V::mul(y_e4, t3_13);
-            v112 = V::neg_mul_add(y_e2, t3_11, v112);
-            let mut v115 = V::mul(w4, v112);
+            v88 = V::neg_mul_add(x_e14, v103, v88);
+            let mut v110 = V::mul(y_e4, t5_13);
+            v110 = V::neg_mul_add(y_e2, t5_11, v110);
+            let mut v113 = V::mul(w4, v110);
             let x_e13 = V::load(x.at(6usize, c));
-            v90 = V::mul_add(x_e13, v112, v90);
-            let mut v119 = V::mul(y_e4, t3_12);
-            v119 = V::mul_add(y_e3, t3_11, v119);
-            let mut v122 = V::mul(w4, v119);
+            v88 = V::mul_add(x_e13, v110, v88);
+            let mut v117 = V::mul(y_e4, t5_12);
+            v117 = V::mul_add(y_e3, t5_11, v117);
+            let mut v120 = V::mul(w4, v117);
             let x_e12 = V::load(x.at(5usize, c));
-            v90 = V::mul_add(x_e12, v119, v90);
-            // grad0[4] += x_e34*v86 + x_e24*v93 + x_e23*v100 - x_e14*v107 + x_e13*v114 + x_e12*v121
-            V::store(V::add(V::load(grad0.at(4usize, c)), v90), grad0.at(4usize, c));
-            let t3_3 = V::load(t3.at(3usize, c));
-            let t3_4 = V::load(t3.at(4usize, c));
-            let mut v129 = V::mul(y_e3, t3_4);
-            v129 = V::neg_mul_add(y_e4, t3_3, v129);
+            v88 = V::mul_add(x_e12, v117, v88);
+            // grad0[4] += x_e34*v84 + x_e24*v91 + x_e23*v98 - x_e14*v105 + x_e13*v112 + x_e12*v119
+            V::store(V::add(V::load(grad0.at(4usize, c)), v88), grad0.at(4usize, c));
+            let t5_3 = V::load(t5.at(3usize, c));
+            let t5_4 = V::load(t5.at(4usize, c));
+            let mut v127 = V::mul(y_e3, t5_4);
+            v127 = V::neg_mul_add(y_e4, t5_3, v127);
             let w3 = V::load(param0.at(3usize, c));
-            let mut v133 = V::mul(x_e34, v129);
-            v88 = V::mul_add(w3, v129, v88);
-            // out0[10] = w4*v86 + w3*v130
-            V::store(v88, out0.at(10usize, c));
-            let t3_2 = V::load(t3.at(2usize, c));
-            let mut v137 = V::mul(y_e2, t3_4);
-            v137 = V::neg_mul_add(y_e4, t3_2, v137);
-            v94 = V::mul_add(w3, v137, v94);
-            // out0[9] = w4*v93 + w3*v138
-            V::store(v94, out0.at(9usize, c));
-            v133 = V::mul_add(x_e24, v137, v133);
-            let mut v144 = V::mul(y_e2, t3_3);
-            v144 = V::neg_mul_add(y_e3, t3_2, v144);
-            v101 = V::mul_add(w3, v144, v101);
-            // out0[8] = w4*v100 + w3*v145
-            V::store(v101, out0.at(8usize, c));
-            v133 = V::mul_add(x_e23, v144, v133);
-            let t3_1 = V::load(t3.at(1usize, c));
-            let mut v151 = V::mul(y_e4, t3_1);
-            v151 = V::mul_add(y_e1, t3_4, v151);
-            v108 = V::mul_add(w3, v151, v108);
-            // out0[7] = -(w4*v107 + w3*v153)
-            V::store(V::neg(v108), out0.at(7usize, c));
-            v133 = V::neg_mul_add(x_e14, v151, v133);
-            let mut v159 = V::mul(y_e3, t3_1);
-            v159 = V::mul_add(y_e1, t3_3, v159);
-            v115 = V::neg_mul_add(w3, v159, v115);
-            // out0[6] = w4*v114 - w3*v161
-            V::store(v115, out0.at(6usize, c));
-            v133 = V::neg_mul_add(x_e13, v159, v133);
-            let mut v166 = V::mul(y_e2, t3_1);
-            v166 = V::mul_add(y_e1, t3_2, v166);
-            v122 = V::neg_mul_add(w3, v166, v122);
-            // out0[5] = w4*v121 - w3*v168
-            V::store(v122, out0.at(5usize, c));
-            v133 = V::neg_mul_add(x_e12, v166, v133);
-            // grad0[3] += x_e34*v130 + x_e24*v138 + x_e23*v145 - x_e14*v153 - x_e13*v161 - x_e12*v168
-            V::store(V::add(V::load(grad0.at(3usize, c)), v133), grad0.at(3usize, c));
-            let mut v173 = V::mul(y_e3, t3_10);
-            v173 = V::mul_add(y_e2, t3_9, v173);
-            v173 = V::mul_add(y_e1, t3_7, v173);
+            let mut v131 = V::mul(x_e34, v127);
+            v86 = V::mul_add(w3, v127, v86);
+            // out0[10] = w4*v84 + w3*v128
+            V::store(v86, out0.at(10usize, c));
+            let t5_2 = V::load(t5.at(2usize, c));
+            let mut v135 = V::mul(y_e2, t5_4);
+            v135 = V::neg_mul_add(y_e4, t5_2, v135);
+            v92 = V::mul_add(w3, v135, v92);
+            // out0[9] = w4*v91 + w3*v136
+            V::store(v92, out0.at(9usize, c));
+            v131 = V::mul_add(x_e24, v135, v131);
+            let mut v142 = V::mul(y_e2, t5_3);
+            v142 = V::neg_mul_add(y_e3, t5_2, v142);
+            v99 = V::mul_add(w3, v142, v99);
+            // out0[8] = w4*v98 + w3*v143
+            V::store(v99, out0.at(8usize, c));
+            v131 = V::mul_add(x_e23, v142, v131);
+            let t5_1 = V::load(t5.at(1usize, c));
+            let mut v149 = V::mul(y_e4, t5_1);
+            v149 = V::mul_add(y_e1, t5_4, v149);
+            v106 = V::mul_add(w3, v149, v106);
+            // out0[7] = -(w4*v105 + w3*v151)
+            V::store(V::neg(v106), out0.at(7usize, c));
+            v131 = V::neg_mul_add(x_e14, v149, v131);
+            let mut v157 = V::mul(y_e3, t5_1);
+            v157 = V::mul_add(y_e1, t5_3, v157);
+            v113 = V::neg_mul_add(w3, v157, v113);
+            // out0[6] = w4*v112 - w3*v159
+            V::store(v113, out0.at(6usize, c));
+            v131 = V::neg_mul_add(x_e13, v157, v131);
+            let mut v164 = V::mul(y_e2, t5_1);
+            v164 = V::mul_add(y_e1, t5_2, v164);
+            v120 = V::neg_mul_add(w3, v164, v120);
+            // out0[5] = w4*v119 - w3*v166
+            V::store(v120, out0.at(5usize, c));
+            v131 = V::neg_mul_add(x_e12, v164, v131);
+            // grad0[3] += x_e34*v128 + x_e24*v136 + x_e23*v143 - x_e14*v151 - x_e13*v159 - x_e12*v166
+            V::store(V::add(V::load(grad0.at(3usize, c)), v131), grad0.at(3usize, c));
+            let mut v171 = V::mul(y_e3, t5_10);
+            v171 = V::mul_add(y_e2, t5_9, v171);
+            v171 = V::mul_add(y_e1, t5_7, v171);
             let w2 = V::load(param0.at(2usize, c));
-            let mut v179 = V::mul(w2, v173);
+            let mut v177 = V::mul(w2, v171);
             let x_e4 = V::load(x.at(4usize, c));
-            let mut v182 = V::mul(y_e4, t3_10);
-            v182 = V::neg_mul_add(y_e2, t3_8, v182);
-            v182 = V::neg_mul_add(y_e1, t3_6, v182);
-            let mut v187 = V::mul(w2, v182);
+            let mut v180 = V::mul(y_e4, t5_10);
+            v180 = V::neg_mul_add(y_e2, t5_8, v180);
+            v180 = V::neg_mul_add(y_e1, t5_6, v180);
+            let mut v185 = V::mul(w2, v180);
             let x_e3 = V::load(x.at(3usize, c));
-            let mut v189 = V::mul(x_e3, v182);
-            v189 = V::neg_mul_add(x_e4, v173, v189);
-            let mut v191 = V::mul(y_e4, t3_9);
-            v191 = V::mul_add(y_e3, t3_8, v191);
-            v191 = V::neg_mul_add(y_e1, t3_5, v191);
-            let mut v196 = V::mul(w2, v191);
+            let mut v187 = V::mul(x_e3, v180);
+            v187 = V::neg_mul_add(x_e4, v171, v187);
+            let mut v189 = V::mul(y_e4, t5_9);
+            v189 = V::mul_add(y_e3, t5_8, v189);
+            v189 = V::neg_mul_add(y_e1, t5_5, v189);
+            let mut v194 = V::mul(w2, v189);
             let x_e2 = V::load(x.at(2usize, c));
-            v189 = V::mul_add(x_e2, v191, v189);
-            let mut v200 = V::mul(y_e4, t3_7);
-            v200 = V::mul_add(y_e3, t3_6, v200);
-            v200 = V::mul_add(y_e2, t3_5, v200);
-            let mut v205 = V::mul(w2, v200);
+            v187 = V::mul_add(x_e2, v189, v187);
+            let mut v198 = V::mul(y_e4, t5_7);
+            v198 = V::mul_add(y_e3, t5_6, v198);
+            v198 = V::mul_add(y_e2, t5_5, v198);
+            let mut v203 = V::mul(w2, v198);
             let x_e1 = V::load(x.at(1usize, c));
-            v189 = V::mul_add(x_e1, v200, v189);
-            // grad0[2] += x_e3*v186 - x_e4*v177 + x_e2*v195 + x_e1*v204
-            V::store(V::add(V::load(grad0.at(2usize, c)), v189), grad0.at(2usize, c));
-            let t3_0 = V::load(t3.at(0usize, c));
-            let v210 = V::mul(y_e4, t3_0);
+            v187 = V::mul_add(x_e1, v198, v187);
+            // grad0[2] += x_e3*v184 - x_e4*v175 + x_e2*v193 + x_e1*v202
+            V::store(V::add(V::load(grad0.at(2usize, c)), v187), grad0.at(2usize, c));
+            let t5_0 = V::load(t5.at(0usize, c));
+            let v208 = V::mul(y_e4, t5_0);
             let w1 = V::load(param0.at(1usize, c));
-            let mut v213 = V::mul(x_e4, v210);
-            v179 = V::mul_add(w1, v210, v179);
-            // out0[4] = -(w2*v177 + w1*v210)
-            V::store(V::neg(v179), out0.at(4usize, c));
-            let v216 = V::mul(y_e3, t3_0);
-            v187 = V::neg_mul_add(w1, v216, v187);
-            // out0[3] = w2*v186 - w1*v216
-            V::store(v187, out0.at(3usize, c));
-            v213 = V::mul_add(x_e3, v216, v213);
-            let v221 = V::mul(y_e2, t3_0);
-            v196 = V::neg_mul_add(w1, v221, v196);
-            // out0[2] = w2*v195 - w1*v221
-            V::store(v196, out0.at(2usize, c));
-            v213 = V::mul_add(x_e2, v221, v213);
-            let v226 = V::mul(y_e1, t3_0);
-            v205 = V::mul_add(w1, v226, v205);
-            // out0[1] = w2*v204 + w1*v226
-            V::store(v205, out0.at(1usize, c));
-            // grad0[1] += x_e1*v226 - (x_e4*v210 + x_e3*v216 + x_e2*v221)
+            let mut v211 = V::mul(x_e4, v208);
+            v177 = V::mul_add(w1, v208, v177);
+            // out0[4] = -(w2*v175 + w1*v208)
+            V::store(V::neg(v177), out0.at(4usize, c));
+            let v214 = V::mul(y_e3, t5_0);
+            v185 = V::neg_mul_add(w1, v214, v185);
+            // out0[3] = w2*v184 - w1*v214
+            V::store(v185, out0.at(3usize, c));
+            v211 = V::mul_add(x_e3, v214, v211);
+            let v219 = V::mul(y_e2, t5_0);
+            v194 = V::neg_mul_add(w1, v219, v194);
+            // out0[2] = w2*v193 - w1*v219
+            V::store(v194, out0.at(2usize, c));
+            v211 = V::mul_add(x_e2, v219, v211);
+            let v224 = V::mul(y_e1, t5_0);
+            v203 = V::mul_add(w1, v224, v203);
+            // out0[1] = w2*v202 + w1*v224
+            V::store(v203, out0.at(1usize, c));
+            // grad0[1] += x_e1*v224 - (x_e4*v208 + x_e3*v214 + x_e2*v219)
             V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul_sub(x_e1, v226, v213)),
+                V::add(V::load(grad0.at(1usize, c)), V::mul_sub(x_e1, v224, v211)),
                 grad0.at(1usize, c),
             );
-            let mut v231 = V::mul(y_e4, t3_4);
-            v231 = V::mul_add(y_e3, t3_3, v231);
-            v231 = V::mul_add(y_e2, t3_2, v231);
-            v231 = V::mul_add(y_e1, t3_1, v231);
-            let mut v239 = V::mul(V::load(param0.at(0usize, c)), v231);
+            let mut v229 = V::mul(y_e4, t5_4);
+            v229 = V::mul_add(y_e3, t5_3, v229);
+            v229 = V::mul_add(y_e2, t5_2, v229);
+            v229 = V::mul_add(y_e1, t5_1, v229);
+            let mut v237 = V::mul(V::load(param0.at(0usize, c)), v229);
             let x_1 = V::load(x.at(0usize, c));
-            // grad0[0] += x_1*v237
+            // grad0[0] += x_1*v235
             V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v231)),
+                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v229)),
                 grad0.at(0usize, c),
             );
-            v239 = V::mul_add(
-                V::mul(v1, V::load(t2.at(0usize, c))),
+            v237 = V::mul_add(
+                V::load(t4.at(0usize, c)),
                 gate_slope::<V>(args.gate, x_1),
-                v239,
+                v237,
             );
-            // out0[0] = w0*v237 + v1*t2_0*gate'(x_1)
-            V::store(v239, out0.at(0usize, c));
+            // out0[0] = w0*v235 + t4_0*gate'(x_1)
+            V::store(v237, out0.at(0usize, c));
         }
     }
 }
@@ -3259,12 +3372,12 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
     params: &[("w", 8usize)],
     output_components: 16usize,
     forward: Plan {
-        cuts: &[16usize, 1],
+        cuts: &[16usize, 1usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_11,
+                stage: &super::sgp::SGP_12,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -3273,7 +3386,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_12,
+                stage: &super::sgp::SGP_1,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -3282,8 +3395,17 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_8,
+                inputs: &[],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_2,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::Cut(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -3293,12 +3415,12 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[16usize, 1usize, 1usize, 16],
+        cuts: &[16usize, 1usize, 1usize, 0usize, 1usize, 16],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_11,
+                stage: &super::sgp::SGP_12,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -3307,7 +3429,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_12,
+                stage: &super::sgp::SGP_1,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -3316,8 +3438,8 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_3,
-                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
+                stage: &super::sgp::SGP_8,
+                inputs: &[],
                 outputs: &[Slot::Cut(2usize)],
                 params: &[],
                 param_grads: &[],
@@ -3325,9 +3447,18 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_9,
+                inputs: &[Slot::Cut(0usize), Slot::External(2usize), Slot::Cut(2usize)],
+                outputs: &[Slot::Cut(4usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_4,
-                inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
-                outputs: &[Slot::Cut(3usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(5usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[],
@@ -3335,7 +3466,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_13,
-                inputs: &[Slot::External(0usize), Slot::Cut(3usize)],
+                inputs: &[Slot::External(0usize), Slot::Cut(5usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[0],
                 param_grads: &[],
@@ -3346,9 +3477,9 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 stage: &super::sgp::SGP_14,
                 inputs: &[
                     Slot::External(1usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                     Slot::External(0usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(4usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],
@@ -3438,20 +3569,20 @@ unsafe fn sgp_16<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<7usize>(c);
-            // out0[0] = v2*t0_0
-            V::store(V::mul(v2, V::load(t0.at(0usize, c))), out0.at(0usize, c));
-            // out0[1] = v2*t0_1
-            V::store(V::mul(v2, V::load(t0.at(1usize, c))), out0.at(1usize, c));
-            // out0[2] = v2*t0_2
-            V::store(V::mul(v2, V::load(t0.at(2usize, c))), out0.at(2usize, c));
-            // out0[3] = v2*t0_3
-            V::store(V::mul(v2, V::load(t0.at(3usize, c))), out0.at(3usize, c));
-            // out0[4] = v2*t0_4
-            V::store(V::mul(v2, V::load(t0.at(4usize, c))), out0.at(4usize, c));
-            // out0[5] = v2*t0_5
-            V::store(V::mul(v2, V::load(t0.at(5usize, c))), out0.at(5usize, c));
-            // out0[6] = v2*t0_6
-            V::store(V::mul(v2, V::load(t0.at(6usize, c))), out0.at(6usize, c));
+            // out0[0] = t0_0*v2
+            V::store(V::mul(V::load(t0.at(0usize, c)), v2), out0.at(0usize, c));
+            // out0[1] = t0_1*v2
+            V::store(V::mul(V::load(t0.at(1usize, c)), v2), out0.at(1usize, c));
+            // out0[2] = t0_2*v2
+            V::store(V::mul(V::load(t0.at(2usize, c)), v2), out0.at(2usize, c));
+            // out0[3] = t0_3*v2
+            V::store(V::mul(V::load(t0.at(3usize, c)), v2), out0.at(3usize, c));
+            // out0[4] = t0_4*v2
+            V::store(V::mul(V::load(t0.at(4usize, c)), v2), out0.at(4usize, c));
+            // out0[5] = t0_5*v2
+            V::store(V::mul(V::load(t0.at(5usize, c)), v2), out0.at(5usize, c));
+            // out0[6] = t0_6*v2
+            V::store(V::mul(V::load(t0.at(6usize, c)), v2), out0.at(6usize, c));
         }
     }
 }

@@ -5,173 +5,151 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// From cut 0, cut 1, `l` to `o`: o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
+/// From cut 1, cut 2, cut 0, `l` to `o`: o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
 ///
 /// From `steerable_product_first_order` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let t0 = args.inputs[0];
-        let t1 = args.inputs[1];
-        let l = args.inputs[2];
+        let t1 = args.inputs[0];
+        let t2 = args.inputs[1];
+        let t0 = args.inputs[2];
+        let l = args.inputs[3];
         let out0 = args.outputs[0];
         let c7p071067811865476em1 = V::from_f64(0.7071067811865476f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<16usize>(c);
             t1.prefetch::<1usize>(c);
+            t2.prefetch::<1usize>(c);
+            t0.prefetch::<16usize>(c);
             l.prefetch::<16usize>(c);
-            let t1_0 = V::load(t1.at(0usize, c));
-            // out0[0] = 0.7071067811865476*(t0_0*t1_0 + l_1)
+            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            // out0[0] = 0.7071067811865476*(t0_0*v2 + l_1)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(0usize, c)), t1_0, V::load(l.at(0usize, c))),
+                    V::mul_add(V::load(t0.at(0usize, c)), v2, V::load(l.at(0usize, c))),
                 ),
                 out0.at(0usize, c),
             );
-            // out0[1] = 0.7071067811865476*(t0_1*t1_0 + l_e1)
+            // out0[1] = 0.7071067811865476*(t0_1*v2 + l_e1)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(1usize, c)), t1_0, V::load(l.at(1usize, c))),
+                    V::mul_add(V::load(t0.at(1usize, c)), v2, V::load(l.at(1usize, c))),
                 ),
                 out0.at(1usize, c),
             );
-            // out0[2] = 0.7071067811865476*(t0_2*t1_0 + l_e2)
+            // out0[2] = 0.7071067811865476*(t0_2*v2 + l_e2)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(2usize, c)), t1_0, V::load(l.at(2usize, c))),
+                    V::mul_add(V::load(t0.at(2usize, c)), v2, V::load(l.at(2usize, c))),
                 ),
                 out0.at(2usize, c),
             );
-            // out0[3] = 0.7071067811865476*(t0_3*t1_0 + l_e3)
+            // out0[3] = 0.7071067811865476*(t0_3*v2 + l_e3)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(3usize, c)), t1_0, V::load(l.at(3usize, c))),
+                    V::mul_add(V::load(t0.at(3usize, c)), v2, V::load(l.at(3usize, c))),
                 ),
                 out0.at(3usize, c),
             );
-            // out0[4] = 0.7071067811865476*(t0_4*t1_0 + l_e4)
+            // out0[4] = 0.7071067811865476*(t0_4*v2 + l_e4)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(4usize, c)), t1_0, V::load(l.at(4usize, c))),
+                    V::mul_add(V::load(t0.at(4usize, c)), v2, V::load(l.at(4usize, c))),
                 ),
                 out0.at(4usize, c),
             );
-            // out0[5] = 0.7071067811865476*(t0_5*t1_0 + l_e12)
+            // out0[5] = 0.7071067811865476*(t0_5*v2 + l_e12)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(5usize, c)), t1_0, V::load(l.at(5usize, c))),
+                    V::mul_add(V::load(t0.at(5usize, c)), v2, V::load(l.at(5usize, c))),
                 ),
                 out0.at(5usize, c),
             );
-            // out0[6] = 0.7071067811865476*(t0_6*t1_0 + l_e13)
+            // out0[6] = 0.7071067811865476*(t0_6*v2 + l_e13)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(6usize, c)), t1_0, V::load(l.at(6usize, c))),
+                    V::mul_add(V::load(t0.at(6usize, c)), v2, V::load(l.at(6usize, c))),
                 ),
                 out0.at(6usize, c),
             );
-            // out0[7] = 0.7071067811865476*(t0_7*t1_0 + l_e14)
+            // out0[7] = 0.7071067811865476*(t0_7*v2 + l_e14)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(7usize, c)), t1_0, V::load(l.at(7usize, c))),
+                    V::mul_add(V::load(t0.at(7usize, c)), v2, V::load(l.at(7usize, c))),
                 ),
                 out0.at(7usize, c),
             );
-            // out0[8] = 0.7071067811865476*(t0_8*t1_0 + l_e23)
+            // out0[8] = 0.7071067811865476*(t0_8*v2 + l_e23)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(8usize, c)), t1_0, V::load(l.at(8usize, c))),
+                    V::mul_add(V::load(t0.at(8usize, c)), v2, V::load(l.at(8usize, c))),
                 ),
                 out0.at(8usize, c),
             );
-            // out0[9] = 0.7071067811865476*(t0_9*t1_0 + l_e24)
+            // out0[9] = 0.7071067811865476*(t0_9*v2 + l_e24)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(9usize, c)), t1_0, V::load(l.at(9usize, c))),
+                    V::mul_add(V::load(t0.at(9usize, c)), v2, V::load(l.at(9usize, c))),
                 ),
                 out0.at(9usize, c),
             );
-            // out0[10] = 0.7071067811865476*(t0_10*t1_0 + l_e34)
+            // out0[10] = 0.7071067811865476*(t0_10*v2 + l_e34)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(
-                        V::load(t0.at(10usize, c)),
-                        t1_0,
-                        V::load(l.at(10usize, c)),
-                    ),
+                    V::mul_add(V::load(t0.at(10usize, c)), v2, V::load(l.at(10usize, c))),
                 ),
                 out0.at(10usize, c),
             );
-            // out0[11] = 0.7071067811865476*(t0_11*t1_0 + l_e123)
+            // out0[11] = 0.7071067811865476*(t0_11*v2 + l_e123)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(
-                        V::load(t0.at(11usize, c)),
-                        t1_0,
-                        V::load(l.at(11usize, c)),
-                    ),
+                    V::mul_add(V::load(t0.at(11usize, c)), v2, V::load(l.at(11usize, c))),
                 ),
                 out0.at(11usize, c),
             );
-            // out0[12] = 0.7071067811865476*(t0_12*t1_0 + l_e124)
+            // out0[12] = 0.7071067811865476*(t0_12*v2 + l_e124)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(
-                        V::load(t0.at(12usize, c)),
-                        t1_0,
-                        V::load(l.at(12usize, c)),
-                    ),
+                    V::mul_add(V::load(t0.at(12usize, c)), v2, V::load(l.at(12usize, c))),
                 ),
                 out0.at(12usize, c),
             );
-            // out0[13] = 0.7071067811865476*(t0_13*t1_0 + l_e134)
+            // out0[13] = 0.7071067811865476*(t0_13*v2 + l_e134)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(
-                        V::load(t0.at(13usize, c)),
-                        t1_0,
-                        V::load(l.at(13usize, c)),
-                    ),
+                    V::mul_add(V::load(t0.at(13usize, c)), v2, V::load(l.at(13usize, c))),
                 ),
                 out0.at(13usize, c),
             );
-            // out0[14] = 0.7071067811865476*(t0_14*t1_0 + l_e234)
+            // out0[14] = 0.7071067811865476*(t0_14*v2 + l_e234)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(
-                        V::load(t0.at(14usize, c)),
-                        t1_0,
-                        V::load(l.at(14usize, c)),
-                    ),
+                    V::mul_add(V::load(t0.at(14usize, c)), v2, V::load(l.at(14usize, c))),
                 ),
                 out0.at(14usize, c),
             );
-            // out0[15] = 0.7071067811865476*(t0_15*t1_0 + l_e1234)
+            // out0[15] = 0.7071067811865476*(t0_15*v2 + l_e1234)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(
-                        V::load(t0.at(15usize, c)),
-                        t1_0,
-                        V::load(l.at(15usize, c)),
-                    ),
+                    V::mul_add(V::load(t0.at(15usize, c)), v2, V::load(l.at(15usize, c))),
                 ),
                 out0.at(15usize, c),
             );
@@ -280,91 +258,98 @@ unsafe fn steerable_product_first_order_1<V: Math>(args: &mut StageArgs<'_, V::E
 pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_1: Stage = stage!(
     steerable_product_first_order_1
 );
-/// From `grad_o`, cut 1, cut 0 to cut 2, cut 3: adjoint of o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
+/// From cut 1, cut 2, `grad_o`, cut 0 to cut 3, cut 4, cut 5: adjoint of o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
 ///
 /// From `steerable_product_first_order_grad` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn steerable_product_first_order_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let grad_o = args.inputs[0];
-        let t1 = args.inputs[1];
-        let t0 = args.inputs[2];
+        let t1 = args.inputs[0];
+        let t2 = args.inputs[1];
+        let grad_o = args.inputs[2];
+        let t0 = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
+        let out2 = args.outputs[2];
         let c7p071067811865476em1 = V::from_f64(0.7071067811865476f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            grad_o.prefetch::<16usize>(c);
             t1.prefetch::<1usize>(c);
+            t2.prefetch::<1usize>(c);
+            grad_o.prefetch::<16usize>(c);
             t0.prefetch::<16usize>(c);
-            let v2 = V::mul(c7p071067811865476em1, V::load(grad_o.at(15usize, c)));
-            let v4 = V::mul(c7p071067811865476em1, V::load(grad_o.at(14usize, c)));
-            let v6 = V::mul(c7p071067811865476em1, V::load(grad_o.at(13usize, c)));
-            let v8 = V::mul(c7p071067811865476em1, V::load(grad_o.at(12usize, c)));
-            let v10 = V::mul(c7p071067811865476em1, V::load(grad_o.at(11usize, c)));
-            let v12 = V::mul(c7p071067811865476em1, V::load(grad_o.at(10usize, c)));
-            let v14 = V::mul(c7p071067811865476em1, V::load(grad_o.at(9usize, c)));
-            let v16 = V::mul(c7p071067811865476em1, V::load(grad_o.at(8usize, c)));
-            let v18 = V::mul(c7p071067811865476em1, V::load(grad_o.at(7usize, c)));
-            let v20 = V::mul(c7p071067811865476em1, V::load(grad_o.at(6usize, c)));
-            let v22 = V::mul(c7p071067811865476em1, V::load(grad_o.at(5usize, c)));
-            let v24 = V::mul(c7p071067811865476em1, V::load(grad_o.at(4usize, c)));
-            let v26 = V::mul(c7p071067811865476em1, V::load(grad_o.at(3usize, c)));
-            let v28 = V::mul(c7p071067811865476em1, V::load(grad_o.at(2usize, c)));
-            let v30 = V::mul(c7p071067811865476em1, V::load(grad_o.at(1usize, c)));
-            let v32 = V::mul(c7p071067811865476em1, V::load(grad_o.at(0usize, c)));
             let t1_0 = V::load(t1.at(0usize, c));
-            // out1[15] = t1_0*v2
-            V::store(V::mul(t1_0, v2), out1.at(15usize, c));
-            let mut v36 = V::mul(V::load(t0.at(15usize, c)), v2);
-            // out1[14] = t1_0*v4
-            V::store(V::mul(t1_0, v4), out1.at(14usize, c));
-            v36 = V::mul_add(V::load(t0.at(14usize, c)), v4, v36);
-            // out1[13] = t1_0*v6
-            V::store(V::mul(t1_0, v6), out1.at(13usize, c));
-            v36 = V::mul_add(V::load(t0.at(13usize, c)), v6, v36);
-            // out1[12] = t1_0*v8
-            V::store(V::mul(t1_0, v8), out1.at(12usize, c));
-            v36 = V::mul_add(V::load(t0.at(12usize, c)), v8, v36);
-            // out1[11] = t1_0*v10
-            V::store(V::mul(t1_0, v10), out1.at(11usize, c));
-            v36 = V::mul_add(V::load(t0.at(11usize, c)), v10, v36);
-            // out1[10] = t1_0*v12
-            V::store(V::mul(t1_0, v12), out1.at(10usize, c));
-            v36 = V::mul_add(V::load(t0.at(10usize, c)), v12, v36);
-            // out1[9] = t1_0*v14
-            V::store(V::mul(t1_0, v14), out1.at(9usize, c));
-            v36 = V::mul_add(V::load(t0.at(9usize, c)), v14, v36);
-            // out1[8] = t1_0*v16
-            V::store(V::mul(t1_0, v16), out1.at(8usize, c));
-            v36 = V::mul_add(V::load(t0.at(8usize, c)), v16, v36);
-            // out1[7] = t1_0*v18
-            V::store(V::mul(t1_0, v18), out1.at(7usize, c));
-            v36 = V::mul_add(V::load(t0.at(7usize, c)), v18, v36);
-            // out1[6] = t1_0*v20
-            V::store(V::mul(t1_0, v20), out1.at(6usize, c));
-            v36 = V::mul_add(V::load(t0.at(6usize, c)), v20, v36);
-            // out1[5] = t1_0*v22
-            V::store(V::mul(t1_0, v22), out1.at(5usize, c));
-            v36 = V::mul_add(V::load(t0.at(5usize, c)), v22, v36);
-            // out1[4] = t1_0*v24
-            V::store(V::mul(t1_0, v24), out1.at(4usize, c));
-            v36 = V::mul_add(V::load(t0.at(4usize, c)), v24, v36);
-            // out1[3] = t1_0*v26
-            V::store(V::mul(t1_0, v26), out1.at(3usize, c));
-            v36 = V::mul_add(V::load(t0.at(3usize, c)), v26, v36);
-            // out1[2] = t1_0*v28
-            V::store(V::mul(t1_0, v28), out1.at(2usize, c));
-            v36 = V::mul_add(V::load(t0.at(2usize, c)), v28, v36);
-            // out1[1] = t1_0*v30
-            V::store(V::mul(t1_0, v30), out1.at(1usize, c));
-            v36 = V::mul_add(V::load(t0.at(1usize, c)), v30, v36);
-            // out1[0] = t1_0*v32
-            V::store(V::mul(t1_0, v32), out1.at(0usize, c));
-            v36 = V::mul_add(V::load(t0.at(0usize, c)), v32, v36);
-            // out0[0] = t0_15*v2 + t0_14*v4 + t0_13*v6 + t0_12*v8 + t0_11*v10 + t0_10*v12 + t0_9*v14 + t0_8*v16 + t0_7*v18 + t0_6*v20 + t0_5*v22 + t0_4*v24 + t0_3*v26 + t0_2*v28 + t0_1*v30 + t0_0*v32
-            V::store(v36, out0.at(0usize, c));
+            let t2_0 = V::load(t2.at(0usize, c));
+            let v2 = V::mul(t1_0, t2_0);
+            let v5 = V::mul(c7p071067811865476em1, V::load(grad_o.at(15usize, c)));
+            let v7 = V::mul(c7p071067811865476em1, V::load(grad_o.at(14usize, c)));
+            let v9 = V::mul(c7p071067811865476em1, V::load(grad_o.at(13usize, c)));
+            let v11 = V::mul(c7p071067811865476em1, V::load(grad_o.at(12usize, c)));
+            let v13 = V::mul(c7p071067811865476em1, V::load(grad_o.at(11usize, c)));
+            let v15 = V::mul(c7p071067811865476em1, V::load(grad_o.at(10usize, c)));
+            let v17 = V::mul(c7p071067811865476em1, V::load(grad_o.at(9usize, c)));
+            let v19 = V::mul(c7p071067811865476em1, V::load(grad_o.at(8usize, c)));
+            let v21 = V::mul(c7p071067811865476em1, V::load(grad_o.at(7usize, c)));
+            let v23 = V::mul(c7p071067811865476em1, V::load(grad_o.at(6usize, c)));
+            let v25 = V::mul(c7p071067811865476em1, V::load(grad_o.at(5usize, c)));
+            let v27 = V::mul(c7p071067811865476em1, V::load(grad_o.at(4usize, c)));
+            let v29 = V::mul(c7p071067811865476em1, V::load(grad_o.at(3usize, c)));
+            let v31 = V::mul(c7p071067811865476em1, V::load(grad_o.at(2usize, c)));
+            let v33 = V::mul(c7p071067811865476em1, V::load(grad_o.at(1usize, c)));
+            let v35 = V::mul(c7p071067811865476em1, V::load(grad_o.at(0usize, c)));
+            // out2[15] = v2*v5
+            V::store(V::mul(v2, v5), out2.at(15usize, c));
+            let mut v38 = V::mul(V::load(t0.at(15usize, c)), v5);
+            // out2[14] = v2*v7
+            V::store(V::mul(v2, v7), out2.at(14usize, c));
+            v38 = V::mul_add(V::load(t0.at(14usize, c)), v7, v38);
+            // out2[13] = v2*v9
+            V::store(V::mul(v2, v9), out2.at(13usize, c));
+            v38 = V::mul_add(V::load(t0.at(13usize, c)), v9, v38);
+            // out2[12] = v2*v11
+            V::store(V::mul(v2, v11), out2.at(12usize, c));
+            v38 = V::mul_add(V::load(t0.at(12usize, c)), v11, v38);
+            // out2[11] = v2*v13
+            V::store(V::mul(v2, v13), out2.at(11usize, c));
+            v38 = V::mul_add(V::load(t0.at(11usize, c)), v13, v38);
+            // out2[10] = v2*v15
+            V::store(V::mul(v2, v15), out2.at(10usize, c));
+            v38 = V::mul_add(V::load(t0.at(10usize, c)), v15, v38);
+            // out2[9] = v2*v17
+            V::store(V::mul(v2, v17), out2.at(9usize, c));
+            v38 = V::mul_add(V::load(t0.at(9usize, c)), v17, v38);
+            // out2[8] = v2*v19
+            V::store(V::mul(v2, v19), out2.at(8usize, c));
+            v38 = V::mul_add(V::load(t0.at(8usize, c)), v19, v38);
+            // out2[7] = v2*v21
+            V::store(V::mul(v2, v21), out2.at(7usize, c));
+            v38 = V::mul_add(V::load(t0.at(7usize, c)), v21, v38);
+            // out2[6] = v2*v23
+            V::store(V::mul(v2, v23), out2.at(6usize, c));
+            v38 = V::mul_add(V::load(t0.at(6usize, c)), v23, v38);
+            // out2[5] = v2*v25
+            V::store(V::mul(v2, v25), out2.at(5usize, c));
+            v38 = V::mul_add(V::load(t0.at(5usize, c)), v25, v38);
+            // out2[4] = v2*v27
+            V::store(V::mul(v2, v27), out2.at(4usize, c));
+            v38 = V::mul_add(V::load(t0.at(4usize, c)), v27, v38);
+            // out2[3] = v2*v29
+            V::store(V::mul(v2, v29), out2.at(3usize, c));
+            v38 = V::mul_add(V::load(t0.at(3usize, c)), v29, v38);
+            // out2[2] = v2*v31
+            V::store(V::mul(v2, v31), out2.at(2usize, c));
+            v38 = V::mul_add(V::load(t0.at(2usize, c)), v31, v38);
+            // out2[1] = v2*v33
+            V::store(V::mul(v2, v33), out2.at(1usize, c));
+            v38 = V::mul_add(V::load(t0.at(1usize, c)), v33, v38);
+            // out2[0] = v2*v35
+            V::store(V::mul(v2, v35), out2.at(0usize, c));
+            v38 = V::mul_add(V::load(t0.at(0usize, c)), v35, v38);
+            // out1[0] = t2_0*v98
+            V::store(V::mul(t2_0, v38), out1.at(0usize, c));
+            // out0[0] = t1_0*v98
+            V::store(V::mul(t1_0, v38), out0.at(0usize, c));
         }
     }
 }
@@ -385,7 +370,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
     params: &[("w", 35usize)],
     output_components: 16usize,
     forward: Plan {
-        cuts: &[16usize, 1],
+        cuts: &[16usize, 1usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -400,7 +385,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -408,8 +393,22 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::steerable_product_first_order::STEERABLE_PRODUCT_FIRST_ORDER_0,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
+                inputs: &[
+                    Slot::Cut(1usize),
+                    Slot::Cut(2usize),
+                    Slot::Cut(0usize),
+                    Slot::External(2usize),
+                ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -419,7 +418,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[16usize, 1usize, 1usize, 16],
+        cuts: &[16usize, 1usize, 1usize, 1usize, 1usize, 16],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -443,7 +442,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -451,9 +450,23 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::steerable_product_first_order::STEERABLE_PRODUCT_FIRST_ORDER_2,
-                inputs: &[Slot::External(3usize), Slot::Cut(1usize), Slot::Cut(0usize)],
-                outputs: &[Slot::Cut(2usize), Slot::Cut(3usize)],
+                inputs: &[
+                    Slot::Cut(1usize),
+                    Slot::Cut(2usize),
+                    Slot::External(3usize),
+                    Slot::Cut(0usize),
+                ],
+                outputs: &[Slot::Cut(3usize), Slot::Cut(4usize), Slot::Cut(5usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[],
@@ -463,9 +476,9 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_5,
                 inputs: &[
                     Slot::External(0usize),
-                    Slot::Cut(3usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(5usize),
                     Slot::External(1usize),
+                    Slot::Cut(3usize),
                 ],
                 outputs: &[Slot::External(1usize)],
                 params: &[0],
@@ -477,9 +490,9 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_6,
                 inputs: &[
                     Slot::External(1usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                     Slot::External(0usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(4usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],

@@ -139,7 +139,7 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static STEERABLE_PRODUCT_NORM_0: Stage = stage!(steerable_product_norm_0);
-/// From `r`, cut 5, `a` to `grad_r`, `grad_a`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
+/// From `r`, cut 7, `a` to `grad_r`, `grad_a`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
 ///
 /// From `steerable_product_norm_grad` of Cl(1,3,0).
 #[inline(always)]
@@ -147,7 +147,7 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let r = args.inputs[0];
-        let t5 = args.inputs[1];
+        let t7 = args.inputs[1];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
@@ -155,10 +155,11 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c1e0 = V::from_f64(1f64);
         let c1p000001e0 = V::from_f64(1.000001f64);
         let c5em1 = V::from_f64(0.5f64);
+        let c2e0 = V::from_f64(2f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
             r.prefetch::<16usize>(c);
-            t5.prefetch::<16usize>(c);
+            t7.prefetch::<16usize>(c);
             let r_1 = V::load(r.at(0usize, c));
             let v1 = V::mul(r_1, r_1);
             let v5 = V::sqrt(V::mul_add(v1, v1, c1em16));
@@ -221,41 +222,57 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v93 = V::div(c1e0, v59);
             let v94 = V::div(c1e0, v79);
             let v95 = V::div(c1e0, v90);
-            let t5_15 = V::load(t5.at(15usize, c));
-            let t5_14 = V::load(t5.at(14usize, c));
-            let mut v101 = V::mul(r_e234, t5_14);
-            let t5_13 = V::load(t5.at(13usize, c));
-            v101 = V::mul_add(r_e134, t5_13, v101);
-            let t5_12 = V::load(t5.at(12usize, c));
-            v101 = V::mul_add(r_e124, t5_12, v101);
-            let t5_11 = V::load(t5.at(11usize, c));
-            v101 = V::mul_add(r_e123, t5_11, v101);
-            let t5_10 = V::load(t5.at(10usize, c));
-            let mut v116 = V::mul(r_e34, t5_10);
-            let t5_9 = V::load(t5.at(9usize, c));
-            v116 = V::mul_add(r_e24, t5_9, v116);
-            let t5_8 = V::load(t5.at(8usize, c));
-            v116 = V::mul_add(r_e23, t5_8, v116);
-            let t5_7 = V::load(t5.at(7usize, c));
-            v116 = V::mul_add(r_e14, t5_7, v116);
-            let t5_6 = V::load(t5.at(6usize, c));
-            v116 = V::mul_add(r_e13, t5_6, v116);
-            let t5_5 = V::load(t5.at(5usize, c));
-            v116 = V::mul_add(r_e12, t5_5, v116);
-            let t5_4 = V::load(t5.at(4usize, c));
-            let mut v139 = V::mul(r_e4, t5_4);
-            let t5_3 = V::load(t5.at(3usize, c));
-            v139 = V::mul_add(r_e3, t5_3, v139);
-            let t5_2 = V::load(t5.at(2usize, c));
-            v139 = V::mul_add(r_e2, t5_2, v139);
-            let t5_1 = V::load(t5.at(1usize, c));
-            v139 = V::mul_add(r_e1, t5_1, v139);
-            let t5_0 = V::load(t5.at(0usize, c));
-            let v156 = V::mul(v95, V::div(V::mul(r_e1234, t5_15), v90));
+            let t7_15 = V::load(t7.at(15usize, c));
+            let mut v97 = V::mul(v95, t7_15);
+            let t7_14 = V::load(t7.at(14usize, c));
+            let mut v100 = V::mul(v94, t7_14);
+            let mut v101 = V::mul(r_e234, t7_14);
+            let t7_13 = V::load(t7.at(13usize, c));
+            let mut v103 = V::mul(v94, t7_13);
+            v101 = V::mul_add(r_e134, t7_13, v101);
+            let t7_12 = V::load(t7.at(12usize, c));
+            let mut v107 = V::mul(v94, t7_12);
+            v101 = V::mul_add(r_e124, t7_12, v101);
+            let t7_11 = V::load(t7.at(11usize, c));
+            let mut v111 = V::mul(v94, t7_11);
+            v101 = V::mul_add(r_e123, t7_11, v101);
+            let t7_10 = V::load(t7.at(10usize, c));
+            let mut v115 = V::mul(v93, t7_10);
+            let mut v116 = V::mul(r_e34, t7_10);
+            let t7_9 = V::load(t7.at(9usize, c));
+            let mut v118 = V::mul(v93, t7_9);
+            v116 = V::mul_add(r_e24, t7_9, v116);
+            let t7_8 = V::load(t7.at(8usize, c));
+            let mut v122 = V::mul(v93, t7_8);
+            v116 = V::mul_add(r_e23, t7_8, v116);
+            let t7_7 = V::load(t7.at(7usize, c));
+            let mut v126 = V::mul(v93, t7_7);
+            v116 = V::mul_add(r_e14, t7_7, v116);
+            let t7_6 = V::load(t7.at(6usize, c));
+            let mut v130 = V::mul(v93, t7_6);
+            v116 = V::mul_add(r_e13, t7_6, v116);
+            let t7_5 = V::load(t7.at(5usize, c));
+            let mut v134 = V::mul(v93, t7_5);
+            v116 = V::mul_add(r_e12, t7_5, v116);
+            let t7_4 = V::load(t7.at(4usize, c));
+            let mut v138 = V::mul(v92, t7_4);
+            let mut v139 = V::mul(r_e4, t7_4);
+            let t7_3 = V::load(t7.at(3usize, c));
+            let mut v141 = V::mul(v92, t7_3);
+            v139 = V::mul_add(r_e3, t7_3, v139);
+            let t7_2 = V::load(t7.at(2usize, c));
+            let mut v145 = V::mul(v92, t7_2);
+            v139 = V::mul_add(r_e2, t7_2, v139);
+            let t7_1 = V::load(t7.at(1usize, c));
+            let mut v149 = V::mul(v92, t7_1);
+            v139 = V::mul_add(r_e1, t7_1, v139);
+            let t7_0 = V::load(t7.at(0usize, c));
+            let mut v153 = V::mul(v91, t7_0);
+            let v156 = V::mul(v95, V::div(V::mul(r_e1234, t7_15), v90));
             let v158 = V::mul(v94, V::div(v101, v79));
             let v160 = V::mul(v93, V::div(v116, v59));
             let v162 = V::mul(v92, V::div(v139, v33));
-            let v164 = V::mul(v91, V::div(V::mul(r_1, t5_0), v13));
+            let v164 = V::mul(v91, V::div(V::mul(r_1, t7_0), v13));
             // grad0[4] += -(v88*v156*(v87*(1 - v87)))
             V::store(
                 V::add(
@@ -264,13 +281,25 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 ),
                 grad0.at(4usize, c),
             );
-            let v176 = V::mul(
-                v81,
-                V::mul(V::mul(V::mul(v87, v156), V::div(c5em1, v85)), V::div(c5em1, v84)),
+            v97 = V::neg_mul_add(
+                r_e1234,
+                V::mul(
+                    c2e0,
+                    V::mul(
+                        v81,
+                        V::mul(
+                            V::mul(
+                                V::mul(V::mul(v87, v156), V::div(c5em1, v85)),
+                                V::div(c5em1, v84),
+                            ),
+                            c2e0,
+                        ),
+                    ),
+                ),
+                v97,
             );
-            let v178 = V::mul(r_e1234, V::add(v176, v176));
-            // out0[15] = v95*t5_15 - v178 - v178
-            V::store(V::sub(V::mul_sub(v95, t5_15, v178), v178), out0.at(15usize, c));
+            // out0[15] = v95*t7_15 - r_e1234*2*v81*v87*v156*0.5/v85*0.5/v84*2
+            V::store(v97, out0.at(15usize, c));
             // grad0[3] += -(v77*v158*(v76*(1 - v76)))
             V::store(
                 V::add(
@@ -279,23 +308,31 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 ),
                 grad0.at(3usize, c),
             );
-            let v191 = V::mul(
-                v61,
-                V::mul(V::mul(V::mul(v76, v158), V::div(c5em1, v74)), V::div(c5em1, v73)),
+            let v194 = V::mul(
+                c2e0,
+                V::mul(
+                    v61,
+                    V::mul(
+                        c2e0,
+                        V::mul(
+                            V::mul(V::mul(v76, v158), V::div(c5em1, v74)),
+                            V::div(c5em1, v73),
+                        ),
+                    ),
+                ),
             );
-            let v192 = V::add(v191, v191);
-            let v193 = V::mul(r_e234, v192);
-            // out0[14] = v193 + v94*t5_14 + v193
-            V::store(V::add(v193, V::mul_add(v94, t5_14, v193)), out0.at(14usize, c));
-            let v196 = V::mul(r_e134, v192);
-            // out0[13] = v94*t5_13 - v196 - v196
-            V::store(V::sub(V::mul_sub(v94, t5_13, v196), v196), out0.at(13usize, c));
-            let v199 = V::mul(r_e124, v192);
-            // out0[12] = v94*t5_12 - v199 - v199
-            V::store(V::sub(V::mul_sub(v94, t5_12, v199), v199), out0.at(12usize, c));
-            let v202 = V::mul(r_e123, v192);
-            // out0[11] = v94*t5_11 - v202 - v202
-            V::store(V::sub(V::mul_sub(v94, t5_11, v202), v202), out0.at(11usize, c));
+            v100 = V::mul_add(r_e234, v194, v100);
+            // out0[14] = v94*t7_14 + r_e234*v194
+            V::store(v100, out0.at(14usize, c));
+            v103 = V::neg_mul_add(r_e134, v194, v103);
+            // out0[13] = v94*t7_13 - r_e134*v194
+            V::store(v103, out0.at(13usize, c));
+            v107 = V::neg_mul_add(r_e124, v194, v107);
+            // out0[12] = v94*t7_12 - r_e124*v194
+            V::store(v107, out0.at(12usize, c));
+            v111 = V::neg_mul_add(r_e123, v194, v111);
+            // out0[11] = v94*t7_11 - r_e123*v194
+            V::store(v111, out0.at(11usize, c));
             // grad0[2] += -(v57*v160*(v56*(1 - v56)))
             V::store(
                 V::add(
@@ -305,28 +342,36 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 grad0.at(2usize, c),
             );
             let v215 = V::mul(
-                v48,
-                V::mul(V::mul(V::mul(v56, v160), V::div(c5em1, v54)), V::div(c5em1, v53)),
+                c2e0,
+                V::mul(
+                    v48,
+                    V::mul(
+                        c2e0,
+                        V::mul(
+                            V::mul(V::mul(v56, v160), V::div(c5em1, v54)),
+                            V::div(c5em1, v53),
+                        ),
+                    ),
+                ),
             );
-            let v216 = V::add(v215, v215);
-            let v217 = V::mul(r_e34, v216);
-            // out0[10] = v93*t5_10 - v217 - v217
-            V::store(V::sub(V::mul_sub(v93, t5_10, v217), v217), out0.at(10usize, c));
-            let v220 = V::mul(r_e24, v216);
-            // out0[9] = v93*t5_9 - v220 - v220
-            V::store(V::sub(V::mul_sub(v93, t5_9, v220), v220), out0.at(9usize, c));
-            let v223 = V::mul(r_e23, v216);
-            // out0[8] = v93*t5_8 - v223 - v223
-            V::store(V::sub(V::mul_sub(v93, t5_8, v223), v223), out0.at(8usize, c));
-            let v226 = V::mul(r_e14, v216);
-            // out0[7] = v226 + v93*t5_7 + v226
-            V::store(V::add(v226, V::mul_add(v93, t5_7, v226)), out0.at(7usize, c));
-            let v229 = V::mul(r_e13, v216);
-            // out0[6] = v229 + v93*t5_6 + v229
-            V::store(V::add(v229, V::mul_add(v93, t5_6, v229)), out0.at(6usize, c));
-            let v232 = V::mul(r_e12, v216);
-            // out0[5] = v232 + v93*t5_5 + v232
-            V::store(V::add(v232, V::mul_add(v93, t5_5, v232)), out0.at(5usize, c));
+            v115 = V::neg_mul_add(r_e34, v215, v115);
+            // out0[10] = v93*t7_10 - r_e34*v215
+            V::store(v115, out0.at(10usize, c));
+            v118 = V::neg_mul_add(r_e24, v215, v118);
+            // out0[9] = v93*t7_9 - r_e24*v215
+            V::store(v118, out0.at(9usize, c));
+            v122 = V::neg_mul_add(r_e23, v215, v122);
+            // out0[8] = v93*t7_8 - r_e23*v215
+            V::store(v122, out0.at(8usize, c));
+            v126 = V::mul_add(r_e14, v215, v126);
+            // out0[7] = v93*t7_7 + r_e14*v215
+            V::store(v126, out0.at(7usize, c));
+            v130 = V::mul_add(r_e13, v215, v130);
+            // out0[6] = v93*t7_6 + r_e13*v215
+            V::store(v130, out0.at(6usize, c));
+            v134 = V::mul_add(r_e12, v215, v134);
+            // out0[5] = v93*t7_5 + r_e12*v215
+            V::store(v134, out0.at(5usize, c));
             // grad0[1] += -(v31*v162*(v30*(1 - v30)))
             V::store(
                 V::add(
@@ -335,23 +380,31 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 ),
                 grad0.at(1usize, c),
             );
-            let v245 = V::mul(
-                v15,
-                V::mul(V::mul(V::mul(v30, v162), V::div(c5em1, v28)), V::div(c5em1, v27)),
+            let v240 = V::mul(
+                c2e0,
+                V::mul(
+                    v15,
+                    V::mul(
+                        c2e0,
+                        V::mul(
+                            V::mul(V::mul(v30, v162), V::div(c5em1, v28)),
+                            V::div(c5em1, v27),
+                        ),
+                    ),
+                ),
             );
-            let v246 = V::add(v245, v245);
-            let v247 = V::mul(r_e4, v246);
-            // out0[4] = v247 + v92*t5_4 + v247
-            V::store(V::add(v247, V::mul_add(v92, t5_4, v247)), out0.at(4usize, c));
-            let v250 = V::mul(r_e3, v246);
-            // out0[3] = v250 + v92*t5_3 + v250
-            V::store(V::add(v250, V::mul_add(v92, t5_3, v250)), out0.at(3usize, c));
-            let v253 = V::mul(r_e2, v246);
-            // out0[2] = v253 + v92*t5_2 + v253
-            V::store(V::add(v253, V::mul_add(v92, t5_2, v253)), out0.at(2usize, c));
-            let v256 = V::mul(r_e1, v246);
-            // out0[1] = v92*t5_1 - v256 - v256
-            V::store(V::sub(V::mul_sub(v92, t5_1, v256), v256), out0.at(1usize, c));
+            v138 = V::mul_add(r_e4, v240, v138);
+            // out0[4] = v92*t7_4 + r_e4*v240
+            V::store(v138, out0.at(4usize, c));
+            v141 = V::mul_add(r_e3, v240, v141);
+            // out0[3] = v92*t7_3 + r_e3*v240
+            V::store(v141, out0.at(3usize, c));
+            v145 = V::mul_add(r_e2, v240, v145);
+            // out0[2] = v92*t7_2 + r_e2*v240
+            V::store(v145, out0.at(2usize, c));
+            v149 = V::neg_mul_add(r_e1, v240, v149);
+            // out0[1] = v92*t7_1 - r_e1*v240
+            V::store(v149, out0.at(1usize, c));
             // grad0[0] += -(v10*v164*(v8*(1 - v8)))
             V::store(
                 V::add(
@@ -360,13 +413,25 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 ),
                 grad0.at(0usize, c),
             );
-            let v269 = V::mul(
-                v1,
-                V::mul(V::mul(V::mul(v8, v164), V::div(c5em1, v6)), V::div(c5em1, v5)),
+            v153 = V::neg_mul_add(
+                r_1,
+                V::mul(
+                    c2e0,
+                    V::mul(
+                        v1,
+                        V::mul(
+                            c2e0,
+                            V::mul(
+                                V::mul(V::mul(v8, v164), V::div(c5em1, v6)),
+                                V::div(c5em1, v5),
+                            ),
+                        ),
+                    ),
+                ),
+                v153,
             );
-            let v271 = V::mul(r_1, V::add(v269, v269));
-            // out0[0] = v91*t5_0 - v271 - v271
-            V::store(V::sub(V::mul_sub(v91, t5_0, v271), v271), out0.at(0usize, c));
+            // out0[0] = v91*t7_0 - r_1*2*v1*2*v8*v164*0.5/v6*0.5/v5
+            V::store(v153, out0.at(0usize, c));
         }
     }
 }
@@ -374,7 +439,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_1: Stage = stage!(steerable_product_nor
 /// `o = weighted_product(w, gate(x), gate(norm(r; a)))`, grades 0,1,2,3,4 and 0,1,2,3,4.
 ///
 /// Forward: 731 flops per lane (443 multiplications, 266 additions).
-/// Backward: 2313 flops per lane (1319 multiplications, 955 additions).
+/// Backward: 2302 flops per lane (1329 multiplications, 934 additions).
 pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
     name: "steerable_product_norm",
     formula: "o = weighted_product(w, gate(x), gate(norm(r; a)))",
@@ -385,7 +450,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
     params: &[("w", 35usize), ("a", 5usize)],
     output_components: 16usize,
     forward: Plan {
-        cuts: &[16usize, 16usize, 1],
+        cuts: &[16usize, 16usize, 1usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -394,6 +459,15 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[1],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -409,8 +483,8 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
-                outputs: &[Slot::Cut(2usize)],
+                inputs: &[Slot::Cut(0usize)],
+                outputs: &[Slot::Cut(3usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[],
@@ -418,7 +492,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_2,
-                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize)],
+                inputs: &[Slot::Cut(2usize), Slot::Cut(3usize), Slot::Cut(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -428,7 +502,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[16usize, 16usize, 1usize, 1usize, 16usize, 16],
+        cuts: &[16usize, 16usize, 1usize, 1usize, 1usize, 1usize, 16usize, 16],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -437,6 +511,15 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[1],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -452,16 +535,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
-                outputs: &[Slot::Cut(2usize)],
-                params: &[],
-                param_grads: &[],
-                rows: &[],
-                row_sums: &[],
-            },
-            StageCall {
-                stage: &super::sgp::SGP_3,
-                inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
+                inputs: &[Slot::Cut(0usize)],
                 outputs: &[Slot::Cut(3usize)],
                 params: &[],
                 param_grads: &[],
@@ -469,9 +543,23 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_3,
+                inputs: &[
+                    Slot::Cut(1usize),
+                    Slot::External(2usize),
+                    Slot::Cut(3usize),
+                    Slot::Cut(2usize),
+                ],
+                outputs: &[Slot::Cut(4usize), Slot::Cut(5usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_4,
-                inputs: &[Slot::Cut(2usize), Slot::External(2usize)],
-                outputs: &[Slot::Cut(4usize)],
+                inputs: &[Slot::Cut(2usize), Slot::Cut(3usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(6usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[],
@@ -481,11 +569,11 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_5,
                 inputs: &[
                     Slot::External(0usize),
-                    Slot::Cut(4usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(6usize),
                     Slot::Cut(0usize),
+                    Slot::Cut(4usize),
                 ],
-                outputs: &[Slot::Cut(5usize)],
+                outputs: &[Slot::Cut(7usize)],
                 params: &[0],
                 param_grads: &[],
                 rows: &[],
@@ -495,9 +583,9 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_6,
                 inputs: &[
                     Slot::Cut(0usize),
-                    Slot::Cut(4usize),
+                    Slot::Cut(6usize),
                     Slot::External(0usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],
@@ -507,7 +595,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_1,
-                inputs: &[Slot::External(1usize), Slot::Cut(5usize)],
+                inputs: &[Slot::External(1usize), Slot::Cut(7usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[1],
                 param_grads: &[1],
@@ -516,5 +604,5 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [731usize, 2313],
+    flops: [731usize, 2302],
 };

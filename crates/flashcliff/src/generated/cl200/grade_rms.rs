@@ -153,53 +153,49 @@ unsafe fn grade_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v15 = V::add(eps, v14);
         let v16 = V::sqrt(v15);
         let v17 = V::div(c1e0, v16);
+        let v26 = V::mul(v17, v17);
+        let v27 = V::mul(v17, v26);
         let c5em1 = V::from_f64(0.5f64);
-        let v27 = V::div(c5em1, v16);
+        let v29 = V::mul(c5em1, v27);
         let row3 = V::splat(args.rows[3]);
-        let v29 = V::div(row3, v16);
-        let v30 = V::mul(v17, v29);
-        let v31 = V::mul(v27, v30);
+        let v31 = V::mul(v29, row3);
         let v32 = V::mul(inv_channels, v31);
-        let v37 = V::div(c5em1, v11);
+        let c2e0 = V::from_f64(2f64);
+        let v34 = V::mul(v32, c2e0);
+        let v38 = V::mul(v12, v12);
+        let v39 = V::mul(v12, v38);
+        let v40 = V::mul(c5em1, v39);
         let row4 = V::splat(args.rows[4]);
-        let v39 = V::div(row4, v11);
-        let v40 = V::mul(v12, v39);
-        let v41 = V::mul(v37, v40);
-        let v42 = V::mul(inv_channels, v41);
-        let v51 = V::div(c5em1, v5);
+        let v42 = V::mul(v40, row4);
+        let v43 = V::mul(inv_channels, v42);
+        let v44 = V::mul(c2e0, v43);
+        let v51 = V::mul(v7, v7);
+        let v52 = V::mul(v7, v51);
+        let v53 = V::mul(c5em1, v52);
         let row5 = V::splat(args.rows[5]);
-        let v53 = V::div(row5, v5);
-        let v54 = V::mul(v7, v53);
-        let v55 = V::mul(v51, v54);
+        let v55 = V::mul(v53, row5);
         let v56 = V::mul(inv_channels, v55);
+        let v57 = V::mul(c2e0, v56);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<4usize>(c);
             x.prefetch::<4usize>(c);
-            let v34 = V::mul(V::load(x.at(3usize, c)), v32);
-            // out0[3] = v17*grad_o_e12 - v34 - v34
-            V::store(
-                V::sub(V::mul_sub(v17, V::load(grad_o.at(3usize, c)), v34), v34),
-                out0.at(3usize, c),
-            );
-            let v44 = V::mul(V::load(x.at(2usize, c)), v42);
-            // out0[2] = v12*grad_o_e2 - v44 - v44
-            V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(2usize, c)), v44), v44),
-                out0.at(2usize, c),
-            );
-            let v48 = V::mul(V::load(x.at(1usize, c)), v42);
-            // out0[1] = v12*grad_o_e1 - v48 - v48
-            V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(1usize, c)), v48), v48),
-                out0.at(1usize, c),
-            );
-            let v58 = V::mul(V::load(x.at(0usize, c)), v56);
-            // out0[0] = v7*grad_o_1 - v58 - v58
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v58), v58),
-                out0.at(0usize, c),
-            );
+            let mut v19 = V::mul(v17, V::load(grad_o.at(3usize, c)));
+            let mut v21 = V::mul(v12, V::load(grad_o.at(2usize, c)));
+            let mut v23 = V::mul(v12, V::load(grad_o.at(1usize, c)));
+            let mut v25 = V::mul(v7, V::load(grad_o.at(0usize, c)));
+            v19 = V::neg_mul_add(V::load(x.at(3usize, c)), v34, v19);
+            // out0[3] = v17*grad_o_e12 - x_e12*v34
+            V::store(v19, out0.at(3usize, c));
+            v21 = V::neg_mul_add(V::load(x.at(2usize, c)), v44, v21);
+            // out0[2] = v12*grad_o_e2 - x_e2*v44
+            V::store(v21, out0.at(2usize, c));
+            v23 = V::neg_mul_add(V::load(x.at(1usize, c)), v44, v23);
+            // out0[1] = v12*grad_o_e1 - x_e1*v44
+            V::store(v23, out0.at(1usize, c));
+            v25 = V::neg_mul_add(V::load(x.at(0usize, c)), v57, v25);
+            // out0[0] = v7*grad_o_1 - x_1*v57
+            V::store(v25, out0.at(0usize, c));
         }
     }
 }
@@ -207,7 +203,7 @@ pub(super) static GRADE_RMS_3: Stage = stage!(grade_rms_3);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 0,1,2 and 0,1,2.
 ///
 /// Forward: 12 flops per lane (8 multiplications, 4 additions).
-/// Backward: 24 flops per lane (12 multiplications, 12 additions).
+/// Backward: 20 flops per lane (12 multiplications, 8 additions).
 pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -267,7 +263,7 @@ pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [12usize, 24],
+    flops: [12usize, 20],
 };
 /// From `x` to 1 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
@@ -362,23 +358,23 @@ unsafe fn grade_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v5 = V::sqrt(v4);
         let c1e0 = V::from_f64(1f64);
         let v7 = V::div(c1e0, v5);
+        let v10 = V::mul(v7, v7);
+        let v11 = V::mul(v7, v10);
         let c5em1 = V::from_f64(0.5f64);
-        let v11 = V::div(c5em1, v5);
+        let v13 = V::mul(c5em1, v11);
         let row1 = V::splat(args.rows[1]);
-        let v13 = V::div(row1, v5);
-        let v14 = V::mul(v7, v13);
-        let v15 = V::mul(v11, v14);
+        let v15 = V::mul(v13, row1);
         let v16 = V::mul(inv_channels, v15);
+        let c2e0 = V::from_f64(2f64);
+        let v18 = V::mul(v16, c2e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<1usize>(c);
             x.prefetch::<1usize>(c);
-            let v18 = V::mul(V::load(x.at(0usize, c)), v16);
-            // out0[0] = v7*grad_o_1 - v18 - v18
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v18), v18),
-                out0.at(0usize, c),
-            );
+            let mut v9 = V::mul(v7, V::load(grad_o.at(0usize, c)));
+            v9 = V::neg_mul_add(V::load(x.at(0usize, c)), v18, v9);
+            // out0[0] = v7*grad_o_1 - x_1*v18
+            V::store(v9, out0.at(0usize, c));
         }
     }
 }
@@ -386,7 +382,7 @@ pub(super) static GRADE_RMS_7: Stage = stage!(grade_rms_7);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 0 and 0.
 ///
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
-/// Backward: 6 flops per lane (3 multiplications, 3 additions).
+/// Backward: 5 flops per lane (3 multiplications, 2 additions).
 pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -446,7 +442,7 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
             },
         ],
     },
-    flops: [3usize, 6],
+    flops: [3usize, 5],
 };
 /// From `x` to 1 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
@@ -542,29 +538,27 @@ unsafe fn grade_rms_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v5 = V::sqrt(v4);
         let c1e0 = V::from_f64(1f64);
         let v7 = V::div(c1e0, v5);
+        let v12 = V::mul(v7, v7);
+        let v13 = V::mul(v7, v12);
         let c5em1 = V::from_f64(0.5f64);
-        let v13 = V::div(c5em1, v5);
+        let v15 = V::mul(c5em1, v13);
         let row1 = V::splat(args.rows[1]);
-        let v15 = V::div(row1, v5);
-        let v16 = V::mul(v7, v15);
-        let v17 = V::mul(v13, v16);
+        let v17 = V::mul(v15, row1);
         let v18 = V::mul(inv_channels, v17);
+        let c2e0 = V::from_f64(2f64);
+        let v20 = V::mul(v18, c2e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<2usize>(c);
             x.prefetch::<2usize>(c);
-            let v20 = V::mul(V::load(x.at(1usize, c)), v18);
-            // out0[1] = v7*grad_o_e2 - v20 - v20
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(1usize, c)), v20), v20),
-                out0.at(1usize, c),
-            );
-            let v24 = V::mul(V::load(x.at(0usize, c)), v18);
-            // out0[0] = v7*grad_o_e1 - v24 - v24
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v24), v24),
-                out0.at(0usize, c),
-            );
+            let mut v9 = V::mul(v7, V::load(grad_o.at(1usize, c)));
+            let mut v11 = V::mul(v7, V::load(grad_o.at(0usize, c)));
+            v9 = V::neg_mul_add(V::load(x.at(1usize, c)), v20, v9);
+            // out0[1] = v7*grad_o_e2 - x_e2*v20
+            V::store(v9, out0.at(1usize, c));
+            v11 = V::neg_mul_add(V::load(x.at(0usize, c)), v20, v11);
+            // out0[0] = v7*grad_o_e1 - x_e1*v20
+            V::store(v11, out0.at(0usize, c));
         }
     }
 }
@@ -572,7 +566,7 @@ pub(super) static GRADE_RMS_11: Stage = stage!(grade_rms_11);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 1 and 1.
 ///
 /// Forward: 6 flops per lane (4 multiplications, 2 additions).
-/// Backward: 12 flops per lane (6 multiplications, 6 additions).
+/// Backward: 10 flops per lane (6 multiplications, 4 additions).
 pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -632,12 +626,12 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
             },
         ],
     },
-    flops: [6usize, 12],
+    flops: [6usize, 10],
 };
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 2 and 2.
 ///
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
-/// Backward: 6 flops per lane (3 multiplications, 3 additions).
+/// Backward: 5 flops per lane (3 multiplications, 2 additions).
 pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -697,5 +691,5 @@ pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
             },
         ],
     },
-    flops: [3usize, 6],
+    flops: [3usize, 5],
 };

@@ -75,7 +75,7 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static STEERABLE_PRODUCT_NORM_0: Stage = stage!(steerable_product_norm_0);
-/// From `r`, cut 5, `a` to `grad_r`, `grad_a`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
+/// From `r`, cut 7, `a` to `grad_r`, `grad_a`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
 ///
 /// From `steerable_product_norm_grad` of Cl(2,0,0).
 #[inline(always)]
@@ -83,7 +83,7 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let r = args.inputs[0];
-        let t5 = args.inputs[1];
+        let t7 = args.inputs[1];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
@@ -91,10 +91,11 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c1e0 = V::from_f64(1f64);
         let c1p000001e0 = V::from_f64(1.000001f64);
         let c5em1 = V::from_f64(0.5f64);
+        let c2e0 = V::from_f64(2f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
             r.prefetch::<4usize>(c);
-            t5.prefetch::<4usize>(c);
+            t7.prefetch::<4usize>(c);
             let r_1 = V::load(r.at(0usize, c));
             let v1 = V::mul(r_1, r_1);
             let v5 = V::sqrt(V::mul_add(v1, v1, c1em16));
@@ -121,15 +122,19 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v39 = V::div(c1e0, v13);
             let v40 = V::div(c1e0, v27);
             let v41 = V::div(c1e0, v38);
-            let t5_3 = V::load(t5.at(3usize, c));
-            let t5_2 = V::load(t5.at(2usize, c));
-            let mut v47 = V::mul(r_e2, t5_2);
-            let t5_1 = V::load(t5.at(1usize, c));
-            v47 = V::mul_add(r_e1, t5_1, v47);
-            let t5_0 = V::load(t5.at(0usize, c));
-            let v56 = V::mul(v41, V::div(V::mul(r_e12, t5_3), v38));
+            let t7_3 = V::load(t7.at(3usize, c));
+            let mut v43 = V::mul(v41, t7_3);
+            let t7_2 = V::load(t7.at(2usize, c));
+            let mut v46 = V::mul(v40, t7_2);
+            let mut v47 = V::mul(r_e2, t7_2);
+            let t7_1 = V::load(t7.at(1usize, c));
+            let mut v49 = V::mul(v40, t7_1);
+            v47 = V::mul_add(r_e1, t7_1, v47);
+            let t7_0 = V::load(t7.at(0usize, c));
+            let mut v53 = V::mul(v39, t7_0);
+            let v56 = V::mul(v41, V::div(V::mul(r_e12, t7_3), v38));
             let v58 = V::mul(v40, V::div(v47, v27));
-            let v60 = V::mul(v39, V::div(V::mul(r_1, t5_0), v13));
+            let v60 = V::mul(v39, V::div(V::mul(r_1, t7_0), v13));
             // grad0[2] += -(v36*v56*(v35*(1 - v35)))
             V::store(
                 V::add(
@@ -138,13 +143,25 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 ),
                 grad0.at(2usize, c),
             );
-            let v72 = V::mul(
-                v29,
-                V::mul(V::mul(V::mul(v35, v56), V::div(c5em1, v33)), V::div(c5em1, v32)),
+            v43 = V::neg_mul_add(
+                r_e12,
+                V::mul(
+                    c2e0,
+                    V::mul(
+                        v29,
+                        V::mul(
+                            V::mul(
+                                V::mul(V::mul(v35, v56), V::div(c5em1, v33)),
+                                V::div(c5em1, v32),
+                            ),
+                            c2e0,
+                        ),
+                    ),
+                ),
+                v43,
             );
-            let v74 = V::mul(r_e12, V::add(v72, v72));
-            // out0[3] = v41*t5_3 - v74 - v74
-            V::store(V::sub(V::mul_sub(v41, t5_3, v74), v74), out0.at(3usize, c));
+            // out0[3] = v41*t7_3 - r_e12*2*v29*v35*v56*0.5/v33*0.5/v32*2
+            V::store(v43, out0.at(3usize, c));
             // grad0[1] += -(v25*v58*(v24*(1 - v24)))
             V::store(
                 V::add(
@@ -153,17 +170,25 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 ),
                 grad0.at(1usize, c),
             );
-            let v87 = V::mul(
-                v15,
-                V::mul(V::mul(V::mul(v24, v58), V::div(c5em1, v22)), V::div(c5em1, v21)),
+            let v90 = V::mul(
+                c2e0,
+                V::mul(
+                    v15,
+                    V::mul(
+                        c2e0,
+                        V::mul(
+                            V::mul(V::mul(v24, v58), V::div(c5em1, v22)),
+                            V::div(c5em1, v21),
+                        ),
+                    ),
+                ),
             );
-            let v88 = V::add(v87, v87);
-            let v89 = V::mul(r_e2, v88);
-            // out0[2] = v40*t5_2 - v89 - v89
-            V::store(V::sub(V::mul_sub(v40, t5_2, v89), v89), out0.at(2usize, c));
-            let v92 = V::mul(r_e1, v88);
-            // out0[1] = v40*t5_1 - v92 - v92
-            V::store(V::sub(V::mul_sub(v40, t5_1, v92), v92), out0.at(1usize, c));
+            v46 = V::neg_mul_add(r_e2, v90, v46);
+            // out0[2] = v40*t7_2 - r_e2*v90
+            V::store(v46, out0.at(2usize, c));
+            v49 = V::neg_mul_add(r_e1, v90, v49);
+            // out0[1] = v40*t7_1 - r_e1*v90
+            V::store(v49, out0.at(1usize, c));
             // grad0[0] += -(v10*v60*(v8*(1 - v8)))
             V::store(
                 V::add(
@@ -172,13 +197,25 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 ),
                 grad0.at(0usize, c),
             );
-            let v105 = V::mul(
-                v1,
-                V::mul(V::mul(V::mul(v8, v60), V::div(c5em1, v6)), V::div(c5em1, v5)),
+            v53 = V::neg_mul_add(
+                r_1,
+                V::mul(
+                    c2e0,
+                    V::mul(
+                        v1,
+                        V::mul(
+                            c2e0,
+                            V::mul(
+                                V::mul(V::mul(v8, v60), V::div(c5em1, v6)),
+                                V::div(c5em1, v5),
+                            ),
+                        ),
+                    ),
+                ),
+                v53,
             );
-            let v107 = V::mul(r_1, V::add(v105, v105));
-            // out0[0] = v39*t5_0 - v107 - v107
-            V::store(V::sub(V::mul_sub(v39, t5_0, v107), v107), out0.at(0usize, c));
+            // out0[0] = v39*t7_0 - r_1*2*v1*2*v8*v60*0.5/v6*0.5/v5
+            V::store(v53, out0.at(0usize, c));
         }
     }
 }
@@ -186,7 +223,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_1: Stage = stage!(steerable_product_nor
 /// `o = weighted_product(w, gate(x), gate(norm(r; a)))`, grades 0,1,2 and 0,1,2.
 ///
 /// Forward: 85 flops per lane (49 multiplications, 22 additions).
-/// Backward: 265 flops per lane (153 multiplications, 87 additions).
+/// Backward: 264 flops per lane (159 multiplications, 80 additions).
 pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
     name: "steerable_product_norm",
     formula: "o = weighted_product(w, gate(x), gate(norm(r; a)))",
@@ -197,7 +234,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
     params: &[("w", 10usize), ("a", 3usize)],
     output_components: 4usize,
     forward: Plan {
-        cuts: &[4usize, 4usize, 1],
+        cuts: &[4usize, 4usize, 1usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -206,6 +243,15 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[1],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -221,8 +267,8 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
-                outputs: &[Slot::Cut(2usize)],
+                inputs: &[Slot::Cut(0usize)],
+                outputs: &[Slot::Cut(3usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[],
@@ -230,7 +276,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_2,
-                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize)],
+                inputs: &[Slot::Cut(2usize), Slot::Cut(3usize), Slot::Cut(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -240,7 +286,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[4usize, 4usize, 1usize, 1usize, 4usize, 4],
+        cuts: &[4usize, 4usize, 1usize, 1usize, 1usize, 1usize, 4usize, 4],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -249,6 +295,15 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[1],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -264,16 +319,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
-                outputs: &[Slot::Cut(2usize)],
-                params: &[],
-                param_grads: &[],
-                rows: &[],
-                row_sums: &[],
-            },
-            StageCall {
-                stage: &super::sgp::SGP_3,
-                inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
+                inputs: &[Slot::Cut(0usize)],
                 outputs: &[Slot::Cut(3usize)],
                 params: &[],
                 param_grads: &[],
@@ -281,9 +327,23 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_3,
+                inputs: &[
+                    Slot::Cut(1usize),
+                    Slot::External(2usize),
+                    Slot::Cut(3usize),
+                    Slot::Cut(2usize),
+                ],
+                outputs: &[Slot::Cut(4usize), Slot::Cut(5usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_4,
-                inputs: &[Slot::Cut(2usize), Slot::External(2usize)],
-                outputs: &[Slot::Cut(4usize)],
+                inputs: &[Slot::Cut(2usize), Slot::Cut(3usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(6usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[],
@@ -293,11 +353,11 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_5,
                 inputs: &[
                     Slot::External(0usize),
-                    Slot::Cut(4usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(6usize),
                     Slot::Cut(0usize),
+                    Slot::Cut(4usize),
                 ],
-                outputs: &[Slot::Cut(5usize)],
+                outputs: &[Slot::Cut(7usize)],
                 params: &[0],
                 param_grads: &[],
                 rows: &[],
@@ -307,9 +367,9 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_6,
                 inputs: &[
                     Slot::Cut(0usize),
-                    Slot::Cut(4usize),
+                    Slot::Cut(6usize),
                     Slot::External(0usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],
@@ -319,7 +379,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_1,
-                inputs: &[Slot::External(1usize), Slot::Cut(5usize)],
+                inputs: &[Slot::External(1usize), Slot::Cut(7usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[1],
                 param_grads: &[1],
@@ -328,5 +388,5 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [85usize, 265],
+    flops: [85usize, 264],
 };

@@ -202,83 +202,72 @@ unsafe fn grade_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v20 = V::add(eps, v19);
         let v21 = V::sqrt(v20);
         let v22 = V::div(c1e0, v21);
+        let v39 = V::mul(v22, v22);
+        let v40 = V::mul(v22, v39);
         let c5em1 = V::from_f64(0.5f64);
-        let v40 = V::div(c5em1, v21);
+        let v42 = V::mul(c5em1, v40);
         let row4 = V::splat(args.rows[4]);
-        let v42 = V::div(row4, v21);
-        let v43 = V::mul(v22, v42);
-        let v44 = V::mul(v40, v43);
+        let v44 = V::mul(v42, row4);
         let v45 = V::mul(inv_channels, v44);
-        let v50 = V::div(c5em1, v16);
+        let c2e0 = V::from_f64(2f64);
+        let v47 = V::mul(v45, c2e0);
+        let v51 = V::mul(v17, v17);
+        let v52 = V::mul(v17, v51);
+        let v53 = V::mul(c5em1, v52);
         let row5 = V::splat(args.rows[5]);
-        let v52 = V::div(row5, v16);
-        let v53 = V::mul(v17, v52);
-        let v54 = V::mul(v50, v53);
-        let v55 = V::mul(inv_channels, v54);
-        let v68 = V::div(c5em1, v11);
+        let v55 = V::mul(v53, row5);
+        let v56 = V::mul(inv_channels, v55);
+        let v57 = V::mul(c2e0, v56);
+        let v67 = V::mul(v12, v12);
+        let v68 = V::mul(v12, v67);
+        let v69 = V::mul(c5em1, v68);
         let row6 = V::splat(args.rows[6]);
-        let v70 = V::div(row6, v11);
-        let v71 = V::mul(v12, v70);
-        let v72 = V::mul(v68, v71);
-        let v73 = V::mul(inv_channels, v72);
-        let v86 = V::div(c5em1, v5);
+        let v71 = V::mul(v69, row6);
+        let v72 = V::mul(inv_channels, v71);
+        let v73 = V::mul(c2e0, v72);
+        let v83 = V::mul(v7, v7);
+        let v84 = V::mul(v7, v83);
+        let v85 = V::mul(c5em1, v84);
         let row7 = V::splat(args.rows[7]);
-        let v88 = V::div(row7, v5);
-        let v89 = V::mul(v7, v88);
-        let v90 = V::mul(v86, v89);
-        let v91 = V::mul(inv_channels, v90);
+        let v87 = V::mul(v85, row7);
+        let v88 = V::mul(inv_channels, v87);
+        let v89 = V::mul(c2e0, v88);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<8usize>(c);
             x.prefetch::<8usize>(c);
-            let v47 = V::mul(V::load(x.at(7usize, c)), v45);
-            // out0[7] = v22*grad_o_e123 - v47 - v47
-            V::store(
-                V::sub(V::mul_sub(v22, V::load(grad_o.at(7usize, c)), v47), v47),
-                out0.at(7usize, c),
-            );
-            let v57 = V::mul(V::load(x.at(6usize, c)), v55);
-            // out0[6] = v17*grad_o_e23 - v57 - v57
-            V::store(
-                V::sub(V::mul_sub(v17, V::load(grad_o.at(6usize, c)), v57), v57),
-                out0.at(6usize, c),
-            );
-            let v61 = V::mul(V::load(x.at(5usize, c)), v55);
-            // out0[5] = v17*grad_o_e13 - v61 - v61
-            V::store(
-                V::sub(V::mul_sub(v17, V::load(grad_o.at(5usize, c)), v61), v61),
-                out0.at(5usize, c),
-            );
-            let v65 = V::mul(V::load(x.at(4usize, c)), v55);
-            // out0[4] = v17*grad_o_e12 - v65 - v65
-            V::store(
-                V::sub(V::mul_sub(v17, V::load(grad_o.at(4usize, c)), v65), v65),
-                out0.at(4usize, c),
-            );
-            let v75 = V::mul(V::load(x.at(3usize, c)), v73);
-            // out0[3] = v12*grad_o_e3 - v75 - v75
-            V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(3usize, c)), v75), v75),
-                out0.at(3usize, c),
-            );
-            let v79 = V::mul(V::load(x.at(2usize, c)), v73);
-            // out0[2] = v12*grad_o_e2 - v79 - v79
-            V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(2usize, c)), v79), v79),
-                out0.at(2usize, c),
-            );
-            let v83 = V::mul(V::load(x.at(1usize, c)), v73);
-            // out0[1] = v12*grad_o_e1 - v83 - v83
-            V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(1usize, c)), v83), v83),
-                out0.at(1usize, c),
-            );
-            let v93 = V::mul(V::load(x.at(0usize, c)), v91);
-            // out0[0] = v7*grad_o_1 - v93 - v93
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v93), v93),
-                out0.at(0usize, c),
-            );
+            let mut v24 = V::mul(v22, V::load(grad_o.at(7usize, c)));
+            let mut v26 = V::mul(v17, V::load(grad_o.at(6usize, c)));
+            let mut v28 = V::mul(v17, V::load(grad_o.at(5usize, c)));
+            let mut v30 = V::mul(v17, V::load(grad_o.at(4usize, c)));
+            let mut v32 = V::mul(v12, V::load(grad_o.at(3usize, c)));
+            let mut v34 = V::mul(v12, V::load(grad_o.at(2usize, c)));
+            let mut v36 = V::mul(v12, V::load(grad_o.at(1usize, c)));
+            let mut v38 = V::mul(v7, V::load(grad_o.at(0usize, c)));
+            v24 = V::neg_mul_add(V::load(x.at(7usize, c)), v47, v24);
+            // out0[7] = v22*grad_o_e123 - x_e123*v47
+            V::store(v24, out0.at(7usize, c));
+            v26 = V::neg_mul_add(V::load(x.at(6usize, c)), v57, v26);
+            // out0[6] = v17*grad_o_e23 - x_e23*v57
+            V::store(v26, out0.at(6usize, c));
+            v28 = V::neg_mul_add(V::load(x.at(5usize, c)), v57, v28);
+            // out0[5] = v17*grad_o_e13 - x_e13*v57
+            V::store(v28, out0.at(5usize, c));
+            v30 = V::neg_mul_add(V::load(x.at(4usize, c)), v57, v30);
+            // out0[4] = v17*grad_o_e12 - x_e12*v57
+            V::store(v30, out0.at(4usize, c));
+            v32 = V::neg_mul_add(V::load(x.at(3usize, c)), v73, v32);
+            // out0[3] = v12*grad_o_e3 - x_e3*v73
+            V::store(v32, out0.at(3usize, c));
+            v34 = V::neg_mul_add(V::load(x.at(2usize, c)), v73, v34);
+            // out0[2] = v12*grad_o_e2 - x_e2*v73
+            V::store(v34, out0.at(2usize, c));
+            v36 = V::neg_mul_add(V::load(x.at(1usize, c)), v73, v36);
+            // out0[1] = v12*grad_o_e1 - x_e1*v73
+            V::store(v36, out0.at(1usize, c));
+            v38 = V::neg_mul_add(V::load(x.at(0usize, c)), v89, v38);
+            // out0[0] = v7*grad_o_1 - x_1*v89
+            V::store(v38, out0.at(0usize, c));
         }
     }
 }
@@ -286,7 +275,7 @@ pub(super) static GRADE_RMS_3: Stage = stage!(grade_rms_3);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 0,1,2,3 and 0,1,2,3.
 ///
 /// Forward: 24 flops per lane (16 multiplications, 8 additions).
-/// Backward: 48 flops per lane (24 multiplications, 24 additions).
+/// Backward: 40 flops per lane (24 multiplications, 16 additions).
 pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -346,7 +335,7 @@ pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [24usize, 48],
+    flops: [24usize, 40],
 };
 /// From `x` to 1 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
@@ -441,23 +430,23 @@ unsafe fn grade_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v5 = V::sqrt(v4);
         let c1e0 = V::from_f64(1f64);
         let v7 = V::div(c1e0, v5);
+        let v10 = V::mul(v7, v7);
+        let v11 = V::mul(v7, v10);
         let c5em1 = V::from_f64(0.5f64);
-        let v11 = V::div(c5em1, v5);
+        let v13 = V::mul(c5em1, v11);
         let row1 = V::splat(args.rows[1]);
-        let v13 = V::div(row1, v5);
-        let v14 = V::mul(v7, v13);
-        let v15 = V::mul(v11, v14);
+        let v15 = V::mul(v13, row1);
         let v16 = V::mul(inv_channels, v15);
+        let c2e0 = V::from_f64(2f64);
+        let v18 = V::mul(v16, c2e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<1usize>(c);
             x.prefetch::<1usize>(c);
-            let v18 = V::mul(V::load(x.at(0usize, c)), v16);
-            // out0[0] = v7*grad_o_1 - v18 - v18
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v18), v18),
-                out0.at(0usize, c),
-            );
+            let mut v9 = V::mul(v7, V::load(grad_o.at(0usize, c)));
+            v9 = V::neg_mul_add(V::load(x.at(0usize, c)), v18, v9);
+            // out0[0] = v7*grad_o_1 - x_1*v18
+            V::store(v9, out0.at(0usize, c));
         }
     }
 }
@@ -465,7 +454,7 @@ pub(super) static GRADE_RMS_7: Stage = stage!(grade_rms_7);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 0 and 0.
 ///
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
-/// Backward: 6 flops per lane (3 multiplications, 3 additions).
+/// Backward: 5 flops per lane (3 multiplications, 2 additions).
 pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -525,7 +514,7 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
             },
         ],
     },
-    flops: [3usize, 6],
+    flops: [3usize, 5],
 };
 /// From `x` to 1 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
@@ -626,35 +615,31 @@ unsafe fn grade_rms_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v5 = V::sqrt(v4);
         let c1e0 = V::from_f64(1f64);
         let v7 = V::div(c1e0, v5);
+        let v14 = V::mul(v7, v7);
+        let v15 = V::mul(v7, v14);
         let c5em1 = V::from_f64(0.5f64);
-        let v15 = V::div(c5em1, v5);
+        let v17 = V::mul(c5em1, v15);
         let row1 = V::splat(args.rows[1]);
-        let v17 = V::div(row1, v5);
-        let v18 = V::mul(v7, v17);
-        let v19 = V::mul(v15, v18);
+        let v19 = V::mul(v17, row1);
         let v20 = V::mul(inv_channels, v19);
+        let c2e0 = V::from_f64(2f64);
+        let v22 = V::mul(v20, c2e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<3usize>(c);
             x.prefetch::<3usize>(c);
-            let v22 = V::mul(V::load(x.at(2usize, c)), v20);
-            // out0[2] = v7*grad_o_e3 - v22 - v22
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(2usize, c)), v22), v22),
-                out0.at(2usize, c),
-            );
-            let v26 = V::mul(V::load(x.at(1usize, c)), v20);
-            // out0[1] = v7*grad_o_e2 - v26 - v26
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(1usize, c)), v26), v26),
-                out0.at(1usize, c),
-            );
-            let v30 = V::mul(V::load(x.at(0usize, c)), v20);
-            // out0[0] = v7*grad_o_e1 - v30 - v30
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v30), v30),
-                out0.at(0usize, c),
-            );
+            let mut v9 = V::mul(v7, V::load(grad_o.at(2usize, c)));
+            let mut v11 = V::mul(v7, V::load(grad_o.at(1usize, c)));
+            let mut v13 = V::mul(v7, V::load(grad_o.at(0usize, c)));
+            v9 = V::neg_mul_add(V::load(x.at(2usize, c)), v22, v9);
+            // out0[2] = v7*grad_o_e3 - x_e3*v22
+            V::store(v9, out0.at(2usize, c));
+            v11 = V::neg_mul_add(V::load(x.at(1usize, c)), v22, v11);
+            // out0[1] = v7*grad_o_e2 - x_e2*v22
+            V::store(v11, out0.at(1usize, c));
+            v13 = V::neg_mul_add(V::load(x.at(0usize, c)), v22, v13);
+            // out0[0] = v7*grad_o_e1 - x_e1*v22
+            V::store(v13, out0.at(0usize, c));
         }
     }
 }
@@ -662,7 +647,7 @@ pub(super) static GRADE_RMS_11: Stage = stage!(grade_rms_11);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 1 and 1.
 ///
 /// Forward: 9 flops per lane (6 multiplications, 3 additions).
-/// Backward: 18 flops per lane (9 multiplications, 9 additions).
+/// Backward: 15 flops per lane (9 multiplications, 6 additions).
 pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -722,12 +707,12 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
             },
         ],
     },
-    flops: [9usize, 18],
+    flops: [9usize, 15],
 };
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 2 and 2.
 ///
 /// Forward: 9 flops per lane (6 multiplications, 3 additions).
-/// Backward: 18 flops per lane (9 multiplications, 9 additions).
+/// Backward: 15 flops per lane (9 multiplications, 6 additions).
 pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -787,12 +772,12 @@ pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
             },
         ],
     },
-    flops: [9usize, 18],
+    flops: [9usize, 15],
 };
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 3 and 3.
 ///
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
-/// Backward: 6 flops per lane (3 multiplications, 3 additions).
+/// Backward: 5 flops per lane (3 multiplications, 2 additions).
 pub(super) static GRADE_RMS_PROGRAM_4: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -852,5 +837,5 @@ pub(super) static GRADE_RMS_PROGRAM_4: Program = Program {
             },
         ],
     },
-    flops: [3usize, 6],
+    flops: [3usize, 5],
 };

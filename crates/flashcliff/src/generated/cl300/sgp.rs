@@ -152,7 +152,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static SGP_0: Stage = stage!(sgp_0);
-/// From `x`, `y` to cut 1: o = weighted_product(w, gate(x), gate(y)).
+/// From `x` to cut 1: o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp` of Cl(3,0,0).
 #[inline(always)]
@@ -160,60 +160,54 @@ unsafe fn sgp_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
-        let y = args.inputs[1];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<8usize>(c);
-            y.prefetch::<8usize>(c);
-            // out0[0] = gate(x_1)*gate(y_1)
-            V::store(
-                V::mul(
-                    gate::<V>(args.gate, V::load(x.at(0usize, c))),
-                    gate::<V>(args.gate, V::load(y.at(0usize, c))),
-                ),
-                out0.at(0usize, c),
-            );
+            // out0[0] = gate(x_1)
+            V::store(gate::<V>(args.gate, V::load(x.at(0usize, c))), out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_1: Stage = stage!(sgp_1);
-/// From cut 0, cut 1 to `o`: o = weighted_product(w, gate(x), gate(y)).
+/// From cut 1, cut 2, cut 0 to `o`: o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn sgp_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let t0 = args.inputs[0];
-        let t1 = args.inputs[1];
+        let t1 = args.inputs[0];
+        let t2 = args.inputs[1];
+        let t0 = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<8usize>(c);
             t1.prefetch::<1usize>(c);
-            let t1_0 = V::load(t1.at(0usize, c));
-            // out0[0] = t0_0*t1_0
-            V::store(V::mul(V::load(t0.at(0usize, c)), t1_0), out0.at(0usize, c));
-            // out0[1] = t0_1*t1_0
-            V::store(V::mul(V::load(t0.at(1usize, c)), t1_0), out0.at(1usize, c));
-            // out0[2] = t0_2*t1_0
-            V::store(V::mul(V::load(t0.at(2usize, c)), t1_0), out0.at(2usize, c));
-            // out0[3] = t0_3*t1_0
-            V::store(V::mul(V::load(t0.at(3usize, c)), t1_0), out0.at(3usize, c));
-            // out0[4] = t0_4*t1_0
-            V::store(V::mul(V::load(t0.at(4usize, c)), t1_0), out0.at(4usize, c));
-            // out0[5] = t0_5*t1_0
-            V::store(V::mul(V::load(t0.at(5usize, c)), t1_0), out0.at(5usize, c));
-            // out0[6] = t0_6*t1_0
-            V::store(V::mul(V::load(t0.at(6usize, c)), t1_0), out0.at(6usize, c));
-            // out0[7] = t0_7*t1_0
-            V::store(V::mul(V::load(t0.at(7usize, c)), t1_0), out0.at(7usize, c));
+            t2.prefetch::<1usize>(c);
+            t0.prefetch::<8usize>(c);
+            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            // out0[0] = t0_0*v2
+            V::store(V::mul(V::load(t0.at(0usize, c)), v2), out0.at(0usize, c));
+            // out0[1] = t0_1*v2
+            V::store(V::mul(V::load(t0.at(1usize, c)), v2), out0.at(1usize, c));
+            // out0[2] = t0_2*v2
+            V::store(V::mul(V::load(t0.at(2usize, c)), v2), out0.at(2usize, c));
+            // out0[3] = t0_3*v2
+            V::store(V::mul(V::load(t0.at(3usize, c)), v2), out0.at(3usize, c));
+            // out0[4] = t0_4*v2
+            V::store(V::mul(V::load(t0.at(4usize, c)), v2), out0.at(4usize, c));
+            // out0[5] = t0_5*v2
+            V::store(V::mul(V::load(t0.at(5usize, c)), v2), out0.at(5usize, c));
+            // out0[6] = t0_6*v2
+            V::store(V::mul(V::load(t0.at(6usize, c)), v2), out0.at(6usize, c));
+            // out0[7] = t0_7*v2
+            V::store(V::mul(V::load(t0.at(7usize, c)), v2), out0.at(7usize, c));
         }
     }
 }
 pub(super) static SGP_2: Stage = stage!(sgp_2);
-/// From cut 0, `grad_o` to cut 2: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From cut 0, `grad_o`, cut 2, cut 1 to cut 3, cut 4: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(3,0,0).
 #[inline(always)]
@@ -222,11 +216,16 @@ unsafe fn sgp_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     unsafe {
         let t0 = args.inputs[0];
         let grad_o = args.inputs[1];
+        let t2 = args.inputs[2];
+        let t1 = args.inputs[3];
         let out0 = args.outputs[0];
+        let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<8usize>(c);
             grad_o.prefetch::<8usize>(c);
+            t2.prefetch::<1usize>(c);
+            t1.prefetch::<1usize>(c);
             let mut v2 = V::mul(
                 V::load(t0.at(7usize, c)),
                 V::load(grad_o.at(7usize, c)),
@@ -266,13 +265,15 @@ unsafe fn sgp_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 V::load(grad_o.at(0usize, c)),
                 v2,
             );
-            // out0[0] = t0_7*grad_o_e123 + t0_6*grad_o_e23 + t0_5*grad_o_e13 + t0_4*grad_o_e12 + t0_3*grad_o_e3 + t0_2*grad_o_e2 + t0_1*grad_o_e1 + t0_0*grad_o_1
-            V::store(v2, out0.at(0usize, c));
+            // out1[0] = t2_0*v30
+            V::store(V::mul(V::load(t2.at(0usize, c)), v2), out1.at(0usize, c));
+            // out0[0] = t1_0*v30
+            V::store(V::mul(V::load(t1.at(0usize, c)), v2), out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_3: Stage = stage!(sgp_3);
-/// From cut 1, `grad_o` to cut 3: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From cut 1, cut 2, `grad_o` to cut 5: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(3,0,0).
 #[inline(always)]
@@ -280,34 +281,36 @@ unsafe fn sgp_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t1 = args.inputs[0];
-        let grad_o = args.inputs[1];
+        let t2 = args.inputs[1];
+        let grad_o = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             t1.prefetch::<1usize>(c);
+            t2.prefetch::<1usize>(c);
             grad_o.prefetch::<8usize>(c);
-            let t1_0 = V::load(t1.at(0usize, c));
-            // out0[7] = t1_0*grad_o_e123
-            V::store(V::mul(t1_0, V::load(grad_o.at(7usize, c))), out0.at(7usize, c));
-            // out0[6] = t1_0*grad_o_e23
-            V::store(V::mul(t1_0, V::load(grad_o.at(6usize, c))), out0.at(6usize, c));
-            // out0[5] = t1_0*grad_o_e13
-            V::store(V::mul(t1_0, V::load(grad_o.at(5usize, c))), out0.at(5usize, c));
-            // out0[4] = t1_0*grad_o_e12
-            V::store(V::mul(t1_0, V::load(grad_o.at(4usize, c))), out0.at(4usize, c));
-            // out0[3] = t1_0*grad_o_e3
-            V::store(V::mul(t1_0, V::load(grad_o.at(3usize, c))), out0.at(3usize, c));
-            // out0[2] = t1_0*grad_o_e2
-            V::store(V::mul(t1_0, V::load(grad_o.at(2usize, c))), out0.at(2usize, c));
-            // out0[1] = t1_0*grad_o_e1
-            V::store(V::mul(t1_0, V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
-            // out0[0] = t1_0*grad_o_1
-            V::store(V::mul(t1_0, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
+            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            // out0[7] = v2*grad_o_e123
+            V::store(V::mul(v2, V::load(grad_o.at(7usize, c))), out0.at(7usize, c));
+            // out0[6] = v2*grad_o_e23
+            V::store(V::mul(v2, V::load(grad_o.at(6usize, c))), out0.at(6usize, c));
+            // out0[5] = v2*grad_o_e13
+            V::store(V::mul(v2, V::load(grad_o.at(5usize, c))), out0.at(5usize, c));
+            // out0[4] = v2*grad_o_e12
+            V::store(V::mul(v2, V::load(grad_o.at(4usize, c))), out0.at(4usize, c));
+            // out0[3] = v2*grad_o_e3
+            V::store(V::mul(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize, c));
+            // out0[2] = v2*grad_o_e2
+            V::store(V::mul(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize, c));
+            // out0[1] = v2*grad_o_e1
+            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
+            // out0[0] = v2*grad_o_1
+            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_4: Stage = stage!(sgp_4);
-/// From `x`, cut 3, cut 2, `y`, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, cut 5, `y`, cut 3, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(3,0,0).
 #[inline(always)]
@@ -315,33 +318,33 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
-        let t3 = args.inputs[1];
-        let t2 = args.inputs[2];
-        let y = args.inputs[3];
+        let t5 = args.inputs[1];
+        let y = args.inputs[2];
+        let t3 = args.inputs[3];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<8usize>(c);
-            t3.prefetch::<8usize>(c);
-            t2.prefetch::<1usize>(c);
+            t5.prefetch::<8usize>(c);
             y.prefetch::<8usize>(c);
+            t3.prefetch::<1usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let v5 = V::mul(x_1, V::load(param0.at(1usize, c)));
-            let v7 = V::mul(x_1, V::load(param0.at(2usize, c)));
+            let v4 = V::mul(x_1, V::load(param0.at(1usize, c)));
+            let v6 = V::mul(x_1, V::load(param0.at(2usize, c)));
             let x_e1 = V::load(x.at(1usize, c));
             let w4 = V::load(param0.at(4usize, c));
             let x_e2 = V::load(x.at(2usize, c));
             let x_e3 = V::load(x.at(3usize, c));
             let w5 = V::load(param0.at(5usize, c));
             let w6 = V::load(param0.at(6usize, c));
-            let v22 = V::mul(x_e1, w6);
-            let v23 = V::mul(x_e2, w6);
-            let v24 = V::mul(x_e3, w6);
+            let v21 = V::mul(x_e1, w6);
+            let v22 = V::mul(x_e2, w6);
+            let v23 = V::mul(x_e3, w6);
             let w7 = V::load(param0.at(7usize, c));
-            let v26 = V::mul(x_e1, w7);
-            let v27 = V::mul(x_e2, w7);
-            let v28 = V::mul(x_e3, w7);
+            let v25 = V::mul(x_e1, w7);
+            let v26 = V::mul(x_e2, w7);
+            let v27 = V::mul(x_e3, w7);
             let w8 = V::load(param0.at(8usize, c));
             let w9 = V::load(param0.at(9usize, c));
             let x_e12 = V::load(x.at(4usize, c));
@@ -349,117 +352,117 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e13 = V::load(x.at(5usize, c));
             let x_e23 = V::load(x.at(6usize, c));
             let w11 = V::load(param0.at(11usize, c));
-            let v45 = V::mul(x_e12, w11);
-            let v46 = V::mul(x_e13, w11);
-            let v47 = V::mul(x_e23, w11);
+            let v44 = V::mul(x_e12, w11);
+            let v45 = V::mul(x_e13, w11);
+            let v46 = V::mul(x_e23, w11);
             let w12 = V::load(param0.at(12usize, c));
             let w13 = V::load(param0.at(13usize, c));
             let w14 = V::load(param0.at(14usize, c));
-            let v57 = V::mul(x_e12, w14);
-            let v58 = V::mul(x_e13, w14);
-            let v59 = V::mul(x_e23, w14);
+            let v56 = V::mul(x_e12, w14);
+            let v57 = V::mul(x_e13, w14);
+            let v58 = V::mul(x_e23, w14);
             let w15 = V::load(param0.at(15usize, c));
             let x_e123 = V::load(x.at(7usize, c));
-            let v68 = V::mul(x_e123, V::load(param0.at(17usize, c)));
-            let v70 = V::mul(x_e123, V::load(param0.at(18usize, c)));
-            let t3_7 = V::load(t3.at(7usize, c));
-            let mut v74 = V::mul(V::mul(x_e123, V::load(param0.at(19usize, c))), t3_7);
-            let t3_4 = V::load(t3.at(4usize, c));
-            let mut v76 = V::mul(v70, t3_4);
-            let t3_5 = V::load(t3.at(5usize, c));
-            let mut v78 = V::mul(v70, t3_5);
-            let t3_6 = V::load(t3.at(6usize, c));
-            let mut v80 = V::mul(v70, t3_6);
-            let t3_1 = V::load(t3.at(1usize, c));
-            let mut v82 = V::mul(v68, t3_1);
-            let t3_2 = V::load(t3.at(2usize, c));
-            let mut v84 = V::mul(v68, t3_2);
-            let t3_3 = V::load(t3.at(3usize, c));
-            let mut v86 = V::mul(v68, t3_3);
-            let t3_0 = V::load(t3.at(0usize, c));
-            let mut v88 = V::mul(V::mul(x_e123, V::load(param0.at(16usize, c))), t3_0);
-            v80 = V::mul_add(V::mul(x_e23, w15), t3_7, v80);
-            v78 = V::mul_add(V::mul(x_e13, w15), t3_7, v78);
-            v76 = V::mul_add(V::mul(x_e12, w15), t3_7, v76);
-            v84 = V::mul_add(v59, t3_4, v84);
-            v86 = V::mul_add(v59, t3_5, v86);
-            v82 = V::mul_add(v58, t3_4, v82);
-            let mut v102 = V::mul_sub(v58, t3_6, v86);
-            let mut v104 = V::mul_sub(v57, t3_5, v82);
-            v84 = V::neg_mul_add(v57, t3_6, v84);
-            v74 = V::mul_add(V::mul(x_e23, w13), t3_6, v74);
-            v74 = V::mul_add(V::mul(x_e13, w13), t3_5, v74);
-            v74 = V::mul_add(V::mul(x_e12, w13), t3_4, v74);
-            v88 = V::mul_add(V::mul(x_e23, w12), t3_1, v88);
-            let mut v116 = V::mul_sub(V::mul(x_e13, w12), t3_2, v88);
-            v116 = V::neg_mul_add(V::mul(x_e12, w12), t3_3, v116);
-            v76 = V::mul_add(v47, t3_2, v76);
-            v78 = V::mul_add(v47, t3_3, v78);
-            v76 = V::mul_add(v46, t3_1, v76);
-            v80 = V::neg_mul_add(v46, t3_3, v80);
-            let mut v128 = V::mul_sub(v45, t3_1, v78);
-            v80 = V::neg_mul_add(v45, t3_2, v80);
-            v104 = V::neg_mul_add(V::mul(x_e23, w10), t3_0, v104);
-            v84 = V::neg_mul_add(V::mul(x_e13, w10), t3_0, v84);
-            v102 = V::neg_mul_add(V::mul(x_e12, w10), t3_0, v102);
-            v102 = V::mul_add(V::mul(x_e3, w9), t3_7, v102);
-            v84 = V::neg_mul_add(V::mul(x_e2, w9), t3_7, v84);
-            v104 = V::mul_add(V::mul(x_e1, w9), t3_7, v104);
-            v116 = V::mul_add(V::mul(x_e3, w8), t3_4, v116);
-            v116 = V::neg_mul_add(V::mul(x_e2, w8), t3_5, v116);
-            v116 = V::mul_add(V::mul(x_e1, w8), t3_6, v116);
-            v128 = V::neg_mul_add(v28, t3_6, v128);
-            v80 = V::neg_mul_add(v28, t3_5, v80);
-            v76 = V::mul_add(v27, t3_6, v76);
-            v80 = V::neg_mul_add(v27, t3_4, v80);
-            v76 = V::mul_add(v26, t3_5, v76);
-            v128 = V::mul_add(v26, t3_4, v128);
-            v104 = V::neg_mul_add(v24, t3_2, v104);
-            v84 = V::neg_mul_add(v24, t3_1, v84);
-            v104 = V::mul_add(v23, t3_3, v104);
-            v102 = V::neg_mul_add(v23, t3_1, v102);
-            v84 = V::mul_add(v22, t3_3, v84);
-            v102 = V::mul_add(v22, t3_2, v102);
-            v74 = V::mul_add(V::mul(x_e3, w5), t3_3, v74);
-            v74 = V::mul_add(V::mul(x_e2, w5), t3_2, v74);
-            v74 = V::mul_add(V::mul(x_e1, w5), t3_1, v74);
-            v76 = V::mul_add(V::mul(x_e3, w4), t3_0, v76);
-            v128 = V::mul_add(V::mul(x_e2, w4), t3_0, v128);
-            v80 = V::mul_add(V::mul(x_e1, w4), t3_0, v80);
-            v116 = V::mul_add(V::mul(x_1, V::load(param0.at(3usize, c))), t3_7, v116);
-            // out0[7] = x_e13*w12*t3_2 - (x_e123*w16*t3_0 + x_e23*w12*t3_1) - x_e12*w12*t3_3 + x_e3*w8*t3_4 - x_e2*w8*t3_5 + x_e1*w8*t3_6 + x_1*w3*t3_7
-            V::store(v116, out0.at(7usize, c));
-            v104 = V::mul_add(v7, t3_6, v104);
-            // out0[6] = v57*t3_5 - (v68*t3_1 + v58*t3_4) - x_e23*w10*t3_0 + x_e1*w9*t3_7 - v24*t3_2 + v23*t3_3 + v7*t3_6
-            V::store(v104, out0.at(6usize, c));
-            v84 = V::mul_add(v7, t3_5, v84);
-            // out0[5] = v68*t3_2 + v59*t3_4 - v57*t3_6 - x_e13*w10*t3_0 - x_e2*w9*t3_7 - v24*t3_1 + v22*t3_3 + v7*t3_5
-            V::store(v84, out0.at(5usize, c));
-            v102 = V::mul_add(v7, t3_4, v102);
-            // out0[4] = v58*t3_6 - (v68*t3_3 + v59*t3_5) - x_e12*w10*t3_0 + x_e3*w9*t3_7 - v23*t3_1 + v22*t3_2 + v7*t3_4
-            V::store(v102, out0.at(4usize, c));
-            v76 = V::mul_add(v5, t3_3, v76);
-            // out0[3] = v70*t3_4 + x_e12*w15*t3_7 + v47*t3_2 + v46*t3_1 + v27*t3_6 + v26*t3_5 + x_e3*w4*t3_0 + v5*t3_3
-            V::store(v76, out0.at(3usize, c));
-            v128 = V::mul_add(v5, t3_2, v128);
-            // out0[2] = v45*t3_1 - (v70*t3_5 + x_e13*w15*t3_7 + v47*t3_3) - v28*t3_6 + v26*t3_4 + x_e2*w4*t3_0 + v5*t3_2
-            V::store(v128, out0.at(2usize, c));
-            v80 = V::mul_add(v5, t3_1, v80);
-            // out0[1] = v70*t3_6 + x_e23*w15*t3_7 - v46*t3_3 - v45*t3_2 - v28*t3_5 - v27*t3_4 + x_e1*w4*t3_0 + v5*t3_1
-            V::store(v80, out0.at(1usize, c));
-            v74 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize, c))), t3_0, v74);
-            v74 = V::mul_add(
-                V::mul(gate::<V>(args.gate, x_1), V::load(t2.at(0usize, c))),
+            let v67 = V::mul(x_e123, V::load(param0.at(17usize, c)));
+            let v69 = V::mul(x_e123, V::load(param0.at(18usize, c)));
+            let t5_7 = V::load(t5.at(7usize, c));
+            let mut v73 = V::mul(V::mul(x_e123, V::load(param0.at(19usize, c))), t5_7);
+            let t5_4 = V::load(t5.at(4usize, c));
+            let mut v75 = V::mul(v69, t5_4);
+            let t5_5 = V::load(t5.at(5usize, c));
+            let mut v77 = V::mul(v69, t5_5);
+            let t5_6 = V::load(t5.at(6usize, c));
+            let mut v79 = V::mul(v69, t5_6);
+            let t5_1 = V::load(t5.at(1usize, c));
+            let mut v81 = V::mul(v67, t5_1);
+            let t5_2 = V::load(t5.at(2usize, c));
+            let mut v83 = V::mul(v67, t5_2);
+            let t5_3 = V::load(t5.at(3usize, c));
+            let mut v85 = V::mul(v67, t5_3);
+            let t5_0 = V::load(t5.at(0usize, c));
+            let mut v87 = V::mul(V::mul(x_e123, V::load(param0.at(16usize, c))), t5_0);
+            v79 = V::mul_add(V::mul(x_e23, w15), t5_7, v79);
+            v77 = V::mul_add(V::mul(x_e13, w15), t5_7, v77);
+            v75 = V::mul_add(V::mul(x_e12, w15), t5_7, v75);
+            v83 = V::mul_add(v58, t5_4, v83);
+            v85 = V::mul_add(v58, t5_5, v85);
+            v81 = V::mul_add(v57, t5_4, v81);
+            let mut v101 = V::mul_sub(v57, t5_6, v85);
+            let mut v103 = V::mul_sub(v56, t5_5, v81);
+            v83 = V::neg_mul_add(v56, t5_6, v83);
+            v73 = V::mul_add(V::mul(x_e23, w13), t5_6, v73);
+            v73 = V::mul_add(V::mul(x_e13, w13), t5_5, v73);
+            v73 = V::mul_add(V::mul(x_e12, w13), t5_4, v73);
+            v87 = V::mul_add(V::mul(x_e23, w12), t5_1, v87);
+            let mut v115 = V::mul_sub(V::mul(x_e13, w12), t5_2, v87);
+            v115 = V::neg_mul_add(V::mul(x_e12, w12), t5_3, v115);
+            v75 = V::mul_add(v46, t5_2, v75);
+            v77 = V::mul_add(v46, t5_3, v77);
+            v75 = V::mul_add(v45, t5_1, v75);
+            v79 = V::neg_mul_add(v45, t5_3, v79);
+            let mut v127 = V::mul_sub(v44, t5_1, v77);
+            v79 = V::neg_mul_add(v44, t5_2, v79);
+            v103 = V::neg_mul_add(V::mul(x_e23, w10), t5_0, v103);
+            v83 = V::neg_mul_add(V::mul(x_e13, w10), t5_0, v83);
+            v101 = V::neg_mul_add(V::mul(x_e12, w10), t5_0, v101);
+            v101 = V::mul_add(V::mul(x_e3, w9), t5_7, v101);
+            v83 = V::neg_mul_add(V::mul(x_e2, w9), t5_7, v83);
+            v103 = V::mul_add(V::mul(x_e1, w9), t5_7, v103);
+            v115 = V::mul_add(V::mul(x_e3, w8), t5_4, v115);
+            v115 = V::neg_mul_add(V::mul(x_e2, w8), t5_5, v115);
+            v115 = V::mul_add(V::mul(x_e1, w8), t5_6, v115);
+            v127 = V::neg_mul_add(v27, t5_6, v127);
+            v79 = V::neg_mul_add(v27, t5_5, v79);
+            v75 = V::mul_add(v26, t5_6, v75);
+            v79 = V::neg_mul_add(v26, t5_4, v79);
+            v75 = V::mul_add(v25, t5_5, v75);
+            v127 = V::mul_add(v25, t5_4, v127);
+            v103 = V::neg_mul_add(v23, t5_2, v103);
+            v83 = V::neg_mul_add(v23, t5_1, v83);
+            v103 = V::mul_add(v22, t5_3, v103);
+            v101 = V::neg_mul_add(v22, t5_1, v101);
+            v83 = V::mul_add(v21, t5_3, v83);
+            v101 = V::mul_add(v21, t5_2, v101);
+            v73 = V::mul_add(V::mul(x_e3, w5), t5_3, v73);
+            v73 = V::mul_add(V::mul(x_e2, w5), t5_2, v73);
+            v73 = V::mul_add(V::mul(x_e1, w5), t5_1, v73);
+            v75 = V::mul_add(V::mul(x_e3, w4), t5_0, v75);
+            v127 = V::mul_add(V::mul(x_e2, w4), t5_0, v127);
+            v79 = V::mul_add(V::mul(x_e1, w4), t5_0, v79);
+            v115 = V::mul_add(V::mul(x_1, V::load(param0.at(3usize, c))), t5_7, v115);
+            // out0[7] = x_e13*w12*t5_2 - (x_e123*w16*t5_0 + x_e23*w12*t5_1) - x_e12*w12*t5_3 + x_e3*w8*t5_4 - x_e2*w8*t5_5 + x_e1*w8*t5_6 + x_1*w3*t5_7
+            V::store(v115, out0.at(7usize, c));
+            v103 = V::mul_add(v6, t5_6, v103);
+            // out0[6] = v56*t5_5 - (v67*t5_1 + v57*t5_4) - x_e23*w10*t5_0 + x_e1*w9*t5_7 - v23*t5_2 + v22*t5_3 + v6*t5_6
+            V::store(v103, out0.at(6usize, c));
+            v83 = V::mul_add(v6, t5_5, v83);
+            // out0[5] = v67*t5_2 + v58*t5_4 - v56*t5_6 - x_e13*w10*t5_0 - x_e2*w9*t5_7 - v23*t5_1 + v21*t5_3 + v6*t5_5
+            V::store(v83, out0.at(5usize, c));
+            v101 = V::mul_add(v6, t5_4, v101);
+            // out0[4] = v57*t5_6 - (v67*t5_3 + v58*t5_5) - x_e12*w10*t5_0 + x_e3*w9*t5_7 - v22*t5_1 + v21*t5_2 + v6*t5_4
+            V::store(v101, out0.at(4usize, c));
+            v75 = V::mul_add(v4, t5_3, v75);
+            // out0[3] = v69*t5_4 + x_e12*w15*t5_7 + v46*t5_2 + v45*t5_1 + v26*t5_6 + v25*t5_5 + x_e3*w4*t5_0 + v4*t5_3
+            V::store(v75, out0.at(3usize, c));
+            v127 = V::mul_add(v4, t5_2, v127);
+            // out0[2] = v44*t5_1 - (v69*t5_5 + x_e13*w15*t5_7 + v46*t5_3) - v27*t5_6 + v25*t5_4 + x_e2*w4*t5_0 + v4*t5_2
+            V::store(v127, out0.at(2usize, c));
+            v79 = V::mul_add(v4, t5_1, v79);
+            // out0[1] = v69*t5_6 + x_e23*w15*t5_7 - v45*t5_3 - v44*t5_2 - v27*t5_5 - v26*t5_4 + x_e1*w4*t5_0 + v4*t5_1
+            V::store(v79, out0.at(1usize, c));
+            v73 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize, c))), t5_0, v73);
+            v73 = V::mul_add(
+                V::load(t3.at(0usize, c)),
                 gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
-                v74,
+                v73,
             );
-            // out0[0] = x_e123*w19*t3_7 + x_e23*w13*t3_6 + x_e13*w13*t3_5 + x_e12*w13*t3_4 + x_e3*w5*t3_3 + x_e2*w5*t3_2 + x_e1*w5*t3_1 + x_1*w0*t3_0 + gate(x_1)*t2_0*gate'(y_1)
-            V::store(v74, out0.at(0usize, c));
+            // out0[0] = x_e123*w19*t5_7 + x_e23*w13*t5_6 + x_e13*w13*t5_5 + x_e12*w13*t5_4 + x_e3*w5*t5_3 + x_e2*w5*t5_2 + x_e1*w5*t5_1 + x_1*w0*t5_0 + t3_0*gate'(y_1)
+            V::store(v73, out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_5: Stage = stage!(sgp_5);
-/// From `y`, cut 3, `x`, cut 2, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From `y`, cut 5, `x`, cut 4, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(3,0,0).
 #[inline(always)]
@@ -467,286 +470,286 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let y = args.inputs[0];
-        let t3 = args.inputs[1];
+        let t5 = args.inputs[1];
         let x = args.inputs[2];
-        let t2 = args.inputs[3];
+        let t4 = args.inputs[3];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<8usize>(c);
-            t3.prefetch::<8usize>(c);
+            t5.prefetch::<8usize>(c);
             x.prefetch::<8usize>(c);
-            t2.prefetch::<1usize>(c);
+            t4.prefetch::<1usize>(c);
             let y_1 = V::load(y.at(0usize, c));
-            let t3_7 = V::load(t3.at(7usize, c));
-            let v3 = V::mul(y_1, t3_7);
-            let mut v5 = V::mul(V::load(param0.at(19usize, c)), v3);
+            let t5_7 = V::load(t5.at(7usize, c));
+            let v2 = V::mul(y_1, t5_7);
+            let mut v4 = V::mul(V::load(param0.at(19usize, c)), v2);
             let x_e123 = V::load(x.at(7usize, c));
-            // grad0[19] += x_e123*v3
+            // grad0[19] += x_e123*v2
             V::store(
-                V::add(V::load(grad0.at(19usize, c)), V::mul(x_e123, v3)),
+                V::add(V::load(grad0.at(19usize, c)), V::mul(x_e123, v2)),
                 grad0.at(19usize, c),
             );
             let y_e3 = V::load(y.at(3usize, c));
-            let t3_4 = V::load(t3.at(4usize, c));
-            let mut v10 = V::mul(y_e3, t3_4);
+            let t5_4 = V::load(t5.at(4usize, c));
+            let mut v9 = V::mul(y_e3, t5_4);
             let y_e2 = V::load(y.at(2usize, c));
-            let t3_5 = V::load(t3.at(5usize, c));
-            v10 = V::neg_mul_add(y_e2, t3_5, v10);
+            let t5_5 = V::load(t5.at(5usize, c));
+            v9 = V::neg_mul_add(y_e2, t5_5, v9);
             let y_e1 = V::load(y.at(1usize, c));
-            let t3_6 = V::load(t3.at(6usize, c));
-            v10 = V::mul_add(y_e1, t3_6, v10);
-            // grad0[18] += x_e123*v18
+            let t5_6 = V::load(t5.at(6usize, c));
+            v9 = V::mul_add(y_e1, t5_6, v9);
+            // grad0[18] += x_e123*v17
             V::store(
-                V::add(V::load(grad0.at(18usize, c)), V::mul(x_e123, v10)),
+                V::add(V::load(grad0.at(18usize, c)), V::mul(x_e123, v9)),
                 grad0.at(18usize, c),
             );
-            v5 = V::mul_add(V::load(param0.at(18usize, c)), v10, v5);
+            v4 = V::mul_add(V::load(param0.at(18usize, c)), v9, v4);
             let y_e23 = V::load(y.at(6usize, c));
-            let t3_1 = V::load(t3.at(1usize, c));
+            let t5_1 = V::load(t5.at(1usize, c));
             let y_e13 = V::load(y.at(5usize, c));
-            let t3_2 = V::load(t3.at(2usize, c));
-            let mut v28 = V::mul(y_e13, t3_2);
-            v28 = V::neg_mul_add(y_e23, t3_1, v28);
+            let t5_2 = V::load(t5.at(2usize, c));
+            let mut v27 = V::mul(y_e13, t5_2);
+            v27 = V::neg_mul_add(y_e23, t5_1, v27);
             let y_e12 = V::load(y.at(4usize, c));
-            let t3_3 = V::load(t3.at(3usize, c));
-            v28 = V::neg_mul_add(y_e12, t3_3, v28);
-            // grad0[17] += x_e123*v33
+            let t5_3 = V::load(t5.at(3usize, c));
+            v27 = V::neg_mul_add(y_e12, t5_3, v27);
+            // grad0[17] += x_e123*v32
             V::store(
-                V::add(V::load(grad0.at(17usize, c)), V::mul(x_e123, v28)),
+                V::add(V::load(grad0.at(17usize, c)), V::mul(x_e123, v27)),
                 grad0.at(17usize, c),
             );
-            v5 = V::mul_add(V::load(param0.at(17usize, c)), v28, v5);
+            v4 = V::mul_add(V::load(param0.at(17usize, c)), v27, v4);
             let y_e123 = V::load(y.at(7usize, c));
-            let t3_0 = V::load(t3.at(0usize, c));
-            let v40 = V::mul(y_e123, t3_0);
-            // grad0[16] += -x_e123*v40
+            let t5_0 = V::load(t5.at(0usize, c));
+            let v39 = V::mul(y_e123, t5_0);
+            // grad0[16] += -x_e123*v39
             V::store(
-                V::add(V::load(grad0.at(16usize, c)), V::neg(V::mul(x_e123, v40))),
+                V::add(V::load(grad0.at(16usize, c)), V::neg(V::mul(x_e123, v39))),
                 grad0.at(16usize, c),
             );
-            v5 = V::neg_mul_add(V::load(param0.at(16usize, c)), v40, v5);
-            // out0[7] = w19*v3 + w18*v18 + w17*v33 - w16*v40
-            V::store(v5, out0.at(7usize, c));
-            let v46 = V::mul(y_e1, t3_7);
+            v4 = V::neg_mul_add(V::load(param0.at(16usize, c)), v39, v4);
+            // out0[7] = w19*v2 + w18*v17 + w17*v32 - w16*v39
+            V::store(v4, out0.at(7usize, c));
+            let v45 = V::mul(y_e1, t5_7);
             let w15 = V::load(param0.at(15usize, c));
-            let mut v48 = V::mul(w15, v46);
+            let mut v47 = V::mul(w15, v45);
             let x_e23 = V::load(x.at(6usize, c));
-            let mut v50 = V::mul(x_e23, v46);
-            let v51 = V::mul(y_e2, t3_7);
+            let mut v49 = V::mul(x_e23, v45);
+            let v50 = V::mul(y_e2, t5_7);
             let x_e13 = V::load(x.at(5usize, c));
-            v50 = V::neg_mul_add(x_e13, v51, v50);
-            let v56 = V::mul(y_e3, t3_7);
-            let mut v57 = V::mul(w15, v56);
+            v49 = V::neg_mul_add(x_e13, v50, v49);
+            let v55 = V::mul(y_e3, t5_7);
+            let mut v56 = V::mul(w15, v55);
             let x_e12 = V::load(x.at(4usize, c));
-            v50 = V::mul_add(x_e12, v56, v50);
-            // grad0[15] += x_e23*v46 - x_e13*v51 + x_e12*v56
-            V::store(V::add(V::load(grad0.at(15usize, c)), v50), grad0.at(15usize, c));
-            let mut v61 = V::mul(y_e13, t3_4);
-            v61 = V::neg_mul_add(y_e12, t3_5, v61);
+            v49 = V::mul_add(x_e12, v55, v49);
+            // grad0[15] += x_e23*v45 - x_e13*v50 + x_e12*v55
+            V::store(V::add(V::load(grad0.at(15usize, c)), v49), grad0.at(15usize, c));
+            let mut v60 = V::mul(y_e13, t5_4);
+            v60 = V::neg_mul_add(y_e12, t5_5, v60);
             let w14 = V::load(param0.at(14usize, c));
-            let mut v66 = V::mul(x_e23, v61);
-            v48 = V::mul_add(w14, v61, v48);
-            let mut v69 = V::mul(y_e12, t3_6);
-            v69 = V::neg_mul_add(y_e23, t3_4, v69);
-            let mut v71 = V::mul(w14, v69);
-            v71 = V::neg_mul_add(w15, v51, v71);
-            v66 = V::mul_add(x_e13, v69, v66);
-            let mut v75 = V::mul(y_e23, t3_5);
-            v75 = V::neg_mul_add(y_e13, t3_6, v75);
-            v57 = V::mul_add(w14, v75, v57);
-            v66 = V::mul_add(x_e12, v75, v66);
-            // grad0[14] += x_e23*v63 + x_e13*v70 + x_e12*v77
-            V::store(V::add(V::load(grad0.at(14usize, c)), v66), grad0.at(14usize, c));
-            let v82 = V::mul(y_1, t3_6);
+            let mut v65 = V::mul(x_e23, v60);
+            v47 = V::mul_add(w14, v60, v47);
+            let mut v68 = V::mul(y_e12, t5_6);
+            v68 = V::neg_mul_add(y_e23, t5_4, v68);
+            let mut v70 = V::mul(w14, v68);
+            v70 = V::neg_mul_add(w15, v50, v70);
+            v65 = V::mul_add(x_e13, v68, v65);
+            let mut v74 = V::mul(y_e23, t5_5);
+            v74 = V::neg_mul_add(y_e13, t5_6, v74);
+            v56 = V::mul_add(w14, v74, v56);
+            v65 = V::mul_add(x_e12, v74, v65);
+            // grad0[14] += x_e23*v62 + x_e13*v69 + x_e12*v76
+            V::store(V::add(V::load(grad0.at(14usize, c)), v65), grad0.at(14usize, c));
+            let v81 = V::mul(y_1, t5_6);
             let w13 = V::load(param0.at(13usize, c));
-            let mut v85 = V::mul(x_e23, v82);
-            v48 = V::mul_add(w13, v82, v48);
-            let v87 = V::mul(y_1, t3_5);
-            v71 = V::mul_add(w13, v87, v71);
-            v85 = V::mul_add(x_e13, v87, v85);
-            let v92 = V::mul(y_1, t3_4);
-            v57 = V::mul_add(w13, v92, v57);
-            v85 = V::mul_add(x_e12, v92, v85);
-            // grad0[13] += x_e23*v82 + x_e13*v87 + x_e12*v92
-            V::store(V::add(V::load(grad0.at(13usize, c)), v85), grad0.at(13usize, c));
-            let v97 = V::mul(y_e123, t3_1);
+            let mut v84 = V::mul(x_e23, v81);
+            v47 = V::mul_add(w13, v81, v47);
+            let v86 = V::mul(y_1, t5_5);
+            v70 = V::mul_add(w13, v86, v70);
+            v84 = V::mul_add(x_e13, v86, v84);
+            let v91 = V::mul(y_1, t5_4);
+            v56 = V::mul_add(w13, v91, v56);
+            v84 = V::mul_add(x_e12, v91, v84);
+            // grad0[13] += x_e23*v81 + x_e13*v86 + x_e12*v91
+            V::store(V::add(V::load(grad0.at(13usize, c)), v84), grad0.at(13usize, c));
+            let v96 = V::mul(y_e123, t5_1);
             let w12 = V::load(param0.at(12usize, c));
-            v48 = V::neg_mul_add(w12, v97, v48);
-            let v102 = V::mul(y_e123, t3_2);
-            let mut v104 = V::mul(x_e13, v102);
-            v71 = V::mul_add(w12, v102, v71);
-            v104 = V::neg_mul_add(x_e23, v97, v104);
-            let v107 = V::mul(y_e123, t3_3);
-            v57 = V::neg_mul_add(w12, v107, v57);
-            v104 = V::neg_mul_add(x_e12, v107, v104);
-            // grad0[12] += x_e13*v102 - x_e23*v97 - x_e12*v107
-            V::store(V::add(V::load(grad0.at(12usize, c)), v104), grad0.at(12usize, c));
-            let mut v112 = V::mul(y_e3, t3_2);
-            v112 = V::neg_mul_add(y_e2, t3_3, v112);
+            v47 = V::neg_mul_add(w12, v96, v47);
+            let v101 = V::mul(y_e123, t5_2);
+            let mut v103 = V::mul(x_e13, v101);
+            v70 = V::mul_add(w12, v101, v70);
+            v103 = V::neg_mul_add(x_e23, v96, v103);
+            let v106 = V::mul(y_e123, t5_3);
+            v56 = V::neg_mul_add(w12, v106, v56);
+            v103 = V::neg_mul_add(x_e12, v106, v103);
+            // grad0[12] += x_e13*v101 - x_e23*v96 - x_e12*v106
+            V::store(V::add(V::load(grad0.at(12usize, c)), v103), grad0.at(12usize, c));
+            let mut v111 = V::mul(y_e3, t5_2);
+            v111 = V::neg_mul_add(y_e2, t5_3, v111);
             let w11 = V::load(param0.at(11usize, c));
-            let mut v117 = V::mul(x_e23, v112);
-            v48 = V::mul_add(w11, v112, v48);
-            let mut v119 = V::mul(y_e3, t3_1);
-            v119 = V::neg_mul_add(y_e1, t3_3, v119);
-            v71 = V::mul_add(w11, v119, v71);
-            v117 = V::mul_add(x_e13, v119, v117);
-            let mut v126 = V::mul(y_e2, t3_1);
-            v126 = V::neg_mul_add(y_e1, t3_2, v126);
-            v57 = V::mul_add(w11, v126, v57);
-            v117 = V::mul_add(x_e12, v126, v117);
-            // grad0[11] += x_e23*v114 + x_e13*v121 + x_e12*v128
-            V::store(V::add(V::load(grad0.at(11usize, c)), v117), grad0.at(11usize, c));
-            let v133 = V::mul(y_e23, t3_0);
+            let mut v116 = V::mul(x_e23, v111);
+            v47 = V::mul_add(w11, v111, v47);
+            let mut v118 = V::mul(y_e3, t5_1);
+            v118 = V::neg_mul_add(y_e1, t5_3, v118);
+            v70 = V::mul_add(w11, v118, v70);
+            v116 = V::mul_add(x_e13, v118, v116);
+            let mut v125 = V::mul(y_e2, t5_1);
+            v125 = V::neg_mul_add(y_e1, t5_2, v125);
+            v56 = V::mul_add(w11, v125, v56);
+            v116 = V::mul_add(x_e12, v125, v116);
+            // grad0[11] += x_e23*v113 + x_e13*v120 + x_e12*v127
+            V::store(V::add(V::load(grad0.at(11usize, c)), v116), grad0.at(11usize, c));
+            let v132 = V::mul(y_e23, t5_0);
             let w10 = V::load(param0.at(10usize, c));
-            let mut v136 = V::mul(x_e23, v133);
-            v48 = V::neg_mul_add(w10, v133, v48);
-            // out0[6] = w15*v46 + w14*v63 + w13*v82 - w12*v97 + w11*v114 - w10*v133
-            V::store(v48, out0.at(6usize, c));
-            let v138 = V::mul(y_e13, t3_0);
-            v71 = V::neg_mul_add(w10, v138, v71);
-            // out0[5] = w14*v70 - w15*v51 + w13*v87 + w12*v102 + w11*v121 - w10*v138
-            V::store(v71, out0.at(5usize, c));
-            v136 = V::mul_add(x_e13, v138, v136);
-            let v143 = V::mul(y_e12, t3_0);
-            v57 = V::neg_mul_add(w10, v143, v57);
-            // out0[4] = w15*v56 + w14*v77 + w13*v92 - w12*v107 + w11*v128 - w10*v143
-            V::store(v57, out0.at(4usize, c));
-            v136 = V::mul_add(x_e12, v143, v136);
-            // grad0[10] += -(x_e23*v133 + x_e13*v138 + x_e12*v143)
+            let mut v135 = V::mul(x_e23, v132);
+            v47 = V::neg_mul_add(w10, v132, v47);
+            // out0[6] = w15*v45 + w14*v62 + w13*v81 - w12*v96 + w11*v113 - w10*v132
+            V::store(v47, out0.at(6usize, c));
+            let v137 = V::mul(y_e13, t5_0);
+            v70 = V::neg_mul_add(w10, v137, v70);
+            // out0[5] = w14*v69 - w15*v50 + w13*v86 + w12*v101 + w11*v120 - w10*v137
+            V::store(v70, out0.at(5usize, c));
+            v135 = V::mul_add(x_e13, v137, v135);
+            let v142 = V::mul(y_e12, t5_0);
+            v56 = V::neg_mul_add(w10, v142, v56);
+            // out0[4] = w15*v55 + w14*v76 + w13*v91 - w12*v106 + w11*v127 - w10*v142
+            V::store(v56, out0.at(4usize, c));
+            v135 = V::mul_add(x_e12, v142, v135);
+            // grad0[10] += -(x_e23*v132 + x_e13*v137 + x_e12*v142)
             V::store(
-                V::add(V::load(grad0.at(10usize, c)), V::neg(v136)),
+                V::add(V::load(grad0.at(10usize, c)), V::neg(v135)),
                 grad0.at(10usize, c),
             );
-            let v149 = V::mul(y_e12, t3_7);
+            let v148 = V::mul(y_e12, t5_7);
             let w9 = V::load(param0.at(9usize, c));
-            let mut v151 = V::mul(w9, v149);
+            let mut v150 = V::mul(w9, v148);
             let x_e3 = V::load(x.at(3usize, c));
-            let mut v153 = V::mul(x_e3, v149);
-            let v154 = V::mul(y_e13, t3_7);
-            let mut v155 = V::mul(w9, v154);
+            let mut v152 = V::mul(x_e3, v148);
+            let v153 = V::mul(y_e13, t5_7);
+            let mut v154 = V::mul(w9, v153);
             let x_e2 = V::load(x.at(2usize, c));
-            v153 = V::neg_mul_add(x_e2, v154, v153);
-            let v159 = V::mul(y_e23, t3_7);
-            let mut v160 = V::mul(w9, v159);
+            v152 = V::neg_mul_add(x_e2, v153, v152);
+            let v158 = V::mul(y_e23, t5_7);
+            let mut v159 = V::mul(w9, v158);
             let x_e1 = V::load(x.at(1usize, c));
-            v153 = V::mul_add(x_e1, v159, v153);
-            // grad0[9] += x_e3*v149 - x_e2*v154 + x_e1*v159
-            V::store(V::add(V::load(grad0.at(9usize, c)), v153), grad0.at(9usize, c));
-            let v164 = V::mul(y_e123, t3_4);
+            v152 = V::mul_add(x_e1, v158, v152);
+            // grad0[9] += x_e3*v148 - x_e2*v153 + x_e1*v158
+            V::store(V::add(V::load(grad0.at(9usize, c)), v152), grad0.at(9usize, c));
+            let v163 = V::mul(y_e123, t5_4);
             let w8 = V::load(param0.at(8usize, c));
-            let mut v167 = V::mul(x_e3, v164);
-            v151 = V::mul_add(w8, v164, v151);
-            let v169 = V::mul(y_e123, t3_5);
-            v155 = V::mul_add(w8, v169, v155);
-            v167 = V::neg_mul_add(x_e2, v169, v167);
-            let v174 = V::mul(y_e123, t3_6);
-            v160 = V::mul_add(w8, v174, v160);
-            v167 = V::mul_add(x_e1, v174, v167);
-            // grad0[8] += x_e3*v164 - x_e2*v169 + x_e1*v174
-            V::store(V::add(V::load(grad0.at(8usize, c)), v167), grad0.at(8usize, c));
-            let mut v179 = V::mul(y_e2, t3_6);
-            v179 = V::mul_add(y_e1, t3_5, v179);
+            let mut v166 = V::mul(x_e3, v163);
+            v150 = V::mul_add(w8, v163, v150);
+            let v168 = V::mul(y_e123, t5_5);
+            v154 = V::mul_add(w8, v168, v154);
+            v166 = V::neg_mul_add(x_e2, v168, v166);
+            let v173 = V::mul(y_e123, t5_6);
+            v159 = V::mul_add(w8, v173, v159);
+            v166 = V::mul_add(x_e1, v173, v166);
+            // grad0[8] += x_e3*v163 - x_e2*v168 + x_e1*v173
+            V::store(V::add(V::load(grad0.at(8usize, c)), v166), grad0.at(8usize, c));
+            let mut v178 = V::mul(y_e2, t5_6);
+            v178 = V::mul_add(y_e1, t5_5, v178);
             let w7 = V::load(param0.at(7usize, c));
-            v151 = V::neg_mul_add(w7, v179, v151);
-            let mut v186 = V::mul(y_e3, t3_6);
-            v186 = V::neg_mul_add(y_e1, t3_4, v186);
-            let mut v190 = V::mul(x_e2, v186);
-            let mut v191 = V::mul_sub(w7, v186, v155);
-            v190 = V::neg_mul_add(x_e3, v179, v190);
-            let mut v193 = V::mul(y_e3, t3_5);
-            v193 = V::mul_add(y_e2, t3_4, v193);
-            v160 = V::mul_add(w7, v193, v160);
-            v190 = V::mul_add(x_e1, v193, v190);
-            // grad0[7] += x_e2*v188 - x_e3*v181 + x_e1*v195
-            V::store(V::add(V::load(grad0.at(7usize, c)), v190), grad0.at(7usize, c));
-            let mut v200 = V::mul(y_e23, t3_2);
-            v200 = V::mul_add(y_e13, t3_1, v200);
+            v150 = V::neg_mul_add(w7, v178, v150);
+            let mut v185 = V::mul(y_e3, t5_6);
+            v185 = V::neg_mul_add(y_e1, t5_4, v185);
+            let mut v189 = V::mul(x_e2, v185);
+            let mut v190 = V::mul_sub(w7, v185, v154);
+            v189 = V::neg_mul_add(x_e3, v178, v189);
+            let mut v192 = V::mul(y_e3, t5_5);
+            v192 = V::mul_add(y_e2, t5_4, v192);
+            v159 = V::mul_add(w7, v192, v159);
+            v189 = V::mul_add(x_e1, v192, v189);
+            // grad0[7] += x_e2*v187 - x_e3*v180 + x_e1*v194
+            V::store(V::add(V::load(grad0.at(7usize, c)), v189), grad0.at(7usize, c));
+            let mut v199 = V::mul(y_e23, t5_2);
+            v199 = V::mul_add(y_e13, t5_1, v199);
             let w6 = V::load(param0.at(6usize, c));
-            v151 = V::neg_mul_add(w6, v200, v151);
-            let mut v207 = V::mul(y_e23, t3_3);
-            v207 = V::neg_mul_add(y_e12, t3_1, v207);
-            let mut v211 = V::mul(x_e2, v207);
-            v191 = V::mul_add(w6, v207, v191);
-            v211 = V::neg_mul_add(x_e3, v200, v211);
-            let mut v214 = V::mul(y_e13, t3_3);
-            v214 = V::mul_add(y_e12, t3_2, v214);
-            v160 = V::mul_add(w6, v214, v160);
-            v211 = V::mul_add(x_e1, v214, v211);
-            // grad0[6] += x_e2*v209 - x_e3*v202 + x_e1*v216
-            V::store(V::add(V::load(grad0.at(6usize, c)), v211), grad0.at(6usize, c));
-            let v221 = V::mul(y_1, t3_3);
+            v150 = V::neg_mul_add(w6, v199, v150);
+            let mut v206 = V::mul(y_e23, t5_3);
+            v206 = V::neg_mul_add(y_e12, t5_1, v206);
+            let mut v210 = V::mul(x_e2, v206);
+            v190 = V::mul_add(w6, v206, v190);
+            v210 = V::neg_mul_add(x_e3, v199, v210);
+            let mut v213 = V::mul(y_e13, t5_3);
+            v213 = V::mul_add(y_e12, t5_2, v213);
+            v159 = V::mul_add(w6, v213, v159);
+            v210 = V::mul_add(x_e1, v213, v210);
+            // grad0[6] += x_e2*v208 - x_e3*v201 + x_e1*v215
+            V::store(V::add(V::load(grad0.at(6usize, c)), v210), grad0.at(6usize, c));
+            let v220 = V::mul(y_1, t5_3);
             let w5 = V::load(param0.at(5usize, c));
-            let mut v224 = V::mul(x_e3, v221);
-            v151 = V::mul_add(w5, v221, v151);
-            let v226 = V::mul(y_1, t3_2);
-            v191 = V::mul_add(w5, v226, v191);
-            v224 = V::mul_add(x_e2, v226, v224);
-            let v231 = V::mul(y_1, t3_1);
-            v160 = V::mul_add(w5, v231, v160);
-            v224 = V::mul_add(x_e1, v231, v224);
-            // grad0[5] += x_e3*v221 + x_e2*v226 + x_e1*v231
-            V::store(V::add(V::load(grad0.at(5usize, c)), v224), grad0.at(5usize, c));
-            let v236 = V::mul(y_e3, t3_0);
+            let mut v223 = V::mul(x_e3, v220);
+            v150 = V::mul_add(w5, v220, v150);
+            let v225 = V::mul(y_1, t5_2);
+            v190 = V::mul_add(w5, v225, v190);
+            v223 = V::mul_add(x_e2, v225, v223);
+            let v230 = V::mul(y_1, t5_1);
+            v159 = V::mul_add(w5, v230, v159);
+            v223 = V::mul_add(x_e1, v230, v223);
+            // grad0[5] += x_e3*v220 + x_e2*v225 + x_e1*v230
+            V::store(V::add(V::load(grad0.at(5usize, c)), v223), grad0.at(5usize, c));
+            let v235 = V::mul(y_e3, t5_0);
             let w4 = V::load(param0.at(4usize, c));
-            let mut v239 = V::mul(x_e3, v236);
-            v151 = V::mul_add(w4, v236, v151);
-            // out0[3] = w9*v149 + w8*v164 - w7*v181 - w6*v202 + w5*v221 + w4*v236
-            V::store(v151, out0.at(3usize, c));
-            let v241 = V::mul(y_e2, t3_0);
-            v191 = V::mul_add(w4, v241, v191);
-            // out0[2] = w7*v188 - (w9*v154 + w8*v169) + w6*v209 + w5*v226 + w4*v241
-            V::store(v191, out0.at(2usize, c));
-            v239 = V::mul_add(x_e2, v241, v239);
-            let v246 = V::mul(y_e1, t3_0);
-            v160 = V::mul_add(w4, v246, v160);
-            // out0[1] = w9*v159 + w8*v174 + w7*v195 + w6*v216 + w5*v231 + w4*v246
-            V::store(v160, out0.at(1usize, c));
-            v239 = V::mul_add(x_e1, v246, v239);
-            // grad0[4] += x_e3*v236 + x_e2*v241 + x_e1*v246
-            V::store(V::add(V::load(grad0.at(4usize, c)), v239), grad0.at(4usize, c));
-            let v251 = V::mul(y_e123, t3_7);
-            let mut v253 = V::mul(V::load(param0.at(3usize, c)), v251);
+            let mut v238 = V::mul(x_e3, v235);
+            v150 = V::mul_add(w4, v235, v150);
+            // out0[3] = w9*v148 + w8*v163 - w7*v180 - w6*v201 + w5*v220 + w4*v235
+            V::store(v150, out0.at(3usize, c));
+            let v240 = V::mul(y_e2, t5_0);
+            v190 = V::mul_add(w4, v240, v190);
+            // out0[2] = w7*v187 - (w9*v153 + w8*v168) + w6*v208 + w5*v225 + w4*v240
+            V::store(v190, out0.at(2usize, c));
+            v238 = V::mul_add(x_e2, v240, v238);
+            let v245 = V::mul(y_e1, t5_0);
+            v159 = V::mul_add(w4, v245, v159);
+            // out0[1] = w9*v158 + w8*v173 + w7*v194 + w6*v215 + w5*v230 + w4*v245
+            V::store(v159, out0.at(1usize, c));
+            v238 = V::mul_add(x_e1, v245, v238);
+            // grad0[4] += x_e3*v235 + x_e2*v240 + x_e1*v245
+            V::store(V::add(V::load(grad0.at(4usize, c)), v238), grad0.at(4usize, c));
+            let v250 = V::mul(y_e123, t5_7);
+            let mut v252 = V::mul(V::load(param0.at(3usize, c)), v250);
             let x_1 = V::load(x.at(0usize, c));
-            // grad0[3] += x_1*v251
+            // grad0[3] += x_1*v250
             V::store(
-                V::add(V::load(grad0.at(3usize, c)), V::mul(x_1, v251)),
+                V::add(V::load(grad0.at(3usize, c)), V::mul(x_1, v250)),
                 grad0.at(3usize, c),
             );
-            let mut v256 = V::mul(y_e23, t3_6);
-            v256 = V::mul_add(y_e13, t3_5, v256);
-            v256 = V::mul_add(y_e12, t3_4, v256);
-            // grad0[2] += x_1*v260
+            let mut v255 = V::mul(y_e23, t5_6);
+            v255 = V::mul_add(y_e13, t5_5, v255);
+            v255 = V::mul_add(y_e12, t5_4, v255);
+            // grad0[2] += x_1*v259
             V::store(
-                V::add(V::load(grad0.at(2usize, c)), V::mul(x_1, v256)),
+                V::add(V::load(grad0.at(2usize, c)), V::mul(x_1, v255)),
                 grad0.at(2usize, c),
             );
-            v253 = V::mul_add(V::load(param0.at(2usize, c)), v256, v253);
-            let mut v265 = V::mul(y_e3, t3_3);
-            v265 = V::mul_add(y_e2, t3_2, v265);
-            v265 = V::mul_add(y_e1, t3_1, v265);
-            // grad0[1] += x_1*v269
+            v252 = V::mul_add(V::load(param0.at(2usize, c)), v255, v252);
+            let mut v264 = V::mul(y_e3, t5_3);
+            v264 = V::mul_add(y_e2, t5_2, v264);
+            v264 = V::mul_add(y_e1, t5_1, v264);
+            // grad0[1] += x_1*v268
             V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul(x_1, v265)),
+                V::add(V::load(grad0.at(1usize, c)), V::mul(x_1, v264)),
                 grad0.at(1usize, c),
             );
-            v253 = V::mul_add(V::load(param0.at(1usize, c)), v265, v253);
-            let v274 = V::mul(y_1, t3_0);
-            // grad0[0] += x_1*v274
+            v252 = V::mul_add(V::load(param0.at(1usize, c)), v264, v252);
+            let v273 = V::mul(y_1, t5_0);
+            // grad0[0] += x_1*v273
             V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v274)),
+                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v273)),
                 grad0.at(0usize, c),
             );
-            v253 = V::mul_add(V::load(param0.at(0usize, c)), v274, v253);
-            v253 = V::mul_add(
-                V::mul(gate::<V>(args.gate, y_1), V::load(t2.at(0usize, c))),
+            v252 = V::mul_add(V::load(param0.at(0usize, c)), v273, v252);
+            v252 = V::mul_add(
+                V::load(t4.at(0usize, c)),
                 gate_slope::<V>(args.gate, x_1),
-                v253,
+                v252,
             );
-            // out0[0] = w3*v251 + w2*v260 + w1*v269 + w0*v274 + gate(y_1)*t2_0*gate'(x_1)
-            V::store(v253, out0.at(0usize, c));
+            // out0[0] = w3*v250 + w2*v259 + w1*v268 + w0*v273 + t4_0*gate'(x_1)
+            V::store(v252, out0.at(0usize, c));
         }
     }
 }
@@ -765,7 +768,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
     params: &[("w", 20usize)],
     output_components: 8usize,
     forward: Plan {
-        cuts: &[8usize, 1],
+        cuts: &[8usize, 1usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -780,7 +783,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -788,8 +791,17 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_2,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::Cut(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -799,7 +811,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[8usize, 1usize, 1usize, 8],
+        cuts: &[8usize, 1usize, 1usize, 1usize, 1usize, 8],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -814,7 +826,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -822,8 +834,8 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_3,
-                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
                 outputs: &[Slot::Cut(2usize)],
                 params: &[],
                 param_grads: &[],
@@ -831,9 +843,23 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_3,
+                inputs: &[
+                    Slot::Cut(0usize),
+                    Slot::External(2usize),
+                    Slot::Cut(2usize),
+                    Slot::Cut(1usize),
+                ],
+                outputs: &[Slot::Cut(3usize), Slot::Cut(4usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_4,
-                inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
-                outputs: &[Slot::Cut(3usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(5usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[],
@@ -843,9 +869,9 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_5,
                 inputs: &[
                     Slot::External(0usize),
-                    Slot::Cut(3usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(5usize),
                     Slot::External(1usize),
+                    Slot::Cut(3usize),
                 ],
                 outputs: &[Slot::External(1usize)],
                 params: &[0],
@@ -857,9 +883,9 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_6,
                 inputs: &[
                     Slot::External(1usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                     Slot::External(0usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(4usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],
@@ -953,129 +979,183 @@ unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static SGP_7: Stage = stage!(sgp_7);
-/// From `y` to cut 1: o = weighted_product(w, gate(x), gate(y)).
+/// From nothing to cut 1: o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn sgp_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
         let out0 = args.outputs[0];
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            y.prefetch::<8usize>(c);
-            // out0[0] = v1*gate(y_1)
-            V::store(
-                V::mul(v1, gate::<V>(args.gate, V::load(y.at(0usize, c)))),
-                out0.at(0usize, c),
-            );
+            // out0[0] = v1
+            V::store(v1, out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_8: Stage = stage!(sgp_8);
-/// From `x`, cut 3, cut 2, `y`, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From cut 0, `grad_o`, cut 1 to cut 3: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn sgp_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let x = args.inputs[0];
-        let t3 = args.inputs[1];
-        let t2 = args.inputs[2];
-        let y = args.inputs[3];
+        let t0 = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let t1 = args.inputs[2];
         let out0 = args.outputs[0];
-        let param0 = args.params[0];
-        let c0e0 = V::from_f64(0f64);
-        let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            x.prefetch::<3usize>(c);
-            t3.prefetch::<8usize>(c);
-            t2.prefetch::<1usize>(c);
-            y.prefetch::<8usize>(c);
-            let x_e1 = V::load(x.at(0usize, c));
-            let w0 = V::load(param0.at(0usize, c));
-            let x_e2 = V::load(x.at(1usize, c));
-            let x_e3 = V::load(x.at(2usize, c));
-            let w1 = V::load(param0.at(1usize, c));
-            let w2 = V::load(param0.at(2usize, c));
-            let v14 = V::mul(x_e1, w2);
-            let v15 = V::mul(x_e2, w2);
-            let v16 = V::mul(x_e3, w2);
-            let w3 = V::load(param0.at(3usize, c));
-            let v18 = V::mul(x_e1, w3);
-            let v19 = V::mul(x_e2, w3);
-            let v20 = V::mul(x_e3, w3);
-            let w4 = V::load(param0.at(4usize, c));
-            let w5 = V::load(param0.at(5usize, c));
-            let t3_7 = V::load(t3.at(7usize, c));
-            let mut v30 = V::mul(V::mul(x_e3, w5), t3_7);
-            let mut v31 = V::mul(V::mul(x_e2, w5), t3_7);
-            let mut v32 = V::mul(V::mul(x_e1, w5), t3_7);
-            let t3_4 = V::load(t3.at(4usize, c));
-            let mut v34 = V::mul(V::mul(x_e3, w4), t3_4);
-            let t3_5 = V::load(t3.at(5usize, c));
-            v34 = V::neg_mul_add(V::mul(x_e2, w4), t3_5, v34);
-            let t3_6 = V::load(t3.at(6usize, c));
-            v34 = V::mul_add(V::mul(x_e1, w4), t3_6, v34);
-            // out0[7] = x_e3*w4*t3_4 - x_e2*w4*t3_5 + x_e1*w4*t3_6
-            V::store(v34, out0.at(7usize, c));
-            let mut v42 = V::mul(v20, t3_5);
-            let mut v43 = V::mul(v19, t3_6);
-            v42 = V::mul_add(v19, t3_4, v42);
-            v43 = V::mul_add(v18, t3_5, v43);
-            let mut v48 = V::mul(v18, t3_4);
-            v48 = V::neg_mul_add(v20, t3_6, v48);
-            let t3_2 = V::load(t3.at(2usize, c));
-            v32 = V::neg_mul_add(v16, t3_2, v32);
-            let t3_1 = V::load(t3.at(1usize, c));
-            v31 = V::mul_add(v16, t3_1, v31);
-            let t3_3 = V::load(t3.at(3usize, c));
-            v32 = V::mul_add(v15, t3_3, v32);
-            // out0[6] = x_e1*w5*t3_7 - v16*t3_2 + v15*t3_3
-            V::store(v32, out0.at(6usize, c));
-            v30 = V::neg_mul_add(v15, t3_1, v30);
-            // out0[5] = v14*t3_3 - (x_e2*w5*t3_7 + v16*t3_1)
-            V::store(V::mul_sub(v14, t3_3, v31), out0.at(5usize, c));
-            v30 = V::mul_add(v14, t3_2, v30);
-            // out0[4] = x_e3*w5*t3_7 - v15*t3_1 + v14*t3_2
-            V::store(v30, out0.at(4usize, c));
-            let mut v65 = V::mul(V::mul(x_e3, w1), t3_3);
-            v65 = V::mul_add(V::mul(x_e2, w1), t3_2, v65);
-            v65 = V::mul_add(V::mul(x_e1, w1), t3_1, v65);
-            let t3_0 = V::load(t3.at(0usize, c));
-            v43 = V::mul_add(V::mul(x_e3, w0), t3_0, v43);
-            // out0[3] = v19*t3_6 + v18*t3_5 + x_e3*w0*t3_0
-            V::store(v43, out0.at(3usize, c));
-            v48 = V::mul_add(V::mul(x_e2, w0), t3_0, v48);
-            // out0[2] = v18*t3_4 - v20*t3_6 + x_e2*w0*t3_0
-            V::store(v48, out0.at(2usize, c));
-            // out0[1] = x_e1*w0*t3_0 - (v20*t3_5 + v19*t3_4)
-            V::store(V::mul_sub(V::mul(x_e1, w0), t3_0, v42), out0.at(1usize, c));
-            v65 = V::mul_add(
-                V::mul(v1, V::load(t2.at(0usize, c))),
-                gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
-                v65,
+            t0.prefetch::<8usize>(c);
+            grad_o.prefetch::<8usize>(c);
+            t1.prefetch::<1usize>(c);
+            let mut v2 = V::mul(
+                V::load(t0.at(7usize, c)),
+                V::load(grad_o.at(7usize, c)),
             );
-            // out0[0] = x_e3*w1*t3_3 + x_e2*w1*t3_2 + x_e1*w1*t3_1 + v1*t2_0*gate'(y_1)
-            V::store(v65, out0.at(0usize, c));
+            v2 = V::mul_add(
+                V::load(t0.at(6usize, c)),
+                V::load(grad_o.at(6usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(5usize, c)),
+                V::load(grad_o.at(5usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(4usize, c)),
+                V::load(grad_o.at(4usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(3usize, c)),
+                V::load(grad_o.at(3usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(2usize, c)),
+                V::load(grad_o.at(2usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(1usize, c)),
+                V::load(grad_o.at(1usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(0usize, c)),
+                V::load(grad_o.at(0usize, c)),
+                v2,
+            );
+            // out0[0] = t1_0*(t0_7*grad_o_e123 + t0_6*grad_o_e23 + t0_5*grad_o_e13 + t0_4*grad_o_e12 + t0_3*grad_o_e3 + t0_2*grad_o_e2 + t0_1*grad_o_e1 + t0_0*grad_o_1)
+            V::store(V::mul(V::load(t1.at(0usize, c)), v2), out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_9: Stage = stage!(sgp_9);
-/// From `y`, cut 3, `x`, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, cut 5, `y`, cut 3, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
+        let x = args.inputs[0];
+        let t5 = args.inputs[1];
+        let y = args.inputs[2];
+        let t3 = args.inputs[3];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<3usize>(c);
+            t5.prefetch::<8usize>(c);
+            y.prefetch::<8usize>(c);
+            t3.prefetch::<1usize>(c);
+            let x_e1 = V::load(x.at(0usize, c));
+            let w0 = V::load(param0.at(0usize, c));
+            let x_e2 = V::load(x.at(1usize, c));
+            let x_e3 = V::load(x.at(2usize, c));
+            let w1 = V::load(param0.at(1usize, c));
+            let w2 = V::load(param0.at(2usize, c));
+            let v12 = V::mul(x_e1, w2);
+            let v13 = V::mul(x_e2, w2);
+            let v14 = V::mul(x_e3, w2);
+            let w3 = V::load(param0.at(3usize, c));
+            let v16 = V::mul(x_e1, w3);
+            let v17 = V::mul(x_e2, w3);
+            let v18 = V::mul(x_e3, w3);
+            let w4 = V::load(param0.at(4usize, c));
+            let w5 = V::load(param0.at(5usize, c));
+            let t5_7 = V::load(t5.at(7usize, c));
+            let mut v28 = V::mul(V::mul(x_e3, w5), t5_7);
+            let mut v29 = V::mul(V::mul(x_e2, w5), t5_7);
+            let mut v30 = V::mul(V::mul(x_e1, w5), t5_7);
+            let t5_4 = V::load(t5.at(4usize, c));
+            let mut v32 = V::mul(V::mul(x_e3, w4), t5_4);
+            let t5_5 = V::load(t5.at(5usize, c));
+            v32 = V::neg_mul_add(V::mul(x_e2, w4), t5_5, v32);
+            let t5_6 = V::load(t5.at(6usize, c));
+            v32 = V::mul_add(V::mul(x_e1, w4), t5_6, v32);
+            // out0[7] = x_e3*w4*t5_4 - x_e2*w4*t5_5 + x_e1*w4*t5_6
+            V::store(v32, out0.at(7usize, c));
+            let mut v40 = V::mul(v18, t5_5);
+            let mut v41 = V::mul(v17, t5_6);
+            v40 = V::mul_add(v17, t5_4, v40);
+            v41 = V::mul_add(v16, t5_5, v41);
+            let mut v46 = V::mul(v16, t5_4);
+            v46 = V::neg_mul_add(v18, t5_6, v46);
+            let t5_2 = V::load(t5.at(2usize, c));
+            v30 = V::neg_mul_add(v14, t5_2, v30);
+            let t5_1 = V::load(t5.at(1usize, c));
+            v29 = V::mul_add(v14, t5_1, v29);
+            let t5_3 = V::load(t5.at(3usize, c));
+            v30 = V::mul_add(v13, t5_3, v30);
+            // out0[6] = x_e1*w5*t5_7 - v14*t5_2 + v13*t5_3
+            V::store(v30, out0.at(6usize, c));
+            v28 = V::neg_mul_add(v13, t5_1, v28);
+            // out0[5] = v12*t5_3 - (x_e2*w5*t5_7 + v14*t5_1)
+            V::store(V::mul_sub(v12, t5_3, v29), out0.at(5usize, c));
+            v28 = V::mul_add(v12, t5_2, v28);
+            // out0[4] = x_e3*w5*t5_7 - v13*t5_1 + v12*t5_2
+            V::store(v28, out0.at(4usize, c));
+            let mut v63 = V::mul(V::mul(x_e3, w1), t5_3);
+            v63 = V::mul_add(V::mul(x_e2, w1), t5_2, v63);
+            v63 = V::mul_add(V::mul(x_e1, w1), t5_1, v63);
+            let t5_0 = V::load(t5.at(0usize, c));
+            v41 = V::mul_add(V::mul(x_e3, w0), t5_0, v41);
+            // out0[3] = v17*t5_6 + v16*t5_5 + x_e3*w0*t5_0
+            V::store(v41, out0.at(3usize, c));
+            v46 = V::mul_add(V::mul(x_e2, w0), t5_0, v46);
+            // out0[2] = v16*t5_4 - v18*t5_6 + x_e2*w0*t5_0
+            V::store(v46, out0.at(2usize, c));
+            // out0[1] = x_e1*w0*t5_0 - (v18*t5_5 + v17*t5_4)
+            V::store(V::mul_sub(V::mul(x_e1, w0), t5_0, v40), out0.at(1usize, c));
+            v63 = V::mul_add(
+                V::load(t3.at(0usize, c)),
+                gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
+                v63,
+            );
+            // out0[0] = x_e3*w1*t5_3 + x_e2*w1*t5_2 + x_e1*w1*t5_1 + t3_0*gate'(y_1)
+            V::store(v63, out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_10: Stage = stage!(sgp_10);
+/// From `y`, cut 5, `x`, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp_grad` of Cl(3,0,0).
+#[inline(always)]
+unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
         let y = args.inputs[0];
-        let t3 = args.inputs[1];
+        let t5 = args.inputs[1];
         let x = args.inputs[2];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
@@ -1083,105 +1163,105 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<8usize>(c);
-            t3.prefetch::<8usize>(c);
+            t5.prefetch::<8usize>(c);
             x.prefetch::<3usize>(c);
             let y_e12 = V::load(y.at(4usize, c));
-            let t3_7 = V::load(t3.at(7usize, c));
-            let v2 = V::mul(y_e12, t3_7);
+            let t5_7 = V::load(t5.at(7usize, c));
+            let v2 = V::mul(y_e12, t5_7);
             let w5 = V::load(param0.at(5usize, c));
             let mut v4 = V::mul(w5, v2);
             let x_e3 = V::load(x.at(2usize, c));
             let mut v6 = V::mul(x_e3, v2);
             let y_e13 = V::load(y.at(5usize, c));
-            let v8 = V::mul(y_e13, t3_7);
+            let v8 = V::mul(y_e13, t5_7);
             let mut v9 = V::mul(w5, v8);
             let x_e2 = V::load(x.at(1usize, c));
             v6 = V::neg_mul_add(x_e2, v8, v6);
             let y_e23 = V::load(y.at(6usize, c));
-            let v14 = V::mul(y_e23, t3_7);
+            let v14 = V::mul(y_e23, t5_7);
             let mut v15 = V::mul(w5, v14);
             let x_e1 = V::load(x.at(0usize, c));
             v6 = V::mul_add(x_e1, v14, v6);
             // grad0[5] += x_e3*v2 - x_e2*v8 + x_e1*v14
             V::store(V::add(V::load(grad0.at(5usize, c)), v6), grad0.at(5usize, c));
             let y_e123 = V::load(y.at(7usize, c));
-            let t3_4 = V::load(t3.at(4usize, c));
-            let v21 = V::mul(y_e123, t3_4);
+            let t5_4 = V::load(t5.at(4usize, c));
+            let v21 = V::mul(y_e123, t5_4);
             let w4 = V::load(param0.at(4usize, c));
             let mut v24 = V::mul(x_e3, v21);
             v4 = V::mul_add(w4, v21, v4);
-            let t3_5 = V::load(t3.at(5usize, c));
-            let v27 = V::mul(y_e123, t3_5);
+            let t5_5 = V::load(t5.at(5usize, c));
+            let v27 = V::mul(y_e123, t5_5);
             v9 = V::mul_add(w4, v27, v9);
             v24 = V::neg_mul_add(x_e2, v27, v24);
-            let t3_6 = V::load(t3.at(6usize, c));
-            let v33 = V::mul(y_e123, t3_6);
+            let t5_6 = V::load(t5.at(6usize, c));
+            let v33 = V::mul(y_e123, t5_6);
             v15 = V::mul_add(w4, v33, v15);
             v24 = V::mul_add(x_e1, v33, v24);
             // grad0[4] += x_e3*v21 - x_e2*v27 + x_e1*v33
             V::store(V::add(V::load(grad0.at(4usize, c)), v24), grad0.at(4usize, c));
             let y_e2 = V::load(y.at(2usize, c));
-            let mut v39 = V::mul(y_e2, t3_6);
+            let mut v39 = V::mul(y_e2, t5_6);
             let y_e1 = V::load(y.at(1usize, c));
-            v39 = V::mul_add(y_e1, t3_5, v39);
+            v39 = V::mul_add(y_e1, t5_5, v39);
             let w3 = V::load(param0.at(3usize, c));
             v4 = V::neg_mul_add(w3, v39, v4);
             let y_e3 = V::load(y.at(3usize, c));
-            let mut v48 = V::mul(y_e3, t3_6);
-            v48 = V::neg_mul_add(y_e1, t3_4, v48);
+            let mut v48 = V::mul(y_e3, t5_6);
+            v48 = V::neg_mul_add(y_e1, t5_4, v48);
             let mut v52 = V::mul(x_e2, v48);
             let mut v53 = V::mul_sub(w3, v48, v9);
             v52 = V::neg_mul_add(x_e3, v39, v52);
-            let mut v55 = V::mul(y_e3, t3_5);
-            v55 = V::mul_add(y_e2, t3_4, v55);
+            let mut v55 = V::mul(y_e3, t5_5);
+            v55 = V::mul_add(y_e2, t5_4, v55);
             v15 = V::mul_add(w3, v55, v15);
             v52 = V::mul_add(x_e1, v55, v52);
             // grad0[3] += x_e2*v50 - x_e3*v42 + x_e1*v57
             V::store(V::add(V::load(grad0.at(3usize, c)), v52), grad0.at(3usize, c));
-            let t3_2 = V::load(t3.at(2usize, c));
-            let mut v63 = V::mul(y_e23, t3_2);
-            let t3_1 = V::load(t3.at(1usize, c));
-            v63 = V::mul_add(y_e13, t3_1, v63);
+            let t5_2 = V::load(t5.at(2usize, c));
+            let mut v63 = V::mul(y_e23, t5_2);
+            let t5_1 = V::load(t5.at(1usize, c));
+            v63 = V::mul_add(y_e13, t5_1, v63);
             let w2 = V::load(param0.at(2usize, c));
             v4 = V::neg_mul_add(w2, v63, v4);
-            let t3_3 = V::load(t3.at(3usize, c));
-            let mut v72 = V::mul(y_e23, t3_3);
-            v72 = V::neg_mul_add(y_e12, t3_1, v72);
+            let t5_3 = V::load(t5.at(3usize, c));
+            let mut v72 = V::mul(y_e23, t5_3);
+            v72 = V::neg_mul_add(y_e12, t5_1, v72);
             let mut v76 = V::mul(x_e2, v72);
             v53 = V::mul_add(w2, v72, v53);
             v76 = V::neg_mul_add(x_e3, v63, v76);
-            let mut v79 = V::mul(y_e13, t3_3);
-            v79 = V::mul_add(y_e12, t3_2, v79);
+            let mut v79 = V::mul(y_e13, t5_3);
+            v79 = V::mul_add(y_e12, t5_2, v79);
             v15 = V::mul_add(w2, v79, v15);
             v76 = V::mul_add(x_e1, v79, v76);
             // grad0[2] += x_e2*v74 - x_e3*v66 + x_e1*v81
             V::store(V::add(V::load(grad0.at(2usize, c)), v76), grad0.at(2usize, c));
             let y_1 = V::load(y.at(0usize, c));
-            let v87 = V::mul(y_1, t3_3);
+            let v87 = V::mul(y_1, t5_3);
             let w1 = V::load(param0.at(1usize, c));
             let mut v90 = V::mul(x_e3, v87);
             v4 = V::mul_add(w1, v87, v4);
-            let v92 = V::mul(y_1, t3_2);
+            let v92 = V::mul(y_1, t5_2);
             v53 = V::mul_add(w1, v92, v53);
             v90 = V::mul_add(x_e2, v92, v90);
-            let v97 = V::mul(y_1, t3_1);
+            let v97 = V::mul(y_1, t5_1);
             v15 = V::mul_add(w1, v97, v15);
             v90 = V::mul_add(x_e1, v97, v90);
             // grad0[1] += x_e3*v87 + x_e2*v92 + x_e1*v97
             V::store(V::add(V::load(grad0.at(1usize, c)), v90), grad0.at(1usize, c));
-            let t3_0 = V::load(t3.at(0usize, c));
-            let v103 = V::mul(y_e3, t3_0);
+            let t5_0 = V::load(t5.at(0usize, c));
+            let v103 = V::mul(y_e3, t5_0);
             let w0 = V::load(param0.at(0usize, c));
             let mut v106 = V::mul(x_e3, v103);
             v4 = V::mul_add(w0, v103, v4);
             // out0[2] = w5*v2 + w4*v21 - w3*v42 - w2*v66 + w1*v87 + w0*v103
             V::store(v4, out0.at(2usize, c));
-            let v108 = V::mul(y_e2, t3_0);
+            let v108 = V::mul(y_e2, t5_0);
             v53 = V::mul_add(w0, v108, v53);
             // out0[1] = w3*v50 - (w5*v8 + w4*v27) + w2*v74 + w1*v92 + w0*v108
             V::store(v53, out0.at(1usize, c));
             v106 = V::mul_add(x_e2, v108, v106);
-            let v113 = V::mul(y_e1, t3_0);
+            let v113 = V::mul(y_e1, t5_0);
             v15 = V::mul_add(w0, v113, v15);
             // out0[0] = w5*v14 + w4*v33 + w3*v57 + w2*v81 + w1*v97 + w0*v113
             V::store(v15, out0.at(0usize, c));
@@ -1191,7 +1271,7 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static SGP_10: Stage = stage!(sgp_10);
+pub(super) static SGP_11: Stage = stage!(sgp_11);
 /// `o = weighted_product(w, gate(x), gate(y))`, grades 1 and 0,1,2,3.
 ///
 /// Forward: 68 flops per lane (51 multiplications, 16 additions).
@@ -1206,7 +1286,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
     params: &[("w", 6usize)],
     output_components: 8usize,
     forward: Plan {
-        cuts: &[8usize, 1],
+        cuts: &[8usize, 1usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -1221,7 +1301,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_8,
-                inputs: &[Slot::External(1usize)],
+                inputs: &[],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -1229,8 +1309,17 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_2,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::Cut(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -1240,7 +1329,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[8usize, 1usize, 1usize, 8],
+        cuts: &[8usize, 1usize, 1usize, 1usize, 0usize, 8],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -1255,7 +1344,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_8,
-                inputs: &[Slot::External(1usize)],
+                inputs: &[],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -1263,8 +1352,8 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_3,
-                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
                 outputs: &[Slot::Cut(2usize)],
                 params: &[],
                 param_grads: &[],
@@ -1272,8 +1361,8 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_4,
-                inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
+                stage: &super::sgp::SGP_9,
+                inputs: &[Slot::Cut(0usize), Slot::External(2usize), Slot::Cut(1usize)],
                 outputs: &[Slot::Cut(3usize)],
                 params: &[],
                 param_grads: &[],
@@ -1281,12 +1370,21 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_9,
+                stage: &super::sgp::SGP_4,
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(5usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_10,
                 inputs: &[
                     Slot::External(0usize),
-                    Slot::Cut(3usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(5usize),
                     Slot::External(1usize),
+                    Slot::Cut(3usize),
                 ],
                 outputs: &[Slot::External(1usize)],
                 params: &[0],
@@ -1295,10 +1393,10 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_10,
+                stage: &super::sgp::SGP_11,
                 inputs: &[
                     Slot::External(1usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize)],
@@ -1315,7 +1413,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
 ///
 /// From `sgp` of Cl(3,0,0).
 #[inline(always)]
-unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -1390,31 +1488,8 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static SGP_11: Stage = stage!(sgp_11);
-/// From `x` to cut 1: o = weighted_product(w, gate(x), gate(y)).
-///
-/// From `sgp` of Cl(3,0,0).
-#[inline(always)]
-unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
-    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
-    unsafe {
-        let x = args.inputs[0];
-        let out0 = args.outputs[0];
-        let c0e0 = V::from_f64(0f64);
-        let v3 = gate::<V>(args.gate, c0e0);
-        for group in 0..args.groups {
-            let c = group * V::LANES;
-            x.prefetch::<8usize>(c);
-            // out0[0] = gate(x_1)*v3
-            V::store(
-                V::mul(gate::<V>(args.gate, V::load(x.at(0usize, c))), v3),
-                out0.at(0usize, c),
-            );
-        }
-    }
-}
 pub(super) static SGP_12: Stage = stage!(sgp_12);
-/// From `x`, cut 3, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, cut 5, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(3,0,0).
 #[inline(always)]
@@ -1422,13 +1497,13 @@ unsafe fn sgp_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
-        let t3 = args.inputs[1];
+        let t5 = args.inputs[1];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<8usize>(c);
-            t3.prefetch::<8usize>(c);
+            t5.prefetch::<8usize>(c);
             let v2 = V::mul(V::load(x.at(0usize, c)), V::load(param0.at(0usize, c)));
             let x_e1 = V::load(x.at(1usize, c));
             let w1 = V::load(param0.at(1usize, c));
@@ -1447,49 +1522,49 @@ unsafe fn sgp_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v20 = V::mul(x_e23, w3);
             let w4 = V::load(param0.at(4usize, c));
             let v27 = V::mul(V::load(x.at(7usize, c)), V::load(param0.at(5usize, c)));
-            let t3_4 = V::load(t3.at(4usize, c));
-            let mut v29 = V::mul(v27, t3_4);
-            let t3_5 = V::load(t3.at(5usize, c));
-            let mut v31 = V::mul(v27, t3_5);
-            let t3_6 = V::load(t3.at(6usize, c));
-            let mut v33 = V::mul(v27, t3_6);
-            let t3_7 = V::load(t3.at(7usize, c));
-            v33 = V::mul_add(V::mul(x_e23, w4), t3_7, v33);
-            v31 = V::mul_add(V::mul(x_e13, w4), t3_7, v31);
-            v29 = V::mul_add(V::mul(x_e12, w4), t3_7, v29);
-            let t3_2 = V::load(t3.at(2usize, c));
-            v29 = V::mul_add(v20, t3_2, v29);
-            let t3_3 = V::load(t3.at(3usize, c));
-            v31 = V::mul_add(v20, t3_3, v31);
-            let t3_1 = V::load(t3.at(1usize, c));
-            v29 = V::mul_add(v18, t3_1, v29);
-            v33 = V::neg_mul_add(v18, t3_3, v33);
-            let mut v53 = V::mul_sub(v16, t3_1, v31);
-            v33 = V::neg_mul_add(v16, t3_2, v33);
-            v53 = V::neg_mul_add(v13, t3_6, v53);
-            v33 = V::neg_mul_add(v13, t3_5, v33);
-            v29 = V::mul_add(v12, t3_6, v29);
-            v33 = V::neg_mul_add(v12, t3_4, v33);
-            v29 = V::mul_add(v11, t3_5, v29);
-            v53 = V::mul_add(v11, t3_4, v53);
-            let t3_0 = V::load(t3.at(0usize, c));
-            v29 = V::mul_add(V::mul(x_e3, w1), t3_0, v29);
-            v53 = V::mul_add(V::mul(x_e2, w1), t3_0, v53);
-            v33 = V::mul_add(V::mul(x_e1, w1), t3_0, v33);
-            v29 = V::mul_add(v2, t3_3, v29);
-            // out0[2] = v27*t3_4 + x_e12*w4*t3_7 + v20*t3_2 + v18*t3_1 + v12*t3_6 + v11*t3_5 + x_e3*w1*t3_0 + v2*t3_3
+            let t5_4 = V::load(t5.at(4usize, c));
+            let mut v29 = V::mul(v27, t5_4);
+            let t5_5 = V::load(t5.at(5usize, c));
+            let mut v31 = V::mul(v27, t5_5);
+            let t5_6 = V::load(t5.at(6usize, c));
+            let mut v33 = V::mul(v27, t5_6);
+            let t5_7 = V::load(t5.at(7usize, c));
+            v33 = V::mul_add(V::mul(x_e23, w4), t5_7, v33);
+            v31 = V::mul_add(V::mul(x_e13, w4), t5_7, v31);
+            v29 = V::mul_add(V::mul(x_e12, w4), t5_7, v29);
+            let t5_2 = V::load(t5.at(2usize, c));
+            v29 = V::mul_add(v20, t5_2, v29);
+            let t5_3 = V::load(t5.at(3usize, c));
+            v31 = V::mul_add(v20, t5_3, v31);
+            let t5_1 = V::load(t5.at(1usize, c));
+            v29 = V::mul_add(v18, t5_1, v29);
+            v33 = V::neg_mul_add(v18, t5_3, v33);
+            let mut v53 = V::mul_sub(v16, t5_1, v31);
+            v33 = V::neg_mul_add(v16, t5_2, v33);
+            v53 = V::neg_mul_add(v13, t5_6, v53);
+            v33 = V::neg_mul_add(v13, t5_5, v33);
+            v29 = V::mul_add(v12, t5_6, v29);
+            v33 = V::neg_mul_add(v12, t5_4, v33);
+            v29 = V::mul_add(v11, t5_5, v29);
+            v53 = V::mul_add(v11, t5_4, v53);
+            let t5_0 = V::load(t5.at(0usize, c));
+            v29 = V::mul_add(V::mul(x_e3, w1), t5_0, v29);
+            v53 = V::mul_add(V::mul(x_e2, w1), t5_0, v53);
+            v33 = V::mul_add(V::mul(x_e1, w1), t5_0, v33);
+            v29 = V::mul_add(v2, t5_3, v29);
+            // out0[2] = v27*t5_4 + x_e12*w4*t5_7 + v20*t5_2 + v18*t5_1 + v12*t5_6 + v11*t5_5 + x_e3*w1*t5_0 + v2*t5_3
             V::store(v29, out0.at(2usize, c));
-            v53 = V::mul_add(v2, t3_2, v53);
-            // out0[1] = v16*t3_1 - (v27*t3_5 + x_e13*w4*t3_7 + v20*t3_3) - v13*t3_6 + v11*t3_4 + x_e2*w1*t3_0 + v2*t3_2
+            v53 = V::mul_add(v2, t5_2, v53);
+            // out0[1] = v16*t5_1 - (v27*t5_5 + x_e13*w4*t5_7 + v20*t5_3) - v13*t5_6 + v11*t5_4 + x_e2*w1*t5_0 + v2*t5_2
             V::store(v53, out0.at(1usize, c));
-            v33 = V::mul_add(v2, t3_1, v33);
-            // out0[0] = v27*t3_6 + x_e23*w4*t3_7 - v18*t3_3 - v16*t3_2 - v13*t3_5 - v12*t3_4 + x_e1*w1*t3_0 + v2*t3_1
+            v33 = V::mul_add(v2, t5_1, v33);
+            // out0[0] = v27*t5_6 + x_e23*w4*t5_7 - v18*t5_3 - v16*t5_2 - v13*t5_5 - v12*t5_4 + x_e1*w1*t5_0 + v2*t5_1
             V::store(v33, out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_13: Stage = stage!(sgp_13);
-/// From `y`, cut 3, `x`, cut 2, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From `y`, cut 5, `x`, cut 4, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(3,0,0).
 #[inline(always)]
@@ -1497,133 +1572,131 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let y = args.inputs[0];
-        let t3 = args.inputs[1];
+        let t5 = args.inputs[1];
         let x = args.inputs[2];
-        let t2 = args.inputs[3];
+        let t4 = args.inputs[3];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
-        let c0e0 = V::from_f64(0f64);
-        let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<3usize>(c);
-            t3.prefetch::<8usize>(c);
+            t5.prefetch::<8usize>(c);
             x.prefetch::<8usize>(c);
-            t2.prefetch::<1usize>(c);
+            t4.prefetch::<1usize>(c);
             let y_e3 = V::load(y.at(2usize, c));
-            let t3_4 = V::load(t3.at(4usize, c));
-            let mut v4 = V::mul(y_e3, t3_4);
+            let t5_4 = V::load(t5.at(4usize, c));
+            let mut v2 = V::mul(y_e3, t5_4);
             let y_e2 = V::load(y.at(1usize, c));
-            let t3_5 = V::load(t3.at(5usize, c));
-            v4 = V::neg_mul_add(y_e2, t3_5, v4);
+            let t5_5 = V::load(t5.at(5usize, c));
+            v2 = V::neg_mul_add(y_e2, t5_5, v2);
             let y_e1 = V::load(y.at(0usize, c));
-            let t3_6 = V::load(t3.at(6usize, c));
-            v4 = V::mul_add(y_e1, t3_6, v4);
-            // out0[7] = w5*v12
-            V::store(V::mul(V::load(param0.at(5usize, c)), v4), out0.at(7usize, c));
-            // grad0[5] += x_e123*v12
+            let t5_6 = V::load(t5.at(6usize, c));
+            v2 = V::mul_add(y_e1, t5_6, v2);
+            // out0[7] = w5*v10
+            V::store(V::mul(V::load(param0.at(5usize, c)), v2), out0.at(7usize, c));
+            // grad0[5] += x_e123*v10
             V::store(
                 V::add(
                     V::load(grad0.at(5usize, c)),
-                    V::mul(V::load(x.at(7usize, c)), v4),
+                    V::mul(V::load(x.at(7usize, c)), v2),
                 ),
                 grad0.at(5usize, c),
             );
-            let t3_7 = V::load(t3.at(7usize, c));
-            let v18 = V::mul(y_e1, t3_7);
+            let t5_7 = V::load(t5.at(7usize, c));
+            let v16 = V::mul(y_e1, t5_7);
             let w4 = V::load(param0.at(4usize, c));
-            let mut v20 = V::mul(w4, v18);
+            let mut v18 = V::mul(w4, v16);
             let x_e23 = V::load(x.at(6usize, c));
-            let mut v22 = V::mul(x_e23, v18);
-            let v23 = V::mul(y_e2, t3_7);
+            let mut v20 = V::mul(x_e23, v16);
+            let v21 = V::mul(y_e2, t5_7);
             let x_e13 = V::load(x.at(5usize, c));
-            v22 = V::neg_mul_add(x_e13, v23, v22);
-            let v28 = V::mul(y_e3, t3_7);
-            let mut v29 = V::mul(w4, v28);
+            v20 = V::neg_mul_add(x_e13, v21, v20);
+            let v26 = V::mul(y_e3, t5_7);
+            let mut v27 = V::mul(w4, v26);
             let x_e12 = V::load(x.at(4usize, c));
-            v22 = V::mul_add(x_e12, v28, v22);
-            // grad0[4] += x_e23*v18 - x_e13*v23 + x_e12*v28
-            V::store(V::add(V::load(grad0.at(4usize, c)), v22), grad0.at(4usize, c));
-            let t3_2 = V::load(t3.at(2usize, c));
-            let mut v34 = V::mul(y_e3, t3_2);
-            let t3_3 = V::load(t3.at(3usize, c));
-            v34 = V::neg_mul_add(y_e2, t3_3, v34);
+            v20 = V::mul_add(x_e12, v26, v20);
+            // grad0[4] += x_e23*v16 - x_e13*v21 + x_e12*v26
+            V::store(V::add(V::load(grad0.at(4usize, c)), v20), grad0.at(4usize, c));
+            let t5_2 = V::load(t5.at(2usize, c));
+            let mut v32 = V::mul(y_e3, t5_2);
+            let t5_3 = V::load(t5.at(3usize, c));
+            v32 = V::neg_mul_add(y_e2, t5_3, v32);
             let w3 = V::load(param0.at(3usize, c));
-            let mut v40 = V::mul(x_e23, v34);
-            v20 = V::mul_add(w3, v34, v20);
-            // out0[6] = w4*v18 + w3*v37
-            V::store(v20, out0.at(6usize, c));
-            let t3_1 = V::load(t3.at(1usize, c));
-            let mut v43 = V::mul(y_e3, t3_1);
-            v43 = V::neg_mul_add(y_e1, t3_3, v43);
-            let mut v46 = V::mul(w3, v43);
-            v46 = V::neg_mul_add(w4, v23, v46);
-            // out0[5] = w3*v45 - w4*v23
-            V::store(v46, out0.at(5usize, c));
-            v40 = V::mul_add(x_e13, v43, v40);
-            let mut v50 = V::mul(y_e2, t3_1);
-            v50 = V::neg_mul_add(y_e1, t3_2, v50);
-            v29 = V::mul_add(w3, v50, v29);
-            // out0[4] = w4*v28 + w3*v52
-            V::store(v29, out0.at(4usize, c));
-            v40 = V::mul_add(x_e12, v50, v40);
-            // grad0[3] += x_e23*v37 + x_e13*v45 + x_e12*v52
-            V::store(V::add(V::load(grad0.at(3usize, c)), v40), grad0.at(3usize, c));
-            let mut v57 = V::mul(y_e2, t3_6);
-            v57 = V::mul_add(y_e1, t3_5, v57);
+            let mut v38 = V::mul(x_e23, v32);
+            v18 = V::mul_add(w3, v32, v18);
+            // out0[6] = w4*v16 + w3*v35
+            V::store(v18, out0.at(6usize, c));
+            let t5_1 = V::load(t5.at(1usize, c));
+            let mut v41 = V::mul(y_e3, t5_1);
+            v41 = V::neg_mul_add(y_e1, t5_3, v41);
+            let mut v44 = V::mul(w3, v41);
+            v44 = V::neg_mul_add(w4, v21, v44);
+            // out0[5] = w3*v43 - w4*v21
+            V::store(v44, out0.at(5usize, c));
+            v38 = V::mul_add(x_e13, v41, v38);
+            let mut v48 = V::mul(y_e2, t5_1);
+            v48 = V::neg_mul_add(y_e1, t5_2, v48);
+            v27 = V::mul_add(w3, v48, v27);
+            // out0[4] = w4*v26 + w3*v50
+            V::store(v27, out0.at(4usize, c));
+            v38 = V::mul_add(x_e12, v48, v38);
+            // grad0[3] += x_e23*v35 + x_e13*v43 + x_e12*v50
+            V::store(V::add(V::load(grad0.at(3usize, c)), v38), grad0.at(3usize, c));
+            let mut v55 = V::mul(y_e2, t5_6);
+            v55 = V::mul_add(y_e1, t5_5, v55);
             let w2 = V::load(param0.at(2usize, c));
             let x_e3 = V::load(x.at(3usize, c));
-            let mut v64 = V::mul(y_e3, t3_6);
-            v64 = V::neg_mul_add(y_e1, t3_4, v64);
-            let mut v67 = V::mul(w2, v64);
+            let mut v62 = V::mul(y_e3, t5_6);
+            v62 = V::neg_mul_add(y_e1, t5_4, v62);
+            let mut v65 = V::mul(w2, v62);
             let x_e2 = V::load(x.at(2usize, c));
-            let mut v69 = V::mul(x_e2, v64);
-            v69 = V::neg_mul_add(x_e3, v57, v69);
-            let mut v71 = V::mul(y_e3, t3_5);
-            v71 = V::mul_add(y_e2, t3_4, v71);
-            let mut v74 = V::mul(w2, v71);
+            let mut v67 = V::mul(x_e2, v62);
+            v67 = V::neg_mul_add(x_e3, v55, v67);
+            let mut v69 = V::mul(y_e3, t5_5);
+            v69 = V::mul_add(y_e2, t5_4, v69);
+            let mut v72 = V::mul(w2, v69);
             let x_e1 = V::load(x.at(1usize, c));
-            v69 = V::mul_add(x_e1, v71, v69);
-            // grad0[2] += x_e2*v66 - x_e3*v59 + x_e1*v73
-            V::store(V::add(V::load(grad0.at(2usize, c)), v69), grad0.at(2usize, c));
-            let t3_0 = V::load(t3.at(0usize, c));
-            let v79 = V::mul(y_e3, t3_0);
+            v67 = V::mul_add(x_e1, v69, v67);
+            // grad0[2] += x_e2*v64 - x_e3*v57 + x_e1*v71
+            V::store(V::add(V::load(grad0.at(2usize, c)), v67), grad0.at(2usize, c));
+            let t5_0 = V::load(t5.at(0usize, c));
+            let v77 = V::mul(y_e3, t5_0);
             let w1 = V::load(param0.at(1usize, c));
-            let mut v81 = V::mul(w1, v79);
-            let mut v82 = V::mul(x_e3, v79);
-            v81 = V::neg_mul_add(w2, v57, v81);
-            // out0[3] = w1*v79 - w2*v59
-            V::store(v81, out0.at(3usize, c));
-            let v84 = V::mul(y_e2, t3_0);
-            v67 = V::mul_add(w1, v84, v67);
-            // out0[2] = w2*v66 + w1*v84
-            V::store(v67, out0.at(2usize, c));
-            v82 = V::mul_add(x_e2, v84, v82);
-            let v89 = V::mul(y_e1, t3_0);
-            v74 = V::mul_add(w1, v89, v74);
-            // out0[1] = w2*v73 + w1*v89
-            V::store(v74, out0.at(1usize, c));
-            v82 = V::mul_add(x_e1, v89, v82);
-            // grad0[1] += x_e3*v79 + x_e2*v84 + x_e1*v89
-            V::store(V::add(V::load(grad0.at(1usize, c)), v82), grad0.at(1usize, c));
-            let mut v94 = V::mul(y_e3, t3_3);
-            v94 = V::mul_add(y_e2, t3_2, v94);
-            v94 = V::mul_add(y_e1, t3_1, v94);
-            let mut v100 = V::mul(V::load(param0.at(0usize, c)), v94);
+            let mut v79 = V::mul(w1, v77);
+            let mut v80 = V::mul(x_e3, v77);
+            v79 = V::neg_mul_add(w2, v55, v79);
+            // out0[3] = w1*v77 - w2*v57
+            V::store(v79, out0.at(3usize, c));
+            let v82 = V::mul(y_e2, t5_0);
+            v65 = V::mul_add(w1, v82, v65);
+            // out0[2] = w2*v64 + w1*v82
+            V::store(v65, out0.at(2usize, c));
+            v80 = V::mul_add(x_e2, v82, v80);
+            let v87 = V::mul(y_e1, t5_0);
+            v72 = V::mul_add(w1, v87, v72);
+            // out0[1] = w2*v71 + w1*v87
+            V::store(v72, out0.at(1usize, c));
+            v80 = V::mul_add(x_e1, v87, v80);
+            // grad0[1] += x_e3*v77 + x_e2*v82 + x_e1*v87
+            V::store(V::add(V::load(grad0.at(1usize, c)), v80), grad0.at(1usize, c));
+            let mut v92 = V::mul(y_e3, t5_3);
+            v92 = V::mul_add(y_e2, t5_2, v92);
+            v92 = V::mul_add(y_e1, t5_1, v92);
+            let mut v98 = V::mul(V::load(param0.at(0usize, c)), v92);
             let x_1 = V::load(x.at(0usize, c));
-            // grad0[0] += x_1*v98
+            // grad0[0] += x_1*v96
             V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v94)),
+                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v92)),
                 grad0.at(0usize, c),
             );
-            v100 = V::mul_add(
-                V::mul(v1, V::load(t2.at(0usize, c))),
+            v98 = V::mul_add(
+                V::load(t4.at(0usize, c)),
                 gate_slope::<V>(args.gate, x_1),
-                v100,
+                v98,
             );
-            // out0[0] = w0*v98 + v1*t2_0*gate'(x_1)
-            V::store(v100, out0.at(0usize, c));
+            // out0[0] = w0*v96 + t4_0*gate'(x_1)
+            V::store(v98, out0.at(0usize, c));
         }
     }
 }
@@ -1642,12 +1715,12 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
     params: &[("w", 6usize)],
     output_components: 8usize,
     forward: Plan {
-        cuts: &[8usize, 1],
+        cuts: &[8usize, 1usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_11,
+                stage: &super::sgp::SGP_12,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -1656,7 +1729,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_12,
+                stage: &super::sgp::SGP_1,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -1665,8 +1738,17 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_8,
+                inputs: &[],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_2,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::Cut(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -1676,12 +1758,12 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[8usize, 1usize, 1usize, 8],
+        cuts: &[8usize, 1usize, 1usize, 0usize, 1usize, 8],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_11,
+                stage: &super::sgp::SGP_12,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -1690,7 +1772,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_12,
+                stage: &super::sgp::SGP_1,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -1699,8 +1781,8 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_3,
-                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
+                stage: &super::sgp::SGP_8,
+                inputs: &[],
                 outputs: &[Slot::Cut(2usize)],
                 params: &[],
                 param_grads: &[],
@@ -1708,9 +1790,18 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_9,
+                inputs: &[Slot::Cut(0usize), Slot::External(2usize), Slot::Cut(2usize)],
+                outputs: &[Slot::Cut(4usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_4,
-                inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
-                outputs: &[Slot::Cut(3usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(5usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[],
@@ -1718,7 +1809,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_13,
-                inputs: &[Slot::External(0usize), Slot::Cut(3usize)],
+                inputs: &[Slot::External(0usize), Slot::Cut(5usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[0],
                 param_grads: &[],
@@ -1729,9 +1820,9 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 stage: &super::sgp::SGP_14,
                 inputs: &[
                     Slot::External(1usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                     Slot::External(0usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(4usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],
@@ -1805,14 +1896,14 @@ unsafe fn sgp_16<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<4usize>(c);
-            // out0[0] = v2*t0_0
-            V::store(V::mul(v2, V::load(t0.at(0usize, c))), out0.at(0usize, c));
-            // out0[1] = v2*t0_1
-            V::store(V::mul(v2, V::load(t0.at(1usize, c))), out0.at(1usize, c));
-            // out0[2] = v2*t0_2
-            V::store(V::mul(v2, V::load(t0.at(2usize, c))), out0.at(2usize, c));
-            // out0[3] = v2*t0_3
-            V::store(V::mul(v2, V::load(t0.at(3usize, c))), out0.at(3usize, c));
+            // out0[0] = t0_0*v2
+            V::store(V::mul(V::load(t0.at(0usize, c)), v2), out0.at(0usize, c));
+            // out0[1] = t0_1*v2
+            V::store(V::mul(V::load(t0.at(1usize, c)), v2), out0.at(1usize, c));
+            // out0[2] = t0_2*v2
+            V::store(V::mul(V::load(t0.at(2usize, c)), v2), out0.at(2usize, c));
+            // out0[3] = t0_3*v2
+            V::store(V::mul(V::load(t0.at(3usize, c)), v2), out0.at(3usize, c));
         }
     }
 }

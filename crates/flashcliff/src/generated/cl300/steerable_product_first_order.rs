@@ -5,85 +5,87 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// From cut 0, cut 1, `l` to `o`: o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
+/// From cut 1, cut 2, cut 0, `l` to `o`: o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
 ///
 /// From `steerable_product_first_order` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let t0 = args.inputs[0];
-        let t1 = args.inputs[1];
-        let l = args.inputs[2];
+        let t1 = args.inputs[0];
+        let t2 = args.inputs[1];
+        let t0 = args.inputs[2];
+        let l = args.inputs[3];
         let out0 = args.outputs[0];
         let c7p071067811865476em1 = V::from_f64(0.7071067811865476f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<8usize>(c);
             t1.prefetch::<1usize>(c);
+            t2.prefetch::<1usize>(c);
+            t0.prefetch::<8usize>(c);
             l.prefetch::<8usize>(c);
-            let t1_0 = V::load(t1.at(0usize, c));
-            // out0[0] = 0.7071067811865476*(t0_0*t1_0 + l_1)
+            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            // out0[0] = 0.7071067811865476*(t0_0*v2 + l_1)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(0usize, c)), t1_0, V::load(l.at(0usize, c))),
+                    V::mul_add(V::load(t0.at(0usize, c)), v2, V::load(l.at(0usize, c))),
                 ),
                 out0.at(0usize, c),
             );
-            // out0[1] = 0.7071067811865476*(t0_1*t1_0 + l_e1)
+            // out0[1] = 0.7071067811865476*(t0_1*v2 + l_e1)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(1usize, c)), t1_0, V::load(l.at(1usize, c))),
+                    V::mul_add(V::load(t0.at(1usize, c)), v2, V::load(l.at(1usize, c))),
                 ),
                 out0.at(1usize, c),
             );
-            // out0[2] = 0.7071067811865476*(t0_2*t1_0 + l_e2)
+            // out0[2] = 0.7071067811865476*(t0_2*v2 + l_e2)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(2usize, c)), t1_0, V::load(l.at(2usize, c))),
+                    V::mul_add(V::load(t0.at(2usize, c)), v2, V::load(l.at(2usize, c))),
                 ),
                 out0.at(2usize, c),
             );
-            // out0[3] = 0.7071067811865476*(t0_3*t1_0 + l_e3)
+            // out0[3] = 0.7071067811865476*(t0_3*v2 + l_e3)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(3usize, c)), t1_0, V::load(l.at(3usize, c))),
+                    V::mul_add(V::load(t0.at(3usize, c)), v2, V::load(l.at(3usize, c))),
                 ),
                 out0.at(3usize, c),
             );
-            // out0[4] = 0.7071067811865476*(t0_4*t1_0 + l_e12)
+            // out0[4] = 0.7071067811865476*(t0_4*v2 + l_e12)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(4usize, c)), t1_0, V::load(l.at(4usize, c))),
+                    V::mul_add(V::load(t0.at(4usize, c)), v2, V::load(l.at(4usize, c))),
                 ),
                 out0.at(4usize, c),
             );
-            // out0[5] = 0.7071067811865476*(t0_5*t1_0 + l_e13)
+            // out0[5] = 0.7071067811865476*(t0_5*v2 + l_e13)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(5usize, c)), t1_0, V::load(l.at(5usize, c))),
+                    V::mul_add(V::load(t0.at(5usize, c)), v2, V::load(l.at(5usize, c))),
                 ),
                 out0.at(5usize, c),
             );
-            // out0[6] = 0.7071067811865476*(t0_6*t1_0 + l_e23)
+            // out0[6] = 0.7071067811865476*(t0_6*v2 + l_e23)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(6usize, c)), t1_0, V::load(l.at(6usize, c))),
+                    V::mul_add(V::load(t0.at(6usize, c)), v2, V::load(l.at(6usize, c))),
                 ),
                 out0.at(6usize, c),
             );
-            // out0[7] = 0.7071067811865476*(t0_7*t1_0 + l_e123)
+            // out0[7] = 0.7071067811865476*(t0_7*v2 + l_e123)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(7usize, c)), t1_0, V::load(l.at(7usize, c))),
+                    V::mul_add(V::load(t0.at(7usize, c)), v2, V::load(l.at(7usize, c))),
                 ),
                 out0.at(7usize, c),
             );
@@ -152,59 +154,66 @@ unsafe fn steerable_product_first_order_1<V: Math>(args: &mut StageArgs<'_, V::E
 pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_1: Stage = stage!(
     steerable_product_first_order_1
 );
-/// From `grad_o`, cut 1, cut 0 to cut 2, cut 3: adjoint of o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
+/// From cut 1, cut 2, `grad_o`, cut 0 to cut 3, cut 4, cut 5: adjoint of o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
 ///
 /// From `steerable_product_first_order_grad` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn steerable_product_first_order_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let grad_o = args.inputs[0];
-        let t1 = args.inputs[1];
-        let t0 = args.inputs[2];
+        let t1 = args.inputs[0];
+        let t2 = args.inputs[1];
+        let grad_o = args.inputs[2];
+        let t0 = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
+        let out2 = args.outputs[2];
         let c7p071067811865476em1 = V::from_f64(0.7071067811865476f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            grad_o.prefetch::<8usize>(c);
             t1.prefetch::<1usize>(c);
+            t2.prefetch::<1usize>(c);
+            grad_o.prefetch::<8usize>(c);
             t0.prefetch::<8usize>(c);
-            let v2 = V::mul(c7p071067811865476em1, V::load(grad_o.at(7usize, c)));
-            let v4 = V::mul(c7p071067811865476em1, V::load(grad_o.at(6usize, c)));
-            let v6 = V::mul(c7p071067811865476em1, V::load(grad_o.at(5usize, c)));
-            let v8 = V::mul(c7p071067811865476em1, V::load(grad_o.at(4usize, c)));
-            let v10 = V::mul(c7p071067811865476em1, V::load(grad_o.at(3usize, c)));
-            let v12 = V::mul(c7p071067811865476em1, V::load(grad_o.at(2usize, c)));
-            let v14 = V::mul(c7p071067811865476em1, V::load(grad_o.at(1usize, c)));
-            let v16 = V::mul(c7p071067811865476em1, V::load(grad_o.at(0usize, c)));
             let t1_0 = V::load(t1.at(0usize, c));
-            // out1[7] = t1_0*v2
-            V::store(V::mul(t1_0, v2), out1.at(7usize, c));
-            let mut v20 = V::mul(V::load(t0.at(7usize, c)), v2);
-            // out1[6] = t1_0*v4
-            V::store(V::mul(t1_0, v4), out1.at(6usize, c));
-            v20 = V::mul_add(V::load(t0.at(6usize, c)), v4, v20);
-            // out1[5] = t1_0*v6
-            V::store(V::mul(t1_0, v6), out1.at(5usize, c));
-            v20 = V::mul_add(V::load(t0.at(5usize, c)), v6, v20);
-            // out1[4] = t1_0*v8
-            V::store(V::mul(t1_0, v8), out1.at(4usize, c));
-            v20 = V::mul_add(V::load(t0.at(4usize, c)), v8, v20);
-            // out1[3] = t1_0*v10
-            V::store(V::mul(t1_0, v10), out1.at(3usize, c));
-            v20 = V::mul_add(V::load(t0.at(3usize, c)), v10, v20);
-            // out1[2] = t1_0*v12
-            V::store(V::mul(t1_0, v12), out1.at(2usize, c));
-            v20 = V::mul_add(V::load(t0.at(2usize, c)), v12, v20);
-            // out1[1] = t1_0*v14
-            V::store(V::mul(t1_0, v14), out1.at(1usize, c));
-            v20 = V::mul_add(V::load(t0.at(1usize, c)), v14, v20);
-            // out1[0] = t1_0*v16
-            V::store(V::mul(t1_0, v16), out1.at(0usize, c));
-            v20 = V::mul_add(V::load(t0.at(0usize, c)), v16, v20);
-            // out0[0] = t0_7*v2 + t0_6*v4 + t0_5*v6 + t0_4*v8 + t0_3*v10 + t0_2*v12 + t0_1*v14 + t0_0*v16
-            V::store(v20, out0.at(0usize, c));
+            let t2_0 = V::load(t2.at(0usize, c));
+            let v2 = V::mul(t1_0, t2_0);
+            let v5 = V::mul(c7p071067811865476em1, V::load(grad_o.at(7usize, c)));
+            let v7 = V::mul(c7p071067811865476em1, V::load(grad_o.at(6usize, c)));
+            let v9 = V::mul(c7p071067811865476em1, V::load(grad_o.at(5usize, c)));
+            let v11 = V::mul(c7p071067811865476em1, V::load(grad_o.at(4usize, c)));
+            let v13 = V::mul(c7p071067811865476em1, V::load(grad_o.at(3usize, c)));
+            let v15 = V::mul(c7p071067811865476em1, V::load(grad_o.at(2usize, c)));
+            let v17 = V::mul(c7p071067811865476em1, V::load(grad_o.at(1usize, c)));
+            let v19 = V::mul(c7p071067811865476em1, V::load(grad_o.at(0usize, c)));
+            // out2[7] = v2*v5
+            V::store(V::mul(v2, v5), out2.at(7usize, c));
+            let mut v22 = V::mul(V::load(t0.at(7usize, c)), v5);
+            // out2[6] = v2*v7
+            V::store(V::mul(v2, v7), out2.at(6usize, c));
+            v22 = V::mul_add(V::load(t0.at(6usize, c)), v7, v22);
+            // out2[5] = v2*v9
+            V::store(V::mul(v2, v9), out2.at(5usize, c));
+            v22 = V::mul_add(V::load(t0.at(5usize, c)), v9, v22);
+            // out2[4] = v2*v11
+            V::store(V::mul(v2, v11), out2.at(4usize, c));
+            v22 = V::mul_add(V::load(t0.at(4usize, c)), v11, v22);
+            // out2[3] = v2*v13
+            V::store(V::mul(v2, v13), out2.at(3usize, c));
+            v22 = V::mul_add(V::load(t0.at(3usize, c)), v13, v22);
+            // out2[2] = v2*v15
+            V::store(V::mul(v2, v15), out2.at(2usize, c));
+            v22 = V::mul_add(V::load(t0.at(2usize, c)), v15, v22);
+            // out2[1] = v2*v17
+            V::store(V::mul(v2, v17), out2.at(1usize, c));
+            v22 = V::mul_add(V::load(t0.at(1usize, c)), v17, v22);
+            // out2[0] = v2*v19
+            V::store(V::mul(v2, v19), out2.at(0usize, c));
+            v22 = V::mul_add(V::load(t0.at(0usize, c)), v19, v22);
+            // out1[0] = t2_0*v50
+            V::store(V::mul(t2_0, v22), out1.at(0usize, c));
+            // out0[0] = t1_0*v50
+            V::store(V::mul(t1_0, v22), out0.at(0usize, c));
         }
     }
 }
@@ -225,7 +234,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
     params: &[("w", 20usize)],
     output_components: 8usize,
     forward: Plan {
-        cuts: &[8usize, 1],
+        cuts: &[8usize, 1usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -240,7 +249,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -248,8 +257,22 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::steerable_product_first_order::STEERABLE_PRODUCT_FIRST_ORDER_0,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
+                inputs: &[
+                    Slot::Cut(1usize),
+                    Slot::Cut(2usize),
+                    Slot::Cut(0usize),
+                    Slot::External(2usize),
+                ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -259,7 +282,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[8usize, 1usize, 1usize, 8],
+        cuts: &[8usize, 1usize, 1usize, 1usize, 1usize, 8],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -283,7 +306,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -291,9 +314,23 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::steerable_product_first_order::STEERABLE_PRODUCT_FIRST_ORDER_2,
-                inputs: &[Slot::External(3usize), Slot::Cut(1usize), Slot::Cut(0usize)],
-                outputs: &[Slot::Cut(2usize), Slot::Cut(3usize)],
+                inputs: &[
+                    Slot::Cut(1usize),
+                    Slot::Cut(2usize),
+                    Slot::External(3usize),
+                    Slot::Cut(0usize),
+                ],
+                outputs: &[Slot::Cut(3usize), Slot::Cut(4usize), Slot::Cut(5usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[],
@@ -303,9 +340,9 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_5,
                 inputs: &[
                     Slot::External(0usize),
-                    Slot::Cut(3usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(5usize),
                     Slot::External(1usize),
+                    Slot::Cut(3usize),
                 ],
                 outputs: &[Slot::External(1usize)],
                 params: &[0],
@@ -317,9 +354,9 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_6,
                 inputs: &[
                     Slot::External(1usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                     Slot::External(0usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(4usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],

@@ -99,7 +99,7 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static STEERABLE_PRODUCT_NORM_0: Stage = stage!(steerable_product_norm_0);
-/// From `r`, cut 5, `a` to `grad_r`, `grad_a`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
+/// From `r`, cut 7, `a` to `grad_r`, `grad_a`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
 ///
 /// From `steerable_product_norm_grad` of Cl(3,0,0).
 #[inline(always)]
@@ -107,7 +107,7 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let r = args.inputs[0];
-        let t5 = args.inputs[1];
+        let t7 = args.inputs[1];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
@@ -115,10 +115,11 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c1e0 = V::from_f64(1f64);
         let c1p000001e0 = V::from_f64(1.000001f64);
         let c5em1 = V::from_f64(0.5f64);
+        let c2e0 = V::from_f64(2f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
             r.prefetch::<8usize>(c);
-            t5.prefetch::<8usize>(c);
+            t7.prefetch::<8usize>(c);
             let r_1 = V::load(r.at(0usize, c));
             let v1 = V::mul(r_1, r_1);
             let v5 = V::sqrt(V::mul_add(v1, v1, c1em16));
@@ -159,24 +160,32 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v60 = V::div(c1e0, v30);
             let v61 = V::div(c1e0, v47);
             let v62 = V::div(c1e0, v58);
-            let t5_7 = V::load(t5.at(7usize, c));
-            let t5_6 = V::load(t5.at(6usize, c));
-            let mut v68 = V::mul(r_e23, t5_6);
-            let t5_5 = V::load(t5.at(5usize, c));
-            v68 = V::mul_add(r_e13, t5_5, v68);
-            let t5_4 = V::load(t5.at(4usize, c));
-            v68 = V::mul_add(r_e12, t5_4, v68);
-            let t5_3 = V::load(t5.at(3usize, c));
-            let mut v79 = V::mul(r_e3, t5_3);
-            let t5_2 = V::load(t5.at(2usize, c));
-            v79 = V::mul_add(r_e2, t5_2, v79);
-            let t5_1 = V::load(t5.at(1usize, c));
-            v79 = V::mul_add(r_e1, t5_1, v79);
-            let t5_0 = V::load(t5.at(0usize, c));
-            let v92 = V::mul(v62, V::div(V::mul(r_e123, t5_7), v58));
+            let t7_7 = V::load(t7.at(7usize, c));
+            let mut v64 = V::mul(v62, t7_7);
+            let t7_6 = V::load(t7.at(6usize, c));
+            let mut v67 = V::mul(v61, t7_6);
+            let mut v68 = V::mul(r_e23, t7_6);
+            let t7_5 = V::load(t7.at(5usize, c));
+            let mut v70 = V::mul(v61, t7_5);
+            v68 = V::mul_add(r_e13, t7_5, v68);
+            let t7_4 = V::load(t7.at(4usize, c));
+            let mut v74 = V::mul(v61, t7_4);
+            v68 = V::mul_add(r_e12, t7_4, v68);
+            let t7_3 = V::load(t7.at(3usize, c));
+            let mut v78 = V::mul(v60, t7_3);
+            let mut v79 = V::mul(r_e3, t7_3);
+            let t7_2 = V::load(t7.at(2usize, c));
+            let mut v81 = V::mul(v60, t7_2);
+            v79 = V::mul_add(r_e2, t7_2, v79);
+            let t7_1 = V::load(t7.at(1usize, c));
+            let mut v85 = V::mul(v60, t7_1);
+            v79 = V::mul_add(r_e1, t7_1, v79);
+            let t7_0 = V::load(t7.at(0usize, c));
+            let mut v89 = V::mul(v59, t7_0);
+            let v92 = V::mul(v62, V::div(V::mul(r_e123, t7_7), v58));
             let v94 = V::mul(v61, V::div(v68, v47));
             let v96 = V::mul(v60, V::div(v79, v30));
-            let v98 = V::mul(v59, V::div(V::mul(r_1, t5_0), v13));
+            let v98 = V::mul(v59, V::div(V::mul(r_1, t7_0), v13));
             // grad0[3] += -(v56*v92*(v55*(1 - v55)))
             V::store(
                 V::add(
@@ -185,13 +194,25 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 ),
                 grad0.at(3usize, c),
             );
-            let v110 = V::mul(
-                v49,
-                V::mul(V::mul(V::mul(v55, v92), V::div(c5em1, v53)), V::div(c5em1, v52)),
+            v64 = V::neg_mul_add(
+                r_e123,
+                V::mul(
+                    c2e0,
+                    V::mul(
+                        v49,
+                        V::mul(
+                            V::mul(
+                                V::mul(V::mul(v55, v92), V::div(c5em1, v53)),
+                                V::div(c5em1, v52),
+                            ),
+                            c2e0,
+                        ),
+                    ),
+                ),
+                v64,
             );
-            let v112 = V::mul(r_e123, V::add(v110, v110));
-            // out0[7] = v62*t5_7 - v112 - v112
-            V::store(V::sub(V::mul_sub(v62, t5_7, v112), v112), out0.at(7usize, c));
+            // out0[7] = v62*t7_7 - r_e123*2*v49*v55*v92*0.5/v53*0.5/v52*2
+            V::store(v64, out0.at(7usize, c));
             // grad0[2] += -(v45*v94*(v44*(1 - v44)))
             V::store(
                 V::add(
@@ -200,20 +221,28 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 ),
                 grad0.at(2usize, c),
             );
-            let v125 = V::mul(
-                v32,
-                V::mul(V::mul(V::mul(v44, v94), V::div(c5em1, v42)), V::div(c5em1, v41)),
+            let v128 = V::mul(
+                c2e0,
+                V::mul(
+                    v32,
+                    V::mul(
+                        c2e0,
+                        V::mul(
+                            V::mul(V::mul(v44, v94), V::div(c5em1, v42)),
+                            V::div(c5em1, v41),
+                        ),
+                    ),
+                ),
             );
-            let v126 = V::add(v125, v125);
-            let v127 = V::mul(r_e23, v126);
-            // out0[6] = v61*t5_6 - v127 - v127
-            V::store(V::sub(V::mul_sub(v61, t5_6, v127), v127), out0.at(6usize, c));
-            let v130 = V::mul(r_e13, v126);
-            // out0[5] = v61*t5_5 - v130 - v130
-            V::store(V::sub(V::mul_sub(v61, t5_5, v130), v130), out0.at(5usize, c));
-            let v133 = V::mul(r_e12, v126);
-            // out0[4] = v61*t5_4 - v133 - v133
-            V::store(V::sub(V::mul_sub(v61, t5_4, v133), v133), out0.at(4usize, c));
+            v67 = V::neg_mul_add(r_e23, v128, v67);
+            // out0[6] = v61*t7_6 - r_e23*v128
+            V::store(v67, out0.at(6usize, c));
+            v70 = V::neg_mul_add(r_e13, v128, v70);
+            // out0[5] = v61*t7_5 - r_e13*v128
+            V::store(v70, out0.at(5usize, c));
+            v74 = V::neg_mul_add(r_e12, v128, v74);
+            // out0[4] = v61*t7_4 - r_e12*v128
+            V::store(v74, out0.at(4usize, c));
             // grad0[1] += -(v28*v96*(v27*(1 - v27)))
             V::store(
                 V::add(
@@ -222,20 +251,28 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 ),
                 grad0.at(1usize, c),
             );
-            let v146 = V::mul(
-                v15,
-                V::mul(V::mul(V::mul(v27, v96), V::div(c5em1, v25)), V::div(c5em1, v24)),
+            let v147 = V::mul(
+                c2e0,
+                V::mul(
+                    v15,
+                    V::mul(
+                        c2e0,
+                        V::mul(
+                            V::mul(V::mul(v27, v96), V::div(c5em1, v25)),
+                            V::div(c5em1, v24),
+                        ),
+                    ),
+                ),
             );
-            let v147 = V::add(v146, v146);
-            let v148 = V::mul(r_e3, v147);
-            // out0[3] = v60*t5_3 - v148 - v148
-            V::store(V::sub(V::mul_sub(v60, t5_3, v148), v148), out0.at(3usize, c));
-            let v151 = V::mul(r_e2, v147);
-            // out0[2] = v60*t5_2 - v151 - v151
-            V::store(V::sub(V::mul_sub(v60, t5_2, v151), v151), out0.at(2usize, c));
-            let v154 = V::mul(r_e1, v147);
-            // out0[1] = v60*t5_1 - v154 - v154
-            V::store(V::sub(V::mul_sub(v60, t5_1, v154), v154), out0.at(1usize, c));
+            v78 = V::neg_mul_add(r_e3, v147, v78);
+            // out0[3] = v60*t7_3 - r_e3*v147
+            V::store(v78, out0.at(3usize, c));
+            v81 = V::neg_mul_add(r_e2, v147, v81);
+            // out0[2] = v60*t7_2 - r_e2*v147
+            V::store(v81, out0.at(2usize, c));
+            v85 = V::neg_mul_add(r_e1, v147, v85);
+            // out0[1] = v60*t7_1 - r_e1*v147
+            V::store(v85, out0.at(1usize, c));
             // grad0[0] += -(v10*v98*(v8*(1 - v8)))
             V::store(
                 V::add(
@@ -244,13 +281,25 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 ),
                 grad0.at(0usize, c),
             );
-            let v167 = V::mul(
-                v1,
-                V::mul(V::mul(V::mul(v8, v98), V::div(c5em1, v6)), V::div(c5em1, v5)),
+            v89 = V::neg_mul_add(
+                r_1,
+                V::mul(
+                    c2e0,
+                    V::mul(
+                        v1,
+                        V::mul(
+                            c2e0,
+                            V::mul(
+                                V::mul(V::mul(v8, v98), V::div(c5em1, v6)),
+                                V::div(c5em1, v5),
+                            ),
+                        ),
+                    ),
+                ),
+                v89,
             );
-            let v169 = V::mul(r_1, V::add(v167, v167));
-            // out0[0] = v59*t5_0 - v169 - v169
-            V::store(V::sub(V::mul_sub(v59, t5_0, v169), v169), out0.at(0usize, c));
+            // out0[0] = v59*t7_0 - r_1*2*v1*2*v8*v98*0.5/v6*0.5/v5
+            V::store(v89, out0.at(0usize, c));
         }
     }
 }
@@ -258,7 +307,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_1: Stage = stage!(steerable_product_nor
 /// `o = weighted_product(w, gate(x), gate(norm(r; a)))`, grades 0,1,2,3 and 0,1,2,3.
 ///
 /// Forward: 231 flops per lane (141 multiplications, 72 additions).
-/// Backward: 732 flops per lane (425 multiplications, 275 additions).
+/// Backward: 728 flops per lane (433 multiplications, 263 additions).
 pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
     name: "steerable_product_norm",
     formula: "o = weighted_product(w, gate(x), gate(norm(r; a)))",
@@ -269,7 +318,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
     params: &[("w", 20usize), ("a", 4usize)],
     output_components: 8usize,
     forward: Plan {
-        cuts: &[8usize, 8usize, 1],
+        cuts: &[8usize, 8usize, 1usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -278,6 +327,15 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[1],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -293,8 +351,8 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
-                outputs: &[Slot::Cut(2usize)],
+                inputs: &[Slot::Cut(0usize)],
+                outputs: &[Slot::Cut(3usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[],
@@ -302,7 +360,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_2,
-                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize)],
+                inputs: &[Slot::Cut(2usize), Slot::Cut(3usize), Slot::Cut(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -312,7 +370,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[8usize, 8usize, 1usize, 1usize, 8usize, 8],
+        cuts: &[8usize, 8usize, 1usize, 1usize, 1usize, 1usize, 8usize, 8],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -321,6 +379,15 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[1],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -336,16 +403,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
-                outputs: &[Slot::Cut(2usize)],
-                params: &[],
-                param_grads: &[],
-                rows: &[],
-                row_sums: &[],
-            },
-            StageCall {
-                stage: &super::sgp::SGP_3,
-                inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
+                inputs: &[Slot::Cut(0usize)],
                 outputs: &[Slot::Cut(3usize)],
                 params: &[],
                 param_grads: &[],
@@ -353,9 +411,23 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_3,
+                inputs: &[
+                    Slot::Cut(1usize),
+                    Slot::External(2usize),
+                    Slot::Cut(3usize),
+                    Slot::Cut(2usize),
+                ],
+                outputs: &[Slot::Cut(4usize), Slot::Cut(5usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_4,
-                inputs: &[Slot::Cut(2usize), Slot::External(2usize)],
-                outputs: &[Slot::Cut(4usize)],
+                inputs: &[Slot::Cut(2usize), Slot::Cut(3usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(6usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[],
@@ -365,11 +437,11 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_5,
                 inputs: &[
                     Slot::External(0usize),
-                    Slot::Cut(4usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(6usize),
                     Slot::Cut(0usize),
+                    Slot::Cut(4usize),
                 ],
-                outputs: &[Slot::Cut(5usize)],
+                outputs: &[Slot::Cut(7usize)],
                 params: &[0],
                 param_grads: &[],
                 rows: &[],
@@ -379,9 +451,9 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_6,
                 inputs: &[
                     Slot::Cut(0usize),
-                    Slot::Cut(4usize),
+                    Slot::Cut(6usize),
                     Slot::External(0usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],
@@ -391,7 +463,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_1,
-                inputs: &[Slot::External(1usize), Slot::Cut(5usize)],
+                inputs: &[Slot::External(1usize), Slot::Cut(7usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[1],
                 param_grads: &[1],
@@ -400,5 +472,5 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [231usize, 732],
+    flops: [231usize, 728],
 };

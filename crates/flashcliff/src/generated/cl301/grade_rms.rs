@@ -302,137 +302,111 @@ unsafe fn grade_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v25 = V::add(eps, v24);
         let v26 = V::sqrt(v25);
         let v27 = V::div(c1e0, v26);
+        let v60 = V::mul(v27, v27);
+        let v61 = V::mul(v27, v60);
         let c5em1 = V::from_f64(0.5f64);
-        let v61 = V::div(c5em1, v26);
+        let v63 = V::mul(c5em1, v61);
         let row5 = V::splat(args.rows[5]);
-        let v63 = V::div(row5, v26);
-        let v64 = V::mul(v27, v63);
-        let v65 = V::mul(v61, v64);
+        let v65 = V::mul(v63, row5);
         let v66 = V::mul(inv_channels, v65);
-        let v71 = V::div(c5em1, v21);
+        let c2e0 = V::from_f64(2f64);
+        let v68 = V::mul(v66, c2e0);
+        let v72 = V::mul(v22, v22);
+        let v73 = V::mul(v22, v72);
+        let v74 = V::mul(c5em1, v73);
         let row6 = V::splat(args.rows[6]);
-        let v73 = V::div(row6, v21);
-        let v74 = V::mul(v22, v73);
-        let v75 = V::mul(v71, v74);
-        let v76 = V::mul(inv_channels, v75);
-        let v93 = V::div(c5em1, v16);
+        let v76 = V::mul(v74, row6);
+        let v77 = V::mul(inv_channels, v76);
+        let v78 = V::mul(c2e0, v77);
+        let v91 = V::mul(v17, v17);
+        let v92 = V::mul(v17, v91);
+        let v93 = V::mul(c5em1, v92);
         let row7 = V::splat(args.rows[7]);
-        let v95 = V::div(row7, v16);
-        let v96 = V::mul(v17, v95);
-        let v97 = V::mul(v93, v96);
-        let v98 = V::mul(inv_channels, v97);
-        let v123 = V::div(c5em1, v11);
+        let v95 = V::mul(v93, row7);
+        let v96 = V::mul(inv_channels, v95);
+        let v97 = V::mul(c2e0, v96);
+        let v116 = V::mul(v12, v12);
+        let v117 = V::mul(v12, v116);
+        let v118 = V::mul(c5em1, v117);
         let row8 = V::splat(args.rows[8]);
-        let v125 = V::div(row8, v11);
-        let v126 = V::mul(v12, v125);
-        let v127 = V::mul(v123, v126);
-        let v128 = V::mul(inv_channels, v127);
-        let v145 = V::div(c5em1, v5);
+        let v120 = V::mul(v118, row8);
+        let v121 = V::mul(inv_channels, v120);
+        let v122 = V::mul(c2e0, v121);
+        let v135 = V::mul(v7, v7);
+        let v136 = V::mul(v7, v135);
+        let v137 = V::mul(c5em1, v136);
         let row9 = V::splat(args.rows[9]);
-        let v147 = V::div(row9, v5);
-        let v148 = V::mul(v7, v147);
-        let v149 = V::mul(v145, v148);
-        let v150 = V::mul(inv_channels, v149);
+        let v139 = V::mul(v137, row9);
+        let v140 = V::mul(inv_channels, v139);
+        let v141 = V::mul(c2e0, v140);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<16usize>(c);
             x.prefetch::<16usize>(c);
-            let v68 = V::mul(V::load(x.at(15usize, c)), v66);
-            // out0[15] = v27*grad_o_e0123 - v68 - v68
-            V::store(
-                V::sub(V::mul_sub(v27, V::load(grad_o.at(15usize, c)), v68), v68),
-                out0.at(15usize, c),
-            );
-            let v78 = V::mul(V::load(x.at(14usize, c)), v76);
-            // out0[14] = v22*grad_o_e123 - v78 - v78
-            V::store(
-                V::sub(V::mul_sub(v22, V::load(grad_o.at(14usize, c)), v78), v78),
-                out0.at(14usize, c),
-            );
-            let v82 = V::mul(V::load(x.at(13usize, c)), v76);
-            // out0[13] = v22*grad_o_e023 - v82 - v82
-            V::store(
-                V::sub(V::mul_sub(v22, V::load(grad_o.at(13usize, c)), v82), v82),
-                out0.at(13usize, c),
-            );
-            let v86 = V::mul(V::load(x.at(12usize, c)), v76);
-            // out0[12] = v22*grad_o_e013 - v86 - v86
-            V::store(
-                V::sub(V::mul_sub(v22, V::load(grad_o.at(12usize, c)), v86), v86),
-                out0.at(12usize, c),
-            );
-            let v90 = V::mul(V::load(x.at(11usize, c)), v76);
-            // out0[11] = v22*grad_o_e012 - v90 - v90
-            V::store(
-                V::sub(V::mul_sub(v22, V::load(grad_o.at(11usize, c)), v90), v90),
-                out0.at(11usize, c),
-            );
-            let v100 = V::mul(V::load(x.at(10usize, c)), v98);
-            // out0[10] = v17*grad_o_e23 - v100 - v100
-            V::store(
-                V::sub(V::mul_sub(v17, V::load(grad_o.at(10usize, c)), v100), v100),
-                out0.at(10usize, c),
-            );
-            let v104 = V::mul(V::load(x.at(9usize, c)), v98);
-            // out0[9] = v17*grad_o_e13 - v104 - v104
-            V::store(
-                V::sub(V::mul_sub(v17, V::load(grad_o.at(9usize, c)), v104), v104),
-                out0.at(9usize, c),
-            );
-            let v108 = V::mul(V::load(x.at(8usize, c)), v98);
-            // out0[8] = v17*grad_o_e12 - v108 - v108
-            V::store(
-                V::sub(V::mul_sub(v17, V::load(grad_o.at(8usize, c)), v108), v108),
-                out0.at(8usize, c),
-            );
-            let v112 = V::mul(V::load(x.at(7usize, c)), v98);
-            // out0[7] = v17*grad_o_e03 - v112 - v112
-            V::store(
-                V::sub(V::mul_sub(v17, V::load(grad_o.at(7usize, c)), v112), v112),
-                out0.at(7usize, c),
-            );
-            let v116 = V::mul(V::load(x.at(6usize, c)), v98);
-            // out0[6] = v17*grad_o_e02 - v116 - v116
-            V::store(
-                V::sub(V::mul_sub(v17, V::load(grad_o.at(6usize, c)), v116), v116),
-                out0.at(6usize, c),
-            );
-            let v120 = V::mul(V::load(x.at(5usize, c)), v98);
-            // out0[5] = v17*grad_o_e01 - v120 - v120
-            V::store(
-                V::sub(V::mul_sub(v17, V::load(grad_o.at(5usize, c)), v120), v120),
-                out0.at(5usize, c),
-            );
-            let v130 = V::mul(V::load(x.at(4usize, c)), v128);
-            // out0[4] = v12*grad_o_e3 - v130 - v130
-            V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(4usize, c)), v130), v130),
-                out0.at(4usize, c),
-            );
-            let v134 = V::mul(V::load(x.at(3usize, c)), v128);
-            // out0[3] = v12*grad_o_e2 - v134 - v134
-            V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(3usize, c)), v134), v134),
-                out0.at(3usize, c),
-            );
-            let v138 = V::mul(V::load(x.at(2usize, c)), v128);
-            // out0[2] = v12*grad_o_e1 - v138 - v138
-            V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(2usize, c)), v138), v138),
-                out0.at(2usize, c),
-            );
-            let v142 = V::mul(V::load(x.at(1usize, c)), v128);
-            // out0[1] = v12*grad_o_e0 - v142 - v142
-            V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(1usize, c)), v142), v142),
-                out0.at(1usize, c),
-            );
-            let v152 = V::mul(V::load(x.at(0usize, c)), v150);
-            // out0[0] = v7*grad_o_1 - v152 - v152
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v152), v152),
-                out0.at(0usize, c),
-            );
+            let mut v29 = V::mul(v27, V::load(grad_o.at(15usize, c)));
+            let mut v31 = V::mul(v22, V::load(grad_o.at(14usize, c)));
+            let mut v33 = V::mul(v22, V::load(grad_o.at(13usize, c)));
+            let mut v35 = V::mul(v22, V::load(grad_o.at(12usize, c)));
+            let mut v37 = V::mul(v22, V::load(grad_o.at(11usize, c)));
+            let mut v39 = V::mul(v17, V::load(grad_o.at(10usize, c)));
+            let mut v41 = V::mul(v17, V::load(grad_o.at(9usize, c)));
+            let mut v43 = V::mul(v17, V::load(grad_o.at(8usize, c)));
+            let mut v45 = V::mul(v17, V::load(grad_o.at(7usize, c)));
+            let mut v47 = V::mul(v17, V::load(grad_o.at(6usize, c)));
+            let mut v49 = V::mul(v17, V::load(grad_o.at(5usize, c)));
+            let mut v51 = V::mul(v12, V::load(grad_o.at(4usize, c)));
+            let mut v53 = V::mul(v12, V::load(grad_o.at(3usize, c)));
+            let mut v55 = V::mul(v12, V::load(grad_o.at(2usize, c)));
+            let mut v57 = V::mul(v12, V::load(grad_o.at(1usize, c)));
+            let mut v59 = V::mul(v7, V::load(grad_o.at(0usize, c)));
+            v29 = V::neg_mul_add(V::load(x.at(15usize, c)), v68, v29);
+            // out0[15] = v27*grad_o_e0123 - x_e0123*v68
+            V::store(v29, out0.at(15usize, c));
+            v31 = V::neg_mul_add(V::load(x.at(14usize, c)), v78, v31);
+            // out0[14] = v22*grad_o_e123 - x_e123*v78
+            V::store(v31, out0.at(14usize, c));
+            v33 = V::neg_mul_add(V::load(x.at(13usize, c)), v78, v33);
+            // out0[13] = v22*grad_o_e023 - x_e023*v78
+            V::store(v33, out0.at(13usize, c));
+            v35 = V::neg_mul_add(V::load(x.at(12usize, c)), v78, v35);
+            // out0[12] = v22*grad_o_e013 - x_e013*v78
+            V::store(v35, out0.at(12usize, c));
+            v37 = V::neg_mul_add(V::load(x.at(11usize, c)), v78, v37);
+            // out0[11] = v22*grad_o_e012 - x_e012*v78
+            V::store(v37, out0.at(11usize, c));
+            v39 = V::neg_mul_add(V::load(x.at(10usize, c)), v97, v39);
+            // out0[10] = v17*grad_o_e23 - x_e23*v97
+            V::store(v39, out0.at(10usize, c));
+            v41 = V::neg_mul_add(V::load(x.at(9usize, c)), v97, v41);
+            // out0[9] = v17*grad_o_e13 - x_e13*v97
+            V::store(v41, out0.at(9usize, c));
+            v43 = V::neg_mul_add(V::load(x.at(8usize, c)), v97, v43);
+            // out0[8] = v17*grad_o_e12 - x_e12*v97
+            V::store(v43, out0.at(8usize, c));
+            v45 = V::neg_mul_add(V::load(x.at(7usize, c)), v97, v45);
+            // out0[7] = v17*grad_o_e03 - x_e03*v97
+            V::store(v45, out0.at(7usize, c));
+            v47 = V::neg_mul_add(V::load(x.at(6usize, c)), v97, v47);
+            // out0[6] = v17*grad_o_e02 - x_e02*v97
+            V::store(v47, out0.at(6usize, c));
+            v49 = V::neg_mul_add(V::load(x.at(5usize, c)), v97, v49);
+            // out0[5] = v17*grad_o_e01 - x_e01*v97
+            V::store(v49, out0.at(5usize, c));
+            v51 = V::neg_mul_add(V::load(x.at(4usize, c)), v122, v51);
+            // out0[4] = v12*grad_o_e3 - x_e3*v122
+            V::store(v51, out0.at(4usize, c));
+            v53 = V::neg_mul_add(V::load(x.at(3usize, c)), v122, v53);
+            // out0[3] = v12*grad_o_e2 - x_e2*v122
+            V::store(v53, out0.at(3usize, c));
+            v55 = V::neg_mul_add(V::load(x.at(2usize, c)), v122, v55);
+            // out0[2] = v12*grad_o_e1 - x_e1*v122
+            V::store(v55, out0.at(2usize, c));
+            v57 = V::neg_mul_add(V::load(x.at(1usize, c)), v122, v57);
+            // out0[1] = v12*grad_o_e0 - x_e0*v122
+            V::store(v57, out0.at(1usize, c));
+            v59 = V::neg_mul_add(V::load(x.at(0usize, c)), v141, v59);
+            // out0[0] = v7*grad_o_1 - x_1*v141
+            V::store(v59, out0.at(0usize, c));
         }
     }
 }
@@ -440,7 +414,7 @@ pub(super) static GRADE_RMS_3: Stage = stage!(grade_rms_3);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 0,1,2,3,4 and 0,1,2,3,4.
 ///
 /// Forward: 48 flops per lane (32 multiplications, 16 additions).
-/// Backward: 96 flops per lane (48 multiplications, 48 additions).
+/// Backward: 80 flops per lane (48 multiplications, 32 additions).
 pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -503,7 +477,7 @@ pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [48usize, 96],
+    flops: [48usize, 80],
 };
 /// From `x` to 1 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
@@ -598,23 +572,23 @@ unsafe fn grade_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v5 = V::sqrt(v4);
         let c1e0 = V::from_f64(1f64);
         let v7 = V::div(c1e0, v5);
+        let v10 = V::mul(v7, v7);
+        let v11 = V::mul(v7, v10);
         let c5em1 = V::from_f64(0.5f64);
-        let v11 = V::div(c5em1, v5);
+        let v13 = V::mul(c5em1, v11);
         let row1 = V::splat(args.rows[1]);
-        let v13 = V::div(row1, v5);
-        let v14 = V::mul(v7, v13);
-        let v15 = V::mul(v11, v14);
+        let v15 = V::mul(v13, row1);
         let v16 = V::mul(inv_channels, v15);
+        let c2e0 = V::from_f64(2f64);
+        let v18 = V::mul(v16, c2e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<1usize>(c);
             x.prefetch::<1usize>(c);
-            let v18 = V::mul(V::load(x.at(0usize, c)), v16);
-            // out0[0] = v7*grad_o_1 - v18 - v18
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v18), v18),
-                out0.at(0usize, c),
-            );
+            let mut v9 = V::mul(v7, V::load(grad_o.at(0usize, c)));
+            v9 = V::neg_mul_add(V::load(x.at(0usize, c)), v18, v9);
+            // out0[0] = v7*grad_o_1 - x_1*v18
+            V::store(v9, out0.at(0usize, c));
         }
     }
 }
@@ -622,7 +596,7 @@ pub(super) static GRADE_RMS_7: Stage = stage!(grade_rms_7);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 0 and 0.
 ///
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
-/// Backward: 6 flops per lane (3 multiplications, 3 additions).
+/// Backward: 5 flops per lane (3 multiplications, 2 additions).
 pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -682,7 +656,7 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
             },
         ],
     },
-    flops: [3usize, 6],
+    flops: [3usize, 5],
 };
 /// From `x` to 1 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
@@ -788,41 +762,35 @@ unsafe fn grade_rms_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v5 = V::sqrt(v4);
         let c1e0 = V::from_f64(1f64);
         let v7 = V::div(c1e0, v5);
+        let v16 = V::mul(v7, v7);
+        let v17 = V::mul(v7, v16);
         let c5em1 = V::from_f64(0.5f64);
-        let v17 = V::div(c5em1, v5);
+        let v19 = V::mul(c5em1, v17);
         let row1 = V::splat(args.rows[1]);
-        let v19 = V::div(row1, v5);
-        let v20 = V::mul(v7, v19);
-        let v21 = V::mul(v17, v20);
+        let v21 = V::mul(v19, row1);
         let v22 = V::mul(inv_channels, v21);
+        let c2e0 = V::from_f64(2f64);
+        let v24 = V::mul(v22, c2e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<4usize>(c);
             x.prefetch::<4usize>(c);
-            let v24 = V::mul(V::load(x.at(3usize, c)), v22);
-            // out0[3] = v7*grad_o_e3 - v24 - v24
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(3usize, c)), v24), v24),
-                out0.at(3usize, c),
-            );
-            let v28 = V::mul(V::load(x.at(2usize, c)), v22);
-            // out0[2] = v7*grad_o_e2 - v28 - v28
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(2usize, c)), v28), v28),
-                out0.at(2usize, c),
-            );
-            let v32 = V::mul(V::load(x.at(1usize, c)), v22);
-            // out0[1] = v7*grad_o_e1 - v32 - v32
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(1usize, c)), v32), v32),
-                out0.at(1usize, c),
-            );
-            let v36 = V::mul(V::load(x.at(0usize, c)), v22);
-            // out0[0] = v7*grad_o_e0 - v36 - v36
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v36), v36),
-                out0.at(0usize, c),
-            );
+            let mut v9 = V::mul(v7, V::load(grad_o.at(3usize, c)));
+            let mut v11 = V::mul(v7, V::load(grad_o.at(2usize, c)));
+            let mut v13 = V::mul(v7, V::load(grad_o.at(1usize, c)));
+            let mut v15 = V::mul(v7, V::load(grad_o.at(0usize, c)));
+            v9 = V::neg_mul_add(V::load(x.at(3usize, c)), v24, v9);
+            // out0[3] = v7*grad_o_e3 - x_e3*v24
+            V::store(v9, out0.at(3usize, c));
+            v11 = V::neg_mul_add(V::load(x.at(2usize, c)), v24, v11);
+            // out0[2] = v7*grad_o_e2 - x_e2*v24
+            V::store(v11, out0.at(2usize, c));
+            v13 = V::neg_mul_add(V::load(x.at(1usize, c)), v24, v13);
+            // out0[1] = v7*grad_o_e1 - x_e1*v24
+            V::store(v13, out0.at(1usize, c));
+            v15 = V::neg_mul_add(V::load(x.at(0usize, c)), v24, v15);
+            // out0[0] = v7*grad_o_e0 - x_e0*v24
+            V::store(v15, out0.at(0usize, c));
         }
     }
 }
@@ -830,7 +798,7 @@ pub(super) static GRADE_RMS_11: Stage = stage!(grade_rms_11);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 1 and 1.
 ///
 /// Forward: 12 flops per lane (8 multiplications, 4 additions).
-/// Backward: 24 flops per lane (12 multiplications, 12 additions).
+/// Backward: 20 flops per lane (12 multiplications, 8 additions).
 pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -890,7 +858,7 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
             },
         ],
     },
-    flops: [12usize, 24],
+    flops: [12usize, 20],
 };
 /// From `x` to 1 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
@@ -1006,53 +974,43 @@ unsafe fn grade_rms_15<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v5 = V::sqrt(v4);
         let c1e0 = V::from_f64(1f64);
         let v7 = V::div(c1e0, v5);
+        let v20 = V::mul(v7, v7);
+        let v21 = V::mul(v7, v20);
         let c5em1 = V::from_f64(0.5f64);
-        let v21 = V::div(c5em1, v5);
+        let v23 = V::mul(c5em1, v21);
         let row1 = V::splat(args.rows[1]);
-        let v23 = V::div(row1, v5);
-        let v24 = V::mul(v7, v23);
-        let v25 = V::mul(v21, v24);
+        let v25 = V::mul(v23, row1);
         let v26 = V::mul(inv_channels, v25);
+        let c2e0 = V::from_f64(2f64);
+        let v28 = V::mul(v26, c2e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<6usize>(c);
             x.prefetch::<6usize>(c);
-            let v28 = V::mul(V::load(x.at(5usize, c)), v26);
-            // out0[5] = v7*grad_o_e23 - v28 - v28
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(5usize, c)), v28), v28),
-                out0.at(5usize, c),
-            );
-            let v32 = V::mul(V::load(x.at(4usize, c)), v26);
-            // out0[4] = v7*grad_o_e13 - v32 - v32
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(4usize, c)), v32), v32),
-                out0.at(4usize, c),
-            );
-            let v36 = V::mul(V::load(x.at(3usize, c)), v26);
-            // out0[3] = v7*grad_o_e12 - v36 - v36
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(3usize, c)), v36), v36),
-                out0.at(3usize, c),
-            );
-            let v40 = V::mul(V::load(x.at(2usize, c)), v26);
-            // out0[2] = v7*grad_o_e03 - v40 - v40
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(2usize, c)), v40), v40),
-                out0.at(2usize, c),
-            );
-            let v44 = V::mul(V::load(x.at(1usize, c)), v26);
-            // out0[1] = v7*grad_o_e02 - v44 - v44
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(1usize, c)), v44), v44),
-                out0.at(1usize, c),
-            );
-            let v48 = V::mul(V::load(x.at(0usize, c)), v26);
-            // out0[0] = v7*grad_o_e01 - v48 - v48
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v48), v48),
-                out0.at(0usize, c),
-            );
+            let mut v9 = V::mul(v7, V::load(grad_o.at(5usize, c)));
+            let mut v11 = V::mul(v7, V::load(grad_o.at(4usize, c)));
+            let mut v13 = V::mul(v7, V::load(grad_o.at(3usize, c)));
+            let mut v15 = V::mul(v7, V::load(grad_o.at(2usize, c)));
+            let mut v17 = V::mul(v7, V::load(grad_o.at(1usize, c)));
+            let mut v19 = V::mul(v7, V::load(grad_o.at(0usize, c)));
+            v9 = V::neg_mul_add(V::load(x.at(5usize, c)), v28, v9);
+            // out0[5] = v7*grad_o_e23 - x_e23*v28
+            V::store(v9, out0.at(5usize, c));
+            v11 = V::neg_mul_add(V::load(x.at(4usize, c)), v28, v11);
+            // out0[4] = v7*grad_o_e13 - x_e13*v28
+            V::store(v11, out0.at(4usize, c));
+            v13 = V::neg_mul_add(V::load(x.at(3usize, c)), v28, v13);
+            // out0[3] = v7*grad_o_e12 - x_e12*v28
+            V::store(v13, out0.at(3usize, c));
+            v15 = V::neg_mul_add(V::load(x.at(2usize, c)), v28, v15);
+            // out0[2] = v7*grad_o_e03 - x_e03*v28
+            V::store(v15, out0.at(2usize, c));
+            v17 = V::neg_mul_add(V::load(x.at(1usize, c)), v28, v17);
+            // out0[1] = v7*grad_o_e02 - x_e02*v28
+            V::store(v17, out0.at(1usize, c));
+            v19 = V::neg_mul_add(V::load(x.at(0usize, c)), v28, v19);
+            // out0[0] = v7*grad_o_e01 - x_e01*v28
+            V::store(v19, out0.at(0usize, c));
         }
     }
 }
@@ -1060,7 +1018,7 @@ pub(super) static GRADE_RMS_15: Stage = stage!(grade_rms_15);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 2 and 2.
 ///
 /// Forward: 18 flops per lane (12 multiplications, 6 additions).
-/// Backward: 36 flops per lane (18 multiplications, 18 additions).
+/// Backward: 30 flops per lane (18 multiplications, 12 additions).
 pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -1120,12 +1078,12 @@ pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
             },
         ],
     },
-    flops: [18usize, 36],
+    flops: [18usize, 30],
 };
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 3 and 3.
 ///
 /// Forward: 12 flops per lane (8 multiplications, 4 additions).
-/// Backward: 24 flops per lane (12 multiplications, 12 additions).
+/// Backward: 20 flops per lane (12 multiplications, 8 additions).
 pub(super) static GRADE_RMS_PROGRAM_4: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -1185,12 +1143,12 @@ pub(super) static GRADE_RMS_PROGRAM_4: Program = Program {
             },
         ],
     },
-    flops: [12usize, 24],
+    flops: [12usize, 20],
 };
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 4 and 4.
 ///
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
-/// Backward: 6 flops per lane (3 multiplications, 3 additions).
+/// Backward: 5 flops per lane (3 multiplications, 2 additions).
 pub(super) static GRADE_RMS_PROGRAM_5: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -1250,5 +1208,5 @@ pub(super) static GRADE_RMS_PROGRAM_5: Program = Program {
             },
         ],
     },
-    flops: [3usize, 6],
+    flops: [3usize, 5],
 };

@@ -205,6 +205,7 @@ unsafe fn mv_layer_norm_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v71 = V::mul(v34, v70);
         let v72 = V::mul(inv_channels, v71);
         let c5em1 = V::from_f64(0.5f64);
+        let c2e0 = V::from_f64(2f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
@@ -230,73 +231,65 @@ unsafe fn mv_layer_norm_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v36 = V::mul(V::load(param0.at(0usize, c)), v34);
             // out0[15] = v36*grad_o_e0123
             V::store(V::mul(v36, V::load(grad_o.at(15usize, c))), out0.at(15usize, c));
+            let mut v40 = V::mul(v36, V::load(grad_o.at(14usize, c)));
             // out0[13] = v36*grad_o_e023
             V::store(V::mul(v36, V::load(grad_o.at(13usize, c))), out0.at(13usize, c));
             // out0[12] = v36*grad_o_e013
             V::store(V::mul(v36, V::load(grad_o.at(12usize, c))), out0.at(12usize, c));
             // out0[11] = v36*grad_o_e012
             V::store(V::mul(v36, V::load(grad_o.at(11usize, c))), out0.at(11usize, c));
+            let mut v48 = V::mul(v36, V::load(grad_o.at(10usize, c)));
+            let mut v50 = V::mul(v36, V::load(grad_o.at(9usize, c)));
+            let mut v52 = V::mul(v36, V::load(grad_o.at(8usize, c)));
             // out0[7] = v36*grad_o_e03
             V::store(V::mul(v36, V::load(grad_o.at(7usize, c))), out0.at(7usize, c));
             // out0[6] = v36*grad_o_e02
             V::store(V::mul(v36, V::load(grad_o.at(6usize, c))), out0.at(6usize, c));
             // out0[5] = v36*grad_o_e01
             V::store(V::mul(v36, V::load(grad_o.at(5usize, c))), out0.at(5usize, c));
+            let mut v60 = V::mul(v36, V::load(grad_o.at(4usize, c)));
+            let mut v62 = V::mul(v36, V::load(grad_o.at(3usize, c)));
+            let mut v64 = V::mul(v36, V::load(grad_o.at(2usize, c)));
             // out0[1] = v36*grad_o_e0
             V::store(V::mul(v36, V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
-            let v78 = V::mul(
-                v21,
-                V::mul(V::mul(v72, V::div(c5em1, V::sqrt(v26))), V::div(c5em1, v26)),
+            let mut v68 = V::mul(v36, V::load(grad_o.at(0usize, c)));
+            let v81 = V::mul(
+                c2e0,
+                V::mul(
+                    v21,
+                    V::mul(
+                        V::mul(
+                            V::mul(v72, V::div(c5em1, V::sqrt(v26))),
+                            V::div(c5em1, v26),
+                        ),
+                        c2e0,
+                    ),
+                ),
             );
-            let v79 = V::add(v78, v78);
-            let v80 = V::mul(x_e123, v79);
-            // out0[14] = v36*grad_o_e123 - v80 - v80
-            V::store(
-                V::sub(V::mul_sub(v36, V::load(grad_o.at(14usize, c)), v80), v80),
-                out0.at(14usize, c),
-            );
-            let v83 = V::mul(x_e23, v79);
-            // out0[10] = v36*grad_o_e23 - v83 - v83
-            V::store(
-                V::sub(V::mul_sub(v36, V::load(grad_o.at(10usize, c)), v83), v83),
-                out0.at(10usize, c),
-            );
-            let v86 = V::mul(x_e13, v79);
-            // out0[9] = v36*grad_o_e13 - v86 - v86
-            V::store(
-                V::sub(V::mul_sub(v36, V::load(grad_o.at(9usize, c)), v86), v86),
-                out0.at(9usize, c),
-            );
-            let v89 = V::mul(x_e12, v79);
-            // out0[8] = v36*grad_o_e12 - v89 - v89
-            V::store(
-                V::sub(V::mul_sub(v36, V::load(grad_o.at(8usize, c)), v89), v89),
-                out0.at(8usize, c),
-            );
-            let v92 = V::mul(x_e3, v79);
-            // out0[4] = v36*grad_o_e3 - v92 - v92
-            V::store(
-                V::sub(V::mul_sub(v36, V::load(grad_o.at(4usize, c)), v92), v92),
-                out0.at(4usize, c),
-            );
-            let v95 = V::mul(x_e2, v79);
-            // out0[3] = v36*grad_o_e2 - v95 - v95
-            V::store(
-                V::sub(V::mul_sub(v36, V::load(grad_o.at(3usize, c)), v95), v95),
-                out0.at(3usize, c),
-            );
-            let v98 = V::mul(x_e1, v79);
-            // out0[2] = v36*grad_o_e1 - v98 - v98
-            V::store(
-                V::sub(V::mul_sub(v36, V::load(grad_o.at(2usize, c)), v98), v98),
-                out0.at(2usize, c),
-            );
-            let v101 = V::mul(x_1, v79);
-            // out0[0] = v36*grad_o_1 - v101 - v101
-            V::store(
-                V::sub(V::mul_sub(v36, V::load(grad_o.at(0usize, c)), v101), v101),
-                out0.at(0usize, c),
-            );
+            v40 = V::neg_mul_add(x_e123, v81, v40);
+            // out0[14] = v36*grad_o_e123 - x_e123*v81
+            V::store(v40, out0.at(14usize, c));
+            v48 = V::neg_mul_add(x_e23, v81, v48);
+            // out0[10] = v36*grad_o_e23 - x_e23*v81
+            V::store(v48, out0.at(10usize, c));
+            v50 = V::neg_mul_add(x_e13, v81, v50);
+            // out0[9] = v36*grad_o_e13 - x_e13*v81
+            V::store(v50, out0.at(9usize, c));
+            v52 = V::neg_mul_add(x_e12, v81, v52);
+            // out0[8] = v36*grad_o_e12 - x_e12*v81
+            V::store(v52, out0.at(8usize, c));
+            v60 = V::neg_mul_add(x_e3, v81, v60);
+            // out0[4] = v36*grad_o_e3 - x_e3*v81
+            V::store(v60, out0.at(4usize, c));
+            v62 = V::neg_mul_add(x_e2, v81, v62);
+            // out0[3] = v36*grad_o_e2 - x_e2*v81
+            V::store(v62, out0.at(3usize, c));
+            v64 = V::neg_mul_add(x_e1, v81, v64);
+            // out0[2] = v36*grad_o_e1 - x_e1*v81
+            V::store(v64, out0.at(2usize, c));
+            v68 = V::neg_mul_add(x_1, v81, v68);
+            // out0[0] = v36*grad_o_1 - x_1*v81
+            V::store(v68, out0.at(0usize, c));
         }
     }
 }
@@ -304,7 +297,7 @@ pub(super) static MV_LAYER_NORM_3: Stage = stage!(mv_layer_norm_3);
 /// `o = a x / (mean_c |x| + 1e-6)`, grades 0,1,2,3,4 and 0,1,2,3,4.
 ///
 /// Forward: 37 flops per lane (26 multiplications, 9 additions).
-/// Backward: 101 flops per lane (55 multiplications, 42 additions).
+/// Backward: 94 flops per lane (57 multiplications, 33 additions).
 pub(super) static MV_LAYER_NORM_PROGRAM_0: Program = Program {
     name: "mv_layer_norm",
     formula: "o = a x / (mean_c |x| + 1e-6)",
@@ -364,5 +357,5 @@ pub(super) static MV_LAYER_NORM_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [37usize, 101],
+    flops: [37usize, 94],
 };

@@ -361,7 +361,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static SGP_0: Stage = stage!(sgp_0);
-/// From `x`, `y` to cut 1: o = weighted_product(w, gate(x), gate(y)).
+/// From `x` to cut 1: o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp` of Cl(3,0,1).
 #[inline(always)]
@@ -369,76 +369,70 @@ unsafe fn sgp_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
-        let y = args.inputs[1];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
-            y.prefetch::<16usize>(c);
-            // out0[0] = gate(x_1)*gate(y_1)
-            V::store(
-                V::mul(
-                    gate::<V>(args.gate, V::load(x.at(0usize, c))),
-                    gate::<V>(args.gate, V::load(y.at(0usize, c))),
-                ),
-                out0.at(0usize, c),
-            );
+            // out0[0] = gate(x_1)
+            V::store(gate::<V>(args.gate, V::load(x.at(0usize, c))), out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_1: Stage = stage!(sgp_1);
-/// From cut 0, cut 1 to `o`: o = weighted_product(w, gate(x), gate(y)).
+/// From cut 1, cut 2, cut 0 to `o`: o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn sgp_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let t0 = args.inputs[0];
-        let t1 = args.inputs[1];
+        let t1 = args.inputs[0];
+        let t2 = args.inputs[1];
+        let t0 = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<16usize>(c);
             t1.prefetch::<1usize>(c);
-            let t1_0 = V::load(t1.at(0usize, c));
-            // out0[0] = t0_0*t1_0
-            V::store(V::mul(V::load(t0.at(0usize, c)), t1_0), out0.at(0usize, c));
-            // out0[1] = t0_1*t1_0
-            V::store(V::mul(V::load(t0.at(1usize, c)), t1_0), out0.at(1usize, c));
-            // out0[2] = t0_2*t1_0
-            V::store(V::mul(V::load(t0.at(2usize, c)), t1_0), out0.at(2usize, c));
-            // out0[3] = t0_3*t1_0
-            V::store(V::mul(V::load(t0.at(3usize, c)), t1_0), out0.at(3usize, c));
-            // out0[4] = t0_4*t1_0
-            V::store(V::mul(V::load(t0.at(4usize, c)), t1_0), out0.at(4usize, c));
-            // out0[5] = t0_5*t1_0
-            V::store(V::mul(V::load(t0.at(5usize, c)), t1_0), out0.at(5usize, c));
-            // out0[6] = t0_6*t1_0
-            V::store(V::mul(V::load(t0.at(6usize, c)), t1_0), out0.at(6usize, c));
-            // out0[7] = t0_7*t1_0
-            V::store(V::mul(V::load(t0.at(7usize, c)), t1_0), out0.at(7usize, c));
-            // out0[8] = t0_8*t1_0
-            V::store(V::mul(V::load(t0.at(8usize, c)), t1_0), out0.at(8usize, c));
-            // out0[9] = t0_9*t1_0
-            V::store(V::mul(V::load(t0.at(9usize, c)), t1_0), out0.at(9usize, c));
-            // out0[10] = t0_10*t1_0
-            V::store(V::mul(V::load(t0.at(10usize, c)), t1_0), out0.at(10usize, c));
-            // out0[11] = t0_11*t1_0
-            V::store(V::mul(V::load(t0.at(11usize, c)), t1_0), out0.at(11usize, c));
-            // out0[12] = t0_12*t1_0
-            V::store(V::mul(V::load(t0.at(12usize, c)), t1_0), out0.at(12usize, c));
-            // out0[13] = t0_13*t1_0
-            V::store(V::mul(V::load(t0.at(13usize, c)), t1_0), out0.at(13usize, c));
-            // out0[14] = t0_14*t1_0
-            V::store(V::mul(V::load(t0.at(14usize, c)), t1_0), out0.at(14usize, c));
-            // out0[15] = t0_15*t1_0
-            V::store(V::mul(V::load(t0.at(15usize, c)), t1_0), out0.at(15usize, c));
+            t2.prefetch::<1usize>(c);
+            t0.prefetch::<16usize>(c);
+            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            // out0[0] = t0_0*v2
+            V::store(V::mul(V::load(t0.at(0usize, c)), v2), out0.at(0usize, c));
+            // out0[1] = t0_1*v2
+            V::store(V::mul(V::load(t0.at(1usize, c)), v2), out0.at(1usize, c));
+            // out0[2] = t0_2*v2
+            V::store(V::mul(V::load(t0.at(2usize, c)), v2), out0.at(2usize, c));
+            // out0[3] = t0_3*v2
+            V::store(V::mul(V::load(t0.at(3usize, c)), v2), out0.at(3usize, c));
+            // out0[4] = t0_4*v2
+            V::store(V::mul(V::load(t0.at(4usize, c)), v2), out0.at(4usize, c));
+            // out0[5] = t0_5*v2
+            V::store(V::mul(V::load(t0.at(5usize, c)), v2), out0.at(5usize, c));
+            // out0[6] = t0_6*v2
+            V::store(V::mul(V::load(t0.at(6usize, c)), v2), out0.at(6usize, c));
+            // out0[7] = t0_7*v2
+            V::store(V::mul(V::load(t0.at(7usize, c)), v2), out0.at(7usize, c));
+            // out0[8] = t0_8*v2
+            V::store(V::mul(V::load(t0.at(8usize, c)), v2), out0.at(8usize, c));
+            // out0[9] = t0_9*v2
+            V::store(V::mul(V::load(t0.at(9usize, c)), v2), out0.at(9usize, c));
+            // out0[10] = t0_10*v2
+            V::store(V::mul(V::load(t0.at(10usize, c)), v2), out0.at(10usize, c));
+            // out0[11] = t0_11*v2
+            V::store(V::mul(V::load(t0.at(11usize, c)), v2), out0.at(11usize, c));
+            // out0[12] = t0_12*v2
+            V::store(V::mul(V::load(t0.at(12usize, c)), v2), out0.at(12usize, c));
+            // out0[13] = t0_13*v2
+            V::store(V::mul(V::load(t0.at(13usize, c)), v2), out0.at(13usize, c));
+            // out0[14] = t0_14*v2
+            V::store(V::mul(V::load(t0.at(14usize, c)), v2), out0.at(14usize, c));
+            // out0[15] = t0_15*v2
+            V::store(V::mul(V::load(t0.at(15usize, c)), v2), out0.at(15usize, c));
         }
     }
 }
 pub(super) static SGP_2: Stage = stage!(sgp_2);
-/// From cut 0, `grad_o` to cut 2: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From cut 0, `grad_o`, cut 2, cut 1 to cut 3, cut 4: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(3,0,1).
 #[inline(always)]
@@ -447,11 +441,16 @@ unsafe fn sgp_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     unsafe {
         let t0 = args.inputs[0];
         let grad_o = args.inputs[1];
+        let t2 = args.inputs[2];
+        let t1 = args.inputs[3];
         let out0 = args.outputs[0];
+        let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<16usize>(c);
             grad_o.prefetch::<16usize>(c);
+            t2.prefetch::<1usize>(c);
+            t1.prefetch::<1usize>(c);
             let mut v2 = V::mul(
                 V::load(t0.at(15usize, c)),
                 V::load(grad_o.at(15usize, c)),
@@ -531,13 +530,15 @@ unsafe fn sgp_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 V::load(grad_o.at(0usize, c)),
                 v2,
             );
-            // out0[0] = t0_15*grad_o_e0123 + t0_14*grad_o_e123 + t0_13*grad_o_e023 + t0_12*grad_o_e013 + t0_11*grad_o_e012 + t0_10*grad_o_e23 + t0_9*grad_o_e13 + t0_8*grad_o_e12 + t0_7*grad_o_e03 + t0_6*grad_o_e02 + t0_5*grad_o_e01 + t0_4*grad_o_e3 + t0_3*grad_o_e2 + t0_2*grad_o_e1 + t0_1*grad_o_e0 + t0_0*grad_o_1
-            V::store(v2, out0.at(0usize, c));
+            // out1[0] = t2_0*v62
+            V::store(V::mul(V::load(t2.at(0usize, c)), v2), out1.at(0usize, c));
+            // out0[0] = t1_0*v62
+            V::store(V::mul(V::load(t1.at(0usize, c)), v2), out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_3: Stage = stage!(sgp_3);
-/// From cut 1, `grad_o` to cut 3: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From cut 1, cut 2, `grad_o` to cut 5: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(3,0,1).
 #[inline(always)]
@@ -545,50 +546,52 @@ unsafe fn sgp_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t1 = args.inputs[0];
-        let grad_o = args.inputs[1];
+        let t2 = args.inputs[1];
+        let grad_o = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             t1.prefetch::<1usize>(c);
+            t2.prefetch::<1usize>(c);
             grad_o.prefetch::<16usize>(c);
-            let t1_0 = V::load(t1.at(0usize, c));
-            // out0[15] = t1_0*grad_o_e0123
-            V::store(V::mul(t1_0, V::load(grad_o.at(15usize, c))), out0.at(15usize, c));
-            // out0[14] = t1_0*grad_o_e123
-            V::store(V::mul(t1_0, V::load(grad_o.at(14usize, c))), out0.at(14usize, c));
-            // out0[13] = t1_0*grad_o_e023
-            V::store(V::mul(t1_0, V::load(grad_o.at(13usize, c))), out0.at(13usize, c));
-            // out0[12] = t1_0*grad_o_e013
-            V::store(V::mul(t1_0, V::load(grad_o.at(12usize, c))), out0.at(12usize, c));
-            // out0[11] = t1_0*grad_o_e012
-            V::store(V::mul(t1_0, V::load(grad_o.at(11usize, c))), out0.at(11usize, c));
-            // out0[10] = t1_0*grad_o_e23
-            V::store(V::mul(t1_0, V::load(grad_o.at(10usize, c))), out0.at(10usize, c));
-            // out0[9] = t1_0*grad_o_e13
-            V::store(V::mul(t1_0, V::load(grad_o.at(9usize, c))), out0.at(9usize, c));
-            // out0[8] = t1_0*grad_o_e12
-            V::store(V::mul(t1_0, V::load(grad_o.at(8usize, c))), out0.at(8usize, c));
-            // out0[7] = t1_0*grad_o_e03
-            V::store(V::mul(t1_0, V::load(grad_o.at(7usize, c))), out0.at(7usize, c));
-            // out0[6] = t1_0*grad_o_e02
-            V::store(V::mul(t1_0, V::load(grad_o.at(6usize, c))), out0.at(6usize, c));
-            // out0[5] = t1_0*grad_o_e01
-            V::store(V::mul(t1_0, V::load(grad_o.at(5usize, c))), out0.at(5usize, c));
-            // out0[4] = t1_0*grad_o_e3
-            V::store(V::mul(t1_0, V::load(grad_o.at(4usize, c))), out0.at(4usize, c));
-            // out0[3] = t1_0*grad_o_e2
-            V::store(V::mul(t1_0, V::load(grad_o.at(3usize, c))), out0.at(3usize, c));
-            // out0[2] = t1_0*grad_o_e1
-            V::store(V::mul(t1_0, V::load(grad_o.at(2usize, c))), out0.at(2usize, c));
-            // out0[1] = t1_0*grad_o_e0
-            V::store(V::mul(t1_0, V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
-            // out0[0] = t1_0*grad_o_1
-            V::store(V::mul(t1_0, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
+            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            // out0[15] = v2*grad_o_e0123
+            V::store(V::mul(v2, V::load(grad_o.at(15usize, c))), out0.at(15usize, c));
+            // out0[14] = v2*grad_o_e123
+            V::store(V::mul(v2, V::load(grad_o.at(14usize, c))), out0.at(14usize, c));
+            // out0[13] = v2*grad_o_e023
+            V::store(V::mul(v2, V::load(grad_o.at(13usize, c))), out0.at(13usize, c));
+            // out0[12] = v2*grad_o_e013
+            V::store(V::mul(v2, V::load(grad_o.at(12usize, c))), out0.at(12usize, c));
+            // out0[11] = v2*grad_o_e012
+            V::store(V::mul(v2, V::load(grad_o.at(11usize, c))), out0.at(11usize, c));
+            // out0[10] = v2*grad_o_e23
+            V::store(V::mul(v2, V::load(grad_o.at(10usize, c))), out0.at(10usize, c));
+            // out0[9] = v2*grad_o_e13
+            V::store(V::mul(v2, V::load(grad_o.at(9usize, c))), out0.at(9usize, c));
+            // out0[8] = v2*grad_o_e12
+            V::store(V::mul(v2, V::load(grad_o.at(8usize, c))), out0.at(8usize, c));
+            // out0[7] = v2*grad_o_e03
+            V::store(V::mul(v2, V::load(grad_o.at(7usize, c))), out0.at(7usize, c));
+            // out0[6] = v2*grad_o_e02
+            V::store(V::mul(v2, V::load(grad_o.at(6usize, c))), out0.at(6usize, c));
+            // out0[5] = v2*grad_o_e01
+            V::store(V::mul(v2, V::load(grad_o.at(5usize, c))), out0.at(5usize, c));
+            // out0[4] = v2*grad_o_e3
+            V::store(V::mul(v2, V::load(grad_o.at(4usize, c))), out0.at(4usize, c));
+            // out0[3] = v2*grad_o_e2
+            V::store(V::mul(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize, c));
+            // out0[2] = v2*grad_o_e1
+            V::store(V::mul(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize, c));
+            // out0[1] = v2*grad_o_e0
+            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
+            // out0[0] = v2*grad_o_1
+            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_4: Stage = stage!(sgp_4);
-/// From `x`, cut 3, cut 2, `y`, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, cut 5, `y`, cut 3, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(3,0,1).
 #[inline(always)]
@@ -596,21 +599,21 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
-        let t3 = args.inputs[1];
-        let t2 = args.inputs[2];
-        let y = args.inputs[3];
+        let t5 = args.inputs[1];
+        let y = args.inputs[2];
+        let t3 = args.inputs[3];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
-            t3.prefetch::<16usize>(c);
-            t2.prefetch::<1usize>(c);
+            t5.prefetch::<16usize>(c);
             y.prefetch::<16usize>(c);
+            t3.prefetch::<1usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let v5 = V::mul(x_1, V::load(param0.at(1usize, c)));
-            let v7 = V::mul(x_1, V::load(param0.at(2usize, c)));
-            let v9 = V::mul(x_1, V::load(param0.at(3usize, c)));
+            let v4 = V::mul(x_1, V::load(param0.at(1usize, c)));
+            let v6 = V::mul(x_1, V::load(param0.at(2usize, c)));
+            let v8 = V::mul(x_1, V::load(param0.at(3usize, c)));
             let x_e1 = V::load(x.at(2usize, c));
             let w5 = V::load(param0.at(5usize, c));
             let x_e2 = V::load(x.at(3usize, c));
@@ -618,23 +621,23 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e0 = V::load(x.at(1usize, c));
             let w6 = V::load(param0.at(6usize, c));
             let w7 = V::load(param0.at(7usize, c));
-            let v26 = V::mul(x_e1, w7);
-            let v27 = V::mul(x_e2, w7);
-            let v28 = V::mul(x_e3, w7);
+            let v25 = V::mul(x_e1, w7);
+            let v26 = V::mul(x_e2, w7);
+            let v27 = V::mul(x_e3, w7);
             let w8 = V::load(param0.at(8usize, c));
-            let v30 = V::mul(x_e0, w8);
-            let v31 = V::mul(x_e1, w8);
-            let v32 = V::mul(x_e2, w8);
-            let v33 = V::mul(x_e3, w8);
+            let v29 = V::mul(x_e0, w8);
+            let v30 = V::mul(x_e1, w8);
+            let v31 = V::mul(x_e2, w8);
+            let v32 = V::mul(x_e3, w8);
             let w9 = V::load(param0.at(9usize, c));
-            let v35 = V::mul(x_e1, w9);
-            let v36 = V::mul(x_e2, w9);
-            let v37 = V::mul(x_e3, w9);
+            let v34 = V::mul(x_e1, w9);
+            let v35 = V::mul(x_e2, w9);
+            let v36 = V::mul(x_e3, w9);
             let w10 = V::load(param0.at(10usize, c));
-            let v39 = V::mul(x_e0, w10);
-            let v40 = V::mul(x_e1, w10);
-            let v41 = V::mul(x_e2, w10);
-            let v42 = V::mul(x_e3, w10);
+            let v38 = V::mul(x_e0, w10);
+            let v39 = V::mul(x_e1, w10);
+            let v40 = V::mul(x_e2, w10);
+            let v41 = V::mul(x_e3, w10);
             let w11 = V::load(param0.at(11usize, c));
             let w12 = V::load(param0.at(12usize, c));
             let x_e12 = V::load(x.at(8usize, c));
@@ -645,314 +648,314 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let w14 = V::load(param0.at(14usize, c));
             let x_e02 = V::load(x.at(6usize, c));
             let x_e03 = V::load(x.at(7usize, c));
-            let v66 = V::mul(x_e12, w14);
-            let v67 = V::mul(x_e13, w14);
-            let v68 = V::mul(x_e23, w14);
+            let v65 = V::mul(x_e12, w14);
+            let v66 = V::mul(x_e13, w14);
+            let v67 = V::mul(x_e23, w14);
             let w15 = V::load(param0.at(15usize, c));
-            let v70 = V::mul(x_e12, w15);
-            let v71 = V::mul(x_e13, w15);
-            let v72 = V::mul(x_e23, w15);
+            let v69 = V::mul(x_e12, w15);
+            let v70 = V::mul(x_e13, w15);
+            let v71 = V::mul(x_e23, w15);
             let w16 = V::load(param0.at(16usize, c));
             let w17 = V::load(param0.at(17usize, c));
-            let v81 = V::mul(x_e01, w17);
-            let v82 = V::mul(x_e02, w17);
-            let v83 = V::mul(x_e03, w17);
-            let v84 = V::mul(x_e12, w17);
-            let v85 = V::mul(x_e13, w17);
-            let v86 = V::mul(x_e23, w17);
+            let v80 = V::mul(x_e01, w17);
+            let v81 = V::mul(x_e02, w17);
+            let v82 = V::mul(x_e03, w17);
+            let v83 = V::mul(x_e12, w17);
+            let v84 = V::mul(x_e13, w17);
+            let v85 = V::mul(x_e23, w17);
             let w18 = V::load(param0.at(18usize, c));
             let w19 = V::load(param0.at(19usize, c));
-            let v92 = V::mul(x_e01, w19);
-            let v93 = V::mul(x_e02, w19);
-            let v94 = V::mul(x_e03, w19);
-            let v95 = V::mul(x_e12, w19);
-            let v96 = V::mul(x_e13, w19);
-            let v97 = V::mul(x_e23, w19);
+            let v91 = V::mul(x_e01, w19);
+            let v92 = V::mul(x_e02, w19);
+            let v93 = V::mul(x_e03, w19);
+            let v94 = V::mul(x_e12, w19);
+            let v95 = V::mul(x_e13, w19);
+            let v96 = V::mul(x_e23, w19);
             let w20 = V::load(param0.at(20usize, c));
-            let v102 = V::mul(x_e12, w20);
-            let v103 = V::mul(x_e13, w20);
-            let v104 = V::mul(x_e23, w20);
+            let v101 = V::mul(x_e12, w20);
+            let v102 = V::mul(x_e13, w20);
+            let v103 = V::mul(x_e23, w20);
             let w21 = V::load(param0.at(21usize, c));
             let x_e123 = V::load(x.at(14usize, c));
             let x_e012 = V::load(x.at(11usize, c));
             let w23 = V::load(param0.at(23usize, c));
             let x_e013 = V::load(x.at(12usize, c));
             let x_e023 = V::load(x.at(13usize, c));
-            let v122 = V::mul(x_e123, w23);
+            let v121 = V::mul(x_e123, w23);
             let w25 = V::load(param0.at(25usize, c));
-            let v126 = V::mul(x_e012, w25);
-            let v127 = V::mul(x_e013, w25);
-            let v128 = V::mul(x_e023, w25);
-            let v129 = V::mul(x_e123, w25);
+            let v125 = V::mul(x_e012, w25);
+            let v126 = V::mul(x_e013, w25);
+            let v127 = V::mul(x_e023, w25);
+            let v128 = V::mul(x_e123, w25);
             let w26 = V::load(param0.at(26usize, c));
-            let v134 = V::mul(x_e123, w26);
+            let v133 = V::mul(x_e123, w26);
             let w27 = V::load(param0.at(27usize, c));
             let w28 = V::load(param0.at(28usize, c));
-            let v141 = V::mul(x_e012, w28);
-            let v142 = V::mul(x_e013, w28);
-            let v143 = V::mul(x_e023, w28);
-            let v144 = V::mul(x_e123, w28);
+            let v140 = V::mul(x_e012, w28);
+            let v141 = V::mul(x_e013, w28);
+            let v142 = V::mul(x_e023, w28);
+            let v143 = V::mul(x_e123, w28);
             let w29 = V::load(param0.at(29usize, c));
             let x_e0123 = V::load(x.at(15usize, c));
-            let v154 = V::mul(x_e0123, V::load(param0.at(31usize, c)));
-            let v156 = V::mul(x_e0123, V::load(param0.at(32usize, c)));
-            let t3_15 = V::load(t3.at(15usize, c));
-            let mut v160 = V::mul(
+            let v153 = V::mul(x_e0123, V::load(param0.at(31usize, c)));
+            let v155 = V::mul(x_e0123, V::load(param0.at(32usize, c)));
+            let t5_15 = V::load(t5.at(15usize, c));
+            let mut v159 = V::mul(
                 V::mul(x_e0123, V::load(param0.at(33usize, c))),
-                t3_15,
+                t5_15,
             );
-            let t3_11 = V::load(t3.at(11usize, c));
-            let mut v162 = V::mul(v156, t3_11);
-            let t3_12 = V::load(t3.at(12usize, c));
-            let mut v164 = V::mul(v156, t3_12);
-            let t3_13 = V::load(t3.at(13usize, c));
-            let mut v166 = V::mul(v156, t3_13);
-            let t3_5 = V::load(t3.at(5usize, c));
-            let mut v168 = V::mul(v154, t3_5);
-            let t3_6 = V::load(t3.at(6usize, c));
-            let mut v170 = V::mul(v154, t3_6);
-            let t3_7 = V::load(t3.at(7usize, c));
-            let mut v172 = V::mul(v154, t3_7);
-            let t3_1 = V::load(t3.at(1usize, c));
-            let mut v174 = V::mul(V::mul(x_e0123, V::load(param0.at(30usize, c))), t3_1);
-            v166 = V::mul_add(V::mul(x_e023, w29), t3_15, v166);
-            v164 = V::mul_add(V::mul(x_e013, w29), t3_15, v164);
-            v162 = V::mul_add(V::mul(x_e012, w29), t3_15, v162);
-            let mut v183 = V::mul(v144, t3_12);
-            v170 = V::mul_add(v143, t3_11, v170);
-            v172 = V::mul_add(v143, t3_12, v172);
-            v168 = V::mul_add(v142, t3_11, v168);
-            let mut v192 = V::mul_sub(v142, t3_13, v172);
-            let mut v194 = V::mul_sub(v141, t3_12, v168);
-            v170 = V::neg_mul_add(v141, t3_13, v170);
-            let t3_14 = V::load(t3.at(14usize, c));
-            v160 = V::mul_add(V::mul(x_e123, w27), t3_14, v160);
-            v160 = V::mul_add(V::mul(x_e023, w27), t3_13, v160);
-            v160 = V::mul_add(V::mul(x_e013, w27), t3_12, v160);
-            v160 = V::mul_add(V::mul(x_e012, w27), t3_11, v160);
-            let mut v206 = V::mul(v134, t3_5);
-            let mut v208 = V::mul(v134, t3_7);
-            v174 = V::mul_add(V::mul(x_e023, w26), t3_5, v174);
-            let mut v212 = V::mul_sub(V::mul(x_e013, w26), t3_6, v174);
-            v212 = V::neg_mul_add(V::mul(x_e012, w26), t3_7, v212);
-            let t3_8 = V::load(t3.at(8usize, c));
-            v162 = V::mul_add(v129, t3_8, v162);
-            let t3_9 = V::load(t3.at(9usize, c));
-            v164 = V::mul_add(v129, t3_9, v164);
-            let t3_10 = V::load(t3.at(10usize, c));
-            v166 = V::mul_add(v129, t3_10, v166);
-            v162 = V::mul_add(v128, t3_6, v162);
-            v164 = V::mul_add(v128, t3_7, v164);
-            v162 = V::mul_add(v127, t3_5, v162);
-            v166 = V::neg_mul_add(v127, t3_7, v166);
-            let mut v233 = V::mul_sub(v126, t3_5, v164);
-            v166 = V::neg_mul_add(v126, t3_6, v166);
-            let mut v236 = V::mul(V::mul(x_e123, V::load(param0.at(24usize, c))), t3_1);
-            let t3_2 = V::load(t3.at(2usize, c));
-            v194 = V::neg_mul_add(v122, t3_2, v194);
-            let t3_3 = V::load(t3.at(3usize, c));
-            v170 = V::mul_add(v122, t3_3, v170);
-            let t3_4 = V::load(t3.at(4usize, c));
-            v192 = V::neg_mul_add(v122, t3_4, v192);
-            v194 = V::neg_mul_add(V::mul(x_e023, w23), t3_1, v194);
-            v170 = V::neg_mul_add(V::mul(x_e013, w23), t3_1, v170);
-            v192 = V::neg_mul_add(V::mul(x_e012, w23), t3_1, v192);
-            let t3_0 = V::load(t3.at(0usize, c));
-            v212 = V::neg_mul_add(
+            let t5_11 = V::load(t5.at(11usize, c));
+            let mut v161 = V::mul(v155, t5_11);
+            let t5_12 = V::load(t5.at(12usize, c));
+            let mut v163 = V::mul(v155, t5_12);
+            let t5_13 = V::load(t5.at(13usize, c));
+            let mut v165 = V::mul(v155, t5_13);
+            let t5_5 = V::load(t5.at(5usize, c));
+            let mut v167 = V::mul(v153, t5_5);
+            let t5_6 = V::load(t5.at(6usize, c));
+            let mut v169 = V::mul(v153, t5_6);
+            let t5_7 = V::load(t5.at(7usize, c));
+            let mut v171 = V::mul(v153, t5_7);
+            let t5_1 = V::load(t5.at(1usize, c));
+            let mut v173 = V::mul(V::mul(x_e0123, V::load(param0.at(30usize, c))), t5_1);
+            v165 = V::mul_add(V::mul(x_e023, w29), t5_15, v165);
+            v163 = V::mul_add(V::mul(x_e013, w29), t5_15, v163);
+            v161 = V::mul_add(V::mul(x_e012, w29), t5_15, v161);
+            let mut v182 = V::mul(v143, t5_12);
+            v169 = V::mul_add(v142, t5_11, v169);
+            v171 = V::mul_add(v142, t5_12, v171);
+            v167 = V::mul_add(v141, t5_11, v167);
+            let mut v191 = V::mul_sub(v141, t5_13, v171);
+            let mut v193 = V::mul_sub(v140, t5_12, v167);
+            v169 = V::neg_mul_add(v140, t5_13, v169);
+            let t5_14 = V::load(t5.at(14usize, c));
+            v159 = V::mul_add(V::mul(x_e123, w27), t5_14, v159);
+            v159 = V::mul_add(V::mul(x_e023, w27), t5_13, v159);
+            v159 = V::mul_add(V::mul(x_e013, w27), t5_12, v159);
+            v159 = V::mul_add(V::mul(x_e012, w27), t5_11, v159);
+            let mut v205 = V::mul(v133, t5_5);
+            let mut v207 = V::mul(v133, t5_7);
+            v173 = V::mul_add(V::mul(x_e023, w26), t5_5, v173);
+            let mut v211 = V::mul_sub(V::mul(x_e013, w26), t5_6, v173);
+            v211 = V::neg_mul_add(V::mul(x_e012, w26), t5_7, v211);
+            let t5_8 = V::load(t5.at(8usize, c));
+            v161 = V::mul_add(v128, t5_8, v161);
+            let t5_9 = V::load(t5.at(9usize, c));
+            v163 = V::mul_add(v128, t5_9, v163);
+            let t5_10 = V::load(t5.at(10usize, c));
+            v165 = V::mul_add(v128, t5_10, v165);
+            v161 = V::mul_add(v127, t5_6, v161);
+            v163 = V::mul_add(v127, t5_7, v163);
+            v161 = V::mul_add(v126, t5_5, v161);
+            v165 = V::neg_mul_add(v126, t5_7, v165);
+            let mut v232 = V::mul_sub(v125, t5_5, v163);
+            v165 = V::neg_mul_add(v125, t5_6, v165);
+            let mut v235 = V::mul(V::mul(x_e123, V::load(param0.at(24usize, c))), t5_1);
+            let t5_2 = V::load(t5.at(2usize, c));
+            v193 = V::neg_mul_add(v121, t5_2, v193);
+            let t5_3 = V::load(t5.at(3usize, c));
+            v169 = V::mul_add(v121, t5_3, v169);
+            let t5_4 = V::load(t5.at(4usize, c));
+            v191 = V::neg_mul_add(v121, t5_4, v191);
+            v193 = V::neg_mul_add(V::mul(x_e023, w23), t5_1, v193);
+            v169 = V::neg_mul_add(V::mul(x_e013, w23), t5_1, v169);
+            v191 = V::neg_mul_add(V::mul(x_e012, w23), t5_1, v191);
+            let t5_0 = V::load(t5.at(0usize, c));
+            v211 = V::neg_mul_add(
                 V::mul(x_e123, V::load(param0.at(22usize, c))),
-                t3_0,
-                v212,
+                t5_0,
+                v211,
             );
-            let mut v255 = V::mul(V::mul(x_e23, w21), t3_15);
-            v255 = V::neg_mul_add(v144, t3_13, v255);
-            v183 = V::neg_mul_add(V::mul(x_e13, w21), t3_15, v183);
-            let mut v259 = V::mul(V::mul(x_e12, w21), t3_15);
-            v259 = V::neg_mul_add(v144, t3_11, v259);
-            v192 = V::mul_add(V::mul(x_e03, w21), t3_15, v192);
-            v170 = V::neg_mul_add(V::mul(x_e02, w21), t3_15, v170);
-            v194 = V::mul_add(V::mul(x_e01, w21), t3_15, v194);
-            let mut v267 = V::mul(v104, t3_11);
-            v267 = V::neg_mul_add(v134, t3_6, v267);
-            v208 = V::neg_mul_add(v104, t3_12, v208);
-            v206 = V::neg_mul_add(v103, t3_11, v206);
-            v208 = V::mul_add(v103, t3_13, v208);
-            v206 = V::mul_add(v102, t3_12, v206);
-            v267 = V::neg_mul_add(v102, t3_13, v267);
-            v212 = V::mul_add(V::mul(x_e03, w20), t3_11, v212);
-            v212 = V::neg_mul_add(V::mul(x_e02, w20), t3_12, v212);
-            v212 = V::mul_add(V::mul(x_e01, w20), t3_13, v212);
-            v166 = V::mul_add(v97, t3_14, v166);
-            let mut v287 = V::mul(v97, t3_13);
-            v287 = V::neg_mul_add(V::mul(x_e123, w29), t3_15, v287);
-            v233 = V::neg_mul_add(v96, t3_14, v233);
-            v287 = V::mul_add(v96, t3_12, v287);
-            v162 = V::mul_add(v95, t3_14, v162);
-            v287 = V::mul_add(v95, t3_11, v287);
-            v233 = V::neg_mul_add(v94, t3_13, v233);
-            v166 = V::neg_mul_add(v94, t3_12, v166);
-            v162 = V::mul_add(v93, t3_13, v162);
-            v166 = V::neg_mul_add(v93, t3_11, v166);
-            v162 = V::mul_add(v92, t3_12, v162);
-            v233 = V::mul_add(v92, t3_11, v233);
-            v236 = V::neg_mul_add(V::mul(x_e23, w18), t3_5, v236);
-            v236 = V::mul_add(V::mul(x_e13, w18), t3_6, v236);
-            v236 = V::neg_mul_add(V::mul(x_e12, w18), t3_7, v236);
-            v170 = V::mul_add(v86, t3_8, v170);
-            v192 = V::neg_mul_add(v86, t3_9, v192);
-            v259 = V::mul_add(v86, t3_6, v259);
-            v183 = V::neg_mul_add(v86, t3_7, v183);
-            v194 = V::neg_mul_add(v85, t3_8, v194);
-            v192 = V::mul_add(v85, t3_10, v192);
-            v259 = V::mul_add(v85, t3_5, v259);
-            v255 = V::neg_mul_add(v85, t3_7, v255);
-            v194 = V::mul_add(v84, t3_9, v194);
-            v170 = V::neg_mul_add(v84, t3_10, v170);
-            v183 = V::mul_add(v84, t3_5, v183);
-            v255 = V::neg_mul_add(v84, t3_6, v255);
-            v194 = V::neg_mul_add(v83, t3_6, v194);
-            v170 = V::neg_mul_add(v83, t3_5, v170);
-            v194 = V::mul_add(v82, t3_7, v194);
-            v192 = V::neg_mul_add(v82, t3_5, v192);
-            v170 = V::mul_add(v81, t3_7, v170);
-            v192 = V::mul_add(v81, t3_6, v192);
-            v160 = V::mul_add(V::mul(x_e23, w16), t3_10, v160);
-            v160 = V::mul_add(V::mul(x_e13, w16), t3_9, v160);
-            v160 = V::mul_add(V::mul(x_e12, w16), t3_8, v160);
-            v160 = V::mul_add(V::mul(x_e03, w16), t3_7, v160);
-            v160 = V::mul_add(V::mul(x_e02, w16), t3_6, v160);
-            v160 = V::mul_add(V::mul(x_e01, w16), t3_5, v160);
-            v212 = V::neg_mul_add(v72, t3_2, v212);
-            v206 = V::neg_mul_add(v72, t3_1, v206);
-            v212 = V::mul_add(v71, t3_3, v212);
-            v267 = V::neg_mul_add(v71, t3_1, v267);
-            v212 = V::neg_mul_add(v70, t3_4, v212);
-            v208 = V::neg_mul_add(v70, t3_1, v208);
-            v162 = V::mul_add(v68, t3_3, v162);
-            v233 = V::neg_mul_add(v68, t3_4, v233);
-            v162 = V::mul_add(v67, t3_2, v162);
-            v166 = V::neg_mul_add(v67, t3_4, v166);
-            v233 = V::mul_add(v66, t3_2, v233);
-            v166 = V::neg_mul_add(v66, t3_3, v166);
-            v162 = V::mul_add(V::mul(x_e03, w14), t3_1, v162);
-            v233 = V::mul_add(V::mul(x_e02, w14), t3_1, v233);
-            v166 = V::mul_add(V::mul(x_e01, w14), t3_1, v166);
-            v194 = V::neg_mul_add(V::mul(x_e23, w13), t3_0, v194);
-            v170 = V::neg_mul_add(V::mul(x_e13, w13), t3_0, v170);
-            v192 = V::neg_mul_add(V::mul(x_e12, w13), t3_0, v192);
-            v208 = V::neg_mul_add(V::mul(x_e3, w12), t3_15, v208);
-            v267 = V::mul_add(V::mul(x_e2, w12), t3_15, v267);
-            v206 = V::neg_mul_add(V::mul(x_e1, w12), t3_15, v206);
-            v212 = V::mul_add(V::mul(x_e0, w12), t3_15, v212);
-            v236 = V::neg_mul_add(V::mul(x_e3, w11), t3_11, v236);
-            v236 = V::mul_add(V::mul(x_e2, w11), t3_12, v236);
-            v236 = V::neg_mul_add(V::mul(x_e1, w11), t3_13, v236);
-            v192 = V::mul_add(v42, t3_14, v192);
-            v183 = V::mul_add(v42, t3_13, v183);
-            v255 = V::mul_add(v42, t3_12, v255);
-            v170 = V::neg_mul_add(v41, t3_14, v170);
-            v259 = V::neg_mul_add(v41, t3_13, v259);
-            v255 = V::mul_add(v41, t3_11, v255);
-            v194 = V::mul_add(v40, t3_14, v194);
-            v259 = V::neg_mul_add(v40, t3_12, v259);
-            v183 = V::neg_mul_add(v40, t3_11, v183);
-            v194 = V::mul_add(v39, t3_13, v194);
-            v170 = V::mul_add(v39, t3_12, v170);
-            v192 = V::mul_add(v39, t3_11, v192);
-            v212 = V::mul_add(v37, t3_8, v212);
-            v206 = V::mul_add(v37, t3_6, v206);
-            v267 = V::mul_add(v37, t3_5, v267);
-            v212 = V::neg_mul_add(v36, t3_9, v212);
-            v206 = V::neg_mul_add(v36, t3_7, v206);
-            v208 = V::mul_add(v36, t3_5, v208);
-            v212 = V::mul_add(v35, t3_10, v212);
-            v267 = V::neg_mul_add(v35, t3_7, v267);
-            v208 = V::neg_mul_add(v35, t3_6, v208);
-            v233 = V::neg_mul_add(v33, t3_10, v233);
-            v166 = V::neg_mul_add(v33, t3_9, v166);
-            v287 = V::neg_mul_add(v33, t3_7, v287);
-            v162 = V::mul_add(v32, t3_10, v162);
-            v166 = V::neg_mul_add(v32, t3_8, v166);
-            v287 = V::neg_mul_add(v32, t3_6, v287);
-            v162 = V::mul_add(v31, t3_9, v162);
-            v233 = V::mul_add(v31, t3_8, v233);
-            v287 = V::neg_mul_add(v31, t3_5, v287);
-            v162 = V::mul_add(v30, t3_7, v162);
-            v233 = V::mul_add(v30, t3_6, v233);
-            v166 = V::mul_add(v30, t3_5, v166);
-            v194 = V::neg_mul_add(v28, t3_3, v194);
-            v170 = V::neg_mul_add(v28, t3_2, v170);
-            v259 = V::neg_mul_add(v28, t3_1, v259);
-            v194 = V::mul_add(v27, t3_4, v194);
-            v192 = V::neg_mul_add(v27, t3_2, v192);
-            v183 = V::neg_mul_add(v27, t3_1, v183);
-            v170 = V::mul_add(v26, t3_4, v170);
-            v192 = V::mul_add(v26, t3_3, v192);
-            v255 = V::neg_mul_add(v26, t3_1, v255);
-            v160 = V::mul_add(V::mul(x_e3, w6), t3_4, v160);
-            v160 = V::mul_add(V::mul(x_e2, w6), t3_3, v160);
-            v160 = V::mul_add(V::mul(x_e1, w6), t3_2, v160);
-            v160 = V::mul_add(V::mul(x_e0, w6), t3_1, v160);
-            v162 = V::mul_add(V::mul(x_e3, w5), t3_0, v162);
-            v233 = V::mul_add(V::mul(x_e2, w5), t3_0, v233);
-            v166 = V::mul_add(V::mul(x_e1, w5), t3_0, v166);
-            v236 = V::mul_add(V::mul(x_1, V::load(param0.at(4usize, c))), t3_15, v236);
-            // out0[15] = x_e123*w24*t3_1 - x_e23*w18*t3_5 + x_e13*w18*t3_6 - x_e12*w18*t3_7 - x_e3*w11*t3_11 + x_e2*w11*t3_12 - x_e1*w11*t3_13 + x_1*w4*t3_15
-            V::store(v236, out0.at(15usize, c));
-            v212 = V::mul_add(v9, t3_14, v212);
-            // out0[14] = x_e013*w26*t3_6 - (x_e0123*w30*t3_1 + x_e023*w26*t3_5) - x_e012*w26*t3_7 - x_e123*w22*t3_0 + x_e03*w20*t3_11 - x_e02*w20*t3_12 + x_e01*w20*t3_13 - v72*t3_2 + v71*t3_3 - v70*t3_4 + x_e0*w12*t3_15 + v37*t3_8 - v36*t3_9 + v35*t3_10 + v9*t3_14
-            V::store(v212, out0.at(14usize, c));
-            v206 = V::mul_add(v9, t3_13, v206);
-            // out0[13] = v134*t3_5 - v103*t3_11 + v102*t3_12 - v72*t3_1 - x_e1*w12*t3_15 + v37*t3_6 - v36*t3_7 + v9*t3_13
-            V::store(v206, out0.at(13usize, c));
-            v267 = V::mul_add(v9, t3_12, v267);
-            // out0[12] = v104*t3_11 - v134*t3_6 - v102*t3_13 - v71*t3_1 + x_e2*w12*t3_15 + v37*t3_5 - v35*t3_7 + v9*t3_12
-            V::store(v267, out0.at(12usize, c));
-            v208 = V::mul_add(v9, t3_11, v208);
-            // out0[11] = v134*t3_7 - v104*t3_12 + v103*t3_13 - v70*t3_1 - x_e3*w12*t3_15 + v36*t3_5 - v35*t3_6 + v9*t3_11
-            V::store(v208, out0.at(11usize, c));
-            v194 = V::mul_add(v7, t3_10, v194);
-            // out0[10] = v141*t3_12 - (v154*t3_5 + v142*t3_11) - v122*t3_2 - x_e023*w23*t3_1 + x_e01*w21*t3_15 - v85*t3_8 + v84*t3_9 - v83*t3_6 + v82*t3_7 - x_e23*w13*t3_0 + v40*t3_14 + v39*t3_13 - v28*t3_3 + v27*t3_4 + v7*t3_10
-            V::store(v194, out0.at(10usize, c));
-            v170 = V::mul_add(v7, t3_9, v170);
-            // out0[9] = v154*t3_6 + v143*t3_11 - v141*t3_13 + v122*t3_3 - x_e013*w23*t3_1 - x_e02*w21*t3_15 + v86*t3_8 - v84*t3_10 - v83*t3_5 + v81*t3_7 - x_e13*w13*t3_0 - v41*t3_14 + v39*t3_12 - v28*t3_2 + v26*t3_4 + v7*t3_9
-            V::store(v170, out0.at(9usize, c));
-            v192 = V::mul_add(v7, t3_8, v192);
-            // out0[8] = v142*t3_13 - (v154*t3_7 + v143*t3_12) - v122*t3_4 - x_e012*w23*t3_1 + x_e03*w21*t3_15 - v86*t3_9 + v85*t3_10 - v82*t3_5 + v81*t3_6 - x_e12*w13*t3_0 + v42*t3_14 + v39*t3_11 - v27*t3_2 + v26*t3_3 + v7*t3_8
-            V::store(v192, out0.at(8usize, c));
-            v259 = V::mul_add(v7, t3_7, v259);
-            // out0[7] = x_e12*w21*t3_15 - v144*t3_11 + v86*t3_6 + v85*t3_5 - v41*t3_13 - v40*t3_12 - v28*t3_1 + v7*t3_7
-            V::store(v259, out0.at(7usize, c));
-            v183 = V::mul_add(v7, t3_6, v183);
-            // out0[6] = v144*t3_12 - x_e13*w21*t3_15 - v86*t3_7 + v84*t3_5 + v42*t3_13 - v40*t3_11 - v27*t3_1 + v7*t3_6
-            V::store(v183, out0.at(6usize, c));
-            v255 = V::mul_add(v7, t3_5, v255);
-            // out0[5] = x_e23*w21*t3_15 - v144*t3_13 - v85*t3_7 - v84*t3_6 + v42*t3_12 + v41*t3_11 - v26*t3_1 + v7*t3_5
-            V::store(v255, out0.at(5usize, c));
-            v162 = V::mul_add(v5, t3_4, v162);
-            // out0[4] = v156*t3_11 + x_e012*w29*t3_15 + v129*t3_8 + v128*t3_6 + v127*t3_5 + v95*t3_14 + v93*t3_13 + v92*t3_12 + v68*t3_3 + v67*t3_2 + x_e03*w14*t3_1 + v32*t3_10 + v31*t3_9 + v30*t3_7 + x_e3*w5*t3_0 + v5*t3_4
-            V::store(v162, out0.at(4usize, c));
-            v233 = V::mul_add(v5, t3_3, v233);
-            // out0[3] = v126*t3_5 - (v156*t3_12 + x_e013*w29*t3_15 + v129*t3_9 + v128*t3_7) - v96*t3_14 - v94*t3_13 + v92*t3_11 - v68*t3_4 + v66*t3_2 + x_e02*w14*t3_1 - v33*t3_10 + v31*t3_8 + v30*t3_6 + x_e2*w5*t3_0 + v5*t3_3
-            V::store(v233, out0.at(3usize, c));
-            v166 = V::mul_add(v5, t3_2, v166);
-            // out0[2] = v156*t3_13 + x_e023*w29*t3_15 + v129*t3_10 - v127*t3_7 - v126*t3_6 + v97*t3_14 - v94*t3_12 - v93*t3_11 - v67*t3_4 - v66*t3_3 + x_e01*w14*t3_1 - v33*t3_9 - v32*t3_8 + v30*t3_5 + x_e1*w5*t3_0 + v5*t3_2
-            V::store(v166, out0.at(2usize, c));
-            v287 = V::mul_add(v5, t3_1, v287);
-            // out0[1] = v97*t3_13 - x_e123*w29*t3_15 + v96*t3_12 + v95*t3_11 - v33*t3_7 - v32*t3_6 - v31*t3_5 + v5*t3_1
-            V::store(v287, out0.at(1usize, c));
-            v160 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize, c))), t3_0, v160);
-            v160 = V::mul_add(
-                V::mul(gate::<V>(args.gate, x_1), V::load(t2.at(0usize, c))),
+            let mut v254 = V::mul(V::mul(x_e23, w21), t5_15);
+            v254 = V::neg_mul_add(v143, t5_13, v254);
+            v182 = V::neg_mul_add(V::mul(x_e13, w21), t5_15, v182);
+            let mut v258 = V::mul(V::mul(x_e12, w21), t5_15);
+            v258 = V::neg_mul_add(v143, t5_11, v258);
+            v191 = V::mul_add(V::mul(x_e03, w21), t5_15, v191);
+            v169 = V::neg_mul_add(V::mul(x_e02, w21), t5_15, v169);
+            v193 = V::mul_add(V::mul(x_e01, w21), t5_15, v193);
+            let mut v266 = V::mul(v103, t5_11);
+            v266 = V::neg_mul_add(v133, t5_6, v266);
+            v207 = V::neg_mul_add(v103, t5_12, v207);
+            v205 = V::neg_mul_add(v102, t5_11, v205);
+            v207 = V::mul_add(v102, t5_13, v207);
+            v205 = V::mul_add(v101, t5_12, v205);
+            v266 = V::neg_mul_add(v101, t5_13, v266);
+            v211 = V::mul_add(V::mul(x_e03, w20), t5_11, v211);
+            v211 = V::neg_mul_add(V::mul(x_e02, w20), t5_12, v211);
+            v211 = V::mul_add(V::mul(x_e01, w20), t5_13, v211);
+            v165 = V::mul_add(v96, t5_14, v165);
+            let mut v286 = V::mul(v96, t5_13);
+            v286 = V::neg_mul_add(V::mul(x_e123, w29), t5_15, v286);
+            v232 = V::neg_mul_add(v95, t5_14, v232);
+            v286 = V::mul_add(v95, t5_12, v286);
+            v161 = V::mul_add(v94, t5_14, v161);
+            v286 = V::mul_add(v94, t5_11, v286);
+            v232 = V::neg_mul_add(v93, t5_13, v232);
+            v165 = V::neg_mul_add(v93, t5_12, v165);
+            v161 = V::mul_add(v92, t5_13, v161);
+            v165 = V::neg_mul_add(v92, t5_11, v165);
+            v161 = V::mul_add(v91, t5_12, v161);
+            v232 = V::mul_add(v91, t5_11, v232);
+            v235 = V::neg_mul_add(V::mul(x_e23, w18), t5_5, v235);
+            v235 = V::mul_add(V::mul(x_e13, w18), t5_6, v235);
+            v235 = V::neg_mul_add(V::mul(x_e12, w18), t5_7, v235);
+            v169 = V::mul_add(v85, t5_8, v169);
+            v191 = V::neg_mul_add(v85, t5_9, v191);
+            v258 = V::mul_add(v85, t5_6, v258);
+            v182 = V::neg_mul_add(v85, t5_7, v182);
+            v193 = V::neg_mul_add(v84, t5_8, v193);
+            v191 = V::mul_add(v84, t5_10, v191);
+            v258 = V::mul_add(v84, t5_5, v258);
+            v254 = V::neg_mul_add(v84, t5_7, v254);
+            v193 = V::mul_add(v83, t5_9, v193);
+            v169 = V::neg_mul_add(v83, t5_10, v169);
+            v182 = V::mul_add(v83, t5_5, v182);
+            v254 = V::neg_mul_add(v83, t5_6, v254);
+            v193 = V::neg_mul_add(v82, t5_6, v193);
+            v169 = V::neg_mul_add(v82, t5_5, v169);
+            v193 = V::mul_add(v81, t5_7, v193);
+            v191 = V::neg_mul_add(v81, t5_5, v191);
+            v169 = V::mul_add(v80, t5_7, v169);
+            v191 = V::mul_add(v80, t5_6, v191);
+            v159 = V::mul_add(V::mul(x_e23, w16), t5_10, v159);
+            v159 = V::mul_add(V::mul(x_e13, w16), t5_9, v159);
+            v159 = V::mul_add(V::mul(x_e12, w16), t5_8, v159);
+            v159 = V::mul_add(V::mul(x_e03, w16), t5_7, v159);
+            v159 = V::mul_add(V::mul(x_e02, w16), t5_6, v159);
+            v159 = V::mul_add(V::mul(x_e01, w16), t5_5, v159);
+            v211 = V::neg_mul_add(v71, t5_2, v211);
+            v205 = V::neg_mul_add(v71, t5_1, v205);
+            v211 = V::mul_add(v70, t5_3, v211);
+            v266 = V::neg_mul_add(v70, t5_1, v266);
+            v211 = V::neg_mul_add(v69, t5_4, v211);
+            v207 = V::neg_mul_add(v69, t5_1, v207);
+            v161 = V::mul_add(v67, t5_3, v161);
+            v232 = V::neg_mul_add(v67, t5_4, v232);
+            v161 = V::mul_add(v66, t5_2, v161);
+            v165 = V::neg_mul_add(v66, t5_4, v165);
+            v232 = V::mul_add(v65, t5_2, v232);
+            v165 = V::neg_mul_add(v65, t5_3, v165);
+            v161 = V::mul_add(V::mul(x_e03, w14), t5_1, v161);
+            v232 = V::mul_add(V::mul(x_e02, w14), t5_1, v232);
+            v165 = V::mul_add(V::mul(x_e01, w14), t5_1, v165);
+            v193 = V::neg_mul_add(V::mul(x_e23, w13), t5_0, v193);
+            v169 = V::neg_mul_add(V::mul(x_e13, w13), t5_0, v169);
+            v191 = V::neg_mul_add(V::mul(x_e12, w13), t5_0, v191);
+            v207 = V::neg_mul_add(V::mul(x_e3, w12), t5_15, v207);
+            v266 = V::mul_add(V::mul(x_e2, w12), t5_15, v266);
+            v205 = V::neg_mul_add(V::mul(x_e1, w12), t5_15, v205);
+            v211 = V::mul_add(V::mul(x_e0, w12), t5_15, v211);
+            v235 = V::neg_mul_add(V::mul(x_e3, w11), t5_11, v235);
+            v235 = V::mul_add(V::mul(x_e2, w11), t5_12, v235);
+            v235 = V::neg_mul_add(V::mul(x_e1, w11), t5_13, v235);
+            v191 = V::mul_add(v41, t5_14, v191);
+            v182 = V::mul_add(v41, t5_13, v182);
+            v254 = V::mul_add(v41, t5_12, v254);
+            v169 = V::neg_mul_add(v40, t5_14, v169);
+            v258 = V::neg_mul_add(v40, t5_13, v258);
+            v254 = V::mul_add(v40, t5_11, v254);
+            v193 = V::mul_add(v39, t5_14, v193);
+            v258 = V::neg_mul_add(v39, t5_12, v258);
+            v182 = V::neg_mul_add(v39, t5_11, v182);
+            v193 = V::mul_add(v38, t5_13, v193);
+            v169 = V::mul_add(v38, t5_12, v169);
+            v191 = V::mul_add(v38, t5_11, v191);
+            v211 = V::mul_add(v36, t5_8, v211);
+            v205 = V::mul_add(v36, t5_6, v205);
+            v266 = V::mul_add(v36, t5_5, v266);
+            v211 = V::neg_mul_add(v35, t5_9, v211);
+            v205 = V::neg_mul_add(v35, t5_7, v205);
+            v207 = V::mul_add(v35, t5_5, v207);
+            v211 = V::mul_add(v34, t5_10, v211);
+            v266 = V::neg_mul_add(v34, t5_7, v266);
+            v207 = V::neg_mul_add(v34, t5_6, v207);
+            v232 = V::neg_mul_add(v32, t5_10, v232);
+            v165 = V::neg_mul_add(v32, t5_9, v165);
+            v286 = V::neg_mul_add(v32, t5_7, v286);
+            v161 = V::mul_add(v31, t5_10, v161);
+            v165 = V::neg_mul_add(v31, t5_8, v165);
+            v286 = V::neg_mul_add(v31, t5_6, v286);
+            v161 = V::mul_add(v30, t5_9, v161);
+            v232 = V::mul_add(v30, t5_8, v232);
+            v286 = V::neg_mul_add(v30, t5_5, v286);
+            v161 = V::mul_add(v29, t5_7, v161);
+            v232 = V::mul_add(v29, t5_6, v232);
+            v165 = V::mul_add(v29, t5_5, v165);
+            v193 = V::neg_mul_add(v27, t5_3, v193);
+            v169 = V::neg_mul_add(v27, t5_2, v169);
+            v258 = V::neg_mul_add(v27, t5_1, v258);
+            v193 = V::mul_add(v26, t5_4, v193);
+            v191 = V::neg_mul_add(v26, t5_2, v191);
+            v182 = V::neg_mul_add(v26, t5_1, v182);
+            v169 = V::mul_add(v25, t5_4, v169);
+            v191 = V::mul_add(v25, t5_3, v191);
+            v254 = V::neg_mul_add(v25, t5_1, v254);
+            v159 = V::mul_add(V::mul(x_e3, w6), t5_4, v159);
+            v159 = V::mul_add(V::mul(x_e2, w6), t5_3, v159);
+            v159 = V::mul_add(V::mul(x_e1, w6), t5_2, v159);
+            v159 = V::mul_add(V::mul(x_e0, w6), t5_1, v159);
+            v161 = V::mul_add(V::mul(x_e3, w5), t5_0, v161);
+            v232 = V::mul_add(V::mul(x_e2, w5), t5_0, v232);
+            v165 = V::mul_add(V::mul(x_e1, w5), t5_0, v165);
+            v235 = V::mul_add(V::mul(x_1, V::load(param0.at(4usize, c))), t5_15, v235);
+            // out0[15] = x_e123*w24*t5_1 - x_e23*w18*t5_5 + x_e13*w18*t5_6 - x_e12*w18*t5_7 - x_e3*w11*t5_11 + x_e2*w11*t5_12 - x_e1*w11*t5_13 + x_1*w4*t5_15
+            V::store(v235, out0.at(15usize, c));
+            v211 = V::mul_add(v8, t5_14, v211);
+            // out0[14] = x_e013*w26*t5_6 - (x_e0123*w30*t5_1 + x_e023*w26*t5_5) - x_e012*w26*t5_7 - x_e123*w22*t5_0 + x_e03*w20*t5_11 - x_e02*w20*t5_12 + x_e01*w20*t5_13 - v71*t5_2 + v70*t5_3 - v69*t5_4 + x_e0*w12*t5_15 + v36*t5_8 - v35*t5_9 + v34*t5_10 + v8*t5_14
+            V::store(v211, out0.at(14usize, c));
+            v205 = V::mul_add(v8, t5_13, v205);
+            // out0[13] = v133*t5_5 - v102*t5_11 + v101*t5_12 - v71*t5_1 - x_e1*w12*t5_15 + v36*t5_6 - v35*t5_7 + v8*t5_13
+            V::store(v205, out0.at(13usize, c));
+            v266 = V::mul_add(v8, t5_12, v266);
+            // out0[12] = v103*t5_11 - v133*t5_6 - v101*t5_13 - v70*t5_1 + x_e2*w12*t5_15 + v36*t5_5 - v34*t5_7 + v8*t5_12
+            V::store(v266, out0.at(12usize, c));
+            v207 = V::mul_add(v8, t5_11, v207);
+            // out0[11] = v133*t5_7 - v103*t5_12 + v102*t5_13 - v69*t5_1 - x_e3*w12*t5_15 + v35*t5_5 - v34*t5_6 + v8*t5_11
+            V::store(v207, out0.at(11usize, c));
+            v193 = V::mul_add(v6, t5_10, v193);
+            // out0[10] = v140*t5_12 - (v153*t5_5 + v141*t5_11) - v121*t5_2 - x_e023*w23*t5_1 + x_e01*w21*t5_15 - v84*t5_8 + v83*t5_9 - v82*t5_6 + v81*t5_7 - x_e23*w13*t5_0 + v39*t5_14 + v38*t5_13 - v27*t5_3 + v26*t5_4 + v6*t5_10
+            V::store(v193, out0.at(10usize, c));
+            v169 = V::mul_add(v6, t5_9, v169);
+            // out0[9] = v153*t5_6 + v142*t5_11 - v140*t5_13 + v121*t5_3 - x_e013*w23*t5_1 - x_e02*w21*t5_15 + v85*t5_8 - v83*t5_10 - v82*t5_5 + v80*t5_7 - x_e13*w13*t5_0 - v40*t5_14 + v38*t5_12 - v27*t5_2 + v25*t5_4 + v6*t5_9
+            V::store(v169, out0.at(9usize, c));
+            v191 = V::mul_add(v6, t5_8, v191);
+            // out0[8] = v141*t5_13 - (v153*t5_7 + v142*t5_12) - v121*t5_4 - x_e012*w23*t5_1 + x_e03*w21*t5_15 - v85*t5_9 + v84*t5_10 - v81*t5_5 + v80*t5_6 - x_e12*w13*t5_0 + v41*t5_14 + v38*t5_11 - v26*t5_2 + v25*t5_3 + v6*t5_8
+            V::store(v191, out0.at(8usize, c));
+            v258 = V::mul_add(v6, t5_7, v258);
+            // out0[7] = x_e12*w21*t5_15 - v143*t5_11 + v85*t5_6 + v84*t5_5 - v40*t5_13 - v39*t5_12 - v27*t5_1 + v6*t5_7
+            V::store(v258, out0.at(7usize, c));
+            v182 = V::mul_add(v6, t5_6, v182);
+            // out0[6] = v143*t5_12 - x_e13*w21*t5_15 - v85*t5_7 + v83*t5_5 + v41*t5_13 - v39*t5_11 - v26*t5_1 + v6*t5_6
+            V::store(v182, out0.at(6usize, c));
+            v254 = V::mul_add(v6, t5_5, v254);
+            // out0[5] = x_e23*w21*t5_15 - v143*t5_13 - v84*t5_7 - v83*t5_6 + v41*t5_12 + v40*t5_11 - v25*t5_1 + v6*t5_5
+            V::store(v254, out0.at(5usize, c));
+            v161 = V::mul_add(v4, t5_4, v161);
+            // out0[4] = v155*t5_11 + x_e012*w29*t5_15 + v128*t5_8 + v127*t5_6 + v126*t5_5 + v94*t5_14 + v92*t5_13 + v91*t5_12 + v67*t5_3 + v66*t5_2 + x_e03*w14*t5_1 + v31*t5_10 + v30*t5_9 + v29*t5_7 + x_e3*w5*t5_0 + v4*t5_4
+            V::store(v161, out0.at(4usize, c));
+            v232 = V::mul_add(v4, t5_3, v232);
+            // out0[3] = v125*t5_5 - (v155*t5_12 + x_e013*w29*t5_15 + v128*t5_9 + v127*t5_7) - v95*t5_14 - v93*t5_13 + v91*t5_11 - v67*t5_4 + v65*t5_2 + x_e02*w14*t5_1 - v32*t5_10 + v30*t5_8 + v29*t5_6 + x_e2*w5*t5_0 + v4*t5_3
+            V::store(v232, out0.at(3usize, c));
+            v165 = V::mul_add(v4, t5_2, v165);
+            // out0[2] = v155*t5_13 + x_e023*w29*t5_15 + v128*t5_10 - v126*t5_7 - v125*t5_6 + v96*t5_14 - v93*t5_12 - v92*t5_11 - v66*t5_4 - v65*t5_3 + x_e01*w14*t5_1 - v32*t5_9 - v31*t5_8 + v29*t5_5 + x_e1*w5*t5_0 + v4*t5_2
+            V::store(v165, out0.at(2usize, c));
+            v286 = V::mul_add(v4, t5_1, v286);
+            // out0[1] = v96*t5_13 - x_e123*w29*t5_15 + v95*t5_12 + v94*t5_11 - v32*t5_7 - v31*t5_6 - v30*t5_5 + v4*t5_1
+            V::store(v286, out0.at(1usize, c));
+            v159 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize, c))), t5_0, v159);
+            v159 = V::mul_add(
+                V::load(t3.at(0usize, c)),
                 gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
-                v160,
+                v159,
             );
-            // out0[0] = x_e0123*w33*t3_15 + x_e123*w27*t3_14 + x_e023*w27*t3_13 + x_e013*w27*t3_12 + x_e012*w27*t3_11 + x_e23*w16*t3_10 + x_e13*w16*t3_9 + x_e12*w16*t3_8 + x_e03*w16*t3_7 + x_e02*w16*t3_6 + x_e01*w16*t3_5 + x_e3*w6*t3_4 + x_e2*w6*t3_3 + x_e1*w6*t3_2 + x_e0*w6*t3_1 + x_1*w0*t3_0 + gate(x_1)*t2_0*gate'(y_1)
-            V::store(v160, out0.at(0usize, c));
+            // out0[0] = x_e0123*w33*t5_15 + x_e123*w27*t5_14 + x_e023*w27*t5_13 + x_e013*w27*t5_12 + x_e012*w27*t5_11 + x_e23*w16*t5_10 + x_e13*w16*t5_9 + x_e12*w16*t5_8 + x_e03*w16*t5_7 + x_e02*w16*t5_6 + x_e01*w16*t5_5 + x_e3*w6*t5_4 + x_e2*w6*t5_3 + x_e1*w6*t5_2 + x_e0*w6*t5_1 + x_1*w0*t5_0 + t3_0*gate'(y_1)
+            V::store(v159, out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_5: Stage = stage!(sgp_5);
-/// From `y`, cut 3, `x`, cut 2, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From `y`, cut 5, `x`, cut 4, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(3,0,1).
 #[inline(always)]
@@ -960,627 +963,627 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let y = args.inputs[0];
-        let t3 = args.inputs[1];
+        let t5 = args.inputs[1];
         let x = args.inputs[2];
-        let t2 = args.inputs[3];
+        let t4 = args.inputs[3];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<16usize>(c);
-            t3.prefetch::<16usize>(c);
+            t5.prefetch::<16usize>(c);
             x.prefetch::<16usize>(c);
-            t2.prefetch::<1usize>(c);
+            t4.prefetch::<1usize>(c);
             let y_1 = V::load(y.at(0usize, c));
-            let t3_15 = V::load(t3.at(15usize, c));
-            let v3 = V::mul(y_1, t3_15);
-            let mut v5 = V::mul(V::load(param0.at(33usize, c)), v3);
+            let t5_15 = V::load(t5.at(15usize, c));
+            let v2 = V::mul(y_1, t5_15);
+            let mut v4 = V::mul(V::load(param0.at(33usize, c)), v2);
             let x_e0123 = V::load(x.at(15usize, c));
-            // grad0[33] += x_e0123*v3
+            // grad0[33] += x_e0123*v2
             V::store(
-                V::add(V::load(grad0.at(33usize, c)), V::mul(x_e0123, v3)),
+                V::add(V::load(grad0.at(33usize, c)), V::mul(x_e0123, v2)),
                 grad0.at(33usize, c),
             );
             let y_e3 = V::load(y.at(4usize, c));
-            let t3_11 = V::load(t3.at(11usize, c));
-            let mut v10 = V::mul(y_e3, t3_11);
+            let t5_11 = V::load(t5.at(11usize, c));
+            let mut v9 = V::mul(y_e3, t5_11);
             let y_e2 = V::load(y.at(3usize, c));
-            let t3_12 = V::load(t3.at(12usize, c));
-            v10 = V::neg_mul_add(y_e2, t3_12, v10);
+            let t5_12 = V::load(t5.at(12usize, c));
+            v9 = V::neg_mul_add(y_e2, t5_12, v9);
             let y_e1 = V::load(y.at(2usize, c));
-            let t3_13 = V::load(t3.at(13usize, c));
-            v10 = V::mul_add(y_e1, t3_13, v10);
-            // grad0[32] += x_e0123*v18
+            let t5_13 = V::load(t5.at(13usize, c));
+            v9 = V::mul_add(y_e1, t5_13, v9);
+            // grad0[32] += x_e0123*v17
             V::store(
-                V::add(V::load(grad0.at(32usize, c)), V::mul(x_e0123, v10)),
+                V::add(V::load(grad0.at(32usize, c)), V::mul(x_e0123, v9)),
                 grad0.at(32usize, c),
             );
-            v5 = V::mul_add(V::load(param0.at(32usize, c)), v10, v5);
+            v4 = V::mul_add(V::load(param0.at(32usize, c)), v9, v4);
             let y_e23 = V::load(y.at(10usize, c));
-            let t3_5 = V::load(t3.at(5usize, c));
+            let t5_5 = V::load(t5.at(5usize, c));
             let y_e13 = V::load(y.at(9usize, c));
-            let t3_6 = V::load(t3.at(6usize, c));
-            let mut v28 = V::mul(y_e13, t3_6);
-            v28 = V::neg_mul_add(y_e23, t3_5, v28);
+            let t5_6 = V::load(t5.at(6usize, c));
+            let mut v27 = V::mul(y_e13, t5_6);
+            v27 = V::neg_mul_add(y_e23, t5_5, v27);
             let y_e12 = V::load(y.at(8usize, c));
-            let t3_7 = V::load(t3.at(7usize, c));
-            v28 = V::neg_mul_add(y_e12, t3_7, v28);
-            // grad0[31] += x_e0123*v33
+            let t5_7 = V::load(t5.at(7usize, c));
+            v27 = V::neg_mul_add(y_e12, t5_7, v27);
+            // grad0[31] += x_e0123*v32
             V::store(
-                V::add(V::load(grad0.at(31usize, c)), V::mul(x_e0123, v28)),
+                V::add(V::load(grad0.at(31usize, c)), V::mul(x_e0123, v27)),
                 grad0.at(31usize, c),
             );
-            v5 = V::mul_add(V::load(param0.at(31usize, c)), v28, v5);
+            v4 = V::mul_add(V::load(param0.at(31usize, c)), v27, v4);
             let y_e123 = V::load(y.at(14usize, c));
-            let t3_1 = V::load(t3.at(1usize, c));
-            let v40 = V::mul(y_e123, t3_1);
-            // grad0[30] += -x_e0123*v40
+            let t5_1 = V::load(t5.at(1usize, c));
+            let v39 = V::mul(y_e123, t5_1);
+            // grad0[30] += -x_e0123*v39
             V::store(
-                V::add(V::load(grad0.at(30usize, c)), V::neg(V::mul(x_e0123, v40))),
+                V::add(V::load(grad0.at(30usize, c)), V::neg(V::mul(x_e0123, v39))),
                 grad0.at(30usize, c),
             );
-            v5 = V::neg_mul_add(V::load(param0.at(30usize, c)), v40, v5);
-            // out0[15] = w33*v3 + w32*v18 + w31*v33 - w30*v40
-            V::store(v5, out0.at(15usize, c));
+            v4 = V::neg_mul_add(V::load(param0.at(30usize, c)), v39, v4);
+            // out0[15] = w33*v2 + w32*v17 + w31*v32 - w30*v39
+            V::store(v4, out0.at(15usize, c));
             let y_e0 = V::load(y.at(1usize, c));
-            let v47 = V::mul(y_e0, t3_15);
+            let v46 = V::mul(y_e0, t5_15);
             let w29 = V::load(param0.at(29usize, c));
             let x_e123 = V::load(x.at(14usize, c));
-            let v52 = V::mul(y_e1, t3_15);
-            let mut v53 = V::mul(w29, v52);
+            let v51 = V::mul(y_e1, t5_15);
+            let mut v52 = V::mul(w29, v51);
             let x_e023 = V::load(x.at(13usize, c));
-            let mut v55 = V::mul(x_e023, v52);
-            v55 = V::neg_mul_add(x_e123, v47, v55);
-            let v57 = V::mul(y_e2, t3_15);
+            let mut v54 = V::mul(x_e023, v51);
+            v54 = V::neg_mul_add(x_e123, v46, v54);
+            let v56 = V::mul(y_e2, t5_15);
             let x_e013 = V::load(x.at(12usize, c));
-            v55 = V::neg_mul_add(x_e013, v57, v55);
-            let v62 = V::mul(y_e3, t3_15);
-            let mut v63 = V::mul(w29, v62);
+            v54 = V::neg_mul_add(x_e013, v56, v54);
+            let v61 = V::mul(y_e3, t5_15);
+            let mut v62 = V::mul(w29, v61);
             let x_e012 = V::load(x.at(11usize, c));
-            v55 = V::mul_add(x_e012, v62, v55);
-            // grad0[29] += x_e023*v52 - x_e123*v47 - x_e013*v57 + x_e012*v62
-            V::store(V::add(V::load(grad0.at(29usize, c)), v55), grad0.at(29usize, c));
+            v54 = V::mul_add(x_e012, v61, v54);
+            // grad0[29] += x_e023*v51 - x_e123*v46 - x_e013*v56 + x_e012*v61
+            V::store(V::add(V::load(grad0.at(29usize, c)), v54), grad0.at(29usize, c));
             let y_e03 = V::load(y.at(7usize, c));
             let y_e02 = V::load(y.at(6usize, c));
-            let mut v70 = V::mul(y_e02, t3_12);
-            v70 = V::neg_mul_add(y_e03, t3_11, v70);
+            let mut v69 = V::mul(y_e02, t5_12);
+            v69 = V::neg_mul_add(y_e03, t5_11, v69);
             let y_e01 = V::load(y.at(5usize, c));
-            v70 = V::neg_mul_add(y_e01, t3_13, v70);
+            v69 = V::neg_mul_add(y_e01, t5_13, v69);
             let w28 = V::load(param0.at(28usize, c));
-            let mut v76 = V::mul(w28, v70);
-            let mut v77 = V::mul(x_e123, v70);
-            v76 = V::neg_mul_add(w29, v47, v76);
-            let mut v79 = V::mul(y_e13, t3_11);
-            v79 = V::neg_mul_add(y_e12, t3_12, v79);
-            v53 = V::mul_add(w28, v79, v53);
-            v77 = V::mul_add(x_e023, v79, v77);
-            let mut v87 = V::mul(y_e12, t3_13);
-            v87 = V::neg_mul_add(y_e23, t3_11, v87);
-            let mut v89 = V::mul(w28, v87);
-            v89 = V::neg_mul_add(w29, v57, v89);
-            v77 = V::mul_add(x_e013, v87, v77);
-            let mut v93 = V::mul(y_e23, t3_12);
-            v93 = V::neg_mul_add(y_e13, t3_13, v93);
-            v63 = V::mul_add(w28, v93, v63);
-            v77 = V::mul_add(x_e012, v93, v77);
-            // grad0[28] += x_e123*v74 + x_e023*v81 + x_e013*v88 + x_e012*v95
-            V::store(V::add(V::load(grad0.at(28usize, c)), v77), grad0.at(28usize, c));
-            let t3_14 = V::load(t3.at(14usize, c));
-            let v101 = V::mul(y_1, t3_14);
+            let mut v75 = V::mul(w28, v69);
+            let mut v76 = V::mul(x_e123, v69);
+            v75 = V::neg_mul_add(w29, v46, v75);
+            let mut v78 = V::mul(y_e13, t5_11);
+            v78 = V::neg_mul_add(y_e12, t5_12, v78);
+            v52 = V::mul_add(w28, v78, v52);
+            v76 = V::mul_add(x_e023, v78, v76);
+            let mut v86 = V::mul(y_e12, t5_13);
+            v86 = V::neg_mul_add(y_e23, t5_11, v86);
+            let mut v88 = V::mul(w28, v86);
+            v88 = V::neg_mul_add(w29, v56, v88);
+            v76 = V::mul_add(x_e013, v86, v76);
+            let mut v92 = V::mul(y_e23, t5_12);
+            v92 = V::neg_mul_add(y_e13, t5_13, v92);
+            v62 = V::mul_add(w28, v92, v62);
+            v76 = V::mul_add(x_e012, v92, v76);
+            // grad0[28] += x_e123*v73 + x_e023*v80 + x_e013*v87 + x_e012*v94
+            V::store(V::add(V::load(grad0.at(28usize, c)), v76), grad0.at(28usize, c));
+            let t5_14 = V::load(t5.at(14usize, c));
+            let v100 = V::mul(y_1, t5_14);
             let w27 = V::load(param0.at(27usize, c));
-            let mut v104 = V::mul(x_e123, v101);
-            v76 = V::mul_add(w27, v101, v76);
-            let v106 = V::mul(y_1, t3_13);
-            v53 = V::mul_add(w27, v106, v53);
-            v104 = V::mul_add(x_e023, v106, v104);
-            let v111 = V::mul(y_1, t3_12);
-            v89 = V::mul_add(w27, v111, v89);
-            v104 = V::mul_add(x_e013, v111, v104);
-            let v116 = V::mul(y_1, t3_11);
-            v63 = V::mul_add(w27, v116, v63);
-            v104 = V::mul_add(x_e012, v116, v104);
-            // grad0[27] += x_e123*v101 + x_e023*v106 + x_e013*v111 + x_e012*v116
-            V::store(V::add(V::load(grad0.at(27usize, c)), v104), grad0.at(27usize, c));
+            let mut v103 = V::mul(x_e123, v100);
+            v75 = V::mul_add(w27, v100, v75);
+            let v105 = V::mul(y_1, t5_13);
+            v52 = V::mul_add(w27, v105, v52);
+            v103 = V::mul_add(x_e023, v105, v103);
+            let v110 = V::mul(y_1, t5_12);
+            v88 = V::mul_add(w27, v110, v88);
+            v103 = V::mul_add(x_e013, v110, v103);
+            let v115 = V::mul(y_1, t5_11);
+            v62 = V::mul_add(w27, v115, v62);
+            v103 = V::mul_add(x_e012, v115, v103);
+            // grad0[27] += x_e123*v100 + x_e023*v105 + x_e013*v110 + x_e012*v115
+            V::store(V::add(V::load(grad0.at(27usize, c)), v103), grad0.at(27usize, c));
             let y_e023 = V::load(y.at(13usize, c));
-            let mut v122 = V::mul(y_e023, t3_5);
+            let mut v121 = V::mul(y_e023, t5_5);
             let y_e013 = V::load(y.at(12usize, c));
-            v122 = V::neg_mul_add(y_e013, t3_6, v122);
+            v121 = V::neg_mul_add(y_e013, t5_6, v121);
             let y_e012 = V::load(y.at(11usize, c));
-            v122 = V::mul_add(y_e012, t3_7, v122);
+            v121 = V::mul_add(y_e012, t5_7, v121);
             let w26 = V::load(param0.at(26usize, c));
-            let mut v131 = V::mul(x_e123, v122);
-            v76 = V::mul_add(w26, v122, v76);
-            let v133 = V::mul(y_e123, t3_5);
-            v53 = V::neg_mul_add(w26, v133, v53);
-            v131 = V::neg_mul_add(x_e023, v133, v131);
-            let v138 = V::mul(y_e123, t3_6);
-            v89 = V::mul_add(w26, v138, v89);
-            v131 = V::mul_add(x_e013, v138, v131);
-            let v143 = V::mul(y_e123, t3_7);
-            v63 = V::neg_mul_add(w26, v143, v63);
-            v131 = V::neg_mul_add(x_e012, v143, v131);
-            // grad0[26] += x_e123*v128 - x_e023*v133 + x_e013*v138 - x_e012*v143
-            V::store(V::add(V::load(grad0.at(26usize, c)), v131), grad0.at(26usize, c));
-            let t3_8 = V::load(t3.at(8usize, c));
-            let mut v149 = V::mul(y_e3, t3_8);
-            let t3_9 = V::load(t3.at(9usize, c));
-            v149 = V::neg_mul_add(y_e2, t3_9, v149);
-            let t3_10 = V::load(t3.at(10usize, c));
-            v149 = V::mul_add(y_e1, t3_10, v149);
+            let mut v130 = V::mul(x_e123, v121);
+            v75 = V::mul_add(w26, v121, v75);
+            let v132 = V::mul(y_e123, t5_5);
+            v52 = V::neg_mul_add(w26, v132, v52);
+            v130 = V::neg_mul_add(x_e023, v132, v130);
+            let v137 = V::mul(y_e123, t5_6);
+            v88 = V::mul_add(w26, v137, v88);
+            v130 = V::mul_add(x_e013, v137, v130);
+            let v142 = V::mul(y_e123, t5_7);
+            v62 = V::neg_mul_add(w26, v142, v62);
+            v130 = V::neg_mul_add(x_e012, v142, v130);
+            // grad0[26] += x_e123*v127 - x_e023*v132 + x_e013*v137 - x_e012*v142
+            V::store(V::add(V::load(grad0.at(26usize, c)), v130), grad0.at(26usize, c));
+            let t5_8 = V::load(t5.at(8usize, c));
+            let mut v148 = V::mul(y_e3, t5_8);
+            let t5_9 = V::load(t5.at(9usize, c));
+            v148 = V::neg_mul_add(y_e2, t5_9, v148);
+            let t5_10 = V::load(t5.at(10usize, c));
+            v148 = V::mul_add(y_e1, t5_10, v148);
             let w25 = V::load(param0.at(25usize, c));
-            let mut v158 = V::mul(x_e123, v149);
-            v76 = V::mul_add(w25, v149, v76);
-            let mut v160 = V::mul(y_e3, t3_6);
-            v160 = V::neg_mul_add(y_e2, t3_7, v160);
-            v53 = V::mul_add(w25, v160, v53);
-            v158 = V::mul_add(x_e023, v160, v158);
-            let mut v167 = V::mul(y_e3, t3_5);
-            v167 = V::neg_mul_add(y_e1, t3_7, v167);
-            v89 = V::mul_add(w25, v167, v89);
-            v158 = V::mul_add(x_e013, v167, v158);
-            let mut v174 = V::mul(y_e2, t3_5);
-            v174 = V::neg_mul_add(y_e1, t3_6, v174);
-            v63 = V::mul_add(w25, v174, v63);
-            v158 = V::mul_add(x_e012, v174, v158);
-            // grad0[25] += x_e123*v155 + x_e023*v162 + x_e013*v169 + x_e012*v176
-            V::store(V::add(V::load(grad0.at(25usize, c)), v158), grad0.at(25usize, c));
+            let mut v157 = V::mul(x_e123, v148);
+            v75 = V::mul_add(w25, v148, v75);
+            let mut v159 = V::mul(y_e3, t5_6);
+            v159 = V::neg_mul_add(y_e2, t5_7, v159);
+            v52 = V::mul_add(w25, v159, v52);
+            v157 = V::mul_add(x_e023, v159, v157);
+            let mut v166 = V::mul(y_e3, t5_5);
+            v166 = V::neg_mul_add(y_e1, t5_7, v166);
+            v88 = V::mul_add(w25, v166, v88);
+            v157 = V::mul_add(x_e013, v166, v157);
+            let mut v173 = V::mul(y_e2, t5_5);
+            v173 = V::neg_mul_add(y_e1, t5_6, v173);
+            v62 = V::mul_add(w25, v173, v62);
+            v157 = V::mul_add(x_e012, v173, v157);
+            // grad0[25] += x_e123*v154 + x_e023*v161 + x_e013*v168 + x_e012*v175
+            V::store(V::add(V::load(grad0.at(25usize, c)), v157), grad0.at(25usize, c));
             let y_e0123 = V::load(y.at(15usize, c));
-            let v182 = V::mul(y_e0123, t3_1);
-            // grad0[24] += x_e123*v182
+            let v181 = V::mul(y_e0123, t5_1);
+            // grad0[24] += x_e123*v181
             V::store(
-                V::add(V::load(grad0.at(24usize, c)), V::mul(x_e123, v182)),
+                V::add(V::load(grad0.at(24usize, c)), V::mul(x_e123, v181)),
                 grad0.at(24usize, c),
             );
-            v76 = V::mul_add(V::load(param0.at(24usize, c)), v182, v76);
-            let t3_2 = V::load(t3.at(2usize, c));
-            let t3_3 = V::load(t3.at(3usize, c));
-            let mut v190 = V::mul(y_e13, t3_3);
-            v190 = V::neg_mul_add(y_e23, t3_2, v190);
-            let t3_4 = V::load(t3.at(4usize, c));
-            v190 = V::neg_mul_add(y_e12, t3_4, v190);
+            v75 = V::mul_add(V::load(param0.at(24usize, c)), v181, v75);
+            let t5_2 = V::load(t5.at(2usize, c));
+            let t5_3 = V::load(t5.at(3usize, c));
+            let mut v189 = V::mul(y_e13, t5_3);
+            v189 = V::neg_mul_add(y_e23, t5_2, v189);
+            let t5_4 = V::load(t5.at(4usize, c));
+            v189 = V::neg_mul_add(y_e12, t5_4, v189);
             let w23 = V::load(param0.at(23usize, c));
-            let mut v197 = V::mul(x_e123, v190);
-            v76 = V::mul_add(w23, v190, v76);
-            let v199 = V::mul(y_e23, t3_1);
-            v53 = V::neg_mul_add(w23, v199, v53);
-            // out0[13] = w29*v52 + w28*v81 + w27*v106 - w26*v133 + w25*v162 - w23*v199
-            V::store(v53, out0.at(13usize, c));
-            v197 = V::neg_mul_add(x_e023, v199, v197);
-            let v204 = V::mul(y_e13, t3_1);
-            v89 = V::neg_mul_add(w23, v204, v89);
-            // out0[12] = w28*v88 - w29*v57 + w27*v111 + w26*v138 + w25*v169 - w23*v204
-            V::store(v89, out0.at(12usize, c));
-            v197 = V::neg_mul_add(x_e013, v204, v197);
-            let v209 = V::mul(y_e12, t3_1);
-            v63 = V::neg_mul_add(w23, v209, v63);
-            // out0[11] = w29*v62 + w28*v95 + w27*v116 - w26*v143 + w25*v176 - w23*v209
-            V::store(v63, out0.at(11usize, c));
-            v197 = V::neg_mul_add(x_e012, v209, v197);
-            // grad0[23] += x_e123*v194 - x_e023*v199 - x_e013*v204 - x_e012*v209
-            V::store(V::add(V::load(grad0.at(23usize, c)), v197), grad0.at(23usize, c));
-            let t3_0 = V::load(t3.at(0usize, c));
-            let v215 = V::mul(y_e123, t3_0);
-            // grad0[22] += -x_e123*v215
+            let mut v196 = V::mul(x_e123, v189);
+            v75 = V::mul_add(w23, v189, v75);
+            let v198 = V::mul(y_e23, t5_1);
+            v52 = V::neg_mul_add(w23, v198, v52);
+            // out0[13] = w29*v51 + w28*v80 + w27*v105 - w26*v132 + w25*v161 - w23*v198
+            V::store(v52, out0.at(13usize, c));
+            v196 = V::neg_mul_add(x_e023, v198, v196);
+            let v203 = V::mul(y_e13, t5_1);
+            v88 = V::neg_mul_add(w23, v203, v88);
+            // out0[12] = w28*v87 - w29*v56 + w27*v110 + w26*v137 + w25*v168 - w23*v203
+            V::store(v88, out0.at(12usize, c));
+            v196 = V::neg_mul_add(x_e013, v203, v196);
+            let v208 = V::mul(y_e12, t5_1);
+            v62 = V::neg_mul_add(w23, v208, v62);
+            // out0[11] = w29*v61 + w28*v94 + w27*v115 - w26*v142 + w25*v175 - w23*v208
+            V::store(v62, out0.at(11usize, c));
+            v196 = V::neg_mul_add(x_e012, v208, v196);
+            // grad0[23] += x_e123*v193 - x_e023*v198 - x_e013*v203 - x_e012*v208
+            V::store(V::add(V::load(grad0.at(23usize, c)), v196), grad0.at(23usize, c));
+            let t5_0 = V::load(t5.at(0usize, c));
+            let v214 = V::mul(y_e123, t5_0);
+            // grad0[22] += -x_e123*v214
             V::store(
-                V::add(V::load(grad0.at(22usize, c)), V::neg(V::mul(x_e123, v215))),
+                V::add(V::load(grad0.at(22usize, c)), V::neg(V::mul(x_e123, v214))),
                 grad0.at(22usize, c),
             );
-            v76 = V::neg_mul_add(V::load(param0.at(22usize, c)), v215, v76);
-            // out0[14] = w28*v74 - w29*v47 + w27*v101 + w26*v128 + w25*v155 + w24*v182 + w23*v194 - w22*v215
-            V::store(v76, out0.at(14usize, c));
-            let v221 = V::mul(y_e01, t3_15);
+            v75 = V::neg_mul_add(V::load(param0.at(22usize, c)), v214, v75);
+            // out0[14] = w28*v73 - w29*v46 + w27*v100 + w26*v127 + w25*v154 + w24*v181 + w23*v193 - w22*v214
+            V::store(v75, out0.at(14usize, c));
+            let v220 = V::mul(y_e01, t5_15);
             let w21 = V::load(param0.at(21usize, c));
-            let mut v223 = V::mul(w21, v221);
+            let mut v222 = V::mul(w21, v220);
             let x_e23 = V::load(x.at(10usize, c));
-            let mut v225 = V::mul(x_e23, v221);
-            let v226 = V::mul(y_e02, t3_15);
+            let mut v224 = V::mul(x_e23, v220);
+            let v225 = V::mul(y_e02, t5_15);
             let x_e13 = V::load(x.at(9usize, c));
-            v225 = V::neg_mul_add(x_e13, v226, v225);
-            let v231 = V::mul(y_e03, t3_15);
-            let mut v232 = V::mul(w21, v231);
+            v224 = V::neg_mul_add(x_e13, v225, v224);
+            let v230 = V::mul(y_e03, t5_15);
+            let mut v231 = V::mul(w21, v230);
             let x_e12 = V::load(x.at(8usize, c));
-            v225 = V::mul_add(x_e12, v231, v225);
-            let v236 = V::mul(y_e12, t3_15);
-            let mut v237 = V::mul(w21, v236);
+            v224 = V::mul_add(x_e12, v230, v224);
+            let v235 = V::mul(y_e12, t5_15);
+            let mut v236 = V::mul(w21, v235);
             let x_e03 = V::load(x.at(7usize, c));
-            v225 = V::mul_add(x_e03, v236, v225);
-            let v241 = V::mul(y_e13, t3_15);
-            let mut v242 = V::mul(w21, v241);
+            v224 = V::mul_add(x_e03, v235, v224);
+            let v240 = V::mul(y_e13, t5_15);
+            let mut v241 = V::mul(w21, v240);
             let x_e02 = V::load(x.at(6usize, c));
-            v225 = V::neg_mul_add(x_e02, v241, v225);
-            let v246 = V::mul(y_e23, t3_15);
-            let mut v247 = V::mul(w21, v246);
+            v224 = V::neg_mul_add(x_e02, v240, v224);
+            let v245 = V::mul(y_e23, t5_15);
+            let mut v246 = V::mul(w21, v245);
             let x_e01 = V::load(x.at(5usize, c));
-            v225 = V::mul_add(x_e01, v246, v225);
-            // grad0[21] += x_e23*v221 - x_e13*v226 + x_e12*v231 + x_e03*v236 - x_e02*v241 + x_e01*v246
-            V::store(V::add(V::load(grad0.at(21usize, c)), v225), grad0.at(21usize, c));
-            let mut v251 = V::mul(y_e013, t3_11);
-            v251 = V::neg_mul_add(y_e012, t3_12, v251);
+            v224 = V::mul_add(x_e01, v245, v224);
+            // grad0[21] += x_e23*v220 - x_e13*v225 + x_e12*v230 + x_e03*v235 - x_e02*v240 + x_e01*v245
+            V::store(V::add(V::load(grad0.at(21usize, c)), v224), grad0.at(21usize, c));
+            let mut v250 = V::mul(y_e013, t5_11);
+            v250 = V::neg_mul_add(y_e012, t5_12, v250);
             let w20 = V::load(param0.at(20usize, c));
-            let mut v256 = V::mul(x_e23, v251);
-            v223 = V::mul_add(w20, v251, v223);
-            let mut v259 = V::mul(y_e012, t3_13);
-            v259 = V::neg_mul_add(y_e023, t3_11, v259);
-            let mut v261 = V::mul(w20, v259);
-            v261 = V::neg_mul_add(w21, v226, v261);
-            v256 = V::mul_add(x_e13, v259, v256);
-            let mut v265 = V::mul(y_e023, t3_12);
-            v265 = V::neg_mul_add(y_e013, t3_13, v265);
-            v232 = V::mul_add(w20, v265, v232);
-            v256 = V::mul_add(x_e12, v265, v256);
-            let v272 = V::mul(y_e123, t3_11);
-            v237 = V::mul_add(w20, v272, v237);
-            v256 = V::mul_add(x_e03, v272, v256);
-            let v277 = V::mul(y_e123, t3_12);
-            v242 = V::mul_add(w20, v277, v242);
-            v256 = V::neg_mul_add(x_e02, v277, v256);
-            let v282 = V::mul(y_e123, t3_13);
-            v247 = V::mul_add(w20, v282, v247);
-            v256 = V::mul_add(x_e01, v282, v256);
-            // grad0[20] += x_e23*v253 + x_e13*v260 + x_e12*v267 + x_e03*v272 - x_e02*v277 + x_e01*v282
-            V::store(V::add(V::load(grad0.at(20usize, c)), v256), grad0.at(20usize, c));
-            let mut v287 = V::mul(y_e1, t3_14);
-            v287 = V::mul_add(y_e0, t3_13, v287);
+            let mut v255 = V::mul(x_e23, v250);
+            v222 = V::mul_add(w20, v250, v222);
+            let mut v258 = V::mul(y_e012, t5_13);
+            v258 = V::neg_mul_add(y_e023, t5_11, v258);
+            let mut v260 = V::mul(w20, v258);
+            v260 = V::neg_mul_add(w21, v225, v260);
+            v255 = V::mul_add(x_e13, v258, v255);
+            let mut v264 = V::mul(y_e023, t5_12);
+            v264 = V::neg_mul_add(y_e013, t5_13, v264);
+            v231 = V::mul_add(w20, v264, v231);
+            v255 = V::mul_add(x_e12, v264, v255);
+            let v271 = V::mul(y_e123, t5_11);
+            v236 = V::mul_add(w20, v271, v236);
+            v255 = V::mul_add(x_e03, v271, v255);
+            let v276 = V::mul(y_e123, t5_12);
+            v241 = V::mul_add(w20, v276, v241);
+            v255 = V::neg_mul_add(x_e02, v276, v255);
+            let v281 = V::mul(y_e123, t5_13);
+            v246 = V::mul_add(w20, v281, v246);
+            v255 = V::mul_add(x_e01, v281, v255);
+            // grad0[20] += x_e23*v252 + x_e13*v259 + x_e12*v266 + x_e03*v271 - x_e02*v276 + x_e01*v281
+            V::store(V::add(V::load(grad0.at(20usize, c)), v255), grad0.at(20usize, c));
+            let mut v286 = V::mul(y_e1, t5_14);
+            v286 = V::mul_add(y_e0, t5_13, v286);
             let w19 = V::load(param0.at(19usize, c));
-            let mut v292 = V::mul(x_e23, v287);
-            v223 = V::mul_add(w19, v287, v223);
-            let mut v295 = V::mul(y_e0, t3_12);
-            v295 = V::neg_mul_add(y_e2, t3_14, v295);
-            v261 = V::mul_add(w19, v295, v261);
-            v292 = V::mul_add(x_e13, v295, v292);
-            let mut v301 = V::mul(y_e3, t3_14);
-            v301 = V::mul_add(y_e0, t3_11, v301);
-            v232 = V::mul_add(w19, v301, v232);
-            v292 = V::mul_add(x_e12, v301, v292);
-            let mut v308 = V::mul(y_e2, t3_13);
-            v308 = V::mul_add(y_e1, t3_12, v308);
-            v237 = V::neg_mul_add(w19, v308, v237);
-            v292 = V::neg_mul_add(x_e03, v308, v292);
-            let mut v315 = V::mul(y_e3, t3_13);
-            v315 = V::neg_mul_add(y_e1, t3_11, v315);
-            let mut v320 = V::mul_sub(w19, v315, v242);
-            v292 = V::mul_add(x_e02, v315, v292);
-            let mut v322 = V::mul(y_e3, t3_12);
-            v322 = V::mul_add(y_e2, t3_11, v322);
-            v247 = V::mul_add(w19, v322, v247);
-            v292 = V::mul_add(x_e01, v322, v292);
-            // grad0[19] += x_e23*v289 + x_e13*v296 + x_e12*v303 - x_e03*v310 + x_e02*v317 + x_e01*v324
-            V::store(V::add(V::load(grad0.at(19usize, c)), v292), grad0.at(19usize, c));
-            let v329 = V::mul(y_e0123, t3_5);
+            let mut v291 = V::mul(x_e23, v286);
+            v222 = V::mul_add(w19, v286, v222);
+            let mut v294 = V::mul(y_e0, t5_12);
+            v294 = V::neg_mul_add(y_e2, t5_14, v294);
+            v260 = V::mul_add(w19, v294, v260);
+            v291 = V::mul_add(x_e13, v294, v291);
+            let mut v300 = V::mul(y_e3, t5_14);
+            v300 = V::mul_add(y_e0, t5_11, v300);
+            v231 = V::mul_add(w19, v300, v231);
+            v291 = V::mul_add(x_e12, v300, v291);
+            let mut v307 = V::mul(y_e2, t5_13);
+            v307 = V::mul_add(y_e1, t5_12, v307);
+            v236 = V::neg_mul_add(w19, v307, v236);
+            v291 = V::neg_mul_add(x_e03, v307, v291);
+            let mut v314 = V::mul(y_e3, t5_13);
+            v314 = V::neg_mul_add(y_e1, t5_11, v314);
+            let mut v319 = V::mul_sub(w19, v314, v241);
+            v291 = V::mul_add(x_e02, v314, v291);
+            let mut v321 = V::mul(y_e3, t5_12);
+            v321 = V::mul_add(y_e2, t5_11, v321);
+            v246 = V::mul_add(w19, v321, v246);
+            v291 = V::mul_add(x_e01, v321, v291);
+            // grad0[19] += x_e23*v288 + x_e13*v295 + x_e12*v302 - x_e03*v309 + x_e02*v316 + x_e01*v323
+            V::store(V::add(V::load(grad0.at(19usize, c)), v291), grad0.at(19usize, c));
+            let v328 = V::mul(y_e0123, t5_5);
             let w18 = V::load(param0.at(18usize, c));
-            v223 = V::neg_mul_add(w18, v329, v223);
-            let v334 = V::mul(y_e0123, t3_6);
-            let mut v336 = V::mul(x_e13, v334);
-            v261 = V::mul_add(w18, v334, v261);
-            v336 = V::neg_mul_add(x_e23, v329, v336);
-            let v339 = V::mul(y_e0123, t3_7);
-            v232 = V::neg_mul_add(w18, v339, v232);
-            v336 = V::neg_mul_add(x_e12, v339, v336);
-            // grad0[18] += x_e13*v334 - x_e23*v329 - x_e12*v339
-            V::store(V::add(V::load(grad0.at(18usize, c)), v336), grad0.at(18usize, c));
-            let mut v344 = V::mul(y_e13, t3_8);
-            v344 = V::neg_mul_add(y_e12, t3_9, v344);
-            v344 = V::mul_add(y_e03, t3_6, v344);
-            v344 = V::neg_mul_add(y_e02, t3_7, v344);
+            v222 = V::neg_mul_add(w18, v328, v222);
+            let v333 = V::mul(y_e0123, t5_6);
+            let mut v335 = V::mul(x_e13, v333);
+            v260 = V::mul_add(w18, v333, v260);
+            v335 = V::neg_mul_add(x_e23, v328, v335);
+            let v338 = V::mul(y_e0123, t5_7);
+            v231 = V::neg_mul_add(w18, v338, v231);
+            v335 = V::neg_mul_add(x_e12, v338, v335);
+            // grad0[18] += x_e13*v333 - x_e23*v328 - x_e12*v338
+            V::store(V::add(V::load(grad0.at(18usize, c)), v335), grad0.at(18usize, c));
+            let mut v343 = V::mul(y_e13, t5_8);
+            v343 = V::neg_mul_add(y_e12, t5_9, v343);
+            v343 = V::mul_add(y_e03, t5_6, v343);
+            v343 = V::neg_mul_add(y_e02, t5_7, v343);
             let w17 = V::load(param0.at(17usize, c));
-            let mut v353 = V::mul(x_e23, v344);
-            v223 = V::mul_add(w17, v344, v223);
-            let mut v356 = V::mul(y_e12, t3_10);
-            v356 = V::neg_mul_add(y_e23, t3_8, v356);
-            v356 = V::mul_add(y_e03, t3_5, v356);
-            v356 = V::neg_mul_add(y_e01, t3_7, v356);
-            v261 = V::mul_add(w17, v356, v261);
-            v353 = V::mul_add(x_e13, v356, v353);
-            let mut v366 = V::mul(y_e23, t3_9);
-            v366 = V::neg_mul_add(y_e13, t3_10, v366);
-            v366 = V::mul_add(y_e02, t3_5, v366);
-            v366 = V::neg_mul_add(y_e01, t3_6, v366);
-            v232 = V::mul_add(w17, v366, v232);
-            v353 = V::mul_add(x_e12, v366, v353);
-            let mut v377 = V::mul(y_e23, t3_6);
-            v377 = V::mul_add(y_e13, t3_5, v377);
-            v237 = V::neg_mul_add(w17, v377, v237);
-            v353 = V::neg_mul_add(x_e03, v377, v353);
-            let mut v384 = V::mul(y_e23, t3_7);
-            v384 = V::neg_mul_add(y_e12, t3_5, v384);
-            v320 = V::mul_add(w17, v384, v320);
-            v353 = V::mul_add(x_e02, v384, v353);
-            let mut v391 = V::mul(y_e13, t3_7);
-            v391 = V::mul_add(y_e12, t3_6, v391);
-            v247 = V::mul_add(w17, v391, v247);
-            v353 = V::mul_add(x_e01, v391, v353);
-            // grad0[17] += x_e23*v350 + x_e13*v361 + x_e12*v372 - x_e03*v379 + x_e02*v386 + x_e01*v393
-            V::store(V::add(V::load(grad0.at(17usize, c)), v353), grad0.at(17usize, c));
-            let v398 = V::mul(y_1, t3_10);
+            let mut v352 = V::mul(x_e23, v343);
+            v222 = V::mul_add(w17, v343, v222);
+            let mut v355 = V::mul(y_e12, t5_10);
+            v355 = V::neg_mul_add(y_e23, t5_8, v355);
+            v355 = V::mul_add(y_e03, t5_5, v355);
+            v355 = V::neg_mul_add(y_e01, t5_7, v355);
+            v260 = V::mul_add(w17, v355, v260);
+            v352 = V::mul_add(x_e13, v355, v352);
+            let mut v365 = V::mul(y_e23, t5_9);
+            v365 = V::neg_mul_add(y_e13, t5_10, v365);
+            v365 = V::mul_add(y_e02, t5_5, v365);
+            v365 = V::neg_mul_add(y_e01, t5_6, v365);
+            v231 = V::mul_add(w17, v365, v231);
+            v352 = V::mul_add(x_e12, v365, v352);
+            let mut v376 = V::mul(y_e23, t5_6);
+            v376 = V::mul_add(y_e13, t5_5, v376);
+            v236 = V::neg_mul_add(w17, v376, v236);
+            v352 = V::neg_mul_add(x_e03, v376, v352);
+            let mut v383 = V::mul(y_e23, t5_7);
+            v383 = V::neg_mul_add(y_e12, t5_5, v383);
+            v319 = V::mul_add(w17, v383, v319);
+            v352 = V::mul_add(x_e02, v383, v352);
+            let mut v390 = V::mul(y_e13, t5_7);
+            v390 = V::mul_add(y_e12, t5_6, v390);
+            v246 = V::mul_add(w17, v390, v246);
+            v352 = V::mul_add(x_e01, v390, v352);
+            // grad0[17] += x_e23*v349 + x_e13*v360 + x_e12*v371 - x_e03*v378 + x_e02*v385 + x_e01*v392
+            V::store(V::add(V::load(grad0.at(17usize, c)), v352), grad0.at(17usize, c));
+            let v397 = V::mul(y_1, t5_10);
             let w16 = V::load(param0.at(16usize, c));
-            let mut v401 = V::mul(x_e23, v398);
-            v223 = V::mul_add(w16, v398, v223);
-            let v403 = V::mul(y_1, t3_9);
-            v261 = V::mul_add(w16, v403, v261);
-            v401 = V::mul_add(x_e13, v403, v401);
-            let v408 = V::mul(y_1, t3_8);
-            v232 = V::mul_add(w16, v408, v232);
-            v401 = V::mul_add(x_e12, v408, v401);
-            let v413 = V::mul(y_1, t3_7);
-            v237 = V::mul_add(w16, v413, v237);
-            v401 = V::mul_add(x_e03, v413, v401);
-            let v418 = V::mul(y_1, t3_6);
-            v320 = V::mul_add(w16, v418, v320);
-            v401 = V::mul_add(x_e02, v418, v401);
-            let v423 = V::mul(y_1, t3_5);
-            v247 = V::mul_add(w16, v423, v247);
-            v401 = V::mul_add(x_e01, v423, v401);
-            // grad0[16] += x_e23*v398 + x_e13*v403 + x_e12*v408 + x_e03*v413 + x_e02*v418 + x_e01*v423
-            V::store(V::add(V::load(grad0.at(16usize, c)), v401), grad0.at(16usize, c));
-            let mut v428 = V::mul(y_e123, t3_2);
-            v428 = V::mul_add(y_e023, t3_1, v428);
+            let mut v400 = V::mul(x_e23, v397);
+            v222 = V::mul_add(w16, v397, v222);
+            let v402 = V::mul(y_1, t5_9);
+            v260 = V::mul_add(w16, v402, v260);
+            v400 = V::mul_add(x_e13, v402, v400);
+            let v407 = V::mul(y_1, t5_8);
+            v231 = V::mul_add(w16, v407, v231);
+            v400 = V::mul_add(x_e12, v407, v400);
+            let v412 = V::mul(y_1, t5_7);
+            v236 = V::mul_add(w16, v412, v236);
+            v400 = V::mul_add(x_e03, v412, v400);
+            let v417 = V::mul(y_1, t5_6);
+            v319 = V::mul_add(w16, v417, v319);
+            v400 = V::mul_add(x_e02, v417, v400);
+            let v422 = V::mul(y_1, t5_5);
+            v246 = V::mul_add(w16, v422, v246);
+            v400 = V::mul_add(x_e01, v422, v400);
+            // grad0[16] += x_e23*v397 + x_e13*v402 + x_e12*v407 + x_e03*v412 + x_e02*v417 + x_e01*v422
+            V::store(V::add(V::load(grad0.at(16usize, c)), v400), grad0.at(16usize, c));
+            let mut v427 = V::mul(y_e123, t5_2);
+            v427 = V::mul_add(y_e023, t5_1, v427);
             let w15 = V::load(param0.at(15usize, c));
-            v223 = V::neg_mul_add(w15, v428, v223);
-            let mut v435 = V::mul(y_e123, t3_3);
-            v435 = V::neg_mul_add(y_e013, t3_1, v435);
-            let mut v439 = V::mul(x_e13, v435);
-            v261 = V::mul_add(w15, v435, v261);
-            v439 = V::neg_mul_add(x_e23, v428, v439);
-            let mut v442 = V::mul(y_e123, t3_4);
-            v442 = V::mul_add(y_e012, t3_1, v442);
-            v232 = V::neg_mul_add(w15, v442, v232);
-            v439 = V::neg_mul_add(x_e12, v442, v439);
-            // grad0[15] += x_e13*v437 - x_e23*v430 - x_e12*v444
-            V::store(V::add(V::load(grad0.at(15usize, c)), v439), grad0.at(15usize, c));
-            let mut v449 = V::mul(y_e3, t3_3);
-            v449 = V::neg_mul_add(y_e2, t3_4, v449);
+            v222 = V::neg_mul_add(w15, v427, v222);
+            let mut v434 = V::mul(y_e123, t5_3);
+            v434 = V::neg_mul_add(y_e013, t5_1, v434);
+            let mut v438 = V::mul(x_e13, v434);
+            v260 = V::mul_add(w15, v434, v260);
+            v438 = V::neg_mul_add(x_e23, v427, v438);
+            let mut v441 = V::mul(y_e123, t5_4);
+            v441 = V::mul_add(y_e012, t5_1, v441);
+            v231 = V::neg_mul_add(w15, v441, v231);
+            v438 = V::neg_mul_add(x_e12, v441, v438);
+            // grad0[15] += x_e13*v436 - x_e23*v429 - x_e12*v443
+            V::store(V::add(V::load(grad0.at(15usize, c)), v438), grad0.at(15usize, c));
+            let mut v448 = V::mul(y_e3, t5_3);
+            v448 = V::neg_mul_add(y_e2, t5_4, v448);
             let w14 = V::load(param0.at(14usize, c));
-            let mut v454 = V::mul(x_e23, v449);
-            v223 = V::mul_add(w14, v449, v223);
-            let mut v456 = V::mul(y_e3, t3_2);
-            v456 = V::neg_mul_add(y_e1, t3_4, v456);
-            v261 = V::mul_add(w14, v456, v261);
-            v454 = V::mul_add(x_e13, v456, v454);
-            let mut v463 = V::mul(y_e2, t3_2);
-            v463 = V::neg_mul_add(y_e1, t3_3, v463);
-            v232 = V::mul_add(w14, v463, v232);
-            v454 = V::mul_add(x_e12, v463, v454);
-            let v470 = V::mul(y_e3, t3_1);
-            v237 = V::mul_add(w14, v470, v237);
-            // out0[7] = w21*v236 + w20*v272 - w19*v310 - w17*v379 + w16*v413 + w14*v470
-            V::store(v237, out0.at(7usize, c));
-            v454 = V::mul_add(x_e03, v470, v454);
-            let v475 = V::mul(y_e2, t3_1);
-            v320 = V::mul_add(w14, v475, v320);
-            // out0[6] = w19*v317 - (w21*v241 + w20*v277) + w17*v386 + w16*v418 + w14*v475
-            V::store(v320, out0.at(6usize, c));
-            v454 = V::mul_add(x_e02, v475, v454);
-            let v480 = V::mul(y_e1, t3_1);
-            v247 = V::mul_add(w14, v480, v247);
-            // out0[5] = w21*v246 + w20*v282 + w19*v324 + w17*v393 + w16*v423 + w14*v480
-            V::store(v247, out0.at(5usize, c));
-            v454 = V::mul_add(x_e01, v480, v454);
-            // grad0[14] += x_e23*v451 + x_e13*v458 + x_e12*v465 + x_e03*v470 + x_e02*v475 + x_e01*v480
-            V::store(V::add(V::load(grad0.at(14usize, c)), v454), grad0.at(14usize, c));
-            let v485 = V::mul(y_e23, t3_0);
+            let mut v453 = V::mul(x_e23, v448);
+            v222 = V::mul_add(w14, v448, v222);
+            let mut v455 = V::mul(y_e3, t5_2);
+            v455 = V::neg_mul_add(y_e1, t5_4, v455);
+            v260 = V::mul_add(w14, v455, v260);
+            v453 = V::mul_add(x_e13, v455, v453);
+            let mut v462 = V::mul(y_e2, t5_2);
+            v462 = V::neg_mul_add(y_e1, t5_3, v462);
+            v231 = V::mul_add(w14, v462, v231);
+            v453 = V::mul_add(x_e12, v462, v453);
+            let v469 = V::mul(y_e3, t5_1);
+            v236 = V::mul_add(w14, v469, v236);
+            // out0[7] = w21*v235 + w20*v271 - w19*v309 - w17*v378 + w16*v412 + w14*v469
+            V::store(v236, out0.at(7usize, c));
+            v453 = V::mul_add(x_e03, v469, v453);
+            let v474 = V::mul(y_e2, t5_1);
+            v319 = V::mul_add(w14, v474, v319);
+            // out0[6] = w19*v316 - (w21*v240 + w20*v276) + w17*v385 + w16*v417 + w14*v474
+            V::store(v319, out0.at(6usize, c));
+            v453 = V::mul_add(x_e02, v474, v453);
+            let v479 = V::mul(y_e1, t5_1);
+            v246 = V::mul_add(w14, v479, v246);
+            // out0[5] = w21*v245 + w20*v281 + w19*v323 + w17*v392 + w16*v422 + w14*v479
+            V::store(v246, out0.at(5usize, c));
+            v453 = V::mul_add(x_e01, v479, v453);
+            // grad0[14] += x_e23*v450 + x_e13*v457 + x_e12*v464 + x_e03*v469 + x_e02*v474 + x_e01*v479
+            V::store(V::add(V::load(grad0.at(14usize, c)), v453), grad0.at(14usize, c));
+            let v484 = V::mul(y_e23, t5_0);
             let w13 = V::load(param0.at(13usize, c));
-            let mut v488 = V::mul(x_e23, v485);
-            v223 = V::neg_mul_add(w13, v485, v223);
-            // out0[10] = w21*v221 + w20*v253 + w19*v289 - w18*v329 + w17*v350 + w16*v398 - w15*v430 + w14*v451 - w13*v485
-            V::store(v223, out0.at(10usize, c));
-            let v490 = V::mul(y_e13, t3_0);
-            v261 = V::neg_mul_add(w13, v490, v261);
-            // out0[9] = w20*v260 - w21*v226 + w19*v296 + w18*v334 + w17*v361 + w16*v403 + w15*v437 + w14*v458 - w13*v490
-            V::store(v261, out0.at(9usize, c));
-            v488 = V::mul_add(x_e13, v490, v488);
-            let v495 = V::mul(y_e12, t3_0);
-            v232 = V::neg_mul_add(w13, v495, v232);
-            // out0[8] = w21*v231 + w20*v267 + w19*v303 - w18*v339 + w17*v372 + w16*v408 - w15*v444 + w14*v465 - w13*v495
-            V::store(v232, out0.at(8usize, c));
-            v488 = V::mul_add(x_e12, v495, v488);
-            // grad0[13] += -(x_e23*v485 + x_e13*v490 + x_e12*v495)
+            let mut v487 = V::mul(x_e23, v484);
+            v222 = V::neg_mul_add(w13, v484, v222);
+            // out0[10] = w21*v220 + w20*v252 + w19*v288 - w18*v328 + w17*v349 + w16*v397 - w15*v429 + w14*v450 - w13*v484
+            V::store(v222, out0.at(10usize, c));
+            let v489 = V::mul(y_e13, t5_0);
+            v260 = V::neg_mul_add(w13, v489, v260);
+            // out0[9] = w20*v259 - w21*v225 + w19*v295 + w18*v333 + w17*v360 + w16*v402 + w15*v436 + w14*v457 - w13*v489
+            V::store(v260, out0.at(9usize, c));
+            v487 = V::mul_add(x_e13, v489, v487);
+            let v494 = V::mul(y_e12, t5_0);
+            v231 = V::neg_mul_add(w13, v494, v231);
+            // out0[8] = w21*v230 + w20*v266 + w19*v302 - w18*v338 + w17*v371 + w16*v407 - w15*v443 + w14*v464 - w13*v494
+            V::store(v231, out0.at(8usize, c));
+            v487 = V::mul_add(x_e12, v494, v487);
+            // grad0[13] += -(x_e23*v484 + x_e13*v489 + x_e12*v494)
             V::store(
-                V::add(V::load(grad0.at(13usize, c)), V::neg(v488)),
+                V::add(V::load(grad0.at(13usize, c)), V::neg(v487)),
                 grad0.at(13usize, c),
             );
-            let v501 = V::mul(y_e012, t3_15);
+            let v500 = V::mul(y_e012, t5_15);
             let w12 = V::load(param0.at(12usize, c));
-            let mut v503 = V::mul(w12, v501);
+            let mut v502 = V::mul(w12, v500);
             let x_e3 = V::load(x.at(4usize, c));
-            let v506 = V::mul(y_e013, t3_15);
-            let mut v507 = V::mul(w12, v506);
+            let v505 = V::mul(y_e013, t5_15);
+            let mut v506 = V::mul(w12, v505);
             let x_e2 = V::load(x.at(3usize, c));
-            let mut v509 = V::mul(x_e2, v506);
-            v509 = V::neg_mul_add(x_e3, v501, v509);
-            let v511 = V::mul(y_e023, t3_15);
-            let mut v512 = V::mul(w12, v511);
+            let mut v508 = V::mul(x_e2, v505);
+            v508 = V::neg_mul_add(x_e3, v500, v508);
+            let v510 = V::mul(y_e023, t5_15);
+            let mut v511 = V::mul(w12, v510);
             let x_e1 = V::load(x.at(2usize, c));
-            v509 = V::neg_mul_add(x_e1, v511, v509);
-            let v516 = V::mul(y_e123, t3_15);
-            let mut v517 = V::mul(w12, v516);
+            v508 = V::neg_mul_add(x_e1, v510, v508);
+            let v515 = V::mul(y_e123, t5_15);
+            let mut v516 = V::mul(w12, v515);
             let x_e0 = V::load(x.at(1usize, c));
-            v509 = V::mul_add(x_e0, v516, v509);
-            // grad0[12] += x_e2*v506 - x_e3*v501 - x_e1*v511 + x_e0*v516
-            V::store(V::add(V::load(grad0.at(12usize, c)), v509), grad0.at(12usize, c));
-            let v521 = V::mul(y_e0123, t3_11);
+            v508 = V::mul_add(x_e0, v515, v508);
+            // grad0[12] += x_e2*v505 - x_e3*v500 - x_e1*v510 + x_e0*v515
+            V::store(V::add(V::load(grad0.at(12usize, c)), v508), grad0.at(12usize, c));
+            let v520 = V::mul(y_e0123, t5_11);
             let w11 = V::load(param0.at(11usize, c));
-            v503 = V::mul_add(w11, v521, v503);
-            let v526 = V::mul(y_e0123, t3_12);
-            let mut v528 = V::mul(x_e2, v526);
-            v507 = V::mul_add(w11, v526, v507);
-            v528 = V::neg_mul_add(x_e3, v521, v528);
-            let v531 = V::mul(y_e0123, t3_13);
-            v512 = V::mul_add(w11, v531, v512);
-            v528 = V::neg_mul_add(x_e1, v531, v528);
-            // grad0[11] += x_e2*v526 - x_e3*v521 - x_e1*v531
-            V::store(V::add(V::load(grad0.at(11usize, c)), v528), grad0.at(11usize, c));
-            let mut v536 = V::mul(y_e12, t3_14);
-            v536 = V::mul_add(y_e02, t3_13, v536);
-            v536 = V::mul_add(y_e01, t3_12, v536);
+            v502 = V::mul_add(w11, v520, v502);
+            let v525 = V::mul(y_e0123, t5_12);
+            let mut v527 = V::mul(x_e2, v525);
+            v506 = V::mul_add(w11, v525, v506);
+            v527 = V::neg_mul_add(x_e3, v520, v527);
+            let v530 = V::mul(y_e0123, t5_13);
+            v511 = V::mul_add(w11, v530, v511);
+            v527 = V::neg_mul_add(x_e1, v530, v527);
+            // grad0[11] += x_e2*v525 - x_e3*v520 - x_e1*v530
+            V::store(V::add(V::load(grad0.at(11usize, c)), v527), grad0.at(11usize, c));
+            let mut v535 = V::mul(y_e12, t5_14);
+            v535 = V::mul_add(y_e02, t5_13, v535);
+            v535 = V::mul_add(y_e01, t5_12, v535);
             let w10 = V::load(param0.at(10usize, c));
-            let mut v543 = V::mul(x_e3, v536);
-            let mut v544 = V::mul_sub(w10, v536, v503);
-            let mut v545 = V::mul(y_e13, t3_14);
-            v545 = V::mul_add(y_e03, t3_13, v545);
-            let v549 = V::mul_sub(y_e01, t3_11, v545);
-            v507 = V::mul_add(w10, v549, v507);
-            v543 = V::mul_add(x_e2, v549, v543);
-            let mut v554 = V::mul(y_e23, t3_14);
-            v554 = V::neg_mul_add(y_e03, t3_12, v554);
-            v554 = V::neg_mul_add(y_e02, t3_11, v554);
-            let mut v561 = V::mul_sub(w10, v554, v512);
-            v543 = V::mul_add(x_e1, v554, v543);
-            let mut v563 = V::mul(y_e23, t3_13);
-            v563 = V::mul_add(y_e13, t3_12, v563);
-            v563 = V::mul_add(y_e12, t3_11, v563);
-            v517 = V::mul_add(w10, v563, v517);
-            v543 = V::mul_add(x_e0, v563, v543);
-            // grad0[10] += x_e3*v540 + x_e2*v549 + x_e1*v558 + x_e0*v567
-            V::store(V::add(V::load(grad0.at(10usize, c)), v543), grad0.at(10usize, c));
-            let mut v572 = V::mul(y_e123, t3_8);
-            v572 = V::mul_add(y_e023, t3_6, v572);
-            v572 = V::mul_add(y_e013, t3_5, v572);
+            let mut v542 = V::mul(x_e3, v535);
+            let mut v543 = V::mul_sub(w10, v535, v502);
+            let mut v544 = V::mul(y_e13, t5_14);
+            v544 = V::mul_add(y_e03, t5_13, v544);
+            let v548 = V::mul_sub(y_e01, t5_11, v544);
+            v506 = V::mul_add(w10, v548, v506);
+            v542 = V::mul_add(x_e2, v548, v542);
+            let mut v553 = V::mul(y_e23, t5_14);
+            v553 = V::neg_mul_add(y_e03, t5_12, v553);
+            v553 = V::neg_mul_add(y_e02, t5_11, v553);
+            let mut v560 = V::mul_sub(w10, v553, v511);
+            v542 = V::mul_add(x_e1, v553, v542);
+            let mut v562 = V::mul(y_e23, t5_13);
+            v562 = V::mul_add(y_e13, t5_12, v562);
+            v562 = V::mul_add(y_e12, t5_11, v562);
+            v516 = V::mul_add(w10, v562, v516);
+            v542 = V::mul_add(x_e0, v562, v542);
+            // grad0[10] += x_e3*v539 + x_e2*v548 + x_e1*v557 + x_e0*v566
+            V::store(V::add(V::load(grad0.at(10usize, c)), v542), grad0.at(10usize, c));
+            let mut v571 = V::mul(y_e123, t5_8);
+            v571 = V::mul_add(y_e023, t5_6, v571);
+            v571 = V::mul_add(y_e013, t5_5, v571);
             let w9 = V::load(param0.at(9usize, c));
-            let mut v579 = V::mul(x_e3, v572);
-            v544 = V::mul_add(w9, v572, v544);
-            let mut v581 = V::mul(y_e123, t3_9);
-            v581 = V::mul_add(y_e023, t3_7, v581);
-            let v585 = V::mul_sub(y_e012, t3_5, v581);
-            v507 = V::mul_add(w9, v585, v507);
-            v579 = V::mul_add(x_e2, v585, v579);
-            let mut v590 = V::mul(y_e123, t3_10);
-            v590 = V::neg_mul_add(y_e013, t3_7, v590);
-            v590 = V::neg_mul_add(y_e012, t3_6, v590);
-            v561 = V::mul_add(w9, v590, v561);
-            v579 = V::mul_add(x_e1, v590, v579);
-            // grad0[9] += x_e3*v576 + x_e2*v585 + x_e1*v594
-            V::store(V::add(V::load(grad0.at(9usize, c)), v579), grad0.at(9usize, c));
-            let mut v599 = V::mul(y_e2, t3_10);
-            v599 = V::mul_add(y_e1, t3_9, v599);
-            v599 = V::mul_add(y_e0, t3_7, v599);
+            let mut v578 = V::mul(x_e3, v571);
+            v543 = V::mul_add(w9, v571, v543);
+            let mut v580 = V::mul(y_e123, t5_9);
+            v580 = V::mul_add(y_e023, t5_7, v580);
+            let v584 = V::mul_sub(y_e012, t5_5, v580);
+            v506 = V::mul_add(w9, v584, v506);
+            v578 = V::mul_add(x_e2, v584, v578);
+            let mut v589 = V::mul(y_e123, t5_10);
+            v589 = V::neg_mul_add(y_e013, t5_7, v589);
+            v589 = V::neg_mul_add(y_e012, t5_6, v589);
+            v560 = V::mul_add(w9, v589, v560);
+            v578 = V::mul_add(x_e1, v589, v578);
+            // grad0[9] += x_e3*v575 + x_e2*v584 + x_e1*v593
+            V::store(V::add(V::load(grad0.at(9usize, c)), v578), grad0.at(9usize, c));
+            let mut v598 = V::mul(y_e2, t5_10);
+            v598 = V::mul_add(y_e1, t5_9, v598);
+            v598 = V::mul_add(y_e0, t5_7, v598);
             let w8 = V::load(param0.at(8usize, c));
-            v544 = V::neg_mul_add(w8, v599, v544);
-            let mut v608 = V::mul(y_e3, t3_10);
-            v608 = V::neg_mul_add(y_e1, t3_8, v608);
-            v608 = V::neg_mul_add(y_e0, t3_6, v608);
-            let mut v614 = V::mul(x_e2, v608);
-            v507 = V::mul_add(w8, v608, v507);
-            v614 = V::neg_mul_add(x_e3, v599, v614);
-            let mut v617 = V::mul(y_e3, t3_9);
-            v617 = V::mul_add(y_e2, t3_8, v617);
-            v617 = V::neg_mul_add(y_e0, t3_5, v617);
-            v561 = V::mul_add(w8, v617, v561);
-            v614 = V::mul_add(x_e1, v617, v614);
-            let mut v626 = V::mul(y_e3, t3_7);
-            v626 = V::mul_add(y_e2, t3_6, v626);
-            v626 = V::mul_add(y_e1, t3_5, v626);
-            v517 = V::mul_add(w8, v626, v517);
-            v614 = V::mul_add(x_e0, v626, v614);
-            // grad0[8] += x_e2*v612 - x_e3*v603 + x_e1*v621 + x_e0*v630
-            V::store(V::add(V::load(grad0.at(8usize, c)), v614), grad0.at(8usize, c));
-            let mut v635 = V::mul(y_e23, t3_3);
-            v635 = V::mul_add(y_e13, t3_2, v635);
-            v635 = V::mul_add(y_e03, t3_1, v635);
+            v543 = V::neg_mul_add(w8, v598, v543);
+            let mut v607 = V::mul(y_e3, t5_10);
+            v607 = V::neg_mul_add(y_e1, t5_8, v607);
+            v607 = V::neg_mul_add(y_e0, t5_6, v607);
+            let mut v613 = V::mul(x_e2, v607);
+            v506 = V::mul_add(w8, v607, v506);
+            v613 = V::neg_mul_add(x_e3, v598, v613);
+            let mut v616 = V::mul(y_e3, t5_9);
+            v616 = V::mul_add(y_e2, t5_8, v616);
+            v616 = V::neg_mul_add(y_e0, t5_5, v616);
+            v560 = V::mul_add(w8, v616, v560);
+            v613 = V::mul_add(x_e1, v616, v613);
+            let mut v625 = V::mul(y_e3, t5_7);
+            v625 = V::mul_add(y_e2, t5_6, v625);
+            v625 = V::mul_add(y_e1, t5_5, v625);
+            v516 = V::mul_add(w8, v625, v516);
+            v613 = V::mul_add(x_e0, v625, v613);
+            // grad0[8] += x_e2*v611 - x_e3*v602 + x_e1*v620 + x_e0*v629
+            V::store(V::add(V::load(grad0.at(8usize, c)), v613), grad0.at(8usize, c));
+            let mut v634 = V::mul(y_e23, t5_3);
+            v634 = V::mul_add(y_e13, t5_2, v634);
+            v634 = V::mul_add(y_e03, t5_1, v634);
             let w7 = V::load(param0.at(7usize, c));
-            v544 = V::neg_mul_add(w7, v635, v544);
-            let mut v644 = V::mul(y_e23, t3_4);
-            v644 = V::neg_mul_add(y_e12, t3_2, v644);
-            v644 = V::neg_mul_add(y_e02, t3_1, v644);
-            let mut v650 = V::mul(x_e2, v644);
-            v507 = V::mul_add(w7, v644, v507);
-            v650 = V::neg_mul_add(x_e3, v635, v650);
-            let mut v653 = V::mul(y_e13, t3_4);
-            v653 = V::mul_add(y_e12, t3_3, v653);
-            v653 = V::neg_mul_add(y_e01, t3_1, v653);
-            v561 = V::mul_add(w7, v653, v561);
-            v650 = V::mul_add(x_e1, v653, v650);
-            // grad0[7] += x_e2*v648 - x_e3*v639 + x_e1*v657
-            V::store(V::add(V::load(grad0.at(7usize, c)), v650), grad0.at(7usize, c));
-            let v662 = V::mul(y_1, t3_4);
+            v543 = V::neg_mul_add(w7, v634, v543);
+            let mut v643 = V::mul(y_e23, t5_4);
+            v643 = V::neg_mul_add(y_e12, t5_2, v643);
+            v643 = V::neg_mul_add(y_e02, t5_1, v643);
+            let mut v649 = V::mul(x_e2, v643);
+            v506 = V::mul_add(w7, v643, v506);
+            v649 = V::neg_mul_add(x_e3, v634, v649);
+            let mut v652 = V::mul(y_e13, t5_4);
+            v652 = V::mul_add(y_e12, t5_3, v652);
+            v652 = V::neg_mul_add(y_e01, t5_1, v652);
+            v560 = V::mul_add(w7, v652, v560);
+            v649 = V::mul_add(x_e1, v652, v649);
+            // grad0[7] += x_e2*v647 - x_e3*v638 + x_e1*v656
+            V::store(V::add(V::load(grad0.at(7usize, c)), v649), grad0.at(7usize, c));
+            let v661 = V::mul(y_1, t5_4);
             let w6 = V::load(param0.at(6usize, c));
-            let mut v665 = V::mul(x_e3, v662);
-            v544 = V::mul_add(w6, v662, v544);
-            let v667 = V::mul(y_1, t3_3);
-            v507 = V::mul_add(w6, v667, v507);
-            v665 = V::mul_add(x_e2, v667, v665);
-            let v672 = V::mul(y_1, t3_2);
-            v561 = V::mul_add(w6, v672, v561);
-            v665 = V::mul_add(x_e1, v672, v665);
-            let v677 = V::mul(y_1, t3_1);
-            v517 = V::mul_add(w6, v677, v517);
-            // out0[1] = w12*v516 + w10*v567 + w8*v630 + w6*v677
-            V::store(v517, out0.at(1usize, c));
-            v665 = V::mul_add(x_e0, v677, v665);
-            // grad0[6] += x_e3*v662 + x_e2*v667 + x_e1*v672 + x_e0*v677
-            V::store(V::add(V::load(grad0.at(6usize, c)), v665), grad0.at(6usize, c));
-            let v682 = V::mul(y_e3, t3_0);
+            let mut v664 = V::mul(x_e3, v661);
+            v543 = V::mul_add(w6, v661, v543);
+            let v666 = V::mul(y_1, t5_3);
+            v506 = V::mul_add(w6, v666, v506);
+            v664 = V::mul_add(x_e2, v666, v664);
+            let v671 = V::mul(y_1, t5_2);
+            v560 = V::mul_add(w6, v671, v560);
+            v664 = V::mul_add(x_e1, v671, v664);
+            let v676 = V::mul(y_1, t5_1);
+            v516 = V::mul_add(w6, v676, v516);
+            // out0[1] = w12*v515 + w10*v566 + w8*v629 + w6*v676
+            V::store(v516, out0.at(1usize, c));
+            v664 = V::mul_add(x_e0, v676, v664);
+            // grad0[6] += x_e3*v661 + x_e2*v666 + x_e1*v671 + x_e0*v676
+            V::store(V::add(V::load(grad0.at(6usize, c)), v664), grad0.at(6usize, c));
+            let v681 = V::mul(y_e3, t5_0);
             let w5 = V::load(param0.at(5usize, c));
-            let mut v685 = V::mul(x_e3, v682);
-            v544 = V::mul_add(w5, v682, v544);
-            // out0[4] = w10*v540 - (w12*v501 + w11*v521) + w9*v576 - w8*v603 - w7*v639 + w6*v662 + w5*v682
-            V::store(v544, out0.at(4usize, c));
-            let v687 = V::mul(y_e2, t3_0);
-            v507 = V::mul_add(w5, v687, v507);
-            // out0[3] = w12*v506 + w11*v526 + w10*v549 + w9*v585 + w8*v612 + w7*v648 + w6*v667 + w5*v687
-            V::store(v507, out0.at(3usize, c));
-            v685 = V::mul_add(x_e2, v687, v685);
-            let v692 = V::mul(y_e1, t3_0);
-            v561 = V::mul_add(w5, v692, v561);
-            // out0[2] = w10*v558 - (w12*v511 + w11*v531) + w9*v594 + w8*v621 + w7*v657 + w6*v672 + w5*v692
-            V::store(v561, out0.at(2usize, c));
-            v685 = V::mul_add(x_e1, v692, v685);
-            // grad0[5] += x_e3*v682 + x_e2*v687 + x_e1*v692
-            V::store(V::add(V::load(grad0.at(5usize, c)), v685), grad0.at(5usize, c));
-            let v697 = V::mul(y_e0123, t3_15);
-            let mut v699 = V::mul(V::load(param0.at(4usize, c)), v697);
+            let mut v684 = V::mul(x_e3, v681);
+            v543 = V::mul_add(w5, v681, v543);
+            // out0[4] = w10*v539 - (w12*v500 + w11*v520) + w9*v575 - w8*v602 - w7*v638 + w6*v661 + w5*v681
+            V::store(v543, out0.at(4usize, c));
+            let v686 = V::mul(y_e2, t5_0);
+            v506 = V::mul_add(w5, v686, v506);
+            // out0[3] = w12*v505 + w11*v525 + w10*v548 + w9*v584 + w8*v611 + w7*v647 + w6*v666 + w5*v686
+            V::store(v506, out0.at(3usize, c));
+            v684 = V::mul_add(x_e2, v686, v684);
+            let v691 = V::mul(y_e1, t5_0);
+            v560 = V::mul_add(w5, v691, v560);
+            // out0[2] = w10*v557 - (w12*v510 + w11*v530) + w9*v593 + w8*v620 + w7*v656 + w6*v671 + w5*v691
+            V::store(v560, out0.at(2usize, c));
+            v684 = V::mul_add(x_e1, v691, v684);
+            // grad0[5] += x_e3*v681 + x_e2*v686 + x_e1*v691
+            V::store(V::add(V::load(grad0.at(5usize, c)), v684), grad0.at(5usize, c));
+            let v696 = V::mul(y_e0123, t5_15);
+            let mut v698 = V::mul(V::load(param0.at(4usize, c)), v696);
             let x_1 = V::load(x.at(0usize, c));
-            // grad0[4] += x_1*v697
+            // grad0[4] += x_1*v696
             V::store(
-                V::add(V::load(grad0.at(4usize, c)), V::mul(x_1, v697)),
+                V::add(V::load(grad0.at(4usize, c)), V::mul(x_1, v696)),
                 grad0.at(4usize, c),
             );
-            let mut v702 = V::mul(y_e123, t3_14);
-            v702 = V::mul_add(y_e023, t3_13, v702);
-            v702 = V::mul_add(y_e013, t3_12, v702);
-            v702 = V::mul_add(y_e012, t3_11, v702);
-            // grad0[3] += x_1*v708
+            let mut v701 = V::mul(y_e123, t5_14);
+            v701 = V::mul_add(y_e023, t5_13, v701);
+            v701 = V::mul_add(y_e013, t5_12, v701);
+            v701 = V::mul_add(y_e012, t5_11, v701);
+            // grad0[3] += x_1*v707
             V::store(
-                V::add(V::load(grad0.at(3usize, c)), V::mul(x_1, v702)),
+                V::add(V::load(grad0.at(3usize, c)), V::mul(x_1, v701)),
                 grad0.at(3usize, c),
             );
-            v699 = V::mul_add(V::load(param0.at(3usize, c)), v702, v699);
-            let mut v713 = V::mul(y_e23, t3_10);
-            v713 = V::mul_add(y_e13, t3_9, v713);
-            v713 = V::mul_add(y_e12, t3_8, v713);
-            v713 = V::mul_add(y_e03, t3_7, v713);
-            v713 = V::mul_add(y_e02, t3_6, v713);
-            v713 = V::mul_add(y_e01, t3_5, v713);
-            // grad0[2] += x_1*v723
+            v698 = V::mul_add(V::load(param0.at(3usize, c)), v701, v698);
+            let mut v712 = V::mul(y_e23, t5_10);
+            v712 = V::mul_add(y_e13, t5_9, v712);
+            v712 = V::mul_add(y_e12, t5_8, v712);
+            v712 = V::mul_add(y_e03, t5_7, v712);
+            v712 = V::mul_add(y_e02, t5_6, v712);
+            v712 = V::mul_add(y_e01, t5_5, v712);
+            // grad0[2] += x_1*v722
             V::store(
-                V::add(V::load(grad0.at(2usize, c)), V::mul(x_1, v713)),
+                V::add(V::load(grad0.at(2usize, c)), V::mul(x_1, v712)),
                 grad0.at(2usize, c),
             );
-            v699 = V::mul_add(V::load(param0.at(2usize, c)), v713, v699);
-            let mut v728 = V::mul(y_e3, t3_4);
-            v728 = V::mul_add(y_e2, t3_3, v728);
-            v728 = V::mul_add(y_e1, t3_2, v728);
-            v728 = V::mul_add(y_e0, t3_1, v728);
-            // grad0[1] += x_1*v734
+            v698 = V::mul_add(V::load(param0.at(2usize, c)), v712, v698);
+            let mut v727 = V::mul(y_e3, t5_4);
+            v727 = V::mul_add(y_e2, t5_3, v727);
+            v727 = V::mul_add(y_e1, t5_2, v727);
+            v727 = V::mul_add(y_e0, t5_1, v727);
+            // grad0[1] += x_1*v733
             V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul(x_1, v728)),
+                V::add(V::load(grad0.at(1usize, c)), V::mul(x_1, v727)),
                 grad0.at(1usize, c),
             );
-            v699 = V::mul_add(V::load(param0.at(1usize, c)), v728, v699);
-            let v739 = V::mul(y_1, t3_0);
-            // grad0[0] += x_1*v739
+            v698 = V::mul_add(V::load(param0.at(1usize, c)), v727, v698);
+            let v738 = V::mul(y_1, t5_0);
+            // grad0[0] += x_1*v738
             V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v739)),
+                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v738)),
                 grad0.at(0usize, c),
             );
-            v699 = V::mul_add(V::load(param0.at(0usize, c)), v739, v699);
-            v699 = V::mul_add(
-                V::mul(gate::<V>(args.gate, y_1), V::load(t2.at(0usize, c))),
+            v698 = V::mul_add(V::load(param0.at(0usize, c)), v738, v698);
+            v698 = V::mul_add(
+                V::load(t4.at(0usize, c)),
                 gate_slope::<V>(args.gate, x_1),
-                v699,
+                v698,
             );
-            // out0[0] = w4*v697 + w3*v708 + w2*v723 + w1*v734 + w0*v739 + gate(y_1)*t2_0*gate'(x_1)
-            V::store(v699, out0.at(0usize, c));
+            // out0[0] = w4*v696 + w3*v707 + w2*v722 + w1*v733 + w0*v738 + t4_0*gate'(x_1)
+            V::store(v698, out0.at(0usize, c));
         }
     }
 }
@@ -1599,7 +1602,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
     params: &[("w", 34usize)],
     output_components: 16usize,
     forward: Plan {
-        cuts: &[16usize, 1],
+        cuts: &[16usize, 1usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -1614,7 +1617,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -1622,8 +1625,17 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_2,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::Cut(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -1633,7 +1645,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[16usize, 1usize, 1usize, 16],
+        cuts: &[16usize, 1usize, 1usize, 1usize, 1usize, 16],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -1648,7 +1660,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -1656,8 +1668,8 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_3,
-                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
                 outputs: &[Slot::Cut(2usize)],
                 params: &[],
                 param_grads: &[],
@@ -1665,9 +1677,23 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_3,
+                inputs: &[
+                    Slot::Cut(0usize),
+                    Slot::External(2usize),
+                    Slot::Cut(2usize),
+                    Slot::Cut(1usize),
+                ],
+                outputs: &[Slot::Cut(3usize), Slot::Cut(4usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_4,
-                inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
-                outputs: &[Slot::Cut(3usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(5usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[],
@@ -1677,9 +1703,9 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_5,
                 inputs: &[
                     Slot::External(0usize),
-                    Slot::Cut(3usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(5usize),
                     Slot::External(1usize),
+                    Slot::Cut(3usize),
                 ],
                 outputs: &[Slot::External(1usize)],
                 params: &[0],
@@ -1691,9 +1717,9 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_6,
                 inputs: &[
                     Slot::External(1usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                     Slot::External(0usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(4usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],
@@ -1854,50 +1880,144 @@ unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static SGP_7: Stage = stage!(sgp_7);
-/// From `y` to cut 1: o = weighted_product(w, gate(x), gate(y)).
+/// From nothing to cut 1: o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn sgp_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
         let out0 = args.outputs[0];
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            y.prefetch::<16usize>(c);
-            // out0[0] = v1*gate(y_1)
-            V::store(
-                V::mul(v1, gate::<V>(args.gate, V::load(y.at(0usize, c)))),
-                out0.at(0usize, c),
-            );
+            // out0[0] = v1
+            V::store(v1, out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_8: Stage = stage!(sgp_8);
-/// From `x`, cut 3, cut 2, `y`, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From cut 0, `grad_o`, cut 1 to cut 3: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn sgp_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
+        let t0 = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let t1 = args.inputs[2];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            t0.prefetch::<16usize>(c);
+            grad_o.prefetch::<16usize>(c);
+            t1.prefetch::<1usize>(c);
+            let mut v2 = V::mul(
+                V::load(t0.at(15usize, c)),
+                V::load(grad_o.at(15usize, c)),
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(14usize, c)),
+                V::load(grad_o.at(14usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(13usize, c)),
+                V::load(grad_o.at(13usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(12usize, c)),
+                V::load(grad_o.at(12usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(11usize, c)),
+                V::load(grad_o.at(11usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(10usize, c)),
+                V::load(grad_o.at(10usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(9usize, c)),
+                V::load(grad_o.at(9usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(8usize, c)),
+                V::load(grad_o.at(8usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(7usize, c)),
+                V::load(grad_o.at(7usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(6usize, c)),
+                V::load(grad_o.at(6usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(5usize, c)),
+                V::load(grad_o.at(5usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(4usize, c)),
+                V::load(grad_o.at(4usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(3usize, c)),
+                V::load(grad_o.at(3usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(2usize, c)),
+                V::load(grad_o.at(2usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(1usize, c)),
+                V::load(grad_o.at(1usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(0usize, c)),
+                V::load(grad_o.at(0usize, c)),
+                v2,
+            );
+            // out0[0] = t1_0*(t0_15*grad_o_e0123 + t0_14*grad_o_e123 + t0_13*grad_o_e023 + t0_12*grad_o_e013 + t0_11*grad_o_e012 + t0_10*grad_o_e23 + t0_9*grad_o_e13 + t0_8*grad_o_e12 + t0_7*grad_o_e03 + t0_6*grad_o_e02 + t0_5*grad_o_e01 + t0_4*grad_o_e3 + t0_3*grad_o_e2 + t0_2*grad_o_e1 + t0_1*grad_o_e0 + t0_0*grad_o_1)
+            V::store(V::mul(V::load(t1.at(0usize, c)), v2), out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_9: Stage = stage!(sgp_9);
+/// From `x`, cut 5, `y`, cut 3, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp_grad` of Cl(3,0,1).
+#[inline(always)]
+unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
         let x = args.inputs[0];
-        let t3 = args.inputs[1];
-        let t2 = args.inputs[2];
-        let y = args.inputs[3];
+        let t5 = args.inputs[1];
+        let y = args.inputs[2];
+        let t3 = args.inputs[3];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let c0e0 = V::from_f64(0f64);
-        let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<4usize>(c);
-            t3.prefetch::<16usize>(c);
-            t2.prefetch::<1usize>(c);
+            t5.prefetch::<16usize>(c);
             y.prefetch::<16usize>(c);
+            t3.prefetch::<1usize>(c);
             let x_e1 = V::load(x.at(1usize, c));
             let w0 = V::load(param0.at(0usize, c));
             let x_e2 = V::load(x.at(2usize, c));
@@ -1905,147 +2025,147 @@ unsafe fn sgp_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e0 = V::load(x.at(0usize, c));
             let w1 = V::load(param0.at(1usize, c));
             let w2 = V::load(param0.at(2usize, c));
-            let v16 = V::mul(x_e1, w2);
-            let v17 = V::mul(x_e2, w2);
-            let v18 = V::mul(x_e3, w2);
+            let v14 = V::mul(x_e1, w2);
+            let v15 = V::mul(x_e2, w2);
+            let v16 = V::mul(x_e3, w2);
             let w3 = V::load(param0.at(3usize, c));
-            let v20 = V::mul(x_e0, w3);
-            let v21 = V::mul(x_e1, w3);
-            let v22 = V::mul(x_e2, w3);
-            let v23 = V::mul(x_e3, w3);
+            let v18 = V::mul(x_e0, w3);
+            let v19 = V::mul(x_e1, w3);
+            let v20 = V::mul(x_e2, w3);
+            let v21 = V::mul(x_e3, w3);
             let w4 = V::load(param0.at(4usize, c));
-            let v25 = V::mul(x_e1, w4);
-            let v26 = V::mul(x_e2, w4);
-            let v27 = V::mul(x_e3, w4);
+            let v23 = V::mul(x_e1, w4);
+            let v24 = V::mul(x_e2, w4);
+            let v25 = V::mul(x_e3, w4);
             let w5 = V::load(param0.at(5usize, c));
-            let v29 = V::mul(x_e0, w5);
-            let v30 = V::mul(x_e1, w5);
-            let v31 = V::mul(x_e2, w5);
-            let v32 = V::mul(x_e3, w5);
+            let v27 = V::mul(x_e0, w5);
+            let v28 = V::mul(x_e1, w5);
+            let v29 = V::mul(x_e2, w5);
+            let v30 = V::mul(x_e3, w5);
             let w6 = V::load(param0.at(6usize, c));
             let w7 = V::load(param0.at(7usize, c));
-            let t3_15 = V::load(t3.at(15usize, c));
-            let mut v44 = V::mul(V::mul(x_e2, w7), t3_15);
-            let mut v46 = V::mul(V::mul(x_e0, w7), t3_15);
-            let t3_11 = V::load(t3.at(11usize, c));
-            let t3_12 = V::load(t3.at(12usize, c));
-            let mut v50 = V::mul(V::mul(x_e2, w6), t3_12);
-            v50 = V::neg_mul_add(V::mul(x_e3, w6), t3_11, v50);
-            let t3_13 = V::load(t3.at(13usize, c));
-            v50 = V::neg_mul_add(V::mul(x_e1, w6), t3_13, v50);
-            // out0[15] = x_e2*w6*t3_12 - x_e3*w6*t3_11 - x_e1*w6*t3_13
-            V::store(v50, out0.at(15usize, c));
-            let t3_14 = V::load(t3.at(14usize, c));
-            let mut v56 = V::mul(v32, t3_14);
-            let mut v57 = V::mul(v32, t3_13);
-            let mut v58 = V::mul(v32, t3_12);
-            let mut v60 = V::mul(v31, t3_13);
-            v58 = V::mul_add(v31, t3_11, v58);
-            let mut v63 = V::mul(v30, t3_14);
-            v60 = V::mul_add(v30, t3_12, v60);
-            v57 = V::neg_mul_add(v30, t3_11, v57);
-            v63 = V::mul_add(v29, t3_13, v63);
-            let mut v70 = V::mul(v29, t3_12);
-            v70 = V::neg_mul_add(v31, t3_14, v70);
-            v56 = V::mul_add(v29, t3_11, v56);
-            let t3_8 = V::load(t3.at(8usize, c));
-            v46 = V::mul_add(v27, t3_8, v46);
-            let t3_6 = V::load(t3.at(6usize, c));
-            let mut v78 = V::mul(v27, t3_6);
-            v78 = V::neg_mul_add(V::mul(x_e1, w7), t3_15, v78);
-            let t3_5 = V::load(t3.at(5usize, c));
-            v44 = V::mul_add(v27, t3_5, v44);
-            let t3_9 = V::load(t3.at(9usize, c));
-            v46 = V::neg_mul_add(v26, t3_9, v46);
-            let t3_7 = V::load(t3.at(7usize, c));
-            v78 = V::neg_mul_add(v26, t3_7, v78);
-            // out0[13] = v27*t3_6 - x_e1*w7*t3_15 - v26*t3_7
-            V::store(v78, out0.at(13usize, c));
-            let mut v89 = V::mul(v26, t3_5);
-            v89 = V::neg_mul_add(V::mul(x_e3, w7), t3_15, v89);
-            let t3_10 = V::load(t3.at(10usize, c));
-            v46 = V::mul_add(v25, t3_10, v46);
-            // out0[14] = x_e0*w7*t3_15 + v27*t3_8 - v26*t3_9 + v25*t3_10
-            V::store(v46, out0.at(14usize, c));
-            v44 = V::neg_mul_add(v25, t3_7, v44);
-            // out0[12] = x_e2*w7*t3_15 + v27*t3_5 - v25*t3_7
-            V::store(v44, out0.at(12usize, c));
-            v89 = V::neg_mul_add(v25, t3_6, v89);
-            // out0[11] = v26*t3_5 - x_e3*w7*t3_15 - v25*t3_6
-            V::store(v89, out0.at(11usize, c));
-            let mut v99 = V::mul(v23, t3_9);
-            let mut v100 = V::mul(v23, t3_7);
-            let mut v101 = V::mul(v22, t3_10);
-            v99 = V::mul_add(v22, t3_8, v99);
-            v100 = V::mul_add(v22, t3_6, v100);
-            v101 = V::mul_add(v21, t3_9, v101);
-            let mut v108 = V::mul(v21, t3_8);
-            v108 = V::neg_mul_add(v23, t3_10, v108);
-            v100 = V::mul_add(v21, t3_5, v100);
-            // out0[1] = -(v23*t3_7 + v22*t3_6 + v21*t3_5)
-            V::store(V::neg(v100), out0.at(1usize, c));
-            v101 = V::mul_add(v20, t3_7, v101);
-            v108 = V::mul_add(v20, t3_6, v108);
-            let mut v118 = V::mul_sub(v20, t3_5, v99);
-            let t3_3 = V::load(t3.at(3usize, c));
-            v63 = V::neg_mul_add(v18, t3_3, v63);
-            let t3_2 = V::load(t3.at(2usize, c));
-            v70 = V::neg_mul_add(v18, t3_2, v70);
-            let t3_1 = V::load(t3.at(1usize, c));
-            v60 = V::mul_add(v18, t3_1, v60);
-            // out0[7] = -(v31*t3_13 + v30*t3_12 + v18*t3_1)
-            V::store(V::neg(v60), out0.at(7usize, c));
-            let t3_4 = V::load(t3.at(4usize, c));
-            v63 = V::mul_add(v17, t3_4, v63);
-            // out0[10] = v30*t3_14 + v29*t3_13 - v18*t3_3 + v17*t3_4
-            V::store(v63, out0.at(10usize, c));
-            v56 = V::neg_mul_add(v17, t3_2, v56);
-            v57 = V::neg_mul_add(v17, t3_1, v57);
-            // out0[6] = v32*t3_13 - v30*t3_11 - v17*t3_1
-            V::store(v57, out0.at(6usize, c));
-            v70 = V::mul_add(v16, t3_4, v70);
-            // out0[9] = v29*t3_12 - v31*t3_14 - v18*t3_2 + v16*t3_4
-            V::store(v70, out0.at(9usize, c));
-            v56 = V::mul_add(v16, t3_3, v56);
-            // out0[8] = v32*t3_14 + v29*t3_11 - v17*t3_2 + v16*t3_3
-            V::store(v56, out0.at(8usize, c));
-            v58 = V::neg_mul_add(v16, t3_1, v58);
-            // out0[5] = v32*t3_12 + v31*t3_11 - v16*t3_1
-            V::store(v58, out0.at(5usize, c));
-            let mut v142 = V::mul(V::mul(x_e3, w1), t3_4);
-            v142 = V::mul_add(V::mul(x_e2, w1), t3_3, v142);
-            v142 = V::mul_add(V::mul(x_e1, w1), t3_2, v142);
-            v142 = V::mul_add(V::mul(x_e0, w1), t3_1, v142);
-            let t3_0 = V::load(t3.at(0usize, c));
-            v101 = V::mul_add(V::mul(x_e3, w0), t3_0, v101);
-            // out0[4] = v22*t3_10 + v21*t3_9 + v20*t3_7 + x_e3*w0*t3_0
-            V::store(v101, out0.at(4usize, c));
-            v108 = V::mul_add(V::mul(x_e2, w0), t3_0, v108);
-            // out0[3] = v21*t3_8 - v23*t3_10 + v20*t3_6 + x_e2*w0*t3_0
-            V::store(v108, out0.at(3usize, c));
-            v118 = V::mul_add(V::mul(x_e1, w0), t3_0, v118);
-            // out0[2] = v20*t3_5 - (v23*t3_9 + v22*t3_8) + x_e1*w0*t3_0
-            V::store(v118, out0.at(2usize, c));
-            v142 = V::mul_add(
-                V::mul(v1, V::load(t2.at(0usize, c))),
+            let t5_15 = V::load(t5.at(15usize, c));
+            let mut v42 = V::mul(V::mul(x_e2, w7), t5_15);
+            let mut v44 = V::mul(V::mul(x_e0, w7), t5_15);
+            let t5_11 = V::load(t5.at(11usize, c));
+            let t5_12 = V::load(t5.at(12usize, c));
+            let mut v48 = V::mul(V::mul(x_e2, w6), t5_12);
+            v48 = V::neg_mul_add(V::mul(x_e3, w6), t5_11, v48);
+            let t5_13 = V::load(t5.at(13usize, c));
+            v48 = V::neg_mul_add(V::mul(x_e1, w6), t5_13, v48);
+            // out0[15] = x_e2*w6*t5_12 - x_e3*w6*t5_11 - x_e1*w6*t5_13
+            V::store(v48, out0.at(15usize, c));
+            let t5_14 = V::load(t5.at(14usize, c));
+            let mut v54 = V::mul(v30, t5_14);
+            let mut v55 = V::mul(v30, t5_13);
+            let mut v56 = V::mul(v30, t5_12);
+            let mut v58 = V::mul(v29, t5_13);
+            v56 = V::mul_add(v29, t5_11, v56);
+            let mut v61 = V::mul(v28, t5_14);
+            v58 = V::mul_add(v28, t5_12, v58);
+            v55 = V::neg_mul_add(v28, t5_11, v55);
+            v61 = V::mul_add(v27, t5_13, v61);
+            let mut v68 = V::mul(v27, t5_12);
+            v68 = V::neg_mul_add(v29, t5_14, v68);
+            v54 = V::mul_add(v27, t5_11, v54);
+            let t5_8 = V::load(t5.at(8usize, c));
+            v44 = V::mul_add(v25, t5_8, v44);
+            let t5_6 = V::load(t5.at(6usize, c));
+            let mut v76 = V::mul(v25, t5_6);
+            v76 = V::neg_mul_add(V::mul(x_e1, w7), t5_15, v76);
+            let t5_5 = V::load(t5.at(5usize, c));
+            v42 = V::mul_add(v25, t5_5, v42);
+            let t5_9 = V::load(t5.at(9usize, c));
+            v44 = V::neg_mul_add(v24, t5_9, v44);
+            let t5_7 = V::load(t5.at(7usize, c));
+            v76 = V::neg_mul_add(v24, t5_7, v76);
+            // out0[13] = v25*t5_6 - x_e1*w7*t5_15 - v24*t5_7
+            V::store(v76, out0.at(13usize, c));
+            let mut v87 = V::mul(v24, t5_5);
+            v87 = V::neg_mul_add(V::mul(x_e3, w7), t5_15, v87);
+            let t5_10 = V::load(t5.at(10usize, c));
+            v44 = V::mul_add(v23, t5_10, v44);
+            // out0[14] = x_e0*w7*t5_15 + v25*t5_8 - v24*t5_9 + v23*t5_10
+            V::store(v44, out0.at(14usize, c));
+            v42 = V::neg_mul_add(v23, t5_7, v42);
+            // out0[12] = x_e2*w7*t5_15 + v25*t5_5 - v23*t5_7
+            V::store(v42, out0.at(12usize, c));
+            v87 = V::neg_mul_add(v23, t5_6, v87);
+            // out0[11] = v24*t5_5 - x_e3*w7*t5_15 - v23*t5_6
+            V::store(v87, out0.at(11usize, c));
+            let mut v97 = V::mul(v21, t5_9);
+            let mut v98 = V::mul(v21, t5_7);
+            let mut v99 = V::mul(v20, t5_10);
+            v97 = V::mul_add(v20, t5_8, v97);
+            v98 = V::mul_add(v20, t5_6, v98);
+            v99 = V::mul_add(v19, t5_9, v99);
+            let mut v106 = V::mul(v19, t5_8);
+            v106 = V::neg_mul_add(v21, t5_10, v106);
+            v98 = V::mul_add(v19, t5_5, v98);
+            // out0[1] = -(v21*t5_7 + v20*t5_6 + v19*t5_5)
+            V::store(V::neg(v98), out0.at(1usize, c));
+            v99 = V::mul_add(v18, t5_7, v99);
+            v106 = V::mul_add(v18, t5_6, v106);
+            let mut v116 = V::mul_sub(v18, t5_5, v97);
+            let t5_3 = V::load(t5.at(3usize, c));
+            v61 = V::neg_mul_add(v16, t5_3, v61);
+            let t5_2 = V::load(t5.at(2usize, c));
+            v68 = V::neg_mul_add(v16, t5_2, v68);
+            let t5_1 = V::load(t5.at(1usize, c));
+            v58 = V::mul_add(v16, t5_1, v58);
+            // out0[7] = -(v29*t5_13 + v28*t5_12 + v16*t5_1)
+            V::store(V::neg(v58), out0.at(7usize, c));
+            let t5_4 = V::load(t5.at(4usize, c));
+            v61 = V::mul_add(v15, t5_4, v61);
+            // out0[10] = v28*t5_14 + v27*t5_13 - v16*t5_3 + v15*t5_4
+            V::store(v61, out0.at(10usize, c));
+            v54 = V::neg_mul_add(v15, t5_2, v54);
+            v55 = V::neg_mul_add(v15, t5_1, v55);
+            // out0[6] = v30*t5_13 - v28*t5_11 - v15*t5_1
+            V::store(v55, out0.at(6usize, c));
+            v68 = V::mul_add(v14, t5_4, v68);
+            // out0[9] = v27*t5_12 - v29*t5_14 - v16*t5_2 + v14*t5_4
+            V::store(v68, out0.at(9usize, c));
+            v54 = V::mul_add(v14, t5_3, v54);
+            // out0[8] = v30*t5_14 + v27*t5_11 - v15*t5_2 + v14*t5_3
+            V::store(v54, out0.at(8usize, c));
+            v56 = V::neg_mul_add(v14, t5_1, v56);
+            // out0[5] = v30*t5_12 + v29*t5_11 - v14*t5_1
+            V::store(v56, out0.at(5usize, c));
+            let mut v140 = V::mul(V::mul(x_e3, w1), t5_4);
+            v140 = V::mul_add(V::mul(x_e2, w1), t5_3, v140);
+            v140 = V::mul_add(V::mul(x_e1, w1), t5_2, v140);
+            v140 = V::mul_add(V::mul(x_e0, w1), t5_1, v140);
+            let t5_0 = V::load(t5.at(0usize, c));
+            v99 = V::mul_add(V::mul(x_e3, w0), t5_0, v99);
+            // out0[4] = v20*t5_10 + v19*t5_9 + v18*t5_7 + x_e3*w0*t5_0
+            V::store(v99, out0.at(4usize, c));
+            v106 = V::mul_add(V::mul(x_e2, w0), t5_0, v106);
+            // out0[3] = v19*t5_8 - v21*t5_10 + v18*t5_6 + x_e2*w0*t5_0
+            V::store(v106, out0.at(3usize, c));
+            v116 = V::mul_add(V::mul(x_e1, w0), t5_0, v116);
+            // out0[2] = v18*t5_5 - (v21*t5_9 + v20*t5_8) + x_e1*w0*t5_0
+            V::store(v116, out0.at(2usize, c));
+            v140 = V::mul_add(
+                V::load(t3.at(0usize, c)),
                 gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
-                v142,
+                v140,
             );
-            // out0[0] = x_e3*w1*t3_4 + x_e2*w1*t3_3 + x_e1*w1*t3_2 + x_e0*w1*t3_1 + v1*t2_0*gate'(y_1)
-            V::store(v142, out0.at(0usize, c));
+            // out0[0] = x_e3*w1*t5_4 + x_e2*w1*t5_3 + x_e1*w1*t5_2 + x_e0*w1*t5_1 + t3_0*gate'(y_1)
+            V::store(v140, out0.at(0usize, c));
         }
     }
 }
-pub(super) static SGP_9: Stage = stage!(sgp_9);
-/// From `y`, cut 3, `x`, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+pub(super) static SGP_10: Stage = stage!(sgp_10);
+/// From `y`, cut 5, `x`, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(3,0,1).
 #[inline(always)]
-unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let y = args.inputs[0];
-        let t3 = args.inputs[1];
+        let t5 = args.inputs[1];
         let x = args.inputs[2];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
@@ -2053,182 +2173,182 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<16usize>(c);
-            t3.prefetch::<16usize>(c);
+            t5.prefetch::<16usize>(c);
             x.prefetch::<4usize>(c);
             let y_e012 = V::load(y.at(11usize, c));
-            let t3_15 = V::load(t3.at(15usize, c));
-            let v2 = V::mul(y_e012, t3_15);
+            let t5_15 = V::load(t5.at(15usize, c));
+            let v2 = V::mul(y_e012, t5_15);
             let w7 = V::load(param0.at(7usize, c));
             let mut v4 = V::mul(w7, v2);
             let x_e3 = V::load(x.at(3usize, c));
             let y_e013 = V::load(y.at(12usize, c));
-            let v8 = V::mul(y_e013, t3_15);
+            let v8 = V::mul(y_e013, t5_15);
             let mut v9 = V::mul(w7, v8);
             let x_e2 = V::load(x.at(2usize, c));
             let mut v11 = V::mul(x_e2, v8);
             v11 = V::neg_mul_add(x_e3, v2, v11);
             let y_e023 = V::load(y.at(13usize, c));
-            let v14 = V::mul(y_e023, t3_15);
+            let v14 = V::mul(y_e023, t5_15);
             let mut v15 = V::mul(w7, v14);
             let x_e1 = V::load(x.at(1usize, c));
             v11 = V::neg_mul_add(x_e1, v14, v11);
             let y_e123 = V::load(y.at(14usize, c));
-            let v20 = V::mul(y_e123, t3_15);
+            let v20 = V::mul(y_e123, t5_15);
             let mut v21 = V::mul(w7, v20);
             let x_e0 = V::load(x.at(0usize, c));
             v11 = V::mul_add(x_e0, v20, v11);
             // grad0[7] += x_e2*v8 - x_e3*v2 - x_e1*v14 + x_e0*v20
             V::store(V::add(V::load(grad0.at(7usize, c)), v11), grad0.at(7usize, c));
             let y_e0123 = V::load(y.at(15usize, c));
-            let t3_11 = V::load(t3.at(11usize, c));
-            let v27 = V::mul(y_e0123, t3_11);
+            let t5_11 = V::load(t5.at(11usize, c));
+            let v27 = V::mul(y_e0123, t5_11);
             let w6 = V::load(param0.at(6usize, c));
             v4 = V::mul_add(w6, v27, v4);
-            let t3_12 = V::load(t3.at(12usize, c));
-            let v33 = V::mul(y_e0123, t3_12);
+            let t5_12 = V::load(t5.at(12usize, c));
+            let v33 = V::mul(y_e0123, t5_12);
             let mut v35 = V::mul(x_e2, v33);
             v9 = V::mul_add(w6, v33, v9);
             v35 = V::neg_mul_add(x_e3, v27, v35);
-            let t3_13 = V::load(t3.at(13usize, c));
-            let v39 = V::mul(y_e0123, t3_13);
+            let t5_13 = V::load(t5.at(13usize, c));
+            let v39 = V::mul(y_e0123, t5_13);
             v15 = V::mul_add(w6, v39, v15);
             v35 = V::neg_mul_add(x_e1, v39, v35);
             // grad0[6] += x_e2*v33 - x_e3*v27 - x_e1*v39
             V::store(V::add(V::load(grad0.at(6usize, c)), v35), grad0.at(6usize, c));
             let y_e12 = V::load(y.at(8usize, c));
-            let t3_14 = V::load(t3.at(14usize, c));
-            let mut v46 = V::mul(y_e12, t3_14);
+            let t5_14 = V::load(t5.at(14usize, c));
+            let mut v46 = V::mul(y_e12, t5_14);
             let y_e02 = V::load(y.at(6usize, c));
-            v46 = V::mul_add(y_e02, t3_13, v46);
+            v46 = V::mul_add(y_e02, t5_13, v46);
             let y_e01 = V::load(y.at(5usize, c));
-            v46 = V::mul_add(y_e01, t3_12, v46);
+            v46 = V::mul_add(y_e01, t5_12, v46);
             let w5 = V::load(param0.at(5usize, c));
             let mut v55 = V::mul(x_e3, v46);
             let mut v56 = V::mul_sub(w5, v46, v4);
             let y_e13 = V::load(y.at(9usize, c));
-            let mut v58 = V::mul(y_e13, t3_14);
+            let mut v58 = V::mul(y_e13, t5_14);
             let y_e03 = V::load(y.at(7usize, c));
-            v58 = V::mul_add(y_e03, t3_13, v58);
-            let v63 = V::mul_sub(y_e01, t3_11, v58);
+            v58 = V::mul_add(y_e03, t5_13, v58);
+            let v63 = V::mul_sub(y_e01, t5_11, v58);
             v9 = V::mul_add(w5, v63, v9);
             v55 = V::mul_add(x_e2, v63, v55);
             let y_e23 = V::load(y.at(10usize, c));
-            let mut v69 = V::mul(y_e23, t3_14);
-            v69 = V::neg_mul_add(y_e03, t3_12, v69);
-            v69 = V::neg_mul_add(y_e02, t3_11, v69);
+            let mut v69 = V::mul(y_e23, t5_14);
+            v69 = V::neg_mul_add(y_e03, t5_12, v69);
+            v69 = V::neg_mul_add(y_e02, t5_11, v69);
             let mut v76 = V::mul_sub(w5, v69, v15);
             v55 = V::mul_add(x_e1, v69, v55);
-            let mut v78 = V::mul(y_e23, t3_13);
-            v78 = V::mul_add(y_e13, t3_12, v78);
-            v78 = V::mul_add(y_e12, t3_11, v78);
+            let mut v78 = V::mul(y_e23, t5_13);
+            v78 = V::mul_add(y_e13, t5_12, v78);
+            v78 = V::mul_add(y_e12, t5_11, v78);
             v21 = V::mul_add(w5, v78, v21);
             v55 = V::mul_add(x_e0, v78, v55);
             // grad0[5] += x_e3*v52 + x_e2*v63 + x_e1*v73 + x_e0*v82
             V::store(V::add(V::load(grad0.at(5usize, c)), v55), grad0.at(5usize, c));
-            let t3_8 = V::load(t3.at(8usize, c));
-            let mut v88 = V::mul(y_e123, t3_8);
-            let t3_6 = V::load(t3.at(6usize, c));
-            v88 = V::mul_add(y_e023, t3_6, v88);
-            let t3_5 = V::load(t3.at(5usize, c));
-            v88 = V::mul_add(y_e013, t3_5, v88);
+            let t5_8 = V::load(t5.at(8usize, c));
+            let mut v88 = V::mul(y_e123, t5_8);
+            let t5_6 = V::load(t5.at(6usize, c));
+            v88 = V::mul_add(y_e023, t5_6, v88);
+            let t5_5 = V::load(t5.at(5usize, c));
+            v88 = V::mul_add(y_e013, t5_5, v88);
             let w4 = V::load(param0.at(4usize, c));
             let mut v97 = V::mul(x_e3, v88);
             v56 = V::mul_add(w4, v88, v56);
-            let t3_9 = V::load(t3.at(9usize, c));
-            let mut v100 = V::mul(y_e123, t3_9);
-            let t3_7 = V::load(t3.at(7usize, c));
-            v100 = V::mul_add(y_e023, t3_7, v100);
-            let v105 = V::mul_sub(y_e012, t3_5, v100);
+            let t5_9 = V::load(t5.at(9usize, c));
+            let mut v100 = V::mul(y_e123, t5_9);
+            let t5_7 = V::load(t5.at(7usize, c));
+            v100 = V::mul_add(y_e023, t5_7, v100);
+            let v105 = V::mul_sub(y_e012, t5_5, v100);
             v9 = V::mul_add(w4, v105, v9);
             v97 = V::mul_add(x_e2, v105, v97);
-            let t3_10 = V::load(t3.at(10usize, c));
-            let mut v111 = V::mul(y_e123, t3_10);
-            v111 = V::neg_mul_add(y_e013, t3_7, v111);
-            v111 = V::neg_mul_add(y_e012, t3_6, v111);
+            let t5_10 = V::load(t5.at(10usize, c));
+            let mut v111 = V::mul(y_e123, t5_10);
+            v111 = V::neg_mul_add(y_e013, t5_7, v111);
+            v111 = V::neg_mul_add(y_e012, t5_6, v111);
             v76 = V::mul_add(w4, v111, v76);
             v97 = V::mul_add(x_e1, v111, v97);
             // grad0[4] += x_e3*v94 + x_e2*v105 + x_e1*v115
             V::store(V::add(V::load(grad0.at(4usize, c)), v97), grad0.at(4usize, c));
             let y_e2 = V::load(y.at(3usize, c));
-            let mut v121 = V::mul(y_e2, t3_10);
+            let mut v121 = V::mul(y_e2, t5_10);
             let y_e1 = V::load(y.at(2usize, c));
-            v121 = V::mul_add(y_e1, t3_9, v121);
+            v121 = V::mul_add(y_e1, t5_9, v121);
             let y_e0 = V::load(y.at(1usize, c));
-            v121 = V::mul_add(y_e0, t3_7, v121);
+            v121 = V::mul_add(y_e0, t5_7, v121);
             let w3 = V::load(param0.at(3usize, c));
             v56 = V::neg_mul_add(w3, v121, v56);
             let y_e3 = V::load(y.at(4usize, c));
-            let mut v133 = V::mul(y_e3, t3_10);
-            v133 = V::neg_mul_add(y_e1, t3_8, v133);
-            v133 = V::neg_mul_add(y_e0, t3_6, v133);
+            let mut v133 = V::mul(y_e3, t5_10);
+            v133 = V::neg_mul_add(y_e1, t5_8, v133);
+            v133 = V::neg_mul_add(y_e0, t5_6, v133);
             let mut v139 = V::mul(x_e2, v133);
             v9 = V::mul_add(w3, v133, v9);
             v139 = V::neg_mul_add(x_e3, v121, v139);
-            let mut v142 = V::mul(y_e3, t3_9);
-            v142 = V::mul_add(y_e2, t3_8, v142);
-            v142 = V::neg_mul_add(y_e0, t3_5, v142);
+            let mut v142 = V::mul(y_e3, t5_9);
+            v142 = V::mul_add(y_e2, t5_8, v142);
+            v142 = V::neg_mul_add(y_e0, t5_5, v142);
             v76 = V::mul_add(w3, v142, v76);
             v139 = V::mul_add(x_e1, v142, v139);
-            let mut v151 = V::mul(y_e3, t3_7);
-            v151 = V::mul_add(y_e2, t3_6, v151);
-            v151 = V::mul_add(y_e1, t3_5, v151);
+            let mut v151 = V::mul(y_e3, t5_7);
+            v151 = V::mul_add(y_e2, t5_6, v151);
+            v151 = V::mul_add(y_e1, t5_5, v151);
             v21 = V::mul_add(w3, v151, v21);
             v139 = V::mul_add(x_e0, v151, v139);
             // grad0[3] += x_e2*v137 - x_e3*v127 + x_e1*v146 + x_e0*v155
             V::store(V::add(V::load(grad0.at(3usize, c)), v139), grad0.at(3usize, c));
-            let t3_3 = V::load(t3.at(3usize, c));
-            let mut v161 = V::mul(y_e23, t3_3);
-            let t3_2 = V::load(t3.at(2usize, c));
-            v161 = V::mul_add(y_e13, t3_2, v161);
-            let t3_1 = V::load(t3.at(1usize, c));
-            v161 = V::mul_add(y_e03, t3_1, v161);
+            let t5_3 = V::load(t5.at(3usize, c));
+            let mut v161 = V::mul(y_e23, t5_3);
+            let t5_2 = V::load(t5.at(2usize, c));
+            v161 = V::mul_add(y_e13, t5_2, v161);
+            let t5_1 = V::load(t5.at(1usize, c));
+            v161 = V::mul_add(y_e03, t5_1, v161);
             let w2 = V::load(param0.at(2usize, c));
             v56 = V::neg_mul_add(w2, v161, v56);
-            let t3_4 = V::load(t3.at(4usize, c));
-            let mut v173 = V::mul(y_e23, t3_4);
-            v173 = V::neg_mul_add(y_e12, t3_2, v173);
-            v173 = V::neg_mul_add(y_e02, t3_1, v173);
+            let t5_4 = V::load(t5.at(4usize, c));
+            let mut v173 = V::mul(y_e23, t5_4);
+            v173 = V::neg_mul_add(y_e12, t5_2, v173);
+            v173 = V::neg_mul_add(y_e02, t5_1, v173);
             let mut v179 = V::mul(x_e2, v173);
             v9 = V::mul_add(w2, v173, v9);
             v179 = V::neg_mul_add(x_e3, v161, v179);
-            let mut v182 = V::mul(y_e13, t3_4);
-            v182 = V::mul_add(y_e12, t3_3, v182);
-            v182 = V::neg_mul_add(y_e01, t3_1, v182);
+            let mut v182 = V::mul(y_e13, t5_4);
+            v182 = V::mul_add(y_e12, t5_3, v182);
+            v182 = V::neg_mul_add(y_e01, t5_1, v182);
             v76 = V::mul_add(w2, v182, v76);
             v179 = V::mul_add(x_e1, v182, v179);
             // grad0[2] += x_e2*v177 - x_e3*v167 + x_e1*v186
             V::store(V::add(V::load(grad0.at(2usize, c)), v179), grad0.at(2usize, c));
             let y_1 = V::load(y.at(0usize, c));
-            let v192 = V::mul(y_1, t3_4);
+            let v192 = V::mul(y_1, t5_4);
             let w1 = V::load(param0.at(1usize, c));
             let mut v195 = V::mul(x_e3, v192);
             v56 = V::mul_add(w1, v192, v56);
-            let v197 = V::mul(y_1, t3_3);
+            let v197 = V::mul(y_1, t5_3);
             v9 = V::mul_add(w1, v197, v9);
             v195 = V::mul_add(x_e2, v197, v195);
-            let v202 = V::mul(y_1, t3_2);
+            let v202 = V::mul(y_1, t5_2);
             v76 = V::mul_add(w1, v202, v76);
             v195 = V::mul_add(x_e1, v202, v195);
-            let v207 = V::mul(y_1, t3_1);
+            let v207 = V::mul(y_1, t5_1);
             v21 = V::mul_add(w1, v207, v21);
             // out0[0] = w7*v20 + w5*v82 + w3*v155 + w1*v207
             V::store(v21, out0.at(0usize, c));
             v195 = V::mul_add(x_e0, v207, v195);
             // grad0[1] += x_e3*v192 + x_e2*v197 + x_e1*v202 + x_e0*v207
             V::store(V::add(V::load(grad0.at(1usize, c)), v195), grad0.at(1usize, c));
-            let t3_0 = V::load(t3.at(0usize, c));
-            let v213 = V::mul(y_e3, t3_0);
+            let t5_0 = V::load(t5.at(0usize, c));
+            let v213 = V::mul(y_e3, t5_0);
             let w0 = V::load(param0.at(0usize, c));
             let mut v216 = V::mul(x_e3, v213);
             v56 = V::mul_add(w0, v213, v56);
             // out0[3] = w5*v52 - (w7*v2 + w6*v27) + w4*v94 - w3*v127 - w2*v167 + w1*v192 + w0*v213
             V::store(v56, out0.at(3usize, c));
-            let v218 = V::mul(y_e2, t3_0);
+            let v218 = V::mul(y_e2, t5_0);
             v9 = V::mul_add(w0, v218, v9);
             // out0[2] = w7*v8 + w6*v33 + w5*v63 + w4*v105 + w3*v137 + w2*v177 + w1*v197 + w0*v218
             V::store(v9, out0.at(2usize, c));
             v216 = V::mul_add(x_e2, v218, v216);
-            let v223 = V::mul(y_e1, t3_0);
+            let v223 = V::mul(y_e1, t5_0);
             v76 = V::mul_add(w0, v223, v76);
             // out0[1] = w5*v73 - (w7*v14 + w6*v39) + w4*v115 + w3*v146 + w2*v186 + w1*v202 + w0*v223
             V::store(v76, out0.at(1usize, c));
@@ -2238,7 +2358,7 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static SGP_10: Stage = stage!(sgp_10);
+pub(super) static SGP_11: Stage = stage!(sgp_11);
 /// `o = weighted_product(w, gate(x), gate(y))`, grades 1 and 0,1,2,3,4.
 ///
 /// Forward: 142 flops per lane (101 multiplications, 40 additions).
@@ -2253,7 +2373,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
     params: &[("w", 8usize)],
     output_components: 16usize,
     forward: Plan {
-        cuts: &[16usize, 1],
+        cuts: &[16usize, 1usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -2268,7 +2388,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_8,
-                inputs: &[Slot::External(1usize)],
+                inputs: &[],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -2276,8 +2396,17 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_2,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::Cut(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -2287,7 +2416,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[16usize, 1usize, 1usize, 16],
+        cuts: &[16usize, 1usize, 1usize, 1usize, 0usize, 16],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -2302,7 +2431,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_8,
-                inputs: &[Slot::External(1usize)],
+                inputs: &[],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -2310,8 +2439,8 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_3,
-                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
                 outputs: &[Slot::Cut(2usize)],
                 params: &[],
                 param_grads: &[],
@@ -2319,8 +2448,8 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_4,
-                inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
+                stage: &super::sgp::SGP_9,
+                inputs: &[Slot::Cut(0usize), Slot::External(2usize), Slot::Cut(1usize)],
                 outputs: &[Slot::Cut(3usize)],
                 params: &[],
                 param_grads: &[],
@@ -2328,12 +2457,21 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_9,
+                stage: &super::sgp::SGP_4,
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(5usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_10,
                 inputs: &[
                     Slot::External(0usize),
-                    Slot::Cut(3usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(5usize),
                     Slot::External(1usize),
+                    Slot::Cut(3usize),
                 ],
                 outputs: &[Slot::External(1usize)],
                 params: &[0],
@@ -2342,10 +2480,10 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_10,
+                stage: &super::sgp::SGP_11,
                 inputs: &[
                     Slot::External(1usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize)],
@@ -2362,7 +2500,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
 ///
 /// From `sgp` of Cl(3,0,1).
 #[inline(always)]
-unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -2506,31 +2644,8 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static SGP_11: Stage = stage!(sgp_11);
-/// From `x` to cut 1: o = weighted_product(w, gate(x), gate(y)).
-///
-/// From `sgp` of Cl(3,0,1).
-#[inline(always)]
-unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
-    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
-    unsafe {
-        let x = args.inputs[0];
-        let out0 = args.outputs[0];
-        let c0e0 = V::from_f64(0f64);
-        let v3 = gate::<V>(args.gate, c0e0);
-        for group in 0..args.groups {
-            let c = group * V::LANES;
-            x.prefetch::<16usize>(c);
-            // out0[0] = gate(x_1)*v3
-            V::store(
-                V::mul(gate::<V>(args.gate, V::load(x.at(0usize, c))), v3),
-                out0.at(0usize, c),
-            );
-        }
-    }
-}
 pub(super) static SGP_12: Stage = stage!(sgp_12);
-/// From `x`, cut 3, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, cut 5, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(3,0,1).
 #[inline(always)]
@@ -2538,13 +2653,13 @@ unsafe fn sgp_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
-        let t3 = args.inputs[1];
+        let t5 = args.inputs[1];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
-            t3.prefetch::<16usize>(c);
+            t5.prefetch::<16usize>(c);
             let v2 = V::mul(V::load(x.at(0usize, c)), V::load(param0.at(0usize, c)));
             let x_e1 = V::load(x.at(2usize, c));
             let w1 = V::load(param0.at(1usize, c));
@@ -2583,91 +2698,91 @@ unsafe fn sgp_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v44 = V::mul(x_e123, w5);
             let w6 = V::load(param0.at(6usize, c));
             let v52 = V::mul(V::load(x.at(15usize, c)), V::load(param0.at(7usize, c)));
-            let t3_11 = V::load(t3.at(11usize, c));
-            let mut v54 = V::mul(v52, t3_11);
-            let t3_12 = V::load(t3.at(12usize, c));
-            let mut v56 = V::mul(v52, t3_12);
-            let t3_13 = V::load(t3.at(13usize, c));
-            let mut v58 = V::mul(v52, t3_13);
-            let t3_15 = V::load(t3.at(15usize, c));
-            v58 = V::mul_add(V::mul(x_e023, w6), t3_15, v58);
-            v56 = V::mul_add(V::mul(x_e013, w6), t3_15, v56);
-            v54 = V::mul_add(V::mul(x_e012, w6), t3_15, v54);
-            let t3_8 = V::load(t3.at(8usize, c));
-            v54 = V::mul_add(v44, t3_8, v54);
-            let t3_9 = V::load(t3.at(9usize, c));
-            v56 = V::mul_add(v44, t3_9, v56);
-            let t3_10 = V::load(t3.at(10usize, c));
-            v58 = V::mul_add(v44, t3_10, v58);
-            let t3_6 = V::load(t3.at(6usize, c));
-            v54 = V::mul_add(v42, t3_6, v54);
-            let t3_7 = V::load(t3.at(7usize, c));
-            v56 = V::mul_add(v42, t3_7, v56);
-            let t3_5 = V::load(t3.at(5usize, c));
-            v54 = V::mul_add(v40, t3_5, v54);
-            v58 = V::neg_mul_add(v40, t3_7, v58);
-            let mut v88 = V::mul_sub(v38, t3_5, v56);
-            v58 = V::neg_mul_add(v38, t3_6, v58);
-            let t3_14 = V::load(t3.at(14usize, c));
-            v58 = V::mul_add(v35, t3_14, v58);
-            let mut v94 = V::mul(v35, t3_13);
-            v94 = V::neg_mul_add(V::mul(x_e123, w6), t3_15, v94);
-            v88 = V::neg_mul_add(v34, t3_14, v88);
-            v94 = V::mul_add(v34, t3_12, v94);
-            v54 = V::mul_add(v33, t3_14, v54);
-            v94 = V::mul_add(v33, t3_11, v94);
-            v88 = V::neg_mul_add(v32, t3_13, v88);
-            v58 = V::neg_mul_add(v32, t3_12, v58);
-            v54 = V::mul_add(v31, t3_13, v54);
-            v58 = V::neg_mul_add(v31, t3_11, v58);
-            v54 = V::mul_add(v30, t3_12, v54);
-            v88 = V::mul_add(v30, t3_11, v88);
-            let t3_3 = V::load(t3.at(3usize, c));
-            v54 = V::mul_add(v28, t3_3, v54);
-            let t3_4 = V::load(t3.at(4usize, c));
-            v88 = V::neg_mul_add(v28, t3_4, v88);
-            let t3_2 = V::load(t3.at(2usize, c));
-            v54 = V::mul_add(v26, t3_2, v54);
-            v58 = V::neg_mul_add(v26, t3_4, v58);
-            v88 = V::mul_add(v24, t3_2, v88);
-            v58 = V::neg_mul_add(v24, t3_3, v58);
-            let t3_1 = V::load(t3.at(1usize, c));
-            v54 = V::mul_add(V::mul(x_e03, w3), t3_1, v54);
-            v88 = V::mul_add(V::mul(x_e02, w3), t3_1, v88);
-            v58 = V::mul_add(V::mul(x_e01, w3), t3_1, v58);
-            v88 = V::neg_mul_add(v15, t3_10, v88);
-            v58 = V::neg_mul_add(v15, t3_9, v58);
-            v94 = V::neg_mul_add(v15, t3_7, v94);
-            v54 = V::mul_add(v14, t3_10, v54);
-            v58 = V::neg_mul_add(v14, t3_8, v58);
-            v94 = V::neg_mul_add(v14, t3_6, v94);
-            v54 = V::mul_add(v13, t3_9, v54);
-            v88 = V::mul_add(v13, t3_8, v88);
-            v94 = V::neg_mul_add(v13, t3_5, v94);
-            v54 = V::mul_add(v12, t3_7, v54);
-            v88 = V::mul_add(v12, t3_6, v88);
-            v58 = V::mul_add(v12, t3_5, v58);
-            let t3_0 = V::load(t3.at(0usize, c));
-            v54 = V::mul_add(V::mul(x_e3, w1), t3_0, v54);
-            v88 = V::mul_add(V::mul(x_e2, w1), t3_0, v88);
-            v58 = V::mul_add(V::mul(x_e1, w1), t3_0, v58);
-            v54 = V::mul_add(v2, t3_4, v54);
-            // out0[3] = v52*t3_11 + x_e012*w6*t3_15 + v44*t3_8 + v42*t3_6 + v40*t3_5 + v33*t3_14 + v31*t3_13 + v30*t3_12 + v28*t3_3 + v26*t3_2 + x_e03*w3*t3_1 + v14*t3_10 + v13*t3_9 + v12*t3_7 + x_e3*w1*t3_0 + v2*t3_4
+            let t5_11 = V::load(t5.at(11usize, c));
+            let mut v54 = V::mul(v52, t5_11);
+            let t5_12 = V::load(t5.at(12usize, c));
+            let mut v56 = V::mul(v52, t5_12);
+            let t5_13 = V::load(t5.at(13usize, c));
+            let mut v58 = V::mul(v52, t5_13);
+            let t5_15 = V::load(t5.at(15usize, c));
+            v58 = V::mul_add(V::mul(x_e023, w6), t5_15, v58);
+            v56 = V::mul_add(V::mul(x_e013, w6), t5_15, v56);
+            v54 = V::mul_add(V::mul(x_e012, w6), t5_15, v54);
+            let t5_8 = V::load(t5.at(8usize, c));
+            v54 = V::mul_add(v44, t5_8, v54);
+            let t5_9 = V::load(t5.at(9usize, c));
+            v56 = V::mul_add(v44, t5_9, v56);
+            let t5_10 = V::load(t5.at(10usize, c));
+            v58 = V::mul_add(v44, t5_10, v58);
+            let t5_6 = V::load(t5.at(6usize, c));
+            v54 = V::mul_add(v42, t5_6, v54);
+            let t5_7 = V::load(t5.at(7usize, c));
+            v56 = V::mul_add(v42, t5_7, v56);
+            let t5_5 = V::load(t5.at(5usize, c));
+            v54 = V::mul_add(v40, t5_5, v54);
+            v58 = V::neg_mul_add(v40, t5_7, v58);
+            let mut v88 = V::mul_sub(v38, t5_5, v56);
+            v58 = V::neg_mul_add(v38, t5_6, v58);
+            let t5_14 = V::load(t5.at(14usize, c));
+            v58 = V::mul_add(v35, t5_14, v58);
+            let mut v94 = V::mul(v35, t5_13);
+            v94 = V::neg_mul_add(V::mul(x_e123, w6), t5_15, v94);
+            v88 = V::neg_mul_add(v34, t5_14, v88);
+            v94 = V::mul_add(v34, t5_12, v94);
+            v54 = V::mul_add(v33, t5_14, v54);
+            v94 = V::mul_add(v33, t5_11, v94);
+            v88 = V::neg_mul_add(v32, t5_13, v88);
+            v58 = V::neg_mul_add(v32, t5_12, v58);
+            v54 = V::mul_add(v31, t5_13, v54);
+            v58 = V::neg_mul_add(v31, t5_11, v58);
+            v54 = V::mul_add(v30, t5_12, v54);
+            v88 = V::mul_add(v30, t5_11, v88);
+            let t5_3 = V::load(t5.at(3usize, c));
+            v54 = V::mul_add(v28, t5_3, v54);
+            let t5_4 = V::load(t5.at(4usize, c));
+            v88 = V::neg_mul_add(v28, t5_4, v88);
+            let t5_2 = V::load(t5.at(2usize, c));
+            v54 = V::mul_add(v26, t5_2, v54);
+            v58 = V::neg_mul_add(v26, t5_4, v58);
+            v88 = V::mul_add(v24, t5_2, v88);
+            v58 = V::neg_mul_add(v24, t5_3, v58);
+            let t5_1 = V::load(t5.at(1usize, c));
+            v54 = V::mul_add(V::mul(x_e03, w3), t5_1, v54);
+            v88 = V::mul_add(V::mul(x_e02, w3), t5_1, v88);
+            v58 = V::mul_add(V::mul(x_e01, w3), t5_1, v58);
+            v88 = V::neg_mul_add(v15, t5_10, v88);
+            v58 = V::neg_mul_add(v15, t5_9, v58);
+            v94 = V::neg_mul_add(v15, t5_7, v94);
+            v54 = V::mul_add(v14, t5_10, v54);
+            v58 = V::neg_mul_add(v14, t5_8, v58);
+            v94 = V::neg_mul_add(v14, t5_6, v94);
+            v54 = V::mul_add(v13, t5_9, v54);
+            v88 = V::mul_add(v13, t5_8, v88);
+            v94 = V::neg_mul_add(v13, t5_5, v94);
+            v54 = V::mul_add(v12, t5_7, v54);
+            v88 = V::mul_add(v12, t5_6, v88);
+            v58 = V::mul_add(v12, t5_5, v58);
+            let t5_0 = V::load(t5.at(0usize, c));
+            v54 = V::mul_add(V::mul(x_e3, w1), t5_0, v54);
+            v88 = V::mul_add(V::mul(x_e2, w1), t5_0, v88);
+            v58 = V::mul_add(V::mul(x_e1, w1), t5_0, v58);
+            v54 = V::mul_add(v2, t5_4, v54);
+            // out0[3] = v52*t5_11 + x_e012*w6*t5_15 + v44*t5_8 + v42*t5_6 + v40*t5_5 + v33*t5_14 + v31*t5_13 + v30*t5_12 + v28*t5_3 + v26*t5_2 + x_e03*w3*t5_1 + v14*t5_10 + v13*t5_9 + v12*t5_7 + x_e3*w1*t5_0 + v2*t5_4
             V::store(v54, out0.at(3usize, c));
-            v88 = V::mul_add(v2, t3_3, v88);
-            // out0[2] = v38*t3_5 - (v52*t3_12 + x_e013*w6*t3_15 + v44*t3_9 + v42*t3_7) - v34*t3_14 - v32*t3_13 + v30*t3_11 - v28*t3_4 + v24*t3_2 + x_e02*w3*t3_1 - v15*t3_10 + v13*t3_8 + v12*t3_6 + x_e2*w1*t3_0 + v2*t3_3
+            v88 = V::mul_add(v2, t5_3, v88);
+            // out0[2] = v38*t5_5 - (v52*t5_12 + x_e013*w6*t5_15 + v44*t5_9 + v42*t5_7) - v34*t5_14 - v32*t5_13 + v30*t5_11 - v28*t5_4 + v24*t5_2 + x_e02*w3*t5_1 - v15*t5_10 + v13*t5_8 + v12*t5_6 + x_e2*w1*t5_0 + v2*t5_3
             V::store(v88, out0.at(2usize, c));
-            v58 = V::mul_add(v2, t3_2, v58);
-            // out0[1] = v52*t3_13 + x_e023*w6*t3_15 + v44*t3_10 - v40*t3_7 - v38*t3_6 + v35*t3_14 - v32*t3_12 - v31*t3_11 - v26*t3_4 - v24*t3_3 + x_e01*w3*t3_1 - v15*t3_9 - v14*t3_8 + v12*t3_5 + x_e1*w1*t3_0 + v2*t3_2
+            v58 = V::mul_add(v2, t5_2, v58);
+            // out0[1] = v52*t5_13 + x_e023*w6*t5_15 + v44*t5_10 - v40*t5_7 - v38*t5_6 + v35*t5_14 - v32*t5_12 - v31*t5_11 - v26*t5_4 - v24*t5_3 + x_e01*w3*t5_1 - v15*t5_9 - v14*t5_8 + v12*t5_5 + x_e1*w1*t5_0 + v2*t5_2
             V::store(v58, out0.at(1usize, c));
-            v94 = V::mul_add(v2, t3_1, v94);
-            // out0[0] = v35*t3_13 - x_e123*w6*t3_15 + v34*t3_12 + v33*t3_11 - v15*t3_7 - v14*t3_6 - v13*t3_5 + v2*t3_1
+            v94 = V::mul_add(v2, t5_1, v94);
+            // out0[0] = v35*t5_13 - x_e123*w6*t5_15 + v34*t5_12 + v33*t5_11 - v15*t5_7 - v14*t5_6 - v13*t5_5 + v2*t5_1
             V::store(v94, out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_13: Stage = stage!(sgp_13);
-/// From `y`, cut 3, `x`, cut 2, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From `y`, cut 5, `x`, cut 4, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(3,0,1).
 #[inline(always)]
@@ -2675,232 +2790,230 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let y = args.inputs[0];
-        let t3 = args.inputs[1];
+        let t5 = args.inputs[1];
         let x = args.inputs[2];
-        let t2 = args.inputs[3];
+        let t4 = args.inputs[3];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
-        let c0e0 = V::from_f64(0f64);
-        let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<4usize>(c);
-            t3.prefetch::<16usize>(c);
+            t5.prefetch::<16usize>(c);
             x.prefetch::<16usize>(c);
-            t2.prefetch::<1usize>(c);
+            t4.prefetch::<1usize>(c);
             let y_e3 = V::load(y.at(3usize, c));
-            let t3_11 = V::load(t3.at(11usize, c));
-            let mut v4 = V::mul(y_e3, t3_11);
+            let t5_11 = V::load(t5.at(11usize, c));
+            let mut v2 = V::mul(y_e3, t5_11);
             let y_e2 = V::load(y.at(2usize, c));
-            let t3_12 = V::load(t3.at(12usize, c));
-            v4 = V::neg_mul_add(y_e2, t3_12, v4);
+            let t5_12 = V::load(t5.at(12usize, c));
+            v2 = V::neg_mul_add(y_e2, t5_12, v2);
             let y_e1 = V::load(y.at(1usize, c));
-            let t3_13 = V::load(t3.at(13usize, c));
-            v4 = V::mul_add(y_e1, t3_13, v4);
-            // out0[15] = w7*v12
-            V::store(V::mul(V::load(param0.at(7usize, c)), v4), out0.at(15usize, c));
-            // grad0[7] += x_e0123*v12
+            let t5_13 = V::load(t5.at(13usize, c));
+            v2 = V::mul_add(y_e1, t5_13, v2);
+            // out0[15] = w7*v10
+            V::store(V::mul(V::load(param0.at(7usize, c)), v2), out0.at(15usize, c));
+            // grad0[7] += x_e0123*v10
             V::store(
                 V::add(
                     V::load(grad0.at(7usize, c)),
-                    V::mul(V::load(x.at(15usize, c)), v4),
+                    V::mul(V::load(x.at(15usize, c)), v2),
                 ),
                 grad0.at(7usize, c),
             );
             let y_e0 = V::load(y.at(0usize, c));
-            let t3_15 = V::load(t3.at(15usize, c));
-            let v19 = V::mul(y_e0, t3_15);
+            let t5_15 = V::load(t5.at(15usize, c));
+            let v17 = V::mul(y_e0, t5_15);
             let w6 = V::load(param0.at(6usize, c));
             let x_e123 = V::load(x.at(14usize, c));
-            let v24 = V::mul(y_e1, t3_15);
-            let mut v25 = V::mul(w6, v24);
+            let v22 = V::mul(y_e1, t5_15);
+            let mut v23 = V::mul(w6, v22);
             let x_e023 = V::load(x.at(13usize, c));
-            let mut v27 = V::mul(x_e023, v24);
-            v27 = V::neg_mul_add(x_e123, v19, v27);
-            let v29 = V::mul(y_e2, t3_15);
+            let mut v25 = V::mul(x_e023, v22);
+            v25 = V::neg_mul_add(x_e123, v17, v25);
+            let v27 = V::mul(y_e2, t5_15);
             let x_e013 = V::load(x.at(12usize, c));
-            v27 = V::neg_mul_add(x_e013, v29, v27);
-            let v34 = V::mul(y_e3, t3_15);
-            let mut v35 = V::mul(w6, v34);
+            v25 = V::neg_mul_add(x_e013, v27, v25);
+            let v32 = V::mul(y_e3, t5_15);
+            let mut v33 = V::mul(w6, v32);
             let x_e012 = V::load(x.at(11usize, c));
-            v27 = V::mul_add(x_e012, v34, v27);
-            // grad0[6] += x_e023*v24 - x_e123*v19 - x_e013*v29 + x_e012*v34
-            V::store(V::add(V::load(grad0.at(6usize, c)), v27), grad0.at(6usize, c));
-            let t3_8 = V::load(t3.at(8usize, c));
-            let mut v40 = V::mul(y_e3, t3_8);
-            let t3_9 = V::load(t3.at(9usize, c));
-            v40 = V::neg_mul_add(y_e2, t3_9, v40);
-            let t3_10 = V::load(t3.at(10usize, c));
-            v40 = V::mul_add(y_e1, t3_10, v40);
+            v25 = V::mul_add(x_e012, v32, v25);
+            // grad0[6] += x_e023*v22 - x_e123*v17 - x_e013*v27 + x_e012*v32
+            V::store(V::add(V::load(grad0.at(6usize, c)), v25), grad0.at(6usize, c));
+            let t5_8 = V::load(t5.at(8usize, c));
+            let mut v38 = V::mul(y_e3, t5_8);
+            let t5_9 = V::load(t5.at(9usize, c));
+            v38 = V::neg_mul_add(y_e2, t5_9, v38);
+            let t5_10 = V::load(t5.at(10usize, c));
+            v38 = V::mul_add(y_e1, t5_10, v38);
             let w5 = V::load(param0.at(5usize, c));
-            let mut v48 = V::mul(w5, v40);
-            let mut v49 = V::mul(x_e123, v40);
-            v48 = V::neg_mul_add(w6, v19, v48);
-            // out0[14] = w5*v46 - w6*v19
-            V::store(v48, out0.at(14usize, c));
-            let t3_6 = V::load(t3.at(6usize, c));
-            let mut v52 = V::mul(y_e3, t3_6);
-            let t3_7 = V::load(t3.at(7usize, c));
-            v52 = V::neg_mul_add(y_e2, t3_7, v52);
-            v25 = V::mul_add(w5, v52, v25);
-            // out0[13] = w6*v24 + w5*v55
-            V::store(v25, out0.at(13usize, c));
-            v49 = V::mul_add(x_e023, v52, v49);
-            let t3_5 = V::load(t3.at(5usize, c));
-            let mut v61 = V::mul(y_e3, t3_5);
-            v61 = V::neg_mul_add(y_e1, t3_7, v61);
-            let mut v64 = V::mul(w5, v61);
-            v64 = V::neg_mul_add(w6, v29, v64);
-            // out0[12] = w5*v63 - w6*v29
-            V::store(v64, out0.at(12usize, c));
-            v49 = V::mul_add(x_e013, v61, v49);
-            let mut v68 = V::mul(y_e2, t3_5);
-            v68 = V::neg_mul_add(y_e1, t3_6, v68);
-            v35 = V::mul_add(w5, v68, v35);
-            // out0[11] = w6*v34 + w5*v70
-            V::store(v35, out0.at(11usize, c));
-            v49 = V::mul_add(x_e012, v68, v49);
-            // grad0[5] += x_e123*v46 + x_e023*v55 + x_e013*v63 + x_e012*v70
-            V::store(V::add(V::load(grad0.at(5usize, c)), v49), grad0.at(5usize, c));
-            let t3_14 = V::load(t3.at(14usize, c));
-            let mut v76 = V::mul(y_e1, t3_14);
-            v76 = V::mul_add(y_e0, t3_13, v76);
+            let mut v46 = V::mul(w5, v38);
+            let mut v47 = V::mul(x_e123, v38);
+            v46 = V::neg_mul_add(w6, v17, v46);
+            // out0[14] = w5*v44 - w6*v17
+            V::store(v46, out0.at(14usize, c));
+            let t5_6 = V::load(t5.at(6usize, c));
+            let mut v50 = V::mul(y_e3, t5_6);
+            let t5_7 = V::load(t5.at(7usize, c));
+            v50 = V::neg_mul_add(y_e2, t5_7, v50);
+            v23 = V::mul_add(w5, v50, v23);
+            // out0[13] = w6*v22 + w5*v53
+            V::store(v23, out0.at(13usize, c));
+            v47 = V::mul_add(x_e023, v50, v47);
+            let t5_5 = V::load(t5.at(5usize, c));
+            let mut v59 = V::mul(y_e3, t5_5);
+            v59 = V::neg_mul_add(y_e1, t5_7, v59);
+            let mut v62 = V::mul(w5, v59);
+            v62 = V::neg_mul_add(w6, v27, v62);
+            // out0[12] = w5*v61 - w6*v27
+            V::store(v62, out0.at(12usize, c));
+            v47 = V::mul_add(x_e013, v59, v47);
+            let mut v66 = V::mul(y_e2, t5_5);
+            v66 = V::neg_mul_add(y_e1, t5_6, v66);
+            v33 = V::mul_add(w5, v66, v33);
+            // out0[11] = w6*v32 + w5*v68
+            V::store(v33, out0.at(11usize, c));
+            v47 = V::mul_add(x_e012, v66, v47);
+            // grad0[5] += x_e123*v44 + x_e023*v53 + x_e013*v61 + x_e012*v68
+            V::store(V::add(V::load(grad0.at(5usize, c)), v47), grad0.at(5usize, c));
+            let t5_14 = V::load(t5.at(14usize, c));
+            let mut v74 = V::mul(y_e1, t5_14);
+            v74 = V::mul_add(y_e0, t5_13, v74);
             let w4 = V::load(param0.at(4usize, c));
-            let mut v80 = V::mul(w4, v76);
+            let mut v78 = V::mul(w4, v74);
             let x_e23 = V::load(x.at(10usize, c));
-            let mut v82 = V::mul(x_e23, v76);
-            let mut v84 = V::mul(y_e0, t3_12);
-            v84 = V::neg_mul_add(y_e2, t3_14, v84);
-            let mut v86 = V::mul(w4, v84);
+            let mut v80 = V::mul(x_e23, v74);
+            let mut v82 = V::mul(y_e0, t5_12);
+            v82 = V::neg_mul_add(y_e2, t5_14, v82);
+            let mut v84 = V::mul(w4, v82);
             let x_e13 = V::load(x.at(9usize, c));
-            v82 = V::mul_add(x_e13, v84, v82);
-            let mut v90 = V::mul(y_e3, t3_14);
-            v90 = V::mul_add(y_e0, t3_11, v90);
-            let mut v93 = V::mul(w4, v90);
+            v80 = V::mul_add(x_e13, v82, v80);
+            let mut v88 = V::mul(y_e3, t5_14);
+            v88 = V::mul_add(y_e0, t5_11, v88);
+            let mut v91 = V::mul(w4, v88);
             let x_e12 = V::load(x.at(8usize, c));
-            v82 = V::mul_add(x_e12, v90, v82);
-            let mut v97 = V::mul(y_e2, t3_13);
-            v97 = V::mul_add(y_e1, t3_12, v97);
+            v80 = V::mul_add(x_e12, v88, v80);
+            let mut v95 = V::mul(y_e2, t5_13);
+            v95 = V::mul_add(y_e1, t5_12, v95);
             let x_e03 = V::load(x.at(7usize, c));
-            v82 = V::neg_mul_add(x_e03, v97, v82);
-            let mut v104 = V::mul(y_e3, t3_13);
-            v104 = V::neg_mul_add(y_e1, t3_11, v104);
-            let mut v107 = V::mul(w4, v104);
+            v80 = V::neg_mul_add(x_e03, v95, v80);
+            let mut v102 = V::mul(y_e3, t5_13);
+            v102 = V::neg_mul_add(y_e1, t5_11, v102);
+            let mut v105 = V::mul(w4, v102);
             let x_e02 = V::load(x.at(6usize, c));
-            v82 = V::mul_add(x_e02, v104, v82);
-            let mut v111 = V::mul(y_e3, t3_12);
-            v111 = V::mul_add(y_e2, t3_11, v111);
-            let mut v114 = V::mul(w4, v111);
+            v80 = V::mul_add(x_e02, v102, v80);
+            let mut v109 = V::mul(y_e3, t5_12);
+            v109 = V::mul_add(y_e2, t5_11, v109);
+            let mut v112 = V::mul(w4, v109);
             let x_e01 = V::load(x.at(5usize, c));
-            v82 = V::mul_add(x_e01, v111, v82);
-            // grad0[4] += x_e23*v78 + x_e13*v85 + x_e12*v92 - x_e03*v99 + x_e02*v106 + x_e01*v113
-            V::store(V::add(V::load(grad0.at(4usize, c)), v82), grad0.at(4usize, c));
-            let t3_3 = V::load(t3.at(3usize, c));
-            let mut v119 = V::mul(y_e3, t3_3);
-            let t3_4 = V::load(t3.at(4usize, c));
-            v119 = V::neg_mul_add(y_e2, t3_4, v119);
+            v80 = V::mul_add(x_e01, v109, v80);
+            // grad0[4] += x_e23*v76 + x_e13*v83 + x_e12*v90 - x_e03*v97 + x_e02*v104 + x_e01*v111
+            V::store(V::add(V::load(grad0.at(4usize, c)), v80), grad0.at(4usize, c));
+            let t5_3 = V::load(t5.at(3usize, c));
+            let mut v117 = V::mul(y_e3, t5_3);
+            let t5_4 = V::load(t5.at(4usize, c));
+            v117 = V::neg_mul_add(y_e2, t5_4, v117);
             let w3 = V::load(param0.at(3usize, c));
-            let mut v125 = V::mul(x_e23, v119);
-            v80 = V::mul_add(w3, v119, v80);
-            // out0[10] = w4*v78 + w3*v122
-            V::store(v80, out0.at(10usize, c));
-            let t3_2 = V::load(t3.at(2usize, c));
-            let mut v128 = V::mul(y_e3, t3_2);
-            v128 = V::neg_mul_add(y_e1, t3_4, v128);
-            v86 = V::mul_add(w3, v128, v86);
-            // out0[9] = w4*v85 + w3*v130
-            V::store(v86, out0.at(9usize, c));
-            v125 = V::mul_add(x_e13, v128, v125);
-            let mut v135 = V::mul(y_e2, t3_2);
-            v135 = V::neg_mul_add(y_e1, t3_3, v135);
-            v93 = V::mul_add(w3, v135, v93);
-            // out0[8] = w4*v92 + w3*v137
-            V::store(v93, out0.at(8usize, c));
-            v125 = V::mul_add(x_e12, v135, v125);
-            let t3_1 = V::load(t3.at(1usize, c));
-            let v143 = V::mul(y_e3, t3_1);
-            let mut v144 = V::mul(w3, v143);
-            v144 = V::neg_mul_add(w4, v97, v144);
-            // out0[7] = w3*v143 - w4*v99
-            V::store(v144, out0.at(7usize, c));
-            v125 = V::mul_add(x_e03, v143, v125);
-            let v148 = V::mul(y_e2, t3_1);
-            v107 = V::mul_add(w3, v148, v107);
-            // out0[6] = w4*v106 + w3*v148
-            V::store(v107, out0.at(6usize, c));
-            v125 = V::mul_add(x_e02, v148, v125);
-            let v153 = V::mul(y_e1, t3_1);
-            v114 = V::mul_add(w3, v153, v114);
-            // out0[5] = w4*v113 + w3*v153
-            V::store(v114, out0.at(5usize, c));
-            v125 = V::mul_add(x_e01, v153, v125);
-            // grad0[3] += x_e23*v122 + x_e13*v130 + x_e12*v137 + x_e03*v143 + x_e02*v148 + x_e01*v153
-            V::store(V::add(V::load(grad0.at(3usize, c)), v125), grad0.at(3usize, c));
-            let mut v158 = V::mul(y_e2, t3_10);
-            v158 = V::mul_add(y_e1, t3_9, v158);
-            v158 = V::mul_add(y_e0, t3_7, v158);
+            let mut v123 = V::mul(x_e23, v117);
+            v78 = V::mul_add(w3, v117, v78);
+            // out0[10] = w4*v76 + w3*v120
+            V::store(v78, out0.at(10usize, c));
+            let t5_2 = V::load(t5.at(2usize, c));
+            let mut v126 = V::mul(y_e3, t5_2);
+            v126 = V::neg_mul_add(y_e1, t5_4, v126);
+            v84 = V::mul_add(w3, v126, v84);
+            // out0[9] = w4*v83 + w3*v128
+            V::store(v84, out0.at(9usize, c));
+            v123 = V::mul_add(x_e13, v126, v123);
+            let mut v133 = V::mul(y_e2, t5_2);
+            v133 = V::neg_mul_add(y_e1, t5_3, v133);
+            v91 = V::mul_add(w3, v133, v91);
+            // out0[8] = w4*v90 + w3*v135
+            V::store(v91, out0.at(8usize, c));
+            v123 = V::mul_add(x_e12, v133, v123);
+            let t5_1 = V::load(t5.at(1usize, c));
+            let v141 = V::mul(y_e3, t5_1);
+            let mut v142 = V::mul(w3, v141);
+            v142 = V::neg_mul_add(w4, v95, v142);
+            // out0[7] = w3*v141 - w4*v97
+            V::store(v142, out0.at(7usize, c));
+            v123 = V::mul_add(x_e03, v141, v123);
+            let v146 = V::mul(y_e2, t5_1);
+            v105 = V::mul_add(w3, v146, v105);
+            // out0[6] = w4*v104 + w3*v146
+            V::store(v105, out0.at(6usize, c));
+            v123 = V::mul_add(x_e02, v146, v123);
+            let v151 = V::mul(y_e1, t5_1);
+            v112 = V::mul_add(w3, v151, v112);
+            // out0[5] = w4*v111 + w3*v151
+            V::store(v112, out0.at(5usize, c));
+            v123 = V::mul_add(x_e01, v151, v123);
+            // grad0[3] += x_e23*v120 + x_e13*v128 + x_e12*v135 + x_e03*v141 + x_e02*v146 + x_e01*v151
+            V::store(V::add(V::load(grad0.at(3usize, c)), v123), grad0.at(3usize, c));
+            let mut v156 = V::mul(y_e2, t5_10);
+            v156 = V::mul_add(y_e1, t5_9, v156);
+            v156 = V::mul_add(y_e0, t5_7, v156);
             let w2 = V::load(param0.at(2usize, c));
             let x_e3 = V::load(x.at(4usize, c));
-            let mut v167 = V::mul(y_e3, t3_10);
-            v167 = V::neg_mul_add(y_e1, t3_8, v167);
-            v167 = V::neg_mul_add(y_e0, t3_6, v167);
-            let mut v172 = V::mul(w2, v167);
+            let mut v165 = V::mul(y_e3, t5_10);
+            v165 = V::neg_mul_add(y_e1, t5_8, v165);
+            v165 = V::neg_mul_add(y_e0, t5_6, v165);
+            let mut v170 = V::mul(w2, v165);
             let x_e2 = V::load(x.at(3usize, c));
-            let mut v174 = V::mul(x_e2, v167);
-            v174 = V::neg_mul_add(x_e3, v158, v174);
-            let mut v176 = V::mul(y_e3, t3_9);
-            v176 = V::mul_add(y_e2, t3_8, v176);
-            v176 = V::neg_mul_add(y_e0, t3_5, v176);
-            let mut v181 = V::mul(w2, v176);
+            let mut v172 = V::mul(x_e2, v165);
+            v172 = V::neg_mul_add(x_e3, v156, v172);
+            let mut v174 = V::mul(y_e3, t5_9);
+            v174 = V::mul_add(y_e2, t5_8, v174);
+            v174 = V::neg_mul_add(y_e0, t5_5, v174);
+            let mut v179 = V::mul(w2, v174);
             let x_e1 = V::load(x.at(2usize, c));
-            v174 = V::mul_add(x_e1, v176, v174);
-            let mut v185 = V::mul(y_e3, t3_7);
-            v185 = V::mul_add(y_e2, t3_6, v185);
-            v185 = V::mul_add(y_e1, t3_5, v185);
-            // out0[1] = w2*v189
-            V::store(V::mul(w2, v185), out0.at(1usize, c));
-            v174 = V::mul_add(V::load(x.at(1usize, c)), v185, v174);
-            // grad0[2] += x_e2*v171 - x_e3*v162 + x_e1*v180 + x_e0*v189
-            V::store(V::add(V::load(grad0.at(2usize, c)), v174), grad0.at(2usize, c));
-            let t3_0 = V::load(t3.at(0usize, c));
-            let v195 = V::mul(y_e3, t3_0);
+            v172 = V::mul_add(x_e1, v174, v172);
+            let mut v183 = V::mul(y_e3, t5_7);
+            v183 = V::mul_add(y_e2, t5_6, v183);
+            v183 = V::mul_add(y_e1, t5_5, v183);
+            // out0[1] = w2*v187
+            V::store(V::mul(w2, v183), out0.at(1usize, c));
+            v172 = V::mul_add(V::load(x.at(1usize, c)), v183, v172);
+            // grad0[2] += x_e2*v169 - x_e3*v160 + x_e1*v178 + x_e0*v187
+            V::store(V::add(V::load(grad0.at(2usize, c)), v172), grad0.at(2usize, c));
+            let t5_0 = V::load(t5.at(0usize, c));
+            let v193 = V::mul(y_e3, t5_0);
             let w1 = V::load(param0.at(1usize, c));
-            let mut v197 = V::mul(w1, v195);
-            let mut v198 = V::mul(x_e3, v195);
-            v197 = V::neg_mul_add(w2, v158, v197);
-            // out0[4] = w1*v195 - w2*v162
-            V::store(v197, out0.at(4usize, c));
-            let v200 = V::mul(y_e2, t3_0);
-            v172 = V::mul_add(w1, v200, v172);
-            // out0[3] = w2*v171 + w1*v200
-            V::store(v172, out0.at(3usize, c));
-            v198 = V::mul_add(x_e2, v200, v198);
-            let v205 = V::mul(y_e1, t3_0);
-            v181 = V::mul_add(w1, v205, v181);
-            // out0[2] = w2*v180 + w1*v205
-            V::store(v181, out0.at(2usize, c));
-            v198 = V::mul_add(x_e1, v205, v198);
-            // grad0[1] += x_e3*v195 + x_e2*v200 + x_e1*v205
-            V::store(V::add(V::load(grad0.at(1usize, c)), v198), grad0.at(1usize, c));
-            let mut v210 = V::mul(y_e3, t3_4);
-            v210 = V::mul_add(y_e2, t3_3, v210);
-            v210 = V::mul_add(y_e1, t3_2, v210);
-            v210 = V::mul_add(y_e0, t3_1, v210);
-            let mut v218 = V::mul(V::load(param0.at(0usize, c)), v210);
+            let mut v195 = V::mul(w1, v193);
+            let mut v196 = V::mul(x_e3, v193);
+            v195 = V::neg_mul_add(w2, v156, v195);
+            // out0[4] = w1*v193 - w2*v160
+            V::store(v195, out0.at(4usize, c));
+            let v198 = V::mul(y_e2, t5_0);
+            v170 = V::mul_add(w1, v198, v170);
+            // out0[3] = w2*v169 + w1*v198
+            V::store(v170, out0.at(3usize, c));
+            v196 = V::mul_add(x_e2, v198, v196);
+            let v203 = V::mul(y_e1, t5_0);
+            v179 = V::mul_add(w1, v203, v179);
+            // out0[2] = w2*v178 + w1*v203
+            V::store(v179, out0.at(2usize, c));
+            v196 = V::mul_add(x_e1, v203, v196);
+            // grad0[1] += x_e3*v193 + x_e2*v198 + x_e1*v203
+            V::store(V::add(V::load(grad0.at(1usize, c)), v196), grad0.at(1usize, c));
+            let mut v208 = V::mul(y_e3, t5_4);
+            v208 = V::mul_add(y_e2, t5_3, v208);
+            v208 = V::mul_add(y_e1, t5_2, v208);
+            v208 = V::mul_add(y_e0, t5_1, v208);
+            let mut v216 = V::mul(V::load(param0.at(0usize, c)), v208);
             let x_1 = V::load(x.at(0usize, c));
-            // grad0[0] += x_1*v216
+            // grad0[0] += x_1*v214
             V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v210)),
+                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v208)),
                 grad0.at(0usize, c),
             );
-            v218 = V::mul_add(
-                V::mul(v1, V::load(t2.at(0usize, c))),
+            v216 = V::mul_add(
+                V::load(t4.at(0usize, c)),
                 gate_slope::<V>(args.gate, x_1),
-                v218,
+                v216,
             );
-            // out0[0] = w0*v216 + v1*t2_0*gate'(x_1)
-            V::store(v218, out0.at(0usize, c));
+            // out0[0] = w0*v214 + t4_0*gate'(x_1)
+            V::store(v216, out0.at(0usize, c));
         }
     }
 }
@@ -2919,12 +3032,12 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
     params: &[("w", 8usize)],
     output_components: 16usize,
     forward: Plan {
-        cuts: &[16usize, 1],
+        cuts: &[16usize, 1usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_11,
+                stage: &super::sgp::SGP_12,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -2933,7 +3046,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_12,
+                stage: &super::sgp::SGP_1,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -2942,8 +3055,17 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_8,
+                inputs: &[],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_2,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::Cut(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -2953,12 +3075,12 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[16usize, 1usize, 1usize, 16],
+        cuts: &[16usize, 1usize, 1usize, 0usize, 1usize, 16],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_11,
+                stage: &super::sgp::SGP_12,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -2967,7 +3089,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_12,
+                stage: &super::sgp::SGP_1,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -2976,8 +3098,8 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_3,
-                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
+                stage: &super::sgp::SGP_8,
+                inputs: &[],
                 outputs: &[Slot::Cut(2usize)],
                 params: &[],
                 param_grads: &[],
@@ -2985,9 +3107,18 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_9,
+                inputs: &[Slot::Cut(0usize), Slot::External(2usize), Slot::Cut(2usize)],
+                outputs: &[Slot::Cut(4usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_4,
-                inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
-                outputs: &[Slot::Cut(3usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(5usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[],
@@ -2995,7 +3126,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_13,
-                inputs: &[Slot::External(0usize), Slot::Cut(3usize)],
+                inputs: &[Slot::External(0usize), Slot::Cut(5usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[0],
                 param_grads: &[],
@@ -3006,9 +3137,9 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 stage: &super::sgp::SGP_14,
                 inputs: &[
                     Slot::External(1usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                     Slot::External(0usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(4usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],
@@ -3096,20 +3227,20 @@ unsafe fn sgp_16<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<7usize>(c);
-            // out0[0] = v2*t0_0
-            V::store(V::mul(v2, V::load(t0.at(0usize, c))), out0.at(0usize, c));
-            // out0[1] = v2*t0_1
-            V::store(V::mul(v2, V::load(t0.at(1usize, c))), out0.at(1usize, c));
-            // out0[2] = v2*t0_2
-            V::store(V::mul(v2, V::load(t0.at(2usize, c))), out0.at(2usize, c));
-            // out0[3] = v2*t0_3
-            V::store(V::mul(v2, V::load(t0.at(3usize, c))), out0.at(3usize, c));
-            // out0[4] = v2*t0_4
-            V::store(V::mul(v2, V::load(t0.at(4usize, c))), out0.at(4usize, c));
-            // out0[5] = v2*t0_5
-            V::store(V::mul(v2, V::load(t0.at(5usize, c))), out0.at(5usize, c));
-            // out0[6] = v2*t0_6
-            V::store(V::mul(v2, V::load(t0.at(6usize, c))), out0.at(6usize, c));
+            // out0[0] = t0_0*v2
+            V::store(V::mul(V::load(t0.at(0usize, c)), v2), out0.at(0usize, c));
+            // out0[1] = t0_1*v2
+            V::store(V::mul(V::load(t0.at(1usize, c)), v2), out0.at(1usize, c));
+            // out0[2] = t0_2*v2
+            V::store(V::mul(V::load(t0.at(2usize, c)), v2), out0.at(2usize, c));
+            // out0[3] = t0_3*v2
+            V::store(V::mul(V::load(t0.at(3usize, c)), v2), out0.at(3usize, c));
+            // out0[4] = t0_4*v2
+            V::store(V::mul(V::load(t0.at(4usize, c)), v2), out0.at(4usize, c));
+            // out0[5] = t0_5*v2
+            V::store(V::mul(V::load(t0.at(5usize, c)), v2), out0.at(5usize, c));
+            // out0[6] = t0_6*v2
+            V::store(V::mul(V::load(t0.at(6usize, c)), v2), out0.at(6usize, c));
         }
     }
 }

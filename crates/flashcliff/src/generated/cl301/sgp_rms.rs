@@ -5,15 +5,16 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// From cut 0, cut 1 to 5 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
+/// From cut 1, cut 2, cut 0 to 5 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn sgp_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let t0 = args.inputs[0];
-        let t1 = args.inputs[1];
+        let t1 = args.inputs[0];
+        let t2 = args.inputs[1];
+        let t0 = args.inputs[2];
         let mut sum0 = V::zero();
         let mut sum1 = V::zero();
         let mut sum2 = V::zero();
@@ -21,50 +22,51 @@ unsafe fn sgp_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum4 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<16usize>(c);
             t1.prefetch::<1usize>(c);
+            t2.prefetch::<1usize>(c);
+            t0.prefetch::<16usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            let t1_0 = V::load(t1.at(0usize, c));
-            let v2 = V::mul(V::load(t0.at(0usize, c)), t1_0);
-            let v4 = V::mul(V::load(t0.at(1usize, c)), t1_0);
-            let v6 = V::mul(V::load(t0.at(2usize, c)), t1_0);
-            let v8 = V::mul(V::load(t0.at(3usize, c)), t1_0);
-            let v10 = V::mul(V::load(t0.at(4usize, c)), t1_0);
-            let v12 = V::mul(V::load(t0.at(5usize, c)), t1_0);
-            let v14 = V::mul(V::load(t0.at(6usize, c)), t1_0);
-            let v16 = V::mul(V::load(t0.at(7usize, c)), t1_0);
-            let v18 = V::mul(V::load(t0.at(8usize, c)), t1_0);
-            let v20 = V::mul(V::load(t0.at(9usize, c)), t1_0);
-            let v22 = V::mul(V::load(t0.at(10usize, c)), t1_0);
-            let v24 = V::mul(V::load(t0.at(11usize, c)), t1_0);
-            let v26 = V::mul(V::load(t0.at(12usize, c)), t1_0);
-            let v28 = V::mul(V::load(t0.at(13usize, c)), t1_0);
-            let v30 = V::mul(V::load(t0.at(14usize, c)), t1_0);
-            let v32 = V::mul(V::load(t0.at(15usize, c)), t1_0);
-            // row sum 0 = v2*v2
-            sum0 = V::add(sum0, V::keep_first(V::mul(v2, v2), valid));
-            let mut v34 = V::mul(v4, v4);
-            v34 = V::mul_add(v6, v6, v34);
-            v34 = V::mul_add(v8, v8, v34);
-            v34 = V::mul_add(v10, v10, v34);
-            // row sum 1 = v10*v10 + v8*v8 + v4*v4 + v6*v6
-            sum1 = V::add(sum1, V::keep_first(v34, valid));
-            let mut v41 = V::mul(v12, v12);
-            v41 = V::mul_add(v14, v14, v41);
-            v41 = V::mul_add(v16, v16, v41);
-            v41 = V::mul_add(v18, v18, v41);
-            v41 = V::mul_add(v20, v20, v41);
-            v41 = V::mul_add(v22, v22, v41);
-            // row sum 2 = v22*v22 + v20*v20 + v18*v18 + v16*v16 + v12*v12 + v14*v14
-            sum2 = V::add(sum2, V::keep_first(v41, valid));
-            let mut v52 = V::mul(v24, v24);
-            v52 = V::mul_add(v26, v26, v52);
-            v52 = V::mul_add(v28, v28, v52);
-            v52 = V::mul_add(v30, v30, v52);
-            // row sum 3 = v30*v30 + v28*v28 + v24*v24 + v26*v26
-            sum3 = V::add(sum3, V::keep_first(v52, valid));
-            // row sum 4 = v32*v32
-            sum4 = V::add(sum4, V::keep_first(V::mul(v32, v32), valid));
+            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            let v4 = V::mul(V::load(t0.at(0usize, c)), v2);
+            let v6 = V::mul(V::load(t0.at(1usize, c)), v2);
+            let v8 = V::mul(V::load(t0.at(2usize, c)), v2);
+            let v10 = V::mul(V::load(t0.at(3usize, c)), v2);
+            let v12 = V::mul(V::load(t0.at(4usize, c)), v2);
+            let v14 = V::mul(V::load(t0.at(5usize, c)), v2);
+            let v16 = V::mul(V::load(t0.at(6usize, c)), v2);
+            let v18 = V::mul(V::load(t0.at(7usize, c)), v2);
+            let v20 = V::mul(V::load(t0.at(8usize, c)), v2);
+            let v22 = V::mul(V::load(t0.at(9usize, c)), v2);
+            let v24 = V::mul(V::load(t0.at(10usize, c)), v2);
+            let v26 = V::mul(V::load(t0.at(11usize, c)), v2);
+            let v28 = V::mul(V::load(t0.at(12usize, c)), v2);
+            let v30 = V::mul(V::load(t0.at(13usize, c)), v2);
+            let v32 = V::mul(V::load(t0.at(14usize, c)), v2);
+            let v34 = V::mul(V::load(t0.at(15usize, c)), v2);
+            // row sum 0 = v4*v4
+            sum0 = V::add(sum0, V::keep_first(V::mul(v4, v4), valid));
+            let mut v36 = V::mul(v6, v6);
+            v36 = V::mul_add(v8, v8, v36);
+            v36 = V::mul_add(v10, v10, v36);
+            v36 = V::mul_add(v12, v12, v36);
+            // row sum 1 = v12*v12 + v10*v10 + v6*v6 + v8*v8
+            sum1 = V::add(sum1, V::keep_first(v36, valid));
+            let mut v43 = V::mul(v14, v14);
+            v43 = V::mul_add(v16, v16, v43);
+            v43 = V::mul_add(v18, v18, v43);
+            v43 = V::mul_add(v20, v20, v43);
+            v43 = V::mul_add(v22, v22, v43);
+            v43 = V::mul_add(v24, v24, v43);
+            // row sum 2 = v24*v24 + v22*v22 + v20*v20 + v18*v18 + v14*v14 + v16*v16
+            sum2 = V::add(sum2, V::keep_first(v43, valid));
+            let mut v54 = V::mul(v26, v26);
+            v54 = V::mul_add(v28, v28, v54);
+            v54 = V::mul_add(v30, v30, v54);
+            v54 = V::mul_add(v32, v32, v54);
+            // row sum 3 = v32*v32 + v30*v30 + v26*v26 + v28*v28
+            sum3 = V::add(sum3, V::keep_first(v54, valid));
+            // row sum 4 = v34*v34
+            sum4 = V::add(sum4, V::keep_first(V::mul(v34, v34), valid));
         }
         args.sums[0] = sum0.reduce_add();
         args.sums[1] = sum1.reduce_add();
@@ -74,143 +76,146 @@ unsafe fn sgp_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static SGP_RMS_0: Stage = stage!(sgp_rms_0);
-/// From cut 0, cut 1 to `o`: o = grade_rms(weighted_product(w, gate(x), gate(y))).
+/// From cut 1, cut 2, cut 0 to `o`: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn sgp_rms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let t0 = args.inputs[0];
-        let t1 = args.inputs[1];
+        let t1 = args.inputs[0];
+        let t2 = args.inputs[1];
+        let t0 = args.inputs[2];
         let out0 = args.outputs[0];
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v35 = V::mul(row0, inv_channels);
+        let v37 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v37 = V::add(v35, eps);
-        let v38 = V::sqrt(v37);
+        let v39 = V::add(v37, eps);
+        let v40 = V::sqrt(v39);
         let c1e0 = V::from_f64(1f64);
-        let v40 = V::div(c1e0, v38);
+        let v42 = V::div(c1e0, v40);
         let row1 = V::splat(args.rows[1]);
-        let v42 = V::mul(inv_channels, row1);
-        let v43 = V::add(eps, v42);
-        let v44 = V::sqrt(v43);
-        let v45 = V::div(c1e0, v44);
+        let v44 = V::mul(inv_channels, row1);
+        let v45 = V::add(eps, v44);
+        let v46 = V::sqrt(v45);
+        let v47 = V::div(c1e0, v46);
         let row2 = V::splat(args.rows[2]);
-        let v47 = V::mul(inv_channels, row2);
-        let v48 = V::add(eps, v47);
-        let v49 = V::sqrt(v48);
-        let v50 = V::div(c1e0, v49);
+        let v49 = V::mul(inv_channels, row2);
+        let v50 = V::add(eps, v49);
+        let v51 = V::sqrt(v50);
+        let v52 = V::div(c1e0, v51);
         let row3 = V::splat(args.rows[3]);
-        let v52 = V::mul(inv_channels, row3);
-        let v53 = V::add(eps, v52);
-        let v54 = V::sqrt(v53);
-        let v55 = V::div(c1e0, v54);
+        let v54 = V::mul(inv_channels, row3);
+        let v55 = V::add(eps, v54);
+        let v56 = V::sqrt(v55);
+        let v57 = V::div(c1e0, v56);
         let row4 = V::splat(args.rows[4]);
-        let v57 = V::mul(inv_channels, row4);
-        let v58 = V::add(eps, v57);
-        let v59 = V::sqrt(v58);
-        let v60 = V::div(c1e0, v59);
+        let v59 = V::mul(inv_channels, row4);
+        let v60 = V::add(eps, v59);
+        let v61 = V::sqrt(v60);
+        let v62 = V::div(c1e0, v61);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<16usize>(c);
             t1.prefetch::<1usize>(c);
-            let t1_0 = V::load(t1.at(0usize, c));
-            // out0[0] = t0_0*t1_0*v40
+            t2.prefetch::<1usize>(c);
+            t0.prefetch::<16usize>(c);
+            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            // out0[0] = t0_0*v2*v42
             V::store(
-                V::mul(V::mul(V::load(t0.at(0usize, c)), t1_0), v40),
+                V::mul(V::mul(V::load(t0.at(0usize, c)), v2), v42),
                 out0.at(0usize, c),
             );
-            // out0[1] = t0_1*t1_0*v45
+            // out0[1] = t0_1*v2*v47
             V::store(
-                V::mul(V::mul(V::load(t0.at(1usize, c)), t1_0), v45),
+                V::mul(V::mul(V::load(t0.at(1usize, c)), v2), v47),
                 out0.at(1usize, c),
             );
-            // out0[2] = t0_2*t1_0*v45
+            // out0[2] = t0_2*v2*v47
             V::store(
-                V::mul(V::mul(V::load(t0.at(2usize, c)), t1_0), v45),
+                V::mul(V::mul(V::load(t0.at(2usize, c)), v2), v47),
                 out0.at(2usize, c),
             );
-            // out0[3] = t0_3*t1_0*v45
+            // out0[3] = t0_3*v2*v47
             V::store(
-                V::mul(V::mul(V::load(t0.at(3usize, c)), t1_0), v45),
+                V::mul(V::mul(V::load(t0.at(3usize, c)), v2), v47),
                 out0.at(3usize, c),
             );
-            // out0[4] = t0_4*t1_0*v45
+            // out0[4] = t0_4*v2*v47
             V::store(
-                V::mul(V::mul(V::load(t0.at(4usize, c)), t1_0), v45),
+                V::mul(V::mul(V::load(t0.at(4usize, c)), v2), v47),
                 out0.at(4usize, c),
             );
-            // out0[5] = t0_5*t1_0*v50
+            // out0[5] = t0_5*v2*v52
             V::store(
-                V::mul(V::mul(V::load(t0.at(5usize, c)), t1_0), v50),
+                V::mul(V::mul(V::load(t0.at(5usize, c)), v2), v52),
                 out0.at(5usize, c),
             );
-            // out0[6] = t0_6*t1_0*v50
+            // out0[6] = t0_6*v2*v52
             V::store(
-                V::mul(V::mul(V::load(t0.at(6usize, c)), t1_0), v50),
+                V::mul(V::mul(V::load(t0.at(6usize, c)), v2), v52),
                 out0.at(6usize, c),
             );
-            // out0[7] = t0_7*t1_0*v50
+            // out0[7] = t0_7*v2*v52
             V::store(
-                V::mul(V::mul(V::load(t0.at(7usize, c)), t1_0), v50),
+                V::mul(V::mul(V::load(t0.at(7usize, c)), v2), v52),
                 out0.at(7usize, c),
             );
-            // out0[8] = t0_8*t1_0*v50
+            // out0[8] = t0_8*v2*v52
             V::store(
-                V::mul(V::mul(V::load(t0.at(8usize, c)), t1_0), v50),
+                V::mul(V::mul(V::load(t0.at(8usize, c)), v2), v52),
                 out0.at(8usize, c),
             );
-            // out0[9] = t0_9*t1_0*v50
+            // out0[9] = t0_9*v2*v52
             V::store(
-                V::mul(V::mul(V::load(t0.at(9usize, c)), t1_0), v50),
+                V::mul(V::mul(V::load(t0.at(9usize, c)), v2), v52),
                 out0.at(9usize, c),
             );
-            // out0[10] = t0_10*t1_0*v50
+            // out0[10] = t0_10*v2*v52
             V::store(
-                V::mul(V::mul(V::load(t0.at(10usize, c)), t1_0), v50),
+                V::mul(V::mul(V::load(t0.at(10usize, c)), v2), v52),
                 out0.at(10usize, c),
             );
-            // out0[11] = t0_11*t1_0*v55
+            // out0[11] = t0_11*v2*v57
             V::store(
-                V::mul(V::mul(V::load(t0.at(11usize, c)), t1_0), v55),
+                V::mul(V::mul(V::load(t0.at(11usize, c)), v2), v57),
                 out0.at(11usize, c),
             );
-            // out0[12] = t0_12*t1_0*v55
+            // out0[12] = t0_12*v2*v57
             V::store(
-                V::mul(V::mul(V::load(t0.at(12usize, c)), t1_0), v55),
+                V::mul(V::mul(V::load(t0.at(12usize, c)), v2), v57),
                 out0.at(12usize, c),
             );
-            // out0[13] = t0_13*t1_0*v55
+            // out0[13] = t0_13*v2*v57
             V::store(
-                V::mul(V::mul(V::load(t0.at(13usize, c)), t1_0), v55),
+                V::mul(V::mul(V::load(t0.at(13usize, c)), v2), v57),
                 out0.at(13usize, c),
             );
-            // out0[14] = t0_14*t1_0*v55
+            // out0[14] = t0_14*v2*v57
             V::store(
-                V::mul(V::mul(V::load(t0.at(14usize, c)), t1_0), v55),
+                V::mul(V::mul(V::load(t0.at(14usize, c)), v2), v57),
                 out0.at(14usize, c),
             );
-            // out0[15] = t0_15*t1_0*v60
+            // out0[15] = t0_15*v2*v62
             V::store(
-                V::mul(V::mul(V::load(t0.at(15usize, c)), t1_0), v60),
+                V::mul(V::mul(V::load(t0.at(15usize, c)), v2), v62),
                 out0.at(15usize, c),
             );
         }
     }
 }
 pub(super) static SGP_RMS_1: Stage = stage!(sgp_rms_1);
-/// From cut 0, cut 1, `grad_o` to 5 row sums: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+/// From cut 1, cut 2, cut 0, `grad_o` to 5 row sums: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms_grad` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let t0 = args.inputs[0];
-        let t1 = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let t1 = args.inputs[0];
+        let t2 = args.inputs[1];
+        let t0 = args.inputs[2];
+        let grad_o = args.inputs[3];
         let mut sum0 = V::zero();
         let mut sum1 = V::zero();
         let mut sum2 = V::zero();
@@ -218,101 +223,102 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum4 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<16usize>(c);
             t1.prefetch::<1usize>(c);
+            t2.prefetch::<1usize>(c);
+            t0.prefetch::<16usize>(c);
             grad_o.prefetch::<16usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            let t1_0 = V::load(t1.at(0usize, c));
-            // row sum 0 = t0_15*t1_0*grad_o_e0123
+            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            // row sum 0 = t0_15*v2*grad_o_e0123
             sum0 = V::add(
                 sum0,
                 V::keep_first(
                     V::mul(
-                        V::mul(V::load(t0.at(15usize, c)), t1_0),
+                        V::mul(V::load(t0.at(15usize, c)), v2),
                         V::load(grad_o.at(15usize, c)),
                     ),
                     valid,
                 ),
             );
-            let mut v36 = V::mul(
-                V::mul(V::load(t0.at(14usize, c)), t1_0),
+            let mut v38 = V::mul(
+                V::mul(V::load(t0.at(14usize, c)), v2),
                 V::load(grad_o.at(14usize, c)),
             );
-            v36 = V::mul_add(
-                V::mul(V::load(t0.at(13usize, c)), t1_0),
+            v38 = V::mul_add(
+                V::mul(V::load(t0.at(13usize, c)), v2),
                 V::load(grad_o.at(13usize, c)),
-                v36,
+                v38,
             );
-            v36 = V::mul_add(
-                V::mul(V::load(t0.at(12usize, c)), t1_0),
+            v38 = V::mul_add(
+                V::mul(V::load(t0.at(12usize, c)), v2),
                 V::load(grad_o.at(12usize, c)),
-                v36,
+                v38,
             );
-            v36 = V::mul_add(
-                V::mul(V::load(t0.at(11usize, c)), t1_0),
+            v38 = V::mul_add(
+                V::mul(V::load(t0.at(11usize, c)), v2),
                 V::load(grad_o.at(11usize, c)),
-                v36,
+                v38,
             );
-            // row sum 1 = t0_14*t1_0*grad_o_e123 + t0_13*t1_0*grad_o_e023 + t0_12*t1_0*grad_o_e013 + t0_11*t1_0*grad_o_e012
-            sum1 = V::add(sum1, V::keep_first(v36, valid));
-            let mut v47 = V::mul(
-                V::mul(V::load(t0.at(10usize, c)), t1_0),
+            // row sum 1 = t0_14*v2*grad_o_e123 + t0_13*v2*grad_o_e023 + t0_12*v2*grad_o_e013 + t0_11*v2*grad_o_e012
+            sum1 = V::add(sum1, V::keep_first(v38, valid));
+            let mut v49 = V::mul(
+                V::mul(V::load(t0.at(10usize, c)), v2),
                 V::load(grad_o.at(10usize, c)),
             );
-            v47 = V::mul_add(
-                V::mul(V::load(t0.at(9usize, c)), t1_0),
+            v49 = V::mul_add(
+                V::mul(V::load(t0.at(9usize, c)), v2),
                 V::load(grad_o.at(9usize, c)),
-                v47,
+                v49,
             );
-            v47 = V::mul_add(
-                V::mul(V::load(t0.at(8usize, c)), t1_0),
+            v49 = V::mul_add(
+                V::mul(V::load(t0.at(8usize, c)), v2),
                 V::load(grad_o.at(8usize, c)),
-                v47,
+                v49,
             );
-            v47 = V::mul_add(
-                V::mul(V::load(t0.at(7usize, c)), t1_0),
+            v49 = V::mul_add(
+                V::mul(V::load(t0.at(7usize, c)), v2),
                 V::load(grad_o.at(7usize, c)),
-                v47,
+                v49,
             );
-            v47 = V::mul_add(
-                V::mul(V::load(t0.at(6usize, c)), t1_0),
+            v49 = V::mul_add(
+                V::mul(V::load(t0.at(6usize, c)), v2),
                 V::load(grad_o.at(6usize, c)),
-                v47,
+                v49,
             );
-            v47 = V::mul_add(
-                V::mul(V::load(t0.at(5usize, c)), t1_0),
+            v49 = V::mul_add(
+                V::mul(V::load(t0.at(5usize, c)), v2),
                 V::load(grad_o.at(5usize, c)),
-                v47,
+                v49,
             );
-            // row sum 2 = t0_10*t1_0*grad_o_e23 + t0_9*t1_0*grad_o_e13 + t0_8*t1_0*grad_o_e12 + t0_7*t1_0*grad_o_e03 + t0_6*t1_0*grad_o_e02 + t0_5*t1_0*grad_o_e01
-            sum2 = V::add(sum2, V::keep_first(v47, valid));
-            let mut v64 = V::mul(
-                V::mul(V::load(t0.at(4usize, c)), t1_0),
+            // row sum 2 = t0_10*v2*grad_o_e23 + t0_9*v2*grad_o_e13 + t0_8*v2*grad_o_e12 + t0_7*v2*grad_o_e03 + t0_6*v2*grad_o_e02 + t0_5*v2*grad_o_e01
+            sum2 = V::add(sum2, V::keep_first(v49, valid));
+            let mut v66 = V::mul(
+                V::mul(V::load(t0.at(4usize, c)), v2),
                 V::load(grad_o.at(4usize, c)),
             );
-            v64 = V::mul_add(
-                V::mul(V::load(t0.at(3usize, c)), t1_0),
+            v66 = V::mul_add(
+                V::mul(V::load(t0.at(3usize, c)), v2),
                 V::load(grad_o.at(3usize, c)),
-                v64,
+                v66,
             );
-            v64 = V::mul_add(
-                V::mul(V::load(t0.at(2usize, c)), t1_0),
+            v66 = V::mul_add(
+                V::mul(V::load(t0.at(2usize, c)), v2),
                 V::load(grad_o.at(2usize, c)),
-                v64,
+                v66,
             );
-            v64 = V::mul_add(
-                V::mul(V::load(t0.at(1usize, c)), t1_0),
+            v66 = V::mul_add(
+                V::mul(V::load(t0.at(1usize, c)), v2),
                 V::load(grad_o.at(1usize, c)),
-                v64,
+                v66,
             );
-            // row sum 3 = t0_4*t1_0*grad_o_e3 + t0_3*t1_0*grad_o_e2 + t0_2*t1_0*grad_o_e1 + t0_1*t1_0*grad_o_e0
-            sum3 = V::add(sum3, V::keep_first(v64, valid));
-            // row sum 4 = t0_0*t1_0*grad_o_1
+            // row sum 3 = t0_4*v2*grad_o_e3 + t0_3*v2*grad_o_e2 + t0_2*v2*grad_o_e1 + t0_1*v2*grad_o_e0
+            sum3 = V::add(sum3, V::keep_first(v66, valid));
+            // row sum 4 = t0_0*v2*grad_o_1
             sum4 = V::add(
                 sum4,
                 V::keep_first(
                     V::mul(
-                        V::mul(V::load(t0.at(0usize, c)), t1_0),
+                        V::mul(V::load(t0.at(0usize, c)), v2),
                         V::load(grad_o.at(0usize, c)),
                     ),
                     valid,
@@ -327,84 +333,95 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static SGP_RMS_2: Stage = stage!(sgp_rms_2);
-/// From cut 0, cut 1, `grad_o` to cut 2, cut 3: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+/// From cut 1, cut 2, cut 0, `grad_o` to cut 3, cut 4, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms_grad` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn sgp_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let t0 = args.inputs[0];
-        let t1 = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let t1 = args.inputs[0];
+        let t2 = args.inputs[1];
+        let t0 = args.inputs[2];
+        let grad_o = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
+        let out2 = args.outputs[2];
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v35 = V::mul(row0, inv_channels);
+        let v37 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v37 = V::add(v35, eps);
-        let v38 = V::sqrt(v37);
+        let v39 = V::add(v37, eps);
+        let v40 = V::sqrt(v39);
         let c1e0 = V::from_f64(1f64);
-        let v40 = V::div(c1e0, v38);
+        let v42 = V::div(c1e0, v40);
         let row1 = V::splat(args.rows[1]);
-        let v42 = V::mul(inv_channels, row1);
-        let v43 = V::add(eps, v42);
-        let v44 = V::sqrt(v43);
-        let v45 = V::div(c1e0, v44);
+        let v44 = V::mul(inv_channels, row1);
+        let v45 = V::add(eps, v44);
+        let v46 = V::sqrt(v45);
+        let v47 = V::div(c1e0, v46);
         let row2 = V::splat(args.rows[2]);
-        let v47 = V::mul(inv_channels, row2);
-        let v48 = V::add(eps, v47);
-        let v49 = V::sqrt(v48);
-        let v50 = V::div(c1e0, v49);
+        let v49 = V::mul(inv_channels, row2);
+        let v50 = V::add(eps, v49);
+        let v51 = V::sqrt(v50);
+        let v52 = V::div(c1e0, v51);
         let row3 = V::splat(args.rows[3]);
-        let v52 = V::mul(inv_channels, row3);
-        let v53 = V::add(eps, v52);
-        let v54 = V::sqrt(v53);
-        let v55 = V::div(c1e0, v54);
+        let v54 = V::mul(inv_channels, row3);
+        let v55 = V::add(eps, v54);
+        let v56 = V::sqrt(v55);
+        let v57 = V::div(c1e0, v56);
         let row4 = V::splat(args.rows[4]);
-        let v57 = V::mul(inv_channels, row4);
-        let v58 = V::add(eps, v57);
-        let v59 = V::sqrt(v58);
-        let v60 = V::div(c1e0, v59);
+        let v59 = V::mul(inv_channels, row4);
+        let v60 = V::add(eps, v59);
+        let v61 = V::sqrt(v60);
+        let v62 = V::div(c1e0, v61);
+        let v95 = V::mul(v62, v62);
+        let v96 = V::mul(v62, v95);
         let c5em1 = V::from_f64(0.5f64);
-        let v94 = V::div(c5em1, v59);
+        let v98 = V::mul(c5em1, v96);
         let row5 = V::splat(args.rows[5]);
-        let v96 = V::div(row5, v59);
-        let v97 = V::mul(v60, v96);
-        let v98 = V::mul(v94, v97);
-        let v99 = V::mul(inv_channels, v98);
-        let v103 = V::div(c5em1, v54);
+        let v100 = V::mul(v98, row5);
+        let v101 = V::mul(inv_channels, v100);
+        let c2e0 = V::from_f64(2f64);
+        let v103 = V::mul(v101, c2e0);
+        let v106 = V::mul(v57, v57);
+        let v107 = V::mul(v57, v106);
+        let v108 = V::mul(c5em1, v107);
         let row6 = V::splat(args.rows[6]);
-        let v105 = V::div(row6, v54);
-        let v106 = V::mul(v55, v105);
-        let v107 = V::mul(v103, v106);
-        let v108 = V::mul(inv_channels, v107);
-        let v121 = V::div(c5em1, v49);
+        let v110 = V::mul(v108, row6);
+        let v111 = V::mul(inv_channels, v110);
+        let v112 = V::mul(c2e0, v111);
+        let v121 = V::mul(v52, v52);
+        let v122 = V::mul(v52, v121);
+        let v123 = V::mul(c5em1, v122);
         let row7 = V::splat(args.rows[7]);
-        let v123 = V::div(row7, v49);
-        let v124 = V::mul(v50, v123);
-        let v125 = V::mul(v121, v124);
+        let v125 = V::mul(v123, row7);
         let v126 = V::mul(inv_channels, v125);
-        let v145 = V::div(c5em1, v44);
+        let v127 = V::mul(c2e0, v126);
+        let v140 = V::mul(v47, v47);
+        let v141 = V::mul(v47, v140);
+        let v142 = V::mul(c5em1, v141);
         let row8 = V::splat(args.rows[8]);
-        let v147 = V::div(row8, v44);
-        let v148 = V::mul(v45, v147);
-        let v149 = V::mul(v145, v148);
-        let v150 = V::mul(inv_channels, v149);
-        let v163 = V::div(c5em1, v38);
+        let v144 = V::mul(v142, row8);
+        let v145 = V::mul(inv_channels, v144);
+        let v146 = V::mul(c2e0, v145);
+        let v155 = V::mul(v42, v42);
+        let v156 = V::mul(v42, v155);
+        let v157 = V::mul(c5em1, v156);
         let row9 = V::splat(args.rows[9]);
-        let v165 = V::div(row9, v38);
-        let v166 = V::mul(v40, v165);
-        let v167 = V::mul(v163, v166);
-        let v168 = V::mul(inv_channels, v167);
+        let v159 = V::mul(v157, row9);
+        let v160 = V::mul(inv_channels, v159);
+        let v161 = V::mul(c2e0, v160);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<16usize>(c);
             t1.prefetch::<1usize>(c);
+            t2.prefetch::<1usize>(c);
+            t0.prefetch::<16usize>(c);
             grad_o.prefetch::<16usize>(c);
-            let t0_0 = V::load(t0.at(0usize, c));
             let t1_0 = V::load(t1.at(0usize, c));
+            let t2_0 = V::load(t2.at(0usize, c));
+            let v2 = V::mul(t1_0, t2_0);
+            let t0_0 = V::load(t0.at(0usize, c));
             let t0_1 = V::load(t0.at(1usize, c));
             let t0_2 = V::load(t0.at(2usize, c));
             let t0_3 = V::load(t0.at(3usize, c));
@@ -420,136 +437,90 @@ unsafe fn sgp_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t0_13 = V::load(t0.at(13usize, c));
             let t0_14 = V::load(t0.at(14usize, c));
             let t0_15 = V::load(t0.at(15usize, c));
-            let v100 = V::mul(V::mul(t0_15, t1_0), v99);
-            let v102 = V::sub(
-                V::mul_sub(v60, V::load(grad_o.at(15usize, c)), v100),
-                v100,
-            );
-            let v109 = V::mul(V::mul(t0_14, t1_0), v108);
-            let v111 = V::sub(
-                V::mul_sub(v55, V::load(grad_o.at(14usize, c)), v109),
-                v109,
-            );
-            let v112 = V::mul(V::mul(t0_13, t1_0), v108);
-            let v114 = V::sub(
-                V::mul_sub(v55, V::load(grad_o.at(13usize, c)), v112),
-                v112,
-            );
-            let v115 = V::mul(V::mul(t0_12, t1_0), v108);
-            let v117 = V::sub(
-                V::mul_sub(v55, V::load(grad_o.at(12usize, c)), v115),
-                v115,
-            );
-            let v118 = V::mul(V::mul(t0_11, t1_0), v108);
-            let v120 = V::sub(
-                V::mul_sub(v55, V::load(grad_o.at(11usize, c)), v118),
-                v118,
-            );
-            let v127 = V::mul(V::mul(t0_10, t1_0), v126);
-            let v129 = V::sub(
-                V::mul_sub(v50, V::load(grad_o.at(10usize, c)), v127),
-                v127,
-            );
-            let v130 = V::mul(V::mul(t0_9, t1_0), v126);
-            let v132 = V::sub(
-                V::mul_sub(v50, V::load(grad_o.at(9usize, c)), v130),
-                v130,
-            );
-            let v133 = V::mul(V::mul(t0_8, t1_0), v126);
-            let v135 = V::sub(
-                V::mul_sub(v50, V::load(grad_o.at(8usize, c)), v133),
-                v133,
-            );
-            let v136 = V::mul(V::mul(t0_7, t1_0), v126);
-            let v138 = V::sub(
-                V::mul_sub(v50, V::load(grad_o.at(7usize, c)), v136),
-                v136,
-            );
-            let v139 = V::mul(V::mul(t0_6, t1_0), v126);
-            let v141 = V::sub(
-                V::mul_sub(v50, V::load(grad_o.at(6usize, c)), v139),
-                v139,
-            );
-            let v142 = V::mul(V::mul(t0_5, t1_0), v126);
-            let v144 = V::sub(
-                V::mul_sub(v50, V::load(grad_o.at(5usize, c)), v142),
-                v142,
-            );
-            let v151 = V::mul(V::mul(t0_4, t1_0), v150);
-            let v153 = V::sub(
-                V::mul_sub(v45, V::load(grad_o.at(4usize, c)), v151),
-                v151,
-            );
-            let v154 = V::mul(V::mul(t0_3, t1_0), v150);
-            let v156 = V::sub(
-                V::mul_sub(v45, V::load(grad_o.at(3usize, c)), v154),
-                v154,
-            );
-            let v157 = V::mul(V::mul(t0_2, t1_0), v150);
-            let v159 = V::sub(
-                V::mul_sub(v45, V::load(grad_o.at(2usize, c)), v157),
-                v157,
-            );
-            let v160 = V::mul(V::mul(t0_1, t1_0), v150);
-            let v162 = V::sub(
-                V::mul_sub(v45, V::load(grad_o.at(1usize, c)), v160),
-                v160,
-            );
-            let v169 = V::mul(V::mul(t0_0, t1_0), v168);
-            let v171 = V::sub(
-                V::mul_sub(v40, V::load(grad_o.at(0usize, c)), v169),
-                v169,
-            );
-            // out1[15] = t1_0*v102
-            V::store(V::mul(t1_0, v102), out1.at(15usize, c));
-            let mut v173 = V::mul(t0_15, v102);
-            // out1[14] = t1_0*v111
-            V::store(V::mul(t1_0, v111), out1.at(14usize, c));
-            v173 = V::mul_add(t0_14, v111, v173);
-            // out1[13] = t1_0*v114
-            V::store(V::mul(t1_0, v114), out1.at(13usize, c));
-            v173 = V::mul_add(t0_13, v114, v173);
-            // out1[12] = t1_0*v117
-            V::store(V::mul(t1_0, v117), out1.at(12usize, c));
-            v173 = V::mul_add(t0_12, v117, v173);
-            // out1[11] = t1_0*v120
-            V::store(V::mul(t1_0, v120), out1.at(11usize, c));
-            v173 = V::mul_add(t0_11, v120, v173);
-            // out1[10] = t1_0*v129
-            V::store(V::mul(t1_0, v129), out1.at(10usize, c));
-            v173 = V::mul_add(t0_10, v129, v173);
-            // out1[9] = t1_0*v132
-            V::store(V::mul(t1_0, v132), out1.at(9usize, c));
-            v173 = V::mul_add(t0_9, v132, v173);
-            // out1[8] = t1_0*v135
-            V::store(V::mul(t1_0, v135), out1.at(8usize, c));
-            v173 = V::mul_add(t0_8, v135, v173);
-            // out1[7] = t1_0*v138
-            V::store(V::mul(t1_0, v138), out1.at(7usize, c));
-            v173 = V::mul_add(t0_7, v138, v173);
-            // out1[6] = t1_0*v141
-            V::store(V::mul(t1_0, v141), out1.at(6usize, c));
-            v173 = V::mul_add(t0_6, v141, v173);
-            // out1[5] = t1_0*v144
-            V::store(V::mul(t1_0, v144), out1.at(5usize, c));
-            v173 = V::mul_add(t0_5, v144, v173);
-            // out1[4] = t1_0*v153
-            V::store(V::mul(t1_0, v153), out1.at(4usize, c));
-            v173 = V::mul_add(t0_4, v153, v173);
-            // out1[3] = t1_0*v156
-            V::store(V::mul(t1_0, v156), out1.at(3usize, c));
-            v173 = V::mul_add(t0_3, v156, v173);
-            // out1[2] = t1_0*v159
-            V::store(V::mul(t1_0, v159), out1.at(2usize, c));
-            v173 = V::mul_add(t0_2, v159, v173);
-            // out1[1] = t1_0*v162
-            V::store(V::mul(t1_0, v162), out1.at(1usize, c));
-            v173 = V::mul_add(t0_1, v162, v173);
-            // out1[0] = t1_0*v171
-            V::store(V::mul(t1_0, v171), out1.at(0usize, c));
-            v173 = V::mul_add(t0_0, v171, v173);
-            // out0[0] = t0_15*v102 + t0_14*v111 + t0_13*v114 + t0_12*v117 + t0_11*v120 + t0_10*v129 + t0_9*v132 + t0_8*v135 + t0_7*v138 + t0_6*v141 + t0_5*v144 + t0_4*v153 + t0_3*v156 + t0_2*v159 + t0_1*v162 + t0_0*v171
-            V::store(v173, out0.at(0usize, c));
+            let mut v64 = V::mul(v62, V::load(grad_o.at(15usize, c)));
+            let mut v66 = V::mul(v57, V::load(grad_o.at(14usize, c)));
+            let mut v68 = V::mul(v57, V::load(grad_o.at(13usize, c)));
+            let mut v70 = V::mul(v57, V::load(grad_o.at(12usize, c)));
+            let mut v72 = V::mul(v57, V::load(grad_o.at(11usize, c)));
+            let mut v74 = V::mul(v52, V::load(grad_o.at(10usize, c)));
+            let mut v76 = V::mul(v52, V::load(grad_o.at(9usize, c)));
+            let mut v78 = V::mul(v52, V::load(grad_o.at(8usize, c)));
+            let mut v80 = V::mul(v52, V::load(grad_o.at(7usize, c)));
+            let mut v82 = V::mul(v52, V::load(grad_o.at(6usize, c)));
+            let mut v84 = V::mul(v52, V::load(grad_o.at(5usize, c)));
+            let mut v86 = V::mul(v47, V::load(grad_o.at(4usize, c)));
+            let mut v88 = V::mul(v47, V::load(grad_o.at(3usize, c)));
+            let mut v90 = V::mul(v47, V::load(grad_o.at(2usize, c)));
+            let mut v92 = V::mul(v47, V::load(grad_o.at(1usize, c)));
+            let mut v94 = V::mul(v42, V::load(grad_o.at(0usize, c)));
+            v64 = V::neg_mul_add(V::mul(t0_15, v2), v103, v64);
+            v66 = V::neg_mul_add(V::mul(t0_14, v2), v112, v66);
+            v68 = V::neg_mul_add(V::mul(t0_13, v2), v112, v68);
+            v70 = V::neg_mul_add(V::mul(t0_12, v2), v112, v70);
+            v72 = V::neg_mul_add(V::mul(t0_11, v2), v112, v72);
+            v74 = V::neg_mul_add(V::mul(t0_10, v2), v127, v74);
+            v76 = V::neg_mul_add(V::mul(t0_9, v2), v127, v76);
+            v78 = V::neg_mul_add(V::mul(t0_8, v2), v127, v78);
+            v80 = V::neg_mul_add(V::mul(t0_7, v2), v127, v80);
+            v82 = V::neg_mul_add(V::mul(t0_6, v2), v127, v82);
+            v84 = V::neg_mul_add(V::mul(t0_5, v2), v127, v84);
+            v86 = V::neg_mul_add(V::mul(t0_4, v2), v146, v86);
+            v88 = V::neg_mul_add(V::mul(t0_3, v2), v146, v88);
+            v90 = V::neg_mul_add(V::mul(t0_2, v2), v146, v90);
+            v92 = V::neg_mul_add(V::mul(t0_1, v2), v146, v92);
+            v94 = V::neg_mul_add(V::mul(t0_0, v2), v161, v94);
+            // out2[15] = v2*v105
+            V::store(V::mul(v2, v64), out2.at(15usize, c));
+            let mut v165 = V::mul(t0_15, v64);
+            // out2[14] = v2*v114
+            V::store(V::mul(v2, v66), out2.at(14usize, c));
+            v165 = V::mul_add(t0_14, v66, v165);
+            // out2[13] = v2*v116
+            V::store(V::mul(v2, v68), out2.at(13usize, c));
+            v165 = V::mul_add(t0_13, v68, v165);
+            // out2[12] = v2*v118
+            V::store(V::mul(v2, v70), out2.at(12usize, c));
+            v165 = V::mul_add(t0_12, v70, v165);
+            // out2[11] = v2*v120
+            V::store(V::mul(v2, v72), out2.at(11usize, c));
+            v165 = V::mul_add(t0_11, v72, v165);
+            // out2[10] = v2*v129
+            V::store(V::mul(v2, v74), out2.at(10usize, c));
+            v165 = V::mul_add(t0_10, v74, v165);
+            // out2[9] = v2*v131
+            V::store(V::mul(v2, v76), out2.at(9usize, c));
+            v165 = V::mul_add(t0_9, v76, v165);
+            // out2[8] = v2*v133
+            V::store(V::mul(v2, v78), out2.at(8usize, c));
+            v165 = V::mul_add(t0_8, v78, v165);
+            // out2[7] = v2*v135
+            V::store(V::mul(v2, v80), out2.at(7usize, c));
+            v165 = V::mul_add(t0_7, v80, v165);
+            // out2[6] = v2*v137
+            V::store(V::mul(v2, v82), out2.at(6usize, c));
+            v165 = V::mul_add(t0_6, v82, v165);
+            // out2[5] = v2*v139
+            V::store(V::mul(v2, v84), out2.at(5usize, c));
+            v165 = V::mul_add(t0_5, v84, v165);
+            // out2[4] = v2*v148
+            V::store(V::mul(v2, v86), out2.at(4usize, c));
+            v165 = V::mul_add(t0_4, v86, v165);
+            // out2[3] = v2*v150
+            V::store(V::mul(v2, v88), out2.at(3usize, c));
+            v165 = V::mul_add(t0_3, v88, v165);
+            // out2[2] = v2*v152
+            V::store(V::mul(v2, v90), out2.at(2usize, c));
+            v165 = V::mul_add(t0_2, v90, v165);
+            // out2[1] = v2*v154
+            V::store(V::mul(v2, v92), out2.at(1usize, c));
+            v165 = V::mul_add(t0_1, v92, v165);
+            // out2[0] = v2*v163
+            V::store(V::mul(v2, v94), out2.at(0usize, c));
+            v165 = V::mul_add(t0_0, v94, v165);
+            // out1[0] = t2_0*v210
+            V::store(V::mul(t2_0, v165), out1.at(0usize, c));
+            // out0[0] = t1_0*v210
+            V::store(V::mul(t1_0, v165), out0.at(0usize, c));
         }
     }
 }
@@ -557,7 +528,7 @@ pub(super) static SGP_RMS_3: Stage = stage!(sgp_rms_3);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 0,1,2,3,4 and 0,1,2,3,4.
 ///
 /// Forward: 543 flops per lane (349 multiplications, 192 additions).
-/// Backward: 1709 flops per lane (1001 multiplications, 704 additions).
+/// Backward: 1693 flops per lane (1001 multiplications, 688 additions).
 pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -568,7 +539,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
     params: &[("w", 34usize)],
     output_components: 16usize,
     forward: Plan {
-        cuts: &[16usize, 1],
+        cuts: &[16usize, 1usize, 1],
         row_sums: 5usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -583,7 +554,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -591,8 +562,17 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_0,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::Cut(0usize)],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -601,7 +581,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_1,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::Cut(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -611,7 +591,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[16usize, 1usize, 1usize, 16],
+        cuts: &[16usize, 1usize, 1usize, 1usize, 1usize, 16],
         row_sums: 10usize,
         saved_row_sums: 5usize,
         stages: &[
@@ -626,7 +606,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -634,8 +614,22 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_2,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
+                inputs: &[
+                    Slot::Cut(1usize),
+                    Slot::Cut(2usize),
+                    Slot::Cut(0usize),
+                    Slot::External(2usize),
+                ],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -644,8 +638,13 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_3,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
-                outputs: &[Slot::Cut(2usize), Slot::Cut(3usize)],
+                inputs: &[
+                    Slot::Cut(1usize),
+                    Slot::Cut(2usize),
+                    Slot::Cut(0usize),
+                    Slot::External(2usize),
+                ],
+                outputs: &[Slot::Cut(3usize), Slot::Cut(4usize), Slot::Cut(5usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[
@@ -658,9 +657,9 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_5,
                 inputs: &[
                     Slot::External(0usize),
-                    Slot::Cut(3usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(5usize),
                     Slot::External(1usize),
+                    Slot::Cut(3usize),
                 ],
                 outputs: &[Slot::External(1usize)],
                 params: &[0],
@@ -672,9 +671,9 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_6,
                 inputs: &[
                     Slot::External(1usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                     Slot::External(0usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(4usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],
@@ -684,12 +683,200 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [543usize, 1709],
+    flops: [543usize, 1693],
 };
+/// From cut 1, cut 2, cut 0, `grad_o` to cut 3, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+///
+/// From `sgp_rms_grad` of Cl(3,0,1).
+#[inline(always)]
+unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t1 = args.inputs[0];
+        let t2 = args.inputs[1];
+        let t0 = args.inputs[2];
+        let grad_o = args.inputs[3];
+        let out0 = args.outputs[0];
+        let out1 = args.outputs[1];
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v37 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v39 = V::add(v37, eps);
+        let v40 = V::sqrt(v39);
+        let c1e0 = V::from_f64(1f64);
+        let v42 = V::div(c1e0, v40);
+        let row1 = V::splat(args.rows[1]);
+        let v44 = V::mul(inv_channels, row1);
+        let v45 = V::add(eps, v44);
+        let v46 = V::sqrt(v45);
+        let v47 = V::div(c1e0, v46);
+        let row2 = V::splat(args.rows[2]);
+        let v49 = V::mul(inv_channels, row2);
+        let v50 = V::add(eps, v49);
+        let v51 = V::sqrt(v50);
+        let v52 = V::div(c1e0, v51);
+        let row3 = V::splat(args.rows[3]);
+        let v54 = V::mul(inv_channels, row3);
+        let v55 = V::add(eps, v54);
+        let v56 = V::sqrt(v55);
+        let v57 = V::div(c1e0, v56);
+        let row4 = V::splat(args.rows[4]);
+        let v59 = V::mul(inv_channels, row4);
+        let v60 = V::add(eps, v59);
+        let v61 = V::sqrt(v60);
+        let v62 = V::div(c1e0, v61);
+        let v95 = V::mul(v62, v62);
+        let v96 = V::mul(v62, v95);
+        let c5em1 = V::from_f64(0.5f64);
+        let v98 = V::mul(c5em1, v96);
+        let row5 = V::splat(args.rows[5]);
+        let v100 = V::mul(v98, row5);
+        let v101 = V::mul(inv_channels, v100);
+        let c2e0 = V::from_f64(2f64);
+        let v103 = V::mul(v101, c2e0);
+        let v106 = V::mul(v57, v57);
+        let v107 = V::mul(v57, v106);
+        let v108 = V::mul(c5em1, v107);
+        let row6 = V::splat(args.rows[6]);
+        let v110 = V::mul(v108, row6);
+        let v111 = V::mul(inv_channels, v110);
+        let v112 = V::mul(c2e0, v111);
+        let v121 = V::mul(v52, v52);
+        let v122 = V::mul(v52, v121);
+        let v123 = V::mul(c5em1, v122);
+        let row7 = V::splat(args.rows[7]);
+        let v125 = V::mul(v123, row7);
+        let v126 = V::mul(inv_channels, v125);
+        let v127 = V::mul(c2e0, v126);
+        let v140 = V::mul(v47, v47);
+        let v141 = V::mul(v47, v140);
+        let v142 = V::mul(c5em1, v141);
+        let row8 = V::splat(args.rows[8]);
+        let v144 = V::mul(v142, row8);
+        let v145 = V::mul(inv_channels, v144);
+        let v146 = V::mul(c2e0, v145);
+        let v155 = V::mul(v42, v42);
+        let v156 = V::mul(v42, v155);
+        let v157 = V::mul(c5em1, v156);
+        let row9 = V::splat(args.rows[9]);
+        let v159 = V::mul(v157, row9);
+        let v160 = V::mul(inv_channels, v159);
+        let v161 = V::mul(c2e0, v160);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            t1.prefetch::<1usize>(c);
+            t2.prefetch::<1usize>(c);
+            t0.prefetch::<16usize>(c);
+            grad_o.prefetch::<16usize>(c);
+            let t1_0 = V::load(t1.at(0usize, c));
+            let v2 = V::mul(t1_0, V::load(t2.at(0usize, c)));
+            let t0_0 = V::load(t0.at(0usize, c));
+            let t0_1 = V::load(t0.at(1usize, c));
+            let t0_2 = V::load(t0.at(2usize, c));
+            let t0_3 = V::load(t0.at(3usize, c));
+            let t0_4 = V::load(t0.at(4usize, c));
+            let t0_5 = V::load(t0.at(5usize, c));
+            let t0_6 = V::load(t0.at(6usize, c));
+            let t0_7 = V::load(t0.at(7usize, c));
+            let t0_8 = V::load(t0.at(8usize, c));
+            let t0_9 = V::load(t0.at(9usize, c));
+            let t0_10 = V::load(t0.at(10usize, c));
+            let t0_11 = V::load(t0.at(11usize, c));
+            let t0_12 = V::load(t0.at(12usize, c));
+            let t0_13 = V::load(t0.at(13usize, c));
+            let t0_14 = V::load(t0.at(14usize, c));
+            let t0_15 = V::load(t0.at(15usize, c));
+            let mut v64 = V::mul(v62, V::load(grad_o.at(15usize, c)));
+            let mut v66 = V::mul(v57, V::load(grad_o.at(14usize, c)));
+            let mut v68 = V::mul(v57, V::load(grad_o.at(13usize, c)));
+            let mut v70 = V::mul(v57, V::load(grad_o.at(12usize, c)));
+            let mut v72 = V::mul(v57, V::load(grad_o.at(11usize, c)));
+            let mut v74 = V::mul(v52, V::load(grad_o.at(10usize, c)));
+            let mut v76 = V::mul(v52, V::load(grad_o.at(9usize, c)));
+            let mut v78 = V::mul(v52, V::load(grad_o.at(8usize, c)));
+            let mut v80 = V::mul(v52, V::load(grad_o.at(7usize, c)));
+            let mut v82 = V::mul(v52, V::load(grad_o.at(6usize, c)));
+            let mut v84 = V::mul(v52, V::load(grad_o.at(5usize, c)));
+            let mut v86 = V::mul(v47, V::load(grad_o.at(4usize, c)));
+            let mut v88 = V::mul(v47, V::load(grad_o.at(3usize, c)));
+            let mut v90 = V::mul(v47, V::load(grad_o.at(2usize, c)));
+            let mut v92 = V::mul(v47, V::load(grad_o.at(1usize, c)));
+            let mut v94 = V::mul(v42, V::load(grad_o.at(0usize, c)));
+            v64 = V::neg_mul_add(V::mul(t0_15, v2), v103, v64);
+            v66 = V::neg_mul_add(V::mul(t0_14, v2), v112, v66);
+            v68 = V::neg_mul_add(V::mul(t0_13, v2), v112, v68);
+            v70 = V::neg_mul_add(V::mul(t0_12, v2), v112, v70);
+            v72 = V::neg_mul_add(V::mul(t0_11, v2), v112, v72);
+            v74 = V::neg_mul_add(V::mul(t0_10, v2), v127, v74);
+            v76 = V::neg_mul_add(V::mul(t0_9, v2), v127, v76);
+            v78 = V::neg_mul_add(V::mul(t0_8, v2), v127, v78);
+            v80 = V::neg_mul_add(V::mul(t0_7, v2), v127, v80);
+            v82 = V::neg_mul_add(V::mul(t0_6, v2), v127, v82);
+            v84 = V::neg_mul_add(V::mul(t0_5, v2), v127, v84);
+            v86 = V::neg_mul_add(V::mul(t0_4, v2), v146, v86);
+            v88 = V::neg_mul_add(V::mul(t0_3, v2), v146, v88);
+            v90 = V::neg_mul_add(V::mul(t0_2, v2), v146, v90);
+            v92 = V::neg_mul_add(V::mul(t0_1, v2), v146, v92);
+            v94 = V::neg_mul_add(V::mul(t0_0, v2), v161, v94);
+            // out1[15] = v2*v105
+            V::store(V::mul(v2, v64), out1.at(15usize, c));
+            let mut v165 = V::mul(t0_15, v64);
+            // out1[14] = v2*v114
+            V::store(V::mul(v2, v66), out1.at(14usize, c));
+            v165 = V::mul_add(t0_14, v66, v165);
+            // out1[13] = v2*v116
+            V::store(V::mul(v2, v68), out1.at(13usize, c));
+            v165 = V::mul_add(t0_13, v68, v165);
+            // out1[12] = v2*v118
+            V::store(V::mul(v2, v70), out1.at(12usize, c));
+            v165 = V::mul_add(t0_12, v70, v165);
+            // out1[11] = v2*v120
+            V::store(V::mul(v2, v72), out1.at(11usize, c));
+            v165 = V::mul_add(t0_11, v72, v165);
+            // out1[10] = v2*v129
+            V::store(V::mul(v2, v74), out1.at(10usize, c));
+            v165 = V::mul_add(t0_10, v74, v165);
+            // out1[9] = v2*v131
+            V::store(V::mul(v2, v76), out1.at(9usize, c));
+            v165 = V::mul_add(t0_9, v76, v165);
+            // out1[8] = v2*v133
+            V::store(V::mul(v2, v78), out1.at(8usize, c));
+            v165 = V::mul_add(t0_8, v78, v165);
+            // out1[7] = v2*v135
+            V::store(V::mul(v2, v80), out1.at(7usize, c));
+            v165 = V::mul_add(t0_7, v80, v165);
+            // out1[6] = v2*v137
+            V::store(V::mul(v2, v82), out1.at(6usize, c));
+            v165 = V::mul_add(t0_6, v82, v165);
+            // out1[5] = v2*v139
+            V::store(V::mul(v2, v84), out1.at(5usize, c));
+            v165 = V::mul_add(t0_5, v84, v165);
+            // out1[4] = v2*v148
+            V::store(V::mul(v2, v86), out1.at(4usize, c));
+            v165 = V::mul_add(t0_4, v86, v165);
+            // out1[3] = v2*v150
+            V::store(V::mul(v2, v88), out1.at(3usize, c));
+            v165 = V::mul_add(t0_3, v88, v165);
+            // out1[2] = v2*v152
+            V::store(V::mul(v2, v90), out1.at(2usize, c));
+            v165 = V::mul_add(t0_2, v90, v165);
+            // out1[1] = v2*v154
+            V::store(V::mul(v2, v92), out1.at(1usize, c));
+            v165 = V::mul_add(t0_1, v92, v165);
+            // out1[0] = v2*v163
+            V::store(V::mul(v2, v94), out1.at(0usize, c));
+            v165 = V::mul_add(t0_0, v94, v165);
+            // out0[0] = t1_0*(t0_15*v105 + t0_14*v114 + t0_13*v116 + t0_12*v118 + t0_11*v120 + t0_10*v129 + t0_9*v131 + t0_8*v133 + t0_7*v135 + t0_6*v137 + t0_5*v139 + t0_4*v148 + t0_3*v150 + t0_2*v152 + t0_1*v154 + t0_0*v163)
+            V::store(V::mul(t1_0, v165), out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_RMS_4: Stage = stage!(sgp_rms_4);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 1 and 0,1,2,3,4.
 ///
 /// Forward: 190 flops per lane (133 multiplications, 56 additions).
-/// Backward: 579 flops per lane (351 multiplications, 226 additions).
+/// Backward: 563 flops per lane (351 multiplications, 210 additions).
 pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -700,7 +887,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
     params: &[("w", 8usize)],
     output_components: 16usize,
     forward: Plan {
-        cuts: &[16usize, 1],
+        cuts: &[16usize, 1usize, 1],
         row_sums: 5usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -715,7 +902,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_8,
-                inputs: &[Slot::External(1usize)],
+                inputs: &[],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -723,8 +910,17 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_0,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::Cut(0usize)],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -733,7 +929,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_1,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::Cut(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -743,7 +939,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[16usize, 1usize, 1usize, 16],
+        cuts: &[16usize, 1usize, 1usize, 1usize, 0usize, 16],
         row_sums: 10usize,
         saved_row_sums: 5usize,
         stages: &[
@@ -758,7 +954,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_8,
-                inputs: &[Slot::External(1usize)],
+                inputs: &[],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -766,8 +962,22 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_2,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
+                inputs: &[
+                    Slot::Cut(1usize),
+                    Slot::Cut(2usize),
+                    Slot::Cut(0usize),
+                    Slot::External(2usize),
+                ],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -775,9 +985,14 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 row_sums: &[5usize, 6usize, 7usize, 8usize, 9],
             },
             StageCall {
-                stage: &super::sgp_rms::SGP_RMS_3,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
-                outputs: &[Slot::Cut(2usize), Slot::Cut(3usize)],
+                stage: &super::sgp_rms::SGP_RMS_4,
+                inputs: &[
+                    Slot::Cut(1usize),
+                    Slot::Cut(2usize),
+                    Slot::Cut(0usize),
+                    Slot::External(2usize),
+                ],
+                outputs: &[Slot::Cut(3usize), Slot::Cut(5usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[
@@ -787,12 +1002,12 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_9,
+                stage: &super::sgp::SGP_10,
                 inputs: &[
                     Slot::External(0usize),
-                    Slot::Cut(3usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(5usize),
                     Slot::External(1usize),
+                    Slot::Cut(3usize),
                 ],
                 outputs: &[Slot::External(1usize)],
                 params: &[0],
@@ -801,10 +1016,10 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_10,
+                stage: &super::sgp::SGP_11,
                 inputs: &[
                     Slot::External(1usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize)],
@@ -815,12 +1030,200 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
             },
         ],
     },
-    flops: [190usize, 579],
+    flops: [190usize, 563],
 };
+/// From cut 1, cut 2, cut 0, `grad_o` to cut 4, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+///
+/// From `sgp_rms_grad` of Cl(3,0,1).
+#[inline(always)]
+unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t1 = args.inputs[0];
+        let t2 = args.inputs[1];
+        let t0 = args.inputs[2];
+        let grad_o = args.inputs[3];
+        let out0 = args.outputs[0];
+        let out1 = args.outputs[1];
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v37 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v39 = V::add(v37, eps);
+        let v40 = V::sqrt(v39);
+        let c1e0 = V::from_f64(1f64);
+        let v42 = V::div(c1e0, v40);
+        let row1 = V::splat(args.rows[1]);
+        let v44 = V::mul(inv_channels, row1);
+        let v45 = V::add(eps, v44);
+        let v46 = V::sqrt(v45);
+        let v47 = V::div(c1e0, v46);
+        let row2 = V::splat(args.rows[2]);
+        let v49 = V::mul(inv_channels, row2);
+        let v50 = V::add(eps, v49);
+        let v51 = V::sqrt(v50);
+        let v52 = V::div(c1e0, v51);
+        let row3 = V::splat(args.rows[3]);
+        let v54 = V::mul(inv_channels, row3);
+        let v55 = V::add(eps, v54);
+        let v56 = V::sqrt(v55);
+        let v57 = V::div(c1e0, v56);
+        let row4 = V::splat(args.rows[4]);
+        let v59 = V::mul(inv_channels, row4);
+        let v60 = V::add(eps, v59);
+        let v61 = V::sqrt(v60);
+        let v62 = V::div(c1e0, v61);
+        let v95 = V::mul(v62, v62);
+        let v96 = V::mul(v62, v95);
+        let c5em1 = V::from_f64(0.5f64);
+        let v98 = V::mul(c5em1, v96);
+        let row5 = V::splat(args.rows[5]);
+        let v100 = V::mul(v98, row5);
+        let v101 = V::mul(inv_channels, v100);
+        let c2e0 = V::from_f64(2f64);
+        let v103 = V::mul(v101, c2e0);
+        let v106 = V::mul(v57, v57);
+        let v107 = V::mul(v57, v106);
+        let v108 = V::mul(c5em1, v107);
+        let row6 = V::splat(args.rows[6]);
+        let v110 = V::mul(v108, row6);
+        let v111 = V::mul(inv_channels, v110);
+        let v112 = V::mul(c2e0, v111);
+        let v121 = V::mul(v52, v52);
+        let v122 = V::mul(v52, v121);
+        let v123 = V::mul(c5em1, v122);
+        let row7 = V::splat(args.rows[7]);
+        let v125 = V::mul(v123, row7);
+        let v126 = V::mul(inv_channels, v125);
+        let v127 = V::mul(c2e0, v126);
+        let v140 = V::mul(v47, v47);
+        let v141 = V::mul(v47, v140);
+        let v142 = V::mul(c5em1, v141);
+        let row8 = V::splat(args.rows[8]);
+        let v144 = V::mul(v142, row8);
+        let v145 = V::mul(inv_channels, v144);
+        let v146 = V::mul(c2e0, v145);
+        let v155 = V::mul(v42, v42);
+        let v156 = V::mul(v42, v155);
+        let v157 = V::mul(c5em1, v156);
+        let row9 = V::splat(args.rows[9]);
+        let v159 = V::mul(v157, row9);
+        let v160 = V::mul(inv_channels, v159);
+        let v161 = V::mul(c2e0, v160);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            t1.prefetch::<1usize>(c);
+            t2.prefetch::<1usize>(c);
+            t0.prefetch::<16usize>(c);
+            grad_o.prefetch::<16usize>(c);
+            let t2_0 = V::load(t2.at(0usize, c));
+            let v2 = V::mul(V::load(t1.at(0usize, c)), t2_0);
+            let t0_0 = V::load(t0.at(0usize, c));
+            let t0_1 = V::load(t0.at(1usize, c));
+            let t0_2 = V::load(t0.at(2usize, c));
+            let t0_3 = V::load(t0.at(3usize, c));
+            let t0_4 = V::load(t0.at(4usize, c));
+            let t0_5 = V::load(t0.at(5usize, c));
+            let t0_6 = V::load(t0.at(6usize, c));
+            let t0_7 = V::load(t0.at(7usize, c));
+            let t0_8 = V::load(t0.at(8usize, c));
+            let t0_9 = V::load(t0.at(9usize, c));
+            let t0_10 = V::load(t0.at(10usize, c));
+            let t0_11 = V::load(t0.at(11usize, c));
+            let t0_12 = V::load(t0.at(12usize, c));
+            let t0_13 = V::load(t0.at(13usize, c));
+            let t0_14 = V::load(t0.at(14usize, c));
+            let t0_15 = V::load(t0.at(15usize, c));
+            let mut v64 = V::mul(v62, V::load(grad_o.at(15usize, c)));
+            let mut v66 = V::mul(v57, V::load(grad_o.at(14usize, c)));
+            let mut v68 = V::mul(v57, V::load(grad_o.at(13usize, c)));
+            let mut v70 = V::mul(v57, V::load(grad_o.at(12usize, c)));
+            let mut v72 = V::mul(v57, V::load(grad_o.at(11usize, c)));
+            let mut v74 = V::mul(v52, V::load(grad_o.at(10usize, c)));
+            let mut v76 = V::mul(v52, V::load(grad_o.at(9usize, c)));
+            let mut v78 = V::mul(v52, V::load(grad_o.at(8usize, c)));
+            let mut v80 = V::mul(v52, V::load(grad_o.at(7usize, c)));
+            let mut v82 = V::mul(v52, V::load(grad_o.at(6usize, c)));
+            let mut v84 = V::mul(v52, V::load(grad_o.at(5usize, c)));
+            let mut v86 = V::mul(v47, V::load(grad_o.at(4usize, c)));
+            let mut v88 = V::mul(v47, V::load(grad_o.at(3usize, c)));
+            let mut v90 = V::mul(v47, V::load(grad_o.at(2usize, c)));
+            let mut v92 = V::mul(v47, V::load(grad_o.at(1usize, c)));
+            let mut v94 = V::mul(v42, V::load(grad_o.at(0usize, c)));
+            v64 = V::neg_mul_add(V::mul(t0_15, v2), v103, v64);
+            v66 = V::neg_mul_add(V::mul(t0_14, v2), v112, v66);
+            v68 = V::neg_mul_add(V::mul(t0_13, v2), v112, v68);
+            v70 = V::neg_mul_add(V::mul(t0_12, v2), v112, v70);
+            v72 = V::neg_mul_add(V::mul(t0_11, v2), v112, v72);
+            v74 = V::neg_mul_add(V::mul(t0_10, v2), v127, v74);
+            v76 = V::neg_mul_add(V::mul(t0_9, v2), v127, v76);
+            v78 = V::neg_mul_add(V::mul(t0_8, v2), v127, v78);
+            v80 = V::neg_mul_add(V::mul(t0_7, v2), v127, v80);
+            v82 = V::neg_mul_add(V::mul(t0_6, v2), v127, v82);
+            v84 = V::neg_mul_add(V::mul(t0_5, v2), v127, v84);
+            v86 = V::neg_mul_add(V::mul(t0_4, v2), v146, v86);
+            v88 = V::neg_mul_add(V::mul(t0_3, v2), v146, v88);
+            v90 = V::neg_mul_add(V::mul(t0_2, v2), v146, v90);
+            v92 = V::neg_mul_add(V::mul(t0_1, v2), v146, v92);
+            v94 = V::neg_mul_add(V::mul(t0_0, v2), v161, v94);
+            // out1[15] = v2*v105
+            V::store(V::mul(v2, v64), out1.at(15usize, c));
+            let mut v165 = V::mul(t0_15, v64);
+            // out1[14] = v2*v114
+            V::store(V::mul(v2, v66), out1.at(14usize, c));
+            v165 = V::mul_add(t0_14, v66, v165);
+            // out1[13] = v2*v116
+            V::store(V::mul(v2, v68), out1.at(13usize, c));
+            v165 = V::mul_add(t0_13, v68, v165);
+            // out1[12] = v2*v118
+            V::store(V::mul(v2, v70), out1.at(12usize, c));
+            v165 = V::mul_add(t0_12, v70, v165);
+            // out1[11] = v2*v120
+            V::store(V::mul(v2, v72), out1.at(11usize, c));
+            v165 = V::mul_add(t0_11, v72, v165);
+            // out1[10] = v2*v129
+            V::store(V::mul(v2, v74), out1.at(10usize, c));
+            v165 = V::mul_add(t0_10, v74, v165);
+            // out1[9] = v2*v131
+            V::store(V::mul(v2, v76), out1.at(9usize, c));
+            v165 = V::mul_add(t0_9, v76, v165);
+            // out1[8] = v2*v133
+            V::store(V::mul(v2, v78), out1.at(8usize, c));
+            v165 = V::mul_add(t0_8, v78, v165);
+            // out1[7] = v2*v135
+            V::store(V::mul(v2, v80), out1.at(7usize, c));
+            v165 = V::mul_add(t0_7, v80, v165);
+            // out1[6] = v2*v137
+            V::store(V::mul(v2, v82), out1.at(6usize, c));
+            v165 = V::mul_add(t0_6, v82, v165);
+            // out1[5] = v2*v139
+            V::store(V::mul(v2, v84), out1.at(5usize, c));
+            v165 = V::mul_add(t0_5, v84, v165);
+            // out1[4] = v2*v148
+            V::store(V::mul(v2, v86), out1.at(4usize, c));
+            v165 = V::mul_add(t0_4, v86, v165);
+            // out1[3] = v2*v150
+            V::store(V::mul(v2, v88), out1.at(3usize, c));
+            v165 = V::mul_add(t0_3, v88, v165);
+            // out1[2] = v2*v152
+            V::store(V::mul(v2, v90), out1.at(2usize, c));
+            v165 = V::mul_add(t0_2, v90, v165);
+            // out1[1] = v2*v154
+            V::store(V::mul(v2, v92), out1.at(1usize, c));
+            v165 = V::mul_add(t0_1, v92, v165);
+            // out1[0] = v2*v163
+            V::store(V::mul(v2, v94), out1.at(0usize, c));
+            v165 = V::mul_add(t0_0, v94, v165);
+            // out0[0] = t2_0*(t0_15*v105 + t0_14*v114 + t0_13*v116 + t0_12*v118 + t0_11*v120 + t0_10*v129 + t0_9*v131 + t0_8*v133 + t0_7*v135 + t0_6*v137 + t0_5*v139 + t0_4*v148 + t0_3*v150 + t0_2*v152 + t0_1*v154 + t0_0*v163)
+            V::store(V::mul(t2_0, v165), out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_RMS_5: Stage = stage!(sgp_rms_5);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 0,1,2,3,4 and 1.
 ///
 /// Forward: 191 flops per lane (134 multiplications, 56 additions).
-/// Backward: 581 flops per lane (354 multiplications, 225 additions).
+/// Backward: 565 flops per lane (354 multiplications, 209 additions).
 pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -831,12 +1234,12 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
     params: &[("w", 8usize)],
     output_components: 16usize,
     forward: Plan {
-        cuts: &[16usize, 1],
+        cuts: &[16usize, 1usize, 1],
         row_sums: 5usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_11,
+                stage: &super::sgp::SGP_12,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -845,7 +1248,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_12,
+                stage: &super::sgp::SGP_1,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -854,8 +1257,17 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_8,
+                inputs: &[],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_0,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::Cut(0usize)],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -864,7 +1276,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_1,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::Cut(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -874,12 +1286,12 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[16usize, 1usize, 1usize, 16],
+        cuts: &[16usize, 1usize, 1usize, 0usize, 1usize, 16],
         row_sums: 10usize,
         saved_row_sums: 5usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_11,
+                stage: &super::sgp::SGP_12,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -888,7 +1300,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_12,
+                stage: &super::sgp::SGP_1,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -897,8 +1309,22 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_8,
+                inputs: &[],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_2,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
+                inputs: &[
+                    Slot::Cut(1usize),
+                    Slot::Cut(2usize),
+                    Slot::Cut(0usize),
+                    Slot::External(2usize),
+                ],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -906,9 +1332,14 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 row_sums: &[5usize, 6usize, 7usize, 8usize, 9],
             },
             StageCall {
-                stage: &super::sgp_rms::SGP_RMS_3,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
-                outputs: &[Slot::Cut(2usize), Slot::Cut(3usize)],
+                stage: &super::sgp_rms::SGP_RMS_5,
+                inputs: &[
+                    Slot::Cut(1usize),
+                    Slot::Cut(2usize),
+                    Slot::Cut(0usize),
+                    Slot::External(2usize),
+                ],
+                outputs: &[Slot::Cut(4usize), Slot::Cut(5usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[
@@ -919,7 +1350,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_13,
-                inputs: &[Slot::External(0usize), Slot::Cut(3usize)],
+                inputs: &[Slot::External(0usize), Slot::Cut(5usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[0],
                 param_grads: &[],
@@ -930,9 +1361,9 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 stage: &super::sgp::SGP_14,
                 inputs: &[
                     Slot::External(1usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                     Slot::External(0usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(4usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],
@@ -942,13 +1373,13 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
             },
         ],
     },
-    flops: [191usize, 581],
+    flops: [191usize, 565],
 };
 /// From cut 0 to 2 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms` of Cl(3,0,1).
 #[inline(always)]
-unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t0 = args.inputs[0];
@@ -961,13 +1392,13 @@ unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             t0.prefetch::<7usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            let v4 = V::mul(v2, V::load(t0.at(0usize, c)));
-            let v6 = V::mul(v2, V::load(t0.at(1usize, c)));
-            let v8 = V::mul(v2, V::load(t0.at(2usize, c)));
-            let v10 = V::mul(v2, V::load(t0.at(3usize, c)));
-            let v12 = V::mul(v2, V::load(t0.at(4usize, c)));
-            let v14 = V::mul(v2, V::load(t0.at(5usize, c)));
-            let v16 = V::mul(v2, V::load(t0.at(6usize, c)));
+            let v4 = V::mul(V::load(t0.at(0usize, c)), v2);
+            let v6 = V::mul(V::load(t0.at(1usize, c)), v2);
+            let v8 = V::mul(V::load(t0.at(2usize, c)), v2);
+            let v10 = V::mul(V::load(t0.at(3usize, c)), v2);
+            let v12 = V::mul(V::load(t0.at(4usize, c)), v2);
+            let v14 = V::mul(V::load(t0.at(5usize, c)), v2);
+            let v16 = V::mul(V::load(t0.at(6usize, c)), v2);
             // row sum 0 = v4*v4
             sum0 = V::add(sum0, V::keep_first(V::mul(v4, v4), valid));
             let mut v18 = V::mul(v6, v6);
@@ -983,12 +1414,12 @@ unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         args.sums[1] = sum1.reduce_add();
     }
 }
-pub(super) static SGP_RMS_4: Stage = stage!(sgp_rms_4);
+pub(super) static SGP_RMS_6: Stage = stage!(sgp_rms_6);
 /// From cut 0 to `o`: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms` of Cl(3,0,1).
 #[inline(always)]
-unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t0 = args.inputs[0];
@@ -1012,50 +1443,50 @@ unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<7usize>(c);
-            // out0[0] = v2*t0_0*v24
+            // out0[0] = t0_0*v2*v24
             V::store(
-                V::mul(V::mul(v2, V::load(t0.at(0usize, c))), v24),
+                V::mul(V::mul(V::load(t0.at(0usize, c)), v2), v24),
                 out0.at(0usize, c),
             );
-            // out0[1] = v2*t0_1*v29
+            // out0[1] = t0_1*v2*v29
             V::store(
-                V::mul(V::mul(v2, V::load(t0.at(1usize, c))), v29),
+                V::mul(V::mul(V::load(t0.at(1usize, c)), v2), v29),
                 out0.at(1usize, c),
             );
-            // out0[2] = v2*t0_2*v29
+            // out0[2] = t0_2*v2*v29
             V::store(
-                V::mul(V::mul(v2, V::load(t0.at(2usize, c))), v29),
+                V::mul(V::mul(V::load(t0.at(2usize, c)), v2), v29),
                 out0.at(2usize, c),
             );
-            // out0[3] = v2*t0_3*v29
+            // out0[3] = t0_3*v2*v29
             V::store(
-                V::mul(V::mul(v2, V::load(t0.at(3usize, c))), v29),
+                V::mul(V::mul(V::load(t0.at(3usize, c)), v2), v29),
                 out0.at(3usize, c),
             );
-            // out0[4] = v2*t0_4*v29
+            // out0[4] = t0_4*v2*v29
             V::store(
-                V::mul(V::mul(v2, V::load(t0.at(4usize, c))), v29),
+                V::mul(V::mul(V::load(t0.at(4usize, c)), v2), v29),
                 out0.at(4usize, c),
             );
-            // out0[5] = v2*t0_5*v29
+            // out0[5] = t0_5*v2*v29
             V::store(
-                V::mul(V::mul(v2, V::load(t0.at(5usize, c))), v29),
+                V::mul(V::mul(V::load(t0.at(5usize, c)), v2), v29),
                 out0.at(5usize, c),
             );
-            // out0[6] = v2*t0_6*v29
+            // out0[6] = t0_6*v2*v29
             V::store(
-                V::mul(V::mul(v2, V::load(t0.at(6usize, c))), v29),
+                V::mul(V::mul(V::load(t0.at(6usize, c)), v2), v29),
                 out0.at(6usize, c),
             );
         }
     }
 }
-pub(super) static SGP_RMS_5: Stage = stage!(sgp_rms_5);
+pub(super) static SGP_RMS_7: Stage = stage!(sgp_rms_7);
 /// From cut 0, `grad_o` to 2 row sums: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms_grad` of Cl(3,0,1).
 #[inline(always)]
-unsafe fn sgp_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_rms_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t0 = args.inputs[0];
@@ -1071,42 +1502,42 @@ unsafe fn sgp_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             grad_o.prefetch::<7usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
             let mut v18 = V::mul(
-                V::mul(v2, V::load(t0.at(6usize, c))),
+                V::mul(V::load(t0.at(6usize, c)), v2),
                 V::load(grad_o.at(6usize, c)),
             );
             v18 = V::mul_add(
-                V::mul(v2, V::load(t0.at(5usize, c))),
+                V::mul(V::load(t0.at(5usize, c)), v2),
                 V::load(grad_o.at(5usize, c)),
                 v18,
             );
             v18 = V::mul_add(
-                V::mul(v2, V::load(t0.at(4usize, c))),
+                V::mul(V::load(t0.at(4usize, c)), v2),
                 V::load(grad_o.at(4usize, c)),
                 v18,
             );
             v18 = V::mul_add(
-                V::mul(v2, V::load(t0.at(3usize, c))),
+                V::mul(V::load(t0.at(3usize, c)), v2),
                 V::load(grad_o.at(3usize, c)),
                 v18,
             );
             v18 = V::mul_add(
-                V::mul(v2, V::load(t0.at(2usize, c))),
+                V::mul(V::load(t0.at(2usize, c)), v2),
                 V::load(grad_o.at(2usize, c)),
                 v18,
             );
             v18 = V::mul_add(
-                V::mul(v2, V::load(t0.at(1usize, c))),
+                V::mul(V::load(t0.at(1usize, c)), v2),
                 V::load(grad_o.at(1usize, c)),
                 v18,
             );
-            // row sum 0 = v2*t0_6*grad_o_e23 + v2*t0_5*grad_o_e13 + v2*t0_4*grad_o_e12 + v2*t0_3*grad_o_e03 + v2*t0_2*grad_o_e02 + v2*t0_1*grad_o_e01
+            // row sum 0 = t0_6*v2*grad_o_e23 + t0_5*v2*grad_o_e13 + t0_4*v2*grad_o_e12 + t0_3*v2*grad_o_e03 + t0_2*v2*grad_o_e02 + t0_1*v2*grad_o_e01
             sum0 = V::add(sum0, V::keep_first(v18, valid));
-            // row sum 1 = v2*t0_0*grad_o_1
+            // row sum 1 = t0_0*v2*grad_o_1
             sum1 = V::add(
                 sum1,
                 V::keep_first(
                     V::mul(
-                        V::mul(v2, V::load(t0.at(0usize, c))),
+                        V::mul(V::load(t0.at(0usize, c)), v2),
                         V::load(grad_o.at(0usize, c)),
                     ),
                     valid,
@@ -1117,12 +1548,12 @@ unsafe fn sgp_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         args.sums[1] = sum1.reduce_add();
     }
 }
-pub(super) static SGP_RMS_6: Stage = stage!(sgp_rms_6);
+pub(super) static SGP_RMS_8: Stage = stage!(sgp_rms_8);
 /// From cut 0, `grad_o` to cut 1: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms_grad` of Cl(3,0,1).
 #[inline(always)]
-unsafe fn sgp_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_rms_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t0 = args.inputs[0];
@@ -1144,94 +1575,62 @@ unsafe fn sgp_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v27 = V::add(eps, v26);
         let v28 = V::sqrt(v27);
         let v29 = V::div(c1e0, v28);
+        let v44 = V::mul(v29, v29);
+        let v45 = V::mul(v29, v44);
         let c5em1 = V::from_f64(0.5f64);
-        let v45 = V::div(c5em1, v28);
+        let v47 = V::mul(c5em1, v45);
         let row2 = V::splat(args.rows[2]);
-        let v47 = V::div(row2, v28);
-        let v48 = V::mul(v29, v47);
-        let v49 = V::mul(v45, v48);
+        let v49 = V::mul(v47, row2);
         let v50 = V::mul(inv_channels, v49);
-        let v69 = V::div(c5em1, v22);
+        let c2e0 = V::from_f64(2f64);
+        let v52 = V::mul(v50, c2e0);
+        let v65 = V::mul(v24, v24);
+        let v66 = V::mul(v24, v65);
+        let v67 = V::mul(c5em1, v66);
         let row3 = V::splat(args.rows[3]);
-        let v71 = V::div(row3, v22);
-        let v72 = V::mul(v24, v71);
-        let v73 = V::mul(v69, v72);
-        let v74 = V::mul(inv_channels, v73);
+        let v69 = V::mul(v67, row3);
+        let v70 = V::mul(inv_channels, v69);
+        let v71 = V::mul(c2e0, v70);
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<7usize>(c);
             grad_o.prefetch::<7usize>(c);
-            let v51 = V::mul(V::mul(v2, V::load(t0.at(6usize, c))), v50);
-            let v54 = V::mul(V::mul(v2, V::load(t0.at(5usize, c))), v50);
-            let v57 = V::mul(V::mul(v2, V::load(t0.at(4usize, c))), v50);
-            let v60 = V::mul(V::mul(v2, V::load(t0.at(3usize, c))), v50);
-            let v63 = V::mul(V::mul(v2, V::load(t0.at(2usize, c))), v50);
-            let v66 = V::mul(V::mul(v2, V::load(t0.at(1usize, c))), v50);
-            let v75 = V::mul(V::mul(v2, V::load(t0.at(0usize, c))), v74);
-            // out0[6] = v2*(v29*grad_o_e23 - v51 - v51)
-            V::store(
-                V::mul(
-                    v2,
-                    V::sub(V::mul_sub(v29, V::load(grad_o.at(6usize, c)), v51), v51),
-                ),
-                out0.at(6usize, c),
-            );
-            // out0[5] = v2*(v29*grad_o_e13 - v54 - v54)
-            V::store(
-                V::mul(
-                    v2,
-                    V::sub(V::mul_sub(v29, V::load(grad_o.at(5usize, c)), v54), v54),
-                ),
-                out0.at(5usize, c),
-            );
-            // out0[4] = v2*(v29*grad_o_e12 - v57 - v57)
-            V::store(
-                V::mul(
-                    v2,
-                    V::sub(V::mul_sub(v29, V::load(grad_o.at(4usize, c)), v57), v57),
-                ),
-                out0.at(4usize, c),
-            );
-            // out0[3] = v2*(v29*grad_o_e03 - v60 - v60)
-            V::store(
-                V::mul(
-                    v2,
-                    V::sub(V::mul_sub(v29, V::load(grad_o.at(3usize, c)), v60), v60),
-                ),
-                out0.at(3usize, c),
-            );
-            // out0[2] = v2*(v29*grad_o_e02 - v63 - v63)
-            V::store(
-                V::mul(
-                    v2,
-                    V::sub(V::mul_sub(v29, V::load(grad_o.at(2usize, c)), v63), v63),
-                ),
-                out0.at(2usize, c),
-            );
-            // out0[1] = v2*(v29*grad_o_e01 - v66 - v66)
-            V::store(
-                V::mul(
-                    v2,
-                    V::sub(V::mul_sub(v29, V::load(grad_o.at(1usize, c)), v66), v66),
-                ),
-                out0.at(1usize, c),
-            );
-            // out0[0] = v2*(v24*grad_o_1 - v75 - v75)
-            V::store(
-                V::mul(
-                    v2,
-                    V::sub(V::mul_sub(v24, V::load(grad_o.at(0usize, c)), v75), v75),
-                ),
-                out0.at(0usize, c),
-            );
+            let mut v31 = V::mul(v29, V::load(grad_o.at(6usize, c)));
+            let mut v33 = V::mul(v29, V::load(grad_o.at(5usize, c)));
+            let mut v35 = V::mul(v29, V::load(grad_o.at(4usize, c)));
+            let mut v37 = V::mul(v29, V::load(grad_o.at(3usize, c)));
+            let mut v39 = V::mul(v29, V::load(grad_o.at(2usize, c)));
+            let mut v41 = V::mul(v29, V::load(grad_o.at(1usize, c)));
+            let mut v43 = V::mul(v24, V::load(grad_o.at(0usize, c)));
+            v31 = V::neg_mul_add(V::mul(V::load(t0.at(6usize, c)), v2), v52, v31);
+            v33 = V::neg_mul_add(V::mul(V::load(t0.at(5usize, c)), v2), v52, v33);
+            v35 = V::neg_mul_add(V::mul(V::load(t0.at(4usize, c)), v2), v52, v35);
+            v37 = V::neg_mul_add(V::mul(V::load(t0.at(3usize, c)), v2), v52, v37);
+            v39 = V::neg_mul_add(V::mul(V::load(t0.at(2usize, c)), v2), v52, v39);
+            v41 = V::neg_mul_add(V::mul(V::load(t0.at(1usize, c)), v2), v52, v41);
+            v43 = V::neg_mul_add(V::mul(V::load(t0.at(0usize, c)), v2), v71, v43);
+            // out0[6] = v2*(v29*grad_o_e23 - t0_6*v2*v52)
+            V::store(V::mul(v2, v31), out0.at(6usize, c));
+            // out0[5] = v2*(v29*grad_o_e13 - t0_5*v2*v52)
+            V::store(V::mul(v2, v33), out0.at(5usize, c));
+            // out0[4] = v2*(v29*grad_o_e12 - t0_4*v2*v52)
+            V::store(V::mul(v2, v35), out0.at(4usize, c));
+            // out0[3] = v2*(v29*grad_o_e03 - t0_3*v2*v52)
+            V::store(V::mul(v2, v37), out0.at(3usize, c));
+            // out0[2] = v2*(v29*grad_o_e02 - t0_2*v2*v52)
+            V::store(V::mul(v2, v39), out0.at(2usize, c));
+            // out0[1] = v2*(v29*grad_o_e01 - t0_1*v2*v52)
+            V::store(V::mul(v2, v41), out0.at(1usize, c));
+            // out0[0] = v2*(v24*grad_o_1 - t0_0*v2*v71)
+            V::store(V::mul(v2, v43), out0.at(0usize, c));
         }
     }
 }
-pub(super) static SGP_RMS_7: Stage = stage!(sgp_rms_7);
+pub(super) static SGP_RMS_9: Stage = stage!(sgp_rms_9);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 1 and 1.
 ///
 /// Forward: 58 flops per lane (43 multiplications, 15 additions).
-/// Backward: 160 flops per lane (101 multiplications, 59 additions).
+/// Backward: 153 flops per lane (101 multiplications, 52 additions).
 pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -1256,7 +1655,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp_rms::SGP_RMS_4,
+                stage: &super::sgp_rms::SGP_RMS_6,
                 inputs: &[Slot::Cut(0usize)],
                 outputs: &[],
                 params: &[],
@@ -1265,7 +1664,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 row_sums: &[0usize, 1],
             },
             StageCall {
-                stage: &super::sgp_rms::SGP_RMS_5,
+                stage: &super::sgp_rms::SGP_RMS_7,
                 inputs: &[Slot::Cut(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -1290,7 +1689,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp_rms::SGP_RMS_6,
+                stage: &super::sgp_rms::SGP_RMS_8,
                 inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
                 outputs: &[],
                 params: &[],
@@ -1299,7 +1698,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 row_sums: &[2usize, 3],
             },
             StageCall {
-                stage: &super::sgp_rms::SGP_RMS_7,
+                stage: &super::sgp_rms::SGP_RMS_9,
                 inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -1331,5 +1730,5 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
             },
         ],
     },
-    flops: [58usize, 160],
+    flops: [58usize, 153],
 };

@@ -126,7 +126,7 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static STEERABLE_PRODUCT_NORM_0: Stage = stage!(steerable_product_norm_0);
-/// From `r`, cut 5, `a` to `grad_r`, `grad_a`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
+/// From `r`, cut 7, `a` to `grad_r`, `grad_a`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
 ///
 /// From `steerable_product_norm_grad` of Cl(3,0,1).
 #[inline(always)]
@@ -134,7 +134,7 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let r = args.inputs[0];
-        let t5 = args.inputs[1];
+        let t7 = args.inputs[1];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
@@ -145,10 +145,11 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v60 = V::sqrt(v59);
         let v63 = V::sub(v60, c1e0);
         let c5em1 = V::from_f64(0.5f64);
+        let c2e0 = V::from_f64(2f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
             r.prefetch::<16usize>(c);
-            t5.prefetch::<16usize>(c);
+            t7.prefetch::<16usize>(c);
             let r_1 = V::load(r.at(0usize, c));
             let v1 = V::mul(r_1, r_1);
             let v5 = V::sqrt(V::mul_add(v1, v1, c1em16));
@@ -192,57 +193,65 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v68 = V::div(c1e0, v47);
             let v69 = V::div(c1e0, v58);
             let v70 = V::div(c1e0, v65);
-            let t5_15 = V::load(t5.at(15usize, c));
-            // out0[15] = v70*t5_15
-            V::store(V::mul(v70, t5_15), out0.at(15usize, c));
-            let t5_14 = V::load(t5.at(14usize, c));
-            let mut v77 = V::mul(r_e123, t5_14);
-            let t5_13 = V::load(t5.at(13usize, c));
-            // out0[13] = v69*t5_13
-            V::store(V::mul(v69, t5_13), out0.at(13usize, c));
-            v77 = V::mul_add(V::load(r.at(13usize, c)), t5_13, v77);
-            let t5_12 = V::load(t5.at(12usize, c));
-            // out0[12] = v69*t5_12
-            V::store(V::mul(v69, t5_12), out0.at(12usize, c));
-            v77 = V::mul_add(V::load(r.at(12usize, c)), t5_12, v77);
-            let t5_11 = V::load(t5.at(11usize, c));
-            // out0[11] = v69*t5_11
-            V::store(V::mul(v69, t5_11), out0.at(11usize, c));
-            v77 = V::mul_add(V::load(r.at(11usize, c)), t5_11, v77);
-            let t5_10 = V::load(t5.at(10usize, c));
-            let mut v95 = V::mul(r_e23, t5_10);
-            let t5_9 = V::load(t5.at(9usize, c));
-            v95 = V::mul_add(r_e13, t5_9, v95);
-            let t5_8 = V::load(t5.at(8usize, c));
-            v95 = V::mul_add(r_e12, t5_8, v95);
-            let t5_7 = V::load(t5.at(7usize, c));
-            // out0[7] = v68*t5_7
-            V::store(V::mul(v68, t5_7), out0.at(7usize, c));
-            v95 = V::mul_add(V::load(r.at(7usize, c)), t5_7, v95);
-            let t5_6 = V::load(t5.at(6usize, c));
-            // out0[6] = v68*t5_6
-            V::store(V::mul(v68, t5_6), out0.at(6usize, c));
-            v95 = V::mul_add(V::load(r.at(6usize, c)), t5_6, v95);
-            let t5_5 = V::load(t5.at(5usize, c));
-            // out0[5] = v68*t5_5
-            V::store(V::mul(v68, t5_5), out0.at(5usize, c));
-            v95 = V::mul_add(V::load(r.at(5usize, c)), t5_5, v95);
-            let t5_4 = V::load(t5.at(4usize, c));
-            let mut v121 = V::mul(r_e3, t5_4);
-            let t5_3 = V::load(t5.at(3usize, c));
-            v121 = V::mul_add(r_e2, t5_3, v121);
-            let t5_2 = V::load(t5.at(2usize, c));
-            v121 = V::mul_add(r_e1, t5_2, v121);
-            let t5_1 = V::load(t5.at(1usize, c));
-            // out0[1] = v67*t5_1
-            V::store(V::mul(v67, t5_1), out0.at(1usize, c));
-            v121 = V::mul_add(V::load(r.at(1usize, c)), t5_1, v121);
-            let t5_0 = V::load(t5.at(0usize, c));
+            let t7_15 = V::load(t7.at(15usize, c));
+            // out0[15] = v70*t7_15
+            V::store(V::mul(v70, t7_15), out0.at(15usize, c));
+            let t7_14 = V::load(t7.at(14usize, c));
+            let mut v76 = V::mul(v69, t7_14);
+            let mut v77 = V::mul(r_e123, t7_14);
+            let t7_13 = V::load(t7.at(13usize, c));
+            // out0[13] = v69*t7_13
+            V::store(V::mul(v69, t7_13), out0.at(13usize, c));
+            v77 = V::mul_add(V::load(r.at(13usize, c)), t7_13, v77);
+            let t7_12 = V::load(t7.at(12usize, c));
+            // out0[12] = v69*t7_12
+            V::store(V::mul(v69, t7_12), out0.at(12usize, c));
+            v77 = V::mul_add(V::load(r.at(12usize, c)), t7_12, v77);
+            let t7_11 = V::load(t7.at(11usize, c));
+            // out0[11] = v69*t7_11
+            V::store(V::mul(v69, t7_11), out0.at(11usize, c));
+            v77 = V::mul_add(V::load(r.at(11usize, c)), t7_11, v77);
+            let t7_10 = V::load(t7.at(10usize, c));
+            let mut v94 = V::mul(v68, t7_10);
+            let mut v95 = V::mul(r_e23, t7_10);
+            let t7_9 = V::load(t7.at(9usize, c));
+            let mut v97 = V::mul(v68, t7_9);
+            v95 = V::mul_add(r_e13, t7_9, v95);
+            let t7_8 = V::load(t7.at(8usize, c));
+            let mut v101 = V::mul(v68, t7_8);
+            v95 = V::mul_add(r_e12, t7_8, v95);
+            let t7_7 = V::load(t7.at(7usize, c));
+            // out0[7] = v68*t7_7
+            V::store(V::mul(v68, t7_7), out0.at(7usize, c));
+            v95 = V::mul_add(V::load(r.at(7usize, c)), t7_7, v95);
+            let t7_6 = V::load(t7.at(6usize, c));
+            // out0[6] = v68*t7_6
+            V::store(V::mul(v68, t7_6), out0.at(6usize, c));
+            v95 = V::mul_add(V::load(r.at(6usize, c)), t7_6, v95);
+            let t7_5 = V::load(t7.at(5usize, c));
+            // out0[5] = v68*t7_5
+            V::store(V::mul(v68, t7_5), out0.at(5usize, c));
+            v95 = V::mul_add(V::load(r.at(5usize, c)), t7_5, v95);
+            let t7_4 = V::load(t7.at(4usize, c));
+            let mut v120 = V::mul(v67, t7_4);
+            let mut v121 = V::mul(r_e3, t7_4);
+            let t7_3 = V::load(t7.at(3usize, c));
+            let mut v123 = V::mul(v67, t7_3);
+            v121 = V::mul_add(r_e2, t7_3, v121);
+            let t7_2 = V::load(t7.at(2usize, c));
+            let mut v127 = V::mul(v67, t7_2);
+            v121 = V::mul_add(r_e1, t7_2, v121);
+            let t7_1 = V::load(t7.at(1usize, c));
+            // out0[1] = v67*t7_1
+            V::store(V::mul(v67, t7_1), out0.at(1usize, c));
+            v121 = V::mul_add(V::load(r.at(1usize, c)), t7_1, v121);
+            let t7_0 = V::load(t7.at(0usize, c));
+            let mut v136 = V::mul(v66, t7_0);
             let v141 = V::mul(v69, V::div(v77, v58));
             let v143 = V::mul(v68, V::div(v95, v47));
             let v145 = V::mul(v67, V::div(v121, v30));
-            let v147 = V::mul(v66, V::div(V::mul(r_1, t5_0), v13));
-            // grad0[4] += -(v63*v70*r_e0123*t5_15/v65*(v62*(1 - v62)))
+            let v147 = V::mul(v66, V::div(V::mul(r_1, t7_0), v13));
+            // grad0[4] += -(v63*v70*r_e0123*t7_15/v65*(v62*(1 - v62)))
             V::store(
                 V::add(
                     V::load(grad0.at(4usize, c)),
@@ -252,7 +261,7 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                                 v63,
                                 V::mul(
                                     v70,
-                                    V::div(V::mul(V::load(r.at(15usize, c)), t5_15), v65),
+                                    V::div(V::mul(V::load(r.at(15usize, c)), t7_15), v65),
                                 ),
                             ),
                             V::mul(v62, V::sub(c1e0, v62)),
@@ -269,13 +278,25 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 ),
                 grad0.at(3usize, c),
             );
-            let v164 = V::mul(
-                v49,
-                V::mul(V::mul(V::mul(v55, v141), V::div(c5em1, v53)), V::div(c5em1, v52)),
+            v76 = V::neg_mul_add(
+                r_e123,
+                V::mul(
+                    c2e0,
+                    V::mul(
+                        v49,
+                        V::mul(
+                            V::mul(
+                                V::mul(V::mul(v55, v141), V::div(c5em1, v53)),
+                                V::div(c5em1, v52),
+                            ),
+                            c2e0,
+                        ),
+                    ),
+                ),
+                v76,
             );
-            let v166 = V::mul(r_e123, V::add(v164, v164));
-            // out0[14] = v69*t5_14 - v166 - v166
-            V::store(V::sub(V::mul_sub(v69, t5_14, v166), v166), out0.at(14usize, c));
+            // out0[14] = v69*t7_14 - r_e123*2*v49*v55*v141*0.5/v53*0.5/v52*2
+            V::store(v76, out0.at(14usize, c));
             // grad0[2] += -(v45*v143*(v44*(1 - v44)))
             V::store(
                 V::add(
@@ -284,20 +305,28 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 ),
                 grad0.at(2usize, c),
             );
-            let v179 = V::mul(
-                v32,
-                V::mul(V::mul(V::mul(v44, v143), V::div(c5em1, v42)), V::div(c5em1, v41)),
+            let v182 = V::mul(
+                c2e0,
+                V::mul(
+                    v32,
+                    V::mul(
+                        c2e0,
+                        V::mul(
+                            V::mul(V::mul(v44, v143), V::div(c5em1, v42)),
+                            V::div(c5em1, v41),
+                        ),
+                    ),
+                ),
             );
-            let v180 = V::add(v179, v179);
-            let v181 = V::mul(r_e23, v180);
-            // out0[10] = v68*t5_10 - v181 - v181
-            V::store(V::sub(V::mul_sub(v68, t5_10, v181), v181), out0.at(10usize, c));
-            let v184 = V::mul(r_e13, v180);
-            // out0[9] = v68*t5_9 - v184 - v184
-            V::store(V::sub(V::mul_sub(v68, t5_9, v184), v184), out0.at(9usize, c));
-            let v187 = V::mul(r_e12, v180);
-            // out0[8] = v68*t5_8 - v187 - v187
-            V::store(V::sub(V::mul_sub(v68, t5_8, v187), v187), out0.at(8usize, c));
+            v94 = V::neg_mul_add(r_e23, v182, v94);
+            // out0[10] = v68*t7_10 - r_e23*v182
+            V::store(v94, out0.at(10usize, c));
+            v97 = V::neg_mul_add(r_e13, v182, v97);
+            // out0[9] = v68*t7_9 - r_e13*v182
+            V::store(v97, out0.at(9usize, c));
+            v101 = V::neg_mul_add(r_e12, v182, v101);
+            // out0[8] = v68*t7_8 - r_e12*v182
+            V::store(v101, out0.at(8usize, c));
             // grad0[1] += -(v28*v145*(v27*(1 - v27)))
             V::store(
                 V::add(
@@ -306,20 +335,28 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 ),
                 grad0.at(1usize, c),
             );
-            let v200 = V::mul(
-                v15,
-                V::mul(V::mul(V::mul(v27, v145), V::div(c5em1, v25)), V::div(c5em1, v24)),
+            let v201 = V::mul(
+                c2e0,
+                V::mul(
+                    v15,
+                    V::mul(
+                        c2e0,
+                        V::mul(
+                            V::mul(V::mul(v27, v145), V::div(c5em1, v25)),
+                            V::div(c5em1, v24),
+                        ),
+                    ),
+                ),
             );
-            let v201 = V::add(v200, v200);
-            let v202 = V::mul(r_e3, v201);
-            // out0[4] = v67*t5_4 - v202 - v202
-            V::store(V::sub(V::mul_sub(v67, t5_4, v202), v202), out0.at(4usize, c));
-            let v205 = V::mul(r_e2, v201);
-            // out0[3] = v67*t5_3 - v205 - v205
-            V::store(V::sub(V::mul_sub(v67, t5_3, v205), v205), out0.at(3usize, c));
-            let v208 = V::mul(r_e1, v201);
-            // out0[2] = v67*t5_2 - v208 - v208
-            V::store(V::sub(V::mul_sub(v67, t5_2, v208), v208), out0.at(2usize, c));
+            v120 = V::neg_mul_add(r_e3, v201, v120);
+            // out0[4] = v67*t7_4 - r_e3*v201
+            V::store(v120, out0.at(4usize, c));
+            v123 = V::neg_mul_add(r_e2, v201, v123);
+            // out0[3] = v67*t7_3 - r_e2*v201
+            V::store(v123, out0.at(3usize, c));
+            v127 = V::neg_mul_add(r_e1, v201, v127);
+            // out0[2] = v67*t7_2 - r_e1*v201
+            V::store(v127, out0.at(2usize, c));
             // grad0[0] += -(v10*v147*(v8*(1 - v8)))
             V::store(
                 V::add(
@@ -328,13 +365,25 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 ),
                 grad0.at(0usize, c),
             );
-            let v221 = V::mul(
-                v1,
-                V::mul(V::mul(V::mul(v8, v147), V::div(c5em1, v6)), V::div(c5em1, v5)),
+            v136 = V::neg_mul_add(
+                r_1,
+                V::mul(
+                    c2e0,
+                    V::mul(
+                        v1,
+                        V::mul(
+                            c2e0,
+                            V::mul(
+                                V::mul(V::mul(v8, v147), V::div(c5em1, v6)),
+                                V::div(c5em1, v5),
+                            ),
+                        ),
+                    ),
+                ),
+                v136,
             );
-            let v223 = V::mul(r_1, V::add(v221, v221));
-            // out0[0] = v66*t5_0 - v223 - v223
-            V::store(V::sub(V::mul_sub(v66, t5_0, v223), v223), out0.at(0usize, c));
+            // out0[0] = v66*t7_0 - r_1*2*v1*2*v8*v147*0.5/v6*0.5/v5
+            V::store(v136, out0.at(0usize, c));
         }
     }
 }
@@ -342,7 +391,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_1: Stage = stage!(steerable_product_nor
 /// `o = weighted_product(w, gate(x), gate(norm(r; a)))`, grades 0,1,2,3,4 and 0,1,2,3,4.
 ///
 /// Forward: 563 flops per lane (350 multiplications, 193 additions).
-/// Backward: 1800 flops per lane (1046 multiplications, 719 additions).
+/// Backward: 1796 flops per lane (1054 multiplications, 707 additions).
 pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
     name: "steerable_product_norm",
     formula: "o = weighted_product(w, gate(x), gate(norm(r; a)))",
@@ -353,7 +402,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
     params: &[("w", 34usize), ("a", 5usize)],
     output_components: 16usize,
     forward: Plan {
-        cuts: &[16usize, 16usize, 1],
+        cuts: &[16usize, 16usize, 1usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -362,6 +411,15 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[1],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -377,8 +435,8 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
-                outputs: &[Slot::Cut(2usize)],
+                inputs: &[Slot::Cut(0usize)],
+                outputs: &[Slot::Cut(3usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[],
@@ -386,7 +444,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_2,
-                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize)],
+                inputs: &[Slot::Cut(2usize), Slot::Cut(3usize), Slot::Cut(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -396,7 +454,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[16usize, 16usize, 1usize, 1usize, 16usize, 16],
+        cuts: &[16usize, 16usize, 1usize, 1usize, 1usize, 1usize, 16usize, 16],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -405,6 +463,15 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[1],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -420,16 +487,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
-                outputs: &[Slot::Cut(2usize)],
-                params: &[],
-                param_grads: &[],
-                rows: &[],
-                row_sums: &[],
-            },
-            StageCall {
-                stage: &super::sgp::SGP_3,
-                inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
+                inputs: &[Slot::Cut(0usize)],
                 outputs: &[Slot::Cut(3usize)],
                 params: &[],
                 param_grads: &[],
@@ -437,9 +495,23 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_3,
+                inputs: &[
+                    Slot::Cut(1usize),
+                    Slot::External(2usize),
+                    Slot::Cut(3usize),
+                    Slot::Cut(2usize),
+                ],
+                outputs: &[Slot::Cut(4usize), Slot::Cut(5usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_4,
-                inputs: &[Slot::Cut(2usize), Slot::External(2usize)],
-                outputs: &[Slot::Cut(4usize)],
+                inputs: &[Slot::Cut(2usize), Slot::Cut(3usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(6usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[],
@@ -449,11 +521,11 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_5,
                 inputs: &[
                     Slot::External(0usize),
-                    Slot::Cut(4usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(6usize),
                     Slot::Cut(0usize),
+                    Slot::Cut(4usize),
                 ],
-                outputs: &[Slot::Cut(5usize)],
+                outputs: &[Slot::Cut(7usize)],
                 params: &[0],
                 param_grads: &[],
                 rows: &[],
@@ -463,9 +535,9 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_6,
                 inputs: &[
                     Slot::Cut(0usize),
-                    Slot::Cut(4usize),
+                    Slot::Cut(6usize),
                     Slot::External(0usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],
@@ -475,7 +547,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_1,
-                inputs: &[Slot::External(1usize), Slot::Cut(5usize)],
+                inputs: &[Slot::External(1usize), Slot::Cut(7usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[1],
                 param_grads: &[1],
@@ -484,5 +556,5 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [563usize, 1800],
+    flops: [563usize, 1796],
 };

@@ -5,365 +5,279 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// From cut 0, cut 1, `l` to `o`: o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
+/// From cut 1, cut 2, cut 0, `l` to `o`: o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
 ///
 /// From `steerable_product_first_order` of Cl(4,1,0).
 #[inline(always)]
 unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let t0 = args.inputs[0];
-        let t1 = args.inputs[1];
-        let l = args.inputs[2];
+        let t1 = args.inputs[0];
+        let t2 = args.inputs[1];
+        let t0 = args.inputs[2];
+        let l = args.inputs[3];
         let out0 = args.outputs[0];
         let c7p071067811865476em1 = V::from_f64(0.7071067811865476f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<32usize>(c);
             t1.prefetch::<1usize>(c);
+            t2.prefetch::<1usize>(c);
+            t0.prefetch::<32usize>(c);
             l.prefetch::<32usize>(c);
-            let t1_0 = V::load(t1.at(0usize, c));
-            // out0[0] = 0.7071067811865476*(t0_0*t1_0 + l_1)
+            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            // out0[0] = 0.7071067811865476*(t0_0*v2 + l_1)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(0usize, c)), t1_0, V::load(l.at(0usize, c))),
+                    V::mul_add(V::load(t0.at(0usize, c)), v2, V::load(l.at(0usize, c))),
                 ),
                 out0.at(0usize, c),
             );
-            // out0[1] = 0.7071067811865476*(t0_1*t1_0 + l_e1)
+            // out0[1] = 0.7071067811865476*(t0_1*v2 + l_e1)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(1usize, c)), t1_0, V::load(l.at(1usize, c))),
+                    V::mul_add(V::load(t0.at(1usize, c)), v2, V::load(l.at(1usize, c))),
                 ),
                 out0.at(1usize, c),
             );
-            // out0[2] = 0.7071067811865476*(t0_2*t1_0 + l_e2)
+            // out0[2] = 0.7071067811865476*(t0_2*v2 + l_e2)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(2usize, c)), t1_0, V::load(l.at(2usize, c))),
+                    V::mul_add(V::load(t0.at(2usize, c)), v2, V::load(l.at(2usize, c))),
                 ),
                 out0.at(2usize, c),
             );
-            // out0[3] = 0.7071067811865476*(t0_3*t1_0 + l_e3)
+            // out0[3] = 0.7071067811865476*(t0_3*v2 + l_e3)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(3usize, c)), t1_0, V::load(l.at(3usize, c))),
+                    V::mul_add(V::load(t0.at(3usize, c)), v2, V::load(l.at(3usize, c))),
                 ),
                 out0.at(3usize, c),
             );
-            // out0[4] = 0.7071067811865476*(t0_4*t1_0 + l_e4)
+            // out0[4] = 0.7071067811865476*(t0_4*v2 + l_e4)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(4usize, c)), t1_0, V::load(l.at(4usize, c))),
+                    V::mul_add(V::load(t0.at(4usize, c)), v2, V::load(l.at(4usize, c))),
                 ),
                 out0.at(4usize, c),
             );
-            // out0[5] = 0.7071067811865476*(t0_5*t1_0 + l_e5)
+            // out0[5] = 0.7071067811865476*(t0_5*v2 + l_e5)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(5usize, c)), t1_0, V::load(l.at(5usize, c))),
+                    V::mul_add(V::load(t0.at(5usize, c)), v2, V::load(l.at(5usize, c))),
                 ),
                 out0.at(5usize, c),
             );
-            // out0[6] = 0.7071067811865476*(t0_6*t1_0 + l_e12)
+            // out0[6] = 0.7071067811865476*(t0_6*v2 + l_e12)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(6usize, c)), t1_0, V::load(l.at(6usize, c))),
+                    V::mul_add(V::load(t0.at(6usize, c)), v2, V::load(l.at(6usize, c))),
                 ),
                 out0.at(6usize, c),
             );
-            // out0[7] = 0.7071067811865476*(t0_7*t1_0 + l_e13)
+            // out0[7] = 0.7071067811865476*(t0_7*v2 + l_e13)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(7usize, c)), t1_0, V::load(l.at(7usize, c))),
+                    V::mul_add(V::load(t0.at(7usize, c)), v2, V::load(l.at(7usize, c))),
                 ),
                 out0.at(7usize, c),
             );
-            // out0[8] = 0.7071067811865476*(t0_8*t1_0 + l_e14)
+            // out0[8] = 0.7071067811865476*(t0_8*v2 + l_e14)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(8usize, c)), t1_0, V::load(l.at(8usize, c))),
+                    V::mul_add(V::load(t0.at(8usize, c)), v2, V::load(l.at(8usize, c))),
                 ),
                 out0.at(8usize, c),
             );
-            // out0[9] = 0.7071067811865476*(t0_9*t1_0 + l_e15)
+            // out0[9] = 0.7071067811865476*(t0_9*v2 + l_e15)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(9usize, c)), t1_0, V::load(l.at(9usize, c))),
+                    V::mul_add(V::load(t0.at(9usize, c)), v2, V::load(l.at(9usize, c))),
                 ),
                 out0.at(9usize, c),
             );
-            // out0[10] = 0.7071067811865476*(t0_10*t1_0 + l_e23)
+            // out0[10] = 0.7071067811865476*(t0_10*v2 + l_e23)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(
-                        V::load(t0.at(10usize, c)),
-                        t1_0,
-                        V::load(l.at(10usize, c)),
-                    ),
+                    V::mul_add(V::load(t0.at(10usize, c)), v2, V::load(l.at(10usize, c))),
                 ),
                 out0.at(10usize, c),
             );
-            // out0[11] = 0.7071067811865476*(t0_11*t1_0 + l_e24)
+            // out0[11] = 0.7071067811865476*(t0_11*v2 + l_e24)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(
-                        V::load(t0.at(11usize, c)),
-                        t1_0,
-                        V::load(l.at(11usize, c)),
-                    ),
+                    V::mul_add(V::load(t0.at(11usize, c)), v2, V::load(l.at(11usize, c))),
                 ),
                 out0.at(11usize, c),
             );
-            // out0[12] = 0.7071067811865476*(t0_12*t1_0 + l_e25)
+            // out0[12] = 0.7071067811865476*(t0_12*v2 + l_e25)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(
-                        V::load(t0.at(12usize, c)),
-                        t1_0,
-                        V::load(l.at(12usize, c)),
-                    ),
+                    V::mul_add(V::load(t0.at(12usize, c)), v2, V::load(l.at(12usize, c))),
                 ),
                 out0.at(12usize, c),
             );
-            // out0[13] = 0.7071067811865476*(t0_13*t1_0 + l_e34)
+            // out0[13] = 0.7071067811865476*(t0_13*v2 + l_e34)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(
-                        V::load(t0.at(13usize, c)),
-                        t1_0,
-                        V::load(l.at(13usize, c)),
-                    ),
+                    V::mul_add(V::load(t0.at(13usize, c)), v2, V::load(l.at(13usize, c))),
                 ),
                 out0.at(13usize, c),
             );
-            // out0[14] = 0.7071067811865476*(t0_14*t1_0 + l_e35)
+            // out0[14] = 0.7071067811865476*(t0_14*v2 + l_e35)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(
-                        V::load(t0.at(14usize, c)),
-                        t1_0,
-                        V::load(l.at(14usize, c)),
-                    ),
+                    V::mul_add(V::load(t0.at(14usize, c)), v2, V::load(l.at(14usize, c))),
                 ),
                 out0.at(14usize, c),
             );
-            // out0[15] = 0.7071067811865476*(t0_15*t1_0 + l_e45)
+            // out0[15] = 0.7071067811865476*(t0_15*v2 + l_e45)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(
-                        V::load(t0.at(15usize, c)),
-                        t1_0,
-                        V::load(l.at(15usize, c)),
-                    ),
+                    V::mul_add(V::load(t0.at(15usize, c)), v2, V::load(l.at(15usize, c))),
                 ),
                 out0.at(15usize, c),
             );
-            // out0[16] = 0.7071067811865476*(t0_16*t1_0 + l_e123)
+            // out0[16] = 0.7071067811865476*(t0_16*v2 + l_e123)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(
-                        V::load(t0.at(16usize, c)),
-                        t1_0,
-                        V::load(l.at(16usize, c)),
-                    ),
+                    V::mul_add(V::load(t0.at(16usize, c)), v2, V::load(l.at(16usize, c))),
                 ),
                 out0.at(16usize, c),
             );
-            // out0[17] = 0.7071067811865476*(t0_17*t1_0 + l_e124)
+            // out0[17] = 0.7071067811865476*(t0_17*v2 + l_e124)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(
-                        V::load(t0.at(17usize, c)),
-                        t1_0,
-                        V::load(l.at(17usize, c)),
-                    ),
+                    V::mul_add(V::load(t0.at(17usize, c)), v2, V::load(l.at(17usize, c))),
                 ),
                 out0.at(17usize, c),
             );
-            // out0[18] = 0.7071067811865476*(t0_18*t1_0 + l_e125)
+            // out0[18] = 0.7071067811865476*(t0_18*v2 + l_e125)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(
-                        V::load(t0.at(18usize, c)),
-                        t1_0,
-                        V::load(l.at(18usize, c)),
-                    ),
+                    V::mul_add(V::load(t0.at(18usize, c)), v2, V::load(l.at(18usize, c))),
                 ),
                 out0.at(18usize, c),
             );
-            // out0[19] = 0.7071067811865476*(t0_19*t1_0 + l_e134)
+            // out0[19] = 0.7071067811865476*(t0_19*v2 + l_e134)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(
-                        V::load(t0.at(19usize, c)),
-                        t1_0,
-                        V::load(l.at(19usize, c)),
-                    ),
+                    V::mul_add(V::load(t0.at(19usize, c)), v2, V::load(l.at(19usize, c))),
                 ),
                 out0.at(19usize, c),
             );
-            // out0[20] = 0.7071067811865476*(t0_20*t1_0 + l_e135)
+            // out0[20] = 0.7071067811865476*(t0_20*v2 + l_e135)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(
-                        V::load(t0.at(20usize, c)),
-                        t1_0,
-                        V::load(l.at(20usize, c)),
-                    ),
+                    V::mul_add(V::load(t0.at(20usize, c)), v2, V::load(l.at(20usize, c))),
                 ),
                 out0.at(20usize, c),
             );
-            // out0[21] = 0.7071067811865476*(t0_21*t1_0 + l_e145)
+            // out0[21] = 0.7071067811865476*(t0_21*v2 + l_e145)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(
-                        V::load(t0.at(21usize, c)),
-                        t1_0,
-                        V::load(l.at(21usize, c)),
-                    ),
+                    V::mul_add(V::load(t0.at(21usize, c)), v2, V::load(l.at(21usize, c))),
                 ),
                 out0.at(21usize, c),
             );
-            // out0[22] = 0.7071067811865476*(t0_22*t1_0 + l_e234)
+            // out0[22] = 0.7071067811865476*(t0_22*v2 + l_e234)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(
-                        V::load(t0.at(22usize, c)),
-                        t1_0,
-                        V::load(l.at(22usize, c)),
-                    ),
+                    V::mul_add(V::load(t0.at(22usize, c)), v2, V::load(l.at(22usize, c))),
                 ),
                 out0.at(22usize, c),
             );
-            // out0[23] = 0.7071067811865476*(t0_23*t1_0 + l_e235)
+            // out0[23] = 0.7071067811865476*(t0_23*v2 + l_e235)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(
-                        V::load(t0.at(23usize, c)),
-                        t1_0,
-                        V::load(l.at(23usize, c)),
-                    ),
+                    V::mul_add(V::load(t0.at(23usize, c)), v2, V::load(l.at(23usize, c))),
                 ),
                 out0.at(23usize, c),
             );
-            // out0[24] = 0.7071067811865476*(t0_24*t1_0 + l_e245)
+            // out0[24] = 0.7071067811865476*(t0_24*v2 + l_e245)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(
-                        V::load(t0.at(24usize, c)),
-                        t1_0,
-                        V::load(l.at(24usize, c)),
-                    ),
+                    V::mul_add(V::load(t0.at(24usize, c)), v2, V::load(l.at(24usize, c))),
                 ),
                 out0.at(24usize, c),
             );
-            // out0[25] = 0.7071067811865476*(t0_25*t1_0 + l_e345)
+            // out0[25] = 0.7071067811865476*(t0_25*v2 + l_e345)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(
-                        V::load(t0.at(25usize, c)),
-                        t1_0,
-                        V::load(l.at(25usize, c)),
-                    ),
+                    V::mul_add(V::load(t0.at(25usize, c)), v2, V::load(l.at(25usize, c))),
                 ),
                 out0.at(25usize, c),
             );
-            // out0[26] = 0.7071067811865476*(t0_26*t1_0 + l_e1234)
+            // out0[26] = 0.7071067811865476*(t0_26*v2 + l_e1234)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(
-                        V::load(t0.at(26usize, c)),
-                        t1_0,
-                        V::load(l.at(26usize, c)),
-                    ),
+                    V::mul_add(V::load(t0.at(26usize, c)), v2, V::load(l.at(26usize, c))),
                 ),
                 out0.at(26usize, c),
             );
-            // out0[27] = 0.7071067811865476*(t0_27*t1_0 + l_e1235)
+            // out0[27] = 0.7071067811865476*(t0_27*v2 + l_e1235)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(
-                        V::load(t0.at(27usize, c)),
-                        t1_0,
-                        V::load(l.at(27usize, c)),
-                    ),
+                    V::mul_add(V::load(t0.at(27usize, c)), v2, V::load(l.at(27usize, c))),
                 ),
                 out0.at(27usize, c),
             );
-            // out0[28] = 0.7071067811865476*(t0_28*t1_0 + l_e1245)
+            // out0[28] = 0.7071067811865476*(t0_28*v2 + l_e1245)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(
-                        V::load(t0.at(28usize, c)),
-                        t1_0,
-                        V::load(l.at(28usize, c)),
-                    ),
+                    V::mul_add(V::load(t0.at(28usize, c)), v2, V::load(l.at(28usize, c))),
                 ),
                 out0.at(28usize, c),
             );
-            // out0[29] = 0.7071067811865476*(t0_29*t1_0 + l_e1345)
+            // out0[29] = 0.7071067811865476*(t0_29*v2 + l_e1345)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(
-                        V::load(t0.at(29usize, c)),
-                        t1_0,
-                        V::load(l.at(29usize, c)),
-                    ),
+                    V::mul_add(V::load(t0.at(29usize, c)), v2, V::load(l.at(29usize, c))),
                 ),
                 out0.at(29usize, c),
             );
-            // out0[30] = 0.7071067811865476*(t0_30*t1_0 + l_e2345)
+            // out0[30] = 0.7071067811865476*(t0_30*v2 + l_e2345)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(
-                        V::load(t0.at(30usize, c)),
-                        t1_0,
-                        V::load(l.at(30usize, c)),
-                    ),
+                    V::mul_add(V::load(t0.at(30usize, c)), v2, V::load(l.at(30usize, c))),
                 ),
                 out0.at(30usize, c),
             );
-            // out0[31] = 0.7071067811865476*(t0_31*t1_0 + l_e12345)
+            // out0[31] = 0.7071067811865476*(t0_31*v2 + l_e12345)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(
-                        V::load(t0.at(31usize, c)),
-                        t1_0,
-                        V::load(l.at(31usize, c)),
-                    ),
+                    V::mul_add(V::load(t0.at(31usize, c)), v2, V::load(l.at(31usize, c))),
                 ),
                 out0.at(31usize, c),
             );
@@ -552,155 +466,162 @@ unsafe fn steerable_product_first_order_1<V: Math>(args: &mut StageArgs<'_, V::E
 pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_1: Stage = stage!(
     steerable_product_first_order_1
 );
-/// From `grad_o`, cut 1, cut 0 to cut 2, cut 3: adjoint of o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
+/// From cut 1, cut 2, `grad_o`, cut 0 to cut 3, cut 4, cut 5: adjoint of o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
 ///
 /// From `steerable_product_first_order_grad` of Cl(4,1,0).
 #[inline(always)]
 unsafe fn steerable_product_first_order_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let grad_o = args.inputs[0];
-        let t1 = args.inputs[1];
-        let t0 = args.inputs[2];
+        let t1 = args.inputs[0];
+        let t2 = args.inputs[1];
+        let grad_o = args.inputs[2];
+        let t0 = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
+        let out2 = args.outputs[2];
         let c7p071067811865476em1 = V::from_f64(0.7071067811865476f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            grad_o.prefetch::<32usize>(c);
             t1.prefetch::<1usize>(c);
+            t2.prefetch::<1usize>(c);
+            grad_o.prefetch::<32usize>(c);
             t0.prefetch::<32usize>(c);
-            let v2 = V::mul(c7p071067811865476em1, V::load(grad_o.at(31usize, c)));
-            let v4 = V::mul(c7p071067811865476em1, V::load(grad_o.at(30usize, c)));
-            let v6 = V::mul(c7p071067811865476em1, V::load(grad_o.at(29usize, c)));
-            let v8 = V::mul(c7p071067811865476em1, V::load(grad_o.at(28usize, c)));
-            let v10 = V::mul(c7p071067811865476em1, V::load(grad_o.at(27usize, c)));
-            let v12 = V::mul(c7p071067811865476em1, V::load(grad_o.at(26usize, c)));
-            let v14 = V::mul(c7p071067811865476em1, V::load(grad_o.at(25usize, c)));
-            let v16 = V::mul(c7p071067811865476em1, V::load(grad_o.at(24usize, c)));
-            let v18 = V::mul(c7p071067811865476em1, V::load(grad_o.at(23usize, c)));
-            let v20 = V::mul(c7p071067811865476em1, V::load(grad_o.at(22usize, c)));
-            let v22 = V::mul(c7p071067811865476em1, V::load(grad_o.at(21usize, c)));
-            let v24 = V::mul(c7p071067811865476em1, V::load(grad_o.at(20usize, c)));
-            let v26 = V::mul(c7p071067811865476em1, V::load(grad_o.at(19usize, c)));
-            let v28 = V::mul(c7p071067811865476em1, V::load(grad_o.at(18usize, c)));
-            let v30 = V::mul(c7p071067811865476em1, V::load(grad_o.at(17usize, c)));
-            let v32 = V::mul(c7p071067811865476em1, V::load(grad_o.at(16usize, c)));
-            let v34 = V::mul(c7p071067811865476em1, V::load(grad_o.at(15usize, c)));
-            let v36 = V::mul(c7p071067811865476em1, V::load(grad_o.at(14usize, c)));
-            let v38 = V::mul(c7p071067811865476em1, V::load(grad_o.at(13usize, c)));
-            let v40 = V::mul(c7p071067811865476em1, V::load(grad_o.at(12usize, c)));
-            let v42 = V::mul(c7p071067811865476em1, V::load(grad_o.at(11usize, c)));
-            let v44 = V::mul(c7p071067811865476em1, V::load(grad_o.at(10usize, c)));
-            let v46 = V::mul(c7p071067811865476em1, V::load(grad_o.at(9usize, c)));
-            let v48 = V::mul(c7p071067811865476em1, V::load(grad_o.at(8usize, c)));
-            let v50 = V::mul(c7p071067811865476em1, V::load(grad_o.at(7usize, c)));
-            let v52 = V::mul(c7p071067811865476em1, V::load(grad_o.at(6usize, c)));
-            let v54 = V::mul(c7p071067811865476em1, V::load(grad_o.at(5usize, c)));
-            let v56 = V::mul(c7p071067811865476em1, V::load(grad_o.at(4usize, c)));
-            let v58 = V::mul(c7p071067811865476em1, V::load(grad_o.at(3usize, c)));
-            let v60 = V::mul(c7p071067811865476em1, V::load(grad_o.at(2usize, c)));
-            let v62 = V::mul(c7p071067811865476em1, V::load(grad_o.at(1usize, c)));
-            let v64 = V::mul(c7p071067811865476em1, V::load(grad_o.at(0usize, c)));
             let t1_0 = V::load(t1.at(0usize, c));
-            // out1[31] = t1_0*v2
-            V::store(V::mul(t1_0, v2), out1.at(31usize, c));
-            let mut v68 = V::mul(V::load(t0.at(31usize, c)), v2);
-            // out1[30] = t1_0*v4
-            V::store(V::mul(t1_0, v4), out1.at(30usize, c));
-            v68 = V::mul_add(V::load(t0.at(30usize, c)), v4, v68);
-            // out1[29] = t1_0*v6
-            V::store(V::mul(t1_0, v6), out1.at(29usize, c));
-            v68 = V::mul_add(V::load(t0.at(29usize, c)), v6, v68);
-            // out1[28] = t1_0*v8
-            V::store(V::mul(t1_0, v8), out1.at(28usize, c));
-            v68 = V::mul_add(V::load(t0.at(28usize, c)), v8, v68);
-            // out1[27] = t1_0*v10
-            V::store(V::mul(t1_0, v10), out1.at(27usize, c));
-            v68 = V::mul_add(V::load(t0.at(27usize, c)), v10, v68);
-            // out1[26] = t1_0*v12
-            V::store(V::mul(t1_0, v12), out1.at(26usize, c));
-            v68 = V::mul_add(V::load(t0.at(26usize, c)), v12, v68);
-            // out1[25] = t1_0*v14
-            V::store(V::mul(t1_0, v14), out1.at(25usize, c));
-            v68 = V::mul_add(V::load(t0.at(25usize, c)), v14, v68);
-            // out1[24] = t1_0*v16
-            V::store(V::mul(t1_0, v16), out1.at(24usize, c));
-            v68 = V::mul_add(V::load(t0.at(24usize, c)), v16, v68);
-            // out1[23] = t1_0*v18
-            V::store(V::mul(t1_0, v18), out1.at(23usize, c));
-            v68 = V::mul_add(V::load(t0.at(23usize, c)), v18, v68);
-            // out1[22] = t1_0*v20
-            V::store(V::mul(t1_0, v20), out1.at(22usize, c));
-            v68 = V::mul_add(V::load(t0.at(22usize, c)), v20, v68);
-            // out1[21] = t1_0*v22
-            V::store(V::mul(t1_0, v22), out1.at(21usize, c));
-            v68 = V::mul_add(V::load(t0.at(21usize, c)), v22, v68);
-            // out1[20] = t1_0*v24
-            V::store(V::mul(t1_0, v24), out1.at(20usize, c));
-            v68 = V::mul_add(V::load(t0.at(20usize, c)), v24, v68);
-            // out1[19] = t1_0*v26
-            V::store(V::mul(t1_0, v26), out1.at(19usize, c));
-            v68 = V::mul_add(V::load(t0.at(19usize, c)), v26, v68);
-            // out1[18] = t1_0*v28
-            V::store(V::mul(t1_0, v28), out1.at(18usize, c));
-            v68 = V::mul_add(V::load(t0.at(18usize, c)), v28, v68);
-            // out1[17] = t1_0*v30
-            V::store(V::mul(t1_0, v30), out1.at(17usize, c));
-            v68 = V::mul_add(V::load(t0.at(17usize, c)), v30, v68);
-            // out1[16] = t1_0*v32
-            V::store(V::mul(t1_0, v32), out1.at(16usize, c));
-            v68 = V::mul_add(V::load(t0.at(16usize, c)), v32, v68);
-            // out1[15] = t1_0*v34
-            V::store(V::mul(t1_0, v34), out1.at(15usize, c));
-            v68 = V::mul_add(V::load(t0.at(15usize, c)), v34, v68);
-            // out1[14] = t1_0*v36
-            V::store(V::mul(t1_0, v36), out1.at(14usize, c));
-            v68 = V::mul_add(V::load(t0.at(14usize, c)), v36, v68);
-            // out1[13] = t1_0*v38
-            V::store(V::mul(t1_0, v38), out1.at(13usize, c));
-            v68 = V::mul_add(V::load(t0.at(13usize, c)), v38, v68);
-            // out1[12] = t1_0*v40
-            V::store(V::mul(t1_0, v40), out1.at(12usize, c));
-            v68 = V::mul_add(V::load(t0.at(12usize, c)), v40, v68);
-            // out1[11] = t1_0*v42
-            V::store(V::mul(t1_0, v42), out1.at(11usize, c));
-            v68 = V::mul_add(V::load(t0.at(11usize, c)), v42, v68);
-            // out1[10] = t1_0*v44
-            V::store(V::mul(t1_0, v44), out1.at(10usize, c));
-            v68 = V::mul_add(V::load(t0.at(10usize, c)), v44, v68);
-            // out1[9] = t1_0*v46
-            V::store(V::mul(t1_0, v46), out1.at(9usize, c));
-            v68 = V::mul_add(V::load(t0.at(9usize, c)), v46, v68);
-            // out1[8] = t1_0*v48
-            V::store(V::mul(t1_0, v48), out1.at(8usize, c));
-            v68 = V::mul_add(V::load(t0.at(8usize, c)), v48, v68);
-            // out1[7] = t1_0*v50
-            V::store(V::mul(t1_0, v50), out1.at(7usize, c));
-            v68 = V::mul_add(V::load(t0.at(7usize, c)), v50, v68);
-            // out1[6] = t1_0*v52
-            V::store(V::mul(t1_0, v52), out1.at(6usize, c));
-            v68 = V::mul_add(V::load(t0.at(6usize, c)), v52, v68);
-            // out1[5] = t1_0*v54
-            V::store(V::mul(t1_0, v54), out1.at(5usize, c));
-            v68 = V::mul_add(V::load(t0.at(5usize, c)), v54, v68);
-            // out1[4] = t1_0*v56
-            V::store(V::mul(t1_0, v56), out1.at(4usize, c));
-            v68 = V::mul_add(V::load(t0.at(4usize, c)), v56, v68);
-            // out1[3] = t1_0*v58
-            V::store(V::mul(t1_0, v58), out1.at(3usize, c));
-            v68 = V::mul_add(V::load(t0.at(3usize, c)), v58, v68);
-            // out1[2] = t1_0*v60
-            V::store(V::mul(t1_0, v60), out1.at(2usize, c));
-            v68 = V::mul_add(V::load(t0.at(2usize, c)), v60, v68);
-            // out1[1] = t1_0*v62
-            V::store(V::mul(t1_0, v62), out1.at(1usize, c));
-            v68 = V::mul_add(V::load(t0.at(1usize, c)), v62, v68);
-            // out1[0] = t1_0*v64
-            V::store(V::mul(t1_0, v64), out1.at(0usize, c));
-            v68 = V::mul_add(V::load(t0.at(0usize, c)), v64, v68);
-            // out0[0] = t0_31*v2 + t0_30*v4 + t0_29*v6 + t0_28*v8 + t0_27*v10 + t0_26*v12 + t0_25*v14 + t0_24*v16 + t0_23*v18 + t0_22*v20 + t0_21*v22 + t0_20*v24 + t0_19*v26 + t0_18*v28 + t0_17*v30 + t0_16*v32 + t0_15*v34 + t0_14*v36 + t0_13*v38 + t0_12*v40 + t0_11*v42 + t0_10*v44 + t0_9*v46 + t0_8*v48 + t0_7*v50 + t0_6*v52 + t0_5*v54 + t0_4*v56 + t0_3*v58 + t0_2*v60 + t0_1*v62 + t0_0*v64
-            V::store(v68, out0.at(0usize, c));
+            let t2_0 = V::load(t2.at(0usize, c));
+            let v2 = V::mul(t1_0, t2_0);
+            let v5 = V::mul(c7p071067811865476em1, V::load(grad_o.at(31usize, c)));
+            let v7 = V::mul(c7p071067811865476em1, V::load(grad_o.at(30usize, c)));
+            let v9 = V::mul(c7p071067811865476em1, V::load(grad_o.at(29usize, c)));
+            let v11 = V::mul(c7p071067811865476em1, V::load(grad_o.at(28usize, c)));
+            let v13 = V::mul(c7p071067811865476em1, V::load(grad_o.at(27usize, c)));
+            let v15 = V::mul(c7p071067811865476em1, V::load(grad_o.at(26usize, c)));
+            let v17 = V::mul(c7p071067811865476em1, V::load(grad_o.at(25usize, c)));
+            let v19 = V::mul(c7p071067811865476em1, V::load(grad_o.at(24usize, c)));
+            let v21 = V::mul(c7p071067811865476em1, V::load(grad_o.at(23usize, c)));
+            let v23 = V::mul(c7p071067811865476em1, V::load(grad_o.at(22usize, c)));
+            let v25 = V::mul(c7p071067811865476em1, V::load(grad_o.at(21usize, c)));
+            let v27 = V::mul(c7p071067811865476em1, V::load(grad_o.at(20usize, c)));
+            let v29 = V::mul(c7p071067811865476em1, V::load(grad_o.at(19usize, c)));
+            let v31 = V::mul(c7p071067811865476em1, V::load(grad_o.at(18usize, c)));
+            let v33 = V::mul(c7p071067811865476em1, V::load(grad_o.at(17usize, c)));
+            let v35 = V::mul(c7p071067811865476em1, V::load(grad_o.at(16usize, c)));
+            let v37 = V::mul(c7p071067811865476em1, V::load(grad_o.at(15usize, c)));
+            let v39 = V::mul(c7p071067811865476em1, V::load(grad_o.at(14usize, c)));
+            let v41 = V::mul(c7p071067811865476em1, V::load(grad_o.at(13usize, c)));
+            let v43 = V::mul(c7p071067811865476em1, V::load(grad_o.at(12usize, c)));
+            let v45 = V::mul(c7p071067811865476em1, V::load(grad_o.at(11usize, c)));
+            let v47 = V::mul(c7p071067811865476em1, V::load(grad_o.at(10usize, c)));
+            let v49 = V::mul(c7p071067811865476em1, V::load(grad_o.at(9usize, c)));
+            let v51 = V::mul(c7p071067811865476em1, V::load(grad_o.at(8usize, c)));
+            let v53 = V::mul(c7p071067811865476em1, V::load(grad_o.at(7usize, c)));
+            let v55 = V::mul(c7p071067811865476em1, V::load(grad_o.at(6usize, c)));
+            let v57 = V::mul(c7p071067811865476em1, V::load(grad_o.at(5usize, c)));
+            let v59 = V::mul(c7p071067811865476em1, V::load(grad_o.at(4usize, c)));
+            let v61 = V::mul(c7p071067811865476em1, V::load(grad_o.at(3usize, c)));
+            let v63 = V::mul(c7p071067811865476em1, V::load(grad_o.at(2usize, c)));
+            let v65 = V::mul(c7p071067811865476em1, V::load(grad_o.at(1usize, c)));
+            let v67 = V::mul(c7p071067811865476em1, V::load(grad_o.at(0usize, c)));
+            // out2[31] = v2*v5
+            V::store(V::mul(v2, v5), out2.at(31usize, c));
+            let mut v70 = V::mul(V::load(t0.at(31usize, c)), v5);
+            // out2[30] = v2*v7
+            V::store(V::mul(v2, v7), out2.at(30usize, c));
+            v70 = V::mul_add(V::load(t0.at(30usize, c)), v7, v70);
+            // out2[29] = v2*v9
+            V::store(V::mul(v2, v9), out2.at(29usize, c));
+            v70 = V::mul_add(V::load(t0.at(29usize, c)), v9, v70);
+            // out2[28] = v2*v11
+            V::store(V::mul(v2, v11), out2.at(28usize, c));
+            v70 = V::mul_add(V::load(t0.at(28usize, c)), v11, v70);
+            // out2[27] = v2*v13
+            V::store(V::mul(v2, v13), out2.at(27usize, c));
+            v70 = V::mul_add(V::load(t0.at(27usize, c)), v13, v70);
+            // out2[26] = v2*v15
+            V::store(V::mul(v2, v15), out2.at(26usize, c));
+            v70 = V::mul_add(V::load(t0.at(26usize, c)), v15, v70);
+            // out2[25] = v2*v17
+            V::store(V::mul(v2, v17), out2.at(25usize, c));
+            v70 = V::mul_add(V::load(t0.at(25usize, c)), v17, v70);
+            // out2[24] = v2*v19
+            V::store(V::mul(v2, v19), out2.at(24usize, c));
+            v70 = V::mul_add(V::load(t0.at(24usize, c)), v19, v70);
+            // out2[23] = v2*v21
+            V::store(V::mul(v2, v21), out2.at(23usize, c));
+            v70 = V::mul_add(V::load(t0.at(23usize, c)), v21, v70);
+            // out2[22] = v2*v23
+            V::store(V::mul(v2, v23), out2.at(22usize, c));
+            v70 = V::mul_add(V::load(t0.at(22usize, c)), v23, v70);
+            // out2[21] = v2*v25
+            V::store(V::mul(v2, v25), out2.at(21usize, c));
+            v70 = V::mul_add(V::load(t0.at(21usize, c)), v25, v70);
+            // out2[20] = v2*v27
+            V::store(V::mul(v2, v27), out2.at(20usize, c));
+            v70 = V::mul_add(V::load(t0.at(20usize, c)), v27, v70);
+            // out2[19] = v2*v29
+            V::store(V::mul(v2, v29), out2.at(19usize, c));
+            v70 = V::mul_add(V::load(t0.at(19usize, c)), v29, v70);
+            // out2[18] = v2*v31
+            V::store(V::mul(v2, v31), out2.at(18usize, c));
+            v70 = V::mul_add(V::load(t0.at(18usize, c)), v31, v70);
+            // out2[17] = v2*v33
+            V::store(V::mul(v2, v33), out2.at(17usize, c));
+            v70 = V::mul_add(V::load(t0.at(17usize, c)), v33, v70);
+            // out2[16] = v2*v35
+            V::store(V::mul(v2, v35), out2.at(16usize, c));
+            v70 = V::mul_add(V::load(t0.at(16usize, c)), v35, v70);
+            // out2[15] = v2*v37
+            V::store(V::mul(v2, v37), out2.at(15usize, c));
+            v70 = V::mul_add(V::load(t0.at(15usize, c)), v37, v70);
+            // out2[14] = v2*v39
+            V::store(V::mul(v2, v39), out2.at(14usize, c));
+            v70 = V::mul_add(V::load(t0.at(14usize, c)), v39, v70);
+            // out2[13] = v2*v41
+            V::store(V::mul(v2, v41), out2.at(13usize, c));
+            v70 = V::mul_add(V::load(t0.at(13usize, c)), v41, v70);
+            // out2[12] = v2*v43
+            V::store(V::mul(v2, v43), out2.at(12usize, c));
+            v70 = V::mul_add(V::load(t0.at(12usize, c)), v43, v70);
+            // out2[11] = v2*v45
+            V::store(V::mul(v2, v45), out2.at(11usize, c));
+            v70 = V::mul_add(V::load(t0.at(11usize, c)), v45, v70);
+            // out2[10] = v2*v47
+            V::store(V::mul(v2, v47), out2.at(10usize, c));
+            v70 = V::mul_add(V::load(t0.at(10usize, c)), v47, v70);
+            // out2[9] = v2*v49
+            V::store(V::mul(v2, v49), out2.at(9usize, c));
+            v70 = V::mul_add(V::load(t0.at(9usize, c)), v49, v70);
+            // out2[8] = v2*v51
+            V::store(V::mul(v2, v51), out2.at(8usize, c));
+            v70 = V::mul_add(V::load(t0.at(8usize, c)), v51, v70);
+            // out2[7] = v2*v53
+            V::store(V::mul(v2, v53), out2.at(7usize, c));
+            v70 = V::mul_add(V::load(t0.at(7usize, c)), v53, v70);
+            // out2[6] = v2*v55
+            V::store(V::mul(v2, v55), out2.at(6usize, c));
+            v70 = V::mul_add(V::load(t0.at(6usize, c)), v55, v70);
+            // out2[5] = v2*v57
+            V::store(V::mul(v2, v57), out2.at(5usize, c));
+            v70 = V::mul_add(V::load(t0.at(5usize, c)), v57, v70);
+            // out2[4] = v2*v59
+            V::store(V::mul(v2, v59), out2.at(4usize, c));
+            v70 = V::mul_add(V::load(t0.at(4usize, c)), v59, v70);
+            // out2[3] = v2*v61
+            V::store(V::mul(v2, v61), out2.at(3usize, c));
+            v70 = V::mul_add(V::load(t0.at(3usize, c)), v61, v70);
+            // out2[2] = v2*v63
+            V::store(V::mul(v2, v63), out2.at(2usize, c));
+            v70 = V::mul_add(V::load(t0.at(2usize, c)), v63, v70);
+            // out2[1] = v2*v65
+            V::store(V::mul(v2, v65), out2.at(1usize, c));
+            v70 = V::mul_add(V::load(t0.at(1usize, c)), v65, v70);
+            // out2[0] = v2*v67
+            V::store(V::mul(v2, v67), out2.at(0usize, c));
+            v70 = V::mul_add(V::load(t0.at(0usize, c)), v67, v70);
+            // out1[0] = t2_0*v194
+            V::store(V::mul(t2_0, v70), out1.at(0usize, c));
+            // out0[0] = t1_0*v194
+            V::store(V::mul(t1_0, v70), out0.at(0usize, c));
         }
     }
 }
@@ -721,7 +642,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
     params: &[("w", 56usize)],
     output_components: 32usize,
     forward: Plan {
-        cuts: &[32usize, 1],
+        cuts: &[32usize, 1usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -736,7 +657,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -744,8 +665,22 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::steerable_product_first_order::STEERABLE_PRODUCT_FIRST_ORDER_0,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
+                inputs: &[
+                    Slot::Cut(1usize),
+                    Slot::Cut(2usize),
+                    Slot::Cut(0usize),
+                    Slot::External(2usize),
+                ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -755,7 +690,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[32usize, 1usize, 1usize, 32],
+        cuts: &[32usize, 1usize, 1usize, 1usize, 1usize, 32],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -779,7 +714,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -787,9 +722,23 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::steerable_product_first_order::STEERABLE_PRODUCT_FIRST_ORDER_2,
-                inputs: &[Slot::External(3usize), Slot::Cut(1usize), Slot::Cut(0usize)],
-                outputs: &[Slot::Cut(2usize), Slot::Cut(3usize)],
+                inputs: &[
+                    Slot::Cut(1usize),
+                    Slot::Cut(2usize),
+                    Slot::External(3usize),
+                    Slot::Cut(0usize),
+                ],
+                outputs: &[Slot::Cut(3usize), Slot::Cut(4usize), Slot::Cut(5usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[],
@@ -799,9 +748,9 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_5,
                 inputs: &[
                     Slot::External(0usize),
-                    Slot::Cut(3usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(5usize),
                     Slot::External(1usize),
+                    Slot::Cut(3usize),
                 ],
                 outputs: &[Slot::External(1usize)],
                 params: &[0],
@@ -813,9 +762,9 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_6,
                 inputs: &[
                     Slot::External(1usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                     Slot::External(0usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(4usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],

@@ -214,7 +214,7 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static STEERABLE_PRODUCT_NORM_0: Stage = stage!(steerable_product_norm_0);
-/// From `r`, cut 5, `a` to `grad_r`, `grad_a`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
+/// From `r`, cut 7, `a` to `grad_r`, `grad_a`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
 ///
 /// From `steerable_product_norm_grad` of Cl(4,1,0).
 #[inline(always)]
@@ -222,7 +222,7 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let r = args.inputs[0];
-        let t5 = args.inputs[1];
+        let t7 = args.inputs[1];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
@@ -230,10 +230,11 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c1e0 = V::from_f64(1f64);
         let c1p000001e0 = V::from_f64(1.000001f64);
         let c5em1 = V::from_f64(0.5f64);
+        let c2e0 = V::from_f64(2f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
             r.prefetch::<32usize>(c);
-            t5.prefetch::<32usize>(c);
+            t7.prefetch::<32usize>(c);
             let r_1 = V::load(r.at(0usize, c));
             let v1 = V::mul(r_1, r_1);
             let v5 = V::sqrt(V::mul_add(v1, v1, c1em16));
@@ -334,74 +335,106 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v150 = V::div(c1e0, v112);
             let v151 = V::div(c1e0, v135);
             let v152 = V::div(c1e0, v146);
-            let t5_31 = V::load(t5.at(31usize, c));
-            let t5_30 = V::load(t5.at(30usize, c));
-            let mut v158 = V::mul(r_e2345, t5_30);
-            let t5_29 = V::load(t5.at(29usize, c));
-            v158 = V::mul_add(r_e1345, t5_29, v158);
-            let t5_28 = V::load(t5.at(28usize, c));
-            v158 = V::mul_add(r_e1245, t5_28, v158);
-            let t5_27 = V::load(t5.at(27usize, c));
-            v158 = V::mul_add(r_e1235, t5_27, v158);
-            let t5_26 = V::load(t5.at(26usize, c));
-            v158 = V::mul_add(r_e1234, t5_26, v158);
-            let t5_25 = V::load(t5.at(25usize, c));
-            let mut v177 = V::mul(r_e345, t5_25);
-            let t5_24 = V::load(t5.at(24usize, c));
-            v177 = V::mul_add(r_e245, t5_24, v177);
-            let t5_23 = V::load(t5.at(23usize, c));
-            v177 = V::mul_add(r_e235, t5_23, v177);
-            let t5_22 = V::load(t5.at(22usize, c));
-            v177 = V::mul_add(r_e234, t5_22, v177);
-            let t5_21 = V::load(t5.at(21usize, c));
-            v177 = V::mul_add(r_e145, t5_21, v177);
-            let t5_20 = V::load(t5.at(20usize, c));
-            v177 = V::mul_add(r_e135, t5_20, v177);
-            let t5_19 = V::load(t5.at(19usize, c));
-            v177 = V::mul_add(r_e134, t5_19, v177);
-            let t5_18 = V::load(t5.at(18usize, c));
-            v177 = V::mul_add(r_e125, t5_18, v177);
-            let t5_17 = V::load(t5.at(17usize, c));
-            v177 = V::mul_add(r_e124, t5_17, v177);
-            let t5_16 = V::load(t5.at(16usize, c));
-            v177 = V::mul_add(r_e123, t5_16, v177);
-            let t5_15 = V::load(t5.at(15usize, c));
-            let mut v216 = V::mul(r_e45, t5_15);
-            let t5_14 = V::load(t5.at(14usize, c));
-            v216 = V::mul_add(r_e35, t5_14, v216);
-            let t5_13 = V::load(t5.at(13usize, c));
-            v216 = V::mul_add(r_e34, t5_13, v216);
-            let t5_12 = V::load(t5.at(12usize, c));
-            v216 = V::mul_add(r_e25, t5_12, v216);
-            let t5_11 = V::load(t5.at(11usize, c));
-            v216 = V::mul_add(r_e24, t5_11, v216);
-            let t5_10 = V::load(t5.at(10usize, c));
-            v216 = V::mul_add(r_e23, t5_10, v216);
-            let t5_9 = V::load(t5.at(9usize, c));
-            v216 = V::mul_add(r_e15, t5_9, v216);
-            let t5_8 = V::load(t5.at(8usize, c));
-            v216 = V::mul_add(r_e14, t5_8, v216);
-            let t5_7 = V::load(t5.at(7usize, c));
-            v216 = V::mul_add(r_e13, t5_7, v216);
-            let t5_6 = V::load(t5.at(6usize, c));
-            v216 = V::mul_add(r_e12, t5_6, v216);
-            let t5_5 = V::load(t5.at(5usize, c));
-            let mut v255 = V::mul(r_e5, t5_5);
-            let t5_4 = V::load(t5.at(4usize, c));
-            v255 = V::mul_add(r_e4, t5_4, v255);
-            let t5_3 = V::load(t5.at(3usize, c));
-            v255 = V::mul_add(r_e3, t5_3, v255);
-            let t5_2 = V::load(t5.at(2usize, c));
-            v255 = V::mul_add(r_e2, t5_2, v255);
-            let t5_1 = V::load(t5.at(1usize, c));
-            v255 = V::mul_add(r_e1, t5_1, v255);
-            let t5_0 = V::load(t5.at(0usize, c));
-            let v276 = V::mul(v152, V::div(V::mul(r_e12345, t5_31), v146));
+            let t7_31 = V::load(t7.at(31usize, c));
+            let mut v154 = V::mul(v152, t7_31);
+            let t7_30 = V::load(t7.at(30usize, c));
+            let mut v157 = V::mul(v151, t7_30);
+            let mut v158 = V::mul(r_e2345, t7_30);
+            let t7_29 = V::load(t7.at(29usize, c));
+            let mut v160 = V::mul(v151, t7_29);
+            v158 = V::mul_add(r_e1345, t7_29, v158);
+            let t7_28 = V::load(t7.at(28usize, c));
+            let mut v164 = V::mul(v151, t7_28);
+            v158 = V::mul_add(r_e1245, t7_28, v158);
+            let t7_27 = V::load(t7.at(27usize, c));
+            let mut v168 = V::mul(v151, t7_27);
+            v158 = V::mul_add(r_e1235, t7_27, v158);
+            let t7_26 = V::load(t7.at(26usize, c));
+            let mut v172 = V::mul(v151, t7_26);
+            v158 = V::mul_add(r_e1234, t7_26, v158);
+            let t7_25 = V::load(t7.at(25usize, c));
+            let mut v176 = V::mul(v150, t7_25);
+            let mut v177 = V::mul(r_e345, t7_25);
+            let t7_24 = V::load(t7.at(24usize, c));
+            let mut v179 = V::mul(v150, t7_24);
+            v177 = V::mul_add(r_e245, t7_24, v177);
+            let t7_23 = V::load(t7.at(23usize, c));
+            let mut v183 = V::mul(v150, t7_23);
+            v177 = V::mul_add(r_e235, t7_23, v177);
+            let t7_22 = V::load(t7.at(22usize, c));
+            let mut v187 = V::mul(v150, t7_22);
+            v177 = V::mul_add(r_e234, t7_22, v177);
+            let t7_21 = V::load(t7.at(21usize, c));
+            let mut v191 = V::mul(v150, t7_21);
+            v177 = V::mul_add(r_e145, t7_21, v177);
+            let t7_20 = V::load(t7.at(20usize, c));
+            let mut v195 = V::mul(v150, t7_20);
+            v177 = V::mul_add(r_e135, t7_20, v177);
+            let t7_19 = V::load(t7.at(19usize, c));
+            let mut v199 = V::mul(v150, t7_19);
+            v177 = V::mul_add(r_e134, t7_19, v177);
+            let t7_18 = V::load(t7.at(18usize, c));
+            let mut v203 = V::mul(v150, t7_18);
+            v177 = V::mul_add(r_e125, t7_18, v177);
+            let t7_17 = V::load(t7.at(17usize, c));
+            let mut v207 = V::mul(v150, t7_17);
+            v177 = V::mul_add(r_e124, t7_17, v177);
+            let t7_16 = V::load(t7.at(16usize, c));
+            let mut v211 = V::mul(v150, t7_16);
+            v177 = V::mul_add(r_e123, t7_16, v177);
+            let t7_15 = V::load(t7.at(15usize, c));
+            let mut v215 = V::mul(v149, t7_15);
+            let mut v216 = V::mul(r_e45, t7_15);
+            let t7_14 = V::load(t7.at(14usize, c));
+            let mut v218 = V::mul(v149, t7_14);
+            v216 = V::mul_add(r_e35, t7_14, v216);
+            let t7_13 = V::load(t7.at(13usize, c));
+            let mut v222 = V::mul(v149, t7_13);
+            v216 = V::mul_add(r_e34, t7_13, v216);
+            let t7_12 = V::load(t7.at(12usize, c));
+            let mut v226 = V::mul(v149, t7_12);
+            v216 = V::mul_add(r_e25, t7_12, v216);
+            let t7_11 = V::load(t7.at(11usize, c));
+            let mut v230 = V::mul(v149, t7_11);
+            v216 = V::mul_add(r_e24, t7_11, v216);
+            let t7_10 = V::load(t7.at(10usize, c));
+            let mut v234 = V::mul(v149, t7_10);
+            v216 = V::mul_add(r_e23, t7_10, v216);
+            let t7_9 = V::load(t7.at(9usize, c));
+            let mut v238 = V::mul(v149, t7_9);
+            v216 = V::mul_add(r_e15, t7_9, v216);
+            let t7_8 = V::load(t7.at(8usize, c));
+            let mut v242 = V::mul(v149, t7_8);
+            v216 = V::mul_add(r_e14, t7_8, v216);
+            let t7_7 = V::load(t7.at(7usize, c));
+            let mut v246 = V::mul(v149, t7_7);
+            v216 = V::mul_add(r_e13, t7_7, v216);
+            let t7_6 = V::load(t7.at(6usize, c));
+            let mut v250 = V::mul(v149, t7_6);
+            v216 = V::mul_add(r_e12, t7_6, v216);
+            let t7_5 = V::load(t7.at(5usize, c));
+            let mut v254 = V::mul(v148, t7_5);
+            let mut v255 = V::mul(r_e5, t7_5);
+            let t7_4 = V::load(t7.at(4usize, c));
+            let mut v257 = V::mul(v148, t7_4);
+            v255 = V::mul_add(r_e4, t7_4, v255);
+            let t7_3 = V::load(t7.at(3usize, c));
+            let mut v261 = V::mul(v148, t7_3);
+            v255 = V::mul_add(r_e3, t7_3, v255);
+            let t7_2 = V::load(t7.at(2usize, c));
+            let mut v265 = V::mul(v148, t7_2);
+            v255 = V::mul_add(r_e2, t7_2, v255);
+            let t7_1 = V::load(t7.at(1usize, c));
+            let mut v269 = V::mul(v148, t7_1);
+            v255 = V::mul_add(r_e1, t7_1, v255);
+            let t7_0 = V::load(t7.at(0usize, c));
+            let mut v273 = V::mul(v147, t7_0);
+            let v276 = V::mul(v152, V::div(V::mul(r_e12345, t7_31), v146));
             let v278 = V::mul(v151, V::div(v158, v135));
             let v280 = V::mul(v150, V::div(v177, v112));
             let v282 = V::mul(v149, V::div(v216, v74));
             let v284 = V::mul(v148, V::div(v255, v36));
-            let v286 = V::mul(v147, V::div(V::mul(r_1, t5_0), v13));
+            let v286 = V::mul(v147, V::div(V::mul(r_1, t7_0), v13));
             // grad0[5] += -(v144*v276*(v143*(1 - v143)))
             V::store(
                 V::add(
@@ -410,16 +443,25 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 ),
                 grad0.at(5usize, c),
             );
-            let v298 = V::mul(
-                v137,
+            v154 = V::neg_mul_add(
+                r_e12345,
                 V::mul(
-                    V::mul(V::mul(v143, v276), V::div(c5em1, v141)),
-                    V::div(c5em1, v140),
+                    c2e0,
+                    V::mul(
+                        v137,
+                        V::mul(
+                            V::mul(
+                                V::mul(V::mul(v143, v276), V::div(c5em1, v141)),
+                                V::div(c5em1, v140),
+                            ),
+                            c2e0,
+                        ),
+                    ),
                 ),
+                v154,
             );
-            let v300 = V::mul(r_e12345, V::add(v298, v298));
-            // out0[31] = v152*t5_31 - v300 - v300
-            V::store(V::sub(V::mul_sub(v152, t5_31, v300), v300), out0.at(31usize, c));
+            // out0[31] = v152*t7_31 - r_e12345*2*v137*v143*v276*0.5/v141*0.5/v140*2
+            V::store(v154, out0.at(31usize, c));
             // grad0[4] += -(v133*v278*(v132*(1 - v132)))
             V::store(
                 V::add(
@@ -428,29 +470,34 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 ),
                 grad0.at(4usize, c),
             );
-            let v313 = V::mul(
-                v114,
+            let v316 = V::mul(
+                c2e0,
                 V::mul(
-                    V::mul(V::mul(v132, v278), V::div(c5em1, v130)),
-                    V::div(c5em1, v129),
+                    v114,
+                    V::mul(
+                        c2e0,
+                        V::mul(
+                            V::mul(V::mul(v132, v278), V::div(c5em1, v130)),
+                            V::div(c5em1, v129),
+                        ),
+                    ),
                 ),
             );
-            let v314 = V::add(v313, v313);
-            let v315 = V::mul(r_e2345, v314);
-            // out0[30] = v315 + v151*t5_30 + v315
-            V::store(V::add(v315, V::mul_add(v151, t5_30, v315)), out0.at(30usize, c));
-            let v318 = V::mul(r_e1345, v314);
-            // out0[29] = v318 + v151*t5_29 + v318
-            V::store(V::add(v318, V::mul_add(v151, t5_29, v318)), out0.at(29usize, c));
-            let v321 = V::mul(r_e1245, v314);
-            // out0[28] = v321 + v151*t5_28 + v321
-            V::store(V::add(v321, V::mul_add(v151, t5_28, v321)), out0.at(28usize, c));
-            let v324 = V::mul(r_e1235, v314);
-            // out0[27] = v324 + v151*t5_27 + v324
-            V::store(V::add(v324, V::mul_add(v151, t5_27, v324)), out0.at(27usize, c));
-            let v327 = V::mul(r_e1234, v314);
-            // out0[26] = v151*t5_26 - v327 - v327
-            V::store(V::sub(V::mul_sub(v151, t5_26, v327), v327), out0.at(26usize, c));
+            v157 = V::mul_add(r_e2345, v316, v157);
+            // out0[30] = v151*t7_30 + r_e2345*v316
+            V::store(v157, out0.at(30usize, c));
+            v160 = V::mul_add(r_e1345, v316, v160);
+            // out0[29] = v151*t7_29 + r_e1345*v316
+            V::store(v160, out0.at(29usize, c));
+            v164 = V::mul_add(r_e1245, v316, v164);
+            // out0[28] = v151*t7_28 + r_e1245*v316
+            V::store(v164, out0.at(28usize, c));
+            v168 = V::mul_add(r_e1235, v316, v168);
+            // out0[27] = v151*t7_27 + r_e1235*v316
+            V::store(v168, out0.at(27usize, c));
+            v172 = V::neg_mul_add(r_e1234, v316, v172);
+            // out0[26] = v151*t7_26 - r_e1234*v316
+            V::store(v172, out0.at(26usize, c));
             // grad0[3] += -(v110*v280*(v109*(1 - v109)))
             V::store(
                 V::add(
@@ -459,44 +506,49 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 ),
                 grad0.at(3usize, c),
             );
-            let v340 = V::mul(
-                v76,
+            let v339 = V::mul(
+                c2e0,
                 V::mul(
-                    V::mul(V::mul(v109, v280), V::div(c5em1, v107)),
-                    V::div(c5em1, v106),
+                    v76,
+                    V::mul(
+                        c2e0,
+                        V::mul(
+                            V::mul(V::mul(v109, v280), V::div(c5em1, v107)),
+                            V::div(c5em1, v106),
+                        ),
+                    ),
                 ),
             );
-            let v341 = V::add(v340, v340);
-            let v342 = V::mul(r_e345, v341);
-            // out0[25] = v342 + v150*t5_25 + v342
-            V::store(V::add(v342, V::mul_add(v150, t5_25, v342)), out0.at(25usize, c));
-            let v345 = V::mul(r_e245, v341);
-            // out0[24] = v345 + v150*t5_24 + v345
-            V::store(V::add(v345, V::mul_add(v150, t5_24, v345)), out0.at(24usize, c));
-            let v348 = V::mul(r_e235, v341);
-            // out0[23] = v348 + v150*t5_23 + v348
-            V::store(V::add(v348, V::mul_add(v150, t5_23, v348)), out0.at(23usize, c));
-            let v351 = V::mul(r_e234, v341);
-            // out0[22] = v150*t5_22 - v351 - v351
-            V::store(V::sub(V::mul_sub(v150, t5_22, v351), v351), out0.at(22usize, c));
-            let v354 = V::mul(r_e145, v341);
-            // out0[21] = v354 + v150*t5_21 + v354
-            V::store(V::add(v354, V::mul_add(v150, t5_21, v354)), out0.at(21usize, c));
-            let v357 = V::mul(r_e135, v341);
-            // out0[20] = v357 + v150*t5_20 + v357
-            V::store(V::add(v357, V::mul_add(v150, t5_20, v357)), out0.at(20usize, c));
-            let v360 = V::mul(r_e134, v341);
-            // out0[19] = v150*t5_19 - v360 - v360
-            V::store(V::sub(V::mul_sub(v150, t5_19, v360), v360), out0.at(19usize, c));
-            let v363 = V::mul(r_e125, v341);
-            // out0[18] = v363 + v150*t5_18 + v363
-            V::store(V::add(v363, V::mul_add(v150, t5_18, v363)), out0.at(18usize, c));
-            let v366 = V::mul(r_e124, v341);
-            // out0[17] = v150*t5_17 - v366 - v366
-            V::store(V::sub(V::mul_sub(v150, t5_17, v366), v366), out0.at(17usize, c));
-            let v369 = V::mul(r_e123, v341);
-            // out0[16] = v150*t5_16 - v369 - v369
-            V::store(V::sub(V::mul_sub(v150, t5_16, v369), v369), out0.at(16usize, c));
+            v176 = V::mul_add(r_e345, v339, v176);
+            // out0[25] = v150*t7_25 + r_e345*v339
+            V::store(v176, out0.at(25usize, c));
+            v179 = V::mul_add(r_e245, v339, v179);
+            // out0[24] = v150*t7_24 + r_e245*v339
+            V::store(v179, out0.at(24usize, c));
+            v183 = V::mul_add(r_e235, v339, v183);
+            // out0[23] = v150*t7_23 + r_e235*v339
+            V::store(v183, out0.at(23usize, c));
+            v187 = V::neg_mul_add(r_e234, v339, v187);
+            // out0[22] = v150*t7_22 - r_e234*v339
+            V::store(v187, out0.at(22usize, c));
+            v191 = V::mul_add(r_e145, v339, v191);
+            // out0[21] = v150*t7_21 + r_e145*v339
+            V::store(v191, out0.at(21usize, c));
+            v195 = V::mul_add(r_e135, v339, v195);
+            // out0[20] = v150*t7_20 + r_e135*v339
+            V::store(v195, out0.at(20usize, c));
+            v199 = V::neg_mul_add(r_e134, v339, v199);
+            // out0[19] = v150*t7_19 - r_e134*v339
+            V::store(v199, out0.at(19usize, c));
+            v203 = V::mul_add(r_e125, v339, v203);
+            // out0[18] = v150*t7_18 + r_e125*v339
+            V::store(v203, out0.at(18usize, c));
+            v207 = V::neg_mul_add(r_e124, v339, v207);
+            // out0[17] = v150*t7_17 - r_e124*v339
+            V::store(v207, out0.at(17usize, c));
+            v211 = V::neg_mul_add(r_e123, v339, v211);
+            // out0[16] = v150*t7_16 - r_e123*v339
+            V::store(v211, out0.at(16usize, c));
             // grad0[2] += -(v72*v282*(v71*(1 - v71)))
             V::store(
                 V::add(
@@ -505,41 +557,49 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 ),
                 grad0.at(2usize, c),
             );
-            let v382 = V::mul(
-                v38,
-                V::mul(V::mul(V::mul(v71, v282), V::div(c5em1, v69)), V::div(c5em1, v68)),
+            let v372 = V::mul(
+                c2e0,
+                V::mul(
+                    v38,
+                    V::mul(
+                        c2e0,
+                        V::mul(
+                            V::mul(V::mul(v71, v282), V::div(c5em1, v69)),
+                            V::div(c5em1, v68),
+                        ),
+                    ),
+                ),
             );
-            let v383 = V::add(v382, v382);
-            let v384 = V::mul(r_e45, v383);
-            // out0[15] = v384 + v149*t5_15 + v384
-            V::store(V::add(v384, V::mul_add(v149, t5_15, v384)), out0.at(15usize, c));
-            let v387 = V::mul(r_e35, v383);
-            // out0[14] = v387 + v149*t5_14 + v387
-            V::store(V::add(v387, V::mul_add(v149, t5_14, v387)), out0.at(14usize, c));
-            let v390 = V::mul(r_e34, v383);
-            // out0[13] = v149*t5_13 - v390 - v390
-            V::store(V::sub(V::mul_sub(v149, t5_13, v390), v390), out0.at(13usize, c));
-            let v393 = V::mul(r_e25, v383);
-            // out0[12] = v393 + v149*t5_12 + v393
-            V::store(V::add(v393, V::mul_add(v149, t5_12, v393)), out0.at(12usize, c));
-            let v396 = V::mul(r_e24, v383);
-            // out0[11] = v149*t5_11 - v396 - v396
-            V::store(V::sub(V::mul_sub(v149, t5_11, v396), v396), out0.at(11usize, c));
-            let v399 = V::mul(r_e23, v383);
-            // out0[10] = v149*t5_10 - v399 - v399
-            V::store(V::sub(V::mul_sub(v149, t5_10, v399), v399), out0.at(10usize, c));
-            let v402 = V::mul(r_e15, v383);
-            // out0[9] = v402 + v149*t5_9 + v402
-            V::store(V::add(v402, V::mul_add(v149, t5_9, v402)), out0.at(9usize, c));
-            let v405 = V::mul(r_e14, v383);
-            // out0[8] = v149*t5_8 - v405 - v405
-            V::store(V::sub(V::mul_sub(v149, t5_8, v405), v405), out0.at(8usize, c));
-            let v408 = V::mul(r_e13, v383);
-            // out0[7] = v149*t5_7 - v408 - v408
-            V::store(V::sub(V::mul_sub(v149, t5_7, v408), v408), out0.at(7usize, c));
-            let v411 = V::mul(r_e12, v383);
-            // out0[6] = v149*t5_6 - v411 - v411
-            V::store(V::sub(V::mul_sub(v149, t5_6, v411), v411), out0.at(6usize, c));
+            v215 = V::mul_add(r_e45, v372, v215);
+            // out0[15] = v149*t7_15 + r_e45*v372
+            V::store(v215, out0.at(15usize, c));
+            v218 = V::mul_add(r_e35, v372, v218);
+            // out0[14] = v149*t7_14 + r_e35*v372
+            V::store(v218, out0.at(14usize, c));
+            v222 = V::neg_mul_add(r_e34, v372, v222);
+            // out0[13] = v149*t7_13 - r_e34*v372
+            V::store(v222, out0.at(13usize, c));
+            v226 = V::mul_add(r_e25, v372, v226);
+            // out0[12] = v149*t7_12 + r_e25*v372
+            V::store(v226, out0.at(12usize, c));
+            v230 = V::neg_mul_add(r_e24, v372, v230);
+            // out0[11] = v149*t7_11 - r_e24*v372
+            V::store(v230, out0.at(11usize, c));
+            v234 = V::neg_mul_add(r_e23, v372, v234);
+            // out0[10] = v149*t7_10 - r_e23*v372
+            V::store(v234, out0.at(10usize, c));
+            v238 = V::mul_add(r_e15, v372, v238);
+            // out0[9] = v149*t7_9 + r_e15*v372
+            V::store(v238, out0.at(9usize, c));
+            v242 = V::neg_mul_add(r_e14, v372, v242);
+            // out0[8] = v149*t7_8 - r_e14*v372
+            V::store(v242, out0.at(8usize, c));
+            v246 = V::neg_mul_add(r_e13, v372, v246);
+            // out0[7] = v149*t7_7 - r_e13*v372
+            V::store(v246, out0.at(7usize, c));
+            v250 = V::neg_mul_add(r_e12, v372, v250);
+            // out0[6] = v149*t7_6 - r_e12*v372
+            V::store(v250, out0.at(6usize, c));
             // grad0[1] += -(v34*v284*(v33*(1 - v33)))
             V::store(
                 V::add(
@@ -548,26 +608,34 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 ),
                 grad0.at(1usize, c),
             );
-            let v424 = V::mul(
-                v15,
-                V::mul(V::mul(V::mul(v33, v284), V::div(c5em1, v31)), V::div(c5em1, v30)),
+            let v405 = V::mul(
+                c2e0,
+                V::mul(
+                    v15,
+                    V::mul(
+                        c2e0,
+                        V::mul(
+                            V::mul(V::mul(v33, v284), V::div(c5em1, v31)),
+                            V::div(c5em1, v30),
+                        ),
+                    ),
+                ),
             );
-            let v425 = V::add(v424, v424);
-            let v426 = V::mul(r_e5, v425);
-            // out0[5] = v426 + v148*t5_5 + v426
-            V::store(V::add(v426, V::mul_add(v148, t5_5, v426)), out0.at(5usize, c));
-            let v429 = V::mul(r_e4, v425);
-            // out0[4] = v148*t5_4 - v429 - v429
-            V::store(V::sub(V::mul_sub(v148, t5_4, v429), v429), out0.at(4usize, c));
-            let v432 = V::mul(r_e3, v425);
-            // out0[3] = v148*t5_3 - v432 - v432
-            V::store(V::sub(V::mul_sub(v148, t5_3, v432), v432), out0.at(3usize, c));
-            let v435 = V::mul(r_e2, v425);
-            // out0[2] = v148*t5_2 - v435 - v435
-            V::store(V::sub(V::mul_sub(v148, t5_2, v435), v435), out0.at(2usize, c));
-            let v438 = V::mul(r_e1, v425);
-            // out0[1] = v148*t5_1 - v438 - v438
-            V::store(V::sub(V::mul_sub(v148, t5_1, v438), v438), out0.at(1usize, c));
+            v254 = V::mul_add(r_e5, v405, v254);
+            // out0[5] = v148*t7_5 + r_e5*v405
+            V::store(v254, out0.at(5usize, c));
+            v257 = V::neg_mul_add(r_e4, v405, v257);
+            // out0[4] = v148*t7_4 - r_e4*v405
+            V::store(v257, out0.at(4usize, c));
+            v261 = V::neg_mul_add(r_e3, v405, v261);
+            // out0[3] = v148*t7_3 - r_e3*v405
+            V::store(v261, out0.at(3usize, c));
+            v265 = V::neg_mul_add(r_e2, v405, v265);
+            // out0[2] = v148*t7_2 - r_e2*v405
+            V::store(v265, out0.at(2usize, c));
+            v269 = V::neg_mul_add(r_e1, v405, v269);
+            // out0[1] = v148*t7_1 - r_e1*v405
+            V::store(v269, out0.at(1usize, c));
             // grad0[0] += -(v10*v286*(v8*(1 - v8)))
             V::store(
                 V::add(
@@ -576,13 +644,25 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 ),
                 grad0.at(0usize, c),
             );
-            let v451 = V::mul(
-                v1,
-                V::mul(V::mul(V::mul(v8, v286), V::div(c5em1, v6)), V::div(c5em1, v5)),
+            v273 = V::neg_mul_add(
+                r_1,
+                V::mul(
+                    c2e0,
+                    V::mul(
+                        v1,
+                        V::mul(
+                            c2e0,
+                            V::mul(
+                                V::mul(V::mul(v8, v286), V::div(c5em1, v6)),
+                                V::div(c5em1, v5),
+                            ),
+                        ),
+                    ),
+                ),
+                v273,
             );
-            let v453 = V::mul(r_1, V::add(v451, v451));
-            // out0[0] = v147*t5_0 - v453 - v453
-            V::store(V::sub(V::mul_sub(v147, t5_0, v453), v453), out0.at(0usize, c));
+            // out0[0] = v147*t7_0 - r_1*2*v1*2*v8*v286*0.5/v6*0.5/v5
+            V::store(v273, out0.at(0usize, c));
         }
     }
 }
@@ -590,7 +670,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_1: Stage = stage!(steerable_product_nor
 /// `o = weighted_product(w, gate(x), gate(norm(r; a)))`, grades 0,1,2,3,4,5 and 0,1,2,3,4,5.
 ///
 /// Forward: 2547 flops per lane (1485 multiplications, 1036 additions).
-/// Backward: 7983 flops per lane (4417 multiplications, 3520 additions).
+/// Backward: 7957 flops per lane (4429 multiplications, 3482 additions).
 pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
     name: "steerable_product_norm",
     formula: "o = weighted_product(w, gate(x), gate(norm(r; a)))",
@@ -601,7 +681,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
     params: &[("w", 56usize), ("a", 6usize)],
     output_components: 32usize,
     forward: Plan {
-        cuts: &[32usize, 32usize, 1],
+        cuts: &[32usize, 32usize, 1usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -610,6 +690,15 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[1],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -625,8 +714,8 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
-                outputs: &[Slot::Cut(2usize)],
+                inputs: &[Slot::Cut(0usize)],
+                outputs: &[Slot::Cut(3usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[],
@@ -634,7 +723,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_2,
-                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize)],
+                inputs: &[Slot::Cut(2usize), Slot::Cut(3usize), Slot::Cut(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -644,7 +733,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[32usize, 32usize, 1usize, 1usize, 32usize, 32],
+        cuts: &[32usize, 32usize, 1usize, 1usize, 1usize, 1usize, 32usize, 32],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -653,6 +742,15 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[1],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -668,16 +766,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
-                outputs: &[Slot::Cut(2usize)],
-                params: &[],
-                param_grads: &[],
-                rows: &[],
-                row_sums: &[],
-            },
-            StageCall {
-                stage: &super::sgp::SGP_3,
-                inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
+                inputs: &[Slot::Cut(0usize)],
                 outputs: &[Slot::Cut(3usize)],
                 params: &[],
                 param_grads: &[],
@@ -685,9 +774,23 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_3,
+                inputs: &[
+                    Slot::Cut(1usize),
+                    Slot::External(2usize),
+                    Slot::Cut(3usize),
+                    Slot::Cut(2usize),
+                ],
+                outputs: &[Slot::Cut(4usize), Slot::Cut(5usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_4,
-                inputs: &[Slot::Cut(2usize), Slot::External(2usize)],
-                outputs: &[Slot::Cut(4usize)],
+                inputs: &[Slot::Cut(2usize), Slot::Cut(3usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(6usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[],
@@ -697,11 +800,11 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_5,
                 inputs: &[
                     Slot::External(0usize),
-                    Slot::Cut(4usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(6usize),
                     Slot::Cut(0usize),
+                    Slot::Cut(4usize),
                 ],
-                outputs: &[Slot::Cut(5usize)],
+                outputs: &[Slot::Cut(7usize)],
                 params: &[0],
                 param_grads: &[],
                 rows: &[],
@@ -711,9 +814,9 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_6,
                 inputs: &[
                     Slot::Cut(0usize),
-                    Slot::Cut(4usize),
+                    Slot::Cut(6usize),
                     Slot::External(0usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],
@@ -723,7 +826,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_1,
-                inputs: &[Slot::External(1usize), Slot::Cut(5usize)],
+                inputs: &[Slot::External(1usize), Slot::Cut(7usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[1],
                 param_grads: &[1],
@@ -732,5 +835,5 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [2547usize, 7983],
+    flops: [2547usize, 7957],
 };

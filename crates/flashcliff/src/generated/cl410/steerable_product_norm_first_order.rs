@@ -8,7 +8,7 @@ use crate::kernel::generated_prelude::*;
 /// `o = (l + weighted_product(w, gate(x), gate(norm(r; a)))) / sqrt(2)`, grades 0,1,2,3,4,5 and 0,1,2,3,4,5.
 ///
 /// Forward: 2611 flops per lane (1517 multiplications, 1068 additions).
-/// Backward: 8015 flops per lane (4449 multiplications, 3520 additions).
+/// Backward: 7989 flops per lane (4461 multiplications, 3482 additions).
 pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Program {
     name: "steerable_product_norm_first_order",
     formula: "o = (l + weighted_product(w, gate(x), gate(norm(r; a)))) / sqrt(2)",
@@ -19,7 +19,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
     params: &[("w", 56usize), ("a", 6usize)],
     output_components: 32usize,
     forward: Plan {
-        cuts: &[32usize, 32usize, 1],
+        cuts: &[32usize, 32usize, 1usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -28,6 +28,15 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
                 inputs: &[Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[1],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -43,8 +52,8 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
-                outputs: &[Slot::Cut(2usize)],
+                inputs: &[Slot::Cut(0usize)],
+                outputs: &[Slot::Cut(3usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[],
@@ -52,7 +61,12 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
             },
             StageCall {
                 stage: &super::steerable_product_first_order::STEERABLE_PRODUCT_FIRST_ORDER_0,
-                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::External(2usize)],
+                inputs: &[
+                    Slot::Cut(2usize),
+                    Slot::Cut(3usize),
+                    Slot::Cut(1usize),
+                    Slot::External(2usize),
+                ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -62,7 +76,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
         ],
     },
     backward: Plan {
-        cuts: &[32usize, 32usize, 1usize, 1usize, 32usize, 32],
+        cuts: &[32usize, 32usize, 1usize, 1usize, 1usize, 1usize, 32usize, 32],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -85,6 +99,15 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_0,
                 inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
                 outputs: &[Slot::Cut(1usize)],
@@ -95,8 +118,8 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
-                outputs: &[Slot::Cut(2usize)],
+                inputs: &[Slot::Cut(0usize)],
+                outputs: &[Slot::Cut(3usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[],
@@ -104,8 +127,13 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
             },
             StageCall {
                 stage: &super::steerable_product_first_order::STEERABLE_PRODUCT_FIRST_ORDER_2,
-                inputs: &[Slot::External(3usize), Slot::Cut(2usize), Slot::Cut(1usize)],
-                outputs: &[Slot::Cut(3usize), Slot::Cut(4usize)],
+                inputs: &[
+                    Slot::Cut(2usize),
+                    Slot::Cut(3usize),
+                    Slot::External(3usize),
+                    Slot::Cut(1usize),
+                ],
+                outputs: &[Slot::Cut(4usize), Slot::Cut(5usize), Slot::Cut(6usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[],
@@ -115,11 +143,11 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
                 stage: &super::sgp::SGP_5,
                 inputs: &[
                     Slot::External(0usize),
-                    Slot::Cut(4usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(6usize),
                     Slot::Cut(0usize),
+                    Slot::Cut(4usize),
                 ],
-                outputs: &[Slot::Cut(5usize)],
+                outputs: &[Slot::Cut(7usize)],
                 params: &[0],
                 param_grads: &[],
                 rows: &[],
@@ -129,9 +157,9 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
                 stage: &super::sgp::SGP_6,
                 inputs: &[
                     Slot::Cut(0usize),
-                    Slot::Cut(4usize),
+                    Slot::Cut(6usize),
                     Slot::External(0usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],
@@ -141,7 +169,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
             },
             StageCall {
                 stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_1,
-                inputs: &[Slot::External(1usize), Slot::Cut(5usize)],
+                inputs: &[Slot::External(1usize), Slot::Cut(7usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[1],
                 param_grads: &[1],
@@ -150,5 +178,5 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
             },
         ],
     },
-    flops: [2611usize, 8015],
+    flops: [2611usize, 7989],
 };

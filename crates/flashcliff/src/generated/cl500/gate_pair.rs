@@ -5,11 +5,37 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
+/// From `x`, `y` to `o`: o = gate(x_1) gate(y_1).
+///
+/// From `gate_pair` of Cl(5,0,0).
+#[inline(always)]
+unsafe fn gate_pair_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            y.prefetch::<1usize>(c);
+            // out0[0] = gate(x_1)*gate(y_1)
+            V::store(
+                V::mul(
+                    gate::<V>(args.gate, V::load(x.at(0usize, c))),
+                    gate::<V>(args.gate, V::load(y.at(0usize, c))),
+                ),
+                out0.at(0usize, c),
+            );
+        }
+    }
+}
+pub(super) static GATE_PAIR_0: Stage = stage!(gate_pair_0);
 /// From `y`, `grad_o`, `x` to `grad_x`: adjoint of o = gate(x_1) gate(y_1).
 ///
 /// From `gate_pair_grad` of Cl(5,0,0).
 #[inline(always)]
-unsafe fn gate_pair_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn gate_pair_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let y = args.inputs[0];
@@ -35,7 +61,7 @@ unsafe fn gate_pair_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static GATE_PAIR_0: Stage = stage!(gate_pair_0);
+pub(super) static GATE_PAIR_1: Stage = stage!(gate_pair_1);
 /// `o = gate(x_1) gate(y_1)`, grades 0,1,2,3,4,5 and 0,1,2,3,4,5.
 ///
 /// Forward: 3 flops per lane (1 multiplications, 0 additions).
@@ -55,7 +81,7 @@ pub(super) static GATE_PAIR_PROGRAM_0: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_1,
+                stage: &super::gate_pair::GATE_PAIR_0,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -71,7 +97,7 @@ pub(super) static GATE_PAIR_PROGRAM_0: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::gate_pair::GATE_PAIR_0,
+                stage: &super::gate_pair::GATE_PAIR_1,
                 inputs: &[
                     Slot::External(1usize),
                     Slot::External(2usize),
@@ -84,7 +110,7 @@ pub(super) static GATE_PAIR_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::gate_pair::GATE_PAIR_0,
+                stage: &super::gate_pair::GATE_PAIR_1,
                 inputs: &[
                     Slot::External(0usize),
                     Slot::External(2usize),

@@ -113,6 +113,7 @@ unsafe fn grade_norms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let c1em16 = V::from_f64(0.0000000000000001f64);
         let c5em1 = V::from_f64(0.5f64);
+        let c2e0 = V::from_f64(2f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<32usize>(c);
@@ -187,148 +188,176 @@ unsafe fn grade_norms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e12345 = V::load(x.at(31usize, c));
             let v110 = V::mul(x_e12345, x_e12345);
             let v113 = V::sqrt(V::mul_add(v110, v110, c1em16));
-            let v121 = V::mul(
-                v110,
+            // out0[31] = x_e12345*2*v110*grad_o_grade_5*0.5/sqrt(v113)*0.5/v113*2
+            V::store(
                 V::mul(
-                    V::mul(V::load(grad_o.at(5usize, c)), V::div(c5em1, V::sqrt(v113))),
-                    V::div(c5em1, v113),
+                    x_e12345,
+                    V::mul(
+                        c2e0,
+                        V::mul(
+                            v110,
+                            V::mul(
+                                V::mul(
+                                    V::mul(
+                                        V::load(grad_o.at(5usize, c)),
+                                        V::div(c5em1, V::sqrt(v113)),
+                                    ),
+                                    V::div(c5em1, v113),
+                                ),
+                                c2e0,
+                            ),
+                        ),
+                    ),
+                ),
+                out0.at(31usize, c),
+            );
+            let v133 = V::mul(
+                c2e0,
+                V::mul(
+                    v92,
+                    V::mul(
+                        c2e0,
+                        V::mul(
+                            V::mul(
+                                V::load(grad_o.at(4usize, c)),
+                                V::div(c5em1, V::sqrt(v107)),
+                            ),
+                            V::div(c5em1, v107),
+                        ),
+                    ),
                 ),
             );
-            let v123 = V::mul(x_e12345, V::add(v121, v121));
-            // out0[31] = v123 + v123
-            V::store(V::add(v123, v123), out0.at(31usize, c));
-            let v130 = V::mul(
-                v92,
+            // out0[30] = x_e2345*v133
+            V::store(V::mul(x_e2345, v133), out0.at(30usize, c));
+            // out0[29] = x_e1345*v133
+            V::store(V::mul(x_e1345, v133), out0.at(29usize, c));
+            // out0[28] = x_e1245*v133
+            V::store(V::mul(x_e1245, v133), out0.at(28usize, c));
+            // out0[27] = x_e1235*v133
+            V::store(V::mul(x_e1235, v133), out0.at(27usize, c));
+            // out0[26] = x_e1234*v133
+            V::store(V::mul(x_e1234, v133), out0.at(26usize, c));
+            let v146 = V::mul(
+                c2e0,
                 V::mul(
-                    V::mul(V::load(grad_o.at(4usize, c)), V::div(c5em1, V::sqrt(v107))),
-                    V::div(c5em1, v107),
+                    v59,
+                    V::mul(
+                        c2e0,
+                        V::mul(
+                            V::mul(
+                                V::load(grad_o.at(3usize, c)),
+                                V::div(c5em1, V::sqrt(v89)),
+                            ),
+                            V::div(c5em1, v89),
+                        ),
+                    ),
                 ),
             );
-            let v131 = V::add(v130, v130);
-            let v132 = V::mul(x_e2345, v131);
-            // out0[30] = v132 + v132
-            V::store(V::add(v132, v132), out0.at(30usize, c));
-            let v134 = V::mul(x_e1345, v131);
-            // out0[29] = v134 + v134
-            V::store(V::add(v134, v134), out0.at(29usize, c));
-            let v136 = V::mul(x_e1245, v131);
-            // out0[28] = v136 + v136
-            V::store(V::add(v136, v136), out0.at(28usize, c));
-            let v138 = V::mul(x_e1235, v131);
-            // out0[27] = v138 + v138
-            V::store(V::add(v138, v138), out0.at(27usize, c));
-            let v140 = V::mul(x_e1234, v131);
-            // out0[26] = v140 + v140
-            V::store(V::add(v140, v140), out0.at(26usize, c));
-            let v147 = V::mul(
-                v59,
+            // out0[25] = x_e345*v146
+            V::store(V::mul(x_e345, v146), out0.at(25usize, c));
+            // out0[24] = x_e245*v146
+            V::store(V::mul(x_e245, v146), out0.at(24usize, c));
+            // out0[23] = x_e235*v146
+            V::store(V::mul(x_e235, v146), out0.at(23usize, c));
+            // out0[22] = x_e234*v146
+            V::store(V::mul(x_e234, v146), out0.at(22usize, c));
+            // out0[21] = x_e145*v146
+            V::store(V::mul(x_e145, v146), out0.at(21usize, c));
+            // out0[20] = x_e135*v146
+            V::store(V::mul(x_e135, v146), out0.at(20usize, c));
+            // out0[19] = x_e134*v146
+            V::store(V::mul(x_e134, v146), out0.at(19usize, c));
+            // out0[18] = x_e125*v146
+            V::store(V::mul(x_e125, v146), out0.at(18usize, c));
+            // out0[17] = x_e124*v146
+            V::store(V::mul(x_e124, v146), out0.at(17usize, c));
+            // out0[16] = x_e123*v146
+            V::store(V::mul(x_e123, v146), out0.at(16usize, c));
+            let v164 = V::mul(
+                c2e0,
                 V::mul(
-                    V::mul(V::load(grad_o.at(3usize, c)), V::div(c5em1, V::sqrt(v89))),
-                    V::div(c5em1, v89),
+                    v26,
+                    V::mul(
+                        c2e0,
+                        V::mul(
+                            V::mul(
+                                V::load(grad_o.at(2usize, c)),
+                                V::div(c5em1, V::sqrt(v56)),
+                            ),
+                            V::div(c5em1, v56),
+                        ),
+                    ),
                 ),
             );
-            let v148 = V::add(v147, v147);
-            let v149 = V::mul(x_e345, v148);
-            // out0[25] = v149 + v149
-            V::store(V::add(v149, v149), out0.at(25usize, c));
-            let v151 = V::mul(x_e245, v148);
-            // out0[24] = v151 + v151
-            V::store(V::add(v151, v151), out0.at(24usize, c));
-            let v153 = V::mul(x_e235, v148);
-            // out0[23] = v153 + v153
-            V::store(V::add(v153, v153), out0.at(23usize, c));
-            let v155 = V::mul(x_e234, v148);
-            // out0[22] = v155 + v155
-            V::store(V::add(v155, v155), out0.at(22usize, c));
-            let v157 = V::mul(x_e145, v148);
-            // out0[21] = v157 + v157
-            V::store(V::add(v157, v157), out0.at(21usize, c));
-            let v159 = V::mul(x_e135, v148);
-            // out0[20] = v159 + v159
-            V::store(V::add(v159, v159), out0.at(20usize, c));
-            let v161 = V::mul(x_e134, v148);
-            // out0[19] = v161 + v161
-            V::store(V::add(v161, v161), out0.at(19usize, c));
-            let v163 = V::mul(x_e125, v148);
-            // out0[18] = v163 + v163
-            V::store(V::add(v163, v163), out0.at(18usize, c));
-            let v165 = V::mul(x_e124, v148);
-            // out0[17] = v165 + v165
-            V::store(V::add(v165, v165), out0.at(17usize, c));
-            let v167 = V::mul(x_e123, v148);
-            // out0[16] = v167 + v167
-            V::store(V::add(v167, v167), out0.at(16usize, c));
-            let v174 = V::mul(
-                v26,
+            // out0[15] = x_e45*v164
+            V::store(V::mul(x_e45, v164), out0.at(15usize, c));
+            // out0[14] = x_e35*v164
+            V::store(V::mul(x_e35, v164), out0.at(14usize, c));
+            // out0[13] = x_e34*v164
+            V::store(V::mul(x_e34, v164), out0.at(13usize, c));
+            // out0[12] = x_e25*v164
+            V::store(V::mul(x_e25, v164), out0.at(12usize, c));
+            // out0[11] = x_e24*v164
+            V::store(V::mul(x_e24, v164), out0.at(11usize, c));
+            // out0[10] = x_e23*v164
+            V::store(V::mul(x_e23, v164), out0.at(10usize, c));
+            // out0[9] = x_e15*v164
+            V::store(V::mul(x_e15, v164), out0.at(9usize, c));
+            // out0[8] = x_e14*v164
+            V::store(V::mul(x_e14, v164), out0.at(8usize, c));
+            // out0[7] = x_e13*v164
+            V::store(V::mul(x_e13, v164), out0.at(7usize, c));
+            // out0[6] = x_e12*v164
+            V::store(V::mul(x_e12, v164), out0.at(6usize, c));
+            let v182 = V::mul(
+                c2e0,
                 V::mul(
-                    V::mul(V::load(grad_o.at(2usize, c)), V::div(c5em1, V::sqrt(v56))),
-                    V::div(c5em1, v56),
+                    v8,
+                    V::mul(
+                        c2e0,
+                        V::mul(
+                            V::mul(
+                                V::load(grad_o.at(1usize, c)),
+                                V::div(c5em1, V::sqrt(v23)),
+                            ),
+                            V::div(c5em1, v23),
+                        ),
+                    ),
                 ),
             );
-            let v175 = V::add(v174, v174);
-            let v176 = V::mul(x_e45, v175);
-            // out0[15] = v176 + v176
-            V::store(V::add(v176, v176), out0.at(15usize, c));
-            let v178 = V::mul(x_e35, v175);
-            // out0[14] = v178 + v178
-            V::store(V::add(v178, v178), out0.at(14usize, c));
-            let v180 = V::mul(x_e34, v175);
-            // out0[13] = v180 + v180
-            V::store(V::add(v180, v180), out0.at(13usize, c));
-            let v182 = V::mul(x_e25, v175);
-            // out0[12] = v182 + v182
-            V::store(V::add(v182, v182), out0.at(12usize, c));
-            let v184 = V::mul(x_e24, v175);
-            // out0[11] = v184 + v184
-            V::store(V::add(v184, v184), out0.at(11usize, c));
-            let v186 = V::mul(x_e23, v175);
-            // out0[10] = v186 + v186
-            V::store(V::add(v186, v186), out0.at(10usize, c));
-            let v188 = V::mul(x_e15, v175);
-            // out0[9] = v188 + v188
-            V::store(V::add(v188, v188), out0.at(9usize, c));
-            let v190 = V::mul(x_e14, v175);
-            // out0[8] = v190 + v190
-            V::store(V::add(v190, v190), out0.at(8usize, c));
-            let v192 = V::mul(x_e13, v175);
-            // out0[7] = v192 + v192
-            V::store(V::add(v192, v192), out0.at(7usize, c));
-            let v194 = V::mul(x_e12, v175);
-            // out0[6] = v194 + v194
-            V::store(V::add(v194, v194), out0.at(6usize, c));
-            let v201 = V::mul(
-                v8,
+            // out0[5] = x_e5*v182
+            V::store(V::mul(x_e5, v182), out0.at(5usize, c));
+            // out0[4] = x_e4*v182
+            V::store(V::mul(x_e4, v182), out0.at(4usize, c));
+            // out0[3] = x_e3*v182
+            V::store(V::mul(x_e3, v182), out0.at(3usize, c));
+            // out0[2] = x_e2*v182
+            V::store(V::mul(x_e2, v182), out0.at(2usize, c));
+            // out0[1] = x_e1*v182
+            V::store(V::mul(x_e1, v182), out0.at(1usize, c));
+            // out0[0] = x_1*2*v1*2*grad_o_grade_0*0.5/sqrt(v5)*0.5/v5
+            V::store(
                 V::mul(
-                    V::mul(V::load(grad_o.at(1usize, c)), V::div(c5em1, V::sqrt(v23))),
-                    V::div(c5em1, v23),
+                    x_1,
+                    V::mul(
+                        c2e0,
+                        V::mul(
+                            v1,
+                            V::mul(
+                                c2e0,
+                                V::mul(
+                                    V::mul(
+                                        V::load(grad_o.at(0usize, c)),
+                                        V::div(c5em1, V::sqrt(v5)),
+                                    ),
+                                    V::div(c5em1, v5),
+                                ),
+                            ),
+                        ),
+                    ),
                 ),
+                out0.at(0usize, c),
             );
-            let v202 = V::add(v201, v201);
-            let v203 = V::mul(x_e5, v202);
-            // out0[5] = v203 + v203
-            V::store(V::add(v203, v203), out0.at(5usize, c));
-            let v205 = V::mul(x_e4, v202);
-            // out0[4] = v205 + v205
-            V::store(V::add(v205, v205), out0.at(4usize, c));
-            let v207 = V::mul(x_e3, v202);
-            // out0[3] = v207 + v207
-            V::store(V::add(v207, v207), out0.at(3usize, c));
-            let v209 = V::mul(x_e2, v202);
-            // out0[2] = v209 + v209
-            V::store(V::add(v209, v209), out0.at(2usize, c));
-            let v211 = V::mul(x_e1, v202);
-            // out0[1] = v211 + v211
-            V::store(V::add(v211, v211), out0.at(1usize, c));
-            let v218 = V::mul(
-                v1,
-                V::mul(
-                    V::mul(V::load(grad_o.at(0usize, c)), V::div(c5em1, V::sqrt(v5))),
-                    V::div(c5em1, v5),
-                ),
-            );
-            let v220 = V::mul(x_1, V::add(v218, v218));
-            // out0[0] = v220 + v220
-            V::store(V::add(v220, v220), out0.at(0usize, c));
         }
     }
 }
@@ -336,7 +365,7 @@ pub(super) static GRADE_NORMS_1: Stage = stage!(grade_norms_1);
 /// `o_g = (q(x_g)^2 + 1e-16)^(1/4)`, grades 0,1,2,3,4,5 and 0,1,2,3,4,5.
 ///
 /// Forward: 82 flops per lane (38 multiplications, 32 additions).
-/// Backward: 182 flops per lane (88 multiplications, 70 additions).
+/// Backward: 156 flops per lane (100 multiplications, 32 additions).
 pub(super) static GRADE_NORMS_PROGRAM_0: Program = Program {
     name: "grade_norms",
     formula: "o_g = (q(x_g)^2 + 1e-16)^(1/4)",
@@ -378,5 +407,5 @@ pub(super) static GRADE_NORMS_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [82usize, 182],
+    flops: [82usize, 156],
 };

@@ -463,239 +463,182 @@ unsafe fn grade_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v30 = V::add(eps, v29);
         let v31 = V::sqrt(v30);
         let v32 = V::div(c1e0, v31);
+        let v97 = V::mul(v32, v32);
+        let v98 = V::mul(v32, v97);
         let c5em1 = V::from_f64(0.5f64);
-        let v98 = V::div(c5em1, v31);
+        let v100 = V::mul(c5em1, v98);
         let row6 = V::splat(args.rows[6]);
-        let v100 = V::div(row6, v31);
-        let v101 = V::mul(v32, v100);
-        let v102 = V::mul(v98, v101);
+        let v102 = V::mul(v100, row6);
         let v103 = V::mul(inv_channels, v102);
-        let v108 = V::div(c5em1, v26);
+        let c2e0 = V::from_f64(2f64);
+        let v105 = V::mul(v103, c2e0);
+        let v109 = V::mul(v27, v27);
+        let v110 = V::mul(v27, v109);
+        let v111 = V::mul(c5em1, v110);
         let row7 = V::splat(args.rows[7]);
-        let v110 = V::div(row7, v26);
-        let v111 = V::mul(v27, v110);
-        let v112 = V::mul(v108, v111);
-        let v113 = V::mul(inv_channels, v112);
-        let v134 = V::div(c5em1, v21);
+        let v113 = V::mul(v111, row7);
+        let v114 = V::mul(inv_channels, v113);
+        let v115 = V::mul(c2e0, v114);
+        let v131 = V::mul(v22, v22);
+        let v132 = V::mul(v22, v131);
+        let v133 = V::mul(c5em1, v132);
         let row8 = V::splat(args.rows[8]);
-        let v136 = V::div(row8, v21);
-        let v137 = V::mul(v22, v136);
-        let v138 = V::mul(v134, v137);
-        let v139 = V::mul(inv_channels, v138);
-        let v180 = V::div(c5em1, v16);
+        let v135 = V::mul(v133, row8);
+        let v136 = V::mul(inv_channels, v135);
+        let v137 = V::mul(c2e0, v136);
+        let v168 = V::mul(v17, v17);
+        let v169 = V::mul(v17, v168);
+        let v170 = V::mul(c5em1, v169);
         let row9 = V::splat(args.rows[9]);
-        let v182 = V::div(row9, v16);
-        let v183 = V::mul(v17, v182);
-        let v184 = V::mul(v180, v183);
-        let v185 = V::mul(inv_channels, v184);
-        let v226 = V::div(c5em1, v11);
+        let v172 = V::mul(v170, row9);
+        let v173 = V::mul(inv_channels, v172);
+        let v174 = V::mul(c2e0, v173);
+        let v205 = V::mul(v12, v12);
+        let v206 = V::mul(v12, v205);
+        let v207 = V::mul(c5em1, v206);
         let row10 = V::splat(args.rows[10]);
-        let v228 = V::div(row10, v11);
-        let v229 = V::mul(v12, v228);
-        let v230 = V::mul(v226, v229);
-        let v231 = V::mul(inv_channels, v230);
-        let v252 = V::div(c5em1, v5);
+        let v209 = V::mul(v207, row10);
+        let v210 = V::mul(inv_channels, v209);
+        let v211 = V::mul(c2e0, v210);
+        let v227 = V::mul(v7, v7);
+        let v228 = V::mul(v7, v227);
+        let v229 = V::mul(c5em1, v228);
         let row11 = V::splat(args.rows[11]);
-        let v254 = V::div(row11, v5);
-        let v255 = V::mul(v7, v254);
-        let v256 = V::mul(v252, v255);
-        let v257 = V::mul(inv_channels, v256);
+        let v231 = V::mul(v229, row11);
+        let v232 = V::mul(inv_channels, v231);
+        let v233 = V::mul(c2e0, v232);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<32usize>(c);
             x.prefetch::<32usize>(c);
-            let v105 = V::mul(V::load(x.at(31usize, c)), v103);
-            // out0[31] = v32*grad_o_e12345 - v105 - v105
-            V::store(
-                V::sub(V::mul_sub(v32, V::load(grad_o.at(31usize, c)), v105), v105),
-                out0.at(31usize, c),
-            );
-            let v115 = V::mul(V::load(x.at(30usize, c)), v113);
-            // out0[30] = v27*grad_o_e2345 - v115 - v115
-            V::store(
-                V::sub(V::mul_sub(v27, V::load(grad_o.at(30usize, c)), v115), v115),
-                out0.at(30usize, c),
-            );
-            let v119 = V::mul(V::load(x.at(29usize, c)), v113);
-            // out0[29] = v27*grad_o_e1345 - v119 - v119
-            V::store(
-                V::sub(V::mul_sub(v27, V::load(grad_o.at(29usize, c)), v119), v119),
-                out0.at(29usize, c),
-            );
-            let v123 = V::mul(V::load(x.at(28usize, c)), v113);
-            // out0[28] = v27*grad_o_e1245 - v123 - v123
-            V::store(
-                V::sub(V::mul_sub(v27, V::load(grad_o.at(28usize, c)), v123), v123),
-                out0.at(28usize, c),
-            );
-            let v127 = V::mul(V::load(x.at(27usize, c)), v113);
-            // out0[27] = v27*grad_o_e1235 - v127 - v127
-            V::store(
-                V::sub(V::mul_sub(v27, V::load(grad_o.at(27usize, c)), v127), v127),
-                out0.at(27usize, c),
-            );
-            let v131 = V::mul(V::load(x.at(26usize, c)), v113);
-            // out0[26] = v27*grad_o_e1234 - v131 - v131
-            V::store(
-                V::sub(V::mul_sub(v27, V::load(grad_o.at(26usize, c)), v131), v131),
-                out0.at(26usize, c),
-            );
-            let v141 = V::mul(V::load(x.at(25usize, c)), v139);
-            // out0[25] = v22*grad_o_e345 - v141 - v141
-            V::store(
-                V::sub(V::mul_sub(v22, V::load(grad_o.at(25usize, c)), v141), v141),
-                out0.at(25usize, c),
-            );
-            let v145 = V::mul(V::load(x.at(24usize, c)), v139);
-            // out0[24] = v22*grad_o_e245 - v145 - v145
-            V::store(
-                V::sub(V::mul_sub(v22, V::load(grad_o.at(24usize, c)), v145), v145),
-                out0.at(24usize, c),
-            );
-            let v149 = V::mul(V::load(x.at(23usize, c)), v139);
-            // out0[23] = v22*grad_o_e235 - v149 - v149
-            V::store(
-                V::sub(V::mul_sub(v22, V::load(grad_o.at(23usize, c)), v149), v149),
-                out0.at(23usize, c),
-            );
-            let v153 = V::mul(V::load(x.at(22usize, c)), v139);
-            // out0[22] = v22*grad_o_e234 - v153 - v153
-            V::store(
-                V::sub(V::mul_sub(v22, V::load(grad_o.at(22usize, c)), v153), v153),
-                out0.at(22usize, c),
-            );
-            let v157 = V::mul(V::load(x.at(21usize, c)), v139);
-            // out0[21] = v22*grad_o_e145 - v157 - v157
-            V::store(
-                V::sub(V::mul_sub(v22, V::load(grad_o.at(21usize, c)), v157), v157),
-                out0.at(21usize, c),
-            );
-            let v161 = V::mul(V::load(x.at(20usize, c)), v139);
-            // out0[20] = v22*grad_o_e135 - v161 - v161
-            V::store(
-                V::sub(V::mul_sub(v22, V::load(grad_o.at(20usize, c)), v161), v161),
-                out0.at(20usize, c),
-            );
-            let v165 = V::mul(V::load(x.at(19usize, c)), v139);
-            // out0[19] = v22*grad_o_e134 - v165 - v165
-            V::store(
-                V::sub(V::mul_sub(v22, V::load(grad_o.at(19usize, c)), v165), v165),
-                out0.at(19usize, c),
-            );
-            let v169 = V::mul(V::load(x.at(18usize, c)), v139);
-            // out0[18] = v22*grad_o_e125 - v169 - v169
-            V::store(
-                V::sub(V::mul_sub(v22, V::load(grad_o.at(18usize, c)), v169), v169),
-                out0.at(18usize, c),
-            );
-            let v173 = V::mul(V::load(x.at(17usize, c)), v139);
-            // out0[17] = v22*grad_o_e124 - v173 - v173
-            V::store(
-                V::sub(V::mul_sub(v22, V::load(grad_o.at(17usize, c)), v173), v173),
-                out0.at(17usize, c),
-            );
-            let v177 = V::mul(V::load(x.at(16usize, c)), v139);
-            // out0[16] = v22*grad_o_e123 - v177 - v177
-            V::store(
-                V::sub(V::mul_sub(v22, V::load(grad_o.at(16usize, c)), v177), v177),
-                out0.at(16usize, c),
-            );
-            let v187 = V::mul(V::load(x.at(15usize, c)), v185);
-            // out0[15] = v17*grad_o_e45 - v187 - v187
-            V::store(
-                V::sub(V::mul_sub(v17, V::load(grad_o.at(15usize, c)), v187), v187),
-                out0.at(15usize, c),
-            );
-            let v191 = V::mul(V::load(x.at(14usize, c)), v185);
-            // out0[14] = v17*grad_o_e35 - v191 - v191
-            V::store(
-                V::sub(V::mul_sub(v17, V::load(grad_o.at(14usize, c)), v191), v191),
-                out0.at(14usize, c),
-            );
-            let v195 = V::mul(V::load(x.at(13usize, c)), v185);
-            // out0[13] = v17*grad_o_e34 - v195 - v195
-            V::store(
-                V::sub(V::mul_sub(v17, V::load(grad_o.at(13usize, c)), v195), v195),
-                out0.at(13usize, c),
-            );
-            let v199 = V::mul(V::load(x.at(12usize, c)), v185);
-            // out0[12] = v17*grad_o_e25 - v199 - v199
-            V::store(
-                V::sub(V::mul_sub(v17, V::load(grad_o.at(12usize, c)), v199), v199),
-                out0.at(12usize, c),
-            );
-            let v203 = V::mul(V::load(x.at(11usize, c)), v185);
-            // out0[11] = v17*grad_o_e24 - v203 - v203
-            V::store(
-                V::sub(V::mul_sub(v17, V::load(grad_o.at(11usize, c)), v203), v203),
-                out0.at(11usize, c),
-            );
-            let v207 = V::mul(V::load(x.at(10usize, c)), v185);
-            // out0[10] = v17*grad_o_e23 - v207 - v207
-            V::store(
-                V::sub(V::mul_sub(v17, V::load(grad_o.at(10usize, c)), v207), v207),
-                out0.at(10usize, c),
-            );
-            let v211 = V::mul(V::load(x.at(9usize, c)), v185);
-            // out0[9] = v17*grad_o_e15 - v211 - v211
-            V::store(
-                V::sub(V::mul_sub(v17, V::load(grad_o.at(9usize, c)), v211), v211),
-                out0.at(9usize, c),
-            );
-            let v215 = V::mul(V::load(x.at(8usize, c)), v185);
-            // out0[8] = v17*grad_o_e14 - v215 - v215
-            V::store(
-                V::sub(V::mul_sub(v17, V::load(grad_o.at(8usize, c)), v215), v215),
-                out0.at(8usize, c),
-            );
-            let v219 = V::mul(V::load(x.at(7usize, c)), v185);
-            // out0[7] = v17*grad_o_e13 - v219 - v219
-            V::store(
-                V::sub(V::mul_sub(v17, V::load(grad_o.at(7usize, c)), v219), v219),
-                out0.at(7usize, c),
-            );
-            let v223 = V::mul(V::load(x.at(6usize, c)), v185);
-            // out0[6] = v17*grad_o_e12 - v223 - v223
-            V::store(
-                V::sub(V::mul_sub(v17, V::load(grad_o.at(6usize, c)), v223), v223),
-                out0.at(6usize, c),
-            );
-            let v233 = V::mul(V::load(x.at(5usize, c)), v231);
-            // out0[5] = v12*grad_o_e5 - v233 - v233
-            V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(5usize, c)), v233), v233),
-                out0.at(5usize, c),
-            );
-            let v237 = V::mul(V::load(x.at(4usize, c)), v231);
-            // out0[4] = v12*grad_o_e4 - v237 - v237
-            V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(4usize, c)), v237), v237),
-                out0.at(4usize, c),
-            );
-            let v241 = V::mul(V::load(x.at(3usize, c)), v231);
-            // out0[3] = v12*grad_o_e3 - v241 - v241
-            V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(3usize, c)), v241), v241),
-                out0.at(3usize, c),
-            );
-            let v245 = V::mul(V::load(x.at(2usize, c)), v231);
-            // out0[2] = v12*grad_o_e2 - v245 - v245
-            V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(2usize, c)), v245), v245),
-                out0.at(2usize, c),
-            );
-            let v249 = V::mul(V::load(x.at(1usize, c)), v231);
-            // out0[1] = v12*grad_o_e1 - v249 - v249
-            V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(1usize, c)), v249), v249),
-                out0.at(1usize, c),
-            );
-            let v259 = V::mul(V::load(x.at(0usize, c)), v257);
-            // out0[0] = v7*grad_o_1 - v259 - v259
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v259), v259),
-                out0.at(0usize, c),
-            );
+            let mut v34 = V::mul(v32, V::load(grad_o.at(31usize, c)));
+            let mut v36 = V::mul(v27, V::load(grad_o.at(30usize, c)));
+            let mut v38 = V::mul(v27, V::load(grad_o.at(29usize, c)));
+            let mut v40 = V::mul(v27, V::load(grad_o.at(28usize, c)));
+            let mut v42 = V::mul(v27, V::load(grad_o.at(27usize, c)));
+            let mut v44 = V::mul(v27, V::load(grad_o.at(26usize, c)));
+            let mut v46 = V::mul(v22, V::load(grad_o.at(25usize, c)));
+            let mut v48 = V::mul(v22, V::load(grad_o.at(24usize, c)));
+            let mut v50 = V::mul(v22, V::load(grad_o.at(23usize, c)));
+            let mut v52 = V::mul(v22, V::load(grad_o.at(22usize, c)));
+            let mut v54 = V::mul(v22, V::load(grad_o.at(21usize, c)));
+            let mut v56 = V::mul(v22, V::load(grad_o.at(20usize, c)));
+            let mut v58 = V::mul(v22, V::load(grad_o.at(19usize, c)));
+            let mut v60 = V::mul(v22, V::load(grad_o.at(18usize, c)));
+            let mut v62 = V::mul(v22, V::load(grad_o.at(17usize, c)));
+            let mut v64 = V::mul(v22, V::load(grad_o.at(16usize, c)));
+            let mut v66 = V::mul(v17, V::load(grad_o.at(15usize, c)));
+            let mut v68 = V::mul(v17, V::load(grad_o.at(14usize, c)));
+            let mut v70 = V::mul(v17, V::load(grad_o.at(13usize, c)));
+            let mut v72 = V::mul(v17, V::load(grad_o.at(12usize, c)));
+            let mut v74 = V::mul(v17, V::load(grad_o.at(11usize, c)));
+            let mut v76 = V::mul(v17, V::load(grad_o.at(10usize, c)));
+            let mut v78 = V::mul(v17, V::load(grad_o.at(9usize, c)));
+            let mut v80 = V::mul(v17, V::load(grad_o.at(8usize, c)));
+            let mut v82 = V::mul(v17, V::load(grad_o.at(7usize, c)));
+            let mut v84 = V::mul(v17, V::load(grad_o.at(6usize, c)));
+            let mut v86 = V::mul(v12, V::load(grad_o.at(5usize, c)));
+            let mut v88 = V::mul(v12, V::load(grad_o.at(4usize, c)));
+            let mut v90 = V::mul(v12, V::load(grad_o.at(3usize, c)));
+            let mut v92 = V::mul(v12, V::load(grad_o.at(2usize, c)));
+            let mut v94 = V::mul(v12, V::load(grad_o.at(1usize, c)));
+            let mut v96 = V::mul(v7, V::load(grad_o.at(0usize, c)));
+            v34 = V::neg_mul_add(V::load(x.at(31usize, c)), v105, v34);
+            // out0[31] = v32*grad_o_e12345 - x_e12345*v105
+            V::store(v34, out0.at(31usize, c));
+            v36 = V::neg_mul_add(V::load(x.at(30usize, c)), v115, v36);
+            // out0[30] = v27*grad_o_e2345 - x_e2345*v115
+            V::store(v36, out0.at(30usize, c));
+            v38 = V::neg_mul_add(V::load(x.at(29usize, c)), v115, v38);
+            // out0[29] = v27*grad_o_e1345 - x_e1345*v115
+            V::store(v38, out0.at(29usize, c));
+            v40 = V::neg_mul_add(V::load(x.at(28usize, c)), v115, v40);
+            // out0[28] = v27*grad_o_e1245 - x_e1245*v115
+            V::store(v40, out0.at(28usize, c));
+            v42 = V::neg_mul_add(V::load(x.at(27usize, c)), v115, v42);
+            // out0[27] = v27*grad_o_e1235 - x_e1235*v115
+            V::store(v42, out0.at(27usize, c));
+            v44 = V::neg_mul_add(V::load(x.at(26usize, c)), v115, v44);
+            // out0[26] = v27*grad_o_e1234 - x_e1234*v115
+            V::store(v44, out0.at(26usize, c));
+            v46 = V::neg_mul_add(V::load(x.at(25usize, c)), v137, v46);
+            // out0[25] = v22*grad_o_e345 - x_e345*v137
+            V::store(v46, out0.at(25usize, c));
+            v48 = V::neg_mul_add(V::load(x.at(24usize, c)), v137, v48);
+            // out0[24] = v22*grad_o_e245 - x_e245*v137
+            V::store(v48, out0.at(24usize, c));
+            v50 = V::neg_mul_add(V::load(x.at(23usize, c)), v137, v50);
+            // out0[23] = v22*grad_o_e235 - x_e235*v137
+            V::store(v50, out0.at(23usize, c));
+            v52 = V::neg_mul_add(V::load(x.at(22usize, c)), v137, v52);
+            // out0[22] = v22*grad_o_e234 - x_e234*v137
+            V::store(v52, out0.at(22usize, c));
+            v54 = V::neg_mul_add(V::load(x.at(21usize, c)), v137, v54);
+            // out0[21] = v22*grad_o_e145 - x_e145*v137
+            V::store(v54, out0.at(21usize, c));
+            v56 = V::neg_mul_add(V::load(x.at(20usize, c)), v137, v56);
+            // out0[20] = v22*grad_o_e135 - x_e135*v137
+            V::store(v56, out0.at(20usize, c));
+            v58 = V::neg_mul_add(V::load(x.at(19usize, c)), v137, v58);
+            // out0[19] = v22*grad_o_e134 - x_e134*v137
+            V::store(v58, out0.at(19usize, c));
+            v60 = V::neg_mul_add(V::load(x.at(18usize, c)), v137, v60);
+            // out0[18] = v22*grad_o_e125 - x_e125*v137
+            V::store(v60, out0.at(18usize, c));
+            v62 = V::neg_mul_add(V::load(x.at(17usize, c)), v137, v62);
+            // out0[17] = v22*grad_o_e124 - x_e124*v137
+            V::store(v62, out0.at(17usize, c));
+            v64 = V::neg_mul_add(V::load(x.at(16usize, c)), v137, v64);
+            // out0[16] = v22*grad_o_e123 - x_e123*v137
+            V::store(v64, out0.at(16usize, c));
+            v66 = V::neg_mul_add(V::load(x.at(15usize, c)), v174, v66);
+            // out0[15] = v17*grad_o_e45 - x_e45*v174
+            V::store(v66, out0.at(15usize, c));
+            v68 = V::neg_mul_add(V::load(x.at(14usize, c)), v174, v68);
+            // out0[14] = v17*grad_o_e35 - x_e35*v174
+            V::store(v68, out0.at(14usize, c));
+            v70 = V::neg_mul_add(V::load(x.at(13usize, c)), v174, v70);
+            // out0[13] = v17*grad_o_e34 - x_e34*v174
+            V::store(v70, out0.at(13usize, c));
+            v72 = V::neg_mul_add(V::load(x.at(12usize, c)), v174, v72);
+            // out0[12] = v17*grad_o_e25 - x_e25*v174
+            V::store(v72, out0.at(12usize, c));
+            v74 = V::neg_mul_add(V::load(x.at(11usize, c)), v174, v74);
+            // out0[11] = v17*grad_o_e24 - x_e24*v174
+            V::store(v74, out0.at(11usize, c));
+            v76 = V::neg_mul_add(V::load(x.at(10usize, c)), v174, v76);
+            // out0[10] = v17*grad_o_e23 - x_e23*v174
+            V::store(v76, out0.at(10usize, c));
+            v78 = V::neg_mul_add(V::load(x.at(9usize, c)), v174, v78);
+            // out0[9] = v17*grad_o_e15 - x_e15*v174
+            V::store(v78, out0.at(9usize, c));
+            v80 = V::neg_mul_add(V::load(x.at(8usize, c)), v174, v80);
+            // out0[8] = v17*grad_o_e14 - x_e14*v174
+            V::store(v80, out0.at(8usize, c));
+            v82 = V::neg_mul_add(V::load(x.at(7usize, c)), v174, v82);
+            // out0[7] = v17*grad_o_e13 - x_e13*v174
+            V::store(v82, out0.at(7usize, c));
+            v84 = V::neg_mul_add(V::load(x.at(6usize, c)), v174, v84);
+            // out0[6] = v17*grad_o_e12 - x_e12*v174
+            V::store(v84, out0.at(6usize, c));
+            v86 = V::neg_mul_add(V::load(x.at(5usize, c)), v211, v86);
+            // out0[5] = v12*grad_o_e5 - x_e5*v211
+            V::store(v86, out0.at(5usize, c));
+            v88 = V::neg_mul_add(V::load(x.at(4usize, c)), v211, v88);
+            // out0[4] = v12*grad_o_e4 - x_e4*v211
+            V::store(v88, out0.at(4usize, c));
+            v90 = V::neg_mul_add(V::load(x.at(3usize, c)), v211, v90);
+            // out0[3] = v12*grad_o_e3 - x_e3*v211
+            V::store(v90, out0.at(3usize, c));
+            v92 = V::neg_mul_add(V::load(x.at(2usize, c)), v211, v92);
+            // out0[2] = v12*grad_o_e2 - x_e2*v211
+            V::store(v92, out0.at(2usize, c));
+            v94 = V::neg_mul_add(V::load(x.at(1usize, c)), v211, v94);
+            // out0[1] = v12*grad_o_e1 - x_e1*v211
+            V::store(v94, out0.at(1usize, c));
+            v96 = V::neg_mul_add(V::load(x.at(0usize, c)), v233, v96);
+            // out0[0] = v7*grad_o_1 - x_1*v233
+            V::store(v96, out0.at(0usize, c));
         }
     }
 }
@@ -703,7 +646,7 @@ pub(super) static GRADE_RMS_3: Stage = stage!(grade_rms_3);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 0,1,2,3,4,5 and 0,1,2,3,4,5.
 ///
 /// Forward: 96 flops per lane (64 multiplications, 32 additions).
-/// Backward: 192 flops per lane (96 multiplications, 96 additions).
+/// Backward: 160 flops per lane (96 multiplications, 64 additions).
 pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -766,7 +709,7 @@ pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [96usize, 192],
+    flops: [96usize, 160],
 };
 /// From `x` to 1 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
@@ -861,23 +804,23 @@ unsafe fn grade_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v5 = V::sqrt(v4);
         let c1e0 = V::from_f64(1f64);
         let v7 = V::div(c1e0, v5);
+        let v10 = V::mul(v7, v7);
+        let v11 = V::mul(v7, v10);
         let c5em1 = V::from_f64(0.5f64);
-        let v11 = V::div(c5em1, v5);
+        let v13 = V::mul(c5em1, v11);
         let row1 = V::splat(args.rows[1]);
-        let v13 = V::div(row1, v5);
-        let v14 = V::mul(v7, v13);
-        let v15 = V::mul(v11, v14);
+        let v15 = V::mul(v13, row1);
         let v16 = V::mul(inv_channels, v15);
+        let c2e0 = V::from_f64(2f64);
+        let v18 = V::mul(v16, c2e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<1usize>(c);
             x.prefetch::<1usize>(c);
-            let v18 = V::mul(V::load(x.at(0usize, c)), v16);
-            // out0[0] = v7*grad_o_1 - v18 - v18
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v18), v18),
-                out0.at(0usize, c),
-            );
+            let mut v9 = V::mul(v7, V::load(grad_o.at(0usize, c)));
+            v9 = V::neg_mul_add(V::load(x.at(0usize, c)), v18, v9);
+            // out0[0] = v7*grad_o_1 - x_1*v18
+            V::store(v9, out0.at(0usize, c));
         }
     }
 }
@@ -885,7 +828,7 @@ pub(super) static GRADE_RMS_7: Stage = stage!(grade_rms_7);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 0 and 0.
 ///
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
-/// Backward: 6 flops per lane (3 multiplications, 3 additions).
+/// Backward: 5 flops per lane (3 multiplications, 2 additions).
 pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -945,7 +888,7 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
             },
         ],
     },
-    flops: [3usize, 6],
+    flops: [3usize, 5],
 };
 /// From `x` to 1 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
@@ -1056,47 +999,39 @@ unsafe fn grade_rms_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v5 = V::sqrt(v4);
         let c1e0 = V::from_f64(1f64);
         let v7 = V::div(c1e0, v5);
+        let v18 = V::mul(v7, v7);
+        let v19 = V::mul(v7, v18);
         let c5em1 = V::from_f64(0.5f64);
-        let v19 = V::div(c5em1, v5);
+        let v21 = V::mul(c5em1, v19);
         let row1 = V::splat(args.rows[1]);
-        let v21 = V::div(row1, v5);
-        let v22 = V::mul(v7, v21);
-        let v23 = V::mul(v19, v22);
+        let v23 = V::mul(v21, row1);
         let v24 = V::mul(inv_channels, v23);
+        let c2e0 = V::from_f64(2f64);
+        let v26 = V::mul(v24, c2e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<5usize>(c);
             x.prefetch::<5usize>(c);
-            let v26 = V::mul(V::load(x.at(4usize, c)), v24);
-            // out0[4] = v7*grad_o_e5 - v26 - v26
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(4usize, c)), v26), v26),
-                out0.at(4usize, c),
-            );
-            let v30 = V::mul(V::load(x.at(3usize, c)), v24);
-            // out0[3] = v7*grad_o_e4 - v30 - v30
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(3usize, c)), v30), v30),
-                out0.at(3usize, c),
-            );
-            let v34 = V::mul(V::load(x.at(2usize, c)), v24);
-            // out0[2] = v7*grad_o_e3 - v34 - v34
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(2usize, c)), v34), v34),
-                out0.at(2usize, c),
-            );
-            let v38 = V::mul(V::load(x.at(1usize, c)), v24);
-            // out0[1] = v7*grad_o_e2 - v38 - v38
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(1usize, c)), v38), v38),
-                out0.at(1usize, c),
-            );
-            let v42 = V::mul(V::load(x.at(0usize, c)), v24);
-            // out0[0] = v7*grad_o_e1 - v42 - v42
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v42), v42),
-                out0.at(0usize, c),
-            );
+            let mut v9 = V::mul(v7, V::load(grad_o.at(4usize, c)));
+            let mut v11 = V::mul(v7, V::load(grad_o.at(3usize, c)));
+            let mut v13 = V::mul(v7, V::load(grad_o.at(2usize, c)));
+            let mut v15 = V::mul(v7, V::load(grad_o.at(1usize, c)));
+            let mut v17 = V::mul(v7, V::load(grad_o.at(0usize, c)));
+            v9 = V::neg_mul_add(V::load(x.at(4usize, c)), v26, v9);
+            // out0[4] = v7*grad_o_e5 - x_e5*v26
+            V::store(v9, out0.at(4usize, c));
+            v11 = V::neg_mul_add(V::load(x.at(3usize, c)), v26, v11);
+            // out0[3] = v7*grad_o_e4 - x_e4*v26
+            V::store(v11, out0.at(3usize, c));
+            v13 = V::neg_mul_add(V::load(x.at(2usize, c)), v26, v13);
+            // out0[2] = v7*grad_o_e3 - x_e3*v26
+            V::store(v13, out0.at(2usize, c));
+            v15 = V::neg_mul_add(V::load(x.at(1usize, c)), v26, v15);
+            // out0[1] = v7*grad_o_e2 - x_e2*v26
+            V::store(v15, out0.at(1usize, c));
+            v17 = V::neg_mul_add(V::load(x.at(0usize, c)), v26, v17);
+            // out0[0] = v7*grad_o_e1 - x_e1*v26
+            V::store(v17, out0.at(0usize, c));
         }
     }
 }
@@ -1104,7 +1039,7 @@ pub(super) static GRADE_RMS_11: Stage = stage!(grade_rms_11);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 1 and 1.
 ///
 /// Forward: 15 flops per lane (10 multiplications, 5 additions).
-/// Backward: 30 flops per lane (15 multiplications, 15 additions).
+/// Backward: 25 flops per lane (15 multiplications, 10 additions).
 pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -1164,7 +1099,7 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
             },
         ],
     },
-    flops: [15usize, 30],
+    flops: [15usize, 25],
 };
 /// From `x` to 1 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
@@ -1300,77 +1235,59 @@ unsafe fn grade_rms_15<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v5 = V::sqrt(v4);
         let c1e0 = V::from_f64(1f64);
         let v7 = V::div(c1e0, v5);
+        let v28 = V::mul(v7, v7);
+        let v29 = V::mul(v7, v28);
         let c5em1 = V::from_f64(0.5f64);
-        let v29 = V::div(c5em1, v5);
+        let v31 = V::mul(c5em1, v29);
         let row1 = V::splat(args.rows[1]);
-        let v31 = V::div(row1, v5);
-        let v32 = V::mul(v7, v31);
-        let v33 = V::mul(v29, v32);
+        let v33 = V::mul(v31, row1);
         let v34 = V::mul(inv_channels, v33);
+        let c2e0 = V::from_f64(2f64);
+        let v36 = V::mul(v34, c2e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<10usize>(c);
             x.prefetch::<10usize>(c);
-            let v36 = V::mul(V::load(x.at(9usize, c)), v34);
-            // out0[9] = v7*grad_o_e45 - v36 - v36
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(9usize, c)), v36), v36),
-                out0.at(9usize, c),
-            );
-            let v40 = V::mul(V::load(x.at(8usize, c)), v34);
-            // out0[8] = v7*grad_o_e35 - v40 - v40
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(8usize, c)), v40), v40),
-                out0.at(8usize, c),
-            );
-            let v44 = V::mul(V::load(x.at(7usize, c)), v34);
-            // out0[7] = v7*grad_o_e34 - v44 - v44
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(7usize, c)), v44), v44),
-                out0.at(7usize, c),
-            );
-            let v48 = V::mul(V::load(x.at(6usize, c)), v34);
-            // out0[6] = v7*grad_o_e25 - v48 - v48
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(6usize, c)), v48), v48),
-                out0.at(6usize, c),
-            );
-            let v52 = V::mul(V::load(x.at(5usize, c)), v34);
-            // out0[5] = v7*grad_o_e24 - v52 - v52
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(5usize, c)), v52), v52),
-                out0.at(5usize, c),
-            );
-            let v56 = V::mul(V::load(x.at(4usize, c)), v34);
-            // out0[4] = v7*grad_o_e23 - v56 - v56
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(4usize, c)), v56), v56),
-                out0.at(4usize, c),
-            );
-            let v60 = V::mul(V::load(x.at(3usize, c)), v34);
-            // out0[3] = v7*grad_o_e15 - v60 - v60
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(3usize, c)), v60), v60),
-                out0.at(3usize, c),
-            );
-            let v64 = V::mul(V::load(x.at(2usize, c)), v34);
-            // out0[2] = v7*grad_o_e14 - v64 - v64
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(2usize, c)), v64), v64),
-                out0.at(2usize, c),
-            );
-            let v68 = V::mul(V::load(x.at(1usize, c)), v34);
-            // out0[1] = v7*grad_o_e13 - v68 - v68
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(1usize, c)), v68), v68),
-                out0.at(1usize, c),
-            );
-            let v72 = V::mul(V::load(x.at(0usize, c)), v34);
-            // out0[0] = v7*grad_o_e12 - v72 - v72
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v72), v72),
-                out0.at(0usize, c),
-            );
+            let mut v9 = V::mul(v7, V::load(grad_o.at(9usize, c)));
+            let mut v11 = V::mul(v7, V::load(grad_o.at(8usize, c)));
+            let mut v13 = V::mul(v7, V::load(grad_o.at(7usize, c)));
+            let mut v15 = V::mul(v7, V::load(grad_o.at(6usize, c)));
+            let mut v17 = V::mul(v7, V::load(grad_o.at(5usize, c)));
+            let mut v19 = V::mul(v7, V::load(grad_o.at(4usize, c)));
+            let mut v21 = V::mul(v7, V::load(grad_o.at(3usize, c)));
+            let mut v23 = V::mul(v7, V::load(grad_o.at(2usize, c)));
+            let mut v25 = V::mul(v7, V::load(grad_o.at(1usize, c)));
+            let mut v27 = V::mul(v7, V::load(grad_o.at(0usize, c)));
+            v9 = V::neg_mul_add(V::load(x.at(9usize, c)), v36, v9);
+            // out0[9] = v7*grad_o_e45 - x_e45*v36
+            V::store(v9, out0.at(9usize, c));
+            v11 = V::neg_mul_add(V::load(x.at(8usize, c)), v36, v11);
+            // out0[8] = v7*grad_o_e35 - x_e35*v36
+            V::store(v11, out0.at(8usize, c));
+            v13 = V::neg_mul_add(V::load(x.at(7usize, c)), v36, v13);
+            // out0[7] = v7*grad_o_e34 - x_e34*v36
+            V::store(v13, out0.at(7usize, c));
+            v15 = V::neg_mul_add(V::load(x.at(6usize, c)), v36, v15);
+            // out0[6] = v7*grad_o_e25 - x_e25*v36
+            V::store(v15, out0.at(6usize, c));
+            v17 = V::neg_mul_add(V::load(x.at(5usize, c)), v36, v17);
+            // out0[5] = v7*grad_o_e24 - x_e24*v36
+            V::store(v17, out0.at(5usize, c));
+            v19 = V::neg_mul_add(V::load(x.at(4usize, c)), v36, v19);
+            // out0[4] = v7*grad_o_e23 - x_e23*v36
+            V::store(v19, out0.at(4usize, c));
+            v21 = V::neg_mul_add(V::load(x.at(3usize, c)), v36, v21);
+            // out0[3] = v7*grad_o_e15 - x_e15*v36
+            V::store(v21, out0.at(3usize, c));
+            v23 = V::neg_mul_add(V::load(x.at(2usize, c)), v36, v23);
+            // out0[2] = v7*grad_o_e14 - x_e14*v36
+            V::store(v23, out0.at(2usize, c));
+            v25 = V::neg_mul_add(V::load(x.at(1usize, c)), v36, v25);
+            // out0[1] = v7*grad_o_e13 - x_e13*v36
+            V::store(v25, out0.at(1usize, c));
+            v27 = V::neg_mul_add(V::load(x.at(0usize, c)), v36, v27);
+            // out0[0] = v7*grad_o_e12 - x_e12*v36
+            V::store(v27, out0.at(0usize, c));
         }
     }
 }
@@ -1378,7 +1295,7 @@ pub(super) static GRADE_RMS_15: Stage = stage!(grade_rms_15);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 2 and 2.
 ///
 /// Forward: 30 flops per lane (20 multiplications, 10 additions).
-/// Backward: 60 flops per lane (30 multiplications, 30 additions).
+/// Backward: 50 flops per lane (30 multiplications, 20 additions).
 pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -1438,12 +1355,12 @@ pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
             },
         ],
     },
-    flops: [30usize, 60],
+    flops: [30usize, 50],
 };
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 3 and 3.
 ///
 /// Forward: 30 flops per lane (20 multiplications, 10 additions).
-/// Backward: 60 flops per lane (30 multiplications, 30 additions).
+/// Backward: 50 flops per lane (30 multiplications, 20 additions).
 pub(super) static GRADE_RMS_PROGRAM_4: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -1503,12 +1420,12 @@ pub(super) static GRADE_RMS_PROGRAM_4: Program = Program {
             },
         ],
     },
-    flops: [30usize, 60],
+    flops: [30usize, 50],
 };
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 4 and 4.
 ///
 /// Forward: 15 flops per lane (10 multiplications, 5 additions).
-/// Backward: 30 flops per lane (15 multiplications, 15 additions).
+/// Backward: 25 flops per lane (15 multiplications, 10 additions).
 pub(super) static GRADE_RMS_PROGRAM_5: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -1568,12 +1485,12 @@ pub(super) static GRADE_RMS_PROGRAM_5: Program = Program {
             },
         ],
     },
-    flops: [15usize, 30],
+    flops: [15usize, 25],
 };
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 5 and 5.
 ///
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
-/// Backward: 6 flops per lane (3 multiplications, 3 additions).
+/// Backward: 5 flops per lane (3 multiplications, 2 additions).
 pub(super) static GRADE_RMS_PROGRAM_6: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -1633,5 +1550,5 @@ pub(super) static GRADE_RMS_PROGRAM_6: Program = Program {
             },
         ],
     },
-    flops: [3usize, 6],
+    flops: [3usize, 5],
 };

@@ -101,6 +101,7 @@ unsafe fn norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let c1em16 = V::from_f64(0.0000000000000001f64);
         let c5em1 = V::from_f64(0.5f64);
+        let c2e0 = V::from_f64(2f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<32usize>(c);
@@ -171,110 +172,86 @@ unsafe fn norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v93 = V::add(v75, V::add(v46, V::add(v17, v3)));
             v93 = V::mul_add(x_e12345, x_e12345, v93);
             let v98 = V::sqrt(V::mul_add(v93, v93, c1em16));
-            let v106 = V::mul(
-                v93,
+            let v109 = V::mul(
+                c2e0,
                 V::mul(
-                    V::mul(V::load(grad_o.at(0usize, c)), V::div(c5em1, V::sqrt(v98))),
-                    V::div(c5em1, v98),
+                    v93,
+                    V::mul(
+                        V::mul(
+                            V::mul(
+                                V::load(grad_o.at(0usize, c)),
+                                V::div(c5em1, V::sqrt(v98)),
+                            ),
+                            V::div(c5em1, v98),
+                        ),
+                        c2e0,
+                    ),
                 ),
             );
-            let v107 = V::add(v106, v106);
-            let v108 = V::mul(x_e12345, v107);
-            // out0[31] = v108 + v108
-            V::store(V::add(v108, v108), out0.at(31usize, c));
-            let v110 = V::mul(x_e2345, v107);
-            // out0[30] = v110 + v110
-            V::store(V::add(v110, v110), out0.at(30usize, c));
-            let v112 = V::mul(x_e1345, v107);
-            // out0[29] = v112 + v112
-            V::store(V::add(v112, v112), out0.at(29usize, c));
-            let v114 = V::mul(x_e1245, v107);
-            // out0[28] = v114 + v114
-            V::store(V::add(v114, v114), out0.at(28usize, c));
-            let v116 = V::mul(x_e1235, v107);
-            // out0[27] = v116 + v116
-            V::store(V::add(v116, v116), out0.at(27usize, c));
-            let v118 = V::mul(x_e1234, v107);
-            // out0[26] = v118 + v118
-            V::store(V::add(v118, v118), out0.at(26usize, c));
-            let v120 = V::mul(x_e345, v107);
-            // out0[25] = v120 + v120
-            V::store(V::add(v120, v120), out0.at(25usize, c));
-            let v122 = V::mul(x_e245, v107);
-            // out0[24] = v122 + v122
-            V::store(V::add(v122, v122), out0.at(24usize, c));
-            let v124 = V::mul(x_e235, v107);
-            // out0[23] = v124 + v124
-            V::store(V::add(v124, v124), out0.at(23usize, c));
-            let v126 = V::mul(x_e234, v107);
-            // out0[22] = v126 + v126
-            V::store(V::add(v126, v126), out0.at(22usize, c));
-            let v128 = V::mul(x_e145, v107);
-            // out0[21] = v128 + v128
-            V::store(V::add(v128, v128), out0.at(21usize, c));
-            let v130 = V::mul(x_e135, v107);
-            // out0[20] = v130 + v130
-            V::store(V::add(v130, v130), out0.at(20usize, c));
-            let v132 = V::mul(x_e134, v107);
-            // out0[19] = v132 + v132
-            V::store(V::add(v132, v132), out0.at(19usize, c));
-            let v134 = V::mul(x_e125, v107);
-            // out0[18] = v134 + v134
-            V::store(V::add(v134, v134), out0.at(18usize, c));
-            let v136 = V::mul(x_e124, v107);
-            // out0[17] = v136 + v136
-            V::store(V::add(v136, v136), out0.at(17usize, c));
-            let v138 = V::mul(x_e123, v107);
-            // out0[16] = v138 + v138
-            V::store(V::add(v138, v138), out0.at(16usize, c));
-            let v140 = V::mul(x_e45, v107);
-            // out0[15] = v140 + v140
-            V::store(V::add(v140, v140), out0.at(15usize, c));
-            let v142 = V::mul(x_e35, v107);
-            // out0[14] = v142 + v142
-            V::store(V::add(v142, v142), out0.at(14usize, c));
-            let v144 = V::mul(x_e34, v107);
-            // out0[13] = v144 + v144
-            V::store(V::add(v144, v144), out0.at(13usize, c));
-            let v146 = V::mul(x_e25, v107);
-            // out0[12] = v146 + v146
-            V::store(V::add(v146, v146), out0.at(12usize, c));
-            let v148 = V::mul(x_e24, v107);
-            // out0[11] = v148 + v148
-            V::store(V::add(v148, v148), out0.at(11usize, c));
-            let v150 = V::mul(x_e23, v107);
-            // out0[10] = v150 + v150
-            V::store(V::add(v150, v150), out0.at(10usize, c));
-            let v152 = V::mul(x_e15, v107);
-            // out0[9] = v152 + v152
-            V::store(V::add(v152, v152), out0.at(9usize, c));
-            let v154 = V::mul(x_e14, v107);
-            // out0[8] = v154 + v154
-            V::store(V::add(v154, v154), out0.at(8usize, c));
-            let v156 = V::mul(x_e13, v107);
-            // out0[7] = v156 + v156
-            V::store(V::add(v156, v156), out0.at(7usize, c));
-            let v158 = V::mul(x_e12, v107);
-            // out0[6] = v158 + v158
-            V::store(V::add(v158, v158), out0.at(6usize, c));
-            let v160 = V::mul(x_e5, v107);
-            // out0[5] = v160 + v160
-            V::store(V::add(v160, v160), out0.at(5usize, c));
-            let v162 = V::mul(x_e4, v107);
-            // out0[4] = v162 + v162
-            V::store(V::add(v162, v162), out0.at(4usize, c));
-            let v164 = V::mul(x_e3, v107);
-            // out0[3] = v164 + v164
-            V::store(V::add(v164, v164), out0.at(3usize, c));
-            let v166 = V::mul(x_e2, v107);
-            // out0[2] = v166 + v166
-            V::store(V::add(v166, v166), out0.at(2usize, c));
-            let v168 = V::mul(x_e1, v107);
-            // out0[1] = v168 + v168
-            V::store(V::add(v168, v168), out0.at(1usize, c));
-            let v170 = V::mul(x_1, v107);
-            // out0[0] = v170 + v170
-            V::store(V::add(v170, v170), out0.at(0usize, c));
+            // out0[31] = x_e12345*v109
+            V::store(V::mul(x_e12345, v109), out0.at(31usize, c));
+            // out0[30] = x_e2345*v109
+            V::store(V::mul(x_e2345, v109), out0.at(30usize, c));
+            // out0[29] = x_e1345*v109
+            V::store(V::mul(x_e1345, v109), out0.at(29usize, c));
+            // out0[28] = x_e1245*v109
+            V::store(V::mul(x_e1245, v109), out0.at(28usize, c));
+            // out0[27] = x_e1235*v109
+            V::store(V::mul(x_e1235, v109), out0.at(27usize, c));
+            // out0[26] = x_e1234*v109
+            V::store(V::mul(x_e1234, v109), out0.at(26usize, c));
+            // out0[25] = x_e345*v109
+            V::store(V::mul(x_e345, v109), out0.at(25usize, c));
+            // out0[24] = x_e245*v109
+            V::store(V::mul(x_e245, v109), out0.at(24usize, c));
+            // out0[23] = x_e235*v109
+            V::store(V::mul(x_e235, v109), out0.at(23usize, c));
+            // out0[22] = x_e234*v109
+            V::store(V::mul(x_e234, v109), out0.at(22usize, c));
+            // out0[21] = x_e145*v109
+            V::store(V::mul(x_e145, v109), out0.at(21usize, c));
+            // out0[20] = x_e135*v109
+            V::store(V::mul(x_e135, v109), out0.at(20usize, c));
+            // out0[19] = x_e134*v109
+            V::store(V::mul(x_e134, v109), out0.at(19usize, c));
+            // out0[18] = x_e125*v109
+            V::store(V::mul(x_e125, v109), out0.at(18usize, c));
+            // out0[17] = x_e124*v109
+            V::store(V::mul(x_e124, v109), out0.at(17usize, c));
+            // out0[16] = x_e123*v109
+            V::store(V::mul(x_e123, v109), out0.at(16usize, c));
+            // out0[15] = x_e45*v109
+            V::store(V::mul(x_e45, v109), out0.at(15usize, c));
+            // out0[14] = x_e35*v109
+            V::store(V::mul(x_e35, v109), out0.at(14usize, c));
+            // out0[13] = x_e34*v109
+            V::store(V::mul(x_e34, v109), out0.at(13usize, c));
+            // out0[12] = x_e25*v109
+            V::store(V::mul(x_e25, v109), out0.at(12usize, c));
+            // out0[11] = x_e24*v109
+            V::store(V::mul(x_e24, v109), out0.at(11usize, c));
+            // out0[10] = x_e23*v109
+            V::store(V::mul(x_e23, v109), out0.at(10usize, c));
+            // out0[9] = x_e15*v109
+            V::store(V::mul(x_e15, v109), out0.at(9usize, c));
+            // out0[8] = x_e14*v109
+            V::store(V::mul(x_e14, v109), out0.at(8usize, c));
+            // out0[7] = x_e13*v109
+            V::store(V::mul(x_e13, v109), out0.at(7usize, c));
+            // out0[6] = x_e12*v109
+            V::store(V::mul(x_e12, v109), out0.at(6usize, c));
+            // out0[5] = x_e5*v109
+            V::store(V::mul(x_e5, v109), out0.at(5usize, c));
+            // out0[4] = x_e4*v109
+            V::store(V::mul(x_e4, v109), out0.at(4usize, c));
+            // out0[3] = x_e3*v109
+            V::store(V::mul(x_e3, v109), out0.at(3usize, c));
+            // out0[2] = x_e2*v109
+            V::store(V::mul(x_e2, v109), out0.at(2usize, c));
+            // out0[1] = x_e1*v109
+            V::store(V::mul(x_e1, v109), out0.at(1usize, c));
+            // out0[0] = x_1*v109
+            V::store(V::mul(x_1, v109), out0.at(0usize, c));
         }
     }
 }
@@ -282,7 +259,7 @@ pub(super) static NORM_1: Stage = stage!(norm_1);
 /// `o = (q(x)^2 + 1e-16)^(1/4)`, grades 0,1,2,3,4,5 and 0,1,2,3,4,5.
 ///
 /// Forward: 67 flops per lane (33 multiplications, 32 additions).
-/// Backward: 137 flops per lane (68 multiplications, 65 additions).
+/// Backward: 106 flops per lane (70 multiplications, 32 additions).
 pub(super) static NORM_PROGRAM_0: Program = Program {
     name: "norm",
     formula: "o = (q(x)^2 + 1e-16)^(1/4)",
@@ -324,5 +301,5 @@ pub(super) static NORM_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [67usize, 137],
+    flops: [67usize, 106],
 };

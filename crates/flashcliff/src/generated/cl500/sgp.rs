@@ -1452,7 +1452,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static SGP_0: Stage = stage!(sgp_0);
-/// From `x`, `y` to cut 1: o = weighted_product(w, gate(x), gate(y)).
+/// From `x` to cut 1: o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp` of Cl(5,0,0).
 #[inline(always)]
@@ -1460,108 +1460,102 @@ unsafe fn sgp_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
-        let y = args.inputs[1];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<32usize>(c);
-            y.prefetch::<32usize>(c);
-            // out0[0] = gate(x_1)*gate(y_1)
-            V::store(
-                V::mul(
-                    gate::<V>(args.gate, V::load(x.at(0usize, c))),
-                    gate::<V>(args.gate, V::load(y.at(0usize, c))),
-                ),
-                out0.at(0usize, c),
-            );
+            // out0[0] = gate(x_1)
+            V::store(gate::<V>(args.gate, V::load(x.at(0usize, c))), out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_1: Stage = stage!(sgp_1);
-/// From cut 0, cut 1 to `o`: o = weighted_product(w, gate(x), gate(y)).
+/// From cut 1, cut 2, cut 0 to `o`: o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp` of Cl(5,0,0).
 #[inline(always)]
 unsafe fn sgp_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let t0 = args.inputs[0];
-        let t1 = args.inputs[1];
+        let t1 = args.inputs[0];
+        let t2 = args.inputs[1];
+        let t0 = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<32usize>(c);
             t1.prefetch::<1usize>(c);
-            let t1_0 = V::load(t1.at(0usize, c));
-            // out0[0] = t0_0*t1_0
-            V::store(V::mul(V::load(t0.at(0usize, c)), t1_0), out0.at(0usize, c));
-            // out0[1] = t0_1*t1_0
-            V::store(V::mul(V::load(t0.at(1usize, c)), t1_0), out0.at(1usize, c));
-            // out0[2] = t0_2*t1_0
-            V::store(V::mul(V::load(t0.at(2usize, c)), t1_0), out0.at(2usize, c));
-            // out0[3] = t0_3*t1_0
-            V::store(V::mul(V::load(t0.at(3usize, c)), t1_0), out0.at(3usize, c));
-            // out0[4] = t0_4*t1_0
-            V::store(V::mul(V::load(t0.at(4usize, c)), t1_0), out0.at(4usize, c));
-            // out0[5] = t0_5*t1_0
-            V::store(V::mul(V::load(t0.at(5usize, c)), t1_0), out0.at(5usize, c));
-            // out0[6] = t0_6*t1_0
-            V::store(V::mul(V::load(t0.at(6usize, c)), t1_0), out0.at(6usize, c));
-            // out0[7] = t0_7*t1_0
-            V::store(V::mul(V::load(t0.at(7usize, c)), t1_0), out0.at(7usize, c));
-            // out0[8] = t0_8*t1_0
-            V::store(V::mul(V::load(t0.at(8usize, c)), t1_0), out0.at(8usize, c));
-            // out0[9] = t0_9*t1_0
-            V::store(V::mul(V::load(t0.at(9usize, c)), t1_0), out0.at(9usize, c));
-            // out0[10] = t0_10*t1_0
-            V::store(V::mul(V::load(t0.at(10usize, c)), t1_0), out0.at(10usize, c));
-            // out0[11] = t0_11*t1_0
-            V::store(V::mul(V::load(t0.at(11usize, c)), t1_0), out0.at(11usize, c));
-            // out0[12] = t0_12*t1_0
-            V::store(V::mul(V::load(t0.at(12usize, c)), t1_0), out0.at(12usize, c));
-            // out0[13] = t0_13*t1_0
-            V::store(V::mul(V::load(t0.at(13usize, c)), t1_0), out0.at(13usize, c));
-            // out0[14] = t0_14*t1_0
-            V::store(V::mul(V::load(t0.at(14usize, c)), t1_0), out0.at(14usize, c));
-            // out0[15] = t0_15*t1_0
-            V::store(V::mul(V::load(t0.at(15usize, c)), t1_0), out0.at(15usize, c));
-            // out0[16] = t0_16*t1_0
-            V::store(V::mul(V::load(t0.at(16usize, c)), t1_0), out0.at(16usize, c));
-            // out0[17] = t0_17*t1_0
-            V::store(V::mul(V::load(t0.at(17usize, c)), t1_0), out0.at(17usize, c));
-            // out0[18] = t0_18*t1_0
-            V::store(V::mul(V::load(t0.at(18usize, c)), t1_0), out0.at(18usize, c));
-            // out0[19] = t0_19*t1_0
-            V::store(V::mul(V::load(t0.at(19usize, c)), t1_0), out0.at(19usize, c));
-            // out0[20] = t0_20*t1_0
-            V::store(V::mul(V::load(t0.at(20usize, c)), t1_0), out0.at(20usize, c));
-            // out0[21] = t0_21*t1_0
-            V::store(V::mul(V::load(t0.at(21usize, c)), t1_0), out0.at(21usize, c));
-            // out0[22] = t0_22*t1_0
-            V::store(V::mul(V::load(t0.at(22usize, c)), t1_0), out0.at(22usize, c));
-            // out0[23] = t0_23*t1_0
-            V::store(V::mul(V::load(t0.at(23usize, c)), t1_0), out0.at(23usize, c));
-            // out0[24] = t0_24*t1_0
-            V::store(V::mul(V::load(t0.at(24usize, c)), t1_0), out0.at(24usize, c));
-            // out0[25] = t0_25*t1_0
-            V::store(V::mul(V::load(t0.at(25usize, c)), t1_0), out0.at(25usize, c));
-            // out0[26] = t0_26*t1_0
-            V::store(V::mul(V::load(t0.at(26usize, c)), t1_0), out0.at(26usize, c));
-            // out0[27] = t0_27*t1_0
-            V::store(V::mul(V::load(t0.at(27usize, c)), t1_0), out0.at(27usize, c));
-            // out0[28] = t0_28*t1_0
-            V::store(V::mul(V::load(t0.at(28usize, c)), t1_0), out0.at(28usize, c));
-            // out0[29] = t0_29*t1_0
-            V::store(V::mul(V::load(t0.at(29usize, c)), t1_0), out0.at(29usize, c));
-            // out0[30] = t0_30*t1_0
-            V::store(V::mul(V::load(t0.at(30usize, c)), t1_0), out0.at(30usize, c));
-            // out0[31] = t0_31*t1_0
-            V::store(V::mul(V::load(t0.at(31usize, c)), t1_0), out0.at(31usize, c));
+            t2.prefetch::<1usize>(c);
+            t0.prefetch::<32usize>(c);
+            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            // out0[0] = t0_0*v2
+            V::store(V::mul(V::load(t0.at(0usize, c)), v2), out0.at(0usize, c));
+            // out0[1] = t0_1*v2
+            V::store(V::mul(V::load(t0.at(1usize, c)), v2), out0.at(1usize, c));
+            // out0[2] = t0_2*v2
+            V::store(V::mul(V::load(t0.at(2usize, c)), v2), out0.at(2usize, c));
+            // out0[3] = t0_3*v2
+            V::store(V::mul(V::load(t0.at(3usize, c)), v2), out0.at(3usize, c));
+            // out0[4] = t0_4*v2
+            V::store(V::mul(V::load(t0.at(4usize, c)), v2), out0.at(4usize, c));
+            // out0[5] = t0_5*v2
+            V::store(V::mul(V::load(t0.at(5usize, c)), v2), out0.at(5usize, c));
+            // out0[6] = t0_6*v2
+            V::store(V::mul(V::load(t0.at(6usize, c)), v2), out0.at(6usize, c));
+            // out0[7] = t0_7*v2
+            V::store(V::mul(V::load(t0.at(7usize, c)), v2), out0.at(7usize, c));
+            // out0[8] = t0_8*v2
+            V::store(V::mul(V::load(t0.at(8usize, c)), v2), out0.at(8usize, c));
+            // out0[9] = t0_9*v2
+            V::store(V::mul(V::load(t0.at(9usize, c)), v2), out0.at(9usize, c));
+            // out0[10] = t0_10*v2
+            V::store(V::mul(V::load(t0.at(10usize, c)), v2), out0.at(10usize, c));
+            // out0[11] = t0_11*v2
+            V::store(V::mul(V::load(t0.at(11usize, c)), v2), out0.at(11usize, c));
+            // out0[12] = t0_12*v2
+            V::store(V::mul(V::load(t0.at(12usize, c)), v2), out0.at(12usize, c));
+            // out0[13] = t0_13*v2
+            V::store(V::mul(V::load(t0.at(13usize, c)), v2), out0.at(13usize, c));
+            // out0[14] = t0_14*v2
+            V::store(V::mul(V::load(t0.at(14usize, c)), v2), out0.at(14usize, c));
+            // out0[15] = t0_15*v2
+            V::store(V::mul(V::load(t0.at(15usize, c)), v2), out0.at(15usize, c));
+            // out0[16] = t0_16*v2
+            V::store(V::mul(V::load(t0.at(16usize, c)), v2), out0.at(16usize, c));
+            // out0[17] = t0_17*v2
+            V::store(V::mul(V::load(t0.at(17usize, c)), v2), out0.at(17usize, c));
+            // out0[18] = t0_18*v2
+            V::store(V::mul(V::load(t0.at(18usize, c)), v2), out0.at(18usize, c));
+            // out0[19] = t0_19*v2
+            V::store(V::mul(V::load(t0.at(19usize, c)), v2), out0.at(19usize, c));
+            // out0[20] = t0_20*v2
+            V::store(V::mul(V::load(t0.at(20usize, c)), v2), out0.at(20usize, c));
+            // out0[21] = t0_21*v2
+            V::store(V::mul(V::load(t0.at(21usize, c)), v2), out0.at(21usize, c));
+            // out0[22] = t0_22*v2
+            V::store(V::mul(V::load(t0.at(22usize, c)), v2), out0.at(22usize, c));
+            // out0[23] = t0_23*v2
+            V::store(V::mul(V::load(t0.at(23usize, c)), v2), out0.at(23usize, c));
+            // out0[24] = t0_24*v2
+            V::store(V::mul(V::load(t0.at(24usize, c)), v2), out0.at(24usize, c));
+            // out0[25] = t0_25*v2
+            V::store(V::mul(V::load(t0.at(25usize, c)), v2), out0.at(25usize, c));
+            // out0[26] = t0_26*v2
+            V::store(V::mul(V::load(t0.at(26usize, c)), v2), out0.at(26usize, c));
+            // out0[27] = t0_27*v2
+            V::store(V::mul(V::load(t0.at(27usize, c)), v2), out0.at(27usize, c));
+            // out0[28] = t0_28*v2
+            V::store(V::mul(V::load(t0.at(28usize, c)), v2), out0.at(28usize, c));
+            // out0[29] = t0_29*v2
+            V::store(V::mul(V::load(t0.at(29usize, c)), v2), out0.at(29usize, c));
+            // out0[30] = t0_30*v2
+            V::store(V::mul(V::load(t0.at(30usize, c)), v2), out0.at(30usize, c));
+            // out0[31] = t0_31*v2
+            V::store(V::mul(V::load(t0.at(31usize, c)), v2), out0.at(31usize, c));
         }
     }
 }
 pub(super) static SGP_2: Stage = stage!(sgp_2);
-/// From cut 0, `grad_o` to cut 2: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From cut 0, `grad_o`, cut 2, cut 1 to cut 3, cut 4: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(5,0,0).
 #[inline(always)]
@@ -1570,11 +1564,16 @@ unsafe fn sgp_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     unsafe {
         let t0 = args.inputs[0];
         let grad_o = args.inputs[1];
+        let t2 = args.inputs[2];
+        let t1 = args.inputs[3];
         let out0 = args.outputs[0];
+        let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<32usize>(c);
             grad_o.prefetch::<32usize>(c);
+            t2.prefetch::<1usize>(c);
+            t1.prefetch::<1usize>(c);
             let mut v2 = V::mul(
                 V::load(t0.at(31usize, c)),
                 V::load(grad_o.at(31usize, c)),
@@ -1734,13 +1733,15 @@ unsafe fn sgp_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 V::load(grad_o.at(0usize, c)),
                 v2,
             );
-            // out0[0] = t0_31*grad_o_e12345 + t0_30*grad_o_e2345 + t0_29*grad_o_e1345 + t0_28*grad_o_e1245 + t0_27*grad_o_e1235 + t0_26*grad_o_e1234 + t0_25*grad_o_e345 + t0_24*grad_o_e245 + t0_23*grad_o_e235 + t0_22*grad_o_e234 + t0_21*grad_o_e145 + t0_20*grad_o_e135 + t0_19*grad_o_e134 + t0_18*grad_o_e125 + t0_17*grad_o_e124 + t0_16*grad_o_e123 + t0_15*grad_o_e45 + t0_14*grad_o_e35 + t0_13*grad_o_e34 + t0_12*grad_o_e25 + t0_11*grad_o_e24 + t0_10*grad_o_e23 + t0_9*grad_o_e15 + t0_8*grad_o_e14 + t0_7*grad_o_e13 + t0_6*grad_o_e12 + t0_5*grad_o_e5 + t0_4*grad_o_e4 + t0_3*grad_o_e3 + t0_2*grad_o_e2 + t0_1*grad_o_e1 + t0_0*grad_o_1
-            V::store(v2, out0.at(0usize, c));
+            // out1[0] = t2_0*v126
+            V::store(V::mul(V::load(t2.at(0usize, c)), v2), out1.at(0usize, c));
+            // out0[0] = t1_0*v126
+            V::store(V::mul(V::load(t1.at(0usize, c)), v2), out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_3: Stage = stage!(sgp_3);
-/// From cut 1, `grad_o` to cut 3: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From cut 1, cut 2, `grad_o` to cut 5: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(5,0,0).
 #[inline(always)]
@@ -1748,82 +1749,84 @@ unsafe fn sgp_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t1 = args.inputs[0];
-        let grad_o = args.inputs[1];
+        let t2 = args.inputs[1];
+        let grad_o = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             t1.prefetch::<1usize>(c);
+            t2.prefetch::<1usize>(c);
             grad_o.prefetch::<32usize>(c);
-            let t1_0 = V::load(t1.at(0usize, c));
-            // out0[31] = t1_0*grad_o_e12345
-            V::store(V::mul(t1_0, V::load(grad_o.at(31usize, c))), out0.at(31usize, c));
-            // out0[30] = t1_0*grad_o_e2345
-            V::store(V::mul(t1_0, V::load(grad_o.at(30usize, c))), out0.at(30usize, c));
-            // out0[29] = t1_0*grad_o_e1345
-            V::store(V::mul(t1_0, V::load(grad_o.at(29usize, c))), out0.at(29usize, c));
-            // out0[28] = t1_0*grad_o_e1245
-            V::store(V::mul(t1_0, V::load(grad_o.at(28usize, c))), out0.at(28usize, c));
-            // out0[27] = t1_0*grad_o_e1235
-            V::store(V::mul(t1_0, V::load(grad_o.at(27usize, c))), out0.at(27usize, c));
-            // out0[26] = t1_0*grad_o_e1234
-            V::store(V::mul(t1_0, V::load(grad_o.at(26usize, c))), out0.at(26usize, c));
-            // out0[25] = t1_0*grad_o_e345
-            V::store(V::mul(t1_0, V::load(grad_o.at(25usize, c))), out0.at(25usize, c));
-            // out0[24] = t1_0*grad_o_e245
-            V::store(V::mul(t1_0, V::load(grad_o.at(24usize, c))), out0.at(24usize, c));
-            // out0[23] = t1_0*grad_o_e235
-            V::store(V::mul(t1_0, V::load(grad_o.at(23usize, c))), out0.at(23usize, c));
-            // out0[22] = t1_0*grad_o_e234
-            V::store(V::mul(t1_0, V::load(grad_o.at(22usize, c))), out0.at(22usize, c));
-            // out0[21] = t1_0*grad_o_e145
-            V::store(V::mul(t1_0, V::load(grad_o.at(21usize, c))), out0.at(21usize, c));
-            // out0[20] = t1_0*grad_o_e135
-            V::store(V::mul(t1_0, V::load(grad_o.at(20usize, c))), out0.at(20usize, c));
-            // out0[19] = t1_0*grad_o_e134
-            V::store(V::mul(t1_0, V::load(grad_o.at(19usize, c))), out0.at(19usize, c));
-            // out0[18] = t1_0*grad_o_e125
-            V::store(V::mul(t1_0, V::load(grad_o.at(18usize, c))), out0.at(18usize, c));
-            // out0[17] = t1_0*grad_o_e124
-            V::store(V::mul(t1_0, V::load(grad_o.at(17usize, c))), out0.at(17usize, c));
-            // out0[16] = t1_0*grad_o_e123
-            V::store(V::mul(t1_0, V::load(grad_o.at(16usize, c))), out0.at(16usize, c));
-            // out0[15] = t1_0*grad_o_e45
-            V::store(V::mul(t1_0, V::load(grad_o.at(15usize, c))), out0.at(15usize, c));
-            // out0[14] = t1_0*grad_o_e35
-            V::store(V::mul(t1_0, V::load(grad_o.at(14usize, c))), out0.at(14usize, c));
-            // out0[13] = t1_0*grad_o_e34
-            V::store(V::mul(t1_0, V::load(grad_o.at(13usize, c))), out0.at(13usize, c));
-            // out0[12] = t1_0*grad_o_e25
-            V::store(V::mul(t1_0, V::load(grad_o.at(12usize, c))), out0.at(12usize, c));
-            // out0[11] = t1_0*grad_o_e24
-            V::store(V::mul(t1_0, V::load(grad_o.at(11usize, c))), out0.at(11usize, c));
-            // out0[10] = t1_0*grad_o_e23
-            V::store(V::mul(t1_0, V::load(grad_o.at(10usize, c))), out0.at(10usize, c));
-            // out0[9] = t1_0*grad_o_e15
-            V::store(V::mul(t1_0, V::load(grad_o.at(9usize, c))), out0.at(9usize, c));
-            // out0[8] = t1_0*grad_o_e14
-            V::store(V::mul(t1_0, V::load(grad_o.at(8usize, c))), out0.at(8usize, c));
-            // out0[7] = t1_0*grad_o_e13
-            V::store(V::mul(t1_0, V::load(grad_o.at(7usize, c))), out0.at(7usize, c));
-            // out0[6] = t1_0*grad_o_e12
-            V::store(V::mul(t1_0, V::load(grad_o.at(6usize, c))), out0.at(6usize, c));
-            // out0[5] = t1_0*grad_o_e5
-            V::store(V::mul(t1_0, V::load(grad_o.at(5usize, c))), out0.at(5usize, c));
-            // out0[4] = t1_0*grad_o_e4
-            V::store(V::mul(t1_0, V::load(grad_o.at(4usize, c))), out0.at(4usize, c));
-            // out0[3] = t1_0*grad_o_e3
-            V::store(V::mul(t1_0, V::load(grad_o.at(3usize, c))), out0.at(3usize, c));
-            // out0[2] = t1_0*grad_o_e2
-            V::store(V::mul(t1_0, V::load(grad_o.at(2usize, c))), out0.at(2usize, c));
-            // out0[1] = t1_0*grad_o_e1
-            V::store(V::mul(t1_0, V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
-            // out0[0] = t1_0*grad_o_1
-            V::store(V::mul(t1_0, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
+            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            // out0[31] = v2*grad_o_e12345
+            V::store(V::mul(v2, V::load(grad_o.at(31usize, c))), out0.at(31usize, c));
+            // out0[30] = v2*grad_o_e2345
+            V::store(V::mul(v2, V::load(grad_o.at(30usize, c))), out0.at(30usize, c));
+            // out0[29] = v2*grad_o_e1345
+            V::store(V::mul(v2, V::load(grad_o.at(29usize, c))), out0.at(29usize, c));
+            // out0[28] = v2*grad_o_e1245
+            V::store(V::mul(v2, V::load(grad_o.at(28usize, c))), out0.at(28usize, c));
+            // out0[27] = v2*grad_o_e1235
+            V::store(V::mul(v2, V::load(grad_o.at(27usize, c))), out0.at(27usize, c));
+            // out0[26] = v2*grad_o_e1234
+            V::store(V::mul(v2, V::load(grad_o.at(26usize, c))), out0.at(26usize, c));
+            // out0[25] = v2*grad_o_e345
+            V::store(V::mul(v2, V::load(grad_o.at(25usize, c))), out0.at(25usize, c));
+            // out0[24] = v2*grad_o_e245
+            V::store(V::mul(v2, V::load(grad_o.at(24usize, c))), out0.at(24usize, c));
+            // out0[23] = v2*grad_o_e235
+            V::store(V::mul(v2, V::load(grad_o.at(23usize, c))), out0.at(23usize, c));
+            // out0[22] = v2*grad_o_e234
+            V::store(V::mul(v2, V::load(grad_o.at(22usize, c))), out0.at(22usize, c));
+            // out0[21] = v2*grad_o_e145
+            V::store(V::mul(v2, V::load(grad_o.at(21usize, c))), out0.at(21usize, c));
+            // out0[20] = v2*grad_o_e135
+            V::store(V::mul(v2, V::load(grad_o.at(20usize, c))), out0.at(20usize, c));
+            // out0[19] = v2*grad_o_e134
+            V::store(V::mul(v2, V::load(grad_o.at(19usize, c))), out0.at(19usize, c));
+            // out0[18] = v2*grad_o_e125
+            V::store(V::mul(v2, V::load(grad_o.at(18usize, c))), out0.at(18usize, c));
+            // out0[17] = v2*grad_o_e124
+            V::store(V::mul(v2, V::load(grad_o.at(17usize, c))), out0.at(17usize, c));
+            // out0[16] = v2*grad_o_e123
+            V::store(V::mul(v2, V::load(grad_o.at(16usize, c))), out0.at(16usize, c));
+            // out0[15] = v2*grad_o_e45
+            V::store(V::mul(v2, V::load(grad_o.at(15usize, c))), out0.at(15usize, c));
+            // out0[14] = v2*grad_o_e35
+            V::store(V::mul(v2, V::load(grad_o.at(14usize, c))), out0.at(14usize, c));
+            // out0[13] = v2*grad_o_e34
+            V::store(V::mul(v2, V::load(grad_o.at(13usize, c))), out0.at(13usize, c));
+            // out0[12] = v2*grad_o_e25
+            V::store(V::mul(v2, V::load(grad_o.at(12usize, c))), out0.at(12usize, c));
+            // out0[11] = v2*grad_o_e24
+            V::store(V::mul(v2, V::load(grad_o.at(11usize, c))), out0.at(11usize, c));
+            // out0[10] = v2*grad_o_e23
+            V::store(V::mul(v2, V::load(grad_o.at(10usize, c))), out0.at(10usize, c));
+            // out0[9] = v2*grad_o_e15
+            V::store(V::mul(v2, V::load(grad_o.at(9usize, c))), out0.at(9usize, c));
+            // out0[8] = v2*grad_o_e14
+            V::store(V::mul(v2, V::load(grad_o.at(8usize, c))), out0.at(8usize, c));
+            // out0[7] = v2*grad_o_e13
+            V::store(V::mul(v2, V::load(grad_o.at(7usize, c))), out0.at(7usize, c));
+            // out0[6] = v2*grad_o_e12
+            V::store(V::mul(v2, V::load(grad_o.at(6usize, c))), out0.at(6usize, c));
+            // out0[5] = v2*grad_o_e5
+            V::store(V::mul(v2, V::load(grad_o.at(5usize, c))), out0.at(5usize, c));
+            // out0[4] = v2*grad_o_e4
+            V::store(V::mul(v2, V::load(grad_o.at(4usize, c))), out0.at(4usize, c));
+            // out0[3] = v2*grad_o_e3
+            V::store(V::mul(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize, c));
+            // out0[2] = v2*grad_o_e2
+            V::store(V::mul(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize, c));
+            // out0[1] = v2*grad_o_e1
+            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
+            // out0[0] = v2*grad_o_1
+            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_4: Stage = stage!(sgp_4);
-/// From `x`, cut 3, cut 2, `y`, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, cut 5, `y`, cut 3, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(5,0,0).
 #[inline(always)]
@@ -1831,22 +1834,22 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
-        let t3 = args.inputs[1];
-        let t2 = args.inputs[2];
-        let y = args.inputs[3];
+        let t5 = args.inputs[1];
+        let y = args.inputs[2];
+        let t3 = args.inputs[3];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<32usize>(c);
-            t3.prefetch::<32usize>(c);
-            t2.prefetch::<1usize>(c);
+            t5.prefetch::<32usize>(c);
             y.prefetch::<32usize>(c);
+            t3.prefetch::<1usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let v5 = V::mul(x_1, V::load(param0.at(1usize, c)));
-            let v7 = V::mul(x_1, V::load(param0.at(2usize, c)));
-            let v9 = V::mul(x_1, V::load(param0.at(3usize, c)));
-            let v11 = V::mul(x_1, V::load(param0.at(4usize, c)));
+            let v4 = V::mul(x_1, V::load(param0.at(1usize, c)));
+            let v6 = V::mul(x_1, V::load(param0.at(2usize, c)));
+            let v8 = V::mul(x_1, V::load(param0.at(3usize, c)));
+            let v10 = V::mul(x_1, V::load(param0.at(4usize, c)));
             let x_e1 = V::load(x.at(1usize, c));
             let w6 = V::load(param0.at(6usize, c));
             let x_e2 = V::load(x.at(2usize, c));
@@ -1855,41 +1858,41 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e5 = V::load(x.at(5usize, c));
             let w7 = V::load(param0.at(7usize, c));
             let w8 = V::load(param0.at(8usize, c));
-            let v32 = V::mul(x_e1, w8);
-            let v33 = V::mul(x_e2, w8);
-            let v34 = V::mul(x_e3, w8);
-            let v35 = V::mul(x_e4, w8);
-            let v36 = V::mul(x_e5, w8);
+            let v31 = V::mul(x_e1, w8);
+            let v32 = V::mul(x_e2, w8);
+            let v33 = V::mul(x_e3, w8);
+            let v34 = V::mul(x_e4, w8);
+            let v35 = V::mul(x_e5, w8);
             let w9 = V::load(param0.at(9usize, c));
-            let v38 = V::mul(x_e1, w9);
-            let v39 = V::mul(x_e2, w9);
-            let v40 = V::mul(x_e3, w9);
-            let v41 = V::mul(x_e4, w9);
-            let v42 = V::mul(x_e5, w9);
+            let v37 = V::mul(x_e1, w9);
+            let v38 = V::mul(x_e2, w9);
+            let v39 = V::mul(x_e3, w9);
+            let v40 = V::mul(x_e4, w9);
+            let v41 = V::mul(x_e5, w9);
             let w10 = V::load(param0.at(10usize, c));
-            let v44 = V::mul(x_e1, w10);
-            let v45 = V::mul(x_e2, w10);
-            let v46 = V::mul(x_e3, w10);
-            let v47 = V::mul(x_e4, w10);
-            let v48 = V::mul(x_e5, w10);
+            let v43 = V::mul(x_e1, w10);
+            let v44 = V::mul(x_e2, w10);
+            let v45 = V::mul(x_e3, w10);
+            let v46 = V::mul(x_e4, w10);
+            let v47 = V::mul(x_e5, w10);
             let w11 = V::load(param0.at(11usize, c));
-            let v50 = V::mul(x_e1, w11);
-            let v51 = V::mul(x_e2, w11);
-            let v52 = V::mul(x_e3, w11);
-            let v53 = V::mul(x_e4, w11);
-            let v54 = V::mul(x_e5, w11);
+            let v49 = V::mul(x_e1, w11);
+            let v50 = V::mul(x_e2, w11);
+            let v51 = V::mul(x_e3, w11);
+            let v52 = V::mul(x_e4, w11);
+            let v53 = V::mul(x_e5, w11);
             let w12 = V::load(param0.at(12usize, c));
-            let v56 = V::mul(x_e1, w12);
-            let v57 = V::mul(x_e2, w12);
-            let v58 = V::mul(x_e3, w12);
-            let v59 = V::mul(x_e4, w12);
-            let v60 = V::mul(x_e5, w12);
+            let v55 = V::mul(x_e1, w12);
+            let v56 = V::mul(x_e2, w12);
+            let v57 = V::mul(x_e3, w12);
+            let v58 = V::mul(x_e4, w12);
+            let v59 = V::mul(x_e5, w12);
             let w13 = V::load(param0.at(13usize, c));
-            let v62 = V::mul(x_e1, w13);
-            let v63 = V::mul(x_e2, w13);
-            let v64 = V::mul(x_e3, w13);
-            let v65 = V::mul(x_e4, w13);
-            let v66 = V::mul(x_e5, w13);
+            let v61 = V::mul(x_e1, w13);
+            let v62 = V::mul(x_e2, w13);
+            let v63 = V::mul(x_e3, w13);
+            let v64 = V::mul(x_e4, w13);
+            let v65 = V::mul(x_e5, w13);
             let w14 = V::load(param0.at(14usize, c));
             let w15 = V::load(param0.at(15usize, c));
             let x_e12 = V::load(x.at(6usize, c));
@@ -1904,95 +1907,95 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e35 = V::load(x.at(14usize, c));
             let x_e45 = V::load(x.at(15usize, c));
             let w17 = V::load(param0.at(17usize, c));
-            let v101 = V::mul(x_e12, w17);
-            let v102 = V::mul(x_e13, w17);
-            let v103 = V::mul(x_e14, w17);
-            let v104 = V::mul(x_e15, w17);
-            let v105 = V::mul(x_e23, w17);
-            let v106 = V::mul(x_e24, w17);
-            let v107 = V::mul(x_e25, w17);
-            let v108 = V::mul(x_e34, w17);
-            let v109 = V::mul(x_e35, w17);
-            let v110 = V::mul(x_e45, w17);
+            let v100 = V::mul(x_e12, w17);
+            let v101 = V::mul(x_e13, w17);
+            let v102 = V::mul(x_e14, w17);
+            let v103 = V::mul(x_e15, w17);
+            let v104 = V::mul(x_e23, w17);
+            let v105 = V::mul(x_e24, w17);
+            let v106 = V::mul(x_e25, w17);
+            let v107 = V::mul(x_e34, w17);
+            let v108 = V::mul(x_e35, w17);
+            let v109 = V::mul(x_e45, w17);
             let w18 = V::load(param0.at(18usize, c));
-            let v112 = V::mul(x_e12, w18);
-            let v113 = V::mul(x_e13, w18);
-            let v114 = V::mul(x_e14, w18);
-            let v115 = V::mul(x_e15, w18);
-            let v116 = V::mul(x_e23, w18);
-            let v117 = V::mul(x_e24, w18);
-            let v118 = V::mul(x_e25, w18);
-            let v119 = V::mul(x_e34, w18);
-            let v120 = V::mul(x_e35, w18);
-            let v121 = V::mul(x_e45, w18);
+            let v111 = V::mul(x_e12, w18);
+            let v112 = V::mul(x_e13, w18);
+            let v113 = V::mul(x_e14, w18);
+            let v114 = V::mul(x_e15, w18);
+            let v115 = V::mul(x_e23, w18);
+            let v116 = V::mul(x_e24, w18);
+            let v117 = V::mul(x_e25, w18);
+            let v118 = V::mul(x_e34, w18);
+            let v119 = V::mul(x_e35, w18);
+            let v120 = V::mul(x_e45, w18);
             let w19 = V::load(param0.at(19usize, c));
             let w20 = V::load(param0.at(20usize, c));
-            let v134 = V::mul(x_e12, w20);
-            let v135 = V::mul(x_e13, w20);
-            let v136 = V::mul(x_e14, w20);
-            let v137 = V::mul(x_e15, w20);
-            let v138 = V::mul(x_e23, w20);
-            let v139 = V::mul(x_e24, w20);
-            let v140 = V::mul(x_e25, w20);
-            let v141 = V::mul(x_e34, w20);
-            let v142 = V::mul(x_e35, w20);
-            let v143 = V::mul(x_e45, w20);
+            let v133 = V::mul(x_e12, w20);
+            let v134 = V::mul(x_e13, w20);
+            let v135 = V::mul(x_e14, w20);
+            let v136 = V::mul(x_e15, w20);
+            let v137 = V::mul(x_e23, w20);
+            let v138 = V::mul(x_e24, w20);
+            let v139 = V::mul(x_e25, w20);
+            let v140 = V::mul(x_e34, w20);
+            let v141 = V::mul(x_e35, w20);
+            let v142 = V::mul(x_e45, w20);
             let w21 = V::load(param0.at(21usize, c));
-            let v145 = V::mul(x_e12, w21);
-            let v146 = V::mul(x_e13, w21);
-            let v147 = V::mul(x_e14, w21);
-            let v148 = V::mul(x_e15, w21);
-            let v149 = V::mul(x_e23, w21);
-            let v150 = V::mul(x_e24, w21);
-            let v151 = V::mul(x_e25, w21);
-            let v152 = V::mul(x_e34, w21);
-            let v153 = V::mul(x_e35, w21);
-            let v154 = V::mul(x_e45, w21);
+            let v144 = V::mul(x_e12, w21);
+            let v145 = V::mul(x_e13, w21);
+            let v146 = V::mul(x_e14, w21);
+            let v147 = V::mul(x_e15, w21);
+            let v148 = V::mul(x_e23, w21);
+            let v149 = V::mul(x_e24, w21);
+            let v150 = V::mul(x_e25, w21);
+            let v151 = V::mul(x_e34, w21);
+            let v152 = V::mul(x_e35, w21);
+            let v153 = V::mul(x_e45, w21);
             let w22 = V::load(param0.at(22usize, c));
-            let v156 = V::mul(x_e12, w22);
-            let v157 = V::mul(x_e13, w22);
-            let v158 = V::mul(x_e14, w22);
-            let v159 = V::mul(x_e15, w22);
-            let v160 = V::mul(x_e23, w22);
-            let v161 = V::mul(x_e24, w22);
-            let v162 = V::mul(x_e25, w22);
-            let v163 = V::mul(x_e34, w22);
-            let v164 = V::mul(x_e35, w22);
-            let v165 = V::mul(x_e45, w22);
+            let v155 = V::mul(x_e12, w22);
+            let v156 = V::mul(x_e13, w22);
+            let v157 = V::mul(x_e14, w22);
+            let v158 = V::mul(x_e15, w22);
+            let v159 = V::mul(x_e23, w22);
+            let v160 = V::mul(x_e24, w22);
+            let v161 = V::mul(x_e25, w22);
+            let v162 = V::mul(x_e34, w22);
+            let v163 = V::mul(x_e35, w22);
+            let v164 = V::mul(x_e45, w22);
             let w23 = V::load(param0.at(23usize, c));
-            let v167 = V::mul(x_e12, w23);
-            let v168 = V::mul(x_e13, w23);
-            let v169 = V::mul(x_e14, w23);
-            let v170 = V::mul(x_e15, w23);
-            let v171 = V::mul(x_e23, w23);
-            let v172 = V::mul(x_e24, w23);
-            let v173 = V::mul(x_e25, w23);
-            let v174 = V::mul(x_e34, w23);
-            let v175 = V::mul(x_e35, w23);
-            let v176 = V::mul(x_e45, w23);
+            let v166 = V::mul(x_e12, w23);
+            let v167 = V::mul(x_e13, w23);
+            let v168 = V::mul(x_e14, w23);
+            let v169 = V::mul(x_e15, w23);
+            let v170 = V::mul(x_e23, w23);
+            let v171 = V::mul(x_e24, w23);
+            let v172 = V::mul(x_e25, w23);
+            let v173 = V::mul(x_e34, w23);
+            let v174 = V::mul(x_e35, w23);
+            let v175 = V::mul(x_e45, w23);
             let w24 = V::load(param0.at(24usize, c));
             let w25 = V::load(param0.at(25usize, c));
-            let v189 = V::mul(x_e12, w25);
-            let v190 = V::mul(x_e13, w25);
-            let v191 = V::mul(x_e14, w25);
-            let v192 = V::mul(x_e15, w25);
-            let v193 = V::mul(x_e23, w25);
-            let v194 = V::mul(x_e24, w25);
-            let v195 = V::mul(x_e25, w25);
-            let v196 = V::mul(x_e34, w25);
-            let v197 = V::mul(x_e35, w25);
-            let v198 = V::mul(x_e45, w25);
+            let v188 = V::mul(x_e12, w25);
+            let v189 = V::mul(x_e13, w25);
+            let v190 = V::mul(x_e14, w25);
+            let v191 = V::mul(x_e15, w25);
+            let v192 = V::mul(x_e23, w25);
+            let v193 = V::mul(x_e24, w25);
+            let v194 = V::mul(x_e25, w25);
+            let v195 = V::mul(x_e34, w25);
+            let v196 = V::mul(x_e35, w25);
+            let v197 = V::mul(x_e45, w25);
             let w26 = V::load(param0.at(26usize, c));
-            let v200 = V::mul(x_e12, w26);
-            let v201 = V::mul(x_e13, w26);
-            let v202 = V::mul(x_e14, w26);
-            let v203 = V::mul(x_e15, w26);
-            let v204 = V::mul(x_e23, w26);
-            let v205 = V::mul(x_e24, w26);
-            let v206 = V::mul(x_e25, w26);
-            let v207 = V::mul(x_e34, w26);
-            let v208 = V::mul(x_e35, w26);
-            let v209 = V::mul(x_e45, w26);
+            let v199 = V::mul(x_e12, w26);
+            let v200 = V::mul(x_e13, w26);
+            let v201 = V::mul(x_e14, w26);
+            let v202 = V::mul(x_e15, w26);
+            let v203 = V::mul(x_e23, w26);
+            let v204 = V::mul(x_e24, w26);
+            let v205 = V::mul(x_e25, w26);
+            let v206 = V::mul(x_e34, w26);
+            let v207 = V::mul(x_e35, w26);
+            let v208 = V::mul(x_e45, w26);
             let w27 = V::load(param0.at(27usize, c));
             let x_e123 = V::load(x.at(16usize, c));
             let w28 = V::load(param0.at(28usize, c));
@@ -2006,95 +2009,95 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e245 = V::load(x.at(24usize, c));
             let x_e345 = V::load(x.at(25usize, c));
             let w29 = V::load(param0.at(29usize, c));
-            let v243 = V::mul(x_e123, w29);
-            let v244 = V::mul(x_e124, w29);
-            let v245 = V::mul(x_e125, w29);
-            let v246 = V::mul(x_e134, w29);
-            let v247 = V::mul(x_e135, w29);
-            let v248 = V::mul(x_e145, w29);
-            let v249 = V::mul(x_e234, w29);
-            let v250 = V::mul(x_e235, w29);
-            let v251 = V::mul(x_e245, w29);
-            let v252 = V::mul(x_e345, w29);
+            let v242 = V::mul(x_e123, w29);
+            let v243 = V::mul(x_e124, w29);
+            let v244 = V::mul(x_e125, w29);
+            let v245 = V::mul(x_e134, w29);
+            let v246 = V::mul(x_e135, w29);
+            let v247 = V::mul(x_e145, w29);
+            let v248 = V::mul(x_e234, w29);
+            let v249 = V::mul(x_e235, w29);
+            let v250 = V::mul(x_e245, w29);
+            let v251 = V::mul(x_e345, w29);
             let w30 = V::load(param0.at(30usize, c));
-            let v254 = V::mul(x_e123, w30);
-            let v255 = V::mul(x_e124, w30);
-            let v256 = V::mul(x_e125, w30);
-            let v257 = V::mul(x_e134, w30);
-            let v258 = V::mul(x_e135, w30);
-            let v259 = V::mul(x_e145, w30);
-            let v260 = V::mul(x_e234, w30);
-            let v261 = V::mul(x_e235, w30);
-            let v262 = V::mul(x_e245, w30);
-            let v263 = V::mul(x_e345, w30);
+            let v253 = V::mul(x_e123, w30);
+            let v254 = V::mul(x_e124, w30);
+            let v255 = V::mul(x_e125, w30);
+            let v256 = V::mul(x_e134, w30);
+            let v257 = V::mul(x_e135, w30);
+            let v258 = V::mul(x_e145, w30);
+            let v259 = V::mul(x_e234, w30);
+            let v260 = V::mul(x_e235, w30);
+            let v261 = V::mul(x_e245, w30);
+            let v262 = V::mul(x_e345, w30);
             let w31 = V::load(param0.at(31usize, c));
-            let v265 = V::mul(x_e123, w31);
-            let v266 = V::mul(x_e124, w31);
-            let v267 = V::mul(x_e125, w31);
-            let v268 = V::mul(x_e134, w31);
-            let v269 = V::mul(x_e135, w31);
-            let v270 = V::mul(x_e145, w31);
-            let v271 = V::mul(x_e234, w31);
-            let v272 = V::mul(x_e235, w31);
-            let v273 = V::mul(x_e245, w31);
-            let v274 = V::mul(x_e345, w31);
+            let v264 = V::mul(x_e123, w31);
+            let v265 = V::mul(x_e124, w31);
+            let v266 = V::mul(x_e125, w31);
+            let v267 = V::mul(x_e134, w31);
+            let v268 = V::mul(x_e135, w31);
+            let v269 = V::mul(x_e145, w31);
+            let v270 = V::mul(x_e234, w31);
+            let v271 = V::mul(x_e235, w31);
+            let v272 = V::mul(x_e245, w31);
+            let v273 = V::mul(x_e345, w31);
             let w32 = V::load(param0.at(32usize, c));
-            let v276 = V::mul(x_e123, w32);
-            let v277 = V::mul(x_e124, w32);
-            let v278 = V::mul(x_e125, w32);
-            let v279 = V::mul(x_e134, w32);
-            let v280 = V::mul(x_e135, w32);
-            let v281 = V::mul(x_e145, w32);
-            let v282 = V::mul(x_e234, w32);
-            let v283 = V::mul(x_e235, w32);
-            let v284 = V::mul(x_e245, w32);
-            let v285 = V::mul(x_e345, w32);
+            let v275 = V::mul(x_e123, w32);
+            let v276 = V::mul(x_e124, w32);
+            let v277 = V::mul(x_e125, w32);
+            let v278 = V::mul(x_e134, w32);
+            let v279 = V::mul(x_e135, w32);
+            let v280 = V::mul(x_e145, w32);
+            let v281 = V::mul(x_e234, w32);
+            let v282 = V::mul(x_e235, w32);
+            let v283 = V::mul(x_e245, w32);
+            let v284 = V::mul(x_e345, w32);
             let w33 = V::load(param0.at(33usize, c));
             let w34 = V::load(param0.at(34usize, c));
             let w35 = V::load(param0.at(35usize, c));
-            let v309 = V::mul(x_e123, w35);
-            let v310 = V::mul(x_e124, w35);
-            let v311 = V::mul(x_e125, w35);
-            let v312 = V::mul(x_e134, w35);
-            let v313 = V::mul(x_e135, w35);
-            let v314 = V::mul(x_e145, w35);
-            let v315 = V::mul(x_e234, w35);
-            let v316 = V::mul(x_e235, w35);
-            let v317 = V::mul(x_e245, w35);
-            let v318 = V::mul(x_e345, w35);
+            let v308 = V::mul(x_e123, w35);
+            let v309 = V::mul(x_e124, w35);
+            let v310 = V::mul(x_e125, w35);
+            let v311 = V::mul(x_e134, w35);
+            let v312 = V::mul(x_e135, w35);
+            let v313 = V::mul(x_e145, w35);
+            let v314 = V::mul(x_e234, w35);
+            let v315 = V::mul(x_e235, w35);
+            let v316 = V::mul(x_e245, w35);
+            let v317 = V::mul(x_e345, w35);
             let w36 = V::load(param0.at(36usize, c));
-            let v320 = V::mul(x_e123, w36);
-            let v321 = V::mul(x_e124, w36);
-            let v322 = V::mul(x_e125, w36);
-            let v323 = V::mul(x_e134, w36);
-            let v324 = V::mul(x_e135, w36);
-            let v325 = V::mul(x_e145, w36);
-            let v326 = V::mul(x_e234, w36);
-            let v327 = V::mul(x_e235, w36);
-            let v328 = V::mul(x_e245, w36);
-            let v329 = V::mul(x_e345, w36);
+            let v319 = V::mul(x_e123, w36);
+            let v320 = V::mul(x_e124, w36);
+            let v321 = V::mul(x_e125, w36);
+            let v322 = V::mul(x_e134, w36);
+            let v323 = V::mul(x_e135, w36);
+            let v324 = V::mul(x_e145, w36);
+            let v325 = V::mul(x_e234, w36);
+            let v326 = V::mul(x_e235, w36);
+            let v327 = V::mul(x_e245, w36);
+            let v328 = V::mul(x_e345, w36);
             let w37 = V::load(param0.at(37usize, c));
-            let v331 = V::mul(x_e123, w37);
-            let v332 = V::mul(x_e124, w37);
-            let v333 = V::mul(x_e125, w37);
-            let v334 = V::mul(x_e134, w37);
-            let v335 = V::mul(x_e135, w37);
-            let v336 = V::mul(x_e145, w37);
-            let v337 = V::mul(x_e234, w37);
-            let v338 = V::mul(x_e235, w37);
-            let v339 = V::mul(x_e245, w37);
-            let v340 = V::mul(x_e345, w37);
+            let v330 = V::mul(x_e123, w37);
+            let v331 = V::mul(x_e124, w37);
+            let v332 = V::mul(x_e125, w37);
+            let v333 = V::mul(x_e134, w37);
+            let v334 = V::mul(x_e135, w37);
+            let v335 = V::mul(x_e145, w37);
+            let v336 = V::mul(x_e234, w37);
+            let v337 = V::mul(x_e235, w37);
+            let v338 = V::mul(x_e245, w37);
+            let v339 = V::mul(x_e345, w37);
             let w38 = V::load(param0.at(38usize, c));
-            let v342 = V::mul(x_e123, w38);
-            let v343 = V::mul(x_e124, w38);
-            let v344 = V::mul(x_e125, w38);
-            let v345 = V::mul(x_e134, w38);
-            let v346 = V::mul(x_e135, w38);
-            let v347 = V::mul(x_e145, w38);
-            let v348 = V::mul(x_e234, w38);
-            let v349 = V::mul(x_e235, w38);
-            let v350 = V::mul(x_e245, w38);
-            let v351 = V::mul(x_e345, w38);
+            let v341 = V::mul(x_e123, w38);
+            let v342 = V::mul(x_e124, w38);
+            let v343 = V::mul(x_e125, w38);
+            let v344 = V::mul(x_e134, w38);
+            let v345 = V::mul(x_e135, w38);
+            let v346 = V::mul(x_e145, w38);
+            let v347 = V::mul(x_e234, w38);
+            let v348 = V::mul(x_e235, w38);
+            let v349 = V::mul(x_e245, w38);
+            let v350 = V::mul(x_e345, w38);
             let w39 = V::load(param0.at(39usize, c));
             let x_e1234 = V::load(x.at(26usize, c));
             let w40 = V::load(param0.at(40usize, c));
@@ -2103,1185 +2106,1185 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e1345 = V::load(x.at(29usize, c));
             let x_e2345 = V::load(x.at(30usize, c));
             let w41 = V::load(param0.at(41usize, c));
-            let v375 = V::mul(x_e1234, w41);
-            let v376 = V::mul(x_e1235, w41);
-            let v377 = V::mul(x_e1245, w41);
-            let v378 = V::mul(x_e1345, w41);
-            let v379 = V::mul(x_e2345, w41);
+            let v374 = V::mul(x_e1234, w41);
+            let v375 = V::mul(x_e1235, w41);
+            let v376 = V::mul(x_e1245, w41);
+            let v377 = V::mul(x_e1345, w41);
+            let v378 = V::mul(x_e2345, w41);
             let w42 = V::load(param0.at(42usize, c));
             let w43 = V::load(param0.at(43usize, c));
-            let v387 = V::mul(x_e1234, w43);
-            let v388 = V::mul(x_e1235, w43);
-            let v389 = V::mul(x_e1245, w43);
-            let v390 = V::mul(x_e1345, w43);
-            let v391 = V::mul(x_e2345, w43);
+            let v386 = V::mul(x_e1234, w43);
+            let v387 = V::mul(x_e1235, w43);
+            let v388 = V::mul(x_e1245, w43);
+            let v389 = V::mul(x_e1345, w43);
+            let v390 = V::mul(x_e2345, w43);
             let w44 = V::load(param0.at(44usize, c));
-            let v393 = V::mul(x_e1234, w44);
-            let v394 = V::mul(x_e1235, w44);
-            let v395 = V::mul(x_e1245, w44);
-            let v396 = V::mul(x_e1345, w44);
-            let v397 = V::mul(x_e2345, w44);
+            let v392 = V::mul(x_e1234, w44);
+            let v393 = V::mul(x_e1235, w44);
+            let v394 = V::mul(x_e1245, w44);
+            let v395 = V::mul(x_e1345, w44);
+            let v396 = V::mul(x_e2345, w44);
             let w45 = V::load(param0.at(45usize, c));
-            let v399 = V::mul(x_e1234, w45);
-            let v400 = V::mul(x_e1235, w45);
-            let v401 = V::mul(x_e1245, w45);
-            let v402 = V::mul(x_e1345, w45);
-            let v403 = V::mul(x_e2345, w45);
+            let v398 = V::mul(x_e1234, w45);
+            let v399 = V::mul(x_e1235, w45);
+            let v400 = V::mul(x_e1245, w45);
+            let v401 = V::mul(x_e1345, w45);
+            let v402 = V::mul(x_e2345, w45);
             let w46 = V::load(param0.at(46usize, c));
-            let v405 = V::mul(x_e1234, w46);
-            let v406 = V::mul(x_e1235, w46);
-            let v407 = V::mul(x_e1245, w46);
-            let v408 = V::mul(x_e1345, w46);
-            let v409 = V::mul(x_e2345, w46);
+            let v404 = V::mul(x_e1234, w46);
+            let v405 = V::mul(x_e1235, w46);
+            let v406 = V::mul(x_e1245, w46);
+            let v407 = V::mul(x_e1345, w46);
+            let v408 = V::mul(x_e2345, w46);
             let w47 = V::load(param0.at(47usize, c));
             let w48 = V::load(param0.at(48usize, c));
-            let v417 = V::mul(x_e1234, w48);
-            let v418 = V::mul(x_e1235, w48);
-            let v419 = V::mul(x_e1245, w48);
-            let v420 = V::mul(x_e1345, w48);
-            let v421 = V::mul(x_e2345, w48);
+            let v416 = V::mul(x_e1234, w48);
+            let v417 = V::mul(x_e1235, w48);
+            let v418 = V::mul(x_e1245, w48);
+            let v419 = V::mul(x_e1345, w48);
+            let v420 = V::mul(x_e2345, w48);
             let w49 = V::load(param0.at(49usize, c));
             let x_e12345 = V::load(x.at(31usize, c));
-            let v432 = V::mul(x_e12345, V::load(param0.at(51usize, c)));
-            let v434 = V::mul(x_e12345, V::load(param0.at(52usize, c)));
-            let v436 = V::mul(x_e12345, V::load(param0.at(53usize, c)));
-            let v438 = V::mul(x_e12345, V::load(param0.at(54usize, c)));
-            let t3_31 = V::load(t3.at(31usize, c));
-            let mut v442 = V::mul(
+            let v431 = V::mul(x_e12345, V::load(param0.at(51usize, c)));
+            let v433 = V::mul(x_e12345, V::load(param0.at(52usize, c)));
+            let v435 = V::mul(x_e12345, V::load(param0.at(53usize, c)));
+            let v437 = V::mul(x_e12345, V::load(param0.at(54usize, c)));
+            let t5_31 = V::load(t5.at(31usize, c));
+            let mut v441 = V::mul(
                 V::mul(x_e12345, V::load(param0.at(55usize, c))),
-                t3_31,
+                t5_31,
             );
-            let t3_26 = V::load(t3.at(26usize, c));
-            let mut v444 = V::mul(v438, t3_26);
-            let t3_27 = V::load(t3.at(27usize, c));
-            let mut v446 = V::mul(v438, t3_27);
-            let t3_28 = V::load(t3.at(28usize, c));
-            let mut v448 = V::mul(v438, t3_28);
-            let t3_29 = V::load(t3.at(29usize, c));
-            let mut v450 = V::mul(v438, t3_29);
-            let t3_30 = V::load(t3.at(30usize, c));
-            let mut v452 = V::mul(v438, t3_30);
-            let t3_16 = V::load(t3.at(16usize, c));
-            let mut v454 = V::mul(v436, t3_16);
-            let t3_17 = V::load(t3.at(17usize, c));
-            let mut v456 = V::mul(v436, t3_17);
-            let t3_18 = V::load(t3.at(18usize, c));
-            let mut v458 = V::mul(v436, t3_18);
-            let t3_19 = V::load(t3.at(19usize, c));
-            let mut v460 = V::mul(v436, t3_19);
-            let t3_20 = V::load(t3.at(20usize, c));
-            let mut v462 = V::mul(v436, t3_20);
-            let t3_21 = V::load(t3.at(21usize, c));
-            let mut v464 = V::mul(v436, t3_21);
-            let t3_22 = V::load(t3.at(22usize, c));
-            let mut v466 = V::mul(v436, t3_22);
-            let t3_23 = V::load(t3.at(23usize, c));
-            let mut v468 = V::mul(v436, t3_23);
-            let t3_24 = V::load(t3.at(24usize, c));
-            let mut v470 = V::mul(v436, t3_24);
-            let t3_25 = V::load(t3.at(25usize, c));
-            let mut v472 = V::mul(v436, t3_25);
-            let t3_6 = V::load(t3.at(6usize, c));
-            let mut v474 = V::mul(v434, t3_6);
-            let t3_7 = V::load(t3.at(7usize, c));
-            let mut v476 = V::mul(v434, t3_7);
-            let t3_8 = V::load(t3.at(8usize, c));
-            let mut v478 = V::mul(v434, t3_8);
-            let t3_9 = V::load(t3.at(9usize, c));
-            let mut v480 = V::mul(v434, t3_9);
-            let t3_10 = V::load(t3.at(10usize, c));
-            let mut v482 = V::mul(v434, t3_10);
-            let t3_11 = V::load(t3.at(11usize, c));
-            let mut v484 = V::mul(v434, t3_11);
-            let t3_12 = V::load(t3.at(12usize, c));
-            let mut v486 = V::mul(v434, t3_12);
-            let t3_13 = V::load(t3.at(13usize, c));
-            let mut v488 = V::mul(v434, t3_13);
-            let t3_14 = V::load(t3.at(14usize, c));
-            let mut v490 = V::mul(v434, t3_14);
-            let t3_15 = V::load(t3.at(15usize, c));
-            let mut v492 = V::mul(v434, t3_15);
-            let t3_1 = V::load(t3.at(1usize, c));
-            let mut v494 = V::mul(v432, t3_1);
-            let t3_2 = V::load(t3.at(2usize, c));
-            let mut v496 = V::mul(v432, t3_2);
-            let t3_3 = V::load(t3.at(3usize, c));
-            let mut v498 = V::mul(v432, t3_3);
-            let t3_4 = V::load(t3.at(4usize, c));
-            let mut v500 = V::mul(v432, t3_4);
-            let t3_5 = V::load(t3.at(5usize, c));
-            let mut v502 = V::mul(v432, t3_5);
-            let t3_0 = V::load(t3.at(0usize, c));
-            let mut v504 = V::mul(
+            let t5_26 = V::load(t5.at(26usize, c));
+            let mut v443 = V::mul(v437, t5_26);
+            let t5_27 = V::load(t5.at(27usize, c));
+            let mut v445 = V::mul(v437, t5_27);
+            let t5_28 = V::load(t5.at(28usize, c));
+            let mut v447 = V::mul(v437, t5_28);
+            let t5_29 = V::load(t5.at(29usize, c));
+            let mut v449 = V::mul(v437, t5_29);
+            let t5_30 = V::load(t5.at(30usize, c));
+            let mut v451 = V::mul(v437, t5_30);
+            let t5_16 = V::load(t5.at(16usize, c));
+            let mut v453 = V::mul(v435, t5_16);
+            let t5_17 = V::load(t5.at(17usize, c));
+            let mut v455 = V::mul(v435, t5_17);
+            let t5_18 = V::load(t5.at(18usize, c));
+            let mut v457 = V::mul(v435, t5_18);
+            let t5_19 = V::load(t5.at(19usize, c));
+            let mut v459 = V::mul(v435, t5_19);
+            let t5_20 = V::load(t5.at(20usize, c));
+            let mut v461 = V::mul(v435, t5_20);
+            let t5_21 = V::load(t5.at(21usize, c));
+            let mut v463 = V::mul(v435, t5_21);
+            let t5_22 = V::load(t5.at(22usize, c));
+            let mut v465 = V::mul(v435, t5_22);
+            let t5_23 = V::load(t5.at(23usize, c));
+            let mut v467 = V::mul(v435, t5_23);
+            let t5_24 = V::load(t5.at(24usize, c));
+            let mut v469 = V::mul(v435, t5_24);
+            let t5_25 = V::load(t5.at(25usize, c));
+            let mut v471 = V::mul(v435, t5_25);
+            let t5_6 = V::load(t5.at(6usize, c));
+            let mut v473 = V::mul(v433, t5_6);
+            let t5_7 = V::load(t5.at(7usize, c));
+            let mut v475 = V::mul(v433, t5_7);
+            let t5_8 = V::load(t5.at(8usize, c));
+            let mut v477 = V::mul(v433, t5_8);
+            let t5_9 = V::load(t5.at(9usize, c));
+            let mut v479 = V::mul(v433, t5_9);
+            let t5_10 = V::load(t5.at(10usize, c));
+            let mut v481 = V::mul(v433, t5_10);
+            let t5_11 = V::load(t5.at(11usize, c));
+            let mut v483 = V::mul(v433, t5_11);
+            let t5_12 = V::load(t5.at(12usize, c));
+            let mut v485 = V::mul(v433, t5_12);
+            let t5_13 = V::load(t5.at(13usize, c));
+            let mut v487 = V::mul(v433, t5_13);
+            let t5_14 = V::load(t5.at(14usize, c));
+            let mut v489 = V::mul(v433, t5_14);
+            let t5_15 = V::load(t5.at(15usize, c));
+            let mut v491 = V::mul(v433, t5_15);
+            let t5_1 = V::load(t5.at(1usize, c));
+            let mut v493 = V::mul(v431, t5_1);
+            let t5_2 = V::load(t5.at(2usize, c));
+            let mut v495 = V::mul(v431, t5_2);
+            let t5_3 = V::load(t5.at(3usize, c));
+            let mut v497 = V::mul(v431, t5_3);
+            let t5_4 = V::load(t5.at(4usize, c));
+            let mut v499 = V::mul(v431, t5_4);
+            let t5_5 = V::load(t5.at(5usize, c));
+            let mut v501 = V::mul(v431, t5_5);
+            let t5_0 = V::load(t5.at(0usize, c));
+            let mut v503 = V::mul(
                 V::mul(x_e12345, V::load(param0.at(50usize, c))),
-                t3_0,
+                t5_0,
             );
-            v452 = V::mul_add(V::mul(x_e2345, w49), t3_31, v452);
-            v450 = V::mul_add(V::mul(x_e1345, w49), t3_31, v450);
-            v448 = V::mul_add(V::mul(x_e1245, w49), t3_31, v448);
-            v446 = V::mul_add(V::mul(x_e1235, w49), t3_31, v446);
-            v444 = V::mul_add(V::mul(x_e1234, w49), t3_31, v444);
-            v466 = V::mul_add(v421, t3_26, v466);
-            v468 = V::mul_add(v421, t3_27, v468);
-            v470 = V::mul_add(v421, t3_28, v470);
-            v472 = V::mul_add(v421, t3_29, v472);
-            v460 = V::mul_add(v420, t3_26, v460);
-            v462 = V::mul_add(v420, t3_27, v462);
-            v464 = V::mul_add(v420, t3_28, v464);
-            let mut v530 = V::mul_sub(v420, t3_30, v472);
-            v456 = V::mul_add(v419, t3_26, v456);
-            v458 = V::mul_add(v419, t3_27, v458);
-            let mut v536 = V::mul_sub(v419, t3_29, v464);
-            v470 = V::neg_mul_add(v419, t3_30, v470);
-            v454 = V::mul_add(v418, t3_26, v454);
-            let mut v542 = V::mul_sub(v418, t3_28, v458);
-            v462 = V::neg_mul_add(v418, t3_29, v462);
-            let mut v546 = V::mul_sub(v418, t3_30, v468);
-            let mut v548 = V::mul_sub(v417, t3_27, v454);
-            v456 = V::neg_mul_add(v417, t3_28, v456);
-            let mut v552 = V::mul_sub(v417, t3_29, v460);
-            v466 = V::neg_mul_add(v417, t3_30, v466);
-            v442 = V::mul_add(V::mul(x_e2345, w47), t3_30, v442);
-            v442 = V::mul_add(V::mul(x_e1345, w47), t3_29, v442);
-            v442 = V::mul_add(V::mul(x_e1245, w47), t3_28, v442);
-            v442 = V::mul_add(V::mul(x_e1235, w47), t3_27, v442);
-            v442 = V::mul_add(V::mul(x_e1234, w47), t3_26, v442);
-            v482 = V::mul_add(v409, t3_16, v482);
-            v484 = V::mul_add(v409, t3_17, v484);
-            v486 = V::mul_add(v409, t3_18, v486);
-            v488 = V::mul_add(v409, t3_19, v488);
-            v490 = V::mul_add(v409, t3_20, v490);
-            v492 = V::mul_add(v409, t3_21, v492);
-            v476 = V::mul_add(v408, t3_16, v476);
-            v478 = V::mul_add(v408, t3_17, v478);
-            v480 = V::mul_add(v408, t3_18, v480);
-            let mut v584 = V::mul_sub(v408, t3_22, v488);
-            v490 = V::neg_mul_add(v408, t3_23, v490);
-            let mut v588 = V::mul_sub(v408, t3_24, v492);
-            v474 = V::mul_add(v407, t3_16, v474);
-            let mut v592 = V::mul_sub(v407, t3_19, v478);
-            v480 = V::neg_mul_add(v407, t3_20, v480);
-            v484 = V::neg_mul_add(v407, t3_22, v484);
-            let mut v598 = V::mul_sub(v407, t3_23, v486);
-            v588 = V::neg_mul_add(v407, t3_25, v588);
-            let mut v602 = V::mul_sub(v406, t3_17, v474);
-            v476 = V::neg_mul_add(v406, t3_19, v476);
-            v480 = V::mul_add(v406, t3_21, v480);
-            let mut v608 = V::mul_sub(v406, t3_22, v482);
-            v598 = V::neg_mul_add(v406, t3_24, v598);
-            v490 = V::mul_add(v406, t3_25, v490);
-            v602 = V::neg_mul_add(v405, t3_18, v602);
-            v476 = V::mul_add(v405, t3_20, v476);
-            v592 = V::neg_mul_add(v405, t3_21, v592);
-            v608 = V::neg_mul_add(v405, t3_23, v608);
-            v484 = V::mul_add(v405, t3_24, v484);
-            v584 = V::neg_mul_add(v405, t3_25, v584);
-            v444 = V::mul_add(v403, t3_22, v444);
-            v446 = V::mul_add(v403, t3_23, v446);
-            v448 = V::mul_add(v403, t3_24, v448);
-            v450 = V::mul_add(v403, t3_25, v450);
-            v444 = V::mul_add(v402, t3_19, v444);
-            v446 = V::mul_add(v402, t3_20, v446);
-            v448 = V::mul_add(v402, t3_21, v448);
-            v452 = V::neg_mul_add(v402, t3_25, v452);
-            v444 = V::mul_add(v401, t3_17, v444);
-            v446 = V::mul_add(v401, t3_18, v446);
-            let mut v646 = V::mul_sub(v401, t3_21, v450);
-            v452 = V::neg_mul_add(v401, t3_24, v452);
-            v444 = V::mul_add(v400, t3_16, v444);
-            v448 = V::neg_mul_add(v400, t3_18, v448);
-            v646 = V::mul_add(v400, t3_20, v646);
-            v452 = V::neg_mul_add(v400, t3_23, v452);
-            let mut v658 = V::mul_sub(v399, t3_16, v446);
-            v448 = V::neg_mul_add(v399, t3_17, v448);
-            v646 = V::mul_add(v399, t3_19, v646);
-            v452 = V::neg_mul_add(v399, t3_22, v452);
-            v496 = V::mul_add(v397, t3_6, v496);
-            v498 = V::mul_add(v397, t3_7, v498);
-            v500 = V::mul_add(v397, t3_8, v500);
-            v502 = V::mul_add(v397, t3_9, v502);
-            v494 = V::mul_add(v396, t3_6, v494);
-            v498 = V::neg_mul_add(v396, t3_10, v498);
-            let mut v678 = V::mul_sub(v396, t3_11, v500);
-            v502 = V::neg_mul_add(v396, t3_12, v502);
-            v494 = V::neg_mul_add(v395, t3_7, v494);
-            let mut v684 = V::mul_sub(v395, t3_10, v496);
-            v678 = V::neg_mul_add(v395, t3_13, v678);
-            v502 = V::mul_add(v395, t3_14, v502);
-            v494 = V::mul_add(v394, t3_8, v494);
-            v684 = V::neg_mul_add(v394, t3_11, v684);
-            v498 = V::mul_add(v394, t3_13, v498);
-            v502 = V::neg_mul_add(v394, t3_15, v502);
-            v494 = V::neg_mul_add(v393, t3_9, v494);
-            v684 = V::mul_add(v393, t3_12, v684);
-            v498 = V::neg_mul_add(v393, t3_14, v498);
-            v678 = V::mul_add(v393, t3_15, v678);
-            v548 = V::neg_mul_add(v391, t3_10, v548);
-            v456 = V::mul_add(v391, t3_11, v456);
-            v542 = V::neg_mul_add(v391, t3_12, v542);
-            v552 = V::neg_mul_add(v391, t3_13, v552);
-            v462 = V::mul_add(v391, t3_14, v462);
-            v536 = V::neg_mul_add(v391, t3_15, v536);
-            v548 = V::neg_mul_add(v390, t3_7, v548);
-            v456 = V::mul_add(v390, t3_8, v456);
-            v542 = V::neg_mul_add(v390, t3_9, v542);
-            v466 = V::neg_mul_add(v390, t3_13, v466);
-            v546 = V::mul_add(v390, t3_14, v546);
-            v470 = V::neg_mul_add(v390, t3_15, v470);
-            v548 = V::neg_mul_add(v389, t3_6, v548);
-            v552 = V::mul_add(v389, t3_8, v552);
-            v462 = V::neg_mul_add(v389, t3_9, v462);
-            v466 = V::neg_mul_add(v389, t3_11, v466);
-            v546 = V::mul_add(v389, t3_12, v546);
-            v530 = V::neg_mul_add(v389, t3_15, v530);
-            v456 = V::neg_mul_add(v388, t3_6, v456);
-            v552 = V::mul_add(v388, t3_7, v552);
-            v536 = V::neg_mul_add(v388, t3_9, v536);
-            v466 = V::neg_mul_add(v388, t3_10, v466);
-            v470 = V::mul_add(v388, t3_12, v470);
-            v530 = V::neg_mul_add(v388, t3_14, v530);
-            v542 = V::neg_mul_add(v387, t3_6, v542);
-            v462 = V::mul_add(v387, t3_7, v462);
-            v536 = V::neg_mul_add(v387, t3_8, v536);
-            v546 = V::neg_mul_add(v387, t3_10, v546);
-            v470 = V::mul_add(v387, t3_11, v470);
-            v530 = V::neg_mul_add(v387, t3_13, v530);
-            v504 = V::mul_add(V::mul(x_e2345, w42), t3_1, v504);
-            v504 = V::neg_mul_add(V::mul(x_e1345, w42), t3_2, v504);
-            v504 = V::mul_add(V::mul(x_e1245, w42), t3_3, v504);
-            v504 = V::neg_mul_add(V::mul(x_e1235, w42), t3_4, v504);
-            v504 = V::mul_add(V::mul(x_e1234, w42), t3_5, v504);
-            v602 = V::neg_mul_add(v379, t3_2, v602);
-            v476 = V::mul_add(v379, t3_3, v476);
-            v592 = V::neg_mul_add(v379, t3_4, v592);
-            v480 = V::mul_add(v379, t3_5, v480);
-            v602 = V::neg_mul_add(v378, t3_1, v602);
-            v608 = V::mul_add(v378, t3_3, v608);
-            v484 = V::neg_mul_add(v378, t3_4, v484);
-            v598 = V::mul_add(v378, t3_5, v598);
-            v476 = V::neg_mul_add(v377, t3_1, v476);
-            v608 = V::mul_add(v377, t3_2, v608);
-            v584 = V::neg_mul_add(v377, t3_4, v584);
-            v490 = V::mul_add(v377, t3_5, v490);
-            v592 = V::neg_mul_add(v376, t3_1, v592);
-            v484 = V::mul_add(v376, t3_2, v484);
-            v584 = V::neg_mul_add(v376, t3_3, v584);
-            v588 = V::mul_add(v376, t3_5, v588);
-            v480 = V::neg_mul_add(v375, t3_1, v480);
-            v598 = V::mul_add(v375, t3_2, v598);
-            v490 = V::neg_mul_add(v375, t3_3, v490);
-            v588 = V::mul_add(v375, t3_4, v588);
-            v494 = V::mul_add(V::mul(x_e2345, w40), t3_0, v494);
-            v684 = V::mul_add(V::mul(x_e1345, w40), t3_0, v684);
-            v498 = V::mul_add(V::mul(x_e1245, w40), t3_0, v498);
-            v678 = V::mul_add(V::mul(x_e1235, w40), t3_0, v678);
-            v502 = V::mul_add(V::mul(x_e1234, w40), t3_0, v502);
-            v530 = V::mul_add(V::mul(x_e345, w39), t3_31, v530);
-            v470 = V::neg_mul_add(V::mul(x_e245, w39), t3_31, v470);
-            v546 = V::mul_add(V::mul(x_e235, w39), t3_31, v546);
-            v466 = V::neg_mul_add(V::mul(x_e234, w39), t3_31, v466);
-            v536 = V::mul_add(V::mul(x_e145, w39), t3_31, v536);
-            v462 = V::neg_mul_add(V::mul(x_e135, w39), t3_31, v462);
-            v552 = V::mul_add(V::mul(x_e134, w39), t3_31, v552);
-            v542 = V::mul_add(V::mul(x_e125, w39), t3_31, v542);
-            v456 = V::neg_mul_add(V::mul(x_e124, w39), t3_31, v456);
-            v548 = V::mul_add(V::mul(x_e123, w39), t3_31, v548);
-            v584 = V::mul_add(v351, t3_26, v584);
-            v490 = V::neg_mul_add(v351, t3_27, v490);
-            v588 = V::mul_add(v351, t3_28, v588);
-            v484 = V::neg_mul_add(v350, t3_26, v484);
-            v598 = V::mul_add(v350, t3_27, v598);
-            v588 = V::neg_mul_add(v350, t3_29, v588);
-            v608 = V::mul_add(v349, t3_26, v608);
-            v598 = V::neg_mul_add(v349, t3_28, v598);
-            v490 = V::mul_add(v349, t3_29, v490);
-            v608 = V::neg_mul_add(v348, t3_27, v608);
-            v484 = V::mul_add(v348, t3_28, v484);
-            v584 = V::neg_mul_add(v348, t3_29, v584);
-            v592 = V::mul_add(v347, t3_26, v592);
-            v480 = V::neg_mul_add(v347, t3_27, v480);
-            v588 = V::mul_add(v347, t3_30, v588);
-            v476 = V::neg_mul_add(v346, t3_26, v476);
-            v480 = V::mul_add(v346, t3_28, v480);
-            v490 = V::neg_mul_add(v346, t3_30, v490);
-            v476 = V::mul_add(v345, t3_27, v476);
-            v592 = V::neg_mul_add(v345, t3_28, v592);
-            v584 = V::mul_add(v345, t3_30, v584);
-            v602 = V::mul_add(v344, t3_26, v602);
-            v480 = V::neg_mul_add(v344, t3_29, v480);
-            v598 = V::mul_add(v344, t3_30, v598);
-            v602 = V::neg_mul_add(v343, t3_27, v602);
-            v592 = V::mul_add(v343, t3_29, v592);
-            v484 = V::neg_mul_add(v343, t3_30, v484);
-            v602 = V::mul_add(v342, t3_28, v602);
-            v476 = V::neg_mul_add(v342, t3_29, v476);
-            v608 = V::mul_add(v342, t3_30, v608);
-            v646 = V::neg_mul_add(v340, t3_30, v646);
-            v452 = V::neg_mul_add(v340, t3_29, v452);
-            v448 = V::mul_add(v339, t3_30, v448);
-            v452 = V::neg_mul_add(v339, t3_28, v452);
-            v658 = V::neg_mul_add(v338, t3_30, v658);
-            v452 = V::neg_mul_add(v338, t3_27, v452);
-            v444 = V::mul_add(v337, t3_30, v444);
-            v452 = V::neg_mul_add(v337, t3_26, v452);
-            v448 = V::mul_add(v336, t3_29, v448);
-            v646 = V::mul_add(v336, t3_28, v646);
-            v658 = V::neg_mul_add(v335, t3_29, v658);
-            v646 = V::mul_add(v335, t3_27, v646);
-            v444 = V::mul_add(v334, t3_29, v444);
-            v646 = V::mul_add(v334, t3_26, v646);
-            v658 = V::neg_mul_add(v333, t3_28, v658);
-            v448 = V::neg_mul_add(v333, t3_27, v448);
-            v444 = V::mul_add(v332, t3_28, v444);
-            v448 = V::neg_mul_add(v332, t3_26, v448);
-            v444 = V::mul_add(v331, t3_27, v444);
-            v658 = V::mul_add(v331, t3_26, v658);
-            v498 = V::neg_mul_add(v329, t3_16, v498);
-            v678 = V::mul_add(v329, t3_17, v678);
-            v502 = V::neg_mul_add(v329, t3_18, v502);
-            v684 = V::mul_add(v328, t3_16, v684);
-            v678 = V::neg_mul_add(v328, t3_19, v678);
-            v502 = V::mul_add(v328, t3_20, v502);
-            v684 = V::neg_mul_add(v327, t3_17, v684);
-            v498 = V::mul_add(v327, t3_19, v498);
-            v502 = V::neg_mul_add(v327, t3_21, v502);
-            v684 = V::mul_add(v326, t3_18, v684);
-            v498 = V::neg_mul_add(v326, t3_20, v498);
-            v678 = V::mul_add(v326, t3_21, v678);
-            v494 = V::neg_mul_add(v325, t3_16, v494);
-            v678 = V::mul_add(v325, t3_22, v678);
-            v502 = V::neg_mul_add(v325, t3_23, v502);
-            v494 = V::mul_add(v324, t3_17, v494);
-            v498 = V::neg_mul_add(v324, t3_22, v498);
-            v502 = V::mul_add(v324, t3_24, v502);
-            v494 = V::neg_mul_add(v323, t3_18, v494);
-            v498 = V::mul_add(v323, t3_23, v498);
-            v678 = V::neg_mul_add(v323, t3_24, v678);
-            v494 = V::neg_mul_add(v322, t3_19, v494);
-            v684 = V::mul_add(v322, t3_22, v684);
-            v502 = V::neg_mul_add(v322, t3_25, v502);
-            v494 = V::mul_add(v321, t3_20, v494);
-            v684 = V::neg_mul_add(v321, t3_23, v684);
-            v678 = V::mul_add(v321, t3_25, v678);
-            v494 = V::neg_mul_add(v320, t3_21, v494);
-            v684 = V::mul_add(v320, t3_24, v684);
-            v498 = V::neg_mul_add(v320, t3_25, v498);
-            v552 = V::neg_mul_add(v318, t3_22, v552);
-            v462 = V::mul_add(v318, t3_23, v462);
-            v536 = V::neg_mul_add(v318, t3_24, v536);
-            v466 = V::neg_mul_add(v318, t3_19, v466);
-            v546 = V::mul_add(v318, t3_20, v546);
-            v470 = V::neg_mul_add(v318, t3_21, v470);
-            v456 = V::mul_add(v317, t3_22, v456);
-            v542 = V::neg_mul_add(v317, t3_23, v542);
-            v536 = V::mul_add(v317, t3_25, v536);
-            v466 = V::neg_mul_add(v317, t3_17, v466);
-            v546 = V::mul_add(v317, t3_18, v546);
-            v530 = V::neg_mul_add(v317, t3_21, v530);
-            v548 = V::neg_mul_add(v316, t3_22, v548);
-            v542 = V::mul_add(v316, t3_24, v542);
-            v462 = V::neg_mul_add(v316, t3_25, v462);
-            v466 = V::neg_mul_add(v316, t3_16, v466);
-            v470 = V::mul_add(v316, t3_18, v470);
-            v530 = V::neg_mul_add(v316, t3_20, v530);
-            v548 = V::mul_add(v315, t3_23, v548);
-            v456 = V::neg_mul_add(v315, t3_24, v456);
-            v552 = V::mul_add(v315, t3_25, v552);
-            v546 = V::neg_mul_add(v315, t3_16, v546);
-            v470 = V::mul_add(v315, t3_17, v470);
-            v530 = V::neg_mul_add(v315, t3_19, v530);
-            v456 = V::mul_add(v314, t3_19, v456);
-            v542 = V::neg_mul_add(v314, t3_20, v542);
-            v552 = V::mul_add(v314, t3_17, v552);
-            v462 = V::neg_mul_add(v314, t3_18, v462);
-            v470 = V::mul_add(v314, t3_25, v470);
-            v530 = V::mul_add(v314, t3_24, v530);
-            v548 = V::neg_mul_add(v313, t3_19, v548);
-            v542 = V::mul_add(v313, t3_21, v542);
-            v552 = V::mul_add(v313, t3_16, v552);
-            v536 = V::neg_mul_add(v313, t3_18, v536);
-            v546 = V::neg_mul_add(v313, t3_25, v546);
-            v530 = V::mul_add(v313, t3_23, v530);
-            v548 = V::mul_add(v312, t3_20, v548);
-            v456 = V::neg_mul_add(v312, t3_21, v456);
-            v462 = V::mul_add(v312, t3_16, v462);
-            v536 = V::neg_mul_add(v312, t3_17, v536);
-            v466 = V::mul_add(v312, t3_25, v466);
-            v530 = V::mul_add(v312, t3_22, v530);
-            v548 = V::neg_mul_add(v311, t3_17, v548);
-            v456 = V::neg_mul_add(v311, t3_16, v456);
-            v462 = V::mul_add(v311, t3_21, v462);
-            v536 = V::mul_add(v311, t3_20, v536);
-            v546 = V::neg_mul_add(v311, t3_24, v546);
-            v470 = V::neg_mul_add(v311, t3_23, v470);
-            v548 = V::mul_add(v310, t3_18, v548);
-            v542 = V::neg_mul_add(v310, t3_16, v542);
-            v552 = V::neg_mul_add(v310, t3_21, v552);
-            v536 = V::mul_add(v310, t3_19, v536);
-            v466 = V::mul_add(v310, t3_24, v466);
-            v470 = V::neg_mul_add(v310, t3_22, v470);
-            v456 = V::mul_add(v309, t3_18, v456);
-            v542 = V::mul_add(v309, t3_17, v542);
-            v552 = V::neg_mul_add(v309, t3_20, v552);
-            v462 = V::neg_mul_add(v309, t3_19, v462);
-            v466 = V::mul_add(v309, t3_23, v466);
-            v546 = V::mul_add(v309, t3_22, v546);
-            v442 = V::mul_add(V::mul(x_e345, w34), t3_25, v442);
-            v442 = V::mul_add(V::mul(x_e245, w34), t3_24, v442);
-            v442 = V::mul_add(V::mul(x_e235, w34), t3_23, v442);
-            v442 = V::mul_add(V::mul(x_e234, w34), t3_22, v442);
-            v442 = V::mul_add(V::mul(x_e145, w34), t3_21, v442);
-            v442 = V::mul_add(V::mul(x_e135, w34), t3_20, v442);
-            v442 = V::mul_add(V::mul(x_e134, w34), t3_19, v442);
-            v442 = V::mul_add(V::mul(x_e125, w34), t3_18, v442);
-            v442 = V::mul_add(V::mul(x_e124, w34), t3_17, v442);
-            v442 = V::mul_add(V::mul(x_e123, w34), t3_16, v442);
-            v504 = V::neg_mul_add(V::mul(x_e345, w33), t3_6, v504);
-            v504 = V::mul_add(V::mul(x_e245, w33), t3_7, v504);
-            v504 = V::neg_mul_add(V::mul(x_e235, w33), t3_8, v504);
-            v504 = V::mul_add(V::mul(x_e234, w33), t3_9, v504);
-            v504 = V::neg_mul_add(V::mul(x_e145, w33), t3_10, v504);
-            v504 = V::mul_add(V::mul(x_e135, w33), t3_11, v504);
-            v504 = V::neg_mul_add(V::mul(x_e134, w33), t3_12, v504);
-            v504 = V::neg_mul_add(V::mul(x_e125, w33), t3_13, v504);
-            v504 = V::mul_add(V::mul(x_e124, w33), t3_14, v504);
-            v504 = V::neg_mul_add(V::mul(x_e123, w33), t3_15, v504);
-            v476 = V::mul_add(v285, t3_10, v476);
-            v592 = V::neg_mul_add(v285, t3_11, v592);
-            v480 = V::mul_add(v285, t3_12, v480);
-            v608 = V::mul_add(v285, t3_7, v608);
-            v484 = V::neg_mul_add(v285, t3_8, v484);
-            v598 = V::mul_add(v285, t3_9, v598);
-            v602 = V::neg_mul_add(v284, t3_10, v602);
-            v592 = V::mul_add(v284, t3_13, v592);
-            v480 = V::neg_mul_add(v284, t3_14, v480);
-            v608 = V::mul_add(v284, t3_6, v608);
-            v584 = V::neg_mul_add(v284, t3_8, v584);
-            v490 = V::mul_add(v284, t3_9, v490);
-            v602 = V::mul_add(v283, t3_11, v602);
-            v476 = V::neg_mul_add(v283, t3_13, v476);
-            v480 = V::mul_add(v283, t3_15, v480);
-            v484 = V::mul_add(v283, t3_6, v484);
-            v584 = V::neg_mul_add(v283, t3_7, v584);
-            v588 = V::mul_add(v283, t3_9, v588);
-            v602 = V::neg_mul_add(v282, t3_12, v602);
-            v476 = V::mul_add(v282, t3_14, v476);
-            v592 = V::neg_mul_add(v282, t3_15, v592);
-            v598 = V::mul_add(v282, t3_6, v598);
-            v490 = V::neg_mul_add(v282, t3_7, v490);
-            v588 = V::mul_add(v282, t3_8, v588);
-            v602 = V::neg_mul_add(v281, t3_7, v602);
-            v476 = V::neg_mul_add(v281, t3_6, v476);
-            v484 = V::mul_add(v281, t3_13, v484);
-            v598 = V::neg_mul_add(v281, t3_14, v598);
-            v584 = V::mul_add(v281, t3_11, v584);
-            v490 = V::neg_mul_add(v281, t3_12, v490);
-            v602 = V::mul_add(v280, t3_8, v602);
-            v592 = V::neg_mul_add(v280, t3_6, v592);
-            v608 = V::neg_mul_add(v280, t3_13, v608);
-            v598 = V::mul_add(v280, t3_15, v598);
-            v584 = V::mul_add(v280, t3_10, v584);
-            v588 = V::neg_mul_add(v280, t3_12, v588);
-            v602 = V::neg_mul_add(v279, t3_9, v602);
-            v480 = V::neg_mul_add(v279, t3_6, v480);
-            v608 = V::mul_add(v279, t3_14, v608);
-            v484 = V::neg_mul_add(v279, t3_15, v484);
-            v490 = V::mul_add(v279, t3_10, v490);
-            v588 = V::neg_mul_add(v279, t3_11, v588);
-            v476 = V::mul_add(v278, t3_8, v476);
-            v592 = V::mul_add(v278, t3_7, v592);
-            v608 = V::neg_mul_add(v278, t3_11, v608);
-            v484 = V::neg_mul_add(v278, t3_10, v484);
-            v490 = V::mul_add(v278, t3_15, v490);
-            v588 = V::mul_add(v278, t3_14, v588);
-            v476 = V::neg_mul_add(v277, t3_9, v476);
-            v480 = V::mul_add(v277, t3_7, v480);
-            v608 = V::mul_add(v277, t3_12, v608);
-            v598 = V::neg_mul_add(v277, t3_10, v598);
-            v584 = V::neg_mul_add(v277, t3_15, v584);
-            v588 = V::mul_add(v277, t3_13, v588);
-            v592 = V::neg_mul_add(v276, t3_9, v592);
-            v480 = V::neg_mul_add(v276, t3_8, v480);
-            v484 = V::mul_add(v276, t3_12, v484);
-            v598 = V::mul_add(v276, t3_11, v598);
-            v584 = V::neg_mul_add(v276, t3_14, v584);
-            v490 = V::neg_mul_add(v276, t3_13, v490);
-            v444 = V::mul_add(v274, t3_13, v444);
-            v658 = V::neg_mul_add(v274, t3_14, v658);
-            v448 = V::mul_add(v274, t3_15, v448);
-            v444 = V::mul_add(v273, t3_11, v444);
-            v658 = V::neg_mul_add(v273, t3_12, v658);
-            v646 = V::mul_add(v273, t3_15, v646);
-            v444 = V::mul_add(v272, t3_10, v444);
-            v448 = V::neg_mul_add(v272, t3_12, v448);
-            v646 = V::mul_add(v272, t3_14, v646);
-            v658 = V::mul_add(v271, t3_10, v658);
-            v448 = V::neg_mul_add(v271, t3_11, v448);
-            v646 = V::mul_add(v271, t3_13, v646);
-            v444 = V::mul_add(v270, t3_8, v444);
-            v658 = V::neg_mul_add(v270, t3_9, v658);
-            v452 = V::mul_add(v270, t3_15, v452);
-            v444 = V::mul_add(v269, t3_7, v444);
-            v448 = V::neg_mul_add(v269, t3_9, v448);
-            v452 = V::mul_add(v269, t3_14, v452);
-            v658 = V::mul_add(v268, t3_7, v658);
-            v448 = V::neg_mul_add(v268, t3_8, v448);
-            v452 = V::mul_add(v268, t3_13, v452);
-            v444 = V::mul_add(v267, t3_6, v444);
-            v646 = V::neg_mul_add(v267, t3_9, v646);
-            v452 = V::mul_add(v267, t3_12, v452);
-            v658 = V::mul_add(v266, t3_6, v658);
-            v646 = V::neg_mul_add(v266, t3_8, v646);
-            v452 = V::mul_add(v266, t3_11, v452);
-            v448 = V::mul_add(v265, t3_6, v448);
-            v646 = V::neg_mul_add(v265, t3_7, v646);
-            v452 = V::mul_add(v265, t3_10, v452);
-            v494 = V::mul_add(v263, t3_2, v494);
-            v684 = V::mul_add(v263, t3_1, v684);
-            v494 = V::neg_mul_add(v262, t3_3, v494);
-            v498 = V::mul_add(v262, t3_1, v498);
-            v494 = V::mul_add(v261, t3_4, v494);
-            v678 = V::mul_add(v261, t3_1, v678);
-            v494 = V::neg_mul_add(v260, t3_5, v494);
-            v502 = V::mul_add(v260, t3_1, v502);
-            v684 = V::neg_mul_add(v259, t3_3, v684);
-            v498 = V::neg_mul_add(v259, t3_2, v498);
-            v684 = V::mul_add(v258, t3_4, v684);
-            v678 = V::neg_mul_add(v258, t3_2, v678);
-            v684 = V::neg_mul_add(v257, t3_5, v684);
-            v502 = V::neg_mul_add(v257, t3_2, v502);
-            v498 = V::mul_add(v256, t3_4, v498);
-            v678 = V::mul_add(v256, t3_3, v678);
-            v498 = V::neg_mul_add(v255, t3_5, v498);
-            v502 = V::mul_add(v255, t3_3, v502);
-            v678 = V::neg_mul_add(v254, t3_5, v678);
-            v502 = V::neg_mul_add(v254, t3_4, v502);
-            v548 = V::neg_mul_add(v252, t3_3, v548);
-            v456 = V::mul_add(v252, t3_4, v456);
-            v542 = V::neg_mul_add(v252, t3_5, v542);
-            v548 = V::neg_mul_add(v251, t3_2, v548);
-            v552 = V::mul_add(v251, t3_4, v552);
-            v462 = V::neg_mul_add(v251, t3_5, v462);
-            v456 = V::neg_mul_add(v250, t3_2, v456);
-            v552 = V::mul_add(v250, t3_3, v552);
-            v536 = V::neg_mul_add(v250, t3_5, v536);
-            v542 = V::neg_mul_add(v249, t3_2, v542);
-            v462 = V::mul_add(v249, t3_3, v462);
-            v536 = V::neg_mul_add(v249, t3_4, v536);
-            v548 = V::neg_mul_add(v248, t3_1, v548);
-            v466 = V::mul_add(v248, t3_4, v466);
-            v546 = V::neg_mul_add(v248, t3_5, v546);
-            v456 = V::neg_mul_add(v247, t3_1, v456);
-            v466 = V::mul_add(v247, t3_3, v466);
-            v470 = V::neg_mul_add(v247, t3_5, v470);
-            v542 = V::neg_mul_add(v246, t3_1, v542);
-            v546 = V::mul_add(v246, t3_3, v546);
-            v470 = V::neg_mul_add(v246, t3_4, v470);
-            v552 = V::neg_mul_add(v245, t3_1, v552);
-            v466 = V::mul_add(v245, t3_2, v466);
-            v530 = V::neg_mul_add(v245, t3_5, v530);
-            v462 = V::neg_mul_add(v244, t3_1, v462);
-            v546 = V::mul_add(v244, t3_2, v546);
-            v530 = V::neg_mul_add(v244, t3_4, v530);
-            v536 = V::neg_mul_add(v243, t3_1, v536);
-            v470 = V::mul_add(v243, t3_2, v470);
-            v530 = V::neg_mul_add(v243, t3_3, v530);
-            v602 = V::neg_mul_add(V::mul(x_e345, w28), t3_0, v602);
-            v476 = V::neg_mul_add(V::mul(x_e245, w28), t3_0, v476);
-            v592 = V::neg_mul_add(V::mul(x_e235, w28), t3_0, v592);
-            v480 = V::neg_mul_add(V::mul(x_e234, w28), t3_0, v480);
-            v608 = V::neg_mul_add(V::mul(x_e145, w28), t3_0, v608);
-            v484 = V::neg_mul_add(V::mul(x_e135, w28), t3_0, v484);
-            v598 = V::neg_mul_add(V::mul(x_e134, w28), t3_0, v598);
-            v584 = V::neg_mul_add(V::mul(x_e125, w28), t3_0, v584);
-            v490 = V::neg_mul_add(V::mul(x_e124, w28), t3_0, v490);
-            v588 = V::neg_mul_add(V::mul(x_e123, w28), t3_0, v588);
-            v588 = V::mul_add(V::mul(x_e45, w27), t3_31, v588);
-            v490 = V::neg_mul_add(V::mul(x_e35, w27), t3_31, v490);
-            v584 = V::mul_add(V::mul(x_e34, w27), t3_31, v584);
-            v598 = V::mul_add(V::mul(x_e25, w27), t3_31, v598);
-            v484 = V::neg_mul_add(V::mul(x_e24, w27), t3_31, v484);
-            v608 = V::mul_add(V::mul(x_e23, w27), t3_31, v608);
-            v480 = V::neg_mul_add(V::mul(x_e15, w27), t3_31, v480);
-            v592 = V::mul_add(V::mul(x_e14, w27), t3_31, v592);
-            v476 = V::neg_mul_add(V::mul(x_e13, w27), t3_31, v476);
-            v602 = V::mul_add(V::mul(x_e12, w27), t3_31, v602);
-            v678 = V::mul_add(v209, t3_26, v678);
-            v502 = V::neg_mul_add(v209, t3_27, v502);
-            v498 = V::neg_mul_add(v208, t3_26, v498);
-            v502 = V::mul_add(v208, t3_28, v502);
-            v498 = V::mul_add(v207, t3_27, v498);
-            v678 = V::neg_mul_add(v207, t3_28, v678);
-            v684 = V::mul_add(v206, t3_26, v684);
-            v502 = V::neg_mul_add(v206, t3_29, v502);
-            v684 = V::neg_mul_add(v205, t3_27, v684);
-            v678 = V::mul_add(v205, t3_29, v678);
-            v684 = V::mul_add(v204, t3_28, v684);
-            v498 = V::neg_mul_add(v204, t3_29, v498);
-            v494 = V::neg_mul_add(v203, t3_26, v494);
-            v502 = V::mul_add(v203, t3_30, v502);
-            v494 = V::mul_add(v202, t3_27, v494);
-            v678 = V::neg_mul_add(v202, t3_30, v678);
-            v494 = V::neg_mul_add(v201, t3_28, v494);
-            v498 = V::mul_add(v201, t3_30, v498);
-            v494 = V::mul_add(v200, t3_29, v494);
-            v684 = V::neg_mul_add(v200, t3_30, v684);
-            v536 = V::mul_add(v198, t3_30, v536);
-            v470 = V::mul_add(v198, t3_29, v470);
-            v530 = V::mul_add(v198, t3_28, v530);
-            v462 = V::neg_mul_add(v197, t3_30, v462);
-            v546 = V::neg_mul_add(v197, t3_29, v546);
-            v530 = V::mul_add(v197, t3_27, v530);
-            v552 = V::mul_add(v196, t3_30, v552);
-            v466 = V::mul_add(v196, t3_29, v466);
-            v530 = V::mul_add(v196, t3_26, v530);
-            v542 = V::mul_add(v195, t3_30, v542);
-            v546 = V::neg_mul_add(v195, t3_28, v546);
-            v470 = V::neg_mul_add(v195, t3_27, v470);
-            v456 = V::neg_mul_add(v194, t3_30, v456);
-            v466 = V::mul_add(v194, t3_28, v466);
-            v470 = V::neg_mul_add(v194, t3_26, v470);
-            v548 = V::mul_add(v193, t3_30, v548);
-            v466 = V::mul_add(v193, t3_27, v466);
-            v546 = V::mul_add(v193, t3_26, v546);
-            v542 = V::mul_add(v192, t3_29, v542);
-            v462 = V::mul_add(v192, t3_28, v462);
-            v536 = V::mul_add(v192, t3_27, v536);
-            v456 = V::neg_mul_add(v191, t3_29, v456);
-            v552 = V::neg_mul_add(v191, t3_28, v552);
-            v536 = V::mul_add(v191, t3_26, v536);
-            v548 = V::mul_add(v190, t3_29, v548);
-            v552 = V::neg_mul_add(v190, t3_27, v552);
-            v462 = V::neg_mul_add(v190, t3_26, v462);
-            v548 = V::mul_add(v189, t3_28, v548);
-            v456 = V::mul_add(v189, t3_27, v456);
-            v542 = V::mul_add(v189, t3_26, v542);
-            v504 = V::neg_mul_add(V::mul(x_e45, w24), t3_16, v504);
-            v504 = V::mul_add(V::mul(x_e35, w24), t3_17, v504);
-            v504 = V::neg_mul_add(V::mul(x_e34, w24), t3_18, v504);
-            v504 = V::neg_mul_add(V::mul(x_e25, w24), t3_19, v504);
-            v504 = V::mul_add(V::mul(x_e24, w24), t3_20, v504);
-            v504 = V::neg_mul_add(V::mul(x_e23, w24), t3_21, v504);
-            v504 = V::mul_add(V::mul(x_e15, w24), t3_22, v504);
-            v504 = V::neg_mul_add(V::mul(x_e14, w24), t3_23, v504);
-            v504 = V::mul_add(V::mul(x_e13, w24), t3_24, v504);
-            v504 = V::neg_mul_add(V::mul(x_e12, w24), t3_25, v504);
-            v592 = V::mul_add(v176, t3_22, v592);
-            v480 = V::neg_mul_add(v176, t3_23, v480);
-            v484 = V::mul_add(v176, t3_19, v484);
-            v598 = V::neg_mul_add(v176, t3_20, v598);
-            v584 = V::mul_add(v176, t3_17, v584);
-            v490 = V::neg_mul_add(v176, t3_18, v490);
-            v476 = V::neg_mul_add(v175, t3_22, v476);
-            v480 = V::mul_add(v175, t3_24, v480);
-            v608 = V::neg_mul_add(v175, t3_19, v608);
-            v598 = V::mul_add(v175, t3_21, v598);
-            v584 = V::mul_add(v175, t3_16, v584);
-            v588 = V::neg_mul_add(v175, t3_18, v588);
-            v476 = V::mul_add(v174, t3_23, v476);
-            v592 = V::neg_mul_add(v174, t3_24, v592);
-            v608 = V::mul_add(v174, t3_20, v608);
-            v484 = V::neg_mul_add(v174, t3_21, v484);
-            v490 = V::mul_add(v174, t3_16, v490);
-            v588 = V::neg_mul_add(v174, t3_17, v588);
-            v602 = V::mul_add(v173, t3_22, v602);
-            v480 = V::neg_mul_add(v173, t3_25, v480);
-            v608 = V::neg_mul_add(v173, t3_17, v608);
-            v484 = V::neg_mul_add(v173, t3_16, v484);
-            v490 = V::mul_add(v173, t3_21, v490);
-            v588 = V::mul_add(v173, t3_20, v588);
-            v602 = V::neg_mul_add(v172, t3_23, v602);
-            v592 = V::mul_add(v172, t3_25, v592);
-            v608 = V::mul_add(v172, t3_18, v608);
-            v598 = V::neg_mul_add(v172, t3_16, v598);
-            v584 = V::neg_mul_add(v172, t3_21, v584);
-            v588 = V::mul_add(v172, t3_19, v588);
-            v602 = V::mul_add(v171, t3_24, v602);
-            v476 = V::neg_mul_add(v171, t3_25, v476);
-            v484 = V::mul_add(v171, t3_18, v484);
-            v598 = V::mul_add(v171, t3_17, v598);
-            v584 = V::neg_mul_add(v171, t3_20, v584);
-            v490 = V::neg_mul_add(v171, t3_19, v490);
-            v602 = V::mul_add(v170, t3_19, v602);
-            v476 = V::mul_add(v170, t3_17, v476);
-            v592 = V::mul_add(v170, t3_16, v592);
-            v598 = V::neg_mul_add(v170, t3_25, v598);
-            v490 = V::neg_mul_add(v170, t3_24, v490);
-            v588 = V::neg_mul_add(v170, t3_23, v588);
-            v602 = V::neg_mul_add(v169, t3_20, v602);
-            v476 = V::neg_mul_add(v169, t3_18, v476);
-            v480 = V::mul_add(v169, t3_16, v480);
-            v484 = V::mul_add(v169, t3_25, v484);
-            v584 = V::mul_add(v169, t3_24, v584);
-            v588 = V::neg_mul_add(v169, t3_22, v588);
-            v602 = V::mul_add(v168, t3_21, v602);
-            v592 = V::neg_mul_add(v168, t3_18, v592);
-            v480 = V::neg_mul_add(v168, t3_17, v480);
-            v608 = V::neg_mul_add(v168, t3_25, v608);
-            v584 = V::mul_add(v168, t3_23, v584);
-            v490 = V::mul_add(v168, t3_22, v490);
-            v476 = V::mul_add(v167, t3_21, v476);
-            v592 = V::mul_add(v167, t3_20, v592);
-            v480 = V::mul_add(v167, t3_19, v480);
-            v608 = V::neg_mul_add(v167, t3_24, v608);
-            v484 = V::neg_mul_add(v167, t3_23, v484);
-            v598 = V::neg_mul_add(v167, t3_22, v598);
-            v448 = V::mul_add(v165, t3_25, v448);
-            v646 = V::mul_add(v165, t3_24, v646);
-            v452 = V::mul_add(v165, t3_21, v452);
-            v658 = V::neg_mul_add(v164, t3_25, v658);
-            v646 = V::mul_add(v164, t3_23, v646);
-            v452 = V::mul_add(v164, t3_20, v452);
-            v444 = V::mul_add(v163, t3_25, v444);
-            v646 = V::mul_add(v163, t3_22, v646);
-            v452 = V::mul_add(v163, t3_19, v452);
-            v658 = V::neg_mul_add(v162, t3_24, v658);
-            v448 = V::neg_mul_add(v162, t3_23, v448);
-            v452 = V::mul_add(v162, t3_18, v452);
-            v444 = V::mul_add(v161, t3_24, v444);
-            v448 = V::neg_mul_add(v161, t3_22, v448);
-            v452 = V::mul_add(v161, t3_17, v452);
-            v444 = V::mul_add(v160, t3_23, v444);
-            v658 = V::mul_add(v160, t3_22, v658);
-            v452 = V::mul_add(v160, t3_16, v452);
-            v658 = V::neg_mul_add(v159, t3_21, v658);
-            v448 = V::neg_mul_add(v159, t3_20, v448);
-            v646 = V::neg_mul_add(v159, t3_18, v646);
-            v444 = V::mul_add(v158, t3_21, v444);
-            v448 = V::neg_mul_add(v158, t3_19, v448);
-            v646 = V::neg_mul_add(v158, t3_17, v646);
-            v444 = V::mul_add(v157, t3_20, v444);
-            v658 = V::mul_add(v157, t3_19, v658);
-            v646 = V::neg_mul_add(v157, t3_16, v646);
-            v444 = V::mul_add(v156, t3_18, v444);
-            v658 = V::mul_add(v156, t3_17, v658);
-            v448 = V::mul_add(v156, t3_16, v448);
-            v494 = V::neg_mul_add(v154, t3_10, v494);
-            v684 = V::neg_mul_add(v154, t3_7, v684);
-            v498 = V::neg_mul_add(v154, t3_6, v498);
-            v494 = V::mul_add(v153, t3_11, v494);
-            v684 = V::mul_add(v153, t3_8, v684);
-            v678 = V::neg_mul_add(v153, t3_6, v678);
-            v494 = V::neg_mul_add(v152, t3_12, v494);
-            v684 = V::neg_mul_add(v152, t3_9, v684);
-            v502 = V::neg_mul_add(v152, t3_6, v502);
-            v494 = V::neg_mul_add(v151, t3_13, v494);
-            v498 = V::mul_add(v151, t3_8, v498);
-            v678 = V::mul_add(v151, t3_7, v678);
-            v494 = V::mul_add(v150, t3_14, v494);
-            v498 = V::neg_mul_add(v150, t3_9, v498);
-            v502 = V::mul_add(v150, t3_7, v502);
-            v494 = V::neg_mul_add(v149, t3_15, v494);
-            v678 = V::neg_mul_add(v149, t3_9, v678);
-            v502 = V::neg_mul_add(v149, t3_8, v502);
-            v684 = V::neg_mul_add(v148, t3_13, v684);
-            v498 = V::neg_mul_add(v148, t3_11, v498);
-            v678 = V::neg_mul_add(v148, t3_10, v678);
-            v684 = V::mul_add(v147, t3_14, v684);
-            v498 = V::mul_add(v147, t3_12, v498);
-            v502 = V::neg_mul_add(v147, t3_10, v502);
-            v684 = V::neg_mul_add(v146, t3_15, v684);
-            v678 = V::mul_add(v146, t3_12, v678);
-            v502 = V::mul_add(v146, t3_11, v502);
-            v498 = V::neg_mul_add(v145, t3_15, v498);
-            v678 = V::neg_mul_add(v145, t3_14, v678);
-            v502 = V::neg_mul_add(v145, t3_13, v502);
-            v456 = V::mul_add(v143, t3_13, v456);
-            v542 = V::neg_mul_add(v143, t3_14, v542);
-            v552 = V::mul_add(v143, t3_11, v552);
-            v462 = V::neg_mul_add(v143, t3_12, v462);
-            v466 = V::mul_add(v143, t3_8, v466);
-            v546 = V::neg_mul_add(v143, t3_9, v546);
-            v548 = V::neg_mul_add(v142, t3_13, v548);
-            v542 = V::mul_add(v142, t3_15, v542);
-            v552 = V::mul_add(v142, t3_10, v552);
-            v536 = V::neg_mul_add(v142, t3_12, v536);
-            v466 = V::mul_add(v142, t3_7, v466);
-            v470 = V::neg_mul_add(v142, t3_9, v470);
-            v548 = V::mul_add(v141, t3_14, v548);
-            v456 = V::neg_mul_add(v141, t3_15, v456);
-            v462 = V::mul_add(v141, t3_10, v462);
-            v536 = V::neg_mul_add(v141, t3_11, v536);
-            v546 = V::mul_add(v141, t3_7, v546);
-            v470 = V::neg_mul_add(v141, t3_8, v470);
-            v548 = V::neg_mul_add(v140, t3_11, v548);
-            v456 = V::neg_mul_add(v140, t3_10, v456);
-            v462 = V::mul_add(v140, t3_15, v462);
-            v536 = V::mul_add(v140, t3_14, v536);
-            v466 = V::mul_add(v140, t3_6, v466);
-            v530 = V::neg_mul_add(v140, t3_9, v530);
-            v548 = V::mul_add(v139, t3_12, v548);
-            v542 = V::neg_mul_add(v139, t3_10, v542);
-            v552 = V::neg_mul_add(v139, t3_15, v552);
-            v536 = V::mul_add(v139, t3_13, v536);
-            v546 = V::mul_add(v139, t3_6, v546);
-            v530 = V::neg_mul_add(v139, t3_8, v530);
-            v456 = V::mul_add(v138, t3_12, v456);
-            v542 = V::mul_add(v138, t3_11, v542);
-            v552 = V::neg_mul_add(v138, t3_14, v552);
-            v462 = V::neg_mul_add(v138, t3_13, v462);
-            v470 = V::mul_add(v138, t3_6, v470);
-            v530 = V::neg_mul_add(v138, t3_7, v530);
-            v548 = V::neg_mul_add(v137, t3_8, v548);
-            v456 = V::neg_mul_add(v137, t3_7, v456);
-            v552 = V::neg_mul_add(v137, t3_6, v552);
-            v546 = V::mul_add(v137, t3_15, v546);
-            v470 = V::mul_add(v137, t3_14, v470);
-            v530 = V::mul_add(v137, t3_12, v530);
-            v548 = V::mul_add(v136, t3_9, v548);
-            v542 = V::neg_mul_add(v136, t3_7, v542);
-            v462 = V::neg_mul_add(v136, t3_6, v462);
-            v466 = V::neg_mul_add(v136, t3_15, v466);
-            v470 = V::mul_add(v136, t3_13, v470);
-            v530 = V::mul_add(v136, t3_11, v530);
-            v456 = V::mul_add(v135, t3_9, v456);
-            v542 = V::mul_add(v135, t3_8, v542);
-            v536 = V::neg_mul_add(v135, t3_6, v536);
-            v466 = V::neg_mul_add(v135, t3_14, v466);
-            v546 = V::neg_mul_add(v135, t3_13, v546);
-            v530 = V::mul_add(v135, t3_10, v530);
-            v552 = V::mul_add(v134, t3_9, v552);
-            v462 = V::mul_add(v134, t3_8, v462);
-            v536 = V::mul_add(v134, t3_7, v536);
-            v466 = V::neg_mul_add(v134, t3_12, v466);
-            v546 = V::neg_mul_add(v134, t3_11, v546);
-            v470 = V::neg_mul_add(v134, t3_10, v470);
-            v442 = V::mul_add(V::mul(x_e45, w19), t3_15, v442);
-            v442 = V::mul_add(V::mul(x_e35, w19), t3_14, v442);
-            v442 = V::mul_add(V::mul(x_e34, w19), t3_13, v442);
-            v442 = V::mul_add(V::mul(x_e25, w19), t3_12, v442);
-            v442 = V::mul_add(V::mul(x_e24, w19), t3_11, v442);
-            v442 = V::mul_add(V::mul(x_e23, w19), t3_10, v442);
-            v442 = V::mul_add(V::mul(x_e15, w19), t3_9, v442);
-            v442 = V::mul_add(V::mul(x_e14, w19), t3_8, v442);
-            v442 = V::mul_add(V::mul(x_e13, w19), t3_7, v442);
-            v442 = V::mul_add(V::mul(x_e12, w19), t3_6, v442);
-            v602 = V::neg_mul_add(v121, t3_3, v602);
-            v476 = V::neg_mul_add(v121, t3_2, v476);
-            v608 = V::neg_mul_add(v121, t3_1, v608);
-            v602 = V::mul_add(v120, t3_4, v602);
-            v592 = V::neg_mul_add(v120, t3_2, v592);
-            v484 = V::neg_mul_add(v120, t3_1, v484);
-            v602 = V::neg_mul_add(v119, t3_5, v602);
-            v480 = V::neg_mul_add(v119, t3_2, v480);
-            v598 = V::neg_mul_add(v119, t3_1, v598);
-            v476 = V::mul_add(v118, t3_4, v476);
-            v592 = V::mul_add(v118, t3_3, v592);
-            v584 = V::neg_mul_add(v118, t3_1, v584);
-            v476 = V::neg_mul_add(v117, t3_5, v476);
-            v480 = V::mul_add(v117, t3_3, v480);
-            v490 = V::neg_mul_add(v117, t3_1, v490);
-            v592 = V::neg_mul_add(v116, t3_5, v592);
-            v480 = V::neg_mul_add(v116, t3_4, v480);
-            v588 = V::neg_mul_add(v116, t3_1, v588);
-            v608 = V::mul_add(v115, t3_4, v608);
-            v484 = V::mul_add(v115, t3_3, v484);
-            v584 = V::mul_add(v115, t3_2, v584);
-            v608 = V::neg_mul_add(v114, t3_5, v608);
-            v598 = V::mul_add(v114, t3_3, v598);
-            v490 = V::mul_add(v114, t3_2, v490);
-            v484 = V::neg_mul_add(v113, t3_5, v484);
-            v598 = V::neg_mul_add(v113, t3_4, v598);
-            v588 = V::mul_add(v113, t3_2, v588);
-            v584 = V::neg_mul_add(v112, t3_5, v584);
-            v490 = V::neg_mul_add(v112, t3_4, v490);
-            v588 = V::neg_mul_add(v112, t3_3, v588);
-            v444 = V::mul_add(v110, t3_4, v444);
-            v658 = V::neg_mul_add(v110, t3_5, v658);
-            v444 = V::mul_add(v109, t3_3, v444);
-            v448 = V::neg_mul_add(v109, t3_5, v448);
-            v658 = V::mul_add(v108, t3_3, v658);
-            v448 = V::neg_mul_add(v108, t3_4, v448);
-            v444 = V::mul_add(v107, t3_2, v444);
-            v646 = V::neg_mul_add(v107, t3_5, v646);
-            v658 = V::mul_add(v106, t3_2, v658);
-            v646 = V::neg_mul_add(v106, t3_4, v646);
-            v448 = V::mul_add(v105, t3_2, v448);
-            v646 = V::neg_mul_add(v105, t3_3, v646);
-            v444 = V::mul_add(v104, t3_1, v444);
-            v452 = V::neg_mul_add(v104, t3_5, v452);
-            v658 = V::mul_add(v103, t3_1, v658);
-            v452 = V::neg_mul_add(v103, t3_4, v452);
-            v448 = V::mul_add(v102, t3_1, v448);
-            v452 = V::neg_mul_add(v102, t3_3, v452);
-            v646 = V::mul_add(v101, t3_1, v646);
-            v452 = V::neg_mul_add(v101, t3_2, v452);
-            v548 = V::neg_mul_add(V::mul(x_e45, w16), t3_0, v548);
-            v456 = V::neg_mul_add(V::mul(x_e35, w16), t3_0, v456);
-            v542 = V::neg_mul_add(V::mul(x_e34, w16), t3_0, v542);
-            v552 = V::neg_mul_add(V::mul(x_e25, w16), t3_0, v552);
-            v462 = V::neg_mul_add(V::mul(x_e24, w16), t3_0, v462);
-            v536 = V::neg_mul_add(V::mul(x_e23, w16), t3_0, v536);
-            v466 = V::neg_mul_add(V::mul(x_e15, w16), t3_0, v466);
-            v546 = V::neg_mul_add(V::mul(x_e14, w16), t3_0, v546);
-            v470 = V::neg_mul_add(V::mul(x_e13, w16), t3_0, v470);
-            v530 = V::neg_mul_add(V::mul(x_e12, w16), t3_0, v530);
-            v502 = V::mul_add(V::mul(x_e5, w15), t3_31, v502);
-            v678 = V::neg_mul_add(V::mul(x_e4, w15), t3_31, v678);
-            v498 = V::mul_add(V::mul(x_e3, w15), t3_31, v498);
-            v684 = V::neg_mul_add(V::mul(x_e2, w15), t3_31, v684);
-            v494 = V::mul_add(V::mul(x_e1, w15), t3_31, v494);
-            v504 = V::mul_add(V::mul(x_e5, w14), t3_26, v504);
-            v504 = V::neg_mul_add(V::mul(x_e4, w14), t3_27, v504);
-            v504 = V::mul_add(V::mul(x_e3, w14), t3_28, v504);
-            v504 = V::neg_mul_add(V::mul(x_e2, w14), t3_29, v504);
-            v504 = V::mul_add(V::mul(x_e1, w14), t3_30, v504);
-            v480 = V::neg_mul_add(v66, t3_30, v480);
-            v598 = V::neg_mul_add(v66, t3_29, v598);
-            v490 = V::neg_mul_add(v66, t3_28, v490);
-            v588 = V::neg_mul_add(v66, t3_27, v588);
-            v592 = V::mul_add(v65, t3_30, v592);
-            v484 = V::mul_add(v65, t3_29, v484);
-            v584 = V::mul_add(v65, t3_28, v584);
-            v588 = V::neg_mul_add(v65, t3_26, v588);
-            v476 = V::neg_mul_add(v64, t3_30, v476);
-            v608 = V::neg_mul_add(v64, t3_29, v608);
-            v584 = V::mul_add(v64, t3_27, v584);
-            v490 = V::mul_add(v64, t3_26, v490);
-            v602 = V::mul_add(v63, t3_30, v602);
-            v608 = V::neg_mul_add(v63, t3_28, v608);
-            v484 = V::neg_mul_add(v63, t3_27, v484);
-            v598 = V::neg_mul_add(v63, t3_26, v598);
-            v602 = V::mul_add(v62, t3_29, v602);
-            v476 = V::mul_add(v62, t3_28, v476);
-            v592 = V::mul_add(v62, t3_27, v592);
-            v480 = V::mul_add(v62, t3_26, v480);
-            v494 = V::neg_mul_add(v60, t3_22, v494);
-            v684 = V::neg_mul_add(v60, t3_19, v684);
-            v498 = V::neg_mul_add(v60, t3_17, v498);
-            v678 = V::neg_mul_add(v60, t3_16, v678);
-            v494 = V::mul_add(v59, t3_23, v494);
-            v684 = V::mul_add(v59, t3_20, v684);
-            v498 = V::mul_add(v59, t3_18, v498);
-            v502 = V::neg_mul_add(v59, t3_16, v502);
-            v494 = V::neg_mul_add(v58, t3_24, v494);
-            v684 = V::neg_mul_add(v58, t3_21, v684);
-            v678 = V::mul_add(v58, t3_18, v678);
-            v502 = V::mul_add(v58, t3_17, v502);
-            v494 = V::mul_add(v57, t3_25, v494);
-            v498 = V::neg_mul_add(v57, t3_21, v498);
-            v678 = V::neg_mul_add(v57, t3_20, v678);
-            v502 = V::neg_mul_add(v57, t3_19, v502);
-            v684 = V::mul_add(v56, t3_25, v684);
-            v498 = V::mul_add(v56, t3_24, v498);
-            v678 = V::mul_add(v56, t3_23, v678);
-            v502 = V::mul_add(v56, t3_22, v502);
-            v542 = V::mul_add(v54, t3_25, v542);
-            v462 = V::mul_add(v54, t3_24, v462);
-            v536 = V::mul_add(v54, t3_23, v536);
-            v546 = V::mul_add(v54, t3_21, v546);
-            v470 = V::mul_add(v54, t3_20, v470);
-            v530 = V::mul_add(v54, t3_18, v530);
-            v456 = V::neg_mul_add(v53, t3_25, v456);
-            v552 = V::neg_mul_add(v53, t3_24, v552);
-            v536 = V::mul_add(v53, t3_22, v536);
-            v466 = V::neg_mul_add(v53, t3_21, v466);
-            v470 = V::mul_add(v53, t3_19, v470);
-            v530 = V::mul_add(v53, t3_17, v530);
-            v548 = V::mul_add(v52, t3_25, v548);
-            v552 = V::neg_mul_add(v52, t3_23, v552);
-            v462 = V::neg_mul_add(v52, t3_22, v462);
-            v466 = V::neg_mul_add(v52, t3_20, v466);
-            v546 = V::neg_mul_add(v52, t3_19, v546);
-            v530 = V::mul_add(v52, t3_16, v530);
-            v548 = V::mul_add(v51, t3_24, v548);
-            v456 = V::mul_add(v51, t3_23, v456);
-            v542 = V::mul_add(v51, t3_22, v542);
-            v466 = V::neg_mul_add(v51, t3_18, v466);
-            v546 = V::neg_mul_add(v51, t3_17, v546);
-            v470 = V::neg_mul_add(v51, t3_16, v470);
-            v548 = V::mul_add(v50, t3_21, v548);
-            v456 = V::mul_add(v50, t3_20, v456);
-            v542 = V::mul_add(v50, t3_19, v542);
-            v552 = V::mul_add(v50, t3_18, v552);
-            v462 = V::mul_add(v50, t3_17, v462);
-            v536 = V::mul_add(v50, t3_16, v536);
-            v602 = V::mul_add(v48, t3_13, v602);
-            v476 = V::mul_add(v48, t3_11, v476);
-            v592 = V::mul_add(v48, t3_10, v592);
-            v608 = V::mul_add(v48, t3_8, v608);
-            v484 = V::mul_add(v48, t3_7, v484);
-            v584 = V::mul_add(v48, t3_6, v584);
-            v602 = V::neg_mul_add(v47, t3_14, v602);
-            v476 = V::neg_mul_add(v47, t3_12, v476);
-            v480 = V::mul_add(v47, t3_10, v480);
-            v608 = V::neg_mul_add(v47, t3_9, v608);
-            v598 = V::mul_add(v47, t3_7, v598);
-            v490 = V::mul_add(v47, t3_6, v490);
-            v602 = V::mul_add(v46, t3_15, v602);
-            v592 = V::neg_mul_add(v46, t3_12, v592);
-            v480 = V::neg_mul_add(v46, t3_11, v480);
-            v484 = V::neg_mul_add(v46, t3_9, v484);
-            v598 = V::neg_mul_add(v46, t3_8, v598);
-            v588 = V::mul_add(v46, t3_6, v588);
-            v476 = V::mul_add(v45, t3_15, v476);
-            v592 = V::mul_add(v45, t3_14, v592);
-            v480 = V::mul_add(v45, t3_13, v480);
-            v584 = V::neg_mul_add(v45, t3_9, v584);
-            v490 = V::neg_mul_add(v45, t3_8, v490);
-            v588 = V::neg_mul_add(v45, t3_7, v588);
-            v608 = V::mul_add(v44, t3_15, v608);
-            v484 = V::mul_add(v44, t3_14, v484);
-            v598 = V::mul_add(v44, t3_13, v598);
-            v584 = V::mul_add(v44, t3_12, v584);
-            v490 = V::mul_add(v44, t3_11, v490);
-            v588 = V::mul_add(v44, t3_10, v588);
-            v658 = V::neg_mul_add(v42, t3_15, v658);
-            v448 = V::neg_mul_add(v42, t3_14, v448);
-            v646 = V::neg_mul_add(v42, t3_12, v646);
-            v452 = V::neg_mul_add(v42, t3_9, v452);
-            v444 = V::mul_add(v41, t3_15, v444);
-            v448 = V::neg_mul_add(v41, t3_13, v448);
-            v646 = V::neg_mul_add(v41, t3_11, v646);
-            v452 = V::neg_mul_add(v41, t3_8, v452);
-            v444 = V::mul_add(v40, t3_14, v444);
-            v658 = V::mul_add(v40, t3_13, v658);
-            v646 = V::neg_mul_add(v40, t3_10, v646);
-            v452 = V::neg_mul_add(v40, t3_7, v452);
-            v444 = V::mul_add(v39, t3_12, v444);
-            v658 = V::mul_add(v39, t3_11, v658);
-            v448 = V::mul_add(v39, t3_10, v448);
-            v452 = V::neg_mul_add(v39, t3_6, v452);
-            v444 = V::mul_add(v38, t3_9, v444);
-            v658 = V::mul_add(v38, t3_8, v658);
-            v448 = V::mul_add(v38, t3_7, v448);
-            v646 = V::mul_add(v38, t3_6, v646);
-            v548 = V::neg_mul_add(v36, t3_4, v548);
-            v456 = V::neg_mul_add(v36, t3_3, v456);
-            v552 = V::neg_mul_add(v36, t3_2, v552);
-            v466 = V::neg_mul_add(v36, t3_1, v466);
-            v548 = V::mul_add(v35, t3_5, v548);
-            v542 = V::neg_mul_add(v35, t3_3, v542);
-            v462 = V::neg_mul_add(v35, t3_2, v462);
-            v546 = V::neg_mul_add(v35, t3_1, v546);
-            v456 = V::mul_add(v34, t3_5, v456);
-            v542 = V::mul_add(v34, t3_4, v542);
-            v536 = V::neg_mul_add(v34, t3_2, v536);
-            v470 = V::neg_mul_add(v34, t3_1, v470);
-            v552 = V::mul_add(v33, t3_5, v552);
-            v462 = V::mul_add(v33, t3_4, v462);
-            v536 = V::mul_add(v33, t3_3, v536);
-            v530 = V::neg_mul_add(v33, t3_1, v530);
-            v466 = V::mul_add(v32, t3_5, v466);
-            v546 = V::mul_add(v32, t3_4, v546);
-            v470 = V::mul_add(v32, t3_3, v470);
-            v530 = V::mul_add(v32, t3_2, v530);
-            v442 = V::mul_add(V::mul(x_e5, w7), t3_5, v442);
-            v442 = V::mul_add(V::mul(x_e4, w7), t3_4, v442);
-            v442 = V::mul_add(V::mul(x_e3, w7), t3_3, v442);
-            v442 = V::mul_add(V::mul(x_e2, w7), t3_2, v442);
-            v442 = V::mul_add(V::mul(x_e1, w7), t3_1, v442);
-            v444 = V::mul_add(V::mul(x_e5, w6), t3_0, v444);
-            v658 = V::mul_add(V::mul(x_e4, w6), t3_0, v658);
-            v448 = V::mul_add(V::mul(x_e3, w6), t3_0, v448);
-            v646 = V::mul_add(V::mul(x_e2, w6), t3_0, v646);
-            v452 = V::mul_add(V::mul(x_e1, w6), t3_0, v452);
-            v504 = V::mul_add(V::mul(x_1, V::load(param0.at(5usize, c))), t3_31, v504);
-            // out0[31] = x_e12345*w50*t3_0 + x_e2345*w42*t3_1 - x_e1345*w42*t3_2 + x_e1245*w42*t3_3 - x_e1235*w42*t3_4 + x_e1234*w42*t3_5 - x_e345*w33*t3_6 + x_e245*w33*t3_7 - x_e235*w33*t3_8 + x_e234*w33*t3_9 - x_e145*w33*t3_10 + x_e135*w33*t3_11 - x_e134*w33*t3_12 - x_e125*w33*t3_13 + x_e124*w33*t3_14 - x_e123*w33*t3_15 - x_e45*w24*t3_16 + x_e35*w24*t3_17 - x_e34*w24*t3_18 - x_e25*w24*t3_19 + x_e24*w24*t3_20 - x_e23*w24*t3_21 + x_e15*w24*t3_22 - x_e14*w24*t3_23 + x_e13*w24*t3_24 - x_e12*w24*t3_25 + x_e5*w14*t3_26 - x_e4*w14*t3_27 + x_e3*w14*t3_28 - x_e2*w14*t3_29 + x_e1*w14*t3_30 + x_1*w5*t3_31
-            V::store(v504, out0.at(31usize, c));
-            v494 = V::mul_add(v11, t3_30, v494);
-            // out0[30] = v432*t3_1 + v396*t3_6 - v395*t3_7 + v394*t3_8 - v393*t3_9 + x_e2345*w40*t3_0 - v325*t3_16 + v324*t3_17 - v323*t3_18 - v322*t3_19 + v321*t3_20 - v320*t3_21 + v263*t3_2 - v262*t3_3 + v261*t3_4 - v260*t3_5 - v203*t3_26 + v202*t3_27 - v201*t3_28 + v200*t3_29 - v154*t3_10 + v153*t3_11 - v152*t3_12 - v151*t3_13 + v150*t3_14 - v149*t3_15 + x_e1*w15*t3_31 - v60*t3_22 + v59*t3_23 - v58*t3_24 + v57*t3_25 + v11*t3_30
-            V::store(v494, out0.at(30usize, c));
-            v684 = V::mul_add(v11, t3_29, v684);
-            // out0[29] = v395*t3_10 - (v432*t3_2 + v397*t3_6) - v394*t3_11 + v393*t3_12 + x_e1345*w40*t3_0 + v328*t3_16 - v327*t3_17 + v326*t3_18 + v322*t3_22 - v321*t3_23 + v320*t3_24 + v263*t3_1 - v259*t3_3 + v258*t3_4 - v257*t3_5 + v206*t3_26 - v205*t3_27 + v204*t3_28 - v200*t3_30 - v154*t3_7 + v153*t3_8 - v152*t3_9 - v148*t3_13 + v147*t3_14 - v146*t3_15 - x_e2*w15*t3_31 - v60*t3_19 + v59*t3_20 - v58*t3_21 + v56*t3_25 + v11*t3_29
-            V::store(v684, out0.at(29usize, c));
-            v498 = V::mul_add(v11, t3_28, v498);
-            // out0[28] = v432*t3_3 + v397*t3_7 - v396*t3_10 + v394*t3_13 - v393*t3_14 + x_e1245*w40*t3_0 - v329*t3_16 + v327*t3_19 - v326*t3_20 - v324*t3_22 + v323*t3_23 - v320*t3_25 + v262*t3_1 - v259*t3_2 + v256*t3_4 - v255*t3_5 - v208*t3_26 + v207*t3_27 - v204*t3_29 + v201*t3_30 - v154*t3_6 + v151*t3_8 - v150*t3_9 - v148*t3_11 + v147*t3_12 - v145*t3_15 + x_e3*w15*t3_31 - v60*t3_17 + v59*t3_18 - v57*t3_21 + v56*t3_24 + v11*t3_28
-            V::store(v498, out0.at(28usize, c));
-            v678 = V::mul_add(v11, t3_27, v678);
-            // out0[27] = v396*t3_11 - (v432*t3_4 + v397*t3_8) - v395*t3_13 + v393*t3_15 + x_e1235*w40*t3_0 + v329*t3_17 - v328*t3_19 + v326*t3_21 + v325*t3_22 - v323*t3_24 + v321*t3_25 + v261*t3_1 - v258*t3_2 + v256*t3_3 - v254*t3_5 + v209*t3_26 - v207*t3_28 + v205*t3_29 - v202*t3_30 - v153*t3_6 + v151*t3_7 - v149*t3_9 - v148*t3_10 + v146*t3_12 - v145*t3_14 - x_e4*w15*t3_31 - v60*t3_16 + v58*t3_18 - v57*t3_20 + v56*t3_23 + v11*t3_27
-            V::store(v678, out0.at(27usize, c));
-            v502 = V::mul_add(v11, t3_26, v502);
-            // out0[26] = v432*t3_5 + v397*t3_9 - v396*t3_12 + v395*t3_14 - v394*t3_15 + x_e1234*w40*t3_0 - v329*t3_18 + v328*t3_20 - v327*t3_21 - v325*t3_23 + v324*t3_24 - v322*t3_25 + v260*t3_1 - v257*t3_2 + v255*t3_3 - v254*t3_4 - v209*t3_27 + v208*t3_28 - v206*t3_29 + v203*t3_30 - v152*t3_6 + v150*t3_7 - v149*t3_8 - v147*t3_10 + v146*t3_11 - v145*t3_13 + x_e5*w15*t3_31 - v59*t3_16 + v58*t3_17 - v57*t3_19 + v56*t3_22 + v11*t3_26
-            V::store(v502, out0.at(26usize, c));
-            v602 = V::mul_add(v9, t3_25, v602);
-            // out0[25] = v406*t3_17 - (v434*t3_6 + v407*t3_16) - v405*t3_18 - v379*t3_2 - v378*t3_1 + v344*t3_26 - v343*t3_27 + v342*t3_28 - v284*t3_10 + v283*t3_11 - v282*t3_12 - v281*t3_7 + v280*t3_8 - v279*t3_9 - x_e345*w28*t3_0 + x_e12*w27*t3_31 + v173*t3_22 - v172*t3_23 + v171*t3_24 + v170*t3_19 - v169*t3_20 + v168*t3_21 - v121*t3_3 + v120*t3_4 - v119*t3_5 + v63*t3_30 + v62*t3_29 + v48*t3_13 - v47*t3_14 + v46*t3_15 + v9*t3_25
-            V::store(v602, out0.at(25usize, c));
-            v476 = V::mul_add(v9, t3_24, v476);
-            // out0[24] = v434*t3_7 + v408*t3_16 - v406*t3_19 + v405*t3_20 + v379*t3_3 - v377*t3_1 - v346*t3_26 + v345*t3_27 - v342*t3_29 + v285*t3_10 - v283*t3_13 + v282*t3_14 - v281*t3_6 + v278*t3_8 - v277*t3_9 - x_e245*w28*t3_0 - x_e13*w27*t3_31 - v175*t3_22 + v174*t3_23 - v171*t3_25 + v170*t3_17 - v169*t3_18 + v167*t3_21 - v121*t3_2 + v118*t3_4 - v117*t3_5 - v64*t3_30 + v62*t3_28 + v48*t3_11 - v47*t3_12 + v45*t3_15 + v9*t3_24
-            V::store(v476, out0.at(24usize, c));
-            v592 = V::mul_add(v9, t3_23, v592);
-            // out0[23] = v407*t3_19 - (v434*t3_8 + v408*t3_17) - v405*t3_21 - v379*t3_4 - v376*t3_1 + v347*t3_26 - v345*t3_28 + v343*t3_29 - v285*t3_11 + v284*t3_13 - v282*t3_15 - v280*t3_6 + v278*t3_7 - v276*t3_9 - x_e235*w28*t3_0 + x_e14*w27*t3_31 + v176*t3_22 - v174*t3_24 + v172*t3_25 + v170*t3_16 - v168*t3_18 + v167*t3_20 - v120*t3_2 + v118*t3_3 - v116*t3_5 + v65*t3_30 + v62*t3_27 + v48*t3_10 - v46*t3_12 + v45*t3_14 + v9*t3_23
-            V::store(v592, out0.at(23usize, c));
-            v480 = V::mul_add(v9, t3_22, v480);
-            // out0[22] = v434*t3_9 + v408*t3_18 - v407*t3_20 + v406*t3_21 + v379*t3_5 - v375*t3_1 - v347*t3_27 + v346*t3_28 - v344*t3_29 + v285*t3_12 - v284*t3_14 + v283*t3_15 - v279*t3_6 + v277*t3_7 - v276*t3_8 - x_e234*w28*t3_0 - x_e15*w27*t3_31 - v176*t3_23 + v175*t3_24 - v173*t3_25 + v169*t3_16 - v168*t3_17 + v167*t3_19 - v119*t3_2 + v117*t3_3 - v116*t3_4 - v66*t3_30 + v62*t3_26 + v47*t3_10 - v46*t3_11 + v45*t3_13 + v9*t3_22
-            V::store(v480, out0.at(22usize, c));
-            v608 = V::mul_add(v9, t3_21, v608);
-            // out0[21] = v406*t3_22 - (v434*t3_10 + v409*t3_16) - v405*t3_23 + v378*t3_3 + v377*t3_2 + v349*t3_26 - v348*t3_27 + v342*t3_30 + v285*t3_7 + v284*t3_6 - v280*t3_13 + v279*t3_14 - v278*t3_11 + v277*t3_12 - x_e145*w28*t3_0 + x_e23*w27*t3_31 - v175*t3_19 + v174*t3_20 - v173*t3_17 + v172*t3_18 - v168*t3_25 - v167*t3_24 - v121*t3_1 + v115*t3_4 - v114*t3_5 - v64*t3_29 - v63*t3_28 + v48*t3_8 - v47*t3_9 + v44*t3_15 + v9*t3_21
-            V::store(v608, out0.at(21usize, c));
-            v484 = V::mul_add(v9, t3_20, v484);
-            // out0[20] = v434*t3_11 + v409*t3_17 - v407*t3_22 + v405*t3_24 - v378*t3_4 + v376*t3_2 - v350*t3_26 + v348*t3_28 - v343*t3_30 - v285*t3_8 + v283*t3_6 + v281*t3_13 - v279*t3_15 - v278*t3_10 + v276*t3_12 - x_e135*w28*t3_0 - x_e24*w27*t3_31 + v176*t3_19 - v174*t3_21 - v173*t3_16 + v171*t3_18 + v169*t3_25 - v167*t3_23 - v120*t3_1 + v115*t3_3 - v113*t3_5 + v65*t3_29 - v63*t3_27 + v48*t3_7 - v46*t3_9 + v44*t3_14 + v9*t3_20
-            V::store(v484, out0.at(20usize, c));
-            v598 = V::mul_add(v9, t3_19, v598);
-            // out0[19] = v407*t3_23 - (v434*t3_12 + v409*t3_18) - v406*t3_24 + v378*t3_5 + v375*t3_2 + v350*t3_27 - v349*t3_28 + v344*t3_30 + v285*t3_9 + v282*t3_6 - v281*t3_14 + v280*t3_15 - v277*t3_10 + v276*t3_11 - x_e134*w28*t3_0 + x_e25*w27*t3_31 - v176*t3_20 + v175*t3_21 - v172*t3_16 + v171*t3_17 - v170*t3_25 - v167*t3_22 - v119*t3_1 + v114*t3_3 - v113*t3_4 - v66*t3_29 - v63*t3_26 + v47*t3_7 - v46*t3_8 + v44*t3_13 + v9*t3_19
-            V::store(v598, out0.at(19usize, c));
-            v584 = V::mul_add(v9, t3_18, v584);
-            // out0[18] = v408*t3_22 - (v434*t3_13 + v409*t3_19) - v405*t3_25 - v377*t3_4 - v376*t3_3 + v351*t3_26 - v348*t3_29 + v345*t3_30 - v284*t3_8 - v283*t3_7 + v281*t3_11 + v280*t3_10 - v277*t3_15 - v276*t3_14 - x_e125*w28*t3_0 + x_e34*w27*t3_31 + v176*t3_17 + v175*t3_16 - v172*t3_21 - v171*t3_20 + v169*t3_24 + v168*t3_23 - v118*t3_1 + v115*t3_2 - v112*t3_5 + v65*t3_28 + v64*t3_27 + v48*t3_6 - v45*t3_9 + v44*t3_12 + v9*t3_18
-            V::store(v584, out0.at(18usize, c));
-            v490 = V::mul_add(v9, t3_17, v490);
-            // out0[17] = v434*t3_14 + v409*t3_20 - v408*t3_23 + v406*t3_25 + v377*t3_5 - v375*t3_3 - v351*t3_27 + v349*t3_29 - v346*t3_30 + v284*t3_9 - v282*t3_7 - v281*t3_12 + v279*t3_10 + v278*t3_15 - v276*t3_13 - x_e124*w28*t3_0 - x_e35*w27*t3_31 - v176*t3_18 + v174*t3_16 + v173*t3_21 - v171*t3_19 - v170*t3_24 + v168*t3_22 - v117*t3_1 + v114*t3_2 - v112*t3_4 - v66*t3_28 + v64*t3_26 + v47*t3_6 - v45*t3_8 + v44*t3_11 + v9*t3_17
-            V::store(v490, out0.at(17usize, c));
-            v588 = V::mul_add(v9, t3_16, v588);
-            // out0[16] = v408*t3_24 - (v434*t3_15 + v409*t3_21) - v407*t3_25 + v376*t3_5 + v375*t3_4 + v351*t3_28 - v350*t3_29 + v347*t3_30 + v283*t3_9 + v282*t3_8 - v280*t3_12 - v279*t3_11 + v278*t3_14 + v277*t3_13 - x_e123*w28*t3_0 + x_e45*w27*t3_31 - v175*t3_18 - v174*t3_17 + v173*t3_20 + v172*t3_19 - v170*t3_23 - v169*t3_22 - v116*t3_1 + v113*t3_2 - v112*t3_3 - v66*t3_27 - v65*t3_26 + v46*t3_6 - v45*t3_7 + v44*t3_10 + v9*t3_16
-            V::store(v588, out0.at(16usize, c));
-            v548 = V::mul_add(v7, t3_15, v548);
-            // out0[15] = v417*t3_27 - (v436*t3_16 + v418*t3_26) - v391*t3_10 - v390*t3_7 - v389*t3_6 + x_e123*w39*t3_31 - v316*t3_22 + v315*t3_23 - v313*t3_19 + v312*t3_20 - v311*t3_17 + v310*t3_18 - v252*t3_3 - v251*t3_2 - v248*t3_1 + v193*t3_30 + v190*t3_29 + v189*t3_28 - v142*t3_13 + v141*t3_14 - v140*t3_11 + v139*t3_12 - v137*t3_8 + v136*t3_9 - x_e45*w16*t3_0 + v52*t3_25 + v51*t3_24 + v50*t3_21 - v36*t3_4 + v35*t3_5 + v7*t3_15
-            V::store(v548, out0.at(15usize, c));
-            v456 = V::mul_add(v7, t3_14, v456);
-            // out0[14] = v436*t3_17 + v419*t3_26 - v417*t3_28 + v391*t3_11 + v390*t3_8 - v388*t3_6 - x_e124*w39*t3_31 + v317*t3_22 - v315*t3_24 + v314*t3_19 - v312*t3_21 - v311*t3_16 + v309*t3_18 + v252*t3_4 - v250*t3_2 - v247*t3_1 - v194*t3_30 - v191*t3_29 + v189*t3_27 + v143*t3_13 - v141*t3_15 - v140*t3_10 + v138*t3_12 - v137*t3_7 + v135*t3_9 - x_e35*w16*t3_0 - v53*t3_25 + v51*t3_23 + v50*t3_20 - v36*t3_3 + v34*t3_5 + v7*t3_14
-            V::store(v456, out0.at(14usize, c));
-            v542 = V::mul_add(v7, t3_13, v542);
-            // out0[13] = v418*t3_28 - (v436*t3_18 + v419*t3_27) - v391*t3_12 - v390*t3_9 - v387*t3_6 + x_e125*w39*t3_31 - v317*t3_23 + v316*t3_24 - v314*t3_20 + v313*t3_21 - v310*t3_16 + v309*t3_17 - v252*t3_5 - v249*t3_2 - v246*t3_1 + v195*t3_30 + v192*t3_29 + v189*t3_26 - v143*t3_14 + v142*t3_15 - v139*t3_10 + v138*t3_11 - v136*t3_7 + v135*t3_8 - x_e34*w16*t3_0 + v54*t3_25 + v51*t3_22 + v50*t3_19 - v35*t3_3 + v34*t3_4 + v7*t3_13
-            V::store(v542, out0.at(13usize, c));
-            v552 = V::mul_add(v7, t3_12, v552);
-            // out0[12] = v417*t3_29 - (v436*t3_19 + v420*t3_26) - v391*t3_13 + v389*t3_8 + v388*t3_7 + x_e134*w39*t3_31 - v318*t3_22 + v315*t3_25 + v314*t3_17 + v313*t3_16 - v310*t3_21 - v309*t3_20 + v251*t3_4 + v250*t3_3 - v245*t3_1 + v196*t3_30 - v191*t3_28 - v190*t3_27 + v143*t3_11 + v142*t3_10 - v139*t3_15 - v138*t3_14 - v137*t3_6 + v134*t3_9 - x_e25*w16*t3_0 - v53*t3_24 - v52*t3_23 + v50*t3_18 - v36*t3_2 + v33*t3_5 + v7*t3_12
-            V::store(v552, out0.at(12usize, c));
-            v462 = V::mul_add(v7, t3_11, v462);
-            // out0[11] = v436*t3_20 + v420*t3_27 - v418*t3_29 + v391*t3_14 - v389*t3_9 + v387*t3_7 - x_e135*w39*t3_31 + v318*t3_23 - v316*t3_25 - v314*t3_18 + v312*t3_16 + v311*t3_21 - v309*t3_19 - v251*t3_5 + v249*t3_3 - v244*t3_1 - v197*t3_30 + v192*t3_28 - v190*t3_26 - v143*t3_12 + v141*t3_10 + v140*t3_15 - v138*t3_13 - v136*t3_6 + v134*t3_8 - x_e24*w16*t3_0 + v54*t3_24 - v52*t3_22 + v50*t3_17 - v35*t3_2 + v33*t3_4 + v7*t3_11
-            V::store(v462, out0.at(11usize, c));
-            v536 = V::mul_add(v7, t3_10, v536);
-            // out0[10] = v419*t3_29 - (v436*t3_21 + v420*t3_28) - v391*t3_15 - v388*t3_9 - v387*t3_8 + x_e145*w39*t3_31 - v318*t3_24 + v317*t3_25 - v313*t3_18 - v312*t3_17 + v311*t3_20 + v310*t3_19 - v250*t3_5 - v249*t3_4 - v243*t3_1 + v198*t3_30 + v192*t3_27 + v191*t3_26 - v142*t3_12 - v141*t3_11 + v140*t3_14 + v139*t3_13 - v135*t3_6 + v134*t3_7 - x_e23*w16*t3_0 + v54*t3_23 + v53*t3_22 + v50*t3_16 - v34*t3_2 + v33*t3_3 + v7*t3_10
-            V::store(v536, out0.at(10usize, c));
-            v466 = V::mul_add(v7, t3_9, v466);
-            // out0[9] = v436*t3_22 + v421*t3_26 - v417*t3_30 - v390*t3_13 - v389*t3_11 - v388*t3_10 - x_e234*w39*t3_31 - v318*t3_19 - v317*t3_17 - v316*t3_16 + v312*t3_25 + v310*t3_24 + v309*t3_23 + v248*t3_4 + v247*t3_3 + v245*t3_2 + v196*t3_29 + v194*t3_28 + v193*t3_27 + v143*t3_8 + v142*t3_7 + v140*t3_6 - v136*t3_15 - v135*t3_14 - v134*t3_12 - x_e15*w16*t3_0 - v53*t3_21 - v52*t3_20 - v51*t3_18 - v36*t3_1 + v32*t3_5 + v7*t3_9
-            V::store(v466, out0.at(9usize, c));
-            v546 = V::mul_add(v7, t3_8, v546);
-            // out0[8] = v418*t3_30 - (v436*t3_23 + v421*t3_27) + v390*t3_14 + v389*t3_12 - v387*t3_10 + x_e235*w39*t3_31 + v318*t3_20 + v317*t3_18 - v315*t3_16 - v313*t3_25 - v311*t3_24 + v309*t3_22 - v248*t3_5 + v246*t3_3 + v244*t3_2 - v197*t3_29 - v195*t3_28 + v193*t3_26 - v143*t3_9 + v141*t3_7 + v139*t3_6 + v137*t3_15 - v135*t3_13 - v134*t3_11 - x_e14*w16*t3_0 + v54*t3_21 - v52*t3_19 - v51*t3_17 - v35*t3_1 + v32*t3_4 + v7*t3_8
-            V::store(v546, out0.at(8usize, c));
-            v470 = V::mul_add(v7, t3_7, v470);
-            // out0[7] = v436*t3_24 + v421*t3_28 - v419*t3_30 - v390*t3_15 + v388*t3_12 + v387*t3_11 - x_e245*w39*t3_31 - v318*t3_21 + v316*t3_18 + v315*t3_17 + v314*t3_25 - v311*t3_23 - v310*t3_22 - v247*t3_5 - v246*t3_4 + v243*t3_2 + v198*t3_29 - v195*t3_27 - v194*t3_26 - v142*t3_9 - v141*t3_8 + v138*t3_6 + v137*t3_14 + v136*t3_13 - v134*t3_10 - x_e13*w16*t3_0 + v54*t3_20 + v53*t3_19 - v51*t3_16 - v34*t3_1 + v32*t3_3 + v7*t3_7
-            V::store(v470, out0.at(7usize, c));
-            v530 = V::mul_add(v7, t3_6, v530);
-            // out0[6] = v420*t3_30 - (v436*t3_25 + v421*t3_29) - v389*t3_15 - v388*t3_14 - v387*t3_13 + x_e345*w39*t3_31 - v317*t3_21 - v316*t3_20 - v315*t3_19 + v314*t3_24 + v313*t3_23 + v312*t3_22 - v245*t3_5 - v244*t3_4 - v243*t3_3 + v198*t3_28 + v197*t3_27 + v196*t3_26 - v140*t3_9 - v139*t3_8 - v138*t3_7 + v137*t3_12 + v136*t3_11 + v135*t3_10 - x_e12*w16*t3_0 + v54*t3_18 + v53*t3_17 + v52*t3_16 - v33*t3_1 + v32*t3_2 + v7*t3_6
-            V::store(v530, out0.at(6usize, c));
-            v444 = V::mul_add(v5, t3_5, v444);
-            // out0[5] = v438*t3_26 + x_e1234*w49*t3_31 + v403*t3_22 + v402*t3_19 + v401*t3_17 + v400*t3_16 + v337*t3_30 + v334*t3_29 + v332*t3_28 + v331*t3_27 + v274*t3_13 + v273*t3_11 + v272*t3_10 + v270*t3_8 + v269*t3_7 + v267*t3_6 + v163*t3_25 + v161*t3_24 + v160*t3_23 + v158*t3_21 + v157*t3_20 + v156*t3_18 + v110*t3_4 + v109*t3_3 + v107*t3_2 + v104*t3_1 + v41*t3_15 + v40*t3_14 + v39*t3_12 + v38*t3_9 + x_e5*w6*t3_0 + v5*t3_5
-            V::store(v444, out0.at(5usize, c));
-            v658 = V::mul_add(v5, t3_4, v658);
-            // out0[4] = v399*t3_16 - (v438*t3_27 + x_e1235*w49*t3_31 + v403*t3_23 + v402*t3_20 + v401*t3_18) - v338*t3_30 - v335*t3_29 - v333*t3_28 + v331*t3_26 - v274*t3_14 - v273*t3_12 + v271*t3_10 - v270*t3_9 + v268*t3_7 + v266*t3_6 - v164*t3_25 - v162*t3_24 + v160*t3_22 - v159*t3_21 + v157*t3_19 + v156*t3_17 - v110*t3_5 + v108*t3_3 + v106*t3_2 + v103*t3_1 - v42*t3_15 + v40*t3_13 + v39*t3_11 + v38*t3_8 + x_e4*w6*t3_0 + v5*t3_4
-            V::store(v658, out0.at(4usize, c));
-            v448 = V::mul_add(v5, t3_3, v448);
-            // out0[3] = v438*t3_28 + x_e1245*w49*t3_31 + v403*t3_24 + v402*t3_21 - v400*t3_18 - v399*t3_17 + v339*t3_30 + v336*t3_29 - v333*t3_27 - v332*t3_26 + v274*t3_15 - v272*t3_12 - v271*t3_11 - v269*t3_9 - v268*t3_8 + v265*t3_6 + v165*t3_25 - v162*t3_23 - v161*t3_22 - v159*t3_20 - v158*t3_19 + v156*t3_16 - v109*t3_5 - v108*t3_4 + v105*t3_2 + v102*t3_1 - v42*t3_14 - v41*t3_13 + v39*t3_10 + v38*t3_7 + x_e3*w6*t3_0 + v5*t3_3
-            V::store(v448, out0.at(3usize, c));
-            v646 = V::mul_add(v5, t3_2, v646);
-            // out0[2] = v401*t3_21 - (v438*t3_29 + x_e1345*w49*t3_31 + v403*t3_25) + v400*t3_20 + v399*t3_19 - v340*t3_30 + v336*t3_28 + v335*t3_27 + v334*t3_26 + v273*t3_15 + v272*t3_14 + v271*t3_13 - v267*t3_9 - v266*t3_8 - v265*t3_7 + v165*t3_24 + v164*t3_23 + v163*t3_22 - v159*t3_18 - v158*t3_17 - v157*t3_16 - v107*t3_5 - v106*t3_4 - v105*t3_3 + v101*t3_1 - v42*t3_12 - v41*t3_11 - v40*t3_10 + v38*t3_6 + x_e2*w6*t3_0 + v5*t3_2
-            V::store(v646, out0.at(2usize, c));
-            v452 = V::mul_add(v5, t3_1, v452);
-            // out0[1] = v438*t3_30 + x_e2345*w49*t3_31 - v402*t3_25 - v401*t3_24 - v400*t3_23 - v399*t3_22 - v340*t3_29 - v339*t3_28 - v338*t3_27 - v337*t3_26 + v270*t3_15 + v269*t3_14 + v268*t3_13 + v267*t3_12 + v266*t3_11 + v265*t3_10 + v165*t3_21 + v164*t3_20 + v163*t3_19 + v162*t3_18 + v161*t3_17 + v160*t3_16 - v104*t3_5 - v103*t3_4 - v102*t3_3 - v101*t3_2 - v42*t3_9 - v41*t3_8 - v40*t3_7 - v39*t3_6 + x_e1*w6*t3_0 + v5*t3_1
-            V::store(v452, out0.at(1usize, c));
-            v442 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize, c))), t3_0, v442);
-            v442 = V::mul_add(
-                V::mul(gate::<V>(args.gate, x_1), V::load(t2.at(0usize, c))),
+            v451 = V::mul_add(V::mul(x_e2345, w49), t5_31, v451);
+            v449 = V::mul_add(V::mul(x_e1345, w49), t5_31, v449);
+            v447 = V::mul_add(V::mul(x_e1245, w49), t5_31, v447);
+            v445 = V::mul_add(V::mul(x_e1235, w49), t5_31, v445);
+            v443 = V::mul_add(V::mul(x_e1234, w49), t5_31, v443);
+            v465 = V::mul_add(v420, t5_26, v465);
+            v467 = V::mul_add(v420, t5_27, v467);
+            v469 = V::mul_add(v420, t5_28, v469);
+            v471 = V::mul_add(v420, t5_29, v471);
+            v459 = V::mul_add(v419, t5_26, v459);
+            v461 = V::mul_add(v419, t5_27, v461);
+            v463 = V::mul_add(v419, t5_28, v463);
+            let mut v529 = V::mul_sub(v419, t5_30, v471);
+            v455 = V::mul_add(v418, t5_26, v455);
+            v457 = V::mul_add(v418, t5_27, v457);
+            let mut v535 = V::mul_sub(v418, t5_29, v463);
+            v469 = V::neg_mul_add(v418, t5_30, v469);
+            v453 = V::mul_add(v417, t5_26, v453);
+            let mut v541 = V::mul_sub(v417, t5_28, v457);
+            v461 = V::neg_mul_add(v417, t5_29, v461);
+            let mut v545 = V::mul_sub(v417, t5_30, v467);
+            let mut v547 = V::mul_sub(v416, t5_27, v453);
+            v455 = V::neg_mul_add(v416, t5_28, v455);
+            let mut v551 = V::mul_sub(v416, t5_29, v459);
+            v465 = V::neg_mul_add(v416, t5_30, v465);
+            v441 = V::mul_add(V::mul(x_e2345, w47), t5_30, v441);
+            v441 = V::mul_add(V::mul(x_e1345, w47), t5_29, v441);
+            v441 = V::mul_add(V::mul(x_e1245, w47), t5_28, v441);
+            v441 = V::mul_add(V::mul(x_e1235, w47), t5_27, v441);
+            v441 = V::mul_add(V::mul(x_e1234, w47), t5_26, v441);
+            v481 = V::mul_add(v408, t5_16, v481);
+            v483 = V::mul_add(v408, t5_17, v483);
+            v485 = V::mul_add(v408, t5_18, v485);
+            v487 = V::mul_add(v408, t5_19, v487);
+            v489 = V::mul_add(v408, t5_20, v489);
+            v491 = V::mul_add(v408, t5_21, v491);
+            v475 = V::mul_add(v407, t5_16, v475);
+            v477 = V::mul_add(v407, t5_17, v477);
+            v479 = V::mul_add(v407, t5_18, v479);
+            let mut v583 = V::mul_sub(v407, t5_22, v487);
+            v489 = V::neg_mul_add(v407, t5_23, v489);
+            let mut v587 = V::mul_sub(v407, t5_24, v491);
+            v473 = V::mul_add(v406, t5_16, v473);
+            let mut v591 = V::mul_sub(v406, t5_19, v477);
+            v479 = V::neg_mul_add(v406, t5_20, v479);
+            v483 = V::neg_mul_add(v406, t5_22, v483);
+            let mut v597 = V::mul_sub(v406, t5_23, v485);
+            v587 = V::neg_mul_add(v406, t5_25, v587);
+            let mut v601 = V::mul_sub(v405, t5_17, v473);
+            v475 = V::neg_mul_add(v405, t5_19, v475);
+            v479 = V::mul_add(v405, t5_21, v479);
+            let mut v607 = V::mul_sub(v405, t5_22, v481);
+            v597 = V::neg_mul_add(v405, t5_24, v597);
+            v489 = V::mul_add(v405, t5_25, v489);
+            v601 = V::neg_mul_add(v404, t5_18, v601);
+            v475 = V::mul_add(v404, t5_20, v475);
+            v591 = V::neg_mul_add(v404, t5_21, v591);
+            v607 = V::neg_mul_add(v404, t5_23, v607);
+            v483 = V::mul_add(v404, t5_24, v483);
+            v583 = V::neg_mul_add(v404, t5_25, v583);
+            v443 = V::mul_add(v402, t5_22, v443);
+            v445 = V::mul_add(v402, t5_23, v445);
+            v447 = V::mul_add(v402, t5_24, v447);
+            v449 = V::mul_add(v402, t5_25, v449);
+            v443 = V::mul_add(v401, t5_19, v443);
+            v445 = V::mul_add(v401, t5_20, v445);
+            v447 = V::mul_add(v401, t5_21, v447);
+            v451 = V::neg_mul_add(v401, t5_25, v451);
+            v443 = V::mul_add(v400, t5_17, v443);
+            v445 = V::mul_add(v400, t5_18, v445);
+            let mut v645 = V::mul_sub(v400, t5_21, v449);
+            v451 = V::neg_mul_add(v400, t5_24, v451);
+            v443 = V::mul_add(v399, t5_16, v443);
+            v447 = V::neg_mul_add(v399, t5_18, v447);
+            v645 = V::mul_add(v399, t5_20, v645);
+            v451 = V::neg_mul_add(v399, t5_23, v451);
+            let mut v657 = V::mul_sub(v398, t5_16, v445);
+            v447 = V::neg_mul_add(v398, t5_17, v447);
+            v645 = V::mul_add(v398, t5_19, v645);
+            v451 = V::neg_mul_add(v398, t5_22, v451);
+            v495 = V::mul_add(v396, t5_6, v495);
+            v497 = V::mul_add(v396, t5_7, v497);
+            v499 = V::mul_add(v396, t5_8, v499);
+            v501 = V::mul_add(v396, t5_9, v501);
+            v493 = V::mul_add(v395, t5_6, v493);
+            v497 = V::neg_mul_add(v395, t5_10, v497);
+            let mut v677 = V::mul_sub(v395, t5_11, v499);
+            v501 = V::neg_mul_add(v395, t5_12, v501);
+            v493 = V::neg_mul_add(v394, t5_7, v493);
+            let mut v683 = V::mul_sub(v394, t5_10, v495);
+            v677 = V::neg_mul_add(v394, t5_13, v677);
+            v501 = V::mul_add(v394, t5_14, v501);
+            v493 = V::mul_add(v393, t5_8, v493);
+            v683 = V::neg_mul_add(v393, t5_11, v683);
+            v497 = V::mul_add(v393, t5_13, v497);
+            v501 = V::neg_mul_add(v393, t5_15, v501);
+            v493 = V::neg_mul_add(v392, t5_9, v493);
+            v683 = V::mul_add(v392, t5_12, v683);
+            v497 = V::neg_mul_add(v392, t5_14, v497);
+            v677 = V::mul_add(v392, t5_15, v677);
+            v547 = V::neg_mul_add(v390, t5_10, v547);
+            v455 = V::mul_add(v390, t5_11, v455);
+            v541 = V::neg_mul_add(v390, t5_12, v541);
+            v551 = V::neg_mul_add(v390, t5_13, v551);
+            v461 = V::mul_add(v390, t5_14, v461);
+            v535 = V::neg_mul_add(v390, t5_15, v535);
+            v547 = V::neg_mul_add(v389, t5_7, v547);
+            v455 = V::mul_add(v389, t5_8, v455);
+            v541 = V::neg_mul_add(v389, t5_9, v541);
+            v465 = V::neg_mul_add(v389, t5_13, v465);
+            v545 = V::mul_add(v389, t5_14, v545);
+            v469 = V::neg_mul_add(v389, t5_15, v469);
+            v547 = V::neg_mul_add(v388, t5_6, v547);
+            v551 = V::mul_add(v388, t5_8, v551);
+            v461 = V::neg_mul_add(v388, t5_9, v461);
+            v465 = V::neg_mul_add(v388, t5_11, v465);
+            v545 = V::mul_add(v388, t5_12, v545);
+            v529 = V::neg_mul_add(v388, t5_15, v529);
+            v455 = V::neg_mul_add(v387, t5_6, v455);
+            v551 = V::mul_add(v387, t5_7, v551);
+            v535 = V::neg_mul_add(v387, t5_9, v535);
+            v465 = V::neg_mul_add(v387, t5_10, v465);
+            v469 = V::mul_add(v387, t5_12, v469);
+            v529 = V::neg_mul_add(v387, t5_14, v529);
+            v541 = V::neg_mul_add(v386, t5_6, v541);
+            v461 = V::mul_add(v386, t5_7, v461);
+            v535 = V::neg_mul_add(v386, t5_8, v535);
+            v545 = V::neg_mul_add(v386, t5_10, v545);
+            v469 = V::mul_add(v386, t5_11, v469);
+            v529 = V::neg_mul_add(v386, t5_13, v529);
+            v503 = V::mul_add(V::mul(x_e2345, w42), t5_1, v503);
+            v503 = V::neg_mul_add(V::mul(x_e1345, w42), t5_2, v503);
+            v503 = V::mul_add(V::mul(x_e1245, w42), t5_3, v503);
+            v503 = V::neg_mul_add(V::mul(x_e1235, w42), t5_4, v503);
+            v503 = V::mul_add(V::mul(x_e1234, w42), t5_5, v503);
+            v601 = V::neg_mul_add(v378, t5_2, v601);
+            v475 = V::mul_add(v378, t5_3, v475);
+            v591 = V::neg_mul_add(v378, t5_4, v591);
+            v479 = V::mul_add(v378, t5_5, v479);
+            v601 = V::neg_mul_add(v377, t5_1, v601);
+            v607 = V::mul_add(v377, t5_3, v607);
+            v483 = V::neg_mul_add(v377, t5_4, v483);
+            v597 = V::mul_add(v377, t5_5, v597);
+            v475 = V::neg_mul_add(v376, t5_1, v475);
+            v607 = V::mul_add(v376, t5_2, v607);
+            v583 = V::neg_mul_add(v376, t5_4, v583);
+            v489 = V::mul_add(v376, t5_5, v489);
+            v591 = V::neg_mul_add(v375, t5_1, v591);
+            v483 = V::mul_add(v375, t5_2, v483);
+            v583 = V::neg_mul_add(v375, t5_3, v583);
+            v587 = V::mul_add(v375, t5_5, v587);
+            v479 = V::neg_mul_add(v374, t5_1, v479);
+            v597 = V::mul_add(v374, t5_2, v597);
+            v489 = V::neg_mul_add(v374, t5_3, v489);
+            v587 = V::mul_add(v374, t5_4, v587);
+            v493 = V::mul_add(V::mul(x_e2345, w40), t5_0, v493);
+            v683 = V::mul_add(V::mul(x_e1345, w40), t5_0, v683);
+            v497 = V::mul_add(V::mul(x_e1245, w40), t5_0, v497);
+            v677 = V::mul_add(V::mul(x_e1235, w40), t5_0, v677);
+            v501 = V::mul_add(V::mul(x_e1234, w40), t5_0, v501);
+            v529 = V::mul_add(V::mul(x_e345, w39), t5_31, v529);
+            v469 = V::neg_mul_add(V::mul(x_e245, w39), t5_31, v469);
+            v545 = V::mul_add(V::mul(x_e235, w39), t5_31, v545);
+            v465 = V::neg_mul_add(V::mul(x_e234, w39), t5_31, v465);
+            v535 = V::mul_add(V::mul(x_e145, w39), t5_31, v535);
+            v461 = V::neg_mul_add(V::mul(x_e135, w39), t5_31, v461);
+            v551 = V::mul_add(V::mul(x_e134, w39), t5_31, v551);
+            v541 = V::mul_add(V::mul(x_e125, w39), t5_31, v541);
+            v455 = V::neg_mul_add(V::mul(x_e124, w39), t5_31, v455);
+            v547 = V::mul_add(V::mul(x_e123, w39), t5_31, v547);
+            v583 = V::mul_add(v350, t5_26, v583);
+            v489 = V::neg_mul_add(v350, t5_27, v489);
+            v587 = V::mul_add(v350, t5_28, v587);
+            v483 = V::neg_mul_add(v349, t5_26, v483);
+            v597 = V::mul_add(v349, t5_27, v597);
+            v587 = V::neg_mul_add(v349, t5_29, v587);
+            v607 = V::mul_add(v348, t5_26, v607);
+            v597 = V::neg_mul_add(v348, t5_28, v597);
+            v489 = V::mul_add(v348, t5_29, v489);
+            v607 = V::neg_mul_add(v347, t5_27, v607);
+            v483 = V::mul_add(v347, t5_28, v483);
+            v583 = V::neg_mul_add(v347, t5_29, v583);
+            v591 = V::mul_add(v346, t5_26, v591);
+            v479 = V::neg_mul_add(v346, t5_27, v479);
+            v587 = V::mul_add(v346, t5_30, v587);
+            v475 = V::neg_mul_add(v345, t5_26, v475);
+            v479 = V::mul_add(v345, t5_28, v479);
+            v489 = V::neg_mul_add(v345, t5_30, v489);
+            v475 = V::mul_add(v344, t5_27, v475);
+            v591 = V::neg_mul_add(v344, t5_28, v591);
+            v583 = V::mul_add(v344, t5_30, v583);
+            v601 = V::mul_add(v343, t5_26, v601);
+            v479 = V::neg_mul_add(v343, t5_29, v479);
+            v597 = V::mul_add(v343, t5_30, v597);
+            v601 = V::neg_mul_add(v342, t5_27, v601);
+            v591 = V::mul_add(v342, t5_29, v591);
+            v483 = V::neg_mul_add(v342, t5_30, v483);
+            v601 = V::mul_add(v341, t5_28, v601);
+            v475 = V::neg_mul_add(v341, t5_29, v475);
+            v607 = V::mul_add(v341, t5_30, v607);
+            v645 = V::neg_mul_add(v339, t5_30, v645);
+            v451 = V::neg_mul_add(v339, t5_29, v451);
+            v447 = V::mul_add(v338, t5_30, v447);
+            v451 = V::neg_mul_add(v338, t5_28, v451);
+            v657 = V::neg_mul_add(v337, t5_30, v657);
+            v451 = V::neg_mul_add(v337, t5_27, v451);
+            v443 = V::mul_add(v336, t5_30, v443);
+            v451 = V::neg_mul_add(v336, t5_26, v451);
+            v447 = V::mul_add(v335, t5_29, v447);
+            v645 = V::mul_add(v335, t5_28, v645);
+            v657 = V::neg_mul_add(v334, t5_29, v657);
+            v645 = V::mul_add(v334, t5_27, v645);
+            v443 = V::mul_add(v333, t5_29, v443);
+            v645 = V::mul_add(v333, t5_26, v645);
+            v657 = V::neg_mul_add(v332, t5_28, v657);
+            v447 = V::neg_mul_add(v332, t5_27, v447);
+            v443 = V::mul_add(v331, t5_28, v443);
+            v447 = V::neg_mul_add(v331, t5_26, v447);
+            v443 = V::mul_add(v330, t5_27, v443);
+            v657 = V::mul_add(v330, t5_26, v657);
+            v497 = V::neg_mul_add(v328, t5_16, v497);
+            v677 = V::mul_add(v328, t5_17, v677);
+            v501 = V::neg_mul_add(v328, t5_18, v501);
+            v683 = V::mul_add(v327, t5_16, v683);
+            v677 = V::neg_mul_add(v327, t5_19, v677);
+            v501 = V::mul_add(v327, t5_20, v501);
+            v683 = V::neg_mul_add(v326, t5_17, v683);
+            v497 = V::mul_add(v326, t5_19, v497);
+            v501 = V::neg_mul_add(v326, t5_21, v501);
+            v683 = V::mul_add(v325, t5_18, v683);
+            v497 = V::neg_mul_add(v325, t5_20, v497);
+            v677 = V::mul_add(v325, t5_21, v677);
+            v493 = V::neg_mul_add(v324, t5_16, v493);
+            v677 = V::mul_add(v324, t5_22, v677);
+            v501 = V::neg_mul_add(v324, t5_23, v501);
+            v493 = V::mul_add(v323, t5_17, v493);
+            v497 = V::neg_mul_add(v323, t5_22, v497);
+            v501 = V::mul_add(v323, t5_24, v501);
+            v493 = V::neg_mul_add(v322, t5_18, v493);
+            v497 = V::mul_add(v322, t5_23, v497);
+            v677 = V::neg_mul_add(v322, t5_24, v677);
+            v493 = V::neg_mul_add(v321, t5_19, v493);
+            v683 = V::mul_add(v321, t5_22, v683);
+            v501 = V::neg_mul_add(v321, t5_25, v501);
+            v493 = V::mul_add(v320, t5_20, v493);
+            v683 = V::neg_mul_add(v320, t5_23, v683);
+            v677 = V::mul_add(v320, t5_25, v677);
+            v493 = V::neg_mul_add(v319, t5_21, v493);
+            v683 = V::mul_add(v319, t5_24, v683);
+            v497 = V::neg_mul_add(v319, t5_25, v497);
+            v551 = V::neg_mul_add(v317, t5_22, v551);
+            v461 = V::mul_add(v317, t5_23, v461);
+            v535 = V::neg_mul_add(v317, t5_24, v535);
+            v465 = V::neg_mul_add(v317, t5_19, v465);
+            v545 = V::mul_add(v317, t5_20, v545);
+            v469 = V::neg_mul_add(v317, t5_21, v469);
+            v455 = V::mul_add(v316, t5_22, v455);
+            v541 = V::neg_mul_add(v316, t5_23, v541);
+            v535 = V::mul_add(v316, t5_25, v535);
+            v465 = V::neg_mul_add(v316, t5_17, v465);
+            v545 = V::mul_add(v316, t5_18, v545);
+            v529 = V::neg_mul_add(v316, t5_21, v529);
+            v547 = V::neg_mul_add(v315, t5_22, v547);
+            v541 = V::mul_add(v315, t5_24, v541);
+            v461 = V::neg_mul_add(v315, t5_25, v461);
+            v465 = V::neg_mul_add(v315, t5_16, v465);
+            v469 = V::mul_add(v315, t5_18, v469);
+            v529 = V::neg_mul_add(v315, t5_20, v529);
+            v547 = V::mul_add(v314, t5_23, v547);
+            v455 = V::neg_mul_add(v314, t5_24, v455);
+            v551 = V::mul_add(v314, t5_25, v551);
+            v545 = V::neg_mul_add(v314, t5_16, v545);
+            v469 = V::mul_add(v314, t5_17, v469);
+            v529 = V::neg_mul_add(v314, t5_19, v529);
+            v455 = V::mul_add(v313, t5_19, v455);
+            v541 = V::neg_mul_add(v313, t5_20, v541);
+            v551 = V::mul_add(v313, t5_17, v551);
+            v461 = V::neg_mul_add(v313, t5_18, v461);
+            v469 = V::mul_add(v313, t5_25, v469);
+            v529 = V::mul_add(v313, t5_24, v529);
+            v547 = V::neg_mul_add(v312, t5_19, v547);
+            v541 = V::mul_add(v312, t5_21, v541);
+            v551 = V::mul_add(v312, t5_16, v551);
+            v535 = V::neg_mul_add(v312, t5_18, v535);
+            v545 = V::neg_mul_add(v312, t5_25, v545);
+            v529 = V::mul_add(v312, t5_23, v529);
+            v547 = V::mul_add(v311, t5_20, v547);
+            v455 = V::neg_mul_add(v311, t5_21, v455);
+            v461 = V::mul_add(v311, t5_16, v461);
+            v535 = V::neg_mul_add(v311, t5_17, v535);
+            v465 = V::mul_add(v311, t5_25, v465);
+            v529 = V::mul_add(v311, t5_22, v529);
+            v547 = V::neg_mul_add(v310, t5_17, v547);
+            v455 = V::neg_mul_add(v310, t5_16, v455);
+            v461 = V::mul_add(v310, t5_21, v461);
+            v535 = V::mul_add(v310, t5_20, v535);
+            v545 = V::neg_mul_add(v310, t5_24, v545);
+            v469 = V::neg_mul_add(v310, t5_23, v469);
+            v547 = V::mul_add(v309, t5_18, v547);
+            v541 = V::neg_mul_add(v309, t5_16, v541);
+            v551 = V::neg_mul_add(v309, t5_21, v551);
+            v535 = V::mul_add(v309, t5_19, v535);
+            v465 = V::mul_add(v309, t5_24, v465);
+            v469 = V::neg_mul_add(v309, t5_22, v469);
+            v455 = V::mul_add(v308, t5_18, v455);
+            v541 = V::mul_add(v308, t5_17, v541);
+            v551 = V::neg_mul_add(v308, t5_20, v551);
+            v461 = V::neg_mul_add(v308, t5_19, v461);
+            v465 = V::mul_add(v308, t5_23, v465);
+            v545 = V::mul_add(v308, t5_22, v545);
+            v441 = V::mul_add(V::mul(x_e345, w34), t5_25, v441);
+            v441 = V::mul_add(V::mul(x_e245, w34), t5_24, v441);
+            v441 = V::mul_add(V::mul(x_e235, w34), t5_23, v441);
+            v441 = V::mul_add(V::mul(x_e234, w34), t5_22, v441);
+            v441 = V::mul_add(V::mul(x_e145, w34), t5_21, v441);
+            v441 = V::mul_add(V::mul(x_e135, w34), t5_20, v441);
+            v441 = V::mul_add(V::mul(x_e134, w34), t5_19, v441);
+            v441 = V::mul_add(V::mul(x_e125, w34), t5_18, v441);
+            v441 = V::mul_add(V::mul(x_e124, w34), t5_17, v441);
+            v441 = V::mul_add(V::mul(x_e123, w34), t5_16, v441);
+            v503 = V::neg_mul_add(V::mul(x_e345, w33), t5_6, v503);
+            v503 = V::mul_add(V::mul(x_e245, w33), t5_7, v503);
+            v503 = V::neg_mul_add(V::mul(x_e235, w33), t5_8, v503);
+            v503 = V::mul_add(V::mul(x_e234, w33), t5_9, v503);
+            v503 = V::neg_mul_add(V::mul(x_e145, w33), t5_10, v503);
+            v503 = V::mul_add(V::mul(x_e135, w33), t5_11, v503);
+            v503 = V::neg_mul_add(V::mul(x_e134, w33), t5_12, v503);
+            v503 = V::neg_mul_add(V::mul(x_e125, w33), t5_13, v503);
+            v503 = V::mul_add(V::mul(x_e124, w33), t5_14, v503);
+            v503 = V::neg_mul_add(V::mul(x_e123, w33), t5_15, v503);
+            v475 = V::mul_add(v284, t5_10, v475);
+            v591 = V::neg_mul_add(v284, t5_11, v591);
+            v479 = V::mul_add(v284, t5_12, v479);
+            v607 = V::mul_add(v284, t5_7, v607);
+            v483 = V::neg_mul_add(v284, t5_8, v483);
+            v597 = V::mul_add(v284, t5_9, v597);
+            v601 = V::neg_mul_add(v283, t5_10, v601);
+            v591 = V::mul_add(v283, t5_13, v591);
+            v479 = V::neg_mul_add(v283, t5_14, v479);
+            v607 = V::mul_add(v283, t5_6, v607);
+            v583 = V::neg_mul_add(v283, t5_8, v583);
+            v489 = V::mul_add(v283, t5_9, v489);
+            v601 = V::mul_add(v282, t5_11, v601);
+            v475 = V::neg_mul_add(v282, t5_13, v475);
+            v479 = V::mul_add(v282, t5_15, v479);
+            v483 = V::mul_add(v282, t5_6, v483);
+            v583 = V::neg_mul_add(v282, t5_7, v583);
+            v587 = V::mul_add(v282, t5_9, v587);
+            v601 = V::neg_mul_add(v281, t5_12, v601);
+            v475 = V::mul_add(v281, t5_14, v475);
+            v591 = V::neg_mul_add(v281, t5_15, v591);
+            v597 = V::mul_add(v281, t5_6, v597);
+            v489 = V::neg_mul_add(v281, t5_7, v489);
+            v587 = V::mul_add(v281, t5_8, v587);
+            v601 = V::neg_mul_add(v280, t5_7, v601);
+            v475 = V::neg_mul_add(v280, t5_6, v475);
+            v483 = V::mul_add(v280, t5_13, v483);
+            v597 = V::neg_mul_add(v280, t5_14, v597);
+            v583 = V::mul_add(v280, t5_11, v583);
+            v489 = V::neg_mul_add(v280, t5_12, v489);
+            v601 = V::mul_add(v279, t5_8, v601);
+            v591 = V::neg_mul_add(v279, t5_6, v591);
+            v607 = V::neg_mul_add(v279, t5_13, v607);
+            v597 = V::mul_add(v279, t5_15, v597);
+            v583 = V::mul_add(v279, t5_10, v583);
+            v587 = V::neg_mul_add(v279, t5_12, v587);
+            v601 = V::neg_mul_add(v278, t5_9, v601);
+            v479 = V::neg_mul_add(v278, t5_6, v479);
+            v607 = V::mul_add(v278, t5_14, v607);
+            v483 = V::neg_mul_add(v278, t5_15, v483);
+            v489 = V::mul_add(v278, t5_10, v489);
+            v587 = V::neg_mul_add(v278, t5_11, v587);
+            v475 = V::mul_add(v277, t5_8, v475);
+            v591 = V::mul_add(v277, t5_7, v591);
+            v607 = V::neg_mul_add(v277, t5_11, v607);
+            v483 = V::neg_mul_add(v277, t5_10, v483);
+            v489 = V::mul_add(v277, t5_15, v489);
+            v587 = V::mul_add(v277, t5_14, v587);
+            v475 = V::neg_mul_add(v276, t5_9, v475);
+            v479 = V::mul_add(v276, t5_7, v479);
+            v607 = V::mul_add(v276, t5_12, v607);
+            v597 = V::neg_mul_add(v276, t5_10, v597);
+            v583 = V::neg_mul_add(v276, t5_15, v583);
+            v587 = V::mul_add(v276, t5_13, v587);
+            v591 = V::neg_mul_add(v275, t5_9, v591);
+            v479 = V::neg_mul_add(v275, t5_8, v479);
+            v483 = V::mul_add(v275, t5_12, v483);
+            v597 = V::mul_add(v275, t5_11, v597);
+            v583 = V::neg_mul_add(v275, t5_14, v583);
+            v489 = V::neg_mul_add(v275, t5_13, v489);
+            v443 = V::mul_add(v273, t5_13, v443);
+            v657 = V::neg_mul_add(v273, t5_14, v657);
+            v447 = V::mul_add(v273, t5_15, v447);
+            v443 = V::mul_add(v272, t5_11, v443);
+            v657 = V::neg_mul_add(v272, t5_12, v657);
+            v645 = V::mul_add(v272, t5_15, v645);
+            v443 = V::mul_add(v271, t5_10, v443);
+            v447 = V::neg_mul_add(v271, t5_12, v447);
+            v645 = V::mul_add(v271, t5_14, v645);
+            v657 = V::mul_add(v270, t5_10, v657);
+            v447 = V::neg_mul_add(v270, t5_11, v447);
+            v645 = V::mul_add(v270, t5_13, v645);
+            v443 = V::mul_add(v269, t5_8, v443);
+            v657 = V::neg_mul_add(v269, t5_9, v657);
+            v451 = V::mul_add(v269, t5_15, v451);
+            v443 = V::mul_add(v268, t5_7, v443);
+            v447 = V::neg_mul_add(v268, t5_9, v447);
+            v451 = V::mul_add(v268, t5_14, v451);
+            v657 = V::mul_add(v267, t5_7, v657);
+            v447 = V::neg_mul_add(v267, t5_8, v447);
+            v451 = V::mul_add(v267, t5_13, v451);
+            v443 = V::mul_add(v266, t5_6, v443);
+            v645 = V::neg_mul_add(v266, t5_9, v645);
+            v451 = V::mul_add(v266, t5_12, v451);
+            v657 = V::mul_add(v265, t5_6, v657);
+            v645 = V::neg_mul_add(v265, t5_8, v645);
+            v451 = V::mul_add(v265, t5_11, v451);
+            v447 = V::mul_add(v264, t5_6, v447);
+            v645 = V::neg_mul_add(v264, t5_7, v645);
+            v451 = V::mul_add(v264, t5_10, v451);
+            v493 = V::mul_add(v262, t5_2, v493);
+            v683 = V::mul_add(v262, t5_1, v683);
+            v493 = V::neg_mul_add(v261, t5_3, v493);
+            v497 = V::mul_add(v261, t5_1, v497);
+            v493 = V::mul_add(v260, t5_4, v493);
+            v677 = V::mul_add(v260, t5_1, v677);
+            v493 = V::neg_mul_add(v259, t5_5, v493);
+            v501 = V::mul_add(v259, t5_1, v501);
+            v683 = V::neg_mul_add(v258, t5_3, v683);
+            v497 = V::neg_mul_add(v258, t5_2, v497);
+            v683 = V::mul_add(v257, t5_4, v683);
+            v677 = V::neg_mul_add(v257, t5_2, v677);
+            v683 = V::neg_mul_add(v256, t5_5, v683);
+            v501 = V::neg_mul_add(v256, t5_2, v501);
+            v497 = V::mul_add(v255, t5_4, v497);
+            v677 = V::mul_add(v255, t5_3, v677);
+            v497 = V::neg_mul_add(v254, t5_5, v497);
+            v501 = V::mul_add(v254, t5_3, v501);
+            v677 = V::neg_mul_add(v253, t5_5, v677);
+            v501 = V::neg_mul_add(v253, t5_4, v501);
+            v547 = V::neg_mul_add(v251, t5_3, v547);
+            v455 = V::mul_add(v251, t5_4, v455);
+            v541 = V::neg_mul_add(v251, t5_5, v541);
+            v547 = V::neg_mul_add(v250, t5_2, v547);
+            v551 = V::mul_add(v250, t5_4, v551);
+            v461 = V::neg_mul_add(v250, t5_5, v461);
+            v455 = V::neg_mul_add(v249, t5_2, v455);
+            v551 = V::mul_add(v249, t5_3, v551);
+            v535 = V::neg_mul_add(v249, t5_5, v535);
+            v541 = V::neg_mul_add(v248, t5_2, v541);
+            v461 = V::mul_add(v248, t5_3, v461);
+            v535 = V::neg_mul_add(v248, t5_4, v535);
+            v547 = V::neg_mul_add(v247, t5_1, v547);
+            v465 = V::mul_add(v247, t5_4, v465);
+            v545 = V::neg_mul_add(v247, t5_5, v545);
+            v455 = V::neg_mul_add(v246, t5_1, v455);
+            v465 = V::mul_add(v246, t5_3, v465);
+            v469 = V::neg_mul_add(v246, t5_5, v469);
+            v541 = V::neg_mul_add(v245, t5_1, v541);
+            v545 = V::mul_add(v245, t5_3, v545);
+            v469 = V::neg_mul_add(v245, t5_4, v469);
+            v551 = V::neg_mul_add(v244, t5_1, v551);
+            v465 = V::mul_add(v244, t5_2, v465);
+            v529 = V::neg_mul_add(v244, t5_5, v529);
+            v461 = V::neg_mul_add(v243, t5_1, v461);
+            v545 = V::mul_add(v243, t5_2, v545);
+            v529 = V::neg_mul_add(v243, t5_4, v529);
+            v535 = V::neg_mul_add(v242, t5_1, v535);
+            v469 = V::mul_add(v242, t5_2, v469);
+            v529 = V::neg_mul_add(v242, t5_3, v529);
+            v601 = V::neg_mul_add(V::mul(x_e345, w28), t5_0, v601);
+            v475 = V::neg_mul_add(V::mul(x_e245, w28), t5_0, v475);
+            v591 = V::neg_mul_add(V::mul(x_e235, w28), t5_0, v591);
+            v479 = V::neg_mul_add(V::mul(x_e234, w28), t5_0, v479);
+            v607 = V::neg_mul_add(V::mul(x_e145, w28), t5_0, v607);
+            v483 = V::neg_mul_add(V::mul(x_e135, w28), t5_0, v483);
+            v597 = V::neg_mul_add(V::mul(x_e134, w28), t5_0, v597);
+            v583 = V::neg_mul_add(V::mul(x_e125, w28), t5_0, v583);
+            v489 = V::neg_mul_add(V::mul(x_e124, w28), t5_0, v489);
+            v587 = V::neg_mul_add(V::mul(x_e123, w28), t5_0, v587);
+            v587 = V::mul_add(V::mul(x_e45, w27), t5_31, v587);
+            v489 = V::neg_mul_add(V::mul(x_e35, w27), t5_31, v489);
+            v583 = V::mul_add(V::mul(x_e34, w27), t5_31, v583);
+            v597 = V::mul_add(V::mul(x_e25, w27), t5_31, v597);
+            v483 = V::neg_mul_add(V::mul(x_e24, w27), t5_31, v483);
+            v607 = V::mul_add(V::mul(x_e23, w27), t5_31, v607);
+            v479 = V::neg_mul_add(V::mul(x_e15, w27), t5_31, v479);
+            v591 = V::mul_add(V::mul(x_e14, w27), t5_31, v591);
+            v475 = V::neg_mul_add(V::mul(x_e13, w27), t5_31, v475);
+            v601 = V::mul_add(V::mul(x_e12, w27), t5_31, v601);
+            v677 = V::mul_add(v208, t5_26, v677);
+            v501 = V::neg_mul_add(v208, t5_27, v501);
+            v497 = V::neg_mul_add(v207, t5_26, v497);
+            v501 = V::mul_add(v207, t5_28, v501);
+            v497 = V::mul_add(v206, t5_27, v497);
+            v677 = V::neg_mul_add(v206, t5_28, v677);
+            v683 = V::mul_add(v205, t5_26, v683);
+            v501 = V::neg_mul_add(v205, t5_29, v501);
+            v683 = V::neg_mul_add(v204, t5_27, v683);
+            v677 = V::mul_add(v204, t5_29, v677);
+            v683 = V::mul_add(v203, t5_28, v683);
+            v497 = V::neg_mul_add(v203, t5_29, v497);
+            v493 = V::neg_mul_add(v202, t5_26, v493);
+            v501 = V::mul_add(v202, t5_30, v501);
+            v493 = V::mul_add(v201, t5_27, v493);
+            v677 = V::neg_mul_add(v201, t5_30, v677);
+            v493 = V::neg_mul_add(v200, t5_28, v493);
+            v497 = V::mul_add(v200, t5_30, v497);
+            v493 = V::mul_add(v199, t5_29, v493);
+            v683 = V::neg_mul_add(v199, t5_30, v683);
+            v535 = V::mul_add(v197, t5_30, v535);
+            v469 = V::mul_add(v197, t5_29, v469);
+            v529 = V::mul_add(v197, t5_28, v529);
+            v461 = V::neg_mul_add(v196, t5_30, v461);
+            v545 = V::neg_mul_add(v196, t5_29, v545);
+            v529 = V::mul_add(v196, t5_27, v529);
+            v551 = V::mul_add(v195, t5_30, v551);
+            v465 = V::mul_add(v195, t5_29, v465);
+            v529 = V::mul_add(v195, t5_26, v529);
+            v541 = V::mul_add(v194, t5_30, v541);
+            v545 = V::neg_mul_add(v194, t5_28, v545);
+            v469 = V::neg_mul_add(v194, t5_27, v469);
+            v455 = V::neg_mul_add(v193, t5_30, v455);
+            v465 = V::mul_add(v193, t5_28, v465);
+            v469 = V::neg_mul_add(v193, t5_26, v469);
+            v547 = V::mul_add(v192, t5_30, v547);
+            v465 = V::mul_add(v192, t5_27, v465);
+            v545 = V::mul_add(v192, t5_26, v545);
+            v541 = V::mul_add(v191, t5_29, v541);
+            v461 = V::mul_add(v191, t5_28, v461);
+            v535 = V::mul_add(v191, t5_27, v535);
+            v455 = V::neg_mul_add(v190, t5_29, v455);
+            v551 = V::neg_mul_add(v190, t5_28, v551);
+            v535 = V::mul_add(v190, t5_26, v535);
+            v547 = V::mul_add(v189, t5_29, v547);
+            v551 = V::neg_mul_add(v189, t5_27, v551);
+            v461 = V::neg_mul_add(v189, t5_26, v461);
+            v547 = V::mul_add(v188, t5_28, v547);
+            v455 = V::mul_add(v188, t5_27, v455);
+            v541 = V::mul_add(v188, t5_26, v541);
+            v503 = V::neg_mul_add(V::mul(x_e45, w24), t5_16, v503);
+            v503 = V::mul_add(V::mul(x_e35, w24), t5_17, v503);
+            v503 = V::neg_mul_add(V::mul(x_e34, w24), t5_18, v503);
+            v503 = V::neg_mul_add(V::mul(x_e25, w24), t5_19, v503);
+            v503 = V::mul_add(V::mul(x_e24, w24), t5_20, v503);
+            v503 = V::neg_mul_add(V::mul(x_e23, w24), t5_21, v503);
+            v503 = V::mul_add(V::mul(x_e15, w24), t5_22, v503);
+            v503 = V::neg_mul_add(V::mul(x_e14, w24), t5_23, v503);
+            v503 = V::mul_add(V::mul(x_e13, w24), t5_24, v503);
+            v503 = V::neg_mul_add(V::mul(x_e12, w24), t5_25, v503);
+            v591 = V::mul_add(v175, t5_22, v591);
+            v479 = V::neg_mul_add(v175, t5_23, v479);
+            v483 = V::mul_add(v175, t5_19, v483);
+            v597 = V::neg_mul_add(v175, t5_20, v597);
+            v583 = V::mul_add(v175, t5_17, v583);
+            v489 = V::neg_mul_add(v175, t5_18, v489);
+            v475 = V::neg_mul_add(v174, t5_22, v475);
+            v479 = V::mul_add(v174, t5_24, v479);
+            v607 = V::neg_mul_add(v174, t5_19, v607);
+            v597 = V::mul_add(v174, t5_21, v597);
+            v583 = V::mul_add(v174, t5_16, v583);
+            v587 = V::neg_mul_add(v174, t5_18, v587);
+            v475 = V::mul_add(v173, t5_23, v475);
+            v591 = V::neg_mul_add(v173, t5_24, v591);
+            v607 = V::mul_add(v173, t5_20, v607);
+            v483 = V::neg_mul_add(v173, t5_21, v483);
+            v489 = V::mul_add(v173, t5_16, v489);
+            v587 = V::neg_mul_add(v173, t5_17, v587);
+            v601 = V::mul_add(v172, t5_22, v601);
+            v479 = V::neg_mul_add(v172, t5_25, v479);
+            v607 = V::neg_mul_add(v172, t5_17, v607);
+            v483 = V::neg_mul_add(v172, t5_16, v483);
+            v489 = V::mul_add(v172, t5_21, v489);
+            v587 = V::mul_add(v172, t5_20, v587);
+            v601 = V::neg_mul_add(v171, t5_23, v601);
+            v591 = V::mul_add(v171, t5_25, v591);
+            v607 = V::mul_add(v171, t5_18, v607);
+            v597 = V::neg_mul_add(v171, t5_16, v597);
+            v583 = V::neg_mul_add(v171, t5_21, v583);
+            v587 = V::mul_add(v171, t5_19, v587);
+            v601 = V::mul_add(v170, t5_24, v601);
+            v475 = V::neg_mul_add(v170, t5_25, v475);
+            v483 = V::mul_add(v170, t5_18, v483);
+            v597 = V::mul_add(v170, t5_17, v597);
+            v583 = V::neg_mul_add(v170, t5_20, v583);
+            v489 = V::neg_mul_add(v170, t5_19, v489);
+            v601 = V::mul_add(v169, t5_19, v601);
+            v475 = V::mul_add(v169, t5_17, v475);
+            v591 = V::mul_add(v169, t5_16, v591);
+            v597 = V::neg_mul_add(v169, t5_25, v597);
+            v489 = V::neg_mul_add(v169, t5_24, v489);
+            v587 = V::neg_mul_add(v169, t5_23, v587);
+            v601 = V::neg_mul_add(v168, t5_20, v601);
+            v475 = V::neg_mul_add(v168, t5_18, v475);
+            v479 = V::mul_add(v168, t5_16, v479);
+            v483 = V::mul_add(v168, t5_25, v483);
+            v583 = V::mul_add(v168, t5_24, v583);
+            v587 = V::neg_mul_add(v168, t5_22, v587);
+            v601 = V::mul_add(v167, t5_21, v601);
+            v591 = V::neg_mul_add(v167, t5_18, v591);
+            v479 = V::neg_mul_add(v167, t5_17, v479);
+            v607 = V::neg_mul_add(v167, t5_25, v607);
+            v583 = V::mul_add(v167, t5_23, v583);
+            v489 = V::mul_add(v167, t5_22, v489);
+            v475 = V::mul_add(v166, t5_21, v475);
+            v591 = V::mul_add(v166, t5_20, v591);
+            v479 = V::mul_add(v166, t5_19, v479);
+            v607 = V::neg_mul_add(v166, t5_24, v607);
+            v483 = V::neg_mul_add(v166, t5_23, v483);
+            v597 = V::neg_mul_add(v166, t5_22, v597);
+            v447 = V::mul_add(v164, t5_25, v447);
+            v645 = V::mul_add(v164, t5_24, v645);
+            v451 = V::mul_add(v164, t5_21, v451);
+            v657 = V::neg_mul_add(v163, t5_25, v657);
+            v645 = V::mul_add(v163, t5_23, v645);
+            v451 = V::mul_add(v163, t5_20, v451);
+            v443 = V::mul_add(v162, t5_25, v443);
+            v645 = V::mul_add(v162, t5_22, v645);
+            v451 = V::mul_add(v162, t5_19, v451);
+            v657 = V::neg_mul_add(v161, t5_24, v657);
+            v447 = V::neg_mul_add(v161, t5_23, v447);
+            v451 = V::mul_add(v161, t5_18, v451);
+            v443 = V::mul_add(v160, t5_24, v443);
+            v447 = V::neg_mul_add(v160, t5_22, v447);
+            v451 = V::mul_add(v160, t5_17, v451);
+            v443 = V::mul_add(v159, t5_23, v443);
+            v657 = V::mul_add(v159, t5_22, v657);
+            v451 = V::mul_add(v159, t5_16, v451);
+            v657 = V::neg_mul_add(v158, t5_21, v657);
+            v447 = V::neg_mul_add(v158, t5_20, v447);
+            v645 = V::neg_mul_add(v158, t5_18, v645);
+            v443 = V::mul_add(v157, t5_21, v443);
+            v447 = V::neg_mul_add(v157, t5_19, v447);
+            v645 = V::neg_mul_add(v157, t5_17, v645);
+            v443 = V::mul_add(v156, t5_20, v443);
+            v657 = V::mul_add(v156, t5_19, v657);
+            v645 = V::neg_mul_add(v156, t5_16, v645);
+            v443 = V::mul_add(v155, t5_18, v443);
+            v657 = V::mul_add(v155, t5_17, v657);
+            v447 = V::mul_add(v155, t5_16, v447);
+            v493 = V::neg_mul_add(v153, t5_10, v493);
+            v683 = V::neg_mul_add(v153, t5_7, v683);
+            v497 = V::neg_mul_add(v153, t5_6, v497);
+            v493 = V::mul_add(v152, t5_11, v493);
+            v683 = V::mul_add(v152, t5_8, v683);
+            v677 = V::neg_mul_add(v152, t5_6, v677);
+            v493 = V::neg_mul_add(v151, t5_12, v493);
+            v683 = V::neg_mul_add(v151, t5_9, v683);
+            v501 = V::neg_mul_add(v151, t5_6, v501);
+            v493 = V::neg_mul_add(v150, t5_13, v493);
+            v497 = V::mul_add(v150, t5_8, v497);
+            v677 = V::mul_add(v150, t5_7, v677);
+            v493 = V::mul_add(v149, t5_14, v493);
+            v497 = V::neg_mul_add(v149, t5_9, v497);
+            v501 = V::mul_add(v149, t5_7, v501);
+            v493 = V::neg_mul_add(v148, t5_15, v493);
+            v677 = V::neg_mul_add(v148, t5_9, v677);
+            v501 = V::neg_mul_add(v148, t5_8, v501);
+            v683 = V::neg_mul_add(v147, t5_13, v683);
+            v497 = V::neg_mul_add(v147, t5_11, v497);
+            v677 = V::neg_mul_add(v147, t5_10, v677);
+            v683 = V::mul_add(v146, t5_14, v683);
+            v497 = V::mul_add(v146, t5_12, v497);
+            v501 = V::neg_mul_add(v146, t5_10, v501);
+            v683 = V::neg_mul_add(v145, t5_15, v683);
+            v677 = V::mul_add(v145, t5_12, v677);
+            v501 = V::mul_add(v145, t5_11, v501);
+            v497 = V::neg_mul_add(v144, t5_15, v497);
+            v677 = V::neg_mul_add(v144, t5_14, v677);
+            v501 = V::neg_mul_add(v144, t5_13, v501);
+            v455 = V::mul_add(v142, t5_13, v455);
+            v541 = V::neg_mul_add(v142, t5_14, v541);
+            v551 = V::mul_add(v142, t5_11, v551);
+            v461 = V::neg_mul_add(v142, t5_12, v461);
+            v465 = V::mul_add(v142, t5_8, v465);
+            v545 = V::neg_mul_add(v142, t5_9, v545);
+            v547 = V::neg_mul_add(v141, t5_13, v547);
+            v541 = V::mul_add(v141, t5_15, v541);
+            v551 = V::mul_add(v141, t5_10, v551);
+            v535 = V::neg_mul_add(v141, t5_12, v535);
+            v465 = V::mul_add(v141, t5_7, v465);
+            v469 = V::neg_mul_add(v141, t5_9, v469);
+            v547 = V::mul_add(v140, t5_14, v547);
+            v455 = V::neg_mul_add(v140, t5_15, v455);
+            v461 = V::mul_add(v140, t5_10, v461);
+            v535 = V::neg_mul_add(v140, t5_11, v535);
+            v545 = V::mul_add(v140, t5_7, v545);
+            v469 = V::neg_mul_add(v140, t5_8, v469);
+            v547 = V::neg_mul_add(v139, t5_11, v547);
+            v455 = V::neg_mul_add(v139, t5_10, v455);
+            v461 = V::mul_add(v139, t5_15, v461);
+            v535 = V::mul_add(v139, t5_14, v535);
+            v465 = V::mul_add(v139, t5_6, v465);
+            v529 = V::neg_mul_add(v139, t5_9, v529);
+            v547 = V::mul_add(v138, t5_12, v547);
+            v541 = V::neg_mul_add(v138, t5_10, v541);
+            v551 = V::neg_mul_add(v138, t5_15, v551);
+            v535 = V::mul_add(v138, t5_13, v535);
+            v545 = V::mul_add(v138, t5_6, v545);
+            v529 = V::neg_mul_add(v138, t5_8, v529);
+            v455 = V::mul_add(v137, t5_12, v455);
+            v541 = V::mul_add(v137, t5_11, v541);
+            v551 = V::neg_mul_add(v137, t5_14, v551);
+            v461 = V::neg_mul_add(v137, t5_13, v461);
+            v469 = V::mul_add(v137, t5_6, v469);
+            v529 = V::neg_mul_add(v137, t5_7, v529);
+            v547 = V::neg_mul_add(v136, t5_8, v547);
+            v455 = V::neg_mul_add(v136, t5_7, v455);
+            v551 = V::neg_mul_add(v136, t5_6, v551);
+            v545 = V::mul_add(v136, t5_15, v545);
+            v469 = V::mul_add(v136, t5_14, v469);
+            v529 = V::mul_add(v136, t5_12, v529);
+            v547 = V::mul_add(v135, t5_9, v547);
+            v541 = V::neg_mul_add(v135, t5_7, v541);
+            v461 = V::neg_mul_add(v135, t5_6, v461);
+            v465 = V::neg_mul_add(v135, t5_15, v465);
+            v469 = V::mul_add(v135, t5_13, v469);
+            v529 = V::mul_add(v135, t5_11, v529);
+            v455 = V::mul_add(v134, t5_9, v455);
+            v541 = V::mul_add(v134, t5_8, v541);
+            v535 = V::neg_mul_add(v134, t5_6, v535);
+            v465 = V::neg_mul_add(v134, t5_14, v465);
+            v545 = V::neg_mul_add(v134, t5_13, v545);
+            v529 = V::mul_add(v134, t5_10, v529);
+            v551 = V::mul_add(v133, t5_9, v551);
+            v461 = V::mul_add(v133, t5_8, v461);
+            v535 = V::mul_add(v133, t5_7, v535);
+            v465 = V::neg_mul_add(v133, t5_12, v465);
+            v545 = V::neg_mul_add(v133, t5_11, v545);
+            v469 = V::neg_mul_add(v133, t5_10, v469);
+            v441 = V::mul_add(V::mul(x_e45, w19), t5_15, v441);
+            v441 = V::mul_add(V::mul(x_e35, w19), t5_14, v441);
+            v441 = V::mul_add(V::mul(x_e34, w19), t5_13, v441);
+            v441 = V::mul_add(V::mul(x_e25, w19), t5_12, v441);
+            v441 = V::mul_add(V::mul(x_e24, w19), t5_11, v441);
+            v441 = V::mul_add(V::mul(x_e23, w19), t5_10, v441);
+            v441 = V::mul_add(V::mul(x_e15, w19), t5_9, v441);
+            v441 = V::mul_add(V::mul(x_e14, w19), t5_8, v441);
+            v441 = V::mul_add(V::mul(x_e13, w19), t5_7, v441);
+            v441 = V::mul_add(V::mul(x_e12, w19), t5_6, v441);
+            v601 = V::neg_mul_add(v120, t5_3, v601);
+            v475 = V::neg_mul_add(v120, t5_2, v475);
+            v607 = V::neg_mul_add(v120, t5_1, v607);
+            v601 = V::mul_add(v119, t5_4, v601);
+            v591 = V::neg_mul_add(v119, t5_2, v591);
+            v483 = V::neg_mul_add(v119, t5_1, v483);
+            v601 = V::neg_mul_add(v118, t5_5, v601);
+            v479 = V::neg_mul_add(v118, t5_2, v479);
+            v597 = V::neg_mul_add(v118, t5_1, v597);
+            v475 = V::mul_add(v117, t5_4, v475);
+            v591 = V::mul_add(v117, t5_3, v591);
+            v583 = V::neg_mul_add(v117, t5_1, v583);
+            v475 = V::neg_mul_add(v116, t5_5, v475);
+            v479 = V::mul_add(v116, t5_3, v479);
+            v489 = V::neg_mul_add(v116, t5_1, v489);
+            v591 = V::neg_mul_add(v115, t5_5, v591);
+            v479 = V::neg_mul_add(v115, t5_4, v479);
+            v587 = V::neg_mul_add(v115, t5_1, v587);
+            v607 = V::mul_add(v114, t5_4, v607);
+            v483 = V::mul_add(v114, t5_3, v483);
+            v583 = V::mul_add(v114, t5_2, v583);
+            v607 = V::neg_mul_add(v113, t5_5, v607);
+            v597 = V::mul_add(v113, t5_3, v597);
+            v489 = V::mul_add(v113, t5_2, v489);
+            v483 = V::neg_mul_add(v112, t5_5, v483);
+            v597 = V::neg_mul_add(v112, t5_4, v597);
+            v587 = V::mul_add(v112, t5_2, v587);
+            v583 = V::neg_mul_add(v111, t5_5, v583);
+            v489 = V::neg_mul_add(v111, t5_4, v489);
+            v587 = V::neg_mul_add(v111, t5_3, v587);
+            v443 = V::mul_add(v109, t5_4, v443);
+            v657 = V::neg_mul_add(v109, t5_5, v657);
+            v443 = V::mul_add(v108, t5_3, v443);
+            v447 = V::neg_mul_add(v108, t5_5, v447);
+            v657 = V::mul_add(v107, t5_3, v657);
+            v447 = V::neg_mul_add(v107, t5_4, v447);
+            v443 = V::mul_add(v106, t5_2, v443);
+            v645 = V::neg_mul_add(v106, t5_5, v645);
+            v657 = V::mul_add(v105, t5_2, v657);
+            v645 = V::neg_mul_add(v105, t5_4, v645);
+            v447 = V::mul_add(v104, t5_2, v447);
+            v645 = V::neg_mul_add(v104, t5_3, v645);
+            v443 = V::mul_add(v103, t5_1, v443);
+            v451 = V::neg_mul_add(v103, t5_5, v451);
+            v657 = V::mul_add(v102, t5_1, v657);
+            v451 = V::neg_mul_add(v102, t5_4, v451);
+            v447 = V::mul_add(v101, t5_1, v447);
+            v451 = V::neg_mul_add(v101, t5_3, v451);
+            v645 = V::mul_add(v100, t5_1, v645);
+            v451 = V::neg_mul_add(v100, t5_2, v451);
+            v547 = V::neg_mul_add(V::mul(x_e45, w16), t5_0, v547);
+            v455 = V::neg_mul_add(V::mul(x_e35, w16), t5_0, v455);
+            v541 = V::neg_mul_add(V::mul(x_e34, w16), t5_0, v541);
+            v551 = V::neg_mul_add(V::mul(x_e25, w16), t5_0, v551);
+            v461 = V::neg_mul_add(V::mul(x_e24, w16), t5_0, v461);
+            v535 = V::neg_mul_add(V::mul(x_e23, w16), t5_0, v535);
+            v465 = V::neg_mul_add(V::mul(x_e15, w16), t5_0, v465);
+            v545 = V::neg_mul_add(V::mul(x_e14, w16), t5_0, v545);
+            v469 = V::neg_mul_add(V::mul(x_e13, w16), t5_0, v469);
+            v529 = V::neg_mul_add(V::mul(x_e12, w16), t5_0, v529);
+            v501 = V::mul_add(V::mul(x_e5, w15), t5_31, v501);
+            v677 = V::neg_mul_add(V::mul(x_e4, w15), t5_31, v677);
+            v497 = V::mul_add(V::mul(x_e3, w15), t5_31, v497);
+            v683 = V::neg_mul_add(V::mul(x_e2, w15), t5_31, v683);
+            v493 = V::mul_add(V::mul(x_e1, w15), t5_31, v493);
+            v503 = V::mul_add(V::mul(x_e5, w14), t5_26, v503);
+            v503 = V::neg_mul_add(V::mul(x_e4, w14), t5_27, v503);
+            v503 = V::mul_add(V::mul(x_e3, w14), t5_28, v503);
+            v503 = V::neg_mul_add(V::mul(x_e2, w14), t5_29, v503);
+            v503 = V::mul_add(V::mul(x_e1, w14), t5_30, v503);
+            v479 = V::neg_mul_add(v65, t5_30, v479);
+            v597 = V::neg_mul_add(v65, t5_29, v597);
+            v489 = V::neg_mul_add(v65, t5_28, v489);
+            v587 = V::neg_mul_add(v65, t5_27, v587);
+            v591 = V::mul_add(v64, t5_30, v591);
+            v483 = V::mul_add(v64, t5_29, v483);
+            v583 = V::mul_add(v64, t5_28, v583);
+            v587 = V::neg_mul_add(v64, t5_26, v587);
+            v475 = V::neg_mul_add(v63, t5_30, v475);
+            v607 = V::neg_mul_add(v63, t5_29, v607);
+            v583 = V::mul_add(v63, t5_27, v583);
+            v489 = V::mul_add(v63, t5_26, v489);
+            v601 = V::mul_add(v62, t5_30, v601);
+            v607 = V::neg_mul_add(v62, t5_28, v607);
+            v483 = V::neg_mul_add(v62, t5_27, v483);
+            v597 = V::neg_mul_add(v62, t5_26, v597);
+            v601 = V::mul_add(v61, t5_29, v601);
+            v475 = V::mul_add(v61, t5_28, v475);
+            v591 = V::mul_add(v61, t5_27, v591);
+            v479 = V::mul_add(v61, t5_26, v479);
+            v493 = V::neg_mul_add(v59, t5_22, v493);
+            v683 = V::neg_mul_add(v59, t5_19, v683);
+            v497 = V::neg_mul_add(v59, t5_17, v497);
+            v677 = V::neg_mul_add(v59, t5_16, v677);
+            v493 = V::mul_add(v58, t5_23, v493);
+            v683 = V::mul_add(v58, t5_20, v683);
+            v497 = V::mul_add(v58, t5_18, v497);
+            v501 = V::neg_mul_add(v58, t5_16, v501);
+            v493 = V::neg_mul_add(v57, t5_24, v493);
+            v683 = V::neg_mul_add(v57, t5_21, v683);
+            v677 = V::mul_add(v57, t5_18, v677);
+            v501 = V::mul_add(v57, t5_17, v501);
+            v493 = V::mul_add(v56, t5_25, v493);
+            v497 = V::neg_mul_add(v56, t5_21, v497);
+            v677 = V::neg_mul_add(v56, t5_20, v677);
+            v501 = V::neg_mul_add(v56, t5_19, v501);
+            v683 = V::mul_add(v55, t5_25, v683);
+            v497 = V::mul_add(v55, t5_24, v497);
+            v677 = V::mul_add(v55, t5_23, v677);
+            v501 = V::mul_add(v55, t5_22, v501);
+            v541 = V::mul_add(v53, t5_25, v541);
+            v461 = V::mul_add(v53, t5_24, v461);
+            v535 = V::mul_add(v53, t5_23, v535);
+            v545 = V::mul_add(v53, t5_21, v545);
+            v469 = V::mul_add(v53, t5_20, v469);
+            v529 = V::mul_add(v53, t5_18, v529);
+            v455 = V::neg_mul_add(v52, t5_25, v455);
+            v551 = V::neg_mul_add(v52, t5_24, v551);
+            v535 = V::mul_add(v52, t5_22, v535);
+            v465 = V::neg_mul_add(v52, t5_21, v465);
+            v469 = V::mul_add(v52, t5_19, v469);
+            v529 = V::mul_add(v52, t5_17, v529);
+            v547 = V::mul_add(v51, t5_25, v547);
+            v551 = V::neg_mul_add(v51, t5_23, v551);
+            v461 = V::neg_mul_add(v51, t5_22, v461);
+            v465 = V::neg_mul_add(v51, t5_20, v465);
+            v545 = V::neg_mul_add(v51, t5_19, v545);
+            v529 = V::mul_add(v51, t5_16, v529);
+            v547 = V::mul_add(v50, t5_24, v547);
+            v455 = V::mul_add(v50, t5_23, v455);
+            v541 = V::mul_add(v50, t5_22, v541);
+            v465 = V::neg_mul_add(v50, t5_18, v465);
+            v545 = V::neg_mul_add(v50, t5_17, v545);
+            v469 = V::neg_mul_add(v50, t5_16, v469);
+            v547 = V::mul_add(v49, t5_21, v547);
+            v455 = V::mul_add(v49, t5_20, v455);
+            v541 = V::mul_add(v49, t5_19, v541);
+            v551 = V::mul_add(v49, t5_18, v551);
+            v461 = V::mul_add(v49, t5_17, v461);
+            v535 = V::mul_add(v49, t5_16, v535);
+            v601 = V::mul_add(v47, t5_13, v601);
+            v475 = V::mul_add(v47, t5_11, v475);
+            v591 = V::mul_add(v47, t5_10, v591);
+            v607 = V::mul_add(v47, t5_8, v607);
+            v483 = V::mul_add(v47, t5_7, v483);
+            v583 = V::mul_add(v47, t5_6, v583);
+            v601 = V::neg_mul_add(v46, t5_14, v601);
+            v475 = V::neg_mul_add(v46, t5_12, v475);
+            v479 = V::mul_add(v46, t5_10, v479);
+            v607 = V::neg_mul_add(v46, t5_9, v607);
+            v597 = V::mul_add(v46, t5_7, v597);
+            v489 = V::mul_add(v46, t5_6, v489);
+            v601 = V::mul_add(v45, t5_15, v601);
+            v591 = V::neg_mul_add(v45, t5_12, v591);
+            v479 = V::neg_mul_add(v45, t5_11, v479);
+            v483 = V::neg_mul_add(v45, t5_9, v483);
+            v597 = V::neg_mul_add(v45, t5_8, v597);
+            v587 = V::mul_add(v45, t5_6, v587);
+            v475 = V::mul_add(v44, t5_15, v475);
+            v591 = V::mul_add(v44, t5_14, v591);
+            v479 = V::mul_add(v44, t5_13, v479);
+            v583 = V::neg_mul_add(v44, t5_9, v583);
+            v489 = V::neg_mul_add(v44, t5_8, v489);
+            v587 = V::neg_mul_add(v44, t5_7, v587);
+            v607 = V::mul_add(v43, t5_15, v607);
+            v483 = V::mul_add(v43, t5_14, v483);
+            v597 = V::mul_add(v43, t5_13, v597);
+            v583 = V::mul_add(v43, t5_12, v583);
+            v489 = V::mul_add(v43, t5_11, v489);
+            v587 = V::mul_add(v43, t5_10, v587);
+            v657 = V::neg_mul_add(v41, t5_15, v657);
+            v447 = V::neg_mul_add(v41, t5_14, v447);
+            v645 = V::neg_mul_add(v41, t5_12, v645);
+            v451 = V::neg_mul_add(v41, t5_9, v451);
+            v443 = V::mul_add(v40, t5_15, v443);
+            v447 = V::neg_mul_add(v40, t5_13, v447);
+            v645 = V::neg_mul_add(v40, t5_11, v645);
+            v451 = V::neg_mul_add(v40, t5_8, v451);
+            v443 = V::mul_add(v39, t5_14, v443);
+            v657 = V::mul_add(v39, t5_13, v657);
+            v645 = V::neg_mul_add(v39, t5_10, v645);
+            v451 = V::neg_mul_add(v39, t5_7, v451);
+            v443 = V::mul_add(v38, t5_12, v443);
+            v657 = V::mul_add(v38, t5_11, v657);
+            v447 = V::mul_add(v38, t5_10, v447);
+            v451 = V::neg_mul_add(v38, t5_6, v451);
+            v443 = V::mul_add(v37, t5_9, v443);
+            v657 = V::mul_add(v37, t5_8, v657);
+            v447 = V::mul_add(v37, t5_7, v447);
+            v645 = V::mul_add(v37, t5_6, v645);
+            v547 = V::neg_mul_add(v35, t5_4, v547);
+            v455 = V::neg_mul_add(v35, t5_3, v455);
+            v551 = V::neg_mul_add(v35, t5_2, v551);
+            v465 = V::neg_mul_add(v35, t5_1, v465);
+            v547 = V::mul_add(v34, t5_5, v547);
+            v541 = V::neg_mul_add(v34, t5_3, v541);
+            v461 = V::neg_mul_add(v34, t5_2, v461);
+            v545 = V::neg_mul_add(v34, t5_1, v545);
+            v455 = V::mul_add(v33, t5_5, v455);
+            v541 = V::mul_add(v33, t5_4, v541);
+            v535 = V::neg_mul_add(v33, t5_2, v535);
+            v469 = V::neg_mul_add(v33, t5_1, v469);
+            v551 = V::mul_add(v32, t5_5, v551);
+            v461 = V::mul_add(v32, t5_4, v461);
+            v535 = V::mul_add(v32, t5_3, v535);
+            v529 = V::neg_mul_add(v32, t5_1, v529);
+            v465 = V::mul_add(v31, t5_5, v465);
+            v545 = V::mul_add(v31, t5_4, v545);
+            v469 = V::mul_add(v31, t5_3, v469);
+            v529 = V::mul_add(v31, t5_2, v529);
+            v441 = V::mul_add(V::mul(x_e5, w7), t5_5, v441);
+            v441 = V::mul_add(V::mul(x_e4, w7), t5_4, v441);
+            v441 = V::mul_add(V::mul(x_e3, w7), t5_3, v441);
+            v441 = V::mul_add(V::mul(x_e2, w7), t5_2, v441);
+            v441 = V::mul_add(V::mul(x_e1, w7), t5_1, v441);
+            v443 = V::mul_add(V::mul(x_e5, w6), t5_0, v443);
+            v657 = V::mul_add(V::mul(x_e4, w6), t5_0, v657);
+            v447 = V::mul_add(V::mul(x_e3, w6), t5_0, v447);
+            v645 = V::mul_add(V::mul(x_e2, w6), t5_0, v645);
+            v451 = V::mul_add(V::mul(x_e1, w6), t5_0, v451);
+            v503 = V::mul_add(V::mul(x_1, V::load(param0.at(5usize, c))), t5_31, v503);
+            // out0[31] = x_e12345*w50*t5_0 + x_e2345*w42*t5_1 - x_e1345*w42*t5_2 + x_e1245*w42*t5_3 - x_e1235*w42*t5_4 + x_e1234*w42*t5_5 - x_e345*w33*t5_6 + x_e245*w33*t5_7 - x_e235*w33*t5_8 + x_e234*w33*t5_9 - x_e145*w33*t5_10 + x_e135*w33*t5_11 - x_e134*w33*t5_12 - x_e125*w33*t5_13 + x_e124*w33*t5_14 - x_e123*w33*t5_15 - x_e45*w24*t5_16 + x_e35*w24*t5_17 - x_e34*w24*t5_18 - x_e25*w24*t5_19 + x_e24*w24*t5_20 - x_e23*w24*t5_21 + x_e15*w24*t5_22 - x_e14*w24*t5_23 + x_e13*w24*t5_24 - x_e12*w24*t5_25 + x_e5*w14*t5_26 - x_e4*w14*t5_27 + x_e3*w14*t5_28 - x_e2*w14*t5_29 + x_e1*w14*t5_30 + x_1*w5*t5_31
+            V::store(v503, out0.at(31usize, c));
+            v493 = V::mul_add(v10, t5_30, v493);
+            // out0[30] = v431*t5_1 + v395*t5_6 - v394*t5_7 + v393*t5_8 - v392*t5_9 + x_e2345*w40*t5_0 - v324*t5_16 + v323*t5_17 - v322*t5_18 - v321*t5_19 + v320*t5_20 - v319*t5_21 + v262*t5_2 - v261*t5_3 + v260*t5_4 - v259*t5_5 - v202*t5_26 + v201*t5_27 - v200*t5_28 + v199*t5_29 - v153*t5_10 + v152*t5_11 - v151*t5_12 - v150*t5_13 + v149*t5_14 - v148*t5_15 + x_e1*w15*t5_31 - v59*t5_22 + v58*t5_23 - v57*t5_24 + v56*t5_25 + v10*t5_30
+            V::store(v493, out0.at(30usize, c));
+            v683 = V::mul_add(v10, t5_29, v683);
+            // out0[29] = v394*t5_10 - (v431*t5_2 + v396*t5_6) - v393*t5_11 + v392*t5_12 + x_e1345*w40*t5_0 + v327*t5_16 - v326*t5_17 + v325*t5_18 + v321*t5_22 - v320*t5_23 + v319*t5_24 + v262*t5_1 - v258*t5_3 + v257*t5_4 - v256*t5_5 + v205*t5_26 - v204*t5_27 + v203*t5_28 - v199*t5_30 - v153*t5_7 + v152*t5_8 - v151*t5_9 - v147*t5_13 + v146*t5_14 - v145*t5_15 - x_e2*w15*t5_31 - v59*t5_19 + v58*t5_20 - v57*t5_21 + v55*t5_25 + v10*t5_29
+            V::store(v683, out0.at(29usize, c));
+            v497 = V::mul_add(v10, t5_28, v497);
+            // out0[28] = v431*t5_3 + v396*t5_7 - v395*t5_10 + v393*t5_13 - v392*t5_14 + x_e1245*w40*t5_0 - v328*t5_16 + v326*t5_19 - v325*t5_20 - v323*t5_22 + v322*t5_23 - v319*t5_25 + v261*t5_1 - v258*t5_2 + v255*t5_4 - v254*t5_5 - v207*t5_26 + v206*t5_27 - v203*t5_29 + v200*t5_30 - v153*t5_6 + v150*t5_8 - v149*t5_9 - v147*t5_11 + v146*t5_12 - v144*t5_15 + x_e3*w15*t5_31 - v59*t5_17 + v58*t5_18 - v56*t5_21 + v55*t5_24 + v10*t5_28
+            V::store(v497, out0.at(28usize, c));
+            v677 = V::mul_add(v10, t5_27, v677);
+            // out0[27] = v395*t5_11 - (v431*t5_4 + v396*t5_8) - v394*t5_13 + v392*t5_15 + x_e1235*w40*t5_0 + v328*t5_17 - v327*t5_19 + v325*t5_21 + v324*t5_22 - v322*t5_24 + v320*t5_25 + v260*t5_1 - v257*t5_2 + v255*t5_3 - v253*t5_5 + v208*t5_26 - v206*t5_28 + v204*t5_29 - v201*t5_30 - v152*t5_6 + v150*t5_7 - v148*t5_9 - v147*t5_10 + v145*t5_12 - v144*t5_14 - x_e4*w15*t5_31 - v59*t5_16 + v57*t5_18 - v56*t5_20 + v55*t5_23 + v10*t5_27
+            V::store(v677, out0.at(27usize, c));
+            v501 = V::mul_add(v10, t5_26, v501);
+            // out0[26] = v431*t5_5 + v396*t5_9 - v395*t5_12 + v394*t5_14 - v393*t5_15 + x_e1234*w40*t5_0 - v328*t5_18 + v327*t5_20 - v326*t5_21 - v324*t5_23 + v323*t5_24 - v321*t5_25 + v259*t5_1 - v256*t5_2 + v254*t5_3 - v253*t5_4 - v208*t5_27 + v207*t5_28 - v205*t5_29 + v202*t5_30 - v151*t5_6 + v149*t5_7 - v148*t5_8 - v146*t5_10 + v145*t5_11 - v144*t5_13 + x_e5*w15*t5_31 - v58*t5_16 + v57*t5_17 - v56*t5_19 + v55*t5_22 + v10*t5_26
+            V::store(v501, out0.at(26usize, c));
+            v601 = V::mul_add(v8, t5_25, v601);
+            // out0[25] = v405*t5_17 - (v433*t5_6 + v406*t5_16) - v404*t5_18 - v378*t5_2 - v377*t5_1 + v343*t5_26 - v342*t5_27 + v341*t5_28 - v283*t5_10 + v282*t5_11 - v281*t5_12 - v280*t5_7 + v279*t5_8 - v278*t5_9 - x_e345*w28*t5_0 + x_e12*w27*t5_31 + v172*t5_22 - v171*t5_23 + v170*t5_24 + v169*t5_19 - v168*t5_20 + v167*t5_21 - v120*t5_3 + v119*t5_4 - v118*t5_5 + v62*t5_30 + v61*t5_29 + v47*t5_13 - v46*t5_14 + v45*t5_15 + v8*t5_25
+            V::store(v601, out0.at(25usize, c));
+            v475 = V::mul_add(v8, t5_24, v475);
+            // out0[24] = v433*t5_7 + v407*t5_16 - v405*t5_19 + v404*t5_20 + v378*t5_3 - v376*t5_1 - v345*t5_26 + v344*t5_27 - v341*t5_29 + v284*t5_10 - v282*t5_13 + v281*t5_14 - v280*t5_6 + v277*t5_8 - v276*t5_9 - x_e245*w28*t5_0 - x_e13*w27*t5_31 - v174*t5_22 + v173*t5_23 - v170*t5_25 + v169*t5_17 - v168*t5_18 + v166*t5_21 - v120*t5_2 + v117*t5_4 - v116*t5_5 - v63*t5_30 + v61*t5_28 + v47*t5_11 - v46*t5_12 + v44*t5_15 + v8*t5_24
+            V::store(v475, out0.at(24usize, c));
+            v591 = V::mul_add(v8, t5_23, v591);
+            // out0[23] = v406*t5_19 - (v433*t5_8 + v407*t5_17) - v404*t5_21 - v378*t5_4 - v375*t5_1 + v346*t5_26 - v344*t5_28 + v342*t5_29 - v284*t5_11 + v283*t5_13 - v281*t5_15 - v279*t5_6 + v277*t5_7 - v275*t5_9 - x_e235*w28*t5_0 + x_e14*w27*t5_31 + v175*t5_22 - v173*t5_24 + v171*t5_25 + v169*t5_16 - v167*t5_18 + v166*t5_20 - v119*t5_2 + v117*t5_3 - v115*t5_5 + v64*t5_30 + v61*t5_27 + v47*t5_10 - v45*t5_12 + v44*t5_14 + v8*t5_23
+            V::store(v591, out0.at(23usize, c));
+            v479 = V::mul_add(v8, t5_22, v479);
+            // out0[22] = v433*t5_9 + v407*t5_18 - v406*t5_20 + v405*t5_21 + v378*t5_5 - v374*t5_1 - v346*t5_27 + v345*t5_28 - v343*t5_29 + v284*t5_12 - v283*t5_14 + v282*t5_15 - v278*t5_6 + v276*t5_7 - v275*t5_8 - x_e234*w28*t5_0 - x_e15*w27*t5_31 - v175*t5_23 + v174*t5_24 - v172*t5_25 + v168*t5_16 - v167*t5_17 + v166*t5_19 - v118*t5_2 + v116*t5_3 - v115*t5_4 - v65*t5_30 + v61*t5_26 + v46*t5_10 - v45*t5_11 + v44*t5_13 + v8*t5_22
+            V::store(v479, out0.at(22usize, c));
+            v607 = V::mul_add(v8, t5_21, v607);
+            // out0[21] = v405*t5_22 - (v433*t5_10 + v408*t5_16) - v404*t5_23 + v377*t5_3 + v376*t5_2 + v348*t5_26 - v347*t5_27 + v341*t5_30 + v284*t5_7 + v283*t5_6 - v279*t5_13 + v278*t5_14 - v277*t5_11 + v276*t5_12 - x_e145*w28*t5_0 + x_e23*w27*t5_31 - v174*t5_19 + v173*t5_20 - v172*t5_17 + v171*t5_18 - v167*t5_25 - v166*t5_24 - v120*t5_1 + v114*t5_4 - v113*t5_5 - v63*t5_29 - v62*t5_28 + v47*t5_8 - v46*t5_9 + v43*t5_15 + v8*t5_21
+            V::store(v607, out0.at(21usize, c));
+            v483 = V::mul_add(v8, t5_20, v483);
+            // out0[20] = v433*t5_11 + v408*t5_17 - v406*t5_22 + v404*t5_24 - v377*t5_4 + v375*t5_2 - v349*t5_26 + v347*t5_28 - v342*t5_30 - v284*t5_8 + v282*t5_6 + v280*t5_13 - v278*t5_15 - v277*t5_10 + v275*t5_12 - x_e135*w28*t5_0 - x_e24*w27*t5_31 + v175*t5_19 - v173*t5_21 - v172*t5_16 + v170*t5_18 + v168*t5_25 - v166*t5_23 - v119*t5_1 + v114*t5_3 - v112*t5_5 + v64*t5_29 - v62*t5_27 + v47*t5_7 - v45*t5_9 + v43*t5_14 + v8*t5_20
+            V::store(v483, out0.at(20usize, c));
+            v597 = V::mul_add(v8, t5_19, v597);
+            // out0[19] = v406*t5_23 - (v433*t5_12 + v408*t5_18) - v405*t5_24 + v377*t5_5 + v374*t5_2 + v349*t5_27 - v348*t5_28 + v343*t5_30 + v284*t5_9 + v281*t5_6 - v280*t5_14 + v279*t5_15 - v276*t5_10 + v275*t5_11 - x_e134*w28*t5_0 + x_e25*w27*t5_31 - v175*t5_20 + v174*t5_21 - v171*t5_16 + v170*t5_17 - v169*t5_25 - v166*t5_22 - v118*t5_1 + v113*t5_3 - v112*t5_4 - v65*t5_29 - v62*t5_26 + v46*t5_7 - v45*t5_8 + v43*t5_13 + v8*t5_19
+            V::store(v597, out0.at(19usize, c));
+            v583 = V::mul_add(v8, t5_18, v583);
+            // out0[18] = v407*t5_22 - (v433*t5_13 + v408*t5_19) - v404*t5_25 - v376*t5_4 - v375*t5_3 + v350*t5_26 - v347*t5_29 + v344*t5_30 - v283*t5_8 - v282*t5_7 + v280*t5_11 + v279*t5_10 - v276*t5_15 - v275*t5_14 - x_e125*w28*t5_0 + x_e34*w27*t5_31 + v175*t5_17 + v174*t5_16 - v171*t5_21 - v170*t5_20 + v168*t5_24 + v167*t5_23 - v117*t5_1 + v114*t5_2 - v111*t5_5 + v64*t5_28 + v63*t5_27 + v47*t5_6 - v44*t5_9 + v43*t5_12 + v8*t5_18
+            V::store(v583, out0.at(18usize, c));
+            v489 = V::mul_add(v8, t5_17, v489);
+            // out0[17] = v433*t5_14 + v408*t5_20 - v407*t5_23 + v405*t5_25 + v376*t5_5 - v374*t5_3 - v350*t5_27 + v348*t5_29 - v345*t5_30 + v283*t5_9 - v281*t5_7 - v280*t5_12 + v278*t5_10 + v277*t5_15 - v275*t5_13 - x_e124*w28*t5_0 - x_e35*w27*t5_31 - v175*t5_18 + v173*t5_16 + v172*t5_21 - v170*t5_19 - v169*t5_24 + v167*t5_22 - v116*t5_1 + v113*t5_2 - v111*t5_4 - v65*t5_28 + v63*t5_26 + v46*t5_6 - v44*t5_8 + v43*t5_11 + v8*t5_17
+            V::store(v489, out0.at(17usize, c));
+            v587 = V::mul_add(v8, t5_16, v587);
+            // out0[16] = v407*t5_24 - (v433*t5_15 + v408*t5_21) - v406*t5_25 + v375*t5_5 + v374*t5_4 + v350*t5_28 - v349*t5_29 + v346*t5_30 + v282*t5_9 + v281*t5_8 - v279*t5_12 - v278*t5_11 + v277*t5_14 + v276*t5_13 - x_e123*w28*t5_0 + x_e45*w27*t5_31 - v174*t5_18 - v173*t5_17 + v172*t5_20 + v171*t5_19 - v169*t5_23 - v168*t5_22 - v115*t5_1 + v112*t5_2 - v111*t5_3 - v65*t5_27 - v64*t5_26 + v45*t5_6 - v44*t5_7 + v43*t5_10 + v8*t5_16
+            V::store(v587, out0.at(16usize, c));
+            v547 = V::mul_add(v6, t5_15, v547);
+            // out0[15] = v416*t5_27 - (v435*t5_16 + v417*t5_26) - v390*t5_10 - v389*t5_7 - v388*t5_6 + x_e123*w39*t5_31 - v315*t5_22 + v314*t5_23 - v312*t5_19 + v311*t5_20 - v310*t5_17 + v309*t5_18 - v251*t5_3 - v250*t5_2 - v247*t5_1 + v192*t5_30 + v189*t5_29 + v188*t5_28 - v141*t5_13 + v140*t5_14 - v139*t5_11 + v138*t5_12 - v136*t5_8 + v135*t5_9 - x_e45*w16*t5_0 + v51*t5_25 + v50*t5_24 + v49*t5_21 - v35*t5_4 + v34*t5_5 + v6*t5_15
+            V::store(v547, out0.at(15usize, c));
+            v455 = V::mul_add(v6, t5_14, v455);
+            // out0[14] = v435*t5_17 + v418*t5_26 - v416*t5_28 + v390*t5_11 + v389*t5_8 - v387*t5_6 - x_e124*w39*t5_31 + v316*t5_22 - v314*t5_24 + v313*t5_19 - v311*t5_21 - v310*t5_16 + v308*t5_18 + v251*t5_4 - v249*t5_2 - v246*t5_1 - v193*t5_30 - v190*t5_29 + v188*t5_27 + v142*t5_13 - v140*t5_15 - v139*t5_10 + v137*t5_12 - v136*t5_7 + v134*t5_9 - x_e35*w16*t5_0 - v52*t5_25 + v50*t5_23 + v49*t5_20 - v35*t5_3 + v33*t5_5 + v6*t5_14
+            V::store(v455, out0.at(14usize, c));
+            v541 = V::mul_add(v6, t5_13, v541);
+            // out0[13] = v417*t5_28 - (v435*t5_18 + v418*t5_27) - v390*t5_12 - v389*t5_9 - v386*t5_6 + x_e125*w39*t5_31 - v316*t5_23 + v315*t5_24 - v313*t5_20 + v312*t5_21 - v309*t5_16 + v308*t5_17 - v251*t5_5 - v248*t5_2 - v245*t5_1 + v194*t5_30 + v191*t5_29 + v188*t5_26 - v142*t5_14 + v141*t5_15 - v138*t5_10 + v137*t5_11 - v135*t5_7 + v134*t5_8 - x_e34*w16*t5_0 + v53*t5_25 + v50*t5_22 + v49*t5_19 - v34*t5_3 + v33*t5_4 + v6*t5_13
+            V::store(v541, out0.at(13usize, c));
+            v551 = V::mul_add(v6, t5_12, v551);
+            // out0[12] = v416*t5_29 - (v435*t5_19 + v419*t5_26) - v390*t5_13 + v388*t5_8 + v387*t5_7 + x_e134*w39*t5_31 - v317*t5_22 + v314*t5_25 + v313*t5_17 + v312*t5_16 - v309*t5_21 - v308*t5_20 + v250*t5_4 + v249*t5_3 - v244*t5_1 + v195*t5_30 - v190*t5_28 - v189*t5_27 + v142*t5_11 + v141*t5_10 - v138*t5_15 - v137*t5_14 - v136*t5_6 + v133*t5_9 - x_e25*w16*t5_0 - v52*t5_24 - v51*t5_23 + v49*t5_18 - v35*t5_2 + v32*t5_5 + v6*t5_12
+            V::store(v551, out0.at(12usize, c));
+            v461 = V::mul_add(v6, t5_11, v461);
+            // out0[11] = v435*t5_20 + v419*t5_27 - v417*t5_29 + v390*t5_14 - v388*t5_9 + v386*t5_7 - x_e135*w39*t5_31 + v317*t5_23 - v315*t5_25 - v313*t5_18 + v311*t5_16 + v310*t5_21 - v308*t5_19 - v250*t5_5 + v248*t5_3 - v243*t5_1 - v196*t5_30 + v191*t5_28 - v189*t5_26 - v142*t5_12 + v140*t5_10 + v139*t5_15 - v137*t5_13 - v135*t5_6 + v133*t5_8 - x_e24*w16*t5_0 + v53*t5_24 - v51*t5_22 + v49*t5_17 - v34*t5_2 + v32*t5_4 + v6*t5_11
+            V::store(v461, out0.at(11usize, c));
+            v535 = V::mul_add(v6, t5_10, v535);
+            // out0[10] = v418*t5_29 - (v435*t5_21 + v419*t5_28) - v390*t5_15 - v387*t5_9 - v386*t5_8 + x_e145*w39*t5_31 - v317*t5_24 + v316*t5_25 - v312*t5_18 - v311*t5_17 + v310*t5_20 + v309*t5_19 - v249*t5_5 - v248*t5_4 - v242*t5_1 + v197*t5_30 + v191*t5_27 + v190*t5_26 - v141*t5_12 - v140*t5_11 + v139*t5_14 + v138*t5_13 - v134*t5_6 + v133*t5_7 - x_e23*w16*t5_0 + v53*t5_23 + v52*t5_22 + v49*t5_16 - v33*t5_2 + v32*t5_3 + v6*t5_10
+            V::store(v535, out0.at(10usize, c));
+            v465 = V::mul_add(v6, t5_9, v465);
+            // out0[9] = v435*t5_22 + v420*t5_26 - v416*t5_30 - v389*t5_13 - v388*t5_11 - v387*t5_10 - x_e234*w39*t5_31 - v317*t5_19 - v316*t5_17 - v315*t5_16 + v311*t5_25 + v309*t5_24 + v308*t5_23 + v247*t5_4 + v246*t5_3 + v244*t5_2 + v195*t5_29 + v193*t5_28 + v192*t5_27 + v142*t5_8 + v141*t5_7 + v139*t5_6 - v135*t5_15 - v134*t5_14 - v133*t5_12 - x_e15*w16*t5_0 - v52*t5_21 - v51*t5_20 - v50*t5_18 - v35*t5_1 + v31*t5_5 + v6*t5_9
+            V::store(v465, out0.at(9usize, c));
+            v545 = V::mul_add(v6, t5_8, v545);
+            // out0[8] = v417*t5_30 - (v435*t5_23 + v420*t5_27) + v389*t5_14 + v388*t5_12 - v386*t5_10 + x_e235*w39*t5_31 + v317*t5_20 + v316*t5_18 - v314*t5_16 - v312*t5_25 - v310*t5_24 + v308*t5_22 - v247*t5_5 + v245*t5_3 + v243*t5_2 - v196*t5_29 - v194*t5_28 + v192*t5_26 - v142*t5_9 + v140*t5_7 + v138*t5_6 + v136*t5_15 - v134*t5_13 - v133*t5_11 - x_e14*w16*t5_0 + v53*t5_21 - v51*t5_19 - v50*t5_17 - v34*t5_1 + v31*t5_4 + v6*t5_8
+            V::store(v545, out0.at(8usize, c));
+            v469 = V::mul_add(v6, t5_7, v469);
+            // out0[7] = v435*t5_24 + v420*t5_28 - v418*t5_30 - v389*t5_15 + v387*t5_12 + v386*t5_11 - x_e245*w39*t5_31 - v317*t5_21 + v315*t5_18 + v314*t5_17 + v313*t5_25 - v310*t5_23 - v309*t5_22 - v246*t5_5 - v245*t5_4 + v242*t5_2 + v197*t5_29 - v194*t5_27 - v193*t5_26 - v141*t5_9 - v140*t5_8 + v137*t5_6 + v136*t5_14 + v135*t5_13 - v133*t5_10 - x_e13*w16*t5_0 + v53*t5_20 + v52*t5_19 - v50*t5_16 - v33*t5_1 + v31*t5_3 + v6*t5_7
+            V::store(v469, out0.at(7usize, c));
+            v529 = V::mul_add(v6, t5_6, v529);
+            // out0[6] = v419*t5_30 - (v435*t5_25 + v420*t5_29) - v388*t5_15 - v387*t5_14 - v386*t5_13 + x_e345*w39*t5_31 - v316*t5_21 - v315*t5_20 - v314*t5_19 + v313*t5_24 + v312*t5_23 + v311*t5_22 - v244*t5_5 - v243*t5_4 - v242*t5_3 + v197*t5_28 + v196*t5_27 + v195*t5_26 - v139*t5_9 - v138*t5_8 - v137*t5_7 + v136*t5_12 + v135*t5_11 + v134*t5_10 - x_e12*w16*t5_0 + v53*t5_18 + v52*t5_17 + v51*t5_16 - v32*t5_1 + v31*t5_2 + v6*t5_6
+            V::store(v529, out0.at(6usize, c));
+            v443 = V::mul_add(v4, t5_5, v443);
+            // out0[5] = v437*t5_26 + x_e1234*w49*t5_31 + v402*t5_22 + v401*t5_19 + v400*t5_17 + v399*t5_16 + v336*t5_30 + v333*t5_29 + v331*t5_28 + v330*t5_27 + v273*t5_13 + v272*t5_11 + v271*t5_10 + v269*t5_8 + v268*t5_7 + v266*t5_6 + v162*t5_25 + v160*t5_24 + v159*t5_23 + v157*t5_21 + v156*t5_20 + v155*t5_18 + v109*t5_4 + v108*t5_3 + v106*t5_2 + v103*t5_1 + v40*t5_15 + v39*t5_14 + v38*t5_12 + v37*t5_9 + x_e5*w6*t5_0 + v4*t5_5
+            V::store(v443, out0.at(5usize, c));
+            v657 = V::mul_add(v4, t5_4, v657);
+            // out0[4] = v398*t5_16 - (v437*t5_27 + x_e1235*w49*t5_31 + v402*t5_23 + v401*t5_20 + v400*t5_18) - v337*t5_30 - v334*t5_29 - v332*t5_28 + v330*t5_26 - v273*t5_14 - v272*t5_12 + v270*t5_10 - v269*t5_9 + v267*t5_7 + v265*t5_6 - v163*t5_25 - v161*t5_24 + v159*t5_22 - v158*t5_21 + v156*t5_19 + v155*t5_17 - v109*t5_5 + v107*t5_3 + v105*t5_2 + v102*t5_1 - v41*t5_15 + v39*t5_13 + v38*t5_11 + v37*t5_8 + x_e4*w6*t5_0 + v4*t5_4
+            V::store(v657, out0.at(4usize, c));
+            v447 = V::mul_add(v4, t5_3, v447);
+            // out0[3] = v437*t5_28 + x_e1245*w49*t5_31 + v402*t5_24 + v401*t5_21 - v399*t5_18 - v398*t5_17 + v338*t5_30 + v335*t5_29 - v332*t5_27 - v331*t5_26 + v273*t5_15 - v271*t5_12 - v270*t5_11 - v268*t5_9 - v267*t5_8 + v264*t5_6 + v164*t5_25 - v161*t5_23 - v160*t5_22 - v158*t5_20 - v157*t5_19 + v155*t5_16 - v108*t5_5 - v107*t5_4 + v104*t5_2 + v101*t5_1 - v41*t5_14 - v40*t5_13 + v38*t5_10 + v37*t5_7 + x_e3*w6*t5_0 + v4*t5_3
+            V::store(v447, out0.at(3usize, c));
+            v645 = V::mul_add(v4, t5_2, v645);
+            // out0[2] = v400*t5_21 - (v437*t5_29 + x_e1345*w49*t5_31 + v402*t5_25) + v399*t5_20 + v398*t5_19 - v339*t5_30 + v335*t5_28 + v334*t5_27 + v333*t5_26 + v272*t5_15 + v271*t5_14 + v270*t5_13 - v266*t5_9 - v265*t5_8 - v264*t5_7 + v164*t5_24 + v163*t5_23 + v162*t5_22 - v158*t5_18 - v157*t5_17 - v156*t5_16 - v106*t5_5 - v105*t5_4 - v104*t5_3 + v100*t5_1 - v41*t5_12 - v40*t5_11 - v39*t5_10 + v37*t5_6 + x_e2*w6*t5_0 + v4*t5_2
+            V::store(v645, out0.at(2usize, c));
+            v451 = V::mul_add(v4, t5_1, v451);
+            // out0[1] = v437*t5_30 + x_e2345*w49*t5_31 - v401*t5_25 - v400*t5_24 - v399*t5_23 - v398*t5_22 - v339*t5_29 - v338*t5_28 - v337*t5_27 - v336*t5_26 + v269*t5_15 + v268*t5_14 + v267*t5_13 + v266*t5_12 + v265*t5_11 + v264*t5_10 + v164*t5_21 + v163*t5_20 + v162*t5_19 + v161*t5_18 + v160*t5_17 + v159*t5_16 - v103*t5_5 - v102*t5_4 - v101*t5_3 - v100*t5_2 - v41*t5_9 - v40*t5_8 - v39*t5_7 - v38*t5_6 + x_e1*w6*t5_0 + v4*t5_1
+            V::store(v451, out0.at(1usize, c));
+            v441 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize, c))), t5_0, v441);
+            v441 = V::mul_add(
+                V::load(t3.at(0usize, c)),
                 gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
-                v442,
+                v441,
             );
-            // out0[0] = x_e12345*w55*t3_31 + x_e2345*w47*t3_30 + x_e1345*w47*t3_29 + x_e1245*w47*t3_28 + x_e1235*w47*t3_27 + x_e1234*w47*t3_26 + x_e345*w34*t3_25 + x_e245*w34*t3_24 + x_e235*w34*t3_23 + x_e234*w34*t3_22 + x_e145*w34*t3_21 + x_e135*w34*t3_20 + x_e134*w34*t3_19 + x_e125*w34*t3_18 + x_e124*w34*t3_17 + x_e123*w34*t3_16 + x_e45*w19*t3_15 + x_e35*w19*t3_14 + x_e34*w19*t3_13 + x_e25*w19*t3_12 + x_e24*w19*t3_11 + x_e23*w19*t3_10 + x_e15*w19*t3_9 + x_e14*w19*t3_8 + x_e13*w19*t3_7 + x_e12*w19*t3_6 + x_e5*w7*t3_5 + x_e4*w7*t3_4 + x_e3*w7*t3_3 + x_e2*w7*t3_2 + x_e1*w7*t3_1 + x_1*w0*t3_0 + gate(x_1)*t2_0*gate'(y_1)
-            V::store(v442, out0.at(0usize, c));
+            // out0[0] = x_e12345*w55*t5_31 + x_e2345*w47*t5_30 + x_e1345*w47*t5_29 + x_e1245*w47*t5_28 + x_e1235*w47*t5_27 + x_e1234*w47*t5_26 + x_e345*w34*t5_25 + x_e245*w34*t5_24 + x_e235*w34*t5_23 + x_e234*w34*t5_22 + x_e145*w34*t5_21 + x_e135*w34*t5_20 + x_e134*w34*t5_19 + x_e125*w34*t5_18 + x_e124*w34*t5_17 + x_e123*w34*t5_16 + x_e45*w19*t5_15 + x_e35*w19*t5_14 + x_e34*w19*t5_13 + x_e25*w19*t5_12 + x_e24*w19*t5_11 + x_e23*w19*t5_10 + x_e15*w19*t5_9 + x_e14*w19*t5_8 + x_e13*w19*t5_7 + x_e12*w19*t5_6 + x_e5*w7*t5_5 + x_e4*w7*t5_4 + x_e3*w7*t5_3 + x_e2*w7*t5_2 + x_e1*w7*t5_1 + x_1*w0*t5_0 + t3_0*gate'(y_1)
+            V::store(v441, out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_5: Stage = stage!(sgp_5);
-/// From `y`, cut 3, `x`, cut 2, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From `y`, cut 5, `x`, cut 4, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(5,0,0).
 #[inline(always)]
@@ -3289,2097 +3292,2097 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let y = args.inputs[0];
-        let t3 = args.inputs[1];
+        let t5 = args.inputs[1];
         let x = args.inputs[2];
-        let t2 = args.inputs[3];
+        let t4 = args.inputs[3];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<32usize>(c);
-            t3.prefetch::<32usize>(c);
+            t5.prefetch::<32usize>(c);
             x.prefetch::<32usize>(c);
-            t2.prefetch::<1usize>(c);
+            t4.prefetch::<1usize>(c);
             let y_1 = V::load(y.at(0usize, c));
-            let t3_31 = V::load(t3.at(31usize, c));
-            let v3 = V::mul(y_1, t3_31);
-            let mut v5 = V::mul(V::load(param0.at(55usize, c)), v3);
+            let t5_31 = V::load(t5.at(31usize, c));
+            let v2 = V::mul(y_1, t5_31);
+            let mut v4 = V::mul(V::load(param0.at(55usize, c)), v2);
             let x_e12345 = V::load(x.at(31usize, c));
-            // grad0[55] += x_e12345*v3
+            // grad0[55] += x_e12345*v2
             V::store(
-                V::add(V::load(grad0.at(55usize, c)), V::mul(x_e12345, v3)),
+                V::add(V::load(grad0.at(55usize, c)), V::mul(x_e12345, v2)),
                 grad0.at(55usize, c),
             );
             let y_e5 = V::load(y.at(5usize, c));
-            let t3_26 = V::load(t3.at(26usize, c));
-            let mut v10 = V::mul(y_e5, t3_26);
+            let t5_26 = V::load(t5.at(26usize, c));
+            let mut v9 = V::mul(y_e5, t5_26);
             let y_e4 = V::load(y.at(4usize, c));
-            let t3_27 = V::load(t3.at(27usize, c));
-            v10 = V::neg_mul_add(y_e4, t3_27, v10);
+            let t5_27 = V::load(t5.at(27usize, c));
+            v9 = V::neg_mul_add(y_e4, t5_27, v9);
             let y_e3 = V::load(y.at(3usize, c));
-            let t3_28 = V::load(t3.at(28usize, c));
-            v10 = V::mul_add(y_e3, t3_28, v10);
+            let t5_28 = V::load(t5.at(28usize, c));
+            v9 = V::mul_add(y_e3, t5_28, v9);
             let y_e2 = V::load(y.at(2usize, c));
-            let t3_29 = V::load(t3.at(29usize, c));
-            v10 = V::neg_mul_add(y_e2, t3_29, v10);
+            let t5_29 = V::load(t5.at(29usize, c));
+            v9 = V::neg_mul_add(y_e2, t5_29, v9);
             let y_e1 = V::load(y.at(1usize, c));
-            let t3_30 = V::load(t3.at(30usize, c));
-            v10 = V::mul_add(y_e1, t3_30, v10);
-            // grad0[54] += x_e12345*v26
+            let t5_30 = V::load(t5.at(30usize, c));
+            v9 = V::mul_add(y_e1, t5_30, v9);
+            // grad0[54] += x_e12345*v25
             V::store(
-                V::add(V::load(grad0.at(54usize, c)), V::mul(x_e12345, v10)),
+                V::add(V::load(grad0.at(54usize, c)), V::mul(x_e12345, v9)),
                 grad0.at(54usize, c),
             );
-            v5 = V::mul_add(V::load(param0.at(54usize, c)), v10, v5);
+            v4 = V::mul_add(V::load(param0.at(54usize, c)), v9, v4);
             let y_e45 = V::load(y.at(15usize, c));
-            let t3_16 = V::load(t3.at(16usize, c));
+            let t5_16 = V::load(t5.at(16usize, c));
             let y_e35 = V::load(y.at(14usize, c));
-            let t3_17 = V::load(t3.at(17usize, c));
-            let mut v36 = V::mul(y_e35, t3_17);
-            v36 = V::neg_mul_add(y_e45, t3_16, v36);
+            let t5_17 = V::load(t5.at(17usize, c));
+            let mut v35 = V::mul(y_e35, t5_17);
+            v35 = V::neg_mul_add(y_e45, t5_16, v35);
             let y_e34 = V::load(y.at(13usize, c));
-            let t3_18 = V::load(t3.at(18usize, c));
-            v36 = V::neg_mul_add(y_e34, t3_18, v36);
+            let t5_18 = V::load(t5.at(18usize, c));
+            v35 = V::neg_mul_add(y_e34, t5_18, v35);
             let y_e25 = V::load(y.at(12usize, c));
-            let t3_19 = V::load(t3.at(19usize, c));
-            v36 = V::neg_mul_add(y_e25, t3_19, v36);
+            let t5_19 = V::load(t5.at(19usize, c));
+            v35 = V::neg_mul_add(y_e25, t5_19, v35);
             let y_e24 = V::load(y.at(11usize, c));
-            let t3_20 = V::load(t3.at(20usize, c));
-            v36 = V::mul_add(y_e24, t3_20, v36);
+            let t5_20 = V::load(t5.at(20usize, c));
+            v35 = V::mul_add(y_e24, t5_20, v35);
             let y_e23 = V::load(y.at(10usize, c));
-            let t3_21 = V::load(t3.at(21usize, c));
-            v36 = V::neg_mul_add(y_e23, t3_21, v36);
+            let t5_21 = V::load(t5.at(21usize, c));
+            v35 = V::neg_mul_add(y_e23, t5_21, v35);
             let y_e15 = V::load(y.at(9usize, c));
-            let t3_22 = V::load(t3.at(22usize, c));
-            v36 = V::mul_add(y_e15, t3_22, v36);
+            let t5_22 = V::load(t5.at(22usize, c));
+            v35 = V::mul_add(y_e15, t5_22, v35);
             let y_e14 = V::load(y.at(8usize, c));
-            let t3_23 = V::load(t3.at(23usize, c));
-            v36 = V::neg_mul_add(y_e14, t3_23, v36);
+            let t5_23 = V::load(t5.at(23usize, c));
+            v35 = V::neg_mul_add(y_e14, t5_23, v35);
             let y_e13 = V::load(y.at(7usize, c));
-            let t3_24 = V::load(t3.at(24usize, c));
-            v36 = V::mul_add(y_e13, t3_24, v36);
+            let t5_24 = V::load(t5.at(24usize, c));
+            v35 = V::mul_add(y_e13, t5_24, v35);
             let y_e12 = V::load(y.at(6usize, c));
-            let t3_25 = V::load(t3.at(25usize, c));
-            v36 = V::neg_mul_add(y_e12, t3_25, v36);
-            // grad0[53] += x_e12345*v69
+            let t5_25 = V::load(t5.at(25usize, c));
+            v35 = V::neg_mul_add(y_e12, t5_25, v35);
+            // grad0[53] += x_e12345*v68
             V::store(
-                V::add(V::load(grad0.at(53usize, c)), V::mul(x_e12345, v36)),
+                V::add(V::load(grad0.at(53usize, c)), V::mul(x_e12345, v35)),
                 grad0.at(53usize, c),
             );
-            v5 = V::mul_add(V::load(param0.at(53usize, c)), v36, v5);
+            v4 = V::mul_add(V::load(param0.at(53usize, c)), v35, v4);
             let y_e345 = V::load(y.at(25usize, c));
-            let t3_6 = V::load(t3.at(6usize, c));
+            let t5_6 = V::load(t5.at(6usize, c));
             let y_e245 = V::load(y.at(24usize, c));
-            let t3_7 = V::load(t3.at(7usize, c));
-            let mut v79 = V::mul(y_e245, t3_7);
-            v79 = V::neg_mul_add(y_e345, t3_6, v79);
+            let t5_7 = V::load(t5.at(7usize, c));
+            let mut v78 = V::mul(y_e245, t5_7);
+            v78 = V::neg_mul_add(y_e345, t5_6, v78);
             let y_e235 = V::load(y.at(23usize, c));
-            let t3_8 = V::load(t3.at(8usize, c));
-            v79 = V::neg_mul_add(y_e235, t3_8, v79);
+            let t5_8 = V::load(t5.at(8usize, c));
+            v78 = V::neg_mul_add(y_e235, t5_8, v78);
             let y_e234 = V::load(y.at(22usize, c));
-            let t3_9 = V::load(t3.at(9usize, c));
-            v79 = V::mul_add(y_e234, t3_9, v79);
+            let t5_9 = V::load(t5.at(9usize, c));
+            v78 = V::mul_add(y_e234, t5_9, v78);
             let y_e145 = V::load(y.at(21usize, c));
-            let t3_10 = V::load(t3.at(10usize, c));
-            v79 = V::neg_mul_add(y_e145, t3_10, v79);
+            let t5_10 = V::load(t5.at(10usize, c));
+            v78 = V::neg_mul_add(y_e145, t5_10, v78);
             let y_e135 = V::load(y.at(20usize, c));
-            let t3_11 = V::load(t3.at(11usize, c));
-            v79 = V::mul_add(y_e135, t3_11, v79);
+            let t5_11 = V::load(t5.at(11usize, c));
+            v78 = V::mul_add(y_e135, t5_11, v78);
             let y_e134 = V::load(y.at(19usize, c));
-            let t3_12 = V::load(t3.at(12usize, c));
-            v79 = V::neg_mul_add(y_e134, t3_12, v79);
+            let t5_12 = V::load(t5.at(12usize, c));
+            v78 = V::neg_mul_add(y_e134, t5_12, v78);
             let y_e125 = V::load(y.at(18usize, c));
-            let t3_13 = V::load(t3.at(13usize, c));
-            v79 = V::neg_mul_add(y_e125, t3_13, v79);
+            let t5_13 = V::load(t5.at(13usize, c));
+            v78 = V::neg_mul_add(y_e125, t5_13, v78);
             let y_e124 = V::load(y.at(17usize, c));
-            let t3_14 = V::load(t3.at(14usize, c));
-            v79 = V::mul_add(y_e124, t3_14, v79);
+            let t5_14 = V::load(t5.at(14usize, c));
+            v78 = V::mul_add(y_e124, t5_14, v78);
             let y_e123 = V::load(y.at(16usize, c));
-            let t3_15 = V::load(t3.at(15usize, c));
-            v79 = V::neg_mul_add(y_e123, t3_15, v79);
-            // grad0[52] += x_e12345*v112
+            let t5_15 = V::load(t5.at(15usize, c));
+            v78 = V::neg_mul_add(y_e123, t5_15, v78);
+            // grad0[52] += x_e12345*v111
             V::store(
-                V::add(V::load(grad0.at(52usize, c)), V::mul(x_e12345, v79)),
+                V::add(V::load(grad0.at(52usize, c)), V::mul(x_e12345, v78)),
                 grad0.at(52usize, c),
             );
-            v5 = V::mul_add(V::load(param0.at(52usize, c)), v79, v5);
+            v4 = V::mul_add(V::load(param0.at(52usize, c)), v78, v4);
             let y_e2345 = V::load(y.at(30usize, c));
-            let t3_1 = V::load(t3.at(1usize, c));
-            let mut v119 = V::mul(y_e2345, t3_1);
+            let t5_1 = V::load(t5.at(1usize, c));
+            let mut v118 = V::mul(y_e2345, t5_1);
             let y_e1345 = V::load(y.at(29usize, c));
-            let t3_2 = V::load(t3.at(2usize, c));
-            v119 = V::neg_mul_add(y_e1345, t3_2, v119);
+            let t5_2 = V::load(t5.at(2usize, c));
+            v118 = V::neg_mul_add(y_e1345, t5_2, v118);
             let y_e1245 = V::load(y.at(28usize, c));
-            let t3_3 = V::load(t3.at(3usize, c));
-            v119 = V::mul_add(y_e1245, t3_3, v119);
+            let t5_3 = V::load(t5.at(3usize, c));
+            v118 = V::mul_add(y_e1245, t5_3, v118);
             let y_e1235 = V::load(y.at(27usize, c));
-            let t3_4 = V::load(t3.at(4usize, c));
-            v119 = V::neg_mul_add(y_e1235, t3_4, v119);
+            let t5_4 = V::load(t5.at(4usize, c));
+            v118 = V::neg_mul_add(y_e1235, t5_4, v118);
             let y_e1234 = V::load(y.at(26usize, c));
-            let t3_5 = V::load(t3.at(5usize, c));
-            v119 = V::mul_add(y_e1234, t3_5, v119);
-            // grad0[51] += x_e12345*v135
+            let t5_5 = V::load(t5.at(5usize, c));
+            v118 = V::mul_add(y_e1234, t5_5, v118);
+            // grad0[51] += x_e12345*v134
             V::store(
-                V::add(V::load(grad0.at(51usize, c)), V::mul(x_e12345, v119)),
+                V::add(V::load(grad0.at(51usize, c)), V::mul(x_e12345, v118)),
                 grad0.at(51usize, c),
             );
-            v5 = V::mul_add(V::load(param0.at(51usize, c)), v119, v5);
+            v4 = V::mul_add(V::load(param0.at(51usize, c)), v118, v4);
             let y_e12345 = V::load(y.at(31usize, c));
-            let t3_0 = V::load(t3.at(0usize, c));
-            let v142 = V::mul(y_e12345, t3_0);
-            // grad0[50] += x_e12345*v142
+            let t5_0 = V::load(t5.at(0usize, c));
+            let v141 = V::mul(y_e12345, t5_0);
+            // grad0[50] += x_e12345*v141
             V::store(
-                V::add(V::load(grad0.at(50usize, c)), V::mul(x_e12345, v142)),
+                V::add(V::load(grad0.at(50usize, c)), V::mul(x_e12345, v141)),
                 grad0.at(50usize, c),
             );
-            v5 = V::mul_add(V::load(param0.at(50usize, c)), v142, v5);
-            // out0[31] = w55*v3 + w54*v26 + w53*v69 + w52*v112 + w51*v135 + w50*v142
-            V::store(v5, out0.at(31usize, c));
-            let v147 = V::mul(y_e1, t3_31);
+            v4 = V::mul_add(V::load(param0.at(50usize, c)), v141, v4);
+            // out0[31] = w55*v2 + w54*v25 + w53*v68 + w52*v111 + w51*v134 + w50*v141
+            V::store(v4, out0.at(31usize, c));
+            let v146 = V::mul(y_e1, t5_31);
             let w49 = V::load(param0.at(49usize, c));
-            let mut v149 = V::mul(w49, v147);
+            let mut v148 = V::mul(w49, v146);
             let x_e2345 = V::load(x.at(30usize, c));
-            let mut v151 = V::mul(x_e2345, v147);
-            let v152 = V::mul(y_e2, t3_31);
+            let mut v150 = V::mul(x_e2345, v146);
+            let v151 = V::mul(y_e2, t5_31);
             let x_e1345 = V::load(x.at(29usize, c));
-            v151 = V::neg_mul_add(x_e1345, v152, v151);
-            let v157 = V::mul(y_e3, t3_31);
-            let mut v158 = V::mul(w49, v157);
+            v150 = V::neg_mul_add(x_e1345, v151, v150);
+            let v156 = V::mul(y_e3, t5_31);
+            let mut v157 = V::mul(w49, v156);
             let x_e1245 = V::load(x.at(28usize, c));
-            v151 = V::mul_add(x_e1245, v157, v151);
-            let v162 = V::mul(y_e4, t3_31);
+            v150 = V::mul_add(x_e1245, v156, v150);
+            let v161 = V::mul(y_e4, t5_31);
             let x_e1235 = V::load(x.at(27usize, c));
-            v151 = V::neg_mul_add(x_e1235, v162, v151);
-            let v167 = V::mul(y_e5, t3_31);
-            let mut v168 = V::mul(w49, v167);
+            v150 = V::neg_mul_add(x_e1235, v161, v150);
+            let v166 = V::mul(y_e5, t5_31);
+            let mut v167 = V::mul(w49, v166);
             let x_e1234 = V::load(x.at(26usize, c));
-            v151 = V::mul_add(x_e1234, v167, v151);
-            // grad0[49] += x_e2345*v147 - x_e1345*v152 + x_e1245*v157 - x_e1235*v162 + x_e1234*v167
-            V::store(V::add(V::load(grad0.at(49usize, c)), v151), grad0.at(49usize, c));
-            let mut v172 = V::mul(y_e15, t3_26);
-            v172 = V::neg_mul_add(y_e14, t3_27, v172);
-            v172 = V::mul_add(y_e13, t3_28, v172);
-            v172 = V::neg_mul_add(y_e12, t3_29, v172);
+            v150 = V::mul_add(x_e1234, v166, v150);
+            // grad0[49] += x_e2345*v146 - x_e1345*v151 + x_e1245*v156 - x_e1235*v161 + x_e1234*v166
+            V::store(V::add(V::load(grad0.at(49usize, c)), v150), grad0.at(49usize, c));
+            let mut v171 = V::mul(y_e15, t5_26);
+            v171 = V::neg_mul_add(y_e14, t5_27, v171);
+            v171 = V::mul_add(y_e13, t5_28, v171);
+            v171 = V::neg_mul_add(y_e12, t5_29, v171);
             let w48 = V::load(param0.at(48usize, c));
-            let mut v181 = V::mul(x_e2345, v172);
-            v149 = V::mul_add(w48, v172, v149);
-            let mut v184 = V::mul(y_e24, t3_27);
-            v184 = V::neg_mul_add(y_e25, t3_26, v184);
-            v184 = V::neg_mul_add(y_e23, t3_28, v184);
-            v184 = V::mul_add(y_e12, t3_30, v184);
-            let mut v190 = V::mul(w48, v184);
-            v190 = V::neg_mul_add(w49, v152, v190);
-            v181 = V::mul_add(x_e1345, v184, v181);
-            let mut v194 = V::mul(y_e35, t3_26);
-            v194 = V::neg_mul_add(y_e34, t3_27, v194);
-            v194 = V::mul_add(y_e23, t3_29, v194);
-            v194 = V::neg_mul_add(y_e13, t3_30, v194);
-            v158 = V::mul_add(w48, v194, v158);
-            v181 = V::mul_add(x_e1245, v194, v181);
-            let mut v206 = V::mul(y_e34, t3_28);
-            v206 = V::neg_mul_add(y_e45, t3_26, v206);
-            v206 = V::neg_mul_add(y_e24, t3_29, v206);
-            v206 = V::mul_add(y_e14, t3_30, v206);
-            let mut v212 = V::mul(w48, v206);
-            v212 = V::neg_mul_add(w49, v162, v212);
-            v181 = V::mul_add(x_e1235, v206, v181);
-            let mut v216 = V::mul(y_e45, t3_27);
-            v216 = V::neg_mul_add(y_e35, t3_28, v216);
-            v216 = V::mul_add(y_e25, t3_29, v216);
-            v216 = V::neg_mul_add(y_e15, t3_30, v216);
-            v168 = V::mul_add(w48, v216, v168);
-            v181 = V::mul_add(x_e1234, v216, v181);
-            // grad0[48] += x_e2345*v178 + x_e1345*v189 + x_e1245*v200 + x_e1235*v211 + x_e1234*v222
-            V::store(V::add(V::load(grad0.at(48usize, c)), v181), grad0.at(48usize, c));
-            let v227 = V::mul(y_1, t3_30);
+            let mut v180 = V::mul(x_e2345, v171);
+            v148 = V::mul_add(w48, v171, v148);
+            let mut v183 = V::mul(y_e24, t5_27);
+            v183 = V::neg_mul_add(y_e25, t5_26, v183);
+            v183 = V::neg_mul_add(y_e23, t5_28, v183);
+            v183 = V::mul_add(y_e12, t5_30, v183);
+            let mut v189 = V::mul(w48, v183);
+            v189 = V::neg_mul_add(w49, v151, v189);
+            v180 = V::mul_add(x_e1345, v183, v180);
+            let mut v193 = V::mul(y_e35, t5_26);
+            v193 = V::neg_mul_add(y_e34, t5_27, v193);
+            v193 = V::mul_add(y_e23, t5_29, v193);
+            v193 = V::neg_mul_add(y_e13, t5_30, v193);
+            v157 = V::mul_add(w48, v193, v157);
+            v180 = V::mul_add(x_e1245, v193, v180);
+            let mut v205 = V::mul(y_e34, t5_28);
+            v205 = V::neg_mul_add(y_e45, t5_26, v205);
+            v205 = V::neg_mul_add(y_e24, t5_29, v205);
+            v205 = V::mul_add(y_e14, t5_30, v205);
+            let mut v211 = V::mul(w48, v205);
+            v211 = V::neg_mul_add(w49, v161, v211);
+            v180 = V::mul_add(x_e1235, v205, v180);
+            let mut v215 = V::mul(y_e45, t5_27);
+            v215 = V::neg_mul_add(y_e35, t5_28, v215);
+            v215 = V::mul_add(y_e25, t5_29, v215);
+            v215 = V::neg_mul_add(y_e15, t5_30, v215);
+            v167 = V::mul_add(w48, v215, v167);
+            v180 = V::mul_add(x_e1234, v215, v180);
+            // grad0[48] += x_e2345*v177 + x_e1345*v188 + x_e1245*v199 + x_e1235*v210 + x_e1234*v221
+            V::store(V::add(V::load(grad0.at(48usize, c)), v180), grad0.at(48usize, c));
+            let v226 = V::mul(y_1, t5_30);
             let w47 = V::load(param0.at(47usize, c));
-            let mut v230 = V::mul(x_e2345, v227);
-            v149 = V::mul_add(w47, v227, v149);
-            let v232 = V::mul(y_1, t3_29);
-            v190 = V::mul_add(w47, v232, v190);
-            v230 = V::mul_add(x_e1345, v232, v230);
-            let v237 = V::mul(y_1, t3_28);
-            v158 = V::mul_add(w47, v237, v158);
-            v230 = V::mul_add(x_e1245, v237, v230);
-            let v242 = V::mul(y_1, t3_27);
-            v212 = V::mul_add(w47, v242, v212);
-            v230 = V::mul_add(x_e1235, v242, v230);
-            let v247 = V::mul(y_1, t3_26);
-            v168 = V::mul_add(w47, v247, v168);
-            v230 = V::mul_add(x_e1234, v247, v230);
-            // grad0[47] += x_e2345*v227 + x_e1345*v232 + x_e1245*v237 + x_e1235*v242 + x_e1234*v247
-            V::store(V::add(V::load(grad0.at(47usize, c)), v230), grad0.at(47usize, c));
-            let mut v253 = V::mul(y_e135, t3_17);
-            v253 = V::neg_mul_add(y_e145, t3_16, v253);
-            v253 = V::neg_mul_add(y_e134, t3_18, v253);
-            v253 = V::neg_mul_add(y_e125, t3_19, v253);
-            v253 = V::mul_add(y_e124, t3_20, v253);
-            v253 = V::neg_mul_add(y_e123, t3_21, v253);
+            let mut v229 = V::mul(x_e2345, v226);
+            v148 = V::mul_add(w47, v226, v148);
+            let v231 = V::mul(y_1, t5_29);
+            v189 = V::mul_add(w47, v231, v189);
+            v229 = V::mul_add(x_e1345, v231, v229);
+            let v236 = V::mul(y_1, t5_28);
+            v157 = V::mul_add(w47, v236, v157);
+            v229 = V::mul_add(x_e1245, v236, v229);
+            let v241 = V::mul(y_1, t5_27);
+            v211 = V::mul_add(w47, v241, v211);
+            v229 = V::mul_add(x_e1235, v241, v229);
+            let v246 = V::mul(y_1, t5_26);
+            v167 = V::mul_add(w47, v246, v167);
+            v229 = V::mul_add(x_e1234, v246, v229);
+            // grad0[47] += x_e2345*v226 + x_e1345*v231 + x_e1245*v236 + x_e1235*v241 + x_e1234*v246
+            V::store(V::add(V::load(grad0.at(47usize, c)), v229), grad0.at(47usize, c));
+            let mut v252 = V::mul(y_e135, t5_17);
+            v252 = V::neg_mul_add(y_e145, t5_16, v252);
+            v252 = V::neg_mul_add(y_e134, t5_18, v252);
+            v252 = V::neg_mul_add(y_e125, t5_19, v252);
+            v252 = V::mul_add(y_e124, t5_20, v252);
+            v252 = V::neg_mul_add(y_e123, t5_21, v252);
             let w46 = V::load(param0.at(46usize, c));
-            let mut v265 = V::mul(x_e2345, v253);
-            v149 = V::mul_add(w46, v253, v149);
-            let mut v267 = V::mul(y_e245, t3_16);
-            v267 = V::neg_mul_add(y_e235, t3_17, v267);
-            v267 = V::mul_add(y_e234, t3_18, v267);
-            v267 = V::mul_add(y_e125, t3_22, v267);
-            v267 = V::neg_mul_add(y_e124, t3_23, v267);
-            v267 = V::mul_add(y_e123, t3_24, v267);
-            v190 = V::mul_add(w46, v267, v190);
-            v265 = V::mul_add(x_e1345, v267, v265);
-            let mut v283 = V::mul(y_e235, t3_19);
-            v283 = V::neg_mul_add(y_e345, t3_16, v283);
-            v283 = V::neg_mul_add(y_e234, t3_20, v283);
-            v283 = V::neg_mul_add(y_e135, t3_22, v283);
-            v283 = V::mul_add(y_e134, t3_23, v283);
-            v283 = V::neg_mul_add(y_e123, t3_25, v283);
-            v158 = V::mul_add(w46, v283, v158);
-            v265 = V::mul_add(x_e1245, v283, v265);
-            let mut v297 = V::mul(y_e345, t3_17);
-            v297 = V::neg_mul_add(y_e245, t3_19, v297);
-            v297 = V::mul_add(y_e234, t3_21, v297);
-            v297 = V::mul_add(y_e145, t3_22, v297);
-            v297 = V::neg_mul_add(y_e134, t3_24, v297);
-            v297 = V::mul_add(y_e124, t3_25, v297);
-            v212 = V::mul_add(w46, v297, v212);
-            v265 = V::mul_add(x_e1235, v297, v265);
-            let mut v313 = V::mul(y_e245, t3_20);
-            v313 = V::neg_mul_add(y_e345, t3_18, v313);
-            v313 = V::neg_mul_add(y_e235, t3_21, v313);
-            v313 = V::neg_mul_add(y_e145, t3_23, v313);
-            v313 = V::mul_add(y_e135, t3_24, v313);
-            v313 = V::neg_mul_add(y_e125, t3_25, v313);
-            v168 = V::mul_add(w46, v313, v168);
-            v265 = V::mul_add(x_e1234, v313, v265);
-            // grad0[46] += x_e2345*v262 + x_e1345*v277 + x_e1245*v292 + x_e1235*v307 + x_e1234*v322
-            V::store(V::add(V::load(grad0.at(46usize, c)), v265), grad0.at(46usize, c));
-            let mut v327 = V::mul(y_e5, t3_22);
-            v327 = V::neg_mul_add(y_e4, t3_23, v327);
-            v327 = V::mul_add(y_e3, t3_24, v327);
-            v327 = V::neg_mul_add(y_e2, t3_25, v327);
+            let mut v264 = V::mul(x_e2345, v252);
+            v148 = V::mul_add(w46, v252, v148);
+            let mut v266 = V::mul(y_e245, t5_16);
+            v266 = V::neg_mul_add(y_e235, t5_17, v266);
+            v266 = V::mul_add(y_e234, t5_18, v266);
+            v266 = V::mul_add(y_e125, t5_22, v266);
+            v266 = V::neg_mul_add(y_e124, t5_23, v266);
+            v266 = V::mul_add(y_e123, t5_24, v266);
+            v189 = V::mul_add(w46, v266, v189);
+            v264 = V::mul_add(x_e1345, v266, v264);
+            let mut v282 = V::mul(y_e235, t5_19);
+            v282 = V::neg_mul_add(y_e345, t5_16, v282);
+            v282 = V::neg_mul_add(y_e234, t5_20, v282);
+            v282 = V::neg_mul_add(y_e135, t5_22, v282);
+            v282 = V::mul_add(y_e134, t5_23, v282);
+            v282 = V::neg_mul_add(y_e123, t5_25, v282);
+            v157 = V::mul_add(w46, v282, v157);
+            v264 = V::mul_add(x_e1245, v282, v264);
+            let mut v296 = V::mul(y_e345, t5_17);
+            v296 = V::neg_mul_add(y_e245, t5_19, v296);
+            v296 = V::mul_add(y_e234, t5_21, v296);
+            v296 = V::mul_add(y_e145, t5_22, v296);
+            v296 = V::neg_mul_add(y_e134, t5_24, v296);
+            v296 = V::mul_add(y_e124, t5_25, v296);
+            v211 = V::mul_add(w46, v296, v211);
+            v264 = V::mul_add(x_e1235, v296, v264);
+            let mut v312 = V::mul(y_e245, t5_20);
+            v312 = V::neg_mul_add(y_e345, t5_18, v312);
+            v312 = V::neg_mul_add(y_e235, t5_21, v312);
+            v312 = V::neg_mul_add(y_e145, t5_23, v312);
+            v312 = V::mul_add(y_e135, t5_24, v312);
+            v312 = V::neg_mul_add(y_e125, t5_25, v312);
+            v167 = V::mul_add(w46, v312, v167);
+            v264 = V::mul_add(x_e1234, v312, v264);
+            // grad0[46] += x_e2345*v261 + x_e1345*v276 + x_e1245*v291 + x_e1235*v306 + x_e1234*v321
+            V::store(V::add(V::load(grad0.at(46usize, c)), v264), grad0.at(46usize, c));
+            let mut v326 = V::mul(y_e5, t5_22);
+            v326 = V::neg_mul_add(y_e4, t5_23, v326);
+            v326 = V::mul_add(y_e3, t5_24, v326);
+            v326 = V::neg_mul_add(y_e2, t5_25, v326);
             let w45 = V::load(param0.at(45usize, c));
-            let mut v336 = V::mul(x_e2345, v327);
-            v149 = V::mul_add(w45, v327, v149);
-            let mut v338 = V::mul(y_e5, t3_19);
-            v338 = V::neg_mul_add(y_e4, t3_20, v338);
-            v338 = V::mul_add(y_e3, t3_21, v338);
-            v338 = V::neg_mul_add(y_e1, t3_25, v338);
-            v190 = V::mul_add(w45, v338, v190);
-            v336 = V::mul_add(x_e1345, v338, v336);
-            let mut v349 = V::mul(y_e5, t3_17);
-            v349 = V::neg_mul_add(y_e4, t3_18, v349);
-            v349 = V::mul_add(y_e2, t3_21, v349);
-            v349 = V::neg_mul_add(y_e1, t3_24, v349);
-            v158 = V::mul_add(w45, v349, v158);
-            v336 = V::mul_add(x_e1245, v349, v336);
-            let mut v360 = V::mul(y_e5, t3_16);
-            v360 = V::neg_mul_add(y_e3, t3_18, v360);
-            v360 = V::mul_add(y_e2, t3_20, v360);
-            v360 = V::neg_mul_add(y_e1, t3_23, v360);
-            v212 = V::mul_add(w45, v360, v212);
-            v336 = V::mul_add(x_e1235, v360, v336);
-            let mut v371 = V::mul(y_e4, t3_16);
-            v371 = V::neg_mul_add(y_e3, t3_17, v371);
-            v371 = V::mul_add(y_e2, t3_19, v371);
-            v371 = V::neg_mul_add(y_e1, t3_22, v371);
-            v168 = V::mul_add(w45, v371, v168);
-            v336 = V::mul_add(x_e1234, v371, v336);
-            // grad0[45] += x_e2345*v333 + x_e1345*v344 + x_e1245*v355 + x_e1235*v366 + x_e1234*v377
-            V::store(V::add(V::load(grad0.at(45usize, c)), v336), grad0.at(45usize, c));
-            let mut v383 = V::mul(y_e1245, t3_7);
-            v383 = V::neg_mul_add(y_e1345, t3_6, v383);
-            v383 = V::neg_mul_add(y_e1235, t3_8, v383);
-            v383 = V::mul_add(y_e1234, t3_9, v383);
+            let mut v335 = V::mul(x_e2345, v326);
+            v148 = V::mul_add(w45, v326, v148);
+            let mut v337 = V::mul(y_e5, t5_19);
+            v337 = V::neg_mul_add(y_e4, t5_20, v337);
+            v337 = V::mul_add(y_e3, t5_21, v337);
+            v337 = V::neg_mul_add(y_e1, t5_25, v337);
+            v189 = V::mul_add(w45, v337, v189);
+            v335 = V::mul_add(x_e1345, v337, v335);
+            let mut v348 = V::mul(y_e5, t5_17);
+            v348 = V::neg_mul_add(y_e4, t5_18, v348);
+            v348 = V::mul_add(y_e2, t5_21, v348);
+            v348 = V::neg_mul_add(y_e1, t5_24, v348);
+            v157 = V::mul_add(w45, v348, v157);
+            v335 = V::mul_add(x_e1245, v348, v335);
+            let mut v359 = V::mul(y_e5, t5_16);
+            v359 = V::neg_mul_add(y_e3, t5_18, v359);
+            v359 = V::mul_add(y_e2, t5_20, v359);
+            v359 = V::neg_mul_add(y_e1, t5_23, v359);
+            v211 = V::mul_add(w45, v359, v211);
+            v335 = V::mul_add(x_e1235, v359, v335);
+            let mut v370 = V::mul(y_e4, t5_16);
+            v370 = V::neg_mul_add(y_e3, t5_17, v370);
+            v370 = V::mul_add(y_e2, t5_19, v370);
+            v370 = V::neg_mul_add(y_e1, t5_22, v370);
+            v167 = V::mul_add(w45, v370, v167);
+            v335 = V::mul_add(x_e1234, v370, v335);
+            // grad0[45] += x_e2345*v332 + x_e1345*v343 + x_e1245*v354 + x_e1235*v365 + x_e1234*v376
+            V::store(V::add(V::load(grad0.at(45usize, c)), v335), grad0.at(45usize, c));
+            let mut v382 = V::mul(y_e1245, t5_7);
+            v382 = V::neg_mul_add(y_e1345, t5_6, v382);
+            v382 = V::neg_mul_add(y_e1235, t5_8, v382);
+            v382 = V::mul_add(y_e1234, t5_9, v382);
             let w44 = V::load(param0.at(44usize, c));
-            let mut v391 = V::mul(x_e2345, v383);
-            v149 = V::mul_add(w44, v383, v149);
-            let mut v393 = V::mul(y_e2345, t3_6);
-            v393 = V::neg_mul_add(y_e1245, t3_10, v393);
-            v393 = V::mul_add(y_e1235, t3_11, v393);
-            v393 = V::neg_mul_add(y_e1234, t3_12, v393);
-            v190 = V::mul_add(w44, v393, v190);
-            v391 = V::mul_add(x_e1345, v393, v391);
-            let mut v405 = V::mul(y_e1345, t3_10);
-            v405 = V::neg_mul_add(y_e2345, t3_7, v405);
-            v405 = V::neg_mul_add(y_e1235, t3_13, v405);
-            v405 = V::mul_add(y_e1234, t3_14, v405);
-            v158 = V::mul_add(w44, v405, v158);
-            v391 = V::mul_add(x_e1245, v405, v391);
-            let mut v415 = V::mul(y_e2345, t3_8);
-            v415 = V::neg_mul_add(y_e1345, t3_11, v415);
-            v415 = V::mul_add(y_e1245, t3_13, v415);
-            v415 = V::neg_mul_add(y_e1234, t3_15, v415);
-            v212 = V::mul_add(w44, v415, v212);
-            v391 = V::mul_add(x_e1235, v415, v391);
-            let mut v427 = V::mul(y_e1345, t3_12);
-            v427 = V::neg_mul_add(y_e2345, t3_9, v427);
-            v427 = V::neg_mul_add(y_e1245, t3_14, v427);
-            v427 = V::mul_add(y_e1235, t3_15, v427);
-            v168 = V::mul_add(w44, v427, v168);
-            v391 = V::mul_add(x_e1234, v427, v391);
-            // grad0[44] += x_e2345*v388 + x_e1345*v399 + x_e1245*v410 + x_e1235*v421 + x_e1234*v432
-            V::store(V::add(V::load(grad0.at(44usize, c)), v391), grad0.at(44usize, c));
-            let mut v438 = V::mul(y_e35, t3_11);
-            v438 = V::neg_mul_add(y_e45, t3_10, v438);
-            v438 = V::neg_mul_add(y_e34, t3_12, v438);
-            v438 = V::neg_mul_add(y_e25, t3_13, v438);
-            v438 = V::mul_add(y_e24, t3_14, v438);
-            v438 = V::neg_mul_add(y_e23, t3_15, v438);
+            let mut v390 = V::mul(x_e2345, v382);
+            v148 = V::mul_add(w44, v382, v148);
+            let mut v392 = V::mul(y_e2345, t5_6);
+            v392 = V::neg_mul_add(y_e1245, t5_10, v392);
+            v392 = V::mul_add(y_e1235, t5_11, v392);
+            v392 = V::neg_mul_add(y_e1234, t5_12, v392);
+            v189 = V::mul_add(w44, v392, v189);
+            v390 = V::mul_add(x_e1345, v392, v390);
+            let mut v404 = V::mul(y_e1345, t5_10);
+            v404 = V::neg_mul_add(y_e2345, t5_7, v404);
+            v404 = V::neg_mul_add(y_e1235, t5_13, v404);
+            v404 = V::mul_add(y_e1234, t5_14, v404);
+            v157 = V::mul_add(w44, v404, v157);
+            v390 = V::mul_add(x_e1245, v404, v390);
+            let mut v414 = V::mul(y_e2345, t5_8);
+            v414 = V::neg_mul_add(y_e1345, t5_11, v414);
+            v414 = V::mul_add(y_e1245, t5_13, v414);
+            v414 = V::neg_mul_add(y_e1234, t5_15, v414);
+            v211 = V::mul_add(w44, v414, v211);
+            v390 = V::mul_add(x_e1235, v414, v390);
+            let mut v426 = V::mul(y_e1345, t5_12);
+            v426 = V::neg_mul_add(y_e2345, t5_9, v426);
+            v426 = V::neg_mul_add(y_e1245, t5_14, v426);
+            v426 = V::mul_add(y_e1235, t5_15, v426);
+            v167 = V::mul_add(w44, v426, v167);
+            v390 = V::mul_add(x_e1234, v426, v390);
+            // grad0[44] += x_e2345*v387 + x_e1345*v398 + x_e1245*v409 + x_e1235*v420 + x_e1234*v431
+            V::store(V::add(V::load(grad0.at(44usize, c)), v390), grad0.at(44usize, c));
+            let mut v437 = V::mul(y_e35, t5_11);
+            v437 = V::neg_mul_add(y_e45, t5_10, v437);
+            v437 = V::neg_mul_add(y_e34, t5_12, v437);
+            v437 = V::neg_mul_add(y_e25, t5_13, v437);
+            v437 = V::mul_add(y_e24, t5_14, v437);
+            v437 = V::neg_mul_add(y_e23, t5_15, v437);
             let w43 = V::load(param0.at(43usize, c));
-            let mut v450 = V::mul(x_e2345, v438);
-            v149 = V::mul_add(w43, v438, v149);
-            let mut v453 = V::mul(y_e35, t3_8);
-            v453 = V::neg_mul_add(y_e45, t3_7, v453);
-            v453 = V::neg_mul_add(y_e34, t3_9, v453);
-            v453 = V::neg_mul_add(y_e15, t3_13, v453);
-            v453 = V::mul_add(y_e14, t3_14, v453);
-            v453 = V::neg_mul_add(y_e13, t3_15, v453);
-            v190 = V::mul_add(w43, v453, v190);
-            v450 = V::mul_add(x_e1345, v453, v450);
-            let mut v468 = V::mul(y_e25, t3_8);
-            v468 = V::neg_mul_add(y_e45, t3_6, v468);
-            v468 = V::neg_mul_add(y_e24, t3_9, v468);
-            v468 = V::neg_mul_add(y_e15, t3_11, v468);
-            v468 = V::mul_add(y_e14, t3_12, v468);
-            v468 = V::neg_mul_add(y_e12, t3_15, v468);
-            v158 = V::mul_add(w43, v468, v158);
-            v450 = V::mul_add(x_e1245, v468, v450);
-            let mut v483 = V::mul(y_e25, t3_7);
-            v483 = V::neg_mul_add(y_e35, t3_6, v483);
-            v483 = V::neg_mul_add(y_e23, t3_9, v483);
-            v483 = V::neg_mul_add(y_e15, t3_10, v483);
-            v483 = V::mul_add(y_e13, t3_12, v483);
-            v483 = V::neg_mul_add(y_e12, t3_14, v483);
-            v212 = V::mul_add(w43, v483, v212);
-            v450 = V::mul_add(x_e1235, v483, v450);
-            let mut v498 = V::mul(y_e24, t3_7);
-            v498 = V::neg_mul_add(y_e34, t3_6, v498);
-            v498 = V::neg_mul_add(y_e23, t3_8, v498);
-            v498 = V::neg_mul_add(y_e14, t3_10, v498);
-            v498 = V::mul_add(y_e13, t3_11, v498);
-            v498 = V::neg_mul_add(y_e12, t3_13, v498);
-            v168 = V::mul_add(w43, v498, v168);
-            v450 = V::mul_add(x_e1234, v498, v450);
-            // grad0[43] += x_e2345*v447 + x_e1345*v462 + x_e1245*v477 + x_e1235*v492 + x_e1234*v507
-            V::store(V::add(V::load(grad0.at(43usize, c)), v450), grad0.at(43usize, c));
-            let v512 = V::mul(y_e12345, t3_1);
+            let mut v449 = V::mul(x_e2345, v437);
+            v148 = V::mul_add(w43, v437, v148);
+            let mut v452 = V::mul(y_e35, t5_8);
+            v452 = V::neg_mul_add(y_e45, t5_7, v452);
+            v452 = V::neg_mul_add(y_e34, t5_9, v452);
+            v452 = V::neg_mul_add(y_e15, t5_13, v452);
+            v452 = V::mul_add(y_e14, t5_14, v452);
+            v452 = V::neg_mul_add(y_e13, t5_15, v452);
+            v189 = V::mul_add(w43, v452, v189);
+            v449 = V::mul_add(x_e1345, v452, v449);
+            let mut v467 = V::mul(y_e25, t5_8);
+            v467 = V::neg_mul_add(y_e45, t5_6, v467);
+            v467 = V::neg_mul_add(y_e24, t5_9, v467);
+            v467 = V::neg_mul_add(y_e15, t5_11, v467);
+            v467 = V::mul_add(y_e14, t5_12, v467);
+            v467 = V::neg_mul_add(y_e12, t5_15, v467);
+            v157 = V::mul_add(w43, v467, v157);
+            v449 = V::mul_add(x_e1245, v467, v449);
+            let mut v482 = V::mul(y_e25, t5_7);
+            v482 = V::neg_mul_add(y_e35, t5_6, v482);
+            v482 = V::neg_mul_add(y_e23, t5_9, v482);
+            v482 = V::neg_mul_add(y_e15, t5_10, v482);
+            v482 = V::mul_add(y_e13, t5_12, v482);
+            v482 = V::neg_mul_add(y_e12, t5_14, v482);
+            v211 = V::mul_add(w43, v482, v211);
+            v449 = V::mul_add(x_e1235, v482, v449);
+            let mut v497 = V::mul(y_e24, t5_7);
+            v497 = V::neg_mul_add(y_e34, t5_6, v497);
+            v497 = V::neg_mul_add(y_e23, t5_8, v497);
+            v497 = V::neg_mul_add(y_e14, t5_10, v497);
+            v497 = V::mul_add(y_e13, t5_11, v497);
+            v497 = V::neg_mul_add(y_e12, t5_13, v497);
+            v167 = V::mul_add(w43, v497, v167);
+            v449 = V::mul_add(x_e1234, v497, v449);
+            // grad0[43] += x_e2345*v446 + x_e1345*v461 + x_e1245*v476 + x_e1235*v491 + x_e1234*v506
+            V::store(V::add(V::load(grad0.at(43usize, c)), v449), grad0.at(43usize, c));
+            let v511 = V::mul(y_e12345, t5_1);
             let w42 = V::load(param0.at(42usize, c));
-            let mut v515 = V::mul(x_e2345, v512);
-            v149 = V::mul_add(w42, v512, v149);
-            let v517 = V::mul(y_e12345, t3_2);
-            v190 = V::neg_mul_add(w42, v517, v190);
-            v515 = V::neg_mul_add(x_e1345, v517, v515);
-            let v522 = V::mul(y_e12345, t3_3);
-            v158 = V::mul_add(w42, v522, v158);
-            v515 = V::mul_add(x_e1245, v522, v515);
-            let v527 = V::mul(y_e12345, t3_4);
-            v212 = V::neg_mul_add(w42, v527, v212);
-            v515 = V::neg_mul_add(x_e1235, v527, v515);
-            let v532 = V::mul(y_e12345, t3_5);
-            v168 = V::mul_add(w42, v532, v168);
-            v515 = V::mul_add(x_e1234, v532, v515);
-            // grad0[42] += x_e2345*v512 - x_e1345*v517 + x_e1245*v522 - x_e1235*v527 + x_e1234*v532
-            V::store(V::add(V::load(grad0.at(42usize, c)), v515), grad0.at(42usize, c));
-            let mut v538 = V::mul(y_e245, t3_3);
-            v538 = V::neg_mul_add(y_e345, t3_2, v538);
-            v538 = V::neg_mul_add(y_e235, t3_4, v538);
-            v538 = V::mul_add(y_e234, t3_5, v538);
+            let mut v514 = V::mul(x_e2345, v511);
+            v148 = V::mul_add(w42, v511, v148);
+            let v516 = V::mul(y_e12345, t5_2);
+            v189 = V::neg_mul_add(w42, v516, v189);
+            v514 = V::neg_mul_add(x_e1345, v516, v514);
+            let v521 = V::mul(y_e12345, t5_3);
+            v157 = V::mul_add(w42, v521, v157);
+            v514 = V::mul_add(x_e1245, v521, v514);
+            let v526 = V::mul(y_e12345, t5_4);
+            v211 = V::neg_mul_add(w42, v526, v211);
+            v514 = V::neg_mul_add(x_e1235, v526, v514);
+            let v531 = V::mul(y_e12345, t5_5);
+            v167 = V::mul_add(w42, v531, v167);
+            v514 = V::mul_add(x_e1234, v531, v514);
+            // grad0[42] += x_e2345*v511 - x_e1345*v516 + x_e1245*v521 - x_e1235*v526 + x_e1234*v531
+            V::store(V::add(V::load(grad0.at(42usize, c)), v514), grad0.at(42usize, c));
+            let mut v537 = V::mul(y_e245, t5_3);
+            v537 = V::neg_mul_add(y_e345, t5_2, v537);
+            v537 = V::neg_mul_add(y_e235, t5_4, v537);
+            v537 = V::mul_add(y_e234, t5_5, v537);
             let w41 = V::load(param0.at(41usize, c));
-            let mut v546 = V::mul(x_e2345, v538);
-            v149 = V::mul_add(w41, v538, v149);
-            let mut v549 = V::mul(y_e145, t3_3);
-            v549 = V::neg_mul_add(y_e345, t3_1, v549);
-            v549 = V::neg_mul_add(y_e135, t3_4, v549);
-            v549 = V::mul_add(y_e134, t3_5, v549);
-            v190 = V::mul_add(w41, v549, v190);
-            v546 = V::mul_add(x_e1345, v549, v546);
-            let mut v560 = V::mul(y_e145, t3_2);
-            v560 = V::neg_mul_add(y_e245, t3_1, v560);
-            v560 = V::neg_mul_add(y_e125, t3_4, v560);
-            v560 = V::mul_add(y_e124, t3_5, v560);
-            v158 = V::mul_add(w41, v560, v158);
-            v546 = V::mul_add(x_e1245, v560, v546);
-            let mut v571 = V::mul(y_e135, t3_2);
-            v571 = V::neg_mul_add(y_e235, t3_1, v571);
-            v571 = V::neg_mul_add(y_e125, t3_3, v571);
-            v571 = V::mul_add(y_e123, t3_5, v571);
-            v212 = V::mul_add(w41, v571, v212);
-            v546 = V::mul_add(x_e1235, v571, v546);
-            let mut v582 = V::mul(y_e134, t3_2);
-            v582 = V::neg_mul_add(y_e234, t3_1, v582);
-            v582 = V::neg_mul_add(y_e124, t3_3, v582);
-            v582 = V::mul_add(y_e123, t3_4, v582);
-            v168 = V::mul_add(w41, v582, v168);
-            v546 = V::mul_add(x_e1234, v582, v546);
-            // grad0[41] += x_e2345*v543 + x_e1345*v554 + x_e1245*v565 + x_e1235*v576 + x_e1234*v587
-            V::store(V::add(V::load(grad0.at(41usize, c)), v546), grad0.at(41usize, c));
-            let v592 = V::mul(y_e2345, t3_0);
+            let mut v545 = V::mul(x_e2345, v537);
+            v148 = V::mul_add(w41, v537, v148);
+            let mut v548 = V::mul(y_e145, t5_3);
+            v548 = V::neg_mul_add(y_e345, t5_1, v548);
+            v548 = V::neg_mul_add(y_e135, t5_4, v548);
+            v548 = V::mul_add(y_e134, t5_5, v548);
+            v189 = V::mul_add(w41, v548, v189);
+            v545 = V::mul_add(x_e1345, v548, v545);
+            let mut v559 = V::mul(y_e145, t5_2);
+            v559 = V::neg_mul_add(y_e245, t5_1, v559);
+            v559 = V::neg_mul_add(y_e125, t5_4, v559);
+            v559 = V::mul_add(y_e124, t5_5, v559);
+            v157 = V::mul_add(w41, v559, v157);
+            v545 = V::mul_add(x_e1245, v559, v545);
+            let mut v570 = V::mul(y_e135, t5_2);
+            v570 = V::neg_mul_add(y_e235, t5_1, v570);
+            v570 = V::neg_mul_add(y_e125, t5_3, v570);
+            v570 = V::mul_add(y_e123, t5_5, v570);
+            v211 = V::mul_add(w41, v570, v211);
+            v545 = V::mul_add(x_e1235, v570, v545);
+            let mut v581 = V::mul(y_e134, t5_2);
+            v581 = V::neg_mul_add(y_e234, t5_1, v581);
+            v581 = V::neg_mul_add(y_e124, t5_3, v581);
+            v581 = V::mul_add(y_e123, t5_4, v581);
+            v167 = V::mul_add(w41, v581, v167);
+            v545 = V::mul_add(x_e1234, v581, v545);
+            // grad0[41] += x_e2345*v542 + x_e1345*v553 + x_e1245*v564 + x_e1235*v575 + x_e1234*v586
+            V::store(V::add(V::load(grad0.at(41usize, c)), v545), grad0.at(41usize, c));
+            let v591 = V::mul(y_e2345, t5_0);
             let w40 = V::load(param0.at(40usize, c));
-            let mut v595 = V::mul(x_e2345, v592);
-            v149 = V::mul_add(w40, v592, v149);
-            // out0[30] = w49*v147 + w48*v178 + w47*v227 + w46*v262 + w45*v333 + w44*v388 + w43*v447 + w42*v512 + w41*v543 + w40*v592
-            V::store(v149, out0.at(30usize, c));
-            let v597 = V::mul(y_e1345, t3_0);
-            v190 = V::mul_add(w40, v597, v190);
-            // out0[29] = w48*v189 - w49*v152 + w47*v232 + w46*v277 + w45*v344 + w44*v399 + w43*v462 - w42*v517 + w41*v554 + w40*v597
-            V::store(v190, out0.at(29usize, c));
-            v595 = V::mul_add(x_e1345, v597, v595);
-            let v602 = V::mul(y_e1245, t3_0);
-            v158 = V::mul_add(w40, v602, v158);
-            // out0[28] = w49*v157 + w48*v200 + w47*v237 + w46*v292 + w45*v355 + w44*v410 + w43*v477 + w42*v522 + w41*v565 + w40*v602
-            V::store(v158, out0.at(28usize, c));
-            v595 = V::mul_add(x_e1245, v602, v595);
-            let v607 = V::mul(y_e1235, t3_0);
-            v212 = V::mul_add(w40, v607, v212);
-            // out0[27] = w48*v211 - w49*v162 + w47*v242 + w46*v307 + w45*v366 + w44*v421 + w43*v492 - w42*v527 + w41*v576 + w40*v607
-            V::store(v212, out0.at(27usize, c));
-            v595 = V::mul_add(x_e1235, v607, v595);
-            let v612 = V::mul(y_e1234, t3_0);
-            v168 = V::mul_add(w40, v612, v168);
-            // out0[26] = w49*v167 + w48*v222 + w47*v247 + w46*v322 + w45*v377 + w44*v432 + w43*v507 + w42*v532 + w41*v587 + w40*v612
-            V::store(v168, out0.at(26usize, c));
-            v595 = V::mul_add(x_e1234, v612, v595);
-            // grad0[40] += x_e2345*v592 + x_e1345*v597 + x_e1245*v602 + x_e1235*v607 + x_e1234*v612
-            V::store(V::add(V::load(grad0.at(40usize, c)), v595), grad0.at(40usize, c));
-            let v617 = V::mul(y_e12, t3_31);
+            let mut v594 = V::mul(x_e2345, v591);
+            v148 = V::mul_add(w40, v591, v148);
+            // out0[30] = w49*v146 + w48*v177 + w47*v226 + w46*v261 + w45*v332 + w44*v387 + w43*v446 + w42*v511 + w41*v542 + w40*v591
+            V::store(v148, out0.at(30usize, c));
+            let v596 = V::mul(y_e1345, t5_0);
+            v189 = V::mul_add(w40, v596, v189);
+            // out0[29] = w48*v188 - w49*v151 + w47*v231 + w46*v276 + w45*v343 + w44*v398 + w43*v461 - w42*v516 + w41*v553 + w40*v596
+            V::store(v189, out0.at(29usize, c));
+            v594 = V::mul_add(x_e1345, v596, v594);
+            let v601 = V::mul(y_e1245, t5_0);
+            v157 = V::mul_add(w40, v601, v157);
+            // out0[28] = w49*v156 + w48*v199 + w47*v236 + w46*v291 + w45*v354 + w44*v409 + w43*v476 + w42*v521 + w41*v564 + w40*v601
+            V::store(v157, out0.at(28usize, c));
+            v594 = V::mul_add(x_e1245, v601, v594);
+            let v606 = V::mul(y_e1235, t5_0);
+            v211 = V::mul_add(w40, v606, v211);
+            // out0[27] = w48*v210 - w49*v161 + w47*v241 + w46*v306 + w45*v365 + w44*v420 + w43*v491 - w42*v526 + w41*v575 + w40*v606
+            V::store(v211, out0.at(27usize, c));
+            v594 = V::mul_add(x_e1235, v606, v594);
+            let v611 = V::mul(y_e1234, t5_0);
+            v167 = V::mul_add(w40, v611, v167);
+            // out0[26] = w49*v166 + w48*v221 + w47*v246 + w46*v321 + w45*v376 + w44*v431 + w43*v506 + w42*v531 + w41*v586 + w40*v611
+            V::store(v167, out0.at(26usize, c));
+            v594 = V::mul_add(x_e1234, v611, v594);
+            // grad0[40] += x_e2345*v591 + x_e1345*v596 + x_e1245*v601 + x_e1235*v606 + x_e1234*v611
+            V::store(V::add(V::load(grad0.at(40usize, c)), v594), grad0.at(40usize, c));
+            let v616 = V::mul(y_e12, t5_31);
             let w39 = V::load(param0.at(39usize, c));
-            let mut v619 = V::mul(w39, v617);
+            let mut v618 = V::mul(w39, v616);
             let x_e345 = V::load(x.at(25usize, c));
-            let mut v621 = V::mul(x_e345, v617);
-            let v622 = V::mul(y_e13, t3_31);
+            let mut v620 = V::mul(x_e345, v616);
+            let v621 = V::mul(y_e13, t5_31);
             let x_e245 = V::load(x.at(24usize, c));
-            v621 = V::neg_mul_add(x_e245, v622, v621);
-            let v627 = V::mul(y_e14, t3_31);
-            let mut v628 = V::mul(w39, v627);
+            v620 = V::neg_mul_add(x_e245, v621, v620);
+            let v626 = V::mul(y_e14, t5_31);
+            let mut v627 = V::mul(w39, v626);
             let x_e235 = V::load(x.at(23usize, c));
-            v621 = V::mul_add(x_e235, v627, v621);
-            let v632 = V::mul(y_e15, t3_31);
+            v620 = V::mul_add(x_e235, v626, v620);
+            let v631 = V::mul(y_e15, t5_31);
             let x_e234 = V::load(x.at(22usize, c));
-            v621 = V::neg_mul_add(x_e234, v632, v621);
-            let v637 = V::mul(y_e23, t3_31);
-            let mut v638 = V::mul(w39, v637);
+            v620 = V::neg_mul_add(x_e234, v631, v620);
+            let v636 = V::mul(y_e23, t5_31);
+            let mut v637 = V::mul(w39, v636);
             let x_e145 = V::load(x.at(21usize, c));
-            v621 = V::mul_add(x_e145, v637, v621);
-            let v642 = V::mul(y_e24, t3_31);
+            v620 = V::mul_add(x_e145, v636, v620);
+            let v641 = V::mul(y_e24, t5_31);
             let x_e135 = V::load(x.at(20usize, c));
-            v621 = V::neg_mul_add(x_e135, v642, v621);
-            let v647 = V::mul(y_e25, t3_31);
-            let mut v648 = V::mul(w39, v647);
+            v620 = V::neg_mul_add(x_e135, v641, v620);
+            let v646 = V::mul(y_e25, t5_31);
+            let mut v647 = V::mul(w39, v646);
             let x_e134 = V::load(x.at(19usize, c));
-            v621 = V::mul_add(x_e134, v647, v621);
-            let v652 = V::mul(y_e34, t3_31);
-            let mut v653 = V::mul(w39, v652);
+            v620 = V::mul_add(x_e134, v646, v620);
+            let v651 = V::mul(y_e34, t5_31);
+            let mut v652 = V::mul(w39, v651);
             let x_e125 = V::load(x.at(18usize, c));
-            v621 = V::mul_add(x_e125, v652, v621);
-            let v657 = V::mul(y_e35, t3_31);
+            v620 = V::mul_add(x_e125, v651, v620);
+            let v656 = V::mul(y_e35, t5_31);
             let x_e124 = V::load(x.at(17usize, c));
-            v621 = V::neg_mul_add(x_e124, v657, v621);
-            let v662 = V::mul(y_e45, t3_31);
-            let mut v663 = V::mul(w39, v662);
+            v620 = V::neg_mul_add(x_e124, v656, v620);
+            let v661 = V::mul(y_e45, t5_31);
+            let mut v662 = V::mul(w39, v661);
             let x_e123 = V::load(x.at(16usize, c));
-            v621 = V::mul_add(x_e123, v662, v621);
-            // grad0[39] += x_e345*v617 - x_e245*v622 + x_e235*v627 - x_e234*v632 + x_e145*v637 - x_e135*v642 + x_e134*v647 + x_e125*v652 - x_e124*v657 + x_e123*v662
-            V::store(V::add(V::load(grad0.at(39usize, c)), v621), grad0.at(39usize, c));
-            let mut v667 = V::mul(y_e125, t3_26);
-            v667 = V::neg_mul_add(y_e124, t3_27, v667);
-            v667 = V::mul_add(y_e123, t3_28, v667);
+            v620 = V::mul_add(x_e123, v661, v620);
+            // grad0[39] += x_e345*v616 - x_e245*v621 + x_e235*v626 - x_e234*v631 + x_e145*v636 - x_e135*v641 + x_e134*v646 + x_e125*v651 - x_e124*v656 + x_e123*v661
+            V::store(V::add(V::load(grad0.at(39usize, c)), v620), grad0.at(39usize, c));
+            let mut v666 = V::mul(y_e125, t5_26);
+            v666 = V::neg_mul_add(y_e124, t5_27, v666);
+            v666 = V::mul_add(y_e123, t5_28, v666);
             let w38 = V::load(param0.at(38usize, c));
-            let mut v674 = V::mul(x_e345, v667);
-            v619 = V::mul_add(w38, v667, v619);
-            let mut v677 = V::mul(y_e134, t3_27);
-            v677 = V::neg_mul_add(y_e135, t3_26, v677);
-            v677 = V::neg_mul_add(y_e123, t3_29, v677);
-            let mut v681 = V::mul(w38, v677);
-            v681 = V::neg_mul_add(w39, v622, v681);
-            v674 = V::mul_add(x_e245, v677, v674);
-            let mut v685 = V::mul(y_e145, t3_26);
-            v685 = V::neg_mul_add(y_e134, t3_28, v685);
-            v685 = V::mul_add(y_e124, t3_29, v685);
-            v628 = V::mul_add(w38, v685, v628);
-            v674 = V::mul_add(x_e235, v685, v674);
-            let mut v695 = V::mul(y_e135, t3_28);
-            v695 = V::neg_mul_add(y_e145, t3_27, v695);
-            v695 = V::neg_mul_add(y_e125, t3_29, v695);
-            let mut v699 = V::mul(w38, v695);
-            v699 = V::neg_mul_add(w39, v632, v699);
-            v674 = V::mul_add(x_e234, v695, v674);
-            let mut v703 = V::mul(y_e235, t3_26);
-            v703 = V::neg_mul_add(y_e234, t3_27, v703);
-            v703 = V::mul_add(y_e123, t3_30, v703);
-            v638 = V::mul_add(w38, v703, v638);
-            v674 = V::mul_add(x_e145, v703, v674);
-            let mut v713 = V::mul(y_e234, t3_28);
-            v713 = V::neg_mul_add(y_e245, t3_26, v713);
-            v713 = V::neg_mul_add(y_e124, t3_30, v713);
-            let mut v717 = V::mul(w38, v713);
-            v717 = V::neg_mul_add(w39, v642, v717);
-            v674 = V::mul_add(x_e135, v713, v674);
-            let mut v721 = V::mul(y_e245, t3_27);
-            v721 = V::neg_mul_add(y_e235, t3_28, v721);
-            v721 = V::mul_add(y_e125, t3_30, v721);
-            v648 = V::mul_add(w38, v721, v648);
-            v674 = V::mul_add(x_e134, v721, v674);
-            let mut v730 = V::mul(y_e345, t3_26);
-            v730 = V::neg_mul_add(y_e234, t3_29, v730);
-            v730 = V::mul_add(y_e134, t3_30, v730);
-            v653 = V::mul_add(w38, v730, v653);
-            v674 = V::mul_add(x_e125, v730, v674);
-            let mut v740 = V::mul(y_e235, t3_29);
-            v740 = V::neg_mul_add(y_e345, t3_27, v740);
-            v740 = V::neg_mul_add(y_e135, t3_30, v740);
-            let mut v744 = V::mul(w38, v740);
-            v744 = V::neg_mul_add(w39, v657, v744);
-            v674 = V::mul_add(x_e124, v740, v674);
-            let mut v748 = V::mul(y_e345, t3_28);
-            v748 = V::neg_mul_add(y_e245, t3_29, v748);
-            v748 = V::mul_add(y_e145, t3_30, v748);
-            v663 = V::mul_add(w38, v748, v663);
-            v674 = V::mul_add(x_e123, v748, v674);
-            // grad0[38] += x_e345*v671 + x_e245*v680 + x_e235*v689 + x_e234*v698 + x_e145*v707 + x_e135*v716 + x_e134*v725 + x_e125*v734 + x_e124*v743 + x_e123*v752
-            V::store(V::add(V::load(grad0.at(38usize, c)), v674), grad0.at(38usize, c));
-            let mut v757 = V::mul(y_e2, t3_30);
-            v757 = V::mul_add(y_e1, t3_29, v757);
+            let mut v673 = V::mul(x_e345, v666);
+            v618 = V::mul_add(w38, v666, v618);
+            let mut v676 = V::mul(y_e134, t5_27);
+            v676 = V::neg_mul_add(y_e135, t5_26, v676);
+            v676 = V::neg_mul_add(y_e123, t5_29, v676);
+            let mut v680 = V::mul(w38, v676);
+            v680 = V::neg_mul_add(w39, v621, v680);
+            v673 = V::mul_add(x_e245, v676, v673);
+            let mut v684 = V::mul(y_e145, t5_26);
+            v684 = V::neg_mul_add(y_e134, t5_28, v684);
+            v684 = V::mul_add(y_e124, t5_29, v684);
+            v627 = V::mul_add(w38, v684, v627);
+            v673 = V::mul_add(x_e235, v684, v673);
+            let mut v694 = V::mul(y_e135, t5_28);
+            v694 = V::neg_mul_add(y_e145, t5_27, v694);
+            v694 = V::neg_mul_add(y_e125, t5_29, v694);
+            let mut v698 = V::mul(w38, v694);
+            v698 = V::neg_mul_add(w39, v631, v698);
+            v673 = V::mul_add(x_e234, v694, v673);
+            let mut v702 = V::mul(y_e235, t5_26);
+            v702 = V::neg_mul_add(y_e234, t5_27, v702);
+            v702 = V::mul_add(y_e123, t5_30, v702);
+            v637 = V::mul_add(w38, v702, v637);
+            v673 = V::mul_add(x_e145, v702, v673);
+            let mut v712 = V::mul(y_e234, t5_28);
+            v712 = V::neg_mul_add(y_e245, t5_26, v712);
+            v712 = V::neg_mul_add(y_e124, t5_30, v712);
+            let mut v716 = V::mul(w38, v712);
+            v716 = V::neg_mul_add(w39, v641, v716);
+            v673 = V::mul_add(x_e135, v712, v673);
+            let mut v720 = V::mul(y_e245, t5_27);
+            v720 = V::neg_mul_add(y_e235, t5_28, v720);
+            v720 = V::mul_add(y_e125, t5_30, v720);
+            v647 = V::mul_add(w38, v720, v647);
+            v673 = V::mul_add(x_e134, v720, v673);
+            let mut v729 = V::mul(y_e345, t5_26);
+            v729 = V::neg_mul_add(y_e234, t5_29, v729);
+            v729 = V::mul_add(y_e134, t5_30, v729);
+            v652 = V::mul_add(w38, v729, v652);
+            v673 = V::mul_add(x_e125, v729, v673);
+            let mut v739 = V::mul(y_e235, t5_29);
+            v739 = V::neg_mul_add(y_e345, t5_27, v739);
+            v739 = V::neg_mul_add(y_e135, t5_30, v739);
+            let mut v743 = V::mul(w38, v739);
+            v743 = V::neg_mul_add(w39, v656, v743);
+            v673 = V::mul_add(x_e124, v739, v673);
+            let mut v747 = V::mul(y_e345, t5_28);
+            v747 = V::neg_mul_add(y_e245, t5_29, v747);
+            v747 = V::mul_add(y_e145, t5_30, v747);
+            v662 = V::mul_add(w38, v747, v662);
+            v673 = V::mul_add(x_e123, v747, v673);
+            // grad0[38] += x_e345*v670 + x_e245*v679 + x_e235*v688 + x_e234*v697 + x_e145*v706 + x_e135*v715 + x_e134*v724 + x_e125*v733 + x_e124*v742 + x_e123*v751
+            V::store(V::add(V::load(grad0.at(38usize, c)), v673), grad0.at(38usize, c));
+            let mut v756 = V::mul(y_e2, t5_30);
+            v756 = V::mul_add(y_e1, t5_29, v756);
             let w37 = V::load(param0.at(37usize, c));
-            v619 = V::neg_mul_add(w37, v757, v619);
-            let mut v764 = V::mul(y_e3, t3_30);
-            v764 = V::neg_mul_add(y_e1, t3_28, v764);
-            let mut v768 = V::mul(x_e245, v764);
-            v681 = V::mul_add(w37, v764, v681);
-            v768 = V::neg_mul_add(x_e345, v757, v768);
-            let mut v771 = V::mul(y_e4, t3_30);
-            v771 = V::mul_add(y_e1, t3_27, v771);
-            v628 = V::neg_mul_add(w37, v771, v628);
-            v768 = V::neg_mul_add(x_e235, v771, v768);
-            let mut v778 = V::mul(y_e5, t3_30);
-            v778 = V::neg_mul_add(y_e1, t3_26, v778);
-            v699 = V::mul_add(w37, v778, v699);
-            v768 = V::mul_add(x_e234, v778, v768);
-            let mut v785 = V::mul(y_e3, t3_29);
-            v785 = V::mul_add(y_e2, t3_28, v785);
-            v638 = V::mul_add(w37, v785, v638);
-            v768 = V::mul_add(x_e145, v785, v768);
-            let mut v793 = V::mul(y_e2, t3_27);
-            v793 = V::neg_mul_add(y_e4, t3_29, v793);
-            v717 = V::mul_add(w37, v793, v717);
-            v768 = V::mul_add(x_e135, v793, v768);
-            let mut v799 = V::mul(y_e5, t3_29);
-            v799 = V::mul_add(y_e2, t3_26, v799);
-            v648 = V::mul_add(w37, v799, v648);
-            v768 = V::mul_add(x_e134, v799, v768);
-            let mut v806 = V::mul(y_e4, t3_28);
-            v806 = V::mul_add(y_e3, t3_27, v806);
-            v653 = V::neg_mul_add(w37, v806, v653);
-            v768 = V::neg_mul_add(x_e125, v806, v768);
-            let mut v813 = V::mul(y_e5, t3_28);
-            v813 = V::neg_mul_add(y_e3, t3_26, v813);
-            v744 = V::mul_add(w37, v813, v744);
-            v768 = V::mul_add(x_e124, v813, v768);
-            let mut v820 = V::mul(y_e5, t3_27);
-            v820 = V::mul_add(y_e4, t3_26, v820);
-            v663 = V::mul_add(w37, v820, v663);
-            v768 = V::mul_add(x_e123, v820, v768);
-            // grad0[37] += x_e245*v766 - x_e345*v759 - x_e235*v773 + x_e234*v780 + x_e145*v787 + x_e135*v794 + x_e134*v801 - x_e125*v808 + x_e124*v815 + x_e123*v822
-            V::store(V::add(V::load(grad0.at(37usize, c)), v768), grad0.at(37usize, c));
-            let mut v828 = V::mul(y_e1235, t3_17);
-            v828 = V::neg_mul_add(y_e1245, t3_16, v828);
-            v828 = V::neg_mul_add(y_e1234, t3_18, v828);
+            v618 = V::neg_mul_add(w37, v756, v618);
+            let mut v763 = V::mul(y_e3, t5_30);
+            v763 = V::neg_mul_add(y_e1, t5_28, v763);
+            let mut v767 = V::mul(x_e245, v763);
+            v680 = V::mul_add(w37, v763, v680);
+            v767 = V::neg_mul_add(x_e345, v756, v767);
+            let mut v770 = V::mul(y_e4, t5_30);
+            v770 = V::mul_add(y_e1, t5_27, v770);
+            v627 = V::neg_mul_add(w37, v770, v627);
+            v767 = V::neg_mul_add(x_e235, v770, v767);
+            let mut v777 = V::mul(y_e5, t5_30);
+            v777 = V::neg_mul_add(y_e1, t5_26, v777);
+            v698 = V::mul_add(w37, v777, v698);
+            v767 = V::mul_add(x_e234, v777, v767);
+            let mut v784 = V::mul(y_e3, t5_29);
+            v784 = V::mul_add(y_e2, t5_28, v784);
+            v637 = V::mul_add(w37, v784, v637);
+            v767 = V::mul_add(x_e145, v784, v767);
+            let mut v792 = V::mul(y_e2, t5_27);
+            v792 = V::neg_mul_add(y_e4, t5_29, v792);
+            v716 = V::mul_add(w37, v792, v716);
+            v767 = V::mul_add(x_e135, v792, v767);
+            let mut v798 = V::mul(y_e5, t5_29);
+            v798 = V::mul_add(y_e2, t5_26, v798);
+            v647 = V::mul_add(w37, v798, v647);
+            v767 = V::mul_add(x_e134, v798, v767);
+            let mut v805 = V::mul(y_e4, t5_28);
+            v805 = V::mul_add(y_e3, t5_27, v805);
+            v652 = V::neg_mul_add(w37, v805, v652);
+            v767 = V::neg_mul_add(x_e125, v805, v767);
+            let mut v812 = V::mul(y_e5, t5_28);
+            v812 = V::neg_mul_add(y_e3, t5_26, v812);
+            v743 = V::mul_add(w37, v812, v743);
+            v767 = V::mul_add(x_e124, v812, v767);
+            let mut v819 = V::mul(y_e5, t5_27);
+            v819 = V::mul_add(y_e4, t5_26, v819);
+            v662 = V::mul_add(w37, v819, v662);
+            v767 = V::mul_add(x_e123, v819, v767);
+            // grad0[37] += x_e245*v765 - x_e345*v758 - x_e235*v772 + x_e234*v779 + x_e145*v786 + x_e135*v793 + x_e134*v800 - x_e125*v807 + x_e124*v814 + x_e123*v821
+            V::store(V::add(V::load(grad0.at(37usize, c)), v767), grad0.at(37usize, c));
+            let mut v827 = V::mul(y_e1235, t5_17);
+            v827 = V::neg_mul_add(y_e1245, t5_16, v827);
+            v827 = V::neg_mul_add(y_e1234, t5_18, v827);
             let w36 = V::load(param0.at(36usize, c));
-            let mut v834 = V::mul(x_e345, v828);
-            v619 = V::mul_add(w36, v828, v619);
-            let mut v836 = V::mul(y_e1345, t3_16);
-            v836 = V::neg_mul_add(y_e1235, t3_19, v836);
-            v836 = V::mul_add(y_e1234, t3_20, v836);
-            v681 = V::mul_add(w36, v836, v681);
-            v834 = V::mul_add(x_e245, v836, v834);
-            let mut v846 = V::mul(y_e1245, t3_19);
-            v846 = V::neg_mul_add(y_e1345, t3_17, v846);
-            v846 = V::neg_mul_add(y_e1234, t3_21, v846);
-            v628 = V::mul_add(w36, v846, v628);
-            v834 = V::mul_add(x_e235, v846, v834);
-            let mut v854 = V::mul(y_e1345, t3_18);
-            v854 = V::neg_mul_add(y_e1245, t3_20, v854);
-            v854 = V::mul_add(y_e1235, t3_21, v854);
-            v699 = V::mul_add(w36, v854, v699);
-            v834 = V::mul_add(x_e234, v854, v834);
-            let mut v864 = V::mul(y_e1235, t3_22);
-            v864 = V::neg_mul_add(y_e2345, t3_16, v864);
-            v864 = V::neg_mul_add(y_e1234, t3_23, v864);
-            v638 = V::mul_add(w36, v864, v638);
-            v834 = V::mul_add(x_e145, v864, v834);
-            let mut v872 = V::mul(y_e2345, t3_17);
-            v872 = V::neg_mul_add(y_e1245, t3_22, v872);
-            v872 = V::mul_add(y_e1234, t3_24, v872);
-            v717 = V::mul_add(w36, v872, v717);
-            v834 = V::mul_add(x_e135, v872, v834);
-            let mut v882 = V::mul(y_e1245, t3_23);
-            v882 = V::neg_mul_add(y_e2345, t3_18, v882);
-            v882 = V::neg_mul_add(y_e1235, t3_24, v882);
-            v648 = V::mul_add(w36, v882, v648);
-            v834 = V::mul_add(x_e134, v882, v834);
-            let mut v891 = V::mul(y_e1345, t3_22);
-            v891 = V::neg_mul_add(y_e2345, t3_19, v891);
-            v891 = V::neg_mul_add(y_e1234, t3_25, v891);
-            v653 = V::mul_add(w36, v891, v653);
-            v834 = V::mul_add(x_e125, v891, v834);
-            let mut v899 = V::mul(y_e2345, t3_20);
-            v899 = V::neg_mul_add(y_e1345, t3_23, v899);
-            v899 = V::mul_add(y_e1235, t3_25, v899);
-            v744 = V::mul_add(w36, v899, v744);
-            v834 = V::mul_add(x_e124, v899, v834);
-            let mut v909 = V::mul(y_e1345, t3_24);
-            v909 = V::neg_mul_add(y_e2345, t3_21, v909);
-            v909 = V::neg_mul_add(y_e1245, t3_25, v909);
-            v663 = V::mul_add(w36, v909, v663);
-            v834 = V::mul_add(x_e123, v909, v834);
-            // grad0[36] += x_e345*v831 + x_e245*v840 + x_e235*v849 + x_e234*v858 + x_e145*v867 + x_e135*v876 + x_e134*v885 + x_e125*v894 + x_e124*v903 + x_e123*v912
-            V::store(V::add(V::load(grad0.at(36usize, c)), v834), grad0.at(36usize, c));
-            let mut v918 = V::mul(y_e24, t3_23);
-            v918 = V::neg_mul_add(y_e25, t3_22, v918);
-            v918 = V::neg_mul_add(y_e23, t3_24, v918);
-            v918 = V::neg_mul_add(y_e15, t3_19, v918);
-            v918 = V::mul_add(y_e14, t3_20, v918);
-            v918 = V::neg_mul_add(y_e13, t3_21, v918);
+            let mut v833 = V::mul(x_e345, v827);
+            v618 = V::mul_add(w36, v827, v618);
+            let mut v835 = V::mul(y_e1345, t5_16);
+            v835 = V::neg_mul_add(y_e1235, t5_19, v835);
+            v835 = V::mul_add(y_e1234, t5_20, v835);
+            v680 = V::mul_add(w36, v835, v680);
+            v833 = V::mul_add(x_e245, v835, v833);
+            let mut v845 = V::mul(y_e1245, t5_19);
+            v845 = V::neg_mul_add(y_e1345, t5_17, v845);
+            v845 = V::neg_mul_add(y_e1234, t5_21, v845);
+            v627 = V::mul_add(w36, v845, v627);
+            v833 = V::mul_add(x_e235, v845, v833);
+            let mut v853 = V::mul(y_e1345, t5_18);
+            v853 = V::neg_mul_add(y_e1245, t5_20, v853);
+            v853 = V::mul_add(y_e1235, t5_21, v853);
+            v698 = V::mul_add(w36, v853, v698);
+            v833 = V::mul_add(x_e234, v853, v833);
+            let mut v863 = V::mul(y_e1235, t5_22);
+            v863 = V::neg_mul_add(y_e2345, t5_16, v863);
+            v863 = V::neg_mul_add(y_e1234, t5_23, v863);
+            v637 = V::mul_add(w36, v863, v637);
+            v833 = V::mul_add(x_e145, v863, v833);
+            let mut v871 = V::mul(y_e2345, t5_17);
+            v871 = V::neg_mul_add(y_e1245, t5_22, v871);
+            v871 = V::mul_add(y_e1234, t5_24, v871);
+            v716 = V::mul_add(w36, v871, v716);
+            v833 = V::mul_add(x_e135, v871, v833);
+            let mut v881 = V::mul(y_e1245, t5_23);
+            v881 = V::neg_mul_add(y_e2345, t5_18, v881);
+            v881 = V::neg_mul_add(y_e1235, t5_24, v881);
+            v647 = V::mul_add(w36, v881, v647);
+            v833 = V::mul_add(x_e134, v881, v833);
+            let mut v890 = V::mul(y_e1345, t5_22);
+            v890 = V::neg_mul_add(y_e2345, t5_19, v890);
+            v890 = V::neg_mul_add(y_e1234, t5_25, v890);
+            v652 = V::mul_add(w36, v890, v652);
+            v833 = V::mul_add(x_e125, v890, v833);
+            let mut v898 = V::mul(y_e2345, t5_20);
+            v898 = V::neg_mul_add(y_e1345, t5_23, v898);
+            v898 = V::mul_add(y_e1235, t5_25, v898);
+            v743 = V::mul_add(w36, v898, v743);
+            v833 = V::mul_add(x_e124, v898, v833);
+            let mut v908 = V::mul(y_e1345, t5_24);
+            v908 = V::neg_mul_add(y_e2345, t5_21, v908);
+            v908 = V::neg_mul_add(y_e1245, t5_25, v908);
+            v662 = V::mul_add(w36, v908, v662);
+            v833 = V::mul_add(x_e123, v908, v833);
+            // grad0[36] += x_e345*v830 + x_e245*v839 + x_e235*v848 + x_e234*v857 + x_e145*v866 + x_e135*v875 + x_e134*v884 + x_e125*v893 + x_e124*v902 + x_e123*v911
+            V::store(V::add(V::load(grad0.at(36usize, c)), v833), grad0.at(36usize, c));
+            let mut v917 = V::mul(y_e24, t5_23);
+            v917 = V::neg_mul_add(y_e25, t5_22, v917);
+            v917 = V::neg_mul_add(y_e23, t5_24, v917);
+            v917 = V::neg_mul_add(y_e15, t5_19, v917);
+            v917 = V::mul_add(y_e14, t5_20, v917);
+            v917 = V::neg_mul_add(y_e13, t5_21, v917);
             let w35 = V::load(param0.at(35usize, c));
-            let mut v930 = V::mul(x_e345, v918);
-            v619 = V::mul_add(w35, v918, v619);
-            let mut v932 = V::mul(y_e35, t3_22);
-            v932 = V::neg_mul_add(y_e34, t3_23, v932);
-            v932 = V::mul_add(y_e23, t3_25, v932);
-            v932 = V::neg_mul_add(y_e15, t3_17, v932);
-            v932 = V::mul_add(y_e14, t3_18, v932);
-            v932 = V::neg_mul_add(y_e12, t3_21, v932);
-            v681 = V::mul_add(w35, v932, v681);
-            v930 = V::mul_add(x_e245, v932, v930);
-            let mut v948 = V::mul(y_e34, t3_24);
-            v948 = V::neg_mul_add(y_e45, t3_22, v948);
-            v948 = V::neg_mul_add(y_e24, t3_25, v948);
-            v948 = V::neg_mul_add(y_e15, t3_16, v948);
-            v948 = V::mul_add(y_e13, t3_18, v948);
-            v948 = V::neg_mul_add(y_e12, t3_20, v948);
-            v628 = V::mul_add(w35, v948, v628);
-            v930 = V::mul_add(x_e235, v948, v930);
-            let mut v962 = V::mul(y_e45, t3_23);
-            v962 = V::neg_mul_add(y_e35, t3_24, v962);
-            v962 = V::mul_add(y_e25, t3_25, v962);
-            v962 = V::neg_mul_add(y_e14, t3_16, v962);
-            v962 = V::mul_add(y_e13, t3_17, v962);
-            v962 = V::neg_mul_add(y_e12, t3_19, v962);
-            v699 = V::mul_add(w35, v962, v699);
-            v930 = V::mul_add(x_e234, v962, v930);
-            let mut v977 = V::mul(y_e35, t3_19);
-            v977 = V::neg_mul_add(y_e34, t3_20, v977);
-            v977 = V::mul_add(y_e25, t3_17, v977);
-            v977 = V::neg_mul_add(y_e24, t3_18, v977);
-            v977 = V::mul_add(y_e13, t3_25, v977);
-            v977 = V::mul_add(y_e12, t3_24, v977);
-            v638 = V::mul_add(w35, v977, v638);
-            v930 = V::mul_add(x_e145, v977, v930);
-            let mut v993 = V::mul(y_e34, t3_21);
-            v993 = V::neg_mul_add(y_e45, t3_19, v993);
-            v993 = V::mul_add(y_e25, t3_16, v993);
-            v993 = V::neg_mul_add(y_e23, t3_18, v993);
-            v993 = V::neg_mul_add(y_e14, t3_25, v993);
-            v993 = V::mul_add(y_e12, t3_23, v993);
-            v717 = V::mul_add(w35, v993, v717);
-            v930 = V::mul_add(x_e135, v993, v930);
-            let mut v1007 = V::mul(y_e45, t3_20);
-            v1007 = V::neg_mul_add(y_e35, t3_21, v1007);
-            v1007 = V::mul_add(y_e24, t3_16, v1007);
-            v1007 = V::neg_mul_add(y_e23, t3_17, v1007);
-            v1007 = V::mul_add(y_e15, t3_25, v1007);
-            v1007 = V::mul_add(y_e12, t3_22, v1007);
-            v648 = V::mul_add(w35, v1007, v648);
-            v930 = V::mul_add(x_e134, v1007, v930);
-            let mut v1022 = V::mul(y_e45, t3_17);
-            v1022 = V::mul_add(y_e35, t3_16, v1022);
-            let mut v1026 = V::mul_sub(y_e24, t3_21, v1022);
-            v1026 = V::mul_add(y_e23, t3_20, v1026);
-            v1026 = V::neg_mul_add(y_e14, t3_24, v1026);
-            v1026 = V::neg_mul_add(y_e13, t3_23, v1026);
-            v653 = V::mul_add(w35, v1026, v653);
-            v930 = V::mul_add(x_e125, v1026, v930);
-            let mut v1037 = V::mul(y_e45, t3_18);
-            v1037 = V::neg_mul_add(y_e34, t3_16, v1037);
-            v1037 = V::neg_mul_add(y_e25, t3_21, v1037);
-            v1037 = V::mul_add(y_e23, t3_19, v1037);
-            v1037 = V::mul_add(y_e15, t3_24, v1037);
-            v1037 = V::neg_mul_add(y_e13, t3_22, v1037);
-            v744 = V::mul_add(w35, v1037, v744);
-            v930 = V::mul_add(x_e124, v1037, v930);
-            let mut v1052 = V::mul(y_e35, t3_18);
-            v1052 = V::mul_add(y_e34, t3_17, v1052);
-            v1052 = V::neg_mul_add(y_e25, t3_20, v1052);
-            v1052 = V::neg_mul_add(y_e24, t3_19, v1052);
-            v1052 = V::mul_add(y_e15, t3_23, v1052);
-            v1052 = V::mul_add(y_e14, t3_22, v1052);
-            v663 = V::mul_add(w35, v1052, v663);
-            v930 = V::mul_add(x_e123, v1052, v930);
-            // grad0[35] += x_e345*v927 + x_e245*v942 + x_e235*v957 + x_e234*v972 + x_e145*v987 + x_e135*v1002 + x_e134*v1017 + x_e125*v1032 + x_e124*v1047 + x_e123*v1062
-            V::store(V::add(V::load(grad0.at(35usize, c)), v930), grad0.at(35usize, c));
-            let v1067 = V::mul(y_1, t3_25);
+            let mut v929 = V::mul(x_e345, v917);
+            v618 = V::mul_add(w35, v917, v618);
+            let mut v931 = V::mul(y_e35, t5_22);
+            v931 = V::neg_mul_add(y_e34, t5_23, v931);
+            v931 = V::mul_add(y_e23, t5_25, v931);
+            v931 = V::neg_mul_add(y_e15, t5_17, v931);
+            v931 = V::mul_add(y_e14, t5_18, v931);
+            v931 = V::neg_mul_add(y_e12, t5_21, v931);
+            v680 = V::mul_add(w35, v931, v680);
+            v929 = V::mul_add(x_e245, v931, v929);
+            let mut v947 = V::mul(y_e34, t5_24);
+            v947 = V::neg_mul_add(y_e45, t5_22, v947);
+            v947 = V::neg_mul_add(y_e24, t5_25, v947);
+            v947 = V::neg_mul_add(y_e15, t5_16, v947);
+            v947 = V::mul_add(y_e13, t5_18, v947);
+            v947 = V::neg_mul_add(y_e12, t5_20, v947);
+            v627 = V::mul_add(w35, v947, v627);
+            v929 = V::mul_add(x_e235, v947, v929);
+            let mut v961 = V::mul(y_e45, t5_23);
+            v961 = V::neg_mul_add(y_e35, t5_24, v961);
+            v961 = V::mul_add(y_e25, t5_25, v961);
+            v961 = V::neg_mul_add(y_e14, t5_16, v961);
+            v961 = V::mul_add(y_e13, t5_17, v961);
+            v961 = V::neg_mul_add(y_e12, t5_19, v961);
+            v698 = V::mul_add(w35, v961, v698);
+            v929 = V::mul_add(x_e234, v961, v929);
+            let mut v976 = V::mul(y_e35, t5_19);
+            v976 = V::neg_mul_add(y_e34, t5_20, v976);
+            v976 = V::mul_add(y_e25, t5_17, v976);
+            v976 = V::neg_mul_add(y_e24, t5_18, v976);
+            v976 = V::mul_add(y_e13, t5_25, v976);
+            v976 = V::mul_add(y_e12, t5_24, v976);
+            v637 = V::mul_add(w35, v976, v637);
+            v929 = V::mul_add(x_e145, v976, v929);
+            let mut v992 = V::mul(y_e34, t5_21);
+            v992 = V::neg_mul_add(y_e45, t5_19, v992);
+            v992 = V::mul_add(y_e25, t5_16, v992);
+            v992 = V::neg_mul_add(y_e23, t5_18, v992);
+            v992 = V::neg_mul_add(y_e14, t5_25, v992);
+            v992 = V::mul_add(y_e12, t5_23, v992);
+            v716 = V::mul_add(w35, v992, v716);
+            v929 = V::mul_add(x_e135, v992, v929);
+            let mut v1006 = V::mul(y_e45, t5_20);
+            v1006 = V::neg_mul_add(y_e35, t5_21, v1006);
+            v1006 = V::mul_add(y_e24, t5_16, v1006);
+            v1006 = V::neg_mul_add(y_e23, t5_17, v1006);
+            v1006 = V::mul_add(y_e15, t5_25, v1006);
+            v1006 = V::mul_add(y_e12, t5_22, v1006);
+            v647 = V::mul_add(w35, v1006, v647);
+            v929 = V::mul_add(x_e134, v1006, v929);
+            let mut v1021 = V::mul(y_e45, t5_17);
+            v1021 = V::mul_add(y_e35, t5_16, v1021);
+            let mut v1025 = V::mul_sub(y_e24, t5_21, v1021);
+            v1025 = V::mul_add(y_e23, t5_20, v1025);
+            v1025 = V::neg_mul_add(y_e14, t5_24, v1025);
+            v1025 = V::neg_mul_add(y_e13, t5_23, v1025);
+            v652 = V::mul_add(w35, v1025, v652);
+            v929 = V::mul_add(x_e125, v1025, v929);
+            let mut v1036 = V::mul(y_e45, t5_18);
+            v1036 = V::neg_mul_add(y_e34, t5_16, v1036);
+            v1036 = V::neg_mul_add(y_e25, t5_21, v1036);
+            v1036 = V::mul_add(y_e23, t5_19, v1036);
+            v1036 = V::mul_add(y_e15, t5_24, v1036);
+            v1036 = V::neg_mul_add(y_e13, t5_22, v1036);
+            v743 = V::mul_add(w35, v1036, v743);
+            v929 = V::mul_add(x_e124, v1036, v929);
+            let mut v1051 = V::mul(y_e35, t5_18);
+            v1051 = V::mul_add(y_e34, t5_17, v1051);
+            v1051 = V::neg_mul_add(y_e25, t5_20, v1051);
+            v1051 = V::neg_mul_add(y_e24, t5_19, v1051);
+            v1051 = V::mul_add(y_e15, t5_23, v1051);
+            v1051 = V::mul_add(y_e14, t5_22, v1051);
+            v662 = V::mul_add(w35, v1051, v662);
+            v929 = V::mul_add(x_e123, v1051, v929);
+            // grad0[35] += x_e345*v926 + x_e245*v941 + x_e235*v956 + x_e234*v971 + x_e145*v986 + x_e135*v1001 + x_e134*v1016 + x_e125*v1031 + x_e124*v1046 + x_e123*v1061
+            V::store(V::add(V::load(grad0.at(35usize, c)), v929), grad0.at(35usize, c));
+            let v1066 = V::mul(y_1, t5_25);
             let w34 = V::load(param0.at(34usize, c));
-            let mut v1070 = V::mul(x_e345, v1067);
-            v619 = V::mul_add(w34, v1067, v619);
-            let v1072 = V::mul(y_1, t3_24);
-            v681 = V::mul_add(w34, v1072, v681);
-            v1070 = V::mul_add(x_e245, v1072, v1070);
-            let v1077 = V::mul(y_1, t3_23);
-            v628 = V::mul_add(w34, v1077, v628);
-            v1070 = V::mul_add(x_e235, v1077, v1070);
-            let v1082 = V::mul(y_1, t3_22);
-            v699 = V::mul_add(w34, v1082, v699);
-            v1070 = V::mul_add(x_e234, v1082, v1070);
-            let v1087 = V::mul(y_1, t3_21);
-            v638 = V::mul_add(w34, v1087, v638);
-            v1070 = V::mul_add(x_e145, v1087, v1070);
-            let v1092 = V::mul(y_1, t3_20);
-            v717 = V::mul_add(w34, v1092, v717);
-            v1070 = V::mul_add(x_e135, v1092, v1070);
-            let v1097 = V::mul(y_1, t3_19);
-            v648 = V::mul_add(w34, v1097, v648);
-            v1070 = V::mul_add(x_e134, v1097, v1070);
-            let v1102 = V::mul(y_1, t3_18);
-            v653 = V::mul_add(w34, v1102, v653);
-            v1070 = V::mul_add(x_e125, v1102, v1070);
-            let v1107 = V::mul(y_1, t3_17);
-            v744 = V::mul_add(w34, v1107, v744);
-            v1070 = V::mul_add(x_e124, v1107, v1070);
-            let v1112 = V::mul(y_1, t3_16);
-            v663 = V::mul_add(w34, v1112, v663);
-            v1070 = V::mul_add(x_e123, v1112, v1070);
-            // grad0[34] += x_e345*v1067 + x_e245*v1072 + x_e235*v1077 + x_e234*v1082 + x_e145*v1087 + x_e135*v1092 + x_e134*v1097 + x_e125*v1102 + x_e124*v1107 + x_e123*v1112
-            V::store(V::add(V::load(grad0.at(34usize, c)), v1070), grad0.at(34usize, c));
-            let v1117 = V::mul(y_e12345, t3_6);
+            let mut v1069 = V::mul(x_e345, v1066);
+            v618 = V::mul_add(w34, v1066, v618);
+            let v1071 = V::mul(y_1, t5_24);
+            v680 = V::mul_add(w34, v1071, v680);
+            v1069 = V::mul_add(x_e245, v1071, v1069);
+            let v1076 = V::mul(y_1, t5_23);
+            v627 = V::mul_add(w34, v1076, v627);
+            v1069 = V::mul_add(x_e235, v1076, v1069);
+            let v1081 = V::mul(y_1, t5_22);
+            v698 = V::mul_add(w34, v1081, v698);
+            v1069 = V::mul_add(x_e234, v1081, v1069);
+            let v1086 = V::mul(y_1, t5_21);
+            v637 = V::mul_add(w34, v1086, v637);
+            v1069 = V::mul_add(x_e145, v1086, v1069);
+            let v1091 = V::mul(y_1, t5_20);
+            v716 = V::mul_add(w34, v1091, v716);
+            v1069 = V::mul_add(x_e135, v1091, v1069);
+            let v1096 = V::mul(y_1, t5_19);
+            v647 = V::mul_add(w34, v1096, v647);
+            v1069 = V::mul_add(x_e134, v1096, v1069);
+            let v1101 = V::mul(y_1, t5_18);
+            v652 = V::mul_add(w34, v1101, v652);
+            v1069 = V::mul_add(x_e125, v1101, v1069);
+            let v1106 = V::mul(y_1, t5_17);
+            v743 = V::mul_add(w34, v1106, v743);
+            v1069 = V::mul_add(x_e124, v1106, v1069);
+            let v1111 = V::mul(y_1, t5_16);
+            v662 = V::mul_add(w34, v1111, v662);
+            v1069 = V::mul_add(x_e123, v1111, v1069);
+            // grad0[34] += x_e345*v1066 + x_e245*v1071 + x_e235*v1076 + x_e234*v1081 + x_e145*v1086 + x_e135*v1091 + x_e134*v1096 + x_e125*v1101 + x_e124*v1106 + x_e123*v1111
+            V::store(V::add(V::load(grad0.at(34usize, c)), v1069), grad0.at(34usize, c));
+            let v1116 = V::mul(y_e12345, t5_6);
             let w33 = V::load(param0.at(33usize, c));
-            v619 = V::neg_mul_add(w33, v1117, v619);
-            let v1122 = V::mul(y_e12345, t3_7);
-            let mut v1124 = V::mul(x_e245, v1122);
-            v681 = V::mul_add(w33, v1122, v681);
-            v1124 = V::neg_mul_add(x_e345, v1117, v1124);
-            let v1127 = V::mul(y_e12345, t3_8);
-            v628 = V::neg_mul_add(w33, v1127, v628);
-            v1124 = V::neg_mul_add(x_e235, v1127, v1124);
-            let v1132 = V::mul(y_e12345, t3_9);
-            v699 = V::mul_add(w33, v1132, v699);
-            v1124 = V::mul_add(x_e234, v1132, v1124);
-            let v1137 = V::mul(y_e12345, t3_10);
-            v638 = V::neg_mul_add(w33, v1137, v638);
-            v1124 = V::neg_mul_add(x_e145, v1137, v1124);
-            let v1142 = V::mul(y_e12345, t3_11);
-            v717 = V::mul_add(w33, v1142, v717);
-            v1124 = V::mul_add(x_e135, v1142, v1124);
-            let v1147 = V::mul(y_e12345, t3_12);
-            v648 = V::neg_mul_add(w33, v1147, v648);
-            v1124 = V::neg_mul_add(x_e134, v1147, v1124);
-            let v1152 = V::mul(y_e12345, t3_13);
-            v653 = V::neg_mul_add(w33, v1152, v653);
-            v1124 = V::neg_mul_add(x_e125, v1152, v1124);
-            let v1157 = V::mul(y_e12345, t3_14);
-            v744 = V::mul_add(w33, v1157, v744);
-            v1124 = V::mul_add(x_e124, v1157, v1124);
-            let v1162 = V::mul(y_e12345, t3_15);
-            v663 = V::neg_mul_add(w33, v1162, v663);
-            v1124 = V::neg_mul_add(x_e123, v1162, v1124);
-            // grad0[33] += x_e245*v1122 - x_e345*v1117 - x_e235*v1127 + x_e234*v1132 - x_e145*v1137 + x_e135*v1142 - x_e134*v1147 - x_e125*v1152 + x_e124*v1157 - x_e123*v1162
-            V::store(V::add(V::load(grad0.at(33usize, c)), v1124), grad0.at(33usize, c));
-            let mut v1167 = V::mul(y_e245, t3_10);
-            v1167 = V::neg_mul_add(y_e235, t3_11, v1167);
-            v1167 = V::mul_add(y_e234, t3_12, v1167);
-            v1167 = V::mul_add(y_e145, t3_7, v1167);
-            v1167 = V::neg_mul_add(y_e135, t3_8, v1167);
-            v1167 = V::mul_add(y_e134, t3_9, v1167);
+            v618 = V::neg_mul_add(w33, v1116, v618);
+            let v1121 = V::mul(y_e12345, t5_7);
+            let mut v1123 = V::mul(x_e245, v1121);
+            v680 = V::mul_add(w33, v1121, v680);
+            v1123 = V::neg_mul_add(x_e345, v1116, v1123);
+            let v1126 = V::mul(y_e12345, t5_8);
+            v627 = V::neg_mul_add(w33, v1126, v627);
+            v1123 = V::neg_mul_add(x_e235, v1126, v1123);
+            let v1131 = V::mul(y_e12345, t5_9);
+            v698 = V::mul_add(w33, v1131, v698);
+            v1123 = V::mul_add(x_e234, v1131, v1123);
+            let v1136 = V::mul(y_e12345, t5_10);
+            v637 = V::neg_mul_add(w33, v1136, v637);
+            v1123 = V::neg_mul_add(x_e145, v1136, v1123);
+            let v1141 = V::mul(y_e12345, t5_11);
+            v716 = V::mul_add(w33, v1141, v716);
+            v1123 = V::mul_add(x_e135, v1141, v1123);
+            let v1146 = V::mul(y_e12345, t5_12);
+            v647 = V::neg_mul_add(w33, v1146, v647);
+            v1123 = V::neg_mul_add(x_e134, v1146, v1123);
+            let v1151 = V::mul(y_e12345, t5_13);
+            v652 = V::neg_mul_add(w33, v1151, v652);
+            v1123 = V::neg_mul_add(x_e125, v1151, v1123);
+            let v1156 = V::mul(y_e12345, t5_14);
+            v743 = V::mul_add(w33, v1156, v743);
+            v1123 = V::mul_add(x_e124, v1156, v1123);
+            let v1161 = V::mul(y_e12345, t5_15);
+            v662 = V::neg_mul_add(w33, v1161, v662);
+            v1123 = V::neg_mul_add(x_e123, v1161, v1123);
+            // grad0[33] += x_e245*v1121 - x_e345*v1116 - x_e235*v1126 + x_e234*v1131 - x_e145*v1136 + x_e135*v1141 - x_e134*v1146 - x_e125*v1151 + x_e124*v1156 - x_e123*v1161
+            V::store(V::add(V::load(grad0.at(33usize, c)), v1123), grad0.at(33usize, c));
+            let mut v1166 = V::mul(y_e245, t5_10);
+            v1166 = V::neg_mul_add(y_e235, t5_11, v1166);
+            v1166 = V::mul_add(y_e234, t5_12, v1166);
+            v1166 = V::mul_add(y_e145, t5_7, v1166);
+            v1166 = V::neg_mul_add(y_e135, t5_8, v1166);
+            v1166 = V::mul_add(y_e134, t5_9, v1166);
             let w32 = V::load(param0.at(32usize, c));
-            let mut v1180 = V::mul(x_e345, v1167);
-            v619 = V::mul_add(w32, v1167, v619);
-            let mut v1183 = V::mul(y_e235, t3_13);
-            v1183 = V::neg_mul_add(y_e345, t3_10, v1183);
-            v1183 = V::neg_mul_add(y_e234, t3_14, v1183);
-            v1183 = V::mul_add(y_e145, t3_6, v1183);
-            v1183 = V::neg_mul_add(y_e125, t3_8, v1183);
-            v1183 = V::mul_add(y_e124, t3_9, v1183);
-            v681 = V::mul_add(w32, v1183, v681);
-            v1180 = V::mul_add(x_e245, v1183, v1180);
-            let mut v1197 = V::mul(y_e345, t3_11);
-            v1197 = V::neg_mul_add(y_e245, t3_13, v1197);
-            v1197 = V::mul_add(y_e234, t3_15, v1197);
-            v1197 = V::mul_add(y_e135, t3_6, v1197);
-            v1197 = V::neg_mul_add(y_e125, t3_7, v1197);
-            v1197 = V::mul_add(y_e123, t3_9, v1197);
-            v628 = V::mul_add(w32, v1197, v628);
-            v1180 = V::mul_add(x_e235, v1197, v1180);
-            let mut v1213 = V::mul(y_e245, t3_14);
-            v1213 = V::neg_mul_add(y_e345, t3_12, v1213);
-            v1213 = V::neg_mul_add(y_e235, t3_15, v1213);
-            v1213 = V::mul_add(y_e134, t3_6, v1213);
-            v1213 = V::neg_mul_add(y_e124, t3_7, v1213);
-            v1213 = V::mul_add(y_e123, t3_8, v1213);
-            v699 = V::mul_add(w32, v1213, v699);
-            v1180 = V::mul_add(x_e234, v1213, v1180);
-            let mut v1227 = V::mul(y_e345, t3_7);
-            v1227 = V::mul_add(y_e245, t3_6, v1227);
-            let mut v1231 = V::mul_sub(y_e135, t3_13, v1227);
-            v1231 = V::neg_mul_add(y_e134, t3_14, v1231);
-            v1231 = V::mul_add(y_e125, t3_11, v1231);
-            v1231 = V::neg_mul_add(y_e124, t3_12, v1231);
-            v638 = V::mul_add(w32, v1231, v638);
-            v1180 = V::mul_add(x_e145, v1231, v1180);
-            let mut v1242 = V::mul(y_e345, t3_8);
-            v1242 = V::neg_mul_add(y_e235, t3_6, v1242);
-            v1242 = V::neg_mul_add(y_e145, t3_13, v1242);
-            v1242 = V::mul_add(y_e134, t3_15, v1242);
-            v1242 = V::mul_add(y_e125, t3_10, v1242);
-            v1242 = V::neg_mul_add(y_e123, t3_12, v1242);
-            v717 = V::mul_add(w32, v1242, v717);
-            v1180 = V::mul_add(x_e135, v1242, v1180);
-            let mut v1257 = V::mul(y_e345, t3_9);
-            v1257 = V::mul_add(y_e234, t3_6, v1257);
-            let mut v1261 = V::mul_sub(y_e145, t3_14, v1257);
-            v1261 = V::neg_mul_add(y_e135, t3_15, v1261);
-            v1261 = V::mul_add(y_e124, t3_10, v1261);
-            v1261 = V::neg_mul_add(y_e123, t3_11, v1261);
-            v648 = V::mul_add(w32, v1261, v648);
-            v1180 = V::mul_add(x_e134, v1261, v1180);
-            let mut v1272 = V::mul(y_e245, t3_8);
-            v1272 = V::mul_add(y_e235, t3_7, v1272);
-            v1272 = V::neg_mul_add(y_e145, t3_11, v1272);
-            v1272 = V::neg_mul_add(y_e135, t3_10, v1272);
-            v1272 = V::mul_add(y_e124, t3_15, v1272);
-            v1272 = V::mul_add(y_e123, t3_14, v1272);
-            v653 = V::mul_add(w32, v1272, v653);
-            v1180 = V::mul_add(x_e125, v1272, v1180);
-            let mut v1288 = V::mul(y_e234, t3_7);
-            v1288 = V::neg_mul_add(y_e245, t3_9, v1288);
-            v1288 = V::mul_add(y_e145, t3_12, v1288);
-            v1288 = V::neg_mul_add(y_e134, t3_10, v1288);
-            v1288 = V::neg_mul_add(y_e125, t3_15, v1288);
-            v1288 = V::mul_add(y_e123, t3_13, v1288);
-            v744 = V::mul_add(w32, v1288, v744);
-            v1180 = V::mul_add(x_e124, v1288, v1180);
-            let mut v1302 = V::mul(y_e235, t3_9);
-            v1302 = V::mul_add(y_e234, t3_8, v1302);
-            let mut v1306 = V::mul_sub(y_e135, t3_12, v1302);
-            v1306 = V::mul_add(y_e134, t3_11, v1306);
-            v1306 = V::neg_mul_add(y_e125, t3_14, v1306);
-            v1306 = V::neg_mul_add(y_e124, t3_13, v1306);
-            v663 = V::mul_add(w32, v1306, v663);
-            v1180 = V::mul_add(x_e123, v1306, v1180);
-            // grad0[32] += x_e345*v1177 + x_e245*v1192 + x_e235*v1207 + x_e234*v1222 + x_e145*v1237 + x_e135*v1252 + x_e134*v1267 + x_e125*v1282 + x_e124*v1297 + x_e123*v1312
-            V::store(V::add(V::load(grad0.at(32usize, c)), v1180), grad0.at(32usize, c));
-            let mut v1317 = V::mul(y_e5, t3_13);
-            v1317 = V::neg_mul_add(y_e4, t3_14, v1317);
-            v1317 = V::mul_add(y_e3, t3_15, v1317);
+            let mut v1179 = V::mul(x_e345, v1166);
+            v618 = V::mul_add(w32, v1166, v618);
+            let mut v1182 = V::mul(y_e235, t5_13);
+            v1182 = V::neg_mul_add(y_e345, t5_10, v1182);
+            v1182 = V::neg_mul_add(y_e234, t5_14, v1182);
+            v1182 = V::mul_add(y_e145, t5_6, v1182);
+            v1182 = V::neg_mul_add(y_e125, t5_8, v1182);
+            v1182 = V::mul_add(y_e124, t5_9, v1182);
+            v680 = V::mul_add(w32, v1182, v680);
+            v1179 = V::mul_add(x_e245, v1182, v1179);
+            let mut v1196 = V::mul(y_e345, t5_11);
+            v1196 = V::neg_mul_add(y_e245, t5_13, v1196);
+            v1196 = V::mul_add(y_e234, t5_15, v1196);
+            v1196 = V::mul_add(y_e135, t5_6, v1196);
+            v1196 = V::neg_mul_add(y_e125, t5_7, v1196);
+            v1196 = V::mul_add(y_e123, t5_9, v1196);
+            v627 = V::mul_add(w32, v1196, v627);
+            v1179 = V::mul_add(x_e235, v1196, v1179);
+            let mut v1212 = V::mul(y_e245, t5_14);
+            v1212 = V::neg_mul_add(y_e345, t5_12, v1212);
+            v1212 = V::neg_mul_add(y_e235, t5_15, v1212);
+            v1212 = V::mul_add(y_e134, t5_6, v1212);
+            v1212 = V::neg_mul_add(y_e124, t5_7, v1212);
+            v1212 = V::mul_add(y_e123, t5_8, v1212);
+            v698 = V::mul_add(w32, v1212, v698);
+            v1179 = V::mul_add(x_e234, v1212, v1179);
+            let mut v1226 = V::mul(y_e345, t5_7);
+            v1226 = V::mul_add(y_e245, t5_6, v1226);
+            let mut v1230 = V::mul_sub(y_e135, t5_13, v1226);
+            v1230 = V::neg_mul_add(y_e134, t5_14, v1230);
+            v1230 = V::mul_add(y_e125, t5_11, v1230);
+            v1230 = V::neg_mul_add(y_e124, t5_12, v1230);
+            v637 = V::mul_add(w32, v1230, v637);
+            v1179 = V::mul_add(x_e145, v1230, v1179);
+            let mut v1241 = V::mul(y_e345, t5_8);
+            v1241 = V::neg_mul_add(y_e235, t5_6, v1241);
+            v1241 = V::neg_mul_add(y_e145, t5_13, v1241);
+            v1241 = V::mul_add(y_e134, t5_15, v1241);
+            v1241 = V::mul_add(y_e125, t5_10, v1241);
+            v1241 = V::neg_mul_add(y_e123, t5_12, v1241);
+            v716 = V::mul_add(w32, v1241, v716);
+            v1179 = V::mul_add(x_e135, v1241, v1179);
+            let mut v1256 = V::mul(y_e345, t5_9);
+            v1256 = V::mul_add(y_e234, t5_6, v1256);
+            let mut v1260 = V::mul_sub(y_e145, t5_14, v1256);
+            v1260 = V::neg_mul_add(y_e135, t5_15, v1260);
+            v1260 = V::mul_add(y_e124, t5_10, v1260);
+            v1260 = V::neg_mul_add(y_e123, t5_11, v1260);
+            v647 = V::mul_add(w32, v1260, v647);
+            v1179 = V::mul_add(x_e134, v1260, v1179);
+            let mut v1271 = V::mul(y_e245, t5_8);
+            v1271 = V::mul_add(y_e235, t5_7, v1271);
+            v1271 = V::neg_mul_add(y_e145, t5_11, v1271);
+            v1271 = V::neg_mul_add(y_e135, t5_10, v1271);
+            v1271 = V::mul_add(y_e124, t5_15, v1271);
+            v1271 = V::mul_add(y_e123, t5_14, v1271);
+            v652 = V::mul_add(w32, v1271, v652);
+            v1179 = V::mul_add(x_e125, v1271, v1179);
+            let mut v1287 = V::mul(y_e234, t5_7);
+            v1287 = V::neg_mul_add(y_e245, t5_9, v1287);
+            v1287 = V::mul_add(y_e145, t5_12, v1287);
+            v1287 = V::neg_mul_add(y_e134, t5_10, v1287);
+            v1287 = V::neg_mul_add(y_e125, t5_15, v1287);
+            v1287 = V::mul_add(y_e123, t5_13, v1287);
+            v743 = V::mul_add(w32, v1287, v743);
+            v1179 = V::mul_add(x_e124, v1287, v1179);
+            let mut v1301 = V::mul(y_e235, t5_9);
+            v1301 = V::mul_add(y_e234, t5_8, v1301);
+            let mut v1305 = V::mul_sub(y_e135, t5_12, v1301);
+            v1305 = V::mul_add(y_e134, t5_11, v1305);
+            v1305 = V::neg_mul_add(y_e125, t5_14, v1305);
+            v1305 = V::neg_mul_add(y_e124, t5_13, v1305);
+            v662 = V::mul_add(w32, v1305, v662);
+            v1179 = V::mul_add(x_e123, v1305, v1179);
+            // grad0[32] += x_e345*v1176 + x_e245*v1191 + x_e235*v1206 + x_e234*v1221 + x_e145*v1236 + x_e135*v1251 + x_e134*v1266 + x_e125*v1281 + x_e124*v1296 + x_e123*v1311
+            V::store(V::add(V::load(grad0.at(32usize, c)), v1179), grad0.at(32usize, c));
+            let mut v1316 = V::mul(y_e5, t5_13);
+            v1316 = V::neg_mul_add(y_e4, t5_14, v1316);
+            v1316 = V::mul_add(y_e3, t5_15, v1316);
             let w31 = V::load(param0.at(31usize, c));
-            let mut v1324 = V::mul(x_e345, v1317);
-            v619 = V::mul_add(w31, v1317, v619);
-            let mut v1326 = V::mul(y_e5, t3_11);
-            v1326 = V::neg_mul_add(y_e4, t3_12, v1326);
-            v1326 = V::mul_add(y_e2, t3_15, v1326);
-            v681 = V::mul_add(w31, v1326, v681);
-            v1324 = V::mul_add(x_e245, v1326, v1324);
-            let mut v1335 = V::mul(y_e5, t3_10);
-            v1335 = V::neg_mul_add(y_e3, t3_12, v1335);
-            v1335 = V::mul_add(y_e2, t3_14, v1335);
-            v628 = V::mul_add(w31, v1335, v628);
-            v1324 = V::mul_add(x_e235, v1335, v1324);
-            let mut v1344 = V::mul(y_e4, t3_10);
-            v1344 = V::neg_mul_add(y_e3, t3_11, v1344);
-            v1344 = V::mul_add(y_e2, t3_13, v1344);
-            v699 = V::mul_add(w31, v1344, v699);
-            v1324 = V::mul_add(x_e234, v1344, v1324);
-            let mut v1353 = V::mul(y_e5, t3_8);
-            v1353 = V::neg_mul_add(y_e4, t3_9, v1353);
-            v1353 = V::mul_add(y_e1, t3_15, v1353);
-            v638 = V::mul_add(w31, v1353, v638);
-            v1324 = V::mul_add(x_e145, v1353, v1324);
-            let mut v1362 = V::mul(y_e5, t3_7);
-            v1362 = V::neg_mul_add(y_e3, t3_9, v1362);
-            v1362 = V::mul_add(y_e1, t3_14, v1362);
-            v717 = V::mul_add(w31, v1362, v717);
-            v1324 = V::mul_add(x_e135, v1362, v1324);
-            let mut v1371 = V::mul(y_e4, t3_7);
-            v1371 = V::neg_mul_add(y_e3, t3_8, v1371);
-            v1371 = V::mul_add(y_e1, t3_13, v1371);
-            v648 = V::mul_add(w31, v1371, v648);
-            v1324 = V::mul_add(x_e134, v1371, v1324);
-            let mut v1380 = V::mul(y_e5, t3_6);
-            v1380 = V::neg_mul_add(y_e2, t3_9, v1380);
-            v1380 = V::mul_add(y_e1, t3_12, v1380);
-            v653 = V::mul_add(w31, v1380, v653);
-            v1324 = V::mul_add(x_e125, v1380, v1324);
-            let mut v1389 = V::mul(y_e4, t3_6);
-            v1389 = V::neg_mul_add(y_e2, t3_8, v1389);
-            v1389 = V::mul_add(y_e1, t3_11, v1389);
-            v744 = V::mul_add(w31, v1389, v744);
-            v1324 = V::mul_add(x_e124, v1389, v1324);
-            let mut v1398 = V::mul(y_e3, t3_6);
-            v1398 = V::neg_mul_add(y_e2, t3_7, v1398);
-            v1398 = V::mul_add(y_e1, t3_10, v1398);
-            v663 = V::mul_add(w31, v1398, v663);
-            v1324 = V::mul_add(x_e123, v1398, v1324);
-            // grad0[31] += x_e345*v1321 + x_e245*v1330 + x_e235*v1339 + x_e234*v1348 + x_e145*v1357 + x_e135*v1366 + x_e134*v1375 + x_e125*v1384 + x_e124*v1393 + x_e123*v1402
-            V::store(V::add(V::load(grad0.at(31usize, c)), v1324), grad0.at(31usize, c));
-            let mut v1407 = V::mul(y_e2345, t3_2);
-            v1407 = V::mul_add(y_e1345, t3_1, v1407);
+            let mut v1323 = V::mul(x_e345, v1316);
+            v618 = V::mul_add(w31, v1316, v618);
+            let mut v1325 = V::mul(y_e5, t5_11);
+            v1325 = V::neg_mul_add(y_e4, t5_12, v1325);
+            v1325 = V::mul_add(y_e2, t5_15, v1325);
+            v680 = V::mul_add(w31, v1325, v680);
+            v1323 = V::mul_add(x_e245, v1325, v1323);
+            let mut v1334 = V::mul(y_e5, t5_10);
+            v1334 = V::neg_mul_add(y_e3, t5_12, v1334);
+            v1334 = V::mul_add(y_e2, t5_14, v1334);
+            v627 = V::mul_add(w31, v1334, v627);
+            v1323 = V::mul_add(x_e235, v1334, v1323);
+            let mut v1343 = V::mul(y_e4, t5_10);
+            v1343 = V::neg_mul_add(y_e3, t5_11, v1343);
+            v1343 = V::mul_add(y_e2, t5_13, v1343);
+            v698 = V::mul_add(w31, v1343, v698);
+            v1323 = V::mul_add(x_e234, v1343, v1323);
+            let mut v1352 = V::mul(y_e5, t5_8);
+            v1352 = V::neg_mul_add(y_e4, t5_9, v1352);
+            v1352 = V::mul_add(y_e1, t5_15, v1352);
+            v637 = V::mul_add(w31, v1352, v637);
+            v1323 = V::mul_add(x_e145, v1352, v1323);
+            let mut v1361 = V::mul(y_e5, t5_7);
+            v1361 = V::neg_mul_add(y_e3, t5_9, v1361);
+            v1361 = V::mul_add(y_e1, t5_14, v1361);
+            v716 = V::mul_add(w31, v1361, v716);
+            v1323 = V::mul_add(x_e135, v1361, v1323);
+            let mut v1370 = V::mul(y_e4, t5_7);
+            v1370 = V::neg_mul_add(y_e3, t5_8, v1370);
+            v1370 = V::mul_add(y_e1, t5_13, v1370);
+            v647 = V::mul_add(w31, v1370, v647);
+            v1323 = V::mul_add(x_e134, v1370, v1323);
+            let mut v1379 = V::mul(y_e5, t5_6);
+            v1379 = V::neg_mul_add(y_e2, t5_9, v1379);
+            v1379 = V::mul_add(y_e1, t5_12, v1379);
+            v652 = V::mul_add(w31, v1379, v652);
+            v1323 = V::mul_add(x_e125, v1379, v1323);
+            let mut v1388 = V::mul(y_e4, t5_6);
+            v1388 = V::neg_mul_add(y_e2, t5_8, v1388);
+            v1388 = V::mul_add(y_e1, t5_11, v1388);
+            v743 = V::mul_add(w31, v1388, v743);
+            v1323 = V::mul_add(x_e124, v1388, v1323);
+            let mut v1397 = V::mul(y_e3, t5_6);
+            v1397 = V::neg_mul_add(y_e2, t5_7, v1397);
+            v1397 = V::mul_add(y_e1, t5_10, v1397);
+            v662 = V::mul_add(w31, v1397, v662);
+            v1323 = V::mul_add(x_e123, v1397, v1323);
+            // grad0[31] += x_e345*v1320 + x_e245*v1329 + x_e235*v1338 + x_e234*v1347 + x_e145*v1356 + x_e135*v1365 + x_e134*v1374 + x_e125*v1383 + x_e124*v1392 + x_e123*v1401
+            V::store(V::add(V::load(grad0.at(31usize, c)), v1323), grad0.at(31usize, c));
+            let mut v1406 = V::mul(y_e2345, t5_2);
+            v1406 = V::mul_add(y_e1345, t5_1, v1406);
             let w30 = V::load(param0.at(30usize, c));
-            let mut v1412 = V::mul(x_e345, v1407);
-            v619 = V::mul_add(w30, v1407, v619);
-            let mut v1415 = V::mul(y_e1245, t3_1);
-            v1415 = V::neg_mul_add(y_e2345, t3_3, v1415);
-            v681 = V::mul_add(w30, v1415, v681);
-            v1412 = V::mul_add(x_e245, v1415, v1412);
-            let mut v1421 = V::mul(y_e2345, t3_4);
-            v1421 = V::mul_add(y_e1235, t3_1, v1421);
-            v628 = V::mul_add(w30, v1421, v628);
-            v1412 = V::mul_add(x_e235, v1421, v1412);
-            let mut v1429 = V::mul(y_e1234, t3_1);
-            v1429 = V::neg_mul_add(y_e2345, t3_5, v1429);
-            v699 = V::mul_add(w30, v1429, v699);
-            v1412 = V::mul_add(x_e234, v1429, v1412);
-            let mut v1435 = V::mul(y_e1345, t3_3);
-            v1435 = V::mul_add(y_e1245, t3_2, v1435);
-            v638 = V::neg_mul_add(w30, v1435, v638);
-            v1412 = V::neg_mul_add(x_e145, v1435, v1412);
-            let mut v1442 = V::mul(y_e1345, t3_4);
-            v1442 = V::neg_mul_add(y_e1235, t3_2, v1442);
-            v717 = V::mul_add(w30, v1442, v717);
-            v1412 = V::mul_add(x_e135, v1442, v1412);
-            let mut v1449 = V::mul(y_e1345, t3_5);
-            v1449 = V::mul_add(y_e1234, t3_2, v1449);
-            v648 = V::neg_mul_add(w30, v1449, v648);
-            v1412 = V::neg_mul_add(x_e134, v1449, v1412);
-            let mut v1456 = V::mul(y_e1245, t3_4);
-            v1456 = V::mul_add(y_e1235, t3_3, v1456);
-            v653 = V::mul_add(w30, v1456, v653);
-            v1412 = V::mul_add(x_e125, v1456, v1412);
-            let mut v1464 = V::mul(y_e1234, t3_3);
-            v1464 = V::neg_mul_add(y_e1245, t3_5, v1464);
-            v744 = V::mul_add(w30, v1464, v744);
-            v1412 = V::mul_add(x_e124, v1464, v1412);
-            let mut v1470 = V::mul(y_e1235, t3_5);
-            v1470 = V::mul_add(y_e1234, t3_4, v1470);
-            v663 = V::neg_mul_add(w30, v1470, v663);
-            v1412 = V::neg_mul_add(x_e123, v1470, v1412);
-            // grad0[30] += x_e345*v1409 + x_e245*v1416 + x_e235*v1423 + x_e234*v1430 - x_e145*v1437 + x_e135*v1444 - x_e134*v1451 + x_e125*v1458 + x_e124*v1465 - x_e123*v1472
-            V::store(V::add(V::load(grad0.at(30usize, c)), v1412), grad0.at(30usize, c));
-            let mut v1478 = V::mul(y_e35, t3_4);
-            v1478 = V::neg_mul_add(y_e45, t3_3, v1478);
-            v1478 = V::neg_mul_add(y_e34, t3_5, v1478);
+            let mut v1411 = V::mul(x_e345, v1406);
+            v618 = V::mul_add(w30, v1406, v618);
+            let mut v1414 = V::mul(y_e1245, t5_1);
+            v1414 = V::neg_mul_add(y_e2345, t5_3, v1414);
+            v680 = V::mul_add(w30, v1414, v680);
+            v1411 = V::mul_add(x_e245, v1414, v1411);
+            let mut v1420 = V::mul(y_e2345, t5_4);
+            v1420 = V::mul_add(y_e1235, t5_1, v1420);
+            v627 = V::mul_add(w30, v1420, v627);
+            v1411 = V::mul_add(x_e235, v1420, v1411);
+            let mut v1428 = V::mul(y_e1234, t5_1);
+            v1428 = V::neg_mul_add(y_e2345, t5_5, v1428);
+            v698 = V::mul_add(w30, v1428, v698);
+            v1411 = V::mul_add(x_e234, v1428, v1411);
+            let mut v1434 = V::mul(y_e1345, t5_3);
+            v1434 = V::mul_add(y_e1245, t5_2, v1434);
+            v637 = V::neg_mul_add(w30, v1434, v637);
+            v1411 = V::neg_mul_add(x_e145, v1434, v1411);
+            let mut v1441 = V::mul(y_e1345, t5_4);
+            v1441 = V::neg_mul_add(y_e1235, t5_2, v1441);
+            v716 = V::mul_add(w30, v1441, v716);
+            v1411 = V::mul_add(x_e135, v1441, v1411);
+            let mut v1448 = V::mul(y_e1345, t5_5);
+            v1448 = V::mul_add(y_e1234, t5_2, v1448);
+            v647 = V::neg_mul_add(w30, v1448, v647);
+            v1411 = V::neg_mul_add(x_e134, v1448, v1411);
+            let mut v1455 = V::mul(y_e1245, t5_4);
+            v1455 = V::mul_add(y_e1235, t5_3, v1455);
+            v652 = V::mul_add(w30, v1455, v652);
+            v1411 = V::mul_add(x_e125, v1455, v1411);
+            let mut v1463 = V::mul(y_e1234, t5_3);
+            v1463 = V::neg_mul_add(y_e1245, t5_5, v1463);
+            v743 = V::mul_add(w30, v1463, v743);
+            v1411 = V::mul_add(x_e124, v1463, v1411);
+            let mut v1469 = V::mul(y_e1235, t5_5);
+            v1469 = V::mul_add(y_e1234, t5_4, v1469);
+            v662 = V::neg_mul_add(w30, v1469, v662);
+            v1411 = V::neg_mul_add(x_e123, v1469, v1411);
+            // grad0[30] += x_e345*v1408 + x_e245*v1415 + x_e235*v1422 + x_e234*v1429 - x_e145*v1436 + x_e135*v1443 - x_e134*v1450 + x_e125*v1457 + x_e124*v1464 - x_e123*v1471
+            V::store(V::add(V::load(grad0.at(30usize, c)), v1411), grad0.at(30usize, c));
+            let mut v1477 = V::mul(y_e35, t5_4);
+            v1477 = V::neg_mul_add(y_e45, t5_3, v1477);
+            v1477 = V::neg_mul_add(y_e34, t5_5, v1477);
             let w29 = V::load(param0.at(29usize, c));
-            let mut v1484 = V::mul(x_e345, v1478);
-            v619 = V::mul_add(w29, v1478, v619);
-            let mut v1487 = V::mul(y_e25, t3_4);
-            v1487 = V::neg_mul_add(y_e45, t3_2, v1487);
-            v1487 = V::neg_mul_add(y_e24, t3_5, v1487);
-            v681 = V::mul_add(w29, v1487, v681);
-            v1484 = V::mul_add(x_e245, v1487, v1484);
-            let mut v1496 = V::mul(y_e25, t3_3);
-            v1496 = V::neg_mul_add(y_e35, t3_2, v1496);
-            v1496 = V::neg_mul_add(y_e23, t3_5, v1496);
-            v628 = V::mul_add(w29, v1496, v628);
-            v1484 = V::mul_add(x_e235, v1496, v1484);
-            let mut v1505 = V::mul(y_e24, t3_3);
-            v1505 = V::neg_mul_add(y_e34, t3_2, v1505);
-            v1505 = V::neg_mul_add(y_e23, t3_4, v1505);
-            v699 = V::mul_add(w29, v1505, v699);
-            v1484 = V::mul_add(x_e234, v1505, v1484);
-            let mut v1514 = V::mul(y_e15, t3_4);
-            v1514 = V::neg_mul_add(y_e45, t3_1, v1514);
-            v1514 = V::neg_mul_add(y_e14, t3_5, v1514);
-            v638 = V::mul_add(w29, v1514, v638);
-            v1484 = V::mul_add(x_e145, v1514, v1484);
-            let mut v1523 = V::mul(y_e15, t3_3);
-            v1523 = V::neg_mul_add(y_e35, t3_1, v1523);
-            v1523 = V::neg_mul_add(y_e13, t3_5, v1523);
-            v717 = V::mul_add(w29, v1523, v717);
-            v1484 = V::mul_add(x_e135, v1523, v1484);
-            let mut v1532 = V::mul(y_e14, t3_3);
-            v1532 = V::neg_mul_add(y_e34, t3_1, v1532);
-            v1532 = V::neg_mul_add(y_e13, t3_4, v1532);
-            v648 = V::mul_add(w29, v1532, v648);
-            v1484 = V::mul_add(x_e134, v1532, v1484);
-            let mut v1541 = V::mul(y_e15, t3_2);
-            v1541 = V::neg_mul_add(y_e25, t3_1, v1541);
-            v1541 = V::neg_mul_add(y_e12, t3_5, v1541);
-            v653 = V::mul_add(w29, v1541, v653);
-            v1484 = V::mul_add(x_e125, v1541, v1484);
-            let mut v1550 = V::mul(y_e14, t3_2);
-            v1550 = V::neg_mul_add(y_e24, t3_1, v1550);
-            v1550 = V::neg_mul_add(y_e12, t3_4, v1550);
-            v744 = V::mul_add(w29, v1550, v744);
-            v1484 = V::mul_add(x_e124, v1550, v1484);
-            let mut v1559 = V::mul(y_e13, t3_2);
-            v1559 = V::neg_mul_add(y_e23, t3_1, v1559);
-            v1559 = V::neg_mul_add(y_e12, t3_3, v1559);
-            v663 = V::mul_add(w29, v1559, v663);
-            v1484 = V::mul_add(x_e123, v1559, v1484);
-            // grad0[29] += x_e345*v1481 + x_e245*v1490 + x_e235*v1499 + x_e234*v1508 + x_e145*v1517 + x_e135*v1526 + x_e134*v1535 + x_e125*v1544 + x_e124*v1553 + x_e123*v1562
-            V::store(V::add(V::load(grad0.at(29usize, c)), v1484), grad0.at(29usize, c));
-            let v1567 = V::mul(y_e345, t3_0);
+            let mut v1483 = V::mul(x_e345, v1477);
+            v618 = V::mul_add(w29, v1477, v618);
+            let mut v1486 = V::mul(y_e25, t5_4);
+            v1486 = V::neg_mul_add(y_e45, t5_2, v1486);
+            v1486 = V::neg_mul_add(y_e24, t5_5, v1486);
+            v680 = V::mul_add(w29, v1486, v680);
+            v1483 = V::mul_add(x_e245, v1486, v1483);
+            let mut v1495 = V::mul(y_e25, t5_3);
+            v1495 = V::neg_mul_add(y_e35, t5_2, v1495);
+            v1495 = V::neg_mul_add(y_e23, t5_5, v1495);
+            v627 = V::mul_add(w29, v1495, v627);
+            v1483 = V::mul_add(x_e235, v1495, v1483);
+            let mut v1504 = V::mul(y_e24, t5_3);
+            v1504 = V::neg_mul_add(y_e34, t5_2, v1504);
+            v1504 = V::neg_mul_add(y_e23, t5_4, v1504);
+            v698 = V::mul_add(w29, v1504, v698);
+            v1483 = V::mul_add(x_e234, v1504, v1483);
+            let mut v1513 = V::mul(y_e15, t5_4);
+            v1513 = V::neg_mul_add(y_e45, t5_1, v1513);
+            v1513 = V::neg_mul_add(y_e14, t5_5, v1513);
+            v637 = V::mul_add(w29, v1513, v637);
+            v1483 = V::mul_add(x_e145, v1513, v1483);
+            let mut v1522 = V::mul(y_e15, t5_3);
+            v1522 = V::neg_mul_add(y_e35, t5_1, v1522);
+            v1522 = V::neg_mul_add(y_e13, t5_5, v1522);
+            v716 = V::mul_add(w29, v1522, v716);
+            v1483 = V::mul_add(x_e135, v1522, v1483);
+            let mut v1531 = V::mul(y_e14, t5_3);
+            v1531 = V::neg_mul_add(y_e34, t5_1, v1531);
+            v1531 = V::neg_mul_add(y_e13, t5_4, v1531);
+            v647 = V::mul_add(w29, v1531, v647);
+            v1483 = V::mul_add(x_e134, v1531, v1483);
+            let mut v1540 = V::mul(y_e15, t5_2);
+            v1540 = V::neg_mul_add(y_e25, t5_1, v1540);
+            v1540 = V::neg_mul_add(y_e12, t5_5, v1540);
+            v652 = V::mul_add(w29, v1540, v652);
+            v1483 = V::mul_add(x_e125, v1540, v1483);
+            let mut v1549 = V::mul(y_e14, t5_2);
+            v1549 = V::neg_mul_add(y_e24, t5_1, v1549);
+            v1549 = V::neg_mul_add(y_e12, t5_4, v1549);
+            v743 = V::mul_add(w29, v1549, v743);
+            v1483 = V::mul_add(x_e124, v1549, v1483);
+            let mut v1558 = V::mul(y_e13, t5_2);
+            v1558 = V::neg_mul_add(y_e23, t5_1, v1558);
+            v1558 = V::neg_mul_add(y_e12, t5_3, v1558);
+            v662 = V::mul_add(w29, v1558, v662);
+            v1483 = V::mul_add(x_e123, v1558, v1483);
+            // grad0[29] += x_e345*v1480 + x_e245*v1489 + x_e235*v1498 + x_e234*v1507 + x_e145*v1516 + x_e135*v1525 + x_e134*v1534 + x_e125*v1543 + x_e124*v1552 + x_e123*v1561
+            V::store(V::add(V::load(grad0.at(29usize, c)), v1483), grad0.at(29usize, c));
+            let v1566 = V::mul(y_e345, t5_0);
             let w28 = V::load(param0.at(28usize, c));
-            let mut v1570 = V::mul(x_e345, v1567);
-            v619 = V::neg_mul_add(w28, v1567, v619);
-            // out0[25] = w39*v617 + w38*v671 - w37*v759 + w36*v831 + w35*v927 + w34*v1067 - w33*v1117 + w32*v1177 + w31*v1321 + w30*v1409 + w29*v1481 - w28*v1567
-            V::store(v619, out0.at(25usize, c));
-            let v1572 = V::mul(y_e245, t3_0);
-            v681 = V::neg_mul_add(w28, v1572, v681);
-            // out0[24] = w38*v680 - w39*v622 + w37*v766 + w36*v840 + w35*v942 + w34*v1072 + w33*v1122 + w32*v1192 + w31*v1330 + w30*v1416 + w29*v1490 - w28*v1572
-            V::store(v681, out0.at(24usize, c));
-            v1570 = V::mul_add(x_e245, v1572, v1570);
-            let v1577 = V::mul(y_e235, t3_0);
-            v628 = V::neg_mul_add(w28, v1577, v628);
-            // out0[23] = w39*v627 + w38*v689 - w37*v773 + w36*v849 + w35*v957 + w34*v1077 - w33*v1127 + w32*v1207 + w31*v1339 + w30*v1423 + w29*v1499 - w28*v1577
-            V::store(v628, out0.at(23usize, c));
-            v1570 = V::mul_add(x_e235, v1577, v1570);
-            let v1582 = V::mul(y_e234, t3_0);
-            v699 = V::neg_mul_add(w28, v1582, v699);
-            // out0[22] = w38*v698 - w39*v632 + w37*v780 + w36*v858 + w35*v972 + w34*v1082 + w33*v1132 + w32*v1222 + w31*v1348 + w30*v1430 + w29*v1508 - w28*v1582
-            V::store(v699, out0.at(22usize, c));
-            v1570 = V::mul_add(x_e234, v1582, v1570);
-            let v1587 = V::mul(y_e145, t3_0);
-            v638 = V::neg_mul_add(w28, v1587, v638);
-            // out0[21] = w39*v637 + w38*v707 + w37*v787 + w36*v867 + w35*v987 + w34*v1087 - w33*v1137 + w32*v1237 + w31*v1357 - w30*v1437 + w29*v1517 - w28*v1587
-            V::store(v638, out0.at(21usize, c));
-            v1570 = V::mul_add(x_e145, v1587, v1570);
-            let v1592 = V::mul(y_e135, t3_0);
-            v717 = V::neg_mul_add(w28, v1592, v717);
-            // out0[20] = w38*v716 - w39*v642 + w37*v794 + w36*v876 + w35*v1002 + w34*v1092 + w33*v1142 + w32*v1252 + w31*v1366 + w30*v1444 + w29*v1526 - w28*v1592
-            V::store(v717, out0.at(20usize, c));
-            v1570 = V::mul_add(x_e135, v1592, v1570);
-            let v1597 = V::mul(y_e134, t3_0);
-            v648 = V::neg_mul_add(w28, v1597, v648);
-            // out0[19] = w39*v647 + w38*v725 + w37*v801 + w36*v885 + w35*v1017 + w34*v1097 - w33*v1147 + w32*v1267 + w31*v1375 - w30*v1451 + w29*v1535 - w28*v1597
-            V::store(v648, out0.at(19usize, c));
-            v1570 = V::mul_add(x_e134, v1597, v1570);
-            let v1602 = V::mul(y_e125, t3_0);
-            v653 = V::neg_mul_add(w28, v1602, v653);
-            // out0[18] = w39*v652 + w38*v734 - w37*v808 + w36*v894 + w35*v1032 + w34*v1102 - w33*v1152 + w32*v1282 + w31*v1384 + w30*v1458 + w29*v1544 - w28*v1602
-            V::store(v653, out0.at(18usize, c));
-            v1570 = V::mul_add(x_e125, v1602, v1570);
-            let v1607 = V::mul(y_e124, t3_0);
-            v744 = V::neg_mul_add(w28, v1607, v744);
-            // out0[17] = w38*v743 - w39*v657 + w37*v815 + w36*v903 + w35*v1047 + w34*v1107 + w33*v1157 + w32*v1297 + w31*v1393 + w30*v1465 + w29*v1553 - w28*v1607
-            V::store(v744, out0.at(17usize, c));
-            v1570 = V::mul_add(x_e124, v1607, v1570);
-            let v1612 = V::mul(y_e123, t3_0);
-            v663 = V::neg_mul_add(w28, v1612, v663);
-            // out0[16] = w39*v662 + w38*v752 + w37*v822 + w36*v912 + w35*v1062 + w34*v1112 - w33*v1162 + w32*v1312 + w31*v1402 - w30*v1472 + w29*v1562 - w28*v1612
-            V::store(v663, out0.at(16usize, c));
-            v1570 = V::mul_add(x_e123, v1612, v1570);
-            // grad0[28] += -(x_e345*v1567 + x_e245*v1572 + x_e235*v1577 + x_e234*v1582 + x_e145*v1587 + x_e135*v1592 + x_e134*v1597 + x_e125*v1602 + x_e124*v1607 + x_e123*v1612)
+            let mut v1569 = V::mul(x_e345, v1566);
+            v618 = V::neg_mul_add(w28, v1566, v618);
+            // out0[25] = w39*v616 + w38*v670 - w37*v758 + w36*v830 + w35*v926 + w34*v1066 - w33*v1116 + w32*v1176 + w31*v1320 + w30*v1408 + w29*v1480 - w28*v1566
+            V::store(v618, out0.at(25usize, c));
+            let v1571 = V::mul(y_e245, t5_0);
+            v680 = V::neg_mul_add(w28, v1571, v680);
+            // out0[24] = w38*v679 - w39*v621 + w37*v765 + w36*v839 + w35*v941 + w34*v1071 + w33*v1121 + w32*v1191 + w31*v1329 + w30*v1415 + w29*v1489 - w28*v1571
+            V::store(v680, out0.at(24usize, c));
+            v1569 = V::mul_add(x_e245, v1571, v1569);
+            let v1576 = V::mul(y_e235, t5_0);
+            v627 = V::neg_mul_add(w28, v1576, v627);
+            // out0[23] = w39*v626 + w38*v688 - w37*v772 + w36*v848 + w35*v956 + w34*v1076 - w33*v1126 + w32*v1206 + w31*v1338 + w30*v1422 + w29*v1498 - w28*v1576
+            V::store(v627, out0.at(23usize, c));
+            v1569 = V::mul_add(x_e235, v1576, v1569);
+            let v1581 = V::mul(y_e234, t5_0);
+            v698 = V::neg_mul_add(w28, v1581, v698);
+            // out0[22] = w38*v697 - w39*v631 + w37*v779 + w36*v857 + w35*v971 + w34*v1081 + w33*v1131 + w32*v1221 + w31*v1347 + w30*v1429 + w29*v1507 - w28*v1581
+            V::store(v698, out0.at(22usize, c));
+            v1569 = V::mul_add(x_e234, v1581, v1569);
+            let v1586 = V::mul(y_e145, t5_0);
+            v637 = V::neg_mul_add(w28, v1586, v637);
+            // out0[21] = w39*v636 + w38*v706 + w37*v786 + w36*v866 + w35*v986 + w34*v1086 - w33*v1136 + w32*v1236 + w31*v1356 - w30*v1436 + w29*v1516 - w28*v1586
+            V::store(v637, out0.at(21usize, c));
+            v1569 = V::mul_add(x_e145, v1586, v1569);
+            let v1591 = V::mul(y_e135, t5_0);
+            v716 = V::neg_mul_add(w28, v1591, v716);
+            // out0[20] = w38*v715 - w39*v641 + w37*v793 + w36*v875 + w35*v1001 + w34*v1091 + w33*v1141 + w32*v1251 + w31*v1365 + w30*v1443 + w29*v1525 - w28*v1591
+            V::store(v716, out0.at(20usize, c));
+            v1569 = V::mul_add(x_e135, v1591, v1569);
+            let v1596 = V::mul(y_e134, t5_0);
+            v647 = V::neg_mul_add(w28, v1596, v647);
+            // out0[19] = w39*v646 + w38*v724 + w37*v800 + w36*v884 + w35*v1016 + w34*v1096 - w33*v1146 + w32*v1266 + w31*v1374 - w30*v1450 + w29*v1534 - w28*v1596
+            V::store(v647, out0.at(19usize, c));
+            v1569 = V::mul_add(x_e134, v1596, v1569);
+            let v1601 = V::mul(y_e125, t5_0);
+            v652 = V::neg_mul_add(w28, v1601, v652);
+            // out0[18] = w39*v651 + w38*v733 - w37*v807 + w36*v893 + w35*v1031 + w34*v1101 - w33*v1151 + w32*v1281 + w31*v1383 + w30*v1457 + w29*v1543 - w28*v1601
+            V::store(v652, out0.at(18usize, c));
+            v1569 = V::mul_add(x_e125, v1601, v1569);
+            let v1606 = V::mul(y_e124, t5_0);
+            v743 = V::neg_mul_add(w28, v1606, v743);
+            // out0[17] = w38*v742 - w39*v656 + w37*v814 + w36*v902 + w35*v1046 + w34*v1106 + w33*v1156 + w32*v1296 + w31*v1392 + w30*v1464 + w29*v1552 - w28*v1606
+            V::store(v743, out0.at(17usize, c));
+            v1569 = V::mul_add(x_e124, v1606, v1569);
+            let v1611 = V::mul(y_e123, t5_0);
+            v662 = V::neg_mul_add(w28, v1611, v662);
+            // out0[16] = w39*v661 + w38*v751 + w37*v821 + w36*v911 + w35*v1061 + w34*v1111 - w33*v1161 + w32*v1311 + w31*v1401 - w30*v1471 + w29*v1561 - w28*v1611
+            V::store(v662, out0.at(16usize, c));
+            v1569 = V::mul_add(x_e123, v1611, v1569);
+            // grad0[28] += -(x_e345*v1566 + x_e245*v1571 + x_e235*v1576 + x_e234*v1581 + x_e145*v1586 + x_e135*v1591 + x_e134*v1596 + x_e125*v1601 + x_e124*v1606 + x_e123*v1611)
             V::store(
-                V::add(V::load(grad0.at(28usize, c)), V::neg(v1570)),
+                V::add(V::load(grad0.at(28usize, c)), V::neg(v1569)),
                 grad0.at(28usize, c),
             );
-            let v1618 = V::mul(y_e123, t3_31);
+            let v1617 = V::mul(y_e123, t5_31);
             let w27 = V::load(param0.at(27usize, c));
-            let mut v1620 = V::mul(w27, v1618);
+            let mut v1619 = V::mul(w27, v1617);
             let x_e45 = V::load(x.at(15usize, c));
-            let mut v1622 = V::mul(x_e45, v1618);
-            let v1623 = V::mul(y_e124, t3_31);
+            let mut v1621 = V::mul(x_e45, v1617);
+            let v1622 = V::mul(y_e124, t5_31);
             let x_e35 = V::load(x.at(14usize, c));
-            v1622 = V::neg_mul_add(x_e35, v1623, v1622);
-            let v1628 = V::mul(y_e125, t3_31);
-            let mut v1629 = V::mul(w27, v1628);
+            v1621 = V::neg_mul_add(x_e35, v1622, v1621);
+            let v1627 = V::mul(y_e125, t5_31);
+            let mut v1628 = V::mul(w27, v1627);
             let x_e34 = V::load(x.at(13usize, c));
-            v1622 = V::mul_add(x_e34, v1628, v1622);
-            let v1633 = V::mul(y_e134, t3_31);
-            let mut v1634 = V::mul(w27, v1633);
+            v1621 = V::mul_add(x_e34, v1627, v1621);
+            let v1632 = V::mul(y_e134, t5_31);
+            let mut v1633 = V::mul(w27, v1632);
             let x_e25 = V::load(x.at(12usize, c));
-            v1622 = V::mul_add(x_e25, v1633, v1622);
-            let v1638 = V::mul(y_e135, t3_31);
+            v1621 = V::mul_add(x_e25, v1632, v1621);
+            let v1637 = V::mul(y_e135, t5_31);
             let x_e24 = V::load(x.at(11usize, c));
-            v1622 = V::neg_mul_add(x_e24, v1638, v1622);
-            let v1643 = V::mul(y_e145, t3_31);
-            let mut v1644 = V::mul(w27, v1643);
+            v1621 = V::neg_mul_add(x_e24, v1637, v1621);
+            let v1642 = V::mul(y_e145, t5_31);
+            let mut v1643 = V::mul(w27, v1642);
             let x_e23 = V::load(x.at(10usize, c));
-            v1622 = V::mul_add(x_e23, v1643, v1622);
-            let v1648 = V::mul(y_e234, t3_31);
+            v1621 = V::mul_add(x_e23, v1642, v1621);
+            let v1647 = V::mul(y_e234, t5_31);
             let x_e15 = V::load(x.at(9usize, c));
-            v1622 = V::neg_mul_add(x_e15, v1648, v1622);
-            let v1653 = V::mul(y_e235, t3_31);
-            let mut v1654 = V::mul(w27, v1653);
+            v1621 = V::neg_mul_add(x_e15, v1647, v1621);
+            let v1652 = V::mul(y_e235, t5_31);
+            let mut v1653 = V::mul(w27, v1652);
             let x_e14 = V::load(x.at(8usize, c));
-            v1622 = V::mul_add(x_e14, v1653, v1622);
-            let v1658 = V::mul(y_e245, t3_31);
+            v1621 = V::mul_add(x_e14, v1652, v1621);
+            let v1657 = V::mul(y_e245, t5_31);
             let x_e13 = V::load(x.at(7usize, c));
-            v1622 = V::neg_mul_add(x_e13, v1658, v1622);
-            let v1663 = V::mul(y_e345, t3_31);
-            let mut v1664 = V::mul(w27, v1663);
+            v1621 = V::neg_mul_add(x_e13, v1657, v1621);
+            let v1662 = V::mul(y_e345, t5_31);
+            let mut v1663 = V::mul(w27, v1662);
             let x_e12 = V::load(x.at(6usize, c));
-            v1622 = V::mul_add(x_e12, v1663, v1622);
-            // grad0[27] += x_e45*v1618 - x_e35*v1623 + x_e34*v1628 + x_e25*v1633 - x_e24*v1638 + x_e23*v1643 - x_e15*v1648 + x_e14*v1653 - x_e13*v1658 + x_e12*v1663
-            V::store(V::add(V::load(grad0.at(27usize, c)), v1622), grad0.at(27usize, c));
-            let mut v1668 = V::mul(y_e1235, t3_26);
-            v1668 = V::neg_mul_add(y_e1234, t3_27, v1668);
+            v1621 = V::mul_add(x_e12, v1662, v1621);
+            // grad0[27] += x_e45*v1617 - x_e35*v1622 + x_e34*v1627 + x_e25*v1632 - x_e24*v1637 + x_e23*v1642 - x_e15*v1647 + x_e14*v1652 - x_e13*v1657 + x_e12*v1662
+            V::store(V::add(V::load(grad0.at(27usize, c)), v1621), grad0.at(27usize, c));
+            let mut v1667 = V::mul(y_e1235, t5_26);
+            v1667 = V::neg_mul_add(y_e1234, t5_27, v1667);
             let w26 = V::load(param0.at(26usize, c));
-            let mut v1673 = V::mul(x_e45, v1668);
-            v1620 = V::mul_add(w26, v1668, v1620);
-            let mut v1676 = V::mul(y_e1234, t3_28);
-            v1676 = V::neg_mul_add(y_e1245, t3_26, v1676);
-            let mut v1678 = V::mul(w26, v1676);
-            v1678 = V::neg_mul_add(w27, v1623, v1678);
-            v1673 = V::mul_add(x_e35, v1676, v1673);
-            let mut v1682 = V::mul(y_e1245, t3_27);
-            v1682 = V::neg_mul_add(y_e1235, t3_28, v1682);
-            v1629 = V::mul_add(w26, v1682, v1629);
-            v1673 = V::mul_add(x_e34, v1682, v1673);
-            let mut v1689 = V::mul(y_e1345, t3_26);
-            v1689 = V::neg_mul_add(y_e1234, t3_29, v1689);
-            v1634 = V::mul_add(w26, v1689, v1634);
-            v1673 = V::mul_add(x_e25, v1689, v1673);
-            let mut v1697 = V::mul(y_e1235, t3_29);
-            v1697 = V::neg_mul_add(y_e1345, t3_27, v1697);
-            let mut v1699 = V::mul(w26, v1697);
-            v1699 = V::neg_mul_add(w27, v1638, v1699);
-            v1673 = V::mul_add(x_e24, v1697, v1673);
-            let mut v1703 = V::mul(y_e1345, t3_28);
-            v1703 = V::neg_mul_add(y_e1245, t3_29, v1703);
-            v1644 = V::mul_add(w26, v1703, v1644);
-            v1673 = V::mul_add(x_e23, v1703, v1673);
-            let mut v1711 = V::mul(y_e1234, t3_30);
-            v1711 = V::neg_mul_add(y_e2345, t3_26, v1711);
-            let mut v1713 = V::mul(w26, v1711);
-            v1713 = V::neg_mul_add(w27, v1648, v1713);
-            v1673 = V::mul_add(x_e15, v1711, v1673);
-            let mut v1717 = V::mul(y_e2345, t3_27);
-            v1717 = V::neg_mul_add(y_e1235, t3_30, v1717);
-            v1654 = V::mul_add(w26, v1717, v1654);
-            v1673 = V::mul_add(x_e14, v1717, v1673);
-            let mut v1725 = V::mul(y_e1245, t3_30);
-            v1725 = V::neg_mul_add(y_e2345, t3_28, v1725);
-            let mut v1727 = V::mul(w26, v1725);
-            v1727 = V::neg_mul_add(w27, v1658, v1727);
-            v1673 = V::mul_add(x_e13, v1725, v1673);
-            let mut v1731 = V::mul(y_e2345, t3_29);
-            v1731 = V::neg_mul_add(y_e1345, t3_30, v1731);
-            v1664 = V::mul_add(w26, v1731, v1664);
-            v1673 = V::mul_add(x_e12, v1731, v1673);
-            // grad0[26] += x_e45*v1670 + x_e35*v1677 + x_e34*v1684 + x_e25*v1691 + x_e24*v1698 + x_e23*v1705 + x_e15*v1712 + x_e14*v1719 + x_e13*v1726 + x_e12*v1733
-            V::store(V::add(V::load(grad0.at(26usize, c)), v1673), grad0.at(26usize, c));
-            let mut v1738 = V::mul(y_e23, t3_30);
-            v1738 = V::mul_add(y_e13, t3_29, v1738);
-            v1738 = V::mul_add(y_e12, t3_28, v1738);
+            let mut v1672 = V::mul(x_e45, v1667);
+            v1619 = V::mul_add(w26, v1667, v1619);
+            let mut v1675 = V::mul(y_e1234, t5_28);
+            v1675 = V::neg_mul_add(y_e1245, t5_26, v1675);
+            let mut v1677 = V::mul(w26, v1675);
+            v1677 = V::neg_mul_add(w27, v1622, v1677);
+            v1672 = V::mul_add(x_e35, v1675, v1672);
+            let mut v1681 = V::mul(y_e1245, t5_27);
+            v1681 = V::neg_mul_add(y_e1235, t5_28, v1681);
+            v1628 = V::mul_add(w26, v1681, v1628);
+            v1672 = V::mul_add(x_e34, v1681, v1672);
+            let mut v1688 = V::mul(y_e1345, t5_26);
+            v1688 = V::neg_mul_add(y_e1234, t5_29, v1688);
+            v1633 = V::mul_add(w26, v1688, v1633);
+            v1672 = V::mul_add(x_e25, v1688, v1672);
+            let mut v1696 = V::mul(y_e1235, t5_29);
+            v1696 = V::neg_mul_add(y_e1345, t5_27, v1696);
+            let mut v1698 = V::mul(w26, v1696);
+            v1698 = V::neg_mul_add(w27, v1637, v1698);
+            v1672 = V::mul_add(x_e24, v1696, v1672);
+            let mut v1702 = V::mul(y_e1345, t5_28);
+            v1702 = V::neg_mul_add(y_e1245, t5_29, v1702);
+            v1643 = V::mul_add(w26, v1702, v1643);
+            v1672 = V::mul_add(x_e23, v1702, v1672);
+            let mut v1710 = V::mul(y_e1234, t5_30);
+            v1710 = V::neg_mul_add(y_e2345, t5_26, v1710);
+            let mut v1712 = V::mul(w26, v1710);
+            v1712 = V::neg_mul_add(w27, v1647, v1712);
+            v1672 = V::mul_add(x_e15, v1710, v1672);
+            let mut v1716 = V::mul(y_e2345, t5_27);
+            v1716 = V::neg_mul_add(y_e1235, t5_30, v1716);
+            v1653 = V::mul_add(w26, v1716, v1653);
+            v1672 = V::mul_add(x_e14, v1716, v1672);
+            let mut v1724 = V::mul(y_e1245, t5_30);
+            v1724 = V::neg_mul_add(y_e2345, t5_28, v1724);
+            let mut v1726 = V::mul(w26, v1724);
+            v1726 = V::neg_mul_add(w27, v1657, v1726);
+            v1672 = V::mul_add(x_e13, v1724, v1672);
+            let mut v1730 = V::mul(y_e2345, t5_29);
+            v1730 = V::neg_mul_add(y_e1345, t5_30, v1730);
+            v1663 = V::mul_add(w26, v1730, v1663);
+            v1672 = V::mul_add(x_e12, v1730, v1672);
+            // grad0[26] += x_e45*v1669 + x_e35*v1676 + x_e34*v1683 + x_e25*v1690 + x_e24*v1697 + x_e23*v1704 + x_e15*v1711 + x_e14*v1718 + x_e13*v1725 + x_e12*v1732
+            V::store(V::add(V::load(grad0.at(26usize, c)), v1672), grad0.at(26usize, c));
+            let mut v1737 = V::mul(y_e23, t5_30);
+            v1737 = V::mul_add(y_e13, t5_29, v1737);
+            v1737 = V::mul_add(y_e12, t5_28, v1737);
             let w25 = V::load(param0.at(25usize, c));
-            let mut v1745 = V::mul(x_e45, v1738);
-            v1620 = V::mul_add(w25, v1738, v1620);
-            let mut v1747 = V::mul(y_e24, t3_30);
-            v1747 = V::mul_add(y_e14, t3_29, v1747);
-            let v1751 = V::mul_sub(y_e12, t3_27, v1747);
-            v1678 = V::mul_add(w25, v1751, v1678);
-            v1745 = V::mul_add(x_e35, v1751, v1745);
-            let mut v1756 = V::mul(y_e25, t3_30);
-            v1756 = V::mul_add(y_e15, t3_29, v1756);
-            v1756 = V::mul_add(y_e12, t3_26, v1756);
-            v1629 = V::mul_add(w25, v1756, v1629);
-            v1745 = V::mul_add(x_e34, v1756, v1745);
-            let mut v1765 = V::mul(y_e34, t3_30);
-            v1765 = V::neg_mul_add(y_e14, t3_28, v1765);
-            v1765 = V::neg_mul_add(y_e13, t3_27, v1765);
-            v1634 = V::mul_add(w25, v1765, v1634);
-            v1745 = V::mul_add(x_e25, v1765, v1745);
-            let mut v1775 = V::mul(y_e15, t3_28);
-            v1775 = V::neg_mul_add(y_e35, t3_30, v1775);
-            v1775 = V::neg_mul_add(y_e13, t3_26, v1775);
-            v1699 = V::mul_add(w25, v1775, v1699);
-            v1745 = V::mul_add(x_e24, v1775, v1745);
-            let mut v1783 = V::mul(y_e45, t3_30);
-            v1783 = V::mul_add(y_e15, t3_27, v1783);
-            v1783 = V::mul_add(y_e14, t3_26, v1783);
-            v1644 = V::mul_add(w25, v1783, v1644);
-            v1745 = V::mul_add(x_e23, v1783, v1745);
-            let mut v1792 = V::mul(y_e34, t3_29);
-            v1792 = V::mul_add(y_e24, t3_28, v1792);
-            v1792 = V::mul_add(y_e23, t3_27, v1792);
-            v1713 = V::mul_add(w25, v1792, v1713);
-            v1745 = V::mul_add(x_e15, v1792, v1745);
-            let mut v1801 = V::mul(y_e35, t3_29);
-            v1801 = V::mul_add(y_e25, t3_28, v1801);
-            let v1805 = V::mul_sub(y_e23, t3_26, v1801);
-            v1654 = V::mul_add(w25, v1805, v1654);
-            v1745 = V::mul_add(x_e14, v1805, v1745);
-            let mut v1810 = V::mul(y_e45, t3_29);
-            v1810 = V::neg_mul_add(y_e25, t3_27, v1810);
-            v1810 = V::neg_mul_add(y_e24, t3_26, v1810);
-            v1727 = V::mul_add(w25, v1810, v1727);
-            v1745 = V::mul_add(x_e13, v1810, v1745);
-            let mut v1819 = V::mul(y_e45, t3_28);
-            v1819 = V::mul_add(y_e35, t3_27, v1819);
-            v1819 = V::mul_add(y_e34, t3_26, v1819);
-            v1664 = V::mul_add(w25, v1819, v1664);
-            v1745 = V::mul_add(x_e12, v1819, v1745);
-            // grad0[25] += x_e45*v1742 + x_e35*v1751 + x_e34*v1760 + x_e25*v1769 + x_e24*v1778 + x_e23*v1787 + x_e15*v1796 + x_e14*v1805 + x_e13*v1814 + x_e12*v1823
-            V::store(V::add(V::load(grad0.at(25usize, c)), v1745), grad0.at(25usize, c));
-            let v1828 = V::mul(y_e12345, t3_16);
+            let mut v1744 = V::mul(x_e45, v1737);
+            v1619 = V::mul_add(w25, v1737, v1619);
+            let mut v1746 = V::mul(y_e24, t5_30);
+            v1746 = V::mul_add(y_e14, t5_29, v1746);
+            let v1750 = V::mul_sub(y_e12, t5_27, v1746);
+            v1677 = V::mul_add(w25, v1750, v1677);
+            v1744 = V::mul_add(x_e35, v1750, v1744);
+            let mut v1755 = V::mul(y_e25, t5_30);
+            v1755 = V::mul_add(y_e15, t5_29, v1755);
+            v1755 = V::mul_add(y_e12, t5_26, v1755);
+            v1628 = V::mul_add(w25, v1755, v1628);
+            v1744 = V::mul_add(x_e34, v1755, v1744);
+            let mut v1764 = V::mul(y_e34, t5_30);
+            v1764 = V::neg_mul_add(y_e14, t5_28, v1764);
+            v1764 = V::neg_mul_add(y_e13, t5_27, v1764);
+            v1633 = V::mul_add(w25, v1764, v1633);
+            v1744 = V::mul_add(x_e25, v1764, v1744);
+            let mut v1774 = V::mul(y_e15, t5_28);
+            v1774 = V::neg_mul_add(y_e35, t5_30, v1774);
+            v1774 = V::neg_mul_add(y_e13, t5_26, v1774);
+            v1698 = V::mul_add(w25, v1774, v1698);
+            v1744 = V::mul_add(x_e24, v1774, v1744);
+            let mut v1782 = V::mul(y_e45, t5_30);
+            v1782 = V::mul_add(y_e15, t5_27, v1782);
+            v1782 = V::mul_add(y_e14, t5_26, v1782);
+            v1643 = V::mul_add(w25, v1782, v1643);
+            v1744 = V::mul_add(x_e23, v1782, v1744);
+            let mut v1791 = V::mul(y_e34, t5_29);
+            v1791 = V::mul_add(y_e24, t5_28, v1791);
+            v1791 = V::mul_add(y_e23, t5_27, v1791);
+            v1712 = V::mul_add(w25, v1791, v1712);
+            v1744 = V::mul_add(x_e15, v1791, v1744);
+            let mut v1800 = V::mul(y_e35, t5_29);
+            v1800 = V::mul_add(y_e25, t5_28, v1800);
+            let v1804 = V::mul_sub(y_e23, t5_26, v1800);
+            v1653 = V::mul_add(w25, v1804, v1653);
+            v1744 = V::mul_add(x_e14, v1804, v1744);
+            let mut v1809 = V::mul(y_e45, t5_29);
+            v1809 = V::neg_mul_add(y_e25, t5_27, v1809);
+            v1809 = V::neg_mul_add(y_e24, t5_26, v1809);
+            v1726 = V::mul_add(w25, v1809, v1726);
+            v1744 = V::mul_add(x_e13, v1809, v1744);
+            let mut v1818 = V::mul(y_e45, t5_28);
+            v1818 = V::mul_add(y_e35, t5_27, v1818);
+            v1818 = V::mul_add(y_e34, t5_26, v1818);
+            v1663 = V::mul_add(w25, v1818, v1663);
+            v1744 = V::mul_add(x_e12, v1818, v1744);
+            // grad0[25] += x_e45*v1741 + x_e35*v1750 + x_e34*v1759 + x_e25*v1768 + x_e24*v1777 + x_e23*v1786 + x_e15*v1795 + x_e14*v1804 + x_e13*v1813 + x_e12*v1822
+            V::store(V::add(V::load(grad0.at(25usize, c)), v1744), grad0.at(25usize, c));
+            let v1827 = V::mul(y_e12345, t5_16);
             let w24 = V::load(param0.at(24usize, c));
-            v1620 = V::neg_mul_add(w24, v1828, v1620);
-            let v1833 = V::mul(y_e12345, t3_17);
-            let mut v1835 = V::mul(x_e35, v1833);
-            v1678 = V::mul_add(w24, v1833, v1678);
-            v1835 = V::neg_mul_add(x_e45, v1828, v1835);
-            let v1838 = V::mul(y_e12345, t3_18);
-            v1629 = V::neg_mul_add(w24, v1838, v1629);
-            v1835 = V::neg_mul_add(x_e34, v1838, v1835);
-            let v1843 = V::mul(y_e12345, t3_19);
-            v1634 = V::neg_mul_add(w24, v1843, v1634);
-            v1835 = V::neg_mul_add(x_e25, v1843, v1835);
-            let v1848 = V::mul(y_e12345, t3_20);
-            v1699 = V::mul_add(w24, v1848, v1699);
-            v1835 = V::mul_add(x_e24, v1848, v1835);
-            let v1853 = V::mul(y_e12345, t3_21);
-            v1644 = V::neg_mul_add(w24, v1853, v1644);
-            v1835 = V::neg_mul_add(x_e23, v1853, v1835);
-            let v1858 = V::mul(y_e12345, t3_22);
-            v1713 = V::mul_add(w24, v1858, v1713);
-            v1835 = V::mul_add(x_e15, v1858, v1835);
-            let v1863 = V::mul(y_e12345, t3_23);
-            v1654 = V::neg_mul_add(w24, v1863, v1654);
-            v1835 = V::neg_mul_add(x_e14, v1863, v1835);
-            let v1868 = V::mul(y_e12345, t3_24);
-            v1727 = V::mul_add(w24, v1868, v1727);
-            v1835 = V::mul_add(x_e13, v1868, v1835);
-            let v1873 = V::mul(y_e12345, t3_25);
-            v1664 = V::neg_mul_add(w24, v1873, v1664);
-            v1835 = V::neg_mul_add(x_e12, v1873, v1835);
-            // grad0[24] += x_e35*v1833 - x_e45*v1828 - x_e34*v1838 - x_e25*v1843 + x_e24*v1848 - x_e23*v1853 + x_e15*v1858 - x_e14*v1863 + x_e13*v1868 - x_e12*v1873
-            V::store(V::add(V::load(grad0.at(24usize, c)), v1835), grad0.at(24usize, c));
-            let mut v1878 = V::mul(y_e235, t3_22);
-            v1878 = V::neg_mul_add(y_e234, t3_23, v1878);
-            v1878 = V::mul_add(y_e135, t3_19, v1878);
-            v1878 = V::neg_mul_add(y_e134, t3_20, v1878);
-            v1878 = V::mul_add(y_e125, t3_17, v1878);
-            v1878 = V::neg_mul_add(y_e124, t3_18, v1878);
+            v1619 = V::neg_mul_add(w24, v1827, v1619);
+            let v1832 = V::mul(y_e12345, t5_17);
+            let mut v1834 = V::mul(x_e35, v1832);
+            v1677 = V::mul_add(w24, v1832, v1677);
+            v1834 = V::neg_mul_add(x_e45, v1827, v1834);
+            let v1837 = V::mul(y_e12345, t5_18);
+            v1628 = V::neg_mul_add(w24, v1837, v1628);
+            v1834 = V::neg_mul_add(x_e34, v1837, v1834);
+            let v1842 = V::mul(y_e12345, t5_19);
+            v1633 = V::neg_mul_add(w24, v1842, v1633);
+            v1834 = V::neg_mul_add(x_e25, v1842, v1834);
+            let v1847 = V::mul(y_e12345, t5_20);
+            v1698 = V::mul_add(w24, v1847, v1698);
+            v1834 = V::mul_add(x_e24, v1847, v1834);
+            let v1852 = V::mul(y_e12345, t5_21);
+            v1643 = V::neg_mul_add(w24, v1852, v1643);
+            v1834 = V::neg_mul_add(x_e23, v1852, v1834);
+            let v1857 = V::mul(y_e12345, t5_22);
+            v1712 = V::mul_add(w24, v1857, v1712);
+            v1834 = V::mul_add(x_e15, v1857, v1834);
+            let v1862 = V::mul(y_e12345, t5_23);
+            v1653 = V::neg_mul_add(w24, v1862, v1653);
+            v1834 = V::neg_mul_add(x_e14, v1862, v1834);
+            let v1867 = V::mul(y_e12345, t5_24);
+            v1726 = V::mul_add(w24, v1867, v1726);
+            v1834 = V::mul_add(x_e13, v1867, v1834);
+            let v1872 = V::mul(y_e12345, t5_25);
+            v1663 = V::neg_mul_add(w24, v1872, v1663);
+            v1834 = V::neg_mul_add(x_e12, v1872, v1834);
+            // grad0[24] += x_e35*v1832 - x_e45*v1827 - x_e34*v1837 - x_e25*v1842 + x_e24*v1847 - x_e23*v1852 + x_e15*v1857 - x_e14*v1862 + x_e13*v1867 - x_e12*v1872
+            V::store(V::add(V::load(grad0.at(24usize, c)), v1834), grad0.at(24usize, c));
+            let mut v1877 = V::mul(y_e235, t5_22);
+            v1877 = V::neg_mul_add(y_e234, t5_23, v1877);
+            v1877 = V::mul_add(y_e135, t5_19, v1877);
+            v1877 = V::neg_mul_add(y_e134, t5_20, v1877);
+            v1877 = V::mul_add(y_e125, t5_17, v1877);
+            v1877 = V::neg_mul_add(y_e124, t5_18, v1877);
             let w23 = V::load(param0.at(23usize, c));
-            let mut v1891 = V::mul(x_e45, v1878);
-            v1620 = V::mul_add(w23, v1878, v1620);
-            let mut v1894 = V::mul(y_e234, t3_24);
-            v1894 = V::neg_mul_add(y_e245, t3_22, v1894);
-            v1894 = V::neg_mul_add(y_e145, t3_19, v1894);
-            v1894 = V::mul_add(y_e134, t3_21, v1894);
-            v1894 = V::mul_add(y_e125, t3_16, v1894);
-            v1894 = V::neg_mul_add(y_e123, t3_18, v1894);
-            v1678 = V::mul_add(w23, v1894, v1678);
-            v1891 = V::mul_add(x_e35, v1894, v1891);
-            let mut v1908 = V::mul(y_e245, t3_23);
-            v1908 = V::neg_mul_add(y_e235, t3_24, v1908);
-            v1908 = V::mul_add(y_e145, t3_20, v1908);
-            v1908 = V::neg_mul_add(y_e135, t3_21, v1908);
-            v1908 = V::mul_add(y_e124, t3_16, v1908);
-            v1908 = V::neg_mul_add(y_e123, t3_17, v1908);
-            v1629 = V::mul_add(w23, v1908, v1629);
-            v1891 = V::mul_add(x_e34, v1908, v1891);
-            let mut v1923 = V::mul(y_e345, t3_22);
-            v1923 = V::neg_mul_add(y_e234, t3_25, v1923);
-            v1923 = V::neg_mul_add(y_e145, t3_17, v1923);
-            v1923 = V::neg_mul_add(y_e135, t3_16, v1923);
-            v1923 = V::mul_add(y_e124, t3_21, v1923);
-            v1923 = V::mul_add(y_e123, t3_20, v1923);
-            v1634 = V::mul_add(w23, v1923, v1634);
-            v1891 = V::mul_add(x_e25, v1923, v1891);
-            let mut v1939 = V::mul(y_e235, t3_25);
-            v1939 = V::neg_mul_add(y_e345, t3_23, v1939);
-            v1939 = V::mul_add(y_e145, t3_18, v1939);
-            v1939 = V::neg_mul_add(y_e134, t3_16, v1939);
-            v1939 = V::neg_mul_add(y_e125, t3_21, v1939);
-            v1939 = V::mul_add(y_e123, t3_19, v1939);
-            v1699 = V::mul_add(w23, v1939, v1699);
-            v1891 = V::mul_add(x_e24, v1939, v1891);
-            let mut v1953 = V::mul(y_e345, t3_24);
-            v1953 = V::neg_mul_add(y_e245, t3_25, v1953);
-            v1953 = V::mul_add(y_e135, t3_18, v1953);
-            v1953 = V::mul_add(y_e134, t3_17, v1953);
-            v1953 = V::neg_mul_add(y_e125, t3_20, v1953);
-            v1953 = V::neg_mul_add(y_e124, t3_19, v1953);
-            v1644 = V::mul_add(w23, v1953, v1644);
-            v1891 = V::mul_add(x_e23, v1953, v1891);
-            let mut v1968 = V::mul(y_e345, t3_19);
-            v1968 = V::mul_add(y_e245, t3_17, v1968);
-            v1968 = V::mul_add(y_e235, t3_16, v1968);
-            v1968 = V::neg_mul_add(y_e134, t3_25, v1968);
-            v1968 = V::neg_mul_add(y_e124, t3_24, v1968);
-            v1968 = V::neg_mul_add(y_e123, t3_23, v1968);
-            v1713 = V::mul_add(w23, v1968, v1713);
-            v1891 = V::mul_add(x_e15, v1968, v1891);
-            let mut v1983 = V::mul(y_e345, t3_20);
-            v1983 = V::mul_add(y_e245, t3_18, v1983);
-            let mut v1987 = V::mul_sub(y_e234, t3_16, v1983);
-            v1987 = V::mul_add(y_e135, t3_25, v1987);
-            v1987 = V::mul_add(y_e125, t3_24, v1987);
-            v1987 = V::neg_mul_add(y_e123, t3_22, v1987);
-            v1654 = V::mul_add(w23, v1987, v1654);
-            v1891 = V::mul_add(x_e14, v1987, v1891);
-            let mut v1998 = V::mul(y_e345, t3_21);
-            v1998 = V::neg_mul_add(y_e235, t3_18, v1998);
-            v1998 = V::neg_mul_add(y_e234, t3_17, v1998);
-            v1998 = V::neg_mul_add(y_e145, t3_25, v1998);
-            v1998 = V::mul_add(y_e125, t3_23, v1998);
-            v1998 = V::mul_add(y_e124, t3_22, v1998);
-            v1727 = V::mul_add(w23, v1998, v1727);
-            v1891 = V::mul_add(x_e13, v1998, v1891);
-            let mut v2013 = V::mul(y_e245, t3_21);
-            v2013 = V::mul_add(y_e235, t3_20, v2013);
-            v2013 = V::mul_add(y_e234, t3_19, v2013);
-            v2013 = V::neg_mul_add(y_e145, t3_24, v2013);
-            v2013 = V::neg_mul_add(y_e135, t3_23, v2013);
-            v2013 = V::neg_mul_add(y_e134, t3_22, v2013);
-            v1664 = V::mul_add(w23, v2013, v1664);
-            v1891 = V::mul_add(x_e12, v2013, v1891);
-            // grad0[23] += x_e45*v1888 + x_e35*v1903 + x_e34*v1918 + x_e25*v1933 + x_e24*v1948 + x_e23*v1963 + x_e15*v1978 + x_e14*v1993 + x_e13*v2008 + x_e12*v2023
-            V::store(V::add(V::load(grad0.at(23usize, c)), v1891), grad0.at(23usize, c));
-            let mut v2028 = V::mul(y_e3, t3_25);
-            v2028 = V::mul_add(y_e2, t3_24, v2028);
-            v2028 = V::mul_add(y_e1, t3_21, v2028);
+            let mut v1890 = V::mul(x_e45, v1877);
+            v1619 = V::mul_add(w23, v1877, v1619);
+            let mut v1893 = V::mul(y_e234, t5_24);
+            v1893 = V::neg_mul_add(y_e245, t5_22, v1893);
+            v1893 = V::neg_mul_add(y_e145, t5_19, v1893);
+            v1893 = V::mul_add(y_e134, t5_21, v1893);
+            v1893 = V::mul_add(y_e125, t5_16, v1893);
+            v1893 = V::neg_mul_add(y_e123, t5_18, v1893);
+            v1677 = V::mul_add(w23, v1893, v1677);
+            v1890 = V::mul_add(x_e35, v1893, v1890);
+            let mut v1907 = V::mul(y_e245, t5_23);
+            v1907 = V::neg_mul_add(y_e235, t5_24, v1907);
+            v1907 = V::mul_add(y_e145, t5_20, v1907);
+            v1907 = V::neg_mul_add(y_e135, t5_21, v1907);
+            v1907 = V::mul_add(y_e124, t5_16, v1907);
+            v1907 = V::neg_mul_add(y_e123, t5_17, v1907);
+            v1628 = V::mul_add(w23, v1907, v1628);
+            v1890 = V::mul_add(x_e34, v1907, v1890);
+            let mut v1922 = V::mul(y_e345, t5_22);
+            v1922 = V::neg_mul_add(y_e234, t5_25, v1922);
+            v1922 = V::neg_mul_add(y_e145, t5_17, v1922);
+            v1922 = V::neg_mul_add(y_e135, t5_16, v1922);
+            v1922 = V::mul_add(y_e124, t5_21, v1922);
+            v1922 = V::mul_add(y_e123, t5_20, v1922);
+            v1633 = V::mul_add(w23, v1922, v1633);
+            v1890 = V::mul_add(x_e25, v1922, v1890);
+            let mut v1938 = V::mul(y_e235, t5_25);
+            v1938 = V::neg_mul_add(y_e345, t5_23, v1938);
+            v1938 = V::mul_add(y_e145, t5_18, v1938);
+            v1938 = V::neg_mul_add(y_e134, t5_16, v1938);
+            v1938 = V::neg_mul_add(y_e125, t5_21, v1938);
+            v1938 = V::mul_add(y_e123, t5_19, v1938);
+            v1698 = V::mul_add(w23, v1938, v1698);
+            v1890 = V::mul_add(x_e24, v1938, v1890);
+            let mut v1952 = V::mul(y_e345, t5_24);
+            v1952 = V::neg_mul_add(y_e245, t5_25, v1952);
+            v1952 = V::mul_add(y_e135, t5_18, v1952);
+            v1952 = V::mul_add(y_e134, t5_17, v1952);
+            v1952 = V::neg_mul_add(y_e125, t5_20, v1952);
+            v1952 = V::neg_mul_add(y_e124, t5_19, v1952);
+            v1643 = V::mul_add(w23, v1952, v1643);
+            v1890 = V::mul_add(x_e23, v1952, v1890);
+            let mut v1967 = V::mul(y_e345, t5_19);
+            v1967 = V::mul_add(y_e245, t5_17, v1967);
+            v1967 = V::mul_add(y_e235, t5_16, v1967);
+            v1967 = V::neg_mul_add(y_e134, t5_25, v1967);
+            v1967 = V::neg_mul_add(y_e124, t5_24, v1967);
+            v1967 = V::neg_mul_add(y_e123, t5_23, v1967);
+            v1712 = V::mul_add(w23, v1967, v1712);
+            v1890 = V::mul_add(x_e15, v1967, v1890);
+            let mut v1982 = V::mul(y_e345, t5_20);
+            v1982 = V::mul_add(y_e245, t5_18, v1982);
+            let mut v1986 = V::mul_sub(y_e234, t5_16, v1982);
+            v1986 = V::mul_add(y_e135, t5_25, v1986);
+            v1986 = V::mul_add(y_e125, t5_24, v1986);
+            v1986 = V::neg_mul_add(y_e123, t5_22, v1986);
+            v1653 = V::mul_add(w23, v1986, v1653);
+            v1890 = V::mul_add(x_e14, v1986, v1890);
+            let mut v1997 = V::mul(y_e345, t5_21);
+            v1997 = V::neg_mul_add(y_e235, t5_18, v1997);
+            v1997 = V::neg_mul_add(y_e234, t5_17, v1997);
+            v1997 = V::neg_mul_add(y_e145, t5_25, v1997);
+            v1997 = V::mul_add(y_e125, t5_23, v1997);
+            v1997 = V::mul_add(y_e124, t5_22, v1997);
+            v1726 = V::mul_add(w23, v1997, v1726);
+            v1890 = V::mul_add(x_e13, v1997, v1890);
+            let mut v2012 = V::mul(y_e245, t5_21);
+            v2012 = V::mul_add(y_e235, t5_20, v2012);
+            v2012 = V::mul_add(y_e234, t5_19, v2012);
+            v2012 = V::neg_mul_add(y_e145, t5_24, v2012);
+            v2012 = V::neg_mul_add(y_e135, t5_23, v2012);
+            v2012 = V::neg_mul_add(y_e134, t5_22, v2012);
+            v1663 = V::mul_add(w23, v2012, v1663);
+            v1890 = V::mul_add(x_e12, v2012, v1890);
+            // grad0[23] += x_e45*v1887 + x_e35*v1902 + x_e34*v1917 + x_e25*v1932 + x_e24*v1947 + x_e23*v1962 + x_e15*v1977 + x_e14*v1992 + x_e13*v2007 + x_e12*v2022
+            V::store(V::add(V::load(grad0.at(23usize, c)), v1890), grad0.at(23usize, c));
+            let mut v2027 = V::mul(y_e3, t5_25);
+            v2027 = V::mul_add(y_e2, t5_24, v2027);
+            v2027 = V::mul_add(y_e1, t5_21, v2027);
             let w22 = V::load(param0.at(22usize, c));
-            let mut v2035 = V::mul(x_e45, v2028);
-            v1620 = V::mul_add(w22, v2028, v1620);
-            let mut v2038 = V::mul(y_e2, t3_23);
-            v2038 = V::neg_mul_add(y_e4, t3_25, v2038);
-            v2038 = V::mul_add(y_e1, t3_20, v2038);
-            v1678 = V::mul_add(w22, v2038, v1678);
-            v2035 = V::mul_add(x_e35, v2038, v2035);
-            let mut v2046 = V::mul(y_e5, t3_25);
-            v2046 = V::mul_add(y_e2, t3_22, v2046);
-            v2046 = V::mul_add(y_e1, t3_19, v2046);
-            v1629 = V::mul_add(w22, v2046, v1629);
-            v2035 = V::mul_add(x_e34, v2046, v2035);
-            let mut v2055 = V::mul(y_e4, t3_24);
-            v2055 = V::mul_add(y_e3, t3_23, v2055);
-            let v2059 = V::mul_sub(y_e1, t3_18, v2055);
-            v1634 = V::mul_add(w22, v2059, v1634);
-            v2035 = V::mul_add(x_e25, v2059, v2035);
-            let mut v2064 = V::mul(y_e5, t3_24);
-            v2064 = V::neg_mul_add(y_e3, t3_22, v2064);
-            v2064 = V::mul_add(y_e1, t3_17, v2064);
-            v1699 = V::mul_add(w22, v2064, v1699);
-            v2035 = V::mul_add(x_e24, v2064, v2035);
-            let mut v2073 = V::mul(y_e5, t3_23);
-            v2073 = V::mul_add(y_e4, t3_22, v2073);
-            v2073 = V::mul_add(y_e1, t3_16, v2073);
-            v1644 = V::mul_add(w22, v2073, v1644);
-            v2035 = V::mul_add(x_e23, v2073, v2035);
-            let mut v2082 = V::mul(y_e4, t3_21);
-            v2082 = V::mul_add(y_e3, t3_20, v2082);
-            v2082 = V::mul_add(y_e2, t3_18, v2082);
-            v1713 = V::neg_mul_add(w22, v2082, v1713);
-            v2035 = V::neg_mul_add(x_e15, v2082, v2035);
-            let mut v2091 = V::mul(y_e5, t3_21);
-            v2091 = V::neg_mul_add(y_e3, t3_19, v2091);
-            v2091 = V::neg_mul_add(y_e2, t3_17, v2091);
-            v1654 = V::mul_add(w22, v2091, v1654);
-            v2035 = V::mul_add(x_e14, v2091, v2035);
-            let mut v2100 = V::mul(y_e5, t3_20);
-            v2100 = V::mul_add(y_e4, t3_19, v2100);
-            v2100 = V::neg_mul_add(y_e2, t3_16, v2100);
-            v1727 = V::mul_add(w22, v2100, v1727);
-            v2035 = V::mul_add(x_e13, v2100, v2035);
-            let mut v2109 = V::mul(y_e5, t3_18);
-            v2109 = V::mul_add(y_e4, t3_17, v2109);
-            v2109 = V::mul_add(y_e3, t3_16, v2109);
-            v1664 = V::mul_add(w22, v2109, v1664);
-            v2035 = V::mul_add(x_e12, v2109, v2035);
-            // grad0[22] += x_e45*v2032 + x_e35*v2041 + x_e34*v2050 + x_e25*v2059 + x_e24*v2068 + x_e23*v2077 - x_e15*v2086 + x_e14*v2095 + x_e13*v2104 + x_e12*v2113
-            V::store(V::add(V::load(grad0.at(22usize, c)), v2035), grad0.at(22usize, c));
-            let mut v2118 = V::mul(y_e2345, t3_10);
-            v2118 = V::mul_add(y_e1345, t3_7, v2118);
-            v2118 = V::mul_add(y_e1245, t3_6, v2118);
+            let mut v2034 = V::mul(x_e45, v2027);
+            v1619 = V::mul_add(w22, v2027, v1619);
+            let mut v2037 = V::mul(y_e2, t5_23);
+            v2037 = V::neg_mul_add(y_e4, t5_25, v2037);
+            v2037 = V::mul_add(y_e1, t5_20, v2037);
+            v1677 = V::mul_add(w22, v2037, v1677);
+            v2034 = V::mul_add(x_e35, v2037, v2034);
+            let mut v2045 = V::mul(y_e5, t5_25);
+            v2045 = V::mul_add(y_e2, t5_22, v2045);
+            v2045 = V::mul_add(y_e1, t5_19, v2045);
+            v1628 = V::mul_add(w22, v2045, v1628);
+            v2034 = V::mul_add(x_e34, v2045, v2034);
+            let mut v2054 = V::mul(y_e4, t5_24);
+            v2054 = V::mul_add(y_e3, t5_23, v2054);
+            let v2058 = V::mul_sub(y_e1, t5_18, v2054);
+            v1633 = V::mul_add(w22, v2058, v1633);
+            v2034 = V::mul_add(x_e25, v2058, v2034);
+            let mut v2063 = V::mul(y_e5, t5_24);
+            v2063 = V::neg_mul_add(y_e3, t5_22, v2063);
+            v2063 = V::mul_add(y_e1, t5_17, v2063);
+            v1698 = V::mul_add(w22, v2063, v1698);
+            v2034 = V::mul_add(x_e24, v2063, v2034);
+            let mut v2072 = V::mul(y_e5, t5_23);
+            v2072 = V::mul_add(y_e4, t5_22, v2072);
+            v2072 = V::mul_add(y_e1, t5_16, v2072);
+            v1643 = V::mul_add(w22, v2072, v1643);
+            v2034 = V::mul_add(x_e23, v2072, v2034);
+            let mut v2081 = V::mul(y_e4, t5_21);
+            v2081 = V::mul_add(y_e3, t5_20, v2081);
+            v2081 = V::mul_add(y_e2, t5_18, v2081);
+            v1712 = V::neg_mul_add(w22, v2081, v1712);
+            v2034 = V::neg_mul_add(x_e15, v2081, v2034);
+            let mut v2090 = V::mul(y_e5, t5_21);
+            v2090 = V::neg_mul_add(y_e3, t5_19, v2090);
+            v2090 = V::neg_mul_add(y_e2, t5_17, v2090);
+            v1653 = V::mul_add(w22, v2090, v1653);
+            v2034 = V::mul_add(x_e14, v2090, v2034);
+            let mut v2099 = V::mul(y_e5, t5_20);
+            v2099 = V::mul_add(y_e4, t5_19, v2099);
+            v2099 = V::neg_mul_add(y_e2, t5_16, v2099);
+            v1726 = V::mul_add(w22, v2099, v1726);
+            v2034 = V::mul_add(x_e13, v2099, v2034);
+            let mut v2108 = V::mul(y_e5, t5_18);
+            v2108 = V::mul_add(y_e4, t5_17, v2108);
+            v2108 = V::mul_add(y_e3, t5_16, v2108);
+            v1663 = V::mul_add(w22, v2108, v1663);
+            v2034 = V::mul_add(x_e12, v2108, v2034);
+            // grad0[22] += x_e45*v2031 + x_e35*v2040 + x_e34*v2049 + x_e25*v2058 + x_e24*v2067 + x_e23*v2076 - x_e15*v2085 + x_e14*v2094 + x_e13*v2103 + x_e12*v2112
+            V::store(V::add(V::load(grad0.at(22usize, c)), v2034), grad0.at(22usize, c));
+            let mut v2117 = V::mul(y_e2345, t5_10);
+            v2117 = V::mul_add(y_e1345, t5_7, v2117);
+            v2117 = V::mul_add(y_e1245, t5_6, v2117);
             let w21 = V::load(param0.at(21usize, c));
-            v1620 = V::neg_mul_add(w21, v2118, v1620);
-            let mut v2127 = V::mul(y_e2345, t3_11);
-            v2127 = V::mul_add(y_e1345, t3_8, v2127);
-            v2127 = V::neg_mul_add(y_e1235, t3_6, v2127);
-            let mut v2133 = V::mul(x_e35, v2127);
-            v1678 = V::mul_add(w21, v2127, v1678);
-            v2133 = V::neg_mul_add(x_e45, v2118, v2133);
-            let mut v2136 = V::mul(y_e2345, t3_12);
-            v2136 = V::mul_add(y_e1345, t3_9, v2136);
-            v2136 = V::mul_add(y_e1234, t3_6, v2136);
-            v1629 = V::neg_mul_add(w21, v2136, v1629);
-            v2133 = V::neg_mul_add(x_e34, v2136, v2133);
-            let mut v2146 = V::mul(y_e1245, t3_8);
-            v2146 = V::neg_mul_add(y_e2345, t3_13, v2146);
-            v2146 = V::mul_add(y_e1235, t3_7, v2146);
-            v1634 = V::mul_add(w21, v2146, v1634);
-            v2133 = V::mul_add(x_e25, v2146, v2133);
-            let mut v2154 = V::mul(y_e2345, t3_14);
-            v2154 = V::neg_mul_add(y_e1245, t3_9, v2154);
-            v2154 = V::mul_add(y_e1234, t3_7, v2154);
-            v1699 = V::mul_add(w21, v2154, v1699);
-            v2133 = V::mul_add(x_e24, v2154, v2133);
-            let mut v2163 = V::mul(y_e2345, t3_15);
-            v2163 = V::mul_add(y_e1235, t3_9, v2163);
-            v2163 = V::mul_add(y_e1234, t3_8, v2163);
-            v1644 = V::neg_mul_add(w21, v2163, v1644);
-            v2133 = V::neg_mul_add(x_e23, v2163, v2133);
-            let mut v2172 = V::mul(y_e1345, t3_13);
-            v2172 = V::mul_add(y_e1245, t3_11, v2172);
-            v2172 = V::mul_add(y_e1235, t3_10, v2172);
-            v1713 = V::neg_mul_add(w21, v2172, v1713);
-            v2133 = V::neg_mul_add(x_e15, v2172, v2133);
-            let mut v2181 = V::mul(y_e1345, t3_14);
-            v2181 = V::mul_add(y_e1245, t3_12, v2181);
-            v2181 = V::neg_mul_add(y_e1234, t3_10, v2181);
-            v1654 = V::mul_add(w21, v2181, v1654);
-            v2133 = V::mul_add(x_e14, v2181, v2133);
-            let mut v2191 = V::mul(y_e1235, t3_12);
-            v2191 = V::neg_mul_add(y_e1345, t3_15, v2191);
-            v2191 = V::mul_add(y_e1234, t3_11, v2191);
-            v1727 = V::mul_add(w21, v2191, v1727);
-            v2133 = V::mul_add(x_e13, v2191, v2133);
-            let mut v2199 = V::mul(y_e1245, t3_15);
-            v2199 = V::mul_add(y_e1235, t3_14, v2199);
-            v2199 = V::mul_add(y_e1234, t3_13, v2199);
-            v1664 = V::neg_mul_add(w21, v2199, v1664);
-            v2133 = V::neg_mul_add(x_e12, v2199, v2133);
-            // grad0[21] += x_e35*v2131 - x_e45*v2122 - x_e34*v2140 + x_e25*v2149 + x_e24*v2158 - x_e23*v2167 - x_e15*v2176 + x_e14*v2185 + x_e13*v2194 - x_e12*v2203
-            V::store(V::add(V::load(grad0.at(21usize, c)), v2133), grad0.at(21usize, c));
-            let mut v2208 = V::mul(y_e35, t3_13);
-            v2208 = V::neg_mul_add(y_e34, t3_14, v2208);
-            v2208 = V::mul_add(y_e25, t3_11, v2208);
-            v2208 = V::neg_mul_add(y_e24, t3_12, v2208);
-            v2208 = V::mul_add(y_e15, t3_8, v2208);
-            v2208 = V::neg_mul_add(y_e14, t3_9, v2208);
+            v1619 = V::neg_mul_add(w21, v2117, v1619);
+            let mut v2126 = V::mul(y_e2345, t5_11);
+            v2126 = V::mul_add(y_e1345, t5_8, v2126);
+            v2126 = V::neg_mul_add(y_e1235, t5_6, v2126);
+            let mut v2132 = V::mul(x_e35, v2126);
+            v1677 = V::mul_add(w21, v2126, v1677);
+            v2132 = V::neg_mul_add(x_e45, v2117, v2132);
+            let mut v2135 = V::mul(y_e2345, t5_12);
+            v2135 = V::mul_add(y_e1345, t5_9, v2135);
+            v2135 = V::mul_add(y_e1234, t5_6, v2135);
+            v1628 = V::neg_mul_add(w21, v2135, v1628);
+            v2132 = V::neg_mul_add(x_e34, v2135, v2132);
+            let mut v2145 = V::mul(y_e1245, t5_8);
+            v2145 = V::neg_mul_add(y_e2345, t5_13, v2145);
+            v2145 = V::mul_add(y_e1235, t5_7, v2145);
+            v1633 = V::mul_add(w21, v2145, v1633);
+            v2132 = V::mul_add(x_e25, v2145, v2132);
+            let mut v2153 = V::mul(y_e2345, t5_14);
+            v2153 = V::neg_mul_add(y_e1245, t5_9, v2153);
+            v2153 = V::mul_add(y_e1234, t5_7, v2153);
+            v1698 = V::mul_add(w21, v2153, v1698);
+            v2132 = V::mul_add(x_e24, v2153, v2132);
+            let mut v2162 = V::mul(y_e2345, t5_15);
+            v2162 = V::mul_add(y_e1235, t5_9, v2162);
+            v2162 = V::mul_add(y_e1234, t5_8, v2162);
+            v1643 = V::neg_mul_add(w21, v2162, v1643);
+            v2132 = V::neg_mul_add(x_e23, v2162, v2132);
+            let mut v2171 = V::mul(y_e1345, t5_13);
+            v2171 = V::mul_add(y_e1245, t5_11, v2171);
+            v2171 = V::mul_add(y_e1235, t5_10, v2171);
+            v1712 = V::neg_mul_add(w21, v2171, v1712);
+            v2132 = V::neg_mul_add(x_e15, v2171, v2132);
+            let mut v2180 = V::mul(y_e1345, t5_14);
+            v2180 = V::mul_add(y_e1245, t5_12, v2180);
+            v2180 = V::neg_mul_add(y_e1234, t5_10, v2180);
+            v1653 = V::mul_add(w21, v2180, v1653);
+            v2132 = V::mul_add(x_e14, v2180, v2132);
+            let mut v2190 = V::mul(y_e1235, t5_12);
+            v2190 = V::neg_mul_add(y_e1345, t5_15, v2190);
+            v2190 = V::mul_add(y_e1234, t5_11, v2190);
+            v1726 = V::mul_add(w21, v2190, v1726);
+            v2132 = V::mul_add(x_e13, v2190, v2132);
+            let mut v2198 = V::mul(y_e1245, t5_15);
+            v2198 = V::mul_add(y_e1235, t5_14, v2198);
+            v2198 = V::mul_add(y_e1234, t5_13, v2198);
+            v1663 = V::neg_mul_add(w21, v2198, v1663);
+            v2132 = V::neg_mul_add(x_e12, v2198, v2132);
+            // grad0[21] += x_e35*v2130 - x_e45*v2121 - x_e34*v2139 + x_e25*v2148 + x_e24*v2157 - x_e23*v2166 - x_e15*v2175 + x_e14*v2184 + x_e13*v2193 - x_e12*v2202
+            V::store(V::add(V::load(grad0.at(21usize, c)), v2132), grad0.at(21usize, c));
+            let mut v2207 = V::mul(y_e35, t5_13);
+            v2207 = V::neg_mul_add(y_e34, t5_14, v2207);
+            v2207 = V::mul_add(y_e25, t5_11, v2207);
+            v2207 = V::neg_mul_add(y_e24, t5_12, v2207);
+            v2207 = V::mul_add(y_e15, t5_8, v2207);
+            v2207 = V::neg_mul_add(y_e14, t5_9, v2207);
             let w20 = V::load(param0.at(20usize, c));
-            let mut v2221 = V::mul(x_e45, v2208);
-            v1620 = V::mul_add(w20, v2208, v1620);
-            let mut v2224 = V::mul(y_e34, t3_15);
-            v2224 = V::neg_mul_add(y_e45, t3_13, v2224);
-            v2224 = V::mul_add(y_e25, t3_10, v2224);
-            v2224 = V::neg_mul_add(y_e23, t3_12, v2224);
-            v2224 = V::mul_add(y_e15, t3_7, v2224);
-            v2224 = V::neg_mul_add(y_e13, t3_9, v2224);
-            v1678 = V::mul_add(w20, v2224, v1678);
-            v2221 = V::mul_add(x_e35, v2224, v2221);
-            let mut v2238 = V::mul(y_e45, t3_14);
-            v2238 = V::neg_mul_add(y_e35, t3_15, v2238);
-            v2238 = V::mul_add(y_e24, t3_10, v2238);
-            v2238 = V::neg_mul_add(y_e23, t3_11, v2238);
-            v2238 = V::mul_add(y_e14, t3_7, v2238);
-            v2238 = V::neg_mul_add(y_e13, t3_8, v2238);
-            v1629 = V::mul_add(w20, v2238, v1629);
-            v2221 = V::mul_add(x_e34, v2238, v2221);
-            let mut v2253 = V::mul(y_e45, t3_11);
-            v2253 = V::mul_add(y_e35, t3_10, v2253);
-            let mut v2257 = V::mul_sub(y_e24, t3_15, v2253);
-            v2257 = V::mul_add(y_e23, t3_14, v2257);
-            v2257 = V::mul_add(y_e15, t3_6, v2257);
-            v2257 = V::neg_mul_add(y_e12, t3_9, v2257);
-            v1634 = V::mul_add(w20, v2257, v1634);
-            v2221 = V::mul_add(x_e25, v2257, v2221);
-            let mut v2268 = V::mul(y_e45, t3_12);
-            v2268 = V::neg_mul_add(y_e34, t3_10, v2268);
-            v2268 = V::neg_mul_add(y_e25, t3_15, v2268);
-            v2268 = V::mul_add(y_e23, t3_13, v2268);
-            v2268 = V::mul_add(y_e14, t3_6, v2268);
-            v2268 = V::neg_mul_add(y_e12, t3_8, v2268);
-            v1699 = V::mul_add(w20, v2268, v1699);
-            v2221 = V::mul_add(x_e24, v2268, v2221);
-            let mut v2283 = V::mul(y_e35, t3_12);
-            v2283 = V::mul_add(y_e34, t3_11, v2283);
-            v2283 = V::neg_mul_add(y_e25, t3_14, v2283);
-            v2283 = V::neg_mul_add(y_e24, t3_13, v2283);
-            v2283 = V::mul_add(y_e13, t3_6, v2283);
-            v2283 = V::neg_mul_add(y_e12, t3_7, v2283);
-            v1644 = V::mul_add(w20, v2283, v1644);
-            v2221 = V::mul_add(x_e23, v2283, v2221);
-            let mut v2298 = V::mul(y_e45, t3_8);
-            v2298 = V::mul_add(y_e35, t3_7, v2298);
-            v2298 = V::mul_add(y_e25, t3_6, v2298);
-            let mut v2304 = V::mul_sub(y_e14, t3_15, v2298);
-            v2304 = V::mul_add(y_e13, t3_14, v2304);
-            v2304 = V::mul_add(y_e12, t3_12, v2304);
-            v1713 = V::mul_add(w20, v2304, v1713);
-            v2221 = V::mul_add(x_e15, v2304, v2221);
-            let mut v2313 = V::mul(y_e45, t3_9);
-            v2313 = V::neg_mul_add(y_e34, t3_7, v2313);
-            v2313 = V::neg_mul_add(y_e24, t3_6, v2313);
-            v2313 = V::neg_mul_add(y_e15, t3_15, v2313);
-            v2313 = V::mul_add(y_e13, t3_13, v2313);
-            v2313 = V::mul_add(y_e12, t3_11, v2313);
-            v1654 = V::mul_add(w20, v2313, v1654);
-            v2221 = V::mul_add(x_e14, v2313, v2221);
-            let mut v2328 = V::mul(y_e35, t3_9);
-            v2328 = V::mul_add(y_e34, t3_8, v2328);
-            v2328 = V::neg_mul_add(y_e23, t3_6, v2328);
-            v2328 = V::neg_mul_add(y_e15, t3_14, v2328);
-            v2328 = V::neg_mul_add(y_e14, t3_13, v2328);
-            v2328 = V::mul_add(y_e12, t3_10, v2328);
-            v1727 = V::mul_add(w20, v2328, v1727);
-            v2221 = V::mul_add(x_e13, v2328, v2221);
-            let mut v2343 = V::mul(y_e25, t3_9);
-            v2343 = V::mul_add(y_e24, t3_8, v2343);
-            v2343 = V::mul_add(y_e23, t3_7, v2343);
-            v2343 = V::neg_mul_add(y_e15, t3_12, v2343);
-            v2343 = V::neg_mul_add(y_e14, t3_11, v2343);
-            v2343 = V::neg_mul_add(y_e13, t3_10, v2343);
-            v1664 = V::mul_add(w20, v2343, v1664);
-            v2221 = V::mul_add(x_e12, v2343, v2221);
-            // grad0[20] += x_e45*v2218 + x_e35*v2233 + x_e34*v2248 + x_e25*v2263 + x_e24*v2278 + x_e23*v2293 + x_e15*v2308 + x_e14*v2323 + x_e13*v2338 + x_e12*v2353
-            V::store(V::add(V::load(grad0.at(20usize, c)), v2221), grad0.at(20usize, c));
-            let v2358 = V::mul(y_1, t3_15);
+            let mut v2220 = V::mul(x_e45, v2207);
+            v1619 = V::mul_add(w20, v2207, v1619);
+            let mut v2223 = V::mul(y_e34, t5_15);
+            v2223 = V::neg_mul_add(y_e45, t5_13, v2223);
+            v2223 = V::mul_add(y_e25, t5_10, v2223);
+            v2223 = V::neg_mul_add(y_e23, t5_12, v2223);
+            v2223 = V::mul_add(y_e15, t5_7, v2223);
+            v2223 = V::neg_mul_add(y_e13, t5_9, v2223);
+            v1677 = V::mul_add(w20, v2223, v1677);
+            v2220 = V::mul_add(x_e35, v2223, v2220);
+            let mut v2237 = V::mul(y_e45, t5_14);
+            v2237 = V::neg_mul_add(y_e35, t5_15, v2237);
+            v2237 = V::mul_add(y_e24, t5_10, v2237);
+            v2237 = V::neg_mul_add(y_e23, t5_11, v2237);
+            v2237 = V::mul_add(y_e14, t5_7, v2237);
+            v2237 = V::neg_mul_add(y_e13, t5_8, v2237);
+            v1628 = V::mul_add(w20, v2237, v1628);
+            v2220 = V::mul_add(x_e34, v2237, v2220);
+            let mut v2252 = V::mul(y_e45, t5_11);
+            v2252 = V::mul_add(y_e35, t5_10, v2252);
+            let mut v2256 = V::mul_sub(y_e24, t5_15, v2252);
+            v2256 = V::mul_add(y_e23, t5_14, v2256);
+            v2256 = V::mul_add(y_e15, t5_6, v2256);
+            v2256 = V::neg_mul_add(y_e12, t5_9, v2256);
+            v1633 = V::mul_add(w20, v2256, v1633);
+            v2220 = V::mul_add(x_e25, v2256, v2220);
+            let mut v2267 = V::mul(y_e45, t5_12);
+            v2267 = V::neg_mul_add(y_e34, t5_10, v2267);
+            v2267 = V::neg_mul_add(y_e25, t5_15, v2267);
+            v2267 = V::mul_add(y_e23, t5_13, v2267);
+            v2267 = V::mul_add(y_e14, t5_6, v2267);
+            v2267 = V::neg_mul_add(y_e12, t5_8, v2267);
+            v1698 = V::mul_add(w20, v2267, v1698);
+            v2220 = V::mul_add(x_e24, v2267, v2220);
+            let mut v2282 = V::mul(y_e35, t5_12);
+            v2282 = V::mul_add(y_e34, t5_11, v2282);
+            v2282 = V::neg_mul_add(y_e25, t5_14, v2282);
+            v2282 = V::neg_mul_add(y_e24, t5_13, v2282);
+            v2282 = V::mul_add(y_e13, t5_6, v2282);
+            v2282 = V::neg_mul_add(y_e12, t5_7, v2282);
+            v1643 = V::mul_add(w20, v2282, v1643);
+            v2220 = V::mul_add(x_e23, v2282, v2220);
+            let mut v2297 = V::mul(y_e45, t5_8);
+            v2297 = V::mul_add(y_e35, t5_7, v2297);
+            v2297 = V::mul_add(y_e25, t5_6, v2297);
+            let mut v2303 = V::mul_sub(y_e14, t5_15, v2297);
+            v2303 = V::mul_add(y_e13, t5_14, v2303);
+            v2303 = V::mul_add(y_e12, t5_12, v2303);
+            v1712 = V::mul_add(w20, v2303, v1712);
+            v2220 = V::mul_add(x_e15, v2303, v2220);
+            let mut v2312 = V::mul(y_e45, t5_9);
+            v2312 = V::neg_mul_add(y_e34, t5_7, v2312);
+            v2312 = V::neg_mul_add(y_e24, t5_6, v2312);
+            v2312 = V::neg_mul_add(y_e15, t5_15, v2312);
+            v2312 = V::mul_add(y_e13, t5_13, v2312);
+            v2312 = V::mul_add(y_e12, t5_11, v2312);
+            v1653 = V::mul_add(w20, v2312, v1653);
+            v2220 = V::mul_add(x_e14, v2312, v2220);
+            let mut v2327 = V::mul(y_e35, t5_9);
+            v2327 = V::mul_add(y_e34, t5_8, v2327);
+            v2327 = V::neg_mul_add(y_e23, t5_6, v2327);
+            v2327 = V::neg_mul_add(y_e15, t5_14, v2327);
+            v2327 = V::neg_mul_add(y_e14, t5_13, v2327);
+            v2327 = V::mul_add(y_e12, t5_10, v2327);
+            v1726 = V::mul_add(w20, v2327, v1726);
+            v2220 = V::mul_add(x_e13, v2327, v2220);
+            let mut v2342 = V::mul(y_e25, t5_9);
+            v2342 = V::mul_add(y_e24, t5_8, v2342);
+            v2342 = V::mul_add(y_e23, t5_7, v2342);
+            v2342 = V::neg_mul_add(y_e15, t5_12, v2342);
+            v2342 = V::neg_mul_add(y_e14, t5_11, v2342);
+            v2342 = V::neg_mul_add(y_e13, t5_10, v2342);
+            v1663 = V::mul_add(w20, v2342, v1663);
+            v2220 = V::mul_add(x_e12, v2342, v2220);
+            // grad0[20] += x_e45*v2217 + x_e35*v2232 + x_e34*v2247 + x_e25*v2262 + x_e24*v2277 + x_e23*v2292 + x_e15*v2307 + x_e14*v2322 + x_e13*v2337 + x_e12*v2352
+            V::store(V::add(V::load(grad0.at(20usize, c)), v2220), grad0.at(20usize, c));
+            let v2357 = V::mul(y_1, t5_15);
             let w19 = V::load(param0.at(19usize, c));
-            let mut v2361 = V::mul(x_e45, v2358);
-            v1620 = V::mul_add(w19, v2358, v1620);
-            let v2363 = V::mul(y_1, t3_14);
-            v1678 = V::mul_add(w19, v2363, v1678);
-            v2361 = V::mul_add(x_e35, v2363, v2361);
-            let v2368 = V::mul(y_1, t3_13);
-            v1629 = V::mul_add(w19, v2368, v1629);
-            v2361 = V::mul_add(x_e34, v2368, v2361);
-            let v2373 = V::mul(y_1, t3_12);
-            v1634 = V::mul_add(w19, v2373, v1634);
-            v2361 = V::mul_add(x_e25, v2373, v2361);
-            let v2378 = V::mul(y_1, t3_11);
-            v1699 = V::mul_add(w19, v2378, v1699);
-            v2361 = V::mul_add(x_e24, v2378, v2361);
-            let v2383 = V::mul(y_1, t3_10);
-            v1644 = V::mul_add(w19, v2383, v1644);
-            v2361 = V::mul_add(x_e23, v2383, v2361);
-            let v2388 = V::mul(y_1, t3_9);
-            v1713 = V::mul_add(w19, v2388, v1713);
-            v2361 = V::mul_add(x_e15, v2388, v2361);
-            let v2393 = V::mul(y_1, t3_8);
-            v1654 = V::mul_add(w19, v2393, v1654);
-            v2361 = V::mul_add(x_e14, v2393, v2361);
-            let v2398 = V::mul(y_1, t3_7);
-            v1727 = V::mul_add(w19, v2398, v1727);
-            v2361 = V::mul_add(x_e13, v2398, v2361);
-            let v2403 = V::mul(y_1, t3_6);
-            v1664 = V::mul_add(w19, v2403, v1664);
-            v2361 = V::mul_add(x_e12, v2403, v2361);
-            // grad0[19] += x_e45*v2358 + x_e35*v2363 + x_e34*v2368 + x_e25*v2373 + x_e24*v2378 + x_e23*v2383 + x_e15*v2388 + x_e14*v2393 + x_e13*v2398 + x_e12*v2403
-            V::store(V::add(V::load(grad0.at(19usize, c)), v2361), grad0.at(19usize, c));
-            let mut v2408 = V::mul(y_e345, t3_3);
-            v2408 = V::mul_add(y_e245, t3_2, v2408);
-            v2408 = V::mul_add(y_e145, t3_1, v2408);
+            let mut v2360 = V::mul(x_e45, v2357);
+            v1619 = V::mul_add(w19, v2357, v1619);
+            let v2362 = V::mul(y_1, t5_14);
+            v1677 = V::mul_add(w19, v2362, v1677);
+            v2360 = V::mul_add(x_e35, v2362, v2360);
+            let v2367 = V::mul(y_1, t5_13);
+            v1628 = V::mul_add(w19, v2367, v1628);
+            v2360 = V::mul_add(x_e34, v2367, v2360);
+            let v2372 = V::mul(y_1, t5_12);
+            v1633 = V::mul_add(w19, v2372, v1633);
+            v2360 = V::mul_add(x_e25, v2372, v2360);
+            let v2377 = V::mul(y_1, t5_11);
+            v1698 = V::mul_add(w19, v2377, v1698);
+            v2360 = V::mul_add(x_e24, v2377, v2360);
+            let v2382 = V::mul(y_1, t5_10);
+            v1643 = V::mul_add(w19, v2382, v1643);
+            v2360 = V::mul_add(x_e23, v2382, v2360);
+            let v2387 = V::mul(y_1, t5_9);
+            v1712 = V::mul_add(w19, v2387, v1712);
+            v2360 = V::mul_add(x_e15, v2387, v2360);
+            let v2392 = V::mul(y_1, t5_8);
+            v1653 = V::mul_add(w19, v2392, v1653);
+            v2360 = V::mul_add(x_e14, v2392, v2360);
+            let v2397 = V::mul(y_1, t5_7);
+            v1726 = V::mul_add(w19, v2397, v1726);
+            v2360 = V::mul_add(x_e13, v2397, v2360);
+            let v2402 = V::mul(y_1, t5_6);
+            v1663 = V::mul_add(w19, v2402, v1663);
+            v2360 = V::mul_add(x_e12, v2402, v2360);
+            // grad0[19] += x_e45*v2357 + x_e35*v2362 + x_e34*v2367 + x_e25*v2372 + x_e24*v2377 + x_e23*v2382 + x_e15*v2387 + x_e14*v2392 + x_e13*v2397 + x_e12*v2402
+            V::store(V::add(V::load(grad0.at(19usize, c)), v2360), grad0.at(19usize, c));
+            let mut v2407 = V::mul(y_e345, t5_3);
+            v2407 = V::mul_add(y_e245, t5_2, v2407);
+            v2407 = V::mul_add(y_e145, t5_1, v2407);
             let w18 = V::load(param0.at(18usize, c));
-            v1620 = V::neg_mul_add(w18, v2408, v1620);
-            let mut v2417 = V::mul(y_e345, t3_4);
-            v2417 = V::neg_mul_add(y_e235, t3_2, v2417);
-            v2417 = V::neg_mul_add(y_e135, t3_1, v2417);
-            let mut v2423 = V::mul(x_e35, v2417);
-            v1678 = V::mul_add(w18, v2417, v1678);
-            v2423 = V::neg_mul_add(x_e45, v2408, v2423);
-            let mut v2426 = V::mul(y_e345, t3_5);
-            v2426 = V::mul_add(y_e234, t3_2, v2426);
-            v2426 = V::mul_add(y_e134, t3_1, v2426);
-            v1629 = V::neg_mul_add(w18, v2426, v1629);
-            v2423 = V::neg_mul_add(x_e34, v2426, v2423);
-            let mut v2435 = V::mul(y_e245, t3_4);
-            v2435 = V::mul_add(y_e235, t3_3, v2435);
-            v2435 = V::neg_mul_add(y_e125, t3_1, v2435);
-            v1634 = V::mul_add(w18, v2435, v1634);
-            v2423 = V::mul_add(x_e25, v2435, v2423);
-            let mut v2445 = V::mul(y_e234, t3_3);
-            v2445 = V::neg_mul_add(y_e245, t3_5, v2445);
-            v2445 = V::neg_mul_add(y_e124, t3_1, v2445);
-            v1699 = V::mul_add(w18, v2445, v1699);
-            v2423 = V::mul_add(x_e24, v2445, v2423);
-            let mut v2453 = V::mul(y_e235, t3_5);
-            v2453 = V::mul_add(y_e234, t3_4, v2453);
-            v2453 = V::mul_add(y_e123, t3_1, v2453);
-            v1644 = V::neg_mul_add(w18, v2453, v1644);
-            v2423 = V::neg_mul_add(x_e23, v2453, v2423);
-            let mut v2462 = V::mul(y_e145, t3_4);
-            v2462 = V::mul_add(y_e135, t3_3, v2462);
-            v2462 = V::mul_add(y_e125, t3_2, v2462);
-            v1713 = V::mul_add(w18, v2462, v1713);
-            v2423 = V::mul_add(x_e15, v2462, v2423);
-            let mut v2472 = V::mul(y_e134, t3_3);
-            v2472 = V::neg_mul_add(y_e145, t3_5, v2472);
-            v2472 = V::mul_add(y_e124, t3_2, v2472);
-            v1654 = V::mul_add(w18, v2472, v1654);
-            v2423 = V::mul_add(x_e14, v2472, v2423);
-            let mut v2480 = V::mul(y_e135, t3_5);
-            v2480 = V::mul_add(y_e134, t3_4, v2480);
-            let v2484 = V::mul_sub(y_e123, t3_2, v2480);
-            v1727 = V::mul_add(w18, v2484, v1727);
-            v2423 = V::mul_add(x_e13, v2484, v2423);
-            let mut v2489 = V::mul(y_e125, t3_5);
-            v2489 = V::mul_add(y_e124, t3_4, v2489);
-            v2489 = V::mul_add(y_e123, t3_3, v2489);
-            v1664 = V::neg_mul_add(w18, v2489, v1664);
-            v2423 = V::neg_mul_add(x_e12, v2489, v2423);
-            // grad0[18] += x_e35*v2421 - x_e45*v2412 - x_e34*v2430 + x_e25*v2439 + x_e24*v2448 - x_e23*v2457 + x_e15*v2466 + x_e14*v2475 + x_e13*v2484 - x_e12*v2493
-            V::store(V::add(V::load(grad0.at(18usize, c)), v2423), grad0.at(18usize, c));
-            let mut v2498 = V::mul(y_e5, t3_4);
-            v2498 = V::neg_mul_add(y_e4, t3_5, v2498);
+            v1619 = V::neg_mul_add(w18, v2407, v1619);
+            let mut v2416 = V::mul(y_e345, t5_4);
+            v2416 = V::neg_mul_add(y_e235, t5_2, v2416);
+            v2416 = V::neg_mul_add(y_e135, t5_1, v2416);
+            let mut v2422 = V::mul(x_e35, v2416);
+            v1677 = V::mul_add(w18, v2416, v1677);
+            v2422 = V::neg_mul_add(x_e45, v2407, v2422);
+            let mut v2425 = V::mul(y_e345, t5_5);
+            v2425 = V::mul_add(y_e234, t5_2, v2425);
+            v2425 = V::mul_add(y_e134, t5_1, v2425);
+            v1628 = V::neg_mul_add(w18, v2425, v1628);
+            v2422 = V::neg_mul_add(x_e34, v2425, v2422);
+            let mut v2434 = V::mul(y_e245, t5_4);
+            v2434 = V::mul_add(y_e235, t5_3, v2434);
+            v2434 = V::neg_mul_add(y_e125, t5_1, v2434);
+            v1633 = V::mul_add(w18, v2434, v1633);
+            v2422 = V::mul_add(x_e25, v2434, v2422);
+            let mut v2444 = V::mul(y_e234, t5_3);
+            v2444 = V::neg_mul_add(y_e245, t5_5, v2444);
+            v2444 = V::neg_mul_add(y_e124, t5_1, v2444);
+            v1698 = V::mul_add(w18, v2444, v1698);
+            v2422 = V::mul_add(x_e24, v2444, v2422);
+            let mut v2452 = V::mul(y_e235, t5_5);
+            v2452 = V::mul_add(y_e234, t5_4, v2452);
+            v2452 = V::mul_add(y_e123, t5_1, v2452);
+            v1643 = V::neg_mul_add(w18, v2452, v1643);
+            v2422 = V::neg_mul_add(x_e23, v2452, v2422);
+            let mut v2461 = V::mul(y_e145, t5_4);
+            v2461 = V::mul_add(y_e135, t5_3, v2461);
+            v2461 = V::mul_add(y_e125, t5_2, v2461);
+            v1712 = V::mul_add(w18, v2461, v1712);
+            v2422 = V::mul_add(x_e15, v2461, v2422);
+            let mut v2471 = V::mul(y_e134, t5_3);
+            v2471 = V::neg_mul_add(y_e145, t5_5, v2471);
+            v2471 = V::mul_add(y_e124, t5_2, v2471);
+            v1653 = V::mul_add(w18, v2471, v1653);
+            v2422 = V::mul_add(x_e14, v2471, v2422);
+            let mut v2479 = V::mul(y_e135, t5_5);
+            v2479 = V::mul_add(y_e134, t5_4, v2479);
+            let v2483 = V::mul_sub(y_e123, t5_2, v2479);
+            v1726 = V::mul_add(w18, v2483, v1726);
+            v2422 = V::mul_add(x_e13, v2483, v2422);
+            let mut v2488 = V::mul(y_e125, t5_5);
+            v2488 = V::mul_add(y_e124, t5_4, v2488);
+            v2488 = V::mul_add(y_e123, t5_3, v2488);
+            v1663 = V::neg_mul_add(w18, v2488, v1663);
+            v2422 = V::neg_mul_add(x_e12, v2488, v2422);
+            // grad0[18] += x_e35*v2420 - x_e45*v2411 - x_e34*v2429 + x_e25*v2438 + x_e24*v2447 - x_e23*v2456 + x_e15*v2465 + x_e14*v2474 + x_e13*v2483 - x_e12*v2492
+            V::store(V::add(V::load(grad0.at(18usize, c)), v2422), grad0.at(18usize, c));
+            let mut v2497 = V::mul(y_e5, t5_4);
+            v2497 = V::neg_mul_add(y_e4, t5_5, v2497);
             let w17 = V::load(param0.at(17usize, c));
-            let mut v2503 = V::mul(x_e45, v2498);
-            v1620 = V::mul_add(w17, v2498, v1620);
-            let mut v2505 = V::mul(y_e5, t3_3);
-            v2505 = V::neg_mul_add(y_e3, t3_5, v2505);
-            v1678 = V::mul_add(w17, v2505, v1678);
-            v2503 = V::mul_add(x_e35, v2505, v2503);
-            let mut v2512 = V::mul(y_e4, t3_3);
-            v2512 = V::neg_mul_add(y_e3, t3_4, v2512);
-            v1629 = V::mul_add(w17, v2512, v1629);
-            v2503 = V::mul_add(x_e34, v2512, v2503);
-            let mut v2519 = V::mul(y_e5, t3_2);
-            v2519 = V::neg_mul_add(y_e2, t3_5, v2519);
-            v1634 = V::mul_add(w17, v2519, v1634);
-            v2503 = V::mul_add(x_e25, v2519, v2503);
-            let mut v2526 = V::mul(y_e4, t3_2);
-            v2526 = V::neg_mul_add(y_e2, t3_4, v2526);
-            v1699 = V::mul_add(w17, v2526, v1699);
-            v2503 = V::mul_add(x_e24, v2526, v2503);
-            let mut v2533 = V::mul(y_e3, t3_2);
-            v2533 = V::neg_mul_add(y_e2, t3_3, v2533);
-            v1644 = V::mul_add(w17, v2533, v1644);
-            v2503 = V::mul_add(x_e23, v2533, v2503);
-            let mut v2540 = V::mul(y_e5, t3_1);
-            v2540 = V::neg_mul_add(y_e1, t3_5, v2540);
-            v1713 = V::mul_add(w17, v2540, v1713);
-            v2503 = V::mul_add(x_e15, v2540, v2503);
-            let mut v2547 = V::mul(y_e4, t3_1);
-            v2547 = V::neg_mul_add(y_e1, t3_4, v2547);
-            v1654 = V::mul_add(w17, v2547, v1654);
-            v2503 = V::mul_add(x_e14, v2547, v2503);
-            let mut v2554 = V::mul(y_e3, t3_1);
-            v2554 = V::neg_mul_add(y_e1, t3_3, v2554);
-            v1727 = V::mul_add(w17, v2554, v1727);
-            v2503 = V::mul_add(x_e13, v2554, v2503);
-            let mut v2561 = V::mul(y_e2, t3_1);
-            v2561 = V::neg_mul_add(y_e1, t3_2, v2561);
-            v1664 = V::mul_add(w17, v2561, v1664);
-            v2503 = V::mul_add(x_e12, v2561, v2503);
-            // grad0[17] += x_e45*v2500 + x_e35*v2507 + x_e34*v2514 + x_e25*v2521 + x_e24*v2528 + x_e23*v2535 + x_e15*v2542 + x_e14*v2549 + x_e13*v2556 + x_e12*v2563
-            V::store(V::add(V::load(grad0.at(17usize, c)), v2503), grad0.at(17usize, c));
-            let v2568 = V::mul(y_e45, t3_0);
+            let mut v2502 = V::mul(x_e45, v2497);
+            v1619 = V::mul_add(w17, v2497, v1619);
+            let mut v2504 = V::mul(y_e5, t5_3);
+            v2504 = V::neg_mul_add(y_e3, t5_5, v2504);
+            v1677 = V::mul_add(w17, v2504, v1677);
+            v2502 = V::mul_add(x_e35, v2504, v2502);
+            let mut v2511 = V::mul(y_e4, t5_3);
+            v2511 = V::neg_mul_add(y_e3, t5_4, v2511);
+            v1628 = V::mul_add(w17, v2511, v1628);
+            v2502 = V::mul_add(x_e34, v2511, v2502);
+            let mut v2518 = V::mul(y_e5, t5_2);
+            v2518 = V::neg_mul_add(y_e2, t5_5, v2518);
+            v1633 = V::mul_add(w17, v2518, v1633);
+            v2502 = V::mul_add(x_e25, v2518, v2502);
+            let mut v2525 = V::mul(y_e4, t5_2);
+            v2525 = V::neg_mul_add(y_e2, t5_4, v2525);
+            v1698 = V::mul_add(w17, v2525, v1698);
+            v2502 = V::mul_add(x_e24, v2525, v2502);
+            let mut v2532 = V::mul(y_e3, t5_2);
+            v2532 = V::neg_mul_add(y_e2, t5_3, v2532);
+            v1643 = V::mul_add(w17, v2532, v1643);
+            v2502 = V::mul_add(x_e23, v2532, v2502);
+            let mut v2539 = V::mul(y_e5, t5_1);
+            v2539 = V::neg_mul_add(y_e1, t5_5, v2539);
+            v1712 = V::mul_add(w17, v2539, v1712);
+            v2502 = V::mul_add(x_e15, v2539, v2502);
+            let mut v2546 = V::mul(y_e4, t5_1);
+            v2546 = V::neg_mul_add(y_e1, t5_4, v2546);
+            v1653 = V::mul_add(w17, v2546, v1653);
+            v2502 = V::mul_add(x_e14, v2546, v2502);
+            let mut v2553 = V::mul(y_e3, t5_1);
+            v2553 = V::neg_mul_add(y_e1, t5_3, v2553);
+            v1726 = V::mul_add(w17, v2553, v1726);
+            v2502 = V::mul_add(x_e13, v2553, v2502);
+            let mut v2560 = V::mul(y_e2, t5_1);
+            v2560 = V::neg_mul_add(y_e1, t5_2, v2560);
+            v1663 = V::mul_add(w17, v2560, v1663);
+            v2502 = V::mul_add(x_e12, v2560, v2502);
+            // grad0[17] += x_e45*v2499 + x_e35*v2506 + x_e34*v2513 + x_e25*v2520 + x_e24*v2527 + x_e23*v2534 + x_e15*v2541 + x_e14*v2548 + x_e13*v2555 + x_e12*v2562
+            V::store(V::add(V::load(grad0.at(17usize, c)), v2502), grad0.at(17usize, c));
+            let v2567 = V::mul(y_e45, t5_0);
             let w16 = V::load(param0.at(16usize, c));
-            let mut v2571 = V::mul(x_e45, v2568);
-            v1620 = V::neg_mul_add(w16, v2568, v1620);
-            // out0[15] = w27*v1618 + w26*v1670 + w25*v1742 - w24*v1828 + w23*v1888 + w22*v2032 - w21*v2122 + w20*v2218 + w19*v2358 - w18*v2412 + w17*v2500 - w16*v2568
-            V::store(v1620, out0.at(15usize, c));
-            let v2573 = V::mul(y_e35, t3_0);
-            v1678 = V::neg_mul_add(w16, v2573, v1678);
-            // out0[14] = w26*v1677 - w27*v1623 + w25*v1751 + w24*v1833 + w23*v1903 + w22*v2041 + w21*v2131 + w20*v2233 + w19*v2363 + w18*v2421 + w17*v2507 - w16*v2573
-            V::store(v1678, out0.at(14usize, c));
-            v2571 = V::mul_add(x_e35, v2573, v2571);
-            let v2578 = V::mul(y_e34, t3_0);
-            v1629 = V::neg_mul_add(w16, v2578, v1629);
-            // out0[13] = w27*v1628 + w26*v1684 + w25*v1760 - w24*v1838 + w23*v1918 + w22*v2050 - w21*v2140 + w20*v2248 + w19*v2368 - w18*v2430 + w17*v2514 - w16*v2578
-            V::store(v1629, out0.at(13usize, c));
-            v2571 = V::mul_add(x_e34, v2578, v2571);
-            let v2583 = V::mul(y_e25, t3_0);
-            v1634 = V::neg_mul_add(w16, v2583, v1634);
-            // out0[12] = w27*v1633 + w26*v1691 + w25*v1769 - w24*v1843 + w23*v1933 + w22*v2059 + w21*v2149 + w20*v2263 + w19*v2373 + w18*v2439 + w17*v2521 - w16*v2583
-            V::store(v1634, out0.at(12usize, c));
-            v2571 = V::mul_add(x_e25, v2583, v2571);
-            let v2588 = V::mul(y_e24, t3_0);
-            v1699 = V::neg_mul_add(w16, v2588, v1699);
-            // out0[11] = w26*v1698 - w27*v1638 + w25*v1778 + w24*v1848 + w23*v1948 + w22*v2068 + w21*v2158 + w20*v2278 + w19*v2378 + w18*v2448 + w17*v2528 - w16*v2588
-            V::store(v1699, out0.at(11usize, c));
-            v2571 = V::mul_add(x_e24, v2588, v2571);
-            let v2593 = V::mul(y_e23, t3_0);
-            v1644 = V::neg_mul_add(w16, v2593, v1644);
-            // out0[10] = w27*v1643 + w26*v1705 + w25*v1787 - w24*v1853 + w23*v1963 + w22*v2077 - w21*v2167 + w20*v2293 + w19*v2383 - w18*v2457 + w17*v2535 - w16*v2593
-            V::store(v1644, out0.at(10usize, c));
-            v2571 = V::mul_add(x_e23, v2593, v2571);
-            let v2598 = V::mul(y_e15, t3_0);
-            v1713 = V::neg_mul_add(w16, v2598, v1713);
-            // out0[9] = w26*v1712 - w27*v1648 + w25*v1796 + w24*v1858 + w23*v1978 - w22*v2086 - w21*v2176 + w20*v2308 + w19*v2388 + w18*v2466 + w17*v2542 - w16*v2598
-            V::store(v1713, out0.at(9usize, c));
-            v2571 = V::mul_add(x_e15, v2598, v2571);
-            let v2603 = V::mul(y_e14, t3_0);
-            v1654 = V::neg_mul_add(w16, v2603, v1654);
-            // out0[8] = w27*v1653 + w26*v1719 + w25*v1805 - w24*v1863 + w23*v1993 + w22*v2095 + w21*v2185 + w20*v2323 + w19*v2393 + w18*v2475 + w17*v2549 - w16*v2603
-            V::store(v1654, out0.at(8usize, c));
-            v2571 = V::mul_add(x_e14, v2603, v2571);
-            let v2608 = V::mul(y_e13, t3_0);
-            v1727 = V::neg_mul_add(w16, v2608, v1727);
-            // out0[7] = w26*v1726 - w27*v1658 + w25*v1814 + w24*v1868 + w23*v2008 + w22*v2104 + w21*v2194 + w20*v2338 + w19*v2398 + w18*v2484 + w17*v2556 - w16*v2608
-            V::store(v1727, out0.at(7usize, c));
-            v2571 = V::mul_add(x_e13, v2608, v2571);
-            let v2613 = V::mul(y_e12, t3_0);
-            v1664 = V::neg_mul_add(w16, v2613, v1664);
-            // out0[6] = w27*v1663 + w26*v1733 + w25*v1823 - w24*v1873 + w23*v2023 + w22*v2113 - w21*v2203 + w20*v2353 + w19*v2403 - w18*v2493 + w17*v2563 - w16*v2613
-            V::store(v1664, out0.at(6usize, c));
-            v2571 = V::mul_add(x_e12, v2613, v2571);
-            // grad0[16] += -(x_e45*v2568 + x_e35*v2573 + x_e34*v2578 + x_e25*v2583 + x_e24*v2588 + x_e23*v2593 + x_e15*v2598 + x_e14*v2603 + x_e13*v2608 + x_e12*v2613)
+            let mut v2570 = V::mul(x_e45, v2567);
+            v1619 = V::neg_mul_add(w16, v2567, v1619);
+            // out0[15] = w27*v1617 + w26*v1669 + w25*v1741 - w24*v1827 + w23*v1887 + w22*v2031 - w21*v2121 + w20*v2217 + w19*v2357 - w18*v2411 + w17*v2499 - w16*v2567
+            V::store(v1619, out0.at(15usize, c));
+            let v2572 = V::mul(y_e35, t5_0);
+            v1677 = V::neg_mul_add(w16, v2572, v1677);
+            // out0[14] = w26*v1676 - w27*v1622 + w25*v1750 + w24*v1832 + w23*v1902 + w22*v2040 + w21*v2130 + w20*v2232 + w19*v2362 + w18*v2420 + w17*v2506 - w16*v2572
+            V::store(v1677, out0.at(14usize, c));
+            v2570 = V::mul_add(x_e35, v2572, v2570);
+            let v2577 = V::mul(y_e34, t5_0);
+            v1628 = V::neg_mul_add(w16, v2577, v1628);
+            // out0[13] = w27*v1627 + w26*v1683 + w25*v1759 - w24*v1837 + w23*v1917 + w22*v2049 - w21*v2139 + w20*v2247 + w19*v2367 - w18*v2429 + w17*v2513 - w16*v2577
+            V::store(v1628, out0.at(13usize, c));
+            v2570 = V::mul_add(x_e34, v2577, v2570);
+            let v2582 = V::mul(y_e25, t5_0);
+            v1633 = V::neg_mul_add(w16, v2582, v1633);
+            // out0[12] = w27*v1632 + w26*v1690 + w25*v1768 - w24*v1842 + w23*v1932 + w22*v2058 + w21*v2148 + w20*v2262 + w19*v2372 + w18*v2438 + w17*v2520 - w16*v2582
+            V::store(v1633, out0.at(12usize, c));
+            v2570 = V::mul_add(x_e25, v2582, v2570);
+            let v2587 = V::mul(y_e24, t5_0);
+            v1698 = V::neg_mul_add(w16, v2587, v1698);
+            // out0[11] = w26*v1697 - w27*v1637 + w25*v1777 + w24*v1847 + w23*v1947 + w22*v2067 + w21*v2157 + w20*v2277 + w19*v2377 + w18*v2447 + w17*v2527 - w16*v2587
+            V::store(v1698, out0.at(11usize, c));
+            v2570 = V::mul_add(x_e24, v2587, v2570);
+            let v2592 = V::mul(y_e23, t5_0);
+            v1643 = V::neg_mul_add(w16, v2592, v1643);
+            // out0[10] = w27*v1642 + w26*v1704 + w25*v1786 - w24*v1852 + w23*v1962 + w22*v2076 - w21*v2166 + w20*v2292 + w19*v2382 - w18*v2456 + w17*v2534 - w16*v2592
+            V::store(v1643, out0.at(10usize, c));
+            v2570 = V::mul_add(x_e23, v2592, v2570);
+            let v2597 = V::mul(y_e15, t5_0);
+            v1712 = V::neg_mul_add(w16, v2597, v1712);
+            // out0[9] = w26*v1711 - w27*v1647 + w25*v1795 + w24*v1857 + w23*v1977 - w22*v2085 - w21*v2175 + w20*v2307 + w19*v2387 + w18*v2465 + w17*v2541 - w16*v2597
+            V::store(v1712, out0.at(9usize, c));
+            v2570 = V::mul_add(x_e15, v2597, v2570);
+            let v2602 = V::mul(y_e14, t5_0);
+            v1653 = V::neg_mul_add(w16, v2602, v1653);
+            // out0[8] = w27*v1652 + w26*v1718 + w25*v1804 - w24*v1862 + w23*v1992 + w22*v2094 + w21*v2184 + w20*v2322 + w19*v2392 + w18*v2474 + w17*v2548 - w16*v2602
+            V::store(v1653, out0.at(8usize, c));
+            v2570 = V::mul_add(x_e14, v2602, v2570);
+            let v2607 = V::mul(y_e13, t5_0);
+            v1726 = V::neg_mul_add(w16, v2607, v1726);
+            // out0[7] = w26*v1725 - w27*v1657 + w25*v1813 + w24*v1867 + w23*v2007 + w22*v2103 + w21*v2193 + w20*v2337 + w19*v2397 + w18*v2483 + w17*v2555 - w16*v2607
+            V::store(v1726, out0.at(7usize, c));
+            v2570 = V::mul_add(x_e13, v2607, v2570);
+            let v2612 = V::mul(y_e12, t5_0);
+            v1663 = V::neg_mul_add(w16, v2612, v1663);
+            // out0[6] = w27*v1662 + w26*v1732 + w25*v1822 - w24*v1872 + w23*v2022 + w22*v2112 - w21*v2202 + w20*v2352 + w19*v2402 - w18*v2492 + w17*v2562 - w16*v2612
+            V::store(v1663, out0.at(6usize, c));
+            v2570 = V::mul_add(x_e12, v2612, v2570);
+            // grad0[16] += -(x_e45*v2567 + x_e35*v2572 + x_e34*v2577 + x_e25*v2582 + x_e24*v2587 + x_e23*v2592 + x_e15*v2597 + x_e14*v2602 + x_e13*v2607 + x_e12*v2612)
             V::store(
-                V::add(V::load(grad0.at(16usize, c)), V::neg(v2571)),
+                V::add(V::load(grad0.at(16usize, c)), V::neg(v2570)),
                 grad0.at(16usize, c),
             );
-            let v2619 = V::mul(y_e1234, t3_31);
+            let v2618 = V::mul(y_e1234, t5_31);
             let w15 = V::load(param0.at(15usize, c));
-            let mut v2621 = V::mul(w15, v2619);
+            let mut v2620 = V::mul(w15, v2618);
             let x_e5 = V::load(x.at(5usize, c));
-            let mut v2623 = V::mul(x_e5, v2619);
-            let v2624 = V::mul(y_e1235, t3_31);
-            let mut v2625 = V::mul(w15, v2624);
+            let mut v2622 = V::mul(x_e5, v2618);
+            let v2623 = V::mul(y_e1235, t5_31);
+            let mut v2624 = V::mul(w15, v2623);
             let x_e4 = V::load(x.at(4usize, c));
-            v2623 = V::neg_mul_add(x_e4, v2624, v2623);
-            let v2629 = V::mul(y_e1245, t3_31);
-            let mut v2630 = V::mul(w15, v2629);
+            v2622 = V::neg_mul_add(x_e4, v2623, v2622);
+            let v2628 = V::mul(y_e1245, t5_31);
+            let mut v2629 = V::mul(w15, v2628);
             let x_e3 = V::load(x.at(3usize, c));
-            v2623 = V::mul_add(x_e3, v2629, v2623);
-            let v2634 = V::mul(y_e1345, t3_31);
-            let mut v2635 = V::mul(w15, v2634);
+            v2622 = V::mul_add(x_e3, v2628, v2622);
+            let v2633 = V::mul(y_e1345, t5_31);
+            let mut v2634 = V::mul(w15, v2633);
             let x_e2 = V::load(x.at(2usize, c));
-            v2623 = V::neg_mul_add(x_e2, v2634, v2623);
-            let v2639 = V::mul(y_e2345, t3_31);
-            let mut v2640 = V::mul(w15, v2639);
+            v2622 = V::neg_mul_add(x_e2, v2633, v2622);
+            let v2638 = V::mul(y_e2345, t5_31);
+            let mut v2639 = V::mul(w15, v2638);
             let x_e1 = V::load(x.at(1usize, c));
-            v2623 = V::mul_add(x_e1, v2639, v2623);
-            // grad0[15] += x_e5*v2619 - x_e4*v2624 + x_e3*v2629 - x_e2*v2634 + x_e1*v2639
-            V::store(V::add(V::load(grad0.at(15usize, c)), v2623), grad0.at(15usize, c));
-            let v2644 = V::mul(y_e12345, t3_26);
+            v2622 = V::mul_add(x_e1, v2638, v2622);
+            // grad0[15] += x_e5*v2618 - x_e4*v2623 + x_e3*v2628 - x_e2*v2633 + x_e1*v2638
+            V::store(V::add(V::load(grad0.at(15usize, c)), v2622), grad0.at(15usize, c));
+            let v2643 = V::mul(y_e12345, t5_26);
             let w14 = V::load(param0.at(14usize, c));
-            let mut v2647 = V::mul(x_e5, v2644);
-            v2621 = V::mul_add(w14, v2644, v2621);
-            let v2649 = V::mul(y_e12345, t3_27);
-            v2625 = V::mul_add(w14, v2649, v2625);
-            v2647 = V::neg_mul_add(x_e4, v2649, v2647);
-            let v2654 = V::mul(y_e12345, t3_28);
-            v2630 = V::mul_add(w14, v2654, v2630);
-            v2647 = V::mul_add(x_e3, v2654, v2647);
-            let v2659 = V::mul(y_e12345, t3_29);
-            v2635 = V::mul_add(w14, v2659, v2635);
-            v2647 = V::neg_mul_add(x_e2, v2659, v2647);
-            let v2664 = V::mul(y_e12345, t3_30);
-            v2640 = V::mul_add(w14, v2664, v2640);
-            v2647 = V::mul_add(x_e1, v2664, v2647);
-            // grad0[14] += x_e5*v2644 - x_e4*v2649 + x_e3*v2654 - x_e2*v2659 + x_e1*v2664
-            V::store(V::add(V::load(grad0.at(14usize, c)), v2647), grad0.at(14usize, c));
-            let mut v2669 = V::mul(y_e234, t3_30);
-            v2669 = V::mul_add(y_e134, t3_29, v2669);
-            v2669 = V::mul_add(y_e124, t3_28, v2669);
-            v2669 = V::mul_add(y_e123, t3_27, v2669);
+            let mut v2646 = V::mul(x_e5, v2643);
+            v2620 = V::mul_add(w14, v2643, v2620);
+            let v2648 = V::mul(y_e12345, t5_27);
+            v2624 = V::mul_add(w14, v2648, v2624);
+            v2646 = V::neg_mul_add(x_e4, v2648, v2646);
+            let v2653 = V::mul(y_e12345, t5_28);
+            v2629 = V::mul_add(w14, v2653, v2629);
+            v2646 = V::mul_add(x_e3, v2653, v2646);
+            let v2658 = V::mul(y_e12345, t5_29);
+            v2634 = V::mul_add(w14, v2658, v2634);
+            v2646 = V::neg_mul_add(x_e2, v2658, v2646);
+            let v2663 = V::mul(y_e12345, t5_30);
+            v2639 = V::mul_add(w14, v2663, v2639);
+            v2646 = V::mul_add(x_e1, v2663, v2646);
+            // grad0[14] += x_e5*v2643 - x_e4*v2648 + x_e3*v2653 - x_e2*v2658 + x_e1*v2663
+            V::store(V::add(V::load(grad0.at(14usize, c)), v2646), grad0.at(14usize, c));
+            let mut v2668 = V::mul(y_e234, t5_30);
+            v2668 = V::mul_add(y_e134, t5_29, v2668);
+            v2668 = V::mul_add(y_e124, t5_28, v2668);
+            v2668 = V::mul_add(y_e123, t5_27, v2668);
             let w13 = V::load(param0.at(13usize, c));
-            v2621 = V::neg_mul_add(w13, v2669, v2621);
-            let mut v2680 = V::mul(y_e235, t3_30);
-            v2680 = V::mul_add(y_e135, t3_29, v2680);
-            v2680 = V::mul_add(y_e125, t3_28, v2680);
-            v2680 = V::neg_mul_add(y_e123, t3_26, v2680);
-            let mut v2688 = V::mul(x_e4, v2680);
-            let mut v2689 = V::mul_sub(w13, v2680, v2625);
-            v2688 = V::neg_mul_add(x_e5, v2669, v2688);
-            let mut v2691 = V::mul(y_e245, t3_30);
-            v2691 = V::mul_add(y_e145, t3_29, v2691);
-            let mut v2695 = V::mul_sub(y_e125, t3_27, v2691);
-            v2695 = V::mul_add(y_e124, t3_26, v2695);
-            v2630 = V::mul_add(w13, v2695, v2630);
-            v2688 = V::mul_add(x_e3, v2695, v2688);
-            let mut v2702 = V::mul(y_e345, t3_30);
-            v2702 = V::neg_mul_add(y_e145, t3_28, v2702);
-            v2702 = V::neg_mul_add(y_e135, t3_27, v2702);
-            v2702 = V::neg_mul_add(y_e134, t3_26, v2702);
-            let mut v2711 = V::mul_sub(w13, v2702, v2635);
-            v2688 = V::mul_add(x_e2, v2702, v2688);
-            let mut v2713 = V::mul(y_e345, t3_29);
-            v2713 = V::mul_add(y_e245, t3_28, v2713);
-            v2713 = V::mul_add(y_e235, t3_27, v2713);
-            v2713 = V::mul_add(y_e234, t3_26, v2713);
-            v2640 = V::mul_add(w13, v2713, v2640);
-            v2688 = V::mul_add(x_e1, v2713, v2688);
-            // grad0[13] += x_e4*v2686 - x_e5*v2675 + x_e3*v2697 + x_e2*v2708 + x_e1*v2719
-            V::store(V::add(V::load(grad0.at(13usize, c)), v2688), grad0.at(13usize, c));
-            let mut v2724 = V::mul(y_e2345, t3_22);
-            v2724 = V::mul_add(y_e1345, t3_19, v2724);
-            v2724 = V::mul_add(y_e1245, t3_17, v2724);
-            v2724 = V::mul_add(y_e1235, t3_16, v2724);
+            v2620 = V::neg_mul_add(w13, v2668, v2620);
+            let mut v2679 = V::mul(y_e235, t5_30);
+            v2679 = V::mul_add(y_e135, t5_29, v2679);
+            v2679 = V::mul_add(y_e125, t5_28, v2679);
+            v2679 = V::neg_mul_add(y_e123, t5_26, v2679);
+            let mut v2687 = V::mul(x_e4, v2679);
+            let mut v2688 = V::mul_sub(w13, v2679, v2624);
+            v2687 = V::neg_mul_add(x_e5, v2668, v2687);
+            let mut v2690 = V::mul(y_e245, t5_30);
+            v2690 = V::mul_add(y_e145, t5_29, v2690);
+            let mut v2694 = V::mul_sub(y_e125, t5_27, v2690);
+            v2694 = V::mul_add(y_e124, t5_26, v2694);
+            v2629 = V::mul_add(w13, v2694, v2629);
+            v2687 = V::mul_add(x_e3, v2694, v2687);
+            let mut v2701 = V::mul(y_e345, t5_30);
+            v2701 = V::neg_mul_add(y_e145, t5_28, v2701);
+            v2701 = V::neg_mul_add(y_e135, t5_27, v2701);
+            v2701 = V::neg_mul_add(y_e134, t5_26, v2701);
+            let mut v2710 = V::mul_sub(w13, v2701, v2634);
+            v2687 = V::mul_add(x_e2, v2701, v2687);
+            let mut v2712 = V::mul(y_e345, t5_29);
+            v2712 = V::mul_add(y_e245, t5_28, v2712);
+            v2712 = V::mul_add(y_e235, t5_27, v2712);
+            v2712 = V::mul_add(y_e234, t5_26, v2712);
+            v2639 = V::mul_add(w13, v2712, v2639);
+            v2687 = V::mul_add(x_e1, v2712, v2687);
+            // grad0[13] += x_e4*v2685 - x_e5*v2674 + x_e3*v2696 + x_e2*v2707 + x_e1*v2718
+            V::store(V::add(V::load(grad0.at(13usize, c)), v2687), grad0.at(13usize, c));
+            let mut v2723 = V::mul(y_e2345, t5_22);
+            v2723 = V::mul_add(y_e1345, t5_19, v2723);
+            v2723 = V::mul_add(y_e1245, t5_17, v2723);
+            v2723 = V::mul_add(y_e1235, t5_16, v2723);
             let w12 = V::load(param0.at(12usize, c));
-            v2621 = V::neg_mul_add(w12, v2724, v2621);
-            let mut v2735 = V::mul(y_e2345, t3_23);
-            v2735 = V::mul_add(y_e1345, t3_20, v2735);
-            v2735 = V::mul_add(y_e1245, t3_18, v2735);
-            v2735 = V::neg_mul_add(y_e1234, t3_16, v2735);
-            let mut v2743 = V::mul(x_e4, v2735);
-            v2689 = V::mul_add(w12, v2735, v2689);
-            v2743 = V::neg_mul_add(x_e5, v2724, v2743);
-            let mut v2746 = V::mul(y_e2345, t3_24);
-            v2746 = V::mul_add(y_e1345, t3_21, v2746);
-            let mut v2750 = V::mul_sub(y_e1235, t3_18, v2746);
-            v2750 = V::mul_add(y_e1234, t3_17, v2750);
-            v2630 = V::mul_add(w12, v2750, v2630);
-            v2743 = V::mul_add(x_e3, v2750, v2743);
-            let mut v2757 = V::mul(y_e2345, t3_25);
-            v2757 = V::neg_mul_add(y_e1245, t3_21, v2757);
-            v2757 = V::neg_mul_add(y_e1235, t3_20, v2757);
-            v2757 = V::neg_mul_add(y_e1234, t3_19, v2757);
-            v2711 = V::mul_add(w12, v2757, v2711);
-            v2743 = V::mul_add(x_e2, v2757, v2743);
-            let mut v2768 = V::mul(y_e1345, t3_25);
-            v2768 = V::mul_add(y_e1245, t3_24, v2768);
-            v2768 = V::mul_add(y_e1235, t3_23, v2768);
-            v2768 = V::mul_add(y_e1234, t3_22, v2768);
-            v2640 = V::mul_add(w12, v2768, v2640);
-            v2743 = V::mul_add(x_e1, v2768, v2743);
-            // grad0[12] += x_e4*v2741 - x_e5*v2730 + x_e3*v2752 + x_e2*v2763 + x_e1*v2774
-            V::store(V::add(V::load(grad0.at(12usize, c)), v2743), grad0.at(12usize, c));
-            let mut v2779 = V::mul(y_e34, t3_25);
-            v2779 = V::mul_add(y_e24, t3_24, v2779);
-            v2779 = V::mul_add(y_e23, t3_23, v2779);
-            v2779 = V::mul_add(y_e14, t3_21, v2779);
-            v2779 = V::mul_add(y_e13, t3_20, v2779);
-            v2779 = V::mul_add(y_e12, t3_18, v2779);
+            v2620 = V::neg_mul_add(w12, v2723, v2620);
+            let mut v2734 = V::mul(y_e2345, t5_23);
+            v2734 = V::mul_add(y_e1345, t5_20, v2734);
+            v2734 = V::mul_add(y_e1245, t5_18, v2734);
+            v2734 = V::neg_mul_add(y_e1234, t5_16, v2734);
+            let mut v2742 = V::mul(x_e4, v2734);
+            v2688 = V::mul_add(w12, v2734, v2688);
+            v2742 = V::neg_mul_add(x_e5, v2723, v2742);
+            let mut v2745 = V::mul(y_e2345, t5_24);
+            v2745 = V::mul_add(y_e1345, t5_21, v2745);
+            let mut v2749 = V::mul_sub(y_e1235, t5_18, v2745);
+            v2749 = V::mul_add(y_e1234, t5_17, v2749);
+            v2629 = V::mul_add(w12, v2749, v2629);
+            v2742 = V::mul_add(x_e3, v2749, v2742);
+            let mut v2756 = V::mul(y_e2345, t5_25);
+            v2756 = V::neg_mul_add(y_e1245, t5_21, v2756);
+            v2756 = V::neg_mul_add(y_e1235, t5_20, v2756);
+            v2756 = V::neg_mul_add(y_e1234, t5_19, v2756);
+            v2710 = V::mul_add(w12, v2756, v2710);
+            v2742 = V::mul_add(x_e2, v2756, v2742);
+            let mut v2767 = V::mul(y_e1345, t5_25);
+            v2767 = V::mul_add(y_e1245, t5_24, v2767);
+            v2767 = V::mul_add(y_e1235, t5_23, v2767);
+            v2767 = V::mul_add(y_e1234, t5_22, v2767);
+            v2639 = V::mul_add(w12, v2767, v2639);
+            v2742 = V::mul_add(x_e1, v2767, v2742);
+            // grad0[12] += x_e4*v2740 - x_e5*v2729 + x_e3*v2751 + x_e2*v2762 + x_e1*v2773
+            V::store(V::add(V::load(grad0.at(12usize, c)), v2742), grad0.at(12usize, c));
+            let mut v2778 = V::mul(y_e34, t5_25);
+            v2778 = V::mul_add(y_e24, t5_24, v2778);
+            v2778 = V::mul_add(y_e23, t5_23, v2778);
+            v2778 = V::mul_add(y_e14, t5_21, v2778);
+            v2778 = V::mul_add(y_e13, t5_20, v2778);
+            v2778 = V::mul_add(y_e12, t5_18, v2778);
             let w11 = V::load(param0.at(11usize, c));
-            let mut v2792 = V::mul(x_e5, v2779);
-            v2621 = V::mul_add(w11, v2779, v2621);
-            let mut v2794 = V::mul(y_e35, t3_25);
-            v2794 = V::mul_add(y_e25, t3_24, v2794);
-            let mut v2798 = V::mul_sub(y_e23, t3_22, v2794);
-            v2798 = V::neg_mul_add(y_e15, t3_21, v2798);
-            v2798 = V::mul_add(y_e13, t3_19, v2798);
-            v2798 = V::mul_add(y_e12, t3_17, v2798);
-            v2689 = V::mul_add(w11, v2798, v2689);
-            v2792 = V::mul_add(x_e4, v2798, v2792);
-            let mut v2809 = V::mul(y_e45, t3_25);
-            v2809 = V::neg_mul_add(y_e25, t3_23, v2809);
-            v2809 = V::neg_mul_add(y_e24, t3_22, v2809);
-            v2809 = V::neg_mul_add(y_e15, t3_20, v2809);
-            v2809 = V::neg_mul_add(y_e14, t3_19, v2809);
-            v2809 = V::mul_add(y_e12, t3_16, v2809);
-            v2630 = V::mul_add(w11, v2809, v2630);
-            v2792 = V::mul_add(x_e3, v2809, v2792);
-            let mut v2824 = V::mul(y_e45, t3_24);
-            v2824 = V::mul_add(y_e35, t3_23, v2824);
-            v2824 = V::mul_add(y_e34, t3_22, v2824);
-            v2824 = V::neg_mul_add(y_e15, t3_18, v2824);
-            v2824 = V::neg_mul_add(y_e14, t3_17, v2824);
-            v2824 = V::neg_mul_add(y_e13, t3_16, v2824);
-            v2711 = V::mul_add(w11, v2824, v2711);
-            v2792 = V::mul_add(x_e2, v2824, v2792);
-            let mut v2839 = V::mul(y_e45, t3_21);
-            v2839 = V::mul_add(y_e35, t3_20, v2839);
-            v2839 = V::mul_add(y_e34, t3_19, v2839);
-            v2839 = V::mul_add(y_e25, t3_18, v2839);
-            v2839 = V::mul_add(y_e24, t3_17, v2839);
-            v2839 = V::mul_add(y_e23, t3_16, v2839);
-            v2640 = V::mul_add(w11, v2839, v2640);
-            v2792 = V::mul_add(x_e1, v2839, v2792);
-            // grad0[11] += x_e5*v2789 + x_e4*v2804 + x_e3*v2819 + x_e2*v2834 + x_e1*v2849
-            V::store(V::add(V::load(grad0.at(11usize, c)), v2792), grad0.at(11usize, c));
-            let mut v2854 = V::mul(y_e345, t3_13);
-            v2854 = V::mul_add(y_e245, t3_11, v2854);
-            v2854 = V::mul_add(y_e235, t3_10, v2854);
-            v2854 = V::mul_add(y_e145, t3_8, v2854);
-            v2854 = V::mul_add(y_e135, t3_7, v2854);
-            v2854 = V::mul_add(y_e125, t3_6, v2854);
+            let mut v2791 = V::mul(x_e5, v2778);
+            v2620 = V::mul_add(w11, v2778, v2620);
+            let mut v2793 = V::mul(y_e35, t5_25);
+            v2793 = V::mul_add(y_e25, t5_24, v2793);
+            let mut v2797 = V::mul_sub(y_e23, t5_22, v2793);
+            v2797 = V::neg_mul_add(y_e15, t5_21, v2797);
+            v2797 = V::mul_add(y_e13, t5_19, v2797);
+            v2797 = V::mul_add(y_e12, t5_17, v2797);
+            v2688 = V::mul_add(w11, v2797, v2688);
+            v2791 = V::mul_add(x_e4, v2797, v2791);
+            let mut v2808 = V::mul(y_e45, t5_25);
+            v2808 = V::neg_mul_add(y_e25, t5_23, v2808);
+            v2808 = V::neg_mul_add(y_e24, t5_22, v2808);
+            v2808 = V::neg_mul_add(y_e15, t5_20, v2808);
+            v2808 = V::neg_mul_add(y_e14, t5_19, v2808);
+            v2808 = V::mul_add(y_e12, t5_16, v2808);
+            v2629 = V::mul_add(w11, v2808, v2629);
+            v2791 = V::mul_add(x_e3, v2808, v2791);
+            let mut v2823 = V::mul(y_e45, t5_24);
+            v2823 = V::mul_add(y_e35, t5_23, v2823);
+            v2823 = V::mul_add(y_e34, t5_22, v2823);
+            v2823 = V::neg_mul_add(y_e15, t5_18, v2823);
+            v2823 = V::neg_mul_add(y_e14, t5_17, v2823);
+            v2823 = V::neg_mul_add(y_e13, t5_16, v2823);
+            v2710 = V::mul_add(w11, v2823, v2710);
+            v2791 = V::mul_add(x_e2, v2823, v2791);
+            let mut v2838 = V::mul(y_e45, t5_21);
+            v2838 = V::mul_add(y_e35, t5_20, v2838);
+            v2838 = V::mul_add(y_e34, t5_19, v2838);
+            v2838 = V::mul_add(y_e25, t5_18, v2838);
+            v2838 = V::mul_add(y_e24, t5_17, v2838);
+            v2838 = V::mul_add(y_e23, t5_16, v2838);
+            v2639 = V::mul_add(w11, v2838, v2639);
+            v2791 = V::mul_add(x_e1, v2838, v2791);
+            // grad0[11] += x_e5*v2788 + x_e4*v2803 + x_e3*v2818 + x_e2*v2833 + x_e1*v2848
+            V::store(V::add(V::load(grad0.at(11usize, c)), v2791), grad0.at(11usize, c));
+            let mut v2853 = V::mul(y_e345, t5_13);
+            v2853 = V::mul_add(y_e245, t5_11, v2853);
+            v2853 = V::mul_add(y_e235, t5_10, v2853);
+            v2853 = V::mul_add(y_e145, t5_8, v2853);
+            v2853 = V::mul_add(y_e135, t5_7, v2853);
+            v2853 = V::mul_add(y_e125, t5_6, v2853);
             let w10 = V::load(param0.at(10usize, c));
-            let mut v2867 = V::mul(x_e5, v2854);
-            v2621 = V::mul_add(w10, v2854, v2621);
-            let mut v2869 = V::mul(y_e345, t3_14);
-            v2869 = V::mul_add(y_e245, t3_12, v2869);
-            let mut v2873 = V::mul_sub(y_e234, t3_10, v2869);
-            v2873 = V::neg_mul_add(y_e145, t3_9, v2873);
-            v2873 = V::mul_add(y_e134, t3_7, v2873);
-            v2873 = V::mul_add(y_e124, t3_6, v2873);
-            v2689 = V::mul_add(w10, v2873, v2689);
-            v2867 = V::mul_add(x_e4, v2873, v2867);
-            let mut v2884 = V::mul(y_e345, t3_15);
-            v2884 = V::neg_mul_add(y_e235, t3_12, v2884);
-            v2884 = V::neg_mul_add(y_e234, t3_11, v2884);
-            v2884 = V::neg_mul_add(y_e135, t3_9, v2884);
-            v2884 = V::neg_mul_add(y_e134, t3_8, v2884);
-            v2884 = V::mul_add(y_e123, t3_6, v2884);
-            v2630 = V::mul_add(w10, v2884, v2630);
-            v2867 = V::mul_add(x_e3, v2884, v2867);
-            let mut v2899 = V::mul(y_e245, t3_15);
-            v2899 = V::mul_add(y_e235, t3_14, v2899);
-            v2899 = V::mul_add(y_e234, t3_13, v2899);
-            v2899 = V::neg_mul_add(y_e125, t3_9, v2899);
-            v2899 = V::neg_mul_add(y_e124, t3_8, v2899);
-            v2899 = V::neg_mul_add(y_e123, t3_7, v2899);
-            v2711 = V::mul_add(w10, v2899, v2711);
-            v2867 = V::mul_add(x_e2, v2899, v2867);
-            let mut v2914 = V::mul(y_e145, t3_15);
-            v2914 = V::mul_add(y_e135, t3_14, v2914);
-            v2914 = V::mul_add(y_e134, t3_13, v2914);
-            v2914 = V::mul_add(y_e125, t3_12, v2914);
-            v2914 = V::mul_add(y_e124, t3_11, v2914);
-            v2914 = V::mul_add(y_e123, t3_10, v2914);
-            v2640 = V::mul_add(w10, v2914, v2640);
-            v2867 = V::mul_add(x_e1, v2914, v2867);
-            // grad0[10] += x_e5*v2864 + x_e4*v2879 + x_e3*v2894 + x_e2*v2909 + x_e1*v2924
-            V::store(V::add(V::load(grad0.at(10usize, c)), v2867), grad0.at(10usize, c));
-            let mut v2929 = V::mul(y_e4, t3_15);
-            v2929 = V::mul_add(y_e3, t3_14, v2929);
-            v2929 = V::mul_add(y_e2, t3_12, v2929);
-            v2929 = V::mul_add(y_e1, t3_9, v2929);
+            let mut v2866 = V::mul(x_e5, v2853);
+            v2620 = V::mul_add(w10, v2853, v2620);
+            let mut v2868 = V::mul(y_e345, t5_14);
+            v2868 = V::mul_add(y_e245, t5_12, v2868);
+            let mut v2872 = V::mul_sub(y_e234, t5_10, v2868);
+            v2872 = V::neg_mul_add(y_e145, t5_9, v2872);
+            v2872 = V::mul_add(y_e134, t5_7, v2872);
+            v2872 = V::mul_add(y_e124, t5_6, v2872);
+            v2688 = V::mul_add(w10, v2872, v2688);
+            v2866 = V::mul_add(x_e4, v2872, v2866);
+            let mut v2883 = V::mul(y_e345, t5_15);
+            v2883 = V::neg_mul_add(y_e235, t5_12, v2883);
+            v2883 = V::neg_mul_add(y_e234, t5_11, v2883);
+            v2883 = V::neg_mul_add(y_e135, t5_9, v2883);
+            v2883 = V::neg_mul_add(y_e134, t5_8, v2883);
+            v2883 = V::mul_add(y_e123, t5_6, v2883);
+            v2629 = V::mul_add(w10, v2883, v2629);
+            v2866 = V::mul_add(x_e3, v2883, v2866);
+            let mut v2898 = V::mul(y_e245, t5_15);
+            v2898 = V::mul_add(y_e235, t5_14, v2898);
+            v2898 = V::mul_add(y_e234, t5_13, v2898);
+            v2898 = V::neg_mul_add(y_e125, t5_9, v2898);
+            v2898 = V::neg_mul_add(y_e124, t5_8, v2898);
+            v2898 = V::neg_mul_add(y_e123, t5_7, v2898);
+            v2710 = V::mul_add(w10, v2898, v2710);
+            v2866 = V::mul_add(x_e2, v2898, v2866);
+            let mut v2913 = V::mul(y_e145, t5_15);
+            v2913 = V::mul_add(y_e135, t5_14, v2913);
+            v2913 = V::mul_add(y_e134, t5_13, v2913);
+            v2913 = V::mul_add(y_e125, t5_12, v2913);
+            v2913 = V::mul_add(y_e124, t5_11, v2913);
+            v2913 = V::mul_add(y_e123, t5_10, v2913);
+            v2639 = V::mul_add(w10, v2913, v2639);
+            v2866 = V::mul_add(x_e1, v2913, v2866);
+            // grad0[10] += x_e5*v2863 + x_e4*v2878 + x_e3*v2893 + x_e2*v2908 + x_e1*v2923
+            V::store(V::add(V::load(grad0.at(10usize, c)), v2866), grad0.at(10usize, c));
+            let mut v2928 = V::mul(y_e4, t5_15);
+            v2928 = V::mul_add(y_e3, t5_14, v2928);
+            v2928 = V::mul_add(y_e2, t5_12, v2928);
+            v2928 = V::mul_add(y_e1, t5_9, v2928);
             let w9 = V::load(param0.at(9usize, c));
-            v2621 = V::neg_mul_add(w9, v2929, v2621);
-            let mut v2940 = V::mul(y_e5, t3_15);
-            v2940 = V::neg_mul_add(y_e3, t3_13, v2940);
-            v2940 = V::neg_mul_add(y_e2, t3_11, v2940);
-            v2940 = V::neg_mul_add(y_e1, t3_8, v2940);
-            let mut v2948 = V::mul(x_e4, v2940);
-            v2689 = V::mul_add(w9, v2940, v2689);
-            v2948 = V::neg_mul_add(x_e5, v2929, v2948);
-            let mut v2951 = V::mul(y_e5, t3_14);
-            v2951 = V::mul_add(y_e4, t3_13, v2951);
-            v2951 = V::neg_mul_add(y_e2, t3_10, v2951);
-            v2951 = V::neg_mul_add(y_e1, t3_7, v2951);
-            v2630 = V::mul_add(w9, v2951, v2630);
-            v2948 = V::mul_add(x_e3, v2951, v2948);
-            let mut v2962 = V::mul(y_e5, t3_12);
-            v2962 = V::mul_add(y_e4, t3_11, v2962);
-            v2962 = V::mul_add(y_e3, t3_10, v2962);
-            v2962 = V::neg_mul_add(y_e1, t3_6, v2962);
-            v2711 = V::mul_add(w9, v2962, v2711);
-            v2948 = V::mul_add(x_e2, v2962, v2948);
-            let mut v2973 = V::mul(y_e5, t3_9);
-            v2973 = V::mul_add(y_e4, t3_8, v2973);
-            v2973 = V::mul_add(y_e3, t3_7, v2973);
-            v2973 = V::mul_add(y_e2, t3_6, v2973);
-            v2640 = V::mul_add(w9, v2973, v2640);
-            v2948 = V::mul_add(x_e1, v2973, v2948);
-            // grad0[9] += x_e4*v2946 - x_e5*v2935 + x_e3*v2957 + x_e2*v2968 + x_e1*v2979
-            V::store(V::add(V::load(grad0.at(9usize, c)), v2948), grad0.at(9usize, c));
-            let mut v2984 = V::mul(y_e45, t3_4);
-            v2984 = V::mul_add(y_e35, t3_3, v2984);
-            v2984 = V::mul_add(y_e25, t3_2, v2984);
-            v2984 = V::mul_add(y_e15, t3_1, v2984);
+            v2620 = V::neg_mul_add(w9, v2928, v2620);
+            let mut v2939 = V::mul(y_e5, t5_15);
+            v2939 = V::neg_mul_add(y_e3, t5_13, v2939);
+            v2939 = V::neg_mul_add(y_e2, t5_11, v2939);
+            v2939 = V::neg_mul_add(y_e1, t5_8, v2939);
+            let mut v2947 = V::mul(x_e4, v2939);
+            v2688 = V::mul_add(w9, v2939, v2688);
+            v2947 = V::neg_mul_add(x_e5, v2928, v2947);
+            let mut v2950 = V::mul(y_e5, t5_14);
+            v2950 = V::mul_add(y_e4, t5_13, v2950);
+            v2950 = V::neg_mul_add(y_e2, t5_10, v2950);
+            v2950 = V::neg_mul_add(y_e1, t5_7, v2950);
+            v2629 = V::mul_add(w9, v2950, v2629);
+            v2947 = V::mul_add(x_e3, v2950, v2947);
+            let mut v2961 = V::mul(y_e5, t5_12);
+            v2961 = V::mul_add(y_e4, t5_11, v2961);
+            v2961 = V::mul_add(y_e3, t5_10, v2961);
+            v2961 = V::neg_mul_add(y_e1, t5_6, v2961);
+            v2710 = V::mul_add(w9, v2961, v2710);
+            v2947 = V::mul_add(x_e2, v2961, v2947);
+            let mut v2972 = V::mul(y_e5, t5_9);
+            v2972 = V::mul_add(y_e4, t5_8, v2972);
+            v2972 = V::mul_add(y_e3, t5_7, v2972);
+            v2972 = V::mul_add(y_e2, t5_6, v2972);
+            v2639 = V::mul_add(w9, v2972, v2639);
+            v2947 = V::mul_add(x_e1, v2972, v2947);
+            // grad0[9] += x_e4*v2945 - x_e5*v2934 + x_e3*v2956 + x_e2*v2967 + x_e1*v2978
+            V::store(V::add(V::load(grad0.at(9usize, c)), v2947), grad0.at(9usize, c));
+            let mut v2983 = V::mul(y_e45, t5_4);
+            v2983 = V::mul_add(y_e35, t5_3, v2983);
+            v2983 = V::mul_add(y_e25, t5_2, v2983);
+            v2983 = V::mul_add(y_e15, t5_1, v2983);
             let w8 = V::load(param0.at(8usize, c));
-            v2621 = V::neg_mul_add(w8, v2984, v2621);
-            let mut v2995 = V::mul(y_e45, t3_5);
-            v2995 = V::neg_mul_add(y_e34, t3_3, v2995);
-            v2995 = V::neg_mul_add(y_e24, t3_2, v2995);
-            v2995 = V::neg_mul_add(y_e14, t3_1, v2995);
-            let mut v3003 = V::mul(x_e4, v2995);
-            v2689 = V::mul_add(w8, v2995, v2689);
-            v3003 = V::neg_mul_add(x_e5, v2984, v3003);
-            let mut v3006 = V::mul(y_e35, t3_5);
-            v3006 = V::mul_add(y_e34, t3_4, v3006);
-            v3006 = V::neg_mul_add(y_e23, t3_2, v3006);
-            v3006 = V::neg_mul_add(y_e13, t3_1, v3006);
-            v2630 = V::mul_add(w8, v3006, v2630);
-            v3003 = V::mul_add(x_e3, v3006, v3003);
-            let mut v3017 = V::mul(y_e25, t3_5);
-            v3017 = V::mul_add(y_e24, t3_4, v3017);
-            v3017 = V::mul_add(y_e23, t3_3, v3017);
-            v3017 = V::neg_mul_add(y_e12, t3_1, v3017);
-            v2711 = V::mul_add(w8, v3017, v2711);
-            v3003 = V::mul_add(x_e2, v3017, v3003);
-            let mut v3028 = V::mul(y_e15, t3_5);
-            v3028 = V::mul_add(y_e14, t3_4, v3028);
-            v3028 = V::mul_add(y_e13, t3_3, v3028);
-            v3028 = V::mul_add(y_e12, t3_2, v3028);
-            v2640 = V::mul_add(w8, v3028, v2640);
-            v3003 = V::mul_add(x_e1, v3028, v3003);
-            // grad0[8] += x_e4*v3001 - x_e5*v2990 + x_e3*v3012 + x_e2*v3023 + x_e1*v3034
-            V::store(V::add(V::load(grad0.at(8usize, c)), v3003), grad0.at(8usize, c));
-            let v3039 = V::mul(y_1, t3_5);
+            v2620 = V::neg_mul_add(w8, v2983, v2620);
+            let mut v2994 = V::mul(y_e45, t5_5);
+            v2994 = V::neg_mul_add(y_e34, t5_3, v2994);
+            v2994 = V::neg_mul_add(y_e24, t5_2, v2994);
+            v2994 = V::neg_mul_add(y_e14, t5_1, v2994);
+            let mut v3002 = V::mul(x_e4, v2994);
+            v2688 = V::mul_add(w8, v2994, v2688);
+            v3002 = V::neg_mul_add(x_e5, v2983, v3002);
+            let mut v3005 = V::mul(y_e35, t5_5);
+            v3005 = V::mul_add(y_e34, t5_4, v3005);
+            v3005 = V::neg_mul_add(y_e23, t5_2, v3005);
+            v3005 = V::neg_mul_add(y_e13, t5_1, v3005);
+            v2629 = V::mul_add(w8, v3005, v2629);
+            v3002 = V::mul_add(x_e3, v3005, v3002);
+            let mut v3016 = V::mul(y_e25, t5_5);
+            v3016 = V::mul_add(y_e24, t5_4, v3016);
+            v3016 = V::mul_add(y_e23, t5_3, v3016);
+            v3016 = V::neg_mul_add(y_e12, t5_1, v3016);
+            v2710 = V::mul_add(w8, v3016, v2710);
+            v3002 = V::mul_add(x_e2, v3016, v3002);
+            let mut v3027 = V::mul(y_e15, t5_5);
+            v3027 = V::mul_add(y_e14, t5_4, v3027);
+            v3027 = V::mul_add(y_e13, t5_3, v3027);
+            v3027 = V::mul_add(y_e12, t5_2, v3027);
+            v2639 = V::mul_add(w8, v3027, v2639);
+            v3002 = V::mul_add(x_e1, v3027, v3002);
+            // grad0[8] += x_e4*v3000 - x_e5*v2989 + x_e3*v3011 + x_e2*v3022 + x_e1*v3033
+            V::store(V::add(V::load(grad0.at(8usize, c)), v3002), grad0.at(8usize, c));
+            let v3038 = V::mul(y_1, t5_5);
             let w7 = V::load(param0.at(7usize, c));
-            let mut v3042 = V::mul(x_e5, v3039);
-            v2621 = V::mul_add(w7, v3039, v2621);
-            let v3044 = V::mul(y_1, t3_4);
-            v2689 = V::mul_add(w7, v3044, v2689);
-            v3042 = V::mul_add(x_e4, v3044, v3042);
-            let v3049 = V::mul(y_1, t3_3);
-            v2630 = V::mul_add(w7, v3049, v2630);
-            v3042 = V::mul_add(x_e3, v3049, v3042);
-            let v3054 = V::mul(y_1, t3_2);
-            v2711 = V::mul_add(w7, v3054, v2711);
-            v3042 = V::mul_add(x_e2, v3054, v3042);
-            let v3059 = V::mul(y_1, t3_1);
-            v2640 = V::mul_add(w7, v3059, v2640);
-            v3042 = V::mul_add(x_e1, v3059, v3042);
-            // grad0[7] += x_e5*v3039 + x_e4*v3044 + x_e3*v3049 + x_e2*v3054 + x_e1*v3059
-            V::store(V::add(V::load(grad0.at(7usize, c)), v3042), grad0.at(7usize, c));
-            let v3064 = V::mul(y_e5, t3_0);
+            let mut v3041 = V::mul(x_e5, v3038);
+            v2620 = V::mul_add(w7, v3038, v2620);
+            let v3043 = V::mul(y_1, t5_4);
+            v2688 = V::mul_add(w7, v3043, v2688);
+            v3041 = V::mul_add(x_e4, v3043, v3041);
+            let v3048 = V::mul(y_1, t5_3);
+            v2629 = V::mul_add(w7, v3048, v2629);
+            v3041 = V::mul_add(x_e3, v3048, v3041);
+            let v3053 = V::mul(y_1, t5_2);
+            v2710 = V::mul_add(w7, v3053, v2710);
+            v3041 = V::mul_add(x_e2, v3053, v3041);
+            let v3058 = V::mul(y_1, t5_1);
+            v2639 = V::mul_add(w7, v3058, v2639);
+            v3041 = V::mul_add(x_e1, v3058, v3041);
+            // grad0[7] += x_e5*v3038 + x_e4*v3043 + x_e3*v3048 + x_e2*v3053 + x_e1*v3058
+            V::store(V::add(V::load(grad0.at(7usize, c)), v3041), grad0.at(7usize, c));
+            let v3063 = V::mul(y_e5, t5_0);
             let w6 = V::load(param0.at(6usize, c));
-            let mut v3067 = V::mul(x_e5, v3064);
-            v2621 = V::mul_add(w6, v3064, v2621);
-            // out0[5] = w15*v2619 + w14*v2644 - w13*v2675 - w12*v2730 + w11*v2789 + w10*v2864 - w9*v2935 - w8*v2990 + w7*v3039 + w6*v3064
-            V::store(v2621, out0.at(5usize, c));
-            let v3069 = V::mul(y_e4, t3_0);
-            v2689 = V::mul_add(w6, v3069, v2689);
-            // out0[4] = w13*v2686 - (w15*v2624 + w14*v2649) + w12*v2741 + w11*v2804 + w10*v2879 + w9*v2946 + w8*v3001 + w7*v3044 + w6*v3069
-            V::store(v2689, out0.at(4usize, c));
-            v3067 = V::mul_add(x_e4, v3069, v3067);
-            let v3074 = V::mul(y_e3, t3_0);
-            v2630 = V::mul_add(w6, v3074, v2630);
-            // out0[3] = w15*v2629 + w14*v2654 + w13*v2697 + w12*v2752 + w11*v2819 + w10*v2894 + w9*v2957 + w8*v3012 + w7*v3049 + w6*v3074
-            V::store(v2630, out0.at(3usize, c));
-            v3067 = V::mul_add(x_e3, v3074, v3067);
-            let v3079 = V::mul(y_e2, t3_0);
-            v2711 = V::mul_add(w6, v3079, v2711);
-            // out0[2] = w13*v2708 - (w15*v2634 + w14*v2659) + w12*v2763 + w11*v2834 + w10*v2909 + w9*v2968 + w8*v3023 + w7*v3054 + w6*v3079
-            V::store(v2711, out0.at(2usize, c));
-            v3067 = V::mul_add(x_e2, v3079, v3067);
-            let v3084 = V::mul(y_e1, t3_0);
-            v2640 = V::mul_add(w6, v3084, v2640);
-            // out0[1] = w15*v2639 + w14*v2664 + w13*v2719 + w12*v2774 + w11*v2849 + w10*v2924 + w9*v2979 + w8*v3034 + w7*v3059 + w6*v3084
-            V::store(v2640, out0.at(1usize, c));
-            v3067 = V::mul_add(x_e1, v3084, v3067);
-            // grad0[6] += x_e5*v3064 + x_e4*v3069 + x_e3*v3074 + x_e2*v3079 + x_e1*v3084
-            V::store(V::add(V::load(grad0.at(6usize, c)), v3067), grad0.at(6usize, c));
-            let v3089 = V::mul(y_e12345, t3_31);
-            let mut v3091 = V::mul(V::load(param0.at(5usize, c)), v3089);
+            let mut v3066 = V::mul(x_e5, v3063);
+            v2620 = V::mul_add(w6, v3063, v2620);
+            // out0[5] = w15*v2618 + w14*v2643 - w13*v2674 - w12*v2729 + w11*v2788 + w10*v2863 - w9*v2934 - w8*v2989 + w7*v3038 + w6*v3063
+            V::store(v2620, out0.at(5usize, c));
+            let v3068 = V::mul(y_e4, t5_0);
+            v2688 = V::mul_add(w6, v3068, v2688);
+            // out0[4] = w13*v2685 - (w15*v2623 + w14*v2648) + w12*v2740 + w11*v2803 + w10*v2878 + w9*v2945 + w8*v3000 + w7*v3043 + w6*v3068
+            V::store(v2688, out0.at(4usize, c));
+            v3066 = V::mul_add(x_e4, v3068, v3066);
+            let v3073 = V::mul(y_e3, t5_0);
+            v2629 = V::mul_add(w6, v3073, v2629);
+            // out0[3] = w15*v2628 + w14*v2653 + w13*v2696 + w12*v2751 + w11*v2818 + w10*v2893 + w9*v2956 + w8*v3011 + w7*v3048 + w6*v3073
+            V::store(v2629, out0.at(3usize, c));
+            v3066 = V::mul_add(x_e3, v3073, v3066);
+            let v3078 = V::mul(y_e2, t5_0);
+            v2710 = V::mul_add(w6, v3078, v2710);
+            // out0[2] = w13*v2707 - (w15*v2633 + w14*v2658) + w12*v2762 + w11*v2833 + w10*v2908 + w9*v2967 + w8*v3022 + w7*v3053 + w6*v3078
+            V::store(v2710, out0.at(2usize, c));
+            v3066 = V::mul_add(x_e2, v3078, v3066);
+            let v3083 = V::mul(y_e1, t5_0);
+            v2639 = V::mul_add(w6, v3083, v2639);
+            // out0[1] = w15*v2638 + w14*v2663 + w13*v2718 + w12*v2773 + w11*v2848 + w10*v2923 + w9*v2978 + w8*v3033 + w7*v3058 + w6*v3083
+            V::store(v2639, out0.at(1usize, c));
+            v3066 = V::mul_add(x_e1, v3083, v3066);
+            // grad0[6] += x_e5*v3063 + x_e4*v3068 + x_e3*v3073 + x_e2*v3078 + x_e1*v3083
+            V::store(V::add(V::load(grad0.at(6usize, c)), v3066), grad0.at(6usize, c));
+            let v3088 = V::mul(y_e12345, t5_31);
+            let mut v3090 = V::mul(V::load(param0.at(5usize, c)), v3088);
             let x_1 = V::load(x.at(0usize, c));
-            // grad0[5] += x_1*v3089
+            // grad0[5] += x_1*v3088
             V::store(
-                V::add(V::load(grad0.at(5usize, c)), V::mul(x_1, v3089)),
+                V::add(V::load(grad0.at(5usize, c)), V::mul(x_1, v3088)),
                 grad0.at(5usize, c),
             );
-            let mut v3094 = V::mul(y_e2345, t3_30);
-            v3094 = V::mul_add(y_e1345, t3_29, v3094);
-            v3094 = V::mul_add(y_e1245, t3_28, v3094);
-            v3094 = V::mul_add(y_e1235, t3_27, v3094);
-            v3094 = V::mul_add(y_e1234, t3_26, v3094);
-            // grad0[4] += x_1*v3102
+            let mut v3093 = V::mul(y_e2345, t5_30);
+            v3093 = V::mul_add(y_e1345, t5_29, v3093);
+            v3093 = V::mul_add(y_e1245, t5_28, v3093);
+            v3093 = V::mul_add(y_e1235, t5_27, v3093);
+            v3093 = V::mul_add(y_e1234, t5_26, v3093);
+            // grad0[4] += x_1*v3101
             V::store(
-                V::add(V::load(grad0.at(4usize, c)), V::mul(x_1, v3094)),
+                V::add(V::load(grad0.at(4usize, c)), V::mul(x_1, v3093)),
                 grad0.at(4usize, c),
             );
-            v3091 = V::mul_add(V::load(param0.at(4usize, c)), v3094, v3091);
-            let mut v3107 = V::mul(y_e345, t3_25);
-            v3107 = V::mul_add(y_e245, t3_24, v3107);
-            v3107 = V::mul_add(y_e235, t3_23, v3107);
-            v3107 = V::mul_add(y_e234, t3_22, v3107);
-            v3107 = V::mul_add(y_e145, t3_21, v3107);
-            v3107 = V::mul_add(y_e135, t3_20, v3107);
-            v3107 = V::mul_add(y_e134, t3_19, v3107);
-            v3107 = V::mul_add(y_e125, t3_18, v3107);
-            v3107 = V::mul_add(y_e124, t3_17, v3107);
-            v3107 = V::mul_add(y_e123, t3_16, v3107);
-            // grad0[3] += x_1*v3125
+            v3090 = V::mul_add(V::load(param0.at(4usize, c)), v3093, v3090);
+            let mut v3106 = V::mul(y_e345, t5_25);
+            v3106 = V::mul_add(y_e245, t5_24, v3106);
+            v3106 = V::mul_add(y_e235, t5_23, v3106);
+            v3106 = V::mul_add(y_e234, t5_22, v3106);
+            v3106 = V::mul_add(y_e145, t5_21, v3106);
+            v3106 = V::mul_add(y_e135, t5_20, v3106);
+            v3106 = V::mul_add(y_e134, t5_19, v3106);
+            v3106 = V::mul_add(y_e125, t5_18, v3106);
+            v3106 = V::mul_add(y_e124, t5_17, v3106);
+            v3106 = V::mul_add(y_e123, t5_16, v3106);
+            // grad0[3] += x_1*v3124
             V::store(
-                V::add(V::load(grad0.at(3usize, c)), V::mul(x_1, v3107)),
+                V::add(V::load(grad0.at(3usize, c)), V::mul(x_1, v3106)),
                 grad0.at(3usize, c),
             );
-            v3091 = V::mul_add(V::load(param0.at(3usize, c)), v3107, v3091);
-            let mut v3130 = V::mul(y_e45, t3_15);
-            v3130 = V::mul_add(y_e35, t3_14, v3130);
-            v3130 = V::mul_add(y_e34, t3_13, v3130);
-            v3130 = V::mul_add(y_e25, t3_12, v3130);
-            v3130 = V::mul_add(y_e24, t3_11, v3130);
-            v3130 = V::mul_add(y_e23, t3_10, v3130);
-            v3130 = V::mul_add(y_e15, t3_9, v3130);
-            v3130 = V::mul_add(y_e14, t3_8, v3130);
-            v3130 = V::mul_add(y_e13, t3_7, v3130);
-            v3130 = V::mul_add(y_e12, t3_6, v3130);
-            // grad0[2] += x_1*v3148
+            v3090 = V::mul_add(V::load(param0.at(3usize, c)), v3106, v3090);
+            let mut v3129 = V::mul(y_e45, t5_15);
+            v3129 = V::mul_add(y_e35, t5_14, v3129);
+            v3129 = V::mul_add(y_e34, t5_13, v3129);
+            v3129 = V::mul_add(y_e25, t5_12, v3129);
+            v3129 = V::mul_add(y_e24, t5_11, v3129);
+            v3129 = V::mul_add(y_e23, t5_10, v3129);
+            v3129 = V::mul_add(y_e15, t5_9, v3129);
+            v3129 = V::mul_add(y_e14, t5_8, v3129);
+            v3129 = V::mul_add(y_e13, t5_7, v3129);
+            v3129 = V::mul_add(y_e12, t5_6, v3129);
+            // grad0[2] += x_1*v3147
             V::store(
-                V::add(V::load(grad0.at(2usize, c)), V::mul(x_1, v3130)),
+                V::add(V::load(grad0.at(2usize, c)), V::mul(x_1, v3129)),
                 grad0.at(2usize, c),
             );
-            v3091 = V::mul_add(V::load(param0.at(2usize, c)), v3130, v3091);
-            let mut v3153 = V::mul(y_e5, t3_5);
-            v3153 = V::mul_add(y_e4, t3_4, v3153);
-            v3153 = V::mul_add(y_e3, t3_3, v3153);
-            v3153 = V::mul_add(y_e2, t3_2, v3153);
-            v3153 = V::mul_add(y_e1, t3_1, v3153);
-            // grad0[1] += x_1*v3161
+            v3090 = V::mul_add(V::load(param0.at(2usize, c)), v3129, v3090);
+            let mut v3152 = V::mul(y_e5, t5_5);
+            v3152 = V::mul_add(y_e4, t5_4, v3152);
+            v3152 = V::mul_add(y_e3, t5_3, v3152);
+            v3152 = V::mul_add(y_e2, t5_2, v3152);
+            v3152 = V::mul_add(y_e1, t5_1, v3152);
+            // grad0[1] += x_1*v3160
             V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul(x_1, v3153)),
+                V::add(V::load(grad0.at(1usize, c)), V::mul(x_1, v3152)),
                 grad0.at(1usize, c),
             );
-            v3091 = V::mul_add(V::load(param0.at(1usize, c)), v3153, v3091);
-            let v3166 = V::mul(y_1, t3_0);
-            // grad0[0] += x_1*v3166
+            v3090 = V::mul_add(V::load(param0.at(1usize, c)), v3152, v3090);
+            let v3165 = V::mul(y_1, t5_0);
+            // grad0[0] += x_1*v3165
             V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v3166)),
+                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v3165)),
                 grad0.at(0usize, c),
             );
-            v3091 = V::mul_add(V::load(param0.at(0usize, c)), v3166, v3091);
-            v3091 = V::mul_add(
-                V::mul(gate::<V>(args.gate, y_1), V::load(t2.at(0usize, c))),
+            v3090 = V::mul_add(V::load(param0.at(0usize, c)), v3165, v3090);
+            v3090 = V::mul_add(
+                V::load(t4.at(0usize, c)),
                 gate_slope::<V>(args.gate, x_1),
-                v3091,
+                v3090,
             );
-            // out0[0] = w5*v3089 + w4*v3102 + w3*v3125 + w2*v3148 + w1*v3161 + w0*v3166 + gate(y_1)*t2_0*gate'(x_1)
-            V::store(v3091, out0.at(0usize, c));
+            // out0[0] = w5*v3088 + w4*v3101 + w3*v3124 + w2*v3147 + w1*v3160 + w0*v3165 + t4_0*gate'(x_1)
+            V::store(v3090, out0.at(0usize, c));
         }
     }
 }
@@ -5398,7 +5401,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
     params: &[("w", 56usize)],
     output_components: 32usize,
     forward: Plan {
-        cuts: &[32usize, 1],
+        cuts: &[32usize, 1usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -5413,7 +5416,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -5421,8 +5424,17 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_2,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::Cut(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -5432,7 +5444,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[32usize, 1usize, 1usize, 32],
+        cuts: &[32usize, 1usize, 1usize, 1usize, 1usize, 32],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -5447,7 +5459,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -5455,8 +5467,8 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_3,
-                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
                 outputs: &[Slot::Cut(2usize)],
                 params: &[],
                 param_grads: &[],
@@ -5464,9 +5476,23 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_3,
+                inputs: &[
+                    Slot::Cut(0usize),
+                    Slot::External(2usize),
+                    Slot::Cut(2usize),
+                    Slot::Cut(1usize),
+                ],
+                outputs: &[Slot::Cut(3usize), Slot::Cut(4usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_4,
-                inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
-                outputs: &[Slot::Cut(3usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(5usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[],
@@ -5476,9 +5502,9 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_5,
                 inputs: &[
                     Slot::External(0usize),
-                    Slot::Cut(3usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(5usize),
                     Slot::External(1usize),
+                    Slot::Cut(3usize),
                 ],
                 outputs: &[Slot::External(1usize)],
                 params: &[0],
@@ -5490,9 +5516,9 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_6,
                 inputs: &[
                     Slot::External(1usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                     Slot::External(0usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(4usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],
@@ -5824,50 +5850,224 @@ unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static SGP_7: Stage = stage!(sgp_7);
-/// From `y` to cut 1: o = weighted_product(w, gate(x), gate(y)).
+/// From nothing to cut 1: o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp` of Cl(5,0,0).
 #[inline(always)]
 unsafe fn sgp_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
         let out0 = args.outputs[0];
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            y.prefetch::<32usize>(c);
-            // out0[0] = v1*gate(y_1)
-            V::store(
-                V::mul(v1, gate::<V>(args.gate, V::load(y.at(0usize, c)))),
-                out0.at(0usize, c),
-            );
+            // out0[0] = v1
+            V::store(v1, out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_8: Stage = stage!(sgp_8);
-/// From `x`, cut 3, cut 2, `y`, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From cut 0, `grad_o`, cut 1 to cut 3: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(5,0,0).
 #[inline(always)]
 unsafe fn sgp_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
+        let t0 = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let t1 = args.inputs[2];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            t0.prefetch::<32usize>(c);
+            grad_o.prefetch::<32usize>(c);
+            t1.prefetch::<1usize>(c);
+            let mut v2 = V::mul(
+                V::load(t0.at(31usize, c)),
+                V::load(grad_o.at(31usize, c)),
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(30usize, c)),
+                V::load(grad_o.at(30usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(29usize, c)),
+                V::load(grad_o.at(29usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(28usize, c)),
+                V::load(grad_o.at(28usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(27usize, c)),
+                V::load(grad_o.at(27usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(26usize, c)),
+                V::load(grad_o.at(26usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(25usize, c)),
+                V::load(grad_o.at(25usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(24usize, c)),
+                V::load(grad_o.at(24usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(23usize, c)),
+                V::load(grad_o.at(23usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(22usize, c)),
+                V::load(grad_o.at(22usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(21usize, c)),
+                V::load(grad_o.at(21usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(20usize, c)),
+                V::load(grad_o.at(20usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(19usize, c)),
+                V::load(grad_o.at(19usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(18usize, c)),
+                V::load(grad_o.at(18usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(17usize, c)),
+                V::load(grad_o.at(17usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(16usize, c)),
+                V::load(grad_o.at(16usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(15usize, c)),
+                V::load(grad_o.at(15usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(14usize, c)),
+                V::load(grad_o.at(14usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(13usize, c)),
+                V::load(grad_o.at(13usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(12usize, c)),
+                V::load(grad_o.at(12usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(11usize, c)),
+                V::load(grad_o.at(11usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(10usize, c)),
+                V::load(grad_o.at(10usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(9usize, c)),
+                V::load(grad_o.at(9usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(8usize, c)),
+                V::load(grad_o.at(8usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(7usize, c)),
+                V::load(grad_o.at(7usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(6usize, c)),
+                V::load(grad_o.at(6usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(5usize, c)),
+                V::load(grad_o.at(5usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(4usize, c)),
+                V::load(grad_o.at(4usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(3usize, c)),
+                V::load(grad_o.at(3usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(2usize, c)),
+                V::load(grad_o.at(2usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(1usize, c)),
+                V::load(grad_o.at(1usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(0usize, c)),
+                V::load(grad_o.at(0usize, c)),
+                v2,
+            );
+            // out0[0] = t1_0*(t0_31*grad_o_e12345 + t0_30*grad_o_e2345 + t0_29*grad_o_e1345 + t0_28*grad_o_e1245 + t0_27*grad_o_e1235 + t0_26*grad_o_e1234 + t0_25*grad_o_e345 + t0_24*grad_o_e245 + t0_23*grad_o_e235 + t0_22*grad_o_e234 + t0_21*grad_o_e145 + t0_20*grad_o_e135 + t0_19*grad_o_e134 + t0_18*grad_o_e125 + t0_17*grad_o_e124 + t0_16*grad_o_e123 + t0_15*grad_o_e45 + t0_14*grad_o_e35 + t0_13*grad_o_e34 + t0_12*grad_o_e25 + t0_11*grad_o_e24 + t0_10*grad_o_e23 + t0_9*grad_o_e15 + t0_8*grad_o_e14 + t0_7*grad_o_e13 + t0_6*grad_o_e12 + t0_5*grad_o_e5 + t0_4*grad_o_e4 + t0_3*grad_o_e3 + t0_2*grad_o_e2 + t0_1*grad_o_e1 + t0_0*grad_o_1)
+            V::store(V::mul(V::load(t1.at(0usize, c)), v2), out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_9: Stage = stage!(sgp_9);
+/// From `x`, cut 5, `y`, cut 3, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp_grad` of Cl(5,0,0).
+#[inline(always)]
+unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
         let x = args.inputs[0];
-        let t3 = args.inputs[1];
-        let t2 = args.inputs[2];
-        let y = args.inputs[3];
+        let t5 = args.inputs[1];
+        let y = args.inputs[2];
+        let t3 = args.inputs[3];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let c0e0 = V::from_f64(0f64);
-        let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<5usize>(c);
-            t3.prefetch::<32usize>(c);
-            t2.prefetch::<1usize>(c);
+            t5.prefetch::<32usize>(c);
             y.prefetch::<32usize>(c);
+            t3.prefetch::<1usize>(c);
             let x_e1 = V::load(x.at(0usize, c));
             let w0 = V::load(param0.at(0usize, c));
             let x_e2 = V::load(x.at(1usize, c));
@@ -5876,315 +6076,315 @@ unsafe fn sgp_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e5 = V::load(x.at(4usize, c));
             let w1 = V::load(param0.at(1usize, c));
             let w2 = V::load(param0.at(2usize, c));
-            let v20 = V::mul(x_e1, w2);
-            let v21 = V::mul(x_e2, w2);
-            let v22 = V::mul(x_e3, w2);
-            let v23 = V::mul(x_e4, w2);
-            let v24 = V::mul(x_e5, w2);
+            let v18 = V::mul(x_e1, w2);
+            let v19 = V::mul(x_e2, w2);
+            let v20 = V::mul(x_e3, w2);
+            let v21 = V::mul(x_e4, w2);
+            let v22 = V::mul(x_e5, w2);
             let w3 = V::load(param0.at(3usize, c));
-            let v26 = V::mul(x_e1, w3);
-            let v27 = V::mul(x_e2, w3);
-            let v28 = V::mul(x_e3, w3);
-            let v29 = V::mul(x_e4, w3);
-            let v30 = V::mul(x_e5, w3);
+            let v24 = V::mul(x_e1, w3);
+            let v25 = V::mul(x_e2, w3);
+            let v26 = V::mul(x_e3, w3);
+            let v27 = V::mul(x_e4, w3);
+            let v28 = V::mul(x_e5, w3);
             let w4 = V::load(param0.at(4usize, c));
-            let v32 = V::mul(x_e1, w4);
-            let v33 = V::mul(x_e2, w4);
-            let v34 = V::mul(x_e3, w4);
-            let v35 = V::mul(x_e4, w4);
-            let v36 = V::mul(x_e5, w4);
+            let v30 = V::mul(x_e1, w4);
+            let v31 = V::mul(x_e2, w4);
+            let v32 = V::mul(x_e3, w4);
+            let v33 = V::mul(x_e4, w4);
+            let v34 = V::mul(x_e5, w4);
             let w5 = V::load(param0.at(5usize, c));
-            let v38 = V::mul(x_e1, w5);
-            let v39 = V::mul(x_e2, w5);
-            let v40 = V::mul(x_e3, w5);
-            let v41 = V::mul(x_e4, w5);
-            let v42 = V::mul(x_e5, w5);
+            let v36 = V::mul(x_e1, w5);
+            let v37 = V::mul(x_e2, w5);
+            let v38 = V::mul(x_e3, w5);
+            let v39 = V::mul(x_e4, w5);
+            let v40 = V::mul(x_e5, w5);
             let w6 = V::load(param0.at(6usize, c));
-            let v44 = V::mul(x_e1, w6);
-            let v45 = V::mul(x_e2, w6);
-            let v46 = V::mul(x_e3, w6);
-            let v47 = V::mul(x_e4, w6);
-            let v48 = V::mul(x_e5, w6);
+            let v42 = V::mul(x_e1, w6);
+            let v43 = V::mul(x_e2, w6);
+            let v44 = V::mul(x_e3, w6);
+            let v45 = V::mul(x_e4, w6);
+            let v46 = V::mul(x_e5, w6);
             let w7 = V::load(param0.at(7usize, c));
-            let v50 = V::mul(x_e1, w7);
-            let v51 = V::mul(x_e2, w7);
-            let v52 = V::mul(x_e3, w7);
-            let v53 = V::mul(x_e4, w7);
-            let v54 = V::mul(x_e5, w7);
+            let v48 = V::mul(x_e1, w7);
+            let v49 = V::mul(x_e2, w7);
+            let v50 = V::mul(x_e3, w7);
+            let v51 = V::mul(x_e4, w7);
+            let v52 = V::mul(x_e5, w7);
             let w8 = V::load(param0.at(8usize, c));
             let w9 = V::load(param0.at(9usize, c));
-            let t3_31 = V::load(t3.at(31usize, c));
-            let mut v68 = V::mul(V::mul(x_e5, w9), t3_31);
-            let mut v69 = V::mul(V::mul(x_e4, w9), t3_31);
-            let mut v70 = V::mul(V::mul(x_e3, w9), t3_31);
-            let mut v71 = V::mul(V::mul(x_e2, w9), t3_31);
-            let mut v72 = V::mul(V::mul(x_e1, w9), t3_31);
-            let t3_26 = V::load(t3.at(26usize, c));
-            let mut v74 = V::mul(V::mul(x_e5, w8), t3_26);
-            let t3_27 = V::load(t3.at(27usize, c));
-            v74 = V::neg_mul_add(V::mul(x_e4, w8), t3_27, v74);
-            let t3_28 = V::load(t3.at(28usize, c));
-            v74 = V::mul_add(V::mul(x_e3, w8), t3_28, v74);
-            let t3_29 = V::load(t3.at(29usize, c));
-            v74 = V::neg_mul_add(V::mul(x_e2, w8), t3_29, v74);
-            let t3_30 = V::load(t3.at(30usize, c));
-            v74 = V::mul_add(V::mul(x_e1, w8), t3_30, v74);
-            // out0[31] = x_e5*w8*t3_26 - x_e4*w8*t3_27 + x_e3*w8*t3_28 - x_e2*w8*t3_29 + x_e1*w8*t3_30
-            V::store(v74, out0.at(31usize, c));
-            let mut v88 = V::mul(v54, t3_29);
-            let mut v90 = V::mul(v54, t3_27);
-            let mut v91 = V::mul(v53, t3_30);
-            let mut v92 = V::mul(v53, t3_29);
-            let mut v93 = V::mul(v53, t3_28);
-            v90 = V::mul_add(v53, t3_26, v90);
-            let mut v97 = V::mul(v52, t3_29);
-            v93 = V::mul_add(v52, t3_27, v93);
-            let mut v100 = V::mul(v52, t3_26);
-            v100 = V::neg_mul_add(v54, t3_28, v100);
-            let mut v102 = V::mul(v51, t3_30);
-            v97 = V::mul_add(v51, t3_28, v97);
-            v92 = V::neg_mul_add(v51, t3_27, v92);
-            v88 = V::mul_add(v51, t3_26, v88);
-            v102 = V::mul_add(v50, t3_29, v102);
-            let mut v111 = V::mul(v50, t3_28);
-            v111 = V::neg_mul_add(v52, t3_30, v111);
-            v91 = V::mul_add(v50, t3_27, v91);
-            let mut v115 = V::mul(v50, t3_26);
-            v115 = V::neg_mul_add(v54, t3_30, v115);
-            let t3_22 = V::load(t3.at(22usize, c));
-            v72 = V::neg_mul_add(v48, t3_22, v72);
-            let t3_19 = V::load(t3.at(19usize, c));
-            v71 = V::mul_add(v48, t3_19, v71);
-            let t3_17 = V::load(t3.at(17usize, c));
-            v70 = V::neg_mul_add(v48, t3_17, v70);
-            let t3_16 = V::load(t3.at(16usize, c));
-            v69 = V::mul_add(v48, t3_16, v69);
-            let t3_23 = V::load(t3.at(23usize, c));
-            v72 = V::mul_add(v47, t3_23, v72);
-            let t3_20 = V::load(t3.at(20usize, c));
-            let mut v134 = V::mul_sub(v47, t3_20, v71);
-            let t3_18 = V::load(t3.at(18usize, c));
-            v70 = V::mul_add(v47, t3_18, v70);
-            v68 = V::neg_mul_add(v47, t3_16, v68);
-            let t3_24 = V::load(t3.at(24usize, c));
-            v72 = V::neg_mul_add(v46, t3_24, v72);
-            let t3_21 = V::load(t3.at(21usize, c));
-            v134 = V::neg_mul_add(v46, t3_21, v134);
-            let mut v147 = V::mul_sub(v46, t3_18, v69);
-            v68 = V::mul_add(v46, t3_17, v68);
-            let t3_25 = V::load(t3.at(25usize, c));
-            v72 = V::mul_add(v45, t3_25, v72);
-            // out0[30] = x_e1*w9*t3_31 - v48*t3_22 + v47*t3_23 - v46*t3_24 + v45*t3_25
-            V::store(v72, out0.at(30usize, c));
-            v70 = V::neg_mul_add(v45, t3_21, v70);
-            v147 = V::neg_mul_add(v45, t3_20, v147);
-            v68 = V::neg_mul_add(v45, t3_19, v68);
-            v134 = V::mul_add(v44, t3_25, v134);
-            // out0[29] = v47*t3_20 - (x_e2*w9*t3_31 + v48*t3_19) - v46*t3_21 + v44*t3_25
-            V::store(v134, out0.at(29usize, c));
-            v70 = V::mul_add(v44, t3_24, v70);
-            // out0[28] = x_e3*w9*t3_31 - v48*t3_17 + v47*t3_18 - v45*t3_21 + v44*t3_24
-            V::store(v70, out0.at(28usize, c));
-            v147 = V::mul_add(v44, t3_23, v147);
-            // out0[27] = v46*t3_18 - (x_e4*w9*t3_31 + v48*t3_16) - v45*t3_20 + v44*t3_23
-            V::store(v147, out0.at(27usize, c));
-            v68 = V::mul_add(v44, t3_22, v68);
-            // out0[26] = x_e5*w9*t3_31 - v47*t3_16 + v46*t3_17 - v45*t3_19 + v44*t3_22
-            V::store(v68, out0.at(26usize, c));
-            let mut v167 = V::mul(v42, t3_25);
-            let mut v168 = V::mul(v42, t3_24);
-            let mut v169 = V::mul(v42, t3_23);
-            let mut v170 = V::mul(v42, t3_21);
-            let mut v171 = V::mul(v42, t3_20);
-            let mut v172 = V::mul(v42, t3_18);
-            let mut v174 = V::mul(v41, t3_24);
-            v169 = V::mul_add(v41, t3_22, v169);
-            let mut v177 = V::mul(v41, t3_21);
-            v171 = V::mul_add(v41, t3_19, v171);
-            v172 = V::mul_add(v41, t3_17, v172);
-            let mut v182 = V::mul(v40, t3_25);
-            v174 = V::mul_add(v40, t3_23, v174);
-            v168 = V::neg_mul_add(v40, t3_22, v168);
-            v177 = V::mul_add(v40, t3_20, v177);
-            v170 = V::neg_mul_add(v40, t3_19, v170);
-            v172 = V::mul_add(v40, t3_16, v172);
-            v182 = V::mul_add(v39, t3_24, v182);
-            let mut v195 = V::mul(v39, t3_23);
-            v195 = V::neg_mul_add(v41, t3_25, v195);
-            v167 = V::mul_add(v39, t3_22, v167);
-            v177 = V::mul_add(v39, t3_18, v177);
-            v170 = V::neg_mul_add(v39, t3_17, v170);
-            v171 = V::neg_mul_add(v39, t3_16, v171);
-            v182 = V::mul_add(v38, t3_21, v182);
-            v195 = V::mul_add(v38, t3_20, v195);
-            v167 = V::mul_add(v38, t3_19, v167);
-            let mut v212 = V::mul_sub(v38, t3_18, v174);
-            v168 = V::mul_add(v38, t3_17, v168);
-            v169 = V::mul_add(v38, t3_16, v169);
-            let t3_13 = V::load(t3.at(13usize, c));
-            v102 = V::mul_add(v36, t3_13, v102);
-            let t3_11 = V::load(t3.at(11usize, c));
-            v111 = V::mul_add(v36, t3_11, v111);
-            let t3_10 = V::load(t3.at(10usize, c));
-            v91 = V::mul_add(v36, t3_10, v91);
-            let t3_8 = V::load(t3.at(8usize, c));
-            let mut v228 = V::mul_sub(v36, t3_8, v97);
-            let t3_7 = V::load(t3.at(7usize, c));
-            v92 = V::mul_add(v36, t3_7, v92);
-            let t3_6 = V::load(t3.at(6usize, c));
-            v93 = V::mul_add(v36, t3_6, v93);
-            let t3_14 = V::load(t3.at(14usize, c));
-            v102 = V::neg_mul_add(v35, t3_14, v102);
-            let t3_12 = V::load(t3.at(12usize, c));
-            v111 = V::neg_mul_add(v35, t3_12, v111);
-            v115 = V::mul_add(v35, t3_10, v115);
-            let t3_9 = V::load(t3.at(9usize, c));
-            v228 = V::neg_mul_add(v35, t3_9, v228);
-            let mut v247 = V::mul_sub(v35, t3_7, v88);
-            v100 = V::mul_add(v35, t3_6, v100);
-            let t3_15 = V::load(t3.at(15usize, c));
-            v102 = V::mul_add(v34, t3_15, v102);
-            // out0[25] = v51*t3_30 + v50*t3_29 + v36*t3_13 - v35*t3_14 + v34*t3_15
-            V::store(v102, out0.at(25usize, c));
-            v91 = V::neg_mul_add(v34, t3_12, v91);
-            v115 = V::neg_mul_add(v34, t3_11, v115);
-            v92 = V::neg_mul_add(v34, t3_9, v92);
-            v247 = V::neg_mul_add(v34, t3_8, v247);
-            let mut v262 = V::mul_sub(v34, t3_6, v90);
-            v111 = V::mul_add(v33, t3_15, v111);
-            // out0[24] = v50*t3_28 - v52*t3_30 + v36*t3_11 - v35*t3_12 + v33*t3_15
-            V::store(v111, out0.at(24usize, c));
-            v91 = V::mul_add(v33, t3_14, v91);
-            // out0[23] = v53*t3_30 + v50*t3_27 + v36*t3_10 - v34*t3_12 + v33*t3_14
-            V::store(v91, out0.at(23usize, c));
-            v115 = V::mul_add(v33, t3_13, v115);
-            // out0[22] = v50*t3_26 - v54*t3_30 + v35*t3_10 - v34*t3_11 + v33*t3_13
-            V::store(v115, out0.at(22usize, c));
-            v93 = V::neg_mul_add(v33, t3_9, v93);
-            v100 = V::neg_mul_add(v33, t3_8, v100);
-            v262 = V::neg_mul_add(v33, t3_7, v262);
-            v228 = V::mul_add(v32, t3_15, v228);
-            // out0[21] = v36*t3_8 - (v52*t3_29 + v51*t3_28) - v35*t3_9 + v32*t3_15
-            V::store(v228, out0.at(21usize, c));
-            v92 = V::mul_add(v32, t3_14, v92);
-            // out0[20] = v53*t3_29 - v51*t3_27 + v36*t3_7 - v34*t3_9 + v32*t3_14
-            V::store(v92, out0.at(20usize, c));
-            v247 = V::mul_add(v32, t3_13, v247);
-            // out0[19] = v35*t3_7 - (v54*t3_29 + v51*t3_26) - v34*t3_8 + v32*t3_13
-            V::store(v247, out0.at(19usize, c));
-            v93 = V::mul_add(v32, t3_12, v93);
-            // out0[18] = v53*t3_28 + v52*t3_27 + v36*t3_6 - v33*t3_9 + v32*t3_12
-            V::store(v93, out0.at(18usize, c));
-            v100 = V::mul_add(v32, t3_11, v100);
-            // out0[17] = v52*t3_26 - v54*t3_28 + v35*t3_6 - v33*t3_8 + v32*t3_11
-            V::store(v100, out0.at(17usize, c));
-            v262 = V::mul_add(v32, t3_10, v262);
-            // out0[16] = v34*t3_6 - (v54*t3_27 + v53*t3_26) - v33*t3_7 + v32*t3_10
-            V::store(v262, out0.at(16usize, c));
-            let mut v288 = V::mul(v30, t3_14);
-            let mut v289 = V::mul(v30, t3_12);
-            let mut v290 = V::mul(v30, t3_9);
-            let mut v291 = V::mul(v29, t3_15);
-            v288 = V::mul_add(v29, t3_13, v288);
-            v289 = V::mul_add(v29, t3_11, v289);
-            v290 = V::mul_add(v29, t3_8, v290);
-            v291 = V::mul_add(v28, t3_14, v291);
-            let mut v300 = V::mul(v28, t3_13);
-            v300 = V::neg_mul_add(v30, t3_15, v300);
-            v289 = V::mul_add(v28, t3_10, v289);
-            v290 = V::mul_add(v28, t3_7, v290);
-            v291 = V::mul_add(v27, t3_12, v291);
-            v300 = V::mul_add(v27, t3_11, v300);
-            let mut v311 = V::mul_sub(v27, t3_10, v288);
-            v290 = V::mul_add(v27, t3_6, v290);
-            v291 = V::mul_add(v26, t3_9, v291);
-            v300 = V::mul_add(v26, t3_8, v300);
-            v311 = V::mul_add(v26, t3_7, v311);
-            let mut v321 = V::mul_sub(v26, t3_6, v289);
-            let t3_4 = V::load(t3.at(4usize, c));
-            v182 = V::neg_mul_add(v24, t3_4, v182);
-            let t3_3 = V::load(t3.at(3usize, c));
-            v195 = V::neg_mul_add(v24, t3_3, v195);
-            let t3_2 = V::load(t3.at(2usize, c));
-            v212 = V::neg_mul_add(v24, t3_2, v212);
-            let t3_1 = V::load(t3.at(1usize, c));
-            v177 = V::mul_add(v24, t3_1, v177);
-            let t3_5 = V::load(t3.at(5usize, c));
-            v182 = V::mul_add(v23, t3_5, v182);
-            // out0[15] = v40*t3_25 + v39*t3_24 + v38*t3_21 - v24*t3_4 + v23*t3_5
-            V::store(v182, out0.at(15usize, c));
-            v167 = V::neg_mul_add(v23, t3_3, v167);
-            v168 = V::neg_mul_add(v23, t3_2, v168);
-            v170 = V::neg_mul_add(v23, t3_1, v170);
-            v195 = V::mul_add(v22, t3_5, v195);
-            // out0[14] = v39*t3_23 - v41*t3_25 + v38*t3_20 - v24*t3_3 + v22*t3_5
-            V::store(v195, out0.at(14usize, c));
-            v167 = V::mul_add(v22, t3_4, v167);
-            // out0[13] = v42*t3_25 + v39*t3_22 + v38*t3_19 - v23*t3_3 + v22*t3_4
-            V::store(v167, out0.at(13usize, c));
-            v169 = V::neg_mul_add(v22, t3_2, v169);
-            v171 = V::neg_mul_add(v22, t3_1, v171);
-            v212 = V::mul_add(v21, t3_5, v212);
-            // out0[12] = v38*t3_18 - (v41*t3_24 + v40*t3_23) - v24*t3_2 + v21*t3_5
-            V::store(v212, out0.at(12usize, c));
-            v168 = V::mul_add(v21, t3_4, v168);
-            // out0[11] = v42*t3_24 - v40*t3_22 + v38*t3_17 - v23*t3_2 + v21*t3_4
-            V::store(v168, out0.at(11usize, c));
-            v169 = V::mul_add(v21, t3_3, v169);
-            // out0[10] = v42*t3_23 + v41*t3_22 + v38*t3_16 - v22*t3_2 + v21*t3_3
-            V::store(v169, out0.at(10usize, c));
-            v172 = V::neg_mul_add(v21, t3_1, v172);
-            // out0[9] = v20*t3_5 - (v41*t3_21 + v40*t3_20 + v39*t3_18 + v24*t3_1)
-            V::store(V::mul_sub(v20, t3_5, v177), out0.at(9usize, c));
-            v170 = V::mul_add(v20, t3_4, v170);
-            // out0[8] = v42*t3_21 - v40*t3_19 - v39*t3_17 - v23*t3_1 + v20*t3_4
-            V::store(v170, out0.at(8usize, c));
-            v171 = V::mul_add(v20, t3_3, v171);
-            // out0[7] = v42*t3_20 + v41*t3_19 - v39*t3_16 - v22*t3_1 + v20*t3_3
-            V::store(v171, out0.at(7usize, c));
-            v172 = V::mul_add(v20, t3_2, v172);
-            // out0[6] = v42*t3_18 + v41*t3_17 + v40*t3_16 - v21*t3_1 + v20*t3_2
-            V::store(v172, out0.at(6usize, c));
-            let mut v367 = V::mul(V::mul(x_e5, w1), t3_5);
-            v367 = V::mul_add(V::mul(x_e4, w1), t3_4, v367);
-            v367 = V::mul_add(V::mul(x_e3, w1), t3_3, v367);
-            v367 = V::mul_add(V::mul(x_e2, w1), t3_2, v367);
-            v367 = V::mul_add(V::mul(x_e1, w1), t3_1, v367);
-            let t3_0 = V::load(t3.at(0usize, c));
-            v291 = V::mul_add(V::mul(x_e5, w0), t3_0, v291);
-            // out0[5] = v29*t3_15 + v28*t3_14 + v27*t3_12 + v26*t3_9 + x_e5*w0*t3_0
-            V::store(v291, out0.at(5usize, c));
-            v300 = V::mul_add(V::mul(x_e4, w0), t3_0, v300);
-            // out0[4] = v28*t3_13 - v30*t3_15 + v27*t3_11 + v26*t3_8 + x_e4*w0*t3_0
-            V::store(v300, out0.at(4usize, c));
-            v311 = V::mul_add(V::mul(x_e3, w0), t3_0, v311);
-            // out0[3] = v27*t3_10 - (v30*t3_14 + v29*t3_13) + v26*t3_7 + x_e3*w0*t3_0
-            V::store(v311, out0.at(3usize, c));
-            v321 = V::mul_add(V::mul(x_e2, w0), t3_0, v321);
-            // out0[2] = v26*t3_6 - (v30*t3_12 + v29*t3_11 + v28*t3_10) + x_e2*w0*t3_0
-            V::store(v321, out0.at(2usize, c));
-            // out0[1] = x_e1*w0*t3_0 - (v30*t3_9 + v29*t3_8 + v28*t3_7 + v27*t3_6)
-            V::store(V::mul_sub(V::mul(x_e1, w0), t3_0, v290), out0.at(1usize, c));
-            v367 = V::mul_add(
-                V::mul(v1, V::load(t2.at(0usize, c))),
+            let t5_31 = V::load(t5.at(31usize, c));
+            let mut v66 = V::mul(V::mul(x_e5, w9), t5_31);
+            let mut v67 = V::mul(V::mul(x_e4, w9), t5_31);
+            let mut v68 = V::mul(V::mul(x_e3, w9), t5_31);
+            let mut v69 = V::mul(V::mul(x_e2, w9), t5_31);
+            let mut v70 = V::mul(V::mul(x_e1, w9), t5_31);
+            let t5_26 = V::load(t5.at(26usize, c));
+            let mut v72 = V::mul(V::mul(x_e5, w8), t5_26);
+            let t5_27 = V::load(t5.at(27usize, c));
+            v72 = V::neg_mul_add(V::mul(x_e4, w8), t5_27, v72);
+            let t5_28 = V::load(t5.at(28usize, c));
+            v72 = V::mul_add(V::mul(x_e3, w8), t5_28, v72);
+            let t5_29 = V::load(t5.at(29usize, c));
+            v72 = V::neg_mul_add(V::mul(x_e2, w8), t5_29, v72);
+            let t5_30 = V::load(t5.at(30usize, c));
+            v72 = V::mul_add(V::mul(x_e1, w8), t5_30, v72);
+            // out0[31] = x_e5*w8*t5_26 - x_e4*w8*t5_27 + x_e3*w8*t5_28 - x_e2*w8*t5_29 + x_e1*w8*t5_30
+            V::store(v72, out0.at(31usize, c));
+            let mut v86 = V::mul(v52, t5_29);
+            let mut v88 = V::mul(v52, t5_27);
+            let mut v89 = V::mul(v51, t5_30);
+            let mut v90 = V::mul(v51, t5_29);
+            let mut v91 = V::mul(v51, t5_28);
+            v88 = V::mul_add(v51, t5_26, v88);
+            let mut v95 = V::mul(v50, t5_29);
+            v91 = V::mul_add(v50, t5_27, v91);
+            let mut v98 = V::mul(v50, t5_26);
+            v98 = V::neg_mul_add(v52, t5_28, v98);
+            let mut v100 = V::mul(v49, t5_30);
+            v95 = V::mul_add(v49, t5_28, v95);
+            v90 = V::neg_mul_add(v49, t5_27, v90);
+            v86 = V::mul_add(v49, t5_26, v86);
+            v100 = V::mul_add(v48, t5_29, v100);
+            let mut v109 = V::mul(v48, t5_28);
+            v109 = V::neg_mul_add(v50, t5_30, v109);
+            v89 = V::mul_add(v48, t5_27, v89);
+            let mut v113 = V::mul(v48, t5_26);
+            v113 = V::neg_mul_add(v52, t5_30, v113);
+            let t5_22 = V::load(t5.at(22usize, c));
+            v70 = V::neg_mul_add(v46, t5_22, v70);
+            let t5_19 = V::load(t5.at(19usize, c));
+            v69 = V::mul_add(v46, t5_19, v69);
+            let t5_17 = V::load(t5.at(17usize, c));
+            v68 = V::neg_mul_add(v46, t5_17, v68);
+            let t5_16 = V::load(t5.at(16usize, c));
+            v67 = V::mul_add(v46, t5_16, v67);
+            let t5_23 = V::load(t5.at(23usize, c));
+            v70 = V::mul_add(v45, t5_23, v70);
+            let t5_20 = V::load(t5.at(20usize, c));
+            let mut v132 = V::mul_sub(v45, t5_20, v69);
+            let t5_18 = V::load(t5.at(18usize, c));
+            v68 = V::mul_add(v45, t5_18, v68);
+            v66 = V::neg_mul_add(v45, t5_16, v66);
+            let t5_24 = V::load(t5.at(24usize, c));
+            v70 = V::neg_mul_add(v44, t5_24, v70);
+            let t5_21 = V::load(t5.at(21usize, c));
+            v132 = V::neg_mul_add(v44, t5_21, v132);
+            let mut v145 = V::mul_sub(v44, t5_18, v67);
+            v66 = V::mul_add(v44, t5_17, v66);
+            let t5_25 = V::load(t5.at(25usize, c));
+            v70 = V::mul_add(v43, t5_25, v70);
+            // out0[30] = x_e1*w9*t5_31 - v46*t5_22 + v45*t5_23 - v44*t5_24 + v43*t5_25
+            V::store(v70, out0.at(30usize, c));
+            v68 = V::neg_mul_add(v43, t5_21, v68);
+            v145 = V::neg_mul_add(v43, t5_20, v145);
+            v66 = V::neg_mul_add(v43, t5_19, v66);
+            v132 = V::mul_add(v42, t5_25, v132);
+            // out0[29] = v45*t5_20 - (x_e2*w9*t5_31 + v46*t5_19) - v44*t5_21 + v42*t5_25
+            V::store(v132, out0.at(29usize, c));
+            v68 = V::mul_add(v42, t5_24, v68);
+            // out0[28] = x_e3*w9*t5_31 - v46*t5_17 + v45*t5_18 - v43*t5_21 + v42*t5_24
+            V::store(v68, out0.at(28usize, c));
+            v145 = V::mul_add(v42, t5_23, v145);
+            // out0[27] = v44*t5_18 - (x_e4*w9*t5_31 + v46*t5_16) - v43*t5_20 + v42*t5_23
+            V::store(v145, out0.at(27usize, c));
+            v66 = V::mul_add(v42, t5_22, v66);
+            // out0[26] = x_e5*w9*t5_31 - v45*t5_16 + v44*t5_17 - v43*t5_19 + v42*t5_22
+            V::store(v66, out0.at(26usize, c));
+            let mut v165 = V::mul(v40, t5_25);
+            let mut v166 = V::mul(v40, t5_24);
+            let mut v167 = V::mul(v40, t5_23);
+            let mut v168 = V::mul(v40, t5_21);
+            let mut v169 = V::mul(v40, t5_20);
+            let mut v170 = V::mul(v40, t5_18);
+            let mut v172 = V::mul(v39, t5_24);
+            v167 = V::mul_add(v39, t5_22, v167);
+            let mut v175 = V::mul(v39, t5_21);
+            v169 = V::mul_add(v39, t5_19, v169);
+            v170 = V::mul_add(v39, t5_17, v170);
+            let mut v180 = V::mul(v38, t5_25);
+            v172 = V::mul_add(v38, t5_23, v172);
+            v166 = V::neg_mul_add(v38, t5_22, v166);
+            v175 = V::mul_add(v38, t5_20, v175);
+            v168 = V::neg_mul_add(v38, t5_19, v168);
+            v170 = V::mul_add(v38, t5_16, v170);
+            v180 = V::mul_add(v37, t5_24, v180);
+            let mut v193 = V::mul(v37, t5_23);
+            v193 = V::neg_mul_add(v39, t5_25, v193);
+            v165 = V::mul_add(v37, t5_22, v165);
+            v175 = V::mul_add(v37, t5_18, v175);
+            v168 = V::neg_mul_add(v37, t5_17, v168);
+            v169 = V::neg_mul_add(v37, t5_16, v169);
+            v180 = V::mul_add(v36, t5_21, v180);
+            v193 = V::mul_add(v36, t5_20, v193);
+            v165 = V::mul_add(v36, t5_19, v165);
+            let mut v210 = V::mul_sub(v36, t5_18, v172);
+            v166 = V::mul_add(v36, t5_17, v166);
+            v167 = V::mul_add(v36, t5_16, v167);
+            let t5_13 = V::load(t5.at(13usize, c));
+            v100 = V::mul_add(v34, t5_13, v100);
+            let t5_11 = V::load(t5.at(11usize, c));
+            v109 = V::mul_add(v34, t5_11, v109);
+            let t5_10 = V::load(t5.at(10usize, c));
+            v89 = V::mul_add(v34, t5_10, v89);
+            let t5_8 = V::load(t5.at(8usize, c));
+            let mut v226 = V::mul_sub(v34, t5_8, v95);
+            let t5_7 = V::load(t5.at(7usize, c));
+            v90 = V::mul_add(v34, t5_7, v90);
+            let t5_6 = V::load(t5.at(6usize, c));
+            v91 = V::mul_add(v34, t5_6, v91);
+            let t5_14 = V::load(t5.at(14usize, c));
+            v100 = V::neg_mul_add(v33, t5_14, v100);
+            let t5_12 = V::load(t5.at(12usize, c));
+            v109 = V::neg_mul_add(v33, t5_12, v109);
+            v113 = V::mul_add(v33, t5_10, v113);
+            let t5_9 = V::load(t5.at(9usize, c));
+            v226 = V::neg_mul_add(v33, t5_9, v226);
+            let mut v245 = V::mul_sub(v33, t5_7, v86);
+            v98 = V::mul_add(v33, t5_6, v98);
+            let t5_15 = V::load(t5.at(15usize, c));
+            v100 = V::mul_add(v32, t5_15, v100);
+            // out0[25] = v49*t5_30 + v48*t5_29 + v34*t5_13 - v33*t5_14 + v32*t5_15
+            V::store(v100, out0.at(25usize, c));
+            v89 = V::neg_mul_add(v32, t5_12, v89);
+            v113 = V::neg_mul_add(v32, t5_11, v113);
+            v90 = V::neg_mul_add(v32, t5_9, v90);
+            v245 = V::neg_mul_add(v32, t5_8, v245);
+            let mut v260 = V::mul_sub(v32, t5_6, v88);
+            v109 = V::mul_add(v31, t5_15, v109);
+            // out0[24] = v48*t5_28 - v50*t5_30 + v34*t5_11 - v33*t5_12 + v31*t5_15
+            V::store(v109, out0.at(24usize, c));
+            v89 = V::mul_add(v31, t5_14, v89);
+            // out0[23] = v51*t5_30 + v48*t5_27 + v34*t5_10 - v32*t5_12 + v31*t5_14
+            V::store(v89, out0.at(23usize, c));
+            v113 = V::mul_add(v31, t5_13, v113);
+            // out0[22] = v48*t5_26 - v52*t5_30 + v33*t5_10 - v32*t5_11 + v31*t5_13
+            V::store(v113, out0.at(22usize, c));
+            v91 = V::neg_mul_add(v31, t5_9, v91);
+            v98 = V::neg_mul_add(v31, t5_8, v98);
+            v260 = V::neg_mul_add(v31, t5_7, v260);
+            v226 = V::mul_add(v30, t5_15, v226);
+            // out0[21] = v34*t5_8 - (v50*t5_29 + v49*t5_28) - v33*t5_9 + v30*t5_15
+            V::store(v226, out0.at(21usize, c));
+            v90 = V::mul_add(v30, t5_14, v90);
+            // out0[20] = v51*t5_29 - v49*t5_27 + v34*t5_7 - v32*t5_9 + v30*t5_14
+            V::store(v90, out0.at(20usize, c));
+            v245 = V::mul_add(v30, t5_13, v245);
+            // out0[19] = v33*t5_7 - (v52*t5_29 + v49*t5_26) - v32*t5_8 + v30*t5_13
+            V::store(v245, out0.at(19usize, c));
+            v91 = V::mul_add(v30, t5_12, v91);
+            // out0[18] = v51*t5_28 + v50*t5_27 + v34*t5_6 - v31*t5_9 + v30*t5_12
+            V::store(v91, out0.at(18usize, c));
+            v98 = V::mul_add(v30, t5_11, v98);
+            // out0[17] = v50*t5_26 - v52*t5_28 + v33*t5_6 - v31*t5_8 + v30*t5_11
+            V::store(v98, out0.at(17usize, c));
+            v260 = V::mul_add(v30, t5_10, v260);
+            // out0[16] = v32*t5_6 - (v52*t5_27 + v51*t5_26) - v31*t5_7 + v30*t5_10
+            V::store(v260, out0.at(16usize, c));
+            let mut v286 = V::mul(v28, t5_14);
+            let mut v287 = V::mul(v28, t5_12);
+            let mut v288 = V::mul(v28, t5_9);
+            let mut v289 = V::mul(v27, t5_15);
+            v286 = V::mul_add(v27, t5_13, v286);
+            v287 = V::mul_add(v27, t5_11, v287);
+            v288 = V::mul_add(v27, t5_8, v288);
+            v289 = V::mul_add(v26, t5_14, v289);
+            let mut v298 = V::mul(v26, t5_13);
+            v298 = V::neg_mul_add(v28, t5_15, v298);
+            v287 = V::mul_add(v26, t5_10, v287);
+            v288 = V::mul_add(v26, t5_7, v288);
+            v289 = V::mul_add(v25, t5_12, v289);
+            v298 = V::mul_add(v25, t5_11, v298);
+            let mut v309 = V::mul_sub(v25, t5_10, v286);
+            v288 = V::mul_add(v25, t5_6, v288);
+            v289 = V::mul_add(v24, t5_9, v289);
+            v298 = V::mul_add(v24, t5_8, v298);
+            v309 = V::mul_add(v24, t5_7, v309);
+            let mut v319 = V::mul_sub(v24, t5_6, v287);
+            let t5_4 = V::load(t5.at(4usize, c));
+            v180 = V::neg_mul_add(v22, t5_4, v180);
+            let t5_3 = V::load(t5.at(3usize, c));
+            v193 = V::neg_mul_add(v22, t5_3, v193);
+            let t5_2 = V::load(t5.at(2usize, c));
+            v210 = V::neg_mul_add(v22, t5_2, v210);
+            let t5_1 = V::load(t5.at(1usize, c));
+            v175 = V::mul_add(v22, t5_1, v175);
+            let t5_5 = V::load(t5.at(5usize, c));
+            v180 = V::mul_add(v21, t5_5, v180);
+            // out0[15] = v38*t5_25 + v37*t5_24 + v36*t5_21 - v22*t5_4 + v21*t5_5
+            V::store(v180, out0.at(15usize, c));
+            v165 = V::neg_mul_add(v21, t5_3, v165);
+            v166 = V::neg_mul_add(v21, t5_2, v166);
+            v168 = V::neg_mul_add(v21, t5_1, v168);
+            v193 = V::mul_add(v20, t5_5, v193);
+            // out0[14] = v37*t5_23 - v39*t5_25 + v36*t5_20 - v22*t5_3 + v20*t5_5
+            V::store(v193, out0.at(14usize, c));
+            v165 = V::mul_add(v20, t5_4, v165);
+            // out0[13] = v40*t5_25 + v37*t5_22 + v36*t5_19 - v21*t5_3 + v20*t5_4
+            V::store(v165, out0.at(13usize, c));
+            v167 = V::neg_mul_add(v20, t5_2, v167);
+            v169 = V::neg_mul_add(v20, t5_1, v169);
+            v210 = V::mul_add(v19, t5_5, v210);
+            // out0[12] = v36*t5_18 - (v39*t5_24 + v38*t5_23) - v22*t5_2 + v19*t5_5
+            V::store(v210, out0.at(12usize, c));
+            v166 = V::mul_add(v19, t5_4, v166);
+            // out0[11] = v40*t5_24 - v38*t5_22 + v36*t5_17 - v21*t5_2 + v19*t5_4
+            V::store(v166, out0.at(11usize, c));
+            v167 = V::mul_add(v19, t5_3, v167);
+            // out0[10] = v40*t5_23 + v39*t5_22 + v36*t5_16 - v20*t5_2 + v19*t5_3
+            V::store(v167, out0.at(10usize, c));
+            v170 = V::neg_mul_add(v19, t5_1, v170);
+            // out0[9] = v18*t5_5 - (v39*t5_21 + v38*t5_20 + v37*t5_18 + v22*t5_1)
+            V::store(V::mul_sub(v18, t5_5, v175), out0.at(9usize, c));
+            v168 = V::mul_add(v18, t5_4, v168);
+            // out0[8] = v40*t5_21 - v38*t5_19 - v37*t5_17 - v21*t5_1 + v18*t5_4
+            V::store(v168, out0.at(8usize, c));
+            v169 = V::mul_add(v18, t5_3, v169);
+            // out0[7] = v40*t5_20 + v39*t5_19 - v37*t5_16 - v20*t5_1 + v18*t5_3
+            V::store(v169, out0.at(7usize, c));
+            v170 = V::mul_add(v18, t5_2, v170);
+            // out0[6] = v40*t5_18 + v39*t5_17 + v38*t5_16 - v19*t5_1 + v18*t5_2
+            V::store(v170, out0.at(6usize, c));
+            let mut v365 = V::mul(V::mul(x_e5, w1), t5_5);
+            v365 = V::mul_add(V::mul(x_e4, w1), t5_4, v365);
+            v365 = V::mul_add(V::mul(x_e3, w1), t5_3, v365);
+            v365 = V::mul_add(V::mul(x_e2, w1), t5_2, v365);
+            v365 = V::mul_add(V::mul(x_e1, w1), t5_1, v365);
+            let t5_0 = V::load(t5.at(0usize, c));
+            v289 = V::mul_add(V::mul(x_e5, w0), t5_0, v289);
+            // out0[5] = v27*t5_15 + v26*t5_14 + v25*t5_12 + v24*t5_9 + x_e5*w0*t5_0
+            V::store(v289, out0.at(5usize, c));
+            v298 = V::mul_add(V::mul(x_e4, w0), t5_0, v298);
+            // out0[4] = v26*t5_13 - v28*t5_15 + v25*t5_11 + v24*t5_8 + x_e4*w0*t5_0
+            V::store(v298, out0.at(4usize, c));
+            v309 = V::mul_add(V::mul(x_e3, w0), t5_0, v309);
+            // out0[3] = v25*t5_10 - (v28*t5_14 + v27*t5_13) + v24*t5_7 + x_e3*w0*t5_0
+            V::store(v309, out0.at(3usize, c));
+            v319 = V::mul_add(V::mul(x_e2, w0), t5_0, v319);
+            // out0[2] = v24*t5_6 - (v28*t5_12 + v27*t5_11 + v26*t5_10) + x_e2*w0*t5_0
+            V::store(v319, out0.at(2usize, c));
+            // out0[1] = x_e1*w0*t5_0 - (v28*t5_9 + v27*t5_8 + v26*t5_7 + v25*t5_6)
+            V::store(V::mul_sub(V::mul(x_e1, w0), t5_0, v288), out0.at(1usize, c));
+            v365 = V::mul_add(
+                V::load(t3.at(0usize, c)),
                 gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
-                v367,
+                v365,
             );
-            // out0[0] = x_e5*w1*t3_5 + x_e4*w1*t3_4 + x_e3*w1*t3_3 + x_e2*w1*t3_2 + x_e1*w1*t3_1 + v1*t2_0*gate'(y_1)
-            V::store(v367, out0.at(0usize, c));
+            // out0[0] = x_e5*w1*t5_5 + x_e4*w1*t5_4 + x_e3*w1*t5_3 + x_e2*w1*t5_2 + x_e1*w1*t5_1 + t3_0*gate'(y_1)
+            V::store(v365, out0.at(0usize, c));
         }
     }
 }
-pub(super) static SGP_9: Stage = stage!(sgp_9);
-/// From `y`, cut 3, `x`, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+pub(super) static SGP_10: Stage = stage!(sgp_10);
+/// From `y`, cut 5, `x`, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(5,0,0).
 #[inline(always)]
-unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let y = args.inputs[0];
-        let t3 = args.inputs[1];
+        let t5 = args.inputs[1];
         let x = args.inputs[2];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
@@ -6192,371 +6392,371 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<32usize>(c);
-            t3.prefetch::<32usize>(c);
+            t5.prefetch::<32usize>(c);
             x.prefetch::<5usize>(c);
             let y_e1234 = V::load(y.at(26usize, c));
-            let t3_31 = V::load(t3.at(31usize, c));
-            let v2 = V::mul(y_e1234, t3_31);
+            let t5_31 = V::load(t5.at(31usize, c));
+            let v2 = V::mul(y_e1234, t5_31);
             let w9 = V::load(param0.at(9usize, c));
             let mut v4 = V::mul(w9, v2);
             let x_e5 = V::load(x.at(4usize, c));
             let mut v6 = V::mul(x_e5, v2);
             let y_e1235 = V::load(y.at(27usize, c));
-            let v8 = V::mul(y_e1235, t3_31);
+            let v8 = V::mul(y_e1235, t5_31);
             let mut v9 = V::mul(w9, v8);
             let x_e4 = V::load(x.at(3usize, c));
             v6 = V::neg_mul_add(x_e4, v8, v6);
             let y_e1245 = V::load(y.at(28usize, c));
-            let v14 = V::mul(y_e1245, t3_31);
+            let v14 = V::mul(y_e1245, t5_31);
             let mut v15 = V::mul(w9, v14);
             let x_e3 = V::load(x.at(2usize, c));
             v6 = V::mul_add(x_e3, v14, v6);
             let y_e1345 = V::load(y.at(29usize, c));
-            let v20 = V::mul(y_e1345, t3_31);
+            let v20 = V::mul(y_e1345, t5_31);
             let mut v21 = V::mul(w9, v20);
             let x_e2 = V::load(x.at(1usize, c));
             v6 = V::neg_mul_add(x_e2, v20, v6);
             let y_e2345 = V::load(y.at(30usize, c));
-            let v26 = V::mul(y_e2345, t3_31);
+            let v26 = V::mul(y_e2345, t5_31);
             let mut v27 = V::mul(w9, v26);
             let x_e1 = V::load(x.at(0usize, c));
             v6 = V::mul_add(x_e1, v26, v6);
             // grad0[9] += x_e5*v2 - x_e4*v8 + x_e3*v14 - x_e2*v20 + x_e1*v26
             V::store(V::add(V::load(grad0.at(9usize, c)), v6), grad0.at(9usize, c));
             let y_e12345 = V::load(y.at(31usize, c));
-            let t3_26 = V::load(t3.at(26usize, c));
-            let v33 = V::mul(y_e12345, t3_26);
+            let t5_26 = V::load(t5.at(26usize, c));
+            let v33 = V::mul(y_e12345, t5_26);
             let w8 = V::load(param0.at(8usize, c));
             let mut v36 = V::mul(x_e5, v33);
             v4 = V::mul_add(w8, v33, v4);
-            let t3_27 = V::load(t3.at(27usize, c));
-            let v39 = V::mul(y_e12345, t3_27);
+            let t5_27 = V::load(t5.at(27usize, c));
+            let v39 = V::mul(y_e12345, t5_27);
             v9 = V::mul_add(w8, v39, v9);
             v36 = V::neg_mul_add(x_e4, v39, v36);
-            let t3_28 = V::load(t3.at(28usize, c));
-            let v45 = V::mul(y_e12345, t3_28);
+            let t5_28 = V::load(t5.at(28usize, c));
+            let v45 = V::mul(y_e12345, t5_28);
             v15 = V::mul_add(w8, v45, v15);
             v36 = V::mul_add(x_e3, v45, v36);
-            let t3_29 = V::load(t3.at(29usize, c));
-            let v51 = V::mul(y_e12345, t3_29);
+            let t5_29 = V::load(t5.at(29usize, c));
+            let v51 = V::mul(y_e12345, t5_29);
             v21 = V::mul_add(w8, v51, v21);
             v36 = V::neg_mul_add(x_e2, v51, v36);
-            let t3_30 = V::load(t3.at(30usize, c));
-            let v57 = V::mul(y_e12345, t3_30);
+            let t5_30 = V::load(t5.at(30usize, c));
+            let v57 = V::mul(y_e12345, t5_30);
             v27 = V::mul_add(w8, v57, v27);
             v36 = V::mul_add(x_e1, v57, v36);
             // grad0[8] += x_e5*v33 - x_e4*v39 + x_e3*v45 - x_e2*v51 + x_e1*v57
             V::store(V::add(V::load(grad0.at(8usize, c)), v36), grad0.at(8usize, c));
             let y_e234 = V::load(y.at(22usize, c));
-            let mut v63 = V::mul(y_e234, t3_30);
+            let mut v63 = V::mul(y_e234, t5_30);
             let y_e134 = V::load(y.at(19usize, c));
-            v63 = V::mul_add(y_e134, t3_29, v63);
+            v63 = V::mul_add(y_e134, t5_29, v63);
             let y_e124 = V::load(y.at(17usize, c));
-            v63 = V::mul_add(y_e124, t3_28, v63);
+            v63 = V::mul_add(y_e124, t5_28, v63);
             let y_e123 = V::load(y.at(16usize, c));
-            v63 = V::mul_add(y_e123, t3_27, v63);
+            v63 = V::mul_add(y_e123, t5_27, v63);
             let w7 = V::load(param0.at(7usize, c));
             v4 = V::neg_mul_add(w7, v63, v4);
             let y_e235 = V::load(y.at(23usize, c));
-            let mut v78 = V::mul(y_e235, t3_30);
+            let mut v78 = V::mul(y_e235, t5_30);
             let y_e135 = V::load(y.at(20usize, c));
-            v78 = V::mul_add(y_e135, t3_29, v78);
+            v78 = V::mul_add(y_e135, t5_29, v78);
             let y_e125 = V::load(y.at(18usize, c));
-            v78 = V::mul_add(y_e125, t3_28, v78);
-            v78 = V::neg_mul_add(y_e123, t3_26, v78);
+            v78 = V::mul_add(y_e125, t5_28, v78);
+            v78 = V::neg_mul_add(y_e123, t5_26, v78);
             let mut v88 = V::mul(x_e4, v78);
             let mut v89 = V::mul_sub(w7, v78, v9);
             v88 = V::neg_mul_add(x_e5, v63, v88);
             let y_e245 = V::load(y.at(24usize, c));
-            let mut v92 = V::mul(y_e245, t3_30);
+            let mut v92 = V::mul(y_e245, t5_30);
             let y_e145 = V::load(y.at(21usize, c));
-            v92 = V::mul_add(y_e145, t3_29, v92);
-            let mut v97 = V::mul_sub(y_e125, t3_27, v92);
-            v97 = V::mul_add(y_e124, t3_26, v97);
+            v92 = V::mul_add(y_e145, t5_29, v92);
+            let mut v97 = V::mul_sub(y_e125, t5_27, v92);
+            v97 = V::mul_add(y_e124, t5_26, v97);
             v15 = V::mul_add(w7, v97, v15);
             v88 = V::mul_add(x_e3, v97, v88);
             let y_e345 = V::load(y.at(25usize, c));
-            let mut v105 = V::mul(y_e345, t3_30);
-            v105 = V::neg_mul_add(y_e145, t3_28, v105);
-            v105 = V::neg_mul_add(y_e135, t3_27, v105);
-            v105 = V::neg_mul_add(y_e134, t3_26, v105);
+            let mut v105 = V::mul(y_e345, t5_30);
+            v105 = V::neg_mul_add(y_e145, t5_28, v105);
+            v105 = V::neg_mul_add(y_e135, t5_27, v105);
+            v105 = V::neg_mul_add(y_e134, t5_26, v105);
             let mut v114 = V::mul_sub(w7, v105, v21);
             v88 = V::mul_add(x_e2, v105, v88);
-            let mut v116 = V::mul(y_e345, t3_29);
-            v116 = V::mul_add(y_e245, t3_28, v116);
-            v116 = V::mul_add(y_e235, t3_27, v116);
-            v116 = V::mul_add(y_e234, t3_26, v116);
+            let mut v116 = V::mul(y_e345, t5_29);
+            v116 = V::mul_add(y_e245, t5_28, v116);
+            v116 = V::mul_add(y_e235, t5_27, v116);
+            v116 = V::mul_add(y_e234, t5_26, v116);
             v27 = V::mul_add(w7, v116, v27);
             v88 = V::mul_add(x_e1, v116, v88);
             // grad0[7] += x_e4*v86 - x_e5*v72 + x_e3*v99 + x_e2*v111 + x_e1*v122
             V::store(V::add(V::load(grad0.at(7usize, c)), v88), grad0.at(7usize, c));
-            let t3_22 = V::load(t3.at(22usize, c));
-            let mut v128 = V::mul(y_e2345, t3_22);
-            let t3_19 = V::load(t3.at(19usize, c));
-            v128 = V::mul_add(y_e1345, t3_19, v128);
-            let t3_17 = V::load(t3.at(17usize, c));
-            v128 = V::mul_add(y_e1245, t3_17, v128);
-            let t3_16 = V::load(t3.at(16usize, c));
-            v128 = V::mul_add(y_e1235, t3_16, v128);
+            let t5_22 = V::load(t5.at(22usize, c));
+            let mut v128 = V::mul(y_e2345, t5_22);
+            let t5_19 = V::load(t5.at(19usize, c));
+            v128 = V::mul_add(y_e1345, t5_19, v128);
+            let t5_17 = V::load(t5.at(17usize, c));
+            v128 = V::mul_add(y_e1245, t5_17, v128);
+            let t5_16 = V::load(t5.at(16usize, c));
+            v128 = V::mul_add(y_e1235, t5_16, v128);
             let w6 = V::load(param0.at(6usize, c));
             v4 = V::neg_mul_add(w6, v128, v4);
-            let t3_23 = V::load(t3.at(23usize, c));
-            let mut v143 = V::mul(y_e2345, t3_23);
-            let t3_20 = V::load(t3.at(20usize, c));
-            v143 = V::mul_add(y_e1345, t3_20, v143);
-            let t3_18 = V::load(t3.at(18usize, c));
-            v143 = V::mul_add(y_e1245, t3_18, v143);
-            v143 = V::neg_mul_add(y_e1234, t3_16, v143);
+            let t5_23 = V::load(t5.at(23usize, c));
+            let mut v143 = V::mul(y_e2345, t5_23);
+            let t5_20 = V::load(t5.at(20usize, c));
+            v143 = V::mul_add(y_e1345, t5_20, v143);
+            let t5_18 = V::load(t5.at(18usize, c));
+            v143 = V::mul_add(y_e1245, t5_18, v143);
+            v143 = V::neg_mul_add(y_e1234, t5_16, v143);
             let mut v153 = V::mul(x_e4, v143);
             v89 = V::mul_add(w6, v143, v89);
             v153 = V::neg_mul_add(x_e5, v128, v153);
-            let t3_24 = V::load(t3.at(24usize, c));
-            let mut v157 = V::mul(y_e2345, t3_24);
-            let t3_21 = V::load(t3.at(21usize, c));
-            v157 = V::mul_add(y_e1345, t3_21, v157);
-            let mut v162 = V::mul_sub(y_e1235, t3_18, v157);
-            v162 = V::mul_add(y_e1234, t3_17, v162);
+            let t5_24 = V::load(t5.at(24usize, c));
+            let mut v157 = V::mul(y_e2345, t5_24);
+            let t5_21 = V::load(t5.at(21usize, c));
+            v157 = V::mul_add(y_e1345, t5_21, v157);
+            let mut v162 = V::mul_sub(y_e1235, t5_18, v157);
+            v162 = V::mul_add(y_e1234, t5_17, v162);
             v15 = V::mul_add(w6, v162, v15);
             v153 = V::mul_add(x_e3, v162, v153);
-            let t3_25 = V::load(t3.at(25usize, c));
-            let mut v170 = V::mul(y_e2345, t3_25);
-            v170 = V::neg_mul_add(y_e1245, t3_21, v170);
-            v170 = V::neg_mul_add(y_e1235, t3_20, v170);
-            v170 = V::neg_mul_add(y_e1234, t3_19, v170);
+            let t5_25 = V::load(t5.at(25usize, c));
+            let mut v170 = V::mul(y_e2345, t5_25);
+            v170 = V::neg_mul_add(y_e1245, t5_21, v170);
+            v170 = V::neg_mul_add(y_e1235, t5_20, v170);
+            v170 = V::neg_mul_add(y_e1234, t5_19, v170);
             v114 = V::mul_add(w6, v170, v114);
             v153 = V::mul_add(x_e2, v170, v153);
-            let mut v181 = V::mul(y_e1345, t3_25);
-            v181 = V::mul_add(y_e1245, t3_24, v181);
-            v181 = V::mul_add(y_e1235, t3_23, v181);
-            v181 = V::mul_add(y_e1234, t3_22, v181);
+            let mut v181 = V::mul(y_e1345, t5_25);
+            v181 = V::mul_add(y_e1245, t5_24, v181);
+            v181 = V::mul_add(y_e1235, t5_23, v181);
+            v181 = V::mul_add(y_e1234, t5_22, v181);
             v27 = V::mul_add(w6, v181, v27);
             v153 = V::mul_add(x_e1, v181, v153);
             // grad0[6] += x_e4*v151 - x_e5*v137 + x_e3*v164 + x_e2*v176 + x_e1*v187
             V::store(V::add(V::load(grad0.at(6usize, c)), v153), grad0.at(6usize, c));
             let y_e34 = V::load(y.at(13usize, c));
-            let mut v193 = V::mul(y_e34, t3_25);
+            let mut v193 = V::mul(y_e34, t5_25);
             let y_e24 = V::load(y.at(11usize, c));
-            v193 = V::mul_add(y_e24, t3_24, v193);
+            v193 = V::mul_add(y_e24, t5_24, v193);
             let y_e23 = V::load(y.at(10usize, c));
-            v193 = V::mul_add(y_e23, t3_23, v193);
+            v193 = V::mul_add(y_e23, t5_23, v193);
             let y_e14 = V::load(y.at(8usize, c));
-            v193 = V::mul_add(y_e14, t3_21, v193);
+            v193 = V::mul_add(y_e14, t5_21, v193);
             let y_e13 = V::load(y.at(7usize, c));
-            v193 = V::mul_add(y_e13, t3_20, v193);
+            v193 = V::mul_add(y_e13, t5_20, v193);
             let y_e12 = V::load(y.at(6usize, c));
-            v193 = V::mul_add(y_e12, t3_18, v193);
+            v193 = V::mul_add(y_e12, t5_18, v193);
             let w5 = V::load(param0.at(5usize, c));
             let mut v211 = V::mul(x_e5, v193);
             v4 = V::mul_add(w5, v193, v4);
             let y_e35 = V::load(y.at(14usize, c));
-            let mut v214 = V::mul(y_e35, t3_25);
+            let mut v214 = V::mul(y_e35, t5_25);
             let y_e25 = V::load(y.at(12usize, c));
-            v214 = V::mul_add(y_e25, t3_24, v214);
-            let mut v219 = V::mul_sub(y_e23, t3_22, v214);
+            v214 = V::mul_add(y_e25, t5_24, v214);
+            let mut v219 = V::mul_sub(y_e23, t5_22, v214);
             let y_e15 = V::load(y.at(9usize, c));
-            v219 = V::neg_mul_add(y_e15, t3_21, v219);
-            v219 = V::mul_add(y_e13, t3_19, v219);
-            v219 = V::mul_add(y_e12, t3_17, v219);
+            v219 = V::neg_mul_add(y_e15, t5_21, v219);
+            v219 = V::mul_add(y_e13, t5_19, v219);
+            v219 = V::mul_add(y_e12, t5_17, v219);
             v89 = V::mul_add(w5, v219, v89);
             v211 = V::mul_add(x_e4, v219, v211);
             let y_e45 = V::load(y.at(15usize, c));
-            let mut v232 = V::mul(y_e45, t3_25);
-            v232 = V::neg_mul_add(y_e25, t3_23, v232);
-            v232 = V::neg_mul_add(y_e24, t3_22, v232);
-            v232 = V::neg_mul_add(y_e15, t3_20, v232);
-            v232 = V::neg_mul_add(y_e14, t3_19, v232);
-            v232 = V::mul_add(y_e12, t3_16, v232);
+            let mut v232 = V::mul(y_e45, t5_25);
+            v232 = V::neg_mul_add(y_e25, t5_23, v232);
+            v232 = V::neg_mul_add(y_e24, t5_22, v232);
+            v232 = V::neg_mul_add(y_e15, t5_20, v232);
+            v232 = V::neg_mul_add(y_e14, t5_19, v232);
+            v232 = V::mul_add(y_e12, t5_16, v232);
             v15 = V::mul_add(w5, v232, v15);
             v211 = V::mul_add(x_e3, v232, v211);
-            let mut v247 = V::mul(y_e45, t3_24);
-            v247 = V::mul_add(y_e35, t3_23, v247);
-            v247 = V::mul_add(y_e34, t3_22, v247);
-            v247 = V::neg_mul_add(y_e15, t3_18, v247);
-            v247 = V::neg_mul_add(y_e14, t3_17, v247);
-            v247 = V::neg_mul_add(y_e13, t3_16, v247);
+            let mut v247 = V::mul(y_e45, t5_24);
+            v247 = V::mul_add(y_e35, t5_23, v247);
+            v247 = V::mul_add(y_e34, t5_22, v247);
+            v247 = V::neg_mul_add(y_e15, t5_18, v247);
+            v247 = V::neg_mul_add(y_e14, t5_17, v247);
+            v247 = V::neg_mul_add(y_e13, t5_16, v247);
             v114 = V::mul_add(w5, v247, v114);
             v211 = V::mul_add(x_e2, v247, v211);
-            let mut v262 = V::mul(y_e45, t3_21);
-            v262 = V::mul_add(y_e35, t3_20, v262);
-            v262 = V::mul_add(y_e34, t3_19, v262);
-            v262 = V::mul_add(y_e25, t3_18, v262);
-            v262 = V::mul_add(y_e24, t3_17, v262);
-            v262 = V::mul_add(y_e23, t3_16, v262);
+            let mut v262 = V::mul(y_e45, t5_21);
+            v262 = V::mul_add(y_e35, t5_20, v262);
+            v262 = V::mul_add(y_e34, t5_19, v262);
+            v262 = V::mul_add(y_e25, t5_18, v262);
+            v262 = V::mul_add(y_e24, t5_17, v262);
+            v262 = V::mul_add(y_e23, t5_16, v262);
             v27 = V::mul_add(w5, v262, v27);
             v211 = V::mul_add(x_e1, v262, v211);
             // grad0[5] += x_e5*v208 + x_e4*v226 + x_e3*v242 + x_e2*v257 + x_e1*v272
             V::store(V::add(V::load(grad0.at(5usize, c)), v211), grad0.at(5usize, c));
-            let t3_13 = V::load(t3.at(13usize, c));
-            let mut v278 = V::mul(y_e345, t3_13);
-            let t3_11 = V::load(t3.at(11usize, c));
-            v278 = V::mul_add(y_e245, t3_11, v278);
-            let t3_10 = V::load(t3.at(10usize, c));
-            v278 = V::mul_add(y_e235, t3_10, v278);
-            let t3_8 = V::load(t3.at(8usize, c));
-            v278 = V::mul_add(y_e145, t3_8, v278);
-            let t3_7 = V::load(t3.at(7usize, c));
-            v278 = V::mul_add(y_e135, t3_7, v278);
-            let t3_6 = V::load(t3.at(6usize, c));
-            v278 = V::mul_add(y_e125, t3_6, v278);
+            let t5_13 = V::load(t5.at(13usize, c));
+            let mut v278 = V::mul(y_e345, t5_13);
+            let t5_11 = V::load(t5.at(11usize, c));
+            v278 = V::mul_add(y_e245, t5_11, v278);
+            let t5_10 = V::load(t5.at(10usize, c));
+            v278 = V::mul_add(y_e235, t5_10, v278);
+            let t5_8 = V::load(t5.at(8usize, c));
+            v278 = V::mul_add(y_e145, t5_8, v278);
+            let t5_7 = V::load(t5.at(7usize, c));
+            v278 = V::mul_add(y_e135, t5_7, v278);
+            let t5_6 = V::load(t5.at(6usize, c));
+            v278 = V::mul_add(y_e125, t5_6, v278);
             let w4 = V::load(param0.at(4usize, c));
             let mut v296 = V::mul(x_e5, v278);
             v4 = V::mul_add(w4, v278, v4);
-            let t3_14 = V::load(t3.at(14usize, c));
-            let mut v299 = V::mul(y_e345, t3_14);
-            let t3_12 = V::load(t3.at(12usize, c));
-            v299 = V::mul_add(y_e245, t3_12, v299);
-            let mut v304 = V::mul_sub(y_e234, t3_10, v299);
-            let t3_9 = V::load(t3.at(9usize, c));
-            v304 = V::neg_mul_add(y_e145, t3_9, v304);
-            v304 = V::mul_add(y_e134, t3_7, v304);
-            v304 = V::mul_add(y_e124, t3_6, v304);
+            let t5_14 = V::load(t5.at(14usize, c));
+            let mut v299 = V::mul(y_e345, t5_14);
+            let t5_12 = V::load(t5.at(12usize, c));
+            v299 = V::mul_add(y_e245, t5_12, v299);
+            let mut v304 = V::mul_sub(y_e234, t5_10, v299);
+            let t5_9 = V::load(t5.at(9usize, c));
+            v304 = V::neg_mul_add(y_e145, t5_9, v304);
+            v304 = V::mul_add(y_e134, t5_7, v304);
+            v304 = V::mul_add(y_e124, t5_6, v304);
             v89 = V::mul_add(w4, v304, v89);
             v296 = V::mul_add(x_e4, v304, v296);
-            let t3_15 = V::load(t3.at(15usize, c));
-            let mut v317 = V::mul(y_e345, t3_15);
-            v317 = V::neg_mul_add(y_e235, t3_12, v317);
-            v317 = V::neg_mul_add(y_e234, t3_11, v317);
-            v317 = V::neg_mul_add(y_e135, t3_9, v317);
-            v317 = V::neg_mul_add(y_e134, t3_8, v317);
-            v317 = V::mul_add(y_e123, t3_6, v317);
+            let t5_15 = V::load(t5.at(15usize, c));
+            let mut v317 = V::mul(y_e345, t5_15);
+            v317 = V::neg_mul_add(y_e235, t5_12, v317);
+            v317 = V::neg_mul_add(y_e234, t5_11, v317);
+            v317 = V::neg_mul_add(y_e135, t5_9, v317);
+            v317 = V::neg_mul_add(y_e134, t5_8, v317);
+            v317 = V::mul_add(y_e123, t5_6, v317);
             v15 = V::mul_add(w4, v317, v15);
             v296 = V::mul_add(x_e3, v317, v296);
-            let mut v332 = V::mul(y_e245, t3_15);
-            v332 = V::mul_add(y_e235, t3_14, v332);
-            v332 = V::mul_add(y_e234, t3_13, v332);
-            v332 = V::neg_mul_add(y_e125, t3_9, v332);
-            v332 = V::neg_mul_add(y_e124, t3_8, v332);
-            v332 = V::neg_mul_add(y_e123, t3_7, v332);
+            let mut v332 = V::mul(y_e245, t5_15);
+            v332 = V::mul_add(y_e235, t5_14, v332);
+            v332 = V::mul_add(y_e234, t5_13, v332);
+            v332 = V::neg_mul_add(y_e125, t5_9, v332);
+            v332 = V::neg_mul_add(y_e124, t5_8, v332);
+            v332 = V::neg_mul_add(y_e123, t5_7, v332);
             v114 = V::mul_add(w4, v332, v114);
             v296 = V::mul_add(x_e2, v332, v296);
-            let mut v347 = V::mul(y_e145, t3_15);
-            v347 = V::mul_add(y_e135, t3_14, v347);
-            v347 = V::mul_add(y_e134, t3_13, v347);
-            v347 = V::mul_add(y_e125, t3_12, v347);
-            v347 = V::mul_add(y_e124, t3_11, v347);
-            v347 = V::mul_add(y_e123, t3_10, v347);
+            let mut v347 = V::mul(y_e145, t5_15);
+            v347 = V::mul_add(y_e135, t5_14, v347);
+            v347 = V::mul_add(y_e134, t5_13, v347);
+            v347 = V::mul_add(y_e125, t5_12, v347);
+            v347 = V::mul_add(y_e124, t5_11, v347);
+            v347 = V::mul_add(y_e123, t5_10, v347);
             v27 = V::mul_add(w4, v347, v27);
             v296 = V::mul_add(x_e1, v347, v296);
             // grad0[4] += x_e5*v293 + x_e4*v311 + x_e3*v327 + x_e2*v342 + x_e1*v357
             V::store(V::add(V::load(grad0.at(4usize, c)), v296), grad0.at(4usize, c));
             let y_e4 = V::load(y.at(4usize, c));
-            let mut v363 = V::mul(y_e4, t3_15);
+            let mut v363 = V::mul(y_e4, t5_15);
             let y_e3 = V::load(y.at(3usize, c));
-            v363 = V::mul_add(y_e3, t3_14, v363);
+            v363 = V::mul_add(y_e3, t5_14, v363);
             let y_e2 = V::load(y.at(2usize, c));
-            v363 = V::mul_add(y_e2, t3_12, v363);
+            v363 = V::mul_add(y_e2, t5_12, v363);
             let y_e1 = V::load(y.at(1usize, c));
-            v363 = V::mul_add(y_e1, t3_9, v363);
+            v363 = V::mul_add(y_e1, t5_9, v363);
             let w3 = V::load(param0.at(3usize, c));
             v4 = V::neg_mul_add(w3, v363, v4);
             let y_e5 = V::load(y.at(5usize, c));
-            let mut v378 = V::mul(y_e5, t3_15);
-            v378 = V::neg_mul_add(y_e3, t3_13, v378);
-            v378 = V::neg_mul_add(y_e2, t3_11, v378);
-            v378 = V::neg_mul_add(y_e1, t3_8, v378);
+            let mut v378 = V::mul(y_e5, t5_15);
+            v378 = V::neg_mul_add(y_e3, t5_13, v378);
+            v378 = V::neg_mul_add(y_e2, t5_11, v378);
+            v378 = V::neg_mul_add(y_e1, t5_8, v378);
             let mut v386 = V::mul(x_e4, v378);
             v89 = V::mul_add(w3, v378, v89);
             v386 = V::neg_mul_add(x_e5, v363, v386);
-            let mut v389 = V::mul(y_e5, t3_14);
-            v389 = V::mul_add(y_e4, t3_13, v389);
-            v389 = V::neg_mul_add(y_e2, t3_10, v389);
-            v389 = V::neg_mul_add(y_e1, t3_7, v389);
+            let mut v389 = V::mul(y_e5, t5_14);
+            v389 = V::mul_add(y_e4, t5_13, v389);
+            v389 = V::neg_mul_add(y_e2, t5_10, v389);
+            v389 = V::neg_mul_add(y_e1, t5_7, v389);
             v15 = V::mul_add(w3, v389, v15);
             v386 = V::mul_add(x_e3, v389, v386);
-            let mut v400 = V::mul(y_e5, t3_12);
-            v400 = V::mul_add(y_e4, t3_11, v400);
-            v400 = V::mul_add(y_e3, t3_10, v400);
-            v400 = V::neg_mul_add(y_e1, t3_6, v400);
+            let mut v400 = V::mul(y_e5, t5_12);
+            v400 = V::mul_add(y_e4, t5_11, v400);
+            v400 = V::mul_add(y_e3, t5_10, v400);
+            v400 = V::neg_mul_add(y_e1, t5_6, v400);
             v114 = V::mul_add(w3, v400, v114);
             v386 = V::mul_add(x_e2, v400, v386);
-            let mut v411 = V::mul(y_e5, t3_9);
-            v411 = V::mul_add(y_e4, t3_8, v411);
-            v411 = V::mul_add(y_e3, t3_7, v411);
-            v411 = V::mul_add(y_e2, t3_6, v411);
+            let mut v411 = V::mul(y_e5, t5_9);
+            v411 = V::mul_add(y_e4, t5_8, v411);
+            v411 = V::mul_add(y_e3, t5_7, v411);
+            v411 = V::mul_add(y_e2, t5_6, v411);
             v27 = V::mul_add(w3, v411, v27);
             v386 = V::mul_add(x_e1, v411, v386);
             // grad0[3] += x_e4*v384 - x_e5*v372 + x_e3*v395 + x_e2*v406 + x_e1*v417
             V::store(V::add(V::load(grad0.at(3usize, c)), v386), grad0.at(3usize, c));
-            let t3_4 = V::load(t3.at(4usize, c));
-            let mut v423 = V::mul(y_e45, t3_4);
-            let t3_3 = V::load(t3.at(3usize, c));
-            v423 = V::mul_add(y_e35, t3_3, v423);
-            let t3_2 = V::load(t3.at(2usize, c));
-            v423 = V::mul_add(y_e25, t3_2, v423);
-            let t3_1 = V::load(t3.at(1usize, c));
-            v423 = V::mul_add(y_e15, t3_1, v423);
+            let t5_4 = V::load(t5.at(4usize, c));
+            let mut v423 = V::mul(y_e45, t5_4);
+            let t5_3 = V::load(t5.at(3usize, c));
+            v423 = V::mul_add(y_e35, t5_3, v423);
+            let t5_2 = V::load(t5.at(2usize, c));
+            v423 = V::mul_add(y_e25, t5_2, v423);
+            let t5_1 = V::load(t5.at(1usize, c));
+            v423 = V::mul_add(y_e15, t5_1, v423);
             let w2 = V::load(param0.at(2usize, c));
             v4 = V::neg_mul_add(w2, v423, v4);
-            let t3_5 = V::load(t3.at(5usize, c));
-            let mut v438 = V::mul(y_e45, t3_5);
-            v438 = V::neg_mul_add(y_e34, t3_3, v438);
-            v438 = V::neg_mul_add(y_e24, t3_2, v438);
-            v438 = V::neg_mul_add(y_e14, t3_1, v438);
+            let t5_5 = V::load(t5.at(5usize, c));
+            let mut v438 = V::mul(y_e45, t5_5);
+            v438 = V::neg_mul_add(y_e34, t5_3, v438);
+            v438 = V::neg_mul_add(y_e24, t5_2, v438);
+            v438 = V::neg_mul_add(y_e14, t5_1, v438);
             let mut v446 = V::mul(x_e4, v438);
             v89 = V::mul_add(w2, v438, v89);
             v446 = V::neg_mul_add(x_e5, v423, v446);
-            let mut v449 = V::mul(y_e35, t3_5);
-            v449 = V::mul_add(y_e34, t3_4, v449);
-            v449 = V::neg_mul_add(y_e23, t3_2, v449);
-            v449 = V::neg_mul_add(y_e13, t3_1, v449);
+            let mut v449 = V::mul(y_e35, t5_5);
+            v449 = V::mul_add(y_e34, t5_4, v449);
+            v449 = V::neg_mul_add(y_e23, t5_2, v449);
+            v449 = V::neg_mul_add(y_e13, t5_1, v449);
             v15 = V::mul_add(w2, v449, v15);
             v446 = V::mul_add(x_e3, v449, v446);
-            let mut v460 = V::mul(y_e25, t3_5);
-            v460 = V::mul_add(y_e24, t3_4, v460);
-            v460 = V::mul_add(y_e23, t3_3, v460);
-            v460 = V::neg_mul_add(y_e12, t3_1, v460);
+            let mut v460 = V::mul(y_e25, t5_5);
+            v460 = V::mul_add(y_e24, t5_4, v460);
+            v460 = V::mul_add(y_e23, t5_3, v460);
+            v460 = V::neg_mul_add(y_e12, t5_1, v460);
             v114 = V::mul_add(w2, v460, v114);
             v446 = V::mul_add(x_e2, v460, v446);
-            let mut v471 = V::mul(y_e15, t3_5);
-            v471 = V::mul_add(y_e14, t3_4, v471);
-            v471 = V::mul_add(y_e13, t3_3, v471);
-            v471 = V::mul_add(y_e12, t3_2, v471);
+            let mut v471 = V::mul(y_e15, t5_5);
+            v471 = V::mul_add(y_e14, t5_4, v471);
+            v471 = V::mul_add(y_e13, t5_3, v471);
+            v471 = V::mul_add(y_e12, t5_2, v471);
             v27 = V::mul_add(w2, v471, v27);
             v446 = V::mul_add(x_e1, v471, v446);
             // grad0[2] += x_e4*v444 - x_e5*v432 + x_e3*v455 + x_e2*v466 + x_e1*v477
             V::store(V::add(V::load(grad0.at(2usize, c)), v446), grad0.at(2usize, c));
             let y_1 = V::load(y.at(0usize, c));
-            let v483 = V::mul(y_1, t3_5);
+            let v483 = V::mul(y_1, t5_5);
             let w1 = V::load(param0.at(1usize, c));
             let mut v486 = V::mul(x_e5, v483);
             v4 = V::mul_add(w1, v483, v4);
-            let v488 = V::mul(y_1, t3_4);
+            let v488 = V::mul(y_1, t5_4);
             v89 = V::mul_add(w1, v488, v89);
             v486 = V::mul_add(x_e4, v488, v486);
-            let v493 = V::mul(y_1, t3_3);
+            let v493 = V::mul(y_1, t5_3);
             v15 = V::mul_add(w1, v493, v15);
             v486 = V::mul_add(x_e3, v493, v486);
-            let v498 = V::mul(y_1, t3_2);
+            let v498 = V::mul(y_1, t5_2);
             v114 = V::mul_add(w1, v498, v114);
             v486 = V::mul_add(x_e2, v498, v486);
-            let v503 = V::mul(y_1, t3_1);
+            let v503 = V::mul(y_1, t5_1);
             v27 = V::mul_add(w1, v503, v27);
             v486 = V::mul_add(x_e1, v503, v486);
             // grad0[1] += x_e5*v483 + x_e4*v488 + x_e3*v493 + x_e2*v498 + x_e1*v503
             V::store(V::add(V::load(grad0.at(1usize, c)), v486), grad0.at(1usize, c));
-            let t3_0 = V::load(t3.at(0usize, c));
-            let v509 = V::mul(y_e5, t3_0);
+            let t5_0 = V::load(t5.at(0usize, c));
+            let v509 = V::mul(y_e5, t5_0);
             let w0 = V::load(param0.at(0usize, c));
             let mut v512 = V::mul(x_e5, v509);
             v4 = V::mul_add(w0, v509, v4);
             // out0[4] = w9*v2 + w8*v33 - w7*v72 - w6*v137 + w5*v208 + w4*v293 - w3*v372 - w2*v432 + w1*v483 + w0*v509
             V::store(v4, out0.at(4usize, c));
-            let v514 = V::mul(y_e4, t3_0);
+            let v514 = V::mul(y_e4, t5_0);
             v89 = V::mul_add(w0, v514, v89);
             // out0[3] = w7*v86 - (w9*v8 + w8*v39) + w6*v151 + w5*v226 + w4*v311 + w3*v384 + w2*v444 + w1*v488 + w0*v514
             V::store(v89, out0.at(3usize, c));
             v512 = V::mul_add(x_e4, v514, v512);
-            let v519 = V::mul(y_e3, t3_0);
+            let v519 = V::mul(y_e3, t5_0);
             v15 = V::mul_add(w0, v519, v15);
             // out0[2] = w9*v14 + w8*v45 + w7*v99 + w6*v164 + w5*v242 + w4*v327 + w3*v395 + w2*v455 + w1*v493 + w0*v519
             V::store(v15, out0.at(2usize, c));
             v512 = V::mul_add(x_e3, v519, v512);
-            let v524 = V::mul(y_e2, t3_0);
+            let v524 = V::mul(y_e2, t5_0);
             v114 = V::mul_add(w0, v524, v114);
             // out0[1] = w7*v111 - (w9*v20 + w8*v51) + w6*v176 + w5*v257 + w4*v342 + w3*v406 + w2*v466 + w1*v498 + w0*v524
             V::store(v114, out0.at(1usize, c));
             v512 = V::mul_add(x_e2, v524, v512);
-            let v529 = V::mul(y_e1, t3_0);
+            let v529 = V::mul(y_e1, t5_0);
             v27 = V::mul_add(w0, v529, v27);
             // out0[0] = w9*v26 + w8*v57 + w7*v122 + w6*v187 + w5*v272 + w4*v357 + w3*v417 + w2*v477 + w1*v503 + w0*v529
             V::store(v27, out0.at(0usize, c));
@@ -6566,7 +6766,7 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static SGP_10: Stage = stage!(sgp_10);
+pub(super) static SGP_11: Stage = stage!(sgp_11);
 /// `o = weighted_product(w, gate(x), gate(y))`, grades 1 and 0,1,2,3,4,5.
 ///
 /// Forward: 372 flops per lane (243 multiplications, 128 additions).
@@ -6581,7 +6781,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
     params: &[("w", 10usize)],
     output_components: 32usize,
     forward: Plan {
-        cuts: &[32usize, 1],
+        cuts: &[32usize, 1usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -6596,7 +6796,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_8,
-                inputs: &[Slot::External(1usize)],
+                inputs: &[],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -6604,8 +6804,17 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_2,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::Cut(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -6615,7 +6824,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[32usize, 1usize, 1usize, 32],
+        cuts: &[32usize, 1usize, 1usize, 1usize, 0usize, 32],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -6630,7 +6839,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_8,
-                inputs: &[Slot::External(1usize)],
+                inputs: &[],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -6638,8 +6847,8 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_3,
-                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
                 outputs: &[Slot::Cut(2usize)],
                 params: &[],
                 param_grads: &[],
@@ -6647,8 +6856,8 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_4,
-                inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
+                stage: &super::sgp::SGP_9,
+                inputs: &[Slot::Cut(0usize), Slot::External(2usize), Slot::Cut(1usize)],
                 outputs: &[Slot::Cut(3usize)],
                 params: &[],
                 param_grads: &[],
@@ -6656,12 +6865,21 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_9,
+                stage: &super::sgp::SGP_4,
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(5usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_10,
                 inputs: &[
                     Slot::External(0usize),
-                    Slot::Cut(3usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(5usize),
                     Slot::External(1usize),
+                    Slot::Cut(3usize),
                 ],
                 outputs: &[Slot::External(1usize)],
                 params: &[0],
@@ -6670,10 +6888,10 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_10,
+                stage: &super::sgp::SGP_11,
                 inputs: &[
                     Slot::External(1usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize)],
@@ -6690,7 +6908,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
 ///
 /// From `sgp` of Cl(5,0,0).
 #[inline(always)]
-unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -7023,31 +7241,8 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static SGP_11: Stage = stage!(sgp_11);
-/// From `x` to cut 1: o = weighted_product(w, gate(x), gate(y)).
-///
-/// From `sgp` of Cl(5,0,0).
-#[inline(always)]
-unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
-    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
-    unsafe {
-        let x = args.inputs[0];
-        let out0 = args.outputs[0];
-        let c0e0 = V::from_f64(0f64);
-        let v3 = gate::<V>(args.gate, c0e0);
-        for group in 0..args.groups {
-            let c = group * V::LANES;
-            x.prefetch::<32usize>(c);
-            // out0[0] = gate(x_1)*v3
-            V::store(
-                V::mul(gate::<V>(args.gate, V::load(x.at(0usize, c))), v3),
-                out0.at(0usize, c),
-            );
-        }
-    }
-}
 pub(super) static SGP_12: Stage = stage!(sgp_12);
-/// From `x`, cut 3, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, cut 5, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(5,0,0).
 #[inline(always)]
@@ -7055,13 +7250,13 @@ unsafe fn sgp_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
-        let t3 = args.inputs[1];
+        let t5 = args.inputs[1];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<32usize>(c);
-            t3.prefetch::<32usize>(c);
+            t5.prefetch::<32usize>(c);
             let v2 = V::mul(V::load(x.at(0usize, c)), V::load(param0.at(0usize, c)));
             let x_e1 = V::load(x.at(1usize, c));
             let w1 = V::load(param0.at(1usize, c));
@@ -7152,213 +7347,213 @@ unsafe fn sgp_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v94 = V::mul(x_e2345, w7);
             let w8 = V::load(param0.at(8usize, c));
             let v103 = V::mul(V::load(x.at(31usize, c)), V::load(param0.at(9usize, c)));
-            let t3_26 = V::load(t3.at(26usize, c));
-            let mut v105 = V::mul(v103, t3_26);
-            let t3_27 = V::load(t3.at(27usize, c));
-            let mut v107 = V::mul(v103, t3_27);
-            let t3_28 = V::load(t3.at(28usize, c));
-            let mut v109 = V::mul(v103, t3_28);
-            let t3_29 = V::load(t3.at(29usize, c));
-            let mut v111 = V::mul(v103, t3_29);
-            let t3_30 = V::load(t3.at(30usize, c));
-            let mut v113 = V::mul(v103, t3_30);
-            let t3_31 = V::load(t3.at(31usize, c));
-            v113 = V::mul_add(V::mul(x_e2345, w8), t3_31, v113);
-            v111 = V::mul_add(V::mul(x_e1345, w8), t3_31, v111);
-            v109 = V::mul_add(V::mul(x_e1245, w8), t3_31, v109);
-            v107 = V::mul_add(V::mul(x_e1235, w8), t3_31, v107);
-            v105 = V::mul_add(V::mul(x_e1234, w8), t3_31, v105);
-            let t3_22 = V::load(t3.at(22usize, c));
-            v105 = V::mul_add(v94, t3_22, v105);
-            let t3_23 = V::load(t3.at(23usize, c));
-            v107 = V::mul_add(v94, t3_23, v107);
-            let t3_24 = V::load(t3.at(24usize, c));
-            v109 = V::mul_add(v94, t3_24, v109);
-            let t3_25 = V::load(t3.at(25usize, c));
-            v111 = V::mul_add(v94, t3_25, v111);
-            let t3_19 = V::load(t3.at(19usize, c));
-            v105 = V::mul_add(v92, t3_19, v105);
-            let t3_20 = V::load(t3.at(20usize, c));
-            v107 = V::mul_add(v92, t3_20, v107);
-            let t3_21 = V::load(t3.at(21usize, c));
-            v109 = V::mul_add(v92, t3_21, v109);
-            v113 = V::neg_mul_add(v92, t3_25, v113);
-            let t3_17 = V::load(t3.at(17usize, c));
-            v105 = V::mul_add(v90, t3_17, v105);
-            let t3_18 = V::load(t3.at(18usize, c));
-            v107 = V::mul_add(v90, t3_18, v107);
-            let mut v155 = V::mul_sub(v90, t3_21, v111);
-            v113 = V::neg_mul_add(v90, t3_24, v113);
-            let t3_16 = V::load(t3.at(16usize, c));
-            v105 = V::mul_add(v88, t3_16, v105);
-            v109 = V::neg_mul_add(v88, t3_18, v109);
-            v155 = V::mul_add(v88, t3_20, v155);
-            v113 = V::neg_mul_add(v88, t3_23, v113);
-            let mut v168 = V::mul_sub(v86, t3_16, v107);
-            v109 = V::neg_mul_add(v86, t3_17, v109);
-            v155 = V::mul_add(v86, t3_19, v155);
-            v113 = V::neg_mul_add(v86, t3_22, v113);
-            v155 = V::neg_mul_add(v83, t3_30, v155);
-            v113 = V::neg_mul_add(v83, t3_29, v113);
-            v109 = V::mul_add(v82, t3_30, v109);
-            v113 = V::neg_mul_add(v82, t3_28, v113);
-            v168 = V::neg_mul_add(v81, t3_30, v168);
-            v113 = V::neg_mul_add(v81, t3_27, v113);
-            v105 = V::mul_add(v80, t3_30, v105);
-            v113 = V::neg_mul_add(v80, t3_26, v113);
-            v109 = V::mul_add(v79, t3_29, v109);
-            v155 = V::mul_add(v79, t3_28, v155);
-            v168 = V::neg_mul_add(v78, t3_29, v168);
-            v155 = V::mul_add(v78, t3_27, v155);
-            v105 = V::mul_add(v77, t3_29, v105);
-            v155 = V::mul_add(v77, t3_26, v155);
-            v168 = V::neg_mul_add(v76, t3_28, v168);
-            v109 = V::neg_mul_add(v76, t3_27, v109);
-            v105 = V::mul_add(v75, t3_28, v105);
-            v109 = V::neg_mul_add(v75, t3_26, v109);
-            v105 = V::mul_add(v74, t3_27, v105);
-            v168 = V::mul_add(v74, t3_26, v168);
-            let t3_13 = V::load(t3.at(13usize, c));
-            v105 = V::mul_add(v72, t3_13, v105);
-            let t3_14 = V::load(t3.at(14usize, c));
-            v168 = V::neg_mul_add(v72, t3_14, v168);
-            let t3_15 = V::load(t3.at(15usize, c));
-            v109 = V::mul_add(v72, t3_15, v109);
-            let t3_11 = V::load(t3.at(11usize, c));
-            v105 = V::mul_add(v70, t3_11, v105);
-            let t3_12 = V::load(t3.at(12usize, c));
-            v168 = V::neg_mul_add(v70, t3_12, v168);
-            v155 = V::mul_add(v70, t3_15, v155);
-            let t3_10 = V::load(t3.at(10usize, c));
-            v105 = V::mul_add(v68, t3_10, v105);
-            v109 = V::neg_mul_add(v68, t3_12, v109);
-            v155 = V::mul_add(v68, t3_14, v155);
-            v168 = V::mul_add(v66, t3_10, v168);
-            v109 = V::neg_mul_add(v66, t3_11, v109);
-            v155 = V::mul_add(v66, t3_13, v155);
-            let t3_8 = V::load(t3.at(8usize, c));
-            v105 = V::mul_add(v64, t3_8, v105);
-            let t3_9 = V::load(t3.at(9usize, c));
-            v168 = V::neg_mul_add(v64, t3_9, v168);
-            v113 = V::mul_add(v64, t3_15, v113);
-            let t3_7 = V::load(t3.at(7usize, c));
-            v105 = V::mul_add(v62, t3_7, v105);
-            v109 = V::neg_mul_add(v62, t3_9, v109);
-            v113 = V::mul_add(v62, t3_14, v113);
-            v168 = V::mul_add(v60, t3_7, v168);
-            v109 = V::neg_mul_add(v60, t3_8, v109);
-            v113 = V::mul_add(v60, t3_13, v113);
-            let t3_6 = V::load(t3.at(6usize, c));
-            v105 = V::mul_add(v58, t3_6, v105);
-            v155 = V::neg_mul_add(v58, t3_9, v155);
-            v113 = V::mul_add(v58, t3_12, v113);
-            v168 = V::mul_add(v56, t3_6, v168);
-            v155 = V::neg_mul_add(v56, t3_8, v155);
-            v113 = V::mul_add(v56, t3_11, v113);
-            v109 = V::mul_add(v54, t3_6, v109);
-            v155 = V::neg_mul_add(v54, t3_7, v155);
-            v113 = V::mul_add(v54, t3_10, v113);
-            v109 = V::mul_add(v51, t3_25, v109);
-            v155 = V::mul_add(v51, t3_24, v155);
-            v113 = V::mul_add(v51, t3_21, v113);
-            v168 = V::neg_mul_add(v50, t3_25, v168);
-            v155 = V::mul_add(v50, t3_23, v155);
-            v113 = V::mul_add(v50, t3_20, v113);
-            v105 = V::mul_add(v49, t3_25, v105);
-            v155 = V::mul_add(v49, t3_22, v155);
-            v113 = V::mul_add(v49, t3_19, v113);
-            v168 = V::neg_mul_add(v48, t3_24, v168);
-            v109 = V::neg_mul_add(v48, t3_23, v109);
-            v113 = V::mul_add(v48, t3_18, v113);
-            v105 = V::mul_add(v47, t3_24, v105);
-            v109 = V::neg_mul_add(v47, t3_22, v109);
-            v113 = V::mul_add(v47, t3_17, v113);
-            v105 = V::mul_add(v46, t3_23, v105);
-            v168 = V::mul_add(v46, t3_22, v168);
-            v113 = V::mul_add(v46, t3_16, v113);
-            v168 = V::neg_mul_add(v45, t3_21, v168);
-            v109 = V::neg_mul_add(v45, t3_20, v109);
-            v155 = V::neg_mul_add(v45, t3_18, v155);
-            v105 = V::mul_add(v44, t3_21, v105);
-            v109 = V::neg_mul_add(v44, t3_19, v109);
-            v155 = V::neg_mul_add(v44, t3_17, v155);
-            v105 = V::mul_add(v43, t3_20, v105);
-            v168 = V::mul_add(v43, t3_19, v168);
-            v155 = V::neg_mul_add(v43, t3_16, v155);
-            v105 = V::mul_add(v42, t3_18, v105);
-            v168 = V::mul_add(v42, t3_17, v168);
-            v109 = V::mul_add(v42, t3_16, v109);
-            let t3_4 = V::load(t3.at(4usize, c));
-            v105 = V::mul_add(v40, t3_4, v105);
-            let t3_5 = V::load(t3.at(5usize, c));
-            v168 = V::neg_mul_add(v40, t3_5, v168);
-            let t3_3 = V::load(t3.at(3usize, c));
-            v105 = V::mul_add(v38, t3_3, v105);
-            v109 = V::neg_mul_add(v38, t3_5, v109);
-            v168 = V::mul_add(v36, t3_3, v168);
-            v109 = V::neg_mul_add(v36, t3_4, v109);
-            let t3_2 = V::load(t3.at(2usize, c));
-            v105 = V::mul_add(v34, t3_2, v105);
-            v155 = V::neg_mul_add(v34, t3_5, v155);
-            v168 = V::mul_add(v32, t3_2, v168);
-            v155 = V::neg_mul_add(v32, t3_4, v155);
-            v109 = V::mul_add(v30, t3_2, v109);
-            v155 = V::neg_mul_add(v30, t3_3, v155);
-            let t3_1 = V::load(t3.at(1usize, c));
-            v105 = V::mul_add(v28, t3_1, v105);
-            v113 = V::neg_mul_add(v28, t3_5, v113);
-            v168 = V::mul_add(v26, t3_1, v168);
-            v113 = V::neg_mul_add(v26, t3_4, v113);
-            v109 = V::mul_add(v24, t3_1, v109);
-            v113 = V::neg_mul_add(v24, t3_3, v113);
-            v155 = V::mul_add(v22, t3_1, v155);
-            v113 = V::neg_mul_add(v22, t3_2, v113);
-            v168 = V::neg_mul_add(v19, t3_15, v168);
-            v109 = V::neg_mul_add(v19, t3_14, v109);
-            v155 = V::neg_mul_add(v19, t3_12, v155);
-            v113 = V::neg_mul_add(v19, t3_9, v113);
-            v105 = V::mul_add(v18, t3_15, v105);
-            v109 = V::neg_mul_add(v18, t3_13, v109);
-            v155 = V::neg_mul_add(v18, t3_11, v155);
-            v113 = V::neg_mul_add(v18, t3_8, v113);
-            v105 = V::mul_add(v17, t3_14, v105);
-            v168 = V::mul_add(v17, t3_13, v168);
-            v155 = V::neg_mul_add(v17, t3_10, v155);
-            v113 = V::neg_mul_add(v17, t3_7, v113);
-            v105 = V::mul_add(v16, t3_12, v105);
-            v168 = V::mul_add(v16, t3_11, v168);
-            v109 = V::mul_add(v16, t3_10, v109);
-            v113 = V::neg_mul_add(v16, t3_6, v113);
-            v105 = V::mul_add(v15, t3_9, v105);
-            v168 = V::mul_add(v15, t3_8, v168);
-            v109 = V::mul_add(v15, t3_7, v109);
-            v155 = V::mul_add(v15, t3_6, v155);
-            let t3_0 = V::load(t3.at(0usize, c));
-            v105 = V::mul_add(V::mul(x_e5, w1), t3_0, v105);
-            v168 = V::mul_add(V::mul(x_e4, w1), t3_0, v168);
-            v109 = V::mul_add(V::mul(x_e3, w1), t3_0, v109);
-            v155 = V::mul_add(V::mul(x_e2, w1), t3_0, v155);
-            v113 = V::mul_add(V::mul(x_e1, w1), t3_0, v113);
-            v105 = V::mul_add(v2, t3_5, v105);
-            // out0[4] = v103*t3_26 + x_e1234*w8*t3_31 + v94*t3_22 + v92*t3_19 + v90*t3_17 + v88*t3_16 + v80*t3_30 + v77*t3_29 + v75*t3_28 + v74*t3_27 + v72*t3_13 + v70*t3_11 + v68*t3_10 + v64*t3_8 + v62*t3_7 + v58*t3_6 + v49*t3_25 + v47*t3_24 + v46*t3_23 + v44*t3_21 + v43*t3_20 + v42*t3_18 + v40*t3_4 + v38*t3_3 + v34*t3_2 + v28*t3_1 + v18*t3_15 + v17*t3_14 + v16*t3_12 + v15*t3_9 + x_e5*w1*t3_0 + v2*t3_5
+            let t5_26 = V::load(t5.at(26usize, c));
+            let mut v105 = V::mul(v103, t5_26);
+            let t5_27 = V::load(t5.at(27usize, c));
+            let mut v107 = V::mul(v103, t5_27);
+            let t5_28 = V::load(t5.at(28usize, c));
+            let mut v109 = V::mul(v103, t5_28);
+            let t5_29 = V::load(t5.at(29usize, c));
+            let mut v111 = V::mul(v103, t5_29);
+            let t5_30 = V::load(t5.at(30usize, c));
+            let mut v113 = V::mul(v103, t5_30);
+            let t5_31 = V::load(t5.at(31usize, c));
+            v113 = V::mul_add(V::mul(x_e2345, w8), t5_31, v113);
+            v111 = V::mul_add(V::mul(x_e1345, w8), t5_31, v111);
+            v109 = V::mul_add(V::mul(x_e1245, w8), t5_31, v109);
+            v107 = V::mul_add(V::mul(x_e1235, w8), t5_31, v107);
+            v105 = V::mul_add(V::mul(x_e1234, w8), t5_31, v105);
+            let t5_22 = V::load(t5.at(22usize, c));
+            v105 = V::mul_add(v94, t5_22, v105);
+            let t5_23 = V::load(t5.at(23usize, c));
+            v107 = V::mul_add(v94, t5_23, v107);
+            let t5_24 = V::load(t5.at(24usize, c));
+            v109 = V::mul_add(v94, t5_24, v109);
+            let t5_25 = V::load(t5.at(25usize, c));
+            v111 = V::mul_add(v94, t5_25, v111);
+            let t5_19 = V::load(t5.at(19usize, c));
+            v105 = V::mul_add(v92, t5_19, v105);
+            let t5_20 = V::load(t5.at(20usize, c));
+            v107 = V::mul_add(v92, t5_20, v107);
+            let t5_21 = V::load(t5.at(21usize, c));
+            v109 = V::mul_add(v92, t5_21, v109);
+            v113 = V::neg_mul_add(v92, t5_25, v113);
+            let t5_17 = V::load(t5.at(17usize, c));
+            v105 = V::mul_add(v90, t5_17, v105);
+            let t5_18 = V::load(t5.at(18usize, c));
+            v107 = V::mul_add(v90, t5_18, v107);
+            let mut v155 = V::mul_sub(v90, t5_21, v111);
+            v113 = V::neg_mul_add(v90, t5_24, v113);
+            let t5_16 = V::load(t5.at(16usize, c));
+            v105 = V::mul_add(v88, t5_16, v105);
+            v109 = V::neg_mul_add(v88, t5_18, v109);
+            v155 = V::mul_add(v88, t5_20, v155);
+            v113 = V::neg_mul_add(v88, t5_23, v113);
+            let mut v168 = V::mul_sub(v86, t5_16, v107);
+            v109 = V::neg_mul_add(v86, t5_17, v109);
+            v155 = V::mul_add(v86, t5_19, v155);
+            v113 = V::neg_mul_add(v86, t5_22, v113);
+            v155 = V::neg_mul_add(v83, t5_30, v155);
+            v113 = V::neg_mul_add(v83, t5_29, v113);
+            v109 = V::mul_add(v82, t5_30, v109);
+            v113 = V::neg_mul_add(v82, t5_28, v113);
+            v168 = V::neg_mul_add(v81, t5_30, v168);
+            v113 = V::neg_mul_add(v81, t5_27, v113);
+            v105 = V::mul_add(v80, t5_30, v105);
+            v113 = V::neg_mul_add(v80, t5_26, v113);
+            v109 = V::mul_add(v79, t5_29, v109);
+            v155 = V::mul_add(v79, t5_28, v155);
+            v168 = V::neg_mul_add(v78, t5_29, v168);
+            v155 = V::mul_add(v78, t5_27, v155);
+            v105 = V::mul_add(v77, t5_29, v105);
+            v155 = V::mul_add(v77, t5_26, v155);
+            v168 = V::neg_mul_add(v76, t5_28, v168);
+            v109 = V::neg_mul_add(v76, t5_27, v109);
+            v105 = V::mul_add(v75, t5_28, v105);
+            v109 = V::neg_mul_add(v75, t5_26, v109);
+            v105 = V::mul_add(v74, t5_27, v105);
+            v168 = V::mul_add(v74, t5_26, v168);
+            let t5_13 = V::load(t5.at(13usize, c));
+            v105 = V::mul_add(v72, t5_13, v105);
+            let t5_14 = V::load(t5.at(14usize, c));
+            v168 = V::neg_mul_add(v72, t5_14, v168);
+            let t5_15 = V::load(t5.at(15usize, c));
+            v109 = V::mul_add(v72, t5_15, v109);
+            let t5_11 = V::load(t5.at(11usize, c));
+            v105 = V::mul_add(v70, t5_11, v105);
+            let t5_12 = V::load(t5.at(12usize, c));
+            v168 = V::neg_mul_add(v70, t5_12, v168);
+            v155 = V::mul_add(v70, t5_15, v155);
+            let t5_10 = V::load(t5.at(10usize, c));
+            v105 = V::mul_add(v68, t5_10, v105);
+            v109 = V::neg_mul_add(v68, t5_12, v109);
+            v155 = V::mul_add(v68, t5_14, v155);
+            v168 = V::mul_add(v66, t5_10, v168);
+            v109 = V::neg_mul_add(v66, t5_11, v109);
+            v155 = V::mul_add(v66, t5_13, v155);
+            let t5_8 = V::load(t5.at(8usize, c));
+            v105 = V::mul_add(v64, t5_8, v105);
+            let t5_9 = V::load(t5.at(9usize, c));
+            v168 = V::neg_mul_add(v64, t5_9, v168);
+            v113 = V::mul_add(v64, t5_15, v113);
+            let t5_7 = V::load(t5.at(7usize, c));
+            v105 = V::mul_add(v62, t5_7, v105);
+            v109 = V::neg_mul_add(v62, t5_9, v109);
+            v113 = V::mul_add(v62, t5_14, v113);
+            v168 = V::mul_add(v60, t5_7, v168);
+            v109 = V::neg_mul_add(v60, t5_8, v109);
+            v113 = V::mul_add(v60, t5_13, v113);
+            let t5_6 = V::load(t5.at(6usize, c));
+            v105 = V::mul_add(v58, t5_6, v105);
+            v155 = V::neg_mul_add(v58, t5_9, v155);
+            v113 = V::mul_add(v58, t5_12, v113);
+            v168 = V::mul_add(v56, t5_6, v168);
+            v155 = V::neg_mul_add(v56, t5_8, v155);
+            v113 = V::mul_add(v56, t5_11, v113);
+            v109 = V::mul_add(v54, t5_6, v109);
+            v155 = V::neg_mul_add(v54, t5_7, v155);
+            v113 = V::mul_add(v54, t5_10, v113);
+            v109 = V::mul_add(v51, t5_25, v109);
+            v155 = V::mul_add(v51, t5_24, v155);
+            v113 = V::mul_add(v51, t5_21, v113);
+            v168 = V::neg_mul_add(v50, t5_25, v168);
+            v155 = V::mul_add(v50, t5_23, v155);
+            v113 = V::mul_add(v50, t5_20, v113);
+            v105 = V::mul_add(v49, t5_25, v105);
+            v155 = V::mul_add(v49, t5_22, v155);
+            v113 = V::mul_add(v49, t5_19, v113);
+            v168 = V::neg_mul_add(v48, t5_24, v168);
+            v109 = V::neg_mul_add(v48, t5_23, v109);
+            v113 = V::mul_add(v48, t5_18, v113);
+            v105 = V::mul_add(v47, t5_24, v105);
+            v109 = V::neg_mul_add(v47, t5_22, v109);
+            v113 = V::mul_add(v47, t5_17, v113);
+            v105 = V::mul_add(v46, t5_23, v105);
+            v168 = V::mul_add(v46, t5_22, v168);
+            v113 = V::mul_add(v46, t5_16, v113);
+            v168 = V::neg_mul_add(v45, t5_21, v168);
+            v109 = V::neg_mul_add(v45, t5_20, v109);
+            v155 = V::neg_mul_add(v45, t5_18, v155);
+            v105 = V::mul_add(v44, t5_21, v105);
+            v109 = V::neg_mul_add(v44, t5_19, v109);
+            v155 = V::neg_mul_add(v44, t5_17, v155);
+            v105 = V::mul_add(v43, t5_20, v105);
+            v168 = V::mul_add(v43, t5_19, v168);
+            v155 = V::neg_mul_add(v43, t5_16, v155);
+            v105 = V::mul_add(v42, t5_18, v105);
+            v168 = V::mul_add(v42, t5_17, v168);
+            v109 = V::mul_add(v42, t5_16, v109);
+            let t5_4 = V::load(t5.at(4usize, c));
+            v105 = V::mul_add(v40, t5_4, v105);
+            let t5_5 = V::load(t5.at(5usize, c));
+            v168 = V::neg_mul_add(v40, t5_5, v168);
+            let t5_3 = V::load(t5.at(3usize, c));
+            v105 = V::mul_add(v38, t5_3, v105);
+            v109 = V::neg_mul_add(v38, t5_5, v109);
+            v168 = V::mul_add(v36, t5_3, v168);
+            v109 = V::neg_mul_add(v36, t5_4, v109);
+            let t5_2 = V::load(t5.at(2usize, c));
+            v105 = V::mul_add(v34, t5_2, v105);
+            v155 = V::neg_mul_add(v34, t5_5, v155);
+            v168 = V::mul_add(v32, t5_2, v168);
+            v155 = V::neg_mul_add(v32, t5_4, v155);
+            v109 = V::mul_add(v30, t5_2, v109);
+            v155 = V::neg_mul_add(v30, t5_3, v155);
+            let t5_1 = V::load(t5.at(1usize, c));
+            v105 = V::mul_add(v28, t5_1, v105);
+            v113 = V::neg_mul_add(v28, t5_5, v113);
+            v168 = V::mul_add(v26, t5_1, v168);
+            v113 = V::neg_mul_add(v26, t5_4, v113);
+            v109 = V::mul_add(v24, t5_1, v109);
+            v113 = V::neg_mul_add(v24, t5_3, v113);
+            v155 = V::mul_add(v22, t5_1, v155);
+            v113 = V::neg_mul_add(v22, t5_2, v113);
+            v168 = V::neg_mul_add(v19, t5_15, v168);
+            v109 = V::neg_mul_add(v19, t5_14, v109);
+            v155 = V::neg_mul_add(v19, t5_12, v155);
+            v113 = V::neg_mul_add(v19, t5_9, v113);
+            v105 = V::mul_add(v18, t5_15, v105);
+            v109 = V::neg_mul_add(v18, t5_13, v109);
+            v155 = V::neg_mul_add(v18, t5_11, v155);
+            v113 = V::neg_mul_add(v18, t5_8, v113);
+            v105 = V::mul_add(v17, t5_14, v105);
+            v168 = V::mul_add(v17, t5_13, v168);
+            v155 = V::neg_mul_add(v17, t5_10, v155);
+            v113 = V::neg_mul_add(v17, t5_7, v113);
+            v105 = V::mul_add(v16, t5_12, v105);
+            v168 = V::mul_add(v16, t5_11, v168);
+            v109 = V::mul_add(v16, t5_10, v109);
+            v113 = V::neg_mul_add(v16, t5_6, v113);
+            v105 = V::mul_add(v15, t5_9, v105);
+            v168 = V::mul_add(v15, t5_8, v168);
+            v109 = V::mul_add(v15, t5_7, v109);
+            v155 = V::mul_add(v15, t5_6, v155);
+            let t5_0 = V::load(t5.at(0usize, c));
+            v105 = V::mul_add(V::mul(x_e5, w1), t5_0, v105);
+            v168 = V::mul_add(V::mul(x_e4, w1), t5_0, v168);
+            v109 = V::mul_add(V::mul(x_e3, w1), t5_0, v109);
+            v155 = V::mul_add(V::mul(x_e2, w1), t5_0, v155);
+            v113 = V::mul_add(V::mul(x_e1, w1), t5_0, v113);
+            v105 = V::mul_add(v2, t5_5, v105);
+            // out0[4] = v103*t5_26 + x_e1234*w8*t5_31 + v94*t5_22 + v92*t5_19 + v90*t5_17 + v88*t5_16 + v80*t5_30 + v77*t5_29 + v75*t5_28 + v74*t5_27 + v72*t5_13 + v70*t5_11 + v68*t5_10 + v64*t5_8 + v62*t5_7 + v58*t5_6 + v49*t5_25 + v47*t5_24 + v46*t5_23 + v44*t5_21 + v43*t5_20 + v42*t5_18 + v40*t5_4 + v38*t5_3 + v34*t5_2 + v28*t5_1 + v18*t5_15 + v17*t5_14 + v16*t5_12 + v15*t5_9 + x_e5*w1*t5_0 + v2*t5_5
             V::store(v105, out0.at(4usize, c));
-            v168 = V::mul_add(v2, t3_4, v168);
-            // out0[3] = v86*t3_16 - (v103*t3_27 + x_e1235*w8*t3_31 + v94*t3_23 + v92*t3_20 + v90*t3_18) - v81*t3_30 - v78*t3_29 - v76*t3_28 + v74*t3_26 - v72*t3_14 - v70*t3_12 + v66*t3_10 - v64*t3_9 + v60*t3_7 + v56*t3_6 - v50*t3_25 - v48*t3_24 + v46*t3_22 - v45*t3_21 + v43*t3_19 + v42*t3_17 - v40*t3_5 + v36*t3_3 + v32*t3_2 + v26*t3_1 - v19*t3_15 + v17*t3_13 + v16*t3_11 + v15*t3_8 + x_e4*w1*t3_0 + v2*t3_4
+            v168 = V::mul_add(v2, t5_4, v168);
+            // out0[3] = v86*t5_16 - (v103*t5_27 + x_e1235*w8*t5_31 + v94*t5_23 + v92*t5_20 + v90*t5_18) - v81*t5_30 - v78*t5_29 - v76*t5_28 + v74*t5_26 - v72*t5_14 - v70*t5_12 + v66*t5_10 - v64*t5_9 + v60*t5_7 + v56*t5_6 - v50*t5_25 - v48*t5_24 + v46*t5_22 - v45*t5_21 + v43*t5_19 + v42*t5_17 - v40*t5_5 + v36*t5_3 + v32*t5_2 + v26*t5_1 - v19*t5_15 + v17*t5_13 + v16*t5_11 + v15*t5_8 + x_e4*w1*t5_0 + v2*t5_4
             V::store(v168, out0.at(3usize, c));
-            v109 = V::mul_add(v2, t3_3, v109);
-            // out0[2] = v103*t3_28 + x_e1245*w8*t3_31 + v94*t3_24 + v92*t3_21 - v88*t3_18 - v86*t3_17 + v82*t3_30 + v79*t3_29 - v76*t3_27 - v75*t3_26 + v72*t3_15 - v68*t3_12 - v66*t3_11 - v62*t3_9 - v60*t3_8 + v54*t3_6 + v51*t3_25 - v48*t3_23 - v47*t3_22 - v45*t3_20 - v44*t3_19 + v42*t3_16 - v38*t3_5 - v36*t3_4 + v30*t3_2 + v24*t3_1 - v19*t3_14 - v18*t3_13 + v16*t3_10 + v15*t3_7 + x_e3*w1*t3_0 + v2*t3_3
+            v109 = V::mul_add(v2, t5_3, v109);
+            // out0[2] = v103*t5_28 + x_e1245*w8*t5_31 + v94*t5_24 + v92*t5_21 - v88*t5_18 - v86*t5_17 + v82*t5_30 + v79*t5_29 - v76*t5_27 - v75*t5_26 + v72*t5_15 - v68*t5_12 - v66*t5_11 - v62*t5_9 - v60*t5_8 + v54*t5_6 + v51*t5_25 - v48*t5_23 - v47*t5_22 - v45*t5_20 - v44*t5_19 + v42*t5_16 - v38*t5_5 - v36*t5_4 + v30*t5_2 + v24*t5_1 - v19*t5_14 - v18*t5_13 + v16*t5_10 + v15*t5_7 + x_e3*w1*t5_0 + v2*t5_3
             V::store(v109, out0.at(2usize, c));
-            v155 = V::mul_add(v2, t3_2, v155);
-            // out0[1] = v90*t3_21 - (v103*t3_29 + x_e1345*w8*t3_31 + v94*t3_25) + v88*t3_20 + v86*t3_19 - v83*t3_30 + v79*t3_28 + v78*t3_27 + v77*t3_26 + v70*t3_15 + v68*t3_14 + v66*t3_13 - v58*t3_9 - v56*t3_8 - v54*t3_7 + v51*t3_24 + v50*t3_23 + v49*t3_22 - v45*t3_18 - v44*t3_17 - v43*t3_16 - v34*t3_5 - v32*t3_4 - v30*t3_3 + v22*t3_1 - v19*t3_12 - v18*t3_11 - v17*t3_10 + v15*t3_6 + x_e2*w1*t3_0 + v2*t3_2
+            v155 = V::mul_add(v2, t5_2, v155);
+            // out0[1] = v90*t5_21 - (v103*t5_29 + x_e1345*w8*t5_31 + v94*t5_25) + v88*t5_20 + v86*t5_19 - v83*t5_30 + v79*t5_28 + v78*t5_27 + v77*t5_26 + v70*t5_15 + v68*t5_14 + v66*t5_13 - v58*t5_9 - v56*t5_8 - v54*t5_7 + v51*t5_24 + v50*t5_23 + v49*t5_22 - v45*t5_18 - v44*t5_17 - v43*t5_16 - v34*t5_5 - v32*t5_4 - v30*t5_3 + v22*t5_1 - v19*t5_12 - v18*t5_11 - v17*t5_10 + v15*t5_6 + x_e2*w1*t5_0 + v2*t5_2
             V::store(v155, out0.at(1usize, c));
-            v113 = V::mul_add(v2, t3_1, v113);
-            // out0[0] = v103*t3_30 + x_e2345*w8*t3_31 - v92*t3_25 - v90*t3_24 - v88*t3_23 - v86*t3_22 - v83*t3_29 - v82*t3_28 - v81*t3_27 - v80*t3_26 + v64*t3_15 + v62*t3_14 + v60*t3_13 + v58*t3_12 + v56*t3_11 + v54*t3_10 + v51*t3_21 + v50*t3_20 + v49*t3_19 + v48*t3_18 + v47*t3_17 + v46*t3_16 - v28*t3_5 - v26*t3_4 - v24*t3_3 - v22*t3_2 - v19*t3_9 - v18*t3_8 - v17*t3_7 - v16*t3_6 + x_e1*w1*t3_0 + v2*t3_1
+            v113 = V::mul_add(v2, t5_1, v113);
+            // out0[0] = v103*t5_30 + x_e2345*w8*t5_31 - v92*t5_25 - v90*t5_24 - v88*t5_23 - v86*t5_22 - v83*t5_29 - v82*t5_28 - v81*t5_27 - v80*t5_26 + v64*t5_15 + v62*t5_14 + v60*t5_13 + v58*t5_12 + v56*t5_11 + v54*t5_10 + v51*t5_21 + v50*t5_20 + v49*t5_19 + v48*t5_18 + v47*t5_17 + v46*t5_16 - v28*t5_5 - v26*t5_4 - v24*t5_3 - v22*t5_2 - v19*t5_9 - v18*t5_8 - v17*t5_7 - v16*t5_6 + x_e1*w1*t5_0 + v2*t5_1
             V::store(v113, out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_13: Stage = stage!(sgp_13);
-/// From `y`, cut 3, `x`, cut 2, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From `y`, cut 5, `x`, cut 4, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(5,0,0).
 #[inline(always)]
@@ -7366,475 +7561,473 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let y = args.inputs[0];
-        let t3 = args.inputs[1];
+        let t5 = args.inputs[1];
         let x = args.inputs[2];
-        let t2 = args.inputs[3];
+        let t4 = args.inputs[3];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
-        let c0e0 = V::from_f64(0f64);
-        let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<5usize>(c);
-            t3.prefetch::<32usize>(c);
+            t5.prefetch::<32usize>(c);
             x.prefetch::<32usize>(c);
-            t2.prefetch::<1usize>(c);
+            t4.prefetch::<1usize>(c);
             let y_e5 = V::load(y.at(4usize, c));
-            let t3_26 = V::load(t3.at(26usize, c));
-            let mut v4 = V::mul(y_e5, t3_26);
+            let t5_26 = V::load(t5.at(26usize, c));
+            let mut v2 = V::mul(y_e5, t5_26);
             let y_e4 = V::load(y.at(3usize, c));
-            let t3_27 = V::load(t3.at(27usize, c));
-            v4 = V::neg_mul_add(y_e4, t3_27, v4);
+            let t5_27 = V::load(t5.at(27usize, c));
+            v2 = V::neg_mul_add(y_e4, t5_27, v2);
             let y_e3 = V::load(y.at(2usize, c));
-            let t3_28 = V::load(t3.at(28usize, c));
-            v4 = V::mul_add(y_e3, t3_28, v4);
+            let t5_28 = V::load(t5.at(28usize, c));
+            v2 = V::mul_add(y_e3, t5_28, v2);
             let y_e2 = V::load(y.at(1usize, c));
-            let t3_29 = V::load(t3.at(29usize, c));
-            v4 = V::neg_mul_add(y_e2, t3_29, v4);
+            let t5_29 = V::load(t5.at(29usize, c));
+            v2 = V::neg_mul_add(y_e2, t5_29, v2);
             let y_e1 = V::load(y.at(0usize, c));
-            let t3_30 = V::load(t3.at(30usize, c));
-            v4 = V::mul_add(y_e1, t3_30, v4);
-            // out0[31] = w9*v20
-            V::store(V::mul(V::load(param0.at(9usize, c)), v4), out0.at(31usize, c));
-            // grad0[9] += x_e12345*v20
+            let t5_30 = V::load(t5.at(30usize, c));
+            v2 = V::mul_add(y_e1, t5_30, v2);
+            // out0[31] = w9*v18
+            V::store(V::mul(V::load(param0.at(9usize, c)), v2), out0.at(31usize, c));
+            // grad0[9] += x_e12345*v18
             V::store(
                 V::add(
                     V::load(grad0.at(9usize, c)),
-                    V::mul(V::load(x.at(31usize, c)), v4),
+                    V::mul(V::load(x.at(31usize, c)), v2),
                 ),
                 grad0.at(9usize, c),
             );
-            let t3_31 = V::load(t3.at(31usize, c));
-            let v26 = V::mul(y_e1, t3_31);
+            let t5_31 = V::load(t5.at(31usize, c));
+            let v24 = V::mul(y_e1, t5_31);
             let w8 = V::load(param0.at(8usize, c));
-            let mut v28 = V::mul(w8, v26);
+            let mut v26 = V::mul(w8, v24);
             let x_e2345 = V::load(x.at(30usize, c));
-            let mut v30 = V::mul(x_e2345, v26);
-            let v31 = V::mul(y_e2, t3_31);
+            let mut v28 = V::mul(x_e2345, v24);
+            let v29 = V::mul(y_e2, t5_31);
             let x_e1345 = V::load(x.at(29usize, c));
-            v30 = V::neg_mul_add(x_e1345, v31, v30);
-            let v36 = V::mul(y_e3, t3_31);
-            let mut v37 = V::mul(w8, v36);
+            v28 = V::neg_mul_add(x_e1345, v29, v28);
+            let v34 = V::mul(y_e3, t5_31);
+            let mut v35 = V::mul(w8, v34);
             let x_e1245 = V::load(x.at(28usize, c));
-            v30 = V::mul_add(x_e1245, v36, v30);
-            let v41 = V::mul(y_e4, t3_31);
+            v28 = V::mul_add(x_e1245, v34, v28);
+            let v39 = V::mul(y_e4, t5_31);
             let x_e1235 = V::load(x.at(27usize, c));
-            v30 = V::neg_mul_add(x_e1235, v41, v30);
-            let v46 = V::mul(y_e5, t3_31);
-            let mut v47 = V::mul(w8, v46);
+            v28 = V::neg_mul_add(x_e1235, v39, v28);
+            let v44 = V::mul(y_e5, t5_31);
+            let mut v45 = V::mul(w8, v44);
             let x_e1234 = V::load(x.at(26usize, c));
-            v30 = V::mul_add(x_e1234, v46, v30);
-            // grad0[8] += x_e2345*v26 - x_e1345*v31 + x_e1245*v36 - x_e1235*v41 + x_e1234*v46
-            V::store(V::add(V::load(grad0.at(8usize, c)), v30), grad0.at(8usize, c));
-            let t3_22 = V::load(t3.at(22usize, c));
-            let mut v52 = V::mul(y_e5, t3_22);
-            let t3_23 = V::load(t3.at(23usize, c));
-            v52 = V::neg_mul_add(y_e4, t3_23, v52);
-            let t3_24 = V::load(t3.at(24usize, c));
-            v52 = V::mul_add(y_e3, t3_24, v52);
-            let t3_25 = V::load(t3.at(25usize, c));
-            v52 = V::neg_mul_add(y_e2, t3_25, v52);
+            v28 = V::mul_add(x_e1234, v44, v28);
+            // grad0[8] += x_e2345*v24 - x_e1345*v29 + x_e1245*v34 - x_e1235*v39 + x_e1234*v44
+            V::store(V::add(V::load(grad0.at(8usize, c)), v28), grad0.at(8usize, c));
+            let t5_22 = V::load(t5.at(22usize, c));
+            let mut v50 = V::mul(y_e5, t5_22);
+            let t5_23 = V::load(t5.at(23usize, c));
+            v50 = V::neg_mul_add(y_e4, t5_23, v50);
+            let t5_24 = V::load(t5.at(24usize, c));
+            v50 = V::mul_add(y_e3, t5_24, v50);
+            let t5_25 = V::load(t5.at(25usize, c));
+            v50 = V::neg_mul_add(y_e2, t5_25, v50);
             let w7 = V::load(param0.at(7usize, c));
-            let mut v64 = V::mul(x_e2345, v52);
-            v28 = V::mul_add(w7, v52, v28);
-            // out0[30] = w8*v26 + w7*v61
-            V::store(v28, out0.at(30usize, c));
-            let t3_19 = V::load(t3.at(19usize, c));
-            let mut v67 = V::mul(y_e5, t3_19);
-            let t3_20 = V::load(t3.at(20usize, c));
-            v67 = V::neg_mul_add(y_e4, t3_20, v67);
-            let t3_21 = V::load(t3.at(21usize, c));
-            v67 = V::mul_add(y_e3, t3_21, v67);
-            v67 = V::neg_mul_add(y_e1, t3_25, v67);
-            let mut v76 = V::mul(w7, v67);
-            v76 = V::neg_mul_add(w8, v31, v76);
-            // out0[29] = w7*v75 - w8*v31
-            V::store(v76, out0.at(29usize, c));
-            v64 = V::mul_add(x_e1345, v67, v64);
-            let t3_17 = V::load(t3.at(17usize, c));
-            let mut v81 = V::mul(y_e5, t3_17);
-            let t3_18 = V::load(t3.at(18usize, c));
-            v81 = V::neg_mul_add(y_e4, t3_18, v81);
-            v81 = V::mul_add(y_e2, t3_21, v81);
-            v81 = V::neg_mul_add(y_e1, t3_24, v81);
-            v37 = V::mul_add(w7, v81, v37);
-            // out0[28] = w8*v36 + w7*v88
-            V::store(v37, out0.at(28usize, c));
-            v64 = V::mul_add(x_e1245, v81, v64);
-            let t3_16 = V::load(t3.at(16usize, c));
-            let mut v94 = V::mul(y_e5, t3_16);
-            v94 = V::neg_mul_add(y_e3, t3_18, v94);
-            v94 = V::mul_add(y_e2, t3_20, v94);
-            v94 = V::neg_mul_add(y_e1, t3_23, v94);
-            let mut v101 = V::mul(w7, v94);
-            v101 = V::neg_mul_add(w8, v41, v101);
-            // out0[27] = w7*v100 - w8*v41
-            V::store(v101, out0.at(27usize, c));
-            v64 = V::mul_add(x_e1235, v94, v64);
-            let mut v105 = V::mul(y_e4, t3_16);
-            v105 = V::neg_mul_add(y_e3, t3_17, v105);
-            v105 = V::mul_add(y_e2, t3_19, v105);
-            v105 = V::neg_mul_add(y_e1, t3_22, v105);
-            v47 = V::mul_add(w7, v105, v47);
-            // out0[26] = w8*v46 + w7*v111
-            V::store(v47, out0.at(26usize, c));
-            v64 = V::mul_add(x_e1234, v105, v64);
-            // grad0[7] += x_e2345*v61 + x_e1345*v75 + x_e1245*v88 + x_e1235*v100 + x_e1234*v111
-            V::store(V::add(V::load(grad0.at(7usize, c)), v64), grad0.at(7usize, c));
-            let mut v116 = V::mul(y_e2, t3_30);
-            v116 = V::mul_add(y_e1, t3_29, v116);
+            let mut v62 = V::mul(x_e2345, v50);
+            v26 = V::mul_add(w7, v50, v26);
+            // out0[30] = w8*v24 + w7*v59
+            V::store(v26, out0.at(30usize, c));
+            let t5_19 = V::load(t5.at(19usize, c));
+            let mut v65 = V::mul(y_e5, t5_19);
+            let t5_20 = V::load(t5.at(20usize, c));
+            v65 = V::neg_mul_add(y_e4, t5_20, v65);
+            let t5_21 = V::load(t5.at(21usize, c));
+            v65 = V::mul_add(y_e3, t5_21, v65);
+            v65 = V::neg_mul_add(y_e1, t5_25, v65);
+            let mut v74 = V::mul(w7, v65);
+            v74 = V::neg_mul_add(w8, v29, v74);
+            // out0[29] = w7*v73 - w8*v29
+            V::store(v74, out0.at(29usize, c));
+            v62 = V::mul_add(x_e1345, v65, v62);
+            let t5_17 = V::load(t5.at(17usize, c));
+            let mut v79 = V::mul(y_e5, t5_17);
+            let t5_18 = V::load(t5.at(18usize, c));
+            v79 = V::neg_mul_add(y_e4, t5_18, v79);
+            v79 = V::mul_add(y_e2, t5_21, v79);
+            v79 = V::neg_mul_add(y_e1, t5_24, v79);
+            v35 = V::mul_add(w7, v79, v35);
+            // out0[28] = w8*v34 + w7*v86
+            V::store(v35, out0.at(28usize, c));
+            v62 = V::mul_add(x_e1245, v79, v62);
+            let t5_16 = V::load(t5.at(16usize, c));
+            let mut v92 = V::mul(y_e5, t5_16);
+            v92 = V::neg_mul_add(y_e3, t5_18, v92);
+            v92 = V::mul_add(y_e2, t5_20, v92);
+            v92 = V::neg_mul_add(y_e1, t5_23, v92);
+            let mut v99 = V::mul(w7, v92);
+            v99 = V::neg_mul_add(w8, v39, v99);
+            // out0[27] = w7*v98 - w8*v39
+            V::store(v99, out0.at(27usize, c));
+            v62 = V::mul_add(x_e1235, v92, v62);
+            let mut v103 = V::mul(y_e4, t5_16);
+            v103 = V::neg_mul_add(y_e3, t5_17, v103);
+            v103 = V::mul_add(y_e2, t5_19, v103);
+            v103 = V::neg_mul_add(y_e1, t5_22, v103);
+            v45 = V::mul_add(w7, v103, v45);
+            // out0[26] = w8*v44 + w7*v109
+            V::store(v45, out0.at(26usize, c));
+            v62 = V::mul_add(x_e1234, v103, v62);
+            // grad0[7] += x_e2345*v59 + x_e1345*v73 + x_e1245*v86 + x_e1235*v98 + x_e1234*v109
+            V::store(V::add(V::load(grad0.at(7usize, c)), v62), grad0.at(7usize, c));
+            let mut v114 = V::mul(y_e2, t5_30);
+            v114 = V::mul_add(y_e1, t5_29, v114);
             let w6 = V::load(param0.at(6usize, c));
             let x_e345 = V::load(x.at(25usize, c));
-            let mut v123 = V::mul(y_e3, t3_30);
-            v123 = V::neg_mul_add(y_e1, t3_28, v123);
-            let mut v126 = V::mul(w6, v123);
+            let mut v121 = V::mul(y_e3, t5_30);
+            v121 = V::neg_mul_add(y_e1, t5_28, v121);
+            let mut v124 = V::mul(w6, v121);
             let x_e245 = V::load(x.at(24usize, c));
-            let mut v128 = V::mul(x_e245, v123);
-            v128 = V::neg_mul_add(x_e345, v116, v128);
-            let mut v130 = V::mul(y_e4, t3_30);
-            v130 = V::mul_add(y_e1, t3_27, v130);
+            let mut v126 = V::mul(x_e245, v121);
+            v126 = V::neg_mul_add(x_e345, v114, v126);
+            let mut v128 = V::mul(y_e4, t5_30);
+            v128 = V::mul_add(y_e1, t5_27, v128);
             let x_e235 = V::load(x.at(23usize, c));
-            v128 = V::neg_mul_add(x_e235, v130, v128);
-            let mut v137 = V::mul(y_e5, t3_30);
-            v137 = V::neg_mul_add(y_e1, t3_26, v137);
-            let mut v140 = V::mul(w6, v137);
+            v126 = V::neg_mul_add(x_e235, v128, v126);
+            let mut v135 = V::mul(y_e5, t5_30);
+            v135 = V::neg_mul_add(y_e1, t5_26, v135);
+            let mut v138 = V::mul(w6, v135);
             let x_e234 = V::load(x.at(22usize, c));
-            v128 = V::mul_add(x_e234, v137, v128);
-            let mut v144 = V::mul(y_e3, t3_29);
-            v144 = V::mul_add(y_e2, t3_28, v144);
-            let mut v147 = V::mul(w6, v144);
+            v126 = V::mul_add(x_e234, v135, v126);
+            let mut v142 = V::mul(y_e3, t5_29);
+            v142 = V::mul_add(y_e2, t5_28, v142);
+            let mut v145 = V::mul(w6, v142);
             let x_e145 = V::load(x.at(21usize, c));
-            v128 = V::mul_add(x_e145, v144, v128);
-            let mut v152 = V::mul(y_e2, t3_27);
-            v152 = V::neg_mul_add(y_e4, t3_29, v152);
-            let mut v154 = V::mul(w6, v152);
+            v126 = V::mul_add(x_e145, v142, v126);
+            let mut v150 = V::mul(y_e2, t5_27);
+            v150 = V::neg_mul_add(y_e4, t5_29, v150);
+            let mut v152 = V::mul(w6, v150);
             let x_e135 = V::load(x.at(20usize, c));
-            v128 = V::mul_add(x_e135, v152, v128);
-            let mut v158 = V::mul(y_e5, t3_29);
-            v158 = V::mul_add(y_e2, t3_26, v158);
-            let mut v161 = V::mul(w6, v158);
+            v126 = V::mul_add(x_e135, v150, v126);
+            let mut v156 = V::mul(y_e5, t5_29);
+            v156 = V::mul_add(y_e2, t5_26, v156);
+            let mut v159 = V::mul(w6, v156);
             let x_e134 = V::load(x.at(19usize, c));
-            v128 = V::mul_add(x_e134, v158, v128);
-            let mut v165 = V::mul(y_e4, t3_28);
-            v165 = V::mul_add(y_e3, t3_27, v165);
+            v126 = V::mul_add(x_e134, v156, v126);
+            let mut v163 = V::mul(y_e4, t5_28);
+            v163 = V::mul_add(y_e3, t5_27, v163);
             let x_e125 = V::load(x.at(18usize, c));
-            v128 = V::neg_mul_add(x_e125, v165, v128);
-            let mut v172 = V::mul(y_e5, t3_28);
-            v172 = V::neg_mul_add(y_e3, t3_26, v172);
-            let mut v175 = V::mul(w6, v172);
+            v126 = V::neg_mul_add(x_e125, v163, v126);
+            let mut v170 = V::mul(y_e5, t5_28);
+            v170 = V::neg_mul_add(y_e3, t5_26, v170);
+            let mut v173 = V::mul(w6, v170);
             let x_e124 = V::load(x.at(17usize, c));
-            v128 = V::mul_add(x_e124, v172, v128);
-            let mut v179 = V::mul(y_e5, t3_27);
-            v179 = V::mul_add(y_e4, t3_26, v179);
-            let mut v182 = V::mul(w6, v179);
+            v126 = V::mul_add(x_e124, v170, v126);
+            let mut v177 = V::mul(y_e5, t5_27);
+            v177 = V::mul_add(y_e4, t5_26, v177);
+            let mut v180 = V::mul(w6, v177);
             let x_e123 = V::load(x.at(16usize, c));
-            v128 = V::mul_add(x_e123, v179, v128);
-            // grad0[6] += x_e245*v125 - x_e345*v118 - x_e235*v132 + x_e234*v139 + x_e145*v146 + x_e135*v153 + x_e134*v160 - x_e125*v167 + x_e124*v174 + x_e123*v181
-            V::store(V::add(V::load(grad0.at(6usize, c)), v128), grad0.at(6usize, c));
-            let t3_13 = V::load(t3.at(13usize, c));
-            let mut v187 = V::mul(y_e5, t3_13);
-            let t3_14 = V::load(t3.at(14usize, c));
-            v187 = V::neg_mul_add(y_e4, t3_14, v187);
-            let t3_15 = V::load(t3.at(15usize, c));
-            v187 = V::mul_add(y_e3, t3_15, v187);
+            v126 = V::mul_add(x_e123, v177, v126);
+            // grad0[6] += x_e245*v123 - x_e345*v116 - x_e235*v130 + x_e234*v137 + x_e145*v144 + x_e135*v151 + x_e134*v158 - x_e125*v165 + x_e124*v172 + x_e123*v179
+            V::store(V::add(V::load(grad0.at(6usize, c)), v126), grad0.at(6usize, c));
+            let t5_13 = V::load(t5.at(13usize, c));
+            let mut v185 = V::mul(y_e5, t5_13);
+            let t5_14 = V::load(t5.at(14usize, c));
+            v185 = V::neg_mul_add(y_e4, t5_14, v185);
+            let t5_15 = V::load(t5.at(15usize, c));
+            v185 = V::mul_add(y_e3, t5_15, v185);
             let w5 = V::load(param0.at(5usize, c));
-            let mut v195 = V::mul(w5, v187);
-            let mut v196 = V::mul(x_e345, v187);
-            v195 = V::neg_mul_add(w6, v116, v195);
-            // out0[25] = w5*v193 - w6*v118
-            V::store(v195, out0.at(25usize, c));
-            let t3_11 = V::load(t3.at(11usize, c));
-            let mut v199 = V::mul(y_e5, t3_11);
-            let t3_12 = V::load(t3.at(12usize, c));
-            v199 = V::neg_mul_add(y_e4, t3_12, v199);
-            v199 = V::mul_add(y_e2, t3_15, v199);
-            v126 = V::mul_add(w5, v199, v126);
-            // out0[24] = w6*v125 + w5*v204
-            V::store(v126, out0.at(24usize, c));
-            v196 = V::mul_add(x_e245, v199, v196);
-            let t3_10 = V::load(t3.at(10usize, c));
-            let mut v210 = V::mul(y_e5, t3_10);
-            v210 = V::neg_mul_add(y_e3, t3_12, v210);
-            v210 = V::mul_add(y_e2, t3_14, v210);
-            let mut v215 = V::mul(w5, v210);
-            v215 = V::neg_mul_add(w6, v130, v215);
-            // out0[23] = w5*v214 - w6*v132
-            V::store(v215, out0.at(23usize, c));
-            v196 = V::mul_add(x_e235, v210, v196);
-            let mut v219 = V::mul(y_e4, t3_10);
-            v219 = V::neg_mul_add(y_e3, t3_11, v219);
-            v219 = V::mul_add(y_e2, t3_13, v219);
-            v140 = V::mul_add(w5, v219, v140);
-            // out0[22] = w6*v139 + w5*v223
-            V::store(v140, out0.at(22usize, c));
-            v196 = V::mul_add(x_e234, v219, v196);
-            let t3_8 = V::load(t3.at(8usize, c));
-            let mut v229 = V::mul(y_e5, t3_8);
-            let t3_9 = V::load(t3.at(9usize, c));
-            v229 = V::neg_mul_add(y_e4, t3_9, v229);
-            v229 = V::mul_add(y_e1, t3_15, v229);
-            v147 = V::mul_add(w5, v229, v147);
-            // out0[21] = w6*v146 + w5*v234
-            V::store(v147, out0.at(21usize, c));
-            v196 = V::mul_add(x_e145, v229, v196);
-            let t3_7 = V::load(t3.at(7usize, c));
-            let mut v240 = V::mul(y_e5, t3_7);
-            v240 = V::neg_mul_add(y_e3, t3_9, v240);
-            v240 = V::mul_add(y_e1, t3_14, v240);
-            v154 = V::mul_add(w5, v240, v154);
-            // out0[20] = w6*v153 + w5*v244
-            V::store(v154, out0.at(20usize, c));
-            v196 = V::mul_add(x_e135, v240, v196);
-            let mut v249 = V::mul(y_e4, t3_7);
-            v249 = V::neg_mul_add(y_e3, t3_8, v249);
-            v249 = V::mul_add(y_e1, t3_13, v249);
-            v161 = V::mul_add(w5, v249, v161);
-            // out0[19] = w6*v160 + w5*v253
-            V::store(v161, out0.at(19usize, c));
-            v196 = V::mul_add(x_e134, v249, v196);
-            let t3_6 = V::load(t3.at(6usize, c));
-            let mut v259 = V::mul(y_e5, t3_6);
-            v259 = V::neg_mul_add(y_e2, t3_9, v259);
-            v259 = V::mul_add(y_e1, t3_12, v259);
-            let mut v264 = V::mul(w5, v259);
-            v264 = V::neg_mul_add(w6, v165, v264);
-            // out0[18] = w5*v263 - w6*v167
-            V::store(v264, out0.at(18usize, c));
-            v196 = V::mul_add(x_e125, v259, v196);
-            let mut v268 = V::mul(y_e4, t3_6);
-            v268 = V::neg_mul_add(y_e2, t3_8, v268);
-            v268 = V::mul_add(y_e1, t3_11, v268);
-            v175 = V::mul_add(w5, v268, v175);
-            // out0[17] = w6*v174 + w5*v272
-            V::store(v175, out0.at(17usize, c));
-            v196 = V::mul_add(x_e124, v268, v196);
-            let mut v277 = V::mul(y_e3, t3_6);
-            v277 = V::neg_mul_add(y_e2, t3_7, v277);
-            v277 = V::mul_add(y_e1, t3_10, v277);
-            v182 = V::mul_add(w5, v277, v182);
-            // out0[16] = w6*v181 + w5*v281
-            V::store(v182, out0.at(16usize, c));
-            v196 = V::mul_add(x_e123, v277, v196);
-            // grad0[5] += x_e345*v193 + x_e245*v204 + x_e235*v214 + x_e234*v223 + x_e145*v234 + x_e135*v244 + x_e134*v253 + x_e125*v263 + x_e124*v272 + x_e123*v281
-            V::store(V::add(V::load(grad0.at(5usize, c)), v196), grad0.at(5usize, c));
-            let mut v286 = V::mul(y_e3, t3_25);
-            v286 = V::mul_add(y_e2, t3_24, v286);
-            v286 = V::mul_add(y_e1, t3_21, v286);
+            let mut v193 = V::mul(w5, v185);
+            let mut v194 = V::mul(x_e345, v185);
+            v193 = V::neg_mul_add(w6, v114, v193);
+            // out0[25] = w5*v191 - w6*v116
+            V::store(v193, out0.at(25usize, c));
+            let t5_11 = V::load(t5.at(11usize, c));
+            let mut v197 = V::mul(y_e5, t5_11);
+            let t5_12 = V::load(t5.at(12usize, c));
+            v197 = V::neg_mul_add(y_e4, t5_12, v197);
+            v197 = V::mul_add(y_e2, t5_15, v197);
+            v124 = V::mul_add(w5, v197, v124);
+            // out0[24] = w6*v123 + w5*v202
+            V::store(v124, out0.at(24usize, c));
+            v194 = V::mul_add(x_e245, v197, v194);
+            let t5_10 = V::load(t5.at(10usize, c));
+            let mut v208 = V::mul(y_e5, t5_10);
+            v208 = V::neg_mul_add(y_e3, t5_12, v208);
+            v208 = V::mul_add(y_e2, t5_14, v208);
+            let mut v213 = V::mul(w5, v208);
+            v213 = V::neg_mul_add(w6, v128, v213);
+            // out0[23] = w5*v212 - w6*v130
+            V::store(v213, out0.at(23usize, c));
+            v194 = V::mul_add(x_e235, v208, v194);
+            let mut v217 = V::mul(y_e4, t5_10);
+            v217 = V::neg_mul_add(y_e3, t5_11, v217);
+            v217 = V::mul_add(y_e2, t5_13, v217);
+            v138 = V::mul_add(w5, v217, v138);
+            // out0[22] = w6*v137 + w5*v221
+            V::store(v138, out0.at(22usize, c));
+            v194 = V::mul_add(x_e234, v217, v194);
+            let t5_8 = V::load(t5.at(8usize, c));
+            let mut v227 = V::mul(y_e5, t5_8);
+            let t5_9 = V::load(t5.at(9usize, c));
+            v227 = V::neg_mul_add(y_e4, t5_9, v227);
+            v227 = V::mul_add(y_e1, t5_15, v227);
+            v145 = V::mul_add(w5, v227, v145);
+            // out0[21] = w6*v144 + w5*v232
+            V::store(v145, out0.at(21usize, c));
+            v194 = V::mul_add(x_e145, v227, v194);
+            let t5_7 = V::load(t5.at(7usize, c));
+            let mut v238 = V::mul(y_e5, t5_7);
+            v238 = V::neg_mul_add(y_e3, t5_9, v238);
+            v238 = V::mul_add(y_e1, t5_14, v238);
+            v152 = V::mul_add(w5, v238, v152);
+            // out0[20] = w6*v151 + w5*v242
+            V::store(v152, out0.at(20usize, c));
+            v194 = V::mul_add(x_e135, v238, v194);
+            let mut v247 = V::mul(y_e4, t5_7);
+            v247 = V::neg_mul_add(y_e3, t5_8, v247);
+            v247 = V::mul_add(y_e1, t5_13, v247);
+            v159 = V::mul_add(w5, v247, v159);
+            // out0[19] = w6*v158 + w5*v251
+            V::store(v159, out0.at(19usize, c));
+            v194 = V::mul_add(x_e134, v247, v194);
+            let t5_6 = V::load(t5.at(6usize, c));
+            let mut v257 = V::mul(y_e5, t5_6);
+            v257 = V::neg_mul_add(y_e2, t5_9, v257);
+            v257 = V::mul_add(y_e1, t5_12, v257);
+            let mut v262 = V::mul(w5, v257);
+            v262 = V::neg_mul_add(w6, v163, v262);
+            // out0[18] = w5*v261 - w6*v165
+            V::store(v262, out0.at(18usize, c));
+            v194 = V::mul_add(x_e125, v257, v194);
+            let mut v266 = V::mul(y_e4, t5_6);
+            v266 = V::neg_mul_add(y_e2, t5_8, v266);
+            v266 = V::mul_add(y_e1, t5_11, v266);
+            v173 = V::mul_add(w5, v266, v173);
+            // out0[17] = w6*v172 + w5*v270
+            V::store(v173, out0.at(17usize, c));
+            v194 = V::mul_add(x_e124, v266, v194);
+            let mut v275 = V::mul(y_e3, t5_6);
+            v275 = V::neg_mul_add(y_e2, t5_7, v275);
+            v275 = V::mul_add(y_e1, t5_10, v275);
+            v180 = V::mul_add(w5, v275, v180);
+            // out0[16] = w6*v179 + w5*v279
+            V::store(v180, out0.at(16usize, c));
+            v194 = V::mul_add(x_e123, v275, v194);
+            // grad0[5] += x_e345*v191 + x_e245*v202 + x_e235*v212 + x_e234*v221 + x_e145*v232 + x_e135*v242 + x_e134*v251 + x_e125*v261 + x_e124*v270 + x_e123*v279
+            V::store(V::add(V::load(grad0.at(5usize, c)), v194), grad0.at(5usize, c));
+            let mut v284 = V::mul(y_e3, t5_25);
+            v284 = V::mul_add(y_e2, t5_24, v284);
+            v284 = V::mul_add(y_e1, t5_21, v284);
             let w4 = V::load(param0.at(4usize, c));
-            let mut v292 = V::mul(w4, v286);
+            let mut v290 = V::mul(w4, v284);
             let x_e45 = V::load(x.at(15usize, c));
-            let mut v294 = V::mul(x_e45, v286);
-            let mut v296 = V::mul(y_e2, t3_23);
-            v296 = V::neg_mul_add(y_e4, t3_25, v296);
-            v296 = V::mul_add(y_e1, t3_20, v296);
-            let mut v300 = V::mul(w4, v296);
+            let mut v292 = V::mul(x_e45, v284);
+            let mut v294 = V::mul(y_e2, t5_23);
+            v294 = V::neg_mul_add(y_e4, t5_25, v294);
+            v294 = V::mul_add(y_e1, t5_20, v294);
+            let mut v298 = V::mul(w4, v294);
             let x_e35 = V::load(x.at(14usize, c));
-            v294 = V::mul_add(x_e35, v296, v294);
-            let mut v304 = V::mul(y_e5, t3_25);
-            v304 = V::mul_add(y_e2, t3_22, v304);
-            v304 = V::mul_add(y_e1, t3_19, v304);
-            let mut v309 = V::mul(w4, v304);
+            v292 = V::mul_add(x_e35, v294, v292);
+            let mut v302 = V::mul(y_e5, t5_25);
+            v302 = V::mul_add(y_e2, t5_22, v302);
+            v302 = V::mul_add(y_e1, t5_19, v302);
+            let mut v307 = V::mul(w4, v302);
             let x_e34 = V::load(x.at(13usize, c));
-            v294 = V::mul_add(x_e34, v304, v294);
-            let mut v313 = V::mul(y_e4, t3_24);
-            v313 = V::mul_add(y_e3, t3_23, v313);
-            let v317 = V::mul_sub(y_e1, t3_18, v313);
-            let mut v318 = V::mul(w4, v317);
+            v292 = V::mul_add(x_e34, v302, v292);
+            let mut v311 = V::mul(y_e4, t5_24);
+            v311 = V::mul_add(y_e3, t5_23, v311);
+            let v315 = V::mul_sub(y_e1, t5_18, v311);
+            let mut v316 = V::mul(w4, v315);
             let x_e25 = V::load(x.at(12usize, c));
-            v294 = V::mul_add(x_e25, v317, v294);
-            let mut v322 = V::mul(y_e5, t3_24);
-            v322 = V::neg_mul_add(y_e3, t3_22, v322);
-            v322 = V::mul_add(y_e1, t3_17, v322);
-            let mut v327 = V::mul(w4, v322);
+            v292 = V::mul_add(x_e25, v315, v292);
+            let mut v320 = V::mul(y_e5, t5_24);
+            v320 = V::neg_mul_add(y_e3, t5_22, v320);
+            v320 = V::mul_add(y_e1, t5_17, v320);
+            let mut v325 = V::mul(w4, v320);
             let x_e24 = V::load(x.at(11usize, c));
-            v294 = V::mul_add(x_e24, v322, v294);
-            let mut v331 = V::mul(y_e5, t3_23);
-            v331 = V::mul_add(y_e4, t3_22, v331);
-            v331 = V::mul_add(y_e1, t3_16, v331);
-            let mut v336 = V::mul(w4, v331);
+            v292 = V::mul_add(x_e24, v320, v292);
+            let mut v329 = V::mul(y_e5, t5_23);
+            v329 = V::mul_add(y_e4, t5_22, v329);
+            v329 = V::mul_add(y_e1, t5_16, v329);
+            let mut v334 = V::mul(w4, v329);
             let x_e23 = V::load(x.at(10usize, c));
-            v294 = V::mul_add(x_e23, v331, v294);
-            let mut v340 = V::mul(y_e4, t3_21);
-            v340 = V::mul_add(y_e3, t3_20, v340);
-            v340 = V::mul_add(y_e2, t3_18, v340);
+            v292 = V::mul_add(x_e23, v329, v292);
+            let mut v338 = V::mul(y_e4, t5_21);
+            v338 = V::mul_add(y_e3, t5_20, v338);
+            v338 = V::mul_add(y_e2, t5_18, v338);
             let x_e15 = V::load(x.at(9usize, c));
-            v294 = V::neg_mul_add(x_e15, v340, v294);
-            let mut v349 = V::mul(y_e5, t3_21);
-            v349 = V::neg_mul_add(y_e3, t3_19, v349);
-            v349 = V::neg_mul_add(y_e2, t3_17, v349);
-            let mut v354 = V::mul(w4, v349);
+            v292 = V::neg_mul_add(x_e15, v338, v292);
+            let mut v347 = V::mul(y_e5, t5_21);
+            v347 = V::neg_mul_add(y_e3, t5_19, v347);
+            v347 = V::neg_mul_add(y_e2, t5_17, v347);
+            let mut v352 = V::mul(w4, v347);
             let x_e14 = V::load(x.at(8usize, c));
-            v294 = V::mul_add(x_e14, v349, v294);
-            let mut v358 = V::mul(y_e5, t3_20);
-            v358 = V::mul_add(y_e4, t3_19, v358);
-            v358 = V::neg_mul_add(y_e2, t3_16, v358);
-            let mut v363 = V::mul(w4, v358);
+            v292 = V::mul_add(x_e14, v347, v292);
+            let mut v356 = V::mul(y_e5, t5_20);
+            v356 = V::mul_add(y_e4, t5_19, v356);
+            v356 = V::neg_mul_add(y_e2, t5_16, v356);
+            let mut v361 = V::mul(w4, v356);
             let x_e13 = V::load(x.at(7usize, c));
-            v294 = V::mul_add(x_e13, v358, v294);
-            let mut v367 = V::mul(y_e5, t3_18);
-            v367 = V::mul_add(y_e4, t3_17, v367);
-            v367 = V::mul_add(y_e3, t3_16, v367);
-            let mut v372 = V::mul(w4, v367);
+            v292 = V::mul_add(x_e13, v356, v292);
+            let mut v365 = V::mul(y_e5, t5_18);
+            v365 = V::mul_add(y_e4, t5_17, v365);
+            v365 = V::mul_add(y_e3, t5_16, v365);
+            let mut v370 = V::mul(w4, v365);
             let x_e12 = V::load(x.at(6usize, c));
-            v294 = V::mul_add(x_e12, v367, v294);
-            // grad0[4] += x_e45*v290 + x_e35*v299 + x_e34*v308 + x_e25*v317 + x_e24*v326 + x_e23*v335 - x_e15*v344 + x_e14*v353 + x_e13*v362 + x_e12*v371
-            V::store(V::add(V::load(grad0.at(4usize, c)), v294), grad0.at(4usize, c));
-            let t3_4 = V::load(t3.at(4usize, c));
-            let mut v377 = V::mul(y_e5, t3_4);
-            let t3_5 = V::load(t3.at(5usize, c));
-            v377 = V::neg_mul_add(y_e4, t3_5, v377);
+            v292 = V::mul_add(x_e12, v365, v292);
+            // grad0[4] += x_e45*v288 + x_e35*v297 + x_e34*v306 + x_e25*v315 + x_e24*v324 + x_e23*v333 - x_e15*v342 + x_e14*v351 + x_e13*v360 + x_e12*v369
+            V::store(V::add(V::load(grad0.at(4usize, c)), v292), grad0.at(4usize, c));
+            let t5_4 = V::load(t5.at(4usize, c));
+            let mut v375 = V::mul(y_e5, t5_4);
+            let t5_5 = V::load(t5.at(5usize, c));
+            v375 = V::neg_mul_add(y_e4, t5_5, v375);
             let w3 = V::load(param0.at(3usize, c));
-            let mut v383 = V::mul(x_e45, v377);
-            v292 = V::mul_add(w3, v377, v292);
-            // out0[15] = w4*v290 + w3*v380
-            V::store(v292, out0.at(15usize, c));
-            let t3_3 = V::load(t3.at(3usize, c));
-            let mut v386 = V::mul(y_e5, t3_3);
-            v386 = V::neg_mul_add(y_e3, t3_5, v386);
-            v300 = V::mul_add(w3, v386, v300);
-            // out0[14] = w4*v299 + w3*v388
-            V::store(v300, out0.at(14usize, c));
-            v383 = V::mul_add(x_e35, v386, v383);
-            let mut v393 = V::mul(y_e4, t3_3);
-            v393 = V::neg_mul_add(y_e3, t3_4, v393);
-            v309 = V::mul_add(w3, v393, v309);
-            // out0[13] = w4*v308 + w3*v395
-            V::store(v309, out0.at(13usize, c));
-            v383 = V::mul_add(x_e34, v393, v383);
-            let t3_2 = V::load(t3.at(2usize, c));
-            let mut v401 = V::mul(y_e5, t3_2);
-            v401 = V::neg_mul_add(y_e2, t3_5, v401);
-            v318 = V::mul_add(w3, v401, v318);
-            // out0[12] = w4*v317 + w3*v403
-            V::store(v318, out0.at(12usize, c));
-            v383 = V::mul_add(x_e25, v401, v383);
-            let mut v408 = V::mul(y_e4, t3_2);
-            v408 = V::neg_mul_add(y_e2, t3_4, v408);
-            v327 = V::mul_add(w3, v408, v327);
-            // out0[11] = w4*v326 + w3*v410
-            V::store(v327, out0.at(11usize, c));
-            v383 = V::mul_add(x_e24, v408, v383);
-            let mut v415 = V::mul(y_e3, t3_2);
-            v415 = V::neg_mul_add(y_e2, t3_3, v415);
-            v336 = V::mul_add(w3, v415, v336);
-            // out0[10] = w4*v335 + w3*v417
-            V::store(v336, out0.at(10usize, c));
-            v383 = V::mul_add(x_e23, v415, v383);
-            let t3_1 = V::load(t3.at(1usize, c));
-            let mut v423 = V::mul(y_e5, t3_1);
-            v423 = V::neg_mul_add(y_e1, t3_5, v423);
-            let mut v426 = V::mul(w3, v423);
-            v426 = V::neg_mul_add(w4, v340, v426);
-            // out0[9] = w3*v425 - w4*v344
-            V::store(v426, out0.at(9usize, c));
-            v383 = V::mul_add(x_e15, v423, v383);
-            let mut v430 = V::mul(y_e4, t3_1);
-            v430 = V::neg_mul_add(y_e1, t3_4, v430);
-            v354 = V::mul_add(w3, v430, v354);
-            // out0[8] = w4*v353 + w3*v432
-            V::store(v354, out0.at(8usize, c));
-            v383 = V::mul_add(x_e14, v430, v383);
-            let mut v437 = V::mul(y_e3, t3_1);
-            v437 = V::neg_mul_add(y_e1, t3_3, v437);
-            v363 = V::mul_add(w3, v437, v363);
-            // out0[7] = w4*v362 + w3*v439
-            V::store(v363, out0.at(7usize, c));
-            v383 = V::mul_add(x_e13, v437, v383);
-            let mut v444 = V::mul(y_e2, t3_1);
-            v444 = V::neg_mul_add(y_e1, t3_2, v444);
-            v372 = V::mul_add(w3, v444, v372);
-            // out0[6] = w4*v371 + w3*v446
-            V::store(v372, out0.at(6usize, c));
-            v383 = V::mul_add(x_e12, v444, v383);
-            // grad0[3] += x_e45*v380 + x_e35*v388 + x_e34*v395 + x_e25*v403 + x_e24*v410 + x_e23*v417 + x_e15*v425 + x_e14*v432 + x_e13*v439 + x_e12*v446
-            V::store(V::add(V::load(grad0.at(3usize, c)), v383), grad0.at(3usize, c));
-            let mut v451 = V::mul(y_e4, t3_15);
-            v451 = V::mul_add(y_e3, t3_14, v451);
-            v451 = V::mul_add(y_e2, t3_12, v451);
-            v451 = V::mul_add(y_e1, t3_9, v451);
+            let mut v381 = V::mul(x_e45, v375);
+            v290 = V::mul_add(w3, v375, v290);
+            // out0[15] = w4*v288 + w3*v378
+            V::store(v290, out0.at(15usize, c));
+            let t5_3 = V::load(t5.at(3usize, c));
+            let mut v384 = V::mul(y_e5, t5_3);
+            v384 = V::neg_mul_add(y_e3, t5_5, v384);
+            v298 = V::mul_add(w3, v384, v298);
+            // out0[14] = w4*v297 + w3*v386
+            V::store(v298, out0.at(14usize, c));
+            v381 = V::mul_add(x_e35, v384, v381);
+            let mut v391 = V::mul(y_e4, t5_3);
+            v391 = V::neg_mul_add(y_e3, t5_4, v391);
+            v307 = V::mul_add(w3, v391, v307);
+            // out0[13] = w4*v306 + w3*v393
+            V::store(v307, out0.at(13usize, c));
+            v381 = V::mul_add(x_e34, v391, v381);
+            let t5_2 = V::load(t5.at(2usize, c));
+            let mut v399 = V::mul(y_e5, t5_2);
+            v399 = V::neg_mul_add(y_e2, t5_5, v399);
+            v316 = V::mul_add(w3, v399, v316);
+            // out0[12] = w4*v315 + w3*v401
+            V::store(v316, out0.at(12usize, c));
+            v381 = V::mul_add(x_e25, v399, v381);
+            let mut v406 = V::mul(y_e4, t5_2);
+            v406 = V::neg_mul_add(y_e2, t5_4, v406);
+            v325 = V::mul_add(w3, v406, v325);
+            // out0[11] = w4*v324 + w3*v408
+            V::store(v325, out0.at(11usize, c));
+            v381 = V::mul_add(x_e24, v406, v381);
+            let mut v413 = V::mul(y_e3, t5_2);
+            v413 = V::neg_mul_add(y_e2, t5_3, v413);
+            v334 = V::mul_add(w3, v413, v334);
+            // out0[10] = w4*v333 + w3*v415
+            V::store(v334, out0.at(10usize, c));
+            v381 = V::mul_add(x_e23, v413, v381);
+            let t5_1 = V::load(t5.at(1usize, c));
+            let mut v421 = V::mul(y_e5, t5_1);
+            v421 = V::neg_mul_add(y_e1, t5_5, v421);
+            let mut v424 = V::mul(w3, v421);
+            v424 = V::neg_mul_add(w4, v338, v424);
+            // out0[9] = w3*v423 - w4*v342
+            V::store(v424, out0.at(9usize, c));
+            v381 = V::mul_add(x_e15, v421, v381);
+            let mut v428 = V::mul(y_e4, t5_1);
+            v428 = V::neg_mul_add(y_e1, t5_4, v428);
+            v352 = V::mul_add(w3, v428, v352);
+            // out0[8] = w4*v351 + w3*v430
+            V::store(v352, out0.at(8usize, c));
+            v381 = V::mul_add(x_e14, v428, v381);
+            let mut v435 = V::mul(y_e3, t5_1);
+            v435 = V::neg_mul_add(y_e1, t5_3, v435);
+            v361 = V::mul_add(w3, v435, v361);
+            // out0[7] = w4*v360 + w3*v437
+            V::store(v361, out0.at(7usize, c));
+            v381 = V::mul_add(x_e13, v435, v381);
+            let mut v442 = V::mul(y_e2, t5_1);
+            v442 = V::neg_mul_add(y_e1, t5_2, v442);
+            v370 = V::mul_add(w3, v442, v370);
+            // out0[6] = w4*v369 + w3*v444
+            V::store(v370, out0.at(6usize, c));
+            v381 = V::mul_add(x_e12, v442, v381);
+            // grad0[3] += x_e45*v378 + x_e35*v386 + x_e34*v393 + x_e25*v401 + x_e24*v408 + x_e23*v415 + x_e15*v423 + x_e14*v430 + x_e13*v437 + x_e12*v444
+            V::store(V::add(V::load(grad0.at(3usize, c)), v381), grad0.at(3usize, c));
+            let mut v449 = V::mul(y_e4, t5_15);
+            v449 = V::mul_add(y_e3, t5_14, v449);
+            v449 = V::mul_add(y_e2, t5_12, v449);
+            v449 = V::mul_add(y_e1, t5_9, v449);
             let w2 = V::load(param0.at(2usize, c));
             let x_e5 = V::load(x.at(5usize, c));
-            let mut v462 = V::mul(y_e5, t3_15);
-            v462 = V::neg_mul_add(y_e3, t3_13, v462);
-            v462 = V::neg_mul_add(y_e2, t3_11, v462);
-            v462 = V::neg_mul_add(y_e1, t3_8, v462);
-            let mut v469 = V::mul(w2, v462);
+            let mut v460 = V::mul(y_e5, t5_15);
+            v460 = V::neg_mul_add(y_e3, t5_13, v460);
+            v460 = V::neg_mul_add(y_e2, t5_11, v460);
+            v460 = V::neg_mul_add(y_e1, t5_8, v460);
+            let mut v467 = V::mul(w2, v460);
             let x_e4 = V::load(x.at(4usize, c));
-            let mut v471 = V::mul(x_e4, v462);
-            v471 = V::neg_mul_add(x_e5, v451, v471);
-            let mut v473 = V::mul(y_e5, t3_14);
-            v473 = V::mul_add(y_e4, t3_13, v473);
-            v473 = V::neg_mul_add(y_e2, t3_10, v473);
-            v473 = V::neg_mul_add(y_e1, t3_7, v473);
-            let mut v480 = V::mul(w2, v473);
+            let mut v469 = V::mul(x_e4, v460);
+            v469 = V::neg_mul_add(x_e5, v449, v469);
+            let mut v471 = V::mul(y_e5, t5_14);
+            v471 = V::mul_add(y_e4, t5_13, v471);
+            v471 = V::neg_mul_add(y_e2, t5_10, v471);
+            v471 = V::neg_mul_add(y_e1, t5_7, v471);
+            let mut v478 = V::mul(w2, v471);
             let x_e3 = V::load(x.at(3usize, c));
-            v471 = V::mul_add(x_e3, v473, v471);
-            let mut v484 = V::mul(y_e5, t3_12);
-            v484 = V::mul_add(y_e4, t3_11, v484);
-            v484 = V::mul_add(y_e3, t3_10, v484);
-            v484 = V::neg_mul_add(y_e1, t3_6, v484);
-            let mut v491 = V::mul(w2, v484);
+            v469 = V::mul_add(x_e3, v471, v469);
+            let mut v482 = V::mul(y_e5, t5_12);
+            v482 = V::mul_add(y_e4, t5_11, v482);
+            v482 = V::mul_add(y_e3, t5_10, v482);
+            v482 = V::neg_mul_add(y_e1, t5_6, v482);
+            let mut v489 = V::mul(w2, v482);
             let x_e2 = V::load(x.at(2usize, c));
-            v471 = V::mul_add(x_e2, v484, v471);
-            let mut v495 = V::mul(y_e5, t3_9);
-            v495 = V::mul_add(y_e4, t3_8, v495);
-            v495 = V::mul_add(y_e3, t3_7, v495);
-            v495 = V::mul_add(y_e2, t3_6, v495);
-            let mut v502 = V::mul(w2, v495);
+            v469 = V::mul_add(x_e2, v482, v469);
+            let mut v493 = V::mul(y_e5, t5_9);
+            v493 = V::mul_add(y_e4, t5_8, v493);
+            v493 = V::mul_add(y_e3, t5_7, v493);
+            v493 = V::mul_add(y_e2, t5_6, v493);
+            let mut v500 = V::mul(w2, v493);
             let x_e1 = V::load(x.at(1usize, c));
-            v471 = V::mul_add(x_e1, v495, v471);
-            // grad0[2] += x_e4*v468 - x_e5*v457 + x_e3*v479 + x_e2*v490 + x_e1*v501
-            V::store(V::add(V::load(grad0.at(2usize, c)), v471), grad0.at(2usize, c));
-            let t3_0 = V::load(t3.at(0usize, c));
-            let v507 = V::mul(y_e5, t3_0);
+            v469 = V::mul_add(x_e1, v493, v469);
+            // grad0[2] += x_e4*v466 - x_e5*v455 + x_e3*v477 + x_e2*v488 + x_e1*v499
+            V::store(V::add(V::load(grad0.at(2usize, c)), v469), grad0.at(2usize, c));
+            let t5_0 = V::load(t5.at(0usize, c));
+            let v505 = V::mul(y_e5, t5_0);
             let w1 = V::load(param0.at(1usize, c));
-            let mut v509 = V::mul(w1, v507);
-            let mut v510 = V::mul(x_e5, v507);
-            v509 = V::neg_mul_add(w2, v451, v509);
-            // out0[5] = w1*v507 - w2*v457
-            V::store(v509, out0.at(5usize, c));
-            let v512 = V::mul(y_e4, t3_0);
-            v469 = V::mul_add(w1, v512, v469);
-            // out0[4] = w2*v468 + w1*v512
-            V::store(v469, out0.at(4usize, c));
-            v510 = V::mul_add(x_e4, v512, v510);
-            let v517 = V::mul(y_e3, t3_0);
-            v480 = V::mul_add(w1, v517, v480);
-            // out0[3] = w2*v479 + w1*v517
-            V::store(v480, out0.at(3usize, c));
-            v510 = V::mul_add(x_e3, v517, v510);
-            let v522 = V::mul(y_e2, t3_0);
-            v491 = V::mul_add(w1, v522, v491);
-            // out0[2] = w2*v490 + w1*v522
-            V::store(v491, out0.at(2usize, c));
-            v510 = V::mul_add(x_e2, v522, v510);
-            let v527 = V::mul(y_e1, t3_0);
-            v502 = V::mul_add(w1, v527, v502);
-            // out0[1] = w2*v501 + w1*v527
-            V::store(v502, out0.at(1usize, c));
-            v510 = V::mul_add(x_e1, v527, v510);
-            // grad0[1] += x_e5*v507 + x_e4*v512 + x_e3*v517 + x_e2*v522 + x_e1*v527
-            V::store(V::add(V::load(grad0.at(1usize, c)), v510), grad0.at(1usize, c));
-            let mut v532 = V::mul(y_e5, t3_5);
-            v532 = V::mul_add(y_e4, t3_4, v532);
-            v532 = V::mul_add(y_e3, t3_3, v532);
-            v532 = V::mul_add(y_e2, t3_2, v532);
-            v532 = V::mul_add(y_e1, t3_1, v532);
-            let mut v542 = V::mul(V::load(param0.at(0usize, c)), v532);
+            let mut v507 = V::mul(w1, v505);
+            let mut v508 = V::mul(x_e5, v505);
+            v507 = V::neg_mul_add(w2, v449, v507);
+            // out0[5] = w1*v505 - w2*v455
+            V::store(v507, out0.at(5usize, c));
+            let v510 = V::mul(y_e4, t5_0);
+            v467 = V::mul_add(w1, v510, v467);
+            // out0[4] = w2*v466 + w1*v510
+            V::store(v467, out0.at(4usize, c));
+            v508 = V::mul_add(x_e4, v510, v508);
+            let v515 = V::mul(y_e3, t5_0);
+            v478 = V::mul_add(w1, v515, v478);
+            // out0[3] = w2*v477 + w1*v515
+            V::store(v478, out0.at(3usize, c));
+            v508 = V::mul_add(x_e3, v515, v508);
+            let v520 = V::mul(y_e2, t5_0);
+            v489 = V::mul_add(w1, v520, v489);
+            // out0[2] = w2*v488 + w1*v520
+            V::store(v489, out0.at(2usize, c));
+            v508 = V::mul_add(x_e2, v520, v508);
+            let v525 = V::mul(y_e1, t5_0);
+            v500 = V::mul_add(w1, v525, v500);
+            // out0[1] = w2*v499 + w1*v525
+            V::store(v500, out0.at(1usize, c));
+            v508 = V::mul_add(x_e1, v525, v508);
+            // grad0[1] += x_e5*v505 + x_e4*v510 + x_e3*v515 + x_e2*v520 + x_e1*v525
+            V::store(V::add(V::load(grad0.at(1usize, c)), v508), grad0.at(1usize, c));
+            let mut v530 = V::mul(y_e5, t5_5);
+            v530 = V::mul_add(y_e4, t5_4, v530);
+            v530 = V::mul_add(y_e3, t5_3, v530);
+            v530 = V::mul_add(y_e2, t5_2, v530);
+            v530 = V::mul_add(y_e1, t5_1, v530);
+            let mut v540 = V::mul(V::load(param0.at(0usize, c)), v530);
             let x_1 = V::load(x.at(0usize, c));
-            // grad0[0] += x_1*v540
+            // grad0[0] += x_1*v538
             V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v532)),
+                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v530)),
                 grad0.at(0usize, c),
             );
-            v542 = V::mul_add(
-                V::mul(v1, V::load(t2.at(0usize, c))),
+            v540 = V::mul_add(
+                V::load(t4.at(0usize, c)),
                 gate_slope::<V>(args.gate, x_1),
-                v542,
+                v540,
             );
-            // out0[0] = w0*v540 + v1*t2_0*gate'(x_1)
-            V::store(v542, out0.at(0usize, c));
+            // out0[0] = w0*v538 + t4_0*gate'(x_1)
+            V::store(v540, out0.at(0usize, c));
         }
     }
 }
@@ -7853,12 +8046,12 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
     params: &[("w", 10usize)],
     output_components: 32usize,
     forward: Plan {
-        cuts: &[32usize, 1],
+        cuts: &[32usize, 1usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_11,
+                stage: &super::sgp::SGP_12,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -7867,7 +8060,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_12,
+                stage: &super::sgp::SGP_1,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -7876,8 +8069,17 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_8,
+                inputs: &[],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_2,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::Cut(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -7887,12 +8089,12 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[32usize, 1usize, 1usize, 32],
+        cuts: &[32usize, 1usize, 1usize, 0usize, 1usize, 32],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_11,
+                stage: &super::sgp::SGP_12,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -7901,7 +8103,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_12,
+                stage: &super::sgp::SGP_1,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -7910,8 +8112,8 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_3,
-                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
+                stage: &super::sgp::SGP_8,
+                inputs: &[],
                 outputs: &[Slot::Cut(2usize)],
                 params: &[],
                 param_grads: &[],
@@ -7919,9 +8121,18 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_9,
+                inputs: &[Slot::Cut(0usize), Slot::External(2usize), Slot::Cut(2usize)],
+                outputs: &[Slot::Cut(4usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_4,
-                inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
-                outputs: &[Slot::Cut(3usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(5usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[],
@@ -7929,7 +8140,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_13,
-                inputs: &[Slot::External(0usize), Slot::Cut(3usize)],
+                inputs: &[Slot::External(0usize), Slot::Cut(5usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[0],
                 param_grads: &[],
@@ -7940,9 +8151,9 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 stage: &super::sgp::SGP_14,
                 inputs: &[
                     Slot::External(1usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                     Slot::External(0usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(4usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],
@@ -8052,28 +8263,28 @@ unsafe fn sgp_16<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<11usize>(c);
-            // out0[0] = v2*t0_0
-            V::store(V::mul(v2, V::load(t0.at(0usize, c))), out0.at(0usize, c));
-            // out0[1] = v2*t0_1
-            V::store(V::mul(v2, V::load(t0.at(1usize, c))), out0.at(1usize, c));
-            // out0[2] = v2*t0_2
-            V::store(V::mul(v2, V::load(t0.at(2usize, c))), out0.at(2usize, c));
-            // out0[3] = v2*t0_3
-            V::store(V::mul(v2, V::load(t0.at(3usize, c))), out0.at(3usize, c));
-            // out0[4] = v2*t0_4
-            V::store(V::mul(v2, V::load(t0.at(4usize, c))), out0.at(4usize, c));
-            // out0[5] = v2*t0_5
-            V::store(V::mul(v2, V::load(t0.at(5usize, c))), out0.at(5usize, c));
-            // out0[6] = v2*t0_6
-            V::store(V::mul(v2, V::load(t0.at(6usize, c))), out0.at(6usize, c));
-            // out0[7] = v2*t0_7
-            V::store(V::mul(v2, V::load(t0.at(7usize, c))), out0.at(7usize, c));
-            // out0[8] = v2*t0_8
-            V::store(V::mul(v2, V::load(t0.at(8usize, c))), out0.at(8usize, c));
-            // out0[9] = v2*t0_9
-            V::store(V::mul(v2, V::load(t0.at(9usize, c))), out0.at(9usize, c));
-            // out0[10] = v2*t0_10
-            V::store(V::mul(v2, V::load(t0.at(10usize, c))), out0.at(10usize, c));
+            // out0[0] = t0_0*v2
+            V::store(V::mul(V::load(t0.at(0usize, c)), v2), out0.at(0usize, c));
+            // out0[1] = t0_1*v2
+            V::store(V::mul(V::load(t0.at(1usize, c)), v2), out0.at(1usize, c));
+            // out0[2] = t0_2*v2
+            V::store(V::mul(V::load(t0.at(2usize, c)), v2), out0.at(2usize, c));
+            // out0[3] = t0_3*v2
+            V::store(V::mul(V::load(t0.at(3usize, c)), v2), out0.at(3usize, c));
+            // out0[4] = t0_4*v2
+            V::store(V::mul(V::load(t0.at(4usize, c)), v2), out0.at(4usize, c));
+            // out0[5] = t0_5*v2
+            V::store(V::mul(V::load(t0.at(5usize, c)), v2), out0.at(5usize, c));
+            // out0[6] = t0_6*v2
+            V::store(V::mul(V::load(t0.at(6usize, c)), v2), out0.at(6usize, c));
+            // out0[7] = t0_7*v2
+            V::store(V::mul(V::load(t0.at(7usize, c)), v2), out0.at(7usize, c));
+            // out0[8] = t0_8*v2
+            V::store(V::mul(V::load(t0.at(8usize, c)), v2), out0.at(8usize, c));
+            // out0[9] = t0_9*v2
+            V::store(V::mul(V::load(t0.at(9usize, c)), v2), out0.at(9usize, c));
+            // out0[10] = t0_10*v2
+            V::store(V::mul(V::load(t0.at(10usize, c)), v2), out0.at(10usize, c));
         }
     }
 }

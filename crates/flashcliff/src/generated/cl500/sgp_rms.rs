@@ -5,15 +5,16 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// From cut 0, cut 1 to 6 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
+/// From cut 1, cut 2, cut 0 to 6 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms` of Cl(5,0,0).
 #[inline(always)]
 unsafe fn sgp_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let t0 = args.inputs[0];
-        let t1 = args.inputs[1];
+        let t1 = args.inputs[0];
+        let t2 = args.inputs[1];
+        let t0 = args.inputs[2];
         let mut sum0 = V::zero();
         let mut sum1 = V::zero();
         let mut sum2 = V::zero();
@@ -22,84 +23,85 @@ unsafe fn sgp_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum5 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<32usize>(c);
             t1.prefetch::<1usize>(c);
+            t2.prefetch::<1usize>(c);
+            t0.prefetch::<32usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            let t1_0 = V::load(t1.at(0usize, c));
-            let v2 = V::mul(V::load(t0.at(0usize, c)), t1_0);
-            let v4 = V::mul(V::load(t0.at(1usize, c)), t1_0);
-            let v6 = V::mul(V::load(t0.at(2usize, c)), t1_0);
-            let v8 = V::mul(V::load(t0.at(3usize, c)), t1_0);
-            let v10 = V::mul(V::load(t0.at(4usize, c)), t1_0);
-            let v12 = V::mul(V::load(t0.at(5usize, c)), t1_0);
-            let v14 = V::mul(V::load(t0.at(6usize, c)), t1_0);
-            let v16 = V::mul(V::load(t0.at(7usize, c)), t1_0);
-            let v18 = V::mul(V::load(t0.at(8usize, c)), t1_0);
-            let v20 = V::mul(V::load(t0.at(9usize, c)), t1_0);
-            let v22 = V::mul(V::load(t0.at(10usize, c)), t1_0);
-            let v24 = V::mul(V::load(t0.at(11usize, c)), t1_0);
-            let v26 = V::mul(V::load(t0.at(12usize, c)), t1_0);
-            let v28 = V::mul(V::load(t0.at(13usize, c)), t1_0);
-            let v30 = V::mul(V::load(t0.at(14usize, c)), t1_0);
-            let v32 = V::mul(V::load(t0.at(15usize, c)), t1_0);
-            let v34 = V::mul(V::load(t0.at(16usize, c)), t1_0);
-            let v36 = V::mul(V::load(t0.at(17usize, c)), t1_0);
-            let v38 = V::mul(V::load(t0.at(18usize, c)), t1_0);
-            let v40 = V::mul(V::load(t0.at(19usize, c)), t1_0);
-            let v42 = V::mul(V::load(t0.at(20usize, c)), t1_0);
-            let v44 = V::mul(V::load(t0.at(21usize, c)), t1_0);
-            let v46 = V::mul(V::load(t0.at(22usize, c)), t1_0);
-            let v48 = V::mul(V::load(t0.at(23usize, c)), t1_0);
-            let v50 = V::mul(V::load(t0.at(24usize, c)), t1_0);
-            let v52 = V::mul(V::load(t0.at(25usize, c)), t1_0);
-            let v54 = V::mul(V::load(t0.at(26usize, c)), t1_0);
-            let v56 = V::mul(V::load(t0.at(27usize, c)), t1_0);
-            let v58 = V::mul(V::load(t0.at(28usize, c)), t1_0);
-            let v60 = V::mul(V::load(t0.at(29usize, c)), t1_0);
-            let v62 = V::mul(V::load(t0.at(30usize, c)), t1_0);
-            let v64 = V::mul(V::load(t0.at(31usize, c)), t1_0);
-            // row sum 0 = v2*v2
-            sum0 = V::add(sum0, V::keep_first(V::mul(v2, v2), valid));
-            let mut v66 = V::mul(v4, v4);
-            v66 = V::mul_add(v6, v6, v66);
-            v66 = V::mul_add(v8, v8, v66);
-            v66 = V::mul_add(v10, v10, v66);
-            v66 = V::mul_add(v12, v12, v66);
-            // row sum 1 = v12*v12 + v10*v10 + v8*v8 + v4*v4 + v6*v6
-            sum1 = V::add(sum1, V::keep_first(v66, valid));
-            let mut v75 = V::mul(v14, v14);
-            v75 = V::mul_add(v16, v16, v75);
-            v75 = V::mul_add(v18, v18, v75);
-            v75 = V::mul_add(v20, v20, v75);
-            v75 = V::mul_add(v22, v22, v75);
-            v75 = V::mul_add(v24, v24, v75);
-            v75 = V::mul_add(v26, v26, v75);
-            v75 = V::mul_add(v28, v28, v75);
-            v75 = V::mul_add(v30, v30, v75);
-            v75 = V::mul_add(v32, v32, v75);
-            // row sum 2 = v32*v32 + v30*v30 + v28*v28 + v26*v26 + v24*v24 + v22*v22 + v20*v20 + v18*v18 + v14*v14 + v16*v16
-            sum2 = V::add(sum2, V::keep_first(v75, valid));
-            let mut v94 = V::mul(v34, v34);
-            v94 = V::mul_add(v36, v36, v94);
-            v94 = V::mul_add(v38, v38, v94);
-            v94 = V::mul_add(v40, v40, v94);
-            v94 = V::mul_add(v42, v42, v94);
-            v94 = V::mul_add(v44, v44, v94);
-            v94 = V::mul_add(v46, v46, v94);
-            v94 = V::mul_add(v48, v48, v94);
-            v94 = V::mul_add(v50, v50, v94);
-            v94 = V::mul_add(v52, v52, v94);
-            // row sum 3 = v52*v52 + v50*v50 + v48*v48 + v46*v46 + v44*v44 + v42*v42 + v40*v40 + v38*v38 + v34*v34 + v36*v36
-            sum3 = V::add(sum3, V::keep_first(v94, valid));
-            let mut v113 = V::mul(v54, v54);
-            v113 = V::mul_add(v56, v56, v113);
-            v113 = V::mul_add(v58, v58, v113);
-            v113 = V::mul_add(v60, v60, v113);
-            v113 = V::mul_add(v62, v62, v113);
-            // row sum 4 = v62*v62 + v60*v60 + v58*v58 + v54*v54 + v56*v56
-            sum4 = V::add(sum4, V::keep_first(v113, valid));
-            // row sum 5 = v64*v64
-            sum5 = V::add(sum5, V::keep_first(V::mul(v64, v64), valid));
+            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            let v4 = V::mul(V::load(t0.at(0usize, c)), v2);
+            let v6 = V::mul(V::load(t0.at(1usize, c)), v2);
+            let v8 = V::mul(V::load(t0.at(2usize, c)), v2);
+            let v10 = V::mul(V::load(t0.at(3usize, c)), v2);
+            let v12 = V::mul(V::load(t0.at(4usize, c)), v2);
+            let v14 = V::mul(V::load(t0.at(5usize, c)), v2);
+            let v16 = V::mul(V::load(t0.at(6usize, c)), v2);
+            let v18 = V::mul(V::load(t0.at(7usize, c)), v2);
+            let v20 = V::mul(V::load(t0.at(8usize, c)), v2);
+            let v22 = V::mul(V::load(t0.at(9usize, c)), v2);
+            let v24 = V::mul(V::load(t0.at(10usize, c)), v2);
+            let v26 = V::mul(V::load(t0.at(11usize, c)), v2);
+            let v28 = V::mul(V::load(t0.at(12usize, c)), v2);
+            let v30 = V::mul(V::load(t0.at(13usize, c)), v2);
+            let v32 = V::mul(V::load(t0.at(14usize, c)), v2);
+            let v34 = V::mul(V::load(t0.at(15usize, c)), v2);
+            let v36 = V::mul(V::load(t0.at(16usize, c)), v2);
+            let v38 = V::mul(V::load(t0.at(17usize, c)), v2);
+            let v40 = V::mul(V::load(t0.at(18usize, c)), v2);
+            let v42 = V::mul(V::load(t0.at(19usize, c)), v2);
+            let v44 = V::mul(V::load(t0.at(20usize, c)), v2);
+            let v46 = V::mul(V::load(t0.at(21usize, c)), v2);
+            let v48 = V::mul(V::load(t0.at(22usize, c)), v2);
+            let v50 = V::mul(V::load(t0.at(23usize, c)), v2);
+            let v52 = V::mul(V::load(t0.at(24usize, c)), v2);
+            let v54 = V::mul(V::load(t0.at(25usize, c)), v2);
+            let v56 = V::mul(V::load(t0.at(26usize, c)), v2);
+            let v58 = V::mul(V::load(t0.at(27usize, c)), v2);
+            let v60 = V::mul(V::load(t0.at(28usize, c)), v2);
+            let v62 = V::mul(V::load(t0.at(29usize, c)), v2);
+            let v64 = V::mul(V::load(t0.at(30usize, c)), v2);
+            let v66 = V::mul(V::load(t0.at(31usize, c)), v2);
+            // row sum 0 = v4*v4
+            sum0 = V::add(sum0, V::keep_first(V::mul(v4, v4), valid));
+            let mut v68 = V::mul(v6, v6);
+            v68 = V::mul_add(v8, v8, v68);
+            v68 = V::mul_add(v10, v10, v68);
+            v68 = V::mul_add(v12, v12, v68);
+            v68 = V::mul_add(v14, v14, v68);
+            // row sum 1 = v14*v14 + v12*v12 + v10*v10 + v6*v6 + v8*v8
+            sum1 = V::add(sum1, V::keep_first(v68, valid));
+            let mut v77 = V::mul(v16, v16);
+            v77 = V::mul_add(v18, v18, v77);
+            v77 = V::mul_add(v20, v20, v77);
+            v77 = V::mul_add(v22, v22, v77);
+            v77 = V::mul_add(v24, v24, v77);
+            v77 = V::mul_add(v26, v26, v77);
+            v77 = V::mul_add(v28, v28, v77);
+            v77 = V::mul_add(v30, v30, v77);
+            v77 = V::mul_add(v32, v32, v77);
+            v77 = V::mul_add(v34, v34, v77);
+            // row sum 2 = v34*v34 + v32*v32 + v30*v30 + v28*v28 + v26*v26 + v24*v24 + v22*v22 + v20*v20 + v16*v16 + v18*v18
+            sum2 = V::add(sum2, V::keep_first(v77, valid));
+            let mut v96 = V::mul(v36, v36);
+            v96 = V::mul_add(v38, v38, v96);
+            v96 = V::mul_add(v40, v40, v96);
+            v96 = V::mul_add(v42, v42, v96);
+            v96 = V::mul_add(v44, v44, v96);
+            v96 = V::mul_add(v46, v46, v96);
+            v96 = V::mul_add(v48, v48, v96);
+            v96 = V::mul_add(v50, v50, v96);
+            v96 = V::mul_add(v52, v52, v96);
+            v96 = V::mul_add(v54, v54, v96);
+            // row sum 3 = v54*v54 + v52*v52 + v50*v50 + v48*v48 + v46*v46 + v44*v44 + v42*v42 + v40*v40 + v36*v36 + v38*v38
+            sum3 = V::add(sum3, V::keep_first(v96, valid));
+            let mut v115 = V::mul(v56, v56);
+            v115 = V::mul_add(v58, v58, v115);
+            v115 = V::mul_add(v60, v60, v115);
+            v115 = V::mul_add(v62, v62, v115);
+            v115 = V::mul_add(v64, v64, v115);
+            // row sum 4 = v64*v64 + v62*v62 + v60*v60 + v56*v56 + v58*v58
+            sum4 = V::add(sum4, V::keep_first(v115, valid));
+            // row sum 5 = v66*v66
+            sum5 = V::add(sum5, V::keep_first(V::mul(v66, v66), valid));
         }
         args.sums[0] = sum0.reduce_add();
         args.sums[1] = sum1.reduce_add();
@@ -110,228 +112,231 @@ unsafe fn sgp_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static SGP_RMS_0: Stage = stage!(sgp_rms_0);
-/// From cut 0, cut 1 to `o`: o = grade_rms(weighted_product(w, gate(x), gate(y))).
+/// From cut 1, cut 2, cut 0 to `o`: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms` of Cl(5,0,0).
 #[inline(always)]
 unsafe fn sgp_rms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let t0 = args.inputs[0];
-        let t1 = args.inputs[1];
+        let t1 = args.inputs[0];
+        let t2 = args.inputs[1];
+        let t0 = args.inputs[2];
         let out0 = args.outputs[0];
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v67 = V::mul(row0, inv_channels);
+        let v69 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v69 = V::add(v67, eps);
-        let v70 = V::sqrt(v69);
+        let v71 = V::add(v69, eps);
+        let v72 = V::sqrt(v71);
         let c1e0 = V::from_f64(1f64);
-        let v72 = V::div(c1e0, v70);
+        let v74 = V::div(c1e0, v72);
         let row1 = V::splat(args.rows[1]);
-        let v74 = V::mul(inv_channels, row1);
-        let v75 = V::add(eps, v74);
-        let v76 = V::sqrt(v75);
-        let v77 = V::div(c1e0, v76);
+        let v76 = V::mul(inv_channels, row1);
+        let v77 = V::add(eps, v76);
+        let v78 = V::sqrt(v77);
+        let v79 = V::div(c1e0, v78);
         let row2 = V::splat(args.rows[2]);
-        let v79 = V::mul(inv_channels, row2);
-        let v80 = V::add(eps, v79);
-        let v81 = V::sqrt(v80);
-        let v82 = V::div(c1e0, v81);
+        let v81 = V::mul(inv_channels, row2);
+        let v82 = V::add(eps, v81);
+        let v83 = V::sqrt(v82);
+        let v84 = V::div(c1e0, v83);
         let row3 = V::splat(args.rows[3]);
-        let v84 = V::mul(inv_channels, row3);
-        let v85 = V::add(eps, v84);
-        let v86 = V::sqrt(v85);
-        let v87 = V::div(c1e0, v86);
+        let v86 = V::mul(inv_channels, row3);
+        let v87 = V::add(eps, v86);
+        let v88 = V::sqrt(v87);
+        let v89 = V::div(c1e0, v88);
         let row4 = V::splat(args.rows[4]);
-        let v89 = V::mul(inv_channels, row4);
-        let v90 = V::add(eps, v89);
-        let v91 = V::sqrt(v90);
-        let v92 = V::div(c1e0, v91);
+        let v91 = V::mul(inv_channels, row4);
+        let v92 = V::add(eps, v91);
+        let v93 = V::sqrt(v92);
+        let v94 = V::div(c1e0, v93);
         let row5 = V::splat(args.rows[5]);
-        let v94 = V::mul(inv_channels, row5);
-        let v95 = V::add(eps, v94);
-        let v96 = V::sqrt(v95);
-        let v97 = V::div(c1e0, v96);
+        let v96 = V::mul(inv_channels, row5);
+        let v97 = V::add(eps, v96);
+        let v98 = V::sqrt(v97);
+        let v99 = V::div(c1e0, v98);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<32usize>(c);
             t1.prefetch::<1usize>(c);
-            let t1_0 = V::load(t1.at(0usize, c));
-            // out0[0] = t0_0*t1_0*v72
+            t2.prefetch::<1usize>(c);
+            t0.prefetch::<32usize>(c);
+            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            // out0[0] = t0_0*v2*v74
             V::store(
-                V::mul(V::mul(V::load(t0.at(0usize, c)), t1_0), v72),
+                V::mul(V::mul(V::load(t0.at(0usize, c)), v2), v74),
                 out0.at(0usize, c),
             );
-            // out0[1] = t0_1*t1_0*v77
+            // out0[1] = t0_1*v2*v79
             V::store(
-                V::mul(V::mul(V::load(t0.at(1usize, c)), t1_0), v77),
+                V::mul(V::mul(V::load(t0.at(1usize, c)), v2), v79),
                 out0.at(1usize, c),
             );
-            // out0[2] = t0_2*t1_0*v77
+            // out0[2] = t0_2*v2*v79
             V::store(
-                V::mul(V::mul(V::load(t0.at(2usize, c)), t1_0), v77),
+                V::mul(V::mul(V::load(t0.at(2usize, c)), v2), v79),
                 out0.at(2usize, c),
             );
-            // out0[3] = t0_3*t1_0*v77
+            // out0[3] = t0_3*v2*v79
             V::store(
-                V::mul(V::mul(V::load(t0.at(3usize, c)), t1_0), v77),
+                V::mul(V::mul(V::load(t0.at(3usize, c)), v2), v79),
                 out0.at(3usize, c),
             );
-            // out0[4] = t0_4*t1_0*v77
+            // out0[4] = t0_4*v2*v79
             V::store(
-                V::mul(V::mul(V::load(t0.at(4usize, c)), t1_0), v77),
+                V::mul(V::mul(V::load(t0.at(4usize, c)), v2), v79),
                 out0.at(4usize, c),
             );
-            // out0[5] = t0_5*t1_0*v77
+            // out0[5] = t0_5*v2*v79
             V::store(
-                V::mul(V::mul(V::load(t0.at(5usize, c)), t1_0), v77),
+                V::mul(V::mul(V::load(t0.at(5usize, c)), v2), v79),
                 out0.at(5usize, c),
             );
-            // out0[6] = t0_6*t1_0*v82
+            // out0[6] = t0_6*v2*v84
             V::store(
-                V::mul(V::mul(V::load(t0.at(6usize, c)), t1_0), v82),
+                V::mul(V::mul(V::load(t0.at(6usize, c)), v2), v84),
                 out0.at(6usize, c),
             );
-            // out0[7] = t0_7*t1_0*v82
+            // out0[7] = t0_7*v2*v84
             V::store(
-                V::mul(V::mul(V::load(t0.at(7usize, c)), t1_0), v82),
+                V::mul(V::mul(V::load(t0.at(7usize, c)), v2), v84),
                 out0.at(7usize, c),
             );
-            // out0[8] = t0_8*t1_0*v82
+            // out0[8] = t0_8*v2*v84
             V::store(
-                V::mul(V::mul(V::load(t0.at(8usize, c)), t1_0), v82),
+                V::mul(V::mul(V::load(t0.at(8usize, c)), v2), v84),
                 out0.at(8usize, c),
             );
-            // out0[9] = t0_9*t1_0*v82
+            // out0[9] = t0_9*v2*v84
             V::store(
-                V::mul(V::mul(V::load(t0.at(9usize, c)), t1_0), v82),
+                V::mul(V::mul(V::load(t0.at(9usize, c)), v2), v84),
                 out0.at(9usize, c),
             );
-            // out0[10] = t0_10*t1_0*v82
+            // out0[10] = t0_10*v2*v84
             V::store(
-                V::mul(V::mul(V::load(t0.at(10usize, c)), t1_0), v82),
+                V::mul(V::mul(V::load(t0.at(10usize, c)), v2), v84),
                 out0.at(10usize, c),
             );
-            // out0[11] = t0_11*t1_0*v82
+            // out0[11] = t0_11*v2*v84
             V::store(
-                V::mul(V::mul(V::load(t0.at(11usize, c)), t1_0), v82),
+                V::mul(V::mul(V::load(t0.at(11usize, c)), v2), v84),
                 out0.at(11usize, c),
             );
-            // out0[12] = t0_12*t1_0*v82
+            // out0[12] = t0_12*v2*v84
             V::store(
-                V::mul(V::mul(V::load(t0.at(12usize, c)), t1_0), v82),
+                V::mul(V::mul(V::load(t0.at(12usize, c)), v2), v84),
                 out0.at(12usize, c),
             );
-            // out0[13] = t0_13*t1_0*v82
+            // out0[13] = t0_13*v2*v84
             V::store(
-                V::mul(V::mul(V::load(t0.at(13usize, c)), t1_0), v82),
+                V::mul(V::mul(V::load(t0.at(13usize, c)), v2), v84),
                 out0.at(13usize, c),
             );
-            // out0[14] = t0_14*t1_0*v82
+            // out0[14] = t0_14*v2*v84
             V::store(
-                V::mul(V::mul(V::load(t0.at(14usize, c)), t1_0), v82),
+                V::mul(V::mul(V::load(t0.at(14usize, c)), v2), v84),
                 out0.at(14usize, c),
             );
-            // out0[15] = t0_15*t1_0*v82
+            // out0[15] = t0_15*v2*v84
             V::store(
-                V::mul(V::mul(V::load(t0.at(15usize, c)), t1_0), v82),
+                V::mul(V::mul(V::load(t0.at(15usize, c)), v2), v84),
                 out0.at(15usize, c),
             );
-            // out0[16] = t0_16*t1_0*v87
+            // out0[16] = t0_16*v2*v89
             V::store(
-                V::mul(V::mul(V::load(t0.at(16usize, c)), t1_0), v87),
+                V::mul(V::mul(V::load(t0.at(16usize, c)), v2), v89),
                 out0.at(16usize, c),
             );
-            // out0[17] = t0_17*t1_0*v87
+            // out0[17] = t0_17*v2*v89
             V::store(
-                V::mul(V::mul(V::load(t0.at(17usize, c)), t1_0), v87),
+                V::mul(V::mul(V::load(t0.at(17usize, c)), v2), v89),
                 out0.at(17usize, c),
             );
-            // out0[18] = t0_18*t1_0*v87
+            // out0[18] = t0_18*v2*v89
             V::store(
-                V::mul(V::mul(V::load(t0.at(18usize, c)), t1_0), v87),
+                V::mul(V::mul(V::load(t0.at(18usize, c)), v2), v89),
                 out0.at(18usize, c),
             );
-            // out0[19] = t0_19*t1_0*v87
+            // out0[19] = t0_19*v2*v89
             V::store(
-                V::mul(V::mul(V::load(t0.at(19usize, c)), t1_0), v87),
+                V::mul(V::mul(V::load(t0.at(19usize, c)), v2), v89),
                 out0.at(19usize, c),
             );
-            // out0[20] = t0_20*t1_0*v87
+            // out0[20] = t0_20*v2*v89
             V::store(
-                V::mul(V::mul(V::load(t0.at(20usize, c)), t1_0), v87),
+                V::mul(V::mul(V::load(t0.at(20usize, c)), v2), v89),
                 out0.at(20usize, c),
             );
-            // out0[21] = t0_21*t1_0*v87
+            // out0[21] = t0_21*v2*v89
             V::store(
-                V::mul(V::mul(V::load(t0.at(21usize, c)), t1_0), v87),
+                V::mul(V::mul(V::load(t0.at(21usize, c)), v2), v89),
                 out0.at(21usize, c),
             );
-            // out0[22] = t0_22*t1_0*v87
+            // out0[22] = t0_22*v2*v89
             V::store(
-                V::mul(V::mul(V::load(t0.at(22usize, c)), t1_0), v87),
+                V::mul(V::mul(V::load(t0.at(22usize, c)), v2), v89),
                 out0.at(22usize, c),
             );
-            // out0[23] = t0_23*t1_0*v87
+            // out0[23] = t0_23*v2*v89
             V::store(
-                V::mul(V::mul(V::load(t0.at(23usize, c)), t1_0), v87),
+                V::mul(V::mul(V::load(t0.at(23usize, c)), v2), v89),
                 out0.at(23usize, c),
             );
-            // out0[24] = t0_24*t1_0*v87
+            // out0[24] = t0_24*v2*v89
             V::store(
-                V::mul(V::mul(V::load(t0.at(24usize, c)), t1_0), v87),
+                V::mul(V::mul(V::load(t0.at(24usize, c)), v2), v89),
                 out0.at(24usize, c),
             );
-            // out0[25] = t0_25*t1_0*v87
+            // out0[25] = t0_25*v2*v89
             V::store(
-                V::mul(V::mul(V::load(t0.at(25usize, c)), t1_0), v87),
+                V::mul(V::mul(V::load(t0.at(25usize, c)), v2), v89),
                 out0.at(25usize, c),
             );
-            // out0[26] = t0_26*t1_0*v92
+            // out0[26] = t0_26*v2*v94
             V::store(
-                V::mul(V::mul(V::load(t0.at(26usize, c)), t1_0), v92),
+                V::mul(V::mul(V::load(t0.at(26usize, c)), v2), v94),
                 out0.at(26usize, c),
             );
-            // out0[27] = t0_27*t1_0*v92
+            // out0[27] = t0_27*v2*v94
             V::store(
-                V::mul(V::mul(V::load(t0.at(27usize, c)), t1_0), v92),
+                V::mul(V::mul(V::load(t0.at(27usize, c)), v2), v94),
                 out0.at(27usize, c),
             );
-            // out0[28] = t0_28*t1_0*v92
+            // out0[28] = t0_28*v2*v94
             V::store(
-                V::mul(V::mul(V::load(t0.at(28usize, c)), t1_0), v92),
+                V::mul(V::mul(V::load(t0.at(28usize, c)), v2), v94),
                 out0.at(28usize, c),
             );
-            // out0[29] = t0_29*t1_0*v92
+            // out0[29] = t0_29*v2*v94
             V::store(
-                V::mul(V::mul(V::load(t0.at(29usize, c)), t1_0), v92),
+                V::mul(V::mul(V::load(t0.at(29usize, c)), v2), v94),
                 out0.at(29usize, c),
             );
-            // out0[30] = t0_30*t1_0*v92
+            // out0[30] = t0_30*v2*v94
             V::store(
-                V::mul(V::mul(V::load(t0.at(30usize, c)), t1_0), v92),
+                V::mul(V::mul(V::load(t0.at(30usize, c)), v2), v94),
                 out0.at(30usize, c),
             );
-            // out0[31] = t0_31*t1_0*v97
+            // out0[31] = t0_31*v2*v99
             V::store(
-                V::mul(V::mul(V::load(t0.at(31usize, c)), t1_0), v97),
+                V::mul(V::mul(V::load(t0.at(31usize, c)), v2), v99),
                 out0.at(31usize, c),
             );
         }
     }
 }
 pub(super) static SGP_RMS_1: Stage = stage!(sgp_rms_1);
-/// From cut 0, cut 1, `grad_o` to 6 row sums: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+/// From cut 1, cut 2, cut 0, `grad_o` to 6 row sums: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms_grad` of Cl(5,0,0).
 #[inline(always)]
 unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let t0 = args.inputs[0];
-        let t1 = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let t1 = args.inputs[0];
+        let t2 = args.inputs[1];
+        let t0 = args.inputs[2];
+        let grad_o = args.inputs[3];
         let mut sum0 = V::zero();
         let mut sum1 = V::zero();
         let mut sum2 = V::zero();
@@ -340,182 +345,183 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum5 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<32usize>(c);
             t1.prefetch::<1usize>(c);
+            t2.prefetch::<1usize>(c);
+            t0.prefetch::<32usize>(c);
             grad_o.prefetch::<32usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            let t1_0 = V::load(t1.at(0usize, c));
-            // row sum 0 = t0_31*t1_0*grad_o_e12345
+            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            // row sum 0 = t0_31*v2*grad_o_e12345
             sum0 = V::add(
                 sum0,
                 V::keep_first(
                     V::mul(
-                        V::mul(V::load(t0.at(31usize, c)), t1_0),
+                        V::mul(V::load(t0.at(31usize, c)), v2),
                         V::load(grad_o.at(31usize, c)),
                     ),
                     valid,
                 ),
             );
-            let mut v68 = V::mul(
-                V::mul(V::load(t0.at(30usize, c)), t1_0),
+            let mut v70 = V::mul(
+                V::mul(V::load(t0.at(30usize, c)), v2),
                 V::load(grad_o.at(30usize, c)),
             );
-            v68 = V::mul_add(
-                V::mul(V::load(t0.at(29usize, c)), t1_0),
+            v70 = V::mul_add(
+                V::mul(V::load(t0.at(29usize, c)), v2),
                 V::load(grad_o.at(29usize, c)),
-                v68,
+                v70,
             );
-            v68 = V::mul_add(
-                V::mul(V::load(t0.at(28usize, c)), t1_0),
+            v70 = V::mul_add(
+                V::mul(V::load(t0.at(28usize, c)), v2),
                 V::load(grad_o.at(28usize, c)),
-                v68,
+                v70,
             );
-            v68 = V::mul_add(
-                V::mul(V::load(t0.at(27usize, c)), t1_0),
+            v70 = V::mul_add(
+                V::mul(V::load(t0.at(27usize, c)), v2),
                 V::load(grad_o.at(27usize, c)),
-                v68,
+                v70,
             );
-            v68 = V::mul_add(
-                V::mul(V::load(t0.at(26usize, c)), t1_0),
+            v70 = V::mul_add(
+                V::mul(V::load(t0.at(26usize, c)), v2),
                 V::load(grad_o.at(26usize, c)),
-                v68,
+                v70,
             );
-            // row sum 1 = t0_30*t1_0*grad_o_e2345 + t0_29*t1_0*grad_o_e1345 + t0_28*t1_0*grad_o_e1245 + t0_27*t1_0*grad_o_e1235 + t0_26*t1_0*grad_o_e1234
-            sum1 = V::add(sum1, V::keep_first(v68, valid));
-            let mut v82 = V::mul(
-                V::mul(V::load(t0.at(25usize, c)), t1_0),
+            // row sum 1 = t0_30*v2*grad_o_e2345 + t0_29*v2*grad_o_e1345 + t0_28*v2*grad_o_e1245 + t0_27*v2*grad_o_e1235 + t0_26*v2*grad_o_e1234
+            sum1 = V::add(sum1, V::keep_first(v70, valid));
+            let mut v84 = V::mul(
+                V::mul(V::load(t0.at(25usize, c)), v2),
                 V::load(grad_o.at(25usize, c)),
             );
-            v82 = V::mul_add(
-                V::mul(V::load(t0.at(24usize, c)), t1_0),
+            v84 = V::mul_add(
+                V::mul(V::load(t0.at(24usize, c)), v2),
                 V::load(grad_o.at(24usize, c)),
-                v82,
+                v84,
             );
-            v82 = V::mul_add(
-                V::mul(V::load(t0.at(23usize, c)), t1_0),
+            v84 = V::mul_add(
+                V::mul(V::load(t0.at(23usize, c)), v2),
                 V::load(grad_o.at(23usize, c)),
-                v82,
+                v84,
             );
-            v82 = V::mul_add(
-                V::mul(V::load(t0.at(22usize, c)), t1_0),
+            v84 = V::mul_add(
+                V::mul(V::load(t0.at(22usize, c)), v2),
                 V::load(grad_o.at(22usize, c)),
-                v82,
+                v84,
             );
-            v82 = V::mul_add(
-                V::mul(V::load(t0.at(21usize, c)), t1_0),
+            v84 = V::mul_add(
+                V::mul(V::load(t0.at(21usize, c)), v2),
                 V::load(grad_o.at(21usize, c)),
-                v82,
+                v84,
             );
-            v82 = V::mul_add(
-                V::mul(V::load(t0.at(20usize, c)), t1_0),
+            v84 = V::mul_add(
+                V::mul(V::load(t0.at(20usize, c)), v2),
                 V::load(grad_o.at(20usize, c)),
-                v82,
+                v84,
             );
-            v82 = V::mul_add(
-                V::mul(V::load(t0.at(19usize, c)), t1_0),
+            v84 = V::mul_add(
+                V::mul(V::load(t0.at(19usize, c)), v2),
                 V::load(grad_o.at(19usize, c)),
-                v82,
+                v84,
             );
-            v82 = V::mul_add(
-                V::mul(V::load(t0.at(18usize, c)), t1_0),
+            v84 = V::mul_add(
+                V::mul(V::load(t0.at(18usize, c)), v2),
                 V::load(grad_o.at(18usize, c)),
-                v82,
+                v84,
             );
-            v82 = V::mul_add(
-                V::mul(V::load(t0.at(17usize, c)), t1_0),
+            v84 = V::mul_add(
+                V::mul(V::load(t0.at(17usize, c)), v2),
                 V::load(grad_o.at(17usize, c)),
-                v82,
+                v84,
             );
-            v82 = V::mul_add(
-                V::mul(V::load(t0.at(16usize, c)), t1_0),
+            v84 = V::mul_add(
+                V::mul(V::load(t0.at(16usize, c)), v2),
                 V::load(grad_o.at(16usize, c)),
-                v82,
+                v84,
             );
-            // row sum 2 = t0_25*t1_0*grad_o_e345 + t0_24*t1_0*grad_o_e245 + t0_23*t1_0*grad_o_e235 + t0_22*t1_0*grad_o_e234 + t0_21*t1_0*grad_o_e145 + t0_20*t1_0*grad_o_e135 + t0_19*t1_0*grad_o_e134 + t0_18*t1_0*grad_o_e125 + t0_17*t1_0*grad_o_e124 + t0_16*t1_0*grad_o_e123
-            sum2 = V::add(sum2, V::keep_first(v82, valid));
-            let mut v111 = V::mul(
-                V::mul(V::load(t0.at(15usize, c)), t1_0),
+            // row sum 2 = t0_25*v2*grad_o_e345 + t0_24*v2*grad_o_e245 + t0_23*v2*grad_o_e235 + t0_22*v2*grad_o_e234 + t0_21*v2*grad_o_e145 + t0_20*v2*grad_o_e135 + t0_19*v2*grad_o_e134 + t0_18*v2*grad_o_e125 + t0_17*v2*grad_o_e124 + t0_16*v2*grad_o_e123
+            sum2 = V::add(sum2, V::keep_first(v84, valid));
+            let mut v113 = V::mul(
+                V::mul(V::load(t0.at(15usize, c)), v2),
                 V::load(grad_o.at(15usize, c)),
             );
-            v111 = V::mul_add(
-                V::mul(V::load(t0.at(14usize, c)), t1_0),
+            v113 = V::mul_add(
+                V::mul(V::load(t0.at(14usize, c)), v2),
                 V::load(grad_o.at(14usize, c)),
-                v111,
+                v113,
             );
-            v111 = V::mul_add(
-                V::mul(V::load(t0.at(13usize, c)), t1_0),
+            v113 = V::mul_add(
+                V::mul(V::load(t0.at(13usize, c)), v2),
                 V::load(grad_o.at(13usize, c)),
-                v111,
+                v113,
             );
-            v111 = V::mul_add(
-                V::mul(V::load(t0.at(12usize, c)), t1_0),
+            v113 = V::mul_add(
+                V::mul(V::load(t0.at(12usize, c)), v2),
                 V::load(grad_o.at(12usize, c)),
-                v111,
+                v113,
             );
-            v111 = V::mul_add(
-                V::mul(V::load(t0.at(11usize, c)), t1_0),
+            v113 = V::mul_add(
+                V::mul(V::load(t0.at(11usize, c)), v2),
                 V::load(grad_o.at(11usize, c)),
-                v111,
+                v113,
             );
-            v111 = V::mul_add(
-                V::mul(V::load(t0.at(10usize, c)), t1_0),
+            v113 = V::mul_add(
+                V::mul(V::load(t0.at(10usize, c)), v2),
                 V::load(grad_o.at(10usize, c)),
-                v111,
+                v113,
             );
-            v111 = V::mul_add(
-                V::mul(V::load(t0.at(9usize, c)), t1_0),
+            v113 = V::mul_add(
+                V::mul(V::load(t0.at(9usize, c)), v2),
                 V::load(grad_o.at(9usize, c)),
-                v111,
+                v113,
             );
-            v111 = V::mul_add(
-                V::mul(V::load(t0.at(8usize, c)), t1_0),
+            v113 = V::mul_add(
+                V::mul(V::load(t0.at(8usize, c)), v2),
                 V::load(grad_o.at(8usize, c)),
-                v111,
+                v113,
             );
-            v111 = V::mul_add(
-                V::mul(V::load(t0.at(7usize, c)), t1_0),
+            v113 = V::mul_add(
+                V::mul(V::load(t0.at(7usize, c)), v2),
                 V::load(grad_o.at(7usize, c)),
-                v111,
+                v113,
             );
-            v111 = V::mul_add(
-                V::mul(V::load(t0.at(6usize, c)), t1_0),
+            v113 = V::mul_add(
+                V::mul(V::load(t0.at(6usize, c)), v2),
                 V::load(grad_o.at(6usize, c)),
-                v111,
+                v113,
             );
-            // row sum 3 = t0_15*t1_0*grad_o_e45 + t0_14*t1_0*grad_o_e35 + t0_13*t1_0*grad_o_e34 + t0_12*t1_0*grad_o_e25 + t0_11*t1_0*grad_o_e24 + t0_10*t1_0*grad_o_e23 + t0_9*t1_0*grad_o_e15 + t0_8*t1_0*grad_o_e14 + t0_7*t1_0*grad_o_e13 + t0_6*t1_0*grad_o_e12
-            sum3 = V::add(sum3, V::keep_first(v111, valid));
-            let mut v140 = V::mul(
-                V::mul(V::load(t0.at(5usize, c)), t1_0),
+            // row sum 3 = t0_15*v2*grad_o_e45 + t0_14*v2*grad_o_e35 + t0_13*v2*grad_o_e34 + t0_12*v2*grad_o_e25 + t0_11*v2*grad_o_e24 + t0_10*v2*grad_o_e23 + t0_9*v2*grad_o_e15 + t0_8*v2*grad_o_e14 + t0_7*v2*grad_o_e13 + t0_6*v2*grad_o_e12
+            sum3 = V::add(sum3, V::keep_first(v113, valid));
+            let mut v142 = V::mul(
+                V::mul(V::load(t0.at(5usize, c)), v2),
                 V::load(grad_o.at(5usize, c)),
             );
-            v140 = V::mul_add(
-                V::mul(V::load(t0.at(4usize, c)), t1_0),
+            v142 = V::mul_add(
+                V::mul(V::load(t0.at(4usize, c)), v2),
                 V::load(grad_o.at(4usize, c)),
-                v140,
+                v142,
             );
-            v140 = V::mul_add(
-                V::mul(V::load(t0.at(3usize, c)), t1_0),
+            v142 = V::mul_add(
+                V::mul(V::load(t0.at(3usize, c)), v2),
                 V::load(grad_o.at(3usize, c)),
-                v140,
+                v142,
             );
-            v140 = V::mul_add(
-                V::mul(V::load(t0.at(2usize, c)), t1_0),
+            v142 = V::mul_add(
+                V::mul(V::load(t0.at(2usize, c)), v2),
                 V::load(grad_o.at(2usize, c)),
-                v140,
+                v142,
             );
-            v140 = V::mul_add(
-                V::mul(V::load(t0.at(1usize, c)), t1_0),
+            v142 = V::mul_add(
+                V::mul(V::load(t0.at(1usize, c)), v2),
                 V::load(grad_o.at(1usize, c)),
-                v140,
+                v142,
             );
-            // row sum 4 = t0_5*t1_0*grad_o_e5 + t0_4*t1_0*grad_o_e4 + t0_3*t1_0*grad_o_e3 + t0_2*t1_0*grad_o_e2 + t0_1*t1_0*grad_o_e1
-            sum4 = V::add(sum4, V::keep_first(v140, valid));
-            // row sum 5 = t0_0*t1_0*grad_o_1
+            // row sum 4 = t0_5*v2*grad_o_e5 + t0_4*v2*grad_o_e4 + t0_3*v2*grad_o_e3 + t0_2*v2*grad_o_e2 + t0_1*v2*grad_o_e1
+            sum4 = V::add(sum4, V::keep_first(v142, valid));
+            // row sum 5 = t0_0*v2*grad_o_1
             sum5 = V::add(
                 sum5,
                 V::keep_first(
                     V::mul(
-                        V::mul(V::load(t0.at(0usize, c)), t1_0),
+                        V::mul(V::load(t0.at(0usize, c)), v2),
                         V::load(grad_o.at(0usize, c)),
                     ),
                     valid,
@@ -531,95 +537,107 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static SGP_RMS_2: Stage = stage!(sgp_rms_2);
-/// From cut 0, cut 1, `grad_o` to cut 2, cut 3: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+/// From cut 1, cut 2, cut 0, `grad_o` to cut 3, cut 4, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms_grad` of Cl(5,0,0).
 #[inline(always)]
 unsafe fn sgp_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let t0 = args.inputs[0];
-        let t1 = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let t1 = args.inputs[0];
+        let t2 = args.inputs[1];
+        let t0 = args.inputs[2];
+        let grad_o = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
+        let out2 = args.outputs[2];
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v67 = V::mul(row0, inv_channels);
+        let v69 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v69 = V::add(v67, eps);
-        let v70 = V::sqrt(v69);
+        let v71 = V::add(v69, eps);
+        let v72 = V::sqrt(v71);
         let c1e0 = V::from_f64(1f64);
-        let v72 = V::div(c1e0, v70);
+        let v74 = V::div(c1e0, v72);
         let row1 = V::splat(args.rows[1]);
-        let v74 = V::mul(inv_channels, row1);
-        let v75 = V::add(eps, v74);
-        let v76 = V::sqrt(v75);
-        let v77 = V::div(c1e0, v76);
+        let v76 = V::mul(inv_channels, row1);
+        let v77 = V::add(eps, v76);
+        let v78 = V::sqrt(v77);
+        let v79 = V::div(c1e0, v78);
         let row2 = V::splat(args.rows[2]);
-        let v79 = V::mul(inv_channels, row2);
-        let v80 = V::add(eps, v79);
-        let v81 = V::sqrt(v80);
-        let v82 = V::div(c1e0, v81);
+        let v81 = V::mul(inv_channels, row2);
+        let v82 = V::add(eps, v81);
+        let v83 = V::sqrt(v82);
+        let v84 = V::div(c1e0, v83);
         let row3 = V::splat(args.rows[3]);
-        let v84 = V::mul(inv_channels, row3);
-        let v85 = V::add(eps, v84);
-        let v86 = V::sqrt(v85);
-        let v87 = V::div(c1e0, v86);
+        let v86 = V::mul(inv_channels, row3);
+        let v87 = V::add(eps, v86);
+        let v88 = V::sqrt(v87);
+        let v89 = V::div(c1e0, v88);
         let row4 = V::splat(args.rows[4]);
-        let v89 = V::mul(inv_channels, row4);
-        let v90 = V::add(eps, v89);
-        let v91 = V::sqrt(v90);
-        let v92 = V::div(c1e0, v91);
+        let v91 = V::mul(inv_channels, row4);
+        let v92 = V::add(eps, v91);
+        let v93 = V::sqrt(v92);
+        let v94 = V::div(c1e0, v93);
         let row5 = V::splat(args.rows[5]);
-        let v94 = V::mul(inv_channels, row5);
-        let v95 = V::add(eps, v94);
-        let v96 = V::sqrt(v95);
-        let v97 = V::div(c1e0, v96);
+        let v96 = V::mul(inv_channels, row5);
+        let v97 = V::add(eps, v96);
+        let v98 = V::sqrt(v97);
+        let v99 = V::div(c1e0, v98);
+        let v164 = V::mul(v99, v99);
+        let v165 = V::mul(v99, v164);
         let c5em1 = V::from_f64(0.5f64);
-        let v163 = V::div(c5em1, v96);
+        let v167 = V::mul(c5em1, v165);
         let row6 = V::splat(args.rows[6]);
-        let v165 = V::div(row6, v96);
-        let v166 = V::mul(v97, v165);
-        let v167 = V::mul(v163, v166);
-        let v168 = V::mul(inv_channels, v167);
-        let v172 = V::div(c5em1, v91);
+        let v169 = V::mul(v167, row6);
+        let v170 = V::mul(inv_channels, v169);
+        let c2e0 = V::from_f64(2f64);
+        let v172 = V::mul(v170, c2e0);
+        let v175 = V::mul(v94, v94);
+        let v176 = V::mul(v94, v175);
+        let v177 = V::mul(c5em1, v176);
         let row7 = V::splat(args.rows[7]);
-        let v174 = V::div(row7, v91);
-        let v175 = V::mul(v92, v174);
-        let v176 = V::mul(v172, v175);
-        let v177 = V::mul(inv_channels, v176);
-        let v193 = V::div(c5em1, v86);
+        let v179 = V::mul(v177, row7);
+        let v180 = V::mul(inv_channels, v179);
+        let v181 = V::mul(c2e0, v180);
+        let v192 = V::mul(v89, v89);
+        let v193 = V::mul(v89, v192);
+        let v194 = V::mul(c5em1, v193);
         let row8 = V::splat(args.rows[8]);
-        let v195 = V::div(row8, v86);
-        let v196 = V::mul(v87, v195);
-        let v197 = V::mul(v193, v196);
-        let v198 = V::mul(inv_channels, v197);
-        let v229 = V::div(c5em1, v81);
+        let v196 = V::mul(v194, row8);
+        let v197 = V::mul(inv_channels, v196);
+        let v198 = V::mul(c2e0, v197);
+        let v219 = V::mul(v84, v84);
+        let v220 = V::mul(v84, v219);
+        let v221 = V::mul(c5em1, v220);
         let row9 = V::splat(args.rows[9]);
-        let v231 = V::div(row9, v81);
-        let v232 = V::mul(v82, v231);
-        let v233 = V::mul(v229, v232);
-        let v234 = V::mul(inv_channels, v233);
-        let v265 = V::div(c5em1, v76);
+        let v223 = V::mul(v221, row9);
+        let v224 = V::mul(inv_channels, v223);
+        let v225 = V::mul(c2e0, v224);
+        let v246 = V::mul(v79, v79);
+        let v247 = V::mul(v79, v246);
+        let v248 = V::mul(c5em1, v247);
         let row10 = V::splat(args.rows[10]);
-        let v267 = V::div(row10, v76);
-        let v268 = V::mul(v77, v267);
-        let v269 = V::mul(v265, v268);
-        let v270 = V::mul(inv_channels, v269);
-        let v286 = V::div(c5em1, v70);
+        let v250 = V::mul(v248, row10);
+        let v251 = V::mul(inv_channels, v250);
+        let v252 = V::mul(c2e0, v251);
+        let v263 = V::mul(v74, v74);
+        let v264 = V::mul(v74, v263);
+        let v265 = V::mul(c5em1, v264);
         let row11 = V::splat(args.rows[11]);
-        let v288 = V::div(row11, v70);
-        let v289 = V::mul(v72, v288);
-        let v290 = V::mul(v286, v289);
-        let v291 = V::mul(inv_channels, v290);
+        let v267 = V::mul(v265, row11);
+        let v268 = V::mul(inv_channels, v267);
+        let v269 = V::mul(c2e0, v268);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<32usize>(c);
             t1.prefetch::<1usize>(c);
+            t2.prefetch::<1usize>(c);
+            t0.prefetch::<32usize>(c);
             grad_o.prefetch::<32usize>(c);
-            let t0_0 = V::load(t0.at(0usize, c));
             let t1_0 = V::load(t1.at(0usize, c));
+            let t2_0 = V::load(t2.at(0usize, c));
+            let v2 = V::mul(t1_0, t2_0);
+            let t0_0 = V::load(t0.at(0usize, c));
             let t0_1 = V::load(t0.at(1usize, c));
             let t0_2 = V::load(t0.at(2usize, c));
             let t0_3 = V::load(t0.at(3usize, c));
@@ -651,264 +669,170 @@ unsafe fn sgp_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t0_29 = V::load(t0.at(29usize, c));
             let t0_30 = V::load(t0.at(30usize, c));
             let t0_31 = V::load(t0.at(31usize, c));
-            let v169 = V::mul(V::mul(t0_31, t1_0), v168);
-            let v171 = V::sub(
-                V::mul_sub(v97, V::load(grad_o.at(31usize, c)), v169),
-                v169,
-            );
-            let v178 = V::mul(V::mul(t0_30, t1_0), v177);
-            let v180 = V::sub(
-                V::mul_sub(v92, V::load(grad_o.at(30usize, c)), v178),
-                v178,
-            );
-            let v181 = V::mul(V::mul(t0_29, t1_0), v177);
-            let v183 = V::sub(
-                V::mul_sub(v92, V::load(grad_o.at(29usize, c)), v181),
-                v181,
-            );
-            let v184 = V::mul(V::mul(t0_28, t1_0), v177);
-            let v186 = V::sub(
-                V::mul_sub(v92, V::load(grad_o.at(28usize, c)), v184),
-                v184,
-            );
-            let v187 = V::mul(V::mul(t0_27, t1_0), v177);
-            let v189 = V::sub(
-                V::mul_sub(v92, V::load(grad_o.at(27usize, c)), v187),
-                v187,
-            );
-            let v190 = V::mul(V::mul(t0_26, t1_0), v177);
-            let v192 = V::sub(
-                V::mul_sub(v92, V::load(grad_o.at(26usize, c)), v190),
-                v190,
-            );
-            let v199 = V::mul(V::mul(t0_25, t1_0), v198);
-            let v201 = V::sub(
-                V::mul_sub(v87, V::load(grad_o.at(25usize, c)), v199),
-                v199,
-            );
-            let v202 = V::mul(V::mul(t0_24, t1_0), v198);
-            let v204 = V::sub(
-                V::mul_sub(v87, V::load(grad_o.at(24usize, c)), v202),
-                v202,
-            );
-            let v205 = V::mul(V::mul(t0_23, t1_0), v198);
-            let v207 = V::sub(
-                V::mul_sub(v87, V::load(grad_o.at(23usize, c)), v205),
-                v205,
-            );
-            let v208 = V::mul(V::mul(t0_22, t1_0), v198);
-            let v210 = V::sub(
-                V::mul_sub(v87, V::load(grad_o.at(22usize, c)), v208),
-                v208,
-            );
-            let v211 = V::mul(V::mul(t0_21, t1_0), v198);
-            let v213 = V::sub(
-                V::mul_sub(v87, V::load(grad_o.at(21usize, c)), v211),
-                v211,
-            );
-            let v214 = V::mul(V::mul(t0_20, t1_0), v198);
-            let v216 = V::sub(
-                V::mul_sub(v87, V::load(grad_o.at(20usize, c)), v214),
-                v214,
-            );
-            let v217 = V::mul(V::mul(t0_19, t1_0), v198);
-            let v219 = V::sub(
-                V::mul_sub(v87, V::load(grad_o.at(19usize, c)), v217),
-                v217,
-            );
-            let v220 = V::mul(V::mul(t0_18, t1_0), v198);
-            let v222 = V::sub(
-                V::mul_sub(v87, V::load(grad_o.at(18usize, c)), v220),
-                v220,
-            );
-            let v223 = V::mul(V::mul(t0_17, t1_0), v198);
-            let v225 = V::sub(
-                V::mul_sub(v87, V::load(grad_o.at(17usize, c)), v223),
-                v223,
-            );
-            let v226 = V::mul(V::mul(t0_16, t1_0), v198);
-            let v228 = V::sub(
-                V::mul_sub(v87, V::load(grad_o.at(16usize, c)), v226),
-                v226,
-            );
-            let v235 = V::mul(V::mul(t0_15, t1_0), v234);
-            let v237 = V::sub(
-                V::mul_sub(v82, V::load(grad_o.at(15usize, c)), v235),
-                v235,
-            );
-            let v238 = V::mul(V::mul(t0_14, t1_0), v234);
-            let v240 = V::sub(
-                V::mul_sub(v82, V::load(grad_o.at(14usize, c)), v238),
-                v238,
-            );
-            let v241 = V::mul(V::mul(t0_13, t1_0), v234);
-            let v243 = V::sub(
-                V::mul_sub(v82, V::load(grad_o.at(13usize, c)), v241),
-                v241,
-            );
-            let v244 = V::mul(V::mul(t0_12, t1_0), v234);
-            let v246 = V::sub(
-                V::mul_sub(v82, V::load(grad_o.at(12usize, c)), v244),
-                v244,
-            );
-            let v247 = V::mul(V::mul(t0_11, t1_0), v234);
-            let v249 = V::sub(
-                V::mul_sub(v82, V::load(grad_o.at(11usize, c)), v247),
-                v247,
-            );
-            let v250 = V::mul(V::mul(t0_10, t1_0), v234);
-            let v252 = V::sub(
-                V::mul_sub(v82, V::load(grad_o.at(10usize, c)), v250),
-                v250,
-            );
-            let v253 = V::mul(V::mul(t0_9, t1_0), v234);
-            let v255 = V::sub(
-                V::mul_sub(v82, V::load(grad_o.at(9usize, c)), v253),
-                v253,
-            );
-            let v256 = V::mul(V::mul(t0_8, t1_0), v234);
-            let v258 = V::sub(
-                V::mul_sub(v82, V::load(grad_o.at(8usize, c)), v256),
-                v256,
-            );
-            let v259 = V::mul(V::mul(t0_7, t1_0), v234);
-            let v261 = V::sub(
-                V::mul_sub(v82, V::load(grad_o.at(7usize, c)), v259),
-                v259,
-            );
-            let v262 = V::mul(V::mul(t0_6, t1_0), v234);
-            let v264 = V::sub(
-                V::mul_sub(v82, V::load(grad_o.at(6usize, c)), v262),
-                v262,
-            );
-            let v271 = V::mul(V::mul(t0_5, t1_0), v270);
-            let v273 = V::sub(
-                V::mul_sub(v77, V::load(grad_o.at(5usize, c)), v271),
-                v271,
-            );
-            let v274 = V::mul(V::mul(t0_4, t1_0), v270);
-            let v276 = V::sub(
-                V::mul_sub(v77, V::load(grad_o.at(4usize, c)), v274),
-                v274,
-            );
-            let v277 = V::mul(V::mul(t0_3, t1_0), v270);
-            let v279 = V::sub(
-                V::mul_sub(v77, V::load(grad_o.at(3usize, c)), v277),
-                v277,
-            );
-            let v280 = V::mul(V::mul(t0_2, t1_0), v270);
-            let v282 = V::sub(
-                V::mul_sub(v77, V::load(grad_o.at(2usize, c)), v280),
-                v280,
-            );
-            let v283 = V::mul(V::mul(t0_1, t1_0), v270);
-            let v285 = V::sub(
-                V::mul_sub(v77, V::load(grad_o.at(1usize, c)), v283),
-                v283,
-            );
-            let v292 = V::mul(V::mul(t0_0, t1_0), v291);
-            let v294 = V::sub(
-                V::mul_sub(v72, V::load(grad_o.at(0usize, c)), v292),
-                v292,
-            );
-            // out1[31] = t1_0*v171
-            V::store(V::mul(t1_0, v171), out1.at(31usize, c));
-            let mut v296 = V::mul(t0_31, v171);
-            // out1[30] = t1_0*v180
-            V::store(V::mul(t1_0, v180), out1.at(30usize, c));
-            v296 = V::mul_add(t0_30, v180, v296);
-            // out1[29] = t1_0*v183
-            V::store(V::mul(t1_0, v183), out1.at(29usize, c));
-            v296 = V::mul_add(t0_29, v183, v296);
-            // out1[28] = t1_0*v186
-            V::store(V::mul(t1_0, v186), out1.at(28usize, c));
-            v296 = V::mul_add(t0_28, v186, v296);
-            // out1[27] = t1_0*v189
-            V::store(V::mul(t1_0, v189), out1.at(27usize, c));
-            v296 = V::mul_add(t0_27, v189, v296);
-            // out1[26] = t1_0*v192
-            V::store(V::mul(t1_0, v192), out1.at(26usize, c));
-            v296 = V::mul_add(t0_26, v192, v296);
-            // out1[25] = t1_0*v201
-            V::store(V::mul(t1_0, v201), out1.at(25usize, c));
-            v296 = V::mul_add(t0_25, v201, v296);
-            // out1[24] = t1_0*v204
-            V::store(V::mul(t1_0, v204), out1.at(24usize, c));
-            v296 = V::mul_add(t0_24, v204, v296);
-            // out1[23] = t1_0*v207
-            V::store(V::mul(t1_0, v207), out1.at(23usize, c));
-            v296 = V::mul_add(t0_23, v207, v296);
-            // out1[22] = t1_0*v210
-            V::store(V::mul(t1_0, v210), out1.at(22usize, c));
-            v296 = V::mul_add(t0_22, v210, v296);
-            // out1[21] = t1_0*v213
-            V::store(V::mul(t1_0, v213), out1.at(21usize, c));
-            v296 = V::mul_add(t0_21, v213, v296);
-            // out1[20] = t1_0*v216
-            V::store(V::mul(t1_0, v216), out1.at(20usize, c));
-            v296 = V::mul_add(t0_20, v216, v296);
-            // out1[19] = t1_0*v219
-            V::store(V::mul(t1_0, v219), out1.at(19usize, c));
-            v296 = V::mul_add(t0_19, v219, v296);
-            // out1[18] = t1_0*v222
-            V::store(V::mul(t1_0, v222), out1.at(18usize, c));
-            v296 = V::mul_add(t0_18, v222, v296);
-            // out1[17] = t1_0*v225
-            V::store(V::mul(t1_0, v225), out1.at(17usize, c));
-            v296 = V::mul_add(t0_17, v225, v296);
-            // out1[16] = t1_0*v228
-            V::store(V::mul(t1_0, v228), out1.at(16usize, c));
-            v296 = V::mul_add(t0_16, v228, v296);
-            // out1[15] = t1_0*v237
-            V::store(V::mul(t1_0, v237), out1.at(15usize, c));
-            v296 = V::mul_add(t0_15, v237, v296);
-            // out1[14] = t1_0*v240
-            V::store(V::mul(t1_0, v240), out1.at(14usize, c));
-            v296 = V::mul_add(t0_14, v240, v296);
-            // out1[13] = t1_0*v243
-            V::store(V::mul(t1_0, v243), out1.at(13usize, c));
-            v296 = V::mul_add(t0_13, v243, v296);
-            // out1[12] = t1_0*v246
-            V::store(V::mul(t1_0, v246), out1.at(12usize, c));
-            v296 = V::mul_add(t0_12, v246, v296);
-            // out1[11] = t1_0*v249
-            V::store(V::mul(t1_0, v249), out1.at(11usize, c));
-            v296 = V::mul_add(t0_11, v249, v296);
-            // out1[10] = t1_0*v252
-            V::store(V::mul(t1_0, v252), out1.at(10usize, c));
-            v296 = V::mul_add(t0_10, v252, v296);
-            // out1[9] = t1_0*v255
-            V::store(V::mul(t1_0, v255), out1.at(9usize, c));
-            v296 = V::mul_add(t0_9, v255, v296);
-            // out1[8] = t1_0*v258
-            V::store(V::mul(t1_0, v258), out1.at(8usize, c));
-            v296 = V::mul_add(t0_8, v258, v296);
-            // out1[7] = t1_0*v261
-            V::store(V::mul(t1_0, v261), out1.at(7usize, c));
-            v296 = V::mul_add(t0_7, v261, v296);
-            // out1[6] = t1_0*v264
-            V::store(V::mul(t1_0, v264), out1.at(6usize, c));
-            v296 = V::mul_add(t0_6, v264, v296);
-            // out1[5] = t1_0*v273
-            V::store(V::mul(t1_0, v273), out1.at(5usize, c));
-            v296 = V::mul_add(t0_5, v273, v296);
-            // out1[4] = t1_0*v276
-            V::store(V::mul(t1_0, v276), out1.at(4usize, c));
-            v296 = V::mul_add(t0_4, v276, v296);
-            // out1[3] = t1_0*v279
-            V::store(V::mul(t1_0, v279), out1.at(3usize, c));
-            v296 = V::mul_add(t0_3, v279, v296);
-            // out1[2] = t1_0*v282
-            V::store(V::mul(t1_0, v282), out1.at(2usize, c));
-            v296 = V::mul_add(t0_2, v282, v296);
-            // out1[1] = t1_0*v285
-            V::store(V::mul(t1_0, v285), out1.at(1usize, c));
-            v296 = V::mul_add(t0_1, v285, v296);
-            // out1[0] = t1_0*v294
-            V::store(V::mul(t1_0, v294), out1.at(0usize, c));
-            v296 = V::mul_add(t0_0, v294, v296);
-            // out0[0] = t0_31*v171 + t0_30*v180 + t0_29*v183 + t0_28*v186 + t0_27*v189 + t0_26*v192 + t0_25*v201 + t0_24*v204 + t0_23*v207 + t0_22*v210 + t0_21*v213 + t0_20*v216 + t0_19*v219 + t0_18*v222 + t0_17*v225 + t0_16*v228 + t0_15*v237 + t0_14*v240 + t0_13*v243 + t0_12*v246 + t0_11*v249 + t0_10*v252 + t0_9*v255 + t0_8*v258 + t0_7*v261 + t0_6*v264 + t0_5*v273 + t0_4*v276 + t0_3*v279 + t0_2*v282 + t0_1*v285 + t0_0*v294
-            V::store(v296, out0.at(0usize, c));
+            let mut v101 = V::mul(v99, V::load(grad_o.at(31usize, c)));
+            let mut v103 = V::mul(v94, V::load(grad_o.at(30usize, c)));
+            let mut v105 = V::mul(v94, V::load(grad_o.at(29usize, c)));
+            let mut v107 = V::mul(v94, V::load(grad_o.at(28usize, c)));
+            let mut v109 = V::mul(v94, V::load(grad_o.at(27usize, c)));
+            let mut v111 = V::mul(v94, V::load(grad_o.at(26usize, c)));
+            let mut v113 = V::mul(v89, V::load(grad_o.at(25usize, c)));
+            let mut v115 = V::mul(v89, V::load(grad_o.at(24usize, c)));
+            let mut v117 = V::mul(v89, V::load(grad_o.at(23usize, c)));
+            let mut v119 = V::mul(v89, V::load(grad_o.at(22usize, c)));
+            let mut v121 = V::mul(v89, V::load(grad_o.at(21usize, c)));
+            let mut v123 = V::mul(v89, V::load(grad_o.at(20usize, c)));
+            let mut v125 = V::mul(v89, V::load(grad_o.at(19usize, c)));
+            let mut v127 = V::mul(v89, V::load(grad_o.at(18usize, c)));
+            let mut v129 = V::mul(v89, V::load(grad_o.at(17usize, c)));
+            let mut v131 = V::mul(v89, V::load(grad_o.at(16usize, c)));
+            let mut v133 = V::mul(v84, V::load(grad_o.at(15usize, c)));
+            let mut v135 = V::mul(v84, V::load(grad_o.at(14usize, c)));
+            let mut v137 = V::mul(v84, V::load(grad_o.at(13usize, c)));
+            let mut v139 = V::mul(v84, V::load(grad_o.at(12usize, c)));
+            let mut v141 = V::mul(v84, V::load(grad_o.at(11usize, c)));
+            let mut v143 = V::mul(v84, V::load(grad_o.at(10usize, c)));
+            let mut v145 = V::mul(v84, V::load(grad_o.at(9usize, c)));
+            let mut v147 = V::mul(v84, V::load(grad_o.at(8usize, c)));
+            let mut v149 = V::mul(v84, V::load(grad_o.at(7usize, c)));
+            let mut v151 = V::mul(v84, V::load(grad_o.at(6usize, c)));
+            let mut v153 = V::mul(v79, V::load(grad_o.at(5usize, c)));
+            let mut v155 = V::mul(v79, V::load(grad_o.at(4usize, c)));
+            let mut v157 = V::mul(v79, V::load(grad_o.at(3usize, c)));
+            let mut v159 = V::mul(v79, V::load(grad_o.at(2usize, c)));
+            let mut v161 = V::mul(v79, V::load(grad_o.at(1usize, c)));
+            let mut v163 = V::mul(v74, V::load(grad_o.at(0usize, c)));
+            v101 = V::neg_mul_add(V::mul(t0_31, v2), v172, v101);
+            v103 = V::neg_mul_add(V::mul(t0_30, v2), v181, v103);
+            v105 = V::neg_mul_add(V::mul(t0_29, v2), v181, v105);
+            v107 = V::neg_mul_add(V::mul(t0_28, v2), v181, v107);
+            v109 = V::neg_mul_add(V::mul(t0_27, v2), v181, v109);
+            v111 = V::neg_mul_add(V::mul(t0_26, v2), v181, v111);
+            v113 = V::neg_mul_add(V::mul(t0_25, v2), v198, v113);
+            v115 = V::neg_mul_add(V::mul(t0_24, v2), v198, v115);
+            v117 = V::neg_mul_add(V::mul(t0_23, v2), v198, v117);
+            v119 = V::neg_mul_add(V::mul(t0_22, v2), v198, v119);
+            v121 = V::neg_mul_add(V::mul(t0_21, v2), v198, v121);
+            v123 = V::neg_mul_add(V::mul(t0_20, v2), v198, v123);
+            v125 = V::neg_mul_add(V::mul(t0_19, v2), v198, v125);
+            v127 = V::neg_mul_add(V::mul(t0_18, v2), v198, v127);
+            v129 = V::neg_mul_add(V::mul(t0_17, v2), v198, v129);
+            v131 = V::neg_mul_add(V::mul(t0_16, v2), v198, v131);
+            v133 = V::neg_mul_add(V::mul(t0_15, v2), v225, v133);
+            v135 = V::neg_mul_add(V::mul(t0_14, v2), v225, v135);
+            v137 = V::neg_mul_add(V::mul(t0_13, v2), v225, v137);
+            v139 = V::neg_mul_add(V::mul(t0_12, v2), v225, v139);
+            v141 = V::neg_mul_add(V::mul(t0_11, v2), v225, v141);
+            v143 = V::neg_mul_add(V::mul(t0_10, v2), v225, v143);
+            v145 = V::neg_mul_add(V::mul(t0_9, v2), v225, v145);
+            v147 = V::neg_mul_add(V::mul(t0_8, v2), v225, v147);
+            v149 = V::neg_mul_add(V::mul(t0_7, v2), v225, v149);
+            v151 = V::neg_mul_add(V::mul(t0_6, v2), v225, v151);
+            v153 = V::neg_mul_add(V::mul(t0_5, v2), v252, v153);
+            v155 = V::neg_mul_add(V::mul(t0_4, v2), v252, v155);
+            v157 = V::neg_mul_add(V::mul(t0_3, v2), v252, v157);
+            v159 = V::neg_mul_add(V::mul(t0_2, v2), v252, v159);
+            v161 = V::neg_mul_add(V::mul(t0_1, v2), v252, v161);
+            v163 = V::neg_mul_add(V::mul(t0_0, v2), v269, v163);
+            // out2[31] = v2*v174
+            V::store(V::mul(v2, v101), out2.at(31usize, c));
+            let mut v273 = V::mul(t0_31, v101);
+            // out2[30] = v2*v183
+            V::store(V::mul(v2, v103), out2.at(30usize, c));
+            v273 = V::mul_add(t0_30, v103, v273);
+            // out2[29] = v2*v185
+            V::store(V::mul(v2, v105), out2.at(29usize, c));
+            v273 = V::mul_add(t0_29, v105, v273);
+            // out2[28] = v2*v187
+            V::store(V::mul(v2, v107), out2.at(28usize, c));
+            v273 = V::mul_add(t0_28, v107, v273);
+            // out2[27] = v2*v189
+            V::store(V::mul(v2, v109), out2.at(27usize, c));
+            v273 = V::mul_add(t0_27, v109, v273);
+            // out2[26] = v2*v191
+            V::store(V::mul(v2, v111), out2.at(26usize, c));
+            v273 = V::mul_add(t0_26, v111, v273);
+            // out2[25] = v2*v200
+            V::store(V::mul(v2, v113), out2.at(25usize, c));
+            v273 = V::mul_add(t0_25, v113, v273);
+            // out2[24] = v2*v202
+            V::store(V::mul(v2, v115), out2.at(24usize, c));
+            v273 = V::mul_add(t0_24, v115, v273);
+            // out2[23] = v2*v204
+            V::store(V::mul(v2, v117), out2.at(23usize, c));
+            v273 = V::mul_add(t0_23, v117, v273);
+            // out2[22] = v2*v206
+            V::store(V::mul(v2, v119), out2.at(22usize, c));
+            v273 = V::mul_add(t0_22, v119, v273);
+            // out2[21] = v2*v208
+            V::store(V::mul(v2, v121), out2.at(21usize, c));
+            v273 = V::mul_add(t0_21, v121, v273);
+            // out2[20] = v2*v210
+            V::store(V::mul(v2, v123), out2.at(20usize, c));
+            v273 = V::mul_add(t0_20, v123, v273);
+            // out2[19] = v2*v212
+            V::store(V::mul(v2, v125), out2.at(19usize, c));
+            v273 = V::mul_add(t0_19, v125, v273);
+            // out2[18] = v2*v214
+            V::store(V::mul(v2, v127), out2.at(18usize, c));
+            v273 = V::mul_add(t0_18, v127, v273);
+            // out2[17] = v2*v216
+            V::store(V::mul(v2, v129), out2.at(17usize, c));
+            v273 = V::mul_add(t0_17, v129, v273);
+            // out2[16] = v2*v218
+            V::store(V::mul(v2, v131), out2.at(16usize, c));
+            v273 = V::mul_add(t0_16, v131, v273);
+            // out2[15] = v2*v227
+            V::store(V::mul(v2, v133), out2.at(15usize, c));
+            v273 = V::mul_add(t0_15, v133, v273);
+            // out2[14] = v2*v229
+            V::store(V::mul(v2, v135), out2.at(14usize, c));
+            v273 = V::mul_add(t0_14, v135, v273);
+            // out2[13] = v2*v231
+            V::store(V::mul(v2, v137), out2.at(13usize, c));
+            v273 = V::mul_add(t0_13, v137, v273);
+            // out2[12] = v2*v233
+            V::store(V::mul(v2, v139), out2.at(12usize, c));
+            v273 = V::mul_add(t0_12, v139, v273);
+            // out2[11] = v2*v235
+            V::store(V::mul(v2, v141), out2.at(11usize, c));
+            v273 = V::mul_add(t0_11, v141, v273);
+            // out2[10] = v2*v237
+            V::store(V::mul(v2, v143), out2.at(10usize, c));
+            v273 = V::mul_add(t0_10, v143, v273);
+            // out2[9] = v2*v239
+            V::store(V::mul(v2, v145), out2.at(9usize, c));
+            v273 = V::mul_add(t0_9, v145, v273);
+            // out2[8] = v2*v241
+            V::store(V::mul(v2, v147), out2.at(8usize, c));
+            v273 = V::mul_add(t0_8, v147, v273);
+            // out2[7] = v2*v243
+            V::store(V::mul(v2, v149), out2.at(7usize, c));
+            v273 = V::mul_add(t0_7, v149, v273);
+            // out2[6] = v2*v245
+            V::store(V::mul(v2, v151), out2.at(6usize, c));
+            v273 = V::mul_add(t0_6, v151, v273);
+            // out2[5] = v2*v254
+            V::store(V::mul(v2, v153), out2.at(5usize, c));
+            v273 = V::mul_add(t0_5, v153, v273);
+            // out2[4] = v2*v256
+            V::store(V::mul(v2, v155), out2.at(4usize, c));
+            v273 = V::mul_add(t0_4, v155, v273);
+            // out2[3] = v2*v258
+            V::store(V::mul(v2, v157), out2.at(3usize, c));
+            v273 = V::mul_add(t0_3, v157, v273);
+            // out2[2] = v2*v260
+            V::store(V::mul(v2, v159), out2.at(2usize, c));
+            v273 = V::mul_add(t0_2, v159, v273);
+            // out2[1] = v2*v262
+            V::store(V::mul(v2, v161), out2.at(1usize, c));
+            v273 = V::mul_add(t0_1, v161, v273);
+            // out2[0] = v2*v271
+            V::store(V::mul(v2, v163), out2.at(0usize, c));
+            v273 = V::mul_add(t0_0, v163, v273);
+            // out1[0] = t2_0*v366
+            V::store(V::mul(t2_0, v273), out1.at(0usize, c));
+            // out0[0] = t1_0*v366
+            V::store(V::mul(t1_0, v273), out0.at(0usize, c));
         }
     }
 }
@@ -916,7 +840,7 @@ pub(super) static SGP_RMS_3: Stage = stage!(sgp_rms_3);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 0,1,2,3,4,5 and 0,1,2,3,4,5.
 ///
 /// Forward: 2499 flops per lane (1473 multiplications, 1024 additions).
-/// Backward: 7788 flops per lane (4325 multiplications, 3459 additions).
+/// Backward: 7756 flops per lane (4325 multiplications, 3427 additions).
 pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -927,7 +851,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
     params: &[("w", 56usize)],
     output_components: 32usize,
     forward: Plan {
-        cuts: &[32usize, 1],
+        cuts: &[32usize, 1usize, 1],
         row_sums: 6usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -942,7 +866,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -950,8 +874,17 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_0,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::Cut(0usize)],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -960,7 +893,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_1,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::Cut(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -970,7 +903,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[32usize, 1usize, 1usize, 32],
+        cuts: &[32usize, 1usize, 1usize, 1usize, 1usize, 32],
         row_sums: 12usize,
         saved_row_sums: 6usize,
         stages: &[
@@ -985,7 +918,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -993,8 +926,22 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_2,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
+                inputs: &[
+                    Slot::Cut(1usize),
+                    Slot::Cut(2usize),
+                    Slot::Cut(0usize),
+                    Slot::External(2usize),
+                ],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -1003,8 +950,13 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_3,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
-                outputs: &[Slot::Cut(2usize), Slot::Cut(3usize)],
+                inputs: &[
+                    Slot::Cut(1usize),
+                    Slot::Cut(2usize),
+                    Slot::Cut(0usize),
+                    Slot::External(2usize),
+                ],
+                outputs: &[Slot::Cut(3usize), Slot::Cut(4usize), Slot::Cut(5usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[
@@ -1017,9 +969,9 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_5,
                 inputs: &[
                     Slot::External(0usize),
-                    Slot::Cut(3usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(5usize),
                     Slot::External(1usize),
+                    Slot::Cut(3usize),
                 ],
                 outputs: &[Slot::External(1usize)],
                 params: &[0],
@@ -1031,9 +983,9 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 stage: &super::sgp::SGP_6,
                 inputs: &[
                     Slot::External(1usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                     Slot::External(0usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(4usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],
@@ -1043,12 +995,308 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [2499usize, 7788],
+    flops: [2499usize, 7756],
 };
+/// From cut 1, cut 2, cut 0, `grad_o` to cut 3, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+///
+/// From `sgp_rms_grad` of Cl(5,0,0).
+#[inline(always)]
+unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t1 = args.inputs[0];
+        let t2 = args.inputs[1];
+        let t0 = args.inputs[2];
+        let grad_o = args.inputs[3];
+        let out0 = args.outputs[0];
+        let out1 = args.outputs[1];
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v69 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v71 = V::add(v69, eps);
+        let v72 = V::sqrt(v71);
+        let c1e0 = V::from_f64(1f64);
+        let v74 = V::div(c1e0, v72);
+        let row1 = V::splat(args.rows[1]);
+        let v76 = V::mul(inv_channels, row1);
+        let v77 = V::add(eps, v76);
+        let v78 = V::sqrt(v77);
+        let v79 = V::div(c1e0, v78);
+        let row2 = V::splat(args.rows[2]);
+        let v81 = V::mul(inv_channels, row2);
+        let v82 = V::add(eps, v81);
+        let v83 = V::sqrt(v82);
+        let v84 = V::div(c1e0, v83);
+        let row3 = V::splat(args.rows[3]);
+        let v86 = V::mul(inv_channels, row3);
+        let v87 = V::add(eps, v86);
+        let v88 = V::sqrt(v87);
+        let v89 = V::div(c1e0, v88);
+        let row4 = V::splat(args.rows[4]);
+        let v91 = V::mul(inv_channels, row4);
+        let v92 = V::add(eps, v91);
+        let v93 = V::sqrt(v92);
+        let v94 = V::div(c1e0, v93);
+        let row5 = V::splat(args.rows[5]);
+        let v96 = V::mul(inv_channels, row5);
+        let v97 = V::add(eps, v96);
+        let v98 = V::sqrt(v97);
+        let v99 = V::div(c1e0, v98);
+        let v164 = V::mul(v99, v99);
+        let v165 = V::mul(v99, v164);
+        let c5em1 = V::from_f64(0.5f64);
+        let v167 = V::mul(c5em1, v165);
+        let row6 = V::splat(args.rows[6]);
+        let v169 = V::mul(v167, row6);
+        let v170 = V::mul(inv_channels, v169);
+        let c2e0 = V::from_f64(2f64);
+        let v172 = V::mul(v170, c2e0);
+        let v175 = V::mul(v94, v94);
+        let v176 = V::mul(v94, v175);
+        let v177 = V::mul(c5em1, v176);
+        let row7 = V::splat(args.rows[7]);
+        let v179 = V::mul(v177, row7);
+        let v180 = V::mul(inv_channels, v179);
+        let v181 = V::mul(c2e0, v180);
+        let v192 = V::mul(v89, v89);
+        let v193 = V::mul(v89, v192);
+        let v194 = V::mul(c5em1, v193);
+        let row8 = V::splat(args.rows[8]);
+        let v196 = V::mul(v194, row8);
+        let v197 = V::mul(inv_channels, v196);
+        let v198 = V::mul(c2e0, v197);
+        let v219 = V::mul(v84, v84);
+        let v220 = V::mul(v84, v219);
+        let v221 = V::mul(c5em1, v220);
+        let row9 = V::splat(args.rows[9]);
+        let v223 = V::mul(v221, row9);
+        let v224 = V::mul(inv_channels, v223);
+        let v225 = V::mul(c2e0, v224);
+        let v246 = V::mul(v79, v79);
+        let v247 = V::mul(v79, v246);
+        let v248 = V::mul(c5em1, v247);
+        let row10 = V::splat(args.rows[10]);
+        let v250 = V::mul(v248, row10);
+        let v251 = V::mul(inv_channels, v250);
+        let v252 = V::mul(c2e0, v251);
+        let v263 = V::mul(v74, v74);
+        let v264 = V::mul(v74, v263);
+        let v265 = V::mul(c5em1, v264);
+        let row11 = V::splat(args.rows[11]);
+        let v267 = V::mul(v265, row11);
+        let v268 = V::mul(inv_channels, v267);
+        let v269 = V::mul(c2e0, v268);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            t1.prefetch::<1usize>(c);
+            t2.prefetch::<1usize>(c);
+            t0.prefetch::<32usize>(c);
+            grad_o.prefetch::<32usize>(c);
+            let t1_0 = V::load(t1.at(0usize, c));
+            let v2 = V::mul(t1_0, V::load(t2.at(0usize, c)));
+            let t0_0 = V::load(t0.at(0usize, c));
+            let t0_1 = V::load(t0.at(1usize, c));
+            let t0_2 = V::load(t0.at(2usize, c));
+            let t0_3 = V::load(t0.at(3usize, c));
+            let t0_4 = V::load(t0.at(4usize, c));
+            let t0_5 = V::load(t0.at(5usize, c));
+            let t0_6 = V::load(t0.at(6usize, c));
+            let t0_7 = V::load(t0.at(7usize, c));
+            let t0_8 = V::load(t0.at(8usize, c));
+            let t0_9 = V::load(t0.at(9usize, c));
+            let t0_10 = V::load(t0.at(10usize, c));
+            let t0_11 = V::load(t0.at(11usize, c));
+            let t0_12 = V::load(t0.at(12usize, c));
+            let t0_13 = V::load(t0.at(13usize, c));
+            let t0_14 = V::load(t0.at(14usize, c));
+            let t0_15 = V::load(t0.at(15usize, c));
+            let t0_16 = V::load(t0.at(16usize, c));
+            let t0_17 = V::load(t0.at(17usize, c));
+            let t0_18 = V::load(t0.at(18usize, c));
+            let t0_19 = V::load(t0.at(19usize, c));
+            let t0_20 = V::load(t0.at(20usize, c));
+            let t0_21 = V::load(t0.at(21usize, c));
+            let t0_22 = V::load(t0.at(22usize, c));
+            let t0_23 = V::load(t0.at(23usize, c));
+            let t0_24 = V::load(t0.at(24usize, c));
+            let t0_25 = V::load(t0.at(25usize, c));
+            let t0_26 = V::load(t0.at(26usize, c));
+            let t0_27 = V::load(t0.at(27usize, c));
+            let t0_28 = V::load(t0.at(28usize, c));
+            let t0_29 = V::load(t0.at(29usize, c));
+            let t0_30 = V::load(t0.at(30usize, c));
+            let t0_31 = V::load(t0.at(31usize, c));
+            let mut v101 = V::mul(v99, V::load(grad_o.at(31usize, c)));
+            let mut v103 = V::mul(v94, V::load(grad_o.at(30usize, c)));
+            let mut v105 = V::mul(v94, V::load(grad_o.at(29usize, c)));
+            let mut v107 = V::mul(v94, V::load(grad_o.at(28usize, c)));
+            let mut v109 = V::mul(v94, V::load(grad_o.at(27usize, c)));
+            let mut v111 = V::mul(v94, V::load(grad_o.at(26usize, c)));
+            let mut v113 = V::mul(v89, V::load(grad_o.at(25usize, c)));
+            let mut v115 = V::mul(v89, V::load(grad_o.at(24usize, c)));
+            let mut v117 = V::mul(v89, V::load(grad_o.at(23usize, c)));
+            let mut v119 = V::mul(v89, V::load(grad_o.at(22usize, c)));
+            let mut v121 = V::mul(v89, V::load(grad_o.at(21usize, c)));
+            let mut v123 = V::mul(v89, V::load(grad_o.at(20usize, c)));
+            let mut v125 = V::mul(v89, V::load(grad_o.at(19usize, c)));
+            let mut v127 = V::mul(v89, V::load(grad_o.at(18usize, c)));
+            let mut v129 = V::mul(v89, V::load(grad_o.at(17usize, c)));
+            let mut v131 = V::mul(v89, V::load(grad_o.at(16usize, c)));
+            let mut v133 = V::mul(v84, V::load(grad_o.at(15usize, c)));
+            let mut v135 = V::mul(v84, V::load(grad_o.at(14usize, c)));
+            let mut v137 = V::mul(v84, V::load(grad_o.at(13usize, c)));
+            let mut v139 = V::mul(v84, V::load(grad_o.at(12usize, c)));
+            let mut v141 = V::mul(v84, V::load(grad_o.at(11usize, c)));
+            let mut v143 = V::mul(v84, V::load(grad_o.at(10usize, c)));
+            let mut v145 = V::mul(v84, V::load(grad_o.at(9usize, c)));
+            let mut v147 = V::mul(v84, V::load(grad_o.at(8usize, c)));
+            let mut v149 = V::mul(v84, V::load(grad_o.at(7usize, c)));
+            let mut v151 = V::mul(v84, V::load(grad_o.at(6usize, c)));
+            let mut v153 = V::mul(v79, V::load(grad_o.at(5usize, c)));
+            let mut v155 = V::mul(v79, V::load(grad_o.at(4usize, c)));
+            let mut v157 = V::mul(v79, V::load(grad_o.at(3usize, c)));
+            let mut v159 = V::mul(v79, V::load(grad_o.at(2usize, c)));
+            let mut v161 = V::mul(v79, V::load(grad_o.at(1usize, c)));
+            let mut v163 = V::mul(v74, V::load(grad_o.at(0usize, c)));
+            v101 = V::neg_mul_add(V::mul(t0_31, v2), v172, v101);
+            v103 = V::neg_mul_add(V::mul(t0_30, v2), v181, v103);
+            v105 = V::neg_mul_add(V::mul(t0_29, v2), v181, v105);
+            v107 = V::neg_mul_add(V::mul(t0_28, v2), v181, v107);
+            v109 = V::neg_mul_add(V::mul(t0_27, v2), v181, v109);
+            v111 = V::neg_mul_add(V::mul(t0_26, v2), v181, v111);
+            v113 = V::neg_mul_add(V::mul(t0_25, v2), v198, v113);
+            v115 = V::neg_mul_add(V::mul(t0_24, v2), v198, v115);
+            v117 = V::neg_mul_add(V::mul(t0_23, v2), v198, v117);
+            v119 = V::neg_mul_add(V::mul(t0_22, v2), v198, v119);
+            v121 = V::neg_mul_add(V::mul(t0_21, v2), v198, v121);
+            v123 = V::neg_mul_add(V::mul(t0_20, v2), v198, v123);
+            v125 = V::neg_mul_add(V::mul(t0_19, v2), v198, v125);
+            v127 = V::neg_mul_add(V::mul(t0_18, v2), v198, v127);
+            v129 = V::neg_mul_add(V::mul(t0_17, v2), v198, v129);
+            v131 = V::neg_mul_add(V::mul(t0_16, v2), v198, v131);
+            v133 = V::neg_mul_add(V::mul(t0_15, v2), v225, v133);
+            v135 = V::neg_mul_add(V::mul(t0_14, v2), v225, v135);
+            v137 = V::neg_mul_add(V::mul(t0_13, v2), v225, v137);
+            v139 = V::neg_mul_add(V::mul(t0_12, v2), v225, v139);
+            v141 = V::neg_mul_add(V::mul(t0_11, v2), v225, v141);
+            v143 = V::neg_mul_add(V::mul(t0_10, v2), v225, v143);
+            v145 = V::neg_mul_add(V::mul(t0_9, v2), v225, v145);
+            v147 = V::neg_mul_add(V::mul(t0_8, v2), v225, v147);
+            v149 = V::neg_mul_add(V::mul(t0_7, v2), v225, v149);
+            v151 = V::neg_mul_add(V::mul(t0_6, v2), v225, v151);
+            v153 = V::neg_mul_add(V::mul(t0_5, v2), v252, v153);
+            v155 = V::neg_mul_add(V::mul(t0_4, v2), v252, v155);
+            v157 = V::neg_mul_add(V::mul(t0_3, v2), v252, v157);
+            v159 = V::neg_mul_add(V::mul(t0_2, v2), v252, v159);
+            v161 = V::neg_mul_add(V::mul(t0_1, v2), v252, v161);
+            v163 = V::neg_mul_add(V::mul(t0_0, v2), v269, v163);
+            // out1[31] = v2*v174
+            V::store(V::mul(v2, v101), out1.at(31usize, c));
+            let mut v273 = V::mul(t0_31, v101);
+            // out1[30] = v2*v183
+            V::store(V::mul(v2, v103), out1.at(30usize, c));
+            v273 = V::mul_add(t0_30, v103, v273);
+            // out1[29] = v2*v185
+            V::store(V::mul(v2, v105), out1.at(29usize, c));
+            v273 = V::mul_add(t0_29, v105, v273);
+            // out1[28] = v2*v187
+            V::store(V::mul(v2, v107), out1.at(28usize, c));
+            v273 = V::mul_add(t0_28, v107, v273);
+            // out1[27] = v2*v189
+            V::store(V::mul(v2, v109), out1.at(27usize, c));
+            v273 = V::mul_add(t0_27, v109, v273);
+            // out1[26] = v2*v191
+            V::store(V::mul(v2, v111), out1.at(26usize, c));
+            v273 = V::mul_add(t0_26, v111, v273);
+            // out1[25] = v2*v200
+            V::store(V::mul(v2, v113), out1.at(25usize, c));
+            v273 = V::mul_add(t0_25, v113, v273);
+            // out1[24] = v2*v202
+            V::store(V::mul(v2, v115), out1.at(24usize, c));
+            v273 = V::mul_add(t0_24, v115, v273);
+            // out1[23] = v2*v204
+            V::store(V::mul(v2, v117), out1.at(23usize, c));
+            v273 = V::mul_add(t0_23, v117, v273);
+            // out1[22] = v2*v206
+            V::store(V::mul(v2, v119), out1.at(22usize, c));
+            v273 = V::mul_add(t0_22, v119, v273);
+            // out1[21] = v2*v208
+            V::store(V::mul(v2, v121), out1.at(21usize, c));
+            v273 = V::mul_add(t0_21, v121, v273);
+            // out1[20] = v2*v210
+            V::store(V::mul(v2, v123), out1.at(20usize, c));
+            v273 = V::mul_add(t0_20, v123, v273);
+            // out1[19] = v2*v212
+            V::store(V::mul(v2, v125), out1.at(19usize, c));
+            v273 = V::mul_add(t0_19, v125, v273);
+            // out1[18] = v2*v214
+            V::store(V::mul(v2, v127), out1.at(18usize, c));
+            v273 = V::mul_add(t0_18, v127, v273);
+            // out1[17] = v2*v216
+            V::store(V::mul(v2, v129), out1.at(17usize, c));
+            v273 = V::mul_add(t0_17, v129, v273);
+            // out1[16] = v2*v218
+            V::store(V::mul(v2, v131), out1.at(16usize, c));
+            v273 = V::mul_add(t0_16, v131, v273);
+            // out1[15] = v2*v227
+            V::store(V::mul(v2, v133), out1.at(15usize, c));
+            v273 = V::mul_add(t0_15, v133, v273);
+            // out1[14] = v2*v229
+            V::store(V::mul(v2, v135), out1.at(14usize, c));
+            v273 = V::mul_add(t0_14, v135, v273);
+            // out1[13] = v2*v231
+            V::store(V::mul(v2, v137), out1.at(13usize, c));
+            v273 = V::mul_add(t0_13, v137, v273);
+            // out1[12] = v2*v233
+            V::store(V::mul(v2, v139), out1.at(12usize, c));
+            v273 = V::mul_add(t0_12, v139, v273);
+            // out1[11] = v2*v235
+            V::store(V::mul(v2, v141), out1.at(11usize, c));
+            v273 = V::mul_add(t0_11, v141, v273);
+            // out1[10] = v2*v237
+            V::store(V::mul(v2, v143), out1.at(10usize, c));
+            v273 = V::mul_add(t0_10, v143, v273);
+            // out1[9] = v2*v239
+            V::store(V::mul(v2, v145), out1.at(9usize, c));
+            v273 = V::mul_add(t0_9, v145, v273);
+            // out1[8] = v2*v241
+            V::store(V::mul(v2, v147), out1.at(8usize, c));
+            v273 = V::mul_add(t0_8, v147, v273);
+            // out1[7] = v2*v243
+            V::store(V::mul(v2, v149), out1.at(7usize, c));
+            v273 = V::mul_add(t0_7, v149, v273);
+            // out1[6] = v2*v245
+            V::store(V::mul(v2, v151), out1.at(6usize, c));
+            v273 = V::mul_add(t0_6, v151, v273);
+            // out1[5] = v2*v254
+            V::store(V::mul(v2, v153), out1.at(5usize, c));
+            v273 = V::mul_add(t0_5, v153, v273);
+            // out1[4] = v2*v256
+            V::store(V::mul(v2, v155), out1.at(4usize, c));
+            v273 = V::mul_add(t0_4, v155, v273);
+            // out1[3] = v2*v258
+            V::store(V::mul(v2, v157), out1.at(3usize, c));
+            v273 = V::mul_add(t0_3, v157, v273);
+            // out1[2] = v2*v260
+            V::store(V::mul(v2, v159), out1.at(2usize, c));
+            v273 = V::mul_add(t0_2, v159, v273);
+            // out1[1] = v2*v262
+            V::store(V::mul(v2, v161), out1.at(1usize, c));
+            v273 = V::mul_add(t0_1, v161, v273);
+            // out1[0] = v2*v271
+            V::store(V::mul(v2, v163), out1.at(0usize, c));
+            v273 = V::mul_add(t0_0, v163, v273);
+            // out0[0] = t1_0*(t0_31*v174 + t0_30*v183 + t0_29*v185 + t0_28*v187 + t0_27*v189 + t0_26*v191 + t0_25*v200 + t0_24*v202 + t0_23*v204 + t0_22*v206 + t0_21*v208 + t0_20*v210 + t0_19*v212 + t0_18*v214 + t0_17*v216 + t0_16*v218 + t0_15*v227 + t0_14*v229 + t0_13*v231 + t0_12*v233 + t0_11*v235 + t0_10*v237 + t0_9*v239 + t0_8*v241 + t0_7*v243 + t0_6*v245 + t0_5*v254 + t0_4*v256 + t0_3*v258 + t0_2*v260 + t0_1*v262 + t0_0*v271)
+            V::store(V::mul(t1_0, v273), out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_RMS_4: Stage = stage!(sgp_rms_4);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 1 and 0,1,2,3,4,5.
 ///
 /// Forward: 468 flops per lane (307 multiplications, 160 additions).
-/// Backward: 1416 flops per lane (825 multiplications, 589 additions).
+/// Backward: 1384 flops per lane (825 multiplications, 557 additions).
 pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -1059,7 +1307,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
     params: &[("w", 10usize)],
     output_components: 32usize,
     forward: Plan {
-        cuts: &[32usize, 1],
+        cuts: &[32usize, 1usize, 1],
         row_sums: 6usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -1074,7 +1322,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_8,
-                inputs: &[Slot::External(1usize)],
+                inputs: &[],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -1082,8 +1330,17 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_0,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::Cut(0usize)],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -1092,7 +1349,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_1,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::Cut(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -1102,7 +1359,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[32usize, 1usize, 1usize, 32],
+        cuts: &[32usize, 1usize, 1usize, 1usize, 0usize, 32],
         row_sums: 12usize,
         saved_row_sums: 6usize,
         stages: &[
@@ -1117,7 +1374,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_8,
-                inputs: &[Slot::External(1usize)],
+                inputs: &[],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -1125,8 +1382,22 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_2,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
+                inputs: &[
+                    Slot::Cut(1usize),
+                    Slot::Cut(2usize),
+                    Slot::Cut(0usize),
+                    Slot::External(2usize),
+                ],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -1134,9 +1405,14 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 row_sums: &[6usize, 7usize, 8usize, 9usize, 10usize, 11],
             },
             StageCall {
-                stage: &super::sgp_rms::SGP_RMS_3,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
-                outputs: &[Slot::Cut(2usize), Slot::Cut(3usize)],
+                stage: &super::sgp_rms::SGP_RMS_4,
+                inputs: &[
+                    Slot::Cut(1usize),
+                    Slot::Cut(2usize),
+                    Slot::Cut(0usize),
+                    Slot::External(2usize),
+                ],
+                outputs: &[Slot::Cut(3usize), Slot::Cut(5usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[
@@ -1146,12 +1422,12 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_9,
+                stage: &super::sgp::SGP_10,
                 inputs: &[
                     Slot::External(0usize),
-                    Slot::Cut(3usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(5usize),
                     Slot::External(1usize),
+                    Slot::Cut(3usize),
                 ],
                 outputs: &[Slot::External(1usize)],
                 params: &[0],
@@ -1160,10 +1436,10 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_10,
+                stage: &super::sgp::SGP_11,
                 inputs: &[
                     Slot::External(1usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize)],
@@ -1174,12 +1450,308 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
             },
         ],
     },
-    flops: [468usize, 1416],
+    flops: [468usize, 1384],
 };
+/// From cut 1, cut 2, cut 0, `grad_o` to cut 4, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+///
+/// From `sgp_rms_grad` of Cl(5,0,0).
+#[inline(always)]
+unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t1 = args.inputs[0];
+        let t2 = args.inputs[1];
+        let t0 = args.inputs[2];
+        let grad_o = args.inputs[3];
+        let out0 = args.outputs[0];
+        let out1 = args.outputs[1];
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v69 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v71 = V::add(v69, eps);
+        let v72 = V::sqrt(v71);
+        let c1e0 = V::from_f64(1f64);
+        let v74 = V::div(c1e0, v72);
+        let row1 = V::splat(args.rows[1]);
+        let v76 = V::mul(inv_channels, row1);
+        let v77 = V::add(eps, v76);
+        let v78 = V::sqrt(v77);
+        let v79 = V::div(c1e0, v78);
+        let row2 = V::splat(args.rows[2]);
+        let v81 = V::mul(inv_channels, row2);
+        let v82 = V::add(eps, v81);
+        let v83 = V::sqrt(v82);
+        let v84 = V::div(c1e0, v83);
+        let row3 = V::splat(args.rows[3]);
+        let v86 = V::mul(inv_channels, row3);
+        let v87 = V::add(eps, v86);
+        let v88 = V::sqrt(v87);
+        let v89 = V::div(c1e0, v88);
+        let row4 = V::splat(args.rows[4]);
+        let v91 = V::mul(inv_channels, row4);
+        let v92 = V::add(eps, v91);
+        let v93 = V::sqrt(v92);
+        let v94 = V::div(c1e0, v93);
+        let row5 = V::splat(args.rows[5]);
+        let v96 = V::mul(inv_channels, row5);
+        let v97 = V::add(eps, v96);
+        let v98 = V::sqrt(v97);
+        let v99 = V::div(c1e0, v98);
+        let v164 = V::mul(v99, v99);
+        let v165 = V::mul(v99, v164);
+        let c5em1 = V::from_f64(0.5f64);
+        let v167 = V::mul(c5em1, v165);
+        let row6 = V::splat(args.rows[6]);
+        let v169 = V::mul(v167, row6);
+        let v170 = V::mul(inv_channels, v169);
+        let c2e0 = V::from_f64(2f64);
+        let v172 = V::mul(v170, c2e0);
+        let v175 = V::mul(v94, v94);
+        let v176 = V::mul(v94, v175);
+        let v177 = V::mul(c5em1, v176);
+        let row7 = V::splat(args.rows[7]);
+        let v179 = V::mul(v177, row7);
+        let v180 = V::mul(inv_channels, v179);
+        let v181 = V::mul(c2e0, v180);
+        let v192 = V::mul(v89, v89);
+        let v193 = V::mul(v89, v192);
+        let v194 = V::mul(c5em1, v193);
+        let row8 = V::splat(args.rows[8]);
+        let v196 = V::mul(v194, row8);
+        let v197 = V::mul(inv_channels, v196);
+        let v198 = V::mul(c2e0, v197);
+        let v219 = V::mul(v84, v84);
+        let v220 = V::mul(v84, v219);
+        let v221 = V::mul(c5em1, v220);
+        let row9 = V::splat(args.rows[9]);
+        let v223 = V::mul(v221, row9);
+        let v224 = V::mul(inv_channels, v223);
+        let v225 = V::mul(c2e0, v224);
+        let v246 = V::mul(v79, v79);
+        let v247 = V::mul(v79, v246);
+        let v248 = V::mul(c5em1, v247);
+        let row10 = V::splat(args.rows[10]);
+        let v250 = V::mul(v248, row10);
+        let v251 = V::mul(inv_channels, v250);
+        let v252 = V::mul(c2e0, v251);
+        let v263 = V::mul(v74, v74);
+        let v264 = V::mul(v74, v263);
+        let v265 = V::mul(c5em1, v264);
+        let row11 = V::splat(args.rows[11]);
+        let v267 = V::mul(v265, row11);
+        let v268 = V::mul(inv_channels, v267);
+        let v269 = V::mul(c2e0, v268);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            t1.prefetch::<1usize>(c);
+            t2.prefetch::<1usize>(c);
+            t0.prefetch::<32usize>(c);
+            grad_o.prefetch::<32usize>(c);
+            let t2_0 = V::load(t2.at(0usize, c));
+            let v2 = V::mul(V::load(t1.at(0usize, c)), t2_0);
+            let t0_0 = V::load(t0.at(0usize, c));
+            let t0_1 = V::load(t0.at(1usize, c));
+            let t0_2 = V::load(t0.at(2usize, c));
+            let t0_3 = V::load(t0.at(3usize, c));
+            let t0_4 = V::load(t0.at(4usize, c));
+            let t0_5 = V::load(t0.at(5usize, c));
+            let t0_6 = V::load(t0.at(6usize, c));
+            let t0_7 = V::load(t0.at(7usize, c));
+            let t0_8 = V::load(t0.at(8usize, c));
+            let t0_9 = V::load(t0.at(9usize, c));
+            let t0_10 = V::load(t0.at(10usize, c));
+            let t0_11 = V::load(t0.at(11usize, c));
+            let t0_12 = V::load(t0.at(12usize, c));
+            let t0_13 = V::load(t0.at(13usize, c));
+            let t0_14 = V::load(t0.at(14usize, c));
+            let t0_15 = V::load(t0.at(15usize, c));
+            let t0_16 = V::load(t0.at(16usize, c));
+            let t0_17 = V::load(t0.at(17usize, c));
+            let t0_18 = V::load(t0.at(18usize, c));
+            let t0_19 = V::load(t0.at(19usize, c));
+            let t0_20 = V::load(t0.at(20usize, c));
+            let t0_21 = V::load(t0.at(21usize, c));
+            let t0_22 = V::load(t0.at(22usize, c));
+            let t0_23 = V::load(t0.at(23usize, c));
+            let t0_24 = V::load(t0.at(24usize, c));
+            let t0_25 = V::load(t0.at(25usize, c));
+            let t0_26 = V::load(t0.at(26usize, c));
+            let t0_27 = V::load(t0.at(27usize, c));
+            let t0_28 = V::load(t0.at(28usize, c));
+            let t0_29 = V::load(t0.at(29usize, c));
+            let t0_30 = V::load(t0.at(30usize, c));
+            let t0_31 = V::load(t0.at(31usize, c));
+            let mut v101 = V::mul(v99, V::load(grad_o.at(31usize, c)));
+            let mut v103 = V::mul(v94, V::load(grad_o.at(30usize, c)));
+            let mut v105 = V::mul(v94, V::load(grad_o.at(29usize, c)));
+            let mut v107 = V::mul(v94, V::load(grad_o.at(28usize, c)));
+            let mut v109 = V::mul(v94, V::load(grad_o.at(27usize, c)));
+            let mut v111 = V::mul(v94, V::load(grad_o.at(26usize, c)));
+            let mut v113 = V::mul(v89, V::load(grad_o.at(25usize, c)));
+            let mut v115 = V::mul(v89, V::load(grad_o.at(24usize, c)));
+            let mut v117 = V::mul(v89, V::load(grad_o.at(23usize, c)));
+            let mut v119 = V::mul(v89, V::load(grad_o.at(22usize, c)));
+            let mut v121 = V::mul(v89, V::load(grad_o.at(21usize, c)));
+            let mut v123 = V::mul(v89, V::load(grad_o.at(20usize, c)));
+            let mut v125 = V::mul(v89, V::load(grad_o.at(19usize, c)));
+            let mut v127 = V::mul(v89, V::load(grad_o.at(18usize, c)));
+            let mut v129 = V::mul(v89, V::load(grad_o.at(17usize, c)));
+            let mut v131 = V::mul(v89, V::load(grad_o.at(16usize, c)));
+            let mut v133 = V::mul(v84, V::load(grad_o.at(15usize, c)));
+            let mut v135 = V::mul(v84, V::load(grad_o.at(14usize, c)));
+            let mut v137 = V::mul(v84, V::load(grad_o.at(13usize, c)));
+            let mut v139 = V::mul(v84, V::load(grad_o.at(12usize, c)));
+            let mut v141 = V::mul(v84, V::load(grad_o.at(11usize, c)));
+            let mut v143 = V::mul(v84, V::load(grad_o.at(10usize, c)));
+            let mut v145 = V::mul(v84, V::load(grad_o.at(9usize, c)));
+            let mut v147 = V::mul(v84, V::load(grad_o.at(8usize, c)));
+            let mut v149 = V::mul(v84, V::load(grad_o.at(7usize, c)));
+            let mut v151 = V::mul(v84, V::load(grad_o.at(6usize, c)));
+            let mut v153 = V::mul(v79, V::load(grad_o.at(5usize, c)));
+            let mut v155 = V::mul(v79, V::load(grad_o.at(4usize, c)));
+            let mut v157 = V::mul(v79, V::load(grad_o.at(3usize, c)));
+            let mut v159 = V::mul(v79, V::load(grad_o.at(2usize, c)));
+            let mut v161 = V::mul(v79, V::load(grad_o.at(1usize, c)));
+            let mut v163 = V::mul(v74, V::load(grad_o.at(0usize, c)));
+            v101 = V::neg_mul_add(V::mul(t0_31, v2), v172, v101);
+            v103 = V::neg_mul_add(V::mul(t0_30, v2), v181, v103);
+            v105 = V::neg_mul_add(V::mul(t0_29, v2), v181, v105);
+            v107 = V::neg_mul_add(V::mul(t0_28, v2), v181, v107);
+            v109 = V::neg_mul_add(V::mul(t0_27, v2), v181, v109);
+            v111 = V::neg_mul_add(V::mul(t0_26, v2), v181, v111);
+            v113 = V::neg_mul_add(V::mul(t0_25, v2), v198, v113);
+            v115 = V::neg_mul_add(V::mul(t0_24, v2), v198, v115);
+            v117 = V::neg_mul_add(V::mul(t0_23, v2), v198, v117);
+            v119 = V::neg_mul_add(V::mul(t0_22, v2), v198, v119);
+            v121 = V::neg_mul_add(V::mul(t0_21, v2), v198, v121);
+            v123 = V::neg_mul_add(V::mul(t0_20, v2), v198, v123);
+            v125 = V::neg_mul_add(V::mul(t0_19, v2), v198, v125);
+            v127 = V::neg_mul_add(V::mul(t0_18, v2), v198, v127);
+            v129 = V::neg_mul_add(V::mul(t0_17, v2), v198, v129);
+            v131 = V::neg_mul_add(V::mul(t0_16, v2), v198, v131);
+            v133 = V::neg_mul_add(V::mul(t0_15, v2), v225, v133);
+            v135 = V::neg_mul_add(V::mul(t0_14, v2), v225, v135);
+            v137 = V::neg_mul_add(V::mul(t0_13, v2), v225, v137);
+            v139 = V::neg_mul_add(V::mul(t0_12, v2), v225, v139);
+            v141 = V::neg_mul_add(V::mul(t0_11, v2), v225, v141);
+            v143 = V::neg_mul_add(V::mul(t0_10, v2), v225, v143);
+            v145 = V::neg_mul_add(V::mul(t0_9, v2), v225, v145);
+            v147 = V::neg_mul_add(V::mul(t0_8, v2), v225, v147);
+            v149 = V::neg_mul_add(V::mul(t0_7, v2), v225, v149);
+            v151 = V::neg_mul_add(V::mul(t0_6, v2), v225, v151);
+            v153 = V::neg_mul_add(V::mul(t0_5, v2), v252, v153);
+            v155 = V::neg_mul_add(V::mul(t0_4, v2), v252, v155);
+            v157 = V::neg_mul_add(V::mul(t0_3, v2), v252, v157);
+            v159 = V::neg_mul_add(V::mul(t0_2, v2), v252, v159);
+            v161 = V::neg_mul_add(V::mul(t0_1, v2), v252, v161);
+            v163 = V::neg_mul_add(V::mul(t0_0, v2), v269, v163);
+            // out1[31] = v2*v174
+            V::store(V::mul(v2, v101), out1.at(31usize, c));
+            let mut v273 = V::mul(t0_31, v101);
+            // out1[30] = v2*v183
+            V::store(V::mul(v2, v103), out1.at(30usize, c));
+            v273 = V::mul_add(t0_30, v103, v273);
+            // out1[29] = v2*v185
+            V::store(V::mul(v2, v105), out1.at(29usize, c));
+            v273 = V::mul_add(t0_29, v105, v273);
+            // out1[28] = v2*v187
+            V::store(V::mul(v2, v107), out1.at(28usize, c));
+            v273 = V::mul_add(t0_28, v107, v273);
+            // out1[27] = v2*v189
+            V::store(V::mul(v2, v109), out1.at(27usize, c));
+            v273 = V::mul_add(t0_27, v109, v273);
+            // out1[26] = v2*v191
+            V::store(V::mul(v2, v111), out1.at(26usize, c));
+            v273 = V::mul_add(t0_26, v111, v273);
+            // out1[25] = v2*v200
+            V::store(V::mul(v2, v113), out1.at(25usize, c));
+            v273 = V::mul_add(t0_25, v113, v273);
+            // out1[24] = v2*v202
+            V::store(V::mul(v2, v115), out1.at(24usize, c));
+            v273 = V::mul_add(t0_24, v115, v273);
+            // out1[23] = v2*v204
+            V::store(V::mul(v2, v117), out1.at(23usize, c));
+            v273 = V::mul_add(t0_23, v117, v273);
+            // out1[22] = v2*v206
+            V::store(V::mul(v2, v119), out1.at(22usize, c));
+            v273 = V::mul_add(t0_22, v119, v273);
+            // out1[21] = v2*v208
+            V::store(V::mul(v2, v121), out1.at(21usize, c));
+            v273 = V::mul_add(t0_21, v121, v273);
+            // out1[20] = v2*v210
+            V::store(V::mul(v2, v123), out1.at(20usize, c));
+            v273 = V::mul_add(t0_20, v123, v273);
+            // out1[19] = v2*v212
+            V::store(V::mul(v2, v125), out1.at(19usize, c));
+            v273 = V::mul_add(t0_19, v125, v273);
+            // out1[18] = v2*v214
+            V::store(V::mul(v2, v127), out1.at(18usize, c));
+            v273 = V::mul_add(t0_18, v127, v273);
+            // out1[17] = v2*v216
+            V::store(V::mul(v2, v129), out1.at(17usize, c));
+            v273 = V::mul_add(t0_17, v129, v273);
+            // out1[16] = v2*v218
+            V::store(V::mul(v2, v131), out1.at(16usize, c));
+            v273 = V::mul_add(t0_16, v131, v273);
+            // out1[15] = v2*v227
+            V::store(V::mul(v2, v133), out1.at(15usize, c));
+            v273 = V::mul_add(t0_15, v133, v273);
+            // out1[14] = v2*v229
+            V::store(V::mul(v2, v135), out1.at(14usize, c));
+            v273 = V::mul_add(t0_14, v135, v273);
+            // out1[13] = v2*v231
+            V::store(V::mul(v2, v137), out1.at(13usize, c));
+            v273 = V::mul_add(t0_13, v137, v273);
+            // out1[12] = v2*v233
+            V::store(V::mul(v2, v139), out1.at(12usize, c));
+            v273 = V::mul_add(t0_12, v139, v273);
+            // out1[11] = v2*v235
+            V::store(V::mul(v2, v141), out1.at(11usize, c));
+            v273 = V::mul_add(t0_11, v141, v273);
+            // out1[10] = v2*v237
+            V::store(V::mul(v2, v143), out1.at(10usize, c));
+            v273 = V::mul_add(t0_10, v143, v273);
+            // out1[9] = v2*v239
+            V::store(V::mul(v2, v145), out1.at(9usize, c));
+            v273 = V::mul_add(t0_9, v145, v273);
+            // out1[8] = v2*v241
+            V::store(V::mul(v2, v147), out1.at(8usize, c));
+            v273 = V::mul_add(t0_8, v147, v273);
+            // out1[7] = v2*v243
+            V::store(V::mul(v2, v149), out1.at(7usize, c));
+            v273 = V::mul_add(t0_7, v149, v273);
+            // out1[6] = v2*v245
+            V::store(V::mul(v2, v151), out1.at(6usize, c));
+            v273 = V::mul_add(t0_6, v151, v273);
+            // out1[5] = v2*v254
+            V::store(V::mul(v2, v153), out1.at(5usize, c));
+            v273 = V::mul_add(t0_5, v153, v273);
+            // out1[4] = v2*v256
+            V::store(V::mul(v2, v155), out1.at(4usize, c));
+            v273 = V::mul_add(t0_4, v155, v273);
+            // out1[3] = v2*v258
+            V::store(V::mul(v2, v157), out1.at(3usize, c));
+            v273 = V::mul_add(t0_3, v157, v273);
+            // out1[2] = v2*v260
+            V::store(V::mul(v2, v159), out1.at(2usize, c));
+            v273 = V::mul_add(t0_2, v159, v273);
+            // out1[1] = v2*v262
+            V::store(V::mul(v2, v161), out1.at(1usize, c));
+            v273 = V::mul_add(t0_1, v161, v273);
+            // out1[0] = v2*v271
+            V::store(V::mul(v2, v163), out1.at(0usize, c));
+            v273 = V::mul_add(t0_0, v163, v273);
+            // out0[0] = t2_0*(t0_31*v174 + t0_30*v183 + t0_29*v185 + t0_28*v187 + t0_27*v189 + t0_26*v191 + t0_25*v200 + t0_24*v202 + t0_23*v204 + t0_22*v206 + t0_21*v208 + t0_20*v210 + t0_19*v212 + t0_18*v214 + t0_17*v216 + t0_16*v218 + t0_15*v227 + t0_14*v229 + t0_13*v231 + t0_12*v233 + t0_11*v235 + t0_10*v237 + t0_9*v239 + t0_8*v241 + t0_7*v243 + t0_6*v245 + t0_5*v254 + t0_4*v256 + t0_3*v258 + t0_2*v260 + t0_1*v262 + t0_0*v271)
+            V::store(V::mul(t2_0, v273), out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_RMS_5: Stage = stage!(sgp_rms_5);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 0,1,2,3,4,5 and 1.
 ///
 /// Forward: 480 flops per lane (319 multiplications, 160 additions).
-/// Backward: 1464 flops per lane (861 multiplications, 601 additions).
+/// Backward: 1432 flops per lane (861 multiplications, 569 additions).
 pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -1190,12 +1762,12 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
     params: &[("w", 10usize)],
     output_components: 32usize,
     forward: Plan {
-        cuts: &[32usize, 1],
+        cuts: &[32usize, 1usize, 1],
         row_sums: 6usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_11,
+                stage: &super::sgp::SGP_12,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -1204,7 +1776,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_12,
+                stage: &super::sgp::SGP_1,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -1213,8 +1785,17 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_8,
+                inputs: &[],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_0,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::Cut(0usize)],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -1223,7 +1804,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_1,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::Cut(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -1233,12 +1814,12 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[32usize, 1usize, 1usize, 32],
+        cuts: &[32usize, 1usize, 1usize, 0usize, 1usize, 32],
         row_sums: 12usize,
         saved_row_sums: 6usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_11,
+                stage: &super::sgp::SGP_12,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -1247,7 +1828,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_12,
+                stage: &super::sgp::SGP_1,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -1256,8 +1837,22 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_8,
+                inputs: &[],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_2,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
+                inputs: &[
+                    Slot::Cut(1usize),
+                    Slot::Cut(2usize),
+                    Slot::Cut(0usize),
+                    Slot::External(2usize),
+                ],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -1265,9 +1860,14 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 row_sums: &[6usize, 7usize, 8usize, 9usize, 10usize, 11],
             },
             StageCall {
-                stage: &super::sgp_rms::SGP_RMS_3,
-                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
-                outputs: &[Slot::Cut(2usize), Slot::Cut(3usize)],
+                stage: &super::sgp_rms::SGP_RMS_5,
+                inputs: &[
+                    Slot::Cut(1usize),
+                    Slot::Cut(2usize),
+                    Slot::Cut(0usize),
+                    Slot::External(2usize),
+                ],
+                outputs: &[Slot::Cut(4usize), Slot::Cut(5usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[
@@ -1278,7 +1878,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_13,
-                inputs: &[Slot::External(0usize), Slot::Cut(3usize)],
+                inputs: &[Slot::External(0usize), Slot::Cut(5usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[0],
                 param_grads: &[],
@@ -1289,9 +1889,9 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 stage: &super::sgp::SGP_14,
                 inputs: &[
                     Slot::External(1usize),
-                    Slot::Cut(3usize),
+                    Slot::Cut(5usize),
                     Slot::External(0usize),
-                    Slot::Cut(2usize),
+                    Slot::Cut(4usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],
@@ -1301,13 +1901,13 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
             },
         ],
     },
-    flops: [480usize, 1464],
+    flops: [480usize, 1432],
 };
 /// From cut 0 to 2 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms` of Cl(5,0,0).
 #[inline(always)]
-unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t0 = args.inputs[0];
@@ -1320,17 +1920,17 @@ unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             t0.prefetch::<11usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            let v4 = V::mul(v2, V::load(t0.at(0usize, c)));
-            let v6 = V::mul(v2, V::load(t0.at(1usize, c)));
-            let v8 = V::mul(v2, V::load(t0.at(2usize, c)));
-            let v10 = V::mul(v2, V::load(t0.at(3usize, c)));
-            let v12 = V::mul(v2, V::load(t0.at(4usize, c)));
-            let v14 = V::mul(v2, V::load(t0.at(5usize, c)));
-            let v16 = V::mul(v2, V::load(t0.at(6usize, c)));
-            let v18 = V::mul(v2, V::load(t0.at(7usize, c)));
-            let v20 = V::mul(v2, V::load(t0.at(8usize, c)));
-            let v22 = V::mul(v2, V::load(t0.at(9usize, c)));
-            let v24 = V::mul(v2, V::load(t0.at(10usize, c)));
+            let v4 = V::mul(V::load(t0.at(0usize, c)), v2);
+            let v6 = V::mul(V::load(t0.at(1usize, c)), v2);
+            let v8 = V::mul(V::load(t0.at(2usize, c)), v2);
+            let v10 = V::mul(V::load(t0.at(3usize, c)), v2);
+            let v12 = V::mul(V::load(t0.at(4usize, c)), v2);
+            let v14 = V::mul(V::load(t0.at(5usize, c)), v2);
+            let v16 = V::mul(V::load(t0.at(6usize, c)), v2);
+            let v18 = V::mul(V::load(t0.at(7usize, c)), v2);
+            let v20 = V::mul(V::load(t0.at(8usize, c)), v2);
+            let v22 = V::mul(V::load(t0.at(9usize, c)), v2);
+            let v24 = V::mul(V::load(t0.at(10usize, c)), v2);
             // row sum 0 = v4*v4
             sum0 = V::add(sum0, V::keep_first(V::mul(v4, v4), valid));
             let mut v26 = V::mul(v6, v6);
@@ -1350,12 +1950,12 @@ unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         args.sums[1] = sum1.reduce_add();
     }
 }
-pub(super) static SGP_RMS_4: Stage = stage!(sgp_rms_4);
+pub(super) static SGP_RMS_6: Stage = stage!(sgp_rms_6);
 /// From cut 0 to `o`: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms` of Cl(5,0,0).
 #[inline(always)]
-unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t0 = args.inputs[0];
@@ -1379,70 +1979,70 @@ unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<11usize>(c);
-            // out0[0] = v2*t0_0*v32
+            // out0[0] = t0_0*v2*v32
             V::store(
-                V::mul(V::mul(v2, V::load(t0.at(0usize, c))), v32),
+                V::mul(V::mul(V::load(t0.at(0usize, c)), v2), v32),
                 out0.at(0usize, c),
             );
-            // out0[1] = v2*t0_1*v37
+            // out0[1] = t0_1*v2*v37
             V::store(
-                V::mul(V::mul(v2, V::load(t0.at(1usize, c))), v37),
+                V::mul(V::mul(V::load(t0.at(1usize, c)), v2), v37),
                 out0.at(1usize, c),
             );
-            // out0[2] = v2*t0_2*v37
+            // out0[2] = t0_2*v2*v37
             V::store(
-                V::mul(V::mul(v2, V::load(t0.at(2usize, c))), v37),
+                V::mul(V::mul(V::load(t0.at(2usize, c)), v2), v37),
                 out0.at(2usize, c),
             );
-            // out0[3] = v2*t0_3*v37
+            // out0[3] = t0_3*v2*v37
             V::store(
-                V::mul(V::mul(v2, V::load(t0.at(3usize, c))), v37),
+                V::mul(V::mul(V::load(t0.at(3usize, c)), v2), v37),
                 out0.at(3usize, c),
             );
-            // out0[4] = v2*t0_4*v37
+            // out0[4] = t0_4*v2*v37
             V::store(
-                V::mul(V::mul(v2, V::load(t0.at(4usize, c))), v37),
+                V::mul(V::mul(V::load(t0.at(4usize, c)), v2), v37),
                 out0.at(4usize, c),
             );
-            // out0[5] = v2*t0_5*v37
+            // out0[5] = t0_5*v2*v37
             V::store(
-                V::mul(V::mul(v2, V::load(t0.at(5usize, c))), v37),
+                V::mul(V::mul(V::load(t0.at(5usize, c)), v2), v37),
                 out0.at(5usize, c),
             );
-            // out0[6] = v2*t0_6*v37
+            // out0[6] = t0_6*v2*v37
             V::store(
-                V::mul(V::mul(v2, V::load(t0.at(6usize, c))), v37),
+                V::mul(V::mul(V::load(t0.at(6usize, c)), v2), v37),
                 out0.at(6usize, c),
             );
-            // out0[7] = v2*t0_7*v37
+            // out0[7] = t0_7*v2*v37
             V::store(
-                V::mul(V::mul(v2, V::load(t0.at(7usize, c))), v37),
+                V::mul(V::mul(V::load(t0.at(7usize, c)), v2), v37),
                 out0.at(7usize, c),
             );
-            // out0[8] = v2*t0_8*v37
+            // out0[8] = t0_8*v2*v37
             V::store(
-                V::mul(V::mul(v2, V::load(t0.at(8usize, c))), v37),
+                V::mul(V::mul(V::load(t0.at(8usize, c)), v2), v37),
                 out0.at(8usize, c),
             );
-            // out0[9] = v2*t0_9*v37
+            // out0[9] = t0_9*v2*v37
             V::store(
-                V::mul(V::mul(v2, V::load(t0.at(9usize, c))), v37),
+                V::mul(V::mul(V::load(t0.at(9usize, c)), v2), v37),
                 out0.at(9usize, c),
             );
-            // out0[10] = v2*t0_10*v37
+            // out0[10] = t0_10*v2*v37
             V::store(
-                V::mul(V::mul(v2, V::load(t0.at(10usize, c))), v37),
+                V::mul(V::mul(V::load(t0.at(10usize, c)), v2), v37),
                 out0.at(10usize, c),
             );
         }
     }
 }
-pub(super) static SGP_RMS_5: Stage = stage!(sgp_rms_5);
+pub(super) static SGP_RMS_7: Stage = stage!(sgp_rms_7);
 /// From cut 0, `grad_o` to 2 row sums: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms_grad` of Cl(5,0,0).
 #[inline(always)]
-unsafe fn sgp_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_rms_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t0 = args.inputs[0];
@@ -1458,62 +2058,62 @@ unsafe fn sgp_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             grad_o.prefetch::<11usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
             let mut v26 = V::mul(
-                V::mul(v2, V::load(t0.at(10usize, c))),
+                V::mul(V::load(t0.at(10usize, c)), v2),
                 V::load(grad_o.at(10usize, c)),
             );
             v26 = V::mul_add(
-                V::mul(v2, V::load(t0.at(9usize, c))),
+                V::mul(V::load(t0.at(9usize, c)), v2),
                 V::load(grad_o.at(9usize, c)),
                 v26,
             );
             v26 = V::mul_add(
-                V::mul(v2, V::load(t0.at(8usize, c))),
+                V::mul(V::load(t0.at(8usize, c)), v2),
                 V::load(grad_o.at(8usize, c)),
                 v26,
             );
             v26 = V::mul_add(
-                V::mul(v2, V::load(t0.at(7usize, c))),
+                V::mul(V::load(t0.at(7usize, c)), v2),
                 V::load(grad_o.at(7usize, c)),
                 v26,
             );
             v26 = V::mul_add(
-                V::mul(v2, V::load(t0.at(6usize, c))),
+                V::mul(V::load(t0.at(6usize, c)), v2),
                 V::load(grad_o.at(6usize, c)),
                 v26,
             );
             v26 = V::mul_add(
-                V::mul(v2, V::load(t0.at(5usize, c))),
+                V::mul(V::load(t0.at(5usize, c)), v2),
                 V::load(grad_o.at(5usize, c)),
                 v26,
             );
             v26 = V::mul_add(
-                V::mul(v2, V::load(t0.at(4usize, c))),
+                V::mul(V::load(t0.at(4usize, c)), v2),
                 V::load(grad_o.at(4usize, c)),
                 v26,
             );
             v26 = V::mul_add(
-                V::mul(v2, V::load(t0.at(3usize, c))),
+                V::mul(V::load(t0.at(3usize, c)), v2),
                 V::load(grad_o.at(3usize, c)),
                 v26,
             );
             v26 = V::mul_add(
-                V::mul(v2, V::load(t0.at(2usize, c))),
+                V::mul(V::load(t0.at(2usize, c)), v2),
                 V::load(grad_o.at(2usize, c)),
                 v26,
             );
             v26 = V::mul_add(
-                V::mul(v2, V::load(t0.at(1usize, c))),
+                V::mul(V::load(t0.at(1usize, c)), v2),
                 V::load(grad_o.at(1usize, c)),
                 v26,
             );
-            // row sum 0 = v2*t0_10*grad_o_e45 + v2*t0_9*grad_o_e35 + v2*t0_8*grad_o_e34 + v2*t0_7*grad_o_e25 + v2*t0_6*grad_o_e24 + v2*t0_5*grad_o_e23 + v2*t0_4*grad_o_e15 + v2*t0_3*grad_o_e14 + v2*t0_2*grad_o_e13 + v2*t0_1*grad_o_e12
+            // row sum 0 = t0_10*v2*grad_o_e45 + t0_9*v2*grad_o_e35 + t0_8*v2*grad_o_e34 + t0_7*v2*grad_o_e25 + t0_6*v2*grad_o_e24 + t0_5*v2*grad_o_e23 + t0_4*v2*grad_o_e15 + t0_3*v2*grad_o_e14 + t0_2*v2*grad_o_e13 + t0_1*v2*grad_o_e12
             sum0 = V::add(sum0, V::keep_first(v26, valid));
-            // row sum 1 = v2*t0_0*grad_o_1
+            // row sum 1 = t0_0*v2*grad_o_1
             sum1 = V::add(
                 sum1,
                 V::keep_first(
                     V::mul(
-                        V::mul(v2, V::load(t0.at(0usize, c))),
+                        V::mul(V::load(t0.at(0usize, c)), v2),
                         V::load(grad_o.at(0usize, c)),
                     ),
                     valid,
@@ -1524,12 +2124,12 @@ unsafe fn sgp_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         args.sums[1] = sum1.reduce_add();
     }
 }
-pub(super) static SGP_RMS_6: Stage = stage!(sgp_rms_6);
+pub(super) static SGP_RMS_8: Stage = stage!(sgp_rms_8);
 /// From cut 0, `grad_o` to cut 1: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms_grad` of Cl(5,0,0).
 #[inline(always)]
-unsafe fn sgp_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_rms_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t0 = args.inputs[0];
@@ -1551,130 +2151,78 @@ unsafe fn sgp_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v35 = V::add(eps, v34);
         let v36 = V::sqrt(v35);
         let v37 = V::div(c1e0, v36);
+        let v60 = V::mul(v37, v37);
+        let v61 = V::mul(v37, v60);
         let c5em1 = V::from_f64(0.5f64);
-        let v61 = V::div(c5em1, v36);
+        let v63 = V::mul(c5em1, v61);
         let row2 = V::splat(args.rows[2]);
-        let v63 = V::div(row2, v36);
-        let v64 = V::mul(v37, v63);
-        let v65 = V::mul(v61, v64);
+        let v65 = V::mul(v63, row2);
         let v66 = V::mul(inv_channels, v65);
-        let v97 = V::div(c5em1, v30);
+        let c2e0 = V::from_f64(2f64);
+        let v68 = V::mul(v66, c2e0);
+        let v89 = V::mul(v32, v32);
+        let v90 = V::mul(v32, v89);
+        let v91 = V::mul(c5em1, v90);
         let row3 = V::splat(args.rows[3]);
-        let v99 = V::div(row3, v30);
-        let v100 = V::mul(v32, v99);
-        let v101 = V::mul(v97, v100);
-        let v102 = V::mul(inv_channels, v101);
+        let v93 = V::mul(v91, row3);
+        let v94 = V::mul(inv_channels, v93);
+        let v95 = V::mul(c2e0, v94);
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<11usize>(c);
             grad_o.prefetch::<11usize>(c);
-            let v67 = V::mul(V::mul(v2, V::load(t0.at(10usize, c))), v66);
-            let v70 = V::mul(V::mul(v2, V::load(t0.at(9usize, c))), v66);
-            let v73 = V::mul(V::mul(v2, V::load(t0.at(8usize, c))), v66);
-            let v76 = V::mul(V::mul(v2, V::load(t0.at(7usize, c))), v66);
-            let v79 = V::mul(V::mul(v2, V::load(t0.at(6usize, c))), v66);
-            let v82 = V::mul(V::mul(v2, V::load(t0.at(5usize, c))), v66);
-            let v85 = V::mul(V::mul(v2, V::load(t0.at(4usize, c))), v66);
-            let v88 = V::mul(V::mul(v2, V::load(t0.at(3usize, c))), v66);
-            let v91 = V::mul(V::mul(v2, V::load(t0.at(2usize, c))), v66);
-            let v94 = V::mul(V::mul(v2, V::load(t0.at(1usize, c))), v66);
-            let v103 = V::mul(V::mul(v2, V::load(t0.at(0usize, c))), v102);
-            // out0[10] = v2*(v37*grad_o_e45 - v67 - v67)
-            V::store(
-                V::mul(
-                    v2,
-                    V::sub(V::mul_sub(v37, V::load(grad_o.at(10usize, c)), v67), v67),
-                ),
-                out0.at(10usize, c),
-            );
-            // out0[9] = v2*(v37*grad_o_e35 - v70 - v70)
-            V::store(
-                V::mul(
-                    v2,
-                    V::sub(V::mul_sub(v37, V::load(grad_o.at(9usize, c)), v70), v70),
-                ),
-                out0.at(9usize, c),
-            );
-            // out0[8] = v2*(v37*grad_o_e34 - v73 - v73)
-            V::store(
-                V::mul(
-                    v2,
-                    V::sub(V::mul_sub(v37, V::load(grad_o.at(8usize, c)), v73), v73),
-                ),
-                out0.at(8usize, c),
-            );
-            // out0[7] = v2*(v37*grad_o_e25 - v76 - v76)
-            V::store(
-                V::mul(
-                    v2,
-                    V::sub(V::mul_sub(v37, V::load(grad_o.at(7usize, c)), v76), v76),
-                ),
-                out0.at(7usize, c),
-            );
-            // out0[6] = v2*(v37*grad_o_e24 - v79 - v79)
-            V::store(
-                V::mul(
-                    v2,
-                    V::sub(V::mul_sub(v37, V::load(grad_o.at(6usize, c)), v79), v79),
-                ),
-                out0.at(6usize, c),
-            );
-            // out0[5] = v2*(v37*grad_o_e23 - v82 - v82)
-            V::store(
-                V::mul(
-                    v2,
-                    V::sub(V::mul_sub(v37, V::load(grad_o.at(5usize, c)), v82), v82),
-                ),
-                out0.at(5usize, c),
-            );
-            // out0[4] = v2*(v37*grad_o_e15 - v85 - v85)
-            V::store(
-                V::mul(
-                    v2,
-                    V::sub(V::mul_sub(v37, V::load(grad_o.at(4usize, c)), v85), v85),
-                ),
-                out0.at(4usize, c),
-            );
-            // out0[3] = v2*(v37*grad_o_e14 - v88 - v88)
-            V::store(
-                V::mul(
-                    v2,
-                    V::sub(V::mul_sub(v37, V::load(grad_o.at(3usize, c)), v88), v88),
-                ),
-                out0.at(3usize, c),
-            );
-            // out0[2] = v2*(v37*grad_o_e13 - v91 - v91)
-            V::store(
-                V::mul(
-                    v2,
-                    V::sub(V::mul_sub(v37, V::load(grad_o.at(2usize, c)), v91), v91),
-                ),
-                out0.at(2usize, c),
-            );
-            // out0[1] = v2*(v37*grad_o_e12 - v94 - v94)
-            V::store(
-                V::mul(
-                    v2,
-                    V::sub(V::mul_sub(v37, V::load(grad_o.at(1usize, c)), v94), v94),
-                ),
-                out0.at(1usize, c),
-            );
-            // out0[0] = v2*(v32*grad_o_1 - v103 - v103)
-            V::store(
-                V::mul(
-                    v2,
-                    V::sub(V::mul_sub(v32, V::load(grad_o.at(0usize, c)), v103), v103),
-                ),
-                out0.at(0usize, c),
-            );
+            let mut v39 = V::mul(v37, V::load(grad_o.at(10usize, c)));
+            let mut v41 = V::mul(v37, V::load(grad_o.at(9usize, c)));
+            let mut v43 = V::mul(v37, V::load(grad_o.at(8usize, c)));
+            let mut v45 = V::mul(v37, V::load(grad_o.at(7usize, c)));
+            let mut v47 = V::mul(v37, V::load(grad_o.at(6usize, c)));
+            let mut v49 = V::mul(v37, V::load(grad_o.at(5usize, c)));
+            let mut v51 = V::mul(v37, V::load(grad_o.at(4usize, c)));
+            let mut v53 = V::mul(v37, V::load(grad_o.at(3usize, c)));
+            let mut v55 = V::mul(v37, V::load(grad_o.at(2usize, c)));
+            let mut v57 = V::mul(v37, V::load(grad_o.at(1usize, c)));
+            let mut v59 = V::mul(v32, V::load(grad_o.at(0usize, c)));
+            v39 = V::neg_mul_add(V::mul(V::load(t0.at(10usize, c)), v2), v68, v39);
+            v41 = V::neg_mul_add(V::mul(V::load(t0.at(9usize, c)), v2), v68, v41);
+            v43 = V::neg_mul_add(V::mul(V::load(t0.at(8usize, c)), v2), v68, v43);
+            v45 = V::neg_mul_add(V::mul(V::load(t0.at(7usize, c)), v2), v68, v45);
+            v47 = V::neg_mul_add(V::mul(V::load(t0.at(6usize, c)), v2), v68, v47);
+            v49 = V::neg_mul_add(V::mul(V::load(t0.at(5usize, c)), v2), v68, v49);
+            v51 = V::neg_mul_add(V::mul(V::load(t0.at(4usize, c)), v2), v68, v51);
+            v53 = V::neg_mul_add(V::mul(V::load(t0.at(3usize, c)), v2), v68, v53);
+            v55 = V::neg_mul_add(V::mul(V::load(t0.at(2usize, c)), v2), v68, v55);
+            v57 = V::neg_mul_add(V::mul(V::load(t0.at(1usize, c)), v2), v68, v57);
+            v59 = V::neg_mul_add(V::mul(V::load(t0.at(0usize, c)), v2), v95, v59);
+            // out0[10] = v2*(v37*grad_o_e45 - t0_10*v2*v68)
+            V::store(V::mul(v2, v39), out0.at(10usize, c));
+            // out0[9] = v2*(v37*grad_o_e35 - t0_9*v2*v68)
+            V::store(V::mul(v2, v41), out0.at(9usize, c));
+            // out0[8] = v2*(v37*grad_o_e34 - t0_8*v2*v68)
+            V::store(V::mul(v2, v43), out0.at(8usize, c));
+            // out0[7] = v2*(v37*grad_o_e25 - t0_7*v2*v68)
+            V::store(V::mul(v2, v45), out0.at(7usize, c));
+            // out0[6] = v2*(v37*grad_o_e24 - t0_6*v2*v68)
+            V::store(V::mul(v2, v47), out0.at(6usize, c));
+            // out0[5] = v2*(v37*grad_o_e23 - t0_5*v2*v68)
+            V::store(V::mul(v2, v49), out0.at(5usize, c));
+            // out0[4] = v2*(v37*grad_o_e15 - t0_4*v2*v68)
+            V::store(V::mul(v2, v51), out0.at(4usize, c));
+            // out0[3] = v2*(v37*grad_o_e14 - t0_3*v2*v68)
+            V::store(V::mul(v2, v53), out0.at(3usize, c));
+            // out0[2] = v2*(v37*grad_o_e13 - t0_2*v2*v68)
+            V::store(V::mul(v2, v55), out0.at(2usize, c));
+            // out0[1] = v2*(v37*grad_o_e12 - t0_1*v2*v68)
+            V::store(V::mul(v2, v57), out0.at(1usize, c));
+            // out0[0] = v2*(v32*grad_o_1 - t0_0*v2*v95)
+            V::store(V::mul(v2, v59), out0.at(0usize, c));
         }
     }
 }
-pub(super) static SGP_RMS_7: Stage = stage!(sgp_rms_7);
+pub(super) static SGP_RMS_9: Stage = stage!(sgp_rms_9);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 1 and 1.
 ///
 /// Forward: 93 flops per lane (68 multiplications, 25 additions).
-/// Backward: 257 flops per lane (160 multiplications, 97 additions).
+/// Backward: 246 flops per lane (160 multiplications, 86 additions).
 pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -1699,7 +2247,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp_rms::SGP_RMS_4,
+                stage: &super::sgp_rms::SGP_RMS_6,
                 inputs: &[Slot::Cut(0usize)],
                 outputs: &[],
                 params: &[],
@@ -1708,7 +2256,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 row_sums: &[0usize, 1],
             },
             StageCall {
-                stage: &super::sgp_rms::SGP_RMS_5,
+                stage: &super::sgp_rms::SGP_RMS_7,
                 inputs: &[Slot::Cut(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -1733,7 +2281,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp_rms::SGP_RMS_6,
+                stage: &super::sgp_rms::SGP_RMS_8,
                 inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
                 outputs: &[],
                 params: &[],
@@ -1742,7 +2290,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 row_sums: &[2usize, 3],
             },
             StageCall {
-                stage: &super::sgp_rms::SGP_RMS_7,
+                stage: &super::sgp_rms::SGP_RMS_9,
                 inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -1774,5 +2322,5 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
             },
         ],
     },
-    flops: [93usize, 257],
+    flops: [93usize, 246],
 };
