@@ -1,0 +1,137 @@
+"""What the sweeps measure: an operator at a point, its inputs, and its result in float64.
+
+| operator | what it is |
+|---|---|
+| `sgp` | flash-clifford's fused function: gates, weighted product, RMS norm |
+| `layer` | its layer: a linear map by grade, a bias on every blade, then `sgp` |
+| `steerable` | CGENN's steerable product layer with both of its linear maps |
+"""
+
+import torch
+
+from sgp_gpu import Terms, sgp_norm
+
+ROWS_AT_ONCE = 1024
+OPERATORS = ("sgp", "layer", "steerable")
+
+
+class Case:
+    """Named inputs that need gradients. Those in `rows` are `[blades, batch, channels]`, like the
+    output; elements of the batch are independent of each other."""
+
+    def __init__(self, operator, dim, batch, channels, device):
+        self.operator, self.dim, self.terms = operator, dim, Terms(dim)
+        generator = torch.Generator(device=device).manual_seed(batch + channels)
+
+        def normal(*shape, std=1.0):
+            return std * torch.randn(shape, device=device, generator=generator)
+
+        lanes = (len(self.terms.grades), batch, channels)
+        paths, grades = len(self.terms.paths), dim + 1
+        self.grad = normal(*lanes)
+        self.inputs = {"x": normal(*lanes)}
+        self.rows = ("x", "y") if operator == "sgp" else ("x",)
+        # The axes of inputs whose length is a batch size or a number of channels.
+        self.sizes = {"x": (1, 2), "y": (1, 2), "weight": (0,), "gp_weight": (0,)}
+        self.sizes |= {"linear_weight": (1, 2), "linear_bias": (2,)}
+        if operator == "sgp":
+            self.inputs |= {"y": normal(*lanes), "weight": normal(channels, paths)}
+        elif operator == "layer":
+            std = (channels * grades) ** -0.5
+            self.inputs |= {
+                "linear_weight": normal(grades, channels, channels, std=std),
+                "linear_bias": normal(1, 1, channels),
+                "gp_weight": normal(channels, paths),
+            }
+        else:
+            square = (channels, channels, grades)
+            self.inputs |= {
+                "weight": normal(channels, paths, std=grades**-0.5),
+                "normalization.a": normal(channels, grades),
+                "linear_right.weight": normal(*square, std=channels**-0.5),
+                "linear_left.weight": normal(*square, std=channels**-0.5),
+                "linear_left.bias": normal(1, channels, 1),
+            }
+
+    def formula(self, *inputs):
+        """The operator in plain torch."""
+        if self.operator == "sgp":
+            return sgp_norm(self.terms, *inputs)
+        if self.operator == "layer":
+            x, linear_weight, linear_bias, gp_weight = inputs
+            y = torch.bmm(x, linear_weight[self.terms.grades]) + linear_bias
+            return sgp_norm(self.terms, x, y, gp_weight)
+        return steerable(self.terms, *inputs)
+
+    def reference(self):
+        """Output and gradients in float64, some rows at a time."""
+        exact = {name: tensor.double() for name, tensor in self.inputs.items()}
+        sums = {n: torch.zeros_like(t) for n, t in exact.items() if n not in self.rows}
+        outputs, parts = [], {name: [] for name in self.rows}
+        for start in range(0, self.grad.size(1), ROWS_AT_ONCE):
+            part = slice(start, start + ROWS_AT_ONCE)
+            leaves = {n: t[:, part] if n in parts else t for n, t in exact.items()}
+            leaves = {n: t.detach().requires_grad_() for n, t in leaves.items()}
+            output = self.formula(*leaves.values())
+            grad = self.grad[:, part].double()
+            gradients = torch.autograd.grad(output, list(leaves.values()), grad)
+            outputs.append(output.detach())
+            for name, gradient in zip(leaves, gradients):
+                parts[name].append(gradient) if name in parts else sums[name].add_(gradient)
+        whole = {name: torch.cat(found, 1) for name, found in parts.items()} | sums
+        return {"output": torch.cat(outputs, 1)} | {n: whole[n] for n in self.inputs}
+
+    def arranged(self, function):
+        """Inputs and the gradient of the output, in the layout that a function wants."""
+        inputs = [
+            _batch_first(t) if name in self.rows and batch_first(function) else t
+            for name, t in self.inputs.items()
+        ]
+        return inputs, _batch_first(self.grad) if batch_first(function) else self.grad
+
+    def differences(self, function, reference):
+        """The largest difference of output and gradients, relative to the largest value."""
+        inputs, grad = self.arranged(function)
+        leaves = [t.detach().requires_grad_() for t in inputs]
+        output = function(*leaves)
+        found = [output.detach(), *torch.autograd.grad(output, leaves, grad)]
+        off = {}
+        for (name, want), got in zip(reference.items(), found):
+            if batch_first(function) and name in ("output", *self.rows):
+                got = got.permute(2, 0, 1)
+            if got.shape != want.shape:
+                raise SystemExit(f"{name}: {list(got.shape)} instead of {list(want.shape)}")
+            off[name] = ((got.double() - want).abs().max() / want.abs().max()).item()
+        return off
+
+
+def batch_first(function):
+    """Whether a function takes and gives `[batch, channels, blades]`, CGENN's layout."""
+    return getattr(function, "batch_first", False)
+
+
+def _batch_first(tensor):
+    return tensor.permute(1, 2, 0).contiguous()
+
+
+def steerable(terms, x, weight, a, right, left, bias):
+    """CGENN's layer on a Euclidean space, written from its formula."""
+    r = torch.bmm(x, right.permute(2, 1, 0)[terms.grades])
+    square = [
+        sum(r[b] * r[b] for b, g in enumerate(terms.grades) if g == grade)
+        for grade in range(max(terms.grades) + 1)
+    ]
+    slope = torch.sigmoid(a)
+    norms = [
+        slope[:, grade] * ((q * q + 1e-16) ** 0.25 - 1) + 1 + 1e-6 for grade, q in enumerate(square)
+    ]
+    r = torch.stack([r[b] / norms[g] for b, g in enumerate(terms.grades)])
+    z = torch.stack(
+        [
+            sum(sign * weight[:, path] * (x[i] * r[k]) for i, k, path, sign in row)
+            for row in terms.by_output
+        ]
+    )
+    y = torch.bmm(x, left.permute(2, 1, 0)[terms.grades])
+    scalar = torch.tensor([float(g == 0) for g in terms.grades], device=x.device, dtype=x.dtype)
+    return (y + scalar[:, None, None] * bias.view(-1) + z) / 2**0.5

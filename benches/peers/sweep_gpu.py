@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+"""flashcliff beside flash-clifford and torch.compile over flash-clifford's published sweep.
+
+One process, one GPU. Every variant's output and gradients are compared with float64 first, at the
+very sizes that are timed; a peer that is wrong is named and not timed, and if flashcliff is, the
+sweep ends. Variants take turns, the L2 cache is flushed before every run, medians of
+CUDA events are kept, with the peak memory of a call when there are no gradients yet. `--out` is
+written after every point, so a run that is cut leaves what it measured; `--resume` goes on.
+
+    python3 benches/peers/sweep_gpu.py --flash-clifford CLONE --commit HASH --out sweep.json
+    python3 benches/peers/sweep_draw.py sweep.json --to benches/results
+"""
+
+import argparse
+import concurrent.futures
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+
+import torch
+import torch._dynamo
+
+from sweep_cases import OPERATORS, Case
+from sweep_results import PASSES, line, right_ones, write
+from sweep_timing import memory, passes, take_turns
+from sweep_variants import OWN, Peers, ours
+
+BATCHES = (1024, 2048, 4096, 8192)
+CHANNELS = (128, 256, 512, 1024)
+# Relative to the largest value. TF32 keeps 10 bits of the fraction; CGENN's norms magnify that.
+EXACT = 1e-4
+TOLERANCE = {"sgp": EXACT, "layer": 5e-3, "steerable": 1e-1}
+
+
+def configure(precision):
+    torch.set_float32_matmul_precision(precision)
+    torch._dynamo.config.recompile_limit = 64
+    # A size is dynamic because it is marked so, and nothing else ever becomes it.
+    torch._dynamo.config.automatic_dynamic_shapes = False
+
+
+def compile_ahead(job):
+    """Runs variants of others once in a process of its own, for the compilers' caches."""
+    precision, peers, point, names = job
+    configure(precision)
+    case = Case(*point, "cuda")
+    for name, function in Peers("cuda", *peers).variants(case).items():
+        if name in names:
+            for run in passes(function, *case.arranged(function)).values():
+                run()
+    torch.cuda.synchronize()
+
+
+def ahead_of(jobs, peers, arguments):
+    """What can be compiled ahead. flash-clifford's baseline indexes with constants, and such graphs
+    torch does not put into its cache."""
+    smallest = min((batch for _, _, batch, _ in jobs), default=0)
+    for job in jobs:
+        operator, _, batch, _ = job
+        # The layer has the kernels of the product; a graph for one batch size is for all.
+        names = {"flash-clifford"} if operator == "sgp" else set()
+        names |= {OWN} if operator != "steerable" and batch == smallest else set()
+        if names:
+            yield arguments.matmul_precision, peers, job, names
+
+
+def measure(case, variants, flush, samples, precision):
+    """Differences, times and memory of all variants of a case."""
+    reference = case.reference()
+    limit = TOLERANCE[case.operator] if precision != "highest" else EXACT
+    result = {}
+    if case.operator == "steerable" and limit > EXACT:
+        # Nothing here is compiled for a precision, so the formulas can be compared in full float32.
+        torch.set_float32_matmul_precision("highest")
+        found = {name: case.differences(f, reference) for name, f in variants.items()}
+        torch.set_float32_matmul_precision(precision)
+        variants = {name: variants[name] for name in right_ones(found, EXACT)}
+        result["differences_in_float32"] = found
+    differences = {name: case.differences(f, reference) for name, f in variants.items()}
+    del reference
+    right = right_ones(differences, limit)
+    result |= {"differences": differences, "seconds": {}, "bytes": {}}
+    calls = {name: passes(variants[name], *case.arranged(variants[name])) for name in right}
+    for kind in PASSES:
+        functions = {name: call[kind] for name, call in calls.items()}
+        result["bytes"][kind] = {name: memory(f) for name, f in functions.items()}
+        result["seconds"][kind] = take_turns(functions, flush, samples)
+    return result
+
+
+def environment(arguments):
+    import triton
+
+    properties = torch.cuda.get_device_properties(0)
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"]
+    driver = subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip()
+    return {
+        "command": " ".join(["sweep_gpu.py", *sys.argv[1:]]),
+        "gpu": properties.name,
+        "driver": driver,
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "cuda": torch.version.cuda,
+        "float32_matmul_precision": arguments.matmul_precision,
+        "flashcliff_commit": arguments.commit,
+        "peer_commits": arguments.peer_commits,
+        "samples": arguments.samples,
+    }
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    add = parser.add_argument
+    add("--flash-clifford", metavar="PATH", help="a clone of flash-clifford")
+    add("--cgenn", metavar="PATH", help="a clone of CGENN, for the operator steerable")
+    add("--peer-commits", metavar="TEXT", help="the commits of the clones, to be noted")
+    add("--commit", metavar="HASH", help="the commit of flashcliff, to be noted")
+    add("--out", metavar="FILE", required=True, help="the results, JSON")
+    add("--resume", action="store_true", help="keeps the points that FILE has")
+    add("--operators", default="sgp,layer", help=f"of {', '.join(OPERATORS)}")
+    add("--dims", default="3,2")
+    add("--points", help="such as 4096x512,8192x1024; all 16 by default")
+    add("--samples", type=int, default=20)
+    add("--matmul-precision", default="medium", choices=("highest", "high", "medium"))
+    add("--baselines", default="own", help="for torch.compile: own, theirs or own,theirs")
+    add("--ahead", type=int, default=0, metavar="N", help="N processes compile ahead")
+    add("--only-others", action="store_true", help="without flashcliff")
+    return parser.parse_args()
+
+
+def main():
+    arguments = parse()
+    if not torch.cuda.is_available():
+        raise SystemExit("PyTorch finds no GPU")
+    configure(arguments.matmul_precision)
+    grid = [(b, c) for c in CHANNELS for b in BATCHES]
+    if arguments.points:
+        grid = [tuple(map(int, point.split("x"))) for point in arguments.points.split(",")]
+    jobs = [
+        (operator, int(dim), batch, channels)
+        for operator in arguments.operators.split(",")
+        for dim in arguments.dims.split(",")
+        for batch, channels in grid
+    ]
+    results = {"environment": environment(arguments), "points": []}
+    if arguments.resume and os.path.exists(arguments.out):
+        with open(arguments.out, encoding="utf-8") as file:
+            results["points"] = json.load(file)["points"]
+    done = {(p["operator"], p["dim"], p["batch"], p["channels"]) for p in results["points"]}
+    jobs = [job for job in jobs if job not in done]
+    start = time.monotonic()
+    baselines = arguments.baselines.split(",")
+    peers = (arguments.flash_clifford, arguments.cgenn, baselines)
+    if arguments.ahead:
+        ahead = list(ahead_of(jobs, peers, arguments))
+        context = multiprocessing.get_context("spawn")
+        with concurrent.futures.ProcessPoolExecutor(arguments.ahead, context) as pool:
+            list(pool.map(compile_ahead, ahead))
+        print(f"compiled ahead in {time.monotonic() - start:.0f} s", flush=True)
+    peers = Peers("cuda", *peers)
+    size = max(4 * torch.cuda.get_device_properties(0).L2_cache_size, 256 << 20)
+    flush = torch.empty(size, dtype=torch.uint8, device="cuda")
+    for job in jobs:
+        case = Case(*job, "cuda")
+        variants = {} if arguments.only_others else {"flashcliff": ours(case)}
+        variants |= peers.variants(case)
+        result = dict(zip(("operator", "dim", "batch", "channels"), job))
+        result |= measure(case, variants, flush, arguments.samples, arguments.matmul_precision)
+        results["points"].append(result)
+        results["environment"]["wall_seconds"] = round(time.monotonic() - start, 1)
+        write(arguments.out, results)
+        print(line(result), flush=True)
+    print(f"{len(results['points'])} points, {time.monotonic() - start:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""What the sweeps write and print."""
+
+import json
+import os
+
+PASSES = ("forward", "forward+backward")
+
+
+def right_ones(differences, tolerance):
+    """The variants whose differences to float64 are small; what is wrong is said."""
+    right = []
+    for name, found in differences.items():
+        wrong = {tensor: off for tensor, off in found.items() if not off < tolerance}  # NaN is.
+        if not wrong:
+            right.append(name)
+            continue
+        message = f"{name} is wrong: {wrong}"
+        if name == "flashcliff":
+            raise SystemExit(message)
+        print(message, flush=True)
+    return right
+
+
+def write(path, results):
+    """Whole or not at all."""
+    with open(f"{path}.part", "w", encoding="utf-8") as file:
+        json.dump(results, file, indent=1)
+        file.write("\n")
+    os.replace(f"{path}.part", path)
+
+
+def seconds(point, kind, variant, mode=None):
+    """The time of a variant: the GPU's own where there is one."""
+    times = point["seconds"][kind].get(variant)
+    if times is None:
+        return None
+    return times[mode or ("queued" if "queued" in times else "eager")]
+
+
+def line(point):
+    """One point in a line: times, and how many times as long as flashcliff the others take."""
+    parts = []
+    for kind in PASSES:
+        own = seconds(point, kind, "flashcliff")
+        for name in point["seconds"][kind]:
+            time = seconds(point, kind, name)
+            ratio = f" {time / own:.2f}x" if own and name != "flashcliff" else ""
+            parts.append(f"{name} {kind} {time * 1e3:.4f} ms{ratio}")
+    return f"{title(point)}: " + "; ".join(parts)
+
+
+def title(point):
+    return f"{point['operator']} {point['dim']}-D {point['batch']}x{point['channels']}"
+
+
+def table(results):
+    """Markdown: a row for each point, times of flashcliff and ratios of the others to them."""
+    points = results["points"]
+    variants = sorted({v for p in points for v in p["seconds"]["forward"]} - {"flashcliff"})
+    with_memory = any("bytes" in p for p in points)
+    heads = ["", *(f"{head} {kind}" for kind in PASSES for head in ("flashcliff, ms", *variants))]
+    if with_memory:
+        heads += ["peak, MiB", *(f"peak / {v}" for v in variants)]
+    rows = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    for point in sorted(points, key=_order):
+        cells = [title(point)]
+        for kind in PASSES:
+            own = seconds(point, kind, "flashcliff")
+            cells.append(f"{own * 1e3:.3f}" if own else "")
+            for variant in variants:
+                other = seconds(point, kind, variant)
+                cells.append(f"{other / own:.2f}x" if own and other else "")
+        if with_memory:
+            peaks = {n: b["peak"] for n, b in point["bytes"]["forward+backward"].items()}
+            own = peaks.get("flashcliff")
+            cells.append(f"{own / 2**20:.0f}" if own else "")
+            cells += [f"{own / peaks[v]:.2f}" if own and v in peaks else "" for v in variants]
+        rows.append("| " + " | ".join(cells) + " |")
+    return "\n".join(rows) + "\n"
+
+
+def _order(point):
+    return point["operator"] != "sgp", -point["dim"], point["batch"], point["channels"]

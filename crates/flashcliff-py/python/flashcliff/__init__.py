@@ -1,0 +1,59 @@
+"""Fast operators for Clifford-algebra neural networks.
+
+- :mod:`flashcliff.functional`: differentiable operators on tensors of PyTorch, on CPUs and NVIDIA
+  GPUs.
+- :mod:`flashcliff.nn`: layers and models as modules of PyTorch.
+- :mod:`flashcliff.arrays`: the same operators, forward only, on arrays of NumPy, JAX, CuPy and
+  others.
+- :mod:`flashcliff.compat`: drop-in layers of other libraries.
+
+Multivectors are ``[blades, *batch, channels]``, blades in short-lex order (``1, e1, e2, e3, e12,
+...``; see :class:`Algebra`). Importing this package imports neither PyTorch nor NumPy.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from types import ModuleType
+
+from . import _core
+from ._core import __version__, get_num_threads, set_num_threads
+from .algebra import Algebra, algebras
+from .errors import CudaError, UnsupportedError
+
+__all__ = [
+    "Algebra",
+    "CudaError",
+    "UnsupportedError",
+    "__version__",
+    "algebras",
+    "arrays",
+    "build_info",
+    "compat",
+    "functional",
+    "get_num_threads",
+    "nn",
+    "set_num_threads",
+]
+
+_MODULES = ("arrays", "compat", "functional", "nn")
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_core.after_fork)
+
+
+def build_info() -> dict[str, object]:
+    """What was built: ``version``, ``cuda`` (whether it has CUDA kernels), ``simd`` (the units in
+    use)."""
+    return {"version": __version__, "cuda": _core.CUDA, "simd": _core.tier()}
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in _MODULES:
+        return importlib.import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

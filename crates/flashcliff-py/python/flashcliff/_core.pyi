@@ -1,0 +1,140 @@
+"""The compiled half of flashcliff. Use the package instead: what takes addresses here checks no
+memory."""
+
+from typing import Any
+
+__version__: str
+CUDA: bool
+"""Whether this build has CUDA kernels."""
+
+View = tuple[int, tuple[int, ...], str]
+"""A contiguous tensor: address, shape, and ``f32``, ``f64``, ``bf16`` or ``f16``."""
+Space = tuple[int, int]
+"""Memory: address and bytes."""
+Place = tuple[int, int, bool] | None
+"""The CPU, or a GPU: its number, the address of a stream, whether matrix products of float32 may
+use TF32."""
+Grades = list[int] | tuple[int, ...] | None
+"""The grades that an operand carries; ``None`` is all."""
+
+class UnsupportedError(NotImplementedError):
+    """There are no kernels for this algebra, these grades, or this operator on the device."""
+
+class CudaError(RuntimeError):
+    """CUDA cannot be used, or a call of it failed."""
+
+class Algebra:
+    def __new__(cls, p: int, q: int, r: int) -> Algebra: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def blade_names(self) -> list[str]: ...
+    @property
+    def blade_grades(self) -> list[int]: ...
+    def paths(self, left: Grades = None, right: Grades = None) -> list[tuple[int, int, int]]: ...
+    def terms(self, kind: str) -> list[tuple[int, int, int, int]]: ...
+    def reachable(self, kind: str, left: Grades = None, right: Grades = None) -> list[int]: ...
+
+class Operator:
+    @staticmethod
+    def sgp_norm(
+        algebra: Algebra, gate: str, norm: str, eps: float, left: Grades, right: Grades
+    ) -> Operator: ...
+    @staticmethod
+    def fcgp_norm(
+        algebra: Algebra, gate: str, norm: str, eps: float, left: Grades, right: Grades
+    ) -> Operator: ...
+    @staticmethod
+    def mv_linear(
+        algebra: Algebra, per_grade: bool, bias_mode: str | None, grades: Grades
+    ) -> Operator: ...
+    @staticmethod
+    def product(algebra: Algebra, kind: str, left: Grades, right: Grades) -> Operator: ...
+    @staticmethod
+    def sandwich(algebra: Algebra, left: Grades, right: Grades) -> Operator: ...
+    @staticmethod
+    def steerable_product(algebra: Algebra, normalize: bool, first_order: bool) -> Operator: ...
+    @staticmethod
+    def mv_silu(algebra: Algebra, invariant: str) -> Operator: ...
+    @staticmethod
+    def gate(algebra: Algebra, gate: str) -> Operator: ...
+    @staticmethod
+    def grade_rms(algebra: Algebra, eps: float) -> Operator: ...
+    @staticmethod
+    def grade_norm(algebra: Algebra) -> Operator: ...
+    @staticmethod
+    def mv_layer_norm(algebra: Algebra) -> Operator: ...
+    @staticmethod
+    def reverse(algebra: Algebra) -> Operator: ...
+    @staticmethod
+    def grade_involution(algebra: Algebra) -> Operator: ...
+    @staticmethod
+    def clifford_conjugate(algebra: Algebra) -> Operator: ...
+    @staticmethod
+    def dual(algebra: Algebra) -> Operator: ...
+    @staticmethod
+    def undual(algebra: Algebra) -> Operator: ...
+    @staticmethod
+    def norm(algebra: Algebra) -> Operator: ...
+    @staticmethod
+    def grade_norms(algebra: Algebra) -> Operator: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def inputs(self) -> list[tuple[str, tuple[int | str, ...]]]:
+        """The inputs: a name and axes each, where an axis is a size, ``batch``, ``in`` or
+        ``out``."""
+    @property
+    def output(self) -> tuple[int | str, ...]:
+        """The axes of the output."""
+    @property
+    def row_sums(self) -> int:
+        """The sums that forward saves for each batch element."""
+    def plan(
+        self, inputs: list[View], backward: bool, place: Place
+    ) -> tuple[tuple[int, ...], int, int]:
+        """What a pass needs: shape of the output, elements to save, bytes of workspace."""
+    def forward(
+        self, inputs: list[View], output: int, saved: int, workspace: Space, place: Place
+    ) -> None: ...
+    def backward(
+        self,
+        inputs: list[View],
+        output: int,
+        saved: int,
+        grad_output: int,
+        grads: list[int | None],
+        workspace: Space,
+        place: Place,
+    ) -> None: ...
+
+class Array:
+    """Memory that operators write and other libraries take over by DLPack."""
+
+    def __new__(cls, shape: list[int], dtype: str, device: int | None) -> Array: ...
+    @property
+    def address(self) -> int: ...
+    def synchronize(self) -> None: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any: ...
+
+def read_dlpack(capsule: Any) -> tuple[int, tuple[int, ...], str, tuple[int, int], bool]:
+    """What a capsule holds: address, shape, type, device by DLPack, whether it is contiguous."""
+
+def shipped() -> list[tuple[int, int, int]]: ...
+def tier() -> str: ...
+def get_num_threads() -> int:
+    """The number of threads that operators on the CPU use."""
+
+def set_num_threads(threads: int) -> None:
+    """Makes operators on the CPU use a number of threads. Results do not depend on it. The default
+    is ``RAYON_NUM_THREADS``, else ``OMP_NUM_THREADS``, else the number of CPUs."""
+
+def after_fork() -> None: ...

@@ -1,0 +1,123 @@
+"""The shorter way into the extension, for plain tensors outside of any tracing.
+
+The dispatcher's way costs several times as much for each call, which small tensors feel.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import _core
+from . import run
+from .autocast import cast
+from .library import REGISTERED, Registered
+from .table import OPS, Op, operator, present
+
+_PLAIN = frozenset((Tensor, torch.nn.Parameter))
+
+
+def call(op: Op, tensors: tuple[Any, ...], algebra: str, options: tuple[Any, ...]) -> Tensor:
+    """Runs an operator, the shorter way where that makes no difference."""
+    if torch.compiler.is_compiling():
+        return REGISTERED[op].call(tensors, algebra, options)
+    for tensor in tensors:
+        if tensor is not None and type(tensor) not in _PLAIN:
+            return REGISTERED[op].call(tensors, algebra, options)
+    first = tensors[0]
+    if not (first.is_cpu or first.is_cuda) or _is_transformed():
+        return REGISTERED[op].call(tensors, algebra, options)
+    if torch._C._is_any_autocast_enabled():
+        device = first.device.type
+        if torch.is_autocast_enabled(device):
+            tensors = cast(op, tensors, device)
+    given = op.given(tensors)
+    bound = _bind(op, algebra, given, options)
+    if torch.is_grad_enabled():
+        for tensor in tensors:
+            if tensor is not None and tensor.requires_grad:
+                return bound.function.apply(bound, *tensors)
+    return run.forward(bound.core, present(tensors), False)[0]
+
+
+def _is_transformed() -> bool:
+    """Whether someone follows what operators do: a mode, a transform, a trace."""
+    return bool(
+        torch._C._len_torch_dispatch_stack()
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._get_tracing_state()
+    )
+
+
+class _Bound:
+    """An operator of an algebra and options."""
+
+    __slots__ = ("configuration", "core", "function", "linear", "reads_output")
+
+    core: _core.Operator
+    configuration: tuple[Any, ...]
+    function: type[_Function]
+    linear: bool
+    reads_output: bool
+
+
+@cache
+def _bind(op: Op, algebra: str, given: tuple[bool, ...], options: tuple[Any, ...]) -> _Bound:
+    bound = _Bound()
+    bound.core = operator(op, algebra, given, options)
+    bound.configuration = (algebra, *options)
+    bound.function = _FUNCTIONS[op]
+    bound.linear = op.linear
+    bound.reads_output = op.reads_output(*options)
+    return bound
+
+
+class _Function(torch.autograd.Function):
+    """Any operator, with its gradient."""
+
+    registered: Registered
+
+    @staticmethod
+    def forward(ctx, bound, *tensors):
+        output, saved = run.forward(bound.core, present(tensors), True)
+        ctx.bound = bound
+        if not bound.linear:
+            ctx.save_for_backward(*tensors, saved, output if bound.reads_output else None)
+        return output
+
+    @classmethod
+    def backward(cls, ctx, grad):
+        bound = ctx.bound
+        wanted = ctx.needs_input_grad[1:]
+        if torch.is_grad_enabled():
+            return (None, *cls._through_dispatcher(ctx, grad, list(wanted)))
+        if bound.linear:
+            return (None, *run.backward(bound.core, [grad], None, None, grad, wanted))
+        *tensors, saved, output = ctx.saved_tensors
+        which = [want for want, tensor in zip(wanted, tensors) if tensor is not None]
+        grads = run.backward(bound.core, present(tensors), output, saved, grad, which)
+        if len(grads) < len(tensors):
+            following = iter(grads)
+            grads = [None if tensor is None else next(following) for tensor in tensors]
+        return (None, *grads)
+
+    @classmethod
+    def _through_dispatcher(cls, ctx, grad, wanted):
+        """The gradients as an operator, which can be differentiated again or says that it
+        cannot."""
+        kept = ctx.saved_tensors
+        if not cls.registered.op.saves:
+            kept = kept[:-2]
+        grads = iter(cls.registered.backward(grad, *kept, wanted, *ctx.bound.configuration))
+        return [next(grads) if want else None for want in wanted]
+
+
+def _function(op: Op) -> type[_Function]:
+    name = "".join(part.capitalize() for part in op.name.split("_"))
+    return type(name, (_Function,), {"registered": REGISTERED[op]})
+
+
+_FUNCTIONS = {op: _function(op) for op in OPS}

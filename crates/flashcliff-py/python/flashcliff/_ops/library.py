@@ -1,0 +1,183 @@
+"""The operators as operators of PyTorch: ``torch.ops.flashcliff.<name>`` and ``<name>_backward``.
+
+A schema is the tensors, the name of the algebra, then the options. Forward gives the output and,
+where the operator saves sums, these. Backward takes the gradient, the inputs (not if the operator
+is linear), the saved sums, the output (where it may be read), and for each input whether its
+gradient is wanted; it gives those that are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import _core
+from . import run, shapes
+from .autocast import cast
+from .table import OPS, Op, operator, present
+
+_LIBRARY = torch.library.Library("flashcliff", "FRAGMENT")
+
+
+class Registered:
+    """An operator with its overloads in the dispatcher."""
+
+    def __init__(self, op: Op) -> None:
+        self.op = op
+        self.count = len(op.tensors)
+        self._forward = torch.library.custom_op(
+            f"flashcliff::{op.name}", self._run, mutates_args=(), schema=self._schema()
+        )
+        self._backward = torch.library.custom_op(
+            f"flashcliff::{op.name}_backward",
+            self._run_backward,
+            mutates_args=(),
+            schema=self._backward_schema(),
+        )
+        self._forward.register_fake(self._fake)
+        self._backward.register_fake(self._fake_backward)
+        self._forward.register_autograd(self._gradients, setup_context=self._keep)
+        self._backward.register_autograd(self._second, setup_context=self._keep_second)
+        self.forward = getattr(torch.ops.flashcliff, op.name).default
+        self.backward = getattr(torch.ops.flashcliff, f"{op.name}_backward").default
+        for device in ("cuda", "cpu"):
+            self._register_autocast(device)
+
+    def call(self, tensors: tuple[Any, ...], algebra: str, options: tuple[Any, ...]) -> Tensor:
+        """The output, through the dispatcher."""
+        result = self.forward(*tensors, algebra, *options)
+        return result[0] if self.op.saves else result
+
+    # Schemas
+
+    def _configuration(self) -> str:
+        options = (f"{o.type} {o.name}={o.default!r}" for o in self.op.options)
+        return ", ".join(("str algebra", *options))
+
+    def _tensors(self) -> list[str]:
+        return [
+            f"Tensor{'?' if name.endswith('?') else ''} {name.rstrip('?')}"
+            for name in self.op.tensors
+        ]
+
+    def _schema(self) -> str:
+        outputs = "(Tensor, Tensor)" if self.op.saves else "Tensor"
+        return f"({', '.join(self._tensors())}, {self._configuration()}) -> {outputs}"
+
+    def _backward_schema(self) -> str:
+        inputs = [] if self.op.linear else self._tensors()
+        kept = ["Tensor? saved", "Tensor? output"] if self.op.saves else []
+        arguments = ["Tensor grad", *inputs, *kept, "bool[] wanted", self._configuration()]
+        return f"({', '.join(arguments)}) -> Tensor[]"
+
+    # Kernels
+
+    def _split(self, args):
+        """Tensors that are given, and the operator."""
+        tensors = args[: self.count]
+        return present(tensors), self._operator(tensors, args[self.count :])
+
+    def _run(self, *args):
+        tensors, core = self._split(args)
+        output, saved = run.forward(core, tensors, self.op.saves)
+        if not self.op.saves:
+            return output
+        return output, output.new_empty(
+            0, dtype=run.saved_dtype(output.dtype)
+        ) if saved is None else saved
+
+    def _fake(self, *args):
+        tensors, core = self._split(args)
+        output, saved = shapes.fake_forward(core, tensors)
+        return (output, saved) if self.op.saves else output
+
+    def _split_backward(self, args):
+        """Tensors that are given, the operator, the gradients wanted of these, saved sums and
+        output."""
+        grad, *args = args
+        if self.op.linear:
+            # A linear operator takes its inputs for their shape alone.
+            tensors = [grad] * self.count
+        else:
+            tensors, args = args[: self.count], args[self.count :]
+        saved = output = None
+        if self.op.saves:
+            saved, output, *args = args
+        wanted, *configuration = args
+        core = self._operator(tensors, configuration)
+        wanted = [want for want, tensor in zip(wanted, tensors) if tensor is not None]
+        return grad, present(tensors), core, wanted, saved, output
+
+    def _run_backward(self, *args):
+        grad, tensors, core, wanted, saved, output = self._split_backward(args)
+        grads = run.backward(core, tensors, output, saved, grad, wanted)
+        return [grad for grad in grads if grad is not None]
+
+    def _fake_backward(self, *args):
+        _, tensors, _, wanted, _, _ = self._split_backward(args)
+        return [tensor.new_empty(tensor.shape) for tensor, want in zip(tensors, wanted) if want]
+
+    def _operator(self, tensors, configuration) -> _core.Operator:
+        algebra, *options = self._complete(configuration)
+        return operator(self.op, algebra, self.op.given(tensors), tuple(options))
+
+    def _complete(self, configuration) -> tuple[Any, ...]:
+        """The algebra and all options; PyTorch leaves out those at the end that have their
+        default."""
+        missing = self.op.options[len(configuration) - 1 :]
+        options = (*configuration, *(option.default for option in missing))
+        return tuple(tuple(o) if isinstance(o, list) else o for o in options)
+
+    # Gradients
+
+    def _keep(self, ctx, inputs, output):
+        tensors = inputs[: self.count]
+        ctx.configuration = self._complete(inputs[self.count :])
+        ctx.arguments = len(inputs)
+        kept = () if self.op.linear else tensors
+        if self.op.saves:
+            output, saved = output
+            ctx.mark_non_differentiable(saved)
+            reads_output = self.op.reads_output(*ctx.configuration[1:])
+            kept = (*kept, saved, output if reads_output else None)
+        ctx.save_for_backward(*kept)
+
+    def _gradients(self, ctx, grad, *_):
+        wanted = list(ctx.needs_input_grad[: self.count])
+        grads = iter(self.backward(grad, *ctx.saved_tensors, wanted, *ctx.configuration))
+        given = (next(grads) if want else None for want in wanted)
+        return (*given, *(None for _ in range(ctx.arguments - self.count)))
+
+    def _keep_second(self, ctx, inputs, output):
+        ctx.configuration = inputs[2:] if self.op.linear else ()
+        ctx.arguments = len(inputs)
+
+    def _second(self, ctx, grads):
+        if self.op.linear:
+            # The adjoint of the adjoint.
+            return self.forward(grads[0], *ctx.configuration), *(
+                None for _ in range(ctx.arguments - 1)
+            )
+        raise RuntimeError(
+            f"flashcliff: {self.op.name} has no second derivatives: its gradient cannot be "
+            "differentiated again"
+        )
+
+    # Autocast
+
+    def _register_autocast(self, device: str) -> None:
+        key = "Autocast" + torch._C._dispatch_key_for_device(device)
+        keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
+
+        def kernel(_, *args, **kwargs):
+            with torch._C._ExcludeDispatchKeyGuard(keys):
+                tensors = cast(self.op, args[: self.count], device)
+                return self.forward(*tensors, *args[self.count :], **kwargs)
+
+        _LIBRARY.impl(self.op.name, kernel, key, with_keyset=True)
+
+
+REGISTERED: dict[Op, Registered] = {op: Registered(op) for op in OPS}
+"""All operators, registered."""

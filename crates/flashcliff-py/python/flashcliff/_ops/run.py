@@ -1,0 +1,149 @@
+"""From tensors to a call of the extension. The one place where addresses are taken."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from .. import _core
+
+_DTYPES = {
+    torch.float32: "f32",
+    torch.float64: "f64",
+    torch.bfloat16: "bf16",
+    torch.float16: "f16",
+}
+
+_NOTHING = (0, 0)
+
+
+def forward(
+    operator: _core.Operator, tensors: Sequence[Tensor], keep: bool
+) -> tuple[Tensor, Tensor | None]:
+    """The output, and with ``keep`` the sums that backward reads, if there are any."""
+    tensors, views, place = _views(operator, tensors)
+    if place is not None and place[0] != torch.cuda.current_device():
+        with torch.cuda.device(place[0]):
+            return forward(operator, tensors, keep)
+    first = tensors[0]
+    shape, saved_len, workspace_len = operator.plan(views, False, place)
+    output = torch.empty_like(first) if shape == first.shape else first.new_empty(shape)
+    saved = None
+    saved_at = spare = 0
+    if saved_len and keep:
+        saved = first.new_empty(saved_len, dtype=saved_dtype(first.dtype))
+        saved_at = saved.data_ptr()
+    elif saved_len and place is None:
+        # On the CPU sums need a place also where nobody reads them: behind the workspace.
+        workspace_len = -(-workspace_len // 8) * 8
+        spare = 8 * saved_len
+    space = _NOTHING
+    if workspace_len + spare:
+        workspace = first.new_empty(workspace_len + spare, dtype=torch.uint8)
+        space = (workspace.data_ptr(), workspace_len)
+        if spare:
+            saved_at = space[0] + workspace_len
+    operator.forward(views, output.data_ptr(), saved_at, space, place)
+    return output, saved
+
+
+def backward(
+    operator: _core.Operator,
+    tensors: Sequence[Tensor],
+    output: Tensor | None,
+    saved: Tensor | None,
+    grad: Tensor,
+    wanted: Sequence[bool],
+) -> list[Tensor | None]:
+    """The gradients of the inputs that are wanted. ``output`` may be ``None`` where it is not
+    read."""
+    if not any(wanted):
+        return [None] * len(wanted)
+    tensors, views, place = _views(operator, tensors)
+    if place is not None and place[0] != torch.cuda.current_device():
+        with torch.cuda.device(place[0]):
+            return backward(operator, tensors, output, saved, grad, wanted)
+    first = tensors[0]
+    shape, saved_len, workspace_len = operator.plan(views, True, place)
+    grad = _checked(operator, "the gradient of the output", grad, first, shape)
+    # What is not read must still be memory of the right size.
+    output = grad if output is None else _checked(operator, "the output", output, first, shape)
+    if saved_len and (saved is None or saved.numel() < saved_len):
+        raise ValueError(f"{operator.name}: expected {saved_len} saved sums, got {saved}")
+    workspace = first.new_empty(workspace_len, dtype=torch.uint8) if workspace_len else None
+    grads = [torch.empty_like(tensor) if want else None for tensor, want in zip(tensors, wanted)]
+    operator.backward(
+        views,
+        output.data_ptr(),
+        0 if saved is None else saved.data_ptr(),
+        grad.data_ptr(),
+        [None if grad is None else grad.data_ptr() for grad in grads],
+        _NOTHING if workspace is None else (workspace.data_ptr(), workspace_len),
+        place,
+    )
+    return grads
+
+
+def _views(operator, tensors):
+    """Contiguous tensors, what the extension is to know of them, and where they are."""
+    device = tensors[0].get_device()
+    contiguous = []
+    views = []
+    for tensor in tensors:
+        dtype = _DTYPES.get(tensor.dtype)
+        if dtype is None or tensor.get_device() != device or not (tensor.is_cpu or tensor.is_cuda):
+            _refuse(operator, tensors)
+        if not tensor.is_contiguous():
+            tensor = tensor.contiguous()
+        if tensor.is_neg():
+            tensor = tensor.resolve_neg()
+        contiguous.append(tensor)
+        views.append((tensor.data_ptr(), tensor.shape, dtype))
+    place = None
+    if device >= 0:
+        stream = torch._C._cuda_getCurrentRawStream(device)
+        place = (device, stream, torch.get_float32_matmul_precision() != "highest")
+    return contiguous, views, place
+
+
+def _refuse(operator, tensors):
+    """Raises what is wrong with devices or element types."""
+    names = [name for name, _ in operator.inputs]
+    device = tensors[0].device
+    if any(tensor.device != device for tensor in tensors):
+        listed = ", ".join(f"{name} on {tensor.device}" for name, tensor in zip(names, tensors))
+        raise RuntimeError(
+            f"{operator.name}: expected all tensors on the same device, got {listed}"
+        )
+    if device.type not in ("cpu", "cuda"):
+        raise _core.UnsupportedError(
+            f"{operator.name}: expected tensors on cpu or cuda, got {device}"
+        )
+    wrong = ((name, t.dtype) for name, t in zip(names, tensors) if t.dtype not in _DTYPES)
+    name, dtype = next(wrong)
+    raise TypeError(
+        f"{operator.name}: tensor `{name}` must be float32 or float64, or on CUDA bfloat16 or "
+        f"float16, got {dtype}"
+    )
+
+
+def _checked(operator, what, tensor, like, shape):
+    if (
+        tensor.shape != torch.Size(shape)
+        or tensor.dtype != like.dtype
+        or tensor.device != like.device
+    ):
+        raise ValueError(
+            f"{operator.name}: {what} must be {tuple(shape)}, {like.dtype} on {like.device}, got "
+            f"{tuple(tensor.shape)}, {tensor.dtype} on {tensor.device}"
+        )
+    if not tensor.is_contiguous():
+        tensor = tensor.contiguous()
+    return tensor.resolve_neg() if tensor.is_neg() else tensor
+
+
+def saved_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The type of saved sums: that of the arithmetic."""
+    return torch.float64 if dtype == torch.float64 else torch.float32

@@ -1,0 +1,41 @@
+"""Shapes of operators, also of tensors without data, whose sizes may be symbols."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from .. import _core
+from .run import saved_dtype
+
+
+def fake_forward(operator: _core.Operator, tensors: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Tensors like those that forward gives."""
+    sizes = _bind(operator, tensors)
+    first = tensors[0]
+    output = first.new_empty([sizes.get(axis, axis) for axis in operator.output])
+    saved_len = operator.row_sums * sizes["batch"]
+    return output, first.new_empty([saved_len], dtype=saved_dtype(first.dtype))
+
+
+def _bind(operator, tensors):
+    """What ``batch``, ``in`` and ``out`` stand for."""
+    sizes = {}
+    for (name, axes), tensor in zip(operator.inputs, tensors):
+        shape = tensor.shape
+        fits = len(axes) == len(shape)
+        if fits:
+            for axis, size in zip(axes, shape):
+                wanted = sizes.setdefault(axis, size) if isinstance(axis, str) else axis
+                if wanted != size:
+                    fits = False
+        if not fits:
+            expected = ", ".join(
+                f"{axis} = {sizes[axis]}" if axis in sizes else str(axis) for axis in axes
+            )
+            raise ValueError(
+                f"{operator.name}: tensor `{name}` must be [{expected}], got {list(shape)}"
+            )
+    sizes.setdefault("out", sizes["in"])
+    return sizes

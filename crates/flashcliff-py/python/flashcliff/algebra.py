@@ -1,0 +1,141 @@
+"""Clifford algebras: blades, grades, paths and product tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from . import _core
+
+
+class Algebra:
+    """The Clifford algebra Cl(p, q, r): ``p`` vectors square to +1, ``q`` to -1 and ``r`` to 0.
+
+    Vectors are ordered null first, then positive, then negative, and numbered from 0 if ``r > 0``,
+    else from 1. There is one object for each signature: ``Algebra(3, 0, 0) is Algebra(3)``.
+
+    Args:
+        p: how many vectors square to +1.
+        q: how many square to -1.
+        r: how many square to 0.
+
+    Raises:
+        UnsupportedError: there are no kernels for the signature; the message lists those that have
+            some.
+
+    >>> algebra = Algebra(3, 0, 1)
+    >>> algebra.blades[:6]
+    ('1', 'e0', 'e1', 'e2', 'e3', 'e01')
+    """
+
+    __slots__ = ("_core", "blades", "grades", "name", "paths", "signature")
+
+    _instances: ClassVar[dict[tuple[int, int, int], Algebra]] = {}
+
+    _core: _core.Algebra
+    signature: tuple[int, int, int]
+    """``(p, q, r)``."""
+    name: str
+    """Such as ``cl301``."""
+    blades: tuple[str, ...]
+    """The names of the blades, in the order of tensors."""
+    grades: tuple[int, ...]
+    """The grade of each blade."""
+    paths: tuple[tuple[int, int, int], ...]
+    """The grade triples (left, output, right) of the geometric product, in the order of weights."""
+
+    def __new__(cls, p: int, q: int = 0, r: int = 0) -> Algebra:
+        signature = (_count("p", p), _count("q", q), _count("r", r))
+        found = cls._instances.get(signature)
+        if found is not None:
+            return found
+        core = _core.Algebra(*signature)
+        self = object.__new__(cls)
+        self._core = core
+        self.signature = signature
+        self.name = core.name
+        self.blades = tuple(core.blade_names)
+        self.grades = tuple(core.blade_grades)
+        self.paths = tuple(core.paths())
+        return cls._instances.setdefault(signature, self)
+
+    @property
+    def dim(self) -> int:
+        """The number of vectors, ``p + q + r``."""
+        return sum(self.signature)
+
+    @property
+    def blade_count(self) -> int:
+        """The number of blades, ``2 ** dim``."""
+        return len(self.blades)
+
+    @property
+    def grade_count(self) -> int:
+        """The number of grades, ``dim + 1``."""
+        return self.dim + 1
+
+    @property
+    def path_count(self) -> int:
+        """The number of paths, and so of weights for each channel of a product."""
+        return len(self.paths)
+
+    def blades_of(self, grades: Iterable[int] | None = None) -> tuple[int, ...]:
+        """The indices of the blades whose grades are among ``grades``, which is how tensors that
+        carry only these grades store them."""
+        if grades is None:
+            return tuple(range(self.blade_count))
+        wanted = set(grades_of(grades) or ())
+        return tuple(index for index, grade in enumerate(self.grades) if grade in wanted)
+
+    def paths_between(
+        self, left: Iterable[int] | None = None, right: Iterable[int] | None = None
+    ) -> tuple[tuple[int, int, int], ...]:
+        """The paths between operands that carry only some grades."""
+        return tuple(self._core.paths(grades_of(left), grades_of(right)))
+
+    def reachable(
+        self,
+        kind: str = "geometric",
+        left: Iterable[int] | None = None,
+        right: Iterable[int] | None = None,
+    ) -> tuple[int, ...]:
+        """The grades of a product of operands that carry only some grades."""
+        return tuple(self._core.reachable(kind, grades_of(left), grades_of(right)))
+
+    def terms(self, kind: str = "geometric") -> tuple[tuple[int, int, int, int], ...]:
+        """The non-zero products of blades: ``(left, right, output, sign)``. The commutator of two
+        blades is their product, or zero."""
+        return tuple(self._core.terms(kind))
+
+    def __repr__(self) -> str:
+        return "Algebra({}, {}, {})".format(*self.signature)
+
+    def __reduce__(self) -> tuple[type[Algebra], tuple[int, int, int]]:
+        return Algebra, self.signature
+
+
+def algebras() -> tuple[Algebra, ...]:
+    """All algebras that have kernels."""
+    return tuple(Algebra(*signature) for signature in _core.shipped())
+
+
+def as_algebra(algebra: Algebra | tuple[int, ...]) -> Algebra:
+    """An algebra, or the one of a signature ``(p, q, r)``."""
+    if isinstance(algebra, Algebra):
+        return algebra
+    if isinstance(algebra, tuple) and 1 <= len(algebra) <= 3:
+        return Algebra(*algebra)
+    raise TypeError(f"algebra: expected a flashcliff.Algebra or a tuple (p, q, r), got {algebra!r}")
+
+
+def grades_of(grades: Iterable[int] | None) -> list[int] | None:
+    """Grades in ascending order, each once; ``None``, for all, stays ``None``."""
+    return None if grades is None else sorted(set(grades))
+
+
+def _count(name: str, value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name}: expected an integer, got {value!r}")
+    if value < 0:
+        raise ValueError(f"{name}: expected at least 0, got {value}")
+    return value

@@ -1,0 +1,436 @@
+"""Differentiable operators on tensors of PyTorch.
+
+Multivectors are ``[blades, *batch, channels]``: any number of batch axes, the same for all
+multivectors of a call (there is no broadcasting). They need not be contiguous; those that are not
+are copied. Blades are those of the grades that the tensor carries, in the order of
+:attr:`flashcliff.Algebra.blades`; which grades, the options ``left``, ``right`` and ``grades`` say,
+as an iterable of grades or ``None`` for all. ``algebra`` is a :class:`flashcliff.Algebra` or a
+tuple ``(p, q, r)``. In the tables below ``C`` is the number of channels, ``G`` of grades, ``P`` of
+paths (:attr:`flashcliff.Algebra.paths`).
+
+Element types: float32 and float64; on CUDA bfloat16 and float16 too, computed in float32, with
+parameters of the same type or of float32. Under autocast, products and :func:`mv_linear` take
+multivectors in its type on CUDA, and all operators run in float32 on the CPU. On CUDA,
+``torch.set_float32_matmul_precision`` governs matrix products of float32.
+
+Every operator is also one of PyTorch (``torch.ops.flashcliff``), and so works with
+``torch.compile`` and ``torch.export``. Gradients cannot be differentiated again, except those of
+the involutions and duals; transforms of ``torch.func`` are not available.
+
+Raises, for all functions: ``ValueError`` for wrong shapes or options, ``TypeError`` for element
+types, ``RuntimeError`` for tensors on different devices, :class:`flashcliff.UnsupportedError` if
+there are no kernels for the algebra, the grades or the device, :class:`flashcliff.CudaError` if
+CUDA fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ._ops import table
+from ._ops.eager import call
+from .algebra import Algebra, as_algebra
+
+__all__ = [
+    "clifford_conjugate",
+    "commutator_product",
+    "dual",
+    "exterior_product",
+    "fcgp_norm",
+    "gate",
+    "geometric_product",
+    "grade_involution",
+    "grade_norm",
+    "grade_norms",
+    "grade_rms",
+    "left_contraction",
+    "mv_layer_norm",
+    "mv_linear",
+    "mv_silu",
+    "norm",
+    "product",
+    "regressive_product",
+    "reverse",
+    "right_contraction",
+    "sandwich",
+    "scalar_product",
+    "sgp_norm",
+    "steerable_product",
+    "undual",
+]
+
+AlgebraLike = Algebra | tuple[int, int, int]
+Grades = Iterable[int] | None
+
+
+def sgp_norm(
+    x: Tensor,
+    y: Tensor,
+    weight: Tensor,
+    algebra: AlgebraLike,
+    *,
+    gate: str = "gelu",
+    norm: str = "rms",
+    eps: float = 1e-6,
+    left: Grades = None,
+    right: Grades = None,
+) -> Tensor:
+    """The fused steerable geometric product: gates, a weighted geometric product, a norm.
+
+    ``o = norm(sum over paths p of weight[c, p] <<x'>_a <y'>_b>_p)`` with ``x' = gate(x_0) x``,
+    ``y'`` alike, and ``norm(o)_g = o_g / sqrt(mean over channels of |o_g|^2 + eps)`` for each grade
+    and batch element.
+
+    ========  ================================
+    tensor    shape
+    ========  ================================
+    x, y      ``[blades, *batch, C]``
+    weight    ``[C, P]``
+    output    ``[reachable blades, *batch, C]``
+    ========  ================================
+
+    Args:
+        gate: ``none``, ``gelu`` (by the normal distribution function), ``gelu_tanh``, ``silu`` or
+            ``sigmoid``.
+        norm: ``rms`` or ``none``.
+        eps: added to the mean square.
+        left: the grades that ``x`` carries.
+        right: the grades that ``y`` carries. There are kernels for all grades and for vectors, in
+            any combination.
+
+    Source: flash-clifford's ``fused_gelu_sgp_norm``; the product is CGENN's (arXiv 2305.11141, eq.
+    10).
+    """
+    options = (gate, norm, float(eps), _grades(left), _grades(right))
+    return _call(table.SGP_NORM, (x, y, weight), algebra, options)
+
+
+def fcgp_norm(
+    x: Tensor,
+    y: Tensor,
+    weight: Tensor,
+    algebra: AlgebraLike,
+    *,
+    gate: str = "gelu",
+    norm: str = "rms",
+    eps: float = 1e-6,
+    left: Grades = None,
+    right: Grades = None,
+) -> Tensor:
+    """The fused fully connected geometric product, :func:`sgp_norm` from all channels to all
+    channels.
+
+    ``o[m] = norm(sum over n and paths p of weight[p, n, m] <<x'[n]>_a <y'[n]>_b>_p)``
+
+    ========  ==================================
+    tensor    shape
+    ========  ==================================
+    x, y      ``[blades, *batch, in]``
+    weight    ``[P, in, out]``, the paths between ``left`` and ``right``
+    output    ``[reachable blades, *batch, out]``
+    ========  ==================================
+
+    The options are those of :func:`sgp_norm`, with any grades.
+
+    Source: flash-clifford's ``fused_gelu_fcgp_norm``; CGENN's fully connected product (arXiv
+    2305.11141, eq. 11).
+    """
+    options = (gate, norm, float(eps), _grades(left), _grades(right))
+    return _call(table.FCGP_NORM, (x, y, weight), algebra, options)
+
+
+def mv_linear(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    algebra: AlgebraLike,
+    per_grade: bool = True,
+    bias_mode: str = "scalar",
+    grades: Grades = None,
+) -> Tensor:
+    """The linear map of channels, with a matrix for each grade: ``o[m] = sum over n of weight[m, n,
+    grade] x[n] + bias``.
+
+    ========  ==========================================================
+    tensor    shape
+    ========  ==========================================================
+    x         ``[blades, *batch, in]``
+    weight    ``[out, in, grades of x]``, or ``[out, in]`` without ``per_grade``
+    bias      ``[out]``, or ``None``
+    output    ``[blades, *batch, out]``
+    ========  ==========================================================
+
+    Args:
+        per_grade: a matrix for each grade, or one for all.
+        bias_mode: ``scalar`` adds the bias to the scalar blade, which keeps the map equivariant;
+            ``all`` to every blade, which does not, and is there for flash-clifford's weights.
+        grades: the grades that ``x`` carries.
+
+    Source: CGENN's ``MVLinear`` (arXiv 2305.11141, eq. 8).
+    """
+    options = (bool(per_grade), bias_mode, _grades(grades))
+    return _call(table.MV_LINEAR, (x, weight, bias), algebra, options)
+
+
+def product(
+    x: Tensor,
+    y: Tensor,
+    algebra: AlgebraLike,
+    kind: str = "geometric",
+    *,
+    left: Grades = None,
+    right: Grades = None,
+) -> Tensor:
+    """A plain product, channel by channel, from ``[blades, *batch, C]`` twice to ``[reachable
+    blades, *batch, C]``.
+
+    Args:
+        kind: ``geometric``, ``exterior``, ``regressive``, ``left_contraction``,
+            ``right_contraction``, ``scalar`` or ``commutator``.
+        left: the grades that ``x`` carries.
+        right: the grades that ``y`` carries. There are kernels for all grades and for vectors, in
+            any combination.
+    """
+    return _call(table.PRODUCT, (x, y), algebra, (kind, _grades(left), _grades(right)))
+
+
+def geometric_product(
+    x: Tensor, y: Tensor, algebra: AlgebraLike, *, left: Grades = None, right: Grades = None
+) -> Tensor:
+    """``x y``; see :func:`product`."""
+    return product(x, y, algebra, "geometric", left=left, right=right)
+
+
+def exterior_product(
+    x: Tensor, y: Tensor, algebra: AlgebraLike, *, left: Grades = None, right: Grades = None
+) -> Tensor:
+    """``x ^ y``; see :func:`product`."""
+    return product(x, y, algebra, "exterior", left=left, right=right)
+
+
+def regressive_product(
+    x: Tensor, y: Tensor, algebra: AlgebraLike, *, left: Grades = None, right: Grades = None
+) -> Tensor:
+    """``undual(dual(x) ^ dual(y))``; see :func:`product`."""
+    return product(x, y, algebra, "regressive", left=left, right=right)
+
+
+def left_contraction(
+    x: Tensor, y: Tensor, algebra: AlgebraLike, *, left: Grades = None, right: Grades = None
+) -> Tensor:
+    """The part of ``<x>_g <y>_h`` of grade ``h - g``; see :func:`product`."""
+    return product(x, y, algebra, "left_contraction", left=left, right=right)
+
+
+def right_contraction(
+    x: Tensor, y: Tensor, algebra: AlgebraLike, *, left: Grades = None, right: Grades = None
+) -> Tensor:
+    """The part of ``<x>_g <y>_h`` of grade ``g - h``; see :func:`product`."""
+    return product(x, y, algebra, "right_contraction", left=left, right=right)
+
+
+def scalar_product(
+    x: Tensor, y: Tensor, algebra: AlgebraLike, *, left: Grades = None, right: Grades = None
+) -> Tensor:
+    """The scalar part of ``x y``, without a reverse; see :func:`product`."""
+    return product(x, y, algebra, "scalar", left=left, right=right)
+
+
+def commutator_product(
+    x: Tensor, y: Tensor, algebra: AlgebraLike, *, left: Grades = None, right: Grades = None
+) -> Tensor:
+    """``(x y - y x) / 2``; see :func:`product`."""
+    return product(x, y, algebra, "commutator", left=left, right=right)
+
+
+def sandwich(
+    x: Tensor, y: Tensor, algebra: AlgebraLike, *, left: Grades = None, right: Grades = None
+) -> Tensor:
+    """``x y reverse(x)``: for a unit versor ``x`` its action on ``y``, up to the sign that an odd
+    versor gives odd grades.
+
+    From ``[blades, *batch, C]`` twice to ``[reachable blades, *batch, C]``. There are kernels for
+    all grades, and for
+    rotors (the even grades) on vectors.
+    """
+    return _call(table.SANDWICH, (x, y), algebra, (_grades(left), _grades(right)))
+
+
+def steerable_product(
+    x: Tensor,
+    r: Tensor,
+    weight: Tensor,
+    a: Tensor | None = None,
+    l: Tensor | None = None,  # noqa: E741, the name in the formula
+    *,
+    algebra: AlgebraLike,
+) -> Tensor:
+    """CGENN's weighted product between its linear maps: ``z = sum over paths p of weight[c, p]
+    <<x>_a <r>_b>_p``.
+
+    With ``a``, ``r`` is normalised first as by :func:`grade_norm`. With ``l``, the output is ``(l +
+    z) / sqrt 2``, else ``z``.
+
+    ===============  =======================
+    tensor           shape
+    ===============  =======================
+    x, r, l, output  ``[blades, *batch, C]``
+    weight           ``[C, P]``
+    a                ``[C, G]``
+    ===============  =======================
+
+    Source: CGENN's ``SteerableGeometricProductLayer`` (arXiv 2305.11141, section 3.3).
+    """
+    return _call(table.STEERABLE_PRODUCT, (x, r, weight, a, l), algebra, ())
+
+
+def mv_silu(
+    x: Tensor, a: Tensor, b: Tensor, algebra: AlgebraLike, *, invariant: str = "mag2"
+) -> Tensor:
+    """CGENN's gated nonlinearity: ``o_g = sigmoid(a_g u_g + b_g) x_g``, ``u_0`` the scalar
+    component and ``u_g`` an invariant of the grade.
+
+    ``x`` is ``[blades, *batch, C]``, ``a`` and ``b`` are ``[C, G]``.
+
+    Args:
+        invariant: ``mag2``, the quadratic form of the grade, or ``norm``, its smooth norm.
+
+    Source: CGENN's ``MVSiLU``.
+    """
+    return _call(table.MV_SILU, (x, a, b), algebra, (invariant,))
+
+
+def mv_layer_norm(x: Tensor, a: Tensor, algebra: AlgebraLike) -> Tensor:
+    """CGENN's layer norm: ``o = a x / (mean over channels of |x| + 1e-6)``, ``|x|`` by
+    :func:`norm`.
+
+    ``x`` is ``[blades, *batch, C]``, ``a`` is ``[C, 1]``.
+
+    Source: CGENN's ``MVLayerNorm``.
+    """
+    return _call(table.MV_LAYER_NORM, (x, a), algebra, ())
+
+
+def grade_norm(x: Tensor, a: Tensor, algebra: AlgebraLike) -> Tensor:
+    """CGENN's normalisation: ``o_g = x_g / (s (|x_g| - 1) + 1 + 1e-6)``, ``s = sigmoid(a_g)``,
+    ``|x_g|`` by :func:`grade_norms`.
+
+    ``x`` is ``[blades, *batch, C]``, ``a`` is ``[C, G]``.
+
+    Source: CGENN's ``NormalizationLayer`` (arXiv 2305.11141, eq. 12).
+    """
+    return _call(table.GRADE_NORM, (x, a), algebra, ())
+
+
+def grade_rms(x: Tensor, algebra: AlgebraLike, *, eps: float = 1e-6) -> Tensor:
+    """The norm of :func:`sgp_norm`: ``o_g = x_g / sqrt(mean over channels of |x_g|^2 + eps)`` for
+    each grade and batch element, ``|.|`` Euclidean. ``x`` is ``[blades, *batch, C]``."""
+    return _call(table.GRADE_RMS, (x,), algebra, (float(eps),))
+
+
+def gate(x: Tensor, algebra: AlgebraLike, *, gate: str = "gelu") -> Tensor:
+    """The gate of :func:`sgp_norm`: ``o = gate(x_0) x``. ``x`` is ``[blades, *batch, C]``."""
+    return _call(table.GATE, (x,), algebra, (gate,))
+
+
+def norm(x: Tensor, algebra: AlgebraLike) -> Tensor:
+    """The smooth norm, ``(q^2 + 1e-16)^(1/4)``, ``q`` the scalar part of ``reverse(x) x``; from
+    ``[blades, *batch, C]`` to ``[1, *batch, C]``."""
+    return _call(table.NORM, (x,), algebra, ())
+
+
+def grade_norms(x: Tensor, algebra: AlgebraLike) -> Tensor:
+    """The smooth norm of each grade (:func:`norm`), from ``[blades, *batch, C]`` to ``[G, *batch,
+    C]``."""
+    return _call(table.GRADE_NORMS, (x,), algebra, ())
+
+
+def reverse(x: Tensor, algebra: AlgebraLike, *, grades: Grades = None) -> Tensor:
+    """The reverse: grade ``k`` times ``(-1)^(k(k-1)/2)``. ``x`` is ``[blades, *batch, C]``."""
+    return _unary(table.REVERSE, x, algebra, grades)
+
+
+def grade_involution(x: Tensor, algebra: AlgebraLike, *, grades: Grades = None) -> Tensor:
+    """The grade involution: grade ``k`` times ``(-1)^k``. ``x`` is ``[blades, *batch, C]``."""
+    return _unary(table.GRADE_INVOLUTION, x, algebra, grades)
+
+
+def clifford_conjugate(x: Tensor, algebra: AlgebraLike, *, grades: Grades = None) -> Tensor:
+    """The Clifford conjugate: grade ``k`` times ``(-1)^(k(k+1)/2)``. ``x`` is ``[blades, *batch,
+    C]``."""
+    return _unary(table.CLIFFORD_CONJUGATE, x, algebra, grades)
+
+
+def dual(x: Tensor, algebra: AlgebraLike, *, grades: Grades = None) -> Tensor:
+    """The dual without a metric: ``e_a ^ dual(e_a) = I``. ``x`` is ``[blades, *batch, C]``."""
+    return _unary(table.DUAL, x, algebra, grades)
+
+
+def undual(x: Tensor, algebra: AlgebraLike, *, grades: Grades = None) -> Tensor:
+    """The inverse of :func:`dual`. ``x`` is ``[blades, *batch, C]``."""
+    return _unary(table.UNDUAL, x, algebra, grades)
+
+
+def _call(
+    op: table.Op, tensors: tuple[Any, ...], algebra: AlgebraLike, options: tuple[Any, ...]
+) -> Tensor:
+    """Runs an operator over any batch axes."""
+    for index, tensor in enumerate(tensors):
+        if not isinstance(tensor, Tensor) and (tensor is not None or not op.optional[index]):
+            raise TypeError(
+                f"{op.name}: `{op.names[index]}` must be a torch.Tensor, got "
+                f"{type(tensor).__name__}"
+            )
+    name = algebra.name if type(algebra) is Algebra else as_algebra(algebra).name
+    if tensors[0].dim() == 3:
+        return call(op, tensors, name, options)
+    batch = tensors[0].shape[1:-1]
+    flat = tuple(
+        _flatten(op.name, op.names[index], tensor, batch)
+        if op.lanes[index] and tensor is not None
+        else tensor
+        for index, tensor in enumerate(tensors)
+    )
+    output = call(op, flat, name, options)
+    return output.reshape(output.shape[0], *batch, output.shape[-1])
+
+
+def _flatten(operator: str, name: str, tensor: Tensor, batch: tuple[int, ...]) -> Tensor:
+    """One batch axis."""
+    if tensor.dim() < 2 or tensor.shape[1:-1] != batch:
+        expected = ", ".join(("blades", *map(str, batch), "channels"))
+        raise ValueError(
+            f"{operator}: tensor `{name}` must be [{expected}], got {list(tensor.shape)}"
+        )
+    return tensor.unsqueeze(1) if tensor.dim() == 2 else tensor.flatten(1, -2)
+
+
+def _grades(grades: Grades) -> tuple[int, ...] | None:
+    """Grades as the options of operators: in ascending order, each once."""
+    return None if grades is None else tuple(sorted(set(grades)))
+
+
+def _unary(op: table.Op, x: Tensor, algebra: AlgebraLike, grades: Grades) -> Tensor:
+    """An involution or a dual; of some grades by way of all."""
+    if grades is None:
+        return _call(op, (x,), algebra, ())
+    algebra = as_algebra(algebra)
+    carried = algebra.blades_of(grades)
+    if x.dim() < 2 or x.shape[0] != len(carried):
+        raise ValueError(
+            f"{op.name}: tensor `x` must be [{len(carried)}, *batch, channels], got {list(x.shape)}"
+        )
+    count = algebra.blade_count
+    full = x.new_zeros((count, *x.shape[1:]))
+    full = full.index_copy(0, torch.tensor(carried, device=x.device), x)
+    reached = (
+        sorted(count - 1 - blade for blade in carried)
+        if op in (table.DUAL, table.UNDUAL)
+        else carried
+    )
+    return _call(op, (full,), algebra, ())[list(reached)]

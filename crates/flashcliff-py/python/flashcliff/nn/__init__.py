@@ -1,0 +1,44 @@
+"""Layers of Clifford-algebra networks.
+
+Multivectors are tensors ``[blades, *batch, channels]``, blades in short-lex order (1, e1, e2, ...,
+e12, ...), null vectors first. Every layer takes its :class:`flashcliff.Algebra` first. Parameters
+have the names, shapes and starts of the original's state dict.
+"""
+
+from . import models
+from ._module import CliffordModule
+from .embedding import PointEmbedding, embed_grade, embed_points, select_grade
+from .fcgp_norm import FCGPNorm
+from .flash_clifford import FlashCliffordLayer
+from .fully_connected import FullyConnectedSteerableGeometricProduct
+from .gate import MVGate
+from .grade_norm import GradeNorm
+from .grade_rms import GradeRMSNorm
+from .layer_norm import MVLayerNorm
+from .linear import MVLinear
+from .products import Product, Sandwich
+from .sgp_norm import SGPNorm
+from .silu import MVSiLU
+from .steerable import SteerableGeometricProduct
+
+__all__ = [
+    "CliffordModule",
+    "FCGPNorm",
+    "FlashCliffordLayer",
+    "FullyConnectedSteerableGeometricProduct",
+    "GradeNorm",
+    "GradeRMSNorm",
+    "MVGate",
+    "MVLayerNorm",
+    "MVLinear",
+    "MVSiLU",
+    "PointEmbedding",
+    "Product",
+    "SGPNorm",
+    "Sandwich",
+    "SteerableGeometricProduct",
+    "embed_grade",
+    "embed_points",
+    "models",
+    "select_grade",
+]

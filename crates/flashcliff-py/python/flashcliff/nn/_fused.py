@@ -1,0 +1,40 @@
+"""The options that both gated products share."""
+
+from __future__ import annotations
+
+from torch.nn import Parameter
+
+from ._module import AlgebraLike, CliffordModule, Grades, check_choice, check_grades, joined
+from .gate import GATES
+
+
+class FusedProduct(CliffordModule):
+    """A gated product of two multivectors with its norm."""
+
+    weight: Parameter
+
+    def __init__(
+        self,
+        algebra: AlgebraLike,
+        gate: str,
+        norm: str,
+        eps: float,
+        left: Grades | None,
+        right: Grades | None,
+    ) -> None:
+        super().__init__(algebra)
+        self.gate = check_choice("gate", gate, GATES)
+        self.norm = check_choice("norm", norm, ("none", "rms"))
+        self.eps = eps
+        self.left = check_grades(self.algebra, "left", left)
+        self.right = check_grades(self.algebra, "right", right)
+
+    def _paths(self) -> int:
+        return len(self.algebra.paths_between(self.left, self.right))
+
+    def extra_repr(self) -> str:
+        return joined(
+            f"gate={self.gate!r}, norm={self.norm!r}, eps={self.eps}",
+            "" if self.left is None else f"left={self.left}",
+            "" if self.right is None else f"right={self.right}",
+        )

@@ -1,0 +1,127 @@
+"""Vectors into multivectors, and into multivector channels."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from ..algebra import Algebra, as_algebra
+from ._module import AlgebraLike, CliffordModule, check_features
+
+
+def embed_grade(x: Tensor, grade: int, algebra: AlgebraLike) -> Tensor:
+    """The blades of one grade as full multivectors; all other blades are zero.
+
+    Args:
+        x: ``[blades of the grade, *batch, channels]``.
+        grade: the grade.
+        algebra: the algebra.
+
+    Returns:
+        ``[blades, *batch, channels]``.
+    """
+    algebra = as_algebra(algebra)
+    start, end = _blade_range(algebra, grade)
+    if x.dim() < 1 or x.size(0) != end - start:
+        raise ValueError(
+            f"x: expected [{end - start}, ...], the blades of grade {grade}, got {list(x.shape)}"
+        )
+    before = x.new_zeros(start, *x.shape[1:])
+    after = x.new_zeros(algebra.blade_count - end, *x.shape[1:])
+    return torch.cat([before, x, after])
+
+
+def select_grade(x: Tensor, grade: int, algebra: AlgebraLike) -> Tensor:
+    """The blades of one grade of full multivectors ``[blades, *batch, channels]``; a view."""
+    start, end = _blade_range(as_algebra(algebra), grade)
+    return x[start:end]
+
+
+def embed_points(points: Tensor, algebra: AlgebraLike) -> Tensor:
+    """Points as vectors: a channel each.
+
+    Args:
+        points: ``[*batch, points, dim]``.
+        algebra: the algebra, of ``dim`` dimensions.
+
+    Returns:
+        ``[blades, *batch, points]``.
+    """
+    algebra = as_algebra(algebra)
+    return embed_grade(_vectors(points, algebra), 1, algebra)
+
+
+class PointEmbedding(CliffordModule):
+    """:class:`MVLinear` with one matrix for all grades, on points embedded as vectors.
+
+    Function and parameters are those of ``MVLinear(..., per_grade=False)`` after
+    :func:`embed_points`; only the vector blades are multiplied.
+
+    Shapes:
+        - input ``[*batch, in_features, dim]``: points
+        - output ``[blades, *batch, out_features]``
+        - ``weight`` ``[out_features, in_features]``; starts normal, std ``1 / sqrt(in_features)``
+        - ``bias`` ``[1, out_features, 1]``, on the scalar blade; starts at 0
+
+    Source: the first layer of CGENN's models, ``MVLinear(..., subspaces=False)`` after
+    ``embed_grade(points, 1)``.
+    """
+
+    def __init__(
+        self,
+        algebra: AlgebraLike,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(algebra)
+        self.in_features = check_features("in_features", in_features)
+        self.out_features = check_features("out_features", out_features)
+        shape = (out_features, in_features)
+        self.weight = Parameter(torch.empty(shape, device=device, dtype=dtype))
+        if bias:
+            self.bias = Parameter(torch.empty(1, out_features, 1, device=device, dtype=dtype))
+        else:
+            self.register_parameter("bias", None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        torch.nn.init.normal_(self.weight, std=1 / math.sqrt(self.in_features))
+        if self.bias is not None:
+            torch.nn.init.zeros_(self.bias)
+
+    def forward(self, points: Tensor) -> Tensor:
+        vectors = torch.nn.functional.linear(_vectors(points, self.algebra), self.weight)
+        scalar = vectors.new_zeros(1, *vectors.shape[1:])
+        if self.bias is not None:
+            scalar = scalar + self.bias.view(-1).to(vectors.dtype)
+        rest = self.algebra.blade_count - 1 - vectors.size(0)
+        return torch.cat([scalar, vectors, vectors.new_zeros(rest, *vectors.shape[1:])])
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.algebra!r}, in_features={self.in_features}, "
+            f"out_features={self.out_features}, bias={self.bias is not None}"
+        )
+
+
+def _vectors(points: Tensor, algebra: Algebra) -> Tensor:
+    """Points ``[*batch, points, dim]`` as ``[dim, *batch, points]``."""
+    dim = algebra.dim
+    if points.dim() < 2 or points.size(-1) != dim:
+        raise ValueError(f"points: expected [..., points, {dim}], got {list(points.shape)}")
+    return points.movedim(-1, 0)
+
+
+def _blade_range(algebra: Algebra, grade: int) -> tuple[int, int]:
+    dim = algebra.dim
+    if not 0 <= grade < algebra.grade_count:
+        raise ValueError(f"grade: expected 0 to {dim}, got {grade}")
+    start = sum(math.comb(dim, g) for g in range(grade))
+    return start, start + math.comb(dim, grade)

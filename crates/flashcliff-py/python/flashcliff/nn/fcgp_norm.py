@@ -1,0 +1,71 @@
+"""The gated, weighted geometric product with its norm, fully connected."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from .. import functional as F
+from ._fused import FusedProduct
+from ._module import AlgebraLike, Grades, check_features
+
+
+class FCGPNorm(FusedProduct):
+    """``rms(sum_n sum_p weight[p, n, m] <<gate(x[n])>_a <gate(y[n])>_b>_p)``, over all channels.
+
+    Shapes:
+        - ``x``, ``y`` ``[blades, *batch, in_features]``, of the grades ``left`` and ``right``
+        - output ``[reachable blades, *batch, out_features]``
+        - ``weight`` ``[paths, in_features, out_features]``; starts normal, std
+          ``1 / sqrt(in_features (dim + 1))``
+
+    Source: flash-clifford's ``fused_gelu_fcgp_norm``; CGENN's fully connected product (arXiv
+    2305.11141, eq. 11) and its start.
+    """
+
+    def __init__(
+        self,
+        algebra: AlgebraLike,
+        in_features: int,
+        out_features: int,
+        *,
+        gate: str = "gelu",
+        norm: str = "rms",
+        eps: float = 1e-6,
+        left: Grades | None = None,
+        right: Grades | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(algebra, gate, norm, eps, left, right)
+        self.in_features = check_features("in_features", in_features)
+        self.out_features = check_features("out_features", out_features)
+        shape = (self._paths(), in_features, out_features)
+        self.weight = Parameter(torch.empty(shape, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        fan = self.in_features * self.algebra.grade_count
+        torch.nn.init.normal_(self.weight, std=1 / math.sqrt(fan))
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return F.fcgp_norm(
+            x,
+            y,
+            self.weight,
+            self.algebra,
+            gate=self.gate,
+            norm=self.norm,
+            eps=self.eps,
+            left=self.left,
+            right=self.right,
+        )
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.algebra!r}, in_features={self.in_features}, "
+            f"out_features={self.out_features}, {super().extra_repr()}"
+        )

@@ -1,0 +1,93 @@
+"""flash-clifford's layer."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from .. import functional as F
+from ._module import AlgebraLike, CliffordModule, check_choice, check_features
+
+
+class FlashCliffordLayer(CliffordModule):
+    """A grade-wise linear map, the gated product with the input, and an RMS norm per grade.
+
+    ``y = linear_weight[grade] x + linear_bias``, then :func:`flashcliff.functional.sgp_norm` (or
+    ``fcgp_norm``) of ``x`` and ``y`` with the gate ``"gelu"`` and ``eps = 1e-6``.
+
+    Shapes:
+        - input and output ``[blades, *batch, features]``
+        - ``linear_weight`` ``[grades, features, features]``: grade, input, output
+        - ``linear_bias`` ``[1, 1, features]``; starts at 0
+        - ``gp_weight`` ``[features, paths]``, or ``[paths, features, features]`` (path, input,
+          output) with ``fully_connected``
+
+    Weights start normal. The std of ``gp_weight`` is ``1 / sqrt(dim + 1)``; that of
+    ``linear_weight`` is ``1 / sqrt(features (dim + 1))``, or ``1 / sqrt(features)`` with
+    ``fully_connected``.
+
+    Args:
+        algebra: any shipped algebra.
+        features: channels.
+        normalize: whether it ends with the RMS norm.
+        fully_connected: sums the product over all input channels.
+        bias_mode: ``"scalar"`` keeps the layer equivariant. ``"all"`` adds the bias to every
+            blade as flash-clifford does, which **breaks equivariance** as soon as training moves
+            it off zero. ``"none"``: there is no bias.
+
+    Source: flash-clifford, ``modules/layer.py``.
+    """
+
+    def __init__(
+        self,
+        algebra: AlgebraLike,
+        features: int,
+        *,
+        normalize: bool = True,
+        fully_connected: bool = False,
+        bias_mode: str = "scalar",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(algebra)
+        self.features = check_features("features", features)
+        self.normalize = normalize
+        self.fully_connected = fully_connected
+        self.bias_mode = check_choice("bias_mode", bias_mode, ("scalar", "all", "none"))
+        paths = self.algebra.path_count
+        shape = (paths, features, features) if fully_connected else (features, paths)
+        self.gp_weight = Parameter(torch.empty(shape, device=device, dtype=dtype))
+        shape = (self.algebra.grade_count, features, features)
+        self.linear_weight = Parameter(torch.empty(shape, device=device, dtype=dtype))
+        if bias_mode == "none":
+            self.register_parameter("linear_bias", None)
+        else:
+            self.linear_bias = Parameter(torch.empty(1, 1, features, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        grades = self.algebra.grade_count
+        torch.nn.init.normal_(self.gp_weight, std=1 / math.sqrt(grades))
+        fan = self.features if self.fully_connected else self.features * grades
+        torch.nn.init.normal_(self.linear_weight, std=1 / math.sqrt(fan))
+        if self.linear_bias is not None:
+            torch.nn.init.zeros_(self.linear_bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        bias = None if self.linear_bias is None else self.linear_bias.view(-1)
+        # The state dict is [grade, in, out], the operator reads [out, in, grade].
+        weight = self.linear_weight.permute(2, 1, 0)
+        mode = "all" if self.bias_mode == "all" else "scalar"
+        y = F.mv_linear(x, weight, bias, algebra=self.algebra, bias_mode=mode)
+        product = F.fcgp_norm if self.fully_connected else F.sgp_norm
+        norm = "rms" if self.normalize else "none"
+        return product(x, y, self.gp_weight, self.algebra, norm=norm)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.algebra!r}, features={self.features}, normalize={self.normalize}, "
+            f"fully_connected={self.fully_connected}, bias_mode={self.bias_mode!r}"
+        )

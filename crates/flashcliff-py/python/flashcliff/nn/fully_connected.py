@@ -1,0 +1,86 @@
+"""CGENN's fully connected steerable geometric product layer."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from .. import functional as F
+from ._module import AlgebraLike, CliffordModule, check_features
+from .grade_norm import GradeNorm
+from .linear import MVLinear
+
+
+class FullyConnectedSteerableGeometricProduct(CliffordModule):
+    """Geometric products of channels with normalised linear maps of them, summed over channels.
+
+    ``r = normalization(linear_right(x))``,
+    ``z[m] = sum_n sum_p weight[m, n, p] <<x[n]>_a <r[n]>_b>_p``,
+    ``y = (linear_left(x) + z) / sqrt 2``, or ``y = z`` without ``include_first_order``.
+
+    Shapes:
+        - input ``[blades, *batch, in_features]``, output ``[blades, *batch, out_features]``
+        - ``weight`` ``[out_features, in_features, paths]``; starts normal, std
+          ``1 / sqrt(in_features (dim + 1))``
+        - ``linear_right``: :class:`MVLinear` of ``in_features``, no bias
+        - ``linear_left``: :class:`MVLinear` from ``in_features`` to ``out_features``
+        - ``normalization``: :class:`GradeNorm` of ``in_features``
+
+    Source: CGENN's ``FullyConnectedSteerableGeometricProductLayer`` (arXiv 2305.11141, eq. 11),
+    with the names of its state dict.
+    """
+
+    def __init__(
+        self,
+        algebra: AlgebraLike,
+        in_features: int,
+        out_features: int,
+        include_first_order: bool = True,
+        normalization_init: float | None = 0.0,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(algebra)
+        self.in_features = check_features("in_features", in_features)
+        self.out_features = check_features("out_features", out_features)
+        self.include_first_order = include_first_order
+        self.normalization: GradeNorm | torch.nn.Identity = torch.nn.Identity()
+        if normalization_init is not None:
+            self.normalization = GradeNorm(
+                self.algebra, in_features, normalization_init, device=device, dtype=dtype
+            )
+        self.linear_right = MVLinear(
+            self.algebra, in_features, in_features, bias=False, device=device, dtype=dtype
+        )
+        self.linear_left: MVLinear | None = None
+        if include_first_order:
+            self.linear_left = MVLinear(
+                self.algebra, in_features, out_features, device=device, dtype=dtype
+            )
+        shape = (out_features, in_features, self.algebra.path_count)
+        self.weight = Parameter(torch.empty(shape, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        fan = self.in_features * self.algebra.grade_count
+        torch.nn.init.normal_(self.weight, std=1 / math.sqrt(fan))
+
+    def forward(self, x: Tensor) -> Tensor:
+        right = self.normalization(self.linear_right(x))
+        # The state dict is [out, in, paths], the operator reads [paths, in, out].
+        weight = self.weight.permute(2, 1, 0).contiguous()
+        product = F.fcgp_norm(x, right, weight, self.algebra, gate="none", norm="none")
+        if self.linear_left is None:
+            return product
+        left: Tensor = self.linear_left(x)
+        return (left + product) / math.sqrt(2)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.algebra!r}, in_features={self.in_features}, "
+            f"out_features={self.out_features}, include_first_order={self.include_first_order}"
+        )

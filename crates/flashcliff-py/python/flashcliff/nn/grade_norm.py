@@ -1,0 +1,49 @@
+"""CGENN's learned normalisation per grade."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from .. import functional as F
+from ._module import AlgebraLike, CliffordModule, check_features
+
+
+class GradeNorm(CliffordModule):
+    """Moves each grade of each channel between no normalisation and full normalisation.
+
+    ``y_g = x_g / (s (|x_g| - 1) + 1 + 1e-6)``, ``s = sigmoid(a_g)``, with the smooth norm
+    ``|x| = (q(x)^2 + 1e-16)^(1/4)``.
+
+    Shapes:
+        - input and output ``[blades, *batch, features]``
+        - ``a`` ``[features, grades]``; starts at ``init``: at 0 half of the way
+
+    Source: CGENN's ``NormalizationLayer`` (arXiv 2305.11141, eq. 12).
+    """
+
+    def __init__(
+        self,
+        algebra: AlgebraLike,
+        features: int,
+        init: float = 0.0,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(algebra)
+        self.features = check_features("features", features)
+        self.init = init
+        shape = (features, self.algebra.grade_count)
+        self.a = Parameter(torch.empty(shape, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        torch.nn.init.constant_(self.a, self.init)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.grade_norm(x, self.a, self.algebra)
+
+    def extra_repr(self) -> str:
+        return f"{self.algebra!r}, features={self.features}, init={self.init}"

@@ -1,0 +1,45 @@
+"""CGENN's norm over channels."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from .. import functional as F
+from ._module import AlgebraLike, CliffordModule, check_features
+
+
+class MVLayerNorm(CliffordModule):
+    """Divides by the mean norm over channels: ``y = a x / (mean_c |x_c| + 1e-6)``.
+
+    ``|x|`` is the smooth norm of the whole multivector, ``(q(x)^2 + 1e-16)^(1/4)``.
+
+    Shapes:
+        - input and output ``[blades, *batch, features]``
+        - ``a`` ``[1, features]``; starts at 1
+
+    Source: CGENN's ``MVLayerNorm``.
+    """
+
+    def __init__(
+        self,
+        algebra: AlgebraLike,
+        features: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(algebra)
+        self.features = check_features("features", features)
+        self.a = Parameter(torch.empty(1, features, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        torch.nn.init.ones_(self.a)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.mv_layer_norm(x, self.a.view(-1, 1), self.algebra)
+
+    def extra_repr(self) -> str:
+        return f"{self.algebra!r}, features={self.features}"

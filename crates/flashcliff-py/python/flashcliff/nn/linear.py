@@ -1,0 +1,106 @@
+"""Linear maps of multivector channels."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from .. import functional as F
+from ._module import (
+    AlgebraLike,
+    CliffordModule,
+    Grades,
+    check_choice,
+    check_features,
+    check_grades,
+    joined,
+)
+
+
+class MVLinear(CliffordModule):
+    r"""A linear map of channels with a matrix for each grade, and a bias.
+
+    ``y[i, b, m] = sum_n weight[m, n, grade(i)] x[i, b, n] (+ bias[m])``.
+
+    Shapes:
+        - input ``[blades, *batch, in_features]``
+        - output ``[blades, *batch, out_features]``
+        - ``weight`` ``[out_features, in_features, grades]``, or ``[out_features, in_features]``
+          without ``per_grade``; starts normal with std ``1 / sqrt(in_features)``
+        - ``bias`` ``[1, out_features, 1]``; starts at 0
+
+    Args:
+        algebra: such as ``flashcliff.Algebra(3, 0, 0)``.
+        in_features: channels of the input.
+        out_features: channels of the output.
+        bias: whether there is a bias.
+        per_grade: a matrix for each grade, or one for all.
+        bias_mode: ``"scalar"`` adds the bias to the scalar blade, which every orthogonal
+            transformation leaves alone. ``"all"`` adds it to every blade, which **breaks
+            equivariance**; it is there for weights of flash-clifford.
+        grades: the grades that the input carries; all by default. Tensors then hold the blades of
+            these grades only, and ``weight`` a matrix for each of them.
+
+    Source: CGENN's ``MVLinear`` (arXiv 2305.11141, eq. 8), with the names of its state dict.
+    """
+
+    def __init__(
+        self,
+        algebra: AlgebraLike,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        *,
+        per_grade: bool = True,
+        bias_mode: str = "scalar",
+        grades: Grades | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(algebra)
+        self.in_features = check_features("in_features", in_features)
+        self.out_features = check_features("out_features", out_features)
+        self.per_grade = per_grade
+        self.bias_mode = check_choice("bias_mode", bias_mode, ("scalar", "all"))
+        self.grades = check_grades(self.algebra, "grades", grades)
+        if bias and bias_mode == "scalar" and self.grades is not None and 0 not in self.grades:
+            raise ValueError(f"grades: a scalar bias needs grade 0, got {self.grades}")
+        shape = [out_features, in_features]
+        if per_grade:
+            shape.append(self.algebra.grade_count if self.grades is None else len(self.grades))
+        self.weight = Parameter(torch.empty(shape, device=device, dtype=dtype))
+        if bias:
+            self.bias = Parameter(torch.empty(1, out_features, 1, device=device, dtype=dtype))
+        else:
+            self.register_parameter("bias", None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        torch.nn.init.normal_(self.weight, std=1 / math.sqrt(self.in_features))
+        if self.bias is not None:
+            torch.nn.init.zeros_(self.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.mv_linear(
+            x,
+            self.weight,
+            None if self.bias is None else self.bias.view(-1),
+            algebra=self.algebra,
+            per_grade=self.per_grade,
+            bias_mode=self.bias_mode,
+            grades=self.grades,
+        )
+
+    def extra_repr(self) -> str:
+        return joined(
+            f"{self.algebra!r}",
+            f"in_features={self.in_features}",
+            f"out_features={self.out_features}",
+            f"bias={self.bias is not None}",
+            "" if self.per_grade else "per_grade=False",
+            "" if self.bias_mode == "scalar" else f"bias_mode={self.bias_mode!r}",
+            "" if self.grades is None else f"grades={self.grades}",
+        )

@@ -1,0 +1,50 @@
+"""The convex hull model."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...algebra import Algebra
+from ..embedding import PointEmbedding
+from ..steerable import SteerableGeometricProduct
+
+
+class Hulls(torch.nn.Module):
+    """Volume of the convex hull of points in 5 dimensions, invariant under O(5).
+
+    :class:`PointEmbedding`, ``products`` times :class:`SteerableGeometricProduct`, the Euclidean
+    norm of each channel over its 32 blades, then ``Linear``, SiLU, ``Linear(features -> 1)``.
+    Points ``[batch, points, 5]`` give ``[batch]``. 58,849 parameters by default.
+
+    Source: CGENN's ``ConvexHullCGMLP``, with the names of its state dict.
+    """
+
+    def __init__(
+        self,
+        points: int = 16,
+        features: int = 32,
+        products: int = 4,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        algebra = Algebra(5, 0, 0)
+        self.net = torch.nn.Sequential(
+            PointEmbedding(algebra, points, features, device=device, dtype=dtype),
+            *(
+                SteerableGeometricProduct(algebra, features, device=device, dtype=dtype)
+                for _ in range(products)
+            ),
+        )
+        self.mlp = torch.nn.Sequential(
+            torch.nn.Linear(features, features, device=device, dtype=dtype),
+            torch.nn.SiLU(),
+            torch.nn.Linear(features, 1, device=device, dtype=dtype),
+        )
+
+    def forward(self, points: Tensor) -> Tensor:
+        norms = torch.linalg.vector_norm(self.net(points), dim=0)
+        volume: Tensor = self.mlp(norms)
+        return volume.squeeze(-1)

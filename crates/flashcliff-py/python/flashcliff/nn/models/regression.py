@@ -1,0 +1,46 @@
+"""The O(5) regression model."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...algebra import Algebra
+from ..embedding import PointEmbedding
+from ..steerable import SteerableGeometricProduct
+
+
+class Regression(torch.nn.Module):
+    """An invariant function of two vectors in 5 dimensions.
+
+    ``PointEmbedding(2 -> 8)``, :class:`SteerableGeometricProduct` of 8 channels, its scalar parts,
+    then ``Linear(8 -> width)``, ReLU, ``Linear(width -> width)``, ReLU, ``Linear(width -> 1)``.
+    Points ``[batch, 2, 5]`` give ``[batch]``. Width 580 (344,077 parameters) is CGENN's.
+
+    Source: CGENN's ``O5CGMLP``, with the names of its state dict.
+    """
+
+    def __init__(
+        self,
+        width: int = 580,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        algebra = Algebra(5, 0, 0)
+        self.gp = torch.nn.Sequential(
+            PointEmbedding(algebra, 2, 8, device=device, dtype=dtype),
+            SteerableGeometricProduct(algebra, 8, device=device, dtype=dtype),
+        )
+        self.mlp = torch.nn.Sequential(
+            torch.nn.Linear(8, width, device=device, dtype=dtype),
+            torch.nn.ReLU(),
+            torch.nn.Linear(width, width, device=device, dtype=dtype),
+            torch.nn.ReLU(),
+            torch.nn.Linear(width, 1, device=device, dtype=dtype),
+        )
+
+    def forward(self, points: Tensor) -> Tensor:
+        value: Tensor = self.mlp(self.gp(points)[0])
+        return value.squeeze(-1)

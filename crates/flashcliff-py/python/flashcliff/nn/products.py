@@ -1,0 +1,79 @@
+"""Products without parameters, as modules."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from .. import functional as F
+from ._module import AlgebraLike, CliffordModule, Grades, check_choice, check_grades, joined
+
+KINDS = (
+    "geometric",
+    "exterior",
+    "regressive",
+    "left_contraction",
+    "right_contraction",
+    "scalar",
+    "commutator",
+)
+"""Names of products."""
+
+
+class Product(CliffordModule):
+    """A product of two multivectors, channel by channel.
+
+    ``x`` and ``y`` are ``[blades, *batch, channels]`` of the grades ``left`` and ``right`` (all by
+    default); the output holds the blades that these can reach.
+
+    Args:
+        algebra: such as ``flashcliff.Algebra(3, 0, 0)``.
+        kind: ``"geometric"``, ``"exterior"``, ``"regressive"``, ``"left_contraction"``,
+            ``"right_contraction"``, ``"scalar"`` or ``"commutator"``.
+        left: the grades of ``x``.
+        right: the grades of ``y``.
+    """
+
+    def __init__(
+        self,
+        algebra: AlgebraLike,
+        kind: str = "geometric",
+        *,
+        left: Grades | None = None,
+        right: Grades | None = None,
+    ) -> None:
+        super().__init__(algebra)
+        self.kind = check_choice("kind", kind, KINDS)
+        self.left = check_grades(self.algebra, "left", left)
+        self.right = check_grades(self.algebra, "right", right)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return F.product(x, y, self.algebra, self.kind, left=self.left, right=self.right)
+
+    def extra_repr(self) -> str:
+        return joined(f"{self.algebra!r}, {self.kind!r}", *_grades(self.left, self.right))
+
+
+class Sandwich(CliffordModule):
+    """``x y reverse(x)``: for a unit versor ``x`` its action on ``y``, up to the sign that an odd
+    versor gives odd grades.
+
+    ``x`` and ``y`` are ``[blades, *batch, channels]`` of the grades ``left`` and ``right``.
+    """
+
+    def __init__(
+        self, algebra: AlgebraLike, *, left: Grades | None = None, right: Grades | None = None
+    ) -> None:
+        super().__init__(algebra)
+        self.left = check_grades(self.algebra, "left", left)
+        self.right = check_grades(self.algebra, "right", right)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return F.sandwich(x, y, self.algebra, left=self.left, right=self.right)
+
+    def extra_repr(self) -> str:
+        return joined(f"{self.algebra!r}", *_grades(self.left, self.right))
+
+
+def _grades(left: tuple[int, ...] | None, right: tuple[int, ...] | None) -> list[str]:
+    named = {"left": left, "right": right}
+    return [f"{name}={grades}" for name, grades in named.items() if grades is not None]

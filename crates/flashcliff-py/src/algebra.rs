@@ -1,0 +1,107 @@
+//! Algebras: their blades, paths and tables.
+
+use flashcliff::{GradeSet, ProductKind, Signature};
+use pyo3::prelude::*;
+
+use crate::error::{UnsupportedError, caught, raise};
+
+/// An algebra that has kernels.
+#[pyclass(frozen, module = "flashcliff._core")]
+pub(crate) struct Algebra {
+    pub(crate) inner: flashcliff::Algebra,
+}
+
+/// The signatures of all algebras that have kernels.
+#[pyfunction]
+pub(crate) fn shipped() -> Vec<(usize, usize, usize)> {
+    let signatures = flashcliff::Algebra::shipped().map(|algebra| algebra.signature());
+    signatures.map(|s| (s.p(), s.q(), s.r())).collect()
+}
+
+#[pymethods]
+impl Algebra {
+    #[new]
+    fn new(p: usize, q: usize, r: usize) -> PyResult<Self> {
+        let signature = Signature::new(p, q, r);
+        // An algebra of nine vectors is as unknown as one that was not generated.
+        let signature = signature.map_err(|error| UnsupportedError::new_err(error.to_string()))?;
+        let inner = caught(|| flashcliff::Algebra::new(signature))?;
+        Ok(Self { inner })
+    }
+
+    #[getter]
+    fn name(&self) -> String {
+        self.inner.name()
+    }
+
+    #[getter]
+    fn blade_names(&self) -> Vec<String> {
+        let cayley = self.inner.cayley();
+        let names = (0..cayley.blade_count()).map(|index| cayley.blade_name(index));
+        names.collect()
+    }
+
+    #[getter]
+    fn blade_grades(&self) -> Vec<usize> {
+        let cayley = self.inner.cayley();
+        let grades = (0..cayley.blade_count()).map(|index| cayley.grade_of(index));
+        grades.collect()
+    }
+
+    /// The paths of the geometric product between grades: (left, output, right), in the order of
+    /// weights.
+    #[pyo3(signature = (left=None, right=None))]
+    fn paths(
+        &self,
+        left: Option<Vec<usize>>,
+        right: Option<Vec<usize>>,
+    ) -> PyResult<Vec<(usize, usize, usize)>> {
+        let (left, right) = (self.grades(left)?, self.grades(right)?);
+        let paths = self.inner.cayley().paths_between(left, right).into_iter();
+        Ok(paths.map(|p| (p.left, p.output, p.right)).collect())
+    }
+
+    /// The terms of a product of blades: (left, right, output, sign), zero terms left out.
+    fn terms(&self, kind: &str) -> PyResult<Vec<(usize, usize, usize, i8)>> {
+        let terms = self.inner.cayley().product(product_kind(kind)?).into_iter();
+        let terms = terms.map(|t| (t.left, t.right, t.output, t.sign));
+        Ok(terms.collect())
+    }
+
+    /// The grades that a product between grades can reach.
+    #[pyo3(signature = (kind, left=None, right=None))]
+    fn reachable(
+        &self,
+        kind: &str,
+        left: Option<Vec<usize>>,
+        right: Option<Vec<usize>>,
+    ) -> PyResult<Vec<usize>> {
+        let (left, right) = (self.grades(left)?, self.grades(right)?);
+        let cayley = self.inner.cayley();
+        let reached = cayley.reachable(product_kind(kind)?, left, right);
+        Ok(reached.iter().collect())
+    }
+}
+
+impl Algebra {
+    /// A set of grades that the algebra has; all if `None`.
+    fn grades(&self, grades: Option<Vec<usize>>) -> PyResult<GradeSet> {
+        let cayley = self.inner.cayley();
+        let grades = grade_set(grades)?.unwrap_or(GradeSet::full(cayley.dim()));
+        let checked = cayley.check_grades(grades);
+        checked.map_err(|error| raise(flashcliff::Error::from(error)))?;
+        Ok(grades)
+    }
+}
+
+/// A grade set from a list; `None` stays `None`, which is all grades.
+pub(crate) fn grade_set(grades: Option<Vec<usize>>) -> PyResult<Option<GradeSet>> {
+    let set = grades.map(|grades| GradeSet::try_of(&grades)).transpose();
+    set.map_err(|error| raise(flashcliff::Error::from(error)))
+}
+
+/// The product of a name.
+pub(crate) fn product_kind(name: &str) -> PyResult<ProductKind> {
+    let kind = name.parse::<ProductKind>();
+    kind.map_err(|error| raise(flashcliff::Error::from(error)))
+}

@@ -1,0 +1,250 @@
+//! Passes on NVIDIA GPUs, over memory and on streams that Python owns.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use flashcliff::cuda::cudarc::driver::{CudaStream, DevicePtr};
+use flashcliff::cuda::{self, Device, Dtypes, MatmulPrecision, Scratch, Tensor, TensorMut};
+use flashcliff::{Dims, Dtype, Error, Operator, Pass};
+use pyo3::prelude::*;
+
+use crate::convert::{Gpu, Plan, View};
+use crate::error::{CudaError, detached};
+use crate::host::{Given, Gradients};
+
+/// An operator on the GPUs that it has been used on.
+#[derive(Debug, Default)]
+pub(crate) struct Devices {
+    operators: Mutex<Vec<(usize, cuda::Operator)>>,
+}
+
+impl Devices {
+    pub(crate) fn plan(
+        &self,
+        operator: &Operator,
+        inputs: &[View],
+        pass: Pass,
+        gpu: Gpu,
+    ) -> Result<Plan, Error> {
+        let dims = bind(operator, inputs)?;
+        let on_gpu = self.get(operator, gpu)?;
+        let dtypes = dtypes(operator, inputs);
+        Ok(Plan {
+            output: operator.output_shape(&dims),
+            saved: operator.saved_len(&dims),
+            workspace: on_gpu.workspace_bytes(&dims, pass, dtypes)?,
+        })
+    }
+
+    /// # Safety
+    /// At each address of `given` lies, on the device, what the operator wants there; the stream of
+    /// `place` belongs to the primary context of the device, and uses of what is written are ordered
+    /// on it.
+    pub(crate) unsafe fn forward(
+        &self,
+        operator: &Operator,
+        given: &Given,
+        gpu: Gpu,
+    ) -> Result<(), Error> {
+        let on_gpu = self.get(operator, gpu)?;
+        let call = Call::new(operator, given, gpu.ordinal)?;
+        let saved = (given.saved != 0).then_some(given.saved);
+        // SAFETY: the caller's.
+        unsafe {
+            let saved = saved.map(|saved| call.saved_mut(saved)).transpose()?;
+            on_gpu.forward_raw(
+                std::ptr::with_exposed_provenance_mut(gpu.stream),
+                &call.inputs,
+                call.tensor_mut(given.output)?,
+                saved,
+                call.scratch(given),
+            )
+        }
+    }
+
+    /// # Safety
+    /// As for [`Self::forward`].
+    pub(crate) unsafe fn backward(
+        &self,
+        operator: &Operator,
+        given: &Given,
+        gradients: &Gradients,
+        gpu: Gpu,
+    ) -> Result<(), Error> {
+        let on_gpu = self.get(operator, gpu)?;
+        let call = Call::new(operator, given, gpu.ordinal)?;
+        let saved = (given.saved != 0).then_some(given.saved);
+        // SAFETY: the caller's.
+        unsafe {
+            let saved = saved.map(|saved| call.saved(saved)).transpose()?;
+            let grads = gradients.grads.iter().zip(&given.inputs);
+            let grads = grads.map(|(grad, input)| {
+                let view = |at: usize| {
+                    TensorMut::from_raw(at as u64, input.dtype, &input.shape, gpu.ordinal)
+                };
+                grad.map(view).transpose()
+            });
+            let mut grads = grads.collect::<Result<Vec<_>, _>>()?;
+            on_gpu.backward_raw(
+                std::ptr::with_exposed_provenance_mut(gpu.stream),
+                &call.inputs,
+                call.tensor(given.output)?,
+                saved,
+                call.tensor(gradients.grad_output)?,
+                &mut grads,
+                call.scratch(given),
+            )
+        }
+    }
+
+    fn get(&self, operator: &Operator, gpu: Gpu) -> Result<cuda::Operator, Error> {
+        let precision = match gpu.tf32 {
+            true => MatmulPrecision::Tf32,
+            false => MatmulPrecision::Highest,
+        };
+        let found = self.find(operator, gpu.ordinal)?;
+        Ok(found.with_precision(precision))
+    }
+
+    fn find(&self, operator: &Operator, ordinal: usize) -> Result<cuda::Operator, Error> {
+        let lock = || {
+            self.operators
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+        };
+        let found = |operators: &[(usize, cuda::Operator)]| {
+            let found = operators.iter().find(|(at, _)| *at == ordinal);
+            found.map(|(_, operator)| operator.clone())
+        };
+        if let Some(operator) = found(&lock()) {
+            return Ok(operator);
+        }
+        // Not under the lock: it starts CUDA and loads libraries. Two threads may both get here.
+        let made = operator.on_cuda(&Device::cuda(ordinal)?)?;
+        let mut operators = lock();
+        if found(&operators).is_none() {
+            operators.push((ordinal, made.clone()));
+        }
+        Ok(made)
+    }
+}
+
+/// Views of what a pass is given.
+struct Call<'a> {
+    inputs: Vec<Tensor<'a>>,
+    output: Vec<usize>,
+    saved: [usize; 1],
+    dtypes: Dtypes,
+    ordinal: usize,
+}
+
+impl<'a> Call<'a> {
+    fn new(operator: &Operator, given: &'a Given, ordinal: usize) -> Result<Self, Error> {
+        let dims = bind(operator, &given.inputs)?;
+        let inputs = given.inputs.iter().map(|input| {
+            let address = input.address as u64;
+            // SAFETY: the caller's of the pass.
+            unsafe { Tensor::from_raw(address, input.dtype, &input.shape, ordinal) }
+        });
+        Ok(Self {
+            inputs: inputs.collect::<Result<_, _>>()?,
+            output: operator.output_shape(&dims),
+            saved: [operator.saved_len(&dims)],
+            dtypes: dtypes(operator, &given.inputs),
+            ordinal,
+        })
+    }
+
+    /// # Safety
+    /// Of [`Tensor::from_raw`], as for all that follow.
+    unsafe fn tensor(&self, at: usize) -> Result<Tensor<'a>, Error> {
+        // SAFETY: the caller's.
+        unsafe { Tensor::from_raw(at as u64, self.dtypes.lanes, &self.output, self.ordinal) }
+    }
+
+    unsafe fn tensor_mut(&self, at: usize) -> Result<TensorMut<'a>, Error> {
+        // SAFETY: the caller's.
+        unsafe { TensorMut::from_raw(at as u64, self.dtypes.lanes, &self.output, self.ordinal) }
+    }
+
+    unsafe fn saved(&self, at: usize) -> Result<Tensor<'a>, Error> {
+        let dtype = self.dtypes.arithmetic();
+        // SAFETY: the caller's.
+        unsafe { Tensor::from_raw(at as u64, dtype, &self.saved, self.ordinal) }
+    }
+
+    unsafe fn saved_mut(&self, at: usize) -> Result<TensorMut<'a>, Error> {
+        let dtype = self.dtypes.arithmetic();
+        // SAFETY: the caller's.
+        unsafe { TensorMut::from_raw(at as u64, dtype, &self.saved, self.ordinal) }
+    }
+
+    unsafe fn scratch(&self, given: &Given) -> Option<Scratch<'a>> {
+        let space = given.workspace;
+        // SAFETY: the caller's.
+        let scratch =
+            || unsafe { Scratch::from_raw(space.address as u64, space.bytes, self.ordinal) };
+        (space.bytes > 0).then(scratch)
+    }
+}
+
+fn bind(operator: &Operator, inputs: &[View]) -> Result<Dims, Error> {
+    let shapes: Vec<&[usize]> = inputs.iter().map(|input| &input.shape[..]).collect();
+    operator.bind(&shapes)
+}
+
+/// The element types of a call, of which the library checks that all tensors have them.
+fn dtypes(operator: &Operator, inputs: &[View]) -> Dtypes {
+    let first = |parameter: bool| {
+        let mut pairs = operator.inputs().iter().zip(inputs);
+        let found =
+            pairs.find(|(spec, _)| spec.dims.contains(&flashcliff::Dim::Batch) != parameter);
+        found.map(|(_, input)| input.dtype)
+    };
+    let lanes = first(false).unwrap_or(Dtype::F32);
+    Dtypes {
+        lanes,
+        params: first(true).unwrap_or(lanes),
+    }
+}
+
+/// Memory of a GPU, on its default stream.
+pub(crate) struct Memory {
+    array: cuda::Array,
+    stream: Arc<CudaStream>,
+    address: usize,
+}
+
+impl Memory {
+    pub(crate) fn new(py: Python<'_>, bytes: usize, ordinal: usize) -> PyResult<Self> {
+        detached(py, || {
+            let stream = Device::cuda(ordinal)?.default_stream();
+            let elements = bytes.div_ceil(Dtype::F32.bytes());
+            let array = cuda::Array::zeros(&stream, Dtype::F32, &[elements])?;
+            let (address, guard) = array.memory().device_ptr(&stream);
+            drop(guard);
+            Ok(Self {
+                array,
+                stream,
+                address: address as usize,
+            })
+        })
+    }
+
+    pub(crate) fn address(&self) -> usize {
+        self.address
+    }
+
+    pub(crate) fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
+        let done = py.detach(|| self.stream.synchronize());
+        done.map_err(|error| CudaError::new_err(error.to_string()))
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // Who took the array over may still use it, on streams that are not known here. After an error
+        // nothing runs that could.
+        let _ = self.stream.context().synchronize();
+        let _ = &self.array;
+    }
+}

@@ -1,0 +1,93 @@
+//! Errors of the library as Python exceptions.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use flashcliff::Error;
+use pyo3::create_exception;
+use pyo3::exceptions::{PyNotImplementedError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+
+create_exception!(
+    flashcliff,
+    UnsupportedError,
+    PyNotImplementedError,
+    "There are no kernels for this algebra, these grades, or this operator on the device."
+);
+
+create_exception!(
+    flashcliff,
+    CudaError,
+    PyRuntimeError,
+    "CUDA cannot be used, or a call of it failed."
+);
+
+/// The name of a tensor in Python: the library calls a weight as its formulas do.
+pub(crate) fn name_of(tensor: &str) -> &str {
+    match tensor {
+        "w" => "weight",
+        "grad_w" => "grad_weight",
+        other => other,
+    }
+}
+
+/// The exception of an error; the message is the library's.
+pub(crate) fn raise(mut error: Error) -> PyErr {
+    if let Error::ShapeMismatch { tensor, .. }
+    | Error::DtypeMismatch { tensor, .. }
+    | Error::DeviceMismatch { tensor, .. }
+    | Error::BadAddress { tensor, .. } = &mut error
+    {
+        *tensor = name_of(tensor).to_owned();
+    }
+    let message = error.to_string();
+    match error {
+        Error::UnsupportedSignature { .. }
+        | Error::UnsupportedGrades { .. }
+        | Error::UnsupportedOnCuda { .. } => UnsupportedError::new_err(message),
+        Error::DtypeMismatch { .. } => PyTypeError::new_err(message),
+        // What PyTorch raises for tensors on different devices.
+        Error::DeviceMismatch { .. } => PyRuntimeError::new_err(message),
+        Error::NoCudaDriver { .. }
+        | Error::NoCudaDevice { .. }
+        | Error::CudaDriverTooOld { .. }
+        | Error::CudaOrdinal { .. }
+        | Error::CudaArchitecture { .. }
+        | Error::CudaContext { .. }
+        | Error::CudaLibrary { .. }
+        | Error::Cuda { .. } => CudaError::new_err(message),
+        // Shapes, options, buffers.
+        _ => PyValueError::new_err(message),
+    }
+}
+
+/// Runs work of the library without the interpreter's lock. A panic, which would be a defect of the
+/// library, becomes a `RuntimeError`.
+pub(crate) fn detached<T: Send>(
+    py: Python<'_>,
+    work: impl FnOnce() -> Result<T, Error> + Send,
+) -> PyResult<T> {
+    let result = py.detach(|| catch_unwind(AssertUnwindSafe(work)));
+    settle(result)
+}
+
+/// As [`detached`], with the lock held: for what takes less time than letting it go.
+pub(crate) fn caught<T>(work: impl FnOnce() -> Result<T, Error>) -> PyResult<T> {
+    settle(catch_unwind(AssertUnwindSafe(work)))
+}
+
+fn settle<T>(result: std::thread::Result<Result<T, Error>>) -> PyResult<T> {
+    match result {
+        Ok(result) => result.map_err(raise),
+        Err(panic) => Err(PyRuntimeError::new_err(format!(
+            "a defect of flashcliff, please report it: {}",
+            text(&*panic)
+        ))),
+    }
+}
+
+fn text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("panic without a message")
+}

@@ -1,0 +1,268 @@
+//! Passes on the CPU, over memory that Python owns.
+
+use std::ops::Range;
+
+use flashcliff::simd::Tier;
+use flashcliff::{Dims, Dtype, Element, Error, Operator, Pass, Tensor, TensorMut};
+use pyo3::prelude::*;
+
+use crate::convert::{Plan, Space, View};
+
+/// The SIMD units that operators on the CPU use.
+#[pyfunction]
+pub(crate) fn tier() -> &'static str {
+    Tier::best().name()
+}
+
+/// What a backward pass reads and writes besides what forward did.
+#[derive(Debug)]
+pub(crate) struct Gradients {
+    pub(crate) grad_output: usize,
+    /// For each input, where its gradient goes, if it is wanted.
+    pub(crate) grads: Vec<Option<usize>>,
+}
+
+/// What both passes are given.
+#[derive(Debug)]
+pub(crate) struct Given {
+    pub(crate) inputs: Vec<View>,
+    /// Written by forward, read by backward.
+    pub(crate) output: usize,
+    pub(crate) saved: usize,
+    pub(crate) workspace: Space,
+}
+
+pub(crate) fn plan(operator: &Operator, inputs: &[View], pass: Pass) -> Result<Plan, Error> {
+    let dims = bind(operator, inputs)?;
+    let dtype = dtype(operator, inputs)?;
+    let elements = match dtype {
+        Dtype::F64 => operator.workspace_len::<f64>(&dims, pass),
+        _ => operator.workspace_len::<f32>(&dims, pass),
+    };
+    Ok(Plan {
+        output: operator.output_shape(&dims),
+        saved: operator.saved_len(&dims),
+        workspace: elements * dtype.bytes(),
+    })
+}
+
+/// # Safety
+/// At each address of `given` lie the elements that the operator wants there, of the type of the
+/// inputs; nobody else uses what is written, nobody else writes what is read.
+pub(crate) unsafe fn forward(operator: &Operator, given: &Given) -> Result<(), Error> {
+    // SAFETY: the caller's.
+    unsafe {
+        match dtype(operator, &given.inputs)? {
+            Dtype::F64 => forward_as::<f64>(operator, given),
+            _ => forward_as::<f32>(operator, given),
+        }
+    }
+}
+
+/// # Safety
+/// As for [`forward`].
+pub(crate) unsafe fn backward(
+    operator: &Operator,
+    given: &Given,
+    gradients: &Gradients,
+) -> Result<(), Error> {
+    // SAFETY: the caller's.
+    unsafe {
+        match dtype(operator, &given.inputs)? {
+            Dtype::F64 => backward_as::<f64>(operator, given, gradients),
+            _ => backward_as::<f32>(operator, given, gradients),
+        }
+    }
+}
+
+/// # Safety
+/// As for [`forward`], with elements of type `T`.
+unsafe fn forward_as<T: Element>(operator: &Operator, given: &Given) -> Result<(), Error> {
+    let dims = bind(operator, &given.inputs)?;
+    let shape = operator.output_shape(&dims);
+    let mut spans = Spans::new::<T>(operator);
+    spans.inputs(&given.inputs)?;
+    spans.add(given.output, count(&shape), operator.output().name, true)?;
+    spans.add(given.saved, operator.saved_len(&dims), "saved", true)?;
+    let workspace = given.workspace.bytes / size_of::<T>();
+    spans.add(given.workspace.address, workspace, "workspace", true)?;
+    spans.check()?;
+    // SAFETY: the caller's; what is written overlaps nothing, as was checked.
+    unsafe {
+        let inputs = tensors::<T>(&given.inputs)?;
+        let output = TensorMut::new(slice_mut(given.output, count(&shape)), &shape)?;
+        let saved = slice_mut(given.saved, operator.saved_len(&dims));
+        let workspace = slice_mut(given.workspace.address, workspace);
+        operator.forward(&inputs, output, saved, workspace)
+    }
+}
+
+/// # Safety
+/// As for [`forward`], with elements of type `T`.
+unsafe fn backward_as<T: Element>(
+    operator: &Operator,
+    given: &Given,
+    gradients: &Gradients,
+) -> Result<(), Error> {
+    let dims = bind(operator, &given.inputs)?;
+    let shape = operator.output_shape(&dims);
+    let name = operator.output().name;
+    let mut spans = Spans::new::<T>(operator);
+    spans.inputs(&given.inputs)?;
+    spans.add(given.output, count(&shape), name, false)?;
+    spans.add(gradients.grad_output, count(&shape), "grad_o", false)?;
+    spans.add(given.saved, operator.saved_len(&dims), "saved", false)?;
+    for (grad, input) in gradients.grads.iter().zip(&given.inputs) {
+        if let Some(grad) = grad {
+            spans.add(*grad, count(&input.shape), "gradients", true)?;
+        }
+    }
+    let workspace = given.workspace.bytes / size_of::<T>();
+    spans.add(given.workspace.address, workspace, "workspace", true)?;
+    spans.check()?;
+    // SAFETY: the caller's; what is written overlaps nothing, as was checked.
+    unsafe {
+        let inputs = tensors::<T>(&given.inputs)?;
+        let output = Tensor::new(slice(given.output, count(&shape)), &shape)?;
+        let grad_output = Tensor::new(slice(gradients.grad_output, count(&shape)), &shape)?;
+        let saved = slice(given.saved, operator.saved_len(&dims));
+        let grads = gradients.grads.iter().zip(&given.inputs);
+        let grads = grads.map(|(grad, input)| {
+            let grad = grad.map(|grad| slice_mut(grad, count(&input.shape)));
+            grad.map(|grad| TensorMut::new(grad, &input.shape))
+                .transpose()
+        });
+        let mut grads = grads.collect::<Result<Vec<_>, _>>()?;
+        let workspace = slice_mut(given.workspace.address, workspace);
+        operator.backward(&inputs, output, saved, grad_output, &mut grads, workspace)
+    }
+}
+
+fn bind(operator: &Operator, inputs: &[View]) -> Result<Dims, Error> {
+    let shapes: Vec<&[usize]> = inputs.iter().map(|input| &input.shape[..]).collect();
+    operator.bind(&shapes)
+}
+
+/// The one element type of all inputs.
+fn dtype(operator: &Operator, inputs: &[View]) -> Result<Dtype, Error> {
+    let wanted = inputs.first().map_or(Dtype::F32, |input| input.dtype);
+    let wrong = |index: usize, expected: String| Error::DtypeMismatch {
+        operator: operator.name().to_owned(),
+        tensor: operator.inputs()[index].name.to_owned(),
+        expected,
+        got: inputs[index].dtype,
+    };
+    if wanted != wanted.arithmetic() {
+        return Err(wrong(0, "f32 or f64 on the CPU".to_owned()));
+    }
+    let other = inputs.iter().position(|input| input.dtype != wanted);
+    match other {
+        None => Ok(wanted),
+        Some(index) => Err(wrong(index, format!("{wanted}, as the first tensor is"))),
+    }
+}
+
+fn count(shape: &[usize]) -> usize {
+    shape.iter().product()
+}
+
+/// # Safety
+/// Each address holds the elements of its shape.
+unsafe fn tensors<'a, T>(views: &'a [View]) -> Result<Vec<Tensor<'a, T>>, Error> {
+    let tensors = views.iter().map(|view| {
+        // SAFETY: the caller's.
+        let data = unsafe { slice(view.address, count(&view.shape)) };
+        Tensor::new(data, &view.shape)
+    });
+    tensors.collect()
+}
+
+/// # Safety
+/// At `address` lie `len` elements, which nobody writes during `'a`.
+unsafe fn slice<'a, T>(address: usize, len: usize) -> &'a [T] {
+    if len == 0 {
+        return &[];
+    }
+    // SAFETY: the caller's; `Spans` checked that it is aligned and not null.
+    unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(address), len) }
+}
+
+/// # Safety
+/// At `address` lie `len` elements, which nobody else uses during `'a`. They need not be
+/// initialised: any bits are a number, and the kernels read none that they have not written.
+unsafe fn slice_mut<'a, T>(address: usize, len: usize) -> &'a mut [T] {
+    if len == 0 {
+        return &mut [];
+    }
+    let start = std::ptr::with_exposed_provenance_mut(address);
+    // SAFETY: the caller's; `Spans` checked that it is aligned and not null.
+    unsafe { std::slice::from_raw_parts_mut(start, len) }
+}
+
+/// The memory of a call.
+struct Spans<'a> {
+    operator: &'a Operator,
+    element: usize,
+    spans: Vec<(Range<usize>, &'a str, bool)>,
+}
+
+impl<'a> Spans<'a> {
+    fn new<T>(operator: &'a Operator) -> Self {
+        Self {
+            operator,
+            element: size_of::<T>(),
+            spans: Vec::with_capacity(16),
+        }
+    }
+
+    fn inputs(&mut self, inputs: &[View]) -> Result<(), Error> {
+        for (input, spec) in inputs.iter().zip(self.operator.inputs()) {
+            self.add(input.address, count(&input.shape), spec.name, false)?;
+        }
+        Ok(())
+    }
+
+    /// Adds elements; checks that their address can be used.
+    fn add(
+        &mut self,
+        address: usize,
+        len: usize,
+        name: &'a str,
+        written: bool,
+    ) -> Result<(), Error> {
+        if len == 0 {
+            return Ok(());
+        }
+        let end = address.checked_add(len * self.element);
+        match end {
+            Some(end) if address != 0 && address.is_multiple_of(self.element) => {
+                self.spans.push((address..end, name, written));
+                Ok(())
+            }
+            _ => Err(Error::BadAddress {
+                operator: self.operator.name().to_owned(),
+                tensor: name.to_owned(),
+                expected: self.element,
+                got: address as u64,
+            }),
+        }
+    }
+
+    /// Checks that what is written overlaps nothing else.
+    fn check(&self) -> Result<(), Error> {
+        for (index, (span, first, written)) in self.spans.iter().enumerate() {
+            let mut others = self.spans.iter().enumerate();
+            let overlapping = others.find(|(at, (other, ..))| {
+                *at != index && span.start < other.end && other.start < span.end
+            });
+            if let (true, Some((_, (_, second, _)))) = (*written, overlapping) {
+                return Err(Error::Aliased {
+                    operator: self.operator.name().to_owned(),
+                    first: (*first).to_owned(),
+                    second: (*second).to_owned(),
+                });
+            }
+        }
+        Ok(())
+    }
+}

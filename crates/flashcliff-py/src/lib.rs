@@ -1,0 +1,39 @@
+//! The extension module `flashcliff._core`: the operators of [`flashcliff`] for Python.
+//!
+//! Nothing here knows a tensor of a framework. Tensors come as addresses with shapes and element
+//! types; who owns the memory, and on which stream it may be used, is the business of the Python
+//! modules above. Errors of the library become Python exceptions, and so would a panic.
+
+mod algebra;
+mod convert;
+#[cfg_attr(not(feature = "cuda"), path = "without_cuda.rs")]
+mod cuda;
+mod dlpack;
+mod error;
+mod host;
+mod operator;
+mod options;
+mod threads;
+
+use pyo3::prelude::*;
+
+/// The compiled half of flashcliff. Use the package `flashcliff` instead.
+#[pymodule]
+fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    threads::set_default();
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("CUDA", cfg!(feature = "cuda"))?;
+    module.add("UnsupportedError", py.get_type::<error::UnsupportedError>())?;
+    module.add("CudaError", py.get_type::<error::CudaError>())?;
+    module.add_class::<algebra::Algebra>()?;
+    module.add_class::<operator::Operator>()?;
+    module.add_class::<dlpack::Array>()?;
+    module.add_function(wrap_pyfunction!(dlpack::read_dlpack, module)?)?;
+    module.add_function(wrap_pyfunction!(algebra::shipped, module)?)?;
+    module.add_function(wrap_pyfunction!(threads::get_num_threads, module)?)?;
+    module.add_function(wrap_pyfunction!(threads::set_num_threads, module)?)?;
+    module.add_function(wrap_pyfunction!(threads::after_fork, module)?)?;
+    module.add_function(wrap_pyfunction!(host::tier, module)?)?;
+    Ok(())
+}

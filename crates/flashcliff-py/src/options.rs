@@ -1,0 +1,27 @@
+//! Options as Python names them.
+
+use std::str::FromStr;
+
+use flashcliff::{Bias, Error};
+use pyo3::prelude::*;
+
+use crate::error::raise;
+
+/// An option by its name. Python writes underscores, the library hyphens.
+pub(crate) fn named<T: FromStr<Err = Error>>(name: &str) -> PyResult<T> {
+    name.replace('_', "-").parse().map_err(raise)
+}
+
+/// A bias by its name: `all` is on every blade.
+pub(crate) fn bias(name: Option<&str>) -> PyResult<Bias> {
+    match name {
+        None => Ok(Bias::None),
+        Some("scalar") => Ok(Bias::Scalar),
+        Some("all") => Ok(Bias::EveryBlade),
+        Some(other) => Err(raise(Error::UnknownOption {
+            what: "bias mode",
+            expected: "scalar, all".to_owned(),
+            got: other.to_owned(),
+        })),
+    }
+}

@@ -1,0 +1,43 @@
+"""What all tests share: a fixed seed, one thread of PyTorch's own, and a count of what needs a
+GPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "cuda: needs an NVIDIA GPU and a build with CUDA kernels")
+
+
+def _why_not():
+    """Why tests on a GPU cannot run here, if they cannot."""
+    import flashcliff
+
+    if not torch.cuda.is_available():
+        return "PyTorch finds no GPU"
+    if not flashcliff.build_info()["cuda"]:
+        return "flashcliff was built without CUDA kernels"
+    return None
+
+
+def pytest_collection_modifyitems(items):
+    why = _why_not()
+    if why:
+        for item in items:
+            if item.get_closest_marker("cuda"):
+                item.add_marker(pytest.mark.skip(reason=why))
+
+
+def pytest_terminal_summary(terminalreporter):
+    skipped = [r for r in terminalreporter.stats.get("skipped", ()) if "test_cuda" in r.nodeid]
+    if skipped:
+        terminalreporter.write_line(
+            f"{len(skipped)} tests on a GPU did not run: {_why_not()}", yellow=True
+        )

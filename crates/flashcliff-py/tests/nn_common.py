@@ -1,0 +1,72 @@
+"""What the tests of the modules share: random tensors, layouts and the comparison."""
+
+import torch
+from nn_reference import Table
+
+import flashcliff
+
+SIGNATURES = [(2, 0, 0), (3, 0, 0), (0, 2, 0), (3, 0, 1), (1, 3, 0)]
+
+
+def algebra_and_table(signature):
+    return flashcliff.Algebra(*signature), Table(*signature)
+
+
+def random(*shape, seed=0, dtype=torch.float64):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def blades_first(x):
+    """[batch, channels, blades] to [blades, batch, channels]."""
+    return x.permute(2, 0, 1).contiguous()
+
+
+def channels_first(x):
+    """[blades, batch, channels] to [batch, channels, blades]."""
+    return x.permute(1, 2, 0)
+
+
+def disturb(module, seed=7):
+    """Moves every parameter away from its start, so that zeros and ones hide nothing."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            parameter.add_(0.3 * noise.to(parameter))
+    return module
+
+
+def parameters_of(module):
+    """Leaves of their own, by the names of the state dict."""
+    named = module.named_parameters()
+    return {name: p.detach().clone().requires_grad_() for name, p in named}
+
+
+def difference(got, want):
+    """The largest difference, relative to the largest value; NaN and wrong shapes are infinite."""
+    if got.shape != want.shape:
+        return float("inf")
+    if want.numel() == 0:
+        return 0.0
+    off = ((got - want).abs().max() / want.abs().max().clamp(min=1e-30)).item()
+    return off if off == off else float("inf")
+
+
+def assert_same(module, inputs, reference, tolerance=1e-11):
+    """Output and the gradients of all inputs and parameters, against the reference.
+
+    `inputs` are [batch, channels, blades]; the reference takes them and named parameters.
+    """
+    ours = [x.clone().requires_grad_() for x in inputs]
+    theirs = [x.clone().requires_grad_() for x in inputs]
+    named = parameters_of(module)
+    got = channels_first(module(*(blades_first(x) for x in ours)))
+    want = reference(*theirs, named)
+    assert difference(got, want) < tolerance, "output"
+    gradient = random(*want.shape, seed=99)
+    leaves = list(theirs) + list(named.values())
+    wanted = torch.autograd.grad(want, leaves, gradient)
+    found = torch.autograd.grad(got, ours + list(module.parameters()), gradient)
+    names = [f"input {i}" for i in range(len(inputs))] + list(named)
+    for name, g, w in zip(names, found, wanted, strict=True):
+        assert difference(g, w) < tolerance, name

@@ -1,0 +1,298 @@
+"""The operators by their definitions: dense tables, float64, autograd of PyTorch. Shares no code
+with the library."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from functools import cache
+
+import torch
+
+
+class Basis:
+    """The blades of Cl(p, q, r) in short-lex order, as tuples of vectors: null, then positive, then
+    negative ones."""
+
+    def __init__(self, p: int, q: int, r: int) -> None:
+        self.dim = p + q + r
+        self.squares = [0] * r + [1] * p + [-1] * q
+        vectors = range(self.dim)
+        self.blades = [b for k in range(self.dim + 1) for b in itertools.combinations(vectors, k)]
+        self.grades = [len(blade) for blade in self.blades]
+        self.first = 0 if r else 1
+
+    def names(self):
+        named = ("".join(str(v + self.first) for v in blade) for blade in self.blades)
+        return tuple("e" + name if name else "1" for name in named)
+
+    def multiply(self, a, b):
+        """The product of two blades by sorting the vectors: (sign, blade)."""
+        word, sign = list(a + b), 1
+        done = False
+        while not done:
+            done = True
+            for i in range(len(word) - 1):
+                if word[i] > word[i + 1]:
+                    word[i], word[i + 1] = word[i + 1], word[i]
+                    sign, done = -sign, False
+                elif word[i] == word[i + 1]:
+                    sign *= self.squares[word[i]]
+                    del word[i : i + 2]
+                    done = False
+                    break
+        return sign, tuple(word)
+
+    def dual(self, a):
+        """The right complement: e_a ^ dual(e_a) = I."""
+        rest = tuple(v for v in range(self.dim) if v not in a)
+        swaps = sum(v > w for v in a for w in rest)
+        return (-1) ** swaps, rest
+
+    def undual(self, a):
+        """The left complement: undual(e_a) ^ e_a = I."""
+        rest = tuple(v for v in range(self.dim) if v not in a)
+        swaps = sum(v > w for v in rest for w in a)
+        return (-1) ** swaps, rest
+
+    def carried(self, grades):
+        return [i for i, grade in enumerate(self.grades) if grades is None or grade in grades]
+
+
+@cache
+def basis(signature):
+    return Basis(*signature)
+
+
+@cache
+def table(signature, kind="geometric"):
+    """[left, right, output], full blades."""
+    space = basis(signature)
+    at = {blade: index for index, blade in enumerate(space.blades)}
+    count = len(space.blades)
+    result = torch.zeros(count, count, count, dtype=torch.float64)
+    for (i, a), (k, b) in itertools.product(enumerate(space.blades), repeat=2):
+        if kind == "regressive":
+            (s, da), (t, db) = space.dual(a), space.dual(b)
+            if set(da) & set(db):
+                continue
+            u, joined = space.multiply(da, db)
+            v, blade = space.undual(joined)
+            sign = s * t * u * v
+        else:
+            sign, blade = space.multiply(a, b)
+            g, h, o = len(a), len(b), len(blade)
+            if kind == "commutator":
+                other, _ = space.multiply(b, a)
+                sign = (sign - other) / 2
+            wanted = {
+                "exterior": g + h,
+                "left_contraction": h - g,
+                "right_contraction": g - h,
+                "scalar": 0,
+            }
+            if wanted.get(kind, o) != o:
+                continue
+            if kind == "exterior" and set(a) & set(b):
+                continue
+        result[i, k, at[blade]] = sign
+    return result
+
+
+@cache
+def paths(signature, left=None, right=None):
+    """The grade triples (left, output, right) with a term, in order."""
+    space = basis(signature)
+    found = set()
+    for i, k, j in table(signature).nonzero().tolist():
+        found.add((space.grades[i], space.grades[j], space.grades[k]))
+    return sorted(
+        p for p in found if (left is None or p[0] in left) and (right is None or p[2] in right)
+    )
+
+
+def between(signature, kind, left, right):
+    """A table between operands of some grades, its reachable outputs, and their blades."""
+    space = basis(signature)
+    full = table(signature, kind)[space.carried(left)][:, space.carried(right)]
+    reached = {space.grades[j] for j in full.abs().sum((0, 1)).nonzero().flatten().tolist()}
+    outputs = space.carried(reached)
+    return full[:, :, outputs], outputs
+
+
+def product(signature, x, y, kind="geometric", left=None, right=None):
+    cayley, _ = between(signature, kind, left, right)
+    return torch.einsum("ikj,ibc,kbc->jbc", cayley.to(x), x, y)
+
+
+def weighted_tables(signature, left=None, right=None):
+    """[path, left, right, output]."""
+    space = basis(signature)
+    cayley, outputs = between(signature, "geometric", left, right)
+    grade = [torch.tensor([space.grades[i] for i in space.carried(s)]) for s in (left, right)]
+    out = torch.tensor([space.grades[j] for j in outputs])
+    masks = [
+        (grade[0] == a)[:, None, None] & (grade[1] == b)[None, :, None] & (out == o)[None, None, :]
+        for a, o, b in paths(signature, left, right)
+    ]
+    return torch.stack([cayley * mask for mask in masks]), outputs
+
+
+GATES = {
+    "none": torch.ones_like,
+    "gelu": lambda s: (1 + torch.erf(s / math.sqrt(2))) / 2,
+    "gelu_tanh": lambda s: (1 + torch.tanh(math.sqrt(2 / math.pi) * (s + 0.044715 * s**3))) / 2,
+    "silu": torch.sigmoid,
+    "sigmoid": lambda s: torch.sigmoid(1.702 * s),
+}
+
+
+def gate(signature, x, gate="gelu", grades=None):
+    scalar = x[:1] if grades is None or 0 in grades else torch.zeros_like(x[:1])
+    return GATES[gate](scalar) * x
+
+
+def grade_rms(signature, x, eps=1e-6, outputs=None):
+    """``outputs``: the blades of ``x``, if not all."""
+    space = basis(signature)
+    grades = [space.grades[j] for j in (range(len(x)) if outputs is None else outputs)]
+    parts = []
+    for grade in sorted(set(grades)):
+        part = x[[i for i, g in enumerate(grades) if g == grade]]
+        mean = (part**2).sum(0, keepdim=True).mean(-1, keepdim=True)
+        parts.append(part / torch.sqrt(mean + eps))
+    return torch.cat(parts)
+
+
+def sgp_norm(signature, x, y, weight, gate="gelu", norm="rms", eps=1e-6, left=None, right=None):
+    tables, outputs = weighted_tables(signature, left, right)
+    x, y = (globals()["gate"](signature, t, gate, grades) for t, grades in ((x, left), (y, right)))
+    o = torch.einsum("pikj,cp,ibc,kbc->jbc", tables.to(x), weight, x, y)
+    return o if norm == "none" else grade_rms(signature, o, eps, outputs)
+
+
+def fcgp_norm(signature, x, y, weight, gate="gelu", norm="rms", eps=1e-6, left=None, right=None):
+    tables, outputs = weighted_tables(signature, left, right)
+    x, y = (globals()["gate"](signature, t, gate, grades) for t, grades in ((x, left), (y, right)))
+    o = torch.einsum("pikj,pnm,ibn,kbn->jbm", tables.to(x), weight, x, y)
+    return o if norm == "none" else grade_rms(signature, o, eps, outputs)
+
+
+def mv_linear(signature, x, weight, bias=None, per_grade=True, bias_mode="scalar", grades=None):
+    space = basis(signature)
+    carried = space.carried(grades)
+    present = sorted({space.grades[i] for i in carried})
+    if per_grade:
+        weight = weight[:, :, [present.index(space.grades[i]) for i in carried]]
+        o = torch.einsum("oni,ibn->ibo", weight, x)
+    else:
+        o = torch.einsum("on,ibn->ibo", weight, x)
+    if bias is None:
+        return o
+    where = torch.ones(len(carried), dtype=o.dtype, device=o.device)
+    if bias_mode == "scalar":
+        where[1:] = 0
+    return o + where[:, None, None] * bias
+
+
+def quadratic(signature, x):
+    """q of each grade, [G, batch, channels]."""
+    space = basis(signature)
+    metric = torch.tensor(
+        [math.prod(space.squares[v] for v in blade) for blade in space.blades],
+        dtype=x.dtype,
+        device=x.device,
+    )
+    terms = metric[:, None, None] * x**2
+    grade = torch.tensor(space.grades, device=x.device)
+    return torch.stack([terms[grade == g].sum(0) for g in range(space.dim + 1)])
+
+
+def smooth(q):
+    return (q**2 + 1e-16) ** 0.25
+
+
+def grade_norms(signature, x):
+    return smooth(quadratic(signature, x))
+
+
+def norm(signature, x):
+    return smooth(quadratic(signature, x).sum(0, keepdim=True))
+
+
+def spread(signature, per_grade):
+    """From grades to blades."""
+    return per_grade[torch.tensor(basis(signature).grades, device=per_grade.device)]
+
+
+def grade_norm(signature, x, a):
+    s = torch.sigmoid(a).T[:, None, :]
+    return x / spread(signature, s * (grade_norms(signature, x) - 1) + 1 + 1e-6)
+
+
+def mv_silu(signature, x, a, b, invariant="mag2"):
+    u = quadratic(signature, x) if invariant == "mag2" else grade_norms(signature, x)
+    u = torch.cat([x[:1], u[1:]])
+    return spread(signature, torch.sigmoid(a.T[:, None, :] * u + b.T[:, None, :])) * x
+
+
+def mv_layer_norm(signature, x, a):
+    return a[:, 0] * x / (norm(signature, x).mean(-1, keepdim=True) + 1e-6)
+
+
+def steerable_product(signature, x, r, weight, a=None, l=None):  # noqa: E741
+    if a is not None:
+        r = grade_norm(signature, r, a)
+    z = sgp_norm(signature, x, r, weight, gate="none", norm="none")
+    return z if l is None else (l + z) / math.sqrt(2)
+
+
+def _signs(signature, x, exponent):
+    space = basis(signature)
+    signs = [(-1) ** exponent(grade) for grade in space.grades]
+    return torch.tensor(signs, dtype=x.dtype, device=x.device)[:, None, None] * x
+
+
+def reverse(signature, x):
+    return _signs(signature, x, lambda k: k * (k - 1) // 2)
+
+
+def grade_involution(signature, x):
+    return _signs(signature, x, lambda k: k)
+
+
+def clifford_conjugate(signature, x):
+    return _signs(signature, x, lambda k: k * (k + 1) // 2)
+
+
+def _complement(signature, x, method):
+    space = basis(signature)
+    at = {blade: index for index, blade in enumerate(space.blades)}
+    o = [None] * len(space.blades)
+    for i, blade in enumerate(space.blades):
+        sign, other = getattr(space, method)(blade)
+        o[at[other]] = sign * x[i]
+    return torch.stack(o)
+
+
+def dual(signature, x):
+    return _complement(signature, x, "dual")
+
+
+def undual(signature, x):
+    return _complement(signature, x, "undual")
+
+
+def sandwich(signature, x, y, left=None, right=None):
+    space = basis(signature)
+    full = []
+    for tensor, grades in ((x, left), (y, right)):
+        whole = tensor.new_zeros(len(space.blades), *tensor.shape[1:])
+        full.append(
+            whole.index_copy(0, torch.tensor(space.carried(grades), device=tensor.device), tensor)
+        )
+    x, y = full
+    o = product(signature, product(signature, x, y), reverse(signature, x))
+    if left is None:
+        return o
+    return o[space.carried(right)]

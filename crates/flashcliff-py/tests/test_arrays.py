@@ -1,0 +1,154 @@
+"""Arrays of libraries other than PyTorch."""
+
+from __future__ import annotations
+
+import doctest
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from cases import SPACE
+
+from flashcliff import _core, algebra, arrays
+
+
+def run(case, given):
+    return getattr(arrays, case.name)(**given, algebra=case.signature, **case.options)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("case", SPACE, ids=lambda case: case.id)
+def test_numpy_has_the_numbers_of_torch(case, dtype):
+    tensors = case.tensors(dtype)
+    output = run(case, {name: tensor.numpy() for name, tensor in tensors.items()})
+    assert isinstance(output, np.ndarray)
+    assert output.flags.writeable and output.flags.c_contiguous
+    assert np.array_equal(output, case.run(**tensors).numpy())
+
+
+def test_torch_tensors_too():
+    x = torch.randn(8, 3, 4)
+    assert torch.equal(
+        arrays.dual(x, (3, 0, 0)), torch.from_numpy(arrays.dual(x.numpy(), (3, 0, 0)))
+    )
+
+
+def test_batch_axes_and_strides():
+    x = np.random.default_rng(0).standard_normal((2, 3, 4, 8))
+    strided = np.moveaxis(x, -1, 0)
+    assert not strided.flags.c_contiguous
+    output = arrays.reverse(strided, (3, 0, 0))
+    assert output.shape == (8, 2, 3, 4)
+    signs = np.array([1, 1, 1, 1, -1, -1, -1, -1.0])
+    assert np.array_equal(output, strided * signs[:, None, None, None])
+
+
+def test_read_only_memory_is_read():
+    x = np.ones((8, 2, 3))
+    x.flags.writeable = False
+    assert arrays.norm(x, (3, 0, 0)).shape == (1, 2, 3)
+
+
+def test_memory_is_shared_and_kept():
+    """The output is the memory that the kernel wrote, and lives as long as the array."""
+    outputs = [
+        arrays.reverse(np.full((8, 64, 64), i, dtype=np.float32), (3, 0, 0)) for i in range(20)
+    ]
+    assert all(o[0, 0, 0] == i and o[7, -1, -1] == -i for i, o in enumerate(outputs))
+    views = [o[3:5, 1] for o in outputs]
+    del outputs
+    assert all(v[0, 0] == i for i, v in enumerate(views))
+
+
+def test_capsules():
+    """Both kinds of capsule, taken and not taken."""
+    for version in ({}, {"max_version": (1, 0)}, {"max_version": (0, 8)}, {"max_version": (2, 3)}):
+        array = _core.Array([2, 3], "f64", None)
+        capsule = array.__dlpack__(**version)
+        address, shape, dtype, device, contiguous = _core.read_dlpack(capsule)
+        assert (address, shape, dtype, device, contiguous) == (
+            array.address,
+            (2, 3),
+            "f64",
+            (1, 0),
+            True,
+        )
+        del capsule
+
+    class Legacy:
+        def __init__(self, array):
+            self.array = array
+
+        def __dlpack__(self, **_):
+            return self.array.__dlpack__()
+
+        def __dlpack_device__(self):
+            return self.array.__dlpack_device__()
+
+    legacy = torch.from_dlpack(Legacy(_core.Array([2, 3], "f32", None)))
+    assert legacy.shape == (2, 3) and legacy.dtype == torch.float32
+    used = _core.Array([1], "f32", None).__dlpack__()
+    torch.utils.dlpack.from_dlpack(used)
+    with pytest.raises(TypeError, match="not used up"):
+        _core.read_dlpack(used)
+
+
+def test_errors():
+    x = np.ones((8, 2, 3), dtype=np.float32)
+    with pytest.raises(TypeError, match="must be an array"):
+        arrays.reverse([1.0], (3, 0, 0))
+    with pytest.raises(TypeError, match="expected f32, f64, bf16 or f16, got int64"):
+        arrays.reverse(np.ones((8, 2, 3), dtype=np.int64), (3, 0, 0))
+    with pytest.raises(TypeError, match="tensor `y` must be f32"):
+        arrays.product(x, x.astype(np.float64), (3, 0, 0))
+    with pytest.raises(ValueError, match="must be"):
+        arrays.reverse(np.ones((7, 2, 3), dtype=np.float32), (3, 0, 0))
+    with pytest.raises(ValueError, match=r"tensor `y` must be \[blades, 2, channels\]"):
+        arrays.product(x, x[:, :1], (3, 0, 0))
+    with pytest.raises(TypeError, match="must be an array"):
+        arrays.product(x, None, (3, 0, 0))
+    with pytest.raises(BufferError):
+        arrays.reverse(torch.ones(8, 2, 3, requires_grad=True), (3, 0, 0))
+    with pytest.raises(BufferError, match="not copied"):
+        _core.Array([1], "f32", None).__dlpack__(copy=True)
+    with pytest.raises(ValueError, match="too large"):
+        _core.Array([1 << 62, 1 << 62], "f32", None)
+    with pytest.raises(MemoryError):
+        _core.Array([1 << 60], "f32", None)
+
+
+@pytest.mark.parametrize("module", [algebra, arrays], ids=str)
+def test_examples(module):
+    result = doctest.testmod(module)
+    assert result.attempted and not result.failed
+
+
+def test_without_torch():
+    """Algebras and arrays need no PyTorch."""
+    program = """
+import sys
+sys.modules["torch"] = None
+import numpy as np, flashcliff
+from flashcliff import arrays
+assert flashcliff.Algebra(3, 0, 0).path_count == 20
+assert arrays.reverse(np.ones((8, 2, 3)), (3, 0, 0))[7, 0, 0] == -1
+try:
+    import flashcliff.functional
+except ImportError:
+    print("good")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "good\n"
+
+
+@pytest.mark.parametrize("library", ["jax", "cupy"])
+def test_other_libraries(library):
+    xp = pytest.importorskip(f"{library}.numpy" if library == "jax" else library)
+    x = xp.ones((8, 2, 3), dtype=xp.float32)
+    output = arrays.reverse(x, (3, 0, 0))
+    assert type(output) is type(x)
+    assert float(output[7, 0, 0]) == -1

@@ -1,0 +1,402 @@
+"""Every operator on an NVIDIA GPU, beside the float64 reference. Skipped, and counted, where there
+is none."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from cases import CASES, SPACE, dispatch, relative_error
+
+import flashcliff
+from flashcliff import arrays
+from flashcliff import functional as F
+
+pytestmark = pytest.mark.cuda
+
+R3 = flashcliff.Algebra(3, 0, 0)
+ids = lambda case: case.id  # noqa: E731
+
+# Relative to the largest number. 16-bit results are rounded once or twice, by 2^-8 and 2^-11.
+TOLERANCE = {
+    torch.float64: 1e-11,
+    torch.float32: 3e-5,
+    torch.bfloat16: 2**-7,
+    torch.float16: 2**-10,
+}
+HALF = [torch.bfloat16, torch.float16]
+
+
+def run(case, tensors):
+    """The output; skips, with what the library says, operators that it does not have on CUDA."""
+    try:
+        return case.run(**tensors)
+    except flashcliff.UnsupportedError as error:
+        if case.name == "fcgp_norm":
+            pytest.skip(str(error))
+        raise
+
+
+def grads(output, tensors, cotangent):
+    return torch.autograd.grad(output, tensors.values(), cotangent.to(output))
+
+
+def check(case, tensors):
+    """Values and gradients beside the reference on the same numbers."""
+    output = run(case, tensors)
+    exact = {n: t.detach().cpu().double().requires_grad_() for n, t in tensors.items()}
+    wanted = case.reference(**exact)
+    tolerance = TOLERANCE[output.dtype]
+    assert output.is_cuda and output.dtype == tensors[next(iter(tensors))].dtype
+    assert output.shape == wanted.shape
+    assert relative_error(output, wanted) < tolerance
+    generator = torch.Generator().manual_seed(1)
+    cotangent = torch.randn(wanted.shape, generator=generator, dtype=torch.float64).to(output.dtype)
+    got = grads(output, tensors, cotangent.cuda())
+    expected = grads(wanted, exact, cotangent)
+    for (name, tensor), one, two in zip(tensors.items(), got, expected):
+        assert one.dtype == tensor.dtype and one.shape == tensor.shape
+        assert relative_error(one, two) < tolerance, name
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("case", CASES, ids=ids)
+def test_values_and_gradients(case, dtype):
+    check(case, case.tensors(dtype, "cuda", grad=True))
+
+
+@pytest.mark.parametrize("dtype", HALF, ids=str)
+@pytest.mark.parametrize("case", [c for c in SPACE if set(c.shapes) - set("xyrl")], ids=ids)
+def test_parameters_of_float32(case, dtype):
+    """16-bit multivectors with parameters, and so gradients of these, of float32."""
+    check(case, case.tensors(dtype, "cuda", grad=True, params=torch.float32))
+
+
+@pytest.mark.parametrize("batch", [1, 37, 1000])
+@pytest.mark.parametrize("case", SPACE[:2], ids=ids)
+def test_batches(case, batch):
+    check(case, case.tensors(torch.float32, "cuda", batch=batch, grad=True))
+
+
+@pytest.mark.parametrize("algebra", flashcliff.algebras(), ids=repr)
+def test_all_algebras(algebra):
+    import reference
+
+    x, y = torch.randn(2, algebra.blade_count, 9, 7, dtype=torch.float64)
+    weight = torch.randn(7, algebra.path_count, dtype=torch.float64)
+    wanted = reference.sgp_norm(algebra.signature, x, y, weight)
+    assert relative_error(F.sgp_norm(x.cuda(), y.cuda(), weight.cuda(), algebra), wanted) < 1e-11
+
+
+@pytest.mark.parametrize("case", SPACE, ids=ids)
+def test_dispatcher_and_eager_agree(case):
+    tensors = case.tensors(torch.float32, "cuda", grad=True)
+    eager = run(case, tensors)
+    dispatched = dispatch(case, tensors)
+    assert torch.equal(eager, dispatched)
+    cotangent = torch.randn_like(eager)
+    pairs = zip(grads(eager, tensors, cotangent), grads(dispatched, tensors, cotangent))
+    assert all(torch.equal(one, two) for one, two in pairs)
+
+
+@pytest.mark.parametrize("case", SPACE, ids=ids)
+def test_only_wanted_gradients(case):
+    everything = case.tensors(torch.float32, "cuda", grad=True)
+    output = run(case, everything)
+    cotangent = torch.randn_like(output)
+    together = dict(zip(everything, grads(output, everything, cotangent)))
+    for name in everything:
+        tensors = case.tensors(torch.float32, "cuda")
+        tensors[name].requires_grad_()
+        (grad,) = torch.autograd.grad(case.run(**tensors), (tensors[name],), cotangent)
+        assert relative_error(grad, together[name]) < 1e-5
+
+
+@pytest.mark.parametrize("case", SPACE, ids=ids)
+def test_empty_batch(case):
+    tensors = case.tensors(torch.float32, "cuda", batch=0, grad=True)
+    output = run(case, tensors)
+    for grad in grads(output, tensors, torch.zeros_like(output)):
+        assert torch.equal(grad, torch.zeros_like(grad))
+
+
+@pytest.mark.parametrize("case", SPACE, ids=ids)
+def test_views(case):
+    """Strided tensors are copied; contiguous ones may start anywhere."""
+    tensors = case.tensors(torch.float32, "cuda")
+    wanted = run(case, tensors)
+    strided = {n: t.transpose(0, -1).contiguous().transpose(0, -1) for n, t in tensors.items()}
+    assert relative_error(case.run(**strided), wanted) < 1e-5
+    shifted = {}
+    for name, tensor in tensors.items():
+        base = torch.empty(tensor.numel() + 1, device="cuda")
+        shifted[name] = base[1:].view(tensor.shape).copy_(tensor)
+    assert relative_error(case.run(**shifted), wanted) < 1e-5
+
+
+@pytest.mark.parametrize("case", SPACE, ids=ids)
+def test_opcheck(case):
+    tensors = case.tensors(torch.float32, "cuda", grad=True)
+    run(case, tensors)
+    torch.library.opcheck(case.overload, case.arguments(tensors))
+
+
+@pytest.mark.parametrize("case", SPACE, ids=ids)
+def test_compile_with_any_batch(case):
+    torch._dynamo.reset()
+    run(case, case.tensors(torch.float32, "cuda"))
+    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(case.run, fullgraph=True, backend=counter)
+    for batch in (6, 9, 2, 33):
+        tensors = case.tensors(torch.float32, "cuda", batch=batch, grad=True)
+        for name, tensor in tensors.items():
+            if "batch" in case.shapes[name]:
+                torch._dynamo.mark_dynamic(tensor, case.shapes[name].index("batch"))
+        output, wanted = compiled(**tensors), case.run(**tensors)
+        assert torch.equal(output, wanted)
+        cotangent = torch.randn_like(wanted)
+        pairs = zip(grads(output, tensors, cotangent), grads(wanted, tensors, cotangent))
+        assert all(torch.equal(one, two) for one, two in pairs)
+    assert counter.frame_count == 1
+
+
+@pytest.mark.parametrize("mode", [None, "reduce-overhead"], ids=str)
+def test_inductor(mode):
+    """Between operators of PyTorch, also in the CUDA graphs that inductor makes."""
+    torch._dynamo.reset()
+
+    def network(x, weight):
+        return (F.sgp_norm(torch.relu(x), x * 2, weight, R3) * 2).sin()
+
+    compiled = torch.compile(network, fullgraph=True, mode=mode, dynamic=False)
+    for seed in range(4):
+        torch.manual_seed(seed)
+        x = torch.randn(8, 16, 32, device="cuda", requires_grad=True)
+        weight = torch.randn(32, 20, device="cuda", requires_grad=True)
+        got = [g.clone() for g in torch.autograd.grad(compiled(x, weight).sum(), (x, weight))]
+        wanted = torch.autograd.grad(network(x, weight).sum(), (x, weight))
+        assert all(relative_error(a, b) < 1e-4 for a, b in zip(got, wanted))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("case", SPACE, ids=ids)
+def test_cuda_graphs(case, dtype):
+    """Both passes are captured, and replayed on other numbers."""
+    tensors = case.tensors(dtype, "cuda", grad=True)
+    output = run(case, tensors)
+    cotangent = torch.randn_like(output)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            grads(case.run(**tensors), tensors, cotangent)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = case.run(**tensors)
+        captured_grads = grads(captured, tensors, cotangent)
+    for seed in (1, 2):
+        others = case.tensors(dtype, "cuda", seed=seed)
+        with torch.no_grad():
+            for name, tensor in tensors.items():
+                tensor.copy_(others[name])
+        graph.replay()
+        wanted = case.run(**tensors)
+        assert torch.equal(captured, wanted)
+        pairs = zip(captured_grads, grads(wanted, tensors, cotangent))
+        assert all(torch.equal(one, two) for one, two in pairs)
+
+
+@pytest.mark.parametrize("way", ["eager", "dispatcher", "compiled"])
+@pytest.mark.parametrize("dtype", HALF, ids=str)
+@pytest.mark.parametrize("case", SPACE, ids=ids)
+def test_autocast(case, dtype, way):
+    """Products compute on 16-bit multivectors and float32 parameters; gradients have the types of
+    their tensors."""
+    tensors = case.tensors(torch.float32, "cuda", grad=True)
+    run(case, tensors)
+    with torch.autocast("cuda", dtype=dtype):
+        if way == "eager":
+            output = case.run(**tensors)
+        elif way == "dispatcher":
+            output = dispatch(case, tensors)
+        else:
+            torch._dynamo.reset()
+            output = torch.compile(case.run, fullgraph=True, backend="aot_eager")(**tensors)
+    products = ("sgp_norm", "fcgp_norm", "mv_linear", "product", "sandwich", "steerable_product")
+    assert output.dtype == (dtype if case.name in products else torch.float32)
+    lanes = {
+        n: t.detach().to(output.dtype) if n in "xyrl" else t.detach() for n, t in tensors.items()
+    }
+    assert torch.equal(output, case.run(**lanes))
+    exact = {n: t.detach().cpu().double().requires_grad_() for n, t in tensors.items()}
+    wanted = case.reference(**exact)
+    cotangent = torch.randn(wanted.shape, dtype=torch.float64).to(output.dtype)
+    # Inputs are rounded too, and norms divide by what was summed from them.
+    bound = 16 * TOLERANCE[output.dtype]
+    assert relative_error(output, wanted) < bound
+    for one, two, tensor in zip(
+        grads(output, tensors, cotangent.cuda()), grads(wanted, exact, cotangent), tensors.values()
+    ):
+        assert one.dtype == tensor.dtype == torch.float32
+        assert relative_error(one, two) < bound
+
+
+def test_autocast_with_mixed_tensors():
+    x = torch.randn(8, 4, 6, device="cuda", dtype=torch.float16)
+    y = torch.randn(8, 4, 6, device="cuda")
+    weight = torch.randn(6, 20, device="cuda", dtype=torch.float16)
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        assert F.sgp_norm(x, y, weight, R3).dtype == torch.bfloat16
+        assert F.grade_rms(x, R3).dtype == torch.float16
+        a = torch.ones(6, 4, device="cuda", dtype=torch.bfloat16)
+        assert F.mv_silu(x, a, a.float(), R3).dtype == torch.float16
+        assert F.sgp_norm(y.double(), y.double(), weight.double(), R3).dtype == torch.float64
+
+
+def test_an_optimiser_learns_under_autocast():
+    x, y = torch.randn(2, 8, 256, 6, device="cuda")
+    weight = torch.randn(6, 20, device="cuda")
+    target = F.sgp_norm(x, y, weight, R3, norm="none")
+    found = torch.zeros(6, 20, device="cuda", requires_grad=True)
+    optimiser = torch.optim.Adam([found], lr=0.05)
+    for _ in range(400):
+        optimiser.zero_grad()
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = (F.sgp_norm(x, y, found, R3, norm="none").float() - target).pow(2).mean()
+        loss.backward()
+        optimiser.step()
+    assert (found - weight).abs().max() < 0.1
+
+
+def test_streams():
+    """Work goes to the stream that is current, and waits there for what came before it."""
+    weight = torch.randn(64, 20, device="cuda")
+    source = torch.randn(8, 512, 64, device="cuda")
+    wanted = F.sgp_norm(source, source, weight, R3)
+    torch.cuda.synchronize()
+    for _ in range(5):
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            x = torch.zeros_like(source)
+            torch.cuda._sleep(20_000_000)
+            x.copy_(source)
+            output = F.sgp_norm(x, x, weight, R3)
+            assert not stream.query()
+        stream.synchronize()
+        assert torch.equal(output, wanted)
+
+
+def test_gradients_on_a_side_stream():
+    tensors = SPACE[0].tensors(torch.float32, "cuda", grad=True)
+    cotangent = torch.randn(8, 6, 5, device="cuda")
+    wanted = grads(SPACE[0].run(**tensors), tensors, cotangent)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(20_000_000)
+        got = grads(SPACE[0].run(**tensors), tensors, cotangent)
+    torch.cuda.synchronize()
+    assert all(torch.equal(one, two) for one, two in zip(got, wanted))
+
+
+@pytest.mark.parametrize("case", SPACE, ids=ids)
+def test_dlpack(case):
+    """Arrays by DLPack: here PyTorch's own tensors on the GPU."""
+    tensors = case.tensors(torch.float32, "cuda")
+    wanted = run(case, tensors)
+    output = getattr(arrays, case.name)(**tensors, algebra=case.signature, **case.options)
+    assert output.is_cuda and torch.equal(output, wanted)
+
+
+def test_dlpack_of_other_libraries():
+    cupy = pytest.importorskip("cupy")
+    x = cupy.ones((8, 4, 6), dtype=cupy.float32)
+    output = arrays.reverse(x, R3)
+    assert isinstance(output, cupy.ndarray) and float(output[7, 0, 0]) == -1
+
+
+def test_memory():
+    """Forward and backward need the output, the gradients, and little else."""
+    tensors = {
+        "x": torch.randn(8, 4096, 512, device="cuda", requires_grad=True),
+        "y": torch.randn(8, 4096, 512, device="cuda", requires_grad=True),
+        "weight": torch.randn(512, 20, device="cuda", requires_grad=True),
+    }
+    cotangent = torch.randn(8, 4096, 512, device="cuda")
+    one = tensors["x"].numel() * 4
+    grads(F.sgp_norm(**tensors, algebra=R3), tensors, cotangent)
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    output = F.sgp_norm(**tensors, algebra=R3)
+    assert torch.cuda.memory_allocated() - before < 1.02 * one
+    result = grads(output, tensors, cotangent)
+    assert torch.cuda.max_memory_allocated() - before < 3.2 * one
+    del result
+
+
+def test_results_repeat():
+    tensors = SPACE[0].tensors(torch.float32, "cuda", batch=4099, grad=True)
+    cotangent = torch.randn(8, 4099, 5, device="cuda")
+    first = grads(SPACE[0].run(**tensors), tensors, cotangent)
+    for _ in range(10):
+        again = grads(SPACE[0].run(**tensors), tensors, cotangent)
+        assert all(torch.equal(one, two) for one, two in zip(first, again))
+
+
+def test_matmul_precision():
+    x, weight = torch.randn(8, 256, 256, device="cuda"), torch.randn(256, 256, 4, device="cuda")
+    exact = F.mv_linear(x, weight, algebra=R3)
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("high")
+        rounded = F.mv_linear(x, weight, algebra=R3)
+    finally:
+        torch.set_float32_matmul_precision(before)
+    wanted = F.mv_linear(x.double(), weight.double(), algebra=R3)
+    assert relative_error(exact, wanted) < 1e-5
+    assert 1e-5 < relative_error(rounded, wanted) < 1e-2
+
+
+def test_errors():
+    x = torch.randn(8, 3, 4, device="cuda")
+    weight = torch.randn(4, 20, device="cuda")
+    with pytest.raises(RuntimeError, match="same device, got x on cuda:0, y on cpu"):
+        F.sgp_norm(x, x.cpu(), weight, R3)
+    with pytest.raises(RuntimeError, match="same device"):
+        F.sgp_norm(x, x, weight.cpu(), R3)
+    with pytest.raises(RuntimeError, match="same device"):
+        arrays.product(x, x.cpu(), R3)
+    with pytest.raises(TypeError, match="tensor `y` must be f32, got f64"):
+        F.sgp_norm(x, x.double(), weight, R3)
+    with pytest.raises(TypeError, match="tensor `weight` must be f32"):
+        F.sgp_norm(x, x, weight.half(), R3)
+    with pytest.raises(TypeError, match="tensor `weight` must be bf16 or f32"):
+        F.sgp_norm(x.bfloat16(), x.bfloat16(), weight.half(), R3)
+    with pytest.raises(ValueError, match="tensor `weight` must be"):
+        F.sgp_norm(x, x, weight[:, :19], R3)
+    with pytest.raises(TypeError, match="got torch.int64"):
+        F.reverse(x.long(), R3)
+    # An error leaves the GPU usable.
+    assert F.sgp_norm(x, x, weight, R3).isfinite().all()
+
+
+def test_pinned_memory():
+    x = torch.randn(8, 3, 4).pin_memory()
+    assert torch.equal(F.reverse(x, R3), F.reverse(x.clone(), R3))
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_the_current_device_stays():
+    x = torch.randn(8, 3, 4, device="cuda:1", requires_grad=True)
+    weight = torch.randn(4, 20, device="cuda:1")
+    output = F.sgp_norm(x, x, weight, R3)
+    assert torch.cuda.current_device() == 0 and output.device.index == 1
+    output.sum().backward()
+    assert torch.cuda.current_device() == 0 and x.grad.device.index == 1
+    assert arrays.reverse(x.detach(), R3).device.index == 1
+    assert torch.cuda.current_device() == 0
+    wanted = F.sgp_norm(x.detach().cpu(), x.detach().cpu(), weight.cpu(), R3)
+    assert relative_error(output, wanted) < 1e-5
+    with pytest.raises(RuntimeError, match="same device, got x on cuda:1, y on cuda:0"):
+        F.sgp_norm(x, x.to("cuda:0"), weight, R3)

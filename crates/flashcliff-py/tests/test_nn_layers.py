@@ -1,0 +1,300 @@
+"""Every layer against plain torch in float64: output, and gradients of inputs and parameters."""
+
+import nn_reference as reference
+import pytest
+import torch
+from nn_common import (
+    SIGNATURES,
+    algebra_and_table,
+    assert_same,
+    blades_first,
+    channels_first,
+    difference,
+    disturb,
+    random,
+)
+
+from flashcliff import nn
+
+F64 = {"dtype": torch.float64}
+
+
+@pytest.fixture(params=SIGNATURES, ids=lambda s: "cl{}{}{}".format(*s))
+def both(request):
+    return algebra_and_table(request.param)
+
+
+def multivectors(table, channels, seed=0, batch=5):
+    return random(batch, channels, len(table.masks), seed=seed)
+
+
+@pytest.mark.parametrize("per_grade", [True, False])
+@pytest.mark.parametrize("bias", [True, False])
+def test_linear(both, per_grade, bias):
+    algebra, table = both
+    layer = disturb(nn.MVLinear(algebra, 3, 4, bias, per_grade=per_grade, **F64))
+    assert_same(
+        layer,
+        [multivectors(table, 3)],
+        lambda x, p: reference.linear(table, x, p["weight"], p.get("bias")),
+    )
+
+
+def test_linear_bias_on_every_blade(both):
+    algebra, table = both
+    layer = disturb(nn.MVLinear(algebra, 3, 4, bias_mode="all", **F64))
+    assert_same(
+        layer,
+        [multivectors(table, 3)],
+        lambda x, p: reference.linear(table, x, p["weight"], p["bias"], every_blade=True),
+    )
+
+
+def test_linear_of_some_grades(both):
+    algebra, table = both
+    layer = disturb(nn.MVLinear(algebra, 3, 4, grades=(0, 2), **F64))
+    kept = ((table.grades == 0) | (table.grades == 2)).nonzero()[:, 0]
+    full = torch.zeros(4, 3, table.dim + 1, dtype=torch.float64)
+    full[:, :, [0, 2]] = layer.weight.detach()
+    x = multivectors(table, 3)
+    want = reference.linear(table, x, full, layer.bias.detach())[..., kept]
+    assert difference(channels_first(layer(blades_first(x)[kept])), want) < 1e-12
+
+
+def test_grade_norm(both):
+    algebra, table = both
+    layer = disturb(nn.GradeNorm(algebra, 3, 0.5, **F64))
+    assert_same(
+        layer, [multivectors(table, 3)], lambda x, p: reference.grade_norm(table, x, p["a"])
+    )
+
+
+@pytest.mark.parametrize("invariant", ["mag2", "norm"])
+def test_silu(both, invariant):
+    algebra, table = both
+    layer = disturb(nn.MVSiLU(algebra, 3, invariant, **F64))
+    assert_same(
+        layer,
+        [multivectors(table, 3)],
+        lambda x, p: reference.silu(table, x, p["a"], p["b"], invariant),
+    )
+
+
+def test_layer_norm(both):
+    algebra, table = both
+    layer = disturb(nn.MVLayerNorm(algebra, 3, **F64))
+    assert_same(
+        layer, [multivectors(table, 3)], lambda x, p: reference.layer_norm(table, x, p["a"])
+    )
+
+
+def test_grade_rms(both):
+    algebra, table = both
+    layer = nn.GradeRMSNorm(algebra, eps=1e-3)
+    assert_same(layer, [multivectors(table, 3)], lambda x, p: reference.rms(table, x, 1e-3))
+
+
+@pytest.mark.parametrize("name", ["none", "gelu", "gelu_tanh", "silu", "sigmoid"])
+def test_gate(both, name):
+    algebra, table = both
+    layer = nn.MVGate(algebra, name)
+    assert_same(layer, [multivectors(table, 3)], lambda x, p: reference.gate(x, name))
+
+
+@pytest.mark.parametrize("gate", ["gelu", "silu"])
+@pytest.mark.parametrize("norm", ["rms", "none"])
+def test_sgp_norm(both, gate, norm):
+    algebra, table = both
+    layer = disturb(nn.SGPNorm(algebra, 3, gate=gate, norm=norm, eps=1e-2, **F64))
+
+    def want(x, y, p):
+        x, y = reference.gate(x, gate), reference.gate(y, gate)
+        z = reference.sgp(table, x, y, p["weight"])
+        return reference.rms(table, z, 1e-2) if norm == "rms" else z
+
+    assert_same(layer, [multivectors(table, 3), multivectors(table, 3, seed=1)], want)
+
+
+@pytest.mark.parametrize("norm", ["rms", "none"])
+def test_fcgp_norm(both, norm):
+    algebra, table = both
+    layer = disturb(nn.FCGPNorm(algebra, 3, 4, norm=norm, **F64))
+
+    def want(x, y, p):
+        x, y = reference.gate(x), reference.gate(y)
+        z = reference.fcgp(table, x, y, p["weight"].permute(2, 1, 0))
+        return reference.rms(table, z) if norm == "rms" else z
+
+    assert_same(layer, [multivectors(table, 3), multivectors(table, 3, seed=1)], want)
+
+
+@pytest.mark.parametrize("first_order", [True, False])
+@pytest.mark.parametrize("init", [0.0, None])
+def test_steerable(both, first_order, init):
+    algebra, table = both
+    layer = disturb(nn.SteerableGeometricProduct(algebra, 3, first_order, init, **F64))
+    assert_same(layer, [multivectors(table, 3)], lambda x, p: reference.steerable(table, x, p))
+
+
+@pytest.mark.parametrize("first_order", [True, False])
+@pytest.mark.parametrize("init", [0.0, None])
+def test_fully_connected(both, first_order, init):
+    algebra, table = both
+    product = nn.FullyConnectedSteerableGeometricProduct
+    layer = disturb(product(algebra, 3, 4, first_order, init, **F64))
+    assert_same(
+        layer,
+        [multivectors(table, 3)],
+        lambda x, p: reference.steerable(table, x, p, fully_connected=True),
+    )
+
+
+@pytest.mark.parametrize("bias_mode", ["scalar", "all", "none"])
+@pytest.mark.parametrize("fully_connected", [False, True])
+@pytest.mark.parametrize("normalize", [True, False])
+def test_flash_clifford_layer(both, normalize, fully_connected, bias_mode):
+    algebra, table = both
+    options = {"normalize": normalize, "fully_connected": fully_connected}
+    layer = disturb(nn.FlashCliffordLayer(algebra, 3, bias_mode=bias_mode, **options, **F64))
+    assert_same(
+        layer,
+        [multivectors(table, 3)],
+        lambda x, p: reference.flash_layer(table, x, p, every_blade=bias_mode == "all", **options),
+    )
+
+
+def test_geometric_product(both):
+    algebra, table = both
+    ones = torch.ones(3, len(table.paths), dtype=torch.float64)
+    inputs = [multivectors(table, 3), multivectors(table, 3, seed=1)]
+    assert_same(nn.Product(algebra), inputs, lambda x, y, p: reference.sgp(table, x, y, ones))
+
+
+@pytest.mark.parametrize(
+    ("kind", "keep"),
+    [
+        ("exterior", lambda a, o, b: o == a + b),
+        ("left_contraction", lambda a, o, b: o == b - a),
+        ("right_contraction", lambda a, o, b: o == a - b),
+        ("scalar", lambda a, o, b: o == 0),
+    ],
+)
+def test_other_products(both, kind, keep):
+    algebra, table = both
+    weight = torch.tensor([float(keep(*path)) for path in table.paths], dtype=torch.float64)
+    x, y = multivectors(table, 3), multivectors(table, 3, seed=1)
+    want = blades_first(reference.sgp(table, x, y, weight.expand(3, -1)))
+    got = nn.Product(algebra, kind)(blades_first(x), blades_first(y))
+    assert difference(got, want[: got.size(0)]) < 1e-12
+    # A scalar product gives the scalar blade alone.
+    assert got.size(0) == (1 if kind == "scalar" else len(table.masks))
+
+
+def test_commutator(both):
+    algebra, table = both
+    ones = torch.ones(3, len(table.paths), dtype=torch.float64)
+    x, y = multivectors(table, 3), multivectors(table, 3, seed=1)
+    want = (reference.sgp(table, x, y, ones) - reference.sgp(table, y, x, ones)) / 2
+    got = nn.Product(algebra, "commutator")(blades_first(x), blades_first(y))
+    # Grades that no commutator reaches may be left out.
+    kept = list(algebra.blades_of(algebra.reachable("commutator")))
+    left_out = [blade for blade in range(len(table.masks)) if blade not in kept]
+    assert (want[..., left_out].abs() < 1e-12).all()
+    assert difference(channels_first(got), want[..., kept]) < 1e-12
+
+
+def test_regressive(both):
+    """The regressive product of duals is the dual of the exterior product."""
+    algebra, table = both
+    x, y = (blades_first(multivectors(table, 3, seed=s)) for s in (0, 1))
+    from flashcliff.functional import undual
+
+    want = undual(
+        nn.Product(algebra, "exterior")(*(_right_complement(table, v) for v in (x, y))), algebra
+    )
+    assert difference(nn.Product(algebra, "regressive")(x, y), want) < 1e-12
+
+
+def _right_complement(table, x):
+    """e_a ^ dual(e_a) = I, from the masks."""
+    full = (1 << table.dim) - 1
+    out = torch.zeros_like(x)
+    for i, mask in enumerate(table.masks):
+        other = full ^ mask
+        swaps = sum(((mask >> shift) & other).bit_count() for shift in range(1, table.dim))
+        out[table.masks.index(other)] = (-1) ** swaps * x[i]
+    return out
+
+
+def test_sandwich(both):
+    algebra, table = both
+    ones = torch.ones(3, len(table.paths), dtype=torch.float64)
+    reverse = (-1.0) ** (table.grades * (table.grades - 1) // 2)
+
+    def want(x, y, p):
+        return reference.sgp(table, reference.sgp(table, x, y, ones), reverse * x, ones)
+
+    assert_same(nn.Sandwich(algebra), [multivectors(table, 3), multivectors(table, 3, 1)], want)
+
+
+def test_vectors_times_multivectors():
+    algebra, table = algebra_and_table((3, 0, 0))
+    layer = disturb(nn.SGPNorm(algebra, 3, left=(1,), **F64))
+    paths = [path for path in table.paths if path[0] == 1]
+    assert layer.weight.shape == (3, len(paths))
+    full = torch.zeros(3, len(table.paths), dtype=torch.float64)
+    full[:, [table.paths.index(path) for path in paths]] = layer.weight.detach()
+    x, y = multivectors(table, 3), multivectors(table, 3, seed=1)
+    vectors = torch.where(table.grades == 1, x, 0.0)
+    z = reference.sgp(table, reference.gate(vectors), reference.gate(y), full)
+    got = layer(blades_first(x)[1:4], blades_first(y))
+    assert difference(channels_first(got), reference.rms(table, z)) < 1e-12
+
+
+def test_embeddings(both):
+    algebra, table = both
+    points = random(5, 4, table.dim)
+    want = reference.embed_points(table, points)
+    assert torch.equal(nn.embed_points(points, algebra), blades_first(want))
+    layer = disturb(nn.PointEmbedding(algebra, 4, 3, **F64))
+    want = reference.linear(table, want, layer.weight.detach(), layer.bias.detach())
+    assert difference(channels_first(layer(points)), want) < 1e-12
+    x = blades_first(multivectors(table, 3))
+    for grade in range(table.dim + 1):
+        part = nn.select_grade(x, grade, algebra)
+        assert torch.equal(part, x[table.grades == grade])
+        back = nn.embed_grade(part, grade, algebra)
+        assert torch.equal(back[table.grades == grade], part)
+        assert not back[table.grades != grade].any()
+
+
+def test_two_batch_axes(both):
+    """Any axes between blades and channels are batch."""
+    algebra, table = both
+    layer = disturb(nn.SteerableGeometricProduct(algebra, 3, **F64))
+    x = blades_first(multivectors(table, 3, batch=6))
+    want = layer(x)
+    got = layer(x.reshape(x.size(0), 2, 3, 3))
+    assert got.shape == (x.size(0), 2, 3, 3)
+    assert torch.equal(got.reshape_as(want), want)
+
+
+def test_the_comparison_can_fail():
+    """A weight that is off by a thousandth, two paths exchanged, a gradient of another input."""
+    algebra, table = algebra_and_table((3, 0, 0))
+    layer = disturb(nn.SGPNorm(algebra, 3, **F64))
+    inputs = [multivectors(table, 3), multivectors(table, 3, seed=1)]
+
+    def with_weight(change):
+        def want(x, y, p):
+            z = reference.sgp(table, reference.gate(x), reference.gate(y), change(p["weight"]))
+            return reference.rms(table, z)
+
+        return want
+
+    assert_same(layer, inputs, with_weight(lambda w: w))
+    order = list(range(20))
+    order[4], order[10] = 10, 4
+    for change in (lambda w: 1.001 * w + 1e-3, lambda w: w[:, order], lambda w: w.detach() + 0 * w):
+        with pytest.raises(AssertionError):
+            assert_same(layer, inputs, with_weight(change))

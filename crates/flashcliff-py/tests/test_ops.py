@@ -1,0 +1,211 @@
+"""Every operator on the CPU: values, gradients, layouts."""
+
+from __future__ import annotations
+
+import pytest
+import reference
+import torch
+from cases import CASES, SPACE, dispatch, relative_error
+
+import flashcliff
+from flashcliff import functional as F
+
+ids = lambda case: case.id  # noqa: E731
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5}
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("case", CASES, ids=ids)
+def test_values_and_gradients(case, dtype):
+    tensors = case.tensors(dtype, grad=True)
+    output = case.run(**tensors)
+    exact = {n: t.detach().double().requires_grad_() for n, t in tensors.items()}
+    wanted = case.reference(**exact)
+    assert output.dtype == dtype and output.shape == wanted.shape
+    assert relative_error(output, wanted) < TOLERANCE[dtype]
+    cotangent = torch.randn(
+        wanted.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64
+    )
+    got = torch.autograd.grad(output, tensors.values(), cotangent.to(dtype))
+    expected = torch.autograd.grad(wanted, exact.values(), cotangent.to(dtype).double())
+    for name, a, b in zip(tensors, got, expected):
+        assert a.dtype == dtype and a.shape == b.shape
+        assert relative_error(a, b) < TOLERANCE[dtype], name
+
+
+def test_the_comparator_sees_a_wrong_sign():
+    case = SPACE[0]
+    tensors = case.tensors()
+    wanted = case.reference(**tensors)
+    wrong = wanted.clone()
+    wrong[3, 0, 0] *= -1
+    assert relative_error(wanted, wanted) == 0
+    assert relative_error(wrong, wanted) > 1e-3
+
+
+@pytest.mark.parametrize("case", SPACE, ids=ids)
+def test_gradcheck(case):
+    tensors = case.tensors(batch=2, grad=True)
+    # Norms of whole grades have a kink where they vanish; random numbers keep away from it.
+    names = list(tensors)
+    call = lambda *values: case.run(**dict(zip(names, values)))  # noqa: E731
+    assert torch.autograd.gradcheck(call, tuple(tensors.values()))
+
+
+@pytest.mark.parametrize(
+    "case",
+    [case for case in CASES if case.name in ("product", "reverse", "dual", "sandwich")],
+    ids=ids,
+)
+def test_integers_are_exact(case):
+    tensors = {
+        n: torch.randint(-4, 5, t.shape).to(torch.float32) for n, t in case.tensors().items()
+    }
+    wanted = case.reference(**{n: t.double() for n, t in tensors.items()})
+    assert torch.equal(case.run(**tensors).double(), wanted)
+
+
+@pytest.mark.parametrize("case", SPACE, ids=ids)
+def test_dispatcher_and_eager_agree(case):
+    """The operator of PyTorch and the shorter way give the same bits."""
+    tensors = case.tensors(torch.float32, grad=True)
+    eager = case.run(**tensors)
+    dispatched = dispatch(case, tensors)
+    assert torch.equal(eager, dispatched)
+    cotangent = torch.randn_like(eager)
+    one = torch.autograd.grad(eager, tensors.values(), cotangent)
+    two = torch.autograd.grad(dispatched, tensors.values(), cotangent)
+    assert all(torch.equal(a, b) for a, b in zip(one, two))
+
+
+@pytest.mark.parametrize("case", SPACE, ids=ids)
+def test_only_wanted_gradients(case):
+    """Each gradient alone is that of all together."""
+    everything = case.tensors(grad=True)
+    output = case.run(**everything)
+    cotangent = torch.randn_like(output)
+    grads = dict(zip(everything, torch.autograd.grad(output, everything.values(), cotangent)))
+    for name in everything:
+        tensors = case.tensors()
+        tensors[name].requires_grad_()
+        output = case.run(**tensors)
+        (grad,) = torch.autograd.grad(output, (tensors[name],), cotangent)
+        assert relative_error(grad, grads[name]) < 1e-12
+        assert all(t.grad is None for t in tensors.values())
+
+
+@pytest.mark.parametrize("batch", [(), (1,), (2, 3), (2, 1, 3)], ids=str)
+def test_batch_axes(batch):
+    algebra = flashcliff.Algebra(3, 0, 0)
+    x, y = torch.randn(2, 8, *batch, 4, dtype=torch.float64)
+    weight = torch.randn(4, 20, dtype=torch.float64)
+    output = F.sgp_norm(x, y, weight, algebra)
+    flat = [t.reshape(8, -1, 4) for t in (x, y)]
+    assert output.shape == (8, *batch, 4)
+    assert torch.equal(output.reshape(8, -1, 4), F.sgp_norm(*flat, weight, algebra))
+
+
+@pytest.mark.parametrize("case", SPACE, ids=ids)
+def test_empty_batch(case):
+    tensors = case.tensors(batch=0, grad=True)
+    output = case.run(**tensors)
+    assert output.shape == case.reference(**{n: t.detach() for n, t in tensors.items()}).shape
+    for grad in torch.autograd.grad(output, tensors.values(), torch.zeros_like(output)):
+        assert torch.equal(grad, torch.zeros_like(grad))
+
+
+@pytest.mark.parametrize("case", SPACE, ids=ids)
+def test_not_contiguous(case):
+    """Views with any strides are copied, in both passes."""
+    tensors = case.tensors()
+    strided = {
+        n: t.transpose(0, -1).contiguous().transpose(0, -1).requires_grad_()
+        for n, t in tensors.items()
+    }
+    output = case.run(**strided)
+    assert relative_error(output, case.run(**tensors)) == 0
+    cotangent = torch.randn_like(output).transpose(0, -1).contiguous().transpose(0, -1)
+    grads = torch.autograd.grad(output, strided.values(), cotangent)
+    plain = {n: t.clone().requires_grad_() for n, t in tensors.items()}
+    expected = torch.autograd.grad(case.run(**plain), plain.values(), cotangent.contiguous())
+    assert all(torch.equal(a, b) for a, b in zip(grads, expected))
+
+
+def test_negative_views():
+    x = torch.randn(8, 2, 3, dtype=torch.float64)
+    y = torch._neg_view(x)
+    assert torch.equal(F.reverse(y, (3, 0, 0)), -F.reverse(x, (3, 0, 0)))
+
+
+@pytest.mark.parametrize(
+    "name", ["reverse", "grade_involution", "clifford_conjugate", "dual", "undual"]
+)
+@pytest.mark.parametrize("grades", [(0,), (1,), (2, 0), (1, 3)], ids=str)
+def test_some_grades(name, grades):
+    space = reference.basis((3, 0, 1))
+    full = torch.zeros(16, 2, 3, dtype=torch.float64)
+    carried = space.carried(grades)
+    x = torch.randn(len(carried), 2, 3, dtype=torch.float64, requires_grad=True)
+    full[carried] = x.detach()
+    wanted = getattr(reference, name)((3, 0, 1), full)
+    output = getattr(F, name)(x, (3, 0, 1), grades=iter(grades))
+    reached = [4 - g for g in grades] if name.endswith("dual") else grades
+    assert torch.equal(output, wanted[space.carried(reached)])
+    output.sum().backward()
+    assert torch.equal(x.grad.abs(), torch.ones_like(x))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    "geometric exterior regressive left_contraction right_contraction scalar commutator".split(),
+)
+def test_named_products(kind):
+    x, y = torch.randn(2, 8, 2, 3)
+    name = kind if "contraction" in kind else f"{kind}_product"
+    assert torch.equal(getattr(F, name)(x, y, (3, 0, 0)), F.product(x, y, (3, 0, 0), kind))
+
+
+@pytest.mark.parametrize("algebra", flashcliff.algebras(), ids=repr)
+def test_all_algebras(algebra):
+    space = reference.basis(algebra.signature)
+    assert algebra.blades == space.names()
+    assert algebra.paths == tuple(reference.paths(algebra.signature))
+    x, y = torch.randn(2, len(space.blades), 3, 4, dtype=torch.float64)
+    weight = torch.randn(4, algebra.path_count, dtype=torch.float64)
+    wanted = reference.sgp_norm(algebra.signature, x, y, weight)
+    assert relative_error(F.sgp_norm(x, y, weight, algebra), wanted) < 1e-12
+    cayley = torch.zeros(3 * (len(space.blades),), dtype=torch.float64)
+    for left, right, output, sign in algebra.terms():
+        cayley[left, right, output] = sign
+    assert torch.equal(cayley, reference.table(algebra.signature))
+
+
+def test_equivariance():
+    """A rotation of the operands rotates the product."""
+    rotor = torch.zeros(8, 1, 1, dtype=torch.float64)
+    angle = torch.tensor(0.7, dtype=torch.float64)
+    rotor[0], rotor[4] = torch.cos(angle / 2), -torch.sin(angle / 2)
+    rotate = lambda t: F.sandwich(rotor.expand_as(t), t, (3, 0, 0))  # noqa: E731
+    x, y = torch.randn(2, 8, 5, 6, dtype=torch.float64)
+    weight = torch.randn(6, 20, dtype=torch.float64)
+    one = F.sgp_norm(rotate(x), rotate(y), weight, (3, 0, 0))
+    assert relative_error(one, rotate(F.sgp_norm(x, y, weight, (3, 0, 0)))) < 1e-12
+
+
+def test_second_derivatives_of_involutions():
+    x = torch.randn(8, 2, 3, dtype=torch.float64, requires_grad=True)
+    for name in ("reverse", "dual", "undual", "clifford_conjugate", "grade_involution"):
+        call = lambda x: getattr(F, name)(x, (3, 0, 0))  # noqa: B023, E731
+        assert torch.autograd.gradgradcheck(call, (x,))
+
+
+def test_threads():
+    before = flashcliff.get_num_threads()
+    x, y = torch.randn(2, 8, 512, 64)
+    weight = torch.randn(64, 20)
+    wanted = F.sgp_norm(x, y, weight, (3, 0, 0))
+    for threads in (1, 2, 3):
+        flashcliff.set_num_threads(threads)
+        assert flashcliff.get_num_threads() == threads
+        assert torch.equal(F.sgp_norm(x, y, weight, (3, 0, 0)), wanted)
+    flashcliff.set_num_threads(before)

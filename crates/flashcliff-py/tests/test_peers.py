@@ -1,0 +1,82 @@
+"""The side-by-side scripts in benches/peers: what they compare with finds errors."""
+
+import json
+import math
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+PEERS = Path(__file__).parents[3] / "benches" / "peers"
+pytestmark = pytest.mark.skipif(not PEERS.is_dir(), reason="benches/peers is not here")
+sys.path.append(str(PEERS))
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+@pytest.mark.parametrize("operator", ["sgp", "layer", "steerable"])
+def test_differences_find_errors(operator, dim):
+    """Right functions pass; wrong outputs and wrong gradients do not."""
+    from sweep_cases import Case
+    from sweep_results import right_ones
+    from sweep_variants import ours
+
+    case = Case(operator, dim, 1030, 6, "cpu")
+    reference, function = case.reference(), ours(case)
+    last = list(case.inputs)[-1]
+    variants = {
+        "flashcliff": function,
+        "formula": case.formula,
+        "other output": lambda *t: 1.01 * function(*t),
+        "no gradient of the last": lambda *t: function(*t[:-1], t[-1].detach()) + 0 * t[-1].sum(),
+        "not a number": lambda *t: function(*t) * math.nan,
+    }
+    found = {name: case.differences(f, reference) for name, f in variants.items()}
+    assert set(right_ones(found, 1e-4)) == {"flashcliff", "formula"}
+    assert [n for n, off in found["no gradient of the last"].items() if off > 1e-4] == [last]
+    assert set(found["formula"]) == {"output", *case.inputs}
+    with pytest.raises(SystemExit, match="flashcliff is wrong"):
+        right_ones({"flashcliff": found["not a number"]}, 1e-4)
+
+
+def test_a_case_in_the_layout_of_cgenn():
+    from sweep_cases import Case
+
+    case = Case("steerable", 2, 5, 3, "cpu")
+
+    def function(x, *parameters):
+        return case.formula(x.permute(2, 0, 1), *parameters).permute(1, 2, 0)
+
+    function.batch_first = True
+    off = case.differences(function, case.reference())
+    assert max(off.values()) < 1e-5
+
+
+def test_results_are_whole_and_become_a_table(tmp_path):
+    from sweep_results import line, table, write
+
+    seconds = {
+        kind: {
+            "flashcliff": {"eager": 2e-3, "queued": 1e-3},
+            "other": {"eager": 4e-3, "queued": 3e-3},
+        }
+        for kind in ("forward", "forward+backward")
+    }
+    peaks = {"flashcliff": {"peak": 2**20}, "other": {"peak": 2**21}}
+    point = {"operator": "sgp", "dim": 3, "batch": 8, "channels": 4, "seconds": seconds}
+    results = {"points": [point | {"bytes": {"forward+backward": peaks}}]}
+    write(tmp_path / "sweep.json", results)
+    assert json.loads((tmp_path / "sweep.json").read_text()) == results
+    assert "other forward 3.0000 ms 3.00x" in line(point)
+    row = table(results).splitlines()[2].split(" | ")
+    assert row == ["| sgp 3-D 8x4", "1.000", "3.00x", "1.000", "3.00x", "1", "0.50 |"]
+
+
+def test_what_is_timed_needs_gradients_or_none():
+    from sweep_timing import passes
+
+    calls = passes(lambda x, y: x * y, [torch.ones(2), torch.full((2,), 3.0)], torch.ones(2))
+    assert not calls["forward"]().requires_grad
+    output, (x, y) = calls["forward+backward"]()
+    assert output.tolist() == x.tolist() == [3.0, 3.0]
+    assert y.tolist() == [1.0, 1.0]
