@@ -38,7 +38,11 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("flashcliff-cli", &["flashcliff-build-support"]),
     (
         "flashcliff-py",
-        &["flashcliff-codegen", "flashcliff-build-support", "candle-core"],
+        &[
+            "flashcliff-codegen",
+            "flashcliff-build-support",
+            "candle-core",
+        ],
     ),
     ("flashcliff-benches", &["flashcliff-build-support"]),
     ("xtask", &["flashcliff", "flashcliff-sys", "candle-core"]),
