@@ -18,6 +18,8 @@ pub(super) struct Call {
     pub(super) inputs: [CUdeviceptr; MAX_INPUTS],
     /// Forward: what is written. Backward: the gradient of it.
     pub(super) output: CUdeviceptr,
+    /// Backward: what the forward pass wrote.
+    pub(super) result: CUdeviceptr,
     /// Null if a forward pass need not save anything.
     pub(super) saved: CUdeviceptr,
     /// Of a backward pass; `None` is not wanted.

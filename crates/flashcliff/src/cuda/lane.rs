@@ -226,7 +226,7 @@ fn pass_code(pass: Pass) -> sys::fc_pass {
     }
 }
 
-fn gate_code(gate: Gate) -> sys::fc_gate {
+pub(super) fn gate_code(gate: Gate) -> sys::fc_gate {
     match gate {
         Gate::None => sys::fc_gate::FC_GATE_NONE,
         Gate::Gelu => sys::fc_gate::FC_GATE_GELU,

@@ -40,6 +40,7 @@ mod check;
 mod device;
 mod dtype;
 mod fault;
+mod fully_connected;
 mod lane;
 mod library;
 mod linear;

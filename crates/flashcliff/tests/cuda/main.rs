@@ -39,6 +39,7 @@ mod device;
 mod dtypes;
 mod exact;
 mod forward;
+mod fully_connected;
 mod gradients;
 mod graphs;
 mod linear;
@@ -67,6 +68,7 @@ fn main() -> ExitCode {
     wanted::add(&mut tests);
     repeats::add(&mut tests);
     linear::add(&mut tests);
+    fully_connected::add(&mut tests);
     graphs::add(&mut tests);
     refused::add(&mut tests);
     skeletons::add(&mut tests);

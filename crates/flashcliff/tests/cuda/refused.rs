@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use flashcliff::cuda::cudarc::driver::CudaStream;
-use flashcliff::cuda::{self, Array, Dtypes, Scratch, Tensor, TensorMut};
+use flashcliff::cuda::{self, Array, Dtypes, MatmulPrecision, Scratch, Tensor, TensorMut};
 use flashcliff::ops::{self, ProductOptions};
 use flashcliff::{Algebra, Dtype, Error, Pass, Signature};
 
@@ -443,10 +443,17 @@ fn buffers() {
 
 fn operators() {
     let options = ProductOptions::default();
-    let fully_connected = ops::fcgp_norm(cl300(), &options).expect("shipped");
-    let error = fully_connected.on_cuda(device()).expect_err("no kernel");
-    assert!(matches!(error, Error::UnsupportedOnCuda { .. }), "{error}");
-    assert!(error.to_string().contains("fcgp_norm"), "{error}");
+    let product = ops::fcgp_norm(cl300(), &options).expect("shipped");
+    let product = product.on_cuda(device()).expect("kernels");
+    let dims = product.bind(&[&[8, 2, 3], &[8, 2, 3], &[20, 3, 5]]);
+    let dims = dims.expect("shapes that fit");
+    let rounded = product.clone().with_precision(MatmulPrecision::Bf16);
+    for (product, dtype) in [(&product, Dtype::F64), (&rounded, Dtype::F32)] {
+        let error = product.workspace_bytes(&dims, Pass::Forward, Dtypes::uniform(dtype));
+        let error = error.expect_err("no kernel");
+        assert!(matches!(error, Error::UnsupportedOnCuda { .. }), "{error}");
+        assert!(error.to_string().contains("fcgp_norm"), "{error}");
+    }
     // Owned arrays say what they hold.
     let stream = device().new_stream().expect("a stream");
     let array = Array::from_host(&stream, &[1.0_f32, 2.0], &[2]).expect("memory");

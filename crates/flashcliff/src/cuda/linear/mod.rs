@@ -29,9 +29,14 @@ const MAX_ROWS: usize = 1 << 20;
 /// Rows that a gradient of a weight sums over in one product: cuBLASLt counts in 32 bits.
 const MAX_SUMMED_ROWS: usize = 1 << 30;
 
-/// How the matrix products of [`mv_linear`](crate::ops::mv_linear) treat `f32` operands. Sums are
-/// always `f32`. Tensors of other types are multiplied as they are: products of 16-bit numbers are
-/// exact in `f32`, and `f64` is computed in `f64`.
+/// How the matrix products of [`mv_linear`](crate::ops::mv_linear) and
+/// [`fcgp_norm`](crate::ops::fcgp_norm) treat `f32` operands. Sums are always `f32`. Tensors of other
+/// types are multiplied as they are: products of 16-bit numbers are exact in `f32`, and `f64` is
+/// computed in `f64`.
+///
+/// The left operands of the fully connected product are themselves products, of `x` and `y`: for
+/// 16-bit tensors these are rounded to that type. It takes `Highest` and `Tf32` for `f32`, and no
+/// `f64`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MatmulPrecision {

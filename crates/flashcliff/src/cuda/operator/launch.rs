@@ -56,6 +56,7 @@ impl Operator {
             dtypes,
             inputs,
             output,
+            result: output,
             saved,
             grads: NO_GRADIENTS,
             workspace: space,
@@ -67,6 +68,7 @@ impl Operator {
             match &self.work {
                 Work::Lanes(lanes) => lanes.forward(&call),
                 Work::Linear(linear) => linear.forward(&call),
+                Work::FullyConnected(product) => product.forward(&call),
             }
         }
     }
@@ -99,7 +101,7 @@ impl Operator {
         let mut spans = Spans::new();
         let inputs = add_inputs(&mut spans, queue, specs, given.inputs);
         let output = &given.output;
-        spans.read(Label::Tensor(name), output.acquire(queue), output.layout());
+        let result = spans.read(Label::Tensor(name), output.acquire(queue), output.layout());
         let saved = given.saved.as_ref().map_or(0, |saved| {
             spans.read(SAVED, saved.acquire(queue), saved.layout())
         });
@@ -122,6 +124,7 @@ impl Operator {
             dtypes,
             inputs,
             output: grad_output,
+            result,
             saved,
             grads: wanted,
             workspace: space,
@@ -133,6 +136,7 @@ impl Operator {
             match &self.work {
                 Work::Lanes(lanes) => lanes.backward(&call),
                 Work::Linear(linear) => linear.backward(&call),
+                Work::FullyConnected(product) => product.backward(&call),
             }
         }
     }

@@ -12,6 +12,7 @@ use super::call::{ALL_GRADIENTS, Gradients, NO_GRADIENTS};
 use super::check::Checks;
 use super::device::Device;
 use super::dtype::Dtypes;
+use super::fully_connected::FullyConnected;
 use super::lane::Lanes;
 use super::linear::{Linear, MatmulPrecision};
 use super::queue::Queue;
@@ -36,6 +37,7 @@ pub struct Operator {
 enum Work {
     Lanes(Arc<Lanes>),
     Linear(Linear),
+    FullyConnected(Box<FullyConnected>),
 }
 
 impl crate::Operator {
@@ -45,21 +47,16 @@ impl crate::Operator {
     /// [`Error::UnsupportedOnCuda`] if it has no CUDA implementation, and for
     /// [`mv_linear`](crate::ops::mv_linear) [`Error::CudaLibrary`] without cuBLASLt.
     pub fn on_cuda(&self, device: &Device) -> Result<Operator, Error> {
-        let work = match self.kind() {
-            Kind::Lanes(lane) => {
-                Work::Lanes(Arc::new(Lanes::new(self.name(), self.algebra(), lane)?))
-            }
-            Kind::Linear(linear) => Work::Linear(Linear::new(linear, device.blas()?)),
-            Kind::FullyConnected(_) => {
-                return Err(Error::UnsupportedOnCuda {
-                    operator: self.name().to_owned(),
-                    reason:
-                        "there is no CUDA kernel of the fully connected product yet; it runs on \
-                             the CPU, and sgp_norm, channel by channel, on both"
-                            .to_owned(),
-                });
-            }
-        };
+        let work =
+            match self.kind() {
+                Kind::Lanes(lane) => {
+                    Work::Lanes(Arc::new(Lanes::new(self.name(), self.algebra(), lane)?))
+                }
+                Kind::Linear(linear) => Work::Linear(Linear::new(linear, device.blas()?)),
+                Kind::FullyConnected(product) => Work::FullyConnected(Box::new(
+                    FullyConnected::new(self.name(), self.algebra(), product)?,
+                )),
+            };
         Ok(Operator {
             operator: Arc::new(self.clone()),
             device: device.clone(),
@@ -83,8 +80,10 @@ impl Operator {
     /// without matrix products.
     #[must_use]
     pub fn with_precision(mut self, precision: MatmulPrecision) -> Self {
-        if let Work::Linear(linear) = &mut self.work {
-            linear.precision = precision;
+        match &mut self.work {
+            Work::Lanes(_) => {}
+            Work::Linear(linear) => linear.precision = precision,
+            Work::FullyConnected(product) => product.precision = precision,
         }
         self
     }
@@ -130,6 +129,7 @@ impl Operator {
         match &self.work {
             Work::Lanes(lanes) => lanes.prepare(dtypes),
             Work::Linear(linear) => linear.prepare(dims, dtypes),
+            Work::FullyConnected(product) => product.prepare(dtypes),
         }
     }
 
@@ -265,6 +265,7 @@ impl Operator {
         match &self.work {
             Work::Lanes(lanes) => lanes.workspace_bytes(dims, pass, dtypes, grads),
             Work::Linear(linear) => Ok(linear.workspace_bytes(dims, pass, dtypes, grads)),
+            Work::FullyConnected(product) => product.workspace_bytes(dims, pass, dtypes, grads),
         }
     }
 }

@@ -37,6 +37,8 @@ const BLOCK_ELEMENTS: usize = 1 << 17;
 pub(crate) struct FullyConnected {
     gate: Gate,
     eps: f64,
+    /// Of the left operand, the right one and the output.
+    grades: [GradeSet; 3],
     left: Layout,
     right: Layout,
     output: Layout,
@@ -106,6 +108,7 @@ impl FullyConnected {
         Ok(Self {
             gate: options.gate,
             eps: options.eps,
+            grades: [left, right, output],
             left: Layout::new(algebra, left),
             right: Layout::new(algebra, right),
             output: output_layout,
@@ -124,6 +127,33 @@ impl FullyConnected {
         ];
         let output = [Dim::Fixed(self.output.blades), Dim::Batch, Dim::Out];
         (inputs, TensorSpec::new("o", &output))
+    }
+
+    #[cfg(feature = "cuda")]
+    pub(crate) fn gate(&self) -> Gate {
+        self.gate
+    }
+
+    #[cfg(feature = "cuda")]
+    pub(crate) fn eps(&self) -> f64 {
+        self.eps
+    }
+
+    #[cfg(feature = "cuda")]
+    pub(crate) fn has_norm(&self) -> bool {
+        !self.norms.is_empty()
+    }
+
+    /// The grades of the left operand, the right one and the output.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn grades(&self) -> [GradeSet; 3] {
+        self.grades
+    }
+
+    /// The paths, in the order of the weights.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn paths(&self) -> Vec<Path> {
+        self.paths.iter().map(|product| product.path).collect()
     }
 
     pub(super) fn row_sums(&self) -> usize {

@@ -1,0 +1,254 @@
+//! The fully connected product: all element types and precisions, both passes.
+
+use flashcliff::cuda::{Dtypes, MatmulPrecision};
+use flashcliff::ops::{self, ProductOptions};
+use flashcliff::{Algebra, Dtype, Error, Gate, Norm, Signature};
+
+use crate::basis::Basis;
+use crate::case::{Case, Fill, tiny};
+use crate::cases::{Spec, all_operators, main_operators};
+use crate::device::device;
+use crate::dtypes::{self, BF16, F32};
+use crate::measure::within;
+use crate::runner::Runner;
+use crate::trials::{Needs, Tests};
+use crate::{exact, repeats, wanted};
+
+/// A test of an algebra.
+type Test = fn(Algebra);
+
+pub(crate) fn add(tests: &mut Tests) {
+    let gpu = Needs::Gpu;
+    let each: [(&str, Test); 5] = [
+        ("elements", every_element),
+        ("exact", integers),
+        ("options", every_option),
+        ("wanted", |algebra| {
+            wanted::every_combination(algebra, &main());
+        }),
+        ("repeats", |algebra| repeats::a_hundred(algebra, &main())),
+    ];
+    for (name, run) in each {
+        for algebra in Algebra::shipped().filter(|a| has_kernels(*a)) {
+            let name = format!("fully_connected::{name}::{}", algebra.name());
+            tests.add(gpu, name, move || run(algebra));
+        }
+    }
+    tests.add(gpu, "fully_connected::sizes", every_size);
+    tests.add(gpu, "fully_connected::large_algebras", refused);
+    tests.add(
+        gpu,
+        "fully_connected::a_wrong_product_is_reported",
+        wrong_products,
+    );
+}
+
+/// Algebras of more dimensions have none.
+fn has_kernels(algebra: Algebra) -> bool {
+    algebra.grade_count() <= 4
+}
+
+fn refused() {
+    let large = Algebra::shipped().filter(|a| !has_kernels(*a));
+    let mut count = 0;
+    for algebra in large {
+        let op = ops::fcgp_norm(algebra, &ProductOptions::default()).expect("shipped");
+        let error = op.on_cuda(device()).expect_err("no kernel");
+        assert!(matches!(error, Error::UnsupportedOnCuda { .. }), "{error}");
+        assert!(error.to_string().contains(&algebra.name()), "{error}");
+        count += 1;
+    }
+    assert!(count > 0);
+}
+
+/// The product with the options that a layer would choose, and without gate and norm.
+fn main() -> Vec<Spec> {
+    let mut specs = main_operators();
+    specs.retain(|spec| matches!(spec, Spec::Fcgp(_)));
+    assert_eq!(specs.len(), 2);
+    specs
+}
+
+/// Element types with the precisions that they can have.
+fn types() -> Vec<(Dtypes, MatmulPrecision)> {
+    let all = dtypes::ALL
+        .into_iter()
+        .filter(|d| d.lanes != Dtype::F64)
+        .map(|dtypes| (dtypes, MatmulPrecision::Highest));
+    all.chain([(F32, MatmulPrecision::Tf32)]).collect()
+}
+
+/// The units to which the products that are summed are rounded, and the weights. Tensor cores may cut
+/// numbers off.
+fn operand_unit(dtypes: Dtypes, precision: MatmulPrecision) -> f64 {
+    match (dtypes.lanes, precision) {
+        (Dtype::F32, MatmulPrecision::Tf32) => 1.0 / f64::from(1 << 10),
+        (dtype, _) => dtypes::unit(dtype),
+    }
+}
+
+/// Compares both passes with some results: what rounded operands may change is measured by moving the
+/// inputs.
+fn compare(
+    runner: &mut Runner,
+    case: &Case<'_>,
+    (dtypes, precision): (Dtypes, MatmulPrecision),
+    offset: usize,
+    (output, grads): (&[f64], &[Vec<f64>]),
+) -> Result<(), String> {
+    let all = case.all_wanted();
+    let got = runner.both(case, dtypes, offset, &all);
+    let unit = operand_unit(dtypes, precision);
+    within(output, &got.output, dtypes.lanes, || {
+        case.spread(unit, &all).0
+    })
+    .map_err(|e| format!("the output, {e}"))?;
+    for (tensor, spec) in case.op.inputs().iter().enumerate() {
+        let (want, got) = (&grads[tensor], &got.grads[tensor]);
+        within(want, got, dtypes::of(spec, dtypes), || {
+            case.spread(unit, &all).1.swap_remove(tensor)
+        })
+        .map_err(|e| format!("grad_{}, {e}", spec.name))?;
+    }
+    Ok(())
+}
+
+/// Compares a call with the CPU in `f64`.
+fn check(
+    runner: &mut Runner,
+    case: &Case<'_>,
+    types: (Dtypes, MatmulPrecision),
+    offset: usize,
+) -> Result<(), String> {
+    let mut case = case.rounded(types.0);
+    case.gpu = case.gpu.clone().with_precision(types.1);
+    let (output, grads) = case.on_cpu(&case.all_wanted());
+    compare(runner, &case, types, offset, (&output, &grads))
+        .map_err(|e| format!("{e}: {}, {:?}", case.context(types.0), types.1))
+}
+
+/// All elements of all gradients by derivatives of the reference.
+fn every_element(algebra: Algebra) {
+    let basis = Basis::new(algebra.signature());
+    let mut runner = Runner::new(device());
+    for spec in main() {
+        let case = Case::new(algebra, &basis, &spec, tiny(&basis), Fill::Reals, 83);
+        for types in types() {
+            let mut case = case.rounded(types.0);
+            case.gpu = case.gpu.clone().with_precision(types.1);
+            let (output, _) = case.on_cpu(&case.all_wanted());
+            let grads = case.derivatives().gradients::<f64>();
+            compare(&mut runner, &case, types, 1, (&output, &grads))
+                .unwrap_or_else(|e| panic!("{e}: {}", case.context(types.0)));
+        }
+    }
+}
+
+/// Sums of small integers are exact in every precision.
+fn integers(algebra: Algebra) {
+    let basis = Basis::new(algebra.signature());
+    let mut runner = Runner::new(device());
+    let shapes = match basis.len() {
+        ..=8 => vec![[5, 3, 7], [70, 36, 50]],
+        _ => vec![[5, 3, 7]],
+    };
+    for spec in main().into_iter().filter(Spec::is_exact) {
+        for &shape in &shapes {
+            let case = Case::new(algebra, &basis, &spec, shape, Fill::Integers, 89);
+            let output = exact::to_f64(&case.reference::<i128>());
+            let (_, grads) = case.on_cpu(&case.all_wanted());
+            for (i, (dtypes, precision)) in types().into_iter().enumerate() {
+                let mut case = case.rounded(dtypes);
+                case.gpu = case.gpu.clone().with_precision(precision);
+                exact::check(&mut runner, &case, dtypes, i % 2, &output, &grads);
+            }
+        }
+    }
+}
+
+fn every_option(algebra: Algebra) {
+    let basis = Basis::new(algebra.signature());
+    let mut runner = Runner::new(device());
+    let mut specs = all_operators(&basis);
+    specs.retain(|spec| matches!(spec, Spec::Fcgp(_)));
+    assert!(specs.len() > 5, "only {} products", specs.len());
+    for (i, spec) in specs.iter().enumerate() {
+        let shapes = [[3, 5, 7], [2, 8, 16], [0, 3, 2], [2, 0, 3], [2, 3, 0]];
+        for shape in shapes {
+            let case = Case::new(algebra, &basis, spec, shape, Fill::Reals, 97);
+            let types = types();
+            check(&mut runner, &case, types[i % types.len()], i % 2)
+                .unwrap_or_else(|e| panic!("{e}"));
+        }
+    }
+}
+
+fn every_size() {
+    let algebra = Algebra::new(Signature::of(3, 0, 0)).expect("shipped");
+    let basis = Basis::new(algebra.signature());
+    let mut runner = Runner::new(device());
+    let shapes = [
+        [1, 1, 1],
+        [33, 17, 64],
+        [64, 32, 48],
+        [130, 64, 136],
+        [257, 31, 129],
+        [2, 200, 72],
+    ];
+    for spec in main() {
+        for shape in shapes {
+            let case = Case::new(algebra, &basis, &spec, shape, Fill::Reals, 101);
+            for (i, types) in types().into_iter().enumerate() {
+                check(&mut runner, &case, types, i % 2).unwrap_or_else(|e| panic!("{e}"));
+            }
+        }
+    }
+}
+
+/// The comparison fails for another gate, another norm, and for one wrong weight.
+fn wrong_products() {
+    let algebra = Algebra::new(Signature::of(2, 0, 0)).expect("shipped");
+    let basis = Basis::new(algebra.signature());
+    let mut runner = Runner::new(device());
+    for spec in main() {
+        let Spec::Fcgp(options) = &spec else {
+            unreachable!("only products are asked for");
+        };
+        let case = Case::new(algebra, &basis, &spec, [9, 8, 8], Fill::Reals, 103);
+        let all = case.all_wanted();
+        for types in [
+            (F32, MatmulPrecision::Tf32),
+            (BF16, MatmulPrecision::Highest),
+        ] {
+            let mut case = case.rounded(types.0);
+            case.gpu = case.gpu.clone().with_precision(types.1);
+            let (output, grads) = case.on_cpu(&all);
+            compare(&mut runner, &case, types, 0, (&output, &grads)).expect("the product");
+            let mut others = Vec::new();
+            let mut gated = options.clone();
+            gated.gate = match options.gate {
+                Gate::None => Gate::Silu,
+                _ => Gate::None,
+            };
+            let mut normed = options.clone();
+            normed.norm = match options.norm {
+                Norm::None => Norm::Rms,
+                _ => Norm::None,
+            };
+            for other in [gated, normed] {
+                let other = Spec::Fcgp(other);
+                let mut wrong = Case::new(algebra, &basis, &other, [9, 8, 8], Fill::Reals, 103);
+                wrong.inputs.clone_from(&case.inputs);
+                wrong.grad_output.clone_from(&case.grad_output);
+                others.push(wrong.on_cpu(&all));
+            }
+            let mut weighted = case.rounded(types.0);
+            weighted.inputs[2][11] += 4.0;
+            others.push(weighted.on_cpu(&all));
+            for (output, grads) in &others {
+                let result = compare(&mut runner, &case, types, 0, (output, grads));
+                assert!(result.is_err(), "a wrong product was taken for right");
+            }
+        }
+    }
+}
