@@ -8,6 +8,7 @@ mod bench;
 mod cli;
 mod error;
 mod files;
+mod heap;
 mod info;
 mod interrupt;
 mod op;

@@ -262,6 +262,15 @@ fn the_benchmark_runs_and_writes_json() {
         );
         assert!(case["flops"].as_u64().unwrap() > 0);
     }
+    let only = ["bench", "--quick", "--only", "hulls", "--json", arg(&json)];
+    assert!(stdout(&only).contains("memory of a training step: counted "));
+    let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let memory = &report["cases"][0]["memory"];
+    let bytes = |name: &str| memory[name].as_u64().unwrap();
+    // Parameters with two moments; 13 tensors of 32 blades and 3 of one, of a batch of 8.
+    let elements = 3 * 58_849 + (13 * 32 + 3) * 8 * 32;
+    assert_eq!(bytes("counted_bytes"), 4 * elements);
+    assert!(bytes("peak_bytes") > bytes("counted_bytes"));
     assert!(failure(&["bench", "--quick", "--only", "nothing"], 1).contains("fcgp_norm cl300"));
     let unwritable = folder.path("no/such/file");
     assert!(failure(&["bench", "--quick", "--json", arg(&unwritable)], 1).contains("cannot write"));

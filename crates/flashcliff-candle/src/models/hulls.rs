@@ -13,6 +13,11 @@ use crate::op::trunk::Trunk;
 pub(super) const POINTS: usize = 16;
 const CHANNELS: usize = 32;
 const PRODUCTS: usize = 4;
+const BLADES: usize = 32;
+/// `right(x)`, `left(x)` and the output.
+const SAVED_BY_A_PRODUCT: usize = 3;
+/// The norms, and the hidden layer before and after its SiLU.
+const SAVED_BY_THE_HEAD: usize = 3;
 
 /// Volume of the convex hull of 16 points in 5 dimensions, invariant under O(5) (not under
 /// translations).
@@ -20,6 +25,29 @@ const PRODUCTS: usize = 4;
 /// `MVLinear(16 -> 32, one matrix)`, four [`SteerableGeometricProduct`] of 32 channels, the
 /// Euclidean norm of each channel over its 32 blades, then `Linear(32 -> 32)`, SiLU, `Linear(32 ->
 /// 1)`. 58,849 parameters, named as in CGENN: `net.0`, ..., `net.4`, `mlp.0`, `mlp.2`.
+///
+/// # Memory of a training step
+/// In `f32` at batch 128, where an activation of full multivectors is `A` = 32 blades x 128 x 32
+/// channels x 4 bytes:
+///
+/// | what | size | KiB |
+/// |---|---|---|
+/// | parameters | 58,849 | 230 |
+/// | Adam's moments | 2 x 58,849 | 460 |
+/// | saved: the embedded points | `A` | 512 |
+/// | saved by each of four products: `linear_right(x)`, `linear_left(x)`, the output | 3 `A` | 4 x 1,536 |
+/// | saved by the head: the norms, the hidden layer before and after SiLU | 3 x 128 x 32 | 48 |
+/// | **counted** | | **7,394** |
+/// | gradients of the parameters | 58,849 | 230 |
+/// | in the backward pass of a product: gradients of output, input and both linear maps | 4 `A` | 2,048 |
+/// | workspace of the product: sums of parameter gradients by chunks of rows | | 447 |
+/// | batch, its targets, vectors on their way to the embedding, small tensors | | 540 |
+/// | **peak**, measured | | **10,660** |
+///
+/// Nothing else is saved: gates, normalised factors and sums over channels are recomputed.
+/// `flashcliff bench` measures the peak and prints it beside the count
+/// ([`Hulls::saved_elements`]); the buffers of a cache's size that the matrix products keep for
+/// each thread of the process are in neither.
 ///
 /// Source: CGENN, `ConvexHullCGMLP`.
 #[derive(Debug, Clone)]
@@ -61,6 +89,22 @@ impl Hulls {
     }
 }
 
+impl Hulls {
+    /// Elements of the activations that the forward pass keeps for the backward pass; the table
+    /// above lists them.
+    ///
+    /// ```
+    /// use flashcliff_candle::models::Hulls;
+    ///
+    /// assert_eq!(Hulls::saved_elements(128), 13 * 32 * 128 * 32 + 3 * 128 * 32);
+    /// ```
+    pub fn saved_elements(batch: usize) -> usize {
+        let rows = batch * CHANNELS;
+        let trunk = (1 + SAVED_BY_A_PRODUCT * PRODUCTS) * BLADES * rows;
+        trunk + SAVED_BY_THE_HEAD * rows
+    }
+}
+
 impl Module for Hulls {
     fn forward(&self, points: &Tensor) -> Result<Tensor> {
         let vectors = self.embedding.vectors(points)?;
@@ -71,5 +115,40 @@ impl Module for Hulls {
         let norms = node::apply(&self.trunk, &arguments)?;
         let hidden = self.hidden.forward(&norms)?.silu()?;
         self.head.forward(&hidden)?.squeeze(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::{DType, Device};
+
+    use super::*;
+    use crate::init::Parameters;
+    use crate::op::function::{Array, Function};
+
+    #[test]
+    fn the_count_of_saved_elements_is_that_of_the_buffers() {
+        let parameters = Parameters::seeded(1);
+        let hulls = Hulls::new(parameters.builder(DType::F32, &Device::Cpu)).unwrap();
+        let batch = 3;
+        let graded = [CHANNELS, CHANNELS, 6];
+        let mut shapes = vec![vec![5, batch, CHANNELS], vec![CHANNELS]];
+        for _ in 0..PRODUCTS {
+            let (weight, a) = (vec![CHANNELS, 56], vec![CHANNELS, 6]);
+            shapes.extend([graded.to_vec(), weight, a, graded.to_vec(), vec![CHANNELS]]);
+        }
+        let data: Vec<Vec<f32>> = shapes
+            .iter()
+            .map(|shape| vec![0.1; shape.iter().product()])
+            .collect();
+        let arrays: Vec<Array<f32>> = shapes
+            .iter()
+            .zip(&data)
+            .map(|(shape, data)| Array { data, shape })
+            .collect();
+        let mut norms = vec![0.0; batch * CHANNELS];
+        let saved = Function::<f32>::forward(&*hulls.trunk, &arrays, &mut norms).unwrap();
+        let head = SAVED_BY_THE_HEAD * batch * CHANNELS;
+        assert_eq!(saved.elements() + head, Hulls::saved_elements(batch));
     }
 }

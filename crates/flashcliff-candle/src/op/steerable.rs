@@ -36,6 +36,18 @@ pub(crate) struct Saved<T: Scalar> {
     product_rows: Buffer<T>,
 }
 
+#[cfg(test)]
+impl<T: Scalar> Saved<T> {
+    /// Elements of all buffers.
+    pub(crate) fn elements(&self) -> usize {
+        let left = self
+            .left
+            .as_ref()
+            .map_or(0, |(l, rows)| l.len() + rows.len());
+        self.right.len() + self.right_rows.len() + left + self.product_rows.len()
+    }
+}
+
 impl Steerable {
     /// Position of `left` among the inputs; `bias` follows.
     fn left_at(&self) -> usize {
@@ -111,9 +123,44 @@ impl<T: Scalar> Function<T> for Steerable {
         grad_output: Array<T>,
         slots: Slots<T>,
     ) -> Result<(), Error> {
-        let shape = output.shape;
         let len = output.data.len();
-        let array = |data| Array { data, shape };
+        let (inner, slots) = self.product_backward(inputs, output, saved, grad_output, slots)?;
+        let mut share = Buffer::take(if slots.x.is_some() { len } else { 0 });
+        self.linear_backward(inputs, output.shape, saved, &inner, slots, &mut share)
+    }
+}
+
+/// Gradients of the inner activations.
+pub(crate) struct Inner<T: Scalar> {
+    right: Buffer<T>,
+    /// Empty without a first-order term.
+    left: Buffer<T>,
+}
+
+/// What the linear maps write: `x` holds the product's share already.
+pub(crate) struct LinearSlots<'a, T> {
+    pub(crate) x: Option<&'a mut [T]>,
+    right: Option<&'a mut [T]>,
+    left: Option<&'a mut [T]>,
+    bias: Option<&'a mut [T]>,
+}
+
+impl Steerable {
+    /// The first half of the backward pass, the last that reads the gradient of the output: the
+    /// product's gradients of its parameters and of both linear maps, and its share of that of `x`.
+    pub(crate) fn product_backward<'a, T: Scalar>(
+        &self,
+        inputs: &[Array<T>],
+        output: Array<T>,
+        saved: &Saved<T>,
+        grad_output: Array<T>,
+        slots: Slots<'a, T>,
+    ) -> Result<(Inner<T>, LinearSlots<'a, T>), Error> {
+        let len = output.data.len();
+        let array = |data| Array {
+            data,
+            shape: output.shape,
+        };
         let right = array(&saved.right);
         let left = saved.left.as_ref().map(|(left, _)| array(left));
         let mut slots = slots.into_iter();
@@ -121,39 +168,58 @@ impl<T: Scalar> Function<T> for Steerable {
         let (mut grad_x, grad_right_weight, grad_w) = (next(), next(), next());
         let grad_a = if self.normalize { next() } else { None };
         let (grad_left_weight, grad_bias) = (next(), next());
-
-        // The product: gradients of its parameters and of both linear maps, its share of that of x.
-        let mut grad_right = Buffer::take(len);
-        let mut grad_left = Buffer::take(if left.is_some() { len } else { 0 });
-        let mut product = vec![grad_x.as_deref_mut(), Some(&mut *grad_right), grad_w];
+        let mut inner = Inner {
+            right: Buffer::take(len),
+            left: Buffer::take(if left.is_some() { len } else { 0 }),
+        };
+        let mut product = vec![grad_x.as_deref_mut(), Some(&mut *inner.right), grad_w];
         if self.normalize {
             product.push(grad_a);
         }
         if left.is_some() {
-            product.push(Some(&mut *grad_left));
+            product.push(Some(&mut *inner.left));
         }
         let arrays = self.product_inputs(inputs, right, left);
         let rows = &saved.product_rows;
         run_backward(&self.product, &arrays, output, rows, grad_output, product)?;
+        let slots = LinearSlots {
+            x: grad_x,
+            right: grad_right_weight,
+            left: grad_left_weight,
+            bias: grad_bias,
+        };
+        Ok((inner, slots))
+    }
 
-        // The linear maps: gradients of their parameters, and their shares of the gradient of x.
+    /// The second half: the linear maps' gradients of their parameters, and their shares of that of
+    /// `x`. `share` is as long as `x`, if the gradient of `x` is wanted; its contents are lost.
+    pub(crate) fn linear_backward<T: Scalar>(
+        &self,
+        inputs: &[Array<T>],
+        shape: &[usize],
+        saved: &Saved<T>,
+        inner: &Inner<T>,
+        slots: LinearSlots<T>,
+        share: &mut [T],
+    ) -> Result<(), Error> {
+        let array = |data| Array { data, shape };
+        let mut grad_x = slots.x;
         let wanted = grad_x.is_some();
-        let mut share = Buffer::take(if wanted { len } else { 0 });
-        let linear = vec![wanted.then_some(&mut *share), grad_right_weight];
-        let (rows, grad) = (&saved.right_rows, array(&grad_right));
+        let linear = vec![wanted.then_some(&mut *share), slots.right];
+        let (right, grad) = (array(&saved.right), array(&inner.right));
+        let rows = &saved.right_rows;
         run_backward(&self.right, &inputs[..2], right, rows, grad, linear)?;
         if let Some(grad_x) = &mut grad_x {
-            add(grad_x, &share);
+            add(grad_x, share);
         }
-        if let (Some(operator), Some(left), Some((_, rows))) = (&self.left, left, &saved.left) {
+        if let (Some(operator), Some((left, rows))) = (&self.left, &saved.left) {
             let at = self.left_at();
             let arrays = [inputs[0], inputs[at], inputs[at + 1]];
-            let share_slot = wanted.then_some(&mut *share);
-            let linear = vec![share_slot, grad_left_weight, grad_bias];
-            let grad = array(&grad_left);
+            let linear = vec![wanted.then_some(&mut *share), slots.left, slots.bias];
+            let (left, grad) = (array(left), array(&inner.left));
             run_backward(operator, &arrays, left, rows, grad, linear)?;
             if let Some(grad_x) = &mut grad_x {
-                add(grad_x, &share);
+                add(grad_x, share);
             }
         }
         Ok(())

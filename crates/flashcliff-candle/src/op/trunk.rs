@@ -101,13 +101,12 @@ impl<T: Scalar> Function<T> for Trunk {
             layer_slots.extend(slots.drain(at..));
             let arrays = layer_inputs(saved, i, &inputs[at..at + count]);
             let data = &grad[..];
-            layer.backward(
-                &arrays,
-                saved.array(i + 1),
-                &saved.layers[i],
-                Array { data, shape },
-                layer_slots,
-            )?;
+            let (output, grad_output) = (saved.array(i + 1), Array { data, shape });
+            let kept = &saved.layers[i];
+            let (inner, slots) =
+                layer.product_backward(&arrays, output, kept, grad_output, layer_slots)?;
+            // Nothing reads the gradient of the output any more.
+            layer.linear_backward(&arrays, shape, kept, &inner, slots, &mut grad)?;
             std::mem::swap(&mut grad, &mut grad_before);
         }
         let data = &grad[..];
@@ -118,6 +117,14 @@ impl<T: Scalar> Function<T> for Trunk {
 }
 
 impl<T: Scalar> Saved<T> {
+    /// Elements of all buffers.
+    #[cfg(test)]
+    pub(crate) fn elements(&self) -> usize {
+        let activations = self.activations.iter().map(|activation| activation.len());
+        let layers = self.layers.iter().map(LayerSaved::elements);
+        activations.chain(layers).sum()
+    }
+
     fn array(&self, activation: usize) -> Array<'_, T> {
         Array {
             data: &self.activations[activation],

@@ -25,6 +25,19 @@ pub(super) struct Measurement {
     pub(super) target: Option<Target>,
     /// Largest difference from the formula in f64, relative to the largest value of the row.
     pub(super) difference: f64,
+    /// Of a training step.
+    pub(super) memory: Option<Memory>,
+}
+
+/// Bytes that a training step needs and takes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Memory {
+    /// Parameters, the state of the optimiser and what the forward pass keeps for the backward pass.
+    pub(super) counted: usize,
+    /// The most that was on the heap at once: all of these, gradients, workspaces and data.
+    pub(super) peak: usize,
+    /// At most so many times what was counted.
+    pub(super) target: Option<f64>,
 }
 
 impl Effort {

@@ -30,7 +30,11 @@ use measure::Effort;
 #[command(after_help = "\
 The floor is a streaming addition by all threads that moves as many bytes as the operator reads and writes at least, each tensor once.
 Operator and floor are timed in turns and their medians compared. Every result is checked against the formula in f64 on some rows; a wrong one
-is an error. Targets hold for two threads.")]
+is an error. Targets hold for two threads.
+
+The memory of a training step is counted by the allocator of the program: the most that was held at once, from the making of the model on, beside
+what must be held: parameters, the moments of Adam, and the activations that the backward pass reads. What the matrix products keep for each
+thread for the life of the process, a buffer of the size of a cache, is not part of it.")]
 pub(crate) struct BenchArgs {
     /// Also write the results to a file, as JSON.
     #[arg(long, value_name = "FILE")]

@@ -51,6 +51,7 @@ pub(super) fn run(case: &Case, effort: Effort) -> Result<Measurement, Error> {
         floor_seconds,
         target: case.target,
         difference: bench.check(case)?,
+        memory: None,
     })
 }
 

@@ -4,7 +4,7 @@ use flashcliff::simd::Tier;
 use serde::Serialize;
 
 use super::cases::Target;
-use super::measure::Measurement;
+use super::measure::{Measurement, Memory};
 use crate::error::Error;
 use crate::output::{Align, Table};
 
@@ -30,6 +30,16 @@ struct Row {
     target_seconds: Option<f64>,
     met: Option<bool>,
     relative_difference: f64,
+    memory: Option<MemoryRow>,
+}
+
+#[derive(Debug, Serialize)]
+struct MemoryRow {
+    counted_bytes: usize,
+    peak_bytes: usize,
+    ratio: f64,
+    target_ratio: Option<f64>,
+    met: Option<bool>,
 }
 
 impl Report {
@@ -64,6 +74,7 @@ impl Report {
             target_seconds,
             met: by_ratio.or(target_seconds.map(|limit| measured.seconds <= limit)),
             relative_difference: measured.difference,
+            memory: measured.memory.map(MemoryRow::new),
         });
     }
 
@@ -112,14 +123,49 @@ impl Report {
                 format!("{:.0e}", row.relative_difference),
             ]);
         }
+        let memory = self.cases.iter().filter_map(|row| row.memory.as_ref());
+        let memory: String = memory.map(MemoryRow::text).collect();
         format!(
-            "flashcliff {}, {} on {}, {} threads; medians; floor: moving as many bytes\n\n{}",
+            "flashcliff {}, {} on {}, {} threads; medians; floor: moving as many bytes\n\n{}{memory}",
             self.version,
             self.simd,
             self.architecture,
             self.threads,
             table.render()
         )
+    }
+}
+
+impl MemoryRow {
+    fn new(memory: Memory) -> Self {
+        let ratio = memory.peak as f64 / memory.counted as f64;
+        Self {
+            counted_bytes: memory.counted,
+            peak_bytes: memory.peak,
+            ratio,
+            target_ratio: memory.target,
+            met: memory.target.map(|limit| ratio <= limit),
+        }
+    }
+
+    fn text(&self) -> String {
+        let mebibytes = |bytes: usize| bytes as f64 / f64::from(1 << 20);
+        let target = self.target_ratio.map_or(String::new(), |limit| {
+            format!(" (<= {limit}, {})", verdict(self.met))
+        });
+        format!(
+            "\nmemory of a training step: counted {:.2} MiB (parameters, moments, activations), peak {:.2} MiB, ratio {:.2}{target}\n",
+            mebibytes(self.counted_bytes),
+            mebibytes(self.peak_bytes),
+            self.ratio,
+        )
+    }
+}
+
+fn verdict(met: Option<bool>) -> &'static str {
+    match met {
+        Some(true) => "met",
+        _ => "missed",
     }
 }
 
@@ -130,11 +176,6 @@ impl Row {
             (None, Some(seconds)) => format!("{} ms", seconds * 1e3),
             (None, None) => return String::new(),
         };
-        let met = if self.met == Some(true) {
-            "met"
-        } else {
-            "missed"
-        };
-        format!("<= {limit}, {met}")
+        format!("<= {limit}, {}", verdict(self.met))
     }
 }

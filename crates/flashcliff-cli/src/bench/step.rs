@@ -2,13 +2,15 @@
 
 use candle_core::{DType, Device, Tensor};
 use flashcliff::Algebra;
-use flashcliff_candle::models::{Architecture, Model};
+use flashcliff_candle::models::{Architecture, Hulls, Model};
+use flashcliff_candle::op::release_scratch;
 use flashcliff_candle::optim::{Adam, AdamOptions};
 
 use super::cases::{Case, Subject};
-use super::measure::{Effort, Measurement};
+use super::measure::{Effort, Measurement, Memory};
 use super::reference::{Formula, sigmoid};
 use crate::error::Error;
+use crate::heap;
 use flashcliff_benches::values;
 
 const POINTS: usize = 16;
@@ -20,21 +22,51 @@ const TOLERANCE: f64 = 1e-3;
 /// Predictions that are checked.
 const CHECKED: usize = 3;
 
+/// Steps of which the peak of the heap is taken: the first two fill the pools, which later ones use.
+const COUNTED_STEPS: usize = 3;
+/// Peak of the heap of a step in units of what [`Hulls::saved_elements`] and the parameters count.
+const MEMORY_TARGET: f64 = 1.5;
+
+/// A model in training.
+struct Training {
+    model: Model,
+    adam: Adam,
+    points: Tensor,
+    targets: Tensor,
+}
+
+impl Training {
+    fn new(case: &Case) -> Result<Self, Error> {
+        let model = Model::new(Architecture::Hulls, 1, DType::F32)?;
+        let shape = (case.batch, POINTS, DIM);
+        Ok(Self {
+            adam: Adam::new(model.parameters().variables(), AdamOptions::default())?,
+            points: Tensor::from_vec(points(case), shape, &Device::Cpu)?,
+            targets: Tensor::from_vec(values(case.batch, 2), case.batch, &Device::Cpu)?,
+            model,
+        })
+    }
+
+    fn step(&mut self) -> Result<(), Error> {
+        let difference = (self.model.forward(&self.points)? - &self.targets)?;
+        let loss = difference.sqr()?.mean_all()?;
+        Ok(self.adam.step(&loss.backward()?)?)
+    }
+}
+
+fn points(case: &Case) -> Vec<f32> {
+    values(case.batch * POINTS * DIM, 1)
+}
+
 /// Measures the case and checks the predictions.
 ///
 /// # Errors
 /// [`Error::WrongResult`].
 pub(super) fn run(case: &Case, effort: Effort) -> Result<Measurement, Error> {
-    let model = Model::new(Architecture::Hulls, 1, DType::F32)?;
-    let points = values(case.batch * POINTS * DIM, 1);
-    let inputs = Tensor::from_slice(&points, (case.batch, POINTS, DIM), &Device::Cpu)?;
-    let targets = Tensor::from_vec(values(case.batch, 2), case.batch, &Device::Cpu)?;
-    let difference = check(case, &model, &points, &inputs)?;
-    let mut adam = Adam::new(model.parameters().variables(), AdamOptions::default())?;
-    let (seconds, _) = effort.medians(None, || -> Result<(), Error> {
-        let loss = (model.forward(&inputs)? - &targets)?.sqr()?.mean_all()?;
-        Ok(adam.step(&loss.backward()?)?)
-    })?;
+    let memory = memory(case)?;
+    let mut training = Training::new(case)?;
+    let difference = check(case, &training.model, &points(case), &training.points)?;
+    let (seconds, _) = effort.medians(None, || training.step())?;
     Ok(Measurement {
         name: case.name.clone(),
         bytes: None,
@@ -43,6 +75,38 @@ pub(super) fn run(case: &Case, effort: Effort) -> Result<Measurement, Error> {
         floor_seconds: None,
         target: case.target,
         difference,
+        memory: Some(memory),
+    })
+}
+
+/// What a training holds at most, from the making of its model on.
+///
+/// The matrix products keep a buffer of the size of the L2 cache for each thread, for the life of the process, of which small products use nothing.
+/// A small step on every thread makes these before the count starts.
+fn memory(case: &Case) -> Result<Memory, Error> {
+    let small = Case {
+        batch: case.batch.min(8),
+        ..case.clone()
+    };
+    let step = || Training::new(&small)?.step();
+    step()?;
+    let steps: Vec<Result<(), Error>> = rayon::broadcast(|_| step());
+    steps.into_iter().collect::<Result<(), Error>>()?;
+    release_scratch();
+    let heap = heap::count();
+    let mut training = Training::new(case)?;
+    for _ in 0..COUNTED_STEPS {
+        training.step()?;
+    }
+    let peak = heap.peak();
+    // Adam keeps two moments of each parameter.
+    let parameters = training.model.parameters().element_count();
+    let elements = 3 * parameters + Hulls::saved_elements(case.batch);
+    Ok(Memory {
+        counted: elements * size_of::<f32>(),
+        peak,
+        // A small batch has few activations.
+        target: (case.target.is_some()).then_some(MEMORY_TARGET),
     })
 }
 

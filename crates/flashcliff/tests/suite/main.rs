@@ -3,13 +3,14 @@
 //! `reference` computes every operator in plain loops from its formula and shares no code with the
 //! generated kernels; `numbers` gives it exact integers, error bounds and derivatives. `compare`
 //! holds the comparators, each with a test in which it must fail; `harness` runs an operator with
-//! dirty, guarded and misaligned buffers.
+//! dirty, guarded and misaligned buffers. `differential` draws whole calls from a seed.
 
 mod basis;
 mod cases;
 mod compare;
 mod derivatives;
 mod determinism;
+mod differential;
 mod equivariance;
 mod forward;
 mod gradients;

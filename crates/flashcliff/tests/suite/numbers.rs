@@ -26,6 +26,12 @@ pub(crate) trait Number: Copy {
         self.apply(f, slope)
     }
 
+    /// The same for a function that saturates: its slope may be computed from the value and its
+    /// complement, and so be accurate only absolutely.
+    fn apply_saturating(self, f: &dyn Fn(f64) -> f64, slope: &dyn Fn(f64) -> f64) -> Self {
+        self.apply(f, slope)
+    }
+
     fn add(self, other: Self) -> Self {
         Self::sum(&[self, other])
     }
@@ -100,7 +106,8 @@ impl Number for i128 {
 /// A value and a bound on how far a computation with `BITS`-bit significands may stray from it,
 /// whatever the order of its sums and whether or not it fuses products.
 ///
-/// Each operation adds `u |result|`, `u = 2^-BITS`, and hands on the errors of its operands: a sum
+/// Each operation adds `u |result|`, `u = 2^-BITS`, and, but for sums, the smallest normal number,
+/// below which bits or the whole result may be lost; it hands on the errors of its operands: a sum
 /// of n terms errs by at most `n u sum |t|`, so a product by `(terms + 2) u sum |w x y|`.
 /// Functions may be wrong by [`FUNCTION_ULP`] units in the last place.
 #[derive(Clone, Copy, Debug)]
@@ -113,27 +120,37 @@ pub(crate) struct Bounded<const BITS: i32> {
 const FUNCTION_ULP: f64 = 4.0;
 /// and 1.5 units of one for the normal distribution function.
 const ABSOLUTE_ULP: f64 = 1.5;
+/// Where the slope of the smooth norm `(q^2 + 1e-16)^(1/4)` is steepest: `q = sqrt(2e-16)`.
+const NORM_TURN: f64 = std::f64::consts::SQRT_2 * 1e-8;
 
 impl<const BITS: i32> Bounded<BITS> {
     const UNIT: f64 = 1.0 / (1_u64 << BITS) as f64;
+    const UNDERFLOW: f64 = match BITS {
+        24 => f32::MIN_POSITIVE as f64,
+        _ => f64::MIN_POSITIVE,
+    };
 
     fn new(value: f64, error: f64) -> Self {
         Self { value, error }
     }
 
-    /// `f(self)` if `f` were computed without error.
+    /// `f(self)` if `f` were computed without error. Where the slope is not known, the reach of `f`
+    /// over the interval is the bound.
     fn image(self, f: &dyn Fn(f64) -> f64, slope: &dyn Fn(f64) -> f64) -> Self {
         let value = f(self.value);
         let reach = |x: f64| (f(x) - value).abs();
         let (low, high) = (self.value - self.error, self.value + self.error);
-        // The functions of the operators are monotone on either side of zero.
-        let turn = if low < 0.0 && high > 0.0 {
-            reach(0.0)
-        } else {
+        // Between these the functions of the operators and their slopes are monotone.
+        let turns = [0.0, NORM_TURN, -NORM_TURN];
+        let inside = turns.into_iter().filter(|x| low < *x && *x < high);
+        let ends = inside.chain([low, high]).map(reach).fold(0.0, f64::max);
+        let slope = slope(self.value).abs();
+        let linear = if slope.is_nan() {
             0.0
+        } else {
+            slope * self.error
         };
-        let ends = reach(low).max(reach(high)).max(turn);
-        Self::new(value, ends + slope(self.value).abs() * self.error)
+        Self::new(value, ends + linear)
     }
 }
 
@@ -160,7 +177,10 @@ impl<const BITS: i32> Number for Bounded<BITS> {
         let value = self.value * other.value;
         let (a, b) = (self.value.abs(), other.value.abs());
         let error = a * other.error + b * self.error + self.error * other.error;
-        Self::new(value, error + Self::UNIT * (value.abs() + error))
+        Self::new(
+            value,
+            error + Self::UNIT * (value.abs() + error) + Self::UNDERFLOW,
+        )
     }
 
     fn div(self, other: Self) -> Self {
@@ -169,7 +189,10 @@ impl<const BITS: i32> Number for Bounded<BITS> {
         let error = (self.error + value.abs() * other.error) / least;
         // A reciprocal and a product, or a quotient.
         let error = if least > 0.0 { error } else { f64::INFINITY };
-        Self::new(value, error + 3.0 * Self::UNIT * (value.abs() + error))
+        Self::new(
+            value,
+            error + 3.0 * Self::UNIT * (value.abs() + error) + Self::UNDERFLOW,
+        )
     }
 
     fn neg(self) -> Self {
@@ -180,7 +203,7 @@ impl<const BITS: i32> Number for Bounded<BITS> {
         let Self { value, error } = self.image(f, slope);
         Self::new(
             value,
-            error + 2.0 * FUNCTION_ULP * Self::UNIT * (value.abs() + error),
+            error + 2.0 * FUNCTION_ULP * Self::UNIT * (value.abs() + error) + Self::UNDERFLOW,
         )
     }
 
@@ -243,9 +266,28 @@ impl<N: Number> Number for Dual<N> {
     }
 
     fn apply(self, f: &dyn Fn(f64) -> f64, slope: &dyn Fn(f64) -> f64) -> Self {
-        let factor = self.value.apply(slope, &|_| f64::NAN);
+        let factor = self.value.apply(slope, &UNKNOWN);
+        self.chain(self.value.apply(f, slope), factor)
+    }
+
+    fn apply_absolute(self, f: &dyn Fn(f64) -> f64, slope: &dyn Fn(f64) -> f64) -> Self {
+        let factor = self.value.apply_absolute(slope, &UNKNOWN);
+        self.chain(self.value.apply_absolute(f, slope), factor)
+    }
+
+    fn apply_saturating(self, f: &dyn Fn(f64) -> f64, slope: &dyn Fn(f64) -> f64) -> Self {
+        let factor = self.value.apply_absolute(slope, &UNKNOWN);
+        self.chain(self.value.apply(f, slope), factor)
+    }
+}
+
+/// The slope of a slope.
+const UNKNOWN: fn(f64) -> f64 = |_| f64::NAN;
+
+impl<N: Number> Dual<N> {
+    fn chain(self, value: N, factor: N) -> Self {
         Self {
-            value: self.value.apply(f, slope),
+            value,
             slope: self.slope.mul(factor),
         }
     }

@@ -16,6 +16,21 @@ impl Random {
         z ^ (z >> 31)
     }
 
+    /// A whole number below `end`, which is not zero.
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        (self.next() >> 11) as usize % end
+    }
+
+    /// One of some values.
+    pub(crate) fn pick<T: Copy>(&mut self, values: &[T]) -> T {
+        values[self.below(values.len())]
+    }
+
+    /// True once in `times`.
+    pub(crate) fn once_in(&mut self, times: usize) -> bool {
+        self.below(times) == 0
+    }
+
     /// Uniform in [-1, 1).
     pub(crate) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 52) as f64 - 1.0

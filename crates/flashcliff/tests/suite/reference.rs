@@ -94,10 +94,13 @@ pub(crate) fn gate<N: Number>(gate: Gate, x: N) -> N {
             let cube = x.mul(x).mul(x).mul(N::constant(0.044715));
             let t = x.add(cube).mul(N::constant(scale));
             let half = |t: f64| 1.0 / (1.0 + (-2.0 * t).exp());
-            t.apply(&half, &move |t| 2.0 * half(t) * half(-t))
+            t.apply_saturating(&half, &move |t| 2.0 * half(t) * half(-t))
         }
-        Gate::Silu => x.apply(&sigmoid, &slope),
-        Gate::Sigmoid => x.mul(N::constant(1.702)).apply(&sigmoid, &slope),
+        Gate::Silu => x.apply_saturating(&sigmoid, &slope),
+        Gate::Sigmoid => {
+            let t = x.mul(N::constant(1.702));
+            t.apply_saturating(&sigmoid, &slope)
+        }
         _ => N::constant(1.0),
     }
 }
@@ -449,5 +452,5 @@ impl Reference<'_> {
 
 fn sigmoid<N: Number>(x: N) -> N {
     let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
-    x.apply(&sigmoid, &move |x| sigmoid(x) * sigmoid(-x))
+    x.apply_saturating(&sigmoid, &move |x| sigmoid(x) * sigmoid(-x))
 }

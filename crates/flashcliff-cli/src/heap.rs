@@ -1,0 +1,110 @@
+//! The bytes on the heap, for `flashcliff bench`.
+//!
+//! The allocator of the program hands every call on to the system's. It counts only between [`count`] and the end of the returned [`Count`]; else an
+//! allocation costs one more load of a flag. Crates that count on their own clear memory by hand and copy to grow it, which would slow everything down.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicBool, AtomicIsize, Ordering};
+
+#[global_allocator]
+static HEAP: Counting = Counting;
+
+static COUNTS: AtomicBool = AtomicBool::new(false);
+/// Below zero while more is freed of what came before than allocated.
+static NOW: AtomicIsize = AtomicIsize::new(0);
+static PEAK: AtomicIsize = AtomicIsize::new(0);
+
+struct Counting;
+
+fn change(bytes: isize) {
+    if COUNTS.load(Ordering::Relaxed) {
+        let now = NOW.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        PEAK.fetch_max(now, Ordering::Relaxed);
+    }
+}
+
+/// The size of a block, which is at most `isize::MAX`.
+fn signed(bytes: usize) -> isize {
+    bytes as isize
+}
+
+// SAFETY: every call goes to the system's allocator with the arguments it came with.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        change(signed(layout.size()));
+        // SAFETY: the caller's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        change(signed(layout.size()));
+        // SAFETY: the caller's.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        change(signed(size) - signed(layout.size()));
+        // SAFETY: the caller's.
+        unsafe { System.realloc(block, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        change(-signed(layout.size()));
+        // SAFETY: the caller's.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+/// Counting, until dropped. One at a time.
+#[derive(Debug)]
+pub(crate) struct Count(());
+
+/// Starts to count, from nothing.
+pub(crate) fn count() -> Count {
+    NOW.store(0, Ordering::Relaxed);
+    PEAK.store(0, Ordering::Relaxed);
+    COUNTS.store(true, Ordering::Relaxed);
+    Count(())
+}
+
+impl Count {
+    /// The most bytes that were on the heap at once, of all threads, since the start.
+    pub(crate) fn peak(&self) -> usize {
+        PEAK.load(Ordering::Relaxed).max(0) as usize
+    }
+}
+
+impl Drop for Count {
+    fn drop(&mut self) {
+        COUNTS.store(false, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hint::black_box;
+
+    use super::*;
+
+    const LARGE: usize = 1 << 30;
+
+    /// Other tests of this process allocate and free at the same time, but nothing near as large.
+    fn near(got: usize, expected: usize) -> bool {
+        got.abs_diff(expected) < LARGE / 16
+    }
+
+    #[test]
+    fn the_peak_is_that_of_what_was_held_at_once() {
+        let count = count();
+        drop(black_box(Vec::<u8>::with_capacity(LARGE)));
+        drop(black_box(Vec::<u8>::with_capacity(LARGE)));
+        let one = count.peak();
+        assert!(near(one, LARGE), "{one}");
+        let mut grown = black_box(Vec::<u8>::with_capacity(LARGE));
+        grown.reserve_exact(LARGE + LARGE / 2);
+        let zeroed = black_box(vec![0_u8; LARGE]);
+        drop((grown, zeroed));
+        let more = count.peak();
+        assert!(near(more, LARGE * 5 / 2), "{more}");
+    }
+}

@@ -1,0 +1,242 @@
+//! A call, as its seed says.
+
+use flashcliff::ops::{LinearOptions, ProductOptions, SteerableOptions};
+use flashcliff::simd::Tier;
+use flashcliff::{
+    Algebra, Bias, Dim, Dims, Error, Gate, GradeSet, Invariant, Norm, Operator, ProductKind,
+};
+
+use crate::basis::Basis;
+use crate::cases::{Spec, grade_pairs, input_shapes, is_nothing, sizes};
+use crate::random::Random;
+
+/// Sizes of the axes: below, at and above the widths of vectors, primes, 1 and 0.
+const BATCHES: [usize; 12] = [0, 1, 1, 2, 3, 4, 5, 7, 11, 13, 17, 31];
+const CHANNELS: [usize; 18] = [0, 1, 1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17, 31, 32, 37, 64, 97];
+/// Batches of large calls, which are cut into chunks for threads.
+const LARGE_BATCHES: [usize; 4] = [257, 512, 1021, 3001];
+/// Floating-point operations of the forward pass; the reference takes some hundred times as long.
+const BUDGET: usize = 20_000;
+const LARGE_BUDGET: usize = 12 << 20;
+
+/// Algebras with their bases, and pools of threads.
+pub(super) struct World {
+    algebras: Vec<(Algebra, Basis)>,
+    pools: Vec<rayon::ThreadPool>,
+}
+
+impl World {
+    pub(super) fn new() -> Self {
+        let pool = |threads| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
+            pool.build().expect("threads can be started")
+        };
+        Self {
+            algebras: Algebra::shipped()
+                .map(|algebra| (algebra, Basis::new(algebra.signature())))
+                .collect(),
+            pools: (1..=3).map(pool).collect(),
+        }
+    }
+}
+
+/// An operator, its sizes, inputs and the gradient of its output, and how to run it.
+pub(super) struct Call<'a> {
+    pub(super) basis: &'a Basis,
+    pub(super) spec: Spec,
+    pub(super) op: Operator,
+    pub(super) dims: Dims,
+    pub(super) inputs: Vec<Vec<f64>>,
+    pub(super) grad_output: Vec<f64>,
+    /// Which gradients are asked for.
+    pub(super) wanted: Vec<bool>,
+    /// Whether all numbers are integers and the operator only adds and multiplies.
+    pub(super) exact: bool,
+    pub(super) single: bool,
+    pub(super) offset: usize,
+    pub(super) pool: &'a rayon::ThreadPool,
+    /// For what is drawn after the call.
+    pub(super) seed: u64,
+}
+
+impl std::fmt::Debug for Call<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { spec, dims, .. } = self;
+        write!(f, "{spec:?}, {dims:?}, {:?}", self.features())
+    }
+}
+
+impl<'a> Call<'a> {
+    /// The call of a seed; `None` if there is no such operator.
+    pub(super) fn draw(world: &'a World, seed: u64, large: bool) -> Option<Self> {
+        let mut random = Random::new(seed);
+        let (algebra, basis) = &world.algebras[random.below(world.algebras.len())];
+        let spec = spec(&mut random, basis.dim);
+        let op = match spec.operator(*algebra) {
+            Ok(op) => op,
+            Err(Error::UnsupportedGrades { .. }) => return None,
+            Err(error) => panic!("{spec:?} of {}: {error}", algebra.name()),
+        };
+        assert!(!is_nothing(basis, &spec), "{spec:?} has a kernel");
+        let tiers: Vec<Tier> = Tier::available().collect();
+        let op = op.with_tier(random.pick(&tiers)).expect("available");
+        let large = large && random.once_in(100);
+        let dims = dims(&mut random, &op, large);
+        let exact = spec.is_exact() && random.once_in(2);
+        let inputs = input_shapes(&op, &dims)
+            .iter()
+            .map(|shape| fill(&mut random, shape.iter().product(), exact))
+            .collect();
+        let len = op.output_shape(&dims).iter().product();
+        Some(Self {
+            grad_output: fill(&mut random, len, exact),
+            wanted: op.inputs().iter().map(|_| !random.once_in(5)).collect(),
+            basis,
+            spec,
+            op,
+            dims,
+            inputs,
+            exact,
+            single: random.once_in(2),
+            offset: random.below(4),
+            pool: &world.pools[random.below(world.pools.len())],
+            seed,
+        })
+    }
+
+    /// Whether an axis is 0.
+    pub(super) fn is_empty(&self) -> bool {
+        let Dims {
+            batch,
+            in_channels,
+            out_channels,
+            ..
+        } = self.dims;
+        batch * in_channels * out_channels == 0
+    }
+
+    /// What was drawn, in words.
+    pub(super) fn features(&self) -> [String; 6] {
+        let word = |yes, a: &str, b: &str| if yes { a } else { b }.to_owned();
+        [
+            self.op.name().to_owned(),
+            self.op.algebra().name(),
+            self.op.tier().name().to_owned(),
+            word(self.single, "f32", "f64"),
+            word(self.exact, "integers", "reals"),
+            format!("{} threads", self.pool.current_num_threads()),
+        ]
+    }
+}
+
+/// Any subset of the grades, mostly all or the vectors.
+fn grades(random: &mut Random, dim: usize) -> Option<GradeSet> {
+    match random.below(4) {
+        0 | 1 => None,
+        2 => Some(GradeSet::single(1)),
+        _ => {
+            let drawn = (0..=dim).filter(|_| random.once_in(2));
+            Some(drawn.fold(GradeSet::EMPTY, |set, g| set.union(GradeSet::single(g))))
+        }
+    }
+}
+
+fn spec(random: &mut Random, dim: usize) -> Spec {
+    let gates = [
+        Gate::None,
+        Gate::Gelu,
+        Gate::GeluTanh,
+        Gate::Silu,
+        Gate::Sigmoid,
+    ];
+    let (gate, eps) = (random.pick(&gates), random.pick(&[1e-6, 1e-3, 0.25, 8.0]));
+    let (left, right) = random.pick(&grade_pairs());
+    let (yes, no) = (random.once_in(2), random.once_in(2));
+    let product = ProductOptions {
+        gate,
+        norm: random.pick(&Norm::ALL),
+        eps,
+        left,
+        right,
+    };
+    match random.below(24) {
+        0..4 => Spec::Sgp(product),
+        4..7 => Spec::Fcgp(ProductOptions {
+            left: grades(random, dim),
+            right: grades(random, dim),
+            ..product
+        }),
+        7..10 => Spec::Linear(linear(random, dim, yes)),
+        10..12 => Spec::Steerable(SteerableOptions {
+            first_order: yes,
+            normalize: no,
+        }),
+        12..15 => Spec::Product(random.pick(&ProductKind::ALL), left, right),
+        15 => Spec::Sandwich(None, None),
+        16 => Spec::Sandwich(Some(GradeSet::even(dim)), Some(GradeSet::single(1))),
+        17 => Spec::GradeNorm,
+        18 => Spec::MvSilu(if yes {
+            Invariant::Mag2
+        } else {
+            Invariant::Norm
+        }),
+        19 => Spec::MvLayerNorm,
+        20 => Spec::Gate(gate),
+        21 => Spec::GradeRms(eps),
+        22 if yes => Spec::Norm,
+        22 => Spec::GradeNorms,
+        _ => match random.below(5) {
+            0 => Spec::Reverse,
+            1 => Spec::GradeInvolution,
+            2 => Spec::CliffordConjugate,
+            3 => Spec::Dual,
+            _ => Spec::Undual,
+        },
+    }
+}
+
+fn linear(random: &mut Random, dim: usize, per_grade: bool) -> LinearOptions {
+    let grades = grades(random, dim);
+    let has_scalar = grades.is_none_or(|grades| grades.contains(0));
+    let bias = match random.pick(&Bias::ALL) {
+        Bias::Scalar if !has_scalar => Bias::None,
+        bias => bias,
+    };
+    LinearOptions {
+        per_grade,
+        bias,
+        grades,
+    }
+}
+
+/// Sizes within the budget, as large as one draw in some makes them.
+fn dims(random: &mut Random, op: &Operator, large: bool) -> Dims {
+    let (batches, budget) = match large {
+        true => (&LARGE_BATCHES[..], LARGE_BUDGET),
+        false => (&BATCHES[..], BUDGET),
+    };
+    for _ in 0..20 {
+        let (batch, channels) = (random.pick(batches), random.pick(&CHANNELS));
+        let dims = sizes(op, batch, channels, random.pick(&CHANNELS));
+        if op.cost(&dims).forward <= budget && (!large || op.cost(&dims).forward > 4 << 20) {
+            return dims;
+        }
+    }
+    let has_out = op.output().dims.contains(&Dim::Out);
+    sizes(op, 1, 3, if has_out { 2 } else { 3 })
+}
+
+/// Integers, or reals of some power of two with some stretches of zeros.
+fn fill(random: &mut Random, len: usize, exact: bool) -> Vec<f64> {
+    if exact {
+        return random.integers(len);
+    }
+    let scale = 2.0_f64.powi(random.below(9) as i32 - 5);
+    let mut values: Vec<f64> = random.reals(len).iter().map(|x| x * scale).collect();
+    if len > 0 && random.once_in(4) {
+        let start = random.below(len);
+        let end = (start + random.below(40)).min(len);
+        values[start..end].fill(0.0);
+    }
+    values
+}
