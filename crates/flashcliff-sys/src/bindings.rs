@@ -294,6 +294,15 @@ const _: () = {
         "Offset of field: fc_product_call::path",
     ][::core::mem::offset_of!(fc_product_call, path) - 236usize];
 };
+impl Default for fc_product_call {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
 unsafe extern "C" {
     /** The kernel of a pass of a program of an algebra ("cl300", "sgp_rms"), for operand grades as bit sets, in f32
  (is_f64 = 0) or f64 arithmetic; null if there is none.*/
