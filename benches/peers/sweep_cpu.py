@@ -19,7 +19,7 @@ import torch
 import torch._dynamo
 
 from sweep_cases import Case
-from sweep_results import line, right_ones, write
+from sweep_results import command, line, right_ones, write
 from sweep_timing import passes
 from sweep_variants import Peers, ours
 
@@ -84,6 +84,7 @@ def main():
     torch._dynamo.config.recompile_limit = 64
     torch._dynamo.config.automatic_dynamic_shapes = False
     environment = {
+        "command": command(),
         "cpu": cpu_name(),
         "threads": arguments.threads,
         "torch": torch.__version__,

@@ -17,14 +17,13 @@ import json
 import multiprocessing
 import os
 import subprocess
-import sys
 import time
 
 import torch
 import torch._dynamo
 
 from sweep_cases import OPERATORS, Case
-from sweep_results import PASSES, line, right_ones, write
+from sweep_results import PASSES, command, line, right_ones, write
 from sweep_timing import memory, passes, take_turns
 from sweep_variants import OWN, Peers, ours
 
@@ -98,7 +97,7 @@ def environment(arguments):
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"]
     driver = subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip()
     return {
-        "command": " ".join(["sweep_gpu.py", *sys.argv[1:]]),
+        "command": command(),
         "gpu": properties.name,
         "driver": driver,
         "torch": torch.__version__,

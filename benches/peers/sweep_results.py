@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 
 PASSES = ("forward", "forward+backward")
 
@@ -19,6 +20,11 @@ def right_ones(differences, tolerance):
             raise SystemExit(message)
         print(message, flush=True)
     return right
+
+
+def command():
+    """How the script was called, without the folders of this machine."""
+    return " ".join(os.path.basename(word) for word in sys.argv)
 
 
 def write(path, results):

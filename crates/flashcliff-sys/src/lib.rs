@@ -35,7 +35,8 @@
 #[allow(
     missing_docs,
     non_camel_case_types,
-    reason = "names and comments are those of the C headers"
+    clippy::undocumented_unsafe_blocks,
+    reason = "names and comments are those of the C headers, and the generator documents no block"
 )]
 mod bindings;
 

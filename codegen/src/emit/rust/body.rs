@@ -7,7 +7,7 @@ use quote::{format_ident, quote};
 use crate::emit::names::{Names, describe};
 use crate::emit::values::Values;
 use crate::ir::{Function, Id, Node, Program, Uniform};
-use crate::plan::{Body, Stage};
+use crate::plan::{Body, Source, Stage, Target};
 
 pub(super) fn emit(algebra: &Algebra, name: &str, program: &Program, stage: &Stage) -> TokenStream {
     let emitter = Emitter::new(program, stage);
@@ -29,9 +29,55 @@ pub(super) fn emit(algebra: &Algebra, name: &str, program: &Program, stage: &Sta
     }
 }
 
+/// Equal for stages that become equal functions: of equal structure, with the same tensors and
+/// parameters packed, and as many values in each of them.
+pub(super) fn key(program: &Program, stage: &Stage) -> String {
+    let Packing {
+        sources,
+        targets,
+        params,
+        grads,
+    } = Packing::of(program, stage);
+    format!(
+        "{} {sources:?} {targets:?} {params:?} {grads:?}",
+        stage.body.key()
+    )
+}
+
+/// How many values a channel has in each packed tensor of a stage: cuts, parameters and gradients of
+/// parameters, which are scratch memory. `None` for inputs and outputs, which lie as the caller has
+/// them.
+struct Packing {
+    sources: Vec<Option<usize>>,
+    targets: Vec<Option<usize>>,
+    params: Vec<usize>,
+    grads: Vec<usize>,
+}
+
+impl Packing {
+    fn of(program: &Program, stage: &Stage) -> Self {
+        let sources = stage.sources.iter().map(|source| match *source {
+            Source::Input(_) => None,
+            Source::Cut(cut) => Some(program.cuts[cut].len()),
+        });
+        let targets = stage.targets.iter().map(|target| match *target {
+            Target::Output(_) => None,
+            Target::Cut(cut) => Some(program.cuts[cut].len()),
+        });
+        let count = |&param: &usize| program.params[param].count;
+        Self {
+            sources: sources.collect(),
+            targets: targets.collect(),
+            params: stage.params.iter().map(count).collect(),
+            grads: stage.param_grads.iter().map(count).collect(),
+        }
+    }
+}
+
 struct Emitter<'a> {
     body: &'a Body,
     stage: &'a Stage,
+    packing: Packing,
     names: Names,
     values: Values<'a>,
 }
@@ -41,6 +87,7 @@ impl<'a> Emitter<'a> {
         Self {
             body: &stage.body,
             stage,
+            packing: Packing::of(program, stage),
             names: Names::new(program, stage),
             values: Values::new(&stage.body),
         }
@@ -63,27 +110,64 @@ impl<'a> Emitter<'a> {
     fn code(&self) -> TokenStream {
         let once = self.statements(false);
         let each = self.statements(true);
-        let lanes = self.stage.sources.iter().enumerate().map(|(slot, _)| {
-            let name = format_ident!("{}", self.names.lane(slot));
-            quote!(let #name = args.inputs[#slot];)
+        let sources = self
+            .packing
+            .sources
+            .iter()
+            .enumerate()
+            .map(|(slot, &packed)| {
+                let name = format_ident!("{}", self.names.lane(slot));
+                (name, quote!(args.inputs[#slot]), packed)
+            });
+        let targets = self
+            .packing
+            .targets
+            .iter()
+            .enumerate()
+            .map(|(slot, &packed)| {
+                (
+                    format_ident!("out{slot}"),
+                    quote!(args.outputs[#slot]),
+                    packed,
+                )
+            });
+        let params = self
+            .packing
+            .params
+            .iter()
+            .enumerate()
+            .map(|(slot, &count)| {
+                (
+                    format_ident!("param{slot}"),
+                    quote!(args.params[#slot]),
+                    Some(count),
+                )
+            });
+        let grads = self.packing.grads.iter().enumerate().map(|(slot, &count)| {
+            (
+                format_ident!("grad{slot}"),
+                quote!(args.param_grads[#slot]),
+                Some(count),
+            )
         });
-        let prefetches = (0..self.stage.sources.len()).map(|slot| {
+        let tensors: Vec<_> = sources.chain(targets).chain(params).chain(grads).collect();
+        let lanes = tensors
+            .iter()
+            .map(|(name, lanes, _)| quote!(let #name = #lanes;));
+        let packed = tensors.iter().filter_map(|(name, _, count)| {
+            count.map(|count| quote!(let #name = #name.packed::<V, #count>(group);))
+        });
+        let inputs =
+            (0..self.stage.sources.len()).filter(|&slot| self.packing.sources[slot].is_none());
+        let prefetches = inputs.map(|slot| {
             let name = format_ident!("{}", self.names.lane(slot));
             let components = self.names.components(slot);
             quote!(#name.prefetch::<#components>(c);)
         });
-        let outputs = (0..self.stage.targets.len()).map(|slot| {
-            let name = format_ident!("out{slot}");
-            quote!(let #name = args.outputs[#slot];)
-        });
-        let params = (0..self.stage.params.len()).map(|slot| {
-            let name = format_ident!("param{slot}");
-            quote!(let #name = args.params[#slot];)
-        });
-        let grads = (0..self.stage.param_grads.len()).map(|slot| {
-            let name = format_ident!("grad{slot}");
-            quote!(let #name = args.param_grads[#slot];)
-        });
+        let channel = match self.in_place() {
+            true => quote!(let c = group * V::LANES;),
+            false => TokenStream::new(),
+        };
         let count = self.body.row_sums.len();
         let sums: Vec<Ident> = (0..count).map(|i| format_ident!("sum{i}")).collect();
         let slots = 0..count;
@@ -96,17 +180,32 @@ impl<'a> Emitter<'a> {
             _ => quote!(let valid = args.valid_lanes(group, V::LANES);),
         };
         quote! {
-            #(#lanes)* #(#outputs)* #(#params)* #(#grads)*
+            #(#lanes)*
             #(let mut #sums = V::zero();)*
             #once
             for group in 0..args.groups {
-                let c = group * V::LANES;
+                #channel
                 #(#prefetches)*
+                #(#packed)*
                 #valid
                 #each
                 #(#uniform)*
             }
             #(args.sums[#slots] = #sums.reduce_add();)*
+        }
+    }
+
+    /// Whether a tensor of the stage lies as the caller has it.
+    fn in_place(&self) -> bool {
+        let mut tensors = self.packing.sources.iter().chain(&self.packing.targets);
+        tensors.any(Option::is_none)
+    }
+
+    /// The arguments that name a component of a tensor.
+    fn element(component: usize, packed: Option<usize>) -> TokenStream {
+        match packed {
+            Some(_) => quote!(#component),
+            None => quote!(#component, c),
         }
     }
 
@@ -162,11 +261,12 @@ impl<'a> Emitter<'a> {
             }
             Node::Lane { tensor, component } => {
                 let lane = format_ident!("{}", self.names.lane(tensor));
-                quote!(V::load(#lane.at(#component, c)))
+                let element = Self::element(component, self.packing.sources[tensor]);
+                quote!(V::load(#lane.at(#element)))
             }
             Node::Param { param, index } => {
                 let param = format_ident!("param{param}");
-                quote!(V::load(#param.at(#index, c)))
+                quote!(V::load(#param.at(#index)))
             }
             Node::RowSum(slot) => quote!(V::splat(args.rows[#slot])),
             Node::Uniform(Uniform::Eps) => quote!(V::splat(args.eps)),
@@ -210,9 +310,10 @@ impl<'a> Emitter<'a> {
             for (component, _) in write.values.iter().enumerate().filter(|(_, v)| **v == id) {
                 let value = self.value(id);
                 let text = format!("out{slot}[{component}] = {}", formula());
+                let element = Self::element(component, self.packing.targets[slot]);
                 code.extend(quote! {
                     comment!(#text);
-                    V::store(#value, #out.at(#component, c));
+                    V::store(#value, #out.at(#element));
                 });
             }
         }
@@ -232,13 +333,36 @@ impl<'a> Emitter<'a> {
         }
         let column_sums = self.body.column_sums.iter();
         for &(slot, index, _) in column_sums.filter(|(_, _, value)| *value == id) {
-            let (grad, value) = (format_ident!("grad{slot}"), self.value(id));
+            let grad = format_ident!("grad{slot}");
+            let sum = self.added_to(quote!(V::load(#grad.at(#index))), id);
             let text = format!("grad{slot}[{index}] += {}", formula());
             code.extend(quote! {
                 comment!(#text);
-                V::store(V::add(V::load(#grad.at(#index, c)), #value), #grad.at(#index, c));
+                V::store(#sum, #grad.at(#index));
             });
         }
         code
+    }
+
+    /// `total + value`; a product is not rounded before.
+    fn added_to(&self, total: TokenStream, id: Id) -> TokenStream {
+        let product = |id: Id| match self.body.graph.node(id) {
+            Node::Mul(a, b) if !self.values.is_named(id) => Some((self.value(a), self.value(b))),
+            _ => None,
+        };
+        if let Some((a, b)) = product(id) {
+            return quote!(V::mul_add(#a, #b, #total));
+        }
+        if let Node::Neg(negated) = self.body.graph.node(id)
+            && !self.values.is_named(id)
+        {
+            if let Some((a, b)) = product(negated) {
+                return quote!(V::neg_mul_add(#a, #b, #total));
+            }
+            let value = self.value(negated);
+            return quote!(V::sub(#total, #value));
+        }
+        let value = self.value(id);
+        quote!(V::add(#total, #value))
     }
 }

@@ -4,7 +4,7 @@ use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
 
 use super::{Pass, cost_sentence};
-use crate::ir::cost;
+use crate::ir::{self, cost};
 use crate::plan::{Plan, Source, Stage, Target};
 use crate::spec::Operator;
 
@@ -13,7 +13,7 @@ pub(super) fn emit(
     operator: &Operator,
     forward: &Pass<'_>,
     backward: &Pass<'_>,
-    stage_path: impl Fn(&Stage) -> TokenStream,
+    stage_path: impl Fn(&ir::Program, &Stage) -> TokenStream,
 ) -> TokenStream {
     let program = &operator.program;
     let ident = format_ident!("{name}");
@@ -37,8 +37,8 @@ pub(super) fn emit(
     });
     let components = program.outputs[0].values.len();
     let flops = [forward, backward].map(|(program, _)| cost(program).flops());
-    let [forward_plan, backward_plan] =
-        [forward, backward].map(|(_, plan)| plan_tokens(plan, &stage_path));
+    let [forward_plan, backward_plan] = [forward, backward]
+        .map(|(program, plan)| plan_tokens(plan, |stage| stage_path(program, stage)));
     quote! {
         #[doc = #doc]
         #[doc = ""]
@@ -60,7 +60,7 @@ pub(super) fn emit(
     }
 }
 
-fn plan_tokens(plan: &Plan, stage_path: &impl Fn(&Stage) -> TokenStream) -> TokenStream {
+fn plan_tokens(plan: &Plan, stage_path: impl Fn(&Stage) -> TokenStream) -> TokenStream {
     let (row_sums, saved) = (plan.row_sums, plan.saved_row_sums);
     let cuts = &plan.cuts;
     let stages = plan.stages.iter().map(|stage| {

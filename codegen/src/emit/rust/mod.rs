@@ -69,7 +69,7 @@ fn emit_algebra(signature: Signature, command: &str) -> Vec<File> {
         for (program, plan) in &passes {
             for stage in &plan.stages {
                 let next = counters.entry(module.clone()).or_default();
-                stages.entry(stage.body.key()).or_insert_with(|| {
+                stages.entry(body::key(program, stage)).or_insert_with(|| {
                     let name = format!("{module}_{next}");
                     *next += 1;
                     let tokens = body::emit(&algebra, &name, program, stage);
@@ -85,8 +85,8 @@ fn emit_algebra(signature: Signature, command: &str) -> Vec<File> {
         let name = descriptor_name(&module, *index);
         *index += 1;
         let [forward, backward] = &passes;
-        let tokens = descriptor::emit(&name, &operator, forward, backward, |stage| {
-            let emitted = &stages[&stage.body.key()];
+        let tokens = descriptor::emit(&name, &operator, forward, backward, |program, stage| {
+            let emitted = &stages[&body::key(program, stage)];
             let (module, name) = (&emitted.module, emitted.name.to_uppercase());
             let (module, name) = (format_ident!("{module}"), format_ident!("{name}"));
             quote!(super::#module::#name)

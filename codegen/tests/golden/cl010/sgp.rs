@@ -20,18 +20,20 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<2usize>(c);
             y.prefetch::<2usize>(c);
+            let out0 = out0.packed::<V, 2usize>(group);
+            let param0 = param0.packed::<V, 4usize>(group);
             let x_1 = V::load(x.at(0usize, c));
             let y_1 = V::load(y.at(0usize, c));
-            let mut v4 = V::mul(y_1, V::mul(x_1, V::load(param0.at(0usize, c))));
+            let mut v4 = V::mul(y_1, V::mul(x_1, V::load(param0.at(0usize))));
             let y_e1 = V::load(y.at(1usize, c));
-            let mut v8 = V::mul(y_e1, V::mul(x_1, V::load(param0.at(1usize, c))));
+            let mut v8 = V::mul(y_e1, V::mul(x_1, V::load(param0.at(1usize))));
             let x_e1 = V::load(x.at(1usize, c));
-            v4 = V::neg_mul_add(y_e1, V::mul(x_e1, V::load(param0.at(2usize, c))), v4);
+            v4 = V::neg_mul_add(y_e1, V::mul(x_e1, V::load(param0.at(2usize))), v4);
             // out0[0] = y_1*x_1*w0 - y_e1*x_e1*w2
-            V::store(v4, out0.at(0usize, c));
-            v8 = V::mul_add(y_1, V::mul(x_e1, V::load(param0.at(3usize, c))), v8);
+            V::store(v4, out0.at(0usize));
+            v8 = V::mul_add(y_1, V::mul(x_e1, V::load(param0.at(3usize))), v8);
             // out0[1] = y_e1*x_1*w1 + y_1*x_e1*w3
-            V::store(v8, out0.at(1usize, c));
+            V::store(v8, out0.at(1usize));
         }
     }
 }
@@ -48,8 +50,9 @@ unsafe fn sgp_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<2usize>(c);
+            let out0 = out0.packed::<V, 1usize>(group);
             // out0[0] = gate(x_1)
-            V::store(gate::<V>(args.gate, V::load(x.at(0usize, c))), out0.at(0usize, c));
+            V::store(gate::<V>(args.gate, V::load(x.at(0usize, c))), out0.at(0usize));
         }
     }
 }
@@ -67,14 +70,14 @@ unsafe fn sgp_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
-            t0.prefetch::<2usize>(c);
-            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t0 = t0.packed::<V, 2usize>(group);
+            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
             // out0[0] = t0_0*v2
-            V::store(V::mul(V::load(t0.at(0usize, c)), v2), out0.at(0usize, c));
+            V::store(V::mul(V::load(t0.at(0usize)), v2), out0.at(0usize, c));
             // out0[1] = t0_1*v2
-            V::store(V::mul(V::load(t0.at(1usize, c)), v2), out0.at(1usize, c));
+            V::store(V::mul(V::load(t0.at(1usize)), v2), out0.at(1usize, c));
         }
     }
 }
@@ -94,23 +97,18 @@ unsafe fn sgp_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<2usize>(c);
             grad_o.prefetch::<2usize>(c);
-            t2.prefetch::<1usize>(c);
-            t1.prefetch::<1usize>(c);
-            let mut v2 = V::mul(
-                V::load(t0.at(1usize, c)),
-                V::load(grad_o.at(1usize, c)),
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(0usize, c)),
-                V::load(grad_o.at(0usize, c)),
-                v2,
-            );
+            let t0 = t0.packed::<V, 2usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t1 = t1.packed::<V, 1usize>(group);
+            let out0 = out0.packed::<V, 1usize>(group);
+            let out1 = out1.packed::<V, 1usize>(group);
+            let mut v2 = V::mul(V::load(t0.at(1usize)), V::load(grad_o.at(1usize, c)));
+            v2 = V::mul_add(V::load(t0.at(0usize)), V::load(grad_o.at(0usize, c)), v2);
             // out1[0] = t2_0*v6
-            V::store(V::mul(V::load(t2.at(0usize, c)), v2), out1.at(0usize, c));
+            V::store(V::mul(V::load(t2.at(0usize)), v2), out1.at(0usize));
             // out0[0] = t1_0*v6
-            V::store(V::mul(V::load(t1.at(0usize, c)), v2), out0.at(0usize, c));
+            V::store(V::mul(V::load(t1.at(0usize)), v2), out0.at(0usize));
         }
     }
 }
@@ -128,14 +126,15 @@ unsafe fn sgp_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
             grad_o.prefetch::<2usize>(c);
-            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let out0 = out0.packed::<V, 2usize>(group);
+            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
             // out0[1] = v2*grad_o_e1
-            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize));
             // out0[0] = v2*grad_o_1
-            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize));
         }
     }
 }
@@ -156,21 +155,22 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<2usize>(c);
-            t5.prefetch::<2usize>(c);
             y.prefetch::<2usize>(c);
-            t3.prefetch::<1usize>(c);
+            let t5 = t5.packed::<V, 2usize>(group);
+            let t3 = t3.packed::<V, 1usize>(group);
+            let param0 = param0.packed::<V, 4usize>(group);
             let x_1 = V::load(x.at(0usize, c));
             let x_e1 = V::load(x.at(1usize, c));
-            let t5_1 = V::load(t5.at(1usize, c));
-            let mut v11 = V::mul(V::mul(x_e1, V::load(param0.at(3usize, c))), t5_1);
-            let t5_0 = V::load(t5.at(0usize, c));
-            let mut v14 = V::mul(V::mul(x_1, V::load(param0.at(1usize, c))), t5_1);
-            v14 = V::neg_mul_add(V::mul(x_e1, V::load(param0.at(2usize, c))), t5_0, v14);
+            let t5_1 = V::load(t5.at(1usize));
+            let mut v11 = V::mul(V::mul(x_e1, V::load(param0.at(3usize))), t5_1);
+            let t5_0 = V::load(t5.at(0usize));
+            let mut v14 = V::mul(V::mul(x_1, V::load(param0.at(1usize))), t5_1);
+            v14 = V::neg_mul_add(V::mul(x_e1, V::load(param0.at(2usize))), t5_0, v14);
             // out0[1] = x_1*w1*t5_1 - x_e1*w2*t5_0
             V::store(v14, out0.at(1usize, c));
-            v11 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize, c))), t5_0, v11);
+            v11 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize))), t5_0, v11);
             v11 = V::mul_add(
-                V::load(t3.at(0usize, c)),
+                V::load(t3.at(0usize)),
                 gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
                 v11,
             );
@@ -197,47 +197,40 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<2usize>(c);
-            t5.prefetch::<2usize>(c);
             x.prefetch::<2usize>(c);
-            t4.prefetch::<1usize>(c);
+            let t5 = t5.packed::<V, 2usize>(group);
+            let t4 = t4.packed::<V, 1usize>(group);
+            let param0 = param0.packed::<V, 4usize>(group);
+            let grad0 = grad0.packed::<V, 4usize>(group);
             let y_1 = V::load(y.at(0usize, c));
-            let t5_1 = V::load(t5.at(1usize, c));
+            let t5_1 = V::load(t5.at(1usize));
             let v2 = V::mul(y_1, t5_1);
-            let mut v4 = V::mul(V::load(param0.at(3usize, c)), v2);
+            let mut v4 = V::mul(V::load(param0.at(3usize)), v2);
             let x_e1 = V::load(x.at(1usize, c));
             // grad0[3] += x_e1*v2
-            V::store(
-                V::add(V::load(grad0.at(3usize, c)), V::mul(x_e1, v2)),
-                grad0.at(3usize, c),
-            );
+            V::store(V::mul_add(x_e1, v2, V::load(grad0.at(3usize))), grad0.at(3usize));
             let y_e1 = V::load(y.at(1usize, c));
-            let t5_0 = V::load(t5.at(0usize, c));
+            let t5_0 = V::load(t5.at(0usize));
             let v9 = V::mul(y_e1, t5_0);
             // grad0[2] += -x_e1*v9
             V::store(
-                V::add(V::load(grad0.at(2usize, c)), V::neg(V::mul(x_e1, v9))),
-                grad0.at(2usize, c),
+                V::neg_mul_add(x_e1, v9, V::load(grad0.at(2usize))),
+                grad0.at(2usize),
             );
-            v4 = V::neg_mul_add(V::load(param0.at(2usize, c)), v9, v4);
+            v4 = V::neg_mul_add(V::load(param0.at(2usize)), v9, v4);
             // out0[1] = w3*v2 - w2*v9
             V::store(v4, out0.at(1usize, c));
             let v15 = V::mul(y_e1, t5_1);
-            let mut v17 = V::mul(V::load(param0.at(1usize, c)), v15);
+            let mut v17 = V::mul(V::load(param0.at(1usize)), v15);
             let x_1 = V::load(x.at(0usize, c));
             // grad0[1] += x_1*v15
-            V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul(x_1, v15)),
-                grad0.at(1usize, c),
-            );
+            V::store(V::mul_add(x_1, v15, V::load(grad0.at(1usize))), grad0.at(1usize));
             let v20 = V::mul(y_1, t5_0);
             // grad0[0] += x_1*v20
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v20)),
-                grad0.at(0usize, c),
-            );
-            v17 = V::mul_add(V::load(param0.at(0usize, c)), v20, v17);
+            V::store(V::mul_add(x_1, v20, V::load(grad0.at(0usize))), grad0.at(0usize));
+            v17 = V::mul_add(V::load(param0.at(0usize)), v20, v17);
             v17 = V::mul_add(
-                V::load(t4.at(0usize, c)),
+                V::load(t4.at(0usize)),
                 gate_slope::<V>(args.gate, x_1),
                 v17,
             );
@@ -405,24 +398,26 @@ unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<1usize>(c);
             y.prefetch::<2usize>(c);
+            let out0 = out0.packed::<V, 2usize>(group);
+            let param0 = param0.packed::<V, 2usize>(group);
             let x_e1 = V::load(x.at(0usize, c));
             // out0[0] = -y_e1*x_e1*w0
             V::store(
                 V::neg(
                     V::mul(
                         V::load(y.at(1usize, c)),
-                        V::mul(x_e1, V::load(param0.at(0usize, c))),
+                        V::mul(x_e1, V::load(param0.at(0usize))),
                     ),
                 ),
-                out0.at(0usize, c),
+                out0.at(0usize),
             );
             // out0[1] = y_1*x_e1*w1
             V::store(
                 V::mul(
                     V::load(y.at(0usize, c)),
-                    V::mul(x_e1, V::load(param0.at(1usize, c))),
+                    V::mul(x_e1, V::load(param0.at(1usize))),
                 ),
-                out0.at(1usize, c),
+                out0.at(1usize),
             );
         }
     }
@@ -439,9 +434,9 @@ unsafe fn sgp_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
-            let c = group * V::LANES;
+            let out0 = out0.packed::<V, 1usize>(group);
             // out0[0] = v1
-            V::store(v1, out0.at(0usize, c));
+            V::store(v1, out0.at(0usize));
         }
     }
 }
@@ -459,20 +454,14 @@ unsafe fn sgp_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<2usize>(c);
             grad_o.prefetch::<2usize>(c);
-            t1.prefetch::<1usize>(c);
-            let mut v2 = V::mul(
-                V::load(t0.at(1usize, c)),
-                V::load(grad_o.at(1usize, c)),
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(0usize, c)),
-                V::load(grad_o.at(0usize, c)),
-                v2,
-            );
+            let t0 = t0.packed::<V, 2usize>(group);
+            let t1 = t1.packed::<V, 1usize>(group);
+            let out0 = out0.packed::<V, 1usize>(group);
+            let mut v2 = V::mul(V::load(t0.at(1usize)), V::load(grad_o.at(1usize, c)));
+            v2 = V::mul_add(V::load(t0.at(0usize)), V::load(grad_o.at(0usize, c)), v2);
             // out0[0] = t1_0*(t0_1*grad_o_e1 + t0_0*grad_o_1)
-            V::store(V::mul(V::load(t1.at(0usize, c)), v2), out0.at(0usize, c));
+            V::store(V::mul(V::load(t1.at(0usize)), v2), out0.at(0usize));
         }
     }
 }
@@ -493,26 +482,27 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<1usize>(c);
-            t5.prefetch::<2usize>(c);
             y.prefetch::<2usize>(c);
-            t3.prefetch::<1usize>(c);
+            let t5 = t5.packed::<V, 2usize>(group);
+            let t3 = t3.packed::<V, 1usize>(group);
+            let param0 = param0.packed::<V, 2usize>(group);
             let x_e1 = V::load(x.at(0usize, c));
             let mut v6 = V::mul(
-                V::mul(x_e1, V::load(param0.at(1usize, c))),
-                V::load(t5.at(1usize, c)),
+                V::mul(x_e1, V::load(param0.at(1usize))),
+                V::load(t5.at(1usize)),
             );
             // out0[1] = -x_e1*w0*t5_0
             V::store(
                 V::neg(
                     V::mul(
-                        V::mul(x_e1, V::load(param0.at(0usize, c))),
-                        V::load(t5.at(0usize, c)),
+                        V::mul(x_e1, V::load(param0.at(0usize))),
+                        V::load(t5.at(0usize)),
                     ),
                 ),
                 out0.at(1usize, c),
             );
             v6 = V::mul_add(
-                V::load(t3.at(0usize, c)),
+                V::load(t3.at(0usize)),
                 gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
                 v6,
             );
@@ -538,23 +528,22 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<2usize>(c);
-            t5.prefetch::<2usize>(c);
             x.prefetch::<1usize>(c);
-            let v2 = V::mul(V::load(y.at(0usize, c)), V::load(t5.at(1usize, c)));
-            let mut v4 = V::mul(V::load(param0.at(1usize, c)), v2);
+            let t5 = t5.packed::<V, 2usize>(group);
+            let param0 = param0.packed::<V, 2usize>(group);
+            let grad0 = grad0.packed::<V, 2usize>(group);
+            let v2 = V::mul(V::load(y.at(0usize, c)), V::load(t5.at(1usize)));
+            let mut v4 = V::mul(V::load(param0.at(1usize)), v2);
             let x_e1 = V::load(x.at(0usize, c));
             // grad0[1] += x_e1*v2
-            V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul(x_e1, v2)),
-                grad0.at(1usize, c),
-            );
-            let v9 = V::mul(V::load(y.at(1usize, c)), V::load(t5.at(0usize, c)));
+            V::store(V::mul_add(x_e1, v2, V::load(grad0.at(1usize))), grad0.at(1usize));
+            let v9 = V::mul(V::load(y.at(1usize, c)), V::load(t5.at(0usize)));
             // grad0[0] += -x_e1*v9
             V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::neg(V::mul(x_e1, v9))),
-                grad0.at(0usize, c),
+                V::neg_mul_add(x_e1, v9, V::load(grad0.at(0usize))),
+                grad0.at(0usize),
             );
-            v4 = V::neg_mul_add(V::load(param0.at(0usize, c)), v9, v4);
+            v4 = V::neg_mul_add(V::load(param0.at(0usize)), v9, v4);
             // out0[0] = w1*v2 - w0*v9
             V::store(v4, out0.at(0usize, c));
         }
@@ -713,24 +702,26 @@ unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<2usize>(c);
             y.prefetch::<1usize>(c);
+            let out0 = out0.packed::<V, 2usize>(group);
+            let param0 = param0.packed::<V, 2usize>(group);
             let y_e1 = V::load(y.at(0usize, c));
             // out0[1] = y_e1*x_1*w0
             V::store(
                 V::mul(
                     y_e1,
-                    V::mul(V::load(x.at(0usize, c)), V::load(param0.at(0usize, c))),
+                    V::mul(V::load(x.at(0usize, c)), V::load(param0.at(0usize))),
                 ),
-                out0.at(1usize, c),
+                out0.at(1usize),
             );
             // out0[0] = -y_e1*x_e1*w1
             V::store(
                 V::neg(
                     V::mul(
                         y_e1,
-                        V::mul(V::load(x.at(1usize, c)), V::load(param0.at(1usize, c))),
+                        V::mul(V::load(x.at(1usize, c)), V::load(param0.at(1usize))),
                     ),
                 ),
-                out0.at(0usize, c),
+                out0.at(0usize),
             );
         }
     }
@@ -750,14 +741,15 @@ unsafe fn sgp_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<2usize>(c);
-            t5.prefetch::<2usize>(c);
+            let t5 = t5.packed::<V, 2usize>(group);
+            let param0 = param0.packed::<V, 2usize>(group);
             let mut v9 = V::mul(
-                V::mul(V::load(x.at(0usize, c)), V::load(param0.at(0usize, c))),
-                V::load(t5.at(1usize, c)),
+                V::mul(V::load(x.at(0usize, c)), V::load(param0.at(0usize))),
+                V::load(t5.at(1usize)),
             );
             v9 = V::neg_mul_add(
-                V::mul(V::load(x.at(1usize, c)), V::load(param0.at(1usize, c))),
-                V::load(t5.at(0usize, c)),
+                V::mul(V::load(x.at(1usize, c)), V::load(param0.at(1usize))),
+                V::load(t5.at(0usize)),
                 v9,
             );
             // out0[0] = x_1*w0*t5_1 - x_e1*w1*t5_0
@@ -783,34 +775,27 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<1usize>(c);
-            t5.prefetch::<2usize>(c);
             x.prefetch::<2usize>(c);
-            t4.prefetch::<1usize>(c);
+            let t5 = t5.packed::<V, 2usize>(group);
+            let t4 = t4.packed::<V, 1usize>(group);
+            let param0 = param0.packed::<V, 2usize>(group);
+            let grad0 = grad0.packed::<V, 2usize>(group);
             let y_e1 = V::load(y.at(0usize, c));
-            let v2 = V::mul(y_e1, V::load(t5.at(0usize, c)));
+            let v2 = V::mul(y_e1, V::load(t5.at(0usize)));
             // out0[1] = -w1*v2
-            V::store(
-                V::neg(V::mul(V::load(param0.at(1usize, c)), v2)),
-                out0.at(1usize, c),
-            );
+            V::store(V::neg(V::mul(V::load(param0.at(1usize)), v2)), out0.at(1usize, c));
             // grad0[1] += -x_e1*v2
             V::store(
-                V::add(
-                    V::load(grad0.at(1usize, c)),
-                    V::neg(V::mul(V::load(x.at(1usize, c)), v2)),
-                ),
-                grad0.at(1usize, c),
+                V::neg_mul_add(V::load(x.at(1usize, c)), v2, V::load(grad0.at(1usize))),
+                grad0.at(1usize),
             );
-            let v10 = V::mul(y_e1, V::load(t5.at(1usize, c)));
-            let mut v12 = V::mul(V::load(param0.at(0usize, c)), v10);
+            let v10 = V::mul(y_e1, V::load(t5.at(1usize)));
+            let mut v12 = V::mul(V::load(param0.at(0usize)), v10);
             let x_1 = V::load(x.at(0usize, c));
             // grad0[0] += x_1*v10
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v10)),
-                grad0.at(0usize, c),
-            );
+            V::store(V::mul_add(x_1, v10, V::load(grad0.at(0usize))), grad0.at(0usize));
             v12 = V::mul_add(
-                V::load(t4.at(0usize, c)),
+                V::load(t4.at(0usize)),
                 gate_slope::<V>(args.gate, x_1),
                 v12,
             );
@@ -968,15 +953,17 @@ unsafe fn sgp_15<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<1usize>(c);
             y.prefetch::<1usize>(c);
+            let out0 = out0.packed::<V, 1usize>(group);
+            let param0 = param0.packed::<V, 1usize>(group);
             // out0[0] = -y_e1*x_e1*w0
             V::store(
                 V::neg(
                     V::mul(
                         V::load(y.at(0usize, c)),
-                        V::mul(V::load(x.at(0usize, c)), V::load(param0.at(0usize, c))),
+                        V::mul(V::load(x.at(0usize, c)), V::load(param0.at(0usize))),
                     ),
                 ),
-                out0.at(0usize, c),
+                out0.at(0usize),
             );
         }
     }
@@ -996,9 +983,9 @@ unsafe fn sgp_16<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v2 = V::mul(v1, v1);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<1usize>(c);
+            let t0 = t0.packed::<V, 1usize>(group);
             // out0[0] = t0_0*v2
-            V::store(V::mul(V::load(t0.at(0usize, c)), v2), out0.at(0usize, c));
+            V::store(V::mul(V::load(t0.at(0usize)), v2), out0.at(0usize, c));
         }
     }
 }
@@ -1018,8 +1005,9 @@ unsafe fn sgp_17<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<1usize>(c);
+            let out0 = out0.packed::<V, 1usize>(group);
             // out0[0] = v2*grad_o_1
-            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize));
         }
     }
 }
@@ -1038,13 +1026,14 @@ unsafe fn sgp_18<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<1usize>(c);
-            t1.prefetch::<1usize>(c);
+            let t1 = t1.packed::<V, 1usize>(group);
+            let param0 = param0.packed::<V, 1usize>(group);
             // out0[0] = -x_e1*w0*t1_0
             V::store(
                 V::neg(
                     V::mul(
-                        V::mul(V::load(x.at(0usize, c)), V::load(param0.at(0usize, c))),
-                        V::load(t1.at(0usize, c)),
+                        V::mul(V::load(x.at(0usize, c)), V::load(param0.at(0usize))),
+                        V::load(t1.at(0usize)),
                     ),
                 ),
                 out0.at(0usize, c),
@@ -1069,21 +1058,17 @@ unsafe fn sgp_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<1usize>(c);
-            t1.prefetch::<1usize>(c);
             x.prefetch::<1usize>(c);
-            let v2 = V::mul(V::load(y.at(0usize, c)), V::load(t1.at(0usize, c)));
+            let t1 = t1.packed::<V, 1usize>(group);
+            let param0 = param0.packed::<V, 1usize>(group);
+            let grad0 = grad0.packed::<V, 1usize>(group);
+            let v2 = V::mul(V::load(y.at(0usize, c)), V::load(t1.at(0usize)));
             // out0[0] = -w0*v2
-            V::store(
-                V::neg(V::mul(V::load(param0.at(0usize, c)), v2)),
-                out0.at(0usize, c),
-            );
+            V::store(V::neg(V::mul(V::load(param0.at(0usize)), v2)), out0.at(0usize, c));
             // grad0[0] += -x_e1*v2
             V::store(
-                V::add(
-                    V::load(grad0.at(0usize, c)),
-                    V::neg(V::mul(V::load(x.at(0usize, c)), v2)),
-                ),
-                grad0.at(0usize, c),
+                V::neg_mul_add(V::load(x.at(0usize, c)), v2, V::load(grad0.at(0usize))),
+                grad0.at(0usize),
             );
         }
     }

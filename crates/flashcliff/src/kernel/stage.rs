@@ -1,9 +1,9 @@
 //! Stages: generated functions over the channels of one row.
 
 use crate::Gate;
-use crate::simd::Tier;
+use crate::simd::{Tier, Vector};
 
-/// One component after another of a row: component `k`, channel `c` lies at `ptr + k stride + c`.
+/// A row of a tensor. Component `k`, channel `c` lies at `ptr + k stride + c`, unless it is packed.
 #[derive(Debug)]
 pub(crate) struct Lanes<T> {
     pub(crate) ptr: *mut T,
@@ -57,12 +57,45 @@ impl<T> Lanes<T> {
     }
 }
 
+impl<T> Lanes<T> {
+    /// Of a tensor in scratch memory with `COUNT` vectors for each group of channels, one behind the
+    /// other: those of one group.
+    ///
+    /// # Safety
+    /// The tensor has the group.
+    #[inline(always)]
+    pub(crate) unsafe fn packed<V: Vector<Elem = T>, const COUNT: usize>(
+        self,
+        group: usize,
+    ) -> Packed<V> {
+        // SAFETY: the caller's.
+        Packed(unsafe { self.ptr.add(group * COUNT * V::LANES) })
+    }
+}
+
+/// The vectors of a group of channels of a packed tensor. Their distances are constants, which costs
+/// no registers for addresses.
+pub(crate) struct Packed<V: Vector>(*mut V::Elem);
+
+impl<V: Vector> Packed<V> {
+    /// The address of a vector.
+    ///
+    /// # Safety
+    /// The tensor has it.
+    #[inline(always)]
+    pub(crate) unsafe fn at(&self, index: usize) -> *mut V::Elem {
+        // SAFETY: the caller's.
+        unsafe { self.0.add(index * V::LANES) }
+    }
+}
+
 /// What a stage works on. The slots mean what the [`StageCall`](super::program::StageCall) says.
 ///
 /// # Contract
 /// Every lane tensor, parameter and parameter gradient holds `groups` whole vectors of the tier
-/// for each of the components the stage names; outputs and parameter gradients overlap nothing
-/// else; `rows` and `sums` have an element for each row slot.
+/// for each of the components the stage names; cuts, parameters and their gradients are packed;
+/// outputs and parameter gradients overlap nothing else; `rows` and `sums` have an element for each
+/// row slot.
 pub(crate) struct StageArgs<'a, T> {
     pub(crate) inputs: &'a [Lanes<T>],
     pub(crate) outputs: &'a [Lanes<T>],

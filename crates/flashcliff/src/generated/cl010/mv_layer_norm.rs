@@ -53,7 +53,8 @@ unsafe fn mv_layer_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<2usize>(c);
-            let v8 = V::mul(V::load(param0.at(0usize, c)), v6);
+            let param0 = param0.packed::<V, 1usize>(group);
+            let v8 = V::mul(V::load(param0.at(0usize)), v6);
             // out0[0] = x_1*v8
             V::store(V::mul(V::load(x.at(0usize, c)), v8), out0.at(0usize, c));
             // out0[1] = x_e1*v8
@@ -85,18 +86,17 @@ unsafe fn mv_layer_norm_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<2usize>(c);
             grad_o.prefetch::<2usize>(c);
+            let param0 = param0.packed::<V, 1usize>(group);
+            let grad0 = grad0.packed::<V, 1usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
             let mut v9 = V::mul(V::load(x.at(1usize, c)), V::load(grad_o.at(1usize, c)));
             v9 = V::mul_add(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c)), v9);
             // grad0[0] += v6*v13
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(v6, v9)),
-                grad0.at(0usize, c),
-            );
+            V::store(V::mul_add(v6, v9, V::load(grad0.at(0usize))), grad0.at(0usize));
             // row sum 0 = a0*v13
             sum0 = V::add(
                 sum0,
-                V::keep_first(V::mul(V::load(param0.at(0usize, c)), v9), valid),
+                V::keep_first(V::mul(V::load(param0.at(0usize)), v9), valid),
             );
         }
         args.sums[0] = sum0.reduce_add();
@@ -132,12 +132,13 @@ unsafe fn mv_layer_norm_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<2usize>(c);
             grad_o.prefetch::<2usize>(c);
+            let param0 = param0.packed::<V, 1usize>(group);
             let x_1 = V::load(x.at(0usize, c));
             let mut v1 = V::mul(x_1, x_1);
             let x_e1 = V::load(x.at(1usize, c));
             v1 = V::neg_mul_add(x_e1, x_e1, v1);
             let v8 = V::sqrt(V::mul_add(v1, v1, c1em16));
-            let v18 = V::mul(V::load(param0.at(0usize, c)), v16);
+            let v18 = V::mul(V::load(param0.at(0usize)), v16);
             let mut v20 = V::mul(v18, V::load(grad_o.at(1usize, c)));
             let mut v22 = V::mul(v18, V::load(grad_o.at(0usize, c)));
             let v35 = V::mul(

@@ -19,6 +19,8 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<2usize>(c);
+            let param0 = param0.packed::<V, 2usize>(group);
+            let param1 = param1.packed::<V, 2usize>(group);
             let x_1 = V::load(x.at(0usize, c));
             let x_e1 = V::load(x.at(1usize, c));
             // out0[0] = x_1*(sigmoid(b0 + x_1*a0))
@@ -28,8 +30,8 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     V::sigmoid(
                         V::mul_add(
                             x_1,
-                            V::load(param0.at(0usize, c)),
-                            V::load(param1.at(0usize, c)),
+                            V::load(param0.at(0usize)),
+                            V::load(param1.at(0usize)),
                         ),
                     ),
                 ),
@@ -41,9 +43,9 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     x_e1,
                     V::sigmoid(
                         V::neg_mul_add(
-                            V::load(param0.at(1usize, c)),
+                            V::load(param0.at(1usize)),
                             V::mul(x_e1, x_e1),
-                            V::load(param1.at(1usize, c)),
+                            V::load(param1.at(1usize)),
                         ),
                     ),
                 ),
@@ -73,36 +75,37 @@ unsafe fn mv_silu_mag2_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<2usize>(c);
             grad_o.prefetch::<2usize>(c);
+            let param0 = param0.packed::<V, 2usize>(group);
+            let param1 = param1.packed::<V, 2usize>(group);
+            let grad0 = grad0.packed::<V, 2usize>(group);
+            let grad1 = grad1.packed::<V, 2usize>(group);
             let x_1 = V::load(x.at(0usize, c));
-            let a0 = V::load(param0.at(0usize, c));
-            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param1.at(0usize, c))));
+            let a0 = V::load(param0.at(0usize));
+            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param1.at(0usize))));
             let x_e1 = V::load(x.at(1usize, c));
             let v7 = V::mul(x_e1, x_e1);
-            let a1 = V::load(param0.at(1usize, c));
-            let v12 = V::sigmoid(V::neg_mul_add(a1, v7, V::load(param1.at(1usize, c))));
+            let a1 = V::load(param0.at(1usize));
+            let v12 = V::sigmoid(V::neg_mul_add(a1, v7, V::load(param1.at(1usize))));
             let grad_o_e1 = V::load(grad_o.at(1usize, c));
             let mut v14 = V::mul(v12, grad_o_e1);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
             let mut v17 = V::mul(v5, grad_o_1);
             let v22 = V::mul(V::mul(x_e1, grad_o_e1), V::mul(v12, V::sub(c1e0, v12)));
             // grad1[1] += x_e1*grad_o_e1*(v12*(1 - v12))
-            V::store(V::add(V::load(grad1.at(1usize, c)), v22), grad1.at(1usize, c));
+            V::store(V::add(V::load(grad1.at(1usize)), v22), grad1.at(1usize));
             // grad0[1] += -v7*v22
             V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::neg(V::mul(v7, v22))),
-                grad0.at(1usize, c),
+                V::neg_mul_add(v7, v22, V::load(grad0.at(1usize))),
+                grad0.at(1usize),
             );
             v14 = V::neg_mul_add(x_e1, V::mul(V::mul(a1, v22), c2e0), v14);
             // out0[1] = v12*grad_o_e1 - x_e1*a1*v22*2
             V::store(v14, out0.at(1usize, c));
             let v32 = V::mul(V::mul(x_1, grad_o_1), V::mul(v5, V::sub(c1e0, v5)));
             // grad1[0] += x_1*grad_o_1*(v5*(1 - v5))
-            V::store(V::add(V::load(grad1.at(0usize, c)), v32), grad1.at(0usize, c));
+            V::store(V::add(V::load(grad1.at(0usize)), v32), grad1.at(0usize));
             // grad0[0] += x_1*v32
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v32)),
-                grad0.at(0usize, c),
-            );
+            V::store(V::mul_add(x_1, v32, V::load(grad0.at(0usize))), grad0.at(0usize));
             v17 = V::mul_add(a0, v32, v17);
             // out0[0] = v5*grad_o_1 + a0*v32
             V::store(v17, out0.at(0usize, c));

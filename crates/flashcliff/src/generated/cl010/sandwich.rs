@@ -5,7 +5,7 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// From `x` to cut 1: o = x y reverse(x).
+/// From `x`, `y` to cut 0: o = x y reverse(x).
 ///
 /// From `sandwich` of Cl(0,1,0).
 #[inline(always)]
@@ -13,23 +13,147 @@ unsafe fn sandwich_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
+        let y = args.inputs[1];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<2usize>(c);
-            // out0[0] = x_1
-            V::store(V::load(x.at(0usize, c)), out0.at(0usize, c));
-            // out0[1] = x_e1
-            V::store(V::load(x.at(1usize, c)), out0.at(1usize, c));
+            y.prefetch::<2usize>(c);
+            let out0 = out0.packed::<V, 2usize>(group);
+            let x_1 = V::load(x.at(0usize, c));
+            let y_1 = V::load(y.at(0usize, c));
+            let mut v2 = V::mul(x_1, y_1);
+            let x_e1 = V::load(x.at(1usize, c));
+            let y_e1 = V::load(y.at(1usize, c));
+            v2 = V::neg_mul_add(x_e1, y_e1, v2);
+            // out0[0] = x_1*y_1 - x_e1*y_e1
+            V::store(v2, out0.at(0usize));
+            let mut v7 = V::mul(x_1, y_e1);
+            v7 = V::mul_add(x_e1, y_1, v7);
+            // out0[1] = x_1*y_e1 + x_e1*y_1
+            V::store(v7, out0.at(1usize));
         }
     }
 }
 pub(super) static SANDWICH_0: Stage = stage!(sandwich_0);
+/// From `x` to cut 1: o = x y reverse(x).
+///
+/// From `sandwich` of Cl(0,1,0).
+#[inline(always)]
+unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            let out0 = out0.packed::<V, 2usize>(group);
+            // out0[0] = x_1
+            V::store(V::load(x.at(0usize, c)), out0.at(0usize));
+            // out0[1] = x_e1
+            V::store(V::load(x.at(1usize, c)), out0.at(1usize));
+        }
+    }
+}
+pub(super) static SANDWICH_1: Stage = stage!(sandwich_1);
+/// From cut 0, cut 1 to `o`: o = x y reverse(x).
+///
+/// From `sandwich` of Cl(0,1,0).
+#[inline(always)]
+unsafe fn sandwich_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t0 = args.inputs[0];
+        let t1 = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            let t0 = t0.packed::<V, 2usize>(group);
+            let t1 = t1.packed::<V, 2usize>(group);
+            let t0_0 = V::load(t0.at(0usize));
+            let t1_0 = V::load(t1.at(0usize));
+            let mut v2 = V::mul(t0_0, t1_0);
+            let t0_1 = V::load(t0.at(1usize));
+            let t1_1 = V::load(t1.at(1usize));
+            v2 = V::neg_mul_add(t0_1, t1_1, v2);
+            // out0[0] = t0_0*t1_0 - t0_1*t1_1
+            V::store(v2, out0.at(0usize, c));
+            let mut v7 = V::mul(t0_0, t1_1);
+            v7 = V::mul_add(t0_1, t1_0, v7);
+            // out0[1] = t0_0*t1_1 + t0_1*t1_0
+            V::store(v7, out0.at(1usize, c));
+        }
+    }
+}
+pub(super) static SANDWICH_2: Stage = stage!(sandwich_2);
+/// From cut 0, `grad_o` to cut 2: adjoint of o = x y reverse(x).
+///
+/// From `sandwich_grad` of Cl(0,1,0).
+#[inline(always)]
+unsafe fn sandwich_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t0 = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            grad_o.prefetch::<2usize>(c);
+            let t0 = t0.packed::<V, 2usize>(group);
+            let out0 = out0.packed::<V, 2usize>(group);
+            let t0_1 = V::load(t0.at(1usize));
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            let mut v2 = V::mul(t0_1, grad_o_e1);
+            let t0_0 = V::load(t0.at(0usize));
+            let mut v4 = V::mul(t0_0, grad_o_e1);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v4 = V::neg_mul_add(t0_1, grad_o_1, v4);
+            // out0[1] = t0_0*grad_o_e1 - t0_1*grad_o_1
+            V::store(v4, out0.at(1usize));
+            v2 = V::mul_add(t0_0, grad_o_1, v2);
+            // out0[0] = t0_1*grad_o_e1 + t0_0*grad_o_1
+            V::store(v2, out0.at(0usize));
+        }
+    }
+}
+pub(super) static SANDWICH_3: Stage = stage!(sandwich_3);
+/// From cut 1, `grad_o` to cut 3: adjoint of o = x y reverse(x).
+///
+/// From `sandwich_grad` of Cl(0,1,0).
+#[inline(always)]
+unsafe fn sandwich_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t1 = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            grad_o.prefetch::<2usize>(c);
+            let t1 = t1.packed::<V, 2usize>(group);
+            let out0 = out0.packed::<V, 2usize>(group);
+            let t1_0 = V::load(t1.at(0usize));
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            let mut v2 = V::mul(t1_0, grad_o_e1);
+            let t1_1 = V::load(t1.at(1usize));
+            let mut v4 = V::mul(t1_1, grad_o_e1);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v2 = V::neg_mul_add(t1_1, grad_o_1, v2);
+            // out0[1] = t1_0*grad_o_e1 - t1_1*grad_o_1
+            V::store(v2, out0.at(1usize));
+            v4 = V::mul_add(t1_0, grad_o_1, v4);
+            // out0[0] = t1_1*grad_o_e1 + t1_0*grad_o_1
+            V::store(v4, out0.at(0usize));
+        }
+    }
+}
+pub(super) static SANDWICH_4: Stage = stage!(sandwich_4);
 /// From `y`, cut 3, cut 2 to `grad_x`: adjoint of o = x y reverse(x).
 ///
 /// From `sandwich_grad` of Cl(0,1,0).
 #[inline(always)]
-unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sandwich_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let y = args.inputs[0];
@@ -39,14 +163,14 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<2usize>(c);
-            t3.prefetch::<2usize>(c);
-            t2.prefetch::<2usize>(c);
+            let t3 = t3.packed::<V, 2usize>(group);
+            let t2 = t2.packed::<V, 2usize>(group);
             let y_1 = V::load(y.at(0usize, c));
-            let t3_1 = V::load(t3.at(1usize, c));
-            let mut v4 = V::mul_add(y_1, t3_1, V::load(t2.at(1usize, c)));
+            let t3_1 = V::load(t3.at(1usize));
+            let mut v4 = V::mul_add(y_1, t3_1, V::load(t2.at(1usize)));
             let y_e1 = V::load(y.at(1usize, c));
-            let mut v8 = V::mul_add(y_e1, t3_1, V::load(t2.at(0usize, c)));
-            let t3_0 = V::load(t3.at(0usize, c));
+            let mut v8 = V::mul_add(y_e1, t3_1, V::load(t2.at(0usize)));
+            let t3_0 = V::load(t3.at(0usize));
             v4 = V::neg_mul_add(y_e1, t3_0, v4);
             // out0[1] = t2_1 + y_1*t3_1 - y_e1*t3_0
             V::store(v4, out0.at(1usize, c));
@@ -56,7 +180,37 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static SANDWICH_1: Stage = stage!(sandwich_1);
+pub(super) static SANDWICH_5: Stage = stage!(sandwich_5);
+/// From `x`, cut 3 to `grad_y`: adjoint of o = x y reverse(x).
+///
+/// From `sandwich_grad` of Cl(0,1,0).
+#[inline(always)]
+unsafe fn sandwich_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let t3 = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            let t3 = t3.packed::<V, 2usize>(group);
+            let x_e1 = V::load(x.at(1usize, c));
+            let t3_1 = V::load(t3.at(1usize));
+            let mut v2 = V::mul(x_e1, t3_1);
+            let x_1 = V::load(x.at(0usize, c));
+            let mut v4 = V::mul(x_1, t3_1);
+            let t3_0 = V::load(t3.at(0usize));
+            v4 = V::neg_mul_add(x_e1, t3_0, v4);
+            // out0[1] = x_1*t3_1 - x_e1*t3_0
+            V::store(v4, out0.at(1usize, c));
+            v2 = V::mul_add(x_1, t3_0, v2);
+            // out0[0] = x_e1*t3_1 + x_1*t3_0
+            V::store(v2, out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SANDWICH_6: Stage = stage!(sandwich_6);
 /// `o = x y reverse(x)`, grades 0,1 and 0,1.
 ///
 /// Forward: 12 flops per lane (8 multiplications, 4 additions).
@@ -76,7 +230,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_0,
+                stage: &super::sandwich::SANDWICH_0,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[],
@@ -85,7 +239,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_0,
+                stage: &super::sandwich::SANDWICH_1,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -94,7 +248,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_0,
+                stage: &super::sandwich::SANDWICH_2,
                 inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -110,7 +264,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_0,
+                stage: &super::sandwich::SANDWICH_0,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[],
@@ -119,7 +273,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_0,
+                stage: &super::sandwich::SANDWICH_1,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -128,7 +282,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_2,
+                stage: &super::sandwich::SANDWICH_3,
                 inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
                 outputs: &[Slot::Cut(2usize)],
                 params: &[],
@@ -137,7 +291,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_1,
+                stage: &super::sandwich::SANDWICH_4,
                 inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
                 outputs: &[Slot::Cut(3usize)],
                 params: &[],
@@ -146,7 +300,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_1,
+                stage: &super::sandwich::SANDWICH_5,
                 inputs: &[Slot::External(1usize), Slot::Cut(3usize), Slot::Cut(2usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -155,7 +309,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_2,
+                stage: &super::sandwich::SANDWICH_6,
                 inputs: &[Slot::External(0usize), Slot::Cut(3usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[],
@@ -167,11 +321,35 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
     },
     flops: [12usize, 32],
 };
+/// From `x`, `y` to cut 0: o = x y reverse(x).
+///
+/// From `sandwich` of Cl(0,1,0).
+#[inline(always)]
+unsafe fn sandwich_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            y.prefetch::<1usize>(c);
+            let out0 = out0.packed::<V, 1usize>(group);
+            // out0[0] = x_1*y_e1
+            V::store(
+                V::mul(V::load(x.at(0usize, c)), V::load(y.at(0usize, c))),
+                out0.at(0usize),
+            );
+        }
+    }
+}
+pub(super) static SANDWICH_7: Stage = stage!(sandwich_7);
 /// From `x` to cut 1: o = x y reverse(x).
 ///
 /// From `sandwich` of Cl(0,1,0).
 #[inline(always)]
-unsafe fn sandwich_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sandwich_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -179,17 +357,65 @@ unsafe fn sandwich_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<1usize>(c);
+            let out0 = out0.packed::<V, 1usize>(group);
             // out0[0] = x_1
-            V::store(V::load(x.at(0usize, c)), out0.at(0usize, c));
+            V::store(V::load(x.at(0usize, c)), out0.at(0usize));
         }
     }
 }
-pub(super) static SANDWICH_2: Stage = stage!(sandwich_2);
+pub(super) static SANDWICH_8: Stage = stage!(sandwich_8);
+/// From cut 0, cut 1 to `o`: o = x y reverse(x).
+///
+/// From `sandwich` of Cl(0,1,0).
+#[inline(always)]
+unsafe fn sandwich_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t0 = args.inputs[0];
+        let t1 = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            let t0 = t0.packed::<V, 1usize>(group);
+            let t1 = t1.packed::<V, 1usize>(group);
+            // out0[0] = t0_0*t1_0
+            V::store(
+                V::mul(V::load(t0.at(0usize)), V::load(t1.at(0usize))),
+                out0.at(0usize, c),
+            );
+        }
+    }
+}
+pub(super) static SANDWICH_9: Stage = stage!(sandwich_9);
+/// From cut 0, `grad_o` to cut 2: adjoint of o = x y reverse(x).
+///
+/// From `sandwich_grad` of Cl(0,1,0).
+#[inline(always)]
+unsafe fn sandwich_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t0 = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            grad_o.prefetch::<1usize>(c);
+            let t0 = t0.packed::<V, 1usize>(group);
+            let out0 = out0.packed::<V, 1usize>(group);
+            // out0[0] = t0_0*grad_o_e1
+            V::store(
+                V::mul(V::load(t0.at(0usize)), V::load(grad_o.at(0usize, c))),
+                out0.at(0usize),
+            );
+        }
+    }
+}
+pub(super) static SANDWICH_10: Stage = stage!(sandwich_10);
 /// From `y`, cut 3, cut 2 to `grad_x`: adjoint of o = x y reverse(x).
 ///
 /// From `sandwich_grad` of Cl(0,1,0).
 #[inline(always)]
-unsafe fn sandwich_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sandwich_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let y = args.inputs[0];
@@ -199,21 +425,44 @@ unsafe fn sandwich_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<1usize>(c);
-            t3.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
+            let t3 = t3.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
             // out0[0] = t2_0 + y_e1*t3_0
             V::store(
                 V::mul_add(
                     V::load(y.at(0usize, c)),
-                    V::load(t3.at(0usize, c)),
-                    V::load(t2.at(0usize, c)),
+                    V::load(t3.at(0usize)),
+                    V::load(t2.at(0usize)),
                 ),
                 out0.at(0usize, c),
             );
         }
     }
 }
-pub(super) static SANDWICH_3: Stage = stage!(sandwich_3);
+pub(super) static SANDWICH_11: Stage = stage!(sandwich_11);
+/// From `x`, cut 3 to `grad_y`: adjoint of o = x y reverse(x).
+///
+/// From `sandwich_grad` of Cl(0,1,0).
+#[inline(always)]
+unsafe fn sandwich_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let t3 = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            let t3 = t3.packed::<V, 1usize>(group);
+            // out0[0] = x_1*t3_0
+            V::store(
+                V::mul(V::load(x.at(0usize, c)), V::load(t3.at(0usize))),
+                out0.at(0usize, c),
+            );
+        }
+    }
+}
+pub(super) static SANDWICH_12: Stage = stage!(sandwich_12);
 /// `o = x y reverse(x)`, grades 0 and 1.
 ///
 /// Forward: 2 flops per lane (2 multiplications, 0 additions).
@@ -233,7 +482,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::exterior_product::EXTERIOR_PRODUCT_3,
+                stage: &super::sandwich::SANDWICH_7,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[],
@@ -242,7 +491,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_2,
+                stage: &super::sandwich::SANDWICH_8,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -251,7 +500,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::exterior_product::EXTERIOR_PRODUCT_3,
+                stage: &super::sandwich::SANDWICH_9,
                 inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -267,7 +516,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::exterior_product::EXTERIOR_PRODUCT_3,
+                stage: &super::sandwich::SANDWICH_7,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[],
@@ -276,7 +525,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_2,
+                stage: &super::sandwich::SANDWICH_8,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -285,7 +534,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::exterior_product::EXTERIOR_PRODUCT_3,
+                stage: &super::sandwich::SANDWICH_10,
                 inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
                 outputs: &[Slot::Cut(2usize)],
                 params: &[],
@@ -294,7 +543,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::exterior_product::EXTERIOR_PRODUCT_3,
+                stage: &super::sandwich::SANDWICH_10,
                 inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
                 outputs: &[Slot::Cut(3usize)],
                 params: &[],
@@ -303,7 +552,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_3,
+                stage: &super::sandwich::SANDWICH_11,
                 inputs: &[Slot::External(1usize), Slot::Cut(3usize), Slot::Cut(2usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -312,7 +561,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::exterior_product::EXTERIOR_PRODUCT_3,
+                stage: &super::sandwich::SANDWICH_12,
                 inputs: &[Slot::External(0usize), Slot::Cut(3usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[],

@@ -21,6 +21,8 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             r.prefetch::<2usize>(c);
+            let out0 = out0.packed::<V, 2usize>(group);
+            let param0 = param0.packed::<V, 2usize>(group);
             let r_1 = V::load(r.at(0usize, c));
             let v1 = V::mul(r_1, r_1);
             let r_e1 = V::load(r.at(1usize, c));
@@ -32,13 +34,13 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     V::div(
                         c1e0,
                         V::mul_add(
-                            V::sigmoid(V::load(param0.at(0usize, c))),
+                            V::sigmoid(V::load(param0.at(0usize))),
                             V::sub(V::sqrt(V::sqrt(V::mul_add(v1, v1, c1em16))), c1e0),
                             c1p000001e0,
                         ),
                     ),
                 ),
-                out0.at(0usize, c),
+                out0.at(0usize),
             );
             // out0[1] = r_e1*(1/(1.000001 + sigmoid(a1)*(sqrt(sqrt(0.0000000000000001 + v15*v15)) - 1)))
             V::store(
@@ -47,23 +49,176 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     V::div(
                         c1e0,
                         V::mul_add(
-                            V::sigmoid(V::load(param0.at(1usize, c))),
+                            V::sigmoid(V::load(param0.at(1usize))),
                             V::sub(V::sqrt(V::sqrt(V::mul_add(v15, v15, c1em16))), c1e0),
                             c1p000001e0,
                         ),
                     ),
                 ),
-                out0.at(1usize, c),
+                out0.at(1usize),
             );
         }
     }
 }
 pub(super) static STEERABLE_PRODUCT_NORM_0: Stage = stage!(steerable_product_norm_0);
+/// From `x`, cut 0, `w` to cut 1: o = weighted_product(w, gate(x), gate(norm(r; a))).
+///
+/// From `steerable_product_norm` of Cl(0,1,0).
+#[inline(always)]
+unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let t0 = args.inputs[1];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            let t0 = t0.packed::<V, 2usize>(group);
+            let out0 = out0.packed::<V, 2usize>(group);
+            let param0 = param0.packed::<V, 4usize>(group);
+            let x_1 = V::load(x.at(0usize, c));
+            let t0_0 = V::load(t0.at(0usize));
+            let mut v4 = V::mul(t0_0, V::mul(x_1, V::load(param0.at(0usize))));
+            let t0_1 = V::load(t0.at(1usize));
+            let mut v8 = V::mul(t0_1, V::mul(x_1, V::load(param0.at(1usize))));
+            let x_e1 = V::load(x.at(1usize, c));
+            v4 = V::neg_mul_add(t0_1, V::mul(x_e1, V::load(param0.at(2usize))), v4);
+            // out0[0] = t0_0*x_1*w0 - t0_1*x_e1*w2
+            V::store(v4, out0.at(0usize));
+            v8 = V::mul_add(t0_0, V::mul(x_e1, V::load(param0.at(3usize))), v8);
+            // out0[1] = t0_1*x_1*w1 + t0_0*x_e1*w3
+            V::store(v8, out0.at(1usize));
+        }
+    }
+}
+pub(super) static STEERABLE_PRODUCT_NORM_1: Stage = stage!(steerable_product_norm_1);
+/// From cut 0 to cut 3: o = weighted_product(w, gate(x), gate(norm(r; a))).
+///
+/// From `steerable_product_norm` of Cl(0,1,0).
+#[inline(always)]
+unsafe fn steerable_product_norm_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t0 = args.inputs[0];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let t0 = t0.packed::<V, 2usize>(group);
+            let out0 = out0.packed::<V, 1usize>(group);
+            // out0[0] = gate(t0_0)
+            V::store(gate::<V>(args.gate, V::load(t0.at(0usize))), out0.at(0usize));
+        }
+    }
+}
+pub(super) static STEERABLE_PRODUCT_NORM_2: Stage = stage!(steerable_product_norm_2);
+/// From `x`, cut 6, cut 0, cut 4, `w` to cut 7: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
+///
+/// From `steerable_product_norm_grad` of Cl(0,1,0).
+#[inline(always)]
+unsafe fn steerable_product_norm_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let t6 = args.inputs[1];
+        let t0 = args.inputs[2];
+        let t4 = args.inputs[3];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            let t6 = t6.packed::<V, 2usize>(group);
+            let t0 = t0.packed::<V, 2usize>(group);
+            let t4 = t4.packed::<V, 1usize>(group);
+            let out0 = out0.packed::<V, 2usize>(group);
+            let param0 = param0.packed::<V, 4usize>(group);
+            let x_1 = V::load(x.at(0usize, c));
+            let x_e1 = V::load(x.at(1usize, c));
+            let t6_1 = V::load(t6.at(1usize));
+            let mut v11 = V::mul(V::mul(x_e1, V::load(param0.at(3usize))), t6_1);
+            let t6_0 = V::load(t6.at(0usize));
+            let mut v14 = V::mul(V::mul(x_1, V::load(param0.at(1usize))), t6_1);
+            v14 = V::neg_mul_add(V::mul(x_e1, V::load(param0.at(2usize))), t6_0, v14);
+            // out0[1] = x_1*w1*t6_1 - x_e1*w2*t6_0
+            V::store(v14, out0.at(1usize));
+            v11 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize))), t6_0, v11);
+            v11 = V::mul_add(
+                V::load(t4.at(0usize)),
+                gate_slope::<V>(args.gate, V::load(t0.at(0usize))),
+                v11,
+            );
+            // out0[0] = x_e1*w3*t6_1 + x_1*w0*t6_0 + t4_0*gate'(t0_0)
+            V::store(v11, out0.at(0usize));
+        }
+    }
+}
+pub(super) static STEERABLE_PRODUCT_NORM_3: Stage = stage!(steerable_product_norm_3);
+/// From cut 0, cut 6, `x`, cut 5, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
+///
+/// From `steerable_product_norm_grad` of Cl(0,1,0).
+#[inline(always)]
+unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t0 = args.inputs[0];
+        let t6 = args.inputs[1];
+        let x = args.inputs[2];
+        let t5 = args.inputs[3];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        let grad0 = args.param_grads[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            let t0 = t0.packed::<V, 2usize>(group);
+            let t6 = t6.packed::<V, 2usize>(group);
+            let t5 = t5.packed::<V, 1usize>(group);
+            let param0 = param0.packed::<V, 4usize>(group);
+            let grad0 = grad0.packed::<V, 4usize>(group);
+            let t0_0 = V::load(t0.at(0usize));
+            let t6_1 = V::load(t6.at(1usize));
+            let v2 = V::mul(t0_0, t6_1);
+            let mut v4 = V::mul(V::load(param0.at(3usize)), v2);
+            let x_e1 = V::load(x.at(1usize, c));
+            // grad0[3] += x_e1*v2
+            V::store(V::mul_add(x_e1, v2, V::load(grad0.at(3usize))), grad0.at(3usize));
+            let t0_1 = V::load(t0.at(1usize));
+            let t6_0 = V::load(t6.at(0usize));
+            let v9 = V::mul(t0_1, t6_0);
+            // grad0[2] += -x_e1*v9
+            V::store(
+                V::neg_mul_add(x_e1, v9, V::load(grad0.at(2usize))),
+                grad0.at(2usize),
+            );
+            v4 = V::neg_mul_add(V::load(param0.at(2usize)), v9, v4);
+            // out0[1] = w3*v2 - w2*v9
+            V::store(v4, out0.at(1usize, c));
+            let v15 = V::mul(t0_1, t6_1);
+            let mut v17 = V::mul(V::load(param0.at(1usize)), v15);
+            let x_1 = V::load(x.at(0usize, c));
+            // grad0[1] += x_1*v15
+            V::store(V::mul_add(x_1, v15, V::load(grad0.at(1usize))), grad0.at(1usize));
+            let v20 = V::mul(t0_0, t6_0);
+            // grad0[0] += x_1*v20
+            V::store(V::mul_add(x_1, v20, V::load(grad0.at(0usize))), grad0.at(0usize));
+            v17 = V::mul_add(V::load(param0.at(0usize)), v20, v17);
+            v17 = V::mul_add(
+                V::load(t5.at(0usize)),
+                gate_slope::<V>(args.gate, x_1),
+                v17,
+            );
+            // out0[0] = w1*v15 + w0*v20 + t5_0*gate'(x_1)
+            V::store(v17, out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static STEERABLE_PRODUCT_NORM_4: Stage = stage!(steerable_product_norm_4);
 /// From `r`, cut 7, `a` to `grad_r`, `grad_a`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
 ///
 /// From `steerable_product_norm_grad` of Cl(0,1,0).
 #[inline(always)]
-unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn steerable_product_norm_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let r = args.inputs[0];
@@ -79,36 +234,39 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             r.prefetch::<2usize>(c);
-            t7.prefetch::<2usize>(c);
+            let t7 = t7.packed::<V, 2usize>(group);
+            let param0 = param0.packed::<V, 2usize>(group);
+            let grad0 = grad0.packed::<V, 2usize>(group);
             let r_1 = V::load(r.at(0usize, c));
             let v1 = V::mul(r_1, r_1);
             let v5 = V::sqrt(V::mul_add(v1, v1, c1em16));
             let v6 = V::sqrt(v5);
-            let v8 = V::sigmoid(V::load(param0.at(0usize, c)));
+            let v8 = V::sigmoid(V::load(param0.at(0usize)));
             let v10 = V::sub(v6, c1e0);
             let v13 = V::mul_add(v8, v10, c1p000001e0);
             let r_e1 = V::load(r.at(1usize, c));
             let v15 = V::mul(r_e1, r_e1);
             let v18 = V::sqrt(V::mul_add(v15, v15, c1em16));
             let v19 = V::sqrt(v18);
-            let v21 = V::sigmoid(V::load(param0.at(1usize, c)));
+            let v21 = V::sigmoid(V::load(param0.at(1usize)));
             let v22 = V::sub(v19, c1e0);
             let v24 = V::mul_add(v21, v22, c1p000001e0);
             let v25 = V::div(c1e0, v13);
             let v26 = V::div(c1e0, v24);
-            let t7_1 = V::load(t7.at(1usize, c));
+            let t7_1 = V::load(t7.at(1usize));
             let mut v28 = V::mul(v26, t7_1);
-            let t7_0 = V::load(t7.at(0usize, c));
+            let t7_0 = V::load(t7.at(0usize));
             let mut v31 = V::mul(v25, t7_0);
             let v34 = V::mul(v26, V::div(V::mul(r_e1, t7_1), v24));
             let v36 = V::mul(v25, V::div(V::mul(r_1, t7_0), v13));
             // grad0[1] += -(v22*v34*(v21*(1 - v21)))
             V::store(
-                V::add(
-                    V::load(grad0.at(1usize, c)),
-                    V::neg(V::mul(V::mul(v22, v34), V::mul(v21, V::sub(c1e0, v21)))),
+                V::neg_mul_add(
+                    V::mul(v22, v34),
+                    V::mul(v21, V::sub(c1e0, v21)),
+                    V::load(grad0.at(1usize)),
                 ),
-                grad0.at(1usize, c),
+                grad0.at(1usize),
             );
             v28 = V::neg_mul_add(
                 r_e1,
@@ -131,11 +289,12 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v28, out0.at(1usize, c));
             // grad0[0] += -(v10*v36*(v8*(1 - v8)))
             V::store(
-                V::add(
-                    V::load(grad0.at(0usize, c)),
-                    V::neg(V::mul(V::mul(v10, v36), V::mul(v8, V::sub(c1e0, v8)))),
+                V::neg_mul_add(
+                    V::mul(v10, v36),
+                    V::mul(v8, V::sub(c1e0, v8)),
+                    V::load(grad0.at(0usize)),
                 ),
-                grad0.at(0usize, c),
+                grad0.at(0usize),
             );
             v31 = V::neg_mul_add(
                 r_1,
@@ -159,7 +318,7 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static STEERABLE_PRODUCT_NORM_1: Stage = stage!(steerable_product_norm_1);
+pub(super) static STEERABLE_PRODUCT_NORM_5: Stage = stage!(steerable_product_norm_5);
 /// `o = weighted_product(w, gate(x), gate(norm(r; a)))`, grades 0,1 and 0,1.
 ///
 /// Forward: 37 flops per lane (19 multiplications, 8 additions).
@@ -197,7 +356,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_0,
+                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_1,
                 inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[0],
@@ -206,7 +365,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_1,
+                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_2,
                 inputs: &[Slot::Cut(0usize)],
                 outputs: &[Slot::Cut(3usize)],
                 params: &[],
@@ -249,7 +408,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_0,
+                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_1,
                 inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[0],
@@ -258,7 +417,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_1,
+                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_2,
                 inputs: &[Slot::Cut(0usize)],
                 outputs: &[Slot::Cut(3usize)],
                 params: &[],
@@ -290,7 +449,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_5,
+                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_3,
                 inputs: &[
                     Slot::External(0usize),
                     Slot::Cut(6usize),
@@ -304,7 +463,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_6,
+                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_4,
                 inputs: &[
                     Slot::Cut(0usize),
                     Slot::Cut(6usize),
@@ -318,7 +477,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_1,
+                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_5,
                 inputs: &[Slot::External(1usize), Slot::Cut(7usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[1],

@@ -5,6 +5,227 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
+/// From `x`, `a` to `o`: o_g = x_g / (sigmoid(a_g) (|x_g| - 1) + 1 + 1e-6).
+///
+/// From `grade_norm` of Cl(0,2,0).
+#[inline(always)]
+unsafe fn grade_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c1e0 = V::from_f64(1f64);
+        let c1p000001e0 = V::from_f64(1.000001f64);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            let param0 = param0.packed::<V, 3usize>(group);
+            let x_1 = V::load(x.at(0usize, c));
+            let v1 = V::mul(x_1, x_1);
+            let x_e1 = V::load(x.at(1usize, c));
+            let mut v15 = V::mul(x_e1, x_e1);
+            let x_e2 = V::load(x.at(2usize, c));
+            v15 = V::mul_add(x_e2, x_e2, v15);
+            let x_e12 = V::load(x.at(3usize, c));
+            let v29 = V::mul(x_e12, x_e12);
+            let v40 = V::div(
+                c1e0,
+                V::mul_add(
+                    V::sigmoid(V::load(param0.at(1usize))),
+                    V::sub(V::sqrt(V::sqrt(V::mul_add(v15, v15, c1em16))), c1e0),
+                    c1p000001e0,
+                ),
+            );
+            // out0[0] = x_1*(1/(1.000001 + sigmoid(a0)*(sqrt(sqrt(v1*v1 + 0.0000000000000001)) - 1)))
+            V::store(
+                V::mul(
+                    x_1,
+                    V::div(
+                        c1e0,
+                        V::mul_add(
+                            V::sigmoid(V::load(param0.at(0usize))),
+                            V::sub(V::sqrt(V::sqrt(V::mul_add(v1, v1, c1em16))), c1e0),
+                            c1p000001e0,
+                        ),
+                    ),
+                ),
+                out0.at(0usize, c),
+            );
+            // out0[1] = x_e1*v40
+            V::store(V::mul(x_e1, v40), out0.at(1usize, c));
+            // out0[2] = x_e2*v40
+            V::store(V::mul(x_e2, v40), out0.at(2usize, c));
+            // out0[3] = x_e12*(1/(1.000001 + sigmoid(a2)*(sqrt(sqrt(0.0000000000000001 + v29*v29)) - 1)))
+            V::store(
+                V::mul(
+                    x_e12,
+                    V::div(
+                        c1e0,
+                        V::mul_add(
+                            V::sigmoid(V::load(param0.at(2usize))),
+                            V::sub(V::sqrt(V::sqrt(V::mul_add(v29, v29, c1em16))), c1e0),
+                            c1p000001e0,
+                        ),
+                    ),
+                ),
+                out0.at(3usize, c),
+            );
+        }
+    }
+}
+pub(super) static GRADE_NORM_0: Stage = stage!(grade_norm_0);
+/// From `x`, `grad_o`, `a` to `grad_x`, `grad_a`: adjoint of o_g = x_g / (sigmoid(a_g) (|x_g| - 1) + 1 + 1e-6).
+///
+/// From `grade_norm_grad` of Cl(0,2,0).
+#[inline(always)]
+unsafe fn grade_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        let grad0 = args.param_grads[0];
+        let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c1e0 = V::from_f64(1f64);
+        let c1p000001e0 = V::from_f64(1.000001f64);
+        let c5em1 = V::from_f64(0.5f64);
+        let c2e0 = V::from_f64(2f64);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            grad_o.prefetch::<4usize>(c);
+            let param0 = param0.packed::<V, 3usize>(group);
+            let grad0 = grad0.packed::<V, 3usize>(group);
+            let x_1 = V::load(x.at(0usize, c));
+            let v1 = V::mul(x_1, x_1);
+            let v5 = V::sqrt(V::mul_add(v1, v1, c1em16));
+            let v6 = V::sqrt(v5);
+            let v8 = V::sigmoid(V::load(param0.at(0usize)));
+            let v10 = V::sub(v6, c1e0);
+            let v13 = V::mul_add(v8, v10, c1p000001e0);
+            let x_e1 = V::load(x.at(1usize, c));
+            let mut v15 = V::mul(x_e1, x_e1);
+            let x_e2 = V::load(x.at(2usize, c));
+            v15 = V::mul_add(x_e2, x_e2, v15);
+            let v21 = V::sqrt(V::mul_add(v15, v15, c1em16));
+            let v22 = V::sqrt(v21);
+            let v24 = V::sigmoid(V::load(param0.at(1usize)));
+            let v25 = V::sub(v22, c1e0);
+            let v27 = V::mul_add(v24, v25, c1p000001e0);
+            let x_e12 = V::load(x.at(3usize, c));
+            let v29 = V::mul(x_e12, x_e12);
+            let v32 = V::sqrt(V::mul_add(v29, v29, c1em16));
+            let v33 = V::sqrt(v32);
+            let v35 = V::sigmoid(V::load(param0.at(2usize)));
+            let v36 = V::sub(v33, c1e0);
+            let v38 = V::mul_add(v35, v36, c1p000001e0);
+            let v39 = V::div(c1e0, v13);
+            let v40 = V::div(c1e0, v27);
+            let v41 = V::div(c1e0, v38);
+            let grad_o_e12 = V::load(grad_o.at(3usize, c));
+            let mut v43 = V::mul(v41, grad_o_e12);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            let mut v46 = V::mul(v40, grad_o_e2);
+            let mut v47 = V::mul(x_e2, grad_o_e2);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            let mut v49 = V::mul(v40, grad_o_e1);
+            v47 = V::mul_add(x_e1, grad_o_e1, v47);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            let mut v53 = V::mul(v39, grad_o_1);
+            let v56 = V::mul(v41, V::div(V::mul(x_e12, grad_o_e12), v38));
+            let v58 = V::mul(v40, V::div(v47, v27));
+            let v60 = V::mul(v39, V::div(V::mul(x_1, grad_o_1), v13));
+            // grad0[2] += -(v36*v56*(v35*(1 - v35)))
+            V::store(
+                V::neg_mul_add(
+                    V::mul(v36, v56),
+                    V::mul(v35, V::sub(c1e0, v35)),
+                    V::load(grad0.at(2usize)),
+                ),
+                grad0.at(2usize),
+            );
+            v43 = V::neg_mul_add(
+                x_e12,
+                V::mul(
+                    c2e0,
+                    V::mul(
+                        v29,
+                        V::mul(
+                            V::mul(
+                                V::mul(V::mul(v35, v56), V::div(c5em1, v33)),
+                                V::div(c5em1, v32),
+                            ),
+                            c2e0,
+                        ),
+                    ),
+                ),
+                v43,
+            );
+            // out0[3] = v41*grad_o_e12 - x_e12*2*v29*v35*v56*0.5/v33*0.5/v32*2
+            V::store(v43, out0.at(3usize, c));
+            // grad0[1] += -(v25*v58*(v24*(1 - v24)))
+            V::store(
+                V::neg_mul_add(
+                    V::mul(v25, v58),
+                    V::mul(v24, V::sub(c1e0, v24)),
+                    V::load(grad0.at(1usize)),
+                ),
+                grad0.at(1usize),
+            );
+            let v90 = V::mul(
+                c2e0,
+                V::mul(
+                    v15,
+                    V::mul(
+                        c2e0,
+                        V::mul(
+                            V::mul(V::mul(v24, v58), V::div(c5em1, v22)),
+                            V::div(c5em1, v21),
+                        ),
+                    ),
+                ),
+            );
+            v46 = V::neg_mul_add(x_e2, v90, v46);
+            // out0[2] = v40*grad_o_e2 - x_e2*v90
+            V::store(v46, out0.at(2usize, c));
+            v49 = V::neg_mul_add(x_e1, v90, v49);
+            // out0[1] = v40*grad_o_e1 - x_e1*v90
+            V::store(v49, out0.at(1usize, c));
+            // grad0[0] += -(v10*v60*(v8*(1 - v8)))
+            V::store(
+                V::neg_mul_add(
+                    V::mul(v10, v60),
+                    V::mul(v8, V::sub(c1e0, v8)),
+                    V::load(grad0.at(0usize)),
+                ),
+                grad0.at(0usize),
+            );
+            v53 = V::neg_mul_add(
+                x_1,
+                V::mul(
+                    c2e0,
+                    V::mul(
+                        v1,
+                        V::mul(
+                            c2e0,
+                            V::mul(
+                                V::mul(V::mul(v8, v60), V::div(c5em1, v6)),
+                                V::div(c5em1, v5),
+                            ),
+                        ),
+                    ),
+                ),
+                v53,
+            );
+            // out0[0] = v39*grad_o_1 - x_1*2*v1*2*v8*v60*0.5/v6*0.5/v5
+            V::store(v53, out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static GRADE_NORM_1: Stage = stage!(grade_norm_1);
 /// `o_g = x_g / (sigmoid(a_g) (|x_g| - 1) + 1 + 1e-6)`, grades 0,1,2 and 0,1,2.
 ///
 /// Forward: 36 flops per lane (14 multiplications, 10 additions).
@@ -24,7 +245,7 @@ pub(super) static GRADE_NORM_PROGRAM_0: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_0,
+                stage: &super::grade_norm::GRADE_NORM_0,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],
@@ -40,7 +261,7 @@ pub(super) static GRADE_NORM_PROGRAM_0: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_1,
+                stage: &super::grade_norm::GRADE_NORM_1,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],

@@ -19,6 +19,8 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<4usize>(c);
+            let param0 = param0.packed::<V, 3usize>(group);
+            let param1 = param1.packed::<V, 3usize>(group);
             let x_1 = V::load(x.at(0usize, c));
             let x_e1 = V::load(x.at(1usize, c));
             let mut v7 = V::mul(x_e1, x_e1);
@@ -26,9 +28,9 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v7 = V::mul_add(x_e2, x_e2, v7);
             let v15 = V::sigmoid(
                 V::neg_mul_add(
-                    V::load(param0.at(1usize, c)),
+                    V::load(param0.at(1usize)),
                     v7,
-                    V::load(param1.at(1usize, c)),
+                    V::load(param1.at(1usize)),
                 ),
             );
             let x_e12 = V::load(x.at(3usize, c));
@@ -39,8 +41,8 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     V::sigmoid(
                         V::mul_add(
                             x_1,
-                            V::load(param0.at(0usize, c)),
-                            V::load(param1.at(0usize, c)),
+                            V::load(param0.at(0usize)),
+                            V::load(param1.at(0usize)),
                         ),
                     ),
                 ),
@@ -56,9 +58,9 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     x_e12,
                     V::sigmoid(
                         V::mul_add(
-                            V::load(param0.at(2usize, c)),
+                            V::load(param0.at(2usize)),
                             V::mul(x_e12, x_e12),
-                            V::load(param1.at(2usize, c)),
+                            V::load(param1.at(2usize)),
                         ),
                     ),
                 ),
@@ -88,19 +90,23 @@ unsafe fn mv_silu_mag2_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<4usize>(c);
             grad_o.prefetch::<4usize>(c);
+            let param0 = param0.packed::<V, 3usize>(group);
+            let param1 = param1.packed::<V, 3usize>(group);
+            let grad0 = grad0.packed::<V, 3usize>(group);
+            let grad1 = grad1.packed::<V, 3usize>(group);
             let x_1 = V::load(x.at(0usize, c));
-            let a0 = V::load(param0.at(0usize, c));
-            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param1.at(0usize, c))));
+            let a0 = V::load(param0.at(0usize));
+            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param1.at(0usize))));
             let x_e1 = V::load(x.at(1usize, c));
             let mut v7 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
             v7 = V::mul_add(x_e2, x_e2, v7);
-            let a1 = V::load(param0.at(1usize, c));
-            let v15 = V::sigmoid(V::neg_mul_add(a1, v7, V::load(param1.at(1usize, c))));
+            let a1 = V::load(param0.at(1usize));
+            let v15 = V::sigmoid(V::neg_mul_add(a1, v7, V::load(param1.at(1usize))));
             let x_e12 = V::load(x.at(3usize, c));
             let v17 = V::mul(x_e12, x_e12);
-            let a2 = V::load(param0.at(2usize, c));
-            let v22 = V::sigmoid(V::mul_add(a2, v17, V::load(param1.at(2usize, c))));
+            let a2 = V::load(param0.at(2usize));
+            let v22 = V::sigmoid(V::mul_add(a2, v17, V::load(param1.at(2usize))));
             let grad_o_e12 = V::load(grad_o.at(3usize, c));
             let mut v24 = V::mul(v22, grad_o_e12);
             let grad_o_e2 = V::load(grad_o.at(2usize, c));
@@ -113,22 +119,19 @@ unsafe fn mv_silu_mag2_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v34 = V::mul(v5, grad_o_1);
             let v39 = V::mul(V::mul(x_e12, grad_o_e12), V::mul(v22, V::sub(c1e0, v22)));
             // grad1[2] += x_e12*grad_o_e12*(v22*(1 - v22))
-            V::store(V::add(V::load(grad1.at(2usize, c)), v39), grad1.at(2usize, c));
+            V::store(V::add(V::load(grad1.at(2usize)), v39), grad1.at(2usize));
             // grad0[2] += v17*v39
-            V::store(
-                V::add(V::load(grad0.at(2usize, c)), V::mul(v17, v39)),
-                grad0.at(2usize, c),
-            );
+            V::store(V::mul_add(v17, v39, V::load(grad0.at(2usize))), grad0.at(2usize));
             v24 = V::mul_add(x_e12, V::mul(V::mul(a2, v39), c2e0), v24);
             // out0[3] = v22*grad_o_e12 + x_e12*a2*v39*2
             V::store(v24, out0.at(3usize, c));
             let v48 = V::mul(v28, V::mul(v15, V::sub(c1e0, v15)));
             // grad1[1] += (x_e2*grad_o_e2 + x_e1*grad_o_e1)*(v15*(1 - v15))
-            V::store(V::add(V::load(grad1.at(1usize, c)), v48), grad1.at(1usize, c));
+            V::store(V::add(V::load(grad1.at(1usize)), v48), grad1.at(1usize));
             // grad0[1] += -v10*v48
             V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::neg(V::mul(v7, v48))),
-                grad0.at(1usize, c),
+                V::neg_mul_add(v7, v48, V::load(grad0.at(1usize))),
+                grad0.at(1usize),
             );
             let v52 = V::mul(c2e0, V::mul(a1, v48));
             v27 = V::neg_mul_add(x_e2, v52, v27);
@@ -139,12 +142,9 @@ unsafe fn mv_silu_mag2_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v30, out0.at(1usize, c));
             let v59 = V::mul(V::mul(x_1, grad_o_1), V::mul(v5, V::sub(c1e0, v5)));
             // grad1[0] += x_1*grad_o_1*(v5*(1 - v5))
-            V::store(V::add(V::load(grad1.at(0usize, c)), v59), grad1.at(0usize, c));
+            V::store(V::add(V::load(grad1.at(0usize)), v59), grad1.at(0usize));
             // grad0[0] += x_1*v59
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v59)),
-                grad0.at(0usize, c),
-            );
+            V::store(V::mul_add(x_1, v59, V::load(grad0.at(0usize))), grad0.at(0usize));
             v34 = V::mul_add(a0, v59, v34);
             // out0[0] = v5*grad_o_1 + a0*v59
             V::store(v34, out0.at(0usize, c));

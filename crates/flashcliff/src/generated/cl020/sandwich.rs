@@ -5,7 +5,7 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// From `x` to cut 1: o = x y reverse(x).
+/// From `x`, `y` to cut 0: o = x y reverse(x).
 ///
 /// From `sandwich` of Cl(0,2,0).
 #[inline(always)]
@@ -13,27 +13,231 @@ unsafe fn sandwich_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
+        let y = args.inputs[1];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<4usize>(c);
-            // out0[3] = -x_e12
-            V::store(V::neg(V::load(x.at(3usize, c))), out0.at(3usize, c));
-            // out0[0] = x_1
-            V::store(V::load(x.at(0usize, c)), out0.at(0usize, c));
-            // out0[1] = x_e1
-            V::store(V::load(x.at(1usize, c)), out0.at(1usize, c));
-            // out0[2] = x_e2
-            V::store(V::load(x.at(2usize, c)), out0.at(2usize, c));
+            y.prefetch::<4usize>(c);
+            let out0 = out0.packed::<V, 4usize>(group);
+            let x_1 = V::load(x.at(0usize, c));
+            let y_1 = V::load(y.at(0usize, c));
+            let mut v2 = V::mul(x_1, y_1);
+            let x_e1 = V::load(x.at(1usize, c));
+            let y_e1 = V::load(y.at(1usize, c));
+            let x_e2 = V::load(x.at(2usize, c));
+            let y_e2 = V::load(y.at(2usize, c));
+            let x_e12 = V::load(x.at(3usize, c));
+            let y_e12 = V::load(y.at(3usize, c));
+            v2 = V::neg_mul_add(x_e1, y_e1, v2);
+            v2 = V::neg_mul_add(x_e2, y_e2, v2);
+            v2 = V::neg_mul_add(x_e12, y_e12, v2);
+            // out0[0] = x_1*y_1 - x_e1*y_e1 - x_e2*y_e2 - x_e12*y_e12
+            V::store(v2, out0.at(0usize));
+            let mut v15 = V::mul(x_1, y_e1);
+            v15 = V::mul_add(x_e1, y_1, v15);
+            v15 = V::mul_add(x_e2, y_e12, v15);
+            v15 = V::neg_mul_add(x_e12, y_e2, v15);
+            // out0[1] = x_e2*y_e12 + x_1*y_e1 + x_e1*y_1 - x_e12*y_e2
+            V::store(v15, out0.at(1usize));
+            let mut v22 = V::mul(x_1, y_e2);
+            v22 = V::neg_mul_add(x_e1, y_e12, v22);
+            v22 = V::mul_add(x_e2, y_1, v22);
+            v22 = V::mul_add(x_e12, y_e1, v22);
+            // out0[2] = x_e12*y_e1 + x_e2*y_1 + x_1*y_e2 - x_e1*y_e12
+            V::store(v22, out0.at(2usize));
+            let mut v29 = V::mul(x_1, y_e12);
+            v29 = V::mul_add(x_e1, y_e2, v29);
+            v29 = V::neg_mul_add(x_e2, y_e1, v29);
+            v29 = V::mul_add(x_e12, y_1, v29);
+            // out0[3] = x_e12*y_1 + x_1*y_e12 + x_e1*y_e2 - x_e2*y_e1
+            V::store(v29, out0.at(3usize));
         }
     }
 }
 pub(super) static SANDWICH_0: Stage = stage!(sandwich_0);
+/// From `x` to cut 1: o = x y reverse(x).
+///
+/// From `sandwich` of Cl(0,2,0).
+#[inline(always)]
+unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            let out0 = out0.packed::<V, 4usize>(group);
+            // out0[3] = -x_e12
+            V::store(V::neg(V::load(x.at(3usize, c))), out0.at(3usize));
+            // out0[0] = x_1
+            V::store(V::load(x.at(0usize, c)), out0.at(0usize));
+            // out0[1] = x_e1
+            V::store(V::load(x.at(1usize, c)), out0.at(1usize));
+            // out0[2] = x_e2
+            V::store(V::load(x.at(2usize, c)), out0.at(2usize));
+        }
+    }
+}
+pub(super) static SANDWICH_1: Stage = stage!(sandwich_1);
+/// From cut 0, cut 1 to `o`: o = x y reverse(x).
+///
+/// From `sandwich` of Cl(0,2,0).
+#[inline(always)]
+unsafe fn sandwich_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t0 = args.inputs[0];
+        let t1 = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            let t0 = t0.packed::<V, 4usize>(group);
+            let t1 = t1.packed::<V, 4usize>(group);
+            let t0_0 = V::load(t0.at(0usize));
+            let t1_0 = V::load(t1.at(0usize));
+            let mut v2 = V::mul(t0_0, t1_0);
+            let t0_1 = V::load(t0.at(1usize));
+            let t1_1 = V::load(t1.at(1usize));
+            let t0_2 = V::load(t0.at(2usize));
+            let t1_2 = V::load(t1.at(2usize));
+            let t0_3 = V::load(t0.at(3usize));
+            let t1_3 = V::load(t1.at(3usize));
+            v2 = V::neg_mul_add(t0_1, t1_1, v2);
+            v2 = V::neg_mul_add(t0_2, t1_2, v2);
+            v2 = V::neg_mul_add(t0_3, t1_3, v2);
+            // out0[0] = t0_0*t1_0 - t0_1*t1_1 - t0_2*t1_2 - t0_3*t1_3
+            V::store(v2, out0.at(0usize, c));
+            let mut v15 = V::mul(t0_0, t1_1);
+            v15 = V::mul_add(t0_1, t1_0, v15);
+            v15 = V::mul_add(t0_2, t1_3, v15);
+            v15 = V::neg_mul_add(t0_3, t1_2, v15);
+            // out0[1] = t0_2*t1_3 + t0_0*t1_1 + t0_1*t1_0 - t0_3*t1_2
+            V::store(v15, out0.at(1usize, c));
+            let mut v22 = V::mul(t0_0, t1_2);
+            v22 = V::neg_mul_add(t0_1, t1_3, v22);
+            v22 = V::mul_add(t0_2, t1_0, v22);
+            v22 = V::mul_add(t0_3, t1_1, v22);
+            // out0[2] = t0_3*t1_1 + t0_2*t1_0 + t0_0*t1_2 - t0_1*t1_3
+            V::store(v22, out0.at(2usize, c));
+            let mut v29 = V::mul(t0_0, t1_3);
+            v29 = V::mul_add(t0_1, t1_2, v29);
+            v29 = V::neg_mul_add(t0_2, t1_1, v29);
+            v29 = V::mul_add(t0_3, t1_0, v29);
+            // out0[3] = t0_3*t1_0 + t0_0*t1_3 + t0_1*t1_2 - t0_2*t1_1
+            V::store(v29, out0.at(3usize, c));
+        }
+    }
+}
+pub(super) static SANDWICH_2: Stage = stage!(sandwich_2);
+/// From cut 0, `grad_o` to cut 2: adjoint of o = x y reverse(x).
+///
+/// From `sandwich_grad` of Cl(0,2,0).
+#[inline(always)]
+unsafe fn sandwich_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t0 = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            grad_o.prefetch::<4usize>(c);
+            let t0 = t0.packed::<V, 4usize>(group);
+            let out0 = out0.packed::<V, 4usize>(group);
+            let t0_3 = V::load(t0.at(3usize));
+            let grad_o_e12 = V::load(grad_o.at(3usize, c));
+            let mut v2 = V::mul(t0_3, grad_o_e12);
+            let t0_2 = V::load(t0.at(2usize));
+            let t0_1 = V::load(t0.at(1usize));
+            let mut v6 = V::mul(t0_1, grad_o_e12);
+            let t0_0 = V::load(t0.at(0usize));
+            let mut v8 = V::mul(t0_0, grad_o_e12);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            let mut v10 = V::mul(t0_3, grad_o_e2);
+            v10 = V::neg_mul_add(t0_2, grad_o_e12, v10);
+            v2 = V::mul_add(t0_2, grad_o_e2, v2);
+            v8 = V::neg_mul_add(t0_1, grad_o_e2, v8);
+            v6 = V::mul_add(t0_0, grad_o_e2, v6);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v6 = V::neg_mul_add(t0_3, grad_o_e1, v6);
+            v8 = V::mul_add(t0_2, grad_o_e1, v8);
+            v2 = V::mul_add(t0_1, grad_o_e1, v2);
+            v10 = V::mul_add(t0_0, grad_o_e1, v10);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v8 = V::neg_mul_add(t0_3, grad_o_1, v8);
+            // out0[3] = t0_0*grad_o_e12 - t0_1*grad_o_e2 + t0_2*grad_o_e1 - t0_3*grad_o_1
+            V::store(v8, out0.at(3usize));
+            v6 = V::neg_mul_add(t0_2, grad_o_1, v6);
+            // out0[2] = t0_1*grad_o_e12 + t0_0*grad_o_e2 - t0_3*grad_o_e1 - t0_2*grad_o_1
+            V::store(v6, out0.at(2usize));
+            v10 = V::neg_mul_add(t0_1, grad_o_1, v10);
+            // out0[1] = t0_3*grad_o_e2 - t0_2*grad_o_e12 + t0_0*grad_o_e1 - t0_1*grad_o_1
+            V::store(v10, out0.at(1usize));
+            v2 = V::mul_add(t0_0, grad_o_1, v2);
+            // out0[0] = t0_3*grad_o_e12 + t0_2*grad_o_e2 + t0_1*grad_o_e1 + t0_0*grad_o_1
+            V::store(v2, out0.at(0usize));
+        }
+    }
+}
+pub(super) static SANDWICH_3: Stage = stage!(sandwich_3);
+/// From cut 1, `grad_o` to cut 3: adjoint of o = x y reverse(x).
+///
+/// From `sandwich_grad` of Cl(0,2,0).
+#[inline(always)]
+unsafe fn sandwich_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t1 = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            grad_o.prefetch::<4usize>(c);
+            let t1 = t1.packed::<V, 4usize>(group);
+            let out0 = out0.packed::<V, 4usize>(group);
+            let t1_0 = V::load(t1.at(0usize));
+            let grad_o_e12 = V::load(grad_o.at(3usize, c));
+            let mut v2 = V::mul(t1_0, grad_o_e12);
+            let t1_1 = V::load(t1.at(1usize));
+            let t1_2 = V::load(t1.at(2usize));
+            let mut v6 = V::mul(t1_2, grad_o_e12);
+            let t1_3 = V::load(t1.at(3usize));
+            let mut v8 = V::mul(t1_3, grad_o_e12);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v2 = V::mul_add(t1_1, grad_o_e2, v2);
+            let mut v12 = V::mul(t1_0, grad_o_e2);
+            v12 = V::neg_mul_add(t1_1, grad_o_e12, v12);
+            v6 = V::neg_mul_add(t1_3, grad_o_e2, v6);
+            v8 = V::mul_add(t1_2, grad_o_e2, v8);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v2 = V::neg_mul_add(t1_2, grad_o_e1, v2);
+            v12 = V::mul_add(t1_3, grad_o_e1, v12);
+            v6 = V::mul_add(t1_0, grad_o_e1, v6);
+            v8 = V::mul_add(t1_1, grad_o_e1, v8);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v2 = V::neg_mul_add(t1_3, grad_o_1, v2);
+            // out0[3] = t1_0*grad_o_e12 + t1_1*grad_o_e2 - t1_2*grad_o_e1 - t1_3*grad_o_1
+            V::store(v2, out0.at(3usize));
+            v12 = V::neg_mul_add(t1_2, grad_o_1, v12);
+            // out0[2] = t1_0*grad_o_e2 - t1_1*grad_o_e12 + t1_3*grad_o_e1 - t1_2*grad_o_1
+            V::store(v12, out0.at(2usize));
+            v6 = V::neg_mul_add(t1_1, grad_o_1, v6);
+            // out0[1] = t1_2*grad_o_e12 - t1_3*grad_o_e2 + t1_0*grad_o_e1 - t1_1*grad_o_1
+            V::store(v6, out0.at(1usize));
+            v8 = V::mul_add(t1_0, grad_o_1, v8);
+            // out0[0] = t1_3*grad_o_e12 + t1_2*grad_o_e2 + t1_1*grad_o_e1 + t1_0*grad_o_1
+            V::store(v8, out0.at(0usize));
+        }
+    }
+}
+pub(super) static SANDWICH_4: Stage = stage!(sandwich_4);
 /// From `y`, cut 3, cut 2 to `grad_x`: adjoint of o = x y reverse(x).
 ///
 /// From `sandwich_grad` of Cl(0,2,0).
 #[inline(always)]
-unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sandwich_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let y = args.inputs[0];
@@ -43,28 +247,28 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<4usize>(c);
-            t3.prefetch::<4usize>(c);
-            t2.prefetch::<4usize>(c);
+            let t3 = t3.packed::<V, 4usize>(group);
+            let t2 = t2.packed::<V, 4usize>(group);
             let y_1 = V::load(y.at(0usize, c));
-            let t3_3 = V::load(t3.at(3usize, c));
-            let mut v4 = V::mul_sub(y_1, t3_3, V::load(t2.at(3usize, c)));
+            let t3_3 = V::load(t3.at(3usize));
+            let mut v4 = V::mul_sub(y_1, t3_3, V::load(t2.at(3usize)));
             let y_e1 = V::load(y.at(1usize, c));
-            let mut v8 = V::neg_mul_add(y_e1, t3_3, V::load(t2.at(2usize, c)));
+            let mut v8 = V::neg_mul_add(y_e1, t3_3, V::load(t2.at(2usize)));
             let y_e2 = V::load(y.at(2usize, c));
-            let mut v12 = V::mul_add(y_e2, t3_3, V::load(t2.at(1usize, c)));
+            let mut v12 = V::mul_add(y_e2, t3_3, V::load(t2.at(1usize)));
             let y_e12 = V::load(y.at(3usize, c));
-            let mut v16 = V::mul_add(y_e12, t3_3, V::load(t2.at(0usize, c)));
-            let t3_2 = V::load(t3.at(2usize, c));
+            let mut v16 = V::mul_add(y_e12, t3_3, V::load(t2.at(0usize)));
+            let t3_2 = V::load(t3.at(2usize));
             v4 = V::mul_add(y_e1, t3_2, v4);
             v8 = V::mul_add(y_1, t3_2, v8);
             v12 = V::neg_mul_add(y_e12, t3_2, v12);
             v16 = V::mul_add(y_e2, t3_2, v16);
-            let t3_1 = V::load(t3.at(1usize, c));
+            let t3_1 = V::load(t3.at(1usize));
             v4 = V::neg_mul_add(y_e2, t3_1, v4);
             v8 = V::mul_add(y_e12, t3_1, v8);
             v12 = V::mul_add(y_1, t3_1, v12);
             v16 = V::mul_add(y_e1, t3_1, v16);
-            let t3_0 = V::load(t3.at(0usize, c));
+            let t3_0 = V::load(t3.at(0usize));
             v4 = V::neg_mul_add(y_e12, t3_0, v4);
             // out0[3] = y_1*t3_3 - t2_3 + y_e1*t3_2 - y_e2*t3_1 - y_e12*t3_0
             V::store(v4, out0.at(3usize, c));
@@ -80,7 +284,57 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static SANDWICH_1: Stage = stage!(sandwich_1);
+pub(super) static SANDWICH_5: Stage = stage!(sandwich_5);
+/// From `x`, cut 3 to `grad_y`: adjoint of o = x y reverse(x).
+///
+/// From `sandwich_grad` of Cl(0,2,0).
+#[inline(always)]
+unsafe fn sandwich_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let t3 = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            let t3 = t3.packed::<V, 4usize>(group);
+            let x_e12 = V::load(x.at(3usize, c));
+            let t3_3 = V::load(t3.at(3usize));
+            let mut v2 = V::mul(x_e12, t3_3);
+            let x_e2 = V::load(x.at(2usize, c));
+            let x_e1 = V::load(x.at(1usize, c));
+            let mut v6 = V::mul(x_e1, t3_3);
+            let x_1 = V::load(x.at(0usize, c));
+            let mut v8 = V::mul(x_1, t3_3);
+            let t3_2 = V::load(t3.at(2usize));
+            let mut v10 = V::mul(x_e12, t3_2);
+            v10 = V::neg_mul_add(x_e2, t3_3, v10);
+            v2 = V::mul_add(x_e2, t3_2, v2);
+            v8 = V::neg_mul_add(x_e1, t3_2, v8);
+            v6 = V::mul_add(x_1, t3_2, v6);
+            let t3_1 = V::load(t3.at(1usize));
+            v6 = V::neg_mul_add(x_e12, t3_1, v6);
+            v8 = V::mul_add(x_e2, t3_1, v8);
+            v2 = V::mul_add(x_e1, t3_1, v2);
+            v10 = V::mul_add(x_1, t3_1, v10);
+            let t3_0 = V::load(t3.at(0usize));
+            v8 = V::neg_mul_add(x_e12, t3_0, v8);
+            // out0[3] = x_1*t3_3 - x_e1*t3_2 + x_e2*t3_1 - x_e12*t3_0
+            V::store(v8, out0.at(3usize, c));
+            v6 = V::neg_mul_add(x_e2, t3_0, v6);
+            // out0[2] = x_e1*t3_3 + x_1*t3_2 - x_e12*t3_1 - x_e2*t3_0
+            V::store(v6, out0.at(2usize, c));
+            v10 = V::neg_mul_add(x_e1, t3_0, v10);
+            // out0[1] = x_e12*t3_2 - x_e2*t3_3 + x_1*t3_1 - x_e1*t3_0
+            V::store(v10, out0.at(1usize, c));
+            v2 = V::mul_add(x_1, t3_0, v2);
+            // out0[0] = x_e12*t3_3 + x_e2*t3_2 + x_e1*t3_1 + x_1*t3_0
+            V::store(v2, out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SANDWICH_6: Stage = stage!(sandwich_6);
 /// `o = x y reverse(x)`, grades 0,1,2 and 0,1,2.
 ///
 /// Forward: 57 flops per lane (32 multiplications, 25 additions).
@@ -100,7 +354,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_0,
+                stage: &super::sandwich::SANDWICH_0,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[],
@@ -109,7 +363,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_0,
+                stage: &super::sandwich::SANDWICH_1,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -118,7 +372,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_0,
+                stage: &super::sandwich::SANDWICH_2,
                 inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -134,7 +388,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_0,
+                stage: &super::sandwich::SANDWICH_0,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[],
@@ -143,7 +397,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_0,
+                stage: &super::sandwich::SANDWICH_1,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -152,7 +406,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_2,
+                stage: &super::sandwich::SANDWICH_3,
                 inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
                 outputs: &[Slot::Cut(2usize)],
                 params: &[],
@@ -161,7 +415,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_1,
+                stage: &super::sandwich::SANDWICH_4,
                 inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
                 outputs: &[Slot::Cut(3usize)],
                 params: &[],
@@ -170,7 +424,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_1,
+                stage: &super::sandwich::SANDWICH_5,
                 inputs: &[Slot::External(1usize), Slot::Cut(3usize), Slot::Cut(2usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -179,7 +433,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_2,
+                stage: &super::sandwich::SANDWICH_6,
                 inputs: &[Slot::External(0usize), Slot::Cut(3usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[],
@@ -195,7 +449,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
 ///
 /// From `sandwich` of Cl(0,2,0).
 #[inline(always)]
-unsafe fn sandwich_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sandwich_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -205,6 +459,7 @@ unsafe fn sandwich_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<2usize>(c);
             y.prefetch::<2usize>(c);
+            let out0 = out0.packed::<V, 2usize>(group);
             let x_1 = V::load(x.at(0usize, c));
             let y_e1 = V::load(y.at(0usize, c));
             let mut v2 = V::mul(x_1, y_e1);
@@ -212,20 +467,20 @@ unsafe fn sandwich_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e2 = V::load(y.at(1usize, c));
             v2 = V::neg_mul_add(x_e12, y_e2, v2);
             // out0[0] = x_1*y_e1 - x_e12*y_e2
-            V::store(v2, out0.at(0usize, c));
+            V::store(v2, out0.at(0usize));
             let mut v7 = V::mul(x_1, y_e2);
             v7 = V::mul_add(x_e12, y_e1, v7);
             // out0[1] = x_1*y_e2 + x_e12*y_e1
-            V::store(v7, out0.at(1usize, c));
+            V::store(v7, out0.at(1usize));
         }
     }
 }
-pub(super) static SANDWICH_2: Stage = stage!(sandwich_2);
+pub(super) static SANDWICH_7: Stage = stage!(sandwich_7);
 /// From `x` to cut 1: o = x y reverse(x).
 ///
 /// From `sandwich` of Cl(0,2,0).
 #[inline(always)]
-unsafe fn sandwich_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sandwich_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -233,19 +488,20 @@ unsafe fn sandwich_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<2usize>(c);
+            let out0 = out0.packed::<V, 2usize>(group);
             // out0[1] = -x_e12
-            V::store(V::neg(V::load(x.at(1usize, c))), out0.at(1usize, c));
+            V::store(V::neg(V::load(x.at(1usize, c))), out0.at(1usize));
             // out0[0] = x_1
-            V::store(V::load(x.at(0usize, c)), out0.at(0usize, c));
+            V::store(V::load(x.at(0usize, c)), out0.at(0usize));
         }
     }
 }
-pub(super) static SANDWICH_3: Stage = stage!(sandwich_3);
+pub(super) static SANDWICH_8: Stage = stage!(sandwich_8);
 /// From cut 0, cut 1 to `o`: o = x y reverse(x).
 ///
 /// From `sandwich` of Cl(0,2,0).
 #[inline(always)]
-unsafe fn sandwich_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sandwich_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t0 = args.inputs[0];
@@ -253,13 +509,13 @@ unsafe fn sandwich_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<2usize>(c);
-            t1.prefetch::<2usize>(c);
-            let t0_0 = V::load(t0.at(0usize, c));
-            let t1_0 = V::load(t1.at(0usize, c));
+            let t0 = t0.packed::<V, 2usize>(group);
+            let t1 = t1.packed::<V, 2usize>(group);
+            let t0_0 = V::load(t0.at(0usize));
+            let t1_0 = V::load(t1.at(0usize));
             let mut v2 = V::mul(t0_0, t1_0);
-            let t0_1 = V::load(t0.at(1usize, c));
-            let t1_1 = V::load(t1.at(1usize, c));
+            let t0_1 = V::load(t0.at(1usize));
+            let t1_1 = V::load(t1.at(1usize));
             v2 = V::mul_add(t0_1, t1_1, v2);
             // out0[0] = t0_0*t1_0 + t0_1*t1_1
             V::store(v2, out0.at(0usize, c));
@@ -270,12 +526,12 @@ unsafe fn sandwich_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static SANDWICH_4: Stage = stage!(sandwich_4);
+pub(super) static SANDWICH_9: Stage = stage!(sandwich_9);
 /// From cut 0, `grad_o` to cut 2: adjoint of o = x y reverse(x).
 ///
 /// From `sandwich_grad` of Cl(0,2,0).
 #[inline(always)]
-unsafe fn sandwich_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sandwich_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t0 = args.inputs[0];
@@ -283,29 +539,30 @@ unsafe fn sandwich_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<2usize>(c);
             grad_o.prefetch::<2usize>(c);
-            let t0_1 = V::load(t0.at(1usize, c));
+            let t0 = t0.packed::<V, 2usize>(group);
+            let out0 = out0.packed::<V, 2usize>(group);
+            let t0_1 = V::load(t0.at(1usize));
             let grad_o_e2 = V::load(grad_o.at(1usize, c));
             let mut v2 = V::mul(t0_1, grad_o_e2);
-            let t0_0 = V::load(t0.at(0usize, c));
+            let t0_0 = V::load(t0.at(0usize));
             let grad_o_e1 = V::load(grad_o.at(0usize, c));
             let mut v6 = V::mul(t0_1, grad_o_e1);
             v6 = V::neg_mul_add(t0_0, grad_o_e2, v6);
             // out0[1] = t0_1*grad_o_e1 - t0_0*grad_o_e2
-            V::store(v6, out0.at(1usize, c));
+            V::store(v6, out0.at(1usize));
             v2 = V::mul_add(t0_0, grad_o_e1, v2);
             // out0[0] = t0_1*grad_o_e2 + t0_0*grad_o_e1
-            V::store(v2, out0.at(0usize, c));
+            V::store(v2, out0.at(0usize));
         }
     }
 }
-pub(super) static SANDWICH_5: Stage = stage!(sandwich_5);
+pub(super) static SANDWICH_10: Stage = stage!(sandwich_10);
 /// From cut 1, `grad_o` to cut 3: adjoint of o = x y reverse(x).
 ///
 /// From `sandwich_grad` of Cl(0,2,0).
 #[inline(always)]
-unsafe fn sandwich_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sandwich_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t1 = args.inputs[0];
@@ -313,29 +570,30 @@ unsafe fn sandwich_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<2usize>(c);
             grad_o.prefetch::<2usize>(c);
-            let t1_0 = V::load(t1.at(0usize, c));
+            let t1 = t1.packed::<V, 2usize>(group);
+            let out0 = out0.packed::<V, 2usize>(group);
+            let t1_0 = V::load(t1.at(0usize));
             let grad_o_e2 = V::load(grad_o.at(1usize, c));
             let mut v2 = V::mul(t1_0, grad_o_e2);
-            let t1_1 = V::load(t1.at(1usize, c));
+            let t1_1 = V::load(t1.at(1usize));
             let grad_o_e1 = V::load(grad_o.at(0usize, c));
             v2 = V::mul_add(t1_1, grad_o_e1, v2);
             // out0[1] = t1_0*grad_o_e2 + t1_1*grad_o_e1
-            V::store(v2, out0.at(1usize, c));
+            V::store(v2, out0.at(1usize));
             let mut v8 = V::mul(t1_0, grad_o_e1);
             v8 = V::neg_mul_add(t1_1, grad_o_e2, v8);
             // out0[0] = t1_0*grad_o_e1 - t1_1*grad_o_e2
-            V::store(v8, out0.at(0usize, c));
+            V::store(v8, out0.at(0usize));
         }
     }
 }
-pub(super) static SANDWICH_6: Stage = stage!(sandwich_6);
+pub(super) static SANDWICH_11: Stage = stage!(sandwich_11);
 /// From `y`, cut 3, cut 2 to `grad_x`: adjoint of o = x y reverse(x).
 ///
 /// From `sandwich_grad` of Cl(0,2,0).
 #[inline(always)]
-unsafe fn sandwich_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sandwich_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let y = args.inputs[0];
@@ -345,14 +603,14 @@ unsafe fn sandwich_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<2usize>(c);
-            t3.prefetch::<2usize>(c);
-            t2.prefetch::<2usize>(c);
+            let t3 = t3.packed::<V, 2usize>(group);
+            let t2 = t2.packed::<V, 2usize>(group);
             let y_e1 = V::load(y.at(0usize, c));
-            let t3_1 = V::load(t3.at(1usize, c));
-            let mut v4 = V::mul_sub(y_e1, t3_1, V::load(t2.at(1usize, c)));
+            let t3_1 = V::load(t3.at(1usize));
+            let mut v4 = V::mul_sub(y_e1, t3_1, V::load(t2.at(1usize)));
             let y_e2 = V::load(y.at(1usize, c));
-            let mut v8 = V::mul_add(y_e2, t3_1, V::load(t2.at(0usize, c)));
-            let t3_0 = V::load(t3.at(0usize, c));
+            let mut v8 = V::mul_add(y_e2, t3_1, V::load(t2.at(0usize)));
+            let t3_0 = V::load(t3.at(0usize));
             v4 = V::neg_mul_add(y_e2, t3_0, v4);
             // out0[1] = y_e1*t3_1 - t2_1 - y_e2*t3_0
             V::store(v4, out0.at(1usize, c));
@@ -362,12 +620,12 @@ unsafe fn sandwich_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static SANDWICH_7: Stage = stage!(sandwich_7);
+pub(super) static SANDWICH_12: Stage = stage!(sandwich_12);
 /// From `x`, cut 3 to `grad_y`: adjoint of o = x y reverse(x).
 ///
 /// From `sandwich_grad` of Cl(0,2,0).
 #[inline(always)]
-unsafe fn sandwich_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sandwich_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -376,13 +634,13 @@ unsafe fn sandwich_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<2usize>(c);
-            t3.prefetch::<2usize>(c);
+            let t3 = t3.packed::<V, 2usize>(group);
             let x_e12 = V::load(x.at(1usize, c));
-            let t3_1 = V::load(t3.at(1usize, c));
+            let t3_1 = V::load(t3.at(1usize));
             let mut v2 = V::mul(x_e12, t3_1);
             let x_1 = V::load(x.at(0usize, c));
             let mut v4 = V::mul(x_1, t3_1);
-            let t3_0 = V::load(t3.at(0usize, c));
+            let t3_0 = V::load(t3.at(0usize));
             v4 = V::neg_mul_add(x_e12, t3_0, v4);
             // out0[1] = x_1*t3_1 - x_e12*t3_0
             V::store(v4, out0.at(1usize, c));
@@ -392,7 +650,7 @@ unsafe fn sandwich_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static SANDWICH_8: Stage = stage!(sandwich_8);
+pub(super) static SANDWICH_13: Stage = stage!(sandwich_13);
 /// `o = x y reverse(x)`, grades 0,2 and 1.
 ///
 /// Forward: 13 flops per lane (8 multiplications, 5 additions).
@@ -412,7 +670,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sandwich::SANDWICH_2,
+                stage: &super::sandwich::SANDWICH_7,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[],
@@ -421,7 +679,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_3,
+                stage: &super::sandwich::SANDWICH_8,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -430,7 +688,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_4,
+                stage: &super::sandwich::SANDWICH_9,
                 inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -446,7 +704,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sandwich::SANDWICH_2,
+                stage: &super::sandwich::SANDWICH_7,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[],
@@ -455,7 +713,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_3,
+                stage: &super::sandwich::SANDWICH_8,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -464,7 +722,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_5,
+                stage: &super::sandwich::SANDWICH_10,
                 inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
                 outputs: &[Slot::Cut(2usize)],
                 params: &[],
@@ -473,7 +731,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_6,
+                stage: &super::sandwich::SANDWICH_11,
                 inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
                 outputs: &[Slot::Cut(3usize)],
                 params: &[],
@@ -482,7 +740,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_7,
+                stage: &super::sandwich::SANDWICH_12,
                 inputs: &[Slot::External(1usize), Slot::Cut(3usize), Slot::Cut(2usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -491,7 +749,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_8,
+                stage: &super::sandwich::SANDWICH_13,
                 inputs: &[Slot::External(0usize), Slot::Cut(3usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[],

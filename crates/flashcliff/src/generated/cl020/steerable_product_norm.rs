@@ -21,6 +21,8 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             r.prefetch::<4usize>(c);
+            let out0 = out0.packed::<V, 4usize>(group);
+            let param0 = param0.packed::<V, 3usize>(group);
             let r_1 = V::load(r.at(0usize, c));
             let v1 = V::mul(r_1, r_1);
             let r_e1 = V::load(r.at(1usize, c));
@@ -32,7 +34,7 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v40 = V::div(
                 c1e0,
                 V::mul_add(
-                    V::sigmoid(V::load(param0.at(1usize, c))),
+                    V::sigmoid(V::load(param0.at(1usize))),
                     V::sub(V::sqrt(V::sqrt(V::mul_add(v15, v15, c1em16))), c1e0),
                     c1p000001e0,
                 ),
@@ -44,18 +46,18 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     V::div(
                         c1e0,
                         V::mul_add(
-                            V::sigmoid(V::load(param0.at(0usize, c))),
+                            V::sigmoid(V::load(param0.at(0usize))),
                             V::sub(V::sqrt(V::sqrt(V::mul_add(v1, v1, c1em16))), c1e0),
                             c1p000001e0,
                         ),
                     ),
                 ),
-                out0.at(0usize, c),
+                out0.at(0usize),
             );
             // out0[1] = r_e1*v40
-            V::store(V::mul(r_e1, v40), out0.at(1usize, c));
+            V::store(V::mul(r_e1, v40), out0.at(1usize));
             // out0[2] = r_e2*v40
-            V::store(V::mul(r_e2, v40), out0.at(2usize, c));
+            V::store(V::mul(r_e2, v40), out0.at(2usize));
             // out0[3] = r_e12*(1/(1.000001 + sigmoid(a2)*(sqrt(sqrt(0.0000000000000001 + v29*v29)) - 1)))
             V::store(
                 V::mul(
@@ -63,23 +65,287 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     V::div(
                         c1e0,
                         V::mul_add(
-                            V::sigmoid(V::load(param0.at(2usize, c))),
+                            V::sigmoid(V::load(param0.at(2usize))),
                             V::sub(V::sqrt(V::sqrt(V::mul_add(v29, v29, c1em16))), c1e0),
                             c1p000001e0,
                         ),
                     ),
                 ),
-                out0.at(3usize, c),
+                out0.at(3usize),
             );
         }
     }
 }
 pub(super) static STEERABLE_PRODUCT_NORM_0: Stage = stage!(steerable_product_norm_0);
+/// From `x`, cut 0, `w` to cut 1: o = weighted_product(w, gate(x), gate(norm(r; a))).
+///
+/// From `steerable_product_norm` of Cl(0,2,0).
+#[inline(always)]
+unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let t0 = args.inputs[1];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            let t0 = t0.packed::<V, 4usize>(group);
+            let out0 = out0.packed::<V, 4usize>(group);
+            let param0 = param0.packed::<V, 10usize>(group);
+            let x_1 = V::load(x.at(0usize, c));
+            let t0_0 = V::load(t0.at(0usize));
+            let mut v4 = V::mul(t0_0, V::mul(x_1, V::load(param0.at(0usize))));
+            let v6 = V::mul(x_1, V::load(param0.at(1usize)));
+            let t0_1 = V::load(t0.at(1usize));
+            let mut v8 = V::mul(t0_1, v6);
+            let t0_2 = V::load(t0.at(2usize));
+            let mut v10 = V::mul(t0_2, v6);
+            let t0_3 = V::load(t0.at(3usize));
+            let mut v14 = V::mul(t0_3, V::mul(x_1, V::load(param0.at(2usize))));
+            let x_e1 = V::load(x.at(1usize, c));
+            let w3 = V::load(param0.at(3usize));
+            v4 = V::neg_mul_add(t0_1, V::mul(x_e1, w3), v4);
+            let x_e2 = V::load(x.at(2usize, c));
+            v4 = V::neg_mul_add(t0_2, V::mul(x_e2, w3), v4);
+            let w4 = V::load(param0.at(4usize));
+            v8 = V::mul_add(t0_0, V::mul(x_e1, w4), v8);
+            v10 = V::mul_add(t0_0, V::mul(x_e2, w4), v10);
+            let w5 = V::load(param0.at(5usize));
+            v10 = V::neg_mul_add(t0_3, V::mul(x_e1, w5), v10);
+            v8 = V::mul_add(t0_3, V::mul(x_e2, w5), v8);
+            let w6 = V::load(param0.at(6usize));
+            v14 = V::mul_add(t0_2, V::mul(x_e1, w6), v14);
+            v14 = V::neg_mul_add(t0_1, V::mul(x_e2, w6), v14);
+            let x_e12 = V::load(x.at(3usize, c));
+            v4 = V::neg_mul_add(t0_3, V::mul(x_e12, V::load(param0.at(7usize))), v4);
+            // out0[0] = t0_0*x_1*w0 - t0_1*x_e1*w3 - t0_2*x_e2*w3 - t0_3*x_e12*w7
+            V::store(v4, out0.at(0usize));
+            let v51 = V::mul(x_e12, V::load(param0.at(8usize)));
+            v10 = V::mul_add(t0_1, v51, v10);
+            // out0[2] = t0_2*v6 + t0_0*x_e2*w4 - t0_3*x_e1*w5 + t0_1*v51
+            V::store(v10, out0.at(2usize));
+            v8 = V::neg_mul_add(t0_2, v51, v8);
+            // out0[1] = t0_1*v6 + t0_0*x_e1*w4 + t0_3*x_e2*w5 - t0_2*v51
+            V::store(v8, out0.at(1usize));
+            v14 = V::mul_add(t0_0, V::mul(x_e12, V::load(param0.at(9usize))), v14);
+            // out0[3] = t0_3*x_1*w2 + t0_2*x_e1*w6 - t0_1*x_e2*w6 + t0_0*x_e12*w9
+            V::store(v14, out0.at(3usize));
+        }
+    }
+}
+pub(super) static STEERABLE_PRODUCT_NORM_1: Stage = stage!(steerable_product_norm_1);
+/// From cut 0 to cut 3: o = weighted_product(w, gate(x), gate(norm(r; a))).
+///
+/// From `steerable_product_norm` of Cl(0,2,0).
+#[inline(always)]
+unsafe fn steerable_product_norm_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t0 = args.inputs[0];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let t0 = t0.packed::<V, 4usize>(group);
+            let out0 = out0.packed::<V, 1usize>(group);
+            // out0[0] = gate(t0_0)
+            V::store(gate::<V>(args.gate, V::load(t0.at(0usize))), out0.at(0usize));
+        }
+    }
+}
+pub(super) static STEERABLE_PRODUCT_NORM_2: Stage = stage!(steerable_product_norm_2);
+/// From `x`, cut 6, cut 0, cut 4, `w` to cut 7: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
+///
+/// From `steerable_product_norm_grad` of Cl(0,2,0).
+#[inline(always)]
+unsafe fn steerable_product_norm_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let t6 = args.inputs[1];
+        let t0 = args.inputs[2];
+        let t4 = args.inputs[3];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            let t6 = t6.packed::<V, 4usize>(group);
+            let t0 = t0.packed::<V, 4usize>(group);
+            let t4 = t4.packed::<V, 1usize>(group);
+            let out0 = out0.packed::<V, 4usize>(group);
+            let param0 = param0.packed::<V, 10usize>(group);
+            let x_1 = V::load(x.at(0usize, c));
+            let v4 = V::mul(x_1, V::load(param0.at(1usize)));
+            let x_e1 = V::load(x.at(1usize, c));
+            let w3 = V::load(param0.at(3usize));
+            let x_e2 = V::load(x.at(2usize, c));
+            let w4 = V::load(param0.at(4usize));
+            let w5 = V::load(param0.at(5usize));
+            let w6 = V::load(param0.at(6usize));
+            let x_e12 = V::load(x.at(3usize, c));
+            let v25 = V::mul(x_e12, V::load(param0.at(8usize)));
+            let t6_3 = V::load(t6.at(3usize));
+            let mut v29 = V::mul(V::mul(x_e12, V::load(param0.at(9usize))), t6_3);
+            let t6_1 = V::load(t6.at(1usize));
+            let t6_2 = V::load(t6.at(2usize));
+            let mut v33 = V::mul(v25, t6_2);
+            let t6_0 = V::load(t6.at(0usize));
+            v33 = V::neg_mul_add(V::mul(x_e2, w6), t6_3, v33);
+            let mut v38 = V::mul(V::mul(x_e1, w6), t6_3);
+            v38 = V::neg_mul_add(v25, t6_1, v38);
+            let mut v40 = V::mul(V::mul(x_e2, w5), t6_1);
+            v40 = V::neg_mul_add(V::mul(x_e12, V::load(param0.at(7usize))), t6_0, v40);
+            v40 = V::neg_mul_add(V::mul(x_e1, w5), t6_2, v40);
+            v29 = V::mul_add(V::mul(x_e2, w4), t6_2, v29);
+            v29 = V::mul_add(V::mul(x_e1, w4), t6_1, v29);
+            v38 = V::neg_mul_add(V::mul(x_e2, w3), t6_0, v38);
+            v33 = V::neg_mul_add(V::mul(x_e1, w3), t6_0, v33);
+            v40 = V::mul_add(V::mul(x_1, V::load(param0.at(2usize))), t6_3, v40);
+            // out0[3] = x_e2*w5*t6_1 - x_e12*w7*t6_0 - x_e1*w5*t6_2 + x_1*w2*t6_3
+            V::store(v40, out0.at(3usize));
+            v38 = V::mul_add(v4, t6_2, v38);
+            // out0[2] = x_e1*w6*t6_3 - v25*t6_1 - x_e2*w3*t6_0 + v4*t6_2
+            V::store(v38, out0.at(2usize));
+            v33 = V::mul_add(v4, t6_1, v33);
+            // out0[1] = v25*t6_2 - x_e2*w6*t6_3 - x_e1*w3*t6_0 + v4*t6_1
+            V::store(v33, out0.at(1usize));
+            v29 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize))), t6_0, v29);
+            v29 = V::mul_add(
+                V::load(t4.at(0usize)),
+                gate_slope::<V>(args.gate, V::load(t0.at(0usize))),
+                v29,
+            );
+            // out0[0] = x_e12*w9*t6_3 + x_e2*w4*t6_2 + x_e1*w4*t6_1 + x_1*w0*t6_0 + t4_0*gate'(t0_0)
+            V::store(v29, out0.at(0usize));
+        }
+    }
+}
+pub(super) static STEERABLE_PRODUCT_NORM_3: Stage = stage!(steerable_product_norm_3);
+/// From cut 0, cut 6, `x`, cut 5, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
+///
+/// From `steerable_product_norm_grad` of Cl(0,2,0).
+#[inline(always)]
+unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t0 = args.inputs[0];
+        let t6 = args.inputs[1];
+        let x = args.inputs[2];
+        let t5 = args.inputs[3];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        let grad0 = args.param_grads[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            let t0 = t0.packed::<V, 4usize>(group);
+            let t6 = t6.packed::<V, 4usize>(group);
+            let t5 = t5.packed::<V, 1usize>(group);
+            let param0 = param0.packed::<V, 10usize>(group);
+            let grad0 = grad0.packed::<V, 10usize>(group);
+            let t0_0 = V::load(t0.at(0usize));
+            let t6_3 = V::load(t6.at(3usize));
+            let v2 = V::mul(t0_0, t6_3);
+            let mut v4 = V::mul(V::load(param0.at(9usize)), v2);
+            let x_e12 = V::load(x.at(3usize, c));
+            // grad0[9] += x_e12*v2
+            V::store(V::mul_add(x_e12, v2, V::load(grad0.at(9usize))), grad0.at(9usize));
+            let t0_2 = V::load(t0.at(2usize));
+            let t6_1 = V::load(t6.at(1usize));
+            let t0_1 = V::load(t0.at(1usize));
+            let t6_2 = V::load(t6.at(2usize));
+            let mut v12 = V::mul(t0_1, t6_2);
+            v12 = V::neg_mul_add(t0_2, t6_1, v12);
+            // grad0[8] += x_e12*v13
+            V::store(
+                V::mul_add(x_e12, v12, V::load(grad0.at(8usize))),
+                grad0.at(8usize),
+            );
+            v4 = V::mul_add(V::load(param0.at(8usize)), v12, v4);
+            let t0_3 = V::load(t0.at(3usize));
+            let t6_0 = V::load(t6.at(0usize));
+            let v20 = V::mul(t0_3, t6_0);
+            // grad0[7] += -x_e12*v20
+            V::store(
+                V::neg_mul_add(x_e12, v20, V::load(grad0.at(7usize))),
+                grad0.at(7usize),
+            );
+            v4 = V::neg_mul_add(V::load(param0.at(7usize)), v20, v4);
+            // out0[3] = w9*v2 + w8*v13 - w7*v20
+            V::store(v4, out0.at(3usize, c));
+            let v26 = V::mul(t0_1, t6_3);
+            let w6 = V::load(param0.at(6usize));
+            let x_e2 = V::load(x.at(2usize, c));
+            let v31 = V::mul(t0_2, t6_3);
+            let mut v32 = V::mul(w6, v31);
+            let x_e1 = V::load(x.at(1usize, c));
+            let mut v34 = V::mul(x_e1, v31);
+            v34 = V::neg_mul_add(x_e2, v26, v34);
+            // grad0[6] += x_e1*v31 - x_e2*v26
+            V::store(V::add(V::load(grad0.at(6usize)), v34), grad0.at(6usize));
+            let v36 = V::mul(t0_3, t6_1);
+            let w5 = V::load(param0.at(5usize));
+            let mut v38 = V::mul(w5, v36);
+            let mut v39 = V::mul(x_e2, v36);
+            v38 = V::neg_mul_add(w6, v26, v38);
+            let v41 = V::mul(t0_3, t6_2);
+            v32 = V::neg_mul_add(w5, v41, v32);
+            v39 = V::neg_mul_add(x_e1, v41, v39);
+            // grad0[5] += x_e2*v36 - x_e1*v41
+            V::store(V::add(V::load(grad0.at(5usize)), v39), grad0.at(5usize));
+            let v46 = V::mul(t0_0, t6_2);
+            let w4 = V::load(param0.at(4usize));
+            let mut v49 = V::mul(x_e2, v46);
+            v38 = V::mul_add(w4, v46, v38);
+            let v51 = V::mul(t0_0, t6_1);
+            v32 = V::mul_add(w4, v51, v32);
+            v49 = V::mul_add(x_e1, v51, v49);
+            // grad0[4] += x_e2*v46 + x_e1*v51
+            V::store(V::add(V::load(grad0.at(4usize)), v49), grad0.at(4usize));
+            let v56 = V::mul(t0_2, t6_0);
+            let w3 = V::load(param0.at(3usize));
+            let mut v59 = V::mul(x_e2, v56);
+            v38 = V::neg_mul_add(w3, v56, v38);
+            // out0[2] = w5*v36 - w6*v26 + w4*v46 - w3*v56
+            V::store(v38, out0.at(2usize, c));
+            let v61 = V::mul(t0_1, t6_0);
+            v32 = V::neg_mul_add(w3, v61, v32);
+            // out0[1] = w6*v31 - w5*v41 + w4*v51 - w3*v61
+            V::store(v32, out0.at(1usize, c));
+            v59 = V::mul_add(x_e1, v61, v59);
+            // grad0[3] += -(x_e2*v56 + x_e1*v61)
+            V::store(V::sub(V::load(grad0.at(3usize)), v59), grad0.at(3usize));
+            let v67 = V::mul(t0_3, t6_3);
+            let mut v69 = V::mul(V::load(param0.at(2usize)), v67);
+            let x_1 = V::load(x.at(0usize, c));
+            // grad0[2] += x_1*v67
+            V::store(V::mul_add(x_1, v67, V::load(grad0.at(2usize))), grad0.at(2usize));
+            let mut v72 = V::mul(t0_2, t6_2);
+            v72 = V::mul_add(t0_1, t6_1, v72);
+            // grad0[1] += x_1*v74
+            V::store(V::mul_add(x_1, v72, V::load(grad0.at(1usize))), grad0.at(1usize));
+            v69 = V::mul_add(V::load(param0.at(1usize)), v72, v69);
+            let v79 = V::mul(t0_0, t6_0);
+            // grad0[0] += x_1*v79
+            V::store(V::mul_add(x_1, v79, V::load(grad0.at(0usize))), grad0.at(0usize));
+            v69 = V::mul_add(V::load(param0.at(0usize)), v79, v69);
+            v69 = V::mul_add(
+                V::load(t5.at(0usize)),
+                gate_slope::<V>(args.gate, x_1),
+                v69,
+            );
+            // out0[0] = w2*v67 + w1*v74 + w0*v79 + t5_0*gate'(x_1)
+            V::store(v69, out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static STEERABLE_PRODUCT_NORM_4: Stage = stage!(steerable_product_norm_4);
 /// From `r`, cut 7, `a` to `grad_r`, `grad_a`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
 ///
 /// From `steerable_product_norm_grad` of Cl(0,2,0).
 #[inline(always)]
-unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn steerable_product_norm_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let r = args.inputs[0];
@@ -95,12 +361,14 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             r.prefetch::<4usize>(c);
-            t7.prefetch::<4usize>(c);
+            let t7 = t7.packed::<V, 4usize>(group);
+            let param0 = param0.packed::<V, 3usize>(group);
+            let grad0 = grad0.packed::<V, 3usize>(group);
             let r_1 = V::load(r.at(0usize, c));
             let v1 = V::mul(r_1, r_1);
             let v5 = V::sqrt(V::mul_add(v1, v1, c1em16));
             let v6 = V::sqrt(v5);
-            let v8 = V::sigmoid(V::load(param0.at(0usize, c)));
+            let v8 = V::sigmoid(V::load(param0.at(0usize)));
             let v10 = V::sub(v6, c1e0);
             let v13 = V::mul_add(v8, v10, c1p000001e0);
             let r_e1 = V::load(r.at(1usize, c));
@@ -109,39 +377,40 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v15 = V::mul_add(r_e2, r_e2, v15);
             let v21 = V::sqrt(V::mul_add(v15, v15, c1em16));
             let v22 = V::sqrt(v21);
-            let v24 = V::sigmoid(V::load(param0.at(1usize, c)));
+            let v24 = V::sigmoid(V::load(param0.at(1usize)));
             let v25 = V::sub(v22, c1e0);
             let v27 = V::mul_add(v24, v25, c1p000001e0);
             let r_e12 = V::load(r.at(3usize, c));
             let v29 = V::mul(r_e12, r_e12);
             let v32 = V::sqrt(V::mul_add(v29, v29, c1em16));
             let v33 = V::sqrt(v32);
-            let v35 = V::sigmoid(V::load(param0.at(2usize, c)));
+            let v35 = V::sigmoid(V::load(param0.at(2usize)));
             let v36 = V::sub(v33, c1e0);
             let v38 = V::mul_add(v35, v36, c1p000001e0);
             let v39 = V::div(c1e0, v13);
             let v40 = V::div(c1e0, v27);
             let v41 = V::div(c1e0, v38);
-            let t7_3 = V::load(t7.at(3usize, c));
+            let t7_3 = V::load(t7.at(3usize));
             let mut v43 = V::mul(v41, t7_3);
-            let t7_2 = V::load(t7.at(2usize, c));
+            let t7_2 = V::load(t7.at(2usize));
             let mut v46 = V::mul(v40, t7_2);
             let mut v47 = V::mul(r_e2, t7_2);
-            let t7_1 = V::load(t7.at(1usize, c));
+            let t7_1 = V::load(t7.at(1usize));
             let mut v49 = V::mul(v40, t7_1);
             v47 = V::mul_add(r_e1, t7_1, v47);
-            let t7_0 = V::load(t7.at(0usize, c));
+            let t7_0 = V::load(t7.at(0usize));
             let mut v53 = V::mul(v39, t7_0);
             let v56 = V::mul(v41, V::div(V::mul(r_e12, t7_3), v38));
             let v58 = V::mul(v40, V::div(v47, v27));
             let v60 = V::mul(v39, V::div(V::mul(r_1, t7_0), v13));
             // grad0[2] += -(v36*v56*(v35*(1 - v35)))
             V::store(
-                V::add(
-                    V::load(grad0.at(2usize, c)),
-                    V::neg(V::mul(V::mul(v36, v56), V::mul(v35, V::sub(c1e0, v35)))),
+                V::neg_mul_add(
+                    V::mul(v36, v56),
+                    V::mul(v35, V::sub(c1e0, v35)),
+                    V::load(grad0.at(2usize)),
                 ),
-                grad0.at(2usize, c),
+                grad0.at(2usize),
             );
             v43 = V::neg_mul_add(
                 r_e12,
@@ -164,11 +433,12 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v43, out0.at(3usize, c));
             // grad0[1] += -(v25*v58*(v24*(1 - v24)))
             V::store(
-                V::add(
-                    V::load(grad0.at(1usize, c)),
-                    V::neg(V::mul(V::mul(v25, v58), V::mul(v24, V::sub(c1e0, v24)))),
+                V::neg_mul_add(
+                    V::mul(v25, v58),
+                    V::mul(v24, V::sub(c1e0, v24)),
+                    V::load(grad0.at(1usize)),
                 ),
-                grad0.at(1usize, c),
+                grad0.at(1usize),
             );
             let v90 = V::mul(
                 c2e0,
@@ -191,11 +461,12 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v49, out0.at(1usize, c));
             // grad0[0] += -(v10*v60*(v8*(1 - v8)))
             V::store(
-                V::add(
-                    V::load(grad0.at(0usize, c)),
-                    V::neg(V::mul(V::mul(v10, v60), V::mul(v8, V::sub(c1e0, v8)))),
+                V::neg_mul_add(
+                    V::mul(v10, v60),
+                    V::mul(v8, V::sub(c1e0, v8)),
+                    V::load(grad0.at(0usize)),
                 ),
-                grad0.at(0usize, c),
+                grad0.at(0usize),
             );
             v53 = V::neg_mul_add(
                 r_1,
@@ -219,7 +490,7 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static STEERABLE_PRODUCT_NORM_1: Stage = stage!(steerable_product_norm_1);
+pub(super) static STEERABLE_PRODUCT_NORM_5: Stage = stage!(steerable_product_norm_5);
 /// `o = weighted_product(w, gate(x), gate(norm(r; a)))`, grades 0,1,2 and 0,1,2.
 ///
 /// Forward: 85 flops per lane (49 multiplications, 22 additions).
@@ -257,7 +528,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_0,
+                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_1,
                 inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[0],
@@ -266,7 +537,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_1,
+                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_2,
                 inputs: &[Slot::Cut(0usize)],
                 outputs: &[Slot::Cut(3usize)],
                 params: &[],
@@ -309,7 +580,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_0,
+                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_1,
                 inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[0],
@@ -318,7 +589,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_1,
+                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_2,
                 inputs: &[Slot::Cut(0usize)],
                 outputs: &[Slot::Cut(3usize)],
                 params: &[],
@@ -350,7 +621,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_5,
+                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_3,
                 inputs: &[
                     Slot::External(0usize),
                     Slot::Cut(6usize),
@@ -364,7 +635,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_6,
+                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_4,
                 inputs: &[
                     Slot::Cut(0usize),
                     Slot::Cut(6usize),
@@ -378,7 +649,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_1,
+                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_5,
                 inputs: &[Slot::External(1usize), Slot::Cut(7usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[1],

@@ -5,6 +5,166 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
+/// From `x`, `a` to `o`: o_g = x_g / (sigmoid(a_g) (|x_g| - 1) + 1 + 1e-6).
+///
+/// From `grade_norm` of Cl(1,0,0).
+#[inline(always)]
+unsafe fn grade_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c1e0 = V::from_f64(1f64);
+        let c1p000001e0 = V::from_f64(1.000001f64);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            let param0 = param0.packed::<V, 2usize>(group);
+            let x_1 = V::load(x.at(0usize, c));
+            let v1 = V::mul(x_1, x_1);
+            let x_e1 = V::load(x.at(1usize, c));
+            let v15 = V::mul(x_e1, x_e1);
+            // out0[0] = x_1*(1/(1.000001 + sigmoid(a0)*(sqrt(sqrt(v1*v1 + 0.0000000000000001)) - 1)))
+            V::store(
+                V::mul(
+                    x_1,
+                    V::div(
+                        c1e0,
+                        V::mul_add(
+                            V::sigmoid(V::load(param0.at(0usize))),
+                            V::sub(V::sqrt(V::sqrt(V::mul_add(v1, v1, c1em16))), c1e0),
+                            c1p000001e0,
+                        ),
+                    ),
+                ),
+                out0.at(0usize, c),
+            );
+            // out0[1] = x_e1*(1/(1.000001 + sigmoid(a1)*(sqrt(sqrt(0.0000000000000001 + v15*v15)) - 1)))
+            V::store(
+                V::mul(
+                    x_e1,
+                    V::div(
+                        c1e0,
+                        V::mul_add(
+                            V::sigmoid(V::load(param0.at(1usize))),
+                            V::sub(V::sqrt(V::sqrt(V::mul_add(v15, v15, c1em16))), c1e0),
+                            c1p000001e0,
+                        ),
+                    ),
+                ),
+                out0.at(1usize, c),
+            );
+        }
+    }
+}
+pub(super) static GRADE_NORM_0: Stage = stage!(grade_norm_0);
+/// From `x`, `grad_o`, `a` to `grad_x`, `grad_a`: adjoint of o_g = x_g / (sigmoid(a_g) (|x_g| - 1) + 1 + 1e-6).
+///
+/// From `grade_norm_grad` of Cl(1,0,0).
+#[inline(always)]
+unsafe fn grade_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        let grad0 = args.param_grads[0];
+        let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c1e0 = V::from_f64(1f64);
+        let c1p000001e0 = V::from_f64(1.000001f64);
+        let c5em1 = V::from_f64(0.5f64);
+        let c2e0 = V::from_f64(2f64);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            grad_o.prefetch::<2usize>(c);
+            let param0 = param0.packed::<V, 2usize>(group);
+            let grad0 = grad0.packed::<V, 2usize>(group);
+            let x_1 = V::load(x.at(0usize, c));
+            let v1 = V::mul(x_1, x_1);
+            let v5 = V::sqrt(V::mul_add(v1, v1, c1em16));
+            let v6 = V::sqrt(v5);
+            let v8 = V::sigmoid(V::load(param0.at(0usize)));
+            let v10 = V::sub(v6, c1e0);
+            let v13 = V::mul_add(v8, v10, c1p000001e0);
+            let x_e1 = V::load(x.at(1usize, c));
+            let v15 = V::mul(x_e1, x_e1);
+            let v18 = V::sqrt(V::mul_add(v15, v15, c1em16));
+            let v19 = V::sqrt(v18);
+            let v21 = V::sigmoid(V::load(param0.at(1usize)));
+            let v22 = V::sub(v19, c1e0);
+            let v24 = V::mul_add(v21, v22, c1p000001e0);
+            let v25 = V::div(c1e0, v13);
+            let v26 = V::div(c1e0, v24);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            let mut v28 = V::mul(v26, grad_o_e1);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            let mut v31 = V::mul(v25, grad_o_1);
+            let v34 = V::mul(v26, V::div(V::mul(x_e1, grad_o_e1), v24));
+            let v36 = V::mul(v25, V::div(V::mul(x_1, grad_o_1), v13));
+            // grad0[1] += -(v22*v34*(v21*(1 - v21)))
+            V::store(
+                V::neg_mul_add(
+                    V::mul(v22, v34),
+                    V::mul(v21, V::sub(c1e0, v21)),
+                    V::load(grad0.at(1usize)),
+                ),
+                grad0.at(1usize),
+            );
+            v28 = V::neg_mul_add(
+                x_e1,
+                V::mul(
+                    c2e0,
+                    V::mul(
+                        v15,
+                        V::mul(
+                            V::mul(
+                                V::mul(V::mul(v21, v34), V::div(c5em1, v19)),
+                                V::div(c5em1, v18),
+                            ),
+                            c2e0,
+                        ),
+                    ),
+                ),
+                v28,
+            );
+            // out0[1] = v26*grad_o_e1 - x_e1*2*v15*v21*v34*0.5/v19*0.5/v18*2
+            V::store(v28, out0.at(1usize, c));
+            // grad0[0] += -(v10*v36*(v8*(1 - v8)))
+            V::store(
+                V::neg_mul_add(
+                    V::mul(v10, v36),
+                    V::mul(v8, V::sub(c1e0, v8)),
+                    V::load(grad0.at(0usize)),
+                ),
+                grad0.at(0usize),
+            );
+            v31 = V::neg_mul_add(
+                x_1,
+                V::mul(
+                    c2e0,
+                    V::mul(
+                        v1,
+                        V::mul(
+                            c2e0,
+                            V::mul(
+                                V::mul(V::mul(v8, v36), V::div(c5em1, v6)),
+                                V::div(c5em1, v5),
+                            ),
+                        ),
+                    ),
+                ),
+                v31,
+            );
+            // out0[0] = v25*grad_o_1 - x_1*2*v1*2*v8*v36*0.5/v6*0.5/v5
+            V::store(v31, out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static GRADE_NORM_1: Stage = stage!(grade_norm_1);
 /// `o_g = x_g / (sigmoid(a_g) (|x_g| - 1) + 1 + 1e-6)`, grades 0,1 and 0,1.
 ///
 /// Forward: 22 flops per lane (8 multiplications, 6 additions).
@@ -24,7 +184,7 @@ pub(super) static GRADE_NORM_PROGRAM_0: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_0,
+                stage: &super::grade_norm::GRADE_NORM_0,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],
@@ -40,7 +200,7 @@ pub(super) static GRADE_NORM_PROGRAM_0: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_1,
+                stage: &super::grade_norm::GRADE_NORM_1,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],

@@ -20,6 +20,8 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<2usize>(c);
+            let param0 = param0.packed::<V, 2usize>(group);
+            let param1 = param1.packed::<V, 2usize>(group);
             let x_1 = V::load(x.at(0usize, c));
             let x_e1 = V::load(x.at(1usize, c));
             let v7 = V::mul(x_e1, x_e1);
@@ -30,8 +32,8 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     V::sigmoid(
                         V::mul_add(
                             x_1,
-                            V::load(param0.at(0usize, c)),
-                            V::load(param1.at(0usize, c)),
+                            V::load(param0.at(0usize)),
+                            V::load(param1.at(0usize)),
                         ),
                     ),
                 ),
@@ -43,9 +45,9 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     x_e1,
                     V::sigmoid(
                         V::mul_add(
-                            V::load(param0.at(1usize, c)),
+                            V::load(param0.at(1usize)),
                             V::sqrt(V::sqrt(V::mul_add(v7, v7, c1em16))),
-                            V::load(param1.at(1usize, c)),
+                            V::load(param1.at(1usize)),
                         ),
                     ),
                 ),
@@ -77,27 +79,28 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<2usize>(c);
             grad_o.prefetch::<2usize>(c);
+            let param0 = param0.packed::<V, 2usize>(group);
+            let param1 = param1.packed::<V, 2usize>(group);
+            let grad0 = grad0.packed::<V, 2usize>(group);
+            let grad1 = grad1.packed::<V, 2usize>(group);
             let x_1 = V::load(x.at(0usize, c));
-            let a0 = V::load(param0.at(0usize, c));
-            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param1.at(0usize, c))));
+            let a0 = V::load(param0.at(0usize));
+            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param1.at(0usize))));
             let x_e1 = V::load(x.at(1usize, c));
             let v7 = V::mul(x_e1, x_e1);
             let v11 = V::sqrt(V::mul_add(v7, v7, c1em16));
             let v12 = V::sqrt(v11);
-            let a1 = V::load(param0.at(1usize, c));
-            let v17 = V::sigmoid(V::mul_add(a1, v12, V::load(param1.at(1usize, c))));
+            let a1 = V::load(param0.at(1usize));
+            let v17 = V::sigmoid(V::mul_add(a1, v12, V::load(param1.at(1usize))));
             let grad_o_e1 = V::load(grad_o.at(1usize, c));
             let mut v19 = V::mul(v17, grad_o_e1);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
             let mut v22 = V::mul(v5, grad_o_1);
             let v27 = V::mul(V::mul(x_e1, grad_o_e1), V::mul(v17, V::sub(c1e0, v17)));
             // grad1[1] += x_e1*grad_o_e1*(v17*(1 - v17))
-            V::store(V::add(V::load(grad1.at(1usize, c)), v27), grad1.at(1usize, c));
+            V::store(V::add(V::load(grad1.at(1usize)), v27), grad1.at(1usize));
             // grad0[1] += v12*v27
-            V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul(v12, v27)),
-                grad0.at(1usize, c),
-            );
+            V::store(V::mul_add(v12, v27, V::load(grad0.at(1usize))), grad0.at(1usize));
             v19 = V::mul_add(
                 x_e1,
                 V::mul(
@@ -119,12 +122,9 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v19, out0.at(1usize, c));
             let v43 = V::mul(V::mul(x_1, grad_o_1), V::mul(v5, V::sub(c1e0, v5)));
             // grad1[0] += x_1*grad_o_1*(v5*(1 - v5))
-            V::store(V::add(V::load(grad1.at(0usize, c)), v43), grad1.at(0usize, c));
+            V::store(V::add(V::load(grad1.at(0usize)), v43), grad1.at(0usize));
             // grad0[0] += x_1*v43
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v43)),
-                grad0.at(0usize, c),
-            );
+            V::store(V::mul_add(x_1, v43, V::load(grad0.at(0usize))), grad0.at(0usize));
             v22 = V::mul_add(a0, v43, v22);
             // out0[0] = v5*grad_o_1 + a0*v43
             V::store(v22, out0.at(0usize, c));

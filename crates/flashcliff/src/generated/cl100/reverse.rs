@@ -5,6 +5,26 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
+/// From `x` to `o`: o = reverse(x).
+///
+/// From `reverse` of Cl(1,0,0).
+#[inline(always)]
+unsafe fn reverse_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            // out0[0] = x_1
+            V::store(V::load(x.at(0usize, c)), out0.at(0usize, c));
+            // out0[1] = x_e1
+            V::store(V::load(x.at(1usize, c)), out0.at(1usize, c));
+        }
+    }
+}
+pub(super) static REVERSE_0: Stage = stage!(reverse_0);
 /// `o = reverse(x)`, grades 0,1 and 0,1.
 ///
 /// Forward: 0 flops per lane (0 multiplications, 0 additions).
@@ -24,7 +44,7 @@ pub(super) static REVERSE_PROGRAM_0: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sandwich::SANDWICH_0,
+                stage: &super::reverse::REVERSE_0,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -40,7 +60,7 @@ pub(super) static REVERSE_PROGRAM_0: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sandwich::SANDWICH_0,
+                stage: &super::reverse::REVERSE_0,
                 inputs: &[Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],

@@ -18,14 +18,13 @@ unsafe fn sgp_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum0 = V::zero();
         let mut sum1 = V::zero();
         for group in 0..args.groups {
-            let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
-            t0.prefetch::<2usize>(c);
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t0 = t0.packed::<V, 2usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
-            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
-            let v4 = V::mul(V::load(t0.at(0usize, c)), v2);
-            let v6 = V::mul(V::load(t0.at(1usize, c)), v2);
+            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
+            let v4 = V::mul(V::load(t0.at(0usize)), v2);
+            let v6 = V::mul(V::load(t0.at(1usize)), v2);
             // row sum 0 = v4*v4
             sum0 = V::add(sum0, V::keep_first(V::mul(v4, v4), valid));
             // row sum 1 = v6*v6
@@ -62,18 +61,18 @@ unsafe fn sgp_rms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v19 = V::div(c1e0, v18);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
-            t0.prefetch::<2usize>(c);
-            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t0 = t0.packed::<V, 2usize>(group);
+            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
             // out0[0] = t0_0*v2*v14
             V::store(
-                V::mul(V::mul(V::load(t0.at(0usize, c)), v2), v14),
+                V::mul(V::mul(V::load(t0.at(0usize)), v2), v14),
                 out0.at(0usize, c),
             );
             // out0[1] = t0_1*v2*v19
             V::store(
-                V::mul(V::mul(V::load(t0.at(1usize, c)), v2), v19),
+                V::mul(V::mul(V::load(t0.at(1usize)), v2), v19),
                 out0.at(1usize, c),
             );
         }
@@ -95,18 +94,18 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum1 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
-            t0.prefetch::<2usize>(c);
             grad_o.prefetch::<2usize>(c);
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t0 = t0.packed::<V, 2usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
-            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
             // row sum 0 = t0_1*v2*grad_o_e1
             sum0 = V::add(
                 sum0,
                 V::keep_first(
                     V::mul(
-                        V::mul(V::load(t0.at(1usize, c)), v2),
+                        V::mul(V::load(t0.at(1usize)), v2),
                         V::load(grad_o.at(1usize, c)),
                     ),
                     valid,
@@ -117,7 +116,7 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 sum1,
                 V::keep_first(
                     V::mul(
-                        V::mul(V::load(t0.at(0usize, c)), v2),
+                        V::mul(V::load(t0.at(0usize)), v2),
                         V::load(grad_o.at(0usize, c)),
                     ),
                     valid,
@@ -174,29 +173,32 @@ unsafe fn sgp_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v41 = V::mul(c2e0, v40);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
-            t0.prefetch::<2usize>(c);
             grad_o.prefetch::<2usize>(c);
-            let t1_0 = V::load(t1.at(0usize, c));
-            let t2_0 = V::load(t2.at(0usize, c));
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t0 = t0.packed::<V, 2usize>(group);
+            let out0 = out0.packed::<V, 1usize>(group);
+            let out1 = out1.packed::<V, 1usize>(group);
+            let out2 = out2.packed::<V, 2usize>(group);
+            let t1_0 = V::load(t1.at(0usize));
+            let t2_0 = V::load(t2.at(0usize));
             let v2 = V::mul(t1_0, t2_0);
-            let t0_0 = V::load(t0.at(0usize, c));
-            let t0_1 = V::load(t0.at(1usize, c));
+            let t0_0 = V::load(t0.at(0usize));
+            let t0_1 = V::load(t0.at(1usize));
             let mut v21 = V::mul(v19, V::load(grad_o.at(1usize, c)));
             let mut v23 = V::mul(v14, V::load(grad_o.at(0usize, c)));
             v21 = V::neg_mul_add(V::mul(t0_1, v2), v32, v21);
             v23 = V::neg_mul_add(V::mul(t0_0, v2), v41, v23);
             // out2[1] = v2*v34
-            V::store(V::mul(v2, v21), out2.at(1usize, c));
+            V::store(V::mul(v2, v21), out2.at(1usize));
             let mut v45 = V::mul(t0_1, v21);
             // out2[0] = v2*v43
-            V::store(V::mul(v2, v23), out2.at(0usize, c));
+            V::store(V::mul(v2, v23), out2.at(0usize));
             v45 = V::mul_add(t0_0, v23, v45);
             // out1[0] = t2_0*v48
-            V::store(V::mul(t2_0, v45), out1.at(0usize, c));
+            V::store(V::mul(t2_0, v45), out1.at(0usize));
             // out0[0] = t1_0*v48
-            V::store(V::mul(t1_0, v45), out0.at(0usize, c));
+            V::store(V::mul(t1_0, v45), out0.at(0usize));
         }
     }
 }
@@ -402,26 +404,28 @@ unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v41 = V::mul(c2e0, v40);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
-            t0.prefetch::<2usize>(c);
             grad_o.prefetch::<2usize>(c);
-            let t1_0 = V::load(t1.at(0usize, c));
-            let v2 = V::mul(t1_0, V::load(t2.at(0usize, c)));
-            let t0_0 = V::load(t0.at(0usize, c));
-            let t0_1 = V::load(t0.at(1usize, c));
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t0 = t0.packed::<V, 2usize>(group);
+            let out0 = out0.packed::<V, 1usize>(group);
+            let out1 = out1.packed::<V, 2usize>(group);
+            let t1_0 = V::load(t1.at(0usize));
+            let v2 = V::mul(t1_0, V::load(t2.at(0usize)));
+            let t0_0 = V::load(t0.at(0usize));
+            let t0_1 = V::load(t0.at(1usize));
             let mut v21 = V::mul(v19, V::load(grad_o.at(1usize, c)));
             let mut v23 = V::mul(v14, V::load(grad_o.at(0usize, c)));
             v21 = V::neg_mul_add(V::mul(t0_1, v2), v32, v21);
             v23 = V::neg_mul_add(V::mul(t0_0, v2), v41, v23);
             // out1[1] = v2*v34
-            V::store(V::mul(v2, v21), out1.at(1usize, c));
+            V::store(V::mul(v2, v21), out1.at(1usize));
             let mut v45 = V::mul(t0_1, v21);
             // out1[0] = v2*v43
-            V::store(V::mul(v2, v23), out1.at(0usize, c));
+            V::store(V::mul(v2, v23), out1.at(0usize));
             v45 = V::mul_add(t0_0, v23, v45);
             // out0[0] = t1_0*(t0_1*v34 + t0_0*v43)
-            V::store(V::mul(t1_0, v45), out0.at(0usize, c));
+            V::store(V::mul(t1_0, v45), out0.at(0usize));
         }
     }
 }
@@ -626,26 +630,28 @@ unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v41 = V::mul(c2e0, v40);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
-            t0.prefetch::<2usize>(c);
             grad_o.prefetch::<2usize>(c);
-            let t2_0 = V::load(t2.at(0usize, c));
-            let v2 = V::mul(V::load(t1.at(0usize, c)), t2_0);
-            let t0_0 = V::load(t0.at(0usize, c));
-            let t0_1 = V::load(t0.at(1usize, c));
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t0 = t0.packed::<V, 2usize>(group);
+            let out0 = out0.packed::<V, 1usize>(group);
+            let out1 = out1.packed::<V, 2usize>(group);
+            let t2_0 = V::load(t2.at(0usize));
+            let v2 = V::mul(V::load(t1.at(0usize)), t2_0);
+            let t0_0 = V::load(t0.at(0usize));
+            let t0_1 = V::load(t0.at(1usize));
             let mut v21 = V::mul(v19, V::load(grad_o.at(1usize, c)));
             let mut v23 = V::mul(v14, V::load(grad_o.at(0usize, c)));
             v21 = V::neg_mul_add(V::mul(t0_1, v2), v32, v21);
             v23 = V::neg_mul_add(V::mul(t0_0, v2), v41, v23);
             // out1[1] = v2*v34
-            V::store(V::mul(v2, v21), out1.at(1usize, c));
+            V::store(V::mul(v2, v21), out1.at(1usize));
             let mut v45 = V::mul(t0_1, v21);
             // out1[0] = v2*v43
-            V::store(V::mul(v2, v23), out1.at(0usize, c));
+            V::store(V::mul(v2, v23), out1.at(0usize));
             v45 = V::mul_add(t0_0, v23, v45);
             // out0[0] = t2_0*(t0_1*v34 + t0_0*v43)
-            V::store(V::mul(t2_0, v45), out0.at(0usize, c));
+            V::store(V::mul(t2_0, v45), out0.at(0usize));
         }
     }
 }
@@ -815,10 +821,9 @@ unsafe fn sgp_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v1 = gate::<V>(args.gate, c0e0);
         let v2 = V::mul(v1, v1);
         for group in 0..args.groups {
-            let c = group * V::LANES;
-            t0.prefetch::<1usize>(c);
+            let t0 = t0.packed::<V, 1usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
-            let v4 = V::mul(V::load(t0.at(0usize, c)), v2);
+            let v4 = V::mul(V::load(t0.at(0usize)), v2);
             // row sum 0 = v4*v4
             sum0 = V::add(sum0, V::keep_first(V::mul(v4, v4), valid));
         }
@@ -848,10 +853,10 @@ unsafe fn sgp_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v12 = V::div(c1e0, v10);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<1usize>(c);
+            let t0 = t0.packed::<V, 1usize>(group);
             // out0[0] = t0_0*v2*v12
             V::store(
-                V::mul(V::mul(V::load(t0.at(0usize, c)), v2), v12),
+                V::mul(V::mul(V::load(t0.at(0usize)), v2), v12),
                 out0.at(0usize, c),
             );
         }
@@ -873,15 +878,15 @@ unsafe fn sgp_rms_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v2 = V::mul(v1, v1);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<1usize>(c);
             grad_o.prefetch::<1usize>(c);
+            let t0 = t0.packed::<V, 1usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
             // row sum 0 = t0_0*v2*grad_o_1
             sum0 = V::add(
                 sum0,
                 V::keep_first(
                     V::mul(
-                        V::mul(V::load(t0.at(0usize, c)), v2),
+                        V::mul(V::load(t0.at(0usize)), v2),
                         V::load(grad_o.at(0usize, c)),
                     ),
                     valid,
@@ -924,12 +929,13 @@ unsafe fn sgp_rms_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v23 = V::mul(v21, c2e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<1usize>(c);
             grad_o.prefetch::<1usize>(c);
+            let t0 = t0.packed::<V, 1usize>(group);
+            let out0 = out0.packed::<V, 1usize>(group);
             let mut v14 = V::mul(v12, V::load(grad_o.at(0usize, c)));
-            v14 = V::neg_mul_add(V::mul(V::load(t0.at(0usize, c)), v2), v23, v14);
+            v14 = V::neg_mul_add(V::mul(V::load(t0.at(0usize)), v2), v23, v14);
             // out0[0] = v2*(v12*grad_o_1 - t0_0*v2*v23)
-            V::store(V::mul(v2, v14), out0.at(0usize, c));
+            V::store(V::mul(v2, v14), out0.at(0usize));
         }
     }
 }

@@ -19,6 +19,8 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
+            let param0 = param0.packed::<V, 5usize>(group);
+            let param1 = param1.packed::<V, 5usize>(group);
             let x_1 = V::load(x.at(0usize, c));
             let x_e1 = V::load(x.at(1usize, c));
             let mut v7 = V::mul(x_e1, x_e1);
@@ -29,11 +31,7 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v7 = V::neg_mul_add(x_e3, x_e3, v7);
             v7 = V::neg_mul_add(x_e4, x_e4, v7);
             let v21 = V::sigmoid(
-                V::mul_add(
-                    V::load(param0.at(1usize, c)),
-                    v7,
-                    V::load(param1.at(1usize, c)),
-                ),
+                V::mul_add(V::load(param0.at(1usize)), v7, V::load(param1.at(1usize))),
             );
             let x_e12 = V::load(x.at(5usize, c));
             let mut v23 = V::mul(x_e12, x_e12);
@@ -48,11 +46,7 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v36 = V::mul_add(x_e24, x_e24, v36);
             v36 = V::mul_add(x_e34, x_e34, v36);
             let v43 = V::sigmoid(
-                V::mul_add(
-                    V::load(param0.at(2usize, c)),
-                    v36,
-                    V::load(param1.at(2usize, c)),
-                ),
+                V::mul_add(V::load(param0.at(2usize)), v36, V::load(param1.at(2usize))),
             );
             let x_e123 = V::load(x.at(11usize, c));
             let mut v45 = V::mul(x_e123, x_e123);
@@ -63,11 +57,7 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v45 = V::mul_add(x_e134, x_e134, v45);
             v45 = V::neg_mul_add(x_e234, x_e234, v45);
             let v59 = V::sigmoid(
-                V::mul_add(
-                    V::load(param0.at(3usize, c)),
-                    v45,
-                    V::load(param1.at(3usize, c)),
-                ),
+                V::mul_add(V::load(param0.at(3usize)), v45, V::load(param1.at(3usize))),
             );
             let x_e1234 = V::load(x.at(15usize, c));
             // out0[0] = x_1*(sigmoid(b0 + x_1*a0))
@@ -77,8 +67,8 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     V::sigmoid(
                         V::mul_add(
                             x_1,
-                            V::load(param0.at(0usize, c)),
-                            V::load(param1.at(0usize, c)),
+                            V::load(param0.at(0usize)),
+                            V::load(param1.at(0usize)),
                         ),
                     ),
                 ),
@@ -118,9 +108,9 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     x_e1234,
                     V::sigmoid(
                         V::neg_mul_add(
-                            V::load(param0.at(4usize, c)),
+                            V::load(param0.at(4usize)),
                             V::mul(x_e1234, x_e1234),
-                            V::load(param1.at(4usize, c)),
+                            V::load(param1.at(4usize)),
                         ),
                     ),
                 ),
@@ -150,9 +140,13 @@ unsafe fn mv_silu_mag2_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
             grad_o.prefetch::<16usize>(c);
+            let param0 = param0.packed::<V, 5usize>(group);
+            let param1 = param1.packed::<V, 5usize>(group);
+            let grad0 = grad0.packed::<V, 5usize>(group);
+            let grad1 = grad1.packed::<V, 5usize>(group);
             let x_1 = V::load(x.at(0usize, c));
-            let a0 = V::load(param0.at(0usize, c));
-            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param1.at(0usize, c))));
+            let a0 = V::load(param0.at(0usize));
+            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param1.at(0usize))));
             let x_e1 = V::load(x.at(1usize, c));
             let mut v7 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
@@ -161,8 +155,8 @@ unsafe fn mv_silu_mag2_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v7 = V::neg_mul_add(x_e2, x_e2, v7);
             v7 = V::neg_mul_add(x_e3, x_e3, v7);
             v7 = V::neg_mul_add(x_e4, x_e4, v7);
-            let a1 = V::load(param0.at(1usize, c));
-            let v21 = V::sigmoid(V::mul_add(a1, v7, V::load(param1.at(1usize, c))));
+            let a1 = V::load(param0.at(1usize));
+            let v21 = V::sigmoid(V::mul_add(a1, v7, V::load(param1.at(1usize))));
             let x_e12 = V::load(x.at(5usize, c));
             let mut v23 = V::mul(x_e12, x_e12);
             let x_e13 = V::load(x.at(6usize, c));
@@ -175,8 +169,8 @@ unsafe fn mv_silu_mag2_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v36 = V::mul_sub(x_e23, x_e23, v23);
             v36 = V::mul_add(x_e24, x_e24, v36);
             v36 = V::mul_add(x_e34, x_e34, v36);
-            let a2 = V::load(param0.at(2usize, c));
-            let v43 = V::sigmoid(V::mul_add(a2, v36, V::load(param1.at(2usize, c))));
+            let a2 = V::load(param0.at(2usize));
+            let v43 = V::sigmoid(V::mul_add(a2, v36, V::load(param1.at(2usize))));
             let x_e123 = V::load(x.at(11usize, c));
             let mut v45 = V::mul(x_e123, x_e123);
             let x_e124 = V::load(x.at(12usize, c));
@@ -185,12 +179,12 @@ unsafe fn mv_silu_mag2_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v45 = V::mul_add(x_e124, x_e124, v45);
             v45 = V::mul_add(x_e134, x_e134, v45);
             v45 = V::neg_mul_add(x_e234, x_e234, v45);
-            let a3 = V::load(param0.at(3usize, c));
-            let v59 = V::sigmoid(V::mul_add(a3, v45, V::load(param1.at(3usize, c))));
+            let a3 = V::load(param0.at(3usize));
+            let v59 = V::sigmoid(V::mul_add(a3, v45, V::load(param1.at(3usize))));
             let x_e1234 = V::load(x.at(15usize, c));
             let v61 = V::mul(x_e1234, x_e1234);
-            let a4 = V::load(param0.at(4usize, c));
-            let v66 = V::sigmoid(V::neg_mul_add(a4, v61, V::load(param1.at(4usize, c))));
+            let a4 = V::load(param0.at(4usize));
+            let v66 = V::sigmoid(V::neg_mul_add(a4, v61, V::load(param1.at(4usize))));
             let grad_o_e1234 = V::load(grad_o.at(15usize, c));
             let mut v68 = V::mul(v66, grad_o_e1234);
             let grad_o_e234 = V::load(grad_o.at(14usize, c));
@@ -242,23 +236,20 @@ unsafe fn mv_silu_mag2_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 V::mul(v66, V::sub(c1e0, v66)),
             );
             // grad1[4] += x_e1234*grad_o_e1234*(v66*(1 - v66))
-            V::store(V::add(V::load(grad1.at(4usize, c)), v129), grad1.at(4usize, c));
+            V::store(V::add(V::load(grad1.at(4usize)), v129), grad1.at(4usize));
             // grad0[4] += -v61*v129
             V::store(
-                V::add(V::load(grad0.at(4usize, c)), V::neg(V::mul(v61, v129))),
-                grad0.at(4usize, c),
+                V::neg_mul_add(v61, v129, V::load(grad0.at(4usize))),
+                grad0.at(4usize),
             );
             v68 = V::neg_mul_add(x_e1234, V::mul(V::mul(a4, v129), c2e0), v68);
             // out0[15] = v66*grad_o_e1234 - x_e1234*a4*v129*2
             V::store(v68, out0.at(15usize, c));
             let v139 = V::mul(v72, V::mul(v59, V::sub(c1e0, v59)));
             // grad1[3] += (x_e234*grad_o_e234 + x_e134*grad_o_e134 + x_e124*grad_o_e124 + x_e123*grad_o_e123)*(v59*(1 - v59))
-            V::store(V::add(V::load(grad1.at(3usize, c)), v139), grad1.at(3usize, c));
+            V::store(V::add(V::load(grad1.at(3usize)), v139), grad1.at(3usize));
             // grad0[3] += v54*v139
-            V::store(
-                V::add(V::load(grad0.at(3usize, c)), V::mul(v45, v139)),
-                grad0.at(3usize, c),
-            );
+            V::store(V::mul_add(v45, v139, V::load(grad0.at(3usize))), grad0.at(3usize));
             let v142 = V::mul(c2e0, V::mul(a3, v139));
             v71 = V::neg_mul_add(x_e234, v142, v71);
             // out0[14] = v59*grad_o_e234 - x_e234*v142
@@ -274,12 +265,9 @@ unsafe fn mv_silu_mag2_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v82, out0.at(11usize, c));
             let v153 = V::mul(v87, V::mul(v43, V::sub(c1e0, v43)));
             // grad1[2] += (x_e34*grad_o_e34 + x_e24*grad_o_e24 + x_e23*grad_o_e23 + x_e14*grad_o_e14 + x_e13*grad_o_e13 + x_e12*grad_o_e12)*(v43*(1 - v43))
-            V::store(V::add(V::load(grad1.at(2usize, c)), v153), grad1.at(2usize, c));
+            V::store(V::add(V::load(grad1.at(2usize)), v153), grad1.at(2usize));
             // grad0[2] += v38*v153
-            V::store(
-                V::add(V::load(grad0.at(2usize, c)), V::mul(v36, v153)),
-                grad0.at(2usize, c),
-            );
+            V::store(V::mul_add(v36, v153, V::load(grad0.at(2usize))), grad0.at(2usize));
             let v156 = V::mul(c2e0, V::mul(a2, v153));
             v86 = V::mul_add(x_e34, v156, v86);
             // out0[10] = v43*grad_o_e34 + x_e34*v156
@@ -301,12 +289,9 @@ unsafe fn mv_silu_mag2_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v105, out0.at(5usize, c));
             let v171 = V::mul(v110, V::mul(v21, V::sub(c1e0, v21)));
             // grad1[1] += (x_e4*grad_o_e4 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1)*(v21*(1 - v21))
-            V::store(V::add(V::load(grad1.at(1usize, c)), v171), grad1.at(1usize, c));
+            V::store(V::add(V::load(grad1.at(1usize)), v171), grad1.at(1usize));
             // grad0[1] += v16*v171
-            V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul(v7, v171)),
-                grad0.at(1usize, c),
-            );
+            V::store(V::mul_add(v7, v171, V::load(grad0.at(1usize))), grad0.at(1usize));
             let v174 = V::mul(c2e0, V::mul(a1, v171));
             v109 = V::neg_mul_add(x_e4, v174, v109);
             // out0[4] = v21*grad_o_e4 - x_e4*v174
@@ -322,12 +307,9 @@ unsafe fn mv_silu_mag2_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v120, out0.at(1usize, c));
             let v185 = V::mul(V::mul(x_1, grad_o_1), V::mul(v5, V::sub(c1e0, v5)));
             // grad1[0] += x_1*grad_o_1*(v5*(1 - v5))
-            V::store(V::add(V::load(grad1.at(0usize, c)), v185), grad1.at(0usize, c));
+            V::store(V::add(V::load(grad1.at(0usize)), v185), grad1.at(0usize));
             // grad0[0] += x_1*v185
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v185)),
-                grad0.at(0usize, c),
-            );
+            V::store(V::mul_add(x_1, v185, V::load(grad0.at(0usize))), grad0.at(0usize));
             v124 = V::mul_add(a0, v185, v124);
             // out0[0] = v5*grad_o_1 + a0*v185
             V::store(v124, out0.at(0usize, c));

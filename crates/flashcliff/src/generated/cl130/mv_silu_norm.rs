@@ -20,6 +20,8 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
+            let param0 = param0.packed::<V, 5usize>(group);
+            let param1 = param1.packed::<V, 5usize>(group);
             let x_1 = V::load(x.at(0usize, c));
             let x_e1 = V::load(x.at(1usize, c));
             let mut v7 = V::mul(x_e1, x_e1);
@@ -31,9 +33,9 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v7 = V::neg_mul_add(x_e4, x_e4, v7);
             let v26 = V::sigmoid(
                 V::mul_add(
-                    V::load(param0.at(1usize, c)),
+                    V::load(param0.at(1usize)),
                     V::sqrt(V::sqrt(V::mul_add(v7, v7, c1em16))),
-                    V::load(param1.at(1usize, c)),
+                    V::load(param1.at(1usize)),
                 ),
             );
             let x_e12 = V::load(x.at(5usize, c));
@@ -50,9 +52,9 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v41 = V::mul_add(x_e34, x_e34, v41);
             let v52 = V::sigmoid(
                 V::mul_add(
-                    V::load(param0.at(2usize, c)),
+                    V::load(param0.at(2usize)),
                     V::sqrt(V::sqrt(V::mul_add(v41, v41, c1em16))),
-                    V::load(param1.at(2usize, c)),
+                    V::load(param1.at(2usize)),
                 ),
             );
             let x_e123 = V::load(x.at(11usize, c));
@@ -65,9 +67,9 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v54 = V::neg_mul_add(x_e234, x_e234, v54);
             let v72 = V::sigmoid(
                 V::mul_add(
-                    V::load(param0.at(3usize, c)),
+                    V::load(param0.at(3usize)),
                     V::sqrt(V::sqrt(V::mul_add(v54, v54, c1em16))),
-                    V::load(param1.at(3usize, c)),
+                    V::load(param1.at(3usize)),
                 ),
             );
             let x_e1234 = V::load(x.at(15usize, c));
@@ -79,8 +81,8 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     V::sigmoid(
                         V::mul_add(
                             x_1,
-                            V::load(param0.at(0usize, c)),
-                            V::load(param1.at(0usize, c)),
+                            V::load(param0.at(0usize)),
+                            V::load(param1.at(0usize)),
                         ),
                     ),
                 ),
@@ -120,9 +122,9 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     x_e1234,
                     V::sigmoid(
                         V::mul_add(
-                            V::load(param0.at(4usize, c)),
+                            V::load(param0.at(4usize)),
                             V::sqrt(V::sqrt(V::mul_add(v74, v74, c1em16))),
-                            V::load(param1.at(4usize, c)),
+                            V::load(param1.at(4usize)),
                         ),
                     ),
                 ),
@@ -154,9 +156,13 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
             grad_o.prefetch::<16usize>(c);
+            let param0 = param0.packed::<V, 5usize>(group);
+            let param1 = param1.packed::<V, 5usize>(group);
+            let grad0 = grad0.packed::<V, 5usize>(group);
+            let grad1 = grad1.packed::<V, 5usize>(group);
             let x_1 = V::load(x.at(0usize, c));
-            let a0 = V::load(param0.at(0usize, c));
-            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param1.at(0usize, c))));
+            let a0 = V::load(param0.at(0usize));
+            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param1.at(0usize))));
             let x_e1 = V::load(x.at(1usize, c));
             let mut v7 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
@@ -167,8 +173,8 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v7 = V::neg_mul_add(x_e4, x_e4, v7);
             let v20 = V::sqrt(V::mul_add(v7, v7, c1em16));
             let v21 = V::sqrt(v20);
-            let a1 = V::load(param0.at(1usize, c));
-            let v26 = V::sigmoid(V::mul_add(a1, v21, V::load(param1.at(1usize, c))));
+            let a1 = V::load(param0.at(1usize));
+            let v26 = V::sigmoid(V::mul_add(a1, v21, V::load(param1.at(1usize))));
             let x_e12 = V::load(x.at(5usize, c));
             let mut v28 = V::mul(x_e12, x_e12);
             let x_e13 = V::load(x.at(6usize, c));
@@ -183,8 +189,8 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v41 = V::mul_add(x_e34, x_e34, v41);
             let v46 = V::sqrt(V::mul_add(v41, v41, c1em16));
             let v47 = V::sqrt(v46);
-            let a2 = V::load(param0.at(2usize, c));
-            let v52 = V::sigmoid(V::mul_add(a2, v47, V::load(param1.at(2usize, c))));
+            let a2 = V::load(param0.at(2usize));
+            let v52 = V::sigmoid(V::mul_add(a2, v47, V::load(param1.at(2usize))));
             let x_e123 = V::load(x.at(11usize, c));
             let mut v54 = V::mul(x_e123, x_e123);
             let x_e124 = V::load(x.at(12usize, c));
@@ -195,14 +201,14 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v54 = V::neg_mul_add(x_e234, x_e234, v54);
             let v66 = V::sqrt(V::mul_add(v54, v54, c1em16));
             let v67 = V::sqrt(v66);
-            let a3 = V::load(param0.at(3usize, c));
-            let v72 = V::sigmoid(V::mul_add(a3, v67, V::load(param1.at(3usize, c))));
+            let a3 = V::load(param0.at(3usize));
+            let v72 = V::sigmoid(V::mul_add(a3, v67, V::load(param1.at(3usize))));
             let x_e1234 = V::load(x.at(15usize, c));
             let v74 = V::mul(x_e1234, x_e1234);
             let v77 = V::sqrt(V::mul_add(v74, v74, c1em16));
             let v78 = V::sqrt(v77);
-            let a4 = V::load(param0.at(4usize, c));
-            let v83 = V::sigmoid(V::mul_add(a4, v78, V::load(param1.at(4usize, c))));
+            let a4 = V::load(param0.at(4usize));
+            let v83 = V::sigmoid(V::mul_add(a4, v78, V::load(param1.at(4usize))));
             let grad_o_e1234 = V::load(grad_o.at(15usize, c));
             let mut v85 = V::mul(v83, grad_o_e1234);
             let grad_o_e234 = V::load(grad_o.at(14usize, c));
@@ -254,12 +260,9 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 V::mul(v83, V::sub(c1e0, v83)),
             );
             // grad1[4] += x_e1234*grad_o_e1234*(v83*(1 - v83))
-            V::store(V::add(V::load(grad1.at(4usize, c)), v146), grad1.at(4usize, c));
+            V::store(V::add(V::load(grad1.at(4usize)), v146), grad1.at(4usize));
             // grad0[4] += v78*v146
-            V::store(
-                V::add(V::load(grad0.at(4usize, c)), V::mul(v78, v146)),
-                grad0.at(4usize, c),
-            );
+            V::store(V::mul_add(v78, v146, V::load(grad0.at(4usize))), grad0.at(4usize));
             v85 = V::mul_add(
                 x_e1234,
                 V::mul(
@@ -281,12 +284,9 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v85, out0.at(15usize, c));
             let v162 = V::mul(v89, V::mul(v72, V::sub(c1e0, v72)));
             // grad1[3] += (x_e234*grad_o_e234 + x_e134*grad_o_e134 + x_e124*grad_o_e124 + x_e123*grad_o_e123)*(v72*(1 - v72))
-            V::store(V::add(V::load(grad1.at(3usize, c)), v162), grad1.at(3usize, c));
+            V::store(V::add(V::load(grad1.at(3usize)), v162), grad1.at(3usize));
             // grad0[3] += v67*v162
-            V::store(
-                V::add(V::load(grad0.at(3usize, c)), V::mul(v67, v162)),
-                grad0.at(3usize, c),
-            );
+            V::store(V::mul_add(v67, v162, V::load(grad0.at(3usize))), grad0.at(3usize));
             let v171 = V::mul(
                 c2e0,
                 V::mul(
@@ -314,12 +314,9 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v99, out0.at(11usize, c));
             let v182 = V::mul(v104, V::mul(v52, V::sub(c1e0, v52)));
             // grad1[2] += (x_e34*grad_o_e34 + x_e24*grad_o_e24 + x_e23*grad_o_e23 + x_e14*grad_o_e14 + x_e13*grad_o_e13 + x_e12*grad_o_e12)*(v52*(1 - v52))
-            V::store(V::add(V::load(grad1.at(2usize, c)), v182), grad1.at(2usize, c));
+            V::store(V::add(V::load(grad1.at(2usize)), v182), grad1.at(2usize));
             // grad0[2] += v47*v182
-            V::store(
-                V::add(V::load(grad0.at(2usize, c)), V::mul(v47, v182)),
-                grad0.at(2usize, c),
-            );
+            V::store(V::mul_add(v47, v182, V::load(grad0.at(2usize))), grad0.at(2usize));
             let v191 = V::mul(
                 c2e0,
                 V::mul(
@@ -353,12 +350,9 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v122, out0.at(5usize, c));
             let v206 = V::mul(v127, V::mul(v26, V::sub(c1e0, v26)));
             // grad1[1] += (x_e4*grad_o_e4 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1)*(v26*(1 - v26))
-            V::store(V::add(V::load(grad1.at(1usize, c)), v206), grad1.at(1usize, c));
+            V::store(V::add(V::load(grad1.at(1usize)), v206), grad1.at(1usize));
             // grad0[1] += v21*v206
-            V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul(v21, v206)),
-                grad0.at(1usize, c),
-            );
+            V::store(V::mul_add(v21, v206, V::load(grad0.at(1usize))), grad0.at(1usize));
             let v215 = V::mul(
                 c2e0,
                 V::mul(
@@ -386,12 +380,9 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v137, out0.at(1usize, c));
             let v226 = V::mul(V::mul(x_1, grad_o_1), V::mul(v5, V::sub(c1e0, v5)));
             // grad1[0] += x_1*grad_o_1*(v5*(1 - v5))
-            V::store(V::add(V::load(grad1.at(0usize, c)), v226), grad1.at(0usize, c));
+            V::store(V::add(V::load(grad1.at(0usize)), v226), grad1.at(0usize));
             // grad0[0] += x_1*v226
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v226)),
-                grad0.at(0usize, c),
-            );
+            V::store(V::mul_add(x_1, v226, V::load(grad0.at(0usize))), grad0.at(0usize));
             v141 = V::mul_add(a0, v226, v141);
             // out0[0] = v5*grad_o_1 + a0*v226
             V::store(v141, out0.at(0usize, c));

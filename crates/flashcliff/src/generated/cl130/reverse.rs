@@ -5,11 +5,59 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
+/// From `x` to `o`: o = reverse(x).
+///
+/// From `reverse` of Cl(1,3,0).
+#[inline(always)]
+unsafe fn reverse_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            // out0[5] = -x_e12
+            V::store(V::neg(V::load(x.at(5usize, c))), out0.at(5usize, c));
+            // out0[6] = -x_e13
+            V::store(V::neg(V::load(x.at(6usize, c))), out0.at(6usize, c));
+            // out0[7] = -x_e14
+            V::store(V::neg(V::load(x.at(7usize, c))), out0.at(7usize, c));
+            // out0[8] = -x_e23
+            V::store(V::neg(V::load(x.at(8usize, c))), out0.at(8usize, c));
+            // out0[9] = -x_e24
+            V::store(V::neg(V::load(x.at(9usize, c))), out0.at(9usize, c));
+            // out0[10] = -x_e34
+            V::store(V::neg(V::load(x.at(10usize, c))), out0.at(10usize, c));
+            // out0[11] = -x_e123
+            V::store(V::neg(V::load(x.at(11usize, c))), out0.at(11usize, c));
+            // out0[12] = -x_e124
+            V::store(V::neg(V::load(x.at(12usize, c))), out0.at(12usize, c));
+            // out0[13] = -x_e134
+            V::store(V::neg(V::load(x.at(13usize, c))), out0.at(13usize, c));
+            // out0[14] = -x_e234
+            V::store(V::neg(V::load(x.at(14usize, c))), out0.at(14usize, c));
+            // out0[0] = x_1
+            V::store(V::load(x.at(0usize, c)), out0.at(0usize, c));
+            // out0[1] = x_e1
+            V::store(V::load(x.at(1usize, c)), out0.at(1usize, c));
+            // out0[2] = x_e2
+            V::store(V::load(x.at(2usize, c)), out0.at(2usize, c));
+            // out0[3] = x_e3
+            V::store(V::load(x.at(3usize, c)), out0.at(3usize, c));
+            // out0[4] = x_e4
+            V::store(V::load(x.at(4usize, c)), out0.at(4usize, c));
+            // out0[15] = x_e1234
+            V::store(V::load(x.at(15usize, c)), out0.at(15usize, c));
+        }
+    }
+}
+pub(super) static REVERSE_0: Stage = stage!(reverse_0);
 /// From `grad_o` to `grad_x`: adjoint of o = reverse(x).
 ///
 /// From `reverse_grad` of Cl(1,3,0).
 #[inline(always)]
-unsafe fn reverse_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn reverse_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let grad_o = args.inputs[0];
@@ -52,7 +100,7 @@ unsafe fn reverse_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static REVERSE_0: Stage = stage!(reverse_0);
+pub(super) static REVERSE_1: Stage = stage!(reverse_1);
 /// `o = reverse(x)`, grades 0,1,2,3,4 and 0,1,2,3,4.
 ///
 /// Forward: 10 flops per lane (0 multiplications, 10 additions).
@@ -72,7 +120,7 @@ pub(super) static REVERSE_PROGRAM_0: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sandwich::SANDWICH_0,
+                stage: &super::reverse::REVERSE_0,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -88,7 +136,7 @@ pub(super) static REVERSE_PROGRAM_0: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::reverse::REVERSE_0,
+                stage: &super::reverse::REVERSE_1,
                 inputs: &[Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],

@@ -5,7 +5,7 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// From `x` to cut 1: o = x y reverse(x).
+/// From `x`, `y` to cut 0: o = x y reverse(x).
 ///
 /// From `sandwich` of Cl(1,3,0).
 #[inline(always)]
@@ -13,51 +13,1407 @@ unsafe fn sandwich_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
+        let y = args.inputs[1];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
-            // out0[5] = -x_e12
-            V::store(V::neg(V::load(x.at(5usize, c))), out0.at(5usize, c));
-            // out0[6] = -x_e13
-            V::store(V::neg(V::load(x.at(6usize, c))), out0.at(6usize, c));
-            // out0[7] = -x_e14
-            V::store(V::neg(V::load(x.at(7usize, c))), out0.at(7usize, c));
-            // out0[8] = -x_e23
-            V::store(V::neg(V::load(x.at(8usize, c))), out0.at(8usize, c));
-            // out0[9] = -x_e24
-            V::store(V::neg(V::load(x.at(9usize, c))), out0.at(9usize, c));
-            // out0[10] = -x_e34
-            V::store(V::neg(V::load(x.at(10usize, c))), out0.at(10usize, c));
-            // out0[11] = -x_e123
-            V::store(V::neg(V::load(x.at(11usize, c))), out0.at(11usize, c));
-            // out0[12] = -x_e124
-            V::store(V::neg(V::load(x.at(12usize, c))), out0.at(12usize, c));
-            // out0[13] = -x_e134
-            V::store(V::neg(V::load(x.at(13usize, c))), out0.at(13usize, c));
-            // out0[14] = -x_e234
-            V::store(V::neg(V::load(x.at(14usize, c))), out0.at(14usize, c));
-            // out0[0] = x_1
-            V::store(V::load(x.at(0usize, c)), out0.at(0usize, c));
-            // out0[1] = x_e1
-            V::store(V::load(x.at(1usize, c)), out0.at(1usize, c));
-            // out0[2] = x_e2
-            V::store(V::load(x.at(2usize, c)), out0.at(2usize, c));
-            // out0[3] = x_e3
-            V::store(V::load(x.at(3usize, c)), out0.at(3usize, c));
-            // out0[4] = x_e4
-            V::store(V::load(x.at(4usize, c)), out0.at(4usize, c));
-            // out0[15] = x_e1234
-            V::store(V::load(x.at(15usize, c)), out0.at(15usize, c));
+            y.prefetch::<16usize>(c);
+            let out0 = out0.packed::<V, 16usize>(group);
+            let x_1 = V::load(x.at(0usize, c));
+            let y_1 = V::load(y.at(0usize, c));
+            let mut v2 = V::mul(x_1, y_1);
+            let x_e1 = V::load(x.at(1usize, c));
+            let y_e1 = V::load(y.at(1usize, c));
+            let x_e2 = V::load(x.at(2usize, c));
+            let y_e2 = V::load(y.at(2usize, c));
+            let x_e3 = V::load(x.at(3usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
+            let x_e4 = V::load(x.at(4usize, c));
+            let y_e4 = V::load(y.at(4usize, c));
+            let x_e12 = V::load(x.at(5usize, c));
+            let y_e12 = V::load(y.at(5usize, c));
+            let x_e13 = V::load(x.at(6usize, c));
+            let y_e13 = V::load(y.at(6usize, c));
+            let x_e14 = V::load(x.at(7usize, c));
+            let y_e14 = V::load(y.at(7usize, c));
+            let x_e23 = V::load(x.at(8usize, c));
+            let y_e23 = V::load(y.at(8usize, c));
+            let x_e24 = V::load(x.at(9usize, c));
+            let y_e24 = V::load(y.at(9usize, c));
+            let x_e34 = V::load(x.at(10usize, c));
+            let y_e34 = V::load(y.at(10usize, c));
+            let x_e123 = V::load(x.at(11usize, c));
+            let y_e123 = V::load(y.at(11usize, c));
+            let x_e124 = V::load(x.at(12usize, c));
+            let y_e124 = V::load(y.at(12usize, c));
+            let x_e134 = V::load(x.at(13usize, c));
+            let y_e134 = V::load(y.at(13usize, c));
+            let x_e234 = V::load(x.at(14usize, c));
+            let y_e234 = V::load(y.at(14usize, c));
+            let x_e1234 = V::load(x.at(15usize, c));
+            let y_e1234 = V::load(y.at(15usize, c));
+            v2 = V::mul_add(x_e1, y_e1, v2);
+            v2 = V::neg_mul_add(x_e2, y_e2, v2);
+            v2 = V::neg_mul_add(x_e3, y_e3, v2);
+            v2 = V::neg_mul_add(x_e4, y_e4, v2);
+            v2 = V::mul_add(x_e12, y_e12, v2);
+            v2 = V::mul_add(x_e13, y_e13, v2);
+            v2 = V::mul_add(x_e14, y_e14, v2);
+            v2 = V::neg_mul_add(x_e23, y_e23, v2);
+            v2 = V::neg_mul_add(x_e24, y_e24, v2);
+            v2 = V::neg_mul_add(x_e34, y_e34, v2);
+            v2 = V::neg_mul_add(x_e123, y_e123, v2);
+            v2 = V::neg_mul_add(x_e124, y_e124, v2);
+            v2 = V::neg_mul_add(x_e134, y_e134, v2);
+            v2 = V::mul_add(x_e234, y_e234, v2);
+            v2 = V::neg_mul_add(x_e1234, y_e1234, v2);
+            // out0[0] = x_e234*y_e234 + x_e14*y_e14 + x_e13*y_e13 + x_e12*y_e12 + x_1*y_1 + x_e1*y_e1 - x_e2*y_e2 - x_e3*y_e3 - x_e4*y_e4 - x_e23*y_e23 - x_e24*y_e24 - x_e34*y_e34 - x_e123*y_e123 - x_e124*y_e124 - x_e134*y_e134 - x_e1234*y_e1234
+            V::store(v2, out0.at(0usize));
+            let mut v63 = V::mul(x_1, y_e1);
+            v63 = V::mul_add(x_e1, y_1, v63);
+            v63 = V::mul_add(x_e2, y_e12, v63);
+            v63 = V::mul_add(x_e3, y_e13, v63);
+            v63 = V::mul_add(x_e4, y_e14, v63);
+            v63 = V::neg_mul_add(x_e12, y_e2, v63);
+            v63 = V::neg_mul_add(x_e13, y_e3, v63);
+            v63 = V::neg_mul_add(x_e14, y_e4, v63);
+            v63 = V::neg_mul_add(x_e23, y_e123, v63);
+            v63 = V::neg_mul_add(x_e24, y_e124, v63);
+            v63 = V::neg_mul_add(x_e34, y_e134, v63);
+            v63 = V::neg_mul_add(x_e123, y_e23, v63);
+            v63 = V::neg_mul_add(x_e124, y_e24, v63);
+            v63 = V::neg_mul_add(x_e134, y_e34, v63);
+            v63 = V::neg_mul_add(x_e234, y_e1234, v63);
+            v63 = V::mul_add(x_e1234, y_e234, v63);
+            // out0[1] = x_e1234*y_e234 + x_e4*y_e14 + x_e3*y_e13 + x_e2*y_e12 + x_1*y_e1 + x_e1*y_1 - x_e12*y_e2 - x_e13*y_e3 - x_e14*y_e4 - x_e23*y_e123 - x_e24*y_e124 - x_e34*y_e134 - x_e123*y_e23 - x_e124*y_e24 - x_e134*y_e34 - x_e234*y_e1234
+            V::store(v63, out0.at(1usize));
+            let mut v94 = V::mul(x_1, y_e2);
+            v94 = V::mul_add(x_e1, y_e12, v94);
+            v94 = V::mul_add(x_e2, y_1, v94);
+            v94 = V::mul_add(x_e3, y_e23, v94);
+            v94 = V::mul_add(x_e4, y_e24, v94);
+            v94 = V::neg_mul_add(x_e12, y_e1, v94);
+            v94 = V::neg_mul_add(x_e13, y_e123, v94);
+            v94 = V::neg_mul_add(x_e14, y_e124, v94);
+            v94 = V::neg_mul_add(x_e23, y_e3, v94);
+            v94 = V::neg_mul_add(x_e24, y_e4, v94);
+            v94 = V::neg_mul_add(x_e34, y_e234, v94);
+            v94 = V::neg_mul_add(x_e123, y_e13, v94);
+            v94 = V::neg_mul_add(x_e124, y_e14, v94);
+            v94 = V::neg_mul_add(x_e134, y_e1234, v94);
+            v94 = V::neg_mul_add(x_e234, y_e34, v94);
+            v94 = V::mul_add(x_e1234, y_e134, v94);
+            // out0[2] = x_e1234*y_e134 + x_e4*y_e24 + x_e3*y_e23 + x_e2*y_1 + x_1*y_e2 + x_e1*y_e12 - x_e12*y_e1 - x_e13*y_e123 - x_e14*y_e124 - x_e23*y_e3 - x_e24*y_e4 - x_e34*y_e234 - x_e123*y_e13 - x_e124*y_e14 - x_e134*y_e1234 - x_e234*y_e34
+            V::store(v94, out0.at(2usize));
+            let mut v125 = V::mul(x_1, y_e3);
+            v125 = V::mul_add(x_e1, y_e13, v125);
+            v125 = V::neg_mul_add(x_e2, y_e23, v125);
+            v125 = V::mul_add(x_e3, y_1, v125);
+            v125 = V::mul_add(x_e4, y_e34, v125);
+            v125 = V::mul_add(x_e12, y_e123, v125);
+            v125 = V::neg_mul_add(x_e13, y_e1, v125);
+            v125 = V::neg_mul_add(x_e14, y_e134, v125);
+            v125 = V::mul_add(x_e23, y_e2, v125);
+            v125 = V::mul_add(x_e24, y_e234, v125);
+            v125 = V::neg_mul_add(x_e34, y_e4, v125);
+            v125 = V::mul_add(x_e123, y_e12, v125);
+            v125 = V::mul_add(x_e124, y_e1234, v125);
+            v125 = V::neg_mul_add(x_e134, y_e14, v125);
+            v125 = V::mul_add(x_e234, y_e24, v125);
+            v125 = V::neg_mul_add(x_e1234, y_e124, v125);
+            // out0[3] = x_e234*y_e24 + x_e124*y_e1234 + x_e123*y_e12 + x_e24*y_e234 + x_e23*y_e2 + x_e12*y_e123 + x_e4*y_e34 + x_e3*y_1 + x_1*y_e3 + x_e1*y_e13 - x_e2*y_e23 - x_e13*y_e1 - x_e14*y_e134 - x_e34*y_e4 - x_e134*y_e14 - x_e1234*y_e124
+            V::store(v125, out0.at(3usize));
+            let mut v156 = V::mul(x_1, y_e4);
+            v156 = V::mul_add(x_e1, y_e14, v156);
+            v156 = V::neg_mul_add(x_e2, y_e24, v156);
+            v156 = V::neg_mul_add(x_e3, y_e34, v156);
+            v156 = V::mul_add(x_e4, y_1, v156);
+            v156 = V::mul_add(x_e12, y_e124, v156);
+            v156 = V::mul_add(x_e13, y_e134, v156);
+            v156 = V::neg_mul_add(x_e14, y_e1, v156);
+            v156 = V::neg_mul_add(x_e23, y_e234, v156);
+            v156 = V::mul_add(x_e24, y_e2, v156);
+            v156 = V::mul_add(x_e34, y_e3, v156);
+            v156 = V::neg_mul_add(x_e123, y_e1234, v156);
+            v156 = V::mul_add(x_e124, y_e12, v156);
+            v156 = V::mul_add(x_e134, y_e13, v156);
+            v156 = V::neg_mul_add(x_e234, y_e23, v156);
+            v156 = V::mul_add(x_e1234, y_e123, v156);
+            // out0[4] = x_e1234*y_e123 + x_e134*y_e13 + x_e124*y_e12 + x_e34*y_e3 + x_e24*y_e2 + x_e13*y_e134 + x_e12*y_e124 + x_e4*y_1 + x_1*y_e4 + x_e1*y_e14 - x_e2*y_e24 - x_e3*y_e34 - x_e14*y_e1 - x_e23*y_e234 - x_e123*y_e1234 - x_e234*y_e23
+            V::store(v156, out0.at(4usize));
+            let mut v187 = V::mul(x_1, y_e12);
+            v187 = V::mul_add(x_e1, y_e2, v187);
+            v187 = V::neg_mul_add(x_e2, y_e1, v187);
+            v187 = V::neg_mul_add(x_e3, y_e123, v187);
+            v187 = V::neg_mul_add(x_e4, y_e124, v187);
+            v187 = V::mul_add(x_e12, y_1, v187);
+            v187 = V::mul_add(x_e13, y_e23, v187);
+            v187 = V::mul_add(x_e14, y_e24, v187);
+            v187 = V::neg_mul_add(x_e23, y_e13, v187);
+            v187 = V::neg_mul_add(x_e24, y_e14, v187);
+            v187 = V::neg_mul_add(x_e34, y_e1234, v187);
+            v187 = V::neg_mul_add(x_e123, y_e3, v187);
+            v187 = V::neg_mul_add(x_e124, y_e4, v187);
+            v187 = V::neg_mul_add(x_e134, y_e234, v187);
+            v187 = V::mul_add(x_e234, y_e134, v187);
+            v187 = V::neg_mul_add(x_e1234, y_e34, v187);
+            // out0[5] = x_e234*y_e134 + x_e14*y_e24 + x_e13*y_e23 + x_e12*y_1 + x_1*y_e12 + x_e1*y_e2 - x_e2*y_e1 - x_e3*y_e123 - x_e4*y_e124 - x_e23*y_e13 - x_e24*y_e14 - x_e34*y_e1234 - x_e123*y_e3 - x_e124*y_e4 - x_e134*y_e234 - x_e1234*y_e34
+            V::store(v187, out0.at(5usize));
+            let mut v218 = V::mul(x_1, y_e13);
+            v218 = V::mul_add(x_e1, y_e3, v218);
+            v218 = V::mul_add(x_e2, y_e123, v218);
+            v218 = V::neg_mul_add(x_e3, y_e1, v218);
+            v218 = V::neg_mul_add(x_e4, y_e134, v218);
+            v218 = V::neg_mul_add(x_e12, y_e23, v218);
+            v218 = V::mul_add(x_e13, y_1, v218);
+            v218 = V::mul_add(x_e14, y_e34, v218);
+            v218 = V::mul_add(x_e23, y_e12, v218);
+            v218 = V::mul_add(x_e24, y_e1234, v218);
+            v218 = V::neg_mul_add(x_e34, y_e14, v218);
+            v218 = V::mul_add(x_e123, y_e2, v218);
+            v218 = V::mul_add(x_e124, y_e234, v218);
+            v218 = V::neg_mul_add(x_e134, y_e4, v218);
+            v218 = V::neg_mul_add(x_e234, y_e124, v218);
+            v218 = V::mul_add(x_e1234, y_e24, v218);
+            // out0[6] = x_e1234*y_e24 + x_e124*y_e234 + x_e123*y_e2 + x_e24*y_e1234 + x_e23*y_e12 + x_e14*y_e34 + x_e13*y_1 + x_e2*y_e123 + x_1*y_e13 + x_e1*y_e3 - x_e3*y_e1 - x_e4*y_e134 - x_e12*y_e23 - x_e34*y_e14 - x_e134*y_e4 - x_e234*y_e124
+            V::store(v218, out0.at(6usize));
+            let mut v249 = V::mul(x_1, y_e14);
+            v249 = V::mul_add(x_e1, y_e4, v249);
+            v249 = V::mul_add(x_e2, y_e124, v249);
+            v249 = V::mul_add(x_e3, y_e134, v249);
+            v249 = V::neg_mul_add(x_e4, y_e1, v249);
+            v249 = V::neg_mul_add(x_e12, y_e24, v249);
+            v249 = V::neg_mul_add(x_e13, y_e34, v249);
+            v249 = V::mul_add(x_e14, y_1, v249);
+            v249 = V::neg_mul_add(x_e23, y_e1234, v249);
+            v249 = V::mul_add(x_e24, y_e12, v249);
+            v249 = V::mul_add(x_e34, y_e13, v249);
+            v249 = V::neg_mul_add(x_e123, y_e234, v249);
+            v249 = V::mul_add(x_e124, y_e2, v249);
+            v249 = V::mul_add(x_e134, y_e3, v249);
+            v249 = V::mul_add(x_e234, y_e123, v249);
+            v249 = V::neg_mul_add(x_e1234, y_e23, v249);
+            // out0[7] = x_e234*y_e123 + x_e134*y_e3 + x_e124*y_e2 + x_e34*y_e13 + x_e24*y_e12 + x_e14*y_1 + x_e3*y_e134 + x_e2*y_e124 + x_1*y_e14 + x_e1*y_e4 - x_e4*y_e1 - x_e12*y_e24 - x_e13*y_e34 - x_e23*y_e1234 - x_e123*y_e234 - x_e1234*y_e23
+            V::store(v249, out0.at(7usize));
+            let mut v280 = V::mul(x_1, y_e23);
+            v280 = V::mul_add(x_e1, y_e123, v280);
+            v280 = V::mul_add(x_e2, y_e3, v280);
+            v280 = V::neg_mul_add(x_e3, y_e2, v280);
+            v280 = V::neg_mul_add(x_e4, y_e234, v280);
+            v280 = V::neg_mul_add(x_e12, y_e13, v280);
+            v280 = V::mul_add(x_e13, y_e12, v280);
+            v280 = V::mul_add(x_e14, y_e1234, v280);
+            v280 = V::mul_add(x_e23, y_1, v280);
+            v280 = V::mul_add(x_e24, y_e34, v280);
+            v280 = V::neg_mul_add(x_e34, y_e24, v280);
+            v280 = V::mul_add(x_e123, y_e1, v280);
+            v280 = V::mul_add(x_e124, y_e134, v280);
+            v280 = V::neg_mul_add(x_e134, y_e124, v280);
+            v280 = V::neg_mul_add(x_e234, y_e4, v280);
+            v280 = V::mul_add(x_e1234, y_e14, v280);
+            // out0[8] = x_e1234*y_e14 + x_e124*y_e134 + x_e123*y_e1 + x_e24*y_e34 + x_e23*y_1 + x_e14*y_e1234 + x_e13*y_e12 + x_e2*y_e3 + x_1*y_e23 + x_e1*y_e123 - x_e3*y_e2 - x_e4*y_e234 - x_e12*y_e13 - x_e34*y_e24 - x_e134*y_e124 - x_e234*y_e4
+            V::store(v280, out0.at(8usize));
+            let mut v311 = V::mul(x_1, y_e24);
+            v311 = V::mul_add(x_e1, y_e124, v311);
+            v311 = V::mul_add(x_e2, y_e4, v311);
+            v311 = V::mul_add(x_e3, y_e234, v311);
+            v311 = V::neg_mul_add(x_e4, y_e2, v311);
+            v311 = V::neg_mul_add(x_e12, y_e14, v311);
+            v311 = V::neg_mul_add(x_e13, y_e1234, v311);
+            v311 = V::mul_add(x_e14, y_e12, v311);
+            v311 = V::neg_mul_add(x_e23, y_e34, v311);
+            v311 = V::mul_add(x_e24, y_1, v311);
+            v311 = V::mul_add(x_e34, y_e23, v311);
+            v311 = V::neg_mul_add(x_e123, y_e134, v311);
+            v311 = V::mul_add(x_e124, y_e1, v311);
+            v311 = V::mul_add(x_e134, y_e123, v311);
+            v311 = V::mul_add(x_e234, y_e3, v311);
+            v311 = V::neg_mul_add(x_e1234, y_e13, v311);
+            // out0[9] = x_e234*y_e3 + x_e134*y_e123 + x_e124*y_e1 + x_e34*y_e23 + x_e24*y_1 + x_e14*y_e12 + x_e3*y_e234 + x_e2*y_e4 + x_1*y_e24 + x_e1*y_e124 - x_e4*y_e2 - x_e12*y_e14 - x_e13*y_e1234 - x_e23*y_e34 - x_e123*y_e134 - x_e1234*y_e13
+            V::store(v311, out0.at(9usize));
+            let mut v342 = V::mul(x_1, y_e34);
+            v342 = V::mul_add(x_e1, y_e134, v342);
+            v342 = V::neg_mul_add(x_e2, y_e234, v342);
+            v342 = V::mul_add(x_e3, y_e4, v342);
+            v342 = V::neg_mul_add(x_e4, y_e3, v342);
+            v342 = V::mul_add(x_e12, y_e1234, v342);
+            v342 = V::neg_mul_add(x_e13, y_e14, v342);
+            v342 = V::mul_add(x_e14, y_e13, v342);
+            v342 = V::mul_add(x_e23, y_e24, v342);
+            v342 = V::neg_mul_add(x_e24, y_e23, v342);
+            v342 = V::mul_add(x_e34, y_1, v342);
+            v342 = V::mul_add(x_e123, y_e124, v342);
+            v342 = V::neg_mul_add(x_e124, y_e123, v342);
+            v342 = V::mul_add(x_e134, y_e1, v342);
+            v342 = V::neg_mul_add(x_e234, y_e2, v342);
+            v342 = V::mul_add(x_e1234, y_e12, v342);
+            // out0[10] = x_e1234*y_e12 + x_e134*y_e1 + x_e123*y_e124 + x_e34*y_1 + x_e23*y_e24 + x_e14*y_e13 + x_e12*y_e1234 + x_e3*y_e4 + x_1*y_e34 + x_e1*y_e134 - x_e2*y_e234 - x_e4*y_e3 - x_e13*y_e14 - x_e24*y_e23 - x_e124*y_e123 - x_e234*y_e2
+            V::store(v342, out0.at(10usize));
+            let mut v373 = V::mul(x_1, y_e123);
+            v373 = V::mul_add(x_e1, y_e23, v373);
+            v373 = V::neg_mul_add(x_e2, y_e13, v373);
+            v373 = V::mul_add(x_e3, y_e12, v373);
+            v373 = V::mul_add(x_e4, y_e1234, v373);
+            v373 = V::mul_add(x_e12, y_e3, v373);
+            v373 = V::neg_mul_add(x_e13, y_e2, v373);
+            v373 = V::neg_mul_add(x_e14, y_e234, v373);
+            v373 = V::mul_add(x_e23, y_e1, v373);
+            v373 = V::mul_add(x_e24, y_e134, v373);
+            v373 = V::neg_mul_add(x_e34, y_e124, v373);
+            v373 = V::mul_add(x_e123, y_1, v373);
+            v373 = V::mul_add(x_e124, y_e34, v373);
+            v373 = V::neg_mul_add(x_e134, y_e24, v373);
+            v373 = V::mul_add(x_e234, y_e14, v373);
+            v373 = V::neg_mul_add(x_e1234, y_e4, v373);
+            // out0[11] = x_e234*y_e14 + x_e124*y_e34 + x_e123*y_1 + x_e24*y_e134 + x_e23*y_e1 + x_e12*y_e3 + x_e4*y_e1234 + x_e3*y_e12 + x_1*y_e123 + x_e1*y_e23 - x_e2*y_e13 - x_e13*y_e2 - x_e14*y_e234 - x_e34*y_e124 - x_e134*y_e24 - x_e1234*y_e4
+            V::store(v373, out0.at(11usize));
+            let mut v404 = V::mul(x_1, y_e124);
+            v404 = V::mul_add(x_e1, y_e24, v404);
+            v404 = V::neg_mul_add(x_e2, y_e14, v404);
+            v404 = V::neg_mul_add(x_e3, y_e1234, v404);
+            v404 = V::mul_add(x_e4, y_e12, v404);
+            v404 = V::mul_add(x_e12, y_e4, v404);
+            v404 = V::mul_add(x_e13, y_e234, v404);
+            v404 = V::neg_mul_add(x_e14, y_e2, v404);
+            v404 = V::neg_mul_add(x_e23, y_e134, v404);
+            v404 = V::mul_add(x_e24, y_e1, v404);
+            v404 = V::mul_add(x_e34, y_e123, v404);
+            v404 = V::neg_mul_add(x_e123, y_e34, v404);
+            v404 = V::mul_add(x_e124, y_1, v404);
+            v404 = V::mul_add(x_e134, y_e23, v404);
+            v404 = V::neg_mul_add(x_e234, y_e13, v404);
+            v404 = V::mul_add(x_e1234, y_e3, v404);
+            // out0[12] = x_e1234*y_e3 + x_e134*y_e23 + x_e124*y_1 + x_e34*y_e123 + x_e24*y_e1 + x_e13*y_e234 + x_e12*y_e4 + x_e4*y_e12 + x_1*y_e124 + x_e1*y_e24 - x_e2*y_e14 - x_e3*y_e1234 - x_e14*y_e2 - x_e23*y_e134 - x_e123*y_e34 - x_e234*y_e13
+            V::store(v404, out0.at(12usize));
+            let mut v435 = V::mul(x_1, y_e134);
+            v435 = V::mul_add(x_e1, y_e34, v435);
+            v435 = V::mul_add(x_e2, y_e1234, v435);
+            v435 = V::neg_mul_add(x_e3, y_e14, v435);
+            v435 = V::mul_add(x_e4, y_e13, v435);
+            v435 = V::neg_mul_add(x_e12, y_e234, v435);
+            v435 = V::mul_add(x_e13, y_e4, v435);
+            v435 = V::neg_mul_add(x_e14, y_e3, v435);
+            v435 = V::mul_add(x_e23, y_e124, v435);
+            v435 = V::neg_mul_add(x_e24, y_e123, v435);
+            v435 = V::mul_add(x_e34, y_e1, v435);
+            v435 = V::mul_add(x_e123, y_e24, v435);
+            v435 = V::neg_mul_add(x_e124, y_e23, v435);
+            v435 = V::mul_add(x_e134, y_1, v435);
+            v435 = V::mul_add(x_e234, y_e12, v435);
+            v435 = V::neg_mul_add(x_e1234, y_e2, v435);
+            // out0[13] = x_e234*y_e12 + x_e134*y_1 + x_e123*y_e24 + x_e34*y_e1 + x_e23*y_e124 + x_e13*y_e4 + x_e4*y_e13 + x_e2*y_e1234 + x_1*y_e134 + x_e1*y_e34 - x_e3*y_e14 - x_e12*y_e234 - x_e14*y_e3 - x_e24*y_e123 - x_e124*y_e23 - x_e1234*y_e2
+            V::store(v435, out0.at(13usize));
+            let mut v466 = V::mul(x_1, y_e234);
+            v466 = V::mul_add(x_e1, y_e1234, v466);
+            v466 = V::mul_add(x_e2, y_e34, v466);
+            v466 = V::neg_mul_add(x_e3, y_e24, v466);
+            v466 = V::mul_add(x_e4, y_e23, v466);
+            v466 = V::neg_mul_add(x_e12, y_e134, v466);
+            v466 = V::mul_add(x_e13, y_e124, v466);
+            v466 = V::neg_mul_add(x_e14, y_e123, v466);
+            v466 = V::mul_add(x_e23, y_e4, v466);
+            v466 = V::neg_mul_add(x_e24, y_e3, v466);
+            v466 = V::mul_add(x_e34, y_e2, v466);
+            v466 = V::mul_add(x_e123, y_e14, v466);
+            v466 = V::neg_mul_add(x_e124, y_e13, v466);
+            v466 = V::mul_add(x_e134, y_e12, v466);
+            v466 = V::mul_add(x_e234, y_1, v466);
+            v466 = V::neg_mul_add(x_e1234, y_e1, v466);
+            // out0[14] = x_e234*y_1 + x_e134*y_e12 + x_e123*y_e14 + x_e34*y_e2 + x_e23*y_e4 + x_e13*y_e124 + x_e4*y_e23 + x_e2*y_e34 + x_1*y_e234 + x_e1*y_e1234 - x_e3*y_e24 - x_e12*y_e134 - x_e14*y_e123 - x_e24*y_e3 - x_e124*y_e13 - x_e1234*y_e1
+            V::store(v466, out0.at(14usize));
+            let mut v497 = V::mul(x_1, y_e1234);
+            v497 = V::mul_add(x_e1, y_e234, v497);
+            v497 = V::neg_mul_add(x_e2, y_e134, v497);
+            v497 = V::mul_add(x_e3, y_e124, v497);
+            v497 = V::neg_mul_add(x_e4, y_e123, v497);
+            v497 = V::mul_add(x_e12, y_e34, v497);
+            v497 = V::neg_mul_add(x_e13, y_e24, v497);
+            v497 = V::mul_add(x_e14, y_e23, v497);
+            v497 = V::mul_add(x_e23, y_e14, v497);
+            v497 = V::neg_mul_add(x_e24, y_e13, v497);
+            v497 = V::mul_add(x_e34, y_e12, v497);
+            v497 = V::mul_add(x_e123, y_e4, v497);
+            v497 = V::neg_mul_add(x_e124, y_e3, v497);
+            v497 = V::mul_add(x_e134, y_e2, v497);
+            v497 = V::neg_mul_add(x_e234, y_e1, v497);
+            v497 = V::mul_add(x_e1234, y_1, v497);
+            // out0[15] = x_e1234*y_1 + x_e134*y_e2 + x_e123*y_e4 + x_e34*y_e12 + x_e23*y_e14 + x_e14*y_e23 + x_e12*y_e34 + x_e3*y_e124 + x_1*y_e1234 + x_e1*y_e234 - x_e2*y_e134 - x_e4*y_e123 - x_e13*y_e24 - x_e24*y_e13 - x_e124*y_e3 - x_e234*y_e1
+            V::store(v497, out0.at(15usize));
         }
     }
 }
 pub(super) static SANDWICH_0: Stage = stage!(sandwich_0);
+/// From `x` to cut 1: o = x y reverse(x).
+///
+/// From `sandwich` of Cl(1,3,0).
+#[inline(always)]
+unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            let out0 = out0.packed::<V, 16usize>(group);
+            // out0[5] = -x_e12
+            V::store(V::neg(V::load(x.at(5usize, c))), out0.at(5usize));
+            // out0[6] = -x_e13
+            V::store(V::neg(V::load(x.at(6usize, c))), out0.at(6usize));
+            // out0[7] = -x_e14
+            V::store(V::neg(V::load(x.at(7usize, c))), out0.at(7usize));
+            // out0[8] = -x_e23
+            V::store(V::neg(V::load(x.at(8usize, c))), out0.at(8usize));
+            // out0[9] = -x_e24
+            V::store(V::neg(V::load(x.at(9usize, c))), out0.at(9usize));
+            // out0[10] = -x_e34
+            V::store(V::neg(V::load(x.at(10usize, c))), out0.at(10usize));
+            // out0[11] = -x_e123
+            V::store(V::neg(V::load(x.at(11usize, c))), out0.at(11usize));
+            // out0[12] = -x_e124
+            V::store(V::neg(V::load(x.at(12usize, c))), out0.at(12usize));
+            // out0[13] = -x_e134
+            V::store(V::neg(V::load(x.at(13usize, c))), out0.at(13usize));
+            // out0[14] = -x_e234
+            V::store(V::neg(V::load(x.at(14usize, c))), out0.at(14usize));
+            // out0[0] = x_1
+            V::store(V::load(x.at(0usize, c)), out0.at(0usize));
+            // out0[1] = x_e1
+            V::store(V::load(x.at(1usize, c)), out0.at(1usize));
+            // out0[2] = x_e2
+            V::store(V::load(x.at(2usize, c)), out0.at(2usize));
+            // out0[3] = x_e3
+            V::store(V::load(x.at(3usize, c)), out0.at(3usize));
+            // out0[4] = x_e4
+            V::store(V::load(x.at(4usize, c)), out0.at(4usize));
+            // out0[15] = x_e1234
+            V::store(V::load(x.at(15usize, c)), out0.at(15usize));
+        }
+    }
+}
+pub(super) static SANDWICH_1: Stage = stage!(sandwich_1);
+/// From cut 0, cut 1 to `o`: o = x y reverse(x).
+///
+/// From `sandwich` of Cl(1,3,0).
+#[inline(always)]
+unsafe fn sandwich_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t0 = args.inputs[0];
+        let t1 = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            let t0 = t0.packed::<V, 16usize>(group);
+            let t1 = t1.packed::<V, 16usize>(group);
+            let t0_0 = V::load(t0.at(0usize));
+            let t1_0 = V::load(t1.at(0usize));
+            let mut v2 = V::mul(t0_0, t1_0);
+            let t0_1 = V::load(t0.at(1usize));
+            let t1_1 = V::load(t1.at(1usize));
+            let t0_2 = V::load(t0.at(2usize));
+            let t1_2 = V::load(t1.at(2usize));
+            let t0_3 = V::load(t0.at(3usize));
+            let t1_3 = V::load(t1.at(3usize));
+            let t0_4 = V::load(t0.at(4usize));
+            let t1_4 = V::load(t1.at(4usize));
+            let t0_5 = V::load(t0.at(5usize));
+            let t1_5 = V::load(t1.at(5usize));
+            let t0_6 = V::load(t0.at(6usize));
+            let t1_6 = V::load(t1.at(6usize));
+            let t0_7 = V::load(t0.at(7usize));
+            let t1_7 = V::load(t1.at(7usize));
+            let t0_8 = V::load(t0.at(8usize));
+            let t1_8 = V::load(t1.at(8usize));
+            let t0_9 = V::load(t0.at(9usize));
+            let t1_9 = V::load(t1.at(9usize));
+            let t0_10 = V::load(t0.at(10usize));
+            let t1_10 = V::load(t1.at(10usize));
+            let t0_11 = V::load(t0.at(11usize));
+            let t1_11 = V::load(t1.at(11usize));
+            let t0_12 = V::load(t0.at(12usize));
+            let t1_12 = V::load(t1.at(12usize));
+            let t0_13 = V::load(t0.at(13usize));
+            let t1_13 = V::load(t1.at(13usize));
+            let t0_14 = V::load(t0.at(14usize));
+            let t1_14 = V::load(t1.at(14usize));
+            let t0_15 = V::load(t0.at(15usize));
+            let t1_15 = V::load(t1.at(15usize));
+            v2 = V::mul_add(t0_1, t1_1, v2);
+            v2 = V::neg_mul_add(t0_2, t1_2, v2);
+            v2 = V::neg_mul_add(t0_3, t1_3, v2);
+            v2 = V::neg_mul_add(t0_4, t1_4, v2);
+            v2 = V::mul_add(t0_5, t1_5, v2);
+            v2 = V::mul_add(t0_6, t1_6, v2);
+            v2 = V::mul_add(t0_7, t1_7, v2);
+            v2 = V::neg_mul_add(t0_8, t1_8, v2);
+            v2 = V::neg_mul_add(t0_9, t1_9, v2);
+            v2 = V::neg_mul_add(t0_10, t1_10, v2);
+            v2 = V::neg_mul_add(t0_11, t1_11, v2);
+            v2 = V::neg_mul_add(t0_12, t1_12, v2);
+            v2 = V::neg_mul_add(t0_13, t1_13, v2);
+            v2 = V::mul_add(t0_14, t1_14, v2);
+            v2 = V::neg_mul_add(t0_15, t1_15, v2);
+            // out0[0] = t0_14*t1_14 + t0_7*t1_7 + t0_6*t1_6 + t0_5*t1_5 + t0_0*t1_0 + t0_1*t1_1 - t0_2*t1_2 - t0_3*t1_3 - t0_4*t1_4 - t0_8*t1_8 - t0_9*t1_9 - t0_10*t1_10 - t0_11*t1_11 - t0_12*t1_12 - t0_13*t1_13 - t0_15*t1_15
+            V::store(v2, out0.at(0usize, c));
+            let mut v63 = V::mul(t0_0, t1_1);
+            v63 = V::mul_add(t0_1, t1_0, v63);
+            v63 = V::mul_add(t0_2, t1_5, v63);
+            v63 = V::mul_add(t0_3, t1_6, v63);
+            v63 = V::mul_add(t0_4, t1_7, v63);
+            v63 = V::neg_mul_add(t0_5, t1_2, v63);
+            v63 = V::neg_mul_add(t0_6, t1_3, v63);
+            v63 = V::neg_mul_add(t0_7, t1_4, v63);
+            v63 = V::neg_mul_add(t0_8, t1_11, v63);
+            v63 = V::neg_mul_add(t0_9, t1_12, v63);
+            v63 = V::neg_mul_add(t0_10, t1_13, v63);
+            v63 = V::neg_mul_add(t0_11, t1_8, v63);
+            v63 = V::neg_mul_add(t0_12, t1_9, v63);
+            v63 = V::neg_mul_add(t0_13, t1_10, v63);
+            v63 = V::neg_mul_add(t0_14, t1_15, v63);
+            v63 = V::mul_add(t0_15, t1_14, v63);
+            // out0[1] = t0_15*t1_14 + t0_4*t1_7 + t0_3*t1_6 + t0_2*t1_5 + t0_0*t1_1 + t0_1*t1_0 - t0_5*t1_2 - t0_6*t1_3 - t0_7*t1_4 - t0_8*t1_11 - t0_9*t1_12 - t0_10*t1_13 - t0_11*t1_8 - t0_12*t1_9 - t0_13*t1_10 - t0_14*t1_15
+            V::store(v63, out0.at(1usize, c));
+            let mut v94 = V::mul(t0_0, t1_2);
+            v94 = V::mul_add(t0_1, t1_5, v94);
+            v94 = V::mul_add(t0_2, t1_0, v94);
+            v94 = V::mul_add(t0_3, t1_8, v94);
+            v94 = V::mul_add(t0_4, t1_9, v94);
+            v94 = V::neg_mul_add(t0_5, t1_1, v94);
+            v94 = V::neg_mul_add(t0_6, t1_11, v94);
+            v94 = V::neg_mul_add(t0_7, t1_12, v94);
+            v94 = V::neg_mul_add(t0_8, t1_3, v94);
+            v94 = V::neg_mul_add(t0_9, t1_4, v94);
+            v94 = V::neg_mul_add(t0_10, t1_14, v94);
+            v94 = V::neg_mul_add(t0_11, t1_6, v94);
+            v94 = V::neg_mul_add(t0_12, t1_7, v94);
+            v94 = V::neg_mul_add(t0_13, t1_15, v94);
+            v94 = V::neg_mul_add(t0_14, t1_10, v94);
+            v94 = V::mul_add(t0_15, t1_13, v94);
+            // out0[2] = t0_15*t1_13 + t0_4*t1_9 + t0_3*t1_8 + t0_2*t1_0 + t0_0*t1_2 + t0_1*t1_5 - t0_5*t1_1 - t0_6*t1_11 - t0_7*t1_12 - t0_8*t1_3 - t0_9*t1_4 - t0_10*t1_14 - t0_11*t1_6 - t0_12*t1_7 - t0_13*t1_15 - t0_14*t1_10
+            V::store(v94, out0.at(2usize, c));
+            let mut v125 = V::mul(t0_0, t1_3);
+            v125 = V::mul_add(t0_1, t1_6, v125);
+            v125 = V::neg_mul_add(t0_2, t1_8, v125);
+            v125 = V::mul_add(t0_3, t1_0, v125);
+            v125 = V::mul_add(t0_4, t1_10, v125);
+            v125 = V::mul_add(t0_5, t1_11, v125);
+            v125 = V::neg_mul_add(t0_6, t1_1, v125);
+            v125 = V::neg_mul_add(t0_7, t1_13, v125);
+            v125 = V::mul_add(t0_8, t1_2, v125);
+            v125 = V::mul_add(t0_9, t1_14, v125);
+            v125 = V::neg_mul_add(t0_10, t1_4, v125);
+            v125 = V::mul_add(t0_11, t1_5, v125);
+            v125 = V::mul_add(t0_12, t1_15, v125);
+            v125 = V::neg_mul_add(t0_13, t1_7, v125);
+            v125 = V::mul_add(t0_14, t1_9, v125);
+            v125 = V::neg_mul_add(t0_15, t1_12, v125);
+            // out0[3] = t0_14*t1_9 + t0_12*t1_15 + t0_11*t1_5 + t0_9*t1_14 + t0_8*t1_2 + t0_5*t1_11 + t0_4*t1_10 + t0_3*t1_0 + t0_0*t1_3 + t0_1*t1_6 - t0_2*t1_8 - t0_6*t1_1 - t0_7*t1_13 - t0_10*t1_4 - t0_13*t1_7 - t0_15*t1_12
+            V::store(v125, out0.at(3usize, c));
+            let mut v156 = V::mul(t0_0, t1_4);
+            v156 = V::mul_add(t0_1, t1_7, v156);
+            v156 = V::neg_mul_add(t0_2, t1_9, v156);
+            v156 = V::neg_mul_add(t0_3, t1_10, v156);
+            v156 = V::mul_add(t0_4, t1_0, v156);
+            v156 = V::mul_add(t0_5, t1_12, v156);
+            v156 = V::mul_add(t0_6, t1_13, v156);
+            v156 = V::neg_mul_add(t0_7, t1_1, v156);
+            v156 = V::neg_mul_add(t0_8, t1_14, v156);
+            v156 = V::mul_add(t0_9, t1_2, v156);
+            v156 = V::mul_add(t0_10, t1_3, v156);
+            v156 = V::neg_mul_add(t0_11, t1_15, v156);
+            v156 = V::mul_add(t0_12, t1_5, v156);
+            v156 = V::mul_add(t0_13, t1_6, v156);
+            v156 = V::neg_mul_add(t0_14, t1_8, v156);
+            v156 = V::mul_add(t0_15, t1_11, v156);
+            // out0[4] = t0_15*t1_11 + t0_13*t1_6 + t0_12*t1_5 + t0_10*t1_3 + t0_9*t1_2 + t0_6*t1_13 + t0_5*t1_12 + t0_4*t1_0 + t0_0*t1_4 + t0_1*t1_7 - t0_2*t1_9 - t0_3*t1_10 - t0_7*t1_1 - t0_8*t1_14 - t0_11*t1_15 - t0_14*t1_8
+            V::store(v156, out0.at(4usize, c));
+            let mut v187 = V::mul(t0_0, t1_5);
+            v187 = V::mul_add(t0_1, t1_2, v187);
+            v187 = V::neg_mul_add(t0_2, t1_1, v187);
+            v187 = V::neg_mul_add(t0_3, t1_11, v187);
+            v187 = V::neg_mul_add(t0_4, t1_12, v187);
+            v187 = V::mul_add(t0_5, t1_0, v187);
+            v187 = V::mul_add(t0_6, t1_8, v187);
+            v187 = V::mul_add(t0_7, t1_9, v187);
+            v187 = V::neg_mul_add(t0_8, t1_6, v187);
+            v187 = V::neg_mul_add(t0_9, t1_7, v187);
+            v187 = V::neg_mul_add(t0_10, t1_15, v187);
+            v187 = V::neg_mul_add(t0_11, t1_3, v187);
+            v187 = V::neg_mul_add(t0_12, t1_4, v187);
+            v187 = V::neg_mul_add(t0_13, t1_14, v187);
+            v187 = V::mul_add(t0_14, t1_13, v187);
+            v187 = V::neg_mul_add(t0_15, t1_10, v187);
+            // out0[5] = t0_14*t1_13 + t0_7*t1_9 + t0_6*t1_8 + t0_5*t1_0 + t0_0*t1_5 + t0_1*t1_2 - t0_2*t1_1 - t0_3*t1_11 - t0_4*t1_12 - t0_8*t1_6 - t0_9*t1_7 - t0_10*t1_15 - t0_11*t1_3 - t0_12*t1_4 - t0_13*t1_14 - t0_15*t1_10
+            V::store(v187, out0.at(5usize, c));
+            let mut v218 = V::mul(t0_0, t1_6);
+            v218 = V::mul_add(t0_1, t1_3, v218);
+            v218 = V::mul_add(t0_2, t1_11, v218);
+            v218 = V::neg_mul_add(t0_3, t1_1, v218);
+            v218 = V::neg_mul_add(t0_4, t1_13, v218);
+            v218 = V::neg_mul_add(t0_5, t1_8, v218);
+            v218 = V::mul_add(t0_6, t1_0, v218);
+            v218 = V::mul_add(t0_7, t1_10, v218);
+            v218 = V::mul_add(t0_8, t1_5, v218);
+            v218 = V::mul_add(t0_9, t1_15, v218);
+            v218 = V::neg_mul_add(t0_10, t1_7, v218);
+            v218 = V::mul_add(t0_11, t1_2, v218);
+            v218 = V::mul_add(t0_12, t1_14, v218);
+            v218 = V::neg_mul_add(t0_13, t1_4, v218);
+            v218 = V::neg_mul_add(t0_14, t1_12, v218);
+            v218 = V::mul_add(t0_15, t1_9, v218);
+            // out0[6] = t0_15*t1_9 + t0_12*t1_14 + t0_11*t1_2 + t0_9*t1_15 + t0_8*t1_5 + t0_7*t1_10 + t0_6*t1_0 + t0_2*t1_11 + t0_0*t1_6 + t0_1*t1_3 - t0_3*t1_1 - t0_4*t1_13 - t0_5*t1_8 - t0_10*t1_7 - t0_13*t1_4 - t0_14*t1_12
+            V::store(v218, out0.at(6usize, c));
+            let mut v249 = V::mul(t0_0, t1_7);
+            v249 = V::mul_add(t0_1, t1_4, v249);
+            v249 = V::mul_add(t0_2, t1_12, v249);
+            v249 = V::mul_add(t0_3, t1_13, v249);
+            v249 = V::neg_mul_add(t0_4, t1_1, v249);
+            v249 = V::neg_mul_add(t0_5, t1_9, v249);
+            v249 = V::neg_mul_add(t0_6, t1_10, v249);
+            v249 = V::mul_add(t0_7, t1_0, v249);
+            v249 = V::neg_mul_add(t0_8, t1_15, v249);
+            v249 = V::mul_add(t0_9, t1_5, v249);
+            v249 = V::mul_add(t0_10, t1_6, v249);
+            v249 = V::neg_mul_add(t0_11, t1_14, v249);
+            v249 = V::mul_add(t0_12, t1_2, v249);
+            v249 = V::mul_add(t0_13, t1_3, v249);
+            v249 = V::mul_add(t0_14, t1_11, v249);
+            v249 = V::neg_mul_add(t0_15, t1_8, v249);
+            // out0[7] = t0_14*t1_11 + t0_13*t1_3 + t0_12*t1_2 + t0_10*t1_6 + t0_9*t1_5 + t0_7*t1_0 + t0_3*t1_13 + t0_2*t1_12 + t0_0*t1_7 + t0_1*t1_4 - t0_4*t1_1 - t0_5*t1_9 - t0_6*t1_10 - t0_8*t1_15 - t0_11*t1_14 - t0_15*t1_8
+            V::store(v249, out0.at(7usize, c));
+            let mut v280 = V::mul(t0_0, t1_8);
+            v280 = V::mul_add(t0_1, t1_11, v280);
+            v280 = V::mul_add(t0_2, t1_3, v280);
+            v280 = V::neg_mul_add(t0_3, t1_2, v280);
+            v280 = V::neg_mul_add(t0_4, t1_14, v280);
+            v280 = V::neg_mul_add(t0_5, t1_6, v280);
+            v280 = V::mul_add(t0_6, t1_5, v280);
+            v280 = V::mul_add(t0_7, t1_15, v280);
+            v280 = V::mul_add(t0_8, t1_0, v280);
+            v280 = V::mul_add(t0_9, t1_10, v280);
+            v280 = V::neg_mul_add(t0_10, t1_9, v280);
+            v280 = V::mul_add(t0_11, t1_1, v280);
+            v280 = V::mul_add(t0_12, t1_13, v280);
+            v280 = V::neg_mul_add(t0_13, t1_12, v280);
+            v280 = V::neg_mul_add(t0_14, t1_4, v280);
+            v280 = V::mul_add(t0_15, t1_7, v280);
+            // out0[8] = t0_15*t1_7 + t0_12*t1_13 + t0_11*t1_1 + t0_9*t1_10 + t0_8*t1_0 + t0_7*t1_15 + t0_6*t1_5 + t0_2*t1_3 + t0_0*t1_8 + t0_1*t1_11 - t0_3*t1_2 - t0_4*t1_14 - t0_5*t1_6 - t0_10*t1_9 - t0_13*t1_12 - t0_14*t1_4
+            V::store(v280, out0.at(8usize, c));
+            let mut v311 = V::mul(t0_0, t1_9);
+            v311 = V::mul_add(t0_1, t1_12, v311);
+            v311 = V::mul_add(t0_2, t1_4, v311);
+            v311 = V::mul_add(t0_3, t1_14, v311);
+            v311 = V::neg_mul_add(t0_4, t1_2, v311);
+            v311 = V::neg_mul_add(t0_5, t1_7, v311);
+            v311 = V::neg_mul_add(t0_6, t1_15, v311);
+            v311 = V::mul_add(t0_7, t1_5, v311);
+            v311 = V::neg_mul_add(t0_8, t1_10, v311);
+            v311 = V::mul_add(t0_9, t1_0, v311);
+            v311 = V::mul_add(t0_10, t1_8, v311);
+            v311 = V::neg_mul_add(t0_11, t1_13, v311);
+            v311 = V::mul_add(t0_12, t1_1, v311);
+            v311 = V::mul_add(t0_13, t1_11, v311);
+            v311 = V::mul_add(t0_14, t1_3, v311);
+            v311 = V::neg_mul_add(t0_15, t1_6, v311);
+            // out0[9] = t0_14*t1_3 + t0_13*t1_11 + t0_12*t1_1 + t0_10*t1_8 + t0_9*t1_0 + t0_7*t1_5 + t0_3*t1_14 + t0_2*t1_4 + t0_0*t1_9 + t0_1*t1_12 - t0_4*t1_2 - t0_5*t1_7 - t0_6*t1_15 - t0_8*t1_10 - t0_11*t1_13 - t0_15*t1_6
+            V::store(v311, out0.at(9usize, c));
+            let mut v342 = V::mul(t0_0, t1_10);
+            v342 = V::mul_add(t0_1, t1_13, v342);
+            v342 = V::neg_mul_add(t0_2, t1_14, v342);
+            v342 = V::mul_add(t0_3, t1_4, v342);
+            v342 = V::neg_mul_add(t0_4, t1_3, v342);
+            v342 = V::mul_add(t0_5, t1_15, v342);
+            v342 = V::neg_mul_add(t0_6, t1_7, v342);
+            v342 = V::mul_add(t0_7, t1_6, v342);
+            v342 = V::mul_add(t0_8, t1_9, v342);
+            v342 = V::neg_mul_add(t0_9, t1_8, v342);
+            v342 = V::mul_add(t0_10, t1_0, v342);
+            v342 = V::mul_add(t0_11, t1_12, v342);
+            v342 = V::neg_mul_add(t0_12, t1_11, v342);
+            v342 = V::mul_add(t0_13, t1_1, v342);
+            v342 = V::neg_mul_add(t0_14, t1_2, v342);
+            v342 = V::mul_add(t0_15, t1_5, v342);
+            // out0[10] = t0_15*t1_5 + t0_13*t1_1 + t0_11*t1_12 + t0_10*t1_0 + t0_8*t1_9 + t0_7*t1_6 + t0_5*t1_15 + t0_3*t1_4 + t0_0*t1_10 + t0_1*t1_13 - t0_2*t1_14 - t0_4*t1_3 - t0_6*t1_7 - t0_9*t1_8 - t0_12*t1_11 - t0_14*t1_2
+            V::store(v342, out0.at(10usize, c));
+            let mut v373 = V::mul(t0_0, t1_11);
+            v373 = V::mul_add(t0_1, t1_8, v373);
+            v373 = V::neg_mul_add(t0_2, t1_6, v373);
+            v373 = V::mul_add(t0_3, t1_5, v373);
+            v373 = V::mul_add(t0_4, t1_15, v373);
+            v373 = V::mul_add(t0_5, t1_3, v373);
+            v373 = V::neg_mul_add(t0_6, t1_2, v373);
+            v373 = V::neg_mul_add(t0_7, t1_14, v373);
+            v373 = V::mul_add(t0_8, t1_1, v373);
+            v373 = V::mul_add(t0_9, t1_13, v373);
+            v373 = V::neg_mul_add(t0_10, t1_12, v373);
+            v373 = V::mul_add(t0_11, t1_0, v373);
+            v373 = V::mul_add(t0_12, t1_10, v373);
+            v373 = V::neg_mul_add(t0_13, t1_9, v373);
+            v373 = V::mul_add(t0_14, t1_7, v373);
+            v373 = V::neg_mul_add(t0_15, t1_4, v373);
+            // out0[11] = t0_14*t1_7 + t0_12*t1_10 + t0_11*t1_0 + t0_9*t1_13 + t0_8*t1_1 + t0_5*t1_3 + t0_4*t1_15 + t0_3*t1_5 + t0_0*t1_11 + t0_1*t1_8 - t0_2*t1_6 - t0_6*t1_2 - t0_7*t1_14 - t0_10*t1_12 - t0_13*t1_9 - t0_15*t1_4
+            V::store(v373, out0.at(11usize, c));
+            let mut v404 = V::mul(t0_0, t1_12);
+            v404 = V::mul_add(t0_1, t1_9, v404);
+            v404 = V::neg_mul_add(t0_2, t1_7, v404);
+            v404 = V::neg_mul_add(t0_3, t1_15, v404);
+            v404 = V::mul_add(t0_4, t1_5, v404);
+            v404 = V::mul_add(t0_5, t1_4, v404);
+            v404 = V::mul_add(t0_6, t1_14, v404);
+            v404 = V::neg_mul_add(t0_7, t1_2, v404);
+            v404 = V::neg_mul_add(t0_8, t1_13, v404);
+            v404 = V::mul_add(t0_9, t1_1, v404);
+            v404 = V::mul_add(t0_10, t1_11, v404);
+            v404 = V::neg_mul_add(t0_11, t1_10, v404);
+            v404 = V::mul_add(t0_12, t1_0, v404);
+            v404 = V::mul_add(t0_13, t1_8, v404);
+            v404 = V::neg_mul_add(t0_14, t1_6, v404);
+            v404 = V::mul_add(t0_15, t1_3, v404);
+            // out0[12] = t0_15*t1_3 + t0_13*t1_8 + t0_12*t1_0 + t0_10*t1_11 + t0_9*t1_1 + t0_6*t1_14 + t0_5*t1_4 + t0_4*t1_5 + t0_0*t1_12 + t0_1*t1_9 - t0_2*t1_7 - t0_3*t1_15 - t0_7*t1_2 - t0_8*t1_13 - t0_11*t1_10 - t0_14*t1_6
+            V::store(v404, out0.at(12usize, c));
+            let mut v435 = V::mul(t0_0, t1_13);
+            v435 = V::mul_add(t0_1, t1_10, v435);
+            v435 = V::mul_add(t0_2, t1_15, v435);
+            v435 = V::neg_mul_add(t0_3, t1_7, v435);
+            v435 = V::mul_add(t0_4, t1_6, v435);
+            v435 = V::neg_mul_add(t0_5, t1_14, v435);
+            v435 = V::mul_add(t0_6, t1_4, v435);
+            v435 = V::neg_mul_add(t0_7, t1_3, v435);
+            v435 = V::mul_add(t0_8, t1_12, v435);
+            v435 = V::neg_mul_add(t0_9, t1_11, v435);
+            v435 = V::mul_add(t0_10, t1_1, v435);
+            v435 = V::mul_add(t0_11, t1_9, v435);
+            v435 = V::neg_mul_add(t0_12, t1_8, v435);
+            v435 = V::mul_add(t0_13, t1_0, v435);
+            v435 = V::mul_add(t0_14, t1_5, v435);
+            v435 = V::neg_mul_add(t0_15, t1_2, v435);
+            // out0[13] = t0_14*t1_5 + t0_13*t1_0 + t0_11*t1_9 + t0_10*t1_1 + t0_8*t1_12 + t0_6*t1_4 + t0_4*t1_6 + t0_2*t1_15 + t0_0*t1_13 + t0_1*t1_10 - t0_3*t1_7 - t0_5*t1_14 - t0_7*t1_3 - t0_9*t1_11 - t0_12*t1_8 - t0_15*t1_2
+            V::store(v435, out0.at(13usize, c));
+            let mut v466 = V::mul(t0_0, t1_14);
+            v466 = V::mul_add(t0_1, t1_15, v466);
+            v466 = V::mul_add(t0_2, t1_10, v466);
+            v466 = V::neg_mul_add(t0_3, t1_9, v466);
+            v466 = V::mul_add(t0_4, t1_8, v466);
+            v466 = V::neg_mul_add(t0_5, t1_13, v466);
+            v466 = V::mul_add(t0_6, t1_12, v466);
+            v466 = V::neg_mul_add(t0_7, t1_11, v466);
+            v466 = V::mul_add(t0_8, t1_4, v466);
+            v466 = V::neg_mul_add(t0_9, t1_3, v466);
+            v466 = V::mul_add(t0_10, t1_2, v466);
+            v466 = V::mul_add(t0_11, t1_7, v466);
+            v466 = V::neg_mul_add(t0_12, t1_6, v466);
+            v466 = V::mul_add(t0_13, t1_5, v466);
+            v466 = V::mul_add(t0_14, t1_0, v466);
+            v466 = V::neg_mul_add(t0_15, t1_1, v466);
+            // out0[14] = t0_14*t1_0 + t0_13*t1_5 + t0_11*t1_7 + t0_10*t1_2 + t0_8*t1_4 + t0_6*t1_12 + t0_4*t1_8 + t0_2*t1_10 + t0_0*t1_14 + t0_1*t1_15 - t0_3*t1_9 - t0_5*t1_13 - t0_7*t1_11 - t0_9*t1_3 - t0_12*t1_6 - t0_15*t1_1
+            V::store(v466, out0.at(14usize, c));
+            let mut v497 = V::mul(t0_0, t1_15);
+            v497 = V::mul_add(t0_1, t1_14, v497);
+            v497 = V::neg_mul_add(t0_2, t1_13, v497);
+            v497 = V::mul_add(t0_3, t1_12, v497);
+            v497 = V::neg_mul_add(t0_4, t1_11, v497);
+            v497 = V::mul_add(t0_5, t1_10, v497);
+            v497 = V::neg_mul_add(t0_6, t1_9, v497);
+            v497 = V::mul_add(t0_7, t1_8, v497);
+            v497 = V::mul_add(t0_8, t1_7, v497);
+            v497 = V::neg_mul_add(t0_9, t1_6, v497);
+            v497 = V::mul_add(t0_10, t1_5, v497);
+            v497 = V::mul_add(t0_11, t1_4, v497);
+            v497 = V::neg_mul_add(t0_12, t1_3, v497);
+            v497 = V::mul_add(t0_13, t1_2, v497);
+            v497 = V::neg_mul_add(t0_14, t1_1, v497);
+            v497 = V::mul_add(t0_15, t1_0, v497);
+            // out0[15] = t0_15*t1_0 + t0_13*t1_2 + t0_11*t1_4 + t0_10*t1_5 + t0_8*t1_7 + t0_7*t1_8 + t0_5*t1_10 + t0_3*t1_12 + t0_0*t1_15 + t0_1*t1_14 - t0_2*t1_13 - t0_4*t1_11 - t0_6*t1_9 - t0_9*t1_6 - t0_12*t1_3 - t0_14*t1_1
+            V::store(v497, out0.at(15usize, c));
+        }
+    }
+}
+pub(super) static SANDWICH_2: Stage = stage!(sandwich_2);
+/// From cut 0, `grad_o` to cut 2: adjoint of o = x y reverse(x).
+///
+/// From `sandwich_grad` of Cl(1,3,0).
+#[inline(always)]
+unsafe fn sandwich_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t0 = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            grad_o.prefetch::<16usize>(c);
+            let t0 = t0.packed::<V, 16usize>(group);
+            let out0 = out0.packed::<V, 16usize>(group);
+            let t0_15 = V::load(t0.at(15usize));
+            let grad_o_e1234 = V::load(grad_o.at(15usize, c));
+            let mut v2 = V::mul(t0_15, grad_o_e1234);
+            let t0_14 = V::load(t0.at(14usize));
+            let mut v4 = V::mul(t0_14, grad_o_e1234);
+            let t0_13 = V::load(t0.at(13usize));
+            let mut v6 = V::mul(t0_13, grad_o_e1234);
+            let t0_12 = V::load(t0.at(12usize));
+            let mut v8 = V::mul(t0_12, grad_o_e1234);
+            let t0_11 = V::load(t0.at(11usize));
+            let mut v10 = V::mul(t0_11, grad_o_e1234);
+            let t0_10 = V::load(t0.at(10usize));
+            let mut v12 = V::mul(t0_10, grad_o_e1234);
+            let t0_9 = V::load(t0.at(9usize));
+            let mut v14 = V::mul(t0_9, grad_o_e1234);
+            let t0_8 = V::load(t0.at(8usize));
+            let mut v16 = V::mul(t0_8, grad_o_e1234);
+            let t0_7 = V::load(t0.at(7usize));
+            let mut v18 = V::mul(t0_7, grad_o_e1234);
+            let t0_6 = V::load(t0.at(6usize));
+            let mut v20 = V::mul(t0_6, grad_o_e1234);
+            let t0_5 = V::load(t0.at(5usize));
+            let mut v22 = V::mul(t0_5, grad_o_e1234);
+            let t0_4 = V::load(t0.at(4usize));
+            let mut v24 = V::mul(t0_4, grad_o_e1234);
+            let t0_3 = V::load(t0.at(3usize));
+            let mut v26 = V::mul(t0_3, grad_o_e1234);
+            let t0_2 = V::load(t0.at(2usize));
+            let mut v28 = V::mul(t0_2, grad_o_e1234);
+            let t0_1 = V::load(t0.at(1usize));
+            let mut v30 = V::mul(t0_1, grad_o_e1234);
+            let t0_0 = V::load(t0.at(0usize));
+            let mut v32 = V::mul(t0_0, grad_o_e1234);
+            let grad_o_e234 = V::load(grad_o.at(14usize, c));
+            v4 = V::mul_add(t0_15, grad_o_e234, v4);
+            v2 = V::mul_add(t0_14, grad_o_e234, v2);
+            v12 = V::mul_add(t0_13, grad_o_e234, v12);
+            v14 = V::mul_add(t0_12, grad_o_e234, v14);
+            v16 = V::mul_add(t0_11, grad_o_e234, v16);
+            v6 = V::mul_add(t0_10, grad_o_e234, v6);
+            v8 = V::mul_add(t0_9, grad_o_e234, v8);
+            v10 = V::mul_add(t0_8, grad_o_e234, v10);
+            v24 = V::mul_add(t0_7, grad_o_e234, v24);
+            v26 = V::mul_add(t0_6, grad_o_e234, v26);
+            v28 = V::mul_add(t0_5, grad_o_e234, v28);
+            v18 = V::mul_add(t0_4, grad_o_e234, v18);
+            v20 = V::mul_add(t0_3, grad_o_e234, v20);
+            v22 = V::mul_add(t0_2, grad_o_e234, v22);
+            v32 = V::mul_add(t0_1, grad_o_e234, v32);
+            v30 = V::mul_add(t0_0, grad_o_e234, v30);
+            let grad_o_e134 = V::load(grad_o.at(13usize, c));
+            v6 = V::neg_mul_add(t0_15, grad_o_e134, v6);
+            v12 = V::mul_add(t0_14, grad_o_e134, v12);
+            v2 = V::mul_add(t0_13, grad_o_e134, v2);
+            v18 = V::neg_mul_add(t0_12, grad_o_e134, v18);
+            let mut v76 = V::mul_sub(t0_11, grad_o_e134, v20);
+            let mut v78 = V::mul_sub(t0_10, grad_o_e134, v4);
+            v24 = V::mul_add(t0_9, grad_o_e134, v24);
+            v26 = V::mul_add(t0_8, grad_o_e134, v26);
+            v8 = V::mul_add(t0_7, grad_o_e134, v8);
+            v10 = V::mul_add(t0_6, grad_o_e134, v10);
+            v30 = V::neg_mul_add(t0_5, grad_o_e134, v30);
+            let mut v90 = V::mul_sub(t0_4, grad_o_e134, v14);
+            v16 = V::neg_mul_add(t0_3, grad_o_e134, v16);
+            v32 = V::mul_add(t0_2, grad_o_e134, v32);
+            v22 = V::mul_add(t0_1, grad_o_e134, v22);
+            let mut v98 = V::mul_sub(t0_0, grad_o_e134, v28);
+            let grad_o_e124 = V::load(grad_o.at(12usize, c));
+            let mut v101 = V::mul_sub(t0_15, grad_o_e124, v8);
+            v90 = V::neg_mul_add(t0_14, grad_o_e124, v90);
+            v18 = V::mul_add(t0_13, grad_o_e124, v18);
+            v2 = V::mul_add(t0_12, grad_o_e124, v2);
+            v22 = V::neg_mul_add(t0_11, grad_o_e124, v22);
+            let mut v111 = V::mul_sub(t0_10, grad_o_e124, v24);
+            v78 = V::mul_add(t0_9, grad_o_e124, v78);
+            v98 = V::neg_mul_add(t0_8, grad_o_e124, v98);
+            v6 = V::neg_mul_add(t0_7, grad_o_e124, v6);
+            v30 = V::mul_add(t0_6, grad_o_e124, v30);
+            v10 = V::mul_add(t0_5, grad_o_e124, v10);
+            v12 = V::mul_add(t0_4, grad_o_e124, v12);
+            v32 = V::neg_mul_add(t0_3, grad_o_e124, v32);
+            v16 = V::neg_mul_add(t0_2, grad_o_e124, v16);
+            v76 = V::mul_add(t0_1, grad_o_e124, v76);
+            v26 = V::mul_add(t0_0, grad_o_e124, v26);
+            let grad_o_e123 = V::load(grad_o.at(11usize, c));
+            v10 = V::neg_mul_add(t0_15, grad_o_e123, v10);
+            v16 = V::mul_add(t0_14, grad_o_e123, v16);
+            v76 = V::neg_mul_add(t0_13, grad_o_e123, v76);
+            v22 = V::mul_add(t0_12, grad_o_e123, v22);
+            v2 = V::mul_add(t0_11, grad_o_e123, v2);
+            v26 = V::neg_mul_add(t0_10, grad_o_e123, v26);
+            v98 = V::mul_add(t0_9, grad_o_e123, v98);
+            v78 = V::mul_add(t0_8, grad_o_e123, v78);
+            v30 = V::neg_mul_add(t0_7, grad_o_e123, v30);
+            v6 = V::neg_mul_add(t0_6, grad_o_e123, v6);
+            v101 = V::mul_add(t0_5, grad_o_e123, v101);
+            v32 = V::mul_add(t0_4, grad_o_e123, v32);
+            v12 = V::mul_add(t0_3, grad_o_e123, v12);
+            v90 = V::neg_mul_add(t0_2, grad_o_e123, v90);
+            v18 = V::mul_add(t0_1, grad_o_e123, v18);
+            v111 = V::mul_add(t0_0, grad_o_e123, v111);
+            let grad_o_e34 = V::load(grad_o.at(10usize, c));
+            v12 = V::mul_add(t0_15, grad_o_e34, v12);
+            v6 = V::neg_mul_add(t0_14, grad_o_e34, v6);
+            v78 = V::mul_add(t0_13, grad_o_e34, v78);
+            v111 = V::neg_mul_add(t0_12, grad_o_e34, v111);
+            v26 = V::mul_add(t0_11, grad_o_e34, v26);
+            v2 = V::mul_add(t0_10, grad_o_e34, v2);
+            v18 = V::neg_mul_add(t0_9, grad_o_e34, v18);
+            v76 = V::mul_add(t0_8, grad_o_e34, v76);
+            v90 = V::mul_add(t0_7, grad_o_e34, v90);
+            v16 = V::neg_mul_add(t0_6, grad_o_e34, v16);
+            v32 = V::mul_add(t0_5, grad_o_e34, v32);
+            v101 = V::neg_mul_add(t0_4, grad_o_e34, v101);
+            v10 = V::mul_add(t0_3, grad_o_e34, v10);
+            v30 = V::neg_mul_add(t0_2, grad_o_e34, v30);
+            v98 = V::mul_add(t0_1, grad_o_e34, v98);
+            v22 = V::mul_add(t0_0, grad_o_e34, v22);
+            let grad_o_e24 = V::load(grad_o.at(9usize, c));
+            v90 = V::neg_mul_add(t0_15, grad_o_e24, v90);
+            v101 = V::mul_add(t0_14, grad_o_e24, v101);
+            v111 = V::mul_add(t0_13, grad_o_e24, v111);
+            v78 = V::mul_add(t0_12, grad_o_e24, v78);
+            v98 = V::neg_mul_add(t0_11, grad_o_e24, v98);
+            v18 = V::mul_add(t0_10, grad_o_e24, v18);
+            v2 = V::mul_add(t0_9, grad_o_e24, v2);
+            v22 = V::neg_mul_add(t0_8, grad_o_e24, v22);
+            v12 = V::mul_add(t0_7, grad_o_e24, v12);
+            v32 = V::neg_mul_add(t0_6, grad_o_e24, v32);
+            v16 = V::neg_mul_add(t0_5, grad_o_e24, v16);
+            v6 = V::neg_mul_add(t0_4, grad_o_e24, v6);
+            v30 = V::mul_add(t0_3, grad_o_e24, v30);
+            v10 = V::mul_add(t0_2, grad_o_e24, v10);
+            v26 = V::mul_add(t0_1, grad_o_e24, v26);
+            v76 = V::mul_add(t0_0, grad_o_e24, v76);
+            let grad_o_e23 = V::load(grad_o.at(8usize, c));
+            v16 = V::mul_add(t0_15, grad_o_e23, v16);
+            v10 = V::neg_mul_add(t0_14, grad_o_e23, v10);
+            v26 = V::neg_mul_add(t0_13, grad_o_e23, v26);
+            v98 = V::mul_add(t0_12, grad_o_e23, v98);
+            v78 = V::mul_add(t0_11, grad_o_e23, v78);
+            v76 = V::neg_mul_add(t0_10, grad_o_e23, v76);
+            v22 = V::mul_add(t0_9, grad_o_e23, v22);
+            v2 = V::mul_add(t0_8, grad_o_e23, v2);
+            v32 = V::mul_add(t0_7, grad_o_e23, v32);
+            v12 = V::mul_add(t0_6, grad_o_e23, v12);
+            v90 = V::neg_mul_add(t0_5, grad_o_e23, v90);
+            v30 = V::neg_mul_add(t0_4, grad_o_e23, v30);
+            v6 = V::neg_mul_add(t0_3, grad_o_e23, v6);
+            v101 = V::mul_add(t0_2, grad_o_e23, v101);
+            v111 = V::mul_add(t0_1, grad_o_e23, v111);
+            v18 = V::mul_add(t0_0, grad_o_e23, v18);
+            let grad_o_e14 = V::load(grad_o.at(7usize, c));
+            v18 = V::neg_mul_add(t0_15, grad_o_e14, v18);
+            v111 = V::mul_add(t0_14, grad_o_e14, v111);
+            v101 = V::mul_add(t0_13, grad_o_e14, v101);
+            v6 = V::mul_add(t0_12, grad_o_e14, v6);
+            v30 = V::neg_mul_add(t0_11, grad_o_e14, v30);
+            v90 = V::mul_add(t0_10, grad_o_e14, v90);
+            v12 = V::mul_add(t0_9, grad_o_e14, v12);
+            v32 = V::neg_mul_add(t0_8, grad_o_e14, v32);
+            v2 = V::mul_add(t0_7, grad_o_e14, v2);
+            v22 = V::neg_mul_add(t0_6, grad_o_e14, v22);
+            v76 = V::neg_mul_add(t0_5, grad_o_e14, v76);
+            v78 = V::neg_mul_add(t0_4, grad_o_e14, v78);
+            v98 = V::mul_add(t0_3, grad_o_e14, v98);
+            v26 = V::mul_add(t0_2, grad_o_e14, v26);
+            v10 = V::mul_add(t0_1, grad_o_e14, v10);
+            v16 = V::mul_add(t0_0, grad_o_e14, v16);
+            let grad_o_e13 = V::load(grad_o.at(6usize, c));
+            v76 = V::mul_add(t0_15, grad_o_e13, v76);
+            v26 = V::neg_mul_add(t0_14, grad_o_e13, v26);
+            v10 = V::neg_mul_add(t0_13, grad_o_e13, v10);
+            v30 = V::mul_add(t0_12, grad_o_e13, v30);
+            v6 = V::mul_add(t0_11, grad_o_e13, v6);
+            v16 = V::neg_mul_add(t0_10, grad_o_e13, v16);
+            v32 = V::mul_add(t0_9, grad_o_e13, v32);
+            v12 = V::mul_add(t0_8, grad_o_e13, v12);
+            v22 = V::mul_add(t0_7, grad_o_e13, v22);
+            v2 = V::mul_add(t0_6, grad_o_e13, v2);
+            v18 = V::neg_mul_add(t0_5, grad_o_e13, v18);
+            v98 = V::neg_mul_add(t0_4, grad_o_e13, v98);
+            v78 = V::neg_mul_add(t0_3, grad_o_e13, v78);
+            v111 = V::mul_add(t0_2, grad_o_e13, v111);
+            v101 = V::mul_add(t0_1, grad_o_e13, v101);
+            v90 = V::mul_add(t0_0, grad_o_e13, v90);
+            let grad_o_e12 = V::load(grad_o.at(5usize, c));
+            v22 = V::neg_mul_add(t0_15, grad_o_e12, v22);
+            v98 = V::mul_add(t0_14, grad_o_e12, v98);
+            v30 = V::neg_mul_add(t0_13, grad_o_e12, v30);
+            v10 = V::neg_mul_add(t0_12, grad_o_e12, v10);
+            v101 = V::neg_mul_add(t0_11, grad_o_e12, v101);
+            v32 = V::neg_mul_add(t0_10, grad_o_e12, v32);
+            v16 = V::neg_mul_add(t0_9, grad_o_e12, v16);
+            v90 = V::neg_mul_add(t0_8, grad_o_e12, v90);
+            v76 = V::mul_add(t0_7, grad_o_e12, v76);
+            v18 = V::mul_add(t0_6, grad_o_e12, v18);
+            v2 = V::mul_add(t0_5, grad_o_e12, v2);
+            v26 = V::neg_mul_add(t0_4, grad_o_e12, v26);
+            v111 = V::neg_mul_add(t0_3, grad_o_e12, v111);
+            v78 = V::neg_mul_add(t0_2, grad_o_e12, v78);
+            v6 = V::mul_add(t0_1, grad_o_e12, v6);
+            v12 = V::mul_add(t0_0, grad_o_e12, v12);
+            let grad_o_e4 = V::load(grad_o.at(4usize, c));
+            v111 = V::mul_add(t0_15, grad_o_e4, v111);
+            v18 = V::neg_mul_add(t0_14, grad_o_e4, v18);
+            v90 = V::mul_add(t0_13, grad_o_e4, v90);
+            v12 = V::mul_add(t0_12, grad_o_e4, v12);
+            v32 = V::neg_mul_add(t0_11, grad_o_e4, v32);
+            v101 = V::mul_add(t0_10, grad_o_e4, v101);
+            v6 = V::mul_add(t0_9, grad_o_e4, v6);
+            v30 = V::neg_mul_add(t0_8, grad_o_e4, v30);
+            v78 = V::neg_mul_add(t0_7, grad_o_e4, v78);
+            v98 = V::mul_add(t0_6, grad_o_e4, v98);
+            v26 = V::mul_add(t0_5, grad_o_e4, v26);
+            v2 = V::mul_add(t0_4, grad_o_e4, v2);
+            v22 = V::neg_mul_add(t0_3, grad_o_e4, v22);
+            v76 = V::neg_mul_add(t0_2, grad_o_e4, v76);
+            v16 = V::mul_add(t0_1, grad_o_e4, v16);
+            v10 = V::mul_add(t0_0, grad_o_e4, v10);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v26 = V::neg_mul_add(t0_15, grad_o_e3, v26);
+            v76 = V::mul_add(t0_14, grad_o_e3, v76);
+            v16 = V::neg_mul_add(t0_13, grad_o_e3, v16);
+            v32 = V::mul_add(t0_12, grad_o_e3, v32);
+            v12 = V::mul_add(t0_11, grad_o_e3, v12);
+            v10 = V::neg_mul_add(t0_10, grad_o_e3, v10);
+            v30 = V::mul_add(t0_9, grad_o_e3, v30);
+            v6 = V::mul_add(t0_8, grad_o_e3, v6);
+            v98 = V::neg_mul_add(t0_7, grad_o_e3, v98);
+            v78 = V::neg_mul_add(t0_6, grad_o_e3, v78);
+            v111 = V::mul_add(t0_5, grad_o_e3, v111);
+            v22 = V::mul_add(t0_4, grad_o_e3, v22);
+            v2 = V::mul_add(t0_3, grad_o_e3, v2);
+            v18 = V::neg_mul_add(t0_2, grad_o_e3, v18);
+            v90 = V::mul_add(t0_1, grad_o_e3, v90);
+            v101 = V::mul_add(t0_0, grad_o_e3, v101);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v98 = V::mul_add(t0_15, grad_o_e2, v98);
+            v22 = V::neg_mul_add(t0_14, grad_o_e2, v22);
+            v32 = V::neg_mul_add(t0_13, grad_o_e2, v32);
+            v16 = V::neg_mul_add(t0_12, grad_o_e2, v16);
+            v90 = V::neg_mul_add(t0_11, grad_o_e2, v90);
+            v30 = V::neg_mul_add(t0_10, grad_o_e2, v30);
+            v10 = V::neg_mul_add(t0_9, grad_o_e2, v10);
+            v101 = V::neg_mul_add(t0_8, grad_o_e2, v101);
+            v26 = V::neg_mul_add(t0_7, grad_o_e2, v26);
+            v111 = V::neg_mul_add(t0_6, grad_o_e2, v111);
+            v78 = V::neg_mul_add(t0_5, grad_o_e2, v78);
+            v76 = V::mul_add(t0_4, grad_o_e2, v76);
+            v18 = V::mul_add(t0_3, grad_o_e2, v18);
+            v2 = V::mul_add(t0_2, grad_o_e2, v2);
+            v12 = V::mul_add(t0_1, grad_o_e2, v12);
+            v6 = V::mul_add(t0_0, grad_o_e2, v6);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v30 = V::mul_add(t0_15, grad_o_e1, v30);
+            v32 = V::neg_mul_add(t0_14, grad_o_e1, v32);
+            v22 = V::neg_mul_add(t0_13, grad_o_e1, v22);
+            v76 = V::neg_mul_add(t0_12, grad_o_e1, v76);
+            v18 = V::neg_mul_add(t0_11, grad_o_e1, v18);
+            v98 = V::neg_mul_add(t0_10, grad_o_e1, v98);
+            v26 = V::neg_mul_add(t0_9, grad_o_e1, v26);
+            v111 = V::neg_mul_add(t0_8, grad_o_e1, v111);
+            v10 = V::neg_mul_add(t0_7, grad_o_e1, v10);
+            v101 = V::neg_mul_add(t0_6, grad_o_e1, v101);
+            v6 = V::neg_mul_add(t0_5, grad_o_e1, v6);
+            v16 = V::mul_add(t0_4, grad_o_e1, v16);
+            v90 = V::mul_add(t0_3, grad_o_e1, v90);
+            v12 = V::mul_add(t0_2, grad_o_e1, v12);
+            v2 = V::mul_add(t0_1, grad_o_e1, v2);
+            v78 = V::mul_add(t0_0, grad_o_e1, v78);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v32 = V::neg_mul_add(t0_15, grad_o_1, v32);
+            // out0[15] = t0_0*grad_o_e1234 + t0_1*grad_o_e234 + t0_2*grad_o_e134 - t0_3*grad_o_e124 + t0_4*grad_o_e123 + t0_5*grad_o_e34 - t0_6*grad_o_e24 + t0_7*grad_o_e23 - t0_8*grad_o_e14 + t0_9*grad_o_e13 - t0_10*grad_o_e12 - t0_11*grad_o_e4 + t0_12*grad_o_e3 - t0_13*grad_o_e2 - t0_14*grad_o_e1 - t0_15*grad_o_1
+            V::store(v32, out0.at(15usize));
+            v30 = V::mul_add(t0_14, grad_o_1, v30);
+            // out0[14] = t0_1*grad_o_e1234 + t0_0*grad_o_e234 - t0_5*grad_o_e134 + t0_6*grad_o_e124 - t0_7*grad_o_e123 - t0_2*grad_o_e34 + t0_3*grad_o_e24 - t0_4*grad_o_e23 - t0_11*grad_o_e14 + t0_12*grad_o_e13 - t0_13*grad_o_e12 - t0_8*grad_o_e4 + t0_9*grad_o_e3 - t0_10*grad_o_e2 + t0_15*grad_o_e1 + t0_14*grad_o_1
+            V::store(v30, out0.at(14usize));
+            v98 = V::neg_mul_add(t0_13, grad_o_1, v98);
+            // out0[13] = t0_0*grad_o_e134 - (t0_2*grad_o_e1234 + t0_5*grad_o_e234) - t0_8*grad_o_e124 + t0_9*grad_o_e123 + t0_1*grad_o_e34 - t0_11*grad_o_e24 + t0_12*grad_o_e23 + t0_3*grad_o_e14 - t0_4*grad_o_e13 + t0_14*grad_o_e12 + t0_6*grad_o_e4 - t0_7*grad_o_e3 + t0_15*grad_o_e2 - t0_10*grad_o_e1 - t0_13*grad_o_1
+            V::store(v98, out0.at(13usize));
+            v26 = V::neg_mul_add(t0_12, grad_o_1, v26);
+            // out0[12] = t0_3*grad_o_e1234 + t0_6*grad_o_e234 + t0_8*grad_o_e134 + t0_0*grad_o_e124 - t0_10*grad_o_e123 + t0_11*grad_o_e34 + t0_1*grad_o_e24 - t0_13*grad_o_e23 + t0_2*grad_o_e14 - t0_14*grad_o_e13 - t0_4*grad_o_e12 + t0_5*grad_o_e4 - t0_15*grad_o_e3 - t0_7*grad_o_e2 - t0_9*grad_o_e1 - t0_12*grad_o_1
+            V::store(v26, out0.at(12usize));
+            v111 = V::neg_mul_add(t0_11, grad_o_1, v111);
+            // out0[11] = t0_10*grad_o_e124 - (t0_4*grad_o_e1234 + t0_7*grad_o_e234 + t0_9*grad_o_e134) + t0_0*grad_o_e123 - t0_12*grad_o_e34 + t0_13*grad_o_e24 + t0_1*grad_o_e23 + t0_14*grad_o_e14 + t0_2*grad_o_e13 - t0_3*grad_o_e12 + t0_15*grad_o_e4 + t0_5*grad_o_e3 - t0_6*grad_o_e2 - t0_8*grad_o_e1 - t0_11*grad_o_1
+            V::store(v111, out0.at(11usize));
+            v22 = V::neg_mul_add(t0_10, grad_o_1, v22);
+            // out0[10] = t0_5*grad_o_e1234 + t0_2*grad_o_e234 + t0_1*grad_o_e134 - t0_11*grad_o_e124 + t0_12*grad_o_e123 + t0_0*grad_o_e34 - t0_8*grad_o_e24 + t0_9*grad_o_e23 - t0_6*grad_o_e14 + t0_7*grad_o_e13 - t0_15*grad_o_e12 - t0_3*grad_o_e4 + t0_4*grad_o_e3 - t0_14*grad_o_e2 - t0_13*grad_o_e1 - t0_10*grad_o_1
+            V::store(v22, out0.at(10usize));
+            v76 = V::neg_mul_add(t0_9, grad_o_1, v76);
+            // out0[9] = t0_11*grad_o_e134 - (t0_6*grad_o_e1234 + t0_3*grad_o_e234) + t0_1*grad_o_e124 - t0_13*grad_o_e123 + t0_8*grad_o_e34 + t0_0*grad_o_e24 - t0_10*grad_o_e23 - t0_5*grad_o_e14 + t0_15*grad_o_e13 + t0_7*grad_o_e12 - t0_2*grad_o_e4 + t0_14*grad_o_e3 + t0_4*grad_o_e2 - t0_12*grad_o_e1 - t0_9*grad_o_1
+            V::store(v76, out0.at(9usize));
+            v18 = V::neg_mul_add(t0_8, grad_o_1, v18);
+            // out0[8] = t0_7*grad_o_e1234 + t0_4*grad_o_e234 - t0_12*grad_o_e134 + t0_13*grad_o_e124 + t0_1*grad_o_e123 - t0_9*grad_o_e34 + t0_10*grad_o_e24 + t0_0*grad_o_e23 - t0_15*grad_o_e14 - t0_5*grad_o_e13 + t0_6*grad_o_e12 - t0_14*grad_o_e4 - t0_2*grad_o_e3 + t0_3*grad_o_e2 - t0_11*grad_o_e1 - t0_8*grad_o_1
+            V::store(v18, out0.at(8usize));
+            v16 = V::mul_add(t0_7, grad_o_1, v16);
+            // out0[7] = t0_8*grad_o_e1234 + t0_11*grad_o_e234 - t0_3*grad_o_e134 - t0_2*grad_o_e124 + t0_14*grad_o_e123 - t0_6*grad_o_e34 - t0_5*grad_o_e24 + t0_15*grad_o_e23 + t0_0*grad_o_e14 - t0_10*grad_o_e13 - t0_9*grad_o_e12 + t0_1*grad_o_e4 - t0_13*grad_o_e3 - t0_12*grad_o_e2 + t0_4*grad_o_e1 + t0_7*grad_o_1
+            V::store(v16, out0.at(7usize));
+            v90 = V::mul_add(t0_6, grad_o_1, v90);
+            // out0[6] = t0_4*grad_o_e134 - (t0_9*grad_o_e1234 + t0_12*grad_o_e234) - t0_14*grad_o_e124 - t0_2*grad_o_e123 + t0_7*grad_o_e34 - t0_15*grad_o_e24 - t0_5*grad_o_e23 + t0_10*grad_o_e14 + t0_0*grad_o_e13 - t0_8*grad_o_e12 + t0_13*grad_o_e4 + t0_1*grad_o_e3 - t0_11*grad_o_e2 + t0_3*grad_o_e1 + t0_6*grad_o_1
+            V::store(v90, out0.at(6usize));
+            v12 = V::mul_add(t0_5, grad_o_1, v12);
+            // out0[5] = t0_10*grad_o_e1234 + t0_13*grad_o_e234 + t0_14*grad_o_e134 + t0_4*grad_o_e124 + t0_3*grad_o_e123 + t0_15*grad_o_e34 + t0_7*grad_o_e24 + t0_6*grad_o_e23 + t0_9*grad_o_e14 + t0_8*grad_o_e13 + t0_0*grad_o_e12 + t0_12*grad_o_e4 + t0_11*grad_o_e3 + t0_1*grad_o_e2 + t0_2*grad_o_e1 + t0_5*grad_o_1
+            V::store(v12, out0.at(5usize));
+            v10 = V::neg_mul_add(t0_4, grad_o_1, v10);
+            // out0[4] = t0_11*grad_o_e1234 + t0_8*grad_o_e234 + t0_6*grad_o_e134 + t0_5*grad_o_e124 - t0_15*grad_o_e123 + t0_3*grad_o_e34 + t0_2*grad_o_e24 - t0_14*grad_o_e23 + t0_1*grad_o_e14 - t0_13*grad_o_e13 - t0_12*grad_o_e12 + t0_0*grad_o_e4 - t0_10*grad_o_e3 - t0_9*grad_o_e2 - t0_7*grad_o_e1 - t0_4*grad_o_1
+            V::store(v10, out0.at(4usize));
+            v101 = V::neg_mul_add(t0_3, grad_o_1, v101);
+            // out0[3] = t0_15*grad_o_e124 - (t0_12*grad_o_e1234 + t0_9*grad_o_e234 + t0_7*grad_o_e134) + t0_5*grad_o_e123 - t0_4*grad_o_e34 + t0_14*grad_o_e24 + t0_2*grad_o_e23 + t0_13*grad_o_e14 + t0_1*grad_o_e13 - t0_11*grad_o_e12 + t0_10*grad_o_e4 + t0_0*grad_o_e3 - t0_8*grad_o_e2 - t0_6*grad_o_e1 - t0_3*grad_o_1
+            V::store(v101, out0.at(3usize));
+            v6 = V::neg_mul_add(t0_2, grad_o_1, v6);
+            // out0[2] = t0_13*grad_o_e1234 + t0_10*grad_o_e234 - t0_15*grad_o_e134 - t0_7*grad_o_e124 - t0_6*grad_o_e123 - t0_14*grad_o_e34 - t0_4*grad_o_e24 - t0_3*grad_o_e23 + t0_12*grad_o_e14 + t0_11*grad_o_e13 + t0_1*grad_o_e12 + t0_9*grad_o_e4 + t0_8*grad_o_e3 + t0_0*grad_o_e2 - t0_5*grad_o_e1 - t0_2*grad_o_1
+            V::store(v6, out0.at(2usize));
+            v78 = V::mul_add(t0_1, grad_o_1, v78);
+            // out0[1] = t0_10*grad_o_e134 - (t0_14*grad_o_e1234 + t0_15*grad_o_e234) + t0_9*grad_o_e124 + t0_8*grad_o_e123 + t0_13*grad_o_e34 + t0_12*grad_o_e24 + t0_11*grad_o_e23 - t0_4*grad_o_e14 - t0_3*grad_o_e13 - t0_2*grad_o_e12 - t0_7*grad_o_e4 - t0_6*grad_o_e3 - t0_5*grad_o_e2 + t0_0*grad_o_e1 + t0_1*grad_o_1
+            V::store(v78, out0.at(1usize));
+            v2 = V::mul_add(t0_0, grad_o_1, v2);
+            // out0[0] = t0_15*grad_o_e1234 + t0_14*grad_o_e234 + t0_13*grad_o_e134 + t0_12*grad_o_e124 + t0_11*grad_o_e123 + t0_10*grad_o_e34 + t0_9*grad_o_e24 + t0_8*grad_o_e23 + t0_7*grad_o_e14 + t0_6*grad_o_e13 + t0_5*grad_o_e12 + t0_4*grad_o_e4 + t0_3*grad_o_e3 + t0_2*grad_o_e2 + t0_1*grad_o_e1 + t0_0*grad_o_1
+            V::store(v2, out0.at(0usize));
+        }
+    }
+}
+pub(super) static SANDWICH_3: Stage = stage!(sandwich_3);
+/// From cut 1, `grad_o` to cut 3: adjoint of o = x y reverse(x).
+///
+/// From `sandwich_grad` of Cl(1,3,0).
+#[inline(always)]
+unsafe fn sandwich_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t1 = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            grad_o.prefetch::<16usize>(c);
+            let t1 = t1.packed::<V, 16usize>(group);
+            let out0 = out0.packed::<V, 16usize>(group);
+            let t1_0 = V::load(t1.at(0usize));
+            let grad_o_e1234 = V::load(grad_o.at(15usize, c));
+            let mut v2 = V::mul(t1_0, grad_o_e1234);
+            let t1_1 = V::load(t1.at(1usize));
+            let t1_2 = V::load(t1.at(2usize));
+            let mut v6 = V::mul(t1_2, grad_o_e1234);
+            let t1_3 = V::load(t1.at(3usize));
+            let mut v8 = V::mul(t1_3, grad_o_e1234);
+            let t1_4 = V::load(t1.at(4usize));
+            let mut v10 = V::mul(t1_4, grad_o_e1234);
+            let t1_5 = V::load(t1.at(5usize));
+            let mut v12 = V::mul(t1_5, grad_o_e1234);
+            let t1_6 = V::load(t1.at(6usize));
+            let mut v14 = V::mul(t1_6, grad_o_e1234);
+            let t1_7 = V::load(t1.at(7usize));
+            let mut v16 = V::mul(t1_7, grad_o_e1234);
+            let t1_8 = V::load(t1.at(8usize));
+            let mut v18 = V::mul(t1_8, grad_o_e1234);
+            let t1_9 = V::load(t1.at(9usize));
+            let t1_10 = V::load(t1.at(10usize));
+            let mut v22 = V::mul(t1_10, grad_o_e1234);
+            let t1_11 = V::load(t1.at(11usize));
+            let t1_12 = V::load(t1.at(12usize));
+            let mut v26 = V::mul(t1_12, grad_o_e1234);
+            let t1_13 = V::load(t1.at(13usize));
+            let t1_14 = V::load(t1.at(14usize));
+            let mut v30 = V::mul(t1_14, grad_o_e1234);
+            let t1_15 = V::load(t1.at(15usize));
+            let mut v32 = V::mul(t1_15, grad_o_e1234);
+            let grad_o_e234 = V::load(grad_o.at(14usize, c));
+            v2 = V::neg_mul_add(t1_1, grad_o_e234, v2);
+            let mut v36 = V::mul(t1_0, grad_o_e234);
+            v36 = V::neg_mul_add(t1_1, grad_o_e1234, v36);
+            v6 = V::mul_add(t1_5, grad_o_e234, v6);
+            v8 = V::mul_add(t1_6, grad_o_e234, v8);
+            v10 = V::mul_add(t1_7, grad_o_e234, v10);
+            v12 = V::mul_add(t1_2, grad_o_e234, v12);
+            v14 = V::mul_add(t1_3, grad_o_e234, v14);
+            v16 = V::mul_add(t1_4, grad_o_e234, v16);
+            v18 = V::neg_mul_add(t1_11, grad_o_e234, v18);
+            let mut v52 = V::mul(t1_12, grad_o_e234);
+            v52 = V::neg_mul_add(t1_9, grad_o_e1234, v52);
+            v22 = V::neg_mul_add(t1_13, grad_o_e234, v22);
+            let mut v56 = V::mul(t1_8, grad_o_e234);
+            v56 = V::neg_mul_add(t1_11, grad_o_e1234, v56);
+            v26 = V::neg_mul_add(t1_9, grad_o_e234, v26);
+            let mut v60 = V::mul(t1_10, grad_o_e234);
+            v60 = V::neg_mul_add(t1_13, grad_o_e1234, v60);
+            v30 = V::mul_add(t1_15, grad_o_e234, v30);
+            v32 = V::mul_add(t1_14, grad_o_e234, v32);
+            let grad_o_e134 = V::load(grad_o.at(13usize, c));
+            v2 = V::neg_mul_add(t1_2, grad_o_e134, v2);
+            v36 = V::mul_add(t1_5, grad_o_e134, v36);
+            v6 = V::mul_add(t1_0, grad_o_e134, v6);
+            v8 = V::mul_add(t1_8, grad_o_e134, v8);
+            v10 = V::mul_add(t1_9, grad_o_e134, v10);
+            v12 = V::mul_add(t1_1, grad_o_e134, v12);
+            v14 = V::mul_add(t1_11, grad_o_e134, v14);
+            v16 = V::mul_add(t1_12, grad_o_e134, v16);
+            v18 = V::neg_mul_add(t1_3, grad_o_e134, v18);
+            v52 = V::mul_add(t1_4, grad_o_e134, v52);
+            v22 = V::neg_mul_add(t1_14, grad_o_e134, v22);
+            v56 = V::mul_add(t1_6, grad_o_e134, v56);
+            v26 = V::neg_mul_add(t1_7, grad_o_e134, v26);
+            v60 = V::mul_add(t1_15, grad_o_e134, v60);
+            v30 = V::mul_add(t1_10, grad_o_e134, v30);
+            v32 = V::mul_add(t1_13, grad_o_e134, v32);
+            let grad_o_e124 = V::load(grad_o.at(12usize, c));
+            v2 = V::mul_add(t1_3, grad_o_e124, v2);
+            v36 = V::neg_mul_add(t1_6, grad_o_e124, v36);
+            v6 = V::mul_add(t1_8, grad_o_e124, v6);
+            let mut v107 = V::mul_sub(t1_0, grad_o_e124, v8);
+            v10 = V::neg_mul_add(t1_10, grad_o_e124, v10);
+            v12 = V::mul_add(t1_11, grad_o_e124, v12);
+            let mut v113 = V::mul_sub(t1_1, grad_o_e124, v14);
+            v16 = V::neg_mul_add(t1_13, grad_o_e124, v16);
+            v18 = V::neg_mul_add(t1_2, grad_o_e124, v18);
+            v52 = V::mul_add(t1_14, grad_o_e124, v52);
+            v22 = V::mul_add(t1_4, grad_o_e124, v22);
+            v56 = V::mul_add(t1_5, grad_o_e124, v56);
+            v26 = V::neg_mul_add(t1_15, grad_o_e124, v26);
+            v60 = V::neg_mul_add(t1_7, grad_o_e124, v60);
+            v30 = V::mul_add(t1_9, grad_o_e124, v30);
+            v32 = V::mul_add(t1_12, grad_o_e124, v32);
+            let grad_o_e123 = V::load(grad_o.at(11usize, c));
+            v2 = V::neg_mul_add(t1_4, grad_o_e123, v2);
+            v36 = V::mul_add(t1_7, grad_o_e123, v36);
+            v6 = V::neg_mul_add(t1_9, grad_o_e123, v6);
+            v107 = V::mul_add(t1_10, grad_o_e123, v107);
+            v10 = V::mul_add(t1_0, grad_o_e123, v10);
+            v12 = V::neg_mul_add(t1_12, grad_o_e123, v12);
+            v113 = V::mul_add(t1_13, grad_o_e123, v113);
+            v16 = V::mul_add(t1_1, grad_o_e123, v16);
+            v18 = V::neg_mul_add(t1_14, grad_o_e123, v18);
+            v52 = V::neg_mul_add(t1_2, grad_o_e123, v52);
+            v22 = V::mul_add(t1_3, grad_o_e123, v22);
+            v56 = V::mul_add(t1_15, grad_o_e123, v56);
+            v26 = V::mul_add(t1_5, grad_o_e123, v26);
+            v60 = V::neg_mul_add(t1_6, grad_o_e123, v60);
+            v30 = V::mul_add(t1_8, grad_o_e123, v30);
+            v32 = V::mul_add(t1_11, grad_o_e123, v32);
+            let grad_o_e34 = V::load(grad_o.at(10usize, c));
+            v2 = V::mul_add(t1_5, grad_o_e34, v2);
+            v36 = V::neg_mul_add(t1_2, grad_o_e34, v36);
+            v6 = V::mul_add(t1_1, grad_o_e34, v6);
+            v107 = V::neg_mul_add(t1_11, grad_o_e34, v107);
+            v10 = V::mul_add(t1_12, grad_o_e34, v10);
+            v12 = V::mul_add(t1_0, grad_o_e34, v12);
+            v113 = V::neg_mul_add(t1_8, grad_o_e34, v113);
+            v16 = V::mul_add(t1_9, grad_o_e34, v16);
+            v18 = V::mul_add(t1_6, grad_o_e34, v18);
+            v52 = V::neg_mul_add(t1_7, grad_o_e34, v52);
+            v22 = V::mul_add(t1_15, grad_o_e34, v22);
+            v56 = V::neg_mul_add(t1_3, grad_o_e34, v56);
+            v26 = V::mul_add(t1_4, grad_o_e34, v26);
+            v60 = V::neg_mul_add(t1_14, grad_o_e34, v60);
+            v30 = V::mul_add(t1_13, grad_o_e34, v30);
+            v32 = V::mul_add(t1_10, grad_o_e34, v32);
+            let grad_o_e24 = V::load(grad_o.at(9usize, c));
+            v2 = V::neg_mul_add(t1_6, grad_o_e24, v2);
+            v36 = V::mul_add(t1_3, grad_o_e24, v36);
+            v6 = V::mul_add(t1_11, grad_o_e24, v6);
+            v107 = V::mul_add(t1_1, grad_o_e24, v107);
+            v10 = V::neg_mul_add(t1_13, grad_o_e24, v10);
+            v12 = V::mul_add(t1_8, grad_o_e24, v12);
+            v113 = V::mul_add(t1_0, grad_o_e24, v113);
+            v16 = V::neg_mul_add(t1_10, grad_o_e24, v16);
+            v18 = V::mul_add(t1_5, grad_o_e24, v18);
+            v52 = V::neg_mul_add(t1_15, grad_o_e24, v52);
+            v22 = V::neg_mul_add(t1_7, grad_o_e24, v22);
+            v56 = V::neg_mul_add(t1_2, grad_o_e24, v56);
+            v26 = V::mul_add(t1_14, grad_o_e24, v26);
+            v60 = V::mul_add(t1_4, grad_o_e24, v60);
+            v30 = V::mul_add(t1_12, grad_o_e24, v30);
+            v32 = V::mul_add(t1_9, grad_o_e24, v32);
+            let grad_o_e23 = V::load(grad_o.at(8usize, c));
+            v2 = V::mul_add(t1_7, grad_o_e23, v2);
+            v36 = V::neg_mul_add(t1_4, grad_o_e23, v36);
+            v6 = V::neg_mul_add(t1_12, grad_o_e23, v6);
+            v107 = V::mul_add(t1_13, grad_o_e23, v107);
+            v10 = V::mul_add(t1_1, grad_o_e23, v10);
+            v12 = V::neg_mul_add(t1_9, grad_o_e23, v12);
+            v113 = V::mul_add(t1_10, grad_o_e23, v113);
+            v16 = V::mul_add(t1_0, grad_o_e23, v16);
+            v18 = V::mul_add(t1_15, grad_o_e23, v18);
+            v52 = V::mul_add(t1_5, grad_o_e23, v52);
+            v22 = V::neg_mul_add(t1_6, grad_o_e23, v22);
+            v56 = V::neg_mul_add(t1_14, grad_o_e23, v56);
+            v26 = V::neg_mul_add(t1_2, grad_o_e23, v26);
+            v60 = V::mul_add(t1_3, grad_o_e23, v60);
+            v30 = V::mul_add(t1_11, grad_o_e23, v30);
+            v32 = V::mul_add(t1_8, grad_o_e23, v32);
+            let grad_o_e14 = V::load(grad_o.at(7usize, c));
+            v2 = V::neg_mul_add(t1_8, grad_o_e14, v2);
+            v36 = V::mul_add(t1_11, grad_o_e14, v36);
+            v6 = V::mul_add(t1_3, grad_o_e14, v6);
+            v107 = V::mul_add(t1_2, grad_o_e14, v107);
+            v10 = V::neg_mul_add(t1_14, grad_o_e14, v10);
+            v12 = V::mul_add(t1_6, grad_o_e14, v12);
+            v113 = V::mul_add(t1_5, grad_o_e14, v113);
+            v16 = V::neg_mul_add(t1_15, grad_o_e14, v16);
+            v18 = V::mul_add(t1_0, grad_o_e14, v18);
+            v52 = V::neg_mul_add(t1_10, grad_o_e14, v52);
+            v22 = V::neg_mul_add(t1_9, grad_o_e14, v22);
+            v56 = V::neg_mul_add(t1_1, grad_o_e14, v56);
+            v26 = V::mul_add(t1_13, grad_o_e14, v26);
+            v60 = V::mul_add(t1_12, grad_o_e14, v60);
+            v30 = V::mul_add(t1_4, grad_o_e14, v30);
+            v32 = V::mul_add(t1_7, grad_o_e14, v32);
+            let grad_o_e13 = V::load(grad_o.at(6usize, c));
+            v2 = V::mul_add(t1_9, grad_o_e13, v2);
+            v36 = V::neg_mul_add(t1_12, grad_o_e13, v36);
+            v6 = V::neg_mul_add(t1_4, grad_o_e13, v6);
+            v107 = V::mul_add(t1_14, grad_o_e13, v107);
+            v10 = V::mul_add(t1_2, grad_o_e13, v10);
+            v12 = V::neg_mul_add(t1_7, grad_o_e13, v12);
+            v113 = V::mul_add(t1_15, grad_o_e13, v113);
+            v16 = V::mul_add(t1_5, grad_o_e13, v16);
+            v18 = V::mul_add(t1_10, grad_o_e13, v18);
+            v52 = V::mul_add(t1_0, grad_o_e13, v52);
+            v22 = V::neg_mul_add(t1_8, grad_o_e13, v22);
+            v56 = V::neg_mul_add(t1_13, grad_o_e13, v56);
+            v26 = V::neg_mul_add(t1_1, grad_o_e13, v26);
+            v60 = V::mul_add(t1_11, grad_o_e13, v60);
+            v30 = V::mul_add(t1_3, grad_o_e13, v30);
+            v32 = V::mul_add(t1_6, grad_o_e13, v32);
+            let grad_o_e12 = V::load(grad_o.at(5usize, c));
+            v2 = V::neg_mul_add(t1_10, grad_o_e12, v2);
+            v36 = V::mul_add(t1_13, grad_o_e12, v36);
+            v6 = V::neg_mul_add(t1_14, grad_o_e12, v6);
+            v107 = V::neg_mul_add(t1_4, grad_o_e12, v107);
+            v10 = V::neg_mul_add(t1_3, grad_o_e12, v10);
+            v12 = V::neg_mul_add(t1_15, grad_o_e12, v12);
+            v113 = V::neg_mul_add(t1_7, grad_o_e12, v113);
+            v16 = V::neg_mul_add(t1_6, grad_o_e12, v16);
+            v18 = V::mul_add(t1_9, grad_o_e12, v18);
+            v52 = V::mul_add(t1_8, grad_o_e12, v52);
+            v22 = V::mul_add(t1_0, grad_o_e12, v22);
+            v56 = V::neg_mul_add(t1_12, grad_o_e12, v56);
+            v26 = V::neg_mul_add(t1_11, grad_o_e12, v26);
+            v60 = V::neg_mul_add(t1_1, grad_o_e12, v60);
+            v30 = V::mul_add(t1_2, grad_o_e12, v30);
+            v32 = V::mul_add(t1_5, grad_o_e12, v32);
+            let grad_o_e4 = V::load(grad_o.at(4usize, c));
+            v2 = V::mul_add(t1_11, grad_o_e4, v2);
+            v36 = V::neg_mul_add(t1_8, grad_o_e4, v36);
+            v6 = V::mul_add(t1_6, grad_o_e4, v6);
+            v107 = V::mul_add(t1_5, grad_o_e4, v107);
+            v10 = V::neg_mul_add(t1_15, grad_o_e4, v10);
+            v12 = V::mul_add(t1_3, grad_o_e4, v12);
+            v113 = V::mul_add(t1_2, grad_o_e4, v113);
+            v16 = V::neg_mul_add(t1_14, grad_o_e4, v16);
+            v18 = V::neg_mul_add(t1_1, grad_o_e4, v18);
+            v52 = V::mul_add(t1_13, grad_o_e4, v52);
+            v22 = V::mul_add(t1_12, grad_o_e4, v22);
+            v56 = V::mul_add(t1_0, grad_o_e4, v56);
+            v26 = V::neg_mul_add(t1_10, grad_o_e4, v26);
+            v60 = V::neg_mul_add(t1_9, grad_o_e4, v60);
+            v30 = V::mul_add(t1_7, grad_o_e4, v30);
+            v32 = V::mul_add(t1_4, grad_o_e4, v32);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v2 = V::neg_mul_add(t1_12, grad_o_e3, v2);
+            v36 = V::mul_add(t1_9, grad_o_e3, v36);
+            v6 = V::neg_mul_add(t1_7, grad_o_e3, v6);
+            v107 = V::mul_add(t1_15, grad_o_e3, v107);
+            v10 = V::mul_add(t1_5, grad_o_e3, v10);
+            v12 = V::neg_mul_add(t1_4, grad_o_e3, v12);
+            v113 = V::mul_add(t1_14, grad_o_e3, v113);
+            v16 = V::mul_add(t1_2, grad_o_e3, v16);
+            v18 = V::neg_mul_add(t1_13, grad_o_e3, v18);
+            v52 = V::neg_mul_add(t1_1, grad_o_e3, v52);
+            v22 = V::mul_add(t1_11, grad_o_e3, v22);
+            v56 = V::mul_add(t1_10, grad_o_e3, v56);
+            v26 = V::mul_add(t1_0, grad_o_e3, v26);
+            v60 = V::neg_mul_add(t1_8, grad_o_e3, v60);
+            v30 = V::mul_add(t1_6, grad_o_e3, v30);
+            v32 = V::mul_add(t1_3, grad_o_e3, v32);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v2 = V::mul_add(t1_13, grad_o_e2, v2);
+            v36 = V::neg_mul_add(t1_10, grad_o_e2, v36);
+            v6 = V::neg_mul_add(t1_15, grad_o_e2, v6);
+            v107 = V::neg_mul_add(t1_7, grad_o_e2, v107);
+            v10 = V::neg_mul_add(t1_6, grad_o_e2, v10);
+            v12 = V::neg_mul_add(t1_14, grad_o_e2, v12);
+            v113 = V::neg_mul_add(t1_4, grad_o_e2, v113);
+            v16 = V::neg_mul_add(t1_3, grad_o_e2, v16);
+            v18 = V::neg_mul_add(t1_12, grad_o_e2, v18);
+            v52 = V::neg_mul_add(t1_11, grad_o_e2, v52);
+            v22 = V::neg_mul_add(t1_1, grad_o_e2, v22);
+            v56 = V::mul_add(t1_9, grad_o_e2, v56);
+            v26 = V::mul_add(t1_8, grad_o_e2, v26);
+            v60 = V::mul_add(t1_0, grad_o_e2, v60);
+            v30 = V::mul_add(t1_5, grad_o_e2, v30);
+            v32 = V::mul_add(t1_2, grad_o_e2, v32);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v2 = V::mul_add(t1_14, grad_o_e1, v2);
+            v36 = V::neg_mul_add(t1_15, grad_o_e1, v36);
+            v6 = V::neg_mul_add(t1_10, grad_o_e1, v6);
+            v107 = V::neg_mul_add(t1_9, grad_o_e1, v107);
+            v10 = V::neg_mul_add(t1_8, grad_o_e1, v10);
+            v12 = V::neg_mul_add(t1_13, grad_o_e1, v12);
+            v113 = V::neg_mul_add(t1_12, grad_o_e1, v113);
+            v16 = V::neg_mul_add(t1_11, grad_o_e1, v16);
+            v18 = V::neg_mul_add(t1_4, grad_o_e1, v18);
+            v52 = V::neg_mul_add(t1_3, grad_o_e1, v52);
+            v22 = V::neg_mul_add(t1_2, grad_o_e1, v22);
+            v56 = V::mul_add(t1_7, grad_o_e1, v56);
+            v26 = V::mul_add(t1_6, grad_o_e1, v26);
+            v60 = V::mul_add(t1_5, grad_o_e1, v60);
+            v30 = V::mul_add(t1_0, grad_o_e1, v30);
+            v32 = V::mul_add(t1_1, grad_o_e1, v32);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v2 = V::neg_mul_add(t1_15, grad_o_1, v2);
+            // out0[15] = t1_0*grad_o_e1234 - t1_1*grad_o_e234 - t1_2*grad_o_e134 + t1_3*grad_o_e124 - t1_4*grad_o_e123 + t1_5*grad_o_e34 - t1_6*grad_o_e24 + t1_7*grad_o_e23 - t1_8*grad_o_e14 + t1_9*grad_o_e13 - t1_10*grad_o_e12 + t1_11*grad_o_e4 - t1_12*grad_o_e3 + t1_13*grad_o_e2 + t1_14*grad_o_e1 - t1_15*grad_o_1
+            V::store(v2, out0.at(15usize));
+            v36 = V::mul_add(t1_14, grad_o_1, v36);
+            // out0[14] = t1_0*grad_o_e234 - t1_1*grad_o_e1234 + t1_5*grad_o_e134 - t1_6*grad_o_e124 + t1_7*grad_o_e123 - t1_2*grad_o_e34 + t1_3*grad_o_e24 - t1_4*grad_o_e23 + t1_11*grad_o_e14 - t1_12*grad_o_e13 + t1_13*grad_o_e12 - t1_8*grad_o_e4 + t1_9*grad_o_e3 - t1_10*grad_o_e2 - t1_15*grad_o_e1 + t1_14*grad_o_1
+            V::store(v36, out0.at(14usize));
+            v6 = V::neg_mul_add(t1_13, grad_o_1, v6);
+            // out0[13] = t1_2*grad_o_e1234 + t1_5*grad_o_e234 + t1_0*grad_o_e134 + t1_8*grad_o_e124 - t1_9*grad_o_e123 + t1_1*grad_o_e34 + t1_11*grad_o_e24 - t1_12*grad_o_e23 + t1_3*grad_o_e14 - t1_4*grad_o_e13 - t1_14*grad_o_e12 + t1_6*grad_o_e4 - t1_7*grad_o_e3 - t1_15*grad_o_e2 - t1_10*grad_o_e1 - t1_13*grad_o_1
+            V::store(v6, out0.at(13usize));
+            v107 = V::neg_mul_add(t1_12, grad_o_1, v107);
+            // out0[12] = t1_0*grad_o_e124 - (t1_3*grad_o_e1234 + t1_6*grad_o_e234 + t1_8*grad_o_e134) + t1_10*grad_o_e123 - t1_11*grad_o_e34 + t1_1*grad_o_e24 + t1_13*grad_o_e23 + t1_2*grad_o_e14 + t1_14*grad_o_e13 - t1_4*grad_o_e12 + t1_5*grad_o_e4 + t1_15*grad_o_e3 - t1_7*grad_o_e2 - t1_9*grad_o_e1 - t1_12*grad_o_1
+            V::store(v107, out0.at(12usize));
+            v10 = V::neg_mul_add(t1_11, grad_o_1, v10);
+            // out0[11] = t1_4*grad_o_e1234 + t1_7*grad_o_e234 + t1_9*grad_o_e134 - t1_10*grad_o_e124 + t1_0*grad_o_e123 + t1_12*grad_o_e34 - t1_13*grad_o_e24 + t1_1*grad_o_e23 - t1_14*grad_o_e14 + t1_2*grad_o_e13 - t1_3*grad_o_e12 - t1_15*grad_o_e4 + t1_5*grad_o_e3 - t1_6*grad_o_e2 - t1_8*grad_o_e1 - t1_11*grad_o_1
+            V::store(v10, out0.at(11usize));
+            v12 = V::neg_mul_add(t1_10, grad_o_1, v12);
+            // out0[10] = t1_5*grad_o_e1234 + t1_2*grad_o_e234 + t1_1*grad_o_e134 + t1_11*grad_o_e124 - t1_12*grad_o_e123 + t1_0*grad_o_e34 + t1_8*grad_o_e24 - t1_9*grad_o_e23 + t1_6*grad_o_e14 - t1_7*grad_o_e13 - t1_15*grad_o_e12 + t1_3*grad_o_e4 - t1_4*grad_o_e3 - t1_14*grad_o_e2 - t1_13*grad_o_e1 - t1_10*grad_o_1
+            V::store(v12, out0.at(10usize));
+            v113 = V::neg_mul_add(t1_9, grad_o_1, v113);
+            // out0[9] = t1_1*grad_o_e124 - (t1_6*grad_o_e1234 + t1_3*grad_o_e234 + t1_11*grad_o_e134) + t1_13*grad_o_e123 - t1_8*grad_o_e34 + t1_0*grad_o_e24 + t1_10*grad_o_e23 + t1_5*grad_o_e14 + t1_15*grad_o_e13 - t1_7*grad_o_e12 + t1_2*grad_o_e4 + t1_14*grad_o_e3 - t1_4*grad_o_e2 - t1_12*grad_o_e1 - t1_9*grad_o_1
+            V::store(v113, out0.at(9usize));
+            v16 = V::neg_mul_add(t1_8, grad_o_1, v16);
+            // out0[8] = t1_7*grad_o_e1234 + t1_4*grad_o_e234 + t1_12*grad_o_e134 - t1_13*grad_o_e124 + t1_1*grad_o_e123 + t1_9*grad_o_e34 - t1_10*grad_o_e24 + t1_0*grad_o_e23 - t1_15*grad_o_e14 + t1_5*grad_o_e13 - t1_6*grad_o_e12 - t1_14*grad_o_e4 + t1_2*grad_o_e3 - t1_3*grad_o_e2 - t1_11*grad_o_e1 - t1_8*grad_o_1
+            V::store(v16, out0.at(8usize));
+            v18 = V::mul_add(t1_7, grad_o_1, v18);
+            // out0[7] = t1_8*grad_o_e1234 - t1_11*grad_o_e234 - t1_3*grad_o_e134 - t1_2*grad_o_e124 - t1_14*grad_o_e123 + t1_6*grad_o_e34 + t1_5*grad_o_e24 + t1_15*grad_o_e23 + t1_0*grad_o_e14 + t1_10*grad_o_e13 + t1_9*grad_o_e12 - t1_1*grad_o_e4 - t1_13*grad_o_e3 - t1_12*grad_o_e2 - t1_4*grad_o_e1 + t1_7*grad_o_1
+            V::store(v18, out0.at(7usize));
+            v52 = V::mul_add(t1_6, grad_o_1, v52);
+            // out0[6] = t1_12*grad_o_e234 - t1_9*grad_o_e1234 + t1_4*grad_o_e134 + t1_14*grad_o_e124 - t1_2*grad_o_e123 - t1_7*grad_o_e34 - t1_15*grad_o_e24 + t1_5*grad_o_e23 - t1_10*grad_o_e14 + t1_0*grad_o_e13 + t1_8*grad_o_e12 + t1_13*grad_o_e4 - t1_1*grad_o_e3 - t1_11*grad_o_e2 - t1_3*grad_o_e1 + t1_6*grad_o_1
+            V::store(v52, out0.at(6usize));
+            v22 = V::mul_add(t1_5, grad_o_1, v22);
+            // out0[5] = t1_10*grad_o_e1234 - t1_13*grad_o_e234 - t1_14*grad_o_e134 + t1_4*grad_o_e124 + t1_3*grad_o_e123 + t1_15*grad_o_e34 - t1_7*grad_o_e24 - t1_6*grad_o_e23 - t1_9*grad_o_e14 - t1_8*grad_o_e13 + t1_0*grad_o_e12 + t1_12*grad_o_e4 + t1_11*grad_o_e3 - t1_1*grad_o_e2 - t1_2*grad_o_e1 + t1_5*grad_o_1
+            V::store(v22, out0.at(5usize));
+            v56 = V::neg_mul_add(t1_4, grad_o_1, v56);
+            // out0[4] = t1_8*grad_o_e234 - t1_11*grad_o_e1234 + t1_6*grad_o_e134 + t1_5*grad_o_e124 + t1_15*grad_o_e123 - t1_3*grad_o_e34 - t1_2*grad_o_e24 - t1_14*grad_o_e23 - t1_1*grad_o_e14 - t1_13*grad_o_e13 - t1_12*grad_o_e12 + t1_0*grad_o_e4 + t1_10*grad_o_e3 + t1_9*grad_o_e2 + t1_7*grad_o_e1 - t1_4*grad_o_1
+            V::store(v56, out0.at(4usize));
+            v26 = V::neg_mul_add(t1_3, grad_o_1, v26);
+            // out0[3] = t1_12*grad_o_e1234 - t1_9*grad_o_e234 - t1_7*grad_o_e134 - t1_15*grad_o_e124 + t1_5*grad_o_e123 + t1_4*grad_o_e34 + t1_14*grad_o_e24 - t1_2*grad_o_e23 + t1_13*grad_o_e14 - t1_1*grad_o_e13 - t1_11*grad_o_e12 - t1_10*grad_o_e4 + t1_0*grad_o_e3 + t1_8*grad_o_e2 + t1_6*grad_o_e1 - t1_3*grad_o_1
+            V::store(v26, out0.at(3usize));
+            v60 = V::neg_mul_add(t1_2, grad_o_1, v60);
+            // out0[2] = t1_10*grad_o_e234 - t1_13*grad_o_e1234 + t1_15*grad_o_e134 - t1_7*grad_o_e124 - t1_6*grad_o_e123 - t1_14*grad_o_e34 + t1_4*grad_o_e24 + t1_3*grad_o_e23 + t1_12*grad_o_e14 + t1_11*grad_o_e13 - t1_1*grad_o_e12 - t1_9*grad_o_e4 - t1_8*grad_o_e3 + t1_0*grad_o_e2 + t1_5*grad_o_e1 - t1_2*grad_o_1
+            V::store(v60, out0.at(2usize));
+            v30 = V::mul_add(t1_1, grad_o_1, v30);
+            // out0[1] = t1_14*grad_o_e1234 + t1_15*grad_o_e234 + t1_10*grad_o_e134 + t1_9*grad_o_e124 + t1_8*grad_o_e123 + t1_13*grad_o_e34 + t1_12*grad_o_e24 + t1_11*grad_o_e23 + t1_4*grad_o_e14 + t1_3*grad_o_e13 + t1_2*grad_o_e12 + t1_7*grad_o_e4 + t1_6*grad_o_e3 + t1_5*grad_o_e2 + t1_0*grad_o_e1 + t1_1*grad_o_1
+            V::store(v30, out0.at(1usize));
+            v32 = V::mul_add(t1_0, grad_o_1, v32);
+            // out0[0] = t1_15*grad_o_e1234 + t1_14*grad_o_e234 + t1_13*grad_o_e134 + t1_12*grad_o_e124 + t1_11*grad_o_e123 + t1_10*grad_o_e34 + t1_9*grad_o_e24 + t1_8*grad_o_e23 + t1_7*grad_o_e14 + t1_6*grad_o_e13 + t1_5*grad_o_e12 + t1_4*grad_o_e4 + t1_3*grad_o_e3 + t1_2*grad_o_e2 + t1_1*grad_o_e1 + t1_0*grad_o_1
+            V::store(v32, out0.at(0usize));
+        }
+    }
+}
+pub(super) static SANDWICH_4: Stage = stage!(sandwich_4);
 /// From `y`, cut 3, cut 2 to `grad_x`: adjoint of o = x y reverse(x).
 ///
 /// From `sandwich_grad` of Cl(1,3,0).
 #[inline(always)]
-unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sandwich_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let y = args.inputs[0];
@@ -67,45 +1423,45 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<16usize>(c);
-            t3.prefetch::<16usize>(c);
-            t2.prefetch::<16usize>(c);
+            let t3 = t3.packed::<V, 16usize>(group);
+            let t2 = t2.packed::<V, 16usize>(group);
             let y_1 = V::load(y.at(0usize, c));
-            let t3_15 = V::load(t3.at(15usize, c));
-            let mut v4 = V::mul_add(y_1, t3_15, V::load(t2.at(15usize, c)));
+            let t3_15 = V::load(t3.at(15usize));
+            let mut v4 = V::mul_add(y_1, t3_15, V::load(t2.at(15usize)));
             let y_e1 = V::load(y.at(1usize, c));
             let y_e2 = V::load(y.at(2usize, c));
-            let mut v12 = V::mul_sub(y_e2, t3_15, V::load(t2.at(13usize, c)));
+            let mut v12 = V::mul_sub(y_e2, t3_15, V::load(t2.at(13usize)));
             let y_e3 = V::load(y.at(3usize, c));
-            let mut v16 = V::mul_add(y_e3, t3_15, V::load(t2.at(12usize, c)));
+            let mut v16 = V::mul_add(y_e3, t3_15, V::load(t2.at(12usize)));
             let y_e4 = V::load(y.at(4usize, c));
-            let mut v20 = V::mul_sub(y_e4, t3_15, V::load(t2.at(11usize, c)));
+            let mut v20 = V::mul_sub(y_e4, t3_15, V::load(t2.at(11usize)));
             let y_e12 = V::load(y.at(5usize, c));
-            let mut v24 = V::mul_sub(y_e12, t3_15, V::load(t2.at(10usize, c)));
+            let mut v24 = V::mul_sub(y_e12, t3_15, V::load(t2.at(10usize)));
             let y_e13 = V::load(y.at(6usize, c));
-            let mut v28 = V::mul_add(y_e13, t3_15, V::load(t2.at(9usize, c)));
+            let mut v28 = V::mul_add(y_e13, t3_15, V::load(t2.at(9usize)));
             let y_e14 = V::load(y.at(7usize, c));
-            let mut v32 = V::mul_sub(y_e14, t3_15, V::load(t2.at(8usize, c)));
+            let mut v32 = V::mul_sub(y_e14, t3_15, V::load(t2.at(8usize)));
             let y_e23 = V::load(y.at(8usize, c));
-            let mut v36 = V::mul_sub(y_e23, t3_15, V::load(t2.at(7usize, c)));
+            let mut v36 = V::mul_sub(y_e23, t3_15, V::load(t2.at(7usize)));
             let y_e24 = V::load(y.at(9usize, c));
             let y_e34 = V::load(y.at(10usize, c));
-            let mut v44 = V::mul_sub(y_e34, t3_15, V::load(t2.at(5usize, c)));
+            let mut v44 = V::mul_sub(y_e34, t3_15, V::load(t2.at(5usize)));
             let y_e123 = V::load(y.at(11usize, c));
-            let mut v48 = V::neg_mul_add(y_e123, t3_15, V::load(t2.at(4usize, c)));
+            let mut v48 = V::neg_mul_add(y_e123, t3_15, V::load(t2.at(4usize)));
             let y_e124 = V::load(y.at(12usize, c));
-            let mut v52 = V::mul_add(y_e124, t3_15, V::load(t2.at(3usize, c)));
+            let mut v52 = V::mul_add(y_e124, t3_15, V::load(t2.at(3usize)));
             let y_e134 = V::load(y.at(13usize, c));
-            let mut v56 = V::neg_mul_add(y_e134, t3_15, V::load(t2.at(2usize, c)));
+            let mut v56 = V::neg_mul_add(y_e134, t3_15, V::load(t2.at(2usize)));
             let y_e234 = V::load(y.at(14usize, c));
-            let mut v60 = V::mul_add(y_e234, t3_15, V::load(t2.at(1usize, c)));
+            let mut v60 = V::mul_add(y_e234, t3_15, V::load(t2.at(1usize)));
             let y_e1234 = V::load(y.at(15usize, c));
-            let mut v64 = V::mul_add(y_e1234, t3_15, V::load(t2.at(0usize, c)));
-            let t3_14 = V::load(t3.at(14usize, c));
+            let mut v64 = V::mul_add(y_e1234, t3_15, V::load(t2.at(0usize)));
+            let t3_14 = V::load(t3.at(14usize));
             v4 = V::neg_mul_add(y_e1, t3_14, v4);
             let mut v69 = V::mul_sub(
                 y_1,
                 t3_14,
-                V::mul_add(y_e1, t3_15, V::load(t2.at(14usize, c))),
+                V::mul_add(y_e1, t3_15, V::load(t2.at(14usize))),
             );
             v12 = V::mul_add(y_e12, t3_14, v12);
             v16 = V::mul_add(y_e13, t3_14, v16);
@@ -117,7 +1473,7 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v85 = V::mul_sub(
                 y_e124,
                 t3_14,
-                V::mul_add(y_e24, t3_15, V::load(t2.at(6usize, c))),
+                V::mul_add(y_e24, t3_15, V::load(t2.at(6usize))),
             );
             v44 = V::neg_mul_add(y_e134, t3_14, v44);
             v48 = V::mul_add(y_e23, t3_14, v48);
@@ -125,7 +1481,7 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v56 = V::mul_add(y_e34, t3_14, v56);
             v60 = V::mul_add(y_e1234, t3_14, v60);
             v64 = V::mul_add(y_e234, t3_14, v64);
-            let t3_13 = V::load(t3.at(13usize, c));
+            let t3_13 = V::load(t3.at(13usize));
             v4 = V::neg_mul_add(y_e2, t3_13, v4);
             v69 = V::mul_add(y_e12, t3_13, v69);
             v12 = V::mul_add(y_1, t3_13, v12);
@@ -142,7 +1498,7 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v56 = V::mul_add(y_e1234, t3_13, v56);
             v60 = V::mul_add(y_e34, t3_13, v60);
             v64 = V::mul_add(y_e134, t3_13, v64);
-            let t3_12 = V::load(t3.at(12usize, c));
+            let t3_12 = V::load(t3.at(12usize));
             v4 = V::mul_add(y_e3, t3_12, v4);
             v69 = V::neg_mul_add(y_e13, t3_12, v69);
             v12 = V::mul_add(y_e23, t3_12, v12);
@@ -159,7 +1515,7 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v56 = V::neg_mul_add(y_e14, t3_12, v56);
             v60 = V::mul_add(y_e24, t3_12, v60);
             v64 = V::mul_add(y_e124, t3_12, v64);
-            let t3_11 = V::load(t3.at(11usize, c));
+            let t3_11 = V::load(t3.at(11usize));
             v4 = V::neg_mul_add(y_e4, t3_11, v4);
             v69 = V::mul_add(y_e14, t3_11, v69);
             v12 = V::neg_mul_add(y_e24, t3_11, v12);
@@ -176,7 +1532,7 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v56 = V::neg_mul_add(y_e13, t3_11, v56);
             v60 = V::mul_add(y_e23, t3_11, v60);
             v64 = V::mul_add(y_e123, t3_11, v64);
-            let t3_10 = V::load(t3.at(10usize, c));
+            let t3_10 = V::load(t3.at(10usize));
             v4 = V::mul_add(y_e12, t3_10, v4);
             v69 = V::neg_mul_add(y_e2, t3_10, v69);
             v12 = V::mul_add(y_e1, t3_10, v12);
@@ -193,7 +1549,7 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v56 = V::neg_mul_add(y_e234, t3_10, v56);
             v60 = V::mul_add(y_e134, t3_10, v60);
             v64 = V::mul_add(y_e34, t3_10, v64);
-            let t3_9 = V::load(t3.at(9usize, c));
+            let t3_9 = V::load(t3.at(9usize));
             v4 = V::neg_mul_add(y_e13, t3_9, v4);
             v69 = V::mul_add(y_e3, t3_9, v69);
             v12 = V::mul_add(y_e123, t3_9, v12);
@@ -210,7 +1566,7 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v56 = V::mul_add(y_e4, t3_9, v56);
             v60 = V::mul_add(y_e124, t3_9, v60);
             v64 = V::mul_add(y_e24, t3_9, v64);
-            let t3_8 = V::load(t3.at(8usize, c));
+            let t3_8 = V::load(t3.at(8usize));
             v4 = V::mul_add(y_e14, t3_8, v4);
             v69 = V::neg_mul_add(y_e4, t3_8, v69);
             v12 = V::neg_mul_add(y_e124, t3_8, v12);
@@ -227,7 +1583,7 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v56 = V::mul_add(y_e3, t3_8, v56);
             v60 = V::mul_add(y_e123, t3_8, v60);
             v64 = V::mul_add(y_e23, t3_8, v64);
-            let t3_7 = V::load(t3.at(7usize, c));
+            let t3_7 = V::load(t3.at(7usize));
             v4 = V::neg_mul_add(y_e23, t3_7, v4);
             v69 = V::mul_add(y_e123, t3_7, v69);
             v12 = V::mul_add(y_e3, t3_7, v12);
@@ -244,7 +1600,7 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v56 = V::mul_add(y_e124, t3_7, v56);
             v60 = V::mul_add(y_e4, t3_7, v60);
             v64 = V::mul_add(y_e14, t3_7, v64);
-            let t3_6 = V::load(t3.at(6usize, c));
+            let t3_6 = V::load(t3.at(6usize));
             v4 = V::mul_add(y_e24, t3_6, v4);
             v69 = V::neg_mul_add(y_e124, t3_6, v69);
             v12 = V::neg_mul_add(y_e4, t3_6, v12);
@@ -261,7 +1617,7 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v56 = V::mul_add(y_e123, t3_6, v56);
             v60 = V::mul_add(y_e3, t3_6, v60);
             v64 = V::mul_add(y_e13, t3_6, v64);
-            let t3_5 = V::load(t3.at(5usize, c));
+            let t3_5 = V::load(t3.at(5usize));
             v4 = V::neg_mul_add(y_e34, t3_5, v4);
             v69 = V::mul_add(y_e134, t3_5, v69);
             v12 = V::neg_mul_add(y_e234, t3_5, v12);
@@ -278,7 +1634,7 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v56 = V::neg_mul_add(y_e1, t3_5, v56);
             v60 = V::mul_add(y_e2, t3_5, v60);
             v64 = V::mul_add(y_e12, t3_5, v64);
-            let t3_4 = V::load(t3.at(4usize, c));
+            let t3_4 = V::load(t3.at(4usize));
             v4 = V::mul_add(y_e123, t3_4, v4);
             v69 = V::neg_mul_add(y_e23, t3_4, v69);
             v12 = V::mul_add(y_e13, t3_4, v12);
@@ -295,7 +1651,7 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v56 = V::neg_mul_add(y_e24, t3_4, v56);
             v60 = V::mul_add(y_e14, t3_4, v60);
             v64 = V::mul_add(y_e4, t3_4, v64);
-            let t3_3 = V::load(t3.at(3usize, c));
+            let t3_3 = V::load(t3.at(3usize));
             v4 = V::neg_mul_add(y_e124, t3_3, v4);
             v69 = V::mul_add(y_e24, t3_3, v69);
             v12 = V::neg_mul_add(y_e14, t3_3, v12);
@@ -312,7 +1668,7 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v56 = V::neg_mul_add(y_e23, t3_3, v56);
             v60 = V::mul_add(y_e13, t3_3, v60);
             v64 = V::mul_add(y_e3, t3_3, v64);
-            let t3_2 = V::load(t3.at(2usize, c));
+            let t3_2 = V::load(t3.at(2usize));
             v4 = V::mul_add(y_e134, t3_2, v4);
             v69 = V::neg_mul_add(y_e34, t3_2, v69);
             v12 = V::neg_mul_add(y_e1234, t3_2, v12);
@@ -329,7 +1685,7 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v56 = V::mul_add(y_1, t3_2, v56);
             v60 = V::mul_add(y_e12, t3_2, v60);
             v64 = V::mul_add(y_e2, t3_2, v64);
-            let t3_1 = V::load(t3.at(1usize, c));
+            let t3_1 = V::load(t3.at(1usize));
             v4 = V::mul_add(y_e234, t3_1, v4);
             v69 = V::neg_mul_add(y_e1234, t3_1, v69);
             v12 = V::neg_mul_add(y_e34, t3_1, v12);
@@ -346,7 +1702,7 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v56 = V::mul_add(y_e12, t3_1, v56);
             v60 = V::mul_add(y_1, t3_1, v60);
             v64 = V::mul_add(y_e1, t3_1, v64);
-            let t3_0 = V::load(t3.at(0usize, c));
+            let t3_0 = V::load(t3.at(0usize));
             v4 = V::neg_mul_add(y_e1234, t3_0, v4);
             // out0[15] = t2_15 + y_1*t3_15 - y_e1*t3_14 - y_e2*t3_13 + y_e3*t3_12 - y_e4*t3_11 + y_e12*t3_10 - y_e13*t3_9 + y_e14*t3_8 - y_e23*t3_7 + y_e24*t3_6 - y_e34*t3_5 + y_e123*t3_4 - y_e124*t3_3 + y_e134*t3_2 + y_e234*t3_1 - y_e1234*t3_0
             V::store(v4, out0.at(15usize, c));
@@ -398,7 +1754,345 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static SANDWICH_1: Stage = stage!(sandwich_1);
+pub(super) static SANDWICH_5: Stage = stage!(sandwich_5);
+/// From `x`, cut 3 to `grad_y`: adjoint of o = x y reverse(x).
+///
+/// From `sandwich_grad` of Cl(1,3,0).
+#[inline(always)]
+unsafe fn sandwich_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let t3 = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            let t3 = t3.packed::<V, 16usize>(group);
+            let x_e1234 = V::load(x.at(15usize, c));
+            let t3_15 = V::load(t3.at(15usize));
+            let mut v2 = V::mul(x_e1234, t3_15);
+            let x_e234 = V::load(x.at(14usize, c));
+            let mut v4 = V::mul(x_e234, t3_15);
+            let x_e134 = V::load(x.at(13usize, c));
+            let mut v6 = V::mul(x_e134, t3_15);
+            let x_e124 = V::load(x.at(12usize, c));
+            let mut v8 = V::mul(x_e124, t3_15);
+            let x_e123 = V::load(x.at(11usize, c));
+            let mut v10 = V::mul(x_e123, t3_15);
+            let x_e34 = V::load(x.at(10usize, c));
+            let mut v12 = V::mul(x_e34, t3_15);
+            let x_e24 = V::load(x.at(9usize, c));
+            let mut v14 = V::mul(x_e24, t3_15);
+            let x_e23 = V::load(x.at(8usize, c));
+            let mut v16 = V::mul(x_e23, t3_15);
+            let x_e14 = V::load(x.at(7usize, c));
+            let mut v18 = V::mul(x_e14, t3_15);
+            let x_e13 = V::load(x.at(6usize, c));
+            let mut v20 = V::mul(x_e13, t3_15);
+            let x_e12 = V::load(x.at(5usize, c));
+            let mut v22 = V::mul(x_e12, t3_15);
+            let x_e4 = V::load(x.at(4usize, c));
+            let mut v24 = V::mul(x_e4, t3_15);
+            let x_e3 = V::load(x.at(3usize, c));
+            let mut v26 = V::mul(x_e3, t3_15);
+            let x_e2 = V::load(x.at(2usize, c));
+            let mut v28 = V::mul(x_e2, t3_15);
+            let x_e1 = V::load(x.at(1usize, c));
+            let mut v30 = V::mul(x_e1, t3_15);
+            let x_1 = V::load(x.at(0usize, c));
+            let mut v32 = V::mul(x_1, t3_15);
+            let t3_14 = V::load(t3.at(14usize));
+            v4 = V::mul_add(x_e1234, t3_14, v4);
+            v2 = V::mul_add(x_e234, t3_14, v2);
+            v12 = V::mul_add(x_e134, t3_14, v12);
+            v14 = V::mul_add(x_e124, t3_14, v14);
+            v16 = V::mul_add(x_e123, t3_14, v16);
+            v6 = V::mul_add(x_e34, t3_14, v6);
+            v8 = V::mul_add(x_e24, t3_14, v8);
+            v10 = V::mul_add(x_e23, t3_14, v10);
+            v24 = V::mul_add(x_e14, t3_14, v24);
+            v26 = V::mul_add(x_e13, t3_14, v26);
+            v28 = V::mul_add(x_e12, t3_14, v28);
+            v18 = V::mul_add(x_e4, t3_14, v18);
+            v20 = V::mul_add(x_e3, t3_14, v20);
+            v22 = V::mul_add(x_e2, t3_14, v22);
+            v32 = V::mul_add(x_e1, t3_14, v32);
+            v30 = V::mul_add(x_1, t3_14, v30);
+            let t3_13 = V::load(t3.at(13usize));
+            v6 = V::neg_mul_add(x_e1234, t3_13, v6);
+            v12 = V::mul_add(x_e234, t3_13, v12);
+            v2 = V::mul_add(x_e134, t3_13, v2);
+            v18 = V::neg_mul_add(x_e124, t3_13, v18);
+            let mut v76 = V::mul_sub(x_e123, t3_13, v20);
+            let mut v78 = V::mul_sub(x_e34, t3_13, v4);
+            v24 = V::mul_add(x_e24, t3_13, v24);
+            v26 = V::mul_add(x_e23, t3_13, v26);
+            v8 = V::mul_add(x_e14, t3_13, v8);
+            v10 = V::mul_add(x_e13, t3_13, v10);
+            v30 = V::neg_mul_add(x_e12, t3_13, v30);
+            let mut v90 = V::mul_sub(x_e4, t3_13, v14);
+            v16 = V::neg_mul_add(x_e3, t3_13, v16);
+            v32 = V::mul_add(x_e2, t3_13, v32);
+            v22 = V::mul_add(x_e1, t3_13, v22);
+            let mut v98 = V::mul_sub(x_1, t3_13, v28);
+            let t3_12 = V::load(t3.at(12usize));
+            let mut v101 = V::mul_sub(x_e1234, t3_12, v8);
+            v90 = V::neg_mul_add(x_e234, t3_12, v90);
+            v18 = V::mul_add(x_e134, t3_12, v18);
+            v2 = V::mul_add(x_e124, t3_12, v2);
+            v22 = V::neg_mul_add(x_e123, t3_12, v22);
+            let mut v111 = V::mul_sub(x_e34, t3_12, v24);
+            v78 = V::mul_add(x_e24, t3_12, v78);
+            v98 = V::neg_mul_add(x_e23, t3_12, v98);
+            v6 = V::neg_mul_add(x_e14, t3_12, v6);
+            v30 = V::mul_add(x_e13, t3_12, v30);
+            v10 = V::mul_add(x_e12, t3_12, v10);
+            v12 = V::mul_add(x_e4, t3_12, v12);
+            v32 = V::neg_mul_add(x_e3, t3_12, v32);
+            v16 = V::neg_mul_add(x_e2, t3_12, v16);
+            v76 = V::mul_add(x_e1, t3_12, v76);
+            v26 = V::mul_add(x_1, t3_12, v26);
+            let t3_11 = V::load(t3.at(11usize));
+            v10 = V::neg_mul_add(x_e1234, t3_11, v10);
+            v16 = V::mul_add(x_e234, t3_11, v16);
+            v76 = V::neg_mul_add(x_e134, t3_11, v76);
+            v22 = V::mul_add(x_e124, t3_11, v22);
+            v2 = V::mul_add(x_e123, t3_11, v2);
+            v26 = V::neg_mul_add(x_e34, t3_11, v26);
+            v98 = V::mul_add(x_e24, t3_11, v98);
+            v78 = V::mul_add(x_e23, t3_11, v78);
+            v30 = V::neg_mul_add(x_e14, t3_11, v30);
+            v6 = V::neg_mul_add(x_e13, t3_11, v6);
+            v101 = V::mul_add(x_e12, t3_11, v101);
+            v32 = V::mul_add(x_e4, t3_11, v32);
+            v12 = V::mul_add(x_e3, t3_11, v12);
+            v90 = V::neg_mul_add(x_e2, t3_11, v90);
+            v18 = V::mul_add(x_e1, t3_11, v18);
+            v111 = V::mul_add(x_1, t3_11, v111);
+            let t3_10 = V::load(t3.at(10usize));
+            v12 = V::mul_add(x_e1234, t3_10, v12);
+            v6 = V::neg_mul_add(x_e234, t3_10, v6);
+            v78 = V::mul_add(x_e134, t3_10, v78);
+            v111 = V::neg_mul_add(x_e124, t3_10, v111);
+            v26 = V::mul_add(x_e123, t3_10, v26);
+            v2 = V::mul_add(x_e34, t3_10, v2);
+            v18 = V::neg_mul_add(x_e24, t3_10, v18);
+            v76 = V::mul_add(x_e23, t3_10, v76);
+            v90 = V::mul_add(x_e14, t3_10, v90);
+            v16 = V::neg_mul_add(x_e13, t3_10, v16);
+            v32 = V::mul_add(x_e12, t3_10, v32);
+            v101 = V::neg_mul_add(x_e4, t3_10, v101);
+            v10 = V::mul_add(x_e3, t3_10, v10);
+            v30 = V::neg_mul_add(x_e2, t3_10, v30);
+            v98 = V::mul_add(x_e1, t3_10, v98);
+            v22 = V::mul_add(x_1, t3_10, v22);
+            let t3_9 = V::load(t3.at(9usize));
+            v90 = V::neg_mul_add(x_e1234, t3_9, v90);
+            v101 = V::mul_add(x_e234, t3_9, v101);
+            v111 = V::mul_add(x_e134, t3_9, v111);
+            v78 = V::mul_add(x_e124, t3_9, v78);
+            v98 = V::neg_mul_add(x_e123, t3_9, v98);
+            v18 = V::mul_add(x_e34, t3_9, v18);
+            v2 = V::mul_add(x_e24, t3_9, v2);
+            v22 = V::neg_mul_add(x_e23, t3_9, v22);
+            v12 = V::mul_add(x_e14, t3_9, v12);
+            v32 = V::neg_mul_add(x_e13, t3_9, v32);
+            v16 = V::neg_mul_add(x_e12, t3_9, v16);
+            v6 = V::neg_mul_add(x_e4, t3_9, v6);
+            v30 = V::mul_add(x_e3, t3_9, v30);
+            v10 = V::mul_add(x_e2, t3_9, v10);
+            v26 = V::mul_add(x_e1, t3_9, v26);
+            v76 = V::mul_add(x_1, t3_9, v76);
+            let t3_8 = V::load(t3.at(8usize));
+            v16 = V::mul_add(x_e1234, t3_8, v16);
+            v10 = V::neg_mul_add(x_e234, t3_8, v10);
+            v26 = V::neg_mul_add(x_e134, t3_8, v26);
+            v98 = V::mul_add(x_e124, t3_8, v98);
+            v78 = V::mul_add(x_e123, t3_8, v78);
+            v76 = V::neg_mul_add(x_e34, t3_8, v76);
+            v22 = V::mul_add(x_e24, t3_8, v22);
+            v2 = V::mul_add(x_e23, t3_8, v2);
+            v32 = V::mul_add(x_e14, t3_8, v32);
+            v12 = V::mul_add(x_e13, t3_8, v12);
+            v90 = V::neg_mul_add(x_e12, t3_8, v90);
+            v30 = V::neg_mul_add(x_e4, t3_8, v30);
+            v6 = V::neg_mul_add(x_e3, t3_8, v6);
+            v101 = V::mul_add(x_e2, t3_8, v101);
+            v111 = V::mul_add(x_e1, t3_8, v111);
+            v18 = V::mul_add(x_1, t3_8, v18);
+            let t3_7 = V::load(t3.at(7usize));
+            v18 = V::neg_mul_add(x_e1234, t3_7, v18);
+            v111 = V::mul_add(x_e234, t3_7, v111);
+            v101 = V::mul_add(x_e134, t3_7, v101);
+            v6 = V::mul_add(x_e124, t3_7, v6);
+            v30 = V::neg_mul_add(x_e123, t3_7, v30);
+            v90 = V::mul_add(x_e34, t3_7, v90);
+            v12 = V::mul_add(x_e24, t3_7, v12);
+            v32 = V::neg_mul_add(x_e23, t3_7, v32);
+            v2 = V::mul_add(x_e14, t3_7, v2);
+            v22 = V::neg_mul_add(x_e13, t3_7, v22);
+            v76 = V::neg_mul_add(x_e12, t3_7, v76);
+            v78 = V::neg_mul_add(x_e4, t3_7, v78);
+            v98 = V::mul_add(x_e3, t3_7, v98);
+            v26 = V::mul_add(x_e2, t3_7, v26);
+            v10 = V::mul_add(x_e1, t3_7, v10);
+            v16 = V::mul_add(x_1, t3_7, v16);
+            let t3_6 = V::load(t3.at(6usize));
+            v76 = V::mul_add(x_e1234, t3_6, v76);
+            v26 = V::neg_mul_add(x_e234, t3_6, v26);
+            v10 = V::neg_mul_add(x_e134, t3_6, v10);
+            v30 = V::mul_add(x_e124, t3_6, v30);
+            v6 = V::mul_add(x_e123, t3_6, v6);
+            v16 = V::neg_mul_add(x_e34, t3_6, v16);
+            v32 = V::mul_add(x_e24, t3_6, v32);
+            v12 = V::mul_add(x_e23, t3_6, v12);
+            v22 = V::mul_add(x_e14, t3_6, v22);
+            v2 = V::mul_add(x_e13, t3_6, v2);
+            v18 = V::neg_mul_add(x_e12, t3_6, v18);
+            v98 = V::neg_mul_add(x_e4, t3_6, v98);
+            v78 = V::neg_mul_add(x_e3, t3_6, v78);
+            v111 = V::mul_add(x_e2, t3_6, v111);
+            v101 = V::mul_add(x_e1, t3_6, v101);
+            v90 = V::mul_add(x_1, t3_6, v90);
+            let t3_5 = V::load(t3.at(5usize));
+            v22 = V::neg_mul_add(x_e1234, t3_5, v22);
+            v98 = V::mul_add(x_e234, t3_5, v98);
+            v30 = V::neg_mul_add(x_e134, t3_5, v30);
+            v10 = V::neg_mul_add(x_e124, t3_5, v10);
+            v101 = V::neg_mul_add(x_e123, t3_5, v101);
+            v32 = V::neg_mul_add(x_e34, t3_5, v32);
+            v16 = V::neg_mul_add(x_e24, t3_5, v16);
+            v90 = V::neg_mul_add(x_e23, t3_5, v90);
+            v76 = V::mul_add(x_e14, t3_5, v76);
+            v18 = V::mul_add(x_e13, t3_5, v18);
+            v2 = V::mul_add(x_e12, t3_5, v2);
+            v26 = V::neg_mul_add(x_e4, t3_5, v26);
+            v111 = V::neg_mul_add(x_e3, t3_5, v111);
+            v78 = V::neg_mul_add(x_e2, t3_5, v78);
+            v6 = V::mul_add(x_e1, t3_5, v6);
+            v12 = V::mul_add(x_1, t3_5, v12);
+            let t3_4 = V::load(t3.at(4usize));
+            v111 = V::mul_add(x_e1234, t3_4, v111);
+            v18 = V::neg_mul_add(x_e234, t3_4, v18);
+            v90 = V::mul_add(x_e134, t3_4, v90);
+            v12 = V::mul_add(x_e124, t3_4, v12);
+            v32 = V::neg_mul_add(x_e123, t3_4, v32);
+            v101 = V::mul_add(x_e34, t3_4, v101);
+            v6 = V::mul_add(x_e24, t3_4, v6);
+            v30 = V::neg_mul_add(x_e23, t3_4, v30);
+            v78 = V::neg_mul_add(x_e14, t3_4, v78);
+            v98 = V::mul_add(x_e13, t3_4, v98);
+            v26 = V::mul_add(x_e12, t3_4, v26);
+            v2 = V::mul_add(x_e4, t3_4, v2);
+            v22 = V::neg_mul_add(x_e3, t3_4, v22);
+            v76 = V::neg_mul_add(x_e2, t3_4, v76);
+            v16 = V::mul_add(x_e1, t3_4, v16);
+            v10 = V::mul_add(x_1, t3_4, v10);
+            let t3_3 = V::load(t3.at(3usize));
+            v26 = V::neg_mul_add(x_e1234, t3_3, v26);
+            v76 = V::mul_add(x_e234, t3_3, v76);
+            v16 = V::neg_mul_add(x_e134, t3_3, v16);
+            v32 = V::mul_add(x_e124, t3_3, v32);
+            v12 = V::mul_add(x_e123, t3_3, v12);
+            v10 = V::neg_mul_add(x_e34, t3_3, v10);
+            v30 = V::mul_add(x_e24, t3_3, v30);
+            v6 = V::mul_add(x_e23, t3_3, v6);
+            v98 = V::neg_mul_add(x_e14, t3_3, v98);
+            v78 = V::neg_mul_add(x_e13, t3_3, v78);
+            v111 = V::mul_add(x_e12, t3_3, v111);
+            v22 = V::mul_add(x_e4, t3_3, v22);
+            v2 = V::mul_add(x_e3, t3_3, v2);
+            v18 = V::neg_mul_add(x_e2, t3_3, v18);
+            v90 = V::mul_add(x_e1, t3_3, v90);
+            v101 = V::mul_add(x_1, t3_3, v101);
+            let t3_2 = V::load(t3.at(2usize));
+            v98 = V::mul_add(x_e1234, t3_2, v98);
+            v22 = V::neg_mul_add(x_e234, t3_2, v22);
+            v32 = V::neg_mul_add(x_e134, t3_2, v32);
+            v16 = V::neg_mul_add(x_e124, t3_2, v16);
+            v90 = V::neg_mul_add(x_e123, t3_2, v90);
+            v30 = V::neg_mul_add(x_e34, t3_2, v30);
+            v10 = V::neg_mul_add(x_e24, t3_2, v10);
+            v101 = V::neg_mul_add(x_e23, t3_2, v101);
+            v26 = V::neg_mul_add(x_e14, t3_2, v26);
+            v111 = V::neg_mul_add(x_e13, t3_2, v111);
+            v78 = V::neg_mul_add(x_e12, t3_2, v78);
+            v76 = V::mul_add(x_e4, t3_2, v76);
+            v18 = V::mul_add(x_e3, t3_2, v18);
+            v2 = V::mul_add(x_e2, t3_2, v2);
+            v12 = V::mul_add(x_e1, t3_2, v12);
+            v6 = V::mul_add(x_1, t3_2, v6);
+            let t3_1 = V::load(t3.at(1usize));
+            v30 = V::mul_add(x_e1234, t3_1, v30);
+            v32 = V::neg_mul_add(x_e234, t3_1, v32);
+            v22 = V::neg_mul_add(x_e134, t3_1, v22);
+            v76 = V::neg_mul_add(x_e124, t3_1, v76);
+            v18 = V::neg_mul_add(x_e123, t3_1, v18);
+            v98 = V::neg_mul_add(x_e34, t3_1, v98);
+            v26 = V::neg_mul_add(x_e24, t3_1, v26);
+            v111 = V::neg_mul_add(x_e23, t3_1, v111);
+            v10 = V::neg_mul_add(x_e14, t3_1, v10);
+            v101 = V::neg_mul_add(x_e13, t3_1, v101);
+            v6 = V::neg_mul_add(x_e12, t3_1, v6);
+            v16 = V::mul_add(x_e4, t3_1, v16);
+            v90 = V::mul_add(x_e3, t3_1, v90);
+            v12 = V::mul_add(x_e2, t3_1, v12);
+            v2 = V::mul_add(x_e1, t3_1, v2);
+            v78 = V::mul_add(x_1, t3_1, v78);
+            let t3_0 = V::load(t3.at(0usize));
+            v32 = V::neg_mul_add(x_e1234, t3_0, v32);
+            // out0[15] = x_1*t3_15 + x_e1*t3_14 + x_e2*t3_13 - x_e3*t3_12 + x_e4*t3_11 + x_e12*t3_10 - x_e13*t3_9 + x_e14*t3_8 - x_e23*t3_7 + x_e24*t3_6 - x_e34*t3_5 - x_e123*t3_4 + x_e124*t3_3 - x_e134*t3_2 - x_e234*t3_1 - x_e1234*t3_0
+            V::store(v32, out0.at(15usize, c));
+            v30 = V::mul_add(x_e234, t3_0, v30);
+            // out0[14] = x_e1*t3_15 + x_1*t3_14 - x_e12*t3_13 + x_e13*t3_12 - x_e14*t3_11 - x_e2*t3_10 + x_e3*t3_9 - x_e4*t3_8 - x_e123*t3_7 + x_e124*t3_6 - x_e134*t3_5 - x_e23*t3_4 + x_e24*t3_3 - x_e34*t3_2 + x_e1234*t3_1 + x_e234*t3_0
+            V::store(v30, out0.at(14usize, c));
+            v98 = V::neg_mul_add(x_e134, t3_0, v98);
+            // out0[13] = x_1*t3_13 - (x_e2*t3_15 + x_e12*t3_14) - x_e23*t3_12 + x_e24*t3_11 + x_e1*t3_10 - x_e123*t3_9 + x_e124*t3_8 + x_e3*t3_7 - x_e4*t3_6 + x_e234*t3_5 + x_e13*t3_4 - x_e14*t3_3 + x_e1234*t3_2 - x_e34*t3_1 - x_e134*t3_0
+            V::store(v98, out0.at(13usize, c));
+            v26 = V::neg_mul_add(x_e124, t3_0, v26);
+            // out0[12] = x_e3*t3_15 + x_e13*t3_14 + x_e23*t3_13 + x_1*t3_12 - x_e34*t3_11 + x_e123*t3_10 + x_e1*t3_9 - x_e134*t3_8 + x_e2*t3_7 - x_e234*t3_6 - x_e4*t3_5 + x_e12*t3_4 - x_e1234*t3_3 - x_e14*t3_2 - x_e24*t3_1 - x_e124*t3_0
+            V::store(v26, out0.at(12usize, c));
+            v111 = V::neg_mul_add(x_e123, t3_0, v111);
+            // out0[11] = x_e34*t3_12 - (x_e4*t3_15 + x_e14*t3_14 + x_e24*t3_13) + x_1*t3_11 - x_e124*t3_10 + x_e134*t3_9 + x_e1*t3_8 + x_e234*t3_7 + x_e2*t3_6 - x_e3*t3_5 + x_e1234*t3_4 + x_e12*t3_3 - x_e13*t3_2 - x_e23*t3_1 - x_e123*t3_0
+            V::store(v111, out0.at(11usize, c));
+            v22 = V::neg_mul_add(x_e34, t3_0, v22);
+            // out0[10] = x_e12*t3_15 + x_e2*t3_14 + x_e1*t3_13 - x_e123*t3_12 + x_e124*t3_11 + x_1*t3_10 - x_e23*t3_9 + x_e24*t3_8 - x_e13*t3_7 + x_e14*t3_6 - x_e1234*t3_5 - x_e3*t3_4 + x_e4*t3_3 - x_e234*t3_2 - x_e134*t3_1 - x_e34*t3_0
+            V::store(v22, out0.at(10usize, c));
+            v76 = V::neg_mul_add(x_e24, t3_0, v76);
+            // out0[9] = x_e123*t3_13 - (x_e13*t3_15 + x_e3*t3_14) + x_e1*t3_12 - x_e134*t3_11 + x_e23*t3_10 + x_1*t3_9 - x_e34*t3_8 - x_e12*t3_7 + x_e1234*t3_6 + x_e14*t3_5 - x_e2*t3_4 + x_e234*t3_3 + x_e4*t3_2 - x_e124*t3_1 - x_e24*t3_0
+            V::store(v76, out0.at(9usize, c));
+            v18 = V::neg_mul_add(x_e23, t3_0, v18);
+            // out0[8] = x_e14*t3_15 + x_e4*t3_14 - x_e124*t3_13 + x_e134*t3_12 + x_e1*t3_11 - x_e24*t3_10 + x_e34*t3_9 + x_1*t3_8 - x_e1234*t3_7 - x_e12*t3_6 + x_e13*t3_5 - x_e234*t3_4 - x_e2*t3_3 + x_e3*t3_2 - x_e123*t3_1 - x_e23*t3_0
+            V::store(v18, out0.at(8usize, c));
+            v16 = V::mul_add(x_e14, t3_0, v16);
+            // out0[7] = x_e23*t3_15 + x_e123*t3_14 - x_e3*t3_13 - x_e2*t3_12 + x_e234*t3_11 - x_e13*t3_10 - x_e12*t3_9 + x_e1234*t3_8 + x_1*t3_7 - x_e34*t3_6 - x_e24*t3_5 + x_e1*t3_4 - x_e134*t3_3 - x_e124*t3_2 + x_e4*t3_1 + x_e14*t3_0
+            V::store(v16, out0.at(7usize, c));
+            v90 = V::mul_add(x_e13, t3_0, v90);
+            // out0[6] = x_e4*t3_13 - (x_e24*t3_15 + x_e124*t3_14) - x_e234*t3_12 - x_e2*t3_11 + x_e14*t3_10 - x_e1234*t3_9 - x_e12*t3_8 + x_e34*t3_7 + x_1*t3_6 - x_e23*t3_5 + x_e134*t3_4 + x_e1*t3_3 - x_e123*t3_2 + x_e3*t3_1 + x_e13*t3_0
+            V::store(v90, out0.at(6usize, c));
+            v12 = V::mul_add(x_e12, t3_0, v12);
+            // out0[5] = x_e34*t3_15 + x_e134*t3_14 + x_e234*t3_13 + x_e4*t3_12 + x_e3*t3_11 + x_e1234*t3_10 + x_e14*t3_9 + x_e13*t3_8 + x_e24*t3_7 + x_e23*t3_6 + x_1*t3_5 + x_e124*t3_4 + x_e123*t3_3 + x_e1*t3_2 + x_e2*t3_1 + x_e12*t3_0
+            V::store(v12, out0.at(5usize, c));
+            v10 = V::neg_mul_add(x_e4, t3_0, v10);
+            // out0[4] = x_e123*t3_15 + x_e23*t3_14 + x_e13*t3_13 + x_e12*t3_12 - x_e1234*t3_11 + x_e3*t3_10 + x_e2*t3_9 - x_e234*t3_8 + x_e1*t3_7 - x_e134*t3_6 - x_e124*t3_5 + x_1*t3_4 - x_e34*t3_3 - x_e24*t3_2 - x_e14*t3_1 - x_e4*t3_0
+            V::store(v10, out0.at(4usize, c));
+            v101 = V::neg_mul_add(x_e3, t3_0, v101);
+            // out0[3] = x_e1234*t3_12 - (x_e124*t3_15 + x_e24*t3_14 + x_e14*t3_13) + x_e12*t3_11 - x_e4*t3_10 + x_e234*t3_9 + x_e2*t3_8 + x_e134*t3_7 + x_e1*t3_6 - x_e123*t3_5 + x_e34*t3_4 + x_1*t3_3 - x_e23*t3_2 - x_e13*t3_1 - x_e3*t3_0
+            V::store(v101, out0.at(3usize, c));
+            v6 = V::neg_mul_add(x_e2, t3_0, v6);
+            // out0[2] = x_e134*t3_15 + x_e34*t3_14 - x_e1234*t3_13 - x_e14*t3_12 - x_e13*t3_11 - x_e234*t3_10 - x_e4*t3_9 - x_e3*t3_8 + x_e124*t3_7 + x_e123*t3_6 + x_e1*t3_5 + x_e24*t3_4 + x_e23*t3_3 + x_1*t3_2 - x_e12*t3_1 - x_e2*t3_0
+            V::store(v6, out0.at(2usize, c));
+            v78 = V::mul_add(x_e1, t3_0, v78);
+            // out0[1] = x_e34*t3_13 - (x_e234*t3_15 + x_e1234*t3_14) + x_e24*t3_12 + x_e23*t3_11 + x_e134*t3_10 + x_e124*t3_9 + x_e123*t3_8 - x_e4*t3_7 - x_e3*t3_6 - x_e2*t3_5 - x_e14*t3_4 - x_e13*t3_3 - x_e12*t3_2 + x_1*t3_1 + x_e1*t3_0
+            V::store(v78, out0.at(1usize, c));
+            v2 = V::mul_add(x_1, t3_0, v2);
+            // out0[0] = x_e1234*t3_15 + x_e234*t3_14 + x_e134*t3_13 + x_e124*t3_12 + x_e123*t3_11 + x_e34*t3_10 + x_e24*t3_9 + x_e23*t3_8 + x_e14*t3_7 + x_e13*t3_6 + x_e12*t3_5 + x_e4*t3_4 + x_e3*t3_3 + x_e2*t3_2 + x_e1*t3_1 + x_1*t3_0
+            V::store(v2, out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SANDWICH_6: Stage = stage!(sandwich_6);
 /// `o = x y reverse(x)`, grades 0,1,2,3,4 and 0,1,2,3,4.
 ///
 /// Forward: 1002 flops per lane (512 multiplications, 490 additions).
@@ -418,7 +2112,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_0,
+                stage: &super::sandwich::SANDWICH_0,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[],
@@ -427,7 +2121,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_0,
+                stage: &super::sandwich::SANDWICH_1,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -436,7 +2130,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_0,
+                stage: &super::sandwich::SANDWICH_2,
                 inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -452,7 +2146,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_0,
+                stage: &super::sandwich::SANDWICH_0,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[],
@@ -461,7 +2155,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_0,
+                stage: &super::sandwich::SANDWICH_1,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -470,7 +2164,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_2,
+                stage: &super::sandwich::SANDWICH_3,
                 inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
                 outputs: &[Slot::Cut(2usize)],
                 params: &[],
@@ -479,7 +2173,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_1,
+                stage: &super::sandwich::SANDWICH_4,
                 inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
                 outputs: &[Slot::Cut(3usize)],
                 params: &[],
@@ -488,7 +2182,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_1,
+                stage: &super::sandwich::SANDWICH_5,
                 inputs: &[Slot::External(1usize), Slot::Cut(3usize), Slot::Cut(2usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -497,7 +2191,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_2,
+                stage: &super::sandwich::SANDWICH_6,
                 inputs: &[Slot::External(0usize), Slot::Cut(3usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[],
@@ -513,7 +2207,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
 ///
 /// From `sandwich` of Cl(1,3,0).
 #[inline(always)]
-unsafe fn sandwich_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sandwich_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -523,6 +2217,7 @@ unsafe fn sandwich_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<8usize>(c);
             y.prefetch::<4usize>(c);
+            let out0 = out0.packed::<V, 8usize>(group);
             let x_1 = V::load(x.at(0usize, c));
             let y_e1 = V::load(y.at(0usize, c));
             let mut v2 = V::mul(x_1, y_e1);
@@ -536,7 +2231,7 @@ unsafe fn sandwich_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2 = V::neg_mul_add(x_e13, y_e3, v2);
             v2 = V::neg_mul_add(x_e14, y_e4, v2);
             // out0[0] = x_1*y_e1 - x_e12*y_e2 - x_e13*y_e3 - x_e14*y_e4
-            V::store(v2, out0.at(0usize, c));
+            V::store(v2, out0.at(0usize));
             let mut v15 = V::mul(x_1, y_e2);
             let x_e23 = V::load(x.at(4usize, c));
             let x_e24 = V::load(x.at(5usize, c));
@@ -544,54 +2239,54 @@ unsafe fn sandwich_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v15 = V::neg_mul_add(x_e23, y_e3, v15);
             v15 = V::neg_mul_add(x_e24, y_e4, v15);
             // out0[1] = x_1*y_e2 - x_e12*y_e1 - x_e23*y_e3 - x_e24*y_e4
-            V::store(v15, out0.at(1usize, c));
+            V::store(v15, out0.at(1usize));
             let mut v24 = V::mul(x_1, y_e3);
             let x_e34 = V::load(x.at(6usize, c));
             v24 = V::neg_mul_add(x_e13, y_e1, v24);
             v24 = V::mul_add(x_e23, y_e2, v24);
             v24 = V::neg_mul_add(x_e34, y_e4, v24);
             // out0[2] = x_e23*y_e2 + x_1*y_e3 - x_e13*y_e1 - x_e34*y_e4
-            V::store(v24, out0.at(2usize, c));
+            V::store(v24, out0.at(2usize));
             let mut v32 = V::mul(x_1, y_e4);
             v32 = V::neg_mul_add(x_e14, y_e1, v32);
             v32 = V::mul_add(x_e24, y_e2, v32);
             v32 = V::mul_add(x_e34, y_e3, v32);
             // out0[3] = x_e34*y_e3 + x_e24*y_e2 + x_1*y_e4 - x_e14*y_e1
-            V::store(v32, out0.at(3usize, c));
+            V::store(v32, out0.at(3usize));
             let mut v39 = V::mul(x_e12, y_e3);
             let x_e1234 = V::load(x.at(7usize, c));
             v39 = V::neg_mul_add(x_e13, y_e2, v39);
             v39 = V::mul_add(x_e23, y_e1, v39);
             v39 = V::neg_mul_add(x_e1234, y_e4, v39);
             // out0[4] = x_e23*y_e1 + x_e12*y_e3 - x_e13*y_e2 - x_e1234*y_e4
-            V::store(v39, out0.at(4usize, c));
+            V::store(v39, out0.at(4usize));
             let mut v47 = V::mul(x_e12, y_e4);
             v47 = V::neg_mul_add(x_e14, y_e2, v47);
             v47 = V::mul_add(x_e24, y_e1, v47);
             v47 = V::mul_add(x_e1234, y_e3, v47);
             // out0[5] = x_e1234*y_e3 + x_e24*y_e1 + x_e12*y_e4 - x_e14*y_e2
-            V::store(v47, out0.at(5usize, c));
+            V::store(v47, out0.at(5usize));
             let mut v54 = V::mul(x_e13, y_e4);
             v54 = V::neg_mul_add(x_e14, y_e3, v54);
             v54 = V::mul_add(x_e34, y_e1, v54);
             v54 = V::neg_mul_add(x_e1234, y_e2, v54);
             // out0[6] = x_e34*y_e1 + x_e13*y_e4 - x_e14*y_e3 - x_e1234*y_e2
-            V::store(v54, out0.at(6usize, c));
+            V::store(v54, out0.at(6usize));
             let mut v61 = V::mul(x_e23, y_e4);
             v61 = V::neg_mul_add(x_e24, y_e3, v61);
             v61 = V::mul_add(x_e34, y_e2, v61);
             v61 = V::neg_mul_add(x_e1234, y_e1, v61);
             // out0[7] = x_e34*y_e2 + x_e23*y_e4 - x_e24*y_e3 - x_e1234*y_e1
-            V::store(v61, out0.at(7usize, c));
+            V::store(v61, out0.at(7usize));
         }
     }
 }
-pub(super) static SANDWICH_2: Stage = stage!(sandwich_2);
+pub(super) static SANDWICH_7: Stage = stage!(sandwich_7);
 /// From `x` to cut 1: o = x y reverse(x).
 ///
 /// From `sandwich` of Cl(1,3,0).
 #[inline(always)]
-unsafe fn sandwich_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sandwich_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -599,31 +2294,32 @@ unsafe fn sandwich_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<8usize>(c);
+            let out0 = out0.packed::<V, 8usize>(group);
             // out0[1] = -x_e12
-            V::store(V::neg(V::load(x.at(1usize, c))), out0.at(1usize, c));
+            V::store(V::neg(V::load(x.at(1usize, c))), out0.at(1usize));
             // out0[2] = -x_e13
-            V::store(V::neg(V::load(x.at(2usize, c))), out0.at(2usize, c));
+            V::store(V::neg(V::load(x.at(2usize, c))), out0.at(2usize));
             // out0[3] = -x_e14
-            V::store(V::neg(V::load(x.at(3usize, c))), out0.at(3usize, c));
+            V::store(V::neg(V::load(x.at(3usize, c))), out0.at(3usize));
             // out0[4] = -x_e23
-            V::store(V::neg(V::load(x.at(4usize, c))), out0.at(4usize, c));
+            V::store(V::neg(V::load(x.at(4usize, c))), out0.at(4usize));
             // out0[5] = -x_e24
-            V::store(V::neg(V::load(x.at(5usize, c))), out0.at(5usize, c));
+            V::store(V::neg(V::load(x.at(5usize, c))), out0.at(5usize));
             // out0[6] = -x_e34
-            V::store(V::neg(V::load(x.at(6usize, c))), out0.at(6usize, c));
+            V::store(V::neg(V::load(x.at(6usize, c))), out0.at(6usize));
             // out0[0] = x_1
-            V::store(V::load(x.at(0usize, c)), out0.at(0usize, c));
+            V::store(V::load(x.at(0usize, c)), out0.at(0usize));
             // out0[7] = x_e1234
-            V::store(V::load(x.at(7usize, c)), out0.at(7usize, c));
+            V::store(V::load(x.at(7usize, c)), out0.at(7usize));
         }
     }
 }
-pub(super) static SANDWICH_3: Stage = stage!(sandwich_3);
+pub(super) static SANDWICH_8: Stage = stage!(sandwich_8);
 /// From cut 0, cut 1 to `o`: o = x y reverse(x).
 ///
 /// From `sandwich` of Cl(1,3,0).
 #[inline(always)]
-unsafe fn sandwich_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sandwich_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t0 = args.inputs[0];
@@ -631,25 +2327,25 @@ unsafe fn sandwich_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<8usize>(c);
-            t1.prefetch::<8usize>(c);
-            let t0_0 = V::load(t0.at(0usize, c));
-            let t1_0 = V::load(t1.at(0usize, c));
+            let t0 = t0.packed::<V, 8usize>(group);
+            let t1 = t1.packed::<V, 8usize>(group);
+            let t0_0 = V::load(t0.at(0usize));
+            let t1_0 = V::load(t1.at(0usize));
             let mut v2 = V::mul(t0_0, t1_0);
-            let t0_1 = V::load(t0.at(1usize, c));
-            let t1_1 = V::load(t1.at(1usize, c));
-            let t0_2 = V::load(t0.at(2usize, c));
-            let t1_2 = V::load(t1.at(2usize, c));
-            let t0_3 = V::load(t0.at(3usize, c));
-            let t1_3 = V::load(t1.at(3usize, c));
-            let t0_4 = V::load(t0.at(4usize, c));
-            let t1_4 = V::load(t1.at(4usize, c));
-            let t0_5 = V::load(t0.at(5usize, c));
-            let t1_5 = V::load(t1.at(5usize, c));
-            let t0_6 = V::load(t0.at(6usize, c));
-            let t1_6 = V::load(t1.at(6usize, c));
-            let t0_7 = V::load(t0.at(7usize, c));
-            let t1_7 = V::load(t1.at(7usize, c));
+            let t0_1 = V::load(t0.at(1usize));
+            let t1_1 = V::load(t1.at(1usize));
+            let t0_2 = V::load(t0.at(2usize));
+            let t1_2 = V::load(t1.at(2usize));
+            let t0_3 = V::load(t0.at(3usize));
+            let t1_3 = V::load(t1.at(3usize));
+            let t0_4 = V::load(t0.at(4usize));
+            let t1_4 = V::load(t1.at(4usize));
+            let t0_5 = V::load(t0.at(5usize));
+            let t1_5 = V::load(t1.at(5usize));
+            let t0_6 = V::load(t0.at(6usize));
+            let t1_6 = V::load(t1.at(6usize));
+            let t0_7 = V::load(t0.at(7usize));
+            let t1_7 = V::load(t1.at(7usize));
             v2 = V::mul_add(t0_1, t1_1, v2);
             v2 = V::mul_add(t0_2, t1_2, v2);
             v2 = V::mul_add(t0_3, t1_3, v2);
@@ -692,12 +2388,12 @@ unsafe fn sandwich_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static SANDWICH_4: Stage = stage!(sandwich_4);
+pub(super) static SANDWICH_9: Stage = stage!(sandwich_9);
 /// From cut 0, `grad_o` to cut 2: adjoint of o = x y reverse(x).
 ///
 /// From `sandwich_grad` of Cl(1,3,0).
 #[inline(always)]
-unsafe fn sandwich_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sandwich_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t0 = args.inputs[0];
@@ -705,21 +2401,22 @@ unsafe fn sandwich_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<8usize>(c);
             grad_o.prefetch::<4usize>(c);
-            let t0_7 = V::load(t0.at(7usize, c));
+            let t0 = t0.packed::<V, 8usize>(group);
+            let out0 = out0.packed::<V, 8usize>(group);
+            let t0_7 = V::load(t0.at(7usize));
             let grad_o_e4 = V::load(grad_o.at(3usize, c));
             let mut v2 = V::mul(t0_7, grad_o_e4);
-            let t0_6 = V::load(t0.at(6usize, c));
+            let t0_6 = V::load(t0.at(6usize));
             let mut v4 = V::mul(t0_6, grad_o_e4);
-            let t0_5 = V::load(t0.at(5usize, c));
+            let t0_5 = V::load(t0.at(5usize));
             let mut v6 = V::mul(t0_5, grad_o_e4);
-            let t0_4 = V::load(t0.at(4usize, c));
-            let t0_3 = V::load(t0.at(3usize, c));
+            let t0_4 = V::load(t0.at(4usize));
+            let t0_3 = V::load(t0.at(3usize));
             let mut v10 = V::mul(t0_3, grad_o_e4);
-            let t0_2 = V::load(t0.at(2usize, c));
-            let t0_1 = V::load(t0.at(1usize, c));
-            let t0_0 = V::load(t0.at(0usize, c));
+            let t0_2 = V::load(t0.at(2usize));
+            let t0_1 = V::load(t0.at(1usize));
+            let t0_0 = V::load(t0.at(0usize));
             let mut v16 = V::mul(t0_0, grad_o_e4);
             let grad_o_e3 = V::load(grad_o.at(2usize, c));
             let mut v18 = V::mul(t0_7, grad_o_e3);
@@ -745,37 +2442,37 @@ unsafe fn sandwich_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let grad_o_e1 = V::load(grad_o.at(0usize, c));
             v22 = V::neg_mul_add(t0_7, grad_o_e1, v22);
             // out0[7] = t0_5*grad_o_e3 - t0_4*grad_o_e4 - t0_6*grad_o_e2 - t0_7*grad_o_e1
-            V::store(v22, out0.at(7usize, c));
+            V::store(v22, out0.at(7usize));
             v26 = V::neg_mul_add(t0_6, grad_o_e1, v26);
             // out0[6] = t0_3*grad_o_e3 - t0_2*grad_o_e4 - t0_7*grad_o_e2 - t0_6*grad_o_e1
-            V::store(v26, out0.at(6usize, c));
+            V::store(v26, out0.at(6usize));
             v18 = V::neg_mul_add(t0_5, grad_o_e1, v18);
             // out0[5] = t0_7*grad_o_e3 - t0_1*grad_o_e4 + t0_3*grad_o_e2 - t0_5*grad_o_e1
-            V::store(v18, out0.at(5usize, c));
+            V::store(v18, out0.at(5usize));
             v46 = V::neg_mul_add(t0_4, grad_o_e1, v46);
             // out0[4] = t0_2*grad_o_e2 - (t0_7*grad_o_e4 + t0_1*grad_o_e3) - t0_4*grad_o_e1
-            V::store(v46, out0.at(4usize, c));
+            V::store(v46, out0.at(4usize));
             v16 = V::mul_add(t0_3, grad_o_e1, v16);
             // out0[3] = t0_0*grad_o_e4 - t0_6*grad_o_e3 - t0_5*grad_o_e2 + t0_3*grad_o_e1
-            V::store(v16, out0.at(3usize, c));
+            V::store(v16, out0.at(3usize));
             v4 = V::mul_add(t0_2, grad_o_e1, v4);
             // out0[2] = t0_6*grad_o_e4 + t0_0*grad_o_e3 - t0_4*grad_o_e2 + t0_2*grad_o_e1
-            V::store(v4, out0.at(2usize, c));
+            V::store(v4, out0.at(2usize));
             v6 = V::mul_add(t0_1, grad_o_e1, v6);
             // out0[1] = t0_5*grad_o_e4 + t0_4*grad_o_e3 + t0_0*grad_o_e2 + t0_1*grad_o_e1
-            V::store(v6, out0.at(1usize, c));
+            V::store(v6, out0.at(1usize));
             v10 = V::mul_add(t0_0, grad_o_e1, v10);
             // out0[0] = t0_3*grad_o_e4 + t0_2*grad_o_e3 + t0_1*grad_o_e2 + t0_0*grad_o_e1
-            V::store(v10, out0.at(0usize, c));
+            V::store(v10, out0.at(0usize));
         }
     }
 }
-pub(super) static SANDWICH_5: Stage = stage!(sandwich_5);
+pub(super) static SANDWICH_10: Stage = stage!(sandwich_10);
 /// From cut 1, `grad_o` to cut 3: adjoint of o = x y reverse(x).
 ///
 /// From `sandwich_grad` of Cl(1,3,0).
 #[inline(always)]
-unsafe fn sandwich_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sandwich_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t1 = args.inputs[0];
@@ -783,21 +2480,22 @@ unsafe fn sandwich_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<8usize>(c);
             grad_o.prefetch::<4usize>(c);
-            let t1_4 = V::load(t1.at(4usize, c));
+            let t1 = t1.packed::<V, 8usize>(group);
+            let out0 = out0.packed::<V, 8usize>(group);
+            let t1_4 = V::load(t1.at(4usize));
             let grad_o_e4 = V::load(grad_o.at(3usize, c));
-            let t1_2 = V::load(t1.at(2usize, c));
+            let t1_2 = V::load(t1.at(2usize));
             let mut v4 = V::mul(t1_2, grad_o_e4);
-            let t1_1 = V::load(t1.at(1usize, c));
+            let t1_1 = V::load(t1.at(1usize));
             let mut v6 = V::mul(t1_1, grad_o_e4);
-            let t1_7 = V::load(t1.at(7usize, c));
-            let t1_0 = V::load(t1.at(0usize, c));
+            let t1_7 = V::load(t1.at(7usize));
+            let t1_0 = V::load(t1.at(0usize));
             let mut v10 = V::mul(t1_0, grad_o_e4);
-            let t1_6 = V::load(t1.at(6usize, c));
-            let t1_5 = V::load(t1.at(5usize, c));
+            let t1_6 = V::load(t1.at(6usize));
+            let t1_5 = V::load(t1.at(5usize));
             let mut v14 = V::mul(t1_5, grad_o_e4);
-            let t1_3 = V::load(t1.at(3usize, c));
+            let t1_3 = V::load(t1.at(3usize));
             let mut v16 = V::mul(t1_3, grad_o_e4);
             let grad_o_e3 = V::load(grad_o.at(2usize, c));
             let mut v18 = V::mul(t1_5, grad_o_e3);
@@ -823,37 +2521,37 @@ unsafe fn sandwich_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let grad_o_e1 = V::load(grad_o.at(0usize, c));
             v18 = V::neg_mul_add(t1_7, grad_o_e1, v18);
             // out0[7] = t1_5*grad_o_e3 - t1_4*grad_o_e4 - t1_6*grad_o_e2 - t1_7*grad_o_e1
-            V::store(v18, out0.at(7usize, c));
+            V::store(v18, out0.at(7usize));
             v4 = V::neg_mul_add(t1_6, grad_o_e1, v4);
             // out0[6] = t1_2*grad_o_e4 - t1_3*grad_o_e3 - t1_7*grad_o_e2 - t1_6*grad_o_e1
-            V::store(v4, out0.at(6usize, c));
+            V::store(v4, out0.at(6usize));
             v6 = V::neg_mul_add(t1_5, grad_o_e1, v6);
             // out0[5] = t1_1*grad_o_e4 + t1_7*grad_o_e3 - t1_3*grad_o_e2 - t1_5*grad_o_e1
-            V::store(v6, out0.at(5usize, c));
+            V::store(v6, out0.at(5usize));
             v24 = V::neg_mul_add(t1_4, grad_o_e1, v24);
             // out0[4] = t1_1*grad_o_e3 - t1_7*grad_o_e4 - t1_2*grad_o_e2 - t1_4*grad_o_e1
-            V::store(v24, out0.at(4usize, c));
+            V::store(v24, out0.at(4usize));
             v10 = V::mul_add(t1_3, grad_o_e1, v10);
             // out0[3] = t1_0*grad_o_e4 + t1_6*grad_o_e3 + t1_5*grad_o_e2 + t1_3*grad_o_e1
-            V::store(v10, out0.at(3usize, c));
+            V::store(v10, out0.at(3usize));
             v28 = V::mul_add(t1_2, grad_o_e1, v28);
             // out0[2] = t1_0*grad_o_e3 - t1_6*grad_o_e4 + t1_4*grad_o_e2 + t1_2*grad_o_e1
-            V::store(v28, out0.at(2usize, c));
+            V::store(v28, out0.at(2usize));
             v48 = V::mul_add(t1_1, grad_o_e1, v48);
             // out0[1] = t1_0*grad_o_e2 - (t1_5*grad_o_e4 + t1_4*grad_o_e3) + t1_1*grad_o_e1
-            V::store(v48, out0.at(1usize, c));
+            V::store(v48, out0.at(1usize));
             v16 = V::mul_add(t1_0, grad_o_e1, v16);
             // out0[0] = t1_3*grad_o_e4 + t1_2*grad_o_e3 + t1_1*grad_o_e2 + t1_0*grad_o_e1
-            V::store(v16, out0.at(0usize, c));
+            V::store(v16, out0.at(0usize));
         }
     }
 }
-pub(super) static SANDWICH_6: Stage = stage!(sandwich_6);
+pub(super) static SANDWICH_11: Stage = stage!(sandwich_11);
 /// From `y`, cut 3, cut 2 to `grad_x`: adjoint of o = x y reverse(x).
 ///
 /// From `sandwich_grad` of Cl(1,3,0).
 #[inline(always)]
-unsafe fn sandwich_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sandwich_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let y = args.inputs[0];
@@ -863,50 +2561,50 @@ unsafe fn sandwich_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<4usize>(c);
-            t3.prefetch::<8usize>(c);
-            t2.prefetch::<8usize>(c);
+            let t3 = t3.packed::<V, 8usize>(group);
+            let t2 = t2.packed::<V, 8usize>(group);
             let y_e1 = V::load(y.at(0usize, c));
-            let t3_7 = V::load(t3.at(7usize, c));
-            let mut v4 = V::neg_mul_add(y_e1, t3_7, V::load(t2.at(7usize, c)));
+            let t3_7 = V::load(t3.at(7usize));
+            let mut v4 = V::neg_mul_add(y_e1, t3_7, V::load(t2.at(7usize)));
             let y_e2 = V::load(y.at(1usize, c));
-            let mut v8 = V::mul_sub(y_e2, t3_7, V::load(t2.at(6usize, c)));
+            let mut v8 = V::mul_sub(y_e2, t3_7, V::load(t2.at(6usize)));
             let y_e3 = V::load(y.at(2usize, c));
             let y_e4 = V::load(y.at(3usize, c));
-            let mut v16 = V::mul_sub(y_e4, t3_7, V::load(t2.at(4usize, c)));
-            let t3_6 = V::load(t3.at(6usize, c));
+            let mut v16 = V::mul_sub(y_e4, t3_7, V::load(t2.at(4usize)));
+            let t3_6 = V::load(t3.at(6usize));
             v4 = V::neg_mul_add(y_e2, t3_6, v4);
             v8 = V::mul_add(y_e1, t3_6, v8);
-            let mut v24 = V::mul_add(y_e3, t3_6, V::load(t2.at(3usize, c)));
-            let mut v27 = V::mul_sub(y_e4, t3_6, V::load(t2.at(2usize, c)));
-            let t3_5 = V::load(t3.at(5usize, c));
+            let mut v24 = V::mul_add(y_e3, t3_6, V::load(t2.at(3usize)));
+            let mut v27 = V::mul_sub(y_e4, t3_6, V::load(t2.at(2usize)));
+            let t3_5 = V::load(t3.at(5usize));
             v4 = V::mul_add(y_e3, t3_5, v4);
             let mut v32 = V::mul_sub(
                 y_e1,
                 t3_5,
-                V::mul_add(y_e3, t3_7, V::load(t2.at(5usize, c))),
+                V::mul_add(y_e3, t3_7, V::load(t2.at(5usize))),
             );
             v24 = V::mul_add(y_e2, t3_5, v24);
-            let mut v37 = V::mul_sub(y_e4, t3_5, V::load(t2.at(1usize, c)));
-            let t3_4 = V::load(t3.at(4usize, c));
+            let mut v37 = V::mul_sub(y_e4, t3_5, V::load(t2.at(1usize)));
+            let t3_4 = V::load(t3.at(4usize));
             v4 = V::neg_mul_add(y_e4, t3_4, v4);
             // out0[7] = t2_7 - y_e1*t3_7 - y_e2*t3_6 + y_e3*t3_5 - y_e4*t3_4
             V::store(v4, out0.at(7usize, c));
             v16 = V::mul_add(y_e1, t3_4, v16);
             v27 = V::neg_mul_add(y_e2, t3_4, v27);
             v37 = V::mul_add(y_e3, t3_4, v37);
-            let t3_3 = V::load(t3.at(3usize, c));
+            let t3_3 = V::load(t3.at(3usize));
             v8 = V::mul_add(y_e3, t3_3, v8);
             v32 = V::mul_add(y_e2, t3_3, v32);
             v24 = V::mul_add(y_e1, t3_3, v24);
-            let mut v56 = V::mul_add(y_e4, t3_3, V::load(t2.at(0usize, c)));
-            let t3_2 = V::load(t3.at(2usize, c));
+            let mut v56 = V::mul_add(y_e4, t3_3, V::load(t2.at(0usize)));
+            let t3_2 = V::load(t3.at(2usize));
             v8 = V::neg_mul_add(y_e4, t3_2, v8);
             // out0[6] = y_e2*t3_7 - t2_6 + y_e1*t3_6 + y_e3*t3_3 - y_e4*t3_2
             V::store(v8, out0.at(6usize, c));
             v16 = V::mul_add(y_e2, t3_2, v16);
             v27 = V::neg_mul_add(y_e1, t3_2, v27);
             v56 = V::mul_add(y_e3, t3_2, v56);
-            let t3_1 = V::load(t3.at(1usize, c));
+            let t3_1 = V::load(t3.at(1usize));
             v32 = V::neg_mul_add(y_e4, t3_1, v32);
             // out0[5] = y_e1*t3_5 - (t2_5 + y_e3*t3_7) + y_e2*t3_3 - y_e4*t3_1
             V::store(v32, out0.at(5usize, c));
@@ -915,7 +2613,7 @@ unsafe fn sandwich_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v16, out0.at(4usize, c));
             v37 = V::neg_mul_add(y_e1, t3_1, v37);
             v56 = V::mul_add(y_e2, t3_1, v56);
-            let t3_0 = V::load(t3.at(0usize, c));
+            let t3_0 = V::load(t3.at(0usize));
             v24 = V::mul_add(y_e4, t3_0, v24);
             // out0[3] = -(t2_3 + y_e3*t3_6 + y_e2*t3_5 + y_e1*t3_3 + y_e4*t3_0)
             V::store(V::neg(v24), out0.at(3usize, c));
@@ -931,12 +2629,12 @@ unsafe fn sandwich_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static SANDWICH_7: Stage = stage!(sandwich_7);
+pub(super) static SANDWICH_12: Stage = stage!(sandwich_12);
 /// From `x`, cut 3 to `grad_y`: adjoint of o = x y reverse(x).
 ///
 /// From `sandwich_grad` of Cl(1,3,0).
 #[inline(always)]
-unsafe fn sandwich_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sandwich_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -945,16 +2643,16 @@ unsafe fn sandwich_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<8usize>(c);
-            t3.prefetch::<8usize>(c);
+            let t3 = t3.packed::<V, 8usize>(group);
             let x_e1234 = V::load(x.at(7usize, c));
-            let t3_7 = V::load(t3.at(7usize, c));
+            let t3_7 = V::load(t3.at(7usize));
             let x_e34 = V::load(x.at(6usize, c));
             let mut v4 = V::mul(x_e34, t3_7);
             let x_e24 = V::load(x.at(5usize, c));
             let mut v6 = V::mul(x_e24, t3_7);
             let x_e23 = V::load(x.at(4usize, c));
             let mut v8 = V::mul(x_e23, t3_7);
-            let t3_6 = V::load(t3.at(6usize, c));
+            let t3_6 = V::load(t3.at(6usize));
             v4 = V::neg_mul_add(x_e1234, t3_6, v4);
             let mut v12 = V::mul(x_e34, t3_6);
             v12 = V::neg_mul_add(x_e1234, t3_7, v12);
@@ -962,34 +2660,34 @@ unsafe fn sandwich_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v6 = V::mul_add(x_e14, t3_6, v6);
             let x_e13 = V::load(x.at(2usize, c));
             v8 = V::mul_add(x_e13, t3_6, v8);
-            let t3_5 = V::load(t3.at(5usize, c));
+            let t3_5 = V::load(t3.at(5usize));
             let mut v22 = V::mul_sub(x_e1234, t3_5, v6);
             v12 = V::mul_add(x_e24, t3_5, v12);
             v4 = V::neg_mul_add(x_e14, t3_5, v4);
             let x_e12 = V::load(x.at(1usize, c));
             v8 = V::mul_add(x_e12, t3_5, v8);
-            let t3_4 = V::load(t3.at(4usize, c));
+            let t3_4 = V::load(t3.at(4usize));
             v8 = V::neg_mul_add(x_e1234, t3_4, v8);
             v12 = V::mul_add(x_e23, t3_4, v12);
             v4 = V::neg_mul_add(x_e13, t3_4, v4);
             v22 = V::mul_add(x_e12, t3_4, v22);
-            let t3_3 = V::load(t3.at(3usize, c));
+            let t3_3 = V::load(t3.at(3usize));
             v22 = V::mul_add(x_e34, t3_3, v22);
             v4 = V::mul_add(x_e24, t3_3, v4);
             v12 = V::neg_mul_add(x_e14, t3_3, v12);
             let x_1 = V::load(x.at(0usize, c));
             v8 = V::mul_add(x_1, t3_3, v8);
-            let t3_2 = V::load(t3.at(2usize, c));
+            let t3_2 = V::load(t3.at(2usize));
             v8 = V::neg_mul_add(x_e34, t3_2, v8);
             v4 = V::mul_add(x_e23, t3_2, v4);
             v12 = V::neg_mul_add(x_e13, t3_2, v12);
             v22 = V::mul_add(x_1, t3_2, v22);
-            let t3_1 = V::load(t3.at(1usize, c));
+            let t3_1 = V::load(t3.at(1usize));
             v8 = V::neg_mul_add(x_e24, t3_1, v8);
             v22 = V::neg_mul_add(x_e23, t3_1, v22);
             v12 = V::neg_mul_add(x_e12, t3_1, v12);
             v4 = V::mul_add(x_1, t3_1, v4);
-            let t3_0 = V::load(t3.at(0usize, c));
+            let t3_0 = V::load(t3.at(0usize));
             v8 = V::neg_mul_add(x_e14, t3_0, v8);
             // out0[3] = x_e23*t3_7 + x_e13*t3_6 + x_e12*t3_5 - x_e1234*t3_4 + x_1*t3_3 - x_e34*t3_2 - x_e24*t3_1 - x_e14*t3_0
             V::store(v8, out0.at(3usize, c));
@@ -1005,7 +2703,7 @@ unsafe fn sandwich_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static SANDWICH_8: Stage = stage!(sandwich_8);
+pub(super) static SANDWICH_13: Stage = stage!(sandwich_13);
 /// `o = x y reverse(x)`, grades 0,2,4 and 1.
 ///
 /// Forward: 122 flops per lane (64 multiplications, 58 additions).
@@ -1025,7 +2723,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sandwich::SANDWICH_2,
+                stage: &super::sandwich::SANDWICH_7,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[],
@@ -1034,7 +2732,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_3,
+                stage: &super::sandwich::SANDWICH_8,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -1043,7 +2741,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_4,
+                stage: &super::sandwich::SANDWICH_9,
                 inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -1059,7 +2757,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sandwich::SANDWICH_2,
+                stage: &super::sandwich::SANDWICH_7,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[],
@@ -1068,7 +2766,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_3,
+                stage: &super::sandwich::SANDWICH_8,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -1077,7 +2775,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_5,
+                stage: &super::sandwich::SANDWICH_10,
                 inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
                 outputs: &[Slot::Cut(2usize)],
                 params: &[],
@@ -1086,7 +2784,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_6,
+                stage: &super::sandwich::SANDWICH_11,
                 inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
                 outputs: &[Slot::Cut(3usize)],
                 params: &[],
@@ -1095,7 +2793,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_7,
+                stage: &super::sandwich::SANDWICH_12,
                 inputs: &[Slot::External(1usize), Slot::Cut(3usize), Slot::Cut(2usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -1104,7 +2802,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_8,
+                stage: &super::sandwich::SANDWICH_13,
                 inputs: &[Slot::External(0usize), Slot::Cut(3usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[],

@@ -20,10 +20,12 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
             y.prefetch::<16usize>(c);
+            let out0 = out0.packed::<V, 16usize>(group);
+            let param0 = param0.packed::<V, 35usize>(group);
             let x_1 = V::load(x.at(0usize, c));
             let y_1 = V::load(y.at(0usize, c));
-            let mut v4 = V::mul(y_1, V::mul(x_1, V::load(param0.at(0usize, c))));
-            let v6 = V::mul(x_1, V::load(param0.at(1usize, c)));
+            let mut v4 = V::mul(y_1, V::mul(x_1, V::load(param0.at(0usize))));
+            let v6 = V::mul(x_1, V::load(param0.at(1usize)));
             let y_e1 = V::load(y.at(1usize, c));
             let mut v8 = V::mul(y_e1, v6);
             let y_e2 = V::load(y.at(2usize, c));
@@ -32,7 +34,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v12 = V::mul(y_e3, v6);
             let y_e4 = V::load(y.at(4usize, c));
             let mut v14 = V::mul(y_e4, v6);
-            let v16 = V::mul(x_1, V::load(param0.at(2usize, c)));
+            let v16 = V::mul(x_1, V::load(param0.at(2usize)));
             let y_e12 = V::load(y.at(5usize, c));
             let mut v18 = V::mul(y_e12, v16);
             let y_e13 = V::load(y.at(6usize, c));
@@ -45,7 +47,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v26 = V::mul(y_e24, v16);
             let y_e34 = V::load(y.at(10usize, c));
             let mut v28 = V::mul(y_e34, v16);
-            let v30 = V::mul(x_1, V::load(param0.at(3usize, c)));
+            let v30 = V::mul(x_1, V::load(param0.at(3usize)));
             let y_e123 = V::load(y.at(11usize, c));
             let mut v32 = V::mul(y_e123, v30);
             let y_e124 = V::load(y.at(12usize, c));
@@ -55,9 +57,9 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e234 = V::load(y.at(14usize, c));
             let mut v38 = V::mul(y_e234, v30);
             let y_e1234 = V::load(y.at(15usize, c));
-            let mut v42 = V::mul(y_e1234, V::mul(x_1, V::load(param0.at(4usize, c))));
+            let mut v42 = V::mul(y_e1234, V::mul(x_1, V::load(param0.at(4usize))));
             let x_e1 = V::load(x.at(1usize, c));
-            let w5 = V::load(param0.at(5usize, c));
+            let w5 = V::load(param0.at(5usize));
             v4 = V::mul_add(y_e1, V::mul(x_e1, w5), v4);
             let x_e2 = V::load(x.at(2usize, c));
             v4 = V::neg_mul_add(y_e2, V::mul(x_e2, w5), v4);
@@ -65,12 +67,12 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v4 = V::neg_mul_add(y_e3, V::mul(x_e3, w5), v4);
             let x_e4 = V::load(x.at(4usize, c));
             v4 = V::neg_mul_add(y_e4, V::mul(x_e4, w5), v4);
-            let w6 = V::load(param0.at(6usize, c));
+            let w6 = V::load(param0.at(6usize));
             v8 = V::mul_add(y_1, V::mul(x_e1, w6), v8);
             v10 = V::mul_add(y_1, V::mul(x_e2, w6), v10);
             v12 = V::mul_add(y_1, V::mul(x_e3, w6), v12);
             v14 = V::mul_add(y_1, V::mul(x_e4, w6), v14);
-            let w7 = V::load(param0.at(7usize, c));
+            let w7 = V::load(param0.at(7usize));
             let v74 = V::mul(x_e1, w7);
             v10 = V::mul_add(y_e12, v74, v10);
             v12 = V::mul_add(y_e13, v74, v12);
@@ -87,7 +89,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v8 = V::mul_add(y_e14, v95, v8);
             v10 = V::mul_add(y_e24, v95, v10);
             v12 = V::mul_add(y_e34, v95, v12);
-            let w8 = V::load(param0.at(8usize, c));
+            let w8 = V::load(param0.at(8usize));
             let v103 = V::mul(x_e1, w8);
             v18 = V::mul_add(y_e2, v103, v18);
             v20 = V::mul_add(y_e3, v103, v20);
@@ -104,7 +106,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v22 = V::neg_mul_add(y_e1, v124, v22);
             v26 = V::neg_mul_add(y_e2, v124, v26);
             v28 = V::neg_mul_add(y_e3, v124, v28);
-            let w9 = V::load(param0.at(9usize, c));
+            let w9 = V::load(param0.at(9usize));
             let v132 = V::mul(x_e1, w9);
             v24 = V::mul_add(y_e123, v132, v24);
             v26 = V::mul_add(y_e124, v132, v26);
@@ -121,7 +123,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v18 = V::neg_mul_add(y_e124, v153, v18);
             v20 = V::neg_mul_add(y_e134, v153, v20);
             v24 = V::neg_mul_add(y_e234, v153, v24);
-            let w10 = V::load(param0.at(10usize, c));
+            let w10 = V::load(param0.at(10usize));
             let v161 = V::mul(x_e1, w10);
             v32 = V::mul_add(y_e23, v161, v32);
             v34 = V::mul_add(y_e24, v161, v34);
@@ -138,18 +140,18 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v34 = V::mul_add(y_e12, v182, v34);
             v36 = V::mul_add(y_e13, v182, v36);
             v38 = V::mul_add(y_e23, v182, v38);
-            let w11 = V::load(param0.at(11usize, c));
+            let w11 = V::load(param0.at(11usize));
             v38 = V::mul_add(y_e1234, V::mul(x_e1, w11), v38);
             v36 = V::mul_add(y_e1234, V::mul(x_e2, w11), v36);
             v34 = V::neg_mul_add(y_e1234, V::mul(x_e3, w11), v34);
             v32 = V::mul_add(y_e1234, V::mul(x_e4, w11), v32);
-            let w12 = V::load(param0.at(12usize, c));
+            let w12 = V::load(param0.at(12usize));
             v42 = V::mul_add(y_e234, V::mul(x_e1, w12), v42);
             v42 = V::neg_mul_add(y_e134, V::mul(x_e2, w12), v42);
             v42 = V::mul_add(y_e124, V::mul(x_e3, w12), v42);
             v42 = V::neg_mul_add(y_e123, V::mul(x_e4, w12), v42);
             let x_e12 = V::load(x.at(5usize, c));
-            let w13 = V::load(param0.at(13usize, c));
+            let w13 = V::load(param0.at(13usize));
             v4 = V::mul_add(y_e12, V::mul(x_e12, w13), v4);
             let x_e13 = V::load(x.at(6usize, c));
             v4 = V::mul_add(y_e13, V::mul(x_e13, w13), v4);
@@ -161,7 +163,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v4 = V::neg_mul_add(y_e24, V::mul(x_e24, w13), v4);
             let x_e34 = V::load(x.at(10usize, c));
             v4 = V::neg_mul_add(y_e34, V::mul(x_e34, w13), v4);
-            let w14 = V::load(param0.at(14usize, c));
+            let w14 = V::load(param0.at(14usize));
             let v241 = V::mul(x_e12, w14);
             v10 = V::neg_mul_add(y_e1, v241, v10);
             v8 = V::neg_mul_add(y_e2, v241, v8);
@@ -180,7 +182,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v266 = V::mul(x_e34, w14);
             v14 = V::mul_add(y_e3, v266, v14);
             v12 = V::neg_mul_add(y_e4, v266, v12);
-            let w15 = V::load(param0.at(15usize, c));
+            let w15 = V::load(param0.at(15usize));
             let v272 = V::mul(x_e12, w15);
             v12 = V::mul_add(y_e123, v272, v12);
             v14 = V::mul_add(y_e124, v272, v14);
@@ -199,14 +201,14 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v297 = V::mul(x_e34, w15);
             v8 = V::neg_mul_add(y_e134, v297, v8);
             v10 = V::neg_mul_add(y_e234, v297, v10);
-            let w16 = V::load(param0.at(16usize, c));
+            let w16 = V::load(param0.at(16usize));
             v18 = V::mul_add(y_1, V::mul(x_e12, w16), v18);
             v20 = V::mul_add(y_1, V::mul(x_e13, w16), v20);
             v22 = V::mul_add(y_1, V::mul(x_e14, w16), v22);
             v24 = V::mul_add(y_1, V::mul(x_e23, w16), v24);
             v26 = V::mul_add(y_1, V::mul(x_e24, w16), v26);
             v28 = V::mul_add(y_1, V::mul(x_e34, w16), v28);
-            let w17 = V::load(param0.at(17usize, c));
+            let w17 = V::load(param0.at(17usize));
             let v322 = V::mul(x_e12, w17);
             v24 = V::neg_mul_add(y_e13, v322, v24);
             v26 = V::neg_mul_add(y_e14, v322, v26);
@@ -237,14 +239,14 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v20 = V::neg_mul_add(y_e14, v367, v20);
             v26 = V::mul_add(y_e23, v367, v26);
             v24 = V::neg_mul_add(y_e24, v367, v24);
-            let w18 = V::load(param0.at(18usize, c));
+            let w18 = V::load(param0.at(18usize));
             v28 = V::mul_add(y_e1234, V::mul(x_e12, w18), v28);
             v26 = V::neg_mul_add(y_e1234, V::mul(x_e13, w18), v26);
             v24 = V::mul_add(y_e1234, V::mul(x_e14, w18), v24);
             v22 = V::neg_mul_add(y_e1234, V::mul(x_e23, w18), v22);
             v20 = V::mul_add(y_e1234, V::mul(x_e24, w18), v20);
             v18 = V::neg_mul_add(y_e1234, V::mul(x_e34, w18), v18);
-            let w19 = V::load(param0.at(19usize, c));
+            let w19 = V::load(param0.at(19usize));
             let v396 = V::mul(x_e12, w19);
             v32 = V::mul_add(y_e3, v396, v32);
             v34 = V::mul_add(y_e4, v396, v34);
@@ -263,7 +265,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v421 = V::mul(x_e34, w19);
             v36 = V::mul_add(y_e1, v421, v36);
             v38 = V::mul_add(y_e2, v421, v38);
-            let w20 = V::load(param0.at(20usize, c));
+            let w20 = V::load(param0.at(20usize));
             let v427 = V::mul(x_e12, w20);
             v38 = V::neg_mul_add(y_e134, v427, v38);
             v36 = V::neg_mul_add(y_e234, v427, v36);
@@ -282,7 +284,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v452 = V::mul(x_e34, w20);
             v34 = V::mul_add(y_e123, v452, v34);
             v32 = V::neg_mul_add(y_e124, v452, v32);
-            let w21 = V::load(param0.at(21usize, c));
+            let w21 = V::load(param0.at(21usize));
             v42 = V::mul_add(y_e34, V::mul(x_e12, w21), v42);
             v42 = V::neg_mul_add(y_e24, V::mul(x_e13, w21), v42);
             v42 = V::mul_add(y_e23, V::mul(x_e14, w21), v42);
@@ -290,7 +292,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v42 = V::neg_mul_add(y_e13, V::mul(x_e24, w21), v42);
             v42 = V::mul_add(y_e12, V::mul(x_e34, w21), v42);
             let x_e123 = V::load(x.at(11usize, c));
-            let w22 = V::load(param0.at(22usize, c));
+            let w22 = V::load(param0.at(22usize));
             v4 = V::neg_mul_add(y_e123, V::mul(x_e123, w22), v4);
             let x_e124 = V::load(x.at(12usize, c));
             v4 = V::neg_mul_add(y_e124, V::mul(x_e124, w22), v4);
@@ -298,7 +300,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v4 = V::neg_mul_add(y_e134, V::mul(x_e134, w22), v4);
             let x_e234 = V::load(x.at(14usize, c));
             v4 = V::mul_add(y_e234, V::mul(x_e234, w22), v4);
-            let w23 = V::load(param0.at(23usize, c));
+            let w23 = V::load(param0.at(23usize));
             let v494 = V::mul(x_e123, w23);
             v12 = V::mul_add(y_e12, v494, v12);
             v10 = V::neg_mul_add(y_e13, v494, v10);
@@ -315,12 +317,12 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v14 = V::neg_mul_add(y_e23, v515, v14);
             v12 = V::mul_add(y_e24, v515, v12);
             v10 = V::neg_mul_add(y_e34, v515, v10);
-            let w24 = V::load(param0.at(24usize, c));
+            let w24 = V::load(param0.at(24usize));
             v14 = V::neg_mul_add(y_e1234, V::mul(x_e123, w24), v14);
             v12 = V::mul_add(y_e1234, V::mul(x_e124, w24), v12);
             v10 = V::neg_mul_add(y_e1234, V::mul(x_e134, w24), v10);
             v8 = V::neg_mul_add(y_e1234, V::mul(x_e234, w24), v8);
-            let w25 = V::load(param0.at(25usize, c));
+            let w25 = V::load(param0.at(25usize));
             let v536 = V::mul(x_e123, w25);
             v24 = V::mul_add(y_e1, v536, v24);
             v20 = V::mul_add(y_e2, v536, v20);
@@ -337,7 +339,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v28 = V::neg_mul_add(y_e2, v557, v28);
             v26 = V::mul_add(y_e3, v557, v26);
             v24 = V::neg_mul_add(y_e4, v557, v24);
-            let w26 = V::load(param0.at(26usize, c));
+            let w26 = V::load(param0.at(26usize));
             let v565 = V::mul(x_e123, w26);
             v28 = V::mul_add(y_e124, v565, v28);
             v26 = V::neg_mul_add(y_e134, v565, v26);
@@ -354,12 +356,12 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v22 = V::mul_add(y_e123, v586, v22);
             v20 = V::neg_mul_add(y_e124, v586, v20);
             v18 = V::mul_add(y_e134, v586, v18);
-            let w27 = V::load(param0.at(27usize, c));
+            let w27 = V::load(param0.at(27usize));
             v32 = V::mul_add(y_1, V::mul(x_e123, w27), v32);
             v34 = V::mul_add(y_1, V::mul(x_e124, w27), v34);
             v36 = V::mul_add(y_1, V::mul(x_e134, w27), v36);
             v38 = V::mul_add(y_1, V::mul(x_e234, w27), v38);
-            let w28 = V::load(param0.at(28usize, c));
+            let w28 = V::load(param0.at(28usize));
             let v607 = V::mul(x_e123, w28);
             v38 = V::mul_add(y_e14, v607, v38);
             v36 = V::mul_add(y_e24, v607, v36);
@@ -376,7 +378,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v36 = V::mul_add(y_e12, v628, v36);
             v34 = V::neg_mul_add(y_e13, v628, v34);
             v32 = V::mul_add(y_e14, v628, v32);
-            let w29 = V::load(param0.at(29usize, c));
+            let w29 = V::load(param0.at(29usize));
             v42 = V::mul_add(y_e4, V::mul(x_e123, w29), v42);
             v42 = V::neg_mul_add(y_e3, V::mul(x_e124, w29), v42);
             v42 = V::mul_add(y_e2, V::mul(x_e134, w29), v42);
@@ -384,59 +386,59 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e1234 = V::load(x.at(15usize, c));
             v4 = V::neg_mul_add(
                 y_e1234,
-                V::mul(x_e1234, V::load(param0.at(30usize, c))),
+                V::mul(x_e1234, V::load(param0.at(30usize))),
                 v4,
             );
             // out0[0] = y_1*x_1*w0 + y_e1*x_e1*w5 - y_e2*x_e2*w5 - y_e3*x_e3*w5 - y_e4*x_e4*w5 + y_e12*x_e12*w13 + y_e13*x_e13*w13 + y_e14*x_e14*w13 - y_e23*x_e23*w13 - y_e24*x_e24*w13 - y_e34*x_e34*w13 - y_e123*x_e123*w22 - y_e124*x_e124*w22 - y_e134*x_e134*w22 + y_e234*x_e234*w22 - y_e1234*x_e1234*w30
-            V::store(v4, out0.at(0usize, c));
-            let v654 = V::mul(x_e1234, V::load(param0.at(31usize, c)));
+            V::store(v4, out0.at(0usize));
+            let v654 = V::mul(x_e1234, V::load(param0.at(31usize)));
             v14 = V::mul_add(y_e123, v654, v14);
             // out0[4] = y_e4*v6 + y_1*x_e4*w6 + y_e14*v74 - y_e24*v81 - y_e34*v88 - y_e1*v251 + y_e2*v261 + y_e3*v266 + y_e124*v272 + y_e134*v277 - y_e234*v287 + y_e12*v501 + y_e13*v508 - y_e23*v515 - y_e1234*x_e123*w24 + y_e123*v654
-            V::store(v14, out0.at(4usize, c));
+            V::store(v14, out0.at(4usize));
             v12 = V::neg_mul_add(y_e124, v654, v12);
             // out0[3] = y_e3*v6 + y_1*x_e3*w6 + y_e13*v74 - y_e23*v81 + y_e34*v95 - y_e1*v246 + y_e2*v256 - y_e4*v266 + y_e123*v272 - y_e134*v282 + y_e234*v292 + y_e12*v494 - y_e14*v508 + y_e24*v515 + y_e1234*x_e124*w24 - y_e124*v654
-            V::store(v12, out0.at(3usize, c));
+            V::store(v12, out0.at(3usize));
             v10 = V::mul_add(y_e134, v654, v10);
             // out0[2] = y_e2*v6 + y_1*x_e2*w6 + y_e12*v74 + y_e23*v88 + y_e24*v95 - y_e1*v241 - y_e3*v256 - y_e4*v261 - y_e123*v277 - y_e124*v282 - y_e234*v297 - y_e13*v494 - y_e14*v501 - y_e34*v515 - y_e1234*x_e134*w24 + y_e134*v654
-            V::store(v10, out0.at(2usize, c));
+            V::store(v10, out0.at(2usize));
             v8 = V::mul_add(y_e234, v654, v8);
             // out0[1] = y_e1*v6 + y_1*x_e1*w6 + y_e12*v81 + y_e13*v88 + y_e14*v95 - y_e2*v241 - y_e3*v246 - y_e4*v251 - y_e123*v287 - y_e124*v292 - y_e134*v297 - y_e23*v494 - y_e24*v501 - y_e34*v508 - y_e1234*x_e234*w24 + y_e234*v654
-            V::store(v8, out0.at(1usize, c));
-            let v664 = V::mul(x_e1234, V::load(param0.at(32usize, c)));
+            V::store(v8, out0.at(1usize));
+            let v664 = V::mul(x_e1234, V::load(param0.at(32usize)));
             v28 = V::mul_add(y_e12, v664, v28);
             // out0[10] = y_e34*v16 + y_e4*v117 - y_e3*v124 + y_e134*v132 - y_e234*v139 + y_1*x_e34*w16 - y_e14*v331 + y_e13*v340 + y_e24*v349 - y_e23*v358 + y_e1234*x_e12*w18 + y_e1*v550 - y_e2*v557 + y_e124*v565 - y_e123*v572 + y_e12*v664
-            V::store(v28, out0.at(10usize, c));
+            V::store(v28, out0.at(10usize));
             v26 = V::neg_mul_add(y_e13, v664, v26);
             // out0[9] = y_e24*v16 + y_e4*v110 - y_e2*v124 + y_e124*v132 + y_e234*v146 + y_1*x_e24*w16 - y_e14*v322 + y_e12*v340 - y_e34*v349 + y_e23*v367 - y_e1234*x_e13*w18 + y_e1*v543 + y_e3*v557 - y_e134*v565 + y_e123*v579 - y_e13*v664
-            V::store(v26, out0.at(9usize, c));
+            V::store(v26, out0.at(9usize));
             v24 = V::mul_add(y_e14, v664, v24);
             // out0[8] = y_e23*v16 + y_e3*v110 - y_e2*v117 + y_e123*v132 - y_e234*v153 + y_1*x_e23*w16 - y_e13*v322 + y_e12*v331 + y_e34*v358 - y_e24*v367 + y_e1234*x_e14*w18 + y_e1*v536 - y_e4*v557 + y_e134*v572 - y_e124*v579 + y_e14*v664
-            V::store(v24, out0.at(8usize, c));
+            V::store(v24, out0.at(8usize));
             v22 = V::neg_mul_add(y_e23, v664, v22);
             // out0[7] = y_e14*v16 + y_e4*v103 - y_e1*v124 + y_e124*v139 + y_e134*v146 + y_1*x_e14*w16 - y_e24*v322 - y_e34*v331 + y_e12*v358 + y_e13*v367 - y_e1234*x_e23*w18 + y_e2*v543 + y_e3*v550 - y_e234*v565 + y_e123*v586 - y_e23*v664
-            V::store(v22, out0.at(7usize, c));
+            V::store(v22, out0.at(7usize));
             v20 = V::mul_add(y_e24, v664, v20);
             // out0[6] = y_e13*v16 + y_e3*v103 - y_e1*v117 + y_e123*v139 - y_e134*v153 + y_1*x_e13*w16 - y_e23*v322 + y_e34*v340 + y_e12*v349 - y_e14*v367 + y_e1234*x_e24*w18 + y_e2*v536 - y_e4*v550 + y_e234*v572 - y_e124*v586 + y_e24*v664
-            V::store(v20, out0.at(6usize, c));
+            V::store(v20, out0.at(6usize));
             v18 = V::neg_mul_add(y_e34, v664, v18);
             // out0[5] = y_e12*v16 + y_e2*v103 - y_e1*v110 - y_e123*v146 - y_e124*v153 + y_1*x_e12*w16 + y_e23*v331 + y_e24*v340 - y_e13*v349 - y_e14*v358 - y_e1234*x_e34*w18 - y_e3*v536 - y_e4*v543 - y_e234*v579 + y_e134*v586 - y_e34*v664
-            V::store(v18, out0.at(5usize, c));
-            let v678 = V::mul(x_e1234, V::load(param0.at(33usize, c)));
+            V::store(v18, out0.at(5usize));
+            let v678 = V::mul(x_e1234, V::load(param0.at(33usize)));
             v38 = V::neg_mul_add(y_e1, v678, v38);
             // out0[14] = y_e234*v30 + y_e34*v168 - y_e24*v175 + y_e23*v182 + y_e1234*x_e1*w11 + y_e4*v411 - y_e3*v416 + y_e2*v421 - y_e134*v427 + y_e124*v432 - y_e123*v437 + y_1*x_e234*w27 + y_e14*v607 - y_e13*v614 + y_e12*v621 - y_e1*v678
-            V::store(v38, out0.at(14usize, c));
+            V::store(v38, out0.at(14usize));
             v36 = V::neg_mul_add(y_e2, v678, v36);
             // out0[13] = y_e134*v30 + y_e34*v161 - y_e14*v175 + y_e13*v182 + y_e1234*x_e2*w11 + y_e4*v401 - y_e3*v406 + y_e1*v421 - y_e234*v427 + y_e124*v442 - y_e123*v447 + y_1*x_e134*w27 + y_e24*v607 - y_e23*v614 + y_e12*v628 - y_e2*v678
-            V::store(v36, out0.at(13usize, c));
+            V::store(v36, out0.at(13usize));
             v34 = V::mul_add(y_e3, v678, v34);
             // out0[12] = y_e124*v30 + y_e24*v161 - y_e14*v168 + y_e12*v182 - y_e1234*x_e3*w11 + y_e4*v396 - y_e2*v406 + y_e1*v416 + y_e234*v432 - y_e134*v442 + y_e123*v452 + y_1*x_e124*w27 - y_e34*v607 + y_e23*v621 - y_e13*v628 + y_e3*v678
-            V::store(v34, out0.at(12usize, c));
+            V::store(v34, out0.at(12usize));
             v32 = V::neg_mul_add(y_e4, v678, v32);
             // out0[11] = y_e123*v30 + y_e23*v161 - y_e13*v168 + y_e12*v175 + y_e1234*x_e4*w11 + y_e3*v396 - y_e2*v401 + y_e1*v411 - y_e234*v437 + y_e134*v447 - y_e124*v452 + y_1*x_e123*w27 + y_e34*v614 - y_e24*v621 + y_e14*v628 - y_e4*v678
-            V::store(v32, out0.at(11usize, c));
-            v42 = V::mul_add(y_1, V::mul(x_e1234, V::load(param0.at(34usize, c))), v42);
+            V::store(v32, out0.at(11usize));
+            v42 = V::mul_add(y_1, V::mul(x_e1234, V::load(param0.at(34usize))), v42);
             // out0[15] = y_e1234*x_1*w4 + y_e234*x_e1*w12 - y_e134*x_e2*w12 + y_e124*x_e3*w12 - y_e123*x_e4*w12 + y_e34*x_e12*w21 - y_e24*x_e13*w21 + y_e23*x_e14*w21 + y_e14*x_e23*w21 - y_e13*x_e24*w21 + y_e12*x_e34*w21 + y_e4*x_e123*w29 - y_e3*x_e124*w29 + y_e2*x_e134*w29 - y_e1*x_e234*w29 + y_1*x_e1234*w34
-            V::store(v42, out0.at(15usize, c));
+            V::store(v42, out0.at(15usize));
         }
     }
 }
@@ -453,8 +455,9 @@ unsafe fn sgp_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
+            let out0 = out0.packed::<V, 1usize>(group);
             // out0[0] = gate(x_1)
-            V::store(gate::<V>(args.gate, V::load(x.at(0usize, c))), out0.at(0usize, c));
+            V::store(gate::<V>(args.gate, V::load(x.at(0usize, c))), out0.at(0usize));
         }
     }
 }
@@ -472,42 +475,42 @@ unsafe fn sgp_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
-            t0.prefetch::<16usize>(c);
-            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t0 = t0.packed::<V, 16usize>(group);
+            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
             // out0[0] = t0_0*v2
-            V::store(V::mul(V::load(t0.at(0usize, c)), v2), out0.at(0usize, c));
+            V::store(V::mul(V::load(t0.at(0usize)), v2), out0.at(0usize, c));
             // out0[1] = t0_1*v2
-            V::store(V::mul(V::load(t0.at(1usize, c)), v2), out0.at(1usize, c));
+            V::store(V::mul(V::load(t0.at(1usize)), v2), out0.at(1usize, c));
             // out0[2] = t0_2*v2
-            V::store(V::mul(V::load(t0.at(2usize, c)), v2), out0.at(2usize, c));
+            V::store(V::mul(V::load(t0.at(2usize)), v2), out0.at(2usize, c));
             // out0[3] = t0_3*v2
-            V::store(V::mul(V::load(t0.at(3usize, c)), v2), out0.at(3usize, c));
+            V::store(V::mul(V::load(t0.at(3usize)), v2), out0.at(3usize, c));
             // out0[4] = t0_4*v2
-            V::store(V::mul(V::load(t0.at(4usize, c)), v2), out0.at(4usize, c));
+            V::store(V::mul(V::load(t0.at(4usize)), v2), out0.at(4usize, c));
             // out0[5] = t0_5*v2
-            V::store(V::mul(V::load(t0.at(5usize, c)), v2), out0.at(5usize, c));
+            V::store(V::mul(V::load(t0.at(5usize)), v2), out0.at(5usize, c));
             // out0[6] = t0_6*v2
-            V::store(V::mul(V::load(t0.at(6usize, c)), v2), out0.at(6usize, c));
+            V::store(V::mul(V::load(t0.at(6usize)), v2), out0.at(6usize, c));
             // out0[7] = t0_7*v2
-            V::store(V::mul(V::load(t0.at(7usize, c)), v2), out0.at(7usize, c));
+            V::store(V::mul(V::load(t0.at(7usize)), v2), out0.at(7usize, c));
             // out0[8] = t0_8*v2
-            V::store(V::mul(V::load(t0.at(8usize, c)), v2), out0.at(8usize, c));
+            V::store(V::mul(V::load(t0.at(8usize)), v2), out0.at(8usize, c));
             // out0[9] = t0_9*v2
-            V::store(V::mul(V::load(t0.at(9usize, c)), v2), out0.at(9usize, c));
+            V::store(V::mul(V::load(t0.at(9usize)), v2), out0.at(9usize, c));
             // out0[10] = t0_10*v2
-            V::store(V::mul(V::load(t0.at(10usize, c)), v2), out0.at(10usize, c));
+            V::store(V::mul(V::load(t0.at(10usize)), v2), out0.at(10usize, c));
             // out0[11] = t0_11*v2
-            V::store(V::mul(V::load(t0.at(11usize, c)), v2), out0.at(11usize, c));
+            V::store(V::mul(V::load(t0.at(11usize)), v2), out0.at(11usize, c));
             // out0[12] = t0_12*v2
-            V::store(V::mul(V::load(t0.at(12usize, c)), v2), out0.at(12usize, c));
+            V::store(V::mul(V::load(t0.at(12usize)), v2), out0.at(12usize, c));
             // out0[13] = t0_13*v2
-            V::store(V::mul(V::load(t0.at(13usize, c)), v2), out0.at(13usize, c));
+            V::store(V::mul(V::load(t0.at(13usize)), v2), out0.at(13usize, c));
             // out0[14] = t0_14*v2
-            V::store(V::mul(V::load(t0.at(14usize, c)), v2), out0.at(14usize, c));
+            V::store(V::mul(V::load(t0.at(14usize)), v2), out0.at(14usize, c));
             // out0[15] = t0_15*v2
-            V::store(V::mul(V::load(t0.at(15usize, c)), v2), out0.at(15usize, c));
+            V::store(V::mul(V::load(t0.at(15usize)), v2), out0.at(15usize, c));
         }
     }
 }
@@ -527,93 +530,32 @@ unsafe fn sgp_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<16usize>(c);
             grad_o.prefetch::<16usize>(c);
-            t2.prefetch::<1usize>(c);
-            t1.prefetch::<1usize>(c);
-            let mut v2 = V::mul(
-                V::load(t0.at(15usize, c)),
-                V::load(grad_o.at(15usize, c)),
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(14usize, c)),
-                V::load(grad_o.at(14usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(13usize, c)),
-                V::load(grad_o.at(13usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(12usize, c)),
-                V::load(grad_o.at(12usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(11usize, c)),
-                V::load(grad_o.at(11usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(10usize, c)),
-                V::load(grad_o.at(10usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(9usize, c)),
-                V::load(grad_o.at(9usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(8usize, c)),
-                V::load(grad_o.at(8usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(7usize, c)),
-                V::load(grad_o.at(7usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(6usize, c)),
-                V::load(grad_o.at(6usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(5usize, c)),
-                V::load(grad_o.at(5usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(4usize, c)),
-                V::load(grad_o.at(4usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(3usize, c)),
-                V::load(grad_o.at(3usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(2usize, c)),
-                V::load(grad_o.at(2usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(1usize, c)),
-                V::load(grad_o.at(1usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(0usize, c)),
-                V::load(grad_o.at(0usize, c)),
-                v2,
-            );
+            let t0 = t0.packed::<V, 16usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t1 = t1.packed::<V, 1usize>(group);
+            let out0 = out0.packed::<V, 1usize>(group);
+            let out1 = out1.packed::<V, 1usize>(group);
+            let mut v2 = V::mul(V::load(t0.at(15usize)), V::load(grad_o.at(15usize, c)));
+            v2 = V::mul_add(V::load(t0.at(14usize)), V::load(grad_o.at(14usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(13usize)), V::load(grad_o.at(13usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(12usize)), V::load(grad_o.at(12usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(11usize)), V::load(grad_o.at(11usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(10usize)), V::load(grad_o.at(10usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(9usize)), V::load(grad_o.at(9usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(8usize)), V::load(grad_o.at(8usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(7usize)), V::load(grad_o.at(7usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(6usize)), V::load(grad_o.at(6usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(5usize)), V::load(grad_o.at(5usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(4usize)), V::load(grad_o.at(4usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(3usize)), V::load(grad_o.at(3usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(2usize)), V::load(grad_o.at(2usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(1usize)), V::load(grad_o.at(1usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(0usize)), V::load(grad_o.at(0usize, c)), v2);
             // out1[0] = t2_0*v62
-            V::store(V::mul(V::load(t2.at(0usize, c)), v2), out1.at(0usize, c));
+            V::store(V::mul(V::load(t2.at(0usize)), v2), out1.at(0usize));
             // out0[0] = t1_0*v62
-            V::store(V::mul(V::load(t1.at(0usize, c)), v2), out0.at(0usize, c));
+            V::store(V::mul(V::load(t1.at(0usize)), v2), out0.at(0usize));
         }
     }
 }
@@ -631,42 +573,43 @@ unsafe fn sgp_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
             grad_o.prefetch::<16usize>(c);
-            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let out0 = out0.packed::<V, 16usize>(group);
+            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
             // out0[15] = v2*grad_o_e1234
-            V::store(V::mul(v2, V::load(grad_o.at(15usize, c))), out0.at(15usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(15usize, c))), out0.at(15usize));
             // out0[14] = v2*grad_o_e234
-            V::store(V::mul(v2, V::load(grad_o.at(14usize, c))), out0.at(14usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(14usize, c))), out0.at(14usize));
             // out0[13] = v2*grad_o_e134
-            V::store(V::mul(v2, V::load(grad_o.at(13usize, c))), out0.at(13usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(13usize, c))), out0.at(13usize));
             // out0[12] = v2*grad_o_e124
-            V::store(V::mul(v2, V::load(grad_o.at(12usize, c))), out0.at(12usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(12usize, c))), out0.at(12usize));
             // out0[11] = v2*grad_o_e123
-            V::store(V::mul(v2, V::load(grad_o.at(11usize, c))), out0.at(11usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(11usize, c))), out0.at(11usize));
             // out0[10] = v2*grad_o_e34
-            V::store(V::mul(v2, V::load(grad_o.at(10usize, c))), out0.at(10usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(10usize, c))), out0.at(10usize));
             // out0[9] = v2*grad_o_e24
-            V::store(V::mul(v2, V::load(grad_o.at(9usize, c))), out0.at(9usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(9usize, c))), out0.at(9usize));
             // out0[8] = v2*grad_o_e23
-            V::store(V::mul(v2, V::load(grad_o.at(8usize, c))), out0.at(8usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(8usize, c))), out0.at(8usize));
             // out0[7] = v2*grad_o_e14
-            V::store(V::mul(v2, V::load(grad_o.at(7usize, c))), out0.at(7usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(7usize, c))), out0.at(7usize));
             // out0[6] = v2*grad_o_e13
-            V::store(V::mul(v2, V::load(grad_o.at(6usize, c))), out0.at(6usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(6usize, c))), out0.at(6usize));
             // out0[5] = v2*grad_o_e12
-            V::store(V::mul(v2, V::load(grad_o.at(5usize, c))), out0.at(5usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(5usize, c))), out0.at(5usize));
             // out0[4] = v2*grad_o_e4
-            V::store(V::mul(v2, V::load(grad_o.at(4usize, c))), out0.at(4usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(4usize, c))), out0.at(4usize));
             // out0[3] = v2*grad_o_e3
-            V::store(V::mul(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize));
             // out0[2] = v2*grad_o_e2
-            V::store(V::mul(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize));
             // out0[1] = v2*grad_o_e1
-            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize));
             // out0[0] = v2*grad_o_1
-            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize));
         }
     }
 }
@@ -687,149 +630,147 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
-            t5.prefetch::<16usize>(c);
             y.prefetch::<16usize>(c);
-            t3.prefetch::<1usize>(c);
+            let t5 = t5.packed::<V, 16usize>(group);
+            let t3 = t3.packed::<V, 1usize>(group);
+            let param0 = param0.packed::<V, 35usize>(group);
             let x_1 = V::load(x.at(0usize, c));
-            let v4 = V::mul(x_1, V::load(param0.at(1usize, c)));
-            let v6 = V::mul(x_1, V::load(param0.at(2usize, c)));
-            let v8 = V::mul(x_1, V::load(param0.at(3usize, c)));
+            let v4 = V::mul(x_1, V::load(param0.at(1usize)));
+            let v6 = V::mul(x_1, V::load(param0.at(2usize)));
+            let v8 = V::mul(x_1, V::load(param0.at(3usize)));
             let x_e1 = V::load(x.at(1usize, c));
-            let w5 = V::load(param0.at(5usize, c));
+            let w5 = V::load(param0.at(5usize));
             let x_e2 = V::load(x.at(2usize, c));
             let x_e3 = V::load(x.at(3usize, c));
             let x_e4 = V::load(x.at(4usize, c));
-            let w6 = V::load(param0.at(6usize, c));
-            let w7 = V::load(param0.at(7usize, c));
+            let w6 = V::load(param0.at(6usize));
+            let w7 = V::load(param0.at(7usize));
             let v26 = V::mul(x_e1, w7);
             let v27 = V::mul(x_e2, w7);
             let v28 = V::mul(x_e3, w7);
             let v29 = V::mul(x_e4, w7);
-            let w8 = V::load(param0.at(8usize, c));
+            let w8 = V::load(param0.at(8usize));
             let v31 = V::mul(x_e1, w8);
             let v32 = V::mul(x_e2, w8);
             let v33 = V::mul(x_e3, w8);
             let v34 = V::mul(x_e4, w8);
-            let w9 = V::load(param0.at(9usize, c));
+            let w9 = V::load(param0.at(9usize));
             let v36 = V::mul(x_e1, w9);
             let v37 = V::mul(x_e2, w9);
             let v38 = V::mul(x_e3, w9);
             let v39 = V::mul(x_e4, w9);
-            let w10 = V::load(param0.at(10usize, c));
+            let w10 = V::load(param0.at(10usize));
             let v41 = V::mul(x_e1, w10);
             let v42 = V::mul(x_e2, w10);
             let v43 = V::mul(x_e3, w10);
             let v44 = V::mul(x_e4, w10);
-            let w11 = V::load(param0.at(11usize, c));
-            let w12 = V::load(param0.at(12usize, c));
+            let w11 = V::load(param0.at(11usize));
+            let w12 = V::load(param0.at(12usize));
             let x_e12 = V::load(x.at(5usize, c));
-            let w13 = V::load(param0.at(13usize, c));
+            let w13 = V::load(param0.at(13usize));
             let x_e13 = V::load(x.at(6usize, c));
             let x_e14 = V::load(x.at(7usize, c));
             let x_e23 = V::load(x.at(8usize, c));
             let x_e24 = V::load(x.at(9usize, c));
             let x_e34 = V::load(x.at(10usize, c));
-            let w14 = V::load(param0.at(14usize, c));
+            let w14 = V::load(param0.at(14usize));
             let v69 = V::mul(x_e12, w14);
             let v70 = V::mul(x_e13, w14);
             let v71 = V::mul(x_e14, w14);
             let v72 = V::mul(x_e23, w14);
             let v73 = V::mul(x_e24, w14);
             let v74 = V::mul(x_e34, w14);
-            let w15 = V::load(param0.at(15usize, c));
+            let w15 = V::load(param0.at(15usize));
             let v76 = V::mul(x_e12, w15);
             let v77 = V::mul(x_e13, w15);
             let v78 = V::mul(x_e14, w15);
             let v79 = V::mul(x_e23, w15);
             let v80 = V::mul(x_e24, w15);
             let v81 = V::mul(x_e34, w15);
-            let w16 = V::load(param0.at(16usize, c));
-            let w17 = V::load(param0.at(17usize, c));
+            let w16 = V::load(param0.at(16usize));
+            let w17 = V::load(param0.at(17usize));
             let v90 = V::mul(x_e12, w17);
             let v91 = V::mul(x_e13, w17);
             let v92 = V::mul(x_e14, w17);
             let v93 = V::mul(x_e23, w17);
             let v94 = V::mul(x_e24, w17);
             let v95 = V::mul(x_e34, w17);
-            let w18 = V::load(param0.at(18usize, c));
-            let w19 = V::load(param0.at(19usize, c));
+            let w18 = V::load(param0.at(18usize));
+            let w19 = V::load(param0.at(19usize));
             let v104 = V::mul(x_e12, w19);
             let v105 = V::mul(x_e13, w19);
             let v106 = V::mul(x_e14, w19);
             let v107 = V::mul(x_e23, w19);
             let v108 = V::mul(x_e24, w19);
             let v109 = V::mul(x_e34, w19);
-            let w20 = V::load(param0.at(20usize, c));
+            let w20 = V::load(param0.at(20usize));
             let v111 = V::mul(x_e12, w20);
             let v112 = V::mul(x_e13, w20);
             let v113 = V::mul(x_e14, w20);
             let v114 = V::mul(x_e23, w20);
             let v115 = V::mul(x_e24, w20);
             let v116 = V::mul(x_e34, w20);
-            let w21 = V::load(param0.at(21usize, c));
+            let w21 = V::load(param0.at(21usize));
             let x_e123 = V::load(x.at(11usize, c));
-            let w22 = V::load(param0.at(22usize, c));
+            let w22 = V::load(param0.at(22usize));
             let x_e124 = V::load(x.at(12usize, c));
             let x_e134 = V::load(x.at(13usize, c));
             let x_e234 = V::load(x.at(14usize, c));
-            let w23 = V::load(param0.at(23usize, c));
+            let w23 = V::load(param0.at(23usize));
             let v134 = V::mul(x_e123, w23);
             let v135 = V::mul(x_e124, w23);
             let v136 = V::mul(x_e134, w23);
             let v137 = V::mul(x_e234, w23);
-            let w24 = V::load(param0.at(24usize, c));
-            let w25 = V::load(param0.at(25usize, c));
+            let w24 = V::load(param0.at(24usize));
+            let w25 = V::load(param0.at(25usize));
             let v144 = V::mul(x_e123, w25);
             let v145 = V::mul(x_e124, w25);
             let v146 = V::mul(x_e134, w25);
             let v147 = V::mul(x_e234, w25);
-            let w26 = V::load(param0.at(26usize, c));
+            let w26 = V::load(param0.at(26usize));
             let v149 = V::mul(x_e123, w26);
             let v150 = V::mul(x_e124, w26);
             let v151 = V::mul(x_e134, w26);
             let v152 = V::mul(x_e234, w26);
-            let w27 = V::load(param0.at(27usize, c));
-            let w28 = V::load(param0.at(28usize, c));
+            let w27 = V::load(param0.at(27usize));
+            let w28 = V::load(param0.at(28usize));
             let v159 = V::mul(x_e123, w28);
             let v160 = V::mul(x_e124, w28);
             let v161 = V::mul(x_e134, w28);
             let v162 = V::mul(x_e234, w28);
-            let w29 = V::load(param0.at(29usize, c));
+            let w29 = V::load(param0.at(29usize));
             let x_e1234 = V::load(x.at(15usize, c));
-            let v172 = V::mul(x_e1234, V::load(param0.at(31usize, c)));
-            let v174 = V::mul(x_e1234, V::load(param0.at(32usize, c)));
-            let v176 = V::mul(x_e1234, V::load(param0.at(33usize, c)));
-            let t5_15 = V::load(t5.at(15usize, c));
-            let mut v180 = V::mul(
-                V::mul(x_e1234, V::load(param0.at(34usize, c))),
-                t5_15,
-            );
-            let t5_11 = V::load(t5.at(11usize, c));
-            let t5_12 = V::load(t5.at(12usize, c));
+            let v172 = V::mul(x_e1234, V::load(param0.at(31usize)));
+            let v174 = V::mul(x_e1234, V::load(param0.at(32usize)));
+            let v176 = V::mul(x_e1234, V::load(param0.at(33usize)));
+            let t5_15 = V::load(t5.at(15usize));
+            let mut v180 = V::mul(V::mul(x_e1234, V::load(param0.at(34usize))), t5_15);
+            let t5_11 = V::load(t5.at(11usize));
+            let t5_12 = V::load(t5.at(12usize));
             let mut v184 = V::mul(v176, t5_12);
-            let t5_13 = V::load(t5.at(13usize, c));
-            let t5_14 = V::load(t5.at(14usize, c));
+            let t5_13 = V::load(t5.at(13usize));
+            let t5_14 = V::load(t5.at(14usize));
             let mut v188 = V::mul(v176, t5_14);
-            let t5_5 = V::load(t5.at(5usize, c));
-            let t5_6 = V::load(t5.at(6usize, c));
+            let t5_5 = V::load(t5.at(5usize));
+            let t5_6 = V::load(t5.at(6usize));
             let mut v192 = V::mul(v174, t5_6);
-            let t5_7 = V::load(t5.at(7usize, c));
-            let t5_8 = V::load(t5.at(8usize, c));
+            let t5_7 = V::load(t5.at(7usize));
+            let t5_8 = V::load(t5.at(8usize));
             let mut v196 = V::mul(v174, t5_8);
-            let t5_9 = V::load(t5.at(9usize, c));
+            let t5_9 = V::load(t5.at(9usize));
             let mut v198 = V::mul(v174, t5_9);
-            let t5_10 = V::load(t5.at(10usize, c));
+            let t5_10 = V::load(t5.at(10usize));
             let mut v200 = V::mul(v174, t5_10);
-            let t5_1 = V::load(t5.at(1usize, c));
+            let t5_1 = V::load(t5.at(1usize));
             let mut v202 = V::mul(v172, t5_1);
-            let t5_2 = V::load(t5.at(2usize, c));
+            let t5_2 = V::load(t5.at(2usize));
             let mut v204 = V::mul(v172, t5_2);
-            let t5_3 = V::load(t5.at(3usize, c));
+            let t5_3 = V::load(t5.at(3usize));
             let mut v206 = V::mul(v172, t5_3);
-            let t5_4 = V::load(t5.at(4usize, c));
+            let t5_4 = V::load(t5.at(4usize));
             let mut v208 = V::mul(v172, t5_4);
-            let t5_0 = V::load(t5.at(0usize, c));
-            let mut v210 = V::mul(V::mul(x_e1234, V::load(param0.at(30usize, c))), t5_0);
+            let t5_0 = V::load(t5.at(0usize));
+            let mut v210 = V::mul(V::mul(x_e1234, V::load(param0.at(30usize))), t5_0);
             v188 = V::mul_add(V::mul(x_e234, w29), t5_15, v188);
             let mut v213 = V::mul(V::mul(x_e134, w29), t5_15);
             v213 = V::neg_mul_add(v176, t5_13, v213);
@@ -1058,7 +999,7 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v184 = V::neg_mul_add(V::mul(x_e3, w5), t5_0, v184);
             v213 = V::neg_mul_add(V::mul(x_e2, w5), t5_0, v213);
             v286 = V::mul_add(V::mul(x_e1, w5), t5_0, v286);
-            v304 = V::mul_add(V::mul(x_1, V::load(param0.at(4usize, c))), t5_15, v304);
+            v304 = V::mul_add(V::mul(x_1, V::load(param0.at(4usize))), t5_15, v304);
             // out0[15] = x_e124*w24*t5_3 - (x_e1234*w30*t5_0 + x_e234*w24*t5_1 + x_e134*w24*t5_2) - x_e123*w24*t5_4 - x_e34*w18*t5_5 + x_e24*w18*t5_6 - x_e23*w18*t5_7 + x_e14*w18*t5_8 - x_e13*w18*t5_9 + x_e12*w18*t5_10 + x_e4*w11*t5_11 - x_e3*w11*t5_12 + x_e2*w11*t5_13 + x_e1*w11*t5_14 + x_1*w4*t5_15
             V::store(v304, out0.at(15usize, c));
             v202 = V::mul_add(v8, t5_14, v202);
@@ -1103,9 +1044,9 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v286 = V::mul_add(v4, t5_1, v286);
             // out0[1] = v146*t5_10 - (v176*t5_14 + x_e234*w29*t5_15) + v145*t5_9 + v144*t5_8 + v109*t5_13 + v108*t5_12 + v107*t5_11 - v71*t5_4 - v70*t5_3 - v69*t5_2 - v34*t5_7 - v33*t5_6 - v32*t5_5 + x_e1*w5*t5_0 + v4*t5_1
             V::store(v286, out0.at(1usize, c));
-            v180 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize, c))), t5_0, v180);
+            v180 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize))), t5_0, v180);
             v180 = V::mul_add(
-                V::load(t3.at(0usize, c)),
+                V::load(t3.at(0usize)),
                 gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
                 v180,
             );
@@ -1132,92 +1073,94 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<16usize>(c);
-            t5.prefetch::<16usize>(c);
             x.prefetch::<16usize>(c);
-            t4.prefetch::<1usize>(c);
+            let t5 = t5.packed::<V, 16usize>(group);
+            let t4 = t4.packed::<V, 1usize>(group);
+            let param0 = param0.packed::<V, 35usize>(group);
+            let grad0 = grad0.packed::<V, 35usize>(group);
             let y_1 = V::load(y.at(0usize, c));
-            let t5_15 = V::load(t5.at(15usize, c));
+            let t5_15 = V::load(t5.at(15usize));
             let v2 = V::mul(y_1, t5_15);
-            let mut v4 = V::mul(V::load(param0.at(34usize, c)), v2);
+            let mut v4 = V::mul(V::load(param0.at(34usize)), v2);
             let x_e1234 = V::load(x.at(15usize, c));
             // grad0[34] += x_e1234*v2
             V::store(
-                V::add(V::load(grad0.at(34usize, c)), V::mul(x_e1234, v2)),
-                grad0.at(34usize, c),
+                V::mul_add(x_e1234, v2, V::load(grad0.at(34usize))),
+                grad0.at(34usize),
             );
             let y_e4 = V::load(y.at(4usize, c));
-            let t5_11 = V::load(t5.at(11usize, c));
+            let t5_11 = V::load(t5.at(11usize));
             let y_e3 = V::load(y.at(3usize, c));
-            let t5_12 = V::load(t5.at(12usize, c));
+            let t5_12 = V::load(t5.at(12usize));
             let mut v12 = V::mul(y_e3, t5_12);
             v12 = V::neg_mul_add(y_e4, t5_11, v12);
             let y_e2 = V::load(y.at(2usize, c));
-            let t5_13 = V::load(t5.at(13usize, c));
+            let t5_13 = V::load(t5.at(13usize));
             v12 = V::neg_mul_add(y_e2, t5_13, v12);
             let y_e1 = V::load(y.at(1usize, c));
-            let t5_14 = V::load(t5.at(14usize, c));
+            let t5_14 = V::load(t5.at(14usize));
             v12 = V::neg_mul_add(y_e1, t5_14, v12);
             // grad0[33] += x_e1234*v21
             V::store(
-                V::add(V::load(grad0.at(33usize, c)), V::mul(x_e1234, v12)),
-                grad0.at(33usize, c),
+                V::mul_add(x_e1234, v12, V::load(grad0.at(33usize))),
+                grad0.at(33usize),
             );
-            v4 = V::mul_add(V::load(param0.at(33usize, c)), v12, v4);
+            v4 = V::mul_add(V::load(param0.at(33usize)), v12, v4);
             let y_e34 = V::load(y.at(10usize, c));
-            let t5_5 = V::load(t5.at(5usize, c));
+            let t5_5 = V::load(t5.at(5usize));
             let y_e24 = V::load(y.at(9usize, c));
-            let t5_6 = V::load(t5.at(6usize, c));
+            let t5_6 = V::load(t5.at(6usize));
             let mut v31 = V::mul(y_e24, t5_6);
             v31 = V::neg_mul_add(y_e34, t5_5, v31);
             let y_e23 = V::load(y.at(8usize, c));
-            let t5_7 = V::load(t5.at(7usize, c));
+            let t5_7 = V::load(t5.at(7usize));
             v31 = V::neg_mul_add(y_e23, t5_7, v31);
             let y_e14 = V::load(y.at(7usize, c));
-            let t5_8 = V::load(t5.at(8usize, c));
+            let t5_8 = V::load(t5.at(8usize));
             v31 = V::mul_add(y_e14, t5_8, v31);
             let y_e13 = V::load(y.at(6usize, c));
-            let t5_9 = V::load(t5.at(9usize, c));
+            let t5_9 = V::load(t5.at(9usize));
             v31 = V::neg_mul_add(y_e13, t5_9, v31);
             let y_e12 = V::load(y.at(5usize, c));
-            let t5_10 = V::load(t5.at(10usize, c));
+            let t5_10 = V::load(t5.at(10usize));
             v31 = V::mul_add(y_e12, t5_10, v31);
             // grad0[32] += x_e1234*v48
             V::store(
-                V::add(V::load(grad0.at(32usize, c)), V::mul(x_e1234, v31)),
-                grad0.at(32usize, c),
+                V::mul_add(x_e1234, v31, V::load(grad0.at(32usize))),
+                grad0.at(32usize),
             );
-            v4 = V::mul_add(V::load(param0.at(32usize, c)), v31, v4);
+            v4 = V::mul_add(V::load(param0.at(32usize)), v31, v4);
             let y_e234 = V::load(y.at(14usize, c));
-            let t5_1 = V::load(t5.at(1usize, c));
+            let t5_1 = V::load(t5.at(1usize));
             let mut v55 = V::mul(y_e234, t5_1);
             let y_e134 = V::load(y.at(13usize, c));
-            let t5_2 = V::load(t5.at(2usize, c));
+            let t5_2 = V::load(t5.at(2usize));
             v55 = V::mul_add(y_e134, t5_2, v55);
             let y_e124 = V::load(y.at(12usize, c));
-            let t5_3 = V::load(t5.at(3usize, c));
+            let t5_3 = V::load(t5.at(3usize));
             v55 = V::neg_mul_add(y_e124, t5_3, v55);
             let y_e123 = V::load(y.at(11usize, c));
-            let t5_4 = V::load(t5.at(4usize, c));
+            let t5_4 = V::load(t5.at(4usize));
             v55 = V::mul_add(y_e123, t5_4, v55);
             // grad0[31] += x_e1234*v67
             V::store(
-                V::add(V::load(grad0.at(31usize, c)), V::mul(x_e1234, v55)),
-                grad0.at(31usize, c),
+                V::mul_add(x_e1234, v55, V::load(grad0.at(31usize))),
+                grad0.at(31usize),
             );
-            v4 = V::mul_add(V::load(param0.at(31usize, c)), v55, v4);
+            v4 = V::mul_add(V::load(param0.at(31usize)), v55, v4);
             let y_e1234 = V::load(y.at(15usize, c));
-            let t5_0 = V::load(t5.at(0usize, c));
+            let t5_0 = V::load(t5.at(0usize));
             let v74 = V::mul(y_e1234, t5_0);
             // grad0[30] += -x_e1234*v74
             V::store(
-                V::add(V::load(grad0.at(30usize, c)), V::neg(V::mul(x_e1234, v74))),
-                grad0.at(30usize, c),
+                V::neg_mul_add(x_e1234, v74, V::load(grad0.at(30usize))),
+                grad0.at(30usize),
             );
-            v4 = V::neg_mul_add(V::load(param0.at(30usize, c)), v74, v4);
+            v4 = V::neg_mul_add(V::load(param0.at(30usize)), v74, v4);
             // out0[15] = w34*v2 + w33*v21 + w32*v48 + w31*v67 - w30*v74
             V::store(v4, out0.at(15usize, c));
             let v80 = V::mul(y_e1, t5_15);
-            let w29 = V::load(param0.at(29usize, c));
+            let w29 = V::load(param0.at(29usize));
             let x_e234 = V::load(x.at(14usize, c));
             let v85 = V::mul(y_e2, t5_15);
             let mut v86 = V::mul(w29, v85);
@@ -1232,11 +1175,11 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e123 = V::load(x.at(11usize, c));
             v88 = V::mul_add(x_e123, v95, v88);
             // grad0[29] += x_e134*v85 - x_e234*v80 - x_e124*v90 + x_e123*v95
-            V::store(V::add(V::load(grad0.at(29usize, c)), v88), grad0.at(29usize, c));
+            V::store(V::add(V::load(grad0.at(29usize)), v88), grad0.at(29usize));
             let mut v100 = V::mul(y_e14, t5_11);
             v100 = V::neg_mul_add(y_e13, t5_12, v100);
             v100 = V::mul_add(y_e12, t5_13, v100);
-            let w28 = V::load(param0.at(28usize, c));
+            let w28 = V::load(param0.at(28usize));
             let mut v106 = V::mul(w28, v100);
             let mut v107 = V::mul(x_e234, v100);
             v106 = V::neg_mul_add(w29, v80, v106);
@@ -1257,9 +1200,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v96 = V::mul_add(w28, v128, v96);
             v107 = V::mul_add(x_e123, v128, v107);
             // grad0[28] += x_e234*v104 + x_e134*v113 + x_e124*v122 + x_e123*v131
-            V::store(V::add(V::load(grad0.at(28usize, c)), v107), grad0.at(28usize, c));
+            V::store(V::add(V::load(grad0.at(28usize)), v107), grad0.at(28usize));
             let v136 = V::mul(y_1, t5_14);
-            let w27 = V::load(param0.at(27usize, c));
+            let w27 = V::load(param0.at(27usize));
             let mut v139 = V::mul(x_e234, v136);
             v106 = V::mul_add(w27, v136, v106);
             let v141 = V::mul(y_1, t5_13);
@@ -1272,11 +1215,11 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v96 = V::mul_add(w27, v151, v96);
             v139 = V::mul_add(x_e123, v151, v139);
             // grad0[27] += x_e234*v136 + x_e134*v141 + x_e124*v146 + x_e123*v151
-            V::store(V::add(V::load(grad0.at(27usize, c)), v139), grad0.at(27usize, c));
+            V::store(V::add(V::load(grad0.at(27usize)), v139), grad0.at(27usize));
             let mut v156 = V::mul(y_e134, t5_5);
             v156 = V::neg_mul_add(y_e124, t5_6, v156);
             v156 = V::mul_add(y_e123, t5_7, v156);
-            let w26 = V::load(param0.at(26usize, c));
+            let w26 = V::load(param0.at(26usize));
             let mut v163 = V::mul(x_e234, v156);
             v106 = V::mul_add(w26, v156, v106);
             let mut v165 = V::mul(y_e234, t5_5);
@@ -1295,11 +1238,11 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v96 = V::mul_add(w26, v187, v96);
             v163 = V::mul_add(x_e123, v187, v163);
             // grad0[26] += x_e234*v160 + x_e134*v169 + x_e124*v178 + x_e123*v187
-            V::store(V::add(V::load(grad0.at(26usize, c)), v163), grad0.at(26usize, c));
+            V::store(V::add(V::load(grad0.at(26usize)), v163), grad0.at(26usize));
             let mut v193 = V::mul(y_e3, t5_9);
             v193 = V::neg_mul_add(y_e4, t5_8, v193);
             v193 = V::neg_mul_add(y_e2, t5_10, v193);
-            let w25 = V::load(param0.at(25usize, c));
+            let w25 = V::load(param0.at(25usize));
             let mut v199 = V::mul(x_e234, v193);
             v106 = V::mul_add(w25, v193, v106);
             let mut v202 = V::mul(y_e3, t5_7);
@@ -1318,9 +1261,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v96 = V::mul_add(w25, v220, v96);
             v199 = V::mul_add(x_e123, v220, v199);
             // grad0[25] += x_e234*v196 + x_e134*v205 + x_e124*v214 + x_e123*v223
-            V::store(V::add(V::load(grad0.at(25usize, c)), v199), grad0.at(25usize, c));
+            V::store(V::add(V::load(grad0.at(25usize)), v199), grad0.at(25usize));
             let v228 = V::mul(y_e1234, t5_1);
-            let w24 = V::load(param0.at(24usize, c));
+            let w24 = V::load(param0.at(24usize));
             let mut v231 = V::mul(x_e234, v228);
             v106 = V::neg_mul_add(w24, v228, v106);
             let v233 = V::mul(y_e1234, t5_2);
@@ -1333,11 +1276,11 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v96 = V::neg_mul_add(w24, v243, v96);
             v242 = V::neg_mul_add(x_e123, v243, v242);
             // grad0[24] += x_e124*v238 - (x_e234*v228 + x_e134*v233) - x_e123*v243
-            V::store(V::add(V::load(grad0.at(24usize, c)), v242), grad0.at(24usize, c));
+            V::store(V::add(V::load(grad0.at(24usize)), v242), grad0.at(24usize));
             let mut v249 = V::mul(y_e24, t5_3);
             v249 = V::neg_mul_add(y_e34, t5_2, v249);
             v249 = V::neg_mul_add(y_e23, t5_4, v249);
-            let w23 = V::load(param0.at(23usize, c));
+            let w23 = V::load(param0.at(23usize));
             let mut v255 = V::mul(x_e234, v249);
             v106 = V::mul_add(w23, v249, v106);
             let mut v257 = V::mul(y_e34, t5_1);
@@ -1356,9 +1299,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v96 = V::mul_add(w23, v279, v96);
             v255 = V::mul_add(x_e123, v279, v255);
             // grad0[23] += x_e234*v252 + x_e134*v261 + x_e124*v270 + x_e123*v279
-            V::store(V::add(V::load(grad0.at(23usize, c)), v255), grad0.at(23usize, c));
+            V::store(V::add(V::load(grad0.at(23usize)), v255), grad0.at(23usize));
             let v284 = V::mul(y_e234, t5_0);
-            let w22 = V::load(param0.at(22usize, c));
+            let w22 = V::load(param0.at(22usize));
             let mut v287 = V::mul(x_e234, v284);
             v106 = V::mul_add(w22, v284, v106);
             // out0[14] = w28*v104 - w29*v80 + w27*v136 + w26*v160 + w25*v196 - w24*v228 + w23*v252 + w22*v284
@@ -1379,9 +1322,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v96, out0.at(11usize, c));
             v287 = V::neg_mul_add(x_e123, v299, v287);
             // grad0[22] += x_e234*v284 - x_e134*v289 - x_e124*v294 - x_e123*v299
-            V::store(V::add(V::load(grad0.at(22usize, c)), v287), grad0.at(22usize, c));
+            V::store(V::add(V::load(grad0.at(22usize)), v287), grad0.at(22usize));
             let v304 = V::mul(y_e12, t5_15);
-            let w21 = V::load(param0.at(21usize, c));
+            let w21 = V::load(param0.at(21usize));
             let mut v306 = V::mul(w21, v304);
             let x_e34 = V::load(x.at(10usize, c));
             let mut v308 = V::mul(x_e34, v304);
@@ -1404,10 +1347,10 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e12 = V::load(x.at(5usize, c));
             v308 = V::mul_add(x_e12, v329, v308);
             // grad0[21] += x_e34*v304 - x_e24*v309 + x_e23*v314 + x_e14*v319 - x_e13*v324 + x_e12*v329
-            V::store(V::add(V::load(grad0.at(21usize, c)), v308), grad0.at(21usize, c));
+            V::store(V::add(V::load(grad0.at(21usize)), v308), grad0.at(21usize));
             let mut v335 = V::mul(y_e123, t5_12);
             v335 = V::neg_mul_add(y_e124, t5_11, v335);
-            let w20 = V::load(param0.at(20usize, c));
+            let w20 = V::load(param0.at(20usize));
             let mut v339 = V::mul(x_e34, v335);
             v306 = V::mul_add(w20, v335, v306);
             let mut v341 = V::mul(y_e134, t5_11);
@@ -1433,10 +1376,10 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v330 = V::neg_mul_add(w20, v369, v330);
             v339 = V::neg_mul_add(x_e12, v369, v339);
             // grad0[20] += x_e34*v336 + x_e24*v343 + x_e23*v350 - x_e14*v357 + x_e13*v364 - x_e12*v371
-            V::store(V::add(V::load(grad0.at(20usize, c)), v339), grad0.at(20usize, c));
+            V::store(V::add(V::load(grad0.at(20usize)), v339), grad0.at(20usize));
             let mut v376 = V::mul(y_e2, t5_14);
             v376 = V::mul_add(y_e1, t5_13, v376);
-            let w19 = V::load(param0.at(19usize, c));
+            let w19 = V::load(param0.at(19usize));
             let mut v381 = V::mul(x_e34, v376);
             v306 = V::mul_add(w19, v376, v306);
             let mut v384 = V::mul(y_e1, t5_12);
@@ -1460,9 +1403,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v330 = V::mul_add(w19, v411, v330);
             v381 = V::mul_add(x_e12, v411, v381);
             // grad0[19] += x_e34*v378 + x_e24*v385 + x_e23*v392 - x_e14*v399 + x_e13*v406 + x_e12*v413
-            V::store(V::add(V::load(grad0.at(19usize, c)), v381), grad0.at(19usize, c));
+            V::store(V::add(V::load(grad0.at(19usize)), v381), grad0.at(19usize));
             let v418 = V::mul(y_e1234, t5_5);
-            let w18 = V::load(param0.at(18usize, c));
+            let w18 = V::load(param0.at(18usize));
             v306 = V::neg_mul_add(w18, v418, v306);
             let v423 = V::mul(y_e1234, t5_6);
             let mut v425 = V::mul(x_e24, v423);
@@ -1481,12 +1424,12 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v330 = V::mul_add(w18, v443, v330);
             v425 = V::mul_add(x_e12, v443, v425);
             // grad0[18] += x_e24*v423 - x_e34*v418 - x_e23*v428 + x_e14*v433 - x_e13*v438 + x_e12*v443
-            V::store(V::add(V::load(grad0.at(18usize, c)), v425), grad0.at(18usize, c));
+            V::store(V::add(V::load(grad0.at(18usize)), v425), grad0.at(18usize));
             let mut v449 = V::mul(y_e23, t5_9);
             v449 = V::neg_mul_add(y_e24, t5_8, v449);
             v449 = V::neg_mul_add(y_e14, t5_6, v449);
             v449 = V::mul_add(y_e13, t5_7, v449);
-            let w17 = V::load(param0.at(17usize, c));
+            let w17 = V::load(param0.at(17usize));
             let mut v457 = V::mul(x_e34, v449);
             v306 = V::mul_add(w17, v449, v306);
             let mut v459 = V::mul(y_e34, t5_8);
@@ -1520,9 +1463,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v330 = V::neg_mul_add(w17, v503, v330);
             v457 = V::neg_mul_add(x_e12, v503, v457);
             // grad0[17] += x_e34*v454 + x_e24*v465 + x_e23*v476 + x_e14*v487 + x_e13*v498 - x_e12*v509
-            V::store(V::add(V::load(grad0.at(17usize, c)), v457), grad0.at(17usize, c));
+            V::store(V::add(V::load(grad0.at(17usize)), v457), grad0.at(17usize));
             let v514 = V::mul(y_1, t5_10);
-            let w16 = V::load(param0.at(16usize, c));
+            let w16 = V::load(param0.at(16usize));
             let mut v517 = V::mul(x_e34, v514);
             v306 = V::mul_add(w16, v514, v306);
             let v519 = V::mul(y_1, t5_9);
@@ -1541,10 +1484,10 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v330 = V::mul_add(w16, v539, v330);
             v517 = V::mul_add(x_e12, v539, v517);
             // grad0[16] += x_e34*v514 + x_e24*v519 + x_e23*v524 + x_e14*v529 + x_e13*v534 + x_e12*v539
-            V::store(V::add(V::load(grad0.at(16usize, c)), v517), grad0.at(16usize, c));
+            V::store(V::add(V::load(grad0.at(16usize)), v517), grad0.at(16usize));
             let mut v544 = V::mul(y_e234, t5_2);
             v544 = V::mul_add(y_e134, t5_1, v544);
-            let w15 = V::load(param0.at(15usize, c));
+            let w15 = V::load(param0.at(15usize));
             v306 = V::neg_mul_add(w15, v544, v306);
             let mut v551 = V::mul(y_e234, t5_3);
             v551 = V::neg_mul_add(y_e124, t5_1, v551);
@@ -1568,10 +1511,10 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v330 = V::mul_add(w15, v579, v330);
             v555 = V::mul_add(x_e12, v579, v555);
             // grad0[15] += x_e24*v553 - x_e34*v546 - x_e23*v560 - x_e14*v567 + x_e13*v574 + x_e12*v581
-            V::store(V::add(V::load(grad0.at(15usize, c)), v555), grad0.at(15usize, c));
+            V::store(V::add(V::load(grad0.at(15usize)), v555), grad0.at(15usize));
             let mut v587 = V::mul(y_e3, t5_4);
             v587 = V::neg_mul_add(y_e4, t5_3, v587);
-            let w14 = V::load(param0.at(14usize, c));
+            let w14 = V::load(param0.at(14usize));
             let mut v591 = V::mul(x_e34, v587);
             v306 = V::mul_add(w14, v587, v306);
             let mut v594 = V::mul(y_e2, t5_4);
@@ -1595,9 +1538,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v330 = V::neg_mul_add(w14, v621, v330);
             v591 = V::neg_mul_add(x_e12, v621, v591);
             // grad0[14] += x_e34*v588 + x_e24*v595 + x_e23*v602 - x_e14*v609 - x_e13*v616 - x_e12*v623
-            V::store(V::add(V::load(grad0.at(14usize, c)), v591), grad0.at(14usize, c));
+            V::store(V::add(V::load(grad0.at(14usize)), v591), grad0.at(14usize));
             let v628 = V::mul(y_e34, t5_0);
-            let w13 = V::load(param0.at(13usize, c));
+            let w13 = V::load(param0.at(13usize));
             let mut v631 = V::mul(x_e34, v628);
             v306 = V::neg_mul_add(w13, v628, v306);
             // out0[10] = w21*v304 + w20*v336 + w19*v378 - w18*v418 + w17*v454 + w16*v514 - w15*v546 + w14*v588 - w13*v628
@@ -1628,9 +1571,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v330, out0.at(5usize, c));
             v647 = V::mul_add(x_e12, v653, v647);
             // grad0[13] += x_e14*v643 - (x_e34*v628 + x_e24*v633 + x_e23*v638) + x_e13*v648 + x_e12*v653
-            V::store(V::add(V::load(grad0.at(13usize, c)), v647), grad0.at(13usize, c));
+            V::store(V::add(V::load(grad0.at(13usize)), v647), grad0.at(13usize));
             let v658 = V::mul(y_e123, t5_15);
-            let w12 = V::load(param0.at(12usize, c));
+            let w12 = V::load(param0.at(12usize));
             let x_e4 = V::load(x.at(4usize, c));
             let v663 = V::mul(y_e124, t5_15);
             let mut v664 = V::mul(w12, v663);
@@ -1645,9 +1588,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e1 = V::load(x.at(1usize, c));
             v666 = V::mul_add(x_e1, v673, v666);
             // grad0[12] += x_e3*v663 - x_e4*v658 - x_e2*v668 + x_e1*v673
-            V::store(V::add(V::load(grad0.at(12usize, c)), v666), grad0.at(12usize, c));
+            V::store(V::add(V::load(grad0.at(12usize)), v666), grad0.at(12usize));
             let v678 = V::mul(y_e1234, t5_11);
-            let w11 = V::load(param0.at(11usize, c));
+            let w11 = V::load(param0.at(11usize));
             let mut v680 = V::mul(w11, v678);
             let mut v681 = V::mul(x_e4, v678);
             v680 = V::neg_mul_add(w12, v658, v680);
@@ -1662,11 +1605,11 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v674 = V::mul_add(w11, v693, v674);
             v681 = V::mul_add(x_e1, v693, v681);
             // grad0[11] += x_e4*v678 - x_e3*v683 + x_e2*v688 + x_e1*v693
-            V::store(V::add(V::load(grad0.at(11usize, c)), v681), grad0.at(11usize, c));
+            V::store(V::add(V::load(grad0.at(11usize)), v681), grad0.at(11usize));
             let mut v698 = V::mul(y_e23, t5_14);
             v698 = V::mul_add(y_e13, t5_13, v698);
             v698 = V::mul_add(y_e12, t5_12, v698);
-            let w10 = V::load(param0.at(10usize, c));
+            let w10 = V::load(param0.at(10usize));
             let mut v705 = V::mul(x_e4, v698);
             v680 = V::mul_add(w10, v698, v680);
             let mut v707 = V::mul(y_e24, t5_14);
@@ -1685,11 +1628,11 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v674 = V::mul_add(w10, v725, v674);
             v705 = V::mul_add(x_e1, v725, v705);
             // grad0[10] += x_e4*v702 + x_e3*v711 + x_e2*v720 + x_e1*v729
-            V::store(V::add(V::load(grad0.at(10usize, c)), v705), grad0.at(10usize, c));
+            V::store(V::add(V::load(grad0.at(10usize)), v705), grad0.at(10usize));
             let mut v734 = V::mul(y_e234, t5_8);
             v734 = V::mul_add(y_e134, t5_6, v734);
             v734 = V::mul_add(y_e124, t5_5, v734);
-            let w9 = V::load(param0.at(9usize, c));
+            let w9 = V::load(param0.at(9usize));
             v680 = V::neg_mul_add(w9, v734, v680);
             let mut v743 = V::mul(y_e234, t5_9);
             v743 = V::mul_add(y_e134, t5_7, v743);
@@ -1708,11 +1651,11 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v674 = V::mul_add(w9, v761, v674);
             v749 = V::mul_add(x_e1, v761, v749);
             // grad0[9] += x_e3*v747 - x_e4*v738 + x_e2*v756 + x_e1*v765
-            V::store(V::add(V::load(grad0.at(9usize, c)), v749), grad0.at(9usize, c));
+            V::store(V::add(V::load(grad0.at(9usize)), v749), grad0.at(9usize));
             let mut v770 = V::mul(y_e3, t5_10);
             v770 = V::mul_add(y_e2, t5_9, v770);
             v770 = V::mul_add(y_e1, t5_7, v770);
-            let w8 = V::load(param0.at(8usize, c));
+            let w8 = V::load(param0.at(8usize));
             v680 = V::neg_mul_add(w8, v770, v680);
             let mut v779 = V::mul(y_e4, t5_10);
             v779 = V::neg_mul_add(y_e2, t5_8, v779);
@@ -1731,11 +1674,11 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v674 = V::mul_add(w8, v797, v674);
             v785 = V::mul_add(x_e1, v797, v785);
             // grad0[8] += x_e3*v783 - x_e4*v774 + x_e2*v792 + x_e1*v801
-            V::store(V::add(V::load(grad0.at(8usize, c)), v785), grad0.at(8usize, c));
+            V::store(V::add(V::load(grad0.at(8usize)), v785), grad0.at(8usize));
             let mut v806 = V::mul(y_e34, t5_3);
             v806 = V::mul_add(y_e24, t5_2, v806);
             v806 = V::mul_add(y_e14, t5_1, v806);
-            let w7 = V::load(param0.at(7usize, c));
+            let w7 = V::load(param0.at(7usize));
             let mut v813 = V::mul(x_e4, v806);
             v680 = V::mul_add(w7, v806, v680);
             let mut v816 = V::mul(y_e23, t5_2);
@@ -1754,9 +1697,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v674 = V::mul_add(w7, v833, v674);
             v813 = V::mul_add(x_e1, v833, v813);
             // grad0[7] += x_e4*v810 + x_e3*v819 + x_e2*v828 + x_e1*v837
-            V::store(V::add(V::load(grad0.at(7usize, c)), v813), grad0.at(7usize, c));
+            V::store(V::add(V::load(grad0.at(7usize)), v813), grad0.at(7usize));
             let v842 = V::mul(y_1, t5_4);
-            let w6 = V::load(param0.at(6usize, c));
+            let w6 = V::load(param0.at(6usize));
             let mut v845 = V::mul(x_e4, v842);
             v680 = V::mul_add(w6, v842, v680);
             let v847 = V::mul(y_1, t5_3);
@@ -1769,9 +1712,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v674 = V::mul_add(w6, v857, v674);
             v845 = V::mul_add(x_e1, v857, v845);
             // grad0[6] += x_e4*v842 + x_e3*v847 + x_e2*v852 + x_e1*v857
-            V::store(V::add(V::load(grad0.at(6usize, c)), v845), grad0.at(6usize, c));
+            V::store(V::add(V::load(grad0.at(6usize)), v845), grad0.at(6usize));
             let v862 = V::mul(y_e4, t5_0);
-            let w5 = V::load(param0.at(5usize, c));
+            let w5 = V::load(param0.at(5usize));
             let mut v865 = V::mul(x_e4, v862);
             v680 = V::neg_mul_add(w5, v862, v680);
             // out0[4] = w11*v678 - w12*v658 + w10*v702 - w9*v738 - w8*v774 + w7*v810 + w6*v842 - w5*v862
@@ -1792,27 +1735,21 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v674, out0.at(1usize, c));
             // grad0[5] += x_e1*v877 - (x_e4*v862 + x_e3*v867 + x_e2*v872)
             V::store(
-                V::add(V::load(grad0.at(5usize, c)), V::mul_sub(x_e1, v877, v865)),
-                grad0.at(5usize, c),
+                V::add(V::load(grad0.at(5usize)), V::mul_sub(x_e1, v877, v865)),
+                grad0.at(5usize),
             );
             let v882 = V::mul(y_e1234, t5_15);
-            let mut v884 = V::mul(V::load(param0.at(4usize, c)), v882);
+            let mut v884 = V::mul(V::load(param0.at(4usize)), v882);
             let x_1 = V::load(x.at(0usize, c));
             // grad0[4] += x_1*v882
-            V::store(
-                V::add(V::load(grad0.at(4usize, c)), V::mul(x_1, v882)),
-                grad0.at(4usize, c),
-            );
+            V::store(V::mul_add(x_1, v882, V::load(grad0.at(4usize))), grad0.at(4usize));
             let mut v887 = V::mul(y_e234, t5_14);
             v887 = V::mul_add(y_e134, t5_13, v887);
             v887 = V::mul_add(y_e124, t5_12, v887);
             v887 = V::mul_add(y_e123, t5_11, v887);
             // grad0[3] += x_1*v893
-            V::store(
-                V::add(V::load(grad0.at(3usize, c)), V::mul(x_1, v887)),
-                grad0.at(3usize, c),
-            );
-            v884 = V::mul_add(V::load(param0.at(3usize, c)), v887, v884);
+            V::store(V::mul_add(x_1, v887, V::load(grad0.at(3usize))), grad0.at(3usize));
+            v884 = V::mul_add(V::load(param0.at(3usize)), v887, v884);
             let mut v898 = V::mul(y_e34, t5_10);
             v898 = V::mul_add(y_e24, t5_9, v898);
             v898 = V::mul_add(y_e23, t5_8, v898);
@@ -1820,30 +1757,21 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v898 = V::mul_add(y_e13, t5_6, v898);
             v898 = V::mul_add(y_e12, t5_5, v898);
             // grad0[2] += x_1*v908
-            V::store(
-                V::add(V::load(grad0.at(2usize, c)), V::mul(x_1, v898)),
-                grad0.at(2usize, c),
-            );
-            v884 = V::mul_add(V::load(param0.at(2usize, c)), v898, v884);
+            V::store(V::mul_add(x_1, v898, V::load(grad0.at(2usize))), grad0.at(2usize));
+            v884 = V::mul_add(V::load(param0.at(2usize)), v898, v884);
             let mut v913 = V::mul(y_e4, t5_4);
             v913 = V::mul_add(y_e3, t5_3, v913);
             v913 = V::mul_add(y_e2, t5_2, v913);
             v913 = V::mul_add(y_e1, t5_1, v913);
             // grad0[1] += x_1*v919
-            V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul(x_1, v913)),
-                grad0.at(1usize, c),
-            );
-            v884 = V::mul_add(V::load(param0.at(1usize, c)), v913, v884);
+            V::store(V::mul_add(x_1, v913, V::load(grad0.at(1usize))), grad0.at(1usize));
+            v884 = V::mul_add(V::load(param0.at(1usize)), v913, v884);
             let v924 = V::mul(y_1, t5_0);
             // grad0[0] += x_1*v924
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v924)),
-                grad0.at(0usize, c),
-            );
-            v884 = V::mul_add(V::load(param0.at(0usize, c)), v924, v884);
+            V::store(V::mul_add(x_1, v924, V::load(grad0.at(0usize))), grad0.at(0usize));
+            v884 = V::mul_add(V::load(param0.at(0usize)), v924, v884);
             v884 = V::mul_add(
-                V::load(t4.at(0usize, c)),
+                V::load(t4.at(0usize)),
                 gate_slope::<V>(args.gate, x_1),
                 v884,
             );
@@ -2011,8 +1939,10 @@ unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<4usize>(c);
             y.prefetch::<16usize>(c);
+            let out0 = out0.packed::<V, 16usize>(group);
+            let param0 = param0.packed::<V, 8usize>(group);
             let x_e1 = V::load(x.at(0usize, c));
-            let w0 = V::load(param0.at(0usize, c));
+            let w0 = V::load(param0.at(0usize));
             let y_e1 = V::load(y.at(1usize, c));
             let mut v4 = V::mul(y_e1, V::mul(x_e1, w0));
             let x_e2 = V::load(x.at(1usize, c));
@@ -2025,14 +1955,14 @@ unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e4 = V::load(y.at(4usize, c));
             v4 = V::neg_mul_add(y_e4, V::mul(x_e4, w0), v4);
             // out0[0] = y_e1*x_e1*w0 - y_e2*x_e2*w0 - y_e3*x_e3*w0 - y_e4*x_e4*w0
-            V::store(v4, out0.at(0usize, c));
-            let w1 = V::load(param0.at(1usize, c));
+            V::store(v4, out0.at(0usize));
+            let w1 = V::load(param0.at(1usize));
             let y_1 = V::load(y.at(0usize, c));
             let mut v23 = V::mul(y_1, V::mul(x_e1, w1));
             let mut v25 = V::mul(y_1, V::mul(x_e2, w1));
             let mut v27 = V::mul(y_1, V::mul(x_e3, w1));
             let mut v29 = V::mul(y_1, V::mul(x_e4, w1));
-            let w2 = V::load(param0.at(2usize, c));
+            let w2 = V::load(param0.at(2usize));
             let v31 = V::mul(x_e1, w2);
             let y_e12 = V::load(y.at(5usize, c));
             v25 = V::mul_add(y_e12, v31, v25);
@@ -2052,18 +1982,18 @@ unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e34 = V::load(y.at(10usize, c));
             v29 = V::neg_mul_add(y_e34, v50, v29);
             // out0[4] = y_1*x_e4*w1 + y_e14*v31 - y_e24*v41 - y_e34*v50
-            V::store(v29, out0.at(4usize, c));
+            V::store(v29, out0.at(4usize));
             let v58 = V::mul(x_e4, w2);
             v23 = V::mul_add(y_e14, v58, v23);
             // out0[1] = y_1*x_e1*w1 + y_e12*v41 + y_e13*v50 + y_e14*v58
-            V::store(v23, out0.at(1usize, c));
+            V::store(v23, out0.at(1usize));
             v25 = V::mul_add(y_e24, v58, v25);
             // out0[2] = y_1*x_e2*w1 + y_e12*v31 + y_e23*v50 + y_e24*v58
-            V::store(v25, out0.at(2usize, c));
+            V::store(v25, out0.at(2usize));
             v27 = V::mul_add(y_e34, v58, v27);
             // out0[3] = y_1*x_e3*w1 + y_e13*v31 - y_e23*v41 + y_e34*v58
-            V::store(v27, out0.at(3usize, c));
-            let w3 = V::load(param0.at(3usize, c));
+            V::store(v27, out0.at(3usize));
+            let w3 = V::load(param0.at(3usize));
             let v66 = V::mul(x_e1, w3);
             let mut v67 = V::mul(y_e2, v66);
             let mut v68 = V::mul(y_e3, v66);
@@ -2080,7 +2010,7 @@ unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v69 = V::neg_mul_add(y_e1, v81, v69);
             v74 = V::neg_mul_add(y_e2, v81, v74);
             v80 = V::neg_mul_add(y_e3, v81, v80);
-            let w4 = V::load(param0.at(4usize, c));
+            let w4 = V::load(param0.at(4usize));
             let v89 = V::mul(x_e1, w4);
             let y_e123 = V::load(y.at(11usize, c));
             v73 = V::mul_add(y_e123, v89, v73);
@@ -2094,26 +2024,26 @@ unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e234 = V::load(y.at(14usize, c));
             v80 = V::neg_mul_add(y_e234, v99, v80);
             // out0[10] = y_e4*v75 - y_e3*v81 + y_e134*v89 - y_e234*v99
-            V::store(v80, out0.at(10usize, c));
+            V::store(v80, out0.at(10usize));
             let v107 = V::mul(x_e3, w4);
             v67 = V::neg_mul_add(y_e123, v107, v67);
             v69 = V::mul_add(y_e134, v107, v69);
             // out0[7] = y_e4*v66 - y_e1*v81 + y_e124*v99 + y_e134*v107
-            V::store(v69, out0.at(7usize, c));
+            V::store(v69, out0.at(7usize));
             v74 = V::mul_add(y_e234, v107, v74);
             // out0[9] = y_e4*v70 - y_e2*v81 + y_e124*v89 + y_e234*v107
-            V::store(v74, out0.at(9usize, c));
+            V::store(v74, out0.at(9usize));
             let v114 = V::mul(x_e4, w4);
             v67 = V::neg_mul_add(y_e124, v114, v67);
             // out0[5] = y_e2*v66 - y_e1*v70 - y_e123*v107 - y_e124*v114
-            V::store(v67, out0.at(5usize, c));
+            V::store(v67, out0.at(5usize));
             v68 = V::neg_mul_add(y_e134, v114, v68);
             // out0[6] = y_e3*v66 - y_e1*v75 + y_e123*v99 - y_e134*v114
-            V::store(v68, out0.at(6usize, c));
+            V::store(v68, out0.at(6usize));
             v73 = V::neg_mul_add(y_e234, v114, v73);
             // out0[8] = y_e3*v70 - y_e2*v75 + y_e123*v89 - y_e234*v114
-            V::store(v73, out0.at(8usize, c));
-            let w5 = V::load(param0.at(5usize, c));
+            V::store(v73, out0.at(8usize));
+            let w5 = V::load(param0.at(5usize));
             let v122 = V::mul(x_e1, w5);
             let mut v123 = V::mul(y_e23, v122);
             let mut v124 = V::mul(y_e24, v122);
@@ -2130,27 +2060,27 @@ unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v124 = V::mul_add(y_e12, v139, v124);
             v125 = V::mul_add(y_e13, v139, v125);
             v131 = V::mul_add(y_e23, v139, v131);
-            let w6 = V::load(param0.at(6usize, c));
+            let w6 = V::load(param0.at(6usize));
             let y_e1234 = V::load(y.at(15usize, c));
             v131 = V::mul_add(y_e1234, V::mul(x_e1, w6), v131);
             // out0[14] = y_e34*v126 - y_e24*v132 + y_e23*v139 + y_e1234*x_e1*w6
-            V::store(v131, out0.at(14usize, c));
+            V::store(v131, out0.at(14usize));
             v125 = V::mul_add(y_e1234, V::mul(x_e2, w6), v125);
             // out0[13] = y_e34*v122 - y_e14*v132 + y_e13*v139 + y_e1234*x_e2*w6
-            V::store(v125, out0.at(13usize, c));
+            V::store(v125, out0.at(13usize));
             v124 = V::neg_mul_add(y_e1234, V::mul(x_e3, w6), v124);
             // out0[12] = y_e24*v122 - y_e14*v126 + y_e12*v139 - y_e1234*x_e3*w6
-            V::store(v124, out0.at(12usize, c));
+            V::store(v124, out0.at(12usize));
             v123 = V::mul_add(y_e1234, V::mul(x_e4, w6), v123);
             // out0[11] = y_e23*v122 - y_e13*v126 + y_e12*v132 + y_e1234*x_e4*w6
-            V::store(v123, out0.at(11usize, c));
-            let w7 = V::load(param0.at(7usize, c));
+            V::store(v123, out0.at(11usize));
+            let w7 = V::load(param0.at(7usize));
             let mut v162 = V::mul(y_e234, V::mul(x_e1, w7));
             v162 = V::neg_mul_add(y_e134, V::mul(x_e2, w7), v162);
             v162 = V::mul_add(y_e124, V::mul(x_e3, w7), v162);
             v162 = V::neg_mul_add(y_e123, V::mul(x_e4, w7), v162);
             // out0[15] = y_e234*x_e1*w7 - y_e134*x_e2*w7 + y_e124*x_e3*w7 - y_e123*x_e4*w7
-            V::store(v162, out0.at(15usize, c));
+            V::store(v162, out0.at(15usize));
         }
     }
 }
@@ -2166,9 +2096,9 @@ unsafe fn sgp_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
-            let c = group * V::LANES;
+            let out0 = out0.packed::<V, 1usize>(group);
             // out0[0] = v1
-            V::store(v1, out0.at(0usize, c));
+            V::store(v1, out0.at(0usize));
         }
     }
 }
@@ -2186,90 +2116,28 @@ unsafe fn sgp_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<16usize>(c);
             grad_o.prefetch::<16usize>(c);
-            t1.prefetch::<1usize>(c);
-            let mut v2 = V::mul(
-                V::load(t0.at(15usize, c)),
-                V::load(grad_o.at(15usize, c)),
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(14usize, c)),
-                V::load(grad_o.at(14usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(13usize, c)),
-                V::load(grad_o.at(13usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(12usize, c)),
-                V::load(grad_o.at(12usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(11usize, c)),
-                V::load(grad_o.at(11usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(10usize, c)),
-                V::load(grad_o.at(10usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(9usize, c)),
-                V::load(grad_o.at(9usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(8usize, c)),
-                V::load(grad_o.at(8usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(7usize, c)),
-                V::load(grad_o.at(7usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(6usize, c)),
-                V::load(grad_o.at(6usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(5usize, c)),
-                V::load(grad_o.at(5usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(4usize, c)),
-                V::load(grad_o.at(4usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(3usize, c)),
-                V::load(grad_o.at(3usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(2usize, c)),
-                V::load(grad_o.at(2usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(1usize, c)),
-                V::load(grad_o.at(1usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(0usize, c)),
-                V::load(grad_o.at(0usize, c)),
-                v2,
-            );
+            let t0 = t0.packed::<V, 16usize>(group);
+            let t1 = t1.packed::<V, 1usize>(group);
+            let out0 = out0.packed::<V, 1usize>(group);
+            let mut v2 = V::mul(V::load(t0.at(15usize)), V::load(grad_o.at(15usize, c)));
+            v2 = V::mul_add(V::load(t0.at(14usize)), V::load(grad_o.at(14usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(13usize)), V::load(grad_o.at(13usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(12usize)), V::load(grad_o.at(12usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(11usize)), V::load(grad_o.at(11usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(10usize)), V::load(grad_o.at(10usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(9usize)), V::load(grad_o.at(9usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(8usize)), V::load(grad_o.at(8usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(7usize)), V::load(grad_o.at(7usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(6usize)), V::load(grad_o.at(6usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(5usize)), V::load(grad_o.at(5usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(4usize)), V::load(grad_o.at(4usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(3usize)), V::load(grad_o.at(3usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(2usize)), V::load(grad_o.at(2usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(1usize)), V::load(grad_o.at(1usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(0usize)), V::load(grad_o.at(0usize, c)), v2);
             // out0[0] = t1_0*(t0_15*grad_o_e1234 + t0_14*grad_o_e234 + t0_13*grad_o_e134 + t0_12*grad_o_e124 + t0_11*grad_o_e123 + t0_10*grad_o_e34 + t0_9*grad_o_e24 + t0_8*grad_o_e23 + t0_7*grad_o_e14 + t0_6*grad_o_e13 + t0_5*grad_o_e12 + t0_4*grad_o_e4 + t0_3*grad_o_e3 + t0_2*grad_o_e2 + t0_1*grad_o_e1 + t0_0*grad_o_1)
-            V::store(V::mul(V::load(t1.at(0usize, c)), v2), out0.at(0usize, c));
+            V::store(V::mul(V::load(t1.at(0usize)), v2), out0.at(0usize));
         }
     }
 }
@@ -2290,49 +2158,50 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<4usize>(c);
-            t5.prefetch::<16usize>(c);
             y.prefetch::<16usize>(c);
-            t3.prefetch::<1usize>(c);
+            let t5 = t5.packed::<V, 16usize>(group);
+            let t3 = t3.packed::<V, 1usize>(group);
+            let param0 = param0.packed::<V, 8usize>(group);
             let x_e1 = V::load(x.at(0usize, c));
-            let w0 = V::load(param0.at(0usize, c));
+            let w0 = V::load(param0.at(0usize));
             let x_e2 = V::load(x.at(1usize, c));
             let x_e3 = V::load(x.at(2usize, c));
             let x_e4 = V::load(x.at(3usize, c));
-            let w1 = V::load(param0.at(1usize, c));
-            let w2 = V::load(param0.at(2usize, c));
+            let w1 = V::load(param0.at(1usize));
+            let w2 = V::load(param0.at(2usize));
             let v15 = V::mul(x_e1, w2);
             let v16 = V::mul(x_e2, w2);
             let v17 = V::mul(x_e3, w2);
             let v18 = V::mul(x_e4, w2);
-            let w3 = V::load(param0.at(3usize, c));
+            let w3 = V::load(param0.at(3usize));
             let v20 = V::mul(x_e1, w3);
             let v21 = V::mul(x_e2, w3);
             let v22 = V::mul(x_e3, w3);
             let v23 = V::mul(x_e4, w3);
-            let w4 = V::load(param0.at(4usize, c));
+            let w4 = V::load(param0.at(4usize));
             let v25 = V::mul(x_e1, w4);
             let v26 = V::mul(x_e2, w4);
             let v27 = V::mul(x_e3, w4);
             let v28 = V::mul(x_e4, w4);
-            let w5 = V::load(param0.at(5usize, c));
+            let w5 = V::load(param0.at(5usize));
             let v30 = V::mul(x_e1, w5);
             let v31 = V::mul(x_e2, w5);
             let v32 = V::mul(x_e3, w5);
             let v33 = V::mul(x_e4, w5);
-            let w6 = V::load(param0.at(6usize, c));
-            let w7 = V::load(param0.at(7usize, c));
-            let t5_15 = V::load(t5.at(15usize, c));
+            let w6 = V::load(param0.at(6usize));
+            let w7 = V::load(param0.at(7usize));
+            let t5_15 = V::load(t5.at(15usize));
             let mut v45 = V::mul(V::mul(x_e4, w7), t5_15);
             let mut v46 = V::mul(V::mul(x_e3, w7), t5_15);
             let mut v47 = V::mul(V::mul(x_e2, w7), t5_15);
             let mut v48 = V::mul(V::mul(x_e1, w7), t5_15);
-            let t5_11 = V::load(t5.at(11usize, c));
+            let t5_11 = V::load(t5.at(11usize));
             let mut v50 = V::mul(V::mul(x_e4, w6), t5_11);
-            let t5_12 = V::load(t5.at(12usize, c));
+            let t5_12 = V::load(t5.at(12usize));
             v50 = V::neg_mul_add(V::mul(x_e3, w6), t5_12, v50);
-            let t5_13 = V::load(t5.at(13usize, c));
+            let t5_13 = V::load(t5.at(13usize));
             v50 = V::mul_add(V::mul(x_e2, w6), t5_13, v50);
-            let t5_14 = V::load(t5.at(14usize, c));
+            let t5_14 = V::load(t5.at(14usize));
             v50 = V::mul_add(V::mul(x_e1, w6), t5_14, v50);
             // out0[15] = x_e4*w6*t5_11 - x_e3*w6*t5_12 + x_e2*w6*t5_13 + x_e1*w6*t5_14
             V::store(v50, out0.at(15usize, c));
@@ -2348,18 +2217,18 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v74 = V::mul(v30, t5_12);
             v74 = V::neg_mul_add(v32, t5_14, v74);
             v60 = V::mul_add(v30, t5_11, v60);
-            let t5_8 = V::load(t5.at(8usize, c));
+            let t5_8 = V::load(t5.at(8usize));
             v48 = V::neg_mul_add(v28, t5_8, v48);
-            let t5_6 = V::load(t5.at(6usize, c));
+            let t5_6 = V::load(t5.at(6usize));
             v47 = V::mul_add(v28, t5_6, v47);
-            let t5_5 = V::load(t5.at(5usize, c));
+            let t5_5 = V::load(t5.at(5usize));
             v46 = V::neg_mul_add(v28, t5_5, v46);
-            let t5_9 = V::load(t5.at(9usize, c));
+            let t5_9 = V::load(t5.at(9usize));
             v48 = V::mul_add(v27, t5_9, v48);
-            let t5_7 = V::load(t5.at(7usize, c));
+            let t5_7 = V::load(t5.at(7usize));
             let mut v92 = V::mul_sub(v27, t5_7, v47);
             v45 = V::mul_add(v27, t5_5, v45);
-            let t5_10 = V::load(t5.at(10usize, c));
+            let t5_10 = V::load(t5.at(10usize));
             v48 = V::neg_mul_add(v26, t5_10, v48);
             // out0[14] = x_e1*w7*t5_15 - v28*t5_8 + v27*t5_9 - v26*t5_10
             V::store(v48, out0.at(14usize, c));
@@ -2386,13 +2255,13 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v111 = V::mul_add(v20, t5_7, v111);
             v118 = V::mul_add(v20, t5_6, v118);
             let mut v127 = V::mul_sub(v20, t5_5, v109);
-            let t5_3 = V::load(t5.at(3usize, c));
+            let t5_3 = V::load(t5.at(3usize));
             v67 = V::mul_add(v18, t5_3, v67);
-            let t5_2 = V::load(t5.at(2usize, c));
+            let t5_2 = V::load(t5.at(2usize));
             v74 = V::mul_add(v18, t5_2, v74);
-            let t5_1 = V::load(t5.at(1usize, c));
+            let t5_1 = V::load(t5.at(1usize));
             let mut v136 = V::mul_sub(v18, t5_1, v64);
-            let t5_4 = V::load(t5.at(4usize, c));
+            let t5_4 = V::load(t5.at(4usize));
             v67 = V::neg_mul_add(v17, t5_4, v67);
             // out0[10] = v31*t5_14 + v30*t5_13 + v18*t5_3 - v17*t5_4
             V::store(v67, out0.at(10usize, c));
@@ -2418,7 +2287,7 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v156 = V::mul_add(V::mul(x_e3, w1), t5_3, v156);
             v156 = V::mul_add(V::mul(x_e2, w1), t5_2, v156);
             v156 = V::mul_add(V::mul(x_e1, w1), t5_1, v156);
-            let t5_0 = V::load(t5.at(0usize, c));
+            let t5_0 = V::load(t5.at(0usize));
             v111 = V::neg_mul_add(V::mul(x_e4, w0), t5_0, v111);
             // out0[4] = v22*t5_10 + v21*t5_9 + v20*t5_7 - x_e4*w0*t5_0
             V::store(v111, out0.at(4usize, c));
@@ -2431,7 +2300,7 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out0[1] = x_e1*w0*t5_0 - (v23*t5_7 + v22*t5_6 + v21*t5_5)
             V::store(V::mul_sub(V::mul(x_e1, w0), t5_0, v110), out0.at(1usize, c));
             v156 = V::mul_add(
-                V::load(t3.at(0usize, c)),
+                V::load(t3.at(0usize)),
                 gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
                 v156,
             );
@@ -2457,12 +2326,14 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<16usize>(c);
-            t5.prefetch::<16usize>(c);
             x.prefetch::<4usize>(c);
+            let t5 = t5.packed::<V, 16usize>(group);
+            let param0 = param0.packed::<V, 8usize>(group);
+            let grad0 = grad0.packed::<V, 8usize>(group);
             let y_e123 = V::load(y.at(11usize, c));
-            let t5_15 = V::load(t5.at(15usize, c));
+            let t5_15 = V::load(t5.at(15usize));
             let v2 = V::mul(y_e123, t5_15);
-            let w7 = V::load(param0.at(7usize, c));
+            let w7 = V::load(param0.at(7usize));
             let x_e4 = V::load(x.at(3usize, c));
             let y_e124 = V::load(y.at(12usize, c));
             let v8 = V::mul(y_e124, t5_15);
@@ -2480,36 +2351,36 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e1 = V::load(x.at(0usize, c));
             v11 = V::mul_add(x_e1, v20, v11);
             // grad0[7] += x_e3*v8 - x_e4*v2 - x_e2*v14 + x_e1*v20
-            V::store(V::add(V::load(grad0.at(7usize, c)), v11), grad0.at(7usize, c));
+            V::store(V::add(V::load(grad0.at(7usize)), v11), grad0.at(7usize));
             let y_e1234 = V::load(y.at(15usize, c));
-            let t5_11 = V::load(t5.at(11usize, c));
+            let t5_11 = V::load(t5.at(11usize));
             let v27 = V::mul(y_e1234, t5_11);
-            let w6 = V::load(param0.at(6usize, c));
+            let w6 = V::load(param0.at(6usize));
             let mut v29 = V::mul(w6, v27);
             let mut v30 = V::mul(x_e4, v27);
             v29 = V::neg_mul_add(w7, v2, v29);
-            let t5_12 = V::load(t5.at(12usize, c));
+            let t5_12 = V::load(t5.at(12usize));
             let v33 = V::mul(y_e1234, t5_12);
             v9 = V::neg_mul_add(w6, v33, v9);
             v30 = V::neg_mul_add(x_e3, v33, v30);
-            let t5_13 = V::load(t5.at(13usize, c));
+            let t5_13 = V::load(t5.at(13usize));
             let v39 = V::mul(y_e1234, t5_13);
             let mut v40 = V::mul(w6, v39);
             v40 = V::neg_mul_add(w7, v14, v40);
             v30 = V::mul_add(x_e2, v39, v30);
-            let t5_14 = V::load(t5.at(14usize, c));
+            let t5_14 = V::load(t5.at(14usize));
             let v45 = V::mul(y_e1234, t5_14);
             v21 = V::mul_add(w6, v45, v21);
             v30 = V::mul_add(x_e1, v45, v30);
             // grad0[6] += x_e4*v27 - x_e3*v33 + x_e2*v39 + x_e1*v45
-            V::store(V::add(V::load(grad0.at(6usize, c)), v30), grad0.at(6usize, c));
+            V::store(V::add(V::load(grad0.at(6usize)), v30), grad0.at(6usize));
             let y_e23 = V::load(y.at(8usize, c));
             let mut v51 = V::mul(y_e23, t5_14);
             let y_e13 = V::load(y.at(6usize, c));
             v51 = V::mul_add(y_e13, t5_13, v51);
             let y_e12 = V::load(y.at(5usize, c));
             v51 = V::mul_add(y_e12, t5_12, v51);
-            let w5 = V::load(param0.at(5usize, c));
+            let w5 = V::load(param0.at(5usize));
             let mut v60 = V::mul(x_e4, v51);
             v29 = V::mul_add(w5, v51, v29);
             let y_e24 = V::load(y.at(9usize, c));
@@ -2531,24 +2402,24 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v21 = V::mul_add(w5, v83, v21);
             v60 = V::mul_add(x_e1, v83, v60);
             // grad0[5] += x_e4*v57 + x_e3*v68 + x_e2*v78 + x_e1*v87
-            V::store(V::add(V::load(grad0.at(5usize, c)), v60), grad0.at(5usize, c));
-            let t5_8 = V::load(t5.at(8usize, c));
+            V::store(V::add(V::load(grad0.at(5usize)), v60), grad0.at(5usize));
+            let t5_8 = V::load(t5.at(8usize));
             let mut v93 = V::mul(y_e234, t5_8);
-            let t5_6 = V::load(t5.at(6usize, c));
+            let t5_6 = V::load(t5.at(6usize));
             v93 = V::mul_add(y_e134, t5_6, v93);
-            let t5_5 = V::load(t5.at(5usize, c));
+            let t5_5 = V::load(t5.at(5usize));
             v93 = V::mul_add(y_e124, t5_5, v93);
-            let w4 = V::load(param0.at(4usize, c));
+            let w4 = V::load(param0.at(4usize));
             v29 = V::neg_mul_add(w4, v93, v29);
-            let t5_9 = V::load(t5.at(9usize, c));
+            let t5_9 = V::load(t5.at(9usize));
             let mut v105 = V::mul(y_e234, t5_9);
-            let t5_7 = V::load(t5.at(7usize, c));
+            let t5_7 = V::load(t5.at(7usize));
             v105 = V::mul_add(y_e134, t5_7, v105);
             v105 = V::neg_mul_add(y_e123, t5_5, v105);
             let mut v112 = V::mul(x_e3, v105);
             v9 = V::mul_add(w4, v105, v9);
             v112 = V::neg_mul_add(x_e4, v93, v112);
-            let t5_10 = V::load(t5.at(10usize, c));
+            let t5_10 = V::load(t5.at(10usize));
             let mut v117 = V::mul(y_e124, t5_7);
             v117 = V::neg_mul_add(y_e234, t5_10, v117);
             v117 = V::mul_add(y_e123, t5_6, v117);
@@ -2560,14 +2431,14 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v21 = V::mul_add(w4, v125, v21);
             v112 = V::mul_add(x_e1, v125, v112);
             // grad0[4] += x_e3*v110 - x_e4*v99 + x_e2*v120 + x_e1*v129
-            V::store(V::add(V::load(grad0.at(4usize, c)), v112), grad0.at(4usize, c));
+            V::store(V::add(V::load(grad0.at(4usize)), v112), grad0.at(4usize));
             let y_e3 = V::load(y.at(3usize, c));
             let mut v135 = V::mul(y_e3, t5_10);
             let y_e2 = V::load(y.at(2usize, c));
             v135 = V::mul_add(y_e2, t5_9, v135);
             let y_e1 = V::load(y.at(1usize, c));
             v135 = V::mul_add(y_e1, t5_7, v135);
-            let w3 = V::load(param0.at(3usize, c));
+            let w3 = V::load(param0.at(3usize));
             v29 = V::neg_mul_add(w3, v135, v29);
             let y_e4 = V::load(y.at(4usize, c));
             let mut v147 = V::mul(y_e4, t5_10);
@@ -2587,17 +2458,17 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v21 = V::mul_add(w3, v165, v21);
             v153 = V::mul_add(x_e1, v165, v153);
             // grad0[3] += x_e3*v151 - x_e4*v141 + x_e2*v160 + x_e1*v169
-            V::store(V::add(V::load(grad0.at(3usize, c)), v153), grad0.at(3usize, c));
-            let t5_3 = V::load(t5.at(3usize, c));
+            V::store(V::add(V::load(grad0.at(3usize)), v153), grad0.at(3usize));
+            let t5_3 = V::load(t5.at(3usize));
             let mut v175 = V::mul(y_e34, t5_3);
-            let t5_2 = V::load(t5.at(2usize, c));
+            let t5_2 = V::load(t5.at(2usize));
             v175 = V::mul_add(y_e24, t5_2, v175);
-            let t5_1 = V::load(t5.at(1usize, c));
+            let t5_1 = V::load(t5.at(1usize));
             v175 = V::mul_add(y_e14, t5_1, v175);
-            let w2 = V::load(param0.at(2usize, c));
+            let w2 = V::load(param0.at(2usize));
             let mut v184 = V::mul(x_e4, v175);
             v29 = V::mul_add(w2, v175, v29);
-            let t5_4 = V::load(t5.at(4usize, c));
+            let t5_4 = V::load(t5.at(4usize));
             let mut v188 = V::mul(y_e23, t5_2);
             v188 = V::neg_mul_add(y_e34, t5_4, v188);
             v188 = V::mul_add(y_e13, t5_1, v188);
@@ -2614,10 +2485,10 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v21 = V::mul_add(w2, v205, v21);
             v184 = V::mul_add(x_e1, v205, v184);
             // grad0[2] += x_e4*v181 + x_e3*v191 + x_e2*v200 + x_e1*v209
-            V::store(V::add(V::load(grad0.at(2usize, c)), v184), grad0.at(2usize, c));
+            V::store(V::add(V::load(grad0.at(2usize)), v184), grad0.at(2usize));
             let y_1 = V::load(y.at(0usize, c));
             let v215 = V::mul(y_1, t5_4);
-            let w1 = V::load(param0.at(1usize, c));
+            let w1 = V::load(param0.at(1usize));
             let mut v218 = V::mul(x_e4, v215);
             v29 = V::mul_add(w1, v215, v29);
             let v220 = V::mul(y_1, t5_3);
@@ -2630,10 +2501,10 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v21 = V::mul_add(w1, v230, v21);
             v218 = V::mul_add(x_e1, v230, v218);
             // grad0[1] += x_e4*v215 + x_e3*v220 + x_e2*v225 + x_e1*v230
-            V::store(V::add(V::load(grad0.at(1usize, c)), v218), grad0.at(1usize, c));
-            let t5_0 = V::load(t5.at(0usize, c));
+            V::store(V::add(V::load(grad0.at(1usize)), v218), grad0.at(1usize));
+            let t5_0 = V::load(t5.at(0usize));
             let v236 = V::mul(y_e4, t5_0);
-            let w0 = V::load(param0.at(0usize, c));
+            let w0 = V::load(param0.at(0usize));
             let mut v239 = V::mul(x_e4, v236);
             v29 = V::neg_mul_add(w0, v236, v29);
             // out0[3] = w6*v27 - w7*v2 + w5*v57 - w4*v99 - w3*v141 + w2*v181 + w1*v215 - w0*v236
@@ -2654,8 +2525,8 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v21, out0.at(0usize, c));
             // grad0[0] += x_e1*v251 - (x_e4*v236 + x_e3*v241 + x_e2*v246)
             V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul_sub(x_e1, v251, v239)),
-                grad0.at(0usize, c),
+                V::add(V::load(grad0.at(0usize)), V::mul_sub(x_e1, v251, v239)),
+                grad0.at(0usize),
             );
         }
     }
@@ -2813,7 +2684,9 @@ unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
             y.prefetch::<4usize>(c);
-            let v2 = V::mul(V::load(x.at(0usize, c)), V::load(param0.at(0usize, c)));
+            let out0 = out0.packed::<V, 16usize>(group);
+            let param0 = param0.packed::<V, 8usize>(group);
+            let v2 = V::mul(V::load(x.at(0usize, c)), V::load(param0.at(0usize)));
             let y_e1 = V::load(y.at(0usize, c));
             let mut v4 = V::mul(y_e1, v2);
             let y_e2 = V::load(y.at(1usize, c));
@@ -2823,7 +2696,7 @@ unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e4 = V::load(y.at(3usize, c));
             let mut v10 = V::mul(y_e4, v2);
             let x_e1 = V::load(x.at(1usize, c));
-            let w1 = V::load(param0.at(1usize, c));
+            let w1 = V::load(param0.at(1usize));
             let mut v14 = V::mul(y_e1, V::mul(x_e1, w1));
             let x_e2 = V::load(x.at(2usize, c));
             v14 = V::neg_mul_add(y_e2, V::mul(x_e2, w1), v14);
@@ -2832,8 +2705,8 @@ unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e4 = V::load(x.at(4usize, c));
             v14 = V::neg_mul_add(y_e4, V::mul(x_e4, w1), v14);
             // out0[0] = y_e1*x_e1*w1 - y_e2*x_e2*w1 - y_e3*x_e3*w1 - y_e4*x_e4*w1
-            V::store(v14, out0.at(0usize, c));
-            let w2 = V::load(param0.at(2usize, c));
+            V::store(v14, out0.at(0usize));
+            let w2 = V::load(param0.at(2usize));
             let v28 = V::mul(x_e1, w2);
             let mut v29 = V::mul(y_e2, v28);
             let mut v30 = V::mul(y_e3, v28);
@@ -2851,7 +2724,7 @@ unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v36 = V::neg_mul_add(y_e2, v43, v36);
             v42 = V::neg_mul_add(y_e3, v43, v42);
             let x_e12 = V::load(x.at(5usize, c));
-            let w3 = V::load(param0.at(3usize, c));
+            let w3 = V::load(param0.at(3usize));
             let v52 = V::mul(x_e12, w3);
             v6 = V::neg_mul_add(y_e1, v52, v6);
             v4 = V::neg_mul_add(y_e2, v52, v4);
@@ -2864,7 +2737,7 @@ unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v10 = V::neg_mul_add(y_e1, v64, v10);
             v4 = V::neg_mul_add(y_e4, v64, v4);
             // out0[1] = y_e1*v2 - y_e2*v52 - y_e3*v58 - y_e4*v64
-            V::store(v4, out0.at(1usize, c));
+            V::store(v4, out0.at(1usize));
             let x_e23 = V::load(x.at(8usize, c));
             let v70 = V::mul(x_e23, w3);
             v8 = V::mul_add(y_e2, v70, v8);
@@ -2874,16 +2747,16 @@ unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v10 = V::mul_add(y_e2, v76, v10);
             v6 = V::neg_mul_add(y_e4, v76, v6);
             // out0[2] = y_e2*v2 - y_e1*v52 - y_e3*v70 - y_e4*v76
-            V::store(v6, out0.at(2usize, c));
+            V::store(v6, out0.at(2usize));
             let x_e34 = V::load(x.at(10usize, c));
             let v82 = V::mul(x_e34, w3);
             v10 = V::mul_add(y_e3, v82, v10);
             // out0[4] = y_e4*v2 - y_e1*v64 + y_e2*v76 + y_e3*v82
-            V::store(v10, out0.at(4usize, c));
+            V::store(v10, out0.at(4usize));
             v8 = V::neg_mul_add(y_e4, v82, v8);
             // out0[3] = y_e3*v2 - y_e1*v58 + y_e2*v70 - y_e4*v82
-            V::store(v8, out0.at(3usize, c));
-            let w4 = V::load(param0.at(4usize, c));
+            V::store(v8, out0.at(3usize));
+            let w4 = V::load(param0.at(4usize));
             let v88 = V::mul(x_e12, w4);
             let mut v89 = V::mul(y_e3, v88);
             let mut v90 = V::mul(y_e4, v88);
@@ -2903,7 +2776,7 @@ unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v94 = V::mul_add(y_e1, v109, v94);
             v103 = V::mul_add(y_e2, v109, v103);
             let x_e123 = V::load(x.at(11usize, c));
-            let w5 = V::load(param0.at(5usize, c));
+            let w5 = V::load(param0.at(5usize));
             let v116 = V::mul(x_e123, w5);
             v35 = V::mul_add(y_e1, v116, v35);
             v30 = V::mul_add(y_e2, v116, v30);
@@ -2914,47 +2787,47 @@ unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v31 = V::mul_add(y_e2, v124, v31);
             v29 = V::neg_mul_add(y_e4, v124, v29);
             // out0[5] = y_e2*v28 - y_e1*v32 - y_e3*v116 - y_e4*v124
-            V::store(v29, out0.at(5usize, c));
+            V::store(v29, out0.at(5usize));
             let x_e134 = V::load(x.at(13usize, c));
             let v132 = V::mul(x_e134, w5);
             v42 = V::mul_add(y_e1, v132, v42);
             v31 = V::mul_add(y_e3, v132, v31);
             // out0[7] = y_e4*v28 - y_e1*v43 + y_e2*v124 + y_e3*v132
-            V::store(v31, out0.at(7usize, c));
+            V::store(v31, out0.at(7usize));
             v30 = V::neg_mul_add(y_e4, v132, v30);
             // out0[6] = y_e3*v28 - y_e1*v37 + y_e2*v116 - y_e4*v132
-            V::store(v30, out0.at(6usize, c));
+            V::store(v30, out0.at(6usize));
             let x_e234 = V::load(x.at(14usize, c));
             let v140 = V::mul(x_e234, w5);
             v42 = V::neg_mul_add(y_e2, v140, v42);
             // out0[10] = y_e4*v37 - y_e3*v43 + y_e1*v132 - y_e2*v140
-            V::store(v42, out0.at(10usize, c));
+            V::store(v42, out0.at(10usize));
             v36 = V::mul_add(y_e3, v140, v36);
             // out0[9] = y_e4*v32 - y_e2*v43 + y_e1*v124 + y_e3*v140
-            V::store(v36, out0.at(9usize, c));
+            V::store(v36, out0.at(9usize));
             v35 = V::neg_mul_add(y_e4, v140, v35);
             // out0[8] = y_e3*v32 - y_e2*v37 + y_e1*v116 - y_e4*v140
-            V::store(v35, out0.at(8usize, c));
-            let w6 = V::load(param0.at(6usize, c));
+            V::store(v35, out0.at(8usize));
+            let w6 = V::load(param0.at(6usize));
             let mut v149 = V::mul(y_e4, V::mul(x_e123, w6));
             v149 = V::neg_mul_add(y_e3, V::mul(x_e124, w6), v149);
             v149 = V::mul_add(y_e2, V::mul(x_e134, w6), v149);
             v149 = V::neg_mul_add(y_e1, V::mul(x_e234, w6), v149);
             // out0[15] = y_e4*x_e123*w6 - y_e3*x_e124*w6 + y_e2*x_e134*w6 - y_e1*x_e234*w6
-            V::store(v149, out0.at(15usize, c));
-            let v161 = V::mul(V::load(x.at(15usize, c)), V::load(param0.at(7usize, c)));
+            V::store(v149, out0.at(15usize));
+            let v161 = V::mul(V::load(x.at(15usize, c)), V::load(param0.at(7usize)));
             v103 = V::neg_mul_add(y_e1, v161, v103);
             // out0[14] = y_e4*v100 - y_e3*v104 + y_e2*v109 - y_e1*v161
-            V::store(v103, out0.at(14usize, c));
+            V::store(v103, out0.at(14usize));
             v94 = V::neg_mul_add(y_e2, v161, v94);
             // out0[13] = y_e4*v91 - y_e3*v95 + y_e1*v109 - y_e2*v161
-            V::store(v94, out0.at(13usize, c));
+            V::store(v94, out0.at(13usize));
             v90 = V::mul_add(y_e3, v161, v90);
             // out0[12] = y_e4*v88 - y_e2*v95 + y_e1*v104 + y_e3*v161
-            V::store(v90, out0.at(12usize, c));
+            V::store(v90, out0.at(12usize));
             v89 = V::neg_mul_add(y_e4, v161, v89);
             // out0[11] = y_e3*v88 - y_e2*v91 + y_e1*v100 - y_e4*v161
-            V::store(v89, out0.at(11usize, c));
+            V::store(v89, out0.at(11usize));
         }
     }
 }
@@ -2973,20 +2846,21 @@ unsafe fn sgp_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
-            t5.prefetch::<16usize>(c);
-            let v2 = V::mul(V::load(x.at(0usize, c)), V::load(param0.at(0usize, c)));
+            let t5 = t5.packed::<V, 16usize>(group);
+            let param0 = param0.packed::<V, 8usize>(group);
+            let v2 = V::mul(V::load(x.at(0usize, c)), V::load(param0.at(0usize)));
             let x_e1 = V::load(x.at(1usize, c));
-            let w1 = V::load(param0.at(1usize, c));
+            let w1 = V::load(param0.at(1usize));
             let x_e2 = V::load(x.at(2usize, c));
             let x_e3 = V::load(x.at(3usize, c));
             let x_e4 = V::load(x.at(4usize, c));
-            let w2 = V::load(param0.at(2usize, c));
+            let w2 = V::load(param0.at(2usize));
             let v13 = V::mul(x_e1, w2);
             let v14 = V::mul(x_e2, w2);
             let v15 = V::mul(x_e3, w2);
             let v16 = V::mul(x_e4, w2);
             let x_e12 = V::load(x.at(5usize, c));
-            let w3 = V::load(param0.at(3usize, c));
+            let w3 = V::load(param0.at(3usize));
             let v19 = V::mul(x_e12, w3);
             let x_e13 = V::load(x.at(6usize, c));
             let v21 = V::mul(x_e13, w3);
@@ -2998,7 +2872,7 @@ unsafe fn sgp_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v27 = V::mul(x_e24, w3);
             let x_e34 = V::load(x.at(10usize, c));
             let v29 = V::mul(x_e34, w3);
-            let w4 = V::load(param0.at(4usize, c));
+            let w4 = V::load(param0.at(4usize));
             let v31 = V::mul(x_e12, w4);
             let v32 = V::mul(x_e13, w4);
             let v33 = V::mul(x_e14, w4);
@@ -3006,7 +2880,7 @@ unsafe fn sgp_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v35 = V::mul(x_e24, w4);
             let v36 = V::mul(x_e34, w4);
             let x_e123 = V::load(x.at(11usize, c));
-            let w5 = V::load(param0.at(5usize, c));
+            let w5 = V::load(param0.at(5usize));
             let v39 = V::mul(x_e123, w5);
             let x_e124 = V::load(x.at(12usize, c));
             let v41 = V::mul(x_e124, w5);
@@ -3014,33 +2888,33 @@ unsafe fn sgp_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v43 = V::mul(x_e134, w5);
             let x_e234 = V::load(x.at(14usize, c));
             let v45 = V::mul(x_e234, w5);
-            let w6 = V::load(param0.at(6usize, c));
-            let v53 = V::mul(V::load(x.at(15usize, c)), V::load(param0.at(7usize, c)));
-            let t5_11 = V::load(t5.at(11usize, c));
-            let t5_12 = V::load(t5.at(12usize, c));
+            let w6 = V::load(param0.at(6usize));
+            let v53 = V::mul(V::load(x.at(15usize, c)), V::load(param0.at(7usize)));
+            let t5_11 = V::load(t5.at(11usize));
+            let t5_12 = V::load(t5.at(12usize));
             let mut v57 = V::mul(v53, t5_12);
-            let t5_13 = V::load(t5.at(13usize, c));
-            let t5_14 = V::load(t5.at(14usize, c));
+            let t5_13 = V::load(t5.at(13usize));
+            let t5_14 = V::load(t5.at(14usize));
             let mut v61 = V::mul(v53, t5_14);
-            let t5_15 = V::load(t5.at(15usize, c));
+            let t5_15 = V::load(t5.at(15usize));
             v61 = V::mul_add(V::mul(x_e234, w6), t5_15, v61);
             let mut v65 = V::mul(V::mul(x_e134, w6), t5_15);
             v65 = V::neg_mul_add(v53, t5_13, v65);
             v57 = V::neg_mul_add(V::mul(x_e124, w6), t5_15, v57);
             let mut v69 = V::mul(V::mul(x_e123, w6), t5_15);
             v69 = V::neg_mul_add(v53, t5_11, v69);
-            let t5_8 = V::load(t5.at(8usize, c));
+            let t5_8 = V::load(t5.at(8usize));
             v69 = V::neg_mul_add(v45, t5_8, v69);
-            let t5_9 = V::load(t5.at(9usize, c));
+            let t5_9 = V::load(t5.at(9usize));
             v57 = V::mul_add(v45, t5_9, v57);
-            let t5_10 = V::load(t5.at(10usize, c));
+            let t5_10 = V::load(t5.at(10usize));
             v65 = V::neg_mul_add(v45, t5_10, v65);
-            let t5_6 = V::load(t5.at(6usize, c));
+            let t5_6 = V::load(t5.at(6usize));
             v69 = V::neg_mul_add(v43, t5_6, v69);
-            let t5_7 = V::load(t5.at(7usize, c));
+            let t5_7 = V::load(t5.at(7usize));
             v57 = V::mul_add(v43, t5_7, v57);
             let mut v87 = V::mul_sub(v43, t5_10, v61);
-            let t5_5 = V::load(t5.at(5usize, c));
+            let t5_5 = V::load(t5.at(5usize));
             v69 = V::neg_mul_add(v41, t5_5, v69);
             v65 = V::mul_add(v41, t5_7, v65);
             v87 = V::mul_add(v41, t5_9, v87);
@@ -3059,16 +2933,16 @@ unsafe fn sgp_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v65 = V::neg_mul_add(v32, t5_11, v65);
             v69 = V::mul_add(v31, t5_12, v69);
             v57 = V::mul_add(v31, t5_11, v57);
-            let t5_3 = V::load(t5.at(3usize, c));
+            let t5_3 = V::load(t5.at(3usize));
             v69 = V::neg_mul_add(v29, t5_3, v69);
-            let t5_4 = V::load(t5.at(4usize, c));
+            let t5_4 = V::load(t5.at(4usize));
             v57 = V::mul_add(v29, t5_4, v57);
-            let t5_2 = V::load(t5.at(2usize, c));
+            let t5_2 = V::load(t5.at(2usize));
             v69 = V::neg_mul_add(v27, t5_2, v69);
             v65 = V::mul_add(v27, t5_4, v65);
             v57 = V::neg_mul_add(v25, t5_2, v57);
             v65 = V::mul_add(v25, t5_3, v65);
-            let t5_1 = V::load(t5.at(1usize, c));
+            let t5_1 = V::load(t5.at(1usize));
             v69 = V::neg_mul_add(v23, t5_1, v69);
             v87 = V::neg_mul_add(v23, t5_4, v87);
             v57 = V::neg_mul_add(v21, t5_1, v57);
@@ -3087,7 +2961,7 @@ unsafe fn sgp_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v69 = V::mul_add(v13, t5_7, v69);
             v57 = V::mul_add(v13, t5_6, v57);
             v65 = V::mul_add(v13, t5_5, v65);
-            let t5_0 = V::load(t5.at(0usize, c));
+            let t5_0 = V::load(t5.at(0usize));
             v69 = V::neg_mul_add(V::mul(x_e4, w1), t5_0, v69);
             v57 = V::neg_mul_add(V::mul(x_e3, w1), t5_0, v57);
             v65 = V::neg_mul_add(V::mul(x_e2, w1), t5_0, v65);
@@ -3125,34 +2999,33 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<4usize>(c);
-            t5.prefetch::<16usize>(c);
             x.prefetch::<16usize>(c);
-            t4.prefetch::<1usize>(c);
+            let t5 = t5.packed::<V, 16usize>(group);
+            let t4 = t4.packed::<V, 1usize>(group);
+            let param0 = param0.packed::<V, 8usize>(group);
+            let grad0 = grad0.packed::<V, 8usize>(group);
             let y_e4 = V::load(y.at(3usize, c));
-            let t5_11 = V::load(t5.at(11usize, c));
+            let t5_11 = V::load(t5.at(11usize));
             let y_e3 = V::load(y.at(2usize, c));
-            let t5_12 = V::load(t5.at(12usize, c));
+            let t5_12 = V::load(t5.at(12usize));
             let mut v5 = V::mul(y_e3, t5_12);
             v5 = V::neg_mul_add(y_e4, t5_11, v5);
             let y_e2 = V::load(y.at(1usize, c));
-            let t5_13 = V::load(t5.at(13usize, c));
+            let t5_13 = V::load(t5.at(13usize));
             v5 = V::neg_mul_add(y_e2, t5_13, v5);
             let y_e1 = V::load(y.at(0usize, c));
-            let t5_14 = V::load(t5.at(14usize, c));
+            let t5_14 = V::load(t5.at(14usize));
             v5 = V::neg_mul_add(y_e1, t5_14, v5);
             // out0[15] = w7*v14
-            V::store(V::mul(V::load(param0.at(7usize, c)), v5), out0.at(15usize, c));
+            V::store(V::mul(V::load(param0.at(7usize)), v5), out0.at(15usize, c));
             // grad0[7] += x_e1234*v14
             V::store(
-                V::add(
-                    V::load(grad0.at(7usize, c)),
-                    V::mul(V::load(x.at(15usize, c)), v5),
-                ),
-                grad0.at(7usize, c),
+                V::mul_add(V::load(x.at(15usize, c)), v5, V::load(grad0.at(7usize))),
+                grad0.at(7usize),
             );
-            let t5_15 = V::load(t5.at(15usize, c));
+            let t5_15 = V::load(t5.at(15usize));
             let v20 = V::mul(y_e1, t5_15);
-            let w6 = V::load(param0.at(6usize, c));
+            let w6 = V::load(param0.at(6usize));
             let x_e234 = V::load(x.at(14usize, c));
             let v25 = V::mul(y_e2, t5_15);
             let mut v26 = V::mul(w6, v25);
@@ -3167,21 +3040,21 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e123 = V::load(x.at(11usize, c));
             v28 = V::mul_add(x_e123, v35, v28);
             // grad0[6] += x_e134*v25 - x_e234*v20 - x_e124*v30 + x_e123*v35
-            V::store(V::add(V::load(grad0.at(6usize, c)), v28), grad0.at(6usize, c));
-            let t5_8 = V::load(t5.at(8usize, c));
-            let t5_9 = V::load(t5.at(9usize, c));
+            V::store(V::add(V::load(grad0.at(6usize)), v28), grad0.at(6usize));
+            let t5_8 = V::load(t5.at(8usize));
+            let t5_9 = V::load(t5.at(9usize));
             let mut v43 = V::mul(y_e3, t5_9);
             v43 = V::neg_mul_add(y_e4, t5_8, v43);
-            let t5_10 = V::load(t5.at(10usize, c));
+            let t5_10 = V::load(t5.at(10usize));
             v43 = V::neg_mul_add(y_e2, t5_10, v43);
-            let w5 = V::load(param0.at(5usize, c));
+            let w5 = V::load(param0.at(5usize));
             let mut v49 = V::mul(w5, v43);
             let mut v50 = V::mul(x_e234, v43);
             v49 = V::neg_mul_add(w6, v20, v49);
             // out0[14] = w5*v47 - w6*v20
             V::store(v49, out0.at(14usize, c));
-            let t5_6 = V::load(t5.at(6usize, c));
-            let t5_7 = V::load(t5.at(7usize, c));
+            let t5_6 = V::load(t5.at(6usize));
+            let t5_7 = V::load(t5.at(7usize));
             let mut v55 = V::mul(y_e3, t5_7);
             v55 = V::neg_mul_add(y_e4, t5_6, v55);
             v55 = V::mul_add(y_e1, t5_10, v55);
@@ -3189,7 +3062,7 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out0[13] = w6*v25 + w5*v58
             V::store(v26, out0.at(13usize, c));
             v50 = V::mul_add(x_e134, v55, v50);
-            let t5_5 = V::load(t5.at(5usize, c));
+            let t5_5 = V::load(t5.at(5usize));
             let mut v65 = V::mul(y_e2, t5_7);
             v65 = V::neg_mul_add(y_e4, t5_5, v65);
             v65 = V::mul_add(y_e1, t5_9, v65);
@@ -3206,10 +3079,10 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v36, out0.at(11usize, c));
             v50 = V::mul_add(x_e123, v74, v50);
             // grad0[5] += x_e234*v47 + x_e134*v58 + x_e124*v68 + x_e123*v77
-            V::store(V::add(V::load(grad0.at(5usize, c)), v50), grad0.at(5usize, c));
+            V::store(V::add(V::load(grad0.at(5usize)), v50), grad0.at(5usize));
             let mut v82 = V::mul(y_e2, t5_14);
             v82 = V::mul_add(y_e1, t5_13, v82);
-            let w4 = V::load(param0.at(4usize, c));
+            let w4 = V::load(param0.at(4usize));
             let mut v86 = V::mul(w4, v82);
             let x_e34 = V::load(x.at(10usize, c));
             let mut v88 = V::mul(x_e34, v82);
@@ -3239,17 +3112,17 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e12 = V::load(x.at(5usize, c));
             v88 = V::mul_add(x_e12, v117, v88);
             // grad0[4] += x_e34*v84 + x_e24*v91 + x_e23*v98 - x_e14*v105 + x_e13*v112 + x_e12*v119
-            V::store(V::add(V::load(grad0.at(4usize, c)), v88), grad0.at(4usize, c));
-            let t5_3 = V::load(t5.at(3usize, c));
-            let t5_4 = V::load(t5.at(4usize, c));
+            V::store(V::add(V::load(grad0.at(4usize)), v88), grad0.at(4usize));
+            let t5_3 = V::load(t5.at(3usize));
+            let t5_4 = V::load(t5.at(4usize));
             let mut v127 = V::mul(y_e3, t5_4);
             v127 = V::neg_mul_add(y_e4, t5_3, v127);
-            let w3 = V::load(param0.at(3usize, c));
+            let w3 = V::load(param0.at(3usize));
             let mut v131 = V::mul(x_e34, v127);
             v86 = V::mul_add(w3, v127, v86);
             // out0[10] = w4*v84 + w3*v128
             V::store(v86, out0.at(10usize, c));
-            let t5_2 = V::load(t5.at(2usize, c));
+            let t5_2 = V::load(t5.at(2usize));
             let mut v135 = V::mul(y_e2, t5_4);
             v135 = V::neg_mul_add(y_e4, t5_2, v135);
             v92 = V::mul_add(w3, v135, v92);
@@ -3262,7 +3135,7 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out0[8] = w4*v98 + w3*v143
             V::store(v99, out0.at(8usize, c));
             v131 = V::mul_add(x_e23, v142, v131);
-            let t5_1 = V::load(t5.at(1usize, c));
+            let t5_1 = V::load(t5.at(1usize));
             let mut v149 = V::mul(y_e4, t5_1);
             v149 = V::mul_add(y_e1, t5_4, v149);
             v106 = V::mul_add(w3, v149, v106);
@@ -3282,11 +3155,11 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v120, out0.at(5usize, c));
             v131 = V::neg_mul_add(x_e12, v164, v131);
             // grad0[3] += x_e34*v128 + x_e24*v136 + x_e23*v143 - x_e14*v151 - x_e13*v159 - x_e12*v166
-            V::store(V::add(V::load(grad0.at(3usize, c)), v131), grad0.at(3usize, c));
+            V::store(V::add(V::load(grad0.at(3usize)), v131), grad0.at(3usize));
             let mut v171 = V::mul(y_e3, t5_10);
             v171 = V::mul_add(y_e2, t5_9, v171);
             v171 = V::mul_add(y_e1, t5_7, v171);
-            let w2 = V::load(param0.at(2usize, c));
+            let w2 = V::load(param0.at(2usize));
             let mut v177 = V::mul(w2, v171);
             let x_e4 = V::load(x.at(4usize, c));
             let mut v180 = V::mul(y_e4, t5_10);
@@ -3309,10 +3182,10 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e1 = V::load(x.at(1usize, c));
             v187 = V::mul_add(x_e1, v198, v187);
             // grad0[2] += x_e3*v184 - x_e4*v175 + x_e2*v193 + x_e1*v202
-            V::store(V::add(V::load(grad0.at(2usize, c)), v187), grad0.at(2usize, c));
-            let t5_0 = V::load(t5.at(0usize, c));
+            V::store(V::add(V::load(grad0.at(2usize)), v187), grad0.at(2usize));
+            let t5_0 = V::load(t5.at(0usize));
             let v208 = V::mul(y_e4, t5_0);
-            let w1 = V::load(param0.at(1usize, c));
+            let w1 = V::load(param0.at(1usize));
             let mut v211 = V::mul(x_e4, v208);
             v177 = V::mul_add(w1, v208, v177);
             // out0[4] = -(w2*v175 + w1*v208)
@@ -3333,22 +3206,19 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v203, out0.at(1usize, c));
             // grad0[1] += x_e1*v224 - (x_e4*v208 + x_e3*v214 + x_e2*v219)
             V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul_sub(x_e1, v224, v211)),
-                grad0.at(1usize, c),
+                V::add(V::load(grad0.at(1usize)), V::mul_sub(x_e1, v224, v211)),
+                grad0.at(1usize),
             );
             let mut v229 = V::mul(y_e4, t5_4);
             v229 = V::mul_add(y_e3, t5_3, v229);
             v229 = V::mul_add(y_e2, t5_2, v229);
             v229 = V::mul_add(y_e1, t5_1, v229);
-            let mut v237 = V::mul(V::load(param0.at(0usize, c)), v229);
+            let mut v237 = V::mul(V::load(param0.at(0usize)), v229);
             let x_1 = V::load(x.at(0usize, c));
             // grad0[0] += x_1*v235
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v229)),
-                grad0.at(0usize, c),
-            );
+            V::store(V::mul_add(x_1, v229, V::load(grad0.at(0usize))), grad0.at(0usize));
             v237 = V::mul_add(
-                V::load(t4.at(0usize, c)),
+                V::load(t4.at(0usize)),
                 gate_slope::<V>(args.gate, x_1),
                 v237,
             );
@@ -3506,8 +3376,10 @@ unsafe fn sgp_15<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<4usize>(c);
             y.prefetch::<4usize>(c);
+            let out0 = out0.packed::<V, 7usize>(group);
+            let param0 = param0.packed::<V, 2usize>(group);
             let x_e1 = V::load(x.at(0usize, c));
-            let w0 = V::load(param0.at(0usize, c));
+            let w0 = V::load(param0.at(0usize));
             let y_e1 = V::load(y.at(0usize, c));
             let mut v4 = V::mul(y_e1, V::mul(x_e1, w0));
             let x_e2 = V::load(x.at(1usize, c));
@@ -3520,8 +3392,8 @@ unsafe fn sgp_15<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e4 = V::load(y.at(3usize, c));
             v4 = V::neg_mul_add(y_e4, V::mul(x_e4, w0), v4);
             // out0[0] = y_e1*x_e1*w0 - y_e2*x_e2*w0 - y_e3*x_e3*w0 - y_e4*x_e4*w0
-            V::store(v4, out0.at(0usize, c));
-            let w1 = V::load(param0.at(1usize, c));
+            V::store(v4, out0.at(0usize));
+            let w1 = V::load(param0.at(1usize));
             let v21 = V::mul(x_e1, w1);
             let mut v22 = V::mul(y_e2, v21);
             let mut v23 = V::mul(y_e3, v21);
@@ -3529,27 +3401,27 @@ unsafe fn sgp_15<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v25 = V::mul(x_e2, w1);
             v22 = V::neg_mul_add(y_e1, v25, v22);
             // out0[1] = y_e2*v21 - y_e1*v25
-            V::store(v22, out0.at(1usize, c));
+            V::store(v22, out0.at(1usize));
             let mut v28 = V::mul(y_e3, v25);
             let mut v29 = V::mul(y_e4, v25);
             let v30 = V::mul(x_e3, w1);
             v23 = V::neg_mul_add(y_e1, v30, v23);
             // out0[2] = y_e3*v21 - y_e1*v30
-            V::store(v23, out0.at(2usize, c));
+            V::store(v23, out0.at(2usize));
             v28 = V::neg_mul_add(y_e2, v30, v28);
             // out0[4] = y_e3*v25 - y_e2*v30
-            V::store(v28, out0.at(4usize, c));
+            V::store(v28, out0.at(4usize));
             let mut v35 = V::mul(y_e4, v30);
             let v36 = V::mul(x_e4, w1);
             v24 = V::neg_mul_add(y_e1, v36, v24);
             // out0[3] = y_e4*v21 - y_e1*v36
-            V::store(v24, out0.at(3usize, c));
+            V::store(v24, out0.at(3usize));
             v29 = V::neg_mul_add(y_e2, v36, v29);
             // out0[5] = y_e4*v25 - y_e2*v36
-            V::store(v29, out0.at(5usize, c));
+            V::store(v29, out0.at(5usize));
             v35 = V::neg_mul_add(y_e3, v36, v35);
             // out0[6] = y_e4*v30 - y_e3*v36
-            V::store(v35, out0.at(6usize, c));
+            V::store(v35, out0.at(6usize));
         }
     }
 }
@@ -3568,21 +3440,21 @@ unsafe fn sgp_16<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v2 = V::mul(v1, v1);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<7usize>(c);
+            let t0 = t0.packed::<V, 7usize>(group);
             // out0[0] = t0_0*v2
-            V::store(V::mul(V::load(t0.at(0usize, c)), v2), out0.at(0usize, c));
+            V::store(V::mul(V::load(t0.at(0usize)), v2), out0.at(0usize, c));
             // out0[1] = t0_1*v2
-            V::store(V::mul(V::load(t0.at(1usize, c)), v2), out0.at(1usize, c));
+            V::store(V::mul(V::load(t0.at(1usize)), v2), out0.at(1usize, c));
             // out0[2] = t0_2*v2
-            V::store(V::mul(V::load(t0.at(2usize, c)), v2), out0.at(2usize, c));
+            V::store(V::mul(V::load(t0.at(2usize)), v2), out0.at(2usize, c));
             // out0[3] = t0_3*v2
-            V::store(V::mul(V::load(t0.at(3usize, c)), v2), out0.at(3usize, c));
+            V::store(V::mul(V::load(t0.at(3usize)), v2), out0.at(3usize, c));
             // out0[4] = t0_4*v2
-            V::store(V::mul(V::load(t0.at(4usize, c)), v2), out0.at(4usize, c));
+            V::store(V::mul(V::load(t0.at(4usize)), v2), out0.at(4usize, c));
             // out0[5] = t0_5*v2
-            V::store(V::mul(V::load(t0.at(5usize, c)), v2), out0.at(5usize, c));
+            V::store(V::mul(V::load(t0.at(5usize)), v2), out0.at(5usize, c));
             // out0[6] = t0_6*v2
-            V::store(V::mul(V::load(t0.at(6usize, c)), v2), out0.at(6usize, c));
+            V::store(V::mul(V::load(t0.at(6usize)), v2), out0.at(6usize, c));
         }
     }
 }
@@ -3602,20 +3474,21 @@ unsafe fn sgp_17<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<7usize>(c);
+            let out0 = out0.packed::<V, 7usize>(group);
             // out0[6] = v2*grad_o_e34
-            V::store(V::mul(v2, V::load(grad_o.at(6usize, c))), out0.at(6usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(6usize, c))), out0.at(6usize));
             // out0[5] = v2*grad_o_e24
-            V::store(V::mul(v2, V::load(grad_o.at(5usize, c))), out0.at(5usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(5usize, c))), out0.at(5usize));
             // out0[4] = v2*grad_o_e23
-            V::store(V::mul(v2, V::load(grad_o.at(4usize, c))), out0.at(4usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(4usize, c))), out0.at(4usize));
             // out0[3] = v2*grad_o_e14
-            V::store(V::mul(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize));
             // out0[2] = v2*grad_o_e13
-            V::store(V::mul(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize));
             // out0[1] = v2*grad_o_e12
-            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize));
             // out0[0] = v2*grad_o_1
-            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize));
         }
     }
 }
@@ -3634,36 +3507,37 @@ unsafe fn sgp_18<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<4usize>(c);
-            t1.prefetch::<7usize>(c);
+            let t1 = t1.packed::<V, 7usize>(group);
+            let param0 = param0.packed::<V, 2usize>(group);
             let x_e1 = V::load(x.at(0usize, c));
-            let w0 = V::load(param0.at(0usize, c));
+            let w0 = V::load(param0.at(0usize));
             let x_e2 = V::load(x.at(1usize, c));
             let x_e3 = V::load(x.at(2usize, c));
             let x_e4 = V::load(x.at(3usize, c));
-            let w1 = V::load(param0.at(1usize, c));
+            let w1 = V::load(param0.at(1usize));
             let v10 = V::mul(x_e1, w1);
             let v11 = V::mul(x_e2, w1);
             let v12 = V::mul(x_e3, w1);
             let v13 = V::mul(x_e4, w1);
-            let t1_6 = V::load(t1.at(6usize, c));
-            let t1_5 = V::load(t1.at(5usize, c));
+            let t1_6 = V::load(t1.at(6usize));
+            let t1_5 = V::load(t1.at(5usize));
             let mut v17 = V::mul(v13, t1_5);
-            let t1_3 = V::load(t1.at(3usize, c));
+            let t1_3 = V::load(t1.at(3usize));
             let mut v19 = V::mul(v13, t1_3);
             let mut v20 = V::mul(v12, t1_6);
-            let t1_4 = V::load(t1.at(4usize, c));
+            let t1_4 = V::load(t1.at(4usize));
             v17 = V::mul_add(v12, t1_4, v17);
-            let t1_2 = V::load(t1.at(2usize, c));
+            let t1_2 = V::load(t1.at(2usize));
             v19 = V::mul_add(v12, t1_2, v19);
             v20 = V::mul_add(v11, t1_5, v20);
             let mut v29 = V::mul(v11, t1_4);
             v29 = V::neg_mul_add(v13, t1_6, v29);
-            let t1_1 = V::load(t1.at(1usize, c));
+            let t1_1 = V::load(t1.at(1usize));
             v19 = V::mul_add(v11, t1_1, v19);
             v20 = V::mul_add(v10, t1_3, v20);
             v29 = V::mul_add(v10, t1_2, v29);
             let mut v39 = V::mul_sub(v10, t1_1, v17);
-            let t1_0 = V::load(t1.at(0usize, c));
+            let t1_0 = V::load(t1.at(0usize));
             v20 = V::neg_mul_add(V::mul(x_e4, w0), t1_0, v20);
             // out0[3] = v12*t1_6 + v11*t1_5 + v10*t1_3 - x_e4*w0*t1_0
             V::store(v20, out0.at(3usize, c));
@@ -3695,25 +3569,27 @@ unsafe fn sgp_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<4usize>(c);
-            t1.prefetch::<7usize>(c);
             x.prefetch::<4usize>(c);
+            let t1 = t1.packed::<V, 7usize>(group);
+            let param0 = param0.packed::<V, 2usize>(group);
+            let grad0 = grad0.packed::<V, 2usize>(group);
             let y_e3 = V::load(y.at(2usize, c));
-            let t1_6 = V::load(t1.at(6usize, c));
+            let t1_6 = V::load(t1.at(6usize));
             let mut v2 = V::mul(y_e3, t1_6);
             let y_e2 = V::load(y.at(1usize, c));
-            let t1_5 = V::load(t1.at(5usize, c));
+            let t1_5 = V::load(t1.at(5usize));
             v2 = V::mul_add(y_e2, t1_5, v2);
             let y_e1 = V::load(y.at(0usize, c));
-            let t1_3 = V::load(t1.at(3usize, c));
+            let t1_3 = V::load(t1.at(3usize));
             v2 = V::mul_add(y_e1, t1_3, v2);
-            let w1 = V::load(param0.at(1usize, c));
+            let w1 = V::load(param0.at(1usize));
             let mut v12 = V::mul(w1, v2);
             let x_e4 = V::load(x.at(3usize, c));
             let y_e4 = V::load(y.at(3usize, c));
             let mut v16 = V::mul(y_e4, t1_6);
-            let t1_4 = V::load(t1.at(4usize, c));
+            let t1_4 = V::load(t1.at(4usize));
             v16 = V::neg_mul_add(y_e2, t1_4, v16);
-            let t1_2 = V::load(t1.at(2usize, c));
+            let t1_2 = V::load(t1.at(2usize));
             v16 = V::neg_mul_add(y_e1, t1_2, v16);
             let mut v23 = V::mul(w1, v16);
             let x_e3 = V::load(x.at(2usize, c));
@@ -3721,7 +3597,7 @@ unsafe fn sgp_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v25 = V::neg_mul_add(x_e4, v2, v25);
             let mut v27 = V::mul(y_e4, t1_5);
             v27 = V::mul_add(y_e3, t1_4, v27);
-            let t1_1 = V::load(t1.at(1usize, c));
+            let t1_1 = V::load(t1.at(1usize));
             v27 = V::neg_mul_add(y_e1, t1_1, v27);
             let mut v33 = V::mul(w1, v27);
             let x_e2 = V::load(x.at(1usize, c));
@@ -3733,10 +3609,10 @@ unsafe fn sgp_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e1 = V::load(x.at(0usize, c));
             v25 = V::mul_add(x_e1, v37, v25);
             // grad0[1] += x_e3*v22 - x_e4*v10 + x_e2*v32 + x_e1*v41
-            V::store(V::add(V::load(grad0.at(1usize, c)), v25), grad0.at(1usize, c));
-            let t1_0 = V::load(t1.at(0usize, c));
+            V::store(V::add(V::load(grad0.at(1usize)), v25), grad0.at(1usize));
+            let t1_0 = V::load(t1.at(0usize));
             let v47 = V::mul(y_e4, t1_0);
-            let w0 = V::load(param0.at(0usize, c));
+            let w0 = V::load(param0.at(0usize));
             let mut v50 = V::mul(x_e4, v47);
             v12 = V::mul_add(w0, v47, v12);
             // out0[3] = -(w1*v10 + w0*v47)
@@ -3757,8 +3633,8 @@ unsafe fn sgp_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v42, out0.at(0usize, c));
             // grad0[0] += x_e1*v63 - (x_e4*v47 + x_e3*v53 + x_e2*v58)
             V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul_sub(x_e1, v63, v50)),
-                grad0.at(0usize, c),
+                V::add(V::load(grad0.at(0usize)), V::mul_sub(x_e1, v63, v50)),
+                grad0.at(0usize),
             );
         }
     }

@@ -20,16 +20,16 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
         let c7p071067811865476em1 = V::from_f64(0.7071067811865476f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
-            t0.prefetch::<16usize>(c);
             l.prefetch::<16usize>(c);
-            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t0 = t0.packed::<V, 16usize>(group);
+            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
             // out0[0] = 0.7071067811865476*(t0_0*v2 + l_1)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(0usize, c)), v2, V::load(l.at(0usize, c))),
+                    V::mul_add(V::load(t0.at(0usize)), v2, V::load(l.at(0usize, c))),
                 ),
                 out0.at(0usize, c),
             );
@@ -37,7 +37,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(1usize, c)), v2, V::load(l.at(1usize, c))),
+                    V::mul_add(V::load(t0.at(1usize)), v2, V::load(l.at(1usize, c))),
                 ),
                 out0.at(1usize, c),
             );
@@ -45,7 +45,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(2usize, c)), v2, V::load(l.at(2usize, c))),
+                    V::mul_add(V::load(t0.at(2usize)), v2, V::load(l.at(2usize, c))),
                 ),
                 out0.at(2usize, c),
             );
@@ -53,7 +53,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(3usize, c)), v2, V::load(l.at(3usize, c))),
+                    V::mul_add(V::load(t0.at(3usize)), v2, V::load(l.at(3usize, c))),
                 ),
                 out0.at(3usize, c),
             );
@@ -61,7 +61,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(4usize, c)), v2, V::load(l.at(4usize, c))),
+                    V::mul_add(V::load(t0.at(4usize)), v2, V::load(l.at(4usize, c))),
                 ),
                 out0.at(4usize, c),
             );
@@ -69,7 +69,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(5usize, c)), v2, V::load(l.at(5usize, c))),
+                    V::mul_add(V::load(t0.at(5usize)), v2, V::load(l.at(5usize, c))),
                 ),
                 out0.at(5usize, c),
             );
@@ -77,7 +77,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(6usize, c)), v2, V::load(l.at(6usize, c))),
+                    V::mul_add(V::load(t0.at(6usize)), v2, V::load(l.at(6usize, c))),
                 ),
                 out0.at(6usize, c),
             );
@@ -85,7 +85,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(7usize, c)), v2, V::load(l.at(7usize, c))),
+                    V::mul_add(V::load(t0.at(7usize)), v2, V::load(l.at(7usize, c))),
                 ),
                 out0.at(7usize, c),
             );
@@ -93,7 +93,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(8usize, c)), v2, V::load(l.at(8usize, c))),
+                    V::mul_add(V::load(t0.at(8usize)), v2, V::load(l.at(8usize, c))),
                 ),
                 out0.at(8usize, c),
             );
@@ -101,7 +101,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(9usize, c)), v2, V::load(l.at(9usize, c))),
+                    V::mul_add(V::load(t0.at(9usize)), v2, V::load(l.at(9usize, c))),
                 ),
                 out0.at(9usize, c),
             );
@@ -109,7 +109,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(10usize, c)), v2, V::load(l.at(10usize, c))),
+                    V::mul_add(V::load(t0.at(10usize)), v2, V::load(l.at(10usize, c))),
                 ),
                 out0.at(10usize, c),
             );
@@ -117,7 +117,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(11usize, c)), v2, V::load(l.at(11usize, c))),
+                    V::mul_add(V::load(t0.at(11usize)), v2, V::load(l.at(11usize, c))),
                 ),
                 out0.at(11usize, c),
             );
@@ -125,7 +125,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(12usize, c)), v2, V::load(l.at(12usize, c))),
+                    V::mul_add(V::load(t0.at(12usize)), v2, V::load(l.at(12usize, c))),
                 ),
                 out0.at(12usize, c),
             );
@@ -133,7 +133,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(13usize, c)), v2, V::load(l.at(13usize, c))),
+                    V::mul_add(V::load(t0.at(13usize)), v2, V::load(l.at(13usize, c))),
                 ),
                 out0.at(13usize, c),
             );
@@ -141,7 +141,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(14usize, c)), v2, V::load(l.at(14usize, c))),
+                    V::mul_add(V::load(t0.at(14usize)), v2, V::load(l.at(14usize, c))),
                 ),
                 out0.at(14usize, c),
             );
@@ -149,7 +149,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(15usize, c)), v2, V::load(l.at(15usize, c))),
+                    V::mul_add(V::load(t0.at(15usize)), v2, V::load(l.at(15usize, c))),
                 ),
                 out0.at(15usize, c),
             );
@@ -275,12 +275,15 @@ unsafe fn steerable_product_first_order_2<V: Math>(args: &mut StageArgs<'_, V::E
         let c7p071067811865476em1 = V::from_f64(0.7071067811865476f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
             grad_o.prefetch::<16usize>(c);
-            t0.prefetch::<16usize>(c);
-            let t1_0 = V::load(t1.at(0usize, c));
-            let t2_0 = V::load(t2.at(0usize, c));
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t0 = t0.packed::<V, 16usize>(group);
+            let out0 = out0.packed::<V, 1usize>(group);
+            let out1 = out1.packed::<V, 1usize>(group);
+            let out2 = out2.packed::<V, 16usize>(group);
+            let t1_0 = V::load(t1.at(0usize));
+            let t2_0 = V::load(t2.at(0usize));
             let v2 = V::mul(t1_0, t2_0);
             let v5 = V::mul(c7p071067811865476em1, V::load(grad_o.at(15usize, c)));
             let v7 = V::mul(c7p071067811865476em1, V::load(grad_o.at(14usize, c)));
@@ -299,57 +302,57 @@ unsafe fn steerable_product_first_order_2<V: Math>(args: &mut StageArgs<'_, V::E
             let v33 = V::mul(c7p071067811865476em1, V::load(grad_o.at(1usize, c)));
             let v35 = V::mul(c7p071067811865476em1, V::load(grad_o.at(0usize, c)));
             // out2[15] = v2*v5
-            V::store(V::mul(v2, v5), out2.at(15usize, c));
-            let mut v38 = V::mul(V::load(t0.at(15usize, c)), v5);
+            V::store(V::mul(v2, v5), out2.at(15usize));
+            let mut v38 = V::mul(V::load(t0.at(15usize)), v5);
             // out2[14] = v2*v7
-            V::store(V::mul(v2, v7), out2.at(14usize, c));
-            v38 = V::mul_add(V::load(t0.at(14usize, c)), v7, v38);
+            V::store(V::mul(v2, v7), out2.at(14usize));
+            v38 = V::mul_add(V::load(t0.at(14usize)), v7, v38);
             // out2[13] = v2*v9
-            V::store(V::mul(v2, v9), out2.at(13usize, c));
-            v38 = V::mul_add(V::load(t0.at(13usize, c)), v9, v38);
+            V::store(V::mul(v2, v9), out2.at(13usize));
+            v38 = V::mul_add(V::load(t0.at(13usize)), v9, v38);
             // out2[12] = v2*v11
-            V::store(V::mul(v2, v11), out2.at(12usize, c));
-            v38 = V::mul_add(V::load(t0.at(12usize, c)), v11, v38);
+            V::store(V::mul(v2, v11), out2.at(12usize));
+            v38 = V::mul_add(V::load(t0.at(12usize)), v11, v38);
             // out2[11] = v2*v13
-            V::store(V::mul(v2, v13), out2.at(11usize, c));
-            v38 = V::mul_add(V::load(t0.at(11usize, c)), v13, v38);
+            V::store(V::mul(v2, v13), out2.at(11usize));
+            v38 = V::mul_add(V::load(t0.at(11usize)), v13, v38);
             // out2[10] = v2*v15
-            V::store(V::mul(v2, v15), out2.at(10usize, c));
-            v38 = V::mul_add(V::load(t0.at(10usize, c)), v15, v38);
+            V::store(V::mul(v2, v15), out2.at(10usize));
+            v38 = V::mul_add(V::load(t0.at(10usize)), v15, v38);
             // out2[9] = v2*v17
-            V::store(V::mul(v2, v17), out2.at(9usize, c));
-            v38 = V::mul_add(V::load(t0.at(9usize, c)), v17, v38);
+            V::store(V::mul(v2, v17), out2.at(9usize));
+            v38 = V::mul_add(V::load(t0.at(9usize)), v17, v38);
             // out2[8] = v2*v19
-            V::store(V::mul(v2, v19), out2.at(8usize, c));
-            v38 = V::mul_add(V::load(t0.at(8usize, c)), v19, v38);
+            V::store(V::mul(v2, v19), out2.at(8usize));
+            v38 = V::mul_add(V::load(t0.at(8usize)), v19, v38);
             // out2[7] = v2*v21
-            V::store(V::mul(v2, v21), out2.at(7usize, c));
-            v38 = V::mul_add(V::load(t0.at(7usize, c)), v21, v38);
+            V::store(V::mul(v2, v21), out2.at(7usize));
+            v38 = V::mul_add(V::load(t0.at(7usize)), v21, v38);
             // out2[6] = v2*v23
-            V::store(V::mul(v2, v23), out2.at(6usize, c));
-            v38 = V::mul_add(V::load(t0.at(6usize, c)), v23, v38);
+            V::store(V::mul(v2, v23), out2.at(6usize));
+            v38 = V::mul_add(V::load(t0.at(6usize)), v23, v38);
             // out2[5] = v2*v25
-            V::store(V::mul(v2, v25), out2.at(5usize, c));
-            v38 = V::mul_add(V::load(t0.at(5usize, c)), v25, v38);
+            V::store(V::mul(v2, v25), out2.at(5usize));
+            v38 = V::mul_add(V::load(t0.at(5usize)), v25, v38);
             // out2[4] = v2*v27
-            V::store(V::mul(v2, v27), out2.at(4usize, c));
-            v38 = V::mul_add(V::load(t0.at(4usize, c)), v27, v38);
+            V::store(V::mul(v2, v27), out2.at(4usize));
+            v38 = V::mul_add(V::load(t0.at(4usize)), v27, v38);
             // out2[3] = v2*v29
-            V::store(V::mul(v2, v29), out2.at(3usize, c));
-            v38 = V::mul_add(V::load(t0.at(3usize, c)), v29, v38);
+            V::store(V::mul(v2, v29), out2.at(3usize));
+            v38 = V::mul_add(V::load(t0.at(3usize)), v29, v38);
             // out2[2] = v2*v31
-            V::store(V::mul(v2, v31), out2.at(2usize, c));
-            v38 = V::mul_add(V::load(t0.at(2usize, c)), v31, v38);
+            V::store(V::mul(v2, v31), out2.at(2usize));
+            v38 = V::mul_add(V::load(t0.at(2usize)), v31, v38);
             // out2[1] = v2*v33
-            V::store(V::mul(v2, v33), out2.at(1usize, c));
-            v38 = V::mul_add(V::load(t0.at(1usize, c)), v33, v38);
+            V::store(V::mul(v2, v33), out2.at(1usize));
+            v38 = V::mul_add(V::load(t0.at(1usize)), v33, v38);
             // out2[0] = v2*v35
-            V::store(V::mul(v2, v35), out2.at(0usize, c));
-            v38 = V::mul_add(V::load(t0.at(0usize, c)), v35, v38);
+            V::store(V::mul(v2, v35), out2.at(0usize));
+            v38 = V::mul_add(V::load(t0.at(0usize)), v35, v38);
             // out1[0] = t2_0*v98
-            V::store(V::mul(t2_0, v38), out1.at(0usize, c));
+            V::store(V::mul(t2_0, v38), out1.at(0usize));
             // out0[0] = t1_0*v98
-            V::store(V::mul(t1_0, v38), out0.at(0usize, c));
+            V::store(V::mul(t1_0, v38), out0.at(0usize));
         }
     }
 }

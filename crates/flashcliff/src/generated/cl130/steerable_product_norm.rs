@@ -21,6 +21,8 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             r.prefetch::<16usize>(c);
+            let out0 = out0.packed::<V, 16usize>(group);
+            let param0 = param0.packed::<V, 5usize>(group);
             let r_1 = V::load(r.at(0usize, c));
             let v1 = V::mul(r_1, r_1);
             let r_e1 = V::load(r.at(1usize, c));
@@ -56,7 +58,7 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v92 = V::div(
                 c1e0,
                 V::mul_add(
-                    V::sigmoid(V::load(param0.at(1usize, c))),
+                    V::sigmoid(V::load(param0.at(1usize))),
                     V::sub(V::sqrt(V::sqrt(V::mul_add(v15, v15, c1em16))), c1e0),
                     c1p000001e0,
                 ),
@@ -64,7 +66,7 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v93 = V::div(
                 c1e0,
                 V::mul_add(
-                    V::sigmoid(V::load(param0.at(2usize, c))),
+                    V::sigmoid(V::load(param0.at(2usize))),
                     V::sub(V::sqrt(V::sqrt(V::mul_add(v48, v48, c1em16))), c1e0),
                     c1p000001e0,
                 ),
@@ -72,7 +74,7 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v94 = V::div(
                 c1e0,
                 V::mul_add(
-                    V::sigmoid(V::load(param0.at(3usize, c))),
+                    V::sigmoid(V::load(param0.at(3usize))),
                     V::sub(V::sqrt(V::sqrt(V::mul_add(v61, v61, c1em16))), c1e0),
                     c1p000001e0,
                 ),
@@ -84,42 +86,42 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     V::div(
                         c1e0,
                         V::mul_add(
-                            V::sigmoid(V::load(param0.at(0usize, c))),
+                            V::sigmoid(V::load(param0.at(0usize))),
                             V::sub(V::sqrt(V::sqrt(V::mul_add(v1, v1, c1em16))), c1e0),
                             c1p000001e0,
                         ),
                     ),
                 ),
-                out0.at(0usize, c),
+                out0.at(0usize),
             );
             // out0[1] = r_e1*v92
-            V::store(V::mul(r_e1, v92), out0.at(1usize, c));
+            V::store(V::mul(r_e1, v92), out0.at(1usize));
             // out0[2] = r_e2*v92
-            V::store(V::mul(r_e2, v92), out0.at(2usize, c));
+            V::store(V::mul(r_e2, v92), out0.at(2usize));
             // out0[3] = r_e3*v92
-            V::store(V::mul(r_e3, v92), out0.at(3usize, c));
+            V::store(V::mul(r_e3, v92), out0.at(3usize));
             // out0[4] = r_e4*v92
-            V::store(V::mul(r_e4, v92), out0.at(4usize, c));
+            V::store(V::mul(r_e4, v92), out0.at(4usize));
             // out0[5] = r_e12*v93
-            V::store(V::mul(r_e12, v93), out0.at(5usize, c));
+            V::store(V::mul(r_e12, v93), out0.at(5usize));
             // out0[6] = r_e13*v93
-            V::store(V::mul(r_e13, v93), out0.at(6usize, c));
+            V::store(V::mul(r_e13, v93), out0.at(6usize));
             // out0[7] = r_e14*v93
-            V::store(V::mul(r_e14, v93), out0.at(7usize, c));
+            V::store(V::mul(r_e14, v93), out0.at(7usize));
             // out0[8] = r_e23*v93
-            V::store(V::mul(r_e23, v93), out0.at(8usize, c));
+            V::store(V::mul(r_e23, v93), out0.at(8usize));
             // out0[9] = r_e24*v93
-            V::store(V::mul(r_e24, v93), out0.at(9usize, c));
+            V::store(V::mul(r_e24, v93), out0.at(9usize));
             // out0[10] = r_e34*v93
-            V::store(V::mul(r_e34, v93), out0.at(10usize, c));
+            V::store(V::mul(r_e34, v93), out0.at(10usize));
             // out0[11] = r_e123*v94
-            V::store(V::mul(r_e123, v94), out0.at(11usize, c));
+            V::store(V::mul(r_e123, v94), out0.at(11usize));
             // out0[12] = r_e124*v94
-            V::store(V::mul(r_e124, v94), out0.at(12usize, c));
+            V::store(V::mul(r_e124, v94), out0.at(12usize));
             // out0[13] = r_e134*v94
-            V::store(V::mul(r_e134, v94), out0.at(13usize, c));
+            V::store(V::mul(r_e134, v94), out0.at(13usize));
             // out0[14] = r_e234*v94
-            V::store(V::mul(r_e234, v94), out0.at(14usize, c));
+            V::store(V::mul(r_e234, v94), out0.at(14usize));
             // out0[15] = r_e1234*(1/(1.000001 + sigmoid(a4)*(sqrt(sqrt(0.0000000000000001 + v81*v81)) - 1)))
             V::store(
                 V::mul(
@@ -127,23 +129,1643 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     V::div(
                         c1e0,
                         V::mul_add(
-                            V::sigmoid(V::load(param0.at(4usize, c))),
+                            V::sigmoid(V::load(param0.at(4usize))),
                             V::sub(V::sqrt(V::sqrt(V::mul_add(v81, v81, c1em16))), c1e0),
                             c1p000001e0,
                         ),
                     ),
                 ),
-                out0.at(15usize, c),
+                out0.at(15usize),
             );
         }
     }
 }
 pub(super) static STEERABLE_PRODUCT_NORM_0: Stage = stage!(steerable_product_norm_0);
+/// From `x`, cut 0, `w` to cut 1: o = weighted_product(w, gate(x), gate(norm(r; a))).
+///
+/// From `steerable_product_norm` of Cl(1,3,0).
+#[inline(always)]
+unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let t0 = args.inputs[1];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            let t0 = t0.packed::<V, 16usize>(group);
+            let out0 = out0.packed::<V, 16usize>(group);
+            let param0 = param0.packed::<V, 35usize>(group);
+            let x_1 = V::load(x.at(0usize, c));
+            let t0_0 = V::load(t0.at(0usize));
+            let mut v4 = V::mul(t0_0, V::mul(x_1, V::load(param0.at(0usize))));
+            let v6 = V::mul(x_1, V::load(param0.at(1usize)));
+            let t0_1 = V::load(t0.at(1usize));
+            let mut v8 = V::mul(t0_1, v6);
+            let t0_2 = V::load(t0.at(2usize));
+            let mut v10 = V::mul(t0_2, v6);
+            let t0_3 = V::load(t0.at(3usize));
+            let mut v12 = V::mul(t0_3, v6);
+            let t0_4 = V::load(t0.at(4usize));
+            let mut v14 = V::mul(t0_4, v6);
+            let v16 = V::mul(x_1, V::load(param0.at(2usize)));
+            let t0_5 = V::load(t0.at(5usize));
+            let mut v18 = V::mul(t0_5, v16);
+            let t0_6 = V::load(t0.at(6usize));
+            let mut v20 = V::mul(t0_6, v16);
+            let t0_7 = V::load(t0.at(7usize));
+            let mut v22 = V::mul(t0_7, v16);
+            let t0_8 = V::load(t0.at(8usize));
+            let mut v24 = V::mul(t0_8, v16);
+            let t0_9 = V::load(t0.at(9usize));
+            let mut v26 = V::mul(t0_9, v16);
+            let t0_10 = V::load(t0.at(10usize));
+            let mut v28 = V::mul(t0_10, v16);
+            let v30 = V::mul(x_1, V::load(param0.at(3usize)));
+            let t0_11 = V::load(t0.at(11usize));
+            let mut v32 = V::mul(t0_11, v30);
+            let t0_12 = V::load(t0.at(12usize));
+            let mut v34 = V::mul(t0_12, v30);
+            let t0_13 = V::load(t0.at(13usize));
+            let mut v36 = V::mul(t0_13, v30);
+            let t0_14 = V::load(t0.at(14usize));
+            let mut v38 = V::mul(t0_14, v30);
+            let t0_15 = V::load(t0.at(15usize));
+            let mut v42 = V::mul(t0_15, V::mul(x_1, V::load(param0.at(4usize))));
+            let x_e1 = V::load(x.at(1usize, c));
+            let w5 = V::load(param0.at(5usize));
+            v4 = V::mul_add(t0_1, V::mul(x_e1, w5), v4);
+            let x_e2 = V::load(x.at(2usize, c));
+            v4 = V::neg_mul_add(t0_2, V::mul(x_e2, w5), v4);
+            let x_e3 = V::load(x.at(3usize, c));
+            v4 = V::neg_mul_add(t0_3, V::mul(x_e3, w5), v4);
+            let x_e4 = V::load(x.at(4usize, c));
+            v4 = V::neg_mul_add(t0_4, V::mul(x_e4, w5), v4);
+            let w6 = V::load(param0.at(6usize));
+            v8 = V::mul_add(t0_0, V::mul(x_e1, w6), v8);
+            v10 = V::mul_add(t0_0, V::mul(x_e2, w6), v10);
+            v12 = V::mul_add(t0_0, V::mul(x_e3, w6), v12);
+            v14 = V::mul_add(t0_0, V::mul(x_e4, w6), v14);
+            let w7 = V::load(param0.at(7usize));
+            let v74 = V::mul(x_e1, w7);
+            v10 = V::mul_add(t0_5, v74, v10);
+            v12 = V::mul_add(t0_6, v74, v12);
+            v14 = V::mul_add(t0_7, v74, v14);
+            let v81 = V::mul(x_e2, w7);
+            v8 = V::mul_add(t0_5, v81, v8);
+            v12 = V::neg_mul_add(t0_8, v81, v12);
+            v14 = V::neg_mul_add(t0_9, v81, v14);
+            let v88 = V::mul(x_e3, w7);
+            v8 = V::mul_add(t0_6, v88, v8);
+            v10 = V::mul_add(t0_8, v88, v10);
+            v14 = V::neg_mul_add(t0_10, v88, v14);
+            let v95 = V::mul(x_e4, w7);
+            v8 = V::mul_add(t0_7, v95, v8);
+            v10 = V::mul_add(t0_9, v95, v10);
+            v12 = V::mul_add(t0_10, v95, v12);
+            let w8 = V::load(param0.at(8usize));
+            let v103 = V::mul(x_e1, w8);
+            v18 = V::mul_add(t0_2, v103, v18);
+            v20 = V::mul_add(t0_3, v103, v20);
+            v22 = V::mul_add(t0_4, v103, v22);
+            let v110 = V::mul(x_e2, w8);
+            v18 = V::neg_mul_add(t0_1, v110, v18);
+            v24 = V::mul_add(t0_3, v110, v24);
+            v26 = V::mul_add(t0_4, v110, v26);
+            let v117 = V::mul(x_e3, w8);
+            v20 = V::neg_mul_add(t0_1, v117, v20);
+            v24 = V::neg_mul_add(t0_2, v117, v24);
+            v28 = V::mul_add(t0_4, v117, v28);
+            let v124 = V::mul(x_e4, w8);
+            v22 = V::neg_mul_add(t0_1, v124, v22);
+            v26 = V::neg_mul_add(t0_2, v124, v26);
+            v28 = V::neg_mul_add(t0_3, v124, v28);
+            let w9 = V::load(param0.at(9usize));
+            let v132 = V::mul(x_e1, w9);
+            v24 = V::mul_add(t0_11, v132, v24);
+            v26 = V::mul_add(t0_12, v132, v26);
+            v28 = V::mul_add(t0_13, v132, v28);
+            let v139 = V::mul(x_e2, w9);
+            v20 = V::mul_add(t0_11, v139, v20);
+            v22 = V::mul_add(t0_12, v139, v22);
+            v28 = V::neg_mul_add(t0_14, v139, v28);
+            let v146 = V::mul(x_e3, w9);
+            v18 = V::neg_mul_add(t0_11, v146, v18);
+            v22 = V::mul_add(t0_13, v146, v22);
+            v26 = V::mul_add(t0_14, v146, v26);
+            let v153 = V::mul(x_e4, w9);
+            v18 = V::neg_mul_add(t0_12, v153, v18);
+            v20 = V::neg_mul_add(t0_13, v153, v20);
+            v24 = V::neg_mul_add(t0_14, v153, v24);
+            let w10 = V::load(param0.at(10usize));
+            let v161 = V::mul(x_e1, w10);
+            v32 = V::mul_add(t0_8, v161, v32);
+            v34 = V::mul_add(t0_9, v161, v34);
+            v36 = V::mul_add(t0_10, v161, v36);
+            let v168 = V::mul(x_e2, w10);
+            v32 = V::neg_mul_add(t0_6, v168, v32);
+            v34 = V::neg_mul_add(t0_7, v168, v34);
+            v38 = V::mul_add(t0_10, v168, v38);
+            let v175 = V::mul(x_e3, w10);
+            v32 = V::mul_add(t0_5, v175, v32);
+            v36 = V::neg_mul_add(t0_7, v175, v36);
+            v38 = V::neg_mul_add(t0_9, v175, v38);
+            let v182 = V::mul(x_e4, w10);
+            v34 = V::mul_add(t0_5, v182, v34);
+            v36 = V::mul_add(t0_6, v182, v36);
+            v38 = V::mul_add(t0_8, v182, v38);
+            let w11 = V::load(param0.at(11usize));
+            v38 = V::mul_add(t0_15, V::mul(x_e1, w11), v38);
+            v36 = V::mul_add(t0_15, V::mul(x_e2, w11), v36);
+            v34 = V::neg_mul_add(t0_15, V::mul(x_e3, w11), v34);
+            v32 = V::mul_add(t0_15, V::mul(x_e4, w11), v32);
+            let w12 = V::load(param0.at(12usize));
+            v42 = V::mul_add(t0_14, V::mul(x_e1, w12), v42);
+            v42 = V::neg_mul_add(t0_13, V::mul(x_e2, w12), v42);
+            v42 = V::mul_add(t0_12, V::mul(x_e3, w12), v42);
+            v42 = V::neg_mul_add(t0_11, V::mul(x_e4, w12), v42);
+            let x_e12 = V::load(x.at(5usize, c));
+            let w13 = V::load(param0.at(13usize));
+            v4 = V::mul_add(t0_5, V::mul(x_e12, w13), v4);
+            let x_e13 = V::load(x.at(6usize, c));
+            v4 = V::mul_add(t0_6, V::mul(x_e13, w13), v4);
+            let x_e14 = V::load(x.at(7usize, c));
+            v4 = V::mul_add(t0_7, V::mul(x_e14, w13), v4);
+            let x_e23 = V::load(x.at(8usize, c));
+            v4 = V::neg_mul_add(t0_8, V::mul(x_e23, w13), v4);
+            let x_e24 = V::load(x.at(9usize, c));
+            v4 = V::neg_mul_add(t0_9, V::mul(x_e24, w13), v4);
+            let x_e34 = V::load(x.at(10usize, c));
+            v4 = V::neg_mul_add(t0_10, V::mul(x_e34, w13), v4);
+            let w14 = V::load(param0.at(14usize));
+            let v241 = V::mul(x_e12, w14);
+            v10 = V::neg_mul_add(t0_1, v241, v10);
+            v8 = V::neg_mul_add(t0_2, v241, v8);
+            let v246 = V::mul(x_e13, w14);
+            v12 = V::neg_mul_add(t0_1, v246, v12);
+            v8 = V::neg_mul_add(t0_3, v246, v8);
+            let v251 = V::mul(x_e14, w14);
+            v14 = V::neg_mul_add(t0_1, v251, v14);
+            v8 = V::neg_mul_add(t0_4, v251, v8);
+            let v256 = V::mul(x_e23, w14);
+            v12 = V::mul_add(t0_2, v256, v12);
+            v10 = V::neg_mul_add(t0_3, v256, v10);
+            let v261 = V::mul(x_e24, w14);
+            v14 = V::mul_add(t0_2, v261, v14);
+            v10 = V::neg_mul_add(t0_4, v261, v10);
+            let v266 = V::mul(x_e34, w14);
+            v14 = V::mul_add(t0_3, v266, v14);
+            v12 = V::neg_mul_add(t0_4, v266, v12);
+            let w15 = V::load(param0.at(15usize));
+            let v272 = V::mul(x_e12, w15);
+            v12 = V::mul_add(t0_11, v272, v12);
+            v14 = V::mul_add(t0_12, v272, v14);
+            let v277 = V::mul(x_e13, w15);
+            v10 = V::neg_mul_add(t0_11, v277, v10);
+            v14 = V::mul_add(t0_13, v277, v14);
+            let v282 = V::mul(x_e14, w15);
+            v10 = V::neg_mul_add(t0_12, v282, v10);
+            v12 = V::neg_mul_add(t0_13, v282, v12);
+            let v287 = V::mul(x_e23, w15);
+            v8 = V::neg_mul_add(t0_11, v287, v8);
+            v14 = V::neg_mul_add(t0_14, v287, v14);
+            let v292 = V::mul(x_e24, w15);
+            v8 = V::neg_mul_add(t0_12, v292, v8);
+            v12 = V::mul_add(t0_14, v292, v12);
+            let v297 = V::mul(x_e34, w15);
+            v8 = V::neg_mul_add(t0_13, v297, v8);
+            v10 = V::neg_mul_add(t0_14, v297, v10);
+            let w16 = V::load(param0.at(16usize));
+            v18 = V::mul_add(t0_0, V::mul(x_e12, w16), v18);
+            v20 = V::mul_add(t0_0, V::mul(x_e13, w16), v20);
+            v22 = V::mul_add(t0_0, V::mul(x_e14, w16), v22);
+            v24 = V::mul_add(t0_0, V::mul(x_e23, w16), v24);
+            v26 = V::mul_add(t0_0, V::mul(x_e24, w16), v26);
+            v28 = V::mul_add(t0_0, V::mul(x_e34, w16), v28);
+            let w17 = V::load(param0.at(17usize));
+            let v322 = V::mul(x_e12, w17);
+            v24 = V::neg_mul_add(t0_6, v322, v24);
+            v26 = V::neg_mul_add(t0_7, v322, v26);
+            v20 = V::neg_mul_add(t0_8, v322, v20);
+            v22 = V::neg_mul_add(t0_9, v322, v22);
+            let v331 = V::mul(x_e13, w17);
+            v24 = V::mul_add(t0_5, v331, v24);
+            v28 = V::neg_mul_add(t0_7, v331, v28);
+            v18 = V::mul_add(t0_8, v331, v18);
+            v22 = V::neg_mul_add(t0_10, v331, v22);
+            let v340 = V::mul(x_e14, w17);
+            v26 = V::mul_add(t0_5, v340, v26);
+            v28 = V::mul_add(t0_6, v340, v28);
+            v18 = V::mul_add(t0_9, v340, v18);
+            v20 = V::mul_add(t0_10, v340, v20);
+            let v349 = V::mul(x_e23, w17);
+            v20 = V::mul_add(t0_5, v349, v20);
+            v18 = V::neg_mul_add(t0_6, v349, v18);
+            v28 = V::mul_add(t0_9, v349, v28);
+            v26 = V::neg_mul_add(t0_10, v349, v26);
+            let v358 = V::mul(x_e24, w17);
+            v22 = V::mul_add(t0_5, v358, v22);
+            v18 = V::neg_mul_add(t0_7, v358, v18);
+            v28 = V::neg_mul_add(t0_8, v358, v28);
+            v24 = V::mul_add(t0_10, v358, v24);
+            let v367 = V::mul(x_e34, w17);
+            v22 = V::mul_add(t0_6, v367, v22);
+            v20 = V::neg_mul_add(t0_7, v367, v20);
+            v26 = V::mul_add(t0_8, v367, v26);
+            v24 = V::neg_mul_add(t0_9, v367, v24);
+            let w18 = V::load(param0.at(18usize));
+            v28 = V::mul_add(t0_15, V::mul(x_e12, w18), v28);
+            v26 = V::neg_mul_add(t0_15, V::mul(x_e13, w18), v26);
+            v24 = V::mul_add(t0_15, V::mul(x_e14, w18), v24);
+            v22 = V::neg_mul_add(t0_15, V::mul(x_e23, w18), v22);
+            v20 = V::mul_add(t0_15, V::mul(x_e24, w18), v20);
+            v18 = V::neg_mul_add(t0_15, V::mul(x_e34, w18), v18);
+            let w19 = V::load(param0.at(19usize));
+            let v396 = V::mul(x_e12, w19);
+            v32 = V::mul_add(t0_3, v396, v32);
+            v34 = V::mul_add(t0_4, v396, v34);
+            let v401 = V::mul(x_e13, w19);
+            v32 = V::neg_mul_add(t0_2, v401, v32);
+            v36 = V::mul_add(t0_4, v401, v36);
+            let v406 = V::mul(x_e14, w19);
+            v34 = V::neg_mul_add(t0_2, v406, v34);
+            v36 = V::neg_mul_add(t0_3, v406, v36);
+            let v411 = V::mul(x_e23, w19);
+            v32 = V::mul_add(t0_1, v411, v32);
+            v38 = V::mul_add(t0_4, v411, v38);
+            let v416 = V::mul(x_e24, w19);
+            v34 = V::mul_add(t0_1, v416, v34);
+            v38 = V::neg_mul_add(t0_3, v416, v38);
+            let v421 = V::mul(x_e34, w19);
+            v36 = V::mul_add(t0_1, v421, v36);
+            v38 = V::mul_add(t0_2, v421, v38);
+            let w20 = V::load(param0.at(20usize));
+            let v427 = V::mul(x_e12, w20);
+            v38 = V::neg_mul_add(t0_13, v427, v38);
+            v36 = V::neg_mul_add(t0_14, v427, v36);
+            let v432 = V::mul(x_e13, w20);
+            v38 = V::mul_add(t0_12, v432, v38);
+            v34 = V::mul_add(t0_14, v432, v34);
+            let v437 = V::mul(x_e14, w20);
+            v38 = V::neg_mul_add(t0_11, v437, v38);
+            v32 = V::neg_mul_add(t0_14, v437, v32);
+            let v442 = V::mul(x_e23, w20);
+            v36 = V::mul_add(t0_12, v442, v36);
+            v34 = V::neg_mul_add(t0_13, v442, v34);
+            let v447 = V::mul(x_e24, w20);
+            v36 = V::neg_mul_add(t0_11, v447, v36);
+            v32 = V::mul_add(t0_13, v447, v32);
+            let v452 = V::mul(x_e34, w20);
+            v34 = V::mul_add(t0_11, v452, v34);
+            v32 = V::neg_mul_add(t0_12, v452, v32);
+            let w21 = V::load(param0.at(21usize));
+            v42 = V::mul_add(t0_10, V::mul(x_e12, w21), v42);
+            v42 = V::neg_mul_add(t0_9, V::mul(x_e13, w21), v42);
+            v42 = V::mul_add(t0_8, V::mul(x_e14, w21), v42);
+            v42 = V::mul_add(t0_7, V::mul(x_e23, w21), v42);
+            v42 = V::neg_mul_add(t0_6, V::mul(x_e24, w21), v42);
+            v42 = V::mul_add(t0_5, V::mul(x_e34, w21), v42);
+            let x_e123 = V::load(x.at(11usize, c));
+            let w22 = V::load(param0.at(22usize));
+            v4 = V::neg_mul_add(t0_11, V::mul(x_e123, w22), v4);
+            let x_e124 = V::load(x.at(12usize, c));
+            v4 = V::neg_mul_add(t0_12, V::mul(x_e124, w22), v4);
+            let x_e134 = V::load(x.at(13usize, c));
+            v4 = V::neg_mul_add(t0_13, V::mul(x_e134, w22), v4);
+            let x_e234 = V::load(x.at(14usize, c));
+            v4 = V::mul_add(t0_14, V::mul(x_e234, w22), v4);
+            let w23 = V::load(param0.at(23usize));
+            let v494 = V::mul(x_e123, w23);
+            v12 = V::mul_add(t0_5, v494, v12);
+            v10 = V::neg_mul_add(t0_6, v494, v10);
+            v8 = V::neg_mul_add(t0_8, v494, v8);
+            let v501 = V::mul(x_e124, w23);
+            v14 = V::mul_add(t0_5, v501, v14);
+            v10 = V::neg_mul_add(t0_7, v501, v10);
+            v8 = V::neg_mul_add(t0_9, v501, v8);
+            let v508 = V::mul(x_e134, w23);
+            v14 = V::mul_add(t0_6, v508, v14);
+            v12 = V::neg_mul_add(t0_7, v508, v12);
+            v8 = V::neg_mul_add(t0_10, v508, v8);
+            let v515 = V::mul(x_e234, w23);
+            v14 = V::neg_mul_add(t0_8, v515, v14);
+            v12 = V::mul_add(t0_9, v515, v12);
+            v10 = V::neg_mul_add(t0_10, v515, v10);
+            let w24 = V::load(param0.at(24usize));
+            v14 = V::neg_mul_add(t0_15, V::mul(x_e123, w24), v14);
+            v12 = V::mul_add(t0_15, V::mul(x_e124, w24), v12);
+            v10 = V::neg_mul_add(t0_15, V::mul(x_e134, w24), v10);
+            v8 = V::neg_mul_add(t0_15, V::mul(x_e234, w24), v8);
+            let w25 = V::load(param0.at(25usize));
+            let v536 = V::mul(x_e123, w25);
+            v24 = V::mul_add(t0_1, v536, v24);
+            v20 = V::mul_add(t0_2, v536, v20);
+            v18 = V::neg_mul_add(t0_3, v536, v18);
+            let v543 = V::mul(x_e124, w25);
+            v26 = V::mul_add(t0_1, v543, v26);
+            v22 = V::mul_add(t0_2, v543, v22);
+            v18 = V::neg_mul_add(t0_4, v543, v18);
+            let v550 = V::mul(x_e134, w25);
+            v28 = V::mul_add(t0_1, v550, v28);
+            v22 = V::mul_add(t0_3, v550, v22);
+            v20 = V::neg_mul_add(t0_4, v550, v20);
+            let v557 = V::mul(x_e234, w25);
+            v28 = V::neg_mul_add(t0_2, v557, v28);
+            v26 = V::mul_add(t0_3, v557, v26);
+            v24 = V::neg_mul_add(t0_4, v557, v24);
+            let w26 = V::load(param0.at(26usize));
+            let v565 = V::mul(x_e123, w26);
+            v28 = V::mul_add(t0_12, v565, v28);
+            v26 = V::neg_mul_add(t0_13, v565, v26);
+            v22 = V::neg_mul_add(t0_14, v565, v22);
+            let v572 = V::mul(x_e124, w26);
+            v28 = V::neg_mul_add(t0_11, v572, v28);
+            v24 = V::mul_add(t0_13, v572, v24);
+            v20 = V::mul_add(t0_14, v572, v20);
+            let v579 = V::mul(x_e134, w26);
+            v26 = V::mul_add(t0_11, v579, v26);
+            v24 = V::neg_mul_add(t0_12, v579, v24);
+            v18 = V::neg_mul_add(t0_14, v579, v18);
+            let v586 = V::mul(x_e234, w26);
+            v22 = V::mul_add(t0_11, v586, v22);
+            v20 = V::neg_mul_add(t0_12, v586, v20);
+            v18 = V::mul_add(t0_13, v586, v18);
+            let w27 = V::load(param0.at(27usize));
+            v32 = V::mul_add(t0_0, V::mul(x_e123, w27), v32);
+            v34 = V::mul_add(t0_0, V::mul(x_e124, w27), v34);
+            v36 = V::mul_add(t0_0, V::mul(x_e134, w27), v36);
+            v38 = V::mul_add(t0_0, V::mul(x_e234, w27), v38);
+            let w28 = V::load(param0.at(28usize));
+            let v607 = V::mul(x_e123, w28);
+            v38 = V::mul_add(t0_7, v607, v38);
+            v36 = V::mul_add(t0_9, v607, v36);
+            v34 = V::neg_mul_add(t0_10, v607, v34);
+            let v614 = V::mul(x_e124, w28);
+            v38 = V::neg_mul_add(t0_6, v614, v38);
+            v36 = V::neg_mul_add(t0_8, v614, v36);
+            v32 = V::mul_add(t0_10, v614, v32);
+            let v621 = V::mul(x_e134, w28);
+            v38 = V::mul_add(t0_5, v621, v38);
+            v34 = V::mul_add(t0_8, v621, v34);
+            v32 = V::neg_mul_add(t0_9, v621, v32);
+            let v628 = V::mul(x_e234, w28);
+            v36 = V::mul_add(t0_5, v628, v36);
+            v34 = V::neg_mul_add(t0_6, v628, v34);
+            v32 = V::mul_add(t0_7, v628, v32);
+            let w29 = V::load(param0.at(29usize));
+            v42 = V::mul_add(t0_4, V::mul(x_e123, w29), v42);
+            v42 = V::neg_mul_add(t0_3, V::mul(x_e124, w29), v42);
+            v42 = V::mul_add(t0_2, V::mul(x_e134, w29), v42);
+            v42 = V::neg_mul_add(t0_1, V::mul(x_e234, w29), v42);
+            let x_e1234 = V::load(x.at(15usize, c));
+            v4 = V::neg_mul_add(t0_15, V::mul(x_e1234, V::load(param0.at(30usize))), v4);
+            // out0[0] = t0_0*x_1*w0 + t0_1*x_e1*w5 - t0_2*x_e2*w5 - t0_3*x_e3*w5 - t0_4*x_e4*w5 + t0_5*x_e12*w13 + t0_6*x_e13*w13 + t0_7*x_e14*w13 - t0_8*x_e23*w13 - t0_9*x_e24*w13 - t0_10*x_e34*w13 - t0_11*x_e123*w22 - t0_12*x_e124*w22 - t0_13*x_e134*w22 + t0_14*x_e234*w22 - t0_15*x_e1234*w30
+            V::store(v4, out0.at(0usize));
+            let v654 = V::mul(x_e1234, V::load(param0.at(31usize)));
+            v14 = V::mul_add(t0_11, v654, v14);
+            // out0[4] = t0_4*v6 + t0_0*x_e4*w6 + t0_7*v74 - t0_9*v81 - t0_10*v88 - t0_1*v251 + t0_2*v261 + t0_3*v266 + t0_12*v272 + t0_13*v277 - t0_14*v287 + t0_5*v501 + t0_6*v508 - t0_8*v515 - t0_15*x_e123*w24 + t0_11*v654
+            V::store(v14, out0.at(4usize));
+            v12 = V::neg_mul_add(t0_12, v654, v12);
+            // out0[3] = t0_3*v6 + t0_0*x_e3*w6 + t0_6*v74 - t0_8*v81 + t0_10*v95 - t0_1*v246 + t0_2*v256 - t0_4*v266 + t0_11*v272 - t0_13*v282 + t0_14*v292 + t0_5*v494 - t0_7*v508 + t0_9*v515 + t0_15*x_e124*w24 - t0_12*v654
+            V::store(v12, out0.at(3usize));
+            v10 = V::mul_add(t0_13, v654, v10);
+            // out0[2] = t0_2*v6 + t0_0*x_e2*w6 + t0_5*v74 + t0_8*v88 + t0_9*v95 - t0_1*v241 - t0_3*v256 - t0_4*v261 - t0_11*v277 - t0_12*v282 - t0_14*v297 - t0_6*v494 - t0_7*v501 - t0_10*v515 - t0_15*x_e134*w24 + t0_13*v654
+            V::store(v10, out0.at(2usize));
+            v8 = V::mul_add(t0_14, v654, v8);
+            // out0[1] = t0_1*v6 + t0_0*x_e1*w6 + t0_5*v81 + t0_6*v88 + t0_7*v95 - t0_2*v241 - t0_3*v246 - t0_4*v251 - t0_11*v287 - t0_12*v292 - t0_13*v297 - t0_8*v494 - t0_9*v501 - t0_10*v508 - t0_15*x_e234*w24 + t0_14*v654
+            V::store(v8, out0.at(1usize));
+            let v664 = V::mul(x_e1234, V::load(param0.at(32usize)));
+            v28 = V::mul_add(t0_5, v664, v28);
+            // out0[10] = t0_10*v16 + t0_4*v117 - t0_3*v124 + t0_13*v132 - t0_14*v139 + t0_0*x_e34*w16 - t0_7*v331 + t0_6*v340 + t0_9*v349 - t0_8*v358 + t0_15*x_e12*w18 + t0_1*v550 - t0_2*v557 + t0_12*v565 - t0_11*v572 + t0_5*v664
+            V::store(v28, out0.at(10usize));
+            v26 = V::neg_mul_add(t0_6, v664, v26);
+            // out0[9] = t0_9*v16 + t0_4*v110 - t0_2*v124 + t0_12*v132 + t0_14*v146 + t0_0*x_e24*w16 - t0_7*v322 + t0_5*v340 - t0_10*v349 + t0_8*v367 - t0_15*x_e13*w18 + t0_1*v543 + t0_3*v557 - t0_13*v565 + t0_11*v579 - t0_6*v664
+            V::store(v26, out0.at(9usize));
+            v24 = V::mul_add(t0_7, v664, v24);
+            // out0[8] = t0_8*v16 + t0_3*v110 - t0_2*v117 + t0_11*v132 - t0_14*v153 + t0_0*x_e23*w16 - t0_6*v322 + t0_5*v331 + t0_10*v358 - t0_9*v367 + t0_15*x_e14*w18 + t0_1*v536 - t0_4*v557 + t0_13*v572 - t0_12*v579 + t0_7*v664
+            V::store(v24, out0.at(8usize));
+            v22 = V::neg_mul_add(t0_8, v664, v22);
+            // out0[7] = t0_7*v16 + t0_4*v103 - t0_1*v124 + t0_12*v139 + t0_13*v146 + t0_0*x_e14*w16 - t0_9*v322 - t0_10*v331 + t0_5*v358 + t0_6*v367 - t0_15*x_e23*w18 + t0_2*v543 + t0_3*v550 - t0_14*v565 + t0_11*v586 - t0_8*v664
+            V::store(v22, out0.at(7usize));
+            v20 = V::mul_add(t0_9, v664, v20);
+            // out0[6] = t0_6*v16 + t0_3*v103 - t0_1*v117 + t0_11*v139 - t0_13*v153 + t0_0*x_e13*w16 - t0_8*v322 + t0_10*v340 + t0_5*v349 - t0_7*v367 + t0_15*x_e24*w18 + t0_2*v536 - t0_4*v550 + t0_14*v572 - t0_12*v586 + t0_9*v664
+            V::store(v20, out0.at(6usize));
+            v18 = V::neg_mul_add(t0_10, v664, v18);
+            // out0[5] = t0_5*v16 + t0_2*v103 - t0_1*v110 - t0_11*v146 - t0_12*v153 + t0_0*x_e12*w16 + t0_8*v331 + t0_9*v340 - t0_6*v349 - t0_7*v358 - t0_15*x_e34*w18 - t0_3*v536 - t0_4*v543 - t0_14*v579 + t0_13*v586 - t0_10*v664
+            V::store(v18, out0.at(5usize));
+            let v678 = V::mul(x_e1234, V::load(param0.at(33usize)));
+            v38 = V::neg_mul_add(t0_1, v678, v38);
+            // out0[14] = t0_14*v30 + t0_10*v168 - t0_9*v175 + t0_8*v182 + t0_15*x_e1*w11 + t0_4*v411 - t0_3*v416 + t0_2*v421 - t0_13*v427 + t0_12*v432 - t0_11*v437 + t0_0*x_e234*w27 + t0_7*v607 - t0_6*v614 + t0_5*v621 - t0_1*v678
+            V::store(v38, out0.at(14usize));
+            v36 = V::neg_mul_add(t0_2, v678, v36);
+            // out0[13] = t0_13*v30 + t0_10*v161 - t0_7*v175 + t0_6*v182 + t0_15*x_e2*w11 + t0_4*v401 - t0_3*v406 + t0_1*v421 - t0_14*v427 + t0_12*v442 - t0_11*v447 + t0_0*x_e134*w27 + t0_9*v607 - t0_8*v614 + t0_5*v628 - t0_2*v678
+            V::store(v36, out0.at(13usize));
+            v34 = V::mul_add(t0_3, v678, v34);
+            // out0[12] = t0_12*v30 + t0_9*v161 - t0_7*v168 + t0_5*v182 - t0_15*x_e3*w11 + t0_4*v396 - t0_2*v406 + t0_1*v416 + t0_14*v432 - t0_13*v442 + t0_11*v452 + t0_0*x_e124*w27 - t0_10*v607 + t0_8*v621 - t0_6*v628 + t0_3*v678
+            V::store(v34, out0.at(12usize));
+            v32 = V::neg_mul_add(t0_4, v678, v32);
+            // out0[11] = t0_11*v30 + t0_8*v161 - t0_6*v168 + t0_5*v175 + t0_15*x_e4*w11 + t0_3*v396 - t0_2*v401 + t0_1*v411 - t0_14*v437 + t0_13*v447 - t0_12*v452 + t0_0*x_e123*w27 + t0_10*v614 - t0_9*v621 + t0_7*v628 - t0_4*v678
+            V::store(v32, out0.at(11usize));
+            v42 = V::mul_add(t0_0, V::mul(x_e1234, V::load(param0.at(34usize))), v42);
+            // out0[15] = t0_15*x_1*w4 + t0_14*x_e1*w12 - t0_13*x_e2*w12 + t0_12*x_e3*w12 - t0_11*x_e4*w12 + t0_10*x_e12*w21 - t0_9*x_e13*w21 + t0_8*x_e14*w21 + t0_7*x_e23*w21 - t0_6*x_e24*w21 + t0_5*x_e34*w21 + t0_4*x_e123*w29 - t0_3*x_e124*w29 + t0_2*x_e134*w29 - t0_1*x_e234*w29 + t0_0*x_e1234*w34
+            V::store(v42, out0.at(15usize));
+        }
+    }
+}
+pub(super) static STEERABLE_PRODUCT_NORM_1: Stage = stage!(steerable_product_norm_1);
+/// From cut 0 to cut 3: o = weighted_product(w, gate(x), gate(norm(r; a))).
+///
+/// From `steerable_product_norm` of Cl(1,3,0).
+#[inline(always)]
+unsafe fn steerable_product_norm_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t0 = args.inputs[0];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let t0 = t0.packed::<V, 16usize>(group);
+            let out0 = out0.packed::<V, 1usize>(group);
+            // out0[0] = gate(t0_0)
+            V::store(gate::<V>(args.gate, V::load(t0.at(0usize))), out0.at(0usize));
+        }
+    }
+}
+pub(super) static STEERABLE_PRODUCT_NORM_2: Stage = stage!(steerable_product_norm_2);
+/// From `x`, cut 6, cut 0, cut 4, `w` to cut 7: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
+///
+/// From `steerable_product_norm_grad` of Cl(1,3,0).
+#[inline(always)]
+unsafe fn steerable_product_norm_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let t6 = args.inputs[1];
+        let t0 = args.inputs[2];
+        let t4 = args.inputs[3];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            let t6 = t6.packed::<V, 16usize>(group);
+            let t0 = t0.packed::<V, 16usize>(group);
+            let t4 = t4.packed::<V, 1usize>(group);
+            let out0 = out0.packed::<V, 16usize>(group);
+            let param0 = param0.packed::<V, 35usize>(group);
+            let x_1 = V::load(x.at(0usize, c));
+            let v4 = V::mul(x_1, V::load(param0.at(1usize)));
+            let v6 = V::mul(x_1, V::load(param0.at(2usize)));
+            let v8 = V::mul(x_1, V::load(param0.at(3usize)));
+            let x_e1 = V::load(x.at(1usize, c));
+            let w5 = V::load(param0.at(5usize));
+            let x_e2 = V::load(x.at(2usize, c));
+            let x_e3 = V::load(x.at(3usize, c));
+            let x_e4 = V::load(x.at(4usize, c));
+            let w6 = V::load(param0.at(6usize));
+            let w7 = V::load(param0.at(7usize));
+            let v26 = V::mul(x_e1, w7);
+            let v27 = V::mul(x_e2, w7);
+            let v28 = V::mul(x_e3, w7);
+            let v29 = V::mul(x_e4, w7);
+            let w8 = V::load(param0.at(8usize));
+            let v31 = V::mul(x_e1, w8);
+            let v32 = V::mul(x_e2, w8);
+            let v33 = V::mul(x_e3, w8);
+            let v34 = V::mul(x_e4, w8);
+            let w9 = V::load(param0.at(9usize));
+            let v36 = V::mul(x_e1, w9);
+            let v37 = V::mul(x_e2, w9);
+            let v38 = V::mul(x_e3, w9);
+            let v39 = V::mul(x_e4, w9);
+            let w10 = V::load(param0.at(10usize));
+            let v41 = V::mul(x_e1, w10);
+            let v42 = V::mul(x_e2, w10);
+            let v43 = V::mul(x_e3, w10);
+            let v44 = V::mul(x_e4, w10);
+            let w11 = V::load(param0.at(11usize));
+            let w12 = V::load(param0.at(12usize));
+            let x_e12 = V::load(x.at(5usize, c));
+            let w13 = V::load(param0.at(13usize));
+            let x_e13 = V::load(x.at(6usize, c));
+            let x_e14 = V::load(x.at(7usize, c));
+            let x_e23 = V::load(x.at(8usize, c));
+            let x_e24 = V::load(x.at(9usize, c));
+            let x_e34 = V::load(x.at(10usize, c));
+            let w14 = V::load(param0.at(14usize));
+            let v69 = V::mul(x_e12, w14);
+            let v70 = V::mul(x_e13, w14);
+            let v71 = V::mul(x_e14, w14);
+            let v72 = V::mul(x_e23, w14);
+            let v73 = V::mul(x_e24, w14);
+            let v74 = V::mul(x_e34, w14);
+            let w15 = V::load(param0.at(15usize));
+            let v76 = V::mul(x_e12, w15);
+            let v77 = V::mul(x_e13, w15);
+            let v78 = V::mul(x_e14, w15);
+            let v79 = V::mul(x_e23, w15);
+            let v80 = V::mul(x_e24, w15);
+            let v81 = V::mul(x_e34, w15);
+            let w16 = V::load(param0.at(16usize));
+            let w17 = V::load(param0.at(17usize));
+            let v90 = V::mul(x_e12, w17);
+            let v91 = V::mul(x_e13, w17);
+            let v92 = V::mul(x_e14, w17);
+            let v93 = V::mul(x_e23, w17);
+            let v94 = V::mul(x_e24, w17);
+            let v95 = V::mul(x_e34, w17);
+            let w18 = V::load(param0.at(18usize));
+            let w19 = V::load(param0.at(19usize));
+            let v104 = V::mul(x_e12, w19);
+            let v105 = V::mul(x_e13, w19);
+            let v106 = V::mul(x_e14, w19);
+            let v107 = V::mul(x_e23, w19);
+            let v108 = V::mul(x_e24, w19);
+            let v109 = V::mul(x_e34, w19);
+            let w20 = V::load(param0.at(20usize));
+            let v111 = V::mul(x_e12, w20);
+            let v112 = V::mul(x_e13, w20);
+            let v113 = V::mul(x_e14, w20);
+            let v114 = V::mul(x_e23, w20);
+            let v115 = V::mul(x_e24, w20);
+            let v116 = V::mul(x_e34, w20);
+            let w21 = V::load(param0.at(21usize));
+            let x_e123 = V::load(x.at(11usize, c));
+            let w22 = V::load(param0.at(22usize));
+            let x_e124 = V::load(x.at(12usize, c));
+            let x_e134 = V::load(x.at(13usize, c));
+            let x_e234 = V::load(x.at(14usize, c));
+            let w23 = V::load(param0.at(23usize));
+            let v134 = V::mul(x_e123, w23);
+            let v135 = V::mul(x_e124, w23);
+            let v136 = V::mul(x_e134, w23);
+            let v137 = V::mul(x_e234, w23);
+            let w24 = V::load(param0.at(24usize));
+            let w25 = V::load(param0.at(25usize));
+            let v144 = V::mul(x_e123, w25);
+            let v145 = V::mul(x_e124, w25);
+            let v146 = V::mul(x_e134, w25);
+            let v147 = V::mul(x_e234, w25);
+            let w26 = V::load(param0.at(26usize));
+            let v149 = V::mul(x_e123, w26);
+            let v150 = V::mul(x_e124, w26);
+            let v151 = V::mul(x_e134, w26);
+            let v152 = V::mul(x_e234, w26);
+            let w27 = V::load(param0.at(27usize));
+            let w28 = V::load(param0.at(28usize));
+            let v159 = V::mul(x_e123, w28);
+            let v160 = V::mul(x_e124, w28);
+            let v161 = V::mul(x_e134, w28);
+            let v162 = V::mul(x_e234, w28);
+            let w29 = V::load(param0.at(29usize));
+            let x_e1234 = V::load(x.at(15usize, c));
+            let v172 = V::mul(x_e1234, V::load(param0.at(31usize)));
+            let v174 = V::mul(x_e1234, V::load(param0.at(32usize)));
+            let v176 = V::mul(x_e1234, V::load(param0.at(33usize)));
+            let t6_15 = V::load(t6.at(15usize));
+            let mut v180 = V::mul(V::mul(x_e1234, V::load(param0.at(34usize))), t6_15);
+            let t6_11 = V::load(t6.at(11usize));
+            let t6_12 = V::load(t6.at(12usize));
+            let mut v184 = V::mul(v176, t6_12);
+            let t6_13 = V::load(t6.at(13usize));
+            let t6_14 = V::load(t6.at(14usize));
+            let mut v188 = V::mul(v176, t6_14);
+            let t6_5 = V::load(t6.at(5usize));
+            let t6_6 = V::load(t6.at(6usize));
+            let mut v192 = V::mul(v174, t6_6);
+            let t6_7 = V::load(t6.at(7usize));
+            let t6_8 = V::load(t6.at(8usize));
+            let mut v196 = V::mul(v174, t6_8);
+            let t6_9 = V::load(t6.at(9usize));
+            let mut v198 = V::mul(v174, t6_9);
+            let t6_10 = V::load(t6.at(10usize));
+            let mut v200 = V::mul(v174, t6_10);
+            let t6_1 = V::load(t6.at(1usize));
+            let mut v202 = V::mul(v172, t6_1);
+            let t6_2 = V::load(t6.at(2usize));
+            let mut v204 = V::mul(v172, t6_2);
+            let t6_3 = V::load(t6.at(3usize));
+            let mut v206 = V::mul(v172, t6_3);
+            let t6_4 = V::load(t6.at(4usize));
+            let mut v208 = V::mul(v172, t6_4);
+            let t6_0 = V::load(t6.at(0usize));
+            let mut v210 = V::mul(V::mul(x_e1234, V::load(param0.at(30usize))), t6_0);
+            v188 = V::mul_add(V::mul(x_e234, w29), t6_15, v188);
+            let mut v213 = V::mul(V::mul(x_e134, w29), t6_15);
+            v213 = V::neg_mul_add(v176, t6_13, v213);
+            v184 = V::neg_mul_add(V::mul(x_e124, w29), t6_15, v184);
+            let mut v217 = V::mul(V::mul(x_e123, w29), t6_15);
+            v217 = V::neg_mul_add(v176, t6_11, v217);
+            v196 = V::mul_add(v162, t6_11, v196);
+            v198 = V::mul_add(v162, t6_12, v198);
+            v200 = V::mul_add(v162, t6_13, v200);
+            v192 = V::neg_mul_add(v161, t6_11, v192);
+            let mut v227 = V::mul(v161, t6_12);
+            v227 = V::neg_mul_add(v174, t6_7, v227);
+            v200 = V::mul_add(v161, t6_14, v200);
+            let mut v231 = V::mul(v160, t6_11);
+            v231 = V::neg_mul_add(v174, t6_5, v231);
+            v227 = V::neg_mul_add(v160, t6_13, v227);
+            v198 = V::mul_add(v160, t6_14, v198);
+            v231 = V::neg_mul_add(v159, t6_12, v231);
+            v192 = V::mul_add(v159, t6_13, v192);
+            v196 = V::mul_add(v159, t6_14, v196);
+            v180 = V::mul_add(V::mul(x_e234, w27), t6_14, v180);
+            v180 = V::mul_add(V::mul(x_e134, w27), t6_13, v180);
+            v180 = V::mul_add(V::mul(x_e124, w27), t6_12, v180);
+            v180 = V::mul_add(V::mul(x_e123, w27), t6_11, v180);
+            v204 = V::mul_add(v152, t6_5, v204);
+            v206 = V::mul_add(v152, t6_6, v206);
+            v208 = V::mul_add(v152, t6_7, v208);
+            v202 = V::neg_mul_add(v151, t6_5, v202);
+            v206 = V::mul_add(v151, t6_8, v206);
+            v208 = V::mul_add(v151, t6_9, v208);
+            v202 = V::mul_add(v150, t6_6, v202);
+            v204 = V::mul_add(v150, t6_8, v204);
+            v208 = V::neg_mul_add(v150, t6_10, v208);
+            v202 = V::neg_mul_add(v149, t6_7, v202);
+            v204 = V::neg_mul_add(v149, t6_9, v204);
+            let mut v274 = V::mul_sub(v149, t6_10, v206);
+            v217 = V::neg_mul_add(v147, t6_8, v217);
+            v184 = V::mul_add(v147, t6_9, v184);
+            v213 = V::neg_mul_add(v147, t6_10, v213);
+            v217 = V::neg_mul_add(v146, t6_6, v217);
+            v184 = V::mul_add(v146, t6_7, v184);
+            let mut v286 = V::mul_sub(v146, t6_10, v188);
+            v217 = V::neg_mul_add(v145, t6_5, v217);
+            v213 = V::mul_add(v145, t6_7, v213);
+            v286 = V::mul_add(v145, t6_9, v286);
+            v184 = V::neg_mul_add(v144, t6_5, v184);
+            v213 = V::mul_add(v144, t6_6, v213);
+            v286 = V::mul_add(v144, t6_8, v286);
+            v210 = V::mul_add(V::mul(x_e234, w24), t6_1, v210);
+            v210 = V::mul_add(V::mul(x_e134, w24), t6_2, v210);
+            let mut v304 = V::mul_sub(V::mul(x_e124, w24), t6_3, v210);
+            v304 = V::neg_mul_add(V::mul(x_e123, w24), t6_4, v304);
+            v231 = V::neg_mul_add(v137, t6_2, v231);
+            v192 = V::mul_add(v137, t6_3, v192);
+            v227 = V::neg_mul_add(v137, t6_4, v227);
+            v231 = V::neg_mul_add(v136, t6_1, v231);
+            v196 = V::neg_mul_add(v136, t6_3, v196);
+            let mut v318 = V::mul_sub(v136, t6_4, v198);
+            v192 = V::neg_mul_add(v135, t6_1, v192);
+            v196 = V::neg_mul_add(v135, t6_2, v196);
+            v200 = V::mul_add(v135, t6_4, v200);
+            v227 = V::neg_mul_add(v134, t6_1, v227);
+            v318 = V::neg_mul_add(v134, t6_2, v318);
+            v200 = V::mul_add(v134, t6_3, v200);
+            v202 = V::mul_add(V::mul(x_e234, w22), t6_0, v202);
+            v204 = V::neg_mul_add(V::mul(x_e134, w22), t6_0, v204);
+            v274 = V::neg_mul_add(V::mul(x_e124, w22), t6_0, v274);
+            v208 = V::neg_mul_add(V::mul(x_e123, w22), t6_0, v208);
+            v200 = V::mul_add(V::mul(x_e34, w21), t6_15, v200);
+            v318 = V::neg_mul_add(V::mul(x_e24, w21), t6_15, v318);
+            v196 = V::mul_add(V::mul(x_e23, w21), t6_15, v196);
+            v227 = V::mul_add(V::mul(x_e14, w21), t6_15, v227);
+            v192 = V::neg_mul_add(V::mul(x_e13, w21), t6_15, v192);
+            v231 = V::mul_add(V::mul(x_e12, w21), t6_15, v231);
+            v274 = V::neg_mul_add(v116, t6_11, v274);
+            v208 = V::mul_add(v116, t6_12, v208);
+            v204 = V::mul_add(v115, t6_11, v204);
+            v208 = V::neg_mul_add(v115, t6_13, v208);
+            v204 = V::neg_mul_add(v114, t6_12, v204);
+            v274 = V::mul_add(v114, t6_13, v274);
+            v202 = V::neg_mul_add(v113, t6_11, v202);
+            v208 = V::neg_mul_add(v113, t6_14, v208);
+            v202 = V::mul_add(v112, t6_12, v202);
+            v274 = V::mul_add(v112, t6_14, v274);
+            v202 = V::neg_mul_add(v111, t6_13, v202);
+            v204 = V::neg_mul_add(v111, t6_14, v204);
+            v213 = V::mul_add(v109, t6_14, v213);
+            v286 = V::mul_add(v109, t6_13, v286);
+            v184 = V::neg_mul_add(v108, t6_14, v184);
+            v286 = V::mul_add(v108, t6_12, v286);
+            v217 = V::mul_add(v107, t6_14, v217);
+            v286 = V::mul_add(v107, t6_11, v286);
+            v184 = V::neg_mul_add(v106, t6_13, v184);
+            v213 = V::neg_mul_add(v106, t6_12, v213);
+            v217 = V::mul_add(v105, t6_13, v217);
+            v213 = V::neg_mul_add(v105, t6_11, v213);
+            v217 = V::mul_add(v104, t6_12, v217);
+            v184 = V::mul_add(v104, t6_11, v184);
+            v304 = V::neg_mul_add(V::mul(x_e34, w18), t6_5, v304);
+            v304 = V::mul_add(V::mul(x_e24, w18), t6_6, v304);
+            v304 = V::neg_mul_add(V::mul(x_e23, w18), t6_7, v304);
+            v304 = V::mul_add(V::mul(x_e14, w18), t6_8, v304);
+            v304 = V::neg_mul_add(V::mul(x_e13, w18), t6_9, v304);
+            v304 = V::mul_add(V::mul(x_e12, w18), t6_10, v304);
+            v192 = V::neg_mul_add(v95, t6_8, v192);
+            v227 = V::mul_add(v95, t6_9, v227);
+            v196 = V::neg_mul_add(v95, t6_6, v196);
+            v318 = V::mul_add(v95, t6_7, v318);
+            v231 = V::mul_add(v94, t6_8, v231);
+            v227 = V::neg_mul_add(v94, t6_10, v227);
+            v196 = V::neg_mul_add(v94, t6_5, v196);
+            v200 = V::mul_add(v94, t6_7, v200);
+            v231 = V::neg_mul_add(v93, t6_9, v231);
+            v192 = V::mul_add(v93, t6_10, v192);
+            v318 = V::neg_mul_add(v93, t6_5, v318);
+            v200 = V::mul_add(v93, t6_6, v200);
+            v231 = V::mul_add(v92, t6_6, v231);
+            v192 = V::mul_add(v92, t6_5, v192);
+            v318 = V::mul_add(v92, t6_10, v318);
+            v200 = V::mul_add(v92, t6_9, v200);
+            v231 = V::neg_mul_add(v91, t6_7, v231);
+            v227 = V::mul_add(v91, t6_5, v227);
+            v196 = V::neg_mul_add(v91, t6_10, v196);
+            v200 = V::mul_add(v91, t6_8, v200);
+            v192 = V::neg_mul_add(v90, t6_7, v192);
+            v227 = V::neg_mul_add(v90, t6_6, v227);
+            v196 = V::neg_mul_add(v90, t6_9, v196);
+            v318 = V::neg_mul_add(v90, t6_8, v318);
+            v180 = V::mul_add(V::mul(x_e34, w16), t6_10, v180);
+            v180 = V::mul_add(V::mul(x_e24, w16), t6_9, v180);
+            v180 = V::mul_add(V::mul(x_e23, w16), t6_8, v180);
+            v180 = V::mul_add(V::mul(x_e14, w16), t6_7, v180);
+            v180 = V::mul_add(V::mul(x_e13, w16), t6_6, v180);
+            v180 = V::mul_add(V::mul(x_e12, w16), t6_5, v180);
+            v202 = V::neg_mul_add(v81, t6_2, v202);
+            v204 = V::neg_mul_add(v81, t6_1, v204);
+            v202 = V::mul_add(v80, t6_3, v202);
+            v274 = V::neg_mul_add(v80, t6_1, v274);
+            v202 = V::neg_mul_add(v79, t6_4, v202);
+            v208 = V::neg_mul_add(v79, t6_1, v208);
+            v204 = V::neg_mul_add(v78, t6_3, v204);
+            v274 = V::neg_mul_add(v78, t6_2, v274);
+            v204 = V::mul_add(v77, t6_4, v204);
+            v208 = V::neg_mul_add(v77, t6_2, v208);
+            v274 = V::mul_add(v76, t6_4, v274);
+            v208 = V::mul_add(v76, t6_3, v208);
+            v217 = V::neg_mul_add(v74, t6_3, v217);
+            v184 = V::mul_add(v74, t6_4, v184);
+            v217 = V::neg_mul_add(v73, t6_2, v217);
+            v213 = V::mul_add(v73, t6_4, v213);
+            v184 = V::neg_mul_add(v72, t6_2, v184);
+            v213 = V::mul_add(v72, t6_3, v213);
+            v217 = V::neg_mul_add(v71, t6_1, v217);
+            v286 = V::neg_mul_add(v71, t6_4, v286);
+            v184 = V::neg_mul_add(v70, t6_1, v184);
+            v286 = V::neg_mul_add(v70, t6_3, v286);
+            v213 = V::neg_mul_add(v69, t6_1, v213);
+            v286 = V::neg_mul_add(v69, t6_2, v286);
+            v231 = V::neg_mul_add(V::mul(x_e34, w13), t6_0, v231);
+            v192 = V::neg_mul_add(V::mul(x_e24, w13), t6_0, v192);
+            v227 = V::neg_mul_add(V::mul(x_e23, w13), t6_0, v227);
+            v196 = V::mul_add(V::mul(x_e14, w13), t6_0, v196);
+            v318 = V::mul_add(V::mul(x_e13, w13), t6_0, v318);
+            v200 = V::mul_add(V::mul(x_e12, w13), t6_0, v200);
+            v208 = V::neg_mul_add(V::mul(x_e4, w12), t6_15, v208);
+            v274 = V::mul_add(V::mul(x_e3, w12), t6_15, v274);
+            v204 = V::neg_mul_add(V::mul(x_e2, w12), t6_15, v204);
+            v202 = V::mul_add(V::mul(x_e1, w12), t6_15, v202);
+            v304 = V::mul_add(V::mul(x_e4, w11), t6_11, v304);
+            v304 = V::neg_mul_add(V::mul(x_e3, w11), t6_12, v304);
+            v304 = V::mul_add(V::mul(x_e2, w11), t6_13, v304);
+            v304 = V::mul_add(V::mul(x_e1, w11), t6_14, v304);
+            v227 = V::mul_add(v44, t6_14, v227);
+            v318 = V::mul_add(v44, t6_13, v318);
+            v200 = V::mul_add(v44, t6_12, v200);
+            v192 = V::neg_mul_add(v43, t6_14, v192);
+            v196 = V::neg_mul_add(v43, t6_13, v196);
+            v200 = V::mul_add(v43, t6_11, v200);
+            v231 = V::mul_add(v42, t6_14, v231);
+            v196 = V::neg_mul_add(v42, t6_12, v196);
+            v318 = V::neg_mul_add(v42, t6_11, v318);
+            v231 = V::mul_add(v41, t6_13, v231);
+            v192 = V::mul_add(v41, t6_12, v192);
+            v227 = V::mul_add(v41, t6_11, v227);
+            v202 = V::neg_mul_add(v39, t6_8, v202);
+            v204 = V::neg_mul_add(v39, t6_6, v204);
+            v274 = V::neg_mul_add(v39, t6_5, v274);
+            v202 = V::mul_add(v38, t6_9, v202);
+            v204 = V::mul_add(v38, t6_7, v204);
+            v208 = V::neg_mul_add(v38, t6_5, v208);
+            v202 = V::neg_mul_add(v37, t6_10, v202);
+            v274 = V::mul_add(v37, t6_7, v274);
+            v208 = V::mul_add(v37, t6_6, v208);
+            v204 = V::mul_add(v36, t6_10, v204);
+            v274 = V::mul_add(v36, t6_9, v274);
+            v208 = V::mul_add(v36, t6_8, v208);
+            v184 = V::neg_mul_add(v34, t6_10, v184);
+            v213 = V::neg_mul_add(v34, t6_9, v213);
+            v286 = V::neg_mul_add(v34, t6_7, v286);
+            v217 = V::mul_add(v33, t6_10, v217);
+            v213 = V::neg_mul_add(v33, t6_8, v213);
+            v286 = V::neg_mul_add(v33, t6_6, v286);
+            v217 = V::mul_add(v32, t6_9, v217);
+            v184 = V::mul_add(v32, t6_8, v184);
+            v286 = V::neg_mul_add(v32, t6_5, v286);
+            v217 = V::mul_add(v31, t6_7, v217);
+            v184 = V::mul_add(v31, t6_6, v184);
+            v213 = V::mul_add(v31, t6_5, v213);
+            v231 = V::mul_add(v29, t6_3, v231);
+            v192 = V::mul_add(v29, t6_2, v192);
+            v196 = V::mul_add(v29, t6_1, v196);
+            v231 = V::neg_mul_add(v28, t6_4, v231);
+            v227 = V::mul_add(v28, t6_2, v227);
+            v318 = V::mul_add(v28, t6_1, v318);
+            v192 = V::neg_mul_add(v27, t6_4, v192);
+            v227 = V::neg_mul_add(v27, t6_3, v227);
+            v200 = V::mul_add(v27, t6_1, v200);
+            v196 = V::mul_add(v26, t6_4, v196);
+            v318 = V::mul_add(v26, t6_3, v318);
+            v200 = V::mul_add(v26, t6_2, v200);
+            v180 = V::mul_add(V::mul(x_e4, w6), t6_4, v180);
+            v180 = V::mul_add(V::mul(x_e3, w6), t6_3, v180);
+            v180 = V::mul_add(V::mul(x_e2, w6), t6_2, v180);
+            v180 = V::mul_add(V::mul(x_e1, w6), t6_1, v180);
+            v217 = V::neg_mul_add(V::mul(x_e4, w5), t6_0, v217);
+            v184 = V::neg_mul_add(V::mul(x_e3, w5), t6_0, v184);
+            v213 = V::neg_mul_add(V::mul(x_e2, w5), t6_0, v213);
+            v286 = V::mul_add(V::mul(x_e1, w5), t6_0, v286);
+            v304 = V::mul_add(V::mul(x_1, V::load(param0.at(4usize))), t6_15, v304);
+            // out0[15] = x_e124*w24*t6_3 - (x_e1234*w30*t6_0 + x_e234*w24*t6_1 + x_e134*w24*t6_2) - x_e123*w24*t6_4 - x_e34*w18*t6_5 + x_e24*w18*t6_6 - x_e23*w18*t6_7 + x_e14*w18*t6_8 - x_e13*w18*t6_9 + x_e12*w18*t6_10 + x_e4*w11*t6_11 - x_e3*w11*t6_12 + x_e2*w11*t6_13 + x_e1*w11*t6_14 + x_1*w4*t6_15
+            V::store(v304, out0.at(15usize));
+            v202 = V::mul_add(v8, t6_14, v202);
+            // out0[14] = v172*t6_1 - v151*t6_5 + v150*t6_6 - v149*t6_7 + x_e234*w22*t6_0 - v113*t6_11 + v112*t6_12 - v111*t6_13 - v81*t6_2 + v80*t6_3 - v79*t6_4 + x_e1*w12*t6_15 - v39*t6_8 + v38*t6_9 - v37*t6_10 + v8*t6_14
+            V::store(v202, out0.at(14usize));
+            v204 = V::mul_add(v8, t6_13, v204);
+            // out0[13] = v172*t6_2 + v152*t6_5 + v150*t6_8 - v149*t6_9 - x_e134*w22*t6_0 + v115*t6_11 - v114*t6_12 - v111*t6_14 - v81*t6_1 - v78*t6_3 + v77*t6_4 - x_e2*w12*t6_15 - v39*t6_6 + v38*t6_7 + v36*t6_10 + v8*t6_13
+            V::store(v204, out0.at(13usize));
+            v274 = V::mul_add(v8, t6_12, v274);
+            // out0[12] = v149*t6_10 - (v172*t6_3 + v152*t6_6 + v151*t6_8) - x_e124*w22*t6_0 - v116*t6_11 + v114*t6_13 + v112*t6_14 - v80*t6_1 - v78*t6_2 + v76*t6_4 + x_e3*w12*t6_15 - v39*t6_5 + v37*t6_7 + v36*t6_9 + v8*t6_12
+            V::store(v274, out0.at(12usize));
+            v208 = V::mul_add(v8, t6_11, v208);
+            // out0[11] = v172*t6_4 + v152*t6_7 + v151*t6_9 - v150*t6_10 - x_e123*w22*t6_0 + v116*t6_12 - v115*t6_13 - v113*t6_14 - v79*t6_1 - v77*t6_2 + v76*t6_3 - x_e4*w12*t6_15 - v38*t6_5 + v37*t6_6 + v36*t6_8 + v8*t6_11
+            V::store(v208, out0.at(11usize));
+            v231 = V::mul_add(v6, t6_10, v231);
+            // out0[10] = v160*t6_11 - v174*t6_5 - v159*t6_12 - v137*t6_2 - v136*t6_1 + x_e12*w21*t6_15 + v94*t6_8 - v93*t6_9 + v92*t6_6 - v91*t6_7 - x_e34*w13*t6_0 + v42*t6_14 + v41*t6_13 + v29*t6_3 - v28*t6_4 + v6*t6_10
+            V::store(v231, out0.at(10usize));
+            v192 = V::mul_add(v6, t6_9, v192);
+            // out0[9] = v174*t6_6 - v161*t6_11 + v159*t6_13 + v137*t6_3 - v135*t6_1 - x_e13*w21*t6_15 - v95*t6_8 + v93*t6_10 + v92*t6_5 - v90*t6_7 - x_e24*w13*t6_0 - v43*t6_14 + v41*t6_12 + v29*t6_2 - v27*t6_4 + v6*t6_9
+            V::store(v192, out0.at(9usize));
+            v227 = V::mul_add(v6, t6_8, v227);
+            // out0[8] = v161*t6_12 - v174*t6_7 - v160*t6_13 - v137*t6_4 - v134*t6_1 + x_e14*w21*t6_15 + v95*t6_9 - v94*t6_10 + v91*t6_5 - v90*t6_6 - x_e23*w13*t6_0 + v44*t6_14 + v41*t6_11 + v28*t6_2 - v27*t6_3 + v6*t6_8
+            V::store(v227, out0.at(8usize));
+            v196 = V::mul_add(v6, t6_7, v196);
+            // out0[7] = v174*t6_8 + v162*t6_11 + v159*t6_14 - v136*t6_3 - v135*t6_2 + x_e23*w21*t6_15 - v95*t6_6 - v94*t6_5 - v91*t6_10 - v90*t6_9 + x_e14*w13*t6_0 - v43*t6_13 - v42*t6_12 + v29*t6_1 + v26*t6_4 + v6*t6_7
+            V::store(v196, out0.at(7usize));
+            v318 = V::mul_add(v6, t6_6, v318);
+            // out0[6] = v136*t6_4 - (v174*t6_9 + v162*t6_12 + v160*t6_14) - v134*t6_2 - x_e24*w21*t6_15 + v95*t6_7 - v93*t6_5 + v92*t6_10 - v90*t6_8 + x_e13*w13*t6_0 + v44*t6_13 - v42*t6_11 + v28*t6_1 + v26*t6_3 + v6*t6_6
+            V::store(v318, out0.at(6usize));
+            v200 = V::mul_add(v6, t6_5, v200);
+            // out0[5] = v174*t6_10 + v162*t6_13 + v161*t6_14 + v135*t6_4 + v134*t6_3 + x_e34*w21*t6_15 + v94*t6_7 + v93*t6_6 + v92*t6_9 + v91*t6_8 + x_e12*w13*t6_0 + v44*t6_12 + v43*t6_11 + v27*t6_1 + v26*t6_2 + v6*t6_5
+            V::store(v200, out0.at(5usize));
+            v217 = V::mul_add(v4, t6_4, v217);
+            // out0[4] = x_e123*w29*t6_15 - v176*t6_11 - v147*t6_8 - v146*t6_6 - v145*t6_5 + v107*t6_14 + v105*t6_13 + v104*t6_12 - v74*t6_3 - v73*t6_2 - v71*t6_1 + v33*t6_10 + v32*t6_9 + v31*t6_7 - x_e4*w5*t6_0 + v4*t6_4
+            V::store(v217, out0.at(4usize));
+            v184 = V::mul_add(v4, t6_3, v184);
+            // out0[3] = v176*t6_12 - x_e124*w29*t6_15 + v147*t6_9 + v146*t6_7 - v144*t6_5 - v108*t6_14 - v106*t6_13 + v104*t6_11 + v74*t6_4 - v72*t6_2 - v70*t6_1 - v34*t6_10 + v32*t6_8 + v31*t6_6 - x_e3*w5*t6_0 + v4*t6_3
+            V::store(v184, out0.at(3usize));
+            v213 = V::mul_add(v4, t6_2, v213);
+            // out0[2] = x_e134*w29*t6_15 - v176*t6_13 - v147*t6_10 + v145*t6_7 + v144*t6_6 + v109*t6_14 - v106*t6_12 - v105*t6_11 + v73*t6_4 + v72*t6_3 - v69*t6_1 - v34*t6_9 - v33*t6_8 + v31*t6_5 - x_e2*w5*t6_0 + v4*t6_2
+            V::store(v213, out0.at(2usize));
+            v286 = V::mul_add(v4, t6_1, v286);
+            // out0[1] = v146*t6_10 - (v176*t6_14 + x_e234*w29*t6_15) + v145*t6_9 + v144*t6_8 + v109*t6_13 + v108*t6_12 + v107*t6_11 - v71*t6_4 - v70*t6_3 - v69*t6_2 - v34*t6_7 - v33*t6_6 - v32*t6_5 + x_e1*w5*t6_0 + v4*t6_1
+            V::store(v286, out0.at(1usize));
+            v180 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize))), t6_0, v180);
+            v180 = V::mul_add(
+                V::load(t4.at(0usize)),
+                gate_slope::<V>(args.gate, V::load(t0.at(0usize))),
+                v180,
+            );
+            // out0[0] = x_e1234*w34*t6_15 + x_e234*w27*t6_14 + x_e134*w27*t6_13 + x_e124*w27*t6_12 + x_e123*w27*t6_11 + x_e34*w16*t6_10 + x_e24*w16*t6_9 + x_e23*w16*t6_8 + x_e14*w16*t6_7 + x_e13*w16*t6_6 + x_e12*w16*t6_5 + x_e4*w6*t6_4 + x_e3*w6*t6_3 + x_e2*w6*t6_2 + x_e1*w6*t6_1 + x_1*w0*t6_0 + t4_0*gate'(t0_0)
+            V::store(v180, out0.at(0usize));
+        }
+    }
+}
+pub(super) static STEERABLE_PRODUCT_NORM_3: Stage = stage!(steerable_product_norm_3);
+/// From cut 0, cut 6, `x`, cut 5, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
+///
+/// From `steerable_product_norm_grad` of Cl(1,3,0).
+#[inline(always)]
+unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t0 = args.inputs[0];
+        let t6 = args.inputs[1];
+        let x = args.inputs[2];
+        let t5 = args.inputs[3];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        let grad0 = args.param_grads[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            let t0 = t0.packed::<V, 16usize>(group);
+            let t6 = t6.packed::<V, 16usize>(group);
+            let t5 = t5.packed::<V, 1usize>(group);
+            let param0 = param0.packed::<V, 35usize>(group);
+            let grad0 = grad0.packed::<V, 35usize>(group);
+            let t0_0 = V::load(t0.at(0usize));
+            let t6_15 = V::load(t6.at(15usize));
+            let v2 = V::mul(t0_0, t6_15);
+            let mut v4 = V::mul(V::load(param0.at(34usize)), v2);
+            let x_e1234 = V::load(x.at(15usize, c));
+            // grad0[34] += x_e1234*v2
+            V::store(
+                V::mul_add(x_e1234, v2, V::load(grad0.at(34usize))),
+                grad0.at(34usize),
+            );
+            let t0_4 = V::load(t0.at(4usize));
+            let t6_11 = V::load(t6.at(11usize));
+            let t0_3 = V::load(t0.at(3usize));
+            let t6_12 = V::load(t6.at(12usize));
+            let mut v12 = V::mul(t0_3, t6_12);
+            v12 = V::neg_mul_add(t0_4, t6_11, v12);
+            let t0_2 = V::load(t0.at(2usize));
+            let t6_13 = V::load(t6.at(13usize));
+            v12 = V::neg_mul_add(t0_2, t6_13, v12);
+            let t0_1 = V::load(t0.at(1usize));
+            let t6_14 = V::load(t6.at(14usize));
+            v12 = V::neg_mul_add(t0_1, t6_14, v12);
+            // grad0[33] += x_e1234*v21
+            V::store(
+                V::mul_add(x_e1234, v12, V::load(grad0.at(33usize))),
+                grad0.at(33usize),
+            );
+            v4 = V::mul_add(V::load(param0.at(33usize)), v12, v4);
+            let t0_10 = V::load(t0.at(10usize));
+            let t6_5 = V::load(t6.at(5usize));
+            let t0_9 = V::load(t0.at(9usize));
+            let t6_6 = V::load(t6.at(6usize));
+            let mut v31 = V::mul(t0_9, t6_6);
+            v31 = V::neg_mul_add(t0_10, t6_5, v31);
+            let t0_8 = V::load(t0.at(8usize));
+            let t6_7 = V::load(t6.at(7usize));
+            v31 = V::neg_mul_add(t0_8, t6_7, v31);
+            let t0_7 = V::load(t0.at(7usize));
+            let t6_8 = V::load(t6.at(8usize));
+            v31 = V::mul_add(t0_7, t6_8, v31);
+            let t0_6 = V::load(t0.at(6usize));
+            let t6_9 = V::load(t6.at(9usize));
+            v31 = V::neg_mul_add(t0_6, t6_9, v31);
+            let t0_5 = V::load(t0.at(5usize));
+            let t6_10 = V::load(t6.at(10usize));
+            v31 = V::mul_add(t0_5, t6_10, v31);
+            // grad0[32] += x_e1234*v48
+            V::store(
+                V::mul_add(x_e1234, v31, V::load(grad0.at(32usize))),
+                grad0.at(32usize),
+            );
+            v4 = V::mul_add(V::load(param0.at(32usize)), v31, v4);
+            let t0_14 = V::load(t0.at(14usize));
+            let t6_1 = V::load(t6.at(1usize));
+            let mut v55 = V::mul(t0_14, t6_1);
+            let t0_13 = V::load(t0.at(13usize));
+            let t6_2 = V::load(t6.at(2usize));
+            v55 = V::mul_add(t0_13, t6_2, v55);
+            let t0_12 = V::load(t0.at(12usize));
+            let t6_3 = V::load(t6.at(3usize));
+            v55 = V::neg_mul_add(t0_12, t6_3, v55);
+            let t0_11 = V::load(t0.at(11usize));
+            let t6_4 = V::load(t6.at(4usize));
+            v55 = V::mul_add(t0_11, t6_4, v55);
+            // grad0[31] += x_e1234*v67
+            V::store(
+                V::mul_add(x_e1234, v55, V::load(grad0.at(31usize))),
+                grad0.at(31usize),
+            );
+            v4 = V::mul_add(V::load(param0.at(31usize)), v55, v4);
+            let t0_15 = V::load(t0.at(15usize));
+            let t6_0 = V::load(t6.at(0usize));
+            let v74 = V::mul(t0_15, t6_0);
+            // grad0[30] += -x_e1234*v74
+            V::store(
+                V::neg_mul_add(x_e1234, v74, V::load(grad0.at(30usize))),
+                grad0.at(30usize),
+            );
+            v4 = V::neg_mul_add(V::load(param0.at(30usize)), v74, v4);
+            // out0[15] = w34*v2 + w33*v21 + w32*v48 + w31*v67 - w30*v74
+            V::store(v4, out0.at(15usize, c));
+            let v80 = V::mul(t0_1, t6_15);
+            let w29 = V::load(param0.at(29usize));
+            let x_e234 = V::load(x.at(14usize, c));
+            let v85 = V::mul(t0_2, t6_15);
+            let mut v86 = V::mul(w29, v85);
+            let x_e134 = V::load(x.at(13usize, c));
+            let mut v88 = V::mul(x_e134, v85);
+            v88 = V::neg_mul_add(x_e234, v80, v88);
+            let v90 = V::mul(t0_3, t6_15);
+            let x_e124 = V::load(x.at(12usize, c));
+            v88 = V::neg_mul_add(x_e124, v90, v88);
+            let v95 = V::mul(t0_4, t6_15);
+            let mut v96 = V::mul(w29, v95);
+            let x_e123 = V::load(x.at(11usize, c));
+            v88 = V::mul_add(x_e123, v95, v88);
+            // grad0[29] += x_e134*v85 - x_e234*v80 - x_e124*v90 + x_e123*v95
+            V::store(V::add(V::load(grad0.at(29usize)), v88), grad0.at(29usize));
+            let mut v100 = V::mul(t0_7, t6_11);
+            v100 = V::neg_mul_add(t0_6, t6_12, v100);
+            v100 = V::mul_add(t0_5, t6_13, v100);
+            let w28 = V::load(param0.at(28usize));
+            let mut v106 = V::mul(w28, v100);
+            let mut v107 = V::mul(x_e234, v100);
+            v106 = V::neg_mul_add(w29, v80, v106);
+            let mut v110 = V::mul(t0_8, t6_12);
+            v110 = V::neg_mul_add(t0_9, t6_11, v110);
+            v110 = V::mul_add(t0_5, t6_14, v110);
+            v86 = V::mul_add(w28, v110, v86);
+            v107 = V::mul_add(x_e134, v110, v107);
+            let mut v118 = V::mul(t0_10, t6_11);
+            v118 = V::neg_mul_add(t0_8, t6_13, v118);
+            v118 = V::neg_mul_add(t0_6, t6_14, v118);
+            let mut v123 = V::mul(w28, v118);
+            v123 = V::neg_mul_add(w29, v90, v123);
+            v107 = V::mul_add(x_e124, v118, v107);
+            let mut v128 = V::mul(t0_9, t6_13);
+            v128 = V::neg_mul_add(t0_10, t6_12, v128);
+            v128 = V::mul_add(t0_7, t6_14, v128);
+            v96 = V::mul_add(w28, v128, v96);
+            v107 = V::mul_add(x_e123, v128, v107);
+            // grad0[28] += x_e234*v104 + x_e134*v113 + x_e124*v122 + x_e123*v131
+            V::store(V::add(V::load(grad0.at(28usize)), v107), grad0.at(28usize));
+            let v136 = V::mul(t0_0, t6_14);
+            let w27 = V::load(param0.at(27usize));
+            let mut v139 = V::mul(x_e234, v136);
+            v106 = V::mul_add(w27, v136, v106);
+            let v141 = V::mul(t0_0, t6_13);
+            v86 = V::mul_add(w27, v141, v86);
+            v139 = V::mul_add(x_e134, v141, v139);
+            let v146 = V::mul(t0_0, t6_12);
+            v123 = V::mul_add(w27, v146, v123);
+            v139 = V::mul_add(x_e124, v146, v139);
+            let v151 = V::mul(t0_0, t6_11);
+            v96 = V::mul_add(w27, v151, v96);
+            v139 = V::mul_add(x_e123, v151, v139);
+            // grad0[27] += x_e234*v136 + x_e134*v141 + x_e124*v146 + x_e123*v151
+            V::store(V::add(V::load(grad0.at(27usize)), v139), grad0.at(27usize));
+            let mut v156 = V::mul(t0_13, t6_5);
+            v156 = V::neg_mul_add(t0_12, t6_6, v156);
+            v156 = V::mul_add(t0_11, t6_7, v156);
+            let w26 = V::load(param0.at(26usize));
+            let mut v163 = V::mul(x_e234, v156);
+            v106 = V::mul_add(w26, v156, v106);
+            let mut v165 = V::mul(t0_14, t6_5);
+            v165 = V::mul_add(t0_12, t6_8, v165);
+            let v169 = V::mul_sub(t0_11, t6_9, v165);
+            v86 = V::mul_add(w26, v169, v86);
+            v163 = V::mul_add(x_e134, v169, v163);
+            let mut v174 = V::mul(t0_14, t6_6);
+            v174 = V::mul_add(t0_13, t6_8, v174);
+            v174 = V::neg_mul_add(t0_11, t6_10, v174);
+            v123 = V::mul_add(w26, v174, v123);
+            v163 = V::mul_add(x_e124, v174, v163);
+            let mut v183 = V::mul(t0_14, t6_7);
+            v183 = V::mul_add(t0_13, t6_9, v183);
+            let v187 = V::mul_sub(t0_12, t6_10, v183);
+            v96 = V::mul_add(w26, v187, v96);
+            v163 = V::mul_add(x_e123, v187, v163);
+            // grad0[26] += x_e234*v160 + x_e134*v169 + x_e124*v178 + x_e123*v187
+            V::store(V::add(V::load(grad0.at(26usize)), v163), grad0.at(26usize));
+            let mut v193 = V::mul(t0_3, t6_9);
+            v193 = V::neg_mul_add(t0_4, t6_8, v193);
+            v193 = V::neg_mul_add(t0_2, t6_10, v193);
+            let w25 = V::load(param0.at(25usize));
+            let mut v199 = V::mul(x_e234, v193);
+            v106 = V::mul_add(w25, v193, v106);
+            let mut v202 = V::mul(t0_3, t6_7);
+            v202 = V::neg_mul_add(t0_4, t6_6, v202);
+            v202 = V::mul_add(t0_1, t6_10, v202);
+            v86 = V::mul_add(w25, v202, v86);
+            v199 = V::mul_add(x_e134, v202, v199);
+            let mut v211 = V::mul(t0_2, t6_7);
+            v211 = V::neg_mul_add(t0_4, t6_5, v211);
+            v211 = V::mul_add(t0_1, t6_9, v211);
+            v123 = V::mul_add(w25, v211, v123);
+            v199 = V::mul_add(x_e124, v211, v199);
+            let mut v220 = V::mul(t0_2, t6_6);
+            v220 = V::neg_mul_add(t0_3, t6_5, v220);
+            v220 = V::mul_add(t0_1, t6_8, v220);
+            v96 = V::mul_add(w25, v220, v96);
+            v199 = V::mul_add(x_e123, v220, v199);
+            // grad0[25] += x_e234*v196 + x_e134*v205 + x_e124*v214 + x_e123*v223
+            V::store(V::add(V::load(grad0.at(25usize)), v199), grad0.at(25usize));
+            let v228 = V::mul(t0_15, t6_1);
+            let w24 = V::load(param0.at(24usize));
+            let mut v231 = V::mul(x_e234, v228);
+            v106 = V::neg_mul_add(w24, v228, v106);
+            let v233 = V::mul(t0_15, t6_2);
+            v86 = V::neg_mul_add(w24, v233, v86);
+            v231 = V::mul_add(x_e134, v233, v231);
+            let v238 = V::mul(t0_15, t6_3);
+            v123 = V::mul_add(w24, v238, v123);
+            let mut v242 = V::mul_sub(x_e124, v238, v231);
+            let v243 = V::mul(t0_15, t6_4);
+            v96 = V::neg_mul_add(w24, v243, v96);
+            v242 = V::neg_mul_add(x_e123, v243, v242);
+            // grad0[24] += x_e124*v238 - (x_e234*v228 + x_e134*v233) - x_e123*v243
+            V::store(V::add(V::load(grad0.at(24usize)), v242), grad0.at(24usize));
+            let mut v249 = V::mul(t0_9, t6_3);
+            v249 = V::neg_mul_add(t0_10, t6_2, v249);
+            v249 = V::neg_mul_add(t0_8, t6_4, v249);
+            let w23 = V::load(param0.at(23usize));
+            let mut v255 = V::mul(x_e234, v249);
+            v106 = V::mul_add(w23, v249, v106);
+            let mut v257 = V::mul(t0_10, t6_1);
+            v257 = V::mul_add(t0_7, t6_3, v257);
+            let v261 = V::mul_sub(t0_6, t6_4, v257);
+            v86 = V::mul_add(w23, v261, v86);
+            v255 = V::mul_add(x_e134, v261, v255);
+            let mut v266 = V::mul(t0_9, t6_1);
+            v266 = V::mul_add(t0_7, t6_2, v266);
+            let v270 = V::mul_sub(t0_5, t6_4, v266);
+            v123 = V::mul_add(w23, v270, v123);
+            v255 = V::mul_add(x_e124, v270, v255);
+            let mut v275 = V::mul(t0_8, t6_1);
+            v275 = V::mul_add(t0_6, t6_2, v275);
+            let v279 = V::mul_sub(t0_5, t6_3, v275);
+            v96 = V::mul_add(w23, v279, v96);
+            v255 = V::mul_add(x_e123, v279, v255);
+            // grad0[23] += x_e234*v252 + x_e134*v261 + x_e124*v270 + x_e123*v279
+            V::store(V::add(V::load(grad0.at(23usize)), v255), grad0.at(23usize));
+            let v284 = V::mul(t0_14, t6_0);
+            let w22 = V::load(param0.at(22usize));
+            let mut v287 = V::mul(x_e234, v284);
+            v106 = V::mul_add(w22, v284, v106);
+            // out0[14] = w28*v104 - w29*v80 + w27*v136 + w26*v160 + w25*v196 - w24*v228 + w23*v252 + w22*v284
+            V::store(v106, out0.at(14usize, c));
+            let v289 = V::mul(t0_13, t6_0);
+            v86 = V::neg_mul_add(w22, v289, v86);
+            // out0[13] = w29*v85 + w28*v113 + w27*v141 + w26*v169 + w25*v205 - w24*v233 + w23*v261 - w22*v289
+            V::store(v86, out0.at(13usize, c));
+            v287 = V::neg_mul_add(x_e134, v289, v287);
+            let v294 = V::mul(t0_12, t6_0);
+            v123 = V::neg_mul_add(w22, v294, v123);
+            // out0[12] = w28*v122 - w29*v90 + w27*v146 + w26*v178 + w25*v214 + w24*v238 + w23*v270 - w22*v294
+            V::store(v123, out0.at(12usize, c));
+            v287 = V::neg_mul_add(x_e124, v294, v287);
+            let v299 = V::mul(t0_11, t6_0);
+            v96 = V::neg_mul_add(w22, v299, v96);
+            // out0[11] = w29*v95 + w28*v131 + w27*v151 + w26*v187 + w25*v223 - w24*v243 + w23*v279 - w22*v299
+            V::store(v96, out0.at(11usize, c));
+            v287 = V::neg_mul_add(x_e123, v299, v287);
+            // grad0[22] += x_e234*v284 - x_e134*v289 - x_e124*v294 - x_e123*v299
+            V::store(V::add(V::load(grad0.at(22usize)), v287), grad0.at(22usize));
+            let v304 = V::mul(t0_5, t6_15);
+            let w21 = V::load(param0.at(21usize));
+            let mut v306 = V::mul(w21, v304);
+            let x_e34 = V::load(x.at(10usize, c));
+            let mut v308 = V::mul(x_e34, v304);
+            let v309 = V::mul(t0_6, t6_15);
+            let x_e24 = V::load(x.at(9usize, c));
+            v308 = V::neg_mul_add(x_e24, v309, v308);
+            let v314 = V::mul(t0_7, t6_15);
+            let mut v315 = V::mul(w21, v314);
+            let x_e23 = V::load(x.at(8usize, c));
+            v308 = V::mul_add(x_e23, v314, v308);
+            let v319 = V::mul(t0_8, t6_15);
+            let mut v320 = V::mul(w21, v319);
+            let x_e14 = V::load(x.at(7usize, c));
+            v308 = V::mul_add(x_e14, v319, v308);
+            let v324 = V::mul(t0_9, t6_15);
+            let x_e13 = V::load(x.at(6usize, c));
+            v308 = V::neg_mul_add(x_e13, v324, v308);
+            let v329 = V::mul(t0_10, t6_15);
+            let mut v330 = V::mul(w21, v329);
+            let x_e12 = V::load(x.at(5usize, c));
+            v308 = V::mul_add(x_e12, v329, v308);
+            // grad0[21] += x_e34*v304 - x_e24*v309 + x_e23*v314 + x_e14*v319 - x_e13*v324 + x_e12*v329
+            V::store(V::add(V::load(grad0.at(21usize)), v308), grad0.at(21usize));
+            let mut v335 = V::mul(t0_11, t6_12);
+            v335 = V::neg_mul_add(t0_12, t6_11, v335);
+            let w20 = V::load(param0.at(20usize));
+            let mut v339 = V::mul(x_e34, v335);
+            v306 = V::mul_add(w20, v335, v306);
+            let mut v341 = V::mul(t0_13, t6_11);
+            v341 = V::neg_mul_add(t0_11, t6_13, v341);
+            let mut v344 = V::mul(w20, v341);
+            v344 = V::neg_mul_add(w21, v309, v344);
+            v339 = V::mul_add(x_e24, v341, v339);
+            let mut v349 = V::mul(t0_12, t6_13);
+            v349 = V::neg_mul_add(t0_13, t6_12, v349);
+            v315 = V::mul_add(w20, v349, v315);
+            v339 = V::mul_add(x_e23, v349, v339);
+            let mut v355 = V::mul(t0_14, t6_11);
+            v355 = V::mul_add(t0_11, t6_14, v355);
+            v320 = V::neg_mul_add(w20, v355, v320);
+            v339 = V::neg_mul_add(x_e14, v355, v339);
+            let mut v362 = V::mul(t0_14, t6_12);
+            v362 = V::mul_add(t0_12, t6_14, v362);
+            let mut v365 = V::mul(w20, v362);
+            v365 = V::neg_mul_add(w21, v324, v365);
+            v339 = V::mul_add(x_e13, v362, v339);
+            let mut v369 = V::mul(t0_14, t6_13);
+            v369 = V::mul_add(t0_13, t6_14, v369);
+            v330 = V::neg_mul_add(w20, v369, v330);
+            v339 = V::neg_mul_add(x_e12, v369, v339);
+            // grad0[20] += x_e34*v336 + x_e24*v343 + x_e23*v350 - x_e14*v357 + x_e13*v364 - x_e12*v371
+            V::store(V::add(V::load(grad0.at(20usize)), v339), grad0.at(20usize));
+            let mut v376 = V::mul(t0_2, t6_14);
+            v376 = V::mul_add(t0_1, t6_13, v376);
+            let w19 = V::load(param0.at(19usize));
+            let mut v381 = V::mul(x_e34, v376);
+            v306 = V::mul_add(w19, v376, v306);
+            let mut v384 = V::mul(t0_1, t6_12);
+            v384 = V::neg_mul_add(t0_3, t6_14, v384);
+            v344 = V::mul_add(w19, v384, v344);
+            v381 = V::mul_add(x_e24, v384, v381);
+            let mut v390 = V::mul(t0_4, t6_14);
+            v390 = V::mul_add(t0_1, t6_11, v390);
+            v315 = V::mul_add(w19, v390, v315);
+            v381 = V::mul_add(x_e23, v390, v381);
+            let mut v397 = V::mul(t0_3, t6_13);
+            v397 = V::mul_add(t0_2, t6_12, v397);
+            v320 = V::neg_mul_add(w19, v397, v320);
+            v381 = V::neg_mul_add(x_e14, v397, v381);
+            let mut v404 = V::mul(t0_4, t6_13);
+            v404 = V::neg_mul_add(t0_2, t6_11, v404);
+            v365 = V::mul_add(w19, v404, v365);
+            v381 = V::mul_add(x_e13, v404, v381);
+            let mut v411 = V::mul(t0_4, t6_12);
+            v411 = V::mul_add(t0_3, t6_11, v411);
+            v330 = V::mul_add(w19, v411, v330);
+            v381 = V::mul_add(x_e12, v411, v381);
+            // grad0[19] += x_e34*v378 + x_e24*v385 + x_e23*v392 - x_e14*v399 + x_e13*v406 + x_e12*v413
+            V::store(V::add(V::load(grad0.at(19usize)), v381), grad0.at(19usize));
+            let v418 = V::mul(t0_15, t6_5);
+            let w18 = V::load(param0.at(18usize));
+            v306 = V::neg_mul_add(w18, v418, v306);
+            let v423 = V::mul(t0_15, t6_6);
+            let mut v425 = V::mul(x_e24, v423);
+            v344 = V::mul_add(w18, v423, v344);
+            v425 = V::neg_mul_add(x_e34, v418, v425);
+            let v428 = V::mul(t0_15, t6_7);
+            v315 = V::neg_mul_add(w18, v428, v315);
+            v425 = V::neg_mul_add(x_e23, v428, v425);
+            let v433 = V::mul(t0_15, t6_8);
+            v320 = V::mul_add(w18, v433, v320);
+            v425 = V::mul_add(x_e14, v433, v425);
+            let v438 = V::mul(t0_15, t6_9);
+            v365 = V::neg_mul_add(w18, v438, v365);
+            v425 = V::neg_mul_add(x_e13, v438, v425);
+            let v443 = V::mul(t0_15, t6_10);
+            v330 = V::mul_add(w18, v443, v330);
+            v425 = V::mul_add(x_e12, v443, v425);
+            // grad0[18] += x_e24*v423 - x_e34*v418 - x_e23*v428 + x_e14*v433 - x_e13*v438 + x_e12*v443
+            V::store(V::add(V::load(grad0.at(18usize)), v425), grad0.at(18usize));
+            let mut v449 = V::mul(t0_8, t6_9);
+            v449 = V::neg_mul_add(t0_9, t6_8, v449);
+            v449 = V::neg_mul_add(t0_7, t6_6, v449);
+            v449 = V::mul_add(t0_6, t6_7, v449);
+            let w17 = V::load(param0.at(17usize));
+            let mut v457 = V::mul(x_e34, v449);
+            v306 = V::mul_add(w17, v449, v306);
+            let mut v459 = V::mul(t0_10, t6_8);
+            v459 = V::neg_mul_add(t0_8, t6_10, v459);
+            v459 = V::neg_mul_add(t0_7, t6_5, v459);
+            v459 = V::mul_add(t0_5, t6_7, v459);
+            v344 = V::mul_add(w17, v459, v344);
+            v457 = V::mul_add(x_e24, v459, v457);
+            let mut v471 = V::mul(t0_9, t6_10);
+            v471 = V::neg_mul_add(t0_10, t6_9, v471);
+            v471 = V::neg_mul_add(t0_6, t6_5, v471);
+            v471 = V::mul_add(t0_5, t6_6, v471);
+            v315 = V::mul_add(w17, v471, v315);
+            v457 = V::mul_add(x_e23, v471, v457);
+            let mut v481 = V::mul(t0_10, t6_6);
+            v481 = V::mul_add(t0_9, t6_5, v481);
+            v481 = V::mul_add(t0_6, t6_10, v481);
+            v481 = V::mul_add(t0_5, t6_9, v481);
+            v320 = V::mul_add(w17, v481, v320);
+            v457 = V::mul_add(x_e14, v481, v457);
+            let mut v493 = V::mul(t0_8, t6_5);
+            v493 = V::neg_mul_add(t0_10, t6_7, v493);
+            v493 = V::neg_mul_add(t0_7, t6_10, v493);
+            v493 = V::mul_add(t0_5, t6_8, v493);
+            v365 = V::mul_add(w17, v493, v365);
+            v457 = V::mul_add(x_e13, v493, v457);
+            let mut v503 = V::mul(t0_9, t6_7);
+            v503 = V::mul_add(t0_8, t6_6, v503);
+            v503 = V::mul_add(t0_7, t6_9, v503);
+            v503 = V::mul_add(t0_6, t6_8, v503);
+            v330 = V::neg_mul_add(w17, v503, v330);
+            v457 = V::neg_mul_add(x_e12, v503, v457);
+            // grad0[17] += x_e34*v454 + x_e24*v465 + x_e23*v476 + x_e14*v487 + x_e13*v498 - x_e12*v509
+            V::store(V::add(V::load(grad0.at(17usize)), v457), grad0.at(17usize));
+            let v514 = V::mul(t0_0, t6_10);
+            let w16 = V::load(param0.at(16usize));
+            let mut v517 = V::mul(x_e34, v514);
+            v306 = V::mul_add(w16, v514, v306);
+            let v519 = V::mul(t0_0, t6_9);
+            v344 = V::mul_add(w16, v519, v344);
+            v517 = V::mul_add(x_e24, v519, v517);
+            let v524 = V::mul(t0_0, t6_8);
+            v315 = V::mul_add(w16, v524, v315);
+            v517 = V::mul_add(x_e23, v524, v517);
+            let v529 = V::mul(t0_0, t6_7);
+            v320 = V::mul_add(w16, v529, v320);
+            v517 = V::mul_add(x_e14, v529, v517);
+            let v534 = V::mul(t0_0, t6_6);
+            v365 = V::mul_add(w16, v534, v365);
+            v517 = V::mul_add(x_e13, v534, v517);
+            let v539 = V::mul(t0_0, t6_5);
+            v330 = V::mul_add(w16, v539, v330);
+            v517 = V::mul_add(x_e12, v539, v517);
+            // grad0[16] += x_e34*v514 + x_e24*v519 + x_e23*v524 + x_e14*v529 + x_e13*v534 + x_e12*v539
+            V::store(V::add(V::load(grad0.at(16usize)), v517), grad0.at(16usize));
+            let mut v544 = V::mul(t0_14, t6_2);
+            v544 = V::mul_add(t0_13, t6_1, v544);
+            let w15 = V::load(param0.at(15usize));
+            v306 = V::neg_mul_add(w15, v544, v306);
+            let mut v551 = V::mul(t0_14, t6_3);
+            v551 = V::neg_mul_add(t0_12, t6_1, v551);
+            let mut v555 = V::mul(x_e24, v551);
+            v344 = V::mul_add(w15, v551, v344);
+            v555 = V::neg_mul_add(x_e34, v544, v555);
+            let mut v558 = V::mul(t0_14, t6_4);
+            v558 = V::mul_add(t0_11, t6_1, v558);
+            v315 = V::neg_mul_add(w15, v558, v315);
+            v555 = V::neg_mul_add(x_e23, v558, v555);
+            let mut v565 = V::mul(t0_13, t6_3);
+            v565 = V::mul_add(t0_12, t6_2, v565);
+            v320 = V::neg_mul_add(w15, v565, v320);
+            v555 = V::neg_mul_add(x_e14, v565, v555);
+            let mut v572 = V::mul(t0_13, t6_4);
+            v572 = V::neg_mul_add(t0_11, t6_2, v572);
+            v365 = V::mul_add(w15, v572, v365);
+            v555 = V::mul_add(x_e13, v572, v555);
+            let mut v579 = V::mul(t0_12, t6_4);
+            v579 = V::mul_add(t0_11, t6_3, v579);
+            v330 = V::mul_add(w15, v579, v330);
+            v555 = V::mul_add(x_e12, v579, v555);
+            // grad0[15] += x_e24*v553 - x_e34*v546 - x_e23*v560 - x_e14*v567 + x_e13*v574 + x_e12*v581
+            V::store(V::add(V::load(grad0.at(15usize)), v555), grad0.at(15usize));
+            let mut v587 = V::mul(t0_3, t6_4);
+            v587 = V::neg_mul_add(t0_4, t6_3, v587);
+            let w14 = V::load(param0.at(14usize));
+            let mut v591 = V::mul(x_e34, v587);
+            v306 = V::mul_add(w14, v587, v306);
+            let mut v594 = V::mul(t0_2, t6_4);
+            v594 = V::neg_mul_add(t0_4, t6_2, v594);
+            v344 = V::mul_add(w14, v594, v344);
+            v591 = V::mul_add(x_e24, v594, v591);
+            let mut v601 = V::mul(t0_2, t6_3);
+            v601 = V::neg_mul_add(t0_3, t6_2, v601);
+            v315 = V::mul_add(w14, v601, v315);
+            v591 = V::mul_add(x_e23, v601, v591);
+            let mut v607 = V::mul(t0_4, t6_1);
+            v607 = V::mul_add(t0_1, t6_4, v607);
+            v320 = V::neg_mul_add(w14, v607, v320);
+            v591 = V::neg_mul_add(x_e14, v607, v591);
+            let mut v614 = V::mul(t0_3, t6_1);
+            v614 = V::mul_add(t0_1, t6_3, v614);
+            v365 = V::neg_mul_add(w14, v614, v365);
+            v591 = V::neg_mul_add(x_e13, v614, v591);
+            let mut v621 = V::mul(t0_2, t6_1);
+            v621 = V::mul_add(t0_1, t6_2, v621);
+            v330 = V::neg_mul_add(w14, v621, v330);
+            v591 = V::neg_mul_add(x_e12, v621, v591);
+            // grad0[14] += x_e34*v588 + x_e24*v595 + x_e23*v602 - x_e14*v609 - x_e13*v616 - x_e12*v623
+            V::store(V::add(V::load(grad0.at(14usize)), v591), grad0.at(14usize));
+            let v628 = V::mul(t0_10, t6_0);
+            let w13 = V::load(param0.at(13usize));
+            let mut v631 = V::mul(x_e34, v628);
+            v306 = V::neg_mul_add(w13, v628, v306);
+            // out0[10] = w21*v304 + w20*v336 + w19*v378 - w18*v418 + w17*v454 + w16*v514 - w15*v546 + w14*v588 - w13*v628
+            V::store(v306, out0.at(10usize, c));
+            let v633 = V::mul(t0_9, t6_0);
+            v344 = V::neg_mul_add(w13, v633, v344);
+            // out0[9] = w20*v343 - w21*v309 + w19*v385 + w18*v423 + w17*v465 + w16*v519 + w15*v553 + w14*v595 - w13*v633
+            V::store(v344, out0.at(9usize, c));
+            v631 = V::mul_add(x_e24, v633, v631);
+            let v638 = V::mul(t0_8, t6_0);
+            v315 = V::neg_mul_add(w13, v638, v315);
+            // out0[8] = w21*v314 + w20*v350 + w19*v392 - w18*v428 + w17*v476 + w16*v524 - w15*v560 + w14*v602 - w13*v638
+            V::store(v315, out0.at(8usize, c));
+            v631 = V::mul_add(x_e23, v638, v631);
+            let v643 = V::mul(t0_7, t6_0);
+            v320 = V::mul_add(w13, v643, v320);
+            // out0[7] = w21*v319 - w20*v357 - w19*v399 + w18*v433 + w17*v487 + w16*v529 - w15*v567 - w14*v609 + w13*v643
+            V::store(v320, out0.at(7usize, c));
+            let mut v647 = V::mul_sub(x_e14, v643, v631);
+            let v648 = V::mul(t0_6, t6_0);
+            v365 = V::mul_add(w13, v648, v365);
+            // out0[6] = w20*v364 - w21*v324 + w19*v406 - w18*v438 + w17*v498 + w16*v534 + w15*v574 - w14*v616 + w13*v648
+            V::store(v365, out0.at(6usize, c));
+            v647 = V::mul_add(x_e13, v648, v647);
+            let v653 = V::mul(t0_5, t6_0);
+            v330 = V::mul_add(w13, v653, v330);
+            // out0[5] = w21*v329 - w20*v371 + w19*v413 + w18*v443 - w17*v509 + w16*v539 + w15*v581 - w14*v623 + w13*v653
+            V::store(v330, out0.at(5usize, c));
+            v647 = V::mul_add(x_e12, v653, v647);
+            // grad0[13] += x_e14*v643 - (x_e34*v628 + x_e24*v633 + x_e23*v638) + x_e13*v648 + x_e12*v653
+            V::store(V::add(V::load(grad0.at(13usize)), v647), grad0.at(13usize));
+            let v658 = V::mul(t0_11, t6_15);
+            let w12 = V::load(param0.at(12usize));
+            let x_e4 = V::load(x.at(4usize, c));
+            let v663 = V::mul(t0_12, t6_15);
+            let mut v664 = V::mul(w12, v663);
+            let x_e3 = V::load(x.at(3usize, c));
+            let mut v666 = V::mul(x_e3, v663);
+            v666 = V::neg_mul_add(x_e4, v658, v666);
+            let v668 = V::mul(t0_13, t6_15);
+            let x_e2 = V::load(x.at(2usize, c));
+            v666 = V::neg_mul_add(x_e2, v668, v666);
+            let v673 = V::mul(t0_14, t6_15);
+            let mut v674 = V::mul(w12, v673);
+            let x_e1 = V::load(x.at(1usize, c));
+            v666 = V::mul_add(x_e1, v673, v666);
+            // grad0[12] += x_e3*v663 - x_e4*v658 - x_e2*v668 + x_e1*v673
+            V::store(V::add(V::load(grad0.at(12usize)), v666), grad0.at(12usize));
+            let v678 = V::mul(t0_15, t6_11);
+            let w11 = V::load(param0.at(11usize));
+            let mut v680 = V::mul(w11, v678);
+            let mut v681 = V::mul(x_e4, v678);
+            v680 = V::neg_mul_add(w12, v658, v680);
+            let v683 = V::mul(t0_15, t6_12);
+            v664 = V::neg_mul_add(w11, v683, v664);
+            v681 = V::neg_mul_add(x_e3, v683, v681);
+            let v688 = V::mul(t0_15, t6_13);
+            let mut v689 = V::mul(w11, v688);
+            v689 = V::neg_mul_add(w12, v668, v689);
+            v681 = V::mul_add(x_e2, v688, v681);
+            let v693 = V::mul(t0_15, t6_14);
+            v674 = V::mul_add(w11, v693, v674);
+            v681 = V::mul_add(x_e1, v693, v681);
+            // grad0[11] += x_e4*v678 - x_e3*v683 + x_e2*v688 + x_e1*v693
+            V::store(V::add(V::load(grad0.at(11usize)), v681), grad0.at(11usize));
+            let mut v698 = V::mul(t0_8, t6_14);
+            v698 = V::mul_add(t0_6, t6_13, v698);
+            v698 = V::mul_add(t0_5, t6_12, v698);
+            let w10 = V::load(param0.at(10usize));
+            let mut v705 = V::mul(x_e4, v698);
+            v680 = V::mul_add(w10, v698, v680);
+            let mut v707 = V::mul(t0_9, t6_14);
+            v707 = V::mul_add(t0_7, t6_13, v707);
+            let v711 = V::mul_sub(t0_5, t6_11, v707);
+            v664 = V::mul_add(w10, v711, v664);
+            v705 = V::mul_add(x_e3, v711, v705);
+            let mut v716 = V::mul(t0_10, t6_14);
+            v716 = V::neg_mul_add(t0_7, t6_12, v716);
+            v716 = V::neg_mul_add(t0_6, t6_11, v716);
+            v689 = V::mul_add(w10, v716, v689);
+            v705 = V::mul_add(x_e2, v716, v705);
+            let mut v725 = V::mul(t0_10, t6_13);
+            v725 = V::mul_add(t0_9, t6_12, v725);
+            v725 = V::mul_add(t0_8, t6_11, v725);
+            v674 = V::mul_add(w10, v725, v674);
+            v705 = V::mul_add(x_e1, v725, v705);
+            // grad0[10] += x_e4*v702 + x_e3*v711 + x_e2*v720 + x_e1*v729
+            V::store(V::add(V::load(grad0.at(10usize)), v705), grad0.at(10usize));
+            let mut v734 = V::mul(t0_14, t6_8);
+            v734 = V::mul_add(t0_13, t6_6, v734);
+            v734 = V::mul_add(t0_12, t6_5, v734);
+            let w9 = V::load(param0.at(9usize));
+            v680 = V::neg_mul_add(w9, v734, v680);
+            let mut v743 = V::mul(t0_14, t6_9);
+            v743 = V::mul_add(t0_13, t6_7, v743);
+            v743 = V::neg_mul_add(t0_11, t6_5, v743);
+            let mut v749 = V::mul(x_e3, v743);
+            v664 = V::mul_add(w9, v743, v664);
+            v749 = V::neg_mul_add(x_e4, v734, v749);
+            let mut v753 = V::mul(t0_12, t6_7);
+            v753 = V::neg_mul_add(t0_14, t6_10, v753);
+            v753 = V::mul_add(t0_11, t6_6, v753);
+            v689 = V::mul_add(w9, v753, v689);
+            v749 = V::mul_add(x_e2, v753, v749);
+            let mut v761 = V::mul(t0_13, t6_10);
+            v761 = V::mul_add(t0_12, t6_9, v761);
+            v761 = V::mul_add(t0_11, t6_8, v761);
+            v674 = V::mul_add(w9, v761, v674);
+            v749 = V::mul_add(x_e1, v761, v749);
+            // grad0[9] += x_e3*v747 - x_e4*v738 + x_e2*v756 + x_e1*v765
+            V::store(V::add(V::load(grad0.at(9usize)), v749), grad0.at(9usize));
+            let mut v770 = V::mul(t0_3, t6_10);
+            v770 = V::mul_add(t0_2, t6_9, v770);
+            v770 = V::mul_add(t0_1, t6_7, v770);
+            let w8 = V::load(param0.at(8usize));
+            v680 = V::neg_mul_add(w8, v770, v680);
+            let mut v779 = V::mul(t0_4, t6_10);
+            v779 = V::neg_mul_add(t0_2, t6_8, v779);
+            v779 = V::neg_mul_add(t0_1, t6_6, v779);
+            let mut v785 = V::mul(x_e3, v779);
+            v664 = V::mul_add(w8, v779, v664);
+            v785 = V::neg_mul_add(x_e4, v770, v785);
+            let mut v788 = V::mul(t0_4, t6_9);
+            v788 = V::mul_add(t0_3, t6_8, v788);
+            v788 = V::neg_mul_add(t0_1, t6_5, v788);
+            v689 = V::mul_add(w8, v788, v689);
+            v785 = V::mul_add(x_e2, v788, v785);
+            let mut v797 = V::mul(t0_4, t6_7);
+            v797 = V::mul_add(t0_3, t6_6, v797);
+            v797 = V::mul_add(t0_2, t6_5, v797);
+            v674 = V::mul_add(w8, v797, v674);
+            v785 = V::mul_add(x_e1, v797, v785);
+            // grad0[8] += x_e3*v783 - x_e4*v774 + x_e2*v792 + x_e1*v801
+            V::store(V::add(V::load(grad0.at(8usize)), v785), grad0.at(8usize));
+            let mut v806 = V::mul(t0_10, t6_3);
+            v806 = V::mul_add(t0_9, t6_2, v806);
+            v806 = V::mul_add(t0_7, t6_1, v806);
+            let w7 = V::load(param0.at(7usize));
+            let mut v813 = V::mul(x_e4, v806);
+            v680 = V::mul_add(w7, v806, v680);
+            let mut v816 = V::mul(t0_8, t6_2);
+            v816 = V::neg_mul_add(t0_10, t6_4, v816);
+            v816 = V::mul_add(t0_6, t6_1, v816);
+            v664 = V::mul_add(w7, v816, v664);
+            v813 = V::mul_add(x_e3, v816, v813);
+            let mut v824 = V::mul(t0_9, t6_4);
+            v824 = V::mul_add(t0_8, t6_3, v824);
+            let v828 = V::mul_sub(t0_5, t6_1, v824);
+            v689 = V::mul_add(w7, v828, v689);
+            v813 = V::mul_add(x_e2, v828, v813);
+            let mut v833 = V::mul(t0_7, t6_4);
+            v833 = V::mul_add(t0_6, t6_3, v833);
+            v833 = V::mul_add(t0_5, t6_2, v833);
+            v674 = V::mul_add(w7, v833, v674);
+            v813 = V::mul_add(x_e1, v833, v813);
+            // grad0[7] += x_e4*v810 + x_e3*v819 + x_e2*v828 + x_e1*v837
+            V::store(V::add(V::load(grad0.at(7usize)), v813), grad0.at(7usize));
+            let v842 = V::mul(t0_0, t6_4);
+            let w6 = V::load(param0.at(6usize));
+            let mut v845 = V::mul(x_e4, v842);
+            v680 = V::mul_add(w6, v842, v680);
+            let v847 = V::mul(t0_0, t6_3);
+            v664 = V::mul_add(w6, v847, v664);
+            v845 = V::mul_add(x_e3, v847, v845);
+            let v852 = V::mul(t0_0, t6_2);
+            v689 = V::mul_add(w6, v852, v689);
+            v845 = V::mul_add(x_e2, v852, v845);
+            let v857 = V::mul(t0_0, t6_1);
+            v674 = V::mul_add(w6, v857, v674);
+            v845 = V::mul_add(x_e1, v857, v845);
+            // grad0[6] += x_e4*v842 + x_e3*v847 + x_e2*v852 + x_e1*v857
+            V::store(V::add(V::load(grad0.at(6usize)), v845), grad0.at(6usize));
+            let v862 = V::mul(t0_4, t6_0);
+            let w5 = V::load(param0.at(5usize));
+            let mut v865 = V::mul(x_e4, v862);
+            v680 = V::neg_mul_add(w5, v862, v680);
+            // out0[4] = w11*v678 - w12*v658 + w10*v702 - w9*v738 - w8*v774 + w7*v810 + w6*v842 - w5*v862
+            V::store(v680, out0.at(4usize, c));
+            let v867 = V::mul(t0_3, t6_0);
+            v664 = V::neg_mul_add(w5, v867, v664);
+            // out0[3] = w12*v663 - w11*v683 + w10*v711 + w9*v747 + w8*v783 + w7*v819 + w6*v847 - w5*v867
+            V::store(v664, out0.at(3usize, c));
+            v865 = V::mul_add(x_e3, v867, v865);
+            let v872 = V::mul(t0_2, t6_0);
+            v689 = V::neg_mul_add(w5, v872, v689);
+            // out0[2] = w11*v688 - w12*v668 + w10*v720 + w9*v756 + w8*v792 + w7*v828 + w6*v852 - w5*v872
+            V::store(v689, out0.at(2usize, c));
+            v865 = V::mul_add(x_e2, v872, v865);
+            let v877 = V::mul(t0_1, t6_0);
+            v674 = V::mul_add(w5, v877, v674);
+            // out0[1] = w12*v673 + w11*v693 + w10*v729 + w9*v765 + w8*v801 + w7*v837 + w6*v857 + w5*v877
+            V::store(v674, out0.at(1usize, c));
+            // grad0[5] += x_e1*v877 - (x_e4*v862 + x_e3*v867 + x_e2*v872)
+            V::store(
+                V::add(V::load(grad0.at(5usize)), V::mul_sub(x_e1, v877, v865)),
+                grad0.at(5usize),
+            );
+            let v882 = V::mul(t0_15, t6_15);
+            let mut v884 = V::mul(V::load(param0.at(4usize)), v882);
+            let x_1 = V::load(x.at(0usize, c));
+            // grad0[4] += x_1*v882
+            V::store(V::mul_add(x_1, v882, V::load(grad0.at(4usize))), grad0.at(4usize));
+            let mut v887 = V::mul(t0_14, t6_14);
+            v887 = V::mul_add(t0_13, t6_13, v887);
+            v887 = V::mul_add(t0_12, t6_12, v887);
+            v887 = V::mul_add(t0_11, t6_11, v887);
+            // grad0[3] += x_1*v893
+            V::store(V::mul_add(x_1, v887, V::load(grad0.at(3usize))), grad0.at(3usize));
+            v884 = V::mul_add(V::load(param0.at(3usize)), v887, v884);
+            let mut v898 = V::mul(t0_10, t6_10);
+            v898 = V::mul_add(t0_9, t6_9, v898);
+            v898 = V::mul_add(t0_8, t6_8, v898);
+            v898 = V::mul_add(t0_7, t6_7, v898);
+            v898 = V::mul_add(t0_6, t6_6, v898);
+            v898 = V::mul_add(t0_5, t6_5, v898);
+            // grad0[2] += x_1*v908
+            V::store(V::mul_add(x_1, v898, V::load(grad0.at(2usize))), grad0.at(2usize));
+            v884 = V::mul_add(V::load(param0.at(2usize)), v898, v884);
+            let mut v913 = V::mul(t0_4, t6_4);
+            v913 = V::mul_add(t0_3, t6_3, v913);
+            v913 = V::mul_add(t0_2, t6_2, v913);
+            v913 = V::mul_add(t0_1, t6_1, v913);
+            // grad0[1] += x_1*v919
+            V::store(V::mul_add(x_1, v913, V::load(grad0.at(1usize))), grad0.at(1usize));
+            v884 = V::mul_add(V::load(param0.at(1usize)), v913, v884);
+            let v924 = V::mul(t0_0, t6_0);
+            // grad0[0] += x_1*v924
+            V::store(V::mul_add(x_1, v924, V::load(grad0.at(0usize))), grad0.at(0usize));
+            v884 = V::mul_add(V::load(param0.at(0usize)), v924, v884);
+            v884 = V::mul_add(
+                V::load(t5.at(0usize)),
+                gate_slope::<V>(args.gate, x_1),
+                v884,
+            );
+            // out0[0] = w4*v882 + w3*v893 + w2*v908 + w1*v919 + w0*v924 + t5_0*gate'(x_1)
+            V::store(v884, out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static STEERABLE_PRODUCT_NORM_4: Stage = stage!(steerable_product_norm_4);
 /// From `r`, cut 7, `a` to `grad_r`, `grad_a`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
 ///
 /// From `steerable_product_norm_grad` of Cl(1,3,0).
 #[inline(always)]
-unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn steerable_product_norm_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let r = args.inputs[0];
@@ -159,12 +1781,14 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             r.prefetch::<16usize>(c);
-            t7.prefetch::<16usize>(c);
+            let t7 = t7.packed::<V, 16usize>(group);
+            let param0 = param0.packed::<V, 5usize>(group);
+            let grad0 = grad0.packed::<V, 5usize>(group);
             let r_1 = V::load(r.at(0usize, c));
             let v1 = V::mul(r_1, r_1);
             let v5 = V::sqrt(V::mul_add(v1, v1, c1em16));
             let v6 = V::sqrt(v5);
-            let v8 = V::sigmoid(V::load(param0.at(0usize, c)));
+            let v8 = V::sigmoid(V::load(param0.at(0usize)));
             let v10 = V::sub(v6, c1e0);
             let v13 = V::mul_add(v8, v10, c1p000001e0);
             let r_e1 = V::load(r.at(1usize, c));
@@ -177,7 +1801,7 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v15 = V::neg_mul_add(r_e4, r_e4, v15);
             let v27 = V::sqrt(V::mul_add(v15, v15, c1em16));
             let v28 = V::sqrt(v27);
-            let v30 = V::sigmoid(V::load(param0.at(1usize, c)));
+            let v30 = V::sigmoid(V::load(param0.at(1usize)));
             let v31 = V::sub(v28, c1e0);
             let v33 = V::mul_add(v30, v31, c1p000001e0);
             let r_e12 = V::load(r.at(5usize, c));
@@ -194,7 +1818,7 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v48 = V::mul_add(r_e34, r_e34, v48);
             let v53 = V::sqrt(V::mul_add(v48, v48, c1em16));
             let v54 = V::sqrt(v53);
-            let v56 = V::sigmoid(V::load(param0.at(2usize, c)));
+            let v56 = V::sigmoid(V::load(param0.at(2usize)));
             let v57 = V::sub(v54, c1e0);
             let v59 = V::mul_add(v56, v57, c1p000001e0);
             let r_e123 = V::load(r.at(11usize, c));
@@ -207,14 +1831,14 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v61 = V::neg_mul_add(r_e234, r_e234, v61);
             let v73 = V::sqrt(V::mul_add(v61, v61, c1em16));
             let v74 = V::sqrt(v73);
-            let v76 = V::sigmoid(V::load(param0.at(3usize, c)));
+            let v76 = V::sigmoid(V::load(param0.at(3usize)));
             let v77 = V::sub(v74, c1e0);
             let v79 = V::mul_add(v76, v77, c1p000001e0);
             let r_e1234 = V::load(r.at(15usize, c));
             let v81 = V::mul(r_e1234, r_e1234);
             let v84 = V::sqrt(V::mul_add(v81, v81, c1em16));
             let v85 = V::sqrt(v84);
-            let v87 = V::sigmoid(V::load(param0.at(4usize, c)));
+            let v87 = V::sigmoid(V::load(param0.at(4usize)));
             let v88 = V::sub(v85, c1e0);
             let v90 = V::mul_add(v87, v88, c1p000001e0);
             let v91 = V::div(c1e0, v13);
@@ -222,51 +1846,51 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v93 = V::div(c1e0, v59);
             let v94 = V::div(c1e0, v79);
             let v95 = V::div(c1e0, v90);
-            let t7_15 = V::load(t7.at(15usize, c));
+            let t7_15 = V::load(t7.at(15usize));
             let mut v97 = V::mul(v95, t7_15);
-            let t7_14 = V::load(t7.at(14usize, c));
+            let t7_14 = V::load(t7.at(14usize));
             let mut v100 = V::mul(v94, t7_14);
             let mut v101 = V::mul(r_e234, t7_14);
-            let t7_13 = V::load(t7.at(13usize, c));
+            let t7_13 = V::load(t7.at(13usize));
             let mut v103 = V::mul(v94, t7_13);
             v101 = V::mul_add(r_e134, t7_13, v101);
-            let t7_12 = V::load(t7.at(12usize, c));
+            let t7_12 = V::load(t7.at(12usize));
             let mut v107 = V::mul(v94, t7_12);
             v101 = V::mul_add(r_e124, t7_12, v101);
-            let t7_11 = V::load(t7.at(11usize, c));
+            let t7_11 = V::load(t7.at(11usize));
             let mut v111 = V::mul(v94, t7_11);
             v101 = V::mul_add(r_e123, t7_11, v101);
-            let t7_10 = V::load(t7.at(10usize, c));
+            let t7_10 = V::load(t7.at(10usize));
             let mut v115 = V::mul(v93, t7_10);
             let mut v116 = V::mul(r_e34, t7_10);
-            let t7_9 = V::load(t7.at(9usize, c));
+            let t7_9 = V::load(t7.at(9usize));
             let mut v118 = V::mul(v93, t7_9);
             v116 = V::mul_add(r_e24, t7_9, v116);
-            let t7_8 = V::load(t7.at(8usize, c));
+            let t7_8 = V::load(t7.at(8usize));
             let mut v122 = V::mul(v93, t7_8);
             v116 = V::mul_add(r_e23, t7_8, v116);
-            let t7_7 = V::load(t7.at(7usize, c));
+            let t7_7 = V::load(t7.at(7usize));
             let mut v126 = V::mul(v93, t7_7);
             v116 = V::mul_add(r_e14, t7_7, v116);
-            let t7_6 = V::load(t7.at(6usize, c));
+            let t7_6 = V::load(t7.at(6usize));
             let mut v130 = V::mul(v93, t7_6);
             v116 = V::mul_add(r_e13, t7_6, v116);
-            let t7_5 = V::load(t7.at(5usize, c));
+            let t7_5 = V::load(t7.at(5usize));
             let mut v134 = V::mul(v93, t7_5);
             v116 = V::mul_add(r_e12, t7_5, v116);
-            let t7_4 = V::load(t7.at(4usize, c));
+            let t7_4 = V::load(t7.at(4usize));
             let mut v138 = V::mul(v92, t7_4);
             let mut v139 = V::mul(r_e4, t7_4);
-            let t7_3 = V::load(t7.at(3usize, c));
+            let t7_3 = V::load(t7.at(3usize));
             let mut v141 = V::mul(v92, t7_3);
             v139 = V::mul_add(r_e3, t7_3, v139);
-            let t7_2 = V::load(t7.at(2usize, c));
+            let t7_2 = V::load(t7.at(2usize));
             let mut v145 = V::mul(v92, t7_2);
             v139 = V::mul_add(r_e2, t7_2, v139);
-            let t7_1 = V::load(t7.at(1usize, c));
+            let t7_1 = V::load(t7.at(1usize));
             let mut v149 = V::mul(v92, t7_1);
             v139 = V::mul_add(r_e1, t7_1, v139);
-            let t7_0 = V::load(t7.at(0usize, c));
+            let t7_0 = V::load(t7.at(0usize));
             let mut v153 = V::mul(v91, t7_0);
             let v156 = V::mul(v95, V::div(V::mul(r_e1234, t7_15), v90));
             let v158 = V::mul(v94, V::div(v101, v79));
@@ -275,11 +1899,12 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v164 = V::mul(v91, V::div(V::mul(r_1, t7_0), v13));
             // grad0[4] += -(v88*v156*(v87*(1 - v87)))
             V::store(
-                V::add(
-                    V::load(grad0.at(4usize, c)),
-                    V::neg(V::mul(V::mul(v88, v156), V::mul(v87, V::sub(c1e0, v87)))),
+                V::neg_mul_add(
+                    V::mul(v88, v156),
+                    V::mul(v87, V::sub(c1e0, v87)),
+                    V::load(grad0.at(4usize)),
                 ),
-                grad0.at(4usize, c),
+                grad0.at(4usize),
             );
             v97 = V::neg_mul_add(
                 r_e1234,
@@ -302,11 +1927,12 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v97, out0.at(15usize, c));
             // grad0[3] += -(v77*v158*(v76*(1 - v76)))
             V::store(
-                V::add(
-                    V::load(grad0.at(3usize, c)),
-                    V::neg(V::mul(V::mul(v77, v158), V::mul(v76, V::sub(c1e0, v76)))),
+                V::neg_mul_add(
+                    V::mul(v77, v158),
+                    V::mul(v76, V::sub(c1e0, v76)),
+                    V::load(grad0.at(3usize)),
                 ),
-                grad0.at(3usize, c),
+                grad0.at(3usize),
             );
             let v194 = V::mul(
                 c2e0,
@@ -335,11 +1961,12 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v111, out0.at(11usize, c));
             // grad0[2] += -(v57*v160*(v56*(1 - v56)))
             V::store(
-                V::add(
-                    V::load(grad0.at(2usize, c)),
-                    V::neg(V::mul(V::mul(v57, v160), V::mul(v56, V::sub(c1e0, v56)))),
+                V::neg_mul_add(
+                    V::mul(v57, v160),
+                    V::mul(v56, V::sub(c1e0, v56)),
+                    V::load(grad0.at(2usize)),
                 ),
-                grad0.at(2usize, c),
+                grad0.at(2usize),
             );
             let v215 = V::mul(
                 c2e0,
@@ -374,11 +2001,12 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v134, out0.at(5usize, c));
             // grad0[1] += -(v31*v162*(v30*(1 - v30)))
             V::store(
-                V::add(
-                    V::load(grad0.at(1usize, c)),
-                    V::neg(V::mul(V::mul(v31, v162), V::mul(v30, V::sub(c1e0, v30)))),
+                V::neg_mul_add(
+                    V::mul(v31, v162),
+                    V::mul(v30, V::sub(c1e0, v30)),
+                    V::load(grad0.at(1usize)),
                 ),
-                grad0.at(1usize, c),
+                grad0.at(1usize),
             );
             let v240 = V::mul(
                 c2e0,
@@ -407,11 +2035,12 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v149, out0.at(1usize, c));
             // grad0[0] += -(v10*v164*(v8*(1 - v8)))
             V::store(
-                V::add(
-                    V::load(grad0.at(0usize, c)),
-                    V::neg(V::mul(V::mul(v10, v164), V::mul(v8, V::sub(c1e0, v8)))),
+                V::neg_mul_add(
+                    V::mul(v10, v164),
+                    V::mul(v8, V::sub(c1e0, v8)),
+                    V::load(grad0.at(0usize)),
                 ),
-                grad0.at(0usize, c),
+                grad0.at(0usize),
             );
             v153 = V::neg_mul_add(
                 r_1,
@@ -435,7 +2064,7 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static STEERABLE_PRODUCT_NORM_1: Stage = stage!(steerable_product_norm_1);
+pub(super) static STEERABLE_PRODUCT_NORM_5: Stage = stage!(steerable_product_norm_5);
 /// `o = weighted_product(w, gate(x), gate(norm(r; a)))`, grades 0,1,2,3,4 and 0,1,2,3,4.
 ///
 /// Forward: 731 flops per lane (443 multiplications, 266 additions).
@@ -473,7 +2102,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_0,
+                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_1,
                 inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[0],
@@ -482,7 +2111,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_1,
+                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_2,
                 inputs: &[Slot::Cut(0usize)],
                 outputs: &[Slot::Cut(3usize)],
                 params: &[],
@@ -525,7 +2154,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_0,
+                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_1,
                 inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[0],
@@ -534,7 +2163,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_1,
+                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_2,
                 inputs: &[Slot::Cut(0usize)],
                 outputs: &[Slot::Cut(3usize)],
                 params: &[],
@@ -566,7 +2195,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_5,
+                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_3,
                 inputs: &[
                     Slot::External(0usize),
                     Slot::Cut(6usize),
@@ -580,7 +2209,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_6,
+                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_4,
                 inputs: &[
                     Slot::Cut(0usize),
                     Slot::Cut(6usize),
@@ -594,7 +2223,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_1,
+                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_5,
                 inputs: &[Slot::External(1usize), Slot::Cut(7usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[1],

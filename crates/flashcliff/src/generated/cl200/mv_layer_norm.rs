@@ -57,7 +57,8 @@ unsafe fn mv_layer_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<4usize>(c);
-            let v8 = V::mul(V::load(param0.at(0usize, c)), v6);
+            let param0 = param0.packed::<V, 1usize>(group);
+            let v8 = V::mul(V::load(param0.at(0usize)), v6);
             // out0[0] = x_1*v8
             V::store(V::mul(V::load(x.at(0usize, c)), v8), out0.at(0usize, c));
             // out0[1] = x_e1*v8
@@ -93,20 +94,19 @@ unsafe fn mv_layer_norm_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<4usize>(c);
             grad_o.prefetch::<4usize>(c);
+            let param0 = param0.packed::<V, 1usize>(group);
+            let grad0 = grad0.packed::<V, 1usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
             let mut v9 = V::mul(V::load(x.at(3usize, c)), V::load(grad_o.at(3usize, c)));
             v9 = V::mul_add(V::load(x.at(2usize, c)), V::load(grad_o.at(2usize, c)), v9);
             v9 = V::mul_add(V::load(x.at(1usize, c)), V::load(grad_o.at(1usize, c)), v9);
             v9 = V::mul_add(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c)), v9);
             // grad0[0] += v6*v21
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(v6, v9)),
-                grad0.at(0usize, c),
-            );
+            V::store(V::mul_add(v6, v9, V::load(grad0.at(0usize))), grad0.at(0usize));
             // row sum 0 = a0*v21
             sum0 = V::add(
                 sum0,
-                V::keep_first(V::mul(V::load(param0.at(0usize, c)), v9), valid),
+                V::keep_first(V::mul(V::load(param0.at(0usize)), v9), valid),
             );
         }
         args.sums[0] = sum0.reduce_add();
@@ -142,6 +142,7 @@ unsafe fn mv_layer_norm_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<4usize>(c);
             grad_o.prefetch::<4usize>(c);
+            let param0 = param0.packed::<V, 1usize>(group);
             let x_1 = V::load(x.at(0usize, c));
             let x_e1 = V::load(x.at(1usize, c));
             let mut v3 = V::mul(x_e1, x_e1);
@@ -151,7 +152,7 @@ unsafe fn mv_layer_norm_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v3 = V::mul_add(x_1, x_1, v3);
             v3 = V::mul_add(x_e12, x_e12, v3);
             let v14 = V::sqrt(V::mul_add(v3, v3, c1em16));
-            let v24 = V::mul(V::load(param0.at(0usize, c)), v22);
+            let v24 = V::mul(V::load(param0.at(0usize)), v22);
             let mut v26 = V::mul(v24, V::load(grad_o.at(3usize, c)));
             let mut v28 = V::mul(v24, V::load(grad_o.at(2usize, c)));
             let mut v30 = V::mul(v24, V::load(grad_o.at(1usize, c)));

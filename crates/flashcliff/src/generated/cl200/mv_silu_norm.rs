@@ -20,6 +20,8 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<4usize>(c);
+            let param0 = param0.packed::<V, 3usize>(group);
+            let param1 = param1.packed::<V, 3usize>(group);
             let x_1 = V::load(x.at(0usize, c));
             let x_e1 = V::load(x.at(1usize, c));
             let mut v7 = V::mul(x_e1, x_e1);
@@ -27,9 +29,9 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v7 = V::mul_add(x_e2, x_e2, v7);
             let v20 = V::sigmoid(
                 V::mul_add(
-                    V::load(param0.at(1usize, c)),
+                    V::load(param0.at(1usize)),
                     V::sqrt(V::sqrt(V::mul_add(v7, v7, c1em16))),
-                    V::load(param1.at(1usize, c)),
+                    V::load(param1.at(1usize)),
                 ),
             );
             let x_e12 = V::load(x.at(3usize, c));
@@ -41,8 +43,8 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     V::sigmoid(
                         V::mul_add(
                             x_1,
-                            V::load(param0.at(0usize, c)),
-                            V::load(param1.at(0usize, c)),
+                            V::load(param0.at(0usize)),
+                            V::load(param1.at(0usize)),
                         ),
                     ),
                 ),
@@ -58,9 +60,9 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     x_e12,
                     V::sigmoid(
                         V::mul_add(
-                            V::load(param0.at(2usize, c)),
+                            V::load(param0.at(2usize)),
                             V::sqrt(V::sqrt(V::mul_add(v22, v22, c1em16))),
-                            V::load(param1.at(2usize, c)),
+                            V::load(param1.at(2usize)),
                         ),
                     ),
                 ),
@@ -92,23 +94,27 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<4usize>(c);
             grad_o.prefetch::<4usize>(c);
+            let param0 = param0.packed::<V, 3usize>(group);
+            let param1 = param1.packed::<V, 3usize>(group);
+            let grad0 = grad0.packed::<V, 3usize>(group);
+            let grad1 = grad1.packed::<V, 3usize>(group);
             let x_1 = V::load(x.at(0usize, c));
-            let a0 = V::load(param0.at(0usize, c));
-            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param1.at(0usize, c))));
+            let a0 = V::load(param0.at(0usize));
+            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param1.at(0usize))));
             let x_e1 = V::load(x.at(1usize, c));
             let mut v7 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
             v7 = V::mul_add(x_e2, x_e2, v7);
             let v14 = V::sqrt(V::mul_add(v7, v7, c1em16));
             let v15 = V::sqrt(v14);
-            let a1 = V::load(param0.at(1usize, c));
-            let v20 = V::sigmoid(V::mul_add(a1, v15, V::load(param1.at(1usize, c))));
+            let a1 = V::load(param0.at(1usize));
+            let v20 = V::sigmoid(V::mul_add(a1, v15, V::load(param1.at(1usize))));
             let x_e12 = V::load(x.at(3usize, c));
             let v22 = V::mul(x_e12, x_e12);
             let v25 = V::sqrt(V::mul_add(v22, v22, c1em16));
             let v26 = V::sqrt(v25);
-            let a2 = V::load(param0.at(2usize, c));
-            let v31 = V::sigmoid(V::mul_add(a2, v26, V::load(param1.at(2usize, c))));
+            let a2 = V::load(param0.at(2usize));
+            let v31 = V::sigmoid(V::mul_add(a2, v26, V::load(param1.at(2usize))));
             let grad_o_e12 = V::load(grad_o.at(3usize, c));
             let mut v33 = V::mul(v31, grad_o_e12);
             let grad_o_e2 = V::load(grad_o.at(2usize, c));
@@ -121,12 +127,9 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v43 = V::mul(v5, grad_o_1);
             let v48 = V::mul(V::mul(x_e12, grad_o_e12), V::mul(v31, V::sub(c1e0, v31)));
             // grad1[2] += x_e12*grad_o_e12*(v31*(1 - v31))
-            V::store(V::add(V::load(grad1.at(2usize, c)), v48), grad1.at(2usize, c));
+            V::store(V::add(V::load(grad1.at(2usize)), v48), grad1.at(2usize));
             // grad0[2] += v26*v48
-            V::store(
-                V::add(V::load(grad0.at(2usize, c)), V::mul(v26, v48)),
-                grad0.at(2usize, c),
-            );
+            V::store(V::mul_add(v26, v48, V::load(grad0.at(2usize))), grad0.at(2usize));
             v33 = V::mul_add(
                 x_e12,
                 V::mul(
@@ -148,12 +151,9 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v33, out0.at(3usize, c));
             let v64 = V::mul(v37, V::mul(v20, V::sub(c1e0, v20)));
             // grad1[1] += (x_e2*grad_o_e2 + x_e1*grad_o_e1)*(v20*(1 - v20))
-            V::store(V::add(V::load(grad1.at(1usize, c)), v64), grad1.at(1usize, c));
+            V::store(V::add(V::load(grad1.at(1usize)), v64), grad1.at(1usize));
             // grad0[1] += v15*v64
-            V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul(v15, v64)),
-                grad0.at(1usize, c),
-            );
+            V::store(V::mul_add(v15, v64, V::load(grad0.at(1usize))), grad0.at(1usize));
             let v73 = V::mul(
                 c2e0,
                 V::mul(
@@ -175,12 +175,9 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v39, out0.at(1usize, c));
             let v80 = V::mul(V::mul(x_1, grad_o_1), V::mul(v5, V::sub(c1e0, v5)));
             // grad1[0] += x_1*grad_o_1*(v5*(1 - v5))
-            V::store(V::add(V::load(grad1.at(0usize, c)), v80), grad1.at(0usize, c));
+            V::store(V::add(V::load(grad1.at(0usize)), v80), grad1.at(0usize));
             // grad0[0] += x_1*v80
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v80)),
-                grad0.at(0usize, c),
-            );
+            V::store(V::mul_add(x_1, v80, V::load(grad0.at(0usize))), grad0.at(0usize));
             v43 = V::mul_add(a0, v80, v43);
             // out0[0] = v5*grad_o_1 + a0*v80
             V::store(v43, out0.at(0usize, c));

@@ -20,44 +20,46 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<4usize>(c);
             y.prefetch::<4usize>(c);
+            let out0 = out0.packed::<V, 4usize>(group);
+            let param0 = param0.packed::<V, 10usize>(group);
             let x_1 = V::load(x.at(0usize, c));
             let y_1 = V::load(y.at(0usize, c));
-            let mut v4 = V::mul(y_1, V::mul(x_1, V::load(param0.at(0usize, c))));
-            let v6 = V::mul(x_1, V::load(param0.at(1usize, c)));
+            let mut v4 = V::mul(y_1, V::mul(x_1, V::load(param0.at(0usize))));
+            let v6 = V::mul(x_1, V::load(param0.at(1usize)));
             let y_e1 = V::load(y.at(1usize, c));
             let mut v8 = V::mul(y_e1, v6);
             let y_e2 = V::load(y.at(2usize, c));
             let mut v10 = V::mul(y_e2, v6);
             let y_e12 = V::load(y.at(3usize, c));
-            let mut v14 = V::mul(y_e12, V::mul(x_1, V::load(param0.at(2usize, c))));
+            let mut v14 = V::mul(y_e12, V::mul(x_1, V::load(param0.at(2usize))));
             let x_e1 = V::load(x.at(1usize, c));
-            let w3 = V::load(param0.at(3usize, c));
+            let w3 = V::load(param0.at(3usize));
             v4 = V::mul_add(y_e1, V::mul(x_e1, w3), v4);
             let x_e2 = V::load(x.at(2usize, c));
             v4 = V::mul_add(y_e2, V::mul(x_e2, w3), v4);
-            let w4 = V::load(param0.at(4usize, c));
+            let w4 = V::load(param0.at(4usize));
             v8 = V::mul_add(y_1, V::mul(x_e1, w4), v8);
             v10 = V::mul_add(y_1, V::mul(x_e2, w4), v10);
-            let w5 = V::load(param0.at(5usize, c));
+            let w5 = V::load(param0.at(5usize));
             v10 = V::mul_add(y_e12, V::mul(x_e1, w5), v10);
             v8 = V::neg_mul_add(y_e12, V::mul(x_e2, w5), v8);
-            let w6 = V::load(param0.at(6usize, c));
+            let w6 = V::load(param0.at(6usize));
             v14 = V::mul_add(y_e2, V::mul(x_e1, w6), v14);
             v14 = V::neg_mul_add(y_e1, V::mul(x_e2, w6), v14);
             let x_e12 = V::load(x.at(3usize, c));
-            v4 = V::neg_mul_add(y_e12, V::mul(x_e12, V::load(param0.at(7usize, c))), v4);
+            v4 = V::neg_mul_add(y_e12, V::mul(x_e12, V::load(param0.at(7usize))), v4);
             // out0[0] = y_1*x_1*w0 + y_e1*x_e1*w3 + y_e2*x_e2*w3 - y_e12*x_e12*w7
-            V::store(v4, out0.at(0usize, c));
-            let v51 = V::mul(x_e12, V::load(param0.at(8usize, c)));
+            V::store(v4, out0.at(0usize));
+            let v51 = V::mul(x_e12, V::load(param0.at(8usize)));
             v10 = V::neg_mul_add(y_e1, v51, v10);
             // out0[2] = y_e2*v6 + y_1*x_e2*w4 + y_e12*x_e1*w5 - y_e1*v51
-            V::store(v10, out0.at(2usize, c));
+            V::store(v10, out0.at(2usize));
             v8 = V::mul_add(y_e2, v51, v8);
             // out0[1] = y_e1*v6 + y_1*x_e1*w4 - y_e12*x_e2*w5 + y_e2*v51
-            V::store(v8, out0.at(1usize, c));
-            v14 = V::mul_add(y_1, V::mul(x_e12, V::load(param0.at(9usize, c))), v14);
+            V::store(v8, out0.at(1usize));
+            v14 = V::mul_add(y_1, V::mul(x_e12, V::load(param0.at(9usize))), v14);
             // out0[3] = y_e12*x_1*w2 + y_e2*x_e1*w6 - y_e1*x_e2*w6 + y_1*x_e12*w9
-            V::store(v14, out0.at(3usize, c));
+            V::store(v14, out0.at(3usize));
         }
     }
 }
@@ -74,8 +76,9 @@ unsafe fn sgp_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<4usize>(c);
+            let out0 = out0.packed::<V, 1usize>(group);
             // out0[0] = gate(x_1)
-            V::store(gate::<V>(args.gate, V::load(x.at(0usize, c))), out0.at(0usize, c));
+            V::store(gate::<V>(args.gate, V::load(x.at(0usize, c))), out0.at(0usize));
         }
     }
 }
@@ -93,18 +96,18 @@ unsafe fn sgp_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
-            t0.prefetch::<4usize>(c);
-            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t0 = t0.packed::<V, 4usize>(group);
+            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
             // out0[0] = t0_0*v2
-            V::store(V::mul(V::load(t0.at(0usize, c)), v2), out0.at(0usize, c));
+            V::store(V::mul(V::load(t0.at(0usize)), v2), out0.at(0usize, c));
             // out0[1] = t0_1*v2
-            V::store(V::mul(V::load(t0.at(1usize, c)), v2), out0.at(1usize, c));
+            V::store(V::mul(V::load(t0.at(1usize)), v2), out0.at(1usize, c));
             // out0[2] = t0_2*v2
-            V::store(V::mul(V::load(t0.at(2usize, c)), v2), out0.at(2usize, c));
+            V::store(V::mul(V::load(t0.at(2usize)), v2), out0.at(2usize, c));
             // out0[3] = t0_3*v2
-            V::store(V::mul(V::load(t0.at(3usize, c)), v2), out0.at(3usize, c));
+            V::store(V::mul(V::load(t0.at(3usize)), v2), out0.at(3usize, c));
         }
     }
 }
@@ -124,33 +127,20 @@ unsafe fn sgp_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<4usize>(c);
             grad_o.prefetch::<4usize>(c);
-            t2.prefetch::<1usize>(c);
-            t1.prefetch::<1usize>(c);
-            let mut v2 = V::mul(
-                V::load(t0.at(3usize, c)),
-                V::load(grad_o.at(3usize, c)),
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(2usize, c)),
-                V::load(grad_o.at(2usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(1usize, c)),
-                V::load(grad_o.at(1usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(0usize, c)),
-                V::load(grad_o.at(0usize, c)),
-                v2,
-            );
+            let t0 = t0.packed::<V, 4usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t1 = t1.packed::<V, 1usize>(group);
+            let out0 = out0.packed::<V, 1usize>(group);
+            let out1 = out1.packed::<V, 1usize>(group);
+            let mut v2 = V::mul(V::load(t0.at(3usize)), V::load(grad_o.at(3usize, c)));
+            v2 = V::mul_add(V::load(t0.at(2usize)), V::load(grad_o.at(2usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(1usize)), V::load(grad_o.at(1usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(0usize)), V::load(grad_o.at(0usize, c)), v2);
             // out1[0] = t2_0*v14
-            V::store(V::mul(V::load(t2.at(0usize, c)), v2), out1.at(0usize, c));
+            V::store(V::mul(V::load(t2.at(0usize)), v2), out1.at(0usize));
             // out0[0] = t1_0*v14
-            V::store(V::mul(V::load(t1.at(0usize, c)), v2), out0.at(0usize, c));
+            V::store(V::mul(V::load(t1.at(0usize)), v2), out0.at(0usize));
         }
     }
 }
@@ -168,18 +158,19 @@ unsafe fn sgp_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
             grad_o.prefetch::<4usize>(c);
-            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let out0 = out0.packed::<V, 4usize>(group);
+            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
             // out0[3] = v2*grad_o_e12
-            V::store(V::mul(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize));
             // out0[2] = v2*grad_o_e2
-            V::store(V::mul(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize));
             // out0[1] = v2*grad_o_e1
-            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize));
             // out0[0] = v2*grad_o_1
-            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize));
         }
     }
 }
@@ -200,27 +191,28 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<4usize>(c);
-            t5.prefetch::<4usize>(c);
             y.prefetch::<4usize>(c);
-            t3.prefetch::<1usize>(c);
+            let t5 = t5.packed::<V, 4usize>(group);
+            let t3 = t3.packed::<V, 1usize>(group);
+            let param0 = param0.packed::<V, 10usize>(group);
             let x_1 = V::load(x.at(0usize, c));
-            let v4 = V::mul(x_1, V::load(param0.at(1usize, c)));
+            let v4 = V::mul(x_1, V::load(param0.at(1usize)));
             let x_e1 = V::load(x.at(1usize, c));
-            let w3 = V::load(param0.at(3usize, c));
+            let w3 = V::load(param0.at(3usize));
             let x_e2 = V::load(x.at(2usize, c));
-            let w4 = V::load(param0.at(4usize, c));
-            let w5 = V::load(param0.at(5usize, c));
-            let w6 = V::load(param0.at(6usize, c));
+            let w4 = V::load(param0.at(4usize));
+            let w5 = V::load(param0.at(5usize));
+            let w6 = V::load(param0.at(6usize));
             let x_e12 = V::load(x.at(3usize, c));
-            let v25 = V::mul(x_e12, V::load(param0.at(8usize, c)));
-            let t5_3 = V::load(t5.at(3usize, c));
-            let mut v29 = V::mul(V::mul(x_e12, V::load(param0.at(9usize, c))), t5_3);
-            let t5_1 = V::load(t5.at(1usize, c));
+            let v25 = V::mul(x_e12, V::load(param0.at(8usize)));
+            let t5_3 = V::load(t5.at(3usize));
+            let mut v29 = V::mul(V::mul(x_e12, V::load(param0.at(9usize))), t5_3);
+            let t5_1 = V::load(t5.at(1usize));
             let mut v31 = V::mul(v25, t5_1);
-            let t5_2 = V::load(t5.at(2usize, c));
+            let t5_2 = V::load(t5.at(2usize));
             let mut v33 = V::mul(v25, t5_2);
-            let t5_0 = V::load(t5.at(0usize, c));
-            let mut v35 = V::mul(V::mul(x_e12, V::load(param0.at(7usize, c))), t5_0);
+            let t5_0 = V::load(t5.at(0usize));
+            let mut v35 = V::mul(V::mul(x_e12, V::load(param0.at(7usize))), t5_0);
             v33 = V::mul_add(V::mul(x_e2, w6), t5_3, v33);
             v31 = V::mul_add(V::mul(x_e1, w6), t5_3, v31);
             v35 = V::mul_add(V::mul(x_e2, w5), t5_1, v35);
@@ -229,7 +221,7 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v29 = V::mul_add(V::mul(x_e1, w4), t5_1, v29);
             v31 = V::mul_add(V::mul(x_e2, w3), t5_0, v31);
             let mut v51 = V::mul_sub(V::mul(x_e1, w3), t5_0, v33);
-            v43 = V::mul_add(V::mul(x_1, V::load(param0.at(2usize, c))), t5_3, v43);
+            v43 = V::mul_add(V::mul(x_1, V::load(param0.at(2usize))), t5_3, v43);
             // out0[3] = x_e1*w5*t5_2 - (x_e12*w7*t5_0 + x_e2*w5*t5_1) + x_1*w2*t5_3
             V::store(v43, out0.at(3usize, c));
             v31 = V::mul_add(v4, t5_2, v31);
@@ -238,9 +230,9 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v51 = V::mul_add(v4, t5_1, v51);
             // out0[1] = x_e1*w3*t5_0 - (v25*t5_2 + x_e2*w6*t5_3) + v4*t5_1
             V::store(v51, out0.at(1usize, c));
-            v29 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize, c))), t5_0, v29);
+            v29 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize))), t5_0, v29);
             v29 = V::mul_add(
-                V::load(t3.at(0usize, c)),
+                V::load(t3.at(0usize)),
                 gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
                 v29,
             );
@@ -267,44 +259,40 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<4usize>(c);
-            t5.prefetch::<4usize>(c);
             x.prefetch::<4usize>(c);
-            t4.prefetch::<1usize>(c);
+            let t5 = t5.packed::<V, 4usize>(group);
+            let t4 = t4.packed::<V, 1usize>(group);
+            let param0 = param0.packed::<V, 10usize>(group);
+            let grad0 = grad0.packed::<V, 10usize>(group);
             let y_1 = V::load(y.at(0usize, c));
-            let t5_3 = V::load(t5.at(3usize, c));
+            let t5_3 = V::load(t5.at(3usize));
             let v2 = V::mul(y_1, t5_3);
-            let mut v4 = V::mul(V::load(param0.at(9usize, c)), v2);
+            let mut v4 = V::mul(V::load(param0.at(9usize)), v2);
             let x_e12 = V::load(x.at(3usize, c));
             // grad0[9] += x_e12*v2
-            V::store(
-                V::add(V::load(grad0.at(9usize, c)), V::mul(x_e12, v2)),
-                grad0.at(9usize, c),
-            );
+            V::store(V::mul_add(x_e12, v2, V::load(grad0.at(9usize))), grad0.at(9usize));
             let y_e2 = V::load(y.at(2usize, c));
-            let t5_1 = V::load(t5.at(1usize, c));
+            let t5_1 = V::load(t5.at(1usize));
             let mut v9 = V::mul(y_e2, t5_1);
             let y_e1 = V::load(y.at(1usize, c));
-            let t5_2 = V::load(t5.at(2usize, c));
+            let t5_2 = V::load(t5.at(2usize));
             v9 = V::neg_mul_add(y_e1, t5_2, v9);
             // grad0[8] += x_e12*v13
-            V::store(
-                V::add(V::load(grad0.at(8usize, c)), V::mul(x_e12, v9)),
-                grad0.at(8usize, c),
-            );
-            v4 = V::mul_add(V::load(param0.at(8usize, c)), v9, v4);
+            V::store(V::mul_add(x_e12, v9, V::load(grad0.at(8usize))), grad0.at(8usize));
+            v4 = V::mul_add(V::load(param0.at(8usize)), v9, v4);
             let y_e12 = V::load(y.at(3usize, c));
-            let t5_0 = V::load(t5.at(0usize, c));
+            let t5_0 = V::load(t5.at(0usize));
             let v20 = V::mul(y_e12, t5_0);
             // grad0[7] += -x_e12*v20
             V::store(
-                V::add(V::load(grad0.at(7usize, c)), V::neg(V::mul(x_e12, v20))),
-                grad0.at(7usize, c),
+                V::neg_mul_add(x_e12, v20, V::load(grad0.at(7usize))),
+                grad0.at(7usize),
             );
-            v4 = V::neg_mul_add(V::load(param0.at(7usize, c)), v20, v4);
+            v4 = V::neg_mul_add(V::load(param0.at(7usize)), v20, v4);
             // out0[3] = w9*v2 + w8*v13 - w7*v20
             V::store(v4, out0.at(3usize, c));
             let v26 = V::mul(y_e1, t5_3);
-            let w6 = V::load(param0.at(6usize, c));
+            let w6 = V::load(param0.at(6usize));
             let mut v28 = V::mul(w6, v26);
             let x_e2 = V::load(x.at(2usize, c));
             let v31 = V::mul(y_e2, t5_3);
@@ -313,27 +301,27 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v34 = V::mul(x_e1, v31);
             v34 = V::neg_mul_add(x_e2, v26, v34);
             // grad0[6] += x_e1*v31 - x_e2*v26
-            V::store(V::add(V::load(grad0.at(6usize, c)), v34), grad0.at(6usize, c));
+            V::store(V::add(V::load(grad0.at(6usize)), v34), grad0.at(6usize));
             let v36 = V::mul(y_e12, t5_1);
-            let w5 = V::load(param0.at(5usize, c));
+            let w5 = V::load(param0.at(5usize));
             v28 = V::mul_add(w5, v36, v28);
             let v41 = V::mul(y_e12, t5_2);
             let mut v43 = V::mul(x_e1, v41);
             v32 = V::mul_add(w5, v41, v32);
             v43 = V::neg_mul_add(x_e2, v36, v43);
             // grad0[5] += x_e1*v41 - x_e2*v36
-            V::store(V::add(V::load(grad0.at(5usize, c)), v43), grad0.at(5usize, c));
+            V::store(V::add(V::load(grad0.at(5usize)), v43), grad0.at(5usize));
             let v46 = V::mul(y_1, t5_2);
-            let w4 = V::load(param0.at(4usize, c));
+            let w4 = V::load(param0.at(4usize));
             let mut v49 = V::mul(x_e2, v46);
             let mut v50 = V::mul_sub(w4, v46, v28);
             let v51 = V::mul(y_1, t5_1);
             v32 = V::mul_add(w4, v51, v32);
             v49 = V::mul_add(x_e1, v51, v49);
             // grad0[4] += x_e2*v46 + x_e1*v51
-            V::store(V::add(V::load(grad0.at(4usize, c)), v49), grad0.at(4usize, c));
+            V::store(V::add(V::load(grad0.at(4usize)), v49), grad0.at(4usize));
             let v56 = V::mul(y_e2, t5_0);
-            let w3 = V::load(param0.at(3usize, c));
+            let w3 = V::load(param0.at(3usize));
             let mut v59 = V::mul(x_e2, v56);
             v50 = V::mul_add(w3, v56, v50);
             // out0[2] = w4*v46 - (w6*v26 + w5*v36) + w3*v56
@@ -344,32 +332,23 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v32, out0.at(1usize, c));
             v59 = V::mul_add(x_e1, v61, v59);
             // grad0[3] += x_e2*v56 + x_e1*v61
-            V::store(V::add(V::load(grad0.at(3usize, c)), v59), grad0.at(3usize, c));
+            V::store(V::add(V::load(grad0.at(3usize)), v59), grad0.at(3usize));
             let v66 = V::mul(y_e12, t5_3);
-            let mut v68 = V::mul(V::load(param0.at(2usize, c)), v66);
+            let mut v68 = V::mul(V::load(param0.at(2usize)), v66);
             let x_1 = V::load(x.at(0usize, c));
             // grad0[2] += x_1*v66
-            V::store(
-                V::add(V::load(grad0.at(2usize, c)), V::mul(x_1, v66)),
-                grad0.at(2usize, c),
-            );
+            V::store(V::mul_add(x_1, v66, V::load(grad0.at(2usize))), grad0.at(2usize));
             let mut v71 = V::mul(y_e2, t5_2);
             v71 = V::mul_add(y_e1, t5_1, v71);
             // grad0[1] += x_1*v73
-            V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul(x_1, v71)),
-                grad0.at(1usize, c),
-            );
-            v68 = V::mul_add(V::load(param0.at(1usize, c)), v71, v68);
+            V::store(V::mul_add(x_1, v71, V::load(grad0.at(1usize))), grad0.at(1usize));
+            v68 = V::mul_add(V::load(param0.at(1usize)), v71, v68);
             let v78 = V::mul(y_1, t5_0);
             // grad0[0] += x_1*v78
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v78)),
-                grad0.at(0usize, c),
-            );
-            v68 = V::mul_add(V::load(param0.at(0usize, c)), v78, v68);
+            V::store(V::mul_add(x_1, v78, V::load(grad0.at(0usize))), grad0.at(0usize));
+            v68 = V::mul_add(V::load(param0.at(0usize)), v78, v68);
             v68 = V::mul_add(
-                V::load(t4.at(0usize, c)),
+                V::load(t4.at(0usize)),
                 gate_slope::<V>(args.gate, x_1),
                 v68,
             );
@@ -537,32 +516,34 @@ unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<2usize>(c);
             y.prefetch::<4usize>(c);
+            let out0 = out0.packed::<V, 4usize>(group);
+            let param0 = param0.packed::<V, 4usize>(group);
             let x_e1 = V::load(x.at(0usize, c));
-            let w0 = V::load(param0.at(0usize, c));
+            let w0 = V::load(param0.at(0usize));
             let y_e1 = V::load(y.at(1usize, c));
             let mut v4 = V::mul(y_e1, V::mul(x_e1, w0));
             let x_e2 = V::load(x.at(1usize, c));
             let y_e2 = V::load(y.at(2usize, c));
             v4 = V::mul_add(y_e2, V::mul(x_e2, w0), v4);
             // out0[0] = y_e1*x_e1*w0 + y_e2*x_e2*w0
-            V::store(v4, out0.at(0usize, c));
-            let w1 = V::load(param0.at(1usize, c));
+            V::store(v4, out0.at(0usize));
+            let w1 = V::load(param0.at(1usize));
             let y_1 = V::load(y.at(0usize, c));
             let mut v13 = V::mul(y_1, V::mul(x_e1, w1));
             let mut v15 = V::mul(y_1, V::mul(x_e2, w1));
-            let w2 = V::load(param0.at(2usize, c));
+            let w2 = V::load(param0.at(2usize));
             let y_e12 = V::load(y.at(3usize, c));
             v15 = V::mul_add(y_e12, V::mul(x_e1, w2), v15);
             // out0[2] = y_1*x_e2*w1 + y_e12*x_e1*w2
-            V::store(v15, out0.at(2usize, c));
+            V::store(v15, out0.at(2usize));
             v13 = V::neg_mul_add(y_e12, V::mul(x_e2, w2), v13);
             // out0[1] = y_1*x_e1*w1 - y_e12*x_e2*w2
-            V::store(v13, out0.at(1usize, c));
-            let w3 = V::load(param0.at(3usize, c));
+            V::store(v13, out0.at(1usize));
+            let w3 = V::load(param0.at(3usize));
             let mut v26 = V::mul(y_e2, V::mul(x_e1, w3));
             v26 = V::neg_mul_add(y_e1, V::mul(x_e2, w3), v26);
             // out0[3] = y_e2*x_e1*w3 - y_e1*x_e2*w3
-            V::store(v26, out0.at(3usize, c));
+            V::store(v26, out0.at(3usize));
         }
     }
 }
@@ -578,9 +559,9 @@ unsafe fn sgp_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
-            let c = group * V::LANES;
+            let out0 = out0.packed::<V, 1usize>(group);
             // out0[0] = v1
-            V::store(v1, out0.at(0usize, c));
+            V::store(v1, out0.at(0usize));
         }
     }
 }
@@ -598,30 +579,16 @@ unsafe fn sgp_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<4usize>(c);
             grad_o.prefetch::<4usize>(c);
-            t1.prefetch::<1usize>(c);
-            let mut v2 = V::mul(
-                V::load(t0.at(3usize, c)),
-                V::load(grad_o.at(3usize, c)),
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(2usize, c)),
-                V::load(grad_o.at(2usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(1usize, c)),
-                V::load(grad_o.at(1usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(0usize, c)),
-                V::load(grad_o.at(0usize, c)),
-                v2,
-            );
+            let t0 = t0.packed::<V, 4usize>(group);
+            let t1 = t1.packed::<V, 1usize>(group);
+            let out0 = out0.packed::<V, 1usize>(group);
+            let mut v2 = V::mul(V::load(t0.at(3usize)), V::load(grad_o.at(3usize, c)));
+            v2 = V::mul_add(V::load(t0.at(2usize)), V::load(grad_o.at(2usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(1usize)), V::load(grad_o.at(1usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(0usize)), V::load(grad_o.at(0usize, c)), v2);
             // out0[0] = t1_0*(t0_3*grad_o_e12 + t0_2*grad_o_e2 + t0_1*grad_o_e1 + t0_0*grad_o_1)
-            V::store(V::mul(V::load(t1.at(0usize, c)), v2), out0.at(0usize, c));
+            V::store(V::mul(V::load(t1.at(0usize)), v2), out0.at(0usize));
         }
     }
 }
@@ -642,26 +609,27 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<2usize>(c);
-            t5.prefetch::<4usize>(c);
             y.prefetch::<4usize>(c);
-            t3.prefetch::<1usize>(c);
+            let t5 = t5.packed::<V, 4usize>(group);
+            let t3 = t3.packed::<V, 1usize>(group);
+            let param0 = param0.packed::<V, 4usize>(group);
             let x_e1 = V::load(x.at(0usize, c));
-            let w0 = V::load(param0.at(0usize, c));
+            let w0 = V::load(param0.at(0usize));
             let x_e2 = V::load(x.at(1usize, c));
-            let w1 = V::load(param0.at(1usize, c));
-            let w2 = V::load(param0.at(2usize, c));
-            let w3 = V::load(param0.at(3usize, c));
-            let t5_3 = V::load(t5.at(3usize, c));
+            let w1 = V::load(param0.at(1usize));
+            let w2 = V::load(param0.at(2usize));
+            let w3 = V::load(param0.at(3usize));
+            let t5_3 = V::load(t5.at(3usize));
             let mut v16 = V::mul(V::mul(x_e1, w3), t5_3);
-            let t5_1 = V::load(t5.at(1usize, c));
-            let t5_2 = V::load(t5.at(2usize, c));
+            let t5_1 = V::load(t5.at(1usize));
+            let t5_2 = V::load(t5.at(2usize));
             let mut v20 = V::mul(V::mul(x_e1, w2), t5_2);
             v20 = V::neg_mul_add(V::mul(x_e2, w2), t5_1, v20);
             // out0[3] = x_e1*w2*t5_2 - x_e2*w2*t5_1
             V::store(v20, out0.at(3usize, c));
             let mut v22 = V::mul(V::mul(x_e2, w1), t5_2);
             v22 = V::mul_add(V::mul(x_e1, w1), t5_1, v22);
-            let t5_0 = V::load(t5.at(0usize, c));
+            let t5_0 = V::load(t5.at(0usize));
             v16 = V::mul_add(V::mul(x_e2, w0), t5_0, v16);
             // out0[2] = x_e1*w3*t5_3 + x_e2*w0*t5_0
             V::store(v16, out0.at(2usize, c));
@@ -670,7 +638,7 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out0[1] = x_e1*w0*t5_0 - x_e2*w3*t5_3
             V::store(v28, out0.at(1usize, c));
             v22 = V::mul_add(
-                V::load(t3.at(0usize, c)),
+                V::load(t3.at(0usize)),
                 gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
                 v22,
             );
@@ -696,12 +664,14 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<4usize>(c);
-            t5.prefetch::<4usize>(c);
             x.prefetch::<2usize>(c);
+            let t5 = t5.packed::<V, 4usize>(group);
+            let param0 = param0.packed::<V, 4usize>(group);
+            let grad0 = grad0.packed::<V, 4usize>(group);
             let y_e1 = V::load(y.at(1usize, c));
-            let t5_3 = V::load(t5.at(3usize, c));
+            let t5_3 = V::load(t5.at(3usize));
             let v2 = V::mul(y_e1, t5_3);
-            let w3 = V::load(param0.at(3usize, c));
+            let w3 = V::load(param0.at(3usize));
             let mut v4 = V::mul(w3, v2);
             let x_e2 = V::load(x.at(1usize, c));
             let y_e2 = V::load(y.at(2usize, c));
@@ -711,32 +681,32 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v11 = V::mul(x_e1, v8);
             v11 = V::neg_mul_add(x_e2, v2, v11);
             // grad0[3] += x_e1*v8 - x_e2*v2
-            V::store(V::add(V::load(grad0.at(3usize, c)), v11), grad0.at(3usize, c));
+            V::store(V::add(V::load(grad0.at(3usize)), v11), grad0.at(3usize));
             let y_e12 = V::load(y.at(3usize, c));
-            let t5_1 = V::load(t5.at(1usize, c));
+            let t5_1 = V::load(t5.at(1usize));
             let v15 = V::mul(y_e12, t5_1);
-            let w2 = V::load(param0.at(2usize, c));
+            let w2 = V::load(param0.at(2usize));
             v4 = V::mul_add(w2, v15, v4);
-            let t5_2 = V::load(t5.at(2usize, c));
+            let t5_2 = V::load(t5.at(2usize));
             let v21 = V::mul(y_e12, t5_2);
             let mut v23 = V::mul(x_e1, v21);
             v9 = V::mul_add(w2, v21, v9);
             v23 = V::neg_mul_add(x_e2, v15, v23);
             // grad0[2] += x_e1*v21 - x_e2*v15
-            V::store(V::add(V::load(grad0.at(2usize, c)), v23), grad0.at(2usize, c));
+            V::store(V::add(V::load(grad0.at(2usize)), v23), grad0.at(2usize));
             let y_1 = V::load(y.at(0usize, c));
             let v27 = V::mul(y_1, t5_2);
-            let w1 = V::load(param0.at(1usize, c));
+            let w1 = V::load(param0.at(1usize));
             let mut v30 = V::mul(x_e2, v27);
             let mut v31 = V::mul_sub(w1, v27, v4);
             let v32 = V::mul(y_1, t5_1);
             v9 = V::mul_add(w1, v32, v9);
             v30 = V::mul_add(x_e1, v32, v30);
             // grad0[1] += x_e2*v27 + x_e1*v32
-            V::store(V::add(V::load(grad0.at(1usize, c)), v30), grad0.at(1usize, c));
-            let t5_0 = V::load(t5.at(0usize, c));
+            V::store(V::add(V::load(grad0.at(1usize)), v30), grad0.at(1usize));
+            let t5_0 = V::load(t5.at(0usize));
             let v38 = V::mul(y_e2, t5_0);
-            let w0 = V::load(param0.at(0usize, c));
+            let w0 = V::load(param0.at(0usize));
             let mut v41 = V::mul(x_e2, v38);
             v31 = V::mul_add(w0, v38, v31);
             // out0[1] = w1*v27 - (w3*v2 + w2*v15) + w0*v38
@@ -747,7 +717,7 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v9, out0.at(0usize, c));
             v41 = V::mul_add(x_e1, v43, v41);
             // grad0[0] += x_e2*v38 + x_e1*v43
-            V::store(V::add(V::load(grad0.at(0usize, c)), v41), grad0.at(0usize, c));
+            V::store(V::add(V::load(grad0.at(0usize)), v41), grad0.at(0usize));
         }
     }
 }
@@ -904,30 +874,32 @@ unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<4usize>(c);
             y.prefetch::<2usize>(c);
-            let v2 = V::mul(V::load(x.at(0usize, c)), V::load(param0.at(0usize, c)));
+            let out0 = out0.packed::<V, 4usize>(group);
+            let param0 = param0.packed::<V, 4usize>(group);
+            let v2 = V::mul(V::load(x.at(0usize, c)), V::load(param0.at(0usize)));
             let y_e1 = V::load(y.at(0usize, c));
             let mut v4 = V::mul(y_e1, v2);
             let y_e2 = V::load(y.at(1usize, c));
             let mut v6 = V::mul(y_e2, v2);
             let x_e1 = V::load(x.at(1usize, c));
-            let w1 = V::load(param0.at(1usize, c));
+            let w1 = V::load(param0.at(1usize));
             let mut v10 = V::mul(y_e1, V::mul(x_e1, w1));
             let x_e2 = V::load(x.at(2usize, c));
             v10 = V::mul_add(y_e2, V::mul(x_e2, w1), v10);
             // out0[0] = y_e1*x_e1*w1 + y_e2*x_e2*w1
-            V::store(v10, out0.at(0usize, c));
-            let w2 = V::load(param0.at(2usize, c));
+            V::store(v10, out0.at(0usize));
+            let w2 = V::load(param0.at(2usize));
             let mut v17 = V::mul(y_e2, V::mul(x_e1, w2));
             v17 = V::neg_mul_add(y_e1, V::mul(x_e2, w2), v17);
             // out0[3] = y_e2*x_e1*w2 - y_e1*x_e2*w2
-            V::store(v17, out0.at(3usize, c));
-            let v23 = V::mul(V::load(x.at(3usize, c)), V::load(param0.at(3usize, c)));
+            V::store(v17, out0.at(3usize));
+            let v23 = V::mul(V::load(x.at(3usize, c)), V::load(param0.at(3usize)));
             v6 = V::neg_mul_add(y_e1, v23, v6);
             // out0[2] = y_e2*v2 - y_e1*v23
-            V::store(v6, out0.at(2usize, c));
+            V::store(v6, out0.at(2usize));
             v4 = V::mul_add(y_e2, v23, v4);
             // out0[1] = y_e1*v2 + y_e2*v23
-            V::store(v4, out0.at(1usize, c));
+            V::store(v4, out0.at(1usize));
         }
     }
 }
@@ -946,21 +918,22 @@ unsafe fn sgp_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<4usize>(c);
-            t5.prefetch::<4usize>(c);
-            let v2 = V::mul(V::load(x.at(0usize, c)), V::load(param0.at(0usize, c)));
+            let t5 = t5.packed::<V, 4usize>(group);
+            let param0 = param0.packed::<V, 4usize>(group);
+            let v2 = V::mul(V::load(x.at(0usize, c)), V::load(param0.at(0usize)));
             let x_e1 = V::load(x.at(1usize, c));
-            let w1 = V::load(param0.at(1usize, c));
+            let w1 = V::load(param0.at(1usize));
             let x_e2 = V::load(x.at(2usize, c));
-            let w2 = V::load(param0.at(2usize, c));
-            let v13 = V::mul(V::load(x.at(3usize, c)), V::load(param0.at(3usize, c)));
-            let t5_1 = V::load(t5.at(1usize, c));
+            let w2 = V::load(param0.at(2usize));
+            let v13 = V::mul(V::load(x.at(3usize, c)), V::load(param0.at(3usize)));
+            let t5_1 = V::load(t5.at(1usize));
             let mut v15 = V::mul(v13, t5_1);
-            let t5_2 = V::load(t5.at(2usize, c));
+            let t5_2 = V::load(t5.at(2usize));
             let mut v17 = V::mul(v13, t5_2);
-            let t5_3 = V::load(t5.at(3usize, c));
+            let t5_3 = V::load(t5.at(3usize));
             v17 = V::mul_add(V::mul(x_e2, w2), t5_3, v17);
             v15 = V::mul_add(V::mul(x_e1, w2), t5_3, v15);
-            let t5_0 = V::load(t5.at(0usize, c));
+            let t5_0 = V::load(t5.at(0usize));
             v15 = V::mul_add(V::mul(x_e2, w1), t5_0, v15);
             let mut v27 = V::mul_sub(V::mul(x_e1, w1), t5_0, v17);
             v15 = V::mul_add(v2, t5_2, v15);
@@ -990,28 +963,27 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<2usize>(c);
-            t5.prefetch::<4usize>(c);
             x.prefetch::<4usize>(c);
-            t4.prefetch::<1usize>(c);
+            let t5 = t5.packed::<V, 4usize>(group);
+            let t4 = t4.packed::<V, 1usize>(group);
+            let param0 = param0.packed::<V, 4usize>(group);
+            let grad0 = grad0.packed::<V, 4usize>(group);
             let y_e2 = V::load(y.at(1usize, c));
-            let t5_1 = V::load(t5.at(1usize, c));
+            let t5_1 = V::load(t5.at(1usize));
             let mut v2 = V::mul(y_e2, t5_1);
             let y_e1 = V::load(y.at(0usize, c));
-            let t5_2 = V::load(t5.at(2usize, c));
+            let t5_2 = V::load(t5.at(2usize));
             v2 = V::neg_mul_add(y_e1, t5_2, v2);
             // out0[3] = w3*v6
-            V::store(V::mul(V::load(param0.at(3usize, c)), v2), out0.at(3usize, c));
+            V::store(V::mul(V::load(param0.at(3usize)), v2), out0.at(3usize, c));
             // grad0[3] += x_e12*v6
             V::store(
-                V::add(
-                    V::load(grad0.at(3usize, c)),
-                    V::mul(V::load(x.at(3usize, c)), v2),
-                ),
-                grad0.at(3usize, c),
+                V::mul_add(V::load(x.at(3usize, c)), v2, V::load(grad0.at(3usize))),
+                grad0.at(3usize),
             );
-            let t5_3 = V::load(t5.at(3usize, c));
+            let t5_3 = V::load(t5.at(3usize));
             let v12 = V::mul(y_e1, t5_3);
-            let w2 = V::load(param0.at(2usize, c));
+            let w2 = V::load(param0.at(2usize));
             let x_e2 = V::load(x.at(2usize, c));
             let v17 = V::mul(y_e2, t5_3);
             let mut v18 = V::mul(w2, v17);
@@ -1019,10 +991,10 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v20 = V::mul(x_e1, v17);
             v20 = V::neg_mul_add(x_e2, v12, v20);
             // grad0[2] += x_e1*v17 - x_e2*v12
-            V::store(V::add(V::load(grad0.at(2usize, c)), v20), grad0.at(2usize, c));
-            let t5_0 = V::load(t5.at(0usize, c));
+            V::store(V::add(V::load(grad0.at(2usize)), v20), grad0.at(2usize));
+            let t5_0 = V::load(t5.at(0usize));
             let v23 = V::mul(y_e2, t5_0);
-            let w1 = V::load(param0.at(1usize, c));
+            let w1 = V::load(param0.at(1usize));
             let mut v25 = V::mul(w1, v23);
             let mut v26 = V::mul(x_e2, v23);
             v25 = V::neg_mul_add(w2, v12, v25);
@@ -1034,18 +1006,15 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v18, out0.at(1usize, c));
             v26 = V::mul_add(x_e1, v28, v26);
             // grad0[1] += x_e2*v23 + x_e1*v28
-            V::store(V::add(V::load(grad0.at(1usize, c)), v26), grad0.at(1usize, c));
+            V::store(V::add(V::load(grad0.at(1usize)), v26), grad0.at(1usize));
             let mut v33 = V::mul(y_e2, t5_2);
             v33 = V::mul_add(y_e1, t5_1, v33);
-            let mut v37 = V::mul(V::load(param0.at(0usize, c)), v33);
+            let mut v37 = V::mul(V::load(param0.at(0usize)), v33);
             let x_1 = V::load(x.at(0usize, c));
             // grad0[0] += x_1*v35
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v33)),
-                grad0.at(0usize, c),
-            );
+            V::store(V::mul_add(x_1, v33, V::load(grad0.at(0usize))), grad0.at(0usize));
             v37 = V::mul_add(
-                V::load(t4.at(0usize, c)),
+                V::load(t4.at(0usize)),
                 gate_slope::<V>(args.gate, x_1),
                 v37,
             );
@@ -1203,20 +1172,22 @@ unsafe fn sgp_15<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<2usize>(c);
             y.prefetch::<2usize>(c);
+            let out0 = out0.packed::<V, 2usize>(group);
+            let param0 = param0.packed::<V, 2usize>(group);
             let x_e1 = V::load(x.at(0usize, c));
-            let w0 = V::load(param0.at(0usize, c));
+            let w0 = V::load(param0.at(0usize));
             let y_e1 = V::load(y.at(0usize, c));
             let mut v4 = V::mul(y_e1, V::mul(x_e1, w0));
             let x_e2 = V::load(x.at(1usize, c));
             let y_e2 = V::load(y.at(1usize, c));
             v4 = V::mul_add(y_e2, V::mul(x_e2, w0), v4);
             // out0[0] = y_e1*x_e1*w0 + y_e2*x_e2*w0
-            V::store(v4, out0.at(0usize, c));
-            let w1 = V::load(param0.at(1usize, c));
+            V::store(v4, out0.at(0usize));
+            let w1 = V::load(param0.at(1usize));
             let mut v12 = V::mul(y_e2, V::mul(x_e1, w1));
             v12 = V::neg_mul_add(y_e1, V::mul(x_e2, w1), v12);
             // out0[1] = y_e2*x_e1*w1 - y_e1*x_e2*w1
-            V::store(v12, out0.at(1usize, c));
+            V::store(v12, out0.at(1usize));
         }
     }
 }
@@ -1235,11 +1206,11 @@ unsafe fn sgp_16<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v2 = V::mul(v1, v1);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<2usize>(c);
+            let t0 = t0.packed::<V, 2usize>(group);
             // out0[0] = t0_0*v2
-            V::store(V::mul(V::load(t0.at(0usize, c)), v2), out0.at(0usize, c));
+            V::store(V::mul(V::load(t0.at(0usize)), v2), out0.at(0usize, c));
             // out0[1] = t0_1*v2
-            V::store(V::mul(V::load(t0.at(1usize, c)), v2), out0.at(1usize, c));
+            V::store(V::mul(V::load(t0.at(1usize)), v2), out0.at(1usize, c));
         }
     }
 }
@@ -1259,10 +1230,11 @@ unsafe fn sgp_17<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<2usize>(c);
+            let out0 = out0.packed::<V, 2usize>(group);
             // out0[1] = v2*grad_o_e12
-            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize));
             // out0[0] = v2*grad_o_1
-            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize));
         }
     }
 }
@@ -1281,14 +1253,15 @@ unsafe fn sgp_18<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<2usize>(c);
-            t1.prefetch::<2usize>(c);
+            let t1 = t1.packed::<V, 2usize>(group);
+            let param0 = param0.packed::<V, 2usize>(group);
             let x_e1 = V::load(x.at(0usize, c));
-            let w0 = V::load(param0.at(0usize, c));
+            let w0 = V::load(param0.at(0usize));
             let x_e2 = V::load(x.at(1usize, c));
-            let w1 = V::load(param0.at(1usize, c));
-            let t1_1 = V::load(t1.at(1usize, c));
+            let w1 = V::load(param0.at(1usize));
+            let t1_1 = V::load(t1.at(1usize));
             let mut v10 = V::mul(V::mul(x_e1, w1), t1_1);
-            let t1_0 = V::load(t1.at(0usize, c));
+            let t1_0 = V::load(t1.at(0usize));
             v10 = V::mul_add(V::mul(x_e2, w0), t1_0, v10);
             // out0[1] = x_e1*w1*t1_1 + x_e2*w0*t1_0
             V::store(v10, out0.at(1usize, c));
@@ -1316,12 +1289,14 @@ unsafe fn sgp_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<2usize>(c);
-            t1.prefetch::<2usize>(c);
             x.prefetch::<2usize>(c);
+            let t1 = t1.packed::<V, 2usize>(group);
+            let param0 = param0.packed::<V, 2usize>(group);
+            let grad0 = grad0.packed::<V, 2usize>(group);
             let y_e1 = V::load(y.at(0usize, c));
-            let t1_1 = V::load(t1.at(1usize, c));
+            let t1_1 = V::load(t1.at(1usize));
             let v2 = V::mul(y_e1, t1_1);
-            let w1 = V::load(param0.at(1usize, c));
+            let w1 = V::load(param0.at(1usize));
             let x_e2 = V::load(x.at(1usize, c));
             let y_e2 = V::load(y.at(1usize, c));
             let v8 = V::mul(y_e2, t1_1);
@@ -1330,10 +1305,10 @@ unsafe fn sgp_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v11 = V::mul(x_e1, v8);
             v11 = V::neg_mul_add(x_e2, v2, v11);
             // grad0[1] += x_e1*v8 - x_e2*v2
-            V::store(V::add(V::load(grad0.at(1usize, c)), v11), grad0.at(1usize, c));
-            let t1_0 = V::load(t1.at(0usize, c));
+            V::store(V::add(V::load(grad0.at(1usize)), v11), grad0.at(1usize));
+            let t1_0 = V::load(t1.at(0usize));
             let v14 = V::mul(y_e2, t1_0);
-            let w0 = V::load(param0.at(0usize, c));
+            let w0 = V::load(param0.at(0usize));
             let mut v16 = V::mul(w0, v14);
             let mut v17 = V::mul(x_e2, v14);
             v16 = V::neg_mul_add(w1, v2, v16);
@@ -1345,7 +1320,7 @@ unsafe fn sgp_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v9, out0.at(0usize, c));
             v17 = V::mul_add(x_e1, v19, v17);
             // grad0[0] += x_e2*v14 + x_e1*v19
-            V::store(V::add(V::load(grad0.at(0usize, c)), v17), grad0.at(0usize, c));
+            V::store(V::add(V::load(grad0.at(0usize)), v17), grad0.at(0usize));
         }
     }
 }

@@ -19,16 +19,15 @@ unsafe fn sgp_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum1 = V::zero();
         let mut sum2 = V::zero();
         for group in 0..args.groups {
-            let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
-            t0.prefetch::<4usize>(c);
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t0 = t0.packed::<V, 4usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
-            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
-            let v4 = V::mul(V::load(t0.at(0usize, c)), v2);
-            let v6 = V::mul(V::load(t0.at(1usize, c)), v2);
-            let v8 = V::mul(V::load(t0.at(2usize, c)), v2);
-            let v10 = V::mul(V::load(t0.at(3usize, c)), v2);
+            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
+            let v4 = V::mul(V::load(t0.at(0usize)), v2);
+            let v6 = V::mul(V::load(t0.at(1usize)), v2);
+            let v8 = V::mul(V::load(t0.at(2usize)), v2);
+            let v10 = V::mul(V::load(t0.at(3usize)), v2);
             // row sum 0 = v4*v4
             sum0 = V::add(sum0, V::keep_first(V::mul(v4, v4), valid));
             let mut v12 = V::mul(v6, v6);
@@ -75,28 +74,28 @@ unsafe fn sgp_rms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v28 = V::div(c1e0, v27);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
-            t0.prefetch::<4usize>(c);
-            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t0 = t0.packed::<V, 4usize>(group);
+            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
             // out0[0] = t0_0*v2*v18
             V::store(
-                V::mul(V::mul(V::load(t0.at(0usize, c)), v2), v18),
+                V::mul(V::mul(V::load(t0.at(0usize)), v2), v18),
                 out0.at(0usize, c),
             );
             // out0[1] = t0_1*v2*v23
             V::store(
-                V::mul(V::mul(V::load(t0.at(1usize, c)), v2), v23),
+                V::mul(V::mul(V::load(t0.at(1usize)), v2), v23),
                 out0.at(1usize, c),
             );
             // out0[2] = t0_2*v2*v23
             V::store(
-                V::mul(V::mul(V::load(t0.at(2usize, c)), v2), v23),
+                V::mul(V::mul(V::load(t0.at(2usize)), v2), v23),
                 out0.at(2usize, c),
             );
             // out0[3] = t0_3*v2*v28
             V::store(
-                V::mul(V::mul(V::load(t0.at(3usize, c)), v2), v28),
+                V::mul(V::mul(V::load(t0.at(3usize)), v2), v28),
                 out0.at(3usize, c),
             );
         }
@@ -119,29 +118,29 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum2 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
-            t0.prefetch::<4usize>(c);
             grad_o.prefetch::<4usize>(c);
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t0 = t0.packed::<V, 4usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
-            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
             // row sum 0 = t0_3*v2*grad_o_e12
             sum0 = V::add(
                 sum0,
                 V::keep_first(
                     V::mul(
-                        V::mul(V::load(t0.at(3usize, c)), v2),
+                        V::mul(V::load(t0.at(3usize)), v2),
                         V::load(grad_o.at(3usize, c)),
                     ),
                     valid,
                 ),
             );
             let mut v14 = V::mul(
-                V::mul(V::load(t0.at(2usize, c)), v2),
+                V::mul(V::load(t0.at(2usize)), v2),
                 V::load(grad_o.at(2usize, c)),
             );
             v14 = V::mul_add(
-                V::mul(V::load(t0.at(1usize, c)), v2),
+                V::mul(V::load(t0.at(1usize)), v2),
                 V::load(grad_o.at(1usize, c)),
                 v14,
             );
@@ -152,7 +151,7 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 sum2,
                 V::keep_first(
                     V::mul(
-                        V::mul(V::load(t0.at(0usize, c)), v2),
+                        V::mul(V::load(t0.at(0usize)), v2),
                         V::load(grad_o.at(0usize, c)),
                     ),
                     valid,
@@ -222,17 +221,20 @@ unsafe fn sgp_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v65 = V::mul(c2e0, v64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
-            t0.prefetch::<4usize>(c);
             grad_o.prefetch::<4usize>(c);
-            let t1_0 = V::load(t1.at(0usize, c));
-            let t2_0 = V::load(t2.at(0usize, c));
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t0 = t0.packed::<V, 4usize>(group);
+            let out0 = out0.packed::<V, 1usize>(group);
+            let out1 = out1.packed::<V, 1usize>(group);
+            let out2 = out2.packed::<V, 4usize>(group);
+            let t1_0 = V::load(t1.at(0usize));
+            let t2_0 = V::load(t2.at(0usize));
             let v2 = V::mul(t1_0, t2_0);
-            let t0_0 = V::load(t0.at(0usize, c));
-            let t0_1 = V::load(t0.at(1usize, c));
-            let t0_2 = V::load(t0.at(2usize, c));
-            let t0_3 = V::load(t0.at(3usize, c));
+            let t0_0 = V::load(t0.at(0usize));
+            let t0_1 = V::load(t0.at(1usize));
+            let t0_2 = V::load(t0.at(2usize));
+            let t0_3 = V::load(t0.at(3usize));
             let mut v30 = V::mul(v28, V::load(grad_o.at(3usize, c)));
             let mut v32 = V::mul(v23, V::load(grad_o.at(2usize, c)));
             let mut v34 = V::mul(v23, V::load(grad_o.at(1usize, c)));
@@ -242,21 +244,21 @@ unsafe fn sgp_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v34 = V::neg_mul_add(V::mul(t0_1, v2), v54, v34);
             v36 = V::neg_mul_add(V::mul(t0_0, v2), v65, v36);
             // out2[3] = v2*v47
-            V::store(V::mul(v2, v30), out2.at(3usize, c));
+            V::store(V::mul(v2, v30), out2.at(3usize));
             let mut v69 = V::mul(t0_3, v30);
             // out2[2] = v2*v56
-            V::store(V::mul(v2, v32), out2.at(2usize, c));
+            V::store(V::mul(v2, v32), out2.at(2usize));
             v69 = V::mul_add(t0_2, v32, v69);
             // out2[1] = v2*v58
-            V::store(V::mul(v2, v34), out2.at(1usize, c));
+            V::store(V::mul(v2, v34), out2.at(1usize));
             v69 = V::mul_add(t0_1, v34, v69);
             // out2[0] = v2*v67
-            V::store(V::mul(v2, v36), out2.at(0usize, c));
+            V::store(V::mul(v2, v36), out2.at(0usize));
             v69 = V::mul_add(t0_0, v36, v69);
             // out1[0] = t2_0*v78
-            V::store(V::mul(t2_0, v69), out1.at(0usize, c));
+            V::store(V::mul(t2_0, v69), out1.at(0usize));
             // out0[0] = t1_0*v78
-            V::store(V::mul(t1_0, v69), out0.at(0usize, c));
+            V::store(V::mul(t1_0, v69), out0.at(0usize));
         }
     }
 }
@@ -474,16 +476,18 @@ unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v65 = V::mul(c2e0, v64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
-            t0.prefetch::<4usize>(c);
             grad_o.prefetch::<4usize>(c);
-            let t1_0 = V::load(t1.at(0usize, c));
-            let v2 = V::mul(t1_0, V::load(t2.at(0usize, c)));
-            let t0_0 = V::load(t0.at(0usize, c));
-            let t0_1 = V::load(t0.at(1usize, c));
-            let t0_2 = V::load(t0.at(2usize, c));
-            let t0_3 = V::load(t0.at(3usize, c));
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t0 = t0.packed::<V, 4usize>(group);
+            let out0 = out0.packed::<V, 1usize>(group);
+            let out1 = out1.packed::<V, 4usize>(group);
+            let t1_0 = V::load(t1.at(0usize));
+            let v2 = V::mul(t1_0, V::load(t2.at(0usize)));
+            let t0_0 = V::load(t0.at(0usize));
+            let t0_1 = V::load(t0.at(1usize));
+            let t0_2 = V::load(t0.at(2usize));
+            let t0_3 = V::load(t0.at(3usize));
             let mut v30 = V::mul(v28, V::load(grad_o.at(3usize, c)));
             let mut v32 = V::mul(v23, V::load(grad_o.at(2usize, c)));
             let mut v34 = V::mul(v23, V::load(grad_o.at(1usize, c)));
@@ -493,19 +497,19 @@ unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v34 = V::neg_mul_add(V::mul(t0_1, v2), v54, v34);
             v36 = V::neg_mul_add(V::mul(t0_0, v2), v65, v36);
             // out1[3] = v2*v47
-            V::store(V::mul(v2, v30), out1.at(3usize, c));
+            V::store(V::mul(v2, v30), out1.at(3usize));
             let mut v69 = V::mul(t0_3, v30);
             // out1[2] = v2*v56
-            V::store(V::mul(v2, v32), out1.at(2usize, c));
+            V::store(V::mul(v2, v32), out1.at(2usize));
             v69 = V::mul_add(t0_2, v32, v69);
             // out1[1] = v2*v58
-            V::store(V::mul(v2, v34), out1.at(1usize, c));
+            V::store(V::mul(v2, v34), out1.at(1usize));
             v69 = V::mul_add(t0_1, v34, v69);
             // out1[0] = v2*v67
-            V::store(V::mul(v2, v36), out1.at(0usize, c));
+            V::store(V::mul(v2, v36), out1.at(0usize));
             v69 = V::mul_add(t0_0, v36, v69);
             // out0[0] = t1_0*(t0_3*v47 + t0_2*v56 + t0_1*v58 + t0_0*v67)
-            V::store(V::mul(t1_0, v69), out0.at(0usize, c));
+            V::store(V::mul(t1_0, v69), out0.at(0usize));
         }
     }
 }
@@ -722,16 +726,18 @@ unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v65 = V::mul(c2e0, v64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
-            t0.prefetch::<4usize>(c);
             grad_o.prefetch::<4usize>(c);
-            let t2_0 = V::load(t2.at(0usize, c));
-            let v2 = V::mul(V::load(t1.at(0usize, c)), t2_0);
-            let t0_0 = V::load(t0.at(0usize, c));
-            let t0_1 = V::load(t0.at(1usize, c));
-            let t0_2 = V::load(t0.at(2usize, c));
-            let t0_3 = V::load(t0.at(3usize, c));
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t0 = t0.packed::<V, 4usize>(group);
+            let out0 = out0.packed::<V, 1usize>(group);
+            let out1 = out1.packed::<V, 4usize>(group);
+            let t2_0 = V::load(t2.at(0usize));
+            let v2 = V::mul(V::load(t1.at(0usize)), t2_0);
+            let t0_0 = V::load(t0.at(0usize));
+            let t0_1 = V::load(t0.at(1usize));
+            let t0_2 = V::load(t0.at(2usize));
+            let t0_3 = V::load(t0.at(3usize));
             let mut v30 = V::mul(v28, V::load(grad_o.at(3usize, c)));
             let mut v32 = V::mul(v23, V::load(grad_o.at(2usize, c)));
             let mut v34 = V::mul(v23, V::load(grad_o.at(1usize, c)));
@@ -741,19 +747,19 @@ unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v34 = V::neg_mul_add(V::mul(t0_1, v2), v54, v34);
             v36 = V::neg_mul_add(V::mul(t0_0, v2), v65, v36);
             // out1[3] = v2*v47
-            V::store(V::mul(v2, v30), out1.at(3usize, c));
+            V::store(V::mul(v2, v30), out1.at(3usize));
             let mut v69 = V::mul(t0_3, v30);
             // out1[2] = v2*v56
-            V::store(V::mul(v2, v32), out1.at(2usize, c));
+            V::store(V::mul(v2, v32), out1.at(2usize));
             v69 = V::mul_add(t0_2, v32, v69);
             // out1[1] = v2*v58
-            V::store(V::mul(v2, v34), out1.at(1usize, c));
+            V::store(V::mul(v2, v34), out1.at(1usize));
             v69 = V::mul_add(t0_1, v34, v69);
             // out1[0] = v2*v67
-            V::store(V::mul(v2, v36), out1.at(0usize, c));
+            V::store(V::mul(v2, v36), out1.at(0usize));
             v69 = V::mul_add(t0_0, v36, v69);
             // out0[0] = t2_0*(t0_3*v47 + t0_2*v56 + t0_1*v58 + t0_0*v67)
-            V::store(V::mul(t2_0, v69), out0.at(0usize, c));
+            V::store(V::mul(t2_0, v69), out0.at(0usize));
         }
     }
 }
@@ -924,11 +930,10 @@ unsafe fn sgp_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v1 = gate::<V>(args.gate, c0e0);
         let v2 = V::mul(v1, v1);
         for group in 0..args.groups {
-            let c = group * V::LANES;
-            t0.prefetch::<2usize>(c);
+            let t0 = t0.packed::<V, 2usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
-            let v4 = V::mul(V::load(t0.at(0usize, c)), v2);
-            let v6 = V::mul(V::load(t0.at(1usize, c)), v2);
+            let v4 = V::mul(V::load(t0.at(0usize)), v2);
+            let v6 = V::mul(V::load(t0.at(1usize)), v2);
             // row sum 0 = v4*v4
             sum0 = V::add(sum0, V::keep_first(V::mul(v4, v4), valid));
             // row sum 1 = v6*v6
@@ -966,15 +971,15 @@ unsafe fn sgp_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v19 = V::div(c1e0, v18);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<2usize>(c);
+            let t0 = t0.packed::<V, 2usize>(group);
             // out0[0] = t0_0*v2*v14
             V::store(
-                V::mul(V::mul(V::load(t0.at(0usize, c)), v2), v14),
+                V::mul(V::mul(V::load(t0.at(0usize)), v2), v14),
                 out0.at(0usize, c),
             );
             // out0[1] = t0_1*v2*v19
             V::store(
-                V::mul(V::mul(V::load(t0.at(1usize, c)), v2), v19),
+                V::mul(V::mul(V::load(t0.at(1usize)), v2), v19),
                 out0.at(1usize, c),
             );
         }
@@ -997,15 +1002,15 @@ unsafe fn sgp_rms_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v2 = V::mul(v1, v1);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<2usize>(c);
             grad_o.prefetch::<2usize>(c);
+            let t0 = t0.packed::<V, 2usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
             // row sum 0 = t0_1*v2*grad_o_e12
             sum0 = V::add(
                 sum0,
                 V::keep_first(
                     V::mul(
-                        V::mul(V::load(t0.at(1usize, c)), v2),
+                        V::mul(V::load(t0.at(1usize)), v2),
                         V::load(grad_o.at(1usize, c)),
                     ),
                     valid,
@@ -1016,7 +1021,7 @@ unsafe fn sgp_rms_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 sum1,
                 V::keep_first(
                     V::mul(
-                        V::mul(V::load(t0.at(0usize, c)), v2),
+                        V::mul(V::load(t0.at(0usize)), v2),
                         V::load(grad_o.at(0usize, c)),
                     ),
                     valid,
@@ -1072,16 +1077,17 @@ unsafe fn sgp_rms_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v41 = V::mul(c2e0, v40);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<2usize>(c);
             grad_o.prefetch::<2usize>(c);
+            let t0 = t0.packed::<V, 2usize>(group);
+            let out0 = out0.packed::<V, 2usize>(group);
             let mut v21 = V::mul(v19, V::load(grad_o.at(1usize, c)));
             let mut v23 = V::mul(v14, V::load(grad_o.at(0usize, c)));
-            v21 = V::neg_mul_add(V::mul(V::load(t0.at(1usize, c)), v2), v32, v21);
-            v23 = V::neg_mul_add(V::mul(V::load(t0.at(0usize, c)), v2), v41, v23);
+            v21 = V::neg_mul_add(V::mul(V::load(t0.at(1usize)), v2), v32, v21);
+            v23 = V::neg_mul_add(V::mul(V::load(t0.at(0usize)), v2), v41, v23);
             // out0[1] = v2*(v19*grad_o_e12 - t0_1*v2*v32)
-            V::store(V::mul(v2, v21), out0.at(1usize, c));
+            V::store(V::mul(v2, v21), out0.at(1usize));
             // out0[0] = v2*(v14*grad_o_1 - t0_0*v2*v41)
-            V::store(V::mul(v2, v23), out0.at(0usize, c));
+            V::store(V::mul(v2, v23), out0.at(0usize));
         }
     }
 }

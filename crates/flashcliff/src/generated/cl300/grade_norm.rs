@@ -5,6 +5,312 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
+/// From `x`, `a` to `o`: o_g = x_g / (sigmoid(a_g) (|x_g| - 1) + 1 + 1e-6).
+///
+/// From `grade_norm` of Cl(3,0,0).
+#[inline(always)]
+unsafe fn grade_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c1e0 = V::from_f64(1f64);
+        let c1p000001e0 = V::from_f64(1.000001f64);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<8usize>(c);
+            let param0 = param0.packed::<V, 4usize>(group);
+            let x_1 = V::load(x.at(0usize, c));
+            let v1 = V::mul(x_1, x_1);
+            let x_e1 = V::load(x.at(1usize, c));
+            let mut v15 = V::mul(x_e1, x_e1);
+            let x_e2 = V::load(x.at(2usize, c));
+            let x_e3 = V::load(x.at(3usize, c));
+            v15 = V::mul_add(x_e2, x_e2, v15);
+            v15 = V::mul_add(x_e3, x_e3, v15);
+            let x_e12 = V::load(x.at(4usize, c));
+            let mut v32 = V::mul(x_e12, x_e12);
+            let x_e13 = V::load(x.at(5usize, c));
+            let x_e23 = V::load(x.at(6usize, c));
+            v32 = V::mul_add(x_e13, x_e13, v32);
+            v32 = V::mul_add(x_e23, x_e23, v32);
+            let x_e123 = V::load(x.at(7usize, c));
+            let v49 = V::mul(x_e123, x_e123);
+            let v60 = V::div(
+                c1e0,
+                V::mul_add(
+                    V::sigmoid(V::load(param0.at(1usize))),
+                    V::sub(V::sqrt(V::sqrt(V::mul_add(v15, v15, c1em16))), c1e0),
+                    c1p000001e0,
+                ),
+            );
+            let v61 = V::div(
+                c1e0,
+                V::mul_add(
+                    V::sigmoid(V::load(param0.at(2usize))),
+                    V::sub(V::sqrt(V::sqrt(V::mul_add(v32, v32, c1em16))), c1e0),
+                    c1p000001e0,
+                ),
+            );
+            // out0[0] = x_1*(1/(1.000001 + sigmoid(a0)*(sqrt(sqrt(v1*v1 + 0.0000000000000001)) - 1)))
+            V::store(
+                V::mul(
+                    x_1,
+                    V::div(
+                        c1e0,
+                        V::mul_add(
+                            V::sigmoid(V::load(param0.at(0usize))),
+                            V::sub(V::sqrt(V::sqrt(V::mul_add(v1, v1, c1em16))), c1e0),
+                            c1p000001e0,
+                        ),
+                    ),
+                ),
+                out0.at(0usize, c),
+            );
+            // out0[1] = x_e1*v60
+            V::store(V::mul(x_e1, v60), out0.at(1usize, c));
+            // out0[2] = x_e2*v60
+            V::store(V::mul(x_e2, v60), out0.at(2usize, c));
+            // out0[3] = x_e3*v60
+            V::store(V::mul(x_e3, v60), out0.at(3usize, c));
+            // out0[4] = x_e12*v61
+            V::store(V::mul(x_e12, v61), out0.at(4usize, c));
+            // out0[5] = x_e13*v61
+            V::store(V::mul(x_e13, v61), out0.at(5usize, c));
+            // out0[6] = x_e23*v61
+            V::store(V::mul(x_e23, v61), out0.at(6usize, c));
+            // out0[7] = x_e123*(1/(1.000001 + sigmoid(a3)*(sqrt(sqrt(0.0000000000000001 + v49*v49)) - 1)))
+            V::store(
+                V::mul(
+                    x_e123,
+                    V::div(
+                        c1e0,
+                        V::mul_add(
+                            V::sigmoid(V::load(param0.at(3usize))),
+                            V::sub(V::sqrt(V::sqrt(V::mul_add(v49, v49, c1em16))), c1e0),
+                            c1p000001e0,
+                        ),
+                    ),
+                ),
+                out0.at(7usize, c),
+            );
+        }
+    }
+}
+pub(super) static GRADE_NORM_0: Stage = stage!(grade_norm_0);
+/// From `x`, `grad_o`, `a` to `grad_x`, `grad_a`: adjoint of o_g = x_g / (sigmoid(a_g) (|x_g| - 1) + 1 + 1e-6).
+///
+/// From `grade_norm_grad` of Cl(3,0,0).
+#[inline(always)]
+unsafe fn grade_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        let grad0 = args.param_grads[0];
+        let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c1e0 = V::from_f64(1f64);
+        let c1p000001e0 = V::from_f64(1.000001f64);
+        let c5em1 = V::from_f64(0.5f64);
+        let c2e0 = V::from_f64(2f64);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<8usize>(c);
+            grad_o.prefetch::<8usize>(c);
+            let param0 = param0.packed::<V, 4usize>(group);
+            let grad0 = grad0.packed::<V, 4usize>(group);
+            let x_1 = V::load(x.at(0usize, c));
+            let v1 = V::mul(x_1, x_1);
+            let v5 = V::sqrt(V::mul_add(v1, v1, c1em16));
+            let v6 = V::sqrt(v5);
+            let v8 = V::sigmoid(V::load(param0.at(0usize)));
+            let v10 = V::sub(v6, c1e0);
+            let v13 = V::mul_add(v8, v10, c1p000001e0);
+            let x_e1 = V::load(x.at(1usize, c));
+            let mut v15 = V::mul(x_e1, x_e1);
+            let x_e2 = V::load(x.at(2usize, c));
+            let x_e3 = V::load(x.at(3usize, c));
+            v15 = V::mul_add(x_e2, x_e2, v15);
+            v15 = V::mul_add(x_e3, x_e3, v15);
+            let v24 = V::sqrt(V::mul_add(v15, v15, c1em16));
+            let v25 = V::sqrt(v24);
+            let v27 = V::sigmoid(V::load(param0.at(1usize)));
+            let v28 = V::sub(v25, c1e0);
+            let v30 = V::mul_add(v27, v28, c1p000001e0);
+            let x_e12 = V::load(x.at(4usize, c));
+            let mut v32 = V::mul(x_e12, x_e12);
+            let x_e13 = V::load(x.at(5usize, c));
+            let x_e23 = V::load(x.at(6usize, c));
+            v32 = V::mul_add(x_e13, x_e13, v32);
+            v32 = V::mul_add(x_e23, x_e23, v32);
+            let v41 = V::sqrt(V::mul_add(v32, v32, c1em16));
+            let v42 = V::sqrt(v41);
+            let v44 = V::sigmoid(V::load(param0.at(2usize)));
+            let v45 = V::sub(v42, c1e0);
+            let v47 = V::mul_add(v44, v45, c1p000001e0);
+            let x_e123 = V::load(x.at(7usize, c));
+            let v49 = V::mul(x_e123, x_e123);
+            let v52 = V::sqrt(V::mul_add(v49, v49, c1em16));
+            let v53 = V::sqrt(v52);
+            let v55 = V::sigmoid(V::load(param0.at(3usize)));
+            let v56 = V::sub(v53, c1e0);
+            let v58 = V::mul_add(v55, v56, c1p000001e0);
+            let v59 = V::div(c1e0, v13);
+            let v60 = V::div(c1e0, v30);
+            let v61 = V::div(c1e0, v47);
+            let v62 = V::div(c1e0, v58);
+            let grad_o_e123 = V::load(grad_o.at(7usize, c));
+            let mut v64 = V::mul(v62, grad_o_e123);
+            let grad_o_e23 = V::load(grad_o.at(6usize, c));
+            let mut v67 = V::mul(v61, grad_o_e23);
+            let mut v68 = V::mul(x_e23, grad_o_e23);
+            let grad_o_e13 = V::load(grad_o.at(5usize, c));
+            let mut v70 = V::mul(v61, grad_o_e13);
+            v68 = V::mul_add(x_e13, grad_o_e13, v68);
+            let grad_o_e12 = V::load(grad_o.at(4usize, c));
+            let mut v74 = V::mul(v61, grad_o_e12);
+            v68 = V::mul_add(x_e12, grad_o_e12, v68);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            let mut v78 = V::mul(v60, grad_o_e3);
+            let mut v79 = V::mul(x_e3, grad_o_e3);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            let mut v81 = V::mul(v60, grad_o_e2);
+            v79 = V::mul_add(x_e2, grad_o_e2, v79);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            let mut v85 = V::mul(v60, grad_o_e1);
+            v79 = V::mul_add(x_e1, grad_o_e1, v79);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            let mut v89 = V::mul(v59, grad_o_1);
+            let v92 = V::mul(v62, V::div(V::mul(x_e123, grad_o_e123), v58));
+            let v94 = V::mul(v61, V::div(v68, v47));
+            let v96 = V::mul(v60, V::div(v79, v30));
+            let v98 = V::mul(v59, V::div(V::mul(x_1, grad_o_1), v13));
+            // grad0[3] += -(v56*v92*(v55*(1 - v55)))
+            V::store(
+                V::neg_mul_add(
+                    V::mul(v56, v92),
+                    V::mul(v55, V::sub(c1e0, v55)),
+                    V::load(grad0.at(3usize)),
+                ),
+                grad0.at(3usize),
+            );
+            v64 = V::neg_mul_add(
+                x_e123,
+                V::mul(
+                    c2e0,
+                    V::mul(
+                        v49,
+                        V::mul(
+                            V::mul(
+                                V::mul(V::mul(v55, v92), V::div(c5em1, v53)),
+                                V::div(c5em1, v52),
+                            ),
+                            c2e0,
+                        ),
+                    ),
+                ),
+                v64,
+            );
+            // out0[7] = v62*grad_o_e123 - x_e123*2*v49*v55*v92*0.5/v53*0.5/v52*2
+            V::store(v64, out0.at(7usize, c));
+            // grad0[2] += -(v45*v94*(v44*(1 - v44)))
+            V::store(
+                V::neg_mul_add(
+                    V::mul(v45, v94),
+                    V::mul(v44, V::sub(c1e0, v44)),
+                    V::load(grad0.at(2usize)),
+                ),
+                grad0.at(2usize),
+            );
+            let v128 = V::mul(
+                c2e0,
+                V::mul(
+                    v32,
+                    V::mul(
+                        c2e0,
+                        V::mul(
+                            V::mul(V::mul(v44, v94), V::div(c5em1, v42)),
+                            V::div(c5em1, v41),
+                        ),
+                    ),
+                ),
+            );
+            v67 = V::neg_mul_add(x_e23, v128, v67);
+            // out0[6] = v61*grad_o_e23 - x_e23*v128
+            V::store(v67, out0.at(6usize, c));
+            v70 = V::neg_mul_add(x_e13, v128, v70);
+            // out0[5] = v61*grad_o_e13 - x_e13*v128
+            V::store(v70, out0.at(5usize, c));
+            v74 = V::neg_mul_add(x_e12, v128, v74);
+            // out0[4] = v61*grad_o_e12 - x_e12*v128
+            V::store(v74, out0.at(4usize, c));
+            // grad0[1] += -(v28*v96*(v27*(1 - v27)))
+            V::store(
+                V::neg_mul_add(
+                    V::mul(v28, v96),
+                    V::mul(v27, V::sub(c1e0, v27)),
+                    V::load(grad0.at(1usize)),
+                ),
+                grad0.at(1usize),
+            );
+            let v147 = V::mul(
+                c2e0,
+                V::mul(
+                    v15,
+                    V::mul(
+                        c2e0,
+                        V::mul(
+                            V::mul(V::mul(v27, v96), V::div(c5em1, v25)),
+                            V::div(c5em1, v24),
+                        ),
+                    ),
+                ),
+            );
+            v78 = V::neg_mul_add(x_e3, v147, v78);
+            // out0[3] = v60*grad_o_e3 - x_e3*v147
+            V::store(v78, out0.at(3usize, c));
+            v81 = V::neg_mul_add(x_e2, v147, v81);
+            // out0[2] = v60*grad_o_e2 - x_e2*v147
+            V::store(v81, out0.at(2usize, c));
+            v85 = V::neg_mul_add(x_e1, v147, v85);
+            // out0[1] = v60*grad_o_e1 - x_e1*v147
+            V::store(v85, out0.at(1usize, c));
+            // grad0[0] += -(v10*v98*(v8*(1 - v8)))
+            V::store(
+                V::neg_mul_add(
+                    V::mul(v10, v98),
+                    V::mul(v8, V::sub(c1e0, v8)),
+                    V::load(grad0.at(0usize)),
+                ),
+                grad0.at(0usize),
+            );
+            v89 = V::neg_mul_add(
+                x_1,
+                V::mul(
+                    c2e0,
+                    V::mul(
+                        v1,
+                        V::mul(
+                            c2e0,
+                            V::mul(
+                                V::mul(V::mul(v8, v98), V::div(c5em1, v6)),
+                                V::div(c5em1, v5),
+                            ),
+                        ),
+                    ),
+                ),
+                v89,
+            );
+            // out0[0] = v59*grad_o_1 - x_1*2*v1*2*v8*v98*0.5/v6*0.5/v5
+            V::store(v89, out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static GRADE_NORM_1: Stage = stage!(grade_norm_1);
 /// `o_g = x_g / (sigmoid(a_g) (|x_g| - 1) + 1 + 1e-6)`, grades 0,1,2,3 and 0,1,2,3.
 ///
 /// Forward: 56 flops per lane (24 multiplications, 16 additions).
@@ -24,7 +330,7 @@ pub(super) static GRADE_NORM_PROGRAM_0: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_0,
+                stage: &super::grade_norm::GRADE_NORM_0,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],
@@ -40,7 +346,7 @@ pub(super) static GRADE_NORM_PROGRAM_0: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_1,
+                stage: &super::grade_norm::GRADE_NORM_1,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],

@@ -19,6 +19,8 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<8usize>(c);
+            let param0 = param0.packed::<V, 4usize>(group);
+            let param1 = param1.packed::<V, 4usize>(group);
             let x_1 = V::load(x.at(0usize, c));
             let x_e1 = V::load(x.at(1usize, c));
             let mut v7 = V::mul(x_e1, x_e1);
@@ -27,11 +29,7 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v7 = V::mul_add(x_e2, x_e2, v7);
             v7 = V::mul_add(x_e3, x_e3, v7);
             let v18 = V::sigmoid(
-                V::mul_add(
-                    V::load(param0.at(1usize, c)),
-                    v7,
-                    V::load(param1.at(1usize, c)),
-                ),
+                V::mul_add(V::load(param0.at(1usize)), v7, V::load(param1.at(1usize))),
             );
             let x_e12 = V::load(x.at(4usize, c));
             let mut v20 = V::mul(x_e12, x_e12);
@@ -40,11 +38,7 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v20 = V::mul_add(x_e13, x_e13, v20);
             v20 = V::mul_add(x_e23, x_e23, v20);
             let v31 = V::sigmoid(
-                V::mul_add(
-                    V::load(param0.at(2usize, c)),
-                    v20,
-                    V::load(param1.at(2usize, c)),
-                ),
+                V::mul_add(V::load(param0.at(2usize)), v20, V::load(param1.at(2usize))),
             );
             let x_e123 = V::load(x.at(7usize, c));
             // out0[0] = x_1*(sigmoid(b0 + x_1*a0))
@@ -54,8 +48,8 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     V::sigmoid(
                         V::mul_add(
                             x_1,
-                            V::load(param0.at(0usize, c)),
-                            V::load(param1.at(0usize, c)),
+                            V::load(param0.at(0usize)),
+                            V::load(param1.at(0usize)),
                         ),
                     ),
                 ),
@@ -79,9 +73,9 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     x_e123,
                     V::sigmoid(
                         V::mul_add(
-                            V::load(param0.at(3usize, c)),
+                            V::load(param0.at(3usize)),
                             V::mul(x_e123, x_e123),
-                            V::load(param1.at(3usize, c)),
+                            V::load(param1.at(3usize)),
                         ),
                     ),
                 ),
@@ -111,29 +105,33 @@ unsafe fn mv_silu_mag2_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<8usize>(c);
             grad_o.prefetch::<8usize>(c);
+            let param0 = param0.packed::<V, 4usize>(group);
+            let param1 = param1.packed::<V, 4usize>(group);
+            let grad0 = grad0.packed::<V, 4usize>(group);
+            let grad1 = grad1.packed::<V, 4usize>(group);
             let x_1 = V::load(x.at(0usize, c));
-            let a0 = V::load(param0.at(0usize, c));
-            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param1.at(0usize, c))));
+            let a0 = V::load(param0.at(0usize));
+            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param1.at(0usize))));
             let x_e1 = V::load(x.at(1usize, c));
             let mut v7 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
             let x_e3 = V::load(x.at(3usize, c));
             v7 = V::mul_add(x_e2, x_e2, v7);
             v7 = V::mul_add(x_e3, x_e3, v7);
-            let a1 = V::load(param0.at(1usize, c));
-            let v18 = V::sigmoid(V::mul_add(a1, v7, V::load(param1.at(1usize, c))));
+            let a1 = V::load(param0.at(1usize));
+            let v18 = V::sigmoid(V::mul_add(a1, v7, V::load(param1.at(1usize))));
             let x_e12 = V::load(x.at(4usize, c));
             let mut v20 = V::mul(x_e12, x_e12);
             let x_e13 = V::load(x.at(5usize, c));
             let x_e23 = V::load(x.at(6usize, c));
             v20 = V::mul_add(x_e13, x_e13, v20);
             v20 = V::mul_add(x_e23, x_e23, v20);
-            let a2 = V::load(param0.at(2usize, c));
-            let v31 = V::sigmoid(V::mul_add(a2, v20, V::load(param1.at(2usize, c))));
+            let a2 = V::load(param0.at(2usize));
+            let v31 = V::sigmoid(V::mul_add(a2, v20, V::load(param1.at(2usize))));
             let x_e123 = V::load(x.at(7usize, c));
             let v33 = V::mul(x_e123, x_e123);
-            let a3 = V::load(param0.at(3usize, c));
-            let v38 = V::sigmoid(V::mul_add(a3, v33, V::load(param1.at(3usize, c))));
+            let a3 = V::load(param0.at(3usize));
+            let v38 = V::sigmoid(V::mul_add(a3, v33, V::load(param1.at(3usize))));
             let grad_o_e123 = V::load(grad_o.at(7usize, c));
             let mut v40 = V::mul(v38, grad_o_e123);
             let grad_o_e23 = V::load(grad_o.at(6usize, c));
@@ -161,23 +159,17 @@ unsafe fn mv_silu_mag2_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 V::mul(v38, V::sub(c1e0, v38)),
             );
             // grad1[3] += x_e123*grad_o_e123*(v38*(1 - v38))
-            V::store(V::add(V::load(grad1.at(3usize, c)), v70), grad1.at(3usize, c));
+            V::store(V::add(V::load(grad1.at(3usize)), v70), grad1.at(3usize));
             // grad0[3] += v33*v70
-            V::store(
-                V::add(V::load(grad0.at(3usize, c)), V::mul(v33, v70)),
-                grad0.at(3usize, c),
-            );
+            V::store(V::mul_add(v33, v70, V::load(grad0.at(3usize))), grad0.at(3usize));
             v40 = V::mul_add(x_e123, V::mul(V::mul(a3, v70), c2e0), v40);
             // out0[7] = v38*grad_o_e123 + x_e123*a3*v70*2
             V::store(v40, out0.at(7usize, c));
             let v79 = V::mul(v44, V::mul(v31, V::sub(c1e0, v31)));
             // grad1[2] += (x_e23*grad_o_e23 + x_e13*grad_o_e13 + x_e12*grad_o_e12)*(v31*(1 - v31))
-            V::store(V::add(V::load(grad1.at(2usize, c)), v79), grad1.at(2usize, c));
+            V::store(V::add(V::load(grad1.at(2usize)), v79), grad1.at(2usize));
             // grad0[2] += v26*v79
-            V::store(
-                V::add(V::load(grad0.at(2usize, c)), V::mul(v20, v79)),
-                grad0.at(2usize, c),
-            );
+            V::store(V::mul_add(v20, v79, V::load(grad0.at(2usize))), grad0.at(2usize));
             let v82 = V::mul(c2e0, V::mul(a2, v79));
             v43 = V::mul_add(x_e23, v82, v43);
             // out0[6] = v31*grad_o_e23 + x_e23*v82
@@ -190,12 +182,9 @@ unsafe fn mv_silu_mag2_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v50, out0.at(4usize, c));
             let v91 = V::mul(v55, V::mul(v18, V::sub(c1e0, v18)));
             // grad1[1] += (x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1)*(v18*(1 - v18))
-            V::store(V::add(V::load(grad1.at(1usize, c)), v91), grad1.at(1usize, c));
+            V::store(V::add(V::load(grad1.at(1usize)), v91), grad1.at(1usize));
             // grad0[1] += v13*v91
-            V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul(v7, v91)),
-                grad0.at(1usize, c),
-            );
+            V::store(V::mul_add(v7, v91, V::load(grad0.at(1usize))), grad0.at(1usize));
             let v94 = V::mul(c2e0, V::mul(a1, v91));
             v54 = V::mul_add(x_e3, v94, v54);
             // out0[3] = v18*grad_o_e3 + x_e3*v94
@@ -208,12 +197,9 @@ unsafe fn mv_silu_mag2_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v61, out0.at(1usize, c));
             let v103 = V::mul(V::mul(x_1, grad_o_1), V::mul(v5, V::sub(c1e0, v5)));
             // grad1[0] += x_1*grad_o_1*(v5*(1 - v5))
-            V::store(V::add(V::load(grad1.at(0usize, c)), v103), grad1.at(0usize, c));
+            V::store(V::add(V::load(grad1.at(0usize)), v103), grad1.at(0usize));
             // grad0[0] += x_1*v103
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v103)),
-                grad0.at(0usize, c),
-            );
+            V::store(V::mul_add(x_1, v103, V::load(grad0.at(0usize))), grad0.at(0usize));
             v65 = V::mul_add(a0, v103, v65);
             // out0[0] = v5*grad_o_1 + a0*v103
             V::store(v65, out0.at(0usize, c));

@@ -20,6 +20,8 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<8usize>(c);
+            let param0 = param0.packed::<V, 4usize>(group);
+            let param1 = param1.packed::<V, 4usize>(group);
             let x_1 = V::load(x.at(0usize, c));
             let x_e1 = V::load(x.at(1usize, c));
             let mut v7 = V::mul(x_e1, x_e1);
@@ -29,9 +31,9 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v7 = V::mul_add(x_e3, x_e3, v7);
             let v23 = V::sigmoid(
                 V::mul_add(
-                    V::load(param0.at(1usize, c)),
+                    V::load(param0.at(1usize)),
                     V::sqrt(V::sqrt(V::mul_add(v7, v7, c1em16))),
-                    V::load(param1.at(1usize, c)),
+                    V::load(param1.at(1usize)),
                 ),
             );
             let x_e12 = V::load(x.at(4usize, c));
@@ -42,9 +44,9 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v25 = V::mul_add(x_e23, x_e23, v25);
             let v40 = V::sigmoid(
                 V::mul_add(
-                    V::load(param0.at(2usize, c)),
+                    V::load(param0.at(2usize)),
                     V::sqrt(V::sqrt(V::mul_add(v25, v25, c1em16))),
-                    V::load(param1.at(2usize, c)),
+                    V::load(param1.at(2usize)),
                 ),
             );
             let x_e123 = V::load(x.at(7usize, c));
@@ -56,8 +58,8 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     V::sigmoid(
                         V::mul_add(
                             x_1,
-                            V::load(param0.at(0usize, c)),
-                            V::load(param1.at(0usize, c)),
+                            V::load(param0.at(0usize)),
+                            V::load(param1.at(0usize)),
                         ),
                     ),
                 ),
@@ -81,9 +83,9 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     x_e123,
                     V::sigmoid(
                         V::mul_add(
-                            V::load(param0.at(3usize, c)),
+                            V::load(param0.at(3usize)),
                             V::sqrt(V::sqrt(V::mul_add(v42, v42, c1em16))),
-                            V::load(param1.at(3usize, c)),
+                            V::load(param1.at(3usize)),
                         ),
                     ),
                 ),
@@ -115,9 +117,13 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<8usize>(c);
             grad_o.prefetch::<8usize>(c);
+            let param0 = param0.packed::<V, 4usize>(group);
+            let param1 = param1.packed::<V, 4usize>(group);
+            let grad0 = grad0.packed::<V, 4usize>(group);
+            let grad1 = grad1.packed::<V, 4usize>(group);
             let x_1 = V::load(x.at(0usize, c));
-            let a0 = V::load(param0.at(0usize, c));
-            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param1.at(0usize, c))));
+            let a0 = V::load(param0.at(0usize));
+            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param1.at(0usize))));
             let x_e1 = V::load(x.at(1usize, c));
             let mut v7 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
@@ -126,8 +132,8 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v7 = V::mul_add(x_e3, x_e3, v7);
             let v17 = V::sqrt(V::mul_add(v7, v7, c1em16));
             let v18 = V::sqrt(v17);
-            let a1 = V::load(param0.at(1usize, c));
-            let v23 = V::sigmoid(V::mul_add(a1, v18, V::load(param1.at(1usize, c))));
+            let a1 = V::load(param0.at(1usize));
+            let v23 = V::sigmoid(V::mul_add(a1, v18, V::load(param1.at(1usize))));
             let x_e12 = V::load(x.at(4usize, c));
             let mut v25 = V::mul(x_e12, x_e12);
             let x_e13 = V::load(x.at(5usize, c));
@@ -136,14 +142,14 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v25 = V::mul_add(x_e23, x_e23, v25);
             let v34 = V::sqrt(V::mul_add(v25, v25, c1em16));
             let v35 = V::sqrt(v34);
-            let a2 = V::load(param0.at(2usize, c));
-            let v40 = V::sigmoid(V::mul_add(a2, v35, V::load(param1.at(2usize, c))));
+            let a2 = V::load(param0.at(2usize));
+            let v40 = V::sigmoid(V::mul_add(a2, v35, V::load(param1.at(2usize))));
             let x_e123 = V::load(x.at(7usize, c));
             let v42 = V::mul(x_e123, x_e123);
             let v45 = V::sqrt(V::mul_add(v42, v42, c1em16));
             let v46 = V::sqrt(v45);
-            let a3 = V::load(param0.at(3usize, c));
-            let v51 = V::sigmoid(V::mul_add(a3, v46, V::load(param1.at(3usize, c))));
+            let a3 = V::load(param0.at(3usize));
+            let v51 = V::sigmoid(V::mul_add(a3, v46, V::load(param1.at(3usize))));
             let grad_o_e123 = V::load(grad_o.at(7usize, c));
             let mut v53 = V::mul(v51, grad_o_e123);
             let grad_o_e23 = V::load(grad_o.at(6usize, c));
@@ -171,12 +177,9 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 V::mul(v51, V::sub(c1e0, v51)),
             );
             // grad1[3] += x_e123*grad_o_e123*(v51*(1 - v51))
-            V::store(V::add(V::load(grad1.at(3usize, c)), v83), grad1.at(3usize, c));
+            V::store(V::add(V::load(grad1.at(3usize)), v83), grad1.at(3usize));
             // grad0[3] += v46*v83
-            V::store(
-                V::add(V::load(grad0.at(3usize, c)), V::mul(v46, v83)),
-                grad0.at(3usize, c),
-            );
+            V::store(V::mul_add(v46, v83, V::load(grad0.at(3usize))), grad0.at(3usize));
             v53 = V::mul_add(
                 x_e123,
                 V::mul(
@@ -198,12 +201,9 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v53, out0.at(7usize, c));
             let v99 = V::mul(v57, V::mul(v40, V::sub(c1e0, v40)));
             // grad1[2] += (x_e23*grad_o_e23 + x_e13*grad_o_e13 + x_e12*grad_o_e12)*(v40*(1 - v40))
-            V::store(V::add(V::load(grad1.at(2usize, c)), v99), grad1.at(2usize, c));
+            V::store(V::add(V::load(grad1.at(2usize)), v99), grad1.at(2usize));
             // grad0[2] += v35*v99
-            V::store(
-                V::add(V::load(grad0.at(2usize, c)), V::mul(v35, v99)),
-                grad0.at(2usize, c),
-            );
+            V::store(V::mul_add(v35, v99, V::load(grad0.at(2usize))), grad0.at(2usize));
             let v108 = V::mul(
                 c2e0,
                 V::mul(
@@ -228,12 +228,9 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v63, out0.at(4usize, c));
             let v117 = V::mul(v68, V::mul(v23, V::sub(c1e0, v23)));
             // grad1[1] += (x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1)*(v23*(1 - v23))
-            V::store(V::add(V::load(grad1.at(1usize, c)), v117), grad1.at(1usize, c));
+            V::store(V::add(V::load(grad1.at(1usize)), v117), grad1.at(1usize));
             // grad0[1] += v18*v117
-            V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul(v18, v117)),
-                grad0.at(1usize, c),
-            );
+            V::store(V::mul_add(v18, v117, V::load(grad0.at(1usize))), grad0.at(1usize));
             let v126 = V::mul(
                 c2e0,
                 V::mul(
@@ -258,12 +255,9 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v74, out0.at(1usize, c));
             let v135 = V::mul(V::mul(x_1, grad_o_1), V::mul(v5, V::sub(c1e0, v5)));
             // grad1[0] += x_1*grad_o_1*(v5*(1 - v5))
-            V::store(V::add(V::load(grad1.at(0usize, c)), v135), grad1.at(0usize, c));
+            V::store(V::add(V::load(grad1.at(0usize)), v135), grad1.at(0usize));
             // grad0[0] += x_1*v135
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v135)),
-                grad0.at(0usize, c),
-            );
+            V::store(V::mul_add(x_1, v135, V::load(grad0.at(0usize))), grad0.at(0usize));
             v78 = V::mul_add(a0, v135, v78);
             // out0[0] = v5*grad_o_1 + a0*v135
             V::store(v78, out0.at(0usize, c));

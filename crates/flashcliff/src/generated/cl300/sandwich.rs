@@ -5,7 +5,7 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// From `x` to cut 1: o = x y reverse(x).
+/// From `x`, `y` to cut 0: o = x y reverse(x).
 ///
 /// From `sandwich` of Cl(3,0,0).
 #[inline(always)]
@@ -13,35 +13,495 @@ unsafe fn sandwich_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
+        let y = args.inputs[1];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<8usize>(c);
-            // out0[4] = -x_e12
-            V::store(V::neg(V::load(x.at(4usize, c))), out0.at(4usize, c));
-            // out0[5] = -x_e13
-            V::store(V::neg(V::load(x.at(5usize, c))), out0.at(5usize, c));
-            // out0[6] = -x_e23
-            V::store(V::neg(V::load(x.at(6usize, c))), out0.at(6usize, c));
-            // out0[7] = -x_e123
-            V::store(V::neg(V::load(x.at(7usize, c))), out0.at(7usize, c));
-            // out0[0] = x_1
-            V::store(V::load(x.at(0usize, c)), out0.at(0usize, c));
-            // out0[1] = x_e1
-            V::store(V::load(x.at(1usize, c)), out0.at(1usize, c));
-            // out0[2] = x_e2
-            V::store(V::load(x.at(2usize, c)), out0.at(2usize, c));
-            // out0[3] = x_e3
-            V::store(V::load(x.at(3usize, c)), out0.at(3usize, c));
+            y.prefetch::<8usize>(c);
+            let out0 = out0.packed::<V, 8usize>(group);
+            let x_1 = V::load(x.at(0usize, c));
+            let y_1 = V::load(y.at(0usize, c));
+            let mut v2 = V::mul(x_1, y_1);
+            let x_e1 = V::load(x.at(1usize, c));
+            let y_e1 = V::load(y.at(1usize, c));
+            let x_e2 = V::load(x.at(2usize, c));
+            let y_e2 = V::load(y.at(2usize, c));
+            let x_e3 = V::load(x.at(3usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
+            let x_e12 = V::load(x.at(4usize, c));
+            let y_e12 = V::load(y.at(4usize, c));
+            let x_e13 = V::load(x.at(5usize, c));
+            let y_e13 = V::load(y.at(5usize, c));
+            let x_e23 = V::load(x.at(6usize, c));
+            let y_e23 = V::load(y.at(6usize, c));
+            let x_e123 = V::load(x.at(7usize, c));
+            let y_e123 = V::load(y.at(7usize, c));
+            v2 = V::mul_add(x_e1, y_e1, v2);
+            v2 = V::mul_add(x_e2, y_e2, v2);
+            v2 = V::mul_add(x_e3, y_e3, v2);
+            v2 = V::neg_mul_add(x_e12, y_e12, v2);
+            v2 = V::neg_mul_add(x_e13, y_e13, v2);
+            v2 = V::neg_mul_add(x_e23, y_e23, v2);
+            v2 = V::neg_mul_add(x_e123, y_e123, v2);
+            // out0[0] = x_e3*y_e3 + x_e2*y_e2 + x_1*y_1 + x_e1*y_e1 - x_e12*y_e12 - x_e13*y_e13 - x_e23*y_e23 - x_e123*y_e123
+            V::store(v2, out0.at(0usize));
+            let mut v31 = V::mul(x_1, y_e1);
+            v31 = V::mul_add(x_e1, y_1, v31);
+            v31 = V::neg_mul_add(x_e2, y_e12, v31);
+            v31 = V::neg_mul_add(x_e3, y_e13, v31);
+            v31 = V::mul_add(x_e12, y_e2, v31);
+            v31 = V::mul_add(x_e13, y_e3, v31);
+            v31 = V::neg_mul_add(x_e23, y_e123, v31);
+            v31 = V::neg_mul_add(x_e123, y_e23, v31);
+            // out0[1] = x_e13*y_e3 + x_e12*y_e2 + x_1*y_e1 + x_e1*y_1 - x_e2*y_e12 - x_e3*y_e13 - x_e23*y_e123 - x_e123*y_e23
+            V::store(v31, out0.at(1usize));
+            let mut v46 = V::mul(x_1, y_e2);
+            v46 = V::mul_add(x_e1, y_e12, v46);
+            v46 = V::mul_add(x_e2, y_1, v46);
+            v46 = V::neg_mul_add(x_e3, y_e23, v46);
+            v46 = V::neg_mul_add(x_e12, y_e1, v46);
+            v46 = V::mul_add(x_e13, y_e123, v46);
+            v46 = V::mul_add(x_e23, y_e3, v46);
+            v46 = V::mul_add(x_e123, y_e13, v46);
+            // out0[2] = x_e123*y_e13 + x_e23*y_e3 + x_e13*y_e123 + x_e2*y_1 + x_1*y_e2 + x_e1*y_e12 - x_e3*y_e23 - x_e12*y_e1
+            V::store(v46, out0.at(2usize));
+            let mut v61 = V::mul(x_1, y_e3);
+            v61 = V::mul_add(x_e1, y_e13, v61);
+            v61 = V::mul_add(x_e2, y_e23, v61);
+            v61 = V::mul_add(x_e3, y_1, v61);
+            v61 = V::neg_mul_add(x_e12, y_e123, v61);
+            v61 = V::neg_mul_add(x_e13, y_e1, v61);
+            v61 = V::neg_mul_add(x_e23, y_e2, v61);
+            v61 = V::neg_mul_add(x_e123, y_e12, v61);
+            // out0[3] = x_e3*y_1 + x_e2*y_e23 + x_1*y_e3 + x_e1*y_e13 - x_e12*y_e123 - x_e13*y_e1 - x_e23*y_e2 - x_e123*y_e12
+            V::store(v61, out0.at(3usize));
+            let mut v76 = V::mul(x_1, y_e12);
+            v76 = V::mul_add(x_e1, y_e2, v76);
+            v76 = V::neg_mul_add(x_e2, y_e1, v76);
+            v76 = V::mul_add(x_e3, y_e123, v76);
+            v76 = V::mul_add(x_e12, y_1, v76);
+            v76 = V::neg_mul_add(x_e13, y_e23, v76);
+            v76 = V::mul_add(x_e23, y_e13, v76);
+            v76 = V::mul_add(x_e123, y_e3, v76);
+            // out0[4] = x_e123*y_e3 + x_e23*y_e13 + x_e12*y_1 + x_e3*y_e123 + x_1*y_e12 + x_e1*y_e2 - x_e2*y_e1 - x_e13*y_e23
+            V::store(v76, out0.at(4usize));
+            let mut v91 = V::mul(x_1, y_e13);
+            v91 = V::mul_add(x_e1, y_e3, v91);
+            v91 = V::neg_mul_add(x_e2, y_e123, v91);
+            v91 = V::neg_mul_add(x_e3, y_e1, v91);
+            v91 = V::mul_add(x_e12, y_e23, v91);
+            v91 = V::mul_add(x_e13, y_1, v91);
+            v91 = V::neg_mul_add(x_e23, y_e12, v91);
+            v91 = V::neg_mul_add(x_e123, y_e2, v91);
+            // out0[5] = x_e13*y_1 + x_e12*y_e23 + x_1*y_e13 + x_e1*y_e3 - x_e2*y_e123 - x_e3*y_e1 - x_e23*y_e12 - x_e123*y_e2
+            V::store(v91, out0.at(5usize));
+            let mut v106 = V::mul(x_1, y_e23);
+            v106 = V::mul_add(x_e1, y_e123, v106);
+            v106 = V::mul_add(x_e2, y_e3, v106);
+            v106 = V::neg_mul_add(x_e3, y_e2, v106);
+            v106 = V::neg_mul_add(x_e12, y_e13, v106);
+            v106 = V::mul_add(x_e13, y_e12, v106);
+            v106 = V::mul_add(x_e23, y_1, v106);
+            v106 = V::mul_add(x_e123, y_e1, v106);
+            // out0[6] = x_e123*y_e1 + x_e23*y_1 + x_e13*y_e12 + x_e2*y_e3 + x_1*y_e23 + x_e1*y_e123 - x_e3*y_e2 - x_e12*y_e13
+            V::store(v106, out0.at(6usize));
+            let mut v121 = V::mul(x_1, y_e123);
+            v121 = V::mul_add(x_e1, y_e23, v121);
+            v121 = V::neg_mul_add(x_e2, y_e13, v121);
+            v121 = V::mul_add(x_e3, y_e12, v121);
+            v121 = V::mul_add(x_e12, y_e3, v121);
+            v121 = V::neg_mul_add(x_e13, y_e2, v121);
+            v121 = V::mul_add(x_e23, y_e1, v121);
+            v121 = V::mul_add(x_e123, y_1, v121);
+            // out0[7] = x_e123*y_1 + x_e23*y_e1 + x_e12*y_e3 + x_e3*y_e12 + x_1*y_e123 + x_e1*y_e23 - x_e2*y_e13 - x_e13*y_e2
+            V::store(v121, out0.at(7usize));
         }
     }
 }
 pub(super) static SANDWICH_0: Stage = stage!(sandwich_0);
+/// From `x` to cut 1: o = x y reverse(x).
+///
+/// From `sandwich` of Cl(3,0,0).
+#[inline(always)]
+unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<8usize>(c);
+            let out0 = out0.packed::<V, 8usize>(group);
+            // out0[4] = -x_e12
+            V::store(V::neg(V::load(x.at(4usize, c))), out0.at(4usize));
+            // out0[5] = -x_e13
+            V::store(V::neg(V::load(x.at(5usize, c))), out0.at(5usize));
+            // out0[6] = -x_e23
+            V::store(V::neg(V::load(x.at(6usize, c))), out0.at(6usize));
+            // out0[7] = -x_e123
+            V::store(V::neg(V::load(x.at(7usize, c))), out0.at(7usize));
+            // out0[0] = x_1
+            V::store(V::load(x.at(0usize, c)), out0.at(0usize));
+            // out0[1] = x_e1
+            V::store(V::load(x.at(1usize, c)), out0.at(1usize));
+            // out0[2] = x_e2
+            V::store(V::load(x.at(2usize, c)), out0.at(2usize));
+            // out0[3] = x_e3
+            V::store(V::load(x.at(3usize, c)), out0.at(3usize));
+        }
+    }
+}
+pub(super) static SANDWICH_1: Stage = stage!(sandwich_1);
+/// From cut 0, cut 1 to `o`: o = x y reverse(x).
+///
+/// From `sandwich` of Cl(3,0,0).
+#[inline(always)]
+unsafe fn sandwich_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t0 = args.inputs[0];
+        let t1 = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            let t0 = t0.packed::<V, 8usize>(group);
+            let t1 = t1.packed::<V, 8usize>(group);
+            let t0_0 = V::load(t0.at(0usize));
+            let t1_0 = V::load(t1.at(0usize));
+            let mut v2 = V::mul(t0_0, t1_0);
+            let t0_1 = V::load(t0.at(1usize));
+            let t1_1 = V::load(t1.at(1usize));
+            let t0_2 = V::load(t0.at(2usize));
+            let t1_2 = V::load(t1.at(2usize));
+            let t0_3 = V::load(t0.at(3usize));
+            let t1_3 = V::load(t1.at(3usize));
+            let t0_4 = V::load(t0.at(4usize));
+            let t1_4 = V::load(t1.at(4usize));
+            let t0_5 = V::load(t0.at(5usize));
+            let t1_5 = V::load(t1.at(5usize));
+            let t0_6 = V::load(t0.at(6usize));
+            let t1_6 = V::load(t1.at(6usize));
+            let t0_7 = V::load(t0.at(7usize));
+            let t1_7 = V::load(t1.at(7usize));
+            v2 = V::mul_add(t0_1, t1_1, v2);
+            v2 = V::mul_add(t0_2, t1_2, v2);
+            v2 = V::mul_add(t0_3, t1_3, v2);
+            v2 = V::neg_mul_add(t0_4, t1_4, v2);
+            v2 = V::neg_mul_add(t0_5, t1_5, v2);
+            v2 = V::neg_mul_add(t0_6, t1_6, v2);
+            v2 = V::neg_mul_add(t0_7, t1_7, v2);
+            // out0[0] = t0_3*t1_3 + t0_2*t1_2 + t0_0*t1_0 + t0_1*t1_1 - t0_4*t1_4 - t0_5*t1_5 - t0_6*t1_6 - t0_7*t1_7
+            V::store(v2, out0.at(0usize, c));
+            let mut v31 = V::mul(t0_0, t1_1);
+            v31 = V::mul_add(t0_1, t1_0, v31);
+            v31 = V::neg_mul_add(t0_2, t1_4, v31);
+            v31 = V::neg_mul_add(t0_3, t1_5, v31);
+            v31 = V::mul_add(t0_4, t1_2, v31);
+            v31 = V::mul_add(t0_5, t1_3, v31);
+            v31 = V::neg_mul_add(t0_6, t1_7, v31);
+            v31 = V::neg_mul_add(t0_7, t1_6, v31);
+            // out0[1] = t0_5*t1_3 + t0_4*t1_2 + t0_0*t1_1 + t0_1*t1_0 - t0_2*t1_4 - t0_3*t1_5 - t0_6*t1_7 - t0_7*t1_6
+            V::store(v31, out0.at(1usize, c));
+            let mut v46 = V::mul(t0_0, t1_2);
+            v46 = V::mul_add(t0_1, t1_4, v46);
+            v46 = V::mul_add(t0_2, t1_0, v46);
+            v46 = V::neg_mul_add(t0_3, t1_6, v46);
+            v46 = V::neg_mul_add(t0_4, t1_1, v46);
+            v46 = V::mul_add(t0_5, t1_7, v46);
+            v46 = V::mul_add(t0_6, t1_3, v46);
+            v46 = V::mul_add(t0_7, t1_5, v46);
+            // out0[2] = t0_7*t1_5 + t0_6*t1_3 + t0_5*t1_7 + t0_2*t1_0 + t0_0*t1_2 + t0_1*t1_4 - t0_3*t1_6 - t0_4*t1_1
+            V::store(v46, out0.at(2usize, c));
+            let mut v61 = V::mul(t0_0, t1_3);
+            v61 = V::mul_add(t0_1, t1_5, v61);
+            v61 = V::mul_add(t0_2, t1_6, v61);
+            v61 = V::mul_add(t0_3, t1_0, v61);
+            v61 = V::neg_mul_add(t0_4, t1_7, v61);
+            v61 = V::neg_mul_add(t0_5, t1_1, v61);
+            v61 = V::neg_mul_add(t0_6, t1_2, v61);
+            v61 = V::neg_mul_add(t0_7, t1_4, v61);
+            // out0[3] = t0_3*t1_0 + t0_2*t1_6 + t0_0*t1_3 + t0_1*t1_5 - t0_4*t1_7 - t0_5*t1_1 - t0_6*t1_2 - t0_7*t1_4
+            V::store(v61, out0.at(3usize, c));
+            let mut v76 = V::mul(t0_0, t1_4);
+            v76 = V::mul_add(t0_1, t1_2, v76);
+            v76 = V::neg_mul_add(t0_2, t1_1, v76);
+            v76 = V::mul_add(t0_3, t1_7, v76);
+            v76 = V::mul_add(t0_4, t1_0, v76);
+            v76 = V::neg_mul_add(t0_5, t1_6, v76);
+            v76 = V::mul_add(t0_6, t1_5, v76);
+            v76 = V::mul_add(t0_7, t1_3, v76);
+            // out0[4] = t0_7*t1_3 + t0_6*t1_5 + t0_4*t1_0 + t0_3*t1_7 + t0_0*t1_4 + t0_1*t1_2 - t0_2*t1_1 - t0_5*t1_6
+            V::store(v76, out0.at(4usize, c));
+            let mut v91 = V::mul(t0_0, t1_5);
+            v91 = V::mul_add(t0_1, t1_3, v91);
+            v91 = V::neg_mul_add(t0_2, t1_7, v91);
+            v91 = V::neg_mul_add(t0_3, t1_1, v91);
+            v91 = V::mul_add(t0_4, t1_6, v91);
+            v91 = V::mul_add(t0_5, t1_0, v91);
+            v91 = V::neg_mul_add(t0_6, t1_4, v91);
+            v91 = V::neg_mul_add(t0_7, t1_2, v91);
+            // out0[5] = t0_5*t1_0 + t0_4*t1_6 + t0_0*t1_5 + t0_1*t1_3 - t0_2*t1_7 - t0_3*t1_1 - t0_6*t1_4 - t0_7*t1_2
+            V::store(v91, out0.at(5usize, c));
+            let mut v106 = V::mul(t0_0, t1_6);
+            v106 = V::mul_add(t0_1, t1_7, v106);
+            v106 = V::mul_add(t0_2, t1_3, v106);
+            v106 = V::neg_mul_add(t0_3, t1_2, v106);
+            v106 = V::neg_mul_add(t0_4, t1_5, v106);
+            v106 = V::mul_add(t0_5, t1_4, v106);
+            v106 = V::mul_add(t0_6, t1_0, v106);
+            v106 = V::mul_add(t0_7, t1_1, v106);
+            // out0[6] = t0_7*t1_1 + t0_6*t1_0 + t0_5*t1_4 + t0_2*t1_3 + t0_0*t1_6 + t0_1*t1_7 - t0_3*t1_2 - t0_4*t1_5
+            V::store(v106, out0.at(6usize, c));
+            let mut v121 = V::mul(t0_0, t1_7);
+            v121 = V::mul_add(t0_1, t1_6, v121);
+            v121 = V::neg_mul_add(t0_2, t1_5, v121);
+            v121 = V::mul_add(t0_3, t1_4, v121);
+            v121 = V::mul_add(t0_4, t1_3, v121);
+            v121 = V::neg_mul_add(t0_5, t1_2, v121);
+            v121 = V::mul_add(t0_6, t1_1, v121);
+            v121 = V::mul_add(t0_7, t1_0, v121);
+            // out0[7] = t0_7*t1_0 + t0_6*t1_1 + t0_4*t1_3 + t0_3*t1_4 + t0_0*t1_7 + t0_1*t1_6 - t0_2*t1_5 - t0_5*t1_2
+            V::store(v121, out0.at(7usize, c));
+        }
+    }
+}
+pub(super) static SANDWICH_2: Stage = stage!(sandwich_2);
+/// From cut 0, `grad_o` to cut 2: adjoint of o = x y reverse(x).
+///
+/// From `sandwich_grad` of Cl(3,0,0).
+#[inline(always)]
+unsafe fn sandwich_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t0 = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            grad_o.prefetch::<8usize>(c);
+            let t0 = t0.packed::<V, 8usize>(group);
+            let out0 = out0.packed::<V, 8usize>(group);
+            let t0_7 = V::load(t0.at(7usize));
+            let grad_o_e123 = V::load(grad_o.at(7usize, c));
+            let mut v2 = V::mul(t0_7, grad_o_e123);
+            let t0_6 = V::load(t0.at(6usize));
+            let mut v4 = V::mul(t0_6, grad_o_e123);
+            let t0_5 = V::load(t0.at(5usize));
+            let mut v6 = V::mul(t0_5, grad_o_e123);
+            let t0_4 = V::load(t0.at(4usize));
+            let mut v8 = V::mul(t0_4, grad_o_e123);
+            let t0_3 = V::load(t0.at(3usize));
+            let mut v10 = V::mul(t0_3, grad_o_e123);
+            let t0_2 = V::load(t0.at(2usize));
+            let mut v12 = V::mul(t0_2, grad_o_e123);
+            let t0_1 = V::load(t0.at(1usize));
+            let mut v14 = V::mul(t0_1, grad_o_e123);
+            let t0_0 = V::load(t0.at(0usize));
+            let mut v16 = V::mul(t0_0, grad_o_e123);
+            let grad_o_e23 = V::load(grad_o.at(6usize, c));
+            v4 = V::mul_add(t0_7, grad_o_e23, v4);
+            v2 = V::mul_add(t0_6, grad_o_e23, v2);
+            v10 = V::mul_add(t0_5, grad_o_e23, v10);
+            v12 = V::mul_add(t0_4, grad_o_e23, v12);
+            v6 = V::mul_add(t0_3, grad_o_e23, v6);
+            v8 = V::mul_add(t0_2, grad_o_e23, v8);
+            v16 = V::mul_add(t0_1, grad_o_e23, v16);
+            v14 = V::mul_add(t0_0, grad_o_e23, v14);
+            let grad_o_e13 = V::load(grad_o.at(5usize, c));
+            v6 = V::mul_add(t0_7, grad_o_e13, v6);
+            v10 = V::neg_mul_add(t0_6, grad_o_e13, v10);
+            v2 = V::mul_add(t0_5, grad_o_e13, v2);
+            v14 = V::mul_add(t0_4, grad_o_e13, v14);
+            v4 = V::neg_mul_add(t0_3, grad_o_e13, v4);
+            v16 = V::neg_mul_add(t0_2, grad_o_e13, v16);
+            v8 = V::mul_add(t0_1, grad_o_e13, v8);
+            let mut v50 = V::mul_sub(t0_0, grad_o_e13, v12);
+            let grad_o_e12 = V::load(grad_o.at(4usize, c));
+            v8 = V::mul_add(t0_7, grad_o_e12, v8);
+            v50 = V::mul_add(t0_6, grad_o_e12, v50);
+            v14 = V::neg_mul_add(t0_5, grad_o_e12, v14);
+            v2 = V::mul_add(t0_4, grad_o_e12, v2);
+            v16 = V::mul_add(t0_3, grad_o_e12, v16);
+            v4 = V::neg_mul_add(t0_2, grad_o_e12, v4);
+            let mut v65 = V::mul_sub(t0_1, grad_o_e12, v6);
+            v10 = V::mul_add(t0_0, grad_o_e12, v10);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v10 = V::neg_mul_add(t0_7, grad_o_e3, v10);
+            v65 = V::neg_mul_add(t0_6, grad_o_e3, v65);
+            v4 = V::neg_mul_add(t0_5, grad_o_e3, v4);
+            v16 = V::neg_mul_add(t0_4, grad_o_e3, v16);
+            v2 = V::mul_add(t0_3, grad_o_e3, v2);
+            v14 = V::mul_add(t0_2, grad_o_e3, v14);
+            v50 = V::mul_add(t0_1, grad_o_e3, v50);
+            v8 = V::mul_add(t0_0, grad_o_e3, v8);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v50 = V::mul_add(t0_7, grad_o_e2, v50);
+            v8 = V::mul_add(t0_6, grad_o_e2, v8);
+            v16 = V::mul_add(t0_5, grad_o_e2, v16);
+            v4 = V::neg_mul_add(t0_4, grad_o_e2, v4);
+            v14 = V::neg_mul_add(t0_3, grad_o_e2, v14);
+            v2 = V::mul_add(t0_2, grad_o_e2, v2);
+            v10 = V::mul_add(t0_1, grad_o_e2, v10);
+            v65 = V::mul_add(t0_0, grad_o_e2, v65);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v14 = V::neg_mul_add(t0_7, grad_o_e1, v14);
+            v16 = V::neg_mul_add(t0_6, grad_o_e1, v16);
+            v8 = V::mul_add(t0_5, grad_o_e1, v8);
+            v65 = V::mul_add(t0_4, grad_o_e1, v65);
+            v50 = V::neg_mul_add(t0_3, grad_o_e1, v50);
+            v10 = V::neg_mul_add(t0_2, grad_o_e1, v10);
+            v2 = V::mul_add(t0_1, grad_o_e1, v2);
+            v4 = V::mul_add(t0_0, grad_o_e1, v4);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v16 = V::neg_mul_add(t0_7, grad_o_1, v16);
+            // out0[7] = t0_0*grad_o_e123 + t0_1*grad_o_e23 - t0_2*grad_o_e13 + t0_3*grad_o_e12 - t0_4*grad_o_e3 + t0_5*grad_o_e2 - t0_6*grad_o_e1 - t0_7*grad_o_1
+            V::store(v16, out0.at(7usize));
+            v14 = V::neg_mul_add(t0_6, grad_o_1, v14);
+            // out0[6] = t0_1*grad_o_e123 + t0_0*grad_o_e23 + t0_4*grad_o_e13 - t0_5*grad_o_e12 + t0_2*grad_o_e3 - t0_3*grad_o_e2 - t0_7*grad_o_e1 - t0_6*grad_o_1
+            V::store(v14, out0.at(6usize));
+            v50 = V::neg_mul_add(t0_5, grad_o_1, v50);
+            // out0[5] = t0_0*grad_o_e13 - (t0_2*grad_o_e123 + t0_4*grad_o_e23) + t0_6*grad_o_e12 + t0_1*grad_o_e3 + t0_7*grad_o_e2 - t0_3*grad_o_e1 - t0_5*grad_o_1
+            V::store(v50, out0.at(5usize));
+            v10 = V::neg_mul_add(t0_4, grad_o_1, v10);
+            // out0[4] = t0_3*grad_o_e123 + t0_5*grad_o_e23 - t0_6*grad_o_e13 + t0_0*grad_o_e12 - t0_7*grad_o_e3 + t0_1*grad_o_e2 - t0_2*grad_o_e1 - t0_4*grad_o_1
+            V::store(v10, out0.at(4usize));
+            v8 = V::mul_add(t0_3, grad_o_1, v8);
+            // out0[3] = t0_4*grad_o_e123 + t0_2*grad_o_e23 + t0_1*grad_o_e13 + t0_7*grad_o_e12 + t0_0*grad_o_e3 + t0_6*grad_o_e2 + t0_5*grad_o_e1 + t0_3*grad_o_1
+            V::store(v8, out0.at(3usize));
+            v65 = V::mul_add(t0_2, grad_o_1, v65);
+            // out0[2] = t0_1*grad_o_e12 - (t0_5*grad_o_e123 + t0_3*grad_o_e23 + t0_7*grad_o_e13) - t0_6*grad_o_e3 + t0_0*grad_o_e2 + t0_4*grad_o_e1 + t0_2*grad_o_1
+            V::store(v65, out0.at(2usize));
+            v4 = V::mul_add(t0_1, grad_o_1, v4);
+            // out0[1] = t0_6*grad_o_e123 + t0_7*grad_o_e23 - t0_3*grad_o_e13 - t0_2*grad_o_e12 - t0_5*grad_o_e3 - t0_4*grad_o_e2 + t0_0*grad_o_e1 + t0_1*grad_o_1
+            V::store(v4, out0.at(1usize));
+            v2 = V::mul_add(t0_0, grad_o_1, v2);
+            // out0[0] = t0_7*grad_o_e123 + t0_6*grad_o_e23 + t0_5*grad_o_e13 + t0_4*grad_o_e12 + t0_3*grad_o_e3 + t0_2*grad_o_e2 + t0_1*grad_o_e1 + t0_0*grad_o_1
+            V::store(v2, out0.at(0usize));
+        }
+    }
+}
+pub(super) static SANDWICH_3: Stage = stage!(sandwich_3);
+/// From cut 1, `grad_o` to cut 3: adjoint of o = x y reverse(x).
+///
+/// From `sandwich_grad` of Cl(3,0,0).
+#[inline(always)]
+unsafe fn sandwich_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t1 = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            grad_o.prefetch::<8usize>(c);
+            let t1 = t1.packed::<V, 8usize>(group);
+            let out0 = out0.packed::<V, 8usize>(group);
+            let t1_0 = V::load(t1.at(0usize));
+            let grad_o_e123 = V::load(grad_o.at(7usize, c));
+            let mut v2 = V::mul(t1_0, grad_o_e123);
+            let t1_1 = V::load(t1.at(1usize));
+            let mut v4 = V::mul(t1_1, grad_o_e123);
+            let t1_2 = V::load(t1.at(2usize));
+            let t1_3 = V::load(t1.at(3usize));
+            let mut v8 = V::mul(t1_3, grad_o_e123);
+            let t1_4 = V::load(t1.at(4usize));
+            let mut v10 = V::mul(t1_4, grad_o_e123);
+            let t1_5 = V::load(t1.at(5usize));
+            let t1_6 = V::load(t1.at(6usize));
+            let mut v14 = V::mul(t1_6, grad_o_e123);
+            let t1_7 = V::load(t1.at(7usize));
+            let mut v16 = V::mul(t1_7, grad_o_e123);
+            let grad_o_e23 = V::load(grad_o.at(6usize, c));
+            v2 = V::mul_add(t1_1, grad_o_e23, v2);
+            v4 = V::mul_add(t1_0, grad_o_e23, v4);
+            let mut v22 = V::mul(t1_4, grad_o_e23);
+            v22 = V::neg_mul_add(t1_2, grad_o_e123, v22);
+            v8 = V::neg_mul_add(t1_5, grad_o_e23, v8);
+            v10 = V::neg_mul_add(t1_2, grad_o_e23, v10);
+            let mut v28 = V::mul(t1_3, grad_o_e23);
+            v28 = V::neg_mul_add(t1_5, grad_o_e123, v28);
+            v14 = V::mul_add(t1_7, grad_o_e23, v14);
+            v16 = V::mul_add(t1_6, grad_o_e23, v16);
+            let grad_o_e13 = V::load(grad_o.at(5usize, c));
+            v2 = V::neg_mul_add(t1_2, grad_o_e13, v2);
+            v4 = V::neg_mul_add(t1_4, grad_o_e13, v4);
+            v22 = V::mul_add(t1_0, grad_o_e13, v22);
+            v8 = V::mul_add(t1_6, grad_o_e13, v8);
+            v10 = V::neg_mul_add(t1_1, grad_o_e13, v10);
+            v28 = V::neg_mul_add(t1_7, grad_o_e13, v28);
+            v14 = V::mul_add(t1_3, grad_o_e13, v14);
+            v16 = V::mul_add(t1_5, grad_o_e13, v16);
+            let grad_o_e12 = V::load(grad_o.at(4usize, c));
+            v2 = V::mul_add(t1_3, grad_o_e12, v2);
+            v4 = V::mul_add(t1_5, grad_o_e12, v4);
+            v22 = V::neg_mul_add(t1_6, grad_o_e12, v22);
+            v8 = V::mul_add(t1_0, grad_o_e12, v8);
+            v10 = V::mul_add(t1_7, grad_o_e12, v10);
+            v28 = V::neg_mul_add(t1_1, grad_o_e12, v28);
+            v14 = V::mul_add(t1_2, grad_o_e12, v14);
+            v16 = V::mul_add(t1_4, grad_o_e12, v16);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v2 = V::neg_mul_add(t1_4, grad_o_e3, v2);
+            v4 = V::neg_mul_add(t1_2, grad_o_e3, v4);
+            v22 = V::neg_mul_add(t1_1, grad_o_e3, v22);
+            v8 = V::neg_mul_add(t1_7, grad_o_e3, v8);
+            v10 = V::mul_add(t1_0, grad_o_e3, v10);
+            v28 = V::mul_add(t1_6, grad_o_e3, v28);
+            v14 = V::mul_add(t1_5, grad_o_e3, v14);
+            v16 = V::mul_add(t1_3, grad_o_e3, v16);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v2 = V::mul_add(t1_5, grad_o_e2, v2);
+            v4 = V::mul_add(t1_3, grad_o_e2, v4);
+            v22 = V::mul_add(t1_7, grad_o_e2, v22);
+            v8 = V::neg_mul_add(t1_1, grad_o_e2, v8);
+            v10 = V::neg_mul_add(t1_6, grad_o_e2, v10);
+            v28 = V::mul_add(t1_0, grad_o_e2, v28);
+            v14 = V::mul_add(t1_4, grad_o_e2, v14);
+            v16 = V::mul_add(t1_2, grad_o_e2, v16);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v2 = V::neg_mul_add(t1_6, grad_o_e1, v2);
+            v4 = V::neg_mul_add(t1_7, grad_o_e1, v4);
+            v22 = V::mul_add(t1_3, grad_o_e1, v22);
+            v8 = V::mul_add(t1_2, grad_o_e1, v8);
+            v10 = V::neg_mul_add(t1_5, grad_o_e1, v10);
+            v28 = V::neg_mul_add(t1_4, grad_o_e1, v28);
+            v14 = V::mul_add(t1_0, grad_o_e1, v14);
+            v16 = V::mul_add(t1_1, grad_o_e1, v16);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v2 = V::neg_mul_add(t1_7, grad_o_1, v2);
+            // out0[7] = t1_0*grad_o_e123 + t1_1*grad_o_e23 - t1_2*grad_o_e13 + t1_3*grad_o_e12 - t1_4*grad_o_e3 + t1_5*grad_o_e2 - t1_6*grad_o_e1 - t1_7*grad_o_1
+            V::store(v2, out0.at(7usize));
+            v4 = V::neg_mul_add(t1_6, grad_o_1, v4);
+            // out0[6] = t1_1*grad_o_e123 + t1_0*grad_o_e23 - t1_4*grad_o_e13 + t1_5*grad_o_e12 - t1_2*grad_o_e3 + t1_3*grad_o_e2 - t1_7*grad_o_e1 - t1_6*grad_o_1
+            V::store(v4, out0.at(6usize));
+            v22 = V::neg_mul_add(t1_5, grad_o_1, v22);
+            // out0[5] = t1_4*grad_o_e23 - t1_2*grad_o_e123 + t1_0*grad_o_e13 - t1_6*grad_o_e12 - t1_1*grad_o_e3 + t1_7*grad_o_e2 + t1_3*grad_o_e1 - t1_5*grad_o_1
+            V::store(v22, out0.at(5usize));
+            v8 = V::neg_mul_add(t1_4, grad_o_1, v8);
+            // out0[4] = t1_3*grad_o_e123 - t1_5*grad_o_e23 + t1_6*grad_o_e13 + t1_0*grad_o_e12 - t1_7*grad_o_e3 - t1_1*grad_o_e2 + t1_2*grad_o_e1 - t1_4*grad_o_1
+            V::store(v8, out0.at(4usize));
+            v10 = V::mul_add(t1_3, grad_o_1, v10);
+            // out0[3] = t1_4*grad_o_e123 - t1_2*grad_o_e23 - t1_1*grad_o_e13 + t1_7*grad_o_e12 + t1_0*grad_o_e3 - t1_6*grad_o_e2 - t1_5*grad_o_e1 + t1_3*grad_o_1
+            V::store(v10, out0.at(3usize));
+            v28 = V::mul_add(t1_2, grad_o_1, v28);
+            // out0[2] = t1_3*grad_o_e23 - t1_5*grad_o_e123 - t1_7*grad_o_e13 - t1_1*grad_o_e12 + t1_6*grad_o_e3 + t1_0*grad_o_e2 - t1_4*grad_o_e1 + t1_2*grad_o_1
+            V::store(v28, out0.at(2usize));
+            v14 = V::mul_add(t1_1, grad_o_1, v14);
+            // out0[1] = t1_6*grad_o_e123 + t1_7*grad_o_e23 + t1_3*grad_o_e13 + t1_2*grad_o_e12 + t1_5*grad_o_e3 + t1_4*grad_o_e2 + t1_0*grad_o_e1 + t1_1*grad_o_1
+            V::store(v14, out0.at(1usize));
+            v16 = V::mul_add(t1_0, grad_o_1, v16);
+            // out0[0] = t1_7*grad_o_e123 + t1_6*grad_o_e23 + t1_5*grad_o_e13 + t1_4*grad_o_e12 + t1_3*grad_o_e3 + t1_2*grad_o_e2 + t1_1*grad_o_e1 + t1_0*grad_o_1
+            V::store(v16, out0.at(0usize));
+        }
+    }
+}
+pub(super) static SANDWICH_4: Stage = stage!(sandwich_4);
 /// From `y`, cut 3, cut 2 to `grad_x`: adjoint of o = x y reverse(x).
 ///
 /// From `sandwich_grad` of Cl(3,0,0).
 #[inline(always)]
-unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sandwich_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let y = args.inputs[0];
@@ -51,38 +511,38 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<8usize>(c);
-            t3.prefetch::<8usize>(c);
-            t2.prefetch::<8usize>(c);
+            let t3 = t3.packed::<V, 8usize>(group);
+            let t2 = t2.packed::<V, 8usize>(group);
             let y_1 = V::load(y.at(0usize, c));
-            let t3_7 = V::load(t3.at(7usize, c));
-            let mut v4 = V::mul_sub(y_1, t3_7, V::load(t2.at(7usize, c)));
+            let t3_7 = V::load(t3.at(7usize));
+            let mut v4 = V::mul_sub(y_1, t3_7, V::load(t2.at(7usize)));
             let y_e1 = V::load(y.at(1usize, c));
-            let mut v8 = V::mul_sub(y_e1, t3_7, V::load(t2.at(6usize, c)));
+            let mut v8 = V::mul_sub(y_e1, t3_7, V::load(t2.at(6usize)));
             let y_e2 = V::load(y.at(2usize, c));
             let y_e3 = V::load(y.at(3usize, c));
-            let mut v16 = V::mul_sub(y_e3, t3_7, V::load(t2.at(4usize, c)));
+            let mut v16 = V::mul_sub(y_e3, t3_7, V::load(t2.at(4usize)));
             let y_e12 = V::load(y.at(4usize, c));
-            let mut v20 = V::mul_add(y_e12, t3_7, V::load(t2.at(3usize, c)));
+            let mut v20 = V::mul_add(y_e12, t3_7, V::load(t2.at(3usize)));
             let y_e13 = V::load(y.at(5usize, c));
-            let mut v24 = V::neg_mul_add(y_e13, t3_7, V::load(t2.at(2usize, c)));
+            let mut v24 = V::neg_mul_add(y_e13, t3_7, V::load(t2.at(2usize)));
             let y_e23 = V::load(y.at(6usize, c));
-            let mut v28 = V::mul_add(y_e23, t3_7, V::load(t2.at(1usize, c)));
+            let mut v28 = V::mul_add(y_e23, t3_7, V::load(t2.at(1usize)));
             let y_e123 = V::load(y.at(7usize, c));
-            let mut v32 = V::mul_add(y_e123, t3_7, V::load(t2.at(0usize, c)));
-            let t3_6 = V::load(t3.at(6usize, c));
+            let mut v32 = V::mul_add(y_e123, t3_7, V::load(t2.at(0usize)));
+            let t3_6 = V::load(t3.at(6usize));
             v4 = V::mul_add(y_e1, t3_6, v4);
             v8 = V::mul_add(y_1, t3_6, v8);
             let mut v39 = V::mul_sub(
                 y_e12,
                 t3_6,
-                V::mul_add(y_e2, t3_7, V::load(t2.at(5usize, c))),
+                V::mul_add(y_e2, t3_7, V::load(t2.at(5usize))),
             );
             v16 = V::neg_mul_add(y_e13, t3_6, v16);
             v20 = V::neg_mul_add(y_e2, t3_6, v20);
             v24 = V::mul_add(y_e3, t3_6, v24);
             v28 = V::mul_add(y_e123, t3_6, v28);
             v32 = V::mul_add(y_e23, t3_6, v32);
-            let t3_5 = V::load(t3.at(5usize, c));
+            let t3_5 = V::load(t3.at(5usize));
             v4 = V::neg_mul_add(y_e2, t3_5, v4);
             v8 = V::neg_mul_add(y_e12, t3_5, v8);
             v39 = V::mul_add(y_1, t3_5, v39);
@@ -91,7 +551,7 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v24 = V::neg_mul_add(y_e123, t3_5, v24);
             v28 = V::mul_add(y_e3, t3_5, v28);
             v32 = V::mul_add(y_e13, t3_5, v32);
-            let t3_4 = V::load(t3.at(4usize, c));
+            let t3_4 = V::load(t3.at(4usize));
             v4 = V::mul_add(y_e3, t3_4, v4);
             v8 = V::mul_add(y_e13, t3_4, v8);
             v39 = V::neg_mul_add(y_e23, t3_4, v39);
@@ -100,7 +560,7 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v24 = V::neg_mul_add(y_e1, t3_4, v24);
             v28 = V::mul_add(y_e2, t3_4, v28);
             v32 = V::mul_add(y_e12, t3_4, v32);
-            let t3_3 = V::load(t3.at(3usize, c));
+            let t3_3 = V::load(t3.at(3usize));
             v4 = V::neg_mul_add(y_e12, t3_3, v4);
             v8 = V::neg_mul_add(y_e2, t3_3, v8);
             v39 = V::neg_mul_add(y_e1, t3_3, v39);
@@ -109,7 +569,7 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v24 = V::mul_add(y_e23, t3_3, v24);
             v28 = V::mul_add(y_e13, t3_3, v28);
             v32 = V::mul_add(y_e3, t3_3, v32);
-            let t3_2 = V::load(t3.at(2usize, c));
+            let t3_2 = V::load(t3.at(2usize));
             v4 = V::mul_add(y_e13, t3_2, v4);
             v8 = V::mul_add(y_e3, t3_2, v8);
             v39 = V::mul_add(y_e123, t3_2, v39);
@@ -118,7 +578,7 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v24 = V::mul_add(y_1, t3_2, v24);
             v28 = V::mul_add(y_e12, t3_2, v28);
             v32 = V::mul_add(y_e2, t3_2, v32);
-            let t3_1 = V::load(t3.at(1usize, c));
+            let t3_1 = V::load(t3.at(1usize));
             v4 = V::neg_mul_add(y_e23, t3_1, v4);
             v8 = V::neg_mul_add(y_e123, t3_1, v8);
             v39 = V::mul_add(y_e3, t3_1, v39);
@@ -127,7 +587,7 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v24 = V::neg_mul_add(y_e12, t3_1, v24);
             v28 = V::mul_add(y_1, t3_1, v28);
             v32 = V::mul_add(y_e1, t3_1, v32);
-            let t3_0 = V::load(t3.at(0usize, c));
+            let t3_0 = V::load(t3.at(0usize));
             v4 = V::neg_mul_add(y_e123, t3_0, v4);
             // out0[7] = y_1*t3_7 - t2_7 + y_e1*t3_6 - y_e2*t3_5 + y_e3*t3_4 - y_e12*t3_3 + y_e13*t3_2 - y_e23*t3_1 - y_e123*t3_0
             V::store(v4, out0.at(7usize, c));
@@ -155,7 +615,121 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static SANDWICH_1: Stage = stage!(sandwich_1);
+pub(super) static SANDWICH_5: Stage = stage!(sandwich_5);
+/// From `x`, cut 3 to `grad_y`: adjoint of o = x y reverse(x).
+///
+/// From `sandwich_grad` of Cl(3,0,0).
+#[inline(always)]
+unsafe fn sandwich_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let t3 = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<8usize>(c);
+            let t3 = t3.packed::<V, 8usize>(group);
+            let x_e123 = V::load(x.at(7usize, c));
+            let t3_7 = V::load(t3.at(7usize));
+            let mut v2 = V::mul(x_e123, t3_7);
+            let x_e23 = V::load(x.at(6usize, c));
+            let mut v4 = V::mul(x_e23, t3_7);
+            let x_e13 = V::load(x.at(5usize, c));
+            let mut v6 = V::mul(x_e13, t3_7);
+            let x_e12 = V::load(x.at(4usize, c));
+            let mut v8 = V::mul(x_e12, t3_7);
+            let x_e3 = V::load(x.at(3usize, c));
+            let mut v10 = V::mul(x_e3, t3_7);
+            let x_e2 = V::load(x.at(2usize, c));
+            let mut v12 = V::mul(x_e2, t3_7);
+            let x_e1 = V::load(x.at(1usize, c));
+            let mut v14 = V::mul(x_e1, t3_7);
+            let x_1 = V::load(x.at(0usize, c));
+            let mut v16 = V::mul(x_1, t3_7);
+            let t3_6 = V::load(t3.at(6usize));
+            v4 = V::mul_add(x_e123, t3_6, v4);
+            v2 = V::mul_add(x_e23, t3_6, v2);
+            v10 = V::mul_add(x_e13, t3_6, v10);
+            v12 = V::mul_add(x_e12, t3_6, v12);
+            v6 = V::mul_add(x_e3, t3_6, v6);
+            v8 = V::mul_add(x_e2, t3_6, v8);
+            v16 = V::mul_add(x_e1, t3_6, v16);
+            v14 = V::mul_add(x_1, t3_6, v14);
+            let t3_5 = V::load(t3.at(5usize));
+            v6 = V::mul_add(x_e123, t3_5, v6);
+            v10 = V::neg_mul_add(x_e23, t3_5, v10);
+            v2 = V::mul_add(x_e13, t3_5, v2);
+            v14 = V::mul_add(x_e12, t3_5, v14);
+            v4 = V::neg_mul_add(x_e3, t3_5, v4);
+            v16 = V::neg_mul_add(x_e2, t3_5, v16);
+            v8 = V::mul_add(x_e1, t3_5, v8);
+            let mut v50 = V::mul_sub(x_1, t3_5, v12);
+            let t3_4 = V::load(t3.at(4usize));
+            v8 = V::mul_add(x_e123, t3_4, v8);
+            v50 = V::mul_add(x_e23, t3_4, v50);
+            v14 = V::neg_mul_add(x_e13, t3_4, v14);
+            v2 = V::mul_add(x_e12, t3_4, v2);
+            v16 = V::mul_add(x_e3, t3_4, v16);
+            v4 = V::neg_mul_add(x_e2, t3_4, v4);
+            let mut v65 = V::mul_sub(x_e1, t3_4, v6);
+            v10 = V::mul_add(x_1, t3_4, v10);
+            let t3_3 = V::load(t3.at(3usize));
+            v10 = V::neg_mul_add(x_e123, t3_3, v10);
+            v65 = V::neg_mul_add(x_e23, t3_3, v65);
+            v4 = V::neg_mul_add(x_e13, t3_3, v4);
+            v16 = V::neg_mul_add(x_e12, t3_3, v16);
+            v2 = V::mul_add(x_e3, t3_3, v2);
+            v14 = V::mul_add(x_e2, t3_3, v14);
+            v50 = V::mul_add(x_e1, t3_3, v50);
+            v8 = V::mul_add(x_1, t3_3, v8);
+            let t3_2 = V::load(t3.at(2usize));
+            v50 = V::mul_add(x_e123, t3_2, v50);
+            v8 = V::mul_add(x_e23, t3_2, v8);
+            v16 = V::mul_add(x_e13, t3_2, v16);
+            v4 = V::neg_mul_add(x_e12, t3_2, v4);
+            v14 = V::neg_mul_add(x_e3, t3_2, v14);
+            v2 = V::mul_add(x_e2, t3_2, v2);
+            v10 = V::mul_add(x_e1, t3_2, v10);
+            v65 = V::mul_add(x_1, t3_2, v65);
+            let t3_1 = V::load(t3.at(1usize));
+            v14 = V::neg_mul_add(x_e123, t3_1, v14);
+            v16 = V::neg_mul_add(x_e23, t3_1, v16);
+            v8 = V::mul_add(x_e13, t3_1, v8);
+            v65 = V::mul_add(x_e12, t3_1, v65);
+            v50 = V::neg_mul_add(x_e3, t3_1, v50);
+            v10 = V::neg_mul_add(x_e2, t3_1, v10);
+            v2 = V::mul_add(x_e1, t3_1, v2);
+            v4 = V::mul_add(x_1, t3_1, v4);
+            let t3_0 = V::load(t3.at(0usize));
+            v16 = V::neg_mul_add(x_e123, t3_0, v16);
+            // out0[7] = x_1*t3_7 + x_e1*t3_6 - x_e2*t3_5 + x_e3*t3_4 - x_e12*t3_3 + x_e13*t3_2 - x_e23*t3_1 - x_e123*t3_0
+            V::store(v16, out0.at(7usize, c));
+            v14 = V::neg_mul_add(x_e23, t3_0, v14);
+            // out0[6] = x_e1*t3_7 + x_1*t3_6 + x_e12*t3_5 - x_e13*t3_4 + x_e2*t3_3 - x_e3*t3_2 - x_e123*t3_1 - x_e23*t3_0
+            V::store(v14, out0.at(6usize, c));
+            v50 = V::neg_mul_add(x_e13, t3_0, v50);
+            // out0[5] = x_1*t3_5 - (x_e2*t3_7 + x_e12*t3_6) + x_e23*t3_4 + x_e1*t3_3 + x_e123*t3_2 - x_e3*t3_1 - x_e13*t3_0
+            V::store(v50, out0.at(5usize, c));
+            v10 = V::neg_mul_add(x_e12, t3_0, v10);
+            // out0[4] = x_e3*t3_7 + x_e13*t3_6 - x_e23*t3_5 + x_1*t3_4 - x_e123*t3_3 + x_e1*t3_2 - x_e2*t3_1 - x_e12*t3_0
+            V::store(v10, out0.at(4usize, c));
+            v8 = V::mul_add(x_e3, t3_0, v8);
+            // out0[3] = x_e12*t3_7 + x_e2*t3_6 + x_e1*t3_5 + x_e123*t3_4 + x_1*t3_3 + x_e23*t3_2 + x_e13*t3_1 + x_e3*t3_0
+            V::store(v8, out0.at(3usize, c));
+            v65 = V::mul_add(x_e2, t3_0, v65);
+            // out0[2] = x_e1*t3_4 - (x_e13*t3_7 + x_e3*t3_6 + x_e123*t3_5) - x_e23*t3_3 + x_1*t3_2 + x_e12*t3_1 + x_e2*t3_0
+            V::store(v65, out0.at(2usize, c));
+            v4 = V::mul_add(x_e1, t3_0, v4);
+            // out0[1] = x_e23*t3_7 + x_e123*t3_6 - x_e3*t3_5 - x_e2*t3_4 - x_e13*t3_3 - x_e12*t3_2 + x_1*t3_1 + x_e1*t3_0
+            V::store(v4, out0.at(1usize, c));
+            v2 = V::mul_add(x_1, t3_0, v2);
+            // out0[0] = x_e123*t3_7 + x_e23*t3_6 + x_e13*t3_5 + x_e12*t3_4 + x_e3*t3_3 + x_e2*t3_2 + x_e1*t3_1 + x_1*t3_0
+            V::store(v2, out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SANDWICH_6: Stage = stage!(sandwich_6);
 /// `o = x y reverse(x)`, grades 0,1,2,3 and 0,1,2,3.
 ///
 /// Forward: 244 flops per lane (128 multiplications, 116 additions).
@@ -175,7 +749,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_0,
+                stage: &super::sandwich::SANDWICH_0,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[],
@@ -184,7 +758,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_0,
+                stage: &super::sandwich::SANDWICH_1,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -193,7 +767,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_0,
+                stage: &super::sandwich::SANDWICH_2,
                 inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -209,7 +783,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_0,
+                stage: &super::sandwich::SANDWICH_0,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[],
@@ -218,7 +792,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_0,
+                stage: &super::sandwich::SANDWICH_1,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -227,7 +801,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_2,
+                stage: &super::sandwich::SANDWICH_3,
                 inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
                 outputs: &[Slot::Cut(2usize)],
                 params: &[],
@@ -236,7 +810,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_1,
+                stage: &super::sandwich::SANDWICH_4,
                 inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
                 outputs: &[Slot::Cut(3usize)],
                 params: &[],
@@ -245,7 +819,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_1,
+                stage: &super::sandwich::SANDWICH_5,
                 inputs: &[Slot::External(1usize), Slot::Cut(3usize), Slot::Cut(2usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -254,7 +828,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_2,
+                stage: &super::sandwich::SANDWICH_6,
                 inputs: &[Slot::External(0usize), Slot::Cut(3usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[],
@@ -270,7 +844,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
 ///
 /// From `sandwich` of Cl(3,0,0).
 #[inline(always)]
-unsafe fn sandwich_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sandwich_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -280,6 +854,7 @@ unsafe fn sandwich_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<4usize>(c);
             y.prefetch::<3usize>(c);
+            let out0 = out0.packed::<V, 4usize>(group);
             let x_1 = V::load(x.at(0usize, c));
             let y_e1 = V::load(y.at(0usize, c));
             let mut v2 = V::mul(x_1, y_e1);
@@ -290,32 +865,32 @@ unsafe fn sandwich_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2 = V::mul_add(x_e12, y_e2, v2);
             v2 = V::mul_add(x_e13, y_e3, v2);
             // out0[0] = x_e13*y_e3 + x_1*y_e1 + x_e12*y_e2
-            V::store(v2, out0.at(0usize, c));
+            V::store(v2, out0.at(0usize));
             let mut v11 = V::mul(x_1, y_e2);
             let x_e23 = V::load(x.at(3usize, c));
             v11 = V::neg_mul_add(x_e12, y_e1, v11);
             v11 = V::mul_add(x_e23, y_e3, v11);
             // out0[1] = x_e23*y_e3 + x_1*y_e2 - x_e12*y_e1
-            V::store(v11, out0.at(1usize, c));
+            V::store(v11, out0.at(1usize));
             let mut v17 = V::mul(x_1, y_e3);
             v17 = V::neg_mul_add(x_e13, y_e1, v17);
             v17 = V::neg_mul_add(x_e23, y_e2, v17);
             // out0[2] = x_1*y_e3 - x_e13*y_e1 - x_e23*y_e2
-            V::store(v17, out0.at(2usize, c));
+            V::store(v17, out0.at(2usize));
             let mut v22 = V::mul(x_e12, y_e3);
             v22 = V::neg_mul_add(x_e13, y_e2, v22);
             v22 = V::mul_add(x_e23, y_e1, v22);
             // out0[3] = x_e23*y_e1 + x_e12*y_e3 - x_e13*y_e2
-            V::store(v22, out0.at(3usize, c));
+            V::store(v22, out0.at(3usize));
         }
     }
 }
-pub(super) static SANDWICH_2: Stage = stage!(sandwich_2);
+pub(super) static SANDWICH_7: Stage = stage!(sandwich_7);
 /// From `x` to cut 1: o = x y reverse(x).
 ///
 /// From `sandwich` of Cl(3,0,0).
 #[inline(always)]
-unsafe fn sandwich_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sandwich_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -323,23 +898,24 @@ unsafe fn sandwich_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<4usize>(c);
+            let out0 = out0.packed::<V, 4usize>(group);
             // out0[1] = -x_e12
-            V::store(V::neg(V::load(x.at(1usize, c))), out0.at(1usize, c));
+            V::store(V::neg(V::load(x.at(1usize, c))), out0.at(1usize));
             // out0[2] = -x_e13
-            V::store(V::neg(V::load(x.at(2usize, c))), out0.at(2usize, c));
+            V::store(V::neg(V::load(x.at(2usize, c))), out0.at(2usize));
             // out0[3] = -x_e23
-            V::store(V::neg(V::load(x.at(3usize, c))), out0.at(3usize, c));
+            V::store(V::neg(V::load(x.at(3usize, c))), out0.at(3usize));
             // out0[0] = x_1
-            V::store(V::load(x.at(0usize, c)), out0.at(0usize, c));
+            V::store(V::load(x.at(0usize, c)), out0.at(0usize));
         }
     }
 }
-pub(super) static SANDWICH_3: Stage = stage!(sandwich_3);
+pub(super) static SANDWICH_8: Stage = stage!(sandwich_8);
 /// From cut 0, cut 1 to `o`: o = x y reverse(x).
 ///
 /// From `sandwich` of Cl(3,0,0).
 #[inline(always)]
-unsafe fn sandwich_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sandwich_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t0 = args.inputs[0];
@@ -347,17 +923,17 @@ unsafe fn sandwich_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<4usize>(c);
-            t1.prefetch::<4usize>(c);
-            let t0_0 = V::load(t0.at(0usize, c));
-            let t1_0 = V::load(t1.at(0usize, c));
+            let t0 = t0.packed::<V, 4usize>(group);
+            let t1 = t1.packed::<V, 4usize>(group);
+            let t0_0 = V::load(t0.at(0usize));
+            let t1_0 = V::load(t1.at(0usize));
             let mut v2 = V::mul(t0_0, t1_0);
-            let t0_1 = V::load(t0.at(1usize, c));
-            let t1_1 = V::load(t1.at(1usize, c));
-            let t0_2 = V::load(t0.at(2usize, c));
-            let t1_2 = V::load(t1.at(2usize, c));
-            let t0_3 = V::load(t0.at(3usize, c));
-            let t1_3 = V::load(t1.at(3usize, c));
+            let t0_1 = V::load(t0.at(1usize));
+            let t1_1 = V::load(t1.at(1usize));
+            let t0_2 = V::load(t0.at(2usize));
+            let t1_2 = V::load(t1.at(2usize));
+            let t0_3 = V::load(t0.at(3usize));
+            let t1_3 = V::load(t1.at(3usize));
             v2 = V::neg_mul_add(t0_1, t1_1, v2);
             v2 = V::neg_mul_add(t0_2, t1_2, v2);
             v2 = V::neg_mul_add(t0_3, t1_3, v2);
@@ -378,12 +954,12 @@ unsafe fn sandwich_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static SANDWICH_4: Stage = stage!(sandwich_4);
+pub(super) static SANDWICH_9: Stage = stage!(sandwich_9);
 /// From cut 0, `grad_o` to cut 2: adjoint of o = x y reverse(x).
 ///
 /// From `sandwich_grad` of Cl(3,0,0).
 #[inline(always)]
-unsafe fn sandwich_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sandwich_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t0 = args.inputs[0];
@@ -391,15 +967,16 @@ unsafe fn sandwich_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<4usize>(c);
             grad_o.prefetch::<3usize>(c);
-            let t0_3 = V::load(t0.at(3usize, c));
+            let t0 = t0.packed::<V, 4usize>(group);
+            let out0 = out0.packed::<V, 4usize>(group);
+            let t0_3 = V::load(t0.at(3usize));
             let grad_o_e3 = V::load(grad_o.at(2usize, c));
-            let t0_2 = V::load(t0.at(2usize, c));
+            let t0_2 = V::load(t0.at(2usize));
             let mut v4 = V::mul(t0_2, grad_o_e3);
-            let t0_1 = V::load(t0.at(1usize, c));
+            let t0_1 = V::load(t0.at(1usize));
             let mut v6 = V::mul(t0_1, grad_o_e3);
-            let t0_0 = V::load(t0.at(0usize, c));
+            let t0_0 = V::load(t0.at(0usize));
             let mut v8 = V::mul(t0_0, grad_o_e3);
             let grad_o_e2 = V::load(grad_o.at(1usize, c));
             v8 = V::mul_add(t0_3, grad_o_e2, v8);
@@ -410,25 +987,25 @@ unsafe fn sandwich_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let grad_o_e1 = V::load(grad_o.at(0usize, c));
             v6 = V::neg_mul_add(t0_3, grad_o_e1, v6);
             // out0[3] = t0_1*grad_o_e3 - t0_2*grad_o_e2 - t0_3*grad_o_e1
-            V::store(v6, out0.at(3usize, c));
+            V::store(v6, out0.at(3usize));
             v8 = V::neg_mul_add(t0_2, grad_o_e1, v8);
             // out0[2] = t0_0*grad_o_e3 + t0_3*grad_o_e2 - t0_2*grad_o_e1
-            V::store(v8, out0.at(2usize, c));
+            V::store(v8, out0.at(2usize));
             v16 = V::neg_mul_add(t0_1, grad_o_e1, v16);
             // out0[1] = t0_0*grad_o_e2 - t0_3*grad_o_e3 - t0_1*grad_o_e1
-            V::store(v16, out0.at(1usize, c));
+            V::store(v16, out0.at(1usize));
             v4 = V::mul_add(t0_0, grad_o_e1, v4);
             // out0[0] = t0_2*grad_o_e3 + t0_1*grad_o_e2 + t0_0*grad_o_e1
-            V::store(v4, out0.at(0usize, c));
+            V::store(v4, out0.at(0usize));
         }
     }
 }
-pub(super) static SANDWICH_5: Stage = stage!(sandwich_5);
+pub(super) static SANDWICH_10: Stage = stage!(sandwich_10);
 /// From cut 1, `grad_o` to cut 3: adjoint of o = x y reverse(x).
 ///
 /// From `sandwich_grad` of Cl(3,0,0).
 #[inline(always)]
-unsafe fn sandwich_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sandwich_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t1 = args.inputs[0];
@@ -436,15 +1013,16 @@ unsafe fn sandwich_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<4usize>(c);
             grad_o.prefetch::<3usize>(c);
-            let t1_1 = V::load(t1.at(1usize, c));
+            let t1 = t1.packed::<V, 4usize>(group);
+            let out0 = out0.packed::<V, 4usize>(group);
+            let t1_1 = V::load(t1.at(1usize));
             let grad_o_e3 = V::load(grad_o.at(2usize, c));
-            let t1_0 = V::load(t1.at(0usize, c));
+            let t1_0 = V::load(t1.at(0usize));
             let mut v4 = V::mul(t1_0, grad_o_e3);
-            let t1_3 = V::load(t1.at(3usize, c));
+            let t1_3 = V::load(t1.at(3usize));
             let mut v6 = V::mul(t1_3, grad_o_e3);
-            let t1_2 = V::load(t1.at(2usize, c));
+            let t1_2 = V::load(t1.at(2usize));
             let mut v8 = V::mul(t1_2, grad_o_e3);
             let grad_o_e2 = V::load(grad_o.at(1usize, c));
             let mut v10 = V::mul(t1_2, grad_o_e2);
@@ -455,25 +1033,25 @@ unsafe fn sandwich_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let grad_o_e1 = V::load(grad_o.at(0usize, c));
             v10 = V::neg_mul_add(t1_3, grad_o_e1, v10);
             // out0[3] = t1_2*grad_o_e2 - t1_1*grad_o_e3 - t1_3*grad_o_e1
-            V::store(v10, out0.at(3usize, c));
+            V::store(v10, out0.at(3usize));
             v4 = V::neg_mul_add(t1_2, grad_o_e1, v4);
             // out0[2] = t1_0*grad_o_e3 - t1_3*grad_o_e2 - t1_2*grad_o_e1
-            V::store(v4, out0.at(2usize, c));
+            V::store(v4, out0.at(2usize));
             v6 = V::neg_mul_add(t1_1, grad_o_e1, v6);
             // out0[1] = t1_3*grad_o_e3 + t1_0*grad_o_e2 - t1_1*grad_o_e1
-            V::store(v6, out0.at(1usize, c));
+            V::store(v6, out0.at(1usize));
             v8 = V::mul_add(t1_0, grad_o_e1, v8);
             // out0[0] = t1_2*grad_o_e3 + t1_1*grad_o_e2 + t1_0*grad_o_e1
-            V::store(v8, out0.at(0usize, c));
+            V::store(v8, out0.at(0usize));
         }
     }
 }
-pub(super) static SANDWICH_6: Stage = stage!(sandwich_6);
+pub(super) static SANDWICH_11: Stage = stage!(sandwich_11);
 /// From `y`, cut 3, cut 2 to `grad_x`: adjoint of o = x y reverse(x).
 ///
 /// From `sandwich_grad` of Cl(3,0,0).
 #[inline(always)]
-unsafe fn sandwich_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sandwich_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let y = args.inputs[0];
@@ -483,26 +1061,26 @@ unsafe fn sandwich_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<3usize>(c);
-            t3.prefetch::<4usize>(c);
-            t2.prefetch::<4usize>(c);
+            let t3 = t3.packed::<V, 4usize>(group);
+            let t2 = t2.packed::<V, 4usize>(group);
             let y_e1 = V::load(y.at(0usize, c));
-            let t3_3 = V::load(t3.at(3usize, c));
-            let mut v4 = V::mul_sub(y_e1, t3_3, V::load(t2.at(3usize, c)));
+            let t3_3 = V::load(t3.at(3usize));
+            let mut v4 = V::mul_sub(y_e1, t3_3, V::load(t2.at(3usize)));
             let y_e2 = V::load(y.at(1usize, c));
-            let mut v8 = V::mul_add(y_e2, t3_3, V::load(t2.at(2usize, c)));
+            let mut v8 = V::mul_add(y_e2, t3_3, V::load(t2.at(2usize)));
             let y_e3 = V::load(y.at(2usize, c));
-            let mut v12 = V::mul_sub(y_e3, t3_3, V::load(t2.at(1usize, c)));
-            let t3_2 = V::load(t3.at(2usize, c));
+            let mut v12 = V::mul_sub(y_e3, t3_3, V::load(t2.at(1usize)));
+            let t3_2 = V::load(t3.at(2usize));
             v4 = V::neg_mul_add(y_e2, t3_2, v4);
             v8 = V::mul_add(y_e1, t3_2, v8);
-            let mut v20 = V::mul_add(y_e3, t3_2, V::load(t2.at(0usize, c)));
-            let t3_1 = V::load(t3.at(1usize, c));
+            let mut v20 = V::mul_add(y_e3, t3_2, V::load(t2.at(0usize)));
+            let t3_1 = V::load(t3.at(1usize));
             v4 = V::mul_add(y_e3, t3_1, v4);
             // out0[3] = y_e1*t3_3 - t2_3 - y_e2*t3_2 + y_e3*t3_1
             V::store(v4, out0.at(3usize, c));
             v12 = V::neg_mul_add(y_e1, t3_1, v12);
             v20 = V::mul_add(y_e2, t3_1, v20);
-            let t3_0 = V::load(t3.at(0usize, c));
+            let t3_0 = V::load(t3.at(0usize));
             // out0[2] = y_e3*t3_0 - (t2_2 + y_e2*t3_3 + y_e1*t3_2)
             V::store(V::mul_sub(y_e3, t3_0, v8), out0.at(2usize, c));
             v12 = V::mul_add(y_e2, t3_0, v12);
@@ -514,12 +1092,12 @@ unsafe fn sandwich_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static SANDWICH_7: Stage = stage!(sandwich_7);
+pub(super) static SANDWICH_12: Stage = stage!(sandwich_12);
 /// From `x`, cut 3 to `grad_y`: adjoint of o = x y reverse(x).
 ///
 /// From `sandwich_grad` of Cl(3,0,0).
 #[inline(always)]
-unsafe fn sandwich_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sandwich_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -528,24 +1106,24 @@ unsafe fn sandwich_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<4usize>(c);
-            t3.prefetch::<4usize>(c);
+            let t3 = t3.packed::<V, 4usize>(group);
             let x_e23 = V::load(x.at(3usize, c));
-            let t3_3 = V::load(t3.at(3usize, c));
+            let t3_3 = V::load(t3.at(3usize));
             let mut v2 = V::mul(x_e23, t3_3);
             let x_e13 = V::load(x.at(2usize, c));
             let mut v4 = V::mul(x_e13, t3_3);
             let x_e12 = V::load(x.at(1usize, c));
             let mut v6 = V::mul(x_e12, t3_3);
-            let t3_2 = V::load(t3.at(2usize, c));
+            let t3_2 = V::load(t3.at(2usize));
             v4 = V::mul_add(x_e23, t3_2, v4);
             v2 = V::neg_mul_add(x_e13, t3_2, v2);
             let x_1 = V::load(x.at(0usize, c));
             v6 = V::mul_add(x_1, t3_2, v6);
-            let t3_1 = V::load(t3.at(1usize, c));
+            let t3_1 = V::load(t3.at(1usize));
             v6 = V::mul_add(x_e23, t3_1, v6);
             v2 = V::neg_mul_add(x_e12, t3_1, v2);
             let mut v21 = V::mul_sub(x_1, t3_1, v4);
-            let t3_0 = V::load(t3.at(0usize, c));
+            let t3_0 = V::load(t3.at(0usize));
             v6 = V::mul_add(x_e13, t3_0, v6);
             // out0[2] = x_e12*t3_3 + x_1*t3_2 + x_e23*t3_1 + x_e13*t3_0
             V::store(v6, out0.at(2usize, c));
@@ -558,7 +1136,7 @@ unsafe fn sandwich_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static SANDWICH_8: Stage = stage!(sandwich_8);
+pub(super) static SANDWICH_13: Stage = stage!(sandwich_13);
 /// `o = x y reverse(x)`, grades 0,2 and 1.
 ///
 /// Forward: 44 flops per lane (24 multiplications, 20 additions).
@@ -578,7 +1156,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sandwich::SANDWICH_2,
+                stage: &super::sandwich::SANDWICH_7,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[],
@@ -587,7 +1165,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_3,
+                stage: &super::sandwich::SANDWICH_8,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -596,7 +1174,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_4,
+                stage: &super::sandwich::SANDWICH_9,
                 inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -612,7 +1190,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sandwich::SANDWICH_2,
+                stage: &super::sandwich::SANDWICH_7,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[],
@@ -621,7 +1199,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_3,
+                stage: &super::sandwich::SANDWICH_8,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -630,7 +1208,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_5,
+                stage: &super::sandwich::SANDWICH_10,
                 inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
                 outputs: &[Slot::Cut(2usize)],
                 params: &[],
@@ -639,7 +1217,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_6,
+                stage: &super::sandwich::SANDWICH_11,
                 inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
                 outputs: &[Slot::Cut(3usize)],
                 params: &[],
@@ -648,7 +1226,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_7,
+                stage: &super::sandwich::SANDWICH_12,
                 inputs: &[Slot::External(1usize), Slot::Cut(3usize), Slot::Cut(2usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -657,7 +1235,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_8,
+                stage: &super::sandwich::SANDWICH_13,
                 inputs: &[Slot::External(0usize), Slot::Cut(3usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[],

@@ -20,17 +20,19 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<8usize>(c);
             y.prefetch::<8usize>(c);
+            let out0 = out0.packed::<V, 8usize>(group);
+            let param0 = param0.packed::<V, 20usize>(group);
             let x_1 = V::load(x.at(0usize, c));
             let y_1 = V::load(y.at(0usize, c));
-            let mut v4 = V::mul(y_1, V::mul(x_1, V::load(param0.at(0usize, c))));
-            let v6 = V::mul(x_1, V::load(param0.at(1usize, c)));
+            let mut v4 = V::mul(y_1, V::mul(x_1, V::load(param0.at(0usize))));
+            let v6 = V::mul(x_1, V::load(param0.at(1usize)));
             let y_e1 = V::load(y.at(1usize, c));
             let mut v8 = V::mul(y_e1, v6);
             let y_e2 = V::load(y.at(2usize, c));
             let mut v10 = V::mul(y_e2, v6);
             let y_e3 = V::load(y.at(3usize, c));
             let mut v12 = V::mul(y_e3, v6);
-            let v14 = V::mul(x_1, V::load(param0.at(2usize, c)));
+            let v14 = V::mul(x_1, V::load(param0.at(2usize)));
             let y_e12 = V::load(y.at(4usize, c));
             let mut v16 = V::mul(y_e12, v14);
             let y_e13 = V::load(y.at(5usize, c));
@@ -38,19 +40,19 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e23 = V::load(y.at(6usize, c));
             let mut v20 = V::mul(y_e23, v14);
             let y_e123 = V::load(y.at(7usize, c));
-            let mut v24 = V::mul(y_e123, V::mul(x_1, V::load(param0.at(3usize, c))));
+            let mut v24 = V::mul(y_e123, V::mul(x_1, V::load(param0.at(3usize))));
             let x_e1 = V::load(x.at(1usize, c));
-            let w4 = V::load(param0.at(4usize, c));
+            let w4 = V::load(param0.at(4usize));
             v4 = V::mul_add(y_e1, V::mul(x_e1, w4), v4);
             let x_e2 = V::load(x.at(2usize, c));
             v4 = V::mul_add(y_e2, V::mul(x_e2, w4), v4);
             let x_e3 = V::load(x.at(3usize, c));
             v4 = V::mul_add(y_e3, V::mul(x_e3, w4), v4);
-            let w5 = V::load(param0.at(5usize, c));
+            let w5 = V::load(param0.at(5usize));
             v8 = V::mul_add(y_1, V::mul(x_e1, w5), v8);
             v10 = V::mul_add(y_1, V::mul(x_e2, w5), v10);
             v12 = V::mul_add(y_1, V::mul(x_e3, w5), v12);
-            let w6 = V::load(param0.at(6usize, c));
+            let w6 = V::load(param0.at(6usize));
             let v49 = V::mul(x_e1, w6);
             v10 = V::mul_add(y_e12, v49, v10);
             v12 = V::mul_add(y_e13, v49, v12);
@@ -60,7 +62,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v59 = V::mul(x_e3, w6);
             v8 = V::neg_mul_add(y_e13, v59, v8);
             v10 = V::neg_mul_add(y_e23, v59, v10);
-            let w7 = V::load(param0.at(7usize, c));
+            let w7 = V::load(param0.at(7usize));
             let v65 = V::mul(x_e1, w7);
             v16 = V::mul_add(y_e2, v65, v16);
             v18 = V::mul_add(y_e3, v65, v18);
@@ -70,22 +72,22 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v75 = V::mul(x_e3, w7);
             v18 = V::neg_mul_add(y_e1, v75, v18);
             v20 = V::neg_mul_add(y_e2, v75, v20);
-            let w8 = V::load(param0.at(8usize, c));
+            let w8 = V::load(param0.at(8usize));
             v20 = V::mul_add(y_e123, V::mul(x_e1, w8), v20);
             v18 = V::neg_mul_add(y_e123, V::mul(x_e2, w8), v18);
             v16 = V::mul_add(y_e123, V::mul(x_e3, w8), v16);
-            let w9 = V::load(param0.at(9usize, c));
+            let w9 = V::load(param0.at(9usize));
             v24 = V::mul_add(y_e23, V::mul(x_e1, w9), v24);
             v24 = V::neg_mul_add(y_e13, V::mul(x_e2, w9), v24);
             v24 = V::mul_add(y_e12, V::mul(x_e3, w9), v24);
             let x_e12 = V::load(x.at(4usize, c));
-            let w10 = V::load(param0.at(10usize, c));
+            let w10 = V::load(param0.at(10usize));
             v4 = V::neg_mul_add(y_e12, V::mul(x_e12, w10), v4);
             let x_e13 = V::load(x.at(5usize, c));
             v4 = V::neg_mul_add(y_e13, V::mul(x_e13, w10), v4);
             let x_e23 = V::load(x.at(6usize, c));
             v4 = V::neg_mul_add(y_e23, V::mul(x_e23, w10), v4);
-            let w11 = V::load(param0.at(11usize, c));
+            let w11 = V::load(param0.at(11usize));
             let v114 = V::mul(x_e12, w11);
             v10 = V::neg_mul_add(y_e1, v114, v10);
             v8 = V::mul_add(y_e2, v114, v8);
@@ -95,15 +97,15 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v124 = V::mul(x_e23, w11);
             v12 = V::neg_mul_add(y_e2, v124, v12);
             v10 = V::mul_add(y_e3, v124, v10);
-            let w12 = V::load(param0.at(12usize, c));
+            let w12 = V::load(param0.at(12usize));
             v12 = V::neg_mul_add(y_e123, V::mul(x_e12, w12), v12);
             v10 = V::mul_add(y_e123, V::mul(x_e13, w12), v10);
             v8 = V::neg_mul_add(y_e123, V::mul(x_e23, w12), v8);
-            let w13 = V::load(param0.at(13usize, c));
+            let w13 = V::load(param0.at(13usize));
             v16 = V::mul_add(y_1, V::mul(x_e12, w13), v16);
             v18 = V::mul_add(y_1, V::mul(x_e13, w13), v18);
             v20 = V::mul_add(y_1, V::mul(x_e23, w13), v20);
-            let w14 = V::load(param0.at(14usize, c));
+            let w14 = V::load(param0.at(14usize));
             let v150 = V::mul(x_e12, w14);
             v20 = V::neg_mul_add(y_e13, v150, v20);
             v18 = V::mul_add(y_e23, v150, v18);
@@ -113,41 +115,37 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v160 = V::mul(x_e23, w14);
             v18 = V::neg_mul_add(y_e12, v160, v18);
             v16 = V::mul_add(y_e13, v160, v16);
-            let w15 = V::load(param0.at(15usize, c));
+            let w15 = V::load(param0.at(15usize));
             v24 = V::mul_add(y_e3, V::mul(x_e12, w15), v24);
             v24 = V::neg_mul_add(y_e2, V::mul(x_e13, w15), v24);
             v24 = V::mul_add(y_e1, V::mul(x_e23, w15), v24);
             let x_e123 = V::load(x.at(7usize, c));
-            v4 = V::neg_mul_add(
-                y_e123,
-                V::mul(x_e123, V::load(param0.at(16usize, c))),
-                v4,
-            );
+            v4 = V::neg_mul_add(y_e123, V::mul(x_e123, V::load(param0.at(16usize))), v4);
             // out0[0] = y_1*x_1*w0 + y_e1*x_e1*w4 + y_e2*x_e2*w4 + y_e3*x_e3*w4 - y_e12*x_e12*w10 - y_e13*x_e13*w10 - y_e23*x_e23*w10 - y_e123*x_e123*w16
-            V::store(v4, out0.at(0usize, c));
-            let v181 = V::mul(x_e123, V::load(param0.at(17usize, c)));
+            V::store(v4, out0.at(0usize));
+            let v181 = V::mul(x_e123, V::load(param0.at(17usize)));
             v12 = V::neg_mul_add(y_e12, v181, v12);
             // out0[3] = y_e3*v6 + y_1*x_e3*w5 + y_e13*v49 + y_e23*v54 - y_e1*v119 - y_e2*v124 - y_e123*x_e12*w12 - y_e12*v181
-            V::store(v12, out0.at(3usize, c));
+            V::store(v12, out0.at(3usize));
             v10 = V::mul_add(y_e13, v181, v10);
             // out0[2] = y_e2*v6 + y_1*x_e2*w5 + y_e12*v49 - y_e23*v59 - y_e1*v114 + y_e3*v124 + y_e123*x_e13*w12 + y_e13*v181
-            V::store(v10, out0.at(2usize, c));
+            V::store(v10, out0.at(2usize));
             v8 = V::neg_mul_add(y_e23, v181, v8);
             // out0[1] = y_e1*v6 + y_1*x_e1*w5 - y_e12*v54 - y_e13*v59 + y_e2*v114 + y_e3*v119 - y_e123*x_e23*w12 - y_e23*v181
-            V::store(v8, out0.at(1usize, c));
-            let v189 = V::mul(x_e123, V::load(param0.at(18usize, c)));
+            V::store(v8, out0.at(1usize));
+            let v189 = V::mul(x_e123, V::load(param0.at(18usize)));
             v20 = V::mul_add(y_e1, v189, v20);
             // out0[6] = y_e23*v14 + y_e3*v70 - y_e2*v75 + y_e123*x_e1*w8 + y_1*x_e23*w13 - y_e13*v150 + y_e12*v155 + y_e1*v189
-            V::store(v20, out0.at(6usize, c));
+            V::store(v20, out0.at(6usize));
             v18 = V::neg_mul_add(y_e2, v189, v18);
             // out0[5] = y_e13*v14 + y_e3*v65 - y_e1*v75 - y_e123*x_e2*w8 + y_1*x_e13*w13 + y_e23*v150 - y_e12*v160 - y_e2*v189
-            V::store(v18, out0.at(5usize, c));
+            V::store(v18, out0.at(5usize));
             v16 = V::mul_add(y_e3, v189, v16);
             // out0[4] = y_e12*v14 + y_e2*v65 - y_e1*v70 + y_e123*x_e3*w8 + y_1*x_e12*w13 - y_e23*v155 + y_e13*v160 + y_e3*v189
-            V::store(v16, out0.at(4usize, c));
-            v24 = V::mul_add(y_1, V::mul(x_e123, V::load(param0.at(19usize, c))), v24);
+            V::store(v16, out0.at(4usize));
+            v24 = V::mul_add(y_1, V::mul(x_e123, V::load(param0.at(19usize))), v24);
             // out0[7] = y_e123*x_1*w3 + y_e23*x_e1*w9 - y_e13*x_e2*w9 + y_e12*x_e3*w9 + y_e3*x_e12*w15 - y_e2*x_e13*w15 + y_e1*x_e23*w15 + y_1*x_e123*w19
-            V::store(v24, out0.at(7usize, c));
+            V::store(v24, out0.at(7usize));
         }
     }
 }
@@ -164,8 +162,9 @@ unsafe fn sgp_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<8usize>(c);
+            let out0 = out0.packed::<V, 1usize>(group);
             // out0[0] = gate(x_1)
-            V::store(gate::<V>(args.gate, V::load(x.at(0usize, c))), out0.at(0usize, c));
+            V::store(gate::<V>(args.gate, V::load(x.at(0usize, c))), out0.at(0usize));
         }
     }
 }
@@ -183,26 +182,26 @@ unsafe fn sgp_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
-            t0.prefetch::<8usize>(c);
-            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t0 = t0.packed::<V, 8usize>(group);
+            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
             // out0[0] = t0_0*v2
-            V::store(V::mul(V::load(t0.at(0usize, c)), v2), out0.at(0usize, c));
+            V::store(V::mul(V::load(t0.at(0usize)), v2), out0.at(0usize, c));
             // out0[1] = t0_1*v2
-            V::store(V::mul(V::load(t0.at(1usize, c)), v2), out0.at(1usize, c));
+            V::store(V::mul(V::load(t0.at(1usize)), v2), out0.at(1usize, c));
             // out0[2] = t0_2*v2
-            V::store(V::mul(V::load(t0.at(2usize, c)), v2), out0.at(2usize, c));
+            V::store(V::mul(V::load(t0.at(2usize)), v2), out0.at(2usize, c));
             // out0[3] = t0_3*v2
-            V::store(V::mul(V::load(t0.at(3usize, c)), v2), out0.at(3usize, c));
+            V::store(V::mul(V::load(t0.at(3usize)), v2), out0.at(3usize, c));
             // out0[4] = t0_4*v2
-            V::store(V::mul(V::load(t0.at(4usize, c)), v2), out0.at(4usize, c));
+            V::store(V::mul(V::load(t0.at(4usize)), v2), out0.at(4usize, c));
             // out0[5] = t0_5*v2
-            V::store(V::mul(V::load(t0.at(5usize, c)), v2), out0.at(5usize, c));
+            V::store(V::mul(V::load(t0.at(5usize)), v2), out0.at(5usize, c));
             // out0[6] = t0_6*v2
-            V::store(V::mul(V::load(t0.at(6usize, c)), v2), out0.at(6usize, c));
+            V::store(V::mul(V::load(t0.at(6usize)), v2), out0.at(6usize, c));
             // out0[7] = t0_7*v2
-            V::store(V::mul(V::load(t0.at(7usize, c)), v2), out0.at(7usize, c));
+            V::store(V::mul(V::load(t0.at(7usize)), v2), out0.at(7usize, c));
         }
     }
 }
@@ -222,53 +221,24 @@ unsafe fn sgp_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<8usize>(c);
             grad_o.prefetch::<8usize>(c);
-            t2.prefetch::<1usize>(c);
-            t1.prefetch::<1usize>(c);
-            let mut v2 = V::mul(
-                V::load(t0.at(7usize, c)),
-                V::load(grad_o.at(7usize, c)),
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(6usize, c)),
-                V::load(grad_o.at(6usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(5usize, c)),
-                V::load(grad_o.at(5usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(4usize, c)),
-                V::load(grad_o.at(4usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(3usize, c)),
-                V::load(grad_o.at(3usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(2usize, c)),
-                V::load(grad_o.at(2usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(1usize, c)),
-                V::load(grad_o.at(1usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(0usize, c)),
-                V::load(grad_o.at(0usize, c)),
-                v2,
-            );
+            let t0 = t0.packed::<V, 8usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t1 = t1.packed::<V, 1usize>(group);
+            let out0 = out0.packed::<V, 1usize>(group);
+            let out1 = out1.packed::<V, 1usize>(group);
+            let mut v2 = V::mul(V::load(t0.at(7usize)), V::load(grad_o.at(7usize, c)));
+            v2 = V::mul_add(V::load(t0.at(6usize)), V::load(grad_o.at(6usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(5usize)), V::load(grad_o.at(5usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(4usize)), V::load(grad_o.at(4usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(3usize)), V::load(grad_o.at(3usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(2usize)), V::load(grad_o.at(2usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(1usize)), V::load(grad_o.at(1usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(0usize)), V::load(grad_o.at(0usize, c)), v2);
             // out1[0] = t2_0*v30
-            V::store(V::mul(V::load(t2.at(0usize, c)), v2), out1.at(0usize, c));
+            V::store(V::mul(V::load(t2.at(0usize)), v2), out1.at(0usize));
             // out0[0] = t1_0*v30
-            V::store(V::mul(V::load(t1.at(0usize, c)), v2), out0.at(0usize, c));
+            V::store(V::mul(V::load(t1.at(0usize)), v2), out0.at(0usize));
         }
     }
 }
@@ -286,26 +256,27 @@ unsafe fn sgp_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
             grad_o.prefetch::<8usize>(c);
-            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let out0 = out0.packed::<V, 8usize>(group);
+            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
             // out0[7] = v2*grad_o_e123
-            V::store(V::mul(v2, V::load(grad_o.at(7usize, c))), out0.at(7usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(7usize, c))), out0.at(7usize));
             // out0[6] = v2*grad_o_e23
-            V::store(V::mul(v2, V::load(grad_o.at(6usize, c))), out0.at(6usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(6usize, c))), out0.at(6usize));
             // out0[5] = v2*grad_o_e13
-            V::store(V::mul(v2, V::load(grad_o.at(5usize, c))), out0.at(5usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(5usize, c))), out0.at(5usize));
             // out0[4] = v2*grad_o_e12
-            V::store(V::mul(v2, V::load(grad_o.at(4usize, c))), out0.at(4usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(4usize, c))), out0.at(4usize));
             // out0[3] = v2*grad_o_e3
-            V::store(V::mul(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize));
             // out0[2] = v2*grad_o_e2
-            V::store(V::mul(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize));
             // out0[1] = v2*grad_o_e1
-            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize));
             // out0[0] = v2*grad_o_1
-            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize));
         }
     }
 }
@@ -326,61 +297,62 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<8usize>(c);
-            t5.prefetch::<8usize>(c);
             y.prefetch::<8usize>(c);
-            t3.prefetch::<1usize>(c);
+            let t5 = t5.packed::<V, 8usize>(group);
+            let t3 = t3.packed::<V, 1usize>(group);
+            let param0 = param0.packed::<V, 20usize>(group);
             let x_1 = V::load(x.at(0usize, c));
-            let v4 = V::mul(x_1, V::load(param0.at(1usize, c)));
-            let v6 = V::mul(x_1, V::load(param0.at(2usize, c)));
+            let v4 = V::mul(x_1, V::load(param0.at(1usize)));
+            let v6 = V::mul(x_1, V::load(param0.at(2usize)));
             let x_e1 = V::load(x.at(1usize, c));
-            let w4 = V::load(param0.at(4usize, c));
+            let w4 = V::load(param0.at(4usize));
             let x_e2 = V::load(x.at(2usize, c));
             let x_e3 = V::load(x.at(3usize, c));
-            let w5 = V::load(param0.at(5usize, c));
-            let w6 = V::load(param0.at(6usize, c));
+            let w5 = V::load(param0.at(5usize));
+            let w6 = V::load(param0.at(6usize));
             let v21 = V::mul(x_e1, w6);
             let v22 = V::mul(x_e2, w6);
             let v23 = V::mul(x_e3, w6);
-            let w7 = V::load(param0.at(7usize, c));
+            let w7 = V::load(param0.at(7usize));
             let v25 = V::mul(x_e1, w7);
             let v26 = V::mul(x_e2, w7);
             let v27 = V::mul(x_e3, w7);
-            let w8 = V::load(param0.at(8usize, c));
-            let w9 = V::load(param0.at(9usize, c));
+            let w8 = V::load(param0.at(8usize));
+            let w9 = V::load(param0.at(9usize));
             let x_e12 = V::load(x.at(4usize, c));
-            let w10 = V::load(param0.at(10usize, c));
+            let w10 = V::load(param0.at(10usize));
             let x_e13 = V::load(x.at(5usize, c));
             let x_e23 = V::load(x.at(6usize, c));
-            let w11 = V::load(param0.at(11usize, c));
+            let w11 = V::load(param0.at(11usize));
             let v44 = V::mul(x_e12, w11);
             let v45 = V::mul(x_e13, w11);
             let v46 = V::mul(x_e23, w11);
-            let w12 = V::load(param0.at(12usize, c));
-            let w13 = V::load(param0.at(13usize, c));
-            let w14 = V::load(param0.at(14usize, c));
+            let w12 = V::load(param0.at(12usize));
+            let w13 = V::load(param0.at(13usize));
+            let w14 = V::load(param0.at(14usize));
             let v56 = V::mul(x_e12, w14);
             let v57 = V::mul(x_e13, w14);
             let v58 = V::mul(x_e23, w14);
-            let w15 = V::load(param0.at(15usize, c));
+            let w15 = V::load(param0.at(15usize));
             let x_e123 = V::load(x.at(7usize, c));
-            let v67 = V::mul(x_e123, V::load(param0.at(17usize, c)));
-            let v69 = V::mul(x_e123, V::load(param0.at(18usize, c)));
-            let t5_7 = V::load(t5.at(7usize, c));
-            let mut v73 = V::mul(V::mul(x_e123, V::load(param0.at(19usize, c))), t5_7);
-            let t5_4 = V::load(t5.at(4usize, c));
+            let v67 = V::mul(x_e123, V::load(param0.at(17usize)));
+            let v69 = V::mul(x_e123, V::load(param0.at(18usize)));
+            let t5_7 = V::load(t5.at(7usize));
+            let mut v73 = V::mul(V::mul(x_e123, V::load(param0.at(19usize))), t5_7);
+            let t5_4 = V::load(t5.at(4usize));
             let mut v75 = V::mul(v69, t5_4);
-            let t5_5 = V::load(t5.at(5usize, c));
+            let t5_5 = V::load(t5.at(5usize));
             let mut v77 = V::mul(v69, t5_5);
-            let t5_6 = V::load(t5.at(6usize, c));
+            let t5_6 = V::load(t5.at(6usize));
             let mut v79 = V::mul(v69, t5_6);
-            let t5_1 = V::load(t5.at(1usize, c));
+            let t5_1 = V::load(t5.at(1usize));
             let mut v81 = V::mul(v67, t5_1);
-            let t5_2 = V::load(t5.at(2usize, c));
+            let t5_2 = V::load(t5.at(2usize));
             let mut v83 = V::mul(v67, t5_2);
-            let t5_3 = V::load(t5.at(3usize, c));
+            let t5_3 = V::load(t5.at(3usize));
             let mut v85 = V::mul(v67, t5_3);
-            let t5_0 = V::load(t5.at(0usize, c));
-            let mut v87 = V::mul(V::mul(x_e123, V::load(param0.at(16usize, c))), t5_0);
+            let t5_0 = V::load(t5.at(0usize));
+            let mut v87 = V::mul(V::mul(x_e123, V::load(param0.at(16usize))), t5_0);
             v79 = V::mul_add(V::mul(x_e23, w15), t5_7, v79);
             v77 = V::mul_add(V::mul(x_e13, w15), t5_7, v77);
             v75 = V::mul_add(V::mul(x_e12, w15), t5_7, v75);
@@ -429,7 +401,7 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v75 = V::mul_add(V::mul(x_e3, w4), t5_0, v75);
             v127 = V::mul_add(V::mul(x_e2, w4), t5_0, v127);
             v79 = V::mul_add(V::mul(x_e1, w4), t5_0, v79);
-            v115 = V::mul_add(V::mul(x_1, V::load(param0.at(3usize, c))), t5_7, v115);
+            v115 = V::mul_add(V::mul(x_1, V::load(param0.at(3usize))), t5_7, v115);
             // out0[7] = x_e13*w12*t5_2 - (x_e123*w16*t5_0 + x_e23*w12*t5_1) - x_e12*w12*t5_3 + x_e3*w8*t5_4 - x_e2*w8*t5_5 + x_e1*w8*t5_6 + x_1*w3*t5_7
             V::store(v115, out0.at(7usize, c));
             v103 = V::mul_add(v6, t5_6, v103);
@@ -450,9 +422,9 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v79 = V::mul_add(v4, t5_1, v79);
             // out0[1] = v69*t5_6 + x_e23*w15*t5_7 - v45*t5_3 - v44*t5_2 - v27*t5_5 - v26*t5_4 + x_e1*w4*t5_0 + v4*t5_1
             V::store(v79, out0.at(1usize, c));
-            v73 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize, c))), t5_0, v73);
+            v73 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize))), t5_0, v73);
             v73 = V::mul_add(
-                V::load(t3.at(0usize, c)),
+                V::load(t3.at(0usize)),
                 gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
                 v73,
             );
@@ -479,62 +451,64 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<8usize>(c);
-            t5.prefetch::<8usize>(c);
             x.prefetch::<8usize>(c);
-            t4.prefetch::<1usize>(c);
+            let t5 = t5.packed::<V, 8usize>(group);
+            let t4 = t4.packed::<V, 1usize>(group);
+            let param0 = param0.packed::<V, 20usize>(group);
+            let grad0 = grad0.packed::<V, 20usize>(group);
             let y_1 = V::load(y.at(0usize, c));
-            let t5_7 = V::load(t5.at(7usize, c));
+            let t5_7 = V::load(t5.at(7usize));
             let v2 = V::mul(y_1, t5_7);
-            let mut v4 = V::mul(V::load(param0.at(19usize, c)), v2);
+            let mut v4 = V::mul(V::load(param0.at(19usize)), v2);
             let x_e123 = V::load(x.at(7usize, c));
             // grad0[19] += x_e123*v2
             V::store(
-                V::add(V::load(grad0.at(19usize, c)), V::mul(x_e123, v2)),
-                grad0.at(19usize, c),
+                V::mul_add(x_e123, v2, V::load(grad0.at(19usize))),
+                grad0.at(19usize),
             );
             let y_e3 = V::load(y.at(3usize, c));
-            let t5_4 = V::load(t5.at(4usize, c));
+            let t5_4 = V::load(t5.at(4usize));
             let mut v9 = V::mul(y_e3, t5_4);
             let y_e2 = V::load(y.at(2usize, c));
-            let t5_5 = V::load(t5.at(5usize, c));
+            let t5_5 = V::load(t5.at(5usize));
             v9 = V::neg_mul_add(y_e2, t5_5, v9);
             let y_e1 = V::load(y.at(1usize, c));
-            let t5_6 = V::load(t5.at(6usize, c));
+            let t5_6 = V::load(t5.at(6usize));
             v9 = V::mul_add(y_e1, t5_6, v9);
             // grad0[18] += x_e123*v17
             V::store(
-                V::add(V::load(grad0.at(18usize, c)), V::mul(x_e123, v9)),
-                grad0.at(18usize, c),
+                V::mul_add(x_e123, v9, V::load(grad0.at(18usize))),
+                grad0.at(18usize),
             );
-            v4 = V::mul_add(V::load(param0.at(18usize, c)), v9, v4);
+            v4 = V::mul_add(V::load(param0.at(18usize)), v9, v4);
             let y_e23 = V::load(y.at(6usize, c));
-            let t5_1 = V::load(t5.at(1usize, c));
+            let t5_1 = V::load(t5.at(1usize));
             let y_e13 = V::load(y.at(5usize, c));
-            let t5_2 = V::load(t5.at(2usize, c));
+            let t5_2 = V::load(t5.at(2usize));
             let mut v27 = V::mul(y_e13, t5_2);
             v27 = V::neg_mul_add(y_e23, t5_1, v27);
             let y_e12 = V::load(y.at(4usize, c));
-            let t5_3 = V::load(t5.at(3usize, c));
+            let t5_3 = V::load(t5.at(3usize));
             v27 = V::neg_mul_add(y_e12, t5_3, v27);
             // grad0[17] += x_e123*v32
             V::store(
-                V::add(V::load(grad0.at(17usize, c)), V::mul(x_e123, v27)),
-                grad0.at(17usize, c),
+                V::mul_add(x_e123, v27, V::load(grad0.at(17usize))),
+                grad0.at(17usize),
             );
-            v4 = V::mul_add(V::load(param0.at(17usize, c)), v27, v4);
+            v4 = V::mul_add(V::load(param0.at(17usize)), v27, v4);
             let y_e123 = V::load(y.at(7usize, c));
-            let t5_0 = V::load(t5.at(0usize, c));
+            let t5_0 = V::load(t5.at(0usize));
             let v39 = V::mul(y_e123, t5_0);
             // grad0[16] += -x_e123*v39
             V::store(
-                V::add(V::load(grad0.at(16usize, c)), V::neg(V::mul(x_e123, v39))),
-                grad0.at(16usize, c),
+                V::neg_mul_add(x_e123, v39, V::load(grad0.at(16usize))),
+                grad0.at(16usize),
             );
-            v4 = V::neg_mul_add(V::load(param0.at(16usize, c)), v39, v4);
+            v4 = V::neg_mul_add(V::load(param0.at(16usize)), v39, v4);
             // out0[7] = w19*v2 + w18*v17 + w17*v32 - w16*v39
             V::store(v4, out0.at(7usize, c));
             let v45 = V::mul(y_e1, t5_7);
-            let w15 = V::load(param0.at(15usize, c));
+            let w15 = V::load(param0.at(15usize));
             let mut v47 = V::mul(w15, v45);
             let x_e23 = V::load(x.at(6usize, c));
             let mut v49 = V::mul(x_e23, v45);
@@ -546,10 +520,10 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e12 = V::load(x.at(4usize, c));
             v49 = V::mul_add(x_e12, v55, v49);
             // grad0[15] += x_e23*v45 - x_e13*v50 + x_e12*v55
-            V::store(V::add(V::load(grad0.at(15usize, c)), v49), grad0.at(15usize, c));
+            V::store(V::add(V::load(grad0.at(15usize)), v49), grad0.at(15usize));
             let mut v60 = V::mul(y_e13, t5_4);
             v60 = V::neg_mul_add(y_e12, t5_5, v60);
-            let w14 = V::load(param0.at(14usize, c));
+            let w14 = V::load(param0.at(14usize));
             let mut v65 = V::mul(x_e23, v60);
             v47 = V::mul_add(w14, v60, v47);
             let mut v68 = V::mul(y_e12, t5_6);
@@ -562,9 +536,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v56 = V::mul_add(w14, v74, v56);
             v65 = V::mul_add(x_e12, v74, v65);
             // grad0[14] += x_e23*v62 + x_e13*v69 + x_e12*v76
-            V::store(V::add(V::load(grad0.at(14usize, c)), v65), grad0.at(14usize, c));
+            V::store(V::add(V::load(grad0.at(14usize)), v65), grad0.at(14usize));
             let v81 = V::mul(y_1, t5_6);
-            let w13 = V::load(param0.at(13usize, c));
+            let w13 = V::load(param0.at(13usize));
             let mut v84 = V::mul(x_e23, v81);
             v47 = V::mul_add(w13, v81, v47);
             let v86 = V::mul(y_1, t5_5);
@@ -574,9 +548,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v56 = V::mul_add(w13, v91, v56);
             v84 = V::mul_add(x_e12, v91, v84);
             // grad0[13] += x_e23*v81 + x_e13*v86 + x_e12*v91
-            V::store(V::add(V::load(grad0.at(13usize, c)), v84), grad0.at(13usize, c));
+            V::store(V::add(V::load(grad0.at(13usize)), v84), grad0.at(13usize));
             let v96 = V::mul(y_e123, t5_1);
-            let w12 = V::load(param0.at(12usize, c));
+            let w12 = V::load(param0.at(12usize));
             v47 = V::neg_mul_add(w12, v96, v47);
             let v101 = V::mul(y_e123, t5_2);
             let mut v103 = V::mul(x_e13, v101);
@@ -586,10 +560,10 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v56 = V::neg_mul_add(w12, v106, v56);
             v103 = V::neg_mul_add(x_e12, v106, v103);
             // grad0[12] += x_e13*v101 - x_e23*v96 - x_e12*v106
-            V::store(V::add(V::load(grad0.at(12usize, c)), v103), grad0.at(12usize, c));
+            V::store(V::add(V::load(grad0.at(12usize)), v103), grad0.at(12usize));
             let mut v111 = V::mul(y_e3, t5_2);
             v111 = V::neg_mul_add(y_e2, t5_3, v111);
-            let w11 = V::load(param0.at(11usize, c));
+            let w11 = V::load(param0.at(11usize));
             let mut v116 = V::mul(x_e23, v111);
             v47 = V::mul_add(w11, v111, v47);
             let mut v118 = V::mul(y_e3, t5_1);
@@ -601,9 +575,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v56 = V::mul_add(w11, v125, v56);
             v116 = V::mul_add(x_e12, v125, v116);
             // grad0[11] += x_e23*v113 + x_e13*v120 + x_e12*v127
-            V::store(V::add(V::load(grad0.at(11usize, c)), v116), grad0.at(11usize, c));
+            V::store(V::add(V::load(grad0.at(11usize)), v116), grad0.at(11usize));
             let v132 = V::mul(y_e23, t5_0);
-            let w10 = V::load(param0.at(10usize, c));
+            let w10 = V::load(param0.at(10usize));
             let mut v135 = V::mul(x_e23, v132);
             v47 = V::neg_mul_add(w10, v132, v47);
             // out0[6] = w15*v45 + w14*v62 + w13*v81 - w12*v96 + w11*v113 - w10*v132
@@ -619,12 +593,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v56, out0.at(4usize, c));
             v135 = V::mul_add(x_e12, v142, v135);
             // grad0[10] += -(x_e23*v132 + x_e13*v137 + x_e12*v142)
-            V::store(
-                V::add(V::load(grad0.at(10usize, c)), V::neg(v135)),
-                grad0.at(10usize, c),
-            );
+            V::store(V::sub(V::load(grad0.at(10usize)), v135), grad0.at(10usize));
             let v148 = V::mul(y_e12, t5_7);
-            let w9 = V::load(param0.at(9usize, c));
+            let w9 = V::load(param0.at(9usize));
             let mut v150 = V::mul(w9, v148);
             let x_e3 = V::load(x.at(3usize, c));
             let mut v152 = V::mul(x_e3, v148);
@@ -637,9 +608,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e1 = V::load(x.at(1usize, c));
             v152 = V::mul_add(x_e1, v158, v152);
             // grad0[9] += x_e3*v148 - x_e2*v153 + x_e1*v158
-            V::store(V::add(V::load(grad0.at(9usize, c)), v152), grad0.at(9usize, c));
+            V::store(V::add(V::load(grad0.at(9usize)), v152), grad0.at(9usize));
             let v163 = V::mul(y_e123, t5_4);
-            let w8 = V::load(param0.at(8usize, c));
+            let w8 = V::load(param0.at(8usize));
             let mut v166 = V::mul(x_e3, v163);
             v150 = V::mul_add(w8, v163, v150);
             let v168 = V::mul(y_e123, t5_5);
@@ -649,10 +620,10 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v159 = V::mul_add(w8, v173, v159);
             v166 = V::mul_add(x_e1, v173, v166);
             // grad0[8] += x_e3*v163 - x_e2*v168 + x_e1*v173
-            V::store(V::add(V::load(grad0.at(8usize, c)), v166), grad0.at(8usize, c));
+            V::store(V::add(V::load(grad0.at(8usize)), v166), grad0.at(8usize));
             let mut v178 = V::mul(y_e2, t5_6);
             v178 = V::mul_add(y_e1, t5_5, v178);
-            let w7 = V::load(param0.at(7usize, c));
+            let w7 = V::load(param0.at(7usize));
             v150 = V::neg_mul_add(w7, v178, v150);
             let mut v185 = V::mul(y_e3, t5_6);
             v185 = V::neg_mul_add(y_e1, t5_4, v185);
@@ -664,10 +635,10 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v159 = V::mul_add(w7, v192, v159);
             v189 = V::mul_add(x_e1, v192, v189);
             // grad0[7] += x_e2*v187 - x_e3*v180 + x_e1*v194
-            V::store(V::add(V::load(grad0.at(7usize, c)), v189), grad0.at(7usize, c));
+            V::store(V::add(V::load(grad0.at(7usize)), v189), grad0.at(7usize));
             let mut v199 = V::mul(y_e23, t5_2);
             v199 = V::mul_add(y_e13, t5_1, v199);
-            let w6 = V::load(param0.at(6usize, c));
+            let w6 = V::load(param0.at(6usize));
             v150 = V::neg_mul_add(w6, v199, v150);
             let mut v206 = V::mul(y_e23, t5_3);
             v206 = V::neg_mul_add(y_e12, t5_1, v206);
@@ -679,9 +650,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v159 = V::mul_add(w6, v213, v159);
             v210 = V::mul_add(x_e1, v213, v210);
             // grad0[6] += x_e2*v208 - x_e3*v201 + x_e1*v215
-            V::store(V::add(V::load(grad0.at(6usize, c)), v210), grad0.at(6usize, c));
+            V::store(V::add(V::load(grad0.at(6usize)), v210), grad0.at(6usize));
             let v220 = V::mul(y_1, t5_3);
-            let w5 = V::load(param0.at(5usize, c));
+            let w5 = V::load(param0.at(5usize));
             let mut v223 = V::mul(x_e3, v220);
             v150 = V::mul_add(w5, v220, v150);
             let v225 = V::mul(y_1, t5_2);
@@ -691,9 +662,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v159 = V::mul_add(w5, v230, v159);
             v223 = V::mul_add(x_e1, v230, v223);
             // grad0[5] += x_e3*v220 + x_e2*v225 + x_e1*v230
-            V::store(V::add(V::load(grad0.at(5usize, c)), v223), grad0.at(5usize, c));
+            V::store(V::add(V::load(grad0.at(5usize)), v223), grad0.at(5usize));
             let v235 = V::mul(y_e3, t5_0);
-            let w4 = V::load(param0.at(4usize, c));
+            let w4 = V::load(param0.at(4usize));
             let mut v238 = V::mul(x_e3, v235);
             v150 = V::mul_add(w4, v235, v150);
             // out0[3] = w9*v148 + w8*v163 - w7*v180 - w6*v201 + w5*v220 + w4*v235
@@ -709,42 +680,30 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v159, out0.at(1usize, c));
             v238 = V::mul_add(x_e1, v245, v238);
             // grad0[4] += x_e3*v235 + x_e2*v240 + x_e1*v245
-            V::store(V::add(V::load(grad0.at(4usize, c)), v238), grad0.at(4usize, c));
+            V::store(V::add(V::load(grad0.at(4usize)), v238), grad0.at(4usize));
             let v250 = V::mul(y_e123, t5_7);
-            let mut v252 = V::mul(V::load(param0.at(3usize, c)), v250);
+            let mut v252 = V::mul(V::load(param0.at(3usize)), v250);
             let x_1 = V::load(x.at(0usize, c));
             // grad0[3] += x_1*v250
-            V::store(
-                V::add(V::load(grad0.at(3usize, c)), V::mul(x_1, v250)),
-                grad0.at(3usize, c),
-            );
+            V::store(V::mul_add(x_1, v250, V::load(grad0.at(3usize))), grad0.at(3usize));
             let mut v255 = V::mul(y_e23, t5_6);
             v255 = V::mul_add(y_e13, t5_5, v255);
             v255 = V::mul_add(y_e12, t5_4, v255);
             // grad0[2] += x_1*v259
-            V::store(
-                V::add(V::load(grad0.at(2usize, c)), V::mul(x_1, v255)),
-                grad0.at(2usize, c),
-            );
-            v252 = V::mul_add(V::load(param0.at(2usize, c)), v255, v252);
+            V::store(V::mul_add(x_1, v255, V::load(grad0.at(2usize))), grad0.at(2usize));
+            v252 = V::mul_add(V::load(param0.at(2usize)), v255, v252);
             let mut v264 = V::mul(y_e3, t5_3);
             v264 = V::mul_add(y_e2, t5_2, v264);
             v264 = V::mul_add(y_e1, t5_1, v264);
             // grad0[1] += x_1*v268
-            V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul(x_1, v264)),
-                grad0.at(1usize, c),
-            );
-            v252 = V::mul_add(V::load(param0.at(1usize, c)), v264, v252);
+            V::store(V::mul_add(x_1, v264, V::load(grad0.at(1usize))), grad0.at(1usize));
+            v252 = V::mul_add(V::load(param0.at(1usize)), v264, v252);
             let v273 = V::mul(y_1, t5_0);
             // grad0[0] += x_1*v273
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v273)),
-                grad0.at(0usize, c),
-            );
-            v252 = V::mul_add(V::load(param0.at(0usize, c)), v273, v252);
+            V::store(V::mul_add(x_1, v273, V::load(grad0.at(0usize))), grad0.at(0usize));
+            v252 = V::mul_add(V::load(param0.at(0usize)), v273, v252);
             v252 = V::mul_add(
-                V::load(t4.at(0usize, c)),
+                V::load(t4.at(0usize)),
                 gate_slope::<V>(args.gate, x_1),
                 v252,
             );
@@ -912,8 +871,10 @@ unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<3usize>(c);
             y.prefetch::<8usize>(c);
+            let out0 = out0.packed::<V, 8usize>(group);
+            let param0 = param0.packed::<V, 6usize>(group);
             let x_e1 = V::load(x.at(0usize, c));
-            let w0 = V::load(param0.at(0usize, c));
+            let w0 = V::load(param0.at(0usize));
             let y_e1 = V::load(y.at(1usize, c));
             let mut v4 = V::mul(y_e1, V::mul(x_e1, w0));
             let x_e2 = V::load(x.at(1usize, c));
@@ -923,13 +884,13 @@ unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e3 = V::load(y.at(3usize, c));
             v4 = V::mul_add(y_e3, V::mul(x_e3, w0), v4);
             // out0[0] = y_e1*x_e1*w0 + y_e2*x_e2*w0 + y_e3*x_e3*w0
-            V::store(v4, out0.at(0usize, c));
-            let w1 = V::load(param0.at(1usize, c));
+            V::store(v4, out0.at(0usize));
+            let w1 = V::load(param0.at(1usize));
             let y_1 = V::load(y.at(0usize, c));
             let mut v18 = V::mul(y_1, V::mul(x_e1, w1));
             let mut v20 = V::mul(y_1, V::mul(x_e2, w1));
             let mut v22 = V::mul(y_1, V::mul(x_e3, w1));
-            let w2 = V::load(param0.at(2usize, c));
+            let w2 = V::load(param0.at(2usize));
             let v24 = V::mul(x_e1, w2);
             let y_e12 = V::load(y.at(4usize, c));
             v20 = V::mul_add(y_e12, v24, v20);
@@ -940,15 +901,15 @@ unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e23 = V::load(y.at(6usize, c));
             v22 = V::mul_add(y_e23, v31, v22);
             // out0[3] = y_1*x_e3*w1 + y_e13*v24 + y_e23*v31
-            V::store(v22, out0.at(3usize, c));
+            V::store(v22, out0.at(3usize));
             let v37 = V::mul(x_e3, w2);
             v18 = V::neg_mul_add(y_e13, v37, v18);
             // out0[1] = y_1*x_e1*w1 - y_e12*v31 - y_e13*v37
-            V::store(v18, out0.at(1usize, c));
+            V::store(v18, out0.at(1usize));
             v20 = V::neg_mul_add(y_e23, v37, v20);
             // out0[2] = y_1*x_e2*w1 + y_e12*v24 - y_e23*v37
-            V::store(v20, out0.at(2usize, c));
-            let w3 = V::load(param0.at(3usize, c));
+            V::store(v20, out0.at(2usize));
+            let w3 = V::load(param0.at(3usize));
             let v43 = V::mul(x_e1, w3);
             let mut v44 = V::mul(y_e2, v43);
             let mut v45 = V::mul(y_e3, v43);
@@ -958,23 +919,23 @@ unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v50 = V::mul(x_e3, w3);
             v45 = V::neg_mul_add(y_e1, v50, v45);
             v49 = V::neg_mul_add(y_e2, v50, v49);
-            let w4 = V::load(param0.at(4usize, c));
+            let w4 = V::load(param0.at(4usize));
             let y_e123 = V::load(y.at(7usize, c));
             v49 = V::mul_add(y_e123, V::mul(x_e1, w4), v49);
             // out0[6] = y_e3*v46 - y_e2*v50 + y_e123*x_e1*w4
-            V::store(v49, out0.at(6usize, c));
+            V::store(v49, out0.at(6usize));
             v45 = V::neg_mul_add(y_e123, V::mul(x_e2, w4), v45);
             // out0[5] = y_e3*v43 - y_e1*v50 - y_e123*x_e2*w4
-            V::store(v45, out0.at(5usize, c));
+            V::store(v45, out0.at(5usize));
             v44 = V::mul_add(y_e123, V::mul(x_e3, w4), v44);
             // out0[4] = y_e2*v43 - y_e1*v46 + y_e123*x_e3*w4
-            V::store(v44, out0.at(4usize, c));
-            let w5 = V::load(param0.at(5usize, c));
+            V::store(v44, out0.at(4usize));
+            let w5 = V::load(param0.at(5usize));
             let mut v68 = V::mul(y_e23, V::mul(x_e1, w5));
             v68 = V::neg_mul_add(y_e13, V::mul(x_e2, w5), v68);
             v68 = V::mul_add(y_e12, V::mul(x_e3, w5), v68);
             // out0[7] = y_e23*x_e1*w5 - y_e13*x_e2*w5 + y_e12*x_e3*w5
-            V::store(v68, out0.at(7usize, c));
+            V::store(v68, out0.at(7usize));
         }
     }
 }
@@ -990,9 +951,9 @@ unsafe fn sgp_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
-            let c = group * V::LANES;
+            let out0 = out0.packed::<V, 1usize>(group);
             // out0[0] = v1
-            V::store(v1, out0.at(0usize, c));
+            V::store(v1, out0.at(0usize));
         }
     }
 }
@@ -1010,50 +971,20 @@ unsafe fn sgp_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<8usize>(c);
             grad_o.prefetch::<8usize>(c);
-            t1.prefetch::<1usize>(c);
-            let mut v2 = V::mul(
-                V::load(t0.at(7usize, c)),
-                V::load(grad_o.at(7usize, c)),
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(6usize, c)),
-                V::load(grad_o.at(6usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(5usize, c)),
-                V::load(grad_o.at(5usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(4usize, c)),
-                V::load(grad_o.at(4usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(3usize, c)),
-                V::load(grad_o.at(3usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(2usize, c)),
-                V::load(grad_o.at(2usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(1usize, c)),
-                V::load(grad_o.at(1usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(0usize, c)),
-                V::load(grad_o.at(0usize, c)),
-                v2,
-            );
+            let t0 = t0.packed::<V, 8usize>(group);
+            let t1 = t1.packed::<V, 1usize>(group);
+            let out0 = out0.packed::<V, 1usize>(group);
+            let mut v2 = V::mul(V::load(t0.at(7usize)), V::load(grad_o.at(7usize, c)));
+            v2 = V::mul_add(V::load(t0.at(6usize)), V::load(grad_o.at(6usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(5usize)), V::load(grad_o.at(5usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(4usize)), V::load(grad_o.at(4usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(3usize)), V::load(grad_o.at(3usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(2usize)), V::load(grad_o.at(2usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(1usize)), V::load(grad_o.at(1usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(0usize)), V::load(grad_o.at(0usize, c)), v2);
             // out0[0] = t1_0*(t0_7*grad_o_e123 + t0_6*grad_o_e23 + t0_5*grad_o_e13 + t0_4*grad_o_e12 + t0_3*grad_o_e3 + t0_2*grad_o_e2 + t0_1*grad_o_e1 + t0_0*grad_o_1)
-            V::store(V::mul(V::load(t1.at(0usize, c)), v2), out0.at(0usize, c));
+            V::store(V::mul(V::load(t1.at(0usize)), v2), out0.at(0usize));
         }
     }
 }
@@ -1074,33 +1005,34 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<3usize>(c);
-            t5.prefetch::<8usize>(c);
             y.prefetch::<8usize>(c);
-            t3.prefetch::<1usize>(c);
+            let t5 = t5.packed::<V, 8usize>(group);
+            let t3 = t3.packed::<V, 1usize>(group);
+            let param0 = param0.packed::<V, 6usize>(group);
             let x_e1 = V::load(x.at(0usize, c));
-            let w0 = V::load(param0.at(0usize, c));
+            let w0 = V::load(param0.at(0usize));
             let x_e2 = V::load(x.at(1usize, c));
             let x_e3 = V::load(x.at(2usize, c));
-            let w1 = V::load(param0.at(1usize, c));
-            let w2 = V::load(param0.at(2usize, c));
+            let w1 = V::load(param0.at(1usize));
+            let w2 = V::load(param0.at(2usize));
             let v12 = V::mul(x_e1, w2);
             let v13 = V::mul(x_e2, w2);
             let v14 = V::mul(x_e3, w2);
-            let w3 = V::load(param0.at(3usize, c));
+            let w3 = V::load(param0.at(3usize));
             let v16 = V::mul(x_e1, w3);
             let v17 = V::mul(x_e2, w3);
             let v18 = V::mul(x_e3, w3);
-            let w4 = V::load(param0.at(4usize, c));
-            let w5 = V::load(param0.at(5usize, c));
-            let t5_7 = V::load(t5.at(7usize, c));
+            let w4 = V::load(param0.at(4usize));
+            let w5 = V::load(param0.at(5usize));
+            let t5_7 = V::load(t5.at(7usize));
             let mut v28 = V::mul(V::mul(x_e3, w5), t5_7);
             let mut v29 = V::mul(V::mul(x_e2, w5), t5_7);
             let mut v30 = V::mul(V::mul(x_e1, w5), t5_7);
-            let t5_4 = V::load(t5.at(4usize, c));
+            let t5_4 = V::load(t5.at(4usize));
             let mut v32 = V::mul(V::mul(x_e3, w4), t5_4);
-            let t5_5 = V::load(t5.at(5usize, c));
+            let t5_5 = V::load(t5.at(5usize));
             v32 = V::neg_mul_add(V::mul(x_e2, w4), t5_5, v32);
-            let t5_6 = V::load(t5.at(6usize, c));
+            let t5_6 = V::load(t5.at(6usize));
             v32 = V::mul_add(V::mul(x_e1, w4), t5_6, v32);
             // out0[7] = x_e3*w4*t5_4 - x_e2*w4*t5_5 + x_e1*w4*t5_6
             V::store(v32, out0.at(7usize, c));
@@ -1110,11 +1042,11 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v41 = V::mul_add(v16, t5_5, v41);
             let mut v46 = V::mul(v16, t5_4);
             v46 = V::neg_mul_add(v18, t5_6, v46);
-            let t5_2 = V::load(t5.at(2usize, c));
+            let t5_2 = V::load(t5.at(2usize));
             v30 = V::neg_mul_add(v14, t5_2, v30);
-            let t5_1 = V::load(t5.at(1usize, c));
+            let t5_1 = V::load(t5.at(1usize));
             v29 = V::mul_add(v14, t5_1, v29);
-            let t5_3 = V::load(t5.at(3usize, c));
+            let t5_3 = V::load(t5.at(3usize));
             v30 = V::mul_add(v13, t5_3, v30);
             // out0[6] = x_e1*w5*t5_7 - v14*t5_2 + v13*t5_3
             V::store(v30, out0.at(6usize, c));
@@ -1127,7 +1059,7 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v63 = V::mul(V::mul(x_e3, w1), t5_3);
             v63 = V::mul_add(V::mul(x_e2, w1), t5_2, v63);
             v63 = V::mul_add(V::mul(x_e1, w1), t5_1, v63);
-            let t5_0 = V::load(t5.at(0usize, c));
+            let t5_0 = V::load(t5.at(0usize));
             v41 = V::mul_add(V::mul(x_e3, w0), t5_0, v41);
             // out0[3] = v17*t5_6 + v16*t5_5 + x_e3*w0*t5_0
             V::store(v41, out0.at(3usize, c));
@@ -1137,7 +1069,7 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out0[1] = x_e1*w0*t5_0 - (v18*t5_5 + v17*t5_4)
             V::store(V::mul_sub(V::mul(x_e1, w0), t5_0, v40), out0.at(1usize, c));
             v63 = V::mul_add(
-                V::load(t3.at(0usize, c)),
+                V::load(t3.at(0usize)),
                 gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
                 v63,
             );
@@ -1163,12 +1095,14 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<8usize>(c);
-            t5.prefetch::<8usize>(c);
             x.prefetch::<3usize>(c);
+            let t5 = t5.packed::<V, 8usize>(group);
+            let param0 = param0.packed::<V, 6usize>(group);
+            let grad0 = grad0.packed::<V, 6usize>(group);
             let y_e12 = V::load(y.at(4usize, c));
-            let t5_7 = V::load(t5.at(7usize, c));
+            let t5_7 = V::load(t5.at(7usize));
             let v2 = V::mul(y_e12, t5_7);
-            let w5 = V::load(param0.at(5usize, c));
+            let w5 = V::load(param0.at(5usize));
             let mut v4 = V::mul(w5, v2);
             let x_e3 = V::load(x.at(2usize, c));
             let mut v6 = V::mul(x_e3, v2);
@@ -1183,28 +1117,28 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e1 = V::load(x.at(0usize, c));
             v6 = V::mul_add(x_e1, v14, v6);
             // grad0[5] += x_e3*v2 - x_e2*v8 + x_e1*v14
-            V::store(V::add(V::load(grad0.at(5usize, c)), v6), grad0.at(5usize, c));
+            V::store(V::add(V::load(grad0.at(5usize)), v6), grad0.at(5usize));
             let y_e123 = V::load(y.at(7usize, c));
-            let t5_4 = V::load(t5.at(4usize, c));
+            let t5_4 = V::load(t5.at(4usize));
             let v21 = V::mul(y_e123, t5_4);
-            let w4 = V::load(param0.at(4usize, c));
+            let w4 = V::load(param0.at(4usize));
             let mut v24 = V::mul(x_e3, v21);
             v4 = V::mul_add(w4, v21, v4);
-            let t5_5 = V::load(t5.at(5usize, c));
+            let t5_5 = V::load(t5.at(5usize));
             let v27 = V::mul(y_e123, t5_5);
             v9 = V::mul_add(w4, v27, v9);
             v24 = V::neg_mul_add(x_e2, v27, v24);
-            let t5_6 = V::load(t5.at(6usize, c));
+            let t5_6 = V::load(t5.at(6usize));
             let v33 = V::mul(y_e123, t5_6);
             v15 = V::mul_add(w4, v33, v15);
             v24 = V::mul_add(x_e1, v33, v24);
             // grad0[4] += x_e3*v21 - x_e2*v27 + x_e1*v33
-            V::store(V::add(V::load(grad0.at(4usize, c)), v24), grad0.at(4usize, c));
+            V::store(V::add(V::load(grad0.at(4usize)), v24), grad0.at(4usize));
             let y_e2 = V::load(y.at(2usize, c));
             let mut v39 = V::mul(y_e2, t5_6);
             let y_e1 = V::load(y.at(1usize, c));
             v39 = V::mul_add(y_e1, t5_5, v39);
-            let w3 = V::load(param0.at(3usize, c));
+            let w3 = V::load(param0.at(3usize));
             v4 = V::neg_mul_add(w3, v39, v4);
             let y_e3 = V::load(y.at(3usize, c));
             let mut v48 = V::mul(y_e3, t5_6);
@@ -1217,14 +1151,14 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v15 = V::mul_add(w3, v55, v15);
             v52 = V::mul_add(x_e1, v55, v52);
             // grad0[3] += x_e2*v50 - x_e3*v42 + x_e1*v57
-            V::store(V::add(V::load(grad0.at(3usize, c)), v52), grad0.at(3usize, c));
-            let t5_2 = V::load(t5.at(2usize, c));
+            V::store(V::add(V::load(grad0.at(3usize)), v52), grad0.at(3usize));
+            let t5_2 = V::load(t5.at(2usize));
             let mut v63 = V::mul(y_e23, t5_2);
-            let t5_1 = V::load(t5.at(1usize, c));
+            let t5_1 = V::load(t5.at(1usize));
             v63 = V::mul_add(y_e13, t5_1, v63);
-            let w2 = V::load(param0.at(2usize, c));
+            let w2 = V::load(param0.at(2usize));
             v4 = V::neg_mul_add(w2, v63, v4);
-            let t5_3 = V::load(t5.at(3usize, c));
+            let t5_3 = V::load(t5.at(3usize));
             let mut v72 = V::mul(y_e23, t5_3);
             v72 = V::neg_mul_add(y_e12, t5_1, v72);
             let mut v76 = V::mul(x_e2, v72);
@@ -1235,10 +1169,10 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v15 = V::mul_add(w2, v79, v15);
             v76 = V::mul_add(x_e1, v79, v76);
             // grad0[2] += x_e2*v74 - x_e3*v66 + x_e1*v81
-            V::store(V::add(V::load(grad0.at(2usize, c)), v76), grad0.at(2usize, c));
+            V::store(V::add(V::load(grad0.at(2usize)), v76), grad0.at(2usize));
             let y_1 = V::load(y.at(0usize, c));
             let v87 = V::mul(y_1, t5_3);
-            let w1 = V::load(param0.at(1usize, c));
+            let w1 = V::load(param0.at(1usize));
             let mut v90 = V::mul(x_e3, v87);
             v4 = V::mul_add(w1, v87, v4);
             let v92 = V::mul(y_1, t5_2);
@@ -1248,10 +1182,10 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v15 = V::mul_add(w1, v97, v15);
             v90 = V::mul_add(x_e1, v97, v90);
             // grad0[1] += x_e3*v87 + x_e2*v92 + x_e1*v97
-            V::store(V::add(V::load(grad0.at(1usize, c)), v90), grad0.at(1usize, c));
-            let t5_0 = V::load(t5.at(0usize, c));
+            V::store(V::add(V::load(grad0.at(1usize)), v90), grad0.at(1usize));
+            let t5_0 = V::load(t5.at(0usize));
             let v103 = V::mul(y_e3, t5_0);
-            let w0 = V::load(param0.at(0usize, c));
+            let w0 = V::load(param0.at(0usize));
             let mut v106 = V::mul(x_e3, v103);
             v4 = V::mul_add(w0, v103, v4);
             // out0[2] = w5*v2 + w4*v21 - w3*v42 - w2*v66 + w1*v87 + w0*v103
@@ -1267,7 +1201,7 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v15, out0.at(0usize, c));
             v106 = V::mul_add(x_e1, v113, v106);
             // grad0[0] += x_e3*v103 + x_e2*v108 + x_e1*v113
-            V::store(V::add(V::load(grad0.at(0usize, c)), v106), grad0.at(0usize, c));
+            V::store(V::add(V::load(grad0.at(0usize)), v106), grad0.at(0usize));
         }
     }
 }
@@ -1424,7 +1358,9 @@ unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<8usize>(c);
             y.prefetch::<3usize>(c);
-            let v2 = V::mul(V::load(x.at(0usize, c)), V::load(param0.at(0usize, c)));
+            let out0 = out0.packed::<V, 8usize>(group);
+            let param0 = param0.packed::<V, 6usize>(group);
+            let v2 = V::mul(V::load(x.at(0usize, c)), V::load(param0.at(0usize)));
             let y_e1 = V::load(y.at(0usize, c));
             let mut v4 = V::mul(y_e1, v2);
             let y_e2 = V::load(y.at(1usize, c));
@@ -1432,15 +1368,15 @@ unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e3 = V::load(y.at(2usize, c));
             let mut v8 = V::mul(y_e3, v2);
             let x_e1 = V::load(x.at(1usize, c));
-            let w1 = V::load(param0.at(1usize, c));
+            let w1 = V::load(param0.at(1usize));
             let mut v12 = V::mul(y_e1, V::mul(x_e1, w1));
             let x_e2 = V::load(x.at(2usize, c));
             v12 = V::mul_add(y_e2, V::mul(x_e2, w1), v12);
             let x_e3 = V::load(x.at(3usize, c));
             v12 = V::mul_add(y_e3, V::mul(x_e3, w1), v12);
             // out0[0] = y_e1*x_e1*w1 + y_e2*x_e2*w1 + y_e3*x_e3*w1
-            V::store(v12, out0.at(0usize, c));
-            let w2 = V::load(param0.at(2usize, c));
+            V::store(v12, out0.at(0usize));
+            let w2 = V::load(param0.at(2usize));
             let v22 = V::mul(x_e1, w2);
             let mut v23 = V::mul(y_e2, v22);
             let mut v24 = V::mul(y_e3, v22);
@@ -1451,7 +1387,7 @@ unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v24 = V::neg_mul_add(y_e1, v29, v24);
             v28 = V::neg_mul_add(y_e2, v29, v28);
             let x_e12 = V::load(x.at(4usize, c));
-            let w3 = V::load(param0.at(3usize, c));
+            let w3 = V::load(param0.at(3usize));
             let v36 = V::mul(x_e12, w3);
             v6 = V::neg_mul_add(y_e1, v36, v6);
             v4 = V::mul_add(y_e2, v36, v4);
@@ -1460,31 +1396,31 @@ unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v8 = V::neg_mul_add(y_e1, v42, v8);
             v4 = V::mul_add(y_e3, v42, v4);
             // out0[1] = y_e1*v2 + y_e2*v36 + y_e3*v42
-            V::store(v4, out0.at(1usize, c));
+            V::store(v4, out0.at(1usize));
             let x_e23 = V::load(x.at(6usize, c));
             let v48 = V::mul(x_e23, w3);
             v8 = V::neg_mul_add(y_e2, v48, v8);
             // out0[3] = y_e3*v2 - y_e1*v42 - y_e2*v48
-            V::store(v8, out0.at(3usize, c));
+            V::store(v8, out0.at(3usize));
             v6 = V::mul_add(y_e3, v48, v6);
             // out0[2] = y_e2*v2 - y_e1*v36 + y_e3*v48
-            V::store(v6, out0.at(2usize, c));
-            let w4 = V::load(param0.at(4usize, c));
+            V::store(v6, out0.at(2usize));
+            let w4 = V::load(param0.at(4usize));
             let mut v55 = V::mul(y_e3, V::mul(x_e12, w4));
             v55 = V::neg_mul_add(y_e2, V::mul(x_e13, w4), v55);
             v55 = V::mul_add(y_e1, V::mul(x_e23, w4), v55);
             // out0[7] = y_e3*x_e12*w4 - y_e2*x_e13*w4 + y_e1*x_e23*w4
-            V::store(v55, out0.at(7usize, c));
-            let v64 = V::mul(V::load(x.at(7usize, c)), V::load(param0.at(5usize, c)));
+            V::store(v55, out0.at(7usize));
+            let v64 = V::mul(V::load(x.at(7usize, c)), V::load(param0.at(5usize)));
             v28 = V::mul_add(y_e1, v64, v28);
             // out0[6] = y_e3*v25 - y_e2*v29 + y_e1*v64
-            V::store(v28, out0.at(6usize, c));
+            V::store(v28, out0.at(6usize));
             v24 = V::neg_mul_add(y_e2, v64, v24);
             // out0[5] = y_e3*v22 - y_e1*v29 - y_e2*v64
-            V::store(v24, out0.at(5usize, c));
+            V::store(v24, out0.at(5usize));
             v23 = V::mul_add(y_e3, v64, v23);
             // out0[4] = y_e2*v22 - y_e1*v25 + y_e3*v64
-            V::store(v23, out0.at(4usize, c));
+            V::store(v23, out0.at(4usize));
         }
     }
 }
@@ -1503,40 +1439,41 @@ unsafe fn sgp_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<8usize>(c);
-            t5.prefetch::<8usize>(c);
-            let v2 = V::mul(V::load(x.at(0usize, c)), V::load(param0.at(0usize, c)));
+            let t5 = t5.packed::<V, 8usize>(group);
+            let param0 = param0.packed::<V, 6usize>(group);
+            let v2 = V::mul(V::load(x.at(0usize, c)), V::load(param0.at(0usize)));
             let x_e1 = V::load(x.at(1usize, c));
-            let w1 = V::load(param0.at(1usize, c));
+            let w1 = V::load(param0.at(1usize));
             let x_e2 = V::load(x.at(2usize, c));
             let x_e3 = V::load(x.at(3usize, c));
-            let w2 = V::load(param0.at(2usize, c));
+            let w2 = V::load(param0.at(2usize));
             let v11 = V::mul(x_e1, w2);
             let v12 = V::mul(x_e2, w2);
             let v13 = V::mul(x_e3, w2);
             let x_e12 = V::load(x.at(4usize, c));
-            let w3 = V::load(param0.at(3usize, c));
+            let w3 = V::load(param0.at(3usize));
             let v16 = V::mul(x_e12, w3);
             let x_e13 = V::load(x.at(5usize, c));
             let v18 = V::mul(x_e13, w3);
             let x_e23 = V::load(x.at(6usize, c));
             let v20 = V::mul(x_e23, w3);
-            let w4 = V::load(param0.at(4usize, c));
-            let v27 = V::mul(V::load(x.at(7usize, c)), V::load(param0.at(5usize, c)));
-            let t5_4 = V::load(t5.at(4usize, c));
+            let w4 = V::load(param0.at(4usize));
+            let v27 = V::mul(V::load(x.at(7usize, c)), V::load(param0.at(5usize)));
+            let t5_4 = V::load(t5.at(4usize));
             let mut v29 = V::mul(v27, t5_4);
-            let t5_5 = V::load(t5.at(5usize, c));
+            let t5_5 = V::load(t5.at(5usize));
             let mut v31 = V::mul(v27, t5_5);
-            let t5_6 = V::load(t5.at(6usize, c));
+            let t5_6 = V::load(t5.at(6usize));
             let mut v33 = V::mul(v27, t5_6);
-            let t5_7 = V::load(t5.at(7usize, c));
+            let t5_7 = V::load(t5.at(7usize));
             v33 = V::mul_add(V::mul(x_e23, w4), t5_7, v33);
             v31 = V::mul_add(V::mul(x_e13, w4), t5_7, v31);
             v29 = V::mul_add(V::mul(x_e12, w4), t5_7, v29);
-            let t5_2 = V::load(t5.at(2usize, c));
+            let t5_2 = V::load(t5.at(2usize));
             v29 = V::mul_add(v20, t5_2, v29);
-            let t5_3 = V::load(t5.at(3usize, c));
+            let t5_3 = V::load(t5.at(3usize));
             v31 = V::mul_add(v20, t5_3, v31);
-            let t5_1 = V::load(t5.at(1usize, c));
+            let t5_1 = V::load(t5.at(1usize));
             v29 = V::mul_add(v18, t5_1, v29);
             v33 = V::neg_mul_add(v18, t5_3, v33);
             let mut v53 = V::mul_sub(v16, t5_1, v31);
@@ -1547,7 +1484,7 @@ unsafe fn sgp_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v33 = V::neg_mul_add(v12, t5_4, v33);
             v29 = V::mul_add(v11, t5_5, v29);
             v53 = V::mul_add(v11, t5_4, v53);
-            let t5_0 = V::load(t5.at(0usize, c));
+            let t5_0 = V::load(t5.at(0usize));
             v29 = V::mul_add(V::mul(x_e3, w1), t5_0, v29);
             v53 = V::mul_add(V::mul(x_e2, w1), t5_0, v53);
             v33 = V::mul_add(V::mul(x_e1, w1), t5_0, v33);
@@ -1581,31 +1518,30 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<3usize>(c);
-            t5.prefetch::<8usize>(c);
             x.prefetch::<8usize>(c);
-            t4.prefetch::<1usize>(c);
+            let t5 = t5.packed::<V, 8usize>(group);
+            let t4 = t4.packed::<V, 1usize>(group);
+            let param0 = param0.packed::<V, 6usize>(group);
+            let grad0 = grad0.packed::<V, 6usize>(group);
             let y_e3 = V::load(y.at(2usize, c));
-            let t5_4 = V::load(t5.at(4usize, c));
+            let t5_4 = V::load(t5.at(4usize));
             let mut v2 = V::mul(y_e3, t5_4);
             let y_e2 = V::load(y.at(1usize, c));
-            let t5_5 = V::load(t5.at(5usize, c));
+            let t5_5 = V::load(t5.at(5usize));
             v2 = V::neg_mul_add(y_e2, t5_5, v2);
             let y_e1 = V::load(y.at(0usize, c));
-            let t5_6 = V::load(t5.at(6usize, c));
+            let t5_6 = V::load(t5.at(6usize));
             v2 = V::mul_add(y_e1, t5_6, v2);
             // out0[7] = w5*v10
-            V::store(V::mul(V::load(param0.at(5usize, c)), v2), out0.at(7usize, c));
+            V::store(V::mul(V::load(param0.at(5usize)), v2), out0.at(7usize, c));
             // grad0[5] += x_e123*v10
             V::store(
-                V::add(
-                    V::load(grad0.at(5usize, c)),
-                    V::mul(V::load(x.at(7usize, c)), v2),
-                ),
-                grad0.at(5usize, c),
+                V::mul_add(V::load(x.at(7usize, c)), v2, V::load(grad0.at(5usize))),
+                grad0.at(5usize),
             );
-            let t5_7 = V::load(t5.at(7usize, c));
+            let t5_7 = V::load(t5.at(7usize));
             let v16 = V::mul(y_e1, t5_7);
-            let w4 = V::load(param0.at(4usize, c));
+            let w4 = V::load(param0.at(4usize));
             let mut v18 = V::mul(w4, v16);
             let x_e23 = V::load(x.at(6usize, c));
             let mut v20 = V::mul(x_e23, v16);
@@ -1617,17 +1553,17 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e12 = V::load(x.at(4usize, c));
             v20 = V::mul_add(x_e12, v26, v20);
             // grad0[4] += x_e23*v16 - x_e13*v21 + x_e12*v26
-            V::store(V::add(V::load(grad0.at(4usize, c)), v20), grad0.at(4usize, c));
-            let t5_2 = V::load(t5.at(2usize, c));
+            V::store(V::add(V::load(grad0.at(4usize)), v20), grad0.at(4usize));
+            let t5_2 = V::load(t5.at(2usize));
             let mut v32 = V::mul(y_e3, t5_2);
-            let t5_3 = V::load(t5.at(3usize, c));
+            let t5_3 = V::load(t5.at(3usize));
             v32 = V::neg_mul_add(y_e2, t5_3, v32);
-            let w3 = V::load(param0.at(3usize, c));
+            let w3 = V::load(param0.at(3usize));
             let mut v38 = V::mul(x_e23, v32);
             v18 = V::mul_add(w3, v32, v18);
             // out0[6] = w4*v16 + w3*v35
             V::store(v18, out0.at(6usize, c));
-            let t5_1 = V::load(t5.at(1usize, c));
+            let t5_1 = V::load(t5.at(1usize));
             let mut v41 = V::mul(y_e3, t5_1);
             v41 = V::neg_mul_add(y_e1, t5_3, v41);
             let mut v44 = V::mul(w3, v41);
@@ -1642,10 +1578,10 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v27, out0.at(4usize, c));
             v38 = V::mul_add(x_e12, v48, v38);
             // grad0[3] += x_e23*v35 + x_e13*v43 + x_e12*v50
-            V::store(V::add(V::load(grad0.at(3usize, c)), v38), grad0.at(3usize, c));
+            V::store(V::add(V::load(grad0.at(3usize)), v38), grad0.at(3usize));
             let mut v55 = V::mul(y_e2, t5_6);
             v55 = V::mul_add(y_e1, t5_5, v55);
-            let w2 = V::load(param0.at(2usize, c));
+            let w2 = V::load(param0.at(2usize));
             let x_e3 = V::load(x.at(3usize, c));
             let mut v62 = V::mul(y_e3, t5_6);
             v62 = V::neg_mul_add(y_e1, t5_4, v62);
@@ -1659,10 +1595,10 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e1 = V::load(x.at(1usize, c));
             v67 = V::mul_add(x_e1, v69, v67);
             // grad0[2] += x_e2*v64 - x_e3*v57 + x_e1*v71
-            V::store(V::add(V::load(grad0.at(2usize, c)), v67), grad0.at(2usize, c));
-            let t5_0 = V::load(t5.at(0usize, c));
+            V::store(V::add(V::load(grad0.at(2usize)), v67), grad0.at(2usize));
+            let t5_0 = V::load(t5.at(0usize));
             let v77 = V::mul(y_e3, t5_0);
-            let w1 = V::load(param0.at(1usize, c));
+            let w1 = V::load(param0.at(1usize));
             let mut v79 = V::mul(w1, v77);
             let mut v80 = V::mul(x_e3, v77);
             v79 = V::neg_mul_add(w2, v55, v79);
@@ -1679,19 +1615,16 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v72, out0.at(1usize, c));
             v80 = V::mul_add(x_e1, v87, v80);
             // grad0[1] += x_e3*v77 + x_e2*v82 + x_e1*v87
-            V::store(V::add(V::load(grad0.at(1usize, c)), v80), grad0.at(1usize, c));
+            V::store(V::add(V::load(grad0.at(1usize)), v80), grad0.at(1usize));
             let mut v92 = V::mul(y_e3, t5_3);
             v92 = V::mul_add(y_e2, t5_2, v92);
             v92 = V::mul_add(y_e1, t5_1, v92);
-            let mut v98 = V::mul(V::load(param0.at(0usize, c)), v92);
+            let mut v98 = V::mul(V::load(param0.at(0usize)), v92);
             let x_1 = V::load(x.at(0usize, c));
             // grad0[0] += x_1*v96
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v92)),
-                grad0.at(0usize, c),
-            );
+            V::store(V::mul_add(x_1, v92, V::load(grad0.at(0usize))), grad0.at(0usize));
             v98 = V::mul_add(
-                V::load(t4.at(0usize, c)),
+                V::load(t4.at(0usize)),
                 gate_slope::<V>(args.gate, x_1),
                 v98,
             );
@@ -1849,8 +1782,10 @@ unsafe fn sgp_15<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<3usize>(c);
             y.prefetch::<3usize>(c);
+            let out0 = out0.packed::<V, 4usize>(group);
+            let param0 = param0.packed::<V, 2usize>(group);
             let x_e1 = V::load(x.at(0usize, c));
-            let w0 = V::load(param0.at(0usize, c));
+            let w0 = V::load(param0.at(0usize));
             let y_e1 = V::load(y.at(0usize, c));
             let mut v4 = V::mul(y_e1, V::mul(x_e1, w0));
             let x_e2 = V::load(x.at(1usize, c));
@@ -1860,23 +1795,23 @@ unsafe fn sgp_15<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e3 = V::load(y.at(2usize, c));
             v4 = V::mul_add(y_e3, V::mul(x_e3, w0), v4);
             // out0[0] = y_e1*x_e1*w0 + y_e2*x_e2*w0 + y_e3*x_e3*w0
-            V::store(v4, out0.at(0usize, c));
-            let w1 = V::load(param0.at(1usize, c));
+            V::store(v4, out0.at(0usize));
+            let w1 = V::load(param0.at(1usize));
             let v16 = V::mul(x_e1, w1);
             let mut v17 = V::mul(y_e2, v16);
             let mut v18 = V::mul(y_e3, v16);
             let v19 = V::mul(x_e2, w1);
             v17 = V::neg_mul_add(y_e1, v19, v17);
             // out0[1] = y_e2*v16 - y_e1*v19
-            V::store(v17, out0.at(1usize, c));
+            V::store(v17, out0.at(1usize));
             let mut v22 = V::mul(y_e3, v19);
             let v23 = V::mul(x_e3, w1);
             v18 = V::neg_mul_add(y_e1, v23, v18);
             // out0[2] = y_e3*v16 - y_e1*v23
-            V::store(v18, out0.at(2usize, c));
+            V::store(v18, out0.at(2usize));
             v22 = V::neg_mul_add(y_e2, v23, v22);
             // out0[3] = y_e3*v19 - y_e2*v23
-            V::store(v22, out0.at(3usize, c));
+            V::store(v22, out0.at(3usize));
         }
     }
 }
@@ -1895,15 +1830,15 @@ unsafe fn sgp_16<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v2 = V::mul(v1, v1);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<4usize>(c);
+            let t0 = t0.packed::<V, 4usize>(group);
             // out0[0] = t0_0*v2
-            V::store(V::mul(V::load(t0.at(0usize, c)), v2), out0.at(0usize, c));
+            V::store(V::mul(V::load(t0.at(0usize)), v2), out0.at(0usize, c));
             // out0[1] = t0_1*v2
-            V::store(V::mul(V::load(t0.at(1usize, c)), v2), out0.at(1usize, c));
+            V::store(V::mul(V::load(t0.at(1usize)), v2), out0.at(1usize, c));
             // out0[2] = t0_2*v2
-            V::store(V::mul(V::load(t0.at(2usize, c)), v2), out0.at(2usize, c));
+            V::store(V::mul(V::load(t0.at(2usize)), v2), out0.at(2usize, c));
             // out0[3] = t0_3*v2
-            V::store(V::mul(V::load(t0.at(3usize, c)), v2), out0.at(3usize, c));
+            V::store(V::mul(V::load(t0.at(3usize)), v2), out0.at(3usize, c));
         }
     }
 }
@@ -1923,14 +1858,15 @@ unsafe fn sgp_17<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<4usize>(c);
+            let out0 = out0.packed::<V, 4usize>(group);
             // out0[3] = v2*grad_o_e23
-            V::store(V::mul(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize));
             // out0[2] = v2*grad_o_e13
-            V::store(V::mul(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize));
             // out0[1] = v2*grad_o_e12
-            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize));
             // out0[0] = v2*grad_o_1
-            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize));
         }
     }
 }
@@ -1949,25 +1885,26 @@ unsafe fn sgp_18<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<3usize>(c);
-            t1.prefetch::<4usize>(c);
+            let t1 = t1.packed::<V, 4usize>(group);
+            let param0 = param0.packed::<V, 2usize>(group);
             let x_e1 = V::load(x.at(0usize, c));
-            let w0 = V::load(param0.at(0usize, c));
+            let w0 = V::load(param0.at(0usize));
             let x_e2 = V::load(x.at(1usize, c));
             let x_e3 = V::load(x.at(2usize, c));
-            let w1 = V::load(param0.at(1usize, c));
+            let w1 = V::load(param0.at(1usize));
             let v8 = V::mul(x_e1, w1);
             let v9 = V::mul(x_e2, w1);
             let v10 = V::mul(x_e3, w1);
-            let t1_3 = V::load(t1.at(3usize, c));
-            let t1_2 = V::load(t1.at(2usize, c));
+            let t1_3 = V::load(t1.at(3usize));
+            let t1_2 = V::load(t1.at(2usize));
             let mut v14 = V::mul(v10, t1_2);
             let mut v15 = V::mul(v9, t1_3);
-            let t1_1 = V::load(t1.at(1usize, c));
+            let t1_1 = V::load(t1.at(1usize));
             v14 = V::mul_add(v9, t1_1, v14);
             v15 = V::mul_add(v8, t1_2, v15);
             let mut v21 = V::mul(v8, t1_1);
             v21 = V::neg_mul_add(v10, t1_3, v21);
-            let t1_0 = V::load(t1.at(0usize, c));
+            let t1_0 = V::load(t1.at(0usize));
             v15 = V::mul_add(V::mul(x_e3, w0), t1_0, v15);
             // out0[2] = v9*t1_3 + v8*t1_2 + x_e3*w0*t1_0
             V::store(v15, out0.at(2usize, c));
@@ -1996,19 +1933,21 @@ unsafe fn sgp_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<3usize>(c);
-            t1.prefetch::<4usize>(c);
             x.prefetch::<3usize>(c);
+            let t1 = t1.packed::<V, 4usize>(group);
+            let param0 = param0.packed::<V, 2usize>(group);
+            let grad0 = grad0.packed::<V, 2usize>(group);
             let y_e2 = V::load(y.at(1usize, c));
-            let t1_3 = V::load(t1.at(3usize, c));
+            let t1_3 = V::load(t1.at(3usize));
             let mut v2 = V::mul(y_e2, t1_3);
             let y_e1 = V::load(y.at(0usize, c));
-            let t1_2 = V::load(t1.at(2usize, c));
+            let t1_2 = V::load(t1.at(2usize));
             v2 = V::mul_add(y_e1, t1_2, v2);
-            let w1 = V::load(param0.at(1usize, c));
+            let w1 = V::load(param0.at(1usize));
             let x_e3 = V::load(x.at(2usize, c));
             let y_e3 = V::load(y.at(2usize, c));
             let mut v12 = V::mul(y_e3, t1_3);
-            let t1_1 = V::load(t1.at(1usize, c));
+            let t1_1 = V::load(t1.at(1usize));
             v12 = V::neg_mul_add(y_e1, t1_1, v12);
             let mut v16 = V::mul(w1, v12);
             let x_e2 = V::load(x.at(1usize, c));
@@ -2020,10 +1959,10 @@ unsafe fn sgp_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e1 = V::load(x.at(0usize, c));
             v18 = V::mul_add(x_e1, v20, v18);
             // grad0[1] += x_e2*v15 - x_e3*v6 + x_e1*v22
-            V::store(V::add(V::load(grad0.at(1usize, c)), v18), grad0.at(1usize, c));
-            let t1_0 = V::load(t1.at(0usize, c));
+            V::store(V::add(V::load(grad0.at(1usize)), v18), grad0.at(1usize));
+            let t1_0 = V::load(t1.at(0usize));
             let v28 = V::mul(y_e3, t1_0);
-            let w0 = V::load(param0.at(0usize, c));
+            let w0 = V::load(param0.at(0usize));
             let mut v30 = V::mul(w0, v28);
             let mut v31 = V::mul(x_e3, v28);
             v30 = V::neg_mul_add(w1, v2, v30);
@@ -2040,7 +1979,7 @@ unsafe fn sgp_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v23, out0.at(0usize, c));
             v31 = V::mul_add(x_e1, v38, v31);
             // grad0[0] += x_e3*v28 + x_e2*v33 + x_e1*v38
-            V::store(V::add(V::load(grad0.at(0usize, c)), v31), grad0.at(0usize, c));
+            V::store(V::add(V::load(grad0.at(0usize)), v31), grad0.at(0usize));
         }
     }
 }

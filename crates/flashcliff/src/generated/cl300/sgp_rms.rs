@@ -20,20 +20,19 @@ unsafe fn sgp_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum2 = V::zero();
         let mut sum3 = V::zero();
         for group in 0..args.groups {
-            let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
-            t0.prefetch::<8usize>(c);
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t0 = t0.packed::<V, 8usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
-            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
-            let v4 = V::mul(V::load(t0.at(0usize, c)), v2);
-            let v6 = V::mul(V::load(t0.at(1usize, c)), v2);
-            let v8 = V::mul(V::load(t0.at(2usize, c)), v2);
-            let v10 = V::mul(V::load(t0.at(3usize, c)), v2);
-            let v12 = V::mul(V::load(t0.at(4usize, c)), v2);
-            let v14 = V::mul(V::load(t0.at(5usize, c)), v2);
-            let v16 = V::mul(V::load(t0.at(6usize, c)), v2);
-            let v18 = V::mul(V::load(t0.at(7usize, c)), v2);
+            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
+            let v4 = V::mul(V::load(t0.at(0usize)), v2);
+            let v6 = V::mul(V::load(t0.at(1usize)), v2);
+            let v8 = V::mul(V::load(t0.at(2usize)), v2);
+            let v10 = V::mul(V::load(t0.at(3usize)), v2);
+            let v12 = V::mul(V::load(t0.at(4usize)), v2);
+            let v14 = V::mul(V::load(t0.at(5usize)), v2);
+            let v16 = V::mul(V::load(t0.at(6usize)), v2);
+            let v18 = V::mul(V::load(t0.at(7usize)), v2);
             // row sum 0 = v4*v4
             sum0 = V::add(sum0, V::keep_first(V::mul(v4, v4), valid));
             let mut v20 = V::mul(v6, v6);
@@ -92,48 +91,48 @@ unsafe fn sgp_rms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v41 = V::div(c1e0, v40);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
-            t0.prefetch::<8usize>(c);
-            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t0 = t0.packed::<V, 8usize>(group);
+            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
             // out0[0] = t0_0*v2*v26
             V::store(
-                V::mul(V::mul(V::load(t0.at(0usize, c)), v2), v26),
+                V::mul(V::mul(V::load(t0.at(0usize)), v2), v26),
                 out0.at(0usize, c),
             );
             // out0[1] = t0_1*v2*v31
             V::store(
-                V::mul(V::mul(V::load(t0.at(1usize, c)), v2), v31),
+                V::mul(V::mul(V::load(t0.at(1usize)), v2), v31),
                 out0.at(1usize, c),
             );
             // out0[2] = t0_2*v2*v31
             V::store(
-                V::mul(V::mul(V::load(t0.at(2usize, c)), v2), v31),
+                V::mul(V::mul(V::load(t0.at(2usize)), v2), v31),
                 out0.at(2usize, c),
             );
             // out0[3] = t0_3*v2*v31
             V::store(
-                V::mul(V::mul(V::load(t0.at(3usize, c)), v2), v31),
+                V::mul(V::mul(V::load(t0.at(3usize)), v2), v31),
                 out0.at(3usize, c),
             );
             // out0[4] = t0_4*v2*v36
             V::store(
-                V::mul(V::mul(V::load(t0.at(4usize, c)), v2), v36),
+                V::mul(V::mul(V::load(t0.at(4usize)), v2), v36),
                 out0.at(4usize, c),
             );
             // out0[5] = t0_5*v2*v36
             V::store(
-                V::mul(V::mul(V::load(t0.at(5usize, c)), v2), v36),
+                V::mul(V::mul(V::load(t0.at(5usize)), v2), v36),
                 out0.at(5usize, c),
             );
             // out0[6] = t0_6*v2*v36
             V::store(
-                V::mul(V::mul(V::load(t0.at(6usize, c)), v2), v36),
+                V::mul(V::mul(V::load(t0.at(6usize)), v2), v36),
                 out0.at(6usize, c),
             );
             // out0[7] = t0_7*v2*v41
             V::store(
-                V::mul(V::mul(V::load(t0.at(7usize, c)), v2), v41),
+                V::mul(V::mul(V::load(t0.at(7usize)), v2), v41),
                 out0.at(7usize, c),
             );
         }
@@ -157,50 +156,50 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum3 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
-            t0.prefetch::<8usize>(c);
             grad_o.prefetch::<8usize>(c);
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t0 = t0.packed::<V, 8usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
-            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
             // row sum 0 = t0_7*v2*grad_o_e123
             sum0 = V::add(
                 sum0,
                 V::keep_first(
                     V::mul(
-                        V::mul(V::load(t0.at(7usize, c)), v2),
+                        V::mul(V::load(t0.at(7usize)), v2),
                         V::load(grad_o.at(7usize, c)),
                     ),
                     valid,
                 ),
             );
             let mut v22 = V::mul(
-                V::mul(V::load(t0.at(6usize, c)), v2),
+                V::mul(V::load(t0.at(6usize)), v2),
                 V::load(grad_o.at(6usize, c)),
             );
             v22 = V::mul_add(
-                V::mul(V::load(t0.at(5usize, c)), v2),
+                V::mul(V::load(t0.at(5usize)), v2),
                 V::load(grad_o.at(5usize, c)),
                 v22,
             );
             v22 = V::mul_add(
-                V::mul(V::load(t0.at(4usize, c)), v2),
+                V::mul(V::load(t0.at(4usize)), v2),
                 V::load(grad_o.at(4usize, c)),
                 v22,
             );
             // row sum 1 = t0_6*v2*grad_o_e23 + t0_5*v2*grad_o_e13 + t0_4*v2*grad_o_e12
             sum1 = V::add(sum1, V::keep_first(v22, valid));
             let mut v30 = V::mul(
-                V::mul(V::load(t0.at(3usize, c)), v2),
+                V::mul(V::load(t0.at(3usize)), v2),
                 V::load(grad_o.at(3usize, c)),
             );
             v30 = V::mul_add(
-                V::mul(V::load(t0.at(2usize, c)), v2),
+                V::mul(V::load(t0.at(2usize)), v2),
                 V::load(grad_o.at(2usize, c)),
                 v30,
             );
             v30 = V::mul_add(
-                V::mul(V::load(t0.at(1usize, c)), v2),
+                V::mul(V::load(t0.at(1usize)), v2),
                 V::load(grad_o.at(1usize, c)),
                 v30,
             );
@@ -211,7 +210,7 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 sum3,
                 V::keep_first(
                     V::mul(
-                        V::mul(V::load(t0.at(0usize, c)), v2),
+                        V::mul(V::load(t0.at(0usize)), v2),
                         V::load(grad_o.at(0usize, c)),
                     ),
                     valid,
@@ -294,21 +293,24 @@ unsafe fn sgp_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v101 = V::mul(c2e0, v100);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
-            t0.prefetch::<8usize>(c);
             grad_o.prefetch::<8usize>(c);
-            let t1_0 = V::load(t1.at(0usize, c));
-            let t2_0 = V::load(t2.at(0usize, c));
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t0 = t0.packed::<V, 8usize>(group);
+            let out0 = out0.packed::<V, 1usize>(group);
+            let out1 = out1.packed::<V, 1usize>(group);
+            let out2 = out2.packed::<V, 8usize>(group);
+            let t1_0 = V::load(t1.at(0usize));
+            let t2_0 = V::load(t2.at(0usize));
             let v2 = V::mul(t1_0, t2_0);
-            let t0_0 = V::load(t0.at(0usize, c));
-            let t0_1 = V::load(t0.at(1usize, c));
-            let t0_2 = V::load(t0.at(2usize, c));
-            let t0_3 = V::load(t0.at(3usize, c));
-            let t0_4 = V::load(t0.at(4usize, c));
-            let t0_5 = V::load(t0.at(5usize, c));
-            let t0_6 = V::load(t0.at(6usize, c));
-            let t0_7 = V::load(t0.at(7usize, c));
+            let t0_0 = V::load(t0.at(0usize));
+            let t0_1 = V::load(t0.at(1usize));
+            let t0_2 = V::load(t0.at(2usize));
+            let t0_3 = V::load(t0.at(3usize));
+            let t0_4 = V::load(t0.at(4usize));
+            let t0_5 = V::load(t0.at(5usize));
+            let t0_6 = V::load(t0.at(6usize));
+            let t0_7 = V::load(t0.at(7usize));
             let mut v43 = V::mul(v41, V::load(grad_o.at(7usize, c)));
             let mut v45 = V::mul(v36, V::load(grad_o.at(6usize, c)));
             let mut v47 = V::mul(v36, V::load(grad_o.at(5usize, c)));
@@ -326,33 +328,33 @@ unsafe fn sgp_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v55 = V::neg_mul_add(V::mul(t0_1, v2), v88, v55);
             v57 = V::neg_mul_add(V::mul(t0_0, v2), v101, v57);
             // out2[7] = v2*v68
-            V::store(V::mul(v2, v43), out2.at(7usize, c));
+            V::store(V::mul(v2, v43), out2.at(7usize));
             let mut v105 = V::mul(t0_7, v43);
             // out2[6] = v2*v77
-            V::store(V::mul(v2, v45), out2.at(6usize, c));
+            V::store(V::mul(v2, v45), out2.at(6usize));
             v105 = V::mul_add(t0_6, v45, v105);
             // out2[5] = v2*v79
-            V::store(V::mul(v2, v47), out2.at(5usize, c));
+            V::store(V::mul(v2, v47), out2.at(5usize));
             v105 = V::mul_add(t0_5, v47, v105);
             // out2[4] = v2*v81
-            V::store(V::mul(v2, v49), out2.at(4usize, c));
+            V::store(V::mul(v2, v49), out2.at(4usize));
             v105 = V::mul_add(t0_4, v49, v105);
             // out2[3] = v2*v90
-            V::store(V::mul(v2, v51), out2.at(3usize, c));
+            V::store(V::mul(v2, v51), out2.at(3usize));
             v105 = V::mul_add(t0_3, v51, v105);
             // out2[2] = v2*v92
-            V::store(V::mul(v2, v53), out2.at(2usize, c));
+            V::store(V::mul(v2, v53), out2.at(2usize));
             v105 = V::mul_add(t0_2, v53, v105);
             // out2[1] = v2*v94
-            V::store(V::mul(v2, v55), out2.at(1usize, c));
+            V::store(V::mul(v2, v55), out2.at(1usize));
             v105 = V::mul_add(t0_1, v55, v105);
             // out2[0] = v2*v103
-            V::store(V::mul(v2, v57), out2.at(0usize, c));
+            V::store(V::mul(v2, v57), out2.at(0usize));
             v105 = V::mul_add(t0_0, v57, v105);
             // out1[0] = t2_0*v126
-            V::store(V::mul(t2_0, v105), out1.at(0usize, c));
+            V::store(V::mul(t2_0, v105), out1.at(0usize));
             // out0[0] = t1_0*v126
-            V::store(V::mul(t1_0, v105), out0.at(0usize, c));
+            V::store(V::mul(t1_0, v105), out0.at(0usize));
         }
     }
 }
@@ -582,20 +584,22 @@ unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v101 = V::mul(c2e0, v100);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
-            t0.prefetch::<8usize>(c);
             grad_o.prefetch::<8usize>(c);
-            let t1_0 = V::load(t1.at(0usize, c));
-            let v2 = V::mul(t1_0, V::load(t2.at(0usize, c)));
-            let t0_0 = V::load(t0.at(0usize, c));
-            let t0_1 = V::load(t0.at(1usize, c));
-            let t0_2 = V::load(t0.at(2usize, c));
-            let t0_3 = V::load(t0.at(3usize, c));
-            let t0_4 = V::load(t0.at(4usize, c));
-            let t0_5 = V::load(t0.at(5usize, c));
-            let t0_6 = V::load(t0.at(6usize, c));
-            let t0_7 = V::load(t0.at(7usize, c));
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t0 = t0.packed::<V, 8usize>(group);
+            let out0 = out0.packed::<V, 1usize>(group);
+            let out1 = out1.packed::<V, 8usize>(group);
+            let t1_0 = V::load(t1.at(0usize));
+            let v2 = V::mul(t1_0, V::load(t2.at(0usize)));
+            let t0_0 = V::load(t0.at(0usize));
+            let t0_1 = V::load(t0.at(1usize));
+            let t0_2 = V::load(t0.at(2usize));
+            let t0_3 = V::load(t0.at(3usize));
+            let t0_4 = V::load(t0.at(4usize));
+            let t0_5 = V::load(t0.at(5usize));
+            let t0_6 = V::load(t0.at(6usize));
+            let t0_7 = V::load(t0.at(7usize));
             let mut v43 = V::mul(v41, V::load(grad_o.at(7usize, c)));
             let mut v45 = V::mul(v36, V::load(grad_o.at(6usize, c)));
             let mut v47 = V::mul(v36, V::load(grad_o.at(5usize, c)));
@@ -613,31 +617,31 @@ unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v55 = V::neg_mul_add(V::mul(t0_1, v2), v88, v55);
             v57 = V::neg_mul_add(V::mul(t0_0, v2), v101, v57);
             // out1[7] = v2*v68
-            V::store(V::mul(v2, v43), out1.at(7usize, c));
+            V::store(V::mul(v2, v43), out1.at(7usize));
             let mut v105 = V::mul(t0_7, v43);
             // out1[6] = v2*v77
-            V::store(V::mul(v2, v45), out1.at(6usize, c));
+            V::store(V::mul(v2, v45), out1.at(6usize));
             v105 = V::mul_add(t0_6, v45, v105);
             // out1[5] = v2*v79
-            V::store(V::mul(v2, v47), out1.at(5usize, c));
+            V::store(V::mul(v2, v47), out1.at(5usize));
             v105 = V::mul_add(t0_5, v47, v105);
             // out1[4] = v2*v81
-            V::store(V::mul(v2, v49), out1.at(4usize, c));
+            V::store(V::mul(v2, v49), out1.at(4usize));
             v105 = V::mul_add(t0_4, v49, v105);
             // out1[3] = v2*v90
-            V::store(V::mul(v2, v51), out1.at(3usize, c));
+            V::store(V::mul(v2, v51), out1.at(3usize));
             v105 = V::mul_add(t0_3, v51, v105);
             // out1[2] = v2*v92
-            V::store(V::mul(v2, v53), out1.at(2usize, c));
+            V::store(V::mul(v2, v53), out1.at(2usize));
             v105 = V::mul_add(t0_2, v53, v105);
             // out1[1] = v2*v94
-            V::store(V::mul(v2, v55), out1.at(1usize, c));
+            V::store(V::mul(v2, v55), out1.at(1usize));
             v105 = V::mul_add(t0_1, v55, v105);
             // out1[0] = v2*v103
-            V::store(V::mul(v2, v57), out1.at(0usize, c));
+            V::store(V::mul(v2, v57), out1.at(0usize));
             v105 = V::mul_add(t0_0, v57, v105);
             // out0[0] = t1_0*(t0_7*v68 + t0_6*v77 + t0_5*v79 + t0_4*v81 + t0_3*v90 + t0_2*v92 + t0_1*v94 + t0_0*v103)
-            V::store(V::mul(t1_0, v105), out0.at(0usize, c));
+            V::store(V::mul(t1_0, v105), out0.at(0usize));
         }
     }
 }
@@ -866,20 +870,22 @@ unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v101 = V::mul(c2e0, v100);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
-            t0.prefetch::<8usize>(c);
             grad_o.prefetch::<8usize>(c);
-            let t2_0 = V::load(t2.at(0usize, c));
-            let v2 = V::mul(V::load(t1.at(0usize, c)), t2_0);
-            let t0_0 = V::load(t0.at(0usize, c));
-            let t0_1 = V::load(t0.at(1usize, c));
-            let t0_2 = V::load(t0.at(2usize, c));
-            let t0_3 = V::load(t0.at(3usize, c));
-            let t0_4 = V::load(t0.at(4usize, c));
-            let t0_5 = V::load(t0.at(5usize, c));
-            let t0_6 = V::load(t0.at(6usize, c));
-            let t0_7 = V::load(t0.at(7usize, c));
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t0 = t0.packed::<V, 8usize>(group);
+            let out0 = out0.packed::<V, 1usize>(group);
+            let out1 = out1.packed::<V, 8usize>(group);
+            let t2_0 = V::load(t2.at(0usize));
+            let v2 = V::mul(V::load(t1.at(0usize)), t2_0);
+            let t0_0 = V::load(t0.at(0usize));
+            let t0_1 = V::load(t0.at(1usize));
+            let t0_2 = V::load(t0.at(2usize));
+            let t0_3 = V::load(t0.at(3usize));
+            let t0_4 = V::load(t0.at(4usize));
+            let t0_5 = V::load(t0.at(5usize));
+            let t0_6 = V::load(t0.at(6usize));
+            let t0_7 = V::load(t0.at(7usize));
             let mut v43 = V::mul(v41, V::load(grad_o.at(7usize, c)));
             let mut v45 = V::mul(v36, V::load(grad_o.at(6usize, c)));
             let mut v47 = V::mul(v36, V::load(grad_o.at(5usize, c)));
@@ -897,31 +903,31 @@ unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v55 = V::neg_mul_add(V::mul(t0_1, v2), v88, v55);
             v57 = V::neg_mul_add(V::mul(t0_0, v2), v101, v57);
             // out1[7] = v2*v68
-            V::store(V::mul(v2, v43), out1.at(7usize, c));
+            V::store(V::mul(v2, v43), out1.at(7usize));
             let mut v105 = V::mul(t0_7, v43);
             // out1[6] = v2*v77
-            V::store(V::mul(v2, v45), out1.at(6usize, c));
+            V::store(V::mul(v2, v45), out1.at(6usize));
             v105 = V::mul_add(t0_6, v45, v105);
             // out1[5] = v2*v79
-            V::store(V::mul(v2, v47), out1.at(5usize, c));
+            V::store(V::mul(v2, v47), out1.at(5usize));
             v105 = V::mul_add(t0_5, v47, v105);
             // out1[4] = v2*v81
-            V::store(V::mul(v2, v49), out1.at(4usize, c));
+            V::store(V::mul(v2, v49), out1.at(4usize));
             v105 = V::mul_add(t0_4, v49, v105);
             // out1[3] = v2*v90
-            V::store(V::mul(v2, v51), out1.at(3usize, c));
+            V::store(V::mul(v2, v51), out1.at(3usize));
             v105 = V::mul_add(t0_3, v51, v105);
             // out1[2] = v2*v92
-            V::store(V::mul(v2, v53), out1.at(2usize, c));
+            V::store(V::mul(v2, v53), out1.at(2usize));
             v105 = V::mul_add(t0_2, v53, v105);
             // out1[1] = v2*v94
-            V::store(V::mul(v2, v55), out1.at(1usize, c));
+            V::store(V::mul(v2, v55), out1.at(1usize));
             v105 = V::mul_add(t0_1, v55, v105);
             // out1[0] = v2*v103
-            V::store(V::mul(v2, v57), out1.at(0usize, c));
+            V::store(V::mul(v2, v57), out1.at(0usize));
             v105 = V::mul_add(t0_0, v57, v105);
             // out0[0] = t2_0*(t0_7*v68 + t0_6*v77 + t0_5*v79 + t0_4*v81 + t0_3*v90 + t0_2*v92 + t0_1*v94 + t0_0*v103)
-            V::store(V::mul(t2_0, v105), out0.at(0usize, c));
+            V::store(V::mul(t2_0, v105), out0.at(0usize));
         }
     }
 }
@@ -1092,13 +1098,12 @@ unsafe fn sgp_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v1 = gate::<V>(args.gate, c0e0);
         let v2 = V::mul(v1, v1);
         for group in 0..args.groups {
-            let c = group * V::LANES;
-            t0.prefetch::<4usize>(c);
+            let t0 = t0.packed::<V, 4usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
-            let v4 = V::mul(V::load(t0.at(0usize, c)), v2);
-            let v6 = V::mul(V::load(t0.at(1usize, c)), v2);
-            let v8 = V::mul(V::load(t0.at(2usize, c)), v2);
-            let v10 = V::mul(V::load(t0.at(3usize, c)), v2);
+            let v4 = V::mul(V::load(t0.at(0usize)), v2);
+            let v6 = V::mul(V::load(t0.at(1usize)), v2);
+            let v8 = V::mul(V::load(t0.at(2usize)), v2);
+            let v10 = V::mul(V::load(t0.at(3usize)), v2);
             // row sum 0 = v4*v4
             sum0 = V::add(sum0, V::keep_first(V::mul(v4, v4), valid));
             let mut v12 = V::mul(v6, v6);
@@ -1139,25 +1144,25 @@ unsafe fn sgp_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v23 = V::div(c1e0, v22);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<4usize>(c);
+            let t0 = t0.packed::<V, 4usize>(group);
             // out0[0] = t0_0*v2*v18
             V::store(
-                V::mul(V::mul(V::load(t0.at(0usize, c)), v2), v18),
+                V::mul(V::mul(V::load(t0.at(0usize)), v2), v18),
                 out0.at(0usize, c),
             );
             // out0[1] = t0_1*v2*v23
             V::store(
-                V::mul(V::mul(V::load(t0.at(1usize, c)), v2), v23),
+                V::mul(V::mul(V::load(t0.at(1usize)), v2), v23),
                 out0.at(1usize, c),
             );
             // out0[2] = t0_2*v2*v23
             V::store(
-                V::mul(V::mul(V::load(t0.at(2usize, c)), v2), v23),
+                V::mul(V::mul(V::load(t0.at(2usize)), v2), v23),
                 out0.at(2usize, c),
             );
             // out0[3] = t0_3*v2*v23
             V::store(
-                V::mul(V::mul(V::load(t0.at(3usize, c)), v2), v23),
+                V::mul(V::mul(V::load(t0.at(3usize)), v2), v23),
                 out0.at(3usize, c),
             );
         }
@@ -1180,20 +1185,20 @@ unsafe fn sgp_rms_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v2 = V::mul(v1, v1);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<4usize>(c);
             grad_o.prefetch::<4usize>(c);
+            let t0 = t0.packed::<V, 4usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
             let mut v12 = V::mul(
-                V::mul(V::load(t0.at(3usize, c)), v2),
+                V::mul(V::load(t0.at(3usize)), v2),
                 V::load(grad_o.at(3usize, c)),
             );
             v12 = V::mul_add(
-                V::mul(V::load(t0.at(2usize, c)), v2),
+                V::mul(V::load(t0.at(2usize)), v2),
                 V::load(grad_o.at(2usize, c)),
                 v12,
             );
             v12 = V::mul_add(
-                V::mul(V::load(t0.at(1usize, c)), v2),
+                V::mul(V::load(t0.at(1usize)), v2),
                 V::load(grad_o.at(1usize, c)),
                 v12,
             );
@@ -1204,7 +1209,7 @@ unsafe fn sgp_rms_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 sum1,
                 V::keep_first(
                     V::mul(
-                        V::mul(V::load(t0.at(0usize, c)), v2),
+                        V::mul(V::load(t0.at(0usize)), v2),
                         V::load(grad_o.at(0usize, c)),
                     ),
                     valid,
@@ -1260,24 +1265,25 @@ unsafe fn sgp_rms_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v53 = V::mul(c2e0, v52);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<4usize>(c);
             grad_o.prefetch::<4usize>(c);
+            let t0 = t0.packed::<V, 4usize>(group);
+            let out0 = out0.packed::<V, 4usize>(group);
             let mut v25 = V::mul(v23, V::load(grad_o.at(3usize, c)));
             let mut v27 = V::mul(v23, V::load(grad_o.at(2usize, c)));
             let mut v29 = V::mul(v23, V::load(grad_o.at(1usize, c)));
             let mut v31 = V::mul(v18, V::load(grad_o.at(0usize, c)));
-            v25 = V::neg_mul_add(V::mul(V::load(t0.at(3usize, c)), v2), v40, v25);
-            v27 = V::neg_mul_add(V::mul(V::load(t0.at(2usize, c)), v2), v40, v27);
-            v29 = V::neg_mul_add(V::mul(V::load(t0.at(1usize, c)), v2), v40, v29);
-            v31 = V::neg_mul_add(V::mul(V::load(t0.at(0usize, c)), v2), v53, v31);
+            v25 = V::neg_mul_add(V::mul(V::load(t0.at(3usize)), v2), v40, v25);
+            v27 = V::neg_mul_add(V::mul(V::load(t0.at(2usize)), v2), v40, v27);
+            v29 = V::neg_mul_add(V::mul(V::load(t0.at(1usize)), v2), v40, v29);
+            v31 = V::neg_mul_add(V::mul(V::load(t0.at(0usize)), v2), v53, v31);
             // out0[3] = v2*(v23*grad_o_e23 - t0_3*v2*v40)
-            V::store(V::mul(v2, v25), out0.at(3usize, c));
+            V::store(V::mul(v2, v25), out0.at(3usize));
             // out0[2] = v2*(v23*grad_o_e13 - t0_2*v2*v40)
-            V::store(V::mul(v2, v27), out0.at(2usize, c));
+            V::store(V::mul(v2, v27), out0.at(2usize));
             // out0[1] = v2*(v23*grad_o_e12 - t0_1*v2*v40)
-            V::store(V::mul(v2, v29), out0.at(1usize, c));
+            V::store(V::mul(v2, v29), out0.at(1usize));
             // out0[0] = v2*(v18*grad_o_1 - t0_0*v2*v53)
-            V::store(V::mul(v2, v31), out0.at(0usize, c));
+            V::store(V::mul(v2, v31), out0.at(0usize));
         }
     }
 }

@@ -20,16 +20,16 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
         let c7p071067811865476em1 = V::from_f64(0.7071067811865476f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
-            t0.prefetch::<8usize>(c);
             l.prefetch::<8usize>(c);
-            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t0 = t0.packed::<V, 8usize>(group);
+            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
             // out0[0] = 0.7071067811865476*(t0_0*v2 + l_1)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(0usize, c)), v2, V::load(l.at(0usize, c))),
+                    V::mul_add(V::load(t0.at(0usize)), v2, V::load(l.at(0usize, c))),
                 ),
                 out0.at(0usize, c),
             );
@@ -37,7 +37,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(1usize, c)), v2, V::load(l.at(1usize, c))),
+                    V::mul_add(V::load(t0.at(1usize)), v2, V::load(l.at(1usize, c))),
                 ),
                 out0.at(1usize, c),
             );
@@ -45,7 +45,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(2usize, c)), v2, V::load(l.at(2usize, c))),
+                    V::mul_add(V::load(t0.at(2usize)), v2, V::load(l.at(2usize, c))),
                 ),
                 out0.at(2usize, c),
             );
@@ -53,7 +53,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(3usize, c)), v2, V::load(l.at(3usize, c))),
+                    V::mul_add(V::load(t0.at(3usize)), v2, V::load(l.at(3usize, c))),
                 ),
                 out0.at(3usize, c),
             );
@@ -61,7 +61,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(4usize, c)), v2, V::load(l.at(4usize, c))),
+                    V::mul_add(V::load(t0.at(4usize)), v2, V::load(l.at(4usize, c))),
                 ),
                 out0.at(4usize, c),
             );
@@ -69,7 +69,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(5usize, c)), v2, V::load(l.at(5usize, c))),
+                    V::mul_add(V::load(t0.at(5usize)), v2, V::load(l.at(5usize, c))),
                 ),
                 out0.at(5usize, c),
             );
@@ -77,7 +77,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(6usize, c)), v2, V::load(l.at(6usize, c))),
+                    V::mul_add(V::load(t0.at(6usize)), v2, V::load(l.at(6usize, c))),
                 ),
                 out0.at(6usize, c),
             );
@@ -85,7 +85,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(7usize, c)), v2, V::load(l.at(7usize, c))),
+                    V::mul_add(V::load(t0.at(7usize)), v2, V::load(l.at(7usize, c))),
                 ),
                 out0.at(7usize, c),
             );
@@ -171,12 +171,15 @@ unsafe fn steerable_product_first_order_2<V: Math>(args: &mut StageArgs<'_, V::E
         let c7p071067811865476em1 = V::from_f64(0.7071067811865476f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
             grad_o.prefetch::<8usize>(c);
-            t0.prefetch::<8usize>(c);
-            let t1_0 = V::load(t1.at(0usize, c));
-            let t2_0 = V::load(t2.at(0usize, c));
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t0 = t0.packed::<V, 8usize>(group);
+            let out0 = out0.packed::<V, 1usize>(group);
+            let out1 = out1.packed::<V, 1usize>(group);
+            let out2 = out2.packed::<V, 8usize>(group);
+            let t1_0 = V::load(t1.at(0usize));
+            let t2_0 = V::load(t2.at(0usize));
             let v2 = V::mul(t1_0, t2_0);
             let v5 = V::mul(c7p071067811865476em1, V::load(grad_o.at(7usize, c)));
             let v7 = V::mul(c7p071067811865476em1, V::load(grad_o.at(6usize, c)));
@@ -187,33 +190,33 @@ unsafe fn steerable_product_first_order_2<V: Math>(args: &mut StageArgs<'_, V::E
             let v17 = V::mul(c7p071067811865476em1, V::load(grad_o.at(1usize, c)));
             let v19 = V::mul(c7p071067811865476em1, V::load(grad_o.at(0usize, c)));
             // out2[7] = v2*v5
-            V::store(V::mul(v2, v5), out2.at(7usize, c));
-            let mut v22 = V::mul(V::load(t0.at(7usize, c)), v5);
+            V::store(V::mul(v2, v5), out2.at(7usize));
+            let mut v22 = V::mul(V::load(t0.at(7usize)), v5);
             // out2[6] = v2*v7
-            V::store(V::mul(v2, v7), out2.at(6usize, c));
-            v22 = V::mul_add(V::load(t0.at(6usize, c)), v7, v22);
+            V::store(V::mul(v2, v7), out2.at(6usize));
+            v22 = V::mul_add(V::load(t0.at(6usize)), v7, v22);
             // out2[5] = v2*v9
-            V::store(V::mul(v2, v9), out2.at(5usize, c));
-            v22 = V::mul_add(V::load(t0.at(5usize, c)), v9, v22);
+            V::store(V::mul(v2, v9), out2.at(5usize));
+            v22 = V::mul_add(V::load(t0.at(5usize)), v9, v22);
             // out2[4] = v2*v11
-            V::store(V::mul(v2, v11), out2.at(4usize, c));
-            v22 = V::mul_add(V::load(t0.at(4usize, c)), v11, v22);
+            V::store(V::mul(v2, v11), out2.at(4usize));
+            v22 = V::mul_add(V::load(t0.at(4usize)), v11, v22);
             // out2[3] = v2*v13
-            V::store(V::mul(v2, v13), out2.at(3usize, c));
-            v22 = V::mul_add(V::load(t0.at(3usize, c)), v13, v22);
+            V::store(V::mul(v2, v13), out2.at(3usize));
+            v22 = V::mul_add(V::load(t0.at(3usize)), v13, v22);
             // out2[2] = v2*v15
-            V::store(V::mul(v2, v15), out2.at(2usize, c));
-            v22 = V::mul_add(V::load(t0.at(2usize, c)), v15, v22);
+            V::store(V::mul(v2, v15), out2.at(2usize));
+            v22 = V::mul_add(V::load(t0.at(2usize)), v15, v22);
             // out2[1] = v2*v17
-            V::store(V::mul(v2, v17), out2.at(1usize, c));
-            v22 = V::mul_add(V::load(t0.at(1usize, c)), v17, v22);
+            V::store(V::mul(v2, v17), out2.at(1usize));
+            v22 = V::mul_add(V::load(t0.at(1usize)), v17, v22);
             // out2[0] = v2*v19
-            V::store(V::mul(v2, v19), out2.at(0usize, c));
-            v22 = V::mul_add(V::load(t0.at(0usize, c)), v19, v22);
+            V::store(V::mul(v2, v19), out2.at(0usize));
+            v22 = V::mul_add(V::load(t0.at(0usize)), v19, v22);
             // out1[0] = t2_0*v50
-            V::store(V::mul(t2_0, v22), out1.at(0usize, c));
+            V::store(V::mul(t2_0, v22), out1.at(0usize));
             // out0[0] = t1_0*v50
-            V::store(V::mul(t1_0, v22), out0.at(0usize, c));
+            V::store(V::mul(t1_0, v22), out0.at(0usize));
         }
     }
 }

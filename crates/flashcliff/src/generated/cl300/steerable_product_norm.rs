@@ -21,6 +21,8 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             r.prefetch::<8usize>(c);
+            let out0 = out0.packed::<V, 8usize>(group);
+            let param0 = param0.packed::<V, 4usize>(group);
             let r_1 = V::load(r.at(0usize, c));
             let v1 = V::mul(r_1, r_1);
             let r_e1 = V::load(r.at(1usize, c));
@@ -40,7 +42,7 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v60 = V::div(
                 c1e0,
                 V::mul_add(
-                    V::sigmoid(V::load(param0.at(1usize, c))),
+                    V::sigmoid(V::load(param0.at(1usize))),
                     V::sub(V::sqrt(V::sqrt(V::mul_add(v15, v15, c1em16))), c1e0),
                     c1p000001e0,
                 ),
@@ -48,7 +50,7 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v61 = V::div(
                 c1e0,
                 V::mul_add(
-                    V::sigmoid(V::load(param0.at(2usize, c))),
+                    V::sigmoid(V::load(param0.at(2usize))),
                     V::sub(V::sqrt(V::sqrt(V::mul_add(v32, v32, c1em16))), c1e0),
                     c1p000001e0,
                 ),
@@ -60,26 +62,26 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     V::div(
                         c1e0,
                         V::mul_add(
-                            V::sigmoid(V::load(param0.at(0usize, c))),
+                            V::sigmoid(V::load(param0.at(0usize))),
                             V::sub(V::sqrt(V::sqrt(V::mul_add(v1, v1, c1em16))), c1e0),
                             c1p000001e0,
                         ),
                     ),
                 ),
-                out0.at(0usize, c),
+                out0.at(0usize),
             );
             // out0[1] = r_e1*v60
-            V::store(V::mul(r_e1, v60), out0.at(1usize, c));
+            V::store(V::mul(r_e1, v60), out0.at(1usize));
             // out0[2] = r_e2*v60
-            V::store(V::mul(r_e2, v60), out0.at(2usize, c));
+            V::store(V::mul(r_e2, v60), out0.at(2usize));
             // out0[3] = r_e3*v60
-            V::store(V::mul(r_e3, v60), out0.at(3usize, c));
+            V::store(V::mul(r_e3, v60), out0.at(3usize));
             // out0[4] = r_e12*v61
-            V::store(V::mul(r_e12, v61), out0.at(4usize, c));
+            V::store(V::mul(r_e12, v61), out0.at(4usize));
             // out0[5] = r_e13*v61
-            V::store(V::mul(r_e13, v61), out0.at(5usize, c));
+            V::store(V::mul(r_e13, v61), out0.at(5usize));
             // out0[6] = r_e23*v61
-            V::store(V::mul(r_e23, v61), out0.at(6usize, c));
+            V::store(V::mul(r_e23, v61), out0.at(6usize));
             // out0[7] = r_e123*(1/(1.000001 + sigmoid(a3)*(sqrt(sqrt(0.0000000000000001 + v49*v49)) - 1)))
             V::store(
                 V::mul(
@@ -87,23 +89,619 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     V::div(
                         c1e0,
                         V::mul_add(
-                            V::sigmoid(V::load(param0.at(3usize, c))),
+                            V::sigmoid(V::load(param0.at(3usize))),
                             V::sub(V::sqrt(V::sqrt(V::mul_add(v49, v49, c1em16))), c1e0),
                             c1p000001e0,
                         ),
                     ),
                 ),
-                out0.at(7usize, c),
+                out0.at(7usize),
             );
         }
     }
 }
 pub(super) static STEERABLE_PRODUCT_NORM_0: Stage = stage!(steerable_product_norm_0);
+/// From `x`, cut 0, `w` to cut 1: o = weighted_product(w, gate(x), gate(norm(r; a))).
+///
+/// From `steerable_product_norm` of Cl(3,0,0).
+#[inline(always)]
+unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let t0 = args.inputs[1];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<8usize>(c);
+            let t0 = t0.packed::<V, 8usize>(group);
+            let out0 = out0.packed::<V, 8usize>(group);
+            let param0 = param0.packed::<V, 20usize>(group);
+            let x_1 = V::load(x.at(0usize, c));
+            let t0_0 = V::load(t0.at(0usize));
+            let mut v4 = V::mul(t0_0, V::mul(x_1, V::load(param0.at(0usize))));
+            let v6 = V::mul(x_1, V::load(param0.at(1usize)));
+            let t0_1 = V::load(t0.at(1usize));
+            let mut v8 = V::mul(t0_1, v6);
+            let t0_2 = V::load(t0.at(2usize));
+            let mut v10 = V::mul(t0_2, v6);
+            let t0_3 = V::load(t0.at(3usize));
+            let mut v12 = V::mul(t0_3, v6);
+            let v14 = V::mul(x_1, V::load(param0.at(2usize)));
+            let t0_4 = V::load(t0.at(4usize));
+            let mut v16 = V::mul(t0_4, v14);
+            let t0_5 = V::load(t0.at(5usize));
+            let mut v18 = V::mul(t0_5, v14);
+            let t0_6 = V::load(t0.at(6usize));
+            let mut v20 = V::mul(t0_6, v14);
+            let t0_7 = V::load(t0.at(7usize));
+            let mut v24 = V::mul(t0_7, V::mul(x_1, V::load(param0.at(3usize))));
+            let x_e1 = V::load(x.at(1usize, c));
+            let w4 = V::load(param0.at(4usize));
+            v4 = V::mul_add(t0_1, V::mul(x_e1, w4), v4);
+            let x_e2 = V::load(x.at(2usize, c));
+            v4 = V::mul_add(t0_2, V::mul(x_e2, w4), v4);
+            let x_e3 = V::load(x.at(3usize, c));
+            v4 = V::mul_add(t0_3, V::mul(x_e3, w4), v4);
+            let w5 = V::load(param0.at(5usize));
+            v8 = V::mul_add(t0_0, V::mul(x_e1, w5), v8);
+            v10 = V::mul_add(t0_0, V::mul(x_e2, w5), v10);
+            v12 = V::mul_add(t0_0, V::mul(x_e3, w5), v12);
+            let w6 = V::load(param0.at(6usize));
+            let v49 = V::mul(x_e1, w6);
+            v10 = V::mul_add(t0_4, v49, v10);
+            v12 = V::mul_add(t0_5, v49, v12);
+            let v54 = V::mul(x_e2, w6);
+            v8 = V::neg_mul_add(t0_4, v54, v8);
+            v12 = V::mul_add(t0_6, v54, v12);
+            let v59 = V::mul(x_e3, w6);
+            v8 = V::neg_mul_add(t0_5, v59, v8);
+            v10 = V::neg_mul_add(t0_6, v59, v10);
+            let w7 = V::load(param0.at(7usize));
+            let v65 = V::mul(x_e1, w7);
+            v16 = V::mul_add(t0_2, v65, v16);
+            v18 = V::mul_add(t0_3, v65, v18);
+            let v70 = V::mul(x_e2, w7);
+            v16 = V::neg_mul_add(t0_1, v70, v16);
+            v20 = V::mul_add(t0_3, v70, v20);
+            let v75 = V::mul(x_e3, w7);
+            v18 = V::neg_mul_add(t0_1, v75, v18);
+            v20 = V::neg_mul_add(t0_2, v75, v20);
+            let w8 = V::load(param0.at(8usize));
+            v20 = V::mul_add(t0_7, V::mul(x_e1, w8), v20);
+            v18 = V::neg_mul_add(t0_7, V::mul(x_e2, w8), v18);
+            v16 = V::mul_add(t0_7, V::mul(x_e3, w8), v16);
+            let w9 = V::load(param0.at(9usize));
+            v24 = V::mul_add(t0_6, V::mul(x_e1, w9), v24);
+            v24 = V::neg_mul_add(t0_5, V::mul(x_e2, w9), v24);
+            v24 = V::mul_add(t0_4, V::mul(x_e3, w9), v24);
+            let x_e12 = V::load(x.at(4usize, c));
+            let w10 = V::load(param0.at(10usize));
+            v4 = V::neg_mul_add(t0_4, V::mul(x_e12, w10), v4);
+            let x_e13 = V::load(x.at(5usize, c));
+            v4 = V::neg_mul_add(t0_5, V::mul(x_e13, w10), v4);
+            let x_e23 = V::load(x.at(6usize, c));
+            v4 = V::neg_mul_add(t0_6, V::mul(x_e23, w10), v4);
+            let w11 = V::load(param0.at(11usize));
+            let v114 = V::mul(x_e12, w11);
+            v10 = V::neg_mul_add(t0_1, v114, v10);
+            v8 = V::mul_add(t0_2, v114, v8);
+            let v119 = V::mul(x_e13, w11);
+            v12 = V::neg_mul_add(t0_1, v119, v12);
+            v8 = V::mul_add(t0_3, v119, v8);
+            let v124 = V::mul(x_e23, w11);
+            v12 = V::neg_mul_add(t0_2, v124, v12);
+            v10 = V::mul_add(t0_3, v124, v10);
+            let w12 = V::load(param0.at(12usize));
+            v12 = V::neg_mul_add(t0_7, V::mul(x_e12, w12), v12);
+            v10 = V::mul_add(t0_7, V::mul(x_e13, w12), v10);
+            v8 = V::neg_mul_add(t0_7, V::mul(x_e23, w12), v8);
+            let w13 = V::load(param0.at(13usize));
+            v16 = V::mul_add(t0_0, V::mul(x_e12, w13), v16);
+            v18 = V::mul_add(t0_0, V::mul(x_e13, w13), v18);
+            v20 = V::mul_add(t0_0, V::mul(x_e23, w13), v20);
+            let w14 = V::load(param0.at(14usize));
+            let v150 = V::mul(x_e12, w14);
+            v20 = V::neg_mul_add(t0_5, v150, v20);
+            v18 = V::mul_add(t0_6, v150, v18);
+            let v155 = V::mul(x_e13, w14);
+            v20 = V::mul_add(t0_4, v155, v20);
+            v16 = V::neg_mul_add(t0_6, v155, v16);
+            let v160 = V::mul(x_e23, w14);
+            v18 = V::neg_mul_add(t0_4, v160, v18);
+            v16 = V::mul_add(t0_5, v160, v16);
+            let w15 = V::load(param0.at(15usize));
+            v24 = V::mul_add(t0_3, V::mul(x_e12, w15), v24);
+            v24 = V::neg_mul_add(t0_2, V::mul(x_e13, w15), v24);
+            v24 = V::mul_add(t0_1, V::mul(x_e23, w15), v24);
+            let x_e123 = V::load(x.at(7usize, c));
+            v4 = V::neg_mul_add(t0_7, V::mul(x_e123, V::load(param0.at(16usize))), v4);
+            // out0[0] = t0_0*x_1*w0 + t0_1*x_e1*w4 + t0_2*x_e2*w4 + t0_3*x_e3*w4 - t0_4*x_e12*w10 - t0_5*x_e13*w10 - t0_6*x_e23*w10 - t0_7*x_e123*w16
+            V::store(v4, out0.at(0usize));
+            let v181 = V::mul(x_e123, V::load(param0.at(17usize)));
+            v12 = V::neg_mul_add(t0_4, v181, v12);
+            // out0[3] = t0_3*v6 + t0_0*x_e3*w5 + t0_5*v49 + t0_6*v54 - t0_1*v119 - t0_2*v124 - t0_7*x_e12*w12 - t0_4*v181
+            V::store(v12, out0.at(3usize));
+            v10 = V::mul_add(t0_5, v181, v10);
+            // out0[2] = t0_2*v6 + t0_0*x_e2*w5 + t0_4*v49 - t0_6*v59 - t0_1*v114 + t0_3*v124 + t0_7*x_e13*w12 + t0_5*v181
+            V::store(v10, out0.at(2usize));
+            v8 = V::neg_mul_add(t0_6, v181, v8);
+            // out0[1] = t0_1*v6 + t0_0*x_e1*w5 - t0_4*v54 - t0_5*v59 + t0_2*v114 + t0_3*v119 - t0_7*x_e23*w12 - t0_6*v181
+            V::store(v8, out0.at(1usize));
+            let v189 = V::mul(x_e123, V::load(param0.at(18usize)));
+            v20 = V::mul_add(t0_1, v189, v20);
+            // out0[6] = t0_6*v14 + t0_3*v70 - t0_2*v75 + t0_7*x_e1*w8 + t0_0*x_e23*w13 - t0_5*v150 + t0_4*v155 + t0_1*v189
+            V::store(v20, out0.at(6usize));
+            v18 = V::neg_mul_add(t0_2, v189, v18);
+            // out0[5] = t0_5*v14 + t0_3*v65 - t0_1*v75 - t0_7*x_e2*w8 + t0_0*x_e13*w13 + t0_6*v150 - t0_4*v160 - t0_2*v189
+            V::store(v18, out0.at(5usize));
+            v16 = V::mul_add(t0_3, v189, v16);
+            // out0[4] = t0_4*v14 + t0_2*v65 - t0_1*v70 + t0_7*x_e3*w8 + t0_0*x_e12*w13 - t0_6*v155 + t0_5*v160 + t0_3*v189
+            V::store(v16, out0.at(4usize));
+            v24 = V::mul_add(t0_0, V::mul(x_e123, V::load(param0.at(19usize))), v24);
+            // out0[7] = t0_7*x_1*w3 + t0_6*x_e1*w9 - t0_5*x_e2*w9 + t0_4*x_e3*w9 + t0_3*x_e12*w15 - t0_2*x_e13*w15 + t0_1*x_e23*w15 + t0_0*x_e123*w19
+            V::store(v24, out0.at(7usize));
+        }
+    }
+}
+pub(super) static STEERABLE_PRODUCT_NORM_1: Stage = stage!(steerable_product_norm_1);
+/// From cut 0 to cut 3: o = weighted_product(w, gate(x), gate(norm(r; a))).
+///
+/// From `steerable_product_norm` of Cl(3,0,0).
+#[inline(always)]
+unsafe fn steerable_product_norm_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t0 = args.inputs[0];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let t0 = t0.packed::<V, 8usize>(group);
+            let out0 = out0.packed::<V, 1usize>(group);
+            // out0[0] = gate(t0_0)
+            V::store(gate::<V>(args.gate, V::load(t0.at(0usize))), out0.at(0usize));
+        }
+    }
+}
+pub(super) static STEERABLE_PRODUCT_NORM_2: Stage = stage!(steerable_product_norm_2);
+/// From `x`, cut 6, cut 0, cut 4, `w` to cut 7: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
+///
+/// From `steerable_product_norm_grad` of Cl(3,0,0).
+#[inline(always)]
+unsafe fn steerable_product_norm_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let t6 = args.inputs[1];
+        let t0 = args.inputs[2];
+        let t4 = args.inputs[3];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<8usize>(c);
+            let t6 = t6.packed::<V, 8usize>(group);
+            let t0 = t0.packed::<V, 8usize>(group);
+            let t4 = t4.packed::<V, 1usize>(group);
+            let out0 = out0.packed::<V, 8usize>(group);
+            let param0 = param0.packed::<V, 20usize>(group);
+            let x_1 = V::load(x.at(0usize, c));
+            let v4 = V::mul(x_1, V::load(param0.at(1usize)));
+            let v6 = V::mul(x_1, V::load(param0.at(2usize)));
+            let x_e1 = V::load(x.at(1usize, c));
+            let w4 = V::load(param0.at(4usize));
+            let x_e2 = V::load(x.at(2usize, c));
+            let x_e3 = V::load(x.at(3usize, c));
+            let w5 = V::load(param0.at(5usize));
+            let w6 = V::load(param0.at(6usize));
+            let v21 = V::mul(x_e1, w6);
+            let v22 = V::mul(x_e2, w6);
+            let v23 = V::mul(x_e3, w6);
+            let w7 = V::load(param0.at(7usize));
+            let v25 = V::mul(x_e1, w7);
+            let v26 = V::mul(x_e2, w7);
+            let v27 = V::mul(x_e3, w7);
+            let w8 = V::load(param0.at(8usize));
+            let w9 = V::load(param0.at(9usize));
+            let x_e12 = V::load(x.at(4usize, c));
+            let w10 = V::load(param0.at(10usize));
+            let x_e13 = V::load(x.at(5usize, c));
+            let x_e23 = V::load(x.at(6usize, c));
+            let w11 = V::load(param0.at(11usize));
+            let v44 = V::mul(x_e12, w11);
+            let v45 = V::mul(x_e13, w11);
+            let v46 = V::mul(x_e23, w11);
+            let w12 = V::load(param0.at(12usize));
+            let w13 = V::load(param0.at(13usize));
+            let w14 = V::load(param0.at(14usize));
+            let v56 = V::mul(x_e12, w14);
+            let v57 = V::mul(x_e13, w14);
+            let v58 = V::mul(x_e23, w14);
+            let w15 = V::load(param0.at(15usize));
+            let x_e123 = V::load(x.at(7usize, c));
+            let v67 = V::mul(x_e123, V::load(param0.at(17usize)));
+            let v69 = V::mul(x_e123, V::load(param0.at(18usize)));
+            let t6_7 = V::load(t6.at(7usize));
+            let mut v73 = V::mul(V::mul(x_e123, V::load(param0.at(19usize))), t6_7);
+            let t6_4 = V::load(t6.at(4usize));
+            let mut v75 = V::mul(v69, t6_4);
+            let t6_5 = V::load(t6.at(5usize));
+            let mut v77 = V::mul(v69, t6_5);
+            let t6_6 = V::load(t6.at(6usize));
+            let mut v79 = V::mul(v69, t6_6);
+            let t6_1 = V::load(t6.at(1usize));
+            let mut v81 = V::mul(v67, t6_1);
+            let t6_2 = V::load(t6.at(2usize));
+            let mut v83 = V::mul(v67, t6_2);
+            let t6_3 = V::load(t6.at(3usize));
+            let mut v85 = V::mul(v67, t6_3);
+            let t6_0 = V::load(t6.at(0usize));
+            let mut v87 = V::mul(V::mul(x_e123, V::load(param0.at(16usize))), t6_0);
+            v79 = V::mul_add(V::mul(x_e23, w15), t6_7, v79);
+            v77 = V::mul_add(V::mul(x_e13, w15), t6_7, v77);
+            v75 = V::mul_add(V::mul(x_e12, w15), t6_7, v75);
+            v83 = V::mul_add(v58, t6_4, v83);
+            v85 = V::mul_add(v58, t6_5, v85);
+            v81 = V::mul_add(v57, t6_4, v81);
+            let mut v101 = V::mul_sub(v57, t6_6, v85);
+            let mut v103 = V::mul_sub(v56, t6_5, v81);
+            v83 = V::neg_mul_add(v56, t6_6, v83);
+            v73 = V::mul_add(V::mul(x_e23, w13), t6_6, v73);
+            v73 = V::mul_add(V::mul(x_e13, w13), t6_5, v73);
+            v73 = V::mul_add(V::mul(x_e12, w13), t6_4, v73);
+            v87 = V::mul_add(V::mul(x_e23, w12), t6_1, v87);
+            let mut v115 = V::mul_sub(V::mul(x_e13, w12), t6_2, v87);
+            v115 = V::neg_mul_add(V::mul(x_e12, w12), t6_3, v115);
+            v75 = V::mul_add(v46, t6_2, v75);
+            v77 = V::mul_add(v46, t6_3, v77);
+            v75 = V::mul_add(v45, t6_1, v75);
+            v79 = V::neg_mul_add(v45, t6_3, v79);
+            let mut v127 = V::mul_sub(v44, t6_1, v77);
+            v79 = V::neg_mul_add(v44, t6_2, v79);
+            v103 = V::neg_mul_add(V::mul(x_e23, w10), t6_0, v103);
+            v83 = V::neg_mul_add(V::mul(x_e13, w10), t6_0, v83);
+            v101 = V::neg_mul_add(V::mul(x_e12, w10), t6_0, v101);
+            v101 = V::mul_add(V::mul(x_e3, w9), t6_7, v101);
+            v83 = V::neg_mul_add(V::mul(x_e2, w9), t6_7, v83);
+            v103 = V::mul_add(V::mul(x_e1, w9), t6_7, v103);
+            v115 = V::mul_add(V::mul(x_e3, w8), t6_4, v115);
+            v115 = V::neg_mul_add(V::mul(x_e2, w8), t6_5, v115);
+            v115 = V::mul_add(V::mul(x_e1, w8), t6_6, v115);
+            v127 = V::neg_mul_add(v27, t6_6, v127);
+            v79 = V::neg_mul_add(v27, t6_5, v79);
+            v75 = V::mul_add(v26, t6_6, v75);
+            v79 = V::neg_mul_add(v26, t6_4, v79);
+            v75 = V::mul_add(v25, t6_5, v75);
+            v127 = V::mul_add(v25, t6_4, v127);
+            v103 = V::neg_mul_add(v23, t6_2, v103);
+            v83 = V::neg_mul_add(v23, t6_1, v83);
+            v103 = V::mul_add(v22, t6_3, v103);
+            v101 = V::neg_mul_add(v22, t6_1, v101);
+            v83 = V::mul_add(v21, t6_3, v83);
+            v101 = V::mul_add(v21, t6_2, v101);
+            v73 = V::mul_add(V::mul(x_e3, w5), t6_3, v73);
+            v73 = V::mul_add(V::mul(x_e2, w5), t6_2, v73);
+            v73 = V::mul_add(V::mul(x_e1, w5), t6_1, v73);
+            v75 = V::mul_add(V::mul(x_e3, w4), t6_0, v75);
+            v127 = V::mul_add(V::mul(x_e2, w4), t6_0, v127);
+            v79 = V::mul_add(V::mul(x_e1, w4), t6_0, v79);
+            v115 = V::mul_add(V::mul(x_1, V::load(param0.at(3usize))), t6_7, v115);
+            // out0[7] = x_e13*w12*t6_2 - (x_e123*w16*t6_0 + x_e23*w12*t6_1) - x_e12*w12*t6_3 + x_e3*w8*t6_4 - x_e2*w8*t6_5 + x_e1*w8*t6_6 + x_1*w3*t6_7
+            V::store(v115, out0.at(7usize));
+            v103 = V::mul_add(v6, t6_6, v103);
+            // out0[6] = v56*t6_5 - (v67*t6_1 + v57*t6_4) - x_e23*w10*t6_0 + x_e1*w9*t6_7 - v23*t6_2 + v22*t6_3 + v6*t6_6
+            V::store(v103, out0.at(6usize));
+            v83 = V::mul_add(v6, t6_5, v83);
+            // out0[5] = v67*t6_2 + v58*t6_4 - v56*t6_6 - x_e13*w10*t6_0 - x_e2*w9*t6_7 - v23*t6_1 + v21*t6_3 + v6*t6_5
+            V::store(v83, out0.at(5usize));
+            v101 = V::mul_add(v6, t6_4, v101);
+            // out0[4] = v57*t6_6 - (v67*t6_3 + v58*t6_5) - x_e12*w10*t6_0 + x_e3*w9*t6_7 - v22*t6_1 + v21*t6_2 + v6*t6_4
+            V::store(v101, out0.at(4usize));
+            v75 = V::mul_add(v4, t6_3, v75);
+            // out0[3] = v69*t6_4 + x_e12*w15*t6_7 + v46*t6_2 + v45*t6_1 + v26*t6_6 + v25*t6_5 + x_e3*w4*t6_0 + v4*t6_3
+            V::store(v75, out0.at(3usize));
+            v127 = V::mul_add(v4, t6_2, v127);
+            // out0[2] = v44*t6_1 - (v69*t6_5 + x_e13*w15*t6_7 + v46*t6_3) - v27*t6_6 + v25*t6_4 + x_e2*w4*t6_0 + v4*t6_2
+            V::store(v127, out0.at(2usize));
+            v79 = V::mul_add(v4, t6_1, v79);
+            // out0[1] = v69*t6_6 + x_e23*w15*t6_7 - v45*t6_3 - v44*t6_2 - v27*t6_5 - v26*t6_4 + x_e1*w4*t6_0 + v4*t6_1
+            V::store(v79, out0.at(1usize));
+            v73 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize))), t6_0, v73);
+            v73 = V::mul_add(
+                V::load(t4.at(0usize)),
+                gate_slope::<V>(args.gate, V::load(t0.at(0usize))),
+                v73,
+            );
+            // out0[0] = x_e123*w19*t6_7 + x_e23*w13*t6_6 + x_e13*w13*t6_5 + x_e12*w13*t6_4 + x_e3*w5*t6_3 + x_e2*w5*t6_2 + x_e1*w5*t6_1 + x_1*w0*t6_0 + t4_0*gate'(t0_0)
+            V::store(v73, out0.at(0usize));
+        }
+    }
+}
+pub(super) static STEERABLE_PRODUCT_NORM_3: Stage = stage!(steerable_product_norm_3);
+/// From cut 0, cut 6, `x`, cut 5, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
+///
+/// From `steerable_product_norm_grad` of Cl(3,0,0).
+#[inline(always)]
+unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t0 = args.inputs[0];
+        let t6 = args.inputs[1];
+        let x = args.inputs[2];
+        let t5 = args.inputs[3];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        let grad0 = args.param_grads[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<8usize>(c);
+            let t0 = t0.packed::<V, 8usize>(group);
+            let t6 = t6.packed::<V, 8usize>(group);
+            let t5 = t5.packed::<V, 1usize>(group);
+            let param0 = param0.packed::<V, 20usize>(group);
+            let grad0 = grad0.packed::<V, 20usize>(group);
+            let t0_0 = V::load(t0.at(0usize));
+            let t6_7 = V::load(t6.at(7usize));
+            let v2 = V::mul(t0_0, t6_7);
+            let mut v4 = V::mul(V::load(param0.at(19usize)), v2);
+            let x_e123 = V::load(x.at(7usize, c));
+            // grad0[19] += x_e123*v2
+            V::store(
+                V::mul_add(x_e123, v2, V::load(grad0.at(19usize))),
+                grad0.at(19usize),
+            );
+            let t0_3 = V::load(t0.at(3usize));
+            let t6_4 = V::load(t6.at(4usize));
+            let mut v9 = V::mul(t0_3, t6_4);
+            let t0_2 = V::load(t0.at(2usize));
+            let t6_5 = V::load(t6.at(5usize));
+            v9 = V::neg_mul_add(t0_2, t6_5, v9);
+            let t0_1 = V::load(t0.at(1usize));
+            let t6_6 = V::load(t6.at(6usize));
+            v9 = V::mul_add(t0_1, t6_6, v9);
+            // grad0[18] += x_e123*v17
+            V::store(
+                V::mul_add(x_e123, v9, V::load(grad0.at(18usize))),
+                grad0.at(18usize),
+            );
+            v4 = V::mul_add(V::load(param0.at(18usize)), v9, v4);
+            let t0_6 = V::load(t0.at(6usize));
+            let t6_1 = V::load(t6.at(1usize));
+            let t0_5 = V::load(t0.at(5usize));
+            let t6_2 = V::load(t6.at(2usize));
+            let mut v27 = V::mul(t0_5, t6_2);
+            v27 = V::neg_mul_add(t0_6, t6_1, v27);
+            let t0_4 = V::load(t0.at(4usize));
+            let t6_3 = V::load(t6.at(3usize));
+            v27 = V::neg_mul_add(t0_4, t6_3, v27);
+            // grad0[17] += x_e123*v32
+            V::store(
+                V::mul_add(x_e123, v27, V::load(grad0.at(17usize))),
+                grad0.at(17usize),
+            );
+            v4 = V::mul_add(V::load(param0.at(17usize)), v27, v4);
+            let t0_7 = V::load(t0.at(7usize));
+            let t6_0 = V::load(t6.at(0usize));
+            let v39 = V::mul(t0_7, t6_0);
+            // grad0[16] += -x_e123*v39
+            V::store(
+                V::neg_mul_add(x_e123, v39, V::load(grad0.at(16usize))),
+                grad0.at(16usize),
+            );
+            v4 = V::neg_mul_add(V::load(param0.at(16usize)), v39, v4);
+            // out0[7] = w19*v2 + w18*v17 + w17*v32 - w16*v39
+            V::store(v4, out0.at(7usize, c));
+            let v45 = V::mul(t0_1, t6_7);
+            let w15 = V::load(param0.at(15usize));
+            let mut v47 = V::mul(w15, v45);
+            let x_e23 = V::load(x.at(6usize, c));
+            let mut v49 = V::mul(x_e23, v45);
+            let v50 = V::mul(t0_2, t6_7);
+            let x_e13 = V::load(x.at(5usize, c));
+            v49 = V::neg_mul_add(x_e13, v50, v49);
+            let v55 = V::mul(t0_3, t6_7);
+            let mut v56 = V::mul(w15, v55);
+            let x_e12 = V::load(x.at(4usize, c));
+            v49 = V::mul_add(x_e12, v55, v49);
+            // grad0[15] += x_e23*v45 - x_e13*v50 + x_e12*v55
+            V::store(V::add(V::load(grad0.at(15usize)), v49), grad0.at(15usize));
+            let mut v60 = V::mul(t0_5, t6_4);
+            v60 = V::neg_mul_add(t0_4, t6_5, v60);
+            let w14 = V::load(param0.at(14usize));
+            let mut v65 = V::mul(x_e23, v60);
+            v47 = V::mul_add(w14, v60, v47);
+            let mut v68 = V::mul(t0_4, t6_6);
+            v68 = V::neg_mul_add(t0_6, t6_4, v68);
+            let mut v70 = V::mul(w14, v68);
+            v70 = V::neg_mul_add(w15, v50, v70);
+            v65 = V::mul_add(x_e13, v68, v65);
+            let mut v74 = V::mul(t0_6, t6_5);
+            v74 = V::neg_mul_add(t0_5, t6_6, v74);
+            v56 = V::mul_add(w14, v74, v56);
+            v65 = V::mul_add(x_e12, v74, v65);
+            // grad0[14] += x_e23*v62 + x_e13*v69 + x_e12*v76
+            V::store(V::add(V::load(grad0.at(14usize)), v65), grad0.at(14usize));
+            let v81 = V::mul(t0_0, t6_6);
+            let w13 = V::load(param0.at(13usize));
+            let mut v84 = V::mul(x_e23, v81);
+            v47 = V::mul_add(w13, v81, v47);
+            let v86 = V::mul(t0_0, t6_5);
+            v70 = V::mul_add(w13, v86, v70);
+            v84 = V::mul_add(x_e13, v86, v84);
+            let v91 = V::mul(t0_0, t6_4);
+            v56 = V::mul_add(w13, v91, v56);
+            v84 = V::mul_add(x_e12, v91, v84);
+            // grad0[13] += x_e23*v81 + x_e13*v86 + x_e12*v91
+            V::store(V::add(V::load(grad0.at(13usize)), v84), grad0.at(13usize));
+            let v96 = V::mul(t0_7, t6_1);
+            let w12 = V::load(param0.at(12usize));
+            v47 = V::neg_mul_add(w12, v96, v47);
+            let v101 = V::mul(t0_7, t6_2);
+            let mut v103 = V::mul(x_e13, v101);
+            v70 = V::mul_add(w12, v101, v70);
+            v103 = V::neg_mul_add(x_e23, v96, v103);
+            let v106 = V::mul(t0_7, t6_3);
+            v56 = V::neg_mul_add(w12, v106, v56);
+            v103 = V::neg_mul_add(x_e12, v106, v103);
+            // grad0[12] += x_e13*v101 - x_e23*v96 - x_e12*v106
+            V::store(V::add(V::load(grad0.at(12usize)), v103), grad0.at(12usize));
+            let mut v111 = V::mul(t0_3, t6_2);
+            v111 = V::neg_mul_add(t0_2, t6_3, v111);
+            let w11 = V::load(param0.at(11usize));
+            let mut v116 = V::mul(x_e23, v111);
+            v47 = V::mul_add(w11, v111, v47);
+            let mut v118 = V::mul(t0_3, t6_1);
+            v118 = V::neg_mul_add(t0_1, t6_3, v118);
+            v70 = V::mul_add(w11, v118, v70);
+            v116 = V::mul_add(x_e13, v118, v116);
+            let mut v125 = V::mul(t0_2, t6_1);
+            v125 = V::neg_mul_add(t0_1, t6_2, v125);
+            v56 = V::mul_add(w11, v125, v56);
+            v116 = V::mul_add(x_e12, v125, v116);
+            // grad0[11] += x_e23*v113 + x_e13*v120 + x_e12*v127
+            V::store(V::add(V::load(grad0.at(11usize)), v116), grad0.at(11usize));
+            let v132 = V::mul(t0_6, t6_0);
+            let w10 = V::load(param0.at(10usize));
+            let mut v135 = V::mul(x_e23, v132);
+            v47 = V::neg_mul_add(w10, v132, v47);
+            // out0[6] = w15*v45 + w14*v62 + w13*v81 - w12*v96 + w11*v113 - w10*v132
+            V::store(v47, out0.at(6usize, c));
+            let v137 = V::mul(t0_5, t6_0);
+            v70 = V::neg_mul_add(w10, v137, v70);
+            // out0[5] = w14*v69 - w15*v50 + w13*v86 + w12*v101 + w11*v120 - w10*v137
+            V::store(v70, out0.at(5usize, c));
+            v135 = V::mul_add(x_e13, v137, v135);
+            let v142 = V::mul(t0_4, t6_0);
+            v56 = V::neg_mul_add(w10, v142, v56);
+            // out0[4] = w15*v55 + w14*v76 + w13*v91 - w12*v106 + w11*v127 - w10*v142
+            V::store(v56, out0.at(4usize, c));
+            v135 = V::mul_add(x_e12, v142, v135);
+            // grad0[10] += -(x_e23*v132 + x_e13*v137 + x_e12*v142)
+            V::store(V::sub(V::load(grad0.at(10usize)), v135), grad0.at(10usize));
+            let v148 = V::mul(t0_4, t6_7);
+            let w9 = V::load(param0.at(9usize));
+            let mut v150 = V::mul(w9, v148);
+            let x_e3 = V::load(x.at(3usize, c));
+            let mut v152 = V::mul(x_e3, v148);
+            let v153 = V::mul(t0_5, t6_7);
+            let mut v154 = V::mul(w9, v153);
+            let x_e2 = V::load(x.at(2usize, c));
+            v152 = V::neg_mul_add(x_e2, v153, v152);
+            let v158 = V::mul(t0_6, t6_7);
+            let mut v159 = V::mul(w9, v158);
+            let x_e1 = V::load(x.at(1usize, c));
+            v152 = V::mul_add(x_e1, v158, v152);
+            // grad0[9] += x_e3*v148 - x_e2*v153 + x_e1*v158
+            V::store(V::add(V::load(grad0.at(9usize)), v152), grad0.at(9usize));
+            let v163 = V::mul(t0_7, t6_4);
+            let w8 = V::load(param0.at(8usize));
+            let mut v166 = V::mul(x_e3, v163);
+            v150 = V::mul_add(w8, v163, v150);
+            let v168 = V::mul(t0_7, t6_5);
+            v154 = V::mul_add(w8, v168, v154);
+            v166 = V::neg_mul_add(x_e2, v168, v166);
+            let v173 = V::mul(t0_7, t6_6);
+            v159 = V::mul_add(w8, v173, v159);
+            v166 = V::mul_add(x_e1, v173, v166);
+            // grad0[8] += x_e3*v163 - x_e2*v168 + x_e1*v173
+            V::store(V::add(V::load(grad0.at(8usize)), v166), grad0.at(8usize));
+            let mut v178 = V::mul(t0_2, t6_6);
+            v178 = V::mul_add(t0_1, t6_5, v178);
+            let w7 = V::load(param0.at(7usize));
+            v150 = V::neg_mul_add(w7, v178, v150);
+            let mut v185 = V::mul(t0_3, t6_6);
+            v185 = V::neg_mul_add(t0_1, t6_4, v185);
+            let mut v189 = V::mul(x_e2, v185);
+            let mut v190 = V::mul_sub(w7, v185, v154);
+            v189 = V::neg_mul_add(x_e3, v178, v189);
+            let mut v192 = V::mul(t0_3, t6_5);
+            v192 = V::mul_add(t0_2, t6_4, v192);
+            v159 = V::mul_add(w7, v192, v159);
+            v189 = V::mul_add(x_e1, v192, v189);
+            // grad0[7] += x_e2*v187 - x_e3*v180 + x_e1*v194
+            V::store(V::add(V::load(grad0.at(7usize)), v189), grad0.at(7usize));
+            let mut v199 = V::mul(t0_6, t6_2);
+            v199 = V::mul_add(t0_5, t6_1, v199);
+            let w6 = V::load(param0.at(6usize));
+            v150 = V::neg_mul_add(w6, v199, v150);
+            let mut v206 = V::mul(t0_6, t6_3);
+            v206 = V::neg_mul_add(t0_4, t6_1, v206);
+            let mut v210 = V::mul(x_e2, v206);
+            v190 = V::mul_add(w6, v206, v190);
+            v210 = V::neg_mul_add(x_e3, v199, v210);
+            let mut v213 = V::mul(t0_5, t6_3);
+            v213 = V::mul_add(t0_4, t6_2, v213);
+            v159 = V::mul_add(w6, v213, v159);
+            v210 = V::mul_add(x_e1, v213, v210);
+            // grad0[6] += x_e2*v208 - x_e3*v201 + x_e1*v215
+            V::store(V::add(V::load(grad0.at(6usize)), v210), grad0.at(6usize));
+            let v220 = V::mul(t0_0, t6_3);
+            let w5 = V::load(param0.at(5usize));
+            let mut v223 = V::mul(x_e3, v220);
+            v150 = V::mul_add(w5, v220, v150);
+            let v225 = V::mul(t0_0, t6_2);
+            v190 = V::mul_add(w5, v225, v190);
+            v223 = V::mul_add(x_e2, v225, v223);
+            let v230 = V::mul(t0_0, t6_1);
+            v159 = V::mul_add(w5, v230, v159);
+            v223 = V::mul_add(x_e1, v230, v223);
+            // grad0[5] += x_e3*v220 + x_e2*v225 + x_e1*v230
+            V::store(V::add(V::load(grad0.at(5usize)), v223), grad0.at(5usize));
+            let v235 = V::mul(t0_3, t6_0);
+            let w4 = V::load(param0.at(4usize));
+            let mut v238 = V::mul(x_e3, v235);
+            v150 = V::mul_add(w4, v235, v150);
+            // out0[3] = w9*v148 + w8*v163 - w7*v180 - w6*v201 + w5*v220 + w4*v235
+            V::store(v150, out0.at(3usize, c));
+            let v240 = V::mul(t0_2, t6_0);
+            v190 = V::mul_add(w4, v240, v190);
+            // out0[2] = w7*v187 - (w9*v153 + w8*v168) + w6*v208 + w5*v225 + w4*v240
+            V::store(v190, out0.at(2usize, c));
+            v238 = V::mul_add(x_e2, v240, v238);
+            let v245 = V::mul(t0_1, t6_0);
+            v159 = V::mul_add(w4, v245, v159);
+            // out0[1] = w9*v158 + w8*v173 + w7*v194 + w6*v215 + w5*v230 + w4*v245
+            V::store(v159, out0.at(1usize, c));
+            v238 = V::mul_add(x_e1, v245, v238);
+            // grad0[4] += x_e3*v235 + x_e2*v240 + x_e1*v245
+            V::store(V::add(V::load(grad0.at(4usize)), v238), grad0.at(4usize));
+            let v250 = V::mul(t0_7, t6_7);
+            let mut v252 = V::mul(V::load(param0.at(3usize)), v250);
+            let x_1 = V::load(x.at(0usize, c));
+            // grad0[3] += x_1*v250
+            V::store(V::mul_add(x_1, v250, V::load(grad0.at(3usize))), grad0.at(3usize));
+            let mut v255 = V::mul(t0_6, t6_6);
+            v255 = V::mul_add(t0_5, t6_5, v255);
+            v255 = V::mul_add(t0_4, t6_4, v255);
+            // grad0[2] += x_1*v259
+            V::store(V::mul_add(x_1, v255, V::load(grad0.at(2usize))), grad0.at(2usize));
+            v252 = V::mul_add(V::load(param0.at(2usize)), v255, v252);
+            let mut v264 = V::mul(t0_3, t6_3);
+            v264 = V::mul_add(t0_2, t6_2, v264);
+            v264 = V::mul_add(t0_1, t6_1, v264);
+            // grad0[1] += x_1*v268
+            V::store(V::mul_add(x_1, v264, V::load(grad0.at(1usize))), grad0.at(1usize));
+            v252 = V::mul_add(V::load(param0.at(1usize)), v264, v252);
+            let v273 = V::mul(t0_0, t6_0);
+            // grad0[0] += x_1*v273
+            V::store(V::mul_add(x_1, v273, V::load(grad0.at(0usize))), grad0.at(0usize));
+            v252 = V::mul_add(V::load(param0.at(0usize)), v273, v252);
+            v252 = V::mul_add(
+                V::load(t5.at(0usize)),
+                gate_slope::<V>(args.gate, x_1),
+                v252,
+            );
+            // out0[0] = w3*v250 + w2*v259 + w1*v268 + w0*v273 + t5_0*gate'(x_1)
+            V::store(v252, out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static STEERABLE_PRODUCT_NORM_4: Stage = stage!(steerable_product_norm_4);
 /// From `r`, cut 7, `a` to `grad_r`, `grad_a`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
 ///
 /// From `steerable_product_norm_grad` of Cl(3,0,0).
 #[inline(always)]
-unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn steerable_product_norm_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let r = args.inputs[0];
@@ -119,12 +717,14 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             r.prefetch::<8usize>(c);
-            t7.prefetch::<8usize>(c);
+            let t7 = t7.packed::<V, 8usize>(group);
+            let param0 = param0.packed::<V, 4usize>(group);
+            let grad0 = grad0.packed::<V, 4usize>(group);
             let r_1 = V::load(r.at(0usize, c));
             let v1 = V::mul(r_1, r_1);
             let v5 = V::sqrt(V::mul_add(v1, v1, c1em16));
             let v6 = V::sqrt(v5);
-            let v8 = V::sigmoid(V::load(param0.at(0usize, c)));
+            let v8 = V::sigmoid(V::load(param0.at(0usize)));
             let v10 = V::sub(v6, c1e0);
             let v13 = V::mul_add(v8, v10, c1p000001e0);
             let r_e1 = V::load(r.at(1usize, c));
@@ -135,7 +735,7 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v15 = V::mul_add(r_e3, r_e3, v15);
             let v24 = V::sqrt(V::mul_add(v15, v15, c1em16));
             let v25 = V::sqrt(v24);
-            let v27 = V::sigmoid(V::load(param0.at(1usize, c)));
+            let v27 = V::sigmoid(V::load(param0.at(1usize)));
             let v28 = V::sub(v25, c1e0);
             let v30 = V::mul_add(v27, v28, c1p000001e0);
             let r_e12 = V::load(r.at(4usize, c));
@@ -146,41 +746,41 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v32 = V::mul_add(r_e23, r_e23, v32);
             let v41 = V::sqrt(V::mul_add(v32, v32, c1em16));
             let v42 = V::sqrt(v41);
-            let v44 = V::sigmoid(V::load(param0.at(2usize, c)));
+            let v44 = V::sigmoid(V::load(param0.at(2usize)));
             let v45 = V::sub(v42, c1e0);
             let v47 = V::mul_add(v44, v45, c1p000001e0);
             let r_e123 = V::load(r.at(7usize, c));
             let v49 = V::mul(r_e123, r_e123);
             let v52 = V::sqrt(V::mul_add(v49, v49, c1em16));
             let v53 = V::sqrt(v52);
-            let v55 = V::sigmoid(V::load(param0.at(3usize, c)));
+            let v55 = V::sigmoid(V::load(param0.at(3usize)));
             let v56 = V::sub(v53, c1e0);
             let v58 = V::mul_add(v55, v56, c1p000001e0);
             let v59 = V::div(c1e0, v13);
             let v60 = V::div(c1e0, v30);
             let v61 = V::div(c1e0, v47);
             let v62 = V::div(c1e0, v58);
-            let t7_7 = V::load(t7.at(7usize, c));
+            let t7_7 = V::load(t7.at(7usize));
             let mut v64 = V::mul(v62, t7_7);
-            let t7_6 = V::load(t7.at(6usize, c));
+            let t7_6 = V::load(t7.at(6usize));
             let mut v67 = V::mul(v61, t7_6);
             let mut v68 = V::mul(r_e23, t7_6);
-            let t7_5 = V::load(t7.at(5usize, c));
+            let t7_5 = V::load(t7.at(5usize));
             let mut v70 = V::mul(v61, t7_5);
             v68 = V::mul_add(r_e13, t7_5, v68);
-            let t7_4 = V::load(t7.at(4usize, c));
+            let t7_4 = V::load(t7.at(4usize));
             let mut v74 = V::mul(v61, t7_4);
             v68 = V::mul_add(r_e12, t7_4, v68);
-            let t7_3 = V::load(t7.at(3usize, c));
+            let t7_3 = V::load(t7.at(3usize));
             let mut v78 = V::mul(v60, t7_3);
             let mut v79 = V::mul(r_e3, t7_3);
-            let t7_2 = V::load(t7.at(2usize, c));
+            let t7_2 = V::load(t7.at(2usize));
             let mut v81 = V::mul(v60, t7_2);
             v79 = V::mul_add(r_e2, t7_2, v79);
-            let t7_1 = V::load(t7.at(1usize, c));
+            let t7_1 = V::load(t7.at(1usize));
             let mut v85 = V::mul(v60, t7_1);
             v79 = V::mul_add(r_e1, t7_1, v79);
-            let t7_0 = V::load(t7.at(0usize, c));
+            let t7_0 = V::load(t7.at(0usize));
             let mut v89 = V::mul(v59, t7_0);
             let v92 = V::mul(v62, V::div(V::mul(r_e123, t7_7), v58));
             let v94 = V::mul(v61, V::div(v68, v47));
@@ -188,11 +788,12 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v98 = V::mul(v59, V::div(V::mul(r_1, t7_0), v13));
             // grad0[3] += -(v56*v92*(v55*(1 - v55)))
             V::store(
-                V::add(
-                    V::load(grad0.at(3usize, c)),
-                    V::neg(V::mul(V::mul(v56, v92), V::mul(v55, V::sub(c1e0, v55)))),
+                V::neg_mul_add(
+                    V::mul(v56, v92),
+                    V::mul(v55, V::sub(c1e0, v55)),
+                    V::load(grad0.at(3usize)),
                 ),
-                grad0.at(3usize, c),
+                grad0.at(3usize),
             );
             v64 = V::neg_mul_add(
                 r_e123,
@@ -215,11 +816,12 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v64, out0.at(7usize, c));
             // grad0[2] += -(v45*v94*(v44*(1 - v44)))
             V::store(
-                V::add(
-                    V::load(grad0.at(2usize, c)),
-                    V::neg(V::mul(V::mul(v45, v94), V::mul(v44, V::sub(c1e0, v44)))),
+                V::neg_mul_add(
+                    V::mul(v45, v94),
+                    V::mul(v44, V::sub(c1e0, v44)),
+                    V::load(grad0.at(2usize)),
                 ),
-                grad0.at(2usize, c),
+                grad0.at(2usize),
             );
             let v128 = V::mul(
                 c2e0,
@@ -245,11 +847,12 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v74, out0.at(4usize, c));
             // grad0[1] += -(v28*v96*(v27*(1 - v27)))
             V::store(
-                V::add(
-                    V::load(grad0.at(1usize, c)),
-                    V::neg(V::mul(V::mul(v28, v96), V::mul(v27, V::sub(c1e0, v27)))),
+                V::neg_mul_add(
+                    V::mul(v28, v96),
+                    V::mul(v27, V::sub(c1e0, v27)),
+                    V::load(grad0.at(1usize)),
                 ),
-                grad0.at(1usize, c),
+                grad0.at(1usize),
             );
             let v147 = V::mul(
                 c2e0,
@@ -275,11 +878,12 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v85, out0.at(1usize, c));
             // grad0[0] += -(v10*v98*(v8*(1 - v8)))
             V::store(
-                V::add(
-                    V::load(grad0.at(0usize, c)),
-                    V::neg(V::mul(V::mul(v10, v98), V::mul(v8, V::sub(c1e0, v8)))),
+                V::neg_mul_add(
+                    V::mul(v10, v98),
+                    V::mul(v8, V::sub(c1e0, v8)),
+                    V::load(grad0.at(0usize)),
                 ),
-                grad0.at(0usize, c),
+                grad0.at(0usize),
             );
             v89 = V::neg_mul_add(
                 r_1,
@@ -303,7 +907,7 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static STEERABLE_PRODUCT_NORM_1: Stage = stage!(steerable_product_norm_1);
+pub(super) static STEERABLE_PRODUCT_NORM_5: Stage = stage!(steerable_product_norm_5);
 /// `o = weighted_product(w, gate(x), gate(norm(r; a)))`, grades 0,1,2,3 and 0,1,2,3.
 ///
 /// Forward: 231 flops per lane (141 multiplications, 72 additions).
@@ -341,7 +945,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_0,
+                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_1,
                 inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[0],
@@ -350,7 +954,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_1,
+                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_2,
                 inputs: &[Slot::Cut(0usize)],
                 outputs: &[Slot::Cut(3usize)],
                 params: &[],
@@ -393,7 +997,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_0,
+                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_1,
                 inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[0],
@@ -402,7 +1006,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_1,
+                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_2,
                 inputs: &[Slot::Cut(0usize)],
                 outputs: &[Slot::Cut(3usize)],
                 params: &[],
@@ -434,7 +1038,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_5,
+                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_3,
                 inputs: &[
                     Slot::External(0usize),
                     Slot::Cut(6usize),
@@ -448,7 +1052,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_6,
+                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_4,
                 inputs: &[
                     Slot::Cut(0usize),
                     Slot::Cut(6usize),
@@ -462,7 +1066,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_1,
+                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_5,
                 inputs: &[Slot::External(1usize), Slot::Cut(7usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[1],

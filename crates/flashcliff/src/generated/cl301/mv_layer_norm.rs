@@ -66,7 +66,8 @@ unsafe fn mv_layer_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
-            let v8 = V::mul(V::load(param0.at(0usize, c)), v6);
+            let param0 = param0.packed::<V, 1usize>(group);
+            let v8 = V::mul(V::load(param0.at(0usize)), v6);
             // out0[0] = x_1*v8
             V::store(V::mul(V::load(x.at(0usize, c)), v8), out0.at(0usize, c));
             // out0[1] = x_e0*v8
@@ -126,6 +127,8 @@ unsafe fn mv_layer_norm_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
             grad_o.prefetch::<16usize>(c);
+            let param0 = param0.packed::<V, 1usize>(group);
+            let grad0 = grad0.packed::<V, 1usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
             let mut v9 = V::mul(
                 V::load(x.at(15usize, c)),
@@ -167,14 +170,11 @@ unsafe fn mv_layer_norm_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v9 = V::mul_add(V::load(x.at(1usize, c)), V::load(grad_o.at(1usize, c)), v9);
             v9 = V::mul_add(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c)), v9);
             // grad0[0] += v6*v69
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(v6, v9)),
-                grad0.at(0usize, c),
-            );
+            V::store(V::mul_add(v6, v9, V::load(grad0.at(0usize))), grad0.at(0usize));
             // row sum 0 = a0*v69
             sum0 = V::add(
                 sum0,
-                V::keep_first(V::mul(V::load(param0.at(0usize, c)), v9), valid),
+                V::keep_first(V::mul(V::load(param0.at(0usize)), v9), valid),
             );
         }
         args.sums[0] = sum0.reduce_add();
@@ -210,6 +210,7 @@ unsafe fn mv_layer_norm_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
             grad_o.prefetch::<16usize>(c);
+            let param0 = param0.packed::<V, 1usize>(group);
             let x_1 = V::load(x.at(0usize, c));
             let x_e1 = V::load(x.at(2usize, c));
             let mut v3 = V::mul(x_e1, x_e1);
@@ -228,7 +229,7 @@ unsafe fn mv_layer_norm_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v21 = V::add(v11, v3);
             v21 = V::mul_add(x_e123, x_e123, v21);
             let v26 = V::sqrt(V::mul_add(v21, v21, c1em16));
-            let v36 = V::mul(V::load(param0.at(0usize, c)), v34);
+            let v36 = V::mul(V::load(param0.at(0usize)), v34);
             // out0[15] = v36*grad_o_e0123
             V::store(V::mul(v36, V::load(grad_o.at(15usize, c))), out0.at(15usize, c));
             let mut v40 = V::mul(v36, V::load(grad_o.at(14usize, c)));

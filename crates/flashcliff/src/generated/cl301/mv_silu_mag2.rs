@@ -19,6 +19,8 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
+            let param0 = param0.packed::<V, 5usize>(group);
+            let param1 = param1.packed::<V, 5usize>(group);
             let x_1 = V::load(x.at(0usize, c));
             let x_e1 = V::load(x.at(2usize, c));
             let mut v7 = V::mul(x_e1, x_e1);
@@ -27,11 +29,7 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v7 = V::mul_add(x_e2, x_e2, v7);
             v7 = V::mul_add(x_e3, x_e3, v7);
             let v18 = V::sigmoid(
-                V::mul_add(
-                    V::load(param0.at(1usize, c)),
-                    v7,
-                    V::load(param1.at(1usize, c)),
-                ),
+                V::mul_add(V::load(param0.at(1usize)), v7, V::load(param1.at(1usize))),
             );
             let x_e12 = V::load(x.at(8usize, c));
             let mut v20 = V::mul(x_e12, x_e12);
@@ -40,18 +38,14 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v20 = V::mul_add(x_e13, x_e13, v20);
             v20 = V::mul_add(x_e23, x_e23, v20);
             let v31 = V::sigmoid(
-                V::mul_add(
-                    V::load(param0.at(2usize, c)),
-                    v20,
-                    V::load(param1.at(2usize, c)),
-                ),
+                V::mul_add(V::load(param0.at(2usize)), v20, V::load(param1.at(2usize))),
             );
             let x_e123 = V::load(x.at(14usize, c));
             let v38 = V::sigmoid(
                 V::mul_add(
-                    V::load(param0.at(3usize, c)),
+                    V::load(param0.at(3usize)),
                     V::mul(x_e123, x_e123),
-                    V::load(param1.at(3usize, c)),
+                    V::load(param1.at(3usize)),
                 ),
             );
             // out0[0] = x_1*(sigmoid(b0 + x_1*a0))
@@ -61,8 +55,8 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     V::sigmoid(
                         V::mul_add(
                             x_1,
-                            V::load(param0.at(0usize, c)),
-                            V::load(param1.at(0usize, c)),
+                            V::load(param0.at(0usize)),
+                            V::load(param1.at(0usize)),
                         ),
                     ),
                 ),
@@ -100,7 +94,7 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(
                 V::mul(
                     V::load(x.at(15usize, c)),
-                    V::sigmoid(V::load(param1.at(4usize, c))),
+                    V::sigmoid(V::load(param1.at(4usize))),
                 ),
                 out0.at(15usize, c),
             );
@@ -129,30 +123,34 @@ unsafe fn mv_silu_mag2_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
             grad_o.prefetch::<16usize>(c);
+            let param0 = param0.packed::<V, 5usize>(group);
+            let param1 = param1.packed::<V, 5usize>(group);
+            let grad0 = grad0.packed::<V, 5usize>(group);
+            let grad1 = grad1.packed::<V, 5usize>(group);
             let x_1 = V::load(x.at(0usize, c));
-            let a0 = V::load(param0.at(0usize, c));
-            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param1.at(0usize, c))));
+            let a0 = V::load(param0.at(0usize));
+            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param1.at(0usize))));
             let x_e1 = V::load(x.at(2usize, c));
             let mut v7 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(3usize, c));
             let x_e3 = V::load(x.at(4usize, c));
             v7 = V::mul_add(x_e2, x_e2, v7);
             v7 = V::mul_add(x_e3, x_e3, v7);
-            let a1 = V::load(param0.at(1usize, c));
-            let v18 = V::sigmoid(V::mul_add(a1, v7, V::load(param1.at(1usize, c))));
+            let a1 = V::load(param0.at(1usize));
+            let v18 = V::sigmoid(V::mul_add(a1, v7, V::load(param1.at(1usize))));
             let x_e12 = V::load(x.at(8usize, c));
             let mut v20 = V::mul(x_e12, x_e12);
             let x_e13 = V::load(x.at(9usize, c));
             let x_e23 = V::load(x.at(10usize, c));
             v20 = V::mul_add(x_e13, x_e13, v20);
             v20 = V::mul_add(x_e23, x_e23, v20);
-            let a2 = V::load(param0.at(2usize, c));
-            let v31 = V::sigmoid(V::mul_add(a2, v20, V::load(param1.at(2usize, c))));
+            let a2 = V::load(param0.at(2usize));
+            let v31 = V::sigmoid(V::mul_add(a2, v20, V::load(param1.at(2usize))));
             let x_e123 = V::load(x.at(14usize, c));
             let v33 = V::mul(x_e123, x_e123);
-            let a3 = V::load(param0.at(3usize, c));
-            let v38 = V::sigmoid(V::mul_add(a3, v33, V::load(param1.at(3usize, c))));
-            let v40 = V::sigmoid(V::load(param1.at(4usize, c)));
+            let a3 = V::load(param0.at(3usize));
+            let v38 = V::sigmoid(V::mul_add(a3, v33, V::load(param1.at(3usize))));
+            let v40 = V::sigmoid(V::load(param1.at(4usize)));
             let grad_o_e0123 = V::load(grad_o.at(15usize, c));
             // out0[15] = v40*grad_o_e0123
             V::store(V::mul(v40, grad_o_e0123), out0.at(15usize, c));
@@ -209,34 +207,26 @@ unsafe fn mv_silu_mag2_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v106 = V::mul(v5, grad_o_1);
             // grad1[4] += x_e0123*grad_o_e0123*(v40*(1 - v40))
             V::store(
-                V::add(
-                    V::load(grad1.at(4usize, c)),
-                    V::mul(
-                        V::mul(V::load(x.at(15usize, c)), grad_o_e0123),
-                        V::mul(v40, V::sub(c1e0, v40)),
-                    ),
+                V::mul_add(
+                    V::mul(V::load(x.at(15usize, c)), grad_o_e0123),
+                    V::mul(v40, V::sub(c1e0, v40)),
+                    V::load(grad1.at(4usize)),
                 ),
-                grad1.at(4usize, c),
+                grad1.at(4usize),
             );
             let v114 = V::mul(v47, V::mul(v38, V::sub(c1e0, v38)));
             // grad1[3] += (x_e123*grad_o_e123 + x_e023*grad_o_e023 + x_e013*grad_o_e013 + x_e012*grad_o_e012)*(v38*(1 - v38))
-            V::store(V::add(V::load(grad1.at(3usize, c)), v114), grad1.at(3usize, c));
+            V::store(V::add(V::load(grad1.at(3usize)), v114), grad1.at(3usize));
             // grad0[3] += v33*v114
-            V::store(
-                V::add(V::load(grad0.at(3usize, c)), V::mul(v33, v114)),
-                grad0.at(3usize, c),
-            );
+            V::store(V::mul_add(v33, v114, V::load(grad0.at(3usize))), grad0.at(3usize));
             v46 = V::mul_add(x_e123, V::mul(V::mul(a3, v114), c2e0), v46);
             // out0[14] = v38*grad_o_e123 + x_e123*a3*v114*2
             V::store(v46, out0.at(14usize, c));
             let v123 = V::mul(v65, V::mul(v31, V::sub(c1e0, v31)));
             // grad1[2] += (x_e23*grad_o_e23 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e03*grad_o_e03 + x_e02*grad_o_e02 + x_e01*grad_o_e01)*(v31*(1 - v31))
-            V::store(V::add(V::load(grad1.at(2usize, c)), v123), grad1.at(2usize, c));
+            V::store(V::add(V::load(grad1.at(2usize)), v123), grad1.at(2usize));
             // grad0[2] += v26*v123
-            V::store(
-                V::add(V::load(grad0.at(2usize, c)), V::mul(v20, v123)),
-                grad0.at(2usize, c),
-            );
+            V::store(V::mul_add(v20, v123, V::load(grad0.at(2usize))), grad0.at(2usize));
             let v126 = V::mul(c2e0, V::mul(a2, v123));
             v64 = V::mul_add(x_e23, v126, v64);
             // out0[10] = v31*grad_o_e23 + x_e23*v126
@@ -249,12 +239,9 @@ unsafe fn mv_silu_mag2_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v71, out0.at(8usize, c));
             let v135 = V::mul(v91, V::mul(v18, V::sub(c1e0, v18)));
             // grad1[1] += (x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_e0*grad_o_e0)*(v18*(1 - v18))
-            V::store(V::add(V::load(grad1.at(1usize, c)), v135), grad1.at(1usize, c));
+            V::store(V::add(V::load(grad1.at(1usize)), v135), grad1.at(1usize));
             // grad0[1] += v13*v135
-            V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul(v7, v135)),
-                grad0.at(1usize, c),
-            );
+            V::store(V::mul_add(v7, v135, V::load(grad0.at(1usize))), grad0.at(1usize));
             let v138 = V::mul(c2e0, V::mul(a1, v135));
             v90 = V::mul_add(x_e3, v138, v90);
             // out0[4] = v18*grad_o_e3 + x_e3*v138
@@ -267,17 +254,14 @@ unsafe fn mv_silu_mag2_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v97, out0.at(2usize, c));
             let v147 = V::mul(V::mul(x_1, grad_o_1), V::mul(v5, V::sub(c1e0, v5)));
             // grad1[0] += x_1*grad_o_1*(v5*(1 - v5))
-            V::store(V::add(V::load(grad1.at(0usize, c)), v147), grad1.at(0usize, c));
+            V::store(V::add(V::load(grad1.at(0usize)), v147), grad1.at(0usize));
             // grad0[0] += x_1*v147
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v147)),
-                grad0.at(0usize, c),
-            );
+            V::store(V::mul_add(x_1, v147, V::load(grad0.at(0usize))), grad0.at(0usize));
             v106 = V::mul_add(a0, v147, v106);
             // out0[0] = v5*grad_o_1 + a0*v147
             V::store(v106, out0.at(0usize, c));
             // grad0[4] += 0
-            V::store(V::add(V::load(grad0.at(4usize, c)), c0e0), grad0.at(4usize, c));
+            V::store(V::add(V::load(grad0.at(4usize)), c0e0), grad0.at(4usize));
         }
     }
 }

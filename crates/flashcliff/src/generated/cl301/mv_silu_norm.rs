@@ -22,6 +22,8 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
+            let param0 = param0.packed::<V, 5usize>(group);
+            let param1 = param1.packed::<V, 5usize>(group);
             let x_1 = V::load(x.at(0usize, c));
             let x_e1 = V::load(x.at(2usize, c));
             let mut v7 = V::mul(x_e1, x_e1);
@@ -31,9 +33,9 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v7 = V::mul_add(x_e3, x_e3, v7);
             let v23 = V::sigmoid(
                 V::mul_add(
-                    V::load(param0.at(1usize, c)),
+                    V::load(param0.at(1usize)),
                     V::sqrt(V::sqrt(V::mul_add(v7, v7, c1em16))),
-                    V::load(param1.at(1usize, c)),
+                    V::load(param1.at(1usize)),
                 ),
             );
             let x_e12 = V::load(x.at(8usize, c));
@@ -44,18 +46,18 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v25 = V::mul_add(x_e23, x_e23, v25);
             let v40 = V::sigmoid(
                 V::mul_add(
-                    V::load(param0.at(2usize, c)),
+                    V::load(param0.at(2usize)),
                     V::sqrt(V::sqrt(V::mul_add(v25, v25, c1em16))),
-                    V::load(param1.at(2usize, c)),
+                    V::load(param1.at(2usize)),
                 ),
             );
             let x_e123 = V::load(x.at(14usize, c));
             let v42 = V::mul(x_e123, x_e123);
             let v51 = V::sigmoid(
                 V::mul_add(
-                    V::load(param0.at(3usize, c)),
+                    V::load(param0.at(3usize)),
                     V::sqrt(V::sqrt(V::mul_add(v42, v42, c1em16))),
-                    V::load(param1.at(3usize, c)),
+                    V::load(param1.at(3usize)),
                 ),
             );
             // out0[0] = x_1*(sigmoid(b0 + x_1*a0))
@@ -65,8 +67,8 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     V::sigmoid(
                         V::mul_add(
                             x_1,
-                            V::load(param0.at(0usize, c)),
-                            V::load(param1.at(0usize, c)),
+                            V::load(param0.at(0usize)),
+                            V::load(param1.at(0usize)),
                         ),
                     ),
                 ),
@@ -106,9 +108,9 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     V::load(x.at(15usize, c)),
                     V::sigmoid(
                         V::mul_add(
-                            V::load(param0.at(4usize, c)),
+                            V::load(param0.at(4usize)),
                             v53,
-                            V::load(param1.at(4usize, c)),
+                            V::load(param1.at(4usize)),
                         ),
                     ),
                 ),
@@ -142,9 +144,13 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
             grad_o.prefetch::<16usize>(c);
+            let param0 = param0.packed::<V, 5usize>(group);
+            let param1 = param1.packed::<V, 5usize>(group);
+            let grad0 = grad0.packed::<V, 5usize>(group);
+            let grad1 = grad1.packed::<V, 5usize>(group);
             let x_1 = V::load(x.at(0usize, c));
-            let a0 = V::load(param0.at(0usize, c));
-            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param1.at(0usize, c))));
+            let a0 = V::load(param0.at(0usize));
+            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param1.at(0usize))));
             let x_e1 = V::load(x.at(2usize, c));
             let mut v7 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(3usize, c));
@@ -153,8 +159,8 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v7 = V::mul_add(x_e3, x_e3, v7);
             let v17 = V::sqrt(V::mul_add(v7, v7, c1em16));
             let v18 = V::sqrt(v17);
-            let a1 = V::load(param0.at(1usize, c));
-            let v23 = V::sigmoid(V::mul_add(a1, v18, V::load(param1.at(1usize, c))));
+            let a1 = V::load(param0.at(1usize));
+            let v23 = V::sigmoid(V::mul_add(a1, v18, V::load(param1.at(1usize))));
             let x_e12 = V::load(x.at(8usize, c));
             let mut v25 = V::mul(x_e12, x_e12);
             let x_e13 = V::load(x.at(9usize, c));
@@ -163,20 +169,16 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v25 = V::mul_add(x_e23, x_e23, v25);
             let v34 = V::sqrt(V::mul_add(v25, v25, c1em16));
             let v35 = V::sqrt(v34);
-            let a2 = V::load(param0.at(2usize, c));
-            let v40 = V::sigmoid(V::mul_add(a2, v35, V::load(param1.at(2usize, c))));
+            let a2 = V::load(param0.at(2usize));
+            let v40 = V::sigmoid(V::mul_add(a2, v35, V::load(param1.at(2usize))));
             let x_e123 = V::load(x.at(14usize, c));
             let v42 = V::mul(x_e123, x_e123);
             let v45 = V::sqrt(V::mul_add(v42, v42, c1em16));
             let v46 = V::sqrt(v45);
-            let a3 = V::load(param0.at(3usize, c));
-            let v51 = V::sigmoid(V::mul_add(a3, v46, V::load(param1.at(3usize, c))));
+            let a3 = V::load(param0.at(3usize));
+            let v51 = V::sigmoid(V::mul_add(a3, v46, V::load(param1.at(3usize))));
             let v58 = V::sigmoid(
-                V::mul_add(
-                    V::load(param0.at(4usize, c)),
-                    v53,
-                    V::load(param1.at(4usize, c)),
-                ),
+                V::mul_add(V::load(param0.at(4usize)), v53, V::load(param1.at(4usize))),
             );
             let grad_o_e0123 = V::load(grad_o.at(15usize, c));
             // out0[15] = v58*grad_o_e0123
@@ -237,20 +239,14 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 V::mul(v58, V::sub(c1e0, v58)),
             );
             // grad1[4] += x_e0123*grad_o_e0123*(v58*(1 - v58))
-            V::store(V::add(V::load(grad1.at(4usize, c)), v129), grad1.at(4usize, c));
+            V::store(V::add(V::load(grad1.at(4usize)), v129), grad1.at(4usize));
             // grad0[4] += v53*v129
-            V::store(
-                V::add(V::load(grad0.at(4usize, c)), V::mul(v53, v129)),
-                grad0.at(4usize, c),
-            );
+            V::store(V::mul_add(v53, v129, V::load(grad0.at(4usize))), grad0.at(4usize));
             let v133 = V::mul(v65, V::mul(v51, V::sub(c1e0, v51)));
             // grad1[3] += (x_e123*grad_o_e123 + x_e023*grad_o_e023 + x_e013*grad_o_e013 + x_e012*grad_o_e012)*(v51*(1 - v51))
-            V::store(V::add(V::load(grad1.at(3usize, c)), v133), grad1.at(3usize, c));
+            V::store(V::add(V::load(grad1.at(3usize)), v133), grad1.at(3usize));
             // grad0[3] += v46*v133
-            V::store(
-                V::add(V::load(grad0.at(3usize, c)), V::mul(v46, v133)),
-                grad0.at(3usize, c),
-            );
+            V::store(V::mul_add(v46, v133, V::load(grad0.at(3usize))), grad0.at(3usize));
             v64 = V::mul_add(
                 x_e123,
                 V::mul(
@@ -272,12 +268,9 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v64, out0.at(14usize, c));
             let v149 = V::mul(v83, V::mul(v40, V::sub(c1e0, v40)));
             // grad1[2] += (x_e23*grad_o_e23 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e03*grad_o_e03 + x_e02*grad_o_e02 + x_e01*grad_o_e01)*(v40*(1 - v40))
-            V::store(V::add(V::load(grad1.at(2usize, c)), v149), grad1.at(2usize, c));
+            V::store(V::add(V::load(grad1.at(2usize)), v149), grad1.at(2usize));
             // grad0[2] += v35*v149
-            V::store(
-                V::add(V::load(grad0.at(2usize, c)), V::mul(v35, v149)),
-                grad0.at(2usize, c),
-            );
+            V::store(V::mul_add(v35, v149, V::load(grad0.at(2usize))), grad0.at(2usize));
             let v158 = V::mul(
                 c2e0,
                 V::mul(
@@ -302,12 +295,9 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v89, out0.at(8usize, c));
             let v167 = V::mul(v109, V::mul(v23, V::sub(c1e0, v23)));
             // grad1[1] += (x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_e0*grad_o_e0)*(v23*(1 - v23))
-            V::store(V::add(V::load(grad1.at(1usize, c)), v167), grad1.at(1usize, c));
+            V::store(V::add(V::load(grad1.at(1usize)), v167), grad1.at(1usize));
             // grad0[1] += v18*v167
-            V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul(v18, v167)),
-                grad0.at(1usize, c),
-            );
+            V::store(V::mul_add(v18, v167, V::load(grad0.at(1usize))), grad0.at(1usize));
             let v176 = V::mul(
                 c2e0,
                 V::mul(
@@ -332,12 +322,9 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v115, out0.at(2usize, c));
             let v185 = V::mul(V::mul(x_1, grad_o_1), V::mul(v5, V::sub(c1e0, v5)));
             // grad1[0] += x_1*grad_o_1*(v5*(1 - v5))
-            V::store(V::add(V::load(grad1.at(0usize, c)), v185), grad1.at(0usize, c));
+            V::store(V::add(V::load(grad1.at(0usize)), v185), grad1.at(0usize));
             // grad0[0] += x_1*v185
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v185)),
-                grad0.at(0usize, c),
-            );
+            V::store(V::mul_add(x_1, v185, V::load(grad0.at(0usize))), grad0.at(0usize));
             v124 = V::mul_add(a0, v185, v124);
             // out0[0] = v5*grad_o_1 + a0*v185
             V::store(v124, out0.at(0usize, c));

@@ -5,7 +5,7 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// From `x` to cut 1: o = x y reverse(x).
+/// From `x`, `y` to cut 0: o = x y reverse(x).
 ///
 /// From `sandwich` of Cl(3,0,1).
 #[inline(always)]
@@ -13,51 +13,1151 @@ unsafe fn sandwich_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
+        let y = args.inputs[1];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
-            // out0[5] = -x_e01
-            V::store(V::neg(V::load(x.at(5usize, c))), out0.at(5usize, c));
-            // out0[6] = -x_e02
-            V::store(V::neg(V::load(x.at(6usize, c))), out0.at(6usize, c));
-            // out0[7] = -x_e03
-            V::store(V::neg(V::load(x.at(7usize, c))), out0.at(7usize, c));
-            // out0[8] = -x_e12
-            V::store(V::neg(V::load(x.at(8usize, c))), out0.at(8usize, c));
-            // out0[9] = -x_e13
-            V::store(V::neg(V::load(x.at(9usize, c))), out0.at(9usize, c));
-            // out0[10] = -x_e23
-            V::store(V::neg(V::load(x.at(10usize, c))), out0.at(10usize, c));
-            // out0[11] = -x_e012
-            V::store(V::neg(V::load(x.at(11usize, c))), out0.at(11usize, c));
-            // out0[12] = -x_e013
-            V::store(V::neg(V::load(x.at(12usize, c))), out0.at(12usize, c));
-            // out0[13] = -x_e023
-            V::store(V::neg(V::load(x.at(13usize, c))), out0.at(13usize, c));
-            // out0[14] = -x_e123
-            V::store(V::neg(V::load(x.at(14usize, c))), out0.at(14usize, c));
-            // out0[0] = x_1
-            V::store(V::load(x.at(0usize, c)), out0.at(0usize, c));
-            // out0[1] = x_e0
-            V::store(V::load(x.at(1usize, c)), out0.at(1usize, c));
-            // out0[2] = x_e1
-            V::store(V::load(x.at(2usize, c)), out0.at(2usize, c));
-            // out0[3] = x_e2
-            V::store(V::load(x.at(3usize, c)), out0.at(3usize, c));
-            // out0[4] = x_e3
-            V::store(V::load(x.at(4usize, c)), out0.at(4usize, c));
-            // out0[15] = x_e0123
-            V::store(V::load(x.at(15usize, c)), out0.at(15usize, c));
+            y.prefetch::<16usize>(c);
+            let out0 = out0.packed::<V, 16usize>(group);
+            let x_1 = V::load(x.at(0usize, c));
+            let y_1 = V::load(y.at(0usize, c));
+            let mut v2 = V::mul(x_1, y_1);
+            let x_e1 = V::load(x.at(2usize, c));
+            let y_e1 = V::load(y.at(2usize, c));
+            let x_e2 = V::load(x.at(3usize, c));
+            let y_e2 = V::load(y.at(3usize, c));
+            let x_e3 = V::load(x.at(4usize, c));
+            let y_e3 = V::load(y.at(4usize, c));
+            let x_e12 = V::load(x.at(8usize, c));
+            let y_e12 = V::load(y.at(8usize, c));
+            let x_e13 = V::load(x.at(9usize, c));
+            let y_e13 = V::load(y.at(9usize, c));
+            let x_e23 = V::load(x.at(10usize, c));
+            let y_e23 = V::load(y.at(10usize, c));
+            let x_e123 = V::load(x.at(14usize, c));
+            let y_e123 = V::load(y.at(14usize, c));
+            v2 = V::mul_add(x_e1, y_e1, v2);
+            v2 = V::mul_add(x_e2, y_e2, v2);
+            v2 = V::mul_add(x_e3, y_e3, v2);
+            v2 = V::neg_mul_add(x_e12, y_e12, v2);
+            v2 = V::neg_mul_add(x_e13, y_e13, v2);
+            v2 = V::neg_mul_add(x_e23, y_e23, v2);
+            v2 = V::neg_mul_add(x_e123, y_e123, v2);
+            // out0[0] = x_e3*y_e3 + x_e2*y_e2 + x_1*y_1 + x_e1*y_e1 - x_e12*y_e12 - x_e13*y_e13 - x_e23*y_e23 - x_e123*y_e123
+            V::store(v2, out0.at(0usize));
+            let y_e0 = V::load(y.at(1usize, c));
+            let mut v32 = V::mul(x_1, y_e0);
+            let x_e0 = V::load(x.at(1usize, c));
+            let y_e01 = V::load(y.at(5usize, c));
+            let y_e02 = V::load(y.at(6usize, c));
+            let y_e03 = V::load(y.at(7usize, c));
+            let x_e01 = V::load(x.at(5usize, c));
+            let x_e02 = V::load(x.at(6usize, c));
+            let x_e03 = V::load(x.at(7usize, c));
+            let y_e012 = V::load(y.at(11usize, c));
+            let y_e013 = V::load(y.at(12usize, c));
+            let y_e023 = V::load(y.at(13usize, c));
+            let x_e012 = V::load(x.at(11usize, c));
+            let x_e013 = V::load(x.at(12usize, c));
+            let x_e023 = V::load(x.at(13usize, c));
+            let y_e0123 = V::load(y.at(15usize, c));
+            let x_e0123 = V::load(x.at(15usize, c));
+            v32 = V::mul_add(x_e0, y_1, v32);
+            v32 = V::neg_mul_add(x_e1, y_e01, v32);
+            v32 = V::neg_mul_add(x_e2, y_e02, v32);
+            v32 = V::neg_mul_add(x_e3, y_e03, v32);
+            v32 = V::mul_add(x_e01, y_e1, v32);
+            v32 = V::mul_add(x_e02, y_e2, v32);
+            v32 = V::mul_add(x_e03, y_e3, v32);
+            v32 = V::neg_mul_add(x_e12, y_e012, v32);
+            v32 = V::neg_mul_add(x_e13, y_e013, v32);
+            v32 = V::neg_mul_add(x_e23, y_e023, v32);
+            v32 = V::neg_mul_add(x_e012, y_e12, v32);
+            v32 = V::neg_mul_add(x_e013, y_e13, v32);
+            v32 = V::neg_mul_add(x_e023, y_e23, v32);
+            v32 = V::mul_add(x_e123, y_e0123, v32);
+            v32 = V::neg_mul_add(x_e0123, y_e123, v32);
+            // out0[1] = x_e123*y_e0123 + x_e03*y_e3 + x_e02*y_e2 + x_e01*y_e1 + x_1*y_e0 + x_e0*y_1 - x_e1*y_e01 - x_e2*y_e02 - x_e3*y_e03 - x_e12*y_e012 - x_e13*y_e013 - x_e23*y_e023 - x_e012*y_e12 - x_e013*y_e13 - x_e023*y_e23 - x_e0123*y_e123
+            V::store(v32, out0.at(1usize));
+            let mut v78 = V::mul(x_1, y_e1);
+            v78 = V::mul_add(x_e1, y_1, v78);
+            v78 = V::neg_mul_add(x_e2, y_e12, v78);
+            v78 = V::neg_mul_add(x_e3, y_e13, v78);
+            v78 = V::mul_add(x_e12, y_e2, v78);
+            v78 = V::mul_add(x_e13, y_e3, v78);
+            v78 = V::neg_mul_add(x_e23, y_e123, v78);
+            v78 = V::neg_mul_add(x_e123, y_e23, v78);
+            // out0[2] = x_e13*y_e3 + x_e12*y_e2 + x_1*y_e1 + x_e1*y_1 - x_e2*y_e12 - x_e3*y_e13 - x_e23*y_e123 - x_e123*y_e23
+            V::store(v78, out0.at(2usize));
+            let mut v93 = V::mul(x_1, y_e2);
+            v93 = V::mul_add(x_e1, y_e12, v93);
+            v93 = V::mul_add(x_e2, y_1, v93);
+            v93 = V::neg_mul_add(x_e3, y_e23, v93);
+            v93 = V::neg_mul_add(x_e12, y_e1, v93);
+            v93 = V::mul_add(x_e13, y_e123, v93);
+            v93 = V::mul_add(x_e23, y_e3, v93);
+            v93 = V::mul_add(x_e123, y_e13, v93);
+            // out0[3] = x_e123*y_e13 + x_e23*y_e3 + x_e13*y_e123 + x_e2*y_1 + x_1*y_e2 + x_e1*y_e12 - x_e3*y_e23 - x_e12*y_e1
+            V::store(v93, out0.at(3usize));
+            let mut v108 = V::mul(x_1, y_e3);
+            v108 = V::mul_add(x_e1, y_e13, v108);
+            v108 = V::mul_add(x_e2, y_e23, v108);
+            v108 = V::mul_add(x_e3, y_1, v108);
+            v108 = V::neg_mul_add(x_e12, y_e123, v108);
+            v108 = V::neg_mul_add(x_e13, y_e1, v108);
+            v108 = V::neg_mul_add(x_e23, y_e2, v108);
+            v108 = V::neg_mul_add(x_e123, y_e12, v108);
+            // out0[4] = x_e3*y_1 + x_e2*y_e23 + x_1*y_e3 + x_e1*y_e13 - x_e12*y_e123 - x_e13*y_e1 - x_e23*y_e2 - x_e123*y_e12
+            V::store(v108, out0.at(4usize));
+            let mut v123 = V::mul(x_1, y_e01);
+            v123 = V::mul_add(x_e0, y_e1, v123);
+            v123 = V::neg_mul_add(x_e1, y_e0, v123);
+            v123 = V::mul_add(x_e2, y_e012, v123);
+            v123 = V::mul_add(x_e3, y_e013, v123);
+            v123 = V::mul_add(x_e01, y_1, v123);
+            v123 = V::neg_mul_add(x_e02, y_e12, v123);
+            v123 = V::neg_mul_add(x_e03, y_e13, v123);
+            v123 = V::mul_add(x_e12, y_e02, v123);
+            v123 = V::mul_add(x_e13, y_e03, v123);
+            v123 = V::neg_mul_add(x_e23, y_e0123, v123);
+            v123 = V::mul_add(x_e012, y_e2, v123);
+            v123 = V::mul_add(x_e013, y_e3, v123);
+            v123 = V::neg_mul_add(x_e023, y_e123, v123);
+            v123 = V::mul_add(x_e123, y_e023, v123);
+            v123 = V::neg_mul_add(x_e0123, y_e23, v123);
+            // out0[5] = x_e123*y_e023 + x_e013*y_e3 + x_e012*y_e2 + x_e13*y_e03 + x_e12*y_e02 + x_e01*y_1 + x_e3*y_e013 + x_e2*y_e012 + x_1*y_e01 + x_e0*y_e1 - x_e1*y_e0 - x_e02*y_e12 - x_e03*y_e13 - x_e23*y_e0123 - x_e023*y_e123 - x_e0123*y_e23
+            V::store(v123, out0.at(5usize));
+            let mut v154 = V::mul(x_1, y_e02);
+            v154 = V::mul_add(x_e0, y_e2, v154);
+            v154 = V::neg_mul_add(x_e1, y_e012, v154);
+            v154 = V::neg_mul_add(x_e2, y_e0, v154);
+            v154 = V::mul_add(x_e3, y_e023, v154);
+            v154 = V::mul_add(x_e01, y_e12, v154);
+            v154 = V::mul_add(x_e02, y_1, v154);
+            v154 = V::neg_mul_add(x_e03, y_e23, v154);
+            v154 = V::neg_mul_add(x_e12, y_e01, v154);
+            v154 = V::mul_add(x_e13, y_e0123, v154);
+            v154 = V::mul_add(x_e23, y_e03, v154);
+            v154 = V::neg_mul_add(x_e012, y_e1, v154);
+            v154 = V::mul_add(x_e013, y_e123, v154);
+            v154 = V::mul_add(x_e023, y_e3, v154);
+            v154 = V::neg_mul_add(x_e123, y_e013, v154);
+            v154 = V::mul_add(x_e0123, y_e13, v154);
+            // out0[6] = x_e0123*y_e13 + x_e023*y_e3 + x_e013*y_e123 + x_e23*y_e03 + x_e13*y_e0123 + x_e02*y_1 + x_e01*y_e12 + x_e3*y_e023 + x_1*y_e02 + x_e0*y_e2 - x_e1*y_e012 - x_e2*y_e0 - x_e03*y_e23 - x_e12*y_e01 - x_e012*y_e1 - x_e123*y_e013
+            V::store(v154, out0.at(6usize));
+            let mut v185 = V::mul(x_1, y_e03);
+            v185 = V::mul_add(x_e0, y_e3, v185);
+            v185 = V::neg_mul_add(x_e1, y_e013, v185);
+            v185 = V::neg_mul_add(x_e2, y_e023, v185);
+            v185 = V::neg_mul_add(x_e3, y_e0, v185);
+            v185 = V::mul_add(x_e01, y_e13, v185);
+            v185 = V::mul_add(x_e02, y_e23, v185);
+            v185 = V::mul_add(x_e03, y_1, v185);
+            v185 = V::neg_mul_add(x_e12, y_e0123, v185);
+            v185 = V::neg_mul_add(x_e13, y_e01, v185);
+            v185 = V::neg_mul_add(x_e23, y_e02, v185);
+            v185 = V::neg_mul_add(x_e012, y_e123, v185);
+            v185 = V::neg_mul_add(x_e013, y_e1, v185);
+            v185 = V::neg_mul_add(x_e023, y_e2, v185);
+            v185 = V::mul_add(x_e123, y_e012, v185);
+            v185 = V::neg_mul_add(x_e0123, y_e12, v185);
+            // out0[7] = x_e123*y_e012 + x_e03*y_1 + x_e02*y_e23 + x_e01*y_e13 + x_1*y_e03 + x_e0*y_e3 - x_e1*y_e013 - x_e2*y_e023 - x_e3*y_e0 - x_e12*y_e0123 - x_e13*y_e01 - x_e23*y_e02 - x_e012*y_e123 - x_e013*y_e1 - x_e023*y_e2 - x_e0123*y_e12
+            V::store(v185, out0.at(7usize));
+            let mut v216 = V::mul(x_1, y_e12);
+            v216 = V::mul_add(x_e1, y_e2, v216);
+            v216 = V::neg_mul_add(x_e2, y_e1, v216);
+            v216 = V::mul_add(x_e3, y_e123, v216);
+            v216 = V::mul_add(x_e12, y_1, v216);
+            v216 = V::neg_mul_add(x_e13, y_e23, v216);
+            v216 = V::mul_add(x_e23, y_e13, v216);
+            v216 = V::mul_add(x_e123, y_e3, v216);
+            // out0[8] = x_e123*y_e3 + x_e23*y_e13 + x_e12*y_1 + x_e3*y_e123 + x_1*y_e12 + x_e1*y_e2 - x_e2*y_e1 - x_e13*y_e23
+            V::store(v216, out0.at(8usize));
+            let mut v231 = V::mul(x_1, y_e13);
+            v231 = V::mul_add(x_e1, y_e3, v231);
+            v231 = V::neg_mul_add(x_e2, y_e123, v231);
+            v231 = V::neg_mul_add(x_e3, y_e1, v231);
+            v231 = V::mul_add(x_e12, y_e23, v231);
+            v231 = V::mul_add(x_e13, y_1, v231);
+            v231 = V::neg_mul_add(x_e23, y_e12, v231);
+            v231 = V::neg_mul_add(x_e123, y_e2, v231);
+            // out0[9] = x_e13*y_1 + x_e12*y_e23 + x_1*y_e13 + x_e1*y_e3 - x_e2*y_e123 - x_e3*y_e1 - x_e23*y_e12 - x_e123*y_e2
+            V::store(v231, out0.at(9usize));
+            let mut v246 = V::mul(x_1, y_e23);
+            v246 = V::mul_add(x_e1, y_e123, v246);
+            v246 = V::mul_add(x_e2, y_e3, v246);
+            v246 = V::neg_mul_add(x_e3, y_e2, v246);
+            v246 = V::neg_mul_add(x_e12, y_e13, v246);
+            v246 = V::mul_add(x_e13, y_e12, v246);
+            v246 = V::mul_add(x_e23, y_1, v246);
+            v246 = V::mul_add(x_e123, y_e1, v246);
+            // out0[10] = x_e123*y_e1 + x_e23*y_1 + x_e13*y_e12 + x_e2*y_e3 + x_1*y_e23 + x_e1*y_e123 - x_e3*y_e2 - x_e12*y_e13
+            V::store(v246, out0.at(10usize));
+            let mut v261 = V::mul(x_1, y_e012);
+            v261 = V::mul_add(x_e0, y_e12, v261);
+            v261 = V::neg_mul_add(x_e1, y_e02, v261);
+            v261 = V::mul_add(x_e2, y_e01, v261);
+            v261 = V::neg_mul_add(x_e3, y_e0123, v261);
+            v261 = V::mul_add(x_e01, y_e2, v261);
+            v261 = V::neg_mul_add(x_e02, y_e1, v261);
+            v261 = V::mul_add(x_e03, y_e123, v261);
+            v261 = V::mul_add(x_e12, y_e0, v261);
+            v261 = V::neg_mul_add(x_e13, y_e023, v261);
+            v261 = V::mul_add(x_e23, y_e013, v261);
+            v261 = V::mul_add(x_e012, y_1, v261);
+            v261 = V::neg_mul_add(x_e013, y_e23, v261);
+            v261 = V::mul_add(x_e023, y_e13, v261);
+            v261 = V::neg_mul_add(x_e123, y_e03, v261);
+            v261 = V::mul_add(x_e0123, y_e3, v261);
+            // out0[11] = x_e0123*y_e3 + x_e023*y_e13 + x_e012*y_1 + x_e23*y_e013 + x_e12*y_e0 + x_e03*y_e123 + x_e01*y_e2 + x_e2*y_e01 + x_1*y_e012 + x_e0*y_e12 - x_e1*y_e02 - x_e3*y_e0123 - x_e02*y_e1 - x_e13*y_e023 - x_e013*y_e23 - x_e123*y_e03
+            V::store(v261, out0.at(11usize));
+            let mut v292 = V::mul(x_1, y_e013);
+            v292 = V::mul_add(x_e0, y_e13, v292);
+            v292 = V::neg_mul_add(x_e1, y_e03, v292);
+            v292 = V::mul_add(x_e2, y_e0123, v292);
+            v292 = V::mul_add(x_e3, y_e01, v292);
+            v292 = V::mul_add(x_e01, y_e3, v292);
+            v292 = V::neg_mul_add(x_e02, y_e123, v292);
+            v292 = V::neg_mul_add(x_e03, y_e1, v292);
+            v292 = V::mul_add(x_e12, y_e023, v292);
+            v292 = V::mul_add(x_e13, y_e0, v292);
+            v292 = V::neg_mul_add(x_e23, y_e012, v292);
+            v292 = V::mul_add(x_e012, y_e23, v292);
+            v292 = V::mul_add(x_e013, y_1, v292);
+            v292 = V::neg_mul_add(x_e023, y_e12, v292);
+            v292 = V::mul_add(x_e123, y_e02, v292);
+            v292 = V::neg_mul_add(x_e0123, y_e2, v292);
+            // out0[12] = x_e123*y_e02 + x_e013*y_1 + x_e012*y_e23 + x_e13*y_e0 + x_e12*y_e023 + x_e01*y_e3 + x_e3*y_e01 + x_e2*y_e0123 + x_1*y_e013 + x_e0*y_e13 - x_e1*y_e03 - x_e02*y_e123 - x_e03*y_e1 - x_e23*y_e012 - x_e023*y_e12 - x_e0123*y_e2
+            V::store(v292, out0.at(12usize));
+            let mut v323 = V::mul(x_1, y_e023);
+            v323 = V::mul_add(x_e0, y_e23, v323);
+            v323 = V::neg_mul_add(x_e1, y_e0123, v323);
+            v323 = V::neg_mul_add(x_e2, y_e03, v323);
+            v323 = V::mul_add(x_e3, y_e02, v323);
+            v323 = V::mul_add(x_e01, y_e123, v323);
+            v323 = V::mul_add(x_e02, y_e3, v323);
+            v323 = V::neg_mul_add(x_e03, y_e2, v323);
+            v323 = V::neg_mul_add(x_e12, y_e013, v323);
+            v323 = V::mul_add(x_e13, y_e012, v323);
+            v323 = V::mul_add(x_e23, y_e0, v323);
+            v323 = V::neg_mul_add(x_e012, y_e13, v323);
+            v323 = V::mul_add(x_e013, y_e12, v323);
+            v323 = V::mul_add(x_e023, y_1, v323);
+            v323 = V::neg_mul_add(x_e123, y_e01, v323);
+            v323 = V::mul_add(x_e0123, y_e1, v323);
+            // out0[13] = x_e0123*y_e1 + x_e023*y_1 + x_e013*y_e12 + x_e23*y_e0 + x_e13*y_e012 + x_e02*y_e3 + x_e01*y_e123 + x_e3*y_e02 + x_1*y_e023 + x_e0*y_e23 - x_e1*y_e0123 - x_e2*y_e03 - x_e03*y_e2 - x_e12*y_e013 - x_e012*y_e13 - x_e123*y_e01
+            V::store(v323, out0.at(13usize));
+            let mut v354 = V::mul(x_1, y_e123);
+            v354 = V::mul_add(x_e1, y_e23, v354);
+            v354 = V::neg_mul_add(x_e2, y_e13, v354);
+            v354 = V::mul_add(x_e3, y_e12, v354);
+            v354 = V::mul_add(x_e12, y_e3, v354);
+            v354 = V::neg_mul_add(x_e13, y_e2, v354);
+            v354 = V::mul_add(x_e23, y_e1, v354);
+            v354 = V::mul_add(x_e123, y_1, v354);
+            // out0[14] = x_e123*y_1 + x_e23*y_e1 + x_e12*y_e3 + x_e3*y_e12 + x_1*y_e123 + x_e1*y_e23 - x_e2*y_e13 - x_e13*y_e2
+            V::store(v354, out0.at(14usize));
+            let mut v369 = V::mul(x_1, y_e0123);
+            v369 = V::mul_add(x_e0, y_e123, v369);
+            v369 = V::neg_mul_add(x_e1, y_e023, v369);
+            v369 = V::mul_add(x_e2, y_e013, v369);
+            v369 = V::neg_mul_add(x_e3, y_e012, v369);
+            v369 = V::mul_add(x_e01, y_e23, v369);
+            v369 = V::neg_mul_add(x_e02, y_e13, v369);
+            v369 = V::mul_add(x_e03, y_e12, v369);
+            v369 = V::mul_add(x_e12, y_e03, v369);
+            v369 = V::neg_mul_add(x_e13, y_e02, v369);
+            v369 = V::mul_add(x_e23, y_e01, v369);
+            v369 = V::mul_add(x_e012, y_e3, v369);
+            v369 = V::neg_mul_add(x_e013, y_e2, v369);
+            v369 = V::mul_add(x_e023, y_e1, v369);
+            v369 = V::neg_mul_add(x_e123, y_e0, v369);
+            v369 = V::mul_add(x_e0123, y_1, v369);
+            // out0[15] = x_e0123*y_1 + x_e023*y_e1 + x_e012*y_e3 + x_e23*y_e01 + x_e12*y_e03 + x_e03*y_e12 + x_e01*y_e23 + x_e2*y_e013 + x_1*y_e0123 + x_e0*y_e123 - x_e1*y_e023 - x_e3*y_e012 - x_e02*y_e13 - x_e13*y_e02 - x_e013*y_e2 - x_e123*y_e0
+            V::store(v369, out0.at(15usize));
         }
     }
 }
 pub(super) static SANDWICH_0: Stage = stage!(sandwich_0);
+/// From `x` to cut 1: o = x y reverse(x).
+///
+/// From `sandwich` of Cl(3,0,1).
+#[inline(always)]
+unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            let out0 = out0.packed::<V, 16usize>(group);
+            // out0[5] = -x_e01
+            V::store(V::neg(V::load(x.at(5usize, c))), out0.at(5usize));
+            // out0[6] = -x_e02
+            V::store(V::neg(V::load(x.at(6usize, c))), out0.at(6usize));
+            // out0[7] = -x_e03
+            V::store(V::neg(V::load(x.at(7usize, c))), out0.at(7usize));
+            // out0[8] = -x_e12
+            V::store(V::neg(V::load(x.at(8usize, c))), out0.at(8usize));
+            // out0[9] = -x_e13
+            V::store(V::neg(V::load(x.at(9usize, c))), out0.at(9usize));
+            // out0[10] = -x_e23
+            V::store(V::neg(V::load(x.at(10usize, c))), out0.at(10usize));
+            // out0[11] = -x_e012
+            V::store(V::neg(V::load(x.at(11usize, c))), out0.at(11usize));
+            // out0[12] = -x_e013
+            V::store(V::neg(V::load(x.at(12usize, c))), out0.at(12usize));
+            // out0[13] = -x_e023
+            V::store(V::neg(V::load(x.at(13usize, c))), out0.at(13usize));
+            // out0[14] = -x_e123
+            V::store(V::neg(V::load(x.at(14usize, c))), out0.at(14usize));
+            // out0[0] = x_1
+            V::store(V::load(x.at(0usize, c)), out0.at(0usize));
+            // out0[1] = x_e0
+            V::store(V::load(x.at(1usize, c)), out0.at(1usize));
+            // out0[2] = x_e1
+            V::store(V::load(x.at(2usize, c)), out0.at(2usize));
+            // out0[3] = x_e2
+            V::store(V::load(x.at(3usize, c)), out0.at(3usize));
+            // out0[4] = x_e3
+            V::store(V::load(x.at(4usize, c)), out0.at(4usize));
+            // out0[15] = x_e0123
+            V::store(V::load(x.at(15usize, c)), out0.at(15usize));
+        }
+    }
+}
+pub(super) static SANDWICH_1: Stage = stage!(sandwich_1);
+/// From cut 0, cut 1 to `o`: o = x y reverse(x).
+///
+/// From `sandwich` of Cl(3,0,1).
+#[inline(always)]
+unsafe fn sandwich_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t0 = args.inputs[0];
+        let t1 = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            let t0 = t0.packed::<V, 16usize>(group);
+            let t1 = t1.packed::<V, 16usize>(group);
+            let t0_0 = V::load(t0.at(0usize));
+            let t1_0 = V::load(t1.at(0usize));
+            let mut v2 = V::mul(t0_0, t1_0);
+            let t0_2 = V::load(t0.at(2usize));
+            let t1_2 = V::load(t1.at(2usize));
+            let t0_3 = V::load(t0.at(3usize));
+            let t1_3 = V::load(t1.at(3usize));
+            let t0_4 = V::load(t0.at(4usize));
+            let t1_4 = V::load(t1.at(4usize));
+            let t0_8 = V::load(t0.at(8usize));
+            let t1_8 = V::load(t1.at(8usize));
+            let t0_9 = V::load(t0.at(9usize));
+            let t1_9 = V::load(t1.at(9usize));
+            let t0_10 = V::load(t0.at(10usize));
+            let t1_10 = V::load(t1.at(10usize));
+            let t0_14 = V::load(t0.at(14usize));
+            let t1_14 = V::load(t1.at(14usize));
+            v2 = V::mul_add(t0_2, t1_2, v2);
+            v2 = V::mul_add(t0_3, t1_3, v2);
+            v2 = V::mul_add(t0_4, t1_4, v2);
+            v2 = V::neg_mul_add(t0_8, t1_8, v2);
+            v2 = V::neg_mul_add(t0_9, t1_9, v2);
+            v2 = V::neg_mul_add(t0_10, t1_10, v2);
+            v2 = V::neg_mul_add(t0_14, t1_14, v2);
+            // out0[0] = t0_4*t1_4 + t0_3*t1_3 + t0_0*t1_0 + t0_2*t1_2 - t0_8*t1_8 - t0_9*t1_9 - t0_10*t1_10 - t0_14*t1_14
+            V::store(v2, out0.at(0usize, c));
+            let t1_1 = V::load(t1.at(1usize));
+            let mut v32 = V::mul(t0_0, t1_1);
+            let t0_1 = V::load(t0.at(1usize));
+            let t1_5 = V::load(t1.at(5usize));
+            let t1_6 = V::load(t1.at(6usize));
+            let t1_7 = V::load(t1.at(7usize));
+            let t0_5 = V::load(t0.at(5usize));
+            let t0_6 = V::load(t0.at(6usize));
+            let t0_7 = V::load(t0.at(7usize));
+            let t1_11 = V::load(t1.at(11usize));
+            let t1_12 = V::load(t1.at(12usize));
+            let t1_13 = V::load(t1.at(13usize));
+            let t0_11 = V::load(t0.at(11usize));
+            let t0_12 = V::load(t0.at(12usize));
+            let t0_13 = V::load(t0.at(13usize));
+            let t1_15 = V::load(t1.at(15usize));
+            let t0_15 = V::load(t0.at(15usize));
+            v32 = V::mul_add(t0_1, t1_0, v32);
+            v32 = V::neg_mul_add(t0_2, t1_5, v32);
+            v32 = V::neg_mul_add(t0_3, t1_6, v32);
+            v32 = V::neg_mul_add(t0_4, t1_7, v32);
+            v32 = V::mul_add(t0_5, t1_2, v32);
+            v32 = V::mul_add(t0_6, t1_3, v32);
+            v32 = V::mul_add(t0_7, t1_4, v32);
+            v32 = V::neg_mul_add(t0_8, t1_11, v32);
+            v32 = V::neg_mul_add(t0_9, t1_12, v32);
+            v32 = V::neg_mul_add(t0_10, t1_13, v32);
+            v32 = V::neg_mul_add(t0_11, t1_8, v32);
+            v32 = V::neg_mul_add(t0_12, t1_9, v32);
+            v32 = V::neg_mul_add(t0_13, t1_10, v32);
+            v32 = V::mul_add(t0_14, t1_15, v32);
+            v32 = V::neg_mul_add(t0_15, t1_14, v32);
+            // out0[1] = t0_14*t1_15 + t0_7*t1_4 + t0_6*t1_3 + t0_5*t1_2 + t0_0*t1_1 + t0_1*t1_0 - t0_2*t1_5 - t0_3*t1_6 - t0_4*t1_7 - t0_8*t1_11 - t0_9*t1_12 - t0_10*t1_13 - t0_11*t1_8 - t0_12*t1_9 - t0_13*t1_10 - t0_15*t1_14
+            V::store(v32, out0.at(1usize, c));
+            let mut v78 = V::mul(t0_0, t1_2);
+            v78 = V::mul_add(t0_2, t1_0, v78);
+            v78 = V::neg_mul_add(t0_3, t1_8, v78);
+            v78 = V::neg_mul_add(t0_4, t1_9, v78);
+            v78 = V::mul_add(t0_8, t1_3, v78);
+            v78 = V::mul_add(t0_9, t1_4, v78);
+            v78 = V::neg_mul_add(t0_10, t1_14, v78);
+            v78 = V::neg_mul_add(t0_14, t1_10, v78);
+            // out0[2] = t0_9*t1_4 + t0_8*t1_3 + t0_0*t1_2 + t0_2*t1_0 - t0_3*t1_8 - t0_4*t1_9 - t0_10*t1_14 - t0_14*t1_10
+            V::store(v78, out0.at(2usize, c));
+            let mut v93 = V::mul(t0_0, t1_3);
+            v93 = V::mul_add(t0_2, t1_8, v93);
+            v93 = V::mul_add(t0_3, t1_0, v93);
+            v93 = V::neg_mul_add(t0_4, t1_10, v93);
+            v93 = V::neg_mul_add(t0_8, t1_2, v93);
+            v93 = V::mul_add(t0_9, t1_14, v93);
+            v93 = V::mul_add(t0_10, t1_4, v93);
+            v93 = V::mul_add(t0_14, t1_9, v93);
+            // out0[3] = t0_14*t1_9 + t0_10*t1_4 + t0_9*t1_14 + t0_3*t1_0 + t0_0*t1_3 + t0_2*t1_8 - t0_4*t1_10 - t0_8*t1_2
+            V::store(v93, out0.at(3usize, c));
+            let mut v108 = V::mul(t0_0, t1_4);
+            v108 = V::mul_add(t0_2, t1_9, v108);
+            v108 = V::mul_add(t0_3, t1_10, v108);
+            v108 = V::mul_add(t0_4, t1_0, v108);
+            v108 = V::neg_mul_add(t0_8, t1_14, v108);
+            v108 = V::neg_mul_add(t0_9, t1_2, v108);
+            v108 = V::neg_mul_add(t0_10, t1_3, v108);
+            v108 = V::neg_mul_add(t0_14, t1_8, v108);
+            // out0[4] = t0_4*t1_0 + t0_3*t1_10 + t0_0*t1_4 + t0_2*t1_9 - t0_8*t1_14 - t0_9*t1_2 - t0_10*t1_3 - t0_14*t1_8
+            V::store(v108, out0.at(4usize, c));
+            let mut v123 = V::mul(t0_0, t1_5);
+            v123 = V::mul_add(t0_1, t1_2, v123);
+            v123 = V::neg_mul_add(t0_2, t1_1, v123);
+            v123 = V::mul_add(t0_3, t1_11, v123);
+            v123 = V::mul_add(t0_4, t1_12, v123);
+            v123 = V::mul_add(t0_5, t1_0, v123);
+            v123 = V::neg_mul_add(t0_6, t1_8, v123);
+            v123 = V::neg_mul_add(t0_7, t1_9, v123);
+            v123 = V::mul_add(t0_8, t1_6, v123);
+            v123 = V::mul_add(t0_9, t1_7, v123);
+            v123 = V::neg_mul_add(t0_10, t1_15, v123);
+            v123 = V::mul_add(t0_11, t1_3, v123);
+            v123 = V::mul_add(t0_12, t1_4, v123);
+            v123 = V::neg_mul_add(t0_13, t1_14, v123);
+            v123 = V::mul_add(t0_14, t1_13, v123);
+            v123 = V::neg_mul_add(t0_15, t1_10, v123);
+            // out0[5] = t0_14*t1_13 + t0_12*t1_4 + t0_11*t1_3 + t0_9*t1_7 + t0_8*t1_6 + t0_5*t1_0 + t0_4*t1_12 + t0_3*t1_11 + t0_0*t1_5 + t0_1*t1_2 - t0_2*t1_1 - t0_6*t1_8 - t0_7*t1_9 - t0_10*t1_15 - t0_13*t1_14 - t0_15*t1_10
+            V::store(v123, out0.at(5usize, c));
+            let mut v154 = V::mul(t0_0, t1_6);
+            v154 = V::mul_add(t0_1, t1_3, v154);
+            v154 = V::neg_mul_add(t0_2, t1_11, v154);
+            v154 = V::neg_mul_add(t0_3, t1_1, v154);
+            v154 = V::mul_add(t0_4, t1_13, v154);
+            v154 = V::mul_add(t0_5, t1_8, v154);
+            v154 = V::mul_add(t0_6, t1_0, v154);
+            v154 = V::neg_mul_add(t0_7, t1_10, v154);
+            v154 = V::neg_mul_add(t0_8, t1_5, v154);
+            v154 = V::mul_add(t0_9, t1_15, v154);
+            v154 = V::mul_add(t0_10, t1_7, v154);
+            v154 = V::neg_mul_add(t0_11, t1_2, v154);
+            v154 = V::mul_add(t0_12, t1_14, v154);
+            v154 = V::mul_add(t0_13, t1_4, v154);
+            v154 = V::neg_mul_add(t0_14, t1_12, v154);
+            v154 = V::mul_add(t0_15, t1_9, v154);
+            // out0[6] = t0_15*t1_9 + t0_13*t1_4 + t0_12*t1_14 + t0_10*t1_7 + t0_9*t1_15 + t0_6*t1_0 + t0_5*t1_8 + t0_4*t1_13 + t0_0*t1_6 + t0_1*t1_3 - t0_2*t1_11 - t0_3*t1_1 - t0_7*t1_10 - t0_8*t1_5 - t0_11*t1_2 - t0_14*t1_12
+            V::store(v154, out0.at(6usize, c));
+            let mut v185 = V::mul(t0_0, t1_7);
+            v185 = V::mul_add(t0_1, t1_4, v185);
+            v185 = V::neg_mul_add(t0_2, t1_12, v185);
+            v185 = V::neg_mul_add(t0_3, t1_13, v185);
+            v185 = V::neg_mul_add(t0_4, t1_1, v185);
+            v185 = V::mul_add(t0_5, t1_9, v185);
+            v185 = V::mul_add(t0_6, t1_10, v185);
+            v185 = V::mul_add(t0_7, t1_0, v185);
+            v185 = V::neg_mul_add(t0_8, t1_15, v185);
+            v185 = V::neg_mul_add(t0_9, t1_5, v185);
+            v185 = V::neg_mul_add(t0_10, t1_6, v185);
+            v185 = V::neg_mul_add(t0_11, t1_14, v185);
+            v185 = V::neg_mul_add(t0_12, t1_2, v185);
+            v185 = V::neg_mul_add(t0_13, t1_3, v185);
+            v185 = V::mul_add(t0_14, t1_11, v185);
+            v185 = V::neg_mul_add(t0_15, t1_8, v185);
+            // out0[7] = t0_14*t1_11 + t0_7*t1_0 + t0_6*t1_10 + t0_5*t1_9 + t0_0*t1_7 + t0_1*t1_4 - t0_2*t1_12 - t0_3*t1_13 - t0_4*t1_1 - t0_8*t1_15 - t0_9*t1_5 - t0_10*t1_6 - t0_11*t1_14 - t0_12*t1_2 - t0_13*t1_3 - t0_15*t1_8
+            V::store(v185, out0.at(7usize, c));
+            let mut v216 = V::mul(t0_0, t1_8);
+            v216 = V::mul_add(t0_2, t1_3, v216);
+            v216 = V::neg_mul_add(t0_3, t1_2, v216);
+            v216 = V::mul_add(t0_4, t1_14, v216);
+            v216 = V::mul_add(t0_8, t1_0, v216);
+            v216 = V::neg_mul_add(t0_9, t1_10, v216);
+            v216 = V::mul_add(t0_10, t1_9, v216);
+            v216 = V::mul_add(t0_14, t1_4, v216);
+            // out0[8] = t0_14*t1_4 + t0_10*t1_9 + t0_8*t1_0 + t0_4*t1_14 + t0_0*t1_8 + t0_2*t1_3 - t0_3*t1_2 - t0_9*t1_10
+            V::store(v216, out0.at(8usize, c));
+            let mut v231 = V::mul(t0_0, t1_9);
+            v231 = V::mul_add(t0_2, t1_4, v231);
+            v231 = V::neg_mul_add(t0_3, t1_14, v231);
+            v231 = V::neg_mul_add(t0_4, t1_2, v231);
+            v231 = V::mul_add(t0_8, t1_10, v231);
+            v231 = V::mul_add(t0_9, t1_0, v231);
+            v231 = V::neg_mul_add(t0_10, t1_8, v231);
+            v231 = V::neg_mul_add(t0_14, t1_3, v231);
+            // out0[9] = t0_9*t1_0 + t0_8*t1_10 + t0_0*t1_9 + t0_2*t1_4 - t0_3*t1_14 - t0_4*t1_2 - t0_10*t1_8 - t0_14*t1_3
+            V::store(v231, out0.at(9usize, c));
+            let mut v246 = V::mul(t0_0, t1_10);
+            v246 = V::mul_add(t0_2, t1_14, v246);
+            v246 = V::mul_add(t0_3, t1_4, v246);
+            v246 = V::neg_mul_add(t0_4, t1_3, v246);
+            v246 = V::neg_mul_add(t0_8, t1_9, v246);
+            v246 = V::mul_add(t0_9, t1_8, v246);
+            v246 = V::mul_add(t0_10, t1_0, v246);
+            v246 = V::mul_add(t0_14, t1_2, v246);
+            // out0[10] = t0_14*t1_2 + t0_10*t1_0 + t0_9*t1_8 + t0_3*t1_4 + t0_0*t1_10 + t0_2*t1_14 - t0_4*t1_3 - t0_8*t1_9
+            V::store(v246, out0.at(10usize, c));
+            let mut v261 = V::mul(t0_0, t1_11);
+            v261 = V::mul_add(t0_1, t1_8, v261);
+            v261 = V::neg_mul_add(t0_2, t1_6, v261);
+            v261 = V::mul_add(t0_3, t1_5, v261);
+            v261 = V::neg_mul_add(t0_4, t1_15, v261);
+            v261 = V::mul_add(t0_5, t1_3, v261);
+            v261 = V::neg_mul_add(t0_6, t1_2, v261);
+            v261 = V::mul_add(t0_7, t1_14, v261);
+            v261 = V::mul_add(t0_8, t1_1, v261);
+            v261 = V::neg_mul_add(t0_9, t1_13, v261);
+            v261 = V::mul_add(t0_10, t1_12, v261);
+            v261 = V::mul_add(t0_11, t1_0, v261);
+            v261 = V::neg_mul_add(t0_12, t1_10, v261);
+            v261 = V::mul_add(t0_13, t1_9, v261);
+            v261 = V::neg_mul_add(t0_14, t1_7, v261);
+            v261 = V::mul_add(t0_15, t1_4, v261);
+            // out0[11] = t0_15*t1_4 + t0_13*t1_9 + t0_11*t1_0 + t0_10*t1_12 + t0_8*t1_1 + t0_7*t1_14 + t0_5*t1_3 + t0_3*t1_5 + t0_0*t1_11 + t0_1*t1_8 - t0_2*t1_6 - t0_4*t1_15 - t0_6*t1_2 - t0_9*t1_13 - t0_12*t1_10 - t0_14*t1_7
+            V::store(v261, out0.at(11usize, c));
+            let mut v292 = V::mul(t0_0, t1_12);
+            v292 = V::mul_add(t0_1, t1_9, v292);
+            v292 = V::neg_mul_add(t0_2, t1_7, v292);
+            v292 = V::mul_add(t0_3, t1_15, v292);
+            v292 = V::mul_add(t0_4, t1_5, v292);
+            v292 = V::mul_add(t0_5, t1_4, v292);
+            v292 = V::neg_mul_add(t0_6, t1_14, v292);
+            v292 = V::neg_mul_add(t0_7, t1_2, v292);
+            v292 = V::mul_add(t0_8, t1_13, v292);
+            v292 = V::mul_add(t0_9, t1_1, v292);
+            v292 = V::neg_mul_add(t0_10, t1_11, v292);
+            v292 = V::mul_add(t0_11, t1_10, v292);
+            v292 = V::mul_add(t0_12, t1_0, v292);
+            v292 = V::neg_mul_add(t0_13, t1_8, v292);
+            v292 = V::mul_add(t0_14, t1_6, v292);
+            v292 = V::neg_mul_add(t0_15, t1_3, v292);
+            // out0[12] = t0_14*t1_6 + t0_12*t1_0 + t0_11*t1_10 + t0_9*t1_1 + t0_8*t1_13 + t0_5*t1_4 + t0_4*t1_5 + t0_3*t1_15 + t0_0*t1_12 + t0_1*t1_9 - t0_2*t1_7 - t0_6*t1_14 - t0_7*t1_2 - t0_10*t1_11 - t0_13*t1_8 - t0_15*t1_3
+            V::store(v292, out0.at(12usize, c));
+            let mut v323 = V::mul(t0_0, t1_13);
+            v323 = V::mul_add(t0_1, t1_10, v323);
+            v323 = V::neg_mul_add(t0_2, t1_15, v323);
+            v323 = V::neg_mul_add(t0_3, t1_7, v323);
+            v323 = V::mul_add(t0_4, t1_6, v323);
+            v323 = V::mul_add(t0_5, t1_14, v323);
+            v323 = V::mul_add(t0_6, t1_4, v323);
+            v323 = V::neg_mul_add(t0_7, t1_3, v323);
+            v323 = V::neg_mul_add(t0_8, t1_12, v323);
+            v323 = V::mul_add(t0_9, t1_11, v323);
+            v323 = V::mul_add(t0_10, t1_1, v323);
+            v323 = V::neg_mul_add(t0_11, t1_9, v323);
+            v323 = V::mul_add(t0_12, t1_8, v323);
+            v323 = V::mul_add(t0_13, t1_0, v323);
+            v323 = V::neg_mul_add(t0_14, t1_5, v323);
+            v323 = V::mul_add(t0_15, t1_2, v323);
+            // out0[13] = t0_15*t1_2 + t0_13*t1_0 + t0_12*t1_8 + t0_10*t1_1 + t0_9*t1_11 + t0_6*t1_4 + t0_5*t1_14 + t0_4*t1_6 + t0_0*t1_13 + t0_1*t1_10 - t0_2*t1_15 - t0_3*t1_7 - t0_7*t1_3 - t0_8*t1_12 - t0_11*t1_9 - t0_14*t1_5
+            V::store(v323, out0.at(13usize, c));
+            let mut v354 = V::mul(t0_0, t1_14);
+            v354 = V::mul_add(t0_2, t1_10, v354);
+            v354 = V::neg_mul_add(t0_3, t1_9, v354);
+            v354 = V::mul_add(t0_4, t1_8, v354);
+            v354 = V::mul_add(t0_8, t1_4, v354);
+            v354 = V::neg_mul_add(t0_9, t1_3, v354);
+            v354 = V::mul_add(t0_10, t1_2, v354);
+            v354 = V::mul_add(t0_14, t1_0, v354);
+            // out0[14] = t0_14*t1_0 + t0_10*t1_2 + t0_8*t1_4 + t0_4*t1_8 + t0_0*t1_14 + t0_2*t1_10 - t0_3*t1_9 - t0_9*t1_3
+            V::store(v354, out0.at(14usize, c));
+            let mut v369 = V::mul(t0_0, t1_15);
+            v369 = V::mul_add(t0_1, t1_14, v369);
+            v369 = V::neg_mul_add(t0_2, t1_13, v369);
+            v369 = V::mul_add(t0_3, t1_12, v369);
+            v369 = V::neg_mul_add(t0_4, t1_11, v369);
+            v369 = V::mul_add(t0_5, t1_10, v369);
+            v369 = V::neg_mul_add(t0_6, t1_9, v369);
+            v369 = V::mul_add(t0_7, t1_8, v369);
+            v369 = V::mul_add(t0_8, t1_7, v369);
+            v369 = V::neg_mul_add(t0_9, t1_6, v369);
+            v369 = V::mul_add(t0_10, t1_5, v369);
+            v369 = V::mul_add(t0_11, t1_4, v369);
+            v369 = V::neg_mul_add(t0_12, t1_3, v369);
+            v369 = V::mul_add(t0_13, t1_2, v369);
+            v369 = V::neg_mul_add(t0_14, t1_1, v369);
+            v369 = V::mul_add(t0_15, t1_0, v369);
+            // out0[15] = t0_15*t1_0 + t0_13*t1_2 + t0_11*t1_4 + t0_10*t1_5 + t0_8*t1_7 + t0_7*t1_8 + t0_5*t1_10 + t0_3*t1_12 + t0_0*t1_15 + t0_1*t1_14 - t0_2*t1_13 - t0_4*t1_11 - t0_6*t1_9 - t0_9*t1_6 - t0_12*t1_3 - t0_14*t1_1
+            V::store(v369, out0.at(15usize, c));
+        }
+    }
+}
+pub(super) static SANDWICH_2: Stage = stage!(sandwich_2);
+/// From cut 0, `grad_o` to cut 2: adjoint of o = x y reverse(x).
+///
+/// From `sandwich_grad` of Cl(3,0,1).
+#[inline(always)]
+unsafe fn sandwich_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t0 = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            grad_o.prefetch::<16usize>(c);
+            let t0 = t0.packed::<V, 16usize>(group);
+            let out0 = out0.packed::<V, 16usize>(group);
+            let t0_15 = V::load(t0.at(15usize));
+            let grad_o_e0123 = V::load(grad_o.at(15usize, c));
+            let mut v2 = V::mul(t0_15, grad_o_e0123);
+            let t0_14 = V::load(t0.at(14usize));
+            let t0_13 = V::load(t0.at(13usize));
+            let mut v6 = V::mul(t0_13, grad_o_e0123);
+            let t0_12 = V::load(t0.at(12usize));
+            let mut v8 = V::mul(t0_12, grad_o_e0123);
+            let t0_11 = V::load(t0.at(11usize));
+            let mut v10 = V::mul(t0_11, grad_o_e0123);
+            let t0_10 = V::load(t0.at(10usize));
+            let mut v12 = V::mul(t0_10, grad_o_e0123);
+            let t0_9 = V::load(t0.at(9usize));
+            let t0_8 = V::load(t0.at(8usize));
+            let mut v16 = V::mul(t0_8, grad_o_e0123);
+            let t0_7 = V::load(t0.at(7usize));
+            let mut v18 = V::mul(t0_7, grad_o_e0123);
+            let t0_6 = V::load(t0.at(6usize));
+            let mut v20 = V::mul(t0_6, grad_o_e0123);
+            let t0_5 = V::load(t0.at(5usize));
+            let mut v22 = V::mul(t0_5, grad_o_e0123);
+            let t0_4 = V::load(t0.at(4usize));
+            let t0_3 = V::load(t0.at(3usize));
+            let mut v26 = V::mul(t0_3, grad_o_e0123);
+            let t0_2 = V::load(t0.at(2usize));
+            let t0_1 = V::load(t0.at(1usize));
+            let mut v30 = V::mul(t0_1, grad_o_e0123);
+            let t0_0 = V::load(t0.at(0usize));
+            let mut v32 = V::mul(t0_0, grad_o_e0123);
+            let grad_o_e123 = V::load(grad_o.at(14usize, c));
+            v2 = V::mul_add(t0_14, grad_o_e123, v2);
+            v6 = V::mul_add(t0_10, grad_o_e123, v6);
+            v8 = V::mul_add(t0_9, grad_o_e123, v8);
+            v10 = V::mul_add(t0_8, grad_o_e123, v10);
+            v18 = V::mul_add(t0_4, grad_o_e123, v18);
+            v20 = V::mul_add(t0_3, grad_o_e123, v20);
+            v22 = V::mul_add(t0_2, grad_o_e123, v22);
+            v30 = V::mul_add(t0_0, grad_o_e123, v30);
+            let grad_o_e023 = V::load(grad_o.at(13usize, c));
+            v6 = V::mul_add(t0_15, grad_o_e023, v6);
+            v12 = V::neg_mul_add(t0_14, grad_o_e023, v12);
+            v2 = V::mul_add(t0_13, grad_o_e023, v2);
+            v18 = V::mul_add(t0_12, grad_o_e023, v18);
+            v20 = V::mul_add(t0_11, grad_o_e023, v20);
+            let mut v61 = V::mul(t0_10, grad_o_e023);
+            v61 = V::neg_mul_add(t0_14, grad_o_e0123, v61);
+            let mut v63 = V::mul(t0_9, grad_o_e023);
+            v63 = V::neg_mul_add(t0_4, grad_o_e0123, v63);
+            v26 = V::neg_mul_add(t0_8, grad_o_e023, v26);
+            v8 = V::mul_add(t0_7, grad_o_e023, v8);
+            v10 = V::mul_add(t0_6, grad_o_e023, v10);
+            v30 = V::mul_add(t0_5, grad_o_e023, v30);
+            let mut v73 = V::mul(t0_4, grad_o_e023);
+            v73 = V::neg_mul_add(t0_9, grad_o_e0123, v73);
+            v16 = V::neg_mul_add(t0_3, grad_o_e023, v16);
+            v32 = V::neg_mul_add(t0_2, grad_o_e023, v32);
+            v22 = V::mul_add(t0_1, grad_o_e023, v22);
+            let mut v81 = V::mul(t0_0, grad_o_e023);
+            v81 = V::neg_mul_add(t0_2, grad_o_e0123, v81);
+            let grad_o_e013 = V::load(grad_o.at(12usize, c));
+            v8 = V::mul_add(t0_15, grad_o_e013, v8);
+            v73 = V::mul_add(t0_14, grad_o_e013, v73);
+            v18 = V::neg_mul_add(t0_13, grad_o_e013, v18);
+            v2 = V::mul_add(t0_12, grad_o_e013, v2);
+            v22 = V::mul_add(t0_11, grad_o_e013, v22);
+            v63 = V::neg_mul_add(t0_10, grad_o_e013, v63);
+            v61 = V::mul_add(t0_9, grad_o_e013, v61);
+            v81 = V::mul_add(t0_8, grad_o_e013, v81);
+            v6 = V::neg_mul_add(t0_7, grad_o_e013, v6);
+            v30 = V::neg_mul_add(t0_6, grad_o_e013, v30);
+            v10 = V::mul_add(t0_5, grad_o_e013, v10);
+            v12 = V::mul_add(t0_4, grad_o_e013, v12);
+            v32 = V::mul_add(t0_3, grad_o_e013, v32);
+            v16 = V::neg_mul_add(t0_2, grad_o_e013, v16);
+            let mut v113 = V::mul_sub(t0_1, grad_o_e013, v20);
+            v26 = V::mul_add(t0_0, grad_o_e013, v26);
+            let grad_o_e012 = V::load(grad_o.at(11usize, c));
+            v10 = V::mul_add(t0_15, grad_o_e012, v10);
+            v16 = V::neg_mul_add(t0_14, grad_o_e012, v16);
+            v113 = V::mul_add(t0_13, grad_o_e012, v113);
+            v22 = V::neg_mul_add(t0_12, grad_o_e012, v22);
+            v2 = V::mul_add(t0_11, grad_o_e012, v2);
+            v26 = V::mul_add(t0_10, grad_o_e012, v26);
+            v81 = V::neg_mul_add(t0_9, grad_o_e012, v81);
+            v61 = V::mul_add(t0_8, grad_o_e012, v61);
+            v30 = V::mul_add(t0_7, grad_o_e012, v30);
+            v6 = V::neg_mul_add(t0_6, grad_o_e012, v6);
+            let mut v138 = V::mul_sub(t0_5, grad_o_e012, v8);
+            v32 = V::neg_mul_add(t0_4, grad_o_e012, v32);
+            v12 = V::mul_add(t0_3, grad_o_e012, v12);
+            v73 = V::neg_mul_add(t0_2, grad_o_e012, v73);
+            v18 = V::mul_add(t0_1, grad_o_e012, v18);
+            v63 = V::mul_add(t0_0, grad_o_e012, v63);
+            let grad_o_e23 = V::load(grad_o.at(10usize, c));
+            v6 = V::mul_add(t0_14, grad_o_e23, v6);
+            v2 = V::mul_add(t0_10, grad_o_e23, v2);
+            v18 = V::mul_add(t0_9, grad_o_e23, v18);
+            v113 = V::neg_mul_add(t0_8, grad_o_e23, v113);
+            v138 = V::neg_mul_add(t0_4, grad_o_e23, v138);
+            v10 = V::mul_add(t0_3, grad_o_e23, v10);
+            v30 = V::mul_add(t0_2, grad_o_e23, v30);
+            v22 = V::mul_add(t0_0, grad_o_e23, v22);
+            let grad_o_e13 = V::load(grad_o.at(9usize, c));
+            v138 = V::neg_mul_add(t0_14, grad_o_e13, v138);
+            v18 = V::neg_mul_add(t0_10, grad_o_e13, v18);
+            v2 = V::mul_add(t0_9, grad_o_e13, v2);
+            v22 = V::mul_add(t0_8, grad_o_e13, v22);
+            v6 = V::neg_mul_add(t0_4, grad_o_e13, v6);
+            v30 = V::neg_mul_add(t0_3, grad_o_e13, v30);
+            v10 = V::mul_add(t0_2, grad_o_e13, v10);
+            v113 = V::mul_add(t0_0, grad_o_e13, v113);
+            let grad_o_e12 = V::load(grad_o.at(8usize, c));
+            v10 = V::mul_add(t0_14, grad_o_e12, v10);
+            v113 = V::mul_add(t0_10, grad_o_e12, v113);
+            v22 = V::neg_mul_add(t0_9, grad_o_e12, v22);
+            v2 = V::mul_add(t0_8, grad_o_e12, v2);
+            v30 = V::mul_add(t0_4, grad_o_e12, v30);
+            v6 = V::neg_mul_add(t0_3, grad_o_e12, v6);
+            v138 = V::mul_add(t0_2, grad_o_e12, v138);
+            v18 = V::mul_add(t0_0, grad_o_e12, v18);
+            let grad_o_e03 = V::load(grad_o.at(7usize, c));
+            v18 = V::neg_mul_add(t0_15, grad_o_e03, v18);
+            v63 = V::mul_add(t0_14, grad_o_e03, v63);
+            v138 = V::neg_mul_add(t0_13, grad_o_e03, v138);
+            v6 = V::neg_mul_add(t0_12, grad_o_e03, v6);
+            v30 = V::neg_mul_add(t0_11, grad_o_e03, v30);
+            v73 = V::neg_mul_add(t0_10, grad_o_e03, v73);
+            v12 = V::neg_mul_add(t0_9, grad_o_e03, v12);
+            v32 = V::neg_mul_add(t0_8, grad_o_e03, v32);
+            v2 = V::mul_add(t0_7, grad_o_e03, v2);
+            v22 = V::mul_add(t0_6, grad_o_e03, v22);
+            v113 = V::mul_add(t0_5, grad_o_e03, v113);
+            v61 = V::neg_mul_add(t0_4, grad_o_e03, v61);
+            v81 = V::neg_mul_add(t0_3, grad_o_e03, v81);
+            v26 = V::neg_mul_add(t0_2, grad_o_e03, v26);
+            v10 = V::mul_add(t0_1, grad_o_e03, v10);
+            v16 = V::mul_add(t0_0, grad_o_e03, v16);
+            let grad_o_e02 = V::load(grad_o.at(6usize, c));
+            v113 = V::mul_add(t0_15, grad_o_e02, v113);
+            v26 = V::neg_mul_add(t0_14, grad_o_e02, v26);
+            v10 = V::mul_add(t0_13, grad_o_e02, v10);
+            v30 = V::mul_add(t0_12, grad_o_e02, v30);
+            v6 = V::neg_mul_add(t0_11, grad_o_e02, v6);
+            v16 = V::mul_add(t0_10, grad_o_e02, v16);
+            v32 = V::mul_add(t0_9, grad_o_e02, v32);
+            v12 = V::neg_mul_add(t0_8, grad_o_e02, v12);
+            v22 = V::neg_mul_add(t0_7, grad_o_e02, v22);
+            v2 = V::mul_add(t0_6, grad_o_e02, v2);
+            v18 = V::mul_add(t0_5, grad_o_e02, v18);
+            v81 = V::mul_add(t0_4, grad_o_e02, v81);
+            v61 = V::neg_mul_add(t0_3, grad_o_e02, v61);
+            v63 = V::neg_mul_add(t0_2, grad_o_e02, v63);
+            v138 = V::mul_add(t0_1, grad_o_e02, v138);
+            v73 = V::mul_add(t0_0, grad_o_e02, v73);
+            let grad_o_e01 = V::load(grad_o.at(5usize, c));
+            v22 = V::neg_mul_add(t0_15, grad_o_e01, v22);
+            v81 = V::mul_add(t0_14, grad_o_e01, v81);
+            v30 = V::neg_mul_add(t0_13, grad_o_e01, v30);
+            v10 = V::mul_add(t0_12, grad_o_e01, v10);
+            v138 = V::mul_add(t0_11, grad_o_e01, v138);
+            v32 = V::neg_mul_add(t0_10, grad_o_e01, v32);
+            v16 = V::mul_add(t0_9, grad_o_e01, v16);
+            v73 = V::mul_add(t0_8, grad_o_e01, v73);
+            v113 = V::neg_mul_add(t0_7, grad_o_e01, v113);
+            v18 = V::neg_mul_add(t0_6, grad_o_e01, v18);
+            v2 = V::mul_add(t0_5, grad_o_e01, v2);
+            v26 = V::mul_add(t0_4, grad_o_e01, v26);
+            v63 = V::mul_add(t0_3, grad_o_e01, v63);
+            v61 = V::neg_mul_add(t0_2, grad_o_e01, v61);
+            v6 = V::mul_add(t0_1, grad_o_e01, v6);
+            v12 = V::mul_add(t0_0, grad_o_e01, v12);
+            let grad_o_e3 = V::load(grad_o.at(4usize, c));
+            v18 = V::neg_mul_add(t0_14, grad_o_e3, v18);
+            v138 = V::neg_mul_add(t0_10, grad_o_e3, v138);
+            v6 = V::neg_mul_add(t0_9, grad_o_e3, v6);
+            v30 = V::neg_mul_add(t0_8, grad_o_e3, v30);
+            v2 = V::mul_add(t0_4, grad_o_e3, v2);
+            v22 = V::mul_add(t0_3, grad_o_e3, v22);
+            v113 = V::mul_add(t0_2, grad_o_e3, v113);
+            v10 = V::mul_add(t0_0, grad_o_e3, v10);
+            let grad_o_e2 = V::load(grad_o.at(3usize, c));
+            v113 = V::mul_add(t0_14, grad_o_e2, v113);
+            v10 = V::mul_add(t0_10, grad_o_e2, v10);
+            v30 = V::mul_add(t0_9, grad_o_e2, v30);
+            v6 = V::neg_mul_add(t0_8, grad_o_e2, v6);
+            v22 = V::neg_mul_add(t0_4, grad_o_e2, v22);
+            v2 = V::mul_add(t0_3, grad_o_e2, v2);
+            v18 = V::mul_add(t0_2, grad_o_e2, v18);
+            v138 = V::mul_add(t0_0, grad_o_e2, v138);
+            let grad_o_e1 = V::load(grad_o.at(2usize, c));
+            v22 = V::neg_mul_add(t0_14, grad_o_e1, v22);
+            v30 = V::neg_mul_add(t0_10, grad_o_e1, v30);
+            v10 = V::mul_add(t0_9, grad_o_e1, v10);
+            v138 = V::mul_add(t0_8, grad_o_e1, v138);
+            v113 = V::neg_mul_add(t0_4, grad_o_e1, v113);
+            v18 = V::neg_mul_add(t0_3, grad_o_e1, v18);
+            v2 = V::mul_add(t0_2, grad_o_e1, v2);
+            v6 = V::mul_add(t0_0, grad_o_e1, v6);
+            let grad_o_e0 = V::load(grad_o.at(1usize, c));
+            v30 = V::neg_mul_add(t0_15, grad_o_e0, v30);
+            v32 = V::mul_add(t0_14, grad_o_e0, v32);
+            // out0[15] = t0_0*grad_o_e0123 - t0_2*grad_o_e023 + t0_3*grad_o_e013 - t0_4*grad_o_e012 - t0_8*grad_o_e03 + t0_9*grad_o_e02 - t0_10*grad_o_e01 + t0_14*grad_o_e0
+            V::store(v32, out0.at(15usize));
+            v22 = V::neg_mul_add(t0_13, grad_o_e0, v22);
+            v113 = V::neg_mul_add(t0_12, grad_o_e0, v113);
+            v18 = V::neg_mul_add(t0_11, grad_o_e0, v18);
+            v81 = V::neg_mul_add(t0_10, grad_o_e0, v81);
+            // out0[13] = t0_0*grad_o_e023 - t0_2*grad_o_e0123 + t0_8*grad_o_e013 - t0_9*grad_o_e012 - t0_3*grad_o_e03 + t0_4*grad_o_e02 + t0_14*grad_o_e01 - t0_10*grad_o_e0
+            V::store(v81, out0.at(13usize));
+            v26 = V::neg_mul_add(t0_9, grad_o_e0, v26);
+            // out0[12] = t0_3*grad_o_e0123 - t0_8*grad_o_e023 + t0_0*grad_o_e013 + t0_10*grad_o_e012 - t0_2*grad_o_e03 - t0_14*grad_o_e02 + t0_4*grad_o_e01 - t0_9*grad_o_e0
+            V::store(v26, out0.at(12usize));
+            v63 = V::neg_mul_add(t0_8, grad_o_e0, v63);
+            // out0[11] = t0_9*grad_o_e023 - t0_4*grad_o_e0123 - t0_10*grad_o_e013 + t0_0*grad_o_e012 + t0_14*grad_o_e03 - t0_2*grad_o_e02 + t0_3*grad_o_e01 - t0_8*grad_o_e0
+            V::store(v63, out0.at(11usize));
+            v10 = V::mul_add(t0_7, grad_o_e0, v10);
+            v138 = V::mul_add(t0_6, grad_o_e0, v138);
+            v6 = V::mul_add(t0_5, grad_o_e0, v6);
+            v16 = V::neg_mul_add(t0_4, grad_o_e0, v16);
+            // out0[7] = t0_8*grad_o_e0123 - t0_3*grad_o_e023 - t0_2*grad_o_e013 - t0_14*grad_o_e012 + t0_0*grad_o_e03 + t0_10*grad_o_e02 + t0_9*grad_o_e01 - t0_4*grad_o_e0
+            V::store(v16, out0.at(7usize));
+            v73 = V::neg_mul_add(t0_3, grad_o_e0, v73);
+            // out0[6] = t0_4*grad_o_e023 - t0_9*grad_o_e0123 + t0_14*grad_o_e013 - t0_2*grad_o_e012 - t0_10*grad_o_e03 + t0_0*grad_o_e02 + t0_8*grad_o_e01 - t0_3*grad_o_e0
+            V::store(v73, out0.at(6usize));
+            v12 = V::neg_mul_add(t0_2, grad_o_e0, v12);
+            // out0[5] = t0_10*grad_o_e0123 - t0_14*grad_o_e023 + t0_4*grad_o_e013 + t0_3*grad_o_e012 - t0_9*grad_o_e03 - t0_8*grad_o_e02 + t0_0*grad_o_e01 - t0_2*grad_o_e0
+            V::store(v12, out0.at(5usize));
+            v2 = V::mul_add(t0_1, grad_o_e0, v2);
+            v61 = V::mul_add(t0_0, grad_o_e0, v61);
+            // out0[1] = t0_10*grad_o_e023 - t0_14*grad_o_e0123 + t0_9*grad_o_e013 + t0_8*grad_o_e012 - t0_4*grad_o_e03 - t0_3*grad_o_e02 - t0_2*grad_o_e01 + t0_0*grad_o_e0
+            V::store(v61, out0.at(1usize));
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v30 = V::neg_mul_add(t0_14, grad_o_1, v30);
+            // out0[14] = t0_1*grad_o_e0123 + t0_0*grad_o_e123 + t0_5*grad_o_e023 - t0_6*grad_o_e013 + t0_7*grad_o_e012 + t0_2*grad_o_e23 - t0_3*grad_o_e13 + t0_4*grad_o_e12 - t0_11*grad_o_e03 + t0_12*grad_o_e02 - t0_13*grad_o_e01 - t0_8*grad_o_e3 + t0_9*grad_o_e2 - t0_10*grad_o_e1 - t0_15*grad_o_e0 - t0_14*grad_o_1
+            V::store(v30, out0.at(14usize));
+            v22 = V::neg_mul_add(t0_10, grad_o_1, v22);
+            // out0[10] = t0_5*grad_o_e0123 + t0_2*grad_o_e123 + t0_1*grad_o_e023 + t0_11*grad_o_e013 - t0_12*grad_o_e012 + t0_0*grad_o_e23 + t0_8*grad_o_e13 - t0_9*grad_o_e12 + t0_6*grad_o_e03 - t0_7*grad_o_e02 - t0_15*grad_o_e01 + t0_3*grad_o_e3 - t0_4*grad_o_e2 - t0_14*grad_o_e1 - t0_13*grad_o_e0 - t0_10*grad_o_1
+            V::store(v22, out0.at(10usize));
+            v113 = V::neg_mul_add(t0_9, grad_o_1, v113);
+            // out0[9] = t0_1*grad_o_e013 - (t0_6*grad_o_e0123 + t0_3*grad_o_e123 + t0_11*grad_o_e023) + t0_13*grad_o_e012 - t0_8*grad_o_e23 + t0_0*grad_o_e13 + t0_10*grad_o_e12 + t0_5*grad_o_e03 + t0_15*grad_o_e02 - t0_7*grad_o_e01 + t0_2*grad_o_e3 + t0_14*grad_o_e2 - t0_4*grad_o_e1 - t0_12*grad_o_e0 - t0_9*grad_o_1
+            V::store(v113, out0.at(9usize));
+            v18 = V::neg_mul_add(t0_8, grad_o_1, v18);
+            // out0[8] = t0_7*grad_o_e0123 + t0_4*grad_o_e123 + t0_12*grad_o_e023 - t0_13*grad_o_e013 + t0_1*grad_o_e012 + t0_9*grad_o_e23 - t0_10*grad_o_e13 + t0_0*grad_o_e12 - t0_15*grad_o_e03 + t0_5*grad_o_e02 - t0_6*grad_o_e01 - t0_14*grad_o_e3 + t0_2*grad_o_e2 - t0_3*grad_o_e1 - t0_11*grad_o_e0 - t0_8*grad_o_1
+            V::store(v18, out0.at(8usize));
+            v10 = V::mul_add(t0_4, grad_o_1, v10);
+            // out0[4] = t0_11*grad_o_e0123 + t0_8*grad_o_e123 + t0_6*grad_o_e023 + t0_5*grad_o_e013 + t0_15*grad_o_e012 + t0_3*grad_o_e23 + t0_2*grad_o_e13 + t0_14*grad_o_e12 + t0_1*grad_o_e03 + t0_13*grad_o_e02 + t0_12*grad_o_e01 + t0_0*grad_o_e3 + t0_10*grad_o_e2 + t0_9*grad_o_e1 + t0_7*grad_o_e0 + t0_4*grad_o_1
+            V::store(v10, out0.at(4usize));
+            v138 = V::mul_add(t0_3, grad_o_1, v138);
+            // out0[3] = t0_5*grad_o_e012 - (t0_12*grad_o_e0123 + t0_9*grad_o_e123 + t0_7*grad_o_e023 + t0_15*grad_o_e013) - t0_4*grad_o_e23 - t0_14*grad_o_e13 + t0_2*grad_o_e12 - t0_13*grad_o_e03 + t0_1*grad_o_e02 + t0_11*grad_o_e01 - t0_10*grad_o_e3 + t0_0*grad_o_e2 + t0_8*grad_o_e1 + t0_6*grad_o_e0 + t0_3*grad_o_1
+            V::store(v138, out0.at(3usize));
+            v6 = V::mul_add(t0_2, grad_o_1, v6);
+            // out0[2] = t0_13*grad_o_e0123 + t0_10*grad_o_e123 + t0_15*grad_o_e023 - t0_7*grad_o_e013 - t0_6*grad_o_e012 + t0_14*grad_o_e23 - t0_4*grad_o_e13 - t0_3*grad_o_e12 - t0_12*grad_o_e03 - t0_11*grad_o_e02 + t0_1*grad_o_e01 - t0_9*grad_o_e3 - t0_8*grad_o_e2 + t0_0*grad_o_e1 + t0_5*grad_o_e0 + t0_2*grad_o_1
+            V::store(v6, out0.at(2usize));
+            v2 = V::mul_add(t0_0, grad_o_1, v2);
+            // out0[0] = t0_15*grad_o_e0123 + t0_14*grad_o_e123 + t0_13*grad_o_e023 + t0_12*grad_o_e013 + t0_11*grad_o_e012 + t0_10*grad_o_e23 + t0_9*grad_o_e13 + t0_8*grad_o_e12 + t0_7*grad_o_e03 + t0_6*grad_o_e02 + t0_5*grad_o_e01 + t0_4*grad_o_e3 + t0_3*grad_o_e2 + t0_2*grad_o_e1 + t0_1*grad_o_e0 + t0_0*grad_o_1
+            V::store(v2, out0.at(0usize));
+        }
+    }
+}
+pub(super) static SANDWICH_3: Stage = stage!(sandwich_3);
+/// From cut 1, `grad_o` to cut 3: adjoint of o = x y reverse(x).
+///
+/// From `sandwich_grad` of Cl(3,0,1).
+#[inline(always)]
+unsafe fn sandwich_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t1 = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            grad_o.prefetch::<16usize>(c);
+            let t1 = t1.packed::<V, 16usize>(group);
+            let out0 = out0.packed::<V, 16usize>(group);
+            let t1_0 = V::load(t1.at(0usize));
+            let grad_o_e0123 = V::load(grad_o.at(15usize, c));
+            let mut v2 = V::mul(t1_0, grad_o_e0123);
+            let t1_1 = V::load(t1.at(1usize));
+            let t1_2 = V::load(t1.at(2usize));
+            let mut v6 = V::mul(t1_2, grad_o_e0123);
+            let t1_3 = V::load(t1.at(3usize));
+            let t1_4 = V::load(t1.at(4usize));
+            let mut v10 = V::mul(t1_4, grad_o_e0123);
+            let t1_5 = V::load(t1.at(5usize));
+            let mut v12 = V::mul(t1_5, grad_o_e0123);
+            let t1_6 = V::load(t1.at(6usize));
+            let mut v14 = V::mul(t1_6, grad_o_e0123);
+            let t1_7 = V::load(t1.at(7usize));
+            let mut v16 = V::mul(t1_7, grad_o_e0123);
+            let t1_8 = V::load(t1.at(8usize));
+            let mut v18 = V::mul(t1_8, grad_o_e0123);
+            let t1_9 = V::load(t1.at(9usize));
+            let t1_10 = V::load(t1.at(10usize));
+            let mut v22 = V::mul(t1_10, grad_o_e0123);
+            let t1_11 = V::load(t1.at(11usize));
+            let t1_12 = V::load(t1.at(12usize));
+            let mut v26 = V::mul(t1_12, grad_o_e0123);
+            let t1_13 = V::load(t1.at(13usize));
+            let t1_14 = V::load(t1.at(14usize));
+            let mut v30 = V::mul(t1_14, grad_o_e0123);
+            let t1_15 = V::load(t1.at(15usize));
+            let mut v32 = V::mul(t1_15, grad_o_e0123);
+            let grad_o_e123 = V::load(grad_o.at(14usize, c));
+            let mut v34 = V::mul(t1_0, grad_o_e123);
+            v34 = V::neg_mul_add(t1_1, grad_o_e0123, v34);
+            v12 = V::mul_add(t1_2, grad_o_e123, v12);
+            v14 = V::mul_add(t1_3, grad_o_e123, v14);
+            v16 = V::mul_add(t1_4, grad_o_e123, v16);
+            let mut v42 = V::mul(t1_8, grad_o_e123);
+            v42 = V::neg_mul_add(t1_11, grad_o_e0123, v42);
+            v26 = V::neg_mul_add(t1_9, grad_o_e123, v26);
+            let mut v46 = V::mul(t1_10, grad_o_e123);
+            v46 = V::neg_mul_add(t1_13, grad_o_e0123, v46);
+            v32 = V::mul_add(t1_14, grad_o_e123, v32);
+            let grad_o_e023 = V::load(grad_o.at(13usize, c));
+            v2 = V::mul_add(t1_2, grad_o_e023, v2);
+            v34 = V::neg_mul_add(t1_5, grad_o_e023, v34);
+            v6 = V::mul_add(t1_0, grad_o_e023, v6);
+            let mut v57 = V::mul(t1_8, grad_o_e023);
+            v57 = V::neg_mul_add(t1_3, grad_o_e0123, v57);
+            v10 = V::neg_mul_add(t1_9, grad_o_e023, v10);
+            v12 = V::mul_add(t1_1, grad_o_e023, v12);
+            let mut v64 = V::mul_sub(t1_11, grad_o_e023, v14);
+            v16 = V::neg_mul_add(t1_12, grad_o_e023, v16);
+            v18 = V::neg_mul_add(t1_3, grad_o_e023, v18);
+            let mut v69 = V::mul(t1_4, grad_o_e023);
+            v69 = V::neg_mul_add(t1_9, grad_o_e0123, v69);
+            v22 = V::mul_add(t1_14, grad_o_e023, v22);
+            v42 = V::mul_add(t1_6, grad_o_e023, v42);
+            v26 = V::neg_mul_add(t1_7, grad_o_e023, v26);
+            v46 = V::neg_mul_add(t1_15, grad_o_e023, v46);
+            v30 = V::mul_add(t1_10, grad_o_e023, v30);
+            v32 = V::mul_add(t1_13, grad_o_e023, v32);
+            let grad_o_e013 = V::load(grad_o.at(12usize, c));
+            v2 = V::neg_mul_add(t1_3, grad_o_e013, v2);
+            v34 = V::mul_add(t1_6, grad_o_e013, v34);
+            v6 = V::neg_mul_add(t1_8, grad_o_e013, v6);
+            v57 = V::mul_add(t1_0, grad_o_e013, v57);
+            v10 = V::mul_add(t1_10, grad_o_e013, v10);
+            v12 = V::neg_mul_add(t1_11, grad_o_e013, v12);
+            v64 = V::mul_add(t1_1, grad_o_e013, v64);
+            v16 = V::mul_add(t1_13, grad_o_e013, v16);
+            v18 = V::neg_mul_add(t1_2, grad_o_e013, v18);
+            v69 = V::neg_mul_add(t1_14, grad_o_e013, v69);
+            v22 = V::mul_add(t1_4, grad_o_e013, v22);
+            v42 = V::mul_add(t1_5, grad_o_e013, v42);
+            v26 = V::mul_add(t1_15, grad_o_e013, v26);
+            v46 = V::neg_mul_add(t1_7, grad_o_e013, v46);
+            v30 = V::mul_add(t1_9, grad_o_e013, v30);
+            v32 = V::mul_add(t1_12, grad_o_e013, v32);
+            let grad_o_e012 = V::load(grad_o.at(11usize, c));
+            v2 = V::mul_add(t1_4, grad_o_e012, v2);
+            v34 = V::neg_mul_add(t1_7, grad_o_e012, v34);
+            v6 = V::mul_add(t1_9, grad_o_e012, v6);
+            v57 = V::neg_mul_add(t1_10, grad_o_e012, v57);
+            v10 = V::mul_add(t1_0, grad_o_e012, v10);
+            v12 = V::mul_add(t1_12, grad_o_e012, v12);
+            v64 = V::neg_mul_add(t1_13, grad_o_e012, v64);
+            v16 = V::mul_add(t1_1, grad_o_e012, v16);
+            v18 = V::mul_add(t1_14, grad_o_e012, v18);
+            v69 = V::neg_mul_add(t1_2, grad_o_e012, v69);
+            v22 = V::mul_add(t1_3, grad_o_e012, v22);
+            v42 = V::neg_mul_add(t1_15, grad_o_e012, v42);
+            v26 = V::mul_add(t1_5, grad_o_e012, v26);
+            v46 = V::neg_mul_add(t1_6, grad_o_e012, v46);
+            v30 = V::mul_add(t1_8, grad_o_e012, v30);
+            v32 = V::mul_add(t1_11, grad_o_e012, v32);
+            let grad_o_e23 = V::load(grad_o.at(10usize, c));
+            v34 = V::mul_add(t1_2, grad_o_e23, v34);
+            v12 = V::mul_add(t1_0, grad_o_e23, v12);
+            v64 = V::mul_add(t1_8, grad_o_e23, v64);
+            v16 = V::neg_mul_add(t1_9, grad_o_e23, v16);
+            v42 = V::neg_mul_add(t1_3, grad_o_e23, v42);
+            v26 = V::mul_add(t1_4, grad_o_e23, v26);
+            v46 = V::mul_add(t1_14, grad_o_e23, v46);
+            v32 = V::mul_add(t1_10, grad_o_e23, v32);
+            let grad_o_e13 = V::load(grad_o.at(9usize, c));
+            v34 = V::neg_mul_add(t1_3, grad_o_e13, v34);
+            v12 = V::neg_mul_add(t1_8, grad_o_e13, v12);
+            v64 = V::mul_add(t1_0, grad_o_e13, v64);
+            v16 = V::mul_add(t1_10, grad_o_e13, v16);
+            v42 = V::neg_mul_add(t1_2, grad_o_e13, v42);
+            v26 = V::neg_mul_add(t1_14, grad_o_e13, v26);
+            v46 = V::mul_add(t1_4, grad_o_e13, v46);
+            v32 = V::mul_add(t1_9, grad_o_e13, v32);
+            let grad_o_e12 = V::load(grad_o.at(8usize, c));
+            v34 = V::mul_add(t1_4, grad_o_e12, v34);
+            v12 = V::mul_add(t1_9, grad_o_e12, v12);
+            v64 = V::neg_mul_add(t1_10, grad_o_e12, v64);
+            v16 = V::mul_add(t1_0, grad_o_e12, v16);
+            v42 = V::mul_add(t1_14, grad_o_e12, v42);
+            v26 = V::neg_mul_add(t1_2, grad_o_e12, v26);
+            v46 = V::mul_add(t1_3, grad_o_e12, v46);
+            v32 = V::mul_add(t1_8, grad_o_e12, v32);
+            let grad_o_e03 = V::load(grad_o.at(7usize, c));
+            v2 = V::neg_mul_add(t1_8, grad_o_e03, v2);
+            v34 = V::mul_add(t1_11, grad_o_e03, v34);
+            v6 = V::neg_mul_add(t1_3, grad_o_e03, v6);
+            v57 = V::neg_mul_add(t1_2, grad_o_e03, v57);
+            v10 = V::neg_mul_add(t1_14, grad_o_e03, v10);
+            v12 = V::neg_mul_add(t1_6, grad_o_e03, v12);
+            v64 = V::neg_mul_add(t1_5, grad_o_e03, v64);
+            v16 = V::neg_mul_add(t1_15, grad_o_e03, v16);
+            v18 = V::mul_add(t1_0, grad_o_e03, v18);
+            v69 = V::mul_add(t1_10, grad_o_e03, v69);
+            v22 = V::mul_add(t1_9, grad_o_e03, v22);
+            v42 = V::neg_mul_add(t1_1, grad_o_e03, v42);
+            v26 = V::neg_mul_add(t1_13, grad_o_e03, v26);
+            v46 = V::neg_mul_add(t1_12, grad_o_e03, v46);
+            v30 = V::mul_add(t1_4, grad_o_e03, v30);
+            v32 = V::mul_add(t1_7, grad_o_e03, v32);
+            let grad_o_e02 = V::load(grad_o.at(6usize, c));
+            v2 = V::mul_add(t1_9, grad_o_e02, v2);
+            v34 = V::neg_mul_add(t1_12, grad_o_e02, v34);
+            v6 = V::mul_add(t1_4, grad_o_e02, v6);
+            v57 = V::mul_add(t1_14, grad_o_e02, v57);
+            v10 = V::neg_mul_add(t1_2, grad_o_e02, v10);
+            v12 = V::mul_add(t1_7, grad_o_e02, v12);
+            v64 = V::mul_add(t1_15, grad_o_e02, v64);
+            v16 = V::neg_mul_add(t1_5, grad_o_e02, v16);
+            v18 = V::neg_mul_add(t1_10, grad_o_e02, v18);
+            v69 = V::mul_add(t1_0, grad_o_e02, v69);
+            v22 = V::mul_add(t1_8, grad_o_e02, v22);
+            v42 = V::mul_add(t1_13, grad_o_e02, v42);
+            v26 = V::neg_mul_add(t1_1, grad_o_e02, v26);
+            v46 = V::neg_mul_add(t1_11, grad_o_e02, v46);
+            v30 = V::mul_add(t1_3, grad_o_e02, v30);
+            v32 = V::mul_add(t1_6, grad_o_e02, v32);
+            let grad_o_e01 = V::load(grad_o.at(5usize, c));
+            v2 = V::neg_mul_add(t1_10, grad_o_e01, v2);
+            v34 = V::mul_add(t1_13, grad_o_e01, v34);
+            v6 = V::neg_mul_add(t1_14, grad_o_e01, v6);
+            v57 = V::mul_add(t1_4, grad_o_e01, v57);
+            v10 = V::mul_add(t1_3, grad_o_e01, v10);
+            v12 = V::neg_mul_add(t1_15, grad_o_e01, v12);
+            v64 = V::mul_add(t1_7, grad_o_e01, v64);
+            v16 = V::mul_add(t1_6, grad_o_e01, v16);
+            v18 = V::neg_mul_add(t1_9, grad_o_e01, v18);
+            v69 = V::neg_mul_add(t1_8, grad_o_e01, v69);
+            v22 = V::mul_add(t1_0, grad_o_e01, v22);
+            v42 = V::mul_add(t1_12, grad_o_e01, v42);
+            v26 = V::mul_add(t1_11, grad_o_e01, v26);
+            v46 = V::neg_mul_add(t1_1, grad_o_e01, v46);
+            v30 = V::mul_add(t1_2, grad_o_e01, v30);
+            v32 = V::mul_add(t1_5, grad_o_e01, v32);
+            let grad_o_e3 = V::load(grad_o.at(4usize, c));
+            v34 = V::neg_mul_add(t1_8, grad_o_e3, v34);
+            v12 = V::neg_mul_add(t1_3, grad_o_e3, v12);
+            v64 = V::neg_mul_add(t1_2, grad_o_e3, v64);
+            v16 = V::neg_mul_add(t1_14, grad_o_e3, v16);
+            v42 = V::mul_add(t1_0, grad_o_e3, v42);
+            v26 = V::mul_add(t1_10, grad_o_e3, v26);
+            v46 = V::mul_add(t1_9, grad_o_e3, v46);
+            v32 = V::mul_add(t1_4, grad_o_e3, v32);
+            let grad_o_e2 = V::load(grad_o.at(3usize, c));
+            v34 = V::mul_add(t1_9, grad_o_e2, v34);
+            v12 = V::mul_add(t1_4, grad_o_e2, v12);
+            v64 = V::mul_add(t1_14, grad_o_e2, v64);
+            v16 = V::neg_mul_add(t1_2, grad_o_e2, v16);
+            v42 = V::neg_mul_add(t1_10, grad_o_e2, v42);
+            v26 = V::mul_add(t1_0, grad_o_e2, v26);
+            v46 = V::mul_add(t1_8, grad_o_e2, v46);
+            v32 = V::mul_add(t1_3, grad_o_e2, v32);
+            let grad_o_e1 = V::load(grad_o.at(2usize, c));
+            v34 = V::neg_mul_add(t1_10, grad_o_e1, v34);
+            v12 = V::neg_mul_add(t1_14, grad_o_e1, v12);
+            v64 = V::mul_add(t1_4, grad_o_e1, v64);
+            v16 = V::mul_add(t1_3, grad_o_e1, v16);
+            v42 = V::neg_mul_add(t1_9, grad_o_e1, v42);
+            v26 = V::neg_mul_add(t1_8, grad_o_e1, v26);
+            v46 = V::mul_add(t1_0, grad_o_e1, v46);
+            v32 = V::mul_add(t1_2, grad_o_e1, v32);
+            let grad_o_e0 = V::load(grad_o.at(1usize, c));
+            v2 = V::neg_mul_add(t1_14, grad_o_e0, v2);
+            // out0[15] = t1_0*grad_o_e0123 + t1_2*grad_o_e023 - t1_3*grad_o_e013 + t1_4*grad_o_e012 - t1_8*grad_o_e03 + t1_9*grad_o_e02 - t1_10*grad_o_e01 - t1_14*grad_o_e0
+            V::store(v2, out0.at(15usize));
+            v34 = V::mul_add(t1_15, grad_o_e0, v34);
+            v6 = V::neg_mul_add(t1_10, grad_o_e0, v6);
+            // out0[13] = t1_2*grad_o_e0123 + t1_0*grad_o_e023 - t1_8*grad_o_e013 + t1_9*grad_o_e012 - t1_3*grad_o_e03 + t1_4*grad_o_e02 - t1_14*grad_o_e01 - t1_10*grad_o_e0
+            V::store(v6, out0.at(13usize));
+            v57 = V::neg_mul_add(t1_9, grad_o_e0, v57);
+            // out0[12] = t1_8*grad_o_e023 - t1_3*grad_o_e0123 + t1_0*grad_o_e013 - t1_10*grad_o_e012 - t1_2*grad_o_e03 + t1_14*grad_o_e02 + t1_4*grad_o_e01 - t1_9*grad_o_e0
+            V::store(v57, out0.at(12usize));
+            v10 = V::neg_mul_add(t1_8, grad_o_e0, v10);
+            // out0[11] = t1_4*grad_o_e0123 - t1_9*grad_o_e023 + t1_10*grad_o_e013 + t1_0*grad_o_e012 - t1_14*grad_o_e03 - t1_2*grad_o_e02 + t1_3*grad_o_e01 - t1_8*grad_o_e0
+            V::store(v10, out0.at(11usize));
+            v12 = V::neg_mul_add(t1_13, grad_o_e0, v12);
+            v64 = V::neg_mul_add(t1_12, grad_o_e0, v64);
+            v16 = V::neg_mul_add(t1_11, grad_o_e0, v16);
+            v18 = V::mul_add(t1_4, grad_o_e0, v18);
+            // out0[7] = t1_8*grad_o_e0123 - t1_3*grad_o_e023 - t1_2*grad_o_e013 + t1_14*grad_o_e012 + t1_0*grad_o_e03 - t1_10*grad_o_e02 - t1_9*grad_o_e01 + t1_4*grad_o_e0
+            V::store(v18, out0.at(7usize));
+            v69 = V::mul_add(t1_3, grad_o_e0, v69);
+            // out0[6] = t1_4*grad_o_e023 - t1_9*grad_o_e0123 - t1_14*grad_o_e013 - t1_2*grad_o_e012 + t1_10*grad_o_e03 + t1_0*grad_o_e02 - t1_8*grad_o_e01 + t1_3*grad_o_e0
+            V::store(v69, out0.at(6usize));
+            v22 = V::mul_add(t1_2, grad_o_e0, v22);
+            // out0[5] = t1_10*grad_o_e0123 + t1_14*grad_o_e023 + t1_4*grad_o_e013 + t1_3*grad_o_e012 + t1_9*grad_o_e03 + t1_8*grad_o_e02 + t1_0*grad_o_e01 + t1_2*grad_o_e0
+            V::store(v22, out0.at(5usize));
+            v42 = V::neg_mul_add(t1_7, grad_o_e0, v42);
+            v26 = V::neg_mul_add(t1_6, grad_o_e0, v26);
+            v46 = V::neg_mul_add(t1_5, grad_o_e0, v46);
+            v30 = V::mul_add(t1_0, grad_o_e0, v30);
+            // out0[1] = t1_14*grad_o_e0123 + t1_10*grad_o_e023 + t1_9*grad_o_e013 + t1_8*grad_o_e012 + t1_4*grad_o_e03 + t1_3*grad_o_e02 + t1_2*grad_o_e01 + t1_0*grad_o_e0
+            V::store(v30, out0.at(1usize));
+            v32 = V::mul_add(t1_1, grad_o_e0, v32);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v34 = V::neg_mul_add(t1_14, grad_o_1, v34);
+            // out0[14] = t1_0*grad_o_e123 - t1_1*grad_o_e0123 - t1_5*grad_o_e023 + t1_6*grad_o_e013 - t1_7*grad_o_e012 + t1_2*grad_o_e23 - t1_3*grad_o_e13 + t1_4*grad_o_e12 + t1_11*grad_o_e03 - t1_12*grad_o_e02 + t1_13*grad_o_e01 - t1_8*grad_o_e3 + t1_9*grad_o_e2 - t1_10*grad_o_e1 + t1_15*grad_o_e0 - t1_14*grad_o_1
+            V::store(v34, out0.at(14usize));
+            v12 = V::neg_mul_add(t1_10, grad_o_1, v12);
+            // out0[10] = t1_5*grad_o_e0123 + t1_2*grad_o_e123 + t1_1*grad_o_e023 - t1_11*grad_o_e013 + t1_12*grad_o_e012 + t1_0*grad_o_e23 - t1_8*grad_o_e13 + t1_9*grad_o_e12 - t1_6*grad_o_e03 + t1_7*grad_o_e02 - t1_15*grad_o_e01 - t1_3*grad_o_e3 + t1_4*grad_o_e2 - t1_14*grad_o_e1 - t1_13*grad_o_e0 - t1_10*grad_o_1
+            V::store(v12, out0.at(10usize));
+            v64 = V::neg_mul_add(t1_9, grad_o_1, v64);
+            // out0[9] = t1_11*grad_o_e023 - (t1_6*grad_o_e0123 + t1_3*grad_o_e123) + t1_1*grad_o_e013 - t1_13*grad_o_e012 + t1_8*grad_o_e23 + t1_0*grad_o_e13 - t1_10*grad_o_e12 - t1_5*grad_o_e03 + t1_15*grad_o_e02 + t1_7*grad_o_e01 - t1_2*grad_o_e3 + t1_14*grad_o_e2 + t1_4*grad_o_e1 - t1_12*grad_o_e0 - t1_9*grad_o_1
+            V::store(v64, out0.at(9usize));
+            v16 = V::neg_mul_add(t1_8, grad_o_1, v16);
+            // out0[8] = t1_7*grad_o_e0123 + t1_4*grad_o_e123 - t1_12*grad_o_e023 + t1_13*grad_o_e013 + t1_1*grad_o_e012 - t1_9*grad_o_e23 + t1_10*grad_o_e13 + t1_0*grad_o_e12 - t1_15*grad_o_e03 - t1_5*grad_o_e02 + t1_6*grad_o_e01 - t1_14*grad_o_e3 - t1_2*grad_o_e2 + t1_3*grad_o_e1 - t1_11*grad_o_e0 - t1_8*grad_o_1
+            V::store(v16, out0.at(8usize));
+            v42 = V::mul_add(t1_4, grad_o_1, v42);
+            // out0[4] = t1_8*grad_o_e123 - t1_11*grad_o_e0123 + t1_6*grad_o_e023 + t1_5*grad_o_e013 - t1_15*grad_o_e012 - t1_3*grad_o_e23 - t1_2*grad_o_e13 + t1_14*grad_o_e12 - t1_1*grad_o_e03 + t1_13*grad_o_e02 + t1_12*grad_o_e01 + t1_0*grad_o_e3 - t1_10*grad_o_e2 - t1_9*grad_o_e1 - t1_7*grad_o_e0 + t1_4*grad_o_1
+            V::store(v42, out0.at(4usize));
+            v26 = V::mul_add(t1_3, grad_o_1, v26);
+            // out0[3] = t1_12*grad_o_e0123 - t1_9*grad_o_e123 - t1_7*grad_o_e023 + t1_15*grad_o_e013 + t1_5*grad_o_e012 + t1_4*grad_o_e23 - t1_14*grad_o_e13 - t1_2*grad_o_e12 - t1_13*grad_o_e03 - t1_1*grad_o_e02 + t1_11*grad_o_e01 + t1_10*grad_o_e3 + t1_0*grad_o_e2 - t1_8*grad_o_e1 - t1_6*grad_o_e0 + t1_3*grad_o_1
+            V::store(v26, out0.at(3usize));
+            v46 = V::mul_add(t1_2, grad_o_1, v46);
+            // out0[2] = t1_10*grad_o_e123 - t1_13*grad_o_e0123 - t1_15*grad_o_e023 - t1_7*grad_o_e013 - t1_6*grad_o_e012 + t1_14*grad_o_e23 + t1_4*grad_o_e13 + t1_3*grad_o_e12 - t1_12*grad_o_e03 - t1_11*grad_o_e02 - t1_1*grad_o_e01 + t1_9*grad_o_e3 + t1_8*grad_o_e2 + t1_0*grad_o_e1 - t1_5*grad_o_e0 + t1_2*grad_o_1
+            V::store(v46, out0.at(2usize));
+            v32 = V::mul_add(t1_0, grad_o_1, v32);
+            // out0[0] = t1_15*grad_o_e0123 + t1_14*grad_o_e123 + t1_13*grad_o_e023 + t1_12*grad_o_e013 + t1_11*grad_o_e012 + t1_10*grad_o_e23 + t1_9*grad_o_e13 + t1_8*grad_o_e12 + t1_7*grad_o_e03 + t1_6*grad_o_e02 + t1_5*grad_o_e01 + t1_4*grad_o_e3 + t1_3*grad_o_e2 + t1_2*grad_o_e1 + t1_1*grad_o_e0 + t1_0*grad_o_1
+            V::store(v32, out0.at(0usize));
+        }
+    }
+}
+pub(super) static SANDWICH_4: Stage = stage!(sandwich_4);
 /// From `y`, cut 3, cut 2 to `grad_x`: adjoint of o = x y reverse(x).
 ///
 /// From `sandwich_grad` of Cl(3,0,1).
 #[inline(always)]
-unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sandwich_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let y = args.inputs[0];
@@ -67,43 +1167,43 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<16usize>(c);
-            t3.prefetch::<16usize>(c);
-            t2.prefetch::<16usize>(c);
+            let t3 = t3.packed::<V, 16usize>(group);
+            let t2 = t2.packed::<V, 16usize>(group);
             let y_1 = V::load(y.at(0usize, c));
-            let t3_15 = V::load(t3.at(15usize, c));
-            let mut v4 = V::mul_add(y_1, t3_15, V::load(t2.at(15usize, c)));
+            let t3_15 = V::load(t3.at(15usize));
+            let mut v4 = V::mul_add(y_1, t3_15, V::load(t2.at(15usize)));
             let y_e0 = V::load(y.at(1usize, c));
             let y_e1 = V::load(y.at(2usize, c));
-            let mut v12 = V::mul_sub(y_e1, t3_15, V::load(t2.at(13usize, c)));
+            let mut v12 = V::mul_sub(y_e1, t3_15, V::load(t2.at(13usize)));
             let y_e2 = V::load(y.at(3usize, c));
             let y_e3 = V::load(y.at(4usize, c));
-            let mut v20 = V::mul_sub(y_e3, t3_15, V::load(t2.at(11usize, c)));
+            let mut v20 = V::mul_sub(y_e3, t3_15, V::load(t2.at(11usize)));
             let y_e01 = V::load(y.at(5usize, c));
-            let mut v24 = V::mul_sub(y_e01, t3_15, V::load(t2.at(10usize, c)));
+            let mut v24 = V::mul_sub(y_e01, t3_15, V::load(t2.at(10usize)));
             let y_e02 = V::load(y.at(6usize, c));
-            let mut v28 = V::mul_add(y_e02, t3_15, V::load(t2.at(9usize, c)));
+            let mut v28 = V::mul_add(y_e02, t3_15, V::load(t2.at(9usize)));
             let y_e03 = V::load(y.at(7usize, c));
-            let mut v32 = V::mul_sub(y_e03, t3_15, V::load(t2.at(8usize, c)));
+            let mut v32 = V::mul_sub(y_e03, t3_15, V::load(t2.at(8usize)));
             let y_e12 = V::load(y.at(8usize, c));
-            let mut v36 = V::mul_sub(y_e12, t3_15, V::load(t2.at(7usize, c)));
+            let mut v36 = V::mul_sub(y_e12, t3_15, V::load(t2.at(7usize)));
             let y_e13 = V::load(y.at(9usize, c));
             let y_e23 = V::load(y.at(10usize, c));
-            let mut v44 = V::mul_sub(y_e23, t3_15, V::load(t2.at(5usize, c)));
+            let mut v44 = V::mul_sub(y_e23, t3_15, V::load(t2.at(5usize)));
             let y_e012 = V::load(y.at(11usize, c));
-            let mut v48 = V::neg_mul_add(y_e012, t3_15, V::load(t2.at(4usize, c)));
+            let mut v48 = V::neg_mul_add(y_e012, t3_15, V::load(t2.at(4usize)));
             let y_e013 = V::load(y.at(12usize, c));
-            let mut v52 = V::mul_add(y_e013, t3_15, V::load(t2.at(3usize, c)));
+            let mut v52 = V::mul_add(y_e013, t3_15, V::load(t2.at(3usize)));
             let y_e023 = V::load(y.at(13usize, c));
-            let mut v56 = V::neg_mul_add(y_e023, t3_15, V::load(t2.at(2usize, c)));
+            let mut v56 = V::neg_mul_add(y_e023, t3_15, V::load(t2.at(2usize)));
             let y_e123 = V::load(y.at(14usize, c));
-            let mut v60 = V::mul_add(y_e123, t3_15, V::load(t2.at(1usize, c)));
+            let mut v60 = V::mul_add(y_e123, t3_15, V::load(t2.at(1usize)));
             let y_e0123 = V::load(y.at(15usize, c));
-            let mut v64 = V::mul_add(y_e0123, t3_15, V::load(t2.at(0usize, c)));
-            let t3_14 = V::load(t3.at(14usize, c));
+            let mut v64 = V::mul_add(y_e0123, t3_15, V::load(t2.at(0usize)));
+            let t3_14 = V::load(t3.at(14usize));
             let mut v67 = V::mul_sub(
                 y_1,
                 t3_14,
-                V::mul_add(y_e0, t3_15, V::load(t2.at(14usize, c))),
+                V::mul_add(y_e0, t3_15, V::load(t2.at(14usize))),
             );
             v24 = V::mul_add(y_e1, t3_14, v24);
             v28 = V::mul_add(y_e2, t3_14, v28);
@@ -112,14 +1212,14 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v52 = V::neg_mul_add(y_e13, t3_14, v52);
             v56 = V::mul_add(y_e23, t3_14, v56);
             v64 = V::mul_add(y_e123, t3_14, v64);
-            let t3_13 = V::load(t3.at(13usize, c));
+            let t3_13 = V::load(t3.at(13usize));
             v4 = V::mul_add(y_e1, t3_13, v4);
             v67 = V::neg_mul_add(y_e01, t3_13, v67);
             v12 = V::mul_add(y_1, t3_13, v12);
             let mut v90 = V::mul_sub(
                 y_e12,
                 t3_13,
-                V::mul_add(y_e2, t3_15, V::load(t2.at(12usize, c))),
+                V::mul_add(y_e2, t3_15, V::load(t2.at(12usize))),
             );
             v20 = V::neg_mul_add(y_e13, t3_13, v20);
             v24 = V::mul_add(y_e0, t3_13, v24);
@@ -129,7 +1229,7 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v102 = V::mul_sub(
                 y_e3,
                 t3_13,
-                V::mul_add(y_e13, t3_15, V::load(t2.at(6usize, c))),
+                V::mul_add(y_e13, t3_15, V::load(t2.at(6usize))),
             );
             v44 = V::mul_add(y_e123, t3_13, v44);
             v48 = V::mul_add(y_e02, t3_13, v48);
@@ -137,7 +1237,7 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v56 = V::neg_mul_add(y_e0123, t3_13, v56);
             v60 = V::mul_add(y_e23, t3_13, v60);
             v64 = V::mul_add(y_e023, t3_13, v64);
-            let t3_12 = V::load(t3.at(12usize, c));
+            let t3_12 = V::load(t3.at(12usize));
             v4 = V::neg_mul_add(y_e2, t3_12, v4);
             v67 = V::mul_add(y_e02, t3_12, v67);
             v12 = V::neg_mul_add(y_e12, t3_12, v12);
@@ -154,7 +1254,7 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v56 = V::neg_mul_add(y_e03, t3_12, v56);
             v60 = V::mul_add(y_e13, t3_12, v60);
             v64 = V::mul_add(y_e013, t3_12, v64);
-            let t3_11 = V::load(t3.at(11usize, c));
+            let t3_11 = V::load(t3.at(11usize));
             v4 = V::mul_add(y_e3, t3_11, v4);
             v67 = V::neg_mul_add(y_e03, t3_11, v67);
             v12 = V::mul_add(y_e13, t3_11, v12);
@@ -171,7 +1271,7 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v56 = V::neg_mul_add(y_e02, t3_11, v56);
             v60 = V::mul_add(y_e12, t3_11, v60);
             v64 = V::mul_add(y_e012, t3_11, v64);
-            let t3_10 = V::load(t3.at(10usize, c));
+            let t3_10 = V::load(t3.at(10usize));
             v67 = V::mul_add(y_e1, t3_10, v67);
             v24 = V::mul_add(y_1, t3_10, v24);
             v96 = V::mul_add(y_e12, t3_10, v96);
@@ -180,7 +1280,7 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v52 = V::mul_add(y_e3, t3_10, v52);
             v56 = V::mul_add(y_e123, t3_10, v56);
             v64 = V::mul_add(y_e23, t3_10, v64);
-            let t3_9 = V::load(t3.at(9usize, c));
+            let t3_9 = V::load(t3.at(9usize));
             v67 = V::neg_mul_add(y_e2, t3_9, v67);
             v24 = V::neg_mul_add(y_e12, t3_9, v24);
             v96 = V::mul_add(y_1, t3_9, v96);
@@ -189,7 +1289,7 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v52 = V::neg_mul_add(y_e123, t3_9, v52);
             v56 = V::mul_add(y_e3, t3_9, v56);
             v64 = V::mul_add(y_e13, t3_9, v64);
-            let t3_8 = V::load(t3.at(8usize, c));
+            let t3_8 = V::load(t3.at(8usize));
             v67 = V::mul_add(y_e3, t3_8, v67);
             v24 = V::mul_add(y_e13, t3_8, v24);
             v96 = V::neg_mul_add(y_e23, t3_8, v96);
@@ -198,7 +1298,7 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v52 = V::neg_mul_add(y_e1, t3_8, v52);
             v56 = V::mul_add(y_e2, t3_8, v56);
             v64 = V::mul_add(y_e12, t3_8, v64);
-            let t3_7 = V::load(t3.at(7usize, c));
+            let t3_7 = V::load(t3.at(7usize));
             v4 = V::neg_mul_add(y_e12, t3_7, v4);
             v67 = V::mul_add(y_e012, t3_7, v67);
             v12 = V::neg_mul_add(y_e2, t3_7, v12);
@@ -215,7 +1315,7 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v56 = V::neg_mul_add(y_e013, t3_7, v56);
             v60 = V::mul_add(y_e3, t3_7, v60);
             v64 = V::mul_add(y_e03, t3_7, v64);
-            let t3_6 = V::load(t3.at(6usize, c));
+            let t3_6 = V::load(t3.at(6usize));
             v4 = V::mul_add(y_e13, t3_6, v4);
             v67 = V::neg_mul_add(y_e013, t3_6, v67);
             v12 = V::mul_add(y_e3, t3_6, v12);
@@ -232,7 +1332,7 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v56 = V::neg_mul_add(y_e012, t3_6, v56);
             v60 = V::mul_add(y_e2, t3_6, v60);
             v64 = V::mul_add(y_e02, t3_6, v64);
-            let t3_5 = V::load(t3.at(5usize, c));
+            let t3_5 = V::load(t3.at(5usize));
             v4 = V::neg_mul_add(y_e23, t3_5, v4);
             v67 = V::mul_add(y_e023, t3_5, v67);
             v12 = V::neg_mul_add(y_e123, t3_5, v12);
@@ -249,7 +1349,7 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v56 = V::neg_mul_add(y_e0, t3_5, v56);
             v60 = V::mul_add(y_e1, t3_5, v60);
             v64 = V::mul_add(y_e01, t3_5, v64);
-            let t3_4 = V::load(t3.at(4usize, c));
+            let t3_4 = V::load(t3.at(4usize));
             v67 = V::neg_mul_add(y_e12, t3_4, v67);
             v24 = V::neg_mul_add(y_e2, t3_4, v24);
             v96 = V::neg_mul_add(y_e1, t3_4, v96);
@@ -258,7 +1358,7 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v52 = V::mul_add(y_e23, t3_4, v52);
             v56 = V::mul_add(y_e13, t3_4, v56);
             v64 = V::mul_add(y_e3, t3_4, v64);
-            let t3_3 = V::load(t3.at(3usize, c));
+            let t3_3 = V::load(t3.at(3usize));
             v67 = V::mul_add(y_e13, t3_3, v67);
             v24 = V::mul_add(y_e3, t3_3, v24);
             v96 = V::mul_add(y_e123, t3_3, v96);
@@ -267,7 +1367,7 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v52 = V::mul_add(y_1, t3_3, v52);
             v56 = V::mul_add(y_e12, t3_3, v56);
             v64 = V::mul_add(y_e2, t3_3, v64);
-            let t3_2 = V::load(t3.at(2usize, c));
+            let t3_2 = V::load(t3.at(2usize));
             v67 = V::neg_mul_add(y_e23, t3_2, v67);
             v24 = V::neg_mul_add(y_e123, t3_2, v24);
             v96 = V::mul_add(y_e3, t3_2, v96);
@@ -276,7 +1376,7 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v52 = V::neg_mul_add(y_e12, t3_2, v52);
             v56 = V::mul_add(y_1, t3_2, v56);
             v64 = V::mul_add(y_e1, t3_2, v64);
-            let t3_1 = V::load(t3.at(1usize, c));
+            let t3_1 = V::load(t3.at(1usize));
             v4 = V::neg_mul_add(y_e123, t3_1, v4);
             // out0[15] = t2_15 + y_1*t3_15 + y_e1*t3_13 - y_e2*t3_12 + y_e3*t3_11 - y_e12*t3_7 + y_e13*t3_6 - y_e23*t3_5 - y_e123*t3_1
             V::store(v4, out0.at(15usize, c));
@@ -309,7 +1409,7 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out0[1] = t2_1 + y_e123*t3_15 + y_e23*t3_13 + y_e13*t3_12 + y_e12*t3_11 + y_e3*t3_7 + y_e2*t3_6 + y_e1*t3_5 + y_1*t3_1
             V::store(v60, out0.at(1usize, c));
             v64 = V::mul_add(y_e0, t3_1, v64);
-            let t3_0 = V::load(t3.at(0usize, c));
+            let t3_0 = V::load(t3.at(0usize));
             v67 = V::neg_mul_add(y_e123, t3_0, v67);
             // out0[14] = y_1*t3_14 - (t2_14 + y_e0*t3_15) - y_e01*t3_13 + y_e02*t3_12 - y_e03*t3_11 + y_e1*t3_10 - y_e2*t3_9 + y_e3*t3_8 + y_e012*t3_7 - y_e013*t3_6 + y_e023*t3_5 - y_e12*t3_4 + y_e13*t3_3 - y_e23*t3_2 + y_e0123*t3_1 - y_e123*t3_0
             V::store(v67, out0.at(14usize, c));
@@ -337,7 +1437,281 @@ unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static SANDWICH_1: Stage = stage!(sandwich_1);
+pub(super) static SANDWICH_5: Stage = stage!(sandwich_5);
+/// From `x`, cut 3 to `grad_y`: adjoint of o = x y reverse(x).
+///
+/// From `sandwich_grad` of Cl(3,0,1).
+#[inline(always)]
+unsafe fn sandwich_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let t3 = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            let t3 = t3.packed::<V, 16usize>(group);
+            let x_e0123 = V::load(x.at(15usize, c));
+            let t3_15 = V::load(t3.at(15usize));
+            let mut v2 = V::mul(x_e0123, t3_15);
+            let x_e123 = V::load(x.at(14usize, c));
+            let x_e023 = V::load(x.at(13usize, c));
+            let mut v6 = V::mul(x_e023, t3_15);
+            let x_e013 = V::load(x.at(12usize, c));
+            let mut v8 = V::mul(x_e013, t3_15);
+            let x_e012 = V::load(x.at(11usize, c));
+            let mut v10 = V::mul(x_e012, t3_15);
+            let x_e23 = V::load(x.at(10usize, c));
+            let mut v12 = V::mul(x_e23, t3_15);
+            let x_e13 = V::load(x.at(9usize, c));
+            let x_e12 = V::load(x.at(8usize, c));
+            let mut v16 = V::mul(x_e12, t3_15);
+            let x_e03 = V::load(x.at(7usize, c));
+            let mut v18 = V::mul(x_e03, t3_15);
+            let x_e02 = V::load(x.at(6usize, c));
+            let mut v20 = V::mul(x_e02, t3_15);
+            let x_e01 = V::load(x.at(5usize, c));
+            let mut v22 = V::mul(x_e01, t3_15);
+            let x_e3 = V::load(x.at(4usize, c));
+            let x_e2 = V::load(x.at(3usize, c));
+            let mut v26 = V::mul(x_e2, t3_15);
+            let x_e1 = V::load(x.at(2usize, c));
+            let x_e0 = V::load(x.at(1usize, c));
+            let mut v30 = V::mul(x_e0, t3_15);
+            let x_1 = V::load(x.at(0usize, c));
+            let mut v32 = V::mul(x_1, t3_15);
+            let t3_14 = V::load(t3.at(14usize));
+            v2 = V::mul_add(x_e123, t3_14, v2);
+            v6 = V::mul_add(x_e23, t3_14, v6);
+            v8 = V::mul_add(x_e13, t3_14, v8);
+            v10 = V::mul_add(x_e12, t3_14, v10);
+            v18 = V::mul_add(x_e3, t3_14, v18);
+            v20 = V::mul_add(x_e2, t3_14, v20);
+            v22 = V::mul_add(x_e1, t3_14, v22);
+            v30 = V::mul_add(x_1, t3_14, v30);
+            let t3_13 = V::load(t3.at(13usize));
+            v6 = V::mul_add(x_e0123, t3_13, v6);
+            v12 = V::neg_mul_add(x_e123, t3_13, v12);
+            v2 = V::mul_add(x_e023, t3_13, v2);
+            v18 = V::mul_add(x_e013, t3_13, v18);
+            v20 = V::mul_add(x_e012, t3_13, v20);
+            let mut v61 = V::mul(x_e23, t3_13);
+            v61 = V::neg_mul_add(x_e123, t3_15, v61);
+            let mut v63 = V::mul(x_e13, t3_13);
+            v63 = V::neg_mul_add(x_e3, t3_15, v63);
+            v26 = V::neg_mul_add(x_e12, t3_13, v26);
+            v8 = V::mul_add(x_e03, t3_13, v8);
+            v10 = V::mul_add(x_e02, t3_13, v10);
+            v30 = V::mul_add(x_e01, t3_13, v30);
+            let mut v73 = V::mul(x_e3, t3_13);
+            v73 = V::neg_mul_add(x_e13, t3_15, v73);
+            v16 = V::neg_mul_add(x_e2, t3_13, v16);
+            v32 = V::neg_mul_add(x_e1, t3_13, v32);
+            v22 = V::mul_add(x_e0, t3_13, v22);
+            let mut v81 = V::mul(x_1, t3_13);
+            v81 = V::neg_mul_add(x_e1, t3_15, v81);
+            let t3_12 = V::load(t3.at(12usize));
+            v8 = V::mul_add(x_e0123, t3_12, v8);
+            v73 = V::mul_add(x_e123, t3_12, v73);
+            v18 = V::neg_mul_add(x_e023, t3_12, v18);
+            v2 = V::mul_add(x_e013, t3_12, v2);
+            v22 = V::mul_add(x_e012, t3_12, v22);
+            v63 = V::neg_mul_add(x_e23, t3_12, v63);
+            v61 = V::mul_add(x_e13, t3_12, v61);
+            v81 = V::mul_add(x_e12, t3_12, v81);
+            v6 = V::neg_mul_add(x_e03, t3_12, v6);
+            v30 = V::neg_mul_add(x_e02, t3_12, v30);
+            v10 = V::mul_add(x_e01, t3_12, v10);
+            v12 = V::mul_add(x_e3, t3_12, v12);
+            v32 = V::mul_add(x_e2, t3_12, v32);
+            v16 = V::neg_mul_add(x_e1, t3_12, v16);
+            let mut v113 = V::mul_sub(x_e0, t3_12, v20);
+            v26 = V::mul_add(x_1, t3_12, v26);
+            let t3_11 = V::load(t3.at(11usize));
+            v10 = V::mul_add(x_e0123, t3_11, v10);
+            v16 = V::neg_mul_add(x_e123, t3_11, v16);
+            v113 = V::mul_add(x_e023, t3_11, v113);
+            v22 = V::neg_mul_add(x_e013, t3_11, v22);
+            v2 = V::mul_add(x_e012, t3_11, v2);
+            v26 = V::mul_add(x_e23, t3_11, v26);
+            v81 = V::neg_mul_add(x_e13, t3_11, v81);
+            v61 = V::mul_add(x_e12, t3_11, v61);
+            v30 = V::mul_add(x_e03, t3_11, v30);
+            v6 = V::neg_mul_add(x_e02, t3_11, v6);
+            let mut v138 = V::mul_sub(x_e01, t3_11, v8);
+            v32 = V::neg_mul_add(x_e3, t3_11, v32);
+            v12 = V::mul_add(x_e2, t3_11, v12);
+            v73 = V::neg_mul_add(x_e1, t3_11, v73);
+            v18 = V::mul_add(x_e0, t3_11, v18);
+            v63 = V::mul_add(x_1, t3_11, v63);
+            let t3_10 = V::load(t3.at(10usize));
+            v6 = V::mul_add(x_e123, t3_10, v6);
+            v2 = V::mul_add(x_e23, t3_10, v2);
+            v18 = V::mul_add(x_e13, t3_10, v18);
+            v113 = V::neg_mul_add(x_e12, t3_10, v113);
+            v138 = V::neg_mul_add(x_e3, t3_10, v138);
+            v10 = V::mul_add(x_e2, t3_10, v10);
+            v30 = V::mul_add(x_e1, t3_10, v30);
+            v22 = V::mul_add(x_1, t3_10, v22);
+            let t3_9 = V::load(t3.at(9usize));
+            v138 = V::neg_mul_add(x_e123, t3_9, v138);
+            v18 = V::neg_mul_add(x_e23, t3_9, v18);
+            v2 = V::mul_add(x_e13, t3_9, v2);
+            v22 = V::mul_add(x_e12, t3_9, v22);
+            v6 = V::neg_mul_add(x_e3, t3_9, v6);
+            v30 = V::neg_mul_add(x_e2, t3_9, v30);
+            v10 = V::mul_add(x_e1, t3_9, v10);
+            v113 = V::mul_add(x_1, t3_9, v113);
+            let t3_8 = V::load(t3.at(8usize));
+            v10 = V::mul_add(x_e123, t3_8, v10);
+            v113 = V::mul_add(x_e23, t3_8, v113);
+            v22 = V::neg_mul_add(x_e13, t3_8, v22);
+            v2 = V::mul_add(x_e12, t3_8, v2);
+            v30 = V::mul_add(x_e3, t3_8, v30);
+            v6 = V::neg_mul_add(x_e2, t3_8, v6);
+            v138 = V::mul_add(x_e1, t3_8, v138);
+            v18 = V::mul_add(x_1, t3_8, v18);
+            let t3_7 = V::load(t3.at(7usize));
+            v18 = V::neg_mul_add(x_e0123, t3_7, v18);
+            v63 = V::mul_add(x_e123, t3_7, v63);
+            v138 = V::neg_mul_add(x_e023, t3_7, v138);
+            v6 = V::neg_mul_add(x_e013, t3_7, v6);
+            v30 = V::neg_mul_add(x_e012, t3_7, v30);
+            v73 = V::neg_mul_add(x_e23, t3_7, v73);
+            v12 = V::neg_mul_add(x_e13, t3_7, v12);
+            v32 = V::neg_mul_add(x_e12, t3_7, v32);
+            v2 = V::mul_add(x_e03, t3_7, v2);
+            v22 = V::mul_add(x_e02, t3_7, v22);
+            v113 = V::mul_add(x_e01, t3_7, v113);
+            v61 = V::neg_mul_add(x_e3, t3_7, v61);
+            v81 = V::neg_mul_add(x_e2, t3_7, v81);
+            v26 = V::neg_mul_add(x_e1, t3_7, v26);
+            v10 = V::mul_add(x_e0, t3_7, v10);
+            v16 = V::mul_add(x_1, t3_7, v16);
+            let t3_6 = V::load(t3.at(6usize));
+            v113 = V::mul_add(x_e0123, t3_6, v113);
+            v26 = V::neg_mul_add(x_e123, t3_6, v26);
+            v10 = V::mul_add(x_e023, t3_6, v10);
+            v30 = V::mul_add(x_e013, t3_6, v30);
+            v6 = V::neg_mul_add(x_e012, t3_6, v6);
+            v16 = V::mul_add(x_e23, t3_6, v16);
+            v32 = V::mul_add(x_e13, t3_6, v32);
+            v12 = V::neg_mul_add(x_e12, t3_6, v12);
+            v22 = V::neg_mul_add(x_e03, t3_6, v22);
+            v2 = V::mul_add(x_e02, t3_6, v2);
+            v18 = V::mul_add(x_e01, t3_6, v18);
+            v81 = V::mul_add(x_e3, t3_6, v81);
+            v61 = V::neg_mul_add(x_e2, t3_6, v61);
+            v63 = V::neg_mul_add(x_e1, t3_6, v63);
+            v138 = V::mul_add(x_e0, t3_6, v138);
+            v73 = V::mul_add(x_1, t3_6, v73);
+            let t3_5 = V::load(t3.at(5usize));
+            v22 = V::neg_mul_add(x_e0123, t3_5, v22);
+            v81 = V::mul_add(x_e123, t3_5, v81);
+            v30 = V::neg_mul_add(x_e023, t3_5, v30);
+            v10 = V::mul_add(x_e013, t3_5, v10);
+            v138 = V::mul_add(x_e012, t3_5, v138);
+            v32 = V::neg_mul_add(x_e23, t3_5, v32);
+            v16 = V::mul_add(x_e13, t3_5, v16);
+            v73 = V::mul_add(x_e12, t3_5, v73);
+            v113 = V::neg_mul_add(x_e03, t3_5, v113);
+            v18 = V::neg_mul_add(x_e02, t3_5, v18);
+            v2 = V::mul_add(x_e01, t3_5, v2);
+            v26 = V::mul_add(x_e3, t3_5, v26);
+            v63 = V::mul_add(x_e2, t3_5, v63);
+            v61 = V::neg_mul_add(x_e1, t3_5, v61);
+            v6 = V::mul_add(x_e0, t3_5, v6);
+            v12 = V::mul_add(x_1, t3_5, v12);
+            let t3_4 = V::load(t3.at(4usize));
+            v18 = V::neg_mul_add(x_e123, t3_4, v18);
+            v138 = V::neg_mul_add(x_e23, t3_4, v138);
+            v6 = V::neg_mul_add(x_e13, t3_4, v6);
+            v30 = V::neg_mul_add(x_e12, t3_4, v30);
+            v2 = V::mul_add(x_e3, t3_4, v2);
+            v22 = V::mul_add(x_e2, t3_4, v22);
+            v113 = V::mul_add(x_e1, t3_4, v113);
+            v10 = V::mul_add(x_1, t3_4, v10);
+            let t3_3 = V::load(t3.at(3usize));
+            v113 = V::mul_add(x_e123, t3_3, v113);
+            v10 = V::mul_add(x_e23, t3_3, v10);
+            v30 = V::mul_add(x_e13, t3_3, v30);
+            v6 = V::neg_mul_add(x_e12, t3_3, v6);
+            v22 = V::neg_mul_add(x_e3, t3_3, v22);
+            v2 = V::mul_add(x_e2, t3_3, v2);
+            v18 = V::mul_add(x_e1, t3_3, v18);
+            v138 = V::mul_add(x_1, t3_3, v138);
+            let t3_2 = V::load(t3.at(2usize));
+            v22 = V::neg_mul_add(x_e123, t3_2, v22);
+            v30 = V::neg_mul_add(x_e23, t3_2, v30);
+            v10 = V::mul_add(x_e13, t3_2, v10);
+            v138 = V::mul_add(x_e12, t3_2, v138);
+            v113 = V::neg_mul_add(x_e3, t3_2, v113);
+            v18 = V::neg_mul_add(x_e2, t3_2, v18);
+            v2 = V::mul_add(x_e1, t3_2, v2);
+            v6 = V::mul_add(x_1, t3_2, v6);
+            let t3_1 = V::load(t3.at(1usize));
+            v30 = V::neg_mul_add(x_e0123, t3_1, v30);
+            v32 = V::mul_add(x_e123, t3_1, v32);
+            // out0[15] = x_1*t3_15 - x_e1*t3_13 + x_e2*t3_12 - x_e3*t3_11 - x_e12*t3_7 + x_e13*t3_6 - x_e23*t3_5 + x_e123*t3_1
+            V::store(v32, out0.at(15usize, c));
+            v22 = V::neg_mul_add(x_e023, t3_1, v22);
+            v113 = V::neg_mul_add(x_e013, t3_1, v113);
+            v18 = V::neg_mul_add(x_e012, t3_1, v18);
+            v81 = V::neg_mul_add(x_e23, t3_1, v81);
+            // out0[13] = x_1*t3_13 - x_e1*t3_15 + x_e12*t3_12 - x_e13*t3_11 - x_e2*t3_7 + x_e3*t3_6 + x_e123*t3_5 - x_e23*t3_1
+            V::store(v81, out0.at(13usize, c));
+            v26 = V::neg_mul_add(x_e13, t3_1, v26);
+            // out0[12] = x_e2*t3_15 - x_e12*t3_13 + x_1*t3_12 + x_e23*t3_11 - x_e1*t3_7 - x_e123*t3_6 + x_e3*t3_5 - x_e13*t3_1
+            V::store(v26, out0.at(12usize, c));
+            v63 = V::neg_mul_add(x_e12, t3_1, v63);
+            // out0[11] = x_e13*t3_13 - x_e3*t3_15 - x_e23*t3_12 + x_1*t3_11 + x_e123*t3_7 - x_e1*t3_6 + x_e2*t3_5 - x_e12*t3_1
+            V::store(v63, out0.at(11usize, c));
+            v10 = V::mul_add(x_e03, t3_1, v10);
+            v138 = V::mul_add(x_e02, t3_1, v138);
+            v6 = V::mul_add(x_e01, t3_1, v6);
+            v16 = V::neg_mul_add(x_e3, t3_1, v16);
+            // out0[7] = x_e12*t3_15 - x_e2*t3_13 - x_e1*t3_12 - x_e123*t3_11 + x_1*t3_7 + x_e23*t3_6 + x_e13*t3_5 - x_e3*t3_1
+            V::store(v16, out0.at(7usize, c));
+            v73 = V::neg_mul_add(x_e2, t3_1, v73);
+            // out0[6] = x_e3*t3_13 - x_e13*t3_15 + x_e123*t3_12 - x_e1*t3_11 - x_e23*t3_7 + x_1*t3_6 + x_e12*t3_5 - x_e2*t3_1
+            V::store(v73, out0.at(6usize, c));
+            v12 = V::neg_mul_add(x_e1, t3_1, v12);
+            // out0[5] = x_e23*t3_15 - x_e123*t3_13 + x_e3*t3_12 + x_e2*t3_11 - x_e13*t3_7 - x_e12*t3_6 + x_1*t3_5 - x_e1*t3_1
+            V::store(v12, out0.at(5usize, c));
+            v2 = V::mul_add(x_e0, t3_1, v2);
+            v61 = V::mul_add(x_1, t3_1, v61);
+            // out0[1] = x_e23*t3_13 - x_e123*t3_15 + x_e13*t3_12 + x_e12*t3_11 - x_e3*t3_7 - x_e2*t3_6 - x_e1*t3_5 + x_1*t3_1
+            V::store(v61, out0.at(1usize, c));
+            let t3_0 = V::load(t3.at(0usize));
+            v30 = V::neg_mul_add(x_e123, t3_0, v30);
+            // out0[14] = x_e0*t3_15 + x_1*t3_14 + x_e01*t3_13 - x_e02*t3_12 + x_e03*t3_11 + x_e1*t3_10 - x_e2*t3_9 + x_e3*t3_8 - x_e012*t3_7 + x_e013*t3_6 - x_e023*t3_5 - x_e12*t3_4 + x_e13*t3_3 - x_e23*t3_2 - x_e0123*t3_1 - x_e123*t3_0
+            V::store(v30, out0.at(14usize, c));
+            v22 = V::neg_mul_add(x_e23, t3_0, v22);
+            // out0[10] = x_e01*t3_15 + x_e1*t3_14 + x_e0*t3_13 + x_e012*t3_12 - x_e013*t3_11 + x_1*t3_10 + x_e12*t3_9 - x_e13*t3_8 + x_e02*t3_7 - x_e03*t3_6 - x_e0123*t3_5 + x_e2*t3_4 - x_e3*t3_3 - x_e123*t3_2 - x_e023*t3_1 - x_e23*t3_0
+            V::store(v22, out0.at(10usize, c));
+            v113 = V::neg_mul_add(x_e13, t3_0, v113);
+            // out0[9] = x_e0*t3_12 - (x_e02*t3_15 + x_e2*t3_14 + x_e012*t3_13) + x_e023*t3_11 - x_e12*t3_10 + x_1*t3_9 + x_e23*t3_8 + x_e01*t3_7 + x_e0123*t3_6 - x_e03*t3_5 + x_e1*t3_4 + x_e123*t3_3 - x_e3*t3_2 - x_e013*t3_1 - x_e13*t3_0
+            V::store(v113, out0.at(9usize, c));
+            v18 = V::neg_mul_add(x_e12, t3_0, v18);
+            // out0[8] = x_e03*t3_15 + x_e3*t3_14 + x_e013*t3_13 - x_e023*t3_12 + x_e0*t3_11 + x_e13*t3_10 - x_e23*t3_9 + x_1*t3_8 - x_e0123*t3_7 + x_e01*t3_6 - x_e02*t3_5 - x_e123*t3_4 + x_e1*t3_3 - x_e2*t3_2 - x_e012*t3_1 - x_e12*t3_0
+            V::store(v18, out0.at(8usize, c));
+            v10 = V::mul_add(x_e3, t3_0, v10);
+            // out0[4] = x_e012*t3_15 + x_e12*t3_14 + x_e02*t3_13 + x_e01*t3_12 + x_e0123*t3_11 + x_e2*t3_10 + x_e1*t3_9 + x_e123*t3_8 + x_e0*t3_7 + x_e023*t3_6 + x_e013*t3_5 + x_1*t3_4 + x_e23*t3_3 + x_e13*t3_2 + x_e03*t3_1 + x_e3*t3_0
+            V::store(v10, out0.at(4usize, c));
+            v138 = V::mul_add(x_e2, t3_0, v138);
+            // out0[3] = x_e01*t3_11 - (x_e013*t3_15 + x_e13*t3_14 + x_e03*t3_13 + x_e0123*t3_12) - x_e3*t3_10 - x_e123*t3_9 + x_e1*t3_8 - x_e023*t3_7 + x_e0*t3_6 + x_e012*t3_5 - x_e23*t3_4 + x_1*t3_3 + x_e12*t3_2 + x_e02*t3_1 + x_e2*t3_0
+            V::store(v138, out0.at(3usize, c));
+            v6 = V::mul_add(x_e1, t3_0, v6);
+            // out0[2] = x_e023*t3_15 + x_e23*t3_14 + x_e0123*t3_13 - x_e03*t3_12 - x_e02*t3_11 + x_e123*t3_10 - x_e3*t3_9 - x_e2*t3_8 - x_e013*t3_7 - x_e012*t3_6 + x_e0*t3_5 - x_e13*t3_4 - x_e12*t3_3 + x_1*t3_2 + x_e01*t3_1 + x_e1*t3_0
+            V::store(v6, out0.at(2usize, c));
+            v2 = V::mul_add(x_1, t3_0, v2);
+            // out0[0] = x_e0123*t3_15 + x_e123*t3_14 + x_e023*t3_13 + x_e013*t3_12 + x_e012*t3_11 + x_e23*t3_10 + x_e13*t3_9 + x_e12*t3_8 + x_e03*t3_7 + x_e02*t3_6 + x_e01*t3_5 + x_e3*t3_4 + x_e2*t3_3 + x_e1*t3_2 + x_e0*t3_1 + x_1*t3_0
+            V::store(v2, out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SANDWICH_6: Stage = stage!(sandwich_6);
 /// `o = x y reverse(x)`, grades 0,1,2,3,4 and 0,1,2,3,4.
 ///
 /// Forward: 746 flops per lane (384 multiplications, 362 additions).
@@ -357,7 +1731,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_0,
+                stage: &super::sandwich::SANDWICH_0,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[],
@@ -366,7 +1740,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_0,
+                stage: &super::sandwich::SANDWICH_1,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -375,7 +1749,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_0,
+                stage: &super::sandwich::SANDWICH_2,
                 inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -391,7 +1765,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_0,
+                stage: &super::sandwich::SANDWICH_0,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[],
@@ -400,7 +1774,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_0,
+                stage: &super::sandwich::SANDWICH_1,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -409,7 +1783,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_2,
+                stage: &super::sandwich::SANDWICH_3,
                 inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
                 outputs: &[Slot::Cut(2usize)],
                 params: &[],
@@ -418,7 +1792,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_1,
+                stage: &super::sandwich::SANDWICH_4,
                 inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
                 outputs: &[Slot::Cut(3usize)],
                 params: &[],
@@ -427,7 +1801,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_1,
+                stage: &super::sandwich::SANDWICH_5,
                 inputs: &[Slot::External(1usize), Slot::Cut(3usize), Slot::Cut(2usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -436,7 +1810,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_2,
+                stage: &super::sandwich::SANDWICH_6,
                 inputs: &[Slot::External(0usize), Slot::Cut(3usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[],
@@ -452,7 +1826,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
 ///
 /// From `sandwich` of Cl(3,0,1).
 #[inline(always)]
-unsafe fn sandwich_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sandwich_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -462,6 +1836,7 @@ unsafe fn sandwich_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<8usize>(c);
             y.prefetch::<4usize>(c);
+            let out0 = out0.packed::<V, 8usize>(group);
             let x_1 = V::load(x.at(0usize, c));
             let y_e0 = V::load(y.at(0usize, c));
             let mut v2 = V::mul(x_1, y_e0);
@@ -475,58 +1850,58 @@ unsafe fn sandwich_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2 = V::mul_add(x_e02, y_e2, v2);
             v2 = V::mul_add(x_e03, y_e3, v2);
             // out0[0] = x_e03*y_e3 + x_e02*y_e2 + x_1*y_e0 + x_e01*y_e1
-            V::store(v2, out0.at(0usize, c));
+            V::store(v2, out0.at(0usize));
             let mut v15 = V::mul(x_1, y_e1);
             let x_e12 = V::load(x.at(4usize, c));
             let x_e13 = V::load(x.at(5usize, c));
             v15 = V::mul_add(x_e12, y_e2, v15);
             v15 = V::mul_add(x_e13, y_e3, v15);
             // out0[1] = x_e13*y_e3 + x_1*y_e1 + x_e12*y_e2
-            V::store(v15, out0.at(1usize, c));
+            V::store(v15, out0.at(1usize));
             let mut v22 = V::mul(x_1, y_e2);
             let x_e23 = V::load(x.at(6usize, c));
             v22 = V::neg_mul_add(x_e12, y_e1, v22);
             v22 = V::mul_add(x_e23, y_e3, v22);
             // out0[2] = x_e23*y_e3 + x_1*y_e2 - x_e12*y_e1
-            V::store(v22, out0.at(2usize, c));
+            V::store(v22, out0.at(2usize));
             let mut v28 = V::mul(x_1, y_e3);
             v28 = V::neg_mul_add(x_e13, y_e1, v28);
             v28 = V::neg_mul_add(x_e23, y_e2, v28);
             // out0[3] = x_1*y_e3 - x_e13*y_e1 - x_e23*y_e2
-            V::store(v28, out0.at(3usize, c));
+            V::store(v28, out0.at(3usize));
             let mut v33 = V::mul(x_e01, y_e2);
             let x_e0123 = V::load(x.at(7usize, c));
             v33 = V::neg_mul_add(x_e02, y_e1, v33);
             v33 = V::mul_add(x_e12, y_e0, v33);
             v33 = V::mul_add(x_e0123, y_e3, v33);
             // out0[4] = x_e0123*y_e3 + x_e12*y_e0 + x_e01*y_e2 - x_e02*y_e1
-            V::store(v33, out0.at(4usize, c));
+            V::store(v33, out0.at(4usize));
             let mut v41 = V::mul(x_e01, y_e3);
             v41 = V::neg_mul_add(x_e03, y_e1, v41);
             v41 = V::mul_add(x_e13, y_e0, v41);
             v41 = V::neg_mul_add(x_e0123, y_e2, v41);
             // out0[5] = x_e13*y_e0 + x_e01*y_e3 - x_e03*y_e1 - x_e0123*y_e2
-            V::store(v41, out0.at(5usize, c));
+            V::store(v41, out0.at(5usize));
             let mut v48 = V::mul(x_e02, y_e3);
             v48 = V::neg_mul_add(x_e03, y_e2, v48);
             v48 = V::mul_add(x_e23, y_e0, v48);
             v48 = V::mul_add(x_e0123, y_e1, v48);
             // out0[6] = x_e0123*y_e1 + x_e23*y_e0 + x_e02*y_e3 - x_e03*y_e2
-            V::store(v48, out0.at(6usize, c));
+            V::store(v48, out0.at(6usize));
             let mut v55 = V::mul(x_e12, y_e3);
             v55 = V::neg_mul_add(x_e13, y_e2, v55);
             v55 = V::mul_add(x_e23, y_e1, v55);
             // out0[7] = x_e23*y_e1 + x_e12*y_e3 - x_e13*y_e2
-            V::store(v55, out0.at(7usize, c));
+            V::store(v55, out0.at(7usize));
         }
     }
 }
-pub(super) static SANDWICH_2: Stage = stage!(sandwich_2);
+pub(super) static SANDWICH_7: Stage = stage!(sandwich_7);
 /// From `x` to cut 1: o = x y reverse(x).
 ///
 /// From `sandwich` of Cl(3,0,1).
 #[inline(always)]
-unsafe fn sandwich_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sandwich_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -534,31 +1909,32 @@ unsafe fn sandwich_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<8usize>(c);
+            let out0 = out0.packed::<V, 8usize>(group);
             // out0[1] = -x_e01
-            V::store(V::neg(V::load(x.at(1usize, c))), out0.at(1usize, c));
+            V::store(V::neg(V::load(x.at(1usize, c))), out0.at(1usize));
             // out0[2] = -x_e02
-            V::store(V::neg(V::load(x.at(2usize, c))), out0.at(2usize, c));
+            V::store(V::neg(V::load(x.at(2usize, c))), out0.at(2usize));
             // out0[3] = -x_e03
-            V::store(V::neg(V::load(x.at(3usize, c))), out0.at(3usize, c));
+            V::store(V::neg(V::load(x.at(3usize, c))), out0.at(3usize));
             // out0[4] = -x_e12
-            V::store(V::neg(V::load(x.at(4usize, c))), out0.at(4usize, c));
+            V::store(V::neg(V::load(x.at(4usize, c))), out0.at(4usize));
             // out0[5] = -x_e13
-            V::store(V::neg(V::load(x.at(5usize, c))), out0.at(5usize, c));
+            V::store(V::neg(V::load(x.at(5usize, c))), out0.at(5usize));
             // out0[6] = -x_e23
-            V::store(V::neg(V::load(x.at(6usize, c))), out0.at(6usize, c));
+            V::store(V::neg(V::load(x.at(6usize, c))), out0.at(6usize));
             // out0[0] = x_1
-            V::store(V::load(x.at(0usize, c)), out0.at(0usize, c));
+            V::store(V::load(x.at(0usize, c)), out0.at(0usize));
             // out0[7] = x_e0123
-            V::store(V::load(x.at(7usize, c)), out0.at(7usize, c));
+            V::store(V::load(x.at(7usize, c)), out0.at(7usize));
         }
     }
 }
-pub(super) static SANDWICH_3: Stage = stage!(sandwich_3);
+pub(super) static SANDWICH_8: Stage = stage!(sandwich_8);
 /// From cut 0, cut 1 to `o`: o = x y reverse(x).
 ///
 /// From `sandwich` of Cl(3,0,1).
 #[inline(always)]
-unsafe fn sandwich_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sandwich_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t0 = args.inputs[0];
@@ -566,24 +1942,24 @@ unsafe fn sandwich_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<8usize>(c);
-            t1.prefetch::<8usize>(c);
-            let t1_0 = V::load(t1.at(0usize, c));
-            let mut v2 = V::mul(V::load(t0.at(0usize, c)), t1_0);
-            let t0_1 = V::load(t0.at(1usize, c));
-            let t0_2 = V::load(t0.at(2usize, c));
-            let t0_3 = V::load(t0.at(3usize, c));
-            let t1_4 = V::load(t1.at(4usize, c));
-            let t1_5 = V::load(t1.at(5usize, c));
-            let t1_6 = V::load(t1.at(6usize, c));
-            let t0_7 = V::load(t0.at(7usize, c));
-            v2 = V::neg_mul_add(t0_1, V::load(t1.at(1usize, c)), v2);
-            v2 = V::neg_mul_add(t0_2, V::load(t1.at(2usize, c)), v2);
-            v2 = V::neg_mul_add(t0_3, V::load(t1.at(3usize, c)), v2);
-            v2 = V::neg_mul_add(V::load(t0.at(4usize, c)), t1_4, v2);
-            v2 = V::neg_mul_add(V::load(t0.at(5usize, c)), t1_5, v2);
-            v2 = V::neg_mul_add(V::load(t0.at(6usize, c)), t1_6, v2);
-            v2 = V::mul_add(t0_7, V::load(t1.at(7usize, c)), v2);
+            let t0 = t0.packed::<V, 8usize>(group);
+            let t1 = t1.packed::<V, 8usize>(group);
+            let t1_0 = V::load(t1.at(0usize));
+            let mut v2 = V::mul(V::load(t0.at(0usize)), t1_0);
+            let t0_1 = V::load(t0.at(1usize));
+            let t0_2 = V::load(t0.at(2usize));
+            let t0_3 = V::load(t0.at(3usize));
+            let t1_4 = V::load(t1.at(4usize));
+            let t1_5 = V::load(t1.at(5usize));
+            let t1_6 = V::load(t1.at(6usize));
+            let t0_7 = V::load(t0.at(7usize));
+            v2 = V::neg_mul_add(t0_1, V::load(t1.at(1usize)), v2);
+            v2 = V::neg_mul_add(t0_2, V::load(t1.at(2usize)), v2);
+            v2 = V::neg_mul_add(t0_3, V::load(t1.at(3usize)), v2);
+            v2 = V::neg_mul_add(V::load(t0.at(4usize)), t1_4, v2);
+            v2 = V::neg_mul_add(V::load(t0.at(5usize)), t1_5, v2);
+            v2 = V::neg_mul_add(V::load(t0.at(6usize)), t1_6, v2);
+            v2 = V::mul_add(t0_7, V::load(t1.at(7usize)), v2);
             // out0[0] = t0_7*t1_7 + t0_0*t1_0 - t0_1*t1_1 - t0_2*t1_2 - t0_3*t1_3 - t0_4*t1_4 - t0_5*t1_5 - t0_6*t1_6
             V::store(v2, out0.at(0usize, c));
             let mut v31 = V::mul(t0_1, t1_0);
@@ -607,12 +1983,12 @@ unsafe fn sandwich_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static SANDWICH_4: Stage = stage!(sandwich_4);
+pub(super) static SANDWICH_9: Stage = stage!(sandwich_9);
 /// From cut 0, `grad_o` to cut 2: adjoint of o = x y reverse(x).
 ///
 /// From `sandwich_grad` of Cl(3,0,1).
 #[inline(always)]
-unsafe fn sandwich_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sandwich_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t0 = args.inputs[0];
@@ -620,15 +1996,16 @@ unsafe fn sandwich_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<8usize>(c);
             grad_o.prefetch::<4usize>(c);
-            let t0_7 = V::load(t0.at(7usize, c));
+            let t0 = t0.packed::<V, 8usize>(group);
+            let out0 = out0.packed::<V, 8usize>(group);
+            let t0_7 = V::load(t0.at(7usize));
             let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let t0_3 = V::load(t0.at(3usize, c));
+            let t0_3 = V::load(t0.at(3usize));
             let mut v4 = V::mul(t0_3, grad_o_e3);
-            let t0_2 = V::load(t0.at(2usize, c));
+            let t0_2 = V::load(t0.at(2usize));
             let mut v6 = V::mul(t0_2, grad_o_e3);
-            let t0_1 = V::load(t0.at(1usize, c));
+            let t0_1 = V::load(t0.at(1usize));
             let mut v8 = V::mul(t0_1, grad_o_e3);
             let grad_o_e2 = V::load(grad_o.at(2usize, c));
             v8 = V::mul_add(t0_7, grad_o_e2, v8);
@@ -643,34 +2020,34 @@ unsafe fn sandwich_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v4 = V::mul_add(t0_1, grad_o_e1, v4);
             let grad_o_e0 = V::load(grad_o.at(0usize, c));
             // out0[7] = t0_7*grad_o_e0
-            V::store(V::mul(t0_7, grad_o_e0), out0.at(7usize, c));
-            v6 = V::neg_mul_add(V::load(t0.at(6usize, c)), grad_o_e0, v6);
+            V::store(V::mul(t0_7, grad_o_e0), out0.at(7usize));
+            v6 = V::neg_mul_add(V::load(t0.at(6usize)), grad_o_e0, v6);
             // out0[6] = t0_2*grad_o_e3 - t0_3*grad_o_e2 - t0_7*grad_o_e1 - t0_6*grad_o_e0
-            V::store(v6, out0.at(6usize, c));
-            v8 = V::neg_mul_add(V::load(t0.at(5usize, c)), grad_o_e0, v8);
+            V::store(v6, out0.at(6usize));
+            v8 = V::neg_mul_add(V::load(t0.at(5usize)), grad_o_e0, v8);
             // out0[5] = t0_1*grad_o_e3 + t0_7*grad_o_e2 - t0_3*grad_o_e1 - t0_5*grad_o_e0
-            V::store(v8, out0.at(5usize, c));
-            v16 = V::neg_mul_add(V::load(t0.at(4usize, c)), grad_o_e0, v16);
+            V::store(v8, out0.at(5usize));
+            v16 = V::neg_mul_add(V::load(t0.at(4usize)), grad_o_e0, v16);
             // out0[4] = t0_1*grad_o_e2 - t0_7*grad_o_e3 - t0_2*grad_o_e1 - t0_4*grad_o_e0
-            V::store(v16, out0.at(4usize, c));
+            V::store(v16, out0.at(4usize));
             // out0[3] = -t0_3*grad_o_e0
-            V::store(V::neg(V::mul(t0_3, grad_o_e0)), out0.at(3usize, c));
+            V::store(V::neg(V::mul(t0_3, grad_o_e0)), out0.at(3usize));
             // out0[2] = -t0_2*grad_o_e0
-            V::store(V::neg(V::mul(t0_2, grad_o_e0)), out0.at(2usize, c));
+            V::store(V::neg(V::mul(t0_2, grad_o_e0)), out0.at(2usize));
             // out0[1] = -t0_1*grad_o_e0
-            V::store(V::neg(V::mul(t0_1, grad_o_e0)), out0.at(1usize, c));
-            v4 = V::mul_add(V::load(t0.at(0usize, c)), grad_o_e0, v4);
+            V::store(V::neg(V::mul(t0_1, grad_o_e0)), out0.at(1usize));
+            v4 = V::mul_add(V::load(t0.at(0usize)), grad_o_e0, v4);
             // out0[0] = t0_3*grad_o_e3 + t0_2*grad_o_e2 + t0_1*grad_o_e1 + t0_0*grad_o_e0
-            V::store(v4, out0.at(0usize, c));
+            V::store(v4, out0.at(0usize));
         }
     }
 }
-pub(super) static SANDWICH_5: Stage = stage!(sandwich_5);
+pub(super) static SANDWICH_10: Stage = stage!(sandwich_10);
 /// From cut 1, `grad_o` to cut 3: adjoint of o = x y reverse(x).
 ///
 /// From `sandwich_grad` of Cl(3,0,1).
 #[inline(always)]
-unsafe fn sandwich_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sandwich_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t1 = args.inputs[0];
@@ -678,15 +2055,16 @@ unsafe fn sandwich_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<8usize>(c);
             grad_o.prefetch::<4usize>(c);
-            let t1_4 = V::load(t1.at(4usize, c));
+            let t1 = t1.packed::<V, 8usize>(group);
+            let out0 = out0.packed::<V, 8usize>(group);
+            let t1_4 = V::load(t1.at(4usize));
             let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let t1_0 = V::load(t1.at(0usize, c));
+            let t1_0 = V::load(t1.at(0usize));
             let mut v4 = V::mul(t1_0, grad_o_e3);
-            let t1_6 = V::load(t1.at(6usize, c));
+            let t1_6 = V::load(t1.at(6usize));
             let mut v6 = V::mul(t1_6, grad_o_e3);
-            let t1_5 = V::load(t1.at(5usize, c));
+            let t1_5 = V::load(t1.at(5usize));
             let mut v8 = V::mul(t1_5, grad_o_e3);
             let grad_o_e2 = V::load(grad_o.at(2usize, c));
             let mut v10 = V::mul(t1_5, grad_o_e2);
@@ -700,35 +2078,35 @@ unsafe fn sandwich_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v6 = V::neg_mul_add(t1_4, grad_o_e1, v6);
             v8 = V::mul_add(t1_0, grad_o_e1, v8);
             let grad_o_e0 = V::load(grad_o.at(0usize, c));
-            v10 = V::mul_add(V::load(t1.at(7usize, c)), grad_o_e0, v10);
+            v10 = V::mul_add(V::load(t1.at(7usize)), grad_o_e0, v10);
             // out0[7] = t1_5*grad_o_e2 - t1_4*grad_o_e3 - t1_6*grad_o_e1 + t1_7*grad_o_e0
-            V::store(v10, out0.at(7usize, c));
+            V::store(v10, out0.at(7usize));
             // out0[6] = -t1_6*grad_o_e0
-            V::store(V::neg(V::mul(t1_6, grad_o_e0)), out0.at(6usize, c));
+            V::store(V::neg(V::mul(t1_6, grad_o_e0)), out0.at(6usize));
             // out0[5] = -t1_5*grad_o_e0
-            V::store(V::neg(V::mul(t1_5, grad_o_e0)), out0.at(5usize, c));
+            V::store(V::neg(V::mul(t1_5, grad_o_e0)), out0.at(5usize));
             // out0[4] = -t1_4*grad_o_e0
-            V::store(V::neg(V::mul(t1_4, grad_o_e0)), out0.at(4usize, c));
-            v4 = V::neg_mul_add(V::load(t1.at(3usize, c)), grad_o_e0, v4);
+            V::store(V::neg(V::mul(t1_4, grad_o_e0)), out0.at(4usize));
+            v4 = V::neg_mul_add(V::load(t1.at(3usize)), grad_o_e0, v4);
             // out0[3] = t1_0*grad_o_e3 - t1_6*grad_o_e2 - t1_5*grad_o_e1 - t1_3*grad_o_e0
-            V::store(v4, out0.at(3usize, c));
-            v6 = V::neg_mul_add(V::load(t1.at(2usize, c)), grad_o_e0, v6);
+            V::store(v4, out0.at(3usize));
+            v6 = V::neg_mul_add(V::load(t1.at(2usize)), grad_o_e0, v6);
             // out0[2] = t1_6*grad_o_e3 + t1_0*grad_o_e2 - t1_4*grad_o_e1 - t1_2*grad_o_e0
-            V::store(v6, out0.at(2usize, c));
-            v8 = V::neg_mul_add(V::load(t1.at(1usize, c)), grad_o_e0, v8);
+            V::store(v6, out0.at(2usize));
+            v8 = V::neg_mul_add(V::load(t1.at(1usize)), grad_o_e0, v8);
             // out0[1] = t1_5*grad_o_e3 + t1_4*grad_o_e2 + t1_0*grad_o_e1 - t1_1*grad_o_e0
-            V::store(v8, out0.at(1usize, c));
+            V::store(v8, out0.at(1usize));
             // out0[0] = t1_0*grad_o_e0
-            V::store(V::mul(t1_0, grad_o_e0), out0.at(0usize, c));
+            V::store(V::mul(t1_0, grad_o_e0), out0.at(0usize));
         }
     }
 }
-pub(super) static SANDWICH_6: Stage = stage!(sandwich_6);
+pub(super) static SANDWICH_11: Stage = stage!(sandwich_11);
 /// From `y`, cut 3, cut 2 to `grad_x`: adjoint of o = x y reverse(x).
 ///
 /// From `sandwich_grad` of Cl(3,0,1).
 #[inline(always)]
-unsafe fn sandwich_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sandwich_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let y = args.inputs[0];
@@ -738,47 +2116,47 @@ unsafe fn sandwich_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<4usize>(c);
-            t3.prefetch::<8usize>(c);
-            t2.prefetch::<8usize>(c);
+            let t3 = t3.packed::<V, 8usize>(group);
+            let t2 = t2.packed::<V, 8usize>(group);
             let y_e1 = V::load(y.at(1usize, c));
-            let t3_7 = V::load(t3.at(7usize, c));
-            let mut v4 = V::mul_sub(y_e1, t3_7, V::load(t2.at(6usize, c)));
+            let t3_7 = V::load(t3.at(7usize));
+            let mut v4 = V::mul_sub(y_e1, t3_7, V::load(t2.at(6usize)));
             let y_e2 = V::load(y.at(2usize, c));
             let y_e3 = V::load(y.at(3usize, c));
-            let mut v12 = V::mul_sub(y_e3, t3_7, V::load(t2.at(4usize, c)));
-            let t3_6 = V::load(t3.at(6usize, c));
-            let mut v16 = V::mul_add(y_e1, t3_6, V::load(t2.at(7usize, c)));
+            let mut v12 = V::mul_sub(y_e3, t3_7, V::load(t2.at(4usize)));
+            let t3_6 = V::load(t3.at(6usize));
+            let mut v16 = V::mul_add(y_e1, t3_6, V::load(t2.at(7usize)));
             let y_e0 = V::load(y.at(0usize, c));
             v4 = V::mul_add(y_e0, t3_6, v4);
-            let mut v22 = V::mul_add(y_e2, t3_6, V::load(t2.at(3usize, c)));
-            let mut v25 = V::mul_sub(y_e3, t3_6, V::load(t2.at(2usize, c)));
-            let t3_5 = V::load(t3.at(5usize, c));
+            let mut v22 = V::mul_add(y_e2, t3_6, V::load(t2.at(3usize)));
+            let mut v25 = V::mul_sub(y_e3, t3_6, V::load(t2.at(2usize)));
+            let t3_5 = V::load(t3.at(5usize));
             v16 = V::neg_mul_add(y_e2, t3_5, v16);
             let mut v30 = V::mul_sub(
                 y_e0,
                 t3_5,
-                V::mul_add(y_e2, t3_7, V::load(t2.at(5usize, c))),
+                V::mul_add(y_e2, t3_7, V::load(t2.at(5usize))),
             );
             v22 = V::mul_add(y_e1, t3_5, v22);
-            let mut v35 = V::mul_sub(y_e3, t3_5, V::load(t2.at(1usize, c)));
-            let t3_4 = V::load(t3.at(4usize, c));
+            let mut v35 = V::mul_sub(y_e3, t3_5, V::load(t2.at(1usize)));
+            let t3_4 = V::load(t3.at(4usize));
             v16 = V::mul_add(y_e3, t3_4, v16);
             // out0[7] = t2_7 + y_e1*t3_6 - y_e2*t3_5 + y_e3*t3_4
             V::store(v16, out0.at(7usize, c));
             v12 = V::mul_add(y_e0, t3_4, v12);
             v25 = V::neg_mul_add(y_e1, t3_4, v25);
             v35 = V::mul_add(y_e2, t3_4, v35);
-            let t3_3 = V::load(t3.at(3usize, c));
+            let t3_3 = V::load(t3.at(3usize));
             v4 = V::neg_mul_add(y_e2, t3_3, v4);
             v30 = V::neg_mul_add(y_e1, t3_3, v30);
-            let mut v52 = V::mul_add(y_e3, t3_3, V::load(t2.at(0usize, c)));
-            let t3_2 = V::load(t3.at(2usize, c));
+            let mut v52 = V::mul_add(y_e3, t3_3, V::load(t2.at(0usize)));
+            let t3_2 = V::load(t3.at(2usize));
             v4 = V::mul_add(y_e3, t3_2, v4);
             // out0[6] = y_e1*t3_7 - t2_6 + y_e0*t3_6 - y_e2*t3_3 + y_e3*t3_2
             V::store(v4, out0.at(6usize, c));
             v12 = V::neg_mul_add(y_e1, t3_2, v12);
             v52 = V::mul_add(y_e2, t3_2, v52);
-            let t3_1 = V::load(t3.at(1usize, c));
+            let t3_1 = V::load(t3.at(1usize));
             v30 = V::mul_add(y_e3, t3_1, v30);
             // out0[5] = y_e0*t3_5 - (t2_5 + y_e2*t3_7) - y_e1*t3_3 + y_e3*t3_1
             V::store(v30, out0.at(5usize, c));
@@ -786,7 +2164,7 @@ unsafe fn sandwich_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out0[4] = y_e3*t3_7 - t2_4 + y_e0*t3_4 - y_e1*t3_2 + y_e2*t3_1
             V::store(v12, out0.at(4usize, c));
             v52 = V::mul_add(y_e1, t3_1, v52);
-            let t3_0 = V::load(t3.at(0usize, c));
+            let t3_0 = V::load(t3.at(0usize));
             // out0[3] = y_e3*t3_0 - (t2_3 + y_e2*t3_6 + y_e1*t3_5)
             V::store(V::mul_sub(y_e3, t3_0, v22), out0.at(3usize, c));
             v25 = V::mul_add(y_e2, t3_0, v25);
@@ -801,12 +2179,12 @@ unsafe fn sandwich_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static SANDWICH_7: Stage = stage!(sandwich_7);
+pub(super) static SANDWICH_12: Stage = stage!(sandwich_12);
 /// From `x`, cut 3 to `grad_y`: adjoint of o = x y reverse(x).
 ///
 /// From `sandwich_grad` of Cl(3,0,1).
 #[inline(always)]
-unsafe fn sandwich_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sandwich_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -815,47 +2193,47 @@ unsafe fn sandwich_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<8usize>(c);
-            t3.prefetch::<8usize>(c);
+            let t3 = t3.packed::<V, 8usize>(group);
             let x_e23 = V::load(x.at(6usize, c));
-            let t3_7 = V::load(t3.at(7usize, c));
+            let t3_7 = V::load(t3.at(7usize));
             let mut v2 = V::mul(x_e23, t3_7);
             let x_e13 = V::load(x.at(5usize, c));
             let mut v4 = V::mul(x_e13, t3_7);
             let x_e12 = V::load(x.at(4usize, c));
             let mut v6 = V::mul(x_e12, t3_7);
             let x_e0123 = V::load(x.at(7usize, c));
-            let t3_6 = V::load(t3.at(6usize, c));
+            let t3_6 = V::load(t3.at(6usize));
             v2 = V::mul_add(x_e0123, t3_6, v2);
             let mut v11 = V::mul(x_e23, t3_6);
             let x_e03 = V::load(x.at(3usize, c));
             v4 = V::mul_add(x_e03, t3_6, v4);
             let x_e02 = V::load(x.at(2usize, c));
             v6 = V::mul_add(x_e02, t3_6, v6);
-            let t3_5 = V::load(t3.at(5usize, c));
+            let t3_5 = V::load(t3.at(5usize));
             v4 = V::mul_add(x_e0123, t3_5, v4);
             v11 = V::mul_add(x_e13, t3_5, v11);
             v2 = V::neg_mul_add(x_e03, t3_5, v2);
             let x_e01 = V::load(x.at(1usize, c));
             v6 = V::mul_add(x_e01, t3_5, v6);
-            let t3_4 = V::load(t3.at(4usize, c));
+            let t3_4 = V::load(t3.at(4usize));
             v6 = V::mul_add(x_e0123, t3_4, v6);
             v11 = V::mul_add(x_e12, t3_4, v11);
             v2 = V::neg_mul_add(x_e02, t3_4, v2);
             let mut v36 = V::mul_sub(x_e01, t3_4, v4);
-            let t3_3 = V::load(t3.at(3usize, c));
+            let t3_3 = V::load(t3.at(3usize));
             v36 = V::neg_mul_add(x_e23, t3_3, v36);
             v2 = V::neg_mul_add(x_e13, t3_3, v2);
             let x_1 = V::load(x.at(0usize, c));
             v6 = V::mul_add(x_1, t3_3, v6);
-            let t3_2 = V::load(t3.at(2usize, c));
+            let t3_2 = V::load(t3.at(2usize));
             v6 = V::mul_add(x_e23, t3_2, v6);
             v2 = V::neg_mul_add(x_e12, t3_2, v2);
             v36 = V::mul_add(x_1, t3_2, v36);
-            let t3_1 = V::load(t3.at(1usize, c));
+            let t3_1 = V::load(t3.at(1usize));
             v6 = V::mul_add(x_e13, t3_1, v6);
             v36 = V::mul_add(x_e12, t3_1, v36);
             v2 = V::mul_add(x_1, t3_1, v2);
-            let t3_0 = V::load(t3.at(0usize, c));
+            let t3_0 = V::load(t3.at(0usize));
             v6 = V::mul_add(x_e03, t3_0, v6);
             // out0[3] = x_e12*t3_7 + x_e02*t3_6 + x_e01*t3_5 + x_e0123*t3_4 + x_1*t3_3 + x_e23*t3_2 + x_e13*t3_1 + x_e03*t3_0
             V::store(v6, out0.at(3usize, c));
@@ -871,7 +2249,7 @@ unsafe fn sandwich_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static SANDWICH_8: Stage = stage!(sandwich_8);
+pub(super) static SANDWICH_13: Stage = stage!(sandwich_13);
 /// `o = x y reverse(x)`, grades 0,2,4 and 1.
 ///
 /// Forward: 90 flops per lane (48 multiplications, 42 additions).
@@ -891,7 +2269,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sandwich::SANDWICH_2,
+                stage: &super::sandwich::SANDWICH_7,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[],
@@ -900,7 +2278,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_3,
+                stage: &super::sandwich::SANDWICH_8,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -909,7 +2287,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_4,
+                stage: &super::sandwich::SANDWICH_9,
                 inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -925,7 +2303,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sandwich::SANDWICH_2,
+                stage: &super::sandwich::SANDWICH_7,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[],
@@ -934,7 +2312,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_3,
+                stage: &super::sandwich::SANDWICH_8,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
@@ -943,7 +2321,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_5,
+                stage: &super::sandwich::SANDWICH_10,
                 inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
                 outputs: &[Slot::Cut(2usize)],
                 params: &[],
@@ -952,7 +2330,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_6,
+                stage: &super::sandwich::SANDWICH_11,
                 inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
                 outputs: &[Slot::Cut(3usize)],
                 params: &[],
@@ -961,7 +2339,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_7,
+                stage: &super::sandwich::SANDWICH_12,
                 inputs: &[Slot::External(1usize), Slot::Cut(3usize), Slot::Cut(2usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -970,7 +2348,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_8,
+                stage: &super::sandwich::SANDWICH_13,
                 inputs: &[Slot::External(0usize), Slot::Cut(3usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[],

@@ -20,10 +20,12 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
             y.prefetch::<16usize>(c);
+            let out0 = out0.packed::<V, 16usize>(group);
+            let param0 = param0.packed::<V, 34usize>(group);
             let x_1 = V::load(x.at(0usize, c));
             let y_1 = V::load(y.at(0usize, c));
-            let mut v4 = V::mul(y_1, V::mul(x_1, V::load(param0.at(0usize, c))));
-            let v6 = V::mul(x_1, V::load(param0.at(1usize, c)));
+            let mut v4 = V::mul(y_1, V::mul(x_1, V::load(param0.at(0usize))));
+            let v6 = V::mul(x_1, V::load(param0.at(1usize)));
             let y_e0 = V::load(y.at(1usize, c));
             let mut v8 = V::mul(y_e0, v6);
             let y_e1 = V::load(y.at(2usize, c));
@@ -32,7 +34,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v12 = V::mul(y_e2, v6);
             let y_e3 = V::load(y.at(4usize, c));
             let mut v14 = V::mul(y_e3, v6);
-            let v16 = V::mul(x_1, V::load(param0.at(2usize, c)));
+            let v16 = V::mul(x_1, V::load(param0.at(2usize)));
             let y_e01 = V::load(y.at(5usize, c));
             let mut v18 = V::mul(y_e01, v16);
             let y_e02 = V::load(y.at(6usize, c));
@@ -45,7 +47,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v26 = V::mul(y_e13, v16);
             let y_e23 = V::load(y.at(10usize, c));
             let mut v28 = V::mul(y_e23, v16);
-            let v30 = V::mul(x_1, V::load(param0.at(3usize, c)));
+            let v30 = V::mul(x_1, V::load(param0.at(3usize)));
             let y_e012 = V::load(y.at(11usize, c));
             let mut v32 = V::mul(y_e012, v30);
             let y_e013 = V::load(y.at(12usize, c));
@@ -55,21 +57,21 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e123 = V::load(y.at(14usize, c));
             let mut v38 = V::mul(y_e123, v30);
             let y_e0123 = V::load(y.at(15usize, c));
-            let mut v42 = V::mul(y_e0123, V::mul(x_1, V::load(param0.at(4usize, c))));
+            let mut v42 = V::mul(y_e0123, V::mul(x_1, V::load(param0.at(4usize))));
             let x_e1 = V::load(x.at(2usize, c));
-            let w5 = V::load(param0.at(5usize, c));
+            let w5 = V::load(param0.at(5usize));
             v4 = V::mul_add(y_e1, V::mul(x_e1, w5), v4);
             let x_e2 = V::load(x.at(3usize, c));
             v4 = V::mul_add(y_e2, V::mul(x_e2, w5), v4);
             let x_e3 = V::load(x.at(4usize, c));
             v4 = V::mul_add(y_e3, V::mul(x_e3, w5), v4);
             let x_e0 = V::load(x.at(1usize, c));
-            let w6 = V::load(param0.at(6usize, c));
+            let w6 = V::load(param0.at(6usize));
             v8 = V::mul_add(y_1, V::mul(x_e0, w6), v8);
             v10 = V::mul_add(y_1, V::mul(x_e1, w6), v10);
             v12 = V::mul_add(y_1, V::mul(x_e2, w6), v12);
             v14 = V::mul_add(y_1, V::mul(x_e3, w6), v14);
-            let w7 = V::load(param0.at(7usize, c));
+            let w7 = V::load(param0.at(7usize));
             let v71 = V::mul(x_e1, w7);
             v8 = V::neg_mul_add(y_e01, v71, v8);
             v12 = V::mul_add(y_e12, v71, v12);
@@ -82,7 +84,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v8 = V::neg_mul_add(y_e03, v85, v8);
             v10 = V::neg_mul_add(y_e13, v85, v10);
             v12 = V::neg_mul_add(y_e23, v85, v12);
-            let w8 = V::load(param0.at(8usize, c));
+            let w8 = V::load(param0.at(8usize));
             let v93 = V::mul(x_e0, w8);
             v18 = V::mul_add(y_e1, v93, v18);
             v20 = V::mul_add(y_e2, v93, v20);
@@ -99,7 +101,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v22 = V::neg_mul_add(y_e0, v114, v22);
             v26 = V::neg_mul_add(y_e1, v114, v26);
             v28 = V::neg_mul_add(y_e2, v114, v28);
-            let w9 = V::load(param0.at(9usize, c));
+            let w9 = V::load(param0.at(9usize));
             let v122 = V::mul(x_e1, w9);
             v20 = V::neg_mul_add(y_e012, v122, v20);
             v22 = V::neg_mul_add(y_e013, v122, v22);
@@ -112,7 +114,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v18 = V::mul_add(y_e013, v136, v18);
             v20 = V::mul_add(y_e023, v136, v20);
             v24 = V::mul_add(y_e123, v136, v24);
-            let w10 = V::load(param0.at(10usize, c));
+            let w10 = V::load(param0.at(10usize));
             let v144 = V::mul(x_e0, w10);
             v32 = V::mul_add(y_e12, v144, v32);
             v34 = V::mul_add(y_e13, v144, v34);
@@ -129,24 +131,24 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v34 = V::mul_add(y_e01, v165, v34);
             v36 = V::mul_add(y_e02, v165, v36);
             v38 = V::mul_add(y_e12, v165, v38);
-            let w11 = V::load(param0.at(11usize, c));
+            let w11 = V::load(param0.at(11usize));
             v36 = V::neg_mul_add(y_e0123, V::mul(x_e1, w11), v36);
             v34 = V::mul_add(y_e0123, V::mul(x_e2, w11), v34);
             v32 = V::neg_mul_add(y_e0123, V::mul(x_e3, w11), v32);
-            let w12 = V::load(param0.at(12usize, c));
+            let w12 = V::load(param0.at(12usize));
             v42 = V::mul_add(y_e123, V::mul(x_e0, w12), v42);
             v42 = V::neg_mul_add(y_e023, V::mul(x_e1, w12), v42);
             v42 = V::mul_add(y_e013, V::mul(x_e2, w12), v42);
             v42 = V::neg_mul_add(y_e012, V::mul(x_e3, w12), v42);
             let x_e12 = V::load(x.at(8usize, c));
-            let w13 = V::load(param0.at(13usize, c));
+            let w13 = V::load(param0.at(13usize));
             v4 = V::neg_mul_add(y_e12, V::mul(x_e12, w13), v4);
             let x_e13 = V::load(x.at(9usize, c));
             v4 = V::neg_mul_add(y_e13, V::mul(x_e13, w13), v4);
             let x_e23 = V::load(x.at(10usize, c));
             v4 = V::neg_mul_add(y_e23, V::mul(x_e23, w13), v4);
             let x_e01 = V::load(x.at(5usize, c));
-            let w14 = V::load(param0.at(14usize, c));
+            let w14 = V::load(param0.at(14usize));
             v8 = V::mul_add(y_e1, V::mul(x_e01, w14), v8);
             let x_e02 = V::load(x.at(6usize, c));
             v8 = V::mul_add(y_e2, V::mul(x_e02, w14), v8);
@@ -161,7 +163,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v231 = V::mul(x_e23, w14);
             v14 = V::neg_mul_add(y_e2, v231, v14);
             v12 = V::mul_add(y_e3, v231, v12);
-            let w15 = V::load(param0.at(15usize, c));
+            let w15 = V::load(param0.at(15usize));
             let v237 = V::mul(x_e12, w15);
             v8 = V::neg_mul_add(y_e012, v237, v8);
             v14 = V::neg_mul_add(y_e123, v237, v14);
@@ -171,14 +173,14 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v247 = V::mul(x_e23, w15);
             v8 = V::neg_mul_add(y_e023, v247, v8);
             v10 = V::neg_mul_add(y_e123, v247, v10);
-            let w16 = V::load(param0.at(16usize, c));
+            let w16 = V::load(param0.at(16usize));
             v18 = V::mul_add(y_1, V::mul(x_e01, w16), v18);
             v20 = V::mul_add(y_1, V::mul(x_e02, w16), v20);
             v22 = V::mul_add(y_1, V::mul(x_e03, w16), v22);
             v24 = V::mul_add(y_1, V::mul(x_e12, w16), v24);
             v26 = V::mul_add(y_1, V::mul(x_e13, w16), v26);
             v28 = V::mul_add(y_1, V::mul(x_e23, w16), v28);
-            let w17 = V::load(param0.at(17usize, c));
+            let w17 = V::load(param0.at(17usize));
             let v272 = V::mul(x_e01, w17);
             v20 = V::mul_add(y_e12, v272, v20);
             v22 = V::mul_add(y_e13, v272, v22);
@@ -203,11 +205,11 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v20 = V::mul_add(y_e03, v305, v20);
             v26 = V::neg_mul_add(y_e12, v305, v26);
             v24 = V::mul_add(y_e13, v305, v24);
-            let w18 = V::load(param0.at(18usize, c));
+            let w18 = V::load(param0.at(18usize));
             v22 = V::neg_mul_add(y_e0123, V::mul(x_e12, w18), v22);
             v20 = V::mul_add(y_e0123, V::mul(x_e13, w18), v20);
             v18 = V::neg_mul_add(y_e0123, V::mul(x_e23, w18), v18);
-            let w19 = V::load(param0.at(19usize, c));
+            let w19 = V::load(param0.at(19usize));
             let v325 = V::mul(x_e01, w19);
             v32 = V::mul_add(y_e2, v325, v32);
             v34 = V::mul_add(y_e3, v325, v34);
@@ -226,7 +228,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v350 = V::mul(x_e23, w19);
             v36 = V::mul_add(y_e0, v350, v36);
             v38 = V::mul_add(y_e1, v350, v38);
-            let w20 = V::load(param0.at(20usize, c));
+            let w20 = V::load(param0.at(20usize));
             v36 = V::mul_add(y_e123, V::mul(x_e01, w20), v36);
             v34 = V::neg_mul_add(y_e123, V::mul(x_e02, w20), v34);
             v32 = V::mul_add(y_e123, V::mul(x_e03, w20), v32);
@@ -239,7 +241,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v375 = V::mul(x_e23, w20);
             v34 = V::neg_mul_add(y_e012, v375, v34);
             v32 = V::mul_add(y_e013, v375, v32);
-            let w21 = V::load(param0.at(21usize, c));
+            let w21 = V::load(param0.at(21usize));
             v42 = V::mul_add(y_e23, V::mul(x_e01, w21), v42);
             v42 = V::neg_mul_add(y_e13, V::mul(x_e02, w21), v42);
             v42 = V::mul_add(y_e12, V::mul(x_e03, w21), v42);
@@ -247,15 +249,11 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v42 = V::neg_mul_add(y_e02, V::mul(x_e13, w21), v42);
             v42 = V::mul_add(y_e01, V::mul(x_e23, w21), v42);
             let x_e123 = V::load(x.at(14usize, c));
-            v4 = V::neg_mul_add(
-                y_e123,
-                V::mul(x_e123, V::load(param0.at(22usize, c))),
-                v4,
-            );
+            v4 = V::neg_mul_add(y_e123, V::mul(x_e123, V::load(param0.at(22usize))), v4);
             // out0[0] = y_1*x_1*w0 + y_e1*x_e1*w5 + y_e2*x_e2*w5 + y_e3*x_e3*w5 - y_e12*x_e12*w13 - y_e13*x_e13*w13 - y_e23*x_e23*w13 - y_e123*x_e123*w22
-            V::store(v4, out0.at(0usize, c));
+            V::store(v4, out0.at(0usize));
             let x_e012 = V::load(x.at(11usize, c));
-            let w23 = V::load(param0.at(23usize, c));
+            let w23 = V::load(param0.at(23usize));
             v8 = V::neg_mul_add(y_e12, V::mul(x_e012, w23), v8);
             let x_e013 = V::load(x.at(12usize, c));
             v8 = V::neg_mul_add(y_e13, V::mul(x_e013, w23), v8);
@@ -264,15 +262,15 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v417 = V::mul(x_e123, w23);
             v14 = V::neg_mul_add(y_e12, v417, v14);
             // out0[4] = y_e3*v6 + y_1*x_e3*w6 + y_e13*v71 + y_e23*v78 - y_e1*v226 - y_e2*v231 - y_e123*v237 - y_e12*v417
-            V::store(v14, out0.at(4usize, c));
+            V::store(v14, out0.at(4usize));
             v12 = V::mul_add(y_e13, v417, v12);
             // out0[3] = y_e2*v6 + y_1*x_e2*w6 + y_e12*v71 - y_e23*v85 - y_e1*v221 + y_e3*v231 + y_e123*v242 + y_e13*v417
-            V::store(v12, out0.at(3usize, c));
+            V::store(v12, out0.at(3usize));
             v10 = V::neg_mul_add(y_e23, v417, v10);
             // out0[2] = y_e1*v6 + y_1*x_e1*w6 - y_e12*v78 - y_e13*v85 + y_e2*v221 + y_e3*v226 - y_e123*v247 - y_e23*v417
-            V::store(v10, out0.at(2usize, c));
-            v8 = V::mul_add(y_e0123, V::mul(x_e123, V::load(param0.at(24usize, c))), v8);
-            let w25 = V::load(param0.at(25usize, c));
+            V::store(v10, out0.at(2usize));
+            v8 = V::mul_add(y_e0123, V::mul(x_e123, V::load(param0.at(24usize))), v8);
+            let w25 = V::load(param0.at(25usize));
             let v429 = V::mul(x_e012, w25);
             v20 = V::neg_mul_add(y_e1, v429, v20);
             v18 = V::mul_add(y_e2, v429, v18);
@@ -285,14 +283,14 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v444 = V::mul(x_e123, w25);
             v28 = V::mul_add(y_e1, v444, v28);
             // out0[10] = y_e23*v16 + y_e3*v107 - y_e2*v114 + y_e123*v122 + y_1*x_e23*w16 - y_e13*v287 + y_e12*v296 + y_e1*v444
-            V::store(v28, out0.at(10usize, c));
+            V::store(v28, out0.at(10usize));
             v26 = V::neg_mul_add(y_e2, v444, v26);
             // out0[9] = y_e13*v16 + y_e3*v100 - y_e1*v114 - y_e123*v129 + y_1*x_e13*w16 + y_e23*v287 - y_e12*v305 - y_e2*v444
-            V::store(v26, out0.at(9usize, c));
+            V::store(v26, out0.at(9usize));
             v24 = V::mul_add(y_e3, v444, v24);
             // out0[8] = y_e12*v16 + y_e2*v100 - y_e1*v107 + y_e123*v136 + y_1*x_e12*w16 - y_e23*v296 + y_e13*v305 + y_e3*v444
-            V::store(v24, out0.at(8usize, c));
-            let w26 = V::load(param0.at(26usize, c));
+            V::store(v24, out0.at(8usize));
+            let w26 = V::load(param0.at(26usize));
             v22 = V::neg_mul_add(y_e123, V::mul(x_e012, w26), v22);
             v20 = V::mul_add(y_e123, V::mul(x_e013, w26), v20);
             v18 = V::neg_mul_add(y_e123, V::mul(x_e023, w26), v18);
@@ -300,14 +298,14 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v22 = V::mul_add(y_e012, v461, v22);
             v20 = V::neg_mul_add(y_e013, v461, v20);
             v18 = V::mul_add(y_e023, v461, v18);
-            let w27 = V::load(param0.at(27usize, c));
+            let w27 = V::load(param0.at(27usize));
             v32 = V::mul_add(y_1, V::mul(x_e012, w27), v32);
             v34 = V::mul_add(y_1, V::mul(x_e013, w27), v34);
             v36 = V::mul_add(y_1, V::mul(x_e023, w27), v36);
             v38 = V::mul_add(y_1, V::mul(x_e123, w27), v38);
             // out0[14] = y_e123*v30 + y_e23*v151 - y_e13*v158 + y_e12*v165 + y_e3*v340 - y_e2*v345 + y_e1*v350 + y_1*x_e123*w27
-            V::store(v38, out0.at(14usize, c));
-            let w28 = V::load(param0.at(28usize, c));
+            V::store(v38, out0.at(14usize));
+            let w28 = V::load(param0.at(28usize));
             let v482 = V::mul(x_e012, w28);
             v36 = V::neg_mul_add(y_e13, v482, v36);
             v34 = V::mul_add(y_e23, v482, v34);
@@ -321,7 +319,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v36 = V::neg_mul_add(y_e01, v497, v36);
             v34 = V::mul_add(y_e02, v497, v34);
             v32 = V::neg_mul_add(y_e03, v497, v32);
-            let w29 = V::load(param0.at(29usize, c));
+            let w29 = V::load(param0.at(29usize));
             v42 = V::mul_add(y_e3, V::mul(x_e012, w29), v42);
             v42 = V::neg_mul_add(y_e2, V::mul(x_e013, w29), v42);
             v42 = V::mul_add(y_e1, V::mul(x_e023, w29), v42);
@@ -329,34 +327,34 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e0123 = V::load(x.at(15usize, c));
             v8 = V::neg_mul_add(
                 y_e123,
-                V::mul(x_e0123, V::load(param0.at(30usize, c))),
+                V::mul(x_e0123, V::load(param0.at(30usize))),
                 v8,
             );
             // out0[1] = y_e0*v6 + y_1*x_e0*w6 - y_e01*v71 - y_e02*v78 - y_e03*v85 + y_e1*x_e01*w14 + y_e2*x_e02*w14 + y_e3*x_e03*w14 - y_e012*v237 - y_e013*v242 - y_e023*v247 - y_e12*x_e012*w23 - y_e13*x_e013*w23 - y_e23*x_e023*w23 + y_e0123*x_e123*w24 - y_e123*x_e0123*w30
-            V::store(v8, out0.at(1usize, c));
-            let v523 = V::mul(x_e0123, V::load(param0.at(31usize, c)));
+            V::store(v8, out0.at(1usize));
+            let v523 = V::mul(x_e0123, V::load(param0.at(31usize)));
             v22 = V::neg_mul_add(y_e12, v523, v22);
             // out0[7] = y_e03*v16 + y_e3*v93 - y_e0*v114 - y_e013*v122 - y_e023*v129 + y_1*x_e03*w16 + y_e13*v272 + y_e23*v277 - y_e01*v296 - y_e02*v305 - y_e0123*x_e12*w18 - y_e1*v434 - y_e2*v439 - y_e123*x_e012*w26 + y_e012*v461 - y_e12*v523
-            V::store(v22, out0.at(7usize, c));
+            V::store(v22, out0.at(7usize));
             v20 = V::mul_add(y_e13, v523, v20);
             // out0[6] = y_e02*v16 + y_e2*v93 - y_e0*v107 - y_e012*v122 + y_e023*v136 + y_1*x_e02*w16 + y_e12*v272 - y_e23*v282 - y_e01*v287 + y_e03*v305 + y_e0123*x_e13*w18 - y_e1*v429 + y_e3*v439 + y_e123*x_e013*w26 - y_e013*v461 + y_e13*v523
-            V::store(v20, out0.at(6usize, c));
+            V::store(v20, out0.at(6usize));
             v18 = V::neg_mul_add(y_e23, v523, v18);
             // out0[5] = y_e01*v16 + y_e1*v93 - y_e0*v100 + y_e012*v129 + y_e013*v136 + y_1*x_e01*w16 - y_e12*v277 - y_e13*v282 + y_e02*v287 + y_e03*v296 - y_e0123*x_e23*w18 + y_e2*v429 + y_e3*v434 - y_e123*x_e023*w26 + y_e023*v461 - y_e23*v523
-            V::store(v18, out0.at(5usize, c));
-            let v531 = V::mul(x_e0123, V::load(param0.at(32usize, c)));
+            V::store(v18, out0.at(5usize));
+            let v531 = V::mul(x_e0123, V::load(param0.at(32usize)));
             v36 = V::mul_add(y_e1, v531, v36);
             // out0[13] = y_e023*v30 + y_e23*v144 - y_e03*v158 + y_e02*v165 - y_e0123*x_e1*w11 + y_e3*v330 - y_e2*v335 + y_e0*v350 + y_e123*x_e01*w20 - y_e013*v365 + y_e012*v370 + y_1*x_e023*w27 - y_e13*v482 + y_e12*v487 - y_e01*v497 + y_e1*v531
-            V::store(v36, out0.at(13usize, c));
+            V::store(v36, out0.at(13usize));
             v34 = V::neg_mul_add(y_e2, v531, v34);
             // out0[12] = y_e013*v30 + y_e13*v144 - y_e03*v151 + y_e01*v165 + y_e0123*x_e2*w11 + y_e3*v325 - y_e1*v335 + y_e0*v345 - y_e123*x_e02*w20 + y_e023*v365 - y_e012*v375 + y_1*x_e013*w27 + y_e23*v482 - y_e12*v492 + y_e02*v497 - y_e2*v531
-            V::store(v34, out0.at(12usize, c));
+            V::store(v34, out0.at(12usize));
             v32 = V::mul_add(y_e3, v531, v32);
             // out0[11] = y_e012*v30 + y_e12*v144 - y_e02*v151 + y_e01*v158 - y_e0123*x_e3*w11 + y_e2*v325 - y_e1*v330 + y_e0*v340 + y_e123*x_e03*w20 - y_e023*v370 + y_e013*v375 + y_1*x_e012*w27 - y_e23*v487 + y_e13*v492 - y_e03*v497 + y_e3*v531
-            V::store(v32, out0.at(11usize, c));
-            v42 = V::mul_add(y_1, V::mul(x_e0123, V::load(param0.at(33usize, c))), v42);
+            V::store(v32, out0.at(11usize));
+            v42 = V::mul_add(y_1, V::mul(x_e0123, V::load(param0.at(33usize))), v42);
             // out0[15] = y_e0123*x_1*w4 + y_e123*x_e0*w12 - y_e023*x_e1*w12 + y_e013*x_e2*w12 - y_e012*x_e3*w12 + y_e23*x_e01*w21 - y_e13*x_e02*w21 + y_e12*x_e03*w21 + y_e03*x_e12*w21 - y_e02*x_e13*w21 + y_e01*x_e23*w21 + y_e3*x_e012*w29 - y_e2*x_e013*w29 + y_e1*x_e023*w29 - y_e0*x_e123*w29 + y_1*x_e0123*w33
-            V::store(v42, out0.at(15usize, c));
+            V::store(v42, out0.at(15usize));
         }
     }
 }
@@ -373,8 +371,9 @@ unsafe fn sgp_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
+            let out0 = out0.packed::<V, 1usize>(group);
             // out0[0] = gate(x_1)
-            V::store(gate::<V>(args.gate, V::load(x.at(0usize, c))), out0.at(0usize, c));
+            V::store(gate::<V>(args.gate, V::load(x.at(0usize, c))), out0.at(0usize));
         }
     }
 }
@@ -392,42 +391,42 @@ unsafe fn sgp_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
-            t0.prefetch::<16usize>(c);
-            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t0 = t0.packed::<V, 16usize>(group);
+            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
             // out0[0] = t0_0*v2
-            V::store(V::mul(V::load(t0.at(0usize, c)), v2), out0.at(0usize, c));
+            V::store(V::mul(V::load(t0.at(0usize)), v2), out0.at(0usize, c));
             // out0[1] = t0_1*v2
-            V::store(V::mul(V::load(t0.at(1usize, c)), v2), out0.at(1usize, c));
+            V::store(V::mul(V::load(t0.at(1usize)), v2), out0.at(1usize, c));
             // out0[2] = t0_2*v2
-            V::store(V::mul(V::load(t0.at(2usize, c)), v2), out0.at(2usize, c));
+            V::store(V::mul(V::load(t0.at(2usize)), v2), out0.at(2usize, c));
             // out0[3] = t0_3*v2
-            V::store(V::mul(V::load(t0.at(3usize, c)), v2), out0.at(3usize, c));
+            V::store(V::mul(V::load(t0.at(3usize)), v2), out0.at(3usize, c));
             // out0[4] = t0_4*v2
-            V::store(V::mul(V::load(t0.at(4usize, c)), v2), out0.at(4usize, c));
+            V::store(V::mul(V::load(t0.at(4usize)), v2), out0.at(4usize, c));
             // out0[5] = t0_5*v2
-            V::store(V::mul(V::load(t0.at(5usize, c)), v2), out0.at(5usize, c));
+            V::store(V::mul(V::load(t0.at(5usize)), v2), out0.at(5usize, c));
             // out0[6] = t0_6*v2
-            V::store(V::mul(V::load(t0.at(6usize, c)), v2), out0.at(6usize, c));
+            V::store(V::mul(V::load(t0.at(6usize)), v2), out0.at(6usize, c));
             // out0[7] = t0_7*v2
-            V::store(V::mul(V::load(t0.at(7usize, c)), v2), out0.at(7usize, c));
+            V::store(V::mul(V::load(t0.at(7usize)), v2), out0.at(7usize, c));
             // out0[8] = t0_8*v2
-            V::store(V::mul(V::load(t0.at(8usize, c)), v2), out0.at(8usize, c));
+            V::store(V::mul(V::load(t0.at(8usize)), v2), out0.at(8usize, c));
             // out0[9] = t0_9*v2
-            V::store(V::mul(V::load(t0.at(9usize, c)), v2), out0.at(9usize, c));
+            V::store(V::mul(V::load(t0.at(9usize)), v2), out0.at(9usize, c));
             // out0[10] = t0_10*v2
-            V::store(V::mul(V::load(t0.at(10usize, c)), v2), out0.at(10usize, c));
+            V::store(V::mul(V::load(t0.at(10usize)), v2), out0.at(10usize, c));
             // out0[11] = t0_11*v2
-            V::store(V::mul(V::load(t0.at(11usize, c)), v2), out0.at(11usize, c));
+            V::store(V::mul(V::load(t0.at(11usize)), v2), out0.at(11usize, c));
             // out0[12] = t0_12*v2
-            V::store(V::mul(V::load(t0.at(12usize, c)), v2), out0.at(12usize, c));
+            V::store(V::mul(V::load(t0.at(12usize)), v2), out0.at(12usize, c));
             // out0[13] = t0_13*v2
-            V::store(V::mul(V::load(t0.at(13usize, c)), v2), out0.at(13usize, c));
+            V::store(V::mul(V::load(t0.at(13usize)), v2), out0.at(13usize, c));
             // out0[14] = t0_14*v2
-            V::store(V::mul(V::load(t0.at(14usize, c)), v2), out0.at(14usize, c));
+            V::store(V::mul(V::load(t0.at(14usize)), v2), out0.at(14usize, c));
             // out0[15] = t0_15*v2
-            V::store(V::mul(V::load(t0.at(15usize, c)), v2), out0.at(15usize, c));
+            V::store(V::mul(V::load(t0.at(15usize)), v2), out0.at(15usize, c));
         }
     }
 }
@@ -447,93 +446,32 @@ unsafe fn sgp_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<16usize>(c);
             grad_o.prefetch::<16usize>(c);
-            t2.prefetch::<1usize>(c);
-            t1.prefetch::<1usize>(c);
-            let mut v2 = V::mul(
-                V::load(t0.at(15usize, c)),
-                V::load(grad_o.at(15usize, c)),
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(14usize, c)),
-                V::load(grad_o.at(14usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(13usize, c)),
-                V::load(grad_o.at(13usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(12usize, c)),
-                V::load(grad_o.at(12usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(11usize, c)),
-                V::load(grad_o.at(11usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(10usize, c)),
-                V::load(grad_o.at(10usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(9usize, c)),
-                V::load(grad_o.at(9usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(8usize, c)),
-                V::load(grad_o.at(8usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(7usize, c)),
-                V::load(grad_o.at(7usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(6usize, c)),
-                V::load(grad_o.at(6usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(5usize, c)),
-                V::load(grad_o.at(5usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(4usize, c)),
-                V::load(grad_o.at(4usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(3usize, c)),
-                V::load(grad_o.at(3usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(2usize, c)),
-                V::load(grad_o.at(2usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(1usize, c)),
-                V::load(grad_o.at(1usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(0usize, c)),
-                V::load(grad_o.at(0usize, c)),
-                v2,
-            );
+            let t0 = t0.packed::<V, 16usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t1 = t1.packed::<V, 1usize>(group);
+            let out0 = out0.packed::<V, 1usize>(group);
+            let out1 = out1.packed::<V, 1usize>(group);
+            let mut v2 = V::mul(V::load(t0.at(15usize)), V::load(grad_o.at(15usize, c)));
+            v2 = V::mul_add(V::load(t0.at(14usize)), V::load(grad_o.at(14usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(13usize)), V::load(grad_o.at(13usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(12usize)), V::load(grad_o.at(12usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(11usize)), V::load(grad_o.at(11usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(10usize)), V::load(grad_o.at(10usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(9usize)), V::load(grad_o.at(9usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(8usize)), V::load(grad_o.at(8usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(7usize)), V::load(grad_o.at(7usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(6usize)), V::load(grad_o.at(6usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(5usize)), V::load(grad_o.at(5usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(4usize)), V::load(grad_o.at(4usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(3usize)), V::load(grad_o.at(3usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(2usize)), V::load(grad_o.at(2usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(1usize)), V::load(grad_o.at(1usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(0usize)), V::load(grad_o.at(0usize, c)), v2);
             // out1[0] = t2_0*v62
-            V::store(V::mul(V::load(t2.at(0usize, c)), v2), out1.at(0usize, c));
+            V::store(V::mul(V::load(t2.at(0usize)), v2), out1.at(0usize));
             // out0[0] = t1_0*v62
-            V::store(V::mul(V::load(t1.at(0usize, c)), v2), out0.at(0usize, c));
+            V::store(V::mul(V::load(t1.at(0usize)), v2), out0.at(0usize));
         }
     }
 }
@@ -551,42 +489,43 @@ unsafe fn sgp_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
             grad_o.prefetch::<16usize>(c);
-            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let out0 = out0.packed::<V, 16usize>(group);
+            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
             // out0[15] = v2*grad_o_e0123
-            V::store(V::mul(v2, V::load(grad_o.at(15usize, c))), out0.at(15usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(15usize, c))), out0.at(15usize));
             // out0[14] = v2*grad_o_e123
-            V::store(V::mul(v2, V::load(grad_o.at(14usize, c))), out0.at(14usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(14usize, c))), out0.at(14usize));
             // out0[13] = v2*grad_o_e023
-            V::store(V::mul(v2, V::load(grad_o.at(13usize, c))), out0.at(13usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(13usize, c))), out0.at(13usize));
             // out0[12] = v2*grad_o_e013
-            V::store(V::mul(v2, V::load(grad_o.at(12usize, c))), out0.at(12usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(12usize, c))), out0.at(12usize));
             // out0[11] = v2*grad_o_e012
-            V::store(V::mul(v2, V::load(grad_o.at(11usize, c))), out0.at(11usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(11usize, c))), out0.at(11usize));
             // out0[10] = v2*grad_o_e23
-            V::store(V::mul(v2, V::load(grad_o.at(10usize, c))), out0.at(10usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(10usize, c))), out0.at(10usize));
             // out0[9] = v2*grad_o_e13
-            V::store(V::mul(v2, V::load(grad_o.at(9usize, c))), out0.at(9usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(9usize, c))), out0.at(9usize));
             // out0[8] = v2*grad_o_e12
-            V::store(V::mul(v2, V::load(grad_o.at(8usize, c))), out0.at(8usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(8usize, c))), out0.at(8usize));
             // out0[7] = v2*grad_o_e03
-            V::store(V::mul(v2, V::load(grad_o.at(7usize, c))), out0.at(7usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(7usize, c))), out0.at(7usize));
             // out0[6] = v2*grad_o_e02
-            V::store(V::mul(v2, V::load(grad_o.at(6usize, c))), out0.at(6usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(6usize, c))), out0.at(6usize));
             // out0[5] = v2*grad_o_e01
-            V::store(V::mul(v2, V::load(grad_o.at(5usize, c))), out0.at(5usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(5usize, c))), out0.at(5usize));
             // out0[4] = v2*grad_o_e3
-            V::store(V::mul(v2, V::load(grad_o.at(4usize, c))), out0.at(4usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(4usize, c))), out0.at(4usize));
             // out0[3] = v2*grad_o_e2
-            V::store(V::mul(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize));
             // out0[2] = v2*grad_o_e1
-            V::store(V::mul(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize));
             // out0[1] = v2*grad_o_e0
-            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize));
             // out0[0] = v2*grad_o_1
-            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize));
         }
     }
 }
@@ -607,117 +546,115 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
-            t5.prefetch::<16usize>(c);
             y.prefetch::<16usize>(c);
-            t3.prefetch::<1usize>(c);
+            let t5 = t5.packed::<V, 16usize>(group);
+            let t3 = t3.packed::<V, 1usize>(group);
+            let param0 = param0.packed::<V, 34usize>(group);
             let x_1 = V::load(x.at(0usize, c));
-            let v4 = V::mul(x_1, V::load(param0.at(1usize, c)));
-            let v6 = V::mul(x_1, V::load(param0.at(2usize, c)));
-            let v8 = V::mul(x_1, V::load(param0.at(3usize, c)));
+            let v4 = V::mul(x_1, V::load(param0.at(1usize)));
+            let v6 = V::mul(x_1, V::load(param0.at(2usize)));
+            let v8 = V::mul(x_1, V::load(param0.at(3usize)));
             let x_e1 = V::load(x.at(2usize, c));
-            let w5 = V::load(param0.at(5usize, c));
+            let w5 = V::load(param0.at(5usize));
             let x_e2 = V::load(x.at(3usize, c));
             let x_e3 = V::load(x.at(4usize, c));
             let x_e0 = V::load(x.at(1usize, c));
-            let w6 = V::load(param0.at(6usize, c));
-            let w7 = V::load(param0.at(7usize, c));
+            let w6 = V::load(param0.at(6usize));
+            let w7 = V::load(param0.at(7usize));
             let v25 = V::mul(x_e1, w7);
             let v26 = V::mul(x_e2, w7);
             let v27 = V::mul(x_e3, w7);
-            let w8 = V::load(param0.at(8usize, c));
+            let w8 = V::load(param0.at(8usize));
             let v29 = V::mul(x_e0, w8);
             let v30 = V::mul(x_e1, w8);
             let v31 = V::mul(x_e2, w8);
             let v32 = V::mul(x_e3, w8);
-            let w9 = V::load(param0.at(9usize, c));
+            let w9 = V::load(param0.at(9usize));
             let v34 = V::mul(x_e1, w9);
             let v35 = V::mul(x_e2, w9);
             let v36 = V::mul(x_e3, w9);
-            let w10 = V::load(param0.at(10usize, c));
+            let w10 = V::load(param0.at(10usize));
             let v38 = V::mul(x_e0, w10);
             let v39 = V::mul(x_e1, w10);
             let v40 = V::mul(x_e2, w10);
             let v41 = V::mul(x_e3, w10);
-            let w11 = V::load(param0.at(11usize, c));
-            let w12 = V::load(param0.at(12usize, c));
+            let w11 = V::load(param0.at(11usize));
+            let w12 = V::load(param0.at(12usize));
             let x_e12 = V::load(x.at(8usize, c));
-            let w13 = V::load(param0.at(13usize, c));
+            let w13 = V::load(param0.at(13usize));
             let x_e13 = V::load(x.at(9usize, c));
             let x_e23 = V::load(x.at(10usize, c));
             let x_e01 = V::load(x.at(5usize, c));
-            let w14 = V::load(param0.at(14usize, c));
+            let w14 = V::load(param0.at(14usize));
             let x_e02 = V::load(x.at(6usize, c));
             let x_e03 = V::load(x.at(7usize, c));
             let v65 = V::mul(x_e12, w14);
             let v66 = V::mul(x_e13, w14);
             let v67 = V::mul(x_e23, w14);
-            let w15 = V::load(param0.at(15usize, c));
+            let w15 = V::load(param0.at(15usize));
             let v69 = V::mul(x_e12, w15);
             let v70 = V::mul(x_e13, w15);
             let v71 = V::mul(x_e23, w15);
-            let w16 = V::load(param0.at(16usize, c));
-            let w17 = V::load(param0.at(17usize, c));
+            let w16 = V::load(param0.at(16usize));
+            let w17 = V::load(param0.at(17usize));
             let v80 = V::mul(x_e01, w17);
             let v81 = V::mul(x_e02, w17);
             let v82 = V::mul(x_e03, w17);
             let v83 = V::mul(x_e12, w17);
             let v84 = V::mul(x_e13, w17);
             let v85 = V::mul(x_e23, w17);
-            let w18 = V::load(param0.at(18usize, c));
-            let w19 = V::load(param0.at(19usize, c));
+            let w18 = V::load(param0.at(18usize));
+            let w19 = V::load(param0.at(19usize));
             let v91 = V::mul(x_e01, w19);
             let v92 = V::mul(x_e02, w19);
             let v93 = V::mul(x_e03, w19);
             let v94 = V::mul(x_e12, w19);
             let v95 = V::mul(x_e13, w19);
             let v96 = V::mul(x_e23, w19);
-            let w20 = V::load(param0.at(20usize, c));
+            let w20 = V::load(param0.at(20usize));
             let v101 = V::mul(x_e12, w20);
             let v102 = V::mul(x_e13, w20);
             let v103 = V::mul(x_e23, w20);
-            let w21 = V::load(param0.at(21usize, c));
+            let w21 = V::load(param0.at(21usize));
             let x_e123 = V::load(x.at(14usize, c));
             let x_e012 = V::load(x.at(11usize, c));
-            let w23 = V::load(param0.at(23usize, c));
+            let w23 = V::load(param0.at(23usize));
             let x_e013 = V::load(x.at(12usize, c));
             let x_e023 = V::load(x.at(13usize, c));
             let v121 = V::mul(x_e123, w23);
-            let w25 = V::load(param0.at(25usize, c));
+            let w25 = V::load(param0.at(25usize));
             let v125 = V::mul(x_e012, w25);
             let v126 = V::mul(x_e013, w25);
             let v127 = V::mul(x_e023, w25);
             let v128 = V::mul(x_e123, w25);
-            let w26 = V::load(param0.at(26usize, c));
+            let w26 = V::load(param0.at(26usize));
             let v133 = V::mul(x_e123, w26);
-            let w27 = V::load(param0.at(27usize, c));
-            let w28 = V::load(param0.at(28usize, c));
+            let w27 = V::load(param0.at(27usize));
+            let w28 = V::load(param0.at(28usize));
             let v140 = V::mul(x_e012, w28);
             let v141 = V::mul(x_e013, w28);
             let v142 = V::mul(x_e023, w28);
             let v143 = V::mul(x_e123, w28);
-            let w29 = V::load(param0.at(29usize, c));
+            let w29 = V::load(param0.at(29usize));
             let x_e0123 = V::load(x.at(15usize, c));
-            let v153 = V::mul(x_e0123, V::load(param0.at(31usize, c)));
-            let v155 = V::mul(x_e0123, V::load(param0.at(32usize, c)));
-            let t5_15 = V::load(t5.at(15usize, c));
-            let mut v159 = V::mul(
-                V::mul(x_e0123, V::load(param0.at(33usize, c))),
-                t5_15,
-            );
-            let t5_11 = V::load(t5.at(11usize, c));
+            let v153 = V::mul(x_e0123, V::load(param0.at(31usize)));
+            let v155 = V::mul(x_e0123, V::load(param0.at(32usize)));
+            let t5_15 = V::load(t5.at(15usize));
+            let mut v159 = V::mul(V::mul(x_e0123, V::load(param0.at(33usize))), t5_15);
+            let t5_11 = V::load(t5.at(11usize));
             let mut v161 = V::mul(v155, t5_11);
-            let t5_12 = V::load(t5.at(12usize, c));
+            let t5_12 = V::load(t5.at(12usize));
             let mut v163 = V::mul(v155, t5_12);
-            let t5_13 = V::load(t5.at(13usize, c));
+            let t5_13 = V::load(t5.at(13usize));
             let mut v165 = V::mul(v155, t5_13);
-            let t5_5 = V::load(t5.at(5usize, c));
+            let t5_5 = V::load(t5.at(5usize));
             let mut v167 = V::mul(v153, t5_5);
-            let t5_6 = V::load(t5.at(6usize, c));
+            let t5_6 = V::load(t5.at(6usize));
             let mut v169 = V::mul(v153, t5_6);
-            let t5_7 = V::load(t5.at(7usize, c));
+            let t5_7 = V::load(t5.at(7usize));
             let mut v171 = V::mul(v153, t5_7);
-            let t5_1 = V::load(t5.at(1usize, c));
-            let mut v173 = V::mul(V::mul(x_e0123, V::load(param0.at(30usize, c))), t5_1);
+            let t5_1 = V::load(t5.at(1usize));
+            let mut v173 = V::mul(V::mul(x_e0123, V::load(param0.at(30usize))), t5_1);
             v165 = V::mul_add(V::mul(x_e023, w29), t5_15, v165);
             v163 = V::mul_add(V::mul(x_e013, w29), t5_15, v163);
             v161 = V::mul_add(V::mul(x_e012, w29), t5_15, v161);
@@ -728,7 +665,7 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v191 = V::mul_sub(v141, t5_13, v171);
             let mut v193 = V::mul_sub(v140, t5_12, v167);
             v169 = V::neg_mul_add(v140, t5_13, v169);
-            let t5_14 = V::load(t5.at(14usize, c));
+            let t5_14 = V::load(t5.at(14usize));
             v159 = V::mul_add(V::mul(x_e123, w27), t5_14, v159);
             v159 = V::mul_add(V::mul(x_e023, w27), t5_13, v159);
             v159 = V::mul_add(V::mul(x_e013, w27), t5_12, v159);
@@ -738,11 +675,11 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v173 = V::mul_add(V::mul(x_e023, w26), t5_5, v173);
             let mut v211 = V::mul_sub(V::mul(x_e013, w26), t5_6, v173);
             v211 = V::neg_mul_add(V::mul(x_e012, w26), t5_7, v211);
-            let t5_8 = V::load(t5.at(8usize, c));
+            let t5_8 = V::load(t5.at(8usize));
             v161 = V::mul_add(v128, t5_8, v161);
-            let t5_9 = V::load(t5.at(9usize, c));
+            let t5_9 = V::load(t5.at(9usize));
             v163 = V::mul_add(v128, t5_9, v163);
-            let t5_10 = V::load(t5.at(10usize, c));
+            let t5_10 = V::load(t5.at(10usize));
             v165 = V::mul_add(v128, t5_10, v165);
             v161 = V::mul_add(v127, t5_6, v161);
             v163 = V::mul_add(v127, t5_7, v163);
@@ -750,19 +687,19 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v165 = V::neg_mul_add(v126, t5_7, v165);
             let mut v232 = V::mul_sub(v125, t5_5, v163);
             v165 = V::neg_mul_add(v125, t5_6, v165);
-            let mut v235 = V::mul(V::mul(x_e123, V::load(param0.at(24usize, c))), t5_1);
-            let t5_2 = V::load(t5.at(2usize, c));
+            let mut v235 = V::mul(V::mul(x_e123, V::load(param0.at(24usize))), t5_1);
+            let t5_2 = V::load(t5.at(2usize));
             v193 = V::neg_mul_add(v121, t5_2, v193);
-            let t5_3 = V::load(t5.at(3usize, c));
+            let t5_3 = V::load(t5.at(3usize));
             v169 = V::mul_add(v121, t5_3, v169);
-            let t5_4 = V::load(t5.at(4usize, c));
+            let t5_4 = V::load(t5.at(4usize));
             v191 = V::neg_mul_add(v121, t5_4, v191);
             v193 = V::neg_mul_add(V::mul(x_e023, w23), t5_1, v193);
             v169 = V::neg_mul_add(V::mul(x_e013, w23), t5_1, v169);
             v191 = V::neg_mul_add(V::mul(x_e012, w23), t5_1, v191);
-            let t5_0 = V::load(t5.at(0usize, c));
+            let t5_0 = V::load(t5.at(0usize));
             v211 = V::neg_mul_add(
-                V::mul(x_e123, V::load(param0.at(22usize, c))),
+                V::mul(x_e123, V::load(param0.at(22usize))),
                 t5_0,
                 v211,
             );
@@ -898,7 +835,7 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v161 = V::mul_add(V::mul(x_e3, w5), t5_0, v161);
             v232 = V::mul_add(V::mul(x_e2, w5), t5_0, v232);
             v165 = V::mul_add(V::mul(x_e1, w5), t5_0, v165);
-            v235 = V::mul_add(V::mul(x_1, V::load(param0.at(4usize, c))), t5_15, v235);
+            v235 = V::mul_add(V::mul(x_1, V::load(param0.at(4usize))), t5_15, v235);
             // out0[15] = x_e123*w24*t5_1 - x_e23*w18*t5_5 + x_e13*w18*t5_6 - x_e12*w18*t5_7 - x_e3*w11*t5_11 + x_e2*w11*t5_12 - x_e1*w11*t5_13 + x_1*w4*t5_15
             V::store(v235, out0.at(15usize, c));
             v211 = V::mul_add(v8, t5_14, v211);
@@ -943,9 +880,9 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v286 = V::mul_add(v4, t5_1, v286);
             // out0[1] = v96*t5_13 - x_e123*w29*t5_15 + v95*t5_12 + v94*t5_11 - v32*t5_7 - v31*t5_6 - v30*t5_5 + v4*t5_1
             V::store(v286, out0.at(1usize, c));
-            v159 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize, c))), t5_0, v159);
+            v159 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize))), t5_0, v159);
             v159 = V::mul_add(
-                V::load(t3.at(0usize, c)),
+                V::load(t3.at(0usize)),
                 gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
                 v159,
             );
@@ -972,63 +909,65 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<16usize>(c);
-            t5.prefetch::<16usize>(c);
             x.prefetch::<16usize>(c);
-            t4.prefetch::<1usize>(c);
+            let t5 = t5.packed::<V, 16usize>(group);
+            let t4 = t4.packed::<V, 1usize>(group);
+            let param0 = param0.packed::<V, 34usize>(group);
+            let grad0 = grad0.packed::<V, 34usize>(group);
             let y_1 = V::load(y.at(0usize, c));
-            let t5_15 = V::load(t5.at(15usize, c));
+            let t5_15 = V::load(t5.at(15usize));
             let v2 = V::mul(y_1, t5_15);
-            let mut v4 = V::mul(V::load(param0.at(33usize, c)), v2);
+            let mut v4 = V::mul(V::load(param0.at(33usize)), v2);
             let x_e0123 = V::load(x.at(15usize, c));
             // grad0[33] += x_e0123*v2
             V::store(
-                V::add(V::load(grad0.at(33usize, c)), V::mul(x_e0123, v2)),
-                grad0.at(33usize, c),
+                V::mul_add(x_e0123, v2, V::load(grad0.at(33usize))),
+                grad0.at(33usize),
             );
             let y_e3 = V::load(y.at(4usize, c));
-            let t5_11 = V::load(t5.at(11usize, c));
+            let t5_11 = V::load(t5.at(11usize));
             let mut v9 = V::mul(y_e3, t5_11);
             let y_e2 = V::load(y.at(3usize, c));
-            let t5_12 = V::load(t5.at(12usize, c));
+            let t5_12 = V::load(t5.at(12usize));
             v9 = V::neg_mul_add(y_e2, t5_12, v9);
             let y_e1 = V::load(y.at(2usize, c));
-            let t5_13 = V::load(t5.at(13usize, c));
+            let t5_13 = V::load(t5.at(13usize));
             v9 = V::mul_add(y_e1, t5_13, v9);
             // grad0[32] += x_e0123*v17
             V::store(
-                V::add(V::load(grad0.at(32usize, c)), V::mul(x_e0123, v9)),
-                grad0.at(32usize, c),
+                V::mul_add(x_e0123, v9, V::load(grad0.at(32usize))),
+                grad0.at(32usize),
             );
-            v4 = V::mul_add(V::load(param0.at(32usize, c)), v9, v4);
+            v4 = V::mul_add(V::load(param0.at(32usize)), v9, v4);
             let y_e23 = V::load(y.at(10usize, c));
-            let t5_5 = V::load(t5.at(5usize, c));
+            let t5_5 = V::load(t5.at(5usize));
             let y_e13 = V::load(y.at(9usize, c));
-            let t5_6 = V::load(t5.at(6usize, c));
+            let t5_6 = V::load(t5.at(6usize));
             let mut v27 = V::mul(y_e13, t5_6);
             v27 = V::neg_mul_add(y_e23, t5_5, v27);
             let y_e12 = V::load(y.at(8usize, c));
-            let t5_7 = V::load(t5.at(7usize, c));
+            let t5_7 = V::load(t5.at(7usize));
             v27 = V::neg_mul_add(y_e12, t5_7, v27);
             // grad0[31] += x_e0123*v32
             V::store(
-                V::add(V::load(grad0.at(31usize, c)), V::mul(x_e0123, v27)),
-                grad0.at(31usize, c),
+                V::mul_add(x_e0123, v27, V::load(grad0.at(31usize))),
+                grad0.at(31usize),
             );
-            v4 = V::mul_add(V::load(param0.at(31usize, c)), v27, v4);
+            v4 = V::mul_add(V::load(param0.at(31usize)), v27, v4);
             let y_e123 = V::load(y.at(14usize, c));
-            let t5_1 = V::load(t5.at(1usize, c));
+            let t5_1 = V::load(t5.at(1usize));
             let v39 = V::mul(y_e123, t5_1);
             // grad0[30] += -x_e0123*v39
             V::store(
-                V::add(V::load(grad0.at(30usize, c)), V::neg(V::mul(x_e0123, v39))),
-                grad0.at(30usize, c),
+                V::neg_mul_add(x_e0123, v39, V::load(grad0.at(30usize))),
+                grad0.at(30usize),
             );
-            v4 = V::neg_mul_add(V::load(param0.at(30usize, c)), v39, v4);
+            v4 = V::neg_mul_add(V::load(param0.at(30usize)), v39, v4);
             // out0[15] = w33*v2 + w32*v17 + w31*v32 - w30*v39
             V::store(v4, out0.at(15usize, c));
             let y_e0 = V::load(y.at(1usize, c));
             let v46 = V::mul(y_e0, t5_15);
-            let w29 = V::load(param0.at(29usize, c));
+            let w29 = V::load(param0.at(29usize));
             let x_e123 = V::load(x.at(14usize, c));
             let v51 = V::mul(y_e1, t5_15);
             let mut v52 = V::mul(w29, v51);
@@ -1043,14 +982,14 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e012 = V::load(x.at(11usize, c));
             v54 = V::mul_add(x_e012, v61, v54);
             // grad0[29] += x_e023*v51 - x_e123*v46 - x_e013*v56 + x_e012*v61
-            V::store(V::add(V::load(grad0.at(29usize, c)), v54), grad0.at(29usize, c));
+            V::store(V::add(V::load(grad0.at(29usize)), v54), grad0.at(29usize));
             let y_e03 = V::load(y.at(7usize, c));
             let y_e02 = V::load(y.at(6usize, c));
             let mut v69 = V::mul(y_e02, t5_12);
             v69 = V::neg_mul_add(y_e03, t5_11, v69);
             let y_e01 = V::load(y.at(5usize, c));
             v69 = V::neg_mul_add(y_e01, t5_13, v69);
-            let w28 = V::load(param0.at(28usize, c));
+            let w28 = V::load(param0.at(28usize));
             let mut v75 = V::mul(w28, v69);
             let mut v76 = V::mul(x_e123, v69);
             v75 = V::neg_mul_add(w29, v46, v75);
@@ -1068,10 +1007,10 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v62 = V::mul_add(w28, v92, v62);
             v76 = V::mul_add(x_e012, v92, v76);
             // grad0[28] += x_e123*v73 + x_e023*v80 + x_e013*v87 + x_e012*v94
-            V::store(V::add(V::load(grad0.at(28usize, c)), v76), grad0.at(28usize, c));
-            let t5_14 = V::load(t5.at(14usize, c));
+            V::store(V::add(V::load(grad0.at(28usize)), v76), grad0.at(28usize));
+            let t5_14 = V::load(t5.at(14usize));
             let v100 = V::mul(y_1, t5_14);
-            let w27 = V::load(param0.at(27usize, c));
+            let w27 = V::load(param0.at(27usize));
             let mut v103 = V::mul(x_e123, v100);
             v75 = V::mul_add(w27, v100, v75);
             let v105 = V::mul(y_1, t5_13);
@@ -1084,14 +1023,14 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v62 = V::mul_add(w27, v115, v62);
             v103 = V::mul_add(x_e012, v115, v103);
             // grad0[27] += x_e123*v100 + x_e023*v105 + x_e013*v110 + x_e012*v115
-            V::store(V::add(V::load(grad0.at(27usize, c)), v103), grad0.at(27usize, c));
+            V::store(V::add(V::load(grad0.at(27usize)), v103), grad0.at(27usize));
             let y_e023 = V::load(y.at(13usize, c));
             let mut v121 = V::mul(y_e023, t5_5);
             let y_e013 = V::load(y.at(12usize, c));
             v121 = V::neg_mul_add(y_e013, t5_6, v121);
             let y_e012 = V::load(y.at(11usize, c));
             v121 = V::mul_add(y_e012, t5_7, v121);
-            let w26 = V::load(param0.at(26usize, c));
+            let w26 = V::load(param0.at(26usize));
             let mut v130 = V::mul(x_e123, v121);
             v75 = V::mul_add(w26, v121, v75);
             let v132 = V::mul(y_e123, t5_5);
@@ -1104,14 +1043,14 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v62 = V::neg_mul_add(w26, v142, v62);
             v130 = V::neg_mul_add(x_e012, v142, v130);
             // grad0[26] += x_e123*v127 - x_e023*v132 + x_e013*v137 - x_e012*v142
-            V::store(V::add(V::load(grad0.at(26usize, c)), v130), grad0.at(26usize, c));
-            let t5_8 = V::load(t5.at(8usize, c));
+            V::store(V::add(V::load(grad0.at(26usize)), v130), grad0.at(26usize));
+            let t5_8 = V::load(t5.at(8usize));
             let mut v148 = V::mul(y_e3, t5_8);
-            let t5_9 = V::load(t5.at(9usize, c));
+            let t5_9 = V::load(t5.at(9usize));
             v148 = V::neg_mul_add(y_e2, t5_9, v148);
-            let t5_10 = V::load(t5.at(10usize, c));
+            let t5_10 = V::load(t5.at(10usize));
             v148 = V::mul_add(y_e1, t5_10, v148);
-            let w25 = V::load(param0.at(25usize, c));
+            let w25 = V::load(param0.at(25usize));
             let mut v157 = V::mul(x_e123, v148);
             v75 = V::mul_add(w25, v148, v75);
             let mut v159 = V::mul(y_e3, t5_6);
@@ -1127,22 +1066,22 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v62 = V::mul_add(w25, v173, v62);
             v157 = V::mul_add(x_e012, v173, v157);
             // grad0[25] += x_e123*v154 + x_e023*v161 + x_e013*v168 + x_e012*v175
-            V::store(V::add(V::load(grad0.at(25usize, c)), v157), grad0.at(25usize, c));
+            V::store(V::add(V::load(grad0.at(25usize)), v157), grad0.at(25usize));
             let y_e0123 = V::load(y.at(15usize, c));
             let v181 = V::mul(y_e0123, t5_1);
             // grad0[24] += x_e123*v181
             V::store(
-                V::add(V::load(grad0.at(24usize, c)), V::mul(x_e123, v181)),
-                grad0.at(24usize, c),
+                V::mul_add(x_e123, v181, V::load(grad0.at(24usize))),
+                grad0.at(24usize),
             );
-            v75 = V::mul_add(V::load(param0.at(24usize, c)), v181, v75);
-            let t5_2 = V::load(t5.at(2usize, c));
-            let t5_3 = V::load(t5.at(3usize, c));
+            v75 = V::mul_add(V::load(param0.at(24usize)), v181, v75);
+            let t5_2 = V::load(t5.at(2usize));
+            let t5_3 = V::load(t5.at(3usize));
             let mut v189 = V::mul(y_e13, t5_3);
             v189 = V::neg_mul_add(y_e23, t5_2, v189);
-            let t5_4 = V::load(t5.at(4usize, c));
+            let t5_4 = V::load(t5.at(4usize));
             v189 = V::neg_mul_add(y_e12, t5_4, v189);
-            let w23 = V::load(param0.at(23usize, c));
+            let w23 = V::load(param0.at(23usize));
             let mut v196 = V::mul(x_e123, v189);
             v75 = V::mul_add(w23, v189, v75);
             let v198 = V::mul(y_e23, t5_1);
@@ -1161,19 +1100,19 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v62, out0.at(11usize, c));
             v196 = V::neg_mul_add(x_e012, v208, v196);
             // grad0[23] += x_e123*v193 - x_e023*v198 - x_e013*v203 - x_e012*v208
-            V::store(V::add(V::load(grad0.at(23usize, c)), v196), grad0.at(23usize, c));
-            let t5_0 = V::load(t5.at(0usize, c));
+            V::store(V::add(V::load(grad0.at(23usize)), v196), grad0.at(23usize));
+            let t5_0 = V::load(t5.at(0usize));
             let v214 = V::mul(y_e123, t5_0);
             // grad0[22] += -x_e123*v214
             V::store(
-                V::add(V::load(grad0.at(22usize, c)), V::neg(V::mul(x_e123, v214))),
-                grad0.at(22usize, c),
+                V::neg_mul_add(x_e123, v214, V::load(grad0.at(22usize))),
+                grad0.at(22usize),
             );
-            v75 = V::neg_mul_add(V::load(param0.at(22usize, c)), v214, v75);
+            v75 = V::neg_mul_add(V::load(param0.at(22usize)), v214, v75);
             // out0[14] = w28*v73 - w29*v46 + w27*v100 + w26*v127 + w25*v154 + w24*v181 + w23*v193 - w22*v214
             V::store(v75, out0.at(14usize, c));
             let v220 = V::mul(y_e01, t5_15);
-            let w21 = V::load(param0.at(21usize, c));
+            let w21 = V::load(param0.at(21usize));
             let mut v222 = V::mul(w21, v220);
             let x_e23 = V::load(x.at(10usize, c));
             let mut v224 = V::mul(x_e23, v220);
@@ -1197,10 +1136,10 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e01 = V::load(x.at(5usize, c));
             v224 = V::mul_add(x_e01, v245, v224);
             // grad0[21] += x_e23*v220 - x_e13*v225 + x_e12*v230 + x_e03*v235 - x_e02*v240 + x_e01*v245
-            V::store(V::add(V::load(grad0.at(21usize, c)), v224), grad0.at(21usize, c));
+            V::store(V::add(V::load(grad0.at(21usize)), v224), grad0.at(21usize));
             let mut v250 = V::mul(y_e013, t5_11);
             v250 = V::neg_mul_add(y_e012, t5_12, v250);
-            let w20 = V::load(param0.at(20usize, c));
+            let w20 = V::load(param0.at(20usize));
             let mut v255 = V::mul(x_e23, v250);
             v222 = V::mul_add(w20, v250, v222);
             let mut v258 = V::mul(y_e012, t5_13);
@@ -1222,10 +1161,10 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v246 = V::mul_add(w20, v281, v246);
             v255 = V::mul_add(x_e01, v281, v255);
             // grad0[20] += x_e23*v252 + x_e13*v259 + x_e12*v266 + x_e03*v271 - x_e02*v276 + x_e01*v281
-            V::store(V::add(V::load(grad0.at(20usize, c)), v255), grad0.at(20usize, c));
+            V::store(V::add(V::load(grad0.at(20usize)), v255), grad0.at(20usize));
             let mut v286 = V::mul(y_e1, t5_14);
             v286 = V::mul_add(y_e0, t5_13, v286);
-            let w19 = V::load(param0.at(19usize, c));
+            let w19 = V::load(param0.at(19usize));
             let mut v291 = V::mul(x_e23, v286);
             v222 = V::mul_add(w19, v286, v222);
             let mut v294 = V::mul(y_e0, t5_12);
@@ -1249,9 +1188,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v246 = V::mul_add(w19, v321, v246);
             v291 = V::mul_add(x_e01, v321, v291);
             // grad0[19] += x_e23*v288 + x_e13*v295 + x_e12*v302 - x_e03*v309 + x_e02*v316 + x_e01*v323
-            V::store(V::add(V::load(grad0.at(19usize, c)), v291), grad0.at(19usize, c));
+            V::store(V::add(V::load(grad0.at(19usize)), v291), grad0.at(19usize));
             let v328 = V::mul(y_e0123, t5_5);
-            let w18 = V::load(param0.at(18usize, c));
+            let w18 = V::load(param0.at(18usize));
             v222 = V::neg_mul_add(w18, v328, v222);
             let v333 = V::mul(y_e0123, t5_6);
             let mut v335 = V::mul(x_e13, v333);
@@ -1261,12 +1200,12 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v231 = V::neg_mul_add(w18, v338, v231);
             v335 = V::neg_mul_add(x_e12, v338, v335);
             // grad0[18] += x_e13*v333 - x_e23*v328 - x_e12*v338
-            V::store(V::add(V::load(grad0.at(18usize, c)), v335), grad0.at(18usize, c));
+            V::store(V::add(V::load(grad0.at(18usize)), v335), grad0.at(18usize));
             let mut v343 = V::mul(y_e13, t5_8);
             v343 = V::neg_mul_add(y_e12, t5_9, v343);
             v343 = V::mul_add(y_e03, t5_6, v343);
             v343 = V::neg_mul_add(y_e02, t5_7, v343);
-            let w17 = V::load(param0.at(17usize, c));
+            let w17 = V::load(param0.at(17usize));
             let mut v352 = V::mul(x_e23, v343);
             v222 = V::mul_add(w17, v343, v222);
             let mut v355 = V::mul(y_e12, t5_10);
@@ -1294,9 +1233,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v246 = V::mul_add(w17, v390, v246);
             v352 = V::mul_add(x_e01, v390, v352);
             // grad0[17] += x_e23*v349 + x_e13*v360 + x_e12*v371 - x_e03*v378 + x_e02*v385 + x_e01*v392
-            V::store(V::add(V::load(grad0.at(17usize, c)), v352), grad0.at(17usize, c));
+            V::store(V::add(V::load(grad0.at(17usize)), v352), grad0.at(17usize));
             let v397 = V::mul(y_1, t5_10);
-            let w16 = V::load(param0.at(16usize, c));
+            let w16 = V::load(param0.at(16usize));
             let mut v400 = V::mul(x_e23, v397);
             v222 = V::mul_add(w16, v397, v222);
             let v402 = V::mul(y_1, t5_9);
@@ -1315,10 +1254,10 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v246 = V::mul_add(w16, v422, v246);
             v400 = V::mul_add(x_e01, v422, v400);
             // grad0[16] += x_e23*v397 + x_e13*v402 + x_e12*v407 + x_e03*v412 + x_e02*v417 + x_e01*v422
-            V::store(V::add(V::load(grad0.at(16usize, c)), v400), grad0.at(16usize, c));
+            V::store(V::add(V::load(grad0.at(16usize)), v400), grad0.at(16usize));
             let mut v427 = V::mul(y_e123, t5_2);
             v427 = V::mul_add(y_e023, t5_1, v427);
-            let w15 = V::load(param0.at(15usize, c));
+            let w15 = V::load(param0.at(15usize));
             v222 = V::neg_mul_add(w15, v427, v222);
             let mut v434 = V::mul(y_e123, t5_3);
             v434 = V::neg_mul_add(y_e013, t5_1, v434);
@@ -1330,10 +1269,10 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v231 = V::neg_mul_add(w15, v441, v231);
             v438 = V::neg_mul_add(x_e12, v441, v438);
             // grad0[15] += x_e13*v436 - x_e23*v429 - x_e12*v443
-            V::store(V::add(V::load(grad0.at(15usize, c)), v438), grad0.at(15usize, c));
+            V::store(V::add(V::load(grad0.at(15usize)), v438), grad0.at(15usize));
             let mut v448 = V::mul(y_e3, t5_3);
             v448 = V::neg_mul_add(y_e2, t5_4, v448);
-            let w14 = V::load(param0.at(14usize, c));
+            let w14 = V::load(param0.at(14usize));
             let mut v453 = V::mul(x_e23, v448);
             v222 = V::mul_add(w14, v448, v222);
             let mut v455 = V::mul(y_e3, t5_2);
@@ -1360,9 +1299,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v246, out0.at(5usize, c));
             v453 = V::mul_add(x_e01, v479, v453);
             // grad0[14] += x_e23*v450 + x_e13*v457 + x_e12*v464 + x_e03*v469 + x_e02*v474 + x_e01*v479
-            V::store(V::add(V::load(grad0.at(14usize, c)), v453), grad0.at(14usize, c));
+            V::store(V::add(V::load(grad0.at(14usize)), v453), grad0.at(14usize));
             let v484 = V::mul(y_e23, t5_0);
-            let w13 = V::load(param0.at(13usize, c));
+            let w13 = V::load(param0.at(13usize));
             let mut v487 = V::mul(x_e23, v484);
             v222 = V::neg_mul_add(w13, v484, v222);
             // out0[10] = w21*v220 + w20*v252 + w19*v288 - w18*v328 + w17*v349 + w16*v397 - w15*v429 + w14*v450 - w13*v484
@@ -1378,12 +1317,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v231, out0.at(8usize, c));
             v487 = V::mul_add(x_e12, v494, v487);
             // grad0[13] += -(x_e23*v484 + x_e13*v489 + x_e12*v494)
-            V::store(
-                V::add(V::load(grad0.at(13usize, c)), V::neg(v487)),
-                grad0.at(13usize, c),
-            );
+            V::store(V::sub(V::load(grad0.at(13usize)), v487), grad0.at(13usize));
             let v500 = V::mul(y_e012, t5_15);
-            let w12 = V::load(param0.at(12usize, c));
+            let w12 = V::load(param0.at(12usize));
             let mut v502 = V::mul(w12, v500);
             let x_e3 = V::load(x.at(4usize, c));
             let v505 = V::mul(y_e013, t5_15);
@@ -1400,9 +1336,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e0 = V::load(x.at(1usize, c));
             v508 = V::mul_add(x_e0, v515, v508);
             // grad0[12] += x_e2*v505 - x_e3*v500 - x_e1*v510 + x_e0*v515
-            V::store(V::add(V::load(grad0.at(12usize, c)), v508), grad0.at(12usize, c));
+            V::store(V::add(V::load(grad0.at(12usize)), v508), grad0.at(12usize));
             let v520 = V::mul(y_e0123, t5_11);
-            let w11 = V::load(param0.at(11usize, c));
+            let w11 = V::load(param0.at(11usize));
             v502 = V::mul_add(w11, v520, v502);
             let v525 = V::mul(y_e0123, t5_12);
             let mut v527 = V::mul(x_e2, v525);
@@ -1412,11 +1348,11 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v511 = V::mul_add(w11, v530, v511);
             v527 = V::neg_mul_add(x_e1, v530, v527);
             // grad0[11] += x_e2*v525 - x_e3*v520 - x_e1*v530
-            V::store(V::add(V::load(grad0.at(11usize, c)), v527), grad0.at(11usize, c));
+            V::store(V::add(V::load(grad0.at(11usize)), v527), grad0.at(11usize));
             let mut v535 = V::mul(y_e12, t5_14);
             v535 = V::mul_add(y_e02, t5_13, v535);
             v535 = V::mul_add(y_e01, t5_12, v535);
-            let w10 = V::load(param0.at(10usize, c));
+            let w10 = V::load(param0.at(10usize));
             let mut v542 = V::mul(x_e3, v535);
             let mut v543 = V::mul_sub(w10, v535, v502);
             let mut v544 = V::mul(y_e13, t5_14);
@@ -1435,11 +1371,11 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v516 = V::mul_add(w10, v562, v516);
             v542 = V::mul_add(x_e0, v562, v542);
             // grad0[10] += x_e3*v539 + x_e2*v548 + x_e1*v557 + x_e0*v566
-            V::store(V::add(V::load(grad0.at(10usize, c)), v542), grad0.at(10usize, c));
+            V::store(V::add(V::load(grad0.at(10usize)), v542), grad0.at(10usize));
             let mut v571 = V::mul(y_e123, t5_8);
             v571 = V::mul_add(y_e023, t5_6, v571);
             v571 = V::mul_add(y_e013, t5_5, v571);
-            let w9 = V::load(param0.at(9usize, c));
+            let w9 = V::load(param0.at(9usize));
             let mut v578 = V::mul(x_e3, v571);
             v543 = V::mul_add(w9, v571, v543);
             let mut v580 = V::mul(y_e123, t5_9);
@@ -1453,11 +1389,11 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v560 = V::mul_add(w9, v589, v560);
             v578 = V::mul_add(x_e1, v589, v578);
             // grad0[9] += x_e3*v575 + x_e2*v584 + x_e1*v593
-            V::store(V::add(V::load(grad0.at(9usize, c)), v578), grad0.at(9usize, c));
+            V::store(V::add(V::load(grad0.at(9usize)), v578), grad0.at(9usize));
             let mut v598 = V::mul(y_e2, t5_10);
             v598 = V::mul_add(y_e1, t5_9, v598);
             v598 = V::mul_add(y_e0, t5_7, v598);
-            let w8 = V::load(param0.at(8usize, c));
+            let w8 = V::load(param0.at(8usize));
             v543 = V::neg_mul_add(w8, v598, v543);
             let mut v607 = V::mul(y_e3, t5_10);
             v607 = V::neg_mul_add(y_e1, t5_8, v607);
@@ -1476,11 +1412,11 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v516 = V::mul_add(w8, v625, v516);
             v613 = V::mul_add(x_e0, v625, v613);
             // grad0[8] += x_e2*v611 - x_e3*v602 + x_e1*v620 + x_e0*v629
-            V::store(V::add(V::load(grad0.at(8usize, c)), v613), grad0.at(8usize, c));
+            V::store(V::add(V::load(grad0.at(8usize)), v613), grad0.at(8usize));
             let mut v634 = V::mul(y_e23, t5_3);
             v634 = V::mul_add(y_e13, t5_2, v634);
             v634 = V::mul_add(y_e03, t5_1, v634);
-            let w7 = V::load(param0.at(7usize, c));
+            let w7 = V::load(param0.at(7usize));
             v543 = V::neg_mul_add(w7, v634, v543);
             let mut v643 = V::mul(y_e23, t5_4);
             v643 = V::neg_mul_add(y_e12, t5_2, v643);
@@ -1494,9 +1430,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v560 = V::mul_add(w7, v652, v560);
             v649 = V::mul_add(x_e1, v652, v649);
             // grad0[7] += x_e2*v647 - x_e3*v638 + x_e1*v656
-            V::store(V::add(V::load(grad0.at(7usize, c)), v649), grad0.at(7usize, c));
+            V::store(V::add(V::load(grad0.at(7usize)), v649), grad0.at(7usize));
             let v661 = V::mul(y_1, t5_4);
-            let w6 = V::load(param0.at(6usize, c));
+            let w6 = V::load(param0.at(6usize));
             let mut v664 = V::mul(x_e3, v661);
             v543 = V::mul_add(w6, v661, v543);
             let v666 = V::mul(y_1, t5_3);
@@ -1511,9 +1447,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v516, out0.at(1usize, c));
             v664 = V::mul_add(x_e0, v676, v664);
             // grad0[6] += x_e3*v661 + x_e2*v666 + x_e1*v671 + x_e0*v676
-            V::store(V::add(V::load(grad0.at(6usize, c)), v664), grad0.at(6usize, c));
+            V::store(V::add(V::load(grad0.at(6usize)), v664), grad0.at(6usize));
             let v681 = V::mul(y_e3, t5_0);
-            let w5 = V::load(param0.at(5usize, c));
+            let w5 = V::load(param0.at(5usize));
             let mut v684 = V::mul(x_e3, v681);
             v543 = V::mul_add(w5, v681, v543);
             // out0[4] = w10*v539 - (w12*v500 + w11*v520) + w9*v575 - w8*v602 - w7*v638 + w6*v661 + w5*v681
@@ -1529,25 +1465,19 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v560, out0.at(2usize, c));
             v684 = V::mul_add(x_e1, v691, v684);
             // grad0[5] += x_e3*v681 + x_e2*v686 + x_e1*v691
-            V::store(V::add(V::load(grad0.at(5usize, c)), v684), grad0.at(5usize, c));
+            V::store(V::add(V::load(grad0.at(5usize)), v684), grad0.at(5usize));
             let v696 = V::mul(y_e0123, t5_15);
-            let mut v698 = V::mul(V::load(param0.at(4usize, c)), v696);
+            let mut v698 = V::mul(V::load(param0.at(4usize)), v696);
             let x_1 = V::load(x.at(0usize, c));
             // grad0[4] += x_1*v696
-            V::store(
-                V::add(V::load(grad0.at(4usize, c)), V::mul(x_1, v696)),
-                grad0.at(4usize, c),
-            );
+            V::store(V::mul_add(x_1, v696, V::load(grad0.at(4usize))), grad0.at(4usize));
             let mut v701 = V::mul(y_e123, t5_14);
             v701 = V::mul_add(y_e023, t5_13, v701);
             v701 = V::mul_add(y_e013, t5_12, v701);
             v701 = V::mul_add(y_e012, t5_11, v701);
             // grad0[3] += x_1*v707
-            V::store(
-                V::add(V::load(grad0.at(3usize, c)), V::mul(x_1, v701)),
-                grad0.at(3usize, c),
-            );
-            v698 = V::mul_add(V::load(param0.at(3usize, c)), v701, v698);
+            V::store(V::mul_add(x_1, v701, V::load(grad0.at(3usize))), grad0.at(3usize));
+            v698 = V::mul_add(V::load(param0.at(3usize)), v701, v698);
             let mut v712 = V::mul(y_e23, t5_10);
             v712 = V::mul_add(y_e13, t5_9, v712);
             v712 = V::mul_add(y_e12, t5_8, v712);
@@ -1555,30 +1485,21 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v712 = V::mul_add(y_e02, t5_6, v712);
             v712 = V::mul_add(y_e01, t5_5, v712);
             // grad0[2] += x_1*v722
-            V::store(
-                V::add(V::load(grad0.at(2usize, c)), V::mul(x_1, v712)),
-                grad0.at(2usize, c),
-            );
-            v698 = V::mul_add(V::load(param0.at(2usize, c)), v712, v698);
+            V::store(V::mul_add(x_1, v712, V::load(grad0.at(2usize))), grad0.at(2usize));
+            v698 = V::mul_add(V::load(param0.at(2usize)), v712, v698);
             let mut v727 = V::mul(y_e3, t5_4);
             v727 = V::mul_add(y_e2, t5_3, v727);
             v727 = V::mul_add(y_e1, t5_2, v727);
             v727 = V::mul_add(y_e0, t5_1, v727);
             // grad0[1] += x_1*v733
-            V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul(x_1, v727)),
-                grad0.at(1usize, c),
-            );
-            v698 = V::mul_add(V::load(param0.at(1usize, c)), v727, v698);
+            V::store(V::mul_add(x_1, v727, V::load(grad0.at(1usize))), grad0.at(1usize));
+            v698 = V::mul_add(V::load(param0.at(1usize)), v727, v698);
             let v738 = V::mul(y_1, t5_0);
             // grad0[0] += x_1*v738
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v738)),
-                grad0.at(0usize, c),
-            );
-            v698 = V::mul_add(V::load(param0.at(0usize, c)), v738, v698);
+            V::store(V::mul_add(x_1, v738, V::load(grad0.at(0usize))), grad0.at(0usize));
+            v698 = V::mul_add(V::load(param0.at(0usize)), v738, v698);
             v698 = V::mul_add(
-                V::load(t4.at(0usize, c)),
+                V::load(t4.at(0usize)),
                 gate_slope::<V>(args.gate, x_1),
                 v698,
             );
@@ -1746,8 +1667,10 @@ unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<4usize>(c);
             y.prefetch::<16usize>(c);
+            let out0 = out0.packed::<V, 16usize>(group);
+            let param0 = param0.packed::<V, 8usize>(group);
             let x_e1 = V::load(x.at(1usize, c));
-            let w0 = V::load(param0.at(0usize, c));
+            let w0 = V::load(param0.at(0usize));
             let y_e1 = V::load(y.at(2usize, c));
             let mut v4 = V::mul(y_e1, V::mul(x_e1, w0));
             let x_e2 = V::load(x.at(2usize, c));
@@ -1757,15 +1680,15 @@ unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e3 = V::load(y.at(4usize, c));
             v4 = V::mul_add(y_e3, V::mul(x_e3, w0), v4);
             // out0[0] = y_e1*x_e1*w0 + y_e2*x_e2*w0 + y_e3*x_e3*w0
-            V::store(v4, out0.at(0usize, c));
+            V::store(v4, out0.at(0usize));
             let x_e0 = V::load(x.at(0usize, c));
-            let w1 = V::load(param0.at(1usize, c));
+            let w1 = V::load(param0.at(1usize));
             let y_1 = V::load(y.at(0usize, c));
             let mut v19 = V::mul(y_1, V::mul(x_e0, w1));
             let mut v21 = V::mul(y_1, V::mul(x_e1, w1));
             let mut v23 = V::mul(y_1, V::mul(x_e2, w1));
             let mut v25 = V::mul(y_1, V::mul(x_e3, w1));
-            let w2 = V::load(param0.at(2usize, c));
+            let w2 = V::load(param0.at(2usize));
             let v27 = V::mul(x_e1, w2);
             let y_e01 = V::load(y.at(5usize, c));
             v19 = V::neg_mul_add(y_e01, v27, v19);
@@ -1780,19 +1703,19 @@ unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e23 = V::load(y.at(10usize, c));
             v25 = V::mul_add(y_e23, v37, v25);
             // out0[4] = y_1*x_e3*w1 + y_e13*v27 + y_e23*v37
-            V::store(v25, out0.at(4usize, c));
+            V::store(v25, out0.at(4usize));
             let v46 = V::mul(x_e3, w2);
             let y_e03 = V::load(y.at(7usize, c));
             v19 = V::neg_mul_add(y_e03, v46, v19);
             // out0[1] = y_1*x_e0*w1 - y_e01*v27 - y_e02*v37 - y_e03*v46
-            V::store(v19, out0.at(1usize, c));
+            V::store(v19, out0.at(1usize));
             v21 = V::neg_mul_add(y_e13, v46, v21);
             // out0[2] = y_1*x_e1*w1 - y_e12*v37 - y_e13*v46
-            V::store(v21, out0.at(2usize, c));
+            V::store(v21, out0.at(2usize));
             v23 = V::neg_mul_add(y_e23, v46, v23);
             // out0[3] = y_1*x_e2*w1 + y_e12*v27 - y_e23*v46
-            V::store(v23, out0.at(3usize, c));
-            let w3 = V::load(param0.at(3usize, c));
+            V::store(v23, out0.at(3usize));
+            let w3 = V::load(param0.at(3usize));
             let v55 = V::mul(x_e0, w3);
             let mut v56 = V::mul(y_e1, v55);
             let mut v57 = V::mul(y_e2, v55);
@@ -1810,7 +1733,7 @@ unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v58 = V::neg_mul_add(y_e0, v71, v58);
             v64 = V::neg_mul_add(y_e1, v71, v64);
             v70 = V::neg_mul_add(y_e2, v71, v70);
-            let w4 = V::load(param0.at(4usize, c));
+            let w4 = V::load(param0.at(4usize));
             let v79 = V::mul(x_e1, w4);
             let y_e012 = V::load(y.at(11usize, c));
             v57 = V::neg_mul_add(y_e012, v79, v57);
@@ -1819,27 +1742,27 @@ unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e123 = V::load(y.at(14usize, c));
             v70 = V::mul_add(y_e123, v79, v70);
             // out0[10] = y_e3*v65 - y_e2*v71 + y_e123*v79
-            V::store(v70, out0.at(10usize, c));
+            V::store(v70, out0.at(10usize));
             let v89 = V::mul(x_e2, w4);
             v56 = V::mul_add(y_e012, v89, v56);
             let y_e023 = V::load(y.at(13usize, c));
             v58 = V::neg_mul_add(y_e023, v89, v58);
             // out0[7] = y_e3*v55 - y_e0*v71 - y_e013*v79 - y_e023*v89
-            V::store(v58, out0.at(7usize, c));
+            V::store(v58, out0.at(7usize));
             v64 = V::neg_mul_add(y_e123, v89, v64);
             // out0[9] = y_e3*v59 - y_e1*v71 - y_e123*v89
-            V::store(v64, out0.at(9usize, c));
+            V::store(v64, out0.at(9usize));
             let v97 = V::mul(x_e3, w4);
             v56 = V::mul_add(y_e013, v97, v56);
             // out0[5] = y_e1*v55 - y_e0*v59 + y_e012*v89 + y_e013*v97
-            V::store(v56, out0.at(5usize, c));
+            V::store(v56, out0.at(5usize));
             v57 = V::mul_add(y_e023, v97, v57);
             // out0[6] = y_e2*v55 - y_e0*v65 - y_e012*v79 + y_e023*v97
-            V::store(v57, out0.at(6usize, c));
+            V::store(v57, out0.at(6usize));
             v63 = V::mul_add(y_e123, v97, v63);
             // out0[8] = y_e2*v59 - y_e1*v65 + y_e123*v97
-            V::store(v63, out0.at(8usize, c));
-            let w5 = V::load(param0.at(5usize, c));
+            V::store(v63, out0.at(8usize));
+            let w5 = V::load(param0.at(5usize));
             let v105 = V::mul(x_e0, w5);
             let mut v106 = V::mul(y_e12, v105);
             let mut v107 = V::mul(y_e13, v105);
@@ -1857,25 +1780,25 @@ unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v108 = V::mul_add(y_e02, v122, v108);
             v114 = V::mul_add(y_e12, v122, v114);
             // out0[14] = y_e23*v109 - y_e13*v115 + y_e12*v122
-            V::store(v114, out0.at(14usize, c));
-            let w6 = V::load(param0.at(6usize, c));
+            V::store(v114, out0.at(14usize));
+            let w6 = V::load(param0.at(6usize));
             let y_e0123 = V::load(y.at(15usize, c));
             v108 = V::neg_mul_add(y_e0123, V::mul(x_e1, w6), v108);
             // out0[13] = y_e23*v105 - y_e03*v115 + y_e02*v122 - y_e0123*x_e1*w6
-            V::store(v108, out0.at(13usize, c));
+            V::store(v108, out0.at(13usize));
             v107 = V::mul_add(y_e0123, V::mul(x_e2, w6), v107);
             // out0[12] = y_e13*v105 - y_e03*v109 + y_e01*v122 + y_e0123*x_e2*w6
-            V::store(v107, out0.at(12usize, c));
+            V::store(v107, out0.at(12usize));
             v106 = V::neg_mul_add(y_e0123, V::mul(x_e3, w6), v106);
             // out0[11] = y_e12*v105 - y_e02*v109 + y_e01*v115 - y_e0123*x_e3*w6
-            V::store(v106, out0.at(11usize, c));
-            let w7 = V::load(param0.at(7usize, c));
+            V::store(v106, out0.at(11usize));
+            let w7 = V::load(param0.at(7usize));
             let mut v142 = V::mul(y_e123, V::mul(x_e0, w7));
             v142 = V::neg_mul_add(y_e023, V::mul(x_e1, w7), v142);
             v142 = V::mul_add(y_e013, V::mul(x_e2, w7), v142);
             v142 = V::neg_mul_add(y_e012, V::mul(x_e3, w7), v142);
             // out0[15] = y_e123*x_e0*w7 - y_e023*x_e1*w7 + y_e013*x_e2*w7 - y_e012*x_e3*w7
-            V::store(v142, out0.at(15usize, c));
+            V::store(v142, out0.at(15usize));
         }
     }
 }
@@ -1891,9 +1814,9 @@ unsafe fn sgp_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
-            let c = group * V::LANES;
+            let out0 = out0.packed::<V, 1usize>(group);
             // out0[0] = v1
-            V::store(v1, out0.at(0usize, c));
+            V::store(v1, out0.at(0usize));
         }
     }
 }
@@ -1911,90 +1834,28 @@ unsafe fn sgp_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<16usize>(c);
             grad_o.prefetch::<16usize>(c);
-            t1.prefetch::<1usize>(c);
-            let mut v2 = V::mul(
-                V::load(t0.at(15usize, c)),
-                V::load(grad_o.at(15usize, c)),
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(14usize, c)),
-                V::load(grad_o.at(14usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(13usize, c)),
-                V::load(grad_o.at(13usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(12usize, c)),
-                V::load(grad_o.at(12usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(11usize, c)),
-                V::load(grad_o.at(11usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(10usize, c)),
-                V::load(grad_o.at(10usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(9usize, c)),
-                V::load(grad_o.at(9usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(8usize, c)),
-                V::load(grad_o.at(8usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(7usize, c)),
-                V::load(grad_o.at(7usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(6usize, c)),
-                V::load(grad_o.at(6usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(5usize, c)),
-                V::load(grad_o.at(5usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(4usize, c)),
-                V::load(grad_o.at(4usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(3usize, c)),
-                V::load(grad_o.at(3usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(2usize, c)),
-                V::load(grad_o.at(2usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(1usize, c)),
-                V::load(grad_o.at(1usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(0usize, c)),
-                V::load(grad_o.at(0usize, c)),
-                v2,
-            );
+            let t0 = t0.packed::<V, 16usize>(group);
+            let t1 = t1.packed::<V, 1usize>(group);
+            let out0 = out0.packed::<V, 1usize>(group);
+            let mut v2 = V::mul(V::load(t0.at(15usize)), V::load(grad_o.at(15usize, c)));
+            v2 = V::mul_add(V::load(t0.at(14usize)), V::load(grad_o.at(14usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(13usize)), V::load(grad_o.at(13usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(12usize)), V::load(grad_o.at(12usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(11usize)), V::load(grad_o.at(11usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(10usize)), V::load(grad_o.at(10usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(9usize)), V::load(grad_o.at(9usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(8usize)), V::load(grad_o.at(8usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(7usize)), V::load(grad_o.at(7usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(6usize)), V::load(grad_o.at(6usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(5usize)), V::load(grad_o.at(5usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(4usize)), V::load(grad_o.at(4usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(3usize)), V::load(grad_o.at(3usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(2usize)), V::load(grad_o.at(2usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(1usize)), V::load(grad_o.at(1usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(0usize)), V::load(grad_o.at(0usize, c)), v2);
             // out0[0] = t1_0*(t0_15*grad_o_e0123 + t0_14*grad_o_e123 + t0_13*grad_o_e023 + t0_12*grad_o_e013 + t0_11*grad_o_e012 + t0_10*grad_o_e23 + t0_9*grad_o_e13 + t0_8*grad_o_e12 + t0_7*grad_o_e03 + t0_6*grad_o_e02 + t0_5*grad_o_e01 + t0_4*grad_o_e3 + t0_3*grad_o_e2 + t0_2*grad_o_e1 + t0_1*grad_o_e0 + t0_0*grad_o_1)
-            V::store(V::mul(V::load(t1.at(0usize, c)), v2), out0.at(0usize, c));
+            V::store(V::mul(V::load(t1.at(0usize)), v2), out0.at(0usize));
         }
     }
 }
@@ -2015,47 +1876,48 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<4usize>(c);
-            t5.prefetch::<16usize>(c);
             y.prefetch::<16usize>(c);
-            t3.prefetch::<1usize>(c);
+            let t5 = t5.packed::<V, 16usize>(group);
+            let t3 = t3.packed::<V, 1usize>(group);
+            let param0 = param0.packed::<V, 8usize>(group);
             let x_e1 = V::load(x.at(1usize, c));
-            let w0 = V::load(param0.at(0usize, c));
+            let w0 = V::load(param0.at(0usize));
             let x_e2 = V::load(x.at(2usize, c));
             let x_e3 = V::load(x.at(3usize, c));
             let x_e0 = V::load(x.at(0usize, c));
-            let w1 = V::load(param0.at(1usize, c));
-            let w2 = V::load(param0.at(2usize, c));
+            let w1 = V::load(param0.at(1usize));
+            let w2 = V::load(param0.at(2usize));
             let v14 = V::mul(x_e1, w2);
             let v15 = V::mul(x_e2, w2);
             let v16 = V::mul(x_e3, w2);
-            let w3 = V::load(param0.at(3usize, c));
+            let w3 = V::load(param0.at(3usize));
             let v18 = V::mul(x_e0, w3);
             let v19 = V::mul(x_e1, w3);
             let v20 = V::mul(x_e2, w3);
             let v21 = V::mul(x_e3, w3);
-            let w4 = V::load(param0.at(4usize, c));
+            let w4 = V::load(param0.at(4usize));
             let v23 = V::mul(x_e1, w4);
             let v24 = V::mul(x_e2, w4);
             let v25 = V::mul(x_e3, w4);
-            let w5 = V::load(param0.at(5usize, c));
+            let w5 = V::load(param0.at(5usize));
             let v27 = V::mul(x_e0, w5);
             let v28 = V::mul(x_e1, w5);
             let v29 = V::mul(x_e2, w5);
             let v30 = V::mul(x_e3, w5);
-            let w6 = V::load(param0.at(6usize, c));
-            let w7 = V::load(param0.at(7usize, c));
-            let t5_15 = V::load(t5.at(15usize, c));
+            let w6 = V::load(param0.at(6usize));
+            let w7 = V::load(param0.at(7usize));
+            let t5_15 = V::load(t5.at(15usize));
             let mut v42 = V::mul(V::mul(x_e2, w7), t5_15);
             let mut v44 = V::mul(V::mul(x_e0, w7), t5_15);
-            let t5_11 = V::load(t5.at(11usize, c));
-            let t5_12 = V::load(t5.at(12usize, c));
+            let t5_11 = V::load(t5.at(11usize));
+            let t5_12 = V::load(t5.at(12usize));
             let mut v48 = V::mul(V::mul(x_e2, w6), t5_12);
             v48 = V::neg_mul_add(V::mul(x_e3, w6), t5_11, v48);
-            let t5_13 = V::load(t5.at(13usize, c));
+            let t5_13 = V::load(t5.at(13usize));
             v48 = V::neg_mul_add(V::mul(x_e1, w6), t5_13, v48);
             // out0[15] = x_e2*w6*t5_12 - x_e3*w6*t5_11 - x_e1*w6*t5_13
             V::store(v48, out0.at(15usize, c));
-            let t5_14 = V::load(t5.at(14usize, c));
+            let t5_14 = V::load(t5.at(14usize));
             let mut v54 = V::mul(v30, t5_14);
             let mut v55 = V::mul(v30, t5_13);
             let mut v56 = V::mul(v30, t5_12);
@@ -2068,22 +1930,22 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v68 = V::mul(v27, t5_12);
             v68 = V::neg_mul_add(v29, t5_14, v68);
             v54 = V::mul_add(v27, t5_11, v54);
-            let t5_8 = V::load(t5.at(8usize, c));
+            let t5_8 = V::load(t5.at(8usize));
             v44 = V::mul_add(v25, t5_8, v44);
-            let t5_6 = V::load(t5.at(6usize, c));
+            let t5_6 = V::load(t5.at(6usize));
             let mut v76 = V::mul(v25, t5_6);
             v76 = V::neg_mul_add(V::mul(x_e1, w7), t5_15, v76);
-            let t5_5 = V::load(t5.at(5usize, c));
+            let t5_5 = V::load(t5.at(5usize));
             v42 = V::mul_add(v25, t5_5, v42);
-            let t5_9 = V::load(t5.at(9usize, c));
+            let t5_9 = V::load(t5.at(9usize));
             v44 = V::neg_mul_add(v24, t5_9, v44);
-            let t5_7 = V::load(t5.at(7usize, c));
+            let t5_7 = V::load(t5.at(7usize));
             v76 = V::neg_mul_add(v24, t5_7, v76);
             // out0[13] = v25*t5_6 - x_e1*w7*t5_15 - v24*t5_7
             V::store(v76, out0.at(13usize, c));
             let mut v87 = V::mul(v24, t5_5);
             v87 = V::neg_mul_add(V::mul(x_e3, w7), t5_15, v87);
-            let t5_10 = V::load(t5.at(10usize, c));
+            let t5_10 = V::load(t5.at(10usize));
             v44 = V::mul_add(v23, t5_10, v44);
             // out0[14] = x_e0*w7*t5_15 + v25*t5_8 - v24*t5_9 + v23*t5_10
             V::store(v44, out0.at(14usize, c));
@@ -2107,15 +1969,15 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v99 = V::mul_add(v18, t5_7, v99);
             v106 = V::mul_add(v18, t5_6, v106);
             let mut v116 = V::mul_sub(v18, t5_5, v97);
-            let t5_3 = V::load(t5.at(3usize, c));
+            let t5_3 = V::load(t5.at(3usize));
             v61 = V::neg_mul_add(v16, t5_3, v61);
-            let t5_2 = V::load(t5.at(2usize, c));
+            let t5_2 = V::load(t5.at(2usize));
             v68 = V::neg_mul_add(v16, t5_2, v68);
-            let t5_1 = V::load(t5.at(1usize, c));
+            let t5_1 = V::load(t5.at(1usize));
             v58 = V::mul_add(v16, t5_1, v58);
             // out0[7] = -(v29*t5_13 + v28*t5_12 + v16*t5_1)
             V::store(V::neg(v58), out0.at(7usize, c));
-            let t5_4 = V::load(t5.at(4usize, c));
+            let t5_4 = V::load(t5.at(4usize));
             v61 = V::mul_add(v15, t5_4, v61);
             // out0[10] = v28*t5_14 + v27*t5_13 - v16*t5_3 + v15*t5_4
             V::store(v61, out0.at(10usize, c));
@@ -2136,7 +1998,7 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v140 = V::mul_add(V::mul(x_e2, w1), t5_3, v140);
             v140 = V::mul_add(V::mul(x_e1, w1), t5_2, v140);
             v140 = V::mul_add(V::mul(x_e0, w1), t5_1, v140);
-            let t5_0 = V::load(t5.at(0usize, c));
+            let t5_0 = V::load(t5.at(0usize));
             v99 = V::mul_add(V::mul(x_e3, w0), t5_0, v99);
             // out0[4] = v20*t5_10 + v19*t5_9 + v18*t5_7 + x_e3*w0*t5_0
             V::store(v99, out0.at(4usize, c));
@@ -2147,7 +2009,7 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out0[2] = v18*t5_5 - (v21*t5_9 + v20*t5_8) + x_e1*w0*t5_0
             V::store(v116, out0.at(2usize, c));
             v140 = V::mul_add(
-                V::load(t3.at(0usize, c)),
+                V::load(t3.at(0usize)),
                 gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
                 v140,
             );
@@ -2173,12 +2035,14 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<16usize>(c);
-            t5.prefetch::<16usize>(c);
             x.prefetch::<4usize>(c);
+            let t5 = t5.packed::<V, 16usize>(group);
+            let param0 = param0.packed::<V, 8usize>(group);
+            let grad0 = grad0.packed::<V, 8usize>(group);
             let y_e012 = V::load(y.at(11usize, c));
-            let t5_15 = V::load(t5.at(15usize, c));
+            let t5_15 = V::load(t5.at(15usize));
             let v2 = V::mul(y_e012, t5_15);
-            let w7 = V::load(param0.at(7usize, c));
+            let w7 = V::load(param0.at(7usize));
             let mut v4 = V::mul(w7, v2);
             let x_e3 = V::load(x.at(3usize, c));
             let y_e013 = V::load(y.at(12usize, c));
@@ -2198,31 +2062,31 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e0 = V::load(x.at(0usize, c));
             v11 = V::mul_add(x_e0, v20, v11);
             // grad0[7] += x_e2*v8 - x_e3*v2 - x_e1*v14 + x_e0*v20
-            V::store(V::add(V::load(grad0.at(7usize, c)), v11), grad0.at(7usize, c));
+            V::store(V::add(V::load(grad0.at(7usize)), v11), grad0.at(7usize));
             let y_e0123 = V::load(y.at(15usize, c));
-            let t5_11 = V::load(t5.at(11usize, c));
+            let t5_11 = V::load(t5.at(11usize));
             let v27 = V::mul(y_e0123, t5_11);
-            let w6 = V::load(param0.at(6usize, c));
+            let w6 = V::load(param0.at(6usize));
             v4 = V::mul_add(w6, v27, v4);
-            let t5_12 = V::load(t5.at(12usize, c));
+            let t5_12 = V::load(t5.at(12usize));
             let v33 = V::mul(y_e0123, t5_12);
             let mut v35 = V::mul(x_e2, v33);
             v9 = V::mul_add(w6, v33, v9);
             v35 = V::neg_mul_add(x_e3, v27, v35);
-            let t5_13 = V::load(t5.at(13usize, c));
+            let t5_13 = V::load(t5.at(13usize));
             let v39 = V::mul(y_e0123, t5_13);
             v15 = V::mul_add(w6, v39, v15);
             v35 = V::neg_mul_add(x_e1, v39, v35);
             // grad0[6] += x_e2*v33 - x_e3*v27 - x_e1*v39
-            V::store(V::add(V::load(grad0.at(6usize, c)), v35), grad0.at(6usize, c));
+            V::store(V::add(V::load(grad0.at(6usize)), v35), grad0.at(6usize));
             let y_e12 = V::load(y.at(8usize, c));
-            let t5_14 = V::load(t5.at(14usize, c));
+            let t5_14 = V::load(t5.at(14usize));
             let mut v46 = V::mul(y_e12, t5_14);
             let y_e02 = V::load(y.at(6usize, c));
             v46 = V::mul_add(y_e02, t5_13, v46);
             let y_e01 = V::load(y.at(5usize, c));
             v46 = V::mul_add(y_e01, t5_12, v46);
-            let w5 = V::load(param0.at(5usize, c));
+            let w5 = V::load(param0.at(5usize));
             let mut v55 = V::mul(x_e3, v46);
             let mut v56 = V::mul_sub(w5, v46, v4);
             let y_e13 = V::load(y.at(9usize, c));
@@ -2244,38 +2108,38 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v21 = V::mul_add(w5, v78, v21);
             v55 = V::mul_add(x_e0, v78, v55);
             // grad0[5] += x_e3*v52 + x_e2*v63 + x_e1*v73 + x_e0*v82
-            V::store(V::add(V::load(grad0.at(5usize, c)), v55), grad0.at(5usize, c));
-            let t5_8 = V::load(t5.at(8usize, c));
+            V::store(V::add(V::load(grad0.at(5usize)), v55), grad0.at(5usize));
+            let t5_8 = V::load(t5.at(8usize));
             let mut v88 = V::mul(y_e123, t5_8);
-            let t5_6 = V::load(t5.at(6usize, c));
+            let t5_6 = V::load(t5.at(6usize));
             v88 = V::mul_add(y_e023, t5_6, v88);
-            let t5_5 = V::load(t5.at(5usize, c));
+            let t5_5 = V::load(t5.at(5usize));
             v88 = V::mul_add(y_e013, t5_5, v88);
-            let w4 = V::load(param0.at(4usize, c));
+            let w4 = V::load(param0.at(4usize));
             let mut v97 = V::mul(x_e3, v88);
             v56 = V::mul_add(w4, v88, v56);
-            let t5_9 = V::load(t5.at(9usize, c));
+            let t5_9 = V::load(t5.at(9usize));
             let mut v100 = V::mul(y_e123, t5_9);
-            let t5_7 = V::load(t5.at(7usize, c));
+            let t5_7 = V::load(t5.at(7usize));
             v100 = V::mul_add(y_e023, t5_7, v100);
             let v105 = V::mul_sub(y_e012, t5_5, v100);
             v9 = V::mul_add(w4, v105, v9);
             v97 = V::mul_add(x_e2, v105, v97);
-            let t5_10 = V::load(t5.at(10usize, c));
+            let t5_10 = V::load(t5.at(10usize));
             let mut v111 = V::mul(y_e123, t5_10);
             v111 = V::neg_mul_add(y_e013, t5_7, v111);
             v111 = V::neg_mul_add(y_e012, t5_6, v111);
             v76 = V::mul_add(w4, v111, v76);
             v97 = V::mul_add(x_e1, v111, v97);
             // grad0[4] += x_e3*v94 + x_e2*v105 + x_e1*v115
-            V::store(V::add(V::load(grad0.at(4usize, c)), v97), grad0.at(4usize, c));
+            V::store(V::add(V::load(grad0.at(4usize)), v97), grad0.at(4usize));
             let y_e2 = V::load(y.at(3usize, c));
             let mut v121 = V::mul(y_e2, t5_10);
             let y_e1 = V::load(y.at(2usize, c));
             v121 = V::mul_add(y_e1, t5_9, v121);
             let y_e0 = V::load(y.at(1usize, c));
             v121 = V::mul_add(y_e0, t5_7, v121);
-            let w3 = V::load(param0.at(3usize, c));
+            let w3 = V::load(param0.at(3usize));
             v56 = V::neg_mul_add(w3, v121, v56);
             let y_e3 = V::load(y.at(4usize, c));
             let mut v133 = V::mul(y_e3, t5_10);
@@ -2295,16 +2159,16 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v21 = V::mul_add(w3, v151, v21);
             v139 = V::mul_add(x_e0, v151, v139);
             // grad0[3] += x_e2*v137 - x_e3*v127 + x_e1*v146 + x_e0*v155
-            V::store(V::add(V::load(grad0.at(3usize, c)), v139), grad0.at(3usize, c));
-            let t5_3 = V::load(t5.at(3usize, c));
+            V::store(V::add(V::load(grad0.at(3usize)), v139), grad0.at(3usize));
+            let t5_3 = V::load(t5.at(3usize));
             let mut v161 = V::mul(y_e23, t5_3);
-            let t5_2 = V::load(t5.at(2usize, c));
+            let t5_2 = V::load(t5.at(2usize));
             v161 = V::mul_add(y_e13, t5_2, v161);
-            let t5_1 = V::load(t5.at(1usize, c));
+            let t5_1 = V::load(t5.at(1usize));
             v161 = V::mul_add(y_e03, t5_1, v161);
-            let w2 = V::load(param0.at(2usize, c));
+            let w2 = V::load(param0.at(2usize));
             v56 = V::neg_mul_add(w2, v161, v56);
-            let t5_4 = V::load(t5.at(4usize, c));
+            let t5_4 = V::load(t5.at(4usize));
             let mut v173 = V::mul(y_e23, t5_4);
             v173 = V::neg_mul_add(y_e12, t5_2, v173);
             v173 = V::neg_mul_add(y_e02, t5_1, v173);
@@ -2317,10 +2181,10 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v76 = V::mul_add(w2, v182, v76);
             v179 = V::mul_add(x_e1, v182, v179);
             // grad0[2] += x_e2*v177 - x_e3*v167 + x_e1*v186
-            V::store(V::add(V::load(grad0.at(2usize, c)), v179), grad0.at(2usize, c));
+            V::store(V::add(V::load(grad0.at(2usize)), v179), grad0.at(2usize));
             let y_1 = V::load(y.at(0usize, c));
             let v192 = V::mul(y_1, t5_4);
-            let w1 = V::load(param0.at(1usize, c));
+            let w1 = V::load(param0.at(1usize));
             let mut v195 = V::mul(x_e3, v192);
             v56 = V::mul_add(w1, v192, v56);
             let v197 = V::mul(y_1, t5_3);
@@ -2335,10 +2199,10 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v21, out0.at(0usize, c));
             v195 = V::mul_add(x_e0, v207, v195);
             // grad0[1] += x_e3*v192 + x_e2*v197 + x_e1*v202 + x_e0*v207
-            V::store(V::add(V::load(grad0.at(1usize, c)), v195), grad0.at(1usize, c));
-            let t5_0 = V::load(t5.at(0usize, c));
+            V::store(V::add(V::load(grad0.at(1usize)), v195), grad0.at(1usize));
+            let t5_0 = V::load(t5.at(0usize));
             let v213 = V::mul(y_e3, t5_0);
-            let w0 = V::load(param0.at(0usize, c));
+            let w0 = V::load(param0.at(0usize));
             let mut v216 = V::mul(x_e3, v213);
             v56 = V::mul_add(w0, v213, v56);
             // out0[3] = w5*v52 - (w7*v2 + w6*v27) + w4*v94 - w3*v127 - w2*v167 + w1*v192 + w0*v213
@@ -2354,7 +2218,7 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v76, out0.at(1usize, c));
             v216 = V::mul_add(x_e1, v223, v216);
             // grad0[0] += x_e3*v213 + x_e2*v218 + x_e1*v223
-            V::store(V::add(V::load(grad0.at(0usize, c)), v216), grad0.at(0usize, c));
+            V::store(V::add(V::load(grad0.at(0usize)), v216), grad0.at(0usize));
         }
     }
 }
@@ -2511,7 +2375,9 @@ unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
             y.prefetch::<4usize>(c);
-            let v2 = V::mul(V::load(x.at(0usize, c)), V::load(param0.at(0usize, c)));
+            let out0 = out0.packed::<V, 16usize>(group);
+            let param0 = param0.packed::<V, 8usize>(group);
+            let v2 = V::mul(V::load(x.at(0usize, c)), V::load(param0.at(0usize)));
             let y_e0 = V::load(y.at(0usize, c));
             let mut v4 = V::mul(y_e0, v2);
             let y_e1 = V::load(y.at(1usize, c));
@@ -2521,15 +2387,15 @@ unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e3 = V::load(y.at(3usize, c));
             let mut v10 = V::mul(y_e3, v2);
             let x_e1 = V::load(x.at(2usize, c));
-            let w1 = V::load(param0.at(1usize, c));
+            let w1 = V::load(param0.at(1usize));
             let mut v14 = V::mul(y_e1, V::mul(x_e1, w1));
             let x_e2 = V::load(x.at(3usize, c));
             v14 = V::mul_add(y_e2, V::mul(x_e2, w1), v14);
             let x_e3 = V::load(x.at(4usize, c));
             v14 = V::mul_add(y_e3, V::mul(x_e3, w1), v14);
             // out0[0] = y_e1*x_e1*w1 + y_e2*x_e2*w1 + y_e3*x_e3*w1
-            V::store(v14, out0.at(0usize, c));
-            let w2 = V::load(param0.at(2usize, c));
+            V::store(v14, out0.at(0usize));
+            let w2 = V::load(param0.at(2usize));
             let v25 = V::mul(V::load(x.at(1usize, c)), w2);
             let mut v26 = V::mul(y_e1, v25);
             let mut v27 = V::mul(y_e2, v25);
@@ -2547,14 +2413,14 @@ unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v33 = V::neg_mul_add(y_e1, v40, v33);
             v39 = V::neg_mul_add(y_e2, v40, v39);
             let x_e01 = V::load(x.at(5usize, c));
-            let w3 = V::load(param0.at(3usize, c));
+            let w3 = V::load(param0.at(3usize));
             v4 = V::mul_add(y_e1, V::mul(x_e01, w3), v4);
             let x_e02 = V::load(x.at(6usize, c));
             v4 = V::mul_add(y_e2, V::mul(x_e02, w3), v4);
             let x_e03 = V::load(x.at(7usize, c));
             v4 = V::mul_add(y_e3, V::mul(x_e03, w3), v4);
             // out0[1] = y_e0*v2 + y_e1*x_e01*w3 + y_e2*x_e02*w3 + y_e3*x_e03*w3
-            V::store(v4, out0.at(1usize, c));
+            V::store(v4, out0.at(1usize));
             let x_e12 = V::load(x.at(8usize, c));
             let v61 = V::mul(x_e12, w3);
             v8 = V::neg_mul_add(y_e1, v61, v8);
@@ -2564,16 +2430,16 @@ unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v10 = V::neg_mul_add(y_e1, v67, v10);
             v6 = V::mul_add(y_e3, v67, v6);
             // out0[2] = y_e1*v2 + y_e2*v61 + y_e3*v67
-            V::store(v6, out0.at(2usize, c));
+            V::store(v6, out0.at(2usize));
             let x_e23 = V::load(x.at(10usize, c));
             let v73 = V::mul(x_e23, w3);
             v10 = V::neg_mul_add(y_e2, v73, v10);
             // out0[4] = y_e3*v2 - y_e1*v67 - y_e2*v73
-            V::store(v10, out0.at(4usize, c));
+            V::store(v10, out0.at(4usize));
             v8 = V::mul_add(y_e3, v73, v8);
             // out0[3] = y_e2*v2 - y_e1*v61 + y_e3*v73
-            V::store(v8, out0.at(3usize, c));
-            let w4 = V::load(param0.at(4usize, c));
+            V::store(v8, out0.at(3usize));
+            let w4 = V::load(param0.at(4usize));
             let v79 = V::mul(x_e01, w4);
             let mut v80 = V::mul(y_e2, v79);
             let mut v81 = V::mul(y_e3, v79);
@@ -2593,9 +2459,9 @@ unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v85 = V::mul_add(y_e0, v100, v85);
             v94 = V::mul_add(y_e1, v100, v94);
             // out0[14] = y_e3*v91 - y_e2*v95 + y_e1*v100
-            V::store(v94, out0.at(14usize, c));
+            V::store(v94, out0.at(14usize));
             let x_e012 = V::load(x.at(11usize, c));
-            let w5 = V::load(param0.at(5usize, c));
+            let w5 = V::load(param0.at(5usize));
             let v107 = V::mul(x_e012, w5);
             v27 = V::neg_mul_add(y_e1, v107, v27);
             v26 = V::mul_add(y_e2, v107, v26);
@@ -2604,43 +2470,43 @@ unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v28 = V::neg_mul_add(y_e1, v113, v28);
             v26 = V::mul_add(y_e3, v113, v26);
             // out0[5] = y_e1*v25 - y_e0*v29 + y_e2*v107 + y_e3*v113
-            V::store(v26, out0.at(5usize, c));
+            V::store(v26, out0.at(5usize));
             let x_e023 = V::load(x.at(13usize, c));
             let v119 = V::mul(x_e023, w5);
             v28 = V::neg_mul_add(y_e2, v119, v28);
             // out0[7] = y_e3*v25 - y_e0*v40 - y_e1*v113 - y_e2*v119
-            V::store(v28, out0.at(7usize, c));
+            V::store(v28, out0.at(7usize));
             v27 = V::mul_add(y_e3, v119, v27);
             // out0[6] = y_e2*v25 - y_e0*v34 - y_e1*v107 + y_e3*v119
-            V::store(v27, out0.at(6usize, c));
+            V::store(v27, out0.at(6usize));
             let x_e123 = V::load(x.at(14usize, c));
             let v125 = V::mul(x_e123, w5);
             v39 = V::mul_add(y_e1, v125, v39);
             // out0[10] = y_e3*v34 - y_e2*v40 + y_e1*v125
-            V::store(v39, out0.at(10usize, c));
+            V::store(v39, out0.at(10usize));
             v33 = V::neg_mul_add(y_e2, v125, v33);
             // out0[9] = y_e3*v29 - y_e1*v40 - y_e2*v125
-            V::store(v33, out0.at(9usize, c));
+            V::store(v33, out0.at(9usize));
             v32 = V::mul_add(y_e3, v125, v32);
             // out0[8] = y_e2*v29 - y_e1*v34 + y_e3*v125
-            V::store(v32, out0.at(8usize, c));
-            let w6 = V::load(param0.at(6usize, c));
+            V::store(v32, out0.at(8usize));
+            let w6 = V::load(param0.at(6usize));
             let mut v134 = V::mul(y_e3, V::mul(x_e012, w6));
             v134 = V::neg_mul_add(y_e2, V::mul(x_e013, w6), v134);
             v134 = V::mul_add(y_e1, V::mul(x_e023, w6), v134);
             v134 = V::neg_mul_add(y_e0, V::mul(x_e123, w6), v134);
             // out0[15] = y_e3*x_e012*w6 - y_e2*x_e013*w6 + y_e1*x_e023*w6 - y_e0*x_e123*w6
-            V::store(v134, out0.at(15usize, c));
-            let v146 = V::mul(V::load(x.at(15usize, c)), V::load(param0.at(7usize, c)));
+            V::store(v134, out0.at(15usize));
+            let v146 = V::mul(V::load(x.at(15usize, c)), V::load(param0.at(7usize)));
             v85 = V::mul_add(y_e1, v146, v85);
             // out0[13] = y_e3*v82 - y_e2*v86 + y_e0*v100 + y_e1*v146
-            V::store(v85, out0.at(13usize, c));
+            V::store(v85, out0.at(13usize));
             v81 = V::neg_mul_add(y_e2, v146, v81);
             // out0[12] = y_e3*v79 - y_e1*v86 + y_e0*v95 - y_e2*v146
-            V::store(v81, out0.at(12usize, c));
+            V::store(v81, out0.at(12usize));
             v80 = V::mul_add(y_e3, v146, v80);
             // out0[11] = y_e2*v79 - y_e1*v82 + y_e0*v91 + y_e3*v146
-            V::store(v80, out0.at(11usize, c));
+            V::store(v80, out0.at(11usize));
         }
     }
 }
@@ -2659,19 +2525,20 @@ unsafe fn sgp_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
-            t5.prefetch::<16usize>(c);
-            let v2 = V::mul(V::load(x.at(0usize, c)), V::load(param0.at(0usize, c)));
+            let t5 = t5.packed::<V, 16usize>(group);
+            let param0 = param0.packed::<V, 8usize>(group);
+            let v2 = V::mul(V::load(x.at(0usize, c)), V::load(param0.at(0usize)));
             let x_e1 = V::load(x.at(2usize, c));
-            let w1 = V::load(param0.at(1usize, c));
+            let w1 = V::load(param0.at(1usize));
             let x_e2 = V::load(x.at(3usize, c));
             let x_e3 = V::load(x.at(4usize, c));
-            let w2 = V::load(param0.at(2usize, c));
+            let w2 = V::load(param0.at(2usize));
             let v12 = V::mul(V::load(x.at(1usize, c)), w2);
             let v13 = V::mul(x_e1, w2);
             let v14 = V::mul(x_e2, w2);
             let v15 = V::mul(x_e3, w2);
             let x_e01 = V::load(x.at(5usize, c));
-            let w3 = V::load(param0.at(3usize, c));
+            let w3 = V::load(param0.at(3usize));
             let x_e02 = V::load(x.at(6usize, c));
             let x_e03 = V::load(x.at(7usize, c));
             let x_e12 = V::load(x.at(8usize, c));
@@ -2680,7 +2547,7 @@ unsafe fn sgp_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v26 = V::mul(x_e13, w3);
             let x_e23 = V::load(x.at(10usize, c));
             let v28 = V::mul(x_e23, w3);
-            let w4 = V::load(param0.at(4usize, c));
+            let w4 = V::load(param0.at(4usize));
             let v30 = V::mul(x_e01, w4);
             let v31 = V::mul(x_e02, w4);
             let v32 = V::mul(x_e03, w4);
@@ -2688,7 +2555,7 @@ unsafe fn sgp_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v34 = V::mul(x_e13, w4);
             let v35 = V::mul(x_e23, w4);
             let x_e012 = V::load(x.at(11usize, c));
-            let w5 = V::load(param0.at(5usize, c));
+            let w5 = V::load(param0.at(5usize));
             let v38 = V::mul(x_e012, w5);
             let x_e013 = V::load(x.at(12usize, c));
             let v40 = V::mul(x_e013, w5);
@@ -2696,34 +2563,34 @@ unsafe fn sgp_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v42 = V::mul(x_e023, w5);
             let x_e123 = V::load(x.at(14usize, c));
             let v44 = V::mul(x_e123, w5);
-            let w6 = V::load(param0.at(6usize, c));
-            let v52 = V::mul(V::load(x.at(15usize, c)), V::load(param0.at(7usize, c)));
-            let t5_11 = V::load(t5.at(11usize, c));
+            let w6 = V::load(param0.at(6usize));
+            let v52 = V::mul(V::load(x.at(15usize, c)), V::load(param0.at(7usize)));
+            let t5_11 = V::load(t5.at(11usize));
             let mut v54 = V::mul(v52, t5_11);
-            let t5_12 = V::load(t5.at(12usize, c));
+            let t5_12 = V::load(t5.at(12usize));
             let mut v56 = V::mul(v52, t5_12);
-            let t5_13 = V::load(t5.at(13usize, c));
+            let t5_13 = V::load(t5.at(13usize));
             let mut v58 = V::mul(v52, t5_13);
-            let t5_15 = V::load(t5.at(15usize, c));
+            let t5_15 = V::load(t5.at(15usize));
             v58 = V::mul_add(V::mul(x_e023, w6), t5_15, v58);
             v56 = V::mul_add(V::mul(x_e013, w6), t5_15, v56);
             v54 = V::mul_add(V::mul(x_e012, w6), t5_15, v54);
-            let t5_8 = V::load(t5.at(8usize, c));
+            let t5_8 = V::load(t5.at(8usize));
             v54 = V::mul_add(v44, t5_8, v54);
-            let t5_9 = V::load(t5.at(9usize, c));
+            let t5_9 = V::load(t5.at(9usize));
             v56 = V::mul_add(v44, t5_9, v56);
-            let t5_10 = V::load(t5.at(10usize, c));
+            let t5_10 = V::load(t5.at(10usize));
             v58 = V::mul_add(v44, t5_10, v58);
-            let t5_6 = V::load(t5.at(6usize, c));
+            let t5_6 = V::load(t5.at(6usize));
             v54 = V::mul_add(v42, t5_6, v54);
-            let t5_7 = V::load(t5.at(7usize, c));
+            let t5_7 = V::load(t5.at(7usize));
             v56 = V::mul_add(v42, t5_7, v56);
-            let t5_5 = V::load(t5.at(5usize, c));
+            let t5_5 = V::load(t5.at(5usize));
             v54 = V::mul_add(v40, t5_5, v54);
             v58 = V::neg_mul_add(v40, t5_7, v58);
             let mut v88 = V::mul_sub(v38, t5_5, v56);
             v58 = V::neg_mul_add(v38, t5_6, v58);
-            let t5_14 = V::load(t5.at(14usize, c));
+            let t5_14 = V::load(t5.at(14usize));
             v58 = V::mul_add(v35, t5_14, v58);
             let mut v94 = V::mul(v35, t5_13);
             v94 = V::neg_mul_add(V::mul(x_e123, w6), t5_15, v94);
@@ -2737,16 +2604,16 @@ unsafe fn sgp_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v58 = V::neg_mul_add(v31, t5_11, v58);
             v54 = V::mul_add(v30, t5_12, v54);
             v88 = V::mul_add(v30, t5_11, v88);
-            let t5_3 = V::load(t5.at(3usize, c));
+            let t5_3 = V::load(t5.at(3usize));
             v54 = V::mul_add(v28, t5_3, v54);
-            let t5_4 = V::load(t5.at(4usize, c));
+            let t5_4 = V::load(t5.at(4usize));
             v88 = V::neg_mul_add(v28, t5_4, v88);
-            let t5_2 = V::load(t5.at(2usize, c));
+            let t5_2 = V::load(t5.at(2usize));
             v54 = V::mul_add(v26, t5_2, v54);
             v58 = V::neg_mul_add(v26, t5_4, v58);
             v88 = V::mul_add(v24, t5_2, v88);
             v58 = V::neg_mul_add(v24, t5_3, v58);
-            let t5_1 = V::load(t5.at(1usize, c));
+            let t5_1 = V::load(t5.at(1usize));
             v54 = V::mul_add(V::mul(x_e03, w3), t5_1, v54);
             v88 = V::mul_add(V::mul(x_e02, w3), t5_1, v88);
             v58 = V::mul_add(V::mul(x_e01, w3), t5_1, v58);
@@ -2762,7 +2629,7 @@ unsafe fn sgp_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v54 = V::mul_add(v12, t5_7, v54);
             v88 = V::mul_add(v12, t5_6, v88);
             v58 = V::mul_add(v12, t5_5, v58);
-            let t5_0 = V::load(t5.at(0usize, c));
+            let t5_0 = V::load(t5.at(0usize));
             v54 = V::mul_add(V::mul(x_e3, w1), t5_0, v54);
             v88 = V::mul_add(V::mul(x_e2, w1), t5_0, v88);
             v58 = V::mul_add(V::mul(x_e1, w1), t5_0, v58);
@@ -2799,32 +2666,31 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<4usize>(c);
-            t5.prefetch::<16usize>(c);
             x.prefetch::<16usize>(c);
-            t4.prefetch::<1usize>(c);
+            let t5 = t5.packed::<V, 16usize>(group);
+            let t4 = t4.packed::<V, 1usize>(group);
+            let param0 = param0.packed::<V, 8usize>(group);
+            let grad0 = grad0.packed::<V, 8usize>(group);
             let y_e3 = V::load(y.at(3usize, c));
-            let t5_11 = V::load(t5.at(11usize, c));
+            let t5_11 = V::load(t5.at(11usize));
             let mut v2 = V::mul(y_e3, t5_11);
             let y_e2 = V::load(y.at(2usize, c));
-            let t5_12 = V::load(t5.at(12usize, c));
+            let t5_12 = V::load(t5.at(12usize));
             v2 = V::neg_mul_add(y_e2, t5_12, v2);
             let y_e1 = V::load(y.at(1usize, c));
-            let t5_13 = V::load(t5.at(13usize, c));
+            let t5_13 = V::load(t5.at(13usize));
             v2 = V::mul_add(y_e1, t5_13, v2);
             // out0[15] = w7*v10
-            V::store(V::mul(V::load(param0.at(7usize, c)), v2), out0.at(15usize, c));
+            V::store(V::mul(V::load(param0.at(7usize)), v2), out0.at(15usize, c));
             // grad0[7] += x_e0123*v10
             V::store(
-                V::add(
-                    V::load(grad0.at(7usize, c)),
-                    V::mul(V::load(x.at(15usize, c)), v2),
-                ),
-                grad0.at(7usize, c),
+                V::mul_add(V::load(x.at(15usize, c)), v2, V::load(grad0.at(7usize))),
+                grad0.at(7usize),
             );
             let y_e0 = V::load(y.at(0usize, c));
-            let t5_15 = V::load(t5.at(15usize, c));
+            let t5_15 = V::load(t5.at(15usize));
             let v17 = V::mul(y_e0, t5_15);
-            let w6 = V::load(param0.at(6usize, c));
+            let w6 = V::load(param0.at(6usize));
             let x_e123 = V::load(x.at(14usize, c));
             let v22 = V::mul(y_e1, t5_15);
             let mut v23 = V::mul(w6, v22);
@@ -2839,28 +2705,28 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e012 = V::load(x.at(11usize, c));
             v25 = V::mul_add(x_e012, v32, v25);
             // grad0[6] += x_e023*v22 - x_e123*v17 - x_e013*v27 + x_e012*v32
-            V::store(V::add(V::load(grad0.at(6usize, c)), v25), grad0.at(6usize, c));
-            let t5_8 = V::load(t5.at(8usize, c));
+            V::store(V::add(V::load(grad0.at(6usize)), v25), grad0.at(6usize));
+            let t5_8 = V::load(t5.at(8usize));
             let mut v38 = V::mul(y_e3, t5_8);
-            let t5_9 = V::load(t5.at(9usize, c));
+            let t5_9 = V::load(t5.at(9usize));
             v38 = V::neg_mul_add(y_e2, t5_9, v38);
-            let t5_10 = V::load(t5.at(10usize, c));
+            let t5_10 = V::load(t5.at(10usize));
             v38 = V::mul_add(y_e1, t5_10, v38);
-            let w5 = V::load(param0.at(5usize, c));
+            let w5 = V::load(param0.at(5usize));
             let mut v46 = V::mul(w5, v38);
             let mut v47 = V::mul(x_e123, v38);
             v46 = V::neg_mul_add(w6, v17, v46);
             // out0[14] = w5*v44 - w6*v17
             V::store(v46, out0.at(14usize, c));
-            let t5_6 = V::load(t5.at(6usize, c));
+            let t5_6 = V::load(t5.at(6usize));
             let mut v50 = V::mul(y_e3, t5_6);
-            let t5_7 = V::load(t5.at(7usize, c));
+            let t5_7 = V::load(t5.at(7usize));
             v50 = V::neg_mul_add(y_e2, t5_7, v50);
             v23 = V::mul_add(w5, v50, v23);
             // out0[13] = w6*v22 + w5*v53
             V::store(v23, out0.at(13usize, c));
             v47 = V::mul_add(x_e023, v50, v47);
-            let t5_5 = V::load(t5.at(5usize, c));
+            let t5_5 = V::load(t5.at(5usize));
             let mut v59 = V::mul(y_e3, t5_5);
             v59 = V::neg_mul_add(y_e1, t5_7, v59);
             let mut v62 = V::mul(w5, v59);
@@ -2875,11 +2741,11 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v33, out0.at(11usize, c));
             v47 = V::mul_add(x_e012, v66, v47);
             // grad0[5] += x_e123*v44 + x_e023*v53 + x_e013*v61 + x_e012*v68
-            V::store(V::add(V::load(grad0.at(5usize, c)), v47), grad0.at(5usize, c));
-            let t5_14 = V::load(t5.at(14usize, c));
+            V::store(V::add(V::load(grad0.at(5usize)), v47), grad0.at(5usize));
+            let t5_14 = V::load(t5.at(14usize));
             let mut v74 = V::mul(y_e1, t5_14);
             v74 = V::mul_add(y_e0, t5_13, v74);
-            let w4 = V::load(param0.at(4usize, c));
+            let w4 = V::load(param0.at(4usize));
             let mut v78 = V::mul(w4, v74);
             let x_e23 = V::load(x.at(10usize, c));
             let mut v80 = V::mul(x_e23, v74);
@@ -2908,17 +2774,17 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e01 = V::load(x.at(5usize, c));
             v80 = V::mul_add(x_e01, v109, v80);
             // grad0[4] += x_e23*v76 + x_e13*v83 + x_e12*v90 - x_e03*v97 + x_e02*v104 + x_e01*v111
-            V::store(V::add(V::load(grad0.at(4usize, c)), v80), grad0.at(4usize, c));
-            let t5_3 = V::load(t5.at(3usize, c));
+            V::store(V::add(V::load(grad0.at(4usize)), v80), grad0.at(4usize));
+            let t5_3 = V::load(t5.at(3usize));
             let mut v117 = V::mul(y_e3, t5_3);
-            let t5_4 = V::load(t5.at(4usize, c));
+            let t5_4 = V::load(t5.at(4usize));
             v117 = V::neg_mul_add(y_e2, t5_4, v117);
-            let w3 = V::load(param0.at(3usize, c));
+            let w3 = V::load(param0.at(3usize));
             let mut v123 = V::mul(x_e23, v117);
             v78 = V::mul_add(w3, v117, v78);
             // out0[10] = w4*v76 + w3*v120
             V::store(v78, out0.at(10usize, c));
-            let t5_2 = V::load(t5.at(2usize, c));
+            let t5_2 = V::load(t5.at(2usize));
             let mut v126 = V::mul(y_e3, t5_2);
             v126 = V::neg_mul_add(y_e1, t5_4, v126);
             v84 = V::mul_add(w3, v126, v84);
@@ -2931,7 +2797,7 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out0[8] = w4*v90 + w3*v135
             V::store(v91, out0.at(8usize, c));
             v123 = V::mul_add(x_e12, v133, v123);
-            let t5_1 = V::load(t5.at(1usize, c));
+            let t5_1 = V::load(t5.at(1usize));
             let v141 = V::mul(y_e3, t5_1);
             let mut v142 = V::mul(w3, v141);
             v142 = V::neg_mul_add(w4, v95, v142);
@@ -2949,11 +2815,11 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v112, out0.at(5usize, c));
             v123 = V::mul_add(x_e01, v151, v123);
             // grad0[3] += x_e23*v120 + x_e13*v128 + x_e12*v135 + x_e03*v141 + x_e02*v146 + x_e01*v151
-            V::store(V::add(V::load(grad0.at(3usize, c)), v123), grad0.at(3usize, c));
+            V::store(V::add(V::load(grad0.at(3usize)), v123), grad0.at(3usize));
             let mut v156 = V::mul(y_e2, t5_10);
             v156 = V::mul_add(y_e1, t5_9, v156);
             v156 = V::mul_add(y_e0, t5_7, v156);
-            let w2 = V::load(param0.at(2usize, c));
+            let w2 = V::load(param0.at(2usize));
             let x_e3 = V::load(x.at(4usize, c));
             let mut v165 = V::mul(y_e3, t5_10);
             v165 = V::neg_mul_add(y_e1, t5_8, v165);
@@ -2975,10 +2841,10 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(V::mul(w2, v183), out0.at(1usize, c));
             v172 = V::mul_add(V::load(x.at(1usize, c)), v183, v172);
             // grad0[2] += x_e2*v169 - x_e3*v160 + x_e1*v178 + x_e0*v187
-            V::store(V::add(V::load(grad0.at(2usize, c)), v172), grad0.at(2usize, c));
-            let t5_0 = V::load(t5.at(0usize, c));
+            V::store(V::add(V::load(grad0.at(2usize)), v172), grad0.at(2usize));
+            let t5_0 = V::load(t5.at(0usize));
             let v193 = V::mul(y_e3, t5_0);
-            let w1 = V::load(param0.at(1usize, c));
+            let w1 = V::load(param0.at(1usize));
             let mut v195 = V::mul(w1, v193);
             let mut v196 = V::mul(x_e3, v193);
             v195 = V::neg_mul_add(w2, v156, v195);
@@ -2995,20 +2861,17 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v179, out0.at(2usize, c));
             v196 = V::mul_add(x_e1, v203, v196);
             // grad0[1] += x_e3*v193 + x_e2*v198 + x_e1*v203
-            V::store(V::add(V::load(grad0.at(1usize, c)), v196), grad0.at(1usize, c));
+            V::store(V::add(V::load(grad0.at(1usize)), v196), grad0.at(1usize));
             let mut v208 = V::mul(y_e3, t5_4);
             v208 = V::mul_add(y_e2, t5_3, v208);
             v208 = V::mul_add(y_e1, t5_2, v208);
             v208 = V::mul_add(y_e0, t5_1, v208);
-            let mut v216 = V::mul(V::load(param0.at(0usize, c)), v208);
+            let mut v216 = V::mul(V::load(param0.at(0usize)), v208);
             let x_1 = V::load(x.at(0usize, c));
             // grad0[0] += x_1*v214
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v208)),
-                grad0.at(0usize, c),
-            );
+            V::store(V::mul_add(x_1, v208, V::load(grad0.at(0usize))), grad0.at(0usize));
             v216 = V::mul_add(
-                V::load(t4.at(0usize, c)),
+                V::load(t4.at(0usize)),
                 gate_slope::<V>(args.gate, x_1),
                 v216,
             );
@@ -3166,8 +3029,10 @@ unsafe fn sgp_15<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<4usize>(c);
             y.prefetch::<4usize>(c);
+            let out0 = out0.packed::<V, 7usize>(group);
+            let param0 = param0.packed::<V, 2usize>(group);
             let x_e1 = V::load(x.at(1usize, c));
-            let w0 = V::load(param0.at(0usize, c));
+            let w0 = V::load(param0.at(0usize));
             let y_e1 = V::load(y.at(1usize, c));
             let mut v4 = V::mul(y_e1, V::mul(x_e1, w0));
             let x_e2 = V::load(x.at(2usize, c));
@@ -3177,8 +3042,8 @@ unsafe fn sgp_15<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e3 = V::load(y.at(3usize, c));
             v4 = V::mul_add(y_e3, V::mul(x_e3, w0), v4);
             // out0[0] = y_e1*x_e1*w0 + y_e2*x_e2*w0 + y_e3*x_e3*w0
-            V::store(v4, out0.at(0usize, c));
-            let w1 = V::load(param0.at(1usize, c));
+            V::store(v4, out0.at(0usize));
+            let w1 = V::load(param0.at(1usize));
             let v17 = V::mul(V::load(x.at(0usize, c)), w1);
             let mut v18 = V::mul(y_e1, v17);
             let mut v19 = V::mul(y_e2, v17);
@@ -3187,27 +3052,27 @@ unsafe fn sgp_15<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e0 = V::load(y.at(0usize, c));
             v18 = V::neg_mul_add(y_e0, v21, v18);
             // out0[1] = y_e1*v17 - y_e0*v21
-            V::store(v18, out0.at(1usize, c));
+            V::store(v18, out0.at(1usize));
             let mut v25 = V::mul(y_e2, v21);
             let mut v26 = V::mul(y_e3, v21);
             let v27 = V::mul(x_e2, w1);
             v19 = V::neg_mul_add(y_e0, v27, v19);
             // out0[2] = y_e2*v17 - y_e0*v27
-            V::store(v19, out0.at(2usize, c));
+            V::store(v19, out0.at(2usize));
             v25 = V::neg_mul_add(y_e1, v27, v25);
             // out0[4] = y_e2*v21 - y_e1*v27
-            V::store(v25, out0.at(4usize, c));
+            V::store(v25, out0.at(4usize));
             let mut v32 = V::mul(y_e3, v27);
             let v33 = V::mul(x_e3, w1);
             v20 = V::neg_mul_add(y_e0, v33, v20);
             // out0[3] = y_e3*v17 - y_e0*v33
-            V::store(v20, out0.at(3usize, c));
+            V::store(v20, out0.at(3usize));
             v26 = V::neg_mul_add(y_e1, v33, v26);
             // out0[5] = y_e3*v21 - y_e1*v33
-            V::store(v26, out0.at(5usize, c));
+            V::store(v26, out0.at(5usize));
             v32 = V::neg_mul_add(y_e2, v33, v32);
             // out0[6] = y_e3*v27 - y_e2*v33
-            V::store(v32, out0.at(6usize, c));
+            V::store(v32, out0.at(6usize));
         }
     }
 }
@@ -3226,21 +3091,21 @@ unsafe fn sgp_16<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v2 = V::mul(v1, v1);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<7usize>(c);
+            let t0 = t0.packed::<V, 7usize>(group);
             // out0[0] = t0_0*v2
-            V::store(V::mul(V::load(t0.at(0usize, c)), v2), out0.at(0usize, c));
+            V::store(V::mul(V::load(t0.at(0usize)), v2), out0.at(0usize, c));
             // out0[1] = t0_1*v2
-            V::store(V::mul(V::load(t0.at(1usize, c)), v2), out0.at(1usize, c));
+            V::store(V::mul(V::load(t0.at(1usize)), v2), out0.at(1usize, c));
             // out0[2] = t0_2*v2
-            V::store(V::mul(V::load(t0.at(2usize, c)), v2), out0.at(2usize, c));
+            V::store(V::mul(V::load(t0.at(2usize)), v2), out0.at(2usize, c));
             // out0[3] = t0_3*v2
-            V::store(V::mul(V::load(t0.at(3usize, c)), v2), out0.at(3usize, c));
+            V::store(V::mul(V::load(t0.at(3usize)), v2), out0.at(3usize, c));
             // out0[4] = t0_4*v2
-            V::store(V::mul(V::load(t0.at(4usize, c)), v2), out0.at(4usize, c));
+            V::store(V::mul(V::load(t0.at(4usize)), v2), out0.at(4usize, c));
             // out0[5] = t0_5*v2
-            V::store(V::mul(V::load(t0.at(5usize, c)), v2), out0.at(5usize, c));
+            V::store(V::mul(V::load(t0.at(5usize)), v2), out0.at(5usize, c));
             // out0[6] = t0_6*v2
-            V::store(V::mul(V::load(t0.at(6usize, c)), v2), out0.at(6usize, c));
+            V::store(V::mul(V::load(t0.at(6usize)), v2), out0.at(6usize, c));
         }
     }
 }
@@ -3260,20 +3125,21 @@ unsafe fn sgp_17<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<7usize>(c);
+            let out0 = out0.packed::<V, 7usize>(group);
             // out0[6] = v2*grad_o_e23
-            V::store(V::mul(v2, V::load(grad_o.at(6usize, c))), out0.at(6usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(6usize, c))), out0.at(6usize));
             // out0[5] = v2*grad_o_e13
-            V::store(V::mul(v2, V::load(grad_o.at(5usize, c))), out0.at(5usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(5usize, c))), out0.at(5usize));
             // out0[4] = v2*grad_o_e12
-            V::store(V::mul(v2, V::load(grad_o.at(4usize, c))), out0.at(4usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(4usize, c))), out0.at(4usize));
             // out0[3] = v2*grad_o_e03
-            V::store(V::mul(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize));
             // out0[2] = v2*grad_o_e02
-            V::store(V::mul(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize));
             // out0[1] = v2*grad_o_e01
-            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize));
             // out0[0] = v2*grad_o_1
-            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize));
         }
     }
 }
@@ -3292,37 +3158,38 @@ unsafe fn sgp_18<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<4usize>(c);
-            t1.prefetch::<7usize>(c);
+            let t1 = t1.packed::<V, 7usize>(group);
+            let param0 = param0.packed::<V, 2usize>(group);
             let x_e1 = V::load(x.at(1usize, c));
-            let w0 = V::load(param0.at(0usize, c));
+            let w0 = V::load(param0.at(0usize));
             let x_e2 = V::load(x.at(2usize, c));
             let x_e3 = V::load(x.at(3usize, c));
-            let w1 = V::load(param0.at(1usize, c));
+            let w1 = V::load(param0.at(1usize));
             let v9 = V::mul(V::load(x.at(0usize, c)), w1);
             let v10 = V::mul(x_e1, w1);
             let v11 = V::mul(x_e2, w1);
             let v12 = V::mul(x_e3, w1);
-            let t1_6 = V::load(t1.at(6usize, c));
-            let t1_5 = V::load(t1.at(5usize, c));
+            let t1_6 = V::load(t1.at(6usize));
+            let t1_5 = V::load(t1.at(5usize));
             let mut v16 = V::mul(v12, t1_5);
-            let t1_3 = V::load(t1.at(3usize, c));
+            let t1_3 = V::load(t1.at(3usize));
             let mut v18 = V::mul(v12, t1_3);
             let mut v19 = V::mul(v11, t1_6);
-            let t1_4 = V::load(t1.at(4usize, c));
+            let t1_4 = V::load(t1.at(4usize));
             v16 = V::mul_add(v11, t1_4, v16);
-            let t1_2 = V::load(t1.at(2usize, c));
+            let t1_2 = V::load(t1.at(2usize));
             v18 = V::mul_add(v11, t1_2, v18);
             v19 = V::mul_add(v10, t1_5, v19);
             let mut v28 = V::mul(v10, t1_4);
             v28 = V::neg_mul_add(v12, t1_6, v28);
-            let t1_1 = V::load(t1.at(1usize, c));
+            let t1_1 = V::load(t1.at(1usize));
             v18 = V::mul_add(v10, t1_1, v18);
             // out0[0] = -(v12*t1_3 + v11*t1_2 + v10*t1_1)
             V::store(V::neg(v18), out0.at(0usize, c));
             v19 = V::mul_add(v9, t1_3, v19);
             v28 = V::mul_add(v9, t1_2, v28);
             let mut v39 = V::mul_sub(v9, t1_1, v16);
-            let t1_0 = V::load(t1.at(0usize, c));
+            let t1_0 = V::load(t1.at(0usize));
             v19 = V::mul_add(V::mul(x_e3, w0), t1_0, v19);
             // out0[3] = v11*t1_6 + v10*t1_5 + v9*t1_3 + x_e3*w0*t1_0
             V::store(v19, out0.at(3usize, c));
@@ -3352,24 +3219,26 @@ unsafe fn sgp_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<4usize>(c);
-            t1.prefetch::<7usize>(c);
             x.prefetch::<4usize>(c);
+            let t1 = t1.packed::<V, 7usize>(group);
+            let param0 = param0.packed::<V, 2usize>(group);
+            let grad0 = grad0.packed::<V, 2usize>(group);
             let y_e2 = V::load(y.at(2usize, c));
-            let t1_6 = V::load(t1.at(6usize, c));
+            let t1_6 = V::load(t1.at(6usize));
             let mut v2 = V::mul(y_e2, t1_6);
             let y_e1 = V::load(y.at(1usize, c));
-            let t1_5 = V::load(t1.at(5usize, c));
+            let t1_5 = V::load(t1.at(5usize));
             v2 = V::mul_add(y_e1, t1_5, v2);
             let y_e0 = V::load(y.at(0usize, c));
-            let t1_3 = V::load(t1.at(3usize, c));
+            let t1_3 = V::load(t1.at(3usize));
             v2 = V::mul_add(y_e0, t1_3, v2);
-            let w1 = V::load(param0.at(1usize, c));
+            let w1 = V::load(param0.at(1usize));
             let x_e3 = V::load(x.at(3usize, c));
             let y_e3 = V::load(y.at(3usize, c));
             let mut v16 = V::mul(y_e3, t1_6);
-            let t1_4 = V::load(t1.at(4usize, c));
+            let t1_4 = V::load(t1.at(4usize));
             v16 = V::neg_mul_add(y_e1, t1_4, v16);
-            let t1_2 = V::load(t1.at(2usize, c));
+            let t1_2 = V::load(t1.at(2usize));
             v16 = V::neg_mul_add(y_e0, t1_2, v16);
             let mut v23 = V::mul(w1, v16);
             let x_e2 = V::load(x.at(2usize, c));
@@ -3377,7 +3246,7 @@ unsafe fn sgp_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v25 = V::neg_mul_add(x_e3, v2, v25);
             let mut v27 = V::mul(y_e3, t1_5);
             v27 = V::mul_add(y_e2, t1_4, v27);
-            let t1_1 = V::load(t1.at(1usize, c));
+            let t1_1 = V::load(t1.at(1usize));
             v27 = V::neg_mul_add(y_e0, t1_1, v27);
             let mut v33 = V::mul(w1, v27);
             let x_e1 = V::load(x.at(1usize, c));
@@ -3389,10 +3258,10 @@ unsafe fn sgp_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(V::mul(w1, v37), out0.at(0usize, c));
             v25 = V::mul_add(V::load(x.at(0usize, c)), v37, v25);
             // grad0[1] += x_e2*v22 - x_e3*v10 + x_e1*v32 + x_e0*v41
-            V::store(V::add(V::load(grad0.at(1usize, c)), v25), grad0.at(1usize, c));
-            let t1_0 = V::load(t1.at(0usize, c));
+            V::store(V::add(V::load(grad0.at(1usize)), v25), grad0.at(1usize));
+            let t1_0 = V::load(t1.at(0usize));
             let v47 = V::mul(y_e3, t1_0);
-            let w0 = V::load(param0.at(0usize, c));
+            let w0 = V::load(param0.at(0usize));
             let mut v49 = V::mul(w0, v47);
             let mut v50 = V::mul(x_e3, v47);
             v49 = V::neg_mul_add(w1, v2, v49);
@@ -3409,7 +3278,7 @@ unsafe fn sgp_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v33, out0.at(1usize, c));
             v50 = V::mul_add(x_e1, v57, v50);
             // grad0[0] += x_e3*v47 + x_e2*v52 + x_e1*v57
-            V::store(V::add(V::load(grad0.at(0usize, c)), v50), grad0.at(0usize, c));
+            V::store(V::add(V::load(grad0.at(0usize)), v50), grad0.at(0usize));
         }
     }
 }

@@ -21,28 +21,27 @@ unsafe fn sgp_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum3 = V::zero();
         let mut sum4 = V::zero();
         for group in 0..args.groups {
-            let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
-            t0.prefetch::<16usize>(c);
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t0 = t0.packed::<V, 16usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
-            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
-            let v4 = V::mul(V::load(t0.at(0usize, c)), v2);
-            let v6 = V::mul(V::load(t0.at(1usize, c)), v2);
-            let v8 = V::mul(V::load(t0.at(2usize, c)), v2);
-            let v10 = V::mul(V::load(t0.at(3usize, c)), v2);
-            let v12 = V::mul(V::load(t0.at(4usize, c)), v2);
-            let v14 = V::mul(V::load(t0.at(5usize, c)), v2);
-            let v16 = V::mul(V::load(t0.at(6usize, c)), v2);
-            let v18 = V::mul(V::load(t0.at(7usize, c)), v2);
-            let v20 = V::mul(V::load(t0.at(8usize, c)), v2);
-            let v22 = V::mul(V::load(t0.at(9usize, c)), v2);
-            let v24 = V::mul(V::load(t0.at(10usize, c)), v2);
-            let v26 = V::mul(V::load(t0.at(11usize, c)), v2);
-            let v28 = V::mul(V::load(t0.at(12usize, c)), v2);
-            let v30 = V::mul(V::load(t0.at(13usize, c)), v2);
-            let v32 = V::mul(V::load(t0.at(14usize, c)), v2);
-            let v34 = V::mul(V::load(t0.at(15usize, c)), v2);
+            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
+            let v4 = V::mul(V::load(t0.at(0usize)), v2);
+            let v6 = V::mul(V::load(t0.at(1usize)), v2);
+            let v8 = V::mul(V::load(t0.at(2usize)), v2);
+            let v10 = V::mul(V::load(t0.at(3usize)), v2);
+            let v12 = V::mul(V::load(t0.at(4usize)), v2);
+            let v14 = V::mul(V::load(t0.at(5usize)), v2);
+            let v16 = V::mul(V::load(t0.at(6usize)), v2);
+            let v18 = V::mul(V::load(t0.at(7usize)), v2);
+            let v20 = V::mul(V::load(t0.at(8usize)), v2);
+            let v22 = V::mul(V::load(t0.at(9usize)), v2);
+            let v24 = V::mul(V::load(t0.at(10usize)), v2);
+            let v26 = V::mul(V::load(t0.at(11usize)), v2);
+            let v28 = V::mul(V::load(t0.at(12usize)), v2);
+            let v30 = V::mul(V::load(t0.at(13usize)), v2);
+            let v32 = V::mul(V::load(t0.at(14usize)), v2);
+            let v34 = V::mul(V::load(t0.at(15usize)), v2);
             // row sum 0 = v4*v4
             sum0 = V::add(sum0, V::keep_first(V::mul(v4, v4), valid));
             let mut v36 = V::mul(v6, v6);
@@ -117,88 +116,88 @@ unsafe fn sgp_rms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v62 = V::div(c1e0, v61);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
-            t0.prefetch::<16usize>(c);
-            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t0 = t0.packed::<V, 16usize>(group);
+            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
             // out0[0] = t0_0*v2*v42
             V::store(
-                V::mul(V::mul(V::load(t0.at(0usize, c)), v2), v42),
+                V::mul(V::mul(V::load(t0.at(0usize)), v2), v42),
                 out0.at(0usize, c),
             );
             // out0[1] = t0_1*v2*v47
             V::store(
-                V::mul(V::mul(V::load(t0.at(1usize, c)), v2), v47),
+                V::mul(V::mul(V::load(t0.at(1usize)), v2), v47),
                 out0.at(1usize, c),
             );
             // out0[2] = t0_2*v2*v47
             V::store(
-                V::mul(V::mul(V::load(t0.at(2usize, c)), v2), v47),
+                V::mul(V::mul(V::load(t0.at(2usize)), v2), v47),
                 out0.at(2usize, c),
             );
             // out0[3] = t0_3*v2*v47
             V::store(
-                V::mul(V::mul(V::load(t0.at(3usize, c)), v2), v47),
+                V::mul(V::mul(V::load(t0.at(3usize)), v2), v47),
                 out0.at(3usize, c),
             );
             // out0[4] = t0_4*v2*v47
             V::store(
-                V::mul(V::mul(V::load(t0.at(4usize, c)), v2), v47),
+                V::mul(V::mul(V::load(t0.at(4usize)), v2), v47),
                 out0.at(4usize, c),
             );
             // out0[5] = t0_5*v2*v52
             V::store(
-                V::mul(V::mul(V::load(t0.at(5usize, c)), v2), v52),
+                V::mul(V::mul(V::load(t0.at(5usize)), v2), v52),
                 out0.at(5usize, c),
             );
             // out0[6] = t0_6*v2*v52
             V::store(
-                V::mul(V::mul(V::load(t0.at(6usize, c)), v2), v52),
+                V::mul(V::mul(V::load(t0.at(6usize)), v2), v52),
                 out0.at(6usize, c),
             );
             // out0[7] = t0_7*v2*v52
             V::store(
-                V::mul(V::mul(V::load(t0.at(7usize, c)), v2), v52),
+                V::mul(V::mul(V::load(t0.at(7usize)), v2), v52),
                 out0.at(7usize, c),
             );
             // out0[8] = t0_8*v2*v52
             V::store(
-                V::mul(V::mul(V::load(t0.at(8usize, c)), v2), v52),
+                V::mul(V::mul(V::load(t0.at(8usize)), v2), v52),
                 out0.at(8usize, c),
             );
             // out0[9] = t0_9*v2*v52
             V::store(
-                V::mul(V::mul(V::load(t0.at(9usize, c)), v2), v52),
+                V::mul(V::mul(V::load(t0.at(9usize)), v2), v52),
                 out0.at(9usize, c),
             );
             // out0[10] = t0_10*v2*v52
             V::store(
-                V::mul(V::mul(V::load(t0.at(10usize, c)), v2), v52),
+                V::mul(V::mul(V::load(t0.at(10usize)), v2), v52),
                 out0.at(10usize, c),
             );
             // out0[11] = t0_11*v2*v57
             V::store(
-                V::mul(V::mul(V::load(t0.at(11usize, c)), v2), v57),
+                V::mul(V::mul(V::load(t0.at(11usize)), v2), v57),
                 out0.at(11usize, c),
             );
             // out0[12] = t0_12*v2*v57
             V::store(
-                V::mul(V::mul(V::load(t0.at(12usize, c)), v2), v57),
+                V::mul(V::mul(V::load(t0.at(12usize)), v2), v57),
                 out0.at(12usize, c),
             );
             // out0[13] = t0_13*v2*v57
             V::store(
-                V::mul(V::mul(V::load(t0.at(13usize, c)), v2), v57),
+                V::mul(V::mul(V::load(t0.at(13usize)), v2), v57),
                 out0.at(13usize, c),
             );
             // out0[14] = t0_14*v2*v57
             V::store(
-                V::mul(V::mul(V::load(t0.at(14usize, c)), v2), v57),
+                V::mul(V::mul(V::load(t0.at(14usize)), v2), v57),
                 out0.at(14usize, c),
             );
             // out0[15] = t0_15*v2*v62
             V::store(
-                V::mul(V::mul(V::load(t0.at(15usize, c)), v2), v62),
+                V::mul(V::mul(V::load(t0.at(15usize)), v2), v62),
                 out0.at(15usize, c),
             );
         }
@@ -223,91 +222,91 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum4 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
-            t0.prefetch::<16usize>(c);
             grad_o.prefetch::<16usize>(c);
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t0 = t0.packed::<V, 16usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
-            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
             // row sum 0 = t0_15*v2*grad_o_e0123
             sum0 = V::add(
                 sum0,
                 V::keep_first(
                     V::mul(
-                        V::mul(V::load(t0.at(15usize, c)), v2),
+                        V::mul(V::load(t0.at(15usize)), v2),
                         V::load(grad_o.at(15usize, c)),
                     ),
                     valid,
                 ),
             );
             let mut v38 = V::mul(
-                V::mul(V::load(t0.at(14usize, c)), v2),
+                V::mul(V::load(t0.at(14usize)), v2),
                 V::load(grad_o.at(14usize, c)),
             );
             v38 = V::mul_add(
-                V::mul(V::load(t0.at(13usize, c)), v2),
+                V::mul(V::load(t0.at(13usize)), v2),
                 V::load(grad_o.at(13usize, c)),
                 v38,
             );
             v38 = V::mul_add(
-                V::mul(V::load(t0.at(12usize, c)), v2),
+                V::mul(V::load(t0.at(12usize)), v2),
                 V::load(grad_o.at(12usize, c)),
                 v38,
             );
             v38 = V::mul_add(
-                V::mul(V::load(t0.at(11usize, c)), v2),
+                V::mul(V::load(t0.at(11usize)), v2),
                 V::load(grad_o.at(11usize, c)),
                 v38,
             );
             // row sum 1 = t0_14*v2*grad_o_e123 + t0_13*v2*grad_o_e023 + t0_12*v2*grad_o_e013 + t0_11*v2*grad_o_e012
             sum1 = V::add(sum1, V::keep_first(v38, valid));
             let mut v49 = V::mul(
-                V::mul(V::load(t0.at(10usize, c)), v2),
+                V::mul(V::load(t0.at(10usize)), v2),
                 V::load(grad_o.at(10usize, c)),
             );
             v49 = V::mul_add(
-                V::mul(V::load(t0.at(9usize, c)), v2),
+                V::mul(V::load(t0.at(9usize)), v2),
                 V::load(grad_o.at(9usize, c)),
                 v49,
             );
             v49 = V::mul_add(
-                V::mul(V::load(t0.at(8usize, c)), v2),
+                V::mul(V::load(t0.at(8usize)), v2),
                 V::load(grad_o.at(8usize, c)),
                 v49,
             );
             v49 = V::mul_add(
-                V::mul(V::load(t0.at(7usize, c)), v2),
+                V::mul(V::load(t0.at(7usize)), v2),
                 V::load(grad_o.at(7usize, c)),
                 v49,
             );
             v49 = V::mul_add(
-                V::mul(V::load(t0.at(6usize, c)), v2),
+                V::mul(V::load(t0.at(6usize)), v2),
                 V::load(grad_o.at(6usize, c)),
                 v49,
             );
             v49 = V::mul_add(
-                V::mul(V::load(t0.at(5usize, c)), v2),
+                V::mul(V::load(t0.at(5usize)), v2),
                 V::load(grad_o.at(5usize, c)),
                 v49,
             );
             // row sum 2 = t0_10*v2*grad_o_e23 + t0_9*v2*grad_o_e13 + t0_8*v2*grad_o_e12 + t0_7*v2*grad_o_e03 + t0_6*v2*grad_o_e02 + t0_5*v2*grad_o_e01
             sum2 = V::add(sum2, V::keep_first(v49, valid));
             let mut v66 = V::mul(
-                V::mul(V::load(t0.at(4usize, c)), v2),
+                V::mul(V::load(t0.at(4usize)), v2),
                 V::load(grad_o.at(4usize, c)),
             );
             v66 = V::mul_add(
-                V::mul(V::load(t0.at(3usize, c)), v2),
+                V::mul(V::load(t0.at(3usize)), v2),
                 V::load(grad_o.at(3usize, c)),
                 v66,
             );
             v66 = V::mul_add(
-                V::mul(V::load(t0.at(2usize, c)), v2),
+                V::mul(V::load(t0.at(2usize)), v2),
                 V::load(grad_o.at(2usize, c)),
                 v66,
             );
             v66 = V::mul_add(
-                V::mul(V::load(t0.at(1usize, c)), v2),
+                V::mul(V::load(t0.at(1usize)), v2),
                 V::load(grad_o.at(1usize, c)),
                 v66,
             );
@@ -318,7 +317,7 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 sum4,
                 V::keep_first(
                     V::mul(
-                        V::mul(V::load(t0.at(0usize, c)), v2),
+                        V::mul(V::load(t0.at(0usize)), v2),
                         V::load(grad_o.at(0usize, c)),
                     ),
                     valid,
@@ -414,29 +413,32 @@ unsafe fn sgp_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v161 = V::mul(c2e0, v160);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
-            t0.prefetch::<16usize>(c);
             grad_o.prefetch::<16usize>(c);
-            let t1_0 = V::load(t1.at(0usize, c));
-            let t2_0 = V::load(t2.at(0usize, c));
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t0 = t0.packed::<V, 16usize>(group);
+            let out0 = out0.packed::<V, 1usize>(group);
+            let out1 = out1.packed::<V, 1usize>(group);
+            let out2 = out2.packed::<V, 16usize>(group);
+            let t1_0 = V::load(t1.at(0usize));
+            let t2_0 = V::load(t2.at(0usize));
             let v2 = V::mul(t1_0, t2_0);
-            let t0_0 = V::load(t0.at(0usize, c));
-            let t0_1 = V::load(t0.at(1usize, c));
-            let t0_2 = V::load(t0.at(2usize, c));
-            let t0_3 = V::load(t0.at(3usize, c));
-            let t0_4 = V::load(t0.at(4usize, c));
-            let t0_5 = V::load(t0.at(5usize, c));
-            let t0_6 = V::load(t0.at(6usize, c));
-            let t0_7 = V::load(t0.at(7usize, c));
-            let t0_8 = V::load(t0.at(8usize, c));
-            let t0_9 = V::load(t0.at(9usize, c));
-            let t0_10 = V::load(t0.at(10usize, c));
-            let t0_11 = V::load(t0.at(11usize, c));
-            let t0_12 = V::load(t0.at(12usize, c));
-            let t0_13 = V::load(t0.at(13usize, c));
-            let t0_14 = V::load(t0.at(14usize, c));
-            let t0_15 = V::load(t0.at(15usize, c));
+            let t0_0 = V::load(t0.at(0usize));
+            let t0_1 = V::load(t0.at(1usize));
+            let t0_2 = V::load(t0.at(2usize));
+            let t0_3 = V::load(t0.at(3usize));
+            let t0_4 = V::load(t0.at(4usize));
+            let t0_5 = V::load(t0.at(5usize));
+            let t0_6 = V::load(t0.at(6usize));
+            let t0_7 = V::load(t0.at(7usize));
+            let t0_8 = V::load(t0.at(8usize));
+            let t0_9 = V::load(t0.at(9usize));
+            let t0_10 = V::load(t0.at(10usize));
+            let t0_11 = V::load(t0.at(11usize));
+            let t0_12 = V::load(t0.at(12usize));
+            let t0_13 = V::load(t0.at(13usize));
+            let t0_14 = V::load(t0.at(14usize));
+            let t0_15 = V::load(t0.at(15usize));
             let mut v64 = V::mul(v62, V::load(grad_o.at(15usize, c)));
             let mut v66 = V::mul(v57, V::load(grad_o.at(14usize, c)));
             let mut v68 = V::mul(v57, V::load(grad_o.at(13usize, c)));
@@ -470,57 +472,57 @@ unsafe fn sgp_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v92 = V::neg_mul_add(V::mul(t0_1, v2), v146, v92);
             v94 = V::neg_mul_add(V::mul(t0_0, v2), v161, v94);
             // out2[15] = v2*v105
-            V::store(V::mul(v2, v64), out2.at(15usize, c));
+            V::store(V::mul(v2, v64), out2.at(15usize));
             let mut v165 = V::mul(t0_15, v64);
             // out2[14] = v2*v114
-            V::store(V::mul(v2, v66), out2.at(14usize, c));
+            V::store(V::mul(v2, v66), out2.at(14usize));
             v165 = V::mul_add(t0_14, v66, v165);
             // out2[13] = v2*v116
-            V::store(V::mul(v2, v68), out2.at(13usize, c));
+            V::store(V::mul(v2, v68), out2.at(13usize));
             v165 = V::mul_add(t0_13, v68, v165);
             // out2[12] = v2*v118
-            V::store(V::mul(v2, v70), out2.at(12usize, c));
+            V::store(V::mul(v2, v70), out2.at(12usize));
             v165 = V::mul_add(t0_12, v70, v165);
             // out2[11] = v2*v120
-            V::store(V::mul(v2, v72), out2.at(11usize, c));
+            V::store(V::mul(v2, v72), out2.at(11usize));
             v165 = V::mul_add(t0_11, v72, v165);
             // out2[10] = v2*v129
-            V::store(V::mul(v2, v74), out2.at(10usize, c));
+            V::store(V::mul(v2, v74), out2.at(10usize));
             v165 = V::mul_add(t0_10, v74, v165);
             // out2[9] = v2*v131
-            V::store(V::mul(v2, v76), out2.at(9usize, c));
+            V::store(V::mul(v2, v76), out2.at(9usize));
             v165 = V::mul_add(t0_9, v76, v165);
             // out2[8] = v2*v133
-            V::store(V::mul(v2, v78), out2.at(8usize, c));
+            V::store(V::mul(v2, v78), out2.at(8usize));
             v165 = V::mul_add(t0_8, v78, v165);
             // out2[7] = v2*v135
-            V::store(V::mul(v2, v80), out2.at(7usize, c));
+            V::store(V::mul(v2, v80), out2.at(7usize));
             v165 = V::mul_add(t0_7, v80, v165);
             // out2[6] = v2*v137
-            V::store(V::mul(v2, v82), out2.at(6usize, c));
+            V::store(V::mul(v2, v82), out2.at(6usize));
             v165 = V::mul_add(t0_6, v82, v165);
             // out2[5] = v2*v139
-            V::store(V::mul(v2, v84), out2.at(5usize, c));
+            V::store(V::mul(v2, v84), out2.at(5usize));
             v165 = V::mul_add(t0_5, v84, v165);
             // out2[4] = v2*v148
-            V::store(V::mul(v2, v86), out2.at(4usize, c));
+            V::store(V::mul(v2, v86), out2.at(4usize));
             v165 = V::mul_add(t0_4, v86, v165);
             // out2[3] = v2*v150
-            V::store(V::mul(v2, v88), out2.at(3usize, c));
+            V::store(V::mul(v2, v88), out2.at(3usize));
             v165 = V::mul_add(t0_3, v88, v165);
             // out2[2] = v2*v152
-            V::store(V::mul(v2, v90), out2.at(2usize, c));
+            V::store(V::mul(v2, v90), out2.at(2usize));
             v165 = V::mul_add(t0_2, v90, v165);
             // out2[1] = v2*v154
-            V::store(V::mul(v2, v92), out2.at(1usize, c));
+            V::store(V::mul(v2, v92), out2.at(1usize));
             v165 = V::mul_add(t0_1, v92, v165);
             // out2[0] = v2*v163
-            V::store(V::mul(v2, v94), out2.at(0usize, c));
+            V::store(V::mul(v2, v94), out2.at(0usize));
             v165 = V::mul_add(t0_0, v94, v165);
             // out1[0] = t2_0*v210
-            V::store(V::mul(t2_0, v165), out1.at(0usize, c));
+            V::store(V::mul(t2_0, v165), out1.at(0usize));
             // out0[0] = t1_0*v210
-            V::store(V::mul(t1_0, v165), out0.at(0usize, c));
+            V::store(V::mul(t1_0, v165), out0.at(0usize));
         }
     }
 }
@@ -765,28 +767,30 @@ unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v161 = V::mul(c2e0, v160);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
-            t0.prefetch::<16usize>(c);
             grad_o.prefetch::<16usize>(c);
-            let t1_0 = V::load(t1.at(0usize, c));
-            let v2 = V::mul(t1_0, V::load(t2.at(0usize, c)));
-            let t0_0 = V::load(t0.at(0usize, c));
-            let t0_1 = V::load(t0.at(1usize, c));
-            let t0_2 = V::load(t0.at(2usize, c));
-            let t0_3 = V::load(t0.at(3usize, c));
-            let t0_4 = V::load(t0.at(4usize, c));
-            let t0_5 = V::load(t0.at(5usize, c));
-            let t0_6 = V::load(t0.at(6usize, c));
-            let t0_7 = V::load(t0.at(7usize, c));
-            let t0_8 = V::load(t0.at(8usize, c));
-            let t0_9 = V::load(t0.at(9usize, c));
-            let t0_10 = V::load(t0.at(10usize, c));
-            let t0_11 = V::load(t0.at(11usize, c));
-            let t0_12 = V::load(t0.at(12usize, c));
-            let t0_13 = V::load(t0.at(13usize, c));
-            let t0_14 = V::load(t0.at(14usize, c));
-            let t0_15 = V::load(t0.at(15usize, c));
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t0 = t0.packed::<V, 16usize>(group);
+            let out0 = out0.packed::<V, 1usize>(group);
+            let out1 = out1.packed::<V, 16usize>(group);
+            let t1_0 = V::load(t1.at(0usize));
+            let v2 = V::mul(t1_0, V::load(t2.at(0usize)));
+            let t0_0 = V::load(t0.at(0usize));
+            let t0_1 = V::load(t0.at(1usize));
+            let t0_2 = V::load(t0.at(2usize));
+            let t0_3 = V::load(t0.at(3usize));
+            let t0_4 = V::load(t0.at(4usize));
+            let t0_5 = V::load(t0.at(5usize));
+            let t0_6 = V::load(t0.at(6usize));
+            let t0_7 = V::load(t0.at(7usize));
+            let t0_8 = V::load(t0.at(8usize));
+            let t0_9 = V::load(t0.at(9usize));
+            let t0_10 = V::load(t0.at(10usize));
+            let t0_11 = V::load(t0.at(11usize));
+            let t0_12 = V::load(t0.at(12usize));
+            let t0_13 = V::load(t0.at(13usize));
+            let t0_14 = V::load(t0.at(14usize));
+            let t0_15 = V::load(t0.at(15usize));
             let mut v64 = V::mul(v62, V::load(grad_o.at(15usize, c)));
             let mut v66 = V::mul(v57, V::load(grad_o.at(14usize, c)));
             let mut v68 = V::mul(v57, V::load(grad_o.at(13usize, c)));
@@ -820,55 +824,55 @@ unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v92 = V::neg_mul_add(V::mul(t0_1, v2), v146, v92);
             v94 = V::neg_mul_add(V::mul(t0_0, v2), v161, v94);
             // out1[15] = v2*v105
-            V::store(V::mul(v2, v64), out1.at(15usize, c));
+            V::store(V::mul(v2, v64), out1.at(15usize));
             let mut v165 = V::mul(t0_15, v64);
             // out1[14] = v2*v114
-            V::store(V::mul(v2, v66), out1.at(14usize, c));
+            V::store(V::mul(v2, v66), out1.at(14usize));
             v165 = V::mul_add(t0_14, v66, v165);
             // out1[13] = v2*v116
-            V::store(V::mul(v2, v68), out1.at(13usize, c));
+            V::store(V::mul(v2, v68), out1.at(13usize));
             v165 = V::mul_add(t0_13, v68, v165);
             // out1[12] = v2*v118
-            V::store(V::mul(v2, v70), out1.at(12usize, c));
+            V::store(V::mul(v2, v70), out1.at(12usize));
             v165 = V::mul_add(t0_12, v70, v165);
             // out1[11] = v2*v120
-            V::store(V::mul(v2, v72), out1.at(11usize, c));
+            V::store(V::mul(v2, v72), out1.at(11usize));
             v165 = V::mul_add(t0_11, v72, v165);
             // out1[10] = v2*v129
-            V::store(V::mul(v2, v74), out1.at(10usize, c));
+            V::store(V::mul(v2, v74), out1.at(10usize));
             v165 = V::mul_add(t0_10, v74, v165);
             // out1[9] = v2*v131
-            V::store(V::mul(v2, v76), out1.at(9usize, c));
+            V::store(V::mul(v2, v76), out1.at(9usize));
             v165 = V::mul_add(t0_9, v76, v165);
             // out1[8] = v2*v133
-            V::store(V::mul(v2, v78), out1.at(8usize, c));
+            V::store(V::mul(v2, v78), out1.at(8usize));
             v165 = V::mul_add(t0_8, v78, v165);
             // out1[7] = v2*v135
-            V::store(V::mul(v2, v80), out1.at(7usize, c));
+            V::store(V::mul(v2, v80), out1.at(7usize));
             v165 = V::mul_add(t0_7, v80, v165);
             // out1[6] = v2*v137
-            V::store(V::mul(v2, v82), out1.at(6usize, c));
+            V::store(V::mul(v2, v82), out1.at(6usize));
             v165 = V::mul_add(t0_6, v82, v165);
             // out1[5] = v2*v139
-            V::store(V::mul(v2, v84), out1.at(5usize, c));
+            V::store(V::mul(v2, v84), out1.at(5usize));
             v165 = V::mul_add(t0_5, v84, v165);
             // out1[4] = v2*v148
-            V::store(V::mul(v2, v86), out1.at(4usize, c));
+            V::store(V::mul(v2, v86), out1.at(4usize));
             v165 = V::mul_add(t0_4, v86, v165);
             // out1[3] = v2*v150
-            V::store(V::mul(v2, v88), out1.at(3usize, c));
+            V::store(V::mul(v2, v88), out1.at(3usize));
             v165 = V::mul_add(t0_3, v88, v165);
             // out1[2] = v2*v152
-            V::store(V::mul(v2, v90), out1.at(2usize, c));
+            V::store(V::mul(v2, v90), out1.at(2usize));
             v165 = V::mul_add(t0_2, v90, v165);
             // out1[1] = v2*v154
-            V::store(V::mul(v2, v92), out1.at(1usize, c));
+            V::store(V::mul(v2, v92), out1.at(1usize));
             v165 = V::mul_add(t0_1, v92, v165);
             // out1[0] = v2*v163
-            V::store(V::mul(v2, v94), out1.at(0usize, c));
+            V::store(V::mul(v2, v94), out1.at(0usize));
             v165 = V::mul_add(t0_0, v94, v165);
             // out0[0] = t1_0*(t0_15*v105 + t0_14*v114 + t0_13*v116 + t0_12*v118 + t0_11*v120 + t0_10*v129 + t0_9*v131 + t0_8*v133 + t0_7*v135 + t0_6*v137 + t0_5*v139 + t0_4*v148 + t0_3*v150 + t0_2*v152 + t0_1*v154 + t0_0*v163)
-            V::store(V::mul(t1_0, v165), out0.at(0usize, c));
+            V::store(V::mul(t1_0, v165), out0.at(0usize));
         }
     }
 }
@@ -1112,28 +1116,30 @@ unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v161 = V::mul(c2e0, v160);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
-            t0.prefetch::<16usize>(c);
             grad_o.prefetch::<16usize>(c);
-            let t2_0 = V::load(t2.at(0usize, c));
-            let v2 = V::mul(V::load(t1.at(0usize, c)), t2_0);
-            let t0_0 = V::load(t0.at(0usize, c));
-            let t0_1 = V::load(t0.at(1usize, c));
-            let t0_2 = V::load(t0.at(2usize, c));
-            let t0_3 = V::load(t0.at(3usize, c));
-            let t0_4 = V::load(t0.at(4usize, c));
-            let t0_5 = V::load(t0.at(5usize, c));
-            let t0_6 = V::load(t0.at(6usize, c));
-            let t0_7 = V::load(t0.at(7usize, c));
-            let t0_8 = V::load(t0.at(8usize, c));
-            let t0_9 = V::load(t0.at(9usize, c));
-            let t0_10 = V::load(t0.at(10usize, c));
-            let t0_11 = V::load(t0.at(11usize, c));
-            let t0_12 = V::load(t0.at(12usize, c));
-            let t0_13 = V::load(t0.at(13usize, c));
-            let t0_14 = V::load(t0.at(14usize, c));
-            let t0_15 = V::load(t0.at(15usize, c));
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t0 = t0.packed::<V, 16usize>(group);
+            let out0 = out0.packed::<V, 1usize>(group);
+            let out1 = out1.packed::<V, 16usize>(group);
+            let t2_0 = V::load(t2.at(0usize));
+            let v2 = V::mul(V::load(t1.at(0usize)), t2_0);
+            let t0_0 = V::load(t0.at(0usize));
+            let t0_1 = V::load(t0.at(1usize));
+            let t0_2 = V::load(t0.at(2usize));
+            let t0_3 = V::load(t0.at(3usize));
+            let t0_4 = V::load(t0.at(4usize));
+            let t0_5 = V::load(t0.at(5usize));
+            let t0_6 = V::load(t0.at(6usize));
+            let t0_7 = V::load(t0.at(7usize));
+            let t0_8 = V::load(t0.at(8usize));
+            let t0_9 = V::load(t0.at(9usize));
+            let t0_10 = V::load(t0.at(10usize));
+            let t0_11 = V::load(t0.at(11usize));
+            let t0_12 = V::load(t0.at(12usize));
+            let t0_13 = V::load(t0.at(13usize));
+            let t0_14 = V::load(t0.at(14usize));
+            let t0_15 = V::load(t0.at(15usize));
             let mut v64 = V::mul(v62, V::load(grad_o.at(15usize, c)));
             let mut v66 = V::mul(v57, V::load(grad_o.at(14usize, c)));
             let mut v68 = V::mul(v57, V::load(grad_o.at(13usize, c)));
@@ -1167,55 +1173,55 @@ unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v92 = V::neg_mul_add(V::mul(t0_1, v2), v146, v92);
             v94 = V::neg_mul_add(V::mul(t0_0, v2), v161, v94);
             // out1[15] = v2*v105
-            V::store(V::mul(v2, v64), out1.at(15usize, c));
+            V::store(V::mul(v2, v64), out1.at(15usize));
             let mut v165 = V::mul(t0_15, v64);
             // out1[14] = v2*v114
-            V::store(V::mul(v2, v66), out1.at(14usize, c));
+            V::store(V::mul(v2, v66), out1.at(14usize));
             v165 = V::mul_add(t0_14, v66, v165);
             // out1[13] = v2*v116
-            V::store(V::mul(v2, v68), out1.at(13usize, c));
+            V::store(V::mul(v2, v68), out1.at(13usize));
             v165 = V::mul_add(t0_13, v68, v165);
             // out1[12] = v2*v118
-            V::store(V::mul(v2, v70), out1.at(12usize, c));
+            V::store(V::mul(v2, v70), out1.at(12usize));
             v165 = V::mul_add(t0_12, v70, v165);
             // out1[11] = v2*v120
-            V::store(V::mul(v2, v72), out1.at(11usize, c));
+            V::store(V::mul(v2, v72), out1.at(11usize));
             v165 = V::mul_add(t0_11, v72, v165);
             // out1[10] = v2*v129
-            V::store(V::mul(v2, v74), out1.at(10usize, c));
+            V::store(V::mul(v2, v74), out1.at(10usize));
             v165 = V::mul_add(t0_10, v74, v165);
             // out1[9] = v2*v131
-            V::store(V::mul(v2, v76), out1.at(9usize, c));
+            V::store(V::mul(v2, v76), out1.at(9usize));
             v165 = V::mul_add(t0_9, v76, v165);
             // out1[8] = v2*v133
-            V::store(V::mul(v2, v78), out1.at(8usize, c));
+            V::store(V::mul(v2, v78), out1.at(8usize));
             v165 = V::mul_add(t0_8, v78, v165);
             // out1[7] = v2*v135
-            V::store(V::mul(v2, v80), out1.at(7usize, c));
+            V::store(V::mul(v2, v80), out1.at(7usize));
             v165 = V::mul_add(t0_7, v80, v165);
             // out1[6] = v2*v137
-            V::store(V::mul(v2, v82), out1.at(6usize, c));
+            V::store(V::mul(v2, v82), out1.at(6usize));
             v165 = V::mul_add(t0_6, v82, v165);
             // out1[5] = v2*v139
-            V::store(V::mul(v2, v84), out1.at(5usize, c));
+            V::store(V::mul(v2, v84), out1.at(5usize));
             v165 = V::mul_add(t0_5, v84, v165);
             // out1[4] = v2*v148
-            V::store(V::mul(v2, v86), out1.at(4usize, c));
+            V::store(V::mul(v2, v86), out1.at(4usize));
             v165 = V::mul_add(t0_4, v86, v165);
             // out1[3] = v2*v150
-            V::store(V::mul(v2, v88), out1.at(3usize, c));
+            V::store(V::mul(v2, v88), out1.at(3usize));
             v165 = V::mul_add(t0_3, v88, v165);
             // out1[2] = v2*v152
-            V::store(V::mul(v2, v90), out1.at(2usize, c));
+            V::store(V::mul(v2, v90), out1.at(2usize));
             v165 = V::mul_add(t0_2, v90, v165);
             // out1[1] = v2*v154
-            V::store(V::mul(v2, v92), out1.at(1usize, c));
+            V::store(V::mul(v2, v92), out1.at(1usize));
             v165 = V::mul_add(t0_1, v92, v165);
             // out1[0] = v2*v163
-            V::store(V::mul(v2, v94), out1.at(0usize, c));
+            V::store(V::mul(v2, v94), out1.at(0usize));
             v165 = V::mul_add(t0_0, v94, v165);
             // out0[0] = t2_0*(t0_15*v105 + t0_14*v114 + t0_13*v116 + t0_12*v118 + t0_11*v120 + t0_10*v129 + t0_9*v131 + t0_8*v133 + t0_7*v135 + t0_6*v137 + t0_5*v139 + t0_4*v148 + t0_3*v150 + t0_2*v152 + t0_1*v154 + t0_0*v163)
-            V::store(V::mul(t2_0, v165), out0.at(0usize, c));
+            V::store(V::mul(t2_0, v165), out0.at(0usize));
         }
     }
 }
@@ -1389,16 +1395,15 @@ unsafe fn sgp_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v1 = gate::<V>(args.gate, c0e0);
         let v2 = V::mul(v1, v1);
         for group in 0..args.groups {
-            let c = group * V::LANES;
-            t0.prefetch::<7usize>(c);
+            let t0 = t0.packed::<V, 7usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
-            let v4 = V::mul(V::load(t0.at(0usize, c)), v2);
-            let v6 = V::mul(V::load(t0.at(1usize, c)), v2);
-            let v8 = V::mul(V::load(t0.at(2usize, c)), v2);
-            let v10 = V::mul(V::load(t0.at(3usize, c)), v2);
-            let v12 = V::mul(V::load(t0.at(4usize, c)), v2);
-            let v14 = V::mul(V::load(t0.at(5usize, c)), v2);
-            let v16 = V::mul(V::load(t0.at(6usize, c)), v2);
+            let v4 = V::mul(V::load(t0.at(0usize)), v2);
+            let v6 = V::mul(V::load(t0.at(1usize)), v2);
+            let v8 = V::mul(V::load(t0.at(2usize)), v2);
+            let v10 = V::mul(V::load(t0.at(3usize)), v2);
+            let v12 = V::mul(V::load(t0.at(4usize)), v2);
+            let v14 = V::mul(V::load(t0.at(5usize)), v2);
+            let v16 = V::mul(V::load(t0.at(6usize)), v2);
             // row sum 0 = v4*v4
             sum0 = V::add(sum0, V::keep_first(V::mul(v4, v4), valid));
             let mut v18 = V::mul(v6, v6);
@@ -1442,40 +1447,40 @@ unsafe fn sgp_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v29 = V::div(c1e0, v28);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<7usize>(c);
+            let t0 = t0.packed::<V, 7usize>(group);
             // out0[0] = t0_0*v2*v24
             V::store(
-                V::mul(V::mul(V::load(t0.at(0usize, c)), v2), v24),
+                V::mul(V::mul(V::load(t0.at(0usize)), v2), v24),
                 out0.at(0usize, c),
             );
             // out0[1] = t0_1*v2*v29
             V::store(
-                V::mul(V::mul(V::load(t0.at(1usize, c)), v2), v29),
+                V::mul(V::mul(V::load(t0.at(1usize)), v2), v29),
                 out0.at(1usize, c),
             );
             // out0[2] = t0_2*v2*v29
             V::store(
-                V::mul(V::mul(V::load(t0.at(2usize, c)), v2), v29),
+                V::mul(V::mul(V::load(t0.at(2usize)), v2), v29),
                 out0.at(2usize, c),
             );
             // out0[3] = t0_3*v2*v29
             V::store(
-                V::mul(V::mul(V::load(t0.at(3usize, c)), v2), v29),
+                V::mul(V::mul(V::load(t0.at(3usize)), v2), v29),
                 out0.at(3usize, c),
             );
             // out0[4] = t0_4*v2*v29
             V::store(
-                V::mul(V::mul(V::load(t0.at(4usize, c)), v2), v29),
+                V::mul(V::mul(V::load(t0.at(4usize)), v2), v29),
                 out0.at(4usize, c),
             );
             // out0[5] = t0_5*v2*v29
             V::store(
-                V::mul(V::mul(V::load(t0.at(5usize, c)), v2), v29),
+                V::mul(V::mul(V::load(t0.at(5usize)), v2), v29),
                 out0.at(5usize, c),
             );
             // out0[6] = t0_6*v2*v29
             V::store(
-                V::mul(V::mul(V::load(t0.at(6usize, c)), v2), v29),
+                V::mul(V::mul(V::load(t0.at(6usize)), v2), v29),
                 out0.at(6usize, c),
             );
         }
@@ -1498,35 +1503,35 @@ unsafe fn sgp_rms_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v2 = V::mul(v1, v1);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<7usize>(c);
             grad_o.prefetch::<7usize>(c);
+            let t0 = t0.packed::<V, 7usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
             let mut v18 = V::mul(
-                V::mul(V::load(t0.at(6usize, c)), v2),
+                V::mul(V::load(t0.at(6usize)), v2),
                 V::load(grad_o.at(6usize, c)),
             );
             v18 = V::mul_add(
-                V::mul(V::load(t0.at(5usize, c)), v2),
+                V::mul(V::load(t0.at(5usize)), v2),
                 V::load(grad_o.at(5usize, c)),
                 v18,
             );
             v18 = V::mul_add(
-                V::mul(V::load(t0.at(4usize, c)), v2),
+                V::mul(V::load(t0.at(4usize)), v2),
                 V::load(grad_o.at(4usize, c)),
                 v18,
             );
             v18 = V::mul_add(
-                V::mul(V::load(t0.at(3usize, c)), v2),
+                V::mul(V::load(t0.at(3usize)), v2),
                 V::load(grad_o.at(3usize, c)),
                 v18,
             );
             v18 = V::mul_add(
-                V::mul(V::load(t0.at(2usize, c)), v2),
+                V::mul(V::load(t0.at(2usize)), v2),
                 V::load(grad_o.at(2usize, c)),
                 v18,
             );
             v18 = V::mul_add(
-                V::mul(V::load(t0.at(1usize, c)), v2),
+                V::mul(V::load(t0.at(1usize)), v2),
                 V::load(grad_o.at(1usize, c)),
                 v18,
             );
@@ -1537,7 +1542,7 @@ unsafe fn sgp_rms_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 sum1,
                 V::keep_first(
                     V::mul(
-                        V::mul(V::load(t0.at(0usize, c)), v2),
+                        V::mul(V::load(t0.at(0usize)), v2),
                         V::load(grad_o.at(0usize, c)),
                     ),
                     valid,
@@ -1593,8 +1598,9 @@ unsafe fn sgp_rms_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v71 = V::mul(c2e0, v70);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<7usize>(c);
             grad_o.prefetch::<7usize>(c);
+            let t0 = t0.packed::<V, 7usize>(group);
+            let out0 = out0.packed::<V, 7usize>(group);
             let mut v31 = V::mul(v29, V::load(grad_o.at(6usize, c)));
             let mut v33 = V::mul(v29, V::load(grad_o.at(5usize, c)));
             let mut v35 = V::mul(v29, V::load(grad_o.at(4usize, c)));
@@ -1602,27 +1608,27 @@ unsafe fn sgp_rms_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v39 = V::mul(v29, V::load(grad_o.at(2usize, c)));
             let mut v41 = V::mul(v29, V::load(grad_o.at(1usize, c)));
             let mut v43 = V::mul(v24, V::load(grad_o.at(0usize, c)));
-            v31 = V::neg_mul_add(V::mul(V::load(t0.at(6usize, c)), v2), v52, v31);
-            v33 = V::neg_mul_add(V::mul(V::load(t0.at(5usize, c)), v2), v52, v33);
-            v35 = V::neg_mul_add(V::mul(V::load(t0.at(4usize, c)), v2), v52, v35);
-            v37 = V::neg_mul_add(V::mul(V::load(t0.at(3usize, c)), v2), v52, v37);
-            v39 = V::neg_mul_add(V::mul(V::load(t0.at(2usize, c)), v2), v52, v39);
-            v41 = V::neg_mul_add(V::mul(V::load(t0.at(1usize, c)), v2), v52, v41);
-            v43 = V::neg_mul_add(V::mul(V::load(t0.at(0usize, c)), v2), v71, v43);
+            v31 = V::neg_mul_add(V::mul(V::load(t0.at(6usize)), v2), v52, v31);
+            v33 = V::neg_mul_add(V::mul(V::load(t0.at(5usize)), v2), v52, v33);
+            v35 = V::neg_mul_add(V::mul(V::load(t0.at(4usize)), v2), v52, v35);
+            v37 = V::neg_mul_add(V::mul(V::load(t0.at(3usize)), v2), v52, v37);
+            v39 = V::neg_mul_add(V::mul(V::load(t0.at(2usize)), v2), v52, v39);
+            v41 = V::neg_mul_add(V::mul(V::load(t0.at(1usize)), v2), v52, v41);
+            v43 = V::neg_mul_add(V::mul(V::load(t0.at(0usize)), v2), v71, v43);
             // out0[6] = v2*(v29*grad_o_e23 - t0_6*v2*v52)
-            V::store(V::mul(v2, v31), out0.at(6usize, c));
+            V::store(V::mul(v2, v31), out0.at(6usize));
             // out0[5] = v2*(v29*grad_o_e13 - t0_5*v2*v52)
-            V::store(V::mul(v2, v33), out0.at(5usize, c));
+            V::store(V::mul(v2, v33), out0.at(5usize));
             // out0[4] = v2*(v29*grad_o_e12 - t0_4*v2*v52)
-            V::store(V::mul(v2, v35), out0.at(4usize, c));
+            V::store(V::mul(v2, v35), out0.at(4usize));
             // out0[3] = v2*(v29*grad_o_e03 - t0_3*v2*v52)
-            V::store(V::mul(v2, v37), out0.at(3usize, c));
+            V::store(V::mul(v2, v37), out0.at(3usize));
             // out0[2] = v2*(v29*grad_o_e02 - t0_2*v2*v52)
-            V::store(V::mul(v2, v39), out0.at(2usize, c));
+            V::store(V::mul(v2, v39), out0.at(2usize));
             // out0[1] = v2*(v29*grad_o_e01 - t0_1*v2*v52)
-            V::store(V::mul(v2, v41), out0.at(1usize, c));
+            V::store(V::mul(v2, v41), out0.at(1usize));
             // out0[0] = v2*(v24*grad_o_1 - t0_0*v2*v71)
-            V::store(V::mul(v2, v43), out0.at(0usize, c));
+            V::store(V::mul(v2, v43), out0.at(0usize));
         }
     }
 }

@@ -24,6 +24,8 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             r.prefetch::<16usize>(c);
+            let out0 = out0.packed::<V, 16usize>(group);
+            let param0 = param0.packed::<V, 5usize>(group);
             let r_1 = V::load(r.at(0usize, c));
             let v1 = V::mul(r_1, r_1);
             let r_e1 = V::load(r.at(2usize, c));
@@ -43,7 +45,7 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v67 = V::div(
                 c1e0,
                 V::mul_add(
-                    V::sigmoid(V::load(param0.at(1usize, c))),
+                    V::sigmoid(V::load(param0.at(1usize))),
                     V::sub(V::sqrt(V::sqrt(V::mul_add(v15, v15, c1em16))), c1e0),
                     c1p000001e0,
                 ),
@@ -51,7 +53,7 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v68 = V::div(
                 c1e0,
                 V::mul_add(
-                    V::sigmoid(V::load(param0.at(2usize, c))),
+                    V::sigmoid(V::load(param0.at(2usize))),
                     V::sub(V::sqrt(V::sqrt(V::mul_add(v32, v32, c1em16))), c1e0),
                     c1p000001e0,
                 ),
@@ -59,7 +61,7 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v69 = V::div(
                 c1e0,
                 V::mul_add(
-                    V::sigmoid(V::load(param0.at(3usize, c))),
+                    V::sigmoid(V::load(param0.at(3usize))),
                     V::sub(V::sqrt(V::sqrt(V::mul_add(v49, v49, c1em16))), c1e0),
                     c1p000001e0,
                 ),
@@ -71,42 +73,42 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     V::div(
                         c1e0,
                         V::mul_add(
-                            V::sigmoid(V::load(param0.at(0usize, c))),
+                            V::sigmoid(V::load(param0.at(0usize))),
                             V::sub(V::sqrt(V::sqrt(V::mul_add(v1, v1, c1em16))), c1e0),
                             c1p000001e0,
                         ),
                     ),
                 ),
-                out0.at(0usize, c),
+                out0.at(0usize),
             );
             // out0[1] = r_e0*v67
-            V::store(V::mul(V::load(r.at(1usize, c)), v67), out0.at(1usize, c));
+            V::store(V::mul(V::load(r.at(1usize, c)), v67), out0.at(1usize));
             // out0[2] = r_e1*v67
-            V::store(V::mul(r_e1, v67), out0.at(2usize, c));
+            V::store(V::mul(r_e1, v67), out0.at(2usize));
             // out0[3] = r_e2*v67
-            V::store(V::mul(r_e2, v67), out0.at(3usize, c));
+            V::store(V::mul(r_e2, v67), out0.at(3usize));
             // out0[4] = r_e3*v67
-            V::store(V::mul(r_e3, v67), out0.at(4usize, c));
+            V::store(V::mul(r_e3, v67), out0.at(4usize));
             // out0[5] = r_e01*v68
-            V::store(V::mul(V::load(r.at(5usize, c)), v68), out0.at(5usize, c));
+            V::store(V::mul(V::load(r.at(5usize, c)), v68), out0.at(5usize));
             // out0[6] = r_e02*v68
-            V::store(V::mul(V::load(r.at(6usize, c)), v68), out0.at(6usize, c));
+            V::store(V::mul(V::load(r.at(6usize, c)), v68), out0.at(6usize));
             // out0[7] = r_e03*v68
-            V::store(V::mul(V::load(r.at(7usize, c)), v68), out0.at(7usize, c));
+            V::store(V::mul(V::load(r.at(7usize, c)), v68), out0.at(7usize));
             // out0[8] = r_e12*v68
-            V::store(V::mul(r_e12, v68), out0.at(8usize, c));
+            V::store(V::mul(r_e12, v68), out0.at(8usize));
             // out0[9] = r_e13*v68
-            V::store(V::mul(r_e13, v68), out0.at(9usize, c));
+            V::store(V::mul(r_e13, v68), out0.at(9usize));
             // out0[10] = r_e23*v68
-            V::store(V::mul(r_e23, v68), out0.at(10usize, c));
+            V::store(V::mul(r_e23, v68), out0.at(10usize));
             // out0[11] = r_e012*v69
-            V::store(V::mul(V::load(r.at(11usize, c)), v69), out0.at(11usize, c));
+            V::store(V::mul(V::load(r.at(11usize, c)), v69), out0.at(11usize));
             // out0[12] = r_e013*v69
-            V::store(V::mul(V::load(r.at(12usize, c)), v69), out0.at(12usize, c));
+            V::store(V::mul(V::load(r.at(12usize, c)), v69), out0.at(12usize));
             // out0[13] = r_e023*v69
-            V::store(V::mul(V::load(r.at(13usize, c)), v69), out0.at(13usize, c));
+            V::store(V::mul(V::load(r.at(13usize, c)), v69), out0.at(13usize));
             // out0[14] = r_e123*v69
-            V::store(V::mul(r_e123, v69), out0.at(14usize, c));
+            V::store(V::mul(r_e123, v69), out0.at(14usize));
             // out0[15] = r_e0123*(1/(1.000001 + sigmoid(a4)*v63))
             V::store(
                 V::mul(
@@ -114,23 +116,1371 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     V::div(
                         c1e0,
                         V::mul_add(
-                            V::sigmoid(V::load(param0.at(4usize, c))),
+                            V::sigmoid(V::load(param0.at(4usize))),
                             v63,
                             c1p000001e0,
                         ),
                     ),
                 ),
-                out0.at(15usize, c),
+                out0.at(15usize),
             );
         }
     }
 }
 pub(super) static STEERABLE_PRODUCT_NORM_0: Stage = stage!(steerable_product_norm_0);
+/// From `x`, cut 0, `w` to cut 1: o = weighted_product(w, gate(x), gate(norm(r; a))).
+///
+/// From `steerable_product_norm` of Cl(3,0,1).
+#[inline(always)]
+unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let t0 = args.inputs[1];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            let t0 = t0.packed::<V, 16usize>(group);
+            let out0 = out0.packed::<V, 16usize>(group);
+            let param0 = param0.packed::<V, 34usize>(group);
+            let x_1 = V::load(x.at(0usize, c));
+            let t0_0 = V::load(t0.at(0usize));
+            let mut v4 = V::mul(t0_0, V::mul(x_1, V::load(param0.at(0usize))));
+            let v6 = V::mul(x_1, V::load(param0.at(1usize)));
+            let t0_1 = V::load(t0.at(1usize));
+            let mut v8 = V::mul(t0_1, v6);
+            let t0_2 = V::load(t0.at(2usize));
+            let mut v10 = V::mul(t0_2, v6);
+            let t0_3 = V::load(t0.at(3usize));
+            let mut v12 = V::mul(t0_3, v6);
+            let t0_4 = V::load(t0.at(4usize));
+            let mut v14 = V::mul(t0_4, v6);
+            let v16 = V::mul(x_1, V::load(param0.at(2usize)));
+            let t0_5 = V::load(t0.at(5usize));
+            let mut v18 = V::mul(t0_5, v16);
+            let t0_6 = V::load(t0.at(6usize));
+            let mut v20 = V::mul(t0_6, v16);
+            let t0_7 = V::load(t0.at(7usize));
+            let mut v22 = V::mul(t0_7, v16);
+            let t0_8 = V::load(t0.at(8usize));
+            let mut v24 = V::mul(t0_8, v16);
+            let t0_9 = V::load(t0.at(9usize));
+            let mut v26 = V::mul(t0_9, v16);
+            let t0_10 = V::load(t0.at(10usize));
+            let mut v28 = V::mul(t0_10, v16);
+            let v30 = V::mul(x_1, V::load(param0.at(3usize)));
+            let t0_11 = V::load(t0.at(11usize));
+            let mut v32 = V::mul(t0_11, v30);
+            let t0_12 = V::load(t0.at(12usize));
+            let mut v34 = V::mul(t0_12, v30);
+            let t0_13 = V::load(t0.at(13usize));
+            let mut v36 = V::mul(t0_13, v30);
+            let t0_14 = V::load(t0.at(14usize));
+            let mut v38 = V::mul(t0_14, v30);
+            let t0_15 = V::load(t0.at(15usize));
+            let mut v42 = V::mul(t0_15, V::mul(x_1, V::load(param0.at(4usize))));
+            let x_e1 = V::load(x.at(2usize, c));
+            let w5 = V::load(param0.at(5usize));
+            v4 = V::mul_add(t0_2, V::mul(x_e1, w5), v4);
+            let x_e2 = V::load(x.at(3usize, c));
+            v4 = V::mul_add(t0_3, V::mul(x_e2, w5), v4);
+            let x_e3 = V::load(x.at(4usize, c));
+            v4 = V::mul_add(t0_4, V::mul(x_e3, w5), v4);
+            let x_e0 = V::load(x.at(1usize, c));
+            let w6 = V::load(param0.at(6usize));
+            v8 = V::mul_add(t0_0, V::mul(x_e0, w6), v8);
+            v10 = V::mul_add(t0_0, V::mul(x_e1, w6), v10);
+            v12 = V::mul_add(t0_0, V::mul(x_e2, w6), v12);
+            v14 = V::mul_add(t0_0, V::mul(x_e3, w6), v14);
+            let w7 = V::load(param0.at(7usize));
+            let v71 = V::mul(x_e1, w7);
+            v8 = V::neg_mul_add(t0_5, v71, v8);
+            v12 = V::mul_add(t0_8, v71, v12);
+            v14 = V::mul_add(t0_9, v71, v14);
+            let v78 = V::mul(x_e2, w7);
+            v8 = V::neg_mul_add(t0_6, v78, v8);
+            v10 = V::neg_mul_add(t0_8, v78, v10);
+            v14 = V::mul_add(t0_10, v78, v14);
+            let v85 = V::mul(x_e3, w7);
+            v8 = V::neg_mul_add(t0_7, v85, v8);
+            v10 = V::neg_mul_add(t0_9, v85, v10);
+            v12 = V::neg_mul_add(t0_10, v85, v12);
+            let w8 = V::load(param0.at(8usize));
+            let v93 = V::mul(x_e0, w8);
+            v18 = V::mul_add(t0_2, v93, v18);
+            v20 = V::mul_add(t0_3, v93, v20);
+            v22 = V::mul_add(t0_4, v93, v22);
+            let v100 = V::mul(x_e1, w8);
+            v18 = V::neg_mul_add(t0_1, v100, v18);
+            v24 = V::mul_add(t0_3, v100, v24);
+            v26 = V::mul_add(t0_4, v100, v26);
+            let v107 = V::mul(x_e2, w8);
+            v20 = V::neg_mul_add(t0_1, v107, v20);
+            v24 = V::neg_mul_add(t0_2, v107, v24);
+            v28 = V::mul_add(t0_4, v107, v28);
+            let v114 = V::mul(x_e3, w8);
+            v22 = V::neg_mul_add(t0_1, v114, v22);
+            v26 = V::neg_mul_add(t0_2, v114, v26);
+            v28 = V::neg_mul_add(t0_3, v114, v28);
+            let w9 = V::load(param0.at(9usize));
+            let v122 = V::mul(x_e1, w9);
+            v20 = V::neg_mul_add(t0_11, v122, v20);
+            v22 = V::neg_mul_add(t0_12, v122, v22);
+            v28 = V::mul_add(t0_14, v122, v28);
+            let v129 = V::mul(x_e2, w9);
+            v18 = V::mul_add(t0_11, v129, v18);
+            v22 = V::neg_mul_add(t0_13, v129, v22);
+            v26 = V::neg_mul_add(t0_14, v129, v26);
+            let v136 = V::mul(x_e3, w9);
+            v18 = V::mul_add(t0_12, v136, v18);
+            v20 = V::mul_add(t0_13, v136, v20);
+            v24 = V::mul_add(t0_14, v136, v24);
+            let w10 = V::load(param0.at(10usize));
+            let v144 = V::mul(x_e0, w10);
+            v32 = V::mul_add(t0_8, v144, v32);
+            v34 = V::mul_add(t0_9, v144, v34);
+            v36 = V::mul_add(t0_10, v144, v36);
+            let v151 = V::mul(x_e1, w10);
+            v32 = V::neg_mul_add(t0_6, v151, v32);
+            v34 = V::neg_mul_add(t0_7, v151, v34);
+            v38 = V::mul_add(t0_10, v151, v38);
+            let v158 = V::mul(x_e2, w10);
+            v32 = V::mul_add(t0_5, v158, v32);
+            v36 = V::neg_mul_add(t0_7, v158, v36);
+            v38 = V::neg_mul_add(t0_9, v158, v38);
+            let v165 = V::mul(x_e3, w10);
+            v34 = V::mul_add(t0_5, v165, v34);
+            v36 = V::mul_add(t0_6, v165, v36);
+            v38 = V::mul_add(t0_8, v165, v38);
+            let w11 = V::load(param0.at(11usize));
+            v36 = V::neg_mul_add(t0_15, V::mul(x_e1, w11), v36);
+            v34 = V::mul_add(t0_15, V::mul(x_e2, w11), v34);
+            v32 = V::neg_mul_add(t0_15, V::mul(x_e3, w11), v32);
+            let w12 = V::load(param0.at(12usize));
+            v42 = V::mul_add(t0_14, V::mul(x_e0, w12), v42);
+            v42 = V::neg_mul_add(t0_13, V::mul(x_e1, w12), v42);
+            v42 = V::mul_add(t0_12, V::mul(x_e2, w12), v42);
+            v42 = V::neg_mul_add(t0_11, V::mul(x_e3, w12), v42);
+            let x_e12 = V::load(x.at(8usize, c));
+            let w13 = V::load(param0.at(13usize));
+            v4 = V::neg_mul_add(t0_8, V::mul(x_e12, w13), v4);
+            let x_e13 = V::load(x.at(9usize, c));
+            v4 = V::neg_mul_add(t0_9, V::mul(x_e13, w13), v4);
+            let x_e23 = V::load(x.at(10usize, c));
+            v4 = V::neg_mul_add(t0_10, V::mul(x_e23, w13), v4);
+            let x_e01 = V::load(x.at(5usize, c));
+            let w14 = V::load(param0.at(14usize));
+            v8 = V::mul_add(t0_2, V::mul(x_e01, w14), v8);
+            let x_e02 = V::load(x.at(6usize, c));
+            v8 = V::mul_add(t0_3, V::mul(x_e02, w14), v8);
+            let x_e03 = V::load(x.at(7usize, c));
+            v8 = V::mul_add(t0_4, V::mul(x_e03, w14), v8);
+            let v221 = V::mul(x_e12, w14);
+            v12 = V::neg_mul_add(t0_2, v221, v12);
+            v10 = V::mul_add(t0_3, v221, v10);
+            let v226 = V::mul(x_e13, w14);
+            v14 = V::neg_mul_add(t0_2, v226, v14);
+            v10 = V::mul_add(t0_4, v226, v10);
+            let v231 = V::mul(x_e23, w14);
+            v14 = V::neg_mul_add(t0_3, v231, v14);
+            v12 = V::mul_add(t0_4, v231, v12);
+            let w15 = V::load(param0.at(15usize));
+            let v237 = V::mul(x_e12, w15);
+            v8 = V::neg_mul_add(t0_11, v237, v8);
+            v14 = V::neg_mul_add(t0_14, v237, v14);
+            let v242 = V::mul(x_e13, w15);
+            v8 = V::neg_mul_add(t0_12, v242, v8);
+            v12 = V::mul_add(t0_14, v242, v12);
+            let v247 = V::mul(x_e23, w15);
+            v8 = V::neg_mul_add(t0_13, v247, v8);
+            v10 = V::neg_mul_add(t0_14, v247, v10);
+            let w16 = V::load(param0.at(16usize));
+            v18 = V::mul_add(t0_0, V::mul(x_e01, w16), v18);
+            v20 = V::mul_add(t0_0, V::mul(x_e02, w16), v20);
+            v22 = V::mul_add(t0_0, V::mul(x_e03, w16), v22);
+            v24 = V::mul_add(t0_0, V::mul(x_e12, w16), v24);
+            v26 = V::mul_add(t0_0, V::mul(x_e13, w16), v26);
+            v28 = V::mul_add(t0_0, V::mul(x_e23, w16), v28);
+            let w17 = V::load(param0.at(17usize));
+            let v272 = V::mul(x_e01, w17);
+            v20 = V::mul_add(t0_8, v272, v20);
+            v22 = V::mul_add(t0_9, v272, v22);
+            let v277 = V::mul(x_e02, w17);
+            v18 = V::neg_mul_add(t0_8, v277, v18);
+            v22 = V::mul_add(t0_10, v277, v22);
+            let v282 = V::mul(x_e03, w17);
+            v18 = V::neg_mul_add(t0_9, v282, v18);
+            v20 = V::neg_mul_add(t0_10, v282, v20);
+            let v287 = V::mul(x_e12, w17);
+            v20 = V::neg_mul_add(t0_5, v287, v20);
+            v18 = V::mul_add(t0_6, v287, v18);
+            v28 = V::neg_mul_add(t0_9, v287, v28);
+            v26 = V::mul_add(t0_10, v287, v26);
+            let v296 = V::mul(x_e13, w17);
+            v22 = V::neg_mul_add(t0_5, v296, v22);
+            v18 = V::mul_add(t0_7, v296, v18);
+            v28 = V::mul_add(t0_8, v296, v28);
+            v24 = V::neg_mul_add(t0_10, v296, v24);
+            let v305 = V::mul(x_e23, w17);
+            v22 = V::neg_mul_add(t0_6, v305, v22);
+            v20 = V::mul_add(t0_7, v305, v20);
+            v26 = V::neg_mul_add(t0_8, v305, v26);
+            v24 = V::mul_add(t0_9, v305, v24);
+            let w18 = V::load(param0.at(18usize));
+            v22 = V::neg_mul_add(t0_15, V::mul(x_e12, w18), v22);
+            v20 = V::mul_add(t0_15, V::mul(x_e13, w18), v20);
+            v18 = V::neg_mul_add(t0_15, V::mul(x_e23, w18), v18);
+            let w19 = V::load(param0.at(19usize));
+            let v325 = V::mul(x_e01, w19);
+            v32 = V::mul_add(t0_3, v325, v32);
+            v34 = V::mul_add(t0_4, v325, v34);
+            let v330 = V::mul(x_e02, w19);
+            v32 = V::neg_mul_add(t0_2, v330, v32);
+            v36 = V::mul_add(t0_4, v330, v36);
+            let v335 = V::mul(x_e03, w19);
+            v34 = V::neg_mul_add(t0_2, v335, v34);
+            v36 = V::neg_mul_add(t0_3, v335, v36);
+            let v340 = V::mul(x_e12, w19);
+            v32 = V::mul_add(t0_1, v340, v32);
+            v38 = V::mul_add(t0_4, v340, v38);
+            let v345 = V::mul(x_e13, w19);
+            v34 = V::mul_add(t0_1, v345, v34);
+            v38 = V::neg_mul_add(t0_3, v345, v38);
+            let v350 = V::mul(x_e23, w19);
+            v36 = V::mul_add(t0_1, v350, v36);
+            v38 = V::mul_add(t0_2, v350, v38);
+            let w20 = V::load(param0.at(20usize));
+            v36 = V::mul_add(t0_14, V::mul(x_e01, w20), v36);
+            v34 = V::neg_mul_add(t0_14, V::mul(x_e02, w20), v34);
+            v32 = V::mul_add(t0_14, V::mul(x_e03, w20), v32);
+            let v365 = V::mul(x_e12, w20);
+            v36 = V::neg_mul_add(t0_12, v365, v36);
+            v34 = V::mul_add(t0_13, v365, v34);
+            let v370 = V::mul(x_e13, w20);
+            v36 = V::mul_add(t0_11, v370, v36);
+            v32 = V::neg_mul_add(t0_13, v370, v32);
+            let v375 = V::mul(x_e23, w20);
+            v34 = V::neg_mul_add(t0_11, v375, v34);
+            v32 = V::mul_add(t0_12, v375, v32);
+            let w21 = V::load(param0.at(21usize));
+            v42 = V::mul_add(t0_10, V::mul(x_e01, w21), v42);
+            v42 = V::neg_mul_add(t0_9, V::mul(x_e02, w21), v42);
+            v42 = V::mul_add(t0_8, V::mul(x_e03, w21), v42);
+            v42 = V::mul_add(t0_7, V::mul(x_e12, w21), v42);
+            v42 = V::neg_mul_add(t0_6, V::mul(x_e13, w21), v42);
+            v42 = V::mul_add(t0_5, V::mul(x_e23, w21), v42);
+            let x_e123 = V::load(x.at(14usize, c));
+            v4 = V::neg_mul_add(t0_14, V::mul(x_e123, V::load(param0.at(22usize))), v4);
+            // out0[0] = t0_0*x_1*w0 + t0_2*x_e1*w5 + t0_3*x_e2*w5 + t0_4*x_e3*w5 - t0_8*x_e12*w13 - t0_9*x_e13*w13 - t0_10*x_e23*w13 - t0_14*x_e123*w22
+            V::store(v4, out0.at(0usize));
+            let x_e012 = V::load(x.at(11usize, c));
+            let w23 = V::load(param0.at(23usize));
+            v8 = V::neg_mul_add(t0_8, V::mul(x_e012, w23), v8);
+            let x_e013 = V::load(x.at(12usize, c));
+            v8 = V::neg_mul_add(t0_9, V::mul(x_e013, w23), v8);
+            let x_e023 = V::load(x.at(13usize, c));
+            v8 = V::neg_mul_add(t0_10, V::mul(x_e023, w23), v8);
+            let v417 = V::mul(x_e123, w23);
+            v14 = V::neg_mul_add(t0_8, v417, v14);
+            // out0[4] = t0_4*v6 + t0_0*x_e3*w6 + t0_9*v71 + t0_10*v78 - t0_2*v226 - t0_3*v231 - t0_14*v237 - t0_8*v417
+            V::store(v14, out0.at(4usize));
+            v12 = V::mul_add(t0_9, v417, v12);
+            // out0[3] = t0_3*v6 + t0_0*x_e2*w6 + t0_8*v71 - t0_10*v85 - t0_2*v221 + t0_4*v231 + t0_14*v242 + t0_9*v417
+            V::store(v12, out0.at(3usize));
+            v10 = V::neg_mul_add(t0_10, v417, v10);
+            // out0[2] = t0_2*v6 + t0_0*x_e1*w6 - t0_8*v78 - t0_9*v85 + t0_3*v221 + t0_4*v226 - t0_14*v247 - t0_10*v417
+            V::store(v10, out0.at(2usize));
+            v8 = V::mul_add(t0_15, V::mul(x_e123, V::load(param0.at(24usize))), v8);
+            let w25 = V::load(param0.at(25usize));
+            let v429 = V::mul(x_e012, w25);
+            v20 = V::neg_mul_add(t0_2, v429, v20);
+            v18 = V::mul_add(t0_3, v429, v18);
+            let v434 = V::mul(x_e013, w25);
+            v22 = V::neg_mul_add(t0_2, v434, v22);
+            v18 = V::mul_add(t0_4, v434, v18);
+            let v439 = V::mul(x_e023, w25);
+            v22 = V::neg_mul_add(t0_3, v439, v22);
+            v20 = V::mul_add(t0_4, v439, v20);
+            let v444 = V::mul(x_e123, w25);
+            v28 = V::mul_add(t0_2, v444, v28);
+            // out0[10] = t0_10*v16 + t0_4*v107 - t0_3*v114 + t0_14*v122 + t0_0*x_e23*w16 - t0_9*v287 + t0_8*v296 + t0_2*v444
+            V::store(v28, out0.at(10usize));
+            v26 = V::neg_mul_add(t0_3, v444, v26);
+            // out0[9] = t0_9*v16 + t0_4*v100 - t0_2*v114 - t0_14*v129 + t0_0*x_e13*w16 + t0_10*v287 - t0_8*v305 - t0_3*v444
+            V::store(v26, out0.at(9usize));
+            v24 = V::mul_add(t0_4, v444, v24);
+            // out0[8] = t0_8*v16 + t0_3*v100 - t0_2*v107 + t0_14*v136 + t0_0*x_e12*w16 - t0_10*v296 + t0_9*v305 + t0_4*v444
+            V::store(v24, out0.at(8usize));
+            let w26 = V::load(param0.at(26usize));
+            v22 = V::neg_mul_add(t0_14, V::mul(x_e012, w26), v22);
+            v20 = V::mul_add(t0_14, V::mul(x_e013, w26), v20);
+            v18 = V::neg_mul_add(t0_14, V::mul(x_e023, w26), v18);
+            let v461 = V::mul(x_e123, w26);
+            v22 = V::mul_add(t0_11, v461, v22);
+            v20 = V::neg_mul_add(t0_12, v461, v20);
+            v18 = V::mul_add(t0_13, v461, v18);
+            let w27 = V::load(param0.at(27usize));
+            v32 = V::mul_add(t0_0, V::mul(x_e012, w27), v32);
+            v34 = V::mul_add(t0_0, V::mul(x_e013, w27), v34);
+            v36 = V::mul_add(t0_0, V::mul(x_e023, w27), v36);
+            v38 = V::mul_add(t0_0, V::mul(x_e123, w27), v38);
+            // out0[14] = t0_14*v30 + t0_10*v151 - t0_9*v158 + t0_8*v165 + t0_4*v340 - t0_3*v345 + t0_2*v350 + t0_0*x_e123*w27
+            V::store(v38, out0.at(14usize));
+            let w28 = V::load(param0.at(28usize));
+            let v482 = V::mul(x_e012, w28);
+            v36 = V::neg_mul_add(t0_9, v482, v36);
+            v34 = V::mul_add(t0_10, v482, v34);
+            let v487 = V::mul(x_e013, w28);
+            v36 = V::mul_add(t0_8, v487, v36);
+            v32 = V::neg_mul_add(t0_10, v487, v32);
+            let v492 = V::mul(x_e023, w28);
+            v34 = V::neg_mul_add(t0_8, v492, v34);
+            v32 = V::mul_add(t0_9, v492, v32);
+            let v497 = V::mul(x_e123, w28);
+            v36 = V::neg_mul_add(t0_5, v497, v36);
+            v34 = V::mul_add(t0_6, v497, v34);
+            v32 = V::neg_mul_add(t0_7, v497, v32);
+            let w29 = V::load(param0.at(29usize));
+            v42 = V::mul_add(t0_4, V::mul(x_e012, w29), v42);
+            v42 = V::neg_mul_add(t0_3, V::mul(x_e013, w29), v42);
+            v42 = V::mul_add(t0_2, V::mul(x_e023, w29), v42);
+            v42 = V::neg_mul_add(t0_1, V::mul(x_e123, w29), v42);
+            let x_e0123 = V::load(x.at(15usize, c));
+            v8 = V::neg_mul_add(t0_14, V::mul(x_e0123, V::load(param0.at(30usize))), v8);
+            // out0[1] = t0_1*v6 + t0_0*x_e0*w6 - t0_5*v71 - t0_6*v78 - t0_7*v85 + t0_2*x_e01*w14 + t0_3*x_e02*w14 + t0_4*x_e03*w14 - t0_11*v237 - t0_12*v242 - t0_13*v247 - t0_8*x_e012*w23 - t0_9*x_e013*w23 - t0_10*x_e023*w23 + t0_15*x_e123*w24 - t0_14*x_e0123*w30
+            V::store(v8, out0.at(1usize));
+            let v523 = V::mul(x_e0123, V::load(param0.at(31usize)));
+            v22 = V::neg_mul_add(t0_8, v523, v22);
+            // out0[7] = t0_7*v16 + t0_4*v93 - t0_1*v114 - t0_12*v122 - t0_13*v129 + t0_0*x_e03*w16 + t0_9*v272 + t0_10*v277 - t0_5*v296 - t0_6*v305 - t0_15*x_e12*w18 - t0_2*v434 - t0_3*v439 - t0_14*x_e012*w26 + t0_11*v461 - t0_8*v523
+            V::store(v22, out0.at(7usize));
+            v20 = V::mul_add(t0_9, v523, v20);
+            // out0[6] = t0_6*v16 + t0_3*v93 - t0_1*v107 - t0_11*v122 + t0_13*v136 + t0_0*x_e02*w16 + t0_8*v272 - t0_10*v282 - t0_5*v287 + t0_7*v305 + t0_15*x_e13*w18 - t0_2*v429 + t0_4*v439 + t0_14*x_e013*w26 - t0_12*v461 + t0_9*v523
+            V::store(v20, out0.at(6usize));
+            v18 = V::neg_mul_add(t0_10, v523, v18);
+            // out0[5] = t0_5*v16 + t0_2*v93 - t0_1*v100 + t0_11*v129 + t0_12*v136 + t0_0*x_e01*w16 - t0_8*v277 - t0_9*v282 + t0_6*v287 + t0_7*v296 - t0_15*x_e23*w18 + t0_3*v429 + t0_4*v434 - t0_14*x_e023*w26 + t0_13*v461 - t0_10*v523
+            V::store(v18, out0.at(5usize));
+            let v531 = V::mul(x_e0123, V::load(param0.at(32usize)));
+            v36 = V::mul_add(t0_2, v531, v36);
+            // out0[13] = t0_13*v30 + t0_10*v144 - t0_7*v158 + t0_6*v165 - t0_15*x_e1*w11 + t0_4*v330 - t0_3*v335 + t0_1*v350 + t0_14*x_e01*w20 - t0_12*v365 + t0_11*v370 + t0_0*x_e023*w27 - t0_9*v482 + t0_8*v487 - t0_5*v497 + t0_2*v531
+            V::store(v36, out0.at(13usize));
+            v34 = V::neg_mul_add(t0_3, v531, v34);
+            // out0[12] = t0_12*v30 + t0_9*v144 - t0_7*v151 + t0_5*v165 + t0_15*x_e2*w11 + t0_4*v325 - t0_2*v335 + t0_1*v345 - t0_14*x_e02*w20 + t0_13*v365 - t0_11*v375 + t0_0*x_e013*w27 + t0_10*v482 - t0_8*v492 + t0_6*v497 - t0_3*v531
+            V::store(v34, out0.at(12usize));
+            v32 = V::mul_add(t0_4, v531, v32);
+            // out0[11] = t0_11*v30 + t0_8*v144 - t0_6*v151 + t0_5*v158 - t0_15*x_e3*w11 + t0_3*v325 - t0_2*v330 + t0_1*v340 + t0_14*x_e03*w20 - t0_13*v370 + t0_12*v375 + t0_0*x_e012*w27 - t0_10*v487 + t0_9*v492 - t0_7*v497 + t0_4*v531
+            V::store(v32, out0.at(11usize));
+            v42 = V::mul_add(t0_0, V::mul(x_e0123, V::load(param0.at(33usize))), v42);
+            // out0[15] = t0_15*x_1*w4 + t0_14*x_e0*w12 - t0_13*x_e1*w12 + t0_12*x_e2*w12 - t0_11*x_e3*w12 + t0_10*x_e01*w21 - t0_9*x_e02*w21 + t0_8*x_e03*w21 + t0_7*x_e12*w21 - t0_6*x_e13*w21 + t0_5*x_e23*w21 + t0_4*x_e012*w29 - t0_3*x_e013*w29 + t0_2*x_e023*w29 - t0_1*x_e123*w29 + t0_0*x_e0123*w33
+            V::store(v42, out0.at(15usize));
+        }
+    }
+}
+pub(super) static STEERABLE_PRODUCT_NORM_1: Stage = stage!(steerable_product_norm_1);
+/// From cut 0 to cut 3: o = weighted_product(w, gate(x), gate(norm(r; a))).
+///
+/// From `steerable_product_norm` of Cl(3,0,1).
+#[inline(always)]
+unsafe fn steerable_product_norm_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t0 = args.inputs[0];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let t0 = t0.packed::<V, 16usize>(group);
+            let out0 = out0.packed::<V, 1usize>(group);
+            // out0[0] = gate(t0_0)
+            V::store(gate::<V>(args.gate, V::load(t0.at(0usize))), out0.at(0usize));
+        }
+    }
+}
+pub(super) static STEERABLE_PRODUCT_NORM_2: Stage = stage!(steerable_product_norm_2);
+/// From `x`, cut 6, cut 0, cut 4, `w` to cut 7: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
+///
+/// From `steerable_product_norm_grad` of Cl(3,0,1).
+#[inline(always)]
+unsafe fn steerable_product_norm_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let t6 = args.inputs[1];
+        let t0 = args.inputs[2];
+        let t4 = args.inputs[3];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            let t6 = t6.packed::<V, 16usize>(group);
+            let t0 = t0.packed::<V, 16usize>(group);
+            let t4 = t4.packed::<V, 1usize>(group);
+            let out0 = out0.packed::<V, 16usize>(group);
+            let param0 = param0.packed::<V, 34usize>(group);
+            let x_1 = V::load(x.at(0usize, c));
+            let v4 = V::mul(x_1, V::load(param0.at(1usize)));
+            let v6 = V::mul(x_1, V::load(param0.at(2usize)));
+            let v8 = V::mul(x_1, V::load(param0.at(3usize)));
+            let x_e1 = V::load(x.at(2usize, c));
+            let w5 = V::load(param0.at(5usize));
+            let x_e2 = V::load(x.at(3usize, c));
+            let x_e3 = V::load(x.at(4usize, c));
+            let x_e0 = V::load(x.at(1usize, c));
+            let w6 = V::load(param0.at(6usize));
+            let w7 = V::load(param0.at(7usize));
+            let v25 = V::mul(x_e1, w7);
+            let v26 = V::mul(x_e2, w7);
+            let v27 = V::mul(x_e3, w7);
+            let w8 = V::load(param0.at(8usize));
+            let v29 = V::mul(x_e0, w8);
+            let v30 = V::mul(x_e1, w8);
+            let v31 = V::mul(x_e2, w8);
+            let v32 = V::mul(x_e3, w8);
+            let w9 = V::load(param0.at(9usize));
+            let v34 = V::mul(x_e1, w9);
+            let v35 = V::mul(x_e2, w9);
+            let v36 = V::mul(x_e3, w9);
+            let w10 = V::load(param0.at(10usize));
+            let v38 = V::mul(x_e0, w10);
+            let v39 = V::mul(x_e1, w10);
+            let v40 = V::mul(x_e2, w10);
+            let v41 = V::mul(x_e3, w10);
+            let w11 = V::load(param0.at(11usize));
+            let w12 = V::load(param0.at(12usize));
+            let x_e12 = V::load(x.at(8usize, c));
+            let w13 = V::load(param0.at(13usize));
+            let x_e13 = V::load(x.at(9usize, c));
+            let x_e23 = V::load(x.at(10usize, c));
+            let x_e01 = V::load(x.at(5usize, c));
+            let w14 = V::load(param0.at(14usize));
+            let x_e02 = V::load(x.at(6usize, c));
+            let x_e03 = V::load(x.at(7usize, c));
+            let v65 = V::mul(x_e12, w14);
+            let v66 = V::mul(x_e13, w14);
+            let v67 = V::mul(x_e23, w14);
+            let w15 = V::load(param0.at(15usize));
+            let v69 = V::mul(x_e12, w15);
+            let v70 = V::mul(x_e13, w15);
+            let v71 = V::mul(x_e23, w15);
+            let w16 = V::load(param0.at(16usize));
+            let w17 = V::load(param0.at(17usize));
+            let v80 = V::mul(x_e01, w17);
+            let v81 = V::mul(x_e02, w17);
+            let v82 = V::mul(x_e03, w17);
+            let v83 = V::mul(x_e12, w17);
+            let v84 = V::mul(x_e13, w17);
+            let v85 = V::mul(x_e23, w17);
+            let w18 = V::load(param0.at(18usize));
+            let w19 = V::load(param0.at(19usize));
+            let v91 = V::mul(x_e01, w19);
+            let v92 = V::mul(x_e02, w19);
+            let v93 = V::mul(x_e03, w19);
+            let v94 = V::mul(x_e12, w19);
+            let v95 = V::mul(x_e13, w19);
+            let v96 = V::mul(x_e23, w19);
+            let w20 = V::load(param0.at(20usize));
+            let v101 = V::mul(x_e12, w20);
+            let v102 = V::mul(x_e13, w20);
+            let v103 = V::mul(x_e23, w20);
+            let w21 = V::load(param0.at(21usize));
+            let x_e123 = V::load(x.at(14usize, c));
+            let x_e012 = V::load(x.at(11usize, c));
+            let w23 = V::load(param0.at(23usize));
+            let x_e013 = V::load(x.at(12usize, c));
+            let x_e023 = V::load(x.at(13usize, c));
+            let v121 = V::mul(x_e123, w23);
+            let w25 = V::load(param0.at(25usize));
+            let v125 = V::mul(x_e012, w25);
+            let v126 = V::mul(x_e013, w25);
+            let v127 = V::mul(x_e023, w25);
+            let v128 = V::mul(x_e123, w25);
+            let w26 = V::load(param0.at(26usize));
+            let v133 = V::mul(x_e123, w26);
+            let w27 = V::load(param0.at(27usize));
+            let w28 = V::load(param0.at(28usize));
+            let v140 = V::mul(x_e012, w28);
+            let v141 = V::mul(x_e013, w28);
+            let v142 = V::mul(x_e023, w28);
+            let v143 = V::mul(x_e123, w28);
+            let w29 = V::load(param0.at(29usize));
+            let x_e0123 = V::load(x.at(15usize, c));
+            let v153 = V::mul(x_e0123, V::load(param0.at(31usize)));
+            let v155 = V::mul(x_e0123, V::load(param0.at(32usize)));
+            let t6_15 = V::load(t6.at(15usize));
+            let mut v159 = V::mul(V::mul(x_e0123, V::load(param0.at(33usize))), t6_15);
+            let t6_11 = V::load(t6.at(11usize));
+            let mut v161 = V::mul(v155, t6_11);
+            let t6_12 = V::load(t6.at(12usize));
+            let mut v163 = V::mul(v155, t6_12);
+            let t6_13 = V::load(t6.at(13usize));
+            let mut v165 = V::mul(v155, t6_13);
+            let t6_5 = V::load(t6.at(5usize));
+            let mut v167 = V::mul(v153, t6_5);
+            let t6_6 = V::load(t6.at(6usize));
+            let mut v169 = V::mul(v153, t6_6);
+            let t6_7 = V::load(t6.at(7usize));
+            let mut v171 = V::mul(v153, t6_7);
+            let t6_1 = V::load(t6.at(1usize));
+            let mut v173 = V::mul(V::mul(x_e0123, V::load(param0.at(30usize))), t6_1);
+            v165 = V::mul_add(V::mul(x_e023, w29), t6_15, v165);
+            v163 = V::mul_add(V::mul(x_e013, w29), t6_15, v163);
+            v161 = V::mul_add(V::mul(x_e012, w29), t6_15, v161);
+            let mut v182 = V::mul(v143, t6_12);
+            v169 = V::mul_add(v142, t6_11, v169);
+            v171 = V::mul_add(v142, t6_12, v171);
+            v167 = V::mul_add(v141, t6_11, v167);
+            let mut v191 = V::mul_sub(v141, t6_13, v171);
+            let mut v193 = V::mul_sub(v140, t6_12, v167);
+            v169 = V::neg_mul_add(v140, t6_13, v169);
+            let t6_14 = V::load(t6.at(14usize));
+            v159 = V::mul_add(V::mul(x_e123, w27), t6_14, v159);
+            v159 = V::mul_add(V::mul(x_e023, w27), t6_13, v159);
+            v159 = V::mul_add(V::mul(x_e013, w27), t6_12, v159);
+            v159 = V::mul_add(V::mul(x_e012, w27), t6_11, v159);
+            let mut v205 = V::mul(v133, t6_5);
+            let mut v207 = V::mul(v133, t6_7);
+            v173 = V::mul_add(V::mul(x_e023, w26), t6_5, v173);
+            let mut v211 = V::mul_sub(V::mul(x_e013, w26), t6_6, v173);
+            v211 = V::neg_mul_add(V::mul(x_e012, w26), t6_7, v211);
+            let t6_8 = V::load(t6.at(8usize));
+            v161 = V::mul_add(v128, t6_8, v161);
+            let t6_9 = V::load(t6.at(9usize));
+            v163 = V::mul_add(v128, t6_9, v163);
+            let t6_10 = V::load(t6.at(10usize));
+            v165 = V::mul_add(v128, t6_10, v165);
+            v161 = V::mul_add(v127, t6_6, v161);
+            v163 = V::mul_add(v127, t6_7, v163);
+            v161 = V::mul_add(v126, t6_5, v161);
+            v165 = V::neg_mul_add(v126, t6_7, v165);
+            let mut v232 = V::mul_sub(v125, t6_5, v163);
+            v165 = V::neg_mul_add(v125, t6_6, v165);
+            let mut v235 = V::mul(V::mul(x_e123, V::load(param0.at(24usize))), t6_1);
+            let t6_2 = V::load(t6.at(2usize));
+            v193 = V::neg_mul_add(v121, t6_2, v193);
+            let t6_3 = V::load(t6.at(3usize));
+            v169 = V::mul_add(v121, t6_3, v169);
+            let t6_4 = V::load(t6.at(4usize));
+            v191 = V::neg_mul_add(v121, t6_4, v191);
+            v193 = V::neg_mul_add(V::mul(x_e023, w23), t6_1, v193);
+            v169 = V::neg_mul_add(V::mul(x_e013, w23), t6_1, v169);
+            v191 = V::neg_mul_add(V::mul(x_e012, w23), t6_1, v191);
+            let t6_0 = V::load(t6.at(0usize));
+            v211 = V::neg_mul_add(
+                V::mul(x_e123, V::load(param0.at(22usize))),
+                t6_0,
+                v211,
+            );
+            let mut v254 = V::mul(V::mul(x_e23, w21), t6_15);
+            v254 = V::neg_mul_add(v143, t6_13, v254);
+            v182 = V::neg_mul_add(V::mul(x_e13, w21), t6_15, v182);
+            let mut v258 = V::mul(V::mul(x_e12, w21), t6_15);
+            v258 = V::neg_mul_add(v143, t6_11, v258);
+            v191 = V::mul_add(V::mul(x_e03, w21), t6_15, v191);
+            v169 = V::neg_mul_add(V::mul(x_e02, w21), t6_15, v169);
+            v193 = V::mul_add(V::mul(x_e01, w21), t6_15, v193);
+            let mut v266 = V::mul(v103, t6_11);
+            v266 = V::neg_mul_add(v133, t6_6, v266);
+            v207 = V::neg_mul_add(v103, t6_12, v207);
+            v205 = V::neg_mul_add(v102, t6_11, v205);
+            v207 = V::mul_add(v102, t6_13, v207);
+            v205 = V::mul_add(v101, t6_12, v205);
+            v266 = V::neg_mul_add(v101, t6_13, v266);
+            v211 = V::mul_add(V::mul(x_e03, w20), t6_11, v211);
+            v211 = V::neg_mul_add(V::mul(x_e02, w20), t6_12, v211);
+            v211 = V::mul_add(V::mul(x_e01, w20), t6_13, v211);
+            v165 = V::mul_add(v96, t6_14, v165);
+            let mut v286 = V::mul(v96, t6_13);
+            v286 = V::neg_mul_add(V::mul(x_e123, w29), t6_15, v286);
+            v232 = V::neg_mul_add(v95, t6_14, v232);
+            v286 = V::mul_add(v95, t6_12, v286);
+            v161 = V::mul_add(v94, t6_14, v161);
+            v286 = V::mul_add(v94, t6_11, v286);
+            v232 = V::neg_mul_add(v93, t6_13, v232);
+            v165 = V::neg_mul_add(v93, t6_12, v165);
+            v161 = V::mul_add(v92, t6_13, v161);
+            v165 = V::neg_mul_add(v92, t6_11, v165);
+            v161 = V::mul_add(v91, t6_12, v161);
+            v232 = V::mul_add(v91, t6_11, v232);
+            v235 = V::neg_mul_add(V::mul(x_e23, w18), t6_5, v235);
+            v235 = V::mul_add(V::mul(x_e13, w18), t6_6, v235);
+            v235 = V::neg_mul_add(V::mul(x_e12, w18), t6_7, v235);
+            v169 = V::mul_add(v85, t6_8, v169);
+            v191 = V::neg_mul_add(v85, t6_9, v191);
+            v258 = V::mul_add(v85, t6_6, v258);
+            v182 = V::neg_mul_add(v85, t6_7, v182);
+            v193 = V::neg_mul_add(v84, t6_8, v193);
+            v191 = V::mul_add(v84, t6_10, v191);
+            v258 = V::mul_add(v84, t6_5, v258);
+            v254 = V::neg_mul_add(v84, t6_7, v254);
+            v193 = V::mul_add(v83, t6_9, v193);
+            v169 = V::neg_mul_add(v83, t6_10, v169);
+            v182 = V::mul_add(v83, t6_5, v182);
+            v254 = V::neg_mul_add(v83, t6_6, v254);
+            v193 = V::neg_mul_add(v82, t6_6, v193);
+            v169 = V::neg_mul_add(v82, t6_5, v169);
+            v193 = V::mul_add(v81, t6_7, v193);
+            v191 = V::neg_mul_add(v81, t6_5, v191);
+            v169 = V::mul_add(v80, t6_7, v169);
+            v191 = V::mul_add(v80, t6_6, v191);
+            v159 = V::mul_add(V::mul(x_e23, w16), t6_10, v159);
+            v159 = V::mul_add(V::mul(x_e13, w16), t6_9, v159);
+            v159 = V::mul_add(V::mul(x_e12, w16), t6_8, v159);
+            v159 = V::mul_add(V::mul(x_e03, w16), t6_7, v159);
+            v159 = V::mul_add(V::mul(x_e02, w16), t6_6, v159);
+            v159 = V::mul_add(V::mul(x_e01, w16), t6_5, v159);
+            v211 = V::neg_mul_add(v71, t6_2, v211);
+            v205 = V::neg_mul_add(v71, t6_1, v205);
+            v211 = V::mul_add(v70, t6_3, v211);
+            v266 = V::neg_mul_add(v70, t6_1, v266);
+            v211 = V::neg_mul_add(v69, t6_4, v211);
+            v207 = V::neg_mul_add(v69, t6_1, v207);
+            v161 = V::mul_add(v67, t6_3, v161);
+            v232 = V::neg_mul_add(v67, t6_4, v232);
+            v161 = V::mul_add(v66, t6_2, v161);
+            v165 = V::neg_mul_add(v66, t6_4, v165);
+            v232 = V::mul_add(v65, t6_2, v232);
+            v165 = V::neg_mul_add(v65, t6_3, v165);
+            v161 = V::mul_add(V::mul(x_e03, w14), t6_1, v161);
+            v232 = V::mul_add(V::mul(x_e02, w14), t6_1, v232);
+            v165 = V::mul_add(V::mul(x_e01, w14), t6_1, v165);
+            v193 = V::neg_mul_add(V::mul(x_e23, w13), t6_0, v193);
+            v169 = V::neg_mul_add(V::mul(x_e13, w13), t6_0, v169);
+            v191 = V::neg_mul_add(V::mul(x_e12, w13), t6_0, v191);
+            v207 = V::neg_mul_add(V::mul(x_e3, w12), t6_15, v207);
+            v266 = V::mul_add(V::mul(x_e2, w12), t6_15, v266);
+            v205 = V::neg_mul_add(V::mul(x_e1, w12), t6_15, v205);
+            v211 = V::mul_add(V::mul(x_e0, w12), t6_15, v211);
+            v235 = V::neg_mul_add(V::mul(x_e3, w11), t6_11, v235);
+            v235 = V::mul_add(V::mul(x_e2, w11), t6_12, v235);
+            v235 = V::neg_mul_add(V::mul(x_e1, w11), t6_13, v235);
+            v191 = V::mul_add(v41, t6_14, v191);
+            v182 = V::mul_add(v41, t6_13, v182);
+            v254 = V::mul_add(v41, t6_12, v254);
+            v169 = V::neg_mul_add(v40, t6_14, v169);
+            v258 = V::neg_mul_add(v40, t6_13, v258);
+            v254 = V::mul_add(v40, t6_11, v254);
+            v193 = V::mul_add(v39, t6_14, v193);
+            v258 = V::neg_mul_add(v39, t6_12, v258);
+            v182 = V::neg_mul_add(v39, t6_11, v182);
+            v193 = V::mul_add(v38, t6_13, v193);
+            v169 = V::mul_add(v38, t6_12, v169);
+            v191 = V::mul_add(v38, t6_11, v191);
+            v211 = V::mul_add(v36, t6_8, v211);
+            v205 = V::mul_add(v36, t6_6, v205);
+            v266 = V::mul_add(v36, t6_5, v266);
+            v211 = V::neg_mul_add(v35, t6_9, v211);
+            v205 = V::neg_mul_add(v35, t6_7, v205);
+            v207 = V::mul_add(v35, t6_5, v207);
+            v211 = V::mul_add(v34, t6_10, v211);
+            v266 = V::neg_mul_add(v34, t6_7, v266);
+            v207 = V::neg_mul_add(v34, t6_6, v207);
+            v232 = V::neg_mul_add(v32, t6_10, v232);
+            v165 = V::neg_mul_add(v32, t6_9, v165);
+            v286 = V::neg_mul_add(v32, t6_7, v286);
+            v161 = V::mul_add(v31, t6_10, v161);
+            v165 = V::neg_mul_add(v31, t6_8, v165);
+            v286 = V::neg_mul_add(v31, t6_6, v286);
+            v161 = V::mul_add(v30, t6_9, v161);
+            v232 = V::mul_add(v30, t6_8, v232);
+            v286 = V::neg_mul_add(v30, t6_5, v286);
+            v161 = V::mul_add(v29, t6_7, v161);
+            v232 = V::mul_add(v29, t6_6, v232);
+            v165 = V::mul_add(v29, t6_5, v165);
+            v193 = V::neg_mul_add(v27, t6_3, v193);
+            v169 = V::neg_mul_add(v27, t6_2, v169);
+            v258 = V::neg_mul_add(v27, t6_1, v258);
+            v193 = V::mul_add(v26, t6_4, v193);
+            v191 = V::neg_mul_add(v26, t6_2, v191);
+            v182 = V::neg_mul_add(v26, t6_1, v182);
+            v169 = V::mul_add(v25, t6_4, v169);
+            v191 = V::mul_add(v25, t6_3, v191);
+            v254 = V::neg_mul_add(v25, t6_1, v254);
+            v159 = V::mul_add(V::mul(x_e3, w6), t6_4, v159);
+            v159 = V::mul_add(V::mul(x_e2, w6), t6_3, v159);
+            v159 = V::mul_add(V::mul(x_e1, w6), t6_2, v159);
+            v159 = V::mul_add(V::mul(x_e0, w6), t6_1, v159);
+            v161 = V::mul_add(V::mul(x_e3, w5), t6_0, v161);
+            v232 = V::mul_add(V::mul(x_e2, w5), t6_0, v232);
+            v165 = V::mul_add(V::mul(x_e1, w5), t6_0, v165);
+            v235 = V::mul_add(V::mul(x_1, V::load(param0.at(4usize))), t6_15, v235);
+            // out0[15] = x_e123*w24*t6_1 - x_e23*w18*t6_5 + x_e13*w18*t6_6 - x_e12*w18*t6_7 - x_e3*w11*t6_11 + x_e2*w11*t6_12 - x_e1*w11*t6_13 + x_1*w4*t6_15
+            V::store(v235, out0.at(15usize));
+            v211 = V::mul_add(v8, t6_14, v211);
+            // out0[14] = x_e013*w26*t6_6 - (x_e0123*w30*t6_1 + x_e023*w26*t6_5) - x_e012*w26*t6_7 - x_e123*w22*t6_0 + x_e03*w20*t6_11 - x_e02*w20*t6_12 + x_e01*w20*t6_13 - v71*t6_2 + v70*t6_3 - v69*t6_4 + x_e0*w12*t6_15 + v36*t6_8 - v35*t6_9 + v34*t6_10 + v8*t6_14
+            V::store(v211, out0.at(14usize));
+            v205 = V::mul_add(v8, t6_13, v205);
+            // out0[13] = v133*t6_5 - v102*t6_11 + v101*t6_12 - v71*t6_1 - x_e1*w12*t6_15 + v36*t6_6 - v35*t6_7 + v8*t6_13
+            V::store(v205, out0.at(13usize));
+            v266 = V::mul_add(v8, t6_12, v266);
+            // out0[12] = v103*t6_11 - v133*t6_6 - v101*t6_13 - v70*t6_1 + x_e2*w12*t6_15 + v36*t6_5 - v34*t6_7 + v8*t6_12
+            V::store(v266, out0.at(12usize));
+            v207 = V::mul_add(v8, t6_11, v207);
+            // out0[11] = v133*t6_7 - v103*t6_12 + v102*t6_13 - v69*t6_1 - x_e3*w12*t6_15 + v35*t6_5 - v34*t6_6 + v8*t6_11
+            V::store(v207, out0.at(11usize));
+            v193 = V::mul_add(v6, t6_10, v193);
+            // out0[10] = v140*t6_12 - (v153*t6_5 + v141*t6_11) - v121*t6_2 - x_e023*w23*t6_1 + x_e01*w21*t6_15 - v84*t6_8 + v83*t6_9 - v82*t6_6 + v81*t6_7 - x_e23*w13*t6_0 + v39*t6_14 + v38*t6_13 - v27*t6_3 + v26*t6_4 + v6*t6_10
+            V::store(v193, out0.at(10usize));
+            v169 = V::mul_add(v6, t6_9, v169);
+            // out0[9] = v153*t6_6 + v142*t6_11 - v140*t6_13 + v121*t6_3 - x_e013*w23*t6_1 - x_e02*w21*t6_15 + v85*t6_8 - v83*t6_10 - v82*t6_5 + v80*t6_7 - x_e13*w13*t6_0 - v40*t6_14 + v38*t6_12 - v27*t6_2 + v25*t6_4 + v6*t6_9
+            V::store(v169, out0.at(9usize));
+            v191 = V::mul_add(v6, t6_8, v191);
+            // out0[8] = v141*t6_13 - (v153*t6_7 + v142*t6_12) - v121*t6_4 - x_e012*w23*t6_1 + x_e03*w21*t6_15 - v85*t6_9 + v84*t6_10 - v81*t6_5 + v80*t6_6 - x_e12*w13*t6_0 + v41*t6_14 + v38*t6_11 - v26*t6_2 + v25*t6_3 + v6*t6_8
+            V::store(v191, out0.at(8usize));
+            v258 = V::mul_add(v6, t6_7, v258);
+            // out0[7] = x_e12*w21*t6_15 - v143*t6_11 + v85*t6_6 + v84*t6_5 - v40*t6_13 - v39*t6_12 - v27*t6_1 + v6*t6_7
+            V::store(v258, out0.at(7usize));
+            v182 = V::mul_add(v6, t6_6, v182);
+            // out0[6] = v143*t6_12 - x_e13*w21*t6_15 - v85*t6_7 + v83*t6_5 + v41*t6_13 - v39*t6_11 - v26*t6_1 + v6*t6_6
+            V::store(v182, out0.at(6usize));
+            v254 = V::mul_add(v6, t6_5, v254);
+            // out0[5] = x_e23*w21*t6_15 - v143*t6_13 - v84*t6_7 - v83*t6_6 + v41*t6_12 + v40*t6_11 - v25*t6_1 + v6*t6_5
+            V::store(v254, out0.at(5usize));
+            v161 = V::mul_add(v4, t6_4, v161);
+            // out0[4] = v155*t6_11 + x_e012*w29*t6_15 + v128*t6_8 + v127*t6_6 + v126*t6_5 + v94*t6_14 + v92*t6_13 + v91*t6_12 + v67*t6_3 + v66*t6_2 + x_e03*w14*t6_1 + v31*t6_10 + v30*t6_9 + v29*t6_7 + x_e3*w5*t6_0 + v4*t6_4
+            V::store(v161, out0.at(4usize));
+            v232 = V::mul_add(v4, t6_3, v232);
+            // out0[3] = v125*t6_5 - (v155*t6_12 + x_e013*w29*t6_15 + v128*t6_9 + v127*t6_7) - v95*t6_14 - v93*t6_13 + v91*t6_11 - v67*t6_4 + v65*t6_2 + x_e02*w14*t6_1 - v32*t6_10 + v30*t6_8 + v29*t6_6 + x_e2*w5*t6_0 + v4*t6_3
+            V::store(v232, out0.at(3usize));
+            v165 = V::mul_add(v4, t6_2, v165);
+            // out0[2] = v155*t6_13 + x_e023*w29*t6_15 + v128*t6_10 - v126*t6_7 - v125*t6_6 + v96*t6_14 - v93*t6_12 - v92*t6_11 - v66*t6_4 - v65*t6_3 + x_e01*w14*t6_1 - v32*t6_9 - v31*t6_8 + v29*t6_5 + x_e1*w5*t6_0 + v4*t6_2
+            V::store(v165, out0.at(2usize));
+            v286 = V::mul_add(v4, t6_1, v286);
+            // out0[1] = v96*t6_13 - x_e123*w29*t6_15 + v95*t6_12 + v94*t6_11 - v32*t6_7 - v31*t6_6 - v30*t6_5 + v4*t6_1
+            V::store(v286, out0.at(1usize));
+            v159 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize))), t6_0, v159);
+            v159 = V::mul_add(
+                V::load(t4.at(0usize)),
+                gate_slope::<V>(args.gate, V::load(t0.at(0usize))),
+                v159,
+            );
+            // out0[0] = x_e0123*w33*t6_15 + x_e123*w27*t6_14 + x_e023*w27*t6_13 + x_e013*w27*t6_12 + x_e012*w27*t6_11 + x_e23*w16*t6_10 + x_e13*w16*t6_9 + x_e12*w16*t6_8 + x_e03*w16*t6_7 + x_e02*w16*t6_6 + x_e01*w16*t6_5 + x_e3*w6*t6_4 + x_e2*w6*t6_3 + x_e1*w6*t6_2 + x_e0*w6*t6_1 + x_1*w0*t6_0 + t4_0*gate'(t0_0)
+            V::store(v159, out0.at(0usize));
+        }
+    }
+}
+pub(super) static STEERABLE_PRODUCT_NORM_3: Stage = stage!(steerable_product_norm_3);
+/// From cut 0, cut 6, `x`, cut 5, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
+///
+/// From `steerable_product_norm_grad` of Cl(3,0,1).
+#[inline(always)]
+unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t0 = args.inputs[0];
+        let t6 = args.inputs[1];
+        let x = args.inputs[2];
+        let t5 = args.inputs[3];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        let grad0 = args.param_grads[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            let t0 = t0.packed::<V, 16usize>(group);
+            let t6 = t6.packed::<V, 16usize>(group);
+            let t5 = t5.packed::<V, 1usize>(group);
+            let param0 = param0.packed::<V, 34usize>(group);
+            let grad0 = grad0.packed::<V, 34usize>(group);
+            let t0_0 = V::load(t0.at(0usize));
+            let t6_15 = V::load(t6.at(15usize));
+            let v2 = V::mul(t0_0, t6_15);
+            let mut v4 = V::mul(V::load(param0.at(33usize)), v2);
+            let x_e0123 = V::load(x.at(15usize, c));
+            // grad0[33] += x_e0123*v2
+            V::store(
+                V::mul_add(x_e0123, v2, V::load(grad0.at(33usize))),
+                grad0.at(33usize),
+            );
+            let t0_4 = V::load(t0.at(4usize));
+            let t6_11 = V::load(t6.at(11usize));
+            let mut v9 = V::mul(t0_4, t6_11);
+            let t0_3 = V::load(t0.at(3usize));
+            let t6_12 = V::load(t6.at(12usize));
+            v9 = V::neg_mul_add(t0_3, t6_12, v9);
+            let t0_2 = V::load(t0.at(2usize));
+            let t6_13 = V::load(t6.at(13usize));
+            v9 = V::mul_add(t0_2, t6_13, v9);
+            // grad0[32] += x_e0123*v17
+            V::store(
+                V::mul_add(x_e0123, v9, V::load(grad0.at(32usize))),
+                grad0.at(32usize),
+            );
+            v4 = V::mul_add(V::load(param0.at(32usize)), v9, v4);
+            let t0_10 = V::load(t0.at(10usize));
+            let t6_5 = V::load(t6.at(5usize));
+            let t0_9 = V::load(t0.at(9usize));
+            let t6_6 = V::load(t6.at(6usize));
+            let mut v27 = V::mul(t0_9, t6_6);
+            v27 = V::neg_mul_add(t0_10, t6_5, v27);
+            let t0_8 = V::load(t0.at(8usize));
+            let t6_7 = V::load(t6.at(7usize));
+            v27 = V::neg_mul_add(t0_8, t6_7, v27);
+            // grad0[31] += x_e0123*v32
+            V::store(
+                V::mul_add(x_e0123, v27, V::load(grad0.at(31usize))),
+                grad0.at(31usize),
+            );
+            v4 = V::mul_add(V::load(param0.at(31usize)), v27, v4);
+            let t0_14 = V::load(t0.at(14usize));
+            let t6_1 = V::load(t6.at(1usize));
+            let v39 = V::mul(t0_14, t6_1);
+            // grad0[30] += -x_e0123*v39
+            V::store(
+                V::neg_mul_add(x_e0123, v39, V::load(grad0.at(30usize))),
+                grad0.at(30usize),
+            );
+            v4 = V::neg_mul_add(V::load(param0.at(30usize)), v39, v4);
+            // out0[15] = w33*v2 + w32*v17 + w31*v32 - w30*v39
+            V::store(v4, out0.at(15usize, c));
+            let t0_1 = V::load(t0.at(1usize));
+            let v46 = V::mul(t0_1, t6_15);
+            let w29 = V::load(param0.at(29usize));
+            let x_e123 = V::load(x.at(14usize, c));
+            let v51 = V::mul(t0_2, t6_15);
+            let mut v52 = V::mul(w29, v51);
+            let x_e023 = V::load(x.at(13usize, c));
+            let mut v54 = V::mul(x_e023, v51);
+            v54 = V::neg_mul_add(x_e123, v46, v54);
+            let v56 = V::mul(t0_3, t6_15);
+            let x_e013 = V::load(x.at(12usize, c));
+            v54 = V::neg_mul_add(x_e013, v56, v54);
+            let v61 = V::mul(t0_4, t6_15);
+            let mut v62 = V::mul(w29, v61);
+            let x_e012 = V::load(x.at(11usize, c));
+            v54 = V::mul_add(x_e012, v61, v54);
+            // grad0[29] += x_e023*v51 - x_e123*v46 - x_e013*v56 + x_e012*v61
+            V::store(V::add(V::load(grad0.at(29usize)), v54), grad0.at(29usize));
+            let t0_7 = V::load(t0.at(7usize));
+            let t0_6 = V::load(t0.at(6usize));
+            let mut v69 = V::mul(t0_6, t6_12);
+            v69 = V::neg_mul_add(t0_7, t6_11, v69);
+            let t0_5 = V::load(t0.at(5usize));
+            v69 = V::neg_mul_add(t0_5, t6_13, v69);
+            let w28 = V::load(param0.at(28usize));
+            let mut v75 = V::mul(w28, v69);
+            let mut v76 = V::mul(x_e123, v69);
+            v75 = V::neg_mul_add(w29, v46, v75);
+            let mut v78 = V::mul(t0_9, t6_11);
+            v78 = V::neg_mul_add(t0_8, t6_12, v78);
+            v52 = V::mul_add(w28, v78, v52);
+            v76 = V::mul_add(x_e023, v78, v76);
+            let mut v86 = V::mul(t0_8, t6_13);
+            v86 = V::neg_mul_add(t0_10, t6_11, v86);
+            let mut v88 = V::mul(w28, v86);
+            v88 = V::neg_mul_add(w29, v56, v88);
+            v76 = V::mul_add(x_e013, v86, v76);
+            let mut v92 = V::mul(t0_10, t6_12);
+            v92 = V::neg_mul_add(t0_9, t6_13, v92);
+            v62 = V::mul_add(w28, v92, v62);
+            v76 = V::mul_add(x_e012, v92, v76);
+            // grad0[28] += x_e123*v73 + x_e023*v80 + x_e013*v87 + x_e012*v94
+            V::store(V::add(V::load(grad0.at(28usize)), v76), grad0.at(28usize));
+            let t6_14 = V::load(t6.at(14usize));
+            let v100 = V::mul(t0_0, t6_14);
+            let w27 = V::load(param0.at(27usize));
+            let mut v103 = V::mul(x_e123, v100);
+            v75 = V::mul_add(w27, v100, v75);
+            let v105 = V::mul(t0_0, t6_13);
+            v52 = V::mul_add(w27, v105, v52);
+            v103 = V::mul_add(x_e023, v105, v103);
+            let v110 = V::mul(t0_0, t6_12);
+            v88 = V::mul_add(w27, v110, v88);
+            v103 = V::mul_add(x_e013, v110, v103);
+            let v115 = V::mul(t0_0, t6_11);
+            v62 = V::mul_add(w27, v115, v62);
+            v103 = V::mul_add(x_e012, v115, v103);
+            // grad0[27] += x_e123*v100 + x_e023*v105 + x_e013*v110 + x_e012*v115
+            V::store(V::add(V::load(grad0.at(27usize)), v103), grad0.at(27usize));
+            let t0_13 = V::load(t0.at(13usize));
+            let mut v121 = V::mul(t0_13, t6_5);
+            let t0_12 = V::load(t0.at(12usize));
+            v121 = V::neg_mul_add(t0_12, t6_6, v121);
+            let t0_11 = V::load(t0.at(11usize));
+            v121 = V::mul_add(t0_11, t6_7, v121);
+            let w26 = V::load(param0.at(26usize));
+            let mut v130 = V::mul(x_e123, v121);
+            v75 = V::mul_add(w26, v121, v75);
+            let v132 = V::mul(t0_14, t6_5);
+            v52 = V::neg_mul_add(w26, v132, v52);
+            v130 = V::neg_mul_add(x_e023, v132, v130);
+            let v137 = V::mul(t0_14, t6_6);
+            v88 = V::mul_add(w26, v137, v88);
+            v130 = V::mul_add(x_e013, v137, v130);
+            let v142 = V::mul(t0_14, t6_7);
+            v62 = V::neg_mul_add(w26, v142, v62);
+            v130 = V::neg_mul_add(x_e012, v142, v130);
+            // grad0[26] += x_e123*v127 - x_e023*v132 + x_e013*v137 - x_e012*v142
+            V::store(V::add(V::load(grad0.at(26usize)), v130), grad0.at(26usize));
+            let t6_8 = V::load(t6.at(8usize));
+            let mut v148 = V::mul(t0_4, t6_8);
+            let t6_9 = V::load(t6.at(9usize));
+            v148 = V::neg_mul_add(t0_3, t6_9, v148);
+            let t6_10 = V::load(t6.at(10usize));
+            v148 = V::mul_add(t0_2, t6_10, v148);
+            let w25 = V::load(param0.at(25usize));
+            let mut v157 = V::mul(x_e123, v148);
+            v75 = V::mul_add(w25, v148, v75);
+            let mut v159 = V::mul(t0_4, t6_6);
+            v159 = V::neg_mul_add(t0_3, t6_7, v159);
+            v52 = V::mul_add(w25, v159, v52);
+            v157 = V::mul_add(x_e023, v159, v157);
+            let mut v166 = V::mul(t0_4, t6_5);
+            v166 = V::neg_mul_add(t0_2, t6_7, v166);
+            v88 = V::mul_add(w25, v166, v88);
+            v157 = V::mul_add(x_e013, v166, v157);
+            let mut v173 = V::mul(t0_3, t6_5);
+            v173 = V::neg_mul_add(t0_2, t6_6, v173);
+            v62 = V::mul_add(w25, v173, v62);
+            v157 = V::mul_add(x_e012, v173, v157);
+            // grad0[25] += x_e123*v154 + x_e023*v161 + x_e013*v168 + x_e012*v175
+            V::store(V::add(V::load(grad0.at(25usize)), v157), grad0.at(25usize));
+            let t0_15 = V::load(t0.at(15usize));
+            let v181 = V::mul(t0_15, t6_1);
+            // grad0[24] += x_e123*v181
+            V::store(
+                V::mul_add(x_e123, v181, V::load(grad0.at(24usize))),
+                grad0.at(24usize),
+            );
+            v75 = V::mul_add(V::load(param0.at(24usize)), v181, v75);
+            let t6_2 = V::load(t6.at(2usize));
+            let t6_3 = V::load(t6.at(3usize));
+            let mut v189 = V::mul(t0_9, t6_3);
+            v189 = V::neg_mul_add(t0_10, t6_2, v189);
+            let t6_4 = V::load(t6.at(4usize));
+            v189 = V::neg_mul_add(t0_8, t6_4, v189);
+            let w23 = V::load(param0.at(23usize));
+            let mut v196 = V::mul(x_e123, v189);
+            v75 = V::mul_add(w23, v189, v75);
+            let v198 = V::mul(t0_10, t6_1);
+            v52 = V::neg_mul_add(w23, v198, v52);
+            // out0[13] = w29*v51 + w28*v80 + w27*v105 - w26*v132 + w25*v161 - w23*v198
+            V::store(v52, out0.at(13usize, c));
+            v196 = V::neg_mul_add(x_e023, v198, v196);
+            let v203 = V::mul(t0_9, t6_1);
+            v88 = V::neg_mul_add(w23, v203, v88);
+            // out0[12] = w28*v87 - w29*v56 + w27*v110 + w26*v137 + w25*v168 - w23*v203
+            V::store(v88, out0.at(12usize, c));
+            v196 = V::neg_mul_add(x_e013, v203, v196);
+            let v208 = V::mul(t0_8, t6_1);
+            v62 = V::neg_mul_add(w23, v208, v62);
+            // out0[11] = w29*v61 + w28*v94 + w27*v115 - w26*v142 + w25*v175 - w23*v208
+            V::store(v62, out0.at(11usize, c));
+            v196 = V::neg_mul_add(x_e012, v208, v196);
+            // grad0[23] += x_e123*v193 - x_e023*v198 - x_e013*v203 - x_e012*v208
+            V::store(V::add(V::load(grad0.at(23usize)), v196), grad0.at(23usize));
+            let t6_0 = V::load(t6.at(0usize));
+            let v214 = V::mul(t0_14, t6_0);
+            // grad0[22] += -x_e123*v214
+            V::store(
+                V::neg_mul_add(x_e123, v214, V::load(grad0.at(22usize))),
+                grad0.at(22usize),
+            );
+            v75 = V::neg_mul_add(V::load(param0.at(22usize)), v214, v75);
+            // out0[14] = w28*v73 - w29*v46 + w27*v100 + w26*v127 + w25*v154 + w24*v181 + w23*v193 - w22*v214
+            V::store(v75, out0.at(14usize, c));
+            let v220 = V::mul(t0_5, t6_15);
+            let w21 = V::load(param0.at(21usize));
+            let mut v222 = V::mul(w21, v220);
+            let x_e23 = V::load(x.at(10usize, c));
+            let mut v224 = V::mul(x_e23, v220);
+            let v225 = V::mul(t0_6, t6_15);
+            let x_e13 = V::load(x.at(9usize, c));
+            v224 = V::neg_mul_add(x_e13, v225, v224);
+            let v230 = V::mul(t0_7, t6_15);
+            let mut v231 = V::mul(w21, v230);
+            let x_e12 = V::load(x.at(8usize, c));
+            v224 = V::mul_add(x_e12, v230, v224);
+            let v235 = V::mul(t0_8, t6_15);
+            let mut v236 = V::mul(w21, v235);
+            let x_e03 = V::load(x.at(7usize, c));
+            v224 = V::mul_add(x_e03, v235, v224);
+            let v240 = V::mul(t0_9, t6_15);
+            let mut v241 = V::mul(w21, v240);
+            let x_e02 = V::load(x.at(6usize, c));
+            v224 = V::neg_mul_add(x_e02, v240, v224);
+            let v245 = V::mul(t0_10, t6_15);
+            let mut v246 = V::mul(w21, v245);
+            let x_e01 = V::load(x.at(5usize, c));
+            v224 = V::mul_add(x_e01, v245, v224);
+            // grad0[21] += x_e23*v220 - x_e13*v225 + x_e12*v230 + x_e03*v235 - x_e02*v240 + x_e01*v245
+            V::store(V::add(V::load(grad0.at(21usize)), v224), grad0.at(21usize));
+            let mut v250 = V::mul(t0_12, t6_11);
+            v250 = V::neg_mul_add(t0_11, t6_12, v250);
+            let w20 = V::load(param0.at(20usize));
+            let mut v255 = V::mul(x_e23, v250);
+            v222 = V::mul_add(w20, v250, v222);
+            let mut v258 = V::mul(t0_11, t6_13);
+            v258 = V::neg_mul_add(t0_13, t6_11, v258);
+            let mut v260 = V::mul(w20, v258);
+            v260 = V::neg_mul_add(w21, v225, v260);
+            v255 = V::mul_add(x_e13, v258, v255);
+            let mut v264 = V::mul(t0_13, t6_12);
+            v264 = V::neg_mul_add(t0_12, t6_13, v264);
+            v231 = V::mul_add(w20, v264, v231);
+            v255 = V::mul_add(x_e12, v264, v255);
+            let v271 = V::mul(t0_14, t6_11);
+            v236 = V::mul_add(w20, v271, v236);
+            v255 = V::mul_add(x_e03, v271, v255);
+            let v276 = V::mul(t0_14, t6_12);
+            v241 = V::mul_add(w20, v276, v241);
+            v255 = V::neg_mul_add(x_e02, v276, v255);
+            let v281 = V::mul(t0_14, t6_13);
+            v246 = V::mul_add(w20, v281, v246);
+            v255 = V::mul_add(x_e01, v281, v255);
+            // grad0[20] += x_e23*v252 + x_e13*v259 + x_e12*v266 + x_e03*v271 - x_e02*v276 + x_e01*v281
+            V::store(V::add(V::load(grad0.at(20usize)), v255), grad0.at(20usize));
+            let mut v286 = V::mul(t0_2, t6_14);
+            v286 = V::mul_add(t0_1, t6_13, v286);
+            let w19 = V::load(param0.at(19usize));
+            let mut v291 = V::mul(x_e23, v286);
+            v222 = V::mul_add(w19, v286, v222);
+            let mut v294 = V::mul(t0_1, t6_12);
+            v294 = V::neg_mul_add(t0_3, t6_14, v294);
+            v260 = V::mul_add(w19, v294, v260);
+            v291 = V::mul_add(x_e13, v294, v291);
+            let mut v300 = V::mul(t0_4, t6_14);
+            v300 = V::mul_add(t0_1, t6_11, v300);
+            v231 = V::mul_add(w19, v300, v231);
+            v291 = V::mul_add(x_e12, v300, v291);
+            let mut v307 = V::mul(t0_3, t6_13);
+            v307 = V::mul_add(t0_2, t6_12, v307);
+            v236 = V::neg_mul_add(w19, v307, v236);
+            v291 = V::neg_mul_add(x_e03, v307, v291);
+            let mut v314 = V::mul(t0_4, t6_13);
+            v314 = V::neg_mul_add(t0_2, t6_11, v314);
+            let mut v319 = V::mul_sub(w19, v314, v241);
+            v291 = V::mul_add(x_e02, v314, v291);
+            let mut v321 = V::mul(t0_4, t6_12);
+            v321 = V::mul_add(t0_3, t6_11, v321);
+            v246 = V::mul_add(w19, v321, v246);
+            v291 = V::mul_add(x_e01, v321, v291);
+            // grad0[19] += x_e23*v288 + x_e13*v295 + x_e12*v302 - x_e03*v309 + x_e02*v316 + x_e01*v323
+            V::store(V::add(V::load(grad0.at(19usize)), v291), grad0.at(19usize));
+            let v328 = V::mul(t0_15, t6_5);
+            let w18 = V::load(param0.at(18usize));
+            v222 = V::neg_mul_add(w18, v328, v222);
+            let v333 = V::mul(t0_15, t6_6);
+            let mut v335 = V::mul(x_e13, v333);
+            v260 = V::mul_add(w18, v333, v260);
+            v335 = V::neg_mul_add(x_e23, v328, v335);
+            let v338 = V::mul(t0_15, t6_7);
+            v231 = V::neg_mul_add(w18, v338, v231);
+            v335 = V::neg_mul_add(x_e12, v338, v335);
+            // grad0[18] += x_e13*v333 - x_e23*v328 - x_e12*v338
+            V::store(V::add(V::load(grad0.at(18usize)), v335), grad0.at(18usize));
+            let mut v343 = V::mul(t0_9, t6_8);
+            v343 = V::neg_mul_add(t0_8, t6_9, v343);
+            v343 = V::mul_add(t0_7, t6_6, v343);
+            v343 = V::neg_mul_add(t0_6, t6_7, v343);
+            let w17 = V::load(param0.at(17usize));
+            let mut v352 = V::mul(x_e23, v343);
+            v222 = V::mul_add(w17, v343, v222);
+            let mut v355 = V::mul(t0_8, t6_10);
+            v355 = V::neg_mul_add(t0_10, t6_8, v355);
+            v355 = V::mul_add(t0_7, t6_5, v355);
+            v355 = V::neg_mul_add(t0_5, t6_7, v355);
+            v260 = V::mul_add(w17, v355, v260);
+            v352 = V::mul_add(x_e13, v355, v352);
+            let mut v365 = V::mul(t0_10, t6_9);
+            v365 = V::neg_mul_add(t0_9, t6_10, v365);
+            v365 = V::mul_add(t0_6, t6_5, v365);
+            v365 = V::neg_mul_add(t0_5, t6_6, v365);
+            v231 = V::mul_add(w17, v365, v231);
+            v352 = V::mul_add(x_e12, v365, v352);
+            let mut v376 = V::mul(t0_10, t6_6);
+            v376 = V::mul_add(t0_9, t6_5, v376);
+            v236 = V::neg_mul_add(w17, v376, v236);
+            v352 = V::neg_mul_add(x_e03, v376, v352);
+            let mut v383 = V::mul(t0_10, t6_7);
+            v383 = V::neg_mul_add(t0_8, t6_5, v383);
+            v319 = V::mul_add(w17, v383, v319);
+            v352 = V::mul_add(x_e02, v383, v352);
+            let mut v390 = V::mul(t0_9, t6_7);
+            v390 = V::mul_add(t0_8, t6_6, v390);
+            v246 = V::mul_add(w17, v390, v246);
+            v352 = V::mul_add(x_e01, v390, v352);
+            // grad0[17] += x_e23*v349 + x_e13*v360 + x_e12*v371 - x_e03*v378 + x_e02*v385 + x_e01*v392
+            V::store(V::add(V::load(grad0.at(17usize)), v352), grad0.at(17usize));
+            let v397 = V::mul(t0_0, t6_10);
+            let w16 = V::load(param0.at(16usize));
+            let mut v400 = V::mul(x_e23, v397);
+            v222 = V::mul_add(w16, v397, v222);
+            let v402 = V::mul(t0_0, t6_9);
+            v260 = V::mul_add(w16, v402, v260);
+            v400 = V::mul_add(x_e13, v402, v400);
+            let v407 = V::mul(t0_0, t6_8);
+            v231 = V::mul_add(w16, v407, v231);
+            v400 = V::mul_add(x_e12, v407, v400);
+            let v412 = V::mul(t0_0, t6_7);
+            v236 = V::mul_add(w16, v412, v236);
+            v400 = V::mul_add(x_e03, v412, v400);
+            let v417 = V::mul(t0_0, t6_6);
+            v319 = V::mul_add(w16, v417, v319);
+            v400 = V::mul_add(x_e02, v417, v400);
+            let v422 = V::mul(t0_0, t6_5);
+            v246 = V::mul_add(w16, v422, v246);
+            v400 = V::mul_add(x_e01, v422, v400);
+            // grad0[16] += x_e23*v397 + x_e13*v402 + x_e12*v407 + x_e03*v412 + x_e02*v417 + x_e01*v422
+            V::store(V::add(V::load(grad0.at(16usize)), v400), grad0.at(16usize));
+            let mut v427 = V::mul(t0_14, t6_2);
+            v427 = V::mul_add(t0_13, t6_1, v427);
+            let w15 = V::load(param0.at(15usize));
+            v222 = V::neg_mul_add(w15, v427, v222);
+            let mut v434 = V::mul(t0_14, t6_3);
+            v434 = V::neg_mul_add(t0_12, t6_1, v434);
+            let mut v438 = V::mul(x_e13, v434);
+            v260 = V::mul_add(w15, v434, v260);
+            v438 = V::neg_mul_add(x_e23, v427, v438);
+            let mut v441 = V::mul(t0_14, t6_4);
+            v441 = V::mul_add(t0_11, t6_1, v441);
+            v231 = V::neg_mul_add(w15, v441, v231);
+            v438 = V::neg_mul_add(x_e12, v441, v438);
+            // grad0[15] += x_e13*v436 - x_e23*v429 - x_e12*v443
+            V::store(V::add(V::load(grad0.at(15usize)), v438), grad0.at(15usize));
+            let mut v448 = V::mul(t0_4, t6_3);
+            v448 = V::neg_mul_add(t0_3, t6_4, v448);
+            let w14 = V::load(param0.at(14usize));
+            let mut v453 = V::mul(x_e23, v448);
+            v222 = V::mul_add(w14, v448, v222);
+            let mut v455 = V::mul(t0_4, t6_2);
+            v455 = V::neg_mul_add(t0_2, t6_4, v455);
+            v260 = V::mul_add(w14, v455, v260);
+            v453 = V::mul_add(x_e13, v455, v453);
+            let mut v462 = V::mul(t0_3, t6_2);
+            v462 = V::neg_mul_add(t0_2, t6_3, v462);
+            v231 = V::mul_add(w14, v462, v231);
+            v453 = V::mul_add(x_e12, v462, v453);
+            let v469 = V::mul(t0_4, t6_1);
+            v236 = V::mul_add(w14, v469, v236);
+            // out0[7] = w21*v235 + w20*v271 - w19*v309 - w17*v378 + w16*v412 + w14*v469
+            V::store(v236, out0.at(7usize, c));
+            v453 = V::mul_add(x_e03, v469, v453);
+            let v474 = V::mul(t0_3, t6_1);
+            v319 = V::mul_add(w14, v474, v319);
+            // out0[6] = w19*v316 - (w21*v240 + w20*v276) + w17*v385 + w16*v417 + w14*v474
+            V::store(v319, out0.at(6usize, c));
+            v453 = V::mul_add(x_e02, v474, v453);
+            let v479 = V::mul(t0_2, t6_1);
+            v246 = V::mul_add(w14, v479, v246);
+            // out0[5] = w21*v245 + w20*v281 + w19*v323 + w17*v392 + w16*v422 + w14*v479
+            V::store(v246, out0.at(5usize, c));
+            v453 = V::mul_add(x_e01, v479, v453);
+            // grad0[14] += x_e23*v450 + x_e13*v457 + x_e12*v464 + x_e03*v469 + x_e02*v474 + x_e01*v479
+            V::store(V::add(V::load(grad0.at(14usize)), v453), grad0.at(14usize));
+            let v484 = V::mul(t0_10, t6_0);
+            let w13 = V::load(param0.at(13usize));
+            let mut v487 = V::mul(x_e23, v484);
+            v222 = V::neg_mul_add(w13, v484, v222);
+            // out0[10] = w21*v220 + w20*v252 + w19*v288 - w18*v328 + w17*v349 + w16*v397 - w15*v429 + w14*v450 - w13*v484
+            V::store(v222, out0.at(10usize, c));
+            let v489 = V::mul(t0_9, t6_0);
+            v260 = V::neg_mul_add(w13, v489, v260);
+            // out0[9] = w20*v259 - w21*v225 + w19*v295 + w18*v333 + w17*v360 + w16*v402 + w15*v436 + w14*v457 - w13*v489
+            V::store(v260, out0.at(9usize, c));
+            v487 = V::mul_add(x_e13, v489, v487);
+            let v494 = V::mul(t0_8, t6_0);
+            v231 = V::neg_mul_add(w13, v494, v231);
+            // out0[8] = w21*v230 + w20*v266 + w19*v302 - w18*v338 + w17*v371 + w16*v407 - w15*v443 + w14*v464 - w13*v494
+            V::store(v231, out0.at(8usize, c));
+            v487 = V::mul_add(x_e12, v494, v487);
+            // grad0[13] += -(x_e23*v484 + x_e13*v489 + x_e12*v494)
+            V::store(V::sub(V::load(grad0.at(13usize)), v487), grad0.at(13usize));
+            let v500 = V::mul(t0_11, t6_15);
+            let w12 = V::load(param0.at(12usize));
+            let mut v502 = V::mul(w12, v500);
+            let x_e3 = V::load(x.at(4usize, c));
+            let v505 = V::mul(t0_12, t6_15);
+            let mut v506 = V::mul(w12, v505);
+            let x_e2 = V::load(x.at(3usize, c));
+            let mut v508 = V::mul(x_e2, v505);
+            v508 = V::neg_mul_add(x_e3, v500, v508);
+            let v510 = V::mul(t0_13, t6_15);
+            let mut v511 = V::mul(w12, v510);
+            let x_e1 = V::load(x.at(2usize, c));
+            v508 = V::neg_mul_add(x_e1, v510, v508);
+            let v515 = V::mul(t0_14, t6_15);
+            let mut v516 = V::mul(w12, v515);
+            let x_e0 = V::load(x.at(1usize, c));
+            v508 = V::mul_add(x_e0, v515, v508);
+            // grad0[12] += x_e2*v505 - x_e3*v500 - x_e1*v510 + x_e0*v515
+            V::store(V::add(V::load(grad0.at(12usize)), v508), grad0.at(12usize));
+            let v520 = V::mul(t0_15, t6_11);
+            let w11 = V::load(param0.at(11usize));
+            v502 = V::mul_add(w11, v520, v502);
+            let v525 = V::mul(t0_15, t6_12);
+            let mut v527 = V::mul(x_e2, v525);
+            v506 = V::mul_add(w11, v525, v506);
+            v527 = V::neg_mul_add(x_e3, v520, v527);
+            let v530 = V::mul(t0_15, t6_13);
+            v511 = V::mul_add(w11, v530, v511);
+            v527 = V::neg_mul_add(x_e1, v530, v527);
+            // grad0[11] += x_e2*v525 - x_e3*v520 - x_e1*v530
+            V::store(V::add(V::load(grad0.at(11usize)), v527), grad0.at(11usize));
+            let mut v535 = V::mul(t0_8, t6_14);
+            v535 = V::mul_add(t0_6, t6_13, v535);
+            v535 = V::mul_add(t0_5, t6_12, v535);
+            let w10 = V::load(param0.at(10usize));
+            let mut v542 = V::mul(x_e3, v535);
+            let mut v543 = V::mul_sub(w10, v535, v502);
+            let mut v544 = V::mul(t0_9, t6_14);
+            v544 = V::mul_add(t0_7, t6_13, v544);
+            let v548 = V::mul_sub(t0_5, t6_11, v544);
+            v506 = V::mul_add(w10, v548, v506);
+            v542 = V::mul_add(x_e2, v548, v542);
+            let mut v553 = V::mul(t0_10, t6_14);
+            v553 = V::neg_mul_add(t0_7, t6_12, v553);
+            v553 = V::neg_mul_add(t0_6, t6_11, v553);
+            let mut v560 = V::mul_sub(w10, v553, v511);
+            v542 = V::mul_add(x_e1, v553, v542);
+            let mut v562 = V::mul(t0_10, t6_13);
+            v562 = V::mul_add(t0_9, t6_12, v562);
+            v562 = V::mul_add(t0_8, t6_11, v562);
+            v516 = V::mul_add(w10, v562, v516);
+            v542 = V::mul_add(x_e0, v562, v542);
+            // grad0[10] += x_e3*v539 + x_e2*v548 + x_e1*v557 + x_e0*v566
+            V::store(V::add(V::load(grad0.at(10usize)), v542), grad0.at(10usize));
+            let mut v571 = V::mul(t0_14, t6_8);
+            v571 = V::mul_add(t0_13, t6_6, v571);
+            v571 = V::mul_add(t0_12, t6_5, v571);
+            let w9 = V::load(param0.at(9usize));
+            let mut v578 = V::mul(x_e3, v571);
+            v543 = V::mul_add(w9, v571, v543);
+            let mut v580 = V::mul(t0_14, t6_9);
+            v580 = V::mul_add(t0_13, t6_7, v580);
+            let v584 = V::mul_sub(t0_11, t6_5, v580);
+            v506 = V::mul_add(w9, v584, v506);
+            v578 = V::mul_add(x_e2, v584, v578);
+            let mut v589 = V::mul(t0_14, t6_10);
+            v589 = V::neg_mul_add(t0_12, t6_7, v589);
+            v589 = V::neg_mul_add(t0_11, t6_6, v589);
+            v560 = V::mul_add(w9, v589, v560);
+            v578 = V::mul_add(x_e1, v589, v578);
+            // grad0[9] += x_e3*v575 + x_e2*v584 + x_e1*v593
+            V::store(V::add(V::load(grad0.at(9usize)), v578), grad0.at(9usize));
+            let mut v598 = V::mul(t0_3, t6_10);
+            v598 = V::mul_add(t0_2, t6_9, v598);
+            v598 = V::mul_add(t0_1, t6_7, v598);
+            let w8 = V::load(param0.at(8usize));
+            v543 = V::neg_mul_add(w8, v598, v543);
+            let mut v607 = V::mul(t0_4, t6_10);
+            v607 = V::neg_mul_add(t0_2, t6_8, v607);
+            v607 = V::neg_mul_add(t0_1, t6_6, v607);
+            let mut v613 = V::mul(x_e2, v607);
+            v506 = V::mul_add(w8, v607, v506);
+            v613 = V::neg_mul_add(x_e3, v598, v613);
+            let mut v616 = V::mul(t0_4, t6_9);
+            v616 = V::mul_add(t0_3, t6_8, v616);
+            v616 = V::neg_mul_add(t0_1, t6_5, v616);
+            v560 = V::mul_add(w8, v616, v560);
+            v613 = V::mul_add(x_e1, v616, v613);
+            let mut v625 = V::mul(t0_4, t6_7);
+            v625 = V::mul_add(t0_3, t6_6, v625);
+            v625 = V::mul_add(t0_2, t6_5, v625);
+            v516 = V::mul_add(w8, v625, v516);
+            v613 = V::mul_add(x_e0, v625, v613);
+            // grad0[8] += x_e2*v611 - x_e3*v602 + x_e1*v620 + x_e0*v629
+            V::store(V::add(V::load(grad0.at(8usize)), v613), grad0.at(8usize));
+            let mut v634 = V::mul(t0_10, t6_3);
+            v634 = V::mul_add(t0_9, t6_2, v634);
+            v634 = V::mul_add(t0_7, t6_1, v634);
+            let w7 = V::load(param0.at(7usize));
+            v543 = V::neg_mul_add(w7, v634, v543);
+            let mut v643 = V::mul(t0_10, t6_4);
+            v643 = V::neg_mul_add(t0_8, t6_2, v643);
+            v643 = V::neg_mul_add(t0_6, t6_1, v643);
+            let mut v649 = V::mul(x_e2, v643);
+            v506 = V::mul_add(w7, v643, v506);
+            v649 = V::neg_mul_add(x_e3, v634, v649);
+            let mut v652 = V::mul(t0_9, t6_4);
+            v652 = V::mul_add(t0_8, t6_3, v652);
+            v652 = V::neg_mul_add(t0_5, t6_1, v652);
+            v560 = V::mul_add(w7, v652, v560);
+            v649 = V::mul_add(x_e1, v652, v649);
+            // grad0[7] += x_e2*v647 - x_e3*v638 + x_e1*v656
+            V::store(V::add(V::load(grad0.at(7usize)), v649), grad0.at(7usize));
+            let v661 = V::mul(t0_0, t6_4);
+            let w6 = V::load(param0.at(6usize));
+            let mut v664 = V::mul(x_e3, v661);
+            v543 = V::mul_add(w6, v661, v543);
+            let v666 = V::mul(t0_0, t6_3);
+            v506 = V::mul_add(w6, v666, v506);
+            v664 = V::mul_add(x_e2, v666, v664);
+            let v671 = V::mul(t0_0, t6_2);
+            v560 = V::mul_add(w6, v671, v560);
+            v664 = V::mul_add(x_e1, v671, v664);
+            let v676 = V::mul(t0_0, t6_1);
+            v516 = V::mul_add(w6, v676, v516);
+            // out0[1] = w12*v515 + w10*v566 + w8*v629 + w6*v676
+            V::store(v516, out0.at(1usize, c));
+            v664 = V::mul_add(x_e0, v676, v664);
+            // grad0[6] += x_e3*v661 + x_e2*v666 + x_e1*v671 + x_e0*v676
+            V::store(V::add(V::load(grad0.at(6usize)), v664), grad0.at(6usize));
+            let v681 = V::mul(t0_4, t6_0);
+            let w5 = V::load(param0.at(5usize));
+            let mut v684 = V::mul(x_e3, v681);
+            v543 = V::mul_add(w5, v681, v543);
+            // out0[4] = w10*v539 - (w12*v500 + w11*v520) + w9*v575 - w8*v602 - w7*v638 + w6*v661 + w5*v681
+            V::store(v543, out0.at(4usize, c));
+            let v686 = V::mul(t0_3, t6_0);
+            v506 = V::mul_add(w5, v686, v506);
+            // out0[3] = w12*v505 + w11*v525 + w10*v548 + w9*v584 + w8*v611 + w7*v647 + w6*v666 + w5*v686
+            V::store(v506, out0.at(3usize, c));
+            v684 = V::mul_add(x_e2, v686, v684);
+            let v691 = V::mul(t0_2, t6_0);
+            v560 = V::mul_add(w5, v691, v560);
+            // out0[2] = w10*v557 - (w12*v510 + w11*v530) + w9*v593 + w8*v620 + w7*v656 + w6*v671 + w5*v691
+            V::store(v560, out0.at(2usize, c));
+            v684 = V::mul_add(x_e1, v691, v684);
+            // grad0[5] += x_e3*v681 + x_e2*v686 + x_e1*v691
+            V::store(V::add(V::load(grad0.at(5usize)), v684), grad0.at(5usize));
+            let v696 = V::mul(t0_15, t6_15);
+            let mut v698 = V::mul(V::load(param0.at(4usize)), v696);
+            let x_1 = V::load(x.at(0usize, c));
+            // grad0[4] += x_1*v696
+            V::store(V::mul_add(x_1, v696, V::load(grad0.at(4usize))), grad0.at(4usize));
+            let mut v701 = V::mul(t0_14, t6_14);
+            v701 = V::mul_add(t0_13, t6_13, v701);
+            v701 = V::mul_add(t0_12, t6_12, v701);
+            v701 = V::mul_add(t0_11, t6_11, v701);
+            // grad0[3] += x_1*v707
+            V::store(V::mul_add(x_1, v701, V::load(grad0.at(3usize))), grad0.at(3usize));
+            v698 = V::mul_add(V::load(param0.at(3usize)), v701, v698);
+            let mut v712 = V::mul(t0_10, t6_10);
+            v712 = V::mul_add(t0_9, t6_9, v712);
+            v712 = V::mul_add(t0_8, t6_8, v712);
+            v712 = V::mul_add(t0_7, t6_7, v712);
+            v712 = V::mul_add(t0_6, t6_6, v712);
+            v712 = V::mul_add(t0_5, t6_5, v712);
+            // grad0[2] += x_1*v722
+            V::store(V::mul_add(x_1, v712, V::load(grad0.at(2usize))), grad0.at(2usize));
+            v698 = V::mul_add(V::load(param0.at(2usize)), v712, v698);
+            let mut v727 = V::mul(t0_4, t6_4);
+            v727 = V::mul_add(t0_3, t6_3, v727);
+            v727 = V::mul_add(t0_2, t6_2, v727);
+            v727 = V::mul_add(t0_1, t6_1, v727);
+            // grad0[1] += x_1*v733
+            V::store(V::mul_add(x_1, v727, V::load(grad0.at(1usize))), grad0.at(1usize));
+            v698 = V::mul_add(V::load(param0.at(1usize)), v727, v698);
+            let v738 = V::mul(t0_0, t6_0);
+            // grad0[0] += x_1*v738
+            V::store(V::mul_add(x_1, v738, V::load(grad0.at(0usize))), grad0.at(0usize));
+            v698 = V::mul_add(V::load(param0.at(0usize)), v738, v698);
+            v698 = V::mul_add(
+                V::load(t5.at(0usize)),
+                gate_slope::<V>(args.gate, x_1),
+                v698,
+            );
+            // out0[0] = w4*v696 + w3*v707 + w2*v722 + w1*v733 + w0*v738 + t5_0*gate'(x_1)
+            V::store(v698, out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static STEERABLE_PRODUCT_NORM_4: Stage = stage!(steerable_product_norm_4);
 /// From `r`, cut 7, `a` to `grad_r`, `grad_a`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
 ///
 /// From `steerable_product_norm_grad` of Cl(3,0,1).
 #[inline(always)]
-unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn steerable_product_norm_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let r = args.inputs[0];
@@ -149,12 +1499,14 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             r.prefetch::<16usize>(c);
-            t7.prefetch::<16usize>(c);
+            let t7 = t7.packed::<V, 16usize>(group);
+            let param0 = param0.packed::<V, 5usize>(group);
+            let grad0 = grad0.packed::<V, 5usize>(group);
             let r_1 = V::load(r.at(0usize, c));
             let v1 = V::mul(r_1, r_1);
             let v5 = V::sqrt(V::mul_add(v1, v1, c1em16));
             let v6 = V::sqrt(v5);
-            let v8 = V::sigmoid(V::load(param0.at(0usize, c)));
+            let v8 = V::sigmoid(V::load(param0.at(0usize)));
             let v10 = V::sub(v6, c1e0);
             let v13 = V::mul_add(v8, v10, c1p000001e0);
             let r_e1 = V::load(r.at(2usize, c));
@@ -165,7 +1517,7 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v15 = V::mul_add(r_e3, r_e3, v15);
             let v24 = V::sqrt(V::mul_add(v15, v15, c1em16));
             let v25 = V::sqrt(v24);
-            let v27 = V::sigmoid(V::load(param0.at(1usize, c)));
+            let v27 = V::sigmoid(V::load(param0.at(1usize)));
             let v28 = V::sub(v25, c1e0);
             let v30 = V::mul_add(v27, v28, c1p000001e0);
             let r_e12 = V::load(r.at(8usize, c));
@@ -176,76 +1528,76 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v32 = V::mul_add(r_e23, r_e23, v32);
             let v41 = V::sqrt(V::mul_add(v32, v32, c1em16));
             let v42 = V::sqrt(v41);
-            let v44 = V::sigmoid(V::load(param0.at(2usize, c)));
+            let v44 = V::sigmoid(V::load(param0.at(2usize)));
             let v45 = V::sub(v42, c1e0);
             let v47 = V::mul_add(v44, v45, c1p000001e0);
             let r_e123 = V::load(r.at(14usize, c));
             let v49 = V::mul(r_e123, r_e123);
             let v52 = V::sqrt(V::mul_add(v49, v49, c1em16));
             let v53 = V::sqrt(v52);
-            let v55 = V::sigmoid(V::load(param0.at(3usize, c)));
+            let v55 = V::sigmoid(V::load(param0.at(3usize)));
             let v56 = V::sub(v53, c1e0);
             let v58 = V::mul_add(v55, v56, c1p000001e0);
-            let v62 = V::sigmoid(V::load(param0.at(4usize, c)));
+            let v62 = V::sigmoid(V::load(param0.at(4usize)));
             let v65 = V::mul_add(v62, v63, c1p000001e0);
             let v66 = V::div(c1e0, v13);
             let v67 = V::div(c1e0, v30);
             let v68 = V::div(c1e0, v47);
             let v69 = V::div(c1e0, v58);
             let v70 = V::div(c1e0, v65);
-            let t7_15 = V::load(t7.at(15usize, c));
+            let t7_15 = V::load(t7.at(15usize));
             // out0[15] = v70*t7_15
             V::store(V::mul(v70, t7_15), out0.at(15usize, c));
-            let t7_14 = V::load(t7.at(14usize, c));
+            let t7_14 = V::load(t7.at(14usize));
             let mut v76 = V::mul(v69, t7_14);
             let mut v77 = V::mul(r_e123, t7_14);
-            let t7_13 = V::load(t7.at(13usize, c));
+            let t7_13 = V::load(t7.at(13usize));
             // out0[13] = v69*t7_13
             V::store(V::mul(v69, t7_13), out0.at(13usize, c));
             v77 = V::mul_add(V::load(r.at(13usize, c)), t7_13, v77);
-            let t7_12 = V::load(t7.at(12usize, c));
+            let t7_12 = V::load(t7.at(12usize));
             // out0[12] = v69*t7_12
             V::store(V::mul(v69, t7_12), out0.at(12usize, c));
             v77 = V::mul_add(V::load(r.at(12usize, c)), t7_12, v77);
-            let t7_11 = V::load(t7.at(11usize, c));
+            let t7_11 = V::load(t7.at(11usize));
             // out0[11] = v69*t7_11
             V::store(V::mul(v69, t7_11), out0.at(11usize, c));
             v77 = V::mul_add(V::load(r.at(11usize, c)), t7_11, v77);
-            let t7_10 = V::load(t7.at(10usize, c));
+            let t7_10 = V::load(t7.at(10usize));
             let mut v94 = V::mul(v68, t7_10);
             let mut v95 = V::mul(r_e23, t7_10);
-            let t7_9 = V::load(t7.at(9usize, c));
+            let t7_9 = V::load(t7.at(9usize));
             let mut v97 = V::mul(v68, t7_9);
             v95 = V::mul_add(r_e13, t7_9, v95);
-            let t7_8 = V::load(t7.at(8usize, c));
+            let t7_8 = V::load(t7.at(8usize));
             let mut v101 = V::mul(v68, t7_8);
             v95 = V::mul_add(r_e12, t7_8, v95);
-            let t7_7 = V::load(t7.at(7usize, c));
+            let t7_7 = V::load(t7.at(7usize));
             // out0[7] = v68*t7_7
             V::store(V::mul(v68, t7_7), out0.at(7usize, c));
             v95 = V::mul_add(V::load(r.at(7usize, c)), t7_7, v95);
-            let t7_6 = V::load(t7.at(6usize, c));
+            let t7_6 = V::load(t7.at(6usize));
             // out0[6] = v68*t7_6
             V::store(V::mul(v68, t7_6), out0.at(6usize, c));
             v95 = V::mul_add(V::load(r.at(6usize, c)), t7_6, v95);
-            let t7_5 = V::load(t7.at(5usize, c));
+            let t7_5 = V::load(t7.at(5usize));
             // out0[5] = v68*t7_5
             V::store(V::mul(v68, t7_5), out0.at(5usize, c));
             v95 = V::mul_add(V::load(r.at(5usize, c)), t7_5, v95);
-            let t7_4 = V::load(t7.at(4usize, c));
+            let t7_4 = V::load(t7.at(4usize));
             let mut v120 = V::mul(v67, t7_4);
             let mut v121 = V::mul(r_e3, t7_4);
-            let t7_3 = V::load(t7.at(3usize, c));
+            let t7_3 = V::load(t7.at(3usize));
             let mut v123 = V::mul(v67, t7_3);
             v121 = V::mul_add(r_e2, t7_3, v121);
-            let t7_2 = V::load(t7.at(2usize, c));
+            let t7_2 = V::load(t7.at(2usize));
             let mut v127 = V::mul(v67, t7_2);
             v121 = V::mul_add(r_e1, t7_2, v121);
-            let t7_1 = V::load(t7.at(1usize, c));
+            let t7_1 = V::load(t7.at(1usize));
             // out0[1] = v67*t7_1
             V::store(V::mul(v67, t7_1), out0.at(1usize, c));
             v121 = V::mul_add(V::load(r.at(1usize, c)), t7_1, v121);
-            let t7_0 = V::load(t7.at(0usize, c));
+            let t7_0 = V::load(t7.at(0usize));
             let mut v136 = V::mul(v66, t7_0);
             let v141 = V::mul(v69, V::div(v77, v58));
             let v143 = V::mul(v68, V::div(v95, v47));
@@ -253,30 +1605,27 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v147 = V::mul(v66, V::div(V::mul(r_1, t7_0), v13));
             // grad0[4] += -(v63*v70*r_e0123*t7_15/v65*(v62*(1 - v62)))
             V::store(
-                V::add(
-                    V::load(grad0.at(4usize, c)),
-                    V::neg(
+                V::neg_mul_add(
+                    V::mul(
+                        v63,
                         V::mul(
-                            V::mul(
-                                v63,
-                                V::mul(
-                                    v70,
-                                    V::div(V::mul(V::load(r.at(15usize, c)), t7_15), v65),
-                                ),
-                            ),
-                            V::mul(v62, V::sub(c1e0, v62)),
+                            v70,
+                            V::div(V::mul(V::load(r.at(15usize, c)), t7_15), v65),
                         ),
                     ),
+                    V::mul(v62, V::sub(c1e0, v62)),
+                    V::load(grad0.at(4usize)),
                 ),
-                grad0.at(4usize, c),
+                grad0.at(4usize),
             );
             // grad0[3] += -(v56*v141*(v55*(1 - v55)))
             V::store(
-                V::add(
-                    V::load(grad0.at(3usize, c)),
-                    V::neg(V::mul(V::mul(v56, v141), V::mul(v55, V::sub(c1e0, v55)))),
+                V::neg_mul_add(
+                    V::mul(v56, v141),
+                    V::mul(v55, V::sub(c1e0, v55)),
+                    V::load(grad0.at(3usize)),
                 ),
-                grad0.at(3usize, c),
+                grad0.at(3usize),
             );
             v76 = V::neg_mul_add(
                 r_e123,
@@ -299,11 +1648,12 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v76, out0.at(14usize, c));
             // grad0[2] += -(v45*v143*(v44*(1 - v44)))
             V::store(
-                V::add(
-                    V::load(grad0.at(2usize, c)),
-                    V::neg(V::mul(V::mul(v45, v143), V::mul(v44, V::sub(c1e0, v44)))),
+                V::neg_mul_add(
+                    V::mul(v45, v143),
+                    V::mul(v44, V::sub(c1e0, v44)),
+                    V::load(grad0.at(2usize)),
                 ),
-                grad0.at(2usize, c),
+                grad0.at(2usize),
             );
             let v182 = V::mul(
                 c2e0,
@@ -329,11 +1679,12 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v101, out0.at(8usize, c));
             // grad0[1] += -(v28*v145*(v27*(1 - v27)))
             V::store(
-                V::add(
-                    V::load(grad0.at(1usize, c)),
-                    V::neg(V::mul(V::mul(v28, v145), V::mul(v27, V::sub(c1e0, v27)))),
+                V::neg_mul_add(
+                    V::mul(v28, v145),
+                    V::mul(v27, V::sub(c1e0, v27)),
+                    V::load(grad0.at(1usize)),
                 ),
-                grad0.at(1usize, c),
+                grad0.at(1usize),
             );
             let v201 = V::mul(
                 c2e0,
@@ -359,11 +1710,12 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v127, out0.at(2usize, c));
             // grad0[0] += -(v10*v147*(v8*(1 - v8)))
             V::store(
-                V::add(
-                    V::load(grad0.at(0usize, c)),
-                    V::neg(V::mul(V::mul(v10, v147), V::mul(v8, V::sub(c1e0, v8)))),
+                V::neg_mul_add(
+                    V::mul(v10, v147),
+                    V::mul(v8, V::sub(c1e0, v8)),
+                    V::load(grad0.at(0usize)),
                 ),
-                grad0.at(0usize, c),
+                grad0.at(0usize),
             );
             v136 = V::neg_mul_add(
                 r_1,
@@ -387,7 +1739,7 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static STEERABLE_PRODUCT_NORM_1: Stage = stage!(steerable_product_norm_1);
+pub(super) static STEERABLE_PRODUCT_NORM_5: Stage = stage!(steerable_product_norm_5);
 /// `o = weighted_product(w, gate(x), gate(norm(r; a)))`, grades 0,1,2,3,4 and 0,1,2,3,4.
 ///
 /// Forward: 563 flops per lane (350 multiplications, 193 additions).
@@ -425,7 +1777,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_0,
+                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_1,
                 inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[0],
@@ -434,7 +1786,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_1,
+                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_2,
                 inputs: &[Slot::Cut(0usize)],
                 outputs: &[Slot::Cut(3usize)],
                 params: &[],
@@ -477,7 +1829,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_0,
+                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_1,
                 inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[0],
@@ -486,7 +1838,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_1,
+                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_2,
                 inputs: &[Slot::Cut(0usize)],
                 outputs: &[Slot::Cut(3usize)],
                 params: &[],
@@ -518,7 +1870,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_5,
+                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_3,
                 inputs: &[
                     Slot::External(0usize),
                     Slot::Cut(6usize),
@@ -532,7 +1884,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_6,
+                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_4,
                 inputs: &[
                     Slot::Cut(0usize),
                     Slot::Cut(6usize),
@@ -546,7 +1898,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_1,
+                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_5,
                 inputs: &[Slot::External(1usize), Slot::Cut(7usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[1],

@@ -42,7 +42,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_0,
+                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_1,
                 inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[0],
@@ -51,7 +51,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_1,
+                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_2,
                 inputs: &[Slot::Cut(0usize)],
                 outputs: &[Slot::Cut(3usize)],
                 params: &[],
@@ -108,7 +108,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_0,
+                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_1,
                 inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[0],
@@ -117,7 +117,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_1,
+                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_2,
                 inputs: &[Slot::Cut(0usize)],
                 outputs: &[Slot::Cut(3usize)],
                 params: &[],
@@ -140,7 +140,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_5,
+                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_3,
                 inputs: &[
                     Slot::External(0usize),
                     Slot::Cut(6usize),
@@ -154,7 +154,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_6,
+                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_4,
                 inputs: &[
                     Slot::Cut(0usize),
                     Slot::Cut(6usize),
@@ -168,7 +168,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_1,
+                stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_5,
                 inputs: &[Slot::External(1usize), Slot::Cut(7usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[1],

@@ -20,6 +20,8 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<32usize>(c);
+            let param0 = param0.packed::<V, 6usize>(group);
+            let param1 = param1.packed::<V, 6usize>(group);
             let x_1 = V::load(x.at(0usize, c));
             let x_e1 = V::load(x.at(1usize, c));
             let mut v7 = V::mul(x_e1, x_e1);
@@ -33,9 +35,9 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v7 = V::neg_mul_add(x_e5, x_e5, v7);
             let v29 = V::sigmoid(
                 V::mul_add(
-                    V::load(param0.at(1usize, c)),
+                    V::load(param0.at(1usize)),
                     V::sqrt(V::sqrt(V::mul_add(v7, v7, c1em16))),
-                    V::load(param1.at(1usize, c)),
+                    V::load(param1.at(1usize)),
                 ),
             );
             let x_e12 = V::load(x.at(6usize, c));
@@ -60,9 +62,9 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v31 = V::neg_mul_add(x_e45, x_e45, v31);
             let v67 = V::sigmoid(
                 V::mul_add(
-                    V::load(param0.at(2usize, c)),
+                    V::load(param0.at(2usize)),
                     V::sqrt(V::sqrt(V::mul_add(v31, v31, c1em16))),
-                    V::load(param1.at(2usize, c)),
+                    V::load(param1.at(2usize)),
                 ),
             );
             let x_e123 = V::load(x.at(16usize, c));
@@ -87,9 +89,9 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v69 = V::neg_mul_add(x_e345, x_e345, v69);
             let v105 = V::sigmoid(
                 V::mul_add(
-                    V::load(param0.at(3usize, c)),
+                    V::load(param0.at(3usize)),
                     V::sqrt(V::sqrt(V::mul_add(v69, v69, c1em16))),
-                    V::load(param1.at(3usize, c)),
+                    V::load(param1.at(3usize)),
                 ),
             );
             let x_e1234 = V::load(x.at(26usize, c));
@@ -104,9 +106,9 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v107 = V::neg_mul_add(x_e2345, x_e2345, v107);
             let v128 = V::sigmoid(
                 V::mul_add(
-                    V::load(param0.at(4usize, c)),
+                    V::load(param0.at(4usize)),
                     V::sqrt(V::sqrt(V::mul_add(v107, v107, c1em16))),
-                    V::load(param1.at(4usize, c)),
+                    V::load(param1.at(4usize)),
                 ),
             );
             let x_e12345 = V::load(x.at(31usize, c));
@@ -118,8 +120,8 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     V::sigmoid(
                         V::mul_add(
                             x_1,
-                            V::load(param0.at(0usize, c)),
-                            V::load(param1.at(0usize, c)),
+                            V::load(param0.at(0usize)),
+                            V::load(param1.at(0usize)),
                         ),
                     ),
                 ),
@@ -191,9 +193,9 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     x_e12345,
                     V::sigmoid(
                         V::mul_add(
-                            V::load(param0.at(5usize, c)),
+                            V::load(param0.at(5usize)),
                             V::sqrt(V::sqrt(V::mul_add(v130, v130, c1em16))),
-                            V::load(param1.at(5usize, c)),
+                            V::load(param1.at(5usize)),
                         ),
                     ),
                 ),
@@ -225,9 +227,13 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<32usize>(c);
             grad_o.prefetch::<32usize>(c);
+            let param0 = param0.packed::<V, 6usize>(group);
+            let param1 = param1.packed::<V, 6usize>(group);
+            let grad0 = grad0.packed::<V, 6usize>(group);
+            let grad1 = grad1.packed::<V, 6usize>(group);
             let x_1 = V::load(x.at(0usize, c));
-            let a0 = V::load(param0.at(0usize, c));
-            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param1.at(0usize, c))));
+            let a0 = V::load(param0.at(0usize));
+            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param1.at(0usize))));
             let x_e1 = V::load(x.at(1usize, c));
             let mut v7 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
@@ -240,8 +246,8 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v7 = V::neg_mul_add(x_e5, x_e5, v7);
             let v23 = V::sqrt(V::mul_add(v7, v7, c1em16));
             let v24 = V::sqrt(v23);
-            let a1 = V::load(param0.at(1usize, c));
-            let v29 = V::sigmoid(V::mul_add(a1, v24, V::load(param1.at(1usize, c))));
+            let a1 = V::load(param0.at(1usize));
+            let v29 = V::sigmoid(V::mul_add(a1, v24, V::load(param1.at(1usize))));
             let x_e12 = V::load(x.at(6usize, c));
             let mut v31 = V::mul(x_e12, x_e12);
             let x_e13 = V::load(x.at(7usize, c));
@@ -264,8 +270,8 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v31 = V::neg_mul_add(x_e45, x_e45, v31);
             let v61 = V::sqrt(V::mul_add(v31, v31, c1em16));
             let v62 = V::sqrt(v61);
-            let a2 = V::load(param0.at(2usize, c));
-            let v67 = V::sigmoid(V::mul_add(a2, v62, V::load(param1.at(2usize, c))));
+            let a2 = V::load(param0.at(2usize));
+            let v67 = V::sigmoid(V::mul_add(a2, v62, V::load(param1.at(2usize))));
             let x_e123 = V::load(x.at(16usize, c));
             let mut v69 = V::mul(x_e123, x_e123);
             let x_e124 = V::load(x.at(17usize, c));
@@ -288,8 +294,8 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v69 = V::neg_mul_add(x_e345, x_e345, v69);
             let v99 = V::sqrt(V::mul_add(v69, v69, c1em16));
             let v100 = V::sqrt(v99);
-            let a3 = V::load(param0.at(3usize, c));
-            let v105 = V::sigmoid(V::mul_add(a3, v100, V::load(param1.at(3usize, c))));
+            let a3 = V::load(param0.at(3usize));
+            let v105 = V::sigmoid(V::mul_add(a3, v100, V::load(param1.at(3usize))));
             let x_e1234 = V::load(x.at(26usize, c));
             let mut v107 = V::mul(x_e1234, x_e1234);
             let x_e1235 = V::load(x.at(27usize, c));
@@ -302,14 +308,14 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v107 = V::neg_mul_add(x_e2345, x_e2345, v107);
             let v122 = V::sqrt(V::mul_add(v107, v107, c1em16));
             let v123 = V::sqrt(v122);
-            let a4 = V::load(param0.at(4usize, c));
-            let v128 = V::sigmoid(V::mul_add(a4, v123, V::load(param1.at(4usize, c))));
+            let a4 = V::load(param0.at(4usize));
+            let v128 = V::sigmoid(V::mul_add(a4, v123, V::load(param1.at(4usize))));
             let x_e12345 = V::load(x.at(31usize, c));
             let v130 = V::mul(x_e12345, x_e12345);
             let v133 = V::sqrt(V::mul_add(v130, v130, c1em16));
             let v134 = V::sqrt(v133);
-            let a5 = V::load(param0.at(5usize, c));
-            let v139 = V::sigmoid(V::mul_add(a5, v134, V::load(param1.at(5usize, c))));
+            let a5 = V::load(param0.at(5usize));
+            let v139 = V::sigmoid(V::mul_add(a5, v134, V::load(param1.at(5usize))));
             let grad_o_e12345 = V::load(grad_o.at(31usize, c));
             let mut v141 = V::mul(v139, grad_o_e12345);
             let grad_o_e2345 = V::load(grad_o.at(30usize, c));
@@ -409,11 +415,11 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 V::mul(v139, V::sub(c1e0, v139)),
             );
             // grad1[5] += x_e12345*grad_o_e12345*(v139*(1 - v139))
-            V::store(V::add(V::load(grad1.at(5usize, c)), v265), grad1.at(5usize, c));
+            V::store(V::add(V::load(grad1.at(5usize)), v265), grad1.at(5usize));
             // grad0[5] += v134*v265
             V::store(
-                V::add(V::load(grad0.at(5usize, c)), V::mul(v134, v265)),
-                grad0.at(5usize, c),
+                V::mul_add(v134, v265, V::load(grad0.at(5usize))),
+                grad0.at(5usize),
             );
             v141 = V::mul_add(
                 x_e12345,
@@ -436,11 +442,11 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v141, out0.at(31usize, c));
             let v281 = V::mul(v145, V::mul(v128, V::sub(c1e0, v128)));
             // grad1[4] += (x_e2345*grad_o_e2345 + x_e1345*grad_o_e1345 + x_e1245*grad_o_e1245 + x_e1235*grad_o_e1235 + x_e1234*grad_o_e1234)*(v128*(1 - v128))
-            V::store(V::add(V::load(grad1.at(4usize, c)), v281), grad1.at(4usize, c));
+            V::store(V::add(V::load(grad1.at(4usize)), v281), grad1.at(4usize));
             // grad0[4] += v123*v281
             V::store(
-                V::add(V::load(grad0.at(4usize, c)), V::mul(v123, v281)),
-                grad0.at(4usize, c),
+                V::mul_add(v123, v281, V::load(grad0.at(4usize))),
+                grad0.at(4usize),
             );
             let v290 = V::mul(
                 c2e0,
@@ -472,11 +478,11 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v159, out0.at(26usize, c));
             let v303 = V::mul(v164, V::mul(v105, V::sub(c1e0, v105)));
             // grad1[3] += (x_e345*grad_o_e345 + x_e245*grad_o_e245 + x_e235*grad_o_e235 + x_e234*grad_o_e234 + x_e145*grad_o_e145 + x_e135*grad_o_e135 + x_e134*grad_o_e134 + x_e125*grad_o_e125 + x_e124*grad_o_e124 + x_e123*grad_o_e123)*(v105*(1 - v105))
-            V::store(V::add(V::load(grad1.at(3usize, c)), v303), grad1.at(3usize, c));
+            V::store(V::add(V::load(grad1.at(3usize)), v303), grad1.at(3usize));
             // grad0[3] += v100*v303
             V::store(
-                V::add(V::load(grad0.at(3usize, c)), V::mul(v100, v303)),
-                grad0.at(3usize, c),
+                V::mul_add(v100, v303, V::load(grad0.at(3usize))),
+                grad0.at(3usize),
             );
             let v312 = V::mul(
                 c2e0,
@@ -523,12 +529,9 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v198, out0.at(16usize, c));
             let v335 = V::mul(v203, V::mul(v67, V::sub(c1e0, v67)));
             // grad1[2] += (x_e45*grad_o_e45 + x_e35*grad_o_e35 + x_e34*grad_o_e34 + x_e25*grad_o_e25 + x_e24*grad_o_e24 + x_e23*grad_o_e23 + x_e15*grad_o_e15 + x_e14*grad_o_e14 + x_e13*grad_o_e13 + x_e12*grad_o_e12)*(v67*(1 - v67))
-            V::store(V::add(V::load(grad1.at(2usize, c)), v335), grad1.at(2usize, c));
+            V::store(V::add(V::load(grad1.at(2usize)), v335), grad1.at(2usize));
             // grad0[2] += v62*v335
-            V::store(
-                V::add(V::load(grad0.at(2usize, c)), V::mul(v62, v335)),
-                grad0.at(2usize, c),
-            );
+            V::store(V::mul_add(v62, v335, V::load(grad0.at(2usize))), grad0.at(2usize));
             let v344 = V::mul(
                 c2e0,
                 V::mul(
@@ -574,12 +577,9 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v237, out0.at(6usize, c));
             let v367 = V::mul(v242, V::mul(v29, V::sub(c1e0, v29)));
             // grad1[1] += (x_e5*grad_o_e5 + x_e4*grad_o_e4 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1)*(v29*(1 - v29))
-            V::store(V::add(V::load(grad1.at(1usize, c)), v367), grad1.at(1usize, c));
+            V::store(V::add(V::load(grad1.at(1usize)), v367), grad1.at(1usize));
             // grad0[1] += v24*v367
-            V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul(v24, v367)),
-                grad0.at(1usize, c),
-            );
+            V::store(V::mul_add(v24, v367, V::load(grad0.at(1usize))), grad0.at(1usize));
             let v376 = V::mul(
                 c2e0,
                 V::mul(
@@ -610,12 +610,9 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v256, out0.at(1usize, c));
             let v389 = V::mul(V::mul(x_1, grad_o_1), V::mul(v5, V::sub(c1e0, v5)));
             // grad1[0] += x_1*grad_o_1*(v5*(1 - v5))
-            V::store(V::add(V::load(grad1.at(0usize, c)), v389), grad1.at(0usize, c));
+            V::store(V::add(V::load(grad1.at(0usize)), v389), grad1.at(0usize));
             // grad0[0] += x_1*v389
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v389)),
-                grad0.at(0usize, c),
-            );
+            V::store(V::mul_add(x_1, v389, V::load(grad0.at(0usize))), grad0.at(0usize));
             v260 = V::mul_add(a0, v389, v260);
             // out0[0] = v5*grad_o_1 + a0*v389
             V::store(v260, out0.at(0usize, c));

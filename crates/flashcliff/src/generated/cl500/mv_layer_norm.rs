@@ -114,7 +114,8 @@ unsafe fn mv_layer_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<32usize>(c);
-            let v8 = V::mul(V::load(param0.at(0usize, c)), v6);
+            let param0 = param0.packed::<V, 1usize>(group);
+            let v8 = V::mul(V::load(param0.at(0usize)), v6);
             // out0[0] = x_1*v8
             V::store(V::mul(V::load(x.at(0usize, c)), v8), out0.at(0usize, c));
             // out0[1] = x_e1*v8
@@ -206,6 +207,8 @@ unsafe fn mv_layer_norm_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<32usize>(c);
             grad_o.prefetch::<32usize>(c);
+            let param0 = param0.packed::<V, 1usize>(group);
+            let grad0 = grad0.packed::<V, 1usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
             let mut v9 = V::mul(
                 V::load(x.at(31usize, c)),
@@ -327,14 +330,11 @@ unsafe fn mv_layer_norm_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v9 = V::mul_add(V::load(x.at(1usize, c)), V::load(grad_o.at(1usize, c)), v9);
             v9 = V::mul_add(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c)), v9);
             // grad0[0] += v6*v133
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(v6, v9)),
-                grad0.at(0usize, c),
-            );
+            V::store(V::mul_add(v6, v9, V::load(grad0.at(0usize))), grad0.at(0usize));
             // row sum 0 = a0*v133
             sum0 = V::add(
                 sum0,
-                V::keep_first(V::mul(V::load(param0.at(0usize, c)), v9), valid),
+                V::keep_first(V::mul(V::load(param0.at(0usize)), v9), valid),
             );
         }
         args.sums[0] = sum0.reduce_add();
@@ -370,6 +370,7 @@ unsafe fn mv_layer_norm_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<32usize>(c);
             grad_o.prefetch::<32usize>(c);
+            let param0 = param0.packed::<V, 1usize>(group);
             let x_1 = V::load(x.at(0usize, c));
             let x_e1 = V::load(x.at(1usize, c));
             let mut v3 = V::mul(x_e1, x_e1);
@@ -436,7 +437,7 @@ unsafe fn mv_layer_norm_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v93 = V::add(v75, V::add(v46, V::add(v17, v3)));
             v93 = V::mul_add(x_e12345, x_e12345, v93);
             let v98 = V::sqrt(V::mul_add(v93, v93, c1em16));
-            let v108 = V::mul(V::load(param0.at(0usize, c)), v106);
+            let v108 = V::mul(V::load(param0.at(0usize)), v106);
             let mut v110 = V::mul(v108, V::load(grad_o.at(31usize, c)));
             let mut v112 = V::mul(v108, V::load(grad_o.at(30usize, c)));
             let mut v114 = V::mul(v108, V::load(grad_o.at(29usize, c)));

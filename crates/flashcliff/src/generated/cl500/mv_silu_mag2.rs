@@ -19,6 +19,8 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<32usize>(c);
+            let param0 = param0.packed::<V, 6usize>(group);
+            let param1 = param1.packed::<V, 6usize>(group);
             let x_1 = V::load(x.at(0usize, c));
             let x_e1 = V::load(x.at(1usize, c));
             let mut v7 = V::mul(x_e1, x_e1);
@@ -31,11 +33,7 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v7 = V::mul_add(x_e4, x_e4, v7);
             v7 = V::mul_add(x_e5, x_e5, v7);
             let v24 = V::sigmoid(
-                V::mul_add(
-                    V::load(param0.at(1usize, c)),
-                    v7,
-                    V::load(param1.at(1usize, c)),
-                ),
+                V::mul_add(V::load(param0.at(1usize)), v7, V::load(param1.at(1usize))),
             );
             let x_e12 = V::load(x.at(6usize, c));
             let mut v26 = V::mul(x_e12, x_e12);
@@ -58,11 +56,7 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v26 = V::mul_add(x_e35, x_e35, v26);
             v26 = V::mul_add(x_e45, x_e45, v26);
             let v58 = V::sigmoid(
-                V::mul_add(
-                    V::load(param0.at(2usize, c)),
-                    v26,
-                    V::load(param1.at(2usize, c)),
-                ),
+                V::mul_add(V::load(param0.at(2usize)), v26, V::load(param1.at(2usize))),
             );
             let x_e123 = V::load(x.at(16usize, c));
             let mut v60 = V::mul(x_e123, x_e123);
@@ -85,11 +79,7 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v60 = V::mul_add(x_e245, x_e245, v60);
             v60 = V::mul_add(x_e345, x_e345, v60);
             let v92 = V::sigmoid(
-                V::mul_add(
-                    V::load(param0.at(3usize, c)),
-                    v60,
-                    V::load(param1.at(3usize, c)),
-                ),
+                V::mul_add(V::load(param0.at(3usize)), v60, V::load(param1.at(3usize))),
             );
             let x_e1234 = V::load(x.at(26usize, c));
             let mut v94 = V::mul(x_e1234, x_e1234);
@@ -102,11 +92,7 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v94 = V::mul_add(x_e1345, x_e1345, v94);
             v94 = V::mul_add(x_e2345, x_e2345, v94);
             let v111 = V::sigmoid(
-                V::mul_add(
-                    V::load(param0.at(4usize, c)),
-                    v94,
-                    V::load(param1.at(4usize, c)),
-                ),
+                V::mul_add(V::load(param0.at(4usize)), v94, V::load(param1.at(4usize))),
             );
             let x_e12345 = V::load(x.at(31usize, c));
             // out0[0] = x_1*(sigmoid(b0 + x_1*a0))
@@ -116,8 +102,8 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     V::sigmoid(
                         V::mul_add(
                             x_1,
-                            V::load(param0.at(0usize, c)),
-                            V::load(param1.at(0usize, c)),
+                            V::load(param0.at(0usize)),
+                            V::load(param1.at(0usize)),
                         ),
                     ),
                 ),
@@ -189,9 +175,9 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     x_e12345,
                     V::sigmoid(
                         V::mul_add(
-                            V::load(param0.at(5usize, c)),
+                            V::load(param0.at(5usize)),
                             V::mul(x_e12345, x_e12345),
-                            V::load(param1.at(5usize, c)),
+                            V::load(param1.at(5usize)),
                         ),
                     ),
                 ),
@@ -221,9 +207,13 @@ unsafe fn mv_silu_mag2_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<32usize>(c);
             grad_o.prefetch::<32usize>(c);
+            let param0 = param0.packed::<V, 6usize>(group);
+            let param1 = param1.packed::<V, 6usize>(group);
+            let grad0 = grad0.packed::<V, 6usize>(group);
+            let grad1 = grad1.packed::<V, 6usize>(group);
             let x_1 = V::load(x.at(0usize, c));
-            let a0 = V::load(param0.at(0usize, c));
-            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param1.at(0usize, c))));
+            let a0 = V::load(param0.at(0usize));
+            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param1.at(0usize))));
             let x_e1 = V::load(x.at(1usize, c));
             let mut v7 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
@@ -234,8 +224,8 @@ unsafe fn mv_silu_mag2_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v7 = V::mul_add(x_e3, x_e3, v7);
             v7 = V::mul_add(x_e4, x_e4, v7);
             v7 = V::mul_add(x_e5, x_e5, v7);
-            let a1 = V::load(param0.at(1usize, c));
-            let v24 = V::sigmoid(V::mul_add(a1, v7, V::load(param1.at(1usize, c))));
+            let a1 = V::load(param0.at(1usize));
+            let v24 = V::sigmoid(V::mul_add(a1, v7, V::load(param1.at(1usize))));
             let x_e12 = V::load(x.at(6usize, c));
             let mut v26 = V::mul(x_e12, x_e12);
             let x_e13 = V::load(x.at(7usize, c));
@@ -256,8 +246,8 @@ unsafe fn mv_silu_mag2_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v26 = V::mul_add(x_e34, x_e34, v26);
             v26 = V::mul_add(x_e35, x_e35, v26);
             v26 = V::mul_add(x_e45, x_e45, v26);
-            let a2 = V::load(param0.at(2usize, c));
-            let v58 = V::sigmoid(V::mul_add(a2, v26, V::load(param1.at(2usize, c))));
+            let a2 = V::load(param0.at(2usize));
+            let v58 = V::sigmoid(V::mul_add(a2, v26, V::load(param1.at(2usize))));
             let x_e123 = V::load(x.at(16usize, c));
             let mut v60 = V::mul(x_e123, x_e123);
             let x_e124 = V::load(x.at(17usize, c));
@@ -278,8 +268,8 @@ unsafe fn mv_silu_mag2_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v60 = V::mul_add(x_e235, x_e235, v60);
             v60 = V::mul_add(x_e245, x_e245, v60);
             v60 = V::mul_add(x_e345, x_e345, v60);
-            let a3 = V::load(param0.at(3usize, c));
-            let v92 = V::sigmoid(V::mul_add(a3, v60, V::load(param1.at(3usize, c))));
+            let a3 = V::load(param0.at(3usize));
+            let v92 = V::sigmoid(V::mul_add(a3, v60, V::load(param1.at(3usize))));
             let x_e1234 = V::load(x.at(26usize, c));
             let mut v94 = V::mul(x_e1234, x_e1234);
             let x_e1235 = V::load(x.at(27usize, c));
@@ -290,12 +280,12 @@ unsafe fn mv_silu_mag2_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v94 = V::mul_add(x_e1245, x_e1245, v94);
             v94 = V::mul_add(x_e1345, x_e1345, v94);
             v94 = V::mul_add(x_e2345, x_e2345, v94);
-            let a4 = V::load(param0.at(4usize, c));
-            let v111 = V::sigmoid(V::mul_add(a4, v94, V::load(param1.at(4usize, c))));
+            let a4 = V::load(param0.at(4usize));
+            let v111 = V::sigmoid(V::mul_add(a4, v94, V::load(param1.at(4usize))));
             let x_e12345 = V::load(x.at(31usize, c));
             let v113 = V::mul(x_e12345, x_e12345);
-            let a5 = V::load(param0.at(5usize, c));
-            let v118 = V::sigmoid(V::mul_add(a5, v113, V::load(param1.at(5usize, c))));
+            let a5 = V::load(param0.at(5usize));
+            let v118 = V::sigmoid(V::mul_add(a5, v113, V::load(param1.at(5usize))));
             let grad_o_e12345 = V::load(grad_o.at(31usize, c));
             let mut v120 = V::mul(v118, grad_o_e12345);
             let grad_o_e2345 = V::load(grad_o.at(30usize, c));
@@ -395,23 +385,20 @@ unsafe fn mv_silu_mag2_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 V::mul(v118, V::sub(c1e0, v118)),
             );
             // grad1[5] += x_e12345*grad_o_e12345*(v118*(1 - v118))
-            V::store(V::add(V::load(grad1.at(5usize, c)), v244), grad1.at(5usize, c));
+            V::store(V::add(V::load(grad1.at(5usize)), v244), grad1.at(5usize));
             // grad0[5] += v113*v244
             V::store(
-                V::add(V::load(grad0.at(5usize, c)), V::mul(v113, v244)),
-                grad0.at(5usize, c),
+                V::mul_add(v113, v244, V::load(grad0.at(5usize))),
+                grad0.at(5usize),
             );
             v120 = V::mul_add(x_e12345, V::mul(V::mul(a5, v244), c2e0), v120);
             // out0[31] = v118*grad_o_e12345 + x_e12345*a5*v244*2
             V::store(v120, out0.at(31usize, c));
             let v253 = V::mul(v124, V::mul(v111, V::sub(c1e0, v111)));
             // grad1[4] += (x_e2345*grad_o_e2345 + x_e1345*grad_o_e1345 + x_e1245*grad_o_e1245 + x_e1235*grad_o_e1235 + x_e1234*grad_o_e1234)*(v111*(1 - v111))
-            V::store(V::add(V::load(grad1.at(4usize, c)), v253), grad1.at(4usize, c));
+            V::store(V::add(V::load(grad1.at(4usize)), v253), grad1.at(4usize));
             // grad0[4] += v106*v253
-            V::store(
-                V::add(V::load(grad0.at(4usize, c)), V::mul(v94, v253)),
-                grad0.at(4usize, c),
-            );
+            V::store(V::mul_add(v94, v253, V::load(grad0.at(4usize))), grad0.at(4usize));
             let v256 = V::mul(c2e0, V::mul(a4, v253));
             v123 = V::mul_add(x_e2345, v256, v123);
             // out0[30] = v111*grad_o_e2345 + x_e2345*v256
@@ -430,12 +417,9 @@ unsafe fn mv_silu_mag2_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v138, out0.at(26usize, c));
             let v269 = V::mul(v143, V::mul(v92, V::sub(c1e0, v92)));
             // grad1[3] += (x_e345*grad_o_e345 + x_e245*grad_o_e245 + x_e235*grad_o_e235 + x_e234*grad_o_e234 + x_e145*grad_o_e145 + x_e135*grad_o_e135 + x_e134*grad_o_e134 + x_e125*grad_o_e125 + x_e124*grad_o_e124 + x_e123*grad_o_e123)*(v92*(1 - v92))
-            V::store(V::add(V::load(grad1.at(3usize, c)), v269), grad1.at(3usize, c));
+            V::store(V::add(V::load(grad1.at(3usize)), v269), grad1.at(3usize));
             // grad0[3] += v87*v269
-            V::store(
-                V::add(V::load(grad0.at(3usize, c)), V::mul(v60, v269)),
-                grad0.at(3usize, c),
-            );
+            V::store(V::mul_add(v60, v269, V::load(grad0.at(3usize))), grad0.at(3usize));
             let v272 = V::mul(c2e0, V::mul(a3, v269));
             v142 = V::mul_add(x_e345, v272, v142);
             // out0[25] = v92*grad_o_e345 + x_e345*v272
@@ -469,12 +453,9 @@ unsafe fn mv_silu_mag2_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v177, out0.at(16usize, c));
             let v295 = V::mul(v182, V::mul(v58, V::sub(c1e0, v58)));
             // grad1[2] += (x_e45*grad_o_e45 + x_e35*grad_o_e35 + x_e34*grad_o_e34 + x_e25*grad_o_e25 + x_e24*grad_o_e24 + x_e23*grad_o_e23 + x_e15*grad_o_e15 + x_e14*grad_o_e14 + x_e13*grad_o_e13 + x_e12*grad_o_e12)*(v58*(1 - v58))
-            V::store(V::add(V::load(grad1.at(2usize, c)), v295), grad1.at(2usize, c));
+            V::store(V::add(V::load(grad1.at(2usize)), v295), grad1.at(2usize));
             // grad0[2] += v53*v295
-            V::store(
-                V::add(V::load(grad0.at(2usize, c)), V::mul(v26, v295)),
-                grad0.at(2usize, c),
-            );
+            V::store(V::mul_add(v26, v295, V::load(grad0.at(2usize))), grad0.at(2usize));
             let v298 = V::mul(c2e0, V::mul(a2, v295));
             v181 = V::mul_add(x_e45, v298, v181);
             // out0[15] = v58*grad_o_e45 + x_e45*v298
@@ -508,12 +489,9 @@ unsafe fn mv_silu_mag2_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v216, out0.at(6usize, c));
             let v321 = V::mul(v221, V::mul(v24, V::sub(c1e0, v24)));
             // grad1[1] += (x_e5*grad_o_e5 + x_e4*grad_o_e4 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1)*(v24*(1 - v24))
-            V::store(V::add(V::load(grad1.at(1usize, c)), v321), grad1.at(1usize, c));
+            V::store(V::add(V::load(grad1.at(1usize)), v321), grad1.at(1usize));
             // grad0[1] += v19*v321
-            V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul(v7, v321)),
-                grad0.at(1usize, c),
-            );
+            V::store(V::mul_add(v7, v321, V::load(grad0.at(1usize))), grad0.at(1usize));
             let v324 = V::mul(c2e0, V::mul(a1, v321));
             v220 = V::mul_add(x_e5, v324, v220);
             // out0[5] = v24*grad_o_e5 + x_e5*v324
@@ -532,12 +510,9 @@ unsafe fn mv_silu_mag2_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v235, out0.at(1usize, c));
             let v337 = V::mul(V::mul(x_1, grad_o_1), V::mul(v5, V::sub(c1e0, v5)));
             // grad1[0] += x_1*grad_o_1*(v5*(1 - v5))
-            V::store(V::add(V::load(grad1.at(0usize, c)), v337), grad1.at(0usize, c));
+            V::store(V::add(V::load(grad1.at(0usize)), v337), grad1.at(0usize));
             // grad0[0] += x_1*v337
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v337)),
-                grad0.at(0usize, c),
-            );
+            V::store(V::mul_add(x_1, v337, V::load(grad0.at(0usize))), grad0.at(0usize));
             v239 = V::mul_add(a0, v337, v239);
             // out0[0] = v5*grad_o_1 + a0*v337
             V::store(v239, out0.at(0usize, c));

@@ -5,11 +5,91 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
+/// From `x` to `o`: o = reverse(x).
+///
+/// From `reverse` of Cl(5,0,0).
+#[inline(always)]
+unsafe fn reverse_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<32usize>(c);
+            // out0[6] = -x_e12
+            V::store(V::neg(V::load(x.at(6usize, c))), out0.at(6usize, c));
+            // out0[7] = -x_e13
+            V::store(V::neg(V::load(x.at(7usize, c))), out0.at(7usize, c));
+            // out0[8] = -x_e14
+            V::store(V::neg(V::load(x.at(8usize, c))), out0.at(8usize, c));
+            // out0[9] = -x_e15
+            V::store(V::neg(V::load(x.at(9usize, c))), out0.at(9usize, c));
+            // out0[10] = -x_e23
+            V::store(V::neg(V::load(x.at(10usize, c))), out0.at(10usize, c));
+            // out0[11] = -x_e24
+            V::store(V::neg(V::load(x.at(11usize, c))), out0.at(11usize, c));
+            // out0[12] = -x_e25
+            V::store(V::neg(V::load(x.at(12usize, c))), out0.at(12usize, c));
+            // out0[13] = -x_e34
+            V::store(V::neg(V::load(x.at(13usize, c))), out0.at(13usize, c));
+            // out0[14] = -x_e35
+            V::store(V::neg(V::load(x.at(14usize, c))), out0.at(14usize, c));
+            // out0[15] = -x_e45
+            V::store(V::neg(V::load(x.at(15usize, c))), out0.at(15usize, c));
+            // out0[16] = -x_e123
+            V::store(V::neg(V::load(x.at(16usize, c))), out0.at(16usize, c));
+            // out0[17] = -x_e124
+            V::store(V::neg(V::load(x.at(17usize, c))), out0.at(17usize, c));
+            // out0[18] = -x_e125
+            V::store(V::neg(V::load(x.at(18usize, c))), out0.at(18usize, c));
+            // out0[19] = -x_e134
+            V::store(V::neg(V::load(x.at(19usize, c))), out0.at(19usize, c));
+            // out0[20] = -x_e135
+            V::store(V::neg(V::load(x.at(20usize, c))), out0.at(20usize, c));
+            // out0[21] = -x_e145
+            V::store(V::neg(V::load(x.at(21usize, c))), out0.at(21usize, c));
+            // out0[22] = -x_e234
+            V::store(V::neg(V::load(x.at(22usize, c))), out0.at(22usize, c));
+            // out0[23] = -x_e235
+            V::store(V::neg(V::load(x.at(23usize, c))), out0.at(23usize, c));
+            // out0[24] = -x_e245
+            V::store(V::neg(V::load(x.at(24usize, c))), out0.at(24usize, c));
+            // out0[25] = -x_e345
+            V::store(V::neg(V::load(x.at(25usize, c))), out0.at(25usize, c));
+            // out0[0] = x_1
+            V::store(V::load(x.at(0usize, c)), out0.at(0usize, c));
+            // out0[1] = x_e1
+            V::store(V::load(x.at(1usize, c)), out0.at(1usize, c));
+            // out0[2] = x_e2
+            V::store(V::load(x.at(2usize, c)), out0.at(2usize, c));
+            // out0[3] = x_e3
+            V::store(V::load(x.at(3usize, c)), out0.at(3usize, c));
+            // out0[4] = x_e4
+            V::store(V::load(x.at(4usize, c)), out0.at(4usize, c));
+            // out0[5] = x_e5
+            V::store(V::load(x.at(5usize, c)), out0.at(5usize, c));
+            // out0[26] = x_e1234
+            V::store(V::load(x.at(26usize, c)), out0.at(26usize, c));
+            // out0[27] = x_e1235
+            V::store(V::load(x.at(27usize, c)), out0.at(27usize, c));
+            // out0[28] = x_e1245
+            V::store(V::load(x.at(28usize, c)), out0.at(28usize, c));
+            // out0[29] = x_e1345
+            V::store(V::load(x.at(29usize, c)), out0.at(29usize, c));
+            // out0[30] = x_e2345
+            V::store(V::load(x.at(30usize, c)), out0.at(30usize, c));
+            // out0[31] = x_e12345
+            V::store(V::load(x.at(31usize, c)), out0.at(31usize, c));
+        }
+    }
+}
+pub(super) static REVERSE_0: Stage = stage!(reverse_0);
 /// From `grad_o` to `grad_x`: adjoint of o = reverse(x).
 ///
 /// From `reverse_grad` of Cl(5,0,0).
 #[inline(always)]
-unsafe fn reverse_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn reverse_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let grad_o = args.inputs[0];
@@ -84,7 +164,7 @@ unsafe fn reverse_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static REVERSE_0: Stage = stage!(reverse_0);
+pub(super) static REVERSE_1: Stage = stage!(reverse_1);
 /// `o = reverse(x)`, grades 0,1,2,3,4,5 and 0,1,2,3,4,5.
 ///
 /// Forward: 20 flops per lane (0 multiplications, 20 additions).
@@ -104,7 +184,7 @@ pub(super) static REVERSE_PROGRAM_0: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sandwich::SANDWICH_0,
+                stage: &super::reverse::REVERSE_0,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -120,7 +200,7 @@ pub(super) static REVERSE_PROGRAM_0: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::reverse::REVERSE_0,
+                stage: &super::reverse::REVERSE_1,
                 inputs: &[Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],

@@ -20,10 +20,12 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<32usize>(c);
             y.prefetch::<32usize>(c);
+            let out0 = out0.packed::<V, 32usize>(group);
+            let param0 = param0.packed::<V, 56usize>(group);
             let x_1 = V::load(x.at(0usize, c));
             let y_1 = V::load(y.at(0usize, c));
-            let mut v4 = V::mul(y_1, V::mul(x_1, V::load(param0.at(0usize, c))));
-            let v6 = V::mul(x_1, V::load(param0.at(1usize, c)));
+            let mut v4 = V::mul(y_1, V::mul(x_1, V::load(param0.at(0usize))));
+            let v6 = V::mul(x_1, V::load(param0.at(1usize)));
             let y_e1 = V::load(y.at(1usize, c));
             let mut v8 = V::mul(y_e1, v6);
             let y_e2 = V::load(y.at(2usize, c));
@@ -34,7 +36,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v14 = V::mul(y_e4, v6);
             let y_e5 = V::load(y.at(5usize, c));
             let mut v16 = V::mul(y_e5, v6);
-            let v18 = V::mul(x_1, V::load(param0.at(2usize, c)));
+            let v18 = V::mul(x_1, V::load(param0.at(2usize)));
             let y_e12 = V::load(y.at(6usize, c));
             let mut v20 = V::mul(y_e12, v18);
             let y_e13 = V::load(y.at(7usize, c));
@@ -55,7 +57,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v36 = V::mul(y_e35, v18);
             let y_e45 = V::load(y.at(15usize, c));
             let mut v38 = V::mul(y_e45, v18);
-            let v40 = V::mul(x_1, V::load(param0.at(3usize, c)));
+            let v40 = V::mul(x_1, V::load(param0.at(3usize)));
             let y_e123 = V::load(y.at(16usize, c));
             let mut v42 = V::mul(y_e123, v40);
             let y_e124 = V::load(y.at(17usize, c));
@@ -76,7 +78,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v58 = V::mul(y_e245, v40);
             let y_e345 = V::load(y.at(25usize, c));
             let mut v60 = V::mul(y_e345, v40);
-            let v62 = V::mul(x_1, V::load(param0.at(4usize, c)));
+            let v62 = V::mul(x_1, V::load(param0.at(4usize)));
             let y_e1234 = V::load(y.at(26usize, c));
             let mut v64 = V::mul(y_e1234, v62);
             let y_e1235 = V::load(y.at(27usize, c));
@@ -88,9 +90,9 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e2345 = V::load(y.at(30usize, c));
             let mut v72 = V::mul(y_e2345, v62);
             let y_e12345 = V::load(y.at(31usize, c));
-            let mut v76 = V::mul(y_e12345, V::mul(x_1, V::load(param0.at(5usize, c))));
+            let mut v76 = V::mul(y_e12345, V::mul(x_1, V::load(param0.at(5usize))));
             let x_e1 = V::load(x.at(1usize, c));
-            let w6 = V::load(param0.at(6usize, c));
+            let w6 = V::load(param0.at(6usize));
             v4 = V::mul_add(y_e1, V::mul(x_e1, w6), v4);
             let x_e2 = V::load(x.at(2usize, c));
             v4 = V::mul_add(y_e2, V::mul(x_e2, w6), v4);
@@ -100,13 +102,13 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v4 = V::mul_add(y_e4, V::mul(x_e4, w6), v4);
             let x_e5 = V::load(x.at(5usize, c));
             v4 = V::mul_add(y_e5, V::mul(x_e5, w6), v4);
-            let w7 = V::load(param0.at(7usize, c));
+            let w7 = V::load(param0.at(7usize));
             v8 = V::mul_add(y_1, V::mul(x_e1, w7), v8);
             v10 = V::mul_add(y_1, V::mul(x_e2, w7), v10);
             v12 = V::mul_add(y_1, V::mul(x_e3, w7), v12);
             v14 = V::mul_add(y_1, V::mul(x_e4, w7), v14);
             v16 = V::mul_add(y_1, V::mul(x_e5, w7), v16);
-            let w8 = V::load(param0.at(8usize, c));
+            let w8 = V::load(param0.at(8usize));
             let v115 = V::mul(x_e1, w8);
             v10 = V::mul_add(y_e12, v115, v10);
             v12 = V::mul_add(y_e13, v115, v12);
@@ -132,7 +134,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v10 = V::neg_mul_add(y_e25, v151, v10);
             v12 = V::neg_mul_add(y_e35, v151, v12);
             v14 = V::neg_mul_add(y_e45, v151, v14);
-            let w9 = V::load(param0.at(9usize, c));
+            let w9 = V::load(param0.at(9usize));
             let v161 = V::mul(x_e1, w9);
             v20 = V::mul_add(y_e2, v161, v20);
             v22 = V::mul_add(y_e3, v161, v22);
@@ -158,7 +160,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v32 = V::neg_mul_add(y_e2, v197, v32);
             v36 = V::neg_mul_add(y_e3, v197, v36);
             v38 = V::neg_mul_add(y_e4, v197, v38);
-            let w10 = V::load(param0.at(10usize, c));
+            let w10 = V::load(param0.at(10usize));
             let v207 = V::mul(x_e1, w10);
             v28 = V::mul_add(y_e123, v207, v28);
             v30 = V::mul_add(y_e124, v207, v30);
@@ -194,7 +196,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v28 = V::mul_add(y_e235, v259, v28);
             v30 = V::mul_add(y_e245, v259, v30);
             v34 = V::mul_add(y_e345, v259, v34);
-            let w11 = V::load(param0.at(11usize, c));
+            let w11 = V::load(param0.at(11usize));
             let v273 = V::mul(x_e1, w11);
             v42 = V::mul_add(y_e23, v273, v42);
             v44 = V::mul_add(y_e24, v273, v44);
@@ -230,7 +232,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v56 = V::mul_add(y_e23, v325, v56);
             v58 = V::mul_add(y_e24, v325, v58);
             v60 = V::mul_add(y_e34, v325, v60);
-            let w12 = V::load(param0.at(12usize, c));
+            let w12 = V::load(param0.at(12usize));
             let v339 = V::mul(x_e1, w12);
             v54 = V::mul_add(y_e1234, v339, v54);
             v56 = V::mul_add(y_e1235, v339, v56);
@@ -256,7 +258,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v44 = V::neg_mul_add(y_e1245, v375, v44);
             v48 = V::neg_mul_add(y_e1345, v375, v48);
             v54 = V::neg_mul_add(y_e2345, v375, v54);
-            let w13 = V::load(param0.at(13usize, c));
+            let w13 = V::load(param0.at(13usize));
             let v385 = V::mul(x_e1, w13);
             v64 = V::mul_add(y_e234, v385, v64);
             v66 = V::mul_add(y_e235, v385, v66);
@@ -282,20 +284,20 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v68 = V::neg_mul_add(y_e124, v421, v68);
             v70 = V::neg_mul_add(y_e134, v421, v70);
             v72 = V::neg_mul_add(y_e234, v421, v72);
-            let w14 = V::load(param0.at(14usize, c));
+            let w14 = V::load(param0.at(14usize));
             v72 = V::mul_add(y_e12345, V::mul(x_e1, w14), v72);
             v70 = V::neg_mul_add(y_e12345, V::mul(x_e2, w14), v70);
             v68 = V::mul_add(y_e12345, V::mul(x_e3, w14), v68);
             v66 = V::neg_mul_add(y_e12345, V::mul(x_e4, w14), v66);
             v64 = V::mul_add(y_e12345, V::mul(x_e5, w14), v64);
-            let w15 = V::load(param0.at(15usize, c));
+            let w15 = V::load(param0.at(15usize));
             v76 = V::mul_add(y_e2345, V::mul(x_e1, w15), v76);
             v76 = V::neg_mul_add(y_e1345, V::mul(x_e2, w15), v76);
             v76 = V::mul_add(y_e1245, V::mul(x_e3, w15), v76);
             v76 = V::neg_mul_add(y_e1235, V::mul(x_e4, w15), v76);
             v76 = V::mul_add(y_e1234, V::mul(x_e5, w15), v76);
             let x_e12 = V::load(x.at(6usize, c));
-            let w16 = V::load(param0.at(16usize, c));
+            let w16 = V::load(param0.at(16usize));
             v4 = V::neg_mul_add(y_e12, V::mul(x_e12, w16), v4);
             let x_e13 = V::load(x.at(7usize, c));
             v4 = V::neg_mul_add(y_e13, V::mul(x_e13, w16), v4);
@@ -315,7 +317,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v4 = V::neg_mul_add(y_e35, V::mul(x_e35, w16), v4);
             let x_e45 = V::load(x.at(15usize, c));
             v4 = V::neg_mul_add(y_e45, V::mul(x_e45, w16), v4);
-            let w17 = V::load(param0.at(17usize, c));
+            let w17 = V::load(param0.at(17usize));
             let v504 = V::mul(x_e12, w17);
             v10 = V::neg_mul_add(y_e1, v504, v10);
             v8 = V::mul_add(y_e2, v504, v8);
@@ -346,7 +348,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v549 = V::mul(x_e45, w17);
             v16 = V::neg_mul_add(y_e4, v549, v16);
             v14 = V::mul_add(y_e5, v549, v14);
-            let w18 = V::load(param0.at(18usize, c));
+            let w18 = V::load(param0.at(18usize));
             let v555 = V::mul(x_e12, w18);
             v12 = V::neg_mul_add(y_e123, v555, v12);
             v14 = V::neg_mul_add(y_e124, v555, v14);
@@ -387,7 +389,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v8 = V::neg_mul_add(y_e145, v618, v8);
             v10 = V::neg_mul_add(y_e245, v618, v10);
             v12 = V::neg_mul_add(y_e345, v618, v12);
-            let w19 = V::load(param0.at(19usize, c));
+            let w19 = V::load(param0.at(19usize));
             v20 = V::mul_add(y_1, V::mul(x_e12, w19), v20);
             v22 = V::mul_add(y_1, V::mul(x_e13, w19), v22);
             v24 = V::mul_add(y_1, V::mul(x_e14, w19), v24);
@@ -398,7 +400,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v34 = V::mul_add(y_1, V::mul(x_e34, w19), v34);
             v36 = V::mul_add(y_1, V::mul(x_e35, w19), v36);
             v38 = V::mul_add(y_1, V::mul(x_e45, w19), v38);
-            let w20 = V::load(param0.at(20usize, c));
+            let w20 = V::load(param0.at(20usize));
             let v657 = V::mul(x_e12, w20);
             v28 = V::neg_mul_add(y_e13, v657, v28);
             v30 = V::neg_mul_add(y_e14, v657, v30);
@@ -469,7 +471,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v30 = V::mul_add(y_e25, v774, v30);
             v36 = V::neg_mul_add(y_e34, v774, v36);
             v34 = V::mul_add(y_e35, v774, v34);
-            let w21 = V::load(param0.at(21usize, c));
+            let w21 = V::load(param0.at(21usize));
             let v788 = V::mul(x_e12, w21);
             v34 = V::neg_mul_add(y_e1234, v788, v34);
             v36 = V::neg_mul_add(y_e1235, v788, v36);
@@ -510,7 +512,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v20 = V::neg_mul_add(y_e1245, v851, v20);
             v22 = V::neg_mul_add(y_e1345, v851, v22);
             v28 = V::neg_mul_add(y_e2345, v851, v28);
-            let w22 = V::load(param0.at(22usize, c));
+            let w22 = V::load(param0.at(22usize));
             let v859 = V::mul(x_e12, w22);
             v42 = V::mul_add(y_e3, v859, v42);
             v44 = V::mul_add(y_e4, v859, v44);
@@ -551,7 +553,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v52 = V::mul_add(y_e1, v922, v52);
             v58 = V::mul_add(y_e2, v922, v58);
             v60 = V::mul_add(y_e3, v922, v60);
-            let w23 = V::load(param0.at(23usize, c));
+            let w23 = V::load(param0.at(23usize));
             let v930 = V::mul(x_e12, w23);
             v54 = V::neg_mul_add(y_e134, v930, v54);
             v56 = V::neg_mul_add(y_e135, v930, v56);
@@ -622,7 +624,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v48 = V::mul_add(y_e135, v1047, v48);
             v56 = V::neg_mul_add(y_e234, v1047, v56);
             v54 = V::mul_add(y_e235, v1047, v54);
-            let w24 = V::load(param0.at(24usize, c));
+            let w24 = V::load(param0.at(24usize));
             v60 = V::neg_mul_add(y_e12345, V::mul(x_e12, w24), v60);
             v58 = V::mul_add(y_e12345, V::mul(x_e13, w24), v58);
             v56 = V::neg_mul_add(y_e12345, V::mul(x_e14, w24), v56);
@@ -633,7 +635,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v46 = V::neg_mul_add(y_e12345, V::mul(x_e34, w24), v46);
             v44 = V::mul_add(y_e12345, V::mul(x_e35, w24), v44);
             v42 = V::neg_mul_add(y_e12345, V::mul(x_e45, w24), v42);
-            let w25 = V::load(param0.at(25usize, c));
+            let w25 = V::load(param0.at(25usize));
             let v1092 = V::mul(x_e12, w25);
             v64 = V::mul_add(y_e34, v1092, v64);
             v66 = V::mul_add(y_e35, v1092, v66);
@@ -674,7 +676,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v68 = V::mul_add(y_e12, v1155, v68);
             v70 = V::mul_add(y_e13, v1155, v70);
             v72 = V::mul_add(y_e23, v1155, v72);
-            let w26 = V::load(param0.at(26usize, c));
+            let w26 = V::load(param0.at(26usize));
             let v1163 = V::mul(x_e12, w26);
             v72 = V::neg_mul_add(y_e1345, v1163, v72);
             v70 = V::mul_add(y_e2345, v1163, v70);
@@ -705,7 +707,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v1208 = V::mul(x_e45, w26);
             v66 = V::neg_mul_add(y_e1234, v1208, v66);
             v64 = V::mul_add(y_e1235, v1208, v64);
-            let w27 = V::load(param0.at(27usize, c));
+            let w27 = V::load(param0.at(27usize));
             v76 = V::mul_add(y_e345, V::mul(x_e12, w27), v76);
             v76 = V::neg_mul_add(y_e245, V::mul(x_e13, w27), v76);
             v76 = V::mul_add(y_e235, V::mul(x_e14, w27), v76);
@@ -717,7 +719,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v76 = V::neg_mul_add(y_e124, V::mul(x_e35, w27), v76);
             v76 = V::mul_add(y_e123, V::mul(x_e45, w27), v76);
             let x_e123 = V::load(x.at(16usize, c));
-            let w28 = V::load(param0.at(28usize, c));
+            let w28 = V::load(param0.at(28usize));
             v4 = V::neg_mul_add(y_e123, V::mul(x_e123, w28), v4);
             let x_e124 = V::load(x.at(17usize, c));
             v4 = V::neg_mul_add(y_e124, V::mul(x_e124, w28), v4);
@@ -737,7 +739,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v4 = V::neg_mul_add(y_e245, V::mul(x_e245, w28), v4);
             let x_e345 = V::load(x.at(25usize, c));
             v4 = V::neg_mul_add(y_e345, V::mul(x_e345, w28), v4);
-            let w29 = V::load(param0.at(29usize, c));
+            let w29 = V::load(param0.at(29usize));
             let v1286 = V::mul(x_e123, w29);
             v12 = V::neg_mul_add(y_e12, v1286, v12);
             v10 = V::mul_add(y_e13, v1286, v10);
@@ -778,7 +780,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v16 = V::neg_mul_add(y_e34, v1349, v16);
             v14 = V::mul_add(y_e35, v1349, v14);
             v12 = V::neg_mul_add(y_e45, v1349, v12);
-            let w30 = V::load(param0.at(30usize, c));
+            let w30 = V::load(param0.at(30usize));
             let v1357 = V::mul(x_e123, w30);
             v14 = V::neg_mul_add(y_e1234, v1357, v14);
             v16 = V::neg_mul_add(y_e1235, v1357, v16);
@@ -809,7 +811,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v1402 = V::mul(x_e345, w30);
             v8 = V::mul_add(y_e1345, v1402, v8);
             v10 = V::mul_add(y_e2345, v1402, v10);
-            let w31 = V::load(param0.at(31usize, c));
+            let w31 = V::load(param0.at(31usize));
             let v1408 = V::mul(x_e123, w31);
             v28 = V::mul_add(y_e1, v1408, v28);
             v22 = V::neg_mul_add(y_e2, v1408, v22);
@@ -850,7 +852,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v38 = V::mul_add(y_e3, v1471, v38);
             v36 = V::neg_mul_add(y_e4, v1471, v36);
             v34 = V::mul_add(y_e5, v1471, v34);
-            let w32 = V::load(param0.at(32usize, c));
+            let w32 = V::load(param0.at(32usize));
             let v1479 = V::mul(x_e123, w32);
             v34 = V::neg_mul_add(y_e124, v1479, v34);
             v36 = V::neg_mul_add(y_e125, v1479, v36);
@@ -921,7 +923,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v32 = V::mul_add(y_e234, v1596, v32);
             v30 = V::neg_mul_add(y_e235, v1596, v30);
             v28 = V::mul_add(y_e245, v1596, v28);
-            let w33 = V::load(param0.at(33usize, c));
+            let w33 = V::load(param0.at(33usize));
             v38 = V::neg_mul_add(y_e12345, V::mul(x_e123, w33), v38);
             v36 = V::mul_add(y_e12345, V::mul(x_e124, w33), v36);
             v34 = V::neg_mul_add(y_e12345, V::mul(x_e125, w33), v34);
@@ -932,7 +934,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v24 = V::neg_mul_add(y_e12345, V::mul(x_e235, w33), v24);
             v22 = V::mul_add(y_e12345, V::mul(x_e245, w33), v22);
             v20 = V::neg_mul_add(y_e12345, V::mul(x_e345, w33), v20);
-            let w34 = V::load(param0.at(34usize, c));
+            let w34 = V::load(param0.at(34usize));
             v42 = V::mul_add(y_1, V::mul(x_e123, w34), v42);
             v44 = V::mul_add(y_1, V::mul(x_e124, w34), v44);
             v46 = V::mul_add(y_1, V::mul(x_e125, w34), v46);
@@ -943,7 +945,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v56 = V::mul_add(y_1, V::mul(x_e235, w34), v56);
             v58 = V::mul_add(y_1, V::mul(x_e245, w34), v58);
             v60 = V::mul_add(y_1, V::mul(x_e345, w34), v60);
-            let w35 = V::load(param0.at(35usize, c));
+            let w35 = V::load(param0.at(35usize));
             let v1672 = V::mul(x_e123, w35);
             v54 = V::mul_add(y_e14, v1672, v54);
             v56 = V::mul_add(y_e15, v1672, v56);
@@ -1014,7 +1016,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v58 = V::neg_mul_add(y_e23, v1789, v58);
             v56 = V::mul_add(y_e24, v1789, v56);
             v54 = V::neg_mul_add(y_e25, v1789, v54);
-            let w36 = V::load(param0.at(36usize, c));
+            let w36 = V::load(param0.at(36usize));
             let v1803 = V::mul(x_e123, w36);
             v60 = V::neg_mul_add(y_e1245, v1803, v60);
             v58 = V::mul_add(y_e1345, v1803, v58);
@@ -1055,7 +1057,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v46 = V::neg_mul_add(y_e1234, v1866, v46);
             v44 = V::mul_add(y_e1235, v1866, v44);
             v42 = V::neg_mul_add(y_e1245, v1866, v42);
-            let w37 = V::load(param0.at(37usize, c));
+            let w37 = V::load(param0.at(37usize));
             let v1874 = V::mul(x_e123, w37);
             v64 = V::mul_add(y_e4, v1874, v64);
             v66 = V::mul_add(y_e5, v1874, v66);
@@ -1086,7 +1088,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v1919 = V::mul(x_e345, w37);
             v70 = V::neg_mul_add(y_e1, v1919, v70);
             v72 = V::neg_mul_add(y_e2, v1919, v72);
-            let w38 = V::load(param0.at(38usize, c));
+            let w38 = V::load(param0.at(38usize));
             let v1925 = V::mul(x_e123, w38);
             v72 = V::mul_add(y_e145, v1925, v72);
             v70 = V::neg_mul_add(y_e245, v1925, v70);
@@ -1127,7 +1129,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v68 = V::mul_add(y_e123, v1988, v68);
             v66 = V::neg_mul_add(y_e124, v1988, v66);
             v64 = V::mul_add(y_e125, v1988, v64);
-            let w39 = V::load(param0.at(39usize, c));
+            let w39 = V::load(param0.at(39usize));
             v76 = V::mul_add(y_e45, V::mul(x_e123, w39), v76);
             v76 = V::neg_mul_add(y_e35, V::mul(x_e124, w39), v76);
             v76 = V::mul_add(y_e34, V::mul(x_e125, w39), v76);
@@ -1139,7 +1141,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v76 = V::neg_mul_add(y_e13, V::mul(x_e245, w39), v76);
             v76 = V::mul_add(y_e12, V::mul(x_e345, w39), v76);
             let x_e1234 = V::load(x.at(26usize, c));
-            let w40 = V::load(param0.at(40usize, c));
+            let w40 = V::load(param0.at(40usize));
             v4 = V::mul_add(y_e1234, V::mul(x_e1234, w40), v4);
             let x_e1235 = V::load(x.at(27usize, c));
             v4 = V::mul_add(y_e1235, V::mul(x_e1235, w40), v4);
@@ -1149,7 +1151,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v4 = V::mul_add(y_e1345, V::mul(x_e1345, w40), v4);
             let x_e2345 = V::load(x.at(30usize, c));
             v4 = V::mul_add(y_e2345, V::mul(x_e2345, w40), v4);
-            let w41 = V::load(param0.at(41usize, c));
+            let w41 = V::load(param0.at(41usize));
             let v2048 = V::mul(x_e1234, w41);
             v14 = V::mul_add(y_e123, v2048, v14);
             v12 = V::neg_mul_add(y_e124, v2048, v12);
@@ -1175,13 +1177,13 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v14 = V::neg_mul_add(y_e235, v2084, v14);
             v12 = V::mul_add(y_e245, v2084, v12);
             v10 = V::neg_mul_add(y_e345, v2084, v10);
-            let w42 = V::load(param0.at(42usize, c));
+            let w42 = V::load(param0.at(42usize));
             v16 = V::mul_add(y_e12345, V::mul(x_e1234, w42), v16);
             v14 = V::neg_mul_add(y_e12345, V::mul(x_e1235, w42), v14);
             v12 = V::mul_add(y_e12345, V::mul(x_e1245, w42), v12);
             v10 = V::neg_mul_add(y_e12345, V::mul(x_e1345, w42), v10);
             v8 = V::mul_add(y_e12345, V::mul(x_e2345, w42), v8);
-            let w43 = V::load(param0.at(43usize, c));
+            let w43 = V::load(param0.at(43usize));
             let v2110 = V::mul(x_e1234, w43);
             v34 = V::neg_mul_add(y_e12, v2110, v34);
             v30 = V::mul_add(y_e13, v2110, v30);
@@ -1217,7 +1219,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v32 = V::neg_mul_add(y_e34, v2162, v32);
             v30 = V::mul_add(y_e35, v2162, v30);
             v28 = V::neg_mul_add(y_e45, v2162, v28);
-            let w44 = V::load(param0.at(44usize, c));
+            let w44 = V::load(param0.at(44usize));
             let v2176 = V::mul(x_e1234, w44);
             v38 = V::mul_add(y_e1235, v2176, v38);
             v36 = V::neg_mul_add(y_e1245, v2176, v36);
@@ -1243,7 +1245,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v24 = V::neg_mul_add(y_e1235, v2212, v24);
             v22 = V::mul_add(y_e1245, v2212, v22);
             v20 = V::neg_mul_add(y_e1345, v2212, v20);
-            let w45 = V::load(param0.at(45usize, c));
+            let w45 = V::load(param0.at(45usize));
             let v2222 = V::mul(x_e1234, w45);
             v54 = V::neg_mul_add(y_e1, v2222, v54);
             v48 = V::mul_add(y_e2, v2222, v48);
@@ -1269,7 +1271,7 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v58 = V::mul_add(y_e3, v2258, v58);
             v56 = V::neg_mul_add(y_e4, v2258, v56);
             v54 = V::mul_add(y_e5, v2258, v54);
-            let w46 = V::load(param0.at(46usize, c));
+            let w46 = V::load(param0.at(46usize));
             let v2268 = V::mul(x_e1234, w46);
             v60 = V::neg_mul_add(y_e125, v2268, v60);
             v58 = V::mul_add(y_e135, v2268, v58);
@@ -1305,13 +1307,13 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v46 = V::neg_mul_add(y_e134, v2320, v46);
             v44 = V::mul_add(y_e135, v2320, v44);
             v42 = V::neg_mul_add(y_e145, v2320, v42);
-            let w47 = V::load(param0.at(47usize, c));
+            let w47 = V::load(param0.at(47usize));
             v64 = V::mul_add(y_1, V::mul(x_e1234, w47), v64);
             v66 = V::mul_add(y_1, V::mul(x_e1235, w47), v66);
             v68 = V::mul_add(y_1, V::mul(x_e1245, w47), v68);
             v70 = V::mul_add(y_1, V::mul(x_e1345, w47), v70);
             v72 = V::mul_add(y_1, V::mul(x_e2345, w47), v72);
-            let w48 = V::load(param0.at(48usize, c));
+            let w48 = V::load(param0.at(48usize));
             let v2350 = V::mul(x_e1234, w48);
             v72 = V::neg_mul_add(y_e15, v2350, v72);
             v70 = V::mul_add(y_e25, v2350, v70);
@@ -1337,117 +1339,113 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v68 = V::mul_add(y_e13, v2386, v68);
             v66 = V::neg_mul_add(y_e14, v2386, v66);
             v64 = V::mul_add(y_e15, v2386, v64);
-            let w49 = V::load(param0.at(49usize, c));
+            let w49 = V::load(param0.at(49usize));
             v76 = V::mul_add(y_e5, V::mul(x_e1234, w49), v76);
             v76 = V::neg_mul_add(y_e4, V::mul(x_e1235, w49), v76);
             v76 = V::mul_add(y_e3, V::mul(x_e1245, w49), v76);
             v76 = V::neg_mul_add(y_e2, V::mul(x_e1345, w49), v76);
             v76 = V::mul_add(y_e1, V::mul(x_e2345, w49), v76);
             let x_e12345 = V::load(x.at(31usize, c));
-            v4 = V::mul_add(
-                y_e12345,
-                V::mul(x_e12345, V::load(param0.at(50usize, c))),
-                v4,
-            );
+            v4 = V::mul_add(y_e12345, V::mul(x_e12345, V::load(param0.at(50usize))), v4);
             // out0[0] = y_1*x_1*w0 + y_e1*x_e1*w6 + y_e2*x_e2*w6 + y_e3*x_e3*w6 + y_e4*x_e4*w6 + y_e5*x_e5*w6 - y_e12*x_e12*w16 - y_e13*x_e13*w16 - y_e14*x_e14*w16 - y_e15*x_e15*w16 - y_e23*x_e23*w16 - y_e24*x_e24*w16 - y_e25*x_e25*w16 - y_e34*x_e34*w16 - y_e35*x_e35*w16 - y_e45*x_e45*w16 - y_e123*x_e123*w28 - y_e124*x_e124*w28 - y_e125*x_e125*w28 - y_e134*x_e134*w28 - y_e135*x_e135*w28 - y_e145*x_e145*w28 - y_e234*x_e234*w28 - y_e235*x_e235*w28 - y_e245*x_e245*w28 - y_e345*x_e345*w28 + y_e1234*x_e1234*w40 + y_e1235*x_e1235*w40 + y_e1245*x_e1245*w40 + y_e1345*x_e1345*w40 + y_e2345*x_e2345*w40 + y_e12345*x_e12345*w50
-            V::store(v4, out0.at(0usize, c));
-            let v2417 = V::mul(x_e12345, V::load(param0.at(51usize, c)));
+            V::store(v4, out0.at(0usize));
+            let v2417 = V::mul(x_e12345, V::load(param0.at(51usize)));
             v16 = V::mul_add(y_e1234, v2417, v16);
             // out0[5] = y_e5*v6 + y_1*x_e5*w7 + y_e15*v115 + y_e25*v124 + y_e35*v133 + y_e45*v142 - y_e1*v519 - y_e2*v534 - y_e3*v544 - y_e4*v549 - y_e125*v555 - y_e135*v562 - y_e145*v569 - y_e235*v583 - y_e245*v590 - y_e345*v604 - y_e12*v1300 - y_e13*v1314 - y_e14*v1321 - y_e23*v1335 - y_e24*v1342 - y_e34*v1349 - y_e1235*v1357 - y_e1245*v1362 - y_e1345*v1372 - y_e2345*v1387 + y_e123*v2057 + y_e124*v2066 + y_e134*v2075 + y_e234*v2084 + y_e12345*x_e1234*w42 + y_e1234*v2417
-            V::store(v16, out0.at(5usize, c));
+            V::store(v16, out0.at(5usize));
             v14 = V::neg_mul_add(y_e1235, v2417, v14);
             // out0[4] = y_e4*v6 + y_1*x_e4*w7 + y_e14*v115 + y_e24*v124 + y_e34*v133 - y_e45*v151 - y_e1*v514 - y_e2*v529 - y_e3*v539 + y_e5*v549 - y_e124*v555 - y_e134*v562 + y_e145*v576 - y_e234*v583 + y_e245*v597 + y_e345*v611 - y_e12*v1293 - y_e13*v1307 + y_e15*v1321 - y_e23*v1328 + y_e25*v1342 + y_e35*v1349 - y_e1234*v1357 + y_e1245*v1367 + y_e1345*v1377 + y_e2345*v1392 + y_e123*v2048 - y_e125*v2066 - y_e135*v2075 - y_e235*v2084 - y_e12345*x_e1235*w42 - y_e1235*v2417
-            V::store(v14, out0.at(4usize, c));
+            V::store(v14, out0.at(4usize));
             v12 = V::mul_add(y_e1245, v2417, v12);
             // out0[3] = y_e3*v6 + y_1*x_e3*w7 + y_e13*v115 + y_e23*v124 - y_e34*v142 - y_e35*v151 - y_e1*v509 - y_e2*v524 + y_e4*v539 + y_e5*v544 - y_e123*v555 + y_e134*v569 + y_e135*v576 + y_e234*v590 + y_e235*v597 - y_e345*v618 - y_e12*v1286 + y_e14*v1307 + y_e15*v1314 + y_e24*v1328 + y_e25*v1335 - y_e45*v1349 + y_e1234*v1362 + y_e1235*v1367 - y_e1345*v1382 - y_e2345*v1397 - y_e124*v2048 - y_e125*v2057 + y_e145*v2075 + y_e245*v2084 + y_e12345*x_e1245*w42 + y_e1245*v2417
-            V::store(v12, out0.at(3usize, c));
+            V::store(v12, out0.at(3usize));
             v10 = V::neg_mul_add(y_e1345, v2417, v10);
             // out0[2] = y_e2*v6 + y_1*x_e2*w7 + y_e12*v115 - y_e23*v133 - y_e24*v142 - y_e25*v151 - y_e1*v504 + y_e3*v524 + y_e4*v529 + y_e5*v534 + y_e123*v562 + y_e124*v569 + y_e125*v576 - y_e234*v604 - y_e235*v611 - y_e245*v618 + y_e13*v1286 + y_e14*v1293 + y_e15*v1300 - y_e34*v1328 - y_e35*v1335 - y_e45*v1342 - y_e1234*v1372 - y_e1235*v1377 - y_e1245*v1382 + y_e2345*v1402 + y_e134*v2048 + y_e135*v2057 + y_e145*v2066 - y_e345*v2084 - y_e12345*x_e1345*w42 - y_e1345*v2417
-            V::store(v10, out0.at(2usize, c));
+            V::store(v10, out0.at(2usize));
             v8 = V::mul_add(y_e2345, v2417, v8);
             // out0[1] = y_e1*v6 + y_1*x_e1*w7 - y_e12*v124 - y_e13*v133 - y_e14*v142 - y_e15*v151 + y_e2*v504 + y_e3*v509 + y_e4*v514 + y_e5*v519 - y_e123*v583 - y_e124*v590 - y_e125*v597 - y_e134*v604 - y_e135*v611 - y_e145*v618 - y_e23*v1286 - y_e24*v1293 - y_e25*v1300 - y_e34*v1307 - y_e35*v1314 - y_e45*v1321 + y_e1234*v1387 + y_e1235*v1392 + y_e1245*v1397 + y_e1345*v1402 - y_e234*v2048 - y_e235*v2057 - y_e245*v2066 - y_e345*v2075 + y_e12345*x_e2345*w42 + y_e2345*v2417
-            V::store(v8, out0.at(1usize, c));
-            let v2429 = V::mul(x_e12345, V::load(param0.at(52usize, c)));
+            V::store(v8, out0.at(1usize));
+            let v2429 = V::mul(x_e12345, V::load(param0.at(52usize)));
             v38 = V::neg_mul_add(y_e123, v2429, v38);
             // out0[15] = y_e45*v18 + y_e5*v188 - y_e4*v197 + y_e145*v207 + y_e245*v220 + y_e345*v233 + y_1*x_e45*w19 - y_e15*v683 + y_e14*v696 - y_e25*v722 + y_e24*v735 - y_e35*v748 + y_e34*v761 - y_e1245*v788 - y_e1345*v795 - y_e2345*v816 + y_e1*v1443 + y_e2*v1464 + y_e3*v1471 - y_e125*v1492 + y_e124*v1505 - y_e135*v1518 + y_e134*v1531 - y_e235*v1557 + y_e234*v1570 - y_e12345*x_e123*w33 - y_e12*v2136 - y_e13*v2149 - y_e23*v2162 + y_e1235*v2176 - y_e1234*v2185 - y_e123*v2429
-            V::store(v38, out0.at(15usize, c));
+            V::store(v38, out0.at(15usize));
             v36 = V::mul_add(y_e124, v2429, v36);
             // out0[14] = y_e35*v18 + y_e5*v179 - y_e3*v197 + y_e135*v207 + y_e235*v220 - y_e345*v246 + y_1*x_e35*w19 - y_e15*v670 + y_e13*v696 - y_e25*v709 + y_e23*v735 + y_e45*v748 - y_e34*v774 - y_e1235*v788 + y_e1345*v802 + y_e2345*v823 + y_e1*v1436 + y_e2*v1457 - y_e4*v1471 - y_e125*v1479 + y_e123*v1505 + y_e145*v1518 - y_e134*v1544 + y_e245*v1557 - y_e234*v1583 + y_e12345*x_e124*w33 - y_e12*v2123 + y_e14*v2149 + y_e24*v2162 - y_e1245*v2176 + y_e1234*v2194 + y_e124*v2429
-            V::store(v36, out0.at(14usize, c));
+            V::store(v36, out0.at(14usize));
             v34 = V::neg_mul_add(y_e125, v2429, v34);
             // out0[13] = y_e34*v18 + y_e4*v179 - y_e3*v188 + y_e134*v207 + y_e234*v220 + y_e345*v259 + y_1*x_e34*w19 - y_e14*v670 + y_e13*v683 - y_e24*v709 + y_e23*v722 - y_e45*v761 + y_e35*v774 - y_e1234*v788 - y_e1345*v809 - y_e2345*v830 + y_e1*v1429 + y_e2*v1450 + y_e5*v1471 - y_e124*v1479 + y_e123*v1492 - y_e145*v1531 + y_e135*v1544 - y_e245*v1570 + y_e235*v1583 - y_e12345*x_e125*w33 - y_e12*v2110 - y_e15*v2149 - y_e25*v2162 + y_e1245*v2185 - y_e1235*v2194 - y_e125*v2429
-            V::store(v34, out0.at(13usize, c));
+            V::store(v34, out0.at(13usize));
             v32 = V::neg_mul_add(y_e134, v2429, v32);
             // out0[12] = y_e25*v18 + y_e5*v170 - y_e2*v197 + y_e125*v207 - y_e235*v233 - y_e245*v246 + y_1*x_e25*w19 - y_e15*v657 + y_e12*v696 + y_e35*v709 + y_e45*v722 - y_e23*v761 - y_e24*v774 + y_e1235*v795 + y_e1245*v802 - y_e2345*v837 + y_e1*v1422 - y_e3*v1457 - y_e4*v1464 + y_e135*v1479 + y_e145*v1492 - y_e123*v1531 - y_e124*v1544 - y_e345*v1557 + y_e234*v1596 - y_e12345*x_e134*w33 + y_e13*v2123 + y_e14*v2136 - y_e34*v2162 + y_e1345*v2176 - y_e1234*v2203 - y_e134*v2429
-            V::store(v32, out0.at(12usize, c));
+            V::store(v32, out0.at(12usize));
             v30 = V::mul_add(y_e135, v2429, v30);
             // out0[11] = y_e24*v18 + y_e4*v170 - y_e2*v188 + y_e124*v207 - y_e234*v233 + y_e245*v259 + y_1*x_e24*w19 - y_e14*v657 + y_e12*v683 + y_e34*v709 - y_e45*v735 - y_e23*v748 + y_e25*v774 + y_e1234*v795 - y_e1245*v809 + y_e2345*v844 + y_e1*v1415 - y_e3*v1450 + y_e5*v1464 + y_e134*v1479 - y_e145*v1505 - y_e123*v1518 + y_e125*v1544 + y_e345*v1570 - y_e235*v1596 + y_e12345*x_e135*w33 + y_e13*v2110 - y_e15*v2136 + y_e35*v2162 - y_e1345*v2185 + y_e1235*v2203 + y_e135*v2429
-            V::store(v30, out0.at(11usize, c));
+            V::store(v30, out0.at(11usize));
             v28 = V::neg_mul_add(y_e145, v2429, v28);
             // out0[10] = y_e23*v18 + y_e3*v170 - y_e2*v179 + y_e123*v207 + y_e234*v246 + y_e235*v259 + y_1*x_e23*w19 - y_e13*v657 + y_e12*v670 - y_e34*v722 - y_e35*v735 + y_e24*v748 + y_e25*v761 - y_e1234*v802 - y_e1235*v809 - y_e2345*v851 + y_e1*v1408 + y_e4*v1450 + y_e5*v1457 - y_e134*v1492 - y_e135*v1505 + y_e124*v1518 + y_e125*v1531 - y_e345*v1583 + y_e245*v1596 - y_e12345*x_e145*w33 - y_e14*v2110 - y_e15*v2123 - y_e45*v2162 + y_e1345*v2194 - y_e1245*v2203 - y_e145*v2429
-            V::store(v28, out0.at(10usize, c));
+            V::store(v28, out0.at(10usize));
             v26 = V::mul_add(y_e234, v2429, v26);
             // out0[9] = y_e15*v18 + y_e5*v161 - y_e1*v197 - y_e125*v220 - y_e135*v233 - y_e145*v246 + y_1*x_e15*w19 + y_e25*v657 + y_e35*v670 + y_e45*v683 - y_e12*v735 - y_e13*v761 - y_e14*v774 - y_e1235*v816 - y_e1245*v823 - y_e1345*v837 - y_e2*v1422 - y_e3*v1436 - y_e4*v1443 - y_e235*v1479 - y_e245*v1492 - y_e345*v1518 + y_e123*v1570 + y_e124*v1583 + y_e134*v1596 + y_e12345*x_e234*w33 - y_e23*v2123 - y_e24*v2136 - y_e34*v2149 - y_e2345*v2176 + y_e1234*v2212 + y_e234*v2429
-            V::store(v26, out0.at(9usize, c));
+            V::store(v26, out0.at(9usize));
             v24 = V::neg_mul_add(y_e235, v2429, v24);
             // out0[8] = y_e14*v18 + y_e4*v161 - y_e1*v188 - y_e124*v220 - y_e134*v233 + y_e145*v259 + y_1*x_e14*w19 + y_e24*v657 + y_e34*v670 - y_e45*v696 - y_e12*v722 - y_e13*v748 + y_e15*v774 - y_e1234*v816 + y_e1245*v830 + y_e1345*v844 - y_e2*v1415 - y_e3*v1429 + y_e5*v1443 - y_e234*v1479 + y_e245*v1505 + y_e345*v1531 + y_e123*v1557 - y_e125*v1583 - y_e135*v1596 - y_e12345*x_e235*w33 - y_e23*v2110 + y_e25*v2136 + y_e35*v2149 + y_e2345*v2185 - y_e1235*v2212 - y_e235*v2429
-            V::store(v24, out0.at(8usize, c));
+            V::store(v24, out0.at(8usize));
             v22 = V::mul_add(y_e245, v2429, v22);
             // out0[7] = y_e13*v18 + y_e3*v161 - y_e1*v179 - y_e123*v220 + y_e134*v246 + y_e135*v259 + y_1*x_e13*w19 + y_e23*v657 - y_e34*v683 - y_e35*v696 - y_e12*v709 + y_e14*v748 + y_e15*v761 + y_e1234*v823 + y_e1235*v830 - y_e1345*v851 - y_e2*v1408 + y_e4*v1429 + y_e5*v1436 + y_e234*v1492 + y_e235*v1505 - y_e345*v1544 - y_e124*v1557 - y_e125*v1570 + y_e145*v1596 + y_e12345*x_e245*w33 + y_e24*v2110 + y_e25*v2123 - y_e45*v2149 - y_e2345*v2194 + y_e1245*v2212 + y_e245*v2429
-            V::store(v22, out0.at(7usize, c));
+            V::store(v22, out0.at(7usize));
             v20 = V::neg_mul_add(y_e345, v2429, v20);
             // out0[6] = y_e12*v18 + y_e2*v161 - y_e1*v170 + y_e123*v233 + y_e124*v246 + y_e125*v259 + y_1*x_e12*w19 - y_e23*v670 - y_e24*v683 - y_e25*v696 + y_e13*v709 + y_e14*v722 + y_e15*v735 - y_e1234*v837 - y_e1235*v844 - y_e1245*v851 + y_e3*v1408 + y_e4*v1415 + y_e5*v1422 - y_e234*v1518 - y_e235*v1531 - y_e245*v1544 + y_e134*v1557 + y_e135*v1570 + y_e145*v1583 - y_e12345*x_e345*w33 - y_e34*v2110 - y_e35*v2123 - y_e45*v2136 + y_e2345*v2203 - y_e1345*v2212 - y_e345*v2429
-            V::store(v20, out0.at(6usize, c));
-            let v2451 = V::mul(x_e12345, V::load(param0.at(53usize, c)));
+            V::store(v20, out0.at(6usize));
+            let v2451 = V::mul(x_e12345, V::load(param0.at(53usize)));
             v60 = V::neg_mul_add(y_e12, v2451, v60);
             // out0[25] = y_e345*v40 + y_e45*v299 - y_e35*v312 + y_e34*v325 + y_e1345*v339 + y_e2345*v348 + y_e5*v908 - y_e4*v915 + y_e3*v922 - y_e145*v943 + y_e135*v956 - y_e134*v969 - y_e245*v982 + y_e235*v995 - y_e234*v1008 - y_e12345*x_e12*w24 + y_1*x_e345*w34 + y_e15*v1711 - y_e14*v1724 + y_e13*v1737 + y_e25*v1750 - y_e24*v1763 + y_e23*v1776 - y_e1245*v1803 + y_e1235*v1810 - y_e1234*v1817 - y_e1*v2249 - y_e2*v2258 - y_e125*v2268 + y_e124*v2281 - y_e123*v2294 - y_e12*v2451
-            V::store(v60, out0.at(25usize, c));
+            V::store(v60, out0.at(25usize));
             v58 = V::mul_add(y_e13, v2451, v58);
             // out0[24] = y_e245*v40 + y_e45*v286 - y_e25*v312 + y_e24*v325 + y_e1245*v339 - y_e2345*v357 + y_e5*v894 - y_e4*v901 + y_e2*v922 - y_e145*v930 + y_e125*v956 - y_e124*v969 + y_e345*v982 - y_e235*v1021 + y_e234*v1034 + y_e12345*x_e13*w24 + y_1*x_e245*w34 + y_e15*v1685 - y_e14*v1698 + y_e12*v1737 - y_e35*v1750 + y_e34*v1763 - y_e23*v1789 + y_e1345*v1803 - y_e1235*v1824 + y_e1234*v1831 - y_e1*v2240 + y_e3*v2258 + y_e135*v2268 - y_e134*v2281 + y_e123*v2307 + y_e13*v2451
-            V::store(v58, out0.at(24usize, c));
+            V::store(v58, out0.at(24usize));
             v56 = V::neg_mul_add(y_e14, v2451, v56);
             // out0[23] = y_e235*v40 + y_e35*v286 - y_e25*v299 + y_e23*v325 + y_e1235*v339 + y_e2345*v366 + y_e5*v887 - y_e3*v901 + y_e2*v915 - y_e135*v930 + y_e125*v943 - y_e123*v969 - y_e345*v995 + y_e245*v1021 - y_e234*v1047 - y_e12345*x_e14*w24 + y_1*x_e235*w34 + y_e15*v1672 - y_e13*v1698 + y_e12*v1724 + y_e45*v1750 - y_e34*v1776 + y_e24*v1789 - y_e1345*v1810 + y_e1245*v1824 - y_e1234*v1838 - y_e1*v2231 - y_e4*v2258 - y_e145*v2268 + y_e134*v2294 - y_e124*v2307 - y_e14*v2451
-            V::store(v56, out0.at(23usize, c));
+            V::store(v56, out0.at(23usize));
             v54 = V::mul_add(y_e15, v2451, v54);
             // out0[22] = y_e234*v40 + y_e34*v286 - y_e24*v299 + y_e23*v312 + y_e1234*v339 - y_e2345*v375 + y_e4*v887 - y_e3*v894 + y_e2*v908 - y_e134*v930 + y_e124*v943 - y_e123*v956 + y_e345*v1008 - y_e245*v1034 + y_e235*v1047 + y_e12345*x_e15*w24 + y_1*x_e234*w34 + y_e14*v1672 - y_e13*v1685 + y_e12*v1711 - y_e45*v1763 + y_e35*v1776 - y_e25*v1789 + y_e1345*v1817 - y_e1245*v1831 + y_e1235*v1838 - y_e1*v2222 + y_e5*v2258 + y_e145*v2281 - y_e135*v2294 + y_e125*v2307 + y_e15*v2451
-            V::store(v54, out0.at(22usize, c));
+            V::store(v54, out0.at(22usize));
             v52 = V::neg_mul_add(y_e23, v2451, v52);
             // out0[21] = y_e145*v40 + y_e45*v273 - y_e15*v312 + y_e14*v325 - y_e1245*v348 - y_e1345*v357 + y_e5*v873 - y_e4*v880 + y_e1*v922 + y_e245*v930 + y_e345*v943 - y_e125*v995 + y_e124*v1008 - y_e135*v1021 + y_e134*v1034 - y_e12345*x_e23*w24 + y_1*x_e145*w34 - y_e25*v1685 + y_e24*v1698 - y_e35*v1711 + y_e34*v1724 - y_e12*v1776 - y_e13*v1789 - y_e2345*v1803 + y_e1235*v1845 - y_e1234*v1852 + y_e2*v2240 + y_e3*v2249 - y_e235*v2268 + y_e234*v2281 - y_e123*v2320 - y_e23*v2451
-            V::store(v52, out0.at(21usize, c));
+            V::store(v52, out0.at(21usize));
             v50 = V::mul_add(y_e24, v2451, v50);
             // out0[20] = y_e135*v40 + y_e35*v273 - y_e15*v299 + y_e13*v325 - y_e1235*v348 + y_e1345*v366 + y_e5*v866 - y_e3*v880 + y_e1*v915 + y_e235*v930 - y_e345*v956 - y_e125*v982 + y_e123*v1008 + y_e145*v1021 - y_e134*v1047 + y_e12345*x_e24*w24 + y_1*x_e135*w34 - y_e25*v1672 + y_e23*v1698 + y_e45*v1711 - y_e34*v1737 - y_e12*v1763 + y_e14*v1789 + y_e2345*v1810 - y_e1245*v1845 + y_e1234*v1859 + y_e2*v2231 - y_e4*v2249 + y_e245*v2268 - y_e234*v2294 + y_e124*v2320 + y_e24*v2451
-            V::store(v50, out0.at(20usize, c));
+            V::store(v50, out0.at(20usize));
             v48 = V::neg_mul_add(y_e25, v2451, v48);
             // out0[19] = y_e134*v40 + y_e34*v273 - y_e14*v299 + y_e13*v312 - y_e1234*v348 - y_e1345*v375 + y_e4*v866 - y_e3*v873 + y_e1*v908 + y_e234*v930 + y_e345*v969 - y_e124*v982 + y_e123*v995 - y_e145*v1034 + y_e135*v1047 - y_e12345*x_e25*w24 + y_1*x_e134*w34 - y_e24*v1672 + y_e23*v1685 - y_e45*v1724 + y_e35*v1737 - y_e12*v1750 - y_e15*v1789 - y_e2345*v1817 + y_e1245*v1852 - y_e1235*v1859 + y_e2*v2222 + y_e5*v2249 - y_e245*v2281 + y_e235*v2294 - y_e125*v2320 - y_e25*v2451
-            V::store(v48, out0.at(19usize, c));
+            V::store(v48, out0.at(19usize));
             v46 = V::neg_mul_add(y_e34, v2451, v46);
             // out0[18] = y_e125*v40 + y_e25*v273 - y_e15*v286 + y_e12*v325 + y_e1235*v357 + y_e1245*v366 + y_e5*v859 - y_e2*v880 + y_e1*v901 - y_e235*v943 - y_e245*v956 + y_e135*v982 + y_e145*v995 - y_e123*v1034 - y_e124*v1047 - y_e12345*x_e34*w24 + y_1*x_e125*w34 + y_e35*v1672 + y_e45*v1685 - y_e23*v1724 - y_e24*v1737 + y_e13*v1763 + y_e14*v1776 - y_e2345*v1824 + y_e1345*v1845 - y_e1234*v1866 - y_e3*v2231 - y_e4*v2240 - y_e345*v2268 + y_e234*v2307 - y_e134*v2320 - y_e34*v2451
-            V::store(v46, out0.at(18usize, c));
+            V::store(v46, out0.at(18usize));
             v44 = V::mul_add(y_e35, v2451, v44);
             // out0[17] = y_e124*v40 + y_e24*v273 - y_e14*v286 + y_e12*v312 + y_e1234*v357 - y_e1245*v375 + y_e4*v859 - y_e2*v873 + y_e1*v894 - y_e234*v943 + y_e245*v969 + y_e134*v982 - y_e145*v1008 - y_e123*v1021 + y_e125*v1047 + y_e12345*x_e35*w24 + y_1*x_e124*w34 + y_e34*v1672 - y_e45*v1698 - y_e23*v1711 + y_e25*v1737 + y_e13*v1750 - y_e15*v1776 + y_e2345*v1831 - y_e1345*v1852 + y_e1235*v1866 - y_e3*v2222 + y_e5*v2240 + y_e345*v2281 - y_e235*v2307 + y_e135*v2320 + y_e35*v2451
-            V::store(v44, out0.at(17usize, c));
+            V::store(v44, out0.at(17usize));
             v42 = V::neg_mul_add(y_e45, v2451, v42);
             // out0[16] = y_e123*v40 + y_e23*v273 - y_e13*v286 + y_e12*v299 - y_e1234*v366 - y_e1235*v375 + y_e3*v859 - y_e2*v866 + y_e1*v887 + y_e234*v956 + y_e235*v969 - y_e134*v995 - y_e135*v1008 + y_e124*v1021 + y_e125*v1034 - y_e12345*x_e45*w24 + y_1*x_e123*w34 - y_e34*v1685 - y_e35*v1698 + y_e24*v1711 + y_e25*v1724 - y_e14*v1750 - y_e15*v1763 - y_e2345*v1838 + y_e1345*v1859 - y_e1245*v1866 + y_e4*v2222 + y_e5*v2231 - y_e345*v2294 + y_e245*v2307 - y_e145*v2320 - y_e45*v2451
-            V::store(v42, out0.at(16usize, c));
-            let v2473 = V::mul(x_e12345, V::load(param0.at(54usize, c)));
+            V::store(v42, out0.at(16usize));
+            let v2473 = V::mul(x_e12345, V::load(param0.at(54usize)));
             v72 = V::mul_add(y_e1, v2473, v72);
             // out0[30] = y_e2345*v62 + y_e345*v394 - y_e245*v403 + y_e235*v412 - y_e234*v421 + y_e12345*x_e1*w14 + y_e45*v1120 - y_e35*v1127 + y_e34*v1134 + y_e25*v1141 - y_e24*v1148 + y_e23*v1155 - y_e1345*v1163 + y_e1245*v1168 - y_e1235*v1173 + y_e1234*v1178 + y_e5*v1904 - y_e4*v1909 + y_e3*v1914 - y_e2*v1919 + y_e145*v1925 - y_e135*v1932 + y_e134*v1939 + y_e125*v1946 - y_e124*v1953 + y_e123*v1960 + y_1*x_e2345*w47 - y_e15*v2350 + y_e14*v2359 - y_e13*v2368 + y_e12*v2377 + y_e1*v2473
-            V::store(v72, out0.at(30usize, c));
+            V::store(v72, out0.at(30usize));
             v70 = V::neg_mul_add(y_e2, v2473, v70);
             // out0[29] = y_e1345*v62 + y_e345*v385 - y_e145*v403 + y_e135*v412 - y_e134*v421 - y_e12345*x_e2*w14 + y_e45*v1099 - y_e35*v1106 + y_e34*v1113 + y_e15*v1141 - y_e14*v1148 + y_e13*v1155 + y_e2345*v1163 - y_e1245*v1183 + y_e1235*v1188 - y_e1234*v1193 + y_e5*v1889 - y_e4*v1894 + y_e3*v1899 - y_e1*v1919 - y_e245*v1925 + y_e235*v1932 - y_e234*v1939 - y_e125*v1967 + y_e124*v1974 - y_e123*v1981 + y_1*x_e1345*w47 + y_e25*v2350 - y_e24*v2359 + y_e23*v2368 - y_e12*v2386 - y_e2*v2473
-            V::store(v70, out0.at(29usize, c));
+            V::store(v70, out0.at(29usize));
             v68 = V::mul_add(y_e3, v2473, v68);
             // out0[28] = y_e1245*v62 + y_e245*v385 - y_e145*v394 + y_e125*v412 - y_e124*v421 + y_e12345*x_e3*w14 + y_e45*v1092 - y_e25*v1106 + y_e24*v1113 + y_e15*v1127 - y_e14*v1134 + y_e12*v1155 - y_e2345*v1168 + y_e1345*v1183 - y_e1235*v1198 + y_e1234*v1203 + y_e5*v1879 - y_e4*v1884 + y_e2*v1899 - y_e1*v1914 + y_e345*v1925 - y_e235*v1946 + y_e234*v1953 + y_e135*v1967 - y_e134*v1974 + y_e123*v1988 + y_1*x_e1245*w47 - y_e35*v2350 + y_e34*v2359 - y_e23*v2377 + y_e13*v2386 + y_e3*v2473
-            V::store(v68, out0.at(28usize, c));
+            V::store(v68, out0.at(28usize));
             v66 = V::neg_mul_add(y_e4, v2473, v66);
             // out0[27] = y_e1235*v62 + y_e235*v385 - y_e135*v394 + y_e125*v403 - y_e123*v421 - y_e12345*x_e4*w14 + y_e35*v1092 - y_e25*v1099 + y_e23*v1113 + y_e15*v1120 - y_e13*v1134 + y_e12*v1148 + y_e2345*v1173 - y_e1345*v1188 + y_e1245*v1198 - y_e1234*v1208 + y_e5*v1874 - y_e3*v1884 + y_e2*v1894 - y_e1*v1909 - y_e345*v1932 + y_e245*v1946 - y_e234*v1960 - y_e145*v1967 + y_e134*v1981 - y_e124*v1988 + y_1*x_e1235*w47 + y_e45*v2350 - y_e34*v2368 + y_e24*v2377 - y_e14*v2386 - y_e4*v2473
-            V::store(v66, out0.at(27usize, c));
+            V::store(v66, out0.at(27usize));
             v64 = V::mul_add(y_e5, v2473, v64);
             // out0[26] = y_e1234*v62 + y_e234*v385 - y_e134*v394 + y_e124*v403 - y_e123*v412 + y_e12345*x_e5*w14 + y_e34*v1092 - y_e24*v1099 + y_e23*v1106 + y_e14*v1120 - y_e13*v1127 + y_e12*v1141 - y_e2345*v1178 + y_e1345*v1193 - y_e1245*v1203 + y_e1235*v1208 + y_e4*v1874 - y_e3*v1879 + y_e2*v1889 - y_e1*v1904 + y_e345*v1939 - y_e245*v1953 + y_e235*v1960 + y_e145*v1974 - y_e135*v1981 + y_e125*v1988 + y_1*x_e1234*w47 - y_e45*v2359 + y_e35*v2368 - y_e25*v2377 + y_e15*v2386 + y_e5*v2473
-            V::store(v64, out0.at(26usize, c));
-            v76 = V::mul_add(y_1, V::mul(x_e12345, V::load(param0.at(55usize, c))), v76);
+            V::store(v64, out0.at(26usize));
+            v76 = V::mul_add(y_1, V::mul(x_e12345, V::load(param0.at(55usize))), v76);
             // out0[31] = y_e12345*x_1*w5 + y_e2345*x_e1*w15 - y_e1345*x_e2*w15 + y_e1245*x_e3*w15 - y_e1235*x_e4*w15 + y_e1234*x_e5*w15 + y_e345*x_e12*w27 - y_e245*x_e13*w27 + y_e235*x_e14*w27 - y_e234*x_e15*w27 + y_e145*x_e23*w27 - y_e135*x_e24*w27 + y_e134*x_e25*w27 + y_e125*x_e34*w27 - y_e124*x_e35*w27 + y_e123*x_e45*w27 + y_e45*x_e123*w39 - y_e35*x_e124*w39 + y_e34*x_e125*w39 + y_e25*x_e134*w39 - y_e24*x_e135*w39 + y_e23*x_e145*w39 - y_e15*x_e234*w39 + y_e14*x_e235*w39 - y_e13*x_e245*w39 + y_e12*x_e345*w39 + y_e5*x_e1234*w49 - y_e4*x_e1235*w49 + y_e3*x_e1245*w49 - y_e2*x_e1345*w49 + y_e1*x_e2345*w49 + y_1*x_e12345*w55
-            V::store(v76, out0.at(31usize, c));
+            V::store(v76, out0.at(31usize));
         }
     }
 }
@@ -1464,8 +1462,9 @@ unsafe fn sgp_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<32usize>(c);
+            let out0 = out0.packed::<V, 1usize>(group);
             // out0[0] = gate(x_1)
-            V::store(gate::<V>(args.gate, V::load(x.at(0usize, c))), out0.at(0usize, c));
+            V::store(gate::<V>(args.gate, V::load(x.at(0usize, c))), out0.at(0usize));
         }
     }
 }
@@ -1483,74 +1482,74 @@ unsafe fn sgp_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
-            t0.prefetch::<32usize>(c);
-            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t0 = t0.packed::<V, 32usize>(group);
+            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
             // out0[0] = t0_0*v2
-            V::store(V::mul(V::load(t0.at(0usize, c)), v2), out0.at(0usize, c));
+            V::store(V::mul(V::load(t0.at(0usize)), v2), out0.at(0usize, c));
             // out0[1] = t0_1*v2
-            V::store(V::mul(V::load(t0.at(1usize, c)), v2), out0.at(1usize, c));
+            V::store(V::mul(V::load(t0.at(1usize)), v2), out0.at(1usize, c));
             // out0[2] = t0_2*v2
-            V::store(V::mul(V::load(t0.at(2usize, c)), v2), out0.at(2usize, c));
+            V::store(V::mul(V::load(t0.at(2usize)), v2), out0.at(2usize, c));
             // out0[3] = t0_3*v2
-            V::store(V::mul(V::load(t0.at(3usize, c)), v2), out0.at(3usize, c));
+            V::store(V::mul(V::load(t0.at(3usize)), v2), out0.at(3usize, c));
             // out0[4] = t0_4*v2
-            V::store(V::mul(V::load(t0.at(4usize, c)), v2), out0.at(4usize, c));
+            V::store(V::mul(V::load(t0.at(4usize)), v2), out0.at(4usize, c));
             // out0[5] = t0_5*v2
-            V::store(V::mul(V::load(t0.at(5usize, c)), v2), out0.at(5usize, c));
+            V::store(V::mul(V::load(t0.at(5usize)), v2), out0.at(5usize, c));
             // out0[6] = t0_6*v2
-            V::store(V::mul(V::load(t0.at(6usize, c)), v2), out0.at(6usize, c));
+            V::store(V::mul(V::load(t0.at(6usize)), v2), out0.at(6usize, c));
             // out0[7] = t0_7*v2
-            V::store(V::mul(V::load(t0.at(7usize, c)), v2), out0.at(7usize, c));
+            V::store(V::mul(V::load(t0.at(7usize)), v2), out0.at(7usize, c));
             // out0[8] = t0_8*v2
-            V::store(V::mul(V::load(t0.at(8usize, c)), v2), out0.at(8usize, c));
+            V::store(V::mul(V::load(t0.at(8usize)), v2), out0.at(8usize, c));
             // out0[9] = t0_9*v2
-            V::store(V::mul(V::load(t0.at(9usize, c)), v2), out0.at(9usize, c));
+            V::store(V::mul(V::load(t0.at(9usize)), v2), out0.at(9usize, c));
             // out0[10] = t0_10*v2
-            V::store(V::mul(V::load(t0.at(10usize, c)), v2), out0.at(10usize, c));
+            V::store(V::mul(V::load(t0.at(10usize)), v2), out0.at(10usize, c));
             // out0[11] = t0_11*v2
-            V::store(V::mul(V::load(t0.at(11usize, c)), v2), out0.at(11usize, c));
+            V::store(V::mul(V::load(t0.at(11usize)), v2), out0.at(11usize, c));
             // out0[12] = t0_12*v2
-            V::store(V::mul(V::load(t0.at(12usize, c)), v2), out0.at(12usize, c));
+            V::store(V::mul(V::load(t0.at(12usize)), v2), out0.at(12usize, c));
             // out0[13] = t0_13*v2
-            V::store(V::mul(V::load(t0.at(13usize, c)), v2), out0.at(13usize, c));
+            V::store(V::mul(V::load(t0.at(13usize)), v2), out0.at(13usize, c));
             // out0[14] = t0_14*v2
-            V::store(V::mul(V::load(t0.at(14usize, c)), v2), out0.at(14usize, c));
+            V::store(V::mul(V::load(t0.at(14usize)), v2), out0.at(14usize, c));
             // out0[15] = t0_15*v2
-            V::store(V::mul(V::load(t0.at(15usize, c)), v2), out0.at(15usize, c));
+            V::store(V::mul(V::load(t0.at(15usize)), v2), out0.at(15usize, c));
             // out0[16] = t0_16*v2
-            V::store(V::mul(V::load(t0.at(16usize, c)), v2), out0.at(16usize, c));
+            V::store(V::mul(V::load(t0.at(16usize)), v2), out0.at(16usize, c));
             // out0[17] = t0_17*v2
-            V::store(V::mul(V::load(t0.at(17usize, c)), v2), out0.at(17usize, c));
+            V::store(V::mul(V::load(t0.at(17usize)), v2), out0.at(17usize, c));
             // out0[18] = t0_18*v2
-            V::store(V::mul(V::load(t0.at(18usize, c)), v2), out0.at(18usize, c));
+            V::store(V::mul(V::load(t0.at(18usize)), v2), out0.at(18usize, c));
             // out0[19] = t0_19*v2
-            V::store(V::mul(V::load(t0.at(19usize, c)), v2), out0.at(19usize, c));
+            V::store(V::mul(V::load(t0.at(19usize)), v2), out0.at(19usize, c));
             // out0[20] = t0_20*v2
-            V::store(V::mul(V::load(t0.at(20usize, c)), v2), out0.at(20usize, c));
+            V::store(V::mul(V::load(t0.at(20usize)), v2), out0.at(20usize, c));
             // out0[21] = t0_21*v2
-            V::store(V::mul(V::load(t0.at(21usize, c)), v2), out0.at(21usize, c));
+            V::store(V::mul(V::load(t0.at(21usize)), v2), out0.at(21usize, c));
             // out0[22] = t0_22*v2
-            V::store(V::mul(V::load(t0.at(22usize, c)), v2), out0.at(22usize, c));
+            V::store(V::mul(V::load(t0.at(22usize)), v2), out0.at(22usize, c));
             // out0[23] = t0_23*v2
-            V::store(V::mul(V::load(t0.at(23usize, c)), v2), out0.at(23usize, c));
+            V::store(V::mul(V::load(t0.at(23usize)), v2), out0.at(23usize, c));
             // out0[24] = t0_24*v2
-            V::store(V::mul(V::load(t0.at(24usize, c)), v2), out0.at(24usize, c));
+            V::store(V::mul(V::load(t0.at(24usize)), v2), out0.at(24usize, c));
             // out0[25] = t0_25*v2
-            V::store(V::mul(V::load(t0.at(25usize, c)), v2), out0.at(25usize, c));
+            V::store(V::mul(V::load(t0.at(25usize)), v2), out0.at(25usize, c));
             // out0[26] = t0_26*v2
-            V::store(V::mul(V::load(t0.at(26usize, c)), v2), out0.at(26usize, c));
+            V::store(V::mul(V::load(t0.at(26usize)), v2), out0.at(26usize, c));
             // out0[27] = t0_27*v2
-            V::store(V::mul(V::load(t0.at(27usize, c)), v2), out0.at(27usize, c));
+            V::store(V::mul(V::load(t0.at(27usize)), v2), out0.at(27usize, c));
             // out0[28] = t0_28*v2
-            V::store(V::mul(V::load(t0.at(28usize, c)), v2), out0.at(28usize, c));
+            V::store(V::mul(V::load(t0.at(28usize)), v2), out0.at(28usize, c));
             // out0[29] = t0_29*v2
-            V::store(V::mul(V::load(t0.at(29usize, c)), v2), out0.at(29usize, c));
+            V::store(V::mul(V::load(t0.at(29usize)), v2), out0.at(29usize, c));
             // out0[30] = t0_30*v2
-            V::store(V::mul(V::load(t0.at(30usize, c)), v2), out0.at(30usize, c));
+            V::store(V::mul(V::load(t0.at(30usize)), v2), out0.at(30usize, c));
             // out0[31] = t0_31*v2
-            V::store(V::mul(V::load(t0.at(31usize, c)), v2), out0.at(31usize, c));
+            V::store(V::mul(V::load(t0.at(31usize)), v2), out0.at(31usize, c));
         }
     }
 }
@@ -1570,173 +1569,48 @@ unsafe fn sgp_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<32usize>(c);
             grad_o.prefetch::<32usize>(c);
-            t2.prefetch::<1usize>(c);
-            t1.prefetch::<1usize>(c);
-            let mut v2 = V::mul(
-                V::load(t0.at(31usize, c)),
-                V::load(grad_o.at(31usize, c)),
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(30usize, c)),
-                V::load(grad_o.at(30usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(29usize, c)),
-                V::load(grad_o.at(29usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(28usize, c)),
-                V::load(grad_o.at(28usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(27usize, c)),
-                V::load(grad_o.at(27usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(26usize, c)),
-                V::load(grad_o.at(26usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(25usize, c)),
-                V::load(grad_o.at(25usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(24usize, c)),
-                V::load(grad_o.at(24usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(23usize, c)),
-                V::load(grad_o.at(23usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(22usize, c)),
-                V::load(grad_o.at(22usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(21usize, c)),
-                V::load(grad_o.at(21usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(20usize, c)),
-                V::load(grad_o.at(20usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(19usize, c)),
-                V::load(grad_o.at(19usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(18usize, c)),
-                V::load(grad_o.at(18usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(17usize, c)),
-                V::load(grad_o.at(17usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(16usize, c)),
-                V::load(grad_o.at(16usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(15usize, c)),
-                V::load(grad_o.at(15usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(14usize, c)),
-                V::load(grad_o.at(14usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(13usize, c)),
-                V::load(grad_o.at(13usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(12usize, c)),
-                V::load(grad_o.at(12usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(11usize, c)),
-                V::load(grad_o.at(11usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(10usize, c)),
-                V::load(grad_o.at(10usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(9usize, c)),
-                V::load(grad_o.at(9usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(8usize, c)),
-                V::load(grad_o.at(8usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(7usize, c)),
-                V::load(grad_o.at(7usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(6usize, c)),
-                V::load(grad_o.at(6usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(5usize, c)),
-                V::load(grad_o.at(5usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(4usize, c)),
-                V::load(grad_o.at(4usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(3usize, c)),
-                V::load(grad_o.at(3usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(2usize, c)),
-                V::load(grad_o.at(2usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(1usize, c)),
-                V::load(grad_o.at(1usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(0usize, c)),
-                V::load(grad_o.at(0usize, c)),
-                v2,
-            );
+            let t0 = t0.packed::<V, 32usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t1 = t1.packed::<V, 1usize>(group);
+            let out0 = out0.packed::<V, 1usize>(group);
+            let out1 = out1.packed::<V, 1usize>(group);
+            let mut v2 = V::mul(V::load(t0.at(31usize)), V::load(grad_o.at(31usize, c)));
+            v2 = V::mul_add(V::load(t0.at(30usize)), V::load(grad_o.at(30usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(29usize)), V::load(grad_o.at(29usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(28usize)), V::load(grad_o.at(28usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(27usize)), V::load(grad_o.at(27usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(26usize)), V::load(grad_o.at(26usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(25usize)), V::load(grad_o.at(25usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(24usize)), V::load(grad_o.at(24usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(23usize)), V::load(grad_o.at(23usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(22usize)), V::load(grad_o.at(22usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(21usize)), V::load(grad_o.at(21usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(20usize)), V::load(grad_o.at(20usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(19usize)), V::load(grad_o.at(19usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(18usize)), V::load(grad_o.at(18usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(17usize)), V::load(grad_o.at(17usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(16usize)), V::load(grad_o.at(16usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(15usize)), V::load(grad_o.at(15usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(14usize)), V::load(grad_o.at(14usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(13usize)), V::load(grad_o.at(13usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(12usize)), V::load(grad_o.at(12usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(11usize)), V::load(grad_o.at(11usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(10usize)), V::load(grad_o.at(10usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(9usize)), V::load(grad_o.at(9usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(8usize)), V::load(grad_o.at(8usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(7usize)), V::load(grad_o.at(7usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(6usize)), V::load(grad_o.at(6usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(5usize)), V::load(grad_o.at(5usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(4usize)), V::load(grad_o.at(4usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(3usize)), V::load(grad_o.at(3usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(2usize)), V::load(grad_o.at(2usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(1usize)), V::load(grad_o.at(1usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(0usize)), V::load(grad_o.at(0usize, c)), v2);
             // out1[0] = t2_0*v126
-            V::store(V::mul(V::load(t2.at(0usize, c)), v2), out1.at(0usize, c));
+            V::store(V::mul(V::load(t2.at(0usize)), v2), out1.at(0usize));
             // out0[0] = t1_0*v126
-            V::store(V::mul(V::load(t1.at(0usize, c)), v2), out0.at(0usize, c));
+            V::store(V::mul(V::load(t1.at(0usize)), v2), out0.at(0usize));
         }
     }
 }
@@ -1754,74 +1628,75 @@ unsafe fn sgp_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
             grad_o.prefetch::<32usize>(c);
-            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let out0 = out0.packed::<V, 32usize>(group);
+            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
             // out0[31] = v2*grad_o_e12345
-            V::store(V::mul(v2, V::load(grad_o.at(31usize, c))), out0.at(31usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(31usize, c))), out0.at(31usize));
             // out0[30] = v2*grad_o_e2345
-            V::store(V::mul(v2, V::load(grad_o.at(30usize, c))), out0.at(30usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(30usize, c))), out0.at(30usize));
             // out0[29] = v2*grad_o_e1345
-            V::store(V::mul(v2, V::load(grad_o.at(29usize, c))), out0.at(29usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(29usize, c))), out0.at(29usize));
             // out0[28] = v2*grad_o_e1245
-            V::store(V::mul(v2, V::load(grad_o.at(28usize, c))), out0.at(28usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(28usize, c))), out0.at(28usize));
             // out0[27] = v2*grad_o_e1235
-            V::store(V::mul(v2, V::load(grad_o.at(27usize, c))), out0.at(27usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(27usize, c))), out0.at(27usize));
             // out0[26] = v2*grad_o_e1234
-            V::store(V::mul(v2, V::load(grad_o.at(26usize, c))), out0.at(26usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(26usize, c))), out0.at(26usize));
             // out0[25] = v2*grad_o_e345
-            V::store(V::mul(v2, V::load(grad_o.at(25usize, c))), out0.at(25usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(25usize, c))), out0.at(25usize));
             // out0[24] = v2*grad_o_e245
-            V::store(V::mul(v2, V::load(grad_o.at(24usize, c))), out0.at(24usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(24usize, c))), out0.at(24usize));
             // out0[23] = v2*grad_o_e235
-            V::store(V::mul(v2, V::load(grad_o.at(23usize, c))), out0.at(23usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(23usize, c))), out0.at(23usize));
             // out0[22] = v2*grad_o_e234
-            V::store(V::mul(v2, V::load(grad_o.at(22usize, c))), out0.at(22usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(22usize, c))), out0.at(22usize));
             // out0[21] = v2*grad_o_e145
-            V::store(V::mul(v2, V::load(grad_o.at(21usize, c))), out0.at(21usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(21usize, c))), out0.at(21usize));
             // out0[20] = v2*grad_o_e135
-            V::store(V::mul(v2, V::load(grad_o.at(20usize, c))), out0.at(20usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(20usize, c))), out0.at(20usize));
             // out0[19] = v2*grad_o_e134
-            V::store(V::mul(v2, V::load(grad_o.at(19usize, c))), out0.at(19usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(19usize, c))), out0.at(19usize));
             // out0[18] = v2*grad_o_e125
-            V::store(V::mul(v2, V::load(grad_o.at(18usize, c))), out0.at(18usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(18usize, c))), out0.at(18usize));
             // out0[17] = v2*grad_o_e124
-            V::store(V::mul(v2, V::load(grad_o.at(17usize, c))), out0.at(17usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(17usize, c))), out0.at(17usize));
             // out0[16] = v2*grad_o_e123
-            V::store(V::mul(v2, V::load(grad_o.at(16usize, c))), out0.at(16usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(16usize, c))), out0.at(16usize));
             // out0[15] = v2*grad_o_e45
-            V::store(V::mul(v2, V::load(grad_o.at(15usize, c))), out0.at(15usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(15usize, c))), out0.at(15usize));
             // out0[14] = v2*grad_o_e35
-            V::store(V::mul(v2, V::load(grad_o.at(14usize, c))), out0.at(14usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(14usize, c))), out0.at(14usize));
             // out0[13] = v2*grad_o_e34
-            V::store(V::mul(v2, V::load(grad_o.at(13usize, c))), out0.at(13usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(13usize, c))), out0.at(13usize));
             // out0[12] = v2*grad_o_e25
-            V::store(V::mul(v2, V::load(grad_o.at(12usize, c))), out0.at(12usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(12usize, c))), out0.at(12usize));
             // out0[11] = v2*grad_o_e24
-            V::store(V::mul(v2, V::load(grad_o.at(11usize, c))), out0.at(11usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(11usize, c))), out0.at(11usize));
             // out0[10] = v2*grad_o_e23
-            V::store(V::mul(v2, V::load(grad_o.at(10usize, c))), out0.at(10usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(10usize, c))), out0.at(10usize));
             // out0[9] = v2*grad_o_e15
-            V::store(V::mul(v2, V::load(grad_o.at(9usize, c))), out0.at(9usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(9usize, c))), out0.at(9usize));
             // out0[8] = v2*grad_o_e14
-            V::store(V::mul(v2, V::load(grad_o.at(8usize, c))), out0.at(8usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(8usize, c))), out0.at(8usize));
             // out0[7] = v2*grad_o_e13
-            V::store(V::mul(v2, V::load(grad_o.at(7usize, c))), out0.at(7usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(7usize, c))), out0.at(7usize));
             // out0[6] = v2*grad_o_e12
-            V::store(V::mul(v2, V::load(grad_o.at(6usize, c))), out0.at(6usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(6usize, c))), out0.at(6usize));
             // out0[5] = v2*grad_o_e5
-            V::store(V::mul(v2, V::load(grad_o.at(5usize, c))), out0.at(5usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(5usize, c))), out0.at(5usize));
             // out0[4] = v2*grad_o_e4
-            V::store(V::mul(v2, V::load(grad_o.at(4usize, c))), out0.at(4usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(4usize, c))), out0.at(4usize));
             // out0[3] = v2*grad_o_e3
-            V::store(V::mul(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize));
             // out0[2] = v2*grad_o_e2
-            V::store(V::mul(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize));
             // out0[1] = v2*grad_o_e1
-            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize));
             // out0[0] = v2*grad_o_1
-            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize));
         }
     }
 }
@@ -1842,61 +1717,62 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<32usize>(c);
-            t5.prefetch::<32usize>(c);
             y.prefetch::<32usize>(c);
-            t3.prefetch::<1usize>(c);
+            let t5 = t5.packed::<V, 32usize>(group);
+            let t3 = t3.packed::<V, 1usize>(group);
+            let param0 = param0.packed::<V, 56usize>(group);
             let x_1 = V::load(x.at(0usize, c));
-            let v4 = V::mul(x_1, V::load(param0.at(1usize, c)));
-            let v6 = V::mul(x_1, V::load(param0.at(2usize, c)));
-            let v8 = V::mul(x_1, V::load(param0.at(3usize, c)));
-            let v10 = V::mul(x_1, V::load(param0.at(4usize, c)));
+            let v4 = V::mul(x_1, V::load(param0.at(1usize)));
+            let v6 = V::mul(x_1, V::load(param0.at(2usize)));
+            let v8 = V::mul(x_1, V::load(param0.at(3usize)));
+            let v10 = V::mul(x_1, V::load(param0.at(4usize)));
             let x_e1 = V::load(x.at(1usize, c));
-            let w6 = V::load(param0.at(6usize, c));
+            let w6 = V::load(param0.at(6usize));
             let x_e2 = V::load(x.at(2usize, c));
             let x_e3 = V::load(x.at(3usize, c));
             let x_e4 = V::load(x.at(4usize, c));
             let x_e5 = V::load(x.at(5usize, c));
-            let w7 = V::load(param0.at(7usize, c));
-            let w8 = V::load(param0.at(8usize, c));
+            let w7 = V::load(param0.at(7usize));
+            let w8 = V::load(param0.at(8usize));
             let v31 = V::mul(x_e1, w8);
             let v32 = V::mul(x_e2, w8);
             let v33 = V::mul(x_e3, w8);
             let v34 = V::mul(x_e4, w8);
             let v35 = V::mul(x_e5, w8);
-            let w9 = V::load(param0.at(9usize, c));
+            let w9 = V::load(param0.at(9usize));
             let v37 = V::mul(x_e1, w9);
             let v38 = V::mul(x_e2, w9);
             let v39 = V::mul(x_e3, w9);
             let v40 = V::mul(x_e4, w9);
             let v41 = V::mul(x_e5, w9);
-            let w10 = V::load(param0.at(10usize, c));
+            let w10 = V::load(param0.at(10usize));
             let v43 = V::mul(x_e1, w10);
             let v44 = V::mul(x_e2, w10);
             let v45 = V::mul(x_e3, w10);
             let v46 = V::mul(x_e4, w10);
             let v47 = V::mul(x_e5, w10);
-            let w11 = V::load(param0.at(11usize, c));
+            let w11 = V::load(param0.at(11usize));
             let v49 = V::mul(x_e1, w11);
             let v50 = V::mul(x_e2, w11);
             let v51 = V::mul(x_e3, w11);
             let v52 = V::mul(x_e4, w11);
             let v53 = V::mul(x_e5, w11);
-            let w12 = V::load(param0.at(12usize, c));
+            let w12 = V::load(param0.at(12usize));
             let v55 = V::mul(x_e1, w12);
             let v56 = V::mul(x_e2, w12);
             let v57 = V::mul(x_e3, w12);
             let v58 = V::mul(x_e4, w12);
             let v59 = V::mul(x_e5, w12);
-            let w13 = V::load(param0.at(13usize, c));
+            let w13 = V::load(param0.at(13usize));
             let v61 = V::mul(x_e1, w13);
             let v62 = V::mul(x_e2, w13);
             let v63 = V::mul(x_e3, w13);
             let v64 = V::mul(x_e4, w13);
             let v65 = V::mul(x_e5, w13);
-            let w14 = V::load(param0.at(14usize, c));
-            let w15 = V::load(param0.at(15usize, c));
+            let w14 = V::load(param0.at(14usize));
+            let w15 = V::load(param0.at(15usize));
             let x_e12 = V::load(x.at(6usize, c));
-            let w16 = V::load(param0.at(16usize, c));
+            let w16 = V::load(param0.at(16usize));
             let x_e13 = V::load(x.at(7usize, c));
             let x_e14 = V::load(x.at(8usize, c));
             let x_e15 = V::load(x.at(9usize, c));
@@ -1906,7 +1782,7 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e34 = V::load(x.at(13usize, c));
             let x_e35 = V::load(x.at(14usize, c));
             let x_e45 = V::load(x.at(15usize, c));
-            let w17 = V::load(param0.at(17usize, c));
+            let w17 = V::load(param0.at(17usize));
             let v100 = V::mul(x_e12, w17);
             let v101 = V::mul(x_e13, w17);
             let v102 = V::mul(x_e14, w17);
@@ -1917,7 +1793,7 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v107 = V::mul(x_e34, w17);
             let v108 = V::mul(x_e35, w17);
             let v109 = V::mul(x_e45, w17);
-            let w18 = V::load(param0.at(18usize, c));
+            let w18 = V::load(param0.at(18usize));
             let v111 = V::mul(x_e12, w18);
             let v112 = V::mul(x_e13, w18);
             let v113 = V::mul(x_e14, w18);
@@ -1928,8 +1804,8 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v118 = V::mul(x_e34, w18);
             let v119 = V::mul(x_e35, w18);
             let v120 = V::mul(x_e45, w18);
-            let w19 = V::load(param0.at(19usize, c));
-            let w20 = V::load(param0.at(20usize, c));
+            let w19 = V::load(param0.at(19usize));
+            let w20 = V::load(param0.at(20usize));
             let v133 = V::mul(x_e12, w20);
             let v134 = V::mul(x_e13, w20);
             let v135 = V::mul(x_e14, w20);
@@ -1940,7 +1816,7 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v140 = V::mul(x_e34, w20);
             let v141 = V::mul(x_e35, w20);
             let v142 = V::mul(x_e45, w20);
-            let w21 = V::load(param0.at(21usize, c));
+            let w21 = V::load(param0.at(21usize));
             let v144 = V::mul(x_e12, w21);
             let v145 = V::mul(x_e13, w21);
             let v146 = V::mul(x_e14, w21);
@@ -1951,7 +1827,7 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v151 = V::mul(x_e34, w21);
             let v152 = V::mul(x_e35, w21);
             let v153 = V::mul(x_e45, w21);
-            let w22 = V::load(param0.at(22usize, c));
+            let w22 = V::load(param0.at(22usize));
             let v155 = V::mul(x_e12, w22);
             let v156 = V::mul(x_e13, w22);
             let v157 = V::mul(x_e14, w22);
@@ -1962,7 +1838,7 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v162 = V::mul(x_e34, w22);
             let v163 = V::mul(x_e35, w22);
             let v164 = V::mul(x_e45, w22);
-            let w23 = V::load(param0.at(23usize, c));
+            let w23 = V::load(param0.at(23usize));
             let v166 = V::mul(x_e12, w23);
             let v167 = V::mul(x_e13, w23);
             let v168 = V::mul(x_e14, w23);
@@ -1973,8 +1849,8 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v173 = V::mul(x_e34, w23);
             let v174 = V::mul(x_e35, w23);
             let v175 = V::mul(x_e45, w23);
-            let w24 = V::load(param0.at(24usize, c));
-            let w25 = V::load(param0.at(25usize, c));
+            let w24 = V::load(param0.at(24usize));
+            let w25 = V::load(param0.at(25usize));
             let v188 = V::mul(x_e12, w25);
             let v189 = V::mul(x_e13, w25);
             let v190 = V::mul(x_e14, w25);
@@ -1985,7 +1861,7 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v195 = V::mul(x_e34, w25);
             let v196 = V::mul(x_e35, w25);
             let v197 = V::mul(x_e45, w25);
-            let w26 = V::load(param0.at(26usize, c));
+            let w26 = V::load(param0.at(26usize));
             let v199 = V::mul(x_e12, w26);
             let v200 = V::mul(x_e13, w26);
             let v201 = V::mul(x_e14, w26);
@@ -1996,9 +1872,9 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v206 = V::mul(x_e34, w26);
             let v207 = V::mul(x_e35, w26);
             let v208 = V::mul(x_e45, w26);
-            let w27 = V::load(param0.at(27usize, c));
+            let w27 = V::load(param0.at(27usize));
             let x_e123 = V::load(x.at(16usize, c));
-            let w28 = V::load(param0.at(28usize, c));
+            let w28 = V::load(param0.at(28usize));
             let x_e124 = V::load(x.at(17usize, c));
             let x_e125 = V::load(x.at(18usize, c));
             let x_e134 = V::load(x.at(19usize, c));
@@ -2008,7 +1884,7 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e235 = V::load(x.at(23usize, c));
             let x_e245 = V::load(x.at(24usize, c));
             let x_e345 = V::load(x.at(25usize, c));
-            let w29 = V::load(param0.at(29usize, c));
+            let w29 = V::load(param0.at(29usize));
             let v242 = V::mul(x_e123, w29);
             let v243 = V::mul(x_e124, w29);
             let v244 = V::mul(x_e125, w29);
@@ -2019,7 +1895,7 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v249 = V::mul(x_e235, w29);
             let v250 = V::mul(x_e245, w29);
             let v251 = V::mul(x_e345, w29);
-            let w30 = V::load(param0.at(30usize, c));
+            let w30 = V::load(param0.at(30usize));
             let v253 = V::mul(x_e123, w30);
             let v254 = V::mul(x_e124, w30);
             let v255 = V::mul(x_e125, w30);
@@ -2030,7 +1906,7 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v260 = V::mul(x_e235, w30);
             let v261 = V::mul(x_e245, w30);
             let v262 = V::mul(x_e345, w30);
-            let w31 = V::load(param0.at(31usize, c));
+            let w31 = V::load(param0.at(31usize));
             let v264 = V::mul(x_e123, w31);
             let v265 = V::mul(x_e124, w31);
             let v266 = V::mul(x_e125, w31);
@@ -2041,7 +1917,7 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v271 = V::mul(x_e235, w31);
             let v272 = V::mul(x_e245, w31);
             let v273 = V::mul(x_e345, w31);
-            let w32 = V::load(param0.at(32usize, c));
+            let w32 = V::load(param0.at(32usize));
             let v275 = V::mul(x_e123, w32);
             let v276 = V::mul(x_e124, w32);
             let v277 = V::mul(x_e125, w32);
@@ -2052,9 +1928,9 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v282 = V::mul(x_e235, w32);
             let v283 = V::mul(x_e245, w32);
             let v284 = V::mul(x_e345, w32);
-            let w33 = V::load(param0.at(33usize, c));
-            let w34 = V::load(param0.at(34usize, c));
-            let w35 = V::load(param0.at(35usize, c));
+            let w33 = V::load(param0.at(33usize));
+            let w34 = V::load(param0.at(34usize));
+            let w35 = V::load(param0.at(35usize));
             let v308 = V::mul(x_e123, w35);
             let v309 = V::mul(x_e124, w35);
             let v310 = V::mul(x_e125, w35);
@@ -2065,7 +1941,7 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v315 = V::mul(x_e235, w35);
             let v316 = V::mul(x_e245, w35);
             let v317 = V::mul(x_e345, w35);
-            let w36 = V::load(param0.at(36usize, c));
+            let w36 = V::load(param0.at(36usize));
             let v319 = V::mul(x_e123, w36);
             let v320 = V::mul(x_e124, w36);
             let v321 = V::mul(x_e125, w36);
@@ -2076,7 +1952,7 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v326 = V::mul(x_e235, w36);
             let v327 = V::mul(x_e245, w36);
             let v328 = V::mul(x_e345, w36);
-            let w37 = V::load(param0.at(37usize, c));
+            let w37 = V::load(param0.at(37usize));
             let v330 = V::mul(x_e123, w37);
             let v331 = V::mul(x_e124, w37);
             let v332 = V::mul(x_e125, w37);
@@ -2087,7 +1963,7 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v337 = V::mul(x_e235, w37);
             let v338 = V::mul(x_e245, w37);
             let v339 = V::mul(x_e345, w37);
-            let w38 = V::load(param0.at(38usize, c));
+            let w38 = V::load(param0.at(38usize));
             let v341 = V::mul(x_e123, w38);
             let v342 = V::mul(x_e124, w38);
             let v343 = V::mul(x_e125, w38);
@@ -2098,127 +1974,121 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v348 = V::mul(x_e235, w38);
             let v349 = V::mul(x_e245, w38);
             let v350 = V::mul(x_e345, w38);
-            let w39 = V::load(param0.at(39usize, c));
+            let w39 = V::load(param0.at(39usize));
             let x_e1234 = V::load(x.at(26usize, c));
-            let w40 = V::load(param0.at(40usize, c));
+            let w40 = V::load(param0.at(40usize));
             let x_e1235 = V::load(x.at(27usize, c));
             let x_e1245 = V::load(x.at(28usize, c));
             let x_e1345 = V::load(x.at(29usize, c));
             let x_e2345 = V::load(x.at(30usize, c));
-            let w41 = V::load(param0.at(41usize, c));
+            let w41 = V::load(param0.at(41usize));
             let v374 = V::mul(x_e1234, w41);
             let v375 = V::mul(x_e1235, w41);
             let v376 = V::mul(x_e1245, w41);
             let v377 = V::mul(x_e1345, w41);
             let v378 = V::mul(x_e2345, w41);
-            let w42 = V::load(param0.at(42usize, c));
-            let w43 = V::load(param0.at(43usize, c));
+            let w42 = V::load(param0.at(42usize));
+            let w43 = V::load(param0.at(43usize));
             let v386 = V::mul(x_e1234, w43);
             let v387 = V::mul(x_e1235, w43);
             let v388 = V::mul(x_e1245, w43);
             let v389 = V::mul(x_e1345, w43);
             let v390 = V::mul(x_e2345, w43);
-            let w44 = V::load(param0.at(44usize, c));
+            let w44 = V::load(param0.at(44usize));
             let v392 = V::mul(x_e1234, w44);
             let v393 = V::mul(x_e1235, w44);
             let v394 = V::mul(x_e1245, w44);
             let v395 = V::mul(x_e1345, w44);
             let v396 = V::mul(x_e2345, w44);
-            let w45 = V::load(param0.at(45usize, c));
+            let w45 = V::load(param0.at(45usize));
             let v398 = V::mul(x_e1234, w45);
             let v399 = V::mul(x_e1235, w45);
             let v400 = V::mul(x_e1245, w45);
             let v401 = V::mul(x_e1345, w45);
             let v402 = V::mul(x_e2345, w45);
-            let w46 = V::load(param0.at(46usize, c));
+            let w46 = V::load(param0.at(46usize));
             let v404 = V::mul(x_e1234, w46);
             let v405 = V::mul(x_e1235, w46);
             let v406 = V::mul(x_e1245, w46);
             let v407 = V::mul(x_e1345, w46);
             let v408 = V::mul(x_e2345, w46);
-            let w47 = V::load(param0.at(47usize, c));
-            let w48 = V::load(param0.at(48usize, c));
+            let w47 = V::load(param0.at(47usize));
+            let w48 = V::load(param0.at(48usize));
             let v416 = V::mul(x_e1234, w48);
             let v417 = V::mul(x_e1235, w48);
             let v418 = V::mul(x_e1245, w48);
             let v419 = V::mul(x_e1345, w48);
             let v420 = V::mul(x_e2345, w48);
-            let w49 = V::load(param0.at(49usize, c));
+            let w49 = V::load(param0.at(49usize));
             let x_e12345 = V::load(x.at(31usize, c));
-            let v431 = V::mul(x_e12345, V::load(param0.at(51usize, c)));
-            let v433 = V::mul(x_e12345, V::load(param0.at(52usize, c)));
-            let v435 = V::mul(x_e12345, V::load(param0.at(53usize, c)));
-            let v437 = V::mul(x_e12345, V::load(param0.at(54usize, c)));
-            let t5_31 = V::load(t5.at(31usize, c));
-            let mut v441 = V::mul(
-                V::mul(x_e12345, V::load(param0.at(55usize, c))),
-                t5_31,
-            );
-            let t5_26 = V::load(t5.at(26usize, c));
+            let v431 = V::mul(x_e12345, V::load(param0.at(51usize)));
+            let v433 = V::mul(x_e12345, V::load(param0.at(52usize)));
+            let v435 = V::mul(x_e12345, V::load(param0.at(53usize)));
+            let v437 = V::mul(x_e12345, V::load(param0.at(54usize)));
+            let t5_31 = V::load(t5.at(31usize));
+            let mut v441 = V::mul(V::mul(x_e12345, V::load(param0.at(55usize))), t5_31);
+            let t5_26 = V::load(t5.at(26usize));
             let mut v443 = V::mul(v437, t5_26);
-            let t5_27 = V::load(t5.at(27usize, c));
+            let t5_27 = V::load(t5.at(27usize));
             let mut v445 = V::mul(v437, t5_27);
-            let t5_28 = V::load(t5.at(28usize, c));
+            let t5_28 = V::load(t5.at(28usize));
             let mut v447 = V::mul(v437, t5_28);
-            let t5_29 = V::load(t5.at(29usize, c));
+            let t5_29 = V::load(t5.at(29usize));
             let mut v449 = V::mul(v437, t5_29);
-            let t5_30 = V::load(t5.at(30usize, c));
+            let t5_30 = V::load(t5.at(30usize));
             let mut v451 = V::mul(v437, t5_30);
-            let t5_16 = V::load(t5.at(16usize, c));
+            let t5_16 = V::load(t5.at(16usize));
             let mut v453 = V::mul(v435, t5_16);
-            let t5_17 = V::load(t5.at(17usize, c));
+            let t5_17 = V::load(t5.at(17usize));
             let mut v455 = V::mul(v435, t5_17);
-            let t5_18 = V::load(t5.at(18usize, c));
+            let t5_18 = V::load(t5.at(18usize));
             let mut v457 = V::mul(v435, t5_18);
-            let t5_19 = V::load(t5.at(19usize, c));
+            let t5_19 = V::load(t5.at(19usize));
             let mut v459 = V::mul(v435, t5_19);
-            let t5_20 = V::load(t5.at(20usize, c));
+            let t5_20 = V::load(t5.at(20usize));
             let mut v461 = V::mul(v435, t5_20);
-            let t5_21 = V::load(t5.at(21usize, c));
+            let t5_21 = V::load(t5.at(21usize));
             let mut v463 = V::mul(v435, t5_21);
-            let t5_22 = V::load(t5.at(22usize, c));
+            let t5_22 = V::load(t5.at(22usize));
             let mut v465 = V::mul(v435, t5_22);
-            let t5_23 = V::load(t5.at(23usize, c));
+            let t5_23 = V::load(t5.at(23usize));
             let mut v467 = V::mul(v435, t5_23);
-            let t5_24 = V::load(t5.at(24usize, c));
+            let t5_24 = V::load(t5.at(24usize));
             let mut v469 = V::mul(v435, t5_24);
-            let t5_25 = V::load(t5.at(25usize, c));
+            let t5_25 = V::load(t5.at(25usize));
             let mut v471 = V::mul(v435, t5_25);
-            let t5_6 = V::load(t5.at(6usize, c));
+            let t5_6 = V::load(t5.at(6usize));
             let mut v473 = V::mul(v433, t5_6);
-            let t5_7 = V::load(t5.at(7usize, c));
+            let t5_7 = V::load(t5.at(7usize));
             let mut v475 = V::mul(v433, t5_7);
-            let t5_8 = V::load(t5.at(8usize, c));
+            let t5_8 = V::load(t5.at(8usize));
             let mut v477 = V::mul(v433, t5_8);
-            let t5_9 = V::load(t5.at(9usize, c));
+            let t5_9 = V::load(t5.at(9usize));
             let mut v479 = V::mul(v433, t5_9);
-            let t5_10 = V::load(t5.at(10usize, c));
+            let t5_10 = V::load(t5.at(10usize));
             let mut v481 = V::mul(v433, t5_10);
-            let t5_11 = V::load(t5.at(11usize, c));
+            let t5_11 = V::load(t5.at(11usize));
             let mut v483 = V::mul(v433, t5_11);
-            let t5_12 = V::load(t5.at(12usize, c));
+            let t5_12 = V::load(t5.at(12usize));
             let mut v485 = V::mul(v433, t5_12);
-            let t5_13 = V::load(t5.at(13usize, c));
+            let t5_13 = V::load(t5.at(13usize));
             let mut v487 = V::mul(v433, t5_13);
-            let t5_14 = V::load(t5.at(14usize, c));
+            let t5_14 = V::load(t5.at(14usize));
             let mut v489 = V::mul(v433, t5_14);
-            let t5_15 = V::load(t5.at(15usize, c));
+            let t5_15 = V::load(t5.at(15usize));
             let mut v491 = V::mul(v433, t5_15);
-            let t5_1 = V::load(t5.at(1usize, c));
+            let t5_1 = V::load(t5.at(1usize));
             let mut v493 = V::mul(v431, t5_1);
-            let t5_2 = V::load(t5.at(2usize, c));
+            let t5_2 = V::load(t5.at(2usize));
             let mut v495 = V::mul(v431, t5_2);
-            let t5_3 = V::load(t5.at(3usize, c));
+            let t5_3 = V::load(t5.at(3usize));
             let mut v497 = V::mul(v431, t5_3);
-            let t5_4 = V::load(t5.at(4usize, c));
+            let t5_4 = V::load(t5.at(4usize));
             let mut v499 = V::mul(v431, t5_4);
-            let t5_5 = V::load(t5.at(5usize, c));
+            let t5_5 = V::load(t5.at(5usize));
             let mut v501 = V::mul(v431, t5_5);
-            let t5_0 = V::load(t5.at(0usize, c));
-            let mut v503 = V::mul(
-                V::mul(x_e12345, V::load(param0.at(50usize, c))),
-                t5_0,
-            );
+            let t5_0 = V::load(t5.at(0usize));
+            let mut v503 = V::mul(V::mul(x_e12345, V::load(param0.at(50usize))), t5_0);
             v451 = V::mul_add(V::mul(x_e2345, w49), t5_31, v451);
             v449 = V::mul_add(V::mul(x_e1345, w49), t5_31, v449);
             v447 = V::mul_add(V::mul(x_e1245, w49), t5_31, v447);
@@ -3179,7 +3049,7 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v447 = V::mul_add(V::mul(x_e3, w6), t5_0, v447);
             v645 = V::mul_add(V::mul(x_e2, w6), t5_0, v645);
             v451 = V::mul_add(V::mul(x_e1, w6), t5_0, v451);
-            v503 = V::mul_add(V::mul(x_1, V::load(param0.at(5usize, c))), t5_31, v503);
+            v503 = V::mul_add(V::mul(x_1, V::load(param0.at(5usize))), t5_31, v503);
             // out0[31] = x_e12345*w50*t5_0 + x_e2345*w42*t5_1 - x_e1345*w42*t5_2 + x_e1245*w42*t5_3 - x_e1235*w42*t5_4 + x_e1234*w42*t5_5 - x_e345*w33*t5_6 + x_e245*w33*t5_7 - x_e235*w33*t5_8 + x_e234*w33*t5_9 - x_e145*w33*t5_10 + x_e135*w33*t5_11 - x_e134*w33*t5_12 - x_e125*w33*t5_13 + x_e124*w33*t5_14 - x_e123*w33*t5_15 - x_e45*w24*t5_16 + x_e35*w24*t5_17 - x_e34*w24*t5_18 - x_e25*w24*t5_19 + x_e24*w24*t5_20 - x_e23*w24*t5_21 + x_e15*w24*t5_22 - x_e14*w24*t5_23 + x_e13*w24*t5_24 - x_e12*w24*t5_25 + x_e5*w14*t5_26 - x_e4*w14*t5_27 + x_e3*w14*t5_28 - x_e2*w14*t5_29 + x_e1*w14*t5_30 + x_1*w5*t5_31
             V::store(v503, out0.at(31usize, c));
             v493 = V::mul_add(v10, t5_30, v493);
@@ -3272,9 +3142,9 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v451 = V::mul_add(v4, t5_1, v451);
             // out0[1] = v437*t5_30 + x_e2345*w49*t5_31 - v401*t5_25 - v400*t5_24 - v399*t5_23 - v398*t5_22 - v339*t5_29 - v338*t5_28 - v337*t5_27 - v336*t5_26 + v269*t5_15 + v268*t5_14 + v267*t5_13 + v266*t5_12 + v265*t5_11 + v264*t5_10 + v164*t5_21 + v163*t5_20 + v162*t5_19 + v161*t5_18 + v160*t5_17 + v159*t5_16 - v103*t5_5 - v102*t5_4 - v101*t5_3 - v100*t5_2 - v41*t5_9 - v40*t5_8 - v39*t5_7 - v38*t5_6 + x_e1*w6*t5_0 + v4*t5_1
             V::store(v451, out0.at(1usize, c));
-            v441 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize, c))), t5_0, v441);
+            v441 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize))), t5_0, v441);
             v441 = V::mul_add(
-                V::load(t3.at(0usize, c)),
+                V::load(t3.at(0usize)),
                 gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
                 v441,
             );
@@ -3301,146 +3171,148 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<32usize>(c);
-            t5.prefetch::<32usize>(c);
             x.prefetch::<32usize>(c);
-            t4.prefetch::<1usize>(c);
+            let t5 = t5.packed::<V, 32usize>(group);
+            let t4 = t4.packed::<V, 1usize>(group);
+            let param0 = param0.packed::<V, 56usize>(group);
+            let grad0 = grad0.packed::<V, 56usize>(group);
             let y_1 = V::load(y.at(0usize, c));
-            let t5_31 = V::load(t5.at(31usize, c));
+            let t5_31 = V::load(t5.at(31usize));
             let v2 = V::mul(y_1, t5_31);
-            let mut v4 = V::mul(V::load(param0.at(55usize, c)), v2);
+            let mut v4 = V::mul(V::load(param0.at(55usize)), v2);
             let x_e12345 = V::load(x.at(31usize, c));
             // grad0[55] += x_e12345*v2
             V::store(
-                V::add(V::load(grad0.at(55usize, c)), V::mul(x_e12345, v2)),
-                grad0.at(55usize, c),
+                V::mul_add(x_e12345, v2, V::load(grad0.at(55usize))),
+                grad0.at(55usize),
             );
             let y_e5 = V::load(y.at(5usize, c));
-            let t5_26 = V::load(t5.at(26usize, c));
+            let t5_26 = V::load(t5.at(26usize));
             let mut v9 = V::mul(y_e5, t5_26);
             let y_e4 = V::load(y.at(4usize, c));
-            let t5_27 = V::load(t5.at(27usize, c));
+            let t5_27 = V::load(t5.at(27usize));
             v9 = V::neg_mul_add(y_e4, t5_27, v9);
             let y_e3 = V::load(y.at(3usize, c));
-            let t5_28 = V::load(t5.at(28usize, c));
+            let t5_28 = V::load(t5.at(28usize));
             v9 = V::mul_add(y_e3, t5_28, v9);
             let y_e2 = V::load(y.at(2usize, c));
-            let t5_29 = V::load(t5.at(29usize, c));
+            let t5_29 = V::load(t5.at(29usize));
             v9 = V::neg_mul_add(y_e2, t5_29, v9);
             let y_e1 = V::load(y.at(1usize, c));
-            let t5_30 = V::load(t5.at(30usize, c));
+            let t5_30 = V::load(t5.at(30usize));
             v9 = V::mul_add(y_e1, t5_30, v9);
             // grad0[54] += x_e12345*v25
             V::store(
-                V::add(V::load(grad0.at(54usize, c)), V::mul(x_e12345, v9)),
-                grad0.at(54usize, c),
+                V::mul_add(x_e12345, v9, V::load(grad0.at(54usize))),
+                grad0.at(54usize),
             );
-            v4 = V::mul_add(V::load(param0.at(54usize, c)), v9, v4);
+            v4 = V::mul_add(V::load(param0.at(54usize)), v9, v4);
             let y_e45 = V::load(y.at(15usize, c));
-            let t5_16 = V::load(t5.at(16usize, c));
+            let t5_16 = V::load(t5.at(16usize));
             let y_e35 = V::load(y.at(14usize, c));
-            let t5_17 = V::load(t5.at(17usize, c));
+            let t5_17 = V::load(t5.at(17usize));
             let mut v35 = V::mul(y_e35, t5_17);
             v35 = V::neg_mul_add(y_e45, t5_16, v35);
             let y_e34 = V::load(y.at(13usize, c));
-            let t5_18 = V::load(t5.at(18usize, c));
+            let t5_18 = V::load(t5.at(18usize));
             v35 = V::neg_mul_add(y_e34, t5_18, v35);
             let y_e25 = V::load(y.at(12usize, c));
-            let t5_19 = V::load(t5.at(19usize, c));
+            let t5_19 = V::load(t5.at(19usize));
             v35 = V::neg_mul_add(y_e25, t5_19, v35);
             let y_e24 = V::load(y.at(11usize, c));
-            let t5_20 = V::load(t5.at(20usize, c));
+            let t5_20 = V::load(t5.at(20usize));
             v35 = V::mul_add(y_e24, t5_20, v35);
             let y_e23 = V::load(y.at(10usize, c));
-            let t5_21 = V::load(t5.at(21usize, c));
+            let t5_21 = V::load(t5.at(21usize));
             v35 = V::neg_mul_add(y_e23, t5_21, v35);
             let y_e15 = V::load(y.at(9usize, c));
-            let t5_22 = V::load(t5.at(22usize, c));
+            let t5_22 = V::load(t5.at(22usize));
             v35 = V::mul_add(y_e15, t5_22, v35);
             let y_e14 = V::load(y.at(8usize, c));
-            let t5_23 = V::load(t5.at(23usize, c));
+            let t5_23 = V::load(t5.at(23usize));
             v35 = V::neg_mul_add(y_e14, t5_23, v35);
             let y_e13 = V::load(y.at(7usize, c));
-            let t5_24 = V::load(t5.at(24usize, c));
+            let t5_24 = V::load(t5.at(24usize));
             v35 = V::mul_add(y_e13, t5_24, v35);
             let y_e12 = V::load(y.at(6usize, c));
-            let t5_25 = V::load(t5.at(25usize, c));
+            let t5_25 = V::load(t5.at(25usize));
             v35 = V::neg_mul_add(y_e12, t5_25, v35);
             // grad0[53] += x_e12345*v68
             V::store(
-                V::add(V::load(grad0.at(53usize, c)), V::mul(x_e12345, v35)),
-                grad0.at(53usize, c),
+                V::mul_add(x_e12345, v35, V::load(grad0.at(53usize))),
+                grad0.at(53usize),
             );
-            v4 = V::mul_add(V::load(param0.at(53usize, c)), v35, v4);
+            v4 = V::mul_add(V::load(param0.at(53usize)), v35, v4);
             let y_e345 = V::load(y.at(25usize, c));
-            let t5_6 = V::load(t5.at(6usize, c));
+            let t5_6 = V::load(t5.at(6usize));
             let y_e245 = V::load(y.at(24usize, c));
-            let t5_7 = V::load(t5.at(7usize, c));
+            let t5_7 = V::load(t5.at(7usize));
             let mut v78 = V::mul(y_e245, t5_7);
             v78 = V::neg_mul_add(y_e345, t5_6, v78);
             let y_e235 = V::load(y.at(23usize, c));
-            let t5_8 = V::load(t5.at(8usize, c));
+            let t5_8 = V::load(t5.at(8usize));
             v78 = V::neg_mul_add(y_e235, t5_8, v78);
             let y_e234 = V::load(y.at(22usize, c));
-            let t5_9 = V::load(t5.at(9usize, c));
+            let t5_9 = V::load(t5.at(9usize));
             v78 = V::mul_add(y_e234, t5_9, v78);
             let y_e145 = V::load(y.at(21usize, c));
-            let t5_10 = V::load(t5.at(10usize, c));
+            let t5_10 = V::load(t5.at(10usize));
             v78 = V::neg_mul_add(y_e145, t5_10, v78);
             let y_e135 = V::load(y.at(20usize, c));
-            let t5_11 = V::load(t5.at(11usize, c));
+            let t5_11 = V::load(t5.at(11usize));
             v78 = V::mul_add(y_e135, t5_11, v78);
             let y_e134 = V::load(y.at(19usize, c));
-            let t5_12 = V::load(t5.at(12usize, c));
+            let t5_12 = V::load(t5.at(12usize));
             v78 = V::neg_mul_add(y_e134, t5_12, v78);
             let y_e125 = V::load(y.at(18usize, c));
-            let t5_13 = V::load(t5.at(13usize, c));
+            let t5_13 = V::load(t5.at(13usize));
             v78 = V::neg_mul_add(y_e125, t5_13, v78);
             let y_e124 = V::load(y.at(17usize, c));
-            let t5_14 = V::load(t5.at(14usize, c));
+            let t5_14 = V::load(t5.at(14usize));
             v78 = V::mul_add(y_e124, t5_14, v78);
             let y_e123 = V::load(y.at(16usize, c));
-            let t5_15 = V::load(t5.at(15usize, c));
+            let t5_15 = V::load(t5.at(15usize));
             v78 = V::neg_mul_add(y_e123, t5_15, v78);
             // grad0[52] += x_e12345*v111
             V::store(
-                V::add(V::load(grad0.at(52usize, c)), V::mul(x_e12345, v78)),
-                grad0.at(52usize, c),
+                V::mul_add(x_e12345, v78, V::load(grad0.at(52usize))),
+                grad0.at(52usize),
             );
-            v4 = V::mul_add(V::load(param0.at(52usize, c)), v78, v4);
+            v4 = V::mul_add(V::load(param0.at(52usize)), v78, v4);
             let y_e2345 = V::load(y.at(30usize, c));
-            let t5_1 = V::load(t5.at(1usize, c));
+            let t5_1 = V::load(t5.at(1usize));
             let mut v118 = V::mul(y_e2345, t5_1);
             let y_e1345 = V::load(y.at(29usize, c));
-            let t5_2 = V::load(t5.at(2usize, c));
+            let t5_2 = V::load(t5.at(2usize));
             v118 = V::neg_mul_add(y_e1345, t5_2, v118);
             let y_e1245 = V::load(y.at(28usize, c));
-            let t5_3 = V::load(t5.at(3usize, c));
+            let t5_3 = V::load(t5.at(3usize));
             v118 = V::mul_add(y_e1245, t5_3, v118);
             let y_e1235 = V::load(y.at(27usize, c));
-            let t5_4 = V::load(t5.at(4usize, c));
+            let t5_4 = V::load(t5.at(4usize));
             v118 = V::neg_mul_add(y_e1235, t5_4, v118);
             let y_e1234 = V::load(y.at(26usize, c));
-            let t5_5 = V::load(t5.at(5usize, c));
+            let t5_5 = V::load(t5.at(5usize));
             v118 = V::mul_add(y_e1234, t5_5, v118);
             // grad0[51] += x_e12345*v134
             V::store(
-                V::add(V::load(grad0.at(51usize, c)), V::mul(x_e12345, v118)),
-                grad0.at(51usize, c),
+                V::mul_add(x_e12345, v118, V::load(grad0.at(51usize))),
+                grad0.at(51usize),
             );
-            v4 = V::mul_add(V::load(param0.at(51usize, c)), v118, v4);
+            v4 = V::mul_add(V::load(param0.at(51usize)), v118, v4);
             let y_e12345 = V::load(y.at(31usize, c));
-            let t5_0 = V::load(t5.at(0usize, c));
+            let t5_0 = V::load(t5.at(0usize));
             let v141 = V::mul(y_e12345, t5_0);
             // grad0[50] += x_e12345*v141
             V::store(
-                V::add(V::load(grad0.at(50usize, c)), V::mul(x_e12345, v141)),
-                grad0.at(50usize, c),
+                V::mul_add(x_e12345, v141, V::load(grad0.at(50usize))),
+                grad0.at(50usize),
             );
-            v4 = V::mul_add(V::load(param0.at(50usize, c)), v141, v4);
+            v4 = V::mul_add(V::load(param0.at(50usize)), v141, v4);
             // out0[31] = w55*v2 + w54*v25 + w53*v68 + w52*v111 + w51*v134 + w50*v141
             V::store(v4, out0.at(31usize, c));
             let v146 = V::mul(y_e1, t5_31);
-            let w49 = V::load(param0.at(49usize, c));
+            let w49 = V::load(param0.at(49usize));
             let mut v148 = V::mul(w49, v146);
             let x_e2345 = V::load(x.at(30usize, c));
             let mut v150 = V::mul(x_e2345, v146);
@@ -3459,12 +3331,12 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e1234 = V::load(x.at(26usize, c));
             v150 = V::mul_add(x_e1234, v166, v150);
             // grad0[49] += x_e2345*v146 - x_e1345*v151 + x_e1245*v156 - x_e1235*v161 + x_e1234*v166
-            V::store(V::add(V::load(grad0.at(49usize, c)), v150), grad0.at(49usize, c));
+            V::store(V::add(V::load(grad0.at(49usize)), v150), grad0.at(49usize));
             let mut v171 = V::mul(y_e15, t5_26);
             v171 = V::neg_mul_add(y_e14, t5_27, v171);
             v171 = V::mul_add(y_e13, t5_28, v171);
             v171 = V::neg_mul_add(y_e12, t5_29, v171);
-            let w48 = V::load(param0.at(48usize, c));
+            let w48 = V::load(param0.at(48usize));
             let mut v180 = V::mul(x_e2345, v171);
             v148 = V::mul_add(w48, v171, v148);
             let mut v183 = V::mul(y_e24, t5_27);
@@ -3494,9 +3366,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v167 = V::mul_add(w48, v215, v167);
             v180 = V::mul_add(x_e1234, v215, v180);
             // grad0[48] += x_e2345*v177 + x_e1345*v188 + x_e1245*v199 + x_e1235*v210 + x_e1234*v221
-            V::store(V::add(V::load(grad0.at(48usize, c)), v180), grad0.at(48usize, c));
+            V::store(V::add(V::load(grad0.at(48usize)), v180), grad0.at(48usize));
             let v226 = V::mul(y_1, t5_30);
-            let w47 = V::load(param0.at(47usize, c));
+            let w47 = V::load(param0.at(47usize));
             let mut v229 = V::mul(x_e2345, v226);
             v148 = V::mul_add(w47, v226, v148);
             let v231 = V::mul(y_1, t5_29);
@@ -3512,14 +3384,14 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v167 = V::mul_add(w47, v246, v167);
             v229 = V::mul_add(x_e1234, v246, v229);
             // grad0[47] += x_e2345*v226 + x_e1345*v231 + x_e1245*v236 + x_e1235*v241 + x_e1234*v246
-            V::store(V::add(V::load(grad0.at(47usize, c)), v229), grad0.at(47usize, c));
+            V::store(V::add(V::load(grad0.at(47usize)), v229), grad0.at(47usize));
             let mut v252 = V::mul(y_e135, t5_17);
             v252 = V::neg_mul_add(y_e145, t5_16, v252);
             v252 = V::neg_mul_add(y_e134, t5_18, v252);
             v252 = V::neg_mul_add(y_e125, t5_19, v252);
             v252 = V::mul_add(y_e124, t5_20, v252);
             v252 = V::neg_mul_add(y_e123, t5_21, v252);
-            let w46 = V::load(param0.at(46usize, c));
+            let w46 = V::load(param0.at(46usize));
             let mut v264 = V::mul(x_e2345, v252);
             v148 = V::mul_add(w46, v252, v148);
             let mut v266 = V::mul(y_e245, t5_16);
@@ -3555,12 +3427,12 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v167 = V::mul_add(w46, v312, v167);
             v264 = V::mul_add(x_e1234, v312, v264);
             // grad0[46] += x_e2345*v261 + x_e1345*v276 + x_e1245*v291 + x_e1235*v306 + x_e1234*v321
-            V::store(V::add(V::load(grad0.at(46usize, c)), v264), grad0.at(46usize, c));
+            V::store(V::add(V::load(grad0.at(46usize)), v264), grad0.at(46usize));
             let mut v326 = V::mul(y_e5, t5_22);
             v326 = V::neg_mul_add(y_e4, t5_23, v326);
             v326 = V::mul_add(y_e3, t5_24, v326);
             v326 = V::neg_mul_add(y_e2, t5_25, v326);
-            let w45 = V::load(param0.at(45usize, c));
+            let w45 = V::load(param0.at(45usize));
             let mut v335 = V::mul(x_e2345, v326);
             v148 = V::mul_add(w45, v326, v148);
             let mut v337 = V::mul(y_e5, t5_19);
@@ -3588,12 +3460,12 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v167 = V::mul_add(w45, v370, v167);
             v335 = V::mul_add(x_e1234, v370, v335);
             // grad0[45] += x_e2345*v332 + x_e1345*v343 + x_e1245*v354 + x_e1235*v365 + x_e1234*v376
-            V::store(V::add(V::load(grad0.at(45usize, c)), v335), grad0.at(45usize, c));
+            V::store(V::add(V::load(grad0.at(45usize)), v335), grad0.at(45usize));
             let mut v382 = V::mul(y_e1245, t5_7);
             v382 = V::neg_mul_add(y_e1345, t5_6, v382);
             v382 = V::neg_mul_add(y_e1235, t5_8, v382);
             v382 = V::mul_add(y_e1234, t5_9, v382);
-            let w44 = V::load(param0.at(44usize, c));
+            let w44 = V::load(param0.at(44usize));
             let mut v390 = V::mul(x_e2345, v382);
             v148 = V::mul_add(w44, v382, v148);
             let mut v392 = V::mul(y_e2345, t5_6);
@@ -3621,14 +3493,14 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v167 = V::mul_add(w44, v426, v167);
             v390 = V::mul_add(x_e1234, v426, v390);
             // grad0[44] += x_e2345*v387 + x_e1345*v398 + x_e1245*v409 + x_e1235*v420 + x_e1234*v431
-            V::store(V::add(V::load(grad0.at(44usize, c)), v390), grad0.at(44usize, c));
+            V::store(V::add(V::load(grad0.at(44usize)), v390), grad0.at(44usize));
             let mut v437 = V::mul(y_e35, t5_11);
             v437 = V::neg_mul_add(y_e45, t5_10, v437);
             v437 = V::neg_mul_add(y_e34, t5_12, v437);
             v437 = V::neg_mul_add(y_e25, t5_13, v437);
             v437 = V::mul_add(y_e24, t5_14, v437);
             v437 = V::neg_mul_add(y_e23, t5_15, v437);
-            let w43 = V::load(param0.at(43usize, c));
+            let w43 = V::load(param0.at(43usize));
             let mut v449 = V::mul(x_e2345, v437);
             v148 = V::mul_add(w43, v437, v148);
             let mut v452 = V::mul(y_e35, t5_8);
@@ -3664,9 +3536,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v167 = V::mul_add(w43, v497, v167);
             v449 = V::mul_add(x_e1234, v497, v449);
             // grad0[43] += x_e2345*v446 + x_e1345*v461 + x_e1245*v476 + x_e1235*v491 + x_e1234*v506
-            V::store(V::add(V::load(grad0.at(43usize, c)), v449), grad0.at(43usize, c));
+            V::store(V::add(V::load(grad0.at(43usize)), v449), grad0.at(43usize));
             let v511 = V::mul(y_e12345, t5_1);
-            let w42 = V::load(param0.at(42usize, c));
+            let w42 = V::load(param0.at(42usize));
             let mut v514 = V::mul(x_e2345, v511);
             v148 = V::mul_add(w42, v511, v148);
             let v516 = V::mul(y_e12345, t5_2);
@@ -3682,12 +3554,12 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v167 = V::mul_add(w42, v531, v167);
             v514 = V::mul_add(x_e1234, v531, v514);
             // grad0[42] += x_e2345*v511 - x_e1345*v516 + x_e1245*v521 - x_e1235*v526 + x_e1234*v531
-            V::store(V::add(V::load(grad0.at(42usize, c)), v514), grad0.at(42usize, c));
+            V::store(V::add(V::load(grad0.at(42usize)), v514), grad0.at(42usize));
             let mut v537 = V::mul(y_e245, t5_3);
             v537 = V::neg_mul_add(y_e345, t5_2, v537);
             v537 = V::neg_mul_add(y_e235, t5_4, v537);
             v537 = V::mul_add(y_e234, t5_5, v537);
-            let w41 = V::load(param0.at(41usize, c));
+            let w41 = V::load(param0.at(41usize));
             let mut v545 = V::mul(x_e2345, v537);
             v148 = V::mul_add(w41, v537, v148);
             let mut v548 = V::mul(y_e145, t5_3);
@@ -3715,9 +3587,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v167 = V::mul_add(w41, v581, v167);
             v545 = V::mul_add(x_e1234, v581, v545);
             // grad0[41] += x_e2345*v542 + x_e1345*v553 + x_e1245*v564 + x_e1235*v575 + x_e1234*v586
-            V::store(V::add(V::load(grad0.at(41usize, c)), v545), grad0.at(41usize, c));
+            V::store(V::add(V::load(grad0.at(41usize)), v545), grad0.at(41usize));
             let v591 = V::mul(y_e2345, t5_0);
-            let w40 = V::load(param0.at(40usize, c));
+            let w40 = V::load(param0.at(40usize));
             let mut v594 = V::mul(x_e2345, v591);
             v148 = V::mul_add(w40, v591, v148);
             // out0[30] = w49*v146 + w48*v177 + w47*v226 + w46*v261 + w45*v332 + w44*v387 + w43*v446 + w42*v511 + w41*v542 + w40*v591
@@ -3743,9 +3615,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v167, out0.at(26usize, c));
             v594 = V::mul_add(x_e1234, v611, v594);
             // grad0[40] += x_e2345*v591 + x_e1345*v596 + x_e1245*v601 + x_e1235*v606 + x_e1234*v611
-            V::store(V::add(V::load(grad0.at(40usize, c)), v594), grad0.at(40usize, c));
+            V::store(V::add(V::load(grad0.at(40usize)), v594), grad0.at(40usize));
             let v616 = V::mul(y_e12, t5_31);
-            let w39 = V::load(param0.at(39usize, c));
+            let w39 = V::load(param0.at(39usize));
             let mut v618 = V::mul(w39, v616);
             let x_e345 = V::load(x.at(25usize, c));
             let mut v620 = V::mul(x_e345, v616);
@@ -3782,11 +3654,11 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e123 = V::load(x.at(16usize, c));
             v620 = V::mul_add(x_e123, v661, v620);
             // grad0[39] += x_e345*v616 - x_e245*v621 + x_e235*v626 - x_e234*v631 + x_e145*v636 - x_e135*v641 + x_e134*v646 + x_e125*v651 - x_e124*v656 + x_e123*v661
-            V::store(V::add(V::load(grad0.at(39usize, c)), v620), grad0.at(39usize, c));
+            V::store(V::add(V::load(grad0.at(39usize)), v620), grad0.at(39usize));
             let mut v666 = V::mul(y_e125, t5_26);
             v666 = V::neg_mul_add(y_e124, t5_27, v666);
             v666 = V::mul_add(y_e123, t5_28, v666);
-            let w38 = V::load(param0.at(38usize, c));
+            let w38 = V::load(param0.at(38usize));
             let mut v673 = V::mul(x_e345, v666);
             v618 = V::mul_add(w38, v666, v618);
             let mut v676 = V::mul(y_e134, t5_27);
@@ -3839,10 +3711,10 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v662 = V::mul_add(w38, v747, v662);
             v673 = V::mul_add(x_e123, v747, v673);
             // grad0[38] += x_e345*v670 + x_e245*v679 + x_e235*v688 + x_e234*v697 + x_e145*v706 + x_e135*v715 + x_e134*v724 + x_e125*v733 + x_e124*v742 + x_e123*v751
-            V::store(V::add(V::load(grad0.at(38usize, c)), v673), grad0.at(38usize, c));
+            V::store(V::add(V::load(grad0.at(38usize)), v673), grad0.at(38usize));
             let mut v756 = V::mul(y_e2, t5_30);
             v756 = V::mul_add(y_e1, t5_29, v756);
-            let w37 = V::load(param0.at(37usize, c));
+            let w37 = V::load(param0.at(37usize));
             v618 = V::neg_mul_add(w37, v756, v618);
             let mut v763 = V::mul(y_e3, t5_30);
             v763 = V::neg_mul_add(y_e1, t5_28, v763);
@@ -3882,11 +3754,11 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v662 = V::mul_add(w37, v819, v662);
             v767 = V::mul_add(x_e123, v819, v767);
             // grad0[37] += x_e245*v765 - x_e345*v758 - x_e235*v772 + x_e234*v779 + x_e145*v786 + x_e135*v793 + x_e134*v800 - x_e125*v807 + x_e124*v814 + x_e123*v821
-            V::store(V::add(V::load(grad0.at(37usize, c)), v767), grad0.at(37usize, c));
+            V::store(V::add(V::load(grad0.at(37usize)), v767), grad0.at(37usize));
             let mut v827 = V::mul(y_e1235, t5_17);
             v827 = V::neg_mul_add(y_e1245, t5_16, v827);
             v827 = V::neg_mul_add(y_e1234, t5_18, v827);
-            let w36 = V::load(param0.at(36usize, c));
+            let w36 = V::load(param0.at(36usize));
             let mut v833 = V::mul(x_e345, v827);
             v618 = V::mul_add(w36, v827, v618);
             let mut v835 = V::mul(y_e1345, t5_16);
@@ -3935,14 +3807,14 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v662 = V::mul_add(w36, v908, v662);
             v833 = V::mul_add(x_e123, v908, v833);
             // grad0[36] += x_e345*v830 + x_e245*v839 + x_e235*v848 + x_e234*v857 + x_e145*v866 + x_e135*v875 + x_e134*v884 + x_e125*v893 + x_e124*v902 + x_e123*v911
-            V::store(V::add(V::load(grad0.at(36usize, c)), v833), grad0.at(36usize, c));
+            V::store(V::add(V::load(grad0.at(36usize)), v833), grad0.at(36usize));
             let mut v917 = V::mul(y_e24, t5_23);
             v917 = V::neg_mul_add(y_e25, t5_22, v917);
             v917 = V::neg_mul_add(y_e23, t5_24, v917);
             v917 = V::neg_mul_add(y_e15, t5_19, v917);
             v917 = V::mul_add(y_e14, t5_20, v917);
             v917 = V::neg_mul_add(y_e13, t5_21, v917);
-            let w35 = V::load(param0.at(35usize, c));
+            let w35 = V::load(param0.at(35usize));
             let mut v929 = V::mul(x_e345, v917);
             v618 = V::mul_add(w35, v917, v618);
             let mut v931 = V::mul(y_e35, t5_22);
@@ -4018,9 +3890,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v662 = V::mul_add(w35, v1051, v662);
             v929 = V::mul_add(x_e123, v1051, v929);
             // grad0[35] += x_e345*v926 + x_e245*v941 + x_e235*v956 + x_e234*v971 + x_e145*v986 + x_e135*v1001 + x_e134*v1016 + x_e125*v1031 + x_e124*v1046 + x_e123*v1061
-            V::store(V::add(V::load(grad0.at(35usize, c)), v929), grad0.at(35usize, c));
+            V::store(V::add(V::load(grad0.at(35usize)), v929), grad0.at(35usize));
             let v1066 = V::mul(y_1, t5_25);
-            let w34 = V::load(param0.at(34usize, c));
+            let w34 = V::load(param0.at(34usize));
             let mut v1069 = V::mul(x_e345, v1066);
             v618 = V::mul_add(w34, v1066, v618);
             let v1071 = V::mul(y_1, t5_24);
@@ -4051,9 +3923,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v662 = V::mul_add(w34, v1111, v662);
             v1069 = V::mul_add(x_e123, v1111, v1069);
             // grad0[34] += x_e345*v1066 + x_e245*v1071 + x_e235*v1076 + x_e234*v1081 + x_e145*v1086 + x_e135*v1091 + x_e134*v1096 + x_e125*v1101 + x_e124*v1106 + x_e123*v1111
-            V::store(V::add(V::load(grad0.at(34usize, c)), v1069), grad0.at(34usize, c));
+            V::store(V::add(V::load(grad0.at(34usize)), v1069), grad0.at(34usize));
             let v1116 = V::mul(y_e12345, t5_6);
-            let w33 = V::load(param0.at(33usize, c));
+            let w33 = V::load(param0.at(33usize));
             v618 = V::neg_mul_add(w33, v1116, v618);
             let v1121 = V::mul(y_e12345, t5_7);
             let mut v1123 = V::mul(x_e245, v1121);
@@ -4084,14 +3956,14 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v662 = V::neg_mul_add(w33, v1161, v662);
             v1123 = V::neg_mul_add(x_e123, v1161, v1123);
             // grad0[33] += x_e245*v1121 - x_e345*v1116 - x_e235*v1126 + x_e234*v1131 - x_e145*v1136 + x_e135*v1141 - x_e134*v1146 - x_e125*v1151 + x_e124*v1156 - x_e123*v1161
-            V::store(V::add(V::load(grad0.at(33usize, c)), v1123), grad0.at(33usize, c));
+            V::store(V::add(V::load(grad0.at(33usize)), v1123), grad0.at(33usize));
             let mut v1166 = V::mul(y_e245, t5_10);
             v1166 = V::neg_mul_add(y_e235, t5_11, v1166);
             v1166 = V::mul_add(y_e234, t5_12, v1166);
             v1166 = V::mul_add(y_e145, t5_7, v1166);
             v1166 = V::neg_mul_add(y_e135, t5_8, v1166);
             v1166 = V::mul_add(y_e134, t5_9, v1166);
-            let w32 = V::load(param0.at(32usize, c));
+            let w32 = V::load(param0.at(32usize));
             let mut v1179 = V::mul(x_e345, v1166);
             v618 = V::mul_add(w32, v1166, v618);
             let mut v1182 = V::mul(y_e235, t5_13);
@@ -4167,11 +4039,11 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v662 = V::mul_add(w32, v1305, v662);
             v1179 = V::mul_add(x_e123, v1305, v1179);
             // grad0[32] += x_e345*v1176 + x_e245*v1191 + x_e235*v1206 + x_e234*v1221 + x_e145*v1236 + x_e135*v1251 + x_e134*v1266 + x_e125*v1281 + x_e124*v1296 + x_e123*v1311
-            V::store(V::add(V::load(grad0.at(32usize, c)), v1179), grad0.at(32usize, c));
+            V::store(V::add(V::load(grad0.at(32usize)), v1179), grad0.at(32usize));
             let mut v1316 = V::mul(y_e5, t5_13);
             v1316 = V::neg_mul_add(y_e4, t5_14, v1316);
             v1316 = V::mul_add(y_e3, t5_15, v1316);
-            let w31 = V::load(param0.at(31usize, c));
+            let w31 = V::load(param0.at(31usize));
             let mut v1323 = V::mul(x_e345, v1316);
             v618 = V::mul_add(w31, v1316, v618);
             let mut v1325 = V::mul(y_e5, t5_11);
@@ -4220,10 +4092,10 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v662 = V::mul_add(w31, v1397, v662);
             v1323 = V::mul_add(x_e123, v1397, v1323);
             // grad0[31] += x_e345*v1320 + x_e245*v1329 + x_e235*v1338 + x_e234*v1347 + x_e145*v1356 + x_e135*v1365 + x_e134*v1374 + x_e125*v1383 + x_e124*v1392 + x_e123*v1401
-            V::store(V::add(V::load(grad0.at(31usize, c)), v1323), grad0.at(31usize, c));
+            V::store(V::add(V::load(grad0.at(31usize)), v1323), grad0.at(31usize));
             let mut v1406 = V::mul(y_e2345, t5_2);
             v1406 = V::mul_add(y_e1345, t5_1, v1406);
-            let w30 = V::load(param0.at(30usize, c));
+            let w30 = V::load(param0.at(30usize));
             let mut v1411 = V::mul(x_e345, v1406);
             v618 = V::mul_add(w30, v1406, v618);
             let mut v1414 = V::mul(y_e1245, t5_1);
@@ -4263,11 +4135,11 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v662 = V::neg_mul_add(w30, v1469, v662);
             v1411 = V::neg_mul_add(x_e123, v1469, v1411);
             // grad0[30] += x_e345*v1408 + x_e245*v1415 + x_e235*v1422 + x_e234*v1429 - x_e145*v1436 + x_e135*v1443 - x_e134*v1450 + x_e125*v1457 + x_e124*v1464 - x_e123*v1471
-            V::store(V::add(V::load(grad0.at(30usize, c)), v1411), grad0.at(30usize, c));
+            V::store(V::add(V::load(grad0.at(30usize)), v1411), grad0.at(30usize));
             let mut v1477 = V::mul(y_e35, t5_4);
             v1477 = V::neg_mul_add(y_e45, t5_3, v1477);
             v1477 = V::neg_mul_add(y_e34, t5_5, v1477);
-            let w29 = V::load(param0.at(29usize, c));
+            let w29 = V::load(param0.at(29usize));
             let mut v1483 = V::mul(x_e345, v1477);
             v618 = V::mul_add(w29, v1477, v618);
             let mut v1486 = V::mul(y_e25, t5_4);
@@ -4316,9 +4188,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v662 = V::mul_add(w29, v1558, v662);
             v1483 = V::mul_add(x_e123, v1558, v1483);
             // grad0[29] += x_e345*v1480 + x_e245*v1489 + x_e235*v1498 + x_e234*v1507 + x_e145*v1516 + x_e135*v1525 + x_e134*v1534 + x_e125*v1543 + x_e124*v1552 + x_e123*v1561
-            V::store(V::add(V::load(grad0.at(29usize, c)), v1483), grad0.at(29usize, c));
+            V::store(V::add(V::load(grad0.at(29usize)), v1483), grad0.at(29usize));
             let v1566 = V::mul(y_e345, t5_0);
-            let w28 = V::load(param0.at(28usize, c));
+            let w28 = V::load(param0.at(28usize));
             let mut v1569 = V::mul(x_e345, v1566);
             v618 = V::neg_mul_add(w28, v1566, v618);
             // out0[25] = w39*v616 + w38*v670 - w37*v758 + w36*v830 + w35*v926 + w34*v1066 - w33*v1116 + w32*v1176 + w31*v1320 + w30*v1408 + w29*v1480 - w28*v1566
@@ -4369,12 +4241,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v662, out0.at(16usize, c));
             v1569 = V::mul_add(x_e123, v1611, v1569);
             // grad0[28] += -(x_e345*v1566 + x_e245*v1571 + x_e235*v1576 + x_e234*v1581 + x_e145*v1586 + x_e135*v1591 + x_e134*v1596 + x_e125*v1601 + x_e124*v1606 + x_e123*v1611)
-            V::store(
-                V::add(V::load(grad0.at(28usize, c)), V::neg(v1569)),
-                grad0.at(28usize, c),
-            );
+            V::store(V::sub(V::load(grad0.at(28usize)), v1569), grad0.at(28usize));
             let v1617 = V::mul(y_e123, t5_31);
-            let w27 = V::load(param0.at(27usize, c));
+            let w27 = V::load(param0.at(27usize));
             let mut v1619 = V::mul(w27, v1617);
             let x_e45 = V::load(x.at(15usize, c));
             let mut v1621 = V::mul(x_e45, v1617);
@@ -4411,10 +4280,10 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e12 = V::load(x.at(6usize, c));
             v1621 = V::mul_add(x_e12, v1662, v1621);
             // grad0[27] += x_e45*v1617 - x_e35*v1622 + x_e34*v1627 + x_e25*v1632 - x_e24*v1637 + x_e23*v1642 - x_e15*v1647 + x_e14*v1652 - x_e13*v1657 + x_e12*v1662
-            V::store(V::add(V::load(grad0.at(27usize, c)), v1621), grad0.at(27usize, c));
+            V::store(V::add(V::load(grad0.at(27usize)), v1621), grad0.at(27usize));
             let mut v1667 = V::mul(y_e1235, t5_26);
             v1667 = V::neg_mul_add(y_e1234, t5_27, v1667);
-            let w26 = V::load(param0.at(26usize, c));
+            let w26 = V::load(param0.at(26usize));
             let mut v1672 = V::mul(x_e45, v1667);
             v1619 = V::mul_add(w26, v1667, v1619);
             let mut v1675 = V::mul(y_e1234, t5_28);
@@ -4458,11 +4327,11 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1663 = V::mul_add(w26, v1730, v1663);
             v1672 = V::mul_add(x_e12, v1730, v1672);
             // grad0[26] += x_e45*v1669 + x_e35*v1676 + x_e34*v1683 + x_e25*v1690 + x_e24*v1697 + x_e23*v1704 + x_e15*v1711 + x_e14*v1718 + x_e13*v1725 + x_e12*v1732
-            V::store(V::add(V::load(grad0.at(26usize, c)), v1672), grad0.at(26usize, c));
+            V::store(V::add(V::load(grad0.at(26usize)), v1672), grad0.at(26usize));
             let mut v1737 = V::mul(y_e23, t5_30);
             v1737 = V::mul_add(y_e13, t5_29, v1737);
             v1737 = V::mul_add(y_e12, t5_28, v1737);
-            let w25 = V::load(param0.at(25usize, c));
+            let w25 = V::load(param0.at(25usize));
             let mut v1744 = V::mul(x_e45, v1737);
             v1619 = V::mul_add(w25, v1737, v1619);
             let mut v1746 = V::mul(y_e24, t5_30);
@@ -4511,9 +4380,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1663 = V::mul_add(w25, v1818, v1663);
             v1744 = V::mul_add(x_e12, v1818, v1744);
             // grad0[25] += x_e45*v1741 + x_e35*v1750 + x_e34*v1759 + x_e25*v1768 + x_e24*v1777 + x_e23*v1786 + x_e15*v1795 + x_e14*v1804 + x_e13*v1813 + x_e12*v1822
-            V::store(V::add(V::load(grad0.at(25usize, c)), v1744), grad0.at(25usize, c));
+            V::store(V::add(V::load(grad0.at(25usize)), v1744), grad0.at(25usize));
             let v1827 = V::mul(y_e12345, t5_16);
-            let w24 = V::load(param0.at(24usize, c));
+            let w24 = V::load(param0.at(24usize));
             v1619 = V::neg_mul_add(w24, v1827, v1619);
             let v1832 = V::mul(y_e12345, t5_17);
             let mut v1834 = V::mul(x_e35, v1832);
@@ -4544,14 +4413,14 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1663 = V::neg_mul_add(w24, v1872, v1663);
             v1834 = V::neg_mul_add(x_e12, v1872, v1834);
             // grad0[24] += x_e35*v1832 - x_e45*v1827 - x_e34*v1837 - x_e25*v1842 + x_e24*v1847 - x_e23*v1852 + x_e15*v1857 - x_e14*v1862 + x_e13*v1867 - x_e12*v1872
-            V::store(V::add(V::load(grad0.at(24usize, c)), v1834), grad0.at(24usize, c));
+            V::store(V::add(V::load(grad0.at(24usize)), v1834), grad0.at(24usize));
             let mut v1877 = V::mul(y_e235, t5_22);
             v1877 = V::neg_mul_add(y_e234, t5_23, v1877);
             v1877 = V::mul_add(y_e135, t5_19, v1877);
             v1877 = V::neg_mul_add(y_e134, t5_20, v1877);
             v1877 = V::mul_add(y_e125, t5_17, v1877);
             v1877 = V::neg_mul_add(y_e124, t5_18, v1877);
-            let w23 = V::load(param0.at(23usize, c));
+            let w23 = V::load(param0.at(23usize));
             let mut v1890 = V::mul(x_e45, v1877);
             v1619 = V::mul_add(w23, v1877, v1619);
             let mut v1893 = V::mul(y_e234, t5_24);
@@ -4627,11 +4496,11 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1663 = V::mul_add(w23, v2012, v1663);
             v1890 = V::mul_add(x_e12, v2012, v1890);
             // grad0[23] += x_e45*v1887 + x_e35*v1902 + x_e34*v1917 + x_e25*v1932 + x_e24*v1947 + x_e23*v1962 + x_e15*v1977 + x_e14*v1992 + x_e13*v2007 + x_e12*v2022
-            V::store(V::add(V::load(grad0.at(23usize, c)), v1890), grad0.at(23usize, c));
+            V::store(V::add(V::load(grad0.at(23usize)), v1890), grad0.at(23usize));
             let mut v2027 = V::mul(y_e3, t5_25);
             v2027 = V::mul_add(y_e2, t5_24, v2027);
             v2027 = V::mul_add(y_e1, t5_21, v2027);
-            let w22 = V::load(param0.at(22usize, c));
+            let w22 = V::load(param0.at(22usize));
             let mut v2034 = V::mul(x_e45, v2027);
             v1619 = V::mul_add(w22, v2027, v1619);
             let mut v2037 = V::mul(y_e2, t5_23);
@@ -4680,11 +4549,11 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1663 = V::mul_add(w22, v2108, v1663);
             v2034 = V::mul_add(x_e12, v2108, v2034);
             // grad0[22] += x_e45*v2031 + x_e35*v2040 + x_e34*v2049 + x_e25*v2058 + x_e24*v2067 + x_e23*v2076 - x_e15*v2085 + x_e14*v2094 + x_e13*v2103 + x_e12*v2112
-            V::store(V::add(V::load(grad0.at(22usize, c)), v2034), grad0.at(22usize, c));
+            V::store(V::add(V::load(grad0.at(22usize)), v2034), grad0.at(22usize));
             let mut v2117 = V::mul(y_e2345, t5_10);
             v2117 = V::mul_add(y_e1345, t5_7, v2117);
             v2117 = V::mul_add(y_e1245, t5_6, v2117);
-            let w21 = V::load(param0.at(21usize, c));
+            let w21 = V::load(param0.at(21usize));
             v1619 = V::neg_mul_add(w21, v2117, v1619);
             let mut v2126 = V::mul(y_e2345, t5_11);
             v2126 = V::mul_add(y_e1345, t5_8, v2126);
@@ -4733,14 +4602,14 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1663 = V::neg_mul_add(w21, v2198, v1663);
             v2132 = V::neg_mul_add(x_e12, v2198, v2132);
             // grad0[21] += x_e35*v2130 - x_e45*v2121 - x_e34*v2139 + x_e25*v2148 + x_e24*v2157 - x_e23*v2166 - x_e15*v2175 + x_e14*v2184 + x_e13*v2193 - x_e12*v2202
-            V::store(V::add(V::load(grad0.at(21usize, c)), v2132), grad0.at(21usize, c));
+            V::store(V::add(V::load(grad0.at(21usize)), v2132), grad0.at(21usize));
             let mut v2207 = V::mul(y_e35, t5_13);
             v2207 = V::neg_mul_add(y_e34, t5_14, v2207);
             v2207 = V::mul_add(y_e25, t5_11, v2207);
             v2207 = V::neg_mul_add(y_e24, t5_12, v2207);
             v2207 = V::mul_add(y_e15, t5_8, v2207);
             v2207 = V::neg_mul_add(y_e14, t5_9, v2207);
-            let w20 = V::load(param0.at(20usize, c));
+            let w20 = V::load(param0.at(20usize));
             let mut v2220 = V::mul(x_e45, v2207);
             v1619 = V::mul_add(w20, v2207, v1619);
             let mut v2223 = V::mul(y_e34, t5_15);
@@ -4816,9 +4685,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1663 = V::mul_add(w20, v2342, v1663);
             v2220 = V::mul_add(x_e12, v2342, v2220);
             // grad0[20] += x_e45*v2217 + x_e35*v2232 + x_e34*v2247 + x_e25*v2262 + x_e24*v2277 + x_e23*v2292 + x_e15*v2307 + x_e14*v2322 + x_e13*v2337 + x_e12*v2352
-            V::store(V::add(V::load(grad0.at(20usize, c)), v2220), grad0.at(20usize, c));
+            V::store(V::add(V::load(grad0.at(20usize)), v2220), grad0.at(20usize));
             let v2357 = V::mul(y_1, t5_15);
-            let w19 = V::load(param0.at(19usize, c));
+            let w19 = V::load(param0.at(19usize));
             let mut v2360 = V::mul(x_e45, v2357);
             v1619 = V::mul_add(w19, v2357, v1619);
             let v2362 = V::mul(y_1, t5_14);
@@ -4849,11 +4718,11 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1663 = V::mul_add(w19, v2402, v1663);
             v2360 = V::mul_add(x_e12, v2402, v2360);
             // grad0[19] += x_e45*v2357 + x_e35*v2362 + x_e34*v2367 + x_e25*v2372 + x_e24*v2377 + x_e23*v2382 + x_e15*v2387 + x_e14*v2392 + x_e13*v2397 + x_e12*v2402
-            V::store(V::add(V::load(grad0.at(19usize, c)), v2360), grad0.at(19usize, c));
+            V::store(V::add(V::load(grad0.at(19usize)), v2360), grad0.at(19usize));
             let mut v2407 = V::mul(y_e345, t5_3);
             v2407 = V::mul_add(y_e245, t5_2, v2407);
             v2407 = V::mul_add(y_e145, t5_1, v2407);
-            let w18 = V::load(param0.at(18usize, c));
+            let w18 = V::load(param0.at(18usize));
             v1619 = V::neg_mul_add(w18, v2407, v1619);
             let mut v2416 = V::mul(y_e345, t5_4);
             v2416 = V::neg_mul_add(y_e235, t5_2, v2416);
@@ -4902,10 +4771,10 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1663 = V::neg_mul_add(w18, v2488, v1663);
             v2422 = V::neg_mul_add(x_e12, v2488, v2422);
             // grad0[18] += x_e35*v2420 - x_e45*v2411 - x_e34*v2429 + x_e25*v2438 + x_e24*v2447 - x_e23*v2456 + x_e15*v2465 + x_e14*v2474 + x_e13*v2483 - x_e12*v2492
-            V::store(V::add(V::load(grad0.at(18usize, c)), v2422), grad0.at(18usize, c));
+            V::store(V::add(V::load(grad0.at(18usize)), v2422), grad0.at(18usize));
             let mut v2497 = V::mul(y_e5, t5_4);
             v2497 = V::neg_mul_add(y_e4, t5_5, v2497);
-            let w17 = V::load(param0.at(17usize, c));
+            let w17 = V::load(param0.at(17usize));
             let mut v2502 = V::mul(x_e45, v2497);
             v1619 = V::mul_add(w17, v2497, v1619);
             let mut v2504 = V::mul(y_e5, t5_3);
@@ -4945,9 +4814,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1663 = V::mul_add(w17, v2560, v1663);
             v2502 = V::mul_add(x_e12, v2560, v2502);
             // grad0[17] += x_e45*v2499 + x_e35*v2506 + x_e34*v2513 + x_e25*v2520 + x_e24*v2527 + x_e23*v2534 + x_e15*v2541 + x_e14*v2548 + x_e13*v2555 + x_e12*v2562
-            V::store(V::add(V::load(grad0.at(17usize, c)), v2502), grad0.at(17usize, c));
+            V::store(V::add(V::load(grad0.at(17usize)), v2502), grad0.at(17usize));
             let v2567 = V::mul(y_e45, t5_0);
-            let w16 = V::load(param0.at(16usize, c));
+            let w16 = V::load(param0.at(16usize));
             let mut v2570 = V::mul(x_e45, v2567);
             v1619 = V::neg_mul_add(w16, v2567, v1619);
             // out0[15] = w27*v1617 + w26*v1669 + w25*v1741 - w24*v1827 + w23*v1887 + w22*v2031 - w21*v2121 + w20*v2217 + w19*v2357 - w18*v2411 + w17*v2499 - w16*v2567
@@ -4998,12 +4867,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v1663, out0.at(6usize, c));
             v2570 = V::mul_add(x_e12, v2612, v2570);
             // grad0[16] += -(x_e45*v2567 + x_e35*v2572 + x_e34*v2577 + x_e25*v2582 + x_e24*v2587 + x_e23*v2592 + x_e15*v2597 + x_e14*v2602 + x_e13*v2607 + x_e12*v2612)
-            V::store(
-                V::add(V::load(grad0.at(16usize, c)), V::neg(v2570)),
-                grad0.at(16usize, c),
-            );
+            V::store(V::sub(V::load(grad0.at(16usize)), v2570), grad0.at(16usize));
             let v2618 = V::mul(y_e1234, t5_31);
-            let w15 = V::load(param0.at(15usize, c));
+            let w15 = V::load(param0.at(15usize));
             let mut v2620 = V::mul(w15, v2618);
             let x_e5 = V::load(x.at(5usize, c));
             let mut v2622 = V::mul(x_e5, v2618);
@@ -5024,9 +4890,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e1 = V::load(x.at(1usize, c));
             v2622 = V::mul_add(x_e1, v2638, v2622);
             // grad0[15] += x_e5*v2618 - x_e4*v2623 + x_e3*v2628 - x_e2*v2633 + x_e1*v2638
-            V::store(V::add(V::load(grad0.at(15usize, c)), v2622), grad0.at(15usize, c));
+            V::store(V::add(V::load(grad0.at(15usize)), v2622), grad0.at(15usize));
             let v2643 = V::mul(y_e12345, t5_26);
-            let w14 = V::load(param0.at(14usize, c));
+            let w14 = V::load(param0.at(14usize));
             let mut v2646 = V::mul(x_e5, v2643);
             v2620 = V::mul_add(w14, v2643, v2620);
             let v2648 = V::mul(y_e12345, t5_27);
@@ -5042,12 +4908,12 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2639 = V::mul_add(w14, v2663, v2639);
             v2646 = V::mul_add(x_e1, v2663, v2646);
             // grad0[14] += x_e5*v2643 - x_e4*v2648 + x_e3*v2653 - x_e2*v2658 + x_e1*v2663
-            V::store(V::add(V::load(grad0.at(14usize, c)), v2646), grad0.at(14usize, c));
+            V::store(V::add(V::load(grad0.at(14usize)), v2646), grad0.at(14usize));
             let mut v2668 = V::mul(y_e234, t5_30);
             v2668 = V::mul_add(y_e134, t5_29, v2668);
             v2668 = V::mul_add(y_e124, t5_28, v2668);
             v2668 = V::mul_add(y_e123, t5_27, v2668);
-            let w13 = V::load(param0.at(13usize, c));
+            let w13 = V::load(param0.at(13usize));
             v2620 = V::neg_mul_add(w13, v2668, v2620);
             let mut v2679 = V::mul(y_e235, t5_30);
             v2679 = V::mul_add(y_e135, t5_29, v2679);
@@ -5075,12 +4941,12 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2639 = V::mul_add(w13, v2712, v2639);
             v2687 = V::mul_add(x_e1, v2712, v2687);
             // grad0[13] += x_e4*v2685 - x_e5*v2674 + x_e3*v2696 + x_e2*v2707 + x_e1*v2718
-            V::store(V::add(V::load(grad0.at(13usize, c)), v2687), grad0.at(13usize, c));
+            V::store(V::add(V::load(grad0.at(13usize)), v2687), grad0.at(13usize));
             let mut v2723 = V::mul(y_e2345, t5_22);
             v2723 = V::mul_add(y_e1345, t5_19, v2723);
             v2723 = V::mul_add(y_e1245, t5_17, v2723);
             v2723 = V::mul_add(y_e1235, t5_16, v2723);
-            let w12 = V::load(param0.at(12usize, c));
+            let w12 = V::load(param0.at(12usize));
             v2620 = V::neg_mul_add(w12, v2723, v2620);
             let mut v2734 = V::mul(y_e2345, t5_23);
             v2734 = V::mul_add(y_e1345, t5_20, v2734);
@@ -5108,14 +4974,14 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2639 = V::mul_add(w12, v2767, v2639);
             v2742 = V::mul_add(x_e1, v2767, v2742);
             // grad0[12] += x_e4*v2740 - x_e5*v2729 + x_e3*v2751 + x_e2*v2762 + x_e1*v2773
-            V::store(V::add(V::load(grad0.at(12usize, c)), v2742), grad0.at(12usize, c));
+            V::store(V::add(V::load(grad0.at(12usize)), v2742), grad0.at(12usize));
             let mut v2778 = V::mul(y_e34, t5_25);
             v2778 = V::mul_add(y_e24, t5_24, v2778);
             v2778 = V::mul_add(y_e23, t5_23, v2778);
             v2778 = V::mul_add(y_e14, t5_21, v2778);
             v2778 = V::mul_add(y_e13, t5_20, v2778);
             v2778 = V::mul_add(y_e12, t5_18, v2778);
-            let w11 = V::load(param0.at(11usize, c));
+            let w11 = V::load(param0.at(11usize));
             let mut v2791 = V::mul(x_e5, v2778);
             v2620 = V::mul_add(w11, v2778, v2620);
             let mut v2793 = V::mul(y_e35, t5_25);
@@ -5151,14 +5017,14 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2639 = V::mul_add(w11, v2838, v2639);
             v2791 = V::mul_add(x_e1, v2838, v2791);
             // grad0[11] += x_e5*v2788 + x_e4*v2803 + x_e3*v2818 + x_e2*v2833 + x_e1*v2848
-            V::store(V::add(V::load(grad0.at(11usize, c)), v2791), grad0.at(11usize, c));
+            V::store(V::add(V::load(grad0.at(11usize)), v2791), grad0.at(11usize));
             let mut v2853 = V::mul(y_e345, t5_13);
             v2853 = V::mul_add(y_e245, t5_11, v2853);
             v2853 = V::mul_add(y_e235, t5_10, v2853);
             v2853 = V::mul_add(y_e145, t5_8, v2853);
             v2853 = V::mul_add(y_e135, t5_7, v2853);
             v2853 = V::mul_add(y_e125, t5_6, v2853);
-            let w10 = V::load(param0.at(10usize, c));
+            let w10 = V::load(param0.at(10usize));
             let mut v2866 = V::mul(x_e5, v2853);
             v2620 = V::mul_add(w10, v2853, v2620);
             let mut v2868 = V::mul(y_e345, t5_14);
@@ -5194,12 +5060,12 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2639 = V::mul_add(w10, v2913, v2639);
             v2866 = V::mul_add(x_e1, v2913, v2866);
             // grad0[10] += x_e5*v2863 + x_e4*v2878 + x_e3*v2893 + x_e2*v2908 + x_e1*v2923
-            V::store(V::add(V::load(grad0.at(10usize, c)), v2866), grad0.at(10usize, c));
+            V::store(V::add(V::load(grad0.at(10usize)), v2866), grad0.at(10usize));
             let mut v2928 = V::mul(y_e4, t5_15);
             v2928 = V::mul_add(y_e3, t5_14, v2928);
             v2928 = V::mul_add(y_e2, t5_12, v2928);
             v2928 = V::mul_add(y_e1, t5_9, v2928);
-            let w9 = V::load(param0.at(9usize, c));
+            let w9 = V::load(param0.at(9usize));
             v2620 = V::neg_mul_add(w9, v2928, v2620);
             let mut v2939 = V::mul(y_e5, t5_15);
             v2939 = V::neg_mul_add(y_e3, t5_13, v2939);
@@ -5227,12 +5093,12 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2639 = V::mul_add(w9, v2972, v2639);
             v2947 = V::mul_add(x_e1, v2972, v2947);
             // grad0[9] += x_e4*v2945 - x_e5*v2934 + x_e3*v2956 + x_e2*v2967 + x_e1*v2978
-            V::store(V::add(V::load(grad0.at(9usize, c)), v2947), grad0.at(9usize, c));
+            V::store(V::add(V::load(grad0.at(9usize)), v2947), grad0.at(9usize));
             let mut v2983 = V::mul(y_e45, t5_4);
             v2983 = V::mul_add(y_e35, t5_3, v2983);
             v2983 = V::mul_add(y_e25, t5_2, v2983);
             v2983 = V::mul_add(y_e15, t5_1, v2983);
-            let w8 = V::load(param0.at(8usize, c));
+            let w8 = V::load(param0.at(8usize));
             v2620 = V::neg_mul_add(w8, v2983, v2620);
             let mut v2994 = V::mul(y_e45, t5_5);
             v2994 = V::neg_mul_add(y_e34, t5_3, v2994);
@@ -5260,9 +5126,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2639 = V::mul_add(w8, v3027, v2639);
             v3002 = V::mul_add(x_e1, v3027, v3002);
             // grad0[8] += x_e4*v3000 - x_e5*v2989 + x_e3*v3011 + x_e2*v3022 + x_e1*v3033
-            V::store(V::add(V::load(grad0.at(8usize, c)), v3002), grad0.at(8usize, c));
+            V::store(V::add(V::load(grad0.at(8usize)), v3002), grad0.at(8usize));
             let v3038 = V::mul(y_1, t5_5);
-            let w7 = V::load(param0.at(7usize, c));
+            let w7 = V::load(param0.at(7usize));
             let mut v3041 = V::mul(x_e5, v3038);
             v2620 = V::mul_add(w7, v3038, v2620);
             let v3043 = V::mul(y_1, t5_4);
@@ -5278,9 +5144,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2639 = V::mul_add(w7, v3058, v2639);
             v3041 = V::mul_add(x_e1, v3058, v3041);
             // grad0[7] += x_e5*v3038 + x_e4*v3043 + x_e3*v3048 + x_e2*v3053 + x_e1*v3058
-            V::store(V::add(V::load(grad0.at(7usize, c)), v3041), grad0.at(7usize, c));
+            V::store(V::add(V::load(grad0.at(7usize)), v3041), grad0.at(7usize));
             let v3063 = V::mul(y_e5, t5_0);
-            let w6 = V::load(param0.at(6usize, c));
+            let w6 = V::load(param0.at(6usize));
             let mut v3066 = V::mul(x_e5, v3063);
             v2620 = V::mul_add(w6, v3063, v2620);
             // out0[5] = w15*v2618 + w14*v2643 - w13*v2674 - w12*v2729 + w11*v2788 + w10*v2863 - w9*v2934 - w8*v2989 + w7*v3038 + w6*v3063
@@ -5306,14 +5172,14 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v2639, out0.at(1usize, c));
             v3066 = V::mul_add(x_e1, v3083, v3066);
             // grad0[6] += x_e5*v3063 + x_e4*v3068 + x_e3*v3073 + x_e2*v3078 + x_e1*v3083
-            V::store(V::add(V::load(grad0.at(6usize, c)), v3066), grad0.at(6usize, c));
+            V::store(V::add(V::load(grad0.at(6usize)), v3066), grad0.at(6usize));
             let v3088 = V::mul(y_e12345, t5_31);
-            let mut v3090 = V::mul(V::load(param0.at(5usize, c)), v3088);
+            let mut v3090 = V::mul(V::load(param0.at(5usize)), v3088);
             let x_1 = V::load(x.at(0usize, c));
             // grad0[5] += x_1*v3088
             V::store(
-                V::add(V::load(grad0.at(5usize, c)), V::mul(x_1, v3088)),
-                grad0.at(5usize, c),
+                V::mul_add(x_1, v3088, V::load(grad0.at(5usize))),
+                grad0.at(5usize),
             );
             let mut v3093 = V::mul(y_e2345, t5_30);
             v3093 = V::mul_add(y_e1345, t5_29, v3093);
@@ -5322,10 +5188,10 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v3093 = V::mul_add(y_e1234, t5_26, v3093);
             // grad0[4] += x_1*v3101
             V::store(
-                V::add(V::load(grad0.at(4usize, c)), V::mul(x_1, v3093)),
-                grad0.at(4usize, c),
+                V::mul_add(x_1, v3093, V::load(grad0.at(4usize))),
+                grad0.at(4usize),
             );
-            v3090 = V::mul_add(V::load(param0.at(4usize, c)), v3093, v3090);
+            v3090 = V::mul_add(V::load(param0.at(4usize)), v3093, v3090);
             let mut v3106 = V::mul(y_e345, t5_25);
             v3106 = V::mul_add(y_e245, t5_24, v3106);
             v3106 = V::mul_add(y_e235, t5_23, v3106);
@@ -5338,10 +5204,10 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v3106 = V::mul_add(y_e123, t5_16, v3106);
             // grad0[3] += x_1*v3124
             V::store(
-                V::add(V::load(grad0.at(3usize, c)), V::mul(x_1, v3106)),
-                grad0.at(3usize, c),
+                V::mul_add(x_1, v3106, V::load(grad0.at(3usize))),
+                grad0.at(3usize),
             );
-            v3090 = V::mul_add(V::load(param0.at(3usize, c)), v3106, v3090);
+            v3090 = V::mul_add(V::load(param0.at(3usize)), v3106, v3090);
             let mut v3129 = V::mul(y_e45, t5_15);
             v3129 = V::mul_add(y_e35, t5_14, v3129);
             v3129 = V::mul_add(y_e34, t5_13, v3129);
@@ -5354,10 +5220,10 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v3129 = V::mul_add(y_e12, t5_6, v3129);
             // grad0[2] += x_1*v3147
             V::store(
-                V::add(V::load(grad0.at(2usize, c)), V::mul(x_1, v3129)),
-                grad0.at(2usize, c),
+                V::mul_add(x_1, v3129, V::load(grad0.at(2usize))),
+                grad0.at(2usize),
             );
-            v3090 = V::mul_add(V::load(param0.at(2usize, c)), v3129, v3090);
+            v3090 = V::mul_add(V::load(param0.at(2usize)), v3129, v3090);
             let mut v3152 = V::mul(y_e5, t5_5);
             v3152 = V::mul_add(y_e4, t5_4, v3152);
             v3152 = V::mul_add(y_e3, t5_3, v3152);
@@ -5365,19 +5231,19 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v3152 = V::mul_add(y_e1, t5_1, v3152);
             // grad0[1] += x_1*v3160
             V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul(x_1, v3152)),
-                grad0.at(1usize, c),
+                V::mul_add(x_1, v3152, V::load(grad0.at(1usize))),
+                grad0.at(1usize),
             );
-            v3090 = V::mul_add(V::load(param0.at(1usize, c)), v3152, v3090);
+            v3090 = V::mul_add(V::load(param0.at(1usize)), v3152, v3090);
             let v3165 = V::mul(y_1, t5_0);
             // grad0[0] += x_1*v3165
             V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v3165)),
-                grad0.at(0usize, c),
+                V::mul_add(x_1, v3165, V::load(grad0.at(0usize))),
+                grad0.at(0usize),
             );
-            v3090 = V::mul_add(V::load(param0.at(0usize, c)), v3165, v3090);
+            v3090 = V::mul_add(V::load(param0.at(0usize)), v3165, v3090);
             v3090 = V::mul_add(
-                V::load(t4.at(0usize, c)),
+                V::load(t4.at(0usize)),
                 gate_slope::<V>(args.gate, x_1),
                 v3090,
             );
@@ -5545,8 +5411,10 @@ unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<5usize>(c);
             y.prefetch::<32usize>(c);
+            let out0 = out0.packed::<V, 32usize>(group);
+            let param0 = param0.packed::<V, 10usize>(group);
             let x_e1 = V::load(x.at(0usize, c));
-            let w0 = V::load(param0.at(0usize, c));
+            let w0 = V::load(param0.at(0usize));
             let y_e1 = V::load(y.at(1usize, c));
             let mut v4 = V::mul(y_e1, V::mul(x_e1, w0));
             let x_e2 = V::load(x.at(1usize, c));
@@ -5562,15 +5430,15 @@ unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e5 = V::load(y.at(5usize, c));
             v4 = V::mul_add(y_e5, V::mul(x_e5, w0), v4);
             // out0[0] = y_e1*x_e1*w0 + y_e2*x_e2*w0 + y_e3*x_e3*w0 + y_e4*x_e4*w0 + y_e5*x_e5*w0
-            V::store(v4, out0.at(0usize, c));
-            let w1 = V::load(param0.at(1usize, c));
+            V::store(v4, out0.at(0usize));
+            let w1 = V::load(param0.at(1usize));
             let y_1 = V::load(y.at(0usize, c));
             let mut v28 = V::mul(y_1, V::mul(x_e1, w1));
             let mut v30 = V::mul(y_1, V::mul(x_e2, w1));
             let mut v32 = V::mul(y_1, V::mul(x_e3, w1));
             let mut v34 = V::mul(y_1, V::mul(x_e4, w1));
             let mut v36 = V::mul(y_1, V::mul(x_e5, w1));
-            let w2 = V::load(param0.at(2usize, c));
+            let w2 = V::load(param0.at(2usize));
             let v38 = V::mul(x_e1, w2);
             let y_e12 = V::load(y.at(6usize, c));
             v30 = V::mul_add(y_e12, v38, v30);
@@ -5602,21 +5470,21 @@ unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e45 = V::load(y.at(15usize, c));
             v36 = V::mul_add(y_e45, v74, v36);
             // out0[5] = y_1*x_e5*w1 + y_e15*v38 + y_e25*v51 + y_e35*v63 + y_e45*v74
-            V::store(v36, out0.at(5usize, c));
+            V::store(v36, out0.at(5usize));
             let v84 = V::mul(x_e5, w2);
             v28 = V::neg_mul_add(y_e15, v84, v28);
             // out0[1] = y_1*x_e1*w1 - y_e12*v51 - y_e13*v63 - y_e14*v74 - y_e15*v84
-            V::store(v28, out0.at(1usize, c));
+            V::store(v28, out0.at(1usize));
             v30 = V::neg_mul_add(y_e25, v84, v30);
             // out0[2] = y_1*x_e2*w1 + y_e12*v38 - y_e23*v63 - y_e24*v74 - y_e25*v84
-            V::store(v30, out0.at(2usize, c));
+            V::store(v30, out0.at(2usize));
             v32 = V::neg_mul_add(y_e35, v84, v32);
             // out0[3] = y_1*x_e3*w1 + y_e13*v38 + y_e23*v51 - y_e34*v74 - y_e35*v84
-            V::store(v32, out0.at(3usize, c));
+            V::store(v32, out0.at(3usize));
             v34 = V::neg_mul_add(y_e45, v84, v34);
             // out0[4] = y_1*x_e4*w1 + y_e14*v38 + y_e24*v51 + y_e34*v63 - y_e45*v84
-            V::store(v34, out0.at(4usize, c));
-            let w3 = V::load(param0.at(3usize, c));
+            V::store(v34, out0.at(4usize));
+            let w3 = V::load(param0.at(3usize));
             let v94 = V::mul(x_e1, w3);
             let mut v95 = V::mul(y_e2, v94);
             let mut v96 = V::mul(y_e3, v94);
@@ -5642,7 +5510,7 @@ unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v104 = V::neg_mul_add(y_e2, v120, v104);
             v111 = V::neg_mul_add(y_e3, v120, v111);
             v119 = V::neg_mul_add(y_e4, v120, v119);
-            let w4 = V::load(param0.at(4usize, c));
+            let w4 = V::load(param0.at(4usize));
             let v130 = V::mul(x_e1, w4);
             let y_e123 = V::load(y.at(16usize, c));
             v102 = V::mul_add(y_e123, v130, v102);
@@ -5675,40 +5543,40 @@ unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e345 = V::load(y.at(25usize, c));
             v119 = V::mul_add(y_e345, v165, v119);
             // out0[15] = y_e5*v112 - y_e4*v120 + y_e145*v130 + y_e245*v149 + y_e345*v165
-            V::store(v119, out0.at(15usize, c));
+            V::store(v119, out0.at(15usize));
             let v179 = V::mul(x_e4, w4);
             v95 = V::mul_add(y_e124, v179, v95);
             v96 = V::mul_add(y_e134, v179, v96);
             v98 = V::neg_mul_add(y_e145, v179, v98);
             // out0[9] = y_e5*v94 - y_e1*v120 - y_e125*v149 - y_e135*v165 - y_e145*v179
-            V::store(v98, out0.at(9usize, c));
+            V::store(v98, out0.at(9usize));
             v102 = V::mul_add(y_e234, v179, v102);
             v104 = V::neg_mul_add(y_e245, v179, v104);
             // out0[12] = y_e5*v99 - y_e2*v120 + y_e125*v130 - y_e235*v165 - y_e245*v179
-            V::store(v104, out0.at(12usize, c));
+            V::store(v104, out0.at(12usize));
             v111 = V::neg_mul_add(y_e345, v179, v111);
             // out0[14] = y_e5*v105 - y_e3*v120 + y_e135*v130 + y_e235*v149 - y_e345*v179
-            V::store(v111, out0.at(14usize, c));
+            V::store(v111, out0.at(14usize));
             let v192 = V::mul(x_e5, w4);
             v95 = V::mul_add(y_e125, v192, v95);
             // out0[6] = y_e2*v94 - y_e1*v99 + y_e123*v165 + y_e124*v179 + y_e125*v192
-            V::store(v95, out0.at(6usize, c));
+            V::store(v95, out0.at(6usize));
             v96 = V::mul_add(y_e135, v192, v96);
             // out0[7] = y_e3*v94 - y_e1*v105 - y_e123*v149 + y_e134*v179 + y_e135*v192
-            V::store(v96, out0.at(7usize, c));
+            V::store(v96, out0.at(7usize));
             v97 = V::mul_add(y_e145, v192, v97);
             // out0[8] = y_e4*v94 - y_e1*v112 - y_e124*v149 - y_e134*v165 + y_e145*v192
-            V::store(v97, out0.at(8usize, c));
+            V::store(v97, out0.at(8usize));
             v102 = V::mul_add(y_e235, v192, v102);
             // out0[10] = y_e3*v99 - y_e2*v105 + y_e123*v130 + y_e234*v179 + y_e235*v192
-            V::store(v102, out0.at(10usize, c));
+            V::store(v102, out0.at(10usize));
             v103 = V::mul_add(y_e245, v192, v103);
             // out0[11] = y_e4*v99 - y_e2*v112 + y_e124*v130 - y_e234*v165 + y_e245*v192
-            V::store(v103, out0.at(11usize, c));
+            V::store(v103, out0.at(11usize));
             v110 = V::mul_add(y_e345, v192, v110);
             // out0[13] = y_e4*v105 - y_e3*v112 + y_e134*v130 + y_e234*v149 + y_e345*v192
-            V::store(v110, out0.at(13usize, c));
-            let w5 = V::load(param0.at(5usize, c));
+            V::store(v110, out0.at(13usize));
+            let w5 = V::load(param0.at(5usize));
             let v206 = V::mul(x_e1, w5);
             let mut v207 = V::mul(y_e23, v206);
             let mut v208 = V::mul(y_e24, v206);
@@ -5744,7 +5612,7 @@ unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v221 = V::mul_add(y_e23, v248, v221);
             v222 = V::mul_add(y_e24, v248, v222);
             v234 = V::mul_add(y_e34, v248, v234);
-            let w6 = V::load(param0.at(6usize, c));
+            let w6 = V::load(param0.at(6usize));
             let v262 = V::mul(x_e1, w6);
             let y_e1234 = V::load(y.at(26usize, c));
             v220 = V::mul_add(y_e1234, v262, v220);
@@ -5761,41 +5629,41 @@ unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e2345 = V::load(y.at(30usize, c));
             v234 = V::mul_add(y_e2345, v275, v234);
             // out0[25] = y_e45*v223 - y_e35*v235 + y_e34*v248 + y_e1345*v262 + y_e2345*v275
-            V::store(v234, out0.at(25usize, c));
+            V::store(v234, out0.at(25usize));
             let v285 = V::mul(x_e3, w6);
             v208 = V::mul_add(y_e1234, v285, v208);
             v209 = V::mul_add(y_e1235, v285, v209);
             v212 = V::neg_mul_add(y_e1345, v285, v212);
             // out0[21] = y_e45*v206 - y_e15*v235 + y_e14*v248 - y_e1245*v275 - y_e1345*v285
-            V::store(v212, out0.at(21usize, c));
+            V::store(v212, out0.at(21usize));
             v222 = V::neg_mul_add(y_e2345, v285, v222);
             // out0[24] = y_e45*v213 - y_e25*v235 + y_e24*v248 + y_e1245*v262 - y_e2345*v285
-            V::store(v222, out0.at(24usize, c));
+            V::store(v222, out0.at(24usize));
             let v294 = V::mul(x_e4, w6);
             v207 = V::neg_mul_add(y_e1234, v294, v207);
             v209 = V::mul_add(y_e1245, v294, v209);
             // out0[18] = y_e25*v206 - y_e15*v213 + y_e12*v248 + y_e1235*v285 + y_e1245*v294
-            V::store(v209, out0.at(18usize, c));
+            V::store(v209, out0.at(18usize));
             v211 = V::mul_add(y_e1345, v294, v211);
             // out0[20] = y_e35*v206 - y_e15*v223 + y_e13*v248 - y_e1235*v275 + y_e1345*v294
-            V::store(v211, out0.at(20usize, c));
+            V::store(v211, out0.at(20usize));
             v221 = V::mul_add(y_e2345, v294, v221);
             // out0[23] = y_e35*v213 - y_e25*v223 + y_e23*v248 + y_e1235*v262 + y_e2345*v294
-            V::store(v221, out0.at(23usize, c));
+            V::store(v221, out0.at(23usize));
             let v303 = V::mul(x_e5, w6);
             v207 = V::neg_mul_add(y_e1235, v303, v207);
             // out0[16] = y_e23*v206 - y_e13*v213 + y_e12*v223 - y_e1234*v294 - y_e1235*v303
-            V::store(v207, out0.at(16usize, c));
+            V::store(v207, out0.at(16usize));
             v208 = V::neg_mul_add(y_e1245, v303, v208);
             // out0[17] = y_e24*v206 - y_e14*v213 + y_e12*v235 + y_e1234*v285 - y_e1245*v303
-            V::store(v208, out0.at(17usize, c));
+            V::store(v208, out0.at(17usize));
             v210 = V::neg_mul_add(y_e1345, v303, v210);
             // out0[19] = y_e34*v206 - y_e14*v223 + y_e13*v235 - y_e1234*v275 - y_e1345*v303
-            V::store(v210, out0.at(19usize, c));
+            V::store(v210, out0.at(19usize));
             v220 = V::neg_mul_add(y_e2345, v303, v220);
             // out0[22] = y_e34*v213 - y_e24*v223 + y_e23*v235 + y_e1234*v262 - y_e2345*v303
-            V::store(v220, out0.at(22usize, c));
-            let w7 = V::load(param0.at(7usize, c));
+            V::store(v220, out0.at(22usize));
+            let w7 = V::load(param0.at(7usize));
             let v313 = V::mul(x_e1, w7);
             let mut v314 = V::mul(y_e234, v313);
             let mut v315 = V::mul(y_e235, v313);
@@ -5821,31 +5689,31 @@ unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v316 = V::neg_mul_add(y_e124, v344, v316);
             v317 = V::neg_mul_add(y_e134, v344, v317);
             v325 = V::neg_mul_add(y_e234, v344, v325);
-            let w8 = V::load(param0.at(8usize, c));
+            let w8 = V::load(param0.at(8usize));
             let y_e12345 = V::load(y.at(31usize, c));
             v325 = V::mul_add(y_e12345, V::mul(x_e1, w8), v325);
             // out0[30] = y_e345*v318 - y_e245*v326 + y_e235*v335 - y_e234*v344 + y_e12345*x_e1*w8
-            V::store(v325, out0.at(30usize, c));
+            V::store(v325, out0.at(30usize));
             v317 = V::neg_mul_add(y_e12345, V::mul(x_e2, w8), v317);
             // out0[29] = y_e345*v313 - y_e145*v326 + y_e135*v335 - y_e134*v344 - y_e12345*x_e2*w8
-            V::store(v317, out0.at(29usize, c));
+            V::store(v317, out0.at(29usize));
             v316 = V::mul_add(y_e12345, V::mul(x_e3, w8), v316);
             // out0[28] = y_e245*v313 - y_e145*v318 + y_e125*v335 - y_e124*v344 + y_e12345*x_e3*w8
-            V::store(v316, out0.at(28usize, c));
+            V::store(v316, out0.at(28usize));
             v315 = V::neg_mul_add(y_e12345, V::mul(x_e4, w8), v315);
             // out0[27] = y_e235*v313 - y_e135*v318 + y_e125*v326 - y_e123*v344 - y_e12345*x_e4*w8
-            V::store(v315, out0.at(27usize, c));
+            V::store(v315, out0.at(27usize));
             v314 = V::mul_add(y_e12345, V::mul(x_e5, w8), v314);
             // out0[26] = y_e234*v313 - y_e134*v318 + y_e124*v326 - y_e123*v335 + y_e12345*x_e5*w8
-            V::store(v314, out0.at(26usize, c));
-            let w9 = V::load(param0.at(9usize, c));
+            V::store(v314, out0.at(26usize));
+            let w9 = V::load(param0.at(9usize));
             let mut v372 = V::mul(y_e2345, V::mul(x_e1, w9));
             v372 = V::neg_mul_add(y_e1345, V::mul(x_e2, w9), v372);
             v372 = V::mul_add(y_e1245, V::mul(x_e3, w9), v372);
             v372 = V::neg_mul_add(y_e1235, V::mul(x_e4, w9), v372);
             v372 = V::mul_add(y_e1234, V::mul(x_e5, w9), v372);
             // out0[31] = y_e2345*x_e1*w9 - y_e1345*x_e2*w9 + y_e1245*x_e3*w9 - y_e1235*x_e4*w9 + y_e1234*x_e5*w9
-            V::store(v372, out0.at(31usize, c));
+            V::store(v372, out0.at(31usize));
         }
     }
 }
@@ -5861,9 +5729,9 @@ unsafe fn sgp_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
-            let c = group * V::LANES;
+            let out0 = out0.packed::<V, 1usize>(group);
             // out0[0] = v1
-            V::store(v1, out0.at(0usize, c));
+            V::store(v1, out0.at(0usize));
         }
     }
 }
@@ -5881,170 +5749,44 @@ unsafe fn sgp_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<32usize>(c);
             grad_o.prefetch::<32usize>(c);
-            t1.prefetch::<1usize>(c);
-            let mut v2 = V::mul(
-                V::load(t0.at(31usize, c)),
-                V::load(grad_o.at(31usize, c)),
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(30usize, c)),
-                V::load(grad_o.at(30usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(29usize, c)),
-                V::load(grad_o.at(29usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(28usize, c)),
-                V::load(grad_o.at(28usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(27usize, c)),
-                V::load(grad_o.at(27usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(26usize, c)),
-                V::load(grad_o.at(26usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(25usize, c)),
-                V::load(grad_o.at(25usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(24usize, c)),
-                V::load(grad_o.at(24usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(23usize, c)),
-                V::load(grad_o.at(23usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(22usize, c)),
-                V::load(grad_o.at(22usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(21usize, c)),
-                V::load(grad_o.at(21usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(20usize, c)),
-                V::load(grad_o.at(20usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(19usize, c)),
-                V::load(grad_o.at(19usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(18usize, c)),
-                V::load(grad_o.at(18usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(17usize, c)),
-                V::load(grad_o.at(17usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(16usize, c)),
-                V::load(grad_o.at(16usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(15usize, c)),
-                V::load(grad_o.at(15usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(14usize, c)),
-                V::load(grad_o.at(14usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(13usize, c)),
-                V::load(grad_o.at(13usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(12usize, c)),
-                V::load(grad_o.at(12usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(11usize, c)),
-                V::load(grad_o.at(11usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(10usize, c)),
-                V::load(grad_o.at(10usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(9usize, c)),
-                V::load(grad_o.at(9usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(8usize, c)),
-                V::load(grad_o.at(8usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(7usize, c)),
-                V::load(grad_o.at(7usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(6usize, c)),
-                V::load(grad_o.at(6usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(5usize, c)),
-                V::load(grad_o.at(5usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(4usize, c)),
-                V::load(grad_o.at(4usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(3usize, c)),
-                V::load(grad_o.at(3usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(2usize, c)),
-                V::load(grad_o.at(2usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(1usize, c)),
-                V::load(grad_o.at(1usize, c)),
-                v2,
-            );
-            v2 = V::mul_add(
-                V::load(t0.at(0usize, c)),
-                V::load(grad_o.at(0usize, c)),
-                v2,
-            );
+            let t0 = t0.packed::<V, 32usize>(group);
+            let t1 = t1.packed::<V, 1usize>(group);
+            let out0 = out0.packed::<V, 1usize>(group);
+            let mut v2 = V::mul(V::load(t0.at(31usize)), V::load(grad_o.at(31usize, c)));
+            v2 = V::mul_add(V::load(t0.at(30usize)), V::load(grad_o.at(30usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(29usize)), V::load(grad_o.at(29usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(28usize)), V::load(grad_o.at(28usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(27usize)), V::load(grad_o.at(27usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(26usize)), V::load(grad_o.at(26usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(25usize)), V::load(grad_o.at(25usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(24usize)), V::load(grad_o.at(24usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(23usize)), V::load(grad_o.at(23usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(22usize)), V::load(grad_o.at(22usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(21usize)), V::load(grad_o.at(21usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(20usize)), V::load(grad_o.at(20usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(19usize)), V::load(grad_o.at(19usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(18usize)), V::load(grad_o.at(18usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(17usize)), V::load(grad_o.at(17usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(16usize)), V::load(grad_o.at(16usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(15usize)), V::load(grad_o.at(15usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(14usize)), V::load(grad_o.at(14usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(13usize)), V::load(grad_o.at(13usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(12usize)), V::load(grad_o.at(12usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(11usize)), V::load(grad_o.at(11usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(10usize)), V::load(grad_o.at(10usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(9usize)), V::load(grad_o.at(9usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(8usize)), V::load(grad_o.at(8usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(7usize)), V::load(grad_o.at(7usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(6usize)), V::load(grad_o.at(6usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(5usize)), V::load(grad_o.at(5usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(4usize)), V::load(grad_o.at(4usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(3usize)), V::load(grad_o.at(3usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(2usize)), V::load(grad_o.at(2usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(1usize)), V::load(grad_o.at(1usize, c)), v2);
+            v2 = V::mul_add(V::load(t0.at(0usize)), V::load(grad_o.at(0usize, c)), v2);
             // out0[0] = t1_0*(t0_31*grad_o_e12345 + t0_30*grad_o_e2345 + t0_29*grad_o_e1345 + t0_28*grad_o_e1245 + t0_27*grad_o_e1235 + t0_26*grad_o_e1234 + t0_25*grad_o_e345 + t0_24*grad_o_e245 + t0_23*grad_o_e235 + t0_22*grad_o_e234 + t0_21*grad_o_e145 + t0_20*grad_o_e135 + t0_19*grad_o_e134 + t0_18*grad_o_e125 + t0_17*grad_o_e124 + t0_16*grad_o_e123 + t0_15*grad_o_e45 + t0_14*grad_o_e35 + t0_13*grad_o_e34 + t0_12*grad_o_e25 + t0_11*grad_o_e24 + t0_10*grad_o_e23 + t0_9*grad_o_e15 + t0_8*grad_o_e14 + t0_7*grad_o_e13 + t0_6*grad_o_e12 + t0_5*grad_o_e5 + t0_4*grad_o_e4 + t0_3*grad_o_e3 + t0_2*grad_o_e2 + t0_1*grad_o_e1 + t0_0*grad_o_1)
-            V::store(V::mul(V::load(t1.at(0usize, c)), v2), out0.at(0usize, c));
+            V::store(V::mul(V::load(t1.at(0usize)), v2), out0.at(0usize));
         }
     }
 }
@@ -6065,69 +5807,70 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<5usize>(c);
-            t5.prefetch::<32usize>(c);
             y.prefetch::<32usize>(c);
-            t3.prefetch::<1usize>(c);
+            let t5 = t5.packed::<V, 32usize>(group);
+            let t3 = t3.packed::<V, 1usize>(group);
+            let param0 = param0.packed::<V, 10usize>(group);
             let x_e1 = V::load(x.at(0usize, c));
-            let w0 = V::load(param0.at(0usize, c));
+            let w0 = V::load(param0.at(0usize));
             let x_e2 = V::load(x.at(1usize, c));
             let x_e3 = V::load(x.at(2usize, c));
             let x_e4 = V::load(x.at(3usize, c));
             let x_e5 = V::load(x.at(4usize, c));
-            let w1 = V::load(param0.at(1usize, c));
-            let w2 = V::load(param0.at(2usize, c));
+            let w1 = V::load(param0.at(1usize));
+            let w2 = V::load(param0.at(2usize));
             let v18 = V::mul(x_e1, w2);
             let v19 = V::mul(x_e2, w2);
             let v20 = V::mul(x_e3, w2);
             let v21 = V::mul(x_e4, w2);
             let v22 = V::mul(x_e5, w2);
-            let w3 = V::load(param0.at(3usize, c));
+            let w3 = V::load(param0.at(3usize));
             let v24 = V::mul(x_e1, w3);
             let v25 = V::mul(x_e2, w3);
             let v26 = V::mul(x_e3, w3);
             let v27 = V::mul(x_e4, w3);
             let v28 = V::mul(x_e5, w3);
-            let w4 = V::load(param0.at(4usize, c));
+            let w4 = V::load(param0.at(4usize));
             let v30 = V::mul(x_e1, w4);
             let v31 = V::mul(x_e2, w4);
             let v32 = V::mul(x_e3, w4);
             let v33 = V::mul(x_e4, w4);
             let v34 = V::mul(x_e5, w4);
-            let w5 = V::load(param0.at(5usize, c));
+            let w5 = V::load(param0.at(5usize));
             let v36 = V::mul(x_e1, w5);
             let v37 = V::mul(x_e2, w5);
             let v38 = V::mul(x_e3, w5);
             let v39 = V::mul(x_e4, w5);
             let v40 = V::mul(x_e5, w5);
-            let w6 = V::load(param0.at(6usize, c));
+            let w6 = V::load(param0.at(6usize));
             let v42 = V::mul(x_e1, w6);
             let v43 = V::mul(x_e2, w6);
             let v44 = V::mul(x_e3, w6);
             let v45 = V::mul(x_e4, w6);
             let v46 = V::mul(x_e5, w6);
-            let w7 = V::load(param0.at(7usize, c));
+            let w7 = V::load(param0.at(7usize));
             let v48 = V::mul(x_e1, w7);
             let v49 = V::mul(x_e2, w7);
             let v50 = V::mul(x_e3, w7);
             let v51 = V::mul(x_e4, w7);
             let v52 = V::mul(x_e5, w7);
-            let w8 = V::load(param0.at(8usize, c));
-            let w9 = V::load(param0.at(9usize, c));
-            let t5_31 = V::load(t5.at(31usize, c));
+            let w8 = V::load(param0.at(8usize));
+            let w9 = V::load(param0.at(9usize));
+            let t5_31 = V::load(t5.at(31usize));
             let mut v66 = V::mul(V::mul(x_e5, w9), t5_31);
             let mut v67 = V::mul(V::mul(x_e4, w9), t5_31);
             let mut v68 = V::mul(V::mul(x_e3, w9), t5_31);
             let mut v69 = V::mul(V::mul(x_e2, w9), t5_31);
             let mut v70 = V::mul(V::mul(x_e1, w9), t5_31);
-            let t5_26 = V::load(t5.at(26usize, c));
+            let t5_26 = V::load(t5.at(26usize));
             let mut v72 = V::mul(V::mul(x_e5, w8), t5_26);
-            let t5_27 = V::load(t5.at(27usize, c));
+            let t5_27 = V::load(t5.at(27usize));
             v72 = V::neg_mul_add(V::mul(x_e4, w8), t5_27, v72);
-            let t5_28 = V::load(t5.at(28usize, c));
+            let t5_28 = V::load(t5.at(28usize));
             v72 = V::mul_add(V::mul(x_e3, w8), t5_28, v72);
-            let t5_29 = V::load(t5.at(29usize, c));
+            let t5_29 = V::load(t5.at(29usize));
             v72 = V::neg_mul_add(V::mul(x_e2, w8), t5_29, v72);
-            let t5_30 = V::load(t5.at(30usize, c));
+            let t5_30 = V::load(t5.at(30usize));
             v72 = V::mul_add(V::mul(x_e1, w8), t5_30, v72);
             // out0[31] = x_e5*w8*t5_26 - x_e4*w8*t5_27 + x_e3*w8*t5_28 - x_e2*w8*t5_29 + x_e1*w8*t5_30
             V::store(v72, out0.at(31usize, c));
@@ -6151,28 +5894,28 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v89 = V::mul_add(v48, t5_27, v89);
             let mut v113 = V::mul(v48, t5_26);
             v113 = V::neg_mul_add(v52, t5_30, v113);
-            let t5_22 = V::load(t5.at(22usize, c));
+            let t5_22 = V::load(t5.at(22usize));
             v70 = V::neg_mul_add(v46, t5_22, v70);
-            let t5_19 = V::load(t5.at(19usize, c));
+            let t5_19 = V::load(t5.at(19usize));
             v69 = V::mul_add(v46, t5_19, v69);
-            let t5_17 = V::load(t5.at(17usize, c));
+            let t5_17 = V::load(t5.at(17usize));
             v68 = V::neg_mul_add(v46, t5_17, v68);
-            let t5_16 = V::load(t5.at(16usize, c));
+            let t5_16 = V::load(t5.at(16usize));
             v67 = V::mul_add(v46, t5_16, v67);
-            let t5_23 = V::load(t5.at(23usize, c));
+            let t5_23 = V::load(t5.at(23usize));
             v70 = V::mul_add(v45, t5_23, v70);
-            let t5_20 = V::load(t5.at(20usize, c));
+            let t5_20 = V::load(t5.at(20usize));
             let mut v132 = V::mul_sub(v45, t5_20, v69);
-            let t5_18 = V::load(t5.at(18usize, c));
+            let t5_18 = V::load(t5.at(18usize));
             v68 = V::mul_add(v45, t5_18, v68);
             v66 = V::neg_mul_add(v45, t5_16, v66);
-            let t5_24 = V::load(t5.at(24usize, c));
+            let t5_24 = V::load(t5.at(24usize));
             v70 = V::neg_mul_add(v44, t5_24, v70);
-            let t5_21 = V::load(t5.at(21usize, c));
+            let t5_21 = V::load(t5.at(21usize));
             v132 = V::neg_mul_add(v44, t5_21, v132);
             let mut v145 = V::mul_sub(v44, t5_18, v67);
             v66 = V::mul_add(v44, t5_17, v66);
-            let t5_25 = V::load(t5.at(25usize, c));
+            let t5_25 = V::load(t5.at(25usize));
             v70 = V::mul_add(v43, t5_25, v70);
             // out0[30] = x_e1*w9*t5_31 - v46*t5_22 + v45*t5_23 - v44*t5_24 + v43*t5_25
             V::store(v70, out0.at(30usize, c));
@@ -6221,28 +5964,28 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v210 = V::mul_sub(v36, t5_18, v172);
             v166 = V::mul_add(v36, t5_17, v166);
             v167 = V::mul_add(v36, t5_16, v167);
-            let t5_13 = V::load(t5.at(13usize, c));
+            let t5_13 = V::load(t5.at(13usize));
             v100 = V::mul_add(v34, t5_13, v100);
-            let t5_11 = V::load(t5.at(11usize, c));
+            let t5_11 = V::load(t5.at(11usize));
             v109 = V::mul_add(v34, t5_11, v109);
-            let t5_10 = V::load(t5.at(10usize, c));
+            let t5_10 = V::load(t5.at(10usize));
             v89 = V::mul_add(v34, t5_10, v89);
-            let t5_8 = V::load(t5.at(8usize, c));
+            let t5_8 = V::load(t5.at(8usize));
             let mut v226 = V::mul_sub(v34, t5_8, v95);
-            let t5_7 = V::load(t5.at(7usize, c));
+            let t5_7 = V::load(t5.at(7usize));
             v90 = V::mul_add(v34, t5_7, v90);
-            let t5_6 = V::load(t5.at(6usize, c));
+            let t5_6 = V::load(t5.at(6usize));
             v91 = V::mul_add(v34, t5_6, v91);
-            let t5_14 = V::load(t5.at(14usize, c));
+            let t5_14 = V::load(t5.at(14usize));
             v100 = V::neg_mul_add(v33, t5_14, v100);
-            let t5_12 = V::load(t5.at(12usize, c));
+            let t5_12 = V::load(t5.at(12usize));
             v109 = V::neg_mul_add(v33, t5_12, v109);
             v113 = V::mul_add(v33, t5_10, v113);
-            let t5_9 = V::load(t5.at(9usize, c));
+            let t5_9 = V::load(t5.at(9usize));
             v226 = V::neg_mul_add(v33, t5_9, v226);
             let mut v245 = V::mul_sub(v33, t5_7, v86);
             v98 = V::mul_add(v33, t5_6, v98);
-            let t5_15 = V::load(t5.at(15usize, c));
+            let t5_15 = V::load(t5.at(15usize));
             v100 = V::mul_add(v32, t5_15, v100);
             // out0[25] = v49*t5_30 + v48*t5_29 + v34*t5_13 - v33*t5_14 + v32*t5_15
             V::store(v100, out0.at(25usize, c));
@@ -6301,15 +6044,15 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v298 = V::mul_add(v24, t5_8, v298);
             v309 = V::mul_add(v24, t5_7, v309);
             let mut v319 = V::mul_sub(v24, t5_6, v287);
-            let t5_4 = V::load(t5.at(4usize, c));
+            let t5_4 = V::load(t5.at(4usize));
             v180 = V::neg_mul_add(v22, t5_4, v180);
-            let t5_3 = V::load(t5.at(3usize, c));
+            let t5_3 = V::load(t5.at(3usize));
             v193 = V::neg_mul_add(v22, t5_3, v193);
-            let t5_2 = V::load(t5.at(2usize, c));
+            let t5_2 = V::load(t5.at(2usize));
             v210 = V::neg_mul_add(v22, t5_2, v210);
-            let t5_1 = V::load(t5.at(1usize, c));
+            let t5_1 = V::load(t5.at(1usize));
             v175 = V::mul_add(v22, t5_1, v175);
-            let t5_5 = V::load(t5.at(5usize, c));
+            let t5_5 = V::load(t5.at(5usize));
             v180 = V::mul_add(v21, t5_5, v180);
             // out0[15] = v38*t5_25 + v37*t5_24 + v36*t5_21 - v22*t5_4 + v21*t5_5
             V::store(v180, out0.at(15usize, c));
@@ -6350,7 +6093,7 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v365 = V::mul_add(V::mul(x_e3, w1), t5_3, v365);
             v365 = V::mul_add(V::mul(x_e2, w1), t5_2, v365);
             v365 = V::mul_add(V::mul(x_e1, w1), t5_1, v365);
-            let t5_0 = V::load(t5.at(0usize, c));
+            let t5_0 = V::load(t5.at(0usize));
             v289 = V::mul_add(V::mul(x_e5, w0), t5_0, v289);
             // out0[5] = v27*t5_15 + v26*t5_14 + v25*t5_12 + v24*t5_9 + x_e5*w0*t5_0
             V::store(v289, out0.at(5usize, c));
@@ -6366,7 +6109,7 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out0[1] = x_e1*w0*t5_0 - (v28*t5_9 + v27*t5_8 + v26*t5_7 + v25*t5_6)
             V::store(V::mul_sub(V::mul(x_e1, w0), t5_0, v288), out0.at(1usize, c));
             v365 = V::mul_add(
-                V::load(t3.at(0usize, c)),
+                V::load(t3.at(0usize)),
                 gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
                 v365,
             );
@@ -6392,12 +6135,14 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<32usize>(c);
-            t5.prefetch::<32usize>(c);
             x.prefetch::<5usize>(c);
+            let t5 = t5.packed::<V, 32usize>(group);
+            let param0 = param0.packed::<V, 10usize>(group);
+            let grad0 = grad0.packed::<V, 10usize>(group);
             let y_e1234 = V::load(y.at(26usize, c));
-            let t5_31 = V::load(t5.at(31usize, c));
+            let t5_31 = V::load(t5.at(31usize));
             let v2 = V::mul(y_e1234, t5_31);
-            let w9 = V::load(param0.at(9usize, c));
+            let w9 = V::load(param0.at(9usize));
             let mut v4 = V::mul(w9, v2);
             let x_e5 = V::load(x.at(4usize, c));
             let mut v6 = V::mul(x_e5, v2);
@@ -6422,31 +6167,31 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e1 = V::load(x.at(0usize, c));
             v6 = V::mul_add(x_e1, v26, v6);
             // grad0[9] += x_e5*v2 - x_e4*v8 + x_e3*v14 - x_e2*v20 + x_e1*v26
-            V::store(V::add(V::load(grad0.at(9usize, c)), v6), grad0.at(9usize, c));
+            V::store(V::add(V::load(grad0.at(9usize)), v6), grad0.at(9usize));
             let y_e12345 = V::load(y.at(31usize, c));
-            let t5_26 = V::load(t5.at(26usize, c));
+            let t5_26 = V::load(t5.at(26usize));
             let v33 = V::mul(y_e12345, t5_26);
-            let w8 = V::load(param0.at(8usize, c));
+            let w8 = V::load(param0.at(8usize));
             let mut v36 = V::mul(x_e5, v33);
             v4 = V::mul_add(w8, v33, v4);
-            let t5_27 = V::load(t5.at(27usize, c));
+            let t5_27 = V::load(t5.at(27usize));
             let v39 = V::mul(y_e12345, t5_27);
             v9 = V::mul_add(w8, v39, v9);
             v36 = V::neg_mul_add(x_e4, v39, v36);
-            let t5_28 = V::load(t5.at(28usize, c));
+            let t5_28 = V::load(t5.at(28usize));
             let v45 = V::mul(y_e12345, t5_28);
             v15 = V::mul_add(w8, v45, v15);
             v36 = V::mul_add(x_e3, v45, v36);
-            let t5_29 = V::load(t5.at(29usize, c));
+            let t5_29 = V::load(t5.at(29usize));
             let v51 = V::mul(y_e12345, t5_29);
             v21 = V::mul_add(w8, v51, v21);
             v36 = V::neg_mul_add(x_e2, v51, v36);
-            let t5_30 = V::load(t5.at(30usize, c));
+            let t5_30 = V::load(t5.at(30usize));
             let v57 = V::mul(y_e12345, t5_30);
             v27 = V::mul_add(w8, v57, v27);
             v36 = V::mul_add(x_e1, v57, v36);
             // grad0[8] += x_e5*v33 - x_e4*v39 + x_e3*v45 - x_e2*v51 + x_e1*v57
-            V::store(V::add(V::load(grad0.at(8usize, c)), v36), grad0.at(8usize, c));
+            V::store(V::add(V::load(grad0.at(8usize)), v36), grad0.at(8usize));
             let y_e234 = V::load(y.at(22usize, c));
             let mut v63 = V::mul(y_e234, t5_30);
             let y_e134 = V::load(y.at(19usize, c));
@@ -6455,7 +6200,7 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v63 = V::mul_add(y_e124, t5_28, v63);
             let y_e123 = V::load(y.at(16usize, c));
             v63 = V::mul_add(y_e123, t5_27, v63);
-            let w7 = V::load(param0.at(7usize, c));
+            let w7 = V::load(param0.at(7usize));
             v4 = V::neg_mul_add(w7, v63, v4);
             let y_e235 = V::load(y.at(23usize, c));
             let mut v78 = V::mul(y_e235, t5_30);
@@ -6489,36 +6234,36 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v27 = V::mul_add(w7, v116, v27);
             v88 = V::mul_add(x_e1, v116, v88);
             // grad0[7] += x_e4*v86 - x_e5*v72 + x_e3*v99 + x_e2*v111 + x_e1*v122
-            V::store(V::add(V::load(grad0.at(7usize, c)), v88), grad0.at(7usize, c));
-            let t5_22 = V::load(t5.at(22usize, c));
+            V::store(V::add(V::load(grad0.at(7usize)), v88), grad0.at(7usize));
+            let t5_22 = V::load(t5.at(22usize));
             let mut v128 = V::mul(y_e2345, t5_22);
-            let t5_19 = V::load(t5.at(19usize, c));
+            let t5_19 = V::load(t5.at(19usize));
             v128 = V::mul_add(y_e1345, t5_19, v128);
-            let t5_17 = V::load(t5.at(17usize, c));
+            let t5_17 = V::load(t5.at(17usize));
             v128 = V::mul_add(y_e1245, t5_17, v128);
-            let t5_16 = V::load(t5.at(16usize, c));
+            let t5_16 = V::load(t5.at(16usize));
             v128 = V::mul_add(y_e1235, t5_16, v128);
-            let w6 = V::load(param0.at(6usize, c));
+            let w6 = V::load(param0.at(6usize));
             v4 = V::neg_mul_add(w6, v128, v4);
-            let t5_23 = V::load(t5.at(23usize, c));
+            let t5_23 = V::load(t5.at(23usize));
             let mut v143 = V::mul(y_e2345, t5_23);
-            let t5_20 = V::load(t5.at(20usize, c));
+            let t5_20 = V::load(t5.at(20usize));
             v143 = V::mul_add(y_e1345, t5_20, v143);
-            let t5_18 = V::load(t5.at(18usize, c));
+            let t5_18 = V::load(t5.at(18usize));
             v143 = V::mul_add(y_e1245, t5_18, v143);
             v143 = V::neg_mul_add(y_e1234, t5_16, v143);
             let mut v153 = V::mul(x_e4, v143);
             v89 = V::mul_add(w6, v143, v89);
             v153 = V::neg_mul_add(x_e5, v128, v153);
-            let t5_24 = V::load(t5.at(24usize, c));
+            let t5_24 = V::load(t5.at(24usize));
             let mut v157 = V::mul(y_e2345, t5_24);
-            let t5_21 = V::load(t5.at(21usize, c));
+            let t5_21 = V::load(t5.at(21usize));
             v157 = V::mul_add(y_e1345, t5_21, v157);
             let mut v162 = V::mul_sub(y_e1235, t5_18, v157);
             v162 = V::mul_add(y_e1234, t5_17, v162);
             v15 = V::mul_add(w6, v162, v15);
             v153 = V::mul_add(x_e3, v162, v153);
-            let t5_25 = V::load(t5.at(25usize, c));
+            let t5_25 = V::load(t5.at(25usize));
             let mut v170 = V::mul(y_e2345, t5_25);
             v170 = V::neg_mul_add(y_e1245, t5_21, v170);
             v170 = V::neg_mul_add(y_e1235, t5_20, v170);
@@ -6532,7 +6277,7 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v27 = V::mul_add(w6, v181, v27);
             v153 = V::mul_add(x_e1, v181, v153);
             // grad0[6] += x_e4*v151 - x_e5*v137 + x_e3*v164 + x_e2*v176 + x_e1*v187
-            V::store(V::add(V::load(grad0.at(6usize, c)), v153), grad0.at(6usize, c));
+            V::store(V::add(V::load(grad0.at(6usize)), v153), grad0.at(6usize));
             let y_e34 = V::load(y.at(13usize, c));
             let mut v193 = V::mul(y_e34, t5_25);
             let y_e24 = V::load(y.at(11usize, c));
@@ -6545,7 +6290,7 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v193 = V::mul_add(y_e13, t5_20, v193);
             let y_e12 = V::load(y.at(6usize, c));
             v193 = V::mul_add(y_e12, t5_18, v193);
-            let w5 = V::load(param0.at(5usize, c));
+            let w5 = V::load(param0.at(5usize));
             let mut v211 = V::mul(x_e5, v193);
             v4 = V::mul_add(w5, v193, v4);
             let y_e35 = V::load(y.at(14usize, c));
@@ -6585,34 +6330,34 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v27 = V::mul_add(w5, v262, v27);
             v211 = V::mul_add(x_e1, v262, v211);
             // grad0[5] += x_e5*v208 + x_e4*v226 + x_e3*v242 + x_e2*v257 + x_e1*v272
-            V::store(V::add(V::load(grad0.at(5usize, c)), v211), grad0.at(5usize, c));
-            let t5_13 = V::load(t5.at(13usize, c));
+            V::store(V::add(V::load(grad0.at(5usize)), v211), grad0.at(5usize));
+            let t5_13 = V::load(t5.at(13usize));
             let mut v278 = V::mul(y_e345, t5_13);
-            let t5_11 = V::load(t5.at(11usize, c));
+            let t5_11 = V::load(t5.at(11usize));
             v278 = V::mul_add(y_e245, t5_11, v278);
-            let t5_10 = V::load(t5.at(10usize, c));
+            let t5_10 = V::load(t5.at(10usize));
             v278 = V::mul_add(y_e235, t5_10, v278);
-            let t5_8 = V::load(t5.at(8usize, c));
+            let t5_8 = V::load(t5.at(8usize));
             v278 = V::mul_add(y_e145, t5_8, v278);
-            let t5_7 = V::load(t5.at(7usize, c));
+            let t5_7 = V::load(t5.at(7usize));
             v278 = V::mul_add(y_e135, t5_7, v278);
-            let t5_6 = V::load(t5.at(6usize, c));
+            let t5_6 = V::load(t5.at(6usize));
             v278 = V::mul_add(y_e125, t5_6, v278);
-            let w4 = V::load(param0.at(4usize, c));
+            let w4 = V::load(param0.at(4usize));
             let mut v296 = V::mul(x_e5, v278);
             v4 = V::mul_add(w4, v278, v4);
-            let t5_14 = V::load(t5.at(14usize, c));
+            let t5_14 = V::load(t5.at(14usize));
             let mut v299 = V::mul(y_e345, t5_14);
-            let t5_12 = V::load(t5.at(12usize, c));
+            let t5_12 = V::load(t5.at(12usize));
             v299 = V::mul_add(y_e245, t5_12, v299);
             let mut v304 = V::mul_sub(y_e234, t5_10, v299);
-            let t5_9 = V::load(t5.at(9usize, c));
+            let t5_9 = V::load(t5.at(9usize));
             v304 = V::neg_mul_add(y_e145, t5_9, v304);
             v304 = V::mul_add(y_e134, t5_7, v304);
             v304 = V::mul_add(y_e124, t5_6, v304);
             v89 = V::mul_add(w4, v304, v89);
             v296 = V::mul_add(x_e4, v304, v296);
-            let t5_15 = V::load(t5.at(15usize, c));
+            let t5_15 = V::load(t5.at(15usize));
             let mut v317 = V::mul(y_e345, t5_15);
             v317 = V::neg_mul_add(y_e235, t5_12, v317);
             v317 = V::neg_mul_add(y_e234, t5_11, v317);
@@ -6638,7 +6383,7 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v27 = V::mul_add(w4, v347, v27);
             v296 = V::mul_add(x_e1, v347, v296);
             // grad0[4] += x_e5*v293 + x_e4*v311 + x_e3*v327 + x_e2*v342 + x_e1*v357
-            V::store(V::add(V::load(grad0.at(4usize, c)), v296), grad0.at(4usize, c));
+            V::store(V::add(V::load(grad0.at(4usize)), v296), grad0.at(4usize));
             let y_e4 = V::load(y.at(4usize, c));
             let mut v363 = V::mul(y_e4, t5_15);
             let y_e3 = V::load(y.at(3usize, c));
@@ -6647,7 +6392,7 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v363 = V::mul_add(y_e2, t5_12, v363);
             let y_e1 = V::load(y.at(1usize, c));
             v363 = V::mul_add(y_e1, t5_9, v363);
-            let w3 = V::load(param0.at(3usize, c));
+            let w3 = V::load(param0.at(3usize));
             v4 = V::neg_mul_add(w3, v363, v4);
             let y_e5 = V::load(y.at(5usize, c));
             let mut v378 = V::mul(y_e5, t5_15);
@@ -6676,18 +6421,18 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v27 = V::mul_add(w3, v411, v27);
             v386 = V::mul_add(x_e1, v411, v386);
             // grad0[3] += x_e4*v384 - x_e5*v372 + x_e3*v395 + x_e2*v406 + x_e1*v417
-            V::store(V::add(V::load(grad0.at(3usize, c)), v386), grad0.at(3usize, c));
-            let t5_4 = V::load(t5.at(4usize, c));
+            V::store(V::add(V::load(grad0.at(3usize)), v386), grad0.at(3usize));
+            let t5_4 = V::load(t5.at(4usize));
             let mut v423 = V::mul(y_e45, t5_4);
-            let t5_3 = V::load(t5.at(3usize, c));
+            let t5_3 = V::load(t5.at(3usize));
             v423 = V::mul_add(y_e35, t5_3, v423);
-            let t5_2 = V::load(t5.at(2usize, c));
+            let t5_2 = V::load(t5.at(2usize));
             v423 = V::mul_add(y_e25, t5_2, v423);
-            let t5_1 = V::load(t5.at(1usize, c));
+            let t5_1 = V::load(t5.at(1usize));
             v423 = V::mul_add(y_e15, t5_1, v423);
-            let w2 = V::load(param0.at(2usize, c));
+            let w2 = V::load(param0.at(2usize));
             v4 = V::neg_mul_add(w2, v423, v4);
-            let t5_5 = V::load(t5.at(5usize, c));
+            let t5_5 = V::load(t5.at(5usize));
             let mut v438 = V::mul(y_e45, t5_5);
             v438 = V::neg_mul_add(y_e34, t5_3, v438);
             v438 = V::neg_mul_add(y_e24, t5_2, v438);
@@ -6714,10 +6459,10 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v27 = V::mul_add(w2, v471, v27);
             v446 = V::mul_add(x_e1, v471, v446);
             // grad0[2] += x_e4*v444 - x_e5*v432 + x_e3*v455 + x_e2*v466 + x_e1*v477
-            V::store(V::add(V::load(grad0.at(2usize, c)), v446), grad0.at(2usize, c));
+            V::store(V::add(V::load(grad0.at(2usize)), v446), grad0.at(2usize));
             let y_1 = V::load(y.at(0usize, c));
             let v483 = V::mul(y_1, t5_5);
-            let w1 = V::load(param0.at(1usize, c));
+            let w1 = V::load(param0.at(1usize));
             let mut v486 = V::mul(x_e5, v483);
             v4 = V::mul_add(w1, v483, v4);
             let v488 = V::mul(y_1, t5_4);
@@ -6733,10 +6478,10 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v27 = V::mul_add(w1, v503, v27);
             v486 = V::mul_add(x_e1, v503, v486);
             // grad0[1] += x_e5*v483 + x_e4*v488 + x_e3*v493 + x_e2*v498 + x_e1*v503
-            V::store(V::add(V::load(grad0.at(1usize, c)), v486), grad0.at(1usize, c));
-            let t5_0 = V::load(t5.at(0usize, c));
+            V::store(V::add(V::load(grad0.at(1usize)), v486), grad0.at(1usize));
+            let t5_0 = V::load(t5.at(0usize));
             let v509 = V::mul(y_e5, t5_0);
-            let w0 = V::load(param0.at(0usize, c));
+            let w0 = V::load(param0.at(0usize));
             let mut v512 = V::mul(x_e5, v509);
             v4 = V::mul_add(w0, v509, v4);
             // out0[4] = w9*v2 + w8*v33 - w7*v72 - w6*v137 + w5*v208 + w4*v293 - w3*v372 - w2*v432 + w1*v483 + w0*v509
@@ -6762,7 +6507,7 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v27, out0.at(0usize, c));
             v512 = V::mul_add(x_e1, v529, v512);
             // grad0[0] += x_e5*v509 + x_e4*v514 + x_e3*v519 + x_e2*v524 + x_e1*v529
-            V::store(V::add(V::load(grad0.at(0usize, c)), v512), grad0.at(0usize, c));
+            V::store(V::add(V::load(grad0.at(0usize)), v512), grad0.at(0usize));
         }
     }
 }
@@ -6919,7 +6664,9 @@ unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<32usize>(c);
             y.prefetch::<5usize>(c);
-            let v2 = V::mul(V::load(x.at(0usize, c)), V::load(param0.at(0usize, c)));
+            let out0 = out0.packed::<V, 32usize>(group);
+            let param0 = param0.packed::<V, 10usize>(group);
+            let v2 = V::mul(V::load(x.at(0usize, c)), V::load(param0.at(0usize)));
             let y_e1 = V::load(y.at(0usize, c));
             let mut v4 = V::mul(y_e1, v2);
             let y_e2 = V::load(y.at(1usize, c));
@@ -6931,7 +6678,7 @@ unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e5 = V::load(y.at(4usize, c));
             let mut v12 = V::mul(y_e5, v2);
             let x_e1 = V::load(x.at(1usize, c));
-            let w1 = V::load(param0.at(1usize, c));
+            let w1 = V::load(param0.at(1usize));
             let mut v16 = V::mul(y_e1, V::mul(x_e1, w1));
             let x_e2 = V::load(x.at(2usize, c));
             v16 = V::mul_add(y_e2, V::mul(x_e2, w1), v16);
@@ -6942,8 +6689,8 @@ unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e5 = V::load(x.at(5usize, c));
             v16 = V::mul_add(y_e5, V::mul(x_e5, w1), v16);
             // out0[0] = y_e1*x_e1*w1 + y_e2*x_e2*w1 + y_e3*x_e3*w1 + y_e4*x_e4*w1 + y_e5*x_e5*w1
-            V::store(v16, out0.at(0usize, c));
-            let w2 = V::load(param0.at(2usize, c));
+            V::store(v16, out0.at(0usize));
+            let w2 = V::load(param0.at(2usize));
             let v34 = V::mul(x_e1, w2);
             let mut v35 = V::mul(y_e2, v34);
             let mut v36 = V::mul(y_e3, v34);
@@ -6970,7 +6717,7 @@ unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v51 = V::neg_mul_add(y_e3, v60, v51);
             v59 = V::neg_mul_add(y_e4, v60, v59);
             let x_e12 = V::load(x.at(6usize, c));
-            let w3 = V::load(param0.at(3usize, c));
+            let w3 = V::load(param0.at(3usize));
             let v71 = V::mul(x_e12, w3);
             v6 = V::neg_mul_add(y_e1, v71, v6);
             v4 = V::mul_add(y_e2, v71, v4);
@@ -6987,7 +6734,7 @@ unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v12 = V::neg_mul_add(y_e1, v89, v12);
             v4 = V::mul_add(y_e5, v89, v4);
             // out0[1] = y_e1*v2 + y_e2*v71 + y_e3*v77 + y_e4*v83 + y_e5*v89
-            V::store(v4, out0.at(1usize, c));
+            V::store(v4, out0.at(1usize));
             let x_e23 = V::load(x.at(10usize, c));
             let v95 = V::mul(x_e23, w3);
             v8 = V::neg_mul_add(y_e2, v95, v8);
@@ -7001,7 +6748,7 @@ unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v12 = V::neg_mul_add(y_e2, v107, v12);
             v6 = V::mul_add(y_e5, v107, v6);
             // out0[2] = y_e2*v2 - y_e1*v71 + y_e3*v95 + y_e4*v101 + y_e5*v107
-            V::store(v6, out0.at(2usize, c));
+            V::store(v6, out0.at(2usize));
             let x_e34 = V::load(x.at(13usize, c));
             let v113 = V::mul(x_e34, w3);
             v10 = V::neg_mul_add(y_e3, v113, v10);
@@ -7011,16 +6758,16 @@ unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v12 = V::neg_mul_add(y_e3, v119, v12);
             v8 = V::mul_add(y_e5, v119, v8);
             // out0[3] = y_e3*v2 - y_e1*v77 - y_e2*v95 + y_e4*v113 + y_e5*v119
-            V::store(v8, out0.at(3usize, c));
+            V::store(v8, out0.at(3usize));
             let x_e45 = V::load(x.at(15usize, c));
             let v125 = V::mul(x_e45, w3);
             v12 = V::neg_mul_add(y_e4, v125, v12);
             // out0[5] = y_e5*v2 - y_e1*v89 - y_e2*v107 - y_e3*v119 - y_e4*v125
-            V::store(v12, out0.at(5usize, c));
+            V::store(v12, out0.at(5usize));
             v10 = V::mul_add(y_e5, v125, v10);
             // out0[4] = y_e4*v2 - y_e1*v83 - y_e2*v101 - y_e3*v113 + y_e5*v125
-            V::store(v10, out0.at(4usize, c));
-            let w4 = V::load(param0.at(4usize, c));
+            V::store(v10, out0.at(4usize));
+            let w4 = V::load(param0.at(4usize));
             let v131 = V::mul(x_e12, w4);
             let mut v132 = V::mul(y_e3, v131);
             let mut v133 = V::mul(y_e4, v131);
@@ -7062,7 +6809,7 @@ unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v163 = V::mul_add(y_e2, v184, v163);
             v176 = V::mul_add(y_e3, v184, v176);
             let x_e123 = V::load(x.at(16usize, c));
-            let w5 = V::load(param0.at(5usize, c));
+            let w5 = V::load(param0.at(5usize));
             let v193 = V::mul(x_e123, w5);
             v42 = V::mul_add(y_e1, v193, v42);
             v36 = V::neg_mul_add(y_e2, v193, v36);
@@ -7078,7 +6825,7 @@ unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v38 = V::neg_mul_add(y_e2, v209, v38);
             v35 = V::mul_add(y_e5, v209, v35);
             // out0[6] = y_e2*v34 - y_e1*v39 + y_e3*v193 + y_e4*v201 + y_e5*v209
-            V::store(v35, out0.at(6usize, c));
+            V::store(v35, out0.at(6usize));
             let x_e134 = V::load(x.at(19usize, c));
             let v217 = V::mul(x_e134, w5);
             v50 = V::mul_add(y_e1, v217, v50);
@@ -7090,16 +6837,16 @@ unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v38 = V::neg_mul_add(y_e3, v225, v38);
             v36 = V::mul_add(y_e5, v225, v36);
             // out0[7] = y_e3*v34 - y_e1*v45 - y_e2*v193 + y_e4*v217 + y_e5*v225
-            V::store(v36, out0.at(7usize, c));
+            V::store(v36, out0.at(7usize));
             let x_e145 = V::load(x.at(21usize, c));
             let v233 = V::mul(x_e145, w5);
             v59 = V::mul_add(y_e1, v233, v59);
             v38 = V::neg_mul_add(y_e4, v233, v38);
             // out0[9] = y_e5*v34 - y_e1*v60 - y_e2*v209 - y_e3*v225 - y_e4*v233
-            V::store(v38, out0.at(9usize, c));
+            V::store(v38, out0.at(9usize));
             v37 = V::mul_add(y_e5, v233, v37);
             // out0[8] = y_e4*v34 - y_e1*v52 - y_e2*v201 - y_e3*v217 + y_e5*v233
-            V::store(v37, out0.at(8usize, c));
+            V::store(v37, out0.at(8usize));
             let x_e234 = V::load(x.at(22usize, c));
             let v241 = V::mul(x_e234, w5);
             v50 = V::mul_add(y_e2, v241, v50);
@@ -7111,28 +6858,28 @@ unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v44 = V::neg_mul_add(y_e3, v249, v44);
             v42 = V::mul_add(y_e5, v249, v42);
             // out0[10] = y_e3*v39 - y_e2*v45 + y_e1*v193 + y_e4*v241 + y_e5*v249
-            V::store(v42, out0.at(10usize, c));
+            V::store(v42, out0.at(10usize));
             let x_e245 = V::load(x.at(24usize, c));
             let v257 = V::mul(x_e245, w5);
             v59 = V::mul_add(y_e2, v257, v59);
             v44 = V::neg_mul_add(y_e4, v257, v44);
             // out0[12] = y_e5*v39 - y_e2*v60 + y_e1*v209 - y_e3*v249 - y_e4*v257
-            V::store(v44, out0.at(12usize, c));
+            V::store(v44, out0.at(12usize));
             v43 = V::mul_add(y_e5, v257, v43);
             // out0[11] = y_e4*v39 - y_e2*v52 + y_e1*v201 - y_e3*v241 + y_e5*v257
-            V::store(v43, out0.at(11usize, c));
+            V::store(v43, out0.at(11usize));
             let x_e345 = V::load(x.at(25usize, c));
             let v265 = V::mul(x_e345, w5);
             v59 = V::mul_add(y_e3, v265, v59);
             // out0[15] = y_e5*v52 - y_e4*v60 + y_e1*v233 + y_e2*v257 + y_e3*v265
-            V::store(v59, out0.at(15usize, c));
+            V::store(v59, out0.at(15usize));
             v51 = V::neg_mul_add(y_e4, v265, v51);
             // out0[14] = y_e5*v45 - y_e3*v60 + y_e1*v225 + y_e2*v249 - y_e4*v265
-            V::store(v51, out0.at(14usize, c));
+            V::store(v51, out0.at(14usize));
             v50 = V::mul_add(y_e5, v265, v50);
             // out0[13] = y_e4*v45 - y_e3*v52 + y_e1*v217 + y_e2*v241 + y_e5*v265
-            V::store(v50, out0.at(13usize, c));
-            let w6 = V::load(param0.at(6usize, c));
+            V::store(v50, out0.at(13usize));
+            let w6 = V::load(param0.at(6usize));
             let v273 = V::mul(x_e123, w6);
             let mut v274 = V::mul(y_e4, v273);
             let mut v275 = V::mul(y_e5, v273);
@@ -7164,7 +6911,7 @@ unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v288 = V::neg_mul_add(y_e1, v313, v288);
             v302 = V::neg_mul_add(y_e2, v313, v302);
             let x_e1234 = V::load(x.at(26usize, c));
-            let w7 = V::load(param0.at(7usize, c));
+            let w7 = V::load(param0.at(7usize));
             let v320 = V::mul(x_e1234, w7);
             v156 = V::neg_mul_add(y_e1, v320, v156);
             v138 = V::mul_add(y_e2, v320, v138);
@@ -7177,67 +6924,67 @@ unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v134 = V::neg_mul_add(y_e3, v330, v134);
             v132 = V::mul_add(y_e5, v330, v132);
             // out0[16] = y_e3*v131 - y_e2*v135 + y_e1*v153 + y_e4*v320 + y_e5*v330
-            V::store(v132, out0.at(16usize, c));
+            V::store(v132, out0.at(16usize));
             let x_e1245 = V::load(x.at(28usize, c));
             let v340 = V::mul(x_e1245, w7);
             v163 = V::neg_mul_add(y_e1, v340, v163);
             v145 = V::mul_add(y_e2, v340, v145);
             v134 = V::neg_mul_add(y_e4, v340, v134);
             // out0[18] = y_e5*v131 - y_e2*v146 + y_e1*v164 - y_e3*v330 - y_e4*v340
-            V::store(v134, out0.at(18usize, c));
+            V::store(v134, out0.at(18usize));
             v133 = V::mul_add(y_e5, v340, v133);
             // out0[17] = y_e4*v131 - y_e2*v140 + y_e1*v158 - y_e3*v320 + y_e5*v340
-            V::store(v133, out0.at(17usize, c));
+            V::store(v133, out0.at(17usize));
             let x_e1345 = V::load(x.at(29usize, c));
             let v350 = V::mul(x_e1345, w7);
             v176 = V::neg_mul_add(y_e1, v350, v176);
             v145 = V::mul_add(y_e3, v350, v145);
             // out0[21] = y_e5*v140 - y_e4*v146 + y_e1*v184 + y_e2*v340 + y_e3*v350
-            V::store(v145, out0.at(21usize, c));
+            V::store(v145, out0.at(21usize));
             v139 = V::neg_mul_add(y_e4, v350, v139);
             // out0[20] = y_e5*v135 - y_e3*v146 + y_e1*v177 + y_e2*v330 - y_e4*v350
-            V::store(v139, out0.at(20usize, c));
+            V::store(v139, out0.at(20usize));
             v138 = V::mul_add(y_e5, v350, v138);
             // out0[19] = y_e4*v135 - y_e3*v140 + y_e1*v171 + y_e2*v320 + y_e5*v350
-            V::store(v138, out0.at(19usize, c));
+            V::store(v138, out0.at(19usize));
             let x_e2345 = V::load(x.at(30usize, c));
             let v360 = V::mul(x_e2345, w7);
             v176 = V::neg_mul_add(y_e2, v360, v176);
             // out0[25] = y_e5*v171 - y_e4*v177 + y_e3*v184 - y_e1*v350 - y_e2*v360
-            V::store(v176, out0.at(25usize, c));
+            V::store(v176, out0.at(25usize));
             v163 = V::mul_add(y_e3, v360, v163);
             // out0[24] = y_e5*v158 - y_e4*v164 + y_e2*v184 - y_e1*v340 + y_e3*v360
-            V::store(v163, out0.at(24usize, c));
+            V::store(v163, out0.at(24usize));
             v157 = V::neg_mul_add(y_e4, v360, v157);
             // out0[23] = y_e5*v153 - y_e3*v164 + y_e2*v177 - y_e1*v330 - y_e4*v360
-            V::store(v157, out0.at(23usize, c));
+            V::store(v157, out0.at(23usize));
             v156 = V::mul_add(y_e5, v360, v156);
             // out0[22] = y_e4*v153 - y_e3*v158 + y_e2*v171 - y_e1*v320 + y_e5*v360
-            V::store(v156, out0.at(22usize, c));
-            let w8 = V::load(param0.at(8usize, c));
+            V::store(v156, out0.at(22usize));
+            let w8 = V::load(param0.at(8usize));
             let mut v371 = V::mul(y_e5, V::mul(x_e1234, w8));
             v371 = V::neg_mul_add(y_e4, V::mul(x_e1235, w8), v371);
             v371 = V::mul_add(y_e3, V::mul(x_e1245, w8), v371);
             v371 = V::neg_mul_add(y_e2, V::mul(x_e1345, w8), v371);
             v371 = V::mul_add(y_e1, V::mul(x_e2345, w8), v371);
             // out0[31] = y_e5*x_e1234*w8 - y_e4*x_e1235*w8 + y_e3*x_e1245*w8 - y_e2*x_e1345*w8 + y_e1*x_e2345*w8
-            V::store(v371, out0.at(31usize, c));
-            let v386 = V::mul(V::load(x.at(31usize, c)), V::load(param0.at(9usize, c)));
+            V::store(v371, out0.at(31usize));
+            let v386 = V::mul(V::load(x.at(31usize, c)), V::load(param0.at(9usize)));
             v302 = V::mul_add(y_e1, v386, v302);
             // out0[30] = y_e5*v299 - y_e4*v303 + y_e3*v308 - y_e2*v313 + y_e1*v386
-            V::store(v302, out0.at(30usize, c));
+            V::store(v302, out0.at(30usize));
             v288 = V::neg_mul_add(y_e2, v386, v288);
             // out0[29] = y_e5*v285 - y_e4*v289 + y_e3*v294 - y_e1*v313 - y_e2*v386
-            V::store(v288, out0.at(29usize, c));
+            V::store(v288, out0.at(29usize));
             v279 = V::mul_add(y_e3, v386, v279);
             // out0[28] = y_e5*v276 - y_e4*v280 + y_e2*v294 - y_e1*v308 + y_e3*v386
-            V::store(v279, out0.at(28usize, c));
+            V::store(v279, out0.at(28usize));
             v275 = V::neg_mul_add(y_e4, v386, v275);
             // out0[27] = y_e5*v273 - y_e3*v280 + y_e2*v289 - y_e1*v303 - y_e4*v386
-            V::store(v275, out0.at(27usize, c));
+            V::store(v275, out0.at(27usize));
             v274 = V::mul_add(y_e5, v386, v274);
             // out0[26] = y_e4*v273 - y_e3*v276 + y_e2*v285 - y_e1*v299 + y_e5*v386
-            V::store(v274, out0.at(26usize, c));
+            V::store(v274, out0.at(26usize));
         }
     }
 }
@@ -7256,22 +7003,23 @@ unsafe fn sgp_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<32usize>(c);
-            t5.prefetch::<32usize>(c);
-            let v2 = V::mul(V::load(x.at(0usize, c)), V::load(param0.at(0usize, c)));
+            let t5 = t5.packed::<V, 32usize>(group);
+            let param0 = param0.packed::<V, 10usize>(group);
+            let v2 = V::mul(V::load(x.at(0usize, c)), V::load(param0.at(0usize)));
             let x_e1 = V::load(x.at(1usize, c));
-            let w1 = V::load(param0.at(1usize, c));
+            let w1 = V::load(param0.at(1usize));
             let x_e2 = V::load(x.at(2usize, c));
             let x_e3 = V::load(x.at(3usize, c));
             let x_e4 = V::load(x.at(4usize, c));
             let x_e5 = V::load(x.at(5usize, c));
-            let w2 = V::load(param0.at(2usize, c));
+            let w2 = V::load(param0.at(2usize));
             let v15 = V::mul(x_e1, w2);
             let v16 = V::mul(x_e2, w2);
             let v17 = V::mul(x_e3, w2);
             let v18 = V::mul(x_e4, w2);
             let v19 = V::mul(x_e5, w2);
             let x_e12 = V::load(x.at(6usize, c));
-            let w3 = V::load(param0.at(3usize, c));
+            let w3 = V::load(param0.at(3usize));
             let v22 = V::mul(x_e12, w3);
             let x_e13 = V::load(x.at(7usize, c));
             let v24 = V::mul(x_e13, w3);
@@ -7291,7 +7039,7 @@ unsafe fn sgp_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v38 = V::mul(x_e35, w3);
             let x_e45 = V::load(x.at(15usize, c));
             let v40 = V::mul(x_e45, w3);
-            let w4 = V::load(param0.at(4usize, c));
+            let w4 = V::load(param0.at(4usize));
             let v42 = V::mul(x_e12, w4);
             let v43 = V::mul(x_e13, w4);
             let v44 = V::mul(x_e14, w4);
@@ -7303,7 +7051,7 @@ unsafe fn sgp_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v50 = V::mul(x_e35, w4);
             let v51 = V::mul(x_e45, w4);
             let x_e123 = V::load(x.at(16usize, c));
-            let w5 = V::load(param0.at(5usize, c));
+            let w5 = V::load(param0.at(5usize));
             let v54 = V::mul(x_e123, w5);
             let x_e124 = V::load(x.at(17usize, c));
             let v56 = V::mul(x_e124, w5);
@@ -7323,7 +7071,7 @@ unsafe fn sgp_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v70 = V::mul(x_e245, w5);
             let x_e345 = V::load(x.at(25usize, c));
             let v72 = V::mul(x_e345, w5);
-            let w6 = V::load(param0.at(6usize, c));
+            let w6 = V::load(param0.at(6usize));
             let v74 = V::mul(x_e123, w6);
             let v75 = V::mul(x_e124, w6);
             let v76 = V::mul(x_e125, w6);
@@ -7335,7 +7083,7 @@ unsafe fn sgp_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v82 = V::mul(x_e245, w6);
             let v83 = V::mul(x_e345, w6);
             let x_e1234 = V::load(x.at(26usize, c));
-            let w7 = V::load(param0.at(7usize, c));
+            let w7 = V::load(param0.at(7usize));
             let v86 = V::mul(x_e1234, w7);
             let x_e1235 = V::load(x.at(27usize, c));
             let v88 = V::mul(x_e1235, w7);
@@ -7345,46 +7093,46 @@ unsafe fn sgp_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v92 = V::mul(x_e1345, w7);
             let x_e2345 = V::load(x.at(30usize, c));
             let v94 = V::mul(x_e2345, w7);
-            let w8 = V::load(param0.at(8usize, c));
-            let v103 = V::mul(V::load(x.at(31usize, c)), V::load(param0.at(9usize, c)));
-            let t5_26 = V::load(t5.at(26usize, c));
+            let w8 = V::load(param0.at(8usize));
+            let v103 = V::mul(V::load(x.at(31usize, c)), V::load(param0.at(9usize)));
+            let t5_26 = V::load(t5.at(26usize));
             let mut v105 = V::mul(v103, t5_26);
-            let t5_27 = V::load(t5.at(27usize, c));
+            let t5_27 = V::load(t5.at(27usize));
             let mut v107 = V::mul(v103, t5_27);
-            let t5_28 = V::load(t5.at(28usize, c));
+            let t5_28 = V::load(t5.at(28usize));
             let mut v109 = V::mul(v103, t5_28);
-            let t5_29 = V::load(t5.at(29usize, c));
+            let t5_29 = V::load(t5.at(29usize));
             let mut v111 = V::mul(v103, t5_29);
-            let t5_30 = V::load(t5.at(30usize, c));
+            let t5_30 = V::load(t5.at(30usize));
             let mut v113 = V::mul(v103, t5_30);
-            let t5_31 = V::load(t5.at(31usize, c));
+            let t5_31 = V::load(t5.at(31usize));
             v113 = V::mul_add(V::mul(x_e2345, w8), t5_31, v113);
             v111 = V::mul_add(V::mul(x_e1345, w8), t5_31, v111);
             v109 = V::mul_add(V::mul(x_e1245, w8), t5_31, v109);
             v107 = V::mul_add(V::mul(x_e1235, w8), t5_31, v107);
             v105 = V::mul_add(V::mul(x_e1234, w8), t5_31, v105);
-            let t5_22 = V::load(t5.at(22usize, c));
+            let t5_22 = V::load(t5.at(22usize));
             v105 = V::mul_add(v94, t5_22, v105);
-            let t5_23 = V::load(t5.at(23usize, c));
+            let t5_23 = V::load(t5.at(23usize));
             v107 = V::mul_add(v94, t5_23, v107);
-            let t5_24 = V::load(t5.at(24usize, c));
+            let t5_24 = V::load(t5.at(24usize));
             v109 = V::mul_add(v94, t5_24, v109);
-            let t5_25 = V::load(t5.at(25usize, c));
+            let t5_25 = V::load(t5.at(25usize));
             v111 = V::mul_add(v94, t5_25, v111);
-            let t5_19 = V::load(t5.at(19usize, c));
+            let t5_19 = V::load(t5.at(19usize));
             v105 = V::mul_add(v92, t5_19, v105);
-            let t5_20 = V::load(t5.at(20usize, c));
+            let t5_20 = V::load(t5.at(20usize));
             v107 = V::mul_add(v92, t5_20, v107);
-            let t5_21 = V::load(t5.at(21usize, c));
+            let t5_21 = V::load(t5.at(21usize));
             v109 = V::mul_add(v92, t5_21, v109);
             v113 = V::neg_mul_add(v92, t5_25, v113);
-            let t5_17 = V::load(t5.at(17usize, c));
+            let t5_17 = V::load(t5.at(17usize));
             v105 = V::mul_add(v90, t5_17, v105);
-            let t5_18 = V::load(t5.at(18usize, c));
+            let t5_18 = V::load(t5.at(18usize));
             v107 = V::mul_add(v90, t5_18, v107);
             let mut v155 = V::mul_sub(v90, t5_21, v111);
             v113 = V::neg_mul_add(v90, t5_24, v113);
-            let t5_16 = V::load(t5.at(16usize, c));
+            let t5_16 = V::load(t5.at(16usize));
             v105 = V::mul_add(v88, t5_16, v105);
             v109 = V::neg_mul_add(v88, t5_18, v109);
             v155 = V::mul_add(v88, t5_20, v155);
@@ -7413,37 +7161,37 @@ unsafe fn sgp_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v109 = V::neg_mul_add(v75, t5_26, v109);
             v105 = V::mul_add(v74, t5_27, v105);
             v168 = V::mul_add(v74, t5_26, v168);
-            let t5_13 = V::load(t5.at(13usize, c));
+            let t5_13 = V::load(t5.at(13usize));
             v105 = V::mul_add(v72, t5_13, v105);
-            let t5_14 = V::load(t5.at(14usize, c));
+            let t5_14 = V::load(t5.at(14usize));
             v168 = V::neg_mul_add(v72, t5_14, v168);
-            let t5_15 = V::load(t5.at(15usize, c));
+            let t5_15 = V::load(t5.at(15usize));
             v109 = V::mul_add(v72, t5_15, v109);
-            let t5_11 = V::load(t5.at(11usize, c));
+            let t5_11 = V::load(t5.at(11usize));
             v105 = V::mul_add(v70, t5_11, v105);
-            let t5_12 = V::load(t5.at(12usize, c));
+            let t5_12 = V::load(t5.at(12usize));
             v168 = V::neg_mul_add(v70, t5_12, v168);
             v155 = V::mul_add(v70, t5_15, v155);
-            let t5_10 = V::load(t5.at(10usize, c));
+            let t5_10 = V::load(t5.at(10usize));
             v105 = V::mul_add(v68, t5_10, v105);
             v109 = V::neg_mul_add(v68, t5_12, v109);
             v155 = V::mul_add(v68, t5_14, v155);
             v168 = V::mul_add(v66, t5_10, v168);
             v109 = V::neg_mul_add(v66, t5_11, v109);
             v155 = V::mul_add(v66, t5_13, v155);
-            let t5_8 = V::load(t5.at(8usize, c));
+            let t5_8 = V::load(t5.at(8usize));
             v105 = V::mul_add(v64, t5_8, v105);
-            let t5_9 = V::load(t5.at(9usize, c));
+            let t5_9 = V::load(t5.at(9usize));
             v168 = V::neg_mul_add(v64, t5_9, v168);
             v113 = V::mul_add(v64, t5_15, v113);
-            let t5_7 = V::load(t5.at(7usize, c));
+            let t5_7 = V::load(t5.at(7usize));
             v105 = V::mul_add(v62, t5_7, v105);
             v109 = V::neg_mul_add(v62, t5_9, v109);
             v113 = V::mul_add(v62, t5_14, v113);
             v168 = V::mul_add(v60, t5_7, v168);
             v109 = V::neg_mul_add(v60, t5_8, v109);
             v113 = V::mul_add(v60, t5_13, v113);
-            let t5_6 = V::load(t5.at(6usize, c));
+            let t5_6 = V::load(t5.at(6usize));
             v105 = V::mul_add(v58, t5_6, v105);
             v155 = V::neg_mul_add(v58, t5_9, v155);
             v113 = V::mul_add(v58, t5_12, v113);
@@ -7483,23 +7231,23 @@ unsafe fn sgp_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v105 = V::mul_add(v42, t5_18, v105);
             v168 = V::mul_add(v42, t5_17, v168);
             v109 = V::mul_add(v42, t5_16, v109);
-            let t5_4 = V::load(t5.at(4usize, c));
+            let t5_4 = V::load(t5.at(4usize));
             v105 = V::mul_add(v40, t5_4, v105);
-            let t5_5 = V::load(t5.at(5usize, c));
+            let t5_5 = V::load(t5.at(5usize));
             v168 = V::neg_mul_add(v40, t5_5, v168);
-            let t5_3 = V::load(t5.at(3usize, c));
+            let t5_3 = V::load(t5.at(3usize));
             v105 = V::mul_add(v38, t5_3, v105);
             v109 = V::neg_mul_add(v38, t5_5, v109);
             v168 = V::mul_add(v36, t5_3, v168);
             v109 = V::neg_mul_add(v36, t5_4, v109);
-            let t5_2 = V::load(t5.at(2usize, c));
+            let t5_2 = V::load(t5.at(2usize));
             v105 = V::mul_add(v34, t5_2, v105);
             v155 = V::neg_mul_add(v34, t5_5, v155);
             v168 = V::mul_add(v32, t5_2, v168);
             v155 = V::neg_mul_add(v32, t5_4, v155);
             v109 = V::mul_add(v30, t5_2, v109);
             v155 = V::neg_mul_add(v30, t5_3, v155);
-            let t5_1 = V::load(t5.at(1usize, c));
+            let t5_1 = V::load(t5.at(1usize));
             v105 = V::mul_add(v28, t5_1, v105);
             v113 = V::neg_mul_add(v28, t5_5, v113);
             v168 = V::mul_add(v26, t5_1, v168);
@@ -7528,7 +7276,7 @@ unsafe fn sgp_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v168 = V::mul_add(v15, t5_8, v168);
             v109 = V::mul_add(v15, t5_7, v109);
             v155 = V::mul_add(v15, t5_6, v155);
-            let t5_0 = V::load(t5.at(0usize, c));
+            let t5_0 = V::load(t5.at(0usize));
             v105 = V::mul_add(V::mul(x_e5, w1), t5_0, v105);
             v168 = V::mul_add(V::mul(x_e4, w1), t5_0, v168);
             v109 = V::mul_add(V::mul(x_e3, w1), t5_0, v109);
@@ -7570,37 +7318,36 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<5usize>(c);
-            t5.prefetch::<32usize>(c);
             x.prefetch::<32usize>(c);
-            t4.prefetch::<1usize>(c);
+            let t5 = t5.packed::<V, 32usize>(group);
+            let t4 = t4.packed::<V, 1usize>(group);
+            let param0 = param0.packed::<V, 10usize>(group);
+            let grad0 = grad0.packed::<V, 10usize>(group);
             let y_e5 = V::load(y.at(4usize, c));
-            let t5_26 = V::load(t5.at(26usize, c));
+            let t5_26 = V::load(t5.at(26usize));
             let mut v2 = V::mul(y_e5, t5_26);
             let y_e4 = V::load(y.at(3usize, c));
-            let t5_27 = V::load(t5.at(27usize, c));
+            let t5_27 = V::load(t5.at(27usize));
             v2 = V::neg_mul_add(y_e4, t5_27, v2);
             let y_e3 = V::load(y.at(2usize, c));
-            let t5_28 = V::load(t5.at(28usize, c));
+            let t5_28 = V::load(t5.at(28usize));
             v2 = V::mul_add(y_e3, t5_28, v2);
             let y_e2 = V::load(y.at(1usize, c));
-            let t5_29 = V::load(t5.at(29usize, c));
+            let t5_29 = V::load(t5.at(29usize));
             v2 = V::neg_mul_add(y_e2, t5_29, v2);
             let y_e1 = V::load(y.at(0usize, c));
-            let t5_30 = V::load(t5.at(30usize, c));
+            let t5_30 = V::load(t5.at(30usize));
             v2 = V::mul_add(y_e1, t5_30, v2);
             // out0[31] = w9*v18
-            V::store(V::mul(V::load(param0.at(9usize, c)), v2), out0.at(31usize, c));
+            V::store(V::mul(V::load(param0.at(9usize)), v2), out0.at(31usize, c));
             // grad0[9] += x_e12345*v18
             V::store(
-                V::add(
-                    V::load(grad0.at(9usize, c)),
-                    V::mul(V::load(x.at(31usize, c)), v2),
-                ),
-                grad0.at(9usize, c),
+                V::mul_add(V::load(x.at(31usize, c)), v2, V::load(grad0.at(9usize))),
+                grad0.at(9usize),
             );
-            let t5_31 = V::load(t5.at(31usize, c));
+            let t5_31 = V::load(t5.at(31usize));
             let v24 = V::mul(y_e1, t5_31);
-            let w8 = V::load(param0.at(8usize, c));
+            let w8 = V::load(param0.at(8usize));
             let mut v26 = V::mul(w8, v24);
             let x_e2345 = V::load(x.at(30usize, c));
             let mut v28 = V::mul(x_e2345, v24);
@@ -7619,25 +7366,25 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e1234 = V::load(x.at(26usize, c));
             v28 = V::mul_add(x_e1234, v44, v28);
             // grad0[8] += x_e2345*v24 - x_e1345*v29 + x_e1245*v34 - x_e1235*v39 + x_e1234*v44
-            V::store(V::add(V::load(grad0.at(8usize, c)), v28), grad0.at(8usize, c));
-            let t5_22 = V::load(t5.at(22usize, c));
+            V::store(V::add(V::load(grad0.at(8usize)), v28), grad0.at(8usize));
+            let t5_22 = V::load(t5.at(22usize));
             let mut v50 = V::mul(y_e5, t5_22);
-            let t5_23 = V::load(t5.at(23usize, c));
+            let t5_23 = V::load(t5.at(23usize));
             v50 = V::neg_mul_add(y_e4, t5_23, v50);
-            let t5_24 = V::load(t5.at(24usize, c));
+            let t5_24 = V::load(t5.at(24usize));
             v50 = V::mul_add(y_e3, t5_24, v50);
-            let t5_25 = V::load(t5.at(25usize, c));
+            let t5_25 = V::load(t5.at(25usize));
             v50 = V::neg_mul_add(y_e2, t5_25, v50);
-            let w7 = V::load(param0.at(7usize, c));
+            let w7 = V::load(param0.at(7usize));
             let mut v62 = V::mul(x_e2345, v50);
             v26 = V::mul_add(w7, v50, v26);
             // out0[30] = w8*v24 + w7*v59
             V::store(v26, out0.at(30usize, c));
-            let t5_19 = V::load(t5.at(19usize, c));
+            let t5_19 = V::load(t5.at(19usize));
             let mut v65 = V::mul(y_e5, t5_19);
-            let t5_20 = V::load(t5.at(20usize, c));
+            let t5_20 = V::load(t5.at(20usize));
             v65 = V::neg_mul_add(y_e4, t5_20, v65);
-            let t5_21 = V::load(t5.at(21usize, c));
+            let t5_21 = V::load(t5.at(21usize));
             v65 = V::mul_add(y_e3, t5_21, v65);
             v65 = V::neg_mul_add(y_e1, t5_25, v65);
             let mut v74 = V::mul(w7, v65);
@@ -7645,9 +7392,9 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out0[29] = w7*v73 - w8*v29
             V::store(v74, out0.at(29usize, c));
             v62 = V::mul_add(x_e1345, v65, v62);
-            let t5_17 = V::load(t5.at(17usize, c));
+            let t5_17 = V::load(t5.at(17usize));
             let mut v79 = V::mul(y_e5, t5_17);
-            let t5_18 = V::load(t5.at(18usize, c));
+            let t5_18 = V::load(t5.at(18usize));
             v79 = V::neg_mul_add(y_e4, t5_18, v79);
             v79 = V::mul_add(y_e2, t5_21, v79);
             v79 = V::neg_mul_add(y_e1, t5_24, v79);
@@ -7655,7 +7402,7 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out0[28] = w8*v34 + w7*v86
             V::store(v35, out0.at(28usize, c));
             v62 = V::mul_add(x_e1245, v79, v62);
-            let t5_16 = V::load(t5.at(16usize, c));
+            let t5_16 = V::load(t5.at(16usize));
             let mut v92 = V::mul(y_e5, t5_16);
             v92 = V::neg_mul_add(y_e3, t5_18, v92);
             v92 = V::mul_add(y_e2, t5_20, v92);
@@ -7674,10 +7421,10 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v45, out0.at(26usize, c));
             v62 = V::mul_add(x_e1234, v103, v62);
             // grad0[7] += x_e2345*v59 + x_e1345*v73 + x_e1245*v86 + x_e1235*v98 + x_e1234*v109
-            V::store(V::add(V::load(grad0.at(7usize, c)), v62), grad0.at(7usize, c));
+            V::store(V::add(V::load(grad0.at(7usize)), v62), grad0.at(7usize));
             let mut v114 = V::mul(y_e2, t5_30);
             v114 = V::mul_add(y_e1, t5_29, v114);
-            let w6 = V::load(param0.at(6usize, c));
+            let w6 = V::load(param0.at(6usize));
             let x_e345 = V::load(x.at(25usize, c));
             let mut v121 = V::mul(y_e3, t5_30);
             v121 = V::neg_mul_add(y_e1, t5_28, v121);
@@ -7724,29 +7471,29 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e123 = V::load(x.at(16usize, c));
             v126 = V::mul_add(x_e123, v177, v126);
             // grad0[6] += x_e245*v123 - x_e345*v116 - x_e235*v130 + x_e234*v137 + x_e145*v144 + x_e135*v151 + x_e134*v158 - x_e125*v165 + x_e124*v172 + x_e123*v179
-            V::store(V::add(V::load(grad0.at(6usize, c)), v126), grad0.at(6usize, c));
-            let t5_13 = V::load(t5.at(13usize, c));
+            V::store(V::add(V::load(grad0.at(6usize)), v126), grad0.at(6usize));
+            let t5_13 = V::load(t5.at(13usize));
             let mut v185 = V::mul(y_e5, t5_13);
-            let t5_14 = V::load(t5.at(14usize, c));
+            let t5_14 = V::load(t5.at(14usize));
             v185 = V::neg_mul_add(y_e4, t5_14, v185);
-            let t5_15 = V::load(t5.at(15usize, c));
+            let t5_15 = V::load(t5.at(15usize));
             v185 = V::mul_add(y_e3, t5_15, v185);
-            let w5 = V::load(param0.at(5usize, c));
+            let w5 = V::load(param0.at(5usize));
             let mut v193 = V::mul(w5, v185);
             let mut v194 = V::mul(x_e345, v185);
             v193 = V::neg_mul_add(w6, v114, v193);
             // out0[25] = w5*v191 - w6*v116
             V::store(v193, out0.at(25usize, c));
-            let t5_11 = V::load(t5.at(11usize, c));
+            let t5_11 = V::load(t5.at(11usize));
             let mut v197 = V::mul(y_e5, t5_11);
-            let t5_12 = V::load(t5.at(12usize, c));
+            let t5_12 = V::load(t5.at(12usize));
             v197 = V::neg_mul_add(y_e4, t5_12, v197);
             v197 = V::mul_add(y_e2, t5_15, v197);
             v124 = V::mul_add(w5, v197, v124);
             // out0[24] = w6*v123 + w5*v202
             V::store(v124, out0.at(24usize, c));
             v194 = V::mul_add(x_e245, v197, v194);
-            let t5_10 = V::load(t5.at(10usize, c));
+            let t5_10 = V::load(t5.at(10usize));
             let mut v208 = V::mul(y_e5, t5_10);
             v208 = V::neg_mul_add(y_e3, t5_12, v208);
             v208 = V::mul_add(y_e2, t5_14, v208);
@@ -7762,16 +7509,16 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out0[22] = w6*v137 + w5*v221
             V::store(v138, out0.at(22usize, c));
             v194 = V::mul_add(x_e234, v217, v194);
-            let t5_8 = V::load(t5.at(8usize, c));
+            let t5_8 = V::load(t5.at(8usize));
             let mut v227 = V::mul(y_e5, t5_8);
-            let t5_9 = V::load(t5.at(9usize, c));
+            let t5_9 = V::load(t5.at(9usize));
             v227 = V::neg_mul_add(y_e4, t5_9, v227);
             v227 = V::mul_add(y_e1, t5_15, v227);
             v145 = V::mul_add(w5, v227, v145);
             // out0[21] = w6*v144 + w5*v232
             V::store(v145, out0.at(21usize, c));
             v194 = V::mul_add(x_e145, v227, v194);
-            let t5_7 = V::load(t5.at(7usize, c));
+            let t5_7 = V::load(t5.at(7usize));
             let mut v238 = V::mul(y_e5, t5_7);
             v238 = V::neg_mul_add(y_e3, t5_9, v238);
             v238 = V::mul_add(y_e1, t5_14, v238);
@@ -7786,7 +7533,7 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out0[19] = w6*v158 + w5*v251
             V::store(v159, out0.at(19usize, c));
             v194 = V::mul_add(x_e134, v247, v194);
-            let t5_6 = V::load(t5.at(6usize, c));
+            let t5_6 = V::load(t5.at(6usize));
             let mut v257 = V::mul(y_e5, t5_6);
             v257 = V::neg_mul_add(y_e2, t5_9, v257);
             v257 = V::mul_add(y_e1, t5_12, v257);
@@ -7810,11 +7557,11 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v180, out0.at(16usize, c));
             v194 = V::mul_add(x_e123, v275, v194);
             // grad0[5] += x_e345*v191 + x_e245*v202 + x_e235*v212 + x_e234*v221 + x_e145*v232 + x_e135*v242 + x_e134*v251 + x_e125*v261 + x_e124*v270 + x_e123*v279
-            V::store(V::add(V::load(grad0.at(5usize, c)), v194), grad0.at(5usize, c));
+            V::store(V::add(V::load(grad0.at(5usize)), v194), grad0.at(5usize));
             let mut v284 = V::mul(y_e3, t5_25);
             v284 = V::mul_add(y_e2, t5_24, v284);
             v284 = V::mul_add(y_e1, t5_21, v284);
-            let w4 = V::load(param0.at(4usize, c));
+            let w4 = V::load(param0.at(4usize));
             let mut v290 = V::mul(w4, v284);
             let x_e45 = V::load(x.at(15usize, c));
             let mut v292 = V::mul(x_e45, v284);
@@ -7872,17 +7619,17 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e12 = V::load(x.at(6usize, c));
             v292 = V::mul_add(x_e12, v365, v292);
             // grad0[4] += x_e45*v288 + x_e35*v297 + x_e34*v306 + x_e25*v315 + x_e24*v324 + x_e23*v333 - x_e15*v342 + x_e14*v351 + x_e13*v360 + x_e12*v369
-            V::store(V::add(V::load(grad0.at(4usize, c)), v292), grad0.at(4usize, c));
-            let t5_4 = V::load(t5.at(4usize, c));
+            V::store(V::add(V::load(grad0.at(4usize)), v292), grad0.at(4usize));
+            let t5_4 = V::load(t5.at(4usize));
             let mut v375 = V::mul(y_e5, t5_4);
-            let t5_5 = V::load(t5.at(5usize, c));
+            let t5_5 = V::load(t5.at(5usize));
             v375 = V::neg_mul_add(y_e4, t5_5, v375);
-            let w3 = V::load(param0.at(3usize, c));
+            let w3 = V::load(param0.at(3usize));
             let mut v381 = V::mul(x_e45, v375);
             v290 = V::mul_add(w3, v375, v290);
             // out0[15] = w4*v288 + w3*v378
             V::store(v290, out0.at(15usize, c));
-            let t5_3 = V::load(t5.at(3usize, c));
+            let t5_3 = V::load(t5.at(3usize));
             let mut v384 = V::mul(y_e5, t5_3);
             v384 = V::neg_mul_add(y_e3, t5_5, v384);
             v298 = V::mul_add(w3, v384, v298);
@@ -7895,7 +7642,7 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out0[13] = w4*v306 + w3*v393
             V::store(v307, out0.at(13usize, c));
             v381 = V::mul_add(x_e34, v391, v381);
-            let t5_2 = V::load(t5.at(2usize, c));
+            let t5_2 = V::load(t5.at(2usize));
             let mut v399 = V::mul(y_e5, t5_2);
             v399 = V::neg_mul_add(y_e2, t5_5, v399);
             v316 = V::mul_add(w3, v399, v316);
@@ -7914,7 +7661,7 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out0[10] = w4*v333 + w3*v415
             V::store(v334, out0.at(10usize, c));
             v381 = V::mul_add(x_e23, v413, v381);
-            let t5_1 = V::load(t5.at(1usize, c));
+            let t5_1 = V::load(t5.at(1usize));
             let mut v421 = V::mul(y_e5, t5_1);
             v421 = V::neg_mul_add(y_e1, t5_5, v421);
             let mut v424 = V::mul(w3, v421);
@@ -7941,12 +7688,12 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v370, out0.at(6usize, c));
             v381 = V::mul_add(x_e12, v442, v381);
             // grad0[3] += x_e45*v378 + x_e35*v386 + x_e34*v393 + x_e25*v401 + x_e24*v408 + x_e23*v415 + x_e15*v423 + x_e14*v430 + x_e13*v437 + x_e12*v444
-            V::store(V::add(V::load(grad0.at(3usize, c)), v381), grad0.at(3usize, c));
+            V::store(V::add(V::load(grad0.at(3usize)), v381), grad0.at(3usize));
             let mut v449 = V::mul(y_e4, t5_15);
             v449 = V::mul_add(y_e3, t5_14, v449);
             v449 = V::mul_add(y_e2, t5_12, v449);
             v449 = V::mul_add(y_e1, t5_9, v449);
-            let w2 = V::load(param0.at(2usize, c));
+            let w2 = V::load(param0.at(2usize));
             let x_e5 = V::load(x.at(5usize, c));
             let mut v460 = V::mul(y_e5, t5_15);
             v460 = V::neg_mul_add(y_e3, t5_13, v460);
@@ -7978,10 +7725,10 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e1 = V::load(x.at(1usize, c));
             v469 = V::mul_add(x_e1, v493, v469);
             // grad0[2] += x_e4*v466 - x_e5*v455 + x_e3*v477 + x_e2*v488 + x_e1*v499
-            V::store(V::add(V::load(grad0.at(2usize, c)), v469), grad0.at(2usize, c));
-            let t5_0 = V::load(t5.at(0usize, c));
+            V::store(V::add(V::load(grad0.at(2usize)), v469), grad0.at(2usize));
+            let t5_0 = V::load(t5.at(0usize));
             let v505 = V::mul(y_e5, t5_0);
-            let w1 = V::load(param0.at(1usize, c));
+            let w1 = V::load(param0.at(1usize));
             let mut v507 = V::mul(w1, v505);
             let mut v508 = V::mul(x_e5, v505);
             v507 = V::neg_mul_add(w2, v449, v507);
@@ -8008,21 +7755,18 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v500, out0.at(1usize, c));
             v508 = V::mul_add(x_e1, v525, v508);
             // grad0[1] += x_e5*v505 + x_e4*v510 + x_e3*v515 + x_e2*v520 + x_e1*v525
-            V::store(V::add(V::load(grad0.at(1usize, c)), v508), grad0.at(1usize, c));
+            V::store(V::add(V::load(grad0.at(1usize)), v508), grad0.at(1usize));
             let mut v530 = V::mul(y_e5, t5_5);
             v530 = V::mul_add(y_e4, t5_4, v530);
             v530 = V::mul_add(y_e3, t5_3, v530);
             v530 = V::mul_add(y_e2, t5_2, v530);
             v530 = V::mul_add(y_e1, t5_1, v530);
-            let mut v540 = V::mul(V::load(param0.at(0usize, c)), v530);
+            let mut v540 = V::mul(V::load(param0.at(0usize)), v530);
             let x_1 = V::load(x.at(0usize, c));
             // grad0[0] += x_1*v538
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v530)),
-                grad0.at(0usize, c),
-            );
+            V::store(V::mul_add(x_1, v530, V::load(grad0.at(0usize))), grad0.at(0usize));
             v540 = V::mul_add(
-                V::load(t4.at(0usize, c)),
+                V::load(t4.at(0usize)),
                 gate_slope::<V>(args.gate, x_1),
                 v540,
             );
@@ -8180,8 +7924,10 @@ unsafe fn sgp_15<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<5usize>(c);
             y.prefetch::<5usize>(c);
+            let out0 = out0.packed::<V, 11usize>(group);
+            let param0 = param0.packed::<V, 2usize>(group);
             let x_e1 = V::load(x.at(0usize, c));
-            let w0 = V::load(param0.at(0usize, c));
+            let w0 = V::load(param0.at(0usize));
             let y_e1 = V::load(y.at(0usize, c));
             let mut v4 = V::mul(y_e1, V::mul(x_e1, w0));
             let x_e2 = V::load(x.at(1usize, c));
@@ -8197,8 +7943,8 @@ unsafe fn sgp_15<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e5 = V::load(y.at(4usize, c));
             v4 = V::mul_add(y_e5, V::mul(x_e5, w0), v4);
             // out0[0] = y_e1*x_e1*w0 + y_e2*x_e2*w0 + y_e3*x_e3*w0 + y_e4*x_e4*w0 + y_e5*x_e5*w0
-            V::store(v4, out0.at(0usize, c));
-            let w1 = V::load(param0.at(1usize, c));
+            V::store(v4, out0.at(0usize));
+            let w1 = V::load(param0.at(1usize));
             let v26 = V::mul(x_e1, w1);
             let mut v27 = V::mul(y_e2, v26);
             let mut v28 = V::mul(y_e3, v26);
@@ -8207,43 +7953,43 @@ unsafe fn sgp_15<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v31 = V::mul(x_e2, w1);
             v27 = V::neg_mul_add(y_e1, v31, v27);
             // out0[1] = y_e2*v26 - y_e1*v31
-            V::store(v27, out0.at(1usize, c));
+            V::store(v27, out0.at(1usize));
             let mut v34 = V::mul(y_e3, v31);
             let mut v35 = V::mul(y_e4, v31);
             let mut v36 = V::mul(y_e5, v31);
             let v37 = V::mul(x_e3, w1);
             v28 = V::neg_mul_add(y_e1, v37, v28);
             // out0[2] = y_e3*v26 - y_e1*v37
-            V::store(v28, out0.at(2usize, c));
+            V::store(v28, out0.at(2usize));
             v34 = V::neg_mul_add(y_e2, v37, v34);
             // out0[5] = y_e3*v31 - y_e2*v37
-            V::store(v34, out0.at(5usize, c));
+            V::store(v34, out0.at(5usize));
             let mut v42 = V::mul(y_e4, v37);
             let mut v43 = V::mul(y_e5, v37);
             let v44 = V::mul(x_e4, w1);
             v29 = V::neg_mul_add(y_e1, v44, v29);
             // out0[3] = y_e4*v26 - y_e1*v44
-            V::store(v29, out0.at(3usize, c));
+            V::store(v29, out0.at(3usize));
             v35 = V::neg_mul_add(y_e2, v44, v35);
             // out0[6] = y_e4*v31 - y_e2*v44
-            V::store(v35, out0.at(6usize, c));
+            V::store(v35, out0.at(6usize));
             v42 = V::neg_mul_add(y_e3, v44, v42);
             // out0[8] = y_e4*v37 - y_e3*v44
-            V::store(v42, out0.at(8usize, c));
+            V::store(v42, out0.at(8usize));
             let mut v51 = V::mul(y_e5, v44);
             let v52 = V::mul(x_e5, w1);
             v30 = V::neg_mul_add(y_e1, v52, v30);
             // out0[4] = y_e5*v26 - y_e1*v52
-            V::store(v30, out0.at(4usize, c));
+            V::store(v30, out0.at(4usize));
             v36 = V::neg_mul_add(y_e2, v52, v36);
             // out0[7] = y_e5*v31 - y_e2*v52
-            V::store(v36, out0.at(7usize, c));
+            V::store(v36, out0.at(7usize));
             v43 = V::neg_mul_add(y_e3, v52, v43);
             // out0[9] = y_e5*v37 - y_e3*v52
-            V::store(v43, out0.at(9usize, c));
+            V::store(v43, out0.at(9usize));
             v51 = V::neg_mul_add(y_e4, v52, v51);
             // out0[10] = y_e5*v44 - y_e4*v52
-            V::store(v51, out0.at(10usize, c));
+            V::store(v51, out0.at(10usize));
         }
     }
 }
@@ -8262,29 +8008,29 @@ unsafe fn sgp_16<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v2 = V::mul(v1, v1);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<11usize>(c);
+            let t0 = t0.packed::<V, 11usize>(group);
             // out0[0] = t0_0*v2
-            V::store(V::mul(V::load(t0.at(0usize, c)), v2), out0.at(0usize, c));
+            V::store(V::mul(V::load(t0.at(0usize)), v2), out0.at(0usize, c));
             // out0[1] = t0_1*v2
-            V::store(V::mul(V::load(t0.at(1usize, c)), v2), out0.at(1usize, c));
+            V::store(V::mul(V::load(t0.at(1usize)), v2), out0.at(1usize, c));
             // out0[2] = t0_2*v2
-            V::store(V::mul(V::load(t0.at(2usize, c)), v2), out0.at(2usize, c));
+            V::store(V::mul(V::load(t0.at(2usize)), v2), out0.at(2usize, c));
             // out0[3] = t0_3*v2
-            V::store(V::mul(V::load(t0.at(3usize, c)), v2), out0.at(3usize, c));
+            V::store(V::mul(V::load(t0.at(3usize)), v2), out0.at(3usize, c));
             // out0[4] = t0_4*v2
-            V::store(V::mul(V::load(t0.at(4usize, c)), v2), out0.at(4usize, c));
+            V::store(V::mul(V::load(t0.at(4usize)), v2), out0.at(4usize, c));
             // out0[5] = t0_5*v2
-            V::store(V::mul(V::load(t0.at(5usize, c)), v2), out0.at(5usize, c));
+            V::store(V::mul(V::load(t0.at(5usize)), v2), out0.at(5usize, c));
             // out0[6] = t0_6*v2
-            V::store(V::mul(V::load(t0.at(6usize, c)), v2), out0.at(6usize, c));
+            V::store(V::mul(V::load(t0.at(6usize)), v2), out0.at(6usize, c));
             // out0[7] = t0_7*v2
-            V::store(V::mul(V::load(t0.at(7usize, c)), v2), out0.at(7usize, c));
+            V::store(V::mul(V::load(t0.at(7usize)), v2), out0.at(7usize, c));
             // out0[8] = t0_8*v2
-            V::store(V::mul(V::load(t0.at(8usize, c)), v2), out0.at(8usize, c));
+            V::store(V::mul(V::load(t0.at(8usize)), v2), out0.at(8usize, c));
             // out0[9] = t0_9*v2
-            V::store(V::mul(V::load(t0.at(9usize, c)), v2), out0.at(9usize, c));
+            V::store(V::mul(V::load(t0.at(9usize)), v2), out0.at(9usize, c));
             // out0[10] = t0_10*v2
-            V::store(V::mul(V::load(t0.at(10usize, c)), v2), out0.at(10usize, c));
+            V::store(V::mul(V::load(t0.at(10usize)), v2), out0.at(10usize, c));
         }
     }
 }
@@ -8304,28 +8050,29 @@ unsafe fn sgp_17<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<11usize>(c);
+            let out0 = out0.packed::<V, 11usize>(group);
             // out0[10] = v2*grad_o_e45
-            V::store(V::mul(v2, V::load(grad_o.at(10usize, c))), out0.at(10usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(10usize, c))), out0.at(10usize));
             // out0[9] = v2*grad_o_e35
-            V::store(V::mul(v2, V::load(grad_o.at(9usize, c))), out0.at(9usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(9usize, c))), out0.at(9usize));
             // out0[8] = v2*grad_o_e34
-            V::store(V::mul(v2, V::load(grad_o.at(8usize, c))), out0.at(8usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(8usize, c))), out0.at(8usize));
             // out0[7] = v2*grad_o_e25
-            V::store(V::mul(v2, V::load(grad_o.at(7usize, c))), out0.at(7usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(7usize, c))), out0.at(7usize));
             // out0[6] = v2*grad_o_e24
-            V::store(V::mul(v2, V::load(grad_o.at(6usize, c))), out0.at(6usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(6usize, c))), out0.at(6usize));
             // out0[5] = v2*grad_o_e23
-            V::store(V::mul(v2, V::load(grad_o.at(5usize, c))), out0.at(5usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(5usize, c))), out0.at(5usize));
             // out0[4] = v2*grad_o_e15
-            V::store(V::mul(v2, V::load(grad_o.at(4usize, c))), out0.at(4usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(4usize, c))), out0.at(4usize));
             // out0[3] = v2*grad_o_e14
-            V::store(V::mul(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize));
             // out0[2] = v2*grad_o_e13
-            V::store(V::mul(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize));
             // out0[1] = v2*grad_o_e12
-            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize));
             // out0[0] = v2*grad_o_1
-            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
+            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize));
         }
     }
 }
@@ -8344,50 +8091,51 @@ unsafe fn sgp_18<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<5usize>(c);
-            t1.prefetch::<11usize>(c);
+            let t1 = t1.packed::<V, 11usize>(group);
+            let param0 = param0.packed::<V, 2usize>(group);
             let x_e1 = V::load(x.at(0usize, c));
-            let w0 = V::load(param0.at(0usize, c));
+            let w0 = V::load(param0.at(0usize));
             let x_e2 = V::load(x.at(1usize, c));
             let x_e3 = V::load(x.at(2usize, c));
             let x_e4 = V::load(x.at(3usize, c));
             let x_e5 = V::load(x.at(4usize, c));
-            let w1 = V::load(param0.at(1usize, c));
+            let w1 = V::load(param0.at(1usize));
             let v12 = V::mul(x_e1, w1);
             let v13 = V::mul(x_e2, w1);
             let v14 = V::mul(x_e3, w1);
             let v15 = V::mul(x_e4, w1);
             let v16 = V::mul(x_e5, w1);
-            let t1_10 = V::load(t1.at(10usize, c));
-            let t1_9 = V::load(t1.at(9usize, c));
+            let t1_10 = V::load(t1.at(10usize));
+            let t1_9 = V::load(t1.at(9usize));
             let mut v20 = V::mul(v16, t1_9);
-            let t1_7 = V::load(t1.at(7usize, c));
+            let t1_7 = V::load(t1.at(7usize));
             let mut v22 = V::mul(v16, t1_7);
-            let t1_4 = V::load(t1.at(4usize, c));
+            let t1_4 = V::load(t1.at(4usize));
             let mut v24 = V::mul(v16, t1_4);
             let mut v25 = V::mul(v15, t1_10);
-            let t1_8 = V::load(t1.at(8usize, c));
+            let t1_8 = V::load(t1.at(8usize));
             v20 = V::mul_add(v15, t1_8, v20);
-            let t1_6 = V::load(t1.at(6usize, c));
+            let t1_6 = V::load(t1.at(6usize));
             v22 = V::mul_add(v15, t1_6, v22);
-            let t1_3 = V::load(t1.at(3usize, c));
+            let t1_3 = V::load(t1.at(3usize));
             v24 = V::mul_add(v15, t1_3, v24);
             v25 = V::mul_add(v14, t1_9, v25);
             let mut v37 = V::mul(v14, t1_8);
             v37 = V::neg_mul_add(v16, t1_10, v37);
-            let t1_5 = V::load(t1.at(5usize, c));
+            let t1_5 = V::load(t1.at(5usize));
             v22 = V::mul_add(v14, t1_5, v22);
-            let t1_2 = V::load(t1.at(2usize, c));
+            let t1_2 = V::load(t1.at(2usize));
             v24 = V::mul_add(v14, t1_2, v24);
             v25 = V::mul_add(v13, t1_7, v25);
             v37 = V::mul_add(v13, t1_6, v37);
             let mut v50 = V::mul_sub(v13, t1_5, v20);
-            let t1_1 = V::load(t1.at(1usize, c));
+            let t1_1 = V::load(t1.at(1usize));
             v24 = V::mul_add(v13, t1_1, v24);
             v25 = V::mul_add(v12, t1_4, v25);
             v37 = V::mul_add(v12, t1_3, v37);
             v50 = V::mul_add(v12, t1_2, v50);
             let mut v61 = V::mul_sub(v12, t1_1, v22);
-            let t1_0 = V::load(t1.at(0usize, c));
+            let t1_0 = V::load(t1.at(0usize));
             v25 = V::mul_add(V::mul(x_e5, w0), t1_0, v25);
             // out0[4] = v15*t1_10 + v14*t1_9 + v13*t1_7 + v12*t1_4 + x_e5*w0*t1_0
             V::store(v25, out0.at(4usize, c));
@@ -8422,29 +8170,31 @@ unsafe fn sgp_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<5usize>(c);
-            t1.prefetch::<11usize>(c);
             x.prefetch::<5usize>(c);
+            let t1 = t1.packed::<V, 11usize>(group);
+            let param0 = param0.packed::<V, 2usize>(group);
+            let grad0 = grad0.packed::<V, 2usize>(group);
             let y_e4 = V::load(y.at(3usize, c));
-            let t1_10 = V::load(t1.at(10usize, c));
+            let t1_10 = V::load(t1.at(10usize));
             let mut v2 = V::mul(y_e4, t1_10);
             let y_e3 = V::load(y.at(2usize, c));
-            let t1_9 = V::load(t1.at(9usize, c));
+            let t1_9 = V::load(t1.at(9usize));
             v2 = V::mul_add(y_e3, t1_9, v2);
             let y_e2 = V::load(y.at(1usize, c));
-            let t1_7 = V::load(t1.at(7usize, c));
+            let t1_7 = V::load(t1.at(7usize));
             v2 = V::mul_add(y_e2, t1_7, v2);
             let y_e1 = V::load(y.at(0usize, c));
-            let t1_4 = V::load(t1.at(4usize, c));
+            let t1_4 = V::load(t1.at(4usize));
             v2 = V::mul_add(y_e1, t1_4, v2);
-            let w1 = V::load(param0.at(1usize, c));
+            let w1 = V::load(param0.at(1usize));
             let x_e5 = V::load(x.at(4usize, c));
             let y_e5 = V::load(y.at(4usize, c));
             let mut v20 = V::mul(y_e5, t1_10);
-            let t1_8 = V::load(t1.at(8usize, c));
+            let t1_8 = V::load(t1.at(8usize));
             v20 = V::neg_mul_add(y_e3, t1_8, v20);
-            let t1_6 = V::load(t1.at(6usize, c));
+            let t1_6 = V::load(t1.at(6usize));
             v20 = V::neg_mul_add(y_e2, t1_6, v20);
-            let t1_3 = V::load(t1.at(3usize, c));
+            let t1_3 = V::load(t1.at(3usize));
             v20 = V::neg_mul_add(y_e1, t1_3, v20);
             let mut v30 = V::mul(w1, v20);
             let x_e4 = V::load(x.at(3usize, c));
@@ -8452,9 +8202,9 @@ unsafe fn sgp_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v32 = V::neg_mul_add(x_e5, v2, v32);
             let mut v34 = V::mul(y_e5, t1_9);
             v34 = V::mul_add(y_e4, t1_8, v34);
-            let t1_5 = V::load(t1.at(5usize, c));
+            let t1_5 = V::load(t1.at(5usize));
             v34 = V::neg_mul_add(y_e2, t1_5, v34);
-            let t1_2 = V::load(t1.at(2usize, c));
+            let t1_2 = V::load(t1.at(2usize));
             v34 = V::neg_mul_add(y_e1, t1_2, v34);
             let mut v43 = V::mul(w1, v34);
             let x_e3 = V::load(x.at(2usize, c));
@@ -8462,7 +8212,7 @@ unsafe fn sgp_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v47 = V::mul(y_e5, t1_7);
             v47 = V::mul_add(y_e4, t1_6, v47);
             v47 = V::mul_add(y_e3, t1_5, v47);
-            let t1_1 = V::load(t1.at(1usize, c));
+            let t1_1 = V::load(t1.at(1usize));
             v47 = V::neg_mul_add(y_e1, t1_1, v47);
             let mut v55 = V::mul(w1, v47);
             let x_e2 = V::load(x.at(1usize, c));
@@ -8475,10 +8225,10 @@ unsafe fn sgp_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e1 = V::load(x.at(0usize, c));
             v32 = V::mul_add(x_e1, v59, v32);
             // grad0[1] += x_e4*v29 - x_e5*v14 + x_e3*v42 + x_e2*v54 + x_e1*v65
-            V::store(V::add(V::load(grad0.at(1usize, c)), v32), grad0.at(1usize, c));
-            let t1_0 = V::load(t1.at(0usize, c));
+            V::store(V::add(V::load(grad0.at(1usize)), v32), grad0.at(1usize));
+            let t1_0 = V::load(t1.at(0usize));
             let v71 = V::mul(y_e5, t1_0);
-            let w0 = V::load(param0.at(0usize, c));
+            let w0 = V::load(param0.at(0usize));
             let mut v73 = V::mul(w0, v71);
             let mut v74 = V::mul(x_e5, v71);
             v73 = V::neg_mul_add(w1, v2, v73);
@@ -8505,7 +8255,7 @@ unsafe fn sgp_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v66, out0.at(0usize, c));
             v74 = V::mul_add(x_e1, v91, v74);
             // grad0[0] += x_e5*v71 + x_e4*v76 + x_e3*v81 + x_e2*v86 + x_e1*v91
-            V::store(V::add(V::load(grad0.at(0usize, c)), v74), grad0.at(0usize, c));
+            V::store(V::add(V::load(grad0.at(0usize)), v74), grad0.at(0usize));
         }
     }
 }

@@ -22,44 +22,43 @@ unsafe fn sgp_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum4 = V::zero();
         let mut sum5 = V::zero();
         for group in 0..args.groups {
-            let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
-            t0.prefetch::<32usize>(c);
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t0 = t0.packed::<V, 32usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
-            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
-            let v4 = V::mul(V::load(t0.at(0usize, c)), v2);
-            let v6 = V::mul(V::load(t0.at(1usize, c)), v2);
-            let v8 = V::mul(V::load(t0.at(2usize, c)), v2);
-            let v10 = V::mul(V::load(t0.at(3usize, c)), v2);
-            let v12 = V::mul(V::load(t0.at(4usize, c)), v2);
-            let v14 = V::mul(V::load(t0.at(5usize, c)), v2);
-            let v16 = V::mul(V::load(t0.at(6usize, c)), v2);
-            let v18 = V::mul(V::load(t0.at(7usize, c)), v2);
-            let v20 = V::mul(V::load(t0.at(8usize, c)), v2);
-            let v22 = V::mul(V::load(t0.at(9usize, c)), v2);
-            let v24 = V::mul(V::load(t0.at(10usize, c)), v2);
-            let v26 = V::mul(V::load(t0.at(11usize, c)), v2);
-            let v28 = V::mul(V::load(t0.at(12usize, c)), v2);
-            let v30 = V::mul(V::load(t0.at(13usize, c)), v2);
-            let v32 = V::mul(V::load(t0.at(14usize, c)), v2);
-            let v34 = V::mul(V::load(t0.at(15usize, c)), v2);
-            let v36 = V::mul(V::load(t0.at(16usize, c)), v2);
-            let v38 = V::mul(V::load(t0.at(17usize, c)), v2);
-            let v40 = V::mul(V::load(t0.at(18usize, c)), v2);
-            let v42 = V::mul(V::load(t0.at(19usize, c)), v2);
-            let v44 = V::mul(V::load(t0.at(20usize, c)), v2);
-            let v46 = V::mul(V::load(t0.at(21usize, c)), v2);
-            let v48 = V::mul(V::load(t0.at(22usize, c)), v2);
-            let v50 = V::mul(V::load(t0.at(23usize, c)), v2);
-            let v52 = V::mul(V::load(t0.at(24usize, c)), v2);
-            let v54 = V::mul(V::load(t0.at(25usize, c)), v2);
-            let v56 = V::mul(V::load(t0.at(26usize, c)), v2);
-            let v58 = V::mul(V::load(t0.at(27usize, c)), v2);
-            let v60 = V::mul(V::load(t0.at(28usize, c)), v2);
-            let v62 = V::mul(V::load(t0.at(29usize, c)), v2);
-            let v64 = V::mul(V::load(t0.at(30usize, c)), v2);
-            let v66 = V::mul(V::load(t0.at(31usize, c)), v2);
+            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
+            let v4 = V::mul(V::load(t0.at(0usize)), v2);
+            let v6 = V::mul(V::load(t0.at(1usize)), v2);
+            let v8 = V::mul(V::load(t0.at(2usize)), v2);
+            let v10 = V::mul(V::load(t0.at(3usize)), v2);
+            let v12 = V::mul(V::load(t0.at(4usize)), v2);
+            let v14 = V::mul(V::load(t0.at(5usize)), v2);
+            let v16 = V::mul(V::load(t0.at(6usize)), v2);
+            let v18 = V::mul(V::load(t0.at(7usize)), v2);
+            let v20 = V::mul(V::load(t0.at(8usize)), v2);
+            let v22 = V::mul(V::load(t0.at(9usize)), v2);
+            let v24 = V::mul(V::load(t0.at(10usize)), v2);
+            let v26 = V::mul(V::load(t0.at(11usize)), v2);
+            let v28 = V::mul(V::load(t0.at(12usize)), v2);
+            let v30 = V::mul(V::load(t0.at(13usize)), v2);
+            let v32 = V::mul(V::load(t0.at(14usize)), v2);
+            let v34 = V::mul(V::load(t0.at(15usize)), v2);
+            let v36 = V::mul(V::load(t0.at(16usize)), v2);
+            let v38 = V::mul(V::load(t0.at(17usize)), v2);
+            let v40 = V::mul(V::load(t0.at(18usize)), v2);
+            let v42 = V::mul(V::load(t0.at(19usize)), v2);
+            let v44 = V::mul(V::load(t0.at(20usize)), v2);
+            let v46 = V::mul(V::load(t0.at(21usize)), v2);
+            let v48 = V::mul(V::load(t0.at(22usize)), v2);
+            let v50 = V::mul(V::load(t0.at(23usize)), v2);
+            let v52 = V::mul(V::load(t0.at(24usize)), v2);
+            let v54 = V::mul(V::load(t0.at(25usize)), v2);
+            let v56 = V::mul(V::load(t0.at(26usize)), v2);
+            let v58 = V::mul(V::load(t0.at(27usize)), v2);
+            let v60 = V::mul(V::load(t0.at(28usize)), v2);
+            let v62 = V::mul(V::load(t0.at(29usize)), v2);
+            let v64 = V::mul(V::load(t0.at(30usize)), v2);
+            let v66 = V::mul(V::load(t0.at(31usize)), v2);
             // row sum 0 = v4*v4
             sum0 = V::add(sum0, V::keep_first(V::mul(v4, v4), valid));
             let mut v68 = V::mul(v6, v6);
@@ -158,168 +157,168 @@ unsafe fn sgp_rms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v99 = V::div(c1e0, v98);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
-            t0.prefetch::<32usize>(c);
-            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t0 = t0.packed::<V, 32usize>(group);
+            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
             // out0[0] = t0_0*v2*v74
             V::store(
-                V::mul(V::mul(V::load(t0.at(0usize, c)), v2), v74),
+                V::mul(V::mul(V::load(t0.at(0usize)), v2), v74),
                 out0.at(0usize, c),
             );
             // out0[1] = t0_1*v2*v79
             V::store(
-                V::mul(V::mul(V::load(t0.at(1usize, c)), v2), v79),
+                V::mul(V::mul(V::load(t0.at(1usize)), v2), v79),
                 out0.at(1usize, c),
             );
             // out0[2] = t0_2*v2*v79
             V::store(
-                V::mul(V::mul(V::load(t0.at(2usize, c)), v2), v79),
+                V::mul(V::mul(V::load(t0.at(2usize)), v2), v79),
                 out0.at(2usize, c),
             );
             // out0[3] = t0_3*v2*v79
             V::store(
-                V::mul(V::mul(V::load(t0.at(3usize, c)), v2), v79),
+                V::mul(V::mul(V::load(t0.at(3usize)), v2), v79),
                 out0.at(3usize, c),
             );
             // out0[4] = t0_4*v2*v79
             V::store(
-                V::mul(V::mul(V::load(t0.at(4usize, c)), v2), v79),
+                V::mul(V::mul(V::load(t0.at(4usize)), v2), v79),
                 out0.at(4usize, c),
             );
             // out0[5] = t0_5*v2*v79
             V::store(
-                V::mul(V::mul(V::load(t0.at(5usize, c)), v2), v79),
+                V::mul(V::mul(V::load(t0.at(5usize)), v2), v79),
                 out0.at(5usize, c),
             );
             // out0[6] = t0_6*v2*v84
             V::store(
-                V::mul(V::mul(V::load(t0.at(6usize, c)), v2), v84),
+                V::mul(V::mul(V::load(t0.at(6usize)), v2), v84),
                 out0.at(6usize, c),
             );
             // out0[7] = t0_7*v2*v84
             V::store(
-                V::mul(V::mul(V::load(t0.at(7usize, c)), v2), v84),
+                V::mul(V::mul(V::load(t0.at(7usize)), v2), v84),
                 out0.at(7usize, c),
             );
             // out0[8] = t0_8*v2*v84
             V::store(
-                V::mul(V::mul(V::load(t0.at(8usize, c)), v2), v84),
+                V::mul(V::mul(V::load(t0.at(8usize)), v2), v84),
                 out0.at(8usize, c),
             );
             // out0[9] = t0_9*v2*v84
             V::store(
-                V::mul(V::mul(V::load(t0.at(9usize, c)), v2), v84),
+                V::mul(V::mul(V::load(t0.at(9usize)), v2), v84),
                 out0.at(9usize, c),
             );
             // out0[10] = t0_10*v2*v84
             V::store(
-                V::mul(V::mul(V::load(t0.at(10usize, c)), v2), v84),
+                V::mul(V::mul(V::load(t0.at(10usize)), v2), v84),
                 out0.at(10usize, c),
             );
             // out0[11] = t0_11*v2*v84
             V::store(
-                V::mul(V::mul(V::load(t0.at(11usize, c)), v2), v84),
+                V::mul(V::mul(V::load(t0.at(11usize)), v2), v84),
                 out0.at(11usize, c),
             );
             // out0[12] = t0_12*v2*v84
             V::store(
-                V::mul(V::mul(V::load(t0.at(12usize, c)), v2), v84),
+                V::mul(V::mul(V::load(t0.at(12usize)), v2), v84),
                 out0.at(12usize, c),
             );
             // out0[13] = t0_13*v2*v84
             V::store(
-                V::mul(V::mul(V::load(t0.at(13usize, c)), v2), v84),
+                V::mul(V::mul(V::load(t0.at(13usize)), v2), v84),
                 out0.at(13usize, c),
             );
             // out0[14] = t0_14*v2*v84
             V::store(
-                V::mul(V::mul(V::load(t0.at(14usize, c)), v2), v84),
+                V::mul(V::mul(V::load(t0.at(14usize)), v2), v84),
                 out0.at(14usize, c),
             );
             // out0[15] = t0_15*v2*v84
             V::store(
-                V::mul(V::mul(V::load(t0.at(15usize, c)), v2), v84),
+                V::mul(V::mul(V::load(t0.at(15usize)), v2), v84),
                 out0.at(15usize, c),
             );
             // out0[16] = t0_16*v2*v89
             V::store(
-                V::mul(V::mul(V::load(t0.at(16usize, c)), v2), v89),
+                V::mul(V::mul(V::load(t0.at(16usize)), v2), v89),
                 out0.at(16usize, c),
             );
             // out0[17] = t0_17*v2*v89
             V::store(
-                V::mul(V::mul(V::load(t0.at(17usize, c)), v2), v89),
+                V::mul(V::mul(V::load(t0.at(17usize)), v2), v89),
                 out0.at(17usize, c),
             );
             // out0[18] = t0_18*v2*v89
             V::store(
-                V::mul(V::mul(V::load(t0.at(18usize, c)), v2), v89),
+                V::mul(V::mul(V::load(t0.at(18usize)), v2), v89),
                 out0.at(18usize, c),
             );
             // out0[19] = t0_19*v2*v89
             V::store(
-                V::mul(V::mul(V::load(t0.at(19usize, c)), v2), v89),
+                V::mul(V::mul(V::load(t0.at(19usize)), v2), v89),
                 out0.at(19usize, c),
             );
             // out0[20] = t0_20*v2*v89
             V::store(
-                V::mul(V::mul(V::load(t0.at(20usize, c)), v2), v89),
+                V::mul(V::mul(V::load(t0.at(20usize)), v2), v89),
                 out0.at(20usize, c),
             );
             // out0[21] = t0_21*v2*v89
             V::store(
-                V::mul(V::mul(V::load(t0.at(21usize, c)), v2), v89),
+                V::mul(V::mul(V::load(t0.at(21usize)), v2), v89),
                 out0.at(21usize, c),
             );
             // out0[22] = t0_22*v2*v89
             V::store(
-                V::mul(V::mul(V::load(t0.at(22usize, c)), v2), v89),
+                V::mul(V::mul(V::load(t0.at(22usize)), v2), v89),
                 out0.at(22usize, c),
             );
             // out0[23] = t0_23*v2*v89
             V::store(
-                V::mul(V::mul(V::load(t0.at(23usize, c)), v2), v89),
+                V::mul(V::mul(V::load(t0.at(23usize)), v2), v89),
                 out0.at(23usize, c),
             );
             // out0[24] = t0_24*v2*v89
             V::store(
-                V::mul(V::mul(V::load(t0.at(24usize, c)), v2), v89),
+                V::mul(V::mul(V::load(t0.at(24usize)), v2), v89),
                 out0.at(24usize, c),
             );
             // out0[25] = t0_25*v2*v89
             V::store(
-                V::mul(V::mul(V::load(t0.at(25usize, c)), v2), v89),
+                V::mul(V::mul(V::load(t0.at(25usize)), v2), v89),
                 out0.at(25usize, c),
             );
             // out0[26] = t0_26*v2*v94
             V::store(
-                V::mul(V::mul(V::load(t0.at(26usize, c)), v2), v94),
+                V::mul(V::mul(V::load(t0.at(26usize)), v2), v94),
                 out0.at(26usize, c),
             );
             // out0[27] = t0_27*v2*v94
             V::store(
-                V::mul(V::mul(V::load(t0.at(27usize, c)), v2), v94),
+                V::mul(V::mul(V::load(t0.at(27usize)), v2), v94),
                 out0.at(27usize, c),
             );
             // out0[28] = t0_28*v2*v94
             V::store(
-                V::mul(V::mul(V::load(t0.at(28usize, c)), v2), v94),
+                V::mul(V::mul(V::load(t0.at(28usize)), v2), v94),
                 out0.at(28usize, c),
             );
             // out0[29] = t0_29*v2*v94
             V::store(
-                V::mul(V::mul(V::load(t0.at(29usize, c)), v2), v94),
+                V::mul(V::mul(V::load(t0.at(29usize)), v2), v94),
                 out0.at(29usize, c),
             );
             // out0[30] = t0_30*v2*v94
             V::store(
-                V::mul(V::mul(V::load(t0.at(30usize, c)), v2), v94),
+                V::mul(V::mul(V::load(t0.at(30usize)), v2), v94),
                 out0.at(30usize, c),
             );
             // out0[31] = t0_31*v2*v99
             V::store(
-                V::mul(V::mul(V::load(t0.at(31usize, c)), v2), v99),
+                V::mul(V::mul(V::load(t0.at(31usize)), v2), v99),
                 out0.at(31usize, c),
             );
         }
@@ -345,172 +344,172 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum5 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
-            t0.prefetch::<32usize>(c);
             grad_o.prefetch::<32usize>(c);
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t0 = t0.packed::<V, 32usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
-            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
             // row sum 0 = t0_31*v2*grad_o_e12345
             sum0 = V::add(
                 sum0,
                 V::keep_first(
                     V::mul(
-                        V::mul(V::load(t0.at(31usize, c)), v2),
+                        V::mul(V::load(t0.at(31usize)), v2),
                         V::load(grad_o.at(31usize, c)),
                     ),
                     valid,
                 ),
             );
             let mut v70 = V::mul(
-                V::mul(V::load(t0.at(30usize, c)), v2),
+                V::mul(V::load(t0.at(30usize)), v2),
                 V::load(grad_o.at(30usize, c)),
             );
             v70 = V::mul_add(
-                V::mul(V::load(t0.at(29usize, c)), v2),
+                V::mul(V::load(t0.at(29usize)), v2),
                 V::load(grad_o.at(29usize, c)),
                 v70,
             );
             v70 = V::mul_add(
-                V::mul(V::load(t0.at(28usize, c)), v2),
+                V::mul(V::load(t0.at(28usize)), v2),
                 V::load(grad_o.at(28usize, c)),
                 v70,
             );
             v70 = V::mul_add(
-                V::mul(V::load(t0.at(27usize, c)), v2),
+                V::mul(V::load(t0.at(27usize)), v2),
                 V::load(grad_o.at(27usize, c)),
                 v70,
             );
             v70 = V::mul_add(
-                V::mul(V::load(t0.at(26usize, c)), v2),
+                V::mul(V::load(t0.at(26usize)), v2),
                 V::load(grad_o.at(26usize, c)),
                 v70,
             );
             // row sum 1 = t0_30*v2*grad_o_e2345 + t0_29*v2*grad_o_e1345 + t0_28*v2*grad_o_e1245 + t0_27*v2*grad_o_e1235 + t0_26*v2*grad_o_e1234
             sum1 = V::add(sum1, V::keep_first(v70, valid));
             let mut v84 = V::mul(
-                V::mul(V::load(t0.at(25usize, c)), v2),
+                V::mul(V::load(t0.at(25usize)), v2),
                 V::load(grad_o.at(25usize, c)),
             );
             v84 = V::mul_add(
-                V::mul(V::load(t0.at(24usize, c)), v2),
+                V::mul(V::load(t0.at(24usize)), v2),
                 V::load(grad_o.at(24usize, c)),
                 v84,
             );
             v84 = V::mul_add(
-                V::mul(V::load(t0.at(23usize, c)), v2),
+                V::mul(V::load(t0.at(23usize)), v2),
                 V::load(grad_o.at(23usize, c)),
                 v84,
             );
             v84 = V::mul_add(
-                V::mul(V::load(t0.at(22usize, c)), v2),
+                V::mul(V::load(t0.at(22usize)), v2),
                 V::load(grad_o.at(22usize, c)),
                 v84,
             );
             v84 = V::mul_add(
-                V::mul(V::load(t0.at(21usize, c)), v2),
+                V::mul(V::load(t0.at(21usize)), v2),
                 V::load(grad_o.at(21usize, c)),
                 v84,
             );
             v84 = V::mul_add(
-                V::mul(V::load(t0.at(20usize, c)), v2),
+                V::mul(V::load(t0.at(20usize)), v2),
                 V::load(grad_o.at(20usize, c)),
                 v84,
             );
             v84 = V::mul_add(
-                V::mul(V::load(t0.at(19usize, c)), v2),
+                V::mul(V::load(t0.at(19usize)), v2),
                 V::load(grad_o.at(19usize, c)),
                 v84,
             );
             v84 = V::mul_add(
-                V::mul(V::load(t0.at(18usize, c)), v2),
+                V::mul(V::load(t0.at(18usize)), v2),
                 V::load(grad_o.at(18usize, c)),
                 v84,
             );
             v84 = V::mul_add(
-                V::mul(V::load(t0.at(17usize, c)), v2),
+                V::mul(V::load(t0.at(17usize)), v2),
                 V::load(grad_o.at(17usize, c)),
                 v84,
             );
             v84 = V::mul_add(
-                V::mul(V::load(t0.at(16usize, c)), v2),
+                V::mul(V::load(t0.at(16usize)), v2),
                 V::load(grad_o.at(16usize, c)),
                 v84,
             );
             // row sum 2 = t0_25*v2*grad_o_e345 + t0_24*v2*grad_o_e245 + t0_23*v2*grad_o_e235 + t0_22*v2*grad_o_e234 + t0_21*v2*grad_o_e145 + t0_20*v2*grad_o_e135 + t0_19*v2*grad_o_e134 + t0_18*v2*grad_o_e125 + t0_17*v2*grad_o_e124 + t0_16*v2*grad_o_e123
             sum2 = V::add(sum2, V::keep_first(v84, valid));
             let mut v113 = V::mul(
-                V::mul(V::load(t0.at(15usize, c)), v2),
+                V::mul(V::load(t0.at(15usize)), v2),
                 V::load(grad_o.at(15usize, c)),
             );
             v113 = V::mul_add(
-                V::mul(V::load(t0.at(14usize, c)), v2),
+                V::mul(V::load(t0.at(14usize)), v2),
                 V::load(grad_o.at(14usize, c)),
                 v113,
             );
             v113 = V::mul_add(
-                V::mul(V::load(t0.at(13usize, c)), v2),
+                V::mul(V::load(t0.at(13usize)), v2),
                 V::load(grad_o.at(13usize, c)),
                 v113,
             );
             v113 = V::mul_add(
-                V::mul(V::load(t0.at(12usize, c)), v2),
+                V::mul(V::load(t0.at(12usize)), v2),
                 V::load(grad_o.at(12usize, c)),
                 v113,
             );
             v113 = V::mul_add(
-                V::mul(V::load(t0.at(11usize, c)), v2),
+                V::mul(V::load(t0.at(11usize)), v2),
                 V::load(grad_o.at(11usize, c)),
                 v113,
             );
             v113 = V::mul_add(
-                V::mul(V::load(t0.at(10usize, c)), v2),
+                V::mul(V::load(t0.at(10usize)), v2),
                 V::load(grad_o.at(10usize, c)),
                 v113,
             );
             v113 = V::mul_add(
-                V::mul(V::load(t0.at(9usize, c)), v2),
+                V::mul(V::load(t0.at(9usize)), v2),
                 V::load(grad_o.at(9usize, c)),
                 v113,
             );
             v113 = V::mul_add(
-                V::mul(V::load(t0.at(8usize, c)), v2),
+                V::mul(V::load(t0.at(8usize)), v2),
                 V::load(grad_o.at(8usize, c)),
                 v113,
             );
             v113 = V::mul_add(
-                V::mul(V::load(t0.at(7usize, c)), v2),
+                V::mul(V::load(t0.at(7usize)), v2),
                 V::load(grad_o.at(7usize, c)),
                 v113,
             );
             v113 = V::mul_add(
-                V::mul(V::load(t0.at(6usize, c)), v2),
+                V::mul(V::load(t0.at(6usize)), v2),
                 V::load(grad_o.at(6usize, c)),
                 v113,
             );
             // row sum 3 = t0_15*v2*grad_o_e45 + t0_14*v2*grad_o_e35 + t0_13*v2*grad_o_e34 + t0_12*v2*grad_o_e25 + t0_11*v2*grad_o_e24 + t0_10*v2*grad_o_e23 + t0_9*v2*grad_o_e15 + t0_8*v2*grad_o_e14 + t0_7*v2*grad_o_e13 + t0_6*v2*grad_o_e12
             sum3 = V::add(sum3, V::keep_first(v113, valid));
             let mut v142 = V::mul(
-                V::mul(V::load(t0.at(5usize, c)), v2),
+                V::mul(V::load(t0.at(5usize)), v2),
                 V::load(grad_o.at(5usize, c)),
             );
             v142 = V::mul_add(
-                V::mul(V::load(t0.at(4usize, c)), v2),
+                V::mul(V::load(t0.at(4usize)), v2),
                 V::load(grad_o.at(4usize, c)),
                 v142,
             );
             v142 = V::mul_add(
-                V::mul(V::load(t0.at(3usize, c)), v2),
+                V::mul(V::load(t0.at(3usize)), v2),
                 V::load(grad_o.at(3usize, c)),
                 v142,
             );
             v142 = V::mul_add(
-                V::mul(V::load(t0.at(2usize, c)), v2),
+                V::mul(V::load(t0.at(2usize)), v2),
                 V::load(grad_o.at(2usize, c)),
                 v142,
             );
             v142 = V::mul_add(
-                V::mul(V::load(t0.at(1usize, c)), v2),
+                V::mul(V::load(t0.at(1usize)), v2),
                 V::load(grad_o.at(1usize, c)),
                 v142,
             );
@@ -521,7 +520,7 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 sum5,
                 V::keep_first(
                     V::mul(
-                        V::mul(V::load(t0.at(0usize, c)), v2),
+                        V::mul(V::load(t0.at(0usize)), v2),
                         V::load(grad_o.at(0usize, c)),
                     ),
                     valid,
@@ -630,45 +629,48 @@ unsafe fn sgp_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v269 = V::mul(c2e0, v268);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
-            t0.prefetch::<32usize>(c);
             grad_o.prefetch::<32usize>(c);
-            let t1_0 = V::load(t1.at(0usize, c));
-            let t2_0 = V::load(t2.at(0usize, c));
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t0 = t0.packed::<V, 32usize>(group);
+            let out0 = out0.packed::<V, 1usize>(group);
+            let out1 = out1.packed::<V, 1usize>(group);
+            let out2 = out2.packed::<V, 32usize>(group);
+            let t1_0 = V::load(t1.at(0usize));
+            let t2_0 = V::load(t2.at(0usize));
             let v2 = V::mul(t1_0, t2_0);
-            let t0_0 = V::load(t0.at(0usize, c));
-            let t0_1 = V::load(t0.at(1usize, c));
-            let t0_2 = V::load(t0.at(2usize, c));
-            let t0_3 = V::load(t0.at(3usize, c));
-            let t0_4 = V::load(t0.at(4usize, c));
-            let t0_5 = V::load(t0.at(5usize, c));
-            let t0_6 = V::load(t0.at(6usize, c));
-            let t0_7 = V::load(t0.at(7usize, c));
-            let t0_8 = V::load(t0.at(8usize, c));
-            let t0_9 = V::load(t0.at(9usize, c));
-            let t0_10 = V::load(t0.at(10usize, c));
-            let t0_11 = V::load(t0.at(11usize, c));
-            let t0_12 = V::load(t0.at(12usize, c));
-            let t0_13 = V::load(t0.at(13usize, c));
-            let t0_14 = V::load(t0.at(14usize, c));
-            let t0_15 = V::load(t0.at(15usize, c));
-            let t0_16 = V::load(t0.at(16usize, c));
-            let t0_17 = V::load(t0.at(17usize, c));
-            let t0_18 = V::load(t0.at(18usize, c));
-            let t0_19 = V::load(t0.at(19usize, c));
-            let t0_20 = V::load(t0.at(20usize, c));
-            let t0_21 = V::load(t0.at(21usize, c));
-            let t0_22 = V::load(t0.at(22usize, c));
-            let t0_23 = V::load(t0.at(23usize, c));
-            let t0_24 = V::load(t0.at(24usize, c));
-            let t0_25 = V::load(t0.at(25usize, c));
-            let t0_26 = V::load(t0.at(26usize, c));
-            let t0_27 = V::load(t0.at(27usize, c));
-            let t0_28 = V::load(t0.at(28usize, c));
-            let t0_29 = V::load(t0.at(29usize, c));
-            let t0_30 = V::load(t0.at(30usize, c));
-            let t0_31 = V::load(t0.at(31usize, c));
+            let t0_0 = V::load(t0.at(0usize));
+            let t0_1 = V::load(t0.at(1usize));
+            let t0_2 = V::load(t0.at(2usize));
+            let t0_3 = V::load(t0.at(3usize));
+            let t0_4 = V::load(t0.at(4usize));
+            let t0_5 = V::load(t0.at(5usize));
+            let t0_6 = V::load(t0.at(6usize));
+            let t0_7 = V::load(t0.at(7usize));
+            let t0_8 = V::load(t0.at(8usize));
+            let t0_9 = V::load(t0.at(9usize));
+            let t0_10 = V::load(t0.at(10usize));
+            let t0_11 = V::load(t0.at(11usize));
+            let t0_12 = V::load(t0.at(12usize));
+            let t0_13 = V::load(t0.at(13usize));
+            let t0_14 = V::load(t0.at(14usize));
+            let t0_15 = V::load(t0.at(15usize));
+            let t0_16 = V::load(t0.at(16usize));
+            let t0_17 = V::load(t0.at(17usize));
+            let t0_18 = V::load(t0.at(18usize));
+            let t0_19 = V::load(t0.at(19usize));
+            let t0_20 = V::load(t0.at(20usize));
+            let t0_21 = V::load(t0.at(21usize));
+            let t0_22 = V::load(t0.at(22usize));
+            let t0_23 = V::load(t0.at(23usize));
+            let t0_24 = V::load(t0.at(24usize));
+            let t0_25 = V::load(t0.at(25usize));
+            let t0_26 = V::load(t0.at(26usize));
+            let t0_27 = V::load(t0.at(27usize));
+            let t0_28 = V::load(t0.at(28usize));
+            let t0_29 = V::load(t0.at(29usize));
+            let t0_30 = V::load(t0.at(30usize));
+            let t0_31 = V::load(t0.at(31usize));
             let mut v101 = V::mul(v99, V::load(grad_o.at(31usize, c)));
             let mut v103 = V::mul(v94, V::load(grad_o.at(30usize, c)));
             let mut v105 = V::mul(v94, V::load(grad_o.at(29usize, c)));
@@ -734,105 +736,105 @@ unsafe fn sgp_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v161 = V::neg_mul_add(V::mul(t0_1, v2), v252, v161);
             v163 = V::neg_mul_add(V::mul(t0_0, v2), v269, v163);
             // out2[31] = v2*v174
-            V::store(V::mul(v2, v101), out2.at(31usize, c));
+            V::store(V::mul(v2, v101), out2.at(31usize));
             let mut v273 = V::mul(t0_31, v101);
             // out2[30] = v2*v183
-            V::store(V::mul(v2, v103), out2.at(30usize, c));
+            V::store(V::mul(v2, v103), out2.at(30usize));
             v273 = V::mul_add(t0_30, v103, v273);
             // out2[29] = v2*v185
-            V::store(V::mul(v2, v105), out2.at(29usize, c));
+            V::store(V::mul(v2, v105), out2.at(29usize));
             v273 = V::mul_add(t0_29, v105, v273);
             // out2[28] = v2*v187
-            V::store(V::mul(v2, v107), out2.at(28usize, c));
+            V::store(V::mul(v2, v107), out2.at(28usize));
             v273 = V::mul_add(t0_28, v107, v273);
             // out2[27] = v2*v189
-            V::store(V::mul(v2, v109), out2.at(27usize, c));
+            V::store(V::mul(v2, v109), out2.at(27usize));
             v273 = V::mul_add(t0_27, v109, v273);
             // out2[26] = v2*v191
-            V::store(V::mul(v2, v111), out2.at(26usize, c));
+            V::store(V::mul(v2, v111), out2.at(26usize));
             v273 = V::mul_add(t0_26, v111, v273);
             // out2[25] = v2*v200
-            V::store(V::mul(v2, v113), out2.at(25usize, c));
+            V::store(V::mul(v2, v113), out2.at(25usize));
             v273 = V::mul_add(t0_25, v113, v273);
             // out2[24] = v2*v202
-            V::store(V::mul(v2, v115), out2.at(24usize, c));
+            V::store(V::mul(v2, v115), out2.at(24usize));
             v273 = V::mul_add(t0_24, v115, v273);
             // out2[23] = v2*v204
-            V::store(V::mul(v2, v117), out2.at(23usize, c));
+            V::store(V::mul(v2, v117), out2.at(23usize));
             v273 = V::mul_add(t0_23, v117, v273);
             // out2[22] = v2*v206
-            V::store(V::mul(v2, v119), out2.at(22usize, c));
+            V::store(V::mul(v2, v119), out2.at(22usize));
             v273 = V::mul_add(t0_22, v119, v273);
             // out2[21] = v2*v208
-            V::store(V::mul(v2, v121), out2.at(21usize, c));
+            V::store(V::mul(v2, v121), out2.at(21usize));
             v273 = V::mul_add(t0_21, v121, v273);
             // out2[20] = v2*v210
-            V::store(V::mul(v2, v123), out2.at(20usize, c));
+            V::store(V::mul(v2, v123), out2.at(20usize));
             v273 = V::mul_add(t0_20, v123, v273);
             // out2[19] = v2*v212
-            V::store(V::mul(v2, v125), out2.at(19usize, c));
+            V::store(V::mul(v2, v125), out2.at(19usize));
             v273 = V::mul_add(t0_19, v125, v273);
             // out2[18] = v2*v214
-            V::store(V::mul(v2, v127), out2.at(18usize, c));
+            V::store(V::mul(v2, v127), out2.at(18usize));
             v273 = V::mul_add(t0_18, v127, v273);
             // out2[17] = v2*v216
-            V::store(V::mul(v2, v129), out2.at(17usize, c));
+            V::store(V::mul(v2, v129), out2.at(17usize));
             v273 = V::mul_add(t0_17, v129, v273);
             // out2[16] = v2*v218
-            V::store(V::mul(v2, v131), out2.at(16usize, c));
+            V::store(V::mul(v2, v131), out2.at(16usize));
             v273 = V::mul_add(t0_16, v131, v273);
             // out2[15] = v2*v227
-            V::store(V::mul(v2, v133), out2.at(15usize, c));
+            V::store(V::mul(v2, v133), out2.at(15usize));
             v273 = V::mul_add(t0_15, v133, v273);
             // out2[14] = v2*v229
-            V::store(V::mul(v2, v135), out2.at(14usize, c));
+            V::store(V::mul(v2, v135), out2.at(14usize));
             v273 = V::mul_add(t0_14, v135, v273);
             // out2[13] = v2*v231
-            V::store(V::mul(v2, v137), out2.at(13usize, c));
+            V::store(V::mul(v2, v137), out2.at(13usize));
             v273 = V::mul_add(t0_13, v137, v273);
             // out2[12] = v2*v233
-            V::store(V::mul(v2, v139), out2.at(12usize, c));
+            V::store(V::mul(v2, v139), out2.at(12usize));
             v273 = V::mul_add(t0_12, v139, v273);
             // out2[11] = v2*v235
-            V::store(V::mul(v2, v141), out2.at(11usize, c));
+            V::store(V::mul(v2, v141), out2.at(11usize));
             v273 = V::mul_add(t0_11, v141, v273);
             // out2[10] = v2*v237
-            V::store(V::mul(v2, v143), out2.at(10usize, c));
+            V::store(V::mul(v2, v143), out2.at(10usize));
             v273 = V::mul_add(t0_10, v143, v273);
             // out2[9] = v2*v239
-            V::store(V::mul(v2, v145), out2.at(9usize, c));
+            V::store(V::mul(v2, v145), out2.at(9usize));
             v273 = V::mul_add(t0_9, v145, v273);
             // out2[8] = v2*v241
-            V::store(V::mul(v2, v147), out2.at(8usize, c));
+            V::store(V::mul(v2, v147), out2.at(8usize));
             v273 = V::mul_add(t0_8, v147, v273);
             // out2[7] = v2*v243
-            V::store(V::mul(v2, v149), out2.at(7usize, c));
+            V::store(V::mul(v2, v149), out2.at(7usize));
             v273 = V::mul_add(t0_7, v149, v273);
             // out2[6] = v2*v245
-            V::store(V::mul(v2, v151), out2.at(6usize, c));
+            V::store(V::mul(v2, v151), out2.at(6usize));
             v273 = V::mul_add(t0_6, v151, v273);
             // out2[5] = v2*v254
-            V::store(V::mul(v2, v153), out2.at(5usize, c));
+            V::store(V::mul(v2, v153), out2.at(5usize));
             v273 = V::mul_add(t0_5, v153, v273);
             // out2[4] = v2*v256
-            V::store(V::mul(v2, v155), out2.at(4usize, c));
+            V::store(V::mul(v2, v155), out2.at(4usize));
             v273 = V::mul_add(t0_4, v155, v273);
             // out2[3] = v2*v258
-            V::store(V::mul(v2, v157), out2.at(3usize, c));
+            V::store(V::mul(v2, v157), out2.at(3usize));
             v273 = V::mul_add(t0_3, v157, v273);
             // out2[2] = v2*v260
-            V::store(V::mul(v2, v159), out2.at(2usize, c));
+            V::store(V::mul(v2, v159), out2.at(2usize));
             v273 = V::mul_add(t0_2, v159, v273);
             // out2[1] = v2*v262
-            V::store(V::mul(v2, v161), out2.at(1usize, c));
+            V::store(V::mul(v2, v161), out2.at(1usize));
             v273 = V::mul_add(t0_1, v161, v273);
             // out2[0] = v2*v271
-            V::store(V::mul(v2, v163), out2.at(0usize, c));
+            V::store(V::mul(v2, v163), out2.at(0usize));
             v273 = V::mul_add(t0_0, v163, v273);
             // out1[0] = t2_0*v366
-            V::store(V::mul(t2_0, v273), out1.at(0usize, c));
+            V::store(V::mul(t2_0, v273), out1.at(0usize));
             // out0[0] = t1_0*v366
-            V::store(V::mul(t1_0, v273), out0.at(0usize, c));
+            V::store(V::mul(t1_0, v273), out0.at(0usize));
         }
     }
 }
@@ -1089,44 +1091,46 @@ unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v269 = V::mul(c2e0, v268);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
-            t0.prefetch::<32usize>(c);
             grad_o.prefetch::<32usize>(c);
-            let t1_0 = V::load(t1.at(0usize, c));
-            let v2 = V::mul(t1_0, V::load(t2.at(0usize, c)));
-            let t0_0 = V::load(t0.at(0usize, c));
-            let t0_1 = V::load(t0.at(1usize, c));
-            let t0_2 = V::load(t0.at(2usize, c));
-            let t0_3 = V::load(t0.at(3usize, c));
-            let t0_4 = V::load(t0.at(4usize, c));
-            let t0_5 = V::load(t0.at(5usize, c));
-            let t0_6 = V::load(t0.at(6usize, c));
-            let t0_7 = V::load(t0.at(7usize, c));
-            let t0_8 = V::load(t0.at(8usize, c));
-            let t0_9 = V::load(t0.at(9usize, c));
-            let t0_10 = V::load(t0.at(10usize, c));
-            let t0_11 = V::load(t0.at(11usize, c));
-            let t0_12 = V::load(t0.at(12usize, c));
-            let t0_13 = V::load(t0.at(13usize, c));
-            let t0_14 = V::load(t0.at(14usize, c));
-            let t0_15 = V::load(t0.at(15usize, c));
-            let t0_16 = V::load(t0.at(16usize, c));
-            let t0_17 = V::load(t0.at(17usize, c));
-            let t0_18 = V::load(t0.at(18usize, c));
-            let t0_19 = V::load(t0.at(19usize, c));
-            let t0_20 = V::load(t0.at(20usize, c));
-            let t0_21 = V::load(t0.at(21usize, c));
-            let t0_22 = V::load(t0.at(22usize, c));
-            let t0_23 = V::load(t0.at(23usize, c));
-            let t0_24 = V::load(t0.at(24usize, c));
-            let t0_25 = V::load(t0.at(25usize, c));
-            let t0_26 = V::load(t0.at(26usize, c));
-            let t0_27 = V::load(t0.at(27usize, c));
-            let t0_28 = V::load(t0.at(28usize, c));
-            let t0_29 = V::load(t0.at(29usize, c));
-            let t0_30 = V::load(t0.at(30usize, c));
-            let t0_31 = V::load(t0.at(31usize, c));
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t0 = t0.packed::<V, 32usize>(group);
+            let out0 = out0.packed::<V, 1usize>(group);
+            let out1 = out1.packed::<V, 32usize>(group);
+            let t1_0 = V::load(t1.at(0usize));
+            let v2 = V::mul(t1_0, V::load(t2.at(0usize)));
+            let t0_0 = V::load(t0.at(0usize));
+            let t0_1 = V::load(t0.at(1usize));
+            let t0_2 = V::load(t0.at(2usize));
+            let t0_3 = V::load(t0.at(3usize));
+            let t0_4 = V::load(t0.at(4usize));
+            let t0_5 = V::load(t0.at(5usize));
+            let t0_6 = V::load(t0.at(6usize));
+            let t0_7 = V::load(t0.at(7usize));
+            let t0_8 = V::load(t0.at(8usize));
+            let t0_9 = V::load(t0.at(9usize));
+            let t0_10 = V::load(t0.at(10usize));
+            let t0_11 = V::load(t0.at(11usize));
+            let t0_12 = V::load(t0.at(12usize));
+            let t0_13 = V::load(t0.at(13usize));
+            let t0_14 = V::load(t0.at(14usize));
+            let t0_15 = V::load(t0.at(15usize));
+            let t0_16 = V::load(t0.at(16usize));
+            let t0_17 = V::load(t0.at(17usize));
+            let t0_18 = V::load(t0.at(18usize));
+            let t0_19 = V::load(t0.at(19usize));
+            let t0_20 = V::load(t0.at(20usize));
+            let t0_21 = V::load(t0.at(21usize));
+            let t0_22 = V::load(t0.at(22usize));
+            let t0_23 = V::load(t0.at(23usize));
+            let t0_24 = V::load(t0.at(24usize));
+            let t0_25 = V::load(t0.at(25usize));
+            let t0_26 = V::load(t0.at(26usize));
+            let t0_27 = V::load(t0.at(27usize));
+            let t0_28 = V::load(t0.at(28usize));
+            let t0_29 = V::load(t0.at(29usize));
+            let t0_30 = V::load(t0.at(30usize));
+            let t0_31 = V::load(t0.at(31usize));
             let mut v101 = V::mul(v99, V::load(grad_o.at(31usize, c)));
             let mut v103 = V::mul(v94, V::load(grad_o.at(30usize, c)));
             let mut v105 = V::mul(v94, V::load(grad_o.at(29usize, c)));
@@ -1192,103 +1196,103 @@ unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v161 = V::neg_mul_add(V::mul(t0_1, v2), v252, v161);
             v163 = V::neg_mul_add(V::mul(t0_0, v2), v269, v163);
             // out1[31] = v2*v174
-            V::store(V::mul(v2, v101), out1.at(31usize, c));
+            V::store(V::mul(v2, v101), out1.at(31usize));
             let mut v273 = V::mul(t0_31, v101);
             // out1[30] = v2*v183
-            V::store(V::mul(v2, v103), out1.at(30usize, c));
+            V::store(V::mul(v2, v103), out1.at(30usize));
             v273 = V::mul_add(t0_30, v103, v273);
             // out1[29] = v2*v185
-            V::store(V::mul(v2, v105), out1.at(29usize, c));
+            V::store(V::mul(v2, v105), out1.at(29usize));
             v273 = V::mul_add(t0_29, v105, v273);
             // out1[28] = v2*v187
-            V::store(V::mul(v2, v107), out1.at(28usize, c));
+            V::store(V::mul(v2, v107), out1.at(28usize));
             v273 = V::mul_add(t0_28, v107, v273);
             // out1[27] = v2*v189
-            V::store(V::mul(v2, v109), out1.at(27usize, c));
+            V::store(V::mul(v2, v109), out1.at(27usize));
             v273 = V::mul_add(t0_27, v109, v273);
             // out1[26] = v2*v191
-            V::store(V::mul(v2, v111), out1.at(26usize, c));
+            V::store(V::mul(v2, v111), out1.at(26usize));
             v273 = V::mul_add(t0_26, v111, v273);
             // out1[25] = v2*v200
-            V::store(V::mul(v2, v113), out1.at(25usize, c));
+            V::store(V::mul(v2, v113), out1.at(25usize));
             v273 = V::mul_add(t0_25, v113, v273);
             // out1[24] = v2*v202
-            V::store(V::mul(v2, v115), out1.at(24usize, c));
+            V::store(V::mul(v2, v115), out1.at(24usize));
             v273 = V::mul_add(t0_24, v115, v273);
             // out1[23] = v2*v204
-            V::store(V::mul(v2, v117), out1.at(23usize, c));
+            V::store(V::mul(v2, v117), out1.at(23usize));
             v273 = V::mul_add(t0_23, v117, v273);
             // out1[22] = v2*v206
-            V::store(V::mul(v2, v119), out1.at(22usize, c));
+            V::store(V::mul(v2, v119), out1.at(22usize));
             v273 = V::mul_add(t0_22, v119, v273);
             // out1[21] = v2*v208
-            V::store(V::mul(v2, v121), out1.at(21usize, c));
+            V::store(V::mul(v2, v121), out1.at(21usize));
             v273 = V::mul_add(t0_21, v121, v273);
             // out1[20] = v2*v210
-            V::store(V::mul(v2, v123), out1.at(20usize, c));
+            V::store(V::mul(v2, v123), out1.at(20usize));
             v273 = V::mul_add(t0_20, v123, v273);
             // out1[19] = v2*v212
-            V::store(V::mul(v2, v125), out1.at(19usize, c));
+            V::store(V::mul(v2, v125), out1.at(19usize));
             v273 = V::mul_add(t0_19, v125, v273);
             // out1[18] = v2*v214
-            V::store(V::mul(v2, v127), out1.at(18usize, c));
+            V::store(V::mul(v2, v127), out1.at(18usize));
             v273 = V::mul_add(t0_18, v127, v273);
             // out1[17] = v2*v216
-            V::store(V::mul(v2, v129), out1.at(17usize, c));
+            V::store(V::mul(v2, v129), out1.at(17usize));
             v273 = V::mul_add(t0_17, v129, v273);
             // out1[16] = v2*v218
-            V::store(V::mul(v2, v131), out1.at(16usize, c));
+            V::store(V::mul(v2, v131), out1.at(16usize));
             v273 = V::mul_add(t0_16, v131, v273);
             // out1[15] = v2*v227
-            V::store(V::mul(v2, v133), out1.at(15usize, c));
+            V::store(V::mul(v2, v133), out1.at(15usize));
             v273 = V::mul_add(t0_15, v133, v273);
             // out1[14] = v2*v229
-            V::store(V::mul(v2, v135), out1.at(14usize, c));
+            V::store(V::mul(v2, v135), out1.at(14usize));
             v273 = V::mul_add(t0_14, v135, v273);
             // out1[13] = v2*v231
-            V::store(V::mul(v2, v137), out1.at(13usize, c));
+            V::store(V::mul(v2, v137), out1.at(13usize));
             v273 = V::mul_add(t0_13, v137, v273);
             // out1[12] = v2*v233
-            V::store(V::mul(v2, v139), out1.at(12usize, c));
+            V::store(V::mul(v2, v139), out1.at(12usize));
             v273 = V::mul_add(t0_12, v139, v273);
             // out1[11] = v2*v235
-            V::store(V::mul(v2, v141), out1.at(11usize, c));
+            V::store(V::mul(v2, v141), out1.at(11usize));
             v273 = V::mul_add(t0_11, v141, v273);
             // out1[10] = v2*v237
-            V::store(V::mul(v2, v143), out1.at(10usize, c));
+            V::store(V::mul(v2, v143), out1.at(10usize));
             v273 = V::mul_add(t0_10, v143, v273);
             // out1[9] = v2*v239
-            V::store(V::mul(v2, v145), out1.at(9usize, c));
+            V::store(V::mul(v2, v145), out1.at(9usize));
             v273 = V::mul_add(t0_9, v145, v273);
             // out1[8] = v2*v241
-            V::store(V::mul(v2, v147), out1.at(8usize, c));
+            V::store(V::mul(v2, v147), out1.at(8usize));
             v273 = V::mul_add(t0_8, v147, v273);
             // out1[7] = v2*v243
-            V::store(V::mul(v2, v149), out1.at(7usize, c));
+            V::store(V::mul(v2, v149), out1.at(7usize));
             v273 = V::mul_add(t0_7, v149, v273);
             // out1[6] = v2*v245
-            V::store(V::mul(v2, v151), out1.at(6usize, c));
+            V::store(V::mul(v2, v151), out1.at(6usize));
             v273 = V::mul_add(t0_6, v151, v273);
             // out1[5] = v2*v254
-            V::store(V::mul(v2, v153), out1.at(5usize, c));
+            V::store(V::mul(v2, v153), out1.at(5usize));
             v273 = V::mul_add(t0_5, v153, v273);
             // out1[4] = v2*v256
-            V::store(V::mul(v2, v155), out1.at(4usize, c));
+            V::store(V::mul(v2, v155), out1.at(4usize));
             v273 = V::mul_add(t0_4, v155, v273);
             // out1[3] = v2*v258
-            V::store(V::mul(v2, v157), out1.at(3usize, c));
+            V::store(V::mul(v2, v157), out1.at(3usize));
             v273 = V::mul_add(t0_3, v157, v273);
             // out1[2] = v2*v260
-            V::store(V::mul(v2, v159), out1.at(2usize, c));
+            V::store(V::mul(v2, v159), out1.at(2usize));
             v273 = V::mul_add(t0_2, v159, v273);
             // out1[1] = v2*v262
-            V::store(V::mul(v2, v161), out1.at(1usize, c));
+            V::store(V::mul(v2, v161), out1.at(1usize));
             v273 = V::mul_add(t0_1, v161, v273);
             // out1[0] = v2*v271
-            V::store(V::mul(v2, v163), out1.at(0usize, c));
+            V::store(V::mul(v2, v163), out1.at(0usize));
             v273 = V::mul_add(t0_0, v163, v273);
             // out0[0] = t1_0*(t0_31*v174 + t0_30*v183 + t0_29*v185 + t0_28*v187 + t0_27*v189 + t0_26*v191 + t0_25*v200 + t0_24*v202 + t0_23*v204 + t0_22*v206 + t0_21*v208 + t0_20*v210 + t0_19*v212 + t0_18*v214 + t0_17*v216 + t0_16*v218 + t0_15*v227 + t0_14*v229 + t0_13*v231 + t0_12*v233 + t0_11*v235 + t0_10*v237 + t0_9*v239 + t0_8*v241 + t0_7*v243 + t0_6*v245 + t0_5*v254 + t0_4*v256 + t0_3*v258 + t0_2*v260 + t0_1*v262 + t0_0*v271)
-            V::store(V::mul(t1_0, v273), out0.at(0usize, c));
+            V::store(V::mul(t1_0, v273), out0.at(0usize));
         }
     }
 }
@@ -1544,44 +1548,46 @@ unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v269 = V::mul(c2e0, v268);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
-            t0.prefetch::<32usize>(c);
             grad_o.prefetch::<32usize>(c);
-            let t2_0 = V::load(t2.at(0usize, c));
-            let v2 = V::mul(V::load(t1.at(0usize, c)), t2_0);
-            let t0_0 = V::load(t0.at(0usize, c));
-            let t0_1 = V::load(t0.at(1usize, c));
-            let t0_2 = V::load(t0.at(2usize, c));
-            let t0_3 = V::load(t0.at(3usize, c));
-            let t0_4 = V::load(t0.at(4usize, c));
-            let t0_5 = V::load(t0.at(5usize, c));
-            let t0_6 = V::load(t0.at(6usize, c));
-            let t0_7 = V::load(t0.at(7usize, c));
-            let t0_8 = V::load(t0.at(8usize, c));
-            let t0_9 = V::load(t0.at(9usize, c));
-            let t0_10 = V::load(t0.at(10usize, c));
-            let t0_11 = V::load(t0.at(11usize, c));
-            let t0_12 = V::load(t0.at(12usize, c));
-            let t0_13 = V::load(t0.at(13usize, c));
-            let t0_14 = V::load(t0.at(14usize, c));
-            let t0_15 = V::load(t0.at(15usize, c));
-            let t0_16 = V::load(t0.at(16usize, c));
-            let t0_17 = V::load(t0.at(17usize, c));
-            let t0_18 = V::load(t0.at(18usize, c));
-            let t0_19 = V::load(t0.at(19usize, c));
-            let t0_20 = V::load(t0.at(20usize, c));
-            let t0_21 = V::load(t0.at(21usize, c));
-            let t0_22 = V::load(t0.at(22usize, c));
-            let t0_23 = V::load(t0.at(23usize, c));
-            let t0_24 = V::load(t0.at(24usize, c));
-            let t0_25 = V::load(t0.at(25usize, c));
-            let t0_26 = V::load(t0.at(26usize, c));
-            let t0_27 = V::load(t0.at(27usize, c));
-            let t0_28 = V::load(t0.at(28usize, c));
-            let t0_29 = V::load(t0.at(29usize, c));
-            let t0_30 = V::load(t0.at(30usize, c));
-            let t0_31 = V::load(t0.at(31usize, c));
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t0 = t0.packed::<V, 32usize>(group);
+            let out0 = out0.packed::<V, 1usize>(group);
+            let out1 = out1.packed::<V, 32usize>(group);
+            let t2_0 = V::load(t2.at(0usize));
+            let v2 = V::mul(V::load(t1.at(0usize)), t2_0);
+            let t0_0 = V::load(t0.at(0usize));
+            let t0_1 = V::load(t0.at(1usize));
+            let t0_2 = V::load(t0.at(2usize));
+            let t0_3 = V::load(t0.at(3usize));
+            let t0_4 = V::load(t0.at(4usize));
+            let t0_5 = V::load(t0.at(5usize));
+            let t0_6 = V::load(t0.at(6usize));
+            let t0_7 = V::load(t0.at(7usize));
+            let t0_8 = V::load(t0.at(8usize));
+            let t0_9 = V::load(t0.at(9usize));
+            let t0_10 = V::load(t0.at(10usize));
+            let t0_11 = V::load(t0.at(11usize));
+            let t0_12 = V::load(t0.at(12usize));
+            let t0_13 = V::load(t0.at(13usize));
+            let t0_14 = V::load(t0.at(14usize));
+            let t0_15 = V::load(t0.at(15usize));
+            let t0_16 = V::load(t0.at(16usize));
+            let t0_17 = V::load(t0.at(17usize));
+            let t0_18 = V::load(t0.at(18usize));
+            let t0_19 = V::load(t0.at(19usize));
+            let t0_20 = V::load(t0.at(20usize));
+            let t0_21 = V::load(t0.at(21usize));
+            let t0_22 = V::load(t0.at(22usize));
+            let t0_23 = V::load(t0.at(23usize));
+            let t0_24 = V::load(t0.at(24usize));
+            let t0_25 = V::load(t0.at(25usize));
+            let t0_26 = V::load(t0.at(26usize));
+            let t0_27 = V::load(t0.at(27usize));
+            let t0_28 = V::load(t0.at(28usize));
+            let t0_29 = V::load(t0.at(29usize));
+            let t0_30 = V::load(t0.at(30usize));
+            let t0_31 = V::load(t0.at(31usize));
             let mut v101 = V::mul(v99, V::load(grad_o.at(31usize, c)));
             let mut v103 = V::mul(v94, V::load(grad_o.at(30usize, c)));
             let mut v105 = V::mul(v94, V::load(grad_o.at(29usize, c)));
@@ -1647,103 +1653,103 @@ unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v161 = V::neg_mul_add(V::mul(t0_1, v2), v252, v161);
             v163 = V::neg_mul_add(V::mul(t0_0, v2), v269, v163);
             // out1[31] = v2*v174
-            V::store(V::mul(v2, v101), out1.at(31usize, c));
+            V::store(V::mul(v2, v101), out1.at(31usize));
             let mut v273 = V::mul(t0_31, v101);
             // out1[30] = v2*v183
-            V::store(V::mul(v2, v103), out1.at(30usize, c));
+            V::store(V::mul(v2, v103), out1.at(30usize));
             v273 = V::mul_add(t0_30, v103, v273);
             // out1[29] = v2*v185
-            V::store(V::mul(v2, v105), out1.at(29usize, c));
+            V::store(V::mul(v2, v105), out1.at(29usize));
             v273 = V::mul_add(t0_29, v105, v273);
             // out1[28] = v2*v187
-            V::store(V::mul(v2, v107), out1.at(28usize, c));
+            V::store(V::mul(v2, v107), out1.at(28usize));
             v273 = V::mul_add(t0_28, v107, v273);
             // out1[27] = v2*v189
-            V::store(V::mul(v2, v109), out1.at(27usize, c));
+            V::store(V::mul(v2, v109), out1.at(27usize));
             v273 = V::mul_add(t0_27, v109, v273);
             // out1[26] = v2*v191
-            V::store(V::mul(v2, v111), out1.at(26usize, c));
+            V::store(V::mul(v2, v111), out1.at(26usize));
             v273 = V::mul_add(t0_26, v111, v273);
             // out1[25] = v2*v200
-            V::store(V::mul(v2, v113), out1.at(25usize, c));
+            V::store(V::mul(v2, v113), out1.at(25usize));
             v273 = V::mul_add(t0_25, v113, v273);
             // out1[24] = v2*v202
-            V::store(V::mul(v2, v115), out1.at(24usize, c));
+            V::store(V::mul(v2, v115), out1.at(24usize));
             v273 = V::mul_add(t0_24, v115, v273);
             // out1[23] = v2*v204
-            V::store(V::mul(v2, v117), out1.at(23usize, c));
+            V::store(V::mul(v2, v117), out1.at(23usize));
             v273 = V::mul_add(t0_23, v117, v273);
             // out1[22] = v2*v206
-            V::store(V::mul(v2, v119), out1.at(22usize, c));
+            V::store(V::mul(v2, v119), out1.at(22usize));
             v273 = V::mul_add(t0_22, v119, v273);
             // out1[21] = v2*v208
-            V::store(V::mul(v2, v121), out1.at(21usize, c));
+            V::store(V::mul(v2, v121), out1.at(21usize));
             v273 = V::mul_add(t0_21, v121, v273);
             // out1[20] = v2*v210
-            V::store(V::mul(v2, v123), out1.at(20usize, c));
+            V::store(V::mul(v2, v123), out1.at(20usize));
             v273 = V::mul_add(t0_20, v123, v273);
             // out1[19] = v2*v212
-            V::store(V::mul(v2, v125), out1.at(19usize, c));
+            V::store(V::mul(v2, v125), out1.at(19usize));
             v273 = V::mul_add(t0_19, v125, v273);
             // out1[18] = v2*v214
-            V::store(V::mul(v2, v127), out1.at(18usize, c));
+            V::store(V::mul(v2, v127), out1.at(18usize));
             v273 = V::mul_add(t0_18, v127, v273);
             // out1[17] = v2*v216
-            V::store(V::mul(v2, v129), out1.at(17usize, c));
+            V::store(V::mul(v2, v129), out1.at(17usize));
             v273 = V::mul_add(t0_17, v129, v273);
             // out1[16] = v2*v218
-            V::store(V::mul(v2, v131), out1.at(16usize, c));
+            V::store(V::mul(v2, v131), out1.at(16usize));
             v273 = V::mul_add(t0_16, v131, v273);
             // out1[15] = v2*v227
-            V::store(V::mul(v2, v133), out1.at(15usize, c));
+            V::store(V::mul(v2, v133), out1.at(15usize));
             v273 = V::mul_add(t0_15, v133, v273);
             // out1[14] = v2*v229
-            V::store(V::mul(v2, v135), out1.at(14usize, c));
+            V::store(V::mul(v2, v135), out1.at(14usize));
             v273 = V::mul_add(t0_14, v135, v273);
             // out1[13] = v2*v231
-            V::store(V::mul(v2, v137), out1.at(13usize, c));
+            V::store(V::mul(v2, v137), out1.at(13usize));
             v273 = V::mul_add(t0_13, v137, v273);
             // out1[12] = v2*v233
-            V::store(V::mul(v2, v139), out1.at(12usize, c));
+            V::store(V::mul(v2, v139), out1.at(12usize));
             v273 = V::mul_add(t0_12, v139, v273);
             // out1[11] = v2*v235
-            V::store(V::mul(v2, v141), out1.at(11usize, c));
+            V::store(V::mul(v2, v141), out1.at(11usize));
             v273 = V::mul_add(t0_11, v141, v273);
             // out1[10] = v2*v237
-            V::store(V::mul(v2, v143), out1.at(10usize, c));
+            V::store(V::mul(v2, v143), out1.at(10usize));
             v273 = V::mul_add(t0_10, v143, v273);
             // out1[9] = v2*v239
-            V::store(V::mul(v2, v145), out1.at(9usize, c));
+            V::store(V::mul(v2, v145), out1.at(9usize));
             v273 = V::mul_add(t0_9, v145, v273);
             // out1[8] = v2*v241
-            V::store(V::mul(v2, v147), out1.at(8usize, c));
+            V::store(V::mul(v2, v147), out1.at(8usize));
             v273 = V::mul_add(t0_8, v147, v273);
             // out1[7] = v2*v243
-            V::store(V::mul(v2, v149), out1.at(7usize, c));
+            V::store(V::mul(v2, v149), out1.at(7usize));
             v273 = V::mul_add(t0_7, v149, v273);
             // out1[6] = v2*v245
-            V::store(V::mul(v2, v151), out1.at(6usize, c));
+            V::store(V::mul(v2, v151), out1.at(6usize));
             v273 = V::mul_add(t0_6, v151, v273);
             // out1[5] = v2*v254
-            V::store(V::mul(v2, v153), out1.at(5usize, c));
+            V::store(V::mul(v2, v153), out1.at(5usize));
             v273 = V::mul_add(t0_5, v153, v273);
             // out1[4] = v2*v256
-            V::store(V::mul(v2, v155), out1.at(4usize, c));
+            V::store(V::mul(v2, v155), out1.at(4usize));
             v273 = V::mul_add(t0_4, v155, v273);
             // out1[3] = v2*v258
-            V::store(V::mul(v2, v157), out1.at(3usize, c));
+            V::store(V::mul(v2, v157), out1.at(3usize));
             v273 = V::mul_add(t0_3, v157, v273);
             // out1[2] = v2*v260
-            V::store(V::mul(v2, v159), out1.at(2usize, c));
+            V::store(V::mul(v2, v159), out1.at(2usize));
             v273 = V::mul_add(t0_2, v159, v273);
             // out1[1] = v2*v262
-            V::store(V::mul(v2, v161), out1.at(1usize, c));
+            V::store(V::mul(v2, v161), out1.at(1usize));
             v273 = V::mul_add(t0_1, v161, v273);
             // out1[0] = v2*v271
-            V::store(V::mul(v2, v163), out1.at(0usize, c));
+            V::store(V::mul(v2, v163), out1.at(0usize));
             v273 = V::mul_add(t0_0, v163, v273);
             // out0[0] = t2_0*(t0_31*v174 + t0_30*v183 + t0_29*v185 + t0_28*v187 + t0_27*v189 + t0_26*v191 + t0_25*v200 + t0_24*v202 + t0_23*v204 + t0_22*v206 + t0_21*v208 + t0_20*v210 + t0_19*v212 + t0_18*v214 + t0_17*v216 + t0_16*v218 + t0_15*v227 + t0_14*v229 + t0_13*v231 + t0_12*v233 + t0_11*v235 + t0_10*v237 + t0_9*v239 + t0_8*v241 + t0_7*v243 + t0_6*v245 + t0_5*v254 + t0_4*v256 + t0_3*v258 + t0_2*v260 + t0_1*v262 + t0_0*v271)
-            V::store(V::mul(t2_0, v273), out0.at(0usize, c));
+            V::store(V::mul(t2_0, v273), out0.at(0usize));
         }
     }
 }
@@ -1917,20 +1923,19 @@ unsafe fn sgp_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v1 = gate::<V>(args.gate, c0e0);
         let v2 = V::mul(v1, v1);
         for group in 0..args.groups {
-            let c = group * V::LANES;
-            t0.prefetch::<11usize>(c);
+            let t0 = t0.packed::<V, 11usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
-            let v4 = V::mul(V::load(t0.at(0usize, c)), v2);
-            let v6 = V::mul(V::load(t0.at(1usize, c)), v2);
-            let v8 = V::mul(V::load(t0.at(2usize, c)), v2);
-            let v10 = V::mul(V::load(t0.at(3usize, c)), v2);
-            let v12 = V::mul(V::load(t0.at(4usize, c)), v2);
-            let v14 = V::mul(V::load(t0.at(5usize, c)), v2);
-            let v16 = V::mul(V::load(t0.at(6usize, c)), v2);
-            let v18 = V::mul(V::load(t0.at(7usize, c)), v2);
-            let v20 = V::mul(V::load(t0.at(8usize, c)), v2);
-            let v22 = V::mul(V::load(t0.at(9usize, c)), v2);
-            let v24 = V::mul(V::load(t0.at(10usize, c)), v2);
+            let v4 = V::mul(V::load(t0.at(0usize)), v2);
+            let v6 = V::mul(V::load(t0.at(1usize)), v2);
+            let v8 = V::mul(V::load(t0.at(2usize)), v2);
+            let v10 = V::mul(V::load(t0.at(3usize)), v2);
+            let v12 = V::mul(V::load(t0.at(4usize)), v2);
+            let v14 = V::mul(V::load(t0.at(5usize)), v2);
+            let v16 = V::mul(V::load(t0.at(6usize)), v2);
+            let v18 = V::mul(V::load(t0.at(7usize)), v2);
+            let v20 = V::mul(V::load(t0.at(8usize)), v2);
+            let v22 = V::mul(V::load(t0.at(9usize)), v2);
+            let v24 = V::mul(V::load(t0.at(10usize)), v2);
             // row sum 0 = v4*v4
             sum0 = V::add(sum0, V::keep_first(V::mul(v4, v4), valid));
             let mut v26 = V::mul(v6, v6);
@@ -1978,60 +1983,60 @@ unsafe fn sgp_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v37 = V::div(c1e0, v36);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<11usize>(c);
+            let t0 = t0.packed::<V, 11usize>(group);
             // out0[0] = t0_0*v2*v32
             V::store(
-                V::mul(V::mul(V::load(t0.at(0usize, c)), v2), v32),
+                V::mul(V::mul(V::load(t0.at(0usize)), v2), v32),
                 out0.at(0usize, c),
             );
             // out0[1] = t0_1*v2*v37
             V::store(
-                V::mul(V::mul(V::load(t0.at(1usize, c)), v2), v37),
+                V::mul(V::mul(V::load(t0.at(1usize)), v2), v37),
                 out0.at(1usize, c),
             );
             // out0[2] = t0_2*v2*v37
             V::store(
-                V::mul(V::mul(V::load(t0.at(2usize, c)), v2), v37),
+                V::mul(V::mul(V::load(t0.at(2usize)), v2), v37),
                 out0.at(2usize, c),
             );
             // out0[3] = t0_3*v2*v37
             V::store(
-                V::mul(V::mul(V::load(t0.at(3usize, c)), v2), v37),
+                V::mul(V::mul(V::load(t0.at(3usize)), v2), v37),
                 out0.at(3usize, c),
             );
             // out0[4] = t0_4*v2*v37
             V::store(
-                V::mul(V::mul(V::load(t0.at(4usize, c)), v2), v37),
+                V::mul(V::mul(V::load(t0.at(4usize)), v2), v37),
                 out0.at(4usize, c),
             );
             // out0[5] = t0_5*v2*v37
             V::store(
-                V::mul(V::mul(V::load(t0.at(5usize, c)), v2), v37),
+                V::mul(V::mul(V::load(t0.at(5usize)), v2), v37),
                 out0.at(5usize, c),
             );
             // out0[6] = t0_6*v2*v37
             V::store(
-                V::mul(V::mul(V::load(t0.at(6usize, c)), v2), v37),
+                V::mul(V::mul(V::load(t0.at(6usize)), v2), v37),
                 out0.at(6usize, c),
             );
             // out0[7] = t0_7*v2*v37
             V::store(
-                V::mul(V::mul(V::load(t0.at(7usize, c)), v2), v37),
+                V::mul(V::mul(V::load(t0.at(7usize)), v2), v37),
                 out0.at(7usize, c),
             );
             // out0[8] = t0_8*v2*v37
             V::store(
-                V::mul(V::mul(V::load(t0.at(8usize, c)), v2), v37),
+                V::mul(V::mul(V::load(t0.at(8usize)), v2), v37),
                 out0.at(8usize, c),
             );
             // out0[9] = t0_9*v2*v37
             V::store(
-                V::mul(V::mul(V::load(t0.at(9usize, c)), v2), v37),
+                V::mul(V::mul(V::load(t0.at(9usize)), v2), v37),
                 out0.at(9usize, c),
             );
             // out0[10] = t0_10*v2*v37
             V::store(
-                V::mul(V::mul(V::load(t0.at(10usize, c)), v2), v37),
+                V::mul(V::mul(V::load(t0.at(10usize)), v2), v37),
                 out0.at(10usize, c),
             );
         }
@@ -2054,55 +2059,55 @@ unsafe fn sgp_rms_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v2 = V::mul(v1, v1);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<11usize>(c);
             grad_o.prefetch::<11usize>(c);
+            let t0 = t0.packed::<V, 11usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
             let mut v26 = V::mul(
-                V::mul(V::load(t0.at(10usize, c)), v2),
+                V::mul(V::load(t0.at(10usize)), v2),
                 V::load(grad_o.at(10usize, c)),
             );
             v26 = V::mul_add(
-                V::mul(V::load(t0.at(9usize, c)), v2),
+                V::mul(V::load(t0.at(9usize)), v2),
                 V::load(grad_o.at(9usize, c)),
                 v26,
             );
             v26 = V::mul_add(
-                V::mul(V::load(t0.at(8usize, c)), v2),
+                V::mul(V::load(t0.at(8usize)), v2),
                 V::load(grad_o.at(8usize, c)),
                 v26,
             );
             v26 = V::mul_add(
-                V::mul(V::load(t0.at(7usize, c)), v2),
+                V::mul(V::load(t0.at(7usize)), v2),
                 V::load(grad_o.at(7usize, c)),
                 v26,
             );
             v26 = V::mul_add(
-                V::mul(V::load(t0.at(6usize, c)), v2),
+                V::mul(V::load(t0.at(6usize)), v2),
                 V::load(grad_o.at(6usize, c)),
                 v26,
             );
             v26 = V::mul_add(
-                V::mul(V::load(t0.at(5usize, c)), v2),
+                V::mul(V::load(t0.at(5usize)), v2),
                 V::load(grad_o.at(5usize, c)),
                 v26,
             );
             v26 = V::mul_add(
-                V::mul(V::load(t0.at(4usize, c)), v2),
+                V::mul(V::load(t0.at(4usize)), v2),
                 V::load(grad_o.at(4usize, c)),
                 v26,
             );
             v26 = V::mul_add(
-                V::mul(V::load(t0.at(3usize, c)), v2),
+                V::mul(V::load(t0.at(3usize)), v2),
                 V::load(grad_o.at(3usize, c)),
                 v26,
             );
             v26 = V::mul_add(
-                V::mul(V::load(t0.at(2usize, c)), v2),
+                V::mul(V::load(t0.at(2usize)), v2),
                 V::load(grad_o.at(2usize, c)),
                 v26,
             );
             v26 = V::mul_add(
-                V::mul(V::load(t0.at(1usize, c)), v2),
+                V::mul(V::load(t0.at(1usize)), v2),
                 V::load(grad_o.at(1usize, c)),
                 v26,
             );
@@ -2113,7 +2118,7 @@ unsafe fn sgp_rms_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 sum1,
                 V::keep_first(
                     V::mul(
-                        V::mul(V::load(t0.at(0usize, c)), v2),
+                        V::mul(V::load(t0.at(0usize)), v2),
                         V::load(grad_o.at(0usize, c)),
                     ),
                     valid,
@@ -2169,8 +2174,9 @@ unsafe fn sgp_rms_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v95 = V::mul(c2e0, v94);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t0.prefetch::<11usize>(c);
             grad_o.prefetch::<11usize>(c);
+            let t0 = t0.packed::<V, 11usize>(group);
+            let out0 = out0.packed::<V, 11usize>(group);
             let mut v39 = V::mul(v37, V::load(grad_o.at(10usize, c)));
             let mut v41 = V::mul(v37, V::load(grad_o.at(9usize, c)));
             let mut v43 = V::mul(v37, V::load(grad_o.at(8usize, c)));
@@ -2182,39 +2188,39 @@ unsafe fn sgp_rms_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v55 = V::mul(v37, V::load(grad_o.at(2usize, c)));
             let mut v57 = V::mul(v37, V::load(grad_o.at(1usize, c)));
             let mut v59 = V::mul(v32, V::load(grad_o.at(0usize, c)));
-            v39 = V::neg_mul_add(V::mul(V::load(t0.at(10usize, c)), v2), v68, v39);
-            v41 = V::neg_mul_add(V::mul(V::load(t0.at(9usize, c)), v2), v68, v41);
-            v43 = V::neg_mul_add(V::mul(V::load(t0.at(8usize, c)), v2), v68, v43);
-            v45 = V::neg_mul_add(V::mul(V::load(t0.at(7usize, c)), v2), v68, v45);
-            v47 = V::neg_mul_add(V::mul(V::load(t0.at(6usize, c)), v2), v68, v47);
-            v49 = V::neg_mul_add(V::mul(V::load(t0.at(5usize, c)), v2), v68, v49);
-            v51 = V::neg_mul_add(V::mul(V::load(t0.at(4usize, c)), v2), v68, v51);
-            v53 = V::neg_mul_add(V::mul(V::load(t0.at(3usize, c)), v2), v68, v53);
-            v55 = V::neg_mul_add(V::mul(V::load(t0.at(2usize, c)), v2), v68, v55);
-            v57 = V::neg_mul_add(V::mul(V::load(t0.at(1usize, c)), v2), v68, v57);
-            v59 = V::neg_mul_add(V::mul(V::load(t0.at(0usize, c)), v2), v95, v59);
+            v39 = V::neg_mul_add(V::mul(V::load(t0.at(10usize)), v2), v68, v39);
+            v41 = V::neg_mul_add(V::mul(V::load(t0.at(9usize)), v2), v68, v41);
+            v43 = V::neg_mul_add(V::mul(V::load(t0.at(8usize)), v2), v68, v43);
+            v45 = V::neg_mul_add(V::mul(V::load(t0.at(7usize)), v2), v68, v45);
+            v47 = V::neg_mul_add(V::mul(V::load(t0.at(6usize)), v2), v68, v47);
+            v49 = V::neg_mul_add(V::mul(V::load(t0.at(5usize)), v2), v68, v49);
+            v51 = V::neg_mul_add(V::mul(V::load(t0.at(4usize)), v2), v68, v51);
+            v53 = V::neg_mul_add(V::mul(V::load(t0.at(3usize)), v2), v68, v53);
+            v55 = V::neg_mul_add(V::mul(V::load(t0.at(2usize)), v2), v68, v55);
+            v57 = V::neg_mul_add(V::mul(V::load(t0.at(1usize)), v2), v68, v57);
+            v59 = V::neg_mul_add(V::mul(V::load(t0.at(0usize)), v2), v95, v59);
             // out0[10] = v2*(v37*grad_o_e45 - t0_10*v2*v68)
-            V::store(V::mul(v2, v39), out0.at(10usize, c));
+            V::store(V::mul(v2, v39), out0.at(10usize));
             // out0[9] = v2*(v37*grad_o_e35 - t0_9*v2*v68)
-            V::store(V::mul(v2, v41), out0.at(9usize, c));
+            V::store(V::mul(v2, v41), out0.at(9usize));
             // out0[8] = v2*(v37*grad_o_e34 - t0_8*v2*v68)
-            V::store(V::mul(v2, v43), out0.at(8usize, c));
+            V::store(V::mul(v2, v43), out0.at(8usize));
             // out0[7] = v2*(v37*grad_o_e25 - t0_7*v2*v68)
-            V::store(V::mul(v2, v45), out0.at(7usize, c));
+            V::store(V::mul(v2, v45), out0.at(7usize));
             // out0[6] = v2*(v37*grad_o_e24 - t0_6*v2*v68)
-            V::store(V::mul(v2, v47), out0.at(6usize, c));
+            V::store(V::mul(v2, v47), out0.at(6usize));
             // out0[5] = v2*(v37*grad_o_e23 - t0_5*v2*v68)
-            V::store(V::mul(v2, v49), out0.at(5usize, c));
+            V::store(V::mul(v2, v49), out0.at(5usize));
             // out0[4] = v2*(v37*grad_o_e15 - t0_4*v2*v68)
-            V::store(V::mul(v2, v51), out0.at(4usize, c));
+            V::store(V::mul(v2, v51), out0.at(4usize));
             // out0[3] = v2*(v37*grad_o_e14 - t0_3*v2*v68)
-            V::store(V::mul(v2, v53), out0.at(3usize, c));
+            V::store(V::mul(v2, v53), out0.at(3usize));
             // out0[2] = v2*(v37*grad_o_e13 - t0_2*v2*v68)
-            V::store(V::mul(v2, v55), out0.at(2usize, c));
+            V::store(V::mul(v2, v55), out0.at(2usize));
             // out0[1] = v2*(v37*grad_o_e12 - t0_1*v2*v68)
-            V::store(V::mul(v2, v57), out0.at(1usize, c));
+            V::store(V::mul(v2, v57), out0.at(1usize));
             // out0[0] = v2*(v32*grad_o_1 - t0_0*v2*v95)
-            V::store(V::mul(v2, v59), out0.at(0usize, c));
+            V::store(V::mul(v2, v59), out0.at(0usize));
         }
     }
 }

@@ -20,16 +20,16 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
         let c7p071067811865476em1 = V::from_f64(0.7071067811865476f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
-            t0.prefetch::<32usize>(c);
             l.prefetch::<32usize>(c);
-            let v2 = V::mul(V::load(t1.at(0usize, c)), V::load(t2.at(0usize, c)));
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t0 = t0.packed::<V, 32usize>(group);
+            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
             // out0[0] = 0.7071067811865476*(t0_0*v2 + l_1)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(0usize, c)), v2, V::load(l.at(0usize, c))),
+                    V::mul_add(V::load(t0.at(0usize)), v2, V::load(l.at(0usize, c))),
                 ),
                 out0.at(0usize, c),
             );
@@ -37,7 +37,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(1usize, c)), v2, V::load(l.at(1usize, c))),
+                    V::mul_add(V::load(t0.at(1usize)), v2, V::load(l.at(1usize, c))),
                 ),
                 out0.at(1usize, c),
             );
@@ -45,7 +45,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(2usize, c)), v2, V::load(l.at(2usize, c))),
+                    V::mul_add(V::load(t0.at(2usize)), v2, V::load(l.at(2usize, c))),
                 ),
                 out0.at(2usize, c),
             );
@@ -53,7 +53,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(3usize, c)), v2, V::load(l.at(3usize, c))),
+                    V::mul_add(V::load(t0.at(3usize)), v2, V::load(l.at(3usize, c))),
                 ),
                 out0.at(3usize, c),
             );
@@ -61,7 +61,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(4usize, c)), v2, V::load(l.at(4usize, c))),
+                    V::mul_add(V::load(t0.at(4usize)), v2, V::load(l.at(4usize, c))),
                 ),
                 out0.at(4usize, c),
             );
@@ -69,7 +69,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(5usize, c)), v2, V::load(l.at(5usize, c))),
+                    V::mul_add(V::load(t0.at(5usize)), v2, V::load(l.at(5usize, c))),
                 ),
                 out0.at(5usize, c),
             );
@@ -77,7 +77,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(6usize, c)), v2, V::load(l.at(6usize, c))),
+                    V::mul_add(V::load(t0.at(6usize)), v2, V::load(l.at(6usize, c))),
                 ),
                 out0.at(6usize, c),
             );
@@ -85,7 +85,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(7usize, c)), v2, V::load(l.at(7usize, c))),
+                    V::mul_add(V::load(t0.at(7usize)), v2, V::load(l.at(7usize, c))),
                 ),
                 out0.at(7usize, c),
             );
@@ -93,7 +93,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(8usize, c)), v2, V::load(l.at(8usize, c))),
+                    V::mul_add(V::load(t0.at(8usize)), v2, V::load(l.at(8usize, c))),
                 ),
                 out0.at(8usize, c),
             );
@@ -101,7 +101,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(9usize, c)), v2, V::load(l.at(9usize, c))),
+                    V::mul_add(V::load(t0.at(9usize)), v2, V::load(l.at(9usize, c))),
                 ),
                 out0.at(9usize, c),
             );
@@ -109,7 +109,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(10usize, c)), v2, V::load(l.at(10usize, c))),
+                    V::mul_add(V::load(t0.at(10usize)), v2, V::load(l.at(10usize, c))),
                 ),
                 out0.at(10usize, c),
             );
@@ -117,7 +117,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(11usize, c)), v2, V::load(l.at(11usize, c))),
+                    V::mul_add(V::load(t0.at(11usize)), v2, V::load(l.at(11usize, c))),
                 ),
                 out0.at(11usize, c),
             );
@@ -125,7 +125,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(12usize, c)), v2, V::load(l.at(12usize, c))),
+                    V::mul_add(V::load(t0.at(12usize)), v2, V::load(l.at(12usize, c))),
                 ),
                 out0.at(12usize, c),
             );
@@ -133,7 +133,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(13usize, c)), v2, V::load(l.at(13usize, c))),
+                    V::mul_add(V::load(t0.at(13usize)), v2, V::load(l.at(13usize, c))),
                 ),
                 out0.at(13usize, c),
             );
@@ -141,7 +141,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(14usize, c)), v2, V::load(l.at(14usize, c))),
+                    V::mul_add(V::load(t0.at(14usize)), v2, V::load(l.at(14usize, c))),
                 ),
                 out0.at(14usize, c),
             );
@@ -149,7 +149,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(15usize, c)), v2, V::load(l.at(15usize, c))),
+                    V::mul_add(V::load(t0.at(15usize)), v2, V::load(l.at(15usize, c))),
                 ),
                 out0.at(15usize, c),
             );
@@ -157,7 +157,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(16usize, c)), v2, V::load(l.at(16usize, c))),
+                    V::mul_add(V::load(t0.at(16usize)), v2, V::load(l.at(16usize, c))),
                 ),
                 out0.at(16usize, c),
             );
@@ -165,7 +165,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(17usize, c)), v2, V::load(l.at(17usize, c))),
+                    V::mul_add(V::load(t0.at(17usize)), v2, V::load(l.at(17usize, c))),
                 ),
                 out0.at(17usize, c),
             );
@@ -173,7 +173,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(18usize, c)), v2, V::load(l.at(18usize, c))),
+                    V::mul_add(V::load(t0.at(18usize)), v2, V::load(l.at(18usize, c))),
                 ),
                 out0.at(18usize, c),
             );
@@ -181,7 +181,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(19usize, c)), v2, V::load(l.at(19usize, c))),
+                    V::mul_add(V::load(t0.at(19usize)), v2, V::load(l.at(19usize, c))),
                 ),
                 out0.at(19usize, c),
             );
@@ -189,7 +189,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(20usize, c)), v2, V::load(l.at(20usize, c))),
+                    V::mul_add(V::load(t0.at(20usize)), v2, V::load(l.at(20usize, c))),
                 ),
                 out0.at(20usize, c),
             );
@@ -197,7 +197,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(21usize, c)), v2, V::load(l.at(21usize, c))),
+                    V::mul_add(V::load(t0.at(21usize)), v2, V::load(l.at(21usize, c))),
                 ),
                 out0.at(21usize, c),
             );
@@ -205,7 +205,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(22usize, c)), v2, V::load(l.at(22usize, c))),
+                    V::mul_add(V::load(t0.at(22usize)), v2, V::load(l.at(22usize, c))),
                 ),
                 out0.at(22usize, c),
             );
@@ -213,7 +213,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(23usize, c)), v2, V::load(l.at(23usize, c))),
+                    V::mul_add(V::load(t0.at(23usize)), v2, V::load(l.at(23usize, c))),
                 ),
                 out0.at(23usize, c),
             );
@@ -221,7 +221,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(24usize, c)), v2, V::load(l.at(24usize, c))),
+                    V::mul_add(V::load(t0.at(24usize)), v2, V::load(l.at(24usize, c))),
                 ),
                 out0.at(24usize, c),
             );
@@ -229,7 +229,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(25usize, c)), v2, V::load(l.at(25usize, c))),
+                    V::mul_add(V::load(t0.at(25usize)), v2, V::load(l.at(25usize, c))),
                 ),
                 out0.at(25usize, c),
             );
@@ -237,7 +237,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(26usize, c)), v2, V::load(l.at(26usize, c))),
+                    V::mul_add(V::load(t0.at(26usize)), v2, V::load(l.at(26usize, c))),
                 ),
                 out0.at(26usize, c),
             );
@@ -245,7 +245,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(27usize, c)), v2, V::load(l.at(27usize, c))),
+                    V::mul_add(V::load(t0.at(27usize)), v2, V::load(l.at(27usize, c))),
                 ),
                 out0.at(27usize, c),
             );
@@ -253,7 +253,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(28usize, c)), v2, V::load(l.at(28usize, c))),
+                    V::mul_add(V::load(t0.at(28usize)), v2, V::load(l.at(28usize, c))),
                 ),
                 out0.at(28usize, c),
             );
@@ -261,7 +261,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(29usize, c)), v2, V::load(l.at(29usize, c))),
+                    V::mul_add(V::load(t0.at(29usize)), v2, V::load(l.at(29usize, c))),
                 ),
                 out0.at(29usize, c),
             );
@@ -269,7 +269,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(30usize, c)), v2, V::load(l.at(30usize, c))),
+                    V::mul_add(V::load(t0.at(30usize)), v2, V::load(l.at(30usize, c))),
                 ),
                 out0.at(30usize, c),
             );
@@ -277,7 +277,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(31usize, c)), v2, V::load(l.at(31usize, c))),
+                    V::mul_add(V::load(t0.at(31usize)), v2, V::load(l.at(31usize, c))),
                 ),
                 out0.at(31usize, c),
             );
@@ -483,12 +483,15 @@ unsafe fn steerable_product_first_order_2<V: Math>(args: &mut StageArgs<'_, V::E
         let c7p071067811865476em1 = V::from_f64(0.7071067811865476f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            t1.prefetch::<1usize>(c);
-            t2.prefetch::<1usize>(c);
             grad_o.prefetch::<32usize>(c);
-            t0.prefetch::<32usize>(c);
-            let t1_0 = V::load(t1.at(0usize, c));
-            let t2_0 = V::load(t2.at(0usize, c));
+            let t1 = t1.packed::<V, 1usize>(group);
+            let t2 = t2.packed::<V, 1usize>(group);
+            let t0 = t0.packed::<V, 32usize>(group);
+            let out0 = out0.packed::<V, 1usize>(group);
+            let out1 = out1.packed::<V, 1usize>(group);
+            let out2 = out2.packed::<V, 32usize>(group);
+            let t1_0 = V::load(t1.at(0usize));
+            let t2_0 = V::load(t2.at(0usize));
             let v2 = V::mul(t1_0, t2_0);
             let v5 = V::mul(c7p071067811865476em1, V::load(grad_o.at(31usize, c)));
             let v7 = V::mul(c7p071067811865476em1, V::load(grad_o.at(30usize, c)));
@@ -523,105 +526,105 @@ unsafe fn steerable_product_first_order_2<V: Math>(args: &mut StageArgs<'_, V::E
             let v65 = V::mul(c7p071067811865476em1, V::load(grad_o.at(1usize, c)));
             let v67 = V::mul(c7p071067811865476em1, V::load(grad_o.at(0usize, c)));
             // out2[31] = v2*v5
-            V::store(V::mul(v2, v5), out2.at(31usize, c));
-            let mut v70 = V::mul(V::load(t0.at(31usize, c)), v5);
+            V::store(V::mul(v2, v5), out2.at(31usize));
+            let mut v70 = V::mul(V::load(t0.at(31usize)), v5);
             // out2[30] = v2*v7
-            V::store(V::mul(v2, v7), out2.at(30usize, c));
-            v70 = V::mul_add(V::load(t0.at(30usize, c)), v7, v70);
+            V::store(V::mul(v2, v7), out2.at(30usize));
+            v70 = V::mul_add(V::load(t0.at(30usize)), v7, v70);
             // out2[29] = v2*v9
-            V::store(V::mul(v2, v9), out2.at(29usize, c));
-            v70 = V::mul_add(V::load(t0.at(29usize, c)), v9, v70);
+            V::store(V::mul(v2, v9), out2.at(29usize));
+            v70 = V::mul_add(V::load(t0.at(29usize)), v9, v70);
             // out2[28] = v2*v11
-            V::store(V::mul(v2, v11), out2.at(28usize, c));
-            v70 = V::mul_add(V::load(t0.at(28usize, c)), v11, v70);
+            V::store(V::mul(v2, v11), out2.at(28usize));
+            v70 = V::mul_add(V::load(t0.at(28usize)), v11, v70);
             // out2[27] = v2*v13
-            V::store(V::mul(v2, v13), out2.at(27usize, c));
-            v70 = V::mul_add(V::load(t0.at(27usize, c)), v13, v70);
+            V::store(V::mul(v2, v13), out2.at(27usize));
+            v70 = V::mul_add(V::load(t0.at(27usize)), v13, v70);
             // out2[26] = v2*v15
-            V::store(V::mul(v2, v15), out2.at(26usize, c));
-            v70 = V::mul_add(V::load(t0.at(26usize, c)), v15, v70);
+            V::store(V::mul(v2, v15), out2.at(26usize));
+            v70 = V::mul_add(V::load(t0.at(26usize)), v15, v70);
             // out2[25] = v2*v17
-            V::store(V::mul(v2, v17), out2.at(25usize, c));
-            v70 = V::mul_add(V::load(t0.at(25usize, c)), v17, v70);
+            V::store(V::mul(v2, v17), out2.at(25usize));
+            v70 = V::mul_add(V::load(t0.at(25usize)), v17, v70);
             // out2[24] = v2*v19
-            V::store(V::mul(v2, v19), out2.at(24usize, c));
-            v70 = V::mul_add(V::load(t0.at(24usize, c)), v19, v70);
+            V::store(V::mul(v2, v19), out2.at(24usize));
+            v70 = V::mul_add(V::load(t0.at(24usize)), v19, v70);
             // out2[23] = v2*v21
-            V::store(V::mul(v2, v21), out2.at(23usize, c));
-            v70 = V::mul_add(V::load(t0.at(23usize, c)), v21, v70);
+            V::store(V::mul(v2, v21), out2.at(23usize));
+            v70 = V::mul_add(V::load(t0.at(23usize)), v21, v70);
             // out2[22] = v2*v23
-            V::store(V::mul(v2, v23), out2.at(22usize, c));
-            v70 = V::mul_add(V::load(t0.at(22usize, c)), v23, v70);
+            V::store(V::mul(v2, v23), out2.at(22usize));
+            v70 = V::mul_add(V::load(t0.at(22usize)), v23, v70);
             // out2[21] = v2*v25
-            V::store(V::mul(v2, v25), out2.at(21usize, c));
-            v70 = V::mul_add(V::load(t0.at(21usize, c)), v25, v70);
+            V::store(V::mul(v2, v25), out2.at(21usize));
+            v70 = V::mul_add(V::load(t0.at(21usize)), v25, v70);
             // out2[20] = v2*v27
-            V::store(V::mul(v2, v27), out2.at(20usize, c));
-            v70 = V::mul_add(V::load(t0.at(20usize, c)), v27, v70);
+            V::store(V::mul(v2, v27), out2.at(20usize));
+            v70 = V::mul_add(V::load(t0.at(20usize)), v27, v70);
             // out2[19] = v2*v29
-            V::store(V::mul(v2, v29), out2.at(19usize, c));
-            v70 = V::mul_add(V::load(t0.at(19usize, c)), v29, v70);
+            V::store(V::mul(v2, v29), out2.at(19usize));
+            v70 = V::mul_add(V::load(t0.at(19usize)), v29, v70);
             // out2[18] = v2*v31
-            V::store(V::mul(v2, v31), out2.at(18usize, c));
-            v70 = V::mul_add(V::load(t0.at(18usize, c)), v31, v70);
+            V::store(V::mul(v2, v31), out2.at(18usize));
+            v70 = V::mul_add(V::load(t0.at(18usize)), v31, v70);
             // out2[17] = v2*v33
-            V::store(V::mul(v2, v33), out2.at(17usize, c));
-            v70 = V::mul_add(V::load(t0.at(17usize, c)), v33, v70);
+            V::store(V::mul(v2, v33), out2.at(17usize));
+            v70 = V::mul_add(V::load(t0.at(17usize)), v33, v70);
             // out2[16] = v2*v35
-            V::store(V::mul(v2, v35), out2.at(16usize, c));
-            v70 = V::mul_add(V::load(t0.at(16usize, c)), v35, v70);
+            V::store(V::mul(v2, v35), out2.at(16usize));
+            v70 = V::mul_add(V::load(t0.at(16usize)), v35, v70);
             // out2[15] = v2*v37
-            V::store(V::mul(v2, v37), out2.at(15usize, c));
-            v70 = V::mul_add(V::load(t0.at(15usize, c)), v37, v70);
+            V::store(V::mul(v2, v37), out2.at(15usize));
+            v70 = V::mul_add(V::load(t0.at(15usize)), v37, v70);
             // out2[14] = v2*v39
-            V::store(V::mul(v2, v39), out2.at(14usize, c));
-            v70 = V::mul_add(V::load(t0.at(14usize, c)), v39, v70);
+            V::store(V::mul(v2, v39), out2.at(14usize));
+            v70 = V::mul_add(V::load(t0.at(14usize)), v39, v70);
             // out2[13] = v2*v41
-            V::store(V::mul(v2, v41), out2.at(13usize, c));
-            v70 = V::mul_add(V::load(t0.at(13usize, c)), v41, v70);
+            V::store(V::mul(v2, v41), out2.at(13usize));
+            v70 = V::mul_add(V::load(t0.at(13usize)), v41, v70);
             // out2[12] = v2*v43
-            V::store(V::mul(v2, v43), out2.at(12usize, c));
-            v70 = V::mul_add(V::load(t0.at(12usize, c)), v43, v70);
+            V::store(V::mul(v2, v43), out2.at(12usize));
+            v70 = V::mul_add(V::load(t0.at(12usize)), v43, v70);
             // out2[11] = v2*v45
-            V::store(V::mul(v2, v45), out2.at(11usize, c));
-            v70 = V::mul_add(V::load(t0.at(11usize, c)), v45, v70);
+            V::store(V::mul(v2, v45), out2.at(11usize));
+            v70 = V::mul_add(V::load(t0.at(11usize)), v45, v70);
             // out2[10] = v2*v47
-            V::store(V::mul(v2, v47), out2.at(10usize, c));
-            v70 = V::mul_add(V::load(t0.at(10usize, c)), v47, v70);
+            V::store(V::mul(v2, v47), out2.at(10usize));
+            v70 = V::mul_add(V::load(t0.at(10usize)), v47, v70);
             // out2[9] = v2*v49
-            V::store(V::mul(v2, v49), out2.at(9usize, c));
-            v70 = V::mul_add(V::load(t0.at(9usize, c)), v49, v70);
+            V::store(V::mul(v2, v49), out2.at(9usize));
+            v70 = V::mul_add(V::load(t0.at(9usize)), v49, v70);
             // out2[8] = v2*v51
-            V::store(V::mul(v2, v51), out2.at(8usize, c));
-            v70 = V::mul_add(V::load(t0.at(8usize, c)), v51, v70);
+            V::store(V::mul(v2, v51), out2.at(8usize));
+            v70 = V::mul_add(V::load(t0.at(8usize)), v51, v70);
             // out2[7] = v2*v53
-            V::store(V::mul(v2, v53), out2.at(7usize, c));
-            v70 = V::mul_add(V::load(t0.at(7usize, c)), v53, v70);
+            V::store(V::mul(v2, v53), out2.at(7usize));
+            v70 = V::mul_add(V::load(t0.at(7usize)), v53, v70);
             // out2[6] = v2*v55
-            V::store(V::mul(v2, v55), out2.at(6usize, c));
-            v70 = V::mul_add(V::load(t0.at(6usize, c)), v55, v70);
+            V::store(V::mul(v2, v55), out2.at(6usize));
+            v70 = V::mul_add(V::load(t0.at(6usize)), v55, v70);
             // out2[5] = v2*v57
-            V::store(V::mul(v2, v57), out2.at(5usize, c));
-            v70 = V::mul_add(V::load(t0.at(5usize, c)), v57, v70);
+            V::store(V::mul(v2, v57), out2.at(5usize));
+            v70 = V::mul_add(V::load(t0.at(5usize)), v57, v70);
             // out2[4] = v2*v59
-            V::store(V::mul(v2, v59), out2.at(4usize, c));
-            v70 = V::mul_add(V::load(t0.at(4usize, c)), v59, v70);
+            V::store(V::mul(v2, v59), out2.at(4usize));
+            v70 = V::mul_add(V::load(t0.at(4usize)), v59, v70);
             // out2[3] = v2*v61
-            V::store(V::mul(v2, v61), out2.at(3usize, c));
-            v70 = V::mul_add(V::load(t0.at(3usize, c)), v61, v70);
+            V::store(V::mul(v2, v61), out2.at(3usize));
+            v70 = V::mul_add(V::load(t0.at(3usize)), v61, v70);
             // out2[2] = v2*v63
-            V::store(V::mul(v2, v63), out2.at(2usize, c));
-            v70 = V::mul_add(V::load(t0.at(2usize, c)), v63, v70);
+            V::store(V::mul(v2, v63), out2.at(2usize));
+            v70 = V::mul_add(V::load(t0.at(2usize)), v63, v70);
             // out2[1] = v2*v65
-            V::store(V::mul(v2, v65), out2.at(1usize, c));
-            v70 = V::mul_add(V::load(t0.at(1usize, c)), v65, v70);
+            V::store(V::mul(v2, v65), out2.at(1usize));
+            v70 = V::mul_add(V::load(t0.at(1usize)), v65, v70);
             // out2[0] = v2*v67
-            V::store(V::mul(v2, v67), out2.at(0usize, c));
-            v70 = V::mul_add(V::load(t0.at(0usize, c)), v67, v70);
+            V::store(V::mul(v2, v67), out2.at(0usize));
+            v70 = V::mul_add(V::load(t0.at(0usize)), v67, v70);
             // out1[0] = t2_0*v194
-            V::store(V::mul(t2_0, v70), out1.at(0usize, c));
+            V::store(V::mul(t2_0, v70), out1.at(0usize));
             // out0[0] = t1_0*v194
-            V::store(V::mul(t1_0, v70), out0.at(0usize, c));
+            V::store(V::mul(t1_0, v70), out0.at(0usize));
         }
     }
 }

@@ -28,6 +28,14 @@ impl Layout {
         Self { ranges, blades }
     }
 
+    #[cfg(feature = "cuda")]
+    pub(super) fn grades(&self) -> GradeSet {
+        let present = self.ranges.iter().enumerate();
+        let present = present.filter(|(_, range)| range.is_some());
+        let grades: Vec<usize> = present.map(|(grade, _)| grade).collect();
+        GradeSet::of(&grades)
+    }
+
     pub(super) fn grade(&self, grade: usize) -> Range<usize> {
         self.ranges[grade].clone().unwrap_or(0..0)
     }

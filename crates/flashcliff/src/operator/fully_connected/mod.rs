@@ -37,8 +37,6 @@ const BLOCK_ELEMENTS: usize = 1 << 17;
 pub(crate) struct FullyConnected {
     gate: Gate,
     eps: f64,
-    /// Of the left operand, the right one and the output.
-    grades: [GradeSet; 3],
     left: Layout,
     right: Layout,
     output: Layout,
@@ -108,7 +106,6 @@ impl FullyConnected {
         Ok(Self {
             gate: options.gate,
             eps: options.eps,
-            grades: [left, right, output],
             left: Layout::new(algebra, left),
             right: Layout::new(algebra, right),
             output: output_layout,
@@ -147,7 +144,7 @@ impl FullyConnected {
     /// The grades of the left operand, the right one and the output.
     #[cfg(feature = "cuda")]
     pub(crate) fn grades(&self) -> [GradeSet; 3] {
-        self.grades
+        [&self.left, &self.right, &self.output].map(Layout::grades)
     }
 
     /// The paths, in the order of the weights.
@@ -516,31 +513,32 @@ impl FullyConnected {
         widths.map(|(_, components)| *components).max().unwrap_or(0)
     }
 
-    /// The most workspace that a lane program needs for a block.
+    /// The most workspace that a lane program needs for a block, on either side of the product.
     fn lane_scratch<T: Element>(&self, tier: Tier, dims: &Dims) -> usize {
         let paths = self.paths.iter().map(|p| p.program);
         let norms = self.norms.iter().flat_map(|norm| [norm.program, norm.undo]);
         let programs = paths.chain(norms).chain([self.gates]);
-        let channels = dims.in_channels.max(dims.out_channels);
-        let null = std::ptr::null_mut::<T>();
-        let needs = programs.map(|program| {
-            let inputs: Vec<Operand<T>> = program
-                .inputs
-                .iter()
-                .map(|&(_, components)| Operand::contiguous(null, components, 1, channels))
-                .collect();
-            let output = Operand::contiguous(null, program.output_components, 1, channels);
-            let mut given = inputs.clone();
-            given.push(output);
-            let need = |plan, inputs: &[Operand<T>], outputs: &[Operand<T>]| {
-                let call = Call {
-                    channels,
-                    ..self.call(tier, plan, inputs, outputs, 1)
+        let rows = self.block_rows(dims);
+        let needs = programs.flat_map(|program| {
+            [dims.in_channels, dims.out_channels].map(|channels| {
+                let operand = |components| {
+                    let null = std::ptr::null_mut::<T>();
+                    Operand::contiguous(null, components, rows, channels)
                 };
-                lanes::workspace_len(&call)
-            };
-            let forward = need(&program.forward, &inputs, &[output]);
-            forward.max(need(&program.backward, &given, &inputs))
+                let inputs = program.inputs.iter();
+                let inputs: Vec<_> = inputs.map(|&(_, count)| operand(count)).collect();
+                let output = operand(program.output_components);
+                let mut given = inputs.clone();
+                given.push(output);
+                let need = |plan, inputs: &[Operand<T>], outputs: &[Operand<T>]| {
+                    lanes::workspace_len(&Call {
+                        channels,
+                        ..self.call(tier, plan, inputs, outputs, rows)
+                    })
+                };
+                let forward = need(&program.forward, &inputs, &[output]);
+                forward.max(need(&program.backward, &given, &inputs))
+            })
         });
         needs.max().unwrap_or(0)
     }

@@ -1,0 +1,203 @@
+//! A task at work on the rows of a chunk.
+
+use std::ops::Range;
+
+use super::bound::{Bound, Kind, MAX_ROW_SUMS, Rest};
+use super::layout::Layout;
+use super::place::{Place, Row};
+use super::{Call, MAX_TENSORS, Parameter};
+use crate::element::Element;
+use crate::kernel::program::{Slot, StageCall};
+
+/// A task at work on the rows of a chunk.
+pub(super) struct Task<'a, T> {
+    call: &'a Call<'a, T>,
+    layout: &'a Layout,
+    stages: Vec<Bound<'a, T>>,
+    /// In memory, or if ragged in scratch memory.
+    inputs: [Place<T>; MAX_TENSORS],
+    /// In scratch memory if staged or unwanted, else in memory.
+    outputs: [Place<T>; MAX_TENSORS],
+    /// Inputs are copied to whole vectors.
+    ragged: bool,
+    /// Outputs wait in scratch memory.
+    staged: bool,
+    rest: Rest<T>,
+}
+
+impl<'a, T: Element> Task<'a, T> {
+    /// `params` are the packed ones, `partial` takes the parameter gradients of the chunk.
+    pub(super) fn new(
+        call: &'a Call<'a, T>,
+        layout: &'a Layout,
+        scratch: &mut [T],
+        params: *mut T,
+        partial: &mut [T],
+    ) -> Self {
+        let ragged = layout.padded != call.channels;
+        let staged = ragged || layout.writer.streams();
+        partial.fill(T::default());
+        if ragged {
+            // The padding of inputs must be finite, and stays as it is.
+            scratch.fill(T::default());
+        }
+        let mut next = scratch.as_mut_ptr();
+        let mut take = |len: usize| {
+            let part = next;
+            next = next.wrapping_add(len);
+            part
+        };
+        let mut cuts = [Place::NONE; MAX_TENSORS];
+        for (place, &components) in cuts.iter_mut().zip(call.plan.cuts) {
+            *place = Place::packed(take(components * layout.padded));
+        }
+        let mut inputs = [Place::NONE; MAX_TENSORS];
+        for (place, operand) in inputs.iter_mut().zip(call.inputs) {
+            *place = match ragged {
+                true => {
+                    let stride = layout.input_stride;
+                    Place::scratch(take(operand.components * stride), stride)
+                }
+                false => Place::memory(operand),
+            };
+        }
+        let mut outputs = [Place::NONE; MAX_TENSORS];
+        for (place, operand) in outputs.iter_mut().zip(call.outputs) {
+            let stride = layout.output_stride;
+            *place = match staged || operand.is_unwanted() {
+                true => Place::waiting(take(operand.components * stride), stride, layout.padded),
+                false => Place::memory(operand),
+            };
+        }
+        let params = parameters(params, call.params, layout.padded);
+        let partial = parameters(partial.as_mut_ptr(), call.param_grads, layout.padded);
+        let bind = |stage: &'static StageCall| {
+            let (sources, targets) = (stage.inputs, stage.outputs);
+            let place = |slot: &Slot, external: &[Place<T>; MAX_TENSORS]| match *slot {
+                Slot::External(index) => external[index],
+                Slot::Cut(index) => cuts[index],
+            };
+            Bound::new(stage, call.tier)
+                .list(Kind::Inputs, sources.iter().map(|s| place(s, &inputs)))
+                .list(Kind::Outputs, targets.iter().map(|s| place(s, &outputs)))
+                .list(Kind::Params, stage.params.iter().map(|&p| params[p]))
+                .list(
+                    Kind::ParamGrads,
+                    stage.param_grads.iter().map(|&p| partial[p]),
+                )
+        };
+        Self {
+            call,
+            layout,
+            stages: call.plan.stages.iter().map(bind).collect(),
+            inputs,
+            outputs,
+            ragged,
+            staged,
+            rest: Rest {
+                groups: layout.padded / T::lanes(call.tier),
+                channels: call.channels,
+                gate: call.gate,
+                eps: T::from_f64(call.eps),
+                inv_channels: T::from_f64(1.0 / call.channels as f64),
+            },
+        }
+    }
+
+    /// Works on some rows, at most as many as the layout lets wait.
+    ///
+    /// # Safety
+    /// As [`run`](super::run); nothing else works on the rows.
+    pub(super) unsafe fn rows(&mut self, rows: Range<usize>) {
+        for (waiting, index) in rows.clone().enumerate() {
+            // SAFETY: the caller's.
+            unsafe { self.row(Row { index, waiting }) };
+        }
+        if self.staged {
+            // SAFETY: the caller's.
+            unsafe { self.write(rows) };
+        }
+    }
+
+    /// # Safety
+    /// As [`Self::rows`].
+    unsafe fn row(&mut self, row: Row) {
+        let (call, plan) = (self.call, self.call.plan);
+        if self.ragged {
+            // SAFETY: the caller's.
+            unsafe { self.bring(row) };
+        }
+        let saved = |sum: usize| call.saved.wrapping_add(sum * call.saved_stride + row.index);
+        let mut sums = [T::default(); MAX_ROW_SUMS];
+        for (index, sum) in sums[..plan.saved_row_sums].iter_mut().enumerate() {
+            // SAFETY: the caller's.
+            *sum = unsafe { *saved(index) };
+        }
+        for stage in &mut self.stages {
+            // SAFETY: the caller's; every place holds whole vectors. The tier was checked when the
+            // operator was made.
+            unsafe { stage.run(row, &mut sums, &self.rest) };
+        }
+        if plan.saved_row_sums == 0 && !call.saved.is_null() {
+            for (index, &sum) in sums[..plan.row_sums].iter().enumerate() {
+                // SAFETY: the caller's.
+                unsafe { *saved(index) = sum };
+            }
+        }
+    }
+
+    /// Copies ragged inputs to whole vectors.
+    ///
+    /// # Safety
+    /// As [`Self::rows`].
+    unsafe fn bring(&self, row: Row) {
+        for (place, operand) in self.inputs.iter().zip(self.call.inputs) {
+            let (from, to) = (Place::memory(operand).lanes(row), place.lanes(row));
+            for k in 0..operand.components {
+                // SAFETY: the rows of the operand and of the scratch memory hold the channels.
+                unsafe {
+                    let (from, to) = (from.at(k, 0), to.at(k, 0));
+                    from.copy_to_nonoverlapping(to, self.call.channels);
+                }
+            }
+        }
+    }
+
+    /// Writes the outputs that wait, component by component.
+    ///
+    /// # Safety
+    /// As [`Self::rows`].
+    unsafe fn write(&self, rows: Range<usize>) {
+        let wanted = self.outputs.iter().zip(self.call.outputs);
+        for (place, operand) in wanted.filter(|(_, operand)| !operand.is_unwanted()) {
+            let to = Place::memory(operand);
+            // Rows that follow each other here and there are one run.
+            let run = match operand.row_stride == self.layout.padded {
+                true => rows.len(),
+                false => 1,
+            };
+            for k in 0..operand.components {
+                for (waiting, index) in rows.clone().enumerate().step_by(run) {
+                    let row = Row { index, waiting };
+                    let (from, to) = (place.lanes(row), to.lanes(row));
+                    // SAFETY: the scratch memory and the operand hold the rows.
+                    unsafe {
+                        let (from, to) = (from.at(k, 0), to.at(k, 0));
+                        self.layout.writer.copy(from, to, run * self.call.channels);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Where packed parameters lie, one behind the other.
+fn parameters<T>(ptr: *mut T, params: &[Parameter<T>], padded: usize) -> [Place<T>; MAX_TENSORS] {
+    let mut places = [Place::NONE; MAX_TENSORS];
+    let mut next = ptr;
+    for (place, param) in places.iter_mut().zip(params) {
+        *place = Place::packed(next);
+        next = next.wrapping_add(param.count * padded);
+    }
+    places
+}
