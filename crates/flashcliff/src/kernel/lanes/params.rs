@@ -10,6 +10,8 @@ use crate::element::Element;
 
 /// The sums that a thread takes at a time.
 const SUM_LEN: usize = 2048;
+/// The fewest summands worth more than one thread.
+const PARALLEL_LEN: usize = 1 << 16;
 
 /// Packs the parameters, `[channels, count]` each.
 ///
@@ -53,17 +55,22 @@ pub(super) unsafe fn sum_partials<T: Element>(
         return;
     }
     let lanes = T::lanes(call.tier);
-    let (first, rest) = partials.split_at_mut(layout.partial.min(partials.len()));
+    let summands = partials.len();
+    let (first, rest) = partials.split_at_mut(layout.partial.min(summands));
     let rest = &*rest;
-    let parts = first.par_chunks_mut(SUM_LEN).enumerate();
-    parts.for_each(|(part, totals)| {
+    let add = |start: usize, totals: &mut [T]| {
         for partial in rest.chunks_exact(layout.partial) {
-            let values = &partial[part * SUM_LEN..];
-            for (total, &value) in totals.iter_mut().zip(values) {
+            for (total, &value) in totals.iter_mut().zip(&partial[start..]) {
                 *total += value;
             }
         }
-    });
+    };
+    if summands < PARALLEL_LEN {
+        add(0, first);
+    } else {
+        let parts = first.par_chunks_mut(SUM_LEN).enumerate();
+        parts.for_each(|(part, totals)| add(part * SUM_LEN, totals));
+    }
     let mut start = 0;
     for grad in call.param_grads {
         for channel in (0..call.channels).take_while(|_| !grad.ptr.is_null()) {
