@@ -36,22 +36,32 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // ---- packing ----
 
-// A thread owns an element of all matrices: what a warp reads is contiguous, and so is what it writes of each matrix.
+// A thread copies an element of one grade to all of its matrices.
 template <class From, class To>
 __global__ void __launch_bounds__(kThreads)
-    pack(const From *weight, To *packed, int64_t elements, int64_t grades, int64_t stride) {
+    pack(const From *weight, To *packed, int64_t elements, int64_t grades, int64_t stride, fc_linear_parts copies) {
+  const int g = int(blockIdx.y);
+  const int first = g == 0 ? 0 : copies.end[g - 1];
   const int64_t step = int64_t(gridDim.x) * kThreads;
   for (int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x; i < elements; i += step) {
-    for (int64_t g = 0; g < grades; g++) narrow(widen(weight[i * grades + g]), packed + g * stride + i);
+    To value;
+    narrow(widen(weight[i * grades + g]), &value);
+    for (int copy = first; copy < copies.end[g]; copy++) packed[copy * stride + i] = value;
   }
 }
 
-template <class T>
+// A thread adds the parts of an element of one grade.
+template <class From, class To>
 __global__ void __launch_bounds__(kThreads)
-    unpack(const T *packed, T *weight, int64_t elements, int64_t grades, int64_t stride) {
+    unpack(const From *packed, To *weight, int64_t elements, int64_t grades, int64_t stride, fc_linear_parts parts) {
+  const int g = int(blockIdx.y);
+  const int first = g == 0 ? 0 : parts.end[g - 1];
   const int64_t step = int64_t(gridDim.x) * kThreads;
   for (int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x; i < elements; i += step) {
-    for (int64_t g = 0; g < grades; g++) weight[i * grades + g] = packed[g * stride + i];
+    From sum = packed[first * stride + i];
+#pragma unroll 8
+    for (int part = first + 1; part < parts.end[g]; part++) sum += packed[part * stride + i];
+    narrow(sum, weight + i * grades + g);
   }
 }
 
@@ -107,6 +117,15 @@ __global__ void __launch_bounds__(kColumns *kParts)
 
 // ---- launches ----
 
+// Whether every grade has a matrix.
+bool valid(const fc_linear_parts &parts, int64_t grades) {
+  if (grades < 0 || grades > FC_LINEAR_MAX_GRADES) return false;
+  for (int64_t g = 0; g < grades; g++) {
+    if (parts.end[g] <= (g == 0 ? 0 : parts.end[g - 1])) return false;
+  }
+  return true;
+}
+
 template <class... Parameters, class... Given>
 cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, void *stream, Given... given) {
   cudaLaunchConfig_t config = {};
@@ -159,26 +178,42 @@ int launch_column_sums(const void *rows, void *sums, void *workspace, int64_t ro
 }  // namespace fc
 
 extern "C" int fc_linear_pack(const void *weight, void *packed, int64_t elements, int64_t grades, int64_t stride,
-                              fc_dtype from, fc_dtype to, void *stream) {
-  if (elements < 0 || grades < 0 || stride < elements) return FC_ERROR_BAD_CALL;
+                              const fc_linear_parts *copies, fc_dtype from, fc_dtype to, void *stream) {
+  if (elements < 0 || stride < elements || !fc::valid(*copies, grades)) return FC_ERROR_BAD_CALL;
   if (elements == 0 || grades == 0) return 0;
+  dim3 grid = fc::walk(elements);
+  grid.y = unsigned(grades);
   return fc::with_rounding(from, to, [&](auto *s, auto *t) -> int {
     using From = typename fc::Pointee<decltype(s)>::Type;
     using To = typename fc::Pointee<decltype(t)>::Type;
-    return fc::launch(fc::pack<From, To>, fc::walk(elements), dim3(fc::kThreads), stream,
-                      static_cast<const From *>(weight), static_cast<To *>(packed), elements, grades, stride);
+    return fc::launch(fc::pack<From, To>, grid, dim3(fc::kThreads), stream, static_cast<const From *>(weight),
+                      static_cast<To *>(packed), elements, grades, stride, *copies);
   });
 }
 
 extern "C" int fc_linear_unpack(const void *packed, void *weight, int64_t elements, int64_t grades, int64_t stride,
-                                fc_dtype dtype, void *stream) {
-  if (elements < 0 || grades < 0 || stride < elements) return FC_ERROR_BAD_CALL;
+                                const fc_linear_parts *parts, fc_dtype from, fc_dtype to, void *stream) {
+  if (elements < 0 || stride < elements || !fc::valid(*parts, grades)) return FC_ERROR_BAD_CALL;
   if (elements == 0 || grades == 0) return 0;
-  return fc::with_rounding(dtype, dtype, [&](auto *s, auto *) -> int {
-    using T = typename fc::Pointee<decltype(s)>::Type;
-    return fc::launch(fc::unpack<T>, fc::walk(elements), dim3(fc::kThreads), stream, static_cast<const T *>(packed),
-                      static_cast<T *>(weight), elements, grades, stride);
-  });
+  const bool wide = from == FC_F64;
+  if (from != FC_F32 && !wide) return FC_ERROR_BAD_CALL;
+  dim3 grid = fc::walk(elements);
+  grid.y = unsigned(grades);
+  const auto unpack = [&](auto *s, auto *t) -> int {
+    using From = typename fc::Pointee<decltype(s)>::Type;
+    using To = typename fc::Pointee<decltype(t)>::Type;
+    return fc::launch(fc::unpack<From, To>, grid, dim3(fc::kThreads), stream, static_cast<const From *>(packed),
+                      static_cast<To *>(weight), elements, grades, stride, *parts);
+  };
+  float *const f32 = nullptr;
+  double *const f64 = nullptr;
+  switch (to) {
+    case FC_F64: return wide ? unpack(f64, f64) : FC_ERROR_BAD_CALL;
+    case FC_F32: return wide ? FC_ERROR_BAD_CALL : unpack(f32, f32);
+    case FC_BF16: return wide ? FC_ERROR_BAD_CALL : unpack(f32, static_cast<__nv_bfloat16 *>(nullptr));
+    case FC_F16: return wide ? FC_ERROR_BAD_CALL : unpack(f32, static_cast<__half *>(nullptr));
+    default: return FC_ERROR_BAD_CALL;
+  }
 }
 
 extern "C" int fc_linear_broadcast(const void *bias, void *rows, int64_t row_count, int64_t channels, fc_dtype from,

@@ -12,15 +12,26 @@
 extern "C" {
 #endif
 
-/* One matrix for each grade from weights [elements, grades]:
- * packed[g * stride + i] = weight[i * grades + g], i < elements <= stride.
- * `to` equals `from`, or is a 16-bit type if `from` is f32. Grades 1 only converts. */
-int fc_linear_pack(const void *weight, void *packed, int64_t elements, int64_t grades, int64_t stride, fc_dtype from,
-                   fc_dtype to, void *stream);
+/* The most grades: those of 8 dimensions. */
+#define FC_LINEAR_MAX_GRADES 9
 
-/* The inverse of fc_linear_pack, for gradients; one element type. */
-int fc_linear_unpack(const void *packed, void *weight, int64_t elements, int64_t grades, int64_t stride, fc_dtype dtype,
-                     void *stream);
+/* Where the matrices of each grade end, if some grades have several: those of grade g are end[g - 1], or 0, up to
+ * end[g]. At least one for each grade. */
+typedef struct fc_linear_parts {
+  int32_t end[FC_LINEAR_MAX_GRADES];
+} fc_linear_parts;
+
+/* Matrices from weights [elements, grades], as many equal ones for each grade as `copies` says:
+ * packed[p * stride + i] = weight[i * grades + g], i < elements <= stride, for the matrices p of g.
+ * `to` equals `from`, or is a 16-bit type if `from` is f32. At most FC_LINEAR_MAX_GRADES grades. */
+int fc_linear_pack(const void *weight, void *packed, int64_t elements, int64_t grades, int64_t stride,
+                   const fc_linear_parts *copies, fc_dtype from, fc_dtype to, void *stream);
+
+/* Gradients of weights [elements, grades] from the parts of the gradient of each grade:
+ * weight[i * grades + g] = sum of packed[p * stride + i] over the matrices p of g, in order.
+ * `from` is f32 or f64; `to` equals it, or is a 16-bit type if it is f32. At most FC_LINEAR_MAX_GRADES grades. */
+int fc_linear_unpack(const void *packed, void *weight, int64_t elements, int64_t grades, int64_t stride,
+                     const fc_linear_parts *parts, fc_dtype from, fc_dtype to, void *stream);
 
 /* rows[r, c] = bias[c], for a product over no channels. `to` equals `from`, or is a 16-bit type if `from` is f32. */
 int fc_linear_broadcast(const void *bias, void *rows, int64_t row_count, int64_t channels, fc_dtype from, fc_dtype to,

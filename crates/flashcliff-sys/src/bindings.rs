@@ -4,6 +4,7 @@ pub const FC_MAX_TENSORS: u32 = 4;
 pub const FC_MAX_PARAMS: u32 = 2;
 pub const FC_ERROR_BAD_CALL: u32 = 100001;
 pub const FC_ERROR_TOO_LARGE: u32 = 100002;
+pub const FC_LINEAR_MAX_GRADES: u32 = 9;
 pub const FC_MAX_BLADES: u32 = 32;
 pub const FC_MAX_PATHS: u32 = 64;
 impl fc_dtype {
@@ -156,6 +157,23 @@ const _: () = {
         "Offset of field: fc_plan::registers",
     ][::core::mem::offset_of!(fc_plan, registers) - 24usize];
     ["Offset of field: fc_plan::ctas"][::core::mem::offset_of!(fc_plan, ctas) - 32usize];
+};
+/** Where the matrices of each grade end, if some grades have several: those of grade g are end\[g - 1\], or 0, up to
+ end\[g\]. At least one for each grade.*/
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct fc_linear_parts {
+    pub end: [i32; 9usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of fc_linear_parts"][::core::mem::size_of::<fc_linear_parts>() - 36usize];
+    [
+        "Alignment of fc_linear_parts",
+    ][::core::mem::align_of::<fc_linear_parts>() - 4usize];
+    [
+        "Offset of field: fc_linear_parts::end",
+    ][::core::mem::offset_of!(fc_linear_parts, end) - 0usize];
 };
 impl fc_precision {
     /// not at all
@@ -341,27 +359,32 @@ unsafe extern "C" {
     pub fn fc_error_string(code: ::core::ffi::c_int) -> *const ::core::ffi::c_char;
     /// The compute capabilities the library holds machine code for, as "80 90a 100 120 ptx80".
     pub fn fc_architectures() -> *const ::core::ffi::c_char;
-    /** One matrix for each grade from weights \[elements, grades\]:
- packed\[g * stride + i\] = weight\[i * grades + g\], i < elements <= stride.
- `to` equals `from`, or is a 16-bit type if `from` is f32. Grades 1 only converts.*/
+    /** Matrices from weights \[elements, grades\], as many equal ones for each grade as `copies` says:
+ packed\[p * stride + i\] = weight\[i * grades + g\], i < elements <= stride, for the matrices p of g.
+ `to` equals `from`, or is a 16-bit type if `from` is f32. At most FC_LINEAR_MAX_GRADES grades.*/
     pub fn fc_linear_pack(
         weight: *const ::core::ffi::c_void,
         packed: *mut ::core::ffi::c_void,
         elements: i64,
         grades: i64,
         stride: i64,
+        copies: *const fc_linear_parts,
         from: fc_dtype,
         to: fc_dtype,
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
-    /// The inverse of fc_linear_pack, for gradients; one element type.
+    /** Gradients of weights \[elements, grades\] from the parts of the gradient of each grade:
+ weight\[i * grades + g\] = sum of packed\[p * stride + i\] over the matrices p of g, in order.
+ `from` is f32 or f64; `to` equals it, or is a 16-bit type if it is f32. At most FC_LINEAR_MAX_GRADES grades.*/
     pub fn fc_linear_unpack(
         packed: *const ::core::ffi::c_void,
         weight: *mut ::core::ffi::c_void,
         elements: i64,
         grades: i64,
         stride: i64,
-        dtype: fc_dtype,
+        parts: *const fc_linear_parts,
+        from: fc_dtype,
+        to: fc_dtype,
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
     /// rows\[r, c\] = bias\[c\], for a product over no channels. `to` equals `from`, or is a 16-bit type if `from` is f32.

@@ -242,7 +242,9 @@ fn every_size() {
         [7, 128, 96],
         [257, 31, 129],
         [1, 513, 3],
+        // Gradients of weights in parts, with rows left over; then without.
         [1031, 2, 5],
+        [1024, 24, 16],
         [2, 5, 1000],
     ];
     for shape in shapes {

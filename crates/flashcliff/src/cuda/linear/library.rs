@@ -53,6 +53,8 @@ functions! {
     destroy_product = b"cublasLtMatmulDescDestroy\0": fn(Handle) -> Status;
     create_matrix = b"cublasLtMatrixLayoutCreate\0":
         fn(*mut Handle, c_int, u64, u64, i64) -> Status;
+    set_matrix = b"cublasLtMatrixLayoutSetAttribute\0":
+        fn(Handle, c_int, *const c_void, usize) -> Status;
     destroy_matrix = b"cublasLtMatrixLayoutDestroy\0": fn(Handle) -> Status;
     create_preference = b"cublasLtMatmulPreferenceCreate\0":
         fn(*mut Handle) -> Status;

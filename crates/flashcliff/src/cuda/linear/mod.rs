@@ -17,6 +17,8 @@ use std::sync::Arc;
 use super::call::{Call, Gradients, NO_GRADIENTS};
 use super::dtype::Dtypes;
 use crate::operator::{self, Dims, Pass};
+use flashcliff_sys as sys;
+
 use crate::{Bias, Dtype, Error};
 pub(super) use blaslt::BlasLt;
 use pack::zero;
@@ -28,6 +30,18 @@ const MAX_ROWS: usize = 1 << 20;
 
 /// Rows that a gradient of a weight sums over in one product: cuBLASLt counts in 32 bits.
 const MAX_SUMMED_ROWS: usize = 1 << 30;
+
+/// Matrices of so few tiles leave most of a GPU idle when grades take turns: then all blades are
+/// multiplied at once.
+const FEW_TILES: usize = 4;
+/// The side of a tile.
+const TILE: usize = 128;
+/// Tiles that fill a large GPU.
+const MANY_TILES: usize = 128;
+/// The fewest rows worth a part of a sum over rows.
+const PART_ROWS: usize = 512;
+/// The most parts of a blade: each takes memory.
+const MOST_PARTS: usize = 8;
 
 /// How the matrix products of [`mv_linear`](crate::ops::mv_linear) and
 /// [`fcgp_norm`](crate::ops::fcgp_norm) treat `f32` operands. Sums are always `f32`. Tensors of other
@@ -50,6 +64,9 @@ pub enum MatmulPrecision {
     /// Rounded to f16: 5 bits of exponent, 10 of fraction. Numbers beyond 65504 overflow.
     F16,
 }
+
+/// A single product, and no strides.
+const ONE: (usize, [usize; 3]) = (1, [0; 3]);
 
 /// The linear map on a device.
 #[derive(Clone, Debug)]
@@ -152,7 +169,7 @@ impl Linear {
                 unsafe { zero(call, grad_weight, bytes) }?;
             }
             Some(grad_weight) if k > 0 && n > 0 => {
-                let packed = match self.unpacks_gradients() {
+                let packed = match self.unpacks_gradients(&dims) {
                     true => space.weight_grads,
                     false => grad_weight,
                 };
@@ -180,7 +197,22 @@ impl Linear {
         run: &mut dyn FnMut(&Product) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let (k, n, bytes) = (dims.in_channels, dims.out_channels, dtypes.lanes.bytes());
+        let types = [dtypes.lanes; 2];
         let biased = self.biased_blades();
+        if self.at_once(dims) {
+            let strides = [stride(dims, bytes), dims.batch * k, dims.batch * n];
+            for (blades, bias) in [(0..biased, Some(bias)), (biased..self.blades(), None)] {
+                if !blades.is_empty() {
+                    let a = offset(weight, blades.start, strides[0], bytes);
+                    let b = offset(x, blades.start, strides[1], bytes);
+                    let d = offset(o, blades.start, strides[2], bytes);
+                    let parts = (blades.len(), strides);
+                    let size = (n, dims.batch, k);
+                    run(&self.product(Form::Output, size, parts, types, [a, b, d], bias))?;
+                }
+            }
+            return Ok(());
+        }
         for (index, blades) in self.matrices.iter().enumerate() {
             // One matrix for all blades, and a bias on the first, make two products.
             let cut = biased.clamp(blades.start, blades.end);
@@ -190,7 +222,7 @@ impl Linear {
                     let a = offset(weight, index, stride(dims, bytes), bytes);
                     let b = offset(x, rows.start, k, bytes);
                     let size = (n, rows.len(), k);
-                    run(&self.product(Form::Output, size, [dtypes.lanes; 2], [a, b, d], bias))?;
+                    run(&self.product(Form::Output, size, ONE, types, [a, b, d], bias))?;
                 }
             }
         }
@@ -206,13 +238,20 @@ impl Linear {
         run: &mut dyn FnMut(&Product) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let (k, n, bytes) = (dims.in_channels, dims.out_channels, dtypes.lanes.bytes());
+        let types = [dtypes.lanes; 2];
+        if self.at_once(dims) {
+            let strides = [stride(dims, bytes), dims.batch * n, dims.batch * k];
+            let (size, parts) = ((k, dims.batch, n), (self.blades(), strides));
+            let addresses = [weight, grad_o, grad_x];
+            return run(&self.product(Form::GradX, size, parts, types, addresses, None));
+        }
         for (index, blades) in self.matrices.iter().enumerate() {
             for rows in chunks(blades, dims, MAX_ROWS) {
                 let d = offset(grad_x, rows.start, k, bytes);
                 let a = offset(weight, index, stride(dims, bytes), bytes);
                 let b = offset(grad_o, rows.start, n, bytes);
                 let size = (k, rows.len(), n);
-                run(&self.product(Form::GradX, size, [dtypes.lanes; 2], [a, b, d], None))?;
+                run(&self.product(Form::GradX, size, ONE, types, [a, b, d], None))?;
             }
         }
         Ok(())
@@ -227,15 +266,23 @@ impl Linear {
         run: &mut dyn FnMut(&Product) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let (k, n, bytes) = (dims.in_channels, dims.out_channels, dtypes.lanes.bytes());
-        let types = [dtypes.lanes, dtypes.params];
-        let stride = stride(dims, dtypes.params.bytes());
+        let types = [dtypes.lanes, self.gradient_type(dims, dtypes)];
+        let grad_bytes = types[1].bytes();
+        let stride = stride(dims, grad_bytes);
+        if let Some(parts) = self.parts(dims) {
+            let rows = dims.batch / parts;
+            let (size, strides) = ((k, n, rows), [rows * k, rows * n, stride]);
+            let parts = (self.blades() * parts, strides);
+            let addresses = [x, grad_o, grad_weight];
+            return run(&self.product(Form::GradWeight, size, parts, types, addresses, None));
+        }
         for (index, blades) in self.matrices.iter().enumerate() {
-            let d = offset(grad_weight, index, stride, dtypes.params.bytes());
+            let d = offset(grad_weight, index, stride, grad_bytes);
             for (chunk, rows) in chunks(blades, dims, MAX_SUMMED_ROWS).enumerate() {
                 let a = offset(x, rows.start, k, bytes);
                 let b = offset(grad_o, rows.start, n, bytes);
                 let size = (k, n, rows.len());
-                let product = self.product(Form::GradWeight, size, types, [a, b, d], None);
+                let product = self.product(Form::GradWeight, size, ONE, types, [a, b, d], None);
                 run(&Product {
                     accumulate: chunk > 0,
                     ..product
@@ -249,21 +296,31 @@ impl Linear {
         &self,
         form: Form,
         (m, n, k): (usize, usize, usize),
+        (parts, strides): (usize, [usize; 3]),
         [operands, result]: [Dtype; 2],
         [a, b, d]: [u64; 3],
         bias: Option<u64>,
     ) -> Product {
+        // What a single part is told of the next would only make another plan.
+        let strides = if parts > 1 { strides } else { [0; 3] };
+        let aligned = |address, stride, dtype: Dtype| alignment(address, stride * dtype.bytes());
         Product {
             problem: Problem {
                 form,
                 m,
                 n,
                 k,
+                parts,
+                strides,
                 operands,
                 result,
                 precision: self.precision,
                 bias: bias.is_some(),
-                alignment: [a, b, d].map(alignment),
+                alignment: [
+                    aligned(a, strides[0], operands),
+                    aligned(b, strides[1], operands),
+                    aligned(d, strides[2], result),
+                ],
             },
             a,
             b,
@@ -292,12 +349,65 @@ impl Linear {
         self.bias != Bias::None
     }
 
+    /// Whether all blades are multiplied at once, each by a copy of the matrix of its grade. Depends on the
+    /// shape alone, as all that follows.
+    fn at_once(&self, dims: &Dims) -> bool {
+        self.matrices.len() > 1 && tiles(dims) <= FEW_TILES && dims.batch <= MAX_ROWS
+    }
+
+    /// In how many parts the gradient of the weight through one blade is computed, all parts of all blades
+    /// at once; none if there is a product for each matrix instead.
+    fn parts(&self, dims: &Dims) -> Option<usize> {
+        if tiles(dims) > FEW_TILES || dims.batch > MAX_SUMMED_ROWS {
+            return None;
+        }
+        let wanted = MANY_TILES / (tiles(dims) * self.blades()).max(1);
+        let wanted = wanted.min(dims.batch / PART_ROWS).min(MOST_PARTS);
+        // Parts are of equal length.
+        let mut equal = (1..=wanted)
+            .rev()
+            .filter(|parts| dims.batch.is_multiple_of(*parts));
+        let parts = equal.next().unwrap_or(1);
+        (parts * self.blades() > 1).then_some(parts)
+    }
+
+    /// Where the copies of each matrix, or the parts of its gradient, end if a blade has so many.
+    fn ends(&self, of_a_blade: Option<usize>) -> sys::fc_linear_parts {
+        let mut ends = sys::fc_linear_parts::default();
+        for (index, (end, blades)) in ends.end.iter_mut().zip(&self.matrices).enumerate() {
+            *end = of_a_blade.map_or(index + 1, |count| blades.end * count) as i32;
+        }
+        ends
+    }
+
+    /// How many matrices the packed weight has.
+    fn packed_matrices(&self, dims: &Dims) -> usize {
+        match self.at_once(dims) {
+            true => self.blades(),
+            false => self.matrices.len(),
+        }
+    }
+
+    /// How many matrices the packed gradient of the weight has.
+    fn packed_gradients(&self, dims: &Dims) -> usize {
+        let parts = self.parts(dims).map(|parts| parts * self.blades());
+        parts.unwrap_or(self.matrices.len())
+    }
+
     fn packs_weights(&self, dtypes: Dtypes) -> bool {
         self.matrices.len() > 1 || dtypes.lanes != dtypes.params
     }
 
-    fn unpacks_gradients(&self) -> bool {
-        self.matrices.len() > 1
+    fn unpacks_gradients(&self, dims: &Dims) -> bool {
+        self.packed_gradients(dims) > 1
+    }
+
+    /// The type of the packed gradients: that of sums if they are unpacked, else of the parameters.
+    fn gradient_type(&self, dims: &Dims, dtypes: Dtypes) -> Dtype {
+        match self.unpacks_gradients(dims) {
+            true => dtypes.params.arithmetic(),
+            false => dtypes.params,
+        }
     }
 
     /// Which gradients of `x`, the weight and the bias are wanted.
@@ -310,6 +420,11 @@ impl Linear {
     fn space(&self, call: &Call, pass: Pass, grads: &Gradients) -> Workspace {
         Workspace::new(self, &call.dims, pass, call.dtypes, grads).at(call.workspace)
     }
+}
+
+/// The tiles of a matrix of weights.
+fn tiles(dims: &Dims) -> usize {
+    dims.in_channels.div_ceil(TILE) * dims.out_channels.div_ceil(TILE)
 }
 
 /// Rows of some blades, at most `most` at a time.

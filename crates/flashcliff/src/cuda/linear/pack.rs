@@ -14,7 +14,7 @@ use crate::cuda::fault;
 use crate::cuda::lane::address;
 
 impl Linear {
-    /// One matrix a grade, in the type of the lanes: packed at `space`, or as they are.
+    /// One matrix a grade, or a blade, in the type of the lanes: packed at `space`, or as they are.
     ///
     /// # Safety
     /// The call is checked, its stream valid, and the context of its tensors current; the other addresses
@@ -29,6 +29,7 @@ impl Linear {
         if !self.packs_weights(*dtypes) {
             return Ok(weight);
         }
+        let ends = self.ends(self.at_once(dims).then_some(1));
         // SAFETY: the caller's.
         let code = unsafe {
             sys::fc_linear_pack(
@@ -37,6 +38,7 @@ impl Linear {
                 (dims.in_channels * dims.out_channels) as i64,
                 self.matrices.len() as i64,
                 stride(dims, dtypes.lanes.bytes()) as i64,
+                &raw const ends,
                 code(dtypes.params),
                 code(dtypes.lanes),
                 call.stream.cast(),
@@ -46,7 +48,7 @@ impl Linear {
         Ok(space)
     }
 
-    /// The converse of [`Self::pack`], for gradients, unless they are in place.
+    /// The converse of [`Self::pack`], for gradients, unless they are in place: adds the parts of each.
     ///
     /// # Safety
     /// The call is checked, its stream valid, and the context of its tensors current; the other addresses
@@ -58,9 +60,11 @@ impl Linear {
         weight: CUdeviceptr,
     ) -> Result<(), Error> {
         let Call { dims, dtypes, .. } = call;
-        if !self.unpacks_gradients() {
+        if !self.unpacks_gradients(dims) {
             return Ok(());
         }
+        let from = self.gradient_type(dims, *dtypes);
+        let ends = self.ends(self.parts(dims));
         // SAFETY: the caller's.
         let code = unsafe {
             sys::fc_linear_unpack(
@@ -68,7 +72,9 @@ impl Linear {
                 address(weight),
                 (dims.in_channels * dims.out_channels) as i64,
                 self.matrices.len() as i64,
-                stride(dims, dtypes.params.bytes()) as i64,
+                stride(dims, from.bytes()) as i64,
+                &raw const ends,
+                code(from),
                 code(dtypes.params),
                 call.stream.cast(),
             )
@@ -95,9 +101,24 @@ impl Linear {
         let n = call.dims.out_channels as i64;
         let (from, to) = (address(bias), address(space));
         let stream = call.stream.cast();
+        let one = sys::fc_linear_parts {
+            end: [1; sys::FC_LINEAR_MAX_GRADES as usize],
+        };
         // SAFETY: the caller's.
-        let code =
-            unsafe { sys::fc_linear_pack(from, to, n, 1, n, code(params), code(lanes), stream) };
+        let code = unsafe {
+            let (from_type, to_type) = (code(params), code(lanes));
+            sys::fc_linear_pack(
+                from,
+                to,
+                n,
+                1,
+                n,
+                &raw const one,
+                from_type,
+                to_type,
+                stream,
+            )
+        };
         fault::kernel("fc_linear_pack", code)?;
         Ok(space)
     }

@@ -38,9 +38,21 @@ impl Plan {
         let (a_rows, a_columns) = if transpose_a { (k, m) } else { (m, k) };
         let (b_rows, b_columns) = if transpose_b { (n, k) } else { (k, n) };
         let product = Descriptor::product(&functions, &problem)?;
-        let a = Descriptor::matrix(&functions, problem.operands, a_rows, a_columns)?;
-        let b = Descriptor::matrix(&functions, problem.operands, b_rows, b_columns)?;
-        let d = Descriptor::matrix(&functions, problem.result, m, n)?;
+        let strides = problem.strides.map(|stride| (problem.parts, stride));
+        let matrix = Descriptor::matrix;
+        let a = matrix(
+            &functions,
+            problem.operands,
+            (a_rows, a_columns),
+            strides[0],
+        )?;
+        let b = matrix(
+            &functions,
+            problem.operands,
+            (b_rows, b_columns),
+            strides[1],
+        )?;
+        let d = matrix(&functions, problem.result, (m, n), strides[2])?;
         let preference = Descriptor::preference(&functions, &problem)?;
         let mut choice = Choice::NONE;
         let mut found = 0;
@@ -185,13 +197,14 @@ impl Descriptor {
         Ok(this)
     }
 
-    /// A column-major matrix without gaps between its columns.
+    /// A column-major matrix without gaps between its columns, or several at a distance.
     fn matrix(
         functions: &Functions,
         dtype: Dtype,
-        rows: usize,
-        columns: usize,
+        (rows, columns): (usize, usize),
+        (parts, stride): (usize, usize),
     ) -> Result<Self, Error> {
+        use lt::cublasLtMatrixLayoutAttribute_t as Attribute;
         let mut handle = ptr::null_mut();
         // SAFETY: the place for the handle is valid. Sizes are below 2^63: the matrices exist.
         let status = unsafe {
@@ -204,10 +217,18 @@ impl Descriptor {
             )
         };
         functions.check("cublasLtMatrixLayoutCreate", status)?;
-        Ok(Self {
+        let this = Self {
             handle,
             destroy: functions.destroy_matrix,
-        })
+        };
+        if parts > 1 {
+            let set = functions.set_matrix;
+            let count = Attribute::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT;
+            this.set(functions, set, count as c_int, parts as i32)?;
+            let distance = Attribute::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET;
+            this.set(functions, set, distance as c_int, stride as i64)?;
+        }
+        Ok(this)
     }
 
     /// What an algorithm may count on, and may do: partial sums go through the workspace and are

@@ -35,6 +35,10 @@ pub(super) struct Problem {
     pub(super) m: usize,
     pub(super) n: usize,
     pub(super) k: usize,
+    /// How many such products there are.
+    pub(super) parts: usize,
+    /// The elements from `a`, `b` and `d` of one part to those of the next; 0 for a single one.
+    pub(super) strides: [usize; 3],
     /// The type of `a` and `b`.
     pub(super) operands: Dtype,
     /// The type of `d` and of the bias.
@@ -42,7 +46,7 @@ pub(super) struct Problem {
     pub(super) precision: MatmulPrecision,
     /// Whether a bias `[m]` is added to every column.
     pub(super) bias: bool,
-    /// The alignment of `a`, `b` and `d` in bytes, at most 256.
+    /// The alignment of `a`, `b` and `d` in bytes, of all parts, at most 256.
     pub(super) alignment: [u32; 3],
 }
 
@@ -85,7 +89,8 @@ pub(super) struct Product {
     pub(super) accumulate: bool,
 }
 
-/// The alignment of an address, at most the 256 bytes of an allocation.
-pub(super) fn alignment(address: u64) -> u32 {
-    1 << address.trailing_zeros().min(8)
+/// The alignment of an address and of all that lie some bytes behind each other, at most the 256 bytes
+/// of an allocation.
+pub(super) fn alignment(address: u64, stride: usize) -> u32 {
+    1 << (address | stride as u64).trailing_zeros().min(8)
 }

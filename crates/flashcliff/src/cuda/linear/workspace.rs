@@ -4,6 +4,7 @@ use flashcliff_sys as sys;
 
 use super::product::workspace_bytes;
 use super::{Linear, MAX_ROWS};
+use crate::Dtype;
 use crate::cuda::call::Gradients;
 use crate::cuda::dtype::{Dtypes, code};
 use crate::cuda::spans::WORKSPACE_ALIGNMENT;
@@ -12,11 +13,11 @@ use crate::operator::{Dims, Pass};
 /// The parts of a workspace, as offsets in bytes from its start, and its size.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Workspace {
-    /// One matrix `[out, in]` for each grade, in the type of the lanes.
+    /// One matrix `[out, in]` for each grade or each blade, in the type of the lanes.
     pub(super) weights: u64,
     /// The bias, in the type of the lanes.
     pub(super) bias: u64,
-    /// One gradient `[out, in]` for each grade, in the type of the parameters.
+    /// Gradients `[out, in]` for each grade, or their parts, in the type of sums.
     pub(super) weight_grads: u64,
     /// The partial sums of the gradient of the bias.
     pub(super) sums: u64,
@@ -34,18 +35,22 @@ impl Workspace {
         grads: &Gradients,
     ) -> Self {
         let (k, n) = (dims.in_channels, dims.out_channels);
-        let [lanes, params] = [dtypes.lanes, dtypes.params];
+        let lanes = dtypes.lanes;
         let [wants_x, wants_weight, wants_bias] = linear.wanted(grads);
-        let matrices = |bytes: usize| linear.matrices.len() * stride(dims, bytes) * bytes;
+        let matrices = |count: usize, dtype: Dtype| {
+            let bytes = dtype.bytes();
+            count * stride(dims, bytes) * bytes
+        };
         let mut this = Self::default();
         if linear.packs_weights(dtypes) && (pass == Pass::Forward || wants_x) {
-            this.weights = this.add(matrices(lanes.bytes()));
+            this.weights = this.add(matrices(linear.packed_matrices(dims), lanes));
         }
         if pass == Pass::Forward && linear.has_bias() {
             this.bias = this.add(n * lanes.bytes());
         }
-        if linear.unpacks_gradients() && wants_weight {
-            this.weight_grads = this.add(matrices(params.bytes()));
+        if linear.unpacks_gradients(dims) && wants_weight {
+            let dtype = linear.gradient_type(dims, dtypes);
+            this.weight_grads = this.add(matrices(linear.packed_gradients(dims), dtype));
         }
         if wants_bias {
             let rows = (linear.biased_blades() * dims.batch) as i64;
