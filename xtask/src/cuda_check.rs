@@ -21,6 +21,18 @@ use resources::{Dump, Resources};
 
 /// The package whose build makes the library.
 const PACKAGE: &str = "flashcliff-sys";
+/// What is built to build it: the programs that CI runs next, since with other features or dependencies cargo would
+/// compile all kernels a second time.
+const PROGRAMS: [&str; 8] = [
+    "--package",
+    "flashcliff",
+    "--features",
+    "cuda",
+    "--test",
+    "cuda_without_driver",
+    "--test",
+    "cuda",
+];
 /// The library.
 const LIBRARY: &str = "libflashcliff_cuda.a";
 /// The list of kernels that may use local memory.
@@ -77,13 +89,9 @@ fn cuobjdump(toolkit: &Toolkit, target: &Path) -> Result<PathBuf, Error> {
 fn build(root: &Path) -> Result<PathBuf, Error> {
     let mut cargo = command::cargo(root);
     cargo
-        .args(["build", "--release", "--package", PACKAGE])
-        .args([
-            "--features",
-            "link",
-            "--message-format",
-            "json-render-diagnostics",
-        ])
+        .args(["build", "--release"])
+        .args(PROGRAMS)
+        .args(["--message-format", "json-render-diagnostics"])
         .env_remove(ARCHITECTURES_VARIABLE)
         .env_remove("FLASHCLIFF_SKIP_CUDA_BUILD");
     library(&command::output(&mut cargo)?)
