@@ -8,27 +8,12 @@ impl Random {
         Self(seed)
     }
 
-    fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         z ^ (z >> 31)
-    }
-
-    /// A whole number below `end`, which is not zero.
-    pub(crate) fn below(&mut self, end: usize) -> usize {
-        (self.next() >> 11) as usize % end
-    }
-
-    /// One of some values.
-    pub(crate) fn pick<T: Copy>(&mut self, values: &[T]) -> T {
-        values[self.below(values.len())]
-    }
-
-    /// True once in `times`.
-    pub(crate) fn once_in(&mut self, times: usize) -> bool {
-        self.below(times) == 0
     }
 
     /// Uniform in [-1, 1).

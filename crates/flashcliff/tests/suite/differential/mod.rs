@@ -9,6 +9,7 @@
 //! either test; `FLASHCLIFF_FUZZ_SECONDS` is the length of the long one.
 
 mod breakage;
+mod choices;
 mod draw;
 mod verdict;
 
