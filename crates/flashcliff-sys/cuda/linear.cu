@@ -58,9 +58,9 @@ __global__ void __launch_bounds__(kThreads)
   const int first = g == 0 ? 0 : parts.end[g - 1];
   const int64_t step = int64_t(gridDim.x) * kThreads;
   for (int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x; i < elements; i += step) {
-    From sum = packed[first * stride + i];
+    typename Accumulator<From>::Type sum = widen(packed[first * stride + i]);
 #pragma unroll 8
-    for (int part = first + 1; part < parts.end[g]; part++) sum += packed[part * stride + i];
+    for (int part = first + 1; part < parts.end[g]; part++) sum += widen(packed[part * stride + i]);
     narrow(sum, weight + i * grades + g);
   }
 }
@@ -195,25 +195,14 @@ extern "C" int fc_linear_unpack(const void *packed, void *weight, int64_t elemen
                                 const fc_linear_parts *parts, fc_dtype from, fc_dtype to, void *stream) {
   if (elements < 0 || stride < elements || !fc::valid(*parts, grades)) return FC_ERROR_BAD_CALL;
   if (elements == 0 || grades == 0) return 0;
-  const bool wide = from == FC_F64;
-  if (from != FC_F32 && !wide) return FC_ERROR_BAD_CALL;
   dim3 grid = fc::walk(elements);
   grid.y = unsigned(grades);
-  const auto unpack = [&](auto *s, auto *t) -> int {
+  return fc::with_rounding(from, to, [&](auto *s, auto *t) -> int {
     using From = typename fc::Pointee<decltype(s)>::Type;
     using To = typename fc::Pointee<decltype(t)>::Type;
     return fc::launch(fc::unpack<From, To>, grid, dim3(fc::kThreads), stream, static_cast<const From *>(packed),
                       static_cast<To *>(weight), elements, grades, stride, *parts);
-  };
-  float *const f32 = nullptr;
-  double *const f64 = nullptr;
-  switch (to) {
-    case FC_F64: return wide ? unpack(f64, f64) : FC_ERROR_BAD_CALL;
-    case FC_F32: return wide ? FC_ERROR_BAD_CALL : unpack(f32, f32);
-    case FC_BF16: return wide ? FC_ERROR_BAD_CALL : unpack(f32, static_cast<__nv_bfloat16 *>(nullptr));
-    case FC_F16: return wide ? FC_ERROR_BAD_CALL : unpack(f32, static_cast<__half *>(nullptr));
-    default: return FC_ERROR_BAD_CALL;
-  }
+  });
 }
 
 extern "C" int fc_linear_broadcast(const void *bias, void *rows, int64_t row_count, int64_t channels, fc_dtype from,

@@ -29,7 +29,7 @@ int fc_linear_pack(const void *weight, void *packed, int64_t elements, int64_t g
 
 /* Gradients of weights [elements, grades] from the parts of the gradient of each grade:
  * weight[i * grades + g] = sum of packed[p * stride + i] over the matrices p of g, in order.
- * `from` is f32 or f64; `to` equals it, or is a 16-bit type if it is f32. At most FC_LINEAR_MAX_GRADES grades. */
+ * Summed in f32, or in f64 for f64. Types and grades as for fc_linear_pack. */
 int fc_linear_unpack(const void *packed, void *weight, int64_t elements, int64_t grades, int64_t stride,
                      const fc_linear_parts *parts, fc_dtype from, fc_dtype to, void *stream);
 

@@ -375,7 +375,7 @@ unsafe extern "C" {
     ) -> ::core::ffi::c_int;
     /** Gradients of weights \[elements, grades\] from the parts of the gradient of each grade:
  weight\[i * grades + g\] = sum of packed\[p * stride + i\] over the matrices p of g, in order.
- `from` is f32 or f64; `to` equals it, or is a 16-bit type if it is f32. At most FC_LINEAR_MAX_GRADES grades.*/
+ Summed in f32, or in f64 for f64. Types and grades as for fc_linear_pack.*/
     pub fn fc_linear_unpack(
         packed: *const ::core::ffi::c_void,
         weight: *mut ::core::ffi::c_void,

@@ -32,26 +32,18 @@ pub(super) fn emit(algebra: &Algebra, name: &str, program: &Program, stage: &Sta
 /// Equal for stages that become equal functions: of equal structure, with the same tensors and
 /// parameters packed, and as many values in each of them.
 pub(super) fn key(program: &Program, stage: &Stage) -> String {
-    let Packing {
-        sources,
-        targets,
-        params,
-        grads,
-    } = Packing::of(program, stage);
-    format!(
-        "{} {sources:?} {targets:?} {params:?} {grads:?}",
-        stage.body.key()
-    )
+    format!("{} {:?}", stage.body.key(), Packing::of(program, stage))
 }
 
 /// How many values a channel has in each packed tensor of a stage: cuts, parameters and gradients of
 /// parameters, which are scratch memory. `None` for inputs and outputs, which lie as the caller has
 /// them.
+#[derive(Debug)]
 struct Packing {
     sources: Vec<Option<usize>>,
     targets: Vec<Option<usize>>,
-    params: Vec<usize>,
-    grads: Vec<usize>,
+    params: Vec<Option<usize>>,
+    grads: Vec<Option<usize>>,
 }
 
 impl Packing {
@@ -64,7 +56,7 @@ impl Packing {
             Target::Output(_) => None,
             Target::Cut(cut) => Some(program.cuts[cut].len()),
         });
-        let count = |&param: &usize| program.params[param].count;
+        let count = |&param: &usize| Some(program.params[param].count);
         Self {
             sources: sources.collect(),
             targets: targets.collect(),
@@ -76,7 +68,6 @@ impl Packing {
 
 struct Emitter<'a> {
     body: &'a Body,
-    stage: &'a Stage,
     packing: Packing,
     names: Names,
     values: Values<'a>,
@@ -86,7 +77,6 @@ impl<'a> Emitter<'a> {
     fn new(program: &Program, stage: &'a Stage) -> Self {
         Self {
             body: &stage.body,
-            stage,
             packing: Packing::of(program, stage),
             names: Names::new(program, stage),
             values: Values::new(&stage.body),
@@ -110,56 +100,16 @@ impl<'a> Emitter<'a> {
     fn code(&self) -> TokenStream {
         let once = self.statements(false);
         let each = self.statements(true);
-        let sources = self
-            .packing
-            .sources
-            .iter()
-            .enumerate()
-            .map(|(slot, &packed)| {
-                let name = format_ident!("{}", self.names.lane(slot));
-                (name, quote!(args.inputs[#slot]), packed)
-            });
-        let targets = self
-            .packing
-            .targets
-            .iter()
-            .enumerate()
-            .map(|(slot, &packed)| {
-                (
-                    format_ident!("out{slot}"),
-                    quote!(args.outputs[#slot]),
-                    packed,
-                )
-            });
-        let params = self
-            .packing
-            .params
-            .iter()
-            .enumerate()
-            .map(|(slot, &count)| {
-                (
-                    format_ident!("param{slot}"),
-                    quote!(args.params[#slot]),
-                    Some(count),
-                )
-            });
-        let grads = self.packing.grads.iter().enumerate().map(|(slot, &count)| {
-            (
-                format_ident!("grad{slot}"),
-                quote!(args.param_grads[#slot]),
-                Some(count),
-            )
-        });
-        let tensors: Vec<_> = sources.chain(targets).chain(params).chain(grads).collect();
+        let tensors = self.tensors();
         let lanes = tensors
             .iter()
             .map(|(name, lanes, _)| quote!(let #name = #lanes;));
         let packed = tensors.iter().filter_map(|(name, _, count)| {
             count.map(|count| quote!(let #name = #name.packed::<V, #count>(group);))
         });
-        let inputs =
-            (0..self.stage.sources.len()).filter(|&slot| self.packing.sources[slot].is_none());
-        let prefetches = inputs.map(|slot| {
+        let sources = self.packing.sources.iter().enumerate();
+        let inputs = sources.filter(|(_, packed)| packed.is_none());
+        let prefetches = inputs.map(|(slot, _)| {
             let name = format_ident!("{}", self.names.lane(slot));
             let components = self.names.components(slot);
             quote!(#name.prefetch::<#components>(c);)
@@ -193,6 +143,36 @@ impl<'a> Emitter<'a> {
             }
             #(args.sums[#slots] = #sums.reduce_add();)*
         }
+    }
+
+    /// The tensors of the stage: the name of each, where it comes from, and how it is packed.
+    fn tensors(&self) -> Vec<(Ident, TokenStream, Option<usize>)> {
+        let Packing {
+            sources,
+            targets,
+            params,
+            grads,
+        } = &self.packing;
+        let lane = |slot| self.names.lane(slot).to_owned();
+        let numbered = |prefix: &'static str| move |slot| format!("{prefix}{slot}");
+        let list = |list: &str, packing: &[Option<usize>], name: &dyn Fn(usize) -> String| {
+            let list = format_ident!("{list}");
+            let tensors = packing.iter().enumerate().map(|(slot, &packed)| {
+                (
+                    format_ident!("{}", name(slot)),
+                    quote!(args.#list[#slot]),
+                    packed,
+                )
+            });
+            tensors.collect::<Vec<_>>()
+        };
+        [
+            list("inputs", sources, &lane),
+            list("outputs", targets, &numbered("out")),
+            list("params", params, &numbered("param")),
+            list("param_grads", grads, &numbered("grad")),
+        ]
+        .concat()
     }
 
     /// Whether a tensor of the stage lies as the caller has it.

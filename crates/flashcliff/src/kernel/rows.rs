@@ -1,14 +1,14 @@
 //! Copying rows out of the scratch memory of a task, past the caches if they are large.
 
-use super::stage::{Lanes, Stage, StageArgs, stage};
+use super::stage::{Stage, StageArgs, stage};
 use crate::element::Element;
 use crate::simd::{Math, Tier};
 
 /// Above this size an output is written past the caches: it could not stay in them.
 pub(crate) const STREAM_BYTES: usize = 16 << 20;
 
-/// Writes with stores that bypass the caches: `args.groups` vectors from `args.inputs[0]` to
-/// `args.outputs[0]`, which is aligned to a vector.
+/// Writes a row with stores that bypass the caches. `args.inputs[0]` is the source,
+/// `args.outputs[0]` the destination, aligned to a vector; `args.groups` vectors are copied.
 #[inline(always)]
 unsafe fn stream_groups<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
@@ -58,7 +58,7 @@ impl RowWriter {
     ///
     /// # Safety
     /// Both ranges are valid and do not overlap.
-    pub(crate) unsafe fn copy<T: Element>(self, from: *mut T, to: *mut T, len: usize) {
+    pub(crate) unsafe fn copy<T: Element>(self, from: *const T, to: *mut T, len: usize) {
         let line = LINE_BYTES / size_of::<T>();
         // Elements before the first whole line, and in whole lines: half-written lines must not
         // pass the caches.
@@ -73,9 +73,13 @@ impl RowWriter {
         // SAFETY: the three parts lie in the ranges of the caller; the middle one is aligned.
         unsafe {
             from.copy_to_nonoverlapping(to, head);
-            let row = |ptr| [Lanes { ptr, ..Lanes::NONE }];
-            let (source, target) = (row(from.add(head)), row(to.add(head)));
-            call(&STREAM, self.tier, &source, &target, groups);
+            call::<T>(
+                &STREAM,
+                self.tier,
+                from.add(head).cast_mut(),
+                to.add(head),
+                groups,
+            );
             from.add(tail)
                 .copy_to_nonoverlapping(to.add(tail), len - tail);
         }
@@ -86,24 +90,32 @@ impl RowWriter {
         if self.stream {
             // SAFETY: no element is accessed.
             unsafe {
-                call::<T>(&FENCE, self.tier, &[], &[], 0);
+                call::<T>(
+                    &FENCE,
+                    self.tier,
+                    std::ptr::null_mut(),
+                    std::ptr::null_mut(),
+                    0,
+                );
             }
         }
     }
 }
 
 /// # Safety
-/// `groups` vectors are valid at all addresses.
+/// `groups` vectors are valid at both addresses.
 unsafe fn call<T: Element>(
     stage: &'static Stage,
     tier: Tier,
-    inputs: &[Lanes<T>],
-    outputs: &[Lanes<T>],
+    from: *mut T,
+    to: *mut T,
     groups: usize,
 ) {
+    use super::stage::Lanes;
+    let row = |ptr| Lanes { ptr, ..Lanes::NONE };
     let mut args = StageArgs {
-        inputs,
-        outputs,
+        inputs: &[row(from)],
+        outputs: &[row(to)],
         params: &[],
         param_grads: &[],
         rows: &[],

@@ -55,9 +55,7 @@ impl<T> Lanes<T> {
         // SAFETY: the caller's.
         unsafe { self.ptr.add(component * self.stride + channel) }
     }
-}
 
-impl<T> Lanes<T> {
     /// Of a tensor in scratch memory with `COUNT` vectors for each group of channels, one behind the
     /// other: those of one group.
     ///

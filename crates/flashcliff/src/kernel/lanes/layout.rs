@@ -15,6 +15,8 @@ const WAITING_BYTES: usize = 256 << 10;
 pub(super) struct Layout {
     /// Channels, rounded up to whole vectors.
     pub(super) padded: usize,
+    /// Whether that is more than there are: rows go by way of scratch memory.
+    pub(super) ragged: bool,
     /// From one component of an input in scratch memory to the next. One vector more than a row
     /// needs: rows of a power of two would all fall into the same sets of the first cache.
     pub(super) input_stride: usize,
@@ -37,24 +39,23 @@ impl Layout {
         let size = size_of::<T>();
         let lanes = T::lanes(call.tier);
         let padded = call.channels.next_multiple_of(lanes);
+        let ragged = padded != call.channels;
         let largest = call.outputs.iter().map(|o| o.components).max().unwrap_or(0);
         let writer = RowWriter::new(call.tier, call.batch * call.channels * largest * size);
 
         let (inputs, outputs) = (components(call.inputs), components(call.outputs));
         let row_bytes = padded * size;
         let fit = WAITING_BYTES / (outputs * row_bytes).max(1);
-        let waiting = match writer.streams() && padded == call.channels {
+        let waiting = match writer.streams() && !ragged {
             true => (RUN_BYTES / row_bytes.max(1)).min(fit).max(1),
             false => 1,
         };
         let (input_stride, output_stride) = (padded + lanes, padded * waiting + lanes);
-        let copied = match padded == call.channels {
-            true => 0,
-            false => inputs,
-        };
+        let copied = if ragged { inputs } else { 0 };
         let cuts: usize = call.plan.cuts.iter().sum();
         Self {
             padded,
+            ragged,
             input_stride,
             output_stride,
             waiting,

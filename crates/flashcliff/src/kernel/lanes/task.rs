@@ -18,8 +18,6 @@ pub(super) struct Task<'a, T> {
     inputs: [Place<T>; MAX_TENSORS],
     /// In scratch memory if staged or unwanted, else in memory.
     outputs: [Place<T>; MAX_TENSORS],
-    /// Inputs are copied to whole vectors.
-    ragged: bool,
     /// Outputs wait in scratch memory.
     staged: bool,
     rest: Rest<T>,
@@ -34,10 +32,9 @@ impl<'a, T: Element> Task<'a, T> {
         params: *mut T,
         partial: &mut [T],
     ) -> Self {
-        let ragged = layout.padded != call.channels;
-        let staged = ragged || layout.writer.streams();
+        let staged = layout.ragged || layout.writer.streams();
         partial.fill(T::default());
-        if ragged {
+        if layout.ragged {
             // The padding of inputs must be finite, and stays as it is.
             scratch.fill(T::default());
         }
@@ -53,7 +50,7 @@ impl<'a, T: Element> Task<'a, T> {
         }
         let mut inputs = [Place::NONE; MAX_TENSORS];
         for (place, operand) in inputs.iter_mut().zip(call.inputs) {
-            *place = match ragged {
+            *place = match layout.ragged {
                 true => {
                     let stride = layout.input_stride;
                     Place::scratch(take(operand.components * stride), stride)
@@ -92,7 +89,6 @@ impl<'a, T: Element> Task<'a, T> {
             stages: call.plan.stages.iter().map(bind).collect(),
             inputs,
             outputs,
-            ragged,
             staged,
             rest: Rest {
                 groups: layout.padded / T::lanes(call.tier),
@@ -123,7 +119,7 @@ impl<'a, T: Element> Task<'a, T> {
     /// As [`Self::rows`].
     unsafe fn row(&mut self, row: Row) {
         let (call, plan) = (self.call, self.call.plan);
-        if self.ragged {
+        if self.layout.ragged {
             // SAFETY: the caller's.
             unsafe { self.bring(row) };
         }

@@ -513,32 +513,32 @@ impl FullyConnected {
         widths.map(|(_, components)| *components).max().unwrap_or(0)
     }
 
-    /// The most workspace that a lane program needs for a block, on either side of the product.
+    /// The most workspace that a lane program needs for a block.
     fn lane_scratch<T: Element>(&self, tier: Tier, dims: &Dims) -> usize {
-        let paths = self.paths.iter().map(|p| p.program);
+        // Operands are formed on one side of the matrix product, norms taken on the other.
+        let paths = self.paths.iter().map(|path| path.program);
+        let formed = paths.chain([self.gates]).map(|p| (p, dims.in_channels));
         let norms = self.norms.iter().flat_map(|norm| [norm.program, norm.undo]);
-        let programs = paths.chain(norms).chain([self.gates]);
+        let programs = formed.chain(norms.map(|p| (p, dims.out_channels)));
         let rows = self.block_rows(dims);
-        let needs = programs.flat_map(|program| {
-            [dims.in_channels, dims.out_channels].map(|channels| {
-                let operand = |components| {
-                    let null = std::ptr::null_mut::<T>();
-                    Operand::contiguous(null, components, rows, channels)
-                };
-                let inputs = program.inputs.iter();
-                let inputs: Vec<_> = inputs.map(|&(_, count)| operand(count)).collect();
-                let output = operand(program.output_components);
-                let mut given = inputs.clone();
-                given.push(output);
-                let need = |plan, inputs: &[Operand<T>], outputs: &[Operand<T>]| {
-                    lanes::workspace_len(&Call {
-                        channels,
-                        ..self.call(tier, plan, inputs, outputs, rows)
-                    })
-                };
-                let forward = need(&program.forward, &inputs, &[output]);
-                forward.max(need(&program.backward, &given, &inputs))
-            })
+        let needs = programs.map(|(program, channels)| {
+            let operand = |components| {
+                let null = std::ptr::null_mut::<T>();
+                Operand::contiguous(null, components, rows, channels)
+            };
+            let inputs = program.inputs.iter();
+            let inputs: Vec<_> = inputs.map(|&(_, count)| operand(count)).collect();
+            let output = operand(program.output_components);
+            let mut given = inputs.clone();
+            given.push(output);
+            let need = |plan, inputs: &[Operand<T>], outputs: &[Operand<T>]| {
+                lanes::workspace_len(&Call {
+                    channels,
+                    ..self.call(tier, plan, inputs, outputs, rows)
+                })
+            };
+            let forward = need(&program.forward, &inputs, &[output]);
+            forward.max(need(&program.backward, &given, &inputs))
         });
         needs.max().unwrap_or(0)
     }
