@@ -36,11 +36,25 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // ---- packing ----
 
-// A thread copies an element of one grade to all of its matrices.
+// The bias of every blade, by CTAs side by side.
 template <class From, class To>
-__global__ void __launch_bounds__(kThreads)
-    pack(const From *weight, To *packed, int64_t elements, int64_t grades, int64_t stride, fc_linear_parts copies) {
+__device__ void pack_bias(const fc_linear_bias &bias) {
+  const int64_t step = int64_t(gridDim.x) * kThreads;
+  for (int64_t c = int64_t(blockIdx.x) * kThreads + threadIdx.x; c < bias.channels; c += step) {
+    To value, none;
+    narrow(widen(static_cast<const From *>(bias.bias)[c]), &value);
+    narrow(widen(From(0.0f)), &none);
+    To *to = static_cast<To *>(bias.packed) + c;
+    for (int blade = 0; blade < bias.blades; blade++, to += bias.stride) *to = blade < bias.biased ? value : none;
+  }
+}
+
+// A thread copies an element of one grade to all of its matrices. Behind the grades comes the bias.
+template <class From, class To>
+__global__ void __launch_bounds__(kThreads) pack(const From *weight, To *packed, int64_t elements, int64_t grades, int64_t stride,
+                                                 fc_linear_parts copies, fc_linear_bias bias) {
   const int g = int(blockIdx.y);
+  if (g == grades) return pack_bias<From, To>(bias);
   const int first = g == 0 ? 0 : copies.end[g - 1];
   const int64_t step = int64_t(gridDim.x) * kThreads;
   for (int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x; i < elements; i += step) {
@@ -178,16 +192,19 @@ int launch_column_sums(const void *rows, void *sums, void *workspace, int64_t ro
 }  // namespace fc
 
 extern "C" int fc_linear_pack(const void *weight, void *packed, int64_t elements, int64_t grades, int64_t stride,
-                              const fc_linear_parts *copies, fc_dtype from, fc_dtype to, void *stream) {
+                              const fc_linear_parts *copies, const fc_linear_bias *bias, fc_dtype from, fc_dtype to,
+                              void *stream) {
   if (elements < 0 || stride < elements || !fc::valid(*copies, grades)) return FC_ERROR_BAD_CALL;
+  if (bias != nullptr && (bias->channels < 0 || bias->stride < bias->channels)) return FC_ERROR_BAD_CALL;
   if (elements == 0 || grades == 0) return 0;
+  const fc_linear_bias none = {};
   dim3 grid = fc::walk(elements);
-  grid.y = unsigned(grades);
+  grid.y = unsigned(grades) + (bias != nullptr);
   return fc::with_rounding(from, to, [&](auto *s, auto *t) -> int {
     using From = typename fc::Pointee<decltype(s)>::Type;
     using To = typename fc::Pointee<decltype(t)>::Type;
     return fc::launch(fc::pack<From, To>, grid, dim3(fc::kThreads), stream, static_cast<const From *>(weight),
-                      static_cast<To *>(packed), elements, grades, stride, *copies);
+                      static_cast<To *>(packed), elements, grades, stride, *copies, bias != nullptr ? *bias : none);
   });
 }
 

@@ -21,11 +21,23 @@ typedef struct fc_linear_parts {
   int32_t end[FC_LINEAR_MAX_GRADES];
 } fc_linear_parts;
 
+/* The bias of each blade, [blades, stride], from one bias [channels]: that of the first `biased` blades is a copy of it,
+ * that of the others zero. channels <= stride. */
+typedef struct fc_linear_bias {
+  const void *bias;
+  void *packed;
+  int64_t channels;
+  int64_t stride;
+  int32_t blades;
+  int32_t biased;
+} fc_linear_bias;
+
 /* Matrices from weights [elements, grades], as many equal ones for each grade as `copies` says:
  * packed[p * stride + i] = weight[i * grades + g], i < elements <= stride, for the matrices p of g.
- * `to` equals `from`, or is a 16-bit type if `from` is f32. At most FC_LINEAR_MAX_GRADES grades. */
+ * `to` equals `from`, or is a 16-bit type if `from` is f32. At most FC_LINEAR_MAX_GRADES grades. A bias of the same types,
+ * unless null, is packed by the same launch. */
 int fc_linear_pack(const void *weight, void *packed, int64_t elements, int64_t grades, int64_t stride,
-                   const fc_linear_parts *copies, fc_dtype from, fc_dtype to, void *stream);
+                   const fc_linear_parts *copies, const fc_linear_bias *bias, fc_dtype from, fc_dtype to, void *stream);
 
 /* Gradients of weights [elements, grades] from the parts of the gradient of each grade:
  * weight[i * grades + g] = sum of packed[p * stride + i] over the matrices p of g, in order.

@@ -175,6 +175,50 @@ const _: () = {
         "Offset of field: fc_linear_parts::end",
     ][::core::mem::offset_of!(fc_linear_parts, end) - 0usize];
 };
+/** The bias of each blade, \[blades, stride\], from one bias \[channels\]: that of the first `biased` blades is a copy of it,
+ that of the others zero. channels <= stride.*/
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct fc_linear_bias {
+    pub bias: *const ::core::ffi::c_void,
+    pub packed: *mut ::core::ffi::c_void,
+    pub channels: i64,
+    pub stride: i64,
+    pub blades: i32,
+    pub biased: i32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of fc_linear_bias"][::core::mem::size_of::<fc_linear_bias>() - 40usize];
+    ["Alignment of fc_linear_bias"][::core::mem::align_of::<fc_linear_bias>() - 8usize];
+    [
+        "Offset of field: fc_linear_bias::bias",
+    ][::core::mem::offset_of!(fc_linear_bias, bias) - 0usize];
+    [
+        "Offset of field: fc_linear_bias::packed",
+    ][::core::mem::offset_of!(fc_linear_bias, packed) - 8usize];
+    [
+        "Offset of field: fc_linear_bias::channels",
+    ][::core::mem::offset_of!(fc_linear_bias, channels) - 16usize];
+    [
+        "Offset of field: fc_linear_bias::stride",
+    ][::core::mem::offset_of!(fc_linear_bias, stride) - 24usize];
+    [
+        "Offset of field: fc_linear_bias::blades",
+    ][::core::mem::offset_of!(fc_linear_bias, blades) - 32usize];
+    [
+        "Offset of field: fc_linear_bias::biased",
+    ][::core::mem::offset_of!(fc_linear_bias, biased) - 36usize];
+};
+impl Default for fc_linear_bias {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
 impl fc_precision {
     /// not at all
     pub const FC_PRECISION_F32: fc_precision = fc_precision(0);
@@ -361,7 +405,8 @@ unsafe extern "C" {
     pub fn fc_architectures() -> *const ::core::ffi::c_char;
     /** Matrices from weights \[elements, grades\], as many equal ones for each grade as `copies` says:
  packed\[p * stride + i\] = weight\[i * grades + g\], i < elements <= stride, for the matrices p of g.
- `to` equals `from`, or is a 16-bit type if `from` is f32. At most FC_LINEAR_MAX_GRADES grades.*/
+ `to` equals `from`, or is a 16-bit type if `from` is f32. At most FC_LINEAR_MAX_GRADES grades. A bias of the same types,
+ unless null, is packed by the same launch.*/
     pub fn fc_linear_pack(
         weight: *const ::core::ffi::c_void,
         packed: *mut ::core::ffi::c_void,
@@ -369,6 +414,7 @@ unsafe extern "C" {
         grades: i64,
         stride: i64,
         copies: *const fc_linear_parts,
+        bias: *const fc_linear_bias,
         from: fc_dtype,
         to: fc_dtype,
         stream: *mut ::core::ffi::c_void,

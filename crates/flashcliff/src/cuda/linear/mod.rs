@@ -22,8 +22,8 @@ use flashcliff_sys as sys;
 use crate::{Bias, Dtype, Error};
 pub(super) use blaslt::BlasLt;
 use pack::zero;
-use product::{Form, Problem, Product, alignment};
-use workspace::{Workspace, stride};
+use product::{Form, MANY_TILES, Problem, Product, alignment, tiles};
+use workspace::{Workspace, bias_stride, stride};
 
 /// Rows of a product at the most: some versions of cuBLASLt fail for a few million.
 const MAX_ROWS: usize = 1 << 20;
@@ -31,13 +31,8 @@ const MAX_ROWS: usize = 1 << 20;
 /// Rows that a gradient of a weight sums over in one product: cuBLASLt counts in 32 bits.
 const MAX_SUMMED_ROWS: usize = 1 << 30;
 
-/// Matrices of so few tiles leave most of a GPU idle when grades take turns: then all blades are
-/// multiplied at once.
+/// Weights of so few tiles are cheap to copy for every blade.
 const FEW_TILES: usize = 4;
-/// The side of a tile.
-const TILE: usize = 128;
-/// Tiles that fill a large GPU.
-const MANY_TILES: usize = 128;
 /// The fewest rows worth a part of a sum over rows.
 const PART_ROWS: usize = 512;
 /// The most parts of a blade: each takes memory.
@@ -123,9 +118,7 @@ impl Linear {
             return unsafe { self.forward_of_nothing(call, bias) };
         }
         // SAFETY: the caller's.
-        let weight = unsafe { self.pack(call, weight, space.weights) }?;
-        // SAFETY: the caller's.
-        let bias = unsafe { self.usable_bias(call, bias, space.bias) }?;
+        let (weight, bias) = unsafe { self.operands(call, [weight, bias], &space) }?;
         self.outputs(
             &dims,
             dtypes,
@@ -157,7 +150,7 @@ impl Linear {
             }
             Some(grad_x) if batch > 0 && k > 0 => {
                 // SAFETY: the caller's.
-                let weight = unsafe { self.pack(call, weight, space.weights) }?;
+                let weight = unsafe { self.pack(call, weight, space.weights, None) }?;
                 self.x_gradients(&dims, dtypes, [weight, call.output, grad_x], &mut run)?;
             }
             _ => {}
@@ -201,22 +194,18 @@ impl Linear {
         let biased = self.biased_blades();
         if self.at_once(dims) {
             let strides = [stride(dims, bytes), dims.batch * k, dims.batch * n];
-            for (blades, bias) in [(0..biased, Some(bias)), (biased..self.blades(), None)] {
-                if !blades.is_empty() {
-                    let a = offset(weight, blades.start, strides[0], bytes);
-                    let b = offset(x, blades.start, strides[1], bytes);
-                    let d = offset(o, blades.start, strides[2], bytes);
-                    let parts = (blades.len(), strides);
-                    let size = (n, dims.batch, k);
-                    run(&self.product(Form::Output, size, parts, types, [a, b, d], bias))?;
-                }
-            }
-            return Ok(());
+            let (size, parts) = ((n, dims.batch, k), (self.blades(), strides));
+            let bias = self.has_bias().then(|| {
+                let stride = bias_stride(dims, bytes);
+                (bias, if self.packs_bias(dims) { stride } else { 0 })
+            });
+            return run(&self.product(Form::Output, size, parts, types, [weight, x, o], bias));
         }
         for (index, blades) in self.matrices.iter().enumerate() {
             // One matrix for all blades, and a bias on the first, make two products.
             let cut = biased.clamp(blades.start, blades.end);
-            for (blades, bias) in [(blades.start..cut, Some(bias)), (cut..blades.end, None)] {
+            let biased = Some((bias, 0));
+            for (blades, bias) in [(blades.start..cut, biased), (cut..blades.end, None)] {
                 for rows in chunks(&blades, dims, MAX_ROWS) {
                     let d = offset(o, rows.start, n, bytes);
                     let a = offset(weight, index, stride(dims, bytes), bytes);
@@ -299,7 +288,7 @@ impl Linear {
         (parts, strides): (usize, [usize; 3]),
         [operands, result]: [Dtype; 2],
         [a, b, d]: [u64; 3],
-        bias: Option<u64>,
+        bias: Option<(u64, usize)>,
     ) -> Product {
         // What a single part is told of the next would only make another plan.
         let strides = if parts > 1 { strides } else { [0; 3] };
@@ -315,7 +304,7 @@ impl Linear {
                 operands,
                 result,
                 precision: self.precision,
-                bias: bias.is_some(),
+                bias: bias.map(|(_, stride)| stride),
                 alignment: [
                     aligned(a, strides[0], operands),
                     aligned(b, strides[1], operands),
@@ -325,7 +314,7 @@ impl Linear {
             a,
             b,
             d,
-            bias: bias.unwrap_or(0),
+            bias: bias.map_or(0, |(address, _)| address),
             accumulate: false,
         }
     }
@@ -349,20 +338,37 @@ impl Linear {
         self.bias != Bias::None
     }
 
-    /// Whether all blades are multiplied at once, each by a copy of the matrix of its grade. Depends on the
-    /// shape alone, as all that follows.
+    /// Whether all blades are multiplied at once, each by a copy of the matrix of its grade: grades in turn would
+    /// leave most of a GPU idle. Depends on the shape alone, as all that follows.
     fn at_once(&self, dims: &Dims) -> bool {
-        self.matrices.len() > 1 && tiles(dims) <= FEW_TILES && dims.batch <= MAX_ROWS
+        let channels = dims.in_channels.max(dims.out_channels);
+        let cheap = weight_tiles(dims) <= FEW_TILES
+            || dims.batch >= channels && tiles(dims.batch, channels) < MANY_TILES;
+        self.matrices.len() > 1 && cheap && dims.batch <= MAX_ROWS
+    }
+
+    /// Whether there is a copy of the bias for every blade, of zeros for some.
+    fn packs_bias(&self, dims: &Dims) -> bool {
+        self.at_once(dims) && (1..self.blades()).contains(&self.biased_blades())
+    }
+
+    fn packed_biases(&self, dims: &Dims) -> usize {
+        match self.packs_bias(dims) {
+            true => self.blades(),
+            false => 1,
+        }
     }
 
     /// In how many parts the gradient of the weight through one blade is computed, all parts of all blades
     /// at once; none if there is a product for each matrix instead.
     fn parts(&self, dims: &Dims) -> Option<usize> {
-        if tiles(dims) > FEW_TILES || dims.batch > MAX_SUMMED_ROWS {
+        let tiles = weight_tiles(dims).saturating_mul(self.blades()).max(1);
+        let small = weight_tiles(dims) <= FEW_TILES || dims.batch >= dims.out_channels;
+        if !small || tiles > 2 * MANY_TILES || dims.batch > MAX_SUMMED_ROWS {
             return None;
         }
-        let wanted = MANY_TILES / (tiles(dims) * self.blades()).max(1);
-        let wanted = wanted.min(dims.batch / PART_ROWS).min(MOST_PARTS);
+        let wanted = (MANY_TILES / tiles).min(dims.batch / PART_ROWS);
+        let wanted = wanted.min(MOST_PARTS);
         // Parts are of equal length.
         let mut equal = (1..=wanted)
             .rev()
@@ -423,8 +429,8 @@ impl Linear {
 }
 
 /// The tiles of a matrix of weights.
-fn tiles(dims: &Dims) -> usize {
-    dims.in_channels.div_ceil(TILE) * dims.out_channels.div_ceil(TILE)
+fn weight_tiles(dims: &Dims) -> usize {
+    tiles(dims.in_channels, dims.out_channels)
 }
 
 /// Rows of some blades, at most `most` at a time.

@@ -1,12 +1,14 @@
 //! What is around the matrix products: packing, biases, zeros.
 
+use std::ptr;
+
 use cudarc::driver::result;
 use cudarc::driver::sys::CUdeviceptr;
 use flashcliff_sys as sys;
 
 use super::Linear;
 use super::product::BIAS_ALIGNMENT;
-use super::workspace::stride;
+use super::workspace::{Workspace, bias_stride, stride};
 use crate::Error;
 use crate::cuda::call::Call;
 use crate::cuda::dtype::{Dtypes, code};
@@ -14,7 +16,41 @@ use crate::cuda::fault;
 use crate::cuda::lane::address;
 
 impl Linear {
-    /// One matrix a grade, or a blade, in the type of the lanes: packed at `space`, or as they are.
+    /// The weight and the bias of the forward pass, as products take them.
+    ///
+    /// # Safety
+    /// The call is checked, its stream valid, and the context of its tensors current; the addresses are of its
+    /// tensors.
+    pub(super) unsafe fn operands(
+        &self,
+        call: &Call,
+        [weight, bias]: [CUdeviceptr; 2],
+        space: &Workspace,
+    ) -> Result<(CUdeviceptr, CUdeviceptr), Error> {
+        let Call { dims, dtypes, .. } = call;
+        if !self.packs_bias(dims) {
+            // SAFETY: the caller's.
+            return unsafe {
+                let weight = self.pack(call, weight, space.weights, None)?;
+                Ok((weight, self.usable_bias(call, bias, space.bias)?))
+            };
+        }
+        let biases = sys::fc_linear_bias {
+            bias: address(bias),
+            packed: address(space.bias),
+            channels: dims.out_channels as i64,
+            stride: bias_stride(dims, dtypes.lanes.bytes()) as i64,
+            // At most 2^8.
+            blades: self.blades() as i32,
+            biased: self.biased_blades() as i32,
+        };
+        // SAFETY: the caller's.
+        let weight = unsafe { self.pack(call, weight, space.weights, Some(&biases)) }?;
+        Ok((weight, space.bias))
+    }
+
+    /// One matrix a grade, or a blade, in the type of the lanes: packed at `space`, or as they are. Packs the
+    /// biases with them.
     ///
     /// # Safety
     /// The call is checked, its stream valid, and the context of its tensors current; the other addresses
@@ -24,6 +60,7 @@ impl Linear {
         call: &Call,
         weight: CUdeviceptr,
         space: CUdeviceptr,
+        biases: Option<&sys::fc_linear_bias>,
     ) -> Result<CUdeviceptr, Error> {
         let Call { dims, dtypes, .. } = call;
         if !self.packs_weights(*dtypes) {
@@ -39,6 +76,7 @@ impl Linear {
                 self.matrices.len() as i64,
                 stride(dims, dtypes.lanes.bytes()) as i64,
                 &raw const ends,
+                biases.map_or(ptr::null(), ptr::from_ref),
                 code(dtypes.params),
                 code(dtypes.lanes),
                 call.stream.cast(),
@@ -114,6 +152,7 @@ impl Linear {
                 1,
                 n,
                 &raw const one,
+                ptr::null(),
                 from_type,
                 to_type,
                 stream,

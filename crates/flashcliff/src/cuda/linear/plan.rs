@@ -111,7 +111,7 @@ impl Plan {
         // A panic while the lock is held leaves a descriptor whose bias is about to be set.
         let descriptor = self.product.lock();
         let descriptor = descriptor.unwrap_or_else(PoisonError::into_inner);
-        if self.problem.bias {
+        if self.problem.bias.is_some() {
             let pointer = lt::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_BIAS_POINTER;
             let set = self.functions.set_product;
             descriptor.set(&self.functions, set, pointer as c_int, product.bias)?;
@@ -178,8 +178,8 @@ impl Descriptor {
         // CUBLAS_OP_T is 1, CUBLAS_OP_N 0.
         let [a, b] = problem.transposed().map(c_int::from);
         let epilogue = match problem.bias {
-            true => lt::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS as c_int,
-            false => lt::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_DEFAULT as c_int,
+            Some(_) => lt::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS as c_int,
+            None => lt::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_DEFAULT as c_int,
         };
         let attributes = [
             (Attribute::CUBLASLT_MATMUL_DESC_TRANSA, a),
@@ -189,10 +189,15 @@ impl Descriptor {
         for (attribute, value) in attributes {
             this.set(functions, functions.set_product, attribute as c_int, value)?;
         }
-        if problem.bias {
+        if let Some(stride) = problem.bias {
             // Only a bias that is somewhere is planned for; each call sets its own.
+            let set = functions.set_product;
             let pointer = Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER as c_int;
-            this.set(functions, functions.set_product, pointer, BIAS_ALIGNMENT)?;
+            this.set(functions, set, pointer, BIAS_ALIGNMENT)?;
+            if stride > 0 {
+                let distance = Attribute::CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE as c_int;
+                this.set(functions, set, distance, stride as i64)?;
+            }
         }
         Ok(this)
     }

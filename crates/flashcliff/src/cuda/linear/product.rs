@@ -3,8 +3,8 @@
 use super::MatmulPrecision;
 use crate::Dtype;
 
-/// What NVIDIA recommends as the workspace of cuBLASLt on its largest GPUs; the most it gets.
-const MOST_WORKSPACE: usize = 32 << 20;
+/// The most workspace that cuBLASLt gets.
+const MOST_WORKSPACE: usize = 16 << 20;
 
 /// How many partial results of a small product fit its workspace.
 const MOST_SPLITS: usize = 32;
@@ -44,8 +44,8 @@ pub(super) struct Problem {
     /// The type of `d` and of the bias.
     pub(super) result: Dtype,
     pub(super) precision: MatmulPrecision,
-    /// Whether a bias `[m]` is added to every column.
-    pub(super) bias: bool,
+    /// The elements from the bias `[m]` of one part, which is added to every column, to that of the next.
+    pub(super) bias: Option<usize>,
     /// The alignment of `a`, `b` and `d` in bytes, of all parts, at most 256.
     pub(super) alignment: [u32; 3],
 }
@@ -60,20 +60,27 @@ impl Problem {
         }
     }
 
-    /// The bytes of workspace. They depend on the size of the result alone: so the algorithm, and
+    /// The bytes of workspace, for partial sums. They depend on the sizes alone: so the algorithm, and
     /// with it the rounding, does not depend on how much memory a caller has to spare.
     pub(super) fn workspace_bytes(&self) -> usize {
-        workspace_bytes(self.m, self.n, self.operands)
+        let tiles = tiles(self.m, self.n).saturating_mul(self.parts);
+        if self.parts > 1 || tiles >= MANY_TILES / 2 {
+            return 0;
+        }
+        let bytes = self.m * self.n * self.operands.arithmetic().bytes();
+        let bytes = bytes.saturating_mul(MOST_SPLITS).min(MOST_WORKSPACE);
+        bytes.next_multiple_of(256)
     }
 }
 
-/// The workspace of a product with a result `[m, n]`.
-pub(super) fn workspace_bytes(m: usize, n: usize, operands: Dtype) -> usize {
-    let partial = m
-        .saturating_mul(n)
-        .saturating_mul(operands.arithmetic().bytes());
-    let bytes = partial.saturating_mul(MOST_SPLITS).min(MOST_WORKSPACE);
-    bytes.next_multiple_of(256)
+/// The side of a tile of a result.
+const TILE: usize = 128;
+/// Tiles that fill a large GPU.
+pub(super) const MANY_TILES: usize = 128;
+
+/// The tiles of a matrix.
+pub(super) fn tiles(rows: usize, columns: usize) -> usize {
+    rows.div_ceil(TILE).saturating_mul(columns.div_ceil(TILE))
 }
 
 /// A product with the addresses of its operands.

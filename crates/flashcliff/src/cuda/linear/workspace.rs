@@ -2,8 +2,8 @@
 
 use flashcliff_sys as sys;
 
-use super::product::workspace_bytes;
-use super::{Linear, MAX_ROWS};
+use super::Linear;
+use super::product::Product;
 use crate::Dtype;
 use crate::cuda::call::Gradients;
 use crate::cuda::dtype::{Dtypes, code};
@@ -15,7 +15,7 @@ use crate::operator::{Dims, Pass};
 pub(super) struct Workspace {
     /// One matrix `[out, in]` for each grade or each blade, in the type of the lanes.
     pub(super) weights: u64,
-    /// The bias, in the type of the lanes.
+    /// The bias, or one for each blade, in the type of the lanes.
     pub(super) bias: u64,
     /// Gradients `[out, in]` for each grade, or their parts, in the type of sums.
     pub(super) weight_grads: u64,
@@ -34,7 +34,7 @@ impl Workspace {
         dtypes: Dtypes,
         grads: &Gradients,
     ) -> Self {
-        let (k, n) = (dims.in_channels, dims.out_channels);
+        let n = dims.out_channels;
         let lanes = dtypes.lanes;
         let [wants_x, wants_weight, wants_bias] = linear.wanted(grads);
         let matrices = |count: usize, dtype: Dtype| {
@@ -46,7 +46,8 @@ impl Workspace {
             this.weights = this.add(matrices(linear.packed_matrices(dims), lanes));
         }
         if pass == Pass::Forward && linear.has_bias() {
-            this.bias = this.add(n * lanes.bytes());
+            let count = linear.packed_biases(dims);
+            this.bias = this.add(count * bias_stride(dims, lanes.bytes()) * lanes.bytes());
         }
         if linear.unpacks_gradients(dims) && wants_weight {
             let dtype = linear.gradient_type(dims, dtypes);
@@ -60,15 +61,23 @@ impl Workspace {
             this.sums = this.add(bytes);
         }
         // Products run one after the other, in the same place.
-        let rows = (linear.blades() * dims.batch).min(MAX_ROWS);
-        let products = [
-            (pass == Pass::Forward, n, rows),
-            (wants_x, k, rows),
-            (wants_weight, k, n),
-        ];
-        let wanted = products.into_iter().filter(|(wanted, ..)| *wanted);
-        let sizes = wanted.map(|(_, m, n)| workspace_bytes(m, n, lanes));
-        this.product = this.add(sizes.max().unwrap_or(0));
+        let mut most = 0;
+        let mut count = |product: &Product| {
+            most = most.max(product.problem.workspace_bytes());
+            Ok(())
+        };
+        // Nothing can fail that only counts.
+        let _ = match pass {
+            Pass::Forward => linear.outputs(dims, dtypes, [0; 4], &mut count),
+            Pass::Backward => Ok(()),
+        };
+        if wants_x {
+            let _ = linear.x_gradients(dims, dtypes, [0; 3], &mut count);
+        }
+        if wants_weight {
+            let _ = linear.weight_gradients(dims, dtypes, [0; 3], &mut count);
+        }
+        this.product = this.add(most);
         this
     }
 
@@ -96,4 +105,10 @@ impl Workspace {
 pub(super) fn stride(dims: &Dims, bytes: usize) -> usize {
     let elements = dims.in_channels * dims.out_channels;
     elements.next_multiple_of(WORKSPACE_ALIGNMENT / bytes)
+}
+
+/// The elements from one packed bias to the next.
+pub(super) fn bias_stride(dims: &Dims, bytes: usize) -> usize {
+    dims.out_channels
+        .next_multiple_of(WORKSPACE_ALIGNMENT / bytes)
 }
