@@ -86,7 +86,7 @@ fn mv_linear() {
                 let options = LinearOptions {
                     per_grade,
                     bias,
-                    grades: None,
+                    ..LinearOptions::default()
                 };
                 check(
                     "mv_linear",
@@ -341,7 +341,7 @@ fn state_dicts_have_pytorchs_names_and_shapes() {
     let one_matrix = LinearOptions {
         per_grade: false,
         bias: Bias::Scalar,
-        grades: None,
+        ..LinearOptions::default()
     };
     let got = build(&|vb| drop(MVLinear::new(algebra, 5, 3, &one_matrix, vb).unwrap()));
     assert_eq!(got, own(&[("weight", &[3, 5]), ("bias", &[1, 3, 1])]));

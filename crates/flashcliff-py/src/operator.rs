@@ -59,11 +59,13 @@ impl Operator {
         per_grade: bool,
         bias_mode: Option<&str>,
         grades: Grades,
+        weight_layout: &str,
     ) -> PyResult<Self> {
         let options = LinearOptions {
             per_grade,
             bias: bias(bias_mode)?,
             grades: grade_set(grades)?,
+            layout: named(weight_layout)?,
         };
         Self::new(|| ops::mv_linear(algebra.inner, &options))
     }

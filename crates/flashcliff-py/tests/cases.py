@@ -100,6 +100,8 @@ def _cases(signature):
     yield case("fcgp_norm", connected, gate="none", norm="none")
     yield case("mv_linear", {"x": x, "weight": ("out", "in", grades), "bias": ("out",)})
     yield case("mv_linear", {"x": x, "weight": ("out", "in", grades)}, label="no-bias")
+    reversed_weight = {"x": x, "weight": (grades, "in", "out"), "bias": ("out",)}
+    yield case("mv_linear", reversed_weight, weight_layout="grade-in-out")
     yield case(
         "mv_linear",
         {"x": x, "weight": ("out", "in"), "bias": ("out",)},

@@ -178,8 +178,19 @@ def fcgp_norm(signature, x, y, weight, gate="gelu", norm="rms", eps=1e-6, left=N
     return o if norm == "none" else grade_rms(signature, o, eps, outputs)
 
 
-def mv_linear(signature, x, weight, bias=None, per_grade=True, bias_mode="scalar", grades=None):
+def mv_linear(
+    signature,
+    x,
+    weight,
+    bias=None,
+    per_grade=True,
+    bias_mode="scalar",
+    grades=None,
+    weight_layout="out-in-grade",
+):
     space = basis(signature)
+    if weight_layout == "grade-in-out":
+        weight = weight.permute(*reversed(range(weight.dim())))
     carried = space.carried(grades)
     present = sorted({space.grades[i] for i in carried})
     if per_grade:

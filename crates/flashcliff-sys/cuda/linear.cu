@@ -49,17 +49,24 @@ __device__ void pack_bias(const fc_linear_bias &bias) {
   }
 }
 
+// The elements from one of a grade to the next, and from one grade to the next.
+struct Steps {
+  int64_t element, grade;
+  Steps(int64_t elements, int64_t grades, fc_linear_order order)
+      : element(order == FC_LINEAR_GRADES_FIRST ? 1 : grades), grade(order == FC_LINEAR_GRADES_FIRST ? elements : 1) {}
+};
+
 // A thread copies an element of one grade to all of its matrices. Behind the grades comes the bias.
 template <class From, class To>
-__global__ void __launch_bounds__(kThreads) pack(const From *weight, To *packed, int64_t elements, int64_t grades, int64_t stride,
-                                                 fc_linear_parts copies, fc_linear_bias bias) {
+__global__ void __launch_bounds__(kThreads) pack(const From *weight, To *packed, int64_t elements, int64_t grades, Steps steps,
+                                                 int64_t stride, fc_linear_parts copies, fc_linear_bias bias) {
   const int g = int(blockIdx.y);
   if (g == grades) return pack_bias<From, To>(bias);
   const int first = g == 0 ? 0 : copies.end[g - 1];
   const int64_t step = int64_t(gridDim.x) * kThreads;
   for (int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x; i < elements; i += step) {
     To value;
-    narrow(widen(weight[i * grades + g]), &value);
+    narrow(widen(weight[i * steps.element + g * steps.grade]), &value);
     for (int copy = first; copy < copies.end[g]; copy++) packed[copy * stride + i] = value;
   }
 }
@@ -67,7 +74,7 @@ __global__ void __launch_bounds__(kThreads) pack(const From *weight, To *packed,
 // A thread adds the parts of an element of one grade.
 template <class From, class To>
 __global__ void __launch_bounds__(kThreads)
-    unpack(const From *packed, To *weight, int64_t elements, int64_t grades, int64_t stride, fc_linear_parts parts) {
+    unpack(const From *packed, To *weight, int64_t elements, Steps steps, int64_t stride, fc_linear_parts parts) {
   const int g = int(blockIdx.y);
   const int first = g == 0 ? 0 : parts.end[g - 1];
   const int64_t step = int64_t(gridDim.x) * kThreads;
@@ -75,7 +82,7 @@ __global__ void __launch_bounds__(kThreads)
     typename Accumulator<From>::Type sum = widen(packed[first * stride + i]);
 #pragma unroll 8
     for (int part = first + 1; part < parts.end[g]; part++) sum += widen(packed[part * stride + i]);
-    narrow(sum, weight + i * grades + g);
+    narrow(sum, weight + i * steps.element + g * steps.grade);
   }
 }
 
@@ -192,8 +199,8 @@ int launch_column_sums(const void *rows, void *sums, void *workspace, int64_t ro
 }  // namespace fc
 
 extern "C" int fc_linear_pack(const void *weight, void *packed, int64_t elements, int64_t grades, int64_t stride,
-                              const fc_linear_parts *copies, const fc_linear_bias *bias, fc_dtype from, fc_dtype to,
-                              void *stream) {
+                              fc_linear_order order, const fc_linear_parts *copies, const fc_linear_bias *bias,
+                              fc_dtype from, fc_dtype to, void *stream) {
   if (elements < 0 || stride < elements || !fc::valid(*copies, grades)) return FC_ERROR_BAD_CALL;
   if (bias != nullptr && (bias->channels < 0 || bias->stride < bias->channels)) return FC_ERROR_BAD_CALL;
   if (elements == 0 || grades == 0) return 0;
@@ -204,12 +211,14 @@ extern "C" int fc_linear_pack(const void *weight, void *packed, int64_t elements
     using From = typename fc::Pointee<decltype(s)>::Type;
     using To = typename fc::Pointee<decltype(t)>::Type;
     return fc::launch(fc::pack<From, To>, grid, dim3(fc::kThreads), stream, static_cast<const From *>(weight),
-                      static_cast<To *>(packed), elements, grades, stride, *copies, bias != nullptr ? *bias : none);
+                      static_cast<To *>(packed), elements, grades, fc::Steps(elements, grades, order), stride, *copies,
+                      bias != nullptr ? *bias : none);
   });
 }
 
 extern "C" int fc_linear_unpack(const void *packed, void *weight, int64_t elements, int64_t grades, int64_t stride,
-                                const fc_linear_parts *parts, fc_dtype from, fc_dtype to, void *stream) {
+                                fc_linear_order order, const fc_linear_parts *parts, fc_dtype from, fc_dtype to,
+                                void *stream) {
   if (elements < 0 || stride < elements || !fc::valid(*parts, grades)) return FC_ERROR_BAD_CALL;
   if (elements == 0 || grades == 0) return 0;
   dim3 grid = fc::walk(elements);
@@ -218,7 +227,7 @@ extern "C" int fc_linear_unpack(const void *packed, void *weight, int64_t elemen
     using From = typename fc::Pointee<decltype(s)>::Type;
     using To = typename fc::Pointee<decltype(t)>::Type;
     return fc::launch(fc::unpack<From, To>, grid, dim3(fc::kThreads), stream, static_cast<const From *>(packed),
-                      static_cast<To *>(weight), elements, grades, stride, *parts);
+                      static_cast<To *>(weight), elements, fc::Steps(elements, grades, order), stride, *parts);
   });
 }
 

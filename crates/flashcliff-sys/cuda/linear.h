@@ -32,18 +32,21 @@ typedef struct fc_linear_bias {
   int32_t biased;
 } fc_linear_bias;
 
-/* Matrices from weights [elements, grades], as many equal ones for each grade as `copies` says:
- * packed[p * stride + i] = weight[i * grades + g], i < elements <= stride, for the matrices p of g.
+/* Which axis of weights comes first. */
+typedef enum fc_linear_order { FC_LINEAR_ELEMENTS_FIRST = 0, FC_LINEAR_GRADES_FIRST = 1 } fc_linear_order;
+
+/* Matrices from weights [elements, grades] or [grades, elements], as many equal ones for each grade as `copies` says:
+ * packed[p * stride + i] = weight[i, g], i < elements <= stride, for the matrices p of g.
  * `to` equals `from`, or is a 16-bit type if `from` is f32. At most FC_LINEAR_MAX_GRADES grades. A bias of the same types,
  * unless null, is packed by the same launch. */
 int fc_linear_pack(const void *weight, void *packed, int64_t elements, int64_t grades, int64_t stride,
-                   const fc_linear_parts *copies, const fc_linear_bias *bias, fc_dtype from, fc_dtype to, void *stream);
+                   fc_linear_order order, const fc_linear_parts *copies, const fc_linear_bias *bias, fc_dtype from, fc_dtype to, void *stream);
 
-/* Gradients of weights [elements, grades] from the parts of the gradient of each grade:
- * weight[i * grades + g] = sum of packed[p * stride + i] over the matrices p of g, in order.
+/* Gradients of weights from the parts of the gradient of each grade:
+ * weight[i, g] = sum of packed[p * stride + i] over the matrices p of g, in order.
  * Summed in f32, or in f64 for f64. Types and grades as for fc_linear_pack. */
 int fc_linear_unpack(const void *packed, void *weight, int64_t elements, int64_t grades, int64_t stride,
-                     const fc_linear_parts *parts, fc_dtype from, fc_dtype to, void *stream);
+                     fc_linear_order order, const fc_linear_parts *parts, fc_dtype from, fc_dtype to, void *stream);
 
 /* rows[r, c] = bias[c], for a product over no channels. `to` equals `from`, or is a 16-bit type if `from` is f32. */
 int fc_linear_broadcast(const void *bias, void *rows, int64_t row_count, int64_t channels, fc_dtype from, fc_dtype to,

@@ -56,5 +56,5 @@ pub use cuda::Device;
 pub use element::{Dtype, Element};
 pub use error::Error;
 pub use operator::{Cost, Dim, Dims, Evaluation, Operator, Pass, TensorSpec};
-pub use options::{Bias, Gate, Invariant, Norm};
+pub use options::{Bias, Gate, Invariant, Norm, WeightLayout};
 pub use tensor::{Tensor, TensorMut};

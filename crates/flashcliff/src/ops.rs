@@ -11,7 +11,7 @@
 use cayley::{GradeSet, ProductKind};
 
 use crate::operator::{Kind, LaneOperator, Operator};
-use crate::{Algebra, Bias, Error, Gate, Invariant, Norm};
+use crate::{Algebra, Bias, Error, Gate, Invariant, Norm, WeightLayout};
 
 /// Options of [`sgp_norm`] and [`fcgp_norm`]. The default is flash-clifford's function.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,6 +66,8 @@ pub struct LinearOptions {
     pub bias: Bias,
     /// The grades that `x` carries; all if `None`.
     pub grades: Option<GradeSet>,
+    /// The order of the axes of the weight.
+    pub layout: WeightLayout,
 }
 
 impl Default for LinearOptions {
@@ -74,6 +76,7 @@ impl Default for LinearOptions {
             per_grade: true,
             bias: Bias::Scalar,
             grades: None,
+            layout: WeightLayout::default(),
         }
     }
 }
@@ -156,7 +159,7 @@ pub fn fcgp_norm(algebra: Algebra, options: &ProductOptions) -> Result<Operator,
 /// | tensor | shape |
 /// |---|---|
 /// | `x` | `[blades, batch, in]` |
-/// | `weight` | `[out, in, grades of x]`, or `[out, in]` without `per_grade` |
+/// | `weight` | `[out, in, grades of x]`, or `[out, in]` without `per_grade`; reversed with [`WeightLayout::GradeInOut`] |
 /// | `bias` | `[out]`, unless [`Bias::None`] |
 /// | `o` | `[blades, batch, out]` |
 ///

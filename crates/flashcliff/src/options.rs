@@ -120,6 +120,31 @@ impl Bias {
     }
 }
 
+/// The order of the axes of the weight of a linear map.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum WeightLayout {
+    /// `[out, in, grades]`, as CGENN has it.
+    #[default]
+    OutInGrade,
+    /// `[grades, in, out]`, as flash-clifford has it. On CUDA this is what products read: nothing is copied first,
+    /// but for small matrices.
+    GradeInOut,
+}
+
+impl WeightLayout {
+    /// All layouts.
+    pub const ALL: [Self; 2] = [Self::OutInGrade, Self::GradeInOut];
+
+    /// The name, as [`FromStr`] reads it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::OutInGrade => "out-in-grade",
+            Self::GradeInOut => "grade-in-out",
+        }
+    }
+}
+
 macro_rules! named {
     ($type:ty, $what:literal) => {
         impl fmt::Display for $type {
@@ -147,3 +172,4 @@ named!(Gate, "gate");
 named!(Norm, "norm");
 named!(Invariant, "invariant");
 named!(Bias, "bias");
+named!(WeightLayout, "weight layout");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use candle_core::{Result, Tensor};
 use candle_nn::{Init, Module, VarBuilder};
 use flashcliff::ops::{self, LinearOptions, ProductOptions};
-use flashcliff::{Algebra, Bias, Gate, Norm, Operator};
+use flashcliff::{Algebra, Bias, Gate, Norm, Operator, WeightLayout};
 
 use super::normal;
 use crate::Error;
@@ -71,7 +71,8 @@ impl FlashCliffordLayer {
         let linear = LinearOptions {
             per_grade: true,
             bias: options.bias,
-            grades: None,
+            layout: WeightLayout::GradeInOut,
+            ..LinearOptions::default()
         };
         let product = ProductOptions {
             gate: Gate::Gelu,
@@ -120,10 +121,8 @@ impl FlashCliffordLayer {
 
 impl Module for FlashCliffordLayer {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        // The state dict is [grade, in, out], the kernel reads [out, in, grade].
-        let weight = self.linear_weight.permute((2, 1, 0))?;
         let channels = [self.linear_weight.dim(2)?];
-        let mut arguments = vec![Argument::whole(x), Argument::whole(&weight)];
+        let mut arguments = vec![Argument::whole(x), Argument::whole(&self.linear_weight)];
         if let Some(bias) = &self.linear_bias {
             arguments.push(Argument::shaped(bias, &channels));
         }

@@ -65,7 +65,7 @@ impl FullyConnectedSteerableGeometricProduct {
             let options = LinearOptions {
                 per_grade: true,
                 bias,
-                grades: None,
+                ..LinearOptions::default()
             };
             MVLinear::new(algebra, in_channels, out_channels, &options, vb)
         };

@@ -71,7 +71,7 @@ impl SteerableGeometricProduct {
         let linear = |bias| LinearOptions {
             per_grade: true,
             bias,
-            grades: None,
+            ..LinearOptions::default()
         };
         let normalize = options.normalization_init.is_some();
         let product = SteerableOptions {

@@ -378,6 +378,7 @@ impl OperatorCommand {
                     per_grade: !args.shared,
                     bias: args.bias,
                     grades: args.grades,
+                    ..LinearOptions::default()
                 };
                 ops::mv_linear(algebra, &options)?
             }

@@ -46,7 +46,11 @@ class Operator:
     ) -> Operator: ...
     @staticmethod
     def mv_linear(
-        algebra: Algebra, per_grade: bool, bias_mode: str | None, grades: Grades
+        algebra: Algebra,
+        per_grade: bool,
+        bias_mode: str | None,
+        grades: Grades,
+        weight_layout: str,
     ) -> Operator: ...
     @staticmethod
     def product(algebra: Algebra, kind: str, left: Grades, right: Grades) -> Operator: ...

@@ -105,9 +105,10 @@ def mv_linear(
     per_grade: bool = True,
     bias_mode: str = "scalar",
     grades: Grades = None,
+    weight_layout: str = "out-in-grade",
 ) -> Array:
     """As :func:`flashcliff.functional.mv_linear`."""
-    options = (bool(per_grade), bias_mode, _grades(grades))
+    options = (bool(per_grade), bias_mode, _grades(grades), weight_layout)
     return _call(table.MV_LINEAR, (x, weight, bias), algebra, options)
 
 

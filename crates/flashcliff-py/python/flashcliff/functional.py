@@ -152,6 +152,7 @@ def mv_linear(
     per_grade: bool = True,
     bias_mode: str = "scalar",
     grades: Grades = None,
+    weight_layout: str = "out-in-grade",
 ) -> Tensor:
     """The linear map of channels, with a matrix for each grade: ``o[m] = sum over n of weight[m, n,
     grade] x[n] + bias``.
@@ -160,7 +161,8 @@ def mv_linear(
     tensor    shape
     ========  ==========================================================
     x         ``[blades, *batch, in]``
-    weight    ``[out, in, grades of x]``, or ``[out, in]`` without ``per_grade``
+    weight    ``[out, in, grades of x]``, or ``[out, in]`` without ``per_grade``;
+              reversed with ``weight_layout="grade-in-out"``
     bias      ``[out]``, or ``None``
     output    ``[blades, *batch, out]``
     ========  ==========================================================
@@ -170,10 +172,12 @@ def mv_linear(
         bias_mode: ``scalar`` adds the bias to the scalar blade, which keeps the map equivariant;
             ``all`` to every blade, which does not, and is there for flash-clifford's weights.
         grades: the grades that ``x`` carries.
+        weight_layout: ``out-in-grade`` as in CGENN or ``grade-in-out`` as in flash-clifford, which on
+            CUDA saves a copy of larger weights.
 
     Source: CGENN's ``MVLinear`` (arXiv 2305.11141, eq. 8).
     """
-    options = (bool(per_grade), bias_mode, _grades(grades))
+    options = (bool(per_grade), bias_mode, _grades(grades), weight_layout)
     return _call(table.MV_LINEAR, (x, weight, bias), algebra, options)
 
 

@@ -11,7 +11,7 @@ use crate::element::Element;
 use crate::kernel::tasks::{self, Chunks};
 use crate::ops::LinearOptions;
 use crate::tensor::Tensor;
-use crate::{Algebra, Bias, Error};
+use crate::{Algebra, Bias, Error, WeightLayout};
 
 /// Rows of a block: enough to reuse a packed weight, few enough to share among threads.
 const BLOCK_ROWS: usize = 256;
@@ -22,6 +22,7 @@ pub(crate) struct Linear {
     grades: Vec<Range<usize>>,
     per_grade: bool,
     bias: Bias,
+    layout: WeightLayout,
 }
 
 impl Linear {
@@ -47,6 +48,7 @@ impl Linear {
             grades: ranges.collect(),
             per_grade: options.per_grade,
             bias: options.bias,
+            layout: options.layout,
         })
     }
 
@@ -60,6 +62,11 @@ impl Linear {
     }
 
     #[cfg(feature = "cuda")]
+    pub(crate) fn layout(&self) -> WeightLayout {
+        self.layout
+    }
+
+    #[cfg(feature = "cuda")]
     pub(crate) fn bias(&self) -> Bias {
         self.bias
     }
@@ -70,11 +77,16 @@ impl Linear {
 
     pub(super) fn specs(&self) -> (Vec<TensorSpec>, TensorSpec) {
         let blades = Dim::Fixed(self.blades());
-        let weight = [Dim::Out, Dim::In, Dim::Fixed(self.grades.len())];
-        let axes = if self.per_grade { 3 } else { 2 };
+        let mut weight = vec![Dim::Out, Dim::In];
+        if self.per_grade {
+            weight.push(Dim::Fixed(self.grades.len()));
+        }
+        if self.layout == WeightLayout::GradeInOut {
+            weight.reverse();
+        }
         let mut inputs = vec![
             TensorSpec::new("x", &[blades, Dim::Batch, Dim::In]),
-            TensorSpec::new("weight", &weight[..axes]),
+            TensorSpec::new("weight", &weight),
         ];
         if self.bias != Bias::None {
             inputs.push(TensorSpec::new("bias", &[Dim::Out]));
@@ -109,10 +121,14 @@ impl Linear {
     /// The matrix of a grade as `in x out`.
     fn weight<T>(&self, ptr: *mut T, index: usize, dims: &Dims) -> Matrix<T> {
         let grades = if self.per_grade { self.grades.len() } else { 1 };
-        Matrix {
-            ptr: ptr.wrapping_add(index),
-            row: grades,
-            column: grades * dims.in_channels,
+        let (k, n) = (dims.in_channels, dims.out_channels);
+        match self.layout {
+            WeightLayout::OutInGrade => Matrix {
+                ptr: ptr.wrapping_add(index),
+                row: grades,
+                column: grades * k,
+            },
+            WeightLayout::GradeInOut => Matrix::rows(ptr.wrapping_add(index * k * n), n),
         }
     }
 

@@ -3,7 +3,7 @@
 
 use flashcliff::cuda::{Dtypes, MatmulPrecision};
 use flashcliff::ops::LinearOptions;
-use flashcliff::{Algebra, Bias, Dims, Dtype, GradeSet, Signature};
+use flashcliff::{Algebra, Bias, Dims, Dtype, GradeSet, Signature, WeightLayout};
 
 use crate::basis::Basis;
 use crate::case::{Case, Fill};
@@ -52,10 +52,13 @@ fn options(algebra: Algebra) -> Vec<Spec> {
                 if bias == Bias::Scalar && grades == Some(GradeSet::odd(dim)) {
                     continue;
                 }
-                specs.push(Spec::Linear(LinearOptions {
-                    per_grade,
-                    bias,
-                    grades,
+                specs.extend(WeightLayout::ALL.map(|layout| {
+                    Spec::Linear(LinearOptions {
+                        per_grade,
+                        bias,
+                        grades,
+                        layout,
+                    })
                 }));
             }
         }
@@ -169,8 +172,11 @@ fn sums(case: &Case<'_>, options: &LinearOptions, lanes: Dtype) -> Sums {
                 let o = (k * batch + b) * out_channels + m;
                 let grad = case.grad_output[o];
                 for n in 0..in_channels {
-                    let (i, w) = ((k * batch + b) * in_channels + n, m * in_channels + n);
-                    let w = w * count + grade;
+                    let i = (k * batch + b) * in_channels + n;
+                    let w = match options.layout {
+                        WeightLayout::GradeInOut => (grade * in_channels + n) * out_channels + m,
+                        _ => (m * in_channels + n) * count + grade,
+                    };
                     output[o].add(weight[w], x[i]);
                     grads[0][i].add(weight[w], grad);
                     grads[1][w].add(x[i], grad);

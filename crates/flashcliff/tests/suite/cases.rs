@@ -3,6 +3,7 @@
 use flashcliff::ops::{self, LinearOptions, ProductOptions, SteerableOptions};
 use flashcliff::{
     Algebra, Bias, Dim, Dims, Error, Gate, GradeSet, Invariant, Norm, Operator, ProductKind,
+    WeightLayout,
 };
 
 use crate::basis::Basis;
@@ -153,10 +154,13 @@ pub(crate) fn option_variants(dim: usize) -> Vec<Spec> {
                 if bias == Bias::Scalar && grades == Some(odd) {
                     continue;
                 }
-                specs.push(Spec::Linear(LinearOptions {
-                    per_grade,
-                    bias,
-                    grades,
+                specs.extend(WeightLayout::ALL.map(|layout| {
+                    Spec::Linear(LinearOptions {
+                        per_grade,
+                        bias,
+                        grades,
+                        layout,
+                    })
                 }));
             }
         }

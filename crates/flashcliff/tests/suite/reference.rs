@@ -3,7 +3,8 @@
 //! Sources: CGENN (arXiv 2305.11141) for linear maps, weighted products, `grade_norm`, `mv_silu`
 //! and `mv_layer_norm`; flash-clifford for gates and the RMS norm.
 
-use flashcliff::{Bias, Dims, Gate, GradeSet, Invariant, Norm, ProductKind};
+use flashcliff::ops::LinearOptions;
+use flashcliff::{Bias, Dims, Gate, GradeSet, Invariant, Norm, ProductKind, WeightLayout};
 
 use crate::basis::Basis;
 use crate::cases::Spec;
@@ -36,7 +37,7 @@ pub(crate) fn evaluate<N: Number>(
         }
         Spec::Linear(o) => {
             let grades = o.grades.unwrap_or(full);
-            at.linear(grades, o.per_grade, o.bias, inputs)
+            at.linear(grades, o, inputs)
         }
         Spec::GradeNorm => at.grade_norm(x, &inputs[1]),
         Spec::Steerable(o) => {
@@ -269,8 +270,7 @@ impl Reference<'_> {
     fn linear<N: Number>(
         &self,
         grades: GradeSet,
-        per_grade: bool,
-        bias: Bias,
+        options: &LinearOptions,
         inputs: &[Vec<N>],
     ) -> Vec<N> {
         let Dims {
@@ -291,16 +291,20 @@ impl Reference<'_> {
             for b in 0..batch {
                 for m in 0..out_channels {
                     let term = |n: usize| {
-                        let w = m * in_channels + n;
-                        let w = if per_grade {
-                            w * present.len() + grade
-                        } else {
-                            w
+                        let (count, grade) = match options.per_grade {
+                            true => (present.len(), grade),
+                            false => (1, 0),
+                        };
+                        let w = match options.layout {
+                            WeightLayout::GradeInOut => {
+                                (grade * in_channels + n) * out_channels + m
+                            }
+                            _ => (m * in_channels + n) * count + grade,
                         };
                         inputs[1][w].mul(inputs[0][(k * batch + b) * in_channels + n])
                     };
                     let mut terms: Vec<N> = (0..in_channels).map(term).collect();
-                    match bias {
+                    match options.bias {
                         Bias::Scalar if blade == 0 => terms.push(inputs[2][m]),
                         Bias::EveryBlade => terms.push(inputs[2][m]),
                         _ => {}

@@ -93,8 +93,9 @@ _RIGHT = Option("right", "int[]?", None)
 _PRODUCT = (_GATE, Option("norm", "str", "rms"), _EPS, _LEFT, _RIGHT)
 
 
-def _mv_linear(core, given, per_grade, bias_mode, grades):
-    return _core.Operator.mv_linear(core, per_grade, bias_mode if given[2] else None, grades)
+def _mv_linear(core, given, per_grade, bias_mode, grades, weight_layout):
+    bias = bias_mode if given[2] else None
+    return _core.Operator.mv_linear(core, per_grade, bias, grades, weight_layout)
 
 
 def _steerable_product(core, given):
@@ -126,6 +127,7 @@ MV_LINEAR = _op(
     Option("per_grade", "bool", True),
     Option("bias_mode", "str", "scalar"),
     Option("grades", "int[]?", None),
+    Option("weight_layout", "str", "out-in-grade"),
     make=_mv_linear,
     autocast=True,
 )

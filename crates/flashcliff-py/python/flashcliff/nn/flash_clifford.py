@@ -78,10 +78,14 @@ class FlashCliffordLayer(CliffordModule):
 
     def forward(self, x: Tensor) -> Tensor:
         bias = None if self.linear_bias is None else self.linear_bias.view(-1)
-        # The state dict is [grade, in, out], the operator reads [out, in, grade].
-        weight = self.linear_weight.permute(2, 1, 0)
-        mode = "all" if self.bias_mode == "all" else "scalar"
-        y = F.mv_linear(x, weight, bias, algebra=self.algebra, bias_mode=mode)
+        y = F.mv_linear(
+            x,
+            self.linear_weight,
+            bias,
+            algebra=self.algebra,
+            bias_mode="all" if self.bias_mode == "all" else "scalar",
+            weight_layout="grade-in-out",
+        )
         product = F.fcgp_norm if self.fully_connected else F.sgp_norm
         norm = "rms" if self.normalize else "none"
         return product(x, y, self.gp_weight, self.algebra, norm=norm)

@@ -19,7 +19,7 @@ use super::dtype::Dtypes;
 use crate::operator::{self, Dims, Pass};
 use flashcliff_sys as sys;
 
-use crate::{Bias, Dtype, Error};
+use crate::{Bias, Dtype, Error, WeightLayout};
 pub(super) use blaslt::BlasLt;
 use pack::zero;
 use product::{Form, MANY_TILES, Problem, Product, alignment, tiles};
@@ -69,6 +69,7 @@ pub(super) struct Linear {
     /// The blades that each matrix acts on.
     matrices: Vec<Range<usize>>,
     bias: Bias,
+    layout: WeightLayout,
     blas: Arc<BlasLt>,
     pub(super) precision: MatmulPrecision,
 }
@@ -78,6 +79,7 @@ impl Linear {
         Self {
             matrices: linear.matrices(),
             bias: linear.bias(),
+            layout: linear.layout(),
             blas,
             precision: MatmulPrecision::default(),
         }
@@ -208,7 +210,7 @@ impl Linear {
             for (blades, bias) in [(blades.start..cut, biased), (cut..blades.end, None)] {
                 for rows in chunks(&blades, dims, MAX_ROWS) {
                     let d = offset(o, rows.start, n, bytes);
-                    let a = offset(weight, index, stride(dims, bytes), bytes);
+                    let a = offset(weight, index, self.weight_stride(dims, dtypes), bytes);
                     let b = offset(x, rows.start, k, bytes);
                     let size = (n, rows.len(), k);
                     run(&self.product(Form::Output, size, ONE, types, [a, b, d], bias))?;
@@ -237,7 +239,7 @@ impl Linear {
         for (index, blades) in self.matrices.iter().enumerate() {
             for rows in chunks(blades, dims, MAX_ROWS) {
                 let d = offset(grad_x, rows.start, k, bytes);
-                let a = offset(weight, index, stride(dims, bytes), bytes);
+                let a = offset(weight, index, self.weight_stride(dims, dtypes), bytes);
                 let b = offset(grad_o, rows.start, n, bytes);
                 let size = (k, rows.len(), n);
                 run(&self.product(Form::GradX, size, ONE, types, [a, b, d], None))?;
@@ -257,20 +259,28 @@ impl Linear {
         let (k, n, bytes) = (dims.in_channels, dims.out_channels, dtypes.lanes.bytes());
         let types = [dtypes.lanes, self.gradient_type(dims, dtypes)];
         let grad_bytes = types[1].bytes();
-        let stride = stride(dims, grad_bytes);
+        // The left operand is what the columns of the weight belong to.
+        let ([left, right], [m, n]) = match self.layout {
+            WeightLayout::OutInGrade => ([x, grad_o], [k, n]),
+            WeightLayout::GradeInOut => ([grad_o, x], [n, k]),
+        };
+        let stride = match self.unpacks_gradients(dims) {
+            true => stride(dims, grad_bytes),
+            false => k * n,
+        };
         if let Some(parts) = self.parts(dims) {
             let rows = dims.batch / parts;
-            let (size, strides) = ((k, n, rows), [rows * k, rows * n, stride]);
+            let (size, strides) = ((m, n, rows), [rows * m, rows * n, stride]);
             let parts = (self.blades() * parts, strides);
-            let addresses = [x, grad_o, grad_weight];
+            let addresses = [left, right, grad_weight];
             return run(&self.product(Form::GradWeight, size, parts, types, addresses, None));
         }
         for (index, blades) in self.matrices.iter().enumerate() {
             let d = offset(grad_weight, index, stride, grad_bytes);
             for (chunk, rows) in chunks(blades, dims, MAX_SUMMED_ROWS).enumerate() {
-                let a = offset(x, rows.start, k, bytes);
-                let b = offset(grad_o, rows.start, n, bytes);
-                let size = (k, n, rows.len());
+                let a = offset(left, rows.start, m, bytes);
+                let b = offset(right, rows.start, n, bytes);
+                let size = (m, n, rows.len());
                 let product = self.product(Form::GradWeight, size, ONE, types, [a, b, d], None);
                 run(&Product {
                     accumulate: chunk > 0,
@@ -296,6 +306,7 @@ impl Linear {
         Product {
             problem: Problem {
                 form,
+                in_out: self.layout == WeightLayout::GradeInOut,
                 m,
                 n,
                 k,
@@ -400,12 +411,33 @@ impl Linear {
         parts.unwrap_or(self.matrices.len())
     }
 
-    fn packs_weights(&self, dtypes: Dtypes) -> bool {
-        self.matrices.len() > 1 || dtypes.lanes != dtypes.params
+    /// How C calls the layout.
+    fn order(&self) -> sys::fc_linear_order {
+        match self.layout {
+            WeightLayout::OutInGrade => sys::fc_linear_order::FC_LINEAR_ELEMENTS_FIRST,
+            WeightLayout::GradeInOut => sys::fc_linear_order::FC_LINEAR_GRADES_FIRST,
+        }
+    }
+
+    /// Whether the matrices of the weight lie one behind the other.
+    fn is_packed(&self) -> bool {
+        self.matrices.len() == 1 || self.layout == WeightLayout::GradeInOut
+    }
+
+    fn packs_weights(&self, dims: &Dims, dtypes: Dtypes) -> bool {
+        !self.is_packed() || self.at_once(dims) || dtypes.lanes != dtypes.params
+    }
+
+    /// The elements from one matrix that products read to the next.
+    fn weight_stride(&self, dims: &Dims, dtypes: Dtypes) -> usize {
+        match self.packs_weights(dims, dtypes) {
+            true => stride(dims, dtypes.lanes.bytes()),
+            false => dims.in_channels * dims.out_channels,
+        }
     }
 
     fn unpacks_gradients(&self, dims: &Dims) -> bool {
-        self.packed_gradients(dims) > 1
+        !self.is_packed() || self.parts(dims).is_some()
     }
 
     /// The type of the packed gradients: that of sums if they are unpacked, else of the parameters.

@@ -63,7 +63,7 @@ impl Linear {
         biases: Option<&sys::fc_linear_bias>,
     ) -> Result<CUdeviceptr, Error> {
         let Call { dims, dtypes, .. } = call;
-        if !self.packs_weights(*dtypes) {
+        if !self.packs_weights(dims, *dtypes) {
             return Ok(weight);
         }
         let ends = self.ends(self.at_once(dims).then_some(1));
@@ -75,6 +75,7 @@ impl Linear {
                 (dims.in_channels * dims.out_channels) as i64,
                 self.matrices.len() as i64,
                 stride(dims, dtypes.lanes.bytes()) as i64,
+                self.order(),
                 &raw const ends,
                 biases.map_or(ptr::null(), ptr::from_ref),
                 code(dtypes.params),
@@ -111,6 +112,7 @@ impl Linear {
                 (dims.in_channels * dims.out_channels) as i64,
                 self.matrices.len() as i64,
                 stride(dims, from.bytes()) as i64,
+                self.order(),
                 &raw const ends,
                 code(from),
                 code(dtypes.params),
@@ -151,6 +153,7 @@ impl Linear {
                 n,
                 1,
                 n,
+                sys::fc_linear_order::FC_LINEAR_ELEMENTS_FIRST,
                 &raw const one,
                 ptr::null(),
                 from_type,

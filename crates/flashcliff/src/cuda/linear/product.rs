@@ -28,10 +28,13 @@ pub(super) enum Form {
 ///
 /// Row-major matrices are their own transposes in column-major order, so that
 /// `o^T = w x^T` takes `w` transposed and `x` as it is, `x^T = w^T o^T` takes both as they are, and
-/// `w^T = x^T o` takes `o` transposed.
+/// `w^T = x^T o` takes `o` transposed. A `w` that is `[in, out]` is as it is where the other is transposed and the
+/// converse, and as a gradient comes of `o` and `x` in the other order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Problem {
     pub(super) form: Form,
+    /// Whether `w` is `[in, out]`: its transpose takes its place.
+    pub(super) in_out: bool,
     pub(super) m: usize,
     pub(super) n: usize,
     pub(super) k: usize,
@@ -54,8 +57,8 @@ impl Problem {
     /// Whether `a` and `b` are transposed.
     pub(super) fn transposed(&self) -> [bool; 2] {
         match self.form {
-            Form::Output => [true, false],
-            Form::GradX => [false, false],
+            Form::Output => [!self.in_out, false],
+            Form::GradX => [self.in_out, false],
             Form::GradWeight => [false, true],
         }
     }

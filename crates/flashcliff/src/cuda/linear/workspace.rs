@@ -42,7 +42,7 @@ impl Workspace {
             count * stride(dims, bytes) * bytes
         };
         let mut this = Self::default();
-        if linear.packs_weights(dtypes) && (pass == Pass::Forward || wants_x) {
+        if linear.packs_weights(dims, dtypes) && (pass == Pass::Forward || wants_x) {
             this.weights = this.add(matrices(linear.packed_matrices(dims), lanes));
         }
         if pass == Pass::Forward && linear.has_bias() {

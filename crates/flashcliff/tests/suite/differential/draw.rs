@@ -4,6 +4,7 @@ use flashcliff::ops::{LinearOptions, ProductOptions, SteerableOptions};
 use flashcliff::simd::Tier;
 use flashcliff::{
     Algebra, Bias, Dim, Dims, Error, Gate, GradeSet, Invariant, Norm, Operator, ProductKind,
+    WeightLayout,
 };
 
 use crate::basis::Basis;
@@ -206,6 +207,7 @@ fn linear(random: &mut Random, dim: usize, per_grade: bool) -> LinearOptions {
         per_grade,
         bias,
         grades,
+        layout: random.pick(&WeightLayout::ALL),
     }
 }
 
