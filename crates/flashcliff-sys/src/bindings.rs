@@ -219,6 +219,14 @@ impl Default for fc_linear_bias {
         }
     }
 }
+impl fc_linear_order {
+    pub const FC_LINEAR_ELEMENTS_FIRST: fc_linear_order = fc_linear_order(0);
+    pub const FC_LINEAR_GRADES_FIRST: fc_linear_order = fc_linear_order(1);
+}
+#[repr(transparent)]
+/// Which axis of weights comes first.
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct fc_linear_order(pub ::core::ffi::c_uint);
 impl fc_precision {
     /// not at all
     pub const FC_PRECISION_F32: fc_precision = fc_precision(0);
@@ -403,8 +411,8 @@ unsafe extern "C" {
     pub fn fc_error_string(code: ::core::ffi::c_int) -> *const ::core::ffi::c_char;
     /// The compute capabilities the library holds machine code for, as "80 90a 100 120 ptx80".
     pub fn fc_architectures() -> *const ::core::ffi::c_char;
-    /** Matrices from weights \[elements, grades\], as many equal ones for each grade as `copies` says:
- packed\[p * stride + i\] = weight\[i * grades + g\], i < elements <= stride, for the matrices p of g.
+    /** Matrices from weights \[elements, grades\] or \[grades, elements\], as many equal ones for each grade as `copies` says:
+ packed\[p * stride + i\] = weight\[i, g\], i < elements <= stride, for the matrices p of g.
  `to` equals `from`, or is a 16-bit type if `from` is f32. At most FC_LINEAR_MAX_GRADES grades. A bias of the same types,
  unless null, is packed by the same launch.*/
     pub fn fc_linear_pack(
@@ -413,14 +421,15 @@ unsafe extern "C" {
         elements: i64,
         grades: i64,
         stride: i64,
+        order: fc_linear_order,
         copies: *const fc_linear_parts,
         bias: *const fc_linear_bias,
         from: fc_dtype,
         to: fc_dtype,
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
-    /** Gradients of weights \[elements, grades\] from the parts of the gradient of each grade:
- weight\[i * grades + g\] = sum of packed\[p * stride + i\] over the matrices p of g, in order.
+    /** Gradients of weights from the parts of the gradient of each grade:
+ weight\[i, g\] = sum of packed\[p * stride + i\] over the matrices p of g, in order.
  Summed in f32, or in f64 for f64. Types and grades as for fc_linear_pack.*/
     pub fn fc_linear_unpack(
         packed: *const ::core::ffi::c_void,
@@ -428,6 +437,7 @@ unsafe extern "C" {
         elements: i64,
         grades: i64,
         stride: i64,
+        order: fc_linear_order,
         parts: *const fc_linear_parts,
         from: fc_dtype,
         to: fc_dtype,
