@@ -49,40 +49,67 @@ __device__ void pack_bias(const fc_linear_bias &bias) {
   }
 }
 
-// The elements from one of a grade to the next, and from one grade to the next.
-struct Steps {
-  int64_t element, grade;
-  Steps(int64_t elements, int64_t grades, fc_linear_order order)
-      : element(order == FC_LINEAR_GRADES_FIRST ? 1 : grades), grade(order == FC_LINEAR_GRADES_FIRST ? elements : 1) {}
-};
+// Where element `i` of the matrix of grade `g` is in the weights.
+__device__ int64_t place(const fc_linear_weights &shape, int64_t i, int g) {
+  return shape.order == FC_LINEAR_GRADES_FIRST ? g * shape.rows * shape.columns + i : i * shape.grades + g;
+}
 
 // A thread copies an element of one grade to all of its matrices. Behind the grades comes the bias.
 template <class From, class To>
-__global__ void __launch_bounds__(kThreads) pack(const From *weight, To *packed, int64_t elements, int64_t grades, Steps steps,
-                                                 int64_t stride, fc_linear_parts copies, fc_linear_bias bias) {
+__global__ void __launch_bounds__(kThreads)
+    pack(const From *weight, To *packed, fc_linear_weights shape, fc_linear_parts copies, fc_linear_bias bias) {
   const int g = int(blockIdx.y);
-  if (g == grades) return pack_bias<From, To>(bias);
+  if (g == shape.grades) return pack_bias<From, To>(bias);
   const int first = g == 0 ? 0 : copies.end[g - 1];
-  const int64_t step = int64_t(gridDim.x) * kThreads;
+  const int64_t step = int64_t(gridDim.x) * kThreads, elements = shape.rows * shape.columns;
   for (int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x; i < elements; i += step) {
     To value;
-    narrow(widen(weight[i * steps.element + g * steps.grade]), &value);
-    for (int copy = first; copy < copies.end[g]; copy++) packed[copy * stride + i] = value;
+    narrow(widen(weight[place(shape, i, g)]), &value);
+    for (int copy = first; copy < copies.end[g]; copy++) packed[copy * shape.stride + i] = value;
+  }
+}
+
+// The same, transposed: square by square, by way of shared memory.
+constexpr int kSquare = 32;
+template <class From, class To>
+__global__ void __launch_bounds__(kThreads)
+    pack_transposed(const From *weight, To *packed, fc_linear_weights shape, fc_linear_parts copies, fc_linear_bias bias) {
+  __shared__ To square[kSquare][kSquare + 1];
+  const int g = int(blockIdx.y);
+  if (g == shape.grades) return pack_bias<From, To>(bias);
+  const int first = g == 0 ? 0 : copies.end[g - 1];
+  const int x = threadIdx.x % kSquare, y = threadIdx.x / kSquare;
+  const int64_t across = (shape.columns + kSquare - 1) / kSquare, down = (shape.rows + kSquare - 1) / kSquare;
+  for (int64_t i = blockIdx.x; i < across * down; i += gridDim.x) {
+    const int64_t row0 = i / across * kSquare, column0 = i % across * kSquare;
+    __syncthreads();
+    for (int k = y; k < kSquare; k += kThreads / kSquare) {
+      const int64_t row = row0 + k, column = column0 + x;
+      if (row < shape.rows && column < shape.columns) {
+        narrow(widen(weight[place(shape, row * shape.columns + column, g)]), &square[k][x]);
+      }
+    }
+    __syncthreads();
+    for (int k = y; k < kSquare; k += kThreads / kSquare) {
+      const int64_t row = row0 + x, column = column0 + k;
+      if (row >= shape.rows || column >= shape.columns) continue;
+      To *to = packed + column * shape.rows + row;
+      for (int copy = first; copy < copies.end[g]; copy++) to[copy * shape.stride] = square[x][k];
+    }
   }
 }
 
 // A thread adds the parts of an element of one grade.
 template <class From, class To>
-__global__ void __launch_bounds__(kThreads)
-    unpack(const From *packed, To *weight, int64_t elements, Steps steps, int64_t stride, fc_linear_parts parts) {
+__global__ void __launch_bounds__(kThreads) unpack(const From *packed, To *weight, fc_linear_weights shape, fc_linear_parts parts) {
   const int g = int(blockIdx.y);
   const int first = g == 0 ? 0 : parts.end[g - 1];
-  const int64_t step = int64_t(gridDim.x) * kThreads;
+  const int64_t step = int64_t(gridDim.x) * kThreads, elements = shape.rows * shape.columns;
   for (int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x; i < elements; i += step) {
-    typename Accumulator<From>::Type sum = widen(packed[first * stride + i]);
+    typename Accumulator<From>::Type sum = widen(packed[first * shape.stride + i]);
 #pragma unroll 8
-    for (int part = first + 1; part < parts.end[g]; part++) sum += widen(packed[part * stride + i]);
-    narrow(sum, weight + i * steps.element + g * steps.grade);
+    for (int part = first + 1; part < parts.end[g]; part++) sum += widen(packed[part * shape.stride + i]);
+    narrow(sum, weight + place(shape, i, g));
   }
 }
 
@@ -138,14 +165,17 @@ __global__ void __launch_bounds__(kColumns *kParts)
 
 // ---- launches ----
 
-// Whether every grade has a matrix.
-bool valid(const fc_linear_parts &parts, int64_t grades) {
-  if (grades < 0 || grades > FC_LINEAR_MAX_GRADES) return false;
-  for (int64_t g = 0; g < grades; g++) {
+// Whether the sizes make sense and every grade has a matrix.
+bool valid(const fc_linear_weights &shape, const fc_linear_parts &parts) {
+  if (shape.rows < 0 || shape.columns < 0 || shape.stride < shape.rows * shape.columns) return false;
+  if (shape.grades < 0 || shape.grades > FC_LINEAR_MAX_GRADES) return false;
+  for (int64_t g = 0; g < shape.grades; g++) {
     if (parts.end[g] <= (g == 0 ? 0 : parts.end[g - 1])) return false;
   }
   return true;
 }
+
+bool is_empty(const fc_linear_weights &shape) { return shape.rows * shape.columns * shape.grades == 0; }
 
 template <class... Parameters, class... Given>
 cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, void *stream, Given... given) {
@@ -198,36 +228,34 @@ int launch_column_sums(const void *rows, void *sums, void *workspace, int64_t ro
 }  // namespace
 }  // namespace fc
 
-extern "C" int fc_linear_pack(const void *weight, void *packed, int64_t elements, int64_t grades, int64_t stride,
-                              fc_linear_order order, const fc_linear_parts *copies, const fc_linear_bias *bias,
-                              fc_dtype from, fc_dtype to, void *stream) {
-  if (elements < 0 || stride < elements || !fc::valid(*copies, grades)) return FC_ERROR_BAD_CALL;
+extern "C" int fc_linear_pack(const void *weight, void *packed, const fc_linear_weights *shape, const fc_linear_parts *copies,
+                              const fc_linear_bias *bias, fc_dtype from, fc_dtype to, void *stream) {
+  if (!fc::valid(*shape, *copies)) return FC_ERROR_BAD_CALL;
   if (bias != nullptr && (bias->channels < 0 || bias->stride < bias->channels)) return FC_ERROR_BAD_CALL;
-  if (elements == 0 || grades == 0) return 0;
+  if (fc::is_empty(*shape)) return 0;
   const fc_linear_bias none = {};
-  dim3 grid = fc::walk(elements);
-  grid.y = unsigned(grades) + (bias != nullptr);
+  dim3 grid = fc::walk(shape->rows * shape->columns);
+  grid.y = unsigned(shape->grades) + (bias != nullptr);
   return fc::with_rounding(from, to, [&](auto *s, auto *t) -> int {
     using From = typename fc::Pointee<decltype(s)>::Type;
     using To = typename fc::Pointee<decltype(t)>::Type;
-    return fc::launch(fc::pack<From, To>, grid, dim3(fc::kThreads), stream, static_cast<const From *>(weight),
-                      static_cast<To *>(packed), elements, grades, fc::Steps(elements, grades, order), stride, *copies,
-                      bias != nullptr ? *bias : none);
+    const auto kernel = shape->transposed ? fc::pack_transposed<From, To> : fc::pack<From, To>;
+    return fc::launch(kernel, grid, dim3(fc::kThreads), stream, static_cast<const From *>(weight), static_cast<To *>(packed),
+                      *shape, *copies, bias != nullptr ? *bias : none);
   });
 }
 
-extern "C" int fc_linear_unpack(const void *packed, void *weight, int64_t elements, int64_t grades, int64_t stride,
-                                fc_linear_order order, const fc_linear_parts *parts, fc_dtype from, fc_dtype to,
-                                void *stream) {
-  if (elements < 0 || stride < elements || !fc::valid(*parts, grades)) return FC_ERROR_BAD_CALL;
-  if (elements == 0 || grades == 0) return 0;
-  dim3 grid = fc::walk(elements);
-  grid.y = unsigned(grades);
+extern "C" int fc_linear_unpack(const void *packed, void *weight, const fc_linear_weights *shape, const fc_linear_parts *parts,
+                                fc_dtype from, fc_dtype to, void *stream) {
+  if (!fc::valid(*shape, *parts) || shape->transposed) return FC_ERROR_BAD_CALL;
+  if (fc::is_empty(*shape)) return 0;
+  dim3 grid = fc::walk(shape->rows * shape->columns);
+  grid.y = unsigned(shape->grades);
   return fc::with_rounding(from, to, [&](auto *s, auto *t) -> int {
     using From = typename fc::Pointee<decltype(s)>::Type;
     using To = typename fc::Pointee<decltype(t)>::Type;
     return fc::launch(fc::unpack<From, To>, grid, dim3(fc::kThreads), stream, static_cast<const From *>(packed),
-                      static_cast<To *>(weight), elements, fc::Steps(elements, grades, order), stride, *parts);
+                      static_cast<To *>(weight), *shape, *parts);
   });
 }
 

@@ -35,18 +35,27 @@ typedef struct fc_linear_bias {
 /* Which axis of weights comes first. */
 typedef enum fc_linear_order { FC_LINEAR_ELEMENTS_FIRST = 0, FC_LINEAR_GRADES_FIRST = 1 } fc_linear_order;
 
-/* Matrices from weights [elements, grades] or [grades, elements], as many equal ones for each grade as `copies` says:
- * packed[p * stride + i] = weight[i, g], i < elements <= stride, for the matrices p of g.
- * `to` equals `from`, or is a 16-bit type if `from` is f32. At most FC_LINEAR_MAX_GRADES grades. A bias of the same types,
- * unless null, is packed by the same launch. */
-int fc_linear_pack(const void *weight, void *packed, int64_t elements, int64_t grades, int64_t stride,
-                   fc_linear_order order, const fc_linear_parts *copies, const fc_linear_bias *bias, fc_dtype from, fc_dtype to, void *stream);
+/* Weights, [rows, columns, grades] or [grades, rows, columns], and how their matrices are packed: `stride` elements from
+ * each to the next, rows * columns <= stride. At most FC_LINEAR_MAX_GRADES grades. */
+typedef struct fc_linear_weights {
+  int64_t rows;
+  int64_t columns;
+  int64_t grades;
+  int64_t stride;
+  fc_linear_order order;
+  int32_t transposed; /* packed as [columns, rows] */
+} fc_linear_weights;
 
-/* Gradients of weights from the parts of the gradient of each grade:
- * weight[i, g] = sum of packed[p * stride + i] over the matrices p of g, in order.
- * Summed in f32, or in f64 for f64. Types and grades as for fc_linear_pack. */
-int fc_linear_unpack(const void *packed, void *weight, int64_t elements, int64_t grades, int64_t stride,
-                     fc_linear_order order, const fc_linear_parts *parts, fc_dtype from, fc_dtype to, void *stream);
+/* Packs as many equal matrices for each grade as `copies` says: packed[p, r, c] = weight[r, c, g] for the matrices p of g.
+ * `to` equals `from`, or is a 16-bit type if `from` is f32. A bias of the same types, unless null, is packed by the same
+ * launch. */
+int fc_linear_pack(const void *weight, void *packed, const fc_linear_weights *shape, const fc_linear_parts *copies,
+                   const fc_linear_bias *bias, fc_dtype from, fc_dtype to, void *stream);
+
+/* Gradients of weights from the parts of the gradient of each grade: weight[r, c, g] = sum of packed[p, r, c] over the
+ * matrices p of g, in order, none of them transposed. Summed in f32, or in f64 for f64. Types as for fc_linear_pack. */
+int fc_linear_unpack(const void *packed, void *weight, const fc_linear_weights *shape, const fc_linear_parts *parts,
+                     fc_dtype from, fc_dtype to, void *stream);
 
 /* rows[r, c] = bias[c], for a product over no channels. `to` equals `from`, or is a 16-bit type if `from` is f32. */
 int fc_linear_broadcast(const void *bias, void *rows, int64_t row_count, int64_t channels, fc_dtype from, fc_dtype to,

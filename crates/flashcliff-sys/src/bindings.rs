@@ -227,6 +227,53 @@ impl fc_linear_order {
 /// Which axis of weights comes first.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct fc_linear_order(pub ::core::ffi::c_uint);
+/** Weights, \[rows, columns, grades\] or \[grades, rows, columns\], and how their matrices are packed: `stride` elements from
+ each to the next, rows * columns <= stride. At most FC_LINEAR_MAX_GRADES grades.*/
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct fc_linear_weights {
+    pub rows: i64,
+    pub columns: i64,
+    pub grades: i64,
+    pub stride: i64,
+    pub order: fc_linear_order,
+    /// packed as \[columns, rows\]
+    pub transposed: i32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of fc_linear_weights"][::core::mem::size_of::<fc_linear_weights>() - 40usize];
+    [
+        "Alignment of fc_linear_weights",
+    ][::core::mem::align_of::<fc_linear_weights>() - 8usize];
+    [
+        "Offset of field: fc_linear_weights::rows",
+    ][::core::mem::offset_of!(fc_linear_weights, rows) - 0usize];
+    [
+        "Offset of field: fc_linear_weights::columns",
+    ][::core::mem::offset_of!(fc_linear_weights, columns) - 8usize];
+    [
+        "Offset of field: fc_linear_weights::grades",
+    ][::core::mem::offset_of!(fc_linear_weights, grades) - 16usize];
+    [
+        "Offset of field: fc_linear_weights::stride",
+    ][::core::mem::offset_of!(fc_linear_weights, stride) - 24usize];
+    [
+        "Offset of field: fc_linear_weights::order",
+    ][::core::mem::offset_of!(fc_linear_weights, order) - 32usize];
+    [
+        "Offset of field: fc_linear_weights::transposed",
+    ][::core::mem::offset_of!(fc_linear_weights, transposed) - 36usize];
+};
+impl Default for fc_linear_weights {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
 impl fc_precision {
     /// not at all
     pub const FC_PRECISION_F32: fc_precision = fc_precision(0);
@@ -411,33 +458,25 @@ unsafe extern "C" {
     pub fn fc_error_string(code: ::core::ffi::c_int) -> *const ::core::ffi::c_char;
     /// The compute capabilities the library holds machine code for, as "80 90a 100 120 ptx80".
     pub fn fc_architectures() -> *const ::core::ffi::c_char;
-    /** Matrices from weights \[elements, grades\] or \[grades, elements\], as many equal ones for each grade as `copies` says:
- packed\[p * stride + i\] = weight\[i, g\], i < elements <= stride, for the matrices p of g.
- `to` equals `from`, or is a 16-bit type if `from` is f32. At most FC_LINEAR_MAX_GRADES grades. A bias of the same types,
- unless null, is packed by the same launch.*/
+    /** Packs as many equal matrices for each grade as `copies` says: packed\[p, r, c\] = weight\[r, c, g\] for the matrices p of g.
+ `to` equals `from`, or is a 16-bit type if `from` is f32. A bias of the same types, unless null, is packed by the same
+ launch.*/
     pub fn fc_linear_pack(
         weight: *const ::core::ffi::c_void,
         packed: *mut ::core::ffi::c_void,
-        elements: i64,
-        grades: i64,
-        stride: i64,
-        order: fc_linear_order,
+        shape: *const fc_linear_weights,
         copies: *const fc_linear_parts,
         bias: *const fc_linear_bias,
         from: fc_dtype,
         to: fc_dtype,
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
-    /** Gradients of weights from the parts of the gradient of each grade:
- weight\[i, g\] = sum of packed\[p * stride + i\] over the matrices p of g, in order.
- Summed in f32, or in f64 for f64. Types and grades as for fc_linear_pack.*/
+    /** Gradients of weights from the parts of the gradient of each grade: weight\[r, c, g\] = sum of packed\[p, r, c\] over the
+ matrices p of g, in order, none of them transposed. Summed in f32, or in f64 for f64. Types as for fc_linear_pack.*/
     pub fn fc_linear_unpack(
         packed: *const ::core::ffi::c_void,
         weight: *mut ::core::ffi::c_void,
-        elements: i64,
-        grades: i64,
-        stride: i64,
-        order: fc_linear_order,
+        shape: *const fc_linear_weights,
         parts: *const fc_linear_parts,
         from: fc_dtype,
         to: fc_dtype,

@@ -33,6 +33,8 @@ const MAX_SUMMED_ROWS: usize = 1 << 30;
 
 /// Weights of so few tiles are cheap to copy for every blade.
 const FEW_TILES: usize = 4;
+/// As cheap beside a batch as large as they are wide.
+const MODEST_TILES: usize = 16;
 /// The fewest rows worth a part of a sum over rows.
 const PART_ROWS: usize = 512;
 /// The most parts of a blade: each takes memory.
@@ -152,7 +154,7 @@ impl Linear {
             }
             Some(grad_x) if batch > 0 && k > 0 => {
                 // SAFETY: the caller's.
-                let weight = unsafe { self.pack(call, weight, space.weights, None) }?;
+                let weight = unsafe { self.pack(call, Form::GradX, weight, space.weights, None) }?;
                 self.x_gradients(&dims, dtypes, [weight, call.output, grad_x], &mut run)?;
             }
             _ => {}
@@ -210,7 +212,8 @@ impl Linear {
             for (blades, bias) in [(blades.start..cut, biased), (cut..blades.end, None)] {
                 for rows in chunks(&blades, dims, MAX_ROWS) {
                     let d = offset(o, rows.start, n, bytes);
-                    let a = offset(weight, index, self.weight_stride(dims, dtypes), bytes);
+                    let stride = self.weight_stride(dims, dtypes, Form::Output);
+                    let a = offset(weight, index, stride, bytes);
                     let b = offset(x, rows.start, k, bytes);
                     let size = (n, rows.len(), k);
                     run(&self.product(Form::Output, size, ONE, types, [a, b, d], bias))?;
@@ -239,7 +242,8 @@ impl Linear {
         for (index, blades) in self.matrices.iter().enumerate() {
             for rows in chunks(blades, dims, MAX_ROWS) {
                 let d = offset(grad_x, rows.start, k, bytes);
-                let a = offset(weight, index, self.weight_stride(dims, dtypes), bytes);
+                let stride = self.weight_stride(dims, dtypes, Form::GradX);
+                let a = offset(weight, index, stride, bytes);
                 let b = offset(grad_o, rows.start, n, bytes);
                 let size = (k, rows.len(), n);
                 run(&self.product(Form::GradX, size, ONE, types, [a, b, d], None))?;
@@ -302,11 +306,16 @@ impl Linear {
     ) -> Product {
         // What a single part is told of the next would only make another plan.
         let strides = if parts > 1 { strides } else { [0; 3] };
+        let types = Dtypes {
+            lanes: operands,
+            params: operands,
+        };
+        let transposed = self.transposes(types, form);
         let aligned = |address, stride, dtype: Dtype| alignment(address, stride * dtype.bytes());
         Product {
             problem: Problem {
                 form,
-                in_out: self.layout == WeightLayout::GradeInOut,
+                in_out: (self.layout == WeightLayout::GradeInOut) != transposed,
                 m,
                 n,
                 k,
@@ -353,8 +362,9 @@ impl Linear {
     /// leave most of a GPU idle. Depends on the shape alone, as all that follows.
     fn at_once(&self, dims: &Dims) -> bool {
         let channels = dims.in_channels.max(dims.out_channels);
-        let cheap = weight_tiles(dims) <= FEW_TILES
-            || dims.batch >= channels && tiles(dims.batch, channels) < MANY_TILES;
+        let worthwhile =
+            weight_tiles(dims) <= MODEST_TILES || tiles(dims.batch, channels) < MANY_TILES;
+        let cheap = weight_tiles(dims) <= FEW_TILES || dims.batch >= channels && worthwhile;
         self.matrices.len() > 1 && cheap && dims.batch <= MAX_ROWS
     }
 
@@ -375,7 +385,7 @@ impl Linear {
     fn parts(&self, dims: &Dims) -> Option<usize> {
         let tiles = weight_tiles(dims).saturating_mul(self.blades()).max(1);
         let small = weight_tiles(dims) <= FEW_TILES || dims.batch >= dims.out_channels;
-        if !small || tiles > 2 * MANY_TILES || dims.batch > MAX_SUMMED_ROWS {
+        if !small || dims.batch > MAX_SUMMED_ROWS {
             return None;
         }
         let wanted = (MANY_TILES / tiles).min(dims.batch / PART_ROWS);
@@ -411,26 +421,31 @@ impl Linear {
         parts.unwrap_or(self.matrices.len())
     }
 
-    /// How C calls the layout.
-    fn order(&self) -> sys::fc_linear_order {
-        match self.layout {
-            WeightLayout::OutInGrade => sys::fc_linear_order::FC_LINEAR_ELEMENTS_FIRST,
-            WeightLayout::GradeInOut => sys::fc_linear_order::FC_LINEAR_GRADES_FIRST,
-        }
-    }
-
     /// Whether the matrices of the weight lie one behind the other.
     fn is_packed(&self) -> bool {
         self.matrices.len() == 1 || self.layout == WeightLayout::GradeInOut
     }
 
-    fn packs_weights(&self, dims: &Dims, dtypes: Dtypes) -> bool {
-        !self.is_packed() || self.at_once(dims) || dtypes.lanes != dtypes.params
+    /// Whether packed matrices are transposed: the tensor cores of sm_90 read TF32 along the channels that are summed
+    /// over only.
+    fn transposes(&self, dtypes: Dtypes, form: Form) -> bool {
+        let summed_last = match form {
+            Form::Output => self.layout == WeightLayout::OutInGrade,
+            Form::GradX => self.layout == WeightLayout::GradeInOut,
+            Form::GradWeight => true,
+        };
+        let tf32 = dtypes.lanes == Dtype::F32 && self.precision == MatmulPrecision::Tf32;
+        tf32 && !summed_last
+    }
+
+    fn packs_weights(&self, dims: &Dims, dtypes: Dtypes, form: Form) -> bool {
+        let as_they_are = self.is_packed() && dtypes.lanes == dtypes.params;
+        !as_they_are || self.at_once(dims) || self.transposes(dtypes, form)
     }
 
     /// The elements from one matrix that products read to the next.
-    fn weight_stride(&self, dims: &Dims, dtypes: Dtypes) -> usize {
-        match self.packs_weights(dims, dtypes) {
+    fn weight_stride(&self, dims: &Dims, dtypes: Dtypes, form: Form) -> usize {
+        match self.packs_weights(dims, dtypes, form) {
             true => stride(dims, dtypes.lanes.bytes()),
             false => dims.in_channels * dims.out_channels,
         }

@@ -7,13 +7,14 @@ use cudarc::driver::sys::CUdeviceptr;
 use flashcliff_sys as sys;
 
 use super::Linear;
-use super::product::BIAS_ALIGNMENT;
+use super::product::{BIAS_ALIGNMENT, Form};
 use super::workspace::{Workspace, bias_stride, stride};
-use crate::Error;
 use crate::cuda::call::Call;
 use crate::cuda::dtype::{Dtypes, code};
 use crate::cuda::fault;
 use crate::cuda::lane::address;
+use crate::operator::Dims;
+use crate::{Error, WeightLayout};
 
 impl Linear {
     /// The weight and the bias of the forward pass, as products take them.
@@ -31,7 +32,7 @@ impl Linear {
         if !self.packs_bias(dims) {
             // SAFETY: the caller's.
             return unsafe {
-                let weight = self.pack(call, weight, space.weights, None)?;
+                let weight = self.pack(call, Form::Output, weight, space.weights, None)?;
                 Ok((weight, self.usable_bias(call, bias, space.bias)?))
             };
         }
@@ -45,7 +46,8 @@ impl Linear {
             biased: self.biased_blades() as i32,
         };
         // SAFETY: the caller's.
-        let weight = unsafe { self.pack(call, weight, space.weights, Some(&biases)) }?;
+        let weight =
+            unsafe { self.pack(call, Form::Output, weight, space.weights, Some(&biases)) }?;
         Ok((weight, space.bias))
     }
 
@@ -58,24 +60,27 @@ impl Linear {
     pub(super) unsafe fn pack(
         &self,
         call: &Call,
+        form: Form,
         weight: CUdeviceptr,
         space: CUdeviceptr,
         biases: Option<&sys::fc_linear_bias>,
     ) -> Result<CUdeviceptr, Error> {
         let Call { dims, dtypes, .. } = call;
-        if !self.packs_weights(dims, *dtypes) {
+        if !self.packs_weights(dims, *dtypes, form) {
             return Ok(weight);
         }
         let ends = self.ends(self.at_once(dims).then_some(1));
+        let shape = self.weights(dims, stride(dims, dtypes.lanes.bytes()));
+        let shape = sys::fc_linear_weights {
+            transposed: self.transposes(*dtypes, form).into(),
+            ..shape
+        };
         // SAFETY: the caller's.
         let code = unsafe {
             sys::fc_linear_pack(
                 address(weight),
                 address(space),
-                (dims.in_channels * dims.out_channels) as i64,
-                self.matrices.len() as i64,
-                stride(dims, dtypes.lanes.bytes()) as i64,
-                self.order(),
+                &raw const shape,
                 &raw const ends,
                 biases.map_or(ptr::null(), ptr::from_ref),
                 code(dtypes.params),
@@ -85,6 +90,23 @@ impl Linear {
         };
         fault::kernel("fc_linear_pack", code)?;
         Ok(space)
+    }
+
+    /// The weights as C sees them.
+    fn weights(&self, dims: &Dims, stride: usize) -> sys::fc_linear_weights {
+        let (k, n) = (dims.in_channels as i64, dims.out_channels as i64);
+        let ((rows, columns), order) = match self.layout {
+            WeightLayout::OutInGrade => ((n, k), sys::fc_linear_order::FC_LINEAR_ELEMENTS_FIRST),
+            WeightLayout::GradeInOut => ((k, n), sys::fc_linear_order::FC_LINEAR_GRADES_FIRST),
+        };
+        sys::fc_linear_weights {
+            rows,
+            columns,
+            grades: self.matrices.len() as i64,
+            stride: stride as i64,
+            order,
+            transposed: 0,
+        }
     }
 
     /// The converse of [`Self::pack`], for gradients, unless they are in place: adds the parts of each.
@@ -104,15 +126,13 @@ impl Linear {
         }
         let from = self.gradient_type(dims, *dtypes);
         let ends = self.ends(self.parts(dims));
+        let shape = self.weights(dims, stride(dims, from.bytes()));
         // SAFETY: the caller's.
         let code = unsafe {
             sys::fc_linear_unpack(
                 address(packed),
                 address(weight),
-                (dims.in_channels * dims.out_channels) as i64,
-                self.matrices.len() as i64,
-                stride(dims, from.bytes()) as i64,
-                self.order(),
+                &raw const shape,
                 &raw const ends,
                 code(from),
                 code(dtypes.params),
@@ -139,6 +159,14 @@ impl Linear {
             return Ok(bias);
         }
         let n = call.dims.out_channels as i64;
+        let shape = sys::fc_linear_weights {
+            rows: 1,
+            columns: n,
+            grades: 1,
+            stride: n,
+            order: sys::fc_linear_order::FC_LINEAR_GRADES_FIRST,
+            transposed: 0,
+        };
         let (from, to) = (address(bias), address(space));
         let stream = call.stream.cast();
         let one = sys::fc_linear_parts {
@@ -150,10 +178,7 @@ impl Linear {
             sys::fc_linear_pack(
                 from,
                 to,
-                n,
-                1,
-                n,
-                sys::fc_linear_order::FC_LINEAR_ELEMENTS_FIRST,
+                &raw const shape,
                 &raw const one,
                 ptr::null(),
                 from_type,

@@ -4,7 +4,10 @@ use super::MatmulPrecision;
 use crate::Dtype;
 
 /// The most workspace that cuBLASLt gets.
-const MOST_WORKSPACE: usize = 16 << 20;
+const MOST_WORKSPACE: usize = 32 << 20;
+
+/// Without any, cuBLASLt does without its kernels for sm_90, which need a few bytes.
+const LEAST_WORKSPACE: usize = 1 << 16;
 
 /// How many partial results of a small product fit its workspace.
 const MOST_SPLITS: usize = 32;
@@ -68,11 +71,11 @@ impl Problem {
     pub(super) fn workspace_bytes(&self) -> usize {
         let tiles = tiles(self.m, self.n).saturating_mul(self.parts);
         if self.parts > 1 || tiles >= MANY_TILES / 2 {
-            return 0;
+            return LEAST_WORKSPACE;
         }
         let bytes = self.m * self.n * self.operands.arithmetic().bytes();
         let bytes = bytes.saturating_mul(MOST_SPLITS).min(MOST_WORKSPACE);
-        bytes.next_multiple_of(256)
+        bytes.max(LEAST_WORKSPACE).next_multiple_of(256)
     }
 }
 

@@ -3,7 +3,7 @@
 use flashcliff_sys as sys;
 
 use super::Linear;
-use super::product::Product;
+use super::product::{Form, Product};
 use crate::Dtype;
 use crate::cuda::call::Gradients;
 use crate::cuda::dtype::{Dtypes, code};
@@ -42,7 +42,11 @@ impl Workspace {
             count * stride(dims, bytes) * bytes
         };
         let mut this = Self::default();
-        if linear.packs_weights(dims, dtypes) && (pass == Pass::Forward || wants_x) {
+        let form = match pass {
+            Pass::Forward => Some(Form::Output),
+            Pass::Backward => wants_x.then_some(Form::GradX),
+        };
+        if form.is_some_and(|form| linear.packs_weights(dims, dtypes, form)) {
             this.weights = this.add(matrices(linear.packed_matrices(dims), lanes));
         }
         if pass == Pass::Forward && linear.has_bias() {
