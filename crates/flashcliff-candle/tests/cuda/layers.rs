@@ -127,7 +127,7 @@ fn compare(algebra: Algebra, make: Make, x: &Tensor, dtype: DType) {
         layer.forward(&on_gpu).unwrap(),
         reference.forward(&on_cpu).unwrap(),
     );
-    let bound = 2.0 * bound(dtype);
+    let bound = 2.0 * bound(algebra, dtype);
     assert_close(&got, &expected, bound, "output");
     let got = weighted(&got, dtype).backward().unwrap();
     let expected = weighted(&expected, dtype).backward().unwrap();

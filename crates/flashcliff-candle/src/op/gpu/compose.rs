@@ -36,10 +36,10 @@ impl OnGpu for BladeNorm {
 }
 
 /// The root is taken of 1 where the sum is 0: its slope there would be infinite, and the gradient no
-/// number.
+/// number. Compared with a tensor, since candle would copy a number from the host.
 fn blade_norm(x: &Tensor) -> Result<Tensor> {
     let squares = x.sqr()?.sum(0)?;
-    let is_zero = squares.eq(0.0)?;
+    let is_zero = squares.eq(&squares.zeros_like()?)?;
     let root = is_zero
         .where_cond(&squares.ones_like()?, &squares)?
         .sqrt()?;
