@@ -35,6 +35,10 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
             "indicatif",
         ],
     ),
+    (
+        "flashcliff-cuda-loader",
+        &["flashcliff-build-support", "candle-core"],
+    ),
     ("flashcliff-cli", &["flashcliff-build-support"]),
     (
         "flashcliff-py",

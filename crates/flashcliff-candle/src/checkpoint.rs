@@ -81,7 +81,8 @@ impl Checkpoint {
     /// to the disk, then renamed.
     ///
     /// # Errors
-    /// [`Error::Write`]; the old file is untouched then.
+    /// [`Error::Write`], and [`Error::Candle`] if a tensor cannot be copied from its GPU; the old file is
+    /// untouched then.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
         let failed = |source| Error::Write {
@@ -89,13 +90,18 @@ impl Checkpoint {
             source,
         };
         let text = serde_json::to_string(&self.text).map_err(|e| failed(e.into()))?;
+        let mut tensors = BTreeMap::new();
+        for (name, tensor) in &self.tensors {
+            // A copy only of what is on a GPU.
+            tensors.insert(name, tensor.to_device(&Device::Cpu)?);
+        }
         let metadata = (!self.text.is_empty()).then(|| HashMap::from([(TEXT.to_owned(), text)]));
-        let bytes = safetensors::serialize(&self.tensors, metadata)
+        let bytes = safetensors::serialize(&tensors, metadata)
             .map_err(|e| failed(std::io::Error::other(e)))?;
         write_atomically(path, &bytes).map_err(failed)
     }
 
-    /// Reads a checkpoint.
+    /// Reads a checkpoint, to the CPU.
     ///
     /// # Errors
     /// [`Error::Read`], or [`Error::Corrupt`] if the file is not a complete safetensors file of

@@ -44,14 +44,31 @@ pub enum Error {
     },
 
     /// A tensor lives on a device that the operator cannot reach.
-    #[error("{operator}: expected input {input} on the CPU, got {got:?}")]
+    #[error("{operator}: expected input {input} on {expected}, got {got:?}")]
     InputDevice {
         /// Name of the operator.
         operator: String,
         /// Position of the input.
         input: usize,
+        /// Where it would have been accepted.
+        expected: &'static str,
         /// Where the tensor lives.
         got: candle_core::DeviceLocation,
+    },
+
+    /// A GPU was asked for, of a program that has no code for it.
+    #[error(
+        "this program was built without CUDA; build it with the feature `cuda` (cargo build --release --features cuda) to use a GPU"
+    )]
+    BuiltWithoutCuda,
+
+    /// A shared library that candle needs on a GPU cannot be loaded.
+    #[error("candle needs {library} on a GPU, which cannot be loaded: {tried}")]
+    CudaLibrary {
+        /// The library.
+        library: &'static str,
+        /// What was tried, and what the loader said.
+        tried: String,
     },
 
     /// A tensor has the wrong shape.

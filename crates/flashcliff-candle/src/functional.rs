@@ -2,8 +2,8 @@
 //!
 //! Multivector tensors are `[blades, batch, channels]`; `C` is a number of channels, `G` the number
 //! of grades, `P` the number of paths. Every function builds its operator and applies it
-//! ([`apply`]); a layer that runs often keeps the operator instead. All of them take `f32` or `f64`
-//! on the CPU, and fail as [`apply`] does, or because the algebra has no kernels for the options.
+//! ([`apply`]); a layer that runs often keeps the operator instead. All of them take `f32` or `f64`,
+//! on a GPU also `bf16` and `f16`, and fail as [`apply`] does, or because the algebra has no kernels for the options.
 
 use candle_core::{Result, Tensor};
 use flashcliff::ops::{self, LinearOptions, ProductOptions, SteerableOptions};

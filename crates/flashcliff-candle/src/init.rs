@@ -105,10 +105,11 @@ impl Parameters {
         let mut values = Vec::with_capacity(store.variables.len());
         for (name, var) in &store.variables {
             let stored = format!("{prefix}{name}");
-            values.push(checkpoint.get(&stored, var.dims(), var.dtype())?);
+            let value = checkpoint.get(&stored, var.dims(), var.dtype())?;
+            values.push(value.to_device(var.device())?);
         }
         for ((_, var), value) in store.variables.iter().zip(values) {
-            var.set(value)?;
+            var.set(&value)?;
         }
         Ok(())
     }

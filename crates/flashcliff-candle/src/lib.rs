@@ -8,8 +8,10 @@
 //! * [`init`] - parameters drawn from a seed.
 //! * [`optim`] - Adam with a state that can be saved.
 //! * [`checkpoint`] - safetensors files, written atomically.
+//! * [`device`] - the CPU, or a GPU with the feature `cuda`.
 //!
-//! Multivector tensors are `[blades, batch, channels]`, in `f32` or `f64`, on the CPU.
+//! Multivector tensors are `[blades, batch, channels]`, in `f32` or `f64`; on a GPU single operators and
+//! layers also run in `bf16` and `f16`.
 //!
 //! One step of training:
 //! ```
@@ -28,11 +30,14 @@
 //!
 //! # Determinism
 //! A seed decides the parameters; every operator, gradient and step is the same bit for bit from
-//! run to run.
+//! run to run, on one kind of CPU or GPU.
 
-#![forbid(unsafe_code)]
+// Memory of a GPU is allocated without clearing it; there is no other unsafe code.
+#![cfg_attr(not(feature = "cuda"), forbid(unsafe_code))]
+#![cfg_attr(feature = "cuda", deny(unsafe_code))]
 
 pub mod checkpoint;
+pub mod device;
 mod error;
 pub mod functional;
 pub mod init;

@@ -5,10 +5,12 @@ use flashcliff::Algebra;
 use flashcliff::simd::Tier;
 use serde::Serialize;
 
+#[cfg(feature = "cuda")]
+use crate::device::DeviceName;
 use crate::error::Error;
 use crate::output::{Align, Table, print};
 
-/// Show version, SIMD tier, threads and the algebras that have kernels.
+/// Show version, SIMD tier, threads, GPUs and the algebras that have kernels.
 #[derive(Debug, Args)]
 pub(crate) struct InfoArgs {
     /// As JSON.
@@ -23,6 +25,7 @@ struct Info {
     simd: &'static str,
     simd_available: Vec<&'static str>,
     threads: usize,
+    gpus: Gpus,
     algebras: Vec<AlgebraInfo>,
 }
 
@@ -33,6 +36,74 @@ struct AlgebraInfo {
     blades: usize,
     grades: usize,
     paths: usize,
+}
+
+/// The GPUs, or why there is none.
+#[derive(Debug, Serialize)]
+struct Gpus {
+    found: Vec<Gpu>,
+    /// Why there is none that can be used.
+    none_because: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Gpu {
+    device: String,
+    name: String,
+    compute_capability: [i32; 2],
+    memory_bytes: usize,
+}
+
+impl Gpus {
+    #[cfg(feature = "cuda")]
+    fn find() -> Self {
+        let gpu = |ordinal| {
+            let device = flashcliff::Device::cuda(ordinal)?;
+            let (major, minor) = device.compute_capability();
+            Ok(Gpu {
+                device: DeviceName::Cuda(ordinal).to_string(),
+                name: device.name()?,
+                compute_capability: [major, minor],
+                memory_bytes: device.total_memory()?,
+            })
+        };
+        let found: Result<Vec<Gpu>, flashcliff::Error> =
+            flashcliff::Device::count().and_then(|count| (0..count).map(gpu).collect());
+        match found {
+            Ok(found) => Self {
+                found,
+                none_because: None,
+            },
+            Err(error) => Self::none(&error),
+        }
+    }
+
+    #[cfg(not(feature = "cuda"))]
+    fn find() -> Self {
+        Self::none(&flashcliff_candle::Error::BuiltWithoutCuda)
+    }
+
+    fn none(reason: &dyn std::error::Error) -> Self {
+        Self {
+            found: Vec::new(),
+            none_because: Some(reason.to_string()),
+        }
+    }
+
+    fn text(&self) -> String {
+        if let Some(reason) = &self.none_because {
+            return format!("GPUs: none: {reason}\n");
+        }
+        let line = |gpu: &Gpu| {
+            let [major, minor] = gpu.compute_capability;
+            let gib = gpu.memory_bytes as f64 / f64::from(1 << 30);
+            format!(
+                "{}: {}, compute capability {major}.{minor}, {gib:.1} GiB\n",
+                gpu.device, gpu.name
+            )
+        };
+        self.found.iter().map(line).collect()
+    }
 }
 
 /// Runs the command.
@@ -66,6 +137,7 @@ impl Info {
             simd: Tier::best().name(),
             simd_available: Tier::available().map(Tier::name).collect(),
             threads: rayon::current_num_threads(),
+            gpus: Gpus::find(),
             algebras: Algebra::shipped().map(algebra).collect(),
         }
     }
@@ -89,12 +161,13 @@ impl Info {
             ]);
         }
         format!(
-            "flashcliff {} on {}\nSIMD tier: {} (available: {})\nthreads: {}\n\n{}",
+            "flashcliff {} on {}\nSIMD tier: {} (available: {})\nthreads: {}\n{}\n{}",
             self.version,
             self.architecture,
             self.simd,
             self.simd_available.join(", "),
             self.threads,
+            self.gpus.text(),
             table.render()
         )
     }

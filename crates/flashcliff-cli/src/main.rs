@@ -6,6 +6,7 @@
 mod algebra;
 mod bench;
 mod cli;
+mod device;
 mod error;
 mod files;
 mod heap;

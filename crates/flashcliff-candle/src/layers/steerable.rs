@@ -81,11 +81,12 @@ impl SteerableGeometricProduct {
         let left = options
             .first_order
             .then(|| ops::mv_linear(algebra, &linear(Bias::Scalar)))
-            .transpose()?;
+            .transpose()?
+            .map(Arc::new);
         let function = Arc::new(Steerable {
-            right: ops::mv_linear(algebra, &linear(Bias::None))?,
+            right: Arc::new(ops::mv_linear(algebra, &linear(Bias::None))?),
             left,
-            product: ops::steerable_product(algebra, &product)?,
+            product: Arc::new(ops::steerable_product(algebra, &product)?),
             normalize,
         });
 

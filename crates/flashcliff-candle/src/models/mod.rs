@@ -87,7 +87,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// A fresh model: a function of architecture, seed and type.
+    /// A fresh model on the CPU: a function of architecture, seed and type.
     ///
     /// # Errors
     /// Whatever the core or candle says.
@@ -96,8 +96,21 @@ impl Model {
         seed: u64,
         dtype: DType,
     ) -> std::result::Result<Self, Error> {
+        Self::on_device(architecture, seed, dtype, &Device::Cpu)
+    }
+
+    /// A fresh model with the same parameters on a device; [`crate::device::cuda`] gives a GPU.
+    ///
+    /// # Errors
+    /// Whatever the core or candle says.
+    pub fn on_device(
+        architecture: Architecture,
+        seed: u64,
+        dtype: DType,
+        device: &Device,
+    ) -> std::result::Result<Self, Error> {
         let parameters = Parameters::seeded(seed);
-        let vb: VarBuilder = parameters.builder(dtype, &Device::Cpu);
+        let vb: VarBuilder = parameters.builder(dtype, device);
         let network = match architecture {
             Architecture::Hulls => Network::Hulls(Hulls::new(vb)?),
             Architecture::Regression { width } => Network::Regression(Regression::new(width, vb)?),
@@ -120,7 +133,7 @@ impl Model {
         &self.parameters
     }
 
-    /// Predictions `[batch]` for points `[batch, points, dim]`.
+    /// Predictions `[batch]` for points `[batch, points, dim]`, on the device of the model.
     ///
     /// # Errors
     /// Points of another shape or type.

@@ -10,12 +10,14 @@
 //! * `steerable` - a whole steerable geometric product layer as one function.
 //! * `embed`, `blade_norm` - the two ends of CGENN's invariant models.
 //! * `trunk` - embedding, layers and norm of an invariant model as one function.
+//! * `gpu` - functions on GPUs.
 //! * `node` - functions into candle's graph.
 //! * `scratch` - the pool of workspaces.
 
 pub(crate) mod blade_norm;
 pub(crate) mod embed;
 pub(crate) mod function;
+mod gpu;
 pub(crate) mod node;
 mod operator;
 mod scalar;
@@ -36,15 +38,18 @@ use node::Argument;
 /// Applies a core operator to candle tensors, differentiably.
 ///
 /// The inputs come in the operator's own order ([`Operator::inputs`] names them and their shapes),
-/// all `f32` or all `f64`, on the CPU. Inputs that are not contiguous are copied first; others are
-/// read in place. Gradients are computed for those inputs that depend on a variable.
+/// all `f32` or all `f64` on the CPU; on a GPU (feature `cuda`) also `bf16` or `f16`, whose parameters
+/// may be `f32`. Inputs that are not contiguous are copied first, where they are; others are read in
+/// place. Gradients are computed for those inputs that depend on a variable. On a GPU nothing waits and
+/// nothing is copied to the host.
 ///
 /// The result is bitwise the core's, and as deterministic. First derivatives only: candle detaches
 /// gradients.
 ///
 /// # Errors
-/// A wrong number of inputs, an unsupported type or device, mixed types, and whatever the core says
-/// about the shapes.
+/// A wrong number of inputs, an unsupported type or device, mixed types or devices, and whatever the core
+/// says about the shapes; on a GPU also what [`flashcliff::Operator::on_cuda`] says, as about `fcgp_norm`
+/// of more than 3 dimensions.
 ///
 /// ```
 /// use candle_core::{Device, Tensor, Var};

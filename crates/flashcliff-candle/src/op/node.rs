@@ -14,15 +14,18 @@ use std::thread::{self, ThreadId};
 
 use candle_core::op::BackpropOp;
 use candle_core::{
-    CpuStorage, CustomOp1, CustomOp2, CustomOp3, DType, Device, Layout, Result, Shape, Storage,
-    Tensor, WithDType,
+    CpuStorage, CustomOp1, CustomOp2, CustomOp3, DType, Layout, Result, Shape, Storage, Tensor,
 };
+#[cfg(feature = "cuda")]
+use candle_core::{CudaStorage, backend::BackendDevice};
 
 use super::Scalar;
 use super::function::{Array, Function};
+use super::gpu::OnGpu;
 use crate::Error;
 
 /// An input of a node: a tensor, and the shape in which the function sees its elements.
+#[derive(Clone, Copy)]
 pub(crate) struct Argument<'a> {
     tensor: &'a Tensor,
     shape: Option<&'a [usize]>,
@@ -44,6 +47,19 @@ impl<'a> Argument<'a> {
             shape: Some(shape),
         }
     }
+
+    /// The shape in which the function sees the elements.
+    pub(super) fn shape(&self) -> &[usize] {
+        self.shape.unwrap_or(self.tensor.dims())
+    }
+
+    /// The tensor in that shape.
+    pub(super) fn seen(&self) -> Result<Tensor> {
+        match self.shape {
+            None => Ok(self.tensor.clone()),
+            Some(shape) => self.tensor.reshape(shape),
+        }
+    }
 }
 
 /// Applies a function to tensors, differentiably.
@@ -52,7 +68,7 @@ pub(crate) fn apply<F>(
     arguments: &[Argument],
 ) -> std::result::Result<Tensor, Error>
 where
-    F: Function<f32> + Function<f64>,
+    F: Function<f32> + Function<f64> + OnGpu,
 {
     let name = || <F as Function<f32>>::name(function).to_owned();
     let arity = <F as Function<f32>>::arity(function);
@@ -62,6 +78,24 @@ where
             expected: arity,
             got: arguments.len(),
         });
+    }
+    let device = arguments[0].tensor.device();
+    for (input, argument) in arguments.iter().enumerate() {
+        let got = argument.tensor.device();
+        if !got.same_device(device) || !(got.is_cpu() || got.is_cuda()) {
+            return Err(Error::InputDevice {
+                operator: name(),
+                input,
+                expected: match input {
+                    0 => "the CPU or a CUDA device",
+                    _ => "the device of input 0",
+                },
+                got: got.location(),
+            });
+        }
+    }
+    if !device.is_cpu() {
+        return function.apply_on_gpu(arguments);
     }
     let dtype = arguments[0].tensor.dtype();
     let expected = match dtype {
@@ -80,64 +114,132 @@ where
                 got,
             });
         }
-        if !argument.tensor.device().is_cpu() {
-            return Err(Error::InputDevice {
-                operator: name(),
-                input,
-                got: argument.tensor.device().location(),
-            });
-        }
     }
     if dtype == DType::F32 {
-        record::<f32, F>(function, arguments)
+        apply_on_cpu::<f32, F>(function, arguments)
     } else {
-        record::<f64, F>(function, arguments)
+        apply_on_cpu::<f64, F>(function, arguments)
     }
 }
 
-/// Computes the output and, if an input is tracked, the nodes that lead back to it.
-fn record<T: Scalar, F: Function<T>>(
+/// Computes the output in slices, and records the node.
+fn apply_on_cpu<T: Scalar, F: Function<T>>(
     function: &Arc<F>,
     arguments: &[Argument],
 ) -> std::result::Result<Tensor, Error> {
-    let mut inputs = Vec::with_capacity(arguments.len());
-    let mut shapes = Vec::with_capacity(arguments.len());
-    for argument in arguments {
-        inputs.push(argument.tensor.contiguous()?);
-        shapes.push(argument.shape.unwrap_or(argument.tensor.dims()).to_vec());
-    }
+    let (inputs, shapes) = lay_out(arguments)?;
     let (output, shape, saved) = with_arrays(&inputs, &shapes, |arrays| {
         let shape = function.output_shape(arrays)?;
         let mut output = vec![T::zero(); shape.iter().product()];
         let saved = function.forward(arrays, &mut output)?;
         Ok((output, shape, saved))
     })?;
+    let storage = Storage::Cpu(T::to_cpu_storage_owned(output));
+    let backward = OnCpu {
+        function: function.clone(),
+        shapes,
+        saved,
+    };
+    record(inputs, storage, shape, backward)
+}
 
+/// The inputs, contiguous, and the shapes in which the function sees them.
+pub(super) fn lay_out(arguments: &[Argument]) -> Result<(Vec<Tensor>, Vec<Vec<usize>>)> {
+    let mut inputs = Vec::with_capacity(arguments.len());
+    let mut shapes = Vec::with_capacity(arguments.len());
+    for argument in arguments {
+        inputs.push(argument.tensor.contiguous()?);
+        shapes.push(argument.shape().to_vec());
+    }
+    Ok((inputs, shapes))
+}
+
+/// What a node does backward, and what it keeps for that.
+pub(super) trait Backward: Send + Sync + 'static {
+    /// Name, for error messages.
+    fn name(&self) -> &str;
+
+    /// The gradients of the inputs that are `tracked`, in that order.
+    fn gradients(
+        &self,
+        inputs: &[Tensor],
+        tracked: &[usize],
+        output: &Tensor,
+        grad_output: &Tensor,
+    ) -> Result<Vec<Option<Tensor>>>;
+}
+
+/// A function in slices, and what its forward pass saved.
+struct OnCpu<T: Scalar, F: Function<T>> {
+    function: Arc<F>,
+    shapes: Vec<Vec<usize>>,
+    saved: F::Saved,
+}
+
+impl<T: Scalar, F: Function<T>> Backward for OnCpu<T, F> {
+    fn name(&self) -> &str {
+        self.function.name()
+    }
+
+    fn gradients(
+        &self,
+        inputs: &[Tensor],
+        tracked: &[usize],
+        output: &Tensor,
+        grad_output: &Tensor,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let mut grads: Vec<Option<Vec<T>>> = inputs.iter().map(|_| None).collect();
+        for &input in tracked {
+            grads[input] = Some(vec![T::zero(); inputs[input].elem_count()]);
+        }
+        let ends = [output.contiguous()?, grad_output.contiguous()?];
+        let end_shapes = [output.dims().to_vec(), grad_output.dims().to_vec()];
+        let slots = grads.iter_mut().map(Option::as_deref_mut).collect();
+        with_arrays(inputs, &self.shapes, |arrays| {
+            with_arrays(&ends, &end_shapes, |ends| {
+                self.function
+                    .backward(arrays, ends[0], &self.saved, ends[1], slots)
+            })
+        })?;
+        let taken = tracked.iter().map(|&input| {
+            let storage = Storage::Cpu(T::to_cpu_storage_owned(grads[input].take()?));
+            Some(constant(storage, inputs[input].dims()))
+        });
+        Ok(taken.collect())
+    }
+}
+
+/// A tensor of a computed output and, if an input is tracked, the nodes that lead back to it.
+pub(super) fn record(
+    inputs: Vec<Tensor>,
+    output: Storage,
+    shape: Vec<usize>,
+    backward: impl Backward,
+) -> std::result::Result<Tensor, Error> {
     let tracked: Vec<usize> = (0..inputs.len())
         .filter(|&i| inputs[i].track_op())
         .collect();
     if tracked.is_empty() {
-        return Ok(tensor_of(output, &shape));
+        return Ok(constant(output, &shape));
     }
     let chain: Vec<Tensor> = tracked.iter().map(|&i| inputs[i].clone()).collect();
     let stash = Arc::new(Stash::default());
     let carried = carried(chain.len());
     let last = Last {
-        function: function.clone(),
+        backward: Box::new(backward),
+        dtype: output.dtype(),
         inputs,
-        shapes,
         tracked,
         carried: carried.end,
-        saved,
         stash: stash.clone(),
-        output: Mutex::new(Some((T::to_cpu_storage_owned(output), Shape::from(shape)))),
+        output: Mutex::new(Some((output, Shape::from(shape)))),
     };
     let mut token: Option<Tensor> = None;
     let mut next = carried.start;
     while next < carried.end {
         let take = if token.is_some() { 2 } else { 3 };
         let carrier = Carrier {
-            dtype: <T as WithDType>::DTYPE,
+            dtype: last.dtype,
             slots: next..next + take,
             stash: stash.clone(),
         };
@@ -226,6 +328,21 @@ impl CustomOp3 for Carrier {
         Ok((token, Shape::from(1)))
     }
 
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(
+        &self,
+        storage: &CudaStorage,
+        _: &Layout,
+        _: &CudaStorage,
+        _: &Layout,
+        _: &CudaStorage,
+        _: &Layout,
+    ) -> Result<(CudaStorage, Shape)> {
+        let shape = Shape::from(1);
+        let token = storage.device.zeros_impl(&shape, self.dtype)?;
+        Ok((token, shape))
+    }
+
     fn bwd(
         &self,
         first: &Tensor,
@@ -248,74 +365,78 @@ impl CustomOp3 for Carrier {
 }
 
 /// The node whose result is the function's output.
-struct Last<T: Scalar, F: Function<T>> {
-    function: Arc<F>,
+struct Last {
+    backward: Box<dyn Backward>,
+    dtype: DType,
     /// All inputs. The graph holds them anyway: they are its arguments or the carriers', or
     /// constants needed backward.
     inputs: Vec<Tensor>,
-    shapes: Vec<Vec<usize>>,
     /// The inputs that want a gradient, in the order of the chain.
     tracked: Vec<usize>,
     /// How many of those went to carriers.
     carried: usize,
-    saved: F::Saved,
     stash: Arc<Stash>,
     /// Computed before the node is made; taken by candle's call of the forward pass.
-    output: Mutex<Option<(CpuStorage, Shape)>>,
+    output: Mutex<Option<(Storage, Shape)>>,
 }
 
-impl<T: Scalar, F: Function<T>> Last<T, F> {
-    fn take_output(&self) -> Result<(CpuStorage, Shape)> {
+impl Last {
+    fn take_output(&self) -> Result<(Storage, Shape)> {
         let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
         output.take().ok_or_else(|| {
-            candle_core::Error::Msg(format!("{}: forward pass ran twice", self.function.name()))
+            candle_core::Error::Msg(format!("{}: forward pass ran twice", self.backward.name()))
         })
+    }
+
+    fn take_cpu_output(&self) -> Result<(CpuStorage, Shape)> {
+        match self.take_output()? {
+            (Storage::Cpu(storage), shape) => Ok((storage, shape)),
+            _ => Err(self.misplaced()),
+        }
+    }
+
+    #[cfg(feature = "cuda")]
+    fn take_cuda_output(&self) -> Result<(CudaStorage, Shape)> {
+        match self.take_output()? {
+            (Storage::Cuda(storage), shape) => Ok((storage, shape)),
+            _ => Err(self.misplaced()),
+        }
+    }
+
+    /// The output is not where the arguments of the node are.
+    fn misplaced(&self) -> candle_core::Error {
+        let name = self.backward.name();
+        candle_core::Error::Msg(format!("{name}: expected output and inputs on one device"))
     }
 
     /// The gradients of this node's own arguments, a leading token included.
     fn gradients(&self, output: &Tensor, grad_output: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        let mut grads: Vec<Option<Vec<T>>> = self.inputs.iter().map(|_| None).collect();
-        for &input in &self.tracked {
-            grads[input] = Some(vec![T::zero(); self.inputs[input].elem_count()]);
-        }
-        let ends = [output.contiguous()?, grad_output.contiguous()?];
-        let end_shapes = [output.dims().to_vec(), grad_output.dims().to_vec()];
-        let slots = grads.iter_mut().map(Option::as_deref_mut).collect();
-        with_arrays(&self.inputs, &self.shapes, |inputs| {
-            with_arrays(&ends, &end_shapes, |ends| {
-                self.function
-                    .backward(inputs, ends[0], &self.saved, ends[1], slots)
-            })
-        })?;
-        let mut chain: Vec<Option<Tensor>> = self
-            .tracked
-            .iter()
-            .map(|&input| {
-                let data = grads[input].take()?;
-                Some(tensor_of(data, self.inputs[input].dims()))
-            })
-            .collect();
+        let (inputs, tracked) = (&self.inputs, &self.tracked);
+        let mut chain = self
+            .backward
+            .gradients(inputs, tracked, output, grad_output)?;
         if self.carried == 0 {
             return Ok(chain);
         }
-        let mut own = vec![Some(Tensor::zeros(
-            1,
-            <T as WithDType>::DTYPE,
-            &Device::Cpu,
-        )?)];
+        let mut own = vec![Some(Tensor::zeros(1, self.dtype, output.device())?)];
         own.extend(chain.drain(self.carried..));
         self.stash.put(chain);
         Ok(own)
     }
 }
 
-impl<T: Scalar, F: Function<T>> CustomOp1 for Last<T, F> {
+impl CustomOp1 for Last {
     fn name(&self) -> &'static str {
         "flashcliff"
     }
 
     fn cpu_fwd(&self, _: &CpuStorage, _: &Layout) -> Result<(CpuStorage, Shape)> {
-        self.take_output()
+        self.take_cpu_output()
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(&self, _: &CudaStorage, _: &Layout) -> Result<(CudaStorage, Shape)> {
+        self.take_cuda_output()
     }
 
     fn bwd(&self, _: &Tensor, output: &Tensor, grad: &Tensor) -> Result<Option<Tensor>> {
@@ -323,7 +444,7 @@ impl<T: Scalar, F: Function<T>> CustomOp1 for Last<T, F> {
     }
 }
 
-impl<T: Scalar, F: Function<T>> CustomOp2 for Last<T, F> {
+impl CustomOp2 for Last {
     fn name(&self) -> &'static str {
         "flashcliff"
     }
@@ -335,7 +456,18 @@ impl<T: Scalar, F: Function<T>> CustomOp2 for Last<T, F> {
         _: &CpuStorage,
         _: &Layout,
     ) -> Result<(CpuStorage, Shape)> {
-        self.take_output()
+        self.take_cpu_output()
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(
+        &self,
+        _: &CudaStorage,
+        _: &Layout,
+        _: &CudaStorage,
+        _: &Layout,
+    ) -> Result<(CudaStorage, Shape)> {
+        self.take_cuda_output()
     }
 
     fn bwd(
@@ -350,7 +482,7 @@ impl<T: Scalar, F: Function<T>> CustomOp2 for Last<T, F> {
     }
 }
 
-impl<T: Scalar, F: Function<T>> CustomOp3 for Last<T, F> {
+impl CustomOp3 for Last {
     fn name(&self) -> &'static str {
         "flashcliff"
     }
@@ -364,7 +496,20 @@ impl<T: Scalar, F: Function<T>> CustomOp3 for Last<T, F> {
         _: &CpuStorage,
         _: &Layout,
     ) -> Result<(CpuStorage, Shape)> {
-        self.take_output()
+        self.take_cpu_output()
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(
+        &self,
+        _: &CudaStorage,
+        _: &Layout,
+        _: &CudaStorage,
+        _: &Layout,
+        _: &CudaStorage,
+        _: &Layout,
+    ) -> Result<(CudaStorage, Shape)> {
+        self.take_cuda_output()
     }
 
     fn bwd(
@@ -381,18 +526,16 @@ impl<T: Scalar, F: Function<T>> CustomOp3 for Last<T, F> {
     }
 }
 
-/// A constant tensor around a vector, without a copy.
-fn tensor_of<T: Scalar>(data: Vec<T>, shape: &[usize]) -> Tensor {
-    let storage = Storage::Cpu(T::to_cpu_storage_owned(data));
+/// A constant tensor around a storage, without a copy.
+pub(super) fn constant(storage: Storage, shape: &[usize]) -> Tensor {
     Tensor::from_storage(storage, shape, BackpropOp::none(), false)
 }
 
-/// Lends the elements of contiguous CPU tensors, without a copy.
-fn with_arrays<T: Scalar, R>(
+/// Lends the storages of tensors, one for each of them.
+pub(super) fn with_storages<R>(
     tensors: &[Tensor],
-    shapes: &[Vec<usize>],
-    f: impl FnOnce(&[Array<T>]) -> std::result::Result<R, Error>,
-) -> std::result::Result<R, Error> {
+    f: impl FnOnce(&[(&Storage, &Layout)]) -> R,
+) -> R {
     // A tensor that appears twice is locked once: a second read lock could wait for a writer that
     // waits for the first.
     let first: Vec<usize> = (0..tensors.len())
@@ -405,21 +548,34 @@ fn with_arrays<T: Scalar, R>(
     let guards: Vec<_> = (0..tensors.len())
         .map(|i| (first[i] == i).then(|| tensors[i].storage_and_layout()))
         .collect();
-    let mut arrays = Vec::with_capacity(tensors.len());
-    for (&at, shape) in first.iter().zip(shapes) {
-        let Some((storage, layout)) = &guards[at] else {
-            unreachable!("the first appearance of a tensor is locked");
-        };
-        let Storage::Cpu(storage) = &**storage else {
-            return Err(candle_core::Error::Msg("expected CPU storage".to_owned()).into());
-        };
-        let Some((start, end)) = layout.contiguous_offsets() else {
-            return Err(candle_core::Error::RequiresContiguous { op: "flashcliff" }.into());
-        };
-        let data = &T::cpu_storage_as_slice(storage)?[start..end];
-        arrays.push(Array { data, shape });
-    }
-    f(&arrays)
+    let storages: Vec<(&Storage, &Layout)> = first
+        .iter()
+        .filter_map(|&at| guards[at].as_ref())
+        .map(|(storage, layout)| (&**storage, *layout))
+        .collect();
+    f(&storages)
+}
+
+/// Lends the elements of contiguous CPU tensors, without a copy.
+fn with_arrays<T: Scalar, R>(
+    tensors: &[Tensor],
+    shapes: &[Vec<usize>],
+    f: impl FnOnce(&[Array<T>]) -> std::result::Result<R, Error>,
+) -> std::result::Result<R, Error> {
+    with_storages(tensors, |storages| {
+        let mut arrays = Vec::with_capacity(storages.len());
+        for (&(storage, layout), shape) in storages.iter().zip(shapes) {
+            let Storage::Cpu(storage) = storage else {
+                return Err(candle_core::Error::Msg("expected CPU storage".to_owned()).into());
+            };
+            let Some((start, end)) = layout.contiguous_offsets() else {
+                return Err(candle_core::Error::RequiresContiguous { op: "flashcliff" }.into());
+            };
+            let data = &T::cpu_storage_as_slice(storage)?[start..end];
+            arrays.push(Array { data, shape });
+        }
+        f(&arrays)
+    })
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@
 //! gradients of its input, each of which candle sums through a fresh zeroed tensor. As one function
 //! it keeps the inner activations in pooled buffers and sums the gradients in one pass.
 
+use std::sync::Arc;
+
 use flashcliff::Operator;
 
 use super::Scalar;
@@ -19,11 +21,11 @@ use crate::Error;
 #[derive(Debug)]
 pub(crate) struct Steerable {
     /// Grade-wise linear map without bias.
-    pub(crate) right: Operator,
+    pub(crate) right: Arc<Operator>,
     /// Grade-wise linear map with bias, for the first-order term.
-    pub(crate) left: Option<Operator>,
+    pub(crate) left: Option<Arc<Operator>>,
     /// The weighted product with everything around it.
-    pub(crate) product: Operator,
+    pub(crate) product: Arc<Operator>,
     /// Whether the product takes `a`.
     pub(crate) normalize: bool,
 }
@@ -50,8 +52,13 @@ impl<T: Scalar> Saved<T> {
 
 impl Steerable {
     /// Position of `left` among the inputs; `bias` follows.
-    fn left_at(&self) -> usize {
+    pub(crate) fn left_at(&self) -> usize {
         3 + usize::from(self.normalize)
+    }
+
+    /// How many inputs follow the first.
+    pub(crate) fn parameter_count(&self) -> usize {
+        self.left_at() - 1 + if self.left.is_some() { 2 } else { 0 }
     }
 
     /// The inputs of the product.
@@ -79,11 +86,11 @@ impl<T: Scalar> Function<T> for Steerable {
     }
 
     fn arity(&self) -> usize {
-        self.left_at() + if self.left.is_some() { 2 } else { 0 }
+        1 + self.parameter_count()
     }
 
     fn output_shape(&self, inputs: &[Array<T>]) -> Result<Vec<usize>, Error> {
-        Function::output_shape(&self.right, &inputs[..2])
+        Function::output_shape(&*self.right, &inputs[..2])
     }
 
     fn forward(&self, inputs: &[Array<T>], output: &mut [T]) -> Result<Saved<T>, Error> {

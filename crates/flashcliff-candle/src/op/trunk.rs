@@ -30,12 +30,9 @@ pub(crate) struct Saved<T: Scalar> {
     layers: Vec<LayerSaved<T>>,
 }
 
-/// Inputs of the embedding.
-const HEAD: usize = 2;
-
-/// How many parameters the layer takes.
-fn parameters<T: Scalar>(layer: &Steerable) -> usize {
-    Function::<T>::arity(layer) - 1
+impl Trunk {
+    /// Inputs of the embedding.
+    pub(crate) const HEAD: usize = 2;
 }
 
 impl<T: Scalar> Function<T> for Trunk {
@@ -46,28 +43,29 @@ impl<T: Scalar> Function<T> for Trunk {
     }
 
     fn arity(&self) -> usize {
-        let layers = self.layers.iter().map(|layer| parameters::<T>(layer));
-        HEAD + layers.sum::<usize>()
+        let layers = self.layers.iter().map(|layer| layer.parameter_count());
+        Trunk::HEAD + layers.sum::<usize>()
     }
 
     fn output_shape(&self, inputs: &[Array<T>]) -> Result<Vec<usize>, Error> {
-        let shape = self.embedding.output_shape(&inputs[..HEAD])?;
+        let shape = self.embedding.output_shape(&inputs[..Trunk::HEAD])?;
         Ok(shape[1..].to_vec())
     }
 
     fn forward(&self, inputs: &[Array<T>], output: &mut [T]) -> Result<Saved<T>, Error> {
-        let shape = self.embedding.output_shape(&inputs[..HEAD])?;
+        let shape = self.embedding.output_shape(&inputs[..Trunk::HEAD])?;
         let len = shape.iter().product();
         let mut activation = Buffer::take(len);
-        self.embedding.forward(&inputs[..HEAD], &mut activation)?;
+        self.embedding
+            .forward(&inputs[..Trunk::HEAD], &mut activation)?;
         let mut saved = Saved {
             shape,
             activations: vec![activation],
             layers: Vec::with_capacity(self.layers.len()),
         };
-        let mut at = HEAD;
+        let mut at = Trunk::HEAD;
         for (i, layer) in self.layers.iter().enumerate() {
-            let count = parameters::<T>(layer);
+            let count = layer.parameter_count();
             let arrays = layer_inputs(&saved, i, &inputs[at..at + count]);
             let mut activation = Buffer::take(len);
             let layer_saved = layer.forward(&arrays, &mut activation)?;
@@ -95,7 +93,7 @@ impl<T: Scalar> Function<T> for Trunk {
         BladeNorm.backward(&[last], output, &(), grad_output, slot)?;
         let shape = &saved.shape[..];
         for (i, layer) in self.layers.iter().enumerate().rev() {
-            let count = parameters::<T>(layer);
+            let count = layer.parameter_count();
             let at = slots.len() - count;
             let mut layer_slots = vec![Some(&mut *grad_before)];
             layer_slots.extend(slots.drain(at..));
@@ -112,7 +110,7 @@ impl<T: Scalar> Function<T> for Trunk {
         let data = &grad[..];
         let (embedded, grad) = (saved.array(0), Array { data, shape });
         self.embedding
-            .backward(&inputs[..HEAD], embedded, &(), grad, slots)
+            .backward(&inputs[..Trunk::HEAD], embedded, &(), grad, slots)
     }
 }
 

@@ -47,8 +47,9 @@ impl Default for AdamOptions {
 /// p <- p - lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
 /// ```
 /// Coefficients are computed in `f64` and rounded to the type of the parameter; the rest is
-/// computed in that type. Parameters change in place, in one pass each, on the calling thread, so
-/// results do not depend on the number of threads. A parameter without a gradient is left as it is.
+/// computed in that type. Parameters change in place. On the CPU that is one pass each, on the calling
+/// thread, so results do not depend on the number of threads; on a GPU it is candle's operations there,
+/// and moments stay there. A parameter without a gradient is left as it is.
 ///
 /// Source: D. P. Kingma and J. Ba, *Adam: a method for stochastic optimization*, ICLR 2015,
 /// algorithm 1.
@@ -71,6 +72,8 @@ struct Slot {
 enum Moments {
     F32(Vec<f32>, Vec<f32>),
     F64(Vec<f64>, Vec<f64>),
+    /// Of a parameter that is not on the CPU: tensors beside it.
+    Beside(Tensor, Tensor),
 }
 
 impl Adam {
@@ -83,10 +86,13 @@ impl Adam {
         let mut slots = Vec::with_capacity(variables.len());
         for (name, var) in variables {
             let count = var.elem_count();
-            let moments = match var.dtype() {
-                DType::F32 => Moments::F32(vec![0.0; count], vec![0.0; count]),
-                DType::F64 => Moments::F64(vec![0.0; count], vec![0.0; count]),
-                got => {
+            let moments = match (var.dtype(), var.device().is_cpu()) {
+                (DType::F32, true) => Moments::F32(vec![0.0; count], vec![0.0; count]),
+                (DType::F64, true) => Moments::F64(vec![0.0; count], vec![0.0; count]),
+                (DType::F32 | DType::F64, false) => {
+                    Moments::Beside(var.zeros_like()?, var.zeros_like()?)
+                }
+                (got, _) => {
                     return Err(Error::InputType {
                         operator: format!("Adam: {name}"),
                         input: slots.len(),
@@ -147,6 +153,9 @@ impl Adam {
             match &mut slot.moments {
                 Moments::F32(m, v) => update(&slot.var, &gradient, m, v, coefficients)?,
                 Moments::F64(m, v) => update(&slot.var, &gradient, m, v, coefficients)?,
+                Moments::Beside(m, v) => {
+                    update_beside(&slot.var, &gradient, m, v, coefficients)?;
+                }
             }
         }
         Ok(())
@@ -174,6 +183,7 @@ impl Adam {
                     Tensor::from_slice(m, shape, &Device::Cpu)?,
                     Tensor::from_slice(v, shape, &Device::Cpu)?,
                 ),
+                Moments::Beside(m, v) => (m.clone(), v.clone()),
             };
             checkpoint.insert(format!("{prefix}{}.exp_avg", slot.name), &m);
             checkpoint.insert(format!("{prefix}{}.exp_avg_sq", slot.name), &v);
@@ -194,11 +204,15 @@ impl Adam {
                 let name = format!("{prefix}{}.{kind}", slot.name);
                 checkpoint.get(&name, slot.var.dims(), slot.var.dtype())
             };
-            let m = get("exp_avg")?.flatten_all()?;
-            let v = get("exp_avg_sq")?.flatten_all()?;
+            let (m, v) = (get("exp_avg")?, get("exp_avg_sq")?);
+            let (flat_m, flat_v) = (m.flatten_all()?, v.flatten_all()?);
             moments.push(match &slot.moments {
-                Moments::F32(..) => Moments::F32(m.to_vec1()?, v.to_vec1()?),
-                Moments::F64(..) => Moments::F64(m.to_vec1()?, v.to_vec1()?),
+                Moments::F32(..) => Moments::F32(flat_m.to_vec1()?, flat_v.to_vec1()?),
+                Moments::F64(..) => Moments::F64(flat_m.to_vec1()?, flat_v.to_vec1()?),
+                Moments::Beside(..) => {
+                    let device = slot.var.device();
+                    Moments::Beside(m.to_device(device)?, v.to_device(device)?)
+                }
             });
         }
         for ((slot, step), moments) in self.slots.iter_mut().zip(steps).zip(moments) {
@@ -262,6 +276,26 @@ impl Coefficients {
             step_size: options.learning_rate / (1.0 - power(options.beta1)),
         }
     }
+}
+
+/// One parameter's step by operations of its device. Moments are replaced, not written to: a checkpoint
+/// may hold them.
+fn update_beside(
+    var: &Var,
+    gradient: &Tensor,
+    m: &mut Tensor,
+    v: &mut Tensor,
+    c: Coefficients,
+) -> candle_core::Result<()> {
+    let parameter = var.as_detached_tensor();
+    let mut g = gradient.detach();
+    if c.weight_decay != 0.0 {
+        g = (g + parameter.affine(c.weight_decay, 0.0)?)?;
+    }
+    *m = (&*m + (&g - &*m)?.affine(c.gain1, 0.0)?)?;
+    *v = (v.affine(c.beta2, 0.0)? + g.sqr()?.affine(c.gain2, 0.0)?)?;
+    let scale = v.sqrt()?.affine(1.0 / c.correction2, c.eps)?;
+    var.set(&(parameter - (&*m / scale)?.affine(c.step_size, 0.0)?)?)
 }
 
 /// One parameter's step, as an in-place operation on its variable.

@@ -9,6 +9,7 @@ use flashcliff::{Algebra, Bias, Gate, Invariant, Norm};
 
 use super::Work;
 use super::layer::{Connection, Layer};
+use crate::device::DeviceArgs;
 use crate::error::Error;
 
 /// The algebra and the files.
@@ -33,6 +34,9 @@ pub(super) struct Files {
     /// Only print the names and shapes of the tensors.
     #[arg(long)]
     pub(super) shapes: bool,
+
+    #[command(flatten)]
+    pub(super) device: DeviceArgs,
 }
 
 /// Only the algebra and the files.

@@ -1,7 +1,9 @@
 //! An operator of the core on the tensors of a file.
 
+use candle_core::{Device, Var};
 use flashcliff::{Operator, Tensor};
 
+use super::layer::elements;
 use super::store::{Array, GRAD_OUTPUT, Results, Stored, TensorFile};
 use crate::error::Error;
 
@@ -22,7 +24,7 @@ pub(super) fn shapes(operator: &Operator) -> String {
         .collect()
 }
 
-/// Runs the operator and, if asked, its gradients.
+/// Runs the operator on a device and, if asked, its gradients.
 ///
 /// # Errors
 /// Shapes that do not fit.
@@ -30,6 +32,7 @@ pub(super) fn run<T: Stored>(
     operator: &Operator,
     file: &TensorFile,
     grad: bool,
+    device: &Device,
 ) -> Result<Results, Error> {
     let mut arrays: Vec<Array<T>> = Vec::new();
     for spec in operator.inputs() {
@@ -50,6 +53,9 @@ pub(super) fn run<T: Stored>(
             });
         }
     }
+    if !device.is_cpu() {
+        return run_beside(operator, &arrays, grad_output.as_ref(), device);
+    }
     let mut inputs = Vec::new();
     for array in &arrays {
         inputs.push(Tensor::new(&array.data, &array.shape)?);
@@ -62,6 +68,35 @@ pub(super) fn run<T: Stored>(
         let gradients = operator.gradients(&inputs, &evaluation, grad_output)?;
         for ((spec, array), gradient) in operator.inputs().iter().zip(&arrays).zip(&gradients) {
             results.insert(format!("grad_{}", spec.name), &array.shape, gradient);
+        }
+    }
+    Ok(results)
+}
+
+/// Runs the operator on a GPU, through candle.
+fn run_beside<T: Stored>(
+    operator: &Operator,
+    arrays: &[Array<T>],
+    grad_output: Option<&Array<T>>,
+    device: &Device,
+) -> Result<Results, Error> {
+    let mut inputs = Vec::new();
+    for array in arrays {
+        inputs.push(Var::from_slice(&array.data, &array.shape[..], device)?);
+    }
+    let tensors: Vec<&candle_core::Tensor> = inputs.iter().map(Var::as_tensor).collect();
+    let output = flashcliff_candle::op::apply(operator, &tensors)?;
+    let mut results = Results::default();
+    results.insert("o", output.dims(), &elements::<T>(&output)?);
+    if let Some(grad) = grad_output {
+        let grad = candle_core::Tensor::from_slice(&grad.data, &grad.shape[..], device)?;
+        let gradients = (&output * grad)?.sum_all()?.backward()?;
+        for (spec, (input, array)) in operator.inputs().iter().zip(inputs.iter().zip(arrays)) {
+            let gradient = match gradients.get(input) {
+                Some(gradient) => elements::<T>(gradient)?,
+                None => vec![T::default(); array.data.len()],
+            };
+            results.insert(format!("grad_{}", spec.name), &array.shape, &gradient);
         }
     }
     Ok(results)

@@ -66,11 +66,16 @@ impl Layer {
         inputs.chain([output]).collect()
     }
 
-    /// Runs the layer and, if asked, its gradients.
+    /// Runs the layer on a device and, if asked, its gradients.
     ///
     /// # Errors
     /// Shapes that do not fit.
-    pub(super) fn run<T: Stored>(&self, file: &TensorFile, grad: bool) -> Result<Results, Error> {
+    pub(super) fn run<T: Stored>(
+        &self,
+        file: &TensorFile,
+        grad: bool,
+        device: &Device,
+    ) -> Result<Results, Error> {
         let x: Array<T> = file.array("x")?;
         let weight: Array<T> = file.array("weight")?;
         let (from, to) = self.channels(&x.shape, &weight.shape)?;
@@ -95,18 +100,21 @@ impl Layer {
         }
 
         let parameters = Parameters::seeded(0);
-        let layer = self.build(from, to, <T as candle_core::WithDType>::DTYPE, &parameters)?;
-        let x = Var::from_tensor(&tensor(&x)?)?;
+        let dtype = <T as candle_core::WithDType>::DTYPE;
+        let layer = self.build(from, to, dtype, device, &parameters)?;
+        let x = Var::from_tensor(&tensor(&x, device)?)?;
         for (name, array) in &arrays {
             if let Some(parameter) = parameters.get(name) {
-                parameter.set(&tensor(array)?)?;
+                parameter.set(&tensor(array, device)?)?;
             }
         }
         let output = layer.forward(&x)?;
         let mut results = Results::default();
         results.insert("o", output.dims(), &elements::<T>(&output)?);
         if let Some(grad_output) = &grad_output {
-            let gradients = (&output * tensor(grad_output)?)?.sum_all()?.backward()?;
+            let gradients = (&output * tensor(grad_output, device)?)?
+                .sum_all()?
+                .backward()?;
             for (name, array) in &arrays {
                 let input = parameters.get(name);
                 let gradient = match gradients.get(input.as_ref().unwrap_or(&x)) {
@@ -191,13 +199,14 @@ impl Layer {
         from: usize,
         to: usize,
         dtype: DType,
+        device: &Device,
         parameters: &Parameters,
     ) -> Result<Box<dyn Module>, Error> {
         let options = SteerableLayerOptions {
             first_order: self.first_order,
             normalization_init: self.normalize.then_some(0.0),
         };
-        let vb = parameters.builder(dtype, &Device::Cpu);
+        let vb = parameters.builder(dtype, device);
         Ok(match self.connection {
             Connection::Channelwise => Box::new(SteerableGeometricProduct::new(
                 self.algebra,
@@ -215,14 +224,14 @@ impl Layer {
     }
 }
 
-fn tensor<T: Stored>(array: &Array<T>) -> Result<Tensor, Error> {
-    Ok(Tensor::from_slice(
-        &array.data,
-        &array.shape[..],
-        &Device::Cpu,
-    )?)
+fn tensor<T: Stored>(array: &Array<T>, device: &Device) -> Result<Tensor, Error> {
+    Ok(Tensor::from_slice(&array.data, &array.shape[..], device)?)
 }
 
-fn elements<T: Stored>(tensor: &Tensor) -> Result<Vec<T>, Error> {
+/// The elements of a tensor, in order.
+///
+/// # Errors
+/// Whatever candle says.
+pub(super) fn elements<T: Stored>(tensor: &Tensor) -> Result<Vec<T>, Error> {
     Ok(tensor.flatten_all()?.to_vec1()?)
 }

@@ -61,12 +61,15 @@ pub(crate) fn run(args: &OpArgs) -> Result<(), Error> {
     };
     let file = TensorFile::read(input)?;
     let dtype = file.check(&names, files.grad)?;
+    let device = files.device.open()?;
     let output = AtomicFile::create(output)?;
     let results = match (&work, dtype) {
-        (Work::Core(operator), Dtype::F64) => core::run::<f64>(operator, &file, files.grad)?,
-        (Work::Core(operator), _) => core::run::<f32>(operator, &file, files.grad)?,
-        (Work::Layer(layer), Dtype::F64) => layer.run::<f64>(&file, files.grad)?,
-        (Work::Layer(layer), _) => layer.run::<f32>(&file, files.grad)?,
+        (Work::Core(operator), Dtype::F64) => {
+            core::run::<f64>(operator, &file, files.grad, &device)?
+        }
+        (Work::Core(operator), _) => core::run::<f32>(operator, &file, files.grad, &device)?,
+        (Work::Layer(layer), Dtype::F64) => layer.run::<f64>(&file, files.grad, &device)?,
+        (Work::Layer(layer), _) => layer.run::<f32>(&file, files.grad, &device)?,
     };
     output.commit(&results.serialize()?)
 }

@@ -9,7 +9,7 @@ use crate::tasks::{Dataset, Split};
 /// Samples that are evaluated at once.
 const CHUNK: usize = 256;
 
-/// Points `[len, points, dim]` and targets `[len]` of some samples.
+/// Points `[len, points, dim]` and targets `[len]` of some samples, on a device.
 ///
 /// # Errors
 /// Whatever candle says.
@@ -17,6 +17,7 @@ pub(super) fn samples(
     data: &Dataset,
     split: &Split,
     indices: impl Iterator<Item = usize>,
+    device: &Device,
 ) -> Result<(Tensor, Tensor), Error> {
     let width = data.points * data.dim;
     let (mut inputs, mut targets) = (Vec::new(), Vec::new());
@@ -25,8 +26,8 @@ pub(super) fn samples(
         targets.push(split.targets[index]);
     }
     let len = targets.len();
-    let inputs = Tensor::from_vec(inputs, (len, data.points, data.dim), &Device::Cpu)?;
-    Ok((inputs, Tensor::from_vec(targets, len, &Device::Cpu)?))
+    let inputs = Tensor::from_vec(inputs, (len, data.points, data.dim), device)?;
+    Ok((inputs, Tensor::from_vec(targets, len, device)?))
 }
 
 /// Mean squared error of the stored targets over a split; the sum is taken in f64.
@@ -37,11 +38,12 @@ pub(super) fn mean_squared_error(
     model: &Model,
     data: &Dataset,
     split: &Split,
+    device: &Device,
 ) -> Result<f64, Error> {
     let mut sum = 0.0;
     for start in (0..split.len).step_by(CHUNK) {
         let end = split.len.min(start + CHUNK);
-        let (points, _) = samples(data, split, start..end)?;
+        let (points, _) = samples(data, split, start..end, device)?;
         let predictions: Vec<f32> = model.forward(&points)?.to_vec1()?;
         for (prediction, target) in predictions.iter().zip(&split.targets[start..end]) {
             sum += (f64::from(*prediction) - f64::from(*target)).powi(2);

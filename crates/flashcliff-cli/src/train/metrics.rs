@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use super::session::Session;
 use super::settings::Settings;
+use crate::device::DeviceName;
 use crate::error::Error;
 use crate::tasks::Dataset;
 use crate::tasks::published::{self, ErrorUnits, PublishedResult};
@@ -41,6 +42,7 @@ pub(super) struct Program {
     architecture: &'static str,
     simd: &'static str,
     threads: usize,
+    device: String,
 }
 
 /// Mean squared errors.
@@ -151,6 +153,7 @@ impl Metrics {
     pub(super) fn new(
         session: &Session<'_>,
         data: &Dataset,
+        device: DeviceName,
         errors: Errors,
         seconds: Seconds,
     ) -> Self {
@@ -171,6 +174,7 @@ impl Metrics {
                 architecture: std::env::consts::ARCH,
                 simd: Tier::best().name(),
                 threads: rayon::current_num_threads(),
+                device: device.to_string(),
             },
             settings: settings.clone(),
             parameters: session.parameter_count(),

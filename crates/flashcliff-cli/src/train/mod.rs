@@ -8,7 +8,7 @@
 //! * `progress` - bars.
 //! * `curve`, `metrics`, `report` - the results.
 //!
-//! Results do not depend on the number of threads, on interruptions, or on anything but the settings and the SIMD tier.
+//! Results do not depend on the number of threads, on interruptions, or on anything but the settings and the SIMD tier, or the kind of GPU.
 
 mod batches;
 mod curve;
@@ -27,6 +27,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 use tracing::info;
 
+use crate::device::DeviceArgs;
 use crate::error::Error;
 use crate::files::folder_of;
 use crate::interrupt;
@@ -83,13 +84,16 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
-    /// Continue from a state.safetensors, bit for bit as if never interrupted.
+    /// Continue from a state.safetensors, bit for bit as if never interrupted (on the device that made it).
     #[arg(long, value_name = "FILE")]
     resume: Option<PathBuf>,
 
     /// Replace results that are in the output folder.
     #[arg(long)]
     overwrite: bool,
+
+    #[command(flatten)]
+    device: DeviceArgs,
 }
 
 /// A task on the command line.
@@ -129,6 +133,7 @@ pub(crate) fn run(args: &TrainArgs, quiet: bool) -> Result<(), Error> {
             (state.settings.clone(), Some(state))
         }
     };
+    let device = args.device.open()?;
     let folder = match (&args.out, &args.resume) {
         (Some(out), _) => out.clone(),
         (None, Some(file)) => folder_of(file).to_owned(),
@@ -147,8 +152,8 @@ pub(crate) fn run(args: &TrainArgs, quiet: bool) -> Result<(), Error> {
     let data = bars.generate(settings.task(), settings.sizes(), settings.seed)?;
     let data_seconds = start.elapsed().as_secs_f64();
     let mut session = match state {
-        None => Session::new(settings, &data)?,
-        Some(state) => Session::resume(state, &data)?,
+        None => Session::new(settings, &data, device)?,
+        Some(state) => Session::resume(state, &data, device)?,
     };
     info!(
         "{} parameters; {} training samples in {data_seconds:.1} s; results go to {}",
@@ -166,7 +171,7 @@ pub(crate) fn run(args: &TrainArgs, quiet: bool) -> Result<(), Error> {
         ));
     }
     session.save(&folder.state())?;
-    finish(session, &data, &folder, data_seconds)
+    finish(session, &data, &folder, args.device, data_seconds)
 }
 
 /// Trains to the last step. `false` if Ctrl-C came first.
@@ -204,6 +209,7 @@ fn finish(
     session: Session<'_>,
     data: &Dataset,
     folder: &Folder,
+    device: DeviceArgs,
     data_seconds: f64,
 ) -> Result<(), Error> {
     let start = Instant::now();
@@ -213,7 +219,7 @@ fn finish(
         training: session.history().seconds,
         test: start.elapsed().as_secs_f64(),
     };
-    let metrics = Metrics::new(&session, data, errors, seconds);
+    let metrics = Metrics::new(&session, data, device.name(), errors, seconds);
     folder.write_curve(&curve::draw(session.history(), &metrics)?)?;
     folder.write_metrics(&metrics)?;
     print(&report::render(&metrics, folder))

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
-use candle_core::{DType, Tensor};
+use candle_core::{DType, Device, Tensor};
 use flashcliff_candle::checkpoint::Checkpoint;
 use flashcliff_candle::models::Model;
 use flashcliff_candle::optim::{Adam, AdamOptions};
@@ -47,6 +47,7 @@ pub(super) struct History {
 pub(super) struct Session<'a> {
     settings: Settings,
     data: &'a Dataset,
+    device: Device,
     model: Model,
     adam: Adam,
     batches: Batches,
@@ -103,14 +104,19 @@ impl State {
 }
 
 impl<'a> Session<'a> {
-    /// A run before its first step.
+    /// A run before its first step, on a device.
     ///
     /// # Errors
     /// Whatever the model says.
-    pub(super) fn new(settings: Settings, data: &'a Dataset) -> Result<Self, Error> {
+    pub(super) fn new(
+        settings: Settings,
+        data: &'a Dataset,
+        device: Device,
+    ) -> Result<Self, Error> {
         let mut rng = ChaCha8Rng::seed_from_u64(settings.seed);
         rng.set_stream(WEIGHTS);
-        let model = Model::new(settings.architecture(), rng.next_u64(), DType::F32)?;
+        let (architecture, seed) = (settings.architecture(), rng.next_u64());
+        let model = Model::on_device(architecture, seed, DType::F32, &device)?;
         let options = AdamOptions {
             learning_rate: settings.learning_rate,
             ..AdamOptions::default()
@@ -118,6 +124,7 @@ impl<'a> Session<'a> {
         Ok(Self {
             adam: Adam::new(model.parameters().variables(), options)?,
             batches: Batches::new(data.train.len, settings.batch, settings.seed),
+            device,
             model,
             settings,
             data,
@@ -130,15 +137,17 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// Tensors that are missing or do not fit the model.
-    pub(super) fn resume(state: State, data: &'a Dataset) -> Result<Self, Error> {
-        let mut session = Self::new(state.settings, data)?;
+    pub(super) fn resume(state: State, data: &'a Dataset, device: Device) -> Result<Self, Error> {
+        let mut session = Self::new(state.settings, data, device)?;
         session.model.import(MODEL, &state.checkpoint)?;
         session.adam.import(OPTIMISER, &state.checkpoint)?;
         if state.history.best.is_some() {
             for (name, var) in session.model.parameters().variables() {
                 let stored = format!("{BEST}{name}");
                 let tensor = state.checkpoint.get(&stored, var.dims(), var.dtype())?;
-                session.best.insert(name, tensor.clone());
+                session
+                    .best
+                    .insert(name, tensor.to_device(&session.device)?);
             }
         }
         session.history = state.history;
@@ -168,7 +177,7 @@ impl<'a> Session<'a> {
         let start = Instant::now();
         let step = self.history.step;
         let indices = self.batches.at(step).iter().copied();
-        let (points, targets) = samples(self.data, &self.data.train, indices)?;
+        let (points, targets) = samples(self.data, &self.data.train, indices, &self.device)?;
         let loss = (self.model.forward(&points)? - targets)?
             .sqr()?
             .mean_all()?;
@@ -192,7 +201,7 @@ impl<'a> Session<'a> {
     /// Whatever candle says.
     pub(super) fn validate(&mut self) -> Result<bool, Error> {
         let start = Instant::now();
-        let error = mean_squared_error(&self.model, self.data, &self.data.val)?;
+        let error = mean_squared_error(&self.model, self.data, &self.data.val, &self.device)?;
         let step = self.history.step;
         self.history.validations.push((step, error));
         let improved = self.history.best.is_none_or(|(_, best)| error < best);
@@ -211,7 +220,7 @@ impl<'a> Session<'a> {
     /// # Errors
     /// Whatever candle says.
     pub(super) fn test_error(&self) -> Result<f64, Error> {
-        mean_squared_error(&self.model, self.data, &self.data.test)
+        mean_squared_error(&self.model, self.data, &self.data.test, &self.device)
     }
 
     /// Error on the test set of the best weights; `None` before the first validation.
@@ -222,13 +231,14 @@ impl<'a> Session<'a> {
         if self.best.is_empty() {
             return Ok(None);
         }
-        let model = Model::new(self.settings.architecture(), 0, DType::F32)?;
+        let architecture = self.settings.architecture();
+        let model = Model::on_device(architecture, 0, DType::F32, &self.device)?;
         for (name, var) in model.parameters().variables() {
             if let Some(best) = self.best.get(&name) {
                 var.set(best)?;
             }
         }
-        mean_squared_error(&model, self.data, &self.data.test).map(Some)
+        mean_squared_error(&model, self.data, &self.data.test, &self.device).map(Some)
     }
 
     /// Writes the best weights, if there are any yet.

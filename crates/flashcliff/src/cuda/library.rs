@@ -31,7 +31,11 @@ const FOLDERS: &[(&str, &[&str])] = &[
     ),
     (
         "VIRTUAL_ENV",
-        &["lib/python*/site-packages/nvidia/cublas/lib"],
+        &[
+            "lib/python*/site-packages/nvidia/cublas/lib",
+            "lib/python*/site-packages/nvidia/curand/lib",
+            "lib/python*/site-packages/nvidia/cuda_nvrtc/lib",
+        ],
     ),
     ("CONDA_PREFIX", &["lib"]),
 ];
@@ -48,24 +52,31 @@ pub(super) fn driver() -> Result<(), Error> {
     }
 }
 
-/// cuBLASLt, which stays loaded. Looked for where the loader looks (and so also among what is
-/// loaded already), then in `$CUDA_HOME`, `$CUDA_PATH`, `$VIRTUAL_ENV` and `$CONDA_PREFIX`.
+/// cuBLASLt, which stays loaded.
 pub(super) fn cublas_lt() -> Result<&'static Library, Error> {
     static LOADED: OnceLock<Result<Library, String>> = OnceLock::new();
-    let loaded = LOADED.get_or_init(|| {
-        let folders = FOLDERS.iter().flat_map(|&(variable, below)| {
-            let root = std::env::var_os(variable).map(PathBuf::from);
-            root.into_iter()
-                .flat_map(move |root| below.iter().flat_map(move |path| expand(&root, path)))
-        });
-        let named = CUBLAS_LT.iter().map(PathBuf::from);
-        let found = folders.flat_map(|folder| CUBLAS_LT.iter().map(move |name| folder.join(name)));
-        first(named.chain(found.filter(|path| path.exists())))
-    });
+    let loaded = LOADED.get_or_init(|| load_library(CUBLAS_LT));
     loaded.as_ref().map_err(|tried| Error::CudaLibrary {
         library: "cuBLASLt",
         tried: tried.clone(),
     })
+}
+
+/// Loads a shared library of CUDA, the first that can be had of some names of its file. Looked for where
+/// the loader looks (and so also among what is loaded already), then in `$CUDA_HOME`, `$CUDA_PATH`,
+/// `$VIRTUAL_ENV` and `$CONDA_PREFIX`.
+///
+/// # Errors
+/// What was tried, and what the loader said of each.
+pub fn load_library(names: &[&str]) -> Result<Library, String> {
+    let folders = FOLDERS.iter().flat_map(|&(variable, below)| {
+        let root = std::env::var_os(variable).map(PathBuf::from);
+        root.into_iter()
+            .flat_map(move |root| below.iter().flat_map(move |path| expand(&root, path)))
+    });
+    let named = names.iter().map(PathBuf::from);
+    let found = folders.flat_map(|folder| names.iter().map(move |name| folder.join(name)));
+    first(named.chain(found.filter(|path| path.exists())))
 }
 
 /// The first of the libraries that can be loaded, or what the loader said of each.

@@ -55,6 +55,7 @@ pub use cudarc;
 pub use device::Device;
 pub use dtype::{DeviceElement, Dtypes};
 pub use half;
+pub use library::load_library;
 pub use linear::MatmulPrecision;
 pub use memory::{Memory, MemoryMut};
 pub use operator::{Evaluation, Operator};

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use candle_core::{DType, Device, Tensor, Var};
 
-use super::{Argument, Array, Error, Function, apply, carried};
+use super::{Argument, Array, Error, Function, OnGpu, apply, carried};
 use crate::op::Scalar;
 use crate::op::function::Slots;
 
@@ -69,6 +69,12 @@ impl<T: Scalar> Function<T> for Squares {
             }
         }
         Ok(())
+    }
+}
+
+impl OnGpu for Squares {
+    fn apply_on_gpu(&self, _: &[Argument]) -> Result<Tensor, Error> {
+        Err(Error::BuiltWithoutCuda)
     }
 }
 

@@ -1,0 +1,30 @@
+//! candle's devices as those of the CUDA library.
+
+use std::sync::{Mutex, PoisonError};
+
+use candle_core::CudaDevice;
+use flashcliff::Device;
+
+use crate::Error;
+
+/// The GPUs that have been used. What cuBLASLt has worked out for one is kept with it.
+static DEVICES: Mutex<Vec<Device>> = Mutex::new(Vec::new());
+
+/// The GPU of a device of candle.
+///
+/// # Errors
+/// A GPU that the kernels were not compiled for.
+pub(super) fn device(candle: &CudaDevice) -> Result<Device, Error> {
+    let stream = candle.cuda_stream();
+    let context = stream.context();
+    // A panic cannot leave the list half changed.
+    let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
+    // All of candle's devices of one GPU share its primary context.
+    let known = devices.iter().find(|device| device.context() == context);
+    if let Some(device) = known {
+        return Ok(device.clone());
+    }
+    let device = Device::from_context(context.clone())?;
+    devices.push(device.clone());
+    Ok(device)
+}

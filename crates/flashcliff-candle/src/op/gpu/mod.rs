@@ -1,0 +1,37 @@
+//! Functions on GPUs.
+//!
+//! A core operator is one node there, as on the CPU. The functions that the CPU computes as a whole are
+//! composed of such nodes and of candle's own operations: memory of a GPU is allocated in stream order,
+//! and a sum of gradients is one launch, so little is left to save.
+//!
+//! * `compose` - the composed functions. They run on the CPU too, where tests compare them.
+//! * `operator` - a core operator as a node.
+//! * `memory` - candle's memory as views of the CUDA library.
+//! * `library` - candle's devices as those of the CUDA library.
+
+mod compose;
+#[cfg(feature = "cuda")]
+mod library;
+#[cfg(feature = "cuda")]
+mod memory;
+#[cfg(feature = "cuda")]
+mod operator;
+
+use candle_core::Tensor;
+
+use super::node::Argument;
+use crate::Error;
+
+/// A function that runs on GPUs.
+pub(crate) trait OnGpu {
+    /// Applies it to as many tensors as it takes, all on one GPU, differentiably.
+    fn apply_on_gpu(&self, arguments: &[Argument]) -> Result<Tensor, Error>;
+}
+
+/// Without the feature `cuda` candle has no tensors on a GPU.
+#[cfg(not(feature = "cuda"))]
+impl OnGpu for flashcliff::Operator {
+    fn apply_on_gpu(&self, _: &[Argument]) -> Result<Tensor, Error> {
+        Err(Error::BuiltWithoutCuda)
+    }
+}

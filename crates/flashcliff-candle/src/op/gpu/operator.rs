@@ -1,0 +1,207 @@
+//! A core operator as a node on a GPU.
+//!
+//! Outputs, gradients, saved rows and workspaces are allocated through candle's device, in the order of
+//! its stream, on which everything is launched: nothing waits, nothing is copied to the host.
+
+use candle_core::{CudaDevice, CudaStorage, Device, Layout, Storage, Tensor};
+use flashcliff::cuda::{self, Dtypes, Scratch, TensorMut};
+use flashcliff::{Dim, Dims, Dtype, Operator, Pass};
+
+use super::OnGpu;
+use super::library;
+use super::memory::{self, View, ViewMut};
+use crate::Error;
+use crate::op::node::{self, Argument, Backward};
+
+impl OnGpu for Operator {
+    fn apply_on_gpu(&self, arguments: &[Argument]) -> Result<Tensor, Error> {
+        let (inputs, shapes) = node::lay_out(arguments)?;
+        let Some(Device::Cuda(device)) = inputs.first().map(Tensor::device) else {
+            return Err(misplaced(self.name()));
+        };
+        let device = device.clone();
+        let operator = self.on_cuda(&library::device(&device)?)?;
+        let (dtypes, dims) = (dtypes(self, &inputs)?, bind(self, &shapes)?);
+        let shape = self.output_shape(&dims);
+        let saved_len = operator.saved_len(&dims);
+
+        let len = shape.iter().product();
+        let mut output = memory::allocate(&device, dtypes.lanes, len)?;
+        let mut saved = memory::allocate(&device, dtypes.arithmetic(), saved_len)?;
+        let bytes = operator.workspace_bytes(&dims, Pass::Forward, dtypes)?;
+        let mut workspace = memory::allocate_bytes(&device, bytes)?;
+        let mut output_view = writable(&mut output, len)?;
+        let mut saved_view = writable(&mut saved, saved_len)?;
+        with_views(&inputs, |views| {
+            operator.forward(
+                &device.cuda_stream(),
+                &tensors(views, &shapes)?,
+                output_view.tensor(&shape)?,
+                Some(saved_view.tensor(&[saved_len])?),
+                Some(Scratch::new(&mut workspace)),
+            )?;
+            Ok(())
+        })?;
+        let backward = OnCuda {
+            operator,
+            device,
+            dims,
+            dtypes,
+            shapes,
+            saved,
+            saved_len,
+        };
+        node::record(inputs, Storage::Cuda(output), shape, backward)
+    }
+}
+
+/// An operator on a GPU, and what its forward pass saved.
+struct OnCuda {
+    operator: cuda::Operator,
+    device: CudaDevice,
+    dims: Dims,
+    dtypes: Dtypes,
+    shapes: Vec<Vec<usize>>,
+    saved: CudaStorage,
+    saved_len: usize,
+}
+
+impl Backward for OnCuda {
+    fn name(&self) -> &str {
+        self.operator.operator().name()
+    }
+
+    fn gradients(
+        &self,
+        inputs: &[Tensor],
+        tracked: &[usize],
+        output: &Tensor,
+        grad_output: &Tensor,
+    ) -> candle_core::Result<Vec<Option<Tensor>>> {
+        let ends = [output.contiguous()?, grad_output.contiguous()?];
+        let mut grads = Vec::with_capacity(inputs.len());
+        for (i, input) in inputs.iter().enumerate() {
+            grads.push(match tracked.contains(&i) {
+                false => None,
+                true => {
+                    let dtype = dtype(self.name(), i, input)?;
+                    let len = input.elem_count();
+                    Some(memory::allocate(&self.device, dtype, len)?)
+                }
+            });
+        }
+        self.launch(inputs, &ends, &mut grads)?;
+        let taken = tracked.iter().map(|&i| {
+            let storage = Storage::Cuda(grads[i].take()?);
+            Some(node::constant(storage, inputs[i].dims()))
+        });
+        Ok(taken.collect())
+    }
+}
+
+impl OnCuda {
+    /// Writes the gradients that there is memory for. `ends` are the output and its gradient.
+    fn launch(
+        &self,
+        inputs: &[Tensor],
+        ends: &[Tensor; 2],
+        grads: &mut [Option<CudaStorage>],
+    ) -> Result<(), Error> {
+        let pass = Pass::Backward;
+        let bytes = self
+            .operator
+            .workspace_bytes(&self.dims, pass, self.dtypes)?;
+        let mut workspace = memory::allocate_bytes(&self.device, bytes)?;
+        let mut slots = Vec::with_capacity(grads.len());
+        for (grad, shape) in grads.iter_mut().zip(&self.shapes) {
+            let len = shape.iter().product();
+            let view = grad.as_mut().map(|grad| writable(grad, len)).transpose()?;
+            slots.push((view, shape));
+        }
+        let mut grads: Vec<Option<TensorMut>> = Vec::with_capacity(slots.len());
+        for (view, shape) in &mut slots {
+            grads.push(view.as_mut().map(|view| view.tensor(shape)).transpose()?);
+        }
+        let saved =
+            View::of(&self.saved, 0..self.saved_len).ok_or_else(|| misplaced(self.name()))?;
+        with_views(inputs, |views| {
+            with_views(ends, |end_views| {
+                self.operator.backward(
+                    &self.device.cuda_stream(),
+                    &tensors(views, &self.shapes)?,
+                    end_views[0].tensor(ends[0].dims())?,
+                    Some(saved.tensor(&[self.saved_len])?),
+                    end_views[1].tensor(ends[1].dims())?,
+                    &mut grads,
+                    Some(Scratch::new(&mut workspace)),
+                )?;
+                Ok(())
+            })
+        })
+    }
+}
+
+/// The sizes that the shapes stand for.
+fn bind(operator: &Operator, shapes: &[Vec<usize>]) -> Result<Dims, Error> {
+    let shapes: Vec<&[usize]> = shapes.iter().map(Vec::as_slice).collect();
+    Ok(operator.bind(&shapes)?)
+}
+
+/// The element types of a call: of the first tensor with a batch axis and of the first without. The
+/// library checks that all others have them.
+fn dtypes(operator: &Operator, inputs: &[Tensor]) -> Result<Dtypes, Error> {
+    let (mut lanes, mut params) = (None, None);
+    for (i, (input, spec)) in inputs.iter().zip(operator.inputs()).enumerate() {
+        let dtype = dtype(operator.name(), i, input)?;
+        let first = match spec.dims.contains(&Dim::Batch) {
+            true => &mut lanes,
+            false => &mut params,
+        };
+        first.get_or_insert(dtype);
+    }
+    let lanes = lanes.unwrap_or(Dtype::F32);
+    let params = params.unwrap_or(lanes);
+    Ok(Dtypes { lanes, params })
+}
+
+fn dtype(operator: &str, input: usize, tensor: &Tensor) -> Result<Dtype, Error> {
+    memory::dtype(tensor.dtype()).ok_or_else(|| Error::InputType {
+        operator: operator.to_owned(),
+        input,
+        expected: "F32, F64, BF16 or F16",
+        got: tensor.dtype(),
+    })
+}
+
+fn tensors<'a>(views: &'a [View], shapes: &[Vec<usize>]) -> Result<Vec<cuda::Tensor<'a>>, Error> {
+    let pairs = views.iter().zip(shapes);
+    pairs.map(|(view, shape)| view.tensor(shape)).collect()
+}
+
+fn writable(storage: &mut CudaStorage, len: usize) -> Result<ViewMut<'_>, Error> {
+    ViewMut::of(storage, len).ok_or_else(|| misplaced("allocation"))
+}
+
+/// Lends the elements of contiguous tensors on a GPU, without a copy.
+fn with_views<R>(
+    tensors: &[Tensor],
+    f: impl FnOnce(&[View]) -> Result<R, Error>,
+) -> Result<R, Error> {
+    node::with_storages(tensors, |storages| {
+        let views: Option<Vec<View>> = storages.iter().map(|pair| view(*pair)).collect();
+        f(&views.ok_or_else(|| misplaced("flashcliff"))?)
+    })
+}
+
+fn view<'a>((storage, layout): (&'a Storage, &Layout)) -> Option<View<'a>> {
+    let Storage::Cuda(storage) = storage else {
+        return None;
+    };
+    let (start, end) = layout.contiguous_offsets()?;
+    View::of(storage, start..end)
+}
+
+fn misplaced(name: &str) -> Error {
+    let text = format!("{name}: expected contiguous memory of one GPU");
+    candle_core::Error::Msg(text).into()
+}

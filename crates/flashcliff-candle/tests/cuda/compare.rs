@@ -1,0 +1,79 @@
+//! Numbers, and how far they may be apart.
+
+use candle_core::{DType, Device, Tensor, Var};
+use flashcliff::Algebra;
+
+/// Numbers in (-1, 1) that repeat nowhere soon.
+fn noise(count: usize, seed: u64) -> Vec<f64> {
+    let mut state = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 11) as f64 / (1u64 << 52) as f64 - 1.0
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+/// A tensor of noise on the CPU, in `f64`, of numbers that `dtype` has too.
+pub(crate) fn random(shape: &[usize], seed: u64, dtype: DType) -> Tensor {
+    let data = noise(shape.iter().product(), seed);
+    let wide = Tensor::from_vec(data, shape, &Device::Cpu).unwrap();
+    let rounded = wide.to_dtype(dtype).unwrap();
+    rounded.to_dtype(DType::F64).unwrap()
+}
+
+/// The same numbers elsewhere, as a variable.
+pub(crate) fn variable(tensor: &Tensor, dtype: DType, device: &Device) -> Var {
+    let tensor = tensor.to_dtype(dtype).unwrap().to_device(device).unwrap();
+    Var::from_tensor(&tensor).unwrap()
+}
+
+/// A sum whose slope differs from element to element, by numbers that `dtype` has.
+pub(crate) fn weighted(output: &Tensor, dtype: DType) -> Tensor {
+    let weights = random(output.dims(), 77, dtype);
+    let weights = weights.to_dtype(output.dtype()).unwrap();
+    let weights = weights.to_device(output.device()).unwrap();
+    (output * weights).unwrap().sum_all().unwrap()
+}
+
+/// The elements in `f64` on the CPU.
+pub(crate) fn values(tensor: &Tensor) -> Vec<f64> {
+    let tensor = tensor.to_device(&Device::Cpu).unwrap();
+    let flat = tensor.flatten_all().unwrap().to_dtype(DType::F64).unwrap();
+    flat.to_vec1().unwrap()
+}
+
+/// The bound of a type, relative to the largest element.
+pub(crate) fn bound(algebra: Algebra, dtype: DType) -> f64 {
+    // Where squares cancel, the slope of a norm is steep and its argument inexact.
+    let signature = algebra.signature();
+    let cancels = signature.p() > 0 && signature.q() > 0;
+    let factor = if cancels { 10.0 } else { 1.0 };
+    match dtype {
+        DType::F64 => factor * 1e-11,
+        DType::F32 => factor * 1e-4,
+        DType::F16 => 2e-2,
+        _ => 5e-2,
+    }
+}
+
+/// Fails if a tensor is further than the bound from what is expected.
+pub(crate) fn assert_close(got: &Tensor, expected: &Tensor, bound: f64, what: &str) {
+    assert_eq!(got.dims(), expected.dims(), "{what}");
+    let (got, expected) = (values(got), values(expected));
+    let largest = expected.iter().fold(1e-3, |m: f64, x| m.max(x.abs()));
+    for (i, (got, expected)) in got.iter().zip(&expected).enumerate() {
+        let error = (got - expected).abs();
+        assert!(
+            error <= bound * largest,
+            "{what}[{i}]: expected {expected} within {bound:e} of {largest}, got {got}"
+        );
+    }
+}
+
+/// Fails if a bit differs.
+pub(crate) fn assert_same(a: &Tensor, b: &Tensor, what: &str) {
+    let bits = |t: &Tensor| values(t).into_iter().map(f64::to_bits).collect::<Vec<_>>();
+    assert_eq!(bits(a), bits(b), "{what}");
+}

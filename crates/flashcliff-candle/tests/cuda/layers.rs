@@ -1,0 +1,145 @@
+//! The layers, with the gradients of input and parameters.
+
+use candle_core::{DType, Device, Module, Tensor};
+use candle_nn::VarBuilder;
+use flashcliff::ops::LinearOptions;
+use flashcliff::{Algebra, Bias, Invariant, Signature};
+use flashcliff_candle::Error;
+use flashcliff_candle::init::Parameters;
+use flashcliff_candle::layers::{
+    FlashCliffordLayer, FlashCliffordOptions, FullyConnectedSteerableGeometricProduct, GradeNorm,
+    MVLayerNorm, MVLinear, MVSiLU, PointEmbedding, SteerableGeometricProduct,
+    SteerableLayerOptions,
+};
+
+use crate::compare::{assert_close, bound, random, variable, weighted};
+use crate::trials::{Tests, gpu};
+
+const BATCH: usize = 9;
+const CHANNELS: usize = 12;
+
+type Made = Result<Box<dyn Module>, Error>;
+type Make = fn(Algebra, VarBuilder) -> Made;
+
+pub(crate) fn add(tests: &mut Tests) {
+    let both = [DType::F32, DType::F64];
+    let multivectors: [(&str, Make); 7] = [
+        ("flash_clifford", |a, vb| flash_clifford(a, vb, false, true)),
+        ("flash_clifford_without_norm", |a, vb| {
+            flash_clifford(a, vb, false, false)
+        }),
+        ("steerable", steerable),
+        ("grade_norm", |a, vb| {
+            Ok(Box::new(GradeNorm::new(a, CHANNELS, 0.3, vb)?))
+        }),
+        ("mv_layer_norm", |a, vb| {
+            Ok(Box::new(MVLayerNorm::new(a, CHANNELS, vb)?))
+        }),
+        ("mv_silu", |a, vb| {
+            Ok(Box::new(MVSiLU::new(a, CHANNELS, Invariant::Mag2, vb)?))
+        }),
+        ("mv_linear", |a, vb| {
+            let options = LinearOptions::default();
+            Ok(Box::new(MVLinear::new(a, CHANNELS, 5, &options, vb)?))
+        }),
+    ];
+    for (name, make) in multivectors {
+        for algebra in Algebra::shipped() {
+            tests.add(format!("layers::{name}::{}", algebra.name()), move || {
+                for dtype in both {
+                    compare(algebra, make, &input(algebra, dtype), dtype);
+                }
+            });
+        }
+    }
+    let connected: [(&str, Make); 2] = [
+        ("flash_clifford_fully_connected", |a, vb| {
+            flash_clifford(a, vb, true, true)
+        }),
+        ("fully_connected", |a, vb| {
+            let options = SteerableLayerOptions::default();
+            let layer = FullyConnectedSteerableGeometricProduct::new(a, CHANNELS, 5, options, vb);
+            Ok(Box::new(layer?))
+        }),
+    ];
+    for (name, make) in connected {
+        for algebra in Algebra::shipped().filter(|a| a.signature().dim() <= 3) {
+            tests.add(format!("layers::{name}::{}", algebra.name()), move || {
+                compare(algebra, make, &input(algebra, DType::F32), DType::F32);
+            });
+        }
+    }
+    for (p, q, r) in [(1, 0, 0), (3, 0, 0), (5, 0, 0)] {
+        tests.add(format!("layers::point_embedding::cl{p}{q}{r}"), move || {
+            let algebra = Algebra::new(Signature::new(p, q, r).unwrap()).unwrap();
+            let make: Make = |a, vb| Ok(Box::new(PointEmbedding::new(a, 4, CHANNELS, vb)?));
+            for dtype in both {
+                let points = random(&[BATCH, 4, p + q + r], 8, dtype);
+                compare(algebra, make, &points, dtype);
+            }
+        });
+    }
+}
+
+fn flash_clifford(a: Algebra, vb: VarBuilder, fully_connected: bool, normalize: bool) -> Made {
+    let options = FlashCliffordOptions {
+        normalize,
+        fully_connected,
+        bias: Bias::EveryBlade,
+    };
+    Ok(Box::new(FlashCliffordLayer::new(a, CHANNELS, options, vb)?))
+}
+
+fn steerable(a: Algebra, vb: VarBuilder) -> Made {
+    let options = SteerableLayerOptions::default();
+    Ok(Box::new(SteerableGeometricProduct::new(
+        a, CHANNELS, options, vb,
+    )?))
+}
+
+fn input(algebra: Algebra, dtype: DType) -> Tensor {
+    random(&[algebra.blade_count(), BATCH, CHANNELS], 8, dtype)
+}
+
+/// A layer on the GPU in a type against the same layer on the CPU in `f64`.
+fn compare(algebra: Algebra, make: Make, x: &Tensor, dtype: DType) {
+    let build = |dtype, device: &Device| {
+        let parameters = Parameters::seeded(4);
+        let layer = make(algebra, parameters.builder(dtype, device)).unwrap();
+        (layer, parameters)
+    };
+    let (layer, parameters) = build(dtype, gpu());
+    let (reference, wide) = build(DType::F64, &Device::Cpu);
+    // Away from zeros and ones, and rounded alike.
+    for (i, (name, var)) in wide.variables().into_iter().enumerate() {
+        let value = random(var.dims(), 30 + i as u64, dtype);
+        let other = parameters.get(&name).unwrap();
+        other
+            .set(variable(&value, dtype, gpu()).as_tensor())
+            .unwrap();
+        var.set(&value).unwrap();
+    }
+    let (on_gpu, on_cpu) = (
+        variable(x, dtype, gpu()),
+        variable(x, DType::F64, &Device::Cpu),
+    );
+    let (got, expected) = (
+        layer.forward(&on_gpu).unwrap(),
+        reference.forward(&on_cpu).unwrap(),
+    );
+    let bound = 2.0 * bound(algebra, dtype);
+    assert_close(&got, &expected, bound, "output");
+    let got = weighted(&got, dtype).backward().unwrap();
+    let expected = weighted(&expected, dtype).backward().unwrap();
+    assert_close(
+        got.get(&on_gpu).unwrap(),
+        expected.get(&on_cpu).unwrap(),
+        bound,
+        "gradient of x",
+    );
+    for (name, var) in wide.variables() {
+        let other = parameters.get(&name).unwrap();
+        let (got, expected) = (got.get(&other).unwrap(), expected.get(&var).unwrap());
+        assert_close(got, expected, bound, &format!("gradient of {name}"));
+    }
+}

@@ -1,0 +1,170 @@
+//! The models in training.
+
+use candle_core::{DType, Device, Tensor};
+use flashcliff_candle::checkpoint::Checkpoint;
+use flashcliff_candle::models::{Architecture, Model};
+use flashcliff_candle::optim::{Adam, AdamOptions};
+
+use crate::compare::{assert_same, random, values};
+use crate::trials::{Tests, gpu};
+
+const STEPS: usize = 8;
+const BATCH: usize = 16;
+
+pub(crate) fn add(tests: &mut Tests) {
+    let all = [
+        Architecture::Hulls,
+        Architecture::Regression { width: 20 },
+        Architecture::Volumes,
+    ];
+    for architecture in all {
+        let name = architecture.name();
+        tests.add(
+            format!("models::{name}::losses_are_those_of_the_cpu"),
+            move || {
+                losses(architecture);
+            },
+        );
+        tests.add(format!("models::{name}::repeats"), move || {
+            repeats(architecture)
+        });
+        tests.add(format!("models::{name}::resumes"), move || {
+            resumes(architecture)
+        });
+        tests.add(
+            format!("models::{name}::checkpoint_to_the_cpu"),
+            move || {
+                checkpoint(architecture);
+            },
+        );
+    }
+    tests.add("models::volumes::f64_is_refused", || {
+        let run = Run::new(Architecture::Volumes, DType::F64, gpu());
+        let error = run
+            .loss(0)
+            .err()
+            .map(|error| error.to_string())
+            .unwrap_or_default();
+        assert!(error.contains("not available on CUDA"), "{error}");
+    });
+}
+
+/// A run of training.
+struct Run {
+    model: Model,
+    adam: Adam,
+}
+
+impl Run {
+    fn new(architecture: Architecture, dtype: DType, device: &Device) -> Self {
+        let model = Model::on_device(architecture, 5, dtype, device).unwrap();
+        let options = AdamOptions {
+            weight_decay: 0.01,
+            ..AdamOptions::default()
+        };
+        let adam = Adam::new(model.parameters().variables(), options).unwrap();
+        Self { model, adam }
+    }
+
+    fn loss(&self, step: usize) -> candle_core::Result<Tensor> {
+        let architecture = self.model.architecture();
+        let shape = [BATCH, architecture.points(), architecture.dim()];
+        let var = &self.model.parameters().variables()[0].1;
+        let put = |tensor: Tensor| tensor.to_dtype(var.dtype())?.to_device(var.device());
+        let points = put(random(&shape, 2 * step as u64, DType::F32))?;
+        let targets = put(random(&[BATCH], 2 * step as u64 + 1, DType::F32))?;
+        (self.model.forward(&points)? - targets)?.sqr()?.mean_all()
+    }
+
+    fn train(&mut self, steps: std::ops::Range<usize>) -> Vec<f64> {
+        steps
+            .map(|step| {
+                let loss = self.loss(step).unwrap();
+                self.adam.step(&loss.backward().unwrap()).unwrap();
+                values(&loss)[0]
+            })
+            .collect()
+    }
+
+    fn save(&self) -> Checkpoint {
+        let mut checkpoint = Checkpoint::new();
+        self.model.export("model.", &mut checkpoint);
+        self.adam.export("adam.", &mut checkpoint).unwrap();
+        checkpoint
+    }
+
+    fn load(&mut self, checkpoint: &Checkpoint) {
+        self.model.import("model.", checkpoint).unwrap();
+        self.adam.import("adam.", checkpoint).unwrap();
+    }
+
+    fn assert_same(&self, other: &Self) {
+        let pairs = self.model.parameters().variables().into_iter();
+        for ((name, a), (_, b)) in pairs.zip(other.model.parameters().variables()) {
+            assert_same(&a, &b, &name);
+        }
+    }
+}
+
+fn losses(architecture: Architecture) {
+    let cases = match architecture {
+        Architecture::Volumes => &[(DType::F32, 1e-3)][..],
+        _ => &[(DType::F32, 1e-3), (DType::F64, 1e-9)],
+    };
+    for &(dtype, bound) in cases {
+        let expected = Run::new(architecture, DType::F64, &Device::Cpu).train(0..STEPS);
+        let got = Run::new(architecture, dtype, gpu()).train(0..STEPS);
+        // Parameters of one seed differ by rounding between the types.
+        for (step, (got, expected)) in got.iter().zip(&expected).enumerate() {
+            let error = (got - expected).abs();
+            assert!(
+                error <= bound * expected.abs().max(1e-3),
+                "{dtype:?}, step {step}: expected {expected} within {bound:e}, got {got}"
+            );
+        }
+    }
+}
+
+fn repeats(architecture: Architecture) {
+    let run = || {
+        let mut run = Run::new(architecture, DType::F32, gpu());
+        let losses = run.train(0..STEPS);
+        (run, losses)
+    };
+    let ((first, losses), (second, again)) = (run(), run());
+    assert_eq!(losses, again);
+    first.assert_same(&second);
+}
+
+fn resumes(architecture: Architecture) {
+    let mut whole = Run::new(architecture, DType::F32, gpu());
+    let losses = whole.train(0..STEPS);
+    let mut first = Run::new(architecture, DType::F32, gpu());
+    first.train(0..STEPS / 2);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("state.safetensors");
+    first.save().save(&file).unwrap();
+    let mut second = Run::new(architecture, DType::F32, gpu());
+    second.load(&Checkpoint::load(&file).unwrap());
+    assert_eq!(second.train(STEPS / 2..STEPS), losses[STEPS / 2..]);
+    whole.assert_same(&second);
+}
+
+fn checkpoint(architecture: Architecture) {
+    let mut there = Run::new(architecture, DType::F32, gpu());
+    there.train(0..2);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("state.safetensors");
+    there.save().save(&file).unwrap();
+    let mut here = Run::new(architecture, DType::F32, &Device::Cpu);
+    here.load(&Checkpoint::load(&file).unwrap());
+    there.assert_same(&here);
+    // Goes on here, close to what it does there.
+    let (here, there) = (here.train(2..4), there.train(2..4));
+    for (here, there) in here.iter().zip(there) {
+        assert!(
+            (here - there).abs() <= 1e-3 * there.abs().max(1e-3),
+            "{here} and {there}"
+        );
+    }
+}

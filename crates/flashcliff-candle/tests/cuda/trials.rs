@@ -1,0 +1,80 @@
+//! The tests as libtest would run them, but skipped ones are counted with the reason.
+
+use std::env;
+use std::process::ExitCode;
+use std::sync::LazyLock;
+
+use candle_core::Device;
+use flashcliff_candle::Error;
+use libtest_mimic::{Arguments, Trial};
+
+/// Makes a missing GPU a failure.
+const REQUIRE: &str = "FLASHCLIFF_REQUIRE_GPU";
+
+/// The first GPU, or why there is none.
+pub(crate) fn found() -> Result<&'static Device, &'static Error> {
+    static FOUND: LazyLock<Result<Device, Error>> =
+        LazyLock::new(|| flashcliff_candle::device::cuda(0));
+    FOUND.as_ref()
+}
+
+/// The GPU; tests that get here without one fail.
+pub(crate) fn gpu() -> &'static Device {
+    found().unwrap_or_else(|error| panic!("no CUDA device: {error}"))
+}
+
+/// All tests.
+pub(crate) struct Tests {
+    trials: Vec<Trial>,
+    skipped: usize,
+    required: bool,
+}
+
+impl Tests {
+    pub(crate) fn new() -> Self {
+        Self {
+            trials: Vec::new(),
+            skipped: 0,
+            required: env::var_os(REQUIRE).is_some_and(|value| value == "1"),
+        }
+    }
+
+    /// Adds a test that needs no GPU.
+    pub(crate) fn add_anywhere(&mut self, name: &str, run: fn()) {
+        let run = move || {
+            run();
+            Ok(())
+        };
+        self.trials.push(Trial::test(name, run));
+    }
+
+    /// Adds a test that needs a GPU and fails by panicking.
+    pub(crate) fn add(&mut self, name: impl Into<String>, run: impl FnOnce() + Send + 'static) {
+        let name = name.into();
+        let run = move || {
+            run();
+            Ok(())
+        };
+        self.trials.push(match found() {
+            Ok(_) => Trial::test(name, run),
+            Err(error) if self.required => {
+                let reason = error.to_string();
+                Trial::test(name, move || Err(reason.into()))
+            }
+            Err(_) => {
+                self.skipped += 1;
+                Trial::test(name, run).with_ignored_flag(true)
+            }
+        });
+    }
+
+    pub(crate) fn run(self) -> ExitCode {
+        let arguments = Arguments::from_args();
+        let conclusion = libtest_mimic::run(&arguments, self.trials);
+        match found() {
+            Ok(_) => println!("GPU: found"),
+            Err(error) => println!("skipped: {} tests, no CUDA device: {error}", self.skipped),
+        }
+        conclusion.exit_code()
+    }
+}

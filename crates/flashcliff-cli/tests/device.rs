@@ -1,0 +1,124 @@
+//! `--device`: what is no device, a GPU that there is not, and, with the feature `cuda`, a program that
+//! starts without a driver.
+
+mod common;
+
+use common::{Array, Folder, arg, failure, stdout, tensors, write};
+use safetensors::Dtype;
+
+/// A number that no machine has so many GPUs for.
+const BEYOND: &str = "cuda:100000";
+
+const SMALL: [&str; 10] = [
+    "--samples",
+    "16",
+    "--steps",
+    "2",
+    "--batch",
+    "8",
+    "--val-samples",
+    "8",
+    "--test-samples",
+    "8",
+];
+
+/// A part of what is said of a GPU that is not there.
+fn reason(message: &str) -> bool {
+    match cfg!(feature = "cuda") {
+        true => ["no CUDA driver", "no CUDA device", "100000", "older"]
+            .iter()
+            .any(|part| message.contains(part)),
+        false => message.contains("built without CUDA") && message.contains("--features cuda"),
+    }
+}
+
+#[test]
+fn what_is_no_device_is_wrong_usage() {
+    for name in ["gpu", "cuda:", "cuda:x", "cuda:-1", ""] {
+        let message = failure(&["train", "hulls", "--device", name], 2);
+        assert!(message.contains("cpu, cuda or cuda:N"), "{message}");
+    }
+}
+
+#[test]
+fn training_on_a_gpu_that_is_not_there_leaves_no_folder() {
+    let folder = Folder::new();
+    let out = folder.path("run");
+    let mut args = vec!["train", "hulls", "--device", BEYOND, "--out", arg(&out)];
+    args.extend(SMALL);
+    let message = failure(&args, 1);
+    assert!(reason(&message), "{message}");
+    assert!(!out.exists());
+}
+
+#[test]
+fn an_operator_on_a_gpu_that_is_not_there_leaves_no_file() {
+    let folder = Folder::new();
+    let (input, output) = (
+        folder.path("in.safetensors"),
+        folder.path("out.safetensors"),
+    );
+    let x = Array::integers(&[8, 2, 3], 1);
+    write(&input, &tensors([("x", x)]), Dtype::F32);
+    let files = ["--in", arg(&input), "--out", arg(&output)];
+    let mut args = vec!["op", "reverse", "--algebra", "cl300", "--device", BEYOND];
+    args.extend(files);
+    let message = failure(&args, 1);
+    assert!(reason(&message), "{message}");
+    assert!(!output.exists());
+    args[5] = "cpu";
+    stdout(&args);
+    assert!(output.exists());
+}
+
+#[test]
+fn info_lists_gpus_or_says_why_there_is_none() {
+    let text = stdout(&["info"]);
+    assert!(
+        text.contains("cuda:0") || text.contains("GPUs: none: "),
+        "{text}"
+    );
+    let json: serde_json::Value = serde_json::from_str(&stdout(&["info", "--json"])).unwrap();
+    let found = json["gpus"]["found"].as_array().unwrap().len();
+    assert_eq!(
+        found == 0,
+        json["gpus"]["none_because"].is_string(),
+        "{json}"
+    );
+}
+
+#[test]
+fn the_cpu_trains_also_where_cuda_was_built_in() {
+    let folder = Folder::new();
+    let out = folder.path("run");
+    let mut args = vec![
+        "train",
+        "hulls",
+        "--device",
+        "cpu",
+        "--quiet",
+        "--out",
+        arg(&out),
+    ];
+    args.extend(SMALL);
+    stdout(&args);
+    let metrics = std::fs::read_to_string(out.join("metrics.json")).unwrap();
+    let metrics: serde_json::Value = serde_json::from_str(&metrics).unwrap();
+    assert_eq!(metrics["program"]["device"], "cpu");
+}
+
+/// No library of CUDA is one that the program cannot start without.
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+#[test]
+fn the_program_needs_no_library_of_cuda() {
+    let ldd = std::process::Command::new("ldd")
+        .arg(env!("CARGO_BIN_EXE_flashcliff"))
+        .output()
+        .unwrap();
+    assert!(ldd.status.success());
+    let text = common::text(&ldd.stdout);
+    assert!(text.contains("libc.so"), "{text}");
+    for library in ["libcuda", "libcublas", "libcurand", "libnvrtc"] {
+        assert!(!text.contains(library), "{text}");
+    }
+}
