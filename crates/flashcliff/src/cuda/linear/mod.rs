@@ -4,11 +4,7 @@
 //! `[in, out]` does a whole grade. Weights `[out, in, grades]` are packed into one matrix a grade
 //! first, and their gradients unpacked at the end: cuBLASLt takes no strided elements.
 
-mod blaslt;
-mod library;
 mod pack;
-mod plan;
-mod product;
 mod workspace;
 
 use std::ops::Range;
@@ -16,13 +12,11 @@ use std::sync::Arc;
 
 use super::call::{Call, Gradients, NO_GRADIENTS};
 use super::dtype::Dtypes;
+use super::matmul::{BlasLt, Form, MatmulPrecision, ONE, Product, offset};
 use crate::operator::{self, Dims, Pass};
 use flashcliff_sys as sys;
 
 use crate::{Bias, Dtype, Error};
-pub(super) use blaslt::BlasLt;
-use pack::zero;
-use product::{Form, Problem, Product, alignment};
 use workspace::{Workspace, stride};
 
 /// Rows of a product at the most: some versions of cuBLASLt fail for a few million.
@@ -42,31 +36,6 @@ const MANY_TILES: usize = 128;
 const PART_ROWS: usize = 512;
 /// The most parts of a blade: each takes memory.
 const MOST_PARTS: usize = 8;
-
-/// How the matrix products of [`mv_linear`](crate::ops::mv_linear) and
-/// [`fcgp_norm`](crate::ops::fcgp_norm) treat `f32` operands. Sums are always `f32`. Tensors of other
-/// types are multiplied as they are: products of 16-bit numbers are exact in `f32`, and `f64` is
-/// computed in `f64`.
-///
-/// The left operands of the fully connected product are themselves products, of `x` and `y`: for
-/// 16-bit tensors these are rounded to that type. It takes `Highest` and `Tf32` for `f32`, and no
-/// `f64`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum MatmulPrecision {
-    /// No rounding.
-    #[default]
-    Highest,
-    /// Rounded to TF32: 8 bits of exponent, 10 of fraction.
-    Tf32,
-    /// Rounded to bf16: 8 bits of exponent, 7 of fraction.
-    Bf16,
-    /// Rounded to f16: 5 bits of exponent, 10 of fraction. Numbers beyond 65504 overflow.
-    F16,
-}
-
-/// A single product, and no strides.
-const ONE: (usize, [usize; 3]) = (1, [0; 3]);
 
 /// The linear map on a device.
 #[derive(Clone, Debug)]
@@ -153,7 +122,7 @@ impl Linear {
             Some(grad_x) if n == 0 => {
                 let bytes = self.blades() * batch * k * dtypes.lanes.bytes();
                 // SAFETY: the caller's.
-                unsafe { zero(call, grad_x, bytes) }?;
+                unsafe { call.zero(grad_x, bytes) }?;
             }
             Some(grad_x) if batch > 0 && k > 0 => {
                 // SAFETY: the caller's.
@@ -166,7 +135,7 @@ impl Linear {
             Some(grad_weight) if batch == 0 => {
                 let bytes = self.matrices.len() * k * n * dtypes.params.bytes();
                 // SAFETY: the caller's.
-                unsafe { zero(call, grad_weight, bytes) }?;
+                unsafe { call.zero(grad_weight, bytes) }?;
             }
             Some(grad_weight) if k > 0 && n > 0 => {
                 let packed = match self.unpacks_gradients(&dims) {
@@ -208,7 +177,7 @@ impl Linear {
                     let d = offset(o, blades.start, strides[2], bytes);
                     let parts = (blades.len(), strides);
                     let size = (n, dims.batch, k);
-                    run(&self.product(Form::Output, size, parts, types, [a, b, d], bias))?;
+                    run(&self.product(Form::TimesTranspose, size, parts, types, [a, b, d], bias))?;
                 }
             }
             return Ok(());
@@ -222,7 +191,7 @@ impl Linear {
                     let a = offset(weight, index, stride(dims, bytes), bytes);
                     let b = offset(x, rows.start, k, bytes);
                     let size = (n, rows.len(), k);
-                    run(&self.product(Form::Output, size, ONE, types, [a, b, d], bias))?;
+                    run(&self.product(Form::TimesTranspose, size, ONE, types, [a, b, d], bias))?;
                 }
             }
         }
@@ -243,7 +212,7 @@ impl Linear {
             let strides = [stride(dims, bytes), dims.batch * n, dims.batch * k];
             let (size, parts) = ((k, dims.batch, n), (self.blades(), strides));
             let addresses = [weight, grad_o, grad_x];
-            return run(&self.product(Form::GradX, size, parts, types, addresses, None));
+            return run(&self.product(Form::Times, size, parts, types, addresses, None));
         }
         for (index, blades) in self.matrices.iter().enumerate() {
             for rows in chunks(blades, dims, MAX_ROWS) {
@@ -251,7 +220,7 @@ impl Linear {
                 let a = offset(weight, index, stride(dims, bytes), bytes);
                 let b = offset(grad_o, rows.start, n, bytes);
                 let size = (k, rows.len(), n);
-                run(&self.product(Form::GradX, size, ONE, types, [a, b, d], None))?;
+                run(&self.product(Form::Times, size, ONE, types, [a, b, d], None))?;
             }
         }
         Ok(())
@@ -274,7 +243,7 @@ impl Linear {
             let (size, strides) = ((k, n, rows), [rows * k, rows * n, stride]);
             let parts = (self.blades() * parts, strides);
             let addresses = [x, grad_o, grad_weight];
-            return run(&self.product(Form::GradWeight, size, parts, types, addresses, None));
+            return run(&self.product(Form::TransposeTimes, size, parts, types, addresses, None));
         }
         for (index, blades) in self.matrices.iter().enumerate() {
             let d = offset(grad_weight, index, stride, grad_bytes);
@@ -282,7 +251,7 @@ impl Linear {
                 let a = offset(x, rows.start, k, bytes);
                 let b = offset(grad_o, rows.start, n, bytes);
                 let size = (k, n, rows.len());
-                let product = self.product(Form::GradWeight, size, ONE, types, [a, b, d], None);
+                let product = self.product(Form::TransposeTimes, size, ONE, types, [a, b, d], None);
                 run(&Product {
                     accumulate: chunk > 0,
                     ..product
@@ -295,39 +264,13 @@ impl Linear {
     fn product(
         &self,
         form: Form,
-        (m, n, k): (usize, usize, usize),
-        (parts, strides): (usize, [usize; 3]),
-        [operands, result]: [Dtype; 2],
-        [a, b, d]: [u64; 3],
+        size: (usize, usize, usize),
+        parts: (usize, [usize; 3]),
+        types: [Dtype; 2],
+        addresses: [u64; 3],
         bias: Option<u64>,
     ) -> Product {
-        // What a single part is told of the next would only make another plan.
-        let strides = if parts > 1 { strides } else { [0; 3] };
-        let aligned = |address, stride, dtype: Dtype| alignment(address, stride * dtype.bytes());
-        Product {
-            problem: Problem {
-                form,
-                m,
-                n,
-                k,
-                parts,
-                strides,
-                operands,
-                result,
-                precision: self.precision,
-                bias: bias.is_some(),
-                alignment: [
-                    aligned(a, strides[0], operands),
-                    aligned(b, strides[1], operands),
-                    aligned(d, strides[2], result),
-                ],
-            },
-            a,
-            b,
-            d,
-            bias: bias.unwrap_or(0),
-            accumulate: false,
-        }
+        Product::new(form, size, parts, types, addresses, self.precision).with_bias(bias)
     }
 
     // ---- questions ----
@@ -436,9 +379,4 @@ fn chunks(
     let (start, end) = (blades.start * dims.batch, blades.end * dims.batch);
     let starts = (start..end).step_by(most);
     starts.map(move |first| first..end.min(first + most))
-}
-
-/// The address of the `index`-th part of `size` elements.
-fn offset(base: u64, index: usize, size: usize, bytes: usize) -> u64 {
-    base + (index * size * bytes) as u64
 }

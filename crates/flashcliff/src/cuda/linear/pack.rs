@@ -1,17 +1,16 @@
-//! What is around the matrix products: packing, biases, zeros.
+//! What is around the matrix products: packing and biases.
 
-use cudarc::driver::result;
 use cudarc::driver::sys::CUdeviceptr;
 use flashcliff_sys as sys;
 
 use super::Linear;
-use super::product::BIAS_ALIGNMENT;
 use super::workspace::stride;
 use crate::Error;
 use crate::cuda::call::Call;
 use crate::cuda::dtype::{Dtypes, code};
 use crate::cuda::fault;
 use crate::cuda::lane::address;
+use crate::cuda::matmul::BIAS_ALIGNMENT;
 
 impl Linear {
     /// One matrix a grade, or a blade, in the type of the lanes: packed at `space`, or as they are.
@@ -137,7 +136,7 @@ impl Linear {
         let n = dims.out_channels;
         let bytes = self.blades() * dims.batch * n * dtypes.lanes.bytes();
         // SAFETY: the caller's.
-        unsafe { zero(call, call.output, bytes) }?;
+        unsafe { call.zero(call.output, bytes) }?;
         if !self.has_bias() {
             return Ok(());
         }
@@ -181,15 +180,4 @@ impl Linear {
         };
         fault::kernel("fc_linear_column_sums", code)
     }
-}
-
-/// # Safety
-/// So many bytes may be written at the address, and the call is checked.
-pub(super) unsafe fn zero(call: &Call, ptr: CUdeviceptr, bytes: usize) -> Result<(), Error> {
-    if bytes == 0 {
-        return Ok(());
-    }
-    // SAFETY: the caller's.
-    let set = unsafe { result::memset_d8_async(ptr, 0, bytes, call.stream) };
-    set.map_err(fault::driver("cuMemsetD8Async"))
 }

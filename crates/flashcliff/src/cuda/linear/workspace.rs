@@ -2,11 +2,11 @@
 
 use flashcliff_sys as sys;
 
-use super::product::workspace_bytes;
 use super::{Linear, MAX_ROWS};
 use crate::Dtype;
 use crate::cuda::call::Gradients;
 use crate::cuda::dtype::{Dtypes, code};
+use crate::cuda::matmul::workspace_bytes;
 use crate::cuda::spans::WORKSPACE_ALIGNMENT;
 use crate::operator::{Dims, Pass};
 
