@@ -100,13 +100,15 @@ pub enum Source {
 
 impl Source {
     /// By the name of the file: `sgp_f64.cu` is [`Self::Double`], `sgp_f32.cu` and `launch.cu`
-    /// [`Self::Rows`], `points_f32.cu` and the rest [`Self::Portable`].
+    /// [`Self::Rows`], `points_f32.cu`, `blocks_f32.cu` and the rest [`Self::Portable`].
     #[must_use]
     pub fn of(file: &str) -> Self {
         let name = file.rsplit(['/', '\\']).next().unwrap_or(file);
         if name.ends_with("_f64.cu") {
             Self::Double
-        } else if name == "launch.cu" || name.ends_with("_f32.cu") && !name.starts_with("points_") {
+        } else if name.starts_with("points_") || name.starts_with("blocks_") {
+            Self::Portable
+        } else if name == "launch.cu" || name.ends_with("_f32.cu") {
             Self::Rows
         } else {
             Self::Portable
@@ -229,6 +231,11 @@ mod tests {
             Source::Portable
         );
         assert_eq!(Source::of("generated/cl300/points_f64.cu"), Source::Double);
+        assert_eq!(
+            Source::of("generated/cl300/blocks_f32.cu"),
+            Source::Portable
+        );
+        assert_eq!(Source::of("generated/cl300/blocks_f64.cu"), Source::Double);
         assert_eq!(Source::of("launch.cu"), Source::Rows);
         assert_eq!(Source::of("linear.cu"), Source::Portable);
     }

@@ -14,6 +14,7 @@ use crate::ir::Program;
 
 pub use algebras::SHIPPED;
 pub use multivector::Multivector;
+pub(crate) use products::{gate_pair, path_product};
 
 /// A program with the key by which the library looks it up.
 #[derive(Clone, Debug)]

@@ -147,7 +147,7 @@ pub(super) fn sandwich(algebra: &Algebra, versor: GradeSet, operand: GradeSet) -
 }
 
 /// The product of the gates of two operands, of which only the scalar components matter.
-pub(super) fn gate_pair() -> Program {
+pub(crate) fn gate_pair() -> Program {
     let mut p = Program::new("gate_pair", "o = gate(x_1) gate(y_1)");
     let x = p.input("x", vec!["1".to_owned()])[0];
     let y = p.input("y", vec!["1".to_owned()])[0];
@@ -161,7 +161,7 @@ pub(super) fn gate_pair() -> Program {
 
 /// The terms of one path times a common factor: the left operand of the matrix products that make
 /// up the fully connected product.
-pub(super) fn path_product(algebra: &Algebra, path: Path) -> Program {
+pub(crate) fn path_product(algebra: &Algebra, path: Path) -> Program {
     let (a, b, c) = (path.left, path.output, path.right);
     let formula = format!("o = f <<x>_{a} <y>_{c}>_{b}");
     let mut p = Program::new("path_product", formula);

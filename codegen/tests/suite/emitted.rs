@@ -1,7 +1,7 @@
 //! The form of generated files.
 
 use cayley::Signature;
-use flashcliff_codegen::emit::{File, dot, rust};
+use flashcliff_codegen::emit::{File, cuda, dot, rust};
 use flashcliff_codegen::spec;
 
 use crate::support::{algebra, operator};
@@ -89,6 +89,29 @@ fn every_component_carries_its_formula() {
         "{}",
         file.text
     );
+}
+
+#[test]
+fn blocks_form_and_take_back_every_path_once() {
+    for (p, q, r) in [(0, 1, 0), (3, 0, 1)] {
+        let algebra = algebra(p, q, r);
+        let files = cuda::emit(&[algebra.signature()], COMMAND);
+        let path = format!("{}/blocks.cuh", algebra.signature().name());
+        let file = files.iter().find(|file| file.path == path);
+        let text = &file.expect("path products").text;
+        for index in 0..algebra.paths().len() {
+            for call in ["store", "load"] {
+                let call = format!("c.template {call}<{index}>(");
+                assert_eq!(text.matches(&call).count(), 1, "{call} in {path}");
+            }
+        }
+        for grade in 0..algebra.grade_count() {
+            for side in ["x", "y"] {
+                let call = format!("c.template store_{side}<{grade}>(");
+                assert_eq!(text.matches(&call).count(), 1, "{call} in {path}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -26,23 +26,13 @@ TOLERANCE = {
 HALF = [torch.bfloat16, torch.float16]
 
 
-def run(case, tensors):
-    """The output; skips, with what the library says, operators that it does not have on CUDA."""
-    try:
-        return case.run(**tensors)
-    except flashcliff.UnsupportedError as error:
-        if case.name == "fcgp_norm":
-            pytest.skip(str(error))
-        raise
-
-
 def grads(output, tensors, cotangent):
     return torch.autograd.grad(output, tensors.values(), cotangent.to(output))
 
 
 def check(case, tensors):
     """Values and gradients beside the reference on the same numbers."""
-    output = run(case, tensors)
+    output = case.run(**tensors)
     exact = {n: t.detach().cpu().double().requires_grad_() for n, t in tensors.items()}
     wanted = case.reference(**exact)
     tolerance = TOLERANCE[output.dtype]
@@ -90,7 +80,7 @@ def test_all_algebras(algebra):
 @pytest.mark.parametrize("case", SPACE, ids=ids)
 def test_dispatcher_and_eager_agree(case):
     tensors = case.tensors(torch.float32, "cuda", grad=True)
-    eager = run(case, tensors)
+    eager = case.run(**tensors)
     dispatched = dispatch(case, tensors)
     assert torch.equal(eager, dispatched)
     cotangent = torch.randn_like(eager)
@@ -101,7 +91,7 @@ def test_dispatcher_and_eager_agree(case):
 @pytest.mark.parametrize("case", SPACE, ids=ids)
 def test_only_wanted_gradients(case):
     everything = case.tensors(torch.float32, "cuda", grad=True)
-    output = run(case, everything)
+    output = case.run(**everything)
     cotangent = torch.randn_like(output)
     together = dict(zip(everything, grads(output, everything, cotangent)))
     for name in everything:
@@ -114,7 +104,7 @@ def test_only_wanted_gradients(case):
 @pytest.mark.parametrize("case", SPACE, ids=ids)
 def test_empty_batch(case):
     tensors = case.tensors(torch.float32, "cuda", batch=0, grad=True)
-    output = run(case, tensors)
+    output = case.run(**tensors)
     for grad in grads(output, tensors, torch.zeros_like(output)):
         assert torch.equal(grad, torch.zeros_like(grad))
 
@@ -123,7 +113,7 @@ def test_empty_batch(case):
 def test_views(case):
     """Strided tensors are copied; contiguous ones may start anywhere."""
     tensors = case.tensors(torch.float32, "cuda")
-    wanted = run(case, tensors)
+    wanted = case.run(**tensors)
     strided = {n: t.transpose(0, -1).contiguous().transpose(0, -1) for n, t in tensors.items()}
     assert relative_error(case.run(**strided), wanted) < 1e-5
     shifted = {}
@@ -136,14 +126,14 @@ def test_views(case):
 @pytest.mark.parametrize("case", SPACE, ids=ids)
 def test_opcheck(case):
     tensors = case.tensors(torch.float32, "cuda", grad=True)
-    run(case, tensors)
+    case.run(**tensors)
     torch.library.opcheck(case.overload, case.arguments(tensors))
 
 
 @pytest.mark.parametrize("case", SPACE, ids=ids)
 def test_compile_with_any_batch(case):
     torch._dynamo.reset()
-    run(case, case.tensors(torch.float32, "cuda"))
+    case.run(**case.tensors(torch.float32, "cuda"))
     counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(case.run, fullgraph=True, backend=counter)
     for batch in (6, 9, 2, 33):
@@ -184,7 +174,7 @@ def test_cuda_graphs(case, dtype):
     tensors = case.tensors(dtype, "cuda", grad=True)
     # A graph of autograd that outlives the capture would tie it to the default stream.
     with torch.no_grad():
-        cotangent = torch.randn_like(run(case, tensors))
+        cotangent = torch.randn_like(case.run(**tensors))
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -214,7 +204,7 @@ def test_autocast(case, dtype, way):
     """Products compute on 16-bit multivectors and float32 parameters; gradients have the types of
     their tensors."""
     tensors = case.tensors(torch.float32, "cuda", grad=True)
-    run(case, tensors)
+    case.run(**tensors)
     with torch.autocast("cuda", dtype=dtype):
         if way == "eager":
             output = case.run(**tensors)
@@ -306,7 +296,7 @@ def test_gradients_on_a_side_stream():
 def test_dlpack(case):
     """Arrays by DLPack: here PyTorch's own tensors on the GPU."""
     tensors = case.tensors(torch.float32, "cuda")
-    wanted = run(case, tensors)
+    wanted = case.run(**tensors)
     output = getattr(arrays, case.name)(**tensors, algebra=case.signature, **case.options)
     assert output.is_cuda and torch.equal(output, wanted)
 

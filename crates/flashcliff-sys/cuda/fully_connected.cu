@@ -185,7 +185,7 @@ int prepare(const fc_product &kernels, int precision, const Gpu &gpu, bool *asyn
     known = attributes.ptxVersion == 90 ? 2 : 1;
     if (cached) kernels.ready[precision][gpu.number].store(known, std::memory_order_release);
   }
-  *async = known == 2 && precision != FC_PRECISION_F32;
+  *async = known == 2;
   return 0;
 }
 

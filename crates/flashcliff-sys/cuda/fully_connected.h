@@ -1,4 +1,4 @@
-/* C interface of the fully connected product (fcgp_norm): o_b = grade_rms(sum over paths p = (a, b, c) of A_p w_p), where
+/* C interface of the fully connected product (fcgp_norm) on tensor cores: o_b = grade_rms(sum over paths p = (a, b, c) of A_p w_p), where
  * A_p [blades of b, batch, in] holds the terms of the path between x_a and y_c, gated.
  *
  * Like fc_launch: functions return a cudaError_t or an FC_ERROR_ code as an int, 0 for success; launches go to a stream of the
@@ -19,10 +19,9 @@ extern "C" {
 
 /* How the operands of the matrix products are rounded; sums are always f32. */
 typedef enum fc_precision {
-  FC_PRECISION_F32 = 0,  /* not at all */
-  FC_PRECISION_TF32 = 1,
-  FC_PRECISION_BF16 = 2, /* for bf16 tensors */
-  FC_PRECISION_F16 = 3   /* for f16 tensors */
+  FC_PRECISION_TF32 = 0, /* for f32 tensors */
+  FC_PRECISION_BF16 = 1, /* for bf16 tensors */
+  FC_PRECISION_F16 = 2   /* for f16 tensors */
 } fc_precision;
 
 /* The kernels of an algebra; has static lifetime. */

@@ -140,6 +140,10 @@ pub fn sgp_norm(algebra: Algebra, options: &ProductOptions) -> Result<Operator, 
 /// One matrix product for each path, whose left operand is formed block by block from `x` and `y`;
 /// no slice of the size of a tensor is made. Any grade sets will do.
 ///
+/// On CUDA, tensors of 16 bits, and of `f32` where TF32 is allowed, take kernels for tensor cores in
+/// algebras of up to 3 dimensions. All else goes in blocks of rows that cuBLASLt multiplies: path products and
+/// output rows of a block take 64 MiB of the workspace at the most, or as much as a single row needs.
+///
 /// Saved for the backward pass: one sum per output grade and batch element.
 ///
 /// Source: flash-clifford's `fused_gelu_fcgp_norm`; CGENN's fully connected product

@@ -15,6 +15,9 @@ struct Uniforms {
   int gate;
   int valid;  // how many of the thread's channels exist
 
+  // For lane functions that know no rows.
+  FC_INLINE explicit Uniforms(int gate_kind) : eps(0), inv_channels(0), gate(gate_kind), valid(1) {}
+
   FC_INLINE explicit Uniforms(const Arguments &a) : gate(a.gate) {
     if constexpr (sizeof(T) == 8) {
       eps = a.eps;

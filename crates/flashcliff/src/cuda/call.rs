@@ -1,9 +1,12 @@
 //! A checked call, as addresses.
 
+use cudarc::driver::result;
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use flashcliff_sys as sys;
 
 use super::dtype::Dtypes;
+use super::fault;
+use crate::Error;
 use crate::operator::Dims;
 
 /// The most inputs of an operator.
@@ -27,6 +30,21 @@ pub(super) struct Call {
     pub(super) workspace: CUdeviceptr,
     pub(super) workspace_bytes: usize,
     pub(super) stream: CUstream,
+}
+
+impl Call {
+    /// Sets bytes to zero.
+    ///
+    /// # Safety
+    /// So many bytes may be written at the address, and the call is checked.
+    pub(super) unsafe fn zero(&self, ptr: CUdeviceptr, bytes: usize) -> Result<(), Error> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: the caller's.
+        let set = unsafe { result::memset_d8_async(ptr, 0, bytes, self.stream) };
+        set.map_err(fault::driver("cuMemsetD8Async"))
+    }
 }
 
 /// The gradients of the inputs, in order.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use cudarc::driver::{CudaContext, CudaStream, result, sys as driver};
 use flashcliff_sys as sys;
 
-use super::linear::BlasLt;
+use super::matmul::BlasLt;
 use super::{fault, library};
 use crate::Error;
 

@@ -1,25 +1,23 @@
-//! The fully connected product: all element types and precisions, both passes.
+//! The fully connected product: all algebras, element types and precisions, both passes. Up to 3 dimensions
+//! kernels for tensor cores take 16-bit types and TF32; all else goes in blocks of rows.
 
 use flashcliff::cuda::{Dtypes, MatmulPrecision};
 use flashcliff::ops::{self, ProductOptions};
-use flashcliff::{Algebra, Dtype, Error, Gate, Norm, Signature};
+use flashcliff::{Algebra, Dtype, Gate, Norm, Signature};
 
 use crate::basis::Basis;
 use crate::case::{Case, Fill, tiny};
 use crate::cases::{Spec, all_operators, main_operators};
 use crate::device::device;
-use crate::dtypes::{self, BF16, F32};
+use crate::dtypes::{self, BF16, F32, F64};
 use crate::measure::within;
 use crate::runner::Runner;
 use crate::trials::{Needs, Tests};
 use crate::{exact, repeats, wanted};
 
-/// A test of an algebra.
-type Test = fn(Algebra);
-
 pub(crate) fn add(tests: &mut Tests) {
-    let gpu = Needs::Gpu;
-    let each: [(&str, Test); 5] = [
+    let lt = Needs::CublasLt;
+    let each: [(&str, fn(Algebra)); 5] = [
         ("elements", every_element),
         ("exact", integers),
         ("options", every_option),
@@ -29,36 +27,15 @@ pub(crate) fn add(tests: &mut Tests) {
         ("repeats", |algebra| repeats::a_hundred(algebra, &main())),
     ];
     for (name, run) in each {
-        for algebra in Algebra::shipped().filter(|a| has_kernels(*a)) {
-            let name = format!("fully_connected::{name}::{}", algebra.name());
-            tests.add(gpu, name, move || run(algebra));
-        }
+        tests.add_for_each_algebra(lt, &format!("fully_connected::{name}"), run);
     }
-    tests.add(gpu, "fully_connected::sizes", every_size);
-    tests.add(gpu, "fully_connected::large_algebras", refused);
+    tests.add(lt, "fully_connected::sizes", every_size);
+    tests.add(lt, "fully_connected::blocks", several_blocks);
     tests.add(
-        gpu,
+        lt,
         "fully_connected::a_wrong_product_is_reported",
         wrong_products,
     );
-}
-
-/// Algebras of more dimensions have none.
-fn has_kernels(algebra: Algebra) -> bool {
-    algebra.grade_count() <= 4
-}
-
-fn refused() {
-    let large = Algebra::shipped().filter(|a| !has_kernels(*a));
-    let mut count = 0;
-    for algebra in large {
-        let op = ops::fcgp_norm(algebra, &ProductOptions::default()).expect("shipped");
-        let error = op.on_cuda(device()).expect_err("no kernel");
-        assert!(matches!(error, Error::UnsupportedOnCuda { .. }), "{error}");
-        assert!(error.to_string().contains(&algebra.name()), "{error}");
-        count += 1;
-    }
-    assert!(count > 0);
 }
 
 /// The product with the options that a layer would choose, and without gate and norm.
@@ -71,18 +48,21 @@ fn main() -> Vec<Spec> {
 
 /// Element types with the precisions that they can have.
 fn types() -> Vec<(Dtypes, MatmulPrecision)> {
-    let all = dtypes::ALL
-        .into_iter()
-        .filter(|d| d.lanes != Dtype::F64)
-        .map(|dtypes| (dtypes, MatmulPrecision::Highest));
-    all.chain([(F32, MatmulPrecision::Tf32)]).collect()
+    let highest = dtypes::ALL.map(|dtypes| (dtypes, MatmulPrecision::Highest));
+    let lower = [
+        MatmulPrecision::Tf32,
+        MatmulPrecision::Bf16,
+        MatmulPrecision::F16,
+    ];
+    [&highest[..], &lower.map(|precision| (F32, precision))].concat()
 }
 
 /// The units to which the products that are summed are rounded, and the weights. Tensor cores may cut
 /// numbers off.
 fn operand_unit(dtypes: Dtypes, precision: MatmulPrecision) -> f64 {
     match (dtypes.lanes, precision) {
-        (Dtype::F32, MatmulPrecision::Tf32) => 1.0 / f64::from(1 << 10),
+        (Dtype::F32, MatmulPrecision::Tf32 | MatmulPrecision::F16) => 1.0 / f64::from(1 << 10),
+        (Dtype::F32, MatmulPrecision::Bf16) => 1.0 / f64::from(1 << 7),
         (dtype, _) => dtypes::unit(dtype),
     }
 }
@@ -205,6 +185,22 @@ fn every_size() {
     }
 }
 
+/// Batches of several blocks, of which the last is shorter; and sums over rows in parts, with rows left over.
+fn several_blocks() {
+    let mut runner = Runner::new(device());
+    for (dim, shape) in [(3, [1601, 512, 8]), (5, [2501, 64, 5])] {
+        let algebra = Algebra::new(Signature::of(dim, 0, 0)).expect("shipped");
+        let basis = Basis::new(algebra.signature());
+        for spec in main() {
+            let case = Case::new(algebra, &basis, &spec, shape, Fill::Reals, 107);
+            for dtypes in [F32, F64, BF16] {
+                let types = (dtypes, MatmulPrecision::Highest);
+                check(&mut runner, &case, types, 0).unwrap_or_else(|e| panic!("{e}"));
+            }
+        }
+    }
+}
+
 /// The comparison fails for another gate, another norm, and for one wrong weight.
 fn wrong_products() {
     let algebra = Algebra::new(Signature::of(2, 0, 0)).expect("shipped");
@@ -218,6 +214,8 @@ fn wrong_products() {
         let all = case.all_wanted();
         for types in [
             (F32, MatmulPrecision::Tf32),
+            (F32, MatmulPrecision::Highest),
+            (F64, MatmulPrecision::Highest),
             (BF16, MatmulPrecision::Highest),
         ] {
             let mut case = case.rounded(types.0);

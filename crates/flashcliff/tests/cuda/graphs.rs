@@ -10,7 +10,7 @@ use flashcliff::{Algebra, Dims, Error, Operator, Pass, Signature};
 
 use crate::cases::{Spec, input_shapes, sizes};
 use crate::device::device;
-use crate::dtypes::{self, BF16, F32};
+use crate::dtypes::{self, BF16, F32, F64};
 use crate::memory::Memory;
 use crate::random::Random;
 use crate::trials::{Needs, Tests};
@@ -19,16 +19,25 @@ pub(crate) fn add(tests: &mut Tests) {
     tests.add(Needs::Gpu, "graphs::sgp_norm", || {
         for dtypes in [F32, BF16] {
             for shape in [[64, 128, 128], [5, 33, 33], [2, 4100, 4100]] {
-                replays(&Spec::Sgp(ProductOptions::default()), shape, dtypes);
+                replays(3, &Spec::Sgp(ProductOptions::default()), shape, dtypes);
             }
         }
     });
     tests.add(Needs::CublasLt, "graphs::mv_linear", || {
         for dtypes in [F32, BF16] {
             for shape in [[64, 128, 96], [5, 33, 17]] {
-                replays(&Spec::Linear(LinearOptions::default()), shape, dtypes);
+                replays(3, &Spec::Linear(LinearOptions::default()), shape, dtypes);
             }
         }
+    });
+    tests.add(Needs::CublasLt, "graphs::fcgp_norm", || {
+        let spec = Spec::Fcgp(ProductOptions::default());
+        for dtypes in [F32, F64, BF16] {
+            replays(3, &spec, [64, 32, 24], dtypes);
+            replays(5, &spec, [9, 7, 5], dtypes);
+        }
+        // Several blocks of rows.
+        replays(3, &spec, [1601, 512, 8], F32);
     });
 }
 
@@ -48,8 +57,8 @@ struct Program {
 }
 
 impl Program {
-    fn new(spec: &Spec, [batch, channels, out]: [usize; 3], dtypes: Dtypes) -> Self {
-        let algebra = Algebra::new(Signature::of(3, 0, 0)).expect("shipped");
+    fn new(dim: usize, spec: &Spec, [batch, channels, out]: [usize; 3], dtypes: Dtypes) -> Self {
+        let algebra = Algebra::new(Signature::of(dim, 0, 0)).expect("shipped");
         let op = spec.operator(algebra).expect("shipped");
         let gpu = op.on_cuda(device()).expect("a kernel");
         let dims = sizes(&op, batch, channels, out);
@@ -175,8 +184,8 @@ impl Program {
     }
 }
 
-fn replays(spec: &Spec, shape: [usize; 3], dtypes: Dtypes) {
-    let mut program = Program::new(spec, shape, dtypes);
+fn replays(dim: usize, spec: &Spec, shape: [usize; 3], dtypes: Dtypes) {
+    let mut program = Program::new(dim, spec, shape, dtypes);
     let mut random = Random::new(59);
     program.gpu.prepare(&program.dims, dtypes).expect("kernels");
     program.fill(&mut random);

@@ -26,6 +26,7 @@ pub(crate) fn add(tests: &mut Tests) {
     tests.add(Needs::Gpu, "sanitize::long_rows", long_rows);
     tests.add(Needs::Gpu, "sanitize::points", points);
     tests.add(Needs::CublasLt, "sanitize::linear", linear);
+    tests.add(Needs::CublasLt, "sanitize::blocks", blocks);
 }
 
 fn algebra(p: usize, q: usize, r: usize) -> Algebra {
@@ -118,5 +119,24 @@ fn linear() {
             run(algebra(3, 0, 0), &spec, [5, 7, 3], dtypes, 1);
             run(algebra(3, 0, 0), &spec, [5, 0, 3], dtypes, 0);
         }
+    }
+}
+
+/// What is around the matrix products of the fully connected product: path products, their gradients, norms,
+/// weights in another order.
+fn blocks() {
+    let spec = Spec::Fcgp(ProductOptions::default());
+    for algebra in [algebra(2, 0, 0), algebra(3, 0, 1), algebra(5, 0, 0)] {
+        run(algebra, &spec, [40, 20, 12], F32, 0);
+        run(algebra, &spec, [5, 7, 3], F64, 0);
+        run(algebra, &spec, [5, 7, 3], F32, 1);
+        run(algebra, &spec, [5, 0, 3], F32, 0);
+    }
+    let mixed = Dtypes {
+        params: F32.params,
+        ..BF16
+    };
+    for dtypes in [BF16, mixed] {
+        run(algebra(3, 0, 1), &spec, [5, 7, 3], dtypes, 1);
     }
 }

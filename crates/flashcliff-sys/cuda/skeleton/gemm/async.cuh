@@ -86,7 +86,7 @@ FC_INLINE void multiply_slab(float (*sums)[8][4], const typename P::A (&left)[Co
     const uint64_t descriptor = slab_descriptor(right);
     async_fence();
 #pragma unroll
-    for (int i = 0; i < Count; i++) async_mma<P>(sums[i], left[i].hi, descriptor);
+    for (int i = 0; i < Count; i++) async_mma<P>(sums[i], left[i].words, descriptor);
     async_commit();
     // What the products before these read may change now.
     async_wait<1>();

@@ -8,8 +8,7 @@
 
 #define FC_BY_PRECISION(kernel, Algebra)                                            \
   {                                                                                 \
-    reinterpret_cast<const void *>(&fc::gemm::kernel<Algebra, fc::gemm::Tf32x3>),   \
-        reinterpret_cast<const void *>(&fc::gemm::kernel<Algebra, fc::gemm::Tf32>), \
+    reinterpret_cast<const void *>(&fc::gemm::kernel<Algebra, fc::gemm::Tf32>),     \
         reinterpret_cast<const void *>(&fc::gemm::kernel<Algebra, fc::gemm::Bf16>), \
         reinterpret_cast<const void *>(&fc::gemm::kernel<Algebra, fc::gemm::F16>)   \
   }

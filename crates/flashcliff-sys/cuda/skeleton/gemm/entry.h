@@ -6,7 +6,7 @@
 #include "../../fully_connected.h"
 
 struct fc_product {
-  static constexpr int kPrecisions = 4;
+  static constexpr int kPrecisions = 3;
   static constexpr int kDevices = 32;
   const char *name;
   int blades, grades, paths;

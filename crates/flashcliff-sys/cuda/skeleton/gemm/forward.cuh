@@ -23,7 +23,7 @@ struct Forward {
   // The operands of 16 rows lie together: [slab][blades of x, of y, gate][row][8 words].
   static constexpr int kOperands = 2 * Algebra::kBlades + 1;
   static constexpr bool kCached = Algebra::kBlades <= kCachedBlades && P::kNumbers == 1;
-  static constexpr bool kAsync = P::kAsync && Algebra::kBlades <= kAsyncForwardBlades;
+  static constexpr bool kAsync = Algebra::kBlades <= kAsyncForwardBlades;
   static constexpr int kSteps = kSlabs * Group::kBatches;  // of two slabs
   static constexpr int kSlabOperandBytes = kOperands * kBlockBytes;
 

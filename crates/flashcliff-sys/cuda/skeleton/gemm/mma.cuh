@@ -1,4 +1,4 @@
-// Matrix products of a warp, 16 x 8 numbers of 32 bytes of k, in four precisions.
+// Matrix products of a warp, 16 x 8 numbers of 32 bytes of k, in three precisions.
 //
 // In units of words of 4 bytes all are the same: with g = lane / 4 and t = lane % 4, a thread holds of the left operand the
 // words (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4), of the right one (t, g), (t + 4, g) and of the sums (g, 2t),
@@ -34,59 +34,19 @@ constexpr float kLift = 0.0003662109375f;
 struct Tf32 {
   using Word = float;
   static constexpr int kNumbers = 1;  // a word
-  static constexpr bool kAsync = true;
   static constexpr float kScale = 1.0f + kLift;
-  struct A { uint32_t hi[4]; };
-  struct B { uint32_t hi[2]; };
+  struct A { uint32_t words[4]; };
+  struct B { uint32_t words[2]; };
   using V = Fragment<4>;
 
   FC_INLINE static A left(const V &v) {
     A a;
-    FC_EACH(4, a.hi[i] = __float_as_uint(v.v[i]))
+    FC_EACH(4, a.words[i] = __float_as_uint(v.v[i]))
     return a;
   }
   FC_INLINE static A left_words(const uint32_t (&w)[4]) { return A{{w[0], w[1], w[2], w[3]}}; }
   FC_INLINE static B right(const uint32_t (&w)[2]) { return B{{w[0], w[1]}}; }
-  FC_INLINE static void mma(float (&c)[4], const A &a, const B &b) { mma_tf32(c, a.hi, b.hi); }
-};
-
-// Operands as sums of two TF32 numbers, 22 bits: as good as f32.
-struct Tf32x3 {
-  using Word = float;
-  static constexpr int kNumbers = 1;
-  static constexpr bool kAsync = false;
-  static constexpr float kScale = 1.0f;
-  struct A { uint32_t hi[4], lo[4]; };
-  struct B { uint32_t hi[2], lo[2]; };
-  using V = Fragment<4>;
-
-  // NaN stays NaN in the low part.
-  FC_INLINE static void split(float v, uint32_t &hi, uint32_t &lo) {
-    hi = (__float_as_uint(v) + 0x1000u) & 0xffffe000u;
-    lo = __float_as_uint(v - __uint_as_float(hi));
-  }
-  FC_INLINE static A left(const V &v) {
-    A a;
-    FC_EACH(4, split(v.v[i], a.hi[i], a.lo[i]))
-    return a;
-  }
-  FC_INLINE static A left_words(const uint32_t (&w)[4]) {
-    A a;
-    FC_EACH(4, split(__uint_as_float(w[i]), a.hi[i], a.lo[i]))
-    return a;
-  }
-  FC_INLINE static B right(const uint32_t (&w)[2]) {
-    B b;
-    split(__uint_as_float(w[0]), b.hi[0], b.lo[0]);
-    split(__uint_as_float(w[1]), b.hi[1], b.lo[1]);
-    return b;
-  }
-  // Small products first.
-  FC_INLINE static void mma(float (&c)[4], const A &a, const B &b) {
-    mma_tf32(c, a.lo, b.hi);
-    mma_tf32(c, a.hi, b.lo);
-    mma_tf32(c, a.hi, b.hi);
-  }
+  FC_INLINE static void mma(float (&c)[4], const A &a, const B &b) { mma_tf32(c, a.words, b.words); }
 };
 
 // What both 16-bit types share; Self gives the instruction and the conversions.
@@ -94,20 +54,19 @@ template <class Self>
 struct Half {
   using Word = uint16_t;
   static constexpr int kNumbers = 2;
-  static constexpr bool kAsync = true;
   static constexpr float kScale = 1.0f;
-  struct A { uint32_t hi[4]; };
-  struct B { uint32_t hi[2]; };
+  struct A { uint32_t words[4]; };
+  struct B { uint32_t words[2]; };
   using V = Fragment<8>;
 
   FC_INLINE static A left(const V &v) {
     A a;
-    FC_EACH(4, a.hi[i] = Self::pack(v.v[2 * i], v.v[2 * i + 1]))
+    FC_EACH(4, a.words[i] = Self::pack(v.v[2 * i], v.v[2 * i + 1]))
     return a;
   }
   FC_INLINE static A left_words(const uint32_t (&w)[4]) { return A{{w[0], w[1], w[2], w[3]}}; }
   FC_INLINE static B right(const uint32_t (&w)[2]) { return B{{w[0], w[1]}}; }
-  FC_INLINE static void mma(float (&c)[4], const A &a, const B &b) { Self::multiply(c, a.hi, b.hi); }
+  FC_INLINE static void mma(float (&c)[4], const A &a, const B &b) { Self::multiply(c, a.words, b.words); }
 };
 
 struct Bf16 : Half<Bf16> {

@@ -23,7 +23,7 @@ struct Weights {
   static constexpr int kPitch = kWarpRows * int(sizeof(Word)) + 16;
   static constexpr int kBlock = kSlabs * kElements * kPitch;
   static constexpr bool kCached = (Group::kLefts + Group::kRights) * V::kCount <= 64;
-  static constexpr bool kAsync = P::kAsync && Algebra::kBlades <= kAsyncWeightsBlades;
+  static constexpr bool kAsync = Algebra::kBlades <= kAsyncWeightsBlades;
 
   const Problem &a;
   uint32_t shared;

@@ -1,14 +1,11 @@
 //! The grade-wise linear map: matrix products of cuBLASLt.
 //!
 //! The blades of a grade lie one after the other, so that one product `[blades * batch, in]` by
-//! `[in, out]` does a whole grade. Weights `[out, in, grades]` are packed into one matrix a grade
-//! first, and their gradients unpacked at the end: cuBLASLt takes no strided elements.
+//! `[in, out]` does a whole grade. Where that would leave most of a GPU idle, one batched product does all
+//! blades, each with a copy of its matrix. Weights are packed first, into one matrix a grade or a blade, unless they
+//! lie as products read them; their gradients are summed over parts and unpacked at the end.
 
-mod blaslt;
-mod library;
 mod pack;
-mod plan;
-mod product;
 mod workspace;
 
 use std::ops::Range;
@@ -16,13 +13,11 @@ use std::sync::Arc;
 
 use super::call::{Call, Gradients, NO_GRADIENTS};
 use super::dtype::Dtypes;
+use super::matmul::{BlasLt, Form, MANY_TILES, MatmulPrecision, ONE, Product, offset, tiles};
 use crate::operator::{self, Dims, Pass};
 use flashcliff_sys as sys;
 
 use crate::{Bias, Dtype, Error, WeightLayout};
-pub(super) use blaslt::BlasLt;
-use pack::zero;
-use product::{Form, MANY_TILES, Problem, Product, alignment, tiles};
 use workspace::{Workspace, bias_stride, stride};
 
 /// Rows of a product at the most: some versions of cuBLASLt fail for a few million.
@@ -39,31 +34,6 @@ const MODEST_TILES: usize = 16;
 const PART_ROWS: usize = 512;
 /// The most parts of a blade: each takes memory.
 const MOST_PARTS: usize = 8;
-
-/// How the matrix products of [`mv_linear`](crate::ops::mv_linear) and
-/// [`fcgp_norm`](crate::ops::fcgp_norm) treat `f32` operands. Sums are always `f32`. Tensors of other
-/// types are multiplied as they are: products of 16-bit numbers are exact in `f32`, and `f64` is
-/// computed in `f64`.
-///
-/// The left operands of the fully connected product are themselves products, of `x` and `y`: for
-/// 16-bit tensors these are rounded to that type. It takes `Highest` and `Tf32` for `f32`, and no
-/// `f64`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum MatmulPrecision {
-    /// No rounding.
-    #[default]
-    Highest,
-    /// Rounded to TF32: 8 bits of exponent, 10 of fraction.
-    Tf32,
-    /// Rounded to bf16: 8 bits of exponent, 7 of fraction.
-    Bf16,
-    /// Rounded to f16: 5 bits of exponent, 10 of fraction. Numbers beyond 65504 overflow.
-    F16,
-}
-
-/// A single product, and no strides.
-const ONE: (usize, [usize; 3]) = (1, [0; 3]);
 
 /// The linear map on a device.
 #[derive(Clone, Debug)]
@@ -150,11 +120,12 @@ impl Linear {
             Some(grad_x) if n == 0 => {
                 let bytes = self.blades() * batch * k * dtypes.lanes.bytes();
                 // SAFETY: the caller's.
-                unsafe { zero(call, grad_x, bytes) }?;
+                unsafe { call.zero(grad_x, bytes) }?;
             }
             Some(grad_x) if batch > 0 && k > 0 => {
                 // SAFETY: the caller's.
-                let weight = unsafe { self.pack(call, Form::GradX, weight, space.weights, None) }?;
+                let weight =
+                    unsafe { self.pack(call, Pass::Backward, weight, space.weights, None) }?;
                 self.x_gradients(&dims, dtypes, [weight, call.output, grad_x], &mut run)?;
             }
             _ => {}
@@ -163,7 +134,7 @@ impl Linear {
             Some(grad_weight) if batch == 0 => {
                 let bytes = self.matrices.len() * k * n * dtypes.params.bytes();
                 // SAFETY: the caller's.
-                unsafe { zero(call, grad_weight, bytes) }?;
+                unsafe { call.zero(grad_weight, bytes) }?;
             }
             Some(grad_weight) if k > 0 && n > 0 => {
                 let packed = match self.unpacks_gradients(&dims) {
@@ -195,7 +166,7 @@ impl Linear {
     ) -> Result<(), Error> {
         let (k, n, bytes) = (dims.in_channels, dims.out_channels, dtypes.lanes.bytes());
         let types = [dtypes.lanes; 2];
-        let biased = self.biased_blades();
+        let (form, biased) = (self.form(dtypes, Pass::Forward), self.biased_blades());
         if self.at_once(dims) {
             let strides = [stride(dims, bytes), dims.batch * k, dims.batch * n];
             let (size, parts) = ((n, dims.batch, k), (self.blades(), strides));
@@ -203,7 +174,7 @@ impl Linear {
                 let stride = bias_stride(dims, bytes);
                 (bias, if self.packs_bias(dims) { stride } else { 0 })
             });
-            return run(&self.product(Form::Output, size, parts, types, [weight, x, o], bias));
+            return run(&self.product(form, size, parts, types, [weight, x, o], bias));
         }
         for (index, blades) in self.matrices.iter().enumerate() {
             // One matrix for all blades, and a bias on the first, make two products.
@@ -212,11 +183,11 @@ impl Linear {
             for (blades, bias) in [(blades.start..cut, biased), (cut..blades.end, None)] {
                 for rows in chunks(&blades, dims, MAX_ROWS) {
                     let d = offset(o, rows.start, n, bytes);
-                    let stride = self.weight_stride(dims, dtypes, Form::Output);
+                    let stride = self.weight_stride(dims, dtypes, Pass::Forward);
                     let a = offset(weight, index, stride, bytes);
                     let b = offset(x, rows.start, k, bytes);
                     let size = (n, rows.len(), k);
-                    run(&self.product(Form::Output, size, ONE, types, [a, b, d], bias))?;
+                    run(&self.product(form, size, ONE, types, [a, b, d], bias))?;
                 }
             }
         }
@@ -232,21 +203,21 @@ impl Linear {
         run: &mut dyn FnMut(&Product) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let (k, n, bytes) = (dims.in_channels, dims.out_channels, dtypes.lanes.bytes());
-        let types = [dtypes.lanes; 2];
+        let (form, types) = (self.form(dtypes, Pass::Backward), [dtypes.lanes; 2]);
         if self.at_once(dims) {
             let strides = [stride(dims, bytes), dims.batch * n, dims.batch * k];
             let (size, parts) = ((k, dims.batch, n), (self.blades(), strides));
             let addresses = [weight, grad_o, grad_x];
-            return run(&self.product(Form::GradX, size, parts, types, addresses, None));
+            return run(&self.product(form, size, parts, types, addresses, None));
         }
         for (index, blades) in self.matrices.iter().enumerate() {
             for rows in chunks(blades, dims, MAX_ROWS) {
                 let d = offset(grad_x, rows.start, k, bytes);
-                let stride = self.weight_stride(dims, dtypes, Form::GradX);
+                let stride = self.weight_stride(dims, dtypes, Pass::Backward);
                 let a = offset(weight, index, stride, bytes);
                 let b = offset(grad_o, rows.start, n, bytes);
                 let size = (k, rows.len(), n);
-                run(&self.product(Form::GradX, size, ONE, types, [a, b, d], None))?;
+                run(&self.product(form, size, ONE, types, [a, b, d], None))?;
             }
         }
         Ok(())
@@ -277,7 +248,7 @@ impl Linear {
             let (size, strides) = ((m, n, rows), [rows * m, rows * n, stride]);
             let parts = (self.blades() * parts, strides);
             let addresses = [left, right, grad_weight];
-            return run(&self.product(Form::GradWeight, size, parts, types, addresses, None));
+            return run(&self.product(Form::TransposeTimes, size, parts, types, addresses, None));
         }
         for (index, blades) in self.matrices.iter().enumerate() {
             let d = offset(grad_weight, index, stride, grad_bytes);
@@ -285,7 +256,7 @@ impl Linear {
                 let a = offset(left, rows.start, m, bytes);
                 let b = offset(right, rows.start, n, bytes);
                 let size = (m, n, rows.len());
-                let product = self.product(Form::GradWeight, size, ONE, types, [a, b, d], None);
+                let product = self.product(Form::TransposeTimes, size, ONE, types, [a, b, d], None);
                 run(&Product {
                     accumulate: chunk > 0,
                     ..product
@@ -298,45 +269,13 @@ impl Linear {
     fn product(
         &self,
         form: Form,
-        (m, n, k): (usize, usize, usize),
-        (parts, strides): (usize, [usize; 3]),
-        [operands, result]: [Dtype; 2],
-        [a, b, d]: [u64; 3],
+        size: (usize, usize, usize),
+        parts: (usize, [usize; 3]),
+        types: [Dtype; 2],
+        addresses: [u64; 3],
         bias: Option<(u64, usize)>,
     ) -> Product {
-        // What a single part is told of the next would only make another plan.
-        let strides = if parts > 1 { strides } else { [0; 3] };
-        let types = Dtypes {
-            lanes: operands,
-            params: operands,
-        };
-        let transposed = self.transposes(types, form);
-        let aligned = |address, stride, dtype: Dtype| alignment(address, stride * dtype.bytes());
-        Product {
-            problem: Problem {
-                form,
-                in_out: (self.layout == WeightLayout::GradeInOut) != transposed,
-                m,
-                n,
-                k,
-                parts,
-                strides,
-                operands,
-                result,
-                precision: self.precision,
-                bias: bias.map(|(_, stride)| stride),
-                alignment: [
-                    aligned(a, strides[0], operands),
-                    aligned(b, strides[1], operands),
-                    aligned(d, strides[2], result),
-                ],
-            },
-            a,
-            b,
-            d,
-            bias: bias.map_or(0, |(address, _)| address),
-            accumulate: false,
-        }
+        Product::new(form, size, parts, types, addresses, self.precision).with_bias(bias)
     }
 
     // ---- questions ----
@@ -426,26 +365,39 @@ impl Linear {
         self.matrices.len() == 1 || self.layout == WeightLayout::GradeInOut
     }
 
-    /// Whether packed matrices are transposed: the tensor cores of sm_90 read TF32 along the channels that are summed
-    /// over only.
-    fn transposes(&self, dtypes: Dtypes, form: Form) -> bool {
-        let summed_last = match form {
-            Form::Output => self.layout == WeightLayout::OutInGrade,
-            Form::GradX => self.layout == WeightLayout::GradeInOut,
-            Form::GradWeight => true,
-        };
-        let tf32 = dtypes.lanes == Dtype::F32 && self.precision == MatmulPrecision::Tf32;
-        tf32 && !summed_last
+    /// How products read the weight as it is stored.
+    fn stored_form(&self, pass: Pass) -> Form {
+        match (pass, self.layout) {
+            (Pass::Forward, WeightLayout::OutInGrade) => Form::TimesTranspose,
+            (Pass::Forward, WeightLayout::GradeInOut) => Form::Times,
+            (Pass::Backward, WeightLayout::OutInGrade) => Form::Times,
+            (Pass::Backward, WeightLayout::GradeInOut) => Form::TimesTranspose,
+        }
     }
 
-    fn packs_weights(&self, dims: &Dims, dtypes: Dtypes, form: Form) -> bool {
+    /// Whether packed matrices are transposed: the tensor cores of sm_90 read TF32 along the channels that are summed
+    /// over only.
+    fn transposes(&self, dtypes: Dtypes, pass: Pass) -> bool {
+        let tf32 = dtypes.lanes == Dtype::F32 && self.precision == MatmulPrecision::Tf32;
+        tf32 && self.stored_form(pass) == Form::Times
+    }
+
+    /// How products read the weight as they are given it.
+    fn form(&self, dtypes: Dtypes, pass: Pass) -> Form {
+        match self.transposes(dtypes, pass) {
+            true => Form::TimesTranspose,
+            false => self.stored_form(pass),
+        }
+    }
+
+    fn packs_weights(&self, dims: &Dims, dtypes: Dtypes, pass: Pass) -> bool {
         let as_they_are = self.is_packed() && dtypes.lanes == dtypes.params;
-        !as_they_are || self.at_once(dims) || self.transposes(dtypes, form)
+        !as_they_are || self.at_once(dims) || self.transposes(dtypes, pass)
     }
 
     /// The elements from one matrix that products read to the next.
-    fn weight_stride(&self, dims: &Dims, dtypes: Dtypes, form: Form) -> usize {
-        match self.packs_weights(dims, dtypes, form) {
+    fn weight_stride(&self, dims: &Dims, dtypes: Dtypes, pass: Pass) -> usize {
+        match self.packs_weights(dims, dtypes, pass) {
             true => stride(dims, dtypes.lanes.bytes()),
             false => dims.in_channels * dims.out_channels,
         }
@@ -489,9 +441,4 @@ fn chunks(
     let (start, end) = (blades.start * dims.batch, blades.end * dims.batch);
     let starts = (start..end).step_by(most);
     starts.map(move |first| first..end.min(first + most))
-}
-
-/// The address of the `index`-th part of `size` elements.
-fn offset(base: u64, index: usize, size: usize, bytes: usize) -> u64 {
-    base + (index * size * bytes) as u64
 }

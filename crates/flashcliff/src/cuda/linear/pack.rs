@@ -2,18 +2,17 @@
 
 use std::ptr;
 
-use cudarc::driver::result;
 use cudarc::driver::sys::CUdeviceptr;
 use flashcliff_sys as sys;
 
 use super::Linear;
-use super::product::{BIAS_ALIGNMENT, Form};
 use super::workspace::{Workspace, bias_stride, stride};
 use crate::cuda::call::Call;
 use crate::cuda::dtype::{Dtypes, code};
 use crate::cuda::fault;
 use crate::cuda::lane::address;
-use crate::operator::Dims;
+use crate::cuda::matmul::BIAS_ALIGNMENT;
+use crate::operator::{Dims, Pass};
 use crate::{Error, WeightLayout};
 
 impl Linear {
@@ -32,7 +31,7 @@ impl Linear {
         if !self.packs_bias(dims) {
             // SAFETY: the caller's.
             return unsafe {
-                let weight = self.pack(call, Form::Output, weight, space.weights, None)?;
+                let weight = self.pack(call, Pass::Forward, weight, space.weights, None)?;
                 Ok((weight, self.usable_bias(call, bias, space.bias)?))
             };
         }
@@ -47,7 +46,7 @@ impl Linear {
         };
         // SAFETY: the caller's.
         let weight =
-            unsafe { self.pack(call, Form::Output, weight, space.weights, Some(&biases)) }?;
+            unsafe { self.pack(call, Pass::Forward, weight, space.weights, Some(&biases)) }?;
         Ok((weight, space.bias))
     }
 
@@ -60,19 +59,19 @@ impl Linear {
     pub(super) unsafe fn pack(
         &self,
         call: &Call,
-        form: Form,
+        pass: Pass,
         weight: CUdeviceptr,
         space: CUdeviceptr,
         biases: Option<&sys::fc_linear_bias>,
     ) -> Result<CUdeviceptr, Error> {
         let Call { dims, dtypes, .. } = call;
-        if !self.packs_weights(dims, *dtypes, form) {
+        if !self.packs_weights(dims, *dtypes, pass) {
             return Ok(weight);
         }
         let ends = self.ends(self.at_once(dims).then_some(1));
         let shape = self.weights(dims, stride(dims, dtypes.lanes.bytes()));
         let shape = sys::fc_linear_weights {
-            transposed: self.transposes(*dtypes, form).into(),
+            transposed: self.transposes(*dtypes, pass).into(),
             ..shape
         };
         // SAFETY: the caller's.
@@ -204,7 +203,7 @@ impl Linear {
         let n = dims.out_channels;
         let bytes = self.blades() * dims.batch * n * dtypes.lanes.bytes();
         // SAFETY: the caller's.
-        unsafe { zero(call, call.output, bytes) }?;
+        unsafe { call.zero(call.output, bytes) }?;
         if !self.has_bias() {
             return Ok(());
         }
@@ -248,15 +247,4 @@ impl Linear {
         };
         fault::kernel("fc_linear_column_sums", code)
     }
-}
-
-/// # Safety
-/// So many bytes may be written at the address, and the call is checked.
-pub(super) unsafe fn zero(call: &Call, ptr: CUdeviceptr, bytes: usize) -> Result<(), Error> {
-    if bytes == 0 {
-        return Ok(());
-    }
-    // SAFETY: the caller's.
-    let set = unsafe { result::memset_d8_async(ptr, 0, bytes, call.stream) };
-    set.map_err(fault::driver("cuMemsetD8Async"))
 }

@@ -3,10 +3,10 @@
 use flashcliff_sys as sys;
 
 use super::Linear;
-use super::product::{Form, Product};
 use crate::Dtype;
 use crate::cuda::call::Gradients;
 use crate::cuda::dtype::{Dtypes, code};
+use crate::cuda::matmul::Product;
 use crate::cuda::spans::WORKSPACE_ALIGNMENT;
 use crate::operator::{Dims, Pass};
 
@@ -42,11 +42,8 @@ impl Workspace {
             count * stride(dims, bytes) * bytes
         };
         let mut this = Self::default();
-        let form = match pass {
-            Pass::Forward => Some(Form::Output),
-            Pass::Backward => wants_x.then_some(Form::GradX),
-        };
-        if form.is_some_and(|form| linear.packs_weights(dims, dtypes, form)) {
+        let reads_weights = pass == Pass::Forward || wants_x;
+        if reads_weights && linear.packs_weights(dims, dtypes, pass) {
             this.weights = this.add(matrices(linear.packed_matrices(dims), lanes));
         }
         if pass == Pass::Forward && linear.has_bias() {

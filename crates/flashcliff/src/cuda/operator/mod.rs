@@ -14,7 +14,8 @@ use super::device::Device;
 use super::dtype::Dtypes;
 use super::fully_connected::FullyConnected;
 use super::lane::Lanes;
-use super::linear::{Linear, MatmulPrecision};
+use super::linear::Linear;
+use super::matmul::MatmulPrecision;
 use super::queue::Queue;
 use super::tensor::{Scratch, Tensor, TensorMut};
 use crate::Error;
@@ -44,8 +45,9 @@ impl crate::Operator {
     /// The operator on a GPU.
     ///
     /// # Errors
-    /// [`Error::UnsupportedOnCuda`] if it has no CUDA implementation, and for
-    /// [`mv_linear`](crate::ops::mv_linear) [`Error::CudaLibrary`] without cuBLASLt.
+    /// [`Error::UnsupportedOnCuda`] if it has no CUDA implementation. [`Error::CudaLibrary`] without cuBLASLt
+    /// for [`mv_linear`](crate::ops::mv_linear), and for [`fcgp_norm`](crate::ops::fcgp_norm) of more than 3
+    /// dimensions; up to 3, calls that need it report it.
     pub fn on_cuda(&self, device: &Device) -> Result<Operator, Error> {
         let work =
             match self.kind() {
@@ -54,7 +56,7 @@ impl crate::Operator {
                 }
                 Kind::Linear(linear) => Work::Linear(Linear::new(linear, device.blas()?)),
                 Kind::FullyConnected(product) => Work::FullyConnected(Box::new(
-                    FullyConnected::new(self.name(), self.algebra(), product)?,
+                    FullyConnected::new(self.name(), self.algebra(), product, device)?,
                 )),
             };
         Ok(Operator {
@@ -129,7 +131,7 @@ impl Operator {
         match &self.work {
             Work::Lanes(lanes) => lanes.prepare(dtypes),
             Work::Linear(linear) => linear.prepare(dims, dtypes),
-            Work::FullyConnected(product) => product.prepare(dtypes),
+            Work::FullyConnected(product) => product.prepare(dims, dtypes),
         }
     }
 

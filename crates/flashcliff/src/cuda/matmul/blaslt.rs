@@ -50,7 +50,7 @@ impl BlasLt {
     }
 
     /// The plan of a problem, made at the first call. Launches nothing.
-    pub(super) fn plan(&self, problem: &Problem) -> Result<Arc<Plan>, Error> {
+    pub(in crate::cuda) fn plan(&self, problem: &Problem) -> Result<Arc<Plan>, Error> {
         // What is behind the lock is whole after a panic too.
         let plans = || self.plans.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(plan) = plans().get(problem) {
@@ -69,7 +69,7 @@ impl BlasLt {
     /// # Safety
     /// The addresses are those of matrices of the problem, its workspace is at `workspace`, the
     /// stream is valid, and the context is current.
-    pub(super) unsafe fn run(
+    pub(in crate::cuda) unsafe fn run(
         &self,
         product: &Product,
         workspace: u64,

@@ -15,7 +15,7 @@ use crate::{Dtype, Error};
 
 /// A product ready to run, any number of times and from any thread.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(in crate::cuda) struct Plan {
     functions: Functions,
     /// Locked from setting the address of the bias to the launch.
     product: Mutex<Descriptor>,

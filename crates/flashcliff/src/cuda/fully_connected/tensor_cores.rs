@@ -1,29 +1,25 @@
-//! The fully connected product: kernels of its own, which form the products on their way to the
-//! tensor cores.
+//! Kernels of the fully connected product that form the path products on their way to the tensor cores.
 
 use std::ffi::CString;
 use std::ptr::{self, NonNull};
 
 use flashcliff_sys as sys;
 
-use super::call::{Call, Gradients, NO_GRADIENTS};
-use super::dtype::{Dtypes, code};
-use super::fault;
-use super::lane::{address, gate_code};
-use super::linear::MatmulPrecision;
+use crate::cuda::call::{Call, Gradients, NO_GRADIENTS};
+use crate::cuda::dtype::{Dtypes, code};
+use crate::cuda::fault;
+use crate::cuda::lane::{address, gate_code};
 use crate::operator::{self, Dims, Pass};
-use crate::{Algebra, Dtype, Error};
+use crate::{Algebra, Error};
 
-/// The product on a device.
+/// The kernels of a product with its options.
 #[derive(Clone, Debug)]
-pub(super) struct FullyConnected {
-    operator: String,
+pub(super) struct TensorCores {
     product: Product,
     places: Places,
     gate: sys::fc_gate,
     eps: f64,
     norm: bool,
-    pub(super) precision: MatmulPrecision,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -43,23 +39,13 @@ struct Places {
     path: [i8; sys::FC_MAX_PATHS as usize],
 }
 
-impl FullyConnected {
-    pub(super) fn new(
-        operator: &str,
-        algebra: Algebra,
-        product: &operator::FullyConnected,
-    ) -> Result<Self, Error> {
-        let missing = || Error::UnsupportedOnCuda {
-            operator: operator.to_owned(),
-            reason: format!(
-                "no kernel of the fully connected product for {}",
-                algebra.name()
-            ),
-        };
-        let name = CString::new(algebra.name()).map_err(|_| missing())?;
+impl TensorCores {
+    /// The kernels; none for an algebra of more than 3 dimensions.
+    pub(super) fn find(algebra: Algebra, product: &operator::FullyConnected) -> Option<Self> {
+        let name = CString::new(algebra.name()).ok()?;
         // SAFETY: the string ends in a zero byte.
         let found = unsafe { sys::fc_product_find(name.as_ptr()) };
-        let found = NonNull::new(found.cast_mut()).ok_or_else(missing)?;
+        let found = NonNull::new(found.cast_mut())?;
         let cayley = algebra.cayley();
         let [left, right, result] = product.grades().map(|grades| {
             let blades = 0..cayley.blade_count();
@@ -68,8 +54,7 @@ impl FullyConnected {
         let paths = product.paths();
         let all = cayley.paths();
         let path = all.iter().map(|path| paths.iter().position(|p| p == path));
-        Ok(Self {
-            operator: operator.to_owned(),
+        Some(Self {
             product: Product(found),
             places: Places {
                 left,
@@ -80,34 +65,11 @@ impl FullyConnected {
             gate: gate_code(product.gate()),
             eps: product.eps(),
             norm: product.has_norm(),
-            precision: MatmulPrecision::default(),
         })
     }
 
-    /// How the kernels multiply tensors of some types. 16-bit tensors are multiplied in their type.
-    fn precision_of(&self, dtypes: Dtypes) -> Result<sys::fc_precision, Error> {
-        let unsupported = |reason: String| Error::UnsupportedOnCuda {
-            operator: self.operator.clone(),
-            reason,
-        };
-        match (dtypes.lanes, self.precision) {
-            (Dtype::Bf16, _) => Ok(sys::fc_precision::FC_PRECISION_BF16),
-            (Dtype::F16, _) => Ok(sys::fc_precision::FC_PRECISION_F16),
-            (Dtype::F32, MatmulPrecision::Highest) => Ok(sys::fc_precision::FC_PRECISION_F32),
-            (Dtype::F32, MatmulPrecision::Tf32) => Ok(sys::fc_precision::FC_PRECISION_TF32),
-            (Dtype::F32, precision) => Err(unsupported(format!(
-                "it rounds f32 operands to TF32 or not at all, not as {precision:?}; tensors of 16 \
-                 bits are multiplied as they are"
-            ))),
-            (Dtype::F64, _) => Err(unsupported(
-                "there is no f64 kernel of it; it takes f32, bf16 and f16".to_owned(),
-            )),
-        }
-    }
-
     /// Loads the kernels of both passes on the current device.
-    pub(super) fn prepare(&self, dtypes: Dtypes) -> Result<(), Error> {
-        let precision = self.precision_of(dtypes)?;
+    pub(super) fn prepare(&self, precision: sys::fc_precision) -> Result<(), Error> {
         // SAFETY: a product of the library.
         let code = unsafe { sys::fc_product_prepare(self.product.0.as_ptr(), precision) };
         fault::kernel("fc_product_prepare", code)
@@ -118,9 +80,10 @@ impl FullyConnected {
         dims: &Dims,
         pass: Pass,
         dtypes: Dtypes,
+        precision: sys::fc_precision,
         grads: &Gradients,
     ) -> Result<usize, Error> {
-        let mut call = self.empty_call(dims, dtypes)?;
+        let mut call = self.empty_call(dims, dtypes, precision);
         // Only whether gradients are null counts.
         let [x, y, w, ..] = grads.map(|grad| match grad {
             Some(_) => ptr::dangling_mut::<f64>().cast(),
@@ -147,8 +110,12 @@ impl FullyConnected {
 
     /// # Safety
     /// The call is checked, its stream valid, and the context of its tensors current.
-    pub(super) unsafe fn forward(&self, call: &Call) -> Result<(), Error> {
-        let mut arguments = self.arguments(call, &NO_GRADIENTS)?;
+    pub(super) unsafe fn forward(
+        &self,
+        call: &Call,
+        precision: sys::fc_precision,
+    ) -> Result<(), Error> {
+        let mut arguments = self.arguments(call, precision, &NO_GRADIENTS);
         arguments.output = address(call.output);
         // SAFETY: the caller's; the library copies what it needs of the arguments.
         let code = unsafe {
@@ -160,8 +127,12 @@ impl FullyConnected {
 
     /// # Safety
     /// As for [`Self::forward`].
-    pub(super) unsafe fn backward(&self, call: &Call) -> Result<(), Error> {
-        let mut arguments = self.arguments(call, &call.grads)?;
+    pub(super) unsafe fn backward(
+        &self,
+        call: &Call,
+        precision: sys::fc_precision,
+    ) -> Result<(), Error> {
+        let mut arguments = self.arguments(call, precision, &call.grads);
         // Only read.
         arguments.output = address(call.result);
         arguments.grad_output = address(call.output);
@@ -174,8 +145,13 @@ impl FullyConnected {
     }
 
     /// What both passes read, and the gradients.
-    fn arguments(&self, call: &Call, grads: &Gradients) -> Result<sys::fc_product_call, Error> {
-        let mut arguments = self.empty_call(&call.dims, call.dtypes)?;
+    fn arguments(
+        &self,
+        call: &Call,
+        precision: sys::fc_precision,
+        grads: &Gradients,
+    ) -> sys::fc_product_call {
+        let mut arguments = self.empty_call(&call.dims, call.dtypes, precision);
         let [x, y, w, ..] = call.inputs.map(address);
         (arguments.x, arguments.y, arguments.w) = (x, y, w);
         let [x, y, w, ..] = grads.map(|grad| address(grad.unwrap_or(0)));
@@ -183,12 +159,17 @@ impl FullyConnected {
         arguments.saved = address(call.saved);
         arguments.workspace = address(call.workspace);
         arguments.workspace_bytes = call.workspace_bytes;
-        Ok(arguments)
+        arguments
     }
 
-    fn empty_call(&self, dims: &Dims, dtypes: Dtypes) -> Result<sys::fc_product_call, Error> {
+    fn empty_call(
+        &self,
+        dims: &Dims,
+        dtypes: Dtypes,
+        precision: sys::fc_precision,
+    ) -> sys::fc_product_call {
         let null = ptr::null_mut();
-        Ok(sys::fc_product_call {
+        sys::fc_product_call {
             x: null,
             y: null,
             w: null,
@@ -209,17 +190,17 @@ impl FullyConnected {
             norm: self.norm.into(),
             lane_dtype: code(dtypes.lanes),
             param_dtype: code(dtypes.params),
-            precision: self.precision_of(dtypes)?,
+            precision,
             left: self.places.left,
             right: self.places.right,
             result: self.places.result,
             path: self.places.path,
-        })
+        }
     }
 }
 
 /// Places as the library takes them.
-fn places<const N: usize>(list: impl Iterator<Item = Option<usize>>) -> [i8; N] {
+pub(super) fn places<const N: usize>(list: impl Iterator<Item = Option<usize>>) -> [i8; N] {
     let mut places = [-1; N];
     for (place, found) in places.iter_mut().zip(list) {
         // Algebras with kernels have at most 32 blades and 64 paths.

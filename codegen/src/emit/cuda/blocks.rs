@@ -1,0 +1,246 @@
+//! The fully connected product in blocks of rows: what forms the path products of a block in memory, and
+//! takes their gradients back to the operands. In between, a library multiplies matrices.
+//!
+//! The functions of the stages are those of the programs `path_product` and `gate_pair` and of their
+//! derivatives; what is emitted here calls them path by path, in an order that keeps few blades in
+//! registers.
+
+use std::fmt::Write;
+
+use cayley::{Algebra, Path};
+
+use crate::ir::{Program, differentiate};
+use crate::plan::{Plan, Source, Stage, Target, plan};
+use crate::spec::{gate_pair, path_product};
+
+/// A program and its gradient, as they are computed.
+pub(super) struct Part {
+    passes: [(Program, Plan); 2],
+}
+
+impl Part {
+    fn new(program: Program) -> Self {
+        let gradient = differentiate(&program);
+        let passes = [program, gradient].map(|program| {
+            let plan = plan(&program);
+            (program, plan)
+        });
+        Self { passes }
+    }
+
+    /// The stages of both passes.
+    pub(super) fn stages(&self) -> impl Iterator<Item = (&Program, &Stage)> {
+        let passes = self.passes.iter();
+        passes.flat_map(|(program, plan)| plan.stages.iter().map(move |stage| (program, stage)))
+    }
+
+    /// Calls of the stages of a pass, on the variables that are its inputs and outputs.
+    fn calls(
+        &self,
+        pass: usize,
+        inputs: &[&str],
+        outputs: &[&str],
+        function: &dyn Fn(&Stage) -> String,
+    ) -> Vec<String> {
+        let stages = self.passes[pass].1.stages.iter();
+        let call = |stage: &Stage| {
+            let sources = stage.sources.iter().map(|source| match *source {
+                Source::Input(tensor) => inputs[tensor],
+                // Path products and gates keep nothing on their way.
+                Source::Cut(_) => "",
+            });
+            let targets = stage.targets.iter().map(|target| match *target {
+                Target::Output(output) => outputs[output],
+                Target::Cut(_) => "",
+            });
+            let arguments: Vec<&str> = ["c.u"].into_iter().chain(sources).chain(targets).collect();
+            format!("{}<V>({});", function(stage), arguments.join(", "))
+        };
+        stages.map(call).collect()
+    }
+}
+
+/// The path products of an algebra.
+pub(super) struct Blocks<'a> {
+    algebra: &'a Algebra,
+    paths: Vec<Path>,
+    products: Vec<Part>,
+    gates: Part,
+}
+
+impl<'a> Blocks<'a> {
+    pub(super) fn new(algebra: &'a Algebra) -> Self {
+        let paths = algebra.paths();
+        let products = paths
+            .iter()
+            .map(|path| Part::new(path_product(algebra, *path)));
+        Self {
+            algebra,
+            products: products.collect(),
+            gates: Part::new(gate_pair()),
+            paths,
+        }
+    }
+
+    /// Everything there is a function for.
+    pub(super) fn parts(&self) -> impl Iterator<Item = &Part> {
+        self.products.iter().chain([&self.gates])
+    }
+
+    /// The struct; `function` names the function of a stage.
+    pub(super) fn emit(&self, function: &dyn Fn(&Stage) -> String) -> String {
+        let grades = self.algebra.grade_count();
+        let outputs = self.paths.iter().map(|path| path.output.to_string());
+        let outputs: Vec<String> = outputs.collect();
+        let mut text = String::from("struct Blocks {\n");
+        for (name, value) in [("kGrades", grades), ("kPaths", self.paths.len())] {
+            let _ = writeln!(text, "  static constexpr int {name} = {value};");
+        }
+        let _ = writeln!(text, "  FC_TABLE(output, {})", outputs.join(", "));
+        text.push_str("\n  // The product of the gates of both scalars.\n");
+        text.push_str("  template <class C>\n  FC_INLINE static void gates(C &c) {\n");
+        text.push_str("    using V = typename C::V;\n");
+        for call in self.gates.calls(0, &["c.x1", "c.y1"], &["c.f"], function) {
+            let _ = writeln!(text, "    {call}");
+        }
+        text.push_str("  }\n\n");
+        self.form(&mut text, function);
+        text.push('\n');
+        self.pull_back(&mut text, function);
+        text.push_str("};\n");
+        text
+    }
+
+    fn size(&self, grade: usize) -> usize {
+        self.algebra.grade_range(grade).len()
+    }
+
+    /// The path products of one output grade.
+    fn form(&self, text: &mut String, function: &dyn Fn(&Stage) -> String) {
+        let blades = self.algebra.blade_count();
+        text.push_str("  // The products of all paths to a grade.\n");
+        text.push_str("  template <int Grade, class C>\n  FC_INLINE static void form(C &c) {\n");
+        text.push_str("    using V = typename C::V;\n");
+        let _ = writeln!(text, "    V x[{blades}], y[{blades}];");
+        for grade in 0..self.algebra.grade_count() {
+            let first = self.algebra.grade_range(grade).start;
+            let size = self.size(grade);
+            for side in ["x", "y"] {
+                let call = format!("c.template load_{side}<{grade}, {size}>({side} + {first});");
+                let _ = writeln!(text, "    {call}");
+            }
+        }
+        for grade in 0..self.algebra.grade_count() {
+            let _ = writeln!(text, "    if constexpr (Grade == {grade}) {{");
+            for (index, path) in self.paths.iter().enumerate() {
+                if path.output != grade {
+                    continue;
+                }
+                let first = |grade| self.algebra.grade_range(grade).start;
+                let x = format!("x + {}", first(path.left));
+                let y = format!("y + {}", first(path.right));
+                let _ = writeln!(text, "      if (c.has({index})) {{  // {}", name(*path));
+                let _ = writeln!(text, "        V o[{}];", self.size(grade));
+                let calls = self.products[index].calls(0, &[&x, &y, "c.f"], &["o"], function);
+                for call in calls {
+                    let _ = writeln!(text, "        {call}");
+                }
+                let _ = writeln!(text, "        c.template store<{index}>(o);\n      }}");
+            }
+            text.push_str("    }\n");
+        }
+        text.push_str("  }\n");
+    }
+
+    /// From the gradients of all path products to those of the operands: left grades one after the other,
+    /// so that of `x` and its gradient only one grade is in registers.
+    fn pull_back(&self, text: &mut String, function: &dyn Fn(&Stage) -> String) {
+        let grades = 0..self.algebra.grade_count();
+        text.push_str("  // From the gradients of all path products to those of the operands.\n");
+        text.push_str("  template <class C>\n  FC_INLINE static void pull_back(C &c) {\n");
+        text.push_str("    using V = typename C::V;\n");
+        for grade in grades.clone() {
+            let size = self.size(grade);
+            let _ = writeln!(text, "    V v{grade}[{size}];\n    fc::clear(v{grade});");
+        }
+        text.push_str("    V u0[1], gates[1];\n    fc::clear(u0);\n    fc::clear(gates);\n");
+        for left in grades.clone() {
+            let size = self.size(left);
+            let _ = writeln!(text, "    if (c.has_left({left})) {{\n      V x[{size}];");
+            let _ = writeln!(text, "      c.template load_x<{left}, {size}>(x);");
+            if left > 0 {
+                let _ = writeln!(text, "      V u{left}[{size}];\n      fc::clear(u{left});");
+            }
+            for right in grades.clone() {
+                let all = self.paths.iter().enumerate();
+                let paths = all.filter(|(_, path)| path.left == left && path.right == right);
+                let paths: Vec<(usize, Path)> = paths.map(|(i, path)| (i, *path)).collect();
+                if paths.is_empty() {
+                    continue;
+                }
+                let size = self.size(right);
+                let _ = writeln!(
+                    text,
+                    "      if (c.has_right({right})) {{\n        V y[{size}];"
+                );
+                let _ = writeln!(text, "        c.template load_y<{right}, {size}>(y);");
+                for (index, path) in paths {
+                    self.pull_back_path(text, index, path, function);
+                }
+                text.push_str("      }\n");
+            }
+            if left > 0 {
+                let _ = writeln!(text, "      c.template store_x<{left}>(u{left});");
+            }
+            text.push_str("    }\n");
+        }
+        text.push_str("    V gx[1], gy[1];\n");
+        for call in self
+            .gates
+            .calls(1, &["c.x1", "c.y1", "gates"], &["gx", "gy"], function)
+        {
+            let _ = writeln!(text, "    {call}");
+        }
+        text.push_str("    fc::add(u0, gx);\n    fc::add(v0, gy);\n");
+        text.push_str("    c.template store_x<0>(u0);\n");
+        for grade in grades {
+            let _ = writeln!(text, "    c.template store_y<{grade}>(v{grade});");
+        }
+        text.push_str("  }\n");
+    }
+
+    fn pull_back_path(
+        &self,
+        text: &mut String,
+        index: usize,
+        path: Path,
+        function: &dyn Fn(&Stage) -> String,
+    ) {
+        let (left, right) = (path.left, path.right);
+        let _ = writeln!(text, "        {{  // {}", name(path));
+        let _ = writeln!(
+            text,
+            "          V g[{}], gx[{}], gy[{}], gf[1];",
+            self.size(path.output),
+            self.size(left),
+            self.size(right)
+        );
+        let _ = writeln!(text, "          c.template load<{index}>(g);");
+        let (inputs, outputs) = (["x", "y", "c.f", "g"], ["gx", "gy", "gf"]);
+        for call in self.products[index].calls(1, &inputs, &outputs, function) {
+            let _ = writeln!(text, "          {call}");
+        }
+        for (sum, term) in [
+            (format!("u{left}"), "gx"),
+            (format!("v{right}"), "gy"),
+            ("gates".to_owned(), "gf"),
+        ] {
+            let _ = writeln!(text, "          fc::add({sum}, {term});");
+        }
+        text.push_str("        }\n");
+    }
+}
+
+fn name(path: Path) -> String {
+    format!("{} {} {}", path.left, path.output, path.right)
+}

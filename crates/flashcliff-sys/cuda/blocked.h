@@ -1,0 +1,85 @@
+/* C interface of the fully connected product in blocks of rows: what is around the matrix products, which cuBLASLt
+ * computes. For each path p = (a, b, c), A_p [blades of b, rows, in] holds the terms of the path between x_a and y_c, gated; the
+ * product is o_b = grade_rms(sum over p of A_p w_p).
+ *
+ * Like fc_launch: functions return a cudaError_t or an FC_ERROR_ code as an int, 0 for success; launches go to a stream of
+ * the current CUDA context, never synchronise, never allocate, and can be captured into a graph once fc_block_prepare has
+ * run on the device. Nothing is added up atomically. f32, bf16 and f16 are computed in f32, f64 in f64: the arithmetic type. */
+#ifndef FLASHCLIFF_BLOCKED_H
+#define FLASHCLIFF_BLOCKED_H
+
+#include "fully_connected.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The most grades of an algebra. */
+#define FC_MAX_GRADES 6
+
+/* The kernels of an algebra; has static lifetime. */
+typedef struct fc_block_kernels fc_block_kernels;
+
+/* Some rows of a call. Tensors are contiguous: x, y [blades, batch, in], output [blades, batch, out],
+ * saved [output grades, batch] in the arithmetic type. Those of the block itself hold its rows only. */
+typedef struct fc_block {
+  const void *x;
+  const void *y;
+  int64_t batch;
+  int64_t first;       /* row of the batch */
+  int64_t rows;
+  int64_t in;
+  int64_t out;
+  double eps;
+  fc_gate gate;
+  int32_t norm;        /* whether there is one */
+  fc_dtype dtype;      /* of the tensors of the call */
+  /* For each grade of the algebra the place of its first blade in x, y and the output; -1: absent. */
+  int8_t left[FC_MAX_GRADES];
+  int8_t right[FC_MAX_GRADES];
+  int8_t result[FC_MAX_GRADES];
+  int8_t blades[FC_MAX_GRADES];
+  /* For each path of the algebra its place among those to the same grade, -1 if it is absent; and how many there are. */
+  int8_t path[FC_MAX_PATHS];
+  int8_t paths[FC_MAX_GRADES];
+} fc_block;
+
+/* The kernels of an algebra ("cl300"); null if there are none. */
+const fc_block_kernels *fc_block_find(const char *algebra);
+
+/* Loads the kernels for tensors of a type on the current device. */
+int fc_block_prepare(const fc_block_kernels *kernels, fc_dtype dtype);
+
+/* The products of all paths to a grade, in the type of the tensors: [blades of the grade, rows, paths, in], so that they
+ * are one left operand [blades rows, paths in]. */
+int fc_block_form(const fc_block_kernels *kernels, const fc_block *block, int32_t grade, void *products, void *stream);
+
+/* The gradients of x and y, at the rows of the block, from those of the products of all paths: for each grade as
+ * fc_block_form lays them out, but in the arithmetic type. Null gradients are not wanted. */
+int fc_block_pull_back(const fc_block_kernels *kernels, const fc_block *block, const void *const *products, void *grad_x,
+                       void *grad_y, void *stream);
+
+/* The rows of the output from the product [blades, rows, out] in the arithmetic type, normalised if there is a norm; then
+ * also its sums of squares, unless `saved` is null. */
+int fc_block_norm(const fc_block *block, const void *product, void *output, void *saved, void *stream);
+
+/* The gradient of the product, [blades, rows, out] in the type of the tensors, from the rows of that of the output;
+ * output and saved are read if there is a norm. */
+int fc_block_undo_norm(const fc_block *block, const void *output, const void *grad_output, const void *saved,
+                       void *grad_product, void *stream);
+
+/* Matrices in another order: to[i, :] = from[order[i], :], i < matrices <= FC_MAX_PATHS, of `elements` each. `to_type` equals
+ * `from_type`, or is a 16-bit type if that is f32. */
+int fc_block_pack(const void *from, void *to, int64_t elements, int32_t matrices, const int8_t *order, fc_dtype from_type,
+                  fc_dtype to_type, void *stream);
+
+/* The converse, from parts that are added in order: to[order[i], :] = sum over p of from[p, i, :]. `from_type` is the
+ * arithmetic type of `to_type`. */
+int fc_block_unpack(const void *from, void *to, int64_t elements, int32_t matrices, int32_t parts, const int8_t *order,
+                    fc_dtype from_type, fc_dtype to_type, void *stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
