@@ -54,13 +54,13 @@ fn wrap(device: &CudaDevice, slice: CudaStorageSlice) -> CudaStorage {
     }
 }
 
+#[allow(
+    unsafe_code,
+    reason = "cleared memory would cost a launch for each tensor"
+)]
 fn unwritten<T: Number>(device: &CudaDevice, len: usize) -> Result<CudaSlice<T>, Error> {
     // SAFETY: any bits are a number, and nothing on the host reads it; what is computed of it is the
     // kernels' concern, which write before they read.
-    #[allow(
-        unsafe_code,
-        reason = "cleared memory would cost a launch for each tensor"
-    )]
     let memory = unsafe { device.alloc::<T>(len) };
     Ok(memory?)
 }
