@@ -2,7 +2,6 @@
 //! kernels for tensor cores take 16-bit types and TF32; all else goes in blocks of rows.
 
 use flashcliff::cuda::{Dtypes, MatmulPrecision};
-use flashcliff::ops::{self, ProductOptions};
 use flashcliff::{Algebra, Dtype, Gate, Norm, Signature};
 
 use crate::basis::Basis;

@@ -144,7 +144,8 @@ impl Operator {
     /// # Errors
     /// As [`Self::bind`], [`Error::DtypeMismatch`], [`Error::DeviceMismatch`],
     /// [`Error::BufferTooSmall`], [`Error::WorkspaceTooSmall`], [`Error::BadAddress`],
-    /// [`Error::Aliased`]: all before anything is launched; and [`Error::Cuda`].
+    /// [`Error::Aliased`], [`Error::CudaLibrary`] without cuBLASLt where it is needed: all before anything is
+    /// launched; and [`Error::Cuda`].
     pub fn forward(
         &self,
         stream: &CudaStream,
