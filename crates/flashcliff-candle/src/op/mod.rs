@@ -48,8 +48,7 @@ use node::Argument;
 ///
 /// # Errors
 /// A wrong number of inputs, an unsupported type or device, mixed types or devices, and whatever the core
-/// says about the shapes; on a GPU also what [`flashcliff::Operator::on_cuda`] says, as about `fcgp_norm`
-/// of more than 3 dimensions.
+/// says about the shapes; on a GPU also what [`flashcliff::Operator::on_cuda`] says.
 ///
 /// ```
 /// use candle_core::{Device, Tensor, Var};

@@ -63,7 +63,7 @@ pub(crate) fn add(tests: &mut Tests) {
         }),
     ];
     for (name, make) in connected {
-        for algebra in Algebra::shipped().filter(|a| a.signature().dim() <= 3) {
+        for algebra in Algebra::shipped() {
             tests.add(format!("layers::{name}::{}", algebra.name()), move || {
                 compare(algebra, make, &input(algebra, DType::F32), DType::F32);
             });
@@ -127,7 +127,10 @@ fn compare(algebra: Algebra, make: Make, x: &Tensor, dtype: DType) {
         layer.forward(&on_gpu).unwrap(),
         reference.forward(&on_cpu).unwrap(),
     );
-    let bound = 2.0 * bound(algebra, dtype);
+    // Where squares cancel, the slope of a norm is steep and its argument inexact.
+    let signature = algebra.signature();
+    let cancels = signature.p() > 0 && signature.q() > 0;
+    let bound = if cancels { 20.0 } else { 2.0 } * bound(dtype);
     assert_close(&got, &expected, bound, "output");
     let got = weighted(&got, dtype).backward().unwrap();
     let expected = weighted(&expected, dtype).backward().unwrap();

@@ -38,15 +38,6 @@ pub(crate) fn add(tests: &mut Tests) {
             },
         );
     }
-    tests.add("models::volumes::f64_is_refused", || {
-        let run = Run::new(Architecture::Volumes, DType::F64, gpu());
-        let error = run
-            .loss(0)
-            .err()
-            .map(|error| error.to_string())
-            .unwrap_or_default();
-        assert!(error.contains("not available on CUDA"), "{error}");
-    });
 }
 
 /// A run of training.
@@ -107,11 +98,7 @@ impl Run {
 }
 
 fn losses(architecture: Architecture) {
-    let cases = match architecture {
-        Architecture::Volumes => &[(DType::F32, 1e-3)][..],
-        _ => &[(DType::F32, 1e-3), (DType::F64, 1e-9)],
-    };
-    for &(dtype, bound) in cases {
+    for (dtype, bound) in [(DType::F32, 1e-3), (DType::F64, 1e-9)] {
         let expected = Run::new(architecture, DType::F64, &Device::Cpu).train(0..STEPS);
         let got = Run::new(architecture, dtype, gpu()).train(0..STEPS);
         // Parameters of one seed differ by rounding between the types.

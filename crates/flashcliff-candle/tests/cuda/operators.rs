@@ -7,7 +7,7 @@ use flashcliff::{
 };
 use flashcliff_candle::op::apply;
 
-use crate::compare::{assert_close, assert_same, bound, random, variable, weighted};
+use crate::compare::{assert_close, assert_near, assert_same, bound, random, variable, weighted};
 use crate::trials::{Tests, gpu};
 
 /// Batch, input and output channels: ragged, and whole vectors.
@@ -47,7 +47,7 @@ fn operators(a: Algebra) -> Vec<Operator> {
     let linear = |per_grade, bias| LinearOptions {
         per_grade,
         bias,
-        grades: None,
+        ..LinearOptions::default()
     };
     let steerable = |first_order, normalize| SteerableOptions {
         first_order,
@@ -80,7 +80,12 @@ fn operators(a: Algebra) -> Vec<Operator> {
         ops::gate(a, Gate::Gelu),
         ops::grade_rms(a, 1e-6),
     ];
-    made.extend(ProductKind::ALL.map(|kind| ops::product(a, kind, None, None)));
+    for kind in ProductKind::ALL {
+        // Without two vectors everything commutes.
+        if kind != ProductKind::Commutator || a.signature().dim() > 1 {
+            made.push(ops::product(a, kind, None, None));
+        }
+    }
     made.into_iter().map(Result::unwrap).collect()
 }
 
@@ -131,32 +136,53 @@ fn every_operator(algebra: Algebra, lanes: DType, params: DType, sizes: [usize; 
         let inputs = inputs(&operator, lanes, params, sizes);
         let on_gpu = variables(&inputs, gpu());
         let output = run(&operator, &on_gpu);
-        let beyond = algebra.signature().dim() > 3 || lanes == DType::F64;
-        if operator.name() == "fcgp_norm" && beyond {
-            let error = output
-                .err()
-                .map(|error| error.to_string())
-                .unwrap_or_default();
-            assert!(error.contains("not available on CUDA"), "{what}: {error}");
-            continue;
-        }
         let output = output.unwrap_or_else(|error| panic!("{what}: {error}"));
         assert!(
             output.device().is_cuda() && output.dtype() == lanes,
             "{what}"
         );
-        let on_cpu = variables(&inputs, &Device::Cpu);
-        let expected = run(&operator, &on_cpu).unwrap();
-        assert_close(&output, &expected, bound(algebra, lanes), &what);
+        let expected = on_cpu(&operator, &inputs, lanes);
+        // Where squares cancel, norms are steep: there, what the rounding of inputs changes counts too.
+        let signature = algebra.signature();
+        let moved: Vec<_> = match signature.p() > 0 && signature.q() > 0 {
+            true => (0..4)
+                .map(|seed| on_cpu(&operator, &nudged(&inputs, lanes, seed), lanes))
+                .collect(),
+            false => Vec::new(),
+        };
+        let moved = |i: usize| moved.iter().map(|tensors| &tensors[i]).collect::<Vec<_>>();
+        assert_near(&output, &expected[0], &moved(0), bound(lanes), &what);
         let gradients = weighted(&output, lanes).backward().unwrap();
-        let expected = weighted(&expected, lanes).backward().unwrap();
-        for ((a, b), spec) in on_gpu.iter().zip(&on_cpu).zip(operator.inputs()) {
+        for (i, (variable, spec)) in on_gpu.iter().zip(operator.inputs()).enumerate() {
             let what = format!("gradient of {} of {what}", spec.name);
-            let (got, expected) = (gradients.get(a).unwrap(), expected.get(b).unwrap());
-            assert_eq!(got.dtype(), a.dtype(), "{what}");
-            assert_close(got, expected, bound(algebra, lanes), &what);
+            let got = gradients.get(variable).unwrap();
+            assert_eq!(got.dtype(), variable.dtype(), "{what}");
+            assert_near(got, &expected[i + 1], &moved(i + 1), bound(lanes), &what);
         }
     }
+}
+
+/// The output and the gradients on the CPU, in `f64`.
+fn on_cpu(operator: &Operator, inputs: &[(Tensor, DType)], lanes: DType) -> Vec<Tensor> {
+    let variables = variables(inputs, &Device::Cpu);
+    let output = run(operator, &variables).unwrap();
+    let gradients = weighted(&output, lanes).backward().unwrap();
+    let gradients = variables.iter().map(|v| gradients.get(v).unwrap().clone());
+    std::iter::once(output.clone()).chain(gradients).collect()
+}
+
+/// The inputs, each number moved by some units of the type it is computed in.
+fn nudged(inputs: &[(Tensor, DType)], lanes: DType, seed: u64) -> Vec<(Tensor, DType)> {
+    let units = match lanes {
+        DType::F64 => 8.0 * f64::EPSILON,
+        _ => 8.0 * f64::from(f32::EPSILON),
+    };
+    let moved = inputs.iter().enumerate().map(|(i, (input, dtype))| {
+        let noise = random(input.dims(), 1000 * (seed + 1) + i as u64, DType::F64);
+        let factor = noise.affine(units, 1.0).unwrap();
+        ((input * factor).unwrap(), *dtype)
+    });
+    moved.collect()
 }
 
 fn repeats() {
@@ -199,11 +225,11 @@ fn views() {
     for (x_cut, y_cut) in cut(&x).into_iter().zip(cut(&y)) {
         let got = apply(&operator, &[&x_cut, &x_cut]).unwrap();
         let expected = apply(&operator, &[&y_cut, &y_cut]).unwrap();
-        assert_close(&got, &expected, bound(a, DType::F32), "output");
+        assert_close(&got, &expected, bound(DType::F32), "output");
         let got = weighted(&got, DType::F32).backward().unwrap();
         let expected = weighted(&expected, DType::F32).backward().unwrap();
         let (got, expected) = (got.get(&x).unwrap(), expected.get(&y).unwrap());
-        assert_close(got, expected, bound(a, DType::F32), "gradient");
+        assert_close(got, expected, bound(DType::F32), "gradient");
     }
 }
 

@@ -110,8 +110,11 @@ fn check(
 fn every_element(algebra: Algebra) {
     let basis = Basis::new(algebra.signature());
     let mut runner = Runner::new(device());
+    // Of a single channel the norm leaves next to no gradient.
+    let [batch, from, to] = tiny(&basis);
+    let shape = [batch, from, to.max(2)];
     for spec in main() {
-        let case = Case::new(algebra, &basis, &spec, tiny(&basis), Fill::Reals, 83);
+        let case = Case::new(algebra, &basis, &spec, shape, Fill::Reals, 83);
         for types in types() {
             let mut case = case.rounded(types.0);
             case.gpu = case.gpu.clone().with_precision(types.1);
@@ -192,7 +195,8 @@ fn several_blocks() {
         let basis = Basis::new(algebra.signature());
         for spec in main() {
             let case = Case::new(algebra, &basis, &spec, shape, Fill::Reals, 107);
-            for dtypes in [F32, F64, BF16] {
+            // Of so many elements, what 16 bits may change is not measured by moving each a few times.
+            for dtypes in [F32, F64] {
                 let types = (dtypes, MatmulPrecision::Highest);
                 check(&mut runner, &case, types, 0).unwrap_or_else(|e| panic!("{e}"));
             }
