@@ -73,11 +73,12 @@ __global__ void __launch_bounds__(kThreads)
 constexpr int kSquare = 32;
 template <class From, class To>
 __global__ void __launch_bounds__(kThreads)
-    pack_transposed(const From *weight, To *packed, fc_linear_weights shape, fc_linear_parts copies, fc_linear_bias bias) {
+    pack_transposed(const From *weight, To *packed, const __grid_constant__ fc_linear_weights shape,
+                    const __grid_constant__ fc_linear_parts copies, const __grid_constant__ fc_linear_bias bias) {
   __shared__ To square[kSquare][kSquare + 1];
   const int g = int(blockIdx.y);
   if (g == shape.grades) return pack_bias<From, To>(bias);
-  const int first = g == 0 ? 0 : copies.end[g - 1];
+  const int first = g == 0 ? 0 : copies.end[g - 1], last = copies.end[g];
   const int x = threadIdx.x % kSquare, y = threadIdx.x / kSquare;
   const int64_t across = (shape.columns + kSquare - 1) / kSquare, down = (shape.rows + kSquare - 1) / kSquare;
   for (int64_t i = blockIdx.x; i < across * down; i += gridDim.x) {
@@ -94,7 +95,7 @@ __global__ void __launch_bounds__(kThreads)
       const int64_t row = row0 + x, column = column0 + k;
       if (row >= shape.rows || column >= shape.columns) continue;
       To *to = packed + column * shape.rows + row;
-      for (int copy = first; copy < copies.end[g]; copy++) to[copy * shape.stride] = square[x][k];
+      for (int copy = first; copy < last; copy++) to[copy * shape.stride] = square[x][k];
     }
   }
 }
