@@ -235,7 +235,9 @@ extern "C" int fc_linear_pack(const void *weight, void *packed, const fc_linear_
   if (bias != nullptr && (bias->channels < 0 || bias->stride < bias->channels)) return FC_ERROR_BAD_CALL;
   if (fc::is_empty(*shape)) return 0;
   const fc_linear_bias none = {};
-  dim3 grid = fc::walk(shape->rows * shape->columns);
+  // A CTA takes as many elements at once as it has threads, or a square of four times as many.
+  const int64_t elements = shape->rows * shape->columns;
+  dim3 grid = fc::walk(shape->transposed ? fc::ceil_div(elements, 4) : elements);
   grid.y = unsigned(shape->grades) + (bias != nullptr);
   return fc::with_rounding(from, to, [&](auto *s, auto *t) -> int {
     using From = typename fc::Pointee<decltype(s)>::Type;
