@@ -14,6 +14,9 @@ const LIBRARIES: [&str; 5] = ["cuda", "cublas", "cublasLt", "curand", "nvrtc"];
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=build");
     println!("cargo::rerun-if-changed=symbols");
+    if env::var_os("CARGO_FEATURE_LINK").is_none() {
+        return Ok(());
+    }
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let architecture = env::var("CARGO_CFG_TARGET_ARCH")?;
     let lines = match architecture.as_str() {

@@ -111,7 +111,7 @@ fn empty_grade_sets_are_no_panic() {
     let linear = LinearOptions {
         grades: empty,
         bias: Bias::None,
-        per_grade: true,
+        ..LinearOptions::default()
     };
     let linear = ops::mv_linear(cl300(), &linear).expect("any grades");
     for op in [fcgp, linear] {
