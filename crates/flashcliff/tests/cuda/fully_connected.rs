@@ -14,9 +14,12 @@ use crate::runner::Runner;
 use crate::trials::{Needs, Tests};
 use crate::{exact, repeats, wanted};
 
+/// A test of an algebra.
+type Test = fn(Algebra);
+
 pub(crate) fn add(tests: &mut Tests) {
     let lt = Needs::CublasLt;
-    let each: [(&str, fn(Algebra)); 5] = [
+    let each: [(&str, Test); 5] = [
         ("elements", every_element),
         ("exact", integers),
         ("options", every_option),
