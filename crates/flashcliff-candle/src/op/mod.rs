@@ -48,7 +48,7 @@ use node::Argument;
 ///
 /// # Errors
 /// A wrong number of inputs, an unsupported type or device, mixed types or devices, and whatever the core
-/// says about the shapes; on a GPU also what [`flashcliff::Operator::on_cuda`] says.
+/// says about the shapes; on a GPU also what `flashcliff::Operator::on_cuda` says.
 ///
 /// ```
 /// use candle_core::{Device, Tensor, Var};
