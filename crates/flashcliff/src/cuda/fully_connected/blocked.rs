@@ -10,9 +10,10 @@ use std::sync::Arc;
 
 use flashcliff_sys as sys;
 
+use super::blocks::Blocks;
 use super::products::Products;
 use super::tensor_cores::places;
-use super::workspace::{Blocks, ByGrade, Space};
+use super::workspace::{ByGrade, Space};
 use crate::cuda::call::{Call, Gradients};
 use crate::cuda::device::Device;
 use crate::cuda::dtype::{Dtypes, code};
@@ -146,6 +147,19 @@ impl Blocked {
         self.grades.last().map_or(0, |grade| grade.paths.end)
     }
 
+    /// How the batch is cut. Depends on the shape and the types alone.
+    pub(super) fn blocks(&self, dims: &Dims, pass: Pass, dtypes: Dtypes) -> Blocks {
+        let slices = self.grades.iter().map(|g| g.blades.len() * g.paths.len());
+        let (lane, sum) = (dtypes.lanes.bytes(), dtypes.arithmetic().bytes());
+        let (formed, product) = match pass {
+            Pass::Forward => (slices.max().unwrap_or(0) * lane, sum),
+            // The gradients of all path products at once.
+            Pass::Backward => (slices.sum::<usize>() * sum, lane),
+        };
+        let output = self.output_blades() * dims.out_channels * product;
+        Blocks::new(dims.batch, formed * dims.in_channels + output)
+    }
+
     /// Loads the kernels, and chooses the algorithms of the products.
     pub(super) fn prepare(
         &self,
@@ -163,7 +177,7 @@ impl Blocked {
         let plan = |product: Product| blas.plan(&product.problem).map(drop);
         // Workspaces are aligned, so any address that is says which algorithms.
         let [forward, backward] = [Pass::Forward, Pass::Backward].map(|pass| {
-            let blocks = Blocks::of(self, dims, pass, dtypes);
+            let blocks = self.blocks(dims, pass, dtypes);
             (blocks, Space::new(self, dims, pass, dtypes, [true; 2]))
         });
         for grade in &self.grades {
@@ -215,7 +229,7 @@ impl Blocked {
         }
         let blas = self.device.blas()?;
         let space = Space::new(self, &dims, Pass::Forward, dtypes, [false; 2]).at(call.workspace);
-        let blocks = Blocks::of(self, &dims, Pass::Forward, dtypes);
+        let blocks = self.blocks(&dims, Pass::Forward, dtypes);
         // SAFETY: of all calls: the caller's; parts of the workspace are as large as their kernels write.
         unsafe { self.pack(call, space.weights) }?;
         for rows in blocks.iter() {
@@ -263,7 +277,7 @@ impl Blocked {
         let blas = self.device.blas()?;
         let wanted = [of_operands, of_weights];
         let space = Space::new(self, &dims, Pass::Backward, dtypes, wanted).at(call.workspace);
-        let blocks = Blocks::of(self, &dims, Pass::Backward, dtypes);
+        let blocks = self.blocks(&dims, Pass::Backward, dtypes);
         let products = |grade| Products::new(grade, &dims, dtypes, blocks, precision);
         if of_operands {
             // SAFETY: of all calls: as in the forward pass.

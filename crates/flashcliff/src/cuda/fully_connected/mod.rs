@@ -5,6 +5,7 @@
 //! rows ([`blocked`]): the left operands of a block are written to memory, for cuBLASLt to multiply.
 
 mod blocked;
+mod blocks;
 mod products;
 mod tensor_cores;
 mod workspace;

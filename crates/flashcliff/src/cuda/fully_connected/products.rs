@@ -2,7 +2,7 @@
 //! `[blades rows, paths in]` and the weights as `W [paths in, out]`, one product is all of `o = A W`.
 
 use super::blocked::OutputGrade;
-use super::workspace::Blocks;
+use super::blocks::Blocks;
 use crate::Dtype;
 use crate::cuda::dtype::Dtypes;
 use crate::cuda::matmul::{Form, MANY_TILES, MatmulPrecision, ONE, Product, offset, tiles};

@@ -1,6 +1,4 @@
-//! How the batch is cut into blocks of rows, and what the workspace of a pass holds.
-
-use std::ops::Range;
+//! What the workspace of a pass holds.
 
 use flashcliff_sys as sys;
 
@@ -11,67 +9,8 @@ use crate::cuda::matmul::{MatmulPrecision, workspace_bytes};
 use crate::cuda::spans::WORKSPACE_ALIGNMENT;
 use crate::operator::{Dims, Pass};
 
-/// What the path products of a block, and the rows of the output beside them, take at the most, unless a
-/// single row takes more.
-const BLOCK_BYTES: usize = 64 << 20;
-
-/// Rows of a block at the most: with all blades of a grade, not more than cuBLASLt is trusted with.
-const MOST_ROWS: usize = 1 << 16;
-
-/// Where there are several blocks, their rows come in such units, so that all blades are aligned alike.
-const ROW_UNIT: usize = 64;
-
 /// By grade of the algebra.
 pub(super) type ByGrade<T> = [T; sys::FC_MAX_GRADES as usize];
-
-/// The rows of a batch, cut into blocks. Depends on the shape and the types alone.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Blocks {
-    batch: usize,
-    /// Of each block but the last.
-    pub(super) rows: usize,
-}
-
-impl Blocks {
-    /// Blocks of rows that take so many bytes each.
-    fn new(batch: usize, row_bytes: usize) -> Self {
-        let most = (BLOCK_BYTES / row_bytes.max(1)).clamp(1, MOST_ROWS);
-        if batch <= most {
-            return Self { batch, rows: batch };
-        }
-        let unit = if most < ROW_UNIT { 1 } else { ROW_UNIT };
-        let count = batch.div_ceil(most / unit * unit);
-        let rows = batch.div_ceil(count).next_multiple_of(unit);
-        Self { batch, rows }
-    }
-
-    pub(super) fn of(blocked: &Blocked, dims: &Dims, pass: Pass, dtypes: Dtypes) -> Self {
-        let slices = blocked
-            .grades
-            .iter()
-            .map(|g| g.blades.len() * g.paths.len());
-        let (lane, sum) = (dtypes.lanes.bytes(), dtypes.arithmetic().bytes());
-        let (formed, product) = match pass {
-            Pass::Forward => (slices.max().unwrap_or(0) * lane, sum),
-            // The gradients of all path products at once.
-            Pass::Backward => (slices.sum::<usize>() * sum, lane),
-        };
-        let output = blocked.output_blades() * dims.out_channels * product;
-        Self::new(dims.batch, formed * dims.in_channels + output)
-    }
-
-    pub(super) fn iter(self) -> impl Iterator<Item = Range<usize>> {
-        let starts = (0..self.batch).step_by(self.rows.max(1));
-        starts.map(move |first| first..self.batch.min(first + self.rows))
-    }
-
-    /// The sizes that blocks have.
-    pub(super) fn sizes(self) -> impl Iterator<Item = usize> {
-        let first = self.iter().next();
-        let last = self.iter().last().filter(|last| last.len() != self.rows);
-        first.into_iter().chain(last).map(|rows| rows.len())
-    }
-}
 
 /// The parts of a workspace, as addresses, and its size.
 #[derive(Clone, Copy, Debug, Default)]
@@ -100,7 +39,10 @@ impl Space {
         dtypes: Dtypes,
         wanted: [bool; 2],
     ) -> Self {
-        let blocks = Blocks::of(blocked, dims, pass, dtypes);
+        let blocks = blocked.blocks(dims, pass, dtypes);
+        // The precision does not matter here.
+        let precision = MatmulPrecision::default();
+        let products = |grade| Products::new(grade, dims, dtypes, blocks, precision);
         let (forward, [of_operands, of_weights]) = (pass == Pass::Forward, wanted);
         let (lane, sum) = (dtypes.lanes.bytes(), dtypes.arithmetic().bytes());
         let mut this = Self::default();
@@ -114,9 +56,7 @@ impl Space {
         let mut formed = 0;
         let start = this.bytes;
         for grade in &blocked.grades {
-            // The precision does not matter here.
-            let precision = MatmulPrecision::default();
-            let products = Products::new(grade, dims, dtypes, blocks, precision);
+            let products = products(grade);
             let mut workspace = |m, n| blas = workspace_bytes(m, n, dtypes.lanes).max(blas);
             let (rows, width, out) = (products.rows(), products.width(), dims.out_channels);
             if of_operands {
@@ -132,8 +72,7 @@ impl Space {
         this.add(formed.saturating_sub(this.bytes - start));
         if of_weights {
             for grade in &blocked.grades {
-                let precision = MatmulPrecision::default();
-                let products = Products::new(grade, dims, dtypes, blocks, precision);
+                let products = products(grade);
                 let len = products.parts() * products.width() * dims.out_channels;
                 this.weight_grads[grade.grade] = this.add(len * sum);
             }
@@ -160,30 +99,5 @@ impl Space {
         let offset = self.bytes;
         self.bytes += bytes.next_multiple_of(WORKSPACE_ALIGNMENT);
         offset as u64
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn blocks_cover_the_batch_within_their_bound() {
-        for row_bytes in [0, 1, 1000, 20_000, 4 << 20, 100 << 20] {
-            for batch in [0, 1, 63, 64, 1000, 4097, 1_000_000] {
-                let blocks = Blocks::new(batch, row_bytes);
-                let mut next = 0;
-                for rows in blocks.iter() {
-                    assert_eq!(rows.start, next);
-                    assert!(!rows.is_empty() && rows.len() <= MOST_ROWS);
-                    assert!(rows.len() == 1 || rows.len() * row_bytes <= BLOCK_BYTES);
-                    next = rows.end;
-                }
-                assert_eq!(next, batch, "{row_bytes}");
-                let mut sizes: Vec<usize> = blocks.iter().map(|rows| rows.len()).collect();
-                sizes.dedup();
-                assert_eq!(sizes, blocks.sizes().collect::<Vec<_>>());
-            }
-        }
     }
 }

@@ -1,0 +1,72 @@
+//! How a batch is cut into blocks of rows.
+
+use std::ops::Range;
+
+/// What the path products of a block, and the rows of the output beside them, take at the most, unless a
+/// single row takes more.
+const BLOCK_BYTES: usize = 64 << 20;
+
+/// Rows of a block at the most: with all blades of a grade, not more than cuBLASLt is trusted with.
+const MOST_ROWS: usize = 1 << 16;
+
+/// Where there are several blocks, their rows come in such units, so that all blades are aligned alike.
+const ROW_UNIT: usize = 64;
+
+/// The rows of a batch, cut into blocks. Depends on the shape and the types alone.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Blocks {
+    batch: usize,
+    /// Of each block but the last.
+    pub(super) rows: usize,
+}
+
+impl Blocks {
+    /// Blocks of rows that take so many bytes each.
+    pub(super) fn new(batch: usize, row_bytes: usize) -> Self {
+        let most = (BLOCK_BYTES / row_bytes.max(1)).clamp(1, MOST_ROWS);
+        if batch <= most {
+            return Self { batch, rows: batch };
+        }
+        let unit = if most < ROW_UNIT { 1 } else { ROW_UNIT };
+        let count = batch.div_ceil(most / unit * unit);
+        let rows = batch.div_ceil(count).next_multiple_of(unit);
+        Self { batch, rows }
+    }
+
+    pub(super) fn iter(self) -> impl Iterator<Item = Range<usize>> {
+        let starts = (0..self.batch).step_by(self.rows.max(1));
+        starts.map(move |first| first..self.batch.min(first + self.rows))
+    }
+
+    /// The sizes that blocks have.
+    pub(super) fn sizes(self) -> impl Iterator<Item = usize> {
+        let first = self.iter().next();
+        let last = self.iter().last().filter(|last| last.len() != self.rows);
+        first.into_iter().chain(last).map(|rows| rows.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_cover_the_batch_within_their_bound() {
+        for row_bytes in [0, 1, 1000, 20_000, 4 << 20, 100 << 20] {
+            for batch in [0, 1, 63, 64, 1000, 4097, 1_000_000] {
+                let blocks = Blocks::new(batch, row_bytes);
+                let mut next = 0;
+                for rows in blocks.iter() {
+                    assert_eq!(rows.start, next);
+                    assert!(!rows.is_empty() && rows.len() <= MOST_ROWS);
+                    assert!(rows.len() == 1 || rows.len() * row_bytes <= BLOCK_BYTES);
+                    next = rows.end;
+                }
+                assert_eq!(next, batch, "{row_bytes}");
+                let mut sizes: Vec<usize> = blocks.iter().map(|rows| rows.len()).collect();
+                sizes.dedup();
+                assert_eq!(sizes, blocks.sizes().collect::<Vec<_>>());
+            }
+        }
+    }
+}

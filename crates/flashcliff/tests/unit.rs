@@ -1,0 +1,8 @@
+//! The unit tests of files that stand alone: the library is not built a second time for tests inside of it.
+
+#[path = "../src/cuda/fully_connected/blocks.rs"]
+mod blocks;
+
+#[allow(dead_code, unreachable_pub, reason = "the library uses the rest")]
+#[path = "../src/simd/tier.rs"]
+mod tier;
