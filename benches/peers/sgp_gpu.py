@@ -40,22 +40,29 @@ class Terms:
         ]
 
 
-def sgp_norm(terms, x, y, w):
-    """grade_rms(weighted_product(w, gate(x), gate(y))), gate(x) = Phi(x_0) x."""
-    def gate(v):
-        return v * (0.5 * (1 + torch.erf(v[0] / math.sqrt(2))))
+def gated(x):
+    """Phi(x_0) x."""
+    return x * (0.5 * (1 + torch.erf(x[0] / math.sqrt(2))))
 
-    x, y = gate(x), gate(y)
-    outputs = [
-        sum(sign * w[:, path] * (x[left] * y[right]) for left, right, path, sign in row)
-        for row in terms.by_output
-    ]
+
+def grade_rms(terms, outputs):
+    """Each blade divided by the root mean square of its grade."""
     result = []
     for blade, grade in enumerate(terms.grades):
         same = [outputs[b] for b, g in enumerate(terms.grades) if g == grade]
         square = sum(o * o for o in same).mean(dim=-1, keepdim=True)
         result.append(outputs[blade] / torch.sqrt(square + EPS))
     return torch.stack(result)
+
+
+def sgp_norm(terms, x, y, w):
+    """grade_rms(weighted_product(w, gate(x), gate(y))), gate(x) = Phi(x_0) x."""
+    x, y = gated(x), gated(y)
+    outputs = [
+        sum(sign * w[:, path] * (x[left] * y[right]) for left, right, path, sign in row)
+        for row in terms.by_output
+    ]
+    return grade_rms(terms, outputs)
 
 
 def check(name, function, terms, device):

@@ -3,16 +3,17 @@
 | operator | what it is |
 |---|---|
 | `sgp` | flash-clifford's fused function: gates, weighted product, RMS norm |
+| `fcgp` | its fully connected product: from all channels to all channels |
 | `layer` | its layer: a linear map by grade, a bias on every blade, then `sgp` |
 | `steerable` | CGENN's steerable product layer with both of its linear maps |
 """
 
 import torch
 
-from sgp_gpu import Terms, sgp_norm
+from sgp_gpu import Terms, gated, grade_rms, sgp_norm
 
 ROWS_AT_ONCE = 1024
-OPERATORS = ("sgp", "layer", "steerable")
+OPERATORS = ("sgp", "fcgp", "layer", "steerable")
 
 
 class Case:
@@ -30,12 +31,17 @@ class Case:
         paths, grades = len(self.terms.paths), dim + 1
         self.grad = normal(*lanes)
         self.inputs = {"x": normal(*lanes)}
-        self.rows = ("x", "y") if operator == "sgp" else ("x",)
+        self.rows = ("x", "y") if operator in ("sgp", "fcgp") else ("x",)
         # The axes of inputs whose length is a batch size or a number of channels.
         self.sizes = {"x": (1, 2), "y": (1, 2), "weight": (0,), "gp_weight": (0,)}
+        if operator == "fcgp":
+            self.sizes["weight"] = (1, 2)
         self.sizes |= {"linear_weight": (1, 2), "linear_bias": (2,)}
         if operator == "sgp":
             self.inputs |= {"y": normal(*lanes), "weight": normal(channels, paths)}
+        elif operator == "fcgp":
+            weight = normal(paths, channels, channels, std=channels**-0.5)
+            self.inputs |= {"y": normal(*lanes), "weight": weight}
         elif operator == "layer":
             std = (channels * grades) ** -0.5
             self.inputs |= {
@@ -57,6 +63,8 @@ class Case:
         """The operator in plain torch."""
         if self.operator == "sgp":
             return sgp_norm(self.terms, *inputs)
+        if self.operator == "fcgp":
+            return fcgp_norm(self.terms, *inputs)
         if self.operator == "layer":
             x, linear_weight, linear_bias, gp_weight = inputs
             y = torch.bmm(x, linear_weight[self.terms.grades]) + linear_bias
@@ -112,6 +120,29 @@ def batch_first(function):
 
 def _batch_first(tensor):
     return tensor.permute(1, 2, 0).contiguous()
+
+
+def fcgp_norm(terms, x, y, w):
+    """The product that is summed over channels: a matrix product for each output grade, over its paths and channels."""
+    x, y = gated(x), gated(y)
+    outputs = [None] * len(terms.grades)
+    for grade in range(max(terms.grades) + 1):
+        blades = [b for b, g in enumerate(terms.grades) if g == grade]
+        paths = [p for p, (_, output, _) in enumerate(terms.paths) if output == grade]
+        products = [
+            torch.cat(
+                [
+                    sum(sign * (x[i] * y[k]) for i, k, p, sign in terms.by_output[blade] if p == path)
+                    for path in paths
+                ],
+                dim=-1,
+            )
+            for blade in blades
+        ]
+        result = torch.stack(products) @ w[paths].flatten(0, 1)
+        for blade, values in zip(blades, result):
+            outputs[blade] = values
+    return grade_rms(terms, outputs)
 
 
 def steerable(terms, x, weight, a, right, left, bias):

@@ -31,7 +31,7 @@ BATCHES = (1024, 2048, 4096, 8192)
 CHANNELS = (128, 256, 512, 1024)
 # Relative to the largest value. TF32 keeps 10 bits of the fraction; CGENN's norms magnify that.
 EXACT = 1e-4
-TOLERANCE = {"sgp": EXACT, "layer": 5e-3, "steerable": 1e-1}
+TOLERANCE = {"sgp": EXACT, "fcgp": 5e-3, "layer": 5e-3, "steerable": 1e-1}
 
 
 def configure(precision):
@@ -60,7 +60,7 @@ def ahead_of(jobs, peers, arguments):
     for job in jobs:
         operator, _, batch, _ = job
         # The layer has the kernels of the product; a graph for one batch size is for all.
-        names = {"flash-clifford"} if operator == "sgp" else set()
+        names = {"flash-clifford"} if operator in ("sgp", "fcgp") else set()
         names |= {OWN} if operator != "steerable" and batch == smallest else set()
         if names:
             yield arguments.matmul_precision, peers, job, names

@@ -11,6 +11,7 @@ import torch
 import torch._dynamo
 
 from sgp_gpu import sgp_norm
+from sweep_cases import fcgp_norm
 
 
 OWN, THEIRS = "torch.compile", "torch.compile, flash-clifford's"
@@ -55,8 +56,8 @@ class Peers:
         return found
 
     def _flash_clifford(self, case):
-        if case.operator == "sgp":
-            return getattr(self.fused, f"fused_gelu_sgp_norm_{case.dim}d")
+        if case.operator in ("sgp", "fcgp"):
+            return getattr(self.fused, f"fused_gelu_{case.operator}_norm_{case.dim}d")
         return functional(self.layer(case.grad.size(2), case.dim).to(self.device), case)
 
     def _cgenn(self, case):
@@ -83,21 +84,23 @@ class Peers:
 
     def _formula(self, case, name):
         terms, expansion = case.terms, torch.tensor(case.terms.grades, device=self.device)
+        kind = "fcgp" if case.operator == "fcgp" else "sgp"
         if name == OWN:
+            formula = fcgp_norm if kind == "fcgp" else sgp_norm
 
             def product(x, y, weight):
-                return sgp_norm(terms, x, y, weight)
+                return formula(terms, x, y, weight)
 
         else:
             # The original is decorated with torch.compile; here it is compiled from outside.
-            product = getattr(self.formulas, f"gelu_sgp_norm_{case.dim}d_torch")
+            product = getattr(self.formulas, f"gelu_{kind}_norm_{case.dim}d_torch")
             product = getattr(product, "_torchdynamo_orig_callable", product)
 
         def layer(x, linear_weight, linear_bias, gp_weight):
             y = torch.bmm(x, linear_weight[expansion]) + linear_bias
             return product(x, y, gp_weight)
 
-        return product if case.operator == "sgp" else layer
+        return layer if case.operator == "layer" else product
 
 
 def functional(layer, case):
@@ -118,8 +121,9 @@ def ours(case):
 
     algebra = flashcliff.Algebra(case.dim, 0, 0)
     channels, device = case.grad.size(2), case.grad.device
-    if case.operator == "sgp":
-        return lambda x, y, w: flashcliff.functional.sgp_norm(x, y, w, algebra)
+    if case.operator in ("sgp", "fcgp"):
+        product = getattr(flashcliff.functional, f"{case.operator}_norm")
+        return lambda x, y, w: product(x, y, w, algebra)
     if case.operator == "layer":
         return functional(flash_clifford.Layer(channels, case.dim, device=device), case)
     return functional(nn.SteerableGeometricProduct(algebra, channels, device=device), case)

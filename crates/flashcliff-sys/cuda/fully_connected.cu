@@ -1,144 +1,246 @@
-// The host side of the fully connected product: workspaces, tiles, launches.
+// The fully connected product in blocks of rows: norms, weights in the order of the matrix products, launches.
 #include "fully_connected.h"
 
 #include <cuda_runtime.h>
 #include <string.h>
 
-#include "skeleton/gemm/entry.h"
-#include "skeleton/gemm/prepare.cuh"
-#include "skeleton/gemm/tiles.cuh"
+#include "skeleton/blocks/entry.h"
+#include "skeleton/memory.cuh"
+#include "skeleton/tf32.cuh"
 
 namespace fc {
-namespace gemm {
 namespace {
 
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / 32;
+
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
-int element_bytes(fc_dtype dtype) { return dtype == FC_F32 ? 4 : 2; }
 
-// ---- the GPU ----
-
-struct Gpu {
-  int number;
-  int multiprocessors;
-  int shared_bytes;  // of a CTA
-};
-
-cudaError_t current_gpu(Gpu *gpu) {
-  cudaError_t error = cudaGetDevice(&gpu->number);
-  if (error != cudaSuccess) return error;
-  error = cudaDeviceGetAttribute(&gpu->multiprocessors, cudaDevAttrMultiProcessorCount, gpu->number);
-  if (error != cudaSuccess) return error;
-  return cudaDeviceGetAttribute(&gpu->shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, gpu->number);
+// Neighbouring elements in memory, aligned to all of them.
+// Bytes: of an element, if that is known.
+template <int N, class T, int Bytes = 0>
+FC_INLINE Lanes<T, N> read(const void *p, int64_t at, int dtype) {
+  Lanes<T, N> values;
+  with_storage<T, Bytes>(dtype, [&](auto *type) {
+    using S = typename Element<decltype(type)>::Type;
+    values = load_lanes<S, T, N>(static_cast<const S *>(p) + at, dtype);
+  });
+  return values;
+}
+template <int N, class T, int Bytes = 0>
+FC_INLINE void write(void *p, int64_t at, const Lanes<T, N> &values, int dtype) {
+  with_storage<T, Bytes>(dtype, [&](auto *type) {
+    using S = typename Element<decltype(type)>::Type;
+    store_lanes<S, T, N>(static_cast<S *>(p) + at, values, dtype);
+  });
 }
 
-// ---- checks ----
+// ---- norms ----
 
-int check(const fc_product_call &call) {
-  if (call.batch < 0 || call.in < 0 || call.out < 0) return FC_ERROR_BAD_CALL;
-  const fc_dtype wanted = call.precision == FC_PRECISION_BF16 ? FC_BF16
-                          : call.precision == FC_PRECISION_F16 ? FC_F16
-                                                               : FC_F32;
-  if (call.lane_dtype != wanted) return FC_ERROR_BAD_CALL;
-  if (call.param_dtype != call.lane_dtype && call.param_dtype != FC_F32) return FC_ERROR_BAD_CALL;
-  // Tiles and rows are counted in 32 bits.
-  const int64_t most = int64_t(1) << 30;
-  if (call.batch > most || call.in > most || call.out > most) return FC_ERROR_TOO_LARGE;
-  // So are the bytes of a prepared matrix, padded by at most 128 rows and two slabs.
-  const double sides[] = {double(call.in + 128) * double(call.out + 128), double(call.batch + 128) * double(call.out + 128)};
-  for (const double side : sides) {
-    if (side * 4 > 4294967295.0) return FC_ERROR_TOO_LARGE;
-  }
-  return 0;
+template <class T>
+FC_INLINE T warp_sum(T value) {
+#pragma unroll
+  for (int mask = 16; mask > 0; mask /= 2) value += __shfl_xor_sync(~0u, value, mask);
+  return value;
 }
 
-int count_places(const int8_t *places, int count) {
-  int most = 0;
-  for (int i = 0; i < count; i++) most = places[i] + 1 > most ? places[i] + 1 : most;
-  return most;
-}
-
-// ---- the workspace ----
-
-struct Space {
-  size_t bytes = 0;
-  size_t add(int64_t size) {
-    const size_t at = bytes;
-    bytes += size_t(round_up(size, 256));
-    return at;
-  }
+// The grades of the output, in order.
+struct Grades {
+  int count;
+  int first[FC_MAX_GRADES], blades[FC_MAX_GRADES];  // of the tensor
 };
 
-// Sizes that all passes share.
-struct Sizes {
-  int64_t batch, in, out;
-  int bytes;             // of an operand's element
-  int blades, paths;     // of the result, of the weights
-  int slices;
+// The place of a row in its block and in the tensors of the call.
+struct Row {
+  int grade;
+  int64_t row, of_batch;
 
-  Sizes(const fc_product &product, const fc_product_call &call) : batch(call.batch), in(call.in), out(call.out) {
-    bytes = element_bytes(call.lane_dtype);
-    blades = count_places(call.result, product.blades);
-    paths = count_places(call.path, product.paths);
-    slices = int(ceil_div(out, kWarpColumns));
-  }
-
-  // Channels and elements of the batch are counted in pairs of slabs.
-  int64_t padded(int64_t k) const { return round_up(k, kSlabs * kSlabBytes / bytes); }
-  int64_t slab_bytes(int64_t rows) const { return round_up(rows, kRowPadding) * kSlabBytes; }
-  int64_t matrix_bytes(int64_t rows, int64_t k) const { return padded(k) * bytes / kSlabBytes * slab_bytes(rows); }
-  Slabs slabs(const void *data, int64_t rows, int64_t k) const {
-    return {static_cast<const char *>(data), uint32_t(slab_bytes(rows)), uint32_t(matrix_bytes(rows, k))};
-  }
+  FC_INLINE Row(const fc_block &a, int own_grade, int64_t own) : grade(own_grade), row(own), of_batch(a.first + own) {}
+  FC_INLINE int64_t in_block(const fc_block &a, int blade) const { return (int64_t(blade) * a.rows + row) * a.out; }
+  FC_INLINE int64_t in_call(const fc_block &a, int blade) const { return (int64_t(blade) * a.batch + of_batch) * a.out; }
 };
 
-struct ForwardSpace : Space {
-  size_t gates = 0, weights = 0, sums = 0, product = 0;
-  ForwardSpace(const fc_product &kernels, const fc_product_call &call, const Sizes &s) {
-    if (call.gate != FC_GATE_NONE) gates = add(s.batch * s.padded(s.in) * s.bytes);
-    weights = add(kernels.paths * s.matrix_bytes(s.out, s.in));
-    if (!call.norm) return;
-    sums = add(int64_t(kernels.parts) * s.slices * s.batch * 4);
-    // A 16-bit output would be rounded before the norm.
-    if (s.bytes == 2) product = add(s.blades * s.batch * s.out * 4);
-  }
-};
-
-int weight_splits(const fc_product &kernels, const Sizes &s) {
-  const int64_t tiles = ceil_div(s.in, 64) * ceil_div(s.out, 128) * kernels.weights_groups;
-  const int64_t pairs = s.padded(s.batch) * s.bytes / (kSlabs * kSlabBytes);
-  // Of the shape alone, so that sums are the same on every GPU; a few hundred CTAs fill the large ones.
-  int64_t splits = ceil_div(400, tiles > 0 ? tiles : 1);
-  const int64_t most = pairs / 8 > 1 ? pairs / 8 : 1;
-  if (splits > most) splits = most;
-  return int(splits < 1 ? 1 : splits);
-}
-
-struct BackwardSpace : Space {
-  size_t gates = 0, scales = 0, gradient = 0, transposed = 0, partial = 0, weights = 0;
-  bool of_operands, of_weights, has_partial;
-  int splits;
-  BackwardSpace(const fc_product &kernels, const fc_product_call &call, const Sizes &s) {
-    of_operands = call.grad_x != nullptr || call.grad_y != nullptr;
-    of_weights = call.grad_w != nullptr;
-    splits = weight_splits(kernels, s);
-    has_partial = of_weights && (splits > 1 || call.param_dtype != FC_F32);
-    if (call.norm) scales = add(int64_t(kernels.grades) * s.batch * 8);
-    if (of_operands) {
-      gradient = add(kernels.blades * s.matrix_bytes(s.batch, s.out));
-      weights = add(kernels.paths * s.matrix_bytes(s.in, s.out));
+// output = product / r, r the root of the mean square over channels and blades of a grade. A warp takes a row of a grade, a thread N
+// channels at a time.
+template <class T, int N, int Bytes>
+__global__ void __launch_bounds__(kThreads) norm_kernel(const __grid_constant__ fc_block a, const __grid_constant__ Grades grades,
+                                                        const T *product, void *output, T *saved) {
+  const int64_t warp = int64_t(blockIdx.x) * kWarps + threadIdx.x / 32;
+  const Row row(a, int(warp % grades.count), warp / grades.count);
+  if (row.row >= a.rows) return;
+  const int lane = threadIdx.x % 32, first = grades.first[row.grade], last = first + grades.blades[row.grade];
+  T scale = 1;
+  if (a.norm) {
+    T sum = 0;
+    for (int blade = first; blade < last; blade++) {
+      const T *from = product + row.in_block(a, blade);
+#pragma unroll 4
+      for (int64_t n = lane * N; n < a.out; n += 32 * N) {
+        const Lanes<T, N> o = load_lanes<T, T, N>(from + n, a.dtype);
+        FC_EACH(N, sum = fused(o.v[i], o.v[i], sum))
+      }
     }
-    if (!of_weights) return;
-    if (call.gate != FC_GATE_NONE) gates = add(s.batch * s.padded(s.in) * s.bytes);
-    transposed = add(kernels.blades * s.matrix_bytes(s.out, s.batch));
-    if (has_partial) partial = add(int64_t(splits) * s.paths * s.in * s.out * 4);
+    sum = warp_sum(sum);
+    if (lane == 0 && saved != nullptr) saved[row.grade * a.batch + row.of_batch] = sum;
+    scale = T(1) / root(sum / T(a.out) + T(a.eps));
+  }
+  for (int blade = first; blade < last; blade++) {
+    const T *from = product + row.in_block(a, blade);
+    const int64_t to = row.in_call(a, blade);
+#pragma unroll 4
+    for (int64_t n = lane * N; n < a.out; n += 32 * N) {
+      write<N, T, Bytes>(output, to + n, load_lanes<T, T, N>(from + n, a.dtype) * scale, a.dtype);
+    }
+  }
+}
+
+// The converse for gradients: grad_product = grad_output / r - output (mean of grad_output output) / r.
+template <class T>
+struct UndoNorm {
+  T scale, mean;
+
+  // By a warp.
+  template <int N, int Bytes>
+  FC_INLINE static UndoNorm of(const fc_block &a, const Grades &grades, const Row &row, const void *output, const void *grad_output,
+                               const T *saved) {
+    if (!a.norm) return {1, 0};
+    T sum = 0;
+    for (int i = 0; i < grades.blades[row.grade]; i++) {
+      const int64_t from = row.in_call(a, grades.first[row.grade] + i);
+#pragma unroll 4
+      for (int64_t n = threadIdx.x % 32 * N; n < a.out; n += 32 * N) {
+        const auto o = read<N, T, Bytes>(output, from + n, a.dtype), grad = read<N, T, Bytes>(grad_output, from + n, a.dtype);
+        FC_EACH(N, sum = fused(o.v[i], grad.v[i], sum))
+      }
+    }
+    const T square = saved[row.grade * a.batch + row.of_batch];
+    return {T(1) / root(square / T(a.out) + T(a.eps)), warp_sum(sum) / T(a.out)};
+  }
+
+  template <int N, int Bytes>
+  FC_INLINE Lanes<T, N> gradient(const fc_block &a, const void *output, const void *grad_output, int64_t at) const {
+    Lanes<T, N> grad = read<N, T, Bytes>(grad_output, at, a.dtype);
+    if (a.norm) grad = (grad - read<N, T, Bytes>(output, at, a.dtype) * mean) * scale;
+    if (a.tf32) FC_EACH(N, grad.v[i] = rounded_to_tf32(grad.v[i]))
+    return grad;
   }
 };
 
-// What the products are multiplied by, apart from the gates.
-float scale_of(fc_precision precision) { return precision == FC_PRECISION_TF32 ? Tf32::kScale : 1.0f; }
+template <class T, int N, int Bytes>
+__global__ void __launch_bounds__(kThreads)
+    undo_norm_kernel(const __grid_constant__ fc_block a, const __grid_constant__ Grades grades, const void *output,
+                     const void *grad_output, const T *saved, void *grad_product) {
+  const int64_t warp = int64_t(blockIdx.x) * kWarps + threadIdx.x / 32;
+  const Row row(a, int(warp % grades.count), warp / grades.count);
+  if (row.row >= a.rows) return;
+  const auto undo = UndoNorm<T>::template of<N, Bytes>(a, grades, row, output, grad_output, saved);
+  for (int i = 0; i < grades.blades[row.grade]; i++) {
+    const int blade = grades.first[row.grade] + i;
+    const int64_t from = row.in_call(a, blade), to = row.in_block(a, blade);
+#pragma unroll 4
+    for (int64_t n = threadIdx.x % 32 * N; n < a.out; n += 32 * N) {
+      write<N, T, Bytes>(grad_product, to + n, undo.template gradient<N, Bytes>(a, output, grad_output, from + n), a.dtype);
+    }
+  }
+}
+
+constexpr int kTile = 32;
+
+// Matrices [rows, columns] and their transposes, squares of kTile by a CTA at a time.
+template <class T, class From, class To>
+FC_INLINE void transpose_squares(int64_t rows, int64_t columns, From &&from, To &&to) {
+  __shared__ T tile[kTile][kTile + 1];
+  const int64_t across = (columns + kTile - 1) / kTile, squares = (rows + kTile - 1) / kTile * across;
+  const int lane = threadIdx.x % kTile, warp = threadIdx.x / kTile;
+  for (int64_t square = blockIdx.x; square < squares; square += gridDim.x) {
+    const int64_t row0 = square / across * kTile, column0 = square % across * kTile;
+#pragma unroll
+    for (int k = warp; k < kTile; k += kWarps) {
+      if (row0 + k < rows && column0 + lane < columns) tile[k][lane] = from(row0 + k, column0 + lane);
+    }
+    __syncthreads();
+#pragma unroll
+    for (int k = warp; k < kTile; k += kWarps) {
+      if (column0 + k < columns && row0 + lane < rows) to(column0 + k, row0 + lane, tile[lane][k]);
+    }
+    __syncthreads();
+  }
+}
+
+// The gradient of the product [blades, rows, out] as [out, blades, rows] for each grade.
+__global__ void __launch_bounds__(kThreads)
+    transpose_kernel(const __grid_constant__ fc_block a, const __grid_constant__ Grades grades, const float *from, float *to) {
+  int grade = 0, blade = blockIdx.y;
+  for (; blade >= grades.blades[grade]; grade++) blade -= grades.blades[grade];
+  const int64_t size = a.rows * a.out, pitch = grades.blades[grade] * a.rows;
+  from += (grades.first[grade] + blade) * size;
+  to += grades.first[grade] * size + blade * a.rows;
+  transpose_squares<float>(
+      a.rows, a.out, [&](int64_t row, int64_t column) { return from[row * a.out + column]; },
+      [&](int64_t column, int64_t row, float value) { to[column * pitch + row] = value; });
+}
+
+// ---- weights ----
+
+template <int N, class T>
+FC_INLINE Lanes<T, N> packed(const fc_block_weights &w, const void *from, int64_t at, int from_type) {
+  Lanes<T, N> values = read<N, T>(from, at, from_type);
+  if (w.tf32) FC_EACH(N, values.v[i] = rounded_to_tf32(values.v[i]))
+  return values;
+}
+
+template <class T, int N>
+__global__ void __launch_bounds__(kThreads)
+    pack_kernel(const __grid_constant__ fc_block_weights w, const void *from, void *to, int from_type, int to_type) {
+  const int64_t elements = w.in * w.out, start = w.order[blockIdx.y] * elements, end = blockIdx.y * elements;
+  const int64_t step = int64_t(gridDim.x) * kThreads * N;
+  for (int64_t i = (int64_t(blockIdx.x) * kThreads + threadIdx.x) * N; i < elements; i += step) {
+    write<N, T>(to, end + i, packed<N, T>(w, from, start + i, from_type), to_type);
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    pack_transposed_kernel(const __grid_constant__ fc_block_weights w, const void *from, void *to, int from_type, int to_type) {
+  const int matrix = blockIdx.y, first = w.first[matrix];
+  const int64_t elements = w.in * w.out, start = w.order[matrix] * elements;
+  const int64_t pitch = w.count[matrix] * w.in, end = first * elements + (matrix - first) * w.in;
+  transpose_squares<Lanes<T, 1>>(
+      w.in, w.out,
+      [&](int64_t row, int64_t column) { return packed<1, T>(w, from, start + row * w.out + column, from_type); },
+      [&](int64_t column, int64_t row, const Lanes<T, 1> &value) { write<1, T>(to, end + column * pitch + row, value, to_type); });
+}
+
+template <class T, int N>
+__global__ void __launch_bounds__(kThreads)
+    unpack_kernel(const __grid_constant__ fc_block_weights w, const T *from, void *to, int first, int parts, int to_type) {
+  const int64_t elements = w.in * w.out, start = blockIdx.y * elements, end = w.order[first + blockIdx.y] * elements;
+  const int64_t part = gridDim.y * elements, step = int64_t(gridDim.x) * kThreads * N;
+  for (int64_t i = (int64_t(blockIdx.x) * kThreads + threadIdx.x) * N; i < elements; i += step) {
+    Lanes<T, N> sum = load_lanes<T, T, N>(from + start + i, to_type);
+    for (int p = 1; p < parts; p++) sum = sum + load_lanes<T, T, N>(from + p * part + start + i, to_type);
+    write<N, T>(to, end + i, sum, to_type);
+  }
+}
 
 // ---- launches ----
+
+bool known(fc_dtype dtype) { return dtype == FC_F32 || dtype == FC_F64 || dtype == FC_BF16 || dtype == FC_F16; }
+fc_dtype arithmetic(fc_dtype dtype) { return dtype == FC_F64 ? FC_F64 : FC_F32; }
+int bytes_of(fc_dtype dtype) { return dtype == FC_F64 ? 8 : dtype == FC_F32 ? 4 : 2; }
+
+bool valid(const fc_block &block) {
+  const bool sizes = block.rows >= 0 && block.in >= 0 && block.out >= 0 && block.first >= 0;
+  return known(block.dtype) && sizes && block.first + block.rows <= block.batch;
+}
+
+// Whether rows of so many channels can be read by so many at a time, from all of the tensors.
+template <class... Tensors>
+bool aligned(fc_dtype dtype, int64_t channels, int at_a_time, Tensors... tensors) {
+  const uintptr_t addresses = (0 | ... | reinterpret_cast<uintptr_t>(tensors));
+  const int bytes = at_a_time * bytes_of(dtype);
+  return channels % at_a_time == 0 && addresses % (bytes < 16 ? bytes : 16) == 0;
+}
 
 template <class... Parameters, class... Given>
 cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, void *stream, Given... given) {
@@ -149,388 +251,187 @@ cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, void *stream, Given
   return cudaLaunchKernelEx(&config, kernel, Parameters(given)...);
 }
 
-// Zeros, if there is a tensor.
-int zero(void *tensor, int64_t bytes, void *stream) {
-  if (tensor == nullptr || bytes == 0) return 0;
-  return cudaMemsetAsync(tensor, 0, size_t(bytes), static_cast<cudaStream_t>(stream));
-}
-
-dim3 walk(int64_t elements) {
-  const int64_t blocks = ceil_div(elements, kThreads), most = 1 << 16;
-  return dim3(unsigned(blocks < 1 ? 1 : (blocks < most ? blocks : most)));
-}
-
-int launch_problem(const void *kernel, const Problem &problem, int64_t ctas, int64_t shared, void *stream) {
-  if (ctas > 0x7fffffff) return FC_ERROR_TOO_LARGE;
+int launch_ctas(const void *function, int64_t ctas, void **arguments, void *stream) {
   if (ctas == 0) return 0;
-  void *arguments[] = {const_cast<Problem *>(&problem)};
-  const int threads = problem.warp_rows * kColumnWarps * 32;
-  return cudaLaunchKernel(kernel, dim3(unsigned(ctas)), dim3(threads), arguments, size_t(shared),
-                          static_cast<cudaStream_t>(stream));
+  if (ctas > 0x7fffffff) return FC_ERROR_TOO_LARGE;
+  return cudaLaunchKernel(function, dim3(unsigned(ctas)), dim3(kBlockThreads), arguments, 0, static_cast<cudaStream_t>(stream));
 }
 
-// Lets the kernels of a precision use all of the shared memory; says whether they were compiled for sm_90a.
-int prepare(const fc_product &kernels, int precision, const Gpu &gpu, bool *async) {
-  const bool cached = gpu.number < fc_product::kDevices;
-  int known = cached ? kernels.ready[precision][gpu.number].load(std::memory_order_acquire) : 0;
-  if (known == 0) {
-    cudaFuncAttributes attributes;
-    for (const void *kernel : {kernels.forward[precision], kernels.weights[precision], kernels.operands[precision]}) {
-      cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
-      if (error != cudaSuccess) return error;
-      error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                   gpu.shared_bytes - int(attributes.sharedSizeBytes));
-      if (error != cudaSuccess) return error;
-    }
-    known = attributes.ptxVersion == 90 ? 2 : 1;
-    if (cached) kernels.ready[precision][gpu.number].store(known, std::memory_order_release);
-  }
-  *async = known == 2;
-  return 0;
-}
-
-// Whether the places of blades are their numbers.
-bool all_there(const int8_t *places, int blades) {
-  for (int i = 0; i < blades; i++) {
-    if (places[i] != i) return false;
+bool has_all_paths(const fc_block_kernels *kernels, const fc_block &block) {
+  for (int path = 0; path < kernels->paths; path++) {
+    if (block.path[path] < 0) return false;
   }
   return true;
 }
 
-Lane lane_of(const void *data, const Sizes &s, bool complete) {
-  Lane lane;
-  lane.data = static_cast<const char *>(data);
-  lane.row = lane.bytes = s.in * s.bytes;
-  lane.blade = s.batch * lane.row;
-  lane.whole = complete && (reinterpret_cast<uintptr_t>(data) | uintptr_t(lane.bytes)) % 16 == 0;
-  return lane;
+// The kernels with as many channels a thread as the tensors allow.
+template <class... Tensors>
+const BlockFunctions &functions_of(const fc_block_kernels *kernels, const fc_block &block, Tensors... tensors) {
+  if (block.dtype == FC_F64) return kernels->f64->any;
+  const BlockFunctions &wide = block.dtype == FC_F32 ? kernels->f32->bytes_4 : kernels->f32->bytes_2;
+  return has_all_paths(kernels, block) && aligned(block.dtype, block.in, wide.channels, block.x, block.y, tensors...) ? wide : kernels->f32->any;
 }
 
-Problem problem_of(const fc_product &kernels, const fc_product_call &call, const Sizes &s) {
-  Problem p = {};
-  p.x = lane_of(call.x, s, all_there(call.left, kernels.blades));
-  p.y = lane_of(call.y, s, all_there(call.right, kernels.blades));
-  p.batch = s.batch;
-  p.in = s.in;
-  p.out = s.out;
-  p.gate = call.gate;
-  p.scale = scale_of(call.precision);
-  p.splits = 1;
-  for (int i = 0; i < kMaxBlades; i++) {
-    p.has_left[i] = call.left[i] >= 0;
-    p.has_right[i] = call.right[i] >= 0;
-    p.left[i] = p.has_left[i] ? call.left[i] : 0;
-    p.right[i] = p.has_right[i] ? call.right[i] : 0;
-  }
-  memcpy(p.output, call.result, sizeof(p.output));
-  memcpy(p.path, call.path, sizeof(p.path));
-  return p;
-}
+// Of kernels whose neighbours take neighbouring channels.
+int64_t ctas_of(const fc_block &block, int channels) { return ceil_div(block.rows * (block.in / channels), kBlockThreads); }
 
-Grades grades_of(const fc_product &kernels, const fc_product_call &call) {
+Grades grades_of(const fc_block &block) {
   Grades grades = {};
-  int index[16];
-  for (int grade = 0; grade < kernels.grades; grade++) {
-    index[grade] = -1;
-    int first = -1, count = 0;
-    for (int blade = 0; blade < kernels.blades; blade++) {
-      if (kernels.grade_of(blade) != grade || call.result[blade] < 0) continue;
-      if (first < 0) first = call.result[blade];
-      count++;
-    }
-    if (count == 0) continue;
-    index[grade] = grades.count;
-    grades.first[grades.count] = first;
-    grades.blades[grades.count++] = count;
+  for (int grade = 0; grade < FC_MAX_GRADES; grade++) {
+    if (block.result[grade] < 0) continue;
+    grades.first[grades.count] = block.result[grade];
+    grades.blades[grades.count++] = block.blades[grade];
   }
-  grades.parts = kernels.parts;
-  for (int part = 0; part < kernels.parts; part++) grades.part_grade[part] = int8_t(index[kernels.part_grade(part)]);
   return grades;
 }
 
-template <class T>
-T *at(const fc_product_call &call, size_t offset) {
-  return reinterpret_cast<T *>(static_cast<char *>(call.workspace) + offset);
-}
-
-const void *scalar(const void *tensor, const int8_t *places) { return places[0] == 0 ? tensor : nullptr; }
-
-int form_gates(const fc_product_call &call, const Sizes &s, void *f, Problem *p, void *stream) {
-  const int padded = int(s.padded(s.in));
-  p->f.data = static_cast<const char *>(f);
-  p->f.row = padded * s.bytes;
-  const dim3 grid(unsigned(ceil_div(padded, kThreads)), unsigned(s.batch < 4096 ? s.batch : 4096));
-  return launch(gates_kernel, grid, stream, scalar(call.x, call.left), scalar(call.y, call.right), f, s.batch, int(s.in),
-                padded, int(call.gate), p->scale, int(call.lane_dtype));
-}
-
-Target target_of(const fc_product_call &call, const Sizes &s, void *data, int64_t rows, int64_t k, Layout layout) {
-  Target target = {};
-  target.data = static_cast<char *>(data);
-  target.slabs = s.slabs(data, rows, k);
-  target.rows = round_up(rows, kRowPadding);
-  target.k = s.padded(k);
-  target.dtype = call.lane_dtype;
-  target.layout = layout;
-  target.round = call.precision == FC_PRECISION_TF32;
-  return target;
-}
-
-int cut(const Source &source, const NormGradient &norm, const Target &along_columns, const Target &along_rows, int matrices,
-        void *stream) {
-  const int64_t rows = round_up(source.rows, kRowPadding), columns = round_up(source.columns, kRowPadding);
-  if (columns / kSquare > 65535) return FC_ERROR_TOO_LARGE;
-  return launch(slabs_kernel, dim3(unsigned(rows / kSquare), unsigned(columns / kSquare), unsigned(matrices)), stream, source,
-                norm, along_columns, along_rows);
-}
-
-Source weights_source(const fc_product_call &call, const Sizes &s) {
-  Source source = {call.w, s.in, s.out, int(call.param_dtype), {}};
-  memcpy(source.place, call.path, sizeof(source.place));
-  return source;
-}
-
-struct Tiling {
-  int warp_rows, operand_slots, weight_slots;
+// What a kernel of rows is compiled for: vectors of the arithmetic type, and the bytes of an element; 0: any.
+template <class V, int Bytes>
+struct RowVariant {
+  using T = typename V::Scalar;
+  static constexpr int kChannels = V::kCount, kBytes = Bytes;
 };
 
-// ---- forward ----
-
-int64_t forward_shared(const fc_product &k, const Tiling &t) {
-  const int64_t rows = t.warp_rows * kWarpRows, columns = kColumnWarps * kWarpColumns;
-  const int64_t ring = t.operand_slots * (2 * k.blades + 1) * rows * kSlabs * kSlabBytes +
-                       t.weight_slots * k.forward_batch_paths * columns * kSlabBytes;
-  const int64_t results = int64_t(t.warp_rows) * kColumnWarps * kResultBytes;
-  return ring > results ? ring : results;
+// Calls f with a variant, and the grid of one warp a row and grade.
+template <class F, class... Tensors>
+int with_rows(const fc_block &block, F &&f, Tensors... tensors) {
+  if (!valid(block)) return FC_ERROR_BAD_CALL;
+  const Grades grades = grades_of(block);
+  const int64_t ctas = ceil_div(block.rows * grades.count, kWarps);
+  if (ctas == 0 || block.out == 0) return 0;
+  if (ctas > 0x7fffffff) return FC_ERROR_TOO_LARGE;
+  const dim3 grid = dim3(unsigned(ctas));
+  if (block.dtype == FC_F64) return f(RowVariant<Lanes<double, 1>, 8>(), grades, grid);
+  if (!aligned(FC_F32, block.out, 4, tensors...)) return f(RowVariant<Lanes<float, 1>, 0>(), grades, grid);
+  if (block.dtype == FC_F32) return f(RowVariant<Lanes<float, 4>, 4>(), grades, grid);
+  return f(RowVariant<Lanes<float, 4>, 2>(), grades, grid);
 }
 
-int forward(const fc_product &kernels, const fc_product_call &call, void *stream) {
-  const Sizes s(kernels, call);
-  const ForwardSpace space(kernels, call, s);
-  if (call.workspace_bytes < space.bytes) return FC_ERROR_BAD_CALL;
-  if (s.batch == 0) return 0;
-  const Grades grades = grades_of(kernels, call);
-  if (s.in == 0 || s.out == 0 || s.paths == 0) {
-    const int error = zero(call.output, s.blades * s.batch * s.out * s.bytes, stream);
-    return error != 0 || !call.norm ? error : zero(call.saved, grades.count * s.batch * 4, stream);
-  }
-  Gpu gpu;
-  bool async = false;
-  int error = current_gpu(&gpu);
-  if (error == 0) error = prepare(kernels, call.precision, gpu, &async);
-  if (error != 0) return error;
-  async = async && kernels.blades <= kAsyncForwardBlades;
-
-  Problem p = problem_of(kernels, call, s);
-  if (call.gate != FC_GATE_NONE) error = form_gates(call, s, at<void>(call, space.gates), &p, stream);
-  if (error != 0) return error;
-  void *weights = at<void>(call, space.weights);
-  error = cut(weights_source(call, s), NormGradient(), Target(), target_of(call, s, weights, s.out, s.in, async ? kBlocks : kRowMajor),
-              kernels.paths, stream);
-  if (error != 0) return error;
-
-  p.w = s.slabs(weights, s.out, s.in);
-  const bool wide = call.norm && s.bytes == 2;
-  float *product = wide ? at<float>(call, space.product) : static_cast<float *>(call.output);
-  p.result = product;
-  p.result_narrow = s.bytes == 2 && !wide;
-  p.sums = call.norm ? at<float>(call, space.sums) : nullptr;
-  p.slices = s.slices;
-  static const Tiling all[] = {{4, 2, 2}, {4, 1, 2}, {4, 1, 1}, {2, 2, 2}, {2, 1, 2}, {2, 1, 1}, {1, 2, 2}, {1, 1, 2}, {1, 1, 1}};
-  const Tiling *tiling = nullptr;
-  for (const Tiling &t : all) {
-    if (async && t.warp_rows != 4) break;
-    if (forward_shared(kernels, t) > gpu.shared_bytes) continue;
-    // Smaller tiles where there are too few, but not with less overlap.
-    if (tiling != nullptr && t.operand_slots * t.weight_slots < tiling->operand_slots * tiling->weight_slots) continue;
-    tiling = &t;
-    const int64_t ctas = ceil_div(s.batch, t.warp_rows * kWarpRows) * ceil_div(s.out, kColumnWarps * kWarpColumns);
-    if (async || ctas * kernels.forward_groups >= gpu.multiprocessors) break;
-  }
-  if (tiling == nullptr) return FC_ERROR_TOO_LARGE;
-  p.warp_rows = tiling->warp_rows;
-  p.operand_slots = tiling->operand_slots;
-  p.weight_slots = tiling->weight_slots;
-  p.row_tiles = int(ceil_div(s.batch, p.warp_rows * kWarpRows));
-  p.column_tiles = int(ceil_div(s.out, kColumnWarps * kWarpColumns));
-  error = launch_problem(kernels.forward[call.precision], p, int64_t(p.row_tiles) * p.column_tiles * kernels.forward_groups,
-                         forward_shared(kernels, *tiling), stream);
-  if (error != 0 || !call.norm) return error;
-  return launch(norm_kernel, dim3(unsigned(ceil_div(s.batch * grades.count, kThreads / 32))), stream, grades, p.sums, s.slices,
-                product, call.output, static_cast<float *>(call.saved), s.batch, s.out, float(call.eps),
-                int(call.lane_dtype));
+// The grid of some matrices; threads walk on from there.
+dim3 walk(int64_t elements, int matrices) {
+  const int64_t ctas = ceil_div(elements, kThreads), most = 1 << 12;
+  return dim3(unsigned(ctas < most ? ctas : most), unsigned(matrices));
 }
 
-// ---- backward ----
-
-int64_t weights_shared(const fc_product &k, const Tiling &t, int bytes) {
-  const int64_t columns = kColumnWarps * kWarpColumns;
-  int64_t most = 0;
-  for (int group = 0; group < k.weights_groups; group++) {
-    const int64_t block = (kSlabs * kSlabBytes / bytes) * (kWarpRows * bytes + 16);
-    const int64_t slot = (k.weights_operands(group) + 1) * t.warp_rows * block + k.weights_blades(group) * kSlabs * columns * kSlabBytes;
-    most = slot > most ? slot : most;
-  }
-  const int64_t results = int64_t(t.warp_rows) * kColumnWarps * kResultBytes;
-  return most * t.operand_slots > results ? most * t.operand_slots : results;
-}
-
-int64_t operands_shared(const fc_product &k, const Tiling &t) {
-  const int64_t rows = t.warp_rows * kWarpRows, columns = kColumnWarps * kOperandColumns;
-  const int64_t sums = int64_t(2) * k.blades * (kOperandColumns / 8) * 16 * 32 * t.warp_rows * kColumnWarps;
-  return sums + t.operand_slots * (k.operands_blades * rows + k.operands_paths * columns) * kSlabs * kSlabBytes;
-}
-
-int weight_gradient(const fc_product &kernels, const fc_product_call &call, const Sizes &s, const BackwardSpace &space,
-                    const Gpu &gpu, bool async, void *stream) {
-  Problem p = problem_of(kernels, call, s);
-  int error = 0;
-  if (call.gate != FC_GATE_NONE) error = form_gates(call, s, at<void>(call, space.gates), &p, stream);
-  if (error != 0) return error;
-  p.g = s.slabs(at<void>(call, space.transposed), s.out, s.batch);
-  p.result = space.has_partial ? at<void>(call, space.partial) : call.grad_w;
-  p.splits = space.splits;
-  p.slices = s.paths;
-  static const Tiling all[] = {{4, 4, 0}, {4, 2, 0}, {2, 2, 0}, {4, 1, 0}, {1, 2, 0}, {2, 1, 0}, {1, 1, 0}};
-  const Tiling *tiling = nullptr;
-  for (const Tiling &t : all) {
-    if (async && t.warp_rows != 4) continue;
-    if (weights_shared(kernels, t, s.bytes) > gpu.shared_bytes) continue;
-    tiling = &t;
-    break;
-  }
-  if (tiling == nullptr) return FC_ERROR_TOO_LARGE;
-  p.warp_rows = tiling->warp_rows;
-  p.operand_slots = tiling->operand_slots;
-  p.row_tiles = int(ceil_div(s.in, p.warp_rows * kWarpRows));
-  p.column_tiles = int(ceil_div(s.out, kColumnWarps * kWarpColumns));
-  const int64_t ctas = int64_t(p.row_tiles) * p.column_tiles * kernels.weights_groups * p.splits;
-  error = launch_problem(kernels.weights[call.precision], p, ctas, weights_shared(kernels, *tiling, s.bytes), stream);
-  if (error != 0 || !space.has_partial) return error;
-  const int64_t count = s.paths * s.in * s.out;
-  return launch(add_splits_kernel, walk(count), stream, at<float>(call, space.partial), call.grad_w, count, p.splits,
-                int(call.param_dtype));
-}
-
-int operand_gradients(const fc_product &kernels, const fc_product_call &call, const Sizes &s, const BackwardSpace &space,
-                      const Gpu &gpu, void *stream) {
-  Problem p = problem_of(kernels, call, s);
-  const uintptr_t addresses = reinterpret_cast<uintptr_t>(call.x) | reinterpret_cast<uintptr_t>(call.y) |
-                              reinterpret_cast<uintptr_t>(call.grad_x) | reinterpret_cast<uintptr_t>(call.grad_y);
-  p.x.whole = p.y.whole = (addresses | uintptr_t(p.x.bytes)) % 16 == 0;
-  void *weights = at<void>(call, space.weights);
-  const int error = cut(weights_source(call, s), NormGradient(), target_of(call, s, weights, s.in, s.out, kRowMajor), Target(),
-                        kernels.paths, stream);
-  if (error != 0) return error;
-  p.g = s.slabs(at<void>(call, space.gradient), s.batch, s.out);
-  p.w = s.slabs(weights, s.in, s.out);
-  p.grad_x = call.grad_x;
-  p.grad_y = call.grad_y;
-  static const Tiling all[] = {{4, 4, 0}, {4, 2, 0}, {2, 4, 0}, {2, 2, 0}, {1, 4, 0}, {1, 2, 0}};
-  const Tiling *tiling = nullptr;
-  for (const Tiling &t : all) {
-    if (operands_shared(kernels, t) > gpu.shared_bytes) continue;
-    tiling = &t;
-    break;
-  }
-  if (tiling == nullptr) return FC_ERROR_TOO_LARGE;
-  p.warp_rows = tiling->warp_rows;
-  p.operand_slots = tiling->operand_slots;
-  p.row_tiles = int(ceil_div(s.batch, p.warp_rows * kWarpRows));
-  p.column_tiles = int(ceil_div(s.in, kColumnWarps * kOperandColumns));
-  return launch_problem(kernels.operands[call.precision], p, int64_t(p.row_tiles) * p.column_tiles,
-                        operands_shared(kernels, *tiling), stream);
-}
-
-int zero_gradients(const fc_product &kernels, const fc_product_call &call, const Sizes &s, void *stream) {
-  const struct {
-    void *grad;
-    int64_t bytes;
-  } grads[] = {
-      {call.grad_x, count_places(call.left, kernels.blades) * s.batch * s.in * s.bytes},
-      {call.grad_y, count_places(call.right, kernels.blades) * s.batch * s.in * s.bytes},
-      {call.grad_w, s.paths * s.in * s.out * element_bytes(call.param_dtype)},
-  };
-  for (const auto &grad : grads) {
-    const int error = zero(grad.grad, grad.bytes, stream);
-    if (error != 0) return error;
-  }
-  return 0;
-}
-
-int backward(const fc_product &kernels, const fc_product_call &call, void *stream) {
-  const Sizes s(kernels, call);
-  const BackwardSpace space(kernels, call, s);
-  if (call.workspace_bytes < space.bytes) return FC_ERROR_BAD_CALL;
-  if (!space.of_operands && !space.of_weights) return 0;
-  if (s.batch == 0 || s.in == 0 || s.out == 0 || s.paths == 0) return zero_gradients(kernels, call, s, stream);
-  Gpu gpu;
-  bool async = false;
-  int error = current_gpu(&gpu);
-  if (error == 0) error = prepare(kernels, call.precision, gpu, &async);
-  if (error != 0) return error;
-  async = async && kernels.blades <= kAsyncWeightsBlades;
-
-  const Grades grades = grades_of(kernels, call);
-  NormGradient norm = {};
-  if (call.norm) {
-    float2 *scales = at<float2>(call, space.scales);
-    error = launch(norm_gradient_kernel, dim3(unsigned(ceil_div(s.batch * grades.count, kThreads / 32))), stream, grades,
-                   call.output, call.grad_output, static_cast<const float *>(call.saved), scales, s.batch, s.out,
-                   float(call.eps), int(call.lane_dtype));
-    if (error != 0) return error;
-    norm.output = call.output;
-    norm.scales = scales;
-    for (int blade = 0; blade < kernels.blades; blade++) {
-      for (int grade = 0; grade < grades.count; grade++) {
-        if (call.result[blade] >= grades.first[grade]) norm.grade[blade] = int8_t(grade);
-      }
-    }
-  }
-  Source source = {call.grad_output, s.batch, s.out, int(call.lane_dtype), {}};
-  memcpy(source.place, call.result, sizeof(call.result));
-  Target gradient = {}, transposed = {};
-  if (space.of_operands) gradient = target_of(call, s, at<void>(call, space.gradient), s.batch, s.out, kFragments);
-  if (space.of_weights) transposed = target_of(call, s, at<void>(call, space.transposed), s.out, s.batch, async ? kBlocks : kRowMajor);
-  error = cut(source, norm, gradient, transposed, kernels.blades, stream);
-  if (error == 0 && space.of_weights) error = weight_gradient(kernels, call, s, space, gpu, async, stream);
-  if (error == 0 && space.of_operands) error = operand_gradients(kernels, call, s, space, gpu, stream);
-  return error;
-}
+bool valid(const fc_block_weights &w) { return w.in >= 0 && w.out >= 0 && w.matrices >= 0 && w.matrices <= FC_MAX_PATHS; }
 
 }  // namespace
-}  // namespace gemm
 }  // namespace fc
 
-extern "C" const fc_product *fc_product_find(const char *algebra) {
-  for (const fc_product *const *entry = fc::products(); *entry != nullptr; entry++) {
+extern "C" const fc_block_kernels *fc_block_find(const char *algebra) {
+  for (const fc_block_kernels *const *entry = fc::blocks(); *entry != nullptr; entry++) {
     if (strcmp((*entry)->name, algebra) == 0) return *entry;
   }
   return nullptr;
 }
 
-extern "C" int fc_product_prepare(const fc_product *product, fc_precision precision) {
-  fc::gemm::Gpu gpu;
-  bool async = false;
-  const int error = fc::gemm::current_gpu(&gpu);
-  return error != 0 ? error : fc::gemm::prepare(*product, precision, gpu, &async);
-}
-
-extern "C" int fc_product_workspace(const fc_product *product, const fc_product_call *call, fc_pass pass, size_t *bytes) {
-  const int error = fc::gemm::check(*call);
-  if (error != 0) return error;
-  const fc::gemm::Sizes sizes(*product, *call);
-  *bytes = pass == FC_FORWARD ? fc::gemm::ForwardSpace(*product, *call, sizes).bytes
-                              : fc::gemm::BackwardSpace(*product, *call, sizes).bytes;
+extern "C" int fc_block_prepare(const fc_block_kernels *kernels, fc_dtype dtype) {
+  if (!fc::known(dtype)) return FC_ERROR_BAD_CALL;
+  const fc::BlockVariants &variants = dtype == FC_F64 ? *kernels->f64 : *kernels->f32;
+  // Asking for its attributes loads a kernel.
+  cudaFuncAttributes attributes;
+  for (const fc::BlockFunctions &own : {variants.any, dtype == FC_F32 ? variants.bytes_4 : variants.bytes_2}) {
+    for (const void *function : {own.form, own.form_transposed, own.pull_back}) {
+      if (function == nullptr) continue;
+      const cudaError_t error = cudaFuncGetAttributes(&attributes, function);
+      if (error != cudaSuccess) return error;
+    }
+  }
   return 0;
 }
 
-extern "C" int fc_product_forward(const fc_product *product, const fc_product_call *call, void *stream) {
-  const int error = fc::gemm::check(*call);
-  return error != 0 ? error : fc::gemm::forward(*product, *call, stream);
+extern "C" int fc_block_form(const fc_block_kernels *kernels, const fc_block *block, int32_t transposed, void *const *products,
+                             void *stream) {
+  if (!fc::valid(*block)) return FC_ERROR_BAD_CALL;
+  fc::PathProducts to = {};
+  for (int grade = 0; grade < FC_MAX_GRADES; grade++) to.of[grade] = products[grade];
+  fc_block own = *block;
+  void *arguments[] = {&own, &to};
+  if (!transposed) {
+    // Results of all grades are aligned as the first channels of their rows.
+    const fc::BlockFunctions &functions =
+        fc::functions_of(kernels, own, to.of[0], to.of[1], to.of[2], to.of[3], to.of[4], to.of[5]);
+    return fc::launch_ctas(functions.form, fc::ctas_of(own, functions.channels), arguments, stream);
+  }
+  if (own.dtype != FC_F32) return FC_ERROR_BAD_CALL;
+  const fc::BlockFunctions &functions = fc::functions_of(kernels, own);
+  const int64_t tiles = fc::ceil_div(own.in / functions.channels, fc::kTransposedGroups);
+  return fc::launch_ctas(functions.form_transposed, fc::ceil_div(own.rows, fc::kTransposedRows) * tiles, arguments, stream);
 }
 
-extern "C" int fc_product_backward(const fc_product *product, const fc_product_call *call, void *stream) {
-  const int error = fc::gemm::check(*call);
-  return error != 0 ? error : fc::gemm::backward(*product, *call, stream);
+extern "C" int fc_block_pull_back(const fc_block_kernels *kernels, const fc_block *block, const void *const *products,
+                                  void *grad_x, void *grad_y, void *stream) {
+  if (!fc::valid(*block)) return FC_ERROR_BAD_CALL;
+  fc::PathProducts from = {};
+  for (int grade = 0; grade < FC_MAX_GRADES; grade++) from.of[grade] = const_cast<void *>(products[grade]);
+  fc_block own = *block;
+  void *arguments[] = {&own, &from, &grad_x, &grad_y};
+  const fc::BlockFunctions &functions = fc::functions_of(kernels, own, grad_x, grad_y, from.of[0], from.of[1], from.of[2],
+                                                         from.of[3], from.of[4], from.of[5]);
+  return fc::launch_ctas(functions.pull_back, fc::ctas_of(own, functions.channels), arguments, stream);
+}
+
+extern "C" int fc_block_norm(const fc_block *block, const void *product, void *output, void *saved, void *stream) {
+  const auto run = [&](auto variant, const fc::Grades &grades, dim3 grid) -> int {
+    using V = decltype(variant);
+    using T = typename V::T;
+    return fc::launch(fc::norm_kernel<T, V::kChannels, V::kBytes>, grid, stream, *block, grades, static_cast<const T *>(product), output,
+                      static_cast<T *>(saved));
+  };
+  return fc::with_rows(*block, run, product, output);
+}
+
+extern "C" int fc_block_undo_norm(const fc_block *block, const void *output, const void *grad_output, const void *saved,
+                                  void *grad_product, void *transposed, void *stream) {
+  const auto run = [&](auto variant, const fc::Grades &grades, dim3 grid) -> int {
+    using V = decltype(variant);
+    using T = typename V::T;
+    return fc::launch(fc::undo_norm_kernel<T, V::kChannels, V::kBytes>, grid, stream, *block, grades, output, grad_output,
+                      static_cast<const T *>(saved), grad_product);
+  };
+  const int done = fc::with_rows(*block, run, output, grad_output, grad_product);
+  if (done != 0 || transposed == nullptr) return done;
+  if (block->dtype != FC_F32) return FC_ERROR_BAD_CALL;
+  const fc::Grades grades = fc::grades_of(*block);
+  int blades = 0;
+  for (int grade = 0; grade < grades.count; grade++) blades += grades.blades[grade];
+  const int64_t lanes = block->rows * block->out;
+  if (lanes == 0 || blades == 0) return 0;
+  return fc::launch(fc::transpose_kernel, fc::walk(fc::ceil_div(lanes, 4), blades), stream, *block, grades,
+                    static_cast<const float *>(grad_product), static_cast<float *>(transposed));
+}
+
+extern "C" int fc_block_pack(const fc_block_weights *weights, const void *from, void *to, int32_t transposed, fc_dtype from_type,
+                             fc_dtype to_type, void *stream) {
+  const bool rounds = from_type == FC_F32 && fc::arithmetic(to_type) == FC_F32;
+  if (!fc::known(from_type) || !fc::known(to_type) || (from_type != to_type && !rounds)) return FC_ERROR_BAD_CALL;
+  if (!fc::valid(*weights)) return FC_ERROR_BAD_CALL;
+  const int64_t elements = weights->in * weights->out;
+  if (elements == 0 || weights->matrices == 0) return 0;
+  const auto run = [&](auto kernel, int64_t threads) -> int {
+    return fc::launch(kernel, fc::walk(threads, weights->matrices), stream, *weights, from, to, from_type, to_type);
+  };
+  if (transposed) {
+    const auto kernel = to_type == FC_F64 ? fc::pack_transposed_kernel<double> : fc::pack_transposed_kernel<float>;
+    return run(kernel, fc::ceil_div(elements, 4));
+  }
+  if (to_type == FC_F64) return run(fc::pack_kernel<double, 1>, elements);
+  return fc::aligned(FC_F32, elements, 4, from, to) ? run(fc::pack_kernel<float, 4>, fc::ceil_div(elements, 4))
+                                                    : run(fc::pack_kernel<float, 1>, elements);
+}
+
+extern "C" int fc_block_unpack(const fc_block_weights *weights, const void *from, void *to, int32_t first, int32_t last,
+                               int32_t parts, fc_dtype from_type, fc_dtype to_type, void *stream) {
+  if (!fc::known(to_type) || from_type != fc::arithmetic(to_type)) return FC_ERROR_BAD_CALL;
+  if (!fc::valid(*weights) || parts < 1 || first < 0 || last > weights->matrices) return FC_ERROR_BAD_CALL;
+  const int64_t elements = weights->in * weights->out;
+  if (elements == 0 || first >= last) return 0;
+  const auto run = [&](auto kernel, auto *type, int at_a_time) -> int {
+    using T = typename fc::Element<decltype(type)>::Type;
+    const dim3 grid = fc::walk(fc::ceil_div(elements, at_a_time), last - first);
+    return fc::launch(kernel, grid, stream, *weights, static_cast<const T *>(from), to, first, parts, to_type);
+  };
+  if (to_type == FC_F64) return run(fc::unpack_kernel<double, 1>, static_cast<double *>(nullptr), 1);
+  return fc::aligned(FC_F32, elements, 4, from, to) ? run(fc::unpack_kernel<float, 4>, static_cast<float *>(nullptr), 4)
+                                                    : run(fc::unpack_kernel<float, 1>, static_cast<float *>(nullptr), 1);
 }

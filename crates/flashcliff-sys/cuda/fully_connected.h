@@ -1,9 +1,10 @@
-/* C interface of the fully connected product (fcgp_norm) on tensor cores: o_b = grade_rms(sum over paths p = (a, b, c) of A_p w_p), where
- * A_p [blades of b, batch, in] holds the terms of the path between x_a and y_c, gated.
+/* C interface of the fully connected product (fcgp_norm), in blocks of rows: what is around the matrix products, which cuBLASLt
+ * computes. For each path p = (a, b, c), A_p [blades of b, rows, in] holds the terms of the path between x_a and y_c, gated; the
+ * product is o_b = grade_rms(sum over p of A_p w_p).
  *
- * Like fc_launch: functions return a cudaError_t or an FC_ERROR_ code as an int, 0 for success; launches go to a stream of the
- * current CUDA context, never synchronise, never allocate, and can be captured into a graph once fc_product_prepare has
- * run on the device. Nothing is added up atomically. */
+ * Like fc_launch: functions return a cudaError_t or an FC_ERROR_ code as an int, 0 for success; launches go to a stream of
+ * the current CUDA context, never synchronise, never allocate, and can be captured into a graph once fc_block_prepare has
+ * run on the device. Nothing is added up atomically. f32, bf16 and f16 are computed in f32, f64 in f64: the arithmetic type. */
 #ifndef FLASHCLIFF_FULLY_CONNECTED_H
 #define FLASHCLIFF_FULLY_CONNECTED_H
 
@@ -13,62 +14,85 @@
 extern "C" {
 #endif
 
-/* The most blades and paths of an algebra. */
-#define FC_MAX_BLADES 32
+/* The most grades and paths of an algebra. */
+#define FC_MAX_GRADES 6
 #define FC_MAX_PATHS 64
 
-/* How the operands of the matrix products are rounded; sums are always f32. */
-typedef enum fc_precision {
-  FC_PRECISION_TF32 = 0, /* for f32 tensors */
-  FC_PRECISION_BF16 = 1, /* for bf16 tensors */
-  FC_PRECISION_F16 = 2   /* for f16 tensors */
-} fc_precision;
-
 /* The kernels of an algebra; has static lifetime. */
-typedef struct fc_product fc_product;
+typedef struct fc_block_kernels fc_block_kernels;
 
-/* All tensors are contiguous: x, y [blades, batch, in], w [paths, in, out], output [blades, batch, out],
- * saved [output grades, batch] in f32. */
-typedef struct fc_product_call {
+/* Some rows of a call. Tensors are contiguous: x, y [blades, batch, in], output [blades, batch, out],
+ * saved [output grades, batch] in the arithmetic type. Those of the block itself hold its rows only. */
+typedef struct fc_block {
   const void *x;
   const void *y;
-  const void *w;
-  void *output;             /* written by forward, read by backward if there is a norm */
-  void *saved;              /* sums of squares by row and grade: written by forward unless null, read by backward */
-  const void *grad_output;  /* backward only, as what follows */
-  void *grad_x;             /* null: not wanted */
-  void *grad_y;
-  void *grad_w;
-  /* At least fc_product_workspace bytes, aligned to 256 bytes; what it holds does not matter. */
-  void *workspace;
-  size_t workspace_bytes;
   int64_t batch;
+  int64_t first;       /* row of the batch */
+  int64_t rows;
   int64_t in;
   int64_t out;
   double eps;
   fc_gate gate;
-  int32_t norm;             /* whether there is one */
-  fc_dtype lane_dtype;      /* of all tensors but w and its gradient */
-  fc_dtype param_dtype;     /* lane_dtype or f32 */
-  fc_precision precision;
-  /* For each blade and path of the algebra its place in the tensors, -1 if it is absent. */
-  int8_t left[FC_MAX_BLADES];
-  int8_t right[FC_MAX_BLADES];
-  int8_t result[FC_MAX_BLADES];
+  int32_t norm;        /* whether there is one */
+  int32_t tf32;        /* whether f32 operands of matrix products are rounded to TF32; the tensor cores would truncate them */
+  fc_dtype dtype;      /* of the tensors of the call */
+  /* For each grade of the algebra the place of its first blade in x, y and the output; -1: absent. */
+  int8_t left[FC_MAX_GRADES];
+  int8_t right[FC_MAX_GRADES];
+  int8_t result[FC_MAX_GRADES];
+  int8_t blades[FC_MAX_GRADES];
+  /* For each path of the algebra its place among those to the same grade, -1 if it is absent; and how many there are. */
   int8_t path[FC_MAX_PATHS];
-} fc_product_call;
+  int8_t paths[FC_MAX_GRADES];
+} fc_block;
 
 /* The kernels of an algebra ("cl300"); null if there are none. */
-const fc_product *fc_product_find(const char *algebra);
+const fc_block_kernels *fc_block_find(const char *algebra);
 
-/* Loads the kernels of a precision on the current device. */
-int fc_product_prepare(const fc_product *product, fc_precision precision);
+/* Loads the kernels for tensors of a type on the current device. */
+int fc_block_prepare(const fc_block_kernels *kernels, fc_dtype dtype);
 
-/* The bytes of workspace that a pass needs for the shape, types, precision, norm, gate and wanted gradients of a call. */
-int fc_product_workspace(const fc_product *product, const fc_product_call *call, fc_pass pass, size_t *bytes);
+/* The products of all paths, for each grade [blades of the grade, rows, paths, in] in the type of the tensors, so that they
+ * are one left operand [blades rows, paths in] of that grade; transposed: [paths, in, blades, rows], for tensors of f32 or
+ * 16-bit types. */
+int fc_block_form(const fc_block_kernels *kernels, const fc_block *block, int32_t transposed, void *const *products,
+                  void *stream);
 
-int fc_product_forward(const fc_product *product, const fc_product_call *call, void *stream);
-int fc_product_backward(const fc_product *product, const fc_product_call *call, void *stream);
+/* The gradients of x and y, at the rows of the block, from those of the products of all paths, as fc_block_form lays
+ * them out (not transposed). Null gradients are not wanted. */
+int fc_block_pull_back(const fc_block_kernels *kernels, const fc_block *block, const void *const *products, void *grad_x,
+                       void *grad_y, void *stream);
+
+/* The rows of the output from the product [blades, rows, out] in the arithmetic type, normalised if there is a norm; then
+ * also its sums of squares, unless `saved` is null. */
+int fc_block_norm(const fc_block *block, const void *product, void *output, void *saved, void *stream);
+
+/* The gradient of the product, [blades, rows, out] in the type of the tensors, from the rows of that of the output;
+ * output and saved are read if there is a norm. `transposed`, if it is not null, gets the same, of f32 tensors, as [out, blades of
+ * the grade, rows] for one output grade after the other. */
+int fc_block_undo_norm(const fc_block *block, const void *output, const void *grad_output, const void *saved,
+                       void *grad_product, void *transposed, void *stream);
+
+/* The weights of all paths in another order. */
+typedef struct fc_block_weights {
+  int64_t in;
+  int64_t out;
+  int32_t matrices;            /* at most FC_MAX_PATHS */
+  int8_t order[FC_MAX_PATHS];  /* for each matrix of the new order its place among the paths */
+  int8_t first[FC_MAX_PATHS];  /* the first of the new order to the same output grade */
+  int8_t count[FC_MAX_PATHS];  /* and how many there are */
+  int32_t tf32;                /* as of fc_block */
+} fc_block_weights;
+
+/* to[i, :, :] = from[order[i], :, :], or transposed, for each output grade [out, paths, in]. `to_type` equals `from_type`, or
+ * is a 16-bit type if that is f32. */
+int fc_block_pack(const fc_block_weights *weights, const void *from, void *to, int32_t transposed, fc_dtype from_type,
+                  fc_dtype to_type, void *stream);
+
+/* The converse, from `parts` parts of the matrices first to last that are added in order: to[order[first + i], :, :] = sum over
+ * p of from[p, i, :, :]. `from_type` is the arithmetic type of `to_type`. */
+int fc_block_unpack(const fc_block_weights *weights, const void *from, void *to, int32_t first, int32_t last, int32_t parts,
+                    fc_dtype from_type, fc_dtype to_type, void *stream);
 
 #ifdef __cplusplus
 }

@@ -140,9 +140,9 @@ pub fn sgp_norm(algebra: Algebra, options: &ProductOptions) -> Result<Operator, 
 /// One matrix product for each path, whose left operand is formed block by block from `x` and `y`;
 /// no slice of the size of a tensor is made. Any grade sets will do.
 ///
-/// On CUDA, tensors of 16 bits, and of `f32` where TF32 is allowed, take kernels for tensor cores in
-/// algebras of up to 3 dimensions. All else goes in blocks of rows that cuBLASLt multiplies: path products and
-/// output rows of a block take 64 MiB of the workspace at the most, or as much as a single row needs.
+/// On CUDA it goes in blocks of rows, whose path products are written to the workspace in the type of the
+/// tensors, for cuBLASLt to multiply; so are their gradients. A block takes 256 MiB at the most, or as much as a single row
+/// needs, and less where `cuda::Operator::with_block_bytes` says so.
 ///
 /// Saved for the backward pass: one sum per output grade and batch element.
 ///

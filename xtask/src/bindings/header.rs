@@ -16,13 +16,7 @@ pub(super) const RUST: &str = "crates/flashcliff-sys/src/bindings.rs";
 /// The folder of the headers.
 const FOLDER: &str = "crates/flashcliff-sys/cuda";
 /// The headers that declare the interface.
-const HEADERS: [&str; 5] = [
-    "flashcliff.h",
-    "linear.h",
-    "fully_connected.h",
-    "blocked.h",
-    "floor.h",
-];
+const HEADERS: [&str; 4] = ["flashcliff.h", "linear.h", "fully_connected.h", "floor.h"];
 /// Stand-ins for the standard headers, so that the result depends neither on the machine nor on its C
 /// library, and a parser that comes without its own headers is enough.
 const STANDARD_HEADERS: &str = "xtask/include";

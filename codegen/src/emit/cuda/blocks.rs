@@ -89,11 +89,16 @@ impl<'a> Blocks<'a> {
 
     /// The struct; `function` names the function of a stage.
     pub(super) fn emit(&self, function: &dyn Fn(&Stage) -> String) -> String {
-        let grades = self.algebra.grade_count();
+        let (blades, grades) = (self.algebra.blade_count(), self.algebra.grade_count());
         let outputs = self.paths.iter().map(|path| path.output.to_string());
         let outputs: Vec<String> = outputs.collect();
         let mut text = String::from("struct Blocks {\n");
-        for (name, value) in [("kGrades", grades), ("kPaths", self.paths.len())] {
+        let counts = [
+            ("kBlades", blades),
+            ("kGrades", grades),
+            ("kPaths", self.paths.len()),
+        ];
+        for (name, value) in counts {
             let _ = writeln!(text, "  static constexpr int {name} = {value};");
         }
         let _ = writeln!(text, "  FC_TABLE(output, {})", outputs.join(", "));
@@ -115,39 +120,30 @@ impl<'a> Blocks<'a> {
         self.algebra.grade_range(grade).len()
     }
 
-    /// The path products of one output grade.
+    /// The products of all paths, in their order.
     fn form(&self, text: &mut String, function: &dyn Fn(&Stage) -> String) {
         let blades = self.algebra.blade_count();
-        text.push_str("  // The products of all paths to a grade.\n");
-        text.push_str("  template <int Grade, class C>\n  FC_INLINE static void form(C &c) {\n");
+        text.push_str("  // The products of all paths.\n");
+        text.push_str("  template <class C>\n  FC_INLINE static void form(C &c) {\n");
         text.push_str("    using V = typename C::V;\n");
         let _ = writeln!(text, "    V x[{blades}], y[{blades}];");
+        let first = |grade| self.algebra.grade_range(grade).start;
         for grade in 0..self.algebra.grade_count() {
-            let first = self.algebra.grade_range(grade).start;
-            let size = self.size(grade);
+            let (first, size) = (first(grade), self.size(grade));
             for side in ["x", "y"] {
                 let call = format!("c.template load_{side}<{grade}, {size}>({side} + {first});");
                 let _ = writeln!(text, "    {call}");
             }
         }
-        for grade in 0..self.algebra.grade_count() {
-            let _ = writeln!(text, "    if constexpr (Grade == {grade}) {{");
-            for (index, path) in self.paths.iter().enumerate() {
-                if path.output != grade {
-                    continue;
-                }
-                let first = |grade| self.algebra.grade_range(grade).start;
-                let x = format!("x + {}", first(path.left));
-                let y = format!("y + {}", first(path.right));
-                let _ = writeln!(text, "      if (c.has({index})) {{  // {}", name(*path));
-                let _ = writeln!(text, "        V o[{}];", self.size(grade));
-                let calls = self.products[index].calls(0, &[&x, &y, "c.f"], &["o"], function);
-                for call in calls {
-                    let _ = writeln!(text, "        {call}");
-                }
-                let _ = writeln!(text, "        c.template store<{index}>(o);\n      }}");
+        for (index, path) in self.paths.iter().enumerate() {
+            let x = format!("x + {}", first(path.left));
+            let y = format!("y + {}", first(path.right));
+            let _ = writeln!(text, "    if (c.has({index})) {{  // {}", name(*path));
+            let _ = writeln!(text, "      V o[{}];", self.size(path.output));
+            for call in self.products[index].calls(0, &[&x, &y, "c.f"], &["o"], function) {
+                let _ = writeln!(text, "      {call}");
             }
-            text.push_str("    }\n");
+            let _ = writeln!(text, "      c.template store<{index}>(o);\n    }}");
         }
         text.push_str("  }\n");
     }

@@ -7,7 +7,6 @@
 mod blocks;
 mod body;
 mod budget;
-mod fully_connected;
 mod pass;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,7 +36,6 @@ pub fn emit(signatures: &[Signature], command: &str) -> Vec<File> {
         tables.extend(names);
     }
     files.push(registry(&tables, command));
-    files.push(product_registry(signatures, command));
     files.push(block_registry(signatures, command));
     files.sort_by(|a, b| a.path.cmp(&b.path));
     files
@@ -61,26 +59,6 @@ fn registry(tables: &[String], command: &str) -> File {
         path: "registry.cu".to_owned(),
         text,
     }
-}
-
-/// Whether an algebra has kernels of the fully connected product that form its operands on their way to the
-/// tensor cores. Those of larger ones take minutes to compile, each.
-fn multiplies(signature: Signature) -> bool {
-    signature.dim() <= 3
-}
-
-/// The list of the fully connected products of all algebras.
-fn product_registry(signatures: &[Signature], command: &str) -> File {
-    let all = signatures.iter();
-    let names = all.filter(|signature| multiplies(**signature));
-    let names = names.map(|signature| format!("{}_fully_connected", signature.name()));
-    pointers(
-        "products",
-        "The fully connected products of all algebras.",
-        ("gemm/entry.h", "fc_product"),
-        &names.collect::<Vec<_>>(),
-        command,
-    )
 }
 
 /// The list of the path products of all algebras.
@@ -194,9 +172,6 @@ impl<'a> AlgebraEmitter<'a> {
                 text,
             });
         }
-        if multiplies(self.algebra.signature()) {
-            files.extend(self.fully_connected());
-        }
         files.extend(blocks);
         let mut tables = Vec::new();
         for (unit, (includes, entries)) in &self.units {
@@ -224,35 +199,6 @@ impl<'a> AlgebraEmitter<'a> {
         (files, tables)
     }
 
-    /// The fully connected product: its products and tables, and its kernels.
-    fn fully_connected(&self) -> [File; 2] {
-        let name = self.algebra.signature().name();
-        let what = "What the kernels of the fully connected product ask of the algebra,";
-        let mut header = self.header(what);
-        let body = fully_connected::emit(&self.algebra);
-        let _ = write!(
-            header,
-            "#pragma once\n\n#include \"../../skeleton/gemm/fragment.cuh\"\n\nnamespace {name} {{\n\n\
-             using namespace fc::gemm;\n\n{body}\n}}  // namespace {name}\n"
-        );
-        let mut unit = self.header("Kernels (fully connected product)");
-        let _ = write!(
-            unit,
-            "#include \"../../skeleton/gemm/entry.cuh\"\n#include \"fully_connected.cuh\"\n\nnamespace fc {{\n\n\
-             extern const fc_product {name}_fully_connected;\n\
-             const fc_product {name}_fully_connected = FC_FULLY_CONNECTED(\"{name}\", {name}::FullyConnected);\n\n\
-             }}  // namespace fc\n"
-        );
-        [
-            ("fully_connected.cuh", header),
-            ("fully_connected_f32.cu", unit),
-        ]
-        .map(|(file, text)| {
-            let path = format!("{name}/{file}");
-            File { path, text }
-        })
-    }
-
     /// The path products: what calls the functions of their programs, and kernels in both arithmetics.
     fn blocks(&mut self) -> Vec<File> {
         let algebra = self.algebra.clone();
@@ -278,20 +224,20 @@ impl<'a> AlgebraEmitter<'a> {
             path: format!("{name}/blocks.cuh"),
             text: header,
         }];
-        for (unit, arithmetic) in [("f32", "float"), ("f64", "double")] {
+        for unit in ["f32", "f64"] {
             let mut text = self.header(&format!("Kernels (path products, {unit})"));
             let _ = write!(
                 text,
                 "#include \"../../skeleton/blocks/entry.cuh\"\n#include \"blocks.cuh\"\n\nnamespace fc {{\n\n\
-                 extern const BlockFunctions {name}_blocks_{unit};\n\
-                 const BlockFunctions {name}_blocks_{unit} = block_functions<{name}::Blocks, {arithmetic}>();\n"
+                 extern const BlockVariants {name}_blocks_{unit};\n\
+                 const BlockVariants {name}_blocks_{unit} = {unit}_variants<{name}::Blocks>();\n"
             );
             if unit == "f32" {
                 let _ = write!(
                     text,
-                    "\nextern const BlockFunctions {name}_blocks_f64;\n\
+                    "\nextern const BlockVariants {name}_blocks_f64;\n\
                      extern const fc_block_kernels {name}_blocks;\n\
-                     const fc_block_kernels {name}_blocks = {{\"{name}\", {name}::Blocks::kGrades, \
+                     const fc_block_kernels {name}_blocks = {{\"{name}\", {name}::Blocks::kPaths, \
                      &{name}_blocks_f32, &{name}_blocks_f64}};\n"
                 );
             }

@@ -1,5 +1,5 @@
-//! The fully connected product: all algebras, element types and precisions, both passes. Up to 3 dimensions
-//! kernels for tensor cores take 16-bit types and TF32; all else goes in blocks of rows.
+//! The fully connected product: all algebras, element types and precisions, both passes, in one block of rows and
+//! in several.
 
 use flashcliff::cuda::{Dtypes, MatmulPrecision};
 use flashcliff::{Algebra, Dtype, Gate, Norm, Signature};
@@ -33,6 +33,7 @@ pub(crate) fn add(tests: &mut Tests) {
     }
     tests.add(lt, "fully_connected::sizes", every_size);
     tests.add(lt, "fully_connected::blocks", several_blocks);
+    tests.add(lt, "fully_connected::transposed", transposed);
     tests.add(
         lt,
         "fully_connected::a_wrong_product_is_reported",
@@ -197,11 +198,43 @@ fn several_blocks() {
         let algebra = Algebra::new(Signature::of(dim, 0, 0)).expect("shipped");
         let basis = Basis::new(algebra.signature());
         for spec in main() {
-            let case = Case::new(algebra, &basis, &spec, shape, Fill::Reals, 107);
+            let mut case = Case::new(algebra, &basis, &spec, shape, Fill::Reals, 107);
+            case.gpu = case.gpu.clone().with_block_bytes(64 << 20);
             // Of so many elements, what 16 bits may change is not measured by moving each a few times.
             for dtypes in [F32, F64] {
                 let types = (dtypes, MatmulPrecision::Highest);
                 check(&mut runner, &case, types, 0).unwrap_or_else(|e| panic!("{e}"));
+            }
+        }
+    }
+}
+
+/// Matrices with tiles enough for the left operand of the gradients of the weights to be formed transposed, in one
+/// block and in several of which the last is shorter; and rows that are no whole vectors.
+fn transposed() {
+    let algebra = Algebra::new(Signature::of(3, 0, 0)).expect("shipped");
+    let basis = Basis::new(algebra.signature());
+    let mut runner = Runner::new(device());
+    let types = (F32, MatmulPrecision::Tf32);
+    for spec in main() {
+        for (shape, block_bytes) in [
+            ([68, 128, 384], 64 << 20),
+            ([70, 130, 386], 64 << 20),
+            ([150, 128, 384], 2 << 20),
+        ] {
+            let mut case = Case::new(algebra, &basis, &spec, shape, Fill::Reals, 109);
+            case.gpu = case.gpu.clone().with_block_bytes(block_bytes);
+            check(&mut runner, &case, types, 0).unwrap_or_else(|e| panic!("{e}"));
+            let case = Case::new(algebra, &basis, &spec, shape, Fill::Integers, 113);
+            if spec.is_exact() {
+                let mut case = case.rounded(F32);
+                case.gpu = case
+                    .gpu
+                    .clone()
+                    .with_precision(types.1)
+                    .with_block_bytes(block_bytes);
+                let (output, grads) = case.on_cpu(&case.all_wanted());
+                exact::check(&mut runner, &case, F32, 0, &output, &grads);
             }
         }
     }

@@ -6,7 +6,7 @@
 
 use std::env;
 
-use flashcliff::cuda::Dtypes;
+use flashcliff::cuda::{Dtypes, MatmulPrecision};
 use flashcliff::ops::{LinearOptions, ProductOptions};
 use flashcliff::{Algebra, Signature};
 
@@ -40,14 +40,18 @@ fn run(algebra: Algebra, spec: &Spec, shape: [usize; 3], dtypes: Dtypes, offset:
         true => Fill::Separated,
         false => Fill::Reals,
     };
-    let case = Case::new(algebra, &basis, spec, shape, fill, 73).rounded(dtypes);
+    let case = Case::new(algebra, &basis, spec, shape, fill, 73);
+    both(&case.rounded(dtypes), dtypes, offset);
+}
+
+fn both(case: &Case<'_>, dtypes: Dtypes, offset: usize) {
     let reads_back = env::var_os(READ_BACK).is_none_or(|value| value != "0");
     let mut runner = Runner::apart(device(), reads_back);
     for wanted in [
         case.all_wanted(),
         (0..case.inputs.len()).map(|t| t == 0).collect(),
     ] {
-        let outcome = runner.both(&case, dtypes, offset, &wanted);
+        let outcome = runner.both(case, dtypes, offset, &wanted);
         if !reads_back {
             continue;
         }
@@ -137,6 +141,15 @@ fn blocks() {
         ..BF16
     };
     for dtypes in [BF16, mixed] {
+        run(algebra(3, 0, 0), &spec, [5, 8, 4], dtypes, 0);
         run(algebra(3, 0, 1), &spec, [5, 7, 3], dtypes, 1);
+    }
+    // Matrices large enough for operands to be transposed.
+    let algebra = algebra(3, 0, 0);
+    let basis = Basis::new(algebra.signature());
+    for shape in [[36, 128, 384], [35, 130, 386]] {
+        let mut case = Case::new(algebra, &basis, &spec, shape, Fill::Reals, 79).rounded(F32);
+        case.gpu = case.gpu.clone().with_precision(MatmulPrecision::Tf32);
+        both(&case, F32, 0);
     }
 }

@@ -13,6 +13,7 @@
 namespace cl010 {
 
 struct Blocks {
+  static constexpr int kBlades = 2;
   static constexpr int kGrades = 2;
   static constexpr int kPaths = 4;
   FC_TABLE(output, 0, 1, 0, 1)
@@ -24,8 +25,8 @@ struct Blocks {
     gate_pair_0<V>(c.u, c.x1, c.y1, c.f);
   }
 
-  // The products of all paths to a grade.
-  template <int Grade, class C>
+  // The products of all paths.
+  template <class C>
   FC_INLINE static void form(C &c) {
     using V = typename C::V;
     V x[2], y[2];
@@ -33,29 +34,25 @@ struct Blocks {
     c.template load_y<0, 1>(y + 0);
     c.template load_x<1, 1>(x + 1);
     c.template load_y<1, 1>(y + 1);
-    if constexpr (Grade == 0) {
-      if (c.has(0)) {  // 0 0 0
-        V o[1];
-        path_product_0<V>(c.u, x + 0, y + 0, c.f, o);
-        c.template store<0>(o);
-      }
-      if (c.has(2)) {  // 1 0 1
-        V o[1];
-        path_product_1<V>(c.u, x + 1, y + 1, c.f, o);
-        c.template store<2>(o);
-      }
+    if (c.has(0)) {  // 0 0 0
+      V o[1];
+      path_product_0<V>(c.u, x + 0, y + 0, c.f, o);
+      c.template store<0>(o);
     }
-    if constexpr (Grade == 1) {
-      if (c.has(1)) {  // 0 1 1
-        V o[1];
-        path_product_0<V>(c.u, x + 0, y + 1, c.f, o);
-        c.template store<1>(o);
-      }
-      if (c.has(3)) {  // 1 1 0
-        V o[1];
-        path_product_0<V>(c.u, x + 1, y + 0, c.f, o);
-        c.template store<3>(o);
-      }
+    if (c.has(1)) {  // 0 1 1
+      V o[1];
+      path_product_0<V>(c.u, x + 0, y + 1, c.f, o);
+      c.template store<1>(o);
+    }
+    if (c.has(2)) {  // 1 0 1
+      V o[1];
+      path_product_1<V>(c.u, x + 1, y + 1, c.f, o);
+      c.template store<2>(o);
+    }
+    if (c.has(3)) {  // 1 1 0
+      V o[1];
+      path_product_0<V>(c.u, x + 1, y + 0, c.f, o);
+      c.template store<3>(o);
     }
   }
 

@@ -7,11 +7,11 @@
 
 namespace fc {
 
-extern const BlockFunctions cl010_blocks_f32;
-const BlockFunctions cl010_blocks_f32 = block_functions<cl010::Blocks, float>();
+extern const BlockVariants cl010_blocks_f32;
+const BlockVariants cl010_blocks_f32 = f32_variants<cl010::Blocks>();
 
-extern const BlockFunctions cl010_blocks_f64;
+extern const BlockVariants cl010_blocks_f64;
 extern const fc_block_kernels cl010_blocks;
-const fc_block_kernels cl010_blocks = {"cl010", cl010::Blocks::kGrades, &cl010_blocks_f32, &cl010_blocks_f64};
+const fc_block_kernels cl010_blocks = {"cl010", cl010::Blocks::kPaths, &cl010_blocks_f32, &cl010_blocks_f64};
 
 }  // namespace fc

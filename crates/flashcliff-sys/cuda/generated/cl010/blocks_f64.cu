@@ -7,7 +7,7 @@
 
 namespace fc {
 
-extern const BlockFunctions cl010_blocks_f64;
-const BlockFunctions cl010_blocks_f64 = block_functions<cl010::Blocks, double>();
+extern const BlockVariants cl010_blocks_f64;
+const BlockVariants cl010_blocks_f64 = f64_variants<cl010::Blocks>();
 
 }  // namespace fc

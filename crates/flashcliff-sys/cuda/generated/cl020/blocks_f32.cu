@@ -7,11 +7,11 @@
 
 namespace fc {
 
-extern const BlockFunctions cl020_blocks_f32;
-const BlockFunctions cl020_blocks_f32 = block_functions<cl020::Blocks, float>();
+extern const BlockVariants cl020_blocks_f32;
+const BlockVariants cl020_blocks_f32 = f32_variants<cl020::Blocks>();
 
-extern const BlockFunctions cl020_blocks_f64;
+extern const BlockVariants cl020_blocks_f64;
 extern const fc_block_kernels cl020_blocks;
-const fc_block_kernels cl020_blocks = {"cl020", cl020::Blocks::kGrades, &cl020_blocks_f32, &cl020_blocks_f64};
+const fc_block_kernels cl020_blocks = {"cl020", cl020::Blocks::kPaths, &cl020_blocks_f32, &cl020_blocks_f64};
 
 }  // namespace fc

@@ -7,7 +7,7 @@
 
 namespace fc {
 
-extern const BlockFunctions cl020_blocks_f64;
-const BlockFunctions cl020_blocks_f64 = block_functions<cl020::Blocks, double>();
+extern const BlockVariants cl020_blocks_f64;
+const BlockVariants cl020_blocks_f64 = f64_variants<cl020::Blocks>();
 
 }  // namespace fc

@@ -7,11 +7,11 @@
 
 namespace fc {
 
-extern const BlockFunctions cl100_blocks_f32;
-const BlockFunctions cl100_blocks_f32 = block_functions<cl100::Blocks, float>();
+extern const BlockVariants cl100_blocks_f32;
+const BlockVariants cl100_blocks_f32 = f32_variants<cl100::Blocks>();
 
-extern const BlockFunctions cl100_blocks_f64;
+extern const BlockVariants cl100_blocks_f64;
 extern const fc_block_kernels cl100_blocks;
-const fc_block_kernels cl100_blocks = {"cl100", cl100::Blocks::kGrades, &cl100_blocks_f32, &cl100_blocks_f64};
+const fc_block_kernels cl100_blocks = {"cl100", cl100::Blocks::kPaths, &cl100_blocks_f32, &cl100_blocks_f64};
 
 }  // namespace fc

@@ -7,7 +7,7 @@
 
 namespace fc {
 
-extern const BlockFunctions cl100_blocks_f64;
-const BlockFunctions cl100_blocks_f64 = block_functions<cl100::Blocks, double>();
+extern const BlockVariants cl100_blocks_f64;
+const BlockVariants cl100_blocks_f64 = f64_variants<cl100::Blocks>();
 
 }  // namespace fc

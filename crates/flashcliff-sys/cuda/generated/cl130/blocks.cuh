@@ -13,6 +13,7 @@
 namespace cl130 {
 
 struct Blocks {
+  static constexpr int kBlades = 16;
   static constexpr int kGrades = 5;
   static constexpr int kPaths = 35;
   FC_TABLE(output, 0, 1, 2, 3, 4, 0, 1, 1, 2, 2, 3, 3, 4, 0, 1, 1, 2, 2, 2, 3, 3, 4, 0, 1, 1, 2, 2, 3, 3, 4, 0, 1, 2, 3, 4)
@@ -24,8 +25,8 @@ struct Blocks {
     gate_pair_0<V>(c.u, c.x1, c.y1, c.f);
   }
 
-  // The products of all paths to a grade.
-  template <int Grade, class C>
+  // The products of all paths.
+  template <class C>
   FC_INLINE static void form(C &c) {
     using V = typename C::V;
     V x[16], y[16];
@@ -39,190 +40,180 @@ struct Blocks {
     c.template load_y<3, 4>(y + 11);
     c.template load_x<4, 1>(x + 15);
     c.template load_y<4, 1>(y + 15);
-    if constexpr (Grade == 0) {
-      if (c.has(0)) {  // 0 0 0
-        V o[1];
-        path_product_0<V>(c.u, x + 0, y + 0, c.f, o);
-        c.template store<0>(o);
-      }
-      if (c.has(5)) {  // 1 0 1
-        V o[1];
-        path_product_3<V>(c.u, x + 1, y + 1, c.f, o);
-        c.template store<5>(o);
-      }
-      if (c.has(13)) {  // 2 0 2
-        V o[1];
-        path_product_11<V>(c.u, x + 5, y + 5, c.f, o);
-        c.template store<13>(o);
-      }
-      if (c.has(22)) {  // 3 0 3
-        V o[1];
-        path_product_20<V>(c.u, x + 11, y + 11, c.f, o);
-        c.template store<22>(o);
-      }
-      if (c.has(30)) {  // 4 0 4
-        V o[1];
-        path_product_26<V>(c.u, x + 15, y + 15, c.f, o);
-        c.template store<30>(o);
-      }
+    if (c.has(0)) {  // 0 0 0
+      V o[1];
+      path_product_0<V>(c.u, x + 0, y + 0, c.f, o);
+      c.template store<0>(o);
     }
-    if constexpr (Grade == 1) {
-      if (c.has(1)) {  // 0 1 1
-        V o[4];
-        path_product_1<V>(c.u, x + 0, y + 1, c.f, o);
-        c.template store<1>(o);
-      }
-      if (c.has(6)) {  // 1 1 0
-        V o[4];
-        path_product_4<V>(c.u, x + 1, y + 0, c.f, o);
-        c.template store<6>(o);
-      }
-      if (c.has(7)) {  // 1 1 2
-        V o[4];
-        path_product_5<V>(c.u, x + 1, y + 5, c.f, o);
-        c.template store<7>(o);
-      }
-      if (c.has(14)) {  // 2 1 1
-        V o[4];
-        path_product_12<V>(c.u, x + 5, y + 1, c.f, o);
-        c.template store<14>(o);
-      }
-      if (c.has(15)) {  // 2 1 3
-        V o[4];
-        path_product_13<V>(c.u, x + 5, y + 11, c.f, o);
-        c.template store<15>(o);
-      }
-      if (c.has(23)) {  // 3 1 2
-        V o[4];
-        path_product_21<V>(c.u, x + 11, y + 5, c.f, o);
-        c.template store<23>(o);
-      }
-      if (c.has(24)) {  // 3 1 4
-        V o[4];
-        path_product_22<V>(c.u, x + 11, y + 15, c.f, o);
-        c.template store<24>(o);
-      }
-      if (c.has(31)) {  // 4 1 3
-        V o[4];
-        path_product_27<V>(c.u, x + 15, y + 11, c.f, o);
-        c.template store<31>(o);
-      }
+    if (c.has(1)) {  // 0 1 1
+      V o[4];
+      path_product_1<V>(c.u, x + 0, y + 1, c.f, o);
+      c.template store<1>(o);
     }
-    if constexpr (Grade == 2) {
-      if (c.has(2)) {  // 0 2 2
-        V o[6];
-        path_product_2<V>(c.u, x + 0, y + 5, c.f, o);
-        c.template store<2>(o);
-      }
-      if (c.has(8)) {  // 1 2 1
-        V o[6];
-        path_product_6<V>(c.u, x + 1, y + 1, c.f, o);
-        c.template store<8>(o);
-      }
-      if (c.has(9)) {  // 1 2 3
-        V o[6];
-        path_product_7<V>(c.u, x + 1, y + 11, c.f, o);
-        c.template store<9>(o);
-      }
-      if (c.has(16)) {  // 2 2 0
-        V o[6];
-        path_product_14<V>(c.u, x + 5, y + 0, c.f, o);
-        c.template store<16>(o);
-      }
-      if (c.has(17)) {  // 2 2 2
-        V o[6];
-        path_product_15<V>(c.u, x + 5, y + 5, c.f, o);
-        c.template store<17>(o);
-      }
-      if (c.has(18)) {  // 2 2 4
-        V o[6];
-        path_product_16<V>(c.u, x + 5, y + 15, c.f, o);
-        c.template store<18>(o);
-      }
-      if (c.has(25)) {  // 3 2 1
-        V o[6];
-        path_product_23<V>(c.u, x + 11, y + 1, c.f, o);
-        c.template store<25>(o);
-      }
-      if (c.has(26)) {  // 3 2 3
-        V o[6];
-        path_product_24<V>(c.u, x + 11, y + 11, c.f, o);
-        c.template store<26>(o);
-      }
-      if (c.has(32)) {  // 4 2 2
-        V o[6];
-        path_product_28<V>(c.u, x + 15, y + 5, c.f, o);
-        c.template store<32>(o);
-      }
+    if (c.has(2)) {  // 0 2 2
+      V o[6];
+      path_product_2<V>(c.u, x + 0, y + 5, c.f, o);
+      c.template store<2>(o);
     }
-    if constexpr (Grade == 3) {
-      if (c.has(3)) {  // 0 3 3
-        V o[4];
-        path_product_1<V>(c.u, x + 0, y + 11, c.f, o);
-        c.template store<3>(o);
-      }
-      if (c.has(10)) {  // 1 3 2
-        V o[4];
-        path_product_8<V>(c.u, x + 1, y + 5, c.f, o);
-        c.template store<10>(o);
-      }
-      if (c.has(11)) {  // 1 3 4
-        V o[4];
-        path_product_9<V>(c.u, x + 1, y + 15, c.f, o);
-        c.template store<11>(o);
-      }
-      if (c.has(19)) {  // 2 3 1
-        V o[4];
-        path_product_17<V>(c.u, x + 5, y + 1, c.f, o);
-        c.template store<19>(o);
-      }
-      if (c.has(20)) {  // 2 3 3
-        V o[4];
-        path_product_18<V>(c.u, x + 5, y + 11, c.f, o);
-        c.template store<20>(o);
-      }
-      if (c.has(27)) {  // 3 3 0
-        V o[4];
-        path_product_4<V>(c.u, x + 11, y + 0, c.f, o);
-        c.template store<27>(o);
-      }
-      if (c.has(28)) {  // 3 3 2
-        V o[4];
-        path_product_25<V>(c.u, x + 11, y + 5, c.f, o);
-        c.template store<28>(o);
-      }
-      if (c.has(33)) {  // 4 3 1
-        V o[4];
-        path_product_29<V>(c.u, x + 15, y + 1, c.f, o);
-        c.template store<33>(o);
-      }
+    if (c.has(3)) {  // 0 3 3
+      V o[4];
+      path_product_1<V>(c.u, x + 0, y + 11, c.f, o);
+      c.template store<3>(o);
     }
-    if constexpr (Grade == 4) {
-      if (c.has(4)) {  // 0 4 4
-        V o[1];
-        path_product_0<V>(c.u, x + 0, y + 15, c.f, o);
-        c.template store<4>(o);
-      }
-      if (c.has(12)) {  // 1 4 3
-        V o[1];
-        path_product_10<V>(c.u, x + 1, y + 11, c.f, o);
-        c.template store<12>(o);
-      }
-      if (c.has(21)) {  // 2 4 2
-        V o[1];
-        path_product_19<V>(c.u, x + 5, y + 5, c.f, o);
-        c.template store<21>(o);
-      }
-      if (c.has(29)) {  // 3 4 1
-        V o[1];
-        path_product_10<V>(c.u, x + 11, y + 1, c.f, o);
-        c.template store<29>(o);
-      }
-      if (c.has(34)) {  // 4 4 0
-        V o[1];
-        path_product_0<V>(c.u, x + 15, y + 0, c.f, o);
-        c.template store<34>(o);
-      }
+    if (c.has(4)) {  // 0 4 4
+      V o[1];
+      path_product_0<V>(c.u, x + 0, y + 15, c.f, o);
+      c.template store<4>(o);
+    }
+    if (c.has(5)) {  // 1 0 1
+      V o[1];
+      path_product_3<V>(c.u, x + 1, y + 1, c.f, o);
+      c.template store<5>(o);
+    }
+    if (c.has(6)) {  // 1 1 0
+      V o[4];
+      path_product_4<V>(c.u, x + 1, y + 0, c.f, o);
+      c.template store<6>(o);
+    }
+    if (c.has(7)) {  // 1 1 2
+      V o[4];
+      path_product_5<V>(c.u, x + 1, y + 5, c.f, o);
+      c.template store<7>(o);
+    }
+    if (c.has(8)) {  // 1 2 1
+      V o[6];
+      path_product_6<V>(c.u, x + 1, y + 1, c.f, o);
+      c.template store<8>(o);
+    }
+    if (c.has(9)) {  // 1 2 3
+      V o[6];
+      path_product_7<V>(c.u, x + 1, y + 11, c.f, o);
+      c.template store<9>(o);
+    }
+    if (c.has(10)) {  // 1 3 2
+      V o[4];
+      path_product_8<V>(c.u, x + 1, y + 5, c.f, o);
+      c.template store<10>(o);
+    }
+    if (c.has(11)) {  // 1 3 4
+      V o[4];
+      path_product_9<V>(c.u, x + 1, y + 15, c.f, o);
+      c.template store<11>(o);
+    }
+    if (c.has(12)) {  // 1 4 3
+      V o[1];
+      path_product_10<V>(c.u, x + 1, y + 11, c.f, o);
+      c.template store<12>(o);
+    }
+    if (c.has(13)) {  // 2 0 2
+      V o[1];
+      path_product_11<V>(c.u, x + 5, y + 5, c.f, o);
+      c.template store<13>(o);
+    }
+    if (c.has(14)) {  // 2 1 1
+      V o[4];
+      path_product_12<V>(c.u, x + 5, y + 1, c.f, o);
+      c.template store<14>(o);
+    }
+    if (c.has(15)) {  // 2 1 3
+      V o[4];
+      path_product_13<V>(c.u, x + 5, y + 11, c.f, o);
+      c.template store<15>(o);
+    }
+    if (c.has(16)) {  // 2 2 0
+      V o[6];
+      path_product_14<V>(c.u, x + 5, y + 0, c.f, o);
+      c.template store<16>(o);
+    }
+    if (c.has(17)) {  // 2 2 2
+      V o[6];
+      path_product_15<V>(c.u, x + 5, y + 5, c.f, o);
+      c.template store<17>(o);
+    }
+    if (c.has(18)) {  // 2 2 4
+      V o[6];
+      path_product_16<V>(c.u, x + 5, y + 15, c.f, o);
+      c.template store<18>(o);
+    }
+    if (c.has(19)) {  // 2 3 1
+      V o[4];
+      path_product_17<V>(c.u, x + 5, y + 1, c.f, o);
+      c.template store<19>(o);
+    }
+    if (c.has(20)) {  // 2 3 3
+      V o[4];
+      path_product_18<V>(c.u, x + 5, y + 11, c.f, o);
+      c.template store<20>(o);
+    }
+    if (c.has(21)) {  // 2 4 2
+      V o[1];
+      path_product_19<V>(c.u, x + 5, y + 5, c.f, o);
+      c.template store<21>(o);
+    }
+    if (c.has(22)) {  // 3 0 3
+      V o[1];
+      path_product_20<V>(c.u, x + 11, y + 11, c.f, o);
+      c.template store<22>(o);
+    }
+    if (c.has(23)) {  // 3 1 2
+      V o[4];
+      path_product_21<V>(c.u, x + 11, y + 5, c.f, o);
+      c.template store<23>(o);
+    }
+    if (c.has(24)) {  // 3 1 4
+      V o[4];
+      path_product_22<V>(c.u, x + 11, y + 15, c.f, o);
+      c.template store<24>(o);
+    }
+    if (c.has(25)) {  // 3 2 1
+      V o[6];
+      path_product_23<V>(c.u, x + 11, y + 1, c.f, o);
+      c.template store<25>(o);
+    }
+    if (c.has(26)) {  // 3 2 3
+      V o[6];
+      path_product_24<V>(c.u, x + 11, y + 11, c.f, o);
+      c.template store<26>(o);
+    }
+    if (c.has(27)) {  // 3 3 0
+      V o[4];
+      path_product_4<V>(c.u, x + 11, y + 0, c.f, o);
+      c.template store<27>(o);
+    }
+    if (c.has(28)) {  // 3 3 2
+      V o[4];
+      path_product_25<V>(c.u, x + 11, y + 5, c.f, o);
+      c.template store<28>(o);
+    }
+    if (c.has(29)) {  // 3 4 1
+      V o[1];
+      path_product_10<V>(c.u, x + 11, y + 1, c.f, o);
+      c.template store<29>(o);
+    }
+    if (c.has(30)) {  // 4 0 4
+      V o[1];
+      path_product_26<V>(c.u, x + 15, y + 15, c.f, o);
+      c.template store<30>(o);
+    }
+    if (c.has(31)) {  // 4 1 3
+      V o[4];
+      path_product_27<V>(c.u, x + 15, y + 11, c.f, o);
+      c.template store<31>(o);
+    }
+    if (c.has(32)) {  // 4 2 2
+      V o[6];
+      path_product_28<V>(c.u, x + 15, y + 5, c.f, o);
+      c.template store<32>(o);
+    }
+    if (c.has(33)) {  // 4 3 1
+      V o[4];
+      path_product_29<V>(c.u, x + 15, y + 1, c.f, o);
+      c.template store<33>(o);
+    }
+    if (c.has(34)) {  // 4 4 0
+      V o[1];
+      path_product_0<V>(c.u, x + 15, y + 0, c.f, o);
+      c.template store<34>(o);
     }
   }
 

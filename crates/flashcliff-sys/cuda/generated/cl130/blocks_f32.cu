@@ -7,11 +7,11 @@
 
 namespace fc {
 
-extern const BlockFunctions cl130_blocks_f32;
-const BlockFunctions cl130_blocks_f32 = block_functions<cl130::Blocks, float>();
+extern const BlockVariants cl130_blocks_f32;
+const BlockVariants cl130_blocks_f32 = f32_variants<cl130::Blocks>();
 
-extern const BlockFunctions cl130_blocks_f64;
+extern const BlockVariants cl130_blocks_f64;
 extern const fc_block_kernels cl130_blocks;
-const fc_block_kernels cl130_blocks = {"cl130", cl130::Blocks::kGrades, &cl130_blocks_f32, &cl130_blocks_f64};
+const fc_block_kernels cl130_blocks = {"cl130", cl130::Blocks::kPaths, &cl130_blocks_f32, &cl130_blocks_f64};
 
 }  // namespace fc

@@ -7,7 +7,7 @@
 
 namespace fc {
 
-extern const BlockFunctions cl130_blocks_f64;
-const BlockFunctions cl130_blocks_f64 = block_functions<cl130::Blocks, double>();
+extern const BlockVariants cl130_blocks_f64;
+const BlockVariants cl130_blocks_f64 = f64_variants<cl130::Blocks>();
 
 }  // namespace fc

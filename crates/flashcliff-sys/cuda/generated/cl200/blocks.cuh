@@ -13,6 +13,7 @@
 namespace cl200 {
 
 struct Blocks {
+  static constexpr int kBlades = 4;
   static constexpr int kGrades = 3;
   static constexpr int kPaths = 10;
   FC_TABLE(output, 0, 1, 2, 0, 1, 1, 2, 0, 1, 2)
@@ -24,8 +25,8 @@ struct Blocks {
     gate_pair_0<V>(c.u, c.x1, c.y1, c.f);
   }
 
-  // The products of all paths to a grade.
-  template <int Grade, class C>
+  // The products of all paths.
+  template <class C>
   FC_INLINE static void form(C &c) {
     using V = typename C::V;
     V x[4], y[4];
@@ -35,61 +36,55 @@ struct Blocks {
     c.template load_y<1, 2>(y + 1);
     c.template load_x<2, 1>(x + 3);
     c.template load_y<2, 1>(y + 3);
-    if constexpr (Grade == 0) {
-      if (c.has(0)) {  // 0 0 0
-        V o[1];
-        path_product_0<V>(c.u, x + 0, y + 0, c.f, o);
-        c.template store<0>(o);
-      }
-      if (c.has(3)) {  // 1 0 1
-        V o[1];
-        path_product_2<V>(c.u, x + 1, y + 1, c.f, o);
-        c.template store<3>(o);
-      }
-      if (c.has(7)) {  // 2 0 2
-        V o[1];
-        path_product_6<V>(c.u, x + 3, y + 3, c.f, o);
-        c.template store<7>(o);
-      }
+    if (c.has(0)) {  // 0 0 0
+      V o[1];
+      path_product_0<V>(c.u, x + 0, y + 0, c.f, o);
+      c.template store<0>(o);
     }
-    if constexpr (Grade == 1) {
-      if (c.has(1)) {  // 0 1 1
-        V o[2];
-        path_product_1<V>(c.u, x + 0, y + 1, c.f, o);
-        c.template store<1>(o);
-      }
-      if (c.has(4)) {  // 1 1 0
-        V o[2];
-        path_product_3<V>(c.u, x + 1, y + 0, c.f, o);
-        c.template store<4>(o);
-      }
-      if (c.has(5)) {  // 1 1 2
-        V o[2];
-        path_product_4<V>(c.u, x + 1, y + 3, c.f, o);
-        c.template store<5>(o);
-      }
-      if (c.has(8)) {  // 2 1 1
-        V o[2];
-        path_product_7<V>(c.u, x + 3, y + 1, c.f, o);
-        c.template store<8>(o);
-      }
+    if (c.has(1)) {  // 0 1 1
+      V o[2];
+      path_product_1<V>(c.u, x + 0, y + 1, c.f, o);
+      c.template store<1>(o);
     }
-    if constexpr (Grade == 2) {
-      if (c.has(2)) {  // 0 2 2
-        V o[1];
-        path_product_0<V>(c.u, x + 0, y + 3, c.f, o);
-        c.template store<2>(o);
-      }
-      if (c.has(6)) {  // 1 2 1
-        V o[1];
-        path_product_5<V>(c.u, x + 1, y + 1, c.f, o);
-        c.template store<6>(o);
-      }
-      if (c.has(9)) {  // 2 2 0
-        V o[1];
-        path_product_0<V>(c.u, x + 3, y + 0, c.f, o);
-        c.template store<9>(o);
-      }
+    if (c.has(2)) {  // 0 2 2
+      V o[1];
+      path_product_0<V>(c.u, x + 0, y + 3, c.f, o);
+      c.template store<2>(o);
+    }
+    if (c.has(3)) {  // 1 0 1
+      V o[1];
+      path_product_2<V>(c.u, x + 1, y + 1, c.f, o);
+      c.template store<3>(o);
+    }
+    if (c.has(4)) {  // 1 1 0
+      V o[2];
+      path_product_3<V>(c.u, x + 1, y + 0, c.f, o);
+      c.template store<4>(o);
+    }
+    if (c.has(5)) {  // 1 1 2
+      V o[2];
+      path_product_4<V>(c.u, x + 1, y + 3, c.f, o);
+      c.template store<5>(o);
+    }
+    if (c.has(6)) {  // 1 2 1
+      V o[1];
+      path_product_5<V>(c.u, x + 1, y + 1, c.f, o);
+      c.template store<6>(o);
+    }
+    if (c.has(7)) {  // 2 0 2
+      V o[1];
+      path_product_6<V>(c.u, x + 3, y + 3, c.f, o);
+      c.template store<7>(o);
+    }
+    if (c.has(8)) {  // 2 1 1
+      V o[2];
+      path_product_7<V>(c.u, x + 3, y + 1, c.f, o);
+      c.template store<8>(o);
+    }
+    if (c.has(9)) {  // 2 2 0
+      V o[1];
+      path_product_0<V>(c.u, x + 3, y + 0, c.f, o);
+      c.template store<9>(o);
     }
   }
 

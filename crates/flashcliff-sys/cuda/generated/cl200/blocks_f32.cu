@@ -7,11 +7,11 @@
 
 namespace fc {
 
-extern const BlockFunctions cl200_blocks_f32;
-const BlockFunctions cl200_blocks_f32 = block_functions<cl200::Blocks, float>();
+extern const BlockVariants cl200_blocks_f32;
+const BlockVariants cl200_blocks_f32 = f32_variants<cl200::Blocks>();
 
-extern const BlockFunctions cl200_blocks_f64;
+extern const BlockVariants cl200_blocks_f64;
 extern const fc_block_kernels cl200_blocks;
-const fc_block_kernels cl200_blocks = {"cl200", cl200::Blocks::kGrades, &cl200_blocks_f32, &cl200_blocks_f64};
+const fc_block_kernels cl200_blocks = {"cl200", cl200::Blocks::kPaths, &cl200_blocks_f32, &cl200_blocks_f64};
 
 }  // namespace fc

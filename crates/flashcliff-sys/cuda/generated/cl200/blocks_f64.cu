@@ -7,7 +7,7 @@
 
 namespace fc {
 
-extern const BlockFunctions cl200_blocks_f64;
-const BlockFunctions cl200_blocks_f64 = block_functions<cl200::Blocks, double>();
+extern const BlockVariants cl200_blocks_f64;
+const BlockVariants cl200_blocks_f64 = f64_variants<cl200::Blocks>();
 
 }  // namespace fc

@@ -13,6 +13,7 @@
 namespace cl300 {
 
 struct Blocks {
+  static constexpr int kBlades = 8;
   static constexpr int kGrades = 4;
   static constexpr int kPaths = 20;
   FC_TABLE(output, 0, 1, 2, 3, 0, 1, 1, 2, 2, 3, 0, 1, 1, 2, 2, 3, 0, 1, 2, 3)
@@ -24,8 +25,8 @@ struct Blocks {
     gate_pair_0<V>(c.u, c.x1, c.y1, c.f);
   }
 
-  // The products of all paths to a grade.
-  template <int Grade, class C>
+  // The products of all paths.
+  template <class C>
   FC_INLINE static void form(C &c) {
     using V = typename C::V;
     V x[8], y[8];
@@ -37,113 +38,105 @@ struct Blocks {
     c.template load_y<2, 3>(y + 4);
     c.template load_x<3, 1>(x + 7);
     c.template load_y<3, 1>(y + 7);
-    if constexpr (Grade == 0) {
-      if (c.has(0)) {  // 0 0 0
-        V o[1];
-        path_product_0<V>(c.u, x + 0, y + 0, c.f, o);
-        c.template store<0>(o);
-      }
-      if (c.has(4)) {  // 1 0 1
-        V o[1];
-        path_product_2<V>(c.u, x + 1, y + 1, c.f, o);
-        c.template store<4>(o);
-      }
-      if (c.has(10)) {  // 2 0 2
-        V o[1];
-        path_product_8<V>(c.u, x + 4, y + 4, c.f, o);
-        c.template store<10>(o);
-      }
-      if (c.has(16)) {  // 3 0 3
-        V o[1];
-        path_product_12<V>(c.u, x + 7, y + 7, c.f, o);
-        c.template store<16>(o);
-      }
+    if (c.has(0)) {  // 0 0 0
+      V o[1];
+      path_product_0<V>(c.u, x + 0, y + 0, c.f, o);
+      c.template store<0>(o);
     }
-    if constexpr (Grade == 1) {
-      if (c.has(1)) {  // 0 1 1
-        V o[3];
-        path_product_1<V>(c.u, x + 0, y + 1, c.f, o);
-        c.template store<1>(o);
-      }
-      if (c.has(5)) {  // 1 1 0
-        V o[3];
-        path_product_3<V>(c.u, x + 1, y + 0, c.f, o);
-        c.template store<5>(o);
-      }
-      if (c.has(6)) {  // 1 1 2
-        V o[3];
-        path_product_4<V>(c.u, x + 1, y + 4, c.f, o);
-        c.template store<6>(o);
-      }
-      if (c.has(11)) {  // 2 1 1
-        V o[3];
-        path_product_9<V>(c.u, x + 4, y + 1, c.f, o);
-        c.template store<11>(o);
-      }
-      if (c.has(12)) {  // 2 1 3
-        V o[3];
-        path_product_10<V>(c.u, x + 4, y + 7, c.f, o);
-        c.template store<12>(o);
-      }
-      if (c.has(17)) {  // 3 1 2
-        V o[3];
-        path_product_13<V>(c.u, x + 7, y + 4, c.f, o);
-        c.template store<17>(o);
-      }
+    if (c.has(1)) {  // 0 1 1
+      V o[3];
+      path_product_1<V>(c.u, x + 0, y + 1, c.f, o);
+      c.template store<1>(o);
     }
-    if constexpr (Grade == 2) {
-      if (c.has(2)) {  // 0 2 2
-        V o[3];
-        path_product_1<V>(c.u, x + 0, y + 4, c.f, o);
-        c.template store<2>(o);
-      }
-      if (c.has(7)) {  // 1 2 1
-        V o[3];
-        path_product_5<V>(c.u, x + 1, y + 1, c.f, o);
-        c.template store<7>(o);
-      }
-      if (c.has(8)) {  // 1 2 3
-        V o[3];
-        path_product_6<V>(c.u, x + 1, y + 7, c.f, o);
-        c.template store<8>(o);
-      }
-      if (c.has(13)) {  // 2 2 0
-        V o[3];
-        path_product_3<V>(c.u, x + 4, y + 0, c.f, o);
-        c.template store<13>(o);
-      }
-      if (c.has(14)) {  // 2 2 2
-        V o[3];
-        path_product_11<V>(c.u, x + 4, y + 4, c.f, o);
-        c.template store<14>(o);
-      }
-      if (c.has(18)) {  // 3 2 1
-        V o[3];
-        path_product_14<V>(c.u, x + 7, y + 1, c.f, o);
-        c.template store<18>(o);
-      }
+    if (c.has(2)) {  // 0 2 2
+      V o[3];
+      path_product_1<V>(c.u, x + 0, y + 4, c.f, o);
+      c.template store<2>(o);
     }
-    if constexpr (Grade == 3) {
-      if (c.has(3)) {  // 0 3 3
-        V o[1];
-        path_product_0<V>(c.u, x + 0, y + 7, c.f, o);
-        c.template store<3>(o);
-      }
-      if (c.has(9)) {  // 1 3 2
-        V o[1];
-        path_product_7<V>(c.u, x + 1, y + 4, c.f, o);
-        c.template store<9>(o);
-      }
-      if (c.has(15)) {  // 2 3 1
-        V o[1];
-        path_product_7<V>(c.u, x + 4, y + 1, c.f, o);
-        c.template store<15>(o);
-      }
-      if (c.has(19)) {  // 3 3 0
-        V o[1];
-        path_product_0<V>(c.u, x + 7, y + 0, c.f, o);
-        c.template store<19>(o);
-      }
+    if (c.has(3)) {  // 0 3 3
+      V o[1];
+      path_product_0<V>(c.u, x + 0, y + 7, c.f, o);
+      c.template store<3>(o);
+    }
+    if (c.has(4)) {  // 1 0 1
+      V o[1];
+      path_product_2<V>(c.u, x + 1, y + 1, c.f, o);
+      c.template store<4>(o);
+    }
+    if (c.has(5)) {  // 1 1 0
+      V o[3];
+      path_product_3<V>(c.u, x + 1, y + 0, c.f, o);
+      c.template store<5>(o);
+    }
+    if (c.has(6)) {  // 1 1 2
+      V o[3];
+      path_product_4<V>(c.u, x + 1, y + 4, c.f, o);
+      c.template store<6>(o);
+    }
+    if (c.has(7)) {  // 1 2 1
+      V o[3];
+      path_product_5<V>(c.u, x + 1, y + 1, c.f, o);
+      c.template store<7>(o);
+    }
+    if (c.has(8)) {  // 1 2 3
+      V o[3];
+      path_product_6<V>(c.u, x + 1, y + 7, c.f, o);
+      c.template store<8>(o);
+    }
+    if (c.has(9)) {  // 1 3 2
+      V o[1];
+      path_product_7<V>(c.u, x + 1, y + 4, c.f, o);
+      c.template store<9>(o);
+    }
+    if (c.has(10)) {  // 2 0 2
+      V o[1];
+      path_product_8<V>(c.u, x + 4, y + 4, c.f, o);
+      c.template store<10>(o);
+    }
+    if (c.has(11)) {  // 2 1 1
+      V o[3];
+      path_product_9<V>(c.u, x + 4, y + 1, c.f, o);
+      c.template store<11>(o);
+    }
+    if (c.has(12)) {  // 2 1 3
+      V o[3];
+      path_product_10<V>(c.u, x + 4, y + 7, c.f, o);
+      c.template store<12>(o);
+    }
+    if (c.has(13)) {  // 2 2 0
+      V o[3];
+      path_product_3<V>(c.u, x + 4, y + 0, c.f, o);
+      c.template store<13>(o);
+    }
+    if (c.has(14)) {  // 2 2 2
+      V o[3];
+      path_product_11<V>(c.u, x + 4, y + 4, c.f, o);
+      c.template store<14>(o);
+    }
+    if (c.has(15)) {  // 2 3 1
+      V o[1];
+      path_product_7<V>(c.u, x + 4, y + 1, c.f, o);
+      c.template store<15>(o);
+    }
+    if (c.has(16)) {  // 3 0 3
+      V o[1];
+      path_product_12<V>(c.u, x + 7, y + 7, c.f, o);
+      c.template store<16>(o);
+    }
+    if (c.has(17)) {  // 3 1 2
+      V o[3];
+      path_product_13<V>(c.u, x + 7, y + 4, c.f, o);
+      c.template store<17>(o);
+    }
+    if (c.has(18)) {  // 3 2 1
+      V o[3];
+      path_product_14<V>(c.u, x + 7, y + 1, c.f, o);
+      c.template store<18>(o);
+    }
+    if (c.has(19)) {  // 3 3 0
+      V o[1];
+      path_product_0<V>(c.u, x + 7, y + 0, c.f, o);
+      c.template store<19>(o);
     }
   }
 

@@ -7,11 +7,11 @@
 
 namespace fc {
 
-extern const BlockFunctions cl300_blocks_f32;
-const BlockFunctions cl300_blocks_f32 = block_functions<cl300::Blocks, float>();
+extern const BlockVariants cl300_blocks_f32;
+const BlockVariants cl300_blocks_f32 = f32_variants<cl300::Blocks>();
 
-extern const BlockFunctions cl300_blocks_f64;
+extern const BlockVariants cl300_blocks_f64;
 extern const fc_block_kernels cl300_blocks;
-const fc_block_kernels cl300_blocks = {"cl300", cl300::Blocks::kGrades, &cl300_blocks_f32, &cl300_blocks_f64};
+const fc_block_kernels cl300_blocks = {"cl300", cl300::Blocks::kPaths, &cl300_blocks_f32, &cl300_blocks_f64};
 
 }  // namespace fc

@@ -7,7 +7,7 @@
 
 namespace fc {
 
-extern const BlockFunctions cl300_blocks_f64;
-const BlockFunctions cl300_blocks_f64 = block_functions<cl300::Blocks, double>();
+extern const BlockVariants cl300_blocks_f64;
+const BlockVariants cl300_blocks_f64 = f64_variants<cl300::Blocks>();
 
 }  // namespace fc

@@ -7,11 +7,11 @@
 
 namespace fc {
 
-extern const BlockFunctions cl301_blocks_f32;
-const BlockFunctions cl301_blocks_f32 = block_functions<cl301::Blocks, float>();
+extern const BlockVariants cl301_blocks_f32;
+const BlockVariants cl301_blocks_f32 = f32_variants<cl301::Blocks>();
 
-extern const BlockFunctions cl301_blocks_f64;
+extern const BlockVariants cl301_blocks_f64;
 extern const fc_block_kernels cl301_blocks;
-const fc_block_kernels cl301_blocks = {"cl301", cl301::Blocks::kGrades, &cl301_blocks_f32, &cl301_blocks_f64};
+const fc_block_kernels cl301_blocks = {"cl301", cl301::Blocks::kPaths, &cl301_blocks_f32, &cl301_blocks_f64};
 
 }  // namespace fc

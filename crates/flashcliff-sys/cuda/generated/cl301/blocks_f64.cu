@@ -7,7 +7,7 @@
 
 namespace fc {
 
-extern const BlockFunctions cl301_blocks_f64;
-const BlockFunctions cl301_blocks_f64 = block_functions<cl301::Blocks, double>();
+extern const BlockVariants cl301_blocks_f64;
+const BlockVariants cl301_blocks_f64 = f64_variants<cl301::Blocks>();
 
 }  // namespace fc

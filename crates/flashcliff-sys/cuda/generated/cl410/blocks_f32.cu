@@ -7,11 +7,11 @@
 
 namespace fc {
 
-extern const BlockFunctions cl410_blocks_f32;
-const BlockFunctions cl410_blocks_f32 = block_functions<cl410::Blocks, float>();
+extern const BlockVariants cl410_blocks_f32;
+const BlockVariants cl410_blocks_f32 = f32_variants<cl410::Blocks>();
 
-extern const BlockFunctions cl410_blocks_f64;
+extern const BlockVariants cl410_blocks_f64;
 extern const fc_block_kernels cl410_blocks;
-const fc_block_kernels cl410_blocks = {"cl410", cl410::Blocks::kGrades, &cl410_blocks_f32, &cl410_blocks_f64};
+const fc_block_kernels cl410_blocks = {"cl410", cl410::Blocks::kPaths, &cl410_blocks_f32, &cl410_blocks_f64};
 
 }  // namespace fc

@@ -7,7 +7,7 @@
 
 namespace fc {
 
-extern const BlockFunctions cl410_blocks_f64;
-const BlockFunctions cl410_blocks_f64 = block_functions<cl410::Blocks, double>();
+extern const BlockVariants cl410_blocks_f64;
+const BlockVariants cl410_blocks_f64 = f64_variants<cl410::Blocks>();
 
 }  // namespace fc

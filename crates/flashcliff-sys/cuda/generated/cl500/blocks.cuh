@@ -13,6 +13,7 @@
 namespace cl500 {
 
 struct Blocks {
+  static constexpr int kBlades = 32;
   static constexpr int kGrades = 6;
   static constexpr int kPaths = 56;
   FC_TABLE(output, 0, 1, 2, 3, 4, 5, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 0, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 5, 0, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 5, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 0, 1, 2, 3, 4, 5)
@@ -24,8 +25,8 @@ struct Blocks {
     gate_pair_0<V>(c.u, c.x1, c.y1, c.f);
   }
 
-  // The products of all paths to a grade.
-  template <int Grade, class C>
+  // The products of all paths.
+  template <class C>
   FC_INLINE static void form(C &c) {
     using V = typename C::V;
     V x[32], y[32];
@@ -41,297 +42,285 @@ struct Blocks {
     c.template load_y<4, 5>(y + 26);
     c.template load_x<5, 1>(x + 31);
     c.template load_y<5, 1>(y + 31);
-    if constexpr (Grade == 0) {
-      if (c.has(0)) {  // 0 0 0
-        V o[1];
-        path_product_0<V>(c.u, x + 0, y + 0, c.f, o);
-        c.template store<0>(o);
-      }
-      if (c.has(6)) {  // 1 0 1
-        V o[1];
-        path_product_3<V>(c.u, x + 1, y + 1, c.f, o);
-        c.template store<6>(o);
-      }
-      if (c.has(16)) {  // 2 0 2
-        V o[1];
-        path_product_13<V>(c.u, x + 6, y + 6, c.f, o);
-        c.template store<16>(o);
-      }
-      if (c.has(28)) {  // 3 0 3
-        V o[1];
-        path_product_13<V>(c.u, x + 16, y + 16, c.f, o);
-        c.template store<28>(o);
-      }
-      if (c.has(40)) {  // 4 0 4
-        V o[1];
-        path_product_3<V>(c.u, x + 26, y + 26, c.f, o);
-        c.template store<40>(o);
-      }
-      if (c.has(50)) {  // 5 0 5
-        V o[1];
-        path_product_0<V>(c.u, x + 31, y + 31, c.f, o);
-        c.template store<50>(o);
-      }
+    if (c.has(0)) {  // 0 0 0
+      V o[1];
+      path_product_0<V>(c.u, x + 0, y + 0, c.f, o);
+      c.template store<0>(o);
     }
-    if constexpr (Grade == 1) {
-      if (c.has(1)) {  // 0 1 1
-        V o[5];
-        path_product_1<V>(c.u, x + 0, y + 1, c.f, o);
-        c.template store<1>(o);
-      }
-      if (c.has(7)) {  // 1 1 0
-        V o[5];
-        path_product_4<V>(c.u, x + 1, y + 0, c.f, o);
-        c.template store<7>(o);
-      }
-      if (c.has(8)) {  // 1 1 2
-        V o[5];
-        path_product_5<V>(c.u, x + 1, y + 6, c.f, o);
-        c.template store<8>(o);
-      }
-      if (c.has(17)) {  // 2 1 1
-        V o[5];
-        path_product_14<V>(c.u, x + 6, y + 1, c.f, o);
-        c.template store<17>(o);
-      }
-      if (c.has(18)) {  // 2 1 3
-        V o[5];
-        path_product_15<V>(c.u, x + 6, y + 16, c.f, o);
-        c.template store<18>(o);
-      }
-      if (c.has(29)) {  // 3 1 2
-        V o[5];
-        path_product_25<V>(c.u, x + 16, y + 6, c.f, o);
-        c.template store<29>(o);
-      }
-      if (c.has(30)) {  // 3 1 4
-        V o[5];
-        path_product_26<V>(c.u, x + 16, y + 26, c.f, o);
-        c.template store<30>(o);
-      }
-      if (c.has(41)) {  // 4 1 3
-        V o[5];
-        path_product_35<V>(c.u, x + 26, y + 16, c.f, o);
-        c.template store<41>(o);
-      }
-      if (c.has(42)) {  // 4 1 5
-        V o[5];
-        path_product_11<V>(c.u, x + 26, y + 31, c.f, o);
-        c.template store<42>(o);
-      }
-      if (c.has(51)) {  // 5 1 4
-        V o[5];
-        path_product_41<V>(c.u, x + 31, y + 26, c.f, o);
-        c.template store<51>(o);
-      }
+    if (c.has(1)) {  // 0 1 1
+      V o[5];
+      path_product_1<V>(c.u, x + 0, y + 1, c.f, o);
+      c.template store<1>(o);
     }
-    if constexpr (Grade == 2) {
-      if (c.has(2)) {  // 0 2 2
-        V o[10];
-        path_product_2<V>(c.u, x + 0, y + 6, c.f, o);
-        c.template store<2>(o);
-      }
-      if (c.has(9)) {  // 1 2 1
-        V o[10];
-        path_product_6<V>(c.u, x + 1, y + 1, c.f, o);
-        c.template store<9>(o);
-      }
-      if (c.has(10)) {  // 1 2 3
-        V o[10];
-        path_product_7<V>(c.u, x + 1, y + 16, c.f, o);
-        c.template store<10>(o);
-      }
-      if (c.has(19)) {  // 2 2 0
-        V o[10];
-        path_product_16<V>(c.u, x + 6, y + 0, c.f, o);
-        c.template store<19>(o);
-      }
-      if (c.has(20)) {  // 2 2 2
-        V o[10];
-        path_product_17<V>(c.u, x + 6, y + 6, c.f, o);
-        c.template store<20>(o);
-      }
-      if (c.has(21)) {  // 2 2 4
-        V o[10];
-        path_product_18<V>(c.u, x + 6, y + 26, c.f, o);
-        c.template store<21>(o);
-      }
-      if (c.has(31)) {  // 3 2 1
-        V o[10];
-        path_product_27<V>(c.u, x + 16, y + 1, c.f, o);
-        c.template store<31>(o);
-      }
-      if (c.has(32)) {  // 3 2 3
-        V o[10];
-        path_product_28<V>(c.u, x + 16, y + 16, c.f, o);
-        c.template store<32>(o);
-      }
-      if (c.has(33)) {  // 3 2 5
-        V o[10];
-        path_product_29<V>(c.u, x + 16, y + 31, c.f, o);
-        c.template store<33>(o);
-      }
-      if (c.has(43)) {  // 4 2 2
-        V o[10];
-        path_product_36<V>(c.u, x + 26, y + 6, c.f, o);
-        c.template store<43>(o);
-      }
-      if (c.has(44)) {  // 4 2 4
-        V o[10];
-        path_product_37<V>(c.u, x + 26, y + 26, c.f, o);
-        c.template store<44>(o);
-      }
-      if (c.has(52)) {  // 5 2 3
-        V o[10];
-        path_product_42<V>(c.u, x + 31, y + 16, c.f, o);
-        c.template store<52>(o);
-      }
+    if (c.has(2)) {  // 0 2 2
+      V o[10];
+      path_product_2<V>(c.u, x + 0, y + 6, c.f, o);
+      c.template store<2>(o);
     }
-    if constexpr (Grade == 3) {
-      if (c.has(3)) {  // 0 3 3
-        V o[10];
-        path_product_2<V>(c.u, x + 0, y + 16, c.f, o);
-        c.template store<3>(o);
-      }
-      if (c.has(11)) {  // 1 3 2
-        V o[10];
-        path_product_8<V>(c.u, x + 1, y + 6, c.f, o);
-        c.template store<11>(o);
-      }
-      if (c.has(12)) {  // 1 3 4
-        V o[10];
-        path_product_9<V>(c.u, x + 1, y + 26, c.f, o);
-        c.template store<12>(o);
-      }
-      if (c.has(22)) {  // 2 3 1
-        V o[10];
-        path_product_19<V>(c.u, x + 6, y + 1, c.f, o);
-        c.template store<22>(o);
-      }
-      if (c.has(23)) {  // 2 3 3
-        V o[10];
-        path_product_20<V>(c.u, x + 6, y + 16, c.f, o);
-        c.template store<23>(o);
-      }
-      if (c.has(24)) {  // 2 3 5
-        V o[10];
-        path_product_21<V>(c.u, x + 6, y + 31, c.f, o);
-        c.template store<24>(o);
-      }
-      if (c.has(34)) {  // 3 3 0
-        V o[10];
-        path_product_16<V>(c.u, x + 16, y + 0, c.f, o);
-        c.template store<34>(o);
-      }
-      if (c.has(35)) {  // 3 3 2
-        V o[10];
-        path_product_30<V>(c.u, x + 16, y + 6, c.f, o);
-        c.template store<35>(o);
-      }
-      if (c.has(36)) {  // 3 3 4
-        V o[10];
-        path_product_31<V>(c.u, x + 16, y + 26, c.f, o);
-        c.template store<36>(o);
-      }
-      if (c.has(45)) {  // 4 3 1
-        V o[10];
-        path_product_38<V>(c.u, x + 26, y + 1, c.f, o);
-        c.template store<45>(o);
-      }
-      if (c.has(46)) {  // 4 3 3
-        V o[10];
-        path_product_39<V>(c.u, x + 26, y + 16, c.f, o);
-        c.template store<46>(o);
-      }
-      if (c.has(53)) {  // 5 3 2
-        V o[10];
-        path_product_43<V>(c.u, x + 31, y + 6, c.f, o);
-        c.template store<53>(o);
-      }
+    if (c.has(3)) {  // 0 3 3
+      V o[10];
+      path_product_2<V>(c.u, x + 0, y + 16, c.f, o);
+      c.template store<3>(o);
     }
-    if constexpr (Grade == 4) {
-      if (c.has(4)) {  // 0 4 4
-        V o[5];
-        path_product_1<V>(c.u, x + 0, y + 26, c.f, o);
-        c.template store<4>(o);
-      }
-      if (c.has(13)) {  // 1 4 3
-        V o[5];
-        path_product_10<V>(c.u, x + 1, y + 16, c.f, o);
-        c.template store<13>(o);
-      }
-      if (c.has(14)) {  // 1 4 5
-        V o[5];
-        path_product_11<V>(c.u, x + 1, y + 31, c.f, o);
-        c.template store<14>(o);
-      }
-      if (c.has(25)) {  // 2 4 2
-        V o[5];
-        path_product_22<V>(c.u, x + 6, y + 6, c.f, o);
-        c.template store<25>(o);
-      }
-      if (c.has(26)) {  // 2 4 4
-        V o[5];
-        path_product_23<V>(c.u, x + 6, y + 26, c.f, o);
-        c.template store<26>(o);
-      }
-      if (c.has(37)) {  // 3 4 1
-        V o[5];
-        path_product_32<V>(c.u, x + 16, y + 1, c.f, o);
-        c.template store<37>(o);
-      }
-      if (c.has(38)) {  // 3 4 3
-        V o[5];
-        path_product_33<V>(c.u, x + 16, y + 16, c.f, o);
-        c.template store<38>(o);
-      }
-      if (c.has(47)) {  // 4 4 0
-        V o[5];
-        path_product_4<V>(c.u, x + 26, y + 0, c.f, o);
-        c.template store<47>(o);
-      }
-      if (c.has(48)) {  // 4 4 2
-        V o[5];
-        path_product_40<V>(c.u, x + 26, y + 6, c.f, o);
-        c.template store<48>(o);
-      }
-      if (c.has(54)) {  // 5 4 1
-        V o[5];
-        path_product_41<V>(c.u, x + 31, y + 1, c.f, o);
-        c.template store<54>(o);
-      }
+    if (c.has(4)) {  // 0 4 4
+      V o[5];
+      path_product_1<V>(c.u, x + 0, y + 26, c.f, o);
+      c.template store<4>(o);
     }
-    if constexpr (Grade == 5) {
-      if (c.has(5)) {  // 0 5 5
-        V o[1];
-        path_product_0<V>(c.u, x + 0, y + 31, c.f, o);
-        c.template store<5>(o);
-      }
-      if (c.has(15)) {  // 1 5 4
-        V o[1];
-        path_product_12<V>(c.u, x + 1, y + 26, c.f, o);
-        c.template store<15>(o);
-      }
-      if (c.has(27)) {  // 2 5 3
-        V o[1];
-        path_product_24<V>(c.u, x + 6, y + 16, c.f, o);
-        c.template store<27>(o);
-      }
-      if (c.has(39)) {  // 3 5 2
-        V o[1];
-        path_product_34<V>(c.u, x + 16, y + 6, c.f, o);
-        c.template store<39>(o);
-      }
-      if (c.has(49)) {  // 4 5 1
-        V o[1];
-        path_product_12<V>(c.u, x + 26, y + 1, c.f, o);
-        c.template store<49>(o);
-      }
-      if (c.has(55)) {  // 5 5 0
-        V o[1];
-        path_product_0<V>(c.u, x + 31, y + 0, c.f, o);
-        c.template store<55>(o);
-      }
+    if (c.has(5)) {  // 0 5 5
+      V o[1];
+      path_product_0<V>(c.u, x + 0, y + 31, c.f, o);
+      c.template store<5>(o);
+    }
+    if (c.has(6)) {  // 1 0 1
+      V o[1];
+      path_product_3<V>(c.u, x + 1, y + 1, c.f, o);
+      c.template store<6>(o);
+    }
+    if (c.has(7)) {  // 1 1 0
+      V o[5];
+      path_product_4<V>(c.u, x + 1, y + 0, c.f, o);
+      c.template store<7>(o);
+    }
+    if (c.has(8)) {  // 1 1 2
+      V o[5];
+      path_product_5<V>(c.u, x + 1, y + 6, c.f, o);
+      c.template store<8>(o);
+    }
+    if (c.has(9)) {  // 1 2 1
+      V o[10];
+      path_product_6<V>(c.u, x + 1, y + 1, c.f, o);
+      c.template store<9>(o);
+    }
+    if (c.has(10)) {  // 1 2 3
+      V o[10];
+      path_product_7<V>(c.u, x + 1, y + 16, c.f, o);
+      c.template store<10>(o);
+    }
+    if (c.has(11)) {  // 1 3 2
+      V o[10];
+      path_product_8<V>(c.u, x + 1, y + 6, c.f, o);
+      c.template store<11>(o);
+    }
+    if (c.has(12)) {  // 1 3 4
+      V o[10];
+      path_product_9<V>(c.u, x + 1, y + 26, c.f, o);
+      c.template store<12>(o);
+    }
+    if (c.has(13)) {  // 1 4 3
+      V o[5];
+      path_product_10<V>(c.u, x + 1, y + 16, c.f, o);
+      c.template store<13>(o);
+    }
+    if (c.has(14)) {  // 1 4 5
+      V o[5];
+      path_product_11<V>(c.u, x + 1, y + 31, c.f, o);
+      c.template store<14>(o);
+    }
+    if (c.has(15)) {  // 1 5 4
+      V o[1];
+      path_product_12<V>(c.u, x + 1, y + 26, c.f, o);
+      c.template store<15>(o);
+    }
+    if (c.has(16)) {  // 2 0 2
+      V o[1];
+      path_product_13<V>(c.u, x + 6, y + 6, c.f, o);
+      c.template store<16>(o);
+    }
+    if (c.has(17)) {  // 2 1 1
+      V o[5];
+      path_product_14<V>(c.u, x + 6, y + 1, c.f, o);
+      c.template store<17>(o);
+    }
+    if (c.has(18)) {  // 2 1 3
+      V o[5];
+      path_product_15<V>(c.u, x + 6, y + 16, c.f, o);
+      c.template store<18>(o);
+    }
+    if (c.has(19)) {  // 2 2 0
+      V o[10];
+      path_product_16<V>(c.u, x + 6, y + 0, c.f, o);
+      c.template store<19>(o);
+    }
+    if (c.has(20)) {  // 2 2 2
+      V o[10];
+      path_product_17<V>(c.u, x + 6, y + 6, c.f, o);
+      c.template store<20>(o);
+    }
+    if (c.has(21)) {  // 2 2 4
+      V o[10];
+      path_product_18<V>(c.u, x + 6, y + 26, c.f, o);
+      c.template store<21>(o);
+    }
+    if (c.has(22)) {  // 2 3 1
+      V o[10];
+      path_product_19<V>(c.u, x + 6, y + 1, c.f, o);
+      c.template store<22>(o);
+    }
+    if (c.has(23)) {  // 2 3 3
+      V o[10];
+      path_product_20<V>(c.u, x + 6, y + 16, c.f, o);
+      c.template store<23>(o);
+    }
+    if (c.has(24)) {  // 2 3 5
+      V o[10];
+      path_product_21<V>(c.u, x + 6, y + 31, c.f, o);
+      c.template store<24>(o);
+    }
+    if (c.has(25)) {  // 2 4 2
+      V o[5];
+      path_product_22<V>(c.u, x + 6, y + 6, c.f, o);
+      c.template store<25>(o);
+    }
+    if (c.has(26)) {  // 2 4 4
+      V o[5];
+      path_product_23<V>(c.u, x + 6, y + 26, c.f, o);
+      c.template store<26>(o);
+    }
+    if (c.has(27)) {  // 2 5 3
+      V o[1];
+      path_product_24<V>(c.u, x + 6, y + 16, c.f, o);
+      c.template store<27>(o);
+    }
+    if (c.has(28)) {  // 3 0 3
+      V o[1];
+      path_product_13<V>(c.u, x + 16, y + 16, c.f, o);
+      c.template store<28>(o);
+    }
+    if (c.has(29)) {  // 3 1 2
+      V o[5];
+      path_product_25<V>(c.u, x + 16, y + 6, c.f, o);
+      c.template store<29>(o);
+    }
+    if (c.has(30)) {  // 3 1 4
+      V o[5];
+      path_product_26<V>(c.u, x + 16, y + 26, c.f, o);
+      c.template store<30>(o);
+    }
+    if (c.has(31)) {  // 3 2 1
+      V o[10];
+      path_product_27<V>(c.u, x + 16, y + 1, c.f, o);
+      c.template store<31>(o);
+    }
+    if (c.has(32)) {  // 3 2 3
+      V o[10];
+      path_product_28<V>(c.u, x + 16, y + 16, c.f, o);
+      c.template store<32>(o);
+    }
+    if (c.has(33)) {  // 3 2 5
+      V o[10];
+      path_product_29<V>(c.u, x + 16, y + 31, c.f, o);
+      c.template store<33>(o);
+    }
+    if (c.has(34)) {  // 3 3 0
+      V o[10];
+      path_product_16<V>(c.u, x + 16, y + 0, c.f, o);
+      c.template store<34>(o);
+    }
+    if (c.has(35)) {  // 3 3 2
+      V o[10];
+      path_product_30<V>(c.u, x + 16, y + 6, c.f, o);
+      c.template store<35>(o);
+    }
+    if (c.has(36)) {  // 3 3 4
+      V o[10];
+      path_product_31<V>(c.u, x + 16, y + 26, c.f, o);
+      c.template store<36>(o);
+    }
+    if (c.has(37)) {  // 3 4 1
+      V o[5];
+      path_product_32<V>(c.u, x + 16, y + 1, c.f, o);
+      c.template store<37>(o);
+    }
+    if (c.has(38)) {  // 3 4 3
+      V o[5];
+      path_product_33<V>(c.u, x + 16, y + 16, c.f, o);
+      c.template store<38>(o);
+    }
+    if (c.has(39)) {  // 3 5 2
+      V o[1];
+      path_product_34<V>(c.u, x + 16, y + 6, c.f, o);
+      c.template store<39>(o);
+    }
+    if (c.has(40)) {  // 4 0 4
+      V o[1];
+      path_product_3<V>(c.u, x + 26, y + 26, c.f, o);
+      c.template store<40>(o);
+    }
+    if (c.has(41)) {  // 4 1 3
+      V o[5];
+      path_product_35<V>(c.u, x + 26, y + 16, c.f, o);
+      c.template store<41>(o);
+    }
+    if (c.has(42)) {  // 4 1 5
+      V o[5];
+      path_product_11<V>(c.u, x + 26, y + 31, c.f, o);
+      c.template store<42>(o);
+    }
+    if (c.has(43)) {  // 4 2 2
+      V o[10];
+      path_product_36<V>(c.u, x + 26, y + 6, c.f, o);
+      c.template store<43>(o);
+    }
+    if (c.has(44)) {  // 4 2 4
+      V o[10];
+      path_product_37<V>(c.u, x + 26, y + 26, c.f, o);
+      c.template store<44>(o);
+    }
+    if (c.has(45)) {  // 4 3 1
+      V o[10];
+      path_product_38<V>(c.u, x + 26, y + 1, c.f, o);
+      c.template store<45>(o);
+    }
+    if (c.has(46)) {  // 4 3 3
+      V o[10];
+      path_product_39<V>(c.u, x + 26, y + 16, c.f, o);
+      c.template store<46>(o);
+    }
+    if (c.has(47)) {  // 4 4 0
+      V o[5];
+      path_product_4<V>(c.u, x + 26, y + 0, c.f, o);
+      c.template store<47>(o);
+    }
+    if (c.has(48)) {  // 4 4 2
+      V o[5];
+      path_product_40<V>(c.u, x + 26, y + 6, c.f, o);
+      c.template store<48>(o);
+    }
+    if (c.has(49)) {  // 4 5 1
+      V o[1];
+      path_product_12<V>(c.u, x + 26, y + 1, c.f, o);
+      c.template store<49>(o);
+    }
+    if (c.has(50)) {  // 5 0 5
+      V o[1];
+      path_product_0<V>(c.u, x + 31, y + 31, c.f, o);
+      c.template store<50>(o);
+    }
+    if (c.has(51)) {  // 5 1 4
+      V o[5];
+      path_product_41<V>(c.u, x + 31, y + 26, c.f, o);
+      c.template store<51>(o);
+    }
+    if (c.has(52)) {  // 5 2 3
+      V o[10];
+      path_product_42<V>(c.u, x + 31, y + 16, c.f, o);
+      c.template store<52>(o);
+    }
+    if (c.has(53)) {  // 5 3 2
+      V o[10];
+      path_product_43<V>(c.u, x + 31, y + 6, c.f, o);
+      c.template store<53>(o);
+    }
+    if (c.has(54)) {  // 5 4 1
+      V o[5];
+      path_product_41<V>(c.u, x + 31, y + 1, c.f, o);
+      c.template store<54>(o);
+    }
+    if (c.has(55)) {  // 5 5 0
+      V o[1];
+      path_product_0<V>(c.u, x + 31, y + 0, c.f, o);
+      c.template store<55>(o);
     }
   }
 

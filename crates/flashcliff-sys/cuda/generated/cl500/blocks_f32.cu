@@ -7,11 +7,11 @@
 
 namespace fc {
 
-extern const BlockFunctions cl500_blocks_f32;
-const BlockFunctions cl500_blocks_f32 = block_functions<cl500::Blocks, float>();
+extern const BlockVariants cl500_blocks_f32;
+const BlockVariants cl500_blocks_f32 = f32_variants<cl500::Blocks>();
 
-extern const BlockFunctions cl500_blocks_f64;
+extern const BlockVariants cl500_blocks_f64;
 extern const fc_block_kernels cl500_blocks;
-const fc_block_kernels cl500_blocks = {"cl500", cl500::Blocks::kGrades, &cl500_blocks_f32, &cl500_blocks_f64};
+const fc_block_kernels cl500_blocks = {"cl500", cl500::Blocks::kPaths, &cl500_blocks_f32, &cl500_blocks_f64};
 
 }  // namespace fc

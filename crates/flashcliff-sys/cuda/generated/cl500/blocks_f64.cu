@@ -7,7 +7,7 @@
 
 namespace fc {
 
-extern const BlockFunctions cl500_blocks_f64;
-const BlockFunctions cl500_blocks_f64 = block_functions<cl500::Blocks, double>();
+extern const BlockVariants cl500_blocks_f64;
+const BlockVariants cl500_blocks_f64 = f64_variants<cl500::Blocks>();
 
 }  // namespace fc

@@ -1,10 +1,16 @@
-// What the generated code of path products calls. A thread computes one lane, a (row, channel) pair, as in ../points.cuh:
-// neighbours read and write neighbouring channels.
+// What the generated code of path products calls. A thread computes a few neighbouring channels of one row.
 #pragma once
 
-#include "../gemm/fragment.cuh"
+#include "../tf32.cuh"
 #include "../uniforms.cuh"
 #include "entry.h"
+
+// A function from an index to a number, for generated tables.
+#define FC_TABLE(name, ...)                                  \
+  __host__ __device__ static constexpr int name(int index) { \
+    constexpr int numbers[] = {__VA_ARGS__};                 \
+    return numbers[index];                                   \
+  }
 
 namespace fc {
 
@@ -20,45 +26,61 @@ FC_INLINE void add(V (&sums)[K], const V (&terms)[K]) {
   for (int k = 0; k < K; k++) sums[k] = sums[k] + terms[k];
 }
 
-template <class Algebra, class Scalar>
-struct BlockContext {
+// The channels of a thread, from `channel` on, and their row of the block.
+struct Place {
+  int64_t row, channel;
+};
+
+// What a kernel is compiled for.
+template <class Scalar, int ChannelCount, int ElementBytes, bool AllPaths>
+struct Variant {
   using T = Scalar;
-  using V = Lanes<T, 1>;
+  static constexpr int kChannels = ChannelCount;  // of a thread
+  static constexpr int kBytes = ElementBytes;     // of an element in memory; 0: any
+  static constexpr bool kAll = AllPaths;          // every grade and path is there
+};
+
+template <class Algebra, class Variant>
+struct BlockContext {
+  using T = typename Variant::T;
+  static constexpr int kChannels = Variant::kChannels;
+  static constexpr bool kAll = Variant::kAll;
+  using V = Lanes<T, kChannels>;
 
   const fc_block &a;
   Uniforms<T> u;
-  int64_t row, channel;
+  Place own;
   int64_t lane;       // of a blade of x and y
   int64_t blade;      // from blade to blade
   V x1[1], y1[1], f[1];
 
-  FC_INLINE BlockContext(const fc_block &block, int64_t own)
-      : a(block), u(block.gate), row(own / block.in), channel(own % block.in), lane(block.first * block.in + own),
+  FC_INLINE BlockContext(const fc_block &block, const Place &place)
+      : a(block), u(block.gate), own(place), lane((block.first + place.row) * block.in + place.channel),
         blade(block.batch * block.in) {
     load_x<0, 1>(x1);
     load_y<0, 1>(y1);
     Algebra::gates(*this);
   }
 
-  FC_INLINE bool has(int path) const { return a.path[path] >= 0; }
-  FC_INLINE bool has_left(int grade) const { return a.left[grade] >= 0; }
-  FC_INLINE bool has_right(int grade) const { return a.right[grade] >= 0; }
+  FC_INLINE bool has(int path) const { return kAll || a.path[path] >= 0; }
+  FC_INLINE bool has_left(int grade) const { return kAll || a.left[grade] >= 0; }
+  FC_INLINE bool has_right(int grade) const { return kAll || a.right[grade] >= 0; }
 
   // ---- the operands ----
 
   // The blades of a grade; zeros if it is absent.
   template <int K>
   FC_INLINE void load_blades(const void *tensor, int place, V *values) const {
-    if (place < 0) {
+    if (!kAll && place < 0) {
 #pragma unroll
       for (int k = 0; k < K; k++) values[k] = splat<V>(T(0));
       return;
     }
-    with_storage<T>(a.dtype, [&](auto *type) {
+    with_storage<T, Variant::kBytes>(a.dtype, [&](auto *type) {
       using S = typename Element<decltype(type)>::Type;
       const S *p = static_cast<const S *>(tensor) + place * blade + lane;
 #pragma unroll
-      for (int k = 0; k < K; k++, p += blade) values[k] = load_lanes<S, T, 1>(p, a.dtype);
+      for (int k = 0; k < K; k++, p += blade) values[k] = load_lanes<S, T, kChannels>(p, a.dtype);
     });
   }
   template <int Grade, int K>
@@ -70,72 +92,100 @@ struct BlockContext {
     load_blades<K>(a.y, a.right[Grade], values);
   }
 
-  // ---- path products: [blades, rows, paths, in] ----
+  // ---- path products of a grade: [blades, rows, paths, in] ----
 
   // From blade to blade.
   FC_INLINE int64_t product_blade(int grade) const { return a.rows * a.paths[grade] * a.in; }
   template <int Path>
   FC_INLINE int64_t product_lane() const {
-    return (row * a.paths[Algebra::output(Path)] + a.path[Path]) * a.in + channel;
+    return (own.row * a.paths[Algebra::output(Path)] + a.path[Path]) * a.in + own.channel;
   }
 };
 
-// Forms the products of the paths to a grade.
-template <class Algebra, class T>
-struct FormContext : BlockContext<Algebra, T> {
-  using Base = BlockContext<Algebra, T>;
+// Forms the products of all paths.
+template <class Algebra, class Variant, bool Transposed>
+struct FormContext : BlockContext<Algebra, Variant> {
+  using Base = BlockContext<Algebra, Variant>;
+  using typename Base::T;
+  using Base::kChannels;
   using typename Base::V;
-  void *products;
+  const PathProducts &tensors;
 
-  FC_INLINE FormContext(const fc_block &block, int64_t own, void *to) : Base(block, own), products(to) {}
+  FC_INLINE FormContext(const fc_block &block, const Place &place, const PathProducts &to) : Base(block, place), tensors(to) {}
 
   template <int Path, int K>
   FC_INLINE void store(const V (&values)[K]) const {
-    const int64_t step = this->product_blade(Algebra::output(Path)), at = this->template product_lane<Path>();
-    with_storage<T>(this->a.dtype, [&](auto *type) {
+    constexpr int grade = Algebra::output(Path);
+    with_storage<T, Variant::kBytes>(this->a.dtype, [&](auto *type) {
       using S = typename Element<decltype(type)>::Type;
-      S *p = static_cast<S *>(products) + at;
+      S *p = static_cast<S *>(tensors.of[grade]);
+      if constexpr (Transposed) {
+        // [paths, in, blades, rows]
+        const int64_t rows = this->a.rows, channel = this->a.path[Path] * this->a.in + this->own.channel;
+        p += channel * K * rows + this->own.row;
 #pragma unroll
-      for (int k = 0; k < K; k++, p += step) store_lanes<S, T, 1>(p, values[k], this->a.dtype);
+        for (int k = 0; k < K; k++) {
+          FC_EACH(kChannels, p[(i * K + k) * rows] = Narrow<S, T>::from(operand(values[k].v[i]), this->a.dtype))
+        }
+      } else {
+        const int64_t step = this->product_blade(grade);
+        p += this->template product_lane<Path>();
+#pragma unroll
+        for (int k = 0; k < K; k++, p += step) {
+          V value;
+          FC_EACH(kChannels, value.v[i] = operand(values[k].v[i]))
+          store_lanes<S, T, kChannels>(p, value, this->a.dtype);
+        }
+      }
     });
   }
+
+  FC_INLINE T operand(T value) const { return this->a.tf32 ? rounded_to_tf32(value) : value; }
 };
 
 // Takes the gradients of all path products back.
-template <class Algebra, class T>
-struct PullBackContext : BlockContext<Algebra, T> {
-  using Base = BlockContext<Algebra, T>;
+template <class Algebra, class Variant>
+struct PullBackContext : BlockContext<Algebra, Variant> {
+  using Base = BlockContext<Algebra, Variant>;
+  using typename Base::T;
+  using Base::kChannels;
+  using Base::kAll;
   using typename Base::V;
-  const PullBack &tensors;
+  const PathProducts &tensors;
+  void *grad_x, *grad_y;
 
-  FC_INLINE PullBackContext(const fc_block &block, int64_t own, const PullBack &given) : Base(block, own), tensors(given) {}
+  FC_INLINE PullBackContext(const fc_block &block, const Place &place, const PathProducts &from, void *to_x, void *to_y)
+      : Base(block, place), tensors(from), grad_x(to_x), grad_y(to_y) {}
 
   template <int Path, int K>
   FC_INLINE void load(V (&values)[K]) const {
     constexpr int grade = Algebra::output(Path);
     const int64_t step = this->product_blade(grade);
-    const T *p = static_cast<const T *>(tensors.products[grade]) + this->template product_lane<Path>();
+    with_storage<T, Variant::kBytes>(this->a.dtype, [&](auto *type) {
+      using S = typename Element<decltype(type)>::Type;
+      const S *p = static_cast<const S *>(tensors.of[grade]) + this->template product_lane<Path>();
 #pragma unroll
-    for (int k = 0; k < K; k++, p += step) values[k].v[0] = *p;
+      for (int k = 0; k < K; k++, p += step) values[k] = load_lanes<S, T, kChannels>(p, this->a.dtype);
+    });
   }
 
   template <int K>
   FC_INLINE void store_blades(void *tensor, int place, const V (&values)[K]) const {
-    if (tensor == nullptr || place < 0) return;
-    with_storage<T>(this->a.dtype, [&](auto *type) {
+    if (tensor == nullptr || (!kAll && place < 0)) return;
+    with_storage<T, Variant::kBytes>(this->a.dtype, [&](auto *type) {
       using S = typename Element<decltype(type)>::Type;
       S *p = static_cast<S *>(tensor) + place * this->blade + this->lane;
 #pragma unroll
-      for (int k = 0; k < K; k++, p += this->blade) store_lanes<S, T, 1>(p, values[k], this->a.dtype);
+      for (int k = 0; k < K; k++, p += this->blade) store_lanes<S, T, kChannels>(p, values[k], this->a.dtype);
     });
   }
   template <int Grade, int K>
   FC_INLINE void store_x(const V (&values)[K]) const {
-    store_blades(tensors.grad_x, this->a.left[Grade], values);
+    store_blades(grad_x, this->a.left[Grade], values);
   }
   template <int Grade, int K>
   FC_INLINE void store_y(const V (&values)[K]) const {
-    store_blades(tensors.grad_y, this->a.right[Grade], values);
+    store_blades(grad_y, this->a.right[Grade], values);
   }
 };
 

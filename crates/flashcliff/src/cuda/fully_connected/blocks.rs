@@ -2,10 +2,6 @@
 
 use std::ops::Range;
 
-/// What the path products of a block, and the rows of the output beside them, take at the most, unless a
-/// single row takes more.
-const BLOCK_BYTES: usize = 64 << 20;
-
 /// Rows of a block at the most: with all blades of a grade, not more than cuBLASLt is trusted with.
 const MOST_ROWS: usize = 1 << 16;
 
@@ -21,9 +17,9 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// Blocks of rows that take so many bytes each.
-    pub(super) fn new(batch: usize, row_bytes: usize) -> Self {
-        let most = (BLOCK_BYTES / row_bytes.max(1)).clamp(1, MOST_ROWS);
+    /// Blocks of rows that take so many bytes each, within a limit unless a single row takes more.
+    pub(super) fn new(batch: usize, row_bytes: usize, limit: usize) -> Self {
+        let most = (limit / row_bytes.max(1)).clamp(1, MOST_ROWS);
         if batch <= most {
             return Self { batch, rows: batch };
         }
@@ -50,16 +46,18 @@ impl Blocks {
 mod tests {
     use super::*;
 
+    const LIMIT: usize = 64 << 20;
+
     #[test]
     fn blocks_cover_the_batch_within_their_bound() {
         for row_bytes in [0, 1, 1000, 20_000, 4 << 20, 100 << 20] {
             for batch in [0, 1, 63, 64, 1000, 4097, 1_000_000] {
-                let blocks = Blocks::new(batch, row_bytes);
+                let blocks = Blocks::new(batch, row_bytes, LIMIT);
                 let mut next = 0;
                 for rows in blocks.iter() {
                     assert_eq!(rows.start, next);
                     assert!(!rows.is_empty() && rows.len() <= MOST_ROWS);
-                    assert!(rows.len() == 1 || rows.len() * row_bytes <= BLOCK_BYTES);
+                    assert!(rows.len() == 1 || rows.len() * row_bytes <= LIMIT);
                     next = rows.end;
                 }
                 assert_eq!(next, batch, "{row_bytes}");

@@ -1,38 +1,45 @@
 //! The fully connected product: matrix products whose left operands are path products of `x` and `y`.
 //!
-//! It has two forms. Kernels for [`tensor_cores`] form the left operands in registers; they exist for algebras
-//! of up to 3 dimensions, and round operands to what tensor cores multiply. Everything else goes in blocks of
-//! rows ([`blocked`]): the left operands of a block are written to memory, for cuBLASLt to multiply.
+//! It goes in blocks of rows: a kernel writes the path products of a block to the workspace, cuBLASLt
+//! multiplies them, and a kernel takes the norm. Backward the other way round: the gradient before the norm,
+//! from it those of the path products, and from these those of the operands; the path products are formed again for
+//! the gradients of the weights.
 
-mod blocked;
 mod blocks;
+mod grades;
+mod kernels;
+mod problem;
 mod products;
-mod tensor_cores;
+mod steps;
 mod workspace;
-
-use flashcliff_sys as sys;
 
 use super::call::{Call, Gradients};
 use super::device::Device;
 use super::dtype::Dtypes;
-use super::matmul::MatmulPrecision;
+use super::matmul::{BlasLt, MatmulPrecision, Product, offset};
 use crate::operator::{self, Dims, Pass};
-use crate::{Algebra, Dtype, Error};
-use blocked::Blocked;
-use tensor_cores::TensorCores;
+use crate::{Algebra, Error};
+use grades::OutputGrades;
+use kernels::{Kernels, OnRows};
+use problem::Problem;
+use steps::Steps;
+use workspace::Space;
 
-/// The product on a device.
+/// What the path products of a block, and the rows of the output beside them, take at the most, unless
+/// the caller says otherwise. Smaller blocks fill a large GPU worse.
+const BLOCK_BYTES: usize = 256 << 20;
+
+/// The product on a device, with its options.
 #[derive(Clone, Debug)]
 pub(super) struct FullyConnected {
-    tensor_cores: Option<TensorCores>,
-    blocked: Blocked,
     pub(super) precision: MatmulPrecision,
-}
-
-/// How a call is computed.
-enum Form<'a> {
-    TensorCores(&'a TensorCores, sys::fc_precision),
-    Blocked(&'a Blocked, MatmulPrecision),
+    /// What a block may take.
+    pub(super) block_bytes: usize,
+    kernels: Kernels,
+    device: Device,
+    grades: OutputGrades,
+    /// The blades of the operands.
+    operand_blades: [usize; 2],
 }
 
 impl FullyConnected {
@@ -42,38 +49,57 @@ impl FullyConnected {
         product: &operator::FullyConnected,
         device: &Device,
     ) -> Result<Self, Error> {
-        let tensor_cores = TensorCores::find(algebra, product);
-        if tensor_cores.is_none() {
-            // Without cuBLASLt there would be nothing; better to say so before the first call.
-            device.blas()?;
-        }
+        let grades = OutputGrades::new(algebra, product);
+        let [left, right, _] = product.grades();
+        // Without cuBLASLt there is nothing; better to say so before the first call.
+        device.blas()?;
         Ok(Self {
-            tensor_cores,
-            blocked: Blocked::new(operator, algebra, product, device)?,
             precision: MatmulPrecision::default(),
+            block_bytes: BLOCK_BYTES,
+            kernels: Kernels::find(operator, algebra, product, &grades)?,
+            device: device.clone(),
+            grades,
+            operand_blades: [left, right].map(|grades| grades.blade_count(algebra.cayley())),
         })
     }
 
-    /// Tensor cores multiply 16-bit numbers exactly, and round others: those of `f32` if TF32 is asked for.
-    fn form(&self, dtypes: Dtypes) -> Form<'_> {
-        let precision = match (dtypes.lanes, self.precision) {
-            (Dtype::Bf16, _) => Some(sys::fc_precision::FC_PRECISION_BF16),
-            (Dtype::F16, _) => Some(sys::fc_precision::FC_PRECISION_F16),
-            (Dtype::F32, MatmulPrecision::Tf32) => Some(sys::fc_precision::FC_PRECISION_TF32),
-            _ => None,
-        };
-        match (&self.tensor_cores, precision) {
-            (Some(product), Some(precision)) => Form::TensorCores(product, precision),
-            _ => Form::Blocked(&self.blocked, self.precision),
+    fn problem<'a>(&'a self, dims: &'a Dims, dtypes: Dtypes) -> Problem<'a> {
+        Problem {
+            grades: &self.grades,
+            dims,
+            dtypes,
+            precision: self.precision,
+            block_bytes: self.block_bytes,
         }
     }
 
-    /// Loads the kernels of both passes on the current device, and chooses the algorithms of their products.
+    /// Loads the kernels, and chooses the algorithms of the products.
     pub(super) fn prepare(&self, dims: &Dims, dtypes: Dtypes) -> Result<(), Error> {
-        match self.form(dtypes) {
-            Form::TensorCores(product, precision) => product.prepare(precision),
-            Form::Blocked(product, precision) => product.prepare(dims, dtypes, precision),
+        self.kernels.prepare(dtypes)?;
+        let problem = self.problem(dims, dtypes);
+        if problem.is_nothing() {
+            return Ok(());
         }
+        let blas = self.device.blas()?;
+        let plan = |product: Product| blas.plan(&product.problem).map(drop);
+        // Workspaces are aligned, so any address that is says which algorithms.
+        for pass in [Pass::Forward, Pass::Backward] {
+            let space = Space::new(&problem, pass, [true; 2]);
+            for count in problem.blocks(pass).sizes() {
+                let steps = Steps::new(&problem, &space, count);
+                for products in problem.products(pass) {
+                    match pass {
+                        Pass::Forward => plan(steps.output(&products))?,
+                        Pass::Backward => {
+                            plan(steps.path_gradients(&products))?;
+                            let all = steps.weight_gradients(&products, true);
+                            all.into_iter().try_for_each(plan)?;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn workspace_bytes(
@@ -82,36 +108,177 @@ impl FullyConnected {
         pass: Pass,
         dtypes: Dtypes,
         grads: &Gradients,
-    ) -> Result<usize, Error> {
-        match self.form(dtypes) {
-            Form::TensorCores(product, precision) => {
-                product.workspace_bytes(dims, pass, dtypes, precision, grads)
-            }
-            Form::Blocked(product, _) => Ok(product.workspace_bytes(dims, pass, dtypes, grads)),
+    ) -> usize {
+        let problem = self.problem(dims, dtypes);
+        match problem.is_nothing() {
+            true => 0,
+            false => Space::new(&problem, pass, wanted(grads)).bytes,
         }
     }
 
     /// # Safety
     /// The call is checked, its stream valid, and the context of its tensors current.
     pub(super) unsafe fn forward(&self, call: &Call) -> Result<(), Error> {
-        // SAFETY: the caller's.
-        unsafe {
-            match self.form(call.dtypes) {
-                Form::TensorCores(product, precision) => product.forward(call, precision),
-                Form::Blocked(product, precision) => product.forward(call, precision),
-            }
+        let problem = self.problem(&call.dims, call.dtypes);
+        if problem.is_nothing() {
+            // SAFETY: the caller's.
+            return unsafe { self.nothing(call) };
         }
+        let blas = self.device.blas()?;
+        let space = Space::new(&problem, Pass::Forward, [false; 2]).at(call.workspace);
+        let tf32 = problem.rounds_to_tf32();
+        // SAFETY: of all calls: the caller's; parts of the workspace are as large as their kernels write.
+        unsafe { self.kernels.pack(call, space.weights, true, tf32) }?;
+        for rows in problem.blocks(Pass::Forward).iter() {
+            let steps = Steps::new(&problem, &space, rows.len());
+            let kernels = self.kernels.on(call, &rows, tf32);
+            // SAFETY: as above.
+            unsafe { kernels.form(space.formed(&problem, rows.len()), false) }?;
+            for products in problem.products(Pass::Forward) {
+                // SAFETY: as above.
+                unsafe { blas.run(&steps.output(&products), space.blas, call.stream) }?;
+            }
+            // SAFETY: as above.
+            unsafe { kernels.norm(space.product) }?;
+        }
+        Ok(())
     }
 
     /// # Safety
     /// As for [`Self::forward`].
     pub(super) unsafe fn backward(&self, call: &Call) -> Result<(), Error> {
-        // SAFETY: the caller's.
-        unsafe {
-            match self.form(call.dtypes) {
-                Form::TensorCores(product, precision) => product.backward(call, precision),
-                Form::Blocked(product, precision) => product.backward(call, precision),
+        let problem = self.problem(&call.dims, call.dtypes);
+        let [of_operands, of_weights] = wanted(&call.grads);
+        if !of_operands && !of_weights {
+            return Ok(());
+        }
+        if problem.is_nothing() {
+            // SAFETY: the caller's.
+            return unsafe { self.no_gradients(call) };
+        }
+        let blas = self.device.blas()?;
+        let wanted = [of_operands, of_weights];
+        let space = Space::new(&problem, Pass::Backward, wanted).at(call.workspace);
+        let tf32 = problem.rounds_to_tf32();
+        if of_operands {
+            // SAFETY: of all calls: as in the forward pass.
+            unsafe { self.kernels.pack(call, space.weights, false, tf32) }?;
+        }
+        let transposes = problem.products(Pass::Backward).any(|p| p.transposes());
+        let transposed = (of_weights && transposes).then_some(space.transposed);
+        for rows in problem.blocks(Pass::Backward).iter() {
+            let kernels = self.kernels.on(call, &rows, tf32);
+            // SAFETY: as above.
+            unsafe { kernels.undo_norm(space.product, transposed) }?;
+            let steps = Steps::new(&problem, &space, rows.len());
+            if of_operands {
+                for products in problem.products(Pass::Backward) {
+                    // SAFETY: as above.
+                    unsafe { blas.run(&steps.path_gradients(&products), space.blas, call.stream) }?;
+                }
+                // SAFETY: as above.
+                unsafe { kernels.pull_back(space.formed(&problem, rows.len())) }?;
+            }
+            if of_weights {
+                // SAFETY: as above.
+                unsafe {
+                    self.add_weights(call, &problem, &kernels, &steps, rows.start == 0, &blas)
+                }?;
             }
         }
+        match call.grads[2] {
+            // SAFETY: as above.
+            Some(grad) => unsafe { self.unpack(call, &problem, &space, grad) },
+            None => Ok(()),
+        }
     }
+
+    /// Adds what a block has for the gradients of the weights.
+    unsafe fn add_weights(
+        &self,
+        call: &Call,
+        problem: &Problem,
+        kernels: &OnRows,
+        steps: &Steps,
+        is_first: bool,
+        blas: &BlasLt,
+    ) -> Result<(), Error> {
+        for transposed in [false, true] {
+            let all = || problem.products(Pass::Backward);
+            let own = || all().filter(|products| products.transposes() == transposed);
+            if own().next().is_none() {
+                continue;
+            }
+            let formed = steps.space.formed(problem, steps.count);
+            // SAFETY: the caller's.
+            unsafe { kernels.form(formed, transposed) }?;
+            for products in own() {
+                for product in steps.weight_gradients(&products, is_first) {
+                    // SAFETY: the caller's.
+                    unsafe { blas.run(&product, steps.space.blas, call.stream) }?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the parts of the gradients of the weights.
+    unsafe fn unpack(
+        &self,
+        call: &Call,
+        problem: &Problem,
+        space: &Space,
+        grad: u64,
+    ) -> Result<(), Error> {
+        let size = call.dims.in_channels * call.dims.out_channels;
+        let bytes = call.dtypes.arithmetic().bytes();
+        for products in problem.products(Pass::Backward) {
+            let from = space.weight_grads[products.grade()];
+            for (index, paths) in products.paths().enumerate() {
+                let parts = products.parts();
+                let from = offset(from, index, parts * paths.len() * size, bytes);
+                // SAFETY: the caller's.
+                unsafe { self.kernels.unpack(call, paths, parts, from, grad) }?;
+            }
+        }
+        Ok(())
+    }
+
+    // ---- without any products ----
+
+    /// The output of no products, and its sums of squares.
+    unsafe fn nothing(&self, call: &Call) -> Result<(), Error> {
+        let Call { dims, dtypes, .. } = call;
+        let output = self.grades.blades() * dims.batch * dims.out_channels;
+        // SAFETY: the caller's.
+        unsafe { call.zero(call.output, output * dtypes.lanes.bytes()) }?;
+        if call.saved == 0 || !self.kernels.has_norm() {
+            return Ok(());
+        }
+        let saved = self.grades.all.len() * dims.batch * dtypes.arithmetic().bytes();
+        // SAFETY: the caller's.
+        unsafe { call.zero(call.saved, saved) }
+    }
+
+    unsafe fn no_gradients(&self, call: &Call) -> Result<(), Error> {
+        let Call { dims, dtypes, .. } = call;
+        let [left, right] = self.operand_blades;
+        let lanes = dims.batch * dims.in_channels * dtypes.lanes.bytes();
+        let weights = dims.in_channels * dims.out_channels * dtypes.params.bytes();
+        let paths = self.grades.order.len();
+        let bytes = [left * lanes, right * lanes, paths * weights];
+        for (grad, bytes) in call.grads.iter().zip(bytes) {
+            if let Some(grad) = *grad {
+                // SAFETY: the caller's.
+                unsafe { call.zero(grad, bytes) }?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether gradients of the operands are wanted, and of the weights.
+fn wanted(grads: &Gradients) -> [bool; 2] {
+    let [x, y, w, ..] = grads.map(|grad| grad.is_some());
+    [x || y, w]
 }

@@ -1,135 +1,219 @@
-//! The matrix products of a block of rows and one output grade. With the path products `A` as
-//! `[blades rows, paths in]` and the weights as `W [paths in, out]`, one product is all of `o = A W`.
+//! The matrix products of a block of rows, for one or two output grades of the same shape. With the path
+//! products `A` as `[blades rows, paths in]` and the weights as `W [paths in, out]`, one product is all of
+//! `o = A W`.
 
-use super::blocked::OutputGrade;
+use std::ops::Range;
+
 use super::blocks::Blocks;
+use super::grades::OutputGrade;
+use super::problem::Problem;
 use crate::Dtype;
-use crate::cuda::dtype::Dtypes;
-use crate::cuda::matmul::{Form, MANY_TILES, MatmulPrecision, ONE, Product, offset, tiles};
-use crate::operator::Dims;
+use crate::cuda::matmul::{Form, MANY_TILES, Product, offset, tiles};
 
 /// The fewest rows worth a part of a sum over rows.
 const PART_ROWS: usize = 512;
 /// The most parts: each takes memory.
 const MOST_PARTS: usize = 32;
 
-/// The products of one output grade, for blocks of at most so many rows.
+/// The products of a group of output grades, for blocks of at most so many rows.
 #[derive(Clone, Copy)]
 pub(super) struct Products<'a> {
-    grade: &'a OutputGrade,
-    dims: &'a Dims,
-    /// Of the operands and of the results.
-    types: [Dtype; 2],
+    group: &'a [OutputGrade],
+    problem: Problem<'a>,
     blocks: Blocks,
-    precision: MatmulPrecision,
 }
 
 impl<'a> Products<'a> {
-    pub(super) fn new(
-        grade: &'a OutputGrade,
-        dims: &'a Dims,
-        dtypes: Dtypes,
-        blocks: Blocks,
-        precision: MatmulPrecision,
-    ) -> Self {
+    /// `group` is not empty, and its grades have the same shape.
+    pub(super) fn new(problem: Problem<'a>, group: &'a [OutputGrade], blocks: Blocks) -> Self {
         Self {
-            grade,
-            dims,
-            types: [dtypes.lanes, dtypes.arithmetic()],
+            group,
+            problem,
             blocks,
-            precision,
         }
     }
 
-    /// The rows of `A` for a whole block.
-    pub(super) fn rows(&self) -> usize {
-        self.grade.blades.len() * self.blocks.rows
+    /// How many grades.
+    pub(super) fn members(&self) -> usize {
+        self.group.len()
+    }
+
+    /// The first grade: what the group is known by.
+    pub(super) fn grade(&self) -> usize {
+        self.group[0].grade
+    }
+
+    /// The paths to each grade, in the order of the products.
+    pub(super) fn paths(&self) -> impl Iterator<Item = &'a Range<usize>> {
+        self.group.iter().map(|grade| &grade.paths)
+    }
+
+    pub(super) fn first_path(&self) -> usize {
+        self.group[0].paths.start
+    }
+
+    /// The rows of `A` for so many rows of the batch.
+    pub(super) fn rows(&self, count: usize) -> usize {
+        self.group[0].blades.len() * count
     }
 
     /// The columns of `A`.
     pub(super) fn width(&self) -> usize {
-        self.grade.paths.len() * self.dims.in_channels
+        self.group[0].paths.len() * self.problem.dims.in_channels
+    }
+
+    /// Whether the left operand is formed transposed for the gradients of the weights, so that both operands lie along
+    /// the rows that are summed: the tensor cores of sm_90 read 32-bit operands no other way. Where there are few tiles, parts
+    /// of the rows matter more.
+    pub(super) fn transposes(&self) -> bool {
+        let tiles = self.group.len() * tiles(self.width(), self.problem.dims.out_channels);
+        self.problem.rounds_to_tf32() && tiles >= MANY_TILES / 4
     }
 
     /// The parts of the sum over rows that the gradient of the weights is, all at once: cuBLASLt, kept to sums
     /// in a fixed order, gives a long one to few multiprocessors. Depends on the shape alone.
     pub(super) fn parts(&self) -> usize {
-        let tiles = tiles(self.width(), self.dims.out_channels).max(1);
-        let wanted = (MANY_TILES / tiles).min(self.rows() / PART_ROWS);
+        if self.transposes() {
+            return 1;
+        }
+        let tiles = self.group.len() * tiles(self.width(), self.problem.dims.out_channels);
+        let wanted = (MANY_TILES / tiles.max(1)).min(self.rows(self.blocks.rows) / PART_ROWS);
         wanted.clamp(1, MOST_PARTS)
     }
 
-    /// `o = A W` for so many rows of the batch; the addresses are those of all weights, of `A`, and of all
-    /// blades of `o`.
+    /// `o = A W` for so many rows of the batch; the addresses are those of `W` transposed and of `A`, of the group, and of
+    /// all blades of `o`.
     pub(super) fn output(&self, count: usize, [weights, formed, product]: [u64; 3]) -> Product {
-        let size = (self.dims.out_channels, self.rows_of(count), self.width());
-        let o = self.blades(product, count, self.types[1]);
-        let addresses = [self.weights(weights), formed, o];
-        self.product(Form::Times, size, ONE, addresses)
+        let (rows, width, out) = (
+            self.rows(count),
+            self.width(),
+            self.problem.dims.out_channels,
+        );
+        let types = [self.problem.dtypes.lanes, self.problem.dtypes.arithmetic()];
+        let (o, stride) = self.blades(product, count, types[1]);
+        let strides = [width * out, rows * width, stride];
+        self.product(
+            Form::TimesTranspose,
+            (out, rows, width),
+            (self.group.len(), strides),
+            types,
+            [weights, formed, o],
+        )
     }
 
-    /// `grad_A = grad_o W^T`; the addresses are those of all weights, of all blades of `grad_o`, and of
-    /// `grad_A`.
+    /// `grad_A = grad_o W^T`; the addresses are those of `W` of the group, of all blades of `grad_o`, and of `grad_A` of the
+    /// group.
     pub(super) fn path_gradients(
         &self,
         count: usize,
         [weights, grad_product, formed]: [u64; 3],
     ) -> Product {
-        let size = (self.width(), self.rows_of(count), self.dims.out_channels);
-        let grad_o = self.blades(grad_product, count, self.types[0]);
-        let addresses = [self.weights(weights), grad_o, formed];
-        self.product(Form::TimesTranspose, size, ONE, addresses)
+        let (rows, width, out) = (
+            self.rows(count),
+            self.width(),
+            self.problem.dims.out_channels,
+        );
+        let (grad_o, stride) = self.blades(grad_product, count, self.problem.dtypes.lanes);
+        let strides = [width * out, stride, rows * width];
+        self.product(
+            Form::TimesTranspose,
+            (width, rows, out),
+            (self.group.len(), strides),
+            [self.problem.dtypes.lanes; 2],
+            [weights, grad_o, formed],
+        )
     }
 
-    /// `grad_W += A^T grad_o` in parts, the rows that are left over added to the first one. The first block
-    /// overwrites what there was.
+    /// `grad_W += A^T grad_o`. The first block overwrites what there was. The addresses are those of all blades of `grad_o`, of `A`
+    /// of the group, and of its gradients; both operands are transposed if the group [transposes](Self::transposes).
     pub(super) fn weight_gradients(
         &self,
         count: usize,
         is_first: bool,
+        addresses: [u64; 3],
+    ) -> Vec<Product> {
+        let products = if self.transposes() {
+            vec![self.transposed_weight_gradients(count, addresses)]
+        } else {
+            (0..self.group.len())
+                .flat_map(|member| self.weight_gradients_in_parts(member, count, addresses))
+                .collect()
+        };
+        let set = |product: Product| Product {
+            // What is left over of the rows is added to the first part.
+            accumulate: !is_first || product.accumulate,
+            ..product
+        };
+        products.into_iter().map(set).collect()
+    }
+
+    fn transposed_weight_gradients(
+        &self,
+        count: usize,
+        [grad_product, formed, grads]: [u64; 3],
+    ) -> Product {
+        let (rows, width, out) = (
+            self.rows(count),
+            self.width(),
+            self.problem.dims.out_channels,
+        );
+        let (grad_o, stride) = self.blades(grad_product, count, self.problem.dtypes.lanes);
+        let strides = [stride, rows * width, width * out];
+        self.product(
+            Form::TimesTranspose,
+            (out, width, rows),
+            (self.group.len(), strides),
+            [self.problem.dtypes.lanes, self.problem.dtypes.arithmetic()],
+            [grad_o, formed, grads],
+        )
+    }
+
+    /// Those of one grade: all parts at once, and the rows that are left over.
+    fn weight_gradients_in_parts(
+        &self,
+        member: usize,
+        count: usize,
         [grad_product, formed, grads]: [u64; 3],
     ) -> impl Iterator<Item = Product> {
-        let (parts, out, width) = (self.parts(), self.dims.out_channels, self.width());
-        let (rows, part) = (self.rows_of(count), self.rows_of(count) / parts);
-        let grad_o = self.blades(grad_product, count, self.types[0]);
+        let (parts, out, width) = (self.parts(), self.problem.dims.out_channels, self.width());
+        let (rows, part) = (self.rows(count), self.rows(count) / parts);
+        let types = [self.problem.dtypes.lanes, self.problem.dtypes.arithmetic()];
+        let [lane, sum] = types.map(Dtype::bytes);
+        let (grad_o, stride) = self.blades(grad_product, count, types[0]);
+        let grad_o = offset(grad_o, member, stride, lane);
+        let formed = offset(formed, member, rows * width, lane);
+        let grads = offset(grads, member, parts * width * out, sum);
+        let form = Form::TransposeTimes;
         let strides = [part * out, part * width, width * out];
-        let together = (part > 0).then(|| Product {
-            accumulate: !is_first,
-            ..self.product(
-                Form::TransposeTimes,
-                (out, width, part),
-                (parts, strides),
-                [grad_o, formed, grads],
-            )
+        let together = (part > 0).then(|| {
+            let size = (out, width, part);
+            self.product(form, size, (parts, strides), types, [grad_o, formed, grads])
         });
         let done = part * parts;
         let rest = (done < rows).then(|| {
-            let bytes = self.types[0].bytes();
-            let grad_o = offset(grad_o, done, out, bytes);
-            let formed = offset(formed, done, width, bytes);
+            let addresses = [
+                offset(grad_o, done, out, lane),
+                offset(formed, done, width, lane),
+                grads,
+            ];
             let size = (out, width, rows - done);
             Product {
                 accumulate: true,
-                ..self.product(Form::TransposeTimes, size, ONE, [grad_o, formed, grads])
+                ..self.product(form, size, (1, [0; 3]), types, addresses)
             }
         });
         together.into_iter().chain(rest)
     }
 
-    fn rows_of(&self, count: usize) -> usize {
-        self.grade.blades.len() * count
-    }
-
-    /// The weights of the grade.
-    fn weights(&self, all: u64) -> u64 {
-        let size = self.dims.in_channels * self.dims.out_channels;
-        offset(all, self.grade.paths.start, size, self.types[0].bytes())
-    }
-
-    /// The blades of the grade in a tensor like the output.
-    fn blades(&self, all: u64, count: usize, dtype: Dtype) -> u64 {
-        let size = count * self.dims.out_channels;
-        offset(all, self.grade.blades.start, size, dtype.bytes())
+    /// The blades of the first grade in a tensor like the output, and the elements from there to those of the second.
+    fn blades(&self, all: u64, count: usize, dtype: Dtype) -> (u64, usize) {
+        let size = count * self.problem.dims.out_channels;
+        let first = self.group[0].blades.start;
+        let next = self.group.last().map_or(first, |grade| grade.blades.start);
+        (
+            offset(all, first, size, dtype.bytes()),
+            (next - first) * size,
+        )
     }
 
     fn product(
@@ -137,8 +221,9 @@ impl<'a> Products<'a> {
         form: Form,
         size: (usize, usize, usize),
         parts: (usize, [usize; 3]),
+        types: [Dtype; 2],
         addresses: [u64; 3],
     ) -> Product {
-        Product::new(form, size, parts, self.types, addresses, self.precision)
+        Product::new(form, size, parts, types, addresses, self.problem.precision)
     }
 }

@@ -90,6 +90,18 @@ impl Operator {
         self
     }
 
+    /// Limits what [`fcgp_norm`](crate::ops::fcgp_norm) takes of its workspace for path products, which it forms
+    /// for blocks of rows: 256 MiB unless said otherwise, and a single row in any case. Less memory is slower. The sums over
+    /// the batch that gradients of weights are go from block to block, so that their rounding depends on
+    /// it. Has no effect on other operators.
+    #[must_use]
+    pub fn with_block_bytes(mut self, bytes: usize) -> Self {
+        if let Work::FullyConnected(product) = &mut self.work {
+            product.block_bytes = bytes;
+        }
+        self
+    }
+
     /// The sizes that the shapes of the inputs stand for.
     ///
     /// # Errors
@@ -268,7 +280,7 @@ impl Operator {
         match &self.work {
             Work::Lanes(lanes) => lanes.workspace_bytes(dims, pass, dtypes, grads),
             Work::Linear(linear) => Ok(linear.workspace_bytes(dims, pass, dtypes, grads)),
-            Work::FullyConnected(product) => product.workspace_bytes(dims, pass, dtypes, grads),
+            Work::FullyConnected(product) => Ok(product.workspace_bytes(dims, pass, dtypes, grads)),
         }
     }
 }

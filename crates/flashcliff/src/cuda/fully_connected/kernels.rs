@@ -1,0 +1,327 @@
+//! The kernels around the matrix products, and what they are told besides tensors and sizes.
+
+use std::ffi::CString;
+use std::ops::Range;
+use std::ptr::{self, NonNull};
+
+use flashcliff_sys as sys;
+
+use super::grades::OutputGrades;
+use crate::cuda::call::Call;
+use crate::cuda::dtype::{Dtypes, code};
+use crate::cuda::fault;
+use crate::cuda::lane::{address, gate_code};
+use crate::operator::{self, Dims};
+use crate::{Algebra, Error};
+
+/// By grade of the algebra.
+pub(super) type ByGrade<T> = [T; sys::FC_MAX_GRADES as usize];
+/// By path.
+type ByPath<T> = [T; sys::FC_MAX_PATHS as usize];
+
+/// The kernels of an algebra, with the options of a product.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kernels {
+    functions: Functions,
+    gate: sys::fc_gate,
+    eps: f64,
+    norm: bool,
+    left: ByGrade<i8>,
+    right: ByGrade<i8>,
+    result: ByGrade<i8>,
+    blades: ByGrade<i8>,
+    path: ByPath<i8>,
+    paths: ByGrade<i8>,
+    weights: Weights,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Functions(NonNull<sys::fc_block_kernels>);
+
+// SAFETY: kernels are static and never changed.
+unsafe impl Send for Functions {}
+// SAFETY: as above.
+unsafe impl Sync for Functions {}
+
+/// Where the weights of paths go.
+#[derive(Clone, Copy, Debug)]
+struct Weights {
+    matrices: usize,
+    order: ByPath<i8>,
+    first: ByPath<i8>,
+    count: ByPath<i8>,
+}
+
+impl Kernels {
+    pub(super) fn find(
+        operator: &str,
+        algebra: Algebra,
+        product: &operator::FullyConnected,
+        grades: &OutputGrades,
+    ) -> Result<Self, Error> {
+        let missing = || Error::UnsupportedOnCuda {
+            operator: operator.to_owned(),
+            reason: format!(
+                "no kernel of the fully connected product for {}",
+                algebra.name()
+            ),
+        };
+        let name = CString::new(algebra.name()).map_err(|_| missing())?;
+        // SAFETY: the string ends in a zero byte.
+        let found = unsafe { sys::fc_block_find(name.as_ptr()) };
+        let found = NonNull::new(found.cast_mut()).ok_or_else(missing)?;
+        let cayley = algebra.cayley();
+        let all = 0..cayley.grade_count();
+        let [left, right, output] = product.grades();
+        let first = |grades| {
+            let starts = all.clone().map(|grade| cayley.grade_range(grade).start);
+            places(starts.map(|blade| cayley.offset_in(grades, blade)))
+        };
+        let stored = product.paths();
+        let place = |path| {
+            let stored = stored.iter().position(|p| p == path)?;
+            let place = grades.order.iter().position(|at| *at == stored)?;
+            let grade = grades.all.iter().find(|g| g.paths.contains(&place))?;
+            Some(place - grade.paths.start)
+        };
+        let counts = all.clone().map(|grade| {
+            let found = grades.all.iter().find(|g| g.grade == grade);
+            Some(found.map_or(0, |g| g.paths.len()))
+        });
+        let of_paths = |value: fn(&Range<usize>) -> usize| {
+            let paths = grades.all.iter().map(|grade| &grade.paths);
+            places(paths.flat_map(|own| own.clone().map(move |_| Some(value(own)))))
+        };
+        Ok(Self {
+            functions: Functions(found),
+            gate: gate_code(product.gate()),
+            eps: product.eps(),
+            norm: product.has_norm(),
+            left: first(left),
+            right: first(right),
+            result: first(output),
+            blades: places(all.clone().map(|g| Some(cayley.grade_range(g).len()))),
+            path: places(cayley.paths().iter().map(place)),
+            paths: places(counts),
+            weights: Weights {
+                matrices: grades.order.len(),
+                order: places(grades.order.iter().copied().map(Some)),
+                first: of_paths(|own| own.start),
+                count: of_paths(|own| own.len()),
+            },
+        })
+    }
+
+    pub(super) fn has_norm(&self) -> bool {
+        self.norm
+    }
+
+    /// Loads the kernels on the current device.
+    pub(super) fn prepare(&self, dtypes: Dtypes) -> Result<(), Error> {
+        // SAFETY: kernels of the library.
+        let done = unsafe { sys::fc_block_prepare(self.functions.0.as_ptr(), code(dtypes.lanes)) };
+        fault::kernel("fc_block_prepare", done)
+    }
+
+    /// Those for some rows of a call. `tf32`: `f32` operands are about to be rounded so.
+    pub(super) fn on<'a>(&'a self, call: &'a Call, rows: &Range<usize>, tf32: bool) -> OnRows<'a> {
+        let Call { dims, dtypes, .. } = call;
+        let block = sys::fc_block {
+            x: address(call.inputs[0]),
+            y: address(call.inputs[1]),
+            // Sizes are below 2^63: `bind` bounds the elements of every tensor.
+            batch: dims.batch as i64,
+            first: rows.start as i64,
+            rows: rows.len() as i64,
+            in_: dims.in_channels as i64,
+            out: dims.out_channels as i64,
+            eps: self.eps,
+            gate: self.gate,
+            norm: self.norm.into(),
+            tf32: tf32.into(),
+            dtype: code(dtypes.lanes),
+            left: self.left,
+            right: self.right,
+            result: self.result,
+            blades: self.blades,
+            path: self.path,
+            paths: self.paths,
+        };
+        OnRows {
+            kernels: self,
+            call,
+            block,
+        }
+    }
+
+    /// Brings the weights into the order of the matrix products: `[paths, in, out]`, or transposed,
+    /// `[out, paths, in]` for each output grade.
+    ///
+    /// # Safety
+    /// The call is checked, its stream valid, and the context of its tensors current; all weights fit at the
+    /// address.
+    pub(super) unsafe fn pack(
+        &self,
+        call: &Call,
+        to: u64,
+        transposed: bool,
+        tf32: bool,
+    ) -> Result<(), Error> {
+        let Dtypes { lanes, params, .. } = call.dtypes;
+        let weights = self.weights(&call.dims, tf32);
+        // SAFETY: the caller's.
+        let done = unsafe {
+            sys::fc_block_pack(
+                &raw const weights,
+                address(call.inputs[2]),
+                address(to),
+                transposed.into(),
+                code(params),
+                code(lanes),
+                call.stream.cast(),
+            )
+        };
+        fault::kernel("fc_block_pack", done)
+    }
+
+    /// Adds parts of the gradients of the weights of some paths.
+    ///
+    /// # Safety
+    /// As for [`Self::pack`]; the parts `[parts, paths, in, out]` are at `from`, and the gradients of all weights fit at
+    /// `to`.
+    pub(super) unsafe fn unpack(
+        &self,
+        call: &Call,
+        paths: &Range<usize>,
+        parts: usize,
+        from: u64,
+        to: u64,
+    ) -> Result<(), Error> {
+        let dtypes = call.dtypes;
+        let weights = self.weights(&call.dims, false);
+        // SAFETY: the caller's.
+        let done = unsafe {
+            sys::fc_block_unpack(
+                &raw const weights,
+                address(from),
+                address(to),
+                paths.start as i32,
+                paths.end as i32,
+                parts as i32,
+                code(dtypes.arithmetic()),
+                code(dtypes.params),
+                call.stream.cast(),
+            )
+        };
+        fault::kernel("fc_block_unpack", done)
+    }
+
+    fn weights(&self, dims: &Dims, tf32: bool) -> sys::fc_block_weights {
+        let Weights {
+            matrices,
+            order,
+            first,
+            count,
+        } = self.weights;
+        sys::fc_block_weights {
+            in_: dims.in_channels as i64,
+            out: dims.out_channels as i64,
+            matrices: matrices as i32,
+            order,
+            first,
+            count,
+            tf32: tf32.into(),
+        }
+    }
+}
+
+/// The kernels for some rows of a call.
+pub(super) struct OnRows<'a> {
+    kernels: &'a Kernels,
+    call: &'a Call,
+    block: sys::fc_block,
+}
+
+// Of all methods: the call is checked, its stream valid, and the context of its tensors current; what is written fits at
+// its address.
+impl OnRows<'_> {
+    /// # Safety
+    /// See above.
+    pub(super) unsafe fn form(&self, to: ByGrade<u64>, transposed: bool) -> Result<(), Error> {
+        let products = to.map(address);
+        // SAFETY: the caller's.
+        let done = unsafe {
+            sys::fc_block_form(
+                self.kernels.functions.0.as_ptr(),
+                &raw const self.block,
+                transposed.into(),
+                products.as_ptr(),
+                self.call.stream.cast(),
+            )
+        };
+        fault::kernel("fc_block_form", done)
+    }
+
+    /// # Safety
+    /// See above.
+    pub(super) unsafe fn pull_back(&self, from: ByGrade<u64>) -> Result<(), Error> {
+        let products = from.map(|at| address(at).cast_const());
+        let [grad_x, grad_y, ..] = self.call.grads.map(|grad| address(grad.unwrap_or(0)));
+        // SAFETY: the caller's.
+        let done = unsafe {
+            sys::fc_block_pull_back(
+                self.kernels.functions.0.as_ptr(),
+                &raw const self.block,
+                products.as_ptr(),
+                grad_x,
+                grad_y,
+                self.call.stream.cast(),
+            )
+        };
+        fault::kernel("fc_block_pull_back", done)
+    }
+
+    /// # Safety
+    /// See above.
+    pub(super) unsafe fn norm(&self, product: u64) -> Result<(), Error> {
+        // SAFETY: the caller's.
+        let done = unsafe {
+            sys::fc_block_norm(
+                &raw const self.block,
+                address(product),
+                address(self.call.output),
+                address(self.call.saved),
+                self.call.stream.cast(),
+            )
+        };
+        fault::kernel("fc_block_norm", done)
+    }
+
+    /// # Safety
+    /// See above.
+    pub(super) unsafe fn undo_norm(&self, to: u64, transposed: Option<u64>) -> Result<(), Error> {
+        // SAFETY: the caller's.
+        let done = unsafe {
+            sys::fc_block_undo_norm(
+                &raw const self.block,
+                address(self.call.result),
+                address(self.call.output),
+                address(self.call.saved),
+                address(to),
+                transposed.map_or(ptr::null_mut(), address),
+                self.call.stream.cast(),
+            )
+        };
+        fault::kernel("fc_block_undo_norm", done)
+    }
+}
+
+/// Places as the library takes them; -1: absent.
+fn places<const N: usize>(list: impl Iterator<Item = Option<usize>>) -> [i8; N] {
+    let mut places = [-1; N];
+    for (place, found) in places.iter_mut().zip(list) {
+        // Algebras with kernels have at most 32 blades and 64 paths.
+        *place = found.and_then(|at| i8::try_from(at).ok()).unwrap_or(-1);
+    }
+    places
+}

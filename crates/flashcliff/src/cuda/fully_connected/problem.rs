@@ -1,0 +1,56 @@
+//! The product for tensors of some sizes and types: how it is cut into matrix products.
+
+use super::blocks::Blocks;
+use super::grades::OutputGrades;
+use super::products::Products;
+use crate::Dtype;
+use crate::cuda::dtype::Dtypes;
+use crate::cuda::matmul::MatmulPrecision;
+use crate::operator::{Dims, Pass};
+
+/// The product for tensors of some sizes and types.
+#[derive(Clone, Copy)]
+pub(super) struct Problem<'a> {
+    pub(super) grades: &'a OutputGrades,
+    pub(super) dims: &'a Dims,
+    pub(super) dtypes: Dtypes,
+    pub(super) precision: MatmulPrecision,
+    /// What a block may take.
+    pub(super) block_bytes: usize,
+}
+
+impl<'a> Problem<'a> {
+    /// How the batch is cut. Depends on the shape, the types and the limit alone.
+    pub(super) fn blocks(&self, pass: Pass) -> Blocks {
+        let (lane, sum) = (self.dtypes.lanes.bytes(), self.dtypes.arithmetic().bytes());
+        let product = match pass {
+            Pass::Forward => sum,
+            Pass::Backward => lane,
+        };
+        let formed = self.grades.path_products() * self.dims.in_channels * lane;
+        let output = self.grades.blades() * self.dims.out_channels * product;
+        Blocks::new(self.dims.batch, formed + output, self.block_bytes)
+    }
+
+    /// The matrix products, by groups of output grades.
+    pub(super) fn products(self, pass: Pass) -> impl Iterator<Item = Products<'a>> {
+        let blocks = self.blocks(pass);
+        let groups = self.grades.groups();
+        groups.map(move |group| Products::new(self, group, blocks))
+    }
+
+    /// Whether operands are rounded to TF32 before they are multiplied: tensor cores would truncate them.
+    pub(super) fn rounds_to_tf32(&self) -> bool {
+        self.dtypes.lanes == Dtype::F32 && self.precision == MatmulPrecision::Tf32
+    }
+
+    /// Whether there is nothing to multiply.
+    pub(super) fn is_nothing(&self) -> bool {
+        let sizes = [
+            self.dims.batch,
+            self.dims.in_channels,
+            self.dims.out_channels,
+        ];
+        self.grades.order.is_empty() || sizes.contains(&0)
+    }
+}

@@ -1,0 +1,57 @@
+//! The matrix products of a block, with the places of their operands.
+
+use super::problem::Problem;
+use super::products::Products;
+use super::workspace::Space;
+use crate::cuda::matmul::{Product, offset};
+
+/// The matrix products of a block of so many rows, in a workspace.
+pub(super) struct Steps<'a> {
+    problem: &'a Problem<'a>,
+    pub(super) space: &'a Space,
+    pub(super) count: usize,
+}
+
+impl<'a> Steps<'a> {
+    pub(super) fn new(problem: &'a Problem<'a>, space: &'a Space, count: usize) -> Self {
+        Self {
+            problem,
+            space,
+            count,
+        }
+    }
+
+    fn weights(&self, products: &Products) -> u64 {
+        let Problem { dims, dtypes, .. } = self.problem;
+        let size = dims.in_channels * dims.out_channels;
+        let bytes = dtypes.lanes.bytes();
+        offset(self.space.weights, products.first_path(), size, bytes)
+    }
+
+    fn formed(&self, products: &Products) -> u64 {
+        self.space.formed(self.problem, self.count)[products.grade()]
+    }
+
+    pub(super) fn output(&self, products: &Products) -> Product {
+        let (weights, formed) = (self.weights(products), self.formed(products));
+        products.output(self.count, [weights, formed, self.space.product])
+    }
+
+    pub(super) fn path_gradients(&self, products: &Products) -> Product {
+        let (weights, formed) = (self.weights(products), self.formed(products));
+        products.path_gradients(self.count, [weights, self.space.product, formed])
+    }
+
+    pub(super) fn weight_gradients(&self, products: &Products, is_first: bool) -> Vec<Product> {
+        let grad_product = match products.transposes() {
+            true => self.space.transposed,
+            false => self.space.product,
+        };
+        let grads = self.space.weight_grads[products.grade()];
+        products.weight_gradients(
+            self.count,
+            is_first,
+            [grad_product, self.formed(products), grads],
+        )
+    }
+}
