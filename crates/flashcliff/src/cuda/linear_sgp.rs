@@ -84,13 +84,9 @@ impl LinearSgp {
         let (y, sums) = self.saved(call, &space);
         // SAFETY: the caller's; `y` and the rest are inside of what is saved and of the workspace.
         unsafe {
-            self.linear.forward(&self.map(call, y, &space))?;
-            let product = Call {
-                output: call.output,
-                result: call.output,
-                ..self.product(call, y, sums, &space)
-            };
-            self.product.forward(&product)
+            self.linear.forward(&self.map_call(call, y, &space))?;
+            self.product
+                .forward(&self.product_call(call, y, sums, &space))
         }
     }
 
@@ -109,11 +105,11 @@ impl LinearSgp {
         // SAFETY: as in `forward`.
         unsafe {
             if self.recomputes {
-                self.linear.forward(&self.map(call, y, &space))?;
+                self.linear.forward(&self.map_call(call, y, &space))?;
             }
             let product = Call {
                 grads: self.product_gradients(&call.grads, space.grad_y),
-                ..self.product(call, y, sums, &space)
+                ..self.product_call(call, y, sums, &space)
             };
             self.product.backward(&product)?;
             if !passes_on {
@@ -123,14 +119,14 @@ impl LinearSgp {
                 output: space.grad_y,
                 result: y,
                 grads: of_map,
-                ..self.map(call, y, &space)
+                ..self.map_call(call, y, &space)
             };
             self.linear.backward_adding(&map)
         }
     }
 
     /// The forward pass of the map.
-    fn map(&self, call: &Call, y: u64, space: &Space) -> Call {
+    fn map_call(&self, call: &Call, y: u64, space: &Space) -> Call {
         let mut inputs = [0; MAX_INPUTS];
         inputs[..self.of_linear].copy_from_slice(&call.inputs[..self.of_linear]);
         Call {
@@ -145,8 +141,8 @@ impl LinearSgp {
         }
     }
 
-    /// A pass of the product, without gradients.
-    fn product(&self, call: &Call, y: u64, sums: u64, space: &Space) -> Call {
+    /// A pass of the product, as yet without gradients.
+    fn product_call(&self, call: &Call, y: u64, sums: u64, space: &Space) -> Call {
         let mut inputs = [0; MAX_INPUTS];
         inputs[..3].copy_from_slice(&[call.inputs[0], y, call.inputs[self.of_linear]]);
         Call {
