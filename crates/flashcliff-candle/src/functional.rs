@@ -6,7 +6,7 @@
 //! on a GPU also `bf16` and `f16`, and fail as [`apply`] does, or because the algebra has no kernels for the options.
 
 use candle_core::{Result, Tensor};
-use flashcliff::ops::{self, LinearOptions, ProductOptions, SteerableOptions};
+use flashcliff::ops::{self, LinearOptions, LinearSgpOptions, ProductOptions, SteerableOptions};
 use flashcliff::{Algebra, Error, Gate, GradeSet, Invariant, Operator, ProductKind};
 
 use crate::op::apply;
@@ -78,6 +78,31 @@ pub fn mv_linear(
     let mut inputs = vec![x, weight];
     inputs.extend(bias);
     run(ops::mv_linear(algebra, options), &inputs)
+}
+
+/// [`sgp_norm`] of `x` with [`mv_linear`] of it, in one node: flash-clifford's layer.
+///
+/// | tensor | shape |
+/// |---|---|
+/// | `x` | `[blades, batch, C]` |
+/// | `linear_weight` | `[C, C, G]`, or `[C, C]` without `per_grade` |
+/// | `linear_bias` | `[C]`, exactly when the options ask for one |
+/// | `w` | `[C, P]` |
+/// | output | `[reachable blades, batch, C]` |
+///
+/// Source: flash-clifford, `modules/layer.py`.
+pub fn mv_linear_sgp_norm(
+    algebra: Algebra,
+    options: &LinearSgpOptions,
+    x: &Tensor,
+    linear_weight: &Tensor,
+    linear_bias: Option<&Tensor>,
+    w: &Tensor,
+) -> Result<Tensor> {
+    let mut inputs = vec![x, linear_weight];
+    inputs.extend(linear_bias);
+    inputs.push(w);
+    run(ops::mv_linear_sgp_norm(algebra, options), &inputs)
 }
 
 /// Learned normalisation per grade: `o_g = x_g / (sigmoid(a_g) (|x_g| - 1) + 1 + 1e-6)`, with the

@@ -4,7 +4,7 @@ mod common;
 
 use candle_core::{DType, Device, Tensor, Var, WithDType};
 use common::{Oracle, noise, random};
-use flashcliff::ops::{self, ProductOptions, SteerableOptions};
+use flashcliff::ops::{self, LinearSgpOptions, ProductOptions, SteerableOptions};
 use flashcliff::{Algebra, Element, Invariant, Operator, ProductKind};
 use flashcliff_candle::op::apply;
 
@@ -42,6 +42,15 @@ fn cases(oracle: &Oracle) -> Vec<(Operator, Vec<Vec<usize>>)> {
         (
             ops::fcgp_norm(a, &options).unwrap(),
             vec![x.clone(), x.clone(), fully],
+        ),
+        (
+            ops::mv_linear_sgp_norm(a, &LinearSgpOptions::default()).unwrap(),
+            vec![
+                x.clone(),
+                vec![CHANNELS, CHANNELS, oracle.grades()],
+                vec![CHANNELS],
+                w.clone(),
+            ],
         ),
         (
             steerable(false, true),

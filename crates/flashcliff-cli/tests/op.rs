@@ -302,6 +302,44 @@ fn undual_undoes_dual_and_its_gradient_is_its_transpose() {
 }
 
 #[test]
+fn the_product_with_a_linear_map_is_its_pieces() {
+    let folder = Folder::new();
+    let (batch, c) = (3, 4);
+    let x = Array::reals(&[8, batch, c], 1);
+    let (weight, bias) = (Array::reals(&[c, c, 4], 2), Array::reals(&[c], 3));
+    let (w, g) = (Array::reals(&[c, 20], 4), Array::reals(&[8, batch, c], 5));
+    let inputs = tensors([
+        ("x", x.clone()),
+        ("linear_weight", weight.clone()),
+        ("linear_bias", bias.clone()),
+        ("w", w.clone()),
+        ("grad_o", g.clone()),
+    ]);
+    let options = ["--algebra", "cl300", "--grad"];
+    let op = |name: &str, extra: &[&str], inputs: &Tensors| {
+        folder.op(&[&[name], &options[..], extra].concat(), inputs, F64)
+    };
+    let around = ["--gate", "silu", "--eps", "1e-3"];
+    let layer = op("mv_linear_sgp_norm", &around, &inputs);
+    let of_map = tensors([("x", x.clone()), ("weight", weight), ("bias", bias)]);
+    let y = folder.op(&["mv_linear", "--algebra", "cl300"], &of_map, F64)["o"].clone();
+    let of_product = tensors([("x", x), ("y", y), ("w", w), ("grad_o", g)]);
+    let product = op("sgp_norm", &around, &of_product);
+    let mut of_map = of_map;
+    of_map.insert("grad_o".to_owned(), product["grad_y"].clone());
+    let map = op("mv_linear", &[], &of_map);
+    assert_eq!(layer["o"], product["o"]);
+    assert_eq!(layer["grad_w"], product["grad_w"]);
+    assert_eq!(layer["grad_linear_weight"], map["grad_weight"]);
+    assert_eq!(layer["grad_linear_bias"], map["grad_bias"]);
+    let mut sum = product["grad_x"].clone();
+    for (to, from) in sum.data.iter_mut().zip(&map["grad_x"].data) {
+        *to += from;
+    }
+    close(&layer["grad_x"], &sum, 1e-12);
+}
+
+#[test]
 fn the_layer_of_cgenn_is_its_pieces() {
     let folder = Folder::new();
     let (batch, c) = (3, 4);
@@ -464,7 +502,7 @@ fn every_operator_names_its_tensors() {
         .filter_map(|line| line.split_whitespace().next())
         .filter(|name| *name != "help")
         .collect();
-    assert_eq!(names.len(), 26, "{names:?}");
+    assert_eq!(names.len(), 27, "{names:?}");
     for name in names {
         assert!(
             stdout(&["op", name, "--help"]).contains("Tensors: x ["),

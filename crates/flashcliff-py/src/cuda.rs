@@ -30,7 +30,7 @@ impl Devices {
         let dtypes = dtypes(operator, inputs);
         Ok(Plan {
             output: operator.output_shape(&dims),
-            saved: operator.saved_len(&dims),
+            saved: on_gpu.saved_len(&dims, dtypes),
             workspace: on_gpu.workspace_bytes(&dims, pass, dtypes)?,
         })
     }
@@ -46,7 +46,7 @@ impl Devices {
         gpu: Gpu,
     ) -> Result<(), Error> {
         let on_gpu = self.get(operator, gpu)?;
-        let call = Call::new(operator, given, gpu.ordinal)?;
+        let call = Call::new(&on_gpu, given, gpu.ordinal)?;
         let saved = (given.saved != 0).then_some(given.saved);
         // SAFETY: the caller's.
         unsafe {
@@ -71,7 +71,7 @@ impl Devices {
         gpu: Gpu,
     ) -> Result<(), Error> {
         let on_gpu = self.get(operator, gpu)?;
-        let call = Call::new(operator, given, gpu.ordinal)?;
+        let call = Call::new(&on_gpu, given, gpu.ordinal)?;
         let saved = (given.saved != 0).then_some(given.saved);
         // SAFETY: the caller's.
         unsafe {
@@ -138,8 +138,10 @@ struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    fn new(operator: &Operator, given: &'a Given, ordinal: usize) -> Result<Self, Error> {
+    fn new(on_gpu: &cuda::Operator, given: &'a Given, ordinal: usize) -> Result<Self, Error> {
+        let operator = on_gpu.operator();
         let dims = bind(operator, &given.inputs)?;
+        let dtypes = dtypes(operator, &given.inputs);
         let inputs = given.inputs.iter().map(|input| {
             let address = input.address as u64;
             // SAFETY: the caller's of the pass.
@@ -148,8 +150,8 @@ impl<'a> Call<'a> {
         Ok(Self {
             inputs: inputs.collect::<Result<_, _>>()?,
             output: operator.output_shape(&dims),
-            saved: [operator.saved_len(&dims)],
-            dtypes: dtypes(operator, &given.inputs),
+            saved: [on_gpu.saved_len(&dims, dtypes)],
+            dtypes,
             ordinal,
         })
     }

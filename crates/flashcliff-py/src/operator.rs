@@ -1,7 +1,7 @@
 //! Operators: a constructor for each of the library, and the two passes.
 
-use flashcliff::ops::{self, LinearOptions, ProductOptions, SteerableOptions};
-use flashcliff::{Dim, Dims, Error, Pass, TensorSpec};
+use flashcliff::ops::{self, LinearOptions, LinearSgpOptions, ProductOptions, SteerableOptions};
+use flashcliff::{Dim, Error, Pass, TensorSpec};
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
@@ -61,13 +61,31 @@ impl Operator {
         grades: Grades,
         weight_layout: &str,
     ) -> PyResult<Self> {
-        let options = LinearOptions {
-            per_grade,
-            bias: bias(bias_mode)?,
-            grades: grade_set(grades)?,
-            layout: named(weight_layout)?,
-        };
+        let options = linear_options(per_grade, bias_mode, grades, weight_layout)?;
         Self::new(|| ops::mv_linear(algebra.inner, &options))
+    }
+
+    #[staticmethod]
+    #[allow(clippy::too_many_arguments, reason = "the options of two operators")]
+    fn mv_linear_sgp_norm(
+        algebra: &Algebra,
+        per_grade: bool,
+        bias_mode: Option<&str>,
+        grades: Grades,
+        weight_layout: &str,
+        gate: &str,
+        norm: &str,
+        eps: f64,
+        recompute: bool,
+    ) -> PyResult<Self> {
+        let options = LinearSgpOptions {
+            linear: linear_options(per_grade, bias_mode, grades, weight_layout)?,
+            gate: named(gate)?,
+            norm: named(norm)?,
+            eps,
+            recompute,
+        };
+        Self::new(|| ops::mv_linear_sgp_norm(algebra.inner, &options))
     }
 
     #[staticmethod]
@@ -176,11 +194,13 @@ impl Operator {
     /// The sums that the forward pass saves for each batch element.
     #[getter]
     fn row_sums(&self) -> usize {
-        self.inner.saved_len(&Dims {
-            batch: 1,
-            in_channels: 1,
-            out_channels: 1,
-        })
+        self.inner.row_sums()
+    }
+
+    /// The axes of the tensor that the forward pass keeps at the start of what it saves, if there is one.
+    #[getter]
+    fn kept<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        self.inner.kept().map(|spec| axes(py, spec)).transpose()
     }
 
     /// What a pass over tensors needs: (shape of the output, elements to save, bytes of
@@ -308,6 +328,20 @@ fn product_options(
         eps,
         left: grade_set(left)?,
         right: grade_set(right)?,
+    })
+}
+
+fn linear_options(
+    per_grade: bool,
+    bias_mode: Option<&str>,
+    grades: Grades,
+    weight_layout: &str,
+) -> PyResult<LinearOptions> {
+    Ok(LinearOptions {
+        per_grade,
+        bias: bias(bias_mode)?,
+        grades: grade_set(grades)?,
+        layout: named(weight_layout)?,
     })
 }
 

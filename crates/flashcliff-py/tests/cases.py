@@ -109,6 +109,24 @@ def _cases(signature):
         bias_mode="all",
     )
     yield case("mv_linear", {"x": vectors, "weight": ("out", "in", 1)}, grades=(1,))
+    square = {"x": x, "linear_weight": ("in", "in", grades), "linear_bias": ("in",)}
+    yield case("mv_linear_sgp_norm", {**square, "weight": ("in", paths)})
+    reversed_square = {**square, "linear_weight": (grades, "in", "in"), "weight": ("in", paths)}
+    yield case(
+        "mv_linear_sgp_norm",
+        reversed_square,
+        bias_mode="all",
+        weight_layout="grade-in-out",
+        gate="silu",
+        recompute=True,
+    )
+    yield case(
+        "mv_linear_sgp_norm",
+        {"x": vectors, "linear_weight": ("in", "in", 1), "weight": ("in", vector_paths)},
+        linear_bias=None,
+        grades=(1,),
+        norm="none",
+    )
     kinds = "geometric exterior regressive left_contraction right_contraction scalar commutator"
     for kind in kinds.split():
         yield case("product", {"x": x, "y": x}, kind=kind)

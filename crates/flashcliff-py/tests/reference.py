@@ -206,6 +206,26 @@ def mv_linear(
     return o + where[:, None, None] * bias
 
 
+def mv_linear_sgp_norm(
+    signature,
+    x,
+    linear_weight,
+    linear_bias,
+    weight,
+    per_grade=True,
+    bias_mode="scalar",
+    grades=None,
+    weight_layout="out-in-grade",
+    gate="gelu",
+    norm="rms",
+    eps=1e-6,
+    recompute=False,
+):
+    linear = (per_grade, bias_mode, grades, weight_layout)
+    y = mv_linear(signature, x, linear_weight, linear_bias, *linear)
+    return sgp_norm(signature, x, y, weight, gate, norm, eps, grades, grades)
+
+
 def quadratic(signature, x):
     """q of each grade, [G, batch, channels]."""
     space = basis(signature)

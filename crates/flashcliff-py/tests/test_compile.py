@@ -184,6 +184,22 @@ def test_autocast_under_compile():
     assert all(t.grad.dtype == t.dtype for t in tensors.values())
 
 
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_what_a_layer_keeps_without_data(dtype, recompute):
+    """A tensor of the type of the multivectors, beside sums of the type of the arithmetic."""
+    with torch._subclasses.FakeTensorMode():
+        x = torch.empty(8, 3, 5, dtype=dtype)
+        linear, weight = torch.empty(5, 5, 4, dtype=dtype), torch.empty(5, 20, dtype=dtype)
+        output, saved = torch.ops.flashcliff.mv_linear_sgp_norm(
+            x, linear, None, weight, "cl300", recompute=recompute
+        )
+    kept = 0 if recompute else 120 // (2 if dtype == torch.bfloat16 else 1)
+    assert output.shape == x.shape and output.dtype == dtype
+    assert saved.shape == (kept + 4 * 3,)
+    assert saved.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+
+
 def test_autocast_leaves_double_alone():
     tensors = SPACE[0].tensors()
     with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -157,6 +157,24 @@ def test_grades():
         F.reverse(x, R3, grades=(1,))
 
 
+def test_a_layer():
+    x, _, weight = operands()
+    square, bias = torch.randn(4, 4, 4), torch.randn(4)
+    with pytest.raises(ValueError, match=r"`linear_weight` must be \[in = 4, in = 4, 4\]"):
+        F.mv_linear_sgp_norm(x, torch.randn(2, 4, 4), bias, weight, R3)
+    with pytest.raises(ValueError, match=r"`linear_bias` must be \[in = 4\]"):
+        F.mv_linear_sgp_norm(x, square, bias[:2], weight, R3)
+    with pytest.raises(ValueError, match=r"`weight` must be \[in = 4, 20\]"):
+        F.mv_linear_sgp_norm(x, square, bias, weight[:, :19], R3)
+    with pytest.raises(ValueError, match="eps must be a finite number, at least 0"):
+        F.mv_linear_sgp_norm(x, square, bias, weight, R3, eps=-1)
+    vectors = (x[1:4], torch.randn(4, 4, 1))
+    with pytest.raises(flashcliff.UnsupportedError, match="scalar bias"):
+        F.mv_linear_sgp_norm(*vectors, bias, weight, R3, grades=(1,))
+    with pytest.raises(flashcliff.UnsupportedError, match=r"no kernel for grades \(2\)"):
+        F.mv_linear_sgp_norm(x[4:7], vectors[1], None, weight, R3, grades=(2,))
+
+
 def test_devices():
     x, y, weight = operands()
     with pytest.raises(RuntimeError, match="expected all tensors on the same device.*y on meta"):

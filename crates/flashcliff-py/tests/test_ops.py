@@ -131,6 +131,39 @@ def test_not_contiguous(case):
     assert all(torch.equal(a, b) for a, b in zip(grads, expected))
 
 
+@pytest.mark.parametrize("recompute", [False, True])
+def test_a_layer_is_its_parts(recompute):
+    """Bit for bit, but for the gradient of ``x``, of which both parts are added up."""
+    algebra = flashcliff.Algebra(3, 0, 0)
+    x = torch.randn(8, 2, 7, 9, requires_grad=True)
+    lw = torch.randn(9, 9, 4, requires_grad=True)
+    lb, w = torch.randn(9, requires_grad=True), torch.randn(9, 20, requires_grad=True)
+    wanted = F.sgp_norm(x, F.mv_linear(x, lw, lb, algebra=algebra), w, algebra)
+    output = F.mv_linear_sgp_norm(x, lw, lb, w, algebra, recompute=recompute)
+    assert torch.equal(output, wanted)
+    with torch.no_grad():
+        assert torch.equal(F.mv_linear_sgp_norm(x, lw, lb, w, algebra), wanted)
+    cotangent = torch.randn_like(wanted)
+    inputs = (x, lw, lb, w)
+    expected = torch.autograd.grad(wanted, inputs, cotangent)
+    got = torch.autograd.grad(output, inputs, cotangent)
+    assert relative_error(got[0], expected[0]) < 1e-6
+    assert all(torch.equal(a, b) for a, b in zip(got[1:], expected[1:]))
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_what_a_layer_keeps(recompute):
+    """The output of its linear map and the sums, or the sums alone."""
+    x, lw, w = torch.randn(8, 6, 5), torch.randn(5, 5, 4), torch.randn(5, 20)
+    linear, gated = (True, "scalar", None, "out-in-grade"), ("gelu", "rms", 1e-6)
+    call = torch.ops.flashcliff.mv_linear_sgp_norm
+    _, saved = call(x, lw, None, w, "cl300", *linear, *gated, recompute)
+    y = F.mv_linear(x, lw, algebra=(3, 0, 0))
+    assert saved.shape == ((0 if recompute else y.numel()) + 4 * 6,)
+    if not recompute:
+        assert torch.equal(saved[: y.numel()].view_as(y), y)
+
+
 def test_negative_views():
     x = torch.randn(8, 2, 3, dtype=torch.float64)
     y = torch._neg_view(x)

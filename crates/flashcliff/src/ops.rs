@@ -44,6 +44,19 @@ impl ProductOptions {
     pub(crate) fn check(&self) -> Result<(), Error> {
         check_eps(self.eps)
     }
+
+    /// The steerable product of these options.
+    pub(crate) fn lane(&self, algebra: Algebra) -> Result<LaneOperator, Error> {
+        self.check()?;
+        let name = match self.norm {
+            Norm::None => "sgp",
+            Norm::Rms => "sgp_rms",
+        };
+        let left = self.left.unwrap_or(algebra.full());
+        let right = self.right.unwrap_or(algebra.full());
+        let lane = LaneOperator::new(algebra, name, left, right)?;
+        Ok(lane.with_gate(self.gate).with_eps(self.eps))
+    }
 }
 
 fn check_eps(eps: f64) -> Result<(), Error> {
@@ -77,6 +90,50 @@ impl Default for LinearOptions {
             bias: Bias::Scalar,
             grades: None,
             layout: WeightLayout::default(),
+        }
+    }
+}
+
+/// Options of [`mv_linear_sgp_norm`]. The default is that of [`mv_linear`] and of [`sgp_norm`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct LinearSgpOptions {
+    /// The linear map. Its grades are those of `x`, and so of `y`.
+    pub linear: LinearOptions,
+    /// The gate on both operands, as of [`sgp_norm`].
+    pub gate: Gate,
+    /// The normalisation of the result.
+    pub norm: Norm,
+    /// Added to the mean square under the root.
+    pub eps: f64,
+    /// Whether the backward pass computes `y` again, by one more product of matrices, instead of
+    /// reading it from what the forward pass saved.
+    pub recompute: bool,
+}
+
+impl Default for LinearSgpOptions {
+    fn default() -> Self {
+        let ProductOptions {
+            gate, norm, eps, ..
+        } = ProductOptions::default();
+        Self {
+            linear: LinearOptions::default(),
+            gate,
+            norm,
+            eps,
+            recompute: false,
+        }
+    }
+}
+
+impl LinearSgpOptions {
+    /// Those of the product.
+    pub(crate) fn product(&self) -> ProductOptions {
+        ProductOptions {
+            gate: self.gate,
+            norm: self.norm,
+            eps: self.eps,
+            left: self.linear.grades,
+            right: self.linear.grades,
         }
     }
 }
@@ -116,15 +173,7 @@ impl Default for SteerableOptions {
 /// # Errors
 /// [`Error::UnsupportedGrades`] for grade sets without kernels, [`Error::InvalidOption`].
 pub fn sgp_norm(algebra: Algebra, options: &ProductOptions) -> Result<Operator, Error> {
-    options.check()?;
-    let name = match options.norm {
-        Norm::None => "sgp",
-        Norm::Rms => "sgp_rms",
-    };
-    let left = options.left.unwrap_or(algebra.full());
-    let right = options.right.unwrap_or(algebra.full());
-    let lane = LaneOperator::new(algebra, name, left, right)?;
-    let lane = lane.with_gate(options.gate).with_eps(options.eps);
+    let lane = options.lane(algebra)?;
     Ok(Operator::new("sgp_norm", algebra, Kind::Lanes(lane)))
 }
 
@@ -177,6 +226,36 @@ pub fn fcgp_norm(algebra: Algebra, options: &ProductOptions) -> Result<Operator,
 pub fn mv_linear(algebra: Algebra, options: &LinearOptions) -> Result<Operator, Error> {
     let kind = crate::operator::Linear::new(algebra, options)?;
     Ok(Operator::new("mv_linear", algebra, Kind::Linear(kind)))
+}
+
+/// The gated product of `x` with a linear map of it: `o = `[`sgp_norm`]`(x, y, w)` of
+/// `y = `[`mv_linear`]`(x, linear_weight, linear_bias)`.
+///
+/// | tensor | shape |
+/// |---|---|
+/// | `x` | `[blades, batch, C]` |
+/// | `linear_weight` | `[C, C, grades of x]`, or `[C, C]` without `per_grade`; in the order of [`LinearOptions::layout`] |
+/// | `linear_bias` | `[C]`, unless [`Bias::None`] |
+/// | `w` | `[C, paths]`, paths in lexicographic (left, output, right) order |
+/// | `o` | `[reachable blades, batch, C]` |
+///
+/// Saved for the backward pass: `y` `[blades, batch, C]`, in the type of `x`, and one sum per output
+/// grade and batch element. With [`LinearSgpOptions::recompute`] the sums alone: `y` is then in the
+/// workspace of each pass, and the backward pass takes one more product of matrices.
+///
+/// The output, and all gradients but that of `x`, are the same bits as of the two operators in turn. The
+/// gradient of `x` is the product's, to which the map adds its part: so it is rounded in another order, and
+/// takes no pass of its own.
+///
+/// Source: flash-clifford's `Layer`.
+///
+/// # Errors
+/// Those of [`mv_linear`] and [`sgp_norm`]: there are kernels for all grades, and for vectors, which
+/// take no [`Bias::Scalar`].
+pub fn mv_linear_sgp_norm(algebra: Algebra, options: &LinearSgpOptions) -> Result<Operator, Error> {
+    let kind = crate::operator::LinearSgp::new(algebra, options)?;
+    let kind = Kind::LinearSgp(Box::new(kind));
+    Ok(Operator::new("mv_linear_sgp_norm", algebra, kind))
 }
 
 /// CGENN's normalisation: `o_g = x_g / (s (|x_g| - 1) + 1 + 1e-6)`, `s = sigmoid(a_g)`,

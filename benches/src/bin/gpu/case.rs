@@ -74,7 +74,7 @@ impl Case {
             name: format!("{} {batch}x{channels} {dtype}", algebra.name()),
             grad_output: random(stream, dtype, &output_shape, 9)?,
             output: zeros(dtype, &output_shape)?,
-            saved: zeros(dtypes.arithmetic(), &[op.saved_len(&dims)])?,
+            saved: zeros(dtypes.arithmetic(), &[gpu.saved_len(&dims, dtypes)])?,
             workspaces: [workspace(Pass::Forward)?, workspace(Pass::Backward)?],
             inputs,
             grads,

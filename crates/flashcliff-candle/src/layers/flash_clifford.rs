@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use candle_core::{Result, Tensor};
 use candle_nn::{Init, Module, VarBuilder};
-use flashcliff::ops::{self, LinearOptions, ProductOptions};
-use flashcliff::{Algebra, Bias, Gate, Norm, Operator, WeightLayout};
+use flashcliff::ops::{self, LinearOptions, LinearSgpOptions, ProductOptions};
+use flashcliff::{Algebra, Bias, Norm, Operator, WeightLayout};
 
 use super::normal;
 use crate::Error;
@@ -35,7 +35,8 @@ impl Default for FlashCliffordOptions {
 }
 
 /// `y = W[grade] x + bias`, then the gated product of `x` and `y` and an RMS norm per grade
-/// ([`sgp_norm`](crate::functional::sgp_norm) or [`fcgp_norm`](crate::functional::fcgp_norm), gate
+/// ([`mv_linear_sgp_norm`](crate::functional::mv_linear_sgp_norm), or
+/// [`fcgp_norm`](crate::functional::fcgp_norm) behind [`mv_linear`](crate::functional::mv_linear), gate
 /// GELU, eps `1e-6`).
 ///
 /// | parameter | shape | start |
@@ -50,11 +51,19 @@ impl Default for FlashCliffordOptions {
 /// Source: flash-clifford, `modules/layer.py`.
 #[derive(Debug, Clone)]
 pub struct FlashCliffordLayer {
-    linear: Arc<Operator>,
-    product: Arc<Operator>,
+    work: Work,
     linear_weight: Tensor,
     linear_bias: Option<Tensor>,
     gp_weight: Tensor,
+}
+
+/// The operators of a layer.
+#[derive(Debug, Clone)]
+enum Work {
+    /// All in one.
+    Channelwise(Arc<Operator>),
+    /// The linear map, then the product.
+    FullyConnected([Arc<Operator>; 2]),
 }
 
 impl FlashCliffordLayer {
@@ -74,19 +83,25 @@ impl FlashCliffordLayer {
             layout: WeightLayout::GradeInOut,
             ..LinearOptions::default()
         };
-        let product = ProductOptions {
-            gate: Gate::Gelu,
-            norm: if options.normalize {
-                Norm::Rms
-            } else {
-                Norm::None
-            },
-            ..ProductOptions::default()
+        let norm = match options.normalize {
+            true => Norm::Rms,
+            false => Norm::None,
         };
-        let product = if options.fully_connected {
-            ops::fcgp_norm(algebra, &product)?
+        let work = if options.fully_connected {
+            let product = ProductOptions {
+                norm,
+                ..ProductOptions::default()
+            };
+            let linear = ops::mv_linear(algebra, &linear)?;
+            let product = ops::fcgp_norm(algebra, &product)?;
+            Work::FullyConnected([linear, product].map(Arc::new))
         } else {
-            ops::sgp_norm(algebra, &product)?
+            let options = LinearSgpOptions {
+                linear,
+                norm,
+                ..LinearSgpOptions::default()
+            };
+            Work::Channelwise(Arc::new(ops::mv_linear_sgp_norm(algebra, &options)?))
         };
         let (grades, paths) = (algebra.grade_count(), algebra.path_count());
         let fan = if options.fully_connected {
@@ -110,8 +125,7 @@ impl FlashCliffordLayer {
             vb.get_with_hints((channels, paths), "gp_weight", init)?
         };
         Ok(Self {
-            linear: Arc::new(ops::mv_linear(algebra, &linear)?),
-            product: Arc::new(product),
+            work,
             linear_weight,
             linear_bias,
             gp_weight,
@@ -126,8 +140,16 @@ impl Module for FlashCliffordLayer {
         if let Some(bias) = &self.linear_bias {
             arguments.push(Argument::shaped(bias, &channels));
         }
-        let y = node::apply(&self.linear, &arguments)?;
-        let arguments = [x, &y, &self.gp_weight].map(Argument::whole);
-        Ok(node::apply(&self.product, &arguments)?)
+        match &self.work {
+            Work::Channelwise(operator) => {
+                arguments.push(Argument::whole(&self.gp_weight));
+                Ok(node::apply(operator, &arguments)?)
+            }
+            Work::FullyConnected([linear, product]) => {
+                let y = node::apply(linear, &arguments)?;
+                let arguments = [x, &y, &self.gp_weight].map(Argument::whole);
+                Ok(node::apply(product, &arguments)?)
+            }
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Every operator, forward and backward.
 
 use candle_core::{DType, Device, Tensor, Var};
-use flashcliff::ops::{self, LinearOptions, ProductOptions, SteerableOptions};
+use flashcliff::ops::{self, LinearOptions, LinearSgpOptions, ProductOptions, SteerableOptions};
 use flashcliff::{
     Algebra, Bias, Dim, Error, Gate, Invariant, Norm, Operator, ProductKind, Signature,
 };
@@ -61,6 +61,15 @@ fn operators(a: Algebra) -> Vec<Operator> {
         ops::mv_linear(a, &linear(true, Bias::Scalar)),
         ops::mv_linear(a, &linear(true, Bias::EveryBlade)),
         ops::mv_linear(a, &linear(false, Bias::None)),
+        ops::mv_linear_sgp_norm(a, &LinearSgpOptions::default()),
+        ops::mv_linear_sgp_norm(
+            a,
+            &LinearSgpOptions {
+                linear: linear(true, Bias::None),
+                recompute: true,
+                ..LinearSgpOptions::default()
+            },
+        ),
         ops::grade_norm(a),
         ops::steerable_product(a, &steerable(true, true)),
         ops::steerable_product(a, &steerable(false, true)),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use cayley::{GradeSet, ProductKind, Signature};
 use clap::{Args, Subcommand};
-use flashcliff::ops::{self, LinearOptions, ProductOptions, SteerableOptions};
+use flashcliff::ops::{self, LinearOptions, LinearSgpOptions, ProductOptions, SteerableOptions};
 use flashcliff::{Algebra, Bias, Gate, Invariant, Norm};
 
 use super::Work;
@@ -46,9 +46,9 @@ pub(super) struct Plain {
     files: Files,
 }
 
-/// Options of the weighted products.
+/// What is done around a weighted product.
 #[derive(Args, Debug)]
-pub(super) struct Product {
+struct Around {
     /// Gate on both operands: none, gelu, gelu-tanh, silu or sigmoid (the fast GELU, sigmoid(1.702 x)).
     #[arg(long, default_value_t = Gate::Gelu)]
     gate: Gate,
@@ -60,6 +60,13 @@ pub(super) struct Product {
     /// Added to the mean square under the root.
     #[arg(long, default_value_t = 1e-6, allow_negative_numbers = true)]
     eps: f64,
+}
+
+/// Options of the weighted products.
+#[derive(Args, Debug)]
+pub(super) struct Product {
+    #[command(flatten)]
+    around: Around,
 
     /// Grades that `x` carries, as 1 or 0,2; all if absent. Its tensor holds the blades of these grades only.
     #[arg(long, value_name = "GRADES")]
@@ -76,9 +83,9 @@ pub(super) struct Product {
 impl Product {
     fn options(&self) -> ProductOptions {
         ProductOptions {
-            gate: self.gate,
-            norm: self.norm,
-            eps: self.eps,
+            gate: self.around.gate,
+            norm: self.around.norm,
+            eps: self.around.eps,
             left: self.left,
             right: self.right,
         }
@@ -108,9 +115,9 @@ impl Between {
     }
 }
 
-/// Options of the linear map.
+/// A linear map.
 #[derive(Args, Debug)]
-pub(super) struct Linear {
+struct Map {
     /// A matrix for each grade (the default): weight [out, in, grades].
     #[arg(long, conflicts_with = "shared")]
     per_grade: bool,
@@ -126,9 +133,52 @@ pub(super) struct Linear {
     /// Grades that `x` carries, as 1 or 0,2; all if absent. Its tensor holds the blades of these grades only.
     #[arg(long, value_name = "GRADES")]
     grades: Option<GradeSet>,
+}
+
+impl Map {
+    fn options(&self) -> LinearOptions {
+        LinearOptions {
+            per_grade: !self.shared,
+            bias: self.bias,
+            grades: self.grades,
+            ..LinearOptions::default()
+        }
+    }
+}
+
+/// Options of the linear map.
+#[derive(Args, Debug)]
+pub(super) struct Linear {
+    #[command(flatten)]
+    map: Map,
 
     #[command(flatten)]
     files: Files,
+}
+
+/// Options of the product with a linear map.
+#[derive(Args, Debug)]
+pub(super) struct LinearSgp {
+    #[command(flatten)]
+    map: Map,
+
+    #[command(flatten)]
+    around: Around,
+
+    #[command(flatten)]
+    files: Files,
+}
+
+impl LinearSgp {
+    fn options(&self) -> LinearSgpOptions {
+        LinearSgpOptions {
+            linear: self.map.options(),
+            gate: self.around.gate,
+            norm: self.around.norm,
+            eps: self.around.eps,
+            ..LinearSgpOptions::default()
+        }
+    }
 }
 
 /// Options of CGENN's steerable products.
@@ -219,6 +269,13 @@ Tensors: x [blades of --grades, batch, in], weight [out, in, grades] (with --sha
 -> o [blades of --grades, batch, out]
 o[m] = sum over n of weight[m, n, grade] x[n], + bias[m] on the scalar blade.")]
     MvLinear(Linear),
+
+    /// Gated, weighted geometric product of x with a linear map of x: flash-clifford's layer.
+    #[command(after_help = "\
+Tensors: x [blades of --grades, batch, C], linear_weight [C, C, grades] (with --shared [C, C]), linear_bias [C] unless --bias none,
+w [C, paths] -> o [reachable blades, batch, C]
+o = sgp_norm(x, y, w) of y = mv_linear(x, linear_weight, linear_bias). Grades with kernels: all, or 1 with --bias none.")]
+    MvLinearSgpNorm(LinearSgp),
 
     /// CGENN's learned normalisation of each grade.
     #[command(after_help = "\
@@ -343,6 +400,7 @@ impl OperatorCommand {
         match self {
             Self::SgpNorm(args) | Self::FcgpNorm(args) => &args.files,
             Self::MvLinear(args) => &args.files,
+            Self::MvLinearSgpNorm(args) => &args.files,
             Self::SteerableProduct(args) | Self::CgennSgp(args) | Self::CgennFcgp(args) => {
                 &args.files
             }
@@ -377,15 +435,8 @@ impl OperatorCommand {
         Ok(Work::Core(match self {
             Self::SgpNorm(args) => ops::sgp_norm(algebra, &args.options())?,
             Self::FcgpNorm(args) => ops::fcgp_norm(algebra, &args.options())?,
-            Self::MvLinear(args) => {
-                let options = LinearOptions {
-                    per_grade: !args.shared,
-                    bias: args.bias,
-                    grades: args.grades,
-                    ..LinearOptions::default()
-                };
-                ops::mv_linear(algebra, &options)?
-            }
+            Self::MvLinear(args) => ops::mv_linear(algebra, &args.map.options())?,
+            Self::MvLinearSgpNorm(args) => ops::mv_linear_sgp_norm(algebra, &args.options())?,
             Self::GradeNorm(_) => ops::grade_norm(algebra)?,
             Self::SteerableProduct(args) => ops::steerable_product(algebra, &args.options())?,
             Self::MvSilu(args) => ops::mv_silu(algebra, args.invariant)?,

@@ -53,6 +53,18 @@ class Operator:
         weight_layout: str,
     ) -> Operator: ...
     @staticmethod
+    def mv_linear_sgp_norm(
+        algebra: Algebra,
+        per_grade: bool,
+        bias_mode: str | None,
+        grades: Grades,
+        weight_layout: str,
+        gate: str,
+        norm: str,
+        eps: float,
+        recompute: bool,
+    ) -> Operator: ...
+    @staticmethod
     def product(algebra: Algebra, kind: str, left: Grades, right: Grades) -> Operator: ...
     @staticmethod
     def sandwich(algebra: Algebra, left: Grades, right: Grades) -> Operator: ...
@@ -94,6 +106,10 @@ class Operator:
     @property
     def row_sums(self) -> int:
         """The sums that forward saves for each batch element."""
+    @property
+    def kept(self) -> tuple[int | str, ...] | None:
+        """The axes of the tensor that forward keeps at the start of what it saves, if there is
+        one."""
     def plan(
         self, inputs: list[View], backward: bool, place: Place
     ) -> tuple[tuple[int, ...], int, int]:

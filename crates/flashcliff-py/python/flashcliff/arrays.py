@@ -41,6 +41,7 @@ __all__ = [
     "left_contraction",
     "mv_layer_norm",
     "mv_linear",
+    "mv_linear_sgp_norm",
     "mv_silu",
     "norm",
     "product",
@@ -110,6 +111,29 @@ def mv_linear(
     """As :func:`flashcliff.functional.mv_linear`."""
     options = (bool(per_grade), bias_mode, _grades(grades), weight_layout)
     return _call(table.MV_LINEAR, (x, weight, bias), algebra, options)
+
+
+def mv_linear_sgp_norm(
+    x: Array,
+    linear_weight: Array,
+    linear_bias: Array | None,
+    weight: Array,
+    algebra: AlgebraLike,
+    *,
+    per_grade: bool = True,
+    bias_mode: str = "scalar",
+    grades: Grades = None,
+    weight_layout: str = "out-in-grade",
+    gate: str = "gelu",
+    norm: str = "rms",
+    eps: float = 1e-6,
+    recompute: bool = False,
+) -> Array:
+    """As :func:`flashcliff.functional.mv_linear_sgp_norm`."""
+    linear = (bool(per_grade), bias_mode, _grades(grades), weight_layout)
+    options = (*linear, gate, norm, float(eps), bool(recompute))
+    tensors = (x, linear_weight, linear_bias, weight)
+    return _call(table.MV_LINEAR_SGP_NORM, tensors, algebra, options)
 
 
 def product(

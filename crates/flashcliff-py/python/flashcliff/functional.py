@@ -9,7 +9,7 @@ tuple ``(p, q, r)``. In the tables below ``C`` is the number of channels, ``G`` 
 paths (:attr:`flashcliff.Algebra.paths`).
 
 Element types: float32 and float64; on CUDA bfloat16 and float16 too, computed in float32, with
-parameters of the same type or of float32. Under autocast, products and :func:`mv_linear` take
+parameters of the same type or of float32. Under autocast, products and linear maps take
 multivectors in its type on CUDA, and all operators run in float32 on the CPU. On CUDA,
 ``torch.set_float32_matmul_precision`` governs matrix products of float32.
 
@@ -50,6 +50,7 @@ __all__ = [
     "left_contraction",
     "mv_layer_norm",
     "mv_linear",
+    "mv_linear_sgp_norm",
     "mv_silu",
     "norm",
     "product",
@@ -179,6 +180,59 @@ def mv_linear(
     """
     options = (bool(per_grade), bias_mode, _grades(grades), weight_layout)
     return _call(table.MV_LINEAR, (x, weight, bias), algebra, options)
+
+
+def mv_linear_sgp_norm(
+    x: Tensor,
+    linear_weight: Tensor,
+    linear_bias: Tensor | None,
+    weight: Tensor,
+    algebra: AlgebraLike,
+    *,
+    per_grade: bool = True,
+    bias_mode: str = "scalar",
+    grades: Grades = None,
+    weight_layout: str = "out-in-grade",
+    gate: str = "gelu",
+    norm: str = "rms",
+    eps: float = 1e-6,
+    recompute: bool = False,
+) -> Tensor:
+    """:func:`sgp_norm` of ``x`` with a linear map of it, flash-clifford's layer, in one call:
+    ``sgp_norm(x, y, weight)`` of ``y = mv_linear(x, linear_weight, linear_bias)``.
+
+    =============  ==========================================================
+    tensor         shape
+    =============  ==========================================================
+    x              ``[blades, *batch, C]``
+    linear_weight  ``[C, C, grades of x]``, or ``[C, C]`` without ``per_grade``;
+                   grades first with ``weight_layout="grade-in-out"``
+    linear_bias    ``[C]``, or ``None``
+    weight         ``[C, P]``
+    output         ``[reachable blades, *batch, C]``
+    =============  ==========================================================
+
+    The gradient of ``x`` takes no pass to add that of the map to that of the product. Everything
+    else is what the two functions in turn give, bit for bit.
+
+    Args:
+        per_grade: as for :func:`mv_linear`.
+        bias_mode: as for :func:`mv_linear`.
+        grades: the grades that ``x`` carries, and so ``y``: all, or the vectors.
+        weight_layout: as for :func:`mv_linear`.
+        gate: as for :func:`sgp_norm`.
+        norm: as for :func:`sgp_norm`.
+        eps: as for :func:`sgp_norm`.
+        recompute: what becomes of ``y`` where gradients are needed. By default it is kept for
+            backward; otherwise backward computes it again, by one more product of matrices, which
+            saves the memory of a tensor like ``x``.
+
+    Source: flash-clifford's ``Layer``.
+    """
+    linear = (bool(per_grade), bias_mode, _grades(grades), weight_layout)
+    options = (*linear, gate, norm, float(eps), bool(recompute))
+    tensors = (x, linear_weight, linear_bias, weight)
+    return _call(table.MV_LINEAR_SGP_NORM, tensors, algebra, options)
 
 
 def product(

@@ -26,7 +26,7 @@ impl fmt::Display for Label {
     }
 }
 
-/// The row sums from forward to backward.
+/// What is kept from forward to backward.
 pub(super) const SAVED: Label = Label::Tensor("saved");
 
 /// Checks of the tensors of an operator on a device. They allocate for errors only.
@@ -125,12 +125,19 @@ impl Checks<'_> {
         dtypes: Dtypes,
         layout: Option<&Layout>,
     ) -> Result<(), Error> {
-        let needed = self.operator.saved_len(dims);
+        let needed = self.saved_len(dims, dtypes);
         let got = layout.map_or(0, |layout| layout.len);
         self.operator.check_buffer("saved", needed, got)?;
         layout.map_or(Ok(()), |layout| {
             self.tensor(SAVED, layout, dtypes.arithmetic())
         })
+    }
+
+    /// The elements to save, of the type of the arithmetic: the tensor that is kept is of the type of the
+    /// lanes.
+    pub(super) fn saved_len(&self, dims: &Dims, dtypes: Dtypes) -> usize {
+        let kept = self.operator.kept_len(dims);
+        dtypes.kept_len(kept) + self.operator.row_sums() * dims.batch
     }
 
     pub(super) fn workspace(

@@ -54,6 +54,11 @@ impl Dtypes {
         self.lanes.arithmetic()
     }
 
+    /// The elements of the type of the arithmetic that so many of the type of the lanes fill.
+    pub(super) const fn kept_len(self, lanes: usize) -> usize {
+        (lanes * self.lanes.bytes()).div_ceil(self.arithmetic().bytes())
+    }
+
     /// The type of a tensor of an operator.
     pub(super) fn of(self, spec: &TensorSpec) -> Dtype {
         match spec.is_parameter() {

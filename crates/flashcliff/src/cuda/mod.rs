@@ -44,6 +44,7 @@ mod fully_connected;
 mod lane;
 mod library;
 mod linear;
+mod linear_sgp;
 mod matmul;
 mod memory;
 mod operator;

@@ -71,7 +71,14 @@ impl Linear {
         self.bias
     }
 
-    fn blades(&self) -> usize {
+    /// How many inputs there are.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn input_count(&self) -> usize {
+        2 + usize::from(self.bias != Bias::None)
+    }
+
+    /// How many stored blades there are.
+    pub(crate) fn blades(&self) -> usize {
         self.grades.last().map_or(0, |range| range.end)
     }
 
@@ -180,12 +187,14 @@ impl Linear {
         });
     }
 
+    /// The gradient of `x` is added to what is there if `adds_to_x`.
     pub(super) fn backward<T: Element>(
         &self,
         dims: &Dims,
         inputs: &[Tensor<'_, T>],
         grad_output: &[T],
         grads: &mut [Option<&mut [T]>],
+        adds_to_x: bool,
     ) {
         let (k, n) = (dims.in_channels, dims.out_channels);
         let x = Matrix::rows(inputs[0].data().as_ptr().cast_mut(), k);
@@ -207,7 +216,7 @@ impl Linear {
                         grad_x.from(start, 0),
                         grad_o.from(start, 0),
                         w,
-                        false,
+                        adds_to_x,
                     );
                 }
             });

@@ -4,6 +4,7 @@ mod fully_connected;
 mod gemm;
 mod lane;
 mod linear;
+mod linear_sgp;
 mod shape;
 
 use std::fmt::Display;
@@ -18,6 +19,7 @@ pub(crate) use fully_connected::FullyConnected;
 pub(crate) use lane::Input;
 pub(crate) use lane::LaneOperator;
 pub(crate) use linear::Linear;
+pub(crate) use linear_sgp::LinearSgp;
 pub use shape::{Dim, Dims, TensorSpec};
 
 /// One of the two passes of an operator.
@@ -44,6 +46,7 @@ pub(crate) enum Kind {
     Lanes(LaneOperator),
     FullyConnected(Box<FullyConnected>),
     Linear(Linear),
+    LinearSgp(Box<LinearSgp>),
 }
 
 /// An operator, bound to an algebra and its options; made by the functions of [`ops`](crate::ops).
@@ -58,6 +61,7 @@ pub struct Operator {
     tier: Tier,
     inputs: Vec<TensorSpec>,
     output: TensorSpec,
+    kept: Option<TensorSpec>,
     kind: Kind,
 }
 
@@ -68,7 +72,7 @@ pub struct Evaluation<T> {
     pub output: Vec<T>,
     /// Its shape.
     pub output_shape: Vec<usize>,
-    /// The row statistics that the backward pass reads.
+    /// What the backward pass reads: the tensor that is kept, if any, and row statistics.
     pub saved: Vec<T>,
 }
 
@@ -78,6 +82,11 @@ impl Operator {
             Kind::Lanes(lane) => lane.specs(),
             Kind::FullyConnected(product) => product.specs(),
             Kind::Linear(linear) => linear.specs(),
+            Kind::LinearSgp(layer) => layer.specs(),
+        };
+        let kept = match &kind {
+            Kind::LinearSgp(layer) => layer.kept(),
+            _ => None,
         };
         Self {
             name,
@@ -85,6 +94,7 @@ impl Operator {
             tier: Tier::best(),
             inputs,
             output,
+            kept,
             kind,
         }
     }
@@ -135,6 +145,12 @@ impl Operator {
         &self.output
     }
 
+    /// The tensor that the forward pass keeps for the backward pass, at the start of what it saves;
+    /// few operators have one.
+    pub fn kept(&self) -> Option<&TensorSpec> {
+        self.kept.as_ref()
+    }
+
     /// The sizes that the shapes of the inputs stand for.
     ///
     /// # Errors
@@ -149,14 +165,26 @@ impl Operator {
         self.output.shape(dims)
     }
 
-    /// The elements that the forward pass saves for the backward pass.
+    /// The elements that the forward pass saves for the backward pass: those of [`Self::kept`], then
+    /// [`Self::row_sums`] for each batch element.
     pub fn saved_len(&self, dims: &Dims) -> usize {
-        let row_sums = match &self.kind {
+        self.kept_len(dims) + self.row_sums() * dims.batch
+    }
+
+    /// The elements of the tensor that is kept.
+    pub(crate) fn kept_len(&self, dims: &Dims) -> usize {
+        let kept = self.kept.as_ref();
+        kept.map_or(0, |kept| kept.sizes(dims).product())
+    }
+
+    /// The sums that the forward pass saves for each batch element.
+    pub fn row_sums(&self) -> usize {
+        match &self.kind {
             Kind::Lanes(lane) => lane.row_sums(),
             Kind::FullyConnected(product) => product.row_sums(),
             Kind::Linear(_) => 0,
-        };
-        row_sums * dims.batch
+            Kind::LinearSgp(layer) => layer.row_sums(),
+        }
     }
 
     /// The elements of workspace a pass needs in the current rayon pool.
@@ -165,6 +193,7 @@ impl Operator {
             Kind::Lanes(lane) => lane.workspace_len::<T>(self.tier, dims, pass),
             Kind::FullyConnected(product) => product.workspace_len::<T>(self.tier, dims, pass),
             Kind::Linear(linear) => linear.workspace_len(dims, pass),
+            Kind::LinearSgp(layer) => layer.workspace_len::<T>(self.tier, dims, pass),
         }
     }
 
@@ -174,6 +203,7 @@ impl Operator {
             Kind::Lanes(lane) => lane.cost(dims),
             Kind::FullyConnected(product) => product.cost(dims),
             Kind::Linear(linear) => linear.cost(dims),
+            Kind::LinearSgp(layer) => layer.cost(dims),
         }
     }
 
@@ -203,6 +233,9 @@ impl Operator {
                 product.forward(self.tier, &dims, inputs, output, saved, workspace);
             }
             Kind::Linear(linear) => linear.forward(&dims, inputs, output),
+            Kind::LinearSgp(layer) => {
+                layer.forward(self.tier, &dims, inputs, output, saved, workspace)?;
+            }
         }
         Ok(())
     }
@@ -263,7 +296,18 @@ impl Operator {
                 };
                 product.backward(self.tier, &dims, &given, grads, workspace);
             }
-            Kind::Linear(linear) => linear.backward(&dims, inputs, grad_output, grads),
+            Kind::Linear(linear) => linear.backward(&dims, inputs, grad_output, grads, false),
+            Kind::LinearSgp(layer) => {
+                layer.backward(
+                    self.tier,
+                    &dims,
+                    inputs,
+                    saved,
+                    grad_output,
+                    grads,
+                    workspace,
+                )?;
+            }
         }
         Ok(())
     }

@@ -154,8 +154,9 @@ impl Large {
             shapes.push(&weights);
         }
         let dims = op.bind(&shapes).expect("fits");
-        let saved = self.dirty(4 * op.saved_len(&dims));
-        let saved_shape = [op.saved_len(&dims)];
+        let saved_len = op.saved_len(&dims, BF16);
+        let saved = self.dirty(4 * saved_len);
+        let saved_shape = [saved_len];
         let arithmetic = BF16.arithmetic();
         let workspace = |pass| {
             let bytes = op.workspace_bytes(&dims, pass, BF16).expect("a kernel");

@@ -222,7 +222,7 @@ pub(crate) fn has_smooth_norm(spec: &Spec) -> bool {
 
 /// What runs lane by lane: not matrix products.
 fn is_lanes(spec: &Spec) -> bool {
-    !matches!(spec, Spec::Fcgp(_) | Spec::Linear(_))
+    !matches!(spec, Spec::Fcgp(_) | Spec::Linear(_) | Spec::LinearSgp(_))
 }
 
 /// The lane operators with all options.

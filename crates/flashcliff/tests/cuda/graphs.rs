@@ -5,7 +5,7 @@ use std::sync::Arc;
 use flashcliff::cuda::cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use flashcliff::cuda::cudarc::driver::{CudaGraph, CudaStream};
 use flashcliff::cuda::{self, Dtypes, Scratch, Tensor, TensorMut};
-use flashcliff::ops::{LinearOptions, ProductOptions};
+use flashcliff::ops::{LinearOptions, LinearSgpOptions, ProductOptions};
 use flashcliff::{Algebra, Dims, Error, Operator, Pass, Signature};
 
 use crate::cases::{Spec, input_shapes, sizes};
@@ -27,6 +27,19 @@ pub(crate) fn add(tests: &mut Tests) {
         for dtypes in [F32, BF16] {
             for shape in [[64, 128, 96], [5, 33, 17]] {
                 replays(3, &Spec::Linear(LinearOptions::default()), shape, dtypes);
+            }
+        }
+    });
+    tests.add(Needs::CublasLt, "graphs::mv_linear_sgp_norm", || {
+        for recompute in [false, true] {
+            let spec = Spec::LinearSgp(LinearSgpOptions {
+                recompute,
+                ..LinearSgpOptions::default()
+            });
+            for dtypes in [F32, BF16] {
+                for shape in [[64, 128, 128], [5, 33, 33]] {
+                    replays(3, &spec, shape, dtypes);
+                }
             }
         }
     });
@@ -85,7 +98,7 @@ impl Program {
             grads: inputs(),
             output: output(),
             grad_output: output(),
-            saved: memory(op.saved_len(&dims) * dtypes.arithmetic().bytes()),
+            saved: memory(gpu.saved_len(&dims, dtypes) * dtypes.arithmetic().bytes()),
             workspaces: [workspace(Pass::Forward), workspace(Pass::Backward)],
             op,
             gpu,
@@ -146,7 +159,7 @@ impl Program {
         };
         let shapes = input_shapes(op, dims);
         let shape = op.output_shape(dims);
-        let saved_shape = [op.saved_len(dims)];
+        let saved_shape = [self.gpu.saved_len(dims, dtypes)];
         let arithmetic = dtypes.arithmetic();
         let (mut inputs, mut grads) = (Vec::new(), Vec::new());
         for (tensor, (shape, spec)) in shapes.iter().zip(op.inputs()).enumerate() {

@@ -43,6 +43,7 @@ mod fully_connected;
 mod gradients;
 mod graphs;
 mod linear;
+mod linear_sgp;
 mod measure;
 mod memory;
 mod refused;
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
     wanted::add(&mut tests);
     repeats::add(&mut tests);
     linear::add(&mut tests);
+    linear_sgp::add(&mut tests);
     fully_connected::add(&mut tests);
     graphs::add(&mut tests);
     refused::add(&mut tests);

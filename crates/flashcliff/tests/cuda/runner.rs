@@ -60,7 +60,7 @@ impl Runner {
         }
     }
 
-    /// The forward pass alone; saves nothing if not asked to.
+    /// The forward pass alone; saves nothing if not asked to, and if the operator can do without.
     pub(crate) fn forward(
         &mut self,
         case: &Case<'_>,
@@ -166,8 +166,9 @@ impl Buffers {
         let len = op.output_shape(dims).iter().product();
         let output = arena.output("the output", dtypes.lanes, len, offset);
         // A buffer without elements may be left out.
-        let saved_len = op.saved_len(dims);
-        let saved = (save && saved_len > 0)
+        let saved_len = case.gpu.saved_len(dims, dtypes);
+        // What is kept has no other place.
+        let saved = ((save || op.kept().is_some()) && saved_len > 0)
             .then(|| arena.output("saved", dtypes.arithmetic(), saved_len, offset));
         let workspace = workspace(case, dtypes, Pass::Forward, &mut arena);
         Self {
@@ -256,7 +257,7 @@ fn launch(
         inputs.push(read(region, dtypes::of(spec, dtypes), shape)?);
     }
     let shape = op.output_shape(dims);
-    let saved_shape = [op.saved_len(dims)];
+    let saved_shape = [case.gpu.saved_len(dims, dtypes)];
     let saved = buffers.saved.as_ref();
     let saved_mut = saved.map(|region| write(region, dtypes.arithmetic(), &saved_shape));
     case.gpu.forward(

@@ -7,7 +7,7 @@
 use std::env;
 
 use flashcliff::cuda::{Dtypes, MatmulPrecision};
-use flashcliff::ops::{LinearOptions, ProductOptions};
+use flashcliff::ops::{LinearOptions, LinearSgpOptions, ProductOptions};
 use flashcliff::{Algebra, Signature};
 
 use crate::basis::Basis;
@@ -26,6 +26,7 @@ pub(crate) fn add(tests: &mut Tests) {
     tests.add(Needs::Gpu, "sanitize::long_rows", long_rows);
     tests.add(Needs::Gpu, "sanitize::points", points);
     tests.add(Needs::CublasLt, "sanitize::linear", linear);
+    tests.add(Needs::CublasLt, "sanitize::linear_sgp", linear_sgp);
     tests.add(Needs::CublasLt, "sanitize::blocks", blocks);
 }
 
@@ -122,6 +123,20 @@ fn linear() {
             run(algebra(3, 0, 0), &spec, [300, 20, 12], dtypes, 0);
             run(algebra(3, 0, 0), &spec, [5, 7, 3], dtypes, 1);
             run(algebra(3, 0, 0), &spec, [5, 0, 3], dtypes, 0);
+        }
+    }
+}
+
+/// A linear map and a product in one, whose matrix products add to what the product wrote.
+fn linear_sgp() {
+    for recompute in [false, true] {
+        let spec = Spec::LinearSgp(LinearSgpOptions {
+            recompute,
+            ..LinearSgpOptions::default()
+        });
+        for dtypes in [F32, BF16] {
+            run(algebra(3, 0, 0), &spec, [300, 20, 20], dtypes, 0);
+            run(algebra(3, 0, 0), &spec, [5, 7, 7], dtypes, 1);
         }
     }
 }

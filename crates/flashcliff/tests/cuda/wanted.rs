@@ -32,7 +32,7 @@ pub(crate) fn every_combination(algebra: Algebra, specs: &[Spec]) {
             let all = runner.both(&case, dtypes, 0, &case.all_wanted());
             let alone = runner.forward(&case, dtypes, 0, false);
             equal(&all.output, &alone.output).unwrap_or_else(fail);
-            assert!(alone.saved.is_empty());
+            assert!(alone.saved.is_empty() || case.op.kept().is_some());
             let count = case.inputs.len();
             for choice in 0..1_usize << count {
                 let wanted: Vec<bool> = (0..count).map(|i| choice >> i & 1 == 1).collect();

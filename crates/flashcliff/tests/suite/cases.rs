@@ -1,6 +1,6 @@
 //! What is tested: every operator with its options, for an algebra.
 
-use flashcliff::ops::{self, LinearOptions, ProductOptions, SteerableOptions};
+use flashcliff::ops::{self, LinearOptions, LinearSgpOptions, ProductOptions, SteerableOptions};
 use flashcliff::{
     Algebra, Bias, Dim, Dims, Error, Gate, GradeSet, Invariant, Norm, Operator, ProductKind,
     WeightLayout,
@@ -14,6 +14,7 @@ pub(crate) enum Spec {
     Sgp(ProductOptions),
     Fcgp(ProductOptions),
     Linear(LinearOptions),
+    LinearSgp(LinearSgpOptions),
     GradeNorm,
     Steerable(SteerableOptions),
     MvSilu(Invariant),
@@ -37,6 +38,7 @@ impl Spec {
             Self::Sgp(options) => ops::sgp_norm(a, options),
             Self::Fcgp(options) => ops::fcgp_norm(a, options),
             Self::Linear(options) => ops::mv_linear(a, options),
+            Self::LinearSgp(options) => ops::mv_linear_sgp_norm(a, options),
             Self::GradeNorm => ops::grade_norm(a),
             Self::Steerable(options) => ops::steerable_product(a, options),
             Self::MvSilu(invariant) => ops::mv_silu(a, *invariant),
@@ -59,6 +61,7 @@ impl Spec {
     pub(crate) fn is_exact(&self) -> bool {
         match self {
             Self::Sgp(o) | Self::Fcgp(o) => o.gate == Gate::None && o.norm == Norm::None,
+            Self::LinearSgp(o) => o.gate == Gate::None && o.norm == Norm::None,
             Self::Steerable(o) => !o.normalize && !o.first_order,
             Self::Gate(gate) => *gate == Gate::None,
             Self::GradeNorm | Self::MvSilu(_) | Self::MvLayerNorm => false,
@@ -95,6 +98,13 @@ pub(crate) fn main_operators() -> Vec<Spec> {
         Spec::Fcgp(ProductOptions::default()),
         Spec::Fcgp(plain),
         Spec::Linear(LinearOptions::default()),
+        Spec::LinearSgp(LinearSgpOptions::default()),
+        Spec::LinearSgp(LinearSgpOptions {
+            gate: Gate::None,
+            norm: Norm::None,
+            recompute: true,
+            ..LinearSgpOptions::default()
+        }),
         Spec::GradeNorm,
         Spec::Steerable(SteerableOptions::default()),
         Spec::MvSilu(Invariant::Mag2),
@@ -165,6 +175,7 @@ pub(crate) fn option_variants(dim: usize) -> Vec<Spec> {
             }
         }
     }
+    specs.extend(linear_sgps());
     for (first_order, normalize) in [(false, false), (false, true), (true, false)] {
         specs.push(Spec::Steerable(SteerableOptions {
             first_order,
@@ -175,6 +186,40 @@ pub(crate) fn option_variants(dim: usize) -> Vec<Spec> {
     specs.extend(GATES.map(Spec::Gate));
     specs.push(Spec::Gate(Gate::None));
     specs.push(Spec::GradeRms(0.25));
+    specs
+}
+
+/// The product of `x` with a linear map of it, with every option of the map.
+pub(crate) fn linear_sgps() -> Vec<Spec> {
+    let vectors = Some(GradeSet::single(1));
+    let mut specs = Vec::new();
+    for grades in [None, vectors] {
+        for bias in Bias::ALL {
+            if bias == Bias::Scalar && grades == vectors {
+                continue;
+            }
+            for per_grade in [true, false] {
+                for layout in WeightLayout::ALL {
+                    let linear = LinearOptions {
+                        per_grade,
+                        bias,
+                        grades,
+                        layout,
+                    };
+                    // Sums alone, then with what follows them.
+                    for (gate, norm) in [(Gate::None, Norm::None), (Gate::Silu, Norm::Rms)] {
+                        specs.push(Spec::LinearSgp(LinearSgpOptions {
+                            linear: linear.clone(),
+                            gate,
+                            norm,
+                            eps: 1e-3,
+                            recompute: specs.len() % 3 == 1,
+                        }));
+                    }
+                }
+            }
+        }
+    }
     specs
 }
 

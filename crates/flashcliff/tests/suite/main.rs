@@ -16,6 +16,7 @@ mod forward;
 mod gradients;
 mod harness;
 mod large;
+mod linear_sgp;
 mod misuse;
 mod numbers;
 mod random;

@@ -1,7 +1,7 @@
 //! Wrong calls: a typed error that says what was expected and what came, never a panic, and
 //! nothing written.
 
-use flashcliff::ops::{self, LinearOptions, ProductOptions, SteerableOptions};
+use flashcliff::ops::{self, LinearOptions, LinearSgpOptions, ProductOptions, SteerableOptions};
 use flashcliff::simd::Tier;
 use flashcliff::{
     Algebra, Bias, Error, Gate, GradeSet, Invariant, Norm, Operator, Pass, ProductKind, Signature,
@@ -96,6 +96,24 @@ fn grade_sets_without_kernels() {
     };
     let error = ops::mv_linear(cl300(), &options).expect_err("no scalar to add to");
     says(&error, &["scalar bias", "grade 0"]);
+    let layer = |grades, bias| {
+        let linear = LinearOptions {
+            grades,
+            bias,
+            ..LinearOptions::default()
+        };
+        let options = LinearSgpOptions {
+            linear,
+            ..LinearSgpOptions::default()
+        };
+        ops::mv_linear_sgp_norm(cl300(), &options)
+    };
+    let error = layer(vectors, Bias::Scalar).expect_err("no scalar to add to");
+    says(&error, &["scalar bias", "grade 0"]);
+    assert!(layer(vectors, Bias::None).is_ok());
+    let error = layer(bivectors, Bias::None).expect_err("a map, but no product");
+    says(&error, &["sgp", "(2)", "expected one of", "(0,1,2,3)"]);
+    assert!(matches!(layer(outside, Bias::None), Err(Error::Algebra(_))));
 }
 
 #[test]
@@ -156,6 +174,13 @@ fn an_epsilon_that_is_no_use() {
             ops::sgp_norm(cl300(), &options),
             ops::fcgp_norm(cl300(), &options),
             ops::grade_rms(cl300(), eps),
+            ops::mv_linear_sgp_norm(
+                cl300(),
+                &LinearSgpOptions {
+                    eps,
+                    ..LinearSgpOptions::default()
+                },
+            ),
         ];
         for result in all {
             let error = result.expect_err("no use");
@@ -276,6 +301,31 @@ fn shapes_that_do_not_fit() {
             &error,
             &["expected 3 inputs", "x, y, w", &format!("got {count}")],
         );
+    }
+}
+
+#[test]
+fn a_map_that_changes_the_channels() {
+    let op = ops::mv_linear_sgp_norm(cl300(), &LinearSgpOptions::default()).expect("shipped");
+    let right: [&[usize]; 4] = [&[8, 2, 5], &[5, 5, 4], &[5], &[5, 20]];
+    assert!(op.bind(&right).is_ok());
+    let wrong: [(usize, &[usize], &[&str]); 4] = [
+        (
+            1,
+            &[6, 5, 4],
+            &["`linear_weight`", "[in = 5, in = 5, 4]", "[6, 5, 4]"],
+        ),
+        (1, &[5, 6, 4], &["`linear_weight`", "[5, 6, 4]"]),
+        (2, &[6], &["`linear_bias`", "[in = 5]", "[6]"]),
+        (3, &[6, 20], &["`w`", "[in = 5, 20]", "[6, 20]"]),
+    ];
+    for (at, shape, parts) in wrong {
+        let mut shapes = right;
+        shapes[at] = shape;
+        let error = op.bind(&shapes).expect_err("does not fit");
+        assert!(matches!(error, Error::ShapeMismatch { .. }));
+        says(&error, &["mv_linear_sgp_norm"]);
+        says(&error, parts);
     }
 }
 
@@ -433,6 +483,7 @@ fn absurd_sizes_of_empty_tensors_are_no_panic() {
         ops::sgp_norm(algebra, &ProductOptions::default()),
         ops::fcgp_norm(algebra, &ProductOptions::default()),
         ops::mv_linear(algebra, &LinearOptions::default()),
+        ops::mv_linear_sgp_norm(algebra, &LinearSgpOptions::default()),
         ops::mv_layer_norm(algebra),
         ops::steerable_product(algebra, &steerable),
         ops::sandwich(algebra, None, None),

@@ -39,6 +39,13 @@ pub(crate) fn evaluate<N: Number>(
             let grades = o.grades.unwrap_or(full);
             at.linear(grades, o, inputs)
         }
+        Spec::LinearSgp(o) => {
+            let grades = o.linear.grades.unwrap_or(full);
+            let y = at.linear(grades, &o.linear, inputs);
+            let (x, y) = (at.gated(o.gate, grades, x), at.gated(o.gate, grades, &y));
+            let product = at.weighted(grades, grades, &x, &y, &inputs[inputs.len() - 1]);
+            at.normalized(o.norm, o.eps, grades, grades, product)
+        }
         Spec::GradeNorm => at.grade_norm(x, &inputs[1]),
         Spec::Steerable(o) => {
             let mut rest = inputs[3..].iter();

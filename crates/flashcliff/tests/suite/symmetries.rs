@@ -7,8 +7,9 @@
 //! | `norm`, `grade_norms` | Pin(p,q,r) | invariant |
 //! | RMS norms (Euclidean lengths) | O(p) x O(q) | moves along |
 //! | `dual`, `undual` (metric-free) | O(p) x O(q) | moves along, times the determinant |
-//! | `mv_linear` with a bias on every blade | none | |
+//! | `mv_linear` with a bias on every blade, `mv_linear_sgp_norm` with one | none | |
 
+use flashcliff::ops::LinearSgpOptions;
 use flashcliff::{Bias, GradeSet, Norm, Operator, ProductKind};
 
 use crate::basis::Basis;
@@ -30,16 +31,20 @@ pub(crate) struct Symmetry {
 
 /// The symmetry that the table above promises; `None` for none.
 pub(crate) fn symmetry(spec: &Spec) -> Option<Symmetry> {
+    if let Spec::Linear(o) | Spec::LinearSgp(LinearSgpOptions { linear: o, .. }) = spec
+        // On scalars alone it is a bias like any other.
+        && o.bias == Bias::EveryBlade
+        && o.grades != Some(GradeSet::single(0))
+    {
+        return None;
+    }
     let (group, image) = match spec {
         Spec::Sgp(o) | Spec::Fcgp(o) if o.norm == Norm::Rms => (Group::Euclidean, Image::Along),
+        Spec::LinearSgp(o) if o.norm == Norm::Rms => (Group::Euclidean, Image::Along),
         Spec::GradeRms(_) => (Group::Euclidean, Image::Along),
         Spec::Dual | Spec::Undual => (Group::Euclidean, Image::AlongTimesDeterminant),
         Spec::Product(ProductKind::Regressive, ..) => (Group::Pin, Image::AlongTimesDeterminant),
         Spec::Norm | Spec::GradeNorms => (Group::Pin, Image::Invariant),
-        // On scalars alone it is a bias like any other.
-        Spec::Linear(o) if o.bias == Bias::EveryBlade && o.grades != Some(GradeSet::single(0)) => {
-            return None;
-        }
         _ => (Group::Pin, Image::Along),
     };
     Some(Symmetry { group, image })
@@ -50,6 +55,7 @@ pub(crate) fn grades(basis: &Basis, spec: &Spec, name: &str) -> GradeSet {
     let full = GradeSet::full(basis.dim);
     let (kind, left, right) = match spec {
         Spec::Sgp(o) | Spec::Fcgp(o) => (ProductKind::Geometric, o.left, o.right),
+        Spec::LinearSgp(o) => (ProductKind::Geometric, o.linear.grades, o.linear.grades),
         Spec::Product(kind, left, right) => (*kind, *left, *right),
         Spec::Sandwich(left, right) => (ProductKind::Geometric, *left, *right),
         Spec::Linear(o) => return o.grades.unwrap_or(full),

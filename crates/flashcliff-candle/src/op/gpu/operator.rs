@@ -23,7 +23,7 @@ impl OnGpu for Operator {
         let operator = self.on_cuda(&library::device(&device)?)?;
         let (dtypes, dims) = (dtypes(self, &inputs)?, bind(self, &shapes)?);
         let shape = self.output_shape(&dims);
-        let saved_len = operator.saved_len(&dims);
+        let saved_len = operator.saved_len(&dims, dtypes);
 
         let len = shape.iter().product();
         let mut output = memory::allocate(&device, dtypes.lanes, len)?;

@@ -1,7 +1,7 @@
 """The operators as operators of PyTorch: ``torch.ops.flashcliff.<name>`` and ``<name>_backward``.
 
 A schema is the tensors, the name of the algebra, then the options. Forward gives the output and,
-where the operator saves sums, these. Backward takes the gradient, the inputs (not if the operator
+where the operator saves sums or a tensor, these in one. Backward takes the gradient, the inputs (not if the operator
 is linear), the saved sums, the output (where it may be read), and for each input whether its
 gradient is wanted; it gives those that are.
 """

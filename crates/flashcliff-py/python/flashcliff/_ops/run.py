@@ -22,7 +22,7 @@ _NOTHING = (0, 0)
 def forward(
     operator: _core.Operator, tensors: Sequence[Tensor], keep: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """The output, and with ``keep`` the sums that backward reads, if there are any."""
+    """The output, and with ``keep`` what backward reads besides, if there is anything."""
     tensors, views, place = _views(operator, tensors)
     if place is not None and place[0] != torch.cuda.current_device():
         with torch.cuda.device(place[0]):
@@ -32,7 +32,8 @@ def forward(
     output = torch.empty_like(first) if shape == first.shape else first.new_empty(shape)
     saved = None
     saved_at = spare = 0
-    if saved_len and keep:
+    # A tensor that is kept has no other place.
+    if saved_len and (keep or operator.kept is not None):
         saved = first.new_empty(saved_len, dtype=saved_dtype(first.dtype))
         saved_at = saved.data_ptr()
     elif saved_len and place is None:
@@ -46,7 +47,7 @@ def forward(
         if spare:
             saved_at = space[0] + workspace_len
     operator.forward(views, output.data_ptr(), saved_at, space, place)
-    return output, saved
+    return output, saved if keep else None
 
 
 def backward(
@@ -71,7 +72,7 @@ def backward(
     # What is not read must still be memory of the right size.
     output = grad if output is None else _checked(operator, "the output", output, first, shape)
     if saved_len and (saved is None or saved.numel() < saved_len):
-        raise ValueError(f"{operator.name}: expected {saved_len} saved sums, got {saved}")
+        raise ValueError(f"{operator.name}: expected {saved_len} saved numbers, got {saved}")
     workspace = first.new_empty(workspace_len, dtype=torch.uint8) if workspace_len else None
     grads = [torch.empty_like(tensor) if want else None for tensor, want in zip(tensors, wanted)]
     operator.backward(

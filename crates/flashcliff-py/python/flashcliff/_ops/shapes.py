@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from torch import Tensor
@@ -15,8 +16,14 @@ def fake_forward(operator: _core.Operator, tensors: Sequence[Tensor]) -> tuple[T
     sizes = _bind(operator, tensors)
     first = tensors[0]
     output = first.new_empty([sizes.get(axis, axis) for axis in operator.output])
+    dtype = saved_dtype(first.dtype)
     saved_len = operator.row_sums * sizes["batch"]
-    return output, first.new_empty([saved_len], dtype=saved_dtype(first.dtype))
+    if operator.kept is not None:
+        kept = math.prod(sizes.get(axis, axis) for axis in operator.kept)
+        # Elements of 16 bits share those of 32.
+        share = dtype.itemsize // first.dtype.itemsize
+        saved_len += kept if share == 1 else -(-kept // share)
+    return output, first.new_empty([saved_len], dtype=dtype)
 
 
 def _bind(operator, tensors):

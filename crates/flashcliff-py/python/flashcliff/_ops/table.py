@@ -11,7 +11,7 @@ from typing import Any
 from .. import _core
 from ..algebra import Algebra
 
-PARAMETERS = frozenset(("weight", "bias", "a", "b"))
+PARAMETERS = frozenset(("weight", "bias", "linear_weight", "linear_bias", "a", "b"))
 """The names of inputs without a batch axis."""
 
 Maker = Callable[..., "_core.Operator"]
@@ -37,7 +37,7 @@ class Op:
     make: Maker
     """``make(core algebra, which tensors are given, *options)``."""
     saves: bool = False
-    """Whether forward may save sums for backward."""
+    """Whether forward may save sums, or a tensor, for backward."""
     linear: bool = False
     """The gradient needs the gradient of the output alone."""
     reads_output: Callable[..., bool] = field(default=lambda *options: False)
@@ -90,12 +90,24 @@ _GATE = Option("gate", "str", "gelu")
 _EPS = Option("eps", "float", 1e-6)
 _LEFT = Option("left", "int[]?", None)
 _RIGHT = Option("right", "int[]?", None)
-_PRODUCT = (_GATE, Option("norm", "str", "rms"), _EPS, _LEFT, _RIGHT)
+_GATED = (_GATE, Option("norm", "str", "rms"), _EPS)
+_PRODUCT = (*_GATED, _LEFT, _RIGHT)
+_LINEAR = (
+    Option("per_grade", "bool", True),
+    Option("bias_mode", "str", "scalar"),
+    Option("grades", "int[]?", None),
+    Option("weight_layout", "str", "out-in-grade"),
+)
 
 
-def _mv_linear(core, given, per_grade, bias_mode, grades, weight_layout):
-    bias = bias_mode if given[2] else None
-    return _core.Operator.mv_linear(core, per_grade, bias, grades, weight_layout)
+def _with_bias(name: str) -> Maker:
+    """Of an operator with the options of a linear map, whose bias comes third."""
+    make = getattr(_core.Operator, name)
+
+    def with_bias(core, given, per_grade, bias_mode, *options):
+        return make(core, per_grade, bias_mode if given[2] else None, *options)
+
+    return with_bias
 
 
 def _steerable_product(core, given):
@@ -124,11 +136,18 @@ FCGP_NORM = _op(
 MV_LINEAR = _op(
     "mv_linear",
     "x weight bias?",
-    Option("per_grade", "bool", True),
-    Option("bias_mode", "str", "scalar"),
-    Option("grades", "int[]?", None),
-    Option("weight_layout", "str", "out-in-grade"),
-    make=_mv_linear,
+    *_LINEAR,
+    make=_with_bias("mv_linear"),
+    autocast=True,
+)
+MV_LINEAR_SGP_NORM = _op(
+    "mv_linear_sgp_norm",
+    "x linear_weight linear_bias? weight",
+    *_LINEAR,
+    *_GATED,
+    Option("recompute", "bool", False),
+    make=_with_bias("mv_linear_sgp_norm"),
+    saves=True,
     autocast=True,
 )
 PRODUCT = _op("product", "x y", Option("kind", "str", "geometric"), _LEFT, _RIGHT, autocast=True)

@@ -16,7 +16,8 @@ class FlashCliffordLayer(CliffordModule):
     """A grade-wise linear map, the gated product with the input, and an RMS norm per grade.
 
     ``y = linear_weight[grade] x + linear_bias``, then :func:`flashcliff.functional.sgp_norm` (or
-    ``fcgp_norm``) of ``x`` and ``y`` with the gate ``"gelu"`` and ``eps = 1e-6``.
+    ``fcgp_norm``) of ``x`` and ``y`` with the gate ``"gelu"`` and ``eps = 1e-6``; with ``sgp_norm``
+    it is one operator, :func:`flashcliff.functional.mv_linear_sgp_norm`.
 
     Shapes:
         - input and output ``[blades, *batch, features]``
@@ -77,18 +78,29 @@ class FlashCliffordLayer(CliffordModule):
             torch.nn.init.zeros_(self.linear_bias)
 
     def forward(self, x: Tensor) -> Tensor:
+        norm = "rms" if self.normalize else "none"
         bias = None if self.linear_bias is None else self.linear_bias.view(-1)
-        y = F.mv_linear(
+        bias_mode = "all" if self.bias_mode == "all" else "scalar"
+        if self.fully_connected:
+            y = F.mv_linear(
+                x,
+                self.linear_weight,
+                bias,
+                algebra=self.algebra,
+                bias_mode=bias_mode,
+                weight_layout="grade-in-out",
+            )
+            return F.fcgp_norm(x, y, self.gp_weight, self.algebra, norm=norm)
+        return F.mv_linear_sgp_norm(
             x,
             self.linear_weight,
             bias,
-            algebra=self.algebra,
-            bias_mode="all" if self.bias_mode == "all" else "scalar",
+            self.gp_weight,
+            self.algebra,
+            bias_mode=bias_mode,
             weight_layout="grade-in-out",
+            norm=norm,
         )
-        product = F.fcgp_norm if self.fully_connected else F.sgp_norm
-        norm = "rms" if self.normalize else "none"
-        return product(x, y, self.gp_weight, self.algebra, norm=norm)
 
     def extra_repr(self) -> str:
         return (

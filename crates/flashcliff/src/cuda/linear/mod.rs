@@ -107,6 +107,22 @@ impl Linear {
     /// # Safety
     /// As for [`Self::forward`].
     pub(super) unsafe fn backward(&self, call: &Call) -> Result<(), Error> {
+        // SAFETY: the caller's.
+        unsafe { self.gradients(call, false) }
+    }
+
+    /// [`Self::backward`], but the gradient of `x` is added to what is there.
+    ///
+    /// # Safety
+    /// As for [`Self::forward`].
+    pub(super) unsafe fn backward_adding(&self, call: &Call) -> Result<(), Error> {
+        // SAFETY: the caller's.
+        unsafe { self.gradients(call, true) }
+    }
+
+    /// # Safety
+    /// As for [`Self::forward`].
+    unsafe fn gradients(&self, call: &Call, adds_to_x: bool) -> Result<(), Error> {
         let Call { dims, dtypes, .. } = *call;
         let [x, weight, ..] = call.inputs;
         let [grad_x, grad_weight, grad_bias, ..] = call.grads;
@@ -117,6 +133,7 @@ impl Linear {
             unsafe { self.blas.run(product, space.product, call.stream) }
         };
         match grad_x {
+            Some(_) if n == 0 && adds_to_x => {}
             Some(grad_x) if n == 0 => {
                 let bytes = self.blades() * batch * k * dtypes.lanes.bytes();
                 // SAFETY: the caller's.
@@ -126,7 +143,13 @@ impl Linear {
                 // SAFETY: the caller's.
                 let weight =
                     unsafe { self.pack(call, Pass::Backward, weight, space.weights, None) }?;
-                self.x_gradients(&dims, dtypes, [weight, call.output, grad_x], &mut run)?;
+                let addresses = [weight, call.output, grad_x];
+                self.x_gradients(&dims, dtypes, addresses, &mut |product| {
+                    run(&Product {
+                        accumulate: adds_to_x,
+                        ..*product
+                    })
+                })?;
             }
             _ => {}
         }

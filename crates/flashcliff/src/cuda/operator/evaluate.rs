@@ -15,7 +15,7 @@ use crate::operator::Pass;
 pub struct Evaluation {
     /// The output.
     pub output: Array,
-    /// The row sums that the backward pass reads, a vector of the arithmetic type.
+    /// What the backward pass reads, a vector of the arithmetic type.
     pub saved: Array,
 }
 
@@ -32,7 +32,7 @@ impl Operator {
         let (dims, dtypes) = self.checks().inputs(inputs)?;
         let shape = self.operator().output_shape(&dims);
         let mut output = Array::zeros(stream, dtypes.lanes, &shape)?;
-        let saved_len = [self.saved_len(&dims)];
+        let saved_len = [self.saved_len(&dims, dtypes)];
         let mut saved = Array::zeros(stream, dtypes.arithmetic(), &saved_len)?;
         let bytes = self.workspace_bytes(&dims, Pass::Forward, dtypes)?;
         let mut workspace = array::scratch(stream, bytes)?;

@@ -31,8 +31,9 @@ impl Operator {
         let checks = self.checks();
         let (dims, dtypes) = checks.inputs(inputs)?;
         checks.output(&dims, dtypes, output.layout())?;
-        if let Some(saved) = &saved {
-            checks.saved(&dims, dtypes, Some(saved.layout()))?;
+        if saved.is_some() || self.operator.kept().is_some() {
+            let saved = saved.as_ref().map(TensorMut::layout);
+            checks.saved(&dims, dtypes, saved)?;
         }
         self.device.make_current()?;
         let needed = self.needed_workspace(&dims, Pass::Forward, dtypes, &NO_GRADIENTS)?;
@@ -69,6 +70,7 @@ impl Operator {
                 Work::Lanes(lanes) => lanes.forward(&call),
                 Work::Linear(linear) => linear.forward(&call),
                 Work::FullyConnected(product) => product.forward(&call),
+                Work::LinearSgp(layer) => layer.forward(&call),
             }
         }
     }
@@ -137,6 +139,7 @@ impl Operator {
                 Work::Lanes(lanes) => lanes.backward(&call),
                 Work::Linear(linear) => linear.backward(&call),
                 Work::FullyConnected(product) => product.backward(&call),
+                Work::LinearSgp(layer) => layer.backward(&call),
             }
         }
     }

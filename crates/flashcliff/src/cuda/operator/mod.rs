@@ -15,6 +15,7 @@ use super::dtype::Dtypes;
 use super::fully_connected::FullyConnected;
 use super::lane::Lanes;
 use super::linear::Linear;
+use super::linear_sgp::LinearSgp;
 use super::matmul::MatmulPrecision;
 use super::queue::Queue;
 use super::tensor::{Scratch, Tensor, TensorMut};
@@ -39,6 +40,7 @@ enum Work {
     Lanes(Arc<Lanes>),
     Linear(Linear),
     FullyConnected(Box<FullyConnected>),
+    LinearSgp(Box<LinearSgp>),
 }
 
 impl crate::Operator {
@@ -46,7 +48,7 @@ impl crate::Operator {
     ///
     /// # Errors
     /// [`Error::UnsupportedOnCuda`] if it has no CUDA implementation. [`Error::CudaLibrary`] without cuBLASLt
-    /// for [`mv_linear`](crate::ops::mv_linear), and for [`fcgp_norm`](crate::ops::fcgp_norm) of more than 3
+    /// for [`mv_linear`](crate::ops::mv_linear), [`mv_linear_sgp_norm`](crate::ops::mv_linear_sgp_norm), and for [`fcgp_norm`](crate::ops::fcgp_norm) of more than 3
     /// dimensions; up to 3, calls that need it report it.
     pub fn on_cuda(&self, device: &Device) -> Result<Operator, Error> {
         let work =
@@ -58,6 +60,12 @@ impl crate::Operator {
                 Kind::FullyConnected(product) => Work::FullyConnected(Box::new(
                     FullyConnected::new(self.name(), self.algebra(), product, device)?,
                 )),
+                Kind::LinearSgp(layer) => Work::LinearSgp(Box::new(LinearSgp::new(
+                    self.name(),
+                    self.algebra(),
+                    layer,
+                    device.blas()?,
+                )?)),
             };
         Ok(Operator {
             operator: Arc::new(self.clone()),
@@ -86,6 +94,7 @@ impl Operator {
             Work::Lanes(_) => {}
             Work::Linear(linear) => linear.precision = precision,
             Work::FullyConnected(product) => product.precision = precision,
+            Work::LinearSgp(layer) => layer.set_precision(precision),
         }
         self
     }
@@ -111,9 +120,10 @@ impl Operator {
     }
 
     /// The elements that the forward pass saves for the backward pass, of type
-    /// [`Dtypes::arithmetic`].
-    pub fn saved_len(&self, dims: &Dims) -> usize {
-        self.operator.saved_len(dims)
+    /// [`Dtypes::arithmetic`]. A tensor that is [kept](crate::Operator::kept) is of the type of the lanes, and
+    /// comes first; elements of 16 bits share those of 32.
+    pub fn saved_len(&self, dims: &Dims, dtypes: Dtypes) -> usize {
+        self.checks().saved_len(dims, dtypes)
     }
 
     /// The bytes of workspace a pass needs, all gradients wanted.
@@ -144,13 +154,14 @@ impl Operator {
             Work::Lanes(lanes) => lanes.prepare(dtypes),
             Work::Linear(linear) => linear.prepare(dims, dtypes),
             Work::FullyConnected(product) => product.prepare(dims, dtypes),
+            Work::LinearSgp(layer) => layer.prepare(dims, dtypes),
         }
     }
 
     /// Launches the forward pass.
     ///
     /// `saved` holds at least [`Self::saved_len`] elements; it is not needed if there is to be no
-    /// backward pass. `workspace` is not needed if [`Self::workspace_bytes`] is 0. What they hold
+    /// backward pass, unless the operator [keeps](crate::Operator::kept) a tensor: that has no other place. `workspace` is not needed if [`Self::workspace_bytes`] is 0. What they hold
     /// before does not matter.
     ///
     /// # Errors
@@ -281,6 +292,7 @@ impl Operator {
             Work::Lanes(lanes) => lanes.workspace_bytes(dims, pass, dtypes, grads),
             Work::Linear(linear) => Ok(linear.workspace_bytes(dims, pass, dtypes, grads)),
             Work::FullyConnected(product) => Ok(product.workspace_bytes(dims, pass, dtypes, grads)),
+            Work::LinearSgp(layer) => layer.workspace_bytes(dims, pass, dtypes, grads),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A call, as its seed says.
 
-use flashcliff::ops::{LinearOptions, ProductOptions, SteerableOptions};
+use flashcliff::ops::{LinearOptions, LinearSgpOptions, ProductOptions, SteerableOptions};
 use flashcliff::simd::Tier;
 use flashcliff::{
     Algebra, Bias, Dim, Dims, Error, Gate, GradeSet, Invariant, Norm, Operator, ProductKind,
@@ -160,7 +160,7 @@ fn spec(random: &mut Random, dim: usize) -> Spec {
         left,
         right,
     };
-    match random.below(24) {
+    match random.below(27) {
         0..4 => Spec::Sgp(product),
         4..7 => Spec::Fcgp(ProductOptions {
             left: grades(random, dim),
@@ -184,6 +184,13 @@ fn spec(random: &mut Random, dim: usize) -> Spec {
         19 => Spec::MvLayerNorm,
         20 => Spec::Gate(gate),
         21 => Spec::GradeRms(eps),
+        24.. => Spec::LinearSgp(LinearSgpOptions {
+            linear: linear(random, dim, yes),
+            gate,
+            norm: product.norm,
+            eps,
+            recompute: no,
+        }),
         22 if yes => Spec::Norm,
         22 => Spec::GradeNorms,
         _ => match random.below(5) {

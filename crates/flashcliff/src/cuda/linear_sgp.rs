@@ -1,0 +1,239 @@
+//! The gated product of `x` with a linear map of it: products of cuBLASLt, then one launch.
+//!
+//! `y`, the output of the map, lies at the start of what is saved for the backward pass, or in the workspace of each
+//! pass. In the backward pass the product writes the gradient of `x`, to which the products of the map add.
+
+use std::sync::Arc;
+
+use super::call::{Call, Gradients, MAX_INPUTS, NO_GRADIENTS};
+use super::dtype::Dtypes;
+use super::lane::Lanes;
+use super::linear::Linear;
+use super::matmul::{BlasLt, MatmulPrecision};
+use super::spans::WORKSPACE_ALIGNMENT;
+use crate::operator::{self, Dims, Pass};
+use crate::{Algebra, Error};
+
+/// The map and the product on a device.
+#[derive(Clone, Debug)]
+pub(super) struct LinearSgp {
+    linear: Linear,
+    product: Arc<Lanes>,
+    /// The stored blades of `x` and `y`.
+    blades: usize,
+    /// How many of the inputs are the map's: the first ones. The one behind them is the weight of the product.
+    of_linear: usize,
+    recomputes: bool,
+}
+
+/// The parts of a workspace, as offsets in bytes from its start or as addresses, and its size.
+#[derive(Clone, Copy, Debug, Default)]
+struct Space {
+    /// `y`, unless it is saved.
+    y: u64,
+    grad_y: u64,
+    /// Of the map and of the product, which take turns.
+    rest: u64,
+    rest_bytes: usize,
+    bytes: usize,
+}
+
+impl LinearSgp {
+    pub(super) fn new(
+        operator: &str,
+        algebra: Algebra,
+        layer: &operator::LinearSgp,
+        blas: Arc<BlasLt>,
+    ) -> Result<Self, Error> {
+        let linear = layer.linear();
+        Ok(Self {
+            linear: Linear::new(linear, blas),
+            product: Arc::new(Lanes::new(operator, algebra, layer.product())?),
+            blades: linear.blades(),
+            of_linear: linear.input_count(),
+            recomputes: layer.recomputes(),
+        })
+    }
+
+    pub(super) fn set_precision(&mut self, precision: MatmulPrecision) {
+        self.linear.precision = precision;
+    }
+
+    /// Loads the kernels of both passes on the current device, and chooses the algorithms of their products.
+    pub(super) fn prepare(&self, dims: &Dims, dtypes: Dtypes) -> Result<(), Error> {
+        self.linear.prepare(dims, dtypes)?;
+        self.product.prepare(dtypes)
+    }
+
+    pub(super) fn workspace_bytes(
+        &self,
+        dims: &Dims,
+        pass: Pass,
+        dtypes: Dtypes,
+        grads: &Gradients,
+    ) -> Result<usize, Error> {
+        Ok(self.space(dims, pass, dtypes, grads)?.bytes)
+    }
+
+    /// # Safety
+    /// The call is checked, its stream valid, and the context of its tensors current.
+    pub(super) unsafe fn forward(&self, call: &Call) -> Result<(), Error> {
+        let Call { dims, dtypes, .. } = *call;
+        let space = self.space(&dims, Pass::Forward, dtypes, &NO_GRADIENTS)?;
+        let space = space.at(call.workspace);
+        let (y, sums) = self.saved(call, &space);
+        // SAFETY: the caller's; `y` and the rest are inside of what is saved and of the workspace.
+        unsafe {
+            self.linear.forward(&self.map_call(call, y, &space))?;
+            self.product
+                .forward(&self.product_call(call, y, sums, &space))
+        }
+    }
+
+    /// # Safety
+    /// As for [`Self::forward`].
+    pub(super) unsafe fn backward(&self, call: &Call) -> Result<(), Error> {
+        let Call { dims, dtypes, .. } = *call;
+        if call.grads.iter().all(Option::is_none) {
+            return Ok(());
+        }
+        let space = self.space(&dims, Pass::Backward, dtypes, &call.grads)?;
+        let space = space.at(call.workspace);
+        let (y, sums) = self.saved(call, &space);
+        let of_map = self.map_gradients(&call.grads);
+        let passes_on = of_map.iter().any(Option::is_some);
+        // SAFETY: as in `forward`.
+        unsafe {
+            if self.recomputes {
+                self.linear.forward(&self.map_call(call, y, &space))?;
+            }
+            let product = Call {
+                grads: self.product_gradients(&call.grads, space.grad_y),
+                ..self.product_call(call, y, sums, &space)
+            };
+            self.product.backward(&product)?;
+            if !passes_on {
+                return Ok(());
+            }
+            let map = Call {
+                output: space.grad_y,
+                result: y,
+                grads: of_map,
+                ..self.map_call(call, y, &space)
+            };
+            self.linear.backward_adding(&map)
+        }
+    }
+
+    /// The forward pass of the map.
+    fn map_call(&self, call: &Call, y: u64, space: &Space) -> Call {
+        let mut inputs = [0; MAX_INPUTS];
+        inputs[..self.of_linear].copy_from_slice(&call.inputs[..self.of_linear]);
+        Call {
+            inputs,
+            output: y,
+            result: y,
+            saved: 0,
+            grads: NO_GRADIENTS,
+            workspace: space.rest,
+            workspace_bytes: space.rest_bytes,
+            ..*call
+        }
+    }
+
+    /// A pass of the product, as yet without gradients.
+    fn product_call(&self, call: &Call, y: u64, sums: u64, space: &Space) -> Call {
+        let mut inputs = [0; MAX_INPUTS];
+        inputs[..3].copy_from_slice(&[call.inputs[0], y, call.inputs[self.of_linear]]);
+        Call {
+            inputs,
+            saved: sums,
+            grads: NO_GRADIENTS,
+            workspace: space.rest,
+            workspace_bytes: space.rest_bytes,
+            ..*call
+        }
+    }
+
+    /// The gradients of the inputs of the map.
+    fn map_gradients(&self, grads: &Gradients) -> Gradients {
+        let mut of_map = NO_GRADIENTS;
+        of_map[..self.of_linear].copy_from_slice(&grads[..self.of_linear]);
+        of_map
+    }
+
+    /// The gradients of the inputs of the product.
+    fn product_gradients(&self, grads: &Gradients, grad_y: u64) -> Gradients {
+        let mut of_product = NO_GRADIENTS;
+        let passes_on = self.map_gradients(grads).iter().any(Option::is_some);
+        of_product[0] = grads[0];
+        of_product[1] = passes_on.then_some(grad_y);
+        of_product[2] = grads[self.of_linear];
+        of_product
+    }
+
+    /// Where `y` and the row sums are.
+    fn saved(&self, call: &Call, space: &Space) -> (u64, u64) {
+        if self.recomputes {
+            return (space.y, call.saved);
+        }
+        let elements = call.dtypes.kept_len(self.y_len(&call.dims));
+        let sums = call.saved + (elements * call.dtypes.arithmetic().bytes()) as u64;
+        (call.saved, sums)
+    }
+
+    fn y_len(&self, dims: &Dims) -> usize {
+        self.blades * dims.batch * dims.in_channels
+    }
+
+    fn space(
+        &self,
+        dims: &Dims,
+        pass: Pass,
+        dtypes: Dtypes,
+        grads: &Gradients,
+    ) -> Result<Space, Error> {
+        let of_map = self.map_gradients(grads);
+        let map = |pass, grads| self.linear.workspace_bytes(dims, pass, dtypes, grads);
+        let like_y = self.y_len(dims) * dtypes.lanes.bytes();
+        let mut space = Space::default();
+        if self.recomputes {
+            space.y = space.add(like_y);
+        }
+        let mut most = 0;
+        if pass == Pass::Forward || self.recomputes {
+            most = map(Pass::Forward, &NO_GRADIENTS);
+        }
+        if pass == Pass::Backward && of_map.iter().any(Option::is_some) {
+            space.grad_y = space.add(like_y);
+            most = map(Pass::Backward, &of_map).max(most);
+        }
+        // Addresses do not matter here.
+        let of_product = self.product_gradients(grads, 0);
+        let product = self
+            .product
+            .workspace_bytes(dims, pass, dtypes, &of_product);
+        space.rest_bytes = most.max(product?);
+        space.rest = space.add(space.rest_bytes);
+        Ok(space)
+    }
+}
+
+impl Space {
+    /// The offset of a new part.
+    fn add(&mut self, bytes: usize) -> u64 {
+        let offset = self.bytes;
+        self.bytes += bytes.next_multiple_of(WORKSPACE_ALIGNMENT);
+        offset as u64
+    }
+
+    /// The addresses of the parts of a workspace at `base`.
+    fn at(self, base: u64) -> Self {
+        Self {
+            y: base + self.y,
+            grad_y: base + self.grad_y,
+            rest: base + self.rest,
+            ..self
+        }
+    }
+}
