@@ -53,6 +53,7 @@ mod shapes;
 mod skeletons;
 mod symmetry;
 mod trials;
+mod tuning;
 mod wanted;
 
 use std::process::ExitCode;
@@ -74,5 +75,6 @@ fn main() -> ExitCode {
     skeletons::add(&mut tests);
     sanitize::add(&mut tests);
     beyond::add(&mut tests);
+    tuning::add(&mut tests);
     tests.run()
 }

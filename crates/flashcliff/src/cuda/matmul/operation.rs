@@ -123,7 +123,7 @@ impl Operation {
             .map_err(|error| error.to_string())?;
         let (expected, got) = (algorithm.configuration, described.configuration);
         if expected != got {
-            return Err(format!("expected {expected}, got {got}"));
+            return Err(format!("expected {expected:?}, got {got:?}"));
         }
         if !got.has_fixed_order() {
             let scheme = got.reduction_scheme;

@@ -119,7 +119,8 @@ impl Problem {
     }
 
     /// The bytes of workspace, for partial sums. They depend on the sizes alone: so the algorithm, and
-    /// with it the rounding, does not depend on how much memory a caller has to spare.
+    /// with it the rounding, does not depend on how much memory a caller has to spare, but on the problem, the GPU, the
+    /// version of cuBLASLt and the tuning table.
     pub(in crate::cuda) fn workspace_bytes(&self) -> usize {
         if self.parts > 1 || tiles(self.m, self.n) >= MANY_TILES / 2 {
             return LEAST_WORKSPACE;

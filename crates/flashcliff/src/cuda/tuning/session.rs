@@ -318,6 +318,11 @@ impl<'a> Session<'a> {
             this.time_pass(pass)
         };
         let times = in_turns(rounds, || time(true), || time(false));
+        let this = this.into_inner();
+        for index in 0..this.parts.len() {
+            let choice = this.parts[index].choice;
+            this.force(index, &choice)?;
+        }
         Ok(times?)
     }
 

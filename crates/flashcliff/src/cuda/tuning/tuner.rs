@@ -227,10 +227,9 @@ impl Tuner {
             terms: blades * dims.in_channels.max(dims.out_channels).max(dims.batch),
         };
         let mut gate = Gate::new(expected.collect(), tolerance);
-        if let Some(unit) = operand_unit(*dtype, *precision) {
-            for seed in 0..MOVES {
-                gate.widen(&results(exact, &numbers.moved(unit, 3 + seed))?);
-            }
+        let unit = operand_unit(*dtype, *precision);
+        for seed in 0..MOVES {
+            gate.widen(&results(exact, &numbers.moved(unit, 3 + seed))?);
         }
         let first = results((*dtype, *precision), &numbers)?;
         gate.set_first(&first)
@@ -246,13 +245,14 @@ fn wrong(workload: &Workload, reason: super::Wrong) -> Error {
     }
 }
 
-/// How far products may round their operands, relatively; tensor cores may cut digits off.
-fn operand_unit(dtype: Dtype, precision: MatmulPrecision) -> Option<f64> {
+/// How far products may round their operands, relatively; tensor cores may cut digits off. Of operands that are not
+/// rounded, some units: steep functions come before the products, and behind.
+fn operand_unit(dtype: Dtype, precision: MatmulPrecision) -> f64 {
     match (dtype, precision) {
-        (Dtype::F32, MatmulPrecision::Highest) | (Dtype::F64, _) => None,
-        (Dtype::F32, MatmulPrecision::Bf16) => Some(2.0 * unit(Dtype::Bf16)),
-        (Dtype::F32, MatmulPrecision::Tf32 | MatmulPrecision::F16) => Some(2.0 * unit(Dtype::F16)),
-        (Dtype::Bf16 | Dtype::F16, _) => Some(unit(dtype)),
+        (Dtype::F32, MatmulPrecision::Bf16) => 2.0 * unit(Dtype::Bf16),
+        (Dtype::F32, MatmulPrecision::Tf32 | MatmulPrecision::F16) => 2.0 * unit(Dtype::F16),
+        (Dtype::F32 | Dtype::F64, _) => 4.0 * unit(dtype),
+        (Dtype::Bf16 | Dtype::F16, _) => unit(dtype),
     }
 }
 

@@ -12,7 +12,7 @@ pub struct Effort {
     pub rounds: usize,
     /// Rounds of the second, of candidates that were faster in the first.
     pub confirming_rounds: usize,
-    /// By what share a candidate must be faster, and not less than times scatter.
+    /// By what share a candidate must be faster, besides how far times scatter. Negative shares accept slower ones.
     pub lead: f64,
     /// How often to go over all coordinates, until none changes; from the second time on with the candidates
     /// that came close.

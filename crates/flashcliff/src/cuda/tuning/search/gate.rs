@@ -122,9 +122,9 @@ impl Tolerance {
 pub(in crate::cuda) fn unit(dtype: Dtype) -> f64 {
     let bits = match dtype {
         Dtype::F64 => 53,
-        Dtype::F32 => 24,
         Dtype::F16 => 11,
         Dtype::Bf16 => 8,
+        _ => 24,
     };
     0.5_f64.powi(bits)
 }
@@ -288,7 +288,7 @@ mod tests {
             (Dtype::F16, 2e-4, 2e-3),
         ] {
             let (gate, values) = gate(dtype);
-            assert_eq!(gate.check(&[values.clone()]), Ok(()));
+            assert_eq!(gate.check(std::slice::from_ref(&values)), Ok(()));
             assert_eq!(gate.check(&[off_by(&values, right)]), Ok(()), "{dtype}");
             assert!(gate.check(&[off_by(&values, wrong)]).is_err(), "{dtype}");
         }

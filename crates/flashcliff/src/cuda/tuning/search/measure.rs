@@ -22,9 +22,9 @@ impl Times {
         }
     }
 
-    /// Whether these times are lower than others by a share of them, and by more than both scatter.
+    /// Whether these times are lower than others by a share of them and what both scatter besides.
     pub(super) fn beat(&self, others: &Self, share: f64) -> bool {
-        let margin = (share * others.median).max(self.spread).max(others.spread);
+        let margin = share * others.median + self.spread.max(others.spread);
         self.median < others.median - margin
     }
 }
