@@ -112,6 +112,9 @@ fn on_gpu(
     _log: impl FnOnce() -> Result<Option<AtomicFile>, Error>,
     _quiet: bool,
 ) -> Result<(), Error> {
-    tracing::debug!("{jobs:?} on cuda:{ordinal} by {args:?}");
+    for job in jobs {
+        let name = job.operator.name();
+        tracing::debug!("{name} at {:?} on cuda:{ordinal} by {args:?}", job.dims);
+    }
     Err(flashcliff_candle::Error::BuiltWithoutCuda.into())
 }
