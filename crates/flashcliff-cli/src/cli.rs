@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::info::InfoArgs;
 use crate::op::OpArgs;
 use crate::train::TrainArgs;
+use crate::tune::TuneArgs;
 
 /// Clifford-algebra networks: train, run operators, show algebras, measure.
 #[derive(Debug, Parser)]
@@ -37,6 +38,7 @@ pub(crate) enum Command {
     Op(OpArgs),
     Info(InfoArgs),
     Bench(BenchArgs),
+    Tune(TuneArgs),
 }
 
 impl Cli {

@@ -10,7 +10,7 @@ use crate::device::DeviceName;
 use crate::error::Error;
 use crate::output::{Align, Table, print};
 
-/// Show version, SIMD tier, threads, GPUs and the algebras that have kernels.
+/// Show version, SIMD tier, threads, GPUs with their tuning tables, and the algebras that have kernels.
 #[derive(Debug, Args)]
 pub(crate) struct InfoArgs {
     /// As JSON.
@@ -52,6 +52,22 @@ struct Gpu {
     name: String,
     compute_capability: [i32; 2],
     memory_bytes: usize,
+    tuning: Tuning,
+}
+
+/// The tuning tables of a GPU.
+#[derive(Debug, Serialize)]
+struct Tuning {
+    /// The file of the user.
+    file: Option<String>,
+    /// What became of it, in words.
+    state: String,
+    /// Its entries, if it was read.
+    entries: Option<usize>,
+    /// Those of the built-in table, if there is one.
+    built_in_entries: Option<usize>,
+    /// What is not used, and why.
+    ignored: Vec<String>,
 }
 
 impl Gpus {
@@ -65,6 +81,7 @@ impl Gpus {
                 name: device.name()?,
                 compute_capability: [major, minor],
                 memory_bytes: device.total_memory()?,
+                tuning: Tuning::of(&device),
             })
         };
         let found: Result<Vec<Gpu>, flashcliff::Error> =
@@ -98,11 +115,68 @@ impl Gpus {
             let [major, minor] = gpu.compute_capability;
             let gib = gpu.memory_bytes as f64 / f64::from(1 << 30);
             format!(
-                "{}: {}, compute capability {major}.{minor}, {gib:.1} GiB\n",
-                gpu.device, gpu.name
+                "{}: {}, compute capability {major}.{minor}, {gib:.1} GiB\n{}",
+                gpu.device,
+                gpu.name,
+                gpu.tuning.text()
             )
         };
         self.found.iter().map(line).collect()
+    }
+}
+
+impl Tuning {
+    #[cfg(feature = "cuda")]
+    fn of(device: &flashcliff::Device) -> Self {
+        use flashcliff::cuda::tuning::{FileState, check};
+
+        // Says of every entry whether it is used; without cuBLASLt none is.
+        let unchecked = check(device).err().map(|error| error.to_string());
+        let tables = device.tuning();
+        let (state, entries) = match tables.file_state() {
+            FileState::Off => ("not to be read".to_owned(), None),
+            FileState::Missing => ("not there".to_owned(), None),
+            FileState::Read { entries } => ("read".to_owned(), Some(*entries)),
+            FileState::Broken(error) => (format!("not used: {error}"), None),
+            _ => ("unknown".to_owned(), None),
+        };
+        let ignored = tables.ignored().into_iter();
+        let ignored = ignored.map(|ignored| format!("{}: {}", ignored.source, ignored.reason));
+        let unknown =
+            tables.place().unknown.as_ref().map(|got| {
+                format!("FLASHCLIFF_TUNING: expected all, builtin or none, got `{got}`")
+            });
+        Self {
+            file: tables.file().map(|path| path.display().to_string()),
+            state,
+            entries,
+            built_in_entries: tables.built_in_entries(),
+            ignored: unknown
+                .into_iter()
+                .chain(unchecked)
+                .chain(ignored)
+                .collect(),
+        }
+    }
+
+    fn text(&self) -> String {
+        let count = |entries: Option<usize>| {
+            entries.map_or(String::new(), |entries| format!(", {entries} entries"))
+        };
+        let file = self.file.as_deref().unwrap_or("none");
+        let mut text = format!(
+            "  tuning table of the user: {file}: {}{}\n",
+            self.state,
+            count(self.entries)
+        );
+        text += &match self.built_in_entries {
+            Some(entries) => format!("  tuning table built in: {entries} entries\n"),
+            None => "  tuning table built in: none\n".to_owned(),
+        };
+        for ignored in &self.ignored {
+            text += &format!("  ignored: {ignored}\n");
+        }
+        text
     }
 }
 

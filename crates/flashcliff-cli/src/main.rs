@@ -1,6 +1,6 @@
-//! The `flashcliff` program: trains the published models, runs single operators on files, shows algebras, measures.
+//! The `flashcliff` program: trains the published models, runs single operators on files, shows algebras, measures, tunes.
 //!
-//! Exit status: 0 on success, also when Ctrl-C ended a training run that was saved; 1 on an error, with its causes on standard error; 2 on wrong usage.
+//! Exit status: 0 on success, also when Ctrl-C ended a training run that was saved, or tuning; 1 on an error, with its causes on standard error; 2 on wrong usage.
 //! Results go to standard output, everything else to standard error.
 
 mod algebra;
@@ -16,6 +16,7 @@ mod op;
 mod output;
 mod tasks;
 mod train;
+mod tune;
 
 use std::process::ExitCode;
 
@@ -43,5 +44,6 @@ fn run(cli: &Cli) -> Result<(), Error> {
         Command::Op(args) => op::run(args),
         Command::Info(args) => info::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Tune(args) => tune::run(args, cli.quiet),
     }
 }

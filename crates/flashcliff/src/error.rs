@@ -257,4 +257,18 @@ pub enum Error {
         /// What it overlaps.
         second: String,
     },
+    /// The file of a tuning table.
+    #[cfg(feature = "cuda")]
+    #[error("tuning table: {0}")]
+    TuningFile(#[from] crate::cuda::tuning::FileError),
+    /// An operator computes something wrong with the choices that are in use, so that there is nothing to
+    /// compare others with.
+    #[cfg(feature = "cuda")]
+    #[error("{operator}: cannot be tuned, since what is in use is wrong: {reason}")]
+    TuningReference {
+        /// The operator.
+        operator: String,
+        /// What is wrong.
+        reason: crate::cuda::tuning::Wrong,
+    },
 }

@@ -3,6 +3,18 @@
 #[path = "../src/cuda/fully_connected/blocks.rs"]
 mod blocks;
 
+#[allow(
+    dead_code,
+    unreachable_pub,
+    unused_imports,
+    missing_docs,
+    reason = "the library uses the rest"
+)]
+#[path = "unit/cuda.rs"]
+mod cuda;
+
 #[allow(dead_code, unreachable_pub, reason = "the library uses the rest")]
 #[path = "../src/simd/tier.rs"]
 mod tier;
+
+use flashcliff::{Dtype, Pass, Signature};

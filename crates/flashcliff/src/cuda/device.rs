@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use cudarc::driver::{CudaContext, CudaStream, result, sys as driver};
 use flashcliff_sys as sys;
 
-use super::matmul::BlasLt;
+use super::matmul::{BlasLt, Watch};
+use super::tuning::{Gpu, Place, Tables};
 use super::{fault, library};
 use crate::Error;
 
@@ -20,6 +21,9 @@ struct Inner {
     context: Arc<CudaContext>,
     capability: (i32, i32),
     blas: OnceLock<Arc<BlasLt>>,
+    tables: Arc<Tables>,
+    /// Of a device that is being tuned.
+    watch: Option<Arc<Watch>>,
 }
 
 /// The devices that [`Device::cuda`] has given out. cudarc orders uses of memory among the streams of
@@ -76,7 +80,7 @@ impl Device {
     }
 
     /// The GPU of a context that a host has already. To be kept: with it goes what cuBLASLt has
-    /// worked out.
+    /// worked out. Reads the [tuning tables](super::tuning) of the GPU.
     ///
     /// # Errors
     /// [`Error::CudaContext`] if it is not the primary context, [`Error::CudaDriverTooOld`],
@@ -102,13 +106,55 @@ impl Device {
                 built_for,
             });
         }
+        Self::opened(context, capability, Place::from_env(), None)
+    }
+
+    /// The same GPU and context with tuning tables that are read anew, from a place. Nothing is worked out for it
+    /// yet. Tensors and streams may be shared with the other one.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub fn with_tuning(&self, place: Place) -> Result<Self, Error> {
+        let context = self.inner.context.clone();
+        Self::opened(context, self.inner.capability, place, None)
+    }
+
+    /// The same GPU, for a search: what it is asked for is seen, and can be forced.
+    pub(super) fn watched(&self, watch: Arc<Watch>) -> Result<Self, Error> {
+        let place = self.inner.tables.place().clone();
+        let context = self.inner.context.clone();
+        Self::opened(context, self.inner.capability, place, Some(watch))
+    }
+
+    fn opened(
+        context: Arc<CudaContext>,
+        capability: (i32, i32),
+        place: Place,
+        watch: Option<Arc<Watch>>,
+    ) -> Result<Self, Error> {
+        let name = context.name().map_err(fault::driver("cuDeviceGetName"))?;
+        let gpu = Gpu {
+            name,
+            compute_capability: capability,
+        };
         Ok(Self {
             inner: Arc::new(Inner {
                 context,
                 capability,
                 blas: OnceLock::new(),
+                tables: Arc::new(Tables::read(gpu, place)),
+                watch,
             }),
         })
+    }
+
+    /// Its tuning tables.
+    pub fn tuning(&self) -> &Tables {
+        &self.inner.tables
+    }
+
+    pub(super) fn watch(&self) -> Option<&Arc<Watch>> {
+        self.inner.watch.as_ref()
     }
 
     /// Its number.
@@ -174,7 +220,13 @@ impl Device {
             return Ok(blas.clone());
         }
         // Of two threads that get here at once, one keeps the other's.
-        let blas = Arc::new(BlasLt::new(&self.inner.context)?);
+        let Inner {
+            context,
+            tables,
+            watch,
+            ..
+        } = &*self.inner;
+        let blas = Arc::new(BlasLt::new(context, tables.clone(), watch.clone())?);
         Ok(self.inner.blas.get_or_init(|| blas).clone())
     }
 }

@@ -31,8 +31,8 @@
 //! views made by `from_raw`, or memory of a context whose event tracking is off.
 //!
 //! # Determinism
-//! Results are the same bit for bit from run to run on one GPU model, for tensors of equal alignment.
-//! There are no float atomics.
+//! Results are the same bit for bit from run to run on one GPU model, with one version of cuBLASLt and one
+//! [tuning table](tuning), for tensors of equal shape and alignment. There are no float atomics.
 
 mod array;
 mod call;
@@ -51,6 +51,7 @@ mod operator;
 mod queue;
 mod spans;
 mod tensor;
+pub mod tuning;
 
 pub use array::Array;
 pub use cudarc;

@@ -23,7 +23,7 @@ pub(crate) use linear_sgp::LinearSgp;
 pub use shape::{Dim, Dims, TensorSpec};
 
 /// One of the two passes of an operator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pass {
     /// From inputs to output.
     Forward,

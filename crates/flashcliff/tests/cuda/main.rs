@@ -54,6 +54,7 @@ mod shapes;
 mod skeletons;
 mod symmetry;
 mod trials;
+mod tuning;
 mod wanted;
 
 use std::process::ExitCode;
@@ -76,5 +77,6 @@ fn main() -> ExitCode {
     skeletons::add(&mut tests);
     sanitize::add(&mut tests);
     beyond::add(&mut tests);
+    tuning::add(&mut tests);
     tests.run()
 }

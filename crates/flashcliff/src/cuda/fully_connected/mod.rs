@@ -17,6 +17,7 @@ use super::call::{Call, Gradients};
 use super::device::Device;
 use super::dtype::Dtypes;
 use super::matmul::{BlasLt, MatmulPrecision, Product, offset};
+use super::tuning::KnobKey;
 use crate::operator::{self, Dims, Pass};
 use crate::{Algebra, Error};
 use grades::OutputGrades;
@@ -25,16 +26,20 @@ use problem::Problem;
 use steps::Steps;
 use workspace::Space;
 
-/// What the path products of a block, and the rows of the output beside them, take at the most, unless
-/// the caller says otherwise. Smaller blocks fill a large GPU worse.
-const BLOCK_BYTES: usize = 256 << 20;
+/// The knob for what the path products of a block, and the rows of the output beside them, take at the most,
+/// in MiB. Smaller blocks fill a large GPU worse.
+const BLOCK_KNOB: &str = "block_mib";
+const BLOCK_MIB: i64 = 256;
+const BLOCK_CHOICES: [i64; 5] = [32, 64, 128, 256, 512];
 
 /// The product on a device, with its options.
 #[derive(Clone, Debug)]
 pub(super) struct FullyConnected {
     pub(super) precision: MatmulPrecision,
-    /// What a block may take.
-    pub(super) block_bytes: usize,
+    /// What a block may take, if the caller says so.
+    pub(super) block_bytes: Option<usize>,
+    operator: String,
+    algebra: Algebra,
     kernels: Kernels,
     device: Device,
     grades: OutputGrades,
@@ -55,7 +60,9 @@ impl FullyConnected {
         device.blas()?;
         Ok(Self {
             precision: MatmulPrecision::default(),
-            block_bytes: BLOCK_BYTES,
+            block_bytes: None,
+            operator: operator.to_owned(),
+            algebra,
             kernels: Kernels::find(operator, algebra, product, &grades)?,
             device: device.clone(),
             grades,
@@ -63,37 +70,60 @@ impl FullyConnected {
         })
     }
 
-    fn problem<'a>(&'a self, dims: &'a Dims, dtypes: Dtypes) -> Problem<'a> {
+    fn problem<'a>(&'a self, dims: &'a Dims, dtypes: Dtypes, pass: Pass) -> Problem<'a> {
         Problem {
             grades: &self.grades,
             dims,
             dtypes,
             precision: self.precision,
-            block_bytes: self.block_bytes,
+            pass,
+            block_bytes: self.block_bytes(dims, dtypes, pass),
         }
+    }
+
+    fn block_bytes(&self, dims: &Dims, dtypes: Dtypes, pass: Pass) -> usize {
+        if let Some(bytes) = self.block_bytes {
+            return bytes;
+        }
+        let key = KnobKey {
+            operator: self.operator.clone().into(),
+            algebra: self.algebra.signature(),
+            pass,
+            dtype: dtypes.lanes,
+            precision: self.precision,
+            batch: dims.batch,
+            in_channels: dims.in_channels,
+            out_channels: dims.out_channels,
+        };
+        let knob = self
+            .device
+            .knob(&key, BLOCK_KNOB, BLOCK_MIB, &BLOCK_CHOICES);
+        // A choice, or the default.
+        usize::try_from(knob).map_or(0, |mebibytes| mebibytes << 20)
     }
 
     /// Loads the kernels, and chooses the algorithms of the products.
     pub(super) fn prepare(&self, dims: &Dims, dtypes: Dtypes) -> Result<(), Error> {
         self.kernels.prepare(dtypes)?;
-        let problem = self.problem(dims, dtypes);
-        if problem.is_nothing() {
-            return Ok(());
-        }
-        let blas = self.device.blas()?;
-        let plan = |product: Product| blas.plan(&product.problem).map(drop);
+        let plan = |product: Product, blas: &BlasLt| blas.plan(&product.problem).map(drop);
         // Workspaces are aligned, so any address that is says which algorithms.
         for pass in [Pass::Forward, Pass::Backward] {
-            let space = Space::new(&problem, pass, [true; 2]);
-            for count in problem.blocks(pass).sizes() {
+            let problem = self.problem(dims, dtypes, pass);
+            if problem.is_nothing() {
+                return Ok(());
+            }
+            let blas = self.device.blas()?;
+            let space = Space::new(&problem, [true; 2]);
+            for count in problem.blocks().sizes() {
                 let steps = Steps::new(&problem, &space, count);
-                for products in problem.products(pass) {
+                for products in problem.products() {
                     match pass {
-                        Pass::Forward => plan(steps.output(&products))?,
+                        Pass::Forward => plan(steps.output(&products), &blas)?,
                         Pass::Backward => {
-                            plan(steps.path_gradients(&products))?;
-                            let all = steps.weight_gradients(&products, true);
-                            all.into_iter().try_for_each(plan)?;
+                            plan(steps.path_gradients(&products), &blas)?;
+                            for product in steps.weight_gradients(&products, true) {
+                                plan(product, &blas)?;
+                            }
                         }
                     }
                 }
@@ -109,32 +139,32 @@ impl FullyConnected {
         dtypes: Dtypes,
         grads: &Gradients,
     ) -> usize {
-        let problem = self.problem(dims, dtypes);
+        let problem = self.problem(dims, dtypes, pass);
         match problem.is_nothing() {
             true => 0,
-            false => Space::new(&problem, pass, wanted(grads)).bytes,
+            false => Space::new(&problem, wanted(grads)).bytes,
         }
     }
 
     /// # Safety
     /// The call is checked, its stream valid, and the context of its tensors current.
     pub(super) unsafe fn forward(&self, call: &Call) -> Result<(), Error> {
-        let problem = self.problem(&call.dims, call.dtypes);
+        let problem = self.problem(&call.dims, call.dtypes, Pass::Forward);
         if problem.is_nothing() {
             // SAFETY: the caller's.
             return unsafe { self.nothing(call) };
         }
         let blas = self.device.blas()?;
-        let space = Space::new(&problem, Pass::Forward, [false; 2]).at(call.workspace);
+        let space = Space::new(&problem, [false; 2]).at(call.workspace);
         let tf32 = problem.rounds_to_tf32();
         // SAFETY: of all calls: the caller's; parts of the workspace are as large as their kernels write.
         unsafe { self.kernels.pack(call, space.weights, true, tf32) }?;
-        for rows in problem.blocks(Pass::Forward).iter() {
+        for rows in problem.blocks().iter() {
             let steps = Steps::new(&problem, &space, rows.len());
             let kernels = self.kernels.on(call, &rows, tf32);
             // SAFETY: as above.
             unsafe { kernels.form(space.formed(&problem, rows.len()), false) }?;
-            for products in problem.products(Pass::Forward) {
+            for products in problem.products() {
                 // SAFETY: as above.
                 unsafe { blas.run(&steps.output(&products), space.blas, call.stream) }?;
             }
@@ -147,7 +177,7 @@ impl FullyConnected {
     /// # Safety
     /// As for [`Self::forward`].
     pub(super) unsafe fn backward(&self, call: &Call) -> Result<(), Error> {
-        let problem = self.problem(&call.dims, call.dtypes);
+        let problem = self.problem(&call.dims, call.dtypes, Pass::Backward);
         let [of_operands, of_weights] = wanted(&call.grads);
         if !of_operands && !of_weights {
             return Ok(());
@@ -158,21 +188,21 @@ impl FullyConnected {
         }
         let blas = self.device.blas()?;
         let wanted = [of_operands, of_weights];
-        let space = Space::new(&problem, Pass::Backward, wanted).at(call.workspace);
+        let space = Space::new(&problem, wanted).at(call.workspace);
         let tf32 = problem.rounds_to_tf32();
         if of_operands {
             // SAFETY: of all calls: as in the forward pass.
             unsafe { self.kernels.pack(call, space.weights, false, tf32) }?;
         }
-        let transposes = problem.products(Pass::Backward).any(|p| p.transposes());
+        let transposes = problem.products().any(|p| p.transposes());
         let transposed = (of_weights && transposes).then_some(space.transposed);
-        for rows in problem.blocks(Pass::Backward).iter() {
+        for rows in problem.blocks().iter() {
             let kernels = self.kernels.on(call, &rows, tf32);
             // SAFETY: as above.
             unsafe { kernels.undo_norm(space.product, transposed) }?;
             let steps = Steps::new(&problem, &space, rows.len());
             if of_operands {
-                for products in problem.products(Pass::Backward) {
+                for products in problem.products() {
                     // SAFETY: as above.
                     unsafe { blas.run(&steps.path_gradients(&products), space.blas, call.stream) }?;
                 }
@@ -204,7 +234,7 @@ impl FullyConnected {
         blas: &BlasLt,
     ) -> Result<(), Error> {
         for transposed in [false, true] {
-            let all = || problem.products(Pass::Backward);
+            let all = || problem.products();
             let own = || all().filter(|products| products.transposes() == transposed);
             if own().next().is_none() {
                 continue;
@@ -232,7 +262,7 @@ impl FullyConnected {
     ) -> Result<(), Error> {
         let size = call.dims.in_channels * call.dims.out_channels;
         let bytes = call.dtypes.arithmetic().bytes();
-        for products in problem.products(Pass::Backward) {
+        for products in problem.products() {
             let from = space.weight_grads[products.grade()];
             for (index, paths) in products.paths().enumerate() {
                 let parts = products.parts();

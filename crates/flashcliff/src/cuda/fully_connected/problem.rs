@@ -8,22 +8,23 @@ use crate::cuda::dtype::Dtypes;
 use crate::cuda::matmul::MatmulPrecision;
 use crate::operator::{Dims, Pass};
 
-/// The product for tensors of some sizes and types.
+/// A pass of the product for tensors of some sizes and types.
 #[derive(Clone, Copy)]
 pub(super) struct Problem<'a> {
     pub(super) grades: &'a OutputGrades,
     pub(super) dims: &'a Dims,
     pub(super) dtypes: Dtypes,
     pub(super) precision: MatmulPrecision,
+    pub(super) pass: Pass,
     /// What a block may take.
     pub(super) block_bytes: usize,
 }
 
 impl<'a> Problem<'a> {
     /// How the batch is cut. Depends on the shape, the types and the limit alone.
-    pub(super) fn blocks(&self, pass: Pass) -> Blocks {
+    pub(super) fn blocks(&self) -> Blocks {
         let (lane, sum) = (self.dtypes.lanes.bytes(), self.dtypes.arithmetic().bytes());
-        let product = match pass {
+        let product = match self.pass {
             Pass::Forward => sum,
             Pass::Backward => lane,
         };
@@ -33,8 +34,8 @@ impl<'a> Problem<'a> {
     }
 
     /// The matrix products, by groups of output grades.
-    pub(super) fn products(self, pass: Pass) -> impl Iterator<Item = Products<'a>> {
-        let blocks = self.blocks(pass);
+    pub(super) fn products(self) -> impl Iterator<Item = Products<'a>> {
+        let blocks = self.blocks();
         let groups = self.grades.groups();
         groups.map(move |group| Products::new(self, group, blocks))
     }

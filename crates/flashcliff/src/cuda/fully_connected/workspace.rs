@@ -27,10 +27,10 @@ pub(super) struct Space {
 
 impl Space {
     /// `wanted` are the gradients of the operands and of the weights.
-    pub(super) fn new(problem: &Problem, pass: Pass, wanted: [bool; 2]) -> Self {
+    pub(super) fn new(problem: &Problem, wanted: [bool; 2]) -> Self {
         let Problem { dims, dtypes, .. } = problem;
-        let blocks = problem.blocks(pass);
-        let (forward, [of_operands, of_weights]) = (pass == Pass::Forward, wanted);
+        let blocks = problem.blocks();
+        let (forward, [of_operands, of_weights]) = (problem.pass == Pass::Forward, wanted);
         let (lane, sum) = (dtypes.lanes.bytes(), dtypes.arithmetic().bytes());
         let mut this = Self::default();
         if forward || of_operands {
@@ -43,7 +43,7 @@ impl Space {
         this.formed = this.add(formed * lane);
         let mut blas = 0;
         let mut transposes = false;
-        for products in problem.products(pass) {
+        for products in problem.products() {
             let mut workspace = |m, n| blas = workspace_bytes(m, n, dtypes.lanes).max(blas);
             let (rows, width) = (products.rows(blocks.rows), products.width());
             if forward {

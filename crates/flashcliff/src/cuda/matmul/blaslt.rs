@@ -8,10 +8,13 @@ use cudarc::driver::CudaContext;
 use cudarc::driver::sys::CUstream;
 
 use super::library::{Functions, Handle};
+use super::operation::Operation;
 use super::plan::Plan;
 use super::product::{Problem, Product};
+use super::watch::Watch;
 use crate::Error;
 use crate::cuda::fault;
+use crate::cuda::tuning::table::{Algorithm, Tables};
 
 /// Plans that are remembered; with more shapes than that they are made anew.
 const MOST_PLANS: usize = 4096;
@@ -23,6 +26,9 @@ pub(in crate::cuda) struct BlasLt {
     handle: Handle,
     context: Arc<CudaContext>,
     plans: Mutex<HashMap<Problem, Arc<Plan>>>,
+    tables: Arc<Tables>,
+    /// Of a device that is being tuned.
+    watch: Option<Arc<Watch>>,
 }
 
 // SAFETY: cuBLASLt allows one handle to be used by many threads at once.
@@ -32,7 +38,11 @@ unsafe impl Sync for BlasLt {}
 
 impl BlasLt {
     /// Loads the library and makes a handle.
-    pub(in crate::cuda) fn new(context: &Arc<CudaContext>) -> Result<Self, Error> {
+    pub(in crate::cuda) fn new(
+        context: &Arc<CudaContext>,
+        tables: Arc<Tables>,
+        watch: Option<Arc<Watch>>,
+    ) -> Result<Self, Error> {
         let functions = Functions::load()?;
         context
             .bind_to_thread()
@@ -46,17 +56,31 @@ impl BlasLt {
             handle,
             context: context.clone(),
             plans: Mutex::default(),
+            tables,
+            watch,
         })
     }
 
-    /// The plan of a problem, made at the first call. Launches nothing.
+    /// The plan of a problem, made at the first call: by a tuning table if one has a valid algorithm for it, else
+    /// by cuBLASLt's heuristics. Launches nothing.
     pub(in crate::cuda) fn plan(&self, problem: &Problem) -> Result<Arc<Plan>, Error> {
+        if let Some(forced) = self.watch.as_ref().and_then(|watch| watch.saw(problem)) {
+            return Ok(forced);
+        }
         // What is behind the lock is whole after a panic too.
         let plans = || self.plans.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(plan) = plans().get(problem) {
             return Ok(plan.clone());
         }
-        let plan = Arc::new(Plan::new(self.functions, self.handle, *problem)?);
+        let operation = Operation::new(self.functions, *problem)?;
+        let tuned = self.tables.algorithm(problem, self.version(), |algorithm| {
+            operation.accept(self.handle, algorithm)
+        });
+        let algorithm = match tuned {
+            Some(algorithm) => algorithm,
+            None => operation.best(self.handle)?,
+        };
+        let plan = Arc::new(Plan::new(operation, algorithm));
         let mut plans = plans();
         if plans.len() >= MOST_PLANS {
             plans.clear();
@@ -77,7 +101,50 @@ impl BlasLt {
     ) -> Result<(), Error> {
         let plan = self.plan(&product.problem)?;
         // SAFETY: the caller's.
-        unsafe { plan.run(self.handle, product, workspace, stream) }
+        let launch = || unsafe { plan.run(self.handle, product, workspace, stream) };
+        match &self.watch {
+            // SAFETY: the caller's.
+            Some(watch) => unsafe { watch.around(&product.problem, &self.context, stream, launch) },
+            None => launch(),
+        }
+    }
+
+    // ---- for tuning ----
+
+    /// The version of the library.
+    pub(in crate::cuda) fn version(&self) -> usize {
+        // SAFETY: gives a number.
+        unsafe { (self.functions.version)() }
+    }
+
+    /// The algorithm that a problem is computed by.
+    pub(in crate::cuda) fn algorithm(&self, problem: &Problem) -> Result<Algorithm, Error> {
+        self.functions.describe(self.plan(problem)?.algorithm())
+    }
+
+    /// At most so many algorithms that the heuristics propose, best first.
+    pub(in crate::cuda) fn proposals(
+        &self,
+        problem: &Problem,
+        most: usize,
+    ) -> Result<Vec<Algorithm>, Error> {
+        let operation = Operation::new(self.functions, *problem)?;
+        let proposals = operation.proposals(self.handle, most)?;
+        let described = proposals
+            .iter()
+            .map(|opaque| self.functions.describe(opaque));
+        described.collect()
+    }
+
+    /// A plan with some algorithm, or why the problem cannot be computed by it.
+    pub(in crate::cuda) fn plan_with(
+        &self,
+        problem: &Problem,
+        algorithm: &Algorithm,
+    ) -> Result<Result<Arc<Plan>, String>, Error> {
+        let operation = Operation::new(self.functions, *problem)?;
+        let accepted = operation.accept(self.handle, algorithm);
+        Ok(accepted.map(|algorithm| Arc::new(Plan::new(operation, algorithm))))
     }
 }
 

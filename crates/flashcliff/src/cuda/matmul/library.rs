@@ -44,6 +44,7 @@ macro_rules! functions {
 
 functions! {
     status_name = b"cublasLtGetStatusName\0": fn(Status) -> *const c_char;
+    version = b"cublasLtGetVersion\0": fn() -> usize;
     create = b"cublasLtCreate\0": fn(*mut Handle) -> Status;
     destroy = b"cublasLtDestroy\0": fn(Handle) -> Status;
     create_product = b"cublasLtMatmulDescCreate\0":
@@ -74,6 +75,20 @@ functions! {
         *mut Choice,
         *mut c_int,
     ) -> Status;
+    check_algorithm = b"cublasLtMatmulAlgoCheck\0": fn(
+        Handle,
+        Handle,
+        Handle,
+        Handle,
+        Handle,
+        Handle,
+        *const lt::cublasLtMatmulAlgo_t,
+        *mut Choice,
+    ) -> Status;
+    configuration = b"cublasLtMatmulAlgoConfigGetAttribute\0":
+        fn(*const lt::cublasLtMatmulAlgo_t, c_int, *mut c_void, usize, *mut usize) -> Status;
+    capability = b"cublasLtMatmulAlgoCapGetAttribute\0":
+        fn(*const lt::cublasLtMatmulAlgo_t, c_int, *mut c_void, usize, *mut usize) -> Status;
     multiply = b"cublasLtMatmul\0": fn(
         Handle,
         Handle,
@@ -97,16 +112,21 @@ functions! {
 impl Functions {
     /// The result of a call.
     pub(super) fn check(&self, call: &'static str, status: Status) -> Result<(), Error> {
-        if status == 0 {
-            return Ok(());
+        match status {
+            0 => Ok(()),
+            _ => Err(self.error(call, status)),
         }
+    }
+
+    /// The error that a status stands for.
+    pub(super) fn error(&self, call: &'static str, status: Status) -> Error {
         // SAFETY: takes any status and gives a static string.
         let name = unsafe { fault::owned((self.status_name)(status)) };
-        Err(Error::Cuda {
+        Error::Cuda {
             call,
             name,
             description: format!("cuBLASLt status {status}"),
-        })
+        }
     }
 }
 

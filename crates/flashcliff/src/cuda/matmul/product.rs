@@ -1,7 +1,12 @@
 //! One matrix product, as cuBLASLt is asked for it.
 
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
 use super::MatmulPrecision;
 use crate::Dtype;
+use crate::cuda::tuning::table::names;
 
 /// What NVIDIA recommends as the workspace of cuBLASLt on its largest GPUs; the most it gets.
 const MOST_WORKSPACE: usize = 32 << 20;
@@ -16,7 +21,8 @@ const MOST_SPLITS: usize = 32;
 pub(in crate::cuda) const BIAS_ALIGNMENT: u64 = 16;
 
 /// The products, row-major, of `x [rows, in]`, `w [out, in]` and `o [rows, out]`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(in crate::cuda) enum Form {
     /// `o = x w^T`.
     TimesTranspose,
@@ -31,7 +37,10 @@ pub(in crate::cuda) enum Form {
 /// Row-major matrices are their own transposes in column-major order, so that
 /// `o^T = w x^T` takes `w` transposed and `x` as it is, `x^T = w^T o^T` takes both as they are, and
 /// `w^T = x^T o` takes `o` transposed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+///
+/// Tuning tables have it as their key, under these names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(in crate::cuda) struct Problem {
     pub(in crate::cuda) form: Form,
     pub(in crate::cuda) m: usize,
@@ -42,14 +51,52 @@ pub(in crate::cuda) struct Problem {
     /// The elements from `a`, `b` and `d` of one part to those of the next; 0 for a single one.
     pub(in crate::cuda) strides: [usize; 3],
     /// The type of `a` and `b`.
+    #[serde(with = "names::dtype")]
     pub(in crate::cuda) operands: Dtype,
     /// The type of `d` and of the bias.
+    #[serde(with = "names::dtype")]
     pub(in crate::cuda) result: Dtype,
     pub(in crate::cuda) precision: MatmulPrecision,
     /// The elements from the bias `[m]` of one part, which is added to every column, to that of the next.
     pub(in crate::cuda) bias: Option<usize>,
     /// The alignment of `a`, `b` and `d` in bytes, of all parts, at most 256.
     pub(in crate::cuda) alignment: [u32; 3],
+}
+
+/// `m x n x k`, the type and all that is out of the ordinary.
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            m,
+            n,
+            k,
+            operands,
+            precision,
+            ..
+        } = self;
+        let form = match self.form {
+            Form::TimesTranspose => "tn",
+            Form::Times => "nn",
+            Form::TransposeTimes => "nt",
+        };
+        write!(f, "{m}x{n}x{k} {form} {operands}")?;
+        if *precision != MatmulPrecision::Highest {
+            write!(f, " {precision}")?;
+        }
+        if self.result != self.operands {
+            write!(f, " to {}", self.result)?;
+        }
+        if self.parts > 1 {
+            write!(f, ", {} parts", self.parts)?;
+        }
+        if self.bias.is_some() {
+            f.write_str(", bias")?;
+        }
+        match self.alignment {
+            [256, 256, 256] => Ok(()),
+            [a, b, d] => write!(f, ", aligned to {a}, {b}, {d}"),
+        }
+    }
 }
 
 impl Problem {
@@ -62,8 +109,18 @@ impl Problem {
         }
     }
 
+    /// The floating-point operations of all parts.
+    pub(in crate::cuda) fn flops(&self) -> f64 {
+        [self.m, self.n, self.k, self.parts]
+            .map(|size| size as f64)
+            .iter()
+            .product::<f64>()
+            * 2.0
+    }
+
     /// The bytes of workspace, for partial sums. They depend on the sizes alone: so the algorithm, and
-    /// with it the rounding, does not depend on how much memory a caller has to spare.
+    /// with it the rounding, does not depend on how much memory a caller has to spare, but on the problem, the GPU, the
+    /// version of cuBLASLt and the tuning table.
     pub(in crate::cuda) fn workspace_bytes(&self) -> usize {
         if self.parts > 1 || tiles(self.m, self.n) >= MANY_TILES / 2 {
             return LEAST_WORKSPACE;

@@ -100,13 +100,13 @@ impl Operator {
     }
 
     /// Limits what [`fcgp_norm`](crate::ops::fcgp_norm) takes of its workspace for path products, which it forms
-    /// for blocks of rows: 256 MiB unless said otherwise, and a single row in any case. Less memory is slower. The sums over
+    /// for blocks of rows: 256 MiB unless tuned or said otherwise, and a single row in any case. Less memory is slower. The sums over
     /// the batch that gradients of weights are go from block to block, so that their rounding depends on
     /// it. Has no effect on other operators.
     #[must_use]
     pub fn with_block_bytes(mut self, bytes: usize) -> Self {
         if let Work::FullyConnected(product) = &mut self.work {
-            product.block_bytes = bytes;
+            product.block_bytes = Some(bytes);
         }
         self
     }

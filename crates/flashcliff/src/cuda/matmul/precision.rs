@@ -1,0 +1,45 @@
+//! How operands of matrix products are rounded.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// How the matrix products of [`mv_linear`](crate::ops::mv_linear) and
+/// [`fcgp_norm`](crate::ops::fcgp_norm) treat `f32` operands. Sums are always `f32`. Tensors of other
+/// types are multiplied as they are: products of 16-bit numbers are exact in `f32`, and `f64` is
+/// computed in `f64`.
+///
+/// The left operands of the fully connected product are themselves products, of `x` and `y`: for
+/// 16-bit tensors these are rounded to that type.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum MatmulPrecision {
+    /// No rounding.
+    #[default]
+    Highest,
+    /// Rounded to TF32: 8 bits of exponent, 10 of fraction.
+    Tf32,
+    /// Rounded to bf16: 8 bits of exponent, 7 of fraction.
+    Bf16,
+    /// Rounded to f16: 5 bits of exponent, 10 of fraction. Numbers beyond 65504 overflow.
+    F16,
+}
+
+impl MatmulPrecision {
+    /// The name: `highest`, `tf32`, `bf16` or `f16`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Highest => "highest",
+            Self::Tf32 => "tf32",
+            Self::Bf16 => "bf16",
+            Self::F16 => "f16",
+        }
+    }
+}
+
+impl fmt::Display for MatmulPrecision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}

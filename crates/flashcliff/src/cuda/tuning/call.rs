@@ -1,0 +1,164 @@
+//! A call of an operator with random inputs, of which both passes can be run again and again.
+
+use std::sync::Arc;
+
+use cudarc::driver::{CudaSlice, CudaStream};
+
+use super::numbers::{Random, download, round, upload};
+use super::tuner::Workload;
+use crate::cuda::{Array, Device, Dtypes, MatmulPrecision, Operator, Scratch, array};
+use crate::operator::{Dims, Pass};
+use crate::{Dtype, Error};
+
+/// The numbers of a call.
+#[derive(Clone, Debug)]
+pub(super) struct Numbers {
+    pub(super) inputs: Vec<Vec<f64>>,
+    pub(super) grad_output: Vec<f64>,
+}
+
+impl Numbers {
+    /// In [-1, 1), of parameters so much smaller that sums over channels are as large; rounded to the type.
+    pub(super) fn random(workload: &Workload) -> Self {
+        let Workload {
+            operator,
+            dims,
+            dtype,
+            ..
+        } = workload;
+        let mut random = Random::new(1);
+        let mut rounded = |len: usize, scale: f64| -> Vec<f64> {
+            let numbers = random.numbers(len, scale).into_iter();
+            numbers.map(|number| round(*dtype, number)).collect()
+        };
+        let inputs = operator.inputs().iter().map(|spec| {
+            let scale = match spec.is_parameter() {
+                true => 1.0 / (dims.in_channels.max(1) as f64).sqrt(),
+                false => 1.0,
+            };
+            rounded(spec.shape(dims).iter().product(), scale)
+        });
+        let inputs = inputs.collect();
+        let grad_output = rounded(operator.output_shape(dims).iter().product(), 1.0);
+        Self {
+            inputs,
+            grad_output,
+        }
+    }
+
+    /// Off by up to two units, relatively.
+    pub(super) fn moved(&self, unit: f64, seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let mut moved = |numbers: &Vec<f64>| -> Vec<f64> {
+            let numbers = numbers.iter();
+            let factor = |random: &mut Random| 1.0 + 2.0 * unit * random.unit();
+            numbers.map(|number| number * factor(&mut random)).collect()
+        };
+        Self {
+            inputs: self.inputs.iter().map(&mut moved).collect(),
+            grad_output: moved(&self.grad_output),
+        }
+    }
+}
+
+/// An operator on a device with all memory of its passes.
+pub(super) struct Call {
+    operator: Operator,
+    dims: Dims,
+    dtypes: Dtypes,
+    stream: Arc<CudaStream>,
+    inputs: Vec<Array>,
+    grad_output: Array,
+    output: Array,
+    saved: Array,
+    grads: Vec<Array>,
+    workspace: CudaSlice<u8>,
+}
+
+impl Call {
+    pub(super) fn new(
+        device: &Device,
+        stream: &Arc<CudaStream>,
+        workload: &Workload,
+        (dtype, precision): (Dtype, MatmulPrecision),
+        numbers: &Numbers,
+    ) -> Result<Self, Error> {
+        let dims = workload.dims;
+        let operator = workload.operator.on_cuda(device)?.with_precision(precision);
+        let specs = workload.operator.inputs();
+        let mut inputs = Vec::new();
+        let mut grads = Vec::new();
+        for (spec, numbers) in specs.iter().zip(&numbers.inputs) {
+            let shape = spec.shape(&dims);
+            inputs.push(upload(stream, dtype, numbers, &shape)?);
+            grads.push(Array::zeros(stream, dtype, &shape)?);
+        }
+        let shape = workload.operator.output_shape(&dims);
+        let dtypes = Dtypes::uniform(dtype);
+        let saved_len = [operator.saved_len(&dims, dtypes)];
+        Ok(Self {
+            dims,
+            dtypes,
+            stream: stream.clone(),
+            inputs,
+            grad_output: upload(stream, dtype, &numbers.grad_output, &shape)?,
+            output: Array::zeros(stream, dtype, &shape)?,
+            saved: Array::zeros(stream, dtypes.arithmetic(), &saved_len)?,
+            grads,
+            workspace: array::scratch(stream, 1)?,
+            operator,
+        })
+    }
+
+    /// Sees to it that there is workspace for a pass: knobs may change how much it needs.
+    pub(super) fn prepare(&mut self, pass: Pass) -> Result<(), Error> {
+        let bytes = self
+            .operator
+            .workspace_bytes(&self.dims, pass, self.dtypes)?;
+        if self.workspace.len() < bytes {
+            self.workspace = array::scratch(&self.stream, bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Launches a pass; the forward pass comes before the first backward pass.
+    pub(super) fn run(&mut self, pass: Pass) -> Result<(), Error> {
+        let inputs: Result<Vec<_>, Error> = self.inputs.iter().map(Array::view).collect();
+        let inputs = inputs?;
+        let workspace = Some(Scratch::new(&mut self.workspace));
+        match pass {
+            Pass::Forward => self.operator.forward(
+                &self.stream,
+                &inputs,
+                self.output.view_mut()?,
+                Some(self.saved.view_mut()?),
+                workspace,
+            ),
+            Pass::Backward => {
+                let mut grads = Vec::with_capacity(self.grads.len());
+                for grad in &mut self.grads {
+                    grads.push(Some(grad.view_mut()?));
+                }
+                self.operator.backward(
+                    &self.stream,
+                    &inputs,
+                    self.output.view()?,
+                    Some(self.saved.view()?),
+                    self.grad_output.view()?,
+                    &mut grads,
+                    workspace,
+                )
+            }
+        }
+    }
+
+    /// The results of both passes: the output and the gradients of all inputs.
+    pub(super) fn results(&mut self) -> Result<Vec<Vec<f64>>, Error> {
+        for pass in [Pass::Forward, Pass::Backward] {
+            self.prepare(pass)?;
+            self.run(pass)?;
+        }
+        let arrays = [&self.output].into_iter().chain(&self.grads);
+        arrays.map(|array| download(&self.stream, array)).collect()
+    }
+}

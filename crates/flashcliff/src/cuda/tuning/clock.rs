@@ -1,0 +1,57 @@
+//! Time on a GPU, by events, with cold caches.
+
+use std::sync::Arc;
+
+use cudarc::driver::sys::{CUdevice_attribute, CUevent_flags};
+use cudarc::driver::{CudaEvent, CudaSlice, CudaStream};
+
+use crate::Error;
+use crate::cuda::{array, fault};
+
+/// How many times the second-level cache is overwritten.
+const CACHES: usize = 4;
+/// The least that is written between runs: long enough for the host to queue a pass meanwhile, so that it is
+/// not the launches that are timed.
+const LEAST_BYTES: usize = 512 << 20;
+
+/// A clock of one stream.
+pub(super) struct Clock {
+    stream: Arc<CudaStream>,
+    flushed: CudaSlice<u8>,
+    events: [CudaEvent; 2],
+}
+
+impl Clock {
+    pub(super) fn new(stream: &Arc<CudaStream>) -> Result<Self, Error> {
+        let context = stream.context();
+        let cache = context.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
+        let cache = cache.map_err(fault::driver("cuDeviceGetAttribute"))?;
+        let bytes = usize::try_from(cache).unwrap_or(0) * CACHES;
+        let event = || {
+            let event = context.new_event(Some(CUevent_flags::CU_EVENT_DEFAULT));
+            event.map_err(fault::driver("cuEventCreate"))
+        };
+        Ok(Self {
+            stream: stream.clone(),
+            flushed: array::scratch(stream, bytes.max(LEAST_BYTES))?,
+            events: [event()?, event()?],
+        })
+    }
+
+    /// The seconds of what some work launches, behind a flush of the caches.
+    pub(super) fn time(&mut self, work: impl FnOnce() -> Result<(), Error>) -> Result<f64, Error> {
+        let cleared = self.stream.memset_zeros(&mut self.flushed);
+        cleared.map_err(fault::driver("cuMemsetD8Async"))?;
+        let record = |event: &CudaEvent| {
+            let recorded = event.record(&self.stream);
+            recorded.map_err(fault::driver("cuEventRecord"))
+        };
+        let [start, end] = &self.events;
+        record(start)?;
+        work()?;
+        record(end)?;
+        let elapsed = start.elapsed_ms(end);
+        let elapsed = elapsed.map_err(fault::driver("cuEventElapsedTime"))?;
+        Ok(f64::from(elapsed) * 1e-3)
+    }
+}

@@ -1,0 +1,381 @@
+//! Coordinate descent: for one thing after the other, every candidate against what is in use.
+
+use std::fmt;
+use std::ops::ControlFlow;
+
+use super::measure::{Times, in_turns};
+
+/// How long candidates are measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Effort {
+    /// Rounds of a first measurement, in turns with what is in use.
+    pub rounds: usize,
+    /// Rounds of the second, of candidates that were faster in the first.
+    pub confirming_rounds: usize,
+    /// By what share a candidate must be faster, besides how far times scatter. Negative shares accept slower ones.
+    pub lead: f64,
+    /// How often to go over all coordinates, until none changes; from the second time on with the candidates
+    /// that came close.
+    pub sweeps: usize,
+}
+
+impl Default for Effort {
+    fn default() -> Self {
+        Self {
+            rounds: 5,
+            confirming_rounds: 15,
+            lead: 0.02,
+            sweeps: 2,
+        }
+    }
+}
+
+/// Candidates that take at most so many times as long may win another time.
+const CLOSE: f64 = 1.1;
+
+/// What became of a candidate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// Faster, right, and faster again: it is in use now.
+    Accepted,
+    /// Not faster than what is in use.
+    NotFaster,
+    /// Faster in the first measurement but not in the second.
+    NotConfirmed,
+    /// Faster, but its results are wrong, or not the same in every run.
+    Wrong {
+        /// What is wrong.
+        reason: String,
+    },
+    /// It did not run.
+    Failed {
+        /// Why.
+        reason: String,
+    },
+}
+
+impl Verdict {
+    /// Whether the candidate is in use now.
+    pub fn is_accepted(&self) -> bool {
+        *self == Self::Accepted
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Accepted => f.write_str("accepted"),
+            Self::NotFaster => f.write_str("not faster"),
+            Self::NotConfirmed => f.write_str("not faster when measured again"),
+            Self::Wrong { reason } => write!(f, "wrong: {reason}"),
+            Self::Failed { reason } => write!(f, "failed: {reason}"),
+        }
+    }
+}
+
+/// Something that can be chosen, with what it may be.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::cuda) struct Coordinate<C> {
+    /// What is in use.
+    pub(in crate::cuda) choice: C,
+    pub(in crate::cuda) candidates: Vec<C>,
+}
+
+/// A candidate that was tried.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::cuda) struct Step<'a, C> {
+    pub(in crate::cuda) coordinate: usize,
+    pub(in crate::cuda) candidate: &'a C,
+    /// Of what was in use and of the candidate, in the last measurement; none if it did not run.
+    pub(in crate::cuda) times: Option<[Times; 2]>,
+    pub(in crate::cuda) verdict: Verdict,
+}
+
+/// What runs choices.
+pub(in crate::cuda) trait Bench {
+    type Choice: Clone + PartialEq;
+    type Error: fmt::Display;
+
+    /// The seconds of one run with a choice for a coordinate, all others as they are in use.
+    fn time(&mut self, coordinate: usize, choice: &Self::Choice) -> Result<f64, Self::Error>;
+
+    /// Whether results are right with a choice for a coordinate; what is wrong if not.
+    fn check(
+        &mut self,
+        coordinate: usize,
+        choice: &Self::Choice,
+    ) -> Result<Result<(), String>, Self::Error>;
+
+    /// Takes a choice into use.
+    fn adopt(&mut self, coordinate: usize, choice: &Self::Choice) -> Result<(), Self::Error>;
+
+    /// Hears of every candidate, and may end the search.
+    fn observe(&mut self, step: &Step<'_, Self::Choice>) -> ControlFlow<()>;
+}
+
+/// Searches, and leaves in `coordinates` what is in use then. Breaks if the bench ends it: what was accepted until
+/// then stays in use.
+///
+/// # Errors
+/// Those of what is in use: a candidate that does not run is rejected.
+pub(in crate::cuda) fn descend<B: Bench>(
+    bench: &mut B,
+    coordinates: &mut [Coordinate<B::Choice>],
+    effort: &Effort,
+) -> Result<ControlFlow<()>, B::Error> {
+    for sweep in 0..effort.sweeps {
+        let mut changed = false;
+        for (index, coordinate) in coordinates.iter_mut().enumerate() {
+            let mut close = Vec::new();
+            for candidate in std::mem::take(&mut coordinate.candidates) {
+                if candidate == coordinate.choice {
+                    continue;
+                }
+                let (verdict, times) =
+                    attempt(bench, index, &coordinate.choice, &candidate, effort)?;
+                let step = Step {
+                    coordinate: index,
+                    candidate: &candidate,
+                    times,
+                    verdict,
+                };
+                let flow = bench.observe(&step);
+                let may_win = times.is_some_and(|[old, new]| new.median < CLOSE * old.median);
+                match step.verdict {
+                    Verdict::Accepted => {
+                        changed = true;
+                        let before = std::mem::replace(&mut coordinate.choice, candidate);
+                        close.push(before);
+                    }
+                    Verdict::NotFaster | Verdict::NotConfirmed if may_win => close.push(candidate),
+                    _ => {}
+                }
+                if flow.is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+            coordinate.candidates = close;
+        }
+        // With a single coordinate nothing has changed for any other.
+        if !changed || coordinates.len() < 2 || sweep + 1 == effort.sweeps {
+            break;
+        }
+    }
+    Ok(ControlFlow::Continue(()))
+}
+
+/// A candidate against what is in use; it is in use itself if accepted.
+fn attempt<B: Bench>(
+    bench: &mut B,
+    coordinate: usize,
+    choice: &B::Choice,
+    candidate: &B::Choice,
+    effort: &Effort,
+) -> Result<(Verdict, Option<[Times; 2]>), B::Error> {
+    // Says of errors whose they are.
+    let measure = |bench: &mut B, rounds| {
+        let bench = std::cell::RefCell::new(bench);
+        let time = |choice, is_candidate| {
+            let time = bench.borrow_mut().time(coordinate, choice);
+            time.map_err(|error| (error, is_candidate))
+        };
+        in_turns(rounds, || time(choice, false), || time(candidate, true))
+    };
+    let failed = |error: B::Error| {
+        let reason = error.to_string();
+        Ok((Verdict::Failed { reason }, None))
+    };
+    let first = match measure(bench, effort.rounds) {
+        Ok(times) => times,
+        Err((error, true)) => return failed(error),
+        Err((error, false)) => return Err(error),
+    };
+    let beats = |[old, new]: [Times; 2]| new.beat(&old, effort.lead);
+    if !beats(first) {
+        return Ok((Verdict::NotFaster, Some(first)));
+    }
+    match bench.check(coordinate, candidate) {
+        Ok(Ok(())) => {}
+        Ok(Err(reason)) => return Ok((Verdict::Wrong { reason }, Some(first))),
+        Err(error) => return failed(error),
+    }
+    let second = match measure(bench, effort.confirming_rounds) {
+        Ok(times) => times,
+        Err((error, true)) => return failed(error),
+        Err((error, false)) => return Err(error),
+    };
+    if !beats(second) {
+        return Ok((Verdict::NotConfirmed, Some(second)));
+    }
+    bench.adopt(coordinate, candidate)?;
+    Ok((Verdict::Accepted, Some(second)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::gate::{Expected, Gate, Tolerance};
+    use super::*;
+    use crate::Dtype;
+
+    /// A clock by a table, an operator that may be wrong.
+    struct Fake {
+        /// Seconds by coordinate and choice, added up over all coordinates.
+        seconds: Vec<Vec<f64>>,
+        in_use: Vec<usize>,
+        /// What choices of the first coordinate compute.
+        results: Vec<f64>,
+        fails: Option<usize>,
+        /// The candidate that is faster once only.
+        lucky: Option<usize>,
+        runs: usize,
+        seen: Vec<(usize, usize, Verdict)>,
+        stop_after: usize,
+    }
+
+    impl Fake {
+        fn new(seconds: &[&[f64]]) -> Self {
+            Self {
+                seconds: seconds.iter().map(|s| s.to_vec()).collect(),
+                in_use: vec![0; seconds.len()],
+                results: vec![1.0; 10],
+                fails: None,
+                lucky: None,
+                runs: 0,
+                seen: Vec::new(),
+                stop_after: usize::MAX,
+            }
+        }
+
+        fn coordinates(&self) -> Vec<Coordinate<usize>> {
+            let each = self.seconds.iter().map(|seconds| Coordinate {
+                choice: 0,
+                candidates: (0..seconds.len()).collect(),
+            });
+            each.collect()
+        }
+
+        fn search(&mut self) -> Result<(ControlFlow<()>, Vec<usize>), String> {
+            let mut coordinates = self.coordinates();
+            let flow = descend(self, &mut coordinates, &Effort::default())?;
+            let choices: Vec<usize> = coordinates.iter().map(|c| c.choice).collect();
+            assert_eq!(choices, self.in_use);
+            Ok((flow, choices))
+        }
+
+        fn verdicts(&self, coordinate: usize, choice: usize) -> Vec<&Verdict> {
+            let seen = self.seen.iter();
+            let seen = seen.filter(|(at, which, _)| (*at, *which) == (coordinate, choice));
+            seen.map(|(_, _, verdict)| verdict).collect()
+        }
+    }
+
+    impl Bench for Fake {
+        type Choice = usize;
+        type Error = String;
+
+        fn time(&mut self, coordinate: usize, choice: &usize) -> Result<f64, String> {
+            self.runs += 1;
+            if self.fails == Some(*choice) {
+                return Err("does not run".to_owned());
+            }
+            let mut seconds = self.seconds[coordinate][*choice];
+            let rounds = Effort::default().rounds;
+            if self.lucky == Some(*choice) && self.runs <= 2 * (rounds + 1) {
+                seconds /= 2.0;
+            }
+            // Some noise, the same for all.
+            Ok(seconds * (1.0 + 0.002 * (self.runs % 3) as f64))
+        }
+
+        fn check(
+            &mut self,
+            coordinate: usize,
+            choice: &usize,
+        ) -> Result<Result<(), String>, String> {
+            let expected = Expected::new("o", vec![1.0]);
+            let gate = Gate::new(
+                vec![expected],
+                Tolerance {
+                    dtype: Dtype::F32,
+                    terms: 1,
+                },
+            );
+            let got = if coordinate == 0 {
+                self.results[*choice]
+            } else {
+                1.0
+            };
+            Ok(gate.check(&[vec![got]]).map_err(|wrong| wrong.to_string()))
+        }
+
+        fn adopt(&mut self, coordinate: usize, choice: &usize) -> Result<(), String> {
+            self.in_use[coordinate] = *choice;
+            Ok(())
+        }
+
+        fn observe(&mut self, step: &Step<'_, usize>) -> ControlFlow<()> {
+            let seen = (step.coordinate, *step.candidate, step.verdict.clone());
+            self.seen.push(seen);
+            match self.seen.len() >= self.stop_after {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        }
+    }
+
+    #[test]
+    fn the_fastest_of_each_coordinate_is_found() {
+        let mut fake = Fake::new(&[&[5.0, 4.0, 6.0, 3.0, 3.5], &[1.0, 2.0], &[9.0, 8.0]]);
+        let (flow, choices) = fake.search().unwrap();
+        assert_eq!(flow, ControlFlow::Continue(()));
+        assert_eq!(choices, [3, 0, 1]);
+        assert_eq!(*fake.verdicts(0, 2)[0], Verdict::NotFaster);
+    }
+
+    #[test]
+    fn a_lead_within_the_noise_changes_nothing() {
+        let mut fake = Fake::new(&[&[1.0, 0.99, 0.985]]);
+        assert_eq!(fake.search().unwrap().1, [0]);
+    }
+
+    #[test]
+    fn a_wrong_candidate_is_rejected_however_fast() {
+        let mut fake = Fake::new(&[&[5.0, 0.1, 4.0]]);
+        fake.results[1] = 1.001;
+        assert_eq!(fake.search().unwrap().1, [2]);
+        let verdicts = fake.verdicts(0, 1);
+        let [Verdict::Wrong { reason }] = verdicts[..] else {
+            panic!("{verdicts:?}");
+        };
+        assert!(reason.contains("expected"), "{reason}");
+    }
+
+    #[test]
+    fn a_candidate_that_does_not_run_is_rejected_and_what_is_in_use_must() {
+        let mut fake = Fake::new(&[&[5.0, 0.1, 4.0]]);
+        fake.fails = Some(1);
+        assert_eq!(fake.search().unwrap().1, [2]);
+        assert!(matches!(fake.verdicts(0, 1)[..], [Verdict::Failed { .. }]));
+        fake.fails = Some(0);
+        fake.in_use = vec![0];
+        assert_eq!(fake.search(), Err("does not run".to_owned()));
+    }
+
+    #[test]
+    fn luck_does_not_last() {
+        let mut fake = Fake::new(&[&[5.0, 5.0]]);
+        fake.lucky = Some(1);
+        assert_eq!(fake.search().unwrap().1, [0]);
+        assert_eq!(fake.verdicts(0, 1), [&Verdict::NotConfirmed]);
+    }
+
+    #[test]
+    fn what_was_accepted_before_an_interruption_stays() {
+        let mut fake = Fake::new(&[&[5.0, 4.0, 1.0], &[9.0, 1.0]]);
+        fake.stop_after = 1;
+        let (flow, choices) = fake.search().unwrap();
+        assert_eq!(flow, ControlFlow::Break(()));
+        assert_eq!(choices, [1, 0]);
+    }
+}

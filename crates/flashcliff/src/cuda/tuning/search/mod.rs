@@ -1,0 +1,18 @@
+//! The search for faster choices, with the clock and the operator behind a trait.
+//!
+//! * `measure` - two choices timed in turns.
+//! * `gate` - whether results are right.
+//! * `descent` - one coordinate after the other.
+//!
+//! Nothing here needs a GPU.
+
+mod descent;
+mod gate;
+mod measure;
+
+pub(in crate::cuda) use descent::{Bench, Coordinate, Step, descend};
+pub use descent::{Effort, Verdict};
+pub use gate::Wrong;
+pub(in crate::cuda) use gate::{Expected, Gate, Tolerance, unit};
+pub use measure::Times;
+pub(in crate::cuda) use measure::in_turns;

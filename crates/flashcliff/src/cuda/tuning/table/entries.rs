@@ -1,0 +1,411 @@
+//! A table in memory and as JSON.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::algorithm::Algorithm;
+use super::file::FileError;
+use super::key::{Gpu, KnobKey};
+use crate::cuda::matmul::Problem;
+
+/// The format of files that this version writes, and the only one that it reads.
+const FORMAT: u32 = 1;
+
+/// Choices for one GPU: algorithms of cuBLASLt for matrix products, and named whole numbers for passes
+/// of operators.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Table {
+    gpu: Gpu,
+    /// By problem and version of cuBLASLt.
+    matmul: HashMap<(Problem, usize), MatmulEntry>,
+    knobs: HashMap<KnobKey, BTreeMap<String, i64>>,
+}
+
+/// The algorithm of a matrix product.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::cuda) struct MatmulEntry {
+    pub(in crate::cuda) problem: Problem,
+    pub(in crate::cuda) algorithm: Algorithm,
+    /// What was measured when it was chosen; nothing depends on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(in crate::cuda) measured: Option<Measured>,
+}
+
+/// Times of a matrix product within its pass, medians.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::cuda) struct Measured {
+    pub(in crate::cuda) microseconds: f64,
+    /// Of what was in use before.
+    pub(in crate::cuda) before_microseconds: f64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KnobEntry {
+    key: KnobKey,
+    values: BTreeMap<String, i64>,
+}
+
+/// A file whose entries may each be wrong by itself.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    format: u32,
+    gpu: Gpu,
+    #[serde(default)]
+    matmul: Vec<Value>,
+    #[serde(default)]
+    knobs: Vec<Value>,
+}
+
+impl Table {
+    /// An empty table.
+    pub fn new(gpu: Gpu) -> Self {
+        Self {
+            gpu,
+            matmul: HashMap::new(),
+            knobs: HashMap::new(),
+        }
+    }
+
+    /// The GPU that it is for.
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
+    /// How many entries it has: a knob of a key is one.
+    pub fn len(&self) -> usize {
+        self.matmul.len() + self.knobs.values().map(BTreeMap::len).sum::<usize>()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A knob.
+    pub fn knob(&self, key: &KnobKey, name: &str) -> Option<i64> {
+        self.knobs.get(key)?.get(name).copied()
+    }
+
+    /// Sets a knob.
+    pub fn set_knob(&mut self, key: KnobKey, name: impl Into<String>, value: i64) {
+        self.knobs
+            .entry(key)
+            .or_default()
+            .insert(name.into(), value);
+    }
+
+    /// The algorithm of a problem for a version of cuBLASLt.
+    pub(in crate::cuda) fn matmul(&self, problem: &Problem, version: usize) -> Option<&Algorithm> {
+        let entry = self.matmul.get(&(*problem, version));
+        entry.map(|entry| &entry.algorithm)
+    }
+
+    /// All algorithms, in no order.
+    pub(in crate::cuda) fn algorithms(&self) -> impl Iterator<Item = &MatmulEntry> {
+        self.matmul.values()
+    }
+
+    pub(in crate::cuda) fn set_matmul(&mut self, entry: MatmulEntry) {
+        let key = (entry.problem, entry.algorithm.cublaslt);
+        self.matmul.insert(key, entry);
+    }
+
+    /// Takes all entries of another table, which win over those of this one.
+    pub fn merge(&mut self, other: Self) {
+        self.matmul.extend(other.matmul);
+        for (key, values) in other.knobs {
+            self.knobs.entry(key).or_default().extend(values);
+        }
+    }
+
+    /// The table as JSON: the same text for the same table.
+    pub fn to_json(&self) -> String {
+        fn sorted(entries: impl Iterator<Item = impl Serialize>) -> Vec<Value> {
+            let entries = entries
+                .map(|entry| serde_json::to_value(entry).expect("names and numbers are JSON"));
+            let mut entries: Vec<Value> = entries.collect();
+            entries.sort_by_cached_key(Value::to_string);
+            entries
+        }
+        let knobs = self.knobs.iter().map(|(key, values)| KnobEntry {
+            key: key.clone(),
+            values: values.clone(),
+        });
+        let stored = Stored {
+            format: FORMAT,
+            gpu: self.gpu.clone(),
+            matmul: sorted(self.matmul.values()),
+            knobs: sorted(knobs),
+        };
+        let text = serde_json::to_string_pretty(&stored).expect("names and numbers are JSON");
+        text + "\n"
+    }
+
+    /// The table that is written down, and what is wrong with those of its entries that are no entries.
+    ///
+    /// # Errors
+    /// [`FileError::NotATable`], [`FileError::Format`].
+    pub fn from_json(text: &str) -> Result<(Self, Vec<String>), FileError> {
+        let not_a_table = |error: serde_json::Error| FileError::NotATable {
+            reason: error.to_string(),
+        };
+        let value: Value = serde_json::from_str(text).map_err(not_a_table)?;
+        match value.get("format") {
+            Some(format) if *format != FORMAT => {
+                return Err(FileError::Format {
+                    expected: FORMAT,
+                    got: format.to_string(),
+                });
+            }
+            _ => {}
+        }
+        let stored: Stored = serde_json::from_value(value).map_err(not_a_table)?;
+        let mut table = Self::new(stored.gpu);
+        let mut wrong = Vec::new();
+        for (index, entry) in stored.matmul.into_iter().enumerate() {
+            match serde_json::from_value::<MatmulEntry>(entry) {
+                Ok(entry) => table.set_matmul(entry),
+                Err(error) => wrong.push(format!("matmul[{index}]: {error}")),
+            }
+        }
+        for (index, entry) in stored.knobs.into_iter().enumerate() {
+            match serde_json::from_value::<KnobEntry>(entry) {
+                Ok(entry) => table
+                    .knobs
+                    .entry(entry.key)
+                    .or_default()
+                    .extend(entry.values),
+                Err(error) => wrong.push(format!("knobs[{index}]: {error}")),
+            }
+        }
+        Ok((table, wrong))
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::cuda::matmul::{Form, MatmulPrecision};
+    use crate::cuda::tuning::table::Configuration;
+    use crate::{Dtype, Pass, Signature};
+
+    pub(in crate::cuda) fn gpu() -> Gpu {
+        Gpu {
+            name: "NVIDIA Test".to_owned(),
+            compute_capability: (9, 0),
+        }
+    }
+
+    pub(in crate::cuda) fn problem(m: usize) -> Problem {
+        Problem {
+            form: Form::TimesTranspose,
+            m,
+            n: 8,
+            k: 24,
+            parts: 3,
+            strides: [1, 2, 3],
+            operands: Dtype::Bf16,
+            result: Dtype::F32,
+            precision: MatmulPrecision::Tf32,
+            bias: Some(0),
+            alignment: [256, 16, 4],
+        }
+    }
+
+    pub(in crate::cuda) fn entry(m: usize, first: u64) -> MatmulEntry {
+        MatmulEntry {
+            problem: problem(m),
+            algorithm: Algorithm {
+                cublaslt: 130_100,
+                data: [first, 0, 0, 0, 0, 0, 0, 9],
+                configuration: Configuration::default(),
+            },
+            measured: None,
+        }
+    }
+
+    pub(in crate::cuda) fn knob(batch: usize) -> KnobKey {
+        KnobKey {
+            operator: "fcgp_norm".into(),
+            algebra: Signature::of(3, 0, 0),
+            pass: Pass::Backward,
+            dtype: Dtype::F16,
+            precision: MatmulPrecision::Highest,
+            batch,
+            in_channels: 5,
+            out_channels: 6,
+        }
+    }
+
+    fn some() -> Table {
+        let mut table = Table::new(gpu());
+        for m in [7, 100, 3] {
+            table.set_matmul(entry(m, m as u64));
+        }
+        for batch in [12, 2] {
+            table.set_knob(knob(batch), "rows", batch as i64);
+            table.set_knob(knob(batch), "form", -1);
+        }
+        table
+    }
+
+    #[test]
+    fn a_file_gives_back_the_table() {
+        let text = some().to_json();
+        let (table, wrong) = Table::from_json(&text).unwrap();
+        assert_eq!((table, wrong), (some(), vec![]));
+        assert_eq!(some().len(), 7);
+        for part in ["times_transpose", "bf16", "tf32", "cl300", "backward"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+
+    #[test]
+    fn the_text_does_not_depend_on_the_order_of_insertion() {
+        let mut other = Table::new(gpu());
+        other.set_knob(knob(2), "form", -1);
+        other.set_knob(knob(2), "rows", 2);
+        for m in [3, 7, 100] {
+            other.set_matmul(entry(m, m as u64));
+        }
+        other.set_knob(knob(12), "form", -1);
+        other.set_knob(knob(12), "rows", 12);
+        assert_eq!(other.to_json(), some().to_json());
+    }
+
+    #[test]
+    fn every_field_of_a_key_counts() {
+        let table = some();
+        let found = |problem: &Problem| table.matmul(problem, 130_100).is_some();
+        let known = problem(7);
+        assert!(found(&known));
+        assert!(table.matmul(&known, 130_101).is_none());
+        let others = [
+            Problem {
+                form: Form::Times,
+                ..known
+            },
+            Problem { m: 8, ..known },
+            Problem { n: 9, ..known },
+            Problem { k: 25, ..known },
+            Problem { parts: 4, ..known },
+            Problem {
+                strides: [1, 2, 4],
+                ..known
+            },
+            Problem {
+                operands: Dtype::F16,
+                ..known
+            },
+            Problem {
+                result: Dtype::Bf16,
+                ..known
+            },
+            Problem {
+                precision: MatmulPrecision::Highest,
+                ..known
+            },
+            Problem {
+                bias: None,
+                ..known
+            },
+            Problem {
+                alignment: [256, 16, 8],
+                ..known
+            },
+        ];
+        assert!(!others.iter().any(found));
+        assert_eq!(table.knob(&knob(2), "rows"), Some(2));
+        assert_eq!(table.knob(&knob(2), "columns"), None);
+        let others = [
+            KnobKey {
+                operator: "mv_linear".into(),
+                ..knob(2)
+            },
+            KnobKey {
+                algebra: Signature::of(2, 0, 0),
+                ..knob(2)
+            },
+            KnobKey {
+                pass: Pass::Forward,
+                ..knob(2)
+            },
+            KnobKey {
+                dtype: Dtype::F32,
+                ..knob(2)
+            },
+            KnobKey {
+                precision: MatmulPrecision::Tf32,
+                ..knob(2)
+            },
+            KnobKey {
+                batch: 3,
+                ..knob(2)
+            },
+            KnobKey {
+                in_channels: 6,
+                ..knob(2)
+            },
+            KnobKey {
+                out_channels: 5,
+                ..knob(2)
+            },
+        ];
+        assert!(!others.iter().any(|key| table.knob(key, "rows").is_some()));
+    }
+
+    #[test]
+    fn merging_keeps_what_is_not_replaced() {
+        let mut table = some();
+        let mut newer = Table::new(gpu());
+        newer.set_matmul(entry(7, 77));
+        newer.set_matmul(entry(8, 8));
+        newer.set_knob(knob(2), "rows", 64);
+        table.merge(newer);
+        let data = |m| table.matmul(&problem(m), 130_100).map(|a| a.data[0]);
+        assert_eq!([3, 7, 8].map(data), [Some(3), Some(77), Some(8)]);
+        assert_eq!(table.knob(&knob(2), "rows"), Some(64));
+        assert_eq!(table.knob(&knob(2), "form"), Some(-1));
+    }
+
+    #[test]
+    fn versions_of_cublaslt_live_side_by_side() {
+        let mut table = some();
+        let mut newer = entry(7, 70);
+        newer.algorithm.cublaslt = 130_200;
+        table.set_matmul(newer);
+        let data = |version| table.matmul(&problem(7), version).map(|a| a.data[0]);
+        assert_eq!([130_100, 130_200].map(data), [Some(7), Some(70)]);
+    }
+
+    #[test]
+    fn a_wrong_entry_does_not_take_the_others_along() {
+        let mut value: Value = serde_json::from_str(&some().to_json()).unwrap();
+        value["matmul"][1]["problem"]["operands"] = "f8".into();
+        value["matmul"][2]["algorithm"]["checksum"] = "0".into();
+        value["knobs"][0]["key"]["algebra"] = "none".into();
+        let (table, wrong) = Table::from_json(&value.to_string()).unwrap();
+        assert_eq!(table.len(), 3);
+        assert_eq!(wrong.len(), 3, "{wrong:?}");
+        assert!(wrong[0].contains("matmul[1]") && wrong[0].contains("f8"));
+        assert!(wrong[1].contains("checksum"), "{wrong:?}");
+        assert!(wrong[2].contains("knobs[0]"), "{wrong:?}");
+    }
+
+    #[test]
+    fn what_is_no_table_is_an_error_that_says_why() {
+        for text in ["", "{", "[]", "3", "{}", r#"{"format": 1}"#, "\u{0}"] {
+            let error = Table::from_json(text).unwrap_err();
+            assert!(matches!(error, FileError::NotATable { .. }), "{text}");
+        }
+        let newer = some().to_json().replace("\"format\": 1", "\"format\": 2");
+        let error = Table::from_json(&newer).unwrap_err();
+        let message = error.to_string();
+        assert!(message.contains('1') && message.contains('2'), "{message}");
+    }
+}

@@ -1,0 +1,329 @@
+//! The tables of a device: the user's first, then the one that is built in.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use super::algorithm::Algorithm;
+use super::entries::Table;
+use super::file::{self, FileError};
+use super::key::{Gpu, KnobKey};
+use super::place::{FOLDERS, Place};
+use crate::cuda::matmul::Problem;
+
+/// The built-in tables, by measurements on these GPUs.
+const BUILT_IN: &[&str] = &[
+    include_str!("../tables/nvidia-h100-80gb-hbm3.json"),
+    include_str!("../tables/nvidia-h200.json"),
+];
+
+/// Where an entry comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// The file of the user.
+    User,
+    /// The library.
+    BuiltIn,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::User => "user",
+            Self::BuiltIn => "built-in",
+        })
+    }
+}
+
+/// An entry that is not used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ignored {
+    /// Where it is.
+    pub source: Source,
+    /// Which it is, and why.
+    pub reason: String,
+}
+
+/// What became of the file of the user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FileState {
+    /// It is not to be read.
+    Off,
+    /// There is none.
+    Missing,
+    /// It was read.
+    Read {
+        /// How many entries it has.
+        entries: usize,
+    },
+    /// It was not read, and is as if it were missing.
+    Broken(FileError),
+}
+
+/// The tuning tables of a device. Read once, when the device is opened; nothing that is wrong with them
+/// stops a program: what is wrong is not used, and can be asked for.
+#[derive(Debug)]
+pub struct Tables {
+    gpu: Gpu,
+    place: Place,
+    state: FileState,
+    layers: Vec<(Source, Table)>,
+    ignored: Mutex<Vec<Ignored>>,
+}
+
+impl Tables {
+    /// Reads the tables of a GPU.
+    pub fn read(gpu: Gpu, place: Place) -> Self {
+        Self::over(gpu, place, BUILT_IN)
+    }
+
+    fn over(gpu: Gpu, place: Place, built_in: &[&str]) -> Self {
+        let mut layers = Vec::new();
+        let mut ignored = Vec::new();
+        let mut add = |source, table: Table, wrong: Vec<String>| {
+            layers.push((source, table));
+            ignored.extend(wrong.into_iter().map(|reason| Ignored { source, reason }));
+        };
+        let state = match (place.user, place.file(&gpu)) {
+            (false, _) => FileState::Off,
+            (true, None) => FileState::Broken(FileError::NoFolder { expected: FOLDERS }),
+            (true, Some(path)) => match file::read(&path, &gpu) {
+                Ok(Some((table, wrong))) => {
+                    let entries = table.len();
+                    add(Source::User, table, wrong);
+                    FileState::Read { entries }
+                }
+                Ok(None) => FileState::Missing,
+                Err(error) => FileState::Broken(error),
+            },
+        };
+        let built_in = if place.builtin { built_in } else { &[] };
+        for text in built_in {
+            // Unit tests read them; a library must not fail for its table.
+            match Table::from_json(text) {
+                Ok((table, wrong)) if *table.gpu() == gpu => add(Source::BuiltIn, table, wrong),
+                _ => {}
+            }
+        }
+        Self {
+            gpu,
+            place,
+            state,
+            layers,
+            ignored: Mutex::new(ignored),
+        }
+    }
+
+    /// The GPU.
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
+    /// Which tables were to be read, and where the user's is.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// The file of the user, whether or not there is one.
+    pub fn file(&self) -> Option<PathBuf> {
+        self.place.file(&self.gpu)
+    }
+
+    /// What became of the file of the user.
+    pub fn file_state(&self) -> &FileState {
+        &self.state
+    }
+
+    /// The entries of the built-in table of the GPU; `None` if it has none, or it is not to be read.
+    pub fn built_in_entries(&self) -> Option<usize> {
+        let mut layers = self.layers.iter();
+        let found = layers.find(|(source, _)| *source == Source::BuiltIn);
+        found.map(|(_, table)| table.len())
+    }
+
+    /// A knob of a pass, from the first table that has it.
+    pub fn knob(&self, key: &KnobKey, name: &str) -> Option<i64> {
+        let mut layers = self.layers.iter();
+        layers.find_map(|(_, table)| table.knob(key, name))
+    }
+
+    /// The first algorithm for a problem that a check accepts, as what the check makes of it. What it does not accept
+    /// is remembered as ignored, with its reason.
+    pub(in crate::cuda) fn algorithm<T>(
+        &self,
+        problem: &Problem,
+        version: usize,
+        mut check: impl FnMut(&Algorithm) -> Result<T, String>,
+    ) -> Option<T> {
+        for (source, table) in &self.layers {
+            let Some(algorithm) = table.matmul(problem, version) else {
+                continue;
+            };
+            match check(algorithm) {
+                Ok(checked) => return Some(checked),
+                Err(reason) => self.ignore(*source, problem, &reason),
+            }
+        }
+        None
+    }
+
+    /// All algorithms, with where they come from.
+    pub(in crate::cuda) fn algorithms(
+        &self,
+    ) -> impl Iterator<Item = (Source, &Problem, &Algorithm)> {
+        self.layers.iter().flat_map(|(source, table)| {
+            let entries = table.algorithms();
+            entries.map(move |entry| (*source, &entry.problem, &entry.algorithm))
+        })
+    }
+
+    /// Remembers that an entry is not used.
+    pub(in crate::cuda) fn ignore(&self, source: Source, problem: &Problem, reason: &str) {
+        let entry = Ignored {
+            source,
+            reason: format!("matmul {problem}: {reason}"),
+        };
+        // What is behind the lock is whole after a panic too.
+        let mut ignored = self.ignored.lock().unwrap_or_else(PoisonError::into_inner);
+        if !ignored.contains(&entry) {
+            ignored.push(entry);
+        }
+    }
+
+    /// The entries that are known not to be used: those that are no entries, and those that were
+    /// looked at and found invalid. See [`check`](super::super::check).
+    pub fn ignored(&self) -> Vec<Ignored> {
+        let ignored = self.ignored.lock().unwrap_or_else(PoisonError::into_inner);
+        ignored.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::entries::tests::{entry, gpu, knob, problem};
+    use super::*;
+
+    fn table(first: u64, rows: i64, others: &[usize]) -> Table {
+        let mut table = Table::new(gpu());
+        table.set_matmul(entry(1, first));
+        for m in others {
+            table.set_matmul(entry(*m, first));
+        }
+        table.set_knob(knob(1), "rows", rows);
+        table
+    }
+
+    /// What tables say of a problem, if these are refused.
+    fn asked(tables: &Tables, m: usize, refused: &[u64]) -> Option<u64> {
+        tables.algorithm(&problem(m), 130_100, |algorithm| {
+            let first = algorithm.data[0];
+            match refused.contains(&first) {
+                true => Err(format!("{first} is refused")),
+                false => Ok(first),
+            }
+        })
+    }
+
+    #[test]
+    fn the_user_comes_first_then_what_is_built_in_then_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Place::folder(folder.path());
+        let path = place.file(&gpu()).unwrap();
+        file::save(&path, &table(1, 10, &[2])).unwrap();
+        let mut built_in = table(3, 30, &[4]);
+        built_in.set_knob(knob(1), "form", 7);
+        let other = Table::new(Gpu {
+            name: "another".to_owned(),
+            compute_capability: (9, 0),
+        });
+        let built_in = [other.to_json(), built_in.to_json()];
+        let built_in: Vec<&str> = built_in.iter().map(String::as_str).collect();
+        let tables = |place| Tables::over(gpu(), place, &built_in);
+
+        let both = tables(place.clone());
+        assert_eq!(*both.file_state(), FileState::Read { entries: 3 });
+        assert_eq!(both.built_in_entries(), Some(4));
+        let answers = [1, 2, 4, 5].map(|m| asked(&both, m, &[]));
+        assert_eq!(answers, [Some(1), Some(1), Some(3), None]);
+        assert_eq!(both.knob(&knob(1), "rows"), Some(10));
+        assert_eq!(both.knob(&knob(1), "form"), Some(7));
+        assert_eq!(both.knob(&knob(2), "form"), None);
+        assert_eq!(both.algorithms().count(), 4);
+        assert_eq!(both.ignored(), []);
+
+        let without_user = tables(Place {
+            user: false,
+            ..place.clone()
+        });
+        assert_eq!(*without_user.file_state(), FileState::Off);
+        assert_eq!(asked(&without_user, 1, &[]), Some(3));
+        assert_eq!(asked(&without_user, 2, &[]), None);
+        let without_any = tables(Place::none());
+        assert_eq!(asked(&without_any, 1, &[]), None);
+        assert_eq!(without_any.built_in_entries(), None);
+    }
+
+    #[test]
+    fn an_invalid_entry_falls_back_and_is_reported() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Place::folder(folder.path());
+        file::save(&place.file(&gpu()).unwrap(), &table(1, 10, &[2])).unwrap();
+        let built_in = table(3, 30, &[]).to_json();
+        let tables = Tables::over(gpu(), place, &[&built_in]);
+        assert_eq!(asked(&tables, 1, &[1]), Some(3));
+        assert_eq!(asked(&tables, 1, &[1, 3]), None);
+        assert_eq!(asked(&tables, 2, &[1]), None);
+        let ignored = tables.ignored();
+        let sources: Vec<Source> = ignored.iter().map(|ignored| ignored.source).collect();
+        assert_eq!(sources, [Source::User, Source::BuiltIn, Source::User]);
+        assert!(ignored[0].reason.contains("1 is refused"), "{ignored:?}");
+    }
+
+    #[test]
+    fn a_broken_file_is_a_state() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Place::folder(folder.path());
+        assert_eq!(
+            *Tables::over(gpu(), place.clone(), &[]).file_state(),
+            FileState::Missing
+        );
+        std::fs::write(place.file(&gpu()).unwrap(), "{").unwrap();
+        let tables = Tables::over(gpu(), place, &[]);
+        assert!(matches!(
+            tables.file_state(),
+            FileState::Broken(FileError::NotATable { .. })
+        ));
+        assert_eq!(asked(&tables, 1, &[]), None);
+        let nowhere = Place {
+            user: true,
+            ..Place::none()
+        };
+        assert!(matches!(
+            Tables::over(gpu(), nowhere, &[]).file_state(),
+            FileState::Broken(FileError::NoFolder { .. })
+        ));
+    }
+
+    #[test]
+    fn the_built_in_tables_are_tables() {
+        let mut names = Vec::new();
+        for text in BUILT_IN {
+            let (table, wrong) = Table::from_json(text).unwrap();
+            assert_eq!(wrong, Vec::<String>::new());
+            assert_eq!(table.to_json(), *text, "not as the library writes it");
+            let gpu = table.gpu().clone();
+            let tables = Tables::read(
+                gpu.clone(),
+                Place {
+                    builtin: true,
+                    ..Place::none()
+                },
+            );
+            assert_eq!(tables.built_in_entries(), Some(table.len()));
+            names.push(gpu.name);
+        }
+        names.dedup();
+        assert_eq!(names.len(), BUILT_IN.len());
+    }
+}

@@ -1,0 +1,91 @@
+//! Types of the crate by name, as tuning tables have them.
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serializer};
+
+/// A value that has one of some names.
+fn named<'de, D: Deserializer<'de>, T: Copy>(
+    deserializer: D,
+    what: &str,
+    all: &[(&'static str, T)],
+) -> Result<T, D::Error> {
+    let got = String::deserialize(deserializer)?;
+    let found = all.iter().find(|(name, _)| *name == got);
+    found.map(|(_, value)| *value).ok_or_else(|| {
+        let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
+        let expected = names.join(", ");
+        D::Error::custom(format!(
+            "unknown {what} `{got}`: expected one of {expected}"
+        ))
+    })
+}
+
+/// An element type.
+pub(in crate::cuda) mod dtype {
+    use super::{Deserializer, Serializer, named};
+    use crate::Dtype;
+
+    pub(in crate::cuda) fn serialize<S: Serializer>(
+        dtype: &Dtype,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(dtype)
+    }
+
+    pub(in crate::cuda) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Dtype, D::Error> {
+        let all = [
+            ("f32", Dtype::F32),
+            ("f64", Dtype::F64),
+            ("bf16", Dtype::Bf16),
+            ("f16", Dtype::F16),
+        ];
+        named(deserializer, "element type", &all)
+    }
+}
+
+/// A pass.
+pub(in crate::cuda) mod pass {
+    use super::{Deserializer, Serializer, named};
+    use crate::Pass;
+
+    pub(in crate::cuda) fn serialize<S: Serializer>(
+        pass: &Pass,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(match pass {
+            Pass::Forward => "forward",
+            Pass::Backward => "backward",
+        })
+    }
+
+    pub(in crate::cuda) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Pass, D::Error> {
+        let all = [("forward", Pass::Forward), ("backward", Pass::Backward)];
+        named(deserializer, "pass", &all)
+    }
+}
+
+/// The name of an algebra.
+pub(in crate::cuda) mod algebra {
+    use serde::de::Error as _;
+
+    use super::{Deserialize as _, Deserializer, Serializer};
+    use crate::Signature;
+
+    pub(in crate::cuda) fn serialize<S: Serializer>(
+        signature: &Signature,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&signature.name())
+    }
+
+    pub(in crate::cuda) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Signature, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        name.parse().map_err(D::Error::custom)
+    }
+}

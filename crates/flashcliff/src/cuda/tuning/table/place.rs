@@ -1,0 +1,127 @@
+//! Where the table of the user is, and which tables are read.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use super::key::Gpu;
+
+/// Names the folder of what the library keeps between runs.
+pub const CACHE_DIR_VARIABLE: &str = "FLASHCLIFF_CACHE_DIR";
+
+/// Says which tuning tables are read: `all` (the default), `builtin` or `none`.
+pub const TUNING_VARIABLE: &str = "FLASHCLIFF_TUNING";
+
+/// The variables that may name the folder, for messages.
+pub(in crate::cuda) const FOLDERS: &str =
+    "FLASHCLIFF_CACHE_DIR, XDG_CACHE_HOME, HOME and LOCALAPPDATA";
+
+/// Which tuning tables a device reads when it is opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The folder of the users' tables; `None` if there is none.
+    pub folder: Option<PathBuf>,
+    /// Whether the user's table is read.
+    pub user: bool,
+    /// Whether the built-in table is read.
+    pub builtin: bool,
+    /// What the variable said, if it was none of its values; then all tables are read.
+    pub unknown: Option<String>,
+}
+
+impl Place {
+    /// What the environment says: the folder `tuning` of `$FLASHCLIFF_CACHE_DIR`, or of `flashcliff` in
+    /// the folder that the system has for such things; `$FLASHCLIFF_TUNING` says which tables.
+    pub fn from_env() -> Self {
+        Self::from_variables(&|name| env::var_os(name))
+    }
+
+    /// A folder, and all tables.
+    pub fn folder(folder: impl Into<PathBuf>) -> Self {
+        Self {
+            folder: Some(folder.into()),
+            user: true,
+            builtin: true,
+            unknown: None,
+        }
+    }
+
+    /// No tables at all: algorithms are what cuBLASLt's heuristics choose.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    fn from_variables(variable: &dyn Fn(&str) -> Option<OsString>) -> Self {
+        let path = |name| {
+            let value = variable(name).filter(|value| !value.is_empty());
+            value.map(PathBuf::from)
+        };
+        // Relative paths in these are to be ignored, says their specification.
+        let absolute = |name| path(name).filter(|path| path.is_absolute());
+        let folder = path(CACHE_DIR_VARIABLE)
+            .or_else(|| absolute("XDG_CACHE_HOME").map(|path| path.join("flashcliff")))
+            .or_else(|| absolute("LOCALAPPDATA").map(|path| path.join("flashcliff")))
+            .or_else(|| absolute("HOME").map(|path| path.join(".cache").join("flashcliff")));
+        let chosen = variable(TUNING_VARIABLE).unwrap_or_default();
+        let (user, builtin, known) = match chosen.to_str() {
+            Some("" | "all") => (true, true, true),
+            Some("builtin") => (false, true, true),
+            Some("none") => (false, false, true),
+            _ => (true, true, false),
+        };
+        Self {
+            folder: folder.map(|folder| folder.join("tuning")),
+            user,
+            builtin,
+            unknown: (!known).then(|| chosen.to_string_lossy().into_owned()),
+        }
+    }
+
+    /// The file of a GPU.
+    pub fn file(&self, gpu: &Gpu) -> Option<PathBuf> {
+        let folder = self.folder.as_ref()?;
+        Some(folder.join(gpu.file_name()))
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    fn place(variables: &[(&str, &str)]) -> Place {
+        Place::from_variables(&|name| {
+            let found = variables.iter().find(|(n, _)| *n == name);
+            found.map(|(_, value)| OsString::from(value))
+        })
+    }
+
+    #[test]
+    fn the_first_folder_that_is_named_counts() {
+        let folder = |variables| place(variables).folder;
+        let all = [
+            ("FLASHCLIFF_CACHE_DIR", "own"),
+            ("XDG_CACHE_HOME", "/xdg"),
+            ("HOME", "/home/me"),
+        ];
+        assert_eq!(folder(&all), Some("own/tuning".into()));
+        assert_eq!(folder(&all[1..]), Some("/xdg/flashcliff/tuning".into()));
+        let home = Some("/home/me/.cache/flashcliff/tuning".into());
+        assert_eq!(folder(&all[2..]), home);
+        let relative = [("XDG_CACHE_HOME", "xdg"), ("HOME", "/home/me")];
+        assert_eq!(folder(&relative), home);
+        assert_eq!(folder(&[("FLASHCLIFF_CACHE_DIR", "")]), None);
+    }
+
+    #[test]
+    fn a_variable_says_which_tables() {
+        let tables = |value| {
+            let place = place(&[("FLASHCLIFF_TUNING", value)]);
+            (place.user, place.builtin, place.unknown)
+        };
+        assert_eq!(tables("all"), (true, true, None));
+        assert_eq!(tables(""), (true, true, None));
+        assert_eq!(tables("builtin"), (false, true, None));
+        assert_eq!(tables("none"), (false, false, None));
+        assert_eq!(tables("off"), (true, true, Some("off".to_owned())));
+    }
+}

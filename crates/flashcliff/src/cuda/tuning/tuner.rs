@@ -1,0 +1,283 @@
+//! Tuning one workload after the other, and keeping what was found.
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use cudarc::driver::CudaStream;
+
+use super::call::{Call, Numbers};
+use super::clock::Clock;
+use super::search::{Effort, Expected, Gate, Times, Tolerance, unit};
+use super::session::{Choice, Part, Session, Subject, Tools, Trial};
+use super::table::{self, FileError, MatmulEntry, Measured, Place, Table};
+use crate::cuda::matmul::Watch;
+use crate::cuda::{Device, MatmulPrecision};
+use crate::operator::{Dims, Pass};
+use crate::{Dtype, Error, Operator};
+
+/// How often inputs are moved to see what rounded operands change.
+const MOVES: u64 = 2;
+
+/// How a tuner works.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// At most so many algorithms are tried for a matrix product.
+    pub candidates: usize,
+    /// How long they are measured.
+    pub effort: Effort,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            candidates: 32,
+            effort: Effort::default(),
+        }
+    }
+}
+
+/// What is tuned: an operator at some sizes.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    /// The operator.
+    pub operator: Operator,
+    /// Its sizes.
+    pub dims: Dims,
+    /// The type of all tensors.
+    pub dtype: Dtype,
+    /// How matrix products round.
+    pub precision: MatmulPrecision,
+}
+
+/// Times of a pass, taken in turns.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PassTimes {
+    /// The pass.
+    pub pass: Pass,
+    /// Its floating-point operations.
+    pub flops: usize,
+    /// With what was in use before.
+    pub before: Times,
+    /// With what was found.
+    pub after: Times,
+}
+
+/// What became of a workload.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Outcome {
+    /// The passes.
+    pub passes: Vec<PassTimes>,
+    /// How many choices it has: matrix products of cuBLASLt, and knobs.
+    pub choices: usize,
+    /// How many of them are others than before.
+    pub changed: usize,
+    /// Whether the observer ended the search. What was accepted until then is kept.
+    pub interrupted: bool,
+}
+
+/// Where what was found was stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Saved {
+    /// The file.
+    pub path: PathBuf,
+    /// Where a broken file that was there before is now.
+    pub broken: Option<PathBuf>,
+}
+
+/// Finds faster choices on a GPU. It works on a device of its own, of the same context: those of others keep
+/// their choices.
+pub struct Tuner {
+    device: Device,
+    /// Without tuning tables.
+    pub(super) plain: Device,
+    watch: Arc<Watch>,
+    pub(super) stream: Arc<CudaStream>,
+    pub(super) clock: Clock,
+    settings: Settings,
+    found: Table,
+}
+
+impl Tuner {
+    /// A tuner that begins with what is in use by the tables of a device.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`], also where there is no memory to overwrite the caches with.
+    pub fn new(device: &Device, settings: Settings) -> Result<Self, Error> {
+        let watch = Arc::new(Watch::default());
+        let stream = device.new_stream()?;
+        Ok(Self {
+            device: device.watched(watch.clone())?,
+            plain: device.with_tuning(Place::none())?,
+            watch,
+            clock: Clock::new(&stream)?,
+            stream,
+            settings,
+            found: Table::new(device.tuning().gpu().clone()),
+        })
+    }
+
+    /// What was found so far.
+    pub fn found(&self) -> &Table {
+        &self.found
+    }
+
+    /// Adds what was found to the user's file of the GPU, which devices read that are opened from then on.
+    ///
+    /// # Errors
+    /// [`Error::TuningFile`].
+    pub fn save(&self) -> Result<Saved, Error> {
+        let tables = self.device.tuning();
+        let path = tables.file().ok_or(FileError::NoFolder {
+            expected: table::FOLDERS,
+        })?;
+        let broken = table::save(&path, &self.found)?;
+        Ok(Saved { path, broken })
+    }
+
+    /// Searches for faster choices for both passes of a workload. The observer hears of every candidate and may
+    /// end the search. Workloads after it use what was found.
+    ///
+    /// # Errors
+    /// As [`Operator::on_cuda`] and [`cuda::Operator::forward`](crate::cuda::Operator::forward);
+    /// [`Error::TuningReference`] if what is in use is wrong.
+    pub fn tune(
+        &mut self,
+        workload: &Workload,
+        observer: &mut dyn FnMut(&Trial) -> ControlFlow<()>,
+    ) -> Result<Outcome, Error> {
+        let gate = self.gate(workload)?;
+        let Workload {
+            dims,
+            dtype,
+            precision,
+            ..
+        } = *workload;
+        let numbers = Numbers::random(workload);
+        let types = (dtype, precision);
+        let mut call = Call::new(&self.device, &self.stream, workload, types, &numbers)?;
+        drop(numbers);
+        gate.check(&call.results()?)
+            .map_err(|reason| wrong(workload, reason))?;
+        let tools = Tools {
+            watch: self.watch.clone(),
+            clock: &mut self.clock,
+            // Without cuBLASLt there are knobs still.
+            blas: self.device.blas().ok(),
+            gate: &gate,
+            candidates: self.settings.candidates,
+        };
+        let effort = self.settings.effort;
+        let mut session = Session::new(workload, call, tools, observer);
+        let searched = session.search(&effort);
+        // Whatever ended the search: what was accepted is right and faster.
+        let (mut changed, choices) = (0, session.parts().len());
+        for part in session.parts() {
+            changed += usize::from(keep(&mut self.found, part));
+        }
+        let interrupted = searched?.is_break();
+        let cost = workload.operator.cost(&dims);
+        let passes = [
+            (Pass::Forward, cost.forward),
+            (Pass::Backward, cost.backward),
+        ];
+        let passes = passes.map(|(pass, flops)| {
+            let [before, after] = session.pass_times(pass, effort.confirming_rounds)?;
+            Ok(PassTimes {
+                pass,
+                flops,
+                before,
+                after,
+            })
+        });
+        Ok(Outcome {
+            passes: passes.into_iter().collect::<Result<_, Error>>()?,
+            choices,
+            changed,
+            interrupted,
+        })
+    }
+
+    /// The right results of a workload, and how far those in use without any tuning table are off.
+    fn gate(&self, workload: &Workload) -> Result<Gate, Error> {
+        let Workload {
+            operator,
+            dims,
+            dtype,
+            precision,
+        } = workload;
+        let numbers = Numbers::random(workload);
+        let results = |types, numbers: &Numbers| {
+            Call::new(&self.plain, &self.stream, workload, types, numbers)?.results()
+        };
+        let exact = (Dtype::F64, MatmulPrecision::Highest);
+        let grads = operator
+            .inputs()
+            .iter()
+            .map(|input| format!("grad_{}", input.name));
+        let names = [operator.output().name.to_owned()].into_iter().chain(grads);
+        let expected = names.zip(results(exact, &numbers)?);
+        let expected = expected.map(|(name, values)| Expected::new(name, values));
+        // Sums run over all blades and channels, or over all blades and the batch.
+        let blades = operator.algebra().blade_count() * operator.algebra().grade_count();
+        let tolerance = Tolerance {
+            dtype: *dtype,
+            terms: blades * dims.in_channels.max(dims.out_channels).max(dims.batch),
+        };
+        let mut gate = Gate::new(expected.collect(), tolerance);
+        let unit = operand_unit(*dtype, *precision);
+        for seed in 0..MOVES {
+            gate.widen(&results(exact, &numbers.moved(unit, 3 + seed))?);
+        }
+        let first = results((*dtype, *precision), &numbers)?;
+        gate.set_first(&first)
+            .map_err(|reason| wrong(workload, reason))?;
+        Ok(gate)
+    }
+}
+
+fn wrong(workload: &Workload, reason: super::Wrong) -> Error {
+    Error::TuningReference {
+        operator: workload.operator.name().to_owned(),
+        reason,
+    }
+}
+
+/// How far products may round their operands, relatively; tensor cores may cut digits off. Of operands that are not
+/// rounded, some units: steep functions come before the products, and behind.
+fn operand_unit(dtype: Dtype, precision: MatmulPrecision) -> f64 {
+    match (dtype, precision) {
+        (Dtype::F32, MatmulPrecision::Bf16) => 2.0 * unit(Dtype::Bf16),
+        (Dtype::F32, MatmulPrecision::Tf32 | MatmulPrecision::F16) => 2.0 * unit(Dtype::F16),
+        (Dtype::F32 | Dtype::F64, _) => 4.0 * unit(dtype),
+        (Dtype::Bf16 | Dtype::F16, _) => unit(dtype),
+    }
+}
+
+/// Puts a choice into a table if it is another than before.
+fn keep(table: &mut Table, part: &Part) -> bool {
+    if part.choice == part.before {
+        return false;
+    }
+    match (&part.subject, part.choice) {
+        (Subject::Product(problem), Choice::Algorithm(algorithm)) => {
+            let microseconds = |times: Times| (times.median * 1e8).round() / 100.0;
+            table.set_matmul(MatmulEntry {
+                problem: *problem,
+                algorithm,
+                measured: part.measured.map(|[before, after]| Measured {
+                    microseconds: microseconds(after),
+                    before_microseconds: microseconds(before),
+                }),
+            });
+        }
+        (Subject::Knob { key, name }, Choice::Value(value)) => {
+            table.set_knob(key.clone(), name.clone(), value);
+        }
+        // Choices of a part are of its kind.
+        _ => return false,
+    }
+    true
+}
