@@ -13,7 +13,6 @@ import torch
 from sgp_gpu import Terms, gated, grade_rms, sgp_norm
 
 ROWS_AT_ONCE = 1024
-OPERATORS = ("sgp", "fcgp", "layer", "steerable")
 
 
 class Case:
@@ -58,6 +57,14 @@ class Case:
                 "linear_left.weight": normal(*square, std=channels**-0.5),
                 "linear_left.bias": normal(1, channels, 1),
             }
+
+    def flops(self):
+        """The multiplications and additions of the forward pass of a product of matrices; None of other operators."""
+        if self.operator != "fcgp":
+            return None
+        slices = sum(self.terms.grades.count(output) for _, output, _ in self.terms.paths)
+        _, batch, channels = self.grad.shape
+        return 2 * slices * batch * channels * channels
 
     def formula(self, *inputs):
         """The operator in plain torch."""

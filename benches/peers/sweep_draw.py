@@ -14,7 +14,7 @@ import math
 import os
 import re
 
-from sweep_results import PASSES, seconds, table
+from sweep_results import OPERATORS, PASSES, seconds, table
 
 
 def ratio(point, quantity, variant):
@@ -60,7 +60,7 @@ def draw(results, variant, path):
     import matplotlib.pyplot as plt
 
     points = results["points"]
-    rows = sorted({(p["operator"], p["dim"]) for p in points}, key=lambda r: (r[0] != "sgp", -r[1]))
+    rows = sorted({(p["operator"], p["dim"]) for p in points}, key=lambda r: (OPERATORS.index(r[0]), -r[1]))
     quantities = [*PASSES, *(["memory"] if any("bytes" in p for p in points) else [])]
     size = (2.9 * len(quantities), 2.3 * len(rows) + 0.4)
     figure, grid = plt.subplots(len(rows), len(quantities), figsize=size, squeeze=False)

@@ -22,8 +22,8 @@ import time
 import torch
 import torch._dynamo
 
-from sweep_cases import OPERATORS, Case
-from sweep_results import PASSES, command, line, right_ones, write
+from sweep_cases import Case
+from sweep_results import OPERATORS, PASSES, command, line, right_ones, write
 from sweep_timing import memory, passes, take_turns
 from sweep_variants import OWN, Peers, ours
 
@@ -88,6 +88,14 @@ def measure(case, variants, flush, samples, precision):
         result["bytes"][kind] = {name: memory(f) for name, f in functions.items()}
         result["seconds"][kind] = take_turns(functions, flush, samples)
     return result
+
+
+def matmul_rate(flush, samples):
+    """Floating-point operations a second of a product of 8192 x 8192 matrices."""
+    size = 8192
+    a, b = (torch.randn(size, size, device="cuda") for _ in range(2))
+    times = take_turns({"matmul": lambda: a @ b.T}, flush, samples)["matmul"]
+    return 2 * size**3 / times["queued"]
 
 
 def environment(arguments):
@@ -162,11 +170,14 @@ def main():
     peers = Peers("cuda", *peers)
     size = max(4 * torch.cuda.get_device_properties(0).L2_cache_size, 256 << 20)
     flush = torch.empty(size, dtype=torch.uint8, device="cuda")
+    results["environment"]["matmul_flops_per_second"] = matmul_rate(flush, arguments.samples)
     for job in jobs:
         case = Case(*job, "cuda")
         variants = {} if arguments.only_others else {"flashcliff": ours(case)}
         variants |= peers.variants(case)
         result = dict(zip(("operator", "dim", "batch", "channels"), job))
+        if case.flops():
+            result["flops"] = {"forward": case.flops(), "forward+backward": 3 * case.flops()}
         result |= measure(case, variants, flush, arguments.samples, arguments.matmul_precision)
         results["points"].append(result)
         results["environment"]["wall_seconds"] = round(time.monotonic() - start, 1)

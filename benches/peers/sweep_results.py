@@ -4,6 +4,7 @@ import json
 import os
 import sys
 
+OPERATORS = ("sgp", "fcgp", "layer", "steerable")
 PASSES = ("forward", "forward+backward")
 
 
@@ -64,9 +65,13 @@ def table(results):
     points = results["points"]
     variants = sorted({v for p in points for v in p["seconds"]["forward"]} - {"flashcliff"})
     with_memory = any("bytes" in p for p in points)
+    rate = results["environment"].get("matmul_flops_per_second")
+    with_flops = rate and any("flops" in p for p in points)
     heads = ["", *(f"{head} {kind}" for kind in PASSES for head in ("flashcliff, ms", *variants))]
     if with_memory:
         heads += ["peak, MiB", *(f"peak / {v}" for v in variants)]
+    if with_flops:
+        heads += [f"of the matmul rate, {kind}" for kind in PASSES]
     rows = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     for point in sorted(points, key=_order):
         cells = [title(point)]
@@ -81,9 +86,13 @@ def table(results):
             own = peaks.get("flashcliff")
             cells.append(f"{own / 2**20:.0f}" if own else "")
             cells += [f"{own / peaks[v]:.2f}" if own and v in peaks else "" for v in variants]
+        if with_flops:
+            for kind in PASSES:
+                own, flops = seconds(point, kind, "flashcliff"), point.get("flops")
+                cells.append(f"{flops[kind] / own / rate:.0%}" if own and flops else "")
         rows.append("| " + " | ".join(cells) + " |")
     return "\n".join(rows) + "\n"
 
 
 def _order(point):
-    return point["operator"] != "sgp", -point["dim"], point["batch"], point["channels"]
+    return OPERATORS.index(point["operator"]), -point["dim"], point["batch"], point["channels"]

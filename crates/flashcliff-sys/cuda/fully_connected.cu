@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "skeleton/blocks/entry.h"
+#include "skeleton/launch.cuh"
 #include "skeleton/memory.cuh"
 #include "skeleton/tf32.cuh"
 
@@ -13,8 +14,6 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Neighbouring elements in memory, aligned to all of them.
 // Bytes: of an element, if that is known.
@@ -60,8 +59,8 @@ struct Row {
   FC_INLINE int64_t in_call(const fc_block &a, int blade) const { return (int64_t(blade) * a.batch + of_batch) * a.out; }
 };
 
-// output = product / r, r the root of the mean square over channels and blades of a grade. A warp takes a row of a grade, a thread N
-// channels at a time.
+// output = product / r, r the root of the mean square over channels and blades of a grade. A warp takes a row of a grade, a thread
+// N channels at a time.
 template <class T, int N, int Bytes>
 __global__ void __launch_bounds__(kThreads) norm_kernel(const __grid_constant__ fc_block a, const __grid_constant__ Grades grades,
                                                         const T *product, void *output, T *saved) {
@@ -101,8 +100,8 @@ struct UndoNorm {
 
   // By a warp.
   template <int N, int Bytes>
-  FC_INLINE static UndoNorm of(const fc_block &a, const Grades &grades, const Row &row, const void *output, const void *grad_output,
-                               const T *saved) {
+  FC_INLINE static UndoNorm of(const fc_block &a, const Grades &grades, const Row &row, const void *output,
+                               const void *grad_output, const T *saved) {
     if (!a.norm) return {1, 0};
     T sum = 0;
     for (int i = 0; i < grades.blades[row.grade]; i++) {
@@ -208,7 +207,9 @@ __global__ void __launch_bounds__(kThreads)
   transpose_squares<Lanes<T, 1>>(
       w.in, w.out,
       [&](int64_t row, int64_t column) { return packed<1, T>(w, from, start + row * w.out + column, from_type); },
-      [&](int64_t column, int64_t row, const Lanes<T, 1> &value) { write<1, T>(to, end + column * pitch + row, value, to_type); });
+      [&](int64_t column, int64_t row, const Lanes<T, 1> &value) {
+        write<1, T>(to, end + column * pitch + row, value, to_type);
+      });
 }
 
 template <class T, int N>
@@ -242,15 +243,6 @@ bool aligned(fc_dtype dtype, int64_t channels, int at_a_time, Tensors... tensors
   return channels % at_a_time == 0 && addresses % (bytes < 16 ? bytes : 16) == 0;
 }
 
-template <class... Parameters, class... Given>
-cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, void *stream, Given... given) {
-  cudaLaunchConfig_t config = {};
-  config.gridDim = grid;
-  config.blockDim = dim3(kThreads);
-  config.stream = static_cast<cudaStream_t>(stream);
-  return cudaLaunchKernelEx(&config, kernel, Parameters(given)...);
-}
-
 int launch_ctas(const void *function, int64_t ctas, void **arguments, void *stream) {
   if (ctas == 0) return 0;
   if (ctas > 0x7fffffff) return FC_ERROR_TOO_LARGE;
@@ -269,7 +261,8 @@ template <class... Tensors>
 const BlockFunctions &functions_of(const fc_block_kernels *kernels, const fc_block &block, Tensors... tensors) {
   if (block.dtype == FC_F64) return kernels->f64->any;
   const BlockFunctions &wide = block.dtype == FC_F32 ? kernels->f32->bytes_4 : kernels->f32->bytes_2;
-  return has_all_paths(kernels, block) && aligned(block.dtype, block.in, wide.channels, block.x, block.y, tensors...) ? wide : kernels->f32->any;
+  const bool fits = aligned(block.dtype, block.in, wide.channels, block.x, block.y, tensors...);
+  return fits && has_all_paths(kernels, block) ? wide : kernels->f32->any;
 }
 
 // Of kernels whose neighbours take neighbouring channels.
@@ -307,10 +300,11 @@ int with_rows(const fc_block &block, F &&f, Tensors... tensors) {
   return f(RowVariant<Lanes<float, 4>, 2>(), grades, grid);
 }
 
-// The grid of some matrices; threads walk on from there.
+// The grid of some matrices.
 dim3 walk(int64_t elements, int matrices) {
-  const int64_t ctas = ceil_div(elements, kThreads), most = 1 << 12;
-  return dim3(unsigned(ctas < most ? ctas : most), unsigned(matrices));
+  dim3 grid = grid_of(elements, kThreads, 1 << 12);
+  grid.y = unsigned(matrices);
+  return grid;
 }
 
 bool valid(const fc_block_weights &w) { return w.in >= 0 && w.out >= 0 && w.matrices >= 0 && w.matrices <= FC_MAX_PATHS; }
@@ -375,8 +369,8 @@ extern "C" int fc_block_norm(const fc_block *block, const void *product, void *o
   const auto run = [&](auto variant, const fc::Grades &grades, dim3 grid) -> int {
     using V = decltype(variant);
     using T = typename V::T;
-    return fc::launch(fc::norm_kernel<T, V::kChannels, V::kBytes>, grid, stream, *block, grades, static_cast<const T *>(product), output,
-                      static_cast<T *>(saved));
+    return fc::launch(fc::norm_kernel<T, V::kChannels, V::kBytes>, grid, dim3(fc::kThreads), stream, *block, grades,
+                      static_cast<const T *>(product), output, static_cast<T *>(saved));
   };
   return fc::with_rows(*block, run, product, output);
 }
@@ -386,8 +380,8 @@ extern "C" int fc_block_undo_norm(const fc_block *block, const void *output, con
   const auto run = [&](auto variant, const fc::Grades &grades, dim3 grid) -> int {
     using V = decltype(variant);
     using T = typename V::T;
-    return fc::launch(fc::undo_norm_kernel<T, V::kChannels, V::kBytes>, grid, stream, *block, grades, output, grad_output,
-                      static_cast<const T *>(saved), grad_product);
+    return fc::launch(fc::undo_norm_kernel<T, V::kChannels, V::kBytes>, grid, dim3(fc::kThreads), stream, *block, grades, output,
+                      grad_output, static_cast<const T *>(saved), grad_product);
   };
   const int done = fc::with_rows(*block, run, output, grad_output, grad_product);
   if (done != 0 || transposed == nullptr) return done;
@@ -397,7 +391,7 @@ extern "C" int fc_block_undo_norm(const fc_block *block, const void *output, con
   for (int grade = 0; grade < grades.count; grade++) blades += grades.blades[grade];
   const int64_t lanes = block->rows * block->out;
   if (lanes == 0 || blades == 0) return 0;
-  return fc::launch(fc::transpose_kernel, fc::walk(fc::ceil_div(lanes, 4), blades), stream, *block, grades,
+  return fc::launch(fc::transpose_kernel, fc::walk(fc::ceil_div(lanes, 4), blades), dim3(fc::kThreads), stream, *block, grades,
                     static_cast<const float *>(grad_product), static_cast<float *>(transposed));
 }
 
@@ -409,7 +403,8 @@ extern "C" int fc_block_pack(const fc_block_weights *weights, const void *from, 
   const int64_t elements = weights->in * weights->out;
   if (elements == 0 || weights->matrices == 0) return 0;
   const auto run = [&](auto kernel, int64_t threads) -> int {
-    return fc::launch(kernel, fc::walk(threads, weights->matrices), stream, *weights, from, to, from_type, to_type);
+    const dim3 grid = fc::walk(threads, weights->matrices);
+    return fc::launch(kernel, grid, dim3(fc::kThreads), stream, *weights, from, to, from_type, to_type);
   };
   if (transposed) {
     const auto kernel = to_type == FC_F64 ? fc::pack_transposed_kernel<double> : fc::pack_transposed_kernel<float>;
@@ -429,7 +424,8 @@ extern "C" int fc_block_unpack(const fc_block_weights *weights, const void *from
   const auto run = [&](auto kernel, auto *type, int at_a_time) -> int {
     using T = typename fc::Element<decltype(type)>::Type;
     const dim3 grid = fc::walk(fc::ceil_div(elements, at_a_time), last - first);
-    return fc::launch(kernel, grid, stream, *weights, static_cast<const T *>(from), to, first, parts, to_type);
+    return fc::launch(kernel, grid, dim3(fc::kThreads), stream, *weights, static_cast<const T *>(from), to, first, parts,
+                      to_type);
   };
   if (to_type == FC_F64) return run(fc::unpack_kernel<double, 1>, static_cast<double *>(nullptr), 1);
   return fc::aligned(FC_F32, elements, 4, from, to) ? run(fc::unpack_kernel<float, 4>, static_cast<float *>(nullptr), 4)

@@ -4,6 +4,7 @@
 
 #include "flashcliff.h"
 #include "skeleton/gates.cuh"
+#include "skeleton/launch.cuh"
 #include "skeleton/memory.cuh"
 #include "skeleton/registry.h"
 
@@ -100,8 +101,6 @@ cudaError_t prepare(const fc_kernel *kernel, const Device &device, Compiled comp
 }
 
 // ---- how a call is cut ----
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 int dtype_bytes(int dtype) { return dtype == FC_F64 ? 8 : (dtype == FC_F32 ? 4 : 2); }
 

@@ -5,6 +5,8 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include "skeleton/launch.cuh"
+
 namespace fc {
 namespace {
 
@@ -31,8 +33,6 @@ __device__ void narrow(float a, __half *to) { *to = __float2half_rn(a); }
 constexpr int kThreads = 256;
 // A grid that fills any GPU; threads walk on from there.
 constexpr int64_t kMostBlocks = 1 << 16;
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // ---- packing ----
 
@@ -178,19 +178,7 @@ bool valid(const fc_linear_weights &shape, const fc_linear_parts &parts) {
 
 bool is_empty(const fc_linear_weights &shape) { return shape.rows * shape.columns * shape.grades == 0; }
 
-template <class... Parameters, class... Given>
-cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, void *stream, Given... given) {
-  cudaLaunchConfig_t config = {};
-  config.gridDim = grid;
-  config.blockDim = block;
-  config.stream = static_cast<cudaStream_t>(stream);
-  return cudaLaunchKernelEx(&config, kernel, Parameters(given)...);
-}
-
-dim3 walk(int64_t elements) {
-  const int64_t blocks = ceil_div(elements, kThreads);
-  return dim3(unsigned(blocks < kMostBlocks ? blocks : kMostBlocks));
-}
+dim3 walk(int64_t elements) { return grid_of(elements, kThreads, kMostBlocks); }
 
 // Calls f with null pointers of both element types, if the one may be rounded to the other.
 template <class F>
