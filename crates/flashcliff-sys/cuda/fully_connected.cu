@@ -143,27 +143,37 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-constexpr int kTile = 32;
+constexpr int kTile = 64;
+constexpr int kTileStep = kThreads / kTile;
 
-// Matrices [rows, columns] and their transposes, squares of kTile by a CTA at a time.
+// Matrices [rows, columns] and their transposes, a square by a CTA at a time: large ones, so that many loads are under way.
 template <class T, class From, class To>
 FC_INLINE void transpose_squares(int64_t rows, int64_t columns, From &&from, To &&to) {
   __shared__ T tile[kTile][kTile + 1];
   const int64_t across = (columns + kTile - 1) / kTile, squares = (rows + kTile - 1) / kTile * across;
-  const int lane = threadIdx.x % kTile, warp = threadIdx.x / kTile;
+  const int lane = threadIdx.x % kTile, first = threadIdx.x / kTile;
   for (int64_t square = blockIdx.x; square < squares; square += gridDim.x) {
     const int64_t row0 = square / across * kTile, column0 = square % across * kTile;
 #pragma unroll
-    for (int k = warp; k < kTile; k += kWarps) {
-      if (row0 + k < rows && column0 + lane < columns) tile[k][lane] = from(row0 + k, column0 + lane);
+    for (int k = 0; k < kTile; k += kTileStep) {
+      const int64_t row = row0 + first + k;
+      if (row < rows && column0 + lane < columns) tile[first + k][lane] = from(row, column0 + lane);
     }
     __syncthreads();
 #pragma unroll
-    for (int k = warp; k < kTile; k += kWarps) {
-      if (column0 + k < columns && row0 + lane < rows) to(column0 + k, row0 + lane, tile[lane][k]);
+    for (int k = 0; k < kTile; k += kTileStep) {
+      const int64_t column = column0 + first + k;
+      if (column < columns && row0 + lane < rows) to(column, row0 + lane, tile[lane][first + k]);
     }
     __syncthreads();
   }
+}
+
+// The grid of that for some matrices.
+dim3 squares_of(int64_t rows, int64_t columns, int matrices) {
+  dim3 grid = grid_of(ceil_div(rows, kTile) * ceil_div(columns, kTile), 1, 1 << 12);
+  grid.y = unsigned(matrices);
+  return grid;
 }
 
 // The gradient of the product [blades, rows, out] as [out, blades, rows] for each grade.
@@ -389,9 +399,8 @@ extern "C" int fc_block_undo_norm(const fc_block *block, const void *output, con
   const fc::Grades grades = fc::grades_of(*block);
   int blades = 0;
   for (int grade = 0; grade < grades.count; grade++) blades += grades.blades[grade];
-  const int64_t lanes = block->rows * block->out;
-  if (lanes == 0 || blades == 0) return 0;
-  return fc::launch(fc::transpose_kernel, fc::walk(fc::ceil_div(lanes, 4), blades), dim3(fc::kThreads), stream, *block, grades,
+  if (block->rows * block->out * blades == 0) return 0;
+  return fc::launch(fc::transpose_kernel, fc::squares_of(block->rows, block->out, blades), dim3(fc::kThreads), stream, *block, grades,
                     static_cast<const float *>(grad_product), static_cast<float *>(transposed));
 }
 
@@ -402,17 +411,17 @@ extern "C" int fc_block_pack(const fc_block_weights *weights, const void *from, 
   if (!fc::valid(*weights)) return FC_ERROR_BAD_CALL;
   const int64_t elements = weights->in * weights->out;
   if (elements == 0 || weights->matrices == 0) return 0;
-  const auto run = [&](auto kernel, int64_t threads) -> int {
-    const dim3 grid = fc::walk(threads, weights->matrices);
+  const auto run = [&](auto kernel, dim3 grid) -> int {
     return fc::launch(kernel, grid, dim3(fc::kThreads), stream, *weights, from, to, from_type, to_type);
   };
   if (transposed) {
     const auto kernel = to_type == FC_F64 ? fc::pack_transposed_kernel<double> : fc::pack_transposed_kernel<float>;
-    return run(kernel, fc::ceil_div(elements, 4));
+    return run(kernel, fc::squares_of(weights->in, weights->out, weights->matrices));
   }
-  if (to_type == FC_F64) return run(fc::pack_kernel<double, 1>, elements);
-  return fc::aligned(FC_F32, elements, 4, from, to) ? run(fc::pack_kernel<float, 4>, fc::ceil_div(elements, 4))
-                                                    : run(fc::pack_kernel<float, 1>, elements);
+  const bool whole = fc::aligned(FC_F32, elements, 4, from, to) && to_type != FC_F64;
+  const dim3 grid = fc::walk(whole ? elements / 4 : elements, weights->matrices);
+  if (to_type == FC_F64) return run(fc::pack_kernel<double, 1>, grid);
+  return whole ? run(fc::pack_kernel<float, 4>, grid) : run(fc::pack_kernel<float, 1>, grid);
 }
 
 extern "C" int fc_block_unpack(const fc_block_weights *weights, const void *from, void *to, int32_t first, int32_t last,

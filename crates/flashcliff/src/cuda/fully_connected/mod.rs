@@ -158,7 +158,7 @@ impl FullyConnected {
         let space = Space::new(&problem, [false; 2]).at(call.workspace);
         let tf32 = problem.rounds_to_tf32();
         // SAFETY: of all calls: the caller's; parts of the workspace are as large as their kernels write.
-        unsafe { self.kernels.pack(call, space.weights, true, tf32) }?;
+        unsafe { self.kernels.pack(call, space.weights, tf32, tf32) }?;
         for rows in problem.blocks().iter() {
             let steps = Steps::new(&problem, &space, rows.len());
             let kernels = self.kernels.on(call, &rows, tf32);

@@ -81,8 +81,8 @@ impl<'a> Products<'a> {
         wanted.clamp(1, MOST_PARTS)
     }
 
-    /// `o = A W` for so many rows of the batch; the addresses are those of `W` transposed and of `A`, of the group, and of
-    /// all blades of `o`.
+    /// `o = A W` for so many rows of the batch; the addresses are those of `W` and of `A`, of the group, and of all blades
+    /// of `o`. Operands that are rounded to TF32 come with `W` transposed, along the channels that are summed over.
     pub(super) fn output(&self, count: usize, [weights, formed, product]: [u64; 3]) -> Product {
         let (rows, width, out) = (
             self.rows(count),
@@ -92,8 +92,12 @@ impl<'a> Products<'a> {
         let types = [self.problem.dtypes.lanes, self.problem.dtypes.arithmetic()];
         let (o, stride) = self.blades(product, count, types[1]);
         let strides = [width * out, rows * width, stride];
+        let form = match self.problem.rounds_to_tf32() {
+            true => Form::TimesTranspose,
+            false => Form::Times,
+        };
         self.product(
-            Form::TimesTranspose,
+            form,
             (out, rows, width),
             (self.group.len(), strides),
             types,

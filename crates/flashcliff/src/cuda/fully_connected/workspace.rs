@@ -9,8 +9,8 @@ use crate::operator::Pass;
 /// The parts of a workspace, as addresses, and its size.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Space {
-    /// The weights in the order of the products, in the type of the lanes: `[paths, in, out]`; forward, for each output
-    /// grade, `[out, paths, in]`.
+    /// The weights in the order of the products, in the type of the lanes: `[paths, in, out]`, or transposed
+    /// `[out, paths, in]` for each output grade.
     pub(super) weights: u64,
     /// The path products of a block, or their gradients, of all grades in the type of the lanes.
     formed: u64,

@@ -22,6 +22,8 @@ impl Functions {
         use lt::cublasLtMatmulAlgoConfigAttributes_t as Attribute;
         let wide =
             |attribute: Attribute| self.get::<u32>(self.configuration, opaque, attribute as c_int);
+        let signed =
+            |attribute: Attribute| self.get::<i32>(self.configuration, opaque, attribute as c_int);
         let narrow =
             |attribute: Attribute| self.get::<u16>(self.configuration, opaque, attribute as c_int);
         Ok(Algorithm {
@@ -32,7 +34,7 @@ impl Functions {
                 id: wide(Attribute::CUBLASLT_ALGO_CONFIG_ID)?,
                 tile: wide(Attribute::CUBLASLT_ALGO_CONFIG_TILE_ID)?,
                 stages: wide(Attribute::CUBLASLT_ALGO_CONFIG_STAGES_ID)?,
-                split_k: wide(Attribute::CUBLASLT_ALGO_CONFIG_SPLITK_NUM)?,
+                split_k: signed(Attribute::CUBLASLT_ALGO_CONFIG_SPLITK_NUM)?,
                 reduction_scheme: wide(Attribute::CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME)?,
                 swizzle: wide(Attribute::CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING)?,
                 custom_option: wide(Attribute::CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION)?,

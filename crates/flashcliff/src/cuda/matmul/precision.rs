@@ -4,13 +4,14 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// How the matrix products of [`mv_linear`](crate::ops::mv_linear) and
+/// How the matrix products of [`mv_linear`](crate::ops::mv_linear),
+/// [`mv_linear_sgp_norm`](crate::ops::mv_linear_sgp_norm) and
 /// [`fcgp_norm`](crate::ops::fcgp_norm) treat `f32` operands. Sums are always `f32`. Tensors of other
 /// types are multiplied as they are: products of 16-bit numbers are exact in `f32`, and `f64` is
 /// computed in `f64`.
 ///
 /// The left operands of the fully connected product are themselves products, of `x` and `y`: for
-/// 16-bit tensors these are rounded to that type.
+/// 16-bit tensors these and their gradients are rounded to that type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]

@@ -14,8 +14,8 @@ pub struct Configuration {
     pub tile: u32,
     /// The stages of shared memory, a `cublasLtMatmulStages_t`.
     pub stages: u32,
-    /// In how many parts sums are cut.
-    pub split_k: u32,
+    /// In how many parts sums are cut; -1: as the kernel does by itself.
+    pub split_k: i32,
     /// How these are added, a `cublasLtReductionScheme_t`.
     pub reduction_scheme: u32,
     /// The order of thread blocks.
