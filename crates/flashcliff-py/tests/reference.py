@@ -206,6 +206,24 @@ def mv_linear(
     return o + where[:, None, None] * bias
 
 
+class Rounded(torch.autograd.Function):
+    """A tensor rounded to a type, and so its gradient."""
+
+    @staticmethod
+    def forward(context, tensor, dtype):
+        context.dtype = dtype
+        return tensor.to(dtype).to(tensor.dtype)
+
+    @staticmethod
+    def backward(context, grad):
+        return grad.to(context.dtype).to(grad.dtype), None
+
+
+def rounded(tensor, dtype):
+    """A tensor rounded to a type, with the gradient as it is."""
+    return tensor + (tensor.to(dtype).to(tensor.dtype) - tensor).detach()
+
+
 def mv_linear_sgp_norm(
     signature,
     x,
@@ -220,9 +238,16 @@ def mv_linear_sgp_norm(
     norm="rms",
     eps=1e-6,
     recompute=False,
+    between=None,
 ):
+    """`between`: the type to which the map's parameters are rounded, its result and the gradient of that."""
     linear = (per_grade, bias_mode, grades, weight_layout)
+    if between is not None:
+        linear_weight = rounded(linear_weight, between)
+        linear_bias = None if linear_bias is None else rounded(linear_bias, between)
     y = mv_linear(signature, x, linear_weight, linear_bias, *linear)
+    if between is not None:
+        y = Rounded.apply(y, between)
     return sgp_norm(signature, x, y, weight, gate, norm, eps, grades, grades)
 
 
