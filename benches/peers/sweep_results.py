@@ -65,7 +65,7 @@ def table(results):
     points = results["points"]
     variants = sorted({v for p in points for v in p["seconds"]["forward"]} - {"flashcliff"})
     with_memory = any("bytes" in p for p in points)
-    rate = results["environment"].get("matmul_flops_per_second")
+    rate = results.get("environment", {}).get("matmul_flops_per_second")
     with_flops = rate and any("flops" in p for p in points)
     heads = ["", *(f"{head} {kind}" for kind in PASSES for head in ("flashcliff, ms", *variants))]
     if with_memory:

@@ -14,7 +14,7 @@ sys.path.append(str(PEERS))
 
 
 @pytest.mark.parametrize("dim", [2, 3])
-@pytest.mark.parametrize("operator", ["sgp", "layer", "steerable"])
+@pytest.mark.parametrize("operator", ["sgp", "fcgp", "layer", "steerable"])
 def test_differences_find_errors(operator, dim):
     """Right functions pass; wrong outputs and wrong gradients do not."""
     from sweep_cases import Case
@@ -70,6 +70,15 @@ def test_results_are_whole_and_become_a_table(tmp_path):
     assert "other forward 3.0000 ms 3.00x" in line(point)
     row = table(results).splitlines()[2].split(" | ")
     assert row == ["| sgp 3-D 8x4", "1.000", "3.00x", "1.000", "3.00x", "1", "0.50 |"]
+    # With the rate of a matrix product: the share of it, of operators that are one.
+    flops = {"forward": 5e8, "forward+backward": 7.5e8}
+    results["points"].append(
+        point | {"operator": "fcgp", "flops": flops} | {"bytes": {"forward+backward": peaks}}
+    )
+    results["environment"] = {"matmul_flops_per_second": 1e12}
+    rows = [line.split(" | ") for line in table(results).splitlines()[2:]]
+    assert [row[0] for row in rows] == ["| sgp 3-D 8x4", "| fcgp 3-D 8x4"]
+    assert [row[-2:] for row in rows] == [["", " |"], ["50%", "75% |"]]
 
 
 def test_what_is_timed_needs_gradients_or_none():
