@@ -53,8 +53,8 @@ const fc_block_kernels *fc_block_find(const char *algebra);
 int fc_block_prepare(const fc_block_kernels *kernels, fc_dtype dtype);
 
 /* The products of all paths, for each grade [blades of the grade, rows, paths, in] in the type of the tensors, so that they
- * are one left operand [blades rows, paths in] of that grade; transposed: [paths, in, blades, rows], for tensors of f32 or
- * 16-bit types. */
+ * are one left operand [blades rows, paths in] of that grade; transposed: [paths, in, blades, rows], for tensors of
+ * f32. */
 int fc_block_form(const fc_block_kernels *kernels, const fc_block *block, int32_t transposed, void *const *products,
                   void *stream);
 

@@ -523,8 +523,8 @@ unsafe extern "C" {
         dtype: fc_dtype,
     ) -> ::core::ffi::c_int;
     /** The products of all paths, for each grade \[blades of the grade, rows, paths, in\] in the type of the tensors, so that they
- are one left operand \[blades rows, paths in\] of that grade; transposed: \[paths, in, blades, rows\], for tensors of f32 or
- 16-bit types.*/
+ are one left operand \[blades rows, paths in\] of that grade; transposed: \[paths, in, blades, rows\], for tensors of
+ f32.*/
     pub fn fc_block_form(
         kernels: *const fc_block_kernels,
         block: *const fc_block,

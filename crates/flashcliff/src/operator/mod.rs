@@ -100,7 +100,7 @@ impl Operator {
     }
 
     /// The name of the operator.
-    pub fn name(&self) -> &str {
+    pub fn name(&self) -> &'static str {
         self.name
     }
 

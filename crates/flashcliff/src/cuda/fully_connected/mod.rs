@@ -38,7 +38,7 @@ pub(super) struct FullyConnected {
     pub(super) precision: MatmulPrecision,
     /// What a block may take, if the caller says so.
     pub(super) block_bytes: Option<usize>,
-    operator: String,
+    operator: &'static str,
     algebra: Algebra,
     kernels: Kernels,
     device: Device,
@@ -49,7 +49,7 @@ pub(super) struct FullyConnected {
 
 impl FullyConnected {
     pub(super) fn new(
-        operator: &str,
+        operator: &'static str,
         algebra: Algebra,
         product: &operator::FullyConnected,
         device: &Device,
@@ -61,7 +61,7 @@ impl FullyConnected {
         Ok(Self {
             precision: MatmulPrecision::default(),
             block_bytes: None,
-            operator: operator.to_owned(),
+            operator,
             algebra,
             kernels: Kernels::find(operator, algebra, product, &grades)?,
             device: device.clone(),
@@ -86,7 +86,7 @@ impl FullyConnected {
             return bytes;
         }
         let key = KnobKey {
-            operator: self.operator.clone().into(),
+            operator: self.operator.into(),
             algebra: self.algebra.signature(),
             pass,
             dtype: dtypes.lanes,
@@ -211,9 +211,7 @@ impl FullyConnected {
             }
             if of_weights {
                 // SAFETY: as above.
-                unsafe {
-                    self.add_weights(call, &problem, &kernels, &steps, rows.start == 0, &blas)
-                }?;
+                unsafe { self.add_weights(call, &kernels, &steps, rows.start == 0, &blas) }?;
             }
         }
         match call.grads[2] {
@@ -227,25 +225,25 @@ impl FullyConnected {
     unsafe fn add_weights(
         &self,
         call: &Call,
-        problem: &Problem,
         kernels: &OnRows,
         steps: &Steps,
         is_first: bool,
         blas: &BlasLt,
     ) -> Result<(), Error> {
+        let (problem, space) = (steps.problem, steps.space);
         for transposed in [false, true] {
             let all = || problem.products();
             let own = || all().filter(|products| products.transposes() == transposed);
             if own().next().is_none() {
                 continue;
             }
-            let formed = steps.space.formed(problem, steps.count);
+            let formed = space.formed(problem, steps.count);
             // SAFETY: the caller's.
             unsafe { kernels.form(formed, transposed) }?;
             for products in own() {
                 for product in steps.weight_gradients(&products, is_first) {
                     // SAFETY: the caller's.
-                    unsafe { blas.run(&product, steps.space.blas, call.stream) }?;
+                    unsafe { blas.run(&product, space.blas, call.stream) }?;
                 }
             }
         }

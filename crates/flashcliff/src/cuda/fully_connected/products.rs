@@ -62,12 +62,30 @@ impl<'a> Products<'a> {
         self.group[0].paths.len() * self.problem.dims.in_channels
     }
 
+    /// `A` for so many rows of the batch: its rows and columns, and the columns of `W`.
+    fn sizes(&self, count: usize) -> [usize; 3] {
+        [
+            self.rows(count),
+            self.width(),
+            self.problem.dims.out_channels,
+        ]
+    }
+
+    /// Of the tensors, and of sums.
+    fn types(&self) -> [Dtype; 2] {
+        [self.problem.dtypes.lanes, self.problem.dtypes.arithmetic()]
+    }
+
+    /// The tiles of the gradients of the weights, of all grades.
+    fn weight_tiles(&self) -> usize {
+        self.group.len() * tiles(self.width(), self.problem.dims.out_channels)
+    }
+
     /// Whether the left operand is formed transposed for the gradients of the weights, so that both operands lie along
     /// the rows that are summed: the tensor cores of sm_90 read 32-bit operands no other way. Where there are few tiles, parts
     /// of the rows matter more.
     pub(super) fn transposes(&self) -> bool {
-        let tiles = self.group.len() * tiles(self.width(), self.problem.dims.out_channels);
-        self.problem.rounds_to_tf32() && tiles >= MANY_TILES / 4
+        self.problem.rounds_to_tf32() && self.weight_tiles() >= MANY_TILES / 4
     }
 
     /// The parts of the sum over rows that the gradient of the weights is, all at once: cuBLASLt, kept to sums
@@ -76,20 +94,16 @@ impl<'a> Products<'a> {
         if self.transposes() {
             return 1;
         }
-        let tiles = self.group.len() * tiles(self.width(), self.problem.dims.out_channels);
-        let wanted = (MANY_TILES / tiles.max(1)).min(self.rows(self.blocks.rows) / PART_ROWS);
+        let wanted =
+            (MANY_TILES / self.weight_tiles().max(1)).min(self.rows(self.blocks.rows) / PART_ROWS);
         wanted.clamp(1, MOST_PARTS)
     }
 
     /// `o = A W` for so many rows of the batch; the addresses are those of `W` and of `A`, of the group, and of all blades
     /// of `o`. Operands that are rounded to TF32 come with `W` transposed, along the channels that are summed over.
     pub(super) fn output(&self, count: usize, [weights, formed, product]: [u64; 3]) -> Product {
-        let (rows, width, out) = (
-            self.rows(count),
-            self.width(),
-            self.problem.dims.out_channels,
-        );
-        let types = [self.problem.dtypes.lanes, self.problem.dtypes.arithmetic()];
+        let [rows, width, out] = self.sizes(count);
+        let types = self.types();
         let (o, stride) = self.blades(product, count, types[1]);
         let strides = [width * out, rows * width, stride];
         let form = match self.problem.rounds_to_tf32() {
@@ -112,11 +126,7 @@ impl<'a> Products<'a> {
         count: usize,
         [weights, grad_product, formed]: [u64; 3],
     ) -> Product {
-        let (rows, width, out) = (
-            self.rows(count),
-            self.width(),
-            self.problem.dims.out_channels,
-        );
+        let [rows, width, out] = self.sizes(count);
         let (grad_o, stride) = self.blades(grad_product, count, self.problem.dtypes.lanes);
         let strides = [width * out, stride, rows * width];
         self.product(
@@ -156,18 +166,14 @@ impl<'a> Products<'a> {
         count: usize,
         [grad_product, formed, grads]: [u64; 3],
     ) -> Product {
-        let (rows, width, out) = (
-            self.rows(count),
-            self.width(),
-            self.problem.dims.out_channels,
-        );
+        let [rows, width, out] = self.sizes(count);
         let (grad_o, stride) = self.blades(grad_product, count, self.problem.dtypes.lanes);
         let strides = [stride, rows * width, width * out];
         self.product(
             Form::TimesTranspose,
             (out, width, rows),
             (self.group.len(), strides),
-            [self.problem.dtypes.lanes, self.problem.dtypes.arithmetic()],
+            self.types(),
             [grad_o, formed, grads],
         )
     }
@@ -179,9 +185,9 @@ impl<'a> Products<'a> {
         count: usize,
         [grad_product, formed, grads]: [u64; 3],
     ) -> impl Iterator<Item = Product> {
-        let (parts, out, width) = (self.parts(), self.problem.dims.out_channels, self.width());
-        let (rows, part) = (self.rows(count), self.rows(count) / parts);
-        let types = [self.problem.dtypes.lanes, self.problem.dtypes.arithmetic()];
+        let ([rows, width, out], parts) = (self.sizes(count), self.parts());
+        let part = rows / parts;
+        let types = self.types();
         let [lane, sum] = types.map(Dtype::bytes);
         let (grad_o, stride) = self.blades(grad_product, count, types[0]);
         let grad_o = offset(grad_o, member, stride, lane);

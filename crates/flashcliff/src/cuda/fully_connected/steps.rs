@@ -7,7 +7,7 @@ use crate::cuda::matmul::{Product, offset};
 
 /// The matrix products of a block of so many rows, in a workspace.
 pub(super) struct Steps<'a> {
-    problem: &'a Problem<'a>,
+    pub(super) problem: &'a Problem<'a>,
     pub(super) space: &'a Space,
     pub(super) count: usize,
 }
