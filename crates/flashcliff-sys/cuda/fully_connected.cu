@@ -8,6 +8,7 @@
 #include "skeleton/launch.cuh"
 #include "skeleton/memory.cuh"
 #include "skeleton/tf32.cuh"
+#include "skeleton/transpose.cuh"
 
 namespace fc {
 namespace {
@@ -120,8 +121,7 @@ struct UndoNorm {
   FC_INLINE Lanes<T, N> gradient(const fc_block &a, const void *output, const void *grad_output, int64_t at) const {
     Lanes<T, N> grad = read<N, T, Bytes>(grad_output, at, a.dtype);
     if (a.norm) grad = (grad - read<N, T, Bytes>(output, at, a.dtype) * mean) * scale;
-    if (a.tf32) FC_EACH(N, grad.v[i] = rounded_to_tf32(grad.v[i]))
-    return grad;
+    return rounded_to_tf32_if(a.tf32, grad);
   }
 };
 
@@ -143,35 +143,11 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-constexpr int kTile = 64;
-constexpr int kTileStep = kThreads / kTile;
+using Squares = TransposedSquares<64, kThreads, true>;
 
-// Matrices [rows, columns] and their transposes, a square by a CTA at a time: large ones, so that many loads are under way.
-template <class T, class From, class To>
-FC_INLINE void transpose_squares(int64_t rows, int64_t columns, From &&from, To &&to) {
-  __shared__ T tile[kTile][kTile + 1];
-  const int64_t across = (columns + kTile - 1) / kTile, squares = (rows + kTile - 1) / kTile * across;
-  const int lane = threadIdx.x % kTile, first = threadIdx.x / kTile;
-  for (int64_t square = blockIdx.x; square < squares; square += gridDim.x) {
-    const int64_t row0 = square / across * kTile, column0 = square % across * kTile;
-#pragma unroll
-    for (int k = 0; k < kTile; k += kTileStep) {
-      const int64_t row = row0 + first + k;
-      if (row < rows && column0 + lane < columns) tile[first + k][lane] = from(row, column0 + lane);
-    }
-    __syncthreads();
-#pragma unroll
-    for (int k = 0; k < kTile; k += kTileStep) {
-      const int64_t column = column0 + first + k;
-      if (column < columns && row0 + lane < rows) to(column, row0 + lane, tile[lane][first + k]);
-    }
-    __syncthreads();
-  }
-}
-
-// The grid of that for some matrices.
+// The grid of those for some matrices.
 dim3 squares_of(int64_t rows, int64_t columns, int matrices) {
-  dim3 grid = grid_of(ceil_div(rows, kTile) * ceil_div(columns, kTile), 1, 1 << 12);
+  dim3 grid = Squares::grid(rows, columns, 1 << 12);
   grid.y = unsigned(matrices);
   return grid;
 }
@@ -184,7 +160,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t size = a.rows * a.out, pitch = grades.blades[grade] * a.rows;
   from += (grades.first[grade] + blade) * size;
   to += grades.first[grade] * size + blade * a.rows;
-  transpose_squares<float>(
+  Squares::walk<float>(
       a.rows, a.out, [&](int64_t row, int64_t column) { return from[row * a.out + column]; },
       [&](int64_t column, int64_t row, float value) { to[column * pitch + row] = value; });
 }
@@ -193,9 +169,7 @@ __global__ void __launch_bounds__(kThreads)
 
 template <int N, class T>
 FC_INLINE Lanes<T, N> packed(const fc_block_weights &w, const void *from, int64_t at, int from_type) {
-  Lanes<T, N> values = read<N, T>(from, at, from_type);
-  if (w.tf32) FC_EACH(N, values.v[i] = rounded_to_tf32(values.v[i]))
-  return values;
+  return rounded_to_tf32_if(w.tf32, read<N, T>(from, at, from_type));
 }
 
 template <class T, int N>
@@ -214,7 +188,7 @@ __global__ void __launch_bounds__(kThreads)
   const int matrix = blockIdx.y, first = w.first[matrix];
   const int64_t elements = w.in * w.out, start = w.order[matrix] * elements;
   const int64_t pitch = w.count[matrix] * w.in, end = first * elements + (matrix - first) * w.in;
-  transpose_squares<Lanes<T, 1>>(
+  Squares::walk<Lanes<T, 1>>(
       w.in, w.out,
       [&](int64_t row, int64_t column) { return packed<1, T>(w, from, start + row * w.out + column, from_type); },
       [&](int64_t column, int64_t row, const Lanes<T, 1> &value) {

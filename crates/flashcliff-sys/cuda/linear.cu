@@ -6,6 +6,7 @@
 #include <cuda_runtime.h>
 
 #include "skeleton/launch.cuh"
+#include "skeleton/transpose.cuh"
 
 namespace fc {
 namespace {
@@ -69,35 +70,26 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The same, transposed: square by square, by way of shared memory.
-constexpr int kSquare = 32;
+// The same, transposed. Small squares: weights of few channels are a few of them. A write is a loop over copies.
+using Squares = TransposedSquares<32, kThreads, false>;
 template <class From, class To>
 __global__ void __launch_bounds__(kThreads)
     pack_transposed(const From *weight, To *packed, const __grid_constant__ fc_linear_weights shape,
                     const __grid_constant__ fc_linear_parts copies, const __grid_constant__ fc_linear_bias bias) {
-  __shared__ To square[kSquare][kSquare + 1];
   const int g = int(blockIdx.y);
   if (g == shape.grades) return pack_bias<From, To>(bias);
   const int first = g == 0 ? 0 : copies.end[g - 1], last = copies.end[g];
-  const int x = threadIdx.x % kSquare, y = threadIdx.x / kSquare;
-  const int64_t across = (shape.columns + kSquare - 1) / kSquare, down = (shape.rows + kSquare - 1) / kSquare;
-  for (int64_t i = blockIdx.x; i < across * down; i += gridDim.x) {
-    const int64_t row0 = i / across * kSquare, column0 = i % across * kSquare;
-    __syncthreads();
-    for (int k = y; k < kSquare; k += kThreads / kSquare) {
-      const int64_t row = row0 + k, column = column0 + x;
-      if (row < shape.rows && column < shape.columns) {
-        narrow(widen(weight[place(shape, row * shape.columns + column, g)]), &square[k][x]);
-      }
-    }
-    __syncthreads();
-    for (int k = y; k < kSquare; k += kThreads / kSquare) {
-      const int64_t row = row0 + x, column = column0 + k;
-      if (row >= shape.rows || column >= shape.columns) continue;
-      To *to = packed + column * shape.rows + row;
-      for (int copy = first; copy < last; copy++) to[copy * shape.stride] = square[x][k];
-    }
-  }
+  Squares::walk<To>(
+      shape.rows, shape.columns,
+      [&](int64_t row, int64_t column) {
+        To value;
+        narrow(widen(weight[place(shape, row * shape.columns + column, g)]), &value);
+        return value;
+      },
+      [&](int64_t column, int64_t row, To value) {
+        To *to = packed + column * shape.rows + row;
+        for (int copy = first; copy < last; copy++) to[copy * shape.stride] = value;
+      });
 }
 
 // A thread adds the parts of an element of one grade.
@@ -223,9 +215,8 @@ extern "C" int fc_linear_pack(const void *weight, void *packed, const fc_linear_
   if (bias != nullptr && (bias->channels < 0 || bias->stride < bias->channels)) return FC_ERROR_BAD_CALL;
   if (fc::is_empty(*shape)) return 0;
   const fc_linear_bias none = {};
-  // A CTA takes as many elements at once as it has threads, or a square of four times as many.
-  const int64_t elements = shape->rows * shape->columns;
-  dim3 grid = fc::walk(shape->transposed ? fc::ceil_div(elements, 4) : elements);
+  dim3 grid = shape->transposed ? fc::Squares::grid(shape->rows, shape->columns, fc::kMostBlocks)
+                                : fc::walk(shape->rows * shape->columns);
   grid.y = unsigned(shape->grades) + (bias != nullptr);
   return fc::with_rounding(from, to, [&](auto *s, auto *t) -> int {
     using From = typename fc::Pointee<decltype(s)>::Type;

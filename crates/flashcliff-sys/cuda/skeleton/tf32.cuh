@@ -15,4 +15,11 @@ FC_INLINE float rounded_to_tf32(float a) {
 }
 FC_INLINE double rounded_to_tf32(double a) { return a; }
 
+// Scalars or lanes as operands of a matrix product, in TF32 or not. Selects for each channel by itself: one branch around all of
+// them costs some kernels a third more registers.
+template <class A>
+FC_INLINE A rounded_to_tf32_if(bool tf32, const A &a) {
+  return each(a, [=](auto v) { return tf32 ? rounded_to_tf32(v) : v; });
+}
+
 }  // namespace fc

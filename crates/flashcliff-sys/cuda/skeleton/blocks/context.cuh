@@ -125,22 +125,19 @@ struct FormContext : BlockContext<Algebra, Variant> {
         p += channel * K * rows + this->own.row;
 #pragma unroll
         for (int k = 0; k < K; k++) {
-          FC_EACH(kChannels, p[(i * K + k) * rows] = Narrow<S, T>::from(operand(values[k].v[i]), this->a.dtype))
+          FC_EACH(kChannels, const T value = rounded_to_tf32_if(this->a.tf32, values[k].v[i]);
+                  p[(i * K + k) * rows] = Narrow<S, T>::from(value, this->a.dtype))
         }
       } else {
         const int64_t step = this->product_blade(grade);
         p += this->template product_lane<Path>();
 #pragma unroll
         for (int k = 0; k < K; k++, p += step) {
-          V value;
-          FC_EACH(kChannels, value.v[i] = operand(values[k].v[i]))
-          store_lanes<S, T, kChannels>(p, value, this->a.dtype);
+          store_lanes<S, T, kChannels>(p, rounded_to_tf32_if(this->a.tf32, values[k]), this->a.dtype);
         }
       }
     });
   }
-
-  FC_INLINE T operand(T value) const { return this->a.tf32 ? rounded_to_tf32(value) : value; }
 };
 
 // Takes the gradients of all path products back.
