@@ -45,6 +45,8 @@ pub fn sgp_norm(
 /// | `w` | `[P, in, out]` |
 /// | output | `[blades, batch, out]` |
 ///
+/// [`apply_with`](crate::op::apply_with) bounds its memory on a GPU.
+///
 /// Source: flash-clifford, fully connected form; CGENN's
 /// `FullyConnectedSteerableGeometricProductLayer`.
 pub fn fcgp_norm(

@@ -5,8 +5,8 @@ mod common;
 use candle_core::{DType, Device, Tensor, Var, WithDType};
 use common::{Oracle, noise, random};
 use flashcliff::ops::{self, LinearSgpOptions, ProductOptions, SteerableOptions};
-use flashcliff::{Algebra, Element, Invariant, Operator, ProductKind};
-use flashcliff_candle::op::apply;
+use flashcliff::{Algebra, Element, Evaluation, Invariant, Operator, ProductKind};
+use flashcliff_candle::op::{GpuOptions, apply, apply_with};
 
 const BATCH: usize = 7;
 const CHANNELS: usize = 5;
@@ -96,24 +96,42 @@ fn compare<T: Element + WithDType>(oracle: &Oracle) {
             .collect();
         let tensors: Vec<&Tensor> = vars.iter().map(Var::as_tensor).collect();
         let output = apply(&operator, &tensors).unwrap();
-        assert_eq!(output.dims(), evaluation.output_shape);
-        let got: Vec<T> = output.flatten_all().unwrap().to_vec1().unwrap();
-        assert!(got == evaluation.output, "{}", operator.name());
+        is_the_cores(&operator, output, &evaluation, &expected, &cotangent, &vars);
+        // Options for GPUs make no difference here.
+        for block_bytes in [None, Some(0), Some(4096), Some(usize::MAX)] {
+            let options = GpuOptions { block_bytes };
+            let output = apply_with(&operator, &options, &tensors).unwrap();
+            is_the_cores(&operator, output, &evaluation, &expected, &cotangent, &vars);
+        }
+    }
+}
 
-        let cotangent = Tensor::from_slice(&cotangent, output.dims(), &Device::Cpu).unwrap();
-        let loss = (output * cotangent).unwrap().sum_all().unwrap();
-        for _ in 0..2 {
-            let grads = loss.backward().unwrap();
-            for (i, var) in vars.iter().enumerate() {
-                let got: Vec<T> = grads
-                    .get(var)
-                    .unwrap()
-                    .flatten_all()
-                    .unwrap()
-                    .to_vec1()
-                    .unwrap();
-                assert!(got == expected[i], "{}, gradient {i}", operator.name());
-            }
+/// Bit for bit, and the gradients too.
+fn is_the_cores<T: Element + WithDType>(
+    operator: &Operator,
+    output: Tensor,
+    evaluation: &Evaluation<T>,
+    expected: &[Vec<T>],
+    cotangent: &[T],
+    vars: &[Var],
+) {
+    assert_eq!(output.dims(), evaluation.output_shape);
+    let got: Vec<T> = output.flatten_all().unwrap().to_vec1().unwrap();
+    assert!(got == evaluation.output, "{}", operator.name());
+
+    let cotangent = Tensor::from_slice(cotangent, output.dims(), &Device::Cpu).unwrap();
+    let loss = (output * cotangent).unwrap().sum_all().unwrap();
+    for _ in 0..2 {
+        let grads = loss.backward().unwrap();
+        for (i, var) in vars.iter().enumerate() {
+            let got: Vec<T> = grads
+                .get(var)
+                .unwrap()
+                .flatten_all()
+                .unwrap()
+                .to_vec1()
+                .unwrap();
+            assert!(got == expected[i], "{}, gradient {i}", operator.name());
         }
     }
 }

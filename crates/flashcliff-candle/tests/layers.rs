@@ -380,6 +380,40 @@ fn weights_start_with_their_published_spread() {
     );
 }
 
+/// The limit is one for GPUs.
+#[test]
+fn a_limit_of_blocks_makes_no_difference_here() {
+    let algebra = Oracle::new(3, 0).algebra();
+    let x = random(&[8, BATCH, IN], 5);
+    let connected = |bytes: Option<usize>| {
+        let vb = Parameters::seeded(3).builder(DType::F64, &Device::Cpu);
+        let options = SteerableLayerOptions::default();
+        let layer = FullyConnectedSteerableGeometricProduct::new(algebra, IN, OUT, options, vb);
+        let layer = layer.unwrap();
+        let layer = bytes.map_or(layer.clone(), |bytes| layer.with_block_bytes(bytes));
+        values(&layer.forward(&x).unwrap())
+    };
+    let flash_clifford = |fully_connected, bytes: Option<usize>| {
+        let vb = Parameters::seeded(3).builder(DType::F64, &Device::Cpu);
+        let options = FlashCliffordOptions {
+            fully_connected,
+            ..FlashCliffordOptions::default()
+        };
+        let layer = FlashCliffordLayer::new(algebra, IN, options, vb).unwrap();
+        let layer = bytes.map_or(layer.clone(), |bytes| layer.with_block_bytes(bytes));
+        values(&layer.forward(&x).unwrap())
+    };
+    for bytes in [0, 4096] {
+        assert_eq!(connected(Some(bytes)), connected(None));
+        for form in [false, true] {
+            assert_eq!(
+                flash_clifford(form, Some(bytes)),
+                flash_clifford(form, None)
+            );
+        }
+    }
+}
+
 #[test]
 fn a_layer_refuses_other_channels() {
     let oracle = Oracle::new(3, 0);

@@ -12,12 +12,21 @@ use crate::error::{CudaError, detached};
 use crate::host::{Given, Gradients};
 
 /// An operator on the GPUs that it has been used on.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Devices {
+    /// What a block of rows may take, if Python says so.
+    block_bytes: Option<usize>,
     operators: Mutex<Vec<(usize, cuda::Operator)>>,
 }
 
 impl Devices {
+    pub(crate) fn new(block_bytes: Option<usize>) -> Self {
+        Self {
+            block_bytes,
+            operators: Mutex::default(),
+        }
+    }
+
     pub(crate) fn plan(
         &self,
         operator: &Operator,
@@ -119,7 +128,10 @@ impl Devices {
             return Ok(operator);
         }
         // Not under the lock: it starts CUDA and loads libraries. Two threads may both get here.
-        let made = operator.on_cuda(&Device::cuda(ordinal)?)?;
+        let mut made = operator.on_cuda(&Device::cuda(ordinal)?)?;
+        if let Some(bytes) = self.block_bytes {
+            made = made.with_block_bytes(bytes);
+        }
         let mut operators = lock();
         if found(&operators).is_none() {
             operators.push((ordinal, made.clone()));

@@ -10,7 +10,7 @@ use crate::convert::{Space, View};
 use crate::cuda::Devices;
 use crate::error::{caught, detached, name_of};
 use crate::host::{self, Given, Gradients};
-use crate::options::{bias, named};
+use crate::options::{self, bias, named};
 use crate::threads;
 
 /// An operator, bound to an algebra and its options.
@@ -41,6 +41,7 @@ impl Operator {
     }
 
     #[staticmethod]
+    #[allow(clippy::too_many_arguments, reason = "the options of the operator")]
     fn fcgp_norm(
         algebra: &Algebra,
         gate: &str,
@@ -48,9 +49,14 @@ impl Operator {
         eps: f64,
         left: Grades,
         right: Grades,
+        block_bytes: Option<i64>,
     ) -> PyResult<Self> {
         let options = product_options(gate, norm, eps, left, right)?;
-        Self::new(|| ops::fcgp_norm(algebra.inner, &options))
+        let devices = Devices::new(options::block_bytes(block_bytes)?);
+        Ok(Self {
+            devices,
+            ..Self::new(|| ops::fcgp_norm(algebra.inner, &options))?
+        })
     }
 
     #[staticmethod]
@@ -310,7 +316,7 @@ impl Operator {
     fn new(make: impl FnOnce() -> Result<flashcliff::Operator, Error>) -> PyResult<Self> {
         Ok(Self {
             inner: caught(make)?,
-            devices: Devices::default(),
+            devices: Devices::new(None),
         })
     }
 }

@@ -12,6 +12,19 @@ pub(crate) fn named<T: FromStr<Err = Error>>(name: &str) -> PyResult<T> {
     name.replace('_', "-").parse().map_err(raise)
 }
 
+/// The bytes that a block of rows may take; `None` leaves them to the library.
+pub(crate) fn block_bytes(bytes: Option<i64>) -> PyResult<Option<usize>> {
+    let checked = |bytes: i64| match usize::try_from(bytes) {
+        Ok(bytes) if bytes > 0 => Ok(bytes),
+        _ => Err(raise(Error::InvalidOption {
+            option: "block_bytes",
+            expected: "at least 1, or None",
+            got: bytes as f64,
+        })),
+    };
+    bytes.map(checked).transpose()
+}
+
 /// A bias by its name: `all` is on every blade.
 pub(crate) fn bias(name: Option<&str>) -> PyResult<Bias> {
     match name {

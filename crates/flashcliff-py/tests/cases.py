@@ -98,6 +98,8 @@ def _cases(signature):
     )
     yield case("fcgp_norm", connected)
     yield case("fcgp_norm", connected, gate="none", norm="none")
+    # On CUDA in blocks of a few rows.
+    yield case("fcgp_norm", connected, block_bytes=3000)
     yield case("mv_linear", {"x": x, "weight": ("out", "in", grades), "bias": ("out",)})
     yield case("mv_linear", {"x": x, "weight": ("out", "in", grades)}, label="no-bias")
     reversed_weight = {"x": x, "weight": (grades, "in", "out"), "bias": ("out",)}

@@ -171,7 +171,18 @@ def sgp_norm(signature, x, y, weight, gate="gelu", norm="rms", eps=1e-6, left=No
     return o if norm == "none" else grade_rms(signature, o, eps, outputs)
 
 
-def fcgp_norm(signature, x, y, weight, gate="gelu", norm="rms", eps=1e-6, left=None, right=None):
+def fcgp_norm(
+    signature,
+    x,
+    y,
+    weight,
+    gate="gelu",
+    norm="rms",
+    eps=1e-6,
+    left=None,
+    right=None,
+    block_bytes=None,
+):
     tables, outputs = weighted_tables(signature, left, right)
     x, y = (globals()["gate"](signature, t, gate, grades) for t, grades in ((x, left), (y, right)))
     o = torch.einsum("pikj,pnm,ibn,kbn->jbm", tables.to(x), weight, x, y)

@@ -35,6 +35,25 @@ def test_torch_tensors_too():
     )
 
 
+def test_blocks_have_no_effect_here(monkeypatch):
+    x, weight = np.random.default_rng(0).standard_normal((2, 8, 20, 20))
+    tensors = {"x": x[:, :, :5], "y": x[:, :, 5:10], "weight": weight.reshape(20, 40, 4)[:, :5]}
+    wanted = arrays.fcgp_norm(**tensors, algebra=(3, 0, 0))
+    find, found = arrays.table.operator, []
+
+    def remember(*arguments):
+        found.append(arguments[-1][-1])
+        return find(*arguments)
+
+    monkeypatch.setattr(arrays.table, "operator", remember)
+    output = arrays.fcgp_norm(**tensors, algebra=(3, 0, 0), block_bytes=1000)
+    assert found == [1000] and np.array_equal(output, wanted)
+    with pytest.raises(ValueError, match="block_bytes must be at least 1, or None, got 0"):
+        arrays.fcgp_norm(**tensors, algebra=(3, 0, 0), block_bytes=0)
+    with pytest.raises(TypeError, match="block_bytes: expected an integer or None, got 1.0"):
+        arrays.fcgp_norm(**tensors, algebra=(3, 0, 0), block_bytes=1.0)
+
+
 def test_batch_axes_and_strides():
     x = np.random.default_rng(0).standard_normal((2, 3, 4, 8))
     strided = np.moveaxis(x, -1, 0)

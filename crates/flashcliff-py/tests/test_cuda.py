@@ -357,6 +357,57 @@ def test_memory_of_what_is_kept(recompute, dtype):
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_blocks(dtype):
+    """Smaller blocks take less memory, in both passes; the numbers are those of one block but for
+    the order of sums."""
+    batch, channels = 4096, 64
+    shapes = {
+        "x": (8, batch, channels),
+        "y": (8, batch, channels),
+        "weight": (20, channels, channels),
+    }
+    tensors = {
+        n: torch.randn(s, device="cuda", dtype=dtype, requires_grad=True) for n, s in shapes.items()
+    }
+    cotangent = torch.randn(shapes["x"], device="cuda", dtype=dtype)
+
+    def peaks(block_bytes):
+        """Of forward without gradients, and of both passes; with the results."""
+        found = []
+        for differentiates in (False, True):
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+            with torch.set_grad_enabled(differentiates):
+                output = F.fcgp_norm(**tensors, algebra=R3, block_bytes=block_bytes)
+            results = [output]
+            if differentiates:
+                results += grads(output, tensors, cotangent)
+            found.append(torch.cuda.max_memory_allocated() - before)
+        return found, results
+
+    large, wanted = peaks(1 << 30)
+    small, got = peaks(1 << 20)
+    # The path products of all rows: 4, 6, 6 and 4 paths to 1, 3, 3 and 1 blades.
+    formed = 44 * batch * channels * dtype.itemsize
+    assert all(two < one - 0.8 * formed for one, two in zip(large, small)), (large, small)
+    # Either may be off by the tolerance.
+    for one, two in zip(got, wanted):
+        assert relative_error(one, two) < 2 * TOLERANCE[dtype]
+
+
+def test_a_block_has_a_row_at_least():
+    case = next(case for case in SPACE if case.name == "fcgp_norm")
+    tensors = case.tensors(torch.float32, "cuda", grad=True)
+    wanted = F.fcgp_norm(**tensors, algebra=R3)
+    output = F.fcgp_norm(**tensors, algebra=R3, block_bytes=1)
+    cotangent = torch.randn_like(wanted)
+    pairs = zip(grads(output, tensors, cotangent), grads(wanted, tensors, cotangent))
+    assert relative_error(output, wanted) < TOLERANCE[torch.float32]
+    assert all(relative_error(one, two) < TOLERANCE[torch.float32] for one, two in pairs)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 def test_a_layer_is_its_parts(dtype):
     """Bit for bit, but for the gradient of ``x``, of which both parts are added up."""
     shapes = {"x": (8, 100, 32), "lw": (4, 32, 32), "lb": (32,), "w": (32, 20)}

@@ -140,6 +140,28 @@ def test_options():
         F.sgp_norm(x, y, weight, R3, eps="small")
 
 
+def test_limits_of_blocks():
+    x, y, _ = operands()
+    weight = torch.randn(20, 4, 4)
+    F.fcgp_norm(x, y, weight, R3, block_bytes=1)
+    for limit in (0, -1, -(1 << 40)):
+        with pytest.raises(
+            ValueError, match=f"block_bytes must be at least 1, or None, got {limit}"
+        ):
+            F.fcgp_norm(x, y, weight, R3, block_bytes=limit)
+        options = ("gelu", "rms", 1e-6, None, None, limit)
+        with pytest.raises(ValueError, match="block_bytes must be at least 1"):
+            torch.ops.flashcliff.fcgp_norm(x, y, weight, "cl300", *options)
+    # Also what is equal to 1, with which there is an operator.
+    for limit in (1.0, True, "1", 0.5, (1,)):
+        with pytest.raises(TypeError, match="block_bytes: expected an integer or None, got"):
+            F.fcgp_norm(x, y, weight, R3, block_bytes=limit)
+    with pytest.raises(OverflowError):
+        F.fcgp_norm(x, y, weight, R3, block_bytes=1 << 70)
+    with pytest.raises(TypeError, match="block_bytes"):
+        F.sgp_norm(x, y, weight, R3, block_bytes=1)
+
+
 def test_grades():
     x, y, weight = operands()
     with pytest.raises(

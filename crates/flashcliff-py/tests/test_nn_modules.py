@@ -181,6 +181,21 @@ def test_an_algebra_may_be_a_tuple():
         (lambda: nn.MVSiLU(CL300, 3, "mag"), ValueError, "invariant: expected one of mag2, norm"),
         (lambda: nn.SGPNorm(CL300, 3, gate="relu"), ValueError, "gate: expected one of none, gelu"),
         (lambda: nn.FCGPNorm(CL300, 3, 4, norm="layer"), ValueError, "norm: expected one of"),
+        (
+            lambda: nn.FCGPNorm(CL300, 3, 4, block_bytes=0),
+            ValueError,
+            "block_bytes: expected at least 1",
+        ),
+        (
+            lambda: nn.FlashCliffordLayer(CL300, 3, block_bytes=1e6),
+            TypeError,
+            "block_bytes: expected an integer",
+        ),
+        (
+            lambda: nn.FullyConnectedSteerableGeometricProduct(CL300, 3, 4, block_bytes=-1),
+            ValueError,
+            "block_bytes: expected at least 1, got -1",
+        ),
         (lambda: nn.Product(CL300, "inner"), ValueError, "kind: expected one of geometric"),
         (lambda: nn.FlashCliffordLayer(CL300, 3, bias_mode="x"), ValueError, "bias_mode"),
         (lambda: nn.Product(CL300, left=()), ValueError, "left: expected grades"),

@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 import reference
 import torch
-from cases import CASES, SPACE, dispatch, relative_error
+from cases import CASES, SPACE, Case, dispatch, relative_error
 
 import flashcliff
+import flashcliff.compat.flash_clifford
+from flashcliff import compat, nn
 from flashcliff import functional as F
+from flashcliff._ops import eager, run, table
 
 ids = lambda case: case.id  # noqa: E731
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5}
@@ -162,6 +165,99 @@ def test_what_a_layer_keeps(recompute):
     assert saved.shape == ((0 if recompute else y.numel()) + 4 * 6,)
     if not recompute:
         assert torch.equal(saved[: y.numel()].view_as(y), y)
+
+
+@pytest.fixture
+def limits(monkeypatch):
+    """What limits the blocks of the fully connected products that run, pass by pass."""
+    given, passed = {}, []
+    make = table.FCGP_NORM.make
+
+    def remember(*arguments):
+        operator = make(*arguments)
+        given[operator] = arguments[-1]
+        return operator
+
+    def watch(run):
+        def watched(operator, *arguments):
+            if operator in given:
+                passed.append(given[operator])
+            return run(operator, *arguments)
+
+        return watched
+
+    for cached in (table.operator, eager._bind):
+        cached.cache_clear()
+    object.__setattr__(table.FCGP_NORM, "make", remember)
+    monkeypatch.setattr(run, "forward", watch(run.forward))
+    monkeypatch.setattr(run, "backward", watch(run.backward))
+    yield passed
+    object.__setattr__(table.FCGP_NORM, "make", make)
+    for cached in (table.operator, eager._bind):
+        cached.cache_clear()
+
+
+def connected(**options):
+    """The operands of a fully connected product."""
+    x, y = torch.randn(2, 8, 6, 5, **options).unbind()
+    tensors = {"x": x, "y": y, "weight": torch.randn(20, 5, 3, **options)}
+    return {name: tensor.requires_grad_() for name, tensor in tensors.items()}
+
+
+@pytest.mark.parametrize("way", ["eager", "dispatcher", "compiled"])
+def test_blocks_have_no_effect_here(way, limits):
+    """Both passes get the limit, and give the same bits without it and with any."""
+    torch._dynamo.reset()
+    tensors = connected()
+    results = []
+    for limit in (None, 1, 4096, 1 << 40):
+        case = Case("fcgp_norm", (3, 0, 0), {}, {} if limit is None else {"block_bytes": limit})
+        limits.clear()
+        if way == "dispatcher":
+            output = dispatch(case, tensors)
+        elif way == "eager":
+            output = case.run(**tensors)
+        else:
+            output = torch.compile(case.run, fullgraph=True, backend="aot_eager")(**tensors)
+        grads = torch.autograd.grad(output, tensors.values(), torch.ones_like(output))
+        assert limits == [limit, limit]
+        results.append((output, *grads))
+    for others in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], others))
+
+
+def test_a_limit_may_change_under_compile(limits):
+    """As any option that is no tensor it is part of the graph, never a symbol of it."""
+    torch._dynamo.reset()
+    tensors = connected()
+    compiled = torch.compile(
+        lambda limit: F.fcgp_norm(**tensors, algebra=(3, 0, 0), block_bytes=limit),
+        fullgraph=True,
+        backend="aot_eager",
+    )
+    wanted = F.fcgp_norm(**tensors, algebra=(3, 0, 0))
+    limits.clear()
+    for limit in (1000, 2000, 3000, 2000, None):
+        assert torch.equal(compiled(limit), wanted)
+    assert limits == [1000, 2000, 3000, 2000, None]
+
+
+def test_layers_pass_limits_on(limits):
+    algebra = flashcliff.Algebra(3, 0, 0)
+    x = torch.randn(8, 6, 5)
+    layers = {
+        1000: nn.FCGPNorm(algebra, 5, 3, block_bytes=1000),
+        2000: nn.FullyConnectedSteerableGeometricProduct(algebra, 5, 3, block_bytes=2000),
+        3000: nn.FlashCliffordLayer(algebra, 5, fully_connected=True, block_bytes=3000),
+        4000: compat.flash_clifford.Layer(5, 3, use_fc=True, block_bytes=4000),
+    }
+    for limit, layer in layers.items():
+        limits.clear()
+        layer(*([x, x] if limit == 1000 else [x])).sum().backward()
+        assert limits == [limit, limit]
+        assert f"block_bytes={limit}" in repr(layer)
+        # It is no part of what is stored.
+        assert not any("block" in name for name in layer.state_dict())
 
 
 def test_negative_views():

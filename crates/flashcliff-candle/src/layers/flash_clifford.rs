@@ -10,6 +10,7 @@ use flashcliff::{Algebra, Bias, Norm, Operator, WeightLayout};
 use super::normal;
 use crate::Error;
 use crate::op::node::{self, Argument};
+use crate::op::{GpuOptions, WithOptions};
 
 /// Options of [`FlashCliffordLayer`].
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -63,7 +64,10 @@ enum Work {
     /// All in one.
     Channelwise(Arc<Operator>),
     /// The linear map, then the product.
-    FullyConnected([Arc<Operator>; 2]),
+    FullyConnected {
+        linear: Arc<Operator>,
+        product: Arc<WithOptions>,
+    },
 }
 
 impl FlashCliffordLayer {
@@ -94,7 +98,10 @@ impl FlashCliffordLayer {
             };
             let linear = ops::mv_linear(algebra, &linear)?;
             let product = ops::fcgp_norm(algebra, &product)?;
-            Work::FullyConnected([linear, product].map(Arc::new))
+            Work::FullyConnected {
+                linear: Arc::new(linear),
+                product: Arc::new(WithOptions::new(product, GpuOptions::default())),
+            }
         } else {
             let options = LinearSgpOptions {
                 linear,
@@ -131,6 +138,16 @@ impl FlashCliffordLayer {
             gp_weight,
         })
     }
+
+    /// Bounds the workspace of the fully connected product on a GPU, as [`GpuOptions::block_bytes`].
+    /// The other form has none.
+    #[must_use]
+    pub fn with_block_bytes(mut self, bytes: usize) -> Self {
+        if let Work::FullyConnected { product, .. } = &mut self.work {
+            Arc::make_mut(product).options.block_bytes = Some(bytes);
+        }
+        self
+    }
 }
 
 impl Module for FlashCliffordLayer {
@@ -145,7 +162,7 @@ impl Module for FlashCliffordLayer {
                 arguments.push(Argument::whole(&self.gp_weight));
                 Ok(node::apply(operator, &arguments)?)
             }
-            Work::FullyConnected([linear, product]) => {
+            Work::FullyConnected { linear, product } => {
                 let y = node::apply(linear, &arguments)?;
                 let arguments = [x, &y, &self.gp_weight].map(Argument::whole);
                 Ok(node::apply(product, &arguments)?)

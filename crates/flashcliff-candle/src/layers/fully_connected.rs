@@ -6,11 +6,12 @@ use std::sync::Arc;
 use candle_core::{Result, Tensor};
 use candle_nn::{Module, VarBuilder};
 use flashcliff::ops::{self, LinearOptions, ProductOptions};
-use flashcliff::{Algebra, Bias, Gate, Norm, Operator};
+use flashcliff::{Algebra, Bias, Gate, Norm};
 
 use super::{GradeNorm, MVLinear, SteerableLayerOptions, normal};
 use crate::Error;
 use crate::op::node::{self, Argument};
+use crate::op::{GpuOptions, WithOptions};
 
 /// The geometric product of channels with normalised linear maps of them, summed over input
 /// channels with weights by path.
@@ -29,7 +30,7 @@ use crate::op::node::{self, Argument};
 /// Source: CGENN, `FullyConnectedSteerableGeometricProductLayer` (arXiv 2305.11141, eq. 10).
 #[derive(Debug, Clone)]
 pub struct FullyConnectedSteerableGeometricProduct {
-    product: Arc<Operator>,
+    product: Arc<WithOptions>,
     weight: Tensor,
     normalization: Option<GradeNorm>,
     linear_right: MVLinear,
@@ -53,7 +54,8 @@ impl FullyConnectedSteerableGeometricProduct {
             norm: Norm::None,
             ..ProductOptions::default()
         };
-        let product = Arc::new(ops::fcgp_norm(algebra, &product)?);
+        let product = ops::fcgp_norm(algebra, &product)?;
+        let product = Arc::new(WithOptions::new(product, GpuOptions::default()));
         let shape = (out_channels, in_channels, algebra.path_count());
         let init = normal(1.0 / ((in_channels * algebra.grade_count()) as f64).sqrt());
         let weight = vb.get_with_hints(shape, "weight", init)?;
@@ -81,6 +83,13 @@ impl FullyConnectedSteerableGeometricProduct {
             linear_right,
             linear_left,
         })
+    }
+
+    /// Bounds the workspace of the product on a GPU, as [`GpuOptions::block_bytes`].
+    #[must_use]
+    pub fn with_block_bytes(mut self, bytes: usize) -> Self {
+        Arc::make_mut(&mut self.product).options.block_bytes = Some(bytes);
+        self
     }
 }
 

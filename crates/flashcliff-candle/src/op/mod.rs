@@ -6,7 +6,7 @@
 //! says how more than three gradients leave a node).
 //!
 //! * `function` - what a node computes, in slices.
-//! * `operator` - a core operator as such a function.
+//! * `operator` - a core operator as such a function, by itself or with options for GPUs.
 //! * `steerable` - a whole steerable geometric product layer as one function.
 //! * `embed`, `blade_norm` - the two ends of CGENN's invariant models.
 //! * `trunk` - embedding, layers and norm of an invariant model as one function.
@@ -34,6 +34,17 @@ pub use scalar::Scalar;
 pub use scratch::release_scratch;
 
 use node::Argument;
+
+pub(crate) use operator::WithOptions;
+
+/// How an operator runs on a GPU. On the CPU it makes no difference.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct GpuOptions {
+    /// The bytes of workspace that [`fcgp_norm`](crate::functional::fcgp_norm) may take for the products of a
+    /// block of rows, as `flashcliff::cuda::Operator::with_block_bytes`; a block has a row in any case. `None`
+    /// takes what was tuned, or 256 MiB. Other operators have no blocks.
+    pub block_bytes: Option<usize>,
+}
 
 /// Applies a core operator to candle tensors, differentiably.
 ///
@@ -63,9 +74,41 @@ use node::Argument;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn apply(op: &Operator, inputs: &[&Tensor]) -> candle_core::Result<Tensor> {
-    let arguments: Vec<Argument> = inputs
-        .iter()
-        .map(|tensor| Argument::whole(tensor))
-        .collect();
-    Ok(node::apply(&Arc::new(op.clone()), &arguments)?)
+    Ok(node::apply(&Arc::new(op.clone()), &whole(inputs))?)
+}
+
+/// [`apply`] with options for GPUs.
+///
+/// # Errors
+/// As [`apply`].
+///
+/// ```
+/// use candle_core::{DType, Device, Tensor};
+/// use flashcliff::ops::{self, ProductOptions};
+/// use flashcliff::{Algebra, Signature};
+/// use flashcliff_candle::op::{GpuOptions, apply_with};
+///
+/// let algebra = Algebra::new(Signature::new(3, 0, 0)?)?;
+/// let product = ops::fcgp_norm(algebra, &ProductOptions::default())?;
+/// let x = Tensor::ones((8, 4, 2), DType::F32, &Device::Cpu)?;
+/// let w = Tensor::ones((20, 2, 3), DType::F32, &Device::Cpu)?;
+/// let options = GpuOptions {
+///     block_bytes: Some(32 << 20),
+/// };
+/// let output = apply_with(&product, &options, &[&x, &x, &w])?;
+/// assert_eq!(output.dims(), [8, 4, 3]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn apply_with(
+    op: &Operator,
+    options: &GpuOptions,
+    inputs: &[&Tensor],
+) -> candle_core::Result<Tensor> {
+    let op = WithOptions::new(op.clone(), *options);
+    Ok(node::apply(&Arc::new(op), &whole(inputs))?)
+}
+
+fn whole<'a>(inputs: &[&'a Tensor]) -> Vec<Argument<'a>> {
+    let inputs = inputs.iter();
+    inputs.map(|tensor| Argument::whole(tensor)).collect()
 }

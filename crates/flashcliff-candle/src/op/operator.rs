@@ -1,10 +1,10 @@
-//! A core operator as a [`Function`].
+//! A core operator as a [`Function`], by itself or with options.
 
 use flashcliff::{Operator, Pass, TensorMut};
 
-use super::Scalar;
 use super::function::{Array, Function, Slots};
 use super::scratch::Buffer;
+use super::{GpuOptions, Scalar};
 use crate::Error;
 
 impl<T: Scalar> Function<T> for Operator {
@@ -36,6 +36,51 @@ impl<T: Scalar> Function<T> for Operator {
         slots: Slots<T>,
     ) -> Result<(), Error> {
         run_backward(self, inputs, output, saved, grad_output, slots)
+    }
+}
+
+/// A core operator with options for GPUs.
+#[derive(Clone, Debug)]
+pub(crate) struct WithOptions {
+    pub(super) operator: Operator,
+    pub(crate) options: GpuOptions,
+}
+
+impl WithOptions {
+    pub(crate) fn new(operator: Operator, options: GpuOptions) -> Self {
+        Self { operator, options }
+    }
+}
+
+/// The operator's own: there are no options for the CPU.
+impl<T: Scalar> Function<T> for WithOptions {
+    type Saved = Buffer<T>;
+
+    fn name(&self) -> &str {
+        self.operator.name()
+    }
+
+    fn arity(&self) -> usize {
+        Function::<T>::arity(&self.operator)
+    }
+
+    fn output_shape(&self, inputs: &[Array<T>]) -> Result<Vec<usize>, Error> {
+        Function::output_shape(&self.operator, inputs)
+    }
+
+    fn forward(&self, inputs: &[Array<T>], output: &mut [T]) -> Result<Buffer<T>, Error> {
+        run_forward(&self.operator, inputs, output)
+    }
+
+    fn backward(
+        &self,
+        inputs: &[Array<T>],
+        output: Array<T>,
+        saved: &Buffer<T>,
+        grad_output: Array<T>,
+        slots: Slots<T>,
+    ) -> Result<(), Error> {
+        run_backward(&self.operator, inputs, output, saved, grad_output, slots)
     }
 }
 

@@ -17,6 +17,8 @@ use crate::trials::{Tests, gpu};
 
 const BATCH: usize = 9;
 const CHANNELS: usize = 12;
+/// A few rows of the smaller algebras, and one of the larger.
+const BLOCK_BYTES: usize = 8192;
 
 type Made = Result<Box<dyn Module>, Error>;
 type Make = fn(Algebra, VarBuilder) -> Made;
@@ -52,14 +54,24 @@ pub(crate) fn add(tests: &mut Tests) {
             });
         }
     }
-    let connected: [(&str, Make); 2] = [
+    let connected: [(&str, Make); 4] = [
         ("flash_clifford_fully_connected", |a, vb| {
             flash_clifford(a, vb, true, true)
         }),
+        ("flash_clifford_fully_connected_in_blocks", |a, vb| {
+            let options = FlashCliffordOptions {
+                fully_connected: true,
+                ..FlashCliffordOptions::default()
+            };
+            let layer = FlashCliffordLayer::new(a, CHANNELS, options, vb)?;
+            Ok(Box::new(layer.with_block_bytes(BLOCK_BYTES)))
+        }),
         ("fully_connected", |a, vb| {
-            let options = SteerableLayerOptions::default();
-            let layer = FullyConnectedSteerableGeometricProduct::new(a, CHANNELS, 5, options, vb);
-            Ok(Box::new(layer?))
+            Ok(Box::new(fully_connected(a, vb)?))
+        }),
+        ("fully_connected_in_blocks", |a, vb| {
+            let layer = fully_connected(a, vb)?;
+            Ok(Box::new(layer.with_block_bytes(BLOCK_BYTES)))
         }),
     ];
     for (name, make) in connected {
@@ -88,6 +100,14 @@ fn flash_clifford(a: Algebra, vb: VarBuilder, fully_connected: bool, normalize: 
         bias: Bias::EveryBlade,
     };
     Ok(Box::new(FlashCliffordLayer::new(a, CHANNELS, options, vb)?))
+}
+
+fn fully_connected(
+    a: Algebra,
+    vb: VarBuilder,
+) -> Result<FullyConnectedSteerableGeometricProduct, Error> {
+    let options = SteerableLayerOptions::default();
+    FullyConnectedSteerableGeometricProduct::new(a, CHANNELS, 5, options, vb)
 }
 
 fn steerable(a: Algebra, vb: VarBuilder) -> Made {

@@ -42,7 +42,13 @@ class Operator:
     ) -> Operator: ...
     @staticmethod
     def fcgp_norm(
-        algebra: Algebra, gate: str, norm: str, eps: float, left: Grades, right: Grades
+        algebra: Algebra,
+        gate: str,
+        norm: str,
+        eps: float,
+        left: Grades,
+        right: Grades,
+        block_bytes: int | None,
     ) -> Operator: ...
     @staticmethod
     def mv_linear(

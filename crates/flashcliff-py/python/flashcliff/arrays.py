@@ -91,9 +91,11 @@ def fcgp_norm(
     eps: float = 1e-6,
     left: Grades = None,
     right: Grades = None,
+    block_bytes: int | None = None,
 ) -> Array:
     """As :func:`flashcliff.functional.fcgp_norm`."""
-    options = (gate, norm, float(eps), _grades(left), _grades(right))
+    blocks = table.integer("block_bytes", block_bytes)
+    options = (gate, norm, float(eps), _grades(left), _grades(right), blocks)
     return _call(table.FCGP_NORM, (x, y, weight), algebra, options)
 
 

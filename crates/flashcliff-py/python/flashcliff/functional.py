@@ -121,6 +121,7 @@ def fcgp_norm(
     eps: float = 1e-6,
     left: Grades = None,
     right: Grades = None,
+    block_bytes: int | None = None,
 ) -> Tensor:
     """The fused fully connected geometric product, :func:`sgp_norm` from all channels to all
     channels.
@@ -135,12 +136,19 @@ def fcgp_norm(
     output    ``[reachable blades, *batch, out]``
     ========  ==================================
 
-    The options are those of :func:`sgp_norm`, with any grades.
+    The options are those of :func:`sgp_norm`, with any grades, and
+
+    Args:
+        block_bytes: on CUDA the bytes of workspace, at least 1, that the products of a block of rows
+            may take; a block has a row in any case. ``None`` takes what was tuned, or 256 MiB. Less
+            memory is slower, and gradients of weights are rounded otherwise: they are sums from block
+            to block. On the CPU it has no effect.
 
     Source: flash-clifford's ``fused_gelu_fcgp_norm``; CGENN's fully connected product (arXiv
     2305.11141, eq. 11).
     """
-    options = (gate, norm, float(eps), _grades(left), _grades(right))
+    blocks = table.integer("block_bytes", block_bytes)
+    options = (gate, norm, float(eps), _grades(left), _grades(right), blocks)
     return _call(table.FCGP_NORM, (x, y, weight), algebra, options)
 
 

@@ -35,3 +35,11 @@ impl OnGpu for flashcliff::Operator {
         Err(Error::BuiltWithoutCuda)
     }
 }
+
+/// Likewise.
+#[cfg(not(feature = "cuda"))]
+impl OnGpu for super::WithOptions {
+    fn apply_on_gpu(&self, _: &[Argument]) -> Result<Tensor, Error> {
+        Err(Error::BuiltWithoutCuda)
+    }
+}

@@ -12,47 +12,61 @@ use super::library;
 use super::memory::{self, View, ViewMut};
 use crate::Error;
 use crate::op::node::{self, Argument, Backward};
+use crate::op::{GpuOptions, WithOptions};
 
 impl OnGpu for Operator {
     fn apply_on_gpu(&self, arguments: &[Argument]) -> Result<Tensor, Error> {
-        let (inputs, shapes) = node::lay_out(arguments)?;
-        let Some(Device::Cuda(device)) = inputs.first().map(Tensor::device) else {
-            return Err(misplaced(self.name()));
-        };
-        let device = device.clone();
-        let operator = self.on_cuda(&library::device(&device)?)?;
-        let (dtypes, dims) = (dtypes(self, &inputs)?, bind(self, &shapes)?);
-        let shape = self.output_shape(&dims);
-        let saved_len = operator.saved_len(&dims, dtypes);
-
-        let len = shape.iter().product();
-        let mut output = memory::allocate(&device, dtypes.lanes, len)?;
-        let mut saved = memory::allocate(&device, dtypes.arithmetic(), saved_len)?;
-        let bytes = operator.workspace_bytes(&dims, Pass::Forward, dtypes)?;
-        let mut workspace = memory::allocate_bytes(&device, bytes)?;
-        let mut output_view = writable(&mut output, len)?;
-        let mut saved_view = writable(&mut saved, saved_len)?;
-        with_views(&inputs, |views| {
-            operator.forward(
-                &device.cuda_stream(),
-                &tensors(views, &shapes)?,
-                output_view.tensor(&shape)?,
-                Some(saved_view.tensor(&[saved_len])?),
-                Some(Scratch::new(&mut workspace)),
-            )?;
-            Ok(())
-        })?;
-        let backward = OnCuda {
-            operator,
-            device,
-            dims,
-            dtypes,
-            shapes,
-            saved,
-            saved_len,
-        };
-        node::record(inputs, Storage::Cuda(output), shape, backward)
+        apply(self, GpuOptions::default(), arguments)
     }
+}
+
+impl OnGpu for WithOptions {
+    fn apply_on_gpu(&self, arguments: &[Argument]) -> Result<Tensor, Error> {
+        apply(&self.operator, self.options, arguments)
+    }
+}
+
+fn apply(core: &Operator, options: GpuOptions, arguments: &[Argument]) -> Result<Tensor, Error> {
+    let (inputs, shapes) = node::lay_out(arguments)?;
+    let Some(Device::Cuda(device)) = inputs.first().map(Tensor::device) else {
+        return Err(misplaced(core.name()));
+    };
+    let device = device.clone();
+    let mut operator = core.on_cuda(&library::device(&device)?)?;
+    if let Some(bytes) = options.block_bytes {
+        operator = operator.with_block_bytes(bytes);
+    }
+    let (dtypes, dims) = (dtypes(core, &inputs)?, bind(core, &shapes)?);
+    let shape = core.output_shape(&dims);
+    let saved_len = operator.saved_len(&dims, dtypes);
+
+    let len = shape.iter().product();
+    let mut output = memory::allocate(&device, dtypes.lanes, len)?;
+    let mut saved = memory::allocate(&device, dtypes.arithmetic(), saved_len)?;
+    let bytes = operator.workspace_bytes(&dims, Pass::Forward, dtypes)?;
+    let mut workspace = memory::allocate_bytes(&device, bytes)?;
+    let mut output_view = writable(&mut output, len)?;
+    let mut saved_view = writable(&mut saved, saved_len)?;
+    with_views(&inputs, |views| {
+        operator.forward(
+            &device.cuda_stream(),
+            &tensors(views, &shapes)?,
+            output_view.tensor(&shape)?,
+            Some(saved_view.tensor(&[saved_len])?),
+            Some(Scratch::new(&mut workspace)),
+        )?;
+        Ok(())
+    })?;
+    let backward = OnCuda {
+        operator,
+        device,
+        dims,
+        dtypes,
+        shapes,
+        saved,
+        saved_len,
+    };
+    node::record(inputs, Storage::Cuda(output), shape, backward)
 }
 
 /// An operator on a GPU, and what its forward pass saved.

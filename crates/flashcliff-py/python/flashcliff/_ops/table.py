@@ -77,6 +77,14 @@ def present(tensors: Sequence[Any]) -> Sequence[Any]:
     return tensors
 
 
+def integer(name: str, value: Any) -> int | None:
+    """An option that is an integer or ``None``. Operators are found by their options, and ``1.0`` and
+    ``True`` would find that of ``1``."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+        raise TypeError(f"{name}: expected an integer or None, got {value!r}")
+    return value
+
+
 @cache
 def operator(
     op: Op, algebra: str, given: tuple[bool, ...], options: tuple[Any, ...]
@@ -128,6 +136,7 @@ FCGP_NORM = _op(
     "fcgp_norm",
     "x y weight",
     *_PRODUCT,
+    Option("block_bytes", "int?", None),
     saves=True,
     autocast=True,
     # The gradient undoes the norm on the output.

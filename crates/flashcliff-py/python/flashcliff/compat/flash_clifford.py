@@ -41,6 +41,7 @@ class Layer(FlashCliffordLayer):
         bias: ``"all"``, as in the original, adds ``linear_bias`` to every blade. **That breaks
             equivariance** as soon as training moves it off zero; ``"scalar"`` does not. Both have
             the same state dict.
+        block_bytes: as for :class:`flashcliff.nn.FlashCliffordLayer`.
 
     Input and output are ``[2**dims, *batch, n_features]``.
     """
@@ -55,6 +56,7 @@ class Layer(FlashCliffordLayer):
         use_fc: bool = False,
         *,
         bias: str = "all",
+        block_bytes: int | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -66,6 +68,7 @@ class Layer(FlashCliffordLayer):
             normalize=normalize,
             fully_connected=use_fc,
             bias_mode=bias,
+            block_bytes=block_bytes,
             device=device,
             dtype=dtype,
         )

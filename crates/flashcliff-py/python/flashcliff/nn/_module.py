@@ -30,12 +30,17 @@ class CliffordModule(torch.nn.Module):
 
 
 def check_features(name: str, value: Any) -> int:
-    """A number of channels, at least 1."""
+    """A number, of channels say, at least 1."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name}: expected an integer, got {value!r}")
     if value < 1:
         raise ValueError(f"{name}: expected at least 1, got {value}")
     return int(value)
+
+
+def check_block_bytes(value: Any) -> int | None:
+    """What a block of rows may take on CUDA; ``None`` leaves it to the library."""
+    return None if value is None else check_features("block_bytes", value)
 
 
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:

@@ -10,7 +10,7 @@ from torch.nn import Parameter
 
 from .. import functional as F
 from ._fused import FusedProduct
-from ._module import AlgebraLike, Grades, check_features
+from ._module import AlgebraLike, Grades, check_block_bytes, check_features, joined
 
 
 class FCGPNorm(FusedProduct):
@@ -21,6 +21,9 @@ class FCGPNorm(FusedProduct):
         - output ``[reachable blades, *batch, out_features]``
         - ``weight`` ``[paths, in_features, out_features]``; starts normal, std
           ``1 / sqrt(in_features (dim + 1))``
+
+    Args:
+        block_bytes: as for :func:`flashcliff.functional.fcgp_norm`: bounds the workspace on CUDA.
 
     Source: flash-clifford's ``fused_gelu_fcgp_norm``; CGENN's fully connected product (arXiv
     2305.11141, eq. 11) and its start.
@@ -37,12 +40,14 @@ class FCGPNorm(FusedProduct):
         eps: float = 1e-6,
         left: Grades | None = None,
         right: Grades | None = None,
+        block_bytes: int | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(algebra, gate, norm, eps, left, right)
         self.in_features = check_features("in_features", in_features)
         self.out_features = check_features("out_features", out_features)
+        self.block_bytes = check_block_bytes(block_bytes)
         shape = (self._paths(), in_features, out_features)
         self.weight = Parameter(torch.empty(shape, device=device, dtype=dtype))
         self.reset_parameters()
@@ -62,10 +67,12 @@ class FCGPNorm(FusedProduct):
             eps=self.eps,
             left=self.left,
             right=self.right,
+            block_bytes=self.block_bytes,
         )
 
     def extra_repr(self) -> str:
-        return (
+        return joined(
             f"{self.algebra!r}, in_features={self.in_features}, "
-            f"out_features={self.out_features}, {super().extra_repr()}"
+            f"out_features={self.out_features}, {super().extra_repr()}",
+            "" if self.block_bytes is None else f"block_bytes={self.block_bytes}",
         )

@@ -9,7 +9,14 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from .. import functional as F
-from ._module import AlgebraLike, CliffordModule, check_choice, check_features
+from ._module import (
+    AlgebraLike,
+    CliffordModule,
+    check_block_bytes,
+    check_choice,
+    check_features,
+    joined,
+)
 
 
 class FlashCliffordLayer(CliffordModule):
@@ -38,6 +45,8 @@ class FlashCliffordLayer(CliffordModule):
         bias_mode: ``"scalar"`` keeps the layer equivariant. ``"all"`` adds the bias to every
             blade as flash-clifford does, which **breaks equivariance** as soon as training moves
             it off zero. ``"none"``: there is no bias.
+        block_bytes: as for :func:`flashcliff.functional.fcgp_norm`: with ``fully_connected`` it
+            bounds the workspace on CUDA, otherwise it has no effect.
 
     Source: flash-clifford, ``modules/layer.py``.
     """
@@ -50,6 +59,7 @@ class FlashCliffordLayer(CliffordModule):
         normalize: bool = True,
         fully_connected: bool = False,
         bias_mode: str = "scalar",
+        block_bytes: int | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -58,6 +68,7 @@ class FlashCliffordLayer(CliffordModule):
         self.normalize = normalize
         self.fully_connected = fully_connected
         self.bias_mode = check_choice("bias_mode", bias_mode, ("scalar", "all", "none"))
+        self.block_bytes = check_block_bytes(block_bytes)
         paths = self.algebra.path_count
         shape = (paths, features, features) if fully_connected else (features, paths)
         self.gp_weight = Parameter(torch.empty(shape, device=device, dtype=dtype))
@@ -90,7 +101,9 @@ class FlashCliffordLayer(CliffordModule):
                 bias_mode=bias_mode,
                 weight_layout="grade-in-out",
             )
-            return F.fcgp_norm(x, y, self.gp_weight, self.algebra, norm=norm)
+            return F.fcgp_norm(
+                x, y, self.gp_weight, self.algebra, norm=norm, block_bytes=self.block_bytes
+            )
         return F.mv_linear_sgp_norm(
             x,
             self.linear_weight,
@@ -103,7 +116,8 @@ class FlashCliffordLayer(CliffordModule):
         )
 
     def extra_repr(self) -> str:
-        return (
+        return joined(
             f"{self.algebra!r}, features={self.features}, normalize={self.normalize}, "
-            f"fully_connected={self.fully_connected}, bias_mode={self.bias_mode!r}"
+            f"fully_connected={self.fully_connected}, bias_mode={self.bias_mode!r}",
+            "" if self.block_bytes is None else f"block_bytes={self.block_bytes}",
         )

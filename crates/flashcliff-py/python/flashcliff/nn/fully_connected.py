@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from .. import functional as F
-from ._module import AlgebraLike, CliffordModule, check_features
+from ._module import AlgebraLike, CliffordModule, check_block_bytes, check_features, joined
 from .grade_norm import GradeNorm
 from .linear import MVLinear
 
@@ -29,6 +29,9 @@ class FullyConnectedSteerableGeometricProduct(CliffordModule):
         - ``linear_left``: :class:`MVLinear` from ``in_features`` to ``out_features``
         - ``normalization``: :class:`GradeNorm` of ``in_features``
 
+    Args:
+        block_bytes: as for :func:`flashcliff.functional.fcgp_norm`: bounds the workspace on CUDA.
+
     Source: CGENN's ``FullyConnectedSteerableGeometricProductLayer`` (arXiv 2305.11141, eq. 11),
     with the names of its state dict.
     """
@@ -41,6 +44,7 @@ class FullyConnectedSteerableGeometricProduct(CliffordModule):
         include_first_order: bool = True,
         normalization_init: float | None = 0.0,
         *,
+        block_bytes: int | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -48,6 +52,7 @@ class FullyConnectedSteerableGeometricProduct(CliffordModule):
         self.in_features = check_features("in_features", in_features)
         self.out_features = check_features("out_features", out_features)
         self.include_first_order = include_first_order
+        self.block_bytes = check_block_bytes(block_bytes)
         self.normalization: GradeNorm | torch.nn.Identity = torch.nn.Identity()
         if normalization_init is not None:
             self.normalization = GradeNorm(
@@ -73,14 +78,23 @@ class FullyConnectedSteerableGeometricProduct(CliffordModule):
         right = self.normalization(self.linear_right(x))
         # The state dict is [out, in, paths], the operator reads [paths, in, out].
         weight = self.weight.permute(2, 1, 0).contiguous()
-        product = F.fcgp_norm(x, right, weight, self.algebra, gate="none", norm="none")
+        product = F.fcgp_norm(
+            x,
+            right,
+            weight,
+            self.algebra,
+            gate="none",
+            norm="none",
+            block_bytes=self.block_bytes,
+        )
         if self.linear_left is None:
             return product
         left: Tensor = self.linear_left(x)
         return (left + product) / math.sqrt(2)
 
     def extra_repr(self) -> str:
-        return (
+        return joined(
             f"{self.algebra!r}, in_features={self.in_features}, "
-            f"out_features={self.out_features}, include_first_order={self.include_first_order}"
+            f"out_features={self.out_features}, include_first_order={self.include_first_order}",
+            "" if self.block_bytes is None else f"block_bytes={self.block_bytes}",
         )
