@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the bundle on a machine with an NVIDIA driver: the tests, the tools of compute-sanitizer, and the
-# benchmark. Logs and JSON go to a folder; the exit status is 0 if nothing failed. TOOLS may name some of
+# Runs the bundle on a machine with an NVIDIA driver: the tests, candle's too if the bundle has them, the
+# tools of compute-sanitizer, and the benchmark. Logs and JSON go to a folder; the exit status is 0 if nothing failed. TOOLS may name some of
 # the tools, as in TOOLS='memcheck racecheck'.
 set -u
 
@@ -22,7 +22,9 @@ case "$quick" in '' | --quick) ;; *) usage ;; esac
 bin=$(mktemp -d "$out/bin.XXXXXX") || exit 2
 trap 'rm -rf "$bin"' EXIT
 cp "$here/COMMIT" "$bin/" || exit 2
-for program in cuda-tests gpu; do
+for program in cuda-tests gpu candle-tests; do
+    # candle's are there if they were asked for.
+    [ "$program" = candle-tests ] && [ ! -e "$here/$program.gz" ] && continue
     gzip -dc "$here/$program.gz" >"$bin/$program" && chmod +x "$bin/$program" || exit 2
 done
 
@@ -37,20 +39,30 @@ note() {
     return 0
 }
 
-# cuBLASLt is part of the CUDA toolkit and of PyTorch's packages; the loader may not know where.
-find_cublas() {
-    ldconfig -p 2>/dev/null | grep -q 'libcublasLt\.so\.1[23]' && return 0
-    local candidate folder
+# find_library NAME VERSIONS WITHOUT: the libraries are part of the CUDA toolkit and of PyTorch's packages; the
+# loader may not know where.
+find_library() {
+    local name=$1 versions=$2 without=$3 candidate folder
+    ldconfig -p 2>/dev/null | grep -q "$name\.so\.$versions" && return 0
     folder=$(python3 -c 'import importlib.util as u; s = u.find_spec("nvidia"); print(*s.submodule_search_locations)' 2>/dev/null || true)
-    for candidate in ${folder:+"$folder"/*/lib/libcublasLt.so.1[23]} \
-        /usr/local/cuda*/lib64/libcublasLt.so.1[23] /usr/local/cuda*/targets/*/lib/libcublasLt.so.1[23]; do
+    # $versions is a pattern.
+    for candidate in ${folder:+"$folder"/*/lib/"$name".so.$versions} \
+        /usr/local/cuda*/lib64/"$name".so.$versions /usr/local/cuda*/targets/*/lib/"$name".so.$versions; do
         if [ -e "$candidate" ]; then
             candidate=$(dirname "$candidate")
             export LD_LIBRARY_PATH="$candidate${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
             return 0
         fi
     done
-    echo "no cuBLASLt found: tests of linear maps will fail" >&2
+    echo "no $name found: $without will fail" >&2
+}
+
+find_libraries() {
+    find_library libcublasLt '1[23]' 'tests of linear maps'
+    if [ -e "$bin/candle-tests" ]; then
+        find_library libcublas '1[23]' "candle's tests"
+        find_library libcurand 10 "candle's tests"
+    fi
 }
 
 find_sanitizer() {
@@ -67,19 +79,29 @@ find_sanitizer() {
 
 last() { grep -E "$1" "$2" 2>/dev/null | tail -n 1; }
 
-run_tests() {
-    local log="$out/tests.log"
-    FLASHCLIFF_REQUIRE_GPU=1 FLASHCLIFF_TEST_JSON="$out/tests.json" "$bin/cuda-tests" >"$log" 2>&1
+# test_program NAME PROGRAM LOG: runs tests; none may be skipped for want of a GPU.
+test_program() {
+    local name=$1 program=$2 log=$3
+    FLASHCLIFF_REQUIRE_GPU=1 "$program" >"$log" 2>&1
     local status=$?
     local result
     result=$(last '^test result:' "$log")
     if [ $status -eq 0 ] && [ -n "$result" ]; then
-        note tests ok "$result"
+        note "$name" ok "$result"
     else
-        note tests failed "${result:-exit status $status}, see $(basename "$log")"
+        note "$name" failed "${result:-exit status $status}, see $(basename "$log")"
     fi
-    grep '^skipped:' "$log" | while read -r line; do note 'tests, skipped' skipped "$line"; done
+    grep '^skipped:' "$log" | while read -r line; do note "$name, skipped" skipped "$line"; done
     return 0
+}
+
+run_tests() {
+    FLASHCLIFF_TEST_JSON="$out/tests.json" test_program tests "$bin/cuda-tests" "$out/tests.log"
+    if [ -e "$bin/candle-tests" ]; then
+        test_program 'tests of candle' "$bin/candle-tests" "$out/candle-tests.log"
+    else
+        note 'tests of candle' skipped 'not in this bundle: cargo xtask gpu-bundle --candle'
+    fi
 }
 
 # errors_of LOG: what the tool counted.
@@ -158,7 +180,7 @@ run_peers() {
     cat "$log"
 }
 
-find_cublas
+find_libraries
 case "$part" in
 tests) run_tests ;;
 sanitize) run_sanitizers ;;

@@ -90,10 +90,16 @@ pub(crate) enum Error {
         nvcc: PathBuf,
         version: Version,
     },
+    /// candle's kernels are compiled for one kind of GPU, which nothing names.
+    #[error(
+        "candle's kernels are compiled for one kind of GPU: expected its compute capability in \
+         CUDA_COMPUTE_CAP, as in CUDA_COMPUTE_CAP=90 for H100 and H200, but it is not set"
+    )]
+    NoComputeCapability,
     /// The bundle for GPU machines is too large to be carried around.
     #[error(
         "the bundle must have at most {limit} bytes, but has {bytes}:\n{list}\n\
-         name fewer architectures with --archs"
+         name fewer architectures with --archs, or leave --candle out"
     )]
     BundleTooLarge {
         limit: u64,

@@ -1,7 +1,8 @@
-//! `gpu-bundle`: tests, benchmark and planted bugs in a folder, to be run on a machine that has a driver
+//! `gpu-bundle`: tests, candle's too if asked for, benchmark and planted bugs in a folder, to be run on a machine that has a driver
 //! for its GPU but neither Rust nor a network.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -17,8 +18,46 @@ pub(crate) const ARCHITECTURES: &str = "90a,ptx80";
 /// The most bytes of a bundle.
 const MOST_BYTES: u64 = 60 << 20;
 
-/// The programs: the name of the target and of the file, which ends in `.gz` in the end.
-const PROGRAMS: [(&str, &str); 2] = [("cuda", "cuda-tests"), ("gpu", "gpu")];
+/// A program of the bundle.
+struct Program {
+    /// Its package, and the folder of that.
+    package: &'static str,
+    folder: &'static str,
+    /// The kind of target, as cargo's option, and the target.
+    target: [&'static str; 2],
+    feature: &'static str,
+    /// The file, which ends in `.gz` in the end.
+    file: &'static str,
+}
+
+const PROGRAMS: [Program; 2] = [
+    Program {
+        package: "flashcliff",
+        folder: "crates/flashcliff",
+        target: ["--test", "cuda"],
+        feature: "flashcliff/cuda",
+        file: "cuda-tests",
+    },
+    Program {
+        package: "flashcliff-benches",
+        folder: "benches",
+        target: ["--bin", "gpu"],
+        feature: "flashcliff-benches/cuda",
+        file: "gpu",
+    },
+];
+
+/// If asked for.
+const CANDLE: Program = Program {
+    package: "flashcliff-candle",
+    folder: "crates/flashcliff-candle",
+    target: ["--test", "cuda"],
+    feature: "flashcliff-candle/cuda",
+    file: "candle-tests",
+};
+
+/// What candle's kernels are compiled for.
+const COMPUTE_CAPABILITY: &str = "CUDA_COMPUTE_CAP";
 
 /// The programs with planted bugs, one for each tool of compute-sanitizer.
 const PLANTED: [&str; 4] = ["memcheck", "racecheck", "initcheck", "synccheck"];
@@ -29,19 +68,34 @@ const FILES: [(&str, &str); 2] = [
     ("benches/peers/sgp_gpu.py", "peers/sgp_gpu.py"),
 ];
 
-pub(crate) fn run(root: &Path, out: Option<PathBuf>, archs: &str) -> Result<String, Error> {
+pub(crate) fn run(
+    root: &Path,
+    out: Option<PathBuf>,
+    archs: &str,
+    candle: bool,
+) -> Result<String, Error> {
     let target = command::target_folder(root)?;
     let out = out.unwrap_or_else(|| target.join("gpu-bundle"));
     let environment = Environment::of_process(&target).with(ARCHITECTURES_VARIABLE, archs);
-    // Both say what is wrong before anything is built.
+    // All say what is wrong before anything is built.
     let toolkit = Toolkit::find(&environment)?;
     let architectures = architectures(&environment)?;
+    if candle && environment.variable(COMPUTE_CAPABILITY).is_none() {
+        return Err(Error::NoComputeCapability);
+    }
     fs::create_dir_all(out.join("peers")).map_err(Error::at(&out))?;
     fs::create_dir_all(out.join("planted")).map_err(Error::at(&out))?;
 
-    let messages = build(root, &toolkit, archs)?;
-    for (name, file) in PROGRAMS {
-        pack(&executable(&messages, name)?, &out.join(file))?;
+    let programs: Vec<&Program> = PROGRAMS.iter().chain(candle.then_some(&CANDLE)).collect();
+    let messages = build(root, &toolkit, archs, &programs)?;
+    for program in &programs {
+        let manifest = root.join(program.folder).join("Cargo.toml");
+        let executable = executable(&messages, &manifest, program.target[1])?;
+        pack(&executable, &out.join(program.file))?;
+    }
+    if !candle {
+        // Of a bundle that was there before: it would be run as if it were of this commit.
+        remove(&out.join(CANDLE.file).with_extension("gz"))?;
     }
     for name in PLANTED {
         plant(root, &toolkit, &architectures, name, &out)?;
@@ -67,14 +121,25 @@ pub(crate) fn run(root: &Path, out: Option<PathBuf>, archs: &str) -> Result<Stri
     Ok(format!("{list}\n{mib:.1} MiB in {}", out.display()))
 }
 
-/// Builds both programs in one go, so that the library is built once; what cargo says about it.
-fn build(root: &Path, toolkit: &Toolkit, archs: &str) -> Result<String, Error> {
+/// Builds all programs in one go, so that the library is built once; what cargo says about it.
+fn build(
+    root: &Path,
+    toolkit: &Toolkit,
+    archs: &str,
+    programs: &[&Program],
+) -> Result<String, Error> {
     let mut cargo = command::cargo(root);
+    cargo.args(["build", "--release"]);
+    for program in programs {
+        cargo.args(["--package", program.package, "--features", program.feature]);
+        cargo.args(program.target);
+        if program.file == CANDLE.file {
+            // Its kernels are for the same compiler: which they look for here, then in the path, then there.
+            cargo.env("NVCC", &toolkit.nvcc);
+            cargo.env("CUDA_HOME", &toolkit.root);
+        }
+    }
     cargo
-        .args(["build", "--release", "--package", "flashcliff"])
-        .args(["--package", "flashcliff-benches"])
-        .args(["--features", "flashcliff/cuda,flashcliff-benches/cuda"])
-        .args(["--test", PROGRAMS[0].0, "--bin", PROGRAMS[1].0])
         .args(["--message-format", "json-render-diagnostics"])
         .env("FLASHCLIFF_NVCC", &toolkit.nvcc)
         .env(ARCHITECTURES_VARIABLE, archs)
@@ -82,19 +147,29 @@ fn build(root: &Path, toolkit: &Toolkit, archs: &str) -> Result<String, Error> {
     command::output(&mut cargo)
 }
 
-/// The executable of a target, by what cargo says.
-fn executable(messages: &str, name: &str) -> Result<PathBuf, Error> {
+/// Removes a file, if it is there.
+fn remove(path: &Path) -> Result<(), Error> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::at(path)(error)),
+        _ => Ok(()),
+    }
+}
+
+/// The executable of a target of a package, by what cargo says.
+fn executable(messages: &str, manifest: &Path, name: &str) -> Result<PathBuf, Error> {
     for line in messages.lines() {
         let message: serde_json::Value = serde_json::from_str(line)?;
-        let is_target =
-            message["reason"] == "compiler-artifact" && message["target"]["name"] == name;
+        // Packages may have targets of the same name.
+        let is_target = message["reason"] == "compiler-artifact"
+            && message["manifest_path"].as_str().map(Path::new) == Some(manifest)
+            && message["target"]["name"] == name;
         if let (true, Some(path)) = (is_target, message["executable"].as_str()) {
             return Ok(PathBuf::from(path));
         }
     }
     Err(Error::Tool {
         command: "cargo build".to_owned(),
-        output: format!("it made no executable of {name}"),
+        output: format!("it made no executable of {name} of {}", manifest.display()),
     })
 }
 
@@ -174,15 +249,30 @@ mod tests {
     use crate::workspace_root;
 
     #[test]
-    fn an_executable_is_found_by_the_name_of_its_target() -> Result<(), Error> {
-        let messages = r#"{"reason":"compiler-artifact","target":{"name":"cuda"},"executable":null}
-{"reason":"compiler-artifact","target":{"name":"cuda"},"executable":"/a/cuda-1"}
+    fn an_executable_is_found_by_its_package_and_target() -> Result<(), Error> {
+        let messages = r#"{"reason":"compiler-artifact","manifest_path":"/a/Cargo.toml","target":{"name":"cuda"},"executable":null}
+{"reason":"compiler-artifact","manifest_path":"/a/Cargo.toml","target":{"name":"cuda"},"executable":"/a/cuda-1"}
+{"reason":"compiler-artifact","manifest_path":"/b/Cargo.toml","target":{"name":"cuda"},"executable":"/b/cuda-2"}
 {"reason":"build-finished","success":true}"#;
-        assert_eq!(executable(messages, "cuda")?, Path::new("/a/cuda-1"));
-        assert!(matches!(
-            executable(messages, "gpu"),
-            Err(Error::Tool { .. })
-        ));
+        let [a, b, c] = ["/a", "/b", "/c"].map(|folder| Path::new(folder).join("Cargo.toml"));
+        assert_eq!(executable(messages, &a, "cuda")?, Path::new("/a/cuda-1"));
+        assert_eq!(executable(messages, &b, "cuda")?, Path::new("/b/cuda-2"));
+        for (manifest, name) in [(&c, "cuda"), (&a, "gpu")] {
+            let found = executable(messages, manifest, name);
+            assert!(matches!(found, Err(Error::Tool { .. })));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_not_there_need_not_be_removed() -> Result<(), Box<dyn std::error::Error>> {
+        let root = tempfile::tempdir()?;
+        let path = root.path().join("candle-tests.gz");
+        remove(&path)?;
+        fs::write(&path, [0])?;
+        remove(&path)?;
+        assert!(!path.exists());
+        assert!(matches!(remove(root.path()), Err(Error::Io { .. })));
         Ok(())
     }
 
@@ -203,6 +293,12 @@ mod tests {
         let root = workspace_root();
         for (from, _) in FILES {
             assert!(root.join(from).is_file(), "{from}");
+        }
+        for program in PROGRAMS.iter().chain([&CANDLE]) {
+            let manifest = root.join(program.folder).join("Cargo.toml");
+            let text = fs::read_to_string(&manifest).expect("there is a manifest");
+            let name = format!("name = \"{}\"", program.package);
+            assert!(text.contains(&name), "{}", program.folder);
         }
         for name in PLANTED {
             let source = root.join(format!("benches/planted/{name}.cu"));

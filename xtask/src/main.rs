@@ -59,6 +59,10 @@ enum Task {
         /// What to compile for, as FLASHCLIFF_CUDA_ARCHS.
         #[arg(long, value_name = "LIST", default_value = gpu_bundle::ARCHITECTURES)]
         archs: String,
+        /// Add candle's GPU tests, with candle's kernels for the GPU that CUDA_COMPUTE_CAP names (a
+        /// longer build).
+        #[arg(long)]
+        candle: bool,
     },
 }
 
@@ -70,7 +74,7 @@ fn main() -> ExitCode {
         Task::CudaToolkit => cuda_toolkit::run(&root),
         Task::Bindings { check } => bindings::run(&root, check),
         Task::CudaCheck { bless } => cuda_check::run(&root, bless),
-        Task::GpuBundle { out, archs } => gpu_bundle::run(&root, out, &archs),
+        Task::GpuBundle { out, archs, candle } => gpu_bundle::run(&root, out, &archs, candle),
     };
     match result {
         Ok(message) => {
