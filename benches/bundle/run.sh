@@ -58,7 +58,7 @@ find_library() {
 }
 
 find_libraries() {
-    find_library libcublasLt '1[23]' 'tests of linear maps'
+    find_library libcublasLt '1[23]' 'tests of matrix products, and the benchmark,'
     if [ -e "$bin/candle-tests" ]; then
         find_library libcublas '1[23]' "candle's tests"
         find_library libcurand 10 "candle's tests"

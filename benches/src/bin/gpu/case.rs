@@ -1,19 +1,55 @@
-//! `sgp_norm` with memory for both passes.
+//! Operators with memory for both passes.
 
 use flashcliff::cuda::cudarc::driver::{CudaSlice, CudaStream, DevicePtr};
 use flashcliff::cuda::half::bf16;
-use flashcliff::cuda::{self, Array, Dtypes, Scratch, Tensor};
-use flashcliff::ops::{self, ProductOptions};
-use flashcliff::{Algebra, Device, Dims, Dtype, Operator, Pass, Signature};
+use flashcliff::cuda::{self, Array, Dtypes, MatmulPrecision, Scratch, Tensor};
+use flashcliff::ops::{self, LinearOptions, LinearSgpOptions, ProductOptions};
+use flashcliff::{Algebra, Bias, Device, Dim, Dims, Dtype, Operator, Pass, Signature, TensorSpec};
 use flashcliff_benches::values;
 
 use std::sync::Arc;
 
 use crate::error::{Error, driver};
 
+/// An operator, as its options are by default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    SgpNorm,
+    FcgpNorm,
+    MvLinear,
+    MvLinearSgpNorm,
+    /// `mv_linear` of one matrix without a bias: a plain product of matrices.
+    OneMatrix,
+}
+
+impl Which {
+    fn operator(self, algebra: Algebra) -> Result<Operator, flashcliff::Error> {
+        match self {
+            Self::SgpNorm => ops::sgp_norm(algebra, &ProductOptions::default()),
+            Self::FcgpNorm => ops::fcgp_norm(algebra, &ProductOptions::default()),
+            Self::MvLinear => ops::mv_linear(algebra, &LinearOptions::default()),
+            Self::MvLinearSgpNorm => ops::mv_linear_sgp_norm(algebra, &LinearSgpOptions::default()),
+            Self::OneMatrix => {
+                let options = LinearOptions {
+                    per_grade: false,
+                    bias: Bias::None,
+                    ..LinearOptions::default()
+                };
+                ops::mv_linear(algebra, &options)
+            }
+        }
+    }
+
+    /// Whether it multiplies matrices, which it does in TF32.
+    pub(crate) fn multiplies_matrices(self) -> bool {
+        self != Self::SgpNorm
+    }
+}
+
 /// What to measure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Subject {
+    pub(crate) which: Which,
     /// (p, q, r)
     pub(crate) signature: [usize; 3],
     pub(crate) batch: usize,
@@ -24,6 +60,7 @@ pub(crate) struct Subject {
 /// The operator with everything it reads and writes.
 pub(crate) struct Case {
     pub(crate) name: String,
+    pub(crate) which: Which,
     pub(crate) op: Operator,
     pub(crate) gpu: cuda::Operator,
     pub(crate) dims: Dims,
@@ -43,14 +80,15 @@ impl Case {
         subject: &Subject,
     ) -> Result<Self, Error> {
         let Subject {
+            which,
             signature: [p, q, r],
             batch,
             channels,
             dtype,
         } = *subject;
         let algebra = Algebra::new(Signature::new(p, q, r).map_err(flashcliff::Error::from)?)?;
-        let op = ops::sgp_norm(algebra, &ProductOptions::default())?;
-        let gpu = op.on_cuda(device)?;
+        let op = which.operator(algebra)?;
+        let gpu = op.on_cuda(device)?.with_precision(MatmulPrecision::Tf32);
         let dims = Dims {
             batch,
             in_channels: channels,
@@ -58,9 +96,18 @@ impl Case {
         };
         let dtypes = Dtypes::uniform(dtype);
         let shapes: Vec<Vec<usize>> = op.inputs().iter().map(|i| i.shape(&dims)).collect();
-        let upload = |(seed, shape): (u64, &Vec<usize>)| random(stream, dtype, shape, seed);
+        let fill = |(seed, spec): (u64, &TensorSpec)| {
+            let shape = spec.shape(&dims);
+            let mut values = values(shape.iter().product(), seed);
+            if is_matrix(spec) {
+                // As layers start: what they give is of the size of what they take.
+                let scale = (channels as f32).sqrt().recip();
+                values.iter_mut().for_each(|value| *value *= scale);
+            }
+            upload(stream, dtype, &values, &shape)
+        };
         let zeros = |dtype, shape: &[usize]| Array::zeros(stream, dtype, shape);
-        let inputs = (1..).zip(&shapes).map(upload);
+        let inputs = (1..).zip(op.inputs()).map(fill);
         let inputs: Vec<Array> = inputs.collect::<Result<_, _>>()?;
         let grads = shapes.iter().map(|shape| zeros(dtype, shape));
         let grads = grads.collect::<Result<_, _>>()?;
@@ -70,8 +117,13 @@ impl Case {
             let memory = stream.alloc_zeros(bytes.max(1));
             memory.map_err(driver("cuMemAlloc"))
         };
+        let name = format!("{} {batch}x{channels}", algebra.name());
         Ok(Self {
-            name: format!("{} {batch}x{channels} {dtype}", algebra.name()),
+            name: match which.multiplies_matrices() {
+                false => format!("{name} {dtype}"),
+                true => format!("{} {name} tf32", op.name()),
+            },
+            which,
             grad_output: random(stream, dtype, &output_shape, 9)?,
             output: zeros(dtype, &output_shape)?,
             saved: zeros(dtypes.arithmetic(), &[gpu.saved_len(&dims, dtypes)])?,
@@ -155,6 +207,12 @@ impl Case {
         [&self.inputs[0], &self.inputs[1], &self.output]
             .map(|array| array.memory().device_ptr(stream).0)
     }
+}
+
+/// Whether it multiplies channels by a matrix.
+fn is_matrix(spec: &TensorSpec) -> bool {
+    let channels = |dim: &&Dim| matches!(dim, Dim::In | Dim::Out);
+    spec.dims.iter().filter(channels).count() == 2
 }
 
 /// Random numbers in (-1, 1).

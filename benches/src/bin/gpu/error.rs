@@ -30,7 +30,7 @@ pub(crate) enum Error {
     )]
     Wrong {
         case: String,
-        tensor: &'static str,
+        tensor: String,
         element: usize,
         expected: f64,
         allowed: f64,
@@ -40,7 +40,7 @@ pub(crate) enum Error {
     #[error("{case}: expected {expected} elements of {tensor}, got {got}")]
     Length {
         case: String,
-        tensor: &'static str,
+        tensor: String,
         expected: usize,
         got: usize,
     },

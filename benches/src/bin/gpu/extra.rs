@@ -3,7 +3,7 @@
 use flashcliff::cuda::cudarc::driver::result;
 use flashcliff::{Device, Dtype};
 
-use crate::case::{Case, Subject};
+use crate::case::{Case, Subject, Which};
 use crate::error::{Error, driver};
 use crate::report::{Entry, Report};
 
@@ -14,6 +14,7 @@ const ROOM: f64 = 8.0;
 pub(crate) fn measure(device: &Device, report: &mut Report) -> Result<(), Error> {
     let stream = device.new_stream()?;
     let subject = Subject {
+        which: Which::SgpNorm,
         signature: [3, 0, 0],
         batch: 4096,
         channels: 512,

@@ -4,7 +4,7 @@ use flashcliff::cuda::cudarc::driver::CudaGraph;
 use flashcliff::cuda::cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use flashcliff::{Device, Dtype};
 
-use crate::case::{Case, Subject};
+use crate::case::{Case, Subject, Which};
 use crate::check::check;
 use crate::error::{Error, driver};
 use crate::report::{Entry, Report};
@@ -21,6 +21,7 @@ pub(crate) fn measure(device: &Device, quick: bool, report: &mut Report) -> Resu
     let samples = if quick { 5 } else { 100 };
     let mut timer = Timer::new(device, l2_bytes, samples)?;
     let subject = Subject {
+        which: Which::SgpNorm,
         signature: [3, 0, 0],
         batch: 1024,
         channels: 128,

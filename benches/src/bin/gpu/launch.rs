@@ -7,7 +7,7 @@ use flashcliff::cuda::cudarc::driver::{CudaStream, DevicePtr};
 use flashcliff::cuda::{Tensor, TensorMut};
 use flashcliff::{Device, Dtype};
 
-use crate::case::{Case, Subject, raw};
+use crate::case::{Case, Subject, Which, raw};
 use crate::error::{Error, driver};
 use crate::report::{Entry, Report};
 use crate::timing::Times;
@@ -32,6 +32,7 @@ pub(crate) fn measure(
 ) -> Result<(), Error> {
     let stream = device.new_stream()?;
     let subject = Subject {
+        which: Which::SgpNorm,
         signature: [3, 0, 0],
         batch: 4,
         channels: 32,

@@ -12,6 +12,7 @@ mod floors;
 mod graph;
 mod launch;
 mod machine;
+mod matmul;
 mod report;
 mod table;
 mod timing;
@@ -60,6 +61,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     table::measure(&device, &machine, arguments.quick, &mut report)?;
     graph::measure(&device, arguments.quick, &mut report)?;
     extra::measure(&device, &mut report)?;
+    matmul::measure(&device, arguments.quick, &mut report)?;
     report.print();
     match &arguments.out {
         Some(path) => report.write(path),

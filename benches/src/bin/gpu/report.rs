@@ -52,11 +52,11 @@ impl Entry {
         }
     }
 
-    pub(crate) fn ratio(name: String, times: Times, floor: Floor, goal: f64) -> Self {
+    pub(crate) fn ratio(name: String, times: Times, floor: Floor, goal: Option<f64>) -> Self {
         Self {
             seconds: Some([times.median, times.low, times.high]),
             floor: Some(floor.clone()),
-            ..Self::new(name, "x", times.median / floor.seconds, Some(goal))
+            ..Self::new(name, "x", times.median / floor.seconds, goal)
         }
     }
 

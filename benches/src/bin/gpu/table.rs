@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use flashcliff::{Device, Dtype, Pass};
 
-use crate::case::{Case, Subject, download};
+use crate::case::{Case, Subject, Which, download};
 use crate::check::check;
 use crate::error::Error;
 use crate::floors::{self, Copy};
@@ -100,6 +100,7 @@ pub(crate) fn measure(
         };
         for &[batch, channels] in shapes {
             let subject = Subject {
+                which: Which::SgpNorm,
                 signature: goals.signature,
                 batch,
                 channels,
@@ -214,7 +215,7 @@ fn entry(case: &Case, pass: Pass, times: Times, floor: Floor, goal: f64, differe
         bytes: Some(case.bytes(pass)),
         flops: Some(case.flops(pass)),
         difference: Some(difference),
-        ..Entry::ratio(format!("{} {name}", case.name), times, floor, goal)
+        ..Entry::ratio(format!("{} {name}", case.name), times, floor, Some(goal))
     }
 }
 
@@ -231,7 +232,7 @@ fn check_add(case: &Case, timer: &Timer) -> Result<(), Error> {
         if x + y != *o {
             return Err(Error::Wrong {
                 case: format!("o = x + y of {}", case.name),
-                tensor: "o",
+                tensor: "o".to_owned(),
                 element,
                 expected: f64::from(x + y),
                 allowed: 0.0,
