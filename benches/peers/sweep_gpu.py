@@ -25,7 +25,7 @@ import torch._dynamo
 from sweep_cases import Case
 from sweep_results import OPERATORS, PASSES, command, line, right_ones, write
 from sweep_timing import memory, passes, take_turns
-from sweep_variants import OWN, Peers, ours
+from sweep_variants import OWN, Peers, in_blocks, ours
 
 BATCHES = (1024, 2048, 4096, 8192)
 CHANNELS = (128, 256, 512, 1024)
@@ -134,6 +134,8 @@ def parse():
     add("--matmul-precision", default="medium", choices=("highest", "high", "medium"))
     add("--baselines", default="own", help="for torch.compile: own, theirs or own,theirs")
     add("--ahead", type=int, default=0, metavar="N", help="N processes compile ahead")
+    mib = {"type": int, "nargs": "*", "default": [], "metavar": "MIB"}
+    add("--block-mib", help="fcgp also with blocks of rows of this size at most", **mib)
     add("--only-others", action="store_true", help="without flashcliff")
     return parser.parse_args()
 
@@ -173,7 +175,10 @@ def main():
     results["environment"]["matmul_flops_per_second"] = matmul_rate(flush, arguments.samples)
     for job in jobs:
         case = Case(*job, "cuda")
-        variants = {} if arguments.only_others else {"flashcliff": ours(case)}
+        variants = {}
+        if not arguments.only_others:
+            variants["flashcliff"] = ours(case)
+            variants |= in_blocks(case, arguments.block_mib)
         variants |= peers.variants(case)
         result = dict(zip(("operator", "dim", "batch", "channels"), job))
         if case.flops():

@@ -113,7 +113,7 @@ def functional(layer, case):
     return call
 
 
-def ours(case):
+def ours(case, **options):
     """flashcliff's function or layer."""
     import flashcliff
     from flashcliff import nn
@@ -123,7 +123,14 @@ def ours(case):
     channels, device = case.grad.size(2), case.grad.device
     if case.operator in ("sgp", "fcgp"):
         product = getattr(flashcliff.functional, f"{case.operator}_norm")
-        return lambda x, y, w: product(x, y, w, algebra)
+        return lambda x, y, w: product(x, y, w, algebra, **options)
     if case.operator == "layer":
         return functional(flash_clifford.Layer(channels, case.dim, device=device), case)
     return functional(nn.SteerableGeometricProduct(algebra, channels, device=device), case)
+
+
+def in_blocks(case, sizes):
+    """flashcliff's fully connected product with limits, in MiB, for what a block of rows may take."""
+    if case.operator != "fcgp":
+        return {}
+    return {f"blocks of {mib} MiB": ours(case, block_bytes=mib << 20) for mib in sizes}
