@@ -8,6 +8,7 @@ use flashcliff::{Device, Dtype, Pass};
 use crate::case::{Case, Subject, Which};
 use crate::check::check;
 use crate::error::Error;
+use crate::floors;
 use crate::report::{Entry, Floor, Report};
 use crate::timing::{Timer, Variant};
 
@@ -115,19 +116,30 @@ fn layer(
         case(Which::SgpNorm)?,
     ];
     let stream = timer.stream.clone();
+    // Apart, both parts have a gradient of x, which are to be added.
+    let [layer, _, product] = &cases;
+    let addresses = product.case.borrow().addresses(&stream);
+    let len = product.case.borrow().tensor_bytes() / size_of::<f32>();
     let mut variants: Vec<Variant<'_>> = Vec::new();
     for Checked { case, .. } in &cases {
         variants.push(Box::new(|| case.borrow_mut().forward(&stream)));
         variants.push(Box::new(|| case.borrow_mut().backward(&stream)));
     }
+    variants.push(Box::new(|| floors::add(addresses, len, &stream)));
     let times = timer.take_turns(&mut variants)?;
     drop(variants);
-    let [layer, ..] = &cases;
     let case = layer.case.borrow();
     for (i, (pass, name)) in PASSES.into_iter().enumerate() {
-        let floor = Floor {
-            name: "in its two parts",
-            seconds: times[2 + i].median + times[4 + i].median,
+        let parts = times[2 + i].median + times[4 + i].median;
+        let floor = match pass {
+            Pass::Forward => Floor {
+                name: "in its two parts",
+                seconds: parts,
+            },
+            Pass::Backward => Floor {
+                name: "in its two parts, and adding",
+                seconds: parts + times[6].median,
+            },
         };
         report.add(Entry {
             flops: Some(case.flops(pass)),
