@@ -99,7 +99,7 @@ fn compare<T: Element + WithDType>(oracle: &Oracle) {
         is_the_cores(&operator, output, &evaluation, &expected, &cotangent, &vars);
         // Options for GPUs make no difference here.
         for block_bytes in [None, Some(0), Some(4096), Some(usize::MAX)] {
-            let options = GpuOptions { block_bytes };
+            let options = GpuOptions::default().with_block_bytes(block_bytes);
             let output = apply_with(&operator, &options, &tensors).unwrap();
             is_the_cores(&operator, output, &evaluation, &expected, &cotangent, &vars);
         }

@@ -139,7 +139,7 @@ impl FlashCliffordLayer {
         })
     }
 
-    /// Bounds the workspace of the fully connected product on a GPU, as [`GpuOptions::block_bytes`].
+    /// Bounds what a block of rows of the fully connected product takes of the workspace on a GPU, as [`GpuOptions::block_bytes`].
     /// The other form has none.
     #[must_use]
     pub fn with_block_bytes(mut self, bytes: usize) -> Self {

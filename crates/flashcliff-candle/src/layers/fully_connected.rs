@@ -85,7 +85,7 @@ impl FullyConnectedSteerableGeometricProduct {
         })
     }
 
-    /// Bounds the workspace of the product on a GPU, as [`GpuOptions::block_bytes`].
+    /// Bounds what a block of rows takes of the workspace on a GPU, as [`GpuOptions::block_bytes`].
     #[must_use]
     pub fn with_block_bytes(mut self, bytes: usize) -> Self {
         Arc::make_mut(&mut self.product).options.block_bytes = Some(bytes);

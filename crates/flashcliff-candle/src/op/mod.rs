@@ -39,11 +39,21 @@ pub(crate) use operator::WithOptions;
 
 /// How an operator runs on a GPU. On the CPU it makes no difference.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct GpuOptions {
-    /// The bytes of workspace that [`fcgp_norm`](crate::functional::fcgp_norm) may take for the products of a
-    /// block of rows, as `flashcliff::cuda::Operator::with_block_bytes`; a block has a row in any case. `None`
+    /// The bytes that [`fcgp_norm`](crate::functional::fcgp_norm) may take for the products of a block of rows, the main part of
+    /// its workspace, as `flashcliff::cuda::Operator::with_block_bytes`; a block has a row in any case. `None`
     /// takes what was tuned, or 256 MiB. Other operators have no blocks.
     pub block_bytes: Option<usize>,
+}
+
+impl GpuOptions {
+    /// With other [`block_bytes`](Self::block_bytes).
+    #[must_use]
+    pub const fn with_block_bytes(mut self, bytes: Option<usize>) -> Self {
+        self.block_bytes = bytes;
+        self
+    }
 }
 
 /// Applies a core operator to candle tensors, differentiably.
@@ -92,9 +102,7 @@ pub fn apply(op: &Operator, inputs: &[&Tensor]) -> candle_core::Result<Tensor> {
 /// let product = ops::fcgp_norm(algebra, &ProductOptions::default())?;
 /// let x = Tensor::ones((8, 4, 2), DType::F32, &Device::Cpu)?;
 /// let w = Tensor::ones((20, 2, 3), DType::F32, &Device::Cpu)?;
-/// let options = GpuOptions {
-///     block_bytes: Some(32 << 20),
-/// };
+/// let options = GpuOptions::default().with_block_bytes(Some(32 << 20));
 /// let output = apply_with(&product, &options, &[&x, &x, &w])?;
 /// assert_eq!(output.dims(), [8, 4, 3]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())

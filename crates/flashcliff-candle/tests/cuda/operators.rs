@@ -287,7 +287,12 @@ fn blocks(dtype: DType) {
     let on_gpu = variables(&inputs, gpu());
     let tensors: Vec<&Tensor> = on_gpu.iter().map(Var::as_tensor).collect();
     let run = |block_bytes| {
-        let output = apply_with(&operator, &GpuOptions { block_bytes }, &tensors).unwrap();
+        let output = apply_with(
+            &operator,
+            &GpuOptions::default().with_block_bytes(block_bytes),
+            &tensors,
+        )
+        .unwrap();
         let gradients = weighted(&output, dtype).backward().unwrap();
         let gradients = on_gpu.iter().map(|v| gradients.get(v).unwrap().clone());
         std::iter::once(output).chain(gradients).collect::<Vec<_>>()
