@@ -39,10 +39,12 @@ struct AlgebraInfo {
 }
 
 /// The GPUs, or why there is none.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct Gpus {
     found: Vec<Gpu>,
-    /// Why there is none that can be used.
+    /// Those that cannot be used, and why.
+    unusable: Vec<String>,
+    /// Why there is none at all.
     none_because: Option<String>,
 }
 
@@ -84,15 +86,22 @@ impl Gpus {
                 tuning: Tuning::of(&device),
             })
         };
-        let found: Result<Vec<Gpu>, flashcliff::Error> =
-            flashcliff::Device::count().and_then(|count| (0..count).map(gpu).collect());
-        match found {
-            Ok(found) => Self {
-                found,
-                none_because: None,
-            },
-            Err(error) => Self::none(&error),
+        let count = match flashcliff::Device::count() {
+            Ok(count) => count,
+            Err(error) => return Self::none(&error),
+        };
+        let mut gpus = Self::default();
+        for ordinal in 0..count {
+            let found: Result<Gpu, flashcliff::Error> = gpu(ordinal);
+            match found {
+                Ok(gpu) => gpus.found.push(gpu),
+                Err(error) => {
+                    let device = DeviceName::Cuda(ordinal);
+                    gpus.unusable.push(format!("{device}: {error}"));
+                }
+            }
         }
+        gpus
     }
 
     #[cfg(not(feature = "cuda"))]
@@ -102,8 +111,8 @@ impl Gpus {
 
     fn none(reason: &dyn std::error::Error) -> Self {
         Self {
-            found: Vec::new(),
             none_because: Some(reason.to_string()),
+            ..Self::default()
         }
     }
 
@@ -121,7 +130,9 @@ impl Gpus {
                 gpu.tuning.text()
             )
         };
-        self.found.iter().map(line).collect()
+        let unusable = self.unusable.iter();
+        let unusable = unusable.map(|reason| format!("not used: {reason}\n"));
+        self.found.iter().map(line).chain(unusable).collect()
     }
 }
 
