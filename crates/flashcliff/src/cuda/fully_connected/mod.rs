@@ -90,7 +90,7 @@ impl FullyConnected {
             algebra: self.algebra.signature(),
             pass,
             dtype: dtypes.lanes,
-            precision: self.precision,
+            precision: self.precision.of(dtypes.lanes),
             batch: dims.batch,
             in_channels: dims.in_channels,
             out_channels: dims.out_channels,

@@ -13,6 +13,8 @@ use crate::cuda::tuning::table::Algorithm;
 
 /// How many proposals are looked at if the first adds in no fixed order.
 const FEW: usize = 16;
+/// How many are ever asked for.
+const MOST_PROPOSALS: usize = 1024;
 
 /// The descriptors of a problem.
 #[derive(Debug)]
@@ -63,12 +65,17 @@ impl Operation {
         Err(self.functions.error(call, status))
     }
 
-    /// At most so many algorithms that the heuristics propose, best first, of those that can be used.
+    /// At most so many algorithms that the heuristics propose, best first, of those that can be used; never more than
+    /// [`MOST_PROPOSALS`].
     pub(super) fn proposals(
         &self,
         handle: Handle,
         most: usize,
     ) -> Result<Vec<lt::cublasLtMatmulAlgo_t>, Error> {
+        let most = most.min(MOST_PROPOSALS);
+        if most == 0 {
+            return Ok(Vec::new());
+        }
         let mut choices: Vec<Choice> = std::iter::repeat_with(|| Choice::NONE).take(most).collect();
         let mut found = 0;
         // SAFETY: all descriptors live; there is room for as many answers as are asked for.

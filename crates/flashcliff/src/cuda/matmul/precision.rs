@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::Dtype;
+
 /// How the matrix products of [`mv_linear`](crate::ops::mv_linear),
 /// [`mv_linear_sgp_norm`](crate::ops::mv_linear_sgp_norm) and
 /// [`fcgp_norm`](crate::ops::fcgp_norm) treat `f32` operands. Sums are always `f32`. Tensors of other
@@ -28,6 +30,14 @@ pub enum MatmulPrecision {
 }
 
 impl MatmulPrecision {
+    /// What it means for operands of a type: nothing for others than `f32`. Tables of choices know products by this.
+    pub(in crate::cuda) fn of(self, operands: Dtype) -> Self {
+        match operands {
+            Dtype::F32 => self,
+            _ => Self::Highest,
+        }
+    }
+
     /// The name: `highest`, `tf32`, `bf16` or `f16`.
     pub const fn name(self) -> &'static str {
         match self {
@@ -42,5 +52,35 @@ impl MatmulPrecision {
 impl fmt::Display for MatmulPrecision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cuda::matmul::{Form, Product};
+
+    #[test]
+    fn products_of_other_types_are_the_same_whatever_f32_is_rounded_to() {
+        let problem = |operands, precision| {
+            let types = [operands, Dtype::F32];
+            Product::new(
+                Form::Times,
+                (8, 8, 8),
+                (1, [0; 3]),
+                types,
+                [256; 3],
+                precision,
+            )
+            .problem
+        };
+        for precision in [MatmulPrecision::Tf32, MatmulPrecision::Bf16] {
+            for operands in [Dtype::F64, Dtype::Bf16, Dtype::F16] {
+                let highest = problem(operands, MatmulPrecision::Highest);
+                assert_eq!(problem(operands, precision), highest);
+            }
+            let highest = problem(Dtype::F32, MatmulPrecision::Highest);
+            assert_ne!(problem(Dtype::F32, precision), highest);
+        }
     }
 }

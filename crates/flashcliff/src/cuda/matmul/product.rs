@@ -184,7 +184,7 @@ impl Product {
                 strides,
                 operands,
                 result,
-                precision,
+                precision: precision.of(operands),
                 bias: None,
                 alignment: [
                     aligned(a, strides[0], operands),

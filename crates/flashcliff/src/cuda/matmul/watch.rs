@@ -56,9 +56,12 @@ impl Watch {
     }
 
     /// A knob was asked for; the value that it is forced to, if it is.
-    pub(in crate::cuda) fn saw_knob(&self, knob: Knob) -> Option<i64> {
+    pub(in crate::cuda) fn saw_knob(&self, mut knob: Knob) -> Option<i64> {
         let mut state = self.state();
         let place = (knob.key.clone(), knob.name.clone());
+        let forced = state.forced_knobs.get(&place).copied();
+        // What is in use, also if an earlier search has found it.
+        knob.value = forced.unwrap_or(knob.value);
         let known = state
             .knobs
             .iter()
@@ -66,7 +69,7 @@ impl Watch {
         if !known {
             state.knobs.push(knob);
         }
-        state.forced_knobs.get(&place).copied()
+        forced
     }
 
     /// The problems and knobs that were asked for since the last time, in order.
