@@ -27,7 +27,9 @@ faster must compute both passes of the operator right, by a comparison with f64,
 
 What was found is stored in $FLASHCLIFF_CACHE_DIR/tuning, or else in flashcliff/tuning in the cache folder of the system, in a file for each GPU;
 devices read it when they are opened. Results depend on it, by rounding. FLASHCLIFF_TUNING=builtin leaves it out, FLASHCLIFF_TUNING=none also
-the table that is built in. `flashcliff info` says what is in use. Ctrl-C keeps what was found until then.")]
+the table that is built in. `flashcliff info` says what is in use. Ctrl-C keeps what was found until then.
+
+mv_linear_sgp_norm multiplies as mv_linear does: what is found for that serves both.")]
 pub(crate) struct TuneArgs {
     /// Operators to tune: mv_linear, fcgp_norm or all; may be repeated.
     #[arg(

@@ -1,6 +1,7 @@
 //! The search on a GPU, its log and its tables.
 
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 
 use flashcliff::cuda::tuning::{
     self, FileState, Outcome, PassTimes, Roofline, Settings, Trial, Tuner, Workload,
@@ -33,8 +34,15 @@ pub(super) fn run(
         true => cleared(device)?,
         false => device.clone(),
     };
-    if let FileState::Broken(error) = device.tuning().file_state() {
-        warn!("the tuning table of the user is not used: {error}");
+    let tables = device.tuning();
+    if let FileState::Broken(error) = tables.file_state() {
+        let path = tables.file().unwrap_or_default();
+        let path = path.display();
+        warn!("the tuning table of the user is not used: {path}: {error}");
+    }
+    if let Some(unknown) = &tables.place().unknown {
+        let variable = tuning::TUNING_VARIABLE;
+        warn!("expected all, builtin or none in {variable}, got {unknown}: taken for all");
     }
     if jobs.is_empty() {
         return Ok(());
@@ -45,26 +53,35 @@ pub(super) fn run(
         ..Settings::default()
     };
     let mut tuner = Tuner::new(&device, settings)?;
+    if !args.dry_run {
+        // Better known now than after the search.
+        tuner.check_save()?;
+    }
     let (dtype, precision) = (args.dtype.dtype(), args.precision.precision());
     let roofline = tuner.roofline(dtype, precision)?;
     info!("{}", describe(&roofline, dtype, precision));
     let mut lines = Log::new(&device, &roofline, dtype, precision)?;
     let mut table = Report::new(roofline);
+    let mut store = Store {
+        dry_run: args.dry_run,
+        saved: None,
+    };
     let done = each(
         &mut tuner,
         jobs,
         (dtype, precision),
         |trial| lines.push(trial, &roofline),
-        &mut table,
+        (&mut table, &mut store),
         quiet,
     );
-    // Whatever ended it: what was found is kept, and so is the log.
-    if let Some(file) = log {
-        file.commit(lines.text.as_bytes())?;
-    }
-    let stored = store(&tuner, args.dry_run)?;
-    print(&format!("{}\n{stored}\n", table.text()))?;
-    done
+    // Whatever ended it: what was found is kept, and so is the log. The first error is the one to tell.
+    let stored = store.save(&tuner);
+    let logged = match log {
+        Some(file) => file.commit(lines.text.as_bytes()),
+        None => Ok(()),
+    };
+    let printed = print(&format!("{}\n{}\n", table.text(), store.text(&tuner)));
+    done.and(stored).and(logged).and(printed)
 }
 
 /// The device without what the user's file holds.
@@ -84,11 +101,12 @@ fn each(
     jobs: &[Job],
     (dtype, precision): (Dtype, MatmulPrecision),
     mut log: impl FnMut(&Trial) -> Result<(), Error>,
-    report: &mut Report,
+    (report, store): (&mut Report, &mut Store),
     quiet: bool,
 ) -> Result<(), Error> {
     for job in jobs {
         if interrupt::requested() {
+            report.interrupted = true;
             break;
         }
         let workload = Workload {
@@ -119,6 +137,8 @@ fn each(
             return Err(error);
         }
         report.push(name, &outcome?);
+        // What comes after may end the process.
+        store.save(tuner)?;
     }
     Ok(())
 }
@@ -162,26 +182,42 @@ fn bar(quiet: bool) -> ProgressBar {
     }
 }
 
-fn store(tuner: &Tuner, dry_run: bool) -> Result<String, Error> {
-    let found = tuner.found();
-    if found.is_empty() {
-        return Ok("Nothing faster was found; nothing is stored.".to_owned());
+/// What is stored.
+struct Store {
+    dry_run: bool,
+    /// How many choices, and where.
+    saved: Option<(usize, PathBuf)>,
+}
+
+impl Store {
+    /// Stores what was found.
+    fn save(&mut self, tuner: &Tuner) -> Result<(), Error> {
+        let count = tuner.found().len();
+        if self.dry_run || count == 0 {
+            return Ok(());
+        }
+        let saved = tuner.save()?;
+        if let Some(broken) = &saved.broken {
+            let path = broken.display();
+            warn!("what was in the file before is no tuning table: kept as {path}");
+        }
+        self.saved = Some((count, saved.path));
+        Ok(())
     }
-    let count = found.len();
-    if dry_run {
-        return Ok(format!(
-            "{count} faster choices; nothing is stored (--dry-run)."
-        ));
+
+    fn text(&self, tuner: &Tuner) -> String {
+        let count = tuner.found().len();
+        match &self.saved {
+            _ if count == 0 => "Nothing faster was found; nothing is stored.".to_owned(),
+            Some((stored, path)) => {
+                format!("{stored} faster choices, stored in {}", path.display())
+            }
+            None if self.dry_run => {
+                format!("{count} faster choices; nothing is stored (--dry-run).")
+            }
+            None => format!("{count} faster choices, not stored."),
+        }
     }
-    let saved = tuner.save()?;
-    if let Some(broken) = &saved.broken {
-        let path = broken.display();
-        warn!("what was in the file before is no tuning table: kept as {path}");
-    }
-    Ok(format!(
-        "{count} faster choices, stored in {}",
-        saved.path.display()
-    ))
 }
 
 fn describe(roofline: &Roofline, dtype: Dtype, precision: MatmulPrecision) -> String {

@@ -76,6 +76,7 @@ pub fn check(device: &Device) -> Result<(), Error> {
     if tables.algorithms().next().is_none() {
         return Ok(());
     }
+    device.make_current()?;
     let blas = device.blas()?;
     for (source, problem, algorithm) in tables.algorithms() {
         match blas.plan_with(problem, algorithm) {

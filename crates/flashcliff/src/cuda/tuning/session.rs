@@ -43,7 +43,7 @@ pub(super) struct Part {
     pub(super) before: Choice,
     /// What is in use.
     pub(super) choice: Choice,
-    /// Of what was in use before `choice` and of `choice`, if it was accepted.
+    /// Of what was in use before the search and of `choice`, if it was accepted.
     pub(super) measured: Option<[Times; 2]>,
     /// How many products of the problem a pass has.
     launches: usize,
@@ -405,7 +405,10 @@ impl<'a> Session<'a> {
         self.number += 1;
         let part = &mut self.parts[index];
         if step.verdict.is_accepted() {
-            part.measured = step.times;
+            part.measured = step.times.map(|[before, after]| {
+                let [first, _] = part.measured.unwrap_or([before, after]);
+                [first, after]
+            });
         }
         let (problem, subject) = match &part.subject {
             Subject::Product(problem) => (Some(*problem), problem.to_string()),

@@ -124,15 +124,28 @@ impl Tuner {
         &self.found
     }
 
+    /// Whether [`Self::save`] will have a place to write to, better known before a search than after it. Makes its folder.
+    ///
+    /// # Errors
+    /// [`Error::TuningFile`].
+    pub fn check_save(&self) -> Result<(), Error> {
+        let tables = self.device.tuning();
+        Ok(table::check(&self.path()?, tables.gpu())?)
+    }
+
+    /// The user's file of the GPU.
+    fn path(&self) -> Result<PathBuf, FileError> {
+        let expected = table::FOLDERS;
+        let path = self.device.tuning().file();
+        path.ok_or(FileError::NoFolder { expected })
+    }
+
     /// Adds what was found to the user's file of the GPU, which devices read that are opened from then on.
     ///
     /// # Errors
     /// [`Error::TuningFile`].
     pub fn save(&self) -> Result<Saved, Error> {
-        let tables = self.device.tuning();
-        let path = tables.file().ok_or(FileError::NoFolder {
-            expected: table::FOLDERS,
-        })?;
+        let path = self.path()?;
         let broken = table::save(&path, &self.found)?;
         Ok(Saved { path, broken })
     }
@@ -142,12 +155,13 @@ impl Tuner {
     ///
     /// # Errors
     /// As [`Operator::on_cuda`] and [`cuda::Operator::forward`](crate::cuda::Operator::forward);
-    /// [`Error::TuningReference`] if what is in use is wrong.
+    /// [`Error::TuningReference`] if what is in use is wrong; [`Error::Cuda`] for tensors that the GPU has no memory for in `f64`.
     pub fn tune(
         &mut self,
         workload: &Workload,
         observer: &mut dyn FnMut(&Trial) -> ControlFlow<()>,
     ) -> Result<Outcome, Error> {
+        fits(workload, self.device.total_memory()?)?;
         let gate = self.gate(workload)?;
         let Workload {
             dims,
@@ -164,7 +178,7 @@ impl Tuner {
         let tools = Tools {
             watch: self.watch.clone(),
             clock: &mut self.clock,
-            // Without cuBLASLt there are knobs still.
+            // Operators that need cuBLASLt have said so.
             blas: self.device.blas().ok(),
             gate: &gate,
             candidates: self.settings.candidates,
@@ -236,6 +250,29 @@ impl Tuner {
             .map_err(|reason| wrong(workload, reason))?;
         Ok(gate)
     }
+}
+
+/// An error if a call in f64 takes more than there is: the host has copies of it too.
+fn fits(workload: &Workload, memory: usize) -> Result<(), Error> {
+    let Workload { operator, dims, .. } = workload;
+    let inputs = operator.inputs().iter().map(|spec| spec.shape(dims));
+    let shapes = inputs.chain([operator.output_shape(dims)]);
+    let bytes = |shape: Vec<usize>| {
+        let numbers = shape.into_iter().try_fold(2, usize::checked_mul)?;
+        numbers.checked_mul(Dtype::F64.bytes())
+    };
+    // With their gradients.
+    let mut bytes = shapes.map(bytes);
+    let all = bytes.try_fold(0_usize, |sum, bytes| sum.checked_add(bytes?));
+    if all.is_some_and(|all| all <= memory) {
+        return Ok(());
+    }
+    let got = all.map_or("more than can be counted".to_owned(), |all| all.to_string());
+    Err(Error::Cuda {
+        call: "cuMemAlloc",
+        name: "CUDA_ERROR_OUT_OF_MEMORY".to_owned(),
+        description: format!("expected tensors of at most {memory} bytes in f64, got {got}"),
+    })
 }
 
 fn wrong(workload: &Workload, reason: super::Wrong) -> Error {

@@ -21,6 +21,9 @@ pub struct Table {
     /// By problem and version of cuBLASLt.
     matmul: HashMap<(Problem, usize), MatmulEntry>,
     knobs: HashMap<KnobKey, BTreeMap<String, i64>>,
+    /// Entries of a file that are none here, maybe those of a newer version: algorithms, then knobs. They are not used, and
+    /// not lost.
+    strange: [Vec<Value>; 2],
 }
 
 /// The algorithm of a matrix product.
@@ -68,6 +71,7 @@ impl Table {
             gpu,
             matmul: HashMap::new(),
             knobs: HashMap::new(),
+            strange: Default::default(),
         }
     }
 
@@ -117,6 +121,13 @@ impl Table {
 
     /// Takes all entries of another table, which win over those of this one.
     pub fn merge(&mut self, other: Self) {
+        for (own, others) in self.strange.iter_mut().zip(other.strange) {
+            for entry in others {
+                if !own.contains(&entry) {
+                    own.push(entry);
+                }
+            }
+        }
         self.matmul.extend(other.matmul);
         for (key, values) in other.knobs {
             self.knobs.entry(key).or_default().extend(values);
@@ -125,10 +136,10 @@ impl Table {
 
     /// The table as JSON: the same text for the same table.
     pub fn to_json(&self) -> String {
-        fn sorted(entries: impl Iterator<Item = impl Serialize>) -> Vec<Value> {
+        fn sorted(entries: impl Iterator<Item = impl Serialize>, strange: &[Value]) -> Vec<Value> {
             let entries = entries
                 .map(|entry| serde_json::to_value(entry).expect("names and numbers are JSON"));
-            let mut entries: Vec<Value> = entries.collect();
+            let mut entries: Vec<Value> = entries.chain(strange.iter().cloned()).collect();
             entries.sort_by_cached_key(Value::to_string);
             entries
         }
@@ -139,8 +150,8 @@ impl Table {
         let stored = Stored {
             format: FORMAT,
             gpu: self.gpu.clone(),
-            matmul: sorted(self.matmul.values()),
-            knobs: sorted(knobs),
+            matmul: sorted(self.matmul.values(), &self.strange[0]),
+            knobs: sorted(knobs, &self.strange[1]),
         };
         let text = serde_json::to_string_pretty(&stored).expect("names and numbers are JSON");
         text + "\n"
@@ -168,19 +179,25 @@ impl Table {
         let mut table = Self::new(stored.gpu);
         let mut wrong = Vec::new();
         for (index, entry) in stored.matmul.into_iter().enumerate() {
-            match serde_json::from_value::<MatmulEntry>(entry) {
+            match MatmulEntry::deserialize(&entry) {
                 Ok(entry) => table.set_matmul(entry),
-                Err(error) => wrong.push(format!("matmul[{index}]: {error}")),
+                Err(error) => {
+                    wrong.push(format!("matmul[{index}]: {error}"));
+                    table.strange[0].push(entry);
+                }
             }
         }
         for (index, entry) in stored.knobs.into_iter().enumerate() {
-            match serde_json::from_value::<KnobEntry>(entry) {
+            match KnobEntry::deserialize(&entry) {
                 Ok(entry) => table
                     .knobs
                     .entry(entry.key)
                     .or_default()
                     .extend(entry.values),
-                Err(error) => wrong.push(format!("knobs[{index}]: {error}")),
+                Err(error) => {
+                    wrong.push(format!("knobs[{index}]: {error}"));
+                    table.strange[1].push(entry);
+                }
             }
         }
         Ok((table, wrong))
@@ -391,6 +408,14 @@ pub(super) mod tests {
         value["knobs"][0]["key"]["algebra"] = "none".into();
         let (table, wrong) = Table::from_json(&value.to_string()).unwrap();
         assert_eq!(table.len(), 3);
+        // They are there still when it is written again, and when it is merged into another.
+        let mut merged = Table::new(gpu());
+        merged.merge(table.clone());
+        merged.merge(table.clone());
+        for text in [table.to_json(), merged.to_json()] {
+            assert_eq!(text.matches("f8").count(), 1, "{text}");
+            assert_eq!(Table::from_json(&text).unwrap().1.len(), 3);
+        }
         assert_eq!(wrong.len(), 3, "{wrong:?}");
         assert!(wrong[0].contains("matmul[1]") && wrong[0].contains("f8"));
         assert!(wrong[1].contains("checksum"), "{wrong:?}");

@@ -62,8 +62,8 @@ pub enum FileError {
 /// # Errors
 /// [`FileError`].
 pub fn read(path: &Path, gpu: &Gpu) -> Result<Option<(Table, Vec<String>)>, FileError> {
-    let text = match fs::read_to_string(path) {
-        Ok(text) => text,
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => {
             return Err(FileError::Unreadable {
@@ -71,6 +71,9 @@ pub fn read(path: &Path, gpu: &Gpu) -> Result<Option<(Table, Vec<String>)>, File
             });
         }
     };
+    let text = String::from_utf8(bytes).map_err(|error| FileError::NotATable {
+        reason: error.to_string(),
+    })?;
     let (table, wrong) = Table::from_json(&text)?;
     if table.gpu() != gpu {
         return Err(FileError::OtherGpu {
@@ -86,15 +89,9 @@ pub fn read(path: &Path, gpu: &Gpu) -> Result<Option<(Table, Vec<String>)>, File
 /// kept beside, under a name that ends in `.broken`; its path is given then.
 ///
 /// # Errors
-/// [`FileError::Unwritable`]; [`FileError::Format`] and [`FileError::OtherGpu`] for a file that is not
-/// ours to replace. What was there before is untouched then.
+/// [`FileError::Unreadable`], [`FileError::Unwritable`]; [`FileError::Format`] and [`FileError::OtherGpu`] for a file that is
+/// not ours to replace. What was there before is untouched then.
 pub fn save(path: &Path, table: &Table) -> Result<Option<PathBuf>, FileError> {
-    let failed = |at: &Path, error: std::io::Error| FileError::Unwritable {
-        path: at.to_owned(),
-        reason: error.to_string(),
-    };
-    let folder = folder_of(path);
-    fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
     let _lock = lock(path)?;
     let mut broken = None;
     let mut all = match read(path, table.gpu()) {
@@ -102,15 +99,24 @@ pub fn save(path: &Path, table: &Table) -> Result<Option<PathBuf>, FileError> {
         Ok(None) => Table::new(table.gpu().clone()),
         Err(FileError::NotATable { .. }) => {
             let beside = with_ending(path, ".broken");
-            fs::rename(path, &beside).map_err(|error| failed(&beside, error))?;
+            fs::rename(path, &beside).map_err(|error| failed(&beside, &error))?;
             broken = Some(beside);
             Table::new(table.gpu().clone())
         }
         Err(error) => return Err(error),
     };
     all.merge(table.clone());
-    replace(path, all.to_json().as_bytes()).map_err(|error| failed(path, error))?;
+    replace(path, all.to_json().as_bytes()).map_err(|error| failed(path, &error))?;
     Ok(broken)
+}
+
+/// What [`save`] would say of a place for the table of a GPU, without a table.
+pub(in crate::cuda) fn check(path: &Path, gpu: &Gpu) -> Result<(), FileError> {
+    let _lock = lock(path)?;
+    match read(path, gpu) {
+        Ok(_) | Err(FileError::NotATable { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// Removes a file; whether there was one.
@@ -118,18 +124,28 @@ pub fn save(path: &Path, table: &Table) -> Result<Option<PathBuf>, FileError> {
 /// # Errors
 /// [`FileError::Unwritable`].
 pub fn forget(path: &Path) -> Result<bool, FileError> {
+    if !folder_of(path).is_dir() {
+        return Ok(false);
+    }
+    let _lock = lock(path)?;
     match fs::remove_file(path) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(FileError::Unwritable {
-            path: path.to_owned(),
-            reason: error.to_string(),
-        }),
+        Err(error) => Err(failed(path, &error)),
     }
 }
 
-/// Keeps other writers away until it is dropped.
+fn failed(path: &Path, error: &std::io::Error) -> FileError {
+    FileError::Unwritable {
+        path: path.to_owned(),
+        reason: error.to_string(),
+    }
+}
+
+/// Keeps other writers away until it is dropped. Makes the folder.
 fn lock(path: &Path) -> Result<File, FileError> {
+    let folder = folder_of(path);
+    fs::create_dir_all(folder).map_err(|error| failed(folder, &error))?;
     let beside = with_ending(path, ".lock");
     let mut options = OpenOptions::new();
     let file = options
@@ -138,10 +154,7 @@ fn lock(path: &Path) -> Result<File, FileError> {
         .write(true)
         .open(&beside);
     let locked = file.and_then(|file| file.lock().map(|()| file));
-    locked.map_err(|error| FileError::Unwritable {
-        path: beside,
-        reason: error.to_string(),
-    })
+    locked.map_err(|error| failed(&beside, &error))
 }
 
 /// Writes a file beside and gives it the name.
@@ -230,14 +243,15 @@ mod tests {
     fn a_broken_file_is_kept_beside() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("table.json");
-        for broken in ["{\"format\": 1,", "", "nonsense"] {
+        for broken in [&b"{\"format\": 1,"[..], b"", b"nonsense", &[0xff, 0xfe]] {
             fs::write(&path, broken).unwrap();
+            check(&path, &gpu()).unwrap();
             assert!(matches!(
                 read(&path, &gpu()),
                 Err(FileError::NotATable { .. })
             ));
             let beside = save(&path, &table(1, 1)).unwrap().unwrap();
-            assert_eq!(fs::read_to_string(&beside).unwrap(), broken);
+            assert_eq!(fs::read(&beside).unwrap(), broken);
             assert_eq!(read(&path, &gpu()).unwrap().unwrap().0, table(1, 1));
         }
     }
@@ -256,6 +270,7 @@ mod tests {
         for text in [Table::new(other.clone()).to_json(), newer] {
             fs::write(&path, &text).unwrap();
             let error = save(&path, &table(1, 1)).unwrap_err();
+            assert_eq!(check(&path, &gpu()), Err(error.clone()));
             assert_eq!(read(&path, &gpu()), Err(error));
             assert_eq!(fs::read_to_string(&path).unwrap(), text);
         }
@@ -270,14 +285,11 @@ mod tests {
             Err(FileError::Unreadable { .. })
         ));
         let file = folder.path().join("file");
-        fs::write(&file, [0xff, 0xfe]).unwrap();
-        assert!(matches!(
-            read(&file, &gpu()),
-            Err(FileError::Unreadable { .. })
-        ));
+        fs::write(&file, "").unwrap();
         for path in [folder.path().to_owned(), file.join("table.json")] {
-            let error = save(&path, &table(1, 1));
+            let error = save(&path, &table(1, 1)).map(drop);
             assert!(error.is_err(), "{}", path.display());
+            assert_eq!(check(&path, &gpu()), error);
         }
     }
 }

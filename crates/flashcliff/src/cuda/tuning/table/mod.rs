@@ -19,6 +19,7 @@ mod place;
 pub use algorithm::{Algorithm, Configuration};
 pub use entries::Table;
 pub(in crate::cuda) use entries::{MatmulEntry, Measured};
+pub(in crate::cuda) use file::check;
 pub use file::{FileError, forget, read, save};
 pub use key::{Gpu, KnobKey};
 pub use layers::{FileState, Ignored, Source, Tables};
