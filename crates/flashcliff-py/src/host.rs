@@ -87,12 +87,16 @@ unsafe fn forward_as<T: Element>(operator: &Operator, given: &Given) -> Result<(
     let workspace = given.workspace.bytes / size_of::<T>();
     spans.add(given.workspace.address, workspace, "workspace", true)?;
     spans.check()?;
+    let mut own = own_workspace::<T>(operator, &dims, Pass::Forward, workspace);
     // SAFETY: the caller's; what is written overlaps nothing, as was checked.
     unsafe {
         let inputs = tensors::<T>(&given.inputs)?;
         let output = TensorMut::new(slice_mut(given.output, count(&shape)), &shape)?;
         let saved = slice_mut(given.saved, operator.saved_len(&dims));
-        let workspace = slice_mut(given.workspace.address, workspace);
+        let workspace = match &mut own {
+            Some(own) => &mut own[..],
+            None => slice_mut(given.workspace.address, workspace),
+        };
         operator.forward(&inputs, output, saved, workspace)
     }
 }
@@ -120,6 +124,7 @@ unsafe fn backward_as<T: Element>(
     let workspace = given.workspace.bytes / size_of::<T>();
     spans.add(given.workspace.address, workspace, "workspace", true)?;
     spans.check()?;
+    let mut own = own_workspace::<T>(operator, &dims, Pass::Backward, workspace);
     // SAFETY: the caller's; what is written overlaps nothing, as was checked.
     unsafe {
         let inputs = tensors::<T>(&given.inputs)?;
@@ -133,9 +138,24 @@ unsafe fn backward_as<T: Element>(
                 .transpose()
         });
         let mut grads = grads.collect::<Result<Vec<_>, _>>()?;
-        let workspace = slice_mut(given.workspace.address, workspace);
+        let workspace = match &mut own {
+            Some(own) => &mut own[..],
+            None => slice_mut(given.workspace.address, workspace),
+        };
         operator.backward(&inputs, output, saved, grad_output, &mut grads, workspace)
     }
+}
+
+/// A workspace, if what was planned is too small for the threads that run the pass: another thread may have changed
+/// their number in between.
+fn own_workspace<T: Element>(
+    operator: &Operator,
+    dims: &Dims,
+    pass: Pass,
+    given: usize,
+) -> Option<Vec<T>> {
+    let needed = operator.workspace_len::<T>(dims, pass);
+    (needed > given).then(|| vec![T::default(); needed])
 }
 
 fn bind(operator: &Operator, inputs: &[View]) -> Result<Dims, Error> {

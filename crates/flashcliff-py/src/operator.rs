@@ -223,7 +223,10 @@ impl Operator {
             true => Pass::Backward,
         };
         let plan = match place {
-            None => caught(|| threads::install(|| host::plan(&self.inner, &inputs, pass)))?,
+            // Threads of a pool may be busy with another call, whose Python thread must get on.
+            None => detached(py, || {
+                threads::install(|| host::plan(&self.inner, &inputs, pass))
+            })?,
             Some(place) => detached(py, || {
                 self.devices.plan(&self.inner, &inputs, pass, place.into())
             })?,
