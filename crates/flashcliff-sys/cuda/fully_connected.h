@@ -3,8 +3,8 @@
  * product is o_b = grade_rms(sum over p of A_p w_p).
  *
  * Like fc_launch: functions return a cudaError_t or an FC_ERROR_ code as an int, 0 for success; launches go to a stream of
- * the current CUDA context, never synchronise, never allocate, and can be captured into a graph once fc_block_prepare has
- * run on the device. Nothing is added up atomically. f32, bf16 and f16 are computed in f32, f64 in f64: the arithmetic type. */
+ * the current CUDA context, never synchronise, never allocate, and can be captured into a graph once fc_block_prepare and a call
+ * have run on the device. Nothing is added up atomically. f32, bf16 and f16 are computed in f32, f64 in f64: the arithmetic type. */
 #ifndef FLASHCLIFF_FULLY_CONNECTED_H
 #define FLASHCLIFF_FULLY_CONNECTED_H
 

@@ -190,8 +190,8 @@ pub fn sgp_norm(algebra: Algebra, options: &ProductOptions) -> Result<Operator, 
 /// no slice of the size of a tensor is made. Any grade sets will do.
 ///
 /// On CUDA it goes in blocks of rows, whose path products are written to the workspace in the type of the
-/// tensors, for cuBLASLt to multiply; so are their gradients. A block takes 256 MiB at the most, or as much as a single row
-/// needs, and less where `cuda::Operator::with_block_bytes` says so.
+/// tensors, for cuBLASLt to multiply; so are their gradients. A block takes 256 MiB at the most, or what a tuning table or
+/// `cuda::Operator::with_block_bytes` says, or as much as a single row needs.
 ///
 /// Saved for the backward pass: one sum per output grade and batch element.
 ///

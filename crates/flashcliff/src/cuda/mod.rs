@@ -26,13 +26,15 @@
 //!
 //! # Launches
 //! A pass checks everything before it launches anything. It allocates no device memory, never
-//! synchronises, and can be captured into a CUDA graph once [`Operator::prepare`] has run. What is
+//! synchronises, and can be captured into a CUDA graph once [`Operator::prepare`] has run (for operators with matrix products: and
+//! a call). What is
 //! captured must not be tracked by events of cudarc, which stem from outside of the capture: use
 //! views made by `from_raw`, or memory of a context whose event tracking is off.
 //!
 //! # Determinism
 //! Results are the same bit for bit from run to run on one GPU model, with one version of cuBLASLt and one
-//! [tuning table](tuning), for tensors of equal shape and alignment. There are no float atomics.
+//! [tuning table](tuning), for tensors of equal shape and alignment, and the same
+//! [`with_block_bytes`](Operator::with_block_bytes). There are no float atomics.
 
 mod array;
 mod call;

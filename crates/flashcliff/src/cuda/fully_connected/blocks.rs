@@ -8,7 +8,7 @@ const MOST_ROWS: usize = 1 << 16;
 /// Where there are several blocks, their rows come in such units, so that all blades are aligned alike.
 const ROW_UNIT: usize = 64;
 
-/// The rows of a batch, cut into blocks. Depends on the shape and the types alone.
+/// The rows of a batch, cut into blocks. Depends on the shape, the types and the limit alone.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Blocks {
     batch: usize,

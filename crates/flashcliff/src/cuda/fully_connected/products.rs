@@ -89,7 +89,7 @@ impl<'a> Products<'a> {
     }
 
     /// The parts of the sum over rows that the gradient of the weights is, all at once: cuBLASLt, kept to sums
-    /// in a fixed order, gives a long one to few multiprocessors. Depends on the shape alone.
+    /// in a fixed order, gives a long one to few multiprocessors. Depends on the shape and on the rows of a block.
     pub(super) fn parts(&self) -> usize {
         if self.transposes() {
             return 1;

@@ -48,8 +48,8 @@ impl crate::Operator {
     ///
     /// # Errors
     /// [`Error::UnsupportedOnCuda`] if it has no CUDA implementation. [`Error::CudaLibrary`] without cuBLASLt
-    /// for [`mv_linear`](crate::ops::mv_linear), [`mv_linear_sgp_norm`](crate::ops::mv_linear_sgp_norm), and for [`fcgp_norm`](crate::ops::fcgp_norm) of more than 3
-    /// dimensions; up to 3, calls that need it report it.
+    /// for [`mv_linear`](crate::ops::mv_linear), [`mv_linear_sgp_norm`](crate::ops::mv_linear_sgp_norm) and
+    /// [`fcgp_norm`](crate::ops::fcgp_norm).
     pub fn on_cuda(&self, device: &Device) -> Result<Operator, Error> {
         let work =
             match self.kind() {
@@ -143,7 +143,7 @@ impl Operator {
 
     /// Does what only the first call would do: loads the kernels of both passes, and chooses
     /// algorithms for matrix products of these sizes. Needed before a call is captured into a
-    /// graph; products also want a call before that.
+    /// graph; operators with matrix products also want a call before that, in which cuBLASLt and small kernels are loaded.
     ///
     /// # Errors
     /// As [`Self::workspace_bytes`].
