@@ -8,10 +8,10 @@ import pickle
 import pytest
 import torch
 import torch._dynamo.testing
-from nn_common import random
+from nn_common import difference, random
 
 import flashcliff
-from flashcliff import nn
+from flashcliff import functional, nn
 
 CL300 = flashcliff.Algebra(3, 0, 0)
 
@@ -245,6 +245,88 @@ def test_frozen_parameters_get_no_gradient():
     layer(random(8, 5, 3)).sum().backward()
     assert layer.linear_right.weight.grad is None
     assert layer.weight.grad.abs().sum() > 0
+
+
+class Wrapped(torch.nn.Module):
+    """As wrappers for checkpoints and for sharding are."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, x):
+        return self.module(x)
+
+
+def hooked(module):
+    module.register_forward_hook(lambda module, args, output: output.clone())
+    return module
+
+
+def patched(module):
+    module.forward = lambda x: type(module).forward(module, x)
+    return module
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [Wrapped, hooked, patched, lambda module: torch.compile(module, backend="eager")],
+    ids=["wrapped", "hooked", "patched", "compiled"],
+)
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **o: nn.SteerableGeometricProduct(CL300, 3, **o),
+        lambda **o: nn.FullyConnectedSteerableGeometricProduct(CL300, 3, 3, **o),
+    ],
+    ids=["each", "all"],
+)
+def test_a_wrapped_normalization_is_none_the_less_one(make, wrap):
+    torch._dynamo.reset()
+    layer = make(normalization_init=0.7, dtype=torch.float64)
+    x = random(8, 5, 3)
+    wanted = layer(x)
+    a = layer.normalization.a
+    others = [layer.weight, layer.linear_right.weight, layer.linear_left.weight]
+    gradients = torch.autograd.grad(wanted.square().sum(), [a, *others])
+    layer.normalization = wrap(layer.normalization)
+    output = layer(x)
+    assert difference(output, wanted) < 1e-13
+    for got, want in zip(torch.autograd.grad(output.square().sum(), [a, *others]), gradients):
+        assert want.abs().max() > 1e-3 and difference(got, want) < 1e-12
+
+
+def test_hooks_of_a_normalization_run():
+    layer = nn.SteerableGeometricProduct(CL300, 3)
+    called = []
+    norm = layer.normalization
+    handles = [
+        norm.register_forward_pre_hook(lambda *_: called.append("before")),
+        norm.register_forward_hook(lambda *_: called.append("after")),
+        norm.register_full_backward_pre_hook(lambda *_: called.append("back")),
+        norm.register_full_backward_hook(lambda *_: called.append("done")),
+    ]
+    layer(torch.randn(8, 5, 3)).sum().backward()
+    assert called == ["before", "after", "back", "done"]
+    for handle in handles:
+        handle.remove()
+    layer(torch.randn(8, 5, 3)).sum().backward()
+    assert len(called) == 4
+
+
+def test_a_normalization_may_be_replaced():
+    """By any module, and by none."""
+    layer = nn.SteerableGeometricProduct(CL300, 3, dtype=torch.float64)
+    x = random(8, 5, 3)
+    layer.normalization = nn.GradeRMSNorm(CL300)
+    right = layer.normalization(layer.linear_right(x))
+    left = layer.linear_left(x)
+    wanted = functional.steerable_product(x, right, layer.weight, None, left, algebra=CL300)
+    assert torch.equal(layer(x), wanted)
+    layer.normalization = torch.nn.Identity()
+    right = layer.linear_right(x)
+    wanted = functional.steerable_product(x, right, layer.weight, None, left, algebra=CL300)
+    assert torch.equal(layer(x), wanted)
 
 
 def test_autocast(name):

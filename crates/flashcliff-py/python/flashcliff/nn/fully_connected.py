@@ -53,7 +53,7 @@ class FullyConnectedSteerableGeometricProduct(CliffordModule):
         self.out_features = check_features("out_features", out_features)
         self.include_first_order = include_first_order
         self.block_bytes = check_block_bytes(block_bytes)
-        self.normalization: GradeNorm | torch.nn.Identity = torch.nn.Identity()
+        self.normalization: torch.nn.Module = torch.nn.Identity()
         if normalization_init is not None:
             self.normalization = GradeNorm(
                 self.algebra, in_features, normalization_init, device=device, dtype=dtype

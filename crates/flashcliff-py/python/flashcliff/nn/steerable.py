@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TypeGuard
 
 import torch
 from torch import Tensor
@@ -32,7 +33,8 @@ class SteerableGeometricProduct(CliffordModule):
         include_first_order: whether the linear map of the input is added.
         normalization_init: start of the normalisation's parameter; ``None`` leaves it out.
 
-    Normalisation, product, sum and scale are one operator.
+    Normalisation, product, sum and scale are one operator. A normalisation that is wrapped, hooked or
+    replaced is called by itself.
 
     Source: CGENN's ``SteerableGeometricProductLayer`` (arXiv 2305.11141, section 3.3), with the
     names of its state dict.
@@ -51,7 +53,7 @@ class SteerableGeometricProduct(CliffordModule):
         super().__init__(algebra)
         self.features = check_features("features", features)
         self.include_first_order = include_first_order
-        self.normalization: GradeNorm | torch.nn.Identity = torch.nn.Identity()
+        self.normalization: torch.nn.Module = torch.nn.Identity()
         if normalization_init is not None:
             self.normalization = GradeNorm(
                 self.algebra, features, normalization_init, device=device, dtype=dtype
@@ -72,12 +74,17 @@ class SteerableGeometricProduct(CliffordModule):
         torch.nn.init.normal_(self.weight, std=1 / math.sqrt(self.algebra.grade_count))
 
     def forward(self, x: Tensor) -> Tensor:
-        normalization = self.normalization
+        right = self.linear_right(x)
+        a = None
+        if _is_plain(self.normalization):
+            a = self.normalization.a
+        else:
+            right = self.normalization(right)
         return F.steerable_product(
             x,
-            self.linear_right(x),
+            right,
             self.weight,
-            normalization.a if isinstance(normalization, GradeNorm) else None,
+            a,
             None if self.linear_left is None else self.linear_left(x),
             algebra=self.algebra,
         )
@@ -87,3 +94,14 @@ class SteerableGeometricProduct(CliffordModule):
             f"{self.algebra!r}, features={self.features}, "
             f"include_first_order={self.include_first_order}"
         )
+
+
+def _is_plain(module: torch.nn.Module) -> TypeGuard[GradeNorm]:
+    """Whether a call of the module is the function of its parameter and nothing else."""
+    return type(module) is GradeNorm and not (
+        module._forward_pre_hooks
+        or module._forward_hooks
+        or module._backward_pre_hooks
+        or module._backward_hooks
+        or "forward" in module.__dict__
+    )
