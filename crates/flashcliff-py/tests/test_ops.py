@@ -338,3 +338,84 @@ def test_threads():
         assert flashcliff.get_num_threads() == threads
         assert torch.equal(F.sgp_norm(x, y, weight, (3, 0, 0)), wanted)
     flashcliff.set_num_threads(before)
+
+
+@pytest.fixture
+def precision():
+    """The state of PyTorch that the precision of products of matrices is in, restored."""
+    cuda = torch.backends.cuda.matmul
+    cuda.fp32_precision = "none"
+    torch.set_float32_matmul_precision("highest")
+    yield cuda
+    cuda.fp32_precision = torch.backends.fp32_precision = "none"
+    torch.set_float32_matmul_precision("highest")
+    cuda.fp32_precision = "none"
+
+
+def test_matmul_precision_by_the_older_functions(precision):
+    assert not run._takes_tf32()
+    for name in ("high", "medium"):
+        torch.set_float32_matmul_precision(name)
+        assert run._takes_tf32()
+        torch.set_float32_matmul_precision("highest")
+        assert not run._takes_tf32()
+    precision.allow_tf32 = True
+    assert run._takes_tf32()
+    precision.allow_tf32 = False
+    assert not run._takes_tf32()
+
+
+def test_matmul_precision_by_the_newer_attributes(precision):
+    """After which the older getter may raise."""
+    for value, wanted in (("tf32", True), ("ieee", False), ("tf32", True), ("none", False)):
+        precision.fp32_precision = value
+        assert run._takes_tf32() is wanted
+    # Of all backends, where the one of CUDA says nothing.
+    for value, wanted in (("tf32", True), ("ieee", False), ("none", False)):
+        torch.backends.fp32_precision = value
+        assert run._takes_tf32() is wanted
+
+
+def test_matmul_precision_without_the_attributes(monkeypatch):
+    monkeypatch.setattr(torch.backends.cuda, "matmul", object())
+    for name, wanted in (("high", True), ("highest", False)):
+        monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda name=name: name)
+        assert run._takes_tf32() is wanted
+
+
+def backward_of_a_norm(dtype=torch.float64):
+    """The operator of a gradient, its arguments before what is saved, that, and those after."""
+    x, y = torch.randn(2, 8, 6, 5, dtype=dtype)
+    weight = torch.randn(5, 20, dtype=dtype)
+    output, saved = torch.ops.flashcliff.sgp_norm(x, y, weight, "cl300")
+    after = (output, [True] * 3, "cl300")
+    return (torch.randn_like(output), x, y, weight), saved, after
+
+
+def test_saved_sums_of_any_strides():
+    before, saved, after = backward_of_a_norm()
+    wanted = torch.ops.flashcliff.sgp_norm_backward(*before, saved, *after)
+    strided = torch.stack([saved, torch.full_like(saved, 9.0)], dim=-1)[:, 0]
+    assert not strided.is_contiguous()
+    for same in (strided, torch._neg_view(-saved)):
+        got = torch.ops.flashcliff.sgp_norm_backward(*before, same, *after)
+        assert all(torch.equal(a, b) for a, b in zip(got, wanted))
+
+
+def test_wrong_saved_sums():
+    before, saved, after = backward_of_a_norm()
+    expected = "sgp_norm: expected at least 24 saved numbers, torch.float64 on cpu, got"
+    for wrong, got in (
+        (saved.float(), "24, torch.float32 on cpu"),
+        (saved[:-1], "23, torch.float64 on cpu"),
+        (None, "None"),
+    ):
+        with pytest.raises(ValueError, match=f"{expected} {got}"):
+            torch.ops.flashcliff.sgp_norm_backward(*before, wrong, *after)
+    grad, *tensors = before
+    core = table.operator(table.SGP_NORM, "cl300", (True,) * 3, ("gelu", "rms", 1e-6, None, None))
+    with pytest.raises(ValueError, match=f"{expected} 24, torch.float64 on meta"):
+        run.backward(core, tensors, after[0], saved.to("meta"), grad, [True] * 3)
+    before, saved, after = backward_of_a_norm(torch.float32)
+    with pytest.raises(ValueError, match="24 saved numbers, torch.float32 on cpu, got 24"):
+        torch.ops.flashcliff.sgp_norm_backward(*before, saved.double(), *after)

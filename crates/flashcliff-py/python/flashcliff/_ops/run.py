@@ -71,8 +71,7 @@ def backward(
     grad = _checked(operator, "the gradient of the output", grad, first, shape)
     # What is not read must still be memory of the right size.
     output = grad if output is None else _checked(operator, "the output", output, first, shape)
-    if saved_len and (saved is None or saved.numel() < saved_len):
-        raise ValueError(f"{operator.name}: expected {saved_len} saved numbers, got {saved}")
+    saved = _checked_saved(operator, saved, first, saved_len) if saved_len else None
     workspace = first.new_empty(workspace_len, dtype=torch.uint8) if workspace_len else None
     grads = [torch.empty_like(tensor) if want else None for tensor, want in zip(tensors, wanted)]
     operator.backward(
@@ -105,8 +104,17 @@ def _views(operator, tensors):
     place = None
     if device >= 0:
         stream = torch._C._cuda_getCurrentRawStream(device)
-        place = (device, stream, torch.get_float32_matmul_precision() != "highest")
+        place = (device, stream, _takes_tf32())
     return contiguous, views, place
+
+
+def _takes_tf32() -> bool:
+    """Whether matrix products of float32 on CUDA may round to TF32."""
+    try:
+        # Also says what was set by the older functions, which raise once this was set.
+        return torch.backends.cuda.matmul.fp32_precision == "tf32"
+    except AttributeError:
+        return torch.get_float32_matmul_precision() != "highest"
 
 
 def _refuse(operator, tensors):
@@ -140,9 +148,30 @@ def _checked(operator, what, tensor, like, shape):
             f"{operator.name}: {what} must be {tuple(shape)}, {like.dtype} on {like.device}, got "
             f"{tuple(tensor.shape)}, {tensor.dtype} on {tensor.device}"
         )
+    return _resolved(tensor)
+
+
+def _resolved(tensor):
+    """The tensor as its memory has it."""
     if not tensor.is_contiguous():
         tensor = tensor.contiguous()
     return tensor.resolve_neg() if tensor.is_neg() else tensor
+
+
+def _checked_saved(operator, saved, like, length):
+    dtype = saved_dtype(like.dtype)
+    if (
+        saved is None
+        or saved.numel() < length
+        or saved.dtype != dtype
+        or saved.device != like.device
+    ):
+        got = "None" if saved is None else f"{saved.numel()}, {saved.dtype} on {saved.device}"
+        raise ValueError(
+            f"{operator.name}: expected at least {length} saved numbers, {dtype} on {like.device}, "
+            f"got {got}"
+        )
+    return _resolved(saved)
 
 
 def saved_dtype(dtype: torch.dtype) -> torch.dtype:
