@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch._dynamo.compiled_autograd
+import torch._dynamo.testing
 from cases import SPACE, dispatch, relative_error
+from torch.autograd import forward_ad
 
 import flashcliff
 from flashcliff import functional as F
@@ -227,3 +230,93 @@ def test_an_optimiser_learns():
         loss.backward()
         optimiser.step()
     assert (found - weight).abs().max() < 1e-2
+
+
+FORWARD_MODE = "flashcliff: {}.* has no derivatives in forward mode, and `{}` has a tangent"
+
+
+@pytest.mark.parametrize("way", ["eager", "dispatcher"])
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("case", SPACE, ids=ids)
+def test_forward_mode_is_refused(case, grad, way):
+    """Not zeros. What has no tangent may be anywhere."""
+    tensors = case.tensors(grad=grad)
+    run = lambda tensors: case.run(**tensors) if way == "eager" else dispatch(case, tensors)  # noqa: E731
+    wanted = run(tensors)
+    with forward_ad.dual_level():
+        assert torch.equal(run(tensors), wanted)
+        for name, tensor in tensors.items():
+            dual = forward_ad.make_dual(tensor, torch.ones_like(tensor))
+            with pytest.raises(NotImplementedError, match=FORWARD_MODE.format(case.name, name)):
+                run(tensors | {name: dual})
+        with torch.no_grad(), pytest.raises(NotImplementedError, match="forward mode"):
+            run(tensors | {name: dual})
+    assert torch.equal(run(tensors), wanted)
+
+
+def jvp(call, x):
+    return torch.func.jvp(call, (x,), (torch.ones_like(x),))
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.parametrize("way", ["eager", "dispatcher"])
+@pytest.mark.parametrize(
+    "transform",
+    [
+        jvp,
+        lambda call, x: torch.func.jacfwd(call)(x),
+        lambda call, x: jvp(torch.func.vmap(call), x[None]),
+        lambda call, x: torch.func.vmap(lambda x: jvp(call, x))(x[None]),
+        lambda call, x: jvp(lambda y: jvp(lambda z: call(y) * z, x)[0], x),
+        lambda call, x: torch.autograd.functional.jacobian(
+            call, x, strategy="forward-mode", vectorize=True
+        ),
+    ],
+    ids=["jvp", "jacfwd", "jvp-vmap", "vmap-jvp", "jvp-jvp", "jacobian"],
+)
+def test_forward_mode_of_functions_is_refused(transform, way):
+    x = torch.randn(8, 2, 3)
+    if way == "eager":
+        call = lambda x: F.reverse(x, R3)  # noqa: E731
+    else:
+        call = lambda x: torch.ops.flashcliff.reverse(x, "cl300")  # noqa: E731
+    with pytest.raises(NotImplementedError, match=FORWARD_MODE.format("reverse", "x")):
+        transform(call, x)
+    # Of other operands it is none of our concern.
+    output, tangent = jvp(lambda weight: call(x) * weight, torch.ones_like(x))
+    assert torch.equal(output, call(x)) and torch.equal(tangent, call(x))
+
+
+def test_forward_mode_of_gradients_is_refused():
+    x = torch.randn(8, 2, 3, requires_grad=True)
+    output = F.reverse(x, R3)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(torch.ones_like(output), torch.ones_like(output))
+        with pytest.raises(NotImplementedError, match=FORWARD_MODE.format("reverse", "grad")):
+            torch.autograd.grad(output, x, dual)
+
+
+EACH = list({case.name: case for case in SPACE}.values())
+"""A case of each operator."""
+
+
+@pytest.mark.parametrize(
+    ("case", "backend"),
+    [(case, "eager") for case in EACH] + [(SPACE[0], "aot_eager")],
+    ids=lambda value: getattr(value, "id", value),
+)
+def test_compiled_autograd(case, backend):
+    """The gradient of what ran before, outside of any graph, as a graph."""
+    torch._dynamo.reset()
+    tensors = case.tensors(grad=True)
+    case.run(**tensors).square().sum().backward()
+    wanted = [tensor.grad for tensor in tensors.values()]
+    for tensor in tensors.values():
+        tensor.grad = None
+    counter = torch._dynamo.testing.CompileCounterWithBackend(backend)
+    loss = case.run(**tensors).square().sum()
+    compiler = lambda graph: torch.compile(graph, backend=counter, fullgraph=True)  # noqa: E731
+    with torch._dynamo.compiled_autograd._enable(compiler):
+        loss.backward()
+    assert counter.frame_count >= 1
+    assert all(torch.equal(t.grad, want) for t, want in zip(tensors.values(), wanted))

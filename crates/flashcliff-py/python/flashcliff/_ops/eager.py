@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .. import _core
-from . import run
+from . import run, tangents
 from .autocast import cast
 from .library import REGISTERED, Registered
 from .table import OPS, Op, operator, present
@@ -30,6 +30,8 @@ def call(op: Op, tensors: tuple[Any, ...], algebra: str, options: tuple[Any, ...
     first = tensors[0]
     if not (first.is_cpu or first.is_cuda) or _is_transformed():
         return REGISTERED[op].call(tensors, algebra, options)
+    if tangents.active():
+        tangents.refuse(op.name, op.names, tensors)
     if torch._C._is_any_autocast_enabled():
         device = first.device.type
         if torch.is_autocast_enabled(device):
@@ -55,13 +57,14 @@ def _is_transformed() -> bool:
 class _Bound:
     """An operator of an algebra and options."""
 
-    __slots__ = ("configuration", "core", "function", "linear", "reads_output")
+    __slots__ = ("configuration", "core", "function", "linear", "reads_output", "registered")
 
     core: _core.Operator
     configuration: tuple[Any, ...]
     function: type[_Function]
     linear: bool
     reads_output: bool
+    registered: Registered
 
 
 @cache
@@ -72,13 +75,12 @@ def _bind(op: Op, algebra: str, given: tuple[bool, ...], options: tuple[Any, ...
     bound.function = _FUNCTIONS[op]
     bound.linear = op.linear
     bound.reads_output = op.reads_output(*options)
+    bound.registered = REGISTERED[op]
     return bound
 
 
 class _Function(torch.autograd.Function):
     """Any operator, with its gradient."""
-
-    registered: Registered
 
     @staticmethod
     def forward(ctx, bound, *tensors):
@@ -88,12 +90,12 @@ class _Function(torch.autograd.Function):
             ctx.save_for_backward(*tensors, saved, output if bound.reads_output else None)
         return output
 
-    @classmethod
-    def backward(cls, ctx, grad):
+    @staticmethod
+    def backward(ctx, grad):
         bound = ctx.bound
         wanted = ctx.needs_input_grad[1:]
-        if torch.is_grad_enabled():
-            return (None, *cls._through_dispatcher(ctx, grad, list(wanted)))
+        if torch.is_grad_enabled() or torch.compiler.is_compiling() or tangents.active():
+            return (None, *_through_dispatcher(ctx, grad, list(wanted)))
         if bound.linear:
             return (None, *run.backward(bound.core, [grad], None, None, grad, wanted))
         *tensors, saved, output = ctx.saved_tensors
@@ -104,20 +106,21 @@ class _Function(torch.autograd.Function):
             grads = [None if tensor is None else next(following) for tensor in tensors]
         return (None, *grads)
 
-    @classmethod
-    def _through_dispatcher(cls, ctx, grad, wanted):
-        """The gradients as an operator, which can be differentiated again or says that it
-        cannot."""
-        kept = ctx.saved_tensors
-        if not cls.registered.op.saves:
-            kept = kept[:-2]
-        grads = iter(cls.registered.backward(grad, *kept, wanted, *ctx.bound.configuration))
-        return [next(grads) if want else None for want in wanted]
+
+def _through_dispatcher(ctx, grad, wanted):
+    """The gradients as an operator, which can be differentiated again or says that it cannot,
+    and which can be traced."""
+    registered = ctx.bound.registered
+    kept = ctx.saved_tensors
+    if not registered.op.saves:
+        kept = kept[:-2]
+    grads = iter(registered.backward(grad, *kept, wanted, *ctx.bound.configuration))
+    return [next(grads) if want else None for want in wanted]
 
 
 def _function(op: Op) -> type[_Function]:
-    name = "".join(part.capitalize() for part in op.name.split("_"))
-    return type(name, (_Function,), {"registered": REGISTERED[op]})
+    """A class of its own, whose name graphs show."""
+    return type("".join(part.capitalize() for part in op.name.split("_")), (_Function,), {})
 
 
 _FUNCTIONS = {op: _function(op) for op in OPS}

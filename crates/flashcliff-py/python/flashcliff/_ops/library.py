@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .. import _core
-from . import run, shapes
+from . import run, shapes, tangents
 from .autocast import cast
 from .table import OPS, Op, operator, present
 
@@ -44,6 +44,8 @@ class Registered:
         self.backward = getattr(torch.ops.flashcliff, f"{op.name}_backward").default
         for device in ("cuda", "cpu"):
             self._register_autocast(device)
+            _refuse_tangents(self.forward, device)
+            _refuse_tangents(self.backward, device)
 
     def call(self, tensors: tuple[Any, ...], algebra: str, options: tuple[Any, ...]) -> Tensor:
         """The output, through the dispatcher."""
@@ -168,7 +170,7 @@ class Registered:
     # Autocast
 
     def _register_autocast(self, device: str) -> None:
-        key = "Autocast" + torch._C._dispatch_key_for_device(device)
+        key = _key("Autocast", device)
         keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
 
         def kernel(_, *args, **kwargs):
@@ -177,6 +179,26 @@ class Registered:
                 return self.forward(*tensors, *args[self.count :], **kwargs)
 
         _LIBRARY.impl(self.op.name, kernel, key, with_keyset=True)
+
+
+def _refuse_tangents(overload: torch._ops.OpOverload, device: str) -> None:
+    """Lets a registered operator raise where a tangent would get lost."""
+    key = _key("Autograd", device)
+    inner = torch.library.get_kernel(overload, key)
+    name = overload._schema.name.removeprefix("flashcliff::")
+    names = [argument.name for argument in overload._schema.arguments]
+
+    def kernel(keyset, *args, **kwargs):
+        if tangents.active():
+            tangents.refuse(name, names, args)
+        return inner.call_boxed(keyset, *args, **kwargs)
+
+    _LIBRARY.impl(name, kernel, key, with_keyset=True)
+
+
+def _key(what: str, device: str) -> str:
+    """The name of a key of the dispatcher."""
+    return what + str(torch._C._dispatch_key_for_device(device))
 
 
 REGISTERED: dict[Op, Registered] = {op: Registered(op) for op in OPS}
