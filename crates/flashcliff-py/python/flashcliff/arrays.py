@@ -1,8 +1,9 @@
 """The operators, forward only, on arrays of any library that speaks DLPack: NumPy, JAX, CuPy,
 PyTorch and others.
 
-The functions are those of :mod:`flashcliff.functional`, with the same arguments; a result is an
-array of the library of the first array given. Arrays are read where they lie; those that are not
+The functions are those of :mod:`flashcliff.functional`, with the same arguments, except that
+involutions and duals are of all grades and take no ``grades``; a result is an array of the library
+of the first array given. Arrays are read where they lie; those that are not
 contiguous in C order are copied by their own library first. On the CPU they are float32 or float64,
 on CUDA float16 and bfloat16 too. There are no gradients; under ``jax.jit`` arrays have no memory
 yet, so call through ``jax.pure_callback``. On CUDA a call runs on the default stream of the GPU and

@@ -10,12 +10,14 @@ paths (:attr:`flashcliff.Algebra.paths`).
 
 Element types: float32 and float64; on CUDA bfloat16 and float16 too, computed in float32, with
 parameters of the same type or of float32. Under autocast, products and linear maps take
-multivectors in its type on CUDA, and all operators run in float32 on the CPU. On CUDA,
-``torch.set_float32_matmul_precision`` governs matrix products of float32.
+multivectors in its type on CUDA, and all operators run in float32 on the CPU; float64 stays
+float64. On CUDA ``torch.set_float32_matmul_precision``, or
+``torch.backends.cuda.matmul.fp32_precision``, governs matrix products of float32.
 
 Every operator is also one of PyTorch (``torch.ops.flashcliff``), and so works with
 ``torch.compile`` and ``torch.export``. Gradients cannot be differentiated again, except those of
-the involutions and duals; transforms of ``torch.func`` are not available.
+the involutions and duals; there are no derivatives in forward mode, and a tangent raises
+``NotImplementedError``; transforms of ``torch.func`` are not available.
 
 Raises, for all functions: ``ValueError`` for wrong shapes or options, ``TypeError`` for element
 types, ``RuntimeError`` for tensors on different devices, :class:`flashcliff.UnsupportedError` if
@@ -139,10 +141,10 @@ def fcgp_norm(
     The options are those of :func:`sgp_norm`, with any grades, and
 
     Args:
-        block_bytes: on CUDA the bytes of workspace, at least 1, that the products of a block of rows
-            may take; a block has a row in any case. ``None`` takes what was tuned, or 256 MiB. Less
-            memory is slower, and gradients of weights are rounded otherwise: they are sums from block
-            to block. On the CPU it has no effect.
+        block_bytes: on CUDA the bytes, at least 1, that the path products of a block of rows may
+            take, the main part of the workspace; a block has a row in any case. ``None`` takes what
+            was tuned, or 256 MiB. Less memory is slower, and gradients of weights are rounded
+            otherwise: they are sums from block to block. On the CPU it has no effect.
 
     Source: flash-clifford's ``fused_gelu_fcgp_norm``; CGENN's fully connected product (arXiv
     2305.11141, eq. 11).

@@ -23,7 +23,8 @@ class FCGPNorm(FusedProduct):
           ``1 / sqrt(in_features (dim + 1))``
 
     Args:
-        block_bytes: as for :func:`flashcliff.functional.fcgp_norm`: bounds the workspace on CUDA.
+        block_bytes: as for :func:`flashcliff.functional.fcgp_norm`: bounds the path products of a
+            block on CUDA, the main part of the workspace.
 
     Source: flash-clifford's ``fused_gelu_fcgp_norm``; CGENN's fully connected product (arXiv
     2305.11141, eq. 11) and its start.

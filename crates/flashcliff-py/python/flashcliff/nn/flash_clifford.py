@@ -46,7 +46,8 @@ class FlashCliffordLayer(CliffordModule):
             blade as flash-clifford does, which **breaks equivariance** as soon as training moves
             it off zero. ``"none"``: there is no bias.
         block_bytes: as for :func:`flashcliff.functional.fcgp_norm`: with ``fully_connected`` it
-            bounds the workspace on CUDA, otherwise it has no effect.
+            bounds the path products of a block on CUDA, the main part of the workspace; otherwise
+            it has no effect.
 
     Source: flash-clifford, ``modules/layer.py``.
     """

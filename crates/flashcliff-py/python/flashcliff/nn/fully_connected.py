@@ -30,7 +30,8 @@ class FullyConnectedSteerableGeometricProduct(CliffordModule):
         - ``normalization``: :class:`GradeNorm` of ``in_features``
 
     Args:
-        block_bytes: as for :func:`flashcliff.functional.fcgp_norm`: bounds the workspace on CUDA.
+        block_bytes: as for :func:`flashcliff.functional.fcgp_norm`: bounds the path products of a
+            block on CUDA, the main part of the workspace.
 
     Source: CGENN's ``FullyConnectedSteerableGeometricProductLayer`` (arXiv 2305.11141, eq. 11),
     with the names of its state dict.

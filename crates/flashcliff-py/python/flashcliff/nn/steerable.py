@@ -33,8 +33,8 @@ class SteerableGeometricProduct(CliffordModule):
         include_first_order: whether the linear map of the input is added.
         normalization_init: start of the normalisation's parameter; ``None`` leaves it out.
 
-    Normalisation, product, sum and scale are one operator. A normalisation that is wrapped, hooked or
-    replaced is called by itself.
+    Normalisation, product, sum and scale are one operator. A normalisation that is wrapped,
+    hooked or replaced is called by itself.
 
     Source: CGENN's ``SteerableGeometricProductLayer`` (arXiv 2305.11141, section 3.3), with the
     names of its state dict.
