@@ -48,10 +48,27 @@ def test_blocks_have_no_effect_here(monkeypatch):
     monkeypatch.setattr(arrays.table, "operator", remember)
     output = arrays.fcgp_norm(**tensors, algebra=(3, 0, 0), block_bytes=1000)
     assert found == [1000] and np.array_equal(output, wanted)
-    with pytest.raises(ValueError, match="block_bytes must be at least 1, or None, got 0"):
+    with pytest.raises(ValueError, match="block_bytes: expected at least 1, or None, got 0"):
         arrays.fcgp_norm(**tensors, algebra=(3, 0, 0), block_bytes=0)
     with pytest.raises(TypeError, match="block_bytes: expected an integer or None, got 1.0"):
         arrays.fcgp_norm(**tensors, algebra=(3, 0, 0), block_bytes=1.0)
+
+
+def test_options():
+    x = np.ones((8, 2, 3))
+    with pytest.raises(ValueError, match=r"left: expected grades from 0 to 3, got \(-1,\)"):
+        arrays.product(x, x, (3, 0, 0), left=(-1,))
+    with pytest.raises(TypeError, match="gate: expected a string, got"):
+        arrays.gate(x, (3, 0, 0), gate=["gelu"])
+    with pytest.raises(ValueError, match="eps: expected a finite number"):
+        arrays.grade_rms(x, (3, 0, 0), eps=1 << 2000)
+
+
+def test_negative_views():
+    """Which capsules cannot say."""
+    x = torch.randn(8, 3, 4)
+    for negative in (torch._neg_view(x), torch._neg_view(x.mT.contiguous()).mT):
+        assert torch.equal(arrays.reverse(negative, (3, 0, 0)), -arrays.reverse(x, (3, 0, 0)))
 
 
 def test_batch_axes_and_strides():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import sys
 
+import numpy as np
 import pytest
 import torch
 from cases import SPACE, dispatch
@@ -32,7 +33,7 @@ def test_exceptions():
     [
         ((1, 1, 1), flashcliff.UnsupportedError, r"no kernels for Cl\(1,1,1\).*cl300.*algebras.rs"),
         ((9, 0, 0), flashcliff.UnsupportedError, "p \\+ q \\+ r <= 8"),
-        ((1 << 70, 0, 0), OverflowError, "too big"),
+        ((1 << 70, 0, 0), ValueError, r"p \+ q \+ r <= 8, got \(1180591620717411303424, 0, 0\)"),
         ((-1, 0, 0), ValueError, "p: expected at least 0, got -1"),
         ((3.0, 0, 0), TypeError, "p: expected an integer, got 3.0"),
         (("3", 0, 0), TypeError, "p: expected an integer"),
@@ -59,8 +60,15 @@ def test_algebra_objects():
     assert R3.reachable("exterior", (1,), (1,)) == (2,)
     assert R3.blades_of((2, 0)) == (0, 4, 5, 6)
     assert R3.paths_between((1,), (1,)) == ((1, 0, 1), (1, 2, 1))
-    with pytest.raises(ValueError, match="expected a grade from 0 to 3, found 4"):
+    assert R3.blades_of(()) == () and flashcliff.Algebra(np.int64(3)) is R3
+    with pytest.raises(ValueError, match=r"left: expected grades from 0 to 3, got \(4,\)"):
         R3.reachable("geometric", (4,))
+    with pytest.raises(ValueError, match=r"right: expected grades from 0 to 3, got \(-1, 1\)"):
+        R3.paths_between(None, (1, -1))
+    with pytest.raises(ValueError, match="grades: expected grades from 0 to 3"):
+        R3.blades_of((1 << 70,))
+    with pytest.raises(TypeError, match="grades: expected an integer, got 1.0"):
+        R3.blades_of((1.0,))
     with pytest.raises(ValueError, match="expected a product.*found `inner`"):
         R3.terms("inner")
 
@@ -134,8 +142,25 @@ def test_options():
         F.mv_linear(x, torch.randn(2, 4, 4), torch.randn(2), algebra=R3, bias_mode="some")
     with pytest.raises(ValueError, match="unknown invariant"):
         F.mv_silu(x, torch.randn(4, 4), torch.randn(4, 4), R3, invariant="mag")
+    for wrong in (1, None, ["gelu"], {}):
+        with pytest.raises(TypeError, match="gate: expected a string, got"):
+            F.sgp_norm(x, y, weight, R3, gate=wrong)
+        with pytest.raises(TypeError, match="norm: expected a string, got"):
+            F.fcgp_norm(x, y, torch.randn(20, 4, 4), R3, norm=wrong)
+        with pytest.raises(TypeError, match="gate: expected a string, got"):
+            F.gate(x, R3, gate=wrong)
+        with pytest.raises(TypeError, match="kind: expected a string, got"):
+            F.product(x, y, R3, wrong)
+        with pytest.raises(TypeError, match="invariant: expected a string, got"):
+            F.mv_silu(x, torch.randn(4, 4), torch.randn(4, 4), R3, invariant=wrong)
+        for name in ("bias_mode", "weight_layout"):
+            with pytest.raises(TypeError, match=f"{name}: expected a string, got"):
+                F.mv_linear(x, torch.randn(2, 4, 4), algebra=R3, **{name: wrong})
+    for eps in (1 << 2000, -(1 << 2000)):
+        with pytest.raises(ValueError, match="eps: expected a finite number"):
+            F.grade_rms(x, R3, eps=eps)
     with pytest.raises(TypeError):
-        F.sgp_norm(x, y, weight, R3, gate=1)
+        F.grade_rms(x, R3, eps=None)
     with pytest.raises(ValueError, match="could not convert"):
         F.sgp_norm(x, y, weight, R3, eps="small")
 
@@ -146,7 +171,7 @@ def test_limits_of_blocks():
     F.fcgp_norm(x, y, weight, R3, block_bytes=1)
     for limit in (0, -1, -(1 << 40)):
         with pytest.raises(
-            ValueError, match=f"block_bytes must be at least 1, or None, got {limit}"
+            ValueError, match=f"block_bytes: expected at least 1, or None, got {limit}"
         ):
             F.fcgp_norm(x, y, weight, R3, block_bytes=limit)
         options = ("gelu", "rms", 1e-6, None, None, limit)
@@ -156,8 +181,12 @@ def test_limits_of_blocks():
     for limit in (1.0, True, "1", 0.5, (1,)):
         with pytest.raises(TypeError, match="block_bytes: expected an integer or None, got"):
             F.fcgp_norm(x, y, weight, R3, block_bytes=limit)
-    with pytest.raises(OverflowError):
-        F.fcgp_norm(x, y, weight, R3, block_bytes=1 << 70)
+    for limit in (1 << 63, 1 << 70):
+        with pytest.raises(ValueError, match=f"block_bytes: expected at most .*, got {limit}"):
+            F.fcgp_norm(x, y, weight, R3, block_bytes=limit)
+    wanted = F.fcgp_norm(x, y, weight, R3)
+    for limit in (np.int64(1000), np.uint8(7), torch.tensor(1000), (1 << 63) - 1):
+        assert torch.equal(F.fcgp_norm(x, y, weight, R3, block_bytes=limit), wanted)
     with pytest.raises(TypeError, match="block_bytes"):
         F.sgp_norm(x, y, weight, R3, block_bytes=1)
 
@@ -168,15 +197,35 @@ def test_grades():
         flashcliff.UnsupportedError, match=r"no kernel for grades \(2\) and \(0,1,2,3\)"
     ):
         F.product(x[4:7], y, R3, left=(2,))
-    for grades in ((4,), (12,)):
-        with pytest.raises(ValueError, match="expected a grade from 0 to"):
+    for grades in ((4,), (12,), (-1,), (1 << 70,), ()):
+        with pytest.raises(ValueError, match="left: expected grades from 0 to 3, got"):
             F.product(x, y, R3, left=grades)
-    with pytest.raises((ValueError, OverflowError)):
-        F.product(x, y, R3, left=(-1,))
+        with pytest.raises(ValueError, match="right: expected grades from 0 to 3, got"):
+            F.sgp_norm(x, y, weight, (3, 0, 0), right=grades)
+        with pytest.raises(ValueError, match="grades: expected grades from 0 to 3, got"):
+            F.mv_linear(x, torch.randn(2, 4, 4), algebra=R3, grades=grades)
+        for name in ("reverse", "grade_involution", "clifford_conjugate", "dual", "undual"):
+            with pytest.raises(ValueError, match="grades: expected grades from 0 to 3, got"):
+                getattr(F, name)(x[:0], R3, grades=grades)
+    for grades in ((1.0,), (True,), ("1",), "1", ((1,),)):
+        with pytest.raises(TypeError, match="left: expected an integer, got"):
+            F.product(x, y, R3, left=grades)
+        with pytest.raises(TypeError, match="grades: expected an integer, got"):
+            F.reverse(x[1:4], R3, grades=grades)
+    with pytest.raises(TypeError, match="not iterable"):
+        F.product(x, y, R3, left=1)
+    # Past the functions too.
+    with pytest.raises(ValueError, match="an option is out of range"):
+        torch.ops.flashcliff.product(x, y, "cl300", "geometric", [-1])
+    assert torch.equal(
+        F.product(x[1:4], y, R3, left=np.array([1])), F.product(x[1:4], y, R3, left=(1,))
+    )
     with pytest.raises(flashcliff.UnsupportedError, match="scalar bias"):
         F.mv_linear(x[1:4], torch.randn(2, 4, 1), torch.randn(2), algebra=R3, grades=(1,))
     with pytest.raises(ValueError, match="tensor `x` must be"):
         F.reverse(x, R3, grades=(1,))
+    with pytest.raises(TypeError, match="`x` must be a torch.Tensor, got ndarray"):
+        F.reverse(x[1:4].numpy(), R3, grades=(1,))
 
 
 def test_a_layer():

@@ -194,8 +194,16 @@ def test_an_algebra_may_be_a_tuple():
         (
             lambda: nn.FullyConnectedSteerableGeometricProduct(CL300, 3, 4, block_bytes=-1),
             ValueError,
-            "block_bytes: expected at least 1, got -1",
+            "block_bytes: expected at least 1, or None, got -1",
         ),
+        (
+            lambda: nn.FCGPNorm(CL300, 3, 4, block_bytes=1 << 70),
+            ValueError,
+            "block_bytes: expected at most",
+        ),
+        (lambda: nn.SGPNorm(CL300, 3, gate=["gelu"]), TypeError, "gate: expected a string"),
+        (lambda: nn.SGPNorm(CL300, 3, left=(-1,)), ValueError, "left: expected grades from 0 to 3"),
+        (lambda: nn.MVLinear(CL300, 3, 4, grades=(0.0,)), TypeError, "grades: expected an integer"),
         (lambda: nn.Product(CL300, "inner"), ValueError, "kind: expected one of geometric"),
         (lambda: nn.FlashCliffordLayer(CL300, 3, bias_mode="x"), ValueError, "bias_mode"),
         (lambda: nn.Product(CL300, left=()), ValueError, "left: expected grades"),

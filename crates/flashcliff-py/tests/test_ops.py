@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import reference
 import torch
+import torch.utils._python_dispatch
 from cases import CASES, SPACE, Case, dispatch, relative_error
 
 import flashcliff
@@ -282,6 +283,36 @@ def test_some_grades(name, grades):
     assert torch.equal(output, wanted[space.carried(reached)])
     output.sum().backward()
     assert torch.equal(x.grad.abs(), torch.ones_like(x))
+
+
+@pytest.mark.parametrize("name", ["reverse", "dual"])
+def test_some_grades_without_data_of_the_host(name):
+    """Which a CUDA graph cannot capture, and for which a stream waits."""
+    called = []
+
+    class Record(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            called.append(func.name())
+            return func(*args, **(kwargs or {}))
+
+    x = torch.randn(4, 2, 3, requires_grad=True)
+    with Record():
+        getattr(F, name)(x, (3, 0, 0), grades=(2, 0)).sum().backward()
+    assert f"flashcliff::{name}" in called
+    forbidden = ("index", "lift", "_to_copy", "scalar_tensor", "_local_scalar")
+    assert not [name for name in called if any(word in name for word in forbidden)]
+
+
+@pytest.mark.parametrize("cached", [table.operator, eager._bind])
+def test_few_operators_are_kept(cached):
+    tensors = {name: tensor.detach() for name, tensor in connected().items()}
+    wanted = F.fcgp_norm(**tensors, algebra=(3, 0, 0))
+    cached.cache_clear()
+    for limit in range(1, table.CACHED + 10):
+        output = F.fcgp_norm(**tensors, algebra=(3, 0, 0), block_bytes=limit)
+    assert torch.equal(output, wanted)
+    info = cached.cache_info()
+    assert info.currsize == info.maxsize == table.CACHED
 
 
 @pytest.mark.parametrize(

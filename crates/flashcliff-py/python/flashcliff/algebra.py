@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from . import _core
+from ._ops import checks
 
 
 class Algebra:
@@ -49,7 +50,10 @@ class Algebra:
         found = cls._instances.get(signature)
         if found is not None:
             return found
-        core = _core.Algebra(*signature)
+        try:
+            core = _core.Algebra(*signature)
+        except OverflowError:
+            raise ValueError(f"algebra: expected p + q + r <= 8, got {signature}") from None
         self = object.__new__(cls)
         self._core = core
         self.signature = signature
@@ -84,14 +88,14 @@ class Algebra:
         carry only these grades store them."""
         if grades is None:
             return tuple(range(self.blade_count))
-        wanted = set(grades_of(grades) or ())
+        wanted = grades_of(self, "grades", grades, empty=True) or ()
         return tuple(index for index, grade in enumerate(self.grades) if grade in wanted)
 
     def paths_between(
         self, left: Iterable[int] | None = None, right: Iterable[int] | None = None
     ) -> tuple[tuple[int, int, int], ...]:
         """The paths between operands that carry only some grades."""
-        return tuple(self._core.paths(grades_of(left), grades_of(right)))
+        return tuple(self._core.paths(*self._sides(left, right)))
 
     def reachable(
         self,
@@ -100,12 +104,19 @@ class Algebra:
         right: Iterable[int] | None = None,
     ) -> tuple[int, ...]:
         """The grades of a product of operands that carry only some grades."""
-        return tuple(self._core.reachable(kind, grades_of(left), grades_of(right)))
+        return tuple(self._core.reachable(kind, *self._sides(left, right)))
 
     def terms(self, kind: str = "geometric") -> tuple[tuple[int, int, int, int], ...]:
         """The non-zero products of blades: ``(left, right, output, sign)``. The commutator of two
         blades is their product, or zero."""
         return tuple(self._core.terms(kind))
+
+    def _sides(
+        self, left: Iterable[int] | None, right: Iterable[int] | None
+    ) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
+        return grades_of(self, "left", left, empty=True), grades_of(
+            self, "right", right, empty=True
+        )
 
     def __repr__(self) -> str:
         return "Algebra({}, {}, {})".format(*self.signature)
@@ -128,14 +139,21 @@ def as_algebra(algebra: Algebra | tuple[int, ...]) -> Algebra:
     raise TypeError(f"algebra: expected a flashcliff.Algebra or a tuple (p, q, r), got {algebra!r}")
 
 
-def grades_of(grades: Iterable[int] | None) -> list[int] | None:
-    """Grades in ascending order, each once; ``None``, for all, stays ``None``."""
-    return None if grades is None else sorted(set(grades))
+def grades_of(
+    algebra: Algebra | tuple[int, ...],
+    name: str,
+    grades: Iterable[int] | None,
+    empty: bool = False,
+) -> tuple[int, ...] | None:
+    """Grades that the algebra has, in ascending order, each once; ``None``, for all, stays
+    ``None``."""
+    if grades is None:
+        return None
+    return checks.grades(as_algebra(algebra).dim, name, grades, empty)
 
 
-def _count(name: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name}: expected an integer, got {value!r}")
+def _count(name: str, value: Any) -> int:
+    value = checks.integer(name, value)
     if value < 0:
         raise ValueError(f"{name}: expected at least 0, got {value}")
     return value

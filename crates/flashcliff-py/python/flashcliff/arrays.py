@@ -24,7 +24,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from . import _core
-from ._ops import table
+from ._ops import checks, table
+from ._ops.options import gated, linear_map, sides
 from .algebra import Algebra, as_algebra
 
 __all__ = [
@@ -77,7 +78,7 @@ def sgp_norm(
     right: Grades = None,
 ) -> Array:
     """As :func:`flashcliff.functional.sgp_norm`."""
-    options = (gate, norm, float(eps), _grades(left), _grades(right))
+    options = (*gated(gate, norm, eps), *sides(algebra, left, right))
     return _call(table.SGP_NORM, (x, y, weight), algebra, options)
 
 
@@ -95,8 +96,8 @@ def fcgp_norm(
     block_bytes: int | None = None,
 ) -> Array:
     """As :func:`flashcliff.functional.fcgp_norm`."""
-    blocks = table.integer("block_bytes", block_bytes)
-    options = (gate, norm, float(eps), _grades(left), _grades(right), blocks)
+    blocks = checks.block_bytes(block_bytes)
+    options = (*gated(gate, norm, eps), *sides(algebra, left, right), blocks)
     return _call(table.FCGP_NORM, (x, y, weight), algebra, options)
 
 
@@ -112,7 +113,7 @@ def mv_linear(
     weight_layout: str = "out-in-grade",
 ) -> Array:
     """As :func:`flashcliff.functional.mv_linear`."""
-    options = (bool(per_grade), bias_mode, _grades(grades), weight_layout)
+    options = linear_map(algebra, per_grade, bias_mode, grades, weight_layout)
     return _call(table.MV_LINEAR, (x, weight, bias), algebra, options)
 
 
@@ -133,8 +134,8 @@ def mv_linear_sgp_norm(
     recompute: bool = False,
 ) -> Array:
     """As :func:`flashcliff.functional.mv_linear_sgp_norm`."""
-    linear = (bool(per_grade), bias_mode, _grades(grades), weight_layout)
-    options = (*linear, gate, norm, float(eps), bool(recompute))
+    linear = linear_map(algebra, per_grade, bias_mode, grades, weight_layout)
+    options = (*linear, *gated(gate, norm, eps), bool(recompute))
     tensors = (x, linear_weight, linear_bias, weight)
     return _call(table.MV_LINEAR_SGP_NORM, tensors, algebra, options)
 
@@ -149,7 +150,9 @@ def product(
     right: Grades = None,
 ) -> Array:
     """As :func:`flashcliff.functional.product`."""
-    return _call(table.PRODUCT, (x, y), algebra, (kind, _grades(left), _grades(right)))
+    return _call(
+        table.PRODUCT, (x, y), algebra, (checks.word("kind", kind), *sides(algebra, left, right))
+    )
 
 
 def geometric_product(
@@ -205,7 +208,7 @@ def sandwich(
     x: Array, y: Array, algebra: AlgebraLike, *, left: Grades = None, right: Grades = None
 ) -> Array:
     """As :func:`flashcliff.functional.sandwich`."""
-    return _call(table.SANDWICH, (x, y), algebra, (_grades(left), _grades(right)))
+    return _call(table.SANDWICH, (x, y), algebra, sides(algebra, left, right))
 
 
 def steerable_product(
@@ -225,7 +228,7 @@ def mv_silu(
     x: Array, a: Array, b: Array, algebra: AlgebraLike, *, invariant: str = "mag2"
 ) -> Array:
     """As :func:`flashcliff.functional.mv_silu`."""
-    return _call(table.MV_SILU, (x, a, b), algebra, (invariant,))
+    return _call(table.MV_SILU, (x, a, b), algebra, (checks.word("invariant", invariant),))
 
 
 def mv_layer_norm(x: Array, a: Array, algebra: AlgebraLike) -> Array:
@@ -240,12 +243,12 @@ def grade_norm(x: Array, a: Array, algebra: AlgebraLike) -> Array:
 
 def grade_rms(x: Array, algebra: AlgebraLike, *, eps: float = 1e-6) -> Array:
     """As :func:`flashcliff.functional.grade_rms`."""
-    return _call(table.GRADE_RMS, (x,), algebra, (float(eps),))
+    return _call(table.GRADE_RMS, (x,), algebra, (checks.number("eps", eps),))
 
 
 def gate(x: Array, algebra: AlgebraLike, *, gate: str = "gelu") -> Array:
     """As :func:`flashcliff.functional.gate`."""
-    return _call(table.GATE, (x,), algebra, (gate,))
+    return _call(table.GATE, (x,), algebra, (checks.word("gate", gate),))
 
 
 def norm(x: Array, algebra: AlgebraLike) -> Array:
@@ -350,6 +353,9 @@ class _Borrowed:
             self._read(_contiguous(operator, name, array))
 
     def _read(self, array: Array) -> None:
+        if hasattr(array, "resolve_neg"):
+            # A tensor of PyTorch may be a view of the negative, of which capsules say nothing.
+            array = array.resolve_neg()
         # The array too: not every library lets its capsules keep the memory.
         self._array = array
         # 1 is the default stream of CUDA.
@@ -386,7 +392,3 @@ def _flat(
         expected = ", ".join(("blades", *map(str, batch), "channels"))
         raise ValueError(f"{operator}: tensor `{name}` must be [{expected}], got {list(shape)}")
     return shape[0], math.prod(batch), shape[-1]
-
-
-def _grades(grades: Grades) -> tuple[int, ...] | None:
-    return None if grades is None else tuple(sorted(set(grades)))

@@ -20,22 +20,24 @@ the involutions and duals; there are no derivatives in forward mode, and a tange
 ``NotImplementedError``; transforms of ``torch.func`` are not available.
 
 Raises, for all functions: ``ValueError`` for wrong shapes or options, ``TypeError`` for element
-types, ``RuntimeError`` for tensors on different devices, :class:`flashcliff.UnsupportedError` if
-there are no kernels for the algebra, the grades or the device, :class:`flashcliff.CudaError` if
-CUDA fails.
+types and for options of other types, ``RuntimeError`` for tensors on different devices,
+:class:`flashcliff.UnsupportedError` if there are no kernels for the algebra, the grades or the
+device, :class:`flashcliff.CudaError` if CUDA fails.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ._ops import table
+from ._ops import checks, table
 from ._ops.eager import call
-from .algebra import Algebra, as_algebra
+from ._ops.options import gated, linear_map, sides
+from .algebra import Algebra, as_algebra, grades_of
 
 __all__ = [
     "clifford_conjugate",
@@ -108,7 +110,7 @@ def sgp_norm(
     Source: flash-clifford's ``fused_gelu_sgp_norm``; the product is CGENN's (arXiv 2305.11141, eq.
     10).
     """
-    options = (gate, norm, float(eps), _grades(left), _grades(right))
+    options = (*gated(gate, norm, eps), *sides(algebra, left, right))
     return _call(table.SGP_NORM, (x, y, weight), algebra, options)
 
 
@@ -149,8 +151,8 @@ def fcgp_norm(
     Source: flash-clifford's ``fused_gelu_fcgp_norm``; CGENN's fully connected product (arXiv
     2305.11141, eq. 11).
     """
-    blocks = table.integer("block_bytes", block_bytes)
-    options = (gate, norm, float(eps), _grades(left), _grades(right), blocks)
+    blocks = checks.block_bytes(block_bytes)
+    options = (*gated(gate, norm, eps), *sides(algebra, left, right), blocks)
     return _call(table.FCGP_NORM, (x, y, weight), algebra, options)
 
 
@@ -188,7 +190,7 @@ def mv_linear(
 
     Source: CGENN's ``MVLinear`` (arXiv 2305.11141, eq. 8).
     """
-    options = (bool(per_grade), bias_mode, _grades(grades), weight_layout)
+    options = linear_map(algebra, per_grade, bias_mode, grades, weight_layout)
     return _call(table.MV_LINEAR, (x, weight, bias), algebra, options)
 
 
@@ -239,8 +241,8 @@ def mv_linear_sgp_norm(
 
     Source: flash-clifford's ``Layer``.
     """
-    linear = (bool(per_grade), bias_mode, _grades(grades), weight_layout)
-    options = (*linear, gate, norm, float(eps), bool(recompute))
+    linear = linear_map(algebra, per_grade, bias_mode, grades, weight_layout)
+    options = (*linear, *gated(gate, norm, eps), bool(recompute))
     tensors = (x, linear_weight, linear_bias, weight)
     return _call(table.MV_LINEAR_SGP_NORM, tensors, algebra, options)
 
@@ -264,7 +266,9 @@ def product(
         right: the grades that ``y`` carries. There are kernels for all grades and for vectors, in
             any combination.
     """
-    return _call(table.PRODUCT, (x, y), algebra, (kind, _grades(left), _grades(right)))
+    return _call(
+        table.PRODUCT, (x, y), algebra, (checks.word("kind", kind), *sides(algebra, left, right))
+    )
 
 
 def geometric_product(
@@ -326,7 +330,7 @@ def sandwich(
     all grades, and for
     rotors (the even grades) on vectors.
     """
-    return _call(table.SANDWICH, (x, y), algebra, (_grades(left), _grades(right)))
+    return _call(table.SANDWICH, (x, y), algebra, sides(algebra, left, right))
 
 
 def steerable_product(
@@ -370,7 +374,7 @@ def mv_silu(
 
     Source: CGENN's ``MVSiLU``.
     """
-    return _call(table.MV_SILU, (x, a, b), algebra, (invariant,))
+    return _call(table.MV_SILU, (x, a, b), algebra, (checks.word("invariant", invariant),))
 
 
 def mv_layer_norm(x: Tensor, a: Tensor, algebra: AlgebraLike) -> Tensor:
@@ -398,12 +402,12 @@ def grade_norm(x: Tensor, a: Tensor, algebra: AlgebraLike) -> Tensor:
 def grade_rms(x: Tensor, algebra: AlgebraLike, *, eps: float = 1e-6) -> Tensor:
     """The norm of :func:`sgp_norm`: ``o_g = x_g / sqrt(mean over channels of |x_g|^2 + eps)`` for
     each grade and batch element, ``|.|`` Euclidean. ``x`` is ``[blades, *batch, C]``."""
-    return _call(table.GRADE_RMS, (x,), algebra, (float(eps),))
+    return _call(table.GRADE_RMS, (x,), algebra, (checks.number("eps", eps),))
 
 
 def gate(x: Tensor, algebra: AlgebraLike, *, gate: str = "gelu") -> Tensor:
     """The gate of :func:`sgp_norm`: ``o = gate(x_0) x``. ``x`` is ``[blades, *batch, C]``."""
-    return _call(table.GATE, (x,), algebra, (gate,))
+    return _call(table.GATE, (x,), algebra, (checks.word("gate", gate),))
 
 
 def norm(x: Tensor, algebra: AlgebraLike) -> Tensor:
@@ -478,27 +482,28 @@ def _flatten(operator: str, name: str, tensor: Tensor, batch: tuple[int, ...]) -
     return tensor.unsqueeze(1) if tensor.dim() == 2 else tensor.flatten(1, -2)
 
 
-def _grades(grades: Grades) -> tuple[int, ...] | None:
-    """Grades as the options of operators: in ascending order, each once."""
-    return None if grades is None else tuple(sorted(set(grades)))
-
-
 def _unary(op: table.Op, x: Tensor, algebra: AlgebraLike, grades: Grades) -> Tensor:
     """An involution or a dual; of some grades by way of all."""
     if grades is None:
         return _call(op, (x,), algebra, ())
     algebra = as_algebra(algebra)
-    carried = algebra.blades_of(grades)
-    if x.dim() < 2 or x.shape[0] != len(carried):
+    carried = grades_of(algebra, "grades", grades) or ()
+    dim = algebra.dim
+    sizes = [math.comb(dim, grade) for grade in range(dim + 1)]
+    count = sum(sizes[grade] for grade in carried)
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{op.name}: `x` must be a torch.Tensor, got {type(x).__name__}")
+    if x.dim() < 2 or x.shape[0] != count:
         raise ValueError(
-            f"{op.name}: tensor `x` must be [{len(carried)}, *batch, channels], got {list(x.shape)}"
+            f"{op.name}: tensor `x` must be [{count}, *batch, channels], got {list(x.shape)}"
         )
-    count = algebra.blade_count
-    full = x.new_zeros((count, *x.shape[1:]))
-    full = full.index_copy(0, torch.tensor(carried, device=x.device), x)
-    reached = (
-        sorted(count - 1 - blade for blade in carried)
-        if op in (table.DUAL, table.UNDUAL)
-        else carried
-    )
-    return _call(op, (full,), algebra, ())[list(reached)]
+    # Without an index, which would be copied from the host.
+    given = iter(x.split([sizes[grade] for grade in carried]))
+    parts = [
+        next(given) if grade in carried else x.new_zeros((sizes[grade], *x.shape[1:]))
+        for grade in range(dim + 1)
+    ]
+    output = _call(op, (torch.cat(parts),), algebra, ()).split(sizes)
+    dual = op in (table.DUAL, table.UNDUAL)
+    reached = sorted(dim - grade for grade in carried) if dual else carried
+    return torch.cat([output[grade] for grade in reached])

@@ -5,7 +5,7 @@ The dispatcher's way costs several times as much for each call, which small tens
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from .. import _core
 from . import run, tangents
 from .autocast import cast
 from .library import REGISTERED, Registered
-from .table import OPS, Op, operator, present
+from .table import CACHED, OPS, Op, operator, present
 
 _PLAIN = frozenset((Tensor, torch.nn.Parameter))
 
@@ -67,7 +67,7 @@ class _Bound:
     registered: Registered
 
 
-@cache
+@lru_cache(maxsize=CACHED)
 def _bind(op: Op, algebra: str, given: tuple[bool, ...], options: tuple[Any, ...]) -> _Bound:
     bound = _Bound()
     bound.core = operator(op, algebra, given, options)

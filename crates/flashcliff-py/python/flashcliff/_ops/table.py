@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from .. import _core
@@ -13,6 +13,9 @@ from ..algebra import Algebra
 
 PARAMETERS = frozenset(("weight", "bias", "linear_weight", "linear_bias", "a", "b"))
 """The names of inputs without a batch axis."""
+
+CACHED = 256
+"""How many operators are kept, of all algebras and options."""
 
 Maker = Callable[..., "_core.Operator"]
 
@@ -77,21 +80,17 @@ def present(tensors: Sequence[Any]) -> Sequence[Any]:
     return tensors
 
 
-def integer(name: str, value: Any) -> int | None:
-    """An option that is an integer or ``None``. Operators are found by their options, and ``1.0`` and
-    ``True`` would find that of ``1``."""
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-        raise TypeError(f"{name}: expected an integer or None, got {value!r}")
-    return value
-
-
-@cache
+@lru_cache(maxsize=CACHED)
 def operator(
     op: Op, algebra: str, given: tuple[bool, ...], options: tuple[Any, ...]
 ) -> _core.Operator:
-    """The compiled operator of an algebra and options; made once."""
+    """The compiled operator of an algebra and options; made once, unless many others are used
+    before the next time."""
     p, q, r = (int(digit) for digit in algebra.removeprefix("cl"))
-    return op.make(Algebra(p, q, r)._core, given, *options)
+    try:
+        return op.make(Algebra(p, q, r)._core, given, *options)
+    except OverflowError as error:
+        raise ValueError(f"{op.name}: an option is out of range: {error}") from None
 
 
 _GATE = Option("gate", "str", "gelu")

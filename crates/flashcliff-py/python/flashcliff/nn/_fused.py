@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torch.nn import Parameter
 
-from ._module import AlgebraLike, CliffordModule, Grades, check_choice, check_grades, joined
+from ..algebra import grades_of
+from ._module import AlgebraLike, CliffordModule, Grades, check_choice, joined
 from .gate import GATES
 
 
@@ -26,8 +27,8 @@ class FusedProduct(CliffordModule):
         self.gate = check_choice("gate", gate, GATES)
         self.norm = check_choice("norm", norm, ("none", "rms"))
         self.eps = eps
-        self.left = check_grades(self.algebra, "left", left)
-        self.right = check_grades(self.algebra, "right", right)
+        self.left = grades_of(self.algebra, "left", left)
+        self.right = grades_of(self.algebra, "right", right)
 
     def _paths(self) -> int:
         return len(self.algebra.paths_between(self.left, self.right))

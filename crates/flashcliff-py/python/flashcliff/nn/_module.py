@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from .._ops import checks
 from ..algebra import Algebra, as_algebra
 
 AlgebraLike = Algebra | tuple[int, ...]
@@ -31,35 +32,19 @@ class CliffordModule(torch.nn.Module):
 
 def check_features(name: str, value: Any) -> int:
     """A number, of channels say, at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name}: expected an integer, got {value!r}")
+    value = checks.integer(name, value)
     if value < 1:
         raise ValueError(f"{name}: expected at least 1, got {value}")
-    return int(value)
-
-
-def check_block_bytes(value: Any) -> int | None:
-    """What a block of rows may take on CUDA; ``None`` leaves it to the library."""
-    return None if value is None else check_features("block_bytes", value)
+    return value
 
 
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
     """One of some names."""
+    value = checks.word(name, value)
     for choice in choices:
         if value == choice:
             return choice
     raise ValueError(f"{name}: expected one of {', '.join(choices)}, got {value!r}")
-
-
-def check_grades(algebra: Algebra, name: str, grades: Grades | None) -> tuple[int, ...] | None:
-    """Grades that the algebra has, in ascending order; ``None`` stands for all."""
-    if grades is None:
-        return None
-    found = tuple(sorted(set(grades)))
-    largest = algebra.dim
-    if not found or found[0] < 0 or found[-1] > largest:
-        raise ValueError(f"{name}: expected grades from 0 to {largest}, got {found}")
-    return found
 
 
 def joined(*parts: str) -> str:

@@ -9,8 +9,9 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from .. import functional as F
+from .._ops import checks
 from ._fused import FusedProduct
-from ._module import AlgebraLike, Grades, check_block_bytes, check_features, joined
+from ._module import AlgebraLike, Grades, check_features, joined
 
 
 class FCGPNorm(FusedProduct):
@@ -48,7 +49,7 @@ class FCGPNorm(FusedProduct):
         super().__init__(algebra, gate, norm, eps, left, right)
         self.in_features = check_features("in_features", in_features)
         self.out_features = check_features("out_features", out_features)
-        self.block_bytes = check_block_bytes(block_bytes)
+        self.block_bytes = checks.block_bytes(block_bytes)
         shape = (self._paths(), in_features, out_features)
         self.weight = Parameter(torch.empty(shape, device=device, dtype=dtype))
         self.reset_parameters()

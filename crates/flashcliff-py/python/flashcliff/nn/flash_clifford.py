@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from .. import functional as F
+from .._ops import checks
 from ._module import (
     AlgebraLike,
     CliffordModule,
-    check_block_bytes,
     check_choice,
     check_features,
     joined,
@@ -69,7 +69,7 @@ class FlashCliffordLayer(CliffordModule):
         self.normalize = normalize
         self.fully_connected = fully_connected
         self.bias_mode = check_choice("bias_mode", bias_mode, ("scalar", "all", "none"))
-        self.block_bytes = check_block_bytes(block_bytes)
+        self.block_bytes = checks.block_bytes(block_bytes)
         paths = self.algebra.path_count
         shape = (paths, features, features) if fully_connected else (features, paths)
         self.gp_weight = Parameter(torch.empty(shape, device=device, dtype=dtype))

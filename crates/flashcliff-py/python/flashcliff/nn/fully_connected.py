@@ -9,7 +9,8 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from .. import functional as F
-from ._module import AlgebraLike, CliffordModule, check_block_bytes, check_features, joined
+from .._ops import checks
+from ._module import AlgebraLike, CliffordModule, check_features, joined
 from .grade_norm import GradeNorm
 from .linear import MVLinear
 
@@ -53,7 +54,7 @@ class FullyConnectedSteerableGeometricProduct(CliffordModule):
         self.in_features = check_features("in_features", in_features)
         self.out_features = check_features("out_features", out_features)
         self.include_first_order = include_first_order
-        self.block_bytes = check_block_bytes(block_bytes)
+        self.block_bytes = checks.block_bytes(block_bytes)
         self.normalization: torch.nn.Module = torch.nn.Identity()
         if normalization_init is not None:
             self.normalization = GradeNorm(

@@ -9,13 +9,13 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from .. import functional as F
+from ..algebra import grades_of
 from ._module import (
     AlgebraLike,
     CliffordModule,
     Grades,
     check_choice,
     check_features,
-    check_grades,
     joined,
 )
 
@@ -65,7 +65,7 @@ class MVLinear(CliffordModule):
         self.out_features = check_features("out_features", out_features)
         self.per_grade = per_grade
         self.bias_mode = check_choice("bias_mode", bias_mode, ("scalar", "all"))
-        self.grades = check_grades(self.algebra, "grades", grades)
+        self.grades = grades_of(self.algebra, "grades", grades)
         if bias and bias_mode == "scalar" and self.grades is not None and 0 not in self.grades:
             raise ValueError(f"grades: a scalar bias needs grade 0, got {self.grades}")
         shape = [out_features, in_features]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from .. import functional as F
-from ._module import AlgebraLike, CliffordModule, Grades, check_choice, check_grades, joined
+from ..algebra import grades_of
+from ._module import AlgebraLike, CliffordModule, Grades, check_choice, joined
 
 KINDS = (
     "geometric",
@@ -43,8 +44,8 @@ class Product(CliffordModule):
     ) -> None:
         super().__init__(algebra)
         self.kind = check_choice("kind", kind, KINDS)
-        self.left = check_grades(self.algebra, "left", left)
-        self.right = check_grades(self.algebra, "right", right)
+        self.left = grades_of(self.algebra, "left", left)
+        self.right = grades_of(self.algebra, "right", right)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         return F.product(x, y, self.algebra, self.kind, left=self.left, right=self.right)
@@ -64,8 +65,8 @@ class Sandwich(CliffordModule):
         self, algebra: AlgebraLike, *, left: Grades | None = None, right: Grades | None = None
     ) -> None:
         super().__init__(algebra)
-        self.left = check_grades(self.algebra, "left", left)
-        self.right = check_grades(self.algebra, "right", right)
+        self.left = grades_of(self.algebra, "left", left)
+        self.right = grades_of(self.algebra, "right", right)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         return F.sandwich(x, y, self.algebra, left=self.left, right=self.right)
