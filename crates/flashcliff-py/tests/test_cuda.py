@@ -437,6 +437,39 @@ def test_results_repeat():
         assert all(torch.equal(one, two) for one, two in zip(first, again))
 
 
+def test_cuda_graphs_of_some_grades():
+    """No index comes from the host."""
+    x = torch.randn(4, 6, 5, device="cuda")
+    calls = [lambda f=f: f(x, R3, grades=(2, 0)) for f in (F.reverse, F.dual)]
+    for call in calls:
+        call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        outputs = [call() for call in calls]
+    x.copy_(torch.randn_like(x))
+    graph.replay()
+    torch.cuda.synchronize()
+    assert all(torch.equal(output, call()) for output, call in zip(outputs, calls))
+
+
+def test_matmul_precision_by_the_attribute():
+    """Which makes the older getter raise."""
+    x, weight = torch.randn(8, 256, 256, device="cuda"), torch.randn(256, 256, 4, device="cuda")
+    wanted = F.mv_linear(x.double(), weight.double(), algebra=R3)
+    matmul = torch.backends.cuda.matmul
+    before = matmul.fp32_precision
+    try:
+        matmul.fp32_precision = "ieee"
+        exact = F.mv_linear(x, weight, algebra=R3)
+        matmul.fp32_precision = "tf32"
+        rounded = F.mv_linear(x, weight, algebra=R3)
+    finally:
+        matmul.fp32_precision = before
+    assert relative_error(exact, wanted) < 1e-5
+    assert 1e-5 < relative_error(rounded, wanted) < 1e-2
+
+
 def test_matmul_precision():
     x, weight = torch.randn(8, 256, 256, device="cuda"), torch.randn(256, 256, 4, device="cuda")
     exact = F.mv_linear(x, weight, algebra=R3)
