@@ -172,7 +172,8 @@ def main():
     peers = Peers("cuda", *peers)
     size = max(4 * torch.cuda.get_device_properties(0).L2_cache_size, 256 << 20)
     flush = torch.empty(size, dtype=torch.uint8, device="cuda")
-    results["environment"]["matmul_flops_per_second"] = matmul_rate(flush, arguments.samples)
+    rate = matmul_rate(flush, arguments.samples)
+    results["environment"]["matmul_flops_per_second"] = rate
     for job in jobs:
         case = Case(*job, "cuda")
         variants = {}
@@ -183,6 +184,8 @@ def main():
         result = dict(zip(("operator", "dim", "batch", "channels"), job))
         if case.flops():
             result["flops"] = {"forward": case.flops(), "forward+backward": 3 * case.flops()}
+            # Of this process: results that are gone on with are of several.
+            result["matmul_flops_per_second"] = rate
         result |= measure(case, variants, flush, arguments.samples, arguments.matmul_precision)
         results["points"].append(result)
         results["environment"]["wall_seconds"] = round(time.monotonic() - start, 1)

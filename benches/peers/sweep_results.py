@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 
 OPERATORS = ("sgp", "fcgp", "layer", "steerable")
@@ -63,7 +64,8 @@ def title(point):
 def table(results):
     """Markdown: a row for each point, times of flashcliff and ratios of the others to them."""
     points = results["points"]
-    variants = sorted({v for p in points for v in p["seconds"]["forward"]} - {"flashcliff"})
+    variants = {v for p in points for v in p["seconds"]["forward"]} - {"flashcliff"}
+    variants = sorted(variants, key=_with_numbers)
     with_memory = any("bytes" in p for p in points)
     rate = results.get("environment", {}).get("matmul_flops_per_second")
     with_flops = rate and any("flops" in p for p in points)
@@ -89,9 +91,15 @@ def table(results):
         if with_flops:
             for kind in PASSES:
                 own, flops = seconds(point, kind, "flashcliff"), point.get("flops")
-                cells.append(f"{flops[kind] / own / rate:.0%}" if own and flops else "")
+                own_rate = point.get("matmul_flops_per_second", rate)
+                cells.append(f"{flops[kind] / own / own_rate:.0%}" if own and flops else "")
         rows.append("| " + " | ".join(cells) + " |")
     return "\n".join(rows) + "\n"
+
+
+def _with_numbers(name):
+    """Sorts 64 before 128."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
 
 
 def _order(point):
