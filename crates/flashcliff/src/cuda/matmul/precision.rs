@@ -57,8 +57,8 @@ impl fmt::Display for MatmulPrecision {
 
 #[cfg(test)]
 mod tests {
+    use super::super::product::{Form, Product};
     use super::*;
-    use crate::cuda::matmul::{Form, Product};
 
     #[test]
     fn products_of_other_types_are_the_same_whatever_f32_is_rounded_to() {
