@@ -7,42 +7,30 @@ use super::scratch::Buffer;
 use super::{GpuOptions, Scalar};
 use crate::Error;
 
-impl<T: Scalar> Function<T> for Operator {
-    type Saved = Buffer<T>;
+/// A core operator, by itself or with options.
+pub(crate) trait Core: Send + Sync + 'static {
+    fn operator(&self) -> &Operator;
 
-    fn name(&self) -> &str {
-        Operator::name(self)
+    /// How it runs on a GPU.
+    #[cfg_attr(
+        not(feature = "cuda"),
+        expect(dead_code, reason = "nothing runs on a GPU then")
+    )]
+    fn options(&self) -> GpuOptions {
+        GpuOptions::default()
     }
+}
 
-    fn arity(&self) -> usize {
-        self.inputs().len()
-    }
-
-    fn output_shape(&self, inputs: &[Array<T>]) -> Result<Vec<usize>, Error> {
-        let shapes: Vec<&[usize]> = inputs.iter().map(|input| input.shape).collect();
-        Ok(Operator::output_shape(self, &self.bind(&shapes)?))
-    }
-
-    fn forward(&self, inputs: &[Array<T>], output: &mut [T]) -> Result<Buffer<T>, Error> {
-        run_forward(self, inputs, output)
-    }
-
-    fn backward(
-        &self,
-        inputs: &[Array<T>],
-        output: Array<T>,
-        saved: &Buffer<T>,
-        grad_output: Array<T>,
-        slots: Slots<T>,
-    ) -> Result<(), Error> {
-        run_backward(self, inputs, output, saved, grad_output, slots)
+impl Core for Operator {
+    fn operator(&self) -> &Operator {
+        self
     }
 }
 
 /// A core operator with options for GPUs.
 #[derive(Clone, Debug)]
 pub(crate) struct WithOptions {
-    pub(super) operator: Operator,
+    operator: Operator,
     pub(crate) options: GpuOptions,
 }
 
@@ -52,24 +40,36 @@ impl WithOptions {
     }
 }
 
-/// The operator's own: there are no options for the CPU.
-impl<T: Scalar> Function<T> for WithOptions {
+impl Core for WithOptions {
+    fn operator(&self) -> &Operator {
+        &self.operator
+    }
+
+    fn options(&self) -> GpuOptions {
+        self.options
+    }
+}
+
+/// On the CPU options make no difference.
+impl<T: Scalar, C: Core> Function<T> for C {
     type Saved = Buffer<T>;
 
     fn name(&self) -> &str {
-        self.operator.name()
+        self.operator().name()
     }
 
     fn arity(&self) -> usize {
-        Function::<T>::arity(&self.operator)
+        self.operator().inputs().len()
     }
 
     fn output_shape(&self, inputs: &[Array<T>]) -> Result<Vec<usize>, Error> {
-        Function::output_shape(&self.operator, inputs)
+        let shapes: Vec<&[usize]> = inputs.iter().map(|input| input.shape).collect();
+        let operator = self.operator();
+        Ok(operator.output_shape(&operator.bind(&shapes)?))
     }
 
     fn forward(&self, inputs: &[Array<T>], output: &mut [T]) -> Result<Buffer<T>, Error> {
-        run_forward(&self.operator, inputs, output)
+        run_forward(self.operator(), inputs, output)
     }
 
     fn backward(
@@ -80,7 +80,7 @@ impl<T: Scalar> Function<T> for WithOptions {
         grad_output: Array<T>,
         slots: Slots<T>,
     ) -> Result<(), Error> {
-        run_backward(&self.operator, inputs, output, saved, grad_output, slots)
+        run_backward(self.operator(), inputs, output, saved, grad_output, slots)
     }
 }
 

@@ -30,15 +30,7 @@ pub(crate) trait OnGpu {
 
 /// Without the feature `cuda` candle has no tensors on a GPU.
 #[cfg(not(feature = "cuda"))]
-impl OnGpu for flashcliff::Operator {
-    fn apply_on_gpu(&self, _: &[Argument]) -> Result<Tensor, Error> {
-        Err(Error::BuiltWithoutCuda)
-    }
-}
-
-/// Likewise.
-#[cfg(not(feature = "cuda"))]
-impl OnGpu for super::WithOptions {
+impl<C: super::operator::Core> OnGpu for C {
     fn apply_on_gpu(&self, _: &[Argument]) -> Result<Tensor, Error> {
         Err(Error::BuiltWithoutCuda)
     }

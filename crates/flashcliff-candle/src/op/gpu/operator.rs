@@ -11,18 +11,13 @@ use super::OnGpu;
 use super::library;
 use super::memory::{self, View, ViewMut};
 use crate::Error;
+use crate::op::GpuOptions;
 use crate::op::node::{self, Argument, Backward};
-use crate::op::{GpuOptions, WithOptions};
+use crate::op::operator::Core;
 
-impl OnGpu for Operator {
+impl<C: Core> OnGpu for C {
     fn apply_on_gpu(&self, arguments: &[Argument]) -> Result<Tensor, Error> {
-        apply(self, GpuOptions::default(), arguments)
-    }
-}
-
-impl OnGpu for WithOptions {
-    fn apply_on_gpu(&self, arguments: &[Argument]) -> Result<Tensor, Error> {
-        apply(&self.operator, self.options, arguments)
+        apply(self.operator(), self.options(), arguments)
     }
 }
 
