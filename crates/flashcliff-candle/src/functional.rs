@@ -69,7 +69,7 @@ pub fn fcgp_norm(
 /// | `bias` | `[out]`, exactly when the options ask for one |
 /// | output | `[blades, batch, out]` |
 ///
-/// Source: CGENN, `MVLinear` (arXiv 2305.11141, eq. 7).
+/// Source: CGENN, `MVLinear` (arXiv 2305.11141, section 4).
 pub fn mv_linear(
     algebra: Algebra,
     options: &LinearOptions,
@@ -132,7 +132,7 @@ pub fn grade_norm(algebra: Algebra, x: &Tensor, a: &Tensor) -> Result<Tensor> {
 /// | `w` | `[C, P]` |
 /// | `a` | `[C, G]` |
 ///
-/// Source: CGENN, `SteerableGeometricProductLayer` (arXiv 2305.11141, eq. 9).
+/// Source: CGENN, `SteerableGeometricProductLayer` (arXiv 2305.11141, section 4).
 pub fn steerable_product(
     algebra: Algebra,
     x: &Tensor,

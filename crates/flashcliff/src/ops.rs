@@ -168,7 +168,7 @@ impl Default for SteerableOptions {
 /// Saved for the backward pass: one sum per output grade and batch element.
 ///
 /// Source: flash-clifford's `fused_gelu_sgp_norm`; the product is CGENN's (arXiv 2305.11141,
-/// eq. 10), gate and norm are flash-clifford's.
+/// section 4), gate and norm are flash-clifford's.
 ///
 /// # Errors
 /// [`Error::UnsupportedGrades`] for grade sets without kernels, [`Error::InvalidOption`].
@@ -196,7 +196,7 @@ pub fn sgp_norm(algebra: Algebra, options: &ProductOptions) -> Result<Operator, 
 /// Saved for the backward pass: one sum per output grade and batch element.
 ///
 /// Source: flash-clifford's `fused_gelu_fcgp_norm`; CGENN's fully connected product
-/// (arXiv 2305.11141, eq. 11).
+/// (arXiv 2305.11141, section 4).
 ///
 /// # Errors
 /// [`Error::Algebra`] for grades the algebra does not have, [`Error::InvalidOption`].
@@ -218,7 +218,7 @@ pub fn fcgp_norm(algebra: Algebra, options: &ProductOptions) -> Result<Operator,
 ///
 /// [`Bias::EveryBlade`] breaks equivariance; it is there for flash-clifford's weights.
 ///
-/// Source: CGENN's `MVLinear` (arXiv 2305.11141, eq. 8).
+/// Source: CGENN's `MVLinear` (arXiv 2305.11141, section 4).
 ///
 /// # Errors
 /// [`Error::Algebra`] for grades the algebra does not have. With [`Bias::Scalar`] the grades must
@@ -263,7 +263,7 @@ pub fn mv_linear_sgp_norm(algebra: Algebra, options: &LinearSgpOptions) -> Resul
 ///
 /// `x` and `o` are `[blades, batch, C]`, `a` is `[C, G]`.
 ///
-/// Source: CGENN's `NormalizationLayer` (arXiv 2305.11141, eq. 12).
+/// Source: CGENN's `NormalizationLayer` (arXiv 2305.11141, section 4).
 ///
 /// # Errors
 /// None for a shipped algebra.

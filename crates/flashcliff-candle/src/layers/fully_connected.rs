@@ -27,7 +27,7 @@ use crate::op::{GpuOptions, WithOptions};
 /// | `linear_left.weight` | `[out, in, G]` | normal, std `1 / sqrt(in)` |
 /// | `linear_left.bias` | `[1, out, 1]` | 0 |
 ///
-/// Source: CGENN, `FullyConnectedSteerableGeometricProductLayer` (arXiv 2305.11141, eq. 10).
+/// Source: CGENN, `FullyConnectedSteerableGeometricProductLayer` (arXiv 2305.11141, section 4).
 #[derive(Debug, Clone)]
 pub struct FullyConnectedSteerableGeometricProduct {
     product: Arc<WithOptions>,

@@ -47,7 +47,7 @@ impl Default for SteerableLayerOptions {
 ///
 /// The whole layer is one node of the graph.
 ///
-/// Source: CGENN, `SteerableGeometricProductLayer` (arXiv 2305.11141, eq. 9).
+/// Source: CGENN, `SteerableGeometricProductLayer` (arXiv 2305.11141, section 4).
 #[derive(Clone)]
 pub struct SteerableGeometricProduct {
     function: Arc<Steerable>,

@@ -149,7 +149,7 @@ def fcgp_norm(
             otherwise: they are sums from block to block. On the CPU it has no effect.
 
     Source: flash-clifford's ``fused_gelu_fcgp_norm``; CGENN's fully connected product (arXiv
-    2305.11141, eq. 11).
+    2305.11141, section 4).
     """
     blocks = checks.block_bytes(block_bytes)
     options = (*gated(gate, norm, eps), *sides(algebra, left, right), blocks)
@@ -188,7 +188,7 @@ def mv_linear(
         weight_layout: ``out-in-grade`` as in CGENN or ``grade-in-out`` as in flash-clifford, which on
             CUDA saves a copy of larger weights.
 
-    Source: CGENN's ``MVLinear`` (arXiv 2305.11141, eq. 8).
+    Source: CGENN's ``MVLinear`` (arXiv 2305.11141, section 4).
     """
     options = linear_map(algebra, per_grade, bias_mode, grades, weight_layout)
     return _call(table.MV_LINEAR, (x, weight, bias), algebra, options)
@@ -394,7 +394,7 @@ def grade_norm(x: Tensor, a: Tensor, algebra: AlgebraLike) -> Tensor:
 
     ``x`` is ``[blades, *batch, C]``, ``a`` is ``[C, G]``.
 
-    Source: CGENN's ``NormalizationLayer`` (arXiv 2305.11141, eq. 12).
+    Source: CGENN's ``NormalizationLayer`` (arXiv 2305.11141, section 4).
     """
     return _call(table.GRADE_NORM, (x, a), algebra, ())
 

@@ -34,7 +34,7 @@ class FullyConnectedSteerableGeometricProduct(CliffordModule):
         block_bytes: as for :func:`flashcliff.functional.fcgp_norm`: bounds the path products of a
             block on CUDA, the main part of the workspace.
 
-    Source: CGENN's ``FullyConnectedSteerableGeometricProductLayer`` (arXiv 2305.11141, eq. 11),
+    Source: CGENN's ``FullyConnectedSteerableGeometricProductLayer`` (arXiv 2305.11141, section 4),
     with the names of its state dict.
     """
 

@@ -20,7 +20,7 @@ class GradeNorm(CliffordModule):
         - input and output ``[blades, *batch, features]``
         - ``a`` ``[features, grades]``; starts at ``init``: at 0 half of the way
 
-    Source: CGENN's ``NormalizationLayer`` (arXiv 2305.11141, eq. 12).
+    Source: CGENN's ``NormalizationLayer`` (arXiv 2305.11141, section 4).
     """
 
     def __init__(

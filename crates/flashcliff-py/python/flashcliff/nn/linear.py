@@ -44,7 +44,7 @@ class MVLinear(CliffordModule):
         grades: the grades that the input carries; all by default. Tensors then hold the blades of
             these grades only, and ``weight`` a matrix for each of them.
 
-    Source: CGENN's ``MVLinear`` (arXiv 2305.11141, eq. 8), with the names of its state dict.
+    Source: CGENN's ``MVLinear`` (arXiv 2305.11141, section 4), with the names of its state dict.
     """
 
     def __init__(

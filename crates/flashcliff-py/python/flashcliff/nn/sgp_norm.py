@@ -24,7 +24,7 @@ class SGPNorm(FusedProduct):
     A path is a grade triple (left, output, right); they are ordered lexicographically.
 
     Source: flash-clifford's ``fused_gelu_sgp_norm``; the product is CGENN's (arXiv 2305.11141,
-    eq. 10).
+    section 4).
     """
 
     def __init__(
