@@ -4,6 +4,7 @@ is none."""
 from __future__ import annotations
 
 import pytest
+import reference
 import torch
 from cases import CASES, SPACE, dispatch, relative_error
 
@@ -482,6 +483,42 @@ def test_matmul_precision():
     wanted = F.mv_linear(x.double(), weight.double(), algebra=R3)
     assert relative_error(exact, wanted) < 1e-5
     assert 1e-5 < relative_error(rounded, wanted) < 1e-2
+
+
+@pytest.mark.parametrize("spread", [0, 30], ids="rows of one size,rows of all sizes".split(","))
+def test_16_bit_operands_are_as_precise_as_tf32(spread):
+    """Beside the same matrix products by PyTorch in TF32, with path products that are rounded once."""
+    generator = torch.Generator("cuda").manual_seed(5)
+    draw = lambda *shape: torch.randn(shape, generator=generator, device="cuda")  # noqa: E731
+    sizes = torch.exp2((spread * draw(512, 1)).clamp(-spread, spread).round())
+    # Powers of two, which no gate sees.
+    x, y, weight = draw(8, 512, 64) * sizes, draw(8, 512, 64) / sizes, draw(20, 64, 96)
+    options = {"gate": "none", "norm": "none"}
+    tables = reference.weighted_tables(R3.signature, None, None)[0].to(x)
+
+    def by_matmul(x, y, weight):
+        formed = torch.einsum("pikj,ibn,kbn->jbpn", tables.double(), x.double(), y.double())
+        return formed.flatten(2).to(weight) @ weight.flatten(0, 1)
+
+    def results(function, *inputs):
+        inputs = [t.clone().requires_grad_() for t in inputs]
+        output = function(*inputs)
+        return [output.detach(), *torch.autograd.grad(output, inputs, cotangent.to(output))]
+
+    cotangent = draw(8, 512, 96)
+    wanted = results(by_matmul, x.double(), y.double(), weight.double())
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("high")
+        rounded = results(by_matmul, x, y, weight)
+        ours = results(lambda x, y, w: F.fcgp_norm(x, y, w, R3, **options), x, y, weight)
+    finally:
+        torch.set_float32_matmul_precision(before)
+    for name, exact, theirs, own in zip("output x y weight".split(), wanted, rounded, ours):
+        # Rows of x and y are of any size.
+        size = {"x": 1 / sizes, "y": sizes}.get(name, 1)
+        error = lambda t: ((t - exact) / size).square().mean().sqrt()  # noqa: B023, E731
+        assert 0 < error(own) < 1.5 * error(theirs), name
 
 
 def test_errors():

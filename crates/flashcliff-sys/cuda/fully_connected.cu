@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "skeleton/blocks/entry.h"
+#include "skeleton/blocks/norm.cuh"
 #include "skeleton/launch.cuh"
 #include "skeleton/memory.cuh"
-#include "skeleton/tf32.cuh"
-#include "skeleton/transpose.cuh"
+#include "skeleton/scale.cuh"
 
 namespace fc {
 namespace {
@@ -16,184 +16,48 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 
-// Neighbouring elements in memory, aligned to all of them.
-// Bytes: of an element, if that is known.
-template <int N, class T, int Bytes = 0>
-FC_INLINE Lanes<T, N> read(const void *p, int64_t at, int dtype) {
-  Lanes<T, N> values;
-  with_storage<T, Bytes>(dtype, [&](auto *type) {
-    using S = typename Element<decltype(type)>::Type;
-    values = load_lanes<S, T, N>(static_cast<const S *>(p) + at, dtype);
-  });
-  return values;
-}
-template <int N, class T, int Bytes = 0>
-FC_INLINE void write(void *p, int64_t at, const Lanes<T, N> &values, int dtype) {
-  with_storage<T, Bytes>(dtype, [&](auto *type) {
-    using S = typename Element<decltype(type)>::Type;
-    store_lanes<S, T, N>(static_cast<S *>(p) + at, values, dtype);
-  });
-}
+// ---- weights ----
 
-// ---- norms ----
-
-template <class T>
-FC_INLINE T warp_sum(T value) {
-#pragma unroll
-  for (int mask = 16; mask > 0; mask /= 2) value += __shfl_xor_sync(~0u, value, mask);
+// Once, by all threads of a CTA.
+FC_INLINE uint32_t block_most(uint32_t value) {
+  __shared__ uint32_t of_warp[kWarps];
+  value = __reduce_max_sync(~0u, value);
+  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
+  __syncthreads();
+  for (int warp = 0; warp < kWarps; warp++) value = max(value, of_warp[warp]);
   return value;
 }
 
-// The grades of the output, in order.
-struct Grades {
-  int count;
-  int first[FC_MAX_GRADES], blades[FC_MAX_GRADES];  // of the tensor
-};
+// CTAs that look for the largest weight.
+constexpr int kLargestCtas = FC_WEIGHT_SCALES - 1;
+static_assert(kLargestCtas == kThreads, "each thread that packs reads what one of them has found");
 
-// The place of a row in its block and in the tensors of the call.
-struct Row {
-  int grade;
-  int64_t row, of_batch;
-
-  FC_INLINE Row(const fc_block &a, int own_grade, int64_t own) : grade(own_grade), row(own), of_batch(a.first + own) {}
-  FC_INLINE int64_t in_block(const fc_block &a, int blade) const { return (int64_t(blade) * a.rows + row) * a.out; }
-  FC_INLINE int64_t in_call(const fc_block &a, int blade) const { return (int64_t(blade) * a.batch + of_batch) * a.out; }
-};
-
-// output = product / r, r the root of the mean square over channels and blades of a grade. A warp takes a row of a grade, a thread
-// N channels at a time.
-template <class T, int N, int Bytes>
-__global__ void __launch_bounds__(kThreads) norm_kernel(const __grid_constant__ fc_block a, const __grid_constant__ Grades grades,
-                                                        const T *product, void *output, T *saved) {
-  const int64_t warp = int64_t(blockIdx.x) * kWarps + threadIdx.x / 32;
-  const Row row(a, int(warp % grades.count), warp / grades.count);
-  if (row.row >= a.rows) return;
-  const int lane = threadIdx.x % 32, first = grades.first[row.grade], last = first + grades.blades[row.grade];
-  T scale = 1;
-  if (a.norm) {
-    T sum = 0;
-    for (int blade = first; blade < last; blade++) {
-      const T *from = product + row.in_block(a, blade);
-#pragma unroll 4
-      for (int64_t n = lane * N; n < a.out; n += 32 * N) {
-        const Lanes<T, N> o = load_lanes<T, T, N>(from + n, a.dtype);
-        FC_EACH(N, sum = fused(o.v[i], o.v[i], sum))
-      }
-    }
-    sum = warp_sum(sum);
-    if (lane == 0 && saved != nullptr) saved[row.grade * a.batch + row.of_batch] = sum;
-    scale = T(1) / root(sum / T(a.out) + T(a.eps));
+template <int N>
+__global__ void __launch_bounds__(kThreads) largest_kernel(const float *weights, int64_t elements, int32_t *scales) {
+  uint32_t largest = 0;
+#pragma unroll 8
+  for (int64_t i = (int64_t(blockIdx.x) * kThreads + threadIdx.x) * N; i < elements; i += int64_t(kLargestCtas) * kThreads * N) {
+    largest = larger(largest, load_lanes<float, float, N>(weights + i, FC_F32));
   }
-  for (int blade = first; blade < last; blade++) {
-    const T *from = product + row.in_block(a, blade);
-    const int64_t to = row.in_call(a, blade);
-#pragma unroll 4
-    for (int64_t n = lane * N; n < a.out; n += 32 * N) {
-      write<N, T, Bytes>(output, to + n, load_lanes<T, T, N>(from + n, a.dtype) * scale, a.dtype);
-    }
-  }
-}
-
-// The converse for gradients: grad_product = grad_output / r - output (mean of grad_output output) / r.
-template <class T>
-struct UndoNorm {
-  T scale, mean;
-
-  // By a warp.
-  template <int N, int Bytes>
-  FC_INLINE static UndoNorm of(const fc_block &a, const Grades &grades, const Row &row, const void *output,
-                               const void *grad_output, const T *saved) {
-    if (!a.norm) return {1, 0};
-    T sum = 0;
-    for (int i = 0; i < grades.blades[row.grade]; i++) {
-      const int64_t from = row.in_call(a, grades.first[row.grade] + i);
-#pragma unroll 4
-      for (int64_t n = threadIdx.x % 32 * N; n < a.out; n += 32 * N) {
-        const auto o = read<N, T, Bytes>(output, from + n, a.dtype), grad = read<N, T, Bytes>(grad_output, from + n, a.dtype);
-        FC_EACH(N, sum = fused(o.v[i], grad.v[i], sum))
-      }
-    }
-    const T square = saved[row.grade * a.batch + row.of_batch];
-    return {T(1) / root(square / T(a.out) + T(a.eps)), warp_sum(sum) / T(a.out)};
-  }
-
-  template <int N, int Bytes>
-  FC_INLINE Lanes<T, N> gradient(const fc_block &a, const void *output, const void *grad_output, int64_t at) const {
-    Lanes<T, N> grad = read<N, T, Bytes>(grad_output, at, a.dtype);
-    if (a.norm) grad = (grad - read<N, T, Bytes>(output, at, a.dtype) * mean) * scale;
-    return rounded_to_tf32_if(a.tf32, grad);
-  }
-};
-
-template <class T, int N, int Bytes>
-__global__ void __launch_bounds__(kThreads)
-    undo_norm_kernel(const __grid_constant__ fc_block a, const __grid_constant__ Grades grades, const void *output,
-                     const void *grad_output, const T *saved, void *grad_product) {
-  const int64_t warp = int64_t(blockIdx.x) * kWarps + threadIdx.x / 32;
-  const Row row(a, int(warp % grades.count), warp / grades.count);
-  if (row.row >= a.rows) return;
-  const auto undo = UndoNorm<T>::template of<N, Bytes>(a, grades, row, output, grad_output, saved);
-  for (int i = 0; i < grades.blades[row.grade]; i++) {
-    const int blade = grades.first[row.grade] + i;
-    const int64_t from = row.in_call(a, blade), to = row.in_block(a, blade);
-#pragma unroll 4
-    for (int64_t n = threadIdx.x % 32 * N; n < a.out; n += 32 * N) {
-      write<N, T, Bytes>(grad_product, to + n, undo.template gradient<N, Bytes>(a, output, grad_output, from + n), a.dtype);
-    }
-  }
-}
-
-using Squares = TransposedSquares<64, kThreads, true>;
-
-// The grid of those for some matrices.
-dim3 squares_of(int64_t rows, int64_t columns, int matrices) {
-  dim3 grid = Squares::grid(rows, columns, 1 << 12);
-  grid.y = unsigned(matrices);
-  return grid;
-}
-
-// The gradient of the product [blades, rows, out] as [out, blades, rows] for each grade.
-__global__ void __launch_bounds__(kThreads)
-    transpose_kernel(const __grid_constant__ fc_block a, const __grid_constant__ Grades grades, const float *from, float *to) {
-  int grade = 0, blade = blockIdx.y;
-  for (; blade >= grades.blades[grade]; grade++) blade -= grades.blades[grade];
-  const int64_t size = a.rows * a.out, pitch = grades.blades[grade] * a.rows;
-  from += (grades.first[grade] + blade) * size;
-  to += grades.first[grade] * size + blade * a.rows;
-  Squares::walk<float>(
-      a.rows, a.out, [&](int64_t row, int64_t column) { return from[row * a.out + column]; },
-      [&](int64_t column, int64_t row, float value) { to[column * pitch + row] = value; });
-}
-
-// ---- weights ----
-
-template <int N, class T>
-FC_INLINE Lanes<T, N> packed(const fc_block_weights &w, const void *from, int64_t at, int from_type) {
-  return rounded_to_tf32_if(w.tf32, read<N, T>(from, at, from_type));
+  largest = block_most(largest);
+  if (threadIdx.x == 0) scales[1 + blockIdx.x] = int32_t(largest);
 }
 
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads)
-    pack_kernel(const __grid_constant__ fc_block_weights w, const void *from, void *to, int from_type, int to_type) {
+    pack_kernel(const __grid_constant__ fc_block_weights w, const void *from, void *to, int32_t *scales, int from_type, int to_type) {
   const int64_t elements = w.in * w.out, start = w.order[blockIdx.y] * elements, end = blockIdx.y * elements;
   const int64_t step = int64_t(gridDim.x) * kThreads * N;
-  for (int64_t i = (int64_t(blockIdx.x) * kThreads + threadIdx.x) * N; i < elements; i += step) {
-    write<N, T>(to, end + i, packed<N, T>(w, from, start + i, from_type), to_type);
+  T scale = 1;
+  if (scales != nullptr) {
+    const int exponent = exponent_below(kScaledBound, block_most(uint32_t(scales[1 + threadIdx.x])));
+    if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) scales[0] = exponent;
+    scale = power_of_two(exponent);
   }
-}
-
-template <class T>
-__global__ void __launch_bounds__(kThreads)
-    pack_transposed_kernel(const __grid_constant__ fc_block_weights w, const void *from, void *to, int from_type, int to_type) {
-  const int matrix = blockIdx.y, first = w.first[matrix];
-  const int64_t elements = w.in * w.out, start = w.order[matrix] * elements;
-  const int64_t pitch = w.count[matrix] * w.in, end = first * elements + (matrix - first) * w.in;
-  Squares::walk<Lanes<T, 1>>(
-      w.in, w.out,
-      [&](int64_t row, int64_t column) { return packed<1, T>(w, from, start + row * w.out + column, from_type); },
-      [&](int64_t column, int64_t row, const Lanes<T, 1> &value) {
-        write<1, T>(to, end + column * pitch + row, value, to_type);
-      });
+#pragma unroll 4
+  for (int64_t i = (int64_t(blockIdx.x) * kThreads + threadIdx.x) * N; i < elements; i += step) {
+    write<N, T, 0>(to, end + i, read<N, T, 0>(from, start + i, from_type) * scale, to_type);
+  }
 }
 
 template <class T, int N>
@@ -204,7 +68,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t i = (int64_t(blockIdx.x) * kThreads + threadIdx.x) * N; i < elements; i += step) {
     Lanes<T, N> sum = load_lanes<T, T, N>(from + start + i, to_type);
     for (int p = 1; p < parts; p++) sum = sum + load_lanes<T, T, N>(from + p * part + start + i, to_type);
-    write<N, T>(to, end + i, sum, to_type);
+    write<N, T, 0>(to, end + i, sum, to_type);
   }
 }
 
@@ -214,9 +78,14 @@ bool known(fc_dtype dtype) { return dtype == FC_F32 || dtype == FC_F64 || dtype 
 fc_dtype arithmetic(fc_dtype dtype) { return dtype == FC_F64 ? FC_F64 : FC_F32; }
 int bytes_of(fc_dtype dtype) { return dtype == FC_F64 ? 8 : dtype == FC_F32 ? 4 : 2; }
 
+// Whether operands of matrix products may have a type.
+bool takes(fc_dtype dtype, fc_dtype operands) {
+  return known(dtype) && known(operands) && (operands == dtype || (dtype == FC_F32 && bytes_of(operands) == 2));
+}
+
 bool valid(const fc_block &block) {
   const bool sizes = block.rows >= 0 && block.in >= 0 && block.out >= 0 && block.first >= 0;
-  return known(block.dtype) && sizes && block.first + block.rows <= block.batch;
+  return takes(block.dtype, block.operands) && sizes && block.first + block.rows <= block.batch;
 }
 
 // Whether rows of so many channels can be read by so many at a time, from all of the tensors.
@@ -227,12 +96,6 @@ bool aligned(fc_dtype dtype, int64_t channels, int at_a_time, Tensors... tensors
   return channels % at_a_time == 0 && addresses % (bytes < 16 ? bytes : 16) == 0;
 }
 
-int launch_ctas(const void *function, int64_t ctas, void **arguments, void *stream) {
-  if (ctas == 0) return 0;
-  if (ctas > 0x7fffffff) return FC_ERROR_TOO_LARGE;
-  return cudaLaunchKernel(function, dim3(unsigned(ctas)), dim3(kBlockThreads), arguments, 0, static_cast<cudaStream_t>(stream));
-}
-
 bool has_all_paths(const fc_block_kernels *kernels, const fc_block &block) {
   for (int path = 0; path < kernels->paths; path++) {
     if (block.path[path] < 0) return false;
@@ -240,48 +103,86 @@ bool has_all_paths(const fc_block_kernels *kernels, const fc_block &block) {
   return true;
 }
 
-// The kernels with as many channels a thread as the tensors allow.
-template <class... Tensors>
-const BlockFunctions &functions_of(const fc_block_kernels *kernels, const fc_block &block, Tensors... tensors) {
-  if (block.dtype == FC_F64) return kernels->f64->any;
-  const BlockFunctions &wide = block.dtype == FC_F32 ? kernels->f32->bytes_4 : kernels->f32->bytes_2;
-  const bool fits = aligned(block.dtype, block.in, wide.channels, block.x, block.y, tensors...);
-  return fits && has_all_paths(kernels, block) ? wide : kernels->f32->any;
+bool aligned(fc_dtype dtype, int64_t channels, int at_a_time, const PathProducts &products) {
+  bool all = true;
+  for (const void *of_grade : products.of) all = all && aligned(dtype, channels, at_a_time, of_grade);
+  return all;
 }
 
-// Of kernels whose neighbours take neighbouring channels.
-int64_t ctas_of(const fc_block &block, int channels) { return ceil_div(block.rows * (block.in / channels), kBlockThreads); }
+// The kernels with as many channels a thread as the tensors of the call and of path products allow.
+const BlockFunctions &functions_of(const fc_block_kernels *kernels, const fc_block &block, const PathProducts &products,
+                                   const void *grad_x, const void *grad_y) {
+  if (block.dtype == FC_F64) return kernels->f64->any;
+  const BlockVariants &all = *kernels->f32;
+  const bool scaled = is_scaled(block);
+  const BlockFunctions &wide = scaled ? all.scaled : block.dtype == FC_F32 ? all.bytes_4 : all.bytes_2;
+  const bool fits = aligned(block.dtype, block.in, wide.channels, block.x, block.y, grad_x, grad_y) &&
+                    aligned(block.operands, block.in, wide.channels, products);
+  return fits && has_all_paths(kernels, block) ? wide : scaled ? all.scaled_any : all.any;
+}
+
+// by_rows: whether the CTAs of the kernel have whole rows.
+int launch_block(const fc_block_kernels *kernels, const fc_block *block, const void *BlockFunctions::*kernel, bool by_rows,
+                 void *const *products, void *grad_x, void *grad_y, void *stream) {
+  if (!valid(*block)) return FC_ERROR_BAD_CALL;
+  PathProducts all = {};
+  for (int grade = 0; products != nullptr && grade < FC_MAX_GRADES; grade++) all.of[grade] = products[grade];
+  const BlockFunctions &functions = functions_of(kernels, *block, all, grad_x, grad_y);
+  if (functions.*kernel == nullptr) return FC_ERROR_BAD_CALL;
+  const int64_t groups = block->in / functions.channels;
+  if (block->rows * groups == 0) return 0;
+  if (groups > 0x3fffffff) return FC_ERROR_TOO_LARGE;
+  const ScaledGrid scaled = ScaledGrid(int(groups));
+  const int64_t ctas =
+      by_rows ? ceil_div(block->rows, scaled.rows) * scaled.parts : ceil_div(block->rows * groups, kBlockThreads);
+  if (ctas > 0x7fffffff) return FC_ERROR_TOO_LARGE;
+  fc_block own = *block;
+  void *arguments[] = {&own, &all, &grad_x, &grad_y};
+  return cudaLaunchKernel(functions.*kernel, dim3(unsigned(ctas)), dim3(kBlockThreads), arguments, 0,
+                          static_cast<cudaStream_t>(stream));
+}
 
 Grades grades_of(const fc_block &block) {
   Grades grades = {};
   for (int grade = 0; grade < FC_MAX_GRADES; grade++) {
     if (block.result[grade] < 0) continue;
+    grades.of_algebra[grades.count] = grade;
     grades.first[grades.count] = block.result[grade];
     grades.blades[grades.count++] = block.blades[grade];
   }
   return grades;
 }
 
-// What a kernel of rows is compiled for: vectors of the arithmetic type, and the bytes of an element; 0: any.
-template <class V, int Bytes>
+// What a kernel of rows is compiled for: vectors of the arithmetic type, the bytes of an element, 0: any, and the threads of a row.
+template <class V, int Bytes, int Threads>
 struct RowVariant {
   using T = typename V::Scalar;
-  static constexpr int kChannels = V::kCount, kBytes = Bytes;
+  static constexpr int kChannels = V::kCount, kBytes = Bytes, kThreads = Threads;
 };
 
-// Calls f with a variant, and the grid of one warp a row and grade.
+// Calls f with a variant, the grades and the grid.
+template <class V, int Bytes, class F>
+int with_threads(const fc_block &block, F &&f) {
+  const Grades grades = grades_of(block);
+  const int64_t rows = block.rows * grades.count;
+  if (rows == 0 || block.out == 0) return 0;
+  if (rows > 0x7fffffff) return FC_ERROR_TOO_LARGE;
+  const auto run = [&](auto variant) {
+    constexpr int threads = decltype(variant)::kThreads;
+    return f(variant, grades, dim3(unsigned(ceil_div(rows, norm_threads(threads) / threads))));
+  };
+  // So that a thread has a few vectors of a blade: of three blades it keeps them.
+  if (block.out <= 2 * 32 * V::kCount) return run(RowVariant<V, Bytes, 32>());
+  if (block.out <= 2 * 64 * V::kCount) return run(RowVariant<V, Bytes, 64>());
+  return run(RowVariant<V, Bytes, 128>());
+}
 template <class F, class... Tensors>
 int with_rows(const fc_block &block, F &&f, Tensors... tensors) {
   if (!valid(block)) return FC_ERROR_BAD_CALL;
-  const Grades grades = grades_of(block);
-  const int64_t ctas = ceil_div(block.rows * grades.count, kWarps);
-  if (ctas == 0 || block.out == 0) return 0;
-  if (ctas > 0x7fffffff) return FC_ERROR_TOO_LARGE;
-  const dim3 grid = dim3(unsigned(ctas));
-  if (block.dtype == FC_F64) return f(RowVariant<Lanes<double, 1>, 8>(), grades, grid);
-  if (!aligned(FC_F32, block.out, 4, tensors...)) return f(RowVariant<Lanes<float, 1>, 0>(), grades, grid);
-  if (block.dtype == FC_F32) return f(RowVariant<Lanes<float, 4>, 4>(), grades, grid);
-  return f(RowVariant<Lanes<float, 4>, 2>(), grades, grid);
+  if (block.dtype == FC_F64) return with_threads<Lanes<double, 1>, 8>(block, f);
+  if (!aligned(FC_F32, block.out, 4, tensors...)) return with_threads<Lanes<float, 1>, 0>(block, f);
+  if (block.dtype == FC_F32) return with_threads<Lanes<float, 4>, 4>(block, f);
+  return with_threads<Lanes<float, 4>, 2>(block, f);
 }
 
 // The grid of some matrices.
@@ -303,13 +204,15 @@ extern "C" const fc_block_kernels *fc_block_find(const char *algebra) {
   return nullptr;
 }
 
-extern "C" int fc_block_prepare(const fc_block_kernels *kernels, fc_dtype dtype) {
-  if (!fc::known(dtype)) return FC_ERROR_BAD_CALL;
+extern "C" int fc_block_prepare(const fc_block_kernels *kernels, fc_dtype dtype, fc_dtype operands) {
+  if (!fc::takes(dtype, operands)) return FC_ERROR_BAD_CALL;
   const fc::BlockVariants &variants = dtype == FC_F64 ? *kernels->f64 : *kernels->f32;
+  const bool scaled = operands != dtype;
+  const fc::BlockFunctions &wide = scaled ? variants.scaled : dtype == FC_F32 ? variants.bytes_4 : variants.bytes_2;
   // Asking for its attributes loads a kernel.
   cudaFuncAttributes attributes;
-  for (const fc::BlockFunctions &own : {variants.any, dtype == FC_F32 ? variants.bytes_4 : variants.bytes_2}) {
-    for (const void *function : {own.form, own.form_transposed, own.pull_back}) {
+  for (const fc::BlockFunctions &own : {scaled ? variants.scaled_any : variants.any, wide}) {
+    for (const void *function : {own.form, own.pull_back, own.find, own.find_and_form, own.find_and_pull_back}) {
       if (function == nullptr) continue;
       const cudaError_t error = cudaFuncGetAttributes(&attributes, function);
       if (error != cudaSuccess) return error;
@@ -318,84 +221,65 @@ extern "C" int fc_block_prepare(const fc_block_kernels *kernels, fc_dtype dtype)
   return 0;
 }
 
-extern "C" int fc_block_form(const fc_block_kernels *kernels, const fc_block *block, int32_t transposed, void *const *products,
+extern "C" int fc_block_form(const fc_block_kernels *kernels, const fc_block *block, int32_t balanced, void *const *products,
                              void *stream) {
-  if (!fc::valid(*block)) return FC_ERROR_BAD_CALL;
-  fc::PathProducts to = {};
-  for (int grade = 0; grade < FC_MAX_GRADES; grade++) to.of[grade] = products[grade];
-  fc_block own = *block;
-  void *arguments[] = {&own, &to};
-  if (!transposed) {
-    // Results of all grades are aligned as the first channels of their rows.
-    const fc::BlockFunctions &functions =
-        fc::functions_of(kernels, own, to.of[0], to.of[1], to.of[2], to.of[3], to.of[4], to.of[5]);
-    return fc::launch_ctas(functions.form, fc::ctas_of(own, functions.channels), arguments, stream);
-  }
-  if (own.dtype != FC_F32) return FC_ERROR_BAD_CALL;
-  const fc::BlockFunctions &functions = fc::functions_of(kernels, own);
-  const int64_t tiles = fc::ceil_div(own.in / functions.channels, fc::kTransposedGroups);
-  return fc::launch_ctas(functions.form_transposed, fc::ceil_div(own.rows, fc::kTransposedRows) * tiles, arguments, stream);
+  const bool finds = fc::is_scaled(*block) && !balanced;
+  const auto kernel = finds ? &fc::BlockFunctions::find_and_form : &fc::BlockFunctions::form;
+  return fc::launch_block(kernels, block, kernel, finds, products, nullptr, nullptr, stream);
 }
 
-extern "C" int fc_block_pull_back(const fc_block_kernels *kernels, const fc_block *block, const void *const *products,
+extern "C" int fc_block_scale(const fc_block_kernels *kernels, const fc_block *block, void *stream) {
+  return fc::launch_block(kernels, block, &fc::BlockFunctions::find, true, nullptr, nullptr, nullptr, stream);
+}
+
+extern "C" int fc_block_pull_back(const fc_block_kernels *kernels, const fc_block *block, int32_t scales, void *const *products,
                                   void *grad_x, void *grad_y, void *stream) {
-  if (!fc::valid(*block)) return FC_ERROR_BAD_CALL;
-  fc::PathProducts from = {};
-  for (int grade = 0; grade < FC_MAX_GRADES; grade++) from.of[grade] = const_cast<void *>(products[grade]);
-  fc_block own = *block;
-  void *arguments[] = {&own, &from, &grad_x, &grad_y};
-  const fc::BlockFunctions &functions = fc::functions_of(kernels, own, grad_x, grad_y, from.of[0], from.of[1], from.of[2],
-                                                         from.of[3], from.of[4], from.of[5]);
-  return fc::launch_ctas(functions.pull_back, fc::ctas_of(own, functions.channels), arguments, stream);
+  const auto kernel = scales ? &fc::BlockFunctions::find_and_pull_back : &fc::BlockFunctions::pull_back;
+  return fc::launch_block(kernels, block, kernel, scales, products, grad_x, grad_y, stream);
 }
 
 extern "C" int fc_block_norm(const fc_block *block, const void *product, void *output, void *saved, void *stream) {
   const auto run = [&](auto variant, const fc::Grades &grades, dim3 grid) -> int {
     using V = decltype(variant);
     using T = typename V::T;
-    return fc::launch(fc::norm_kernel<T, V::kChannels, V::kBytes>, grid, dim3(fc::kThreads), stream, *block, grades,
+    return fc::launch(fc::norm_kernel<T, V::kChannels, V::kBytes, V::kThreads>, grid, dim3(fc::norm_threads(V::kThreads)), stream, *block, grades,
                       static_cast<const T *>(product), output, static_cast<T *>(saved));
   };
   return fc::with_rows(*block, run, product, output);
 }
 
 extern "C" int fc_block_undo_norm(const fc_block *block, const void *output, const void *grad_output, const void *saved,
-                                  void *grad_product, void *transposed, void *stream) {
+                                  void *grad_product, void *stream) {
   const auto run = [&](auto variant, const fc::Grades &grades, dim3 grid) -> int {
     using V = decltype(variant);
     using T = typename V::T;
-    return fc::launch(fc::undo_norm_kernel<T, V::kChannels, V::kBytes>, grid, dim3(fc::kThreads), stream, *block, grades, output,
-                      grad_output, static_cast<const T *>(saved), grad_product);
+    return fc::launch(fc::undo_norm_kernel<T, V::kChannels, V::kBytes, V::kThreads>, grid, dim3(fc::norm_threads(V::kThreads)), stream, *block,
+                      grades, output, grad_output, static_cast<const T *>(saved), grad_product);
   };
-  const int done = fc::with_rows(*block, run, output, grad_output, grad_product);
-  if (done != 0 || transposed == nullptr) return done;
-  if (block->dtype != FC_F32) return FC_ERROR_BAD_CALL;
-  const fc::Grades grades = fc::grades_of(*block);
-  int blades = 0;
-  for (int grade = 0; grade < grades.count; grade++) blades += grades.blades[grade];
-  if (block->rows * block->out * blades == 0) return 0;
-  return fc::launch(fc::transpose_kernel, fc::squares_of(block->rows, block->out, blades), dim3(fc::kThreads), stream, *block, grades,
-                    static_cast<const float *>(grad_product), static_cast<float *>(transposed));
+  return fc::with_rows(*block, run, output, grad_output, grad_product);
 }
 
-extern "C" int fc_block_pack(const fc_block_weights *weights, const void *from, void *to, int32_t transposed, fc_dtype from_type,
+extern "C" int fc_block_pack(const fc_block_weights *weights, const void *from, void *to, int32_t *scales, fc_dtype from_type,
                              fc_dtype to_type, void *stream) {
   const bool rounds = from_type == FC_F32 && fc::arithmetic(to_type) == FC_F32;
   if (!fc::known(from_type) || !fc::known(to_type) || (from_type != to_type && !rounds)) return FC_ERROR_BAD_CALL;
-  if (!fc::valid(*weights)) return FC_ERROR_BAD_CALL;
-  const int64_t elements = weights->in * weights->out;
-  if (elements == 0 || weights->matrices == 0) return 0;
-  const auto run = [&](auto kernel, dim3 grid) -> int {
-    return fc::launch(kernel, grid, dim3(fc::kThreads), stream, *weights, from, to, from_type, to_type);
-  };
-  if (transposed) {
-    const auto kernel = to_type == FC_F64 ? fc::pack_transposed_kernel<double> : fc::pack_transposed_kernel<float>;
-    return run(kernel, fc::squares_of(weights->in, weights->out, weights->matrices));
+  if (!fc::valid(*weights) || (scales != nullptr && from_type != FC_F32)) return FC_ERROR_BAD_CALL;
+  const int64_t elements = weights->in * weights->out, all = elements * weights->matrices;
+  if (all == 0) return 0;
+  if (to_type == FC_F64) {
+    return fc::launch(fc::pack_kernel<double, 1>, fc::walk(elements, weights->matrices), dim3(fc::kThreads), stream, *weights, from, to,
+                      static_cast<int32_t *>(nullptr), from_type, to_type);
   }
-  const bool whole = fc::aligned(FC_F32, elements, 4, from, to) && to_type != FC_F64;
-  const dim3 grid = fc::walk(whole ? elements / 4 : elements, weights->matrices);
-  if (to_type == FC_F64) return run(fc::pack_kernel<double, 1>, grid);
-  return whole ? run(fc::pack_kernel<float, 4>, grid) : run(fc::pack_kernel<float, 1>, grid);
+  const bool whole = fc::aligned(FC_F32, elements, 4, from, to);
+  if (scales != nullptr) {
+    const int done = fc::launch(whole ? fc::largest_kernel<4> : fc::largest_kernel<1>, dim3(fc::kLargestCtas), dim3(fc::kThreads),
+                                stream, static_cast<const float *>(from), all, scales);
+    if (done != 0) return done;
+  }
+  // Several vectors a thread: each CTA finds the scale first.
+  const dim3 grid = fc::walk(fc::ceil_div(whole ? elements / 4 : elements, 8), weights->matrices);
+  return fc::launch(whole ? fc::pack_kernel<float, 4> : fc::pack_kernel<float, 1>, grid, dim3(fc::kThreads), stream, *weights, from, to,
+                    scales, from_type, to_type);
 }
 
 extern "C" int fc_block_unpack(const fc_block_weights *weights, const void *from, void *to, int32_t first, int32_t last,

@@ -21,6 +21,19 @@ extern "C" {
 /* The kernels of an algebra; has static lifetime. */
 typedef struct fc_block_kernels fc_block_kernels;
 
+/* The powers of two by which numbers of a scaled block are multiplied before they are rounded to 16 bits, so that none overflows
+ * and only those far below the largest are subnormal. They are exact, and undone in f32. In memory of the device. */
+typedef struct fc_block_scales {
+  int32_t *weights;  /* FC_WEIGHT_SCALES: the exponent for all weights, and what it is found by */
+  int32_t *rows;     /* [2, rows]: the exponents for x and for y, by row; path products have their sum */
+  int32_t *grads;    /* [FC_MAX_GRADES, rows]: for the gradient of the product, by grade of the algebra and row */
+  int32_t *sum;      /* the exponent of sums over rows of path products times the gradient */
+  float *factors;    /* [3]: what undoes that, 0 and 1: the factors of the sum and of what it is added to */
+  /* Gradients of path products are 2^-path_grads of the sums of scaled factors. */
+  int32_t path_grads;
+} fc_block_scales;
+#define FC_WEIGHT_SCALES 257
+
 /* Some rows of a call. Tensors are contiguous: x, y [blades, batch, in], output [blades, batch, out],
  * saved [output grades, batch] in the arithmetic type. Those of the block itself hold its rows only. */
 typedef struct fc_block {
@@ -34,8 +47,9 @@ typedef struct fc_block {
   double eps;
   fc_gate gate;
   int32_t norm;        /* whether there is one */
-  int32_t tf32;        /* whether f32 operands of matrix products are rounded to TF32; the tensor cores would truncate them */
   fc_dtype dtype;      /* of the tensors of the call */
+  fc_dtype operands;   /* of the matrix products: as dtype, or a 16-bit type if that is f32; then the block is scaled */
+  fc_block_scales scales;
   /* For each grade of the algebra the place of its first blade in x, y and the output; -1: absent. */
   int8_t left[FC_MAX_GRADES];
   int8_t right[FC_MAX_GRADES];
@@ -49,29 +63,33 @@ typedef struct fc_block {
 /* The kernels of an algebra ("cl300"); null if there are none. */
 const fc_block_kernels *fc_block_find(const char *algebra);
 
-/* Loads the kernels for tensors of a type on the current device. */
-int fc_block_prepare(const fc_block_kernels *kernels, fc_dtype dtype);
+/* Loads the kernels of path products for tensors and operands of some types on the current device. */
+int fc_block_prepare(const fc_block_kernels *kernels, fc_dtype dtype, fc_dtype operands);
 
-/* The products of all paths, for each grade [blades of the grade, rows, paths, in] in the type of the tensors, so that they
- * are one left operand [blades rows, paths in] of that grade; transposed: [paths, in, blades, rows], for tensors of
- * f32. */
-int fc_block_form(const fc_block_kernels *kernels, const fc_block *block, int32_t transposed, void *const *products,
-                  void *stream);
+/* The products of all paths, for each grade [blades of the grade, rows, paths, in] in the type of operands, so that they
+ * are one left operand [blades rows, paths in] of that grade. Of a scaled block with the exponents of rows; or, if it is
+ * `balanced`, so that path products times the gradient have the exponent of the sum in all rows, and with its factors; that needs the
+ * exponents of rows, of gradients and of the sum. */
+int fc_block_form(const fc_block_kernels *kernels, const fc_block *block, int32_t balanced, void *const *products, void *stream);
+
+/* The exponents of rows and of the sum of a scaled block; needs those of gradients. */
+int fc_block_scale(const fc_block_kernels *kernels, const fc_block *block, void *stream);
 
 /* The gradients of x and y, at the rows of the block, from those of the products of all paths, as fc_block_form lays
- * them out (not transposed). Null gradients are not wanted. */
-int fc_block_pull_back(const fc_block_kernels *kernels, const fc_block *block, const void *const *products, void *grad_x,
-                       void *grad_y, void *stream);
+ * them out. Null gradients are not wanted. A scaled block needs the exponents of weights and of gradients; `scales`: does
+ * what fc_block_scale does too. */
+int fc_block_pull_back(const fc_block_kernels *kernels, const fc_block *block, int32_t scales, void *const *products,
+                       void *grad_x, void *grad_y, void *stream);
 
 /* The rows of the output from the product [blades, rows, out] in the arithmetic type, normalised if there is a norm; then
- * also its sums of squares, unless `saved` is null. */
+ * also its sums of squares, unless `saved` is null. A scaled block needs the exponents of weights and of rows. */
 int fc_block_norm(const fc_block *block, const void *product, void *output, void *saved, void *stream);
 
-/* The gradient of the product, [blades, rows, out] in the type of the tensors, from the rows of that of the output;
- * output and saved are read if there is a norm. `transposed`, if it is not null, gets the same, of f32 tensors, as [out, blades of
- * the grade, rows] for one output grade after the other. */
+/* The gradient of the product, [blades, rows, out] in the type of operands, from the rows of that of the output;
+ * output and saved are read if there is a norm. Of a scaled block with the exponents of gradients, and the most that of the
+ * sum may be. */
 int fc_block_undo_norm(const fc_block *block, const void *output, const void *grad_output, const void *saved,
-                       void *grad_product, void *transposed, void *stream);
+                       void *grad_product, void *stream);
 
 /* The weights of all paths in another order. */
 typedef struct fc_block_weights {
@@ -79,14 +97,11 @@ typedef struct fc_block_weights {
   int64_t out;
   int32_t matrices;            /* at most FC_MAX_PATHS */
   int8_t order[FC_MAX_PATHS];  /* for each matrix of the new order its place among the paths */
-  int8_t first[FC_MAX_PATHS];  /* the first of the new order to the same output grade */
-  int8_t count[FC_MAX_PATHS];  /* and how many there are */
-  int32_t tf32;                /* as of fc_block */
 } fc_block_weights;
 
-/* to[i, :, :] = from[order[i], :, :], or transposed, for each output grade [out, paths, in]. `to_type` equals `from_type`, or
- * is a 16-bit type if that is f32. */
-int fc_block_pack(const fc_block_weights *weights, const void *from, void *to, int32_t transposed, fc_dtype from_type,
+/* to[i, :, :] = from[order[i], :, :]. `to_type` equals `from_type`, or is a 16-bit type if that is f32; then `scales`, unless it is
+ * null, gets the exponent of the weights (see fc_block_scales). */
+int fc_block_pack(const fc_block_weights *weights, const void *from, void *to, int32_t *scales, fc_dtype from_type,
                   fc_dtype to_type, void *stream);
 
 /* The converse, from `parts` parts of the matrices first to last that are added in order: to[order[first + i], :, :] = sum over

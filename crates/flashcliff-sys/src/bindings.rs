@@ -7,6 +7,7 @@ pub const FC_ERROR_TOO_LARGE: u32 = 100002;
 pub const FC_LINEAR_MAX_GRADES: u32 = 9;
 pub const FC_MAX_GRADES: u32 = 6;
 pub const FC_MAX_PATHS: u32 = 64;
+pub const FC_WEIGHT_SCALES: u32 = 257;
 impl fc_dtype {
     pub const FC_F32: fc_dtype = fc_dtype(0);
     pub const FC_F64: fc_dtype = fc_dtype(1);
@@ -280,6 +281,58 @@ impl Default for fc_linear_weights {
 pub struct fc_block_kernels {
     _unused: [u8; 0],
 }
+/** The powers of two by which numbers of a scaled block are multiplied before they are rounded to 16 bits, so that none overflows
+ and only those far below the largest are subnormal. They are exact, and undone in f32. In memory of the device.*/
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct fc_block_scales {
+    /// FC_WEIGHT_SCALES: the exponent for all weights, and what it is found by
+    pub weights: *mut i32,
+    /// \[2, rows\]: the exponents for x and for y, by row; path products have their sum
+    pub rows: *mut i32,
+    /// \[FC_MAX_GRADES, rows\]: for the gradient of the product, by grade of the algebra and row
+    pub grads: *mut i32,
+    /// the exponent of sums over rows of path products times the gradient
+    pub sum: *mut i32,
+    /// \[3\]: what undoes that, 0 and 1: the factors of the sum and of what it is added to
+    pub factors: *mut f32,
+    /// Gradients of path products are 2^-path_grads of the sums of scaled factors.
+    pub path_grads: i32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of fc_block_scales"][::core::mem::size_of::<fc_block_scales>() - 48usize];
+    [
+        "Alignment of fc_block_scales",
+    ][::core::mem::align_of::<fc_block_scales>() - 8usize];
+    [
+        "Offset of field: fc_block_scales::weights",
+    ][::core::mem::offset_of!(fc_block_scales, weights) - 0usize];
+    [
+        "Offset of field: fc_block_scales::rows",
+    ][::core::mem::offset_of!(fc_block_scales, rows) - 8usize];
+    [
+        "Offset of field: fc_block_scales::grads",
+    ][::core::mem::offset_of!(fc_block_scales, grads) - 16usize];
+    [
+        "Offset of field: fc_block_scales::sum",
+    ][::core::mem::offset_of!(fc_block_scales, sum) - 24usize];
+    [
+        "Offset of field: fc_block_scales::factors",
+    ][::core::mem::offset_of!(fc_block_scales, factors) - 32usize];
+    [
+        "Offset of field: fc_block_scales::path_grads",
+    ][::core::mem::offset_of!(fc_block_scales, path_grads) - 40usize];
+};
+impl Default for fc_block_scales {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
 /** Some rows of a call. Tensors are contiguous: x, y \[blades, batch, in\], output \[blades, batch, out\],
  saved \[output grades, batch\] in the arithmetic type. Those of the block itself hold its rows only.*/
 #[repr(C)]
@@ -297,10 +350,11 @@ pub struct fc_block {
     pub gate: fc_gate,
     /// whether there is one
     pub norm: i32,
-    /// whether f32 operands of matrix products are rounded to TF32; the tensor cores would truncate them
-    pub tf32: i32,
     /// of the tensors of the call
     pub dtype: fc_dtype,
+    /// of the matrix products: as dtype, or a 16-bit type if that is f32; then the block is scaled
+    pub operands: fc_dtype,
+    pub scales: fc_block_scales,
     /// For each grade of the algebra the place of its first blade in x, y and the output; -1: absent.
     pub left: [i8; 6usize],
     pub right: [i8; 6usize],
@@ -312,7 +366,7 @@ pub struct fc_block {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of fc_block"][::core::mem::size_of::<fc_block>() - 176usize];
+    ["Size of fc_block"][::core::mem::size_of::<fc_block>() - 224usize];
     ["Alignment of fc_block"][::core::mem::align_of::<fc_block>() - 8usize];
     ["Offset of field: fc_block::x"][::core::mem::offset_of!(fc_block, x) - 0usize];
     ["Offset of field: fc_block::y"][::core::mem::offset_of!(fc_block, y) - 8usize];
@@ -335,29 +389,32 @@ const _: () = {
         "Offset of field: fc_block::norm",
     ][::core::mem::offset_of!(fc_block, norm) - 68usize];
     [
-        "Offset of field: fc_block::tf32",
-    ][::core::mem::offset_of!(fc_block, tf32) - 72usize];
-    [
         "Offset of field: fc_block::dtype",
-    ][::core::mem::offset_of!(fc_block, dtype) - 76usize];
+    ][::core::mem::offset_of!(fc_block, dtype) - 72usize];
+    [
+        "Offset of field: fc_block::operands",
+    ][::core::mem::offset_of!(fc_block, operands) - 76usize];
+    [
+        "Offset of field: fc_block::scales",
+    ][::core::mem::offset_of!(fc_block, scales) - 80usize];
     [
         "Offset of field: fc_block::left",
-    ][::core::mem::offset_of!(fc_block, left) - 80usize];
+    ][::core::mem::offset_of!(fc_block, left) - 128usize];
     [
         "Offset of field: fc_block::right",
-    ][::core::mem::offset_of!(fc_block, right) - 86usize];
+    ][::core::mem::offset_of!(fc_block, right) - 134usize];
     [
         "Offset of field: fc_block::result",
-    ][::core::mem::offset_of!(fc_block, result) - 92usize];
+    ][::core::mem::offset_of!(fc_block, result) - 140usize];
     [
         "Offset of field: fc_block::blades",
-    ][::core::mem::offset_of!(fc_block, blades) - 98usize];
+    ][::core::mem::offset_of!(fc_block, blades) - 146usize];
     [
         "Offset of field: fc_block::path",
-    ][::core::mem::offset_of!(fc_block, path) - 104usize];
+    ][::core::mem::offset_of!(fc_block, path) - 152usize];
     [
         "Offset of field: fc_block::paths",
-    ][::core::mem::offset_of!(fc_block, paths) - 168usize];
+    ][::core::mem::offset_of!(fc_block, paths) - 216usize];
 };
 impl Default for fc_block {
     fn default() -> Self {
@@ -378,16 +435,10 @@ pub struct fc_block_weights {
     pub matrices: i32,
     /// for each matrix of the new order its place among the paths
     pub order: [i8; 64usize],
-    /// the first of the new order to the same output grade
-    pub first: [i8; 64usize],
-    /// and how many there are
-    pub count: [i8; 64usize],
-    /// as of fc_block
-    pub tf32: i32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of fc_block_weights"][::core::mem::size_of::<fc_block_weights>() - 216usize];
+    ["Size of fc_block_weights"][::core::mem::size_of::<fc_block_weights>() - 88usize];
     [
         "Alignment of fc_block_weights",
     ][::core::mem::align_of::<fc_block_weights>() - 8usize];
@@ -403,15 +454,6 @@ const _: () = {
     [
         "Offset of field: fc_block_weights::order",
     ][::core::mem::offset_of!(fc_block_weights, order) - 20usize];
-    [
-        "Offset of field: fc_block_weights::first",
-    ][::core::mem::offset_of!(fc_block_weights, first) - 84usize];
-    [
-        "Offset of field: fc_block_weights::count",
-    ][::core::mem::offset_of!(fc_block_weights, count) - 148usize];
-    [
-        "Offset of field: fc_block_weights::tf32",
-    ][::core::mem::offset_of!(fc_block_weights, tf32) - 212usize];
 };
 impl Default for fc_block_weights {
     fn default() -> Self {
@@ -517,33 +559,43 @@ unsafe extern "C" {
     pub fn fc_runtime_version() -> ::core::ffi::c_int;
     /// The kernels of an algebra ("cl300"); null if there are none.
     pub fn fc_block_find(algebra: *const ::core::ffi::c_char) -> *const fc_block_kernels;
-    /// Loads the kernels for tensors of a type on the current device.
+    /// Loads the kernels of path products for tensors and operands of some types on the current device.
     pub fn fc_block_prepare(
         kernels: *const fc_block_kernels,
         dtype: fc_dtype,
+        operands: fc_dtype,
     ) -> ::core::ffi::c_int;
-    /** The products of all paths, for each grade \[blades of the grade, rows, paths, in\] in the type of the tensors, so that they
- are one left operand \[blades rows, paths in\] of that grade; transposed: \[paths, in, blades, rows\], for tensors of
- f32.*/
+    /** The products of all paths, for each grade \[blades of the grade, rows, paths, in\] in the type of operands, so that they
+ are one left operand \[blades rows, paths in\] of that grade. Of a scaled block with the exponents of rows; or, if it is
+ `balanced`, so that path products times the gradient have the exponent of the sum in all rows, and with its factors; that needs the
+ exponents of rows, of gradients and of the sum.*/
     pub fn fc_block_form(
         kernels: *const fc_block_kernels,
         block: *const fc_block,
-        transposed: i32,
+        balanced: i32,
         products: *const *mut ::core::ffi::c_void,
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
+    /// The exponents of rows and of the sum of a scaled block; needs those of gradients.
+    pub fn fc_block_scale(
+        kernels: *const fc_block_kernels,
+        block: *const fc_block,
+        stream: *mut ::core::ffi::c_void,
+    ) -> ::core::ffi::c_int;
     /** The gradients of x and y, at the rows of the block, from those of the products of all paths, as fc_block_form lays
- them out (not transposed). Null gradients are not wanted.*/
+ them out. Null gradients are not wanted. A scaled block needs the exponents of weights and of gradients; `scales`: does
+ what fc_block_scale does too.*/
     pub fn fc_block_pull_back(
         kernels: *const fc_block_kernels,
         block: *const fc_block,
-        products: *const *const ::core::ffi::c_void,
+        scales: i32,
+        products: *const *mut ::core::ffi::c_void,
         grad_x: *mut ::core::ffi::c_void,
         grad_y: *mut ::core::ffi::c_void,
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
     /** The rows of the output from the product \[blades, rows, out\] in the arithmetic type, normalised if there is a norm; then
- also its sums of squares, unless `saved` is null.*/
+ also its sums of squares, unless `saved` is null. A scaled block needs the exponents of weights and of rows.*/
     pub fn fc_block_norm(
         block: *const fc_block,
         product: *const ::core::ffi::c_void,
@@ -551,25 +603,24 @@ unsafe extern "C" {
         saved: *mut ::core::ffi::c_void,
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
-    /** The gradient of the product, \[blades, rows, out\] in the type of the tensors, from the rows of that of the output;
- output and saved are read if there is a norm. `transposed`, if it is not null, gets the same, of f32 tensors, as \[out, blades of
- the grade, rows\] for one output grade after the other.*/
+    /** The gradient of the product, \[blades, rows, out\] in the type of operands, from the rows of that of the output;
+ output and saved are read if there is a norm. Of a scaled block with the exponents of gradients, and the most that of the
+ sum may be.*/
     pub fn fc_block_undo_norm(
         block: *const fc_block,
         output: *const ::core::ffi::c_void,
         grad_output: *const ::core::ffi::c_void,
         saved: *const ::core::ffi::c_void,
         grad_product: *mut ::core::ffi::c_void,
-        transposed: *mut ::core::ffi::c_void,
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
-    /** to\[i, :, :\] = from\[order\[i\], :, :\], or transposed, for each output grade \[out, paths, in\]. `to_type` equals `from_type`, or
- is a 16-bit type if that is f32.*/
+    /** to\[i, :, :\] = from\[order\[i\], :, :\]. `to_type` equals `from_type`, or is a 16-bit type if that is f32; then `scales`, unless it is
+ null, gets the exponent of the weights (see fc_block_scales).*/
     pub fn fc_block_pack(
         weights: *const fc_block_weights,
         from: *const ::core::ffi::c_void,
         to: *mut ::core::ffi::c_void,
-        transposed: i32,
+        scales: *mut i32,
         from_type: fc_dtype,
         to_type: fc_dtype,
         stream: *mut ::core::ffi::c_void,

@@ -33,7 +33,13 @@ pub(crate) fn add(tests: &mut Tests) {
     }
     tests.add(lt, "fully_connected::sizes", every_size);
     tests.add(lt, "fully_connected::blocks", several_blocks);
-    tests.add(lt, "fully_connected::transposed", transposed);
+    tests.add(lt, "fully_connected::many_tiles", many_tiles);
+    tests.add(lt, "fully_connected::scales", every_scale);
+    tests.add(
+        lt,
+        "fully_connected::not_finite",
+        numbers_that_are_not_finite,
+    );
     tests.add(
         lt,
         "fully_connected::a_wrong_product_is_reported",
@@ -52,12 +58,7 @@ fn main() -> Vec<Spec> {
 /// Element types with the precisions that they can have.
 fn types() -> Vec<(Dtypes, MatmulPrecision)> {
     let highest = dtypes::ALL.map(|dtypes| (dtypes, MatmulPrecision::Highest));
-    let lower = [
-        MatmulPrecision::Tf32,
-        MatmulPrecision::Bf16,
-        MatmulPrecision::F16,
-    ];
-    [&highest[..], &lower.map(|precision| (F32, precision))].concat()
+    [&highest[..], &SCALED.map(|precision| (F32, precision))].concat()
 }
 
 /// The units to which the products that are summed are rounded, and the weights. Tensor cores may cut
@@ -209,9 +210,16 @@ fn several_blocks() {
     }
 }
 
-/// Matrices with tiles enough for the left operand of the gradients of the weights to be formed transposed, in one
-/// block and in several of which the last is shorter; and rows that are no whole vectors.
-fn transposed() {
+/// The precisions whose operands are 16-bit numbers times powers of two.
+const SCALED: [MatmulPrecision; 3] = [
+    MatmulPrecision::Tf32,
+    MatmulPrecision::Bf16,
+    MatmulPrecision::F16,
+];
+
+/// Matrices with tiles enough for the gradients of the weights of two grades to be one product, in one block and in several of
+/// which the last is shorter; and rows that are no whole vectors.
+fn many_tiles() {
     let algebra = Algebra::new(Signature::of(3, 0, 0)).expect("shipped");
     let basis = Basis::new(algebra.signature());
     let mut runner = Runner::new(device());
@@ -220,7 +228,7 @@ fn transposed() {
         for (shape, block_bytes) in [
             ([68, 128, 384], 64 << 20),
             ([70, 130, 386], 64 << 20),
-            ([150, 128, 384], 2 << 20),
+            ([150, 128, 384], 1 << 20),
         ] {
             let mut case = Case::new(algebra, &basis, &spec, shape, Fill::Reals, 109);
             case.gpu = case.gpu.clone().with_block_bytes(block_bytes);
@@ -236,6 +244,148 @@ fn transposed() {
                 let (output, grads) = case.on_cpu(&case.all_wanted());
                 exact::check(&mut runner, &case, F32, 0, &output, &grads);
             }
+        }
+    }
+}
+
+/// Of a tensor, the gradient after the inputs, and a row.
+type Powers = fn(usize, usize) -> i32;
+
+/// The case with the rows of `x`, `y` and of the gradient times powers of two, and all weights times one.
+fn with_powers(case: &mut Case<'_>, power: Powers) {
+    let dims = case.dims;
+    let rows = |tensor: usize, channels: usize, values: &mut Vec<f64>| {
+        for (i, value) in values.iter_mut().enumerate() {
+            *value *= f64::from(power(tensor, i / channels % dims.batch)).exp2();
+        }
+    };
+    rows(0, dims.in_channels, &mut case.inputs[0]);
+    rows(1, dims.in_channels, &mut case.inputs[1]);
+    rows(3, dims.out_channels, &mut case.grad_output);
+    for weight in &mut case.inputs[2] {
+        *weight *= f64::from(power(2, 0)).exp2();
+    }
+}
+
+/// Compares a call with the CPU in `f64`, every row beside its own largest element.
+fn check_rows(
+    runner: &mut Runner,
+    case: &Case<'_>,
+    (dtypes, precision): (Dtypes, MatmulPrecision),
+    offset: usize,
+) -> Result<(), String> {
+    let mut case = case.rounded(dtypes);
+    case.gpu = case.gpu.clone().with_precision(precision);
+    let all = case.all_wanted();
+    let (output, grads) = case.on_cpu(&all);
+    let (spread, grad_spread) = case.spread(operand_unit(dtypes, precision), &all);
+    let got = runner.both(&case, dtypes, offset, &all);
+    let context = || format!("{}, {precision}", case.context(dtypes));
+    let dims = case.dims;
+    let (inside, outside) = (dims.in_channels, dims.out_channels);
+    for (name, channels, [want, got, spread]) in [
+        ("output", outside, [&output, &got.output, &spread]),
+        (
+            "grad_x",
+            inside,
+            [&grads[0], &got.grads[0], &grad_spread[0]],
+        ),
+        (
+            "grad_y",
+            inside,
+            [&grads[1], &got.grads[1], &grad_spread[1]],
+        ),
+    ] {
+        for row in 0..dims.batch {
+            let own = |values: &[f64]| -> Vec<f64> {
+                let rows = values.chunks(channels).skip(row).step_by(dims.batch);
+                rows.flatten().copied().collect()
+            };
+            within(&own(want), &own(got), dtypes.lanes, || own(spread))
+                .map_err(|e| format!("{name}, row {row}, {e}: {}", context()))?;
+        }
+    }
+    within(&grads[2], &got.grads[2], dtypes.lanes, || {
+        grad_spread[2].clone()
+    })
+    .map_err(|e| format!("grad_w, {e}: {}", context()))
+    .map(drop)
+}
+
+/// Rows and weights far beyond the range of 16 bits, all together and from row to row; rows of zeros; in one block of rows and
+/// in several; aligned or not.
+fn every_scale() {
+    let powers: [(&str, Powers); 5] = [
+        ("large", |tensor, _| [15, 12, 15, 10][tensor]),
+        ("small", |tensor, _| [-30, -20, -25, -10][tensor]),
+        ("large times small", |tensor, _| [100, -95, 40, -30][tensor]),
+        ("row by row", |tensor, row| {
+            let step = i32::try_from(row % 7).expect("small") - 3;
+            step * [13, -9, 0, 5][tensor]
+        }),
+        ("zeros", |tensor, row| match row % 4 == tensor {
+            true => -2000,
+            false => 0,
+        }),
+    ];
+    let mut runner = Runner::new(device());
+    for (p, q, r) in [(2, 0, 0), (3, 0, 1)] {
+        let algebra = Algebra::new(Signature::of(p, q, r)).expect("shipped");
+        let basis = Basis::new(algebra.signature());
+        for spec in main() {
+            for (name, power) in powers {
+                for shape in [[33, 8, 12], [70, 5, 7]] {
+                    for (i, precision) in SCALED.into_iter().enumerate() {
+                        let mut case = Case::new(algebra, &basis, &spec, shape, Fill::Reals, 127);
+                        with_powers(&mut case, power);
+                        if i == 0 {
+                            // Blocks of one row to a few.
+                            case.gpu = case.gpu.clone().with_block_bytes(1 << 14);
+                        }
+                        check_rows(&mut runner, &case, (F32, precision), i % 2)
+                            .unwrap_or_else(|e| panic!("{name}: {e}"));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// An infinity and a NaN stay in their rows, and change no other.
+fn numbers_that_are_not_finite() {
+    const ROWS: [usize; 2] = [2, 5];
+    let algebra = Algebra::new(Signature::of(3, 0, 0)).expect("shipped");
+    let basis = Basis::new(algebra.signature());
+    let mut runner = Runner::new(device());
+    for spec in main() {
+        for precision in SCALED {
+            let case = Case::new(algebra, &basis, &spec, [9, 8, 8], Fill::Reals, 131);
+            let mut case = case.rounded(F32);
+            case.gpu = case.gpu.clone().with_precision(precision);
+            let all = case.all_wanted();
+            let want = runner.both(&case, F32, 0, &all);
+            // Of e1, in the first row of those and in the second.
+            case.inputs[0][(9 + ROWS[0]) * 8] = f64::NAN;
+            case.inputs[1][(9 + ROWS[1]) * 8] = f64::INFINITY;
+            let got = runner.both(&case, F32, 0, &all);
+            for (want, got) in [
+                (&want.output, &got.output),
+                (&want.grads[0], &got.grads[0]),
+                (&want.grads[1], &got.grads[1]),
+            ] {
+                for (i, (want, got)) in want.iter().zip(got).enumerate() {
+                    let row = i / 8 % 9;
+                    assert!(
+                        ROWS.contains(&row) || want == got,
+                        "row {row}: {want} {got}"
+                    );
+                }
+                for row in ROWS {
+                    let mut own = got.chunks(8).skip(row).step_by(9).flatten();
+                    assert!(own.any(|value| !value.is_finite()), "row {row}");
+                }
+            }
+            assert!(got.grads[2].iter().any(|value| !value.is_finite()));
         }
     }
 }

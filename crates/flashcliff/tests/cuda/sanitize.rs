@@ -28,7 +28,7 @@ pub(crate) fn add(tests: &mut Tests) {
     tests.add(Needs::CublasLt, "sanitize::linear", linear);
     tests.add(Needs::CublasLt, "sanitize::linear_sgp", linear_sgp);
     tests.add(Needs::CublasLt, "sanitize::blocks", blocks);
-    tests.add(Needs::CublasLt, "sanitize::transposed", transposed);
+    tests.add(Needs::CublasLt, "sanitize::many_tiles", many_tiles);
 }
 
 fn reads_back() -> bool {
@@ -156,6 +156,15 @@ fn blocks() {
         run(algebra, &spec, [5, 7, 3], F32, 1);
         run(algebra, &spec, [5, 0, 3], F32, 0);
     }
+    for precision in [MatmulPrecision::Tf32, MatmulPrecision::Bf16] {
+        for (algebra, shape) in [
+            (algebra(2, 0, 0), [40, 20, 12]),
+            (algebra(3, 0, 0), [5, 160, 20]),
+            (algebra(3, 0, 1), [9, 7, 3]),
+        ] {
+            scaled(algebra, &spec, shape, precision);
+        }
+    }
     let mixed = Dtypes {
         params: F32.params,
         ..BF16
@@ -166,18 +175,22 @@ fn blocks() {
     }
 }
 
-/// Matrices large enough for operands to be transposed. Not for initcheck: at these sizes cuBLASLt stores results
-/// by bulk copies, and so it takes every read of them for one of memory that nothing has written.
-fn transposed() {
+/// With 16-bit operands of the matrix products.
+fn scaled(algebra: Algebra, spec: &Spec, shape: [usize; 3], precision: MatmulPrecision) {
+    let basis = Basis::new(algebra.signature());
+    let mut case = Case::new(algebra, &basis, spec, shape, Fill::Reals, 79).rounded(F32);
+    case.gpu = case.gpu.clone().with_precision(precision);
+    both(&case, F32, 0);
+}
+
+/// Matrices large enough for the weight gradients of two grades to be one product. Not for initcheck: at these sizes cuBLASLt stores
+/// results by bulk copies, and so it takes every read of them for one of memory that nothing has written.
+fn many_tiles() {
     if !reads_back() {
         return;
     }
     let spec = Spec::Fcgp(ProductOptions::default());
-    let algebra = algebra(3, 0, 0);
-    let basis = Basis::new(algebra.signature());
     for shape in [[36, 128, 384], [35, 130, 386]] {
-        let mut case = Case::new(algebra, &basis, &spec, shape, Fill::Reals, 79).rounded(F32);
-        case.gpu = case.gpu.clone().with_precision(MatmulPrecision::Tf32);
-        both(&case, F32, 0);
+        scaled(algebra(3, 0, 0), &spec, shape, MatmulPrecision::Tf32);
     }
 }

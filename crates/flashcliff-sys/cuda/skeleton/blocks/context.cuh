@@ -1,7 +1,7 @@
 // What the generated code of path products calls. A thread computes a few neighbouring channels of one row.
 #pragma once
 
-#include "../tf32.cuh"
+#include "../scale.cuh"
 #include "../uniforms.cuh"
 #include "entry.h"
 
@@ -32,12 +32,14 @@ struct Place {
 };
 
 // What a kernel is compiled for.
-template <class Scalar, int ChannelCount, int ElementBytes, bool AllPaths>
+template <class Scalar, int ChannelCount, int ElementBytes, bool AllPaths, bool Scales = false>
 struct Variant {
   using T = Scalar;
   static constexpr int kChannels = ChannelCount;  // of a thread
-  static constexpr int kBytes = ElementBytes;     // of an element in memory; 0: any
+  static constexpr int kBytes = ElementBytes;     // of an element of the tensors in memory; 0: any
   static constexpr bool kAll = AllPaths;          // every grade and path is there
+  static constexpr bool kScales = Scales;         // the block is scaled
+  static constexpr int kOperandBytes = Scales ? 2 : ElementBytes;
 };
 
 template <class Algebra, class Variant>
@@ -102,41 +104,82 @@ struct BlockContext {
   }
 };
 
-// Forms the products of all paths.
-template <class Algebra, class Variant, bool Transposed>
+// The exponents of a row: for x and for y.
+struct RowScale {
+  int x, y;
+};
+
+// That of a row of a scaled block, from memory.
+template <class Variant>
+FC_INLINE RowScale row_scale(const fc_block &a, int64_t row) {
+  if constexpr (!Variant::kScales) return {0, 0};
+  return {a.scales.rows[row], a.scales.rows[a.rows + row]};
+}
+
+// Forms the products of all paths. Balanced: scaled such that their products with the gradient have the same scale for all rows.
+template <class Algebra, class Variant, bool Balanced>
 struct FormContext : BlockContext<Algebra, Variant> {
   using Base = BlockContext<Algebra, Variant>;
   using typename Base::T;
   using Base::kChannels;
   using typename Base::V;
   const PathProducts &tensors;
+  T scale_x, scale_y;
+  T balance[Balanced ? Algebra::kGrades : 1];  // by grade
 
-  FC_INLINE FormContext(const fc_block &block, const Place &place, const PathProducts &to) : Base(block, place), tensors(to) {}
+  FC_INLINE FormContext(const fc_block &block, const Place &place, const PathProducts &to, const RowScale &scale)
+      : Base(block, place), tensors(to), scale_x(power_of_two(scale.x)), scale_y(power_of_two(scale.y)) {
+    if constexpr (Balanced) {
+      const int sum = max(*block.scales.sum, kLeastSum);
+#pragma unroll
+      for (int grade = 0; grade < Algebra::kGrades; grade++) {
+        balance[grade] = power_of_two(sum - scale.x - scale.y - block.scales.grads[grade * block.rows + place.row]);
+      }
+      if (place.row == 0 && place.channel == 0) {
+        block.scales.factors[0] = power_of_two(-sum);
+        block.scales.factors[1] = 0;
+        block.scales.factors[2] = 1;
+      }
+    }
+  }
+
+  // The gates are of operands as they are.
+  template <int Grade, int K>
+  FC_INLINE void load_x(V *values) const {
+    Base::template load_x<Grade, K>(values);
+    scaled<K>(values, scale_x);
+  }
+  template <int Grade, int K>
+  FC_INLINE void load_y(V *values) const {
+    Base::template load_y<Grade, K>(values);
+    scaled<K>(values, scale_y);
+  }
 
   template <int Path, int K>
   FC_INLINE void store(const V (&values)[K]) const {
     constexpr int grade = Algebra::output(Path);
-    with_storage<T, Variant::kBytes>(this->a.dtype, [&](auto *type) {
+    with_storage<T, Variant::kOperandBytes>(this->a.operands, [&](auto *type) {
       using S = typename Element<decltype(type)>::Type;
-      S *p = static_cast<S *>(tensors.of[grade]);
-      if constexpr (Transposed) {
-        // [paths, in, blades, rows]
-        const int64_t rows = this->a.rows, channel = this->a.path[Path] * this->a.in + this->own.channel;
-        p += channel * K * rows + this->own.row;
+      const int64_t step = this->product_blade(grade);
+      S *p = static_cast<S *>(tensors.of[grade]) + this->template product_lane<Path>();
 #pragma unroll
-        for (int k = 0; k < K; k++) {
-          FC_EACH(kChannels, const T value = rounded_to_tf32_if(this->a.tf32, values[k].v[i]);
-                  p[(i * K + k) * rows] = Narrow<S, T>::from(value, this->a.dtype))
-        }
-      } else {
-        const int64_t step = this->product_blade(grade);
-        p += this->template product_lane<Path>();
-#pragma unroll
-        for (int k = 0; k < K; k++, p += step) {
-          store_lanes<S, T, kChannels>(p, rounded_to_tf32_if(this->a.tf32, values[k]), this->a.dtype);
+      for (int k = 0; k < K; k++, p += step) {
+        if constexpr (Balanced) {
+          store_lanes<S, T, kChannels>(p, values[k] * balance[grade], this->a.operands);
+        } else {
+          store_lanes<S, T, kChannels>(p, values[k], this->a.operands);
         }
       }
     });
+  }
+
+ private:
+  template <int K>
+  FC_INLINE static void scaled(V *values, T scale) {
+    if constexpr (Variant::kScales) {
+#pragma unroll
+      for (int k = 0; k < K; k++) values[k] = values[k] * scale;
+    }
   }
 };
 
@@ -150,20 +193,34 @@ struct PullBackContext : BlockContext<Algebra, Variant> {
   using typename Base::V;
   const PathProducts &tensors;
   void *grad_x, *grad_y;
+  T unscale[Variant::kScales ? Algebra::kGrades : 1];  // by grade
 
   FC_INLINE PullBackContext(const fc_block &block, const Place &place, const PathProducts &from, void *to_x, void *to_y)
-      : Base(block, place), tensors(from), grad_x(to_x), grad_y(to_y) {}
+      : Base(block, place), tensors(from), grad_x(to_x), grad_y(to_y) {
+    if constexpr (Variant::kScales) {
+      const int all = block.scales.path_grads - *block.scales.weights;
+#pragma unroll
+      for (int grade = 0; grade < Algebra::kGrades; grade++) {
+        // Those of a grade that is absent are of nothing.
+        unscale[grade] = power_of_two(all - block.scales.grads[grade * block.rows + place.row]);
+      }
+    }
+  }
 
   template <int Path, int K>
   FC_INLINE void load(V (&values)[K]) const {
     constexpr int grade = Algebra::output(Path);
     const int64_t step = this->product_blade(grade);
-    with_storage<T, Variant::kBytes>(this->a.dtype, [&](auto *type) {
+    with_storage<T, Variant::kOperandBytes>(this->a.operands, [&](auto *type) {
       using S = typename Element<decltype(type)>::Type;
       const S *p = static_cast<const S *>(tensors.of[grade]) + this->template product_lane<Path>();
 #pragma unroll
-      for (int k = 0; k < K; k++, p += step) values[k] = load_lanes<S, T, kChannels>(p, this->a.dtype);
+      for (int k = 0; k < K; k++, p += step) values[k] = load_lanes<S, T, kChannels>(p, this->a.operands);
     });
+    if constexpr (Variant::kScales) {
+#pragma unroll
+      for (int k = 0; k < K; k++) values[k] = values[k] * unscale[grade];
+    }
   }
 
   template <int K>

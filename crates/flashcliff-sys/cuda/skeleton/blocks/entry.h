@@ -13,21 +13,29 @@ struct PathProducts {
 // Null where there is none.
 struct BlockFunctions {
   const void *form;
-  const void *form_transposed;
   const void *pull_back;
+  // Of scaled blocks.
+  const void *find;
+  const void *find_and_form;
+  const void *find_and_pull_back;
   int channels;  // a thread
 };
 
-// The kernels of one arithmetic: for any call, and for those with all paths and aligned channels, by the bytes of an element.
+// The kernels of one arithmetic: for any call, and for those with all paths and aligned channels, by the bytes of an element;
+// and the same for scaled blocks, whose tensors are f32.
 struct BlockVariants {
-  BlockFunctions any, bytes_4, bytes_2;
+  BlockFunctions any, bytes_4, bytes_2, scaled_any, scaled;
 };
 
 constexpr int kBlockThreads = 128;
 
-// The rows and groups of channels that a CTA of `form_transposed` has: a warp takes its rows, and a group.
-constexpr int kTransposedRows = 32;
-constexpr int kTransposedGroups = kBlockThreads / kTransposedRows;
+// The CTAs that find the scales of rows of so many groups of channels: each has some rows, or there are parts of one.
+struct ScaledGrid {
+  int rows, parts;
+
+  inline __host__ __device__ explicit ScaledGrid(int groups)
+      : rows(groups >= kBlockThreads ? 1 : kBlockThreads / groups), parts((groups + kBlockThreads - 1) / kBlockThreads) {}
+};
 
 }  // namespace fc
 

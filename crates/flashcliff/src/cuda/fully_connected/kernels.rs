@@ -7,12 +7,13 @@ use std::ptr::{self, NonNull};
 use flashcliff_sys as sys;
 
 use super::grades::OutputGrades;
+use super::workspace::Scales;
 use crate::cuda::call::Call;
 use crate::cuda::dtype::{Dtypes, code};
 use crate::cuda::fault;
 use crate::cuda::lane::{address, gate_code};
 use crate::operator::{self, Dims};
-use crate::{Algebra, Error};
+use crate::{Algebra, Dtype, Error};
 
 /// By grade of the algebra.
 pub(super) type ByGrade<T> = [T; sys::FC_MAX_GRADES as usize];
@@ -48,8 +49,6 @@ unsafe impl Sync for Functions {}
 struct Weights {
     matrices: usize,
     order: ByPath<i8>,
-    first: ByPath<i8>,
-    count: ByPath<i8>,
 }
 
 impl Kernels {
@@ -88,10 +87,6 @@ impl Kernels {
             let found = grades.all.iter().find(|g| g.grade == grade);
             Some(found.map_or(0, |g| g.paths.len()))
         });
-        let of_paths = |value: fn(&Range<usize>) -> usize| {
-            let paths = grades.all.iter().map(|grade| &grade.paths);
-            places(paths.flat_map(|own| own.clone().map(move |_| Some(value(own)))))
-        };
         Ok(Self {
             functions: Functions(found),
             gate: gate_code(product.gate()),
@@ -106,8 +101,6 @@ impl Kernels {
             weights: Weights {
                 matrices: grades.order.len(),
                 order: places(grades.order.iter().copied().map(Some)),
-                first: of_paths(|own| own.start),
-                count: of_paths(|own| own.len()),
             },
         })
     }
@@ -117,14 +110,22 @@ impl Kernels {
     }
 
     /// Loads the kernels on the current device.
-    pub(super) fn prepare(&self, dtypes: Dtypes) -> Result<(), Error> {
+    pub(super) fn prepare(&self, dtypes: Dtypes, operands: Dtype) -> Result<(), Error> {
+        let types = [dtypes.lanes, operands].map(code);
         // SAFETY: kernels of the library.
-        let done = unsafe { sys::fc_block_prepare(self.functions.0.as_ptr(), code(dtypes.lanes)) };
+        let done = unsafe { sys::fc_block_prepare(self.functions.0.as_ptr(), types[0], types[1]) };
         fault::kernel("fc_block_prepare", done)
     }
 
-    /// Those for some rows of a call. `tf32`: `f32` operands are about to be rounded so.
-    pub(super) fn on<'a>(&'a self, call: &'a Call, rows: &Range<usize>, tf32: bool) -> OnRows<'a> {
+    /// Those for some rows of a call, whose matrix products have operands of a type; `scales` if that is not the type of
+    /// the tensors.
+    pub(super) fn on<'a>(
+        &'a self,
+        call: &'a Call,
+        rows: &Range<usize>,
+        operands: Dtype,
+        scales: Scales,
+    ) -> OnRows<'a> {
         let Call { dims, dtypes, .. } = call;
         let block = sys::fc_block {
             x: address(call.inputs[0]),
@@ -138,8 +139,16 @@ impl Kernels {
             eps: self.eps,
             gate: self.gate,
             norm: self.norm.into(),
-            tf32: tf32.into(),
             dtype: code(dtypes.lanes),
+            operands: code(operands),
+            scales: sys::fc_block_scales {
+                weights: address(scales.weights).cast(),
+                rows: address(scales.rows).cast(),
+                grads: address(scales.grads).cast(),
+                sum: address(scales.sum).cast(),
+                factors: address(scales.factors).cast(),
+                path_grads: scales.path_grads,
+            },
             left: self.left,
             right: self.right,
             result: self.result,
@@ -154,30 +163,29 @@ impl Kernels {
         }
     }
 
-    /// Brings the weights into the order of the matrix products: `[paths, in, out]`, or transposed,
-    /// `[out, paths, in]` for each output grade.
+    /// Brings the weights into the order of the matrix products, `[paths, in, out]`, in the type of operands; scaled, if
+    /// there is a place for the exponent.
     ///
     /// # Safety
     /// The call is checked, its stream valid, and the context of its tensors current; all weights fit at the
-    /// address.
+    /// address, and what belongs to their exponent at that.
     pub(super) unsafe fn pack(
         &self,
         call: &Call,
         to: u64,
-        transposed: bool,
-        tf32: bool,
+        operands: Dtype,
+        exponent: Option<u64>,
     ) -> Result<(), Error> {
-        let Dtypes { lanes, params, .. } = call.dtypes;
-        let weights = self.weights(&call.dims, tf32);
+        let weights = self.weights(&call.dims);
         // SAFETY: the caller's.
         let done = unsafe {
             sys::fc_block_pack(
                 &raw const weights,
                 address(call.inputs[2]),
                 address(to),
-                transposed.into(),
-                code(params),
-                code(lanes),
+                exponent.map_or(ptr::null_mut(), address).cast(),
+                code(call.dtypes.params),
+                code(operands),
                 call.stream.cast(),
             )
         };
@@ -198,7 +206,7 @@ impl Kernels {
         to: u64,
     ) -> Result<(), Error> {
         let dtypes = call.dtypes;
-        let weights = self.weights(&call.dims, false);
+        let weights = self.weights(&call.dims);
         // SAFETY: the caller's.
         let done = unsafe {
             sys::fc_block_unpack(
@@ -216,21 +224,13 @@ impl Kernels {
         fault::kernel("fc_block_unpack", done)
     }
 
-    fn weights(&self, dims: &Dims, tf32: bool) -> sys::fc_block_weights {
-        let Weights {
-            matrices,
-            order,
-            first,
-            count,
-        } = self.weights;
+    fn weights(&self, dims: &Dims) -> sys::fc_block_weights {
+        let Weights { matrices, order } = self.weights;
         sys::fc_block_weights {
             in_: dims.in_channels as i64,
             out: dims.out_channels as i64,
             matrices: matrices as i32,
             order,
-            first,
-            count,
-            tf32: tf32.into(),
         }
     }
 }
@@ -245,16 +245,18 @@ pub(super) struct OnRows<'a> {
 // Of all methods: the call is checked, its stream valid, and the context of its tensors current; what is written fits at
 // its address.
 impl OnRows<'_> {
+    /// Those of a scaled block `balanced` or not, as `fc_block_form` says.
+    ///
     /// # Safety
     /// See above.
-    pub(super) unsafe fn form(&self, to: ByGrade<u64>, transposed: bool) -> Result<(), Error> {
+    pub(super) unsafe fn form(&self, to: ByGrade<u64>, balanced: bool) -> Result<(), Error> {
         let products = to.map(address);
         // SAFETY: the caller's.
         let done = unsafe {
             sys::fc_block_form(
                 self.kernels.functions.0.as_ptr(),
                 &raw const self.block,
-                transposed.into(),
+                balanced.into(),
                 products.as_ptr(),
                 self.call.stream.cast(),
             )
@@ -263,15 +265,32 @@ impl OnRows<'_> {
     }
 
     /// # Safety
+    /// See above; the block is scaled.
+    pub(super) unsafe fn scale(&self) -> Result<(), Error> {
+        // SAFETY: the caller's.
+        let done = unsafe {
+            sys::fc_block_scale(
+                self.kernels.functions.0.as_ptr(),
+                &raw const self.block,
+                self.call.stream.cast(),
+            )
+        };
+        fault::kernel("fc_block_scale", done)
+    }
+
+    /// Also does what [`Self::scale`] does, if so.
+    ///
+    /// # Safety
     /// See above.
-    pub(super) unsafe fn pull_back(&self, from: ByGrade<u64>) -> Result<(), Error> {
-        let products = from.map(|at| address(at).cast_const());
+    pub(super) unsafe fn pull_back(&self, from: ByGrade<u64>, scales: bool) -> Result<(), Error> {
+        let products = from.map(address);
         let [grad_x, grad_y, ..] = self.call.grads.map(|grad| address(grad.unwrap_or(0)));
         // SAFETY: the caller's.
         let done = unsafe {
             sys::fc_block_pull_back(
                 self.kernels.functions.0.as_ptr(),
                 &raw const self.block,
+                scales.into(),
                 products.as_ptr(),
                 grad_x,
                 grad_y,
@@ -299,7 +318,7 @@ impl OnRows<'_> {
 
     /// # Safety
     /// See above.
-    pub(super) unsafe fn undo_norm(&self, to: u64, transposed: Option<u64>) -> Result<(), Error> {
+    pub(super) unsafe fn undo_norm(&self, to: u64) -> Result<(), Error> {
         // SAFETY: the caller's.
         let done = unsafe {
             sys::fc_block_undo_norm(
@@ -308,7 +327,6 @@ impl OnRows<'_> {
                 address(self.call.output),
                 address(self.call.saved),
                 address(to),
-                transposed.map_or(ptr::null_mut(), address),
                 self.call.stream.cast(),
             )
         };

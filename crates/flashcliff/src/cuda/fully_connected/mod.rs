@@ -104,7 +104,8 @@ impl FullyConnected {
 
     /// Loads the kernels, and chooses the algorithms of the products.
     pub(super) fn prepare(&self, dims: &Dims, dtypes: Dtypes) -> Result<(), Error> {
-        self.kernels.prepare(dtypes)?;
+        let operands = self.problem(dims, dtypes, Pass::Forward).operands();
+        self.kernels.prepare(dtypes, operands)?;
         let plan = |product: Product, blas: &BlasLt| blas.plan(&product.problem).map(drop);
         // Workspaces are aligned, so any address that is says which algorithms.
         for pass in [Pass::Forward, Pass::Backward] {
@@ -156,12 +157,12 @@ impl FullyConnected {
         }
         let blas = self.device.blas()?;
         let space = Space::new(&problem, [false; 2]).at(call.workspace);
-        let tf32 = problem.rounds_to_tf32();
+        let operands = problem.operands();
         // SAFETY: of all calls: the caller's; parts of the workspace are as large as their kernels write.
-        unsafe { self.kernels.pack(call, space.weights, tf32, tf32) }?;
+        unsafe { self.pack(call, &problem, &space) }?;
         for rows in problem.blocks().iter() {
             let steps = Steps::new(&problem, &space, rows.len());
-            let kernels = self.kernels.on(call, &rows, tf32);
+            let kernels = self.kernels.on(call, &rows, operands, space.scales);
             // SAFETY: as above.
             unsafe { kernels.form(space.formed(&problem, rows.len()), false) }?;
             for products in problem.products() {
@@ -189,17 +190,16 @@ impl FullyConnected {
         let blas = self.device.blas()?;
         let wanted = [of_operands, of_weights];
         let space = Space::new(&problem, wanted).at(call.workspace);
-        let tf32 = problem.rounds_to_tf32();
+        let operands = problem.operands();
         if of_operands {
             // SAFETY: of all calls: as in the forward pass.
-            unsafe { self.kernels.pack(call, space.weights, false, tf32) }?;
+            unsafe { self.pack(call, &problem, &space) }?;
         }
-        let transposes = problem.products().any(|p| p.transposes());
-        let transposed = (of_weights && transposes).then_some(space.transposed);
+        let scales = problem.is_scaled() && of_weights;
         for rows in problem.blocks().iter() {
-            let kernels = self.kernels.on(call, &rows, tf32);
+            let kernels = self.kernels.on(call, &rows, operands, space.scales);
             // SAFETY: as above.
-            unsafe { kernels.undo_norm(space.product, transposed) }?;
+            unsafe { kernels.undo_norm(space.product) }?;
             let steps = Steps::new(&problem, &space, rows.len());
             if of_operands {
                 for products in problem.products() {
@@ -207,7 +207,10 @@ impl FullyConnected {
                     unsafe { blas.run(&steps.path_gradients(&products), space.blas, call.stream) }?;
                 }
                 // SAFETY: as above.
-                unsafe { kernels.pull_back(space.formed(&problem, rows.len())) }?;
+                unsafe { kernels.pull_back(space.formed(&problem, rows.len()), scales) }?;
+            } else if scales {
+                // SAFETY: as above.
+                unsafe { kernels.scale() }?;
             }
             if of_weights {
                 // SAFETY: as above.
@@ -221,7 +224,15 @@ impl FullyConnected {
         }
     }
 
-    /// Adds what a block has for the gradients of the weights.
+    /// Brings the weights into the order of the matrix products.
+    unsafe fn pack(&self, call: &Call, problem: &Problem, space: &Space) -> Result<(), Error> {
+        let exponent = problem.is_scaled().then_some(space.scales.weights);
+        let operands = problem.operands();
+        // SAFETY: the caller's.
+        unsafe { self.kernels.pack(call, space.weights, operands, exponent) }
+    }
+
+    /// Adds what a block, whose scales are known, has for the gradients of the weights.
     unsafe fn add_weights(
         &self,
         call: &Call,
@@ -231,20 +242,12 @@ impl FullyConnected {
         blas: &BlasLt,
     ) -> Result<(), Error> {
         let (problem, space) = (steps.problem, steps.space);
-        for transposed in [false, true] {
-            let all = || problem.products();
-            let own = || all().filter(|products| products.transposes() == transposed);
-            if own().next().is_none() {
-                continue;
-            }
-            let formed = space.formed(problem, steps.count);
-            // SAFETY: the caller's.
-            unsafe { kernels.form(formed, transposed) }?;
-            for products in own() {
-                for product in steps.weight_gradients(&products, is_first) {
-                    // SAFETY: the caller's.
-                    unsafe { blas.run(&product, space.blas, call.stream) }?;
-                }
+        // SAFETY: the caller's.
+        unsafe { kernels.form(space.formed(problem, steps.count), true) }?;
+        for products in problem.products() {
+            for product in steps.weight_gradients(&products, is_first) {
+                // SAFETY: the caller's.
+                unsafe { blas.run(&product, space.blas, call.stream) }?;
             }
         }
         Ok(())

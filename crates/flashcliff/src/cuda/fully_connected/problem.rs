@@ -23,12 +23,12 @@ pub(super) struct Problem<'a> {
 impl<'a> Problem<'a> {
     /// How the batch is cut. Depends on the shape, the types and the limit alone.
     pub(super) fn blocks(&self) -> Blocks {
-        let (lane, sum) = (self.dtypes.lanes.bytes(), self.dtypes.arithmetic().bytes());
+        let operand = self.operands().bytes();
         let product = match self.pass {
-            Pass::Forward => sum,
-            Pass::Backward => lane,
+            Pass::Forward => self.dtypes.arithmetic().bytes(),
+            Pass::Backward => operand,
         };
-        let formed = self.grades.path_products() * self.dims.in_channels * lane;
+        let formed = self.grades.path_products() * self.dims.in_channels * operand;
         let output = self.grades.blades() * self.dims.out_channels * product;
         Blocks::new(self.dims.batch, formed + output, self.block_bytes)
     }
@@ -40,9 +40,19 @@ impl<'a> Problem<'a> {
         groups.map(move |group| Products::new(self, group, blocks))
     }
 
-    /// Whether operands are rounded to TF32 before they are multiplied: tensor cores would truncate them.
-    pub(super) fn rounds_to_tf32(&self) -> bool {
-        self.dtypes.lanes == Dtype::F32 && self.precision == MatmulPrecision::Tf32
+    /// The type of the operands of the matrix products. TF32 has the fraction of f16, and numbers that are scaled row by row do
+    /// not need its exponents: f16 is half as large, and multiplied twice as fast.
+    pub(super) fn operands(&self) -> Dtype {
+        match (self.dtypes.lanes, self.precision) {
+            (Dtype::F32, MatmulPrecision::Tf32 | MatmulPrecision::F16) => Dtype::F16,
+            (Dtype::F32, MatmulPrecision::Bf16) => Dtype::Bf16,
+            (lanes, _) => lanes,
+        }
+    }
+
+    /// Whether operands are of a smaller type than the tensors, and scaled by powers of two that fit them into its range.
+    pub(super) fn is_scaled(&self) -> bool {
+        self.operands() != self.dtypes.lanes
     }
 
     /// Whether there is nothing to multiply.

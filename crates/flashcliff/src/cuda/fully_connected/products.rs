@@ -7,8 +7,9 @@ use std::ops::Range;
 use super::blocks::Blocks;
 use super::grades::OutputGrade;
 use super::problem::Problem;
+use super::workspace::Scales;
 use crate::Dtype;
-use crate::cuda::matmul::{Form, MANY_TILES, Product, offset, tiles};
+use crate::cuda::matmul::{Form, MANY_TILES, Product, Scale, offset, tiles};
 
 /// The fewest rows worth a part of a sum over rows.
 const PART_ROWS: usize = 512;
@@ -71,9 +72,9 @@ impl<'a> Products<'a> {
         ]
     }
 
-    /// Of the tensors, and of sums.
+    /// Of operands, and of sums.
     fn types(&self) -> [Dtype; 2] {
-        [self.problem.dtypes.lanes, self.problem.dtypes.arithmetic()]
+        [self.problem.operands(), self.problem.dtypes.arithmetic()]
     }
 
     /// The tiles of the gradients of the weights, of all grades.
@@ -81,37 +82,23 @@ impl<'a> Products<'a> {
         self.group.len() * tiles(self.width(), self.problem.dims.out_channels)
     }
 
-    /// Whether the left operand is formed transposed for the gradients of the weights, so that both operands lie along
-    /// the rows that are summed: the tensor cores of sm_90 read 32-bit operands no other way. Where there are few tiles, parts
-    /// of the rows matter more.
-    pub(super) fn transposes(&self) -> bool {
-        self.problem.rounds_to_tf32() && self.weight_tiles() >= MANY_TILES / 4
-    }
-
     /// The parts of the sum over rows that the gradient of the weights is, all at once: cuBLASLt, kept to sums
     /// in a fixed order, gives a long one to few multiprocessors. Depends on the shape and on the rows of a block.
     pub(super) fn parts(&self) -> usize {
-        if self.transposes() {
-            return 1;
-        }
         let wanted =
             (MANY_TILES / self.weight_tiles().max(1)).min(self.rows(self.blocks.rows) / PART_ROWS);
         wanted.clamp(1, MOST_PARTS)
     }
 
     /// `o = A W` for so many rows of the batch; the addresses are those of `W` and of `A`, of the group, and of all blades
-    /// of `o`. Operands that are rounded to TF32 come with `W` transposed, along the channels that are summed over.
+    /// of `o`.
     pub(super) fn output(&self, count: usize, [weights, formed, product]: [u64; 3]) -> Product {
         let [rows, width, out] = self.sizes(count);
         let types = self.types();
         let (o, stride) = self.blades(product, count, types[1]);
         let strides = [width * out, rows * width, stride];
-        let form = match self.problem.rounds_to_tf32() {
-            true => Form::TimesTranspose,
-            false => Form::Times,
-        };
         self.product(
-            form,
+            Form::Times,
             (out, rows, width),
             (self.group.len(), strides),
             types,
@@ -120,57 +107,69 @@ impl<'a> Products<'a> {
     }
 
     /// `grad_A = grad_o W^T`; the addresses are those of `W` of the group, of all blades of `grad_o`, and of `grad_A` of the
-    /// group.
+    /// group. Of a scaled block smaller by a power of two, since `grad_A` is of the type of operands too.
     pub(super) fn path_gradients(
         &self,
         count: usize,
         [weights, grad_product, formed]: [u64; 3],
     ) -> Product {
         let [rows, width, out] = self.sizes(count);
-        let (grad_o, stride) = self.blades(grad_product, count, self.problem.dtypes.lanes);
+        let operands = self.problem.operands();
+        let (grad_o, stride) = self.blades(grad_product, count, operands);
         let strides = [width * out, stride, rows * width];
-        self.product(
+        let product = self.product(
             Form::TimesTranspose,
             (width, rows, out),
             (self.group.len(), strides),
-            [self.problem.dtypes.lanes; 2],
+            [operands; 2],
             [weights, grad_o, formed],
-        )
+        );
+        match self.problem.is_scaled() {
+            true => product.times(Scale::of_power(-Scales::path_grads(out))),
+            false => product,
+        }
     }
 
     /// `grad_W += A^T grad_o`. The first block overwrites what there was. The addresses are those of all blades of `grad_o`, of `A`
-    /// of the group, and of its gradients; both operands are transposed if the group [transposes](Self::transposes).
+    /// of the group, and of its gradients. Of a scaled block times a factor at an address.
     pub(super) fn weight_gradients(
         &self,
         count: usize,
         is_first: bool,
         addresses: [u64; 3],
+        factors: u64,
     ) -> Vec<Product> {
-        let products = if self.transposes() {
-            vec![self.transposed_weight_gradients(count, addresses)]
-        } else {
-            (0..self.group.len())
+        let products = match self.parts() {
+            1 => vec![self.weight_gradients_together(count, addresses)],
+            _ => (0..self.group.len())
                 .flat_map(|member| self.weight_gradients_in_parts(member, count, addresses))
-                .collect()
+                .collect(),
         };
-        let set = |product: Product| Product {
-            // What is left over of the rows is added to the first part.
-            accumulate: !is_first || product.accumulate,
-            ..product
+        let set = |product: Product| {
+            let product = match self.problem.is_scaled() {
+                true => product.times(Scale::At(factors)),
+                false => product,
+            };
+            Product {
+                // What is left over of the rows is added to the first part.
+                accumulate: !is_first || product.accumulate,
+                ..product
+            }
         };
         products.into_iter().map(set).collect()
     }
 
-    fn transposed_weight_gradients(
+    /// Those of all grades, in one part each.
+    fn weight_gradients_together(
         &self,
         count: usize,
         [grad_product, formed, grads]: [u64; 3],
     ) -> Product {
         let [rows, width, out] = self.sizes(count);
-        let (grad_o, stride) = self.blades(grad_product, count, self.problem.dtypes.lanes);
+        let (grad_o, stride) = self.blades(grad_product, count, self.problem.operands());
         let strides = [stride, rows * width, width * out];
         self.product(
-            Form::TimesTranspose,
+            Form::TransposeTimes,
             (out, width, rows),
             (self.group.len(), strides),
             self.types(),

@@ -22,9 +22,9 @@ impl<'a> Steps<'a> {
     }
 
     fn weights(&self, products: &Products) -> u64 {
-        let Problem { dims, dtypes, .. } = self.problem;
+        let Problem { dims, .. } = self.problem;
         let size = dims.in_channels * dims.out_channels;
-        let bytes = dtypes.lanes.bytes();
+        let bytes = self.problem.operands().bytes();
         offset(self.space.weights, products.first_path(), size, bytes)
     }
 
@@ -43,15 +43,12 @@ impl<'a> Steps<'a> {
     }
 
     pub(super) fn weight_gradients(&self, products: &Products, is_first: bool) -> Vec<Product> {
-        let grad_product = match products.transposes() {
-            true => self.space.transposed,
-            false => self.space.product,
-        };
         let grads = self.space.weight_grads[products.grade()];
         products.weight_gradients(
             self.count,
             is_first,
-            [grad_product, self.formed(products), grads],
+            [self.space.product, self.formed(products), grads],
+            self.space.scales.factors,
         )
     }
 }

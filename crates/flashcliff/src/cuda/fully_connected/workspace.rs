@@ -1,5 +1,7 @@
 //! What the workspace of a pass holds.
 
+use flashcliff_sys as sys;
+
 use super::kernels::ByGrade;
 use super::problem::Problem;
 use crate::cuda::matmul::workspace_bytes;
@@ -9,20 +11,48 @@ use crate::operator::Pass;
 /// The parts of a workspace, as addresses, and its size.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Space {
-    /// The weights in the order of the products, in the type of the lanes: `[paths, in, out]`, or transposed
-    /// `[out, paths, in]` for each output grade.
+    /// The weights in the order of the products, in the type of operands: `[paths, in, out]`.
     pub(super) weights: u64,
-    /// The path products of a block, or their gradients, of all grades in the type of the lanes.
+    /// The path products of a block, or their gradients, of all grades in the type of operands.
     formed: u64,
-    /// The product of a block `[blades, rows, out]` in the type of sums, or its gradient in that of the lanes.
+    /// The product of a block `[blades, rows, out]` in the type of sums, or its gradient in that of operands.
     pub(super) product: u64,
-    /// The gradient of the product transposed, for grades that are multiplied so.
-    pub(super) transposed: u64,
+    /// The powers of two of a scaled block.
+    pub(super) scales: Scales,
     /// The gradients of the weights, in parts: of a group at its first grade.
     pub(super) weight_grads: ByGrade<u64>,
     /// cuBLASLt's own.
     pub(super) blas: u64,
     pub(super) bytes: usize,
+}
+
+/// Where the powers of two of a scaled block are (see `fc_block_scales`).
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Scales {
+    pub(super) weights: u64,
+    pub(super) rows: u64,
+    pub(super) grads: u64,
+    pub(super) sum: u64,
+    pub(super) factors: u64,
+    pub(super) path_grads: i32,
+}
+
+impl Scales {
+    /// Sums of so many products of scaled factors, both below 2^15, times 2^-this are below 2^15.
+    pub(super) fn path_grads(summed: usize) -> i32 {
+        15 + summed.next_power_of_two().ilog2() as i32
+    }
+
+    fn at(self, base: u64) -> Self {
+        Self {
+            weights: base + self.weights,
+            rows: base + self.rows,
+            grads: base + self.grads,
+            sum: base + self.sum,
+            factors: base + self.factors,
+            path_grads: self.path_grads,
+        }
+    }
 }
 
 impl Space {
@@ -31,20 +61,22 @@ impl Space {
         let Problem { dims, dtypes, .. } = problem;
         let blocks = problem.blocks();
         let (forward, [of_operands, of_weights]) = (problem.pass == Pass::Forward, wanted);
-        let (lane, sum) = (dtypes.lanes.bytes(), dtypes.arithmetic().bytes());
+        let (operand, sum) = (problem.operands().bytes(), dtypes.arithmetic().bytes());
         let mut this = Self::default();
         if forward || of_operands {
             let weights = problem.grades.order.len() * dims.in_channels * dims.out_channels;
-            this.weights = this.add(weights * lane);
+            this.weights = this.add(weights * operand);
         }
         let product = problem.grades.blades() * blocks.rows * dims.out_channels;
-        this.product = this.add(product * if forward { sum } else { lane });
+        this.product = this.add(product * if forward { sum } else { operand });
         let formed = problem.grades.path_products() * blocks.rows * dims.in_channels;
-        this.formed = this.add(formed * lane);
+        this.formed = this.add(formed * operand);
+        if problem.is_scaled() {
+            this.add_scales(blocks.rows, dims.out_channels);
+        }
         let mut blas = 0;
-        let mut transposes = false;
         for products in problem.products() {
-            let mut workspace = |m, n| blas = workspace_bytes(m, n, dtypes.lanes).max(blas);
+            let mut workspace = |m, n| blas = workspace_bytes(m, n, problem.operands()).max(blas);
             let (rows, width) = (products.rows(blocks.rows), products.width());
             if forward {
                 workspace(dims.out_channels, rows);
@@ -55,13 +87,9 @@ impl Space {
             }
             if of_weights {
                 workspace(dims.out_channels, width);
-                transposes |= products.transposes();
                 let len = products.members() * products.parts() * width * dims.out_channels;
                 this.weight_grads[products.grade()] = this.add(len * sum);
             }
-        }
-        if transposes {
-            this.transposed = this.add(product * lane);
         }
         this.blas = this.add(blas);
         this
@@ -73,7 +101,7 @@ impl Space {
             weights: base + self.weights,
             formed: base + self.formed,
             product: base + self.product,
-            transposed: base + self.transposed,
+            scales: self.scales.at(base),
             weight_grads: self.weight_grads.map(|offset| base + offset),
             blas: base + self.blas,
             bytes: self.bytes,
@@ -82,7 +110,7 @@ impl Space {
 
     /// The path products of each grade in a block of so many rows.
     pub(super) fn formed(&self, problem: &Problem, count: usize) -> ByGrade<u64> {
-        let lanes = count * problem.dims.in_channels * problem.dtypes.lanes.bytes();
+        let lanes = count * problem.dims.in_channels * problem.operands().bytes();
         let mut places = ByGrade::default();
         let mut next = self.formed;
         for grade in &problem.grades.all {
@@ -90,6 +118,18 @@ impl Space {
             next += (grade.blades.len() * grade.paths.len() * lanes) as u64;
         }
         places
+    }
+
+    fn add_scales(&mut self, rows: usize, out_channels: usize) {
+        const EXPONENT: usize = size_of::<i32>();
+        self.scales = Scales {
+            weights: self.add(sys::FC_WEIGHT_SCALES as usize * EXPONENT),
+            rows: self.add(2 * rows * EXPONENT),
+            grads: self.add(sys::FC_MAX_GRADES as usize * rows * EXPONENT),
+            sum: self.add(EXPONENT),
+            factors: self.add(3 * size_of::<f32>()),
+            path_grads: Scales::path_grads(out_channels),
+        };
     }
 
     /// The offset of a new part.

@@ -12,8 +12,12 @@ use crate::Dtype;
 /// types are multiplied as they are: products of 16-bit numbers are exact in `f32`, and `f64` is
 /// computed in `f64`.
 ///
-/// The left operands of the fully connected product are themselves products, of `x` and `y`: for
-/// 16-bit tensors these and their gradients are rounded to that type.
+/// The left operands of [`fcgp_norm`](crate::ops::fcgp_norm) are themselves products, of `x` and `y`: these and their
+/// gradients are rounded as operands are, and for 16-bit tensors to that type. There `f32` operands that are rounded
+/// are 16-bit numbers times powers of two, one for each row of the batch and one for all weights, so that none overflows: TF32
+/// has the fraction of `f16`, in which they are multiplied, twice as fast. Operands far below the largest of their
+/// row (of all weights; in gradients of the weights, of all rows), by 2^-18 or more, may keep fewer bits; what they are
+/// off by is less than what an `f32` sum with the largest is rounded by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -25,7 +29,8 @@ pub enum MatmulPrecision {
     Tf32,
     /// Rounded to bf16: 8 bits of exponent, 7 of fraction.
     Bf16,
-    /// Rounded to f16: 5 bits of exponent, 10 of fraction. Numbers beyond 65504 overflow.
+    /// Rounded to f16: 5 bits of exponent, 10 of fraction. Numbers beyond 65504 overflow, except in
+    /// [`fcgp_norm`](crate::ops::fcgp_norm), where this is the same as [`Self::Tf32`].
     F16,
 }
 

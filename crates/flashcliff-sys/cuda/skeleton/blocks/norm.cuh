@@ -1,0 +1,219 @@
+// The norm of the fully connected product, grade by grade of a row, and back.
+#pragma once
+
+#include "../memory.cuh"
+#include "../scale.cuh"
+#include "entry.h"
+
+namespace fc {
+
+// The grades of the output, in order.
+struct Grades {
+  int count;
+  int of_algebra[FC_MAX_GRADES];
+  int first[FC_MAX_GRADES], blades[FC_MAX_GRADES];  // of the tensor
+};
+
+// The threads of a CTA: rows of a warp each, or one long row.
+__host__ __device__ constexpr int norm_threads(int of_row) { return of_row == 32 ? 128 : of_row; }
+
+__host__ FC_INLINE bool is_scaled(const fc_block &a) { return a.operands != a.dtype; }
+
+// N neighbouring elements in memory, aligned to all of them. Bytes: of an element; 0: any.
+template <int N, class T, int Bytes>
+FC_INLINE Lanes<T, N> read(const void *p, int64_t at, int dtype) {
+  Lanes<T, N> values;
+  with_storage<T, Bytes>(dtype, [&](auto *type) {
+    using S = typename Element<decltype(type)>::Type;
+    values = load_lanes<S, T, N>(static_cast<const S *>(p) + at, dtype);
+  });
+  return values;
+}
+template <int N, class T, int Bytes>
+FC_INLINE void write(void *p, int64_t at, const Lanes<T, N> &values, int dtype) {
+  with_storage<T, Bytes>(dtype, [&](auto *type) {
+    using S = typename Element<decltype(type)>::Type;
+    store_lanes<S, T, N>(static_cast<S *>(p) + at, values, dtype);
+  });
+}
+
+// A row of a grade, shared by so many threads, each of which has N channels at a time.
+template <int N, int Threads>
+struct GradeRow {
+  // What a thread keeps of a tensor from one pass over the row to the next.
+  static constexpr int kKept = 6;
+
+  const fc_block &a;
+  int64_t row;
+  int grade, of_algebra, first, blades;
+  int thread;
+  bool exists;
+
+  FC_INLINE GradeRow(const fc_block &block, const Grades &grades) : a(block), thread(threadIdx.x % Threads) {
+    const int64_t own = int64_t(blockIdx.x) * (norm_threads(Threads) / Threads) + threadIdx.x / Threads;
+    row = own / grades.count;
+    grade = int(own % grades.count);
+    of_algebra = grades.of_algebra[grade];
+    first = grades.first[grade];
+    blades = grades.blades[grade];
+    exists = row < a.rows;
+  }
+
+  FC_INLINE int64_t in_block(int blade) const { return (int64_t(blade) * a.rows + row) * a.out; }
+  FC_INLINE int64_t in_call(int blade) const { return (int64_t(blade) * a.batch + a.first + row) * a.out; }
+  // Of one number a grade and row of the batch.
+  FC_INLINE int64_t in_saved() const { return grade * a.batch + a.first + row; }
+
+  // keep(i, place) for the first places of the thread, the same i < kKept each time, and rest(place) for all others; a place
+  // has the blade and the first channel.
+  struct Place {
+    int blade;
+    int64_t channel;
+  };
+  template <class Keep, class Rest>
+  FC_INLINE void walk(Keep &&keep, Rest &&rest) const {
+    Place place = {first, thread * N};
+    const auto next = [&] {
+      place.channel += Threads * N;
+      if (place.channel >= a.out) {
+        place.channel = thread * N;
+        place.blade++;
+      }
+    };
+    if (place.channel >= a.out) return;
+#pragma unroll
+    for (int i = 0; i < kKept; i++) {
+      if (place.blade >= first + blades) return;
+      keep(i, place);
+      next();
+    }
+    for (; place.blade < first + blades; next()) rest(place);
+  }
+};
+
+// What the threads of a row add up, and the largest magnitudes they have seen, for all of them. Once in a kernel.
+template <int Threads, class T>
+struct RowTotals {
+  T sum = 0;
+  uint32_t largest[2] = {0, 0};
+
+  FC_INLINE void share() {
+#pragma unroll
+    for (int mask = 16; mask > 0; mask /= 2) sum += __shfl_xor_sync(~0u, sum, mask);
+    for (uint32_t &own : largest) own = __reduce_max_sync(~0u, own);
+    if constexpr (Threads > 32) {
+      __shared__ RowTotals of_warps[Threads / 32];
+      if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = *this;
+      __syncthreads();
+      *this = of_warps[0];
+#pragma unroll
+      for (int warp = 1; warp < Threads / 32; warp++) {
+        sum += of_warps[warp].sum;
+        for (int i = 0; i < 2; i++) largest[i] = max(largest[i], of_warps[warp].largest[i]);
+      }
+    }
+  }
+};
+
+// output = product / r, r the root of the mean square over channels and blades of a grade.
+template <class T, int N, int Bytes, int Threads>
+__global__ void __launch_bounds__(norm_threads(Threads))
+    norm_kernel(const __grid_constant__ fc_block a, const __grid_constant__ Grades grades, const T *product, void *output, T *saved) {
+  const GradeRow<N, Threads> own(a, grades);
+  if (!own.exists) return;
+  using Place = typename GradeRow<N, Threads>::Place;
+  const int *exponents = a.scales.rows;
+  const T unscale = is_scaled(a) ? power_of_two(-*a.scales.weights - exponents[own.row] - exponents[a.rows + own.row]) : 1.0f;
+  const auto read_product = [&](const Place &place) {
+    return load_lanes<T, T, N>(product + own.in_block(place.blade) + place.channel, a.dtype) * unscale;
+  };
+  using V = Lanes<T, N>;
+  V kept[own.kKept];
+#pragma unroll
+  for (int i = 0; i < own.kKept; i++) kept[i] = splat<V>(T(0));
+  RowTotals<Threads, T> totals;
+  const auto add = [&](const V &o) { FC_EACH(N, totals.sum = fused(o.v[i], o.v[i], totals.sum)) };
+  // All are on their way before the first is looked at.
+  own.walk([&](int i, const Place &place) { kept[i] = read_product(place); },
+           [&](const Place &place) {
+             if (a.norm) add(read_product(place));
+           });
+  T scale = 1;
+  if (a.norm) {
+#pragma unroll
+    for (int i = 0; i < own.kKept; i++) add(kept[i]);
+    totals.share();
+    if (own.thread == 0 && saved != nullptr) saved[own.in_saved()] = totals.sum;
+    scale = T(1) / root(totals.sum / T(a.out) + T(a.eps));
+  }
+  const auto write_output = [&](const Place &place, const V &o) {
+    write<N, T, Bytes>(output, own.in_call(place.blade) + place.channel, o * scale, a.dtype);
+  };
+  own.walk([&](int i, const Place &place) { write_output(place, kept[i]); },
+           [&](const Place &place) { write_output(place, read_product(place)); });
+}
+
+// The converse for gradients: grad_product = grad_output / r - output (mean of grad_output output) / r.
+template <class T, int N, int Bytes, int Threads>
+__global__ void __launch_bounds__(norm_threads(Threads))
+    undo_norm_kernel(const __grid_constant__ fc_block a, const __grid_constant__ Grades grades, const void *output,
+                     const void *grad_output, const T *saved, void *grad_product) {
+  const GradeRow<N, Threads> own(a, grades);
+  if (!own.exists) return;
+  using Place = typename GradeRow<N, Threads>::Place;
+  using V = Lanes<T, N>;
+  const auto read_grad = [&](const Place &place) {
+    return read<N, T, Bytes>(grad_output, own.in_call(place.blade) + place.channel, a.dtype);
+  };
+  const auto read_output = [&](const Place &place) {
+    return a.norm ? read<N, T, Bytes>(output, own.in_call(place.blade) + place.channel, a.dtype) : splat<V>(T(0));
+  };
+  V kept_grad[own.kKept], kept[own.kKept];
+#pragma unroll
+  for (int i = 0; i < own.kKept; i++) kept_grad[i] = kept[i] = splat<V>(T(0));
+  RowTotals<Threads, T> totals;
+  const auto add = [&](const V &grad, const V &o) {
+    FC_EACH(N, totals.sum = fused(o.v[i], grad.v[i], totals.sum))
+    if constexpr (sizeof(T) == 4) {
+      totals.largest[0] = larger(totals.largest[0], grad);
+      totals.largest[1] = larger(totals.largest[1], o);
+    }
+  };
+  const bool counts = a.norm || is_scaled(a);
+  own.walk(
+      [&](int i, const Place &place) {
+        kept_grad[i] = read_grad(place);
+        kept[i] = read_output(place);
+      },
+      [&](const Place &place) {
+        if (counts) add(read_grad(place), read_output(place));
+      });
+  if (counts) {
+#pragma unroll
+    for (int i = 0; i < own.kKept; i++) add(kept_grad[i], kept[i]);
+    totals.share();
+  }
+  T scale = 1, mean = 0;
+  if (a.norm) {
+    scale = T(1) / root(saved[own.in_saved()] / T(a.out) + T(a.eps));
+    mean = totals.sum / T(a.out);
+  }
+  T power = 1;
+  if constexpr (sizeof(T) == 4) {
+    if (is_scaled(a)) {
+      const float grad = __uint_as_float(totals.largest[0]), o = __uint_as_float(totals.largest[1]);
+      const int exponent = exponent_below(kScaledBound, larger(0, fmaf(o, fabsf(mean), grad) * scale));
+      power = power_of_two(exponent);
+      if (own.thread == 0) a.scales.grads[own.of_algebra * a.rows + own.row] = exponent;
+      if (blockIdx.x == 0 && threadIdx.x == 0) *a.scales.sum = kMostSum;
+    }
+  }
+  const auto write_grad = [&](const Place &place, const V &grad, const V &o) {
+    const V undone = (grad - o * mean) * scale;
+    write<N, T, 0>(grad_product, own.in_block(place.blade) + place.channel, undone * power, a.operands);
+  };
+  own.walk([&](int i, const Place &place) { write_grad(place, kept_grad[i], kept[i]); },
+           [&](const Place &place) { write_grad(place, read_grad(place), read_output(place)); });
+}
+
+}  // namespace fc
