@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // The same, transposed. Small squares: weights of few channels are a few of them. A write is a loop over copies.
-using Squares = TransposedSquares<32, kThreads, false>;
+using Squares = TransposedSquares<32, kThreads>;
 template <class From, class To>
 __global__ void __launch_bounds__(kThreads)
     pack_transposed(const From *weight, To *packed, const __grid_constant__ fc_linear_weights shape,

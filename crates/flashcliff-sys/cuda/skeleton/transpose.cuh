@@ -8,9 +8,8 @@
 
 namespace fc {
 
-// By CTAs of so many threads, a square of so many rows and columns at a time: large ones, so that many loads are under way, or
-// small ones, so that small matrices have work for more CTAs. UnrollWrites: not where a write is a loop, for the sake of registers.
-template <int Square, int Threads, bool UnrollWrites>
+// By CTAs of so many threads, a square of so many rows and columns at a time.
+template <int Square, int Threads>
 struct TransposedSquares {
   static constexpr int kStep = Threads / Square;
   static_assert(Threads % Square == 0 && Square % kStep == 0, "the threads take some rows of a square at a time");
@@ -30,16 +29,11 @@ struct TransposedSquares {
         if (row < rows && column0 + lane < columns) tile[first + k][lane] = from(row, column0 + lane);
       }
       __syncthreads();
-      const auto write = [&](int k) {
+      // Not unrolled: `to` may be a loop, and take registers.
+#pragma unroll 1
+      for (int k = 0; k < Square; k += kStep) {
         const int64_t column = column0 + first + k;
         if (column < columns && row0 + lane < rows) to(column, row0 + lane, tile[lane][first + k]);
-      };
-      if constexpr (UnrollWrites) {
-#pragma unroll
-        for (int k = 0; k < Square; k += kStep) write(k);
-      } else {
-#pragma unroll 1
-        for (int k = 0; k < Square; k += kStep) write(k);
       }
       __syncthreads();
     }

@@ -15,9 +15,10 @@ use crate::Dtype;
 /// The left operands of [`fcgp_norm`](crate::ops::fcgp_norm) are themselves products, of `x` and `y`: these and their
 /// gradients are rounded as operands are, and for 16-bit tensors to that type. There `f32` operands that are rounded
 /// are 16-bit numbers times powers of two, one for each row of the batch and one for all weights, so that none overflows: TF32
-/// has the fraction of `f16`, in which they are multiplied, twice as fast. Operands far below the largest of their
-/// row (of all weights; in gradients of the weights, of all rows), by 2^-18 or more, may keep fewer bits; what they are
-/// off by is less than what an `f32` sum with the largest is rounded by.
+/// has the fraction of `f16`, in which they are multiplied, twice as fast. One power serves all grades of a row, so an
+/// operand far below the largest of its row (a weight: of all weights; in gradients of the weights: of all rows), by
+/// 2^-18 or more, keeps fewer bits or is lost, also where no sum has both. Where the grades of a row are more than a
+/// thousand times apart in size, as those of projective algebras may be far from the origin, [`Self::Highest`] is safe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
