@@ -124,10 +124,7 @@ impl<'a> Products<'a> {
             [operands; 2],
             [weights, grad_o, formed],
         );
-        match self.problem.is_scaled() {
-            true => product.times(Scale::of_power(-Scales::path_grads(out))),
-            false => product,
-        }
+        self.times_if_scaled(product, Scale::of_power(-Scales::path_grads(out)))
     }
 
     /// `grad_W += A^T grad_o`. The first block overwrites what there was. The addresses are those of all blades of `grad_o`, of `A`
@@ -145,18 +142,19 @@ impl<'a> Products<'a> {
                 .flat_map(|member| self.weight_gradients_in_parts(member, count, addresses))
                 .collect(),
         };
-        let set = |product: Product| {
-            let product = match self.problem.is_scaled() {
-                true => product.times(Scale::At(factors)),
-                false => product,
-            };
-            Product {
-                // What is left over of the rows is added to the first part.
-                accumulate: !is_first || product.accumulate,
-                ..product
-            }
+        let set = |product: Product| Product {
+            // What is left over of the rows is added to the first part.
+            accumulate: !is_first || product.accumulate,
+            ..self.times_if_scaled(product, Scale::At(factors))
         };
         products.into_iter().map(set).collect()
+    }
+
+    fn times_if_scaled(&self, product: Product, scale: Scale) -> Product {
+        match self.problem.is_scaled() {
+            true => product.times(scale),
+            false => product,
+        }
     }
 
     /// Those of all grades, in one part each.
