@@ -19,13 +19,13 @@ constexpr int kWarps = kThreads / 32;
 // ---- weights ----
 
 // Once, by all threads of a CTA.
-FC_INLINE uint32_t block_most(uint32_t value) {
-  __shared__ uint32_t of_warp[kWarps];
-  value = __reduce_max_sync(~0u, value);
-  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
+FC_INLINE Largest of_block(Largest largest) {
+  __shared__ Largest of_warp[kWarps];
+  largest = largest.of_warp();
+  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = largest;
   __syncthreads();
-  for (int warp = 0; warp < kWarps; warp++) value = max(value, of_warp[warp]);
-  return value;
+  for (int warp = 0; warp < kWarps; warp++) largest.add(of_warp[warp]);
+  return largest;
 }
 
 // CTAs that look for the largest weight.
@@ -34,13 +34,13 @@ static_assert(kLargestCtas == kThreads, "each thread that packs reads what one o
 
 template <int N>
 __global__ void __launch_bounds__(kThreads) largest_kernel(const float *weights, int64_t elements, int32_t *scales) {
-  uint32_t largest = 0;
+  Largest largest = {};
 #pragma unroll 8
   for (int64_t i = (int64_t(blockIdx.x) * kThreads + threadIdx.x) * N; i < elements; i += int64_t(kLargestCtas) * kThreads * N) {
-    largest = larger(largest, load_lanes<float, float, N>(weights + i, FC_F32));
+    largest.add(load_lanes<float, float, N>(weights + i, FC_F32));
   }
-  largest = block_most(largest);
-  if (threadIdx.x == 0) scales[1 + blockIdx.x] = int32_t(largest);
+  largest = of_block(largest);
+  if (threadIdx.x == 0) scales[1 + blockIdx.x] = largest.order;
 }
 
 template <class T, int N>
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t step = int64_t(gridDim.x) * kThreads * N;
   T scale = 1;
   if (scales != nullptr) {
-    const int exponent = exponent_below(kScaledBound, block_most(uint32_t(scales[1 + threadIdx.x])));
+    const int exponent = of_block({scales[1 + threadIdx.x]}).scale();
     if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) scales[0] = exponent;
     scale = power_of_two(exponent);
   }
@@ -62,12 +62,17 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads)
-    unpack_kernel(const __grid_constant__ fc_block_weights w, const T *from, void *to, int first, int parts, int to_type) {
-  const int64_t elements = w.in * w.out, start = blockIdx.y * elements, end = w.order[first + blockIdx.y] * elements;
+    unpack_kernel(const __grid_constant__ fc_block_weights w, const T *from, void *to, int first, int parts, const int32_t *sums,
+                  bool accumulate, int to_type) {
+  const int matrix = first + blockIdx.y;
+  const int64_t elements = w.in * w.out, start = blockIdx.y * elements, end = w.order[matrix] * elements;
   const int64_t part = gridDim.y * elements, step = int64_t(gridDim.x) * kThreads * N;
+  const TwoPowers unscale = TwoPowers(sums != nullptr ? -sums[w.path[matrix]] : 0);
   for (int64_t i = (int64_t(blockIdx.x) * kThreads + threadIdx.x) * N; i < elements; i += step) {
     Lanes<T, N> sum = load_lanes<T, T, N>(from + start + i, to_type);
     for (int p = 1; p < parts; p++) sum = sum + load_lanes<T, T, N>(from + p * part + start + i, to_type);
+    sum = unscale.of(sum);
+    if (accumulate) sum = sum + read<N, T, 0>(to, end + i, to_type);
     write<N, T, 0>(to, end + i, sum, to_type);
   }
 }
@@ -132,9 +137,7 @@ int launch_block(const fc_block_kernels *kernels, const fc_block *block, const v
   const int64_t groups = block->in / functions.channels;
   if (block->rows * groups == 0) return 0;
   if (groups > 0x3fffffff) return FC_ERROR_TOO_LARGE;
-  const ScaledGrid scaled = ScaledGrid(int(groups));
-  const int64_t ctas =
-      by_rows ? ceil_div(block->rows, scaled.rows) * scaled.parts : ceil_div(block->rows * groups, kBlockThreads);
+  const int64_t ctas = by_rows ? ceil_div(block->rows, rows_of_cta(int(groups))) : ceil_div(block->rows * groups, kBlockThreads);
   if (ctas > 0x7fffffff) return FC_ERROR_TOO_LARGE;
   fc_block own = *block;
   void *arguments[] = {&own, &all, &grad_x, &grad_y};
@@ -212,7 +215,7 @@ extern "C" int fc_block_prepare(const fc_block_kernels *kernels, fc_dtype dtype,
   // Asking for its attributes loads a kernel.
   cudaFuncAttributes attributes;
   for (const fc::BlockFunctions &own : {scaled ? variants.scaled_any : variants.any, wide}) {
-    for (const void *function : {own.form, own.pull_back, own.find, own.find_and_form, own.find_and_pull_back}) {
+    for (const void *function : {own.form, own.pull_back, own.scale_and_form, own.scale_sums, own.scale_sums_and_pull_back}) {
       if (function == nullptr) continue;
       const cudaError_t error = cudaFuncGetAttributes(&attributes, function);
       if (error != cudaSuccess) return error;
@@ -223,19 +226,19 @@ extern "C" int fc_block_prepare(const fc_block_kernels *kernels, fc_dtype dtype,
 
 extern "C" int fc_block_form(const fc_block_kernels *kernels, const fc_block *block, int32_t balanced, void *const *products,
                              void *stream) {
-  const bool finds = fc::is_scaled(*block) && !balanced;
-  const auto kernel = finds ? &fc::BlockFunctions::find_and_form : &fc::BlockFunctions::form;
-  return fc::launch_block(kernels, block, kernel, finds, products, nullptr, nullptr, stream);
+  const bool scales = fc::is_scaled(*block) && !balanced;
+  const auto kernel = scales ? &fc::BlockFunctions::scale_and_form : &fc::BlockFunctions::form;
+  return fc::launch_block(kernels, block, kernel, scales, products, nullptr, nullptr, stream);
 }
 
 extern "C" int fc_block_scale(const fc_block_kernels *kernels, const fc_block *block, void *stream) {
-  return fc::launch_block(kernels, block, &fc::BlockFunctions::find, true, nullptr, nullptr, nullptr, stream);
+  return fc::launch_block(kernels, block, &fc::BlockFunctions::scale_sums, false, nullptr, nullptr, nullptr, stream);
 }
 
 extern "C" int fc_block_pull_back(const fc_block_kernels *kernels, const fc_block *block, int32_t scales, void *const *products,
                                   void *grad_x, void *grad_y, void *stream) {
-  const auto kernel = scales ? &fc::BlockFunctions::find_and_pull_back : &fc::BlockFunctions::pull_back;
-  return fc::launch_block(kernels, block, kernel, scales, products, grad_x, grad_y, stream);
+  const auto kernel = scales ? &fc::BlockFunctions::scale_sums_and_pull_back : &fc::BlockFunctions::pull_back;
+  return fc::launch_block(kernels, block, kernel, false, products, grad_x, grad_y, stream);
 }
 
 extern "C" int fc_block_norm(const fc_block *block, const void *product, void *output, void *saved, void *stream) {
@@ -283,16 +286,18 @@ extern "C" int fc_block_pack(const fc_block_weights *weights, const void *from, 
 }
 
 extern "C" int fc_block_unpack(const fc_block_weights *weights, const void *from, void *to, int32_t first, int32_t last,
-                               int32_t parts, fc_dtype from_type, fc_dtype to_type, void *stream) {
+                               int32_t parts, const int32_t *sums, int32_t accumulate, fc_dtype from_type, fc_dtype to_type,
+                               void *stream) {
   if (!fc::known(to_type) || from_type != fc::arithmetic(to_type)) return FC_ERROR_BAD_CALL;
   if (!fc::valid(*weights) || parts < 1 || first < 0 || last > weights->matrices) return FC_ERROR_BAD_CALL;
+  if ((sums != nullptr || accumulate) && to_type != FC_F32) return FC_ERROR_BAD_CALL;
   const int64_t elements = weights->in * weights->out;
   if (elements == 0 || first >= last) return 0;
   const auto run = [&](auto kernel, auto *type, int at_a_time) -> int {
     using T = typename fc::Element<decltype(type)>::Type;
     const dim3 grid = fc::walk(fc::ceil_div(elements, at_a_time), last - first);
     return fc::launch(kernel, grid, dim3(fc::kThreads), stream, *weights, static_cast<const T *>(from), to, first, parts,
-                      to_type);
+                      sums, accumulate != 0, to_type);
   };
   if (to_type == FC_F64) return run(fc::unpack_kernel<double, 1>, static_cast<double *>(nullptr), 1);
   return fc::aligned(FC_F32, elements, 4, from, to) ? run(fc::unpack_kernel<float, 4>, static_cast<float *>(nullptr), 4)

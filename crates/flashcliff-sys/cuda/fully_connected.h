@@ -21,14 +21,14 @@ extern "C" {
 /* The kernels of an algebra; has static lifetime. */
 typedef struct fc_block_kernels fc_block_kernels;
 
-/* The powers of two by which numbers of a scaled block are multiplied before they are rounded to 16 bits, so that none overflows
- * and only those far below the largest are subnormal. They are exact, and undone in f32. In memory of the device. */
+/* The exponents of the powers of two by which numbers of a scaled block are multiplied before they are rounded to 16 bits, so that
+ * none overflows and only those far below the largest are subnormal. They are exact, and undone in f32. In memory of the device;
+ * grades and paths are those of the algebra. */
 typedef struct fc_block_scales {
-  int32_t *weights;  /* FC_WEIGHT_SCALES: the exponent for all weights, and what it is found by */
-  int32_t *rows;     /* [2, rows]: the exponents for x and for y, by row; path products have their sum */
-  int32_t *grads;    /* [FC_MAX_GRADES, rows]: for the gradient of the product, by grade of the algebra and row */
-  int32_t *sum;      /* the exponent of sums over rows of path products times the gradient */
-  float *factors;    /* [3]: what undoes that, 0 and 1: the factors of the sum and of what it is added to */
+  int32_t *weights;  /* FC_WEIGHT_SCALES: for all weights, and what it is found by */
+  int32_t *rows;     /* [FC_MAX_GRADES, rows]: for path products, by grade of the output and row */
+  int32_t *grads;    /* [FC_MAX_GRADES, rows]: for the gradient of the product, by grade and row */
+  int32_t *sums;     /* [FC_MAX_PATHS]: of the sums over rows of path products times that gradient, by path */
   /* Gradients of path products are 2^-path_grads of the sums of scaled factors. */
   int32_t path_grads;
 } fc_block_scales;
@@ -67,12 +67,12 @@ const fc_block_kernels *fc_block_find(const char *algebra);
 int fc_block_prepare(const fc_block_kernels *kernels, fc_dtype dtype, fc_dtype operands);
 
 /* The products of all paths, for each grade [blades of the grade, rows, paths, in] in the type of operands, so that they
- * are one left operand [blades rows, paths in] of that grade. Of a scaled block with the exponents of rows; or, if it is
- * `balanced`, so that path products times the gradient have the exponent of the sum in all rows, and with its factors; that needs the
- * exponents of rows, of gradients and of the sum. */
+ * are one left operand [blades rows, paths in] of that grade. Of a scaled block with the exponents of rows, which it finds; or, if
+ * it is `balanced`, so that path products times the gradient have the exponents of sums in all rows; that needs these, and those of
+ * gradients. */
 int fc_block_form(const fc_block_kernels *kernels, const fc_block *block, int32_t balanced, void *const *products, void *stream);
 
-/* The exponents of rows and of the sum of a scaled block; needs those of gradients. */
+/* The exponents of the sums of a scaled block; needs those of gradients. */
 int fc_block_scale(const fc_block_kernels *kernels, const fc_block *block, void *stream);
 
 /* The gradients of x and y, at the rows of the block, from those of the products of all paths, as fc_block_form lays
@@ -86,8 +86,8 @@ int fc_block_pull_back(const fc_block_kernels *kernels, const fc_block *block, i
 int fc_block_norm(const fc_block *block, const void *product, void *output, void *saved, void *stream);
 
 /* The gradient of the product, [blades, rows, out] in the type of operands, from the rows of that of the output;
- * output and saved are read if there is a norm. Of a scaled block with the exponents of gradients, and the most that of the
- * sum may be. */
+ * output and saved are read if there is a norm. Of a scaled block with the exponents of gradients, and the most that those of
+ * sums may be. */
 int fc_block_undo_norm(const fc_block *block, const void *output, const void *grad_output, const void *saved,
                        void *grad_product, void *stream);
 
@@ -96,7 +96,8 @@ typedef struct fc_block_weights {
   int64_t in;
   int64_t out;
   int32_t matrices;            /* at most FC_MAX_PATHS */
-  int8_t order[FC_MAX_PATHS];  /* for each matrix of the new order its place among the paths */
+  int8_t order[FC_MAX_PATHS];  /* for each matrix of the new order its place among the paths of the product */
+  int8_t path[FC_MAX_PATHS];   /* and its path of the algebra */
 } fc_block_weights;
 
 /* to[i, :, :] = from[order[i], :, :]. `to_type` equals `from_type`, or is a 16-bit type if that is f32; then `scales`, unless it is
@@ -105,9 +106,10 @@ int fc_block_pack(const fc_block_weights *weights, const void *from, void *to, i
                   fc_dtype to_type, void *stream);
 
 /* The converse, from `parts` parts of the matrices first to last that are added in order: to[order[first + i], :, :] = sum over
- * p of from[p, i, :, :]. `from_type` is the arithmetic type of `to_type`. */
+ * p of from[p, i, :, :]. `from_type` is the arithmetic type of `to_type`. With `sums` (see fc_block_scales) parts have these
+ * exponents; then both types are f32, and `accumulate` adds to what was there. */
 int fc_block_unpack(const fc_block_weights *weights, const void *from, void *to, int32_t first, int32_t last, int32_t parts,
-                    fc_dtype from_type, fc_dtype to_type, void *stream);
+                    const int32_t *sums, int32_t accumulate, fc_dtype from_type, fc_dtype to_type, void *stream);
 
 #ifdef __cplusplus
 }

@@ -281,27 +281,26 @@ impl Default for fc_linear_weights {
 pub struct fc_block_kernels {
     _unused: [u8; 0],
 }
-/** The powers of two by which numbers of a scaled block are multiplied before they are rounded to 16 bits, so that none overflows
- and only those far below the largest are subnormal. They are exact, and undone in f32. In memory of the device.*/
+/** The exponents of the powers of two by which numbers of a scaled block are multiplied before they are rounded to 16 bits, so that
+ none overflows and only those far below the largest are subnormal. They are exact, and undone in f32. In memory of the device;
+ grades and paths are those of the algebra.*/
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct fc_block_scales {
-    /// FC_WEIGHT_SCALES: the exponent for all weights, and what it is found by
+    /// FC_WEIGHT_SCALES: for all weights, and what it is found by
     pub weights: *mut i32,
-    /// \[2, rows\]: the exponents for x and for y, by row; path products have their sum
+    /// \[FC_MAX_GRADES, rows\]: for path products, by grade of the output and row
     pub rows: *mut i32,
-    /// \[FC_MAX_GRADES, rows\]: for the gradient of the product, by grade of the algebra and row
+    /// \[FC_MAX_GRADES, rows\]: for the gradient of the product, by grade and row
     pub grads: *mut i32,
-    /// the exponent of sums over rows of path products times the gradient
-    pub sum: *mut i32,
-    /// \[3\]: what undoes that, 0 and 1: the factors of the sum and of what it is added to
-    pub factors: *mut f32,
+    /// \[FC_MAX_PATHS\]: of the sums over rows of path products times that gradient, by path
+    pub sums: *mut i32,
     /// Gradients of path products are 2^-path_grads of the sums of scaled factors.
     pub path_grads: i32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of fc_block_scales"][::core::mem::size_of::<fc_block_scales>() - 48usize];
+    ["Size of fc_block_scales"][::core::mem::size_of::<fc_block_scales>() - 40usize];
     [
         "Alignment of fc_block_scales",
     ][::core::mem::align_of::<fc_block_scales>() - 8usize];
@@ -315,14 +314,11 @@ const _: () = {
         "Offset of field: fc_block_scales::grads",
     ][::core::mem::offset_of!(fc_block_scales, grads) - 16usize];
     [
-        "Offset of field: fc_block_scales::sum",
-    ][::core::mem::offset_of!(fc_block_scales, sum) - 24usize];
-    [
-        "Offset of field: fc_block_scales::factors",
-    ][::core::mem::offset_of!(fc_block_scales, factors) - 32usize];
+        "Offset of field: fc_block_scales::sums",
+    ][::core::mem::offset_of!(fc_block_scales, sums) - 24usize];
     [
         "Offset of field: fc_block_scales::path_grads",
-    ][::core::mem::offset_of!(fc_block_scales, path_grads) - 40usize];
+    ][::core::mem::offset_of!(fc_block_scales, path_grads) - 32usize];
 };
 impl Default for fc_block_scales {
     fn default() -> Self {
@@ -366,7 +362,7 @@ pub struct fc_block {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of fc_block"][::core::mem::size_of::<fc_block>() - 224usize];
+    ["Size of fc_block"][::core::mem::size_of::<fc_block>() - 216usize];
     ["Alignment of fc_block"][::core::mem::align_of::<fc_block>() - 8usize];
     ["Offset of field: fc_block::x"][::core::mem::offset_of!(fc_block, x) - 0usize];
     ["Offset of field: fc_block::y"][::core::mem::offset_of!(fc_block, y) - 8usize];
@@ -399,22 +395,22 @@ const _: () = {
     ][::core::mem::offset_of!(fc_block, scales) - 80usize];
     [
         "Offset of field: fc_block::left",
-    ][::core::mem::offset_of!(fc_block, left) - 128usize];
+    ][::core::mem::offset_of!(fc_block, left) - 120usize];
     [
         "Offset of field: fc_block::right",
-    ][::core::mem::offset_of!(fc_block, right) - 134usize];
+    ][::core::mem::offset_of!(fc_block, right) - 126usize];
     [
         "Offset of field: fc_block::result",
-    ][::core::mem::offset_of!(fc_block, result) - 140usize];
+    ][::core::mem::offset_of!(fc_block, result) - 132usize];
     [
         "Offset of field: fc_block::blades",
-    ][::core::mem::offset_of!(fc_block, blades) - 146usize];
+    ][::core::mem::offset_of!(fc_block, blades) - 138usize];
     [
         "Offset of field: fc_block::path",
-    ][::core::mem::offset_of!(fc_block, path) - 152usize];
+    ][::core::mem::offset_of!(fc_block, path) - 144usize];
     [
         "Offset of field: fc_block::paths",
-    ][::core::mem::offset_of!(fc_block, paths) - 216usize];
+    ][::core::mem::offset_of!(fc_block, paths) - 208usize];
 };
 impl Default for fc_block {
     fn default() -> Self {
@@ -433,12 +429,14 @@ pub struct fc_block_weights {
     pub out: i64,
     /// at most FC_MAX_PATHS
     pub matrices: i32,
-    /// for each matrix of the new order its place among the paths
+    /// for each matrix of the new order its place among the paths of the product
     pub order: [i8; 64usize],
+    /// and its path of the algebra
+    pub path: [i8; 64usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of fc_block_weights"][::core::mem::size_of::<fc_block_weights>() - 88usize];
+    ["Size of fc_block_weights"][::core::mem::size_of::<fc_block_weights>() - 152usize];
     [
         "Alignment of fc_block_weights",
     ][::core::mem::align_of::<fc_block_weights>() - 8usize];
@@ -454,6 +452,9 @@ const _: () = {
     [
         "Offset of field: fc_block_weights::order",
     ][::core::mem::offset_of!(fc_block_weights, order) - 20usize];
+    [
+        "Offset of field: fc_block_weights::path",
+    ][::core::mem::offset_of!(fc_block_weights, path) - 84usize];
 };
 impl Default for fc_block_weights {
     fn default() -> Self {
@@ -566,9 +567,9 @@ unsafe extern "C" {
         operands: fc_dtype,
     ) -> ::core::ffi::c_int;
     /** The products of all paths, for each grade \[blades of the grade, rows, paths, in\] in the type of operands, so that they
- are one left operand \[blades rows, paths in\] of that grade. Of a scaled block with the exponents of rows; or, if it is
- `balanced`, so that path products times the gradient have the exponent of the sum in all rows, and with its factors; that needs the
- exponents of rows, of gradients and of the sum.*/
+ are one left operand \[blades rows, paths in\] of that grade. Of a scaled block with the exponents of rows, which it finds; or, if
+ it is `balanced`, so that path products times the gradient have the exponents of sums in all rows; that needs these, and those of
+ gradients.*/
     pub fn fc_block_form(
         kernels: *const fc_block_kernels,
         block: *const fc_block,
@@ -576,7 +577,7 @@ unsafe extern "C" {
         products: *const *mut ::core::ffi::c_void,
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
-    /// The exponents of rows and of the sum of a scaled block; needs those of gradients.
+    /// The exponents of the sums of a scaled block; needs those of gradients.
     pub fn fc_block_scale(
         kernels: *const fc_block_kernels,
         block: *const fc_block,
@@ -604,8 +605,8 @@ unsafe extern "C" {
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
     /** The gradient of the product, \[blades, rows, out\] in the type of operands, from the rows of that of the output;
- output and saved are read if there is a norm. Of a scaled block with the exponents of gradients, and the most that of the
- sum may be.*/
+ output and saved are read if there is a norm. Of a scaled block with the exponents of gradients, and the most that those of
+ sums may be.*/
     pub fn fc_block_undo_norm(
         block: *const fc_block,
         output: *const ::core::ffi::c_void,
@@ -626,7 +627,8 @@ unsafe extern "C" {
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
     /** The converse, from `parts` parts of the matrices first to last that are added in order: to\[order\[first + i\], :, :\] = sum over
- p of from\[p, i, :, :\]. `from_type` is the arithmetic type of `to_type`.*/
+ p of from\[p, i, :, :\]. `from_type` is the arithmetic type of `to_type`. With `sums` (see fc_block_scales) parts have these
+ exponents; then both types are f32, and `accumulate` adds to what was there.*/
     pub fn fc_block_unpack(
         weights: *const fc_block_weights,
         from: *const ::core::ffi::c_void,
@@ -634,6 +636,8 @@ unsafe extern "C" {
         first: i32,
         last: i32,
         parts: i32,
+        sums: *const i32,
+        accumulate: i32,
         from_type: fc_dtype,
         to_type: fc_dtype,
         stream: *mut ::core::ffi::c_void,

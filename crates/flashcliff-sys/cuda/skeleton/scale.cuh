@@ -7,39 +7,54 @@
 
 namespace fc {
 
+// Scaled numbers are below 2^this, and that is below the largest f16, 65504.
+constexpr int kScaledBound = 15;
+// The largest exponent of a scale: that of zeros.
+constexpr int kMostScale = 127;
+
 // 2^exponent; 0 where that is too small for an f32, the largest power where it is too large.
 FC_INLINE float power_of_two(int exponent) {
   if (exponent >= -126) return __uint_as_float(uint32_t(min(exponent, 127) + 127) << 23);
   return exponent >= -149 ? __uint_as_float(1u << (exponent + 149)) : 0.0f;
 }
 
-// The larger of two magnitudes, as bits, which are in the order of the numbers. Infinities and NaNs need no scale: they stay what
-// they are.
-FC_INLINE uint32_t larger(uint32_t magnitude, float a) {
-  const uint32_t bits = __float_as_uint(a) & 0x7fffffffu;
-  return bits < 0x7f800000u ? max(magnitude, bits) : magnitude;
-}
-template <int N>
-FC_INLINE uint32_t larger(uint32_t magnitude, const Lanes<float, N> &a) {
-  FC_EACH(N, magnitude = larger(magnitude, a.v[i]))
-  return magnitude;
-}
+// A power of two whose exponent is the sum of two of f32.
+struct TwoPowers {
+  float first, second;
 
-// The exponent of a normal power of two that brings magnitudes up to `largest` below 2^bound, and near it: half of it at
-// least, or 2^127 times what they were. 2 <= bound <= 15.
-FC_INLINE int exponent_below(int bound, uint32_t largest) {
-  const int exponent = int(largest >> 23) - 127;  // largest < 2^(exponent + 1)
-  return min(bound - 1 - exponent, 127);
-}
+  FC_INLINE explicit TwoPowers(int exponent) : first(power_of_two(exponent / 2)), second(power_of_two(exponent - exponent / 2)) {}
 
-// Below the largest f16, 65504.
-constexpr int kScaledBound = 15;
+  template <class V>
+  FC_INLINE V of(const V &values) const {
+    return values * first * second;
+  }
+};
 
-// Of x and y, where gates are not small; and how many binary orders of magnitude gates that are small in a whole row may take
-// from its path products.
-constexpr int kXBound = 2, kYBound = 9, kMostGates = 64;
+// The largest magnitude of some numbers, as an integer in the order of the numbers: their bits and the unit of the exponent. So
+// infinities and NaNs are below 0: they need no scale, they stay what they are. (Twice the bits, without the sign, would do
+// too, but ptxas 13.0 moves that factor into a product of floats.)
+struct Largest {
+  static constexpr int kOfZero = 1 << 23;
+  int order;  // 0: of nothing
 
-// The exponents of a sum over rows: such that a factor that undoes it exists.
-constexpr int kLeastSum = -127, kMostSum = 120;
+  FC_INLINE void add(float a) { order = max(order, int((__float_as_uint(a) & 0x7fffffffu) + kOfZero)); }
+  template <int N>
+  FC_INLINE void add(const Lanes<float, N> &a) {
+    FC_EACH(N, add(a.v[i]))
+  }
+  FC_INLINE void add(const Largest &other) { order = max(order, other.order); }
+  // By the threads of a warp, that of all.
+  FC_INLINE Largest of_warp() const { return {__reduce_max_sync(~0u, order)}; }
+
+  FC_INLINE bool is_zero() const { return order <= kOfZero; }
+  FC_INLINE float value() const { return is_zero() ? 0.0f : __int_as_float(order - kOfZero); }
+
+  // The exponent of a normal power of two that brings all below 2^kScaledBound, and the largest near it: to half of it at least,
+  // or to 2^127 times what it was.
+  FC_INLINE int scale() const {
+    const int exponent = (max(order, kOfZero) >> 23) - 128;  // below 2^(exponent + 1)
+    return min(kScaledBound - 1 - exponent, kMostScale);
+  }
+};
 
 }  // namespace fc

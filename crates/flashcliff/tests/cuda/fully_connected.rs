@@ -248,26 +248,47 @@ fn many_tiles() {
     }
 }
 
-/// Of a tensor, the gradient after the inputs, and a row.
-type Powers = fn(usize, usize) -> i32;
+/// Where a number of a tensor is.
+struct At {
+    row: usize,
+    grade: usize,
+    /// Whether its blade squares to zero.
+    is_null: bool,
+}
 
-/// The case with the rows of `x`, `y` and of the gradient times powers of two, and all weights times one.
+/// Of a tensor, the gradient after the inputs.
+type Powers = fn(usize, At) -> i32;
+
+/// The case with `x`, `y` and the gradient times powers of two, and all weights times one.
 fn with_powers(case: &mut Case<'_>, power: Powers) {
-    let dims = case.dims;
-    let rows = |tensor: usize, channels: usize, values: &mut Vec<f64>| {
+    let (dims, basis) = (case.dims, case.basis);
+    let scale = |tensor: usize, channels: usize, values: &mut Vec<f64>| {
         for (i, value) in values.iter_mut().enumerate() {
-            *value *= f64::from(power(tensor, i / channels % dims.batch)).exp2();
+            let blade = i / channels / dims.batch;
+            let at = At {
+                row: i / channels % dims.batch,
+                grade: basis.grade(blade),
+                is_null: basis.quadratic(blade) == 0,
+            };
+            *value *= f64::from(power(tensor, at)).exp2();
         }
     };
-    rows(0, dims.in_channels, &mut case.inputs[0]);
-    rows(1, dims.in_channels, &mut case.inputs[1]);
-    rows(3, dims.out_channels, &mut case.grad_output);
+    scale(0, dims.in_channels, &mut case.inputs[0]);
+    scale(1, dims.in_channels, &mut case.inputs[1]);
+    scale(3, dims.out_channels, &mut case.grad_output);
+    let at = At {
+        row: 0,
+        grade: 0,
+        is_null: false,
+    };
+    let power = f64::from(power(2, at)).exp2();
     for weight in &mut case.inputs[2] {
-        *weight *= f64::from(power(2, 0)).exp2();
+        *weight *= power;
     }
 }
 
-/// Compares a call with the CPU in `f64`, every row beside its own largest element.
+/// Compares a call with the CPU in `f64`: every grade of a row, and the gradients of the weights of every path, beside their
+/// own largest element.
 fn check_rows(
     runner: &mut Runner,
     case: &Case<'_>,
@@ -296,36 +317,66 @@ fn check_rows(
             [&grads[1], &got.grads[1], &grad_spread[1]],
         ),
     ] {
-        for row in 0..dims.batch {
-            let own = |values: &[f64]| -> Vec<f64> {
-                let rows = values.chunks(channels).skip(row).step_by(dims.batch);
-                rows.flatten().copied().collect()
-            };
-            within(&own(want), &own(got), dtypes.lanes, || own(spread))
-                .map_err(|e| format!("{name}, row {row}, {e}: {}", context()))?;
+        for grade in 0..=case.basis.grade(case.basis.len() - 1) {
+            for row in 0..dims.batch {
+                let own = |values: &[f64]| -> Vec<f64> {
+                    let blades = values.chunks(channels * dims.batch).enumerate();
+                    let blades = blades.filter(|(blade, _)| case.basis.grade(*blade) == grade);
+                    let rows = blades.map(|(_, rows)| &rows[row * channels..][..channels]);
+                    rows.flatten().copied().collect()
+                };
+                within(&own(want), &own(got), dtypes.lanes, || own(spread)).map_err(|e| {
+                    let context = context();
+                    format!("{name}, row {row}, grade {grade}, {e}: {context}")
+                })?;
+            }
         }
     }
-    within(&grads[2], &got.grads[2], dtypes.lanes, || {
-        grad_spread[2].clone()
-    })
-    .map_err(|e| format!("grad_w, {e}: {}", context()))
-    .map(drop)
+    let size = inside * outside;
+    for path in 0..grads[2].len() / size {
+        let own = |values: &[f64]| values[path * size..][..size].to_vec();
+        let [want, got] = [&grads[2], &got.grads[2]].map(|values| own(values));
+        within(&want, &got, dtypes.lanes, || own(&grad_spread[2]))
+            .map_err(|e| format!("grad_w, path {path}, {e}: {}", context()))?;
+    }
+    Ok(())
 }
 
-/// Rows and weights far beyond the range of 16 bits, all together and from row to row; rows of zeros; in one block of rows and
-/// in several; aligned or not.
+/// Rows and weights far beyond the range of 16 bits, all together, from row to row, and from grade to grade of a row; rows of
+/// zeros; in one block of rows and in several; aligned or not.
 fn every_scale() {
-    let powers: [(&str, Powers); 5] = [
+    let powers: [(&str, Powers); 9] = [
         ("large", |tensor, _| [15, 12, 15, 10][tensor]),
         ("small", |tensor, _| [-30, -20, -25, -10][tensor]),
         ("large times small", |tensor, _| [100, -95, 40, -30][tensor]),
-        ("row by row", |tensor, row| {
-            let step = i32::try_from(row % 7).expect("small") - 3;
+        ("row by row", |tensor, at| {
+            let step = i32::try_from(at.row % 7).expect("small") - 3;
             step * [13, -9, 0, 5][tensor]
         }),
-        ("zeros", |tensor, row| match row % 4 == tensor {
+        ("zeros", |tensor, at| match at.row % 4 == tensor {
             true => -2000,
             false => 0,
+        }),
+        ("large vectors", |tensor, at| match (tensor, at.grade) {
+            (0 | 1, 1) => 13,
+            (0 | 1, _) => -13,
+            _ => 0,
+        }),
+        ("large null blades", |tensor, at| match tensor {
+            0 | 1 if at.is_null => 14,
+            _ => 0,
+        }),
+        ("grade by grade", |tensor, at| {
+            let step = i32::try_from(at.grade).expect("small");
+            step * [8, 6, 0, -7][tensor]
+        }),
+        ("by row and grade", |tensor, at| {
+            // Gates are neither shut nor open: a norm of a single channel has no gradient.
+            let steps = match at.grade {
+                0 => 2,
+                grade => (at.row * 3 + grade * (tensor + 2)) % 5,
+            };
+            (i32::try_from(steps).expect("small") - 2) * [7, 6, 0, 8][tensor]
         }),
     ];
     let mut runner = Runner::new(device());

@@ -59,6 +59,8 @@ struct BlockContext {
   FC_INLINE BlockContext(const fc_block &block, const Place &place)
       : a(block), u(block.gate), own(place), lane((block.first + place.row) * block.in + place.channel),
         blade(block.batch * block.in) {
+    // Else the compiler keeps what it computes from this, the distances of all blades, from place to place of a loop.
+    asm volatile("" : "+l"(blade));
     load_x<0, 1>(x1);
     load_y<0, 1>(y1);
     Algebra::gates(*this);
@@ -104,56 +106,32 @@ struct BlockContext {
   }
 };
 
-// The exponents of a row: for x and for y.
-struct RowScale {
-  int x, y;
-};
-
-// That of a row of a scaled block, from memory.
+// The exponent of the gradient of a row and grade of a scaled block; of an absent grade there is none.
 template <class Variant>
-FC_INLINE RowScale row_scale(const fc_block &a, int64_t row) {
-  if constexpr (!Variant::kScales) return {0, 0};
-  return {a.scales.rows[row], a.scales.rows[a.rows + row]};
+FC_INLINE int grad_scale(const fc_block &a, int grade, int64_t row) {
+  return Variant::kAll || a.result[grade] >= 0 ? a.scales.grads[grade * a.rows + row] : 0;
 }
 
-// Forms the products of all paths. Balanced: scaled such that their products with the gradient have the same scale for all rows.
-template <class Algebra, class Variant, bool Balanced>
+// Path products as they are.
+struct NoPowers {
+  template <int Path, class V>
+  FC_INLINE V scaled(const V &values) const {
+    return values;
+  }
+};
+
+// Forms the products of all paths, times powers of two.
+template <class Algebra, class Variant, class Powers>
 struct FormContext : BlockContext<Algebra, Variant> {
   using Base = BlockContext<Algebra, Variant>;
   using typename Base::T;
   using Base::kChannels;
   using typename Base::V;
   const PathProducts &tensors;
-  T scale_x, scale_y;
-  T balance[Balanced ? Algebra::kGrades : 1];  // by grade
+  Powers powers;
 
-  FC_INLINE FormContext(const fc_block &block, const Place &place, const PathProducts &to, const RowScale &scale)
-      : Base(block, place), tensors(to), scale_x(power_of_two(scale.x)), scale_y(power_of_two(scale.y)) {
-    if constexpr (Balanced) {
-      const int sum = max(*block.scales.sum, kLeastSum);
-#pragma unroll
-      for (int grade = 0; grade < Algebra::kGrades; grade++) {
-        balance[grade] = power_of_two(sum - scale.x - scale.y - block.scales.grads[grade * block.rows + place.row]);
-      }
-      if (place.row == 0 && place.channel == 0) {
-        block.scales.factors[0] = power_of_two(-sum);
-        block.scales.factors[1] = 0;
-        block.scales.factors[2] = 1;
-      }
-    }
-  }
-
-  // The gates are of operands as they are.
-  template <int Grade, int K>
-  FC_INLINE void load_x(V *values) const {
-    Base::template load_x<Grade, K>(values);
-    scaled<K>(values, scale_x);
-  }
-  template <int Grade, int K>
-  FC_INLINE void load_y(V *values) const {
-    Base::template load_y<Grade, K>(values);
-    scaled<K>(values, scale_y);
-  }
+  FC_INLINE FormContext(const fc_block &block, const Place &place, const PathProducts &to, const Powers &by)
+      : Base(block, place), tensors(to), powers(by) {}
 
   template <int Path, int K>
   FC_INLINE void store(const V (&values)[K]) const {
@@ -164,22 +142,9 @@ struct FormContext : BlockContext<Algebra, Variant> {
       S *p = static_cast<S *>(tensors.of[grade]) + this->template product_lane<Path>();
 #pragma unroll
       for (int k = 0; k < K; k++, p += step) {
-        if constexpr (Balanced) {
-          store_lanes<S, T, kChannels>(p, values[k] * balance[grade], this->a.operands);
-        } else {
-          store_lanes<S, T, kChannels>(p, values[k], this->a.operands);
-        }
+        store_lanes<S, T, kChannels>(p, powers.template scaled<Path>(values[k]), this->a.operands);
       }
     });
-  }
-
- private:
-  template <int K>
-  FC_INLINE static void scaled(V *values, T scale) {
-    if constexpr (Variant::kScales) {
-#pragma unroll
-      for (int k = 0; k < K; k++) values[k] = values[k] * scale;
-    }
   }
 };
 
@@ -201,8 +166,7 @@ struct PullBackContext : BlockContext<Algebra, Variant> {
       const int all = block.scales.path_grads - *block.scales.weights;
 #pragma unroll
       for (int grade = 0; grade < Algebra::kGrades; grade++) {
-        // Those of a grade that is absent are of nothing.
-        unscale[grade] = power_of_two(all - block.scales.grads[grade * block.rows + place.row]);
+        unscale[grade] = power_of_two(all - grad_scale<Variant>(block, grade, place.row));
       }
     }
   }

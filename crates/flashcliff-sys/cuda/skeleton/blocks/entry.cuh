@@ -1,66 +1,65 @@
 // The kernels of path products, and their list.
 #pragma once
 
-#include "scaled_rows.cuh"
+#include <type_traits>
+
+#include "scales.cuh"
 
 namespace fc {
 
-// Neighbours take neighbouring channels.
+// Neighbours take neighbouring channels; threads that are left over have the last place, and false.
 template <int Channels>
 FC_INLINE bool find_place(const fc_block &a, Place &place) {
-  const int64_t group = int64_t(blockIdx.x) * kBlockThreads + threadIdx.x, groups = a.in / Channels;
-  if (group >= a.rows * groups) return false;
-  if (a.rows * groups <= 0x7fffffff) {
+  const int64_t own = int64_t(blockIdx.x) * kBlockThreads + threadIdx.x, groups = a.in / Channels, last = a.rows * groups - 1;
+  const int64_t group = own < last ? own : last;
+  if (last <= 0x7fffffff) {
     const uint32_t row = uint32_t(group) / uint32_t(groups);
     place = {int64_t(row), int64_t(uint32_t(group) - row * uint32_t(groups)) * Channels};
   } else {
     place = {group / groups, group % groups * Channels};
   }
-  return true;
+  return own <= last;
 }
 
 // What a kernel does at its rows, in this order.
 enum BlockWork {
-  kFinds = 1,      // their scales
-  kPullsBack = 2,  // the gradients of path products
-  kForms = 4,      // path products
+  kScalesRows = 1,  // of path products
+  kScalesSums = 2,  // over rows
+  kPullsBack = 4,   // the gradients of path products
+  kForms = 8,       // path products
 };
 
 // The CTAs that share the registers of a multiprocessor at the least, 0: as the compiler likes.
 template <class Algebra>
 constexpr int least_ctas(int work) {
-  return work & kPullsBack ? (Algebra::kBlades <= 8 ? 3 : 2) : 0;
+  if (work & kPullsBack) return Algebra::kBlades <= 8 ? 3 : 2;
+  return work & kScalesRows ? 4 : 0;
 }
 
 template <class Algebra, class Variant, int Work>
 __global__ void __launch_bounds__(kBlockThreads, least_ctas<Algebra>(Work))
     block_kernel(const __grid_constant__ fc_block a, const __grid_constant__ PathProducts products, void *grad_x, void *grad_y) {
-  const auto pull_back = [&](const Place &place) {
+  const auto form = [&](const Place &place, const auto &powers) {
+    FormContext<Algebra, Variant, std::decay_t<decltype(powers)>> c(a, place, products, powers);
+    Algebra::form(c);
+  };
+  if constexpr ((Work & kScalesRows) != 0) {
+    using Rows = ScaledRows<Algebra, Variant>;
+    __shared__ typename Rows::OfRow largest[kBlockThreads];
+    const Rows rows(a, largest);
+    rows.find();
+    rows.walk([&](int row, const Place &place) { form(place, typename Rows::Powers(largest[row])); });
+  } else {
+    Place place;
+    const bool exists = find_place<Variant::kChannels>(a, place);
+    if constexpr ((Work & kScalesSums) != 0) scale_sums<Algebra, Variant>(a, place);
+    if (!exists) return;
     if constexpr ((Work & kPullsBack) != 0) {
       PullBackContext<Algebra, Variant> c(a, place, products, grad_x, grad_y);
       Algebra::pull_back(c);
     }
-  };
-  if constexpr ((Work & kFinds) != 0) {
-    __shared__ RowLargest largest[kBlockThreads];
-    const ScaledRows<Algebra, Variant> rows(a, largest);
-    rows.find();
-    if constexpr ((Work & kForms) == 0) rows.lower_sum();
-    rows.at_place([&](int row, const Place &place) {
-      pull_back(place);
-      if constexpr ((Work & kForms) != 0) {
-        FormContext<Algebra, Variant, false> c(a, place, products, rows.of(row));
-        Algebra::form(c);
-      }
-    });
-  } else {
-    Place place;
-    if (!find_place<Variant::kChannels>(a, place)) return;
-    pull_back(place);
-    if constexpr ((Work & kForms) != 0) {
-      FormContext<Algebra, Variant, Variant::kScales> c(a, place, products, row_scale<Variant>(a, place.row));
-      Algebra::form(c);
-    }
+    if constexpr ((Work & kForms) != 0 && Variant::kScales) form(place, SumPowers<Algebra, Variant>(a, place));
+    if constexpr ((Work & kForms) != 0 && !Variant::kScales) form(place, NoPowers());
   }
 }
 
@@ -78,9 +77,9 @@ BlockFunctions functions_of() {
   functions.form = kernel(&block_kernel<Algebra, Variant, kForms>);
   functions.pull_back = kernel(&block_kernel<Algebra, Variant, kPullsBack>);
   if constexpr (Variant::kScales) {
-    functions.find = kernel(&block_kernel<Algebra, Variant, kFinds>);
-    functions.find_and_form = kernel(&block_kernel<Algebra, Variant, kFinds | kForms>);
-    functions.find_and_pull_back = kernel(&block_kernel<Algebra, Variant, kFinds | kPullsBack>);
+    functions.scale_and_form = kernel(&block_kernel<Algebra, Variant, kScalesRows | kForms>);
+    functions.scale_sums = kernel(&block_kernel<Algebra, Variant, kScalesSums>);
+    functions.scale_sums_and_pull_back = kernel(&block_kernel<Algebra, Variant, kScalesSums | kPullsBack>);
   }
   functions.channels = Variant::kChannels;
   return functions;

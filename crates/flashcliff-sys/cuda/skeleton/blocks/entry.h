@@ -14,10 +14,10 @@ struct PathProducts {
 struct BlockFunctions {
   const void *form;
   const void *pull_back;
-  // Of scaled blocks.
-  const void *find;
-  const void *find_and_form;
-  const void *find_and_pull_back;
+  // Of scaled blocks; with the exponents of rows, and of sums.
+  const void *scale_and_form;
+  const void *scale_sums;
+  const void *scale_sums_and_pull_back;
   int channels;  // a thread
 };
 
@@ -29,13 +29,8 @@ struct BlockVariants {
 
 constexpr int kBlockThreads = 128;
 
-// The CTAs that find the scales of rows of so many groups of channels: each has some rows, or there are parts of one.
-struct ScaledGrid {
-  int rows, parts;
-
-  inline __host__ __device__ explicit ScaledGrid(int groups)
-      : rows(groups >= kBlockThreads ? 1 : kBlockThreads / groups), parts((groups + kBlockThreads - 1) / kBlockThreads) {}
-};
+// The rows of a CTA that has whole ones, of so many groups of channels.
+inline __host__ __device__ int rows_of_cta(int groups) { return groups >= kBlockThreads ? 1 : kBlockThreads / groups; }
 
 }  // namespace fc
 

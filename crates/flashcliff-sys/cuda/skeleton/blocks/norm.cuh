@@ -95,12 +95,12 @@ struct GradeRow {
 template <int Threads, class T>
 struct RowTotals {
   T sum = 0;
-  uint32_t largest[2] = {0, 0};
+  Largest largest[2] = {};
 
   FC_INLINE void share() {
 #pragma unroll
     for (int mask = 16; mask > 0; mask /= 2) sum += __shfl_xor_sync(~0u, sum, mask);
-    for (uint32_t &own : largest) own = __reduce_max_sync(~0u, own);
+    for (Largest &own : largest) own = own.of_warp();
     if constexpr (Threads > 32) {
       __shared__ RowTotals of_warps[Threads / 32];
       if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = *this;
@@ -109,7 +109,7 @@ struct RowTotals {
 #pragma unroll
       for (int warp = 1; warp < Threads / 32; warp++) {
         sum += of_warps[warp].sum;
-        for (int i = 0; i < 2; i++) largest[i] = max(largest[i], of_warps[warp].largest[i]);
+        for (int i = 0; i < 2; i++) largest[i].add(of_warps[warp].largest[i]);
       }
     }
   }
@@ -122,10 +122,9 @@ __global__ void __launch_bounds__(norm_threads(Threads))
   const GradeRow<N, Threads> own(a, grades);
   if (!own.exists) return;
   using Place = typename GradeRow<N, Threads>::Place;
-  const int *exponents = a.scales.rows;
-  const T unscale = is_scaled(a) ? power_of_two(-*a.scales.weights - exponents[own.row] - exponents[a.rows + own.row]) : 1.0f;
+  const TwoPowers unscale = TwoPowers(is_scaled(a) ? -*a.scales.weights - a.scales.rows[own.of_algebra * a.rows + own.row] : 0);
   const auto read_product = [&](const Place &place) {
-    return load_lanes<T, T, N>(product + own.in_block(place.blade) + place.channel, a.dtype) * unscale;
+    return unscale.of(load_lanes<T, T, N>(product + own.in_block(place.blade) + place.channel, a.dtype));
   };
   using V = Lanes<T, N>;
   V kept[own.kKept];
@@ -175,8 +174,8 @@ __global__ void __launch_bounds__(norm_threads(Threads))
   const auto add = [&](const V &grad, const V &o) {
     FC_EACH(N, totals.sum = fused(o.v[i], grad.v[i], totals.sum))
     if constexpr (sizeof(T) == 4) {
-      totals.largest[0] = larger(totals.largest[0], grad);
-      totals.largest[1] = larger(totals.largest[1], o);
+      totals.largest[0].add(grad);
+      totals.largest[1].add(o);
     }
   };
   const bool counts = a.norm || is_scaled(a);
@@ -201,11 +200,14 @@ __global__ void __launch_bounds__(norm_threads(Threads))
   T power = 1;
   if constexpr (sizeof(T) == 4) {
     if (is_scaled(a)) {
-      const float grad = __uint_as_float(totals.largest[0]), o = __uint_as_float(totals.largest[1]);
-      const int exponent = exponent_below(kScaledBound, larger(0, fmaf(o, fabsf(mean), grad) * scale));
+      Largest most = {};
+      most.add(fmaf(totals.largest[1].value(), fabsf(mean), totals.largest[0].value()) * scale);
+      const int exponent = most.scale();
       power = power_of_two(exponent);
       if (own.thread == 0) a.scales.grads[own.of_algebra * a.rows + own.row] = exponent;
-      if (blockIdx.x == 0 && threadIdx.x == 0) *a.scales.sum = kMostSum;
+      if (own.row == 0 && own.grade == 0) {
+        for (int path = own.thread; path < FC_MAX_PATHS; path += Threads) a.scales.sums[path] = 2 * kMostScale;
+      }
     }
   }
   const auto write_grad = [&](const Place &place, const V &grad, const V &o) {

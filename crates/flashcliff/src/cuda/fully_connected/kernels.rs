@@ -49,6 +49,8 @@ unsafe impl Sync for Functions {}
 struct Weights {
     matrices: usize,
     order: ByPath<i8>,
+    /// The paths of the algebra.
+    path: ByPath<i8>,
 }
 
 impl Kernels {
@@ -77,6 +79,7 @@ impl Kernels {
             places(starts.map(|blade| cayley.offset_in(grades, blade)))
         };
         let stored = product.paths();
+        let of_algebra = |path| cayley.paths().iter().position(|p| p == path);
         let place = |path| {
             let stored = stored.iter().position(|p| p == path)?;
             let place = grades.order.iter().position(|at| *at == stored)?;
@@ -101,6 +104,7 @@ impl Kernels {
             weights: Weights {
                 matrices: grades.order.len(),
                 order: places(grades.order.iter().copied().map(Some)),
+                path: places(grades.order.iter().map(|at| of_algebra(&stored[*at]))),
             },
         })
     }
@@ -145,8 +149,7 @@ impl Kernels {
                 weights: address(scales.weights).cast(),
                 rows: address(scales.rows).cast(),
                 grads: address(scales.grads).cast(),
-                sum: address(scales.sum).cast(),
-                factors: address(scales.factors).cast(),
+                sums: address(scales.sums).cast(),
                 path_grads: scales.path_grads,
             },
             left: self.left,
@@ -192,7 +195,8 @@ impl Kernels {
         fault::kernel("fc_block_pack", done)
     }
 
-    /// Adds parts of the gradients of the weights of some paths.
+    /// Adds parts of the gradients of the weights of some paths; with the exponents of sums at an address, if they are
+    /// scaled, and what there was if `accumulate` says so.
     ///
     /// # Safety
     /// As for [`Self::pack`]; the parts `[parts, paths, in, out]` are at `from`, and the gradients of all weights fit at
@@ -200,10 +204,9 @@ impl Kernels {
     pub(super) unsafe fn unpack(
         &self,
         call: &Call,
-        paths: &Range<usize>,
-        parts: usize,
-        from: u64,
-        to: u64,
+        (paths, parts): (&Range<usize>, usize),
+        (sums, accumulate): (Option<u64>, bool),
+        [from, to]: [u64; 2],
     ) -> Result<(), Error> {
         let dtypes = call.dtypes;
         let weights = self.weights(&call.dims);
@@ -216,6 +219,8 @@ impl Kernels {
                 paths.start as i32,
                 paths.end as i32,
                 parts as i32,
+                sums.map_or(ptr::null_mut(), address).cast(),
+                accumulate.into(),
                 code(dtypes.arithmetic()),
                 code(dtypes.params),
                 call.stream.cast(),
@@ -225,12 +230,17 @@ impl Kernels {
     }
 
     fn weights(&self, dims: &Dims) -> sys::fc_block_weights {
-        let Weights { matrices, order } = self.weights;
+        let Weights {
+            matrices,
+            order,
+            path,
+        } = self.weights;
         sys::fc_block_weights {
             in_: dims.in_channels as i64,
             out: dims.out_channels as i64,
             matrices: matrices as i32,
             order,
+            path,
         }
     }
 }

@@ -13,6 +13,8 @@ mod products;
 mod steps;
 mod workspace;
 
+use std::ops::Range;
+
 use super::call::{Call, Gradients};
 use super::device::Device;
 use super::dtype::Dtypes;
@@ -122,7 +124,7 @@ impl FullyConnected {
                         Pass::Forward => plan(steps.output(&products), &blas)?,
                         Pass::Backward => {
                             plan(steps.path_gradients(&products), &blas)?;
-                            for product in steps.weight_gradients(&products, true) {
+                            for product in steps.weight_gradients(&products, false) {
                                 plan(product, &blas)?;
                             }
                         }
@@ -214,14 +216,10 @@ impl FullyConnected {
             }
             if of_weights {
                 // SAFETY: as above.
-                unsafe { self.add_weights(call, &kernels, &steps, rows.start == 0, &blas) }?;
+                unsafe { self.add_weights(call, &kernels, &steps, &rows, &blas) }?;
             }
         }
-        match call.grads[2] {
-            // SAFETY: as above.
-            Some(grad) => unsafe { self.unpack(call, &problem, &space, grad) },
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     /// Brings the weights into the order of the matrix products.
@@ -232,35 +230,50 @@ impl FullyConnected {
         unsafe { self.kernels.pack(call, space.weights, operands, exponent) }
     }
 
-    /// Adds what a block, whose scales are known, has for the gradients of the weights.
+    /// Adds what a block, whose scales are known, has for the gradients of the weights: in the workspace, from
+    /// where the last block brings them out; or at once, if they are scaled, by each block in its own way.
     unsafe fn add_weights(
         &self,
         call: &Call,
         kernels: &OnRows,
         steps: &Steps,
-        is_first: bool,
+        rows: &Range<usize>,
         blas: &BlasLt,
     ) -> Result<(), Error> {
         let (problem, space) = (steps.problem, steps.space);
+        let (is_scaled, is_first) = (problem.is_scaled(), rows.start == 0);
         // SAFETY: the caller's.
         unsafe { kernels.form(space.formed(problem, steps.count), true) }?;
         for products in problem.products() {
-            for product in steps.weight_gradients(&products, is_first) {
+            for product in steps.weight_gradients(&products, !is_first && !is_scaled) {
                 // SAFETY: the caller's.
                 unsafe { blas.run(&product, space.blas, call.stream) }?;
             }
         }
+        if is_scaled {
+            // SAFETY: the caller's.
+            return unsafe { self.unpack(call, problem, space, Some(!is_first)) };
+        }
+        if rows.end == call.dims.batch {
+            // SAFETY: the caller's.
+            return unsafe { self.unpack(call, problem, space, None) };
+        }
         Ok(())
     }
 
-    /// Adds the parts of the gradients of the weights.
+    /// Adds the parts of the gradients of the weights; if they are scaled, to what there was or not.
     unsafe fn unpack(
         &self,
         call: &Call,
         problem: &Problem,
         space: &Space,
-        grad: u64,
+        scaled: Option<bool>,
     ) -> Result<(), Error> {
+        let Some(grad) = call.grads[2] else {
+            return Ok(());
+        };
+        let sums = scaled.map(|_| space.scales.sums);
+        let scaled = (sums, scaled.unwrap_or(false));
         let size = call.dims.in_channels * call.dims.out_channels;
         let bytes = call.dtypes.arithmetic().bytes();
         for products in problem.products() {
@@ -269,7 +282,10 @@ impl FullyConnected {
                 let parts = products.parts();
                 let from = offset(from, index, parts * paths.len() * size, bytes);
                 // SAFETY: the caller's.
-                unsafe { self.kernels.unpack(call, paths, parts, from, grad) }?;
+                unsafe {
+                    self.kernels
+                        .unpack(call, (paths, parts), scaled, [from, grad])
+                }?;
             }
         }
         Ok(())

@@ -9,7 +9,7 @@ use super::grades::OutputGrade;
 use super::problem::Problem;
 use super::workspace::Scales;
 use crate::Dtype;
-use crate::cuda::matmul::{Form, MANY_TILES, Product, Scale, offset, tiles};
+use crate::cuda::matmul::{Form, MANY_TILES, Product, offset, tiles};
 
 /// The fewest rows worth a part of a sum over rows.
 const PART_ROWS: usize = 512;
@@ -124,17 +124,20 @@ impl<'a> Products<'a> {
             [operands; 2],
             [weights, grad_o, formed],
         );
-        self.times_if_scaled(product, Scale::of_power(-Scales::path_grads(out)))
+        let scale = match self.problem.is_scaled() {
+            true => f64::from(-Scales::path_grads(out)).exp2(),
+            false => 1.0,
+        };
+        Product { scale, ..product }
     }
 
-    /// `grad_W += A^T grad_o`. The first block overwrites what there was. The addresses are those of all blades of `grad_o`, of `A`
-    /// of the group, and of its gradients. Of a scaled block times a factor at an address.
+    /// `grad_W = A^T grad_o`, or added to what there was. The addresses are those of all blades of `grad_o`, of `A`
+    /// of the group, and of its gradients.
     pub(super) fn weight_gradients(
         &self,
         count: usize,
-        is_first: bool,
+        accumulate: bool,
         addresses: [u64; 3],
-        factors: u64,
     ) -> Vec<Product> {
         let products = match self.parts() {
             1 => vec![self.weight_gradients_together(count, addresses)],
@@ -144,17 +147,10 @@ impl<'a> Products<'a> {
         };
         let set = |product: Product| Product {
             // What is left over of the rows is added to the first part.
-            accumulate: !is_first || product.accumulate,
-            ..self.times_if_scaled(product, Scale::At(factors))
+            accumulate: accumulate || product.accumulate,
+            ..product
         };
         products.into_iter().map(set).collect()
-    }
-
-    fn times_if_scaled(&self, product: Product, scale: Scale) -> Product {
-        match self.problem.is_scaled() {
-            true => product.times(scale),
-            false => product,
-        }
     }
 
     /// Those of all grades, in one part each.

@@ -42,13 +42,9 @@ impl<'a> Steps<'a> {
         products.path_gradients(self.count, [weights, self.space.product, formed])
     }
 
-    pub(super) fn weight_gradients(&self, products: &Products, is_first: bool) -> Vec<Product> {
+    pub(super) fn weight_gradients(&self, products: &Products, accumulate: bool) -> Vec<Product> {
         let grads = self.space.weight_grads[products.grade()];
-        products.weight_gradients(
-            self.count,
-            is_first,
-            [self.space.product, self.formed(products), grads],
-            self.space.scales.factors,
-        )
+        let addresses = [self.space.product, self.formed(products), grads];
+        products.weight_gradients(self.count, accumulate, addresses)
     }
 }

@@ -32,8 +32,7 @@ pub(super) struct Scales {
     pub(super) weights: u64,
     pub(super) rows: u64,
     pub(super) grads: u64,
-    pub(super) sum: u64,
-    pub(super) factors: u64,
+    pub(super) sums: u64,
     pub(super) path_grads: i32,
 }
 
@@ -48,8 +47,7 @@ impl Scales {
             weights: base + self.weights,
             rows: base + self.rows,
             grads: base + self.grads,
-            sum: base + self.sum,
-            factors: base + self.factors,
+            sums: base + self.sums,
             path_grads: self.path_grads,
         }
     }
@@ -124,10 +122,9 @@ impl Space {
         const EXPONENT: usize = size_of::<i32>();
         self.scales = Scales {
             weights: self.add(sys::FC_WEIGHT_SCALES as usize * EXPONENT),
-            rows: self.add(2 * rows * EXPONENT),
+            rows: self.add(sys::FC_MAX_GRADES as usize * rows * EXPONENT),
             grads: self.add(sys::FC_MAX_GRADES as usize * rows * EXPONENT),
-            sum: self.add(EXPONENT),
-            factors: self.add(3 * size_of::<f32>()),
+            sums: self.add(sys::FC_MAX_PATHS as usize * EXPONENT),
             path_grads: Scales::path_grads(out_channels),
         };
     }

@@ -59,12 +59,6 @@ impl Descriptor {
         for (attribute, value) in attributes {
             this.set(functions, functions.set_product, attribute as c_int, value)?;
         }
-        if problem.scaled_on_device {
-            let mode = lt::cublasLtPointerMode_t::CUBLASLT_POINTER_MODE_DEVICE as c_int;
-            let set = functions.set_product;
-            let attribute = Attribute::CUBLASLT_MATMUL_DESC_POINTER_MODE as c_int;
-            this.set(functions, set, attribute, mode)?;
-        }
         if let Some(stride) = problem.bias {
             // Only a bias that is somewhere is planned for; each call sets its own.
             let set = functions.set_product;

@@ -14,7 +14,7 @@ pub(super) use blaslt::BlasLt;
 pub(super) use plan::Plan;
 pub use precision::MatmulPrecision;
 pub(super) use product::{
-    BIAS_ALIGNMENT, Form, MANY_TILES, ONE, Problem, Product, Scale, tiles, workspace_bytes,
+    BIAS_ALIGNMENT, Form, MANY_TILES, ONE, Problem, Product, tiles, workspace_bytes,
 };
 pub(super) use watch::{Knob, Watch};
 

@@ -10,7 +10,7 @@ use cudarc::driver::sys::CUstream;
 use super::descriptor::Descriptor;
 use super::library::{Functions, Handle};
 use super::operation::Operation;
-use super::product::{Problem, Product, Scale};
+use super::product::{Problem, Product};
 use crate::cuda::lane::address;
 use crate::{Dtype, Error};
 
@@ -58,7 +58,7 @@ impl Plan {
     /// Launches the product.
     ///
     /// # Safety
-    /// The addresses are those of matrices of the problem and of scales, no more than its workspace is at
+    /// The addresses are those of matrices of the problem, no more than its workspace is at
     /// `workspace`, the stream is valid, and the context of all is current.
     pub(super) unsafe fn run(
         &self,
@@ -67,21 +67,11 @@ impl Plan {
         workspace: u64,
         stream: CUstream,
     ) -> Result<(), Error> {
-        let beta = u8::from(product.accumulate);
-        let arithmetic = self.problem.operands.arithmetic();
-        let wide: [f64; 2];
-        let narrow: [f32; 2];
-        let [alpha, beta]: [*const c_void; 2] = match (product.scale, arithmetic) {
-            (Scale::At(at), _) => [0, 1 + u64::from(beta)]
-                .map(|index| address(at + index * arithmetic.bytes() as u64).cast_const()),
-            (Scale::By(alpha), Dtype::F64) => {
-                wide = [alpha, beta.into()];
-                wide.each_ref().map(|scale| ptr::from_ref(scale).cast())
-            }
-            (Scale::By(alpha), _) => {
-                narrow = [alpha as f32, beta.into()];
-                narrow.each_ref().map(|scale| ptr::from_ref(scale).cast())
-            }
+        let wide = [product.scale, u8::from(product.accumulate).into()];
+        let narrow = wide.map(|scale| scale as f32);
+        let [alpha, beta]: [*const c_void; 2] = match self.problem.operands.arithmetic() {
+            Dtype::F64 => wide.each_ref().map(|scale| ptr::from_ref(scale).cast()),
+            _ => narrow.each_ref().map(|scale| ptr::from_ref(scale).cast()),
         };
         let d = address(product.d);
         // A panic while the lock is held leaves a descriptor whose bias is about to be set.
@@ -92,7 +82,7 @@ impl Plan {
             let set = self.functions.set_product;
             descriptor.set(&self.functions, set, pointer as c_int, product.bias)?;
         }
-        // SAFETY: the caller's; scales that are not the device's live on the stack during the call, which copies them.
+        // SAFETY: the caller's; the scales live on the stack during the call, which copies them.
         let status = unsafe {
             (self.functions.multiply)(
                 handle,

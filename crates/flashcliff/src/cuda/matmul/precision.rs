@@ -14,11 +14,10 @@ use crate::Dtype;
 ///
 /// The left operands of [`fcgp_norm`](crate::ops::fcgp_norm) are themselves products, of `x` and `y`: these and their
 /// gradients are rounded as operands are, and for 16-bit tensors to that type. There `f32` operands that are rounded
-/// are 16-bit numbers times powers of two, one for each row of the batch and one for all weights, so that none overflows: TF32
-/// has the fraction of `f16`, in which they are multiplied, twice as fast. One power serves all grades of a row, so an
-/// operand far below the largest of its row (a weight: of all weights; in gradients of the weights: of all rows), by
-/// 2^-18 or more, keeps fewer bits or is lost, also where no sum has both. Where the grades of a row are more than a
-/// thousand times apart in size, as those of projective algebras may be far from the origin, [`Self::Highest`] is safe.
+/// are 16-bit numbers times powers of two, so that none overflows: TF32 has the fraction of `f16`, in which they are multiplied,
+/// twice as fast. There is one power for all weights, one for each row and output grade of path products and of the gradient, and,
+/// in gradients of the weights, one for each path in a block of rows. Numbers below 2^-28 of the largest with the same power keep fewer bits
+/// or none; those are parts of one sum, except weights of different paths and channels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]

@@ -61,9 +61,6 @@ pub(in crate::cuda) struct Problem {
     pub(in crate::cuda) bias: Option<usize>,
     /// The alignment of `a`, `b` and `d` in bytes, of all parts, at most 256.
     pub(in crate::cuda) alignment: [u32; 3],
-    /// Whether the factors of the product and of what it is added to are read from memory of the device.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(in crate::cuda) scaled_on_device: bool,
 }
 
 /// `m x n x k`, the type and all that is out of the ordinary.
@@ -94,9 +91,6 @@ impl fmt::Display for Problem {
         }
         if self.bias.is_some() {
             f.write_str(", bias")?;
-        }
-        if self.scaled_on_device {
-            f.write_str(", scaled")?;
         }
         match self.alignment {
             [256, 256, 256] => Ok(()),
@@ -154,21 +148,6 @@ pub(in crate::cuda) fn tiles(rows: usize, columns: usize) -> usize {
     rows.div_ceil(TILE).saturating_mul(columns.div_ceil(TILE))
 }
 
-/// What a product is multiplied by.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::cuda) enum Scale {
-    By(f64),
-    /// The first of three numbers of the arithmetic type at an address of the device; the others are 0 and 1.
-    At(u64),
-}
-
-impl Scale {
-    /// A power of two.
-    pub(in crate::cuda) fn of_power(exponent: i32) -> Self {
-        Self::By(f64::from(exponent).exp2())
-    }
-}
-
 /// A product with the addresses of its operands.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::cuda) struct Product {
@@ -178,7 +157,8 @@ pub(in crate::cuda) struct Product {
     pub(in crate::cuda) d: u64,
     /// Of the bias, if there is one.
     pub(in crate::cuda) bias: u64,
-    pub(in crate::cuda) scale: Scale,
+    /// What the product is multiplied by.
+    pub(in crate::cuda) scale: f64,
     /// Whether to add to what `d` holds.
     pub(in crate::cuda) accumulate: bool,
 }
@@ -213,22 +193,14 @@ impl Product {
                     aligned(b, strides[1], operands),
                     aligned(d, strides[2], result),
                 ],
-                scaled_on_device: false,
             },
             a,
             b,
             d,
             bias: 0,
-            scale: Scale::By(1.0),
+            scale: 1.0,
             accumulate: false,
         }
-    }
-
-    /// The product times a factor.
-    pub(in crate::cuda) fn times(mut self, scale: Scale) -> Self {
-        self.problem.scaled_on_device = matches!(scale, Scale::At(_));
-        self.scale = scale;
-        self
     }
 
     /// The product with a bias, if there is one: its address, and the elements to that of the next part.

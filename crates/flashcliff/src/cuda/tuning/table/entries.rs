@@ -231,7 +231,6 @@ pub(super) mod tests {
             precision: MatmulPrecision::Tf32,
             bias: Some(0),
             alignment: [256, 16, 4],
-            scaled_on_device: false,
         }
     }
 

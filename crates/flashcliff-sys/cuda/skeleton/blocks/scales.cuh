@@ -1,0 +1,146 @@
+// The powers of two of path products: of a row and output grade, or of a path in all rows. They are found by forming the products
+// without storing them, so they are no bounds.
+#pragma once
+
+#include "context.cuh"
+
+namespace fc {
+
+// ---- by row and grade: so that an output is a sum of numbers of one scale ----
+
+// The rows of a CTA, and their largest path products.
+template <class Algebra, class Variant>
+struct ScaledRows {
+  static constexpr int kGrades = Algebra::kGrades;
+  using OfRow = Largest[kGrades];
+
+  // Puts the largest of each path where those of its grade are.
+  struct Look : BlockContext<Algebra, Variant> {
+    using typename BlockContext<Algebra, Variant>::V;
+    OfRow largest = {};
+
+    FC_INLINE Look(const fc_block &block, const Place &place) : BlockContext<Algebra, Variant>(block, place) {}
+
+    template <int Path, int K>
+    FC_INLINE void store(const V (&values)[K]) {
+#pragma unroll
+      for (int k = 0; k < K; k++) largest[Algebra::output(Path)].add(values[k]);
+    }
+  };
+
+  // The powers of a row.
+  struct Powers {
+    float of_grade[kGrades];
+
+    FC_INLINE explicit Powers(const OfRow &largest) {
+#pragma unroll
+      for (int grade = 0; grade < kGrades; grade++) of_grade[grade] = power_of_two(largest[grade].scale());
+    }
+
+    template <int Path, class V>
+    FC_INLINE V scaled(const V &values) const {
+      return values * of_grade[Algebra::output(Path)];
+    }
+  };
+
+  const fc_block &a;
+  int groups, rows;
+  int64_t first;
+  OfRow *largest;  // of the rows of the CTA
+
+  FC_INLINE ScaledRows(const fc_block &block, OfRow (&shared)[kBlockThreads])
+      : a(block), groups(int(block.in / Variant::kChannels)), largest(shared) {
+    const int most = rows_of_cta(groups);
+    first = int64_t(blockIdx.x) * most;
+    rows = int(a.rows - first < most ? a.rows - first : most);
+  }
+
+  // f(row of the CTA, place) for all places of a thread.
+  template <class F>
+  FC_INLINE void walk(F &&f) const {
+#pragma unroll 1
+    for (int i = threadIdx.x; i < rows * groups; i += kBlockThreads) {
+      const int row = rows == 1 ? 0 : i / groups;
+      f(row, {first + row, int64_t(i - row * groups) * Variant::kChannels});
+    }
+  }
+
+  // By all threads, once. What is read here is read again from a cache.
+  FC_INLINE void find() const {
+    for (int grade = 0; grade < kGrades; grade++) largest[threadIdx.x][grade] = {};
+    __syncthreads();
+    const bool whole_warps = groups % 32 == 0;
+    walk([&](int row, const Place &place) {
+      Look look(a, place);
+      Algebra::form(look);
+#pragma unroll
+      for (int grade = 0; grade < kGrades; grade++) {
+        const Largest own = whole_warps ? look.largest[grade].of_warp() : look.largest[grade];
+        if (!whole_warps || threadIdx.x % 32 == 0) atomicMax(&largest[row][grade].order, own.order);
+      }
+    });
+    __syncthreads();
+    for (int i = threadIdx.x; i < rows * kGrades; i += kBlockThreads) {
+      const int row = i / kGrades, grade = i % kGrades;
+      a.scales.rows[grade * a.rows + first + row] = largest[row][grade].scale();
+    }
+  }
+};
+
+// ---- by path: the gradients of its weights are sums over all rows, of its products times the gradient of the product ----
+
+// Lowers the exponents of sums to what the place of each thread allows.
+template <class Algebra, class Variant>
+struct LookAtSums : BlockContext<Algebra, Variant> {
+  using typename BlockContext<Algebra, Variant>::V;
+  // Of sums in the places of the CTA.
+  int (&least)[Algebra::kPaths];
+
+  FC_INLINE LookAtSums(const fc_block &block, const Place &place, int (&shared)[Algebra::kPaths])
+      : BlockContext<Algebra, Variant>(block, place), least(shared) {}
+
+  template <int Path, int K>
+  FC_INLINE void store(const V (&values)[K]) {
+    Largest largest = {};
+#pragma unroll
+    for (int k = 0; k < K; k++) largest.add(values[k]);
+    // Zeros allow any.
+    const int own = largest.is_zero() ? 2 * kMostScale : largest.scale() + grad_scale<Variant>(this->a, Algebra::output(Path), this->own.row);
+    const int of_warp = __reduce_min_sync(~0u, own);
+    if (threadIdx.x % 32 == 0) atomicMin(&least[Path], of_warp);
+  }
+};
+
+// By all threads of a CTA, once, each with a place, some perhaps with that of another.
+template <class Algebra, class Variant>
+FC_INLINE void scale_sums(const fc_block &a, const Place &place) {
+  __shared__ int least[Algebra::kPaths];
+  for (int path = threadIdx.x; path < Algebra::kPaths; path += kBlockThreads) least[path] = 2 * kMostScale;
+  __syncthreads();
+  LookAtSums<Algebra, Variant> look(a, place, least);
+  Algebra::form(look);
+  __syncthreads();
+  for (int path = threadIdx.x; path < Algebra::kPaths; path += kBlockThreads) {
+    // The least of all is the same in any order.
+    if (least[path] < a.scales.sums[path]) atomicMin(&a.scales.sums[path], least[path]);
+  }
+}
+
+// The powers of a row by which its path products times its gradient have the scales of the sums.
+template <class Algebra, class Variant>
+struct SumPowers {
+  const fc_block &a;
+  int grad_scales[Algebra::kGrades];
+
+  FC_INLINE SumPowers(const fc_block &block, const Place &place) : a(block) {
+#pragma unroll
+    for (int grade = 0; grade < Algebra::kGrades; grade++) grad_scales[grade] = grad_scale<Variant>(block, grade, place.row);
+  }
+
+  template <int Path, class V>
+  FC_INLINE V scaled(const V &values) const {
+    return values * power_of_two(a.scales.sums[Path] - grad_scales[Algebra::output(Path)]);
+  }
+};
+
+}  // namespace fc
