@@ -85,7 +85,7 @@ int bytes_of(fc_dtype dtype) { return dtype == FC_F64 ? 8 : dtype == FC_F32 ? 4 
 
 // Whether operands of matrix products may have a type.
 bool takes(fc_dtype dtype, fc_dtype operands) {
-  return known(dtype) && known(operands) && (operands == dtype || (dtype == FC_F32 && bytes_of(operands) == 2));
+  return known(dtype) && known(operands) && (operands == dtype || (dtype == FC_F32 && operands == FC_F16));
 }
 
 bool valid(const fc_block &block) {

@@ -21,7 +21,7 @@ extern "C" {
 /* The kernels of an algebra; has static lifetime. */
 typedef struct fc_block_kernels fc_block_kernels;
 
-/* The exponents of the powers of two by which numbers of a scaled block are multiplied before they are rounded to 16 bits, so that
+/* The exponents of the powers of two by which numbers of a scaled block are multiplied before they are rounded to f16, so that
  * none overflows and only those far below the largest are subnormal. They are exact, and undone in f32. In memory of the device;
  * grades and paths are those of the algebra. */
 typedef struct fc_block_scales {
@@ -48,7 +48,7 @@ typedef struct fc_block {
   fc_gate gate;
   int32_t norm;        /* whether there is one */
   fc_dtype dtype;      /* of the tensors of the call */
-  fc_dtype operands;   /* of the matrix products: as dtype, or a 16-bit type if that is f32; then the block is scaled */
+  fc_dtype operands;   /* of the matrix products: as dtype, or f16 if that is f32; then the block is scaled */
   fc_block_scales scales;
   /* For each grade of the algebra the place of its first blade in x, y and the output; -1: absent. */
   int8_t left[FC_MAX_GRADES];
@@ -100,7 +100,7 @@ typedef struct fc_block_weights {
   int8_t path[FC_MAX_PATHS];   /* and its path of the algebra */
 } fc_block_weights;
 
-/* to[i, :, :] = from[order[i], :, :]. `to_type` equals `from_type`, or is a 16-bit type if that is f32; then `scales`, unless it is
+/* to[i, :, :] = from[order[i], :, :]. `to_type` equals `from_type`, or is f16 if that is f32; then `scales`, unless it is
  * null, gets the exponent of the weights (see fc_block_scales). */
 int fc_block_pack(const fc_block_weights *weights, const void *from, void *to, int32_t *scales, fc_dtype from_type,
                   fc_dtype to_type, void *stream);

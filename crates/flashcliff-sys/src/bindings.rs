@@ -281,7 +281,7 @@ impl Default for fc_linear_weights {
 pub struct fc_block_kernels {
     _unused: [u8; 0],
 }
-/** The exponents of the powers of two by which numbers of a scaled block are multiplied before they are rounded to 16 bits, so that
+/** The exponents of the powers of two by which numbers of a scaled block are multiplied before they are rounded to f16, so that
  none overflows and only those far below the largest are subnormal. They are exact, and undone in f32. In memory of the device;
  grades and paths are those of the algebra.*/
 #[repr(C)]
@@ -348,7 +348,7 @@ pub struct fc_block {
     pub norm: i32,
     /// of the tensors of the call
     pub dtype: fc_dtype,
-    /// of the matrix products: as dtype, or a 16-bit type if that is f32; then the block is scaled
+    /// of the matrix products: as dtype, or f16 if that is f32; then the block is scaled
     pub operands: fc_dtype,
     pub scales: fc_block_scales,
     /// For each grade of the algebra the place of its first blade in x, y and the output; -1: absent.
@@ -615,7 +615,7 @@ unsafe extern "C" {
         grad_product: *mut ::core::ffi::c_void,
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
-    /** to\[i, :, :\] = from\[order\[i\], :, :\]. `to_type` equals `from_type`, or is a 16-bit type if that is f32; then `scales`, unless it is
+    /** to\[i, :, :\] = from\[order\[i\], :, :\]. `to_type` equals `from_type`, or is f16 if that is f32; then `scales`, unless it is
  null, gets the exponent of the weights (see fc_block_scales).*/
     pub fn fc_block_pack(
         weights: *const fc_block_weights,

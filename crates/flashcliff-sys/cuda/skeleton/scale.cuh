@@ -18,6 +18,9 @@ FC_INLINE float power_of_two(int exponent) {
   return exponent >= -149 ? __uint_as_float(1u << (exponent + 149)) : 0.0f;
 }
 
+// The same where it is at most the largest power; 0 below the normal range.
+FC_INLINE float normal_power(int exponent) { return __int_as_float(max(exponent + 127, 0) << 23); }
+
 // A power of two whose exponent is the sum of two of f32.
 struct TwoPowers {
   float first, second;
@@ -41,6 +44,14 @@ struct Largest {
   template <int N>
   FC_INLINE void add(const Lanes<float, N> &a) {
     FC_EACH(N, add(a.v[i]))
+  }
+  // All at once, or none if one is infinite: its neighbours may then overflow too.
+  template <int N, int K>
+  FC_INLINE void add(const Lanes<float, N> (&values)[K]) {
+    float largest = 0;
+#pragma unroll
+    for (int k = 0; k < K; k++) FC_EACH(N, largest = fmaxf(largest, fabsf(values[k].v[i])))
+    add(largest);
   }
   FC_INLINE void add(const Largest &other) { order = max(order, other.order); }
   // By the threads of a warp, that of all.

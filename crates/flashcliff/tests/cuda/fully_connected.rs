@@ -65,8 +65,8 @@ fn types() -> Vec<(Dtypes, MatmulPrecision)> {
 /// numbers off.
 fn operand_unit(dtypes: Dtypes, precision: MatmulPrecision) -> f64 {
     match (dtypes.lanes, precision) {
-        (Dtype::F32, MatmulPrecision::Tf32 | MatmulPrecision::F16) => 1.0 / f64::from(1 << 10),
-        (Dtype::F32, MatmulPrecision::Bf16) => 1.0 / f64::from(1 << 7),
+        (dtype, MatmulPrecision::Highest) => dtypes::unit(dtype),
+        (Dtype::F32, _) => 1.0 / f64::from(1 << 10),
         (dtype, _) => dtypes::unit(dtype),
     }
 }

@@ -54,17 +54,21 @@ struct BlockContext {
   Place own;
   int64_t lane;       // of a blade of x and y
   int64_t blade;      // from blade to blade
+  int64_t in;         // the channels
   V x1[1], y1[1], f[1];
 
   FC_INLINE BlockContext(const fc_block &block, const Place &place)
       : a(block), u(block.gate), own(place), lane((block.first + place.row) * block.in + place.channel),
-        blade(block.batch * block.in) {
-    // Else the compiler keeps what it computes from this, the distances of all blades, from place to place of a loop.
-    asm volatile("" : "+l"(blade));
+        blade(block.batch * block.in), in(block.in) {
+    // Else the compiler keeps what it computes from these, the distances of all blades and paths, from place to place of a loop.
+    asm volatile("" : "+l"(blade), "+l"(in));
     load_x<0, 1>(x1);
     load_y<0, 1>(y1);
     Algebra::gates(*this);
   }
+
+  // The type of path products in memory.
+  FC_INLINE int operands() const { return Variant::kScales ? int(FC_F16) : int(a.operands); }
 
   FC_INLINE bool has(int path) const { return kAll || a.path[path] >= 0; }
   FC_INLINE bool has_left(int grade) const { return kAll || a.left[grade] >= 0; }
@@ -99,17 +103,20 @@ struct BlockContext {
   // ---- path products of a grade: [blades, rows, paths, in] ----
 
   // From blade to blade.
-  FC_INLINE int64_t product_blade(int grade) const { return a.rows * a.paths[grade] * a.in; }
+  FC_INLINE int64_t product_blade(int grade) const { return a.rows * a.paths[grade] * in; }
   template <int Path>
   FC_INLINE int64_t product_lane() const {
-    return (own.row * a.paths[Algebra::output(Path)] + a.path[Path]) * a.in + own.channel;
+    return (own.row * a.paths[Algebra::output(Path)] + a.path[Path]) * in + own.channel;
   }
 };
 
-// The exponent of the gradient of a row and grade of a scaled block; of an absent grade there is none.
-template <class Variant>
-FC_INLINE int grad_scale(const fc_block &a, int grade, int64_t row) {
-  return Variant::kAll || a.result[grade] >= 0 ? a.scales.grads[grade * a.rows + row] : 0;
+// The exponents of the gradient of a row of a scaled block, by grade; 0 of absent ones.
+template <class Variant, int Grades>
+FC_INLINE void find_grad_scales(const fc_block &a, const Place &place, int (&scales)[Grades]) {
+#pragma unroll
+  for (int grade = 0; grade < Grades; grade++) {
+    scales[grade] = Variant::kAll || a.result[grade] >= 0 ? a.scales.grads[grade * a.rows + place.row] : 0;
+  }
 }
 
 // Path products as they are.
@@ -136,13 +143,13 @@ struct FormContext : BlockContext<Algebra, Variant> {
   template <int Path, int K>
   FC_INLINE void store(const V (&values)[K]) const {
     constexpr int grade = Algebra::output(Path);
-    with_storage<T, Variant::kOperandBytes>(this->a.operands, [&](auto *type) {
+    with_storage<T, Variant::kOperandBytes>(this->operands(), [&](auto *type) {
       using S = typename Element<decltype(type)>::Type;
       const int64_t step = this->product_blade(grade);
       S *p = static_cast<S *>(tensors.of[grade]) + this->template product_lane<Path>();
 #pragma unroll
       for (int k = 0; k < K; k++, p += step) {
-        store_lanes<S, T, kChannels>(p, powers.template scaled<Path>(values[k]), this->a.operands);
+        store_lanes<S, T, kChannels>(p, powers.template scaled<Path>(values[k]), this->operands());
       }
     });
   }
@@ -164,10 +171,10 @@ struct PullBackContext : BlockContext<Algebra, Variant> {
       : Base(block, place), tensors(from), grad_x(to_x), grad_y(to_y) {
     if constexpr (Variant::kScales) {
       const int all = block.scales.path_grads - *block.scales.weights;
+      int scales[Algebra::kGrades];
+      find_grad_scales<Variant>(block, place, scales);
 #pragma unroll
-      for (int grade = 0; grade < Algebra::kGrades; grade++) {
-        unscale[grade] = power_of_two(all - grad_scale<Variant>(block, grade, place.row));
-      }
+      for (int grade = 0; grade < Algebra::kGrades; grade++) unscale[grade] = power_of_two(all - scales[grade]);
     }
   }
 
@@ -175,11 +182,11 @@ struct PullBackContext : BlockContext<Algebra, Variant> {
   FC_INLINE void load(V (&values)[K]) const {
     constexpr int grade = Algebra::output(Path);
     const int64_t step = this->product_blade(grade);
-    with_storage<T, Variant::kOperandBytes>(this->a.operands, [&](auto *type) {
+    with_storage<T, Variant::kOperandBytes>(this->operands(), [&](auto *type) {
       using S = typename Element<decltype(type)>::Type;
       const S *p = static_cast<const S *>(tensors.of[grade]) + this->template product_lane<Path>();
 #pragma unroll
-      for (int k = 0; k < K; k++, p += step) values[k] = load_lanes<S, T, kChannels>(p, this->a.operands);
+      for (int k = 0; k < K; k++, p += step) values[k] = load_lanes<S, T, kChannels>(p, this->operands());
     });
     if constexpr (Variant::kScales) {
 #pragma unroll

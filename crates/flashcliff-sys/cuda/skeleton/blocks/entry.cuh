@@ -33,7 +33,7 @@ enum BlockWork {
 template <class Algebra>
 constexpr int least_ctas(int work) {
   if (work & kPullsBack) return Algebra::kBlades <= 8 ? 3 : 2;
-  return work & kScalesRows ? 4 : 0;
+  return work & kScalesRows ? Algebra::kBlades <= 8 ? 4 : 3 : 0;
 }
 
 template <class Algebra, class Variant, int Work>

@@ -23,8 +23,7 @@ struct ScaledRows {
 
     template <int Path, int K>
     FC_INLINE void store(const V (&values)[K]) {
-#pragma unroll
-      for (int k = 0; k < K; k++) largest[Algebra::output(Path)].add(values[k]);
+      largest[Algebra::output(Path)].add(values);
     }
   };
 
@@ -34,7 +33,7 @@ struct ScaledRows {
 
     FC_INLINE explicit Powers(const OfRow &largest) {
 #pragma unroll
-      for (int grade = 0; grade < kGrades; grade++) of_grade[grade] = power_of_two(largest[grade].scale());
+      for (int grade = 0; grade < kGrades; grade++) of_grade[grade] = normal_power(largest[grade].scale());
     }
 
     template <int Path, class V>
@@ -89,40 +88,44 @@ struct ScaledRows {
 
 // ---- by path: the gradients of its weights are sums over all rows, of its products times the gradient of the product ----
 
-// Lowers the exponents of sums to what the place of each thread allows.
+// What exponents of sums the places of a warp allow.
 template <class Algebra, class Variant>
 struct LookAtSums : BlockContext<Algebra, Variant> {
   using typename BlockContext<Algebra, Variant>::V;
-  // Of sums in the places of the CTA.
+  int grad_scales[Algebra::kGrades];
   int (&least)[Algebra::kPaths];
 
-  FC_INLINE LookAtSums(const fc_block &block, const Place &place, int (&shared)[Algebra::kPaths])
-      : BlockContext<Algebra, Variant>(block, place), least(shared) {}
+  FC_INLINE LookAtSums(const fc_block &block, const Place &place, int (&of_warp)[Algebra::kPaths])
+      : BlockContext<Algebra, Variant>(block, place), least(of_warp) {
+    find_grad_scales<Variant>(block, place, grad_scales);
+  }
 
   template <int Path, int K>
   FC_INLINE void store(const V (&values)[K]) {
     Largest largest = {};
-#pragma unroll
-    for (int k = 0; k < K; k++) largest.add(values[k]);
+    largest.add(values);
     // Zeros allow any.
-    const int own = largest.is_zero() ? 2 * kMostScale : largest.scale() + grad_scale<Variant>(this->a, Algebra::output(Path), this->own.row);
+    const int own = largest.is_zero() ? 2 * kMostScale : largest.scale() + grad_scales[Algebra::output(Path)];
     const int of_warp = __reduce_min_sync(~0u, own);
-    if (threadIdx.x % 32 == 0) atomicMin(&least[Path], of_warp);
+    if (threadIdx.x % 32 == 0) least[Path] = of_warp;
   }
 };
 
-// By all threads of a CTA, once, each with a place, some perhaps with that of another.
+// Lowers the exponents of sums to what the places of the threads of a CTA allow, by all of them, once; some may have the place
+// of another.
 template <class Algebra, class Variant>
 FC_INLINE void scale_sums(const fc_block &a, const Place &place) {
-  __shared__ int least[Algebra::kPaths];
-  for (int path = threadIdx.x; path < Algebra::kPaths; path += kBlockThreads) least[path] = 2 * kMostScale;
-  __syncthreads();
-  LookAtSums<Algebra, Variant> look(a, place, least);
+  constexpr int kWarps = kBlockThreads / 32;
+  __shared__ int least[kWarps][Algebra::kPaths];
+  LookAtSums<Algebra, Variant> look(a, place, least[threadIdx.x / 32]);
   Algebra::form(look);
   __syncthreads();
   for (int path = threadIdx.x; path < Algebra::kPaths; path += kBlockThreads) {
+    if (!look.has(path)) continue;
+    int of_all = least[0][path];
+    for (int warp = 1; warp < kWarps; warp++) of_all = min(of_all, least[warp][path]);
     // The least of all is the same in any order.
-    if (least[path] < a.scales.sums[path]) atomicMin(&a.scales.sums[path], least[path]);
+    if (of_all < a.scales.sums[path]) atomicMin(&a.scales.sums[path], of_all);
   }
 }
 
@@ -133,13 +136,12 @@ struct SumPowers {
   int grad_scales[Algebra::kGrades];
 
   FC_INLINE SumPowers(const fc_block &block, const Place &place) : a(block) {
-#pragma unroll
-    for (int grade = 0; grade < Algebra::kGrades; grade++) grad_scales[grade] = grad_scale<Variant>(block, grade, place.row);
+    find_grad_scales<Variant>(block, place, grad_scales);
   }
 
   template <int Path, class V>
   FC_INLINE V scaled(const V &values) const {
-    return values * power_of_two(a.scales.sums[Path] - grad_scales[Algebra::output(Path)]);
+    return values * normal_power(a.scales.sums[Path] - grad_scales[Algebra::output(Path)]);
   }
 };
 

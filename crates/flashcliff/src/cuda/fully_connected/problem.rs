@@ -40,12 +40,12 @@ impl<'a> Problem<'a> {
         groups.map(move |group| Products::new(self, group, blocks))
     }
 
-    /// The type of the operands of the matrix products. TF32 has the fraction of f16, and numbers that are scaled row by row do
-    /// not need its exponents: f16 is half as large, and multiplied twice as fast.
+    /// The type of the operands of the matrix products. TF32 has the fraction of f16, and bf16 a shorter one; numbers that are
+    /// scaled row by row do not need their exponents. f16 is half as large as TF32, and multiplied twice as fast.
     pub(super) fn operands(&self) -> Dtype {
         match (self.dtypes.lanes, self.precision) {
-            (Dtype::F32, MatmulPrecision::Tf32 | MatmulPrecision::F16) => Dtype::F16,
-            (Dtype::F32, MatmulPrecision::Bf16) => Dtype::Bf16,
+            (lanes, MatmulPrecision::Highest) => lanes,
+            (Dtype::F32, _) => Dtype::F16,
             (lanes, _) => lanes,
         }
     }

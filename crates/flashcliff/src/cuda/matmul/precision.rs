@@ -27,7 +27,8 @@ pub enum MatmulPrecision {
     Highest,
     /// Rounded to TF32: 8 bits of exponent, 10 of fraction.
     Tf32,
-    /// Rounded to bf16: 8 bits of exponent, 7 of fraction.
+    /// Rounded to bf16: 8 bits of exponent, 7 of fraction. In [`fcgp_norm`](crate::ops::fcgp_norm) the same as
+    /// [`Self::Tf32`], which costs no more there.
     Bf16,
     /// Rounded to f16: 5 bits of exponent, 10 of fraction. Numbers beyond 65504 overflow, except in
     /// [`fcgp_norm`](crate::ops::fcgp_norm), where this is the same as [`Self::Tf32`].
