@@ -250,30 +250,26 @@ impl FullyConnected {
                 unsafe { blas.run(&product, space.blas, call.stream) }?;
             }
         }
-        if is_scaled {
+        match is_scaled || rows.end == call.dims.batch {
             // SAFETY: the caller's.
-            return unsafe { self.unpack(call, problem, space, Some(!is_first)) };
+            true => unsafe { self.unpack(call, problem, space, is_scaled && !is_first) },
+            false => Ok(()),
         }
-        if rows.end == call.dims.batch {
-            // SAFETY: the caller's.
-            return unsafe { self.unpack(call, problem, space, None) };
-        }
-        Ok(())
     }
 
-    /// Adds the parts of the gradients of the weights; if they are scaled, to what there was or not.
+    /// Adds the parts of the gradients of the weights, also to what there was if `accumulate`.
     unsafe fn unpack(
         &self,
         call: &Call,
         problem: &Problem,
         space: &Space,
-        scaled: Option<bool>,
+        accumulate: bool,
     ) -> Result<(), Error> {
         let Some(grad) = call.grads[2] else {
             return Ok(());
         };
-        let sums = scaled.map(|_| space.scales.sums);
-        let scaled = (sums, scaled.unwrap_or(false));
+        let sums = problem.is_scaled().then_some(space.scales.sums);
+        let scaled = (sums, accumulate);
         let size = call.dims.in_channels * call.dims.out_channels;
         let bytes = call.dtypes.arithmetic().bytes();
         for products in problem.products() {

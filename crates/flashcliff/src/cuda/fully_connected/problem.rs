@@ -43,10 +43,10 @@ impl<'a> Problem<'a> {
     /// The type of the operands of the matrix products. TF32 has the fraction of f16, and bf16 a shorter one; numbers that are
     /// scaled row by row do not need their exponents. f16 is half as large as TF32, and multiplied twice as fast.
     pub(super) fn operands(&self) -> Dtype {
-        match (self.dtypes.lanes, self.precision) {
-            (lanes, MatmulPrecision::Highest) => lanes,
-            (Dtype::F32, _) => Dtype::F16,
-            (lanes, _) => lanes,
+        let lanes = self.dtypes.lanes;
+        match self.precision.of(lanes) {
+            MatmulPrecision::Highest => lanes,
+            _ => Dtype::F16,
         }
     }
 
