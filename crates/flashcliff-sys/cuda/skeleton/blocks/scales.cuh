@@ -141,7 +141,8 @@ struct SumPowers {
 
   template <int Path, class V>
   FC_INLINE V scaled(const V &values) const {
-    return values * normal_power(a.scales.sums[Path] - grad_scales[Algebra::output(Path)]);
+    // Only zeros allow larger powers. That after the largest would be infinite, and times zero a NaN.
+    return values * normal_power(min(a.scales.sums[Path] - grad_scales[Algebra::output(Path)], kMostScale));
   }
 };
 
