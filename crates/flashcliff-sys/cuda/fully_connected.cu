@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kThreads)
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads)
     unpack_kernel(const __grid_constant__ fc_block_weights w, const T *from, void *to, int first, int parts, const int32_t *sums,
-                  bool accumulate, int to_type) {
+                  int to_type) {
   const int matrix = first + blockIdx.y;
   const int64_t elements = w.in * w.out, start = blockIdx.y * elements, end = w.order[matrix] * elements;
   const int64_t part = gridDim.y * elements, step = int64_t(gridDim.x) * kThreads * N;
@@ -71,9 +71,23 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t i = (int64_t(blockIdx.x) * kThreads + threadIdx.x) * N; i < elements; i += step) {
     Lanes<T, N> sum = load_lanes<T, T, N>(from + start + i, to_type);
     for (int p = 1; p < parts; p++) sum = sum + load_lanes<T, T, N>(from + p * part + start + i, to_type);
-    sum = unscale.of(sum);
-    if (accumulate) sum = sum + read<N, T, 0>(to, end + i, to_type);
-    write<N, T, 0>(to, end + i, sum, to_type);
+    write<N, T, 0>(to, end + i, unscale.of(sum), to_type);
+  }
+}
+
+// Exponents of sums are only lowered from block to block, so numbers get smaller. Bits are lost where an f32 becomes subnormal,
+// below 2^-126, beside terms of up to 2^(2 kScaledBound). Of these a sum would take more than a batch can have to overflow.
+template <int N>
+__global__ void __launch_bounds__(kThreads)
+    rescale_kernel(const __grid_constant__ fc_block_weights w, float *of_parts, int first, const int32_t *sums) {
+  const int path = w.path[first + blockIdx.y], change = sums[path] - sums[FC_MAX_PATHS + path];
+  if (change == 0) return;
+  const TwoPowers scale = TwoPowers(change);
+  const int64_t elements = w.in * w.out, step = int64_t(gridDim.x) * kThreads * N;
+  float *matrix = of_parts + (blockIdx.z * gridDim.y + blockIdx.y) * elements;
+#pragma unroll 4
+  for (int64_t i = (int64_t(blockIdx.x) * kThreads + threadIdx.x) * N; i < elements; i += step) {
+    store_lanes<float, float, N>(matrix + i, scale.of(load_lanes<float, float, N>(matrix + i, FC_F32)), FC_F32);
   }
 }
 
@@ -286,20 +300,32 @@ extern "C" int fc_block_pack(const fc_block_weights *weights, const void *from, 
 }
 
 extern "C" int fc_block_unpack(const fc_block_weights *weights, const void *from, void *to, int32_t first, int32_t last,
-                               int32_t parts, const int32_t *sums, int32_t accumulate, fc_dtype from_type, fc_dtype to_type,
-                               void *stream) {
+                               int32_t parts, const int32_t *sums, fc_dtype from_type, fc_dtype to_type, void *stream) {
   if (!fc::known(to_type) || from_type != fc::arithmetic(to_type)) return FC_ERROR_BAD_CALL;
   if (!fc::valid(*weights) || parts < 1 || first < 0 || last > weights->matrices) return FC_ERROR_BAD_CALL;
-  if ((sums != nullptr || accumulate) && to_type != FC_F32) return FC_ERROR_BAD_CALL;
+  if (sums != nullptr && to_type != FC_F32) return FC_ERROR_BAD_CALL;
   const int64_t elements = weights->in * weights->out;
   if (elements == 0 || first >= last) return 0;
   const auto run = [&](auto kernel, auto *type, int at_a_time) -> int {
     using T = typename fc::Element<decltype(type)>::Type;
     const dim3 grid = fc::walk(fc::ceil_div(elements, at_a_time), last - first);
     return fc::launch(kernel, grid, dim3(fc::kThreads), stream, *weights, static_cast<const T *>(from), to, first, parts,
-                      sums, accumulate != 0, to_type);
+                      sums, to_type);
   };
   if (to_type == FC_F64) return run(fc::unpack_kernel<double, 1>, static_cast<double *>(nullptr), 1);
   return fc::aligned(FC_F32, elements, 4, from, to) ? run(fc::unpack_kernel<float, 4>, static_cast<float *>(nullptr), 4)
                                                     : run(fc::unpack_kernel<float, 1>, static_cast<float *>(nullptr), 1);
+}
+
+extern "C" int fc_block_rescale(const fc_block_weights *weights, float *of_parts, int32_t first, int32_t last, int32_t parts,
+                                const int32_t *sums, void *stream) {
+  if (!fc::valid(*weights) || parts < 1 || first < 0 || last > weights->matrices) return FC_ERROR_BAD_CALL;
+  const int64_t elements = weights->in * weights->out;
+  if (elements == 0 || first >= last) return 0;
+  const bool whole = fc::aligned(FC_F32, elements, 4, of_parts);
+  // Several vectors a thread: most of the time there is nothing to do.
+  dim3 grid = fc::walk(fc::ceil_div(whole ? elements / 4 : elements, 8), last - first);
+  grid.z = unsigned(parts);
+  return fc::launch(whole ? fc::rescale_kernel<4> : fc::rescale_kernel<1>, grid, dim3(fc::kThreads), stream, *weights, of_parts, first,
+                    sums);
 }

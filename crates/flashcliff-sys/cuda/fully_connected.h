@@ -28,7 +28,9 @@ typedef struct fc_block_scales {
   int32_t *weights;  /* FC_WEIGHT_SCALES: for all weights, and what it is found by */
   int32_t *rows;     /* [FC_MAX_GRADES, rows]: for path products, by grade of the output and row */
   int32_t *grads;    /* [FC_MAX_GRADES, rows]: for the gradient of the product, by grade and row */
-  int32_t *sums;     /* [FC_MAX_PATHS]: of the sums over rows of path products times that gradient, by path */
+  /* [2, FC_MAX_PATHS]: for the sums over rows of path products times that gradient, by path: of all rows up to this block, and
+   * before it. */
+  int32_t *sums;
   /* Gradients of path products are 2^-path_grads of the sums of scaled factors. */
   int32_t path_grads;
 } fc_block_scales;
@@ -72,7 +74,7 @@ int fc_block_prepare(const fc_block_kernels *kernels, fc_dtype dtype, fc_dtype o
  * gradients. */
 int fc_block_form(const fc_block_kernels *kernels, const fc_block *block, int32_t balanced, void *const *products, void *stream);
 
-/* The exponents of the sums of a scaled block; needs those of gradients. */
+/* Lowers the exponents of sums to what the rows of a scaled block allow; needs those of gradients. */
 int fc_block_scale(const fc_block_kernels *kernels, const fc_block *block, void *stream);
 
 /* The gradients of x and y, at the rows of the block, from those of the products of all paths, as fc_block_form lays
@@ -86,8 +88,9 @@ int fc_block_pull_back(const fc_block_kernels *kernels, const fc_block *block, i
 int fc_block_norm(const fc_block *block, const void *product, void *output, void *saved, void *stream);
 
 /* The gradient of the product, [blades, rows, out] in the type of operands, from the rows of that of the output;
- * output and saved are read if there is a norm. Of a scaled block with the exponents of gradients, and the most that those of
- * sums may be. */
+ * output and saved are read if there is a norm. Of a scaled block with the exponents of gradients, and those
+ * of sums as the blocks before it have left them, or the most that they may be if it is the first; so the blocks of a call go in
+ * order, from row 0 on. */
 int fc_block_undo_norm(const fc_block *block, const void *output, const void *grad_output, const void *saved,
                        void *grad_product, void *stream);
 
@@ -107,9 +110,13 @@ int fc_block_pack(const fc_block_weights *weights, const void *from, void *to, i
 
 /* The converse, from `parts` parts of the matrices first to last that are added in order: to[order[first + i], :, :] = sum over
  * p of from[p, i, :, :]. `from_type` is the arithmetic type of `to_type`. With `sums` (see fc_block_scales) parts have these
- * exponents; then both types are f32, and `accumulate` adds to what was there. */
+ * exponents; then both types are f32. */
 int fc_block_unpack(const fc_block_weights *weights, const void *from, void *to, int32_t first, int32_t last, int32_t parts,
-                    const int32_t *sums, int32_t accumulate, fc_dtype from_type, fc_dtype to_type, void *stream);
+                    const int32_t *sums, fc_dtype from_type, fc_dtype to_type, void *stream);
+
+/* Brings such parts, f32, from the exponents that sums had before a block to those that they have now. */
+int fc_block_rescale(const fc_block_weights *weights, float *of_parts, int32_t first, int32_t last, int32_t parts,
+                     const int32_t *sums, void *stream);
 
 #ifdef __cplusplus
 }

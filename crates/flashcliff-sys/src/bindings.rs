@@ -293,7 +293,8 @@ pub struct fc_block_scales {
     pub rows: *mut i32,
     /// \[FC_MAX_GRADES, rows\]: for the gradient of the product, by grade and row
     pub grads: *mut i32,
-    /// \[FC_MAX_PATHS\]: of the sums over rows of path products times that gradient, by path
+    /** \[2, FC_MAX_PATHS\]: for the sums over rows of path products times that gradient, by path: of all rows up to this block, and
+ before it.*/
     pub sums: *mut i32,
     /// Gradients of path products are 2^-path_grads of the sums of scaled factors.
     pub path_grads: i32,
@@ -577,7 +578,7 @@ unsafe extern "C" {
         products: *const *mut ::core::ffi::c_void,
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
-    /// The exponents of the sums of a scaled block; needs those of gradients.
+    /// Lowers the exponents of sums to what the rows of a scaled block allow; needs those of gradients.
     pub fn fc_block_scale(
         kernels: *const fc_block_kernels,
         block: *const fc_block,
@@ -605,8 +606,9 @@ unsafe extern "C" {
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
     /** The gradient of the product, \[blades, rows, out\] in the type of operands, from the rows of that of the output;
- output and saved are read if there is a norm. Of a scaled block with the exponents of gradients, and the most that those of
- sums may be.*/
+ output and saved are read if there is a norm. Of a scaled block with the exponents of gradients, and those
+ of sums as the blocks before it have left them, or the most that they may be if it is the first; so the blocks of a call go in
+ order, from row 0 on.*/
     pub fn fc_block_undo_norm(
         block: *const fc_block,
         output: *const ::core::ffi::c_void,
@@ -628,7 +630,7 @@ unsafe extern "C" {
     ) -> ::core::ffi::c_int;
     /** The converse, from `parts` parts of the matrices first to last that are added in order: to\[order\[first + i\], :, :\] = sum over
  p of from\[p, i, :, :\]. `from_type` is the arithmetic type of `to_type`. With `sums` (see fc_block_scales) parts have these
- exponents; then both types are f32, and `accumulate` adds to what was there.*/
+ exponents; then both types are f32.*/
     pub fn fc_block_unpack(
         weights: *const fc_block_weights,
         from: *const ::core::ffi::c_void,
@@ -637,9 +639,18 @@ unsafe extern "C" {
         last: i32,
         parts: i32,
         sums: *const i32,
-        accumulate: i32,
         from_type: fc_dtype,
         to_type: fc_dtype,
+        stream: *mut ::core::ffi::c_void,
+    ) -> ::core::ffi::c_int;
+    /// Brings such parts, f32, from the exponents that sums had before a block to those that they have now.
+    pub fn fc_block_rescale(
+        weights: *const fc_block_weights,
+        of_parts: *mut f32,
+        first: i32,
+        last: i32,
+        parts: i32,
+        sums: *const i32,
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
     /// o\[i\] = x\[i\] + y\[i\], i < count. All pointers are aligned to 16 bytes.

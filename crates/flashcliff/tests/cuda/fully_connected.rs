@@ -35,6 +35,8 @@ pub(crate) fn add(tests: &mut Tests) {
     tests.add(lt, "fully_connected::blocks", several_blocks);
     tests.add(lt, "fully_connected::many_tiles", many_tiles);
     tests.add(lt, "fully_connected::scales", every_scale);
+    tests.add(lt, "fully_connected::scales_of_blocks", scales_of_blocks);
+    tests.add(lt, "fully_connected::parts_of_blocks", parts_of_blocks);
     tests.add(
         lt,
         "fully_connected::not_finite",
@@ -256,6 +258,12 @@ struct At {
     is_null: bool,
 }
 
+impl At {
+    fn row_number(&self) -> i32 {
+        i32::try_from(self.row).expect("small")
+    }
+}
+
 /// Of a tensor, the gradient after the inputs.
 type Powers = fn(usize, At) -> i32;
 
@@ -350,7 +358,7 @@ fn every_scale() {
         ("small", |tensor, _| [-30, -20, -25, -10][tensor]),
         ("large times small", |tensor, _| [100, -95, 40, -30][tensor]),
         ("row by row", |tensor, at| {
-            let step = i32::try_from(at.row % 7).expect("small") - 3;
+            let step = at.row_number() % 7 - 3;
             step * [13, -9, 0, 5][tensor]
         }),
         ("zeros", |tensor, at| match at.row % 4 == tensor {
@@ -398,6 +406,102 @@ fn every_scale() {
                     }
                 }
             }
+        }
+    }
+}
+
+/// Sums over rows whose scale falls from block to block, a bit or beyond the range of `f32`, of all paths or of some, or stays
+/// where it is; paths of zeros in the first blocks, in the last ones, and in all.
+fn scales_of_blocks() {
+    /// A row within a block that is not the first.
+    const LATER: usize = 20;
+    let powers: [(&str, Powers); 9] = [
+        ("small steps", |tensor, at| match tensor {
+            3 => at.row_number() / 6,
+            _ => 0,
+        }),
+        ("large steps", |tensor, at| match tensor {
+            3 => 2 * at.row_number() - 70,
+            _ => 0,
+        }),
+        ("one large step", |tensor, at| match tensor {
+            3 if at.row < LATER => -90,
+            3 => 70,
+            _ => 0,
+        }),
+        ("large steps down", |tensor, at| match tensor {
+            3 => 70 - 2 * at.row_number(),
+            _ => 0,
+        }),
+        ("steps of vectors", |tensor, at| match (tensor, at.grade) {
+            (0, 1) => at.row_number() / 4,
+            _ => 0,
+        }),
+        ("vectors of zeros first", |tensor, at| {
+            match (tensor, at.grade) {
+                (0, 1) if at.row < LATER => -2000,
+                _ => 0,
+            }
+        }),
+        ("vectors of zeros last", |tensor, at| {
+            match (tensor, at.grade) {
+                (0, 1) if at.row >= LATER => -2000,
+                _ => 0,
+            }
+        }),
+        ("zeros last", |tensor, at| match tensor {
+            0 | 3 if at.row >= LATER => -2000,
+            _ => 0,
+        }),
+        // The gradient has about the largest power that there is; zeros times a larger one are still zeros.
+        ("vectors of zeros", |tensor, at| match (tensor, at.grade) {
+            (0, 1) => -2000,
+            (3, _) => -110 - at.row_number() % 5,
+            _ => 0,
+        }),
+    ];
+    let mut runner = Runner::new(device());
+    for ((p, q, r), block_bytes) in [((2, 0, 0), 1 << 12), ((3, 0, 1), 1 << 14)] {
+        let algebra = Algebra::new(Signature::of(p, q, r)).expect("shipped");
+        let basis = Basis::new(algebra.signature());
+        for spec in main() {
+            for (name, power) in powers {
+                for (i, shape) in [[33, 8, 12], [70, 5, 7]].into_iter().enumerate() {
+                    let mut case = Case::new(algebra, &basis, &spec, shape, Fill::Reals, 137);
+                    with_powers(&mut case, power);
+                    // Of several rows, at most 20.
+                    case.gpu = case.gpu.clone().with_block_bytes(block_bytes);
+                    check_rows(&mut runner, &case, (F32, MatmulPrecision::Tf32), i)
+                        .unwrap_or_else(|e| panic!("{name}: {e}"));
+                }
+            }
+        }
+    }
+}
+
+/// Sums over rows in parts, whose scale falls from block to block; the last block has fewer rows than there are parts.
+fn parts_of_blocks() {
+    const BLOCK: usize = 1024;
+    let mut runner = Runner::new(device());
+    // What a row takes in the backward pass.
+    for (dim, row_bytes) in [(2, 320), (3, 896)] {
+        let algebra = Algebra::new(Signature::of(dim, 0, 0)).expect("shipped");
+        let basis = Basis::new(algebra.signature());
+        for spec in main().into_iter().filter(Spec::is_exact) {
+            let shape = [16 * BLOCK + 1, 8, 12];
+            let mut case = Case::new(algebra, &basis, &spec, shape, Fill::Integers, 139);
+            with_powers(&mut case, |tensor, at| match tensor {
+                0 => at.row_number() / (4 * BLOCK as i32),
+                _ => 0,
+            });
+            let mut case = case.rounded(F32);
+            case.gpu = case
+                .gpu
+                .clone()
+                .with_precision(MatmulPrecision::Tf32)
+                .with_block_bytes(BLOCK * row_bytes);
+            let (output, grads) = case.on_cpu(&case.all_wanted());
+            exact::check(&mut runner, &case, F32, 0, &output, &grads);
         }
     }
 }

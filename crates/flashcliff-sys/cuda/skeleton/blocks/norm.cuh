@@ -206,7 +206,11 @@ __global__ void __launch_bounds__(norm_threads(Threads))
       power = power_of_two(exponent);
       if (own.thread == 0) a.scales.grads[own.of_algebra * a.rows + own.row] = exponent;
       if (own.row == 0 && own.grade == 0) {
-        for (int path = own.thread; path < FC_MAX_PATHS; path += Threads) a.scales.sums[path] = 2 * kMostScale;
+        // One launch before all that lower them.
+        for (int path = own.thread; path < FC_MAX_PATHS; path += Threads) {
+          const int before = a.first == 0 ? 2 * kMostScale : a.scales.sums[path];
+          a.scales.sums[path] = a.scales.sums[FC_MAX_PATHS + path] = before;
+        }
       }
     }
   }

@@ -196,7 +196,7 @@ impl Kernels {
     }
 
     /// Adds parts of the gradients of the weights of some paths; with the exponents of sums at an address, if they are
-    /// scaled, and what there was if `accumulate` says so.
+    /// scaled.
     ///
     /// # Safety
     /// As for [`Self::pack`]; the parts `[parts, paths, in, out]` are at `from`, and the gradients of all weights fit at
@@ -205,7 +205,7 @@ impl Kernels {
         &self,
         call: &Call,
         (paths, parts): (&Range<usize>, usize),
-        (sums, accumulate): (Option<u64>, bool),
+        sums: Option<u64>,
         [from, to]: [u64; 2],
     ) -> Result<(), Error> {
         let dtypes = call.dtypes;
@@ -220,13 +220,39 @@ impl Kernels {
                 paths.end as i32,
                 parts as i32,
                 sums.map_or(ptr::null_mut(), address).cast(),
-                accumulate.into(),
                 code(dtypes.arithmetic()),
                 code(dtypes.params),
                 call.stream.cast(),
             )
         };
         fault::kernel("fc_block_unpack", done)
+    }
+
+    /// Brings such parts, at `of_parts`, from the exponents that sums had before a block to those that they have now.
+    ///
+    /// # Safety
+    /// As for [`Self::unpack`].
+    pub(super) unsafe fn rescale(
+        &self,
+        call: &Call,
+        (paths, parts): (&Range<usize>, usize),
+        sums: u64,
+        of_parts: u64,
+    ) -> Result<(), Error> {
+        let weights = self.weights(&call.dims);
+        // SAFETY: the caller's.
+        let done = unsafe {
+            sys::fc_block_rescale(
+                &raw const weights,
+                address(of_parts).cast(),
+                paths.start as i32,
+                paths.end as i32,
+                parts as i32,
+                address(sums).cast(),
+                call.stream.cast(),
+            )
+        };
+        fault::kernel("fc_block_rescale", done)
     }
 
     fn weights(&self, dims: &Dims) -> sys::fc_block_weights {

@@ -25,6 +25,7 @@ use crate::{Algebra, Error};
 use grades::OutputGrades;
 use kernels::{Kernels, OnRows};
 use problem::Problem;
+use products::Products;
 use steps::Steps;
 use workspace::Space;
 
@@ -231,7 +232,7 @@ impl FullyConnected {
     }
 
     /// Adds what a block, whose scales are known, has for the gradients of the weights: in the workspace, from
-    /// where the last block brings them out; or at once, if they are scaled, by each block in its own way.
+    /// where the last block brings them out.
     unsafe fn add_weights(
         &self,
         call: &Call,
@@ -241,47 +242,49 @@ impl FullyConnected {
         blas: &BlasLt,
     ) -> Result<(), Error> {
         let (problem, space) = (steps.problem, steps.space);
-        let (is_scaled, is_first) = (problem.is_scaled(), rows.start == 0);
+        let is_first = rows.start == 0;
+        if problem.is_scaled() && !is_first {
+            // SAFETY: the caller's.
+            unsafe { self.rescale(call, problem, space) }?;
+        }
         // SAFETY: the caller's.
         unsafe { kernels.form(space.formed(problem, steps.count), true) }?;
         for products in problem.products() {
-            for product in steps.weight_gradients(&products, !is_first && !is_scaled) {
+            for product in steps.weight_gradients(&products, !is_first) {
                 // SAFETY: the caller's.
                 unsafe { blas.run(&product, space.blas, call.stream) }?;
             }
         }
-        match is_scaled || rows.end == call.dims.batch {
+        match rows.end == call.dims.batch {
             // SAFETY: the caller's.
-            true => unsafe { self.unpack(call, problem, space, is_scaled && !is_first) },
+            true => unsafe { self.unpack(call, problem, space) },
             false => Ok(()),
         }
     }
 
-    /// Adds the parts of the gradients of the weights, also to what there was if `accumulate`.
-    unsafe fn unpack(
-        &self,
-        call: &Call,
-        problem: &Problem,
-        space: &Space,
-        accumulate: bool,
-    ) -> Result<(), Error> {
+    /// Brings the parts of the gradients of the weights to the exponents of their sums up to a block.
+    unsafe fn rescale(&self, call: &Call, problem: &Problem, space: &Space) -> Result<(), Error> {
+        for products in problem.products() {
+            for (paths, at) in weight_parts(call, &products, space) {
+                let parts = (paths, products.parts());
+                // SAFETY: the caller's.
+                unsafe { self.kernels.rescale(call, parts, space.scales.sums, at) }?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the parts of the gradients of the weights.
+    unsafe fn unpack(&self, call: &Call, problem: &Problem, space: &Space) -> Result<(), Error> {
         let Some(grad) = call.grads[2] else {
             return Ok(());
         };
         let sums = problem.is_scaled().then_some(space.scales.sums);
-        let scaled = (sums, accumulate);
-        let size = call.dims.in_channels * call.dims.out_channels;
-        let bytes = call.dtypes.arithmetic().bytes();
         for products in problem.products() {
-            let from = space.weight_grads[products.grade()];
-            for (index, paths) in products.paths().enumerate() {
-                let parts = products.parts();
-                let from = offset(from, index, parts * paths.len() * size, bytes);
+            for (paths, at) in weight_parts(call, &products, space) {
+                let parts = (paths, products.parts());
                 // SAFETY: the caller's.
-                unsafe {
-                    self.kernels
-                        .unpack(call, (paths, parts), scaled, [from, grad])
-                }?;
+                unsafe { self.kernels.unpack(call, parts, sums, [at, grad]) }?;
             }
         }
         Ok(())
@@ -318,6 +321,19 @@ impl FullyConnected {
         }
         Ok(())
     }
+}
+
+/// The paths to each grade of some products, and where the parts of the gradients of their weights are.
+fn weight_parts<'a>(
+    call: &Call,
+    products: &'a Products,
+    space: &Space,
+) -> impl Iterator<Item = (&'a Range<usize>, u64)> {
+    let size = products.parts() * call.dims.in_channels * call.dims.out_channels;
+    let bytes = call.dtypes.arithmetic().bytes();
+    let first = space.weight_grads[products.grade()];
+    let paths = products.paths().enumerate();
+    paths.map(move |(index, paths)| (paths, offset(first, index, paths.len() * size, bytes)))
 }
 
 /// Whether gradients of the operands are wanted, and of the weights.

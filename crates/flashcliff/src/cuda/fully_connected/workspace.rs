@@ -124,7 +124,7 @@ impl Space {
             weights: self.add(sys::FC_WEIGHT_SCALES as usize * EXPONENT),
             rows: self.add(sys::FC_MAX_GRADES as usize * rows * EXPONENT),
             grads: self.add(sys::FC_MAX_GRADES as usize * rows * EXPONENT),
-            sums: self.add(sys::FC_MAX_PATHS as usize * EXPONENT),
+            sums: self.add(2 * sys::FC_MAX_PATHS as usize * EXPONENT),
             path_grads: Scales::path_grads(out_channels),
         };
     }
