@@ -9,6 +9,7 @@
 #include "skeleton/launch.cuh"
 #include "skeleton/memory.cuh"
 #include "skeleton/scale.cuh"
+#include "skeleton/totals.cuh"
 
 namespace fc {
 namespace {
@@ -17,16 +18,6 @@ constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 
 // ---- weights ----
-
-// Once, by all threads of a CTA.
-FC_INLINE Largest of_block(Largest largest) {
-  __shared__ Largest of_warp[kWarps];
-  largest = largest.of_warp();
-  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = largest;
-  __syncthreads();
-  for (int warp = 0; warp < kWarps; warp++) largest.add(of_warp[warp]);
-  return largest;
-}
 
 // CTAs that look for the largest weight.
 constexpr int kLargestCtas = FC_WEIGHT_SCALES - 1;
@@ -39,7 +30,7 @@ __global__ void __launch_bounds__(kThreads) largest_kernel(const float *weights,
   for (int64_t i = (int64_t(blockIdx.x) * kThreads + threadIdx.x) * N; i < elements; i += int64_t(kLargestCtas) * kThreads * N) {
     largest.add(load_lanes<float, float, N>(weights + i, FC_F32));
   }
-  largest = of_block(largest);
+  largest = total_of<kWarps>(largest);
   if (threadIdx.x == 0) scales[1 + blockIdx.x] = largest.order;
 }
 
@@ -50,9 +41,9 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t step = int64_t(gridDim.x) * kThreads * N;
   T scale = 1;
   if (scales != nullptr) {
-    const int exponent = of_block({scales[1 + threadIdx.x]}).scale();
+    const int exponent = total_of<kWarps>(Largest{scales[1 + threadIdx.x]}).scale();
     if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) scales[0] = exponent;
-    scale = power_of_two(exponent);
+    scale = normal_power(exponent);
   }
 #pragma unroll 4
   for (int64_t i = (int64_t(blockIdx.x) * kThreads + threadIdx.x) * N; i < elements; i += step) {

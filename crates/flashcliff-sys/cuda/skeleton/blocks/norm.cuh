@@ -3,6 +3,7 @@
 
 #include "../memory.cuh"
 #include "../scale.cuh"
+#include "../totals.cuh"
 #include "entry.h"
 
 namespace fc {
@@ -91,27 +92,22 @@ struct GradeRow {
   }
 };
 
-// What the threads of a row add up, and the largest magnitudes they have seen, for all of them. Once in a kernel.
-template <int Threads, class T>
+// What the threads of a row add up, and the largest magnitudes they have seen.
+template <class T>
 struct RowTotals {
-  T sum = 0;
-  Largest largest[2] = {};
+  T sum;
+  Largest largest[2];
 
-  FC_INLINE void share() {
+  FC_INLINE RowTotals of_warp() const {
+    RowTotals all = *this;
 #pragma unroll
-    for (int mask = 16; mask > 0; mask /= 2) sum += __shfl_xor_sync(~0u, sum, mask);
-    for (Largest &own : largest) own = own.of_warp();
-    if constexpr (Threads > 32) {
-      __shared__ RowTotals of_warps[Threads / 32];
-      if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = *this;
-      __syncthreads();
-      *this = of_warps[0];
-#pragma unroll
-      for (int warp = 1; warp < Threads / 32; warp++) {
-        sum += of_warps[warp].sum;
-        for (int i = 0; i < 2; i++) largest[i].add(of_warps[warp].largest[i]);
-      }
-    }
+    for (int mask = 16; mask > 0; mask /= 2) all.sum += __shfl_xor_sync(~0u, all.sum, mask);
+    for (Largest &own : all.largest) own = own.of_warp();
+    return all;
+  }
+  FC_INLINE void add(const RowTotals &other) {
+    sum += other.sum;
+    for (int i = 0; i < 2; i++) largest[i].add(other.largest[i]);
   }
 };
 
@@ -130,7 +126,7 @@ __global__ void __launch_bounds__(norm_threads(Threads))
   V kept[own.kKept];
 #pragma unroll
   for (int i = 0; i < own.kKept; i++) kept[i] = splat<V>(T(0));
-  RowTotals<Threads, T> totals;
+  RowTotals<T> totals = {};
   const auto add = [&](const V &o) { FC_EACH(N, totals.sum = fused(o.v[i], o.v[i], totals.sum)) };
   // All are on their way before the first is looked at.
   own.walk([&](int i, const Place &place) { kept[i] = read_product(place); },
@@ -141,7 +137,7 @@ __global__ void __launch_bounds__(norm_threads(Threads))
   if (a.norm) {
 #pragma unroll
     for (int i = 0; i < own.kKept; i++) add(kept[i]);
-    totals.share();
+    totals = total_of<Threads / 32>(totals);
     if (own.thread == 0 && saved != nullptr) saved[own.in_saved()] = totals.sum;
     scale = T(1) / root(totals.sum / T(a.out) + T(a.eps));
   }
@@ -170,7 +166,7 @@ __global__ void __launch_bounds__(norm_threads(Threads))
   V kept_grad[own.kKept], kept[own.kKept];
 #pragma unroll
   for (int i = 0; i < own.kKept; i++) kept_grad[i] = kept[i] = splat<V>(T(0));
-  RowTotals<Threads, T> totals;
+  RowTotals<T> totals = {};
   const auto add = [&](const V &grad, const V &o) {
     FC_EACH(N, totals.sum = fused(o.v[i], grad.v[i], totals.sum))
     if constexpr (sizeof(T) == 4) {
@@ -190,7 +186,7 @@ __global__ void __launch_bounds__(norm_threads(Threads))
   if (counts) {
 #pragma unroll
     for (int i = 0; i < own.kKept; i++) add(kept_grad[i], kept[i]);
-    totals.share();
+    totals = total_of<Threads / 32>(totals);
   }
   T scale = 1, mean = 0;
   if (a.norm) {
@@ -203,7 +199,7 @@ __global__ void __launch_bounds__(norm_threads(Threads))
       Largest most = {};
       most.add(fmaf(totals.largest[1].value(), fabsf(mean), totals.largest[0].value()) * scale);
       const int exponent = most.scale();
-      power = power_of_two(exponent);
+      power = normal_power(exponent);
       if (own.thread == 0) a.scales.grads[own.of_algebra * a.rows + own.row] = exponent;
       if (own.row == 0 && own.grade == 0) {
         // One launch before all that lower them.
