@@ -17,9 +17,9 @@ pub(super) struct Workspace {
     pub(super) weights: u64,
     /// The bias, or one for each blade, in the type of the lanes.
     pub(super) bias: u64,
-    /// Gradients `[out, in]` for each grade, or their parts, in the type of sums.
+    /// Gradients `[out, in]` for each grade, or their parts, in the type of sums; where the weights were.
     pub(super) weight_grads: u64,
-    /// The partial sums of the gradient of the bias.
+    /// The partial sums of the gradient of the bias; where those were.
     pub(super) sums: u64,
     /// cuBLASLt's own.
     pub(super) product: u64,
@@ -43,23 +43,34 @@ impl Workspace {
         };
         let mut this = Self::default();
         let reads_weights = pass == Pass::Forward || wants_x;
-        if reads_weights && linear.packs_weights(dims, dtypes, pass) {
-            this.weights = this.add(matrices(linear.packed_matrices(dims), lanes));
-        }
-        if pass == Pass::Forward && linear.has_bias() {
-            let count = linear.packed_biases(dims);
-            this.bias = this.add(count * bias_stride(dims, lanes.bytes()) * lanes.bytes());
-        }
-        if linear.unpacks_gradients(dims) && wants_weight {
-            let dtype = linear.gradient_type(dims, dtypes);
-            this.weight_grads = this.add(matrices(linear.packed_gradients(dims), dtype));
-        }
-        if wants_bias {
-            let rows = (linear.biased_blades() * dims.batch) as i64;
-            // SAFETY: computes a number.
-            let bytes =
-                unsafe { sys::fc_linear_column_sums_workspace(rows, n as i64, code(lanes)) };
-            this.sums = this.add(bytes);
+        let weights = if reads_weights && linear.packs_weights(dims, dtypes, pass) {
+            matrices(linear.packed_matrices(dims), lanes)
+        } else {
+            0
+        };
+        if pass == Pass::Forward {
+            this.weights = this.add(weights);
+            if linear.has_bias() {
+                let count = linear.packed_biases(dims);
+                this.bias = this.add(count * bias_stride(dims, lanes.bytes()) * lanes.bytes());
+            }
+        } else {
+            let weight_grads = if wants_weight && linear.unpacks_gradients(dims) {
+                let dtype = linear.gradient_type(dims, dtypes);
+                matrices(linear.packed_gradients(dims), dtype)
+            } else {
+                0
+            };
+            let sums = if wants_bias {
+                let rows = (linear.biased_blades() * dims.batch) as i64;
+                // SAFETY: computes a number.
+                unsafe { sys::fc_linear_column_sums_workspace(rows, n as i64, code(lanes)) }
+            } else {
+                0
+            };
+            // The gradients follow one another: what each needs is in the same place.
+            let turns = this.add(weights.max(weight_grads).max(sums));
+            [this.weights, this.weight_grads, this.sums] = [turns; 3];
         }
         // Products run one after the other, in the same place.
         let mut most = 0;
