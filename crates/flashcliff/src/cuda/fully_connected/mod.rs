@@ -18,7 +18,7 @@ use std::ops::Range;
 use super::call::{Call, Gradients};
 use super::device::Device;
 use super::dtype::Dtypes;
-use super::matmul::{BlasLt, MatmulPrecision, Product, offset};
+use super::matmul::{BlasLt, MatmulPrecision, offset};
 use super::tuning::KnobKey;
 use crate::operator::{self, Dims, Pass};
 use crate::{Algebra, Error};
@@ -109,7 +109,6 @@ impl FullyConnected {
     pub(super) fn prepare(&self, dims: &Dims, dtypes: Dtypes) -> Result<(), Error> {
         let operands = self.problem(dims, dtypes, Pass::Forward).operands();
         self.kernels.prepare(dtypes, operands)?;
-        let plan = |product: Product, blas: &BlasLt| blas.plan(&product.problem).map(drop);
         // Workspaces are aligned, so any address that is says which algorithms.
         for pass in [Pass::Forward, Pass::Backward] {
             let problem = self.problem(dims, dtypes, pass);
@@ -119,17 +118,8 @@ impl FullyConnected {
             let blas = self.device.blas()?;
             let space = Space::new(&problem, [true; 2]);
             for count in problem.blocks().sizes() {
-                let steps = Steps::new(&problem, &space, count);
-                for products in problem.products() {
-                    match pass {
-                        Pass::Forward => plan(steps.output(&products), &blas)?,
-                        Pass::Backward => {
-                            plan(steps.path_gradients(&products), &blas)?;
-                            for product in steps.weight_gradients(&products, false) {
-                                plan(product, &blas)?;
-                            }
-                        }
-                    }
+                for product in Steps::new(&problem, &space, count).all([true; 2]) {
+                    blas.plan(&product.problem)?;
                 }
             }
         }

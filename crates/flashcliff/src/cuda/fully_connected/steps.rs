@@ -4,6 +4,7 @@ use super::problem::Problem;
 use super::products::Products;
 use super::workspace::Space;
 use crate::cuda::matmul::{Product, offset};
+use crate::operator::Pass;
 
 /// The matrix products of a block of so many rows, in a workspace.
 pub(super) struct Steps<'a> {
@@ -19,6 +20,24 @@ impl<'a> Steps<'a> {
             space,
             count,
         }
+    }
+
+    /// All of a pass, for the gradients of the operands and of the weights that are wanted.
+    pub(super) fn all(&self, [of_operands, of_weights]: [bool; 2]) -> Vec<Product> {
+        let mut all = Vec::new();
+        for products in self.problem.products() {
+            if self.problem.pass == Pass::Forward {
+                all.push(self.output(&products));
+                continue;
+            }
+            if of_operands {
+                all.push(self.path_gradients(&products));
+            }
+            if of_weights {
+                all.extend(self.weight_gradients(&products, false));
+            }
+        }
+        all
     }
 
     fn weights(&self, products: &Products) -> u64 {

@@ -4,7 +4,7 @@ use flashcliff_sys as sys;
 
 use super::kernels::ByGrade;
 use super::problem::Problem;
-use crate::cuda::matmul::workspace_bytes;
+use super::steps::Steps;
 use crate::cuda::spans::WORKSPACE_ALIGNMENT;
 use crate::operator::Pass;
 
@@ -72,23 +72,18 @@ impl Space {
         if problem.is_scaled() {
             this.add_scales(blocks.rows, dims.out_channels);
         }
-        let mut blas = 0;
-        for products in problem.products() {
-            let mut workspace = |m, n| blas = workspace_bytes(m, n, problem.operands()).max(blas);
-            let (rows, width) = (products.rows(blocks.rows), products.width());
-            if forward {
-                workspace(dims.out_channels, rows);
-                continue;
-            }
-            if of_operands {
-                workspace(width, rows);
-            }
-            if of_weights {
-                workspace(dims.out_channels, width);
+        if of_weights && !forward {
+            for products in problem.products() {
+                let width = products.width();
                 let len = products.members() * products.parts() * width * dims.out_channels;
                 this.weight_grads[products.grade()] = this.add(len * sum);
             }
         }
+        // Products run one after the other, in the same place.
+        let of_block = |count| Steps::new(problem, &this, count).all(wanted);
+        let products = blocks.sizes().flat_map(of_block);
+        let blas = products.map(|product| product.problem.workspace_bytes());
+        let blas = blas.max().unwrap_or(0);
         this.blas = this.add(blas);
         this
     }

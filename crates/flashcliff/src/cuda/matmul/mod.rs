@@ -13,9 +13,7 @@ mod watch;
 pub(super) use blaslt::BlasLt;
 pub(super) use plan::Plan;
 pub use precision::MatmulPrecision;
-pub(super) use product::{
-    BIAS_ALIGNMENT, Form, MANY_TILES, ONE, Problem, Product, tiles, workspace_bytes,
-};
+pub(super) use product::{BIAS_ALIGNMENT, Form, MANY_TILES, ONE, Problem, Product, tiles};
 pub(super) use watch::{Knob, Watch};
 
 /// The address of the `index`-th part of `size` elements.

@@ -125,17 +125,13 @@ impl Problem {
         if self.parts > 1 || tiles(self.m, self.n) >= MANY_TILES / 2 {
             return LEAST_WORKSPACE;
         }
-        workspace_bytes(self.m, self.n, self.operands)
+        let partial = self
+            .m
+            .saturating_mul(self.n)
+            .saturating_mul(self.operands.arithmetic().bytes());
+        let bytes = partial.saturating_mul(MOST_SPLITS).min(MOST_WORKSPACE);
+        bytes.max(LEAST_WORKSPACE).next_multiple_of(256)
     }
-}
-
-/// The workspace that is enough for any product with a result of at most `[m, n]`.
-pub(in crate::cuda) fn workspace_bytes(m: usize, n: usize, operands: Dtype) -> usize {
-    let partial = m
-        .saturating_mul(n)
-        .saturating_mul(operands.arithmetic().bytes());
-    let bytes = partial.saturating_mul(MOST_SPLITS).min(MOST_WORKSPACE);
-    bytes.max(LEAST_WORKSPACE).next_multiple_of(256)
 }
 
 /// The side of a tile of a result.
