@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 #pragma unroll 4
   for (int64_t i = (int64_t(blockIdx.x) * kThreads + threadIdx.x) * N; i < elements; i += step) {
-    write<N, T, 0>(to, end + i, read<N, T, 0>(from, start + i, from_type) * scale, to_type);
+    write<N, T, kAnyType>(to, end + i, read<N, T, kAnyType>(from, start + i, from_type) * scale, to_type);
   }
 }
 
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t i = (int64_t(blockIdx.x) * kThreads + threadIdx.x) * N; i < elements; i += step) {
     Lanes<T, N> sum = load_lanes<T, T, N>(from + start + i, to_type);
     for (int p = 1; p < parts; p++) sum = sum + load_lanes<T, T, N>(from + p * part + start + i, to_type);
-    write<N, T, 0>(to, end + i, unscale.of(sum), to_type);
+    write<N, T, kAnyType>(to, end + i, unscale.of(sum), to_type);
   }
 }
 
@@ -119,24 +119,39 @@ bool aligned(fc_dtype dtype, int64_t channels, int at_a_time, const PathProducts
   return all;
 }
 
+const BlockFunctions &wide_functions(const BlockVariants &all, fc_dtype dtype, bool scaled) {
+  if (scaled) return all.scaled;
+  return dtype == FC_F32 ? all.f32 : dtype == FC_BF16 ? all.bf16 : all.f16;
+}
+
 // The kernels with as many channels a thread as the tensors of the call and of path products allow.
 const BlockFunctions &functions_of(const fc_block_kernels *kernels, const fc_block &block, const PathProducts &products,
                                    const void *grad_x, const void *grad_y) {
   if (block.dtype == FC_F64) return kernels->f64->any;
   const BlockVariants &all = *kernels->f32;
   const bool scaled = is_scaled(block);
-  const BlockFunctions &wide = scaled ? all.scaled : block.dtype == FC_F32 ? all.bytes_4 : all.bytes_2;
+  const BlockFunctions &wide = wide_functions(all, block.dtype, scaled);
   const bool fits = aligned(block.dtype, block.in, wide.channels, block.x, block.y, grad_x, grad_y) &&
                     aligned(block.operands, block.in, wide.channels, products);
   return fits && has_all_paths(kernels, block) ? wide : scaled ? all.scaled_any : all.any;
+}
+
+PathProducts all_of(void *const *products) {
+  PathProducts all = {};
+  for (int grade = 0; products != nullptr && grade < FC_MAX_GRADES; grade++) all.of[grade] = products[grade];
+  return all;
+}
+
+bool has(const fc_block_kernels *kernels, const fc_block &block, const void *BlockFunctions::*kernel, void *const *products,
+         const void *grad_x, const void *grad_y) {
+  return functions_of(kernels, block, all_of(products), grad_x, grad_y).*kernel != nullptr;
 }
 
 // by_rows: whether the CTAs of the kernel have whole rows.
 int launch_block(const fc_block_kernels *kernels, const fc_block *block, const void *BlockFunctions::*kernel, bool by_rows,
                  void *const *products, void *grad_x, void *grad_y, void *stream) {
   if (!valid(*block)) return FC_ERROR_BAD_CALL;
-  PathProducts all = {};
-  for (int grade = 0; products != nullptr && grade < FC_MAX_GRADES; grade++) all.of[grade] = products[grade];
+  PathProducts all = all_of(products);
   const BlockFunctions &functions = functions_of(kernels, *block, all, grad_x, grad_y);
   if (functions.*kernel == nullptr) return FC_ERROR_BAD_CALL;
   const int64_t groups = block->in / functions.channels;
@@ -161,15 +176,15 @@ Grades grades_of(const fc_block &block) {
   return grades;
 }
 
-// What a kernel of rows is compiled for: vectors of the arithmetic type, the bytes of an element, 0: any, and the threads of a row.
-template <class V, int Bytes, int Threads>
+// What a kernel of rows is compiled for: vectors of the arithmetic type, the types of tensors and operands, and the threads of a row.
+template <class V, int Type, int Operands, int Threads>
 struct RowVariant {
   using T = typename V::Scalar;
-  static constexpr int kChannels = V::kCount, kBytes = Bytes, kThreads = Threads;
+  static constexpr int kChannels = V::kCount, kType = Type, kOperands = Operands, kThreads = Threads;
 };
 
 // Calls f with a variant, the grades and the grid.
-template <class V, int Bytes, class F>
+template <class V, int Type, int Operands, class F>
 int with_threads(const fc_block &block, F &&f) {
   const Grades grades = grades_of(block);
   const int64_t rows = block.rows * grades.count;
@@ -180,17 +195,22 @@ int with_threads(const fc_block &block, F &&f) {
     return f(variant, grades, dim3(unsigned(ceil_div(rows, norm_threads(threads) / threads))));
   };
   // So that a thread has a few vectors of a blade: of three blades it keeps them.
-  if (block.out <= 2 * 32 * V::kCount) return run(RowVariant<V, Bytes, 32>());
-  if (block.out <= 2 * 64 * V::kCount) return run(RowVariant<V, Bytes, 64>());
-  return run(RowVariant<V, Bytes, 128>());
+  if (block.out <= 2 * 32 * V::kCount) return run(RowVariant<V, Type, Operands, 32>());
+  if (block.out <= 2 * 64 * V::kCount) return run(RowVariant<V, Type, Operands, 64>());
+  return run(RowVariant<V, Type, Operands, 128>());
 }
 template <class F, class... Tensors>
 int with_rows(const fc_block &block, F &&f, Tensors... tensors) {
   if (!valid(block)) return FC_ERROR_BAD_CALL;
-  if (block.dtype == FC_F64) return with_threads<Lanes<double, 1>, 8>(block, f);
-  if (!aligned(FC_F32, block.out, 4, tensors...)) return with_threads<Lanes<float, 1>, 0>(block, f);
-  if (block.dtype == FC_F32) return with_threads<Lanes<float, 4>, 4>(block, f);
-  return with_threads<Lanes<float, 4>, 2>(block, f);
+  if (block.dtype == FC_F64) return with_threads<Lanes<double, 1>, FC_F64, FC_F64>(block, f);
+  // 16 bytes of the tensors.
+  if (!aligned(FC_F32, block.out, block.dtype == FC_F32 ? 4 : 8, tensors...)) {
+    return with_threads<Lanes<float, 1>, kAnyType, kAnyType>(block, f);
+  }
+  if (is_scaled(block)) return with_threads<Lanes<float, 4>, FC_F32, FC_F16>(block, f);
+  if (block.dtype == FC_F32) return with_threads<Lanes<float, 4>, FC_F32, FC_F32>(block, f);
+  if (block.dtype == FC_BF16) return with_threads<Lanes<float, 8>, FC_BF16, FC_BF16>(block, f);
+  return with_threads<Lanes<float, 8>, FC_F16, FC_F16>(block, f);
 }
 
 // The grid of some matrices.
@@ -216,11 +236,12 @@ extern "C" int fc_block_prepare(const fc_block_kernels *kernels, fc_dtype dtype,
   if (!fc::takes(dtype, operands)) return FC_ERROR_BAD_CALL;
   const fc::BlockVariants &variants = dtype == FC_F64 ? *kernels->f64 : *kernels->f32;
   const bool scaled = operands != dtype;
-  const fc::BlockFunctions &wide = scaled ? variants.scaled : dtype == FC_F32 ? variants.bytes_4 : variants.bytes_2;
+  const fc::BlockFunctions &wide = fc::wide_functions(variants, dtype, scaled);
   // Asking for its attributes loads a kernel.
   cudaFuncAttributes attributes;
   for (const fc::BlockFunctions &own : {scaled ? variants.scaled_any : variants.any, wide}) {
-    for (const void *function : {own.form, own.pull_back, own.scale_and_form, own.scale_sums, own.scale_sums_and_pull_back}) {
+    for (const void *function : {own.form, own.pull_back, own.pull_back_and_form, own.scale_and_form, own.scale_sums,
+                                 own.scale_sums_and_pull_back}) {
       if (function == nullptr) continue;
       const cudaError_t error = cudaFuncGetAttributes(&attributes, function);
       if (error != cudaSuccess) return error;
@@ -240,18 +261,25 @@ extern "C" int fc_block_scale(const fc_block_kernels *kernels, const fc_block *b
   return fc::launch_block(kernels, block, &fc::BlockFunctions::scale_sums, false, nullptr, nullptr, nullptr, stream);
 }
 
-extern "C" int fc_block_pull_back(const fc_block_kernels *kernels, const fc_block *block, int32_t scales, void *const *products,
+extern "C" int fc_block_pull_back(const fc_block_kernels *kernels, const fc_block *block, int32_t for_weights, void *const *products,
                                   void *grad_x, void *grad_y, void *stream) {
-  const auto kernel = scales ? &fc::BlockFunctions::scale_sums_and_pull_back : &fc::BlockFunctions::pull_back;
-  return fc::launch_block(kernels, block, kernel, false, products, grad_x, grad_y, stream);
+  using F = fc::BlockFunctions;
+  const auto run = [&](const void *F::*kernel) {
+    return fc::launch_block(kernels, block, kernel, false, products, grad_x, grad_y, stream);
+  };
+  if (!for_weights) return run(&F::pull_back);
+  if (fc::is_scaled(*block)) return run(&F::scale_sums_and_pull_back);
+  if (fc::has(kernels, *block, &F::pull_back_and_form, products, grad_x, grad_y)) return run(&F::pull_back_and_form);
+  const int done = run(&F::pull_back);
+  return done != 0 ? done : fc_block_form(kernels, block, 1, products, stream);
 }
 
 extern "C" int fc_block_norm(const fc_block *block, const void *product, void *output, void *saved, void *stream) {
   const auto run = [&](auto variant, const fc::Grades &grades, dim3 grid) -> int {
     using V = decltype(variant);
     using T = typename V::T;
-    return fc::launch(fc::norm_kernel<T, V::kChannels, V::kBytes, V::kThreads>, grid, dim3(fc::norm_threads(V::kThreads)), stream, *block, grades,
-                      static_cast<const T *>(product), output, static_cast<T *>(saved));
+    return fc::launch(fc::norm_kernel<T, V::kChannels, V::kType, V::kOperands, V::kThreads>, grid, dim3(fc::norm_threads(V::kThreads)),
+                      stream, *block, grades, static_cast<const T *>(product), output, static_cast<T *>(saved));
   };
   return fc::with_rows(*block, run, product, output);
 }
@@ -261,8 +289,8 @@ extern "C" int fc_block_undo_norm(const fc_block *block, const void *output, con
   const auto run = [&](auto variant, const fc::Grades &grades, dim3 grid) -> int {
     using V = decltype(variant);
     using T = typename V::T;
-    return fc::launch(fc::undo_norm_kernel<T, V::kChannels, V::kBytes, V::kThreads>, grid, dim3(fc::norm_threads(V::kThreads)), stream, *block,
-                      grades, output, grad_output, static_cast<const T *>(saved), grad_product);
+    return fc::launch(fc::undo_norm_kernel<T, V::kChannels, V::kType, V::kOperands, V::kThreads>, grid,
+                      dim3(fc::norm_threads(V::kThreads)), stream, *block, grades, output, grad_output, static_cast<const T *>(saved), grad_product);
   };
   return fc::with_rows(*block, run, output, grad_output, grad_product);
 }

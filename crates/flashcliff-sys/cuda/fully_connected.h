@@ -78,9 +78,10 @@ int fc_block_form(const fc_block_kernels *kernels, const fc_block *block, int32_
 int fc_block_scale(const fc_block_kernels *kernels, const fc_block *block, void *stream);
 
 /* The gradients of x and y, at the rows of the block, from those of the products of all paths, as fc_block_form lays
- * them out. Null gradients are not wanted. A scaled block needs the exponents of weights and of gradients; `scales`: does
- * what fc_block_scale does too. */
-int fc_block_pull_back(const fc_block_kernels *kernels, const fc_block *block, int32_t scales, void *const *products,
+ * them out. Null gradients are not wanted. A scaled block needs the exponents of weights and of gradients. With `for_weights`
+ * also what the gradients of the weights take next: of a scaled block what fc_block_scale does, of others what fc_block_form
+ * does, in the place of the gradients. */
+int fc_block_pull_back(const fc_block_kernels *kernels, const fc_block *block, int32_t for_weights, void *const *products,
                        void *grad_x, void *grad_y, void *stream);
 
 /* The rows of the output from the product [blades, rows, out] in the arithmetic type, normalised if there is a norm; then

@@ -585,12 +585,13 @@ unsafe extern "C" {
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
     /** The gradients of x and y, at the rows of the block, from those of the products of all paths, as fc_block_form lays
- them out. Null gradients are not wanted. A scaled block needs the exponents of weights and of gradients; `scales`: does
- what fc_block_scale does too.*/
+ them out. Null gradients are not wanted. A scaled block needs the exponents of weights and of gradients. With `for_weights`
+ also what the gradients of the weights take next: of a scaled block what fc_block_scale does, of others what fc_block_form
+ does, in the place of the gradients.*/
     pub fn fc_block_pull_back(
         kernels: *const fc_block_kernels,
         block: *const fc_block,
-        scales: i32,
+        for_weights: i32,
         products: *const *mut ::core::ffi::c_void,
         grad_x: *mut ::core::ffi::c_void,
         grad_y: *mut ::core::ffi::c_void,

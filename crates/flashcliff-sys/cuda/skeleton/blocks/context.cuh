@@ -4,6 +4,7 @@
 #include "../scale.cuh"
 #include "../uniforms.cuh"
 #include "entry.h"
+#include "types.cuh"
 
 // A function from an index to a number, for generated tables.
 #define FC_TABLE(name, ...)                                  \
@@ -32,14 +33,14 @@ struct Place {
 };
 
 // What a kernel is compiled for.
-template <class Scalar, int ChannelCount, int ElementBytes, bool AllPaths, bool Scales = false>
+template <class Scalar, int ChannelCount, int Type, bool AllPaths, bool Scales = false>
 struct Variant {
   using T = Scalar;
   static constexpr int kChannels = ChannelCount;  // of a thread
-  static constexpr int kBytes = ElementBytes;     // of an element of the tensors in memory; 0: any
+  static constexpr int kType = Type;              // of the tensors
   static constexpr bool kAll = AllPaths;          // every grade and path is there
   static constexpr bool kScales = Scales;         // the block is scaled
-  static constexpr int kOperandBytes = Scales ? 2 : ElementBytes;
+  static constexpr int kOperands = Scales ? FC_F16 : Type;  // the type of path products in memory
 };
 
 template <class Algebra, class Variant>
@@ -67,8 +68,8 @@ struct BlockContext {
     Algebra::gates(*this);
   }
 
-  // The type of path products in memory.
-  FC_INLINE int operands() const { return Variant::kScales ? int(FC_F16) : int(a.operands); }
+  FC_INLINE int dtype() const { return type_or<Variant::kType>(a.dtype); }
+  FC_INLINE int operands() const { return type_or<Variant::kOperands>(a.operands); }
 
   FC_INLINE bool has(int path) const { return kAll || a.path[path] >= 0; }
   FC_INLINE bool has_left(int grade) const { return kAll || a.left[grade] >= 0; }
@@ -84,11 +85,11 @@ struct BlockContext {
       for (int k = 0; k < K; k++) values[k] = splat<V>(T(0));
       return;
     }
-    with_storage<T, Variant::kBytes>(a.dtype, [&](auto *type) {
+    with_storage<T, type_bytes(Variant::kType)>(dtype(), [&](auto *type) {
       using S = typename Element<decltype(type)>::Type;
       const S *p = static_cast<const S *>(tensor) + place * blade + lane;
 #pragma unroll
-      for (int k = 0; k < K; k++, p += blade) values[k] = load_lanes<S, T, kChannels>(p, a.dtype);
+      for (int k = 0; k < K; k++, p += blade) values[k] = load_lanes<S, T, kChannels>(p, dtype());
     });
   }
   template <int Grade, int K>
@@ -143,7 +144,7 @@ struct FormContext : BlockContext<Algebra, Variant> {
   template <int Path, int K>
   FC_INLINE void store(const V (&values)[K]) const {
     constexpr int grade = Algebra::output(Path);
-    with_storage<T, Variant::kOperandBytes>(this->operands(), [&](auto *type) {
+    with_storage<T, type_bytes(Variant::kOperands)>(this->operands(), [&](auto *type) {
       using S = typename Element<decltype(type)>::Type;
       const int64_t step = this->product_blade(grade);
       S *p = static_cast<S *>(tensors.of[grade]) + this->template product_lane<Path>();
@@ -182,7 +183,7 @@ struct PullBackContext : BlockContext<Algebra, Variant> {
   FC_INLINE void load(V (&values)[K]) const {
     constexpr int grade = Algebra::output(Path);
     const int64_t step = this->product_blade(grade);
-    with_storage<T, Variant::kOperandBytes>(this->operands(), [&](auto *type) {
+    with_storage<T, type_bytes(Variant::kOperands)>(this->operands(), [&](auto *type) {
       using S = typename Element<decltype(type)>::Type;
       const S *p = static_cast<const S *>(tensors.of[grade]) + this->template product_lane<Path>();
 #pragma unroll
@@ -197,11 +198,11 @@ struct PullBackContext : BlockContext<Algebra, Variant> {
   template <int K>
   FC_INLINE void store_blades(void *tensor, int place, const V (&values)[K]) const {
     if (tensor == nullptr || (!kAll && place < 0)) return;
-    with_storage<T, Variant::kBytes>(this->a.dtype, [&](auto *type) {
+    with_storage<T, type_bytes(Variant::kType)>(this->dtype(), [&](auto *type) {
       using S = typename Element<decltype(type)>::Type;
       S *p = static_cast<S *>(tensor) + place * this->blade + this->lane;
 #pragma unroll
-      for (int k = 0; k < K; k++, p += this->blade) store_lanes<S, T, kChannels>(p, values[k], this->a.dtype);
+      for (int k = 0; k < K; k++, p += this->blade) store_lanes<S, T, kChannels>(p, values[k], this->dtype());
     });
   }
   template <int Grade, int K>

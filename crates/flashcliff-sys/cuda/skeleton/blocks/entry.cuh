@@ -76,6 +76,10 @@ BlockFunctions functions_of() {
   const auto kernel = [](auto *function) { return reinterpret_cast<const void *>(function); };
   functions.form = kernel(&block_kernel<Algebra, Variant, kForms>);
   functions.pull_back = kernel(&block_kernel<Algebra, Variant, kPullsBack>);
+  // x and y are read once for both. Of other types and larger algebras other things take the time.
+  if constexpr (type_bytes(Variant::kType) == 2 && Algebra::kBlades <= 16) {
+    functions.pull_back_and_form = kernel(&block_kernel<Algebra, Variant, kPullsBack | kForms>);
+  }
   if constexpr (Variant::kScales) {
     functions.scale_and_form = kernel(&block_kernel<Algebra, Variant, kScalesRows | kForms>);
     functions.scale_sums = kernel(&block_kernel<Algebra, Variant, kScalesSums>);
@@ -88,14 +92,21 @@ BlockFunctions functions_of() {
 template <class Algebra>
 BlockVariants f32_variants() {
   constexpr int wide = wide_channels<Algebra>();
-  return {functions_of<Algebra, Variant<float, 1, 0, false>>(), functions_of<Algebra, Variant<float, wide, 4, true>>(),
-          functions_of<Algebra, Variant<float, wide, 2, true>>(), functions_of<Algebra, Variant<float, 1, 4, false, true>>(),
-          functions_of<Algebra, Variant<float, wide, 4, true, true>>()};
+  BlockVariants variants = {};
+  variants.any = functions_of<Algebra, Variant<float, 1, kAnyType, false>>();
+  variants.f32 = functions_of<Algebra, Variant<float, wide, FC_F32, true>>();
+  variants.bf16 = functions_of<Algebra, Variant<float, wide, FC_BF16, true>>();
+  variants.f16 = functions_of<Algebra, Variant<float, wide, FC_F16, true>>();
+  variants.scaled_any = functions_of<Algebra, Variant<float, 1, FC_F32, false, true>>();
+  variants.scaled = functions_of<Algebra, Variant<float, wide, FC_F32, true, true>>();
+  return variants;
 }
 
 template <class Algebra>
 BlockVariants f64_variants() {
-  return {functions_of<Algebra, Variant<double, 1, 8, false>>(), {}, {}, {}, {}};
+  BlockVariants variants = {};
+  variants.any = functions_of<Algebra, Variant<double, 1, FC_F64, false>>();
+  return variants;
 }
 
 }  // namespace fc

@@ -14,6 +14,7 @@ struct PathProducts {
 struct BlockFunctions {
   const void *form;
   const void *pull_back;
+  const void *pull_back_and_form;  // in the place of the gradients
   // Of scaled blocks; with the exponents of rows, and of sums.
   const void *scale_and_form;
   const void *scale_sums;
@@ -21,10 +22,10 @@ struct BlockFunctions {
   int channels;  // a thread
 };
 
-// The kernels of one arithmetic: for any call, and for those with all paths and aligned channels, by the bytes of an element;
+// The kernels of one arithmetic: for any call, and for those with all paths and aligned channels, by the type of the tensors;
 // and the same for scaled blocks, whose tensors are f32.
 struct BlockVariants {
-  BlockFunctions any, bytes_4, bytes_2, scaled_any, scaled;
+  BlockFunctions any, f32, bf16, f16, scaled_any, scaled;
 };
 
 constexpr int kBlockThreads = 128;

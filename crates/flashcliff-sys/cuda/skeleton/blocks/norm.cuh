@@ -1,10 +1,10 @@
 // The norm of the fully connected product, grade by grade of a row, and back.
 #pragma once
 
-#include "../memory.cuh"
 #include "../scale.cuh"
 #include "../totals.cuh"
 #include "entry.h"
+#include "types.cuh"
 
 namespace fc {
 
@@ -20,22 +20,10 @@ __host__ __device__ constexpr int norm_threads(int of_row) { return of_row == 32
 
 __host__ FC_INLINE bool is_scaled(const fc_block &a) { return a.operands != a.dtype; }
 
-// N neighbouring elements in memory, aligned to all of them. Bytes: of an element; 0: any.
-template <int N, class T, int Bytes>
-FC_INLINE Lanes<T, N> read(const void *p, int64_t at, int dtype) {
-  Lanes<T, N> values;
-  with_storage<T, Bytes>(dtype, [&](auto *type) {
-    using S = typename Element<decltype(type)>::Type;
-    values = load_lanes<S, T, N>(static_cast<const S *>(p) + at, dtype);
-  });
-  return values;
-}
-template <int N, class T, int Bytes>
-FC_INLINE void write(void *p, int64_t at, const Lanes<T, N> &values, int dtype) {
-  with_storage<T, Bytes>(dtype, [&](auto *type) {
-    using S = typename Element<decltype(type)>::Type;
-    store_lanes<S, T, N>(static_cast<S *>(p) + at, values, dtype);
-  });
+// The same where both types may be known when a kernel is compiled.
+template <int Type, int Operands>
+FC_INLINE bool is_scaled_as(const fc_block &a) {
+  return type_or<Operands>(a.operands) != type_or<Type>(a.dtype);
 }
 
 // A row of a grade, shared by so many threads, each of which has N channels at a time.
@@ -112,13 +100,13 @@ struct RowTotals {
 };
 
 // output = product / r, r the root of the mean square over channels and blades of a grade.
-template <class T, int N, int Bytes, int Threads>
+template <class T, int N, int Type, int Operands, int Threads>
 __global__ void __launch_bounds__(norm_threads(Threads))
     norm_kernel(const __grid_constant__ fc_block a, const __grid_constant__ Grades grades, const T *product, void *output, T *saved) {
   const GradeRow<N, Threads> own(a, grades);
   if (!own.exists) return;
   using Place = typename GradeRow<N, Threads>::Place;
-  const TwoPowers unscale = TwoPowers(is_scaled(a) ? -*a.scales.weights - a.scales.rows[own.of_algebra * a.rows + own.row] : 0);
+  const TwoPowers unscale = TwoPowers(is_scaled_as<Type, Operands>(a) ? -*a.scales.weights - a.scales.rows[own.of_algebra * a.rows + own.row] : 0);
   const auto read_product = [&](const Place &place) {
     return unscale.of(load_lanes<T, T, N>(product + own.in_block(place.blade) + place.channel, a.dtype));
   };
@@ -142,14 +130,14 @@ __global__ void __launch_bounds__(norm_threads(Threads))
     scale = T(1) / root(totals.sum / T(a.out) + T(a.eps));
   }
   const auto write_output = [&](const Place &place, const V &o) {
-    write<N, T, Bytes>(output, own.in_call(place.blade) + place.channel, o * scale, a.dtype);
+    write<N, T, Type>(output, own.in_call(place.blade) + place.channel, o * scale, a.dtype);
   };
   own.walk([&](int i, const Place &place) { write_output(place, kept[i]); },
            [&](const Place &place) { write_output(place, read_product(place)); });
 }
 
 // The converse for gradients: grad_product = grad_output / r - output (mean of grad_output output) / r.
-template <class T, int N, int Bytes, int Threads>
+template <class T, int N, int Type, int Operands, int Threads>
 __global__ void __launch_bounds__(norm_threads(Threads))
     undo_norm_kernel(const __grid_constant__ fc_block a, const __grid_constant__ Grades grades, const void *output,
                      const void *grad_output, const T *saved, void *grad_product) {
@@ -158,23 +146,24 @@ __global__ void __launch_bounds__(norm_threads(Threads))
   using Place = typename GradeRow<N, Threads>::Place;
   using V = Lanes<T, N>;
   const auto read_grad = [&](const Place &place) {
-    return read<N, T, Bytes>(grad_output, own.in_call(place.blade) + place.channel, a.dtype);
+    return read<N, T, Type>(grad_output, own.in_call(place.blade) + place.channel, a.dtype);
   };
   const auto read_output = [&](const Place &place) {
-    return a.norm ? read<N, T, Bytes>(output, own.in_call(place.blade) + place.channel, a.dtype) : splat<V>(T(0));
+    return a.norm ? read<N, T, Type>(output, own.in_call(place.blade) + place.channel, a.dtype) : splat<V>(T(0));
   };
   V kept_grad[own.kKept], kept[own.kKept];
 #pragma unroll
   for (int i = 0; i < own.kKept; i++) kept_grad[i] = kept[i] = splat<V>(T(0));
+  const bool scaled = is_scaled_as<Type, Operands>(a), counts = a.norm || scaled;
   RowTotals<T> totals = {};
   const auto add = [&](const V &grad, const V &o) {
     FC_EACH(N, totals.sum = fused(o.v[i], grad.v[i], totals.sum))
     if constexpr (sizeof(T) == 4) {
+      if (!scaled) return;
       totals.largest[0].add(grad);
       totals.largest[1].add(o);
     }
   };
-  const bool counts = a.norm || is_scaled(a);
   own.walk(
       [&](int i, const Place &place) {
         kept_grad[i] = read_grad(place);
@@ -195,7 +184,7 @@ __global__ void __launch_bounds__(norm_threads(Threads))
   }
   T power = 1;
   if constexpr (sizeof(T) == 4) {
-    if (is_scaled(a)) {
+    if (scaled) {
       Largest most = {};
       most.add(fmaf(totals.largest[1].value(), fabsf(mean), totals.largest[0].value()) * scale);
       const int exponent = most.scale();
@@ -212,7 +201,7 @@ __global__ void __launch_bounds__(norm_threads(Threads))
   }
   const auto write_grad = [&](const Place &place, const V &grad, const V &o) {
     const V undone = (grad - o * mean) * scale;
-    write<N, T, 0>(grad_product, own.in_block(place.blade) + place.channel, undone * power, a.operands);
+    write<N, T, Operands>(grad_product, own.in_block(place.blade) + place.channel, undone * power, a.operands);
   };
   own.walk([&](int i, const Place &place) { write_grad(place, kept_grad[i], kept[i]); },
            [&](const Place &place) { write_grad(place, read_grad(place), read_output(place)); });

@@ -314,11 +314,15 @@ impl OnRows<'_> {
         fault::kernel("fc_block_scale", done)
     }
 
-    /// Also does what [`Self::scale`] does, if so.
+    /// `for_weights`: also does what [`Self::scale`] does if the block is scaled, else what [`Self::form`] does.
     ///
     /// # Safety
     /// See above.
-    pub(super) unsafe fn pull_back(&self, from: ByGrade<u64>, scales: bool) -> Result<(), Error> {
+    pub(super) unsafe fn pull_back(
+        &self,
+        from: ByGrade<u64>,
+        for_weights: bool,
+    ) -> Result<(), Error> {
         let products = from.map(address);
         let [grad_x, grad_y, ..] = self.call.grads.map(|grad| address(grad.unwrap_or(0)));
         // SAFETY: the caller's.
@@ -326,7 +330,7 @@ impl OnRows<'_> {
             sys::fc_block_pull_back(
                 self.kernels.functions.0.as_ptr(),
                 &raw const self.block,
-                scales.into(),
+                for_weights.into(),
                 products.as_ptr(),
                 grad_x,
                 grad_y,

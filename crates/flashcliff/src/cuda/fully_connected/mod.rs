@@ -188,7 +188,6 @@ impl FullyConnected {
             // SAFETY: of all calls: as in the forward pass.
             unsafe { self.pack(call, &problem, &space) }?;
         }
-        let scales = problem.is_scaled() && of_weights;
         for rows in problem.blocks().iter() {
             let kernels = self.kernels.on(call, &rows, operands, space.scales);
             // SAFETY: as above.
@@ -200,10 +199,13 @@ impl FullyConnected {
                     unsafe { blas.run(&steps.path_gradients(&products), space.blas, call.stream) }?;
                 }
                 // SAFETY: as above.
-                unsafe { kernels.pull_back(space.formed(&problem, rows.len()), scales) }?;
-            } else if scales {
+                unsafe { kernels.pull_back(space.formed(&problem, rows.len()), of_weights) }?;
+            } else if problem.is_scaled() {
                 // SAFETY: as above.
                 unsafe { kernels.scale() }?;
+            } else {
+                // SAFETY: as above.
+                unsafe { kernels.form(space.formed(&problem, rows.len()), true) }?;
             }
             if of_weights {
                 // SAFETY: as above.
@@ -221,8 +223,8 @@ impl FullyConnected {
         unsafe { self.kernels.pack(call, space.weights, operands, exponent) }
     }
 
-    /// Adds what a block, whose scales are known, has for the gradients of the weights: in the workspace, from
-    /// where the last block brings them out.
+    /// Adds what a block, whose path products are formed or whose scales are known, has for the gradients of the
+    /// weights: in the workspace, from where the last block brings them out.
     unsafe fn add_weights(
         &self,
         call: &Call,
@@ -233,12 +235,14 @@ impl FullyConnected {
     ) -> Result<(), Error> {
         let (problem, space) = (steps.problem, steps.space);
         let is_first = rows.start == 0;
-        if problem.is_scaled() && !is_first {
+        if problem.is_scaled() {
+            if !is_first {
+                // SAFETY: the caller's.
+                unsafe { self.rescale(call, problem, space) }?;
+            }
             // SAFETY: the caller's.
-            unsafe { self.rescale(call, problem, space) }?;
+            unsafe { kernels.form(space.formed(problem, steps.count), true) }?;
         }
-        // SAFETY: the caller's.
-        unsafe { kernels.form(space.formed(problem, steps.count), true) }?;
         for products in problem.products() {
             for product in steps.weight_gradients(&products, !is_first) {
                 // SAFETY: the caller's.
