@@ -18,6 +18,10 @@ struct Grades {
 // The threads of a CTA: rows of a warp each, or one long row.
 __host__ __device__ constexpr int norm_threads(int of_row) { return of_row == 32 ? 128 : of_row; }
 
+// The CTAs that share a multiprocessor at the least, 0: as the compiler likes. With a few registers more than that the wide
+// kernels lose a quarter of their threads.
+__host__ __device__ constexpr int norm_ctas(int channels, int of_row) { return channels == 8 ? 512 / norm_threads(of_row) : 0; }
+
 __host__ FC_INLINE bool is_scaled(const fc_block &a) { return a.operands != a.dtype; }
 
 // The same where both types may be known when a kernel is compiled.
@@ -138,7 +142,7 @@ __global__ void __launch_bounds__(norm_threads(Threads))
 
 // The converse for gradients: grad_product = grad_output / r - output (mean of grad_output output) / r.
 template <class T, int N, int Type, int Operands, int Threads>
-__global__ void __launch_bounds__(norm_threads(Threads))
+__global__ void __launch_bounds__(norm_threads(Threads), norm_ctas(N, Threads))
     undo_norm_kernel(const __grid_constant__ fc_block a, const __grid_constant__ Grades grades, const void *output,
                      const void *grad_output, const T *saved, void *grad_product) {
   const GradeRow<N, Threads> own(a, grades);
