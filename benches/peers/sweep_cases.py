@@ -19,12 +19,12 @@ class Case:
     """Named inputs that need gradients. Those in `rows` are `[blades, batch, channels]`, like the
     output; elements of the batch are independent of each other."""
 
-    def __init__(self, operator, dim, batch, channels, device):
+    def __init__(self, operator, dim, batch, channels, device, dtype=torch.float32):
         self.operator, self.dim, self.terms = operator, dim, Terms(dim)
         generator = torch.Generator(device=device).manual_seed(batch + channels)
 
         def normal(*shape, std=1.0):
-            return std * torch.randn(shape, device=device, generator=generator)
+            return (std * torch.randn(shape, device=device, generator=generator)).to(dtype)
 
         lanes = (len(self.terms.grades), batch, channels)
         paths, grades = len(self.terms.paths), dim + 1

@@ -32,6 +32,8 @@ CHANNELS = (128, 256, 512, 1024)
 # Relative to the largest value. TF32 keeps 10 bits of the fraction; CGENN's norms magnify that.
 EXACT = 1e-4
 TOLERANCE = {"sgp": EXACT, "fcgp": 5e-3, "layer": 5e-3, "steerable": 1e-1}
+# Of tensors that are themselves rounded: five units of the last place.
+ROUNDED = {"bfloat16": 2e-2, "float16": 5e-3}
 
 
 def configure(precision):
@@ -43,9 +45,9 @@ def configure(precision):
 
 def compile_ahead(job):
     """Runs variants of others once in a process of its own, for the compilers' caches."""
-    precision, peers, point, names = job
+    precision, dtype, peers, point, names = job
     configure(precision)
-    case = Case(*point, "cuda")
+    case = Case(*point, "cuda", getattr(torch, dtype))
     for name, function in Peers("cuda", *peers).variants(case).items():
         if name in names:
             for run in passes(function, *case.arranged(function)).values():
@@ -63,13 +65,20 @@ def ahead_of(jobs, peers, arguments):
         names = {"flash-clifford"} if operator in ("sgp", "fcgp") else set()
         names |= {OWN} if operator != "steerable" and batch == smallest else set()
         if names:
-            yield arguments.matmul_precision, peers, job, names
+            yield arguments.matmul_precision, arguments.dtype, peers, job, names
 
 
-def measure(case, variants, flush, samples, precision):
+def tolerance(operator, arguments):
+    """The largest difference that is right."""
+    if arguments.dtype in ROUNDED:
+        return ROUNDED[arguments.dtype]
+    return TOLERANCE[operator] if arguments.matmul_precision != "highest" else EXACT
+
+
+def measure(case, variants, flush, arguments):
     """Differences, times and memory of all variants of a case."""
     reference = case.reference()
-    limit = TOLERANCE[case.operator] if precision != "highest" else EXACT
+    limit, precision = tolerance(case.operator, arguments), arguments.matmul_precision
     result = {}
     if case.operator == "steerable" and limit > EXACT:
         # Nothing here is compiled for a precision, so the formulas can be compared in full float32.
@@ -86,14 +95,14 @@ def measure(case, variants, flush, samples, precision):
     for kind in PASSES:
         functions = {name: call[kind] for name, call in calls.items()}
         result["bytes"][kind] = {name: memory(f) for name, f in functions.items()}
-        result["seconds"][kind] = take_turns(functions, flush, samples)
+        result["seconds"][kind] = take_turns(functions, flush, arguments.samples)
     return result
 
 
-def matmul_rate(flush, samples):
+def matmul_rate(flush, samples, dtype):
     """Floating-point operations a second of a product of 8192 x 8192 matrices."""
     size = 8192
-    a, b = (torch.randn(size, size, device="cuda") for _ in range(2))
+    a, b = (torch.randn(size, size, device="cuda").to(dtype) for _ in range(2))
     times = take_turns({"matmul": lambda: a @ b.T}, flush, samples)["matmul"]
     return 2 * size**3 / times["queued"]
 
@@ -111,6 +120,7 @@ def environment(arguments):
         "torch": torch.__version__,
         "triton": triton.__version__,
         "cuda": torch.version.cuda,
+        "dtype": arguments.dtype,
         "float32_matmul_precision": arguments.matmul_precision,
         "flashcliff_commit": arguments.commit,
         "peer_commits": arguments.peer_commits,
@@ -132,6 +142,7 @@ def parse():
     add("--points", help="such as 4096x512,8192x1024; all 16 by default")
     add("--samples", type=int, default=20)
     add("--matmul-precision", default="medium", choices=("highest", "high", "medium"))
+    add("--dtype", default="float32", choices=("float32", *ROUNDED), help="of all tensors")
     add("--baselines", default="own", help="for torch.compile: own, theirs or own,theirs")
     add("--ahead", type=int, default=0, metavar="N", help="N processes compile ahead")
     mib = {"type": int, "nargs": "*", "default": [], "metavar": "MIB"}
@@ -144,6 +155,8 @@ def main():
     arguments = parse()
     if not torch.cuda.is_available():
         raise SystemExit("PyTorch finds no GPU")
+    if arguments.dtype != "float32" and (arguments.flash_clifford or arguments.cgenn):
+        raise SystemExit("the peers compute in float32 only")
     configure(arguments.matmul_precision)
     grid = [(b, c) for c in CHANNELS for b in BATCHES]
     if arguments.points:
@@ -172,10 +185,11 @@ def main():
     peers = Peers("cuda", *peers)
     size = max(4 * torch.cuda.get_device_properties(0).L2_cache_size, 256 << 20)
     flush = torch.empty(size, dtype=torch.uint8, device="cuda")
-    rate = matmul_rate(flush, arguments.samples)
+    dtype = getattr(torch, arguments.dtype)
+    rate = matmul_rate(flush, arguments.samples, dtype)
     results["environment"]["matmul_flops_per_second"] = rate
     for job in jobs:
-        case = Case(*job, "cuda")
+        case = Case(*job, "cuda", dtype)
         variants = {}
         if not arguments.only_others:
             variants["flashcliff"] = ours(case)
@@ -186,7 +200,7 @@ def main():
             result["flops"] = {"forward": case.flops(), "forward+backward": 3 * case.flops()}
             # Of this process: results that are gone on with are of several.
             result["matmul_flops_per_second"] = rate
-        result |= measure(case, variants, flush, arguments.samples, arguments.matmul_precision)
+        result |= measure(case, variants, flush, arguments)
         results["points"].append(result)
         results["environment"]["wall_seconds"] = round(time.monotonic() - start, 1)
         write(arguments.out, results)
