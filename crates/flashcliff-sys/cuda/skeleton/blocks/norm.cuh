@@ -147,6 +147,8 @@ __global__ void __launch_bounds__(norm_threads(Threads), norm_ctas(N, Threads))
                      const void *grad_output, const T *saved, void *grad_product) {
   const GradeRow<N, Threads> own(a, grades);
   if (!own.exists) return;
+  // On its way with the row, not after it.
+  const T squares = a.norm ? saved[own.in_saved()] : T(0);
   using Place = typename GradeRow<N, Threads>::Place;
   using V = Lanes<T, N>;
   const auto read_grad = [&](const Place &place) {
@@ -183,7 +185,7 @@ __global__ void __launch_bounds__(norm_threads(Threads), norm_ctas(N, Threads))
   }
   T scale = 1, mean = 0;
   if (a.norm) {
-    scale = T(1) / root(saved[own.in_saved()] / T(a.out) + T(a.eps));
+    scale = T(1) / root(squares / T(a.out) + T(a.eps));
     mean = totals.sum / T(a.out);
   }
   T power = 1;
