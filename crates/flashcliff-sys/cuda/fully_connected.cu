@@ -67,13 +67,14 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // Exponents of sums are only lowered from block to block, so numbers get smaller. Bits are lost where an f32 becomes subnormal,
-// below 2^-126, beside terms of up to 2^(2 kScaledBound). Of these a sum would take more than a batch can have to overflow.
+// below 2^-126, beside terms of up to 2^(2 kScaledBound). These are below 2^30, so that a sum overflows after 2^98 rows.
 template <int N>
 __global__ void __launch_bounds__(kThreads)
     rescale_kernel(const __grid_constant__ fc_block_weights w, float *of_parts, int first, const int32_t *sums) {
   const int path = w.path[first + blockIdx.y], change = sums[path] - sums[FC_MAX_PATHS + path];
   if (change == 0) return;
-  const TwoPowers scale = TwoPowers(change);
+  // Both powers are normal: an infinity stays one, and what is finite becomes 0 all the same.
+  const TwoPowers scale = TwoPowers(max(change, -252));
   const int64_t elements = w.in * w.out, step = int64_t(gridDim.x) * kThreads * N;
   float *matrix = of_parts + (blockIdx.z * gridDim.y + blockIdx.y) * elements;
 #pragma unroll 4
@@ -203,10 +204,9 @@ template <class F, class... Tensors>
 int with_rows(const fc_block &block, F &&f, Tensors... tensors) {
   if (!valid(block)) return FC_ERROR_BAD_CALL;
   if (block.dtype == FC_F64) return with_threads<Lanes<double, 1>, FC_F64, FC_F64>(block, f);
-  // 16 bytes of the tensors.
-  if (!aligned(FC_F32, block.out, block.dtype == FC_F32 ? 4 : 8, tensors...)) {
-    return with_threads<Lanes<float, 1>, kAnyType, kAnyType>(block, f);
-  }
+  if (!aligned(FC_F32, block.out, 4, tensors...)) return with_threads<Lanes<float, 1>, kAnyType, kAnyType>(block, f);
+  // 16 bytes of the tensors where rows are so long.
+  if (block.dtype != FC_F32 && block.out % 8 != 0) return with_threads<Lanes<float, 4>, kAnyType, kAnyType>(block, f);
   if (is_scaled(block)) return with_threads<Lanes<float, 4>, FC_F32, FC_F16>(block, f);
   if (block.dtype == FC_F32) return with_threads<Lanes<float, 4>, FC_F32, FC_F32>(block, f);
   if (block.dtype == FC_BF16) return with_threads<Lanes<float, 8>, FC_BF16, FC_BF16>(block, f);

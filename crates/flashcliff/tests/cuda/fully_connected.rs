@@ -33,6 +33,7 @@ pub(crate) fn add(tests: &mut Tests) {
     }
     tests.add(lt, "fully_connected::sizes", every_size);
     tests.add(lt, "fully_connected::blocks", several_blocks);
+    tests.add(lt, "fully_connected::blocks_of_16_bits", blocks_of_16_bits);
     tests.add(lt, "fully_connected::many_tiles", many_tiles);
     tests.add(lt, "fully_connected::scales", every_scale);
     tests.add(lt, "fully_connected::scales_of_blocks", scales_of_blocks);
@@ -183,6 +184,10 @@ fn every_size() {
         [130, 64, 136],
         [257, 31, 129],
         [2, 200, 72],
+        // Rows of the norm for two warps, and for four; and of 16-bit numbers by 8 bytes.
+        [5, 8, 520],
+        [3, 8, 1032],
+        [9, 8, 100],
     ];
     for spec in main() {
         for shape in shapes {
@@ -207,6 +212,31 @@ fn several_blocks() {
             for dtypes in [F32, F64] {
                 let types = (dtypes, MatmulPrecision::Highest);
                 check(&mut runner, &case, types, 0).unwrap_or_else(|e| panic!("{e}"));
+            }
+        }
+    }
+}
+
+/// Several blocks of 16-bit tensors, whose last one is shorter: gradients of `x` and `y` and path products of one kernel, and
+/// of two where rows are no whole vectors.
+fn blocks_of_16_bits() {
+    let algebra = Algebra::new(Signature::of(3, 0, 0)).expect("shipped");
+    let basis = Basis::new(algebra.signature());
+    let mut runner = Runner::new(device());
+    for spec in main() {
+        for (shape, block_bytes) in [([70, 8, 16], 1 << 14), ([70, 7, 12], 1 << 14)] {
+            for dtypes in [BF16, Dtypes::uniform(Dtype::F16)] {
+                let mut case = Case::new(algebra, &basis, &spec, shape, Fill::Reals, 149);
+                case.gpu = case.gpu.clone().with_block_bytes(block_bytes);
+                let types = (dtypes, MatmulPrecision::Highest);
+                check(&mut runner, &case, types, 0).unwrap_or_else(|e| panic!("{e}"));
+                if spec.is_exact() {
+                    let case = Case::new(algebra, &basis, &spec, shape, Fill::Integers, 151);
+                    let mut case = case.rounded(dtypes);
+                    case.gpu = case.gpu.clone().with_block_bytes(block_bytes);
+                    let (output, grads) = case.on_cpu(&case.all_wanted());
+                    exact::check(&mut runner, &case, dtypes, 0, &output, &grads);
+                }
             }
         }
     }
@@ -513,10 +543,12 @@ fn numbers_that_are_not_finite() {
     let basis = Basis::new(algebra.signature());
     let mut runner = Runner::new(device());
     for spec in main() {
-        for precision in SCALED {
+        // In one block, and in several.
+        for (precision, block_bytes) in SCALED.into_iter().zip([1 << 20, 1 << 12, 1 << 12]) {
             let case = Case::new(algebra, &basis, &spec, [9, 8, 8], Fill::Reals, 131);
             let mut case = case.rounded(F32);
-            case.gpu = case.gpu.clone().with_precision(precision);
+            let gpu = case.gpu.clone().with_precision(precision);
+            case.gpu = gpu.with_block_bytes(block_bytes);
             let all = case.all_wanted();
             let want = runner.both(&case, F32, 0, &all);
             // Of e1, in the first row of those and in the second.

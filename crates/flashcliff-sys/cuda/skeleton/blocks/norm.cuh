@@ -18,13 +18,13 @@ struct Grades {
 // The threads of a CTA: rows of a warp each, or one long row.
 __host__ __device__ constexpr int norm_threads(int of_row) { return of_row == 32 ? 128 : of_row; }
 
-// The CTAs that share a multiprocessor at the least, 0: as the compiler likes. With a few registers more than that the wide
-// kernels lose a quarter of their threads.
+// The CTAs that share a multiprocessor at the least, 0: as the compiler likes. 512 threads have 128 registers each; with a few
+// more the wide kernels would have a quarter of the threads less.
 __host__ __device__ constexpr int norm_ctas(int channels, int of_row) { return channels == 8 ? 512 / norm_threads(of_row) : 0; }
 
 __host__ FC_INLINE bool is_scaled(const fc_block &a) { return a.operands != a.dtype; }
 
-// The same where both types may be known when a kernel is compiled.
+// Whether a block is scaled, in a kernel compiled for its types or for any.
 template <int Type, int Operands>
 FC_INLINE bool is_scaled_as(const fc_block &a) {
   return type_or<Operands>(a.operands) != type_or<Type>(a.dtype);
