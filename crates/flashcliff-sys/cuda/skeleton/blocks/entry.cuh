@@ -76,7 +76,7 @@ BlockFunctions functions_of() {
   const auto kernel = [](auto *function) { return reinterpret_cast<const void *>(function); };
   functions.form = kernel(&block_kernel<Algebra, Variant, kForms>);
   functions.pull_back = kernel(&block_kernel<Algebra, Variant, kPullsBack>);
-  // x and y are read once for both. Of other types and larger algebras other things take the time.
+  // x and y are read again from a cache. Of other types and larger algebras other things take the time.
   if constexpr (type_bytes(Variant::kType) == 2 && Algebra::kBlades <= 16) {
     functions.pull_back_and_form = kernel(&block_kernel<Algebra, Variant, kPullsBack | kForms>);
   }
