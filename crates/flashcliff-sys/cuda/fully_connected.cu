@@ -143,11 +143,6 @@ PathProducts all_of(void *const *products) {
   return all;
 }
 
-bool has(const fc_block_kernels *kernels, const fc_block &block, const void *BlockFunctions::*kernel, void *const *products,
-         const void *grad_x, const void *grad_y) {
-  return functions_of(kernels, block, all_of(products), grad_x, grad_y).*kernel != nullptr;
-}
-
 // by_rows: whether the CTAs of the kernel have whole rows.
 int launch_block(const fc_block_kernels *kernels, const fc_block *block, const void *BlockFunctions::*kernel, bool by_rows,
                  void *const *products, void *grad_x, void *grad_y, void *stream) {
@@ -269,7 +264,8 @@ extern "C" int fc_block_pull_back(const fc_block_kernels *kernels, const fc_bloc
   };
   if (!for_weights) return run(&F::pull_back);
   if (fc::is_scaled(*block)) return run(&F::scale_sums_and_pull_back);
-  if (fc::has(kernels, *block, &F::pull_back_and_form, products, grad_x, grad_y)) return run(&F::pull_back_and_form);
+  const F &functions = fc::functions_of(kernels, *block, fc::all_of(products), grad_x, grad_y);
+  if (functions.pull_back_and_form != nullptr) return run(&F::pull_back_and_form);
   const int done = run(&F::pull_back);
   return done != 0 ? done : fc_block_form(kernels, block, 1, products, stream);
 }

@@ -22,11 +22,9 @@ __host__ __device__ constexpr int norm_threads(int of_row) { return of_row == 32
 // more the wide kernels would have a quarter of the threads less.
 __host__ __device__ constexpr int norm_ctas(int channels, int of_row) { return channels == 8 ? 512 / norm_threads(of_row) : 0; }
 
-__host__ FC_INLINE bool is_scaled(const fc_block &a) { return a.operands != a.dtype; }
-
-// Whether a block is scaled, in a kernel compiled for its types or for any.
-template <int Type, int Operands>
-FC_INLINE bool is_scaled_as(const fc_block &a) {
+// Known when compiled for types that are.
+template <int Type = kAnyType, int Operands = kAnyType>
+__host__ FC_INLINE bool is_scaled(const fc_block &a) {
   return type_or<Operands>(a.operands) != type_or<Type>(a.dtype);
 }
 
@@ -110,7 +108,7 @@ __global__ void __launch_bounds__(norm_threads(Threads))
   const GradeRow<N, Threads> own(a, grades);
   if (!own.exists) return;
   using Place = typename GradeRow<N, Threads>::Place;
-  const TwoPowers unscale = TwoPowers(is_scaled_as<Type, Operands>(a) ? -*a.scales.weights - a.scales.rows[own.of_algebra * a.rows + own.row] : 0);
+  const TwoPowers unscale = TwoPowers(is_scaled<Type, Operands>(a) ? -*a.scales.weights - a.scales.rows[own.of_algebra * a.rows + own.row] : 0);
   const auto read_product = [&](const Place &place) {
     return unscale.of(load_lanes<T, T, N>(product + own.in_block(place.blade) + place.channel, a.dtype));
   };
@@ -160,7 +158,7 @@ __global__ void __launch_bounds__(norm_threads(Threads), norm_ctas(N, Threads))
   V kept_grad[own.kKept], kept[own.kKept];
 #pragma unroll
   for (int i = 0; i < own.kKept; i++) kept_grad[i] = kept[i] = splat<V>(T(0));
-  const bool scaled = is_scaled_as<Type, Operands>(a), counts = a.norm || scaled;
+  const bool scaled = is_scaled<Type, Operands>(a), counts = a.norm || scaled;
   RowTotals<T> totals = {};
   const auto add = [&](const V &grad, const V &o) {
     FC_EACH(N, totals.sum = fused(o.v[i], grad.v[i], totals.sum))

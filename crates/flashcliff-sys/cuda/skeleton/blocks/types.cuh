@@ -14,7 +14,7 @@ __host__ __device__ constexpr int type_bytes(int type) { return type == kAnyType
 
 // What is known when a kernel is compiled, or else what the call says.
 template <int Type>
-FC_INLINE int type_or(int dtype) {
+__host__ FC_INLINE int type_or(int dtype) {
   return Type == kAnyType ? dtype : Type;
 }
 
