@@ -80,9 +80,12 @@ fn label(program: &Program, node: Node) -> String {
         Node::Sub(..) => "-".to_owned(),
         Node::Mul(..) => "*".to_owned(),
         Node::Div(..) => "/".to_owned(),
+        Node::Damp(..) => "damp".to_owned(),
+        Node::Hypot(..) => "hypot".to_owned(),
         Node::Neg(_) => "neg".to_owned(),
         Node::Call(Function::Sqrt, _) => "sqrt".to_owned(),
         Node::Call(Function::Sigmoid, _) => "sigmoid".to_owned(),
+        Node::Call(Function::SigmoidSlope, _) => "sigmoid'".to_owned(),
         Node::Call(Function::Gate { order }, _) => format!("gate{}", "'".repeat(order.into())),
     }
 }

@@ -101,9 +101,12 @@ impl Names {
             }
             Node::Mul(a, b) => format!("{}*{}", factor(a), factor(b)),
             Node::Div(a, b) => format!("{}/{}", factor(a), factor(b)),
+            Node::Damp(a, b) => format!("{}*{}", factor(a), factor(b)),
+            Node::Hypot(a, b) => format!("hypot({}, {})", inner(a), inner(b)),
             Node::Neg(a) => format!("-{}", factor(a)),
             Node::Call(Function::Sqrt, a) => format!("sqrt({})", inner(a)),
             Node::Call(Function::Sigmoid, a) => format!("sigmoid({})", inner(a)),
+            Node::Call(Function::SigmoidSlope, a) => format!("sigmoid'({})", inner(a)),
             Node::Call(Function::Gate { order }, a) => {
                 format!("gate{}({})", "'".repeat(order.into()), inner(a))
             }

@@ -51,8 +51,14 @@ pub fn cost(program: &Program) -> Cost {
 fn count(cost: &mut Cost, node: Node) {
     match node {
         Node::Add(..) | Node::Sub(..) | Node::Neg(_) => cost.additions += 1,
-        Node::Mul(..) => cost.multiplications += 1,
+        Node::Mul(..) | Node::Damp(..) => cost.multiplications += 1,
         Node::Div(..) | Node::Call(Function::Sqrt, _) => cost.divisions += 1,
+        // Quotient, square, sum, root and product.
+        Node::Hypot(..) => {
+            cost.divisions += 2;
+            cost.multiplications += 2;
+            cost.additions += 1;
+        }
         Node::Call(..) => cost.transcendentals += 1,
         _ => {}
     }

@@ -13,11 +13,16 @@ use super::program::{ColumnSum, LaneTensor, Program};
 /// can be differentiated again. The program's own row sums come first among the adjoint's and are
 /// marked as saved.
 ///
+/// Gradients stay in the range of the values they belong to. The norm `y = o r`, `r = 1 / sqrt(s)`, has
+/// the gradient `r g - y r mean(g y)`: the gradient of the logarithm of a reciprocal is `g y`, so that
+/// neither a power of `r` nor the product of `g` with an `o` of any size comes up.
+///
 /// New inputs are named `grad_` and the name of the output; new outputs `grad_` and the name of
 /// the input.
 pub fn differentiate(program: &Program) -> Program {
     let mut adjoint = Adjoint {
         gradients: vec![None; program.graph.len()],
+        log_gradients: vec![None; program.graph.len()],
         cut_gradients: vec![None; program.cuts.len()],
         out: Program {
             name: format!("{}_grad", program.name),
@@ -38,6 +43,9 @@ pub fn differentiate(program: &Program) -> Program {
 struct Adjoint {
     // By node of the original program.
     gradients: Vec<Option<Id>>,
+    // The gradient of the logarithm of each reciprocal, by its node in the original program, from the
+    // products that it is a factor of.
+    log_gradients: Vec<Option<Id>>,
     // By cut of the original program: the components of its gradient, themselves a cut.
     cut_gradients: Vec<Option<Vec<Id>>>,
     out: Program,
@@ -64,11 +72,15 @@ impl Adjoint {
     }
 
     fn add(&mut self, id: Id, gradient: Id) {
-        let total = match self.gradients[id.index()] {
+        let total = self.sum(self.gradients[id.index()], gradient);
+        self.gradients[id.index()] = Some(total);
+    }
+
+    fn sum(&mut self, so_far: Option<Id>, gradient: Id) -> Id {
+        match so_far {
             Some(so_far) => self.graph().add(so_far, gradient),
             None => gradient,
-        };
-        self.gradients[id.index()] = Some(total);
+        }
     }
 
     fn subtract(&mut self, id: Id, gradient: Id) {
@@ -85,6 +97,7 @@ impl Adjoint {
         if let Node::Cut { cut, component } = program.graph.node(id) {
             return self.pull_back_cut(program, cut, component);
         }
+        self.pull_back_logarithm(program, id);
         let Some(gradient) = self.gradients[id.index()] else {
             return;
         };
@@ -100,24 +113,39 @@ impl Adjoint {
             Node::Mul(a, b) if a == b => {
                 let two = self.graph().constant(2.0);
                 let twice = self.graph().mul(gradient, two);
-                let to_a = self.graph().mul(twice, a);
+                let to_a = self.multiply_near(twice, a);
                 self.add(a, to_a);
             }
             Node::Mul(a, b) => {
-                let to_a = self.graph().mul(gradient, b);
-                let to_b = self.graph().mul(gradient, a);
+                let g = &program.graph;
+                for (factor, other) in [(a, b), (b, a)] {
+                    if denominator(g, factor).is_some() {
+                        let to_logarithm = self.graph().mul(gradient, id);
+                        let so_far = self.log_gradients[factor.index()];
+                        let total = self.sum(so_far, to_logarithm);
+                        self.log_gradients[factor.index()] = Some(total);
+                    } else {
+                        let to_factor = self.graph().mul(gradient, other);
+                        self.add(factor, to_factor);
+                    }
+                }
+            }
+            Node::Damp(a, b) => {
+                // A closed gate lets no gradient through either.
+                let to_a = match is_gate(program, b) {
+                    true => self.graph().damp(b, gradient),
+                    false => self.graph().mul(gradient, b),
+                };
+                let to_b = self.graph().damp(a, gradient);
                 self.add(a, to_a);
                 self.add(b, to_b);
             }
-            Node::Div(a, b) if let Some(square) = root_below_one(&program.graph, a, b) => {
-                // 1 / sqrt(a) has the slope -(1 / sqrt(a))^3 / 2: no further root, no quotient.
-                let g = self.graph();
-                let half = g.constant(0.5);
-                let power = g.mul(id, id);
-                let cube = g.mul(power, id);
-                let slope = g.mul(cube, half);
-                let to_square = g.mul(gradient, slope);
-                self.subtract(square, to_square);
+            Node::Hypot(a, b) => {
+                for leg in [a, b] {
+                    let slope = self.graph().div(leg, id);
+                    let to_leg = self.graph().mul(gradient, slope);
+                    self.add(leg, to_leg);
+                }
             }
             Node::Div(a, b) => {
                 let to_a = self.graph().div(gradient, b);
@@ -127,8 +155,13 @@ impl Adjoint {
             }
             Node::Neg(a) => self.subtract(a, gradient),
             Node::Call(function, a) => {
-                let slope = slope(self.graph(), function, a, id);
-                let to_a = self.graph().mul(gradient, slope);
+                let g = self.graph();
+                let slope = slope(g, function, a, id);
+                let to_a = match function {
+                    Function::Sqrt => g.mul(gradient, slope),
+                    // A gate that is flat hides what it would multiply, even an infinity.
+                    _ => g.damp(slope, gradient),
+                };
                 self.add(a, to_a);
             }
             Node::RowSum(index) => {
@@ -139,6 +172,55 @@ impl Adjoint {
             // Collected by `finish`.
             Node::Lane { .. } | Node::Param { .. } => {}
         }
+    }
+
+    /// `r = 1 / d`: `d ln r = -r dd`. Of `r = 1 / sqrt(s)` it is `-ds / (2 s)`, without a further root or
+    /// quotient; `1 / s = r r` is in range wherever `s` is.
+    fn pull_back_logarithm(&mut self, program: &Program, id: Id) {
+        let Some(gradient) = self.log_gradients[id.index()] else {
+            return;
+        };
+        let Some(denominator) = denominator(&program.graph, id) else {
+            return;
+        };
+        let to_denominator = self.graph().mul(gradient, id);
+        match program.graph.node(denominator) {
+            Node::Call(Function::Sqrt, square) => {
+                let g = self.graph();
+                let half = g.constant(0.5);
+                let twice = g.mul(to_denominator, id);
+                let to_square = g.mul(twice, half);
+                self.subtract(square, to_square);
+            }
+            _ => self.subtract(denominator, to_denominator),
+        }
+    }
+
+    /// `product * value`. If the program computes `value` times some factor of the product, that is
+    /// what the others multiply: a factor that undoes the size of the value belongs beside it.
+    fn multiply_near(&mut self, product: Id, value: Id) -> Id {
+        let g = self.graph();
+        let mut factors = Factors::default();
+        factors.collect(g, product);
+        let found = factors
+            .others
+            .iter()
+            .enumerate()
+            .find_map(|(index, &factor)| {
+                let near = g.find_product(factor, value)?;
+                Some((index, near))
+            });
+        let Some((index, near)) = found else {
+            return g.mul(product, value);
+        };
+        factors.others.remove(index);
+        // Factors that all channels share come first: they are multiplied once a row.
+        let (each, once): (Vec<Id>, Vec<Id>) = factors.others.iter().partition(|&&f| g.varies(f));
+        let mut rest = g.constant(factors.constant);
+        for factor in once.into_iter().chain(each) {
+            rest = g.mul(rest, factor);
+        }
+        g.mul(rest, near)
     }
 
     /// The components of a cut are consecutive nodes, so at the first visit of a cut (its last
@@ -191,11 +273,52 @@ impl Adjoint {
     }
 }
 
-/// The `x` of `1 / sqrt(x)`.
-fn root_below_one(g: &Graph, one: Id, root: Id) -> Option<Id> {
-    match g.node(root) {
-        Node::Call(Function::Sqrt, x) if g.constant_value(one) == Some(1.0) => Some(x),
+/// The factors of a product.
+struct Factors {
+    constant: f64,
+    others: Vec<Id>,
+}
+
+impl Default for Factors {
+    fn default() -> Self {
+        Self {
+            constant: 1.0,
+            others: Vec::new(),
+        }
+    }
+}
+
+impl Factors {
+    fn collect(&mut self, g: &Graph, id: Id) {
+        match g.node(id) {
+            Node::Mul(a, b) => {
+                self.collect(g, a);
+                self.collect(g, b);
+            }
+            Node::Neg(a) => {
+                self.constant = -self.constant;
+                self.collect(g, a);
+            }
+            Node::Constant(bits) => self.constant *= f64::from_bits(bits),
+            _ => self.others.push(id),
+        }
+    }
+}
+
+/// The `d` of `1 / d`.
+fn denominator(g: &Graph, id: Id) -> Option<Id> {
+    match g.node(id) {
+        Node::Div(one, d) if g.constant_value(one) == Some(1.0) => Some(d),
         _ => None,
+    }
+}
+
+/// Whether a value is a gate, as computed or kept.
+fn is_gate(program: &Program, id: Id) -> bool {
+    match program.graph.node(id) {
+        Node::Call(Function::Gate { .. }, _) => true,
+        Node::Cut { cut, component } => is_gate(program, program.cuts[cut][component]),
+        _ => false,
     }
 }
 
@@ -206,9 +329,13 @@ fn slope(g: &mut Graph, function: Function, a: Id, value: Id) -> Id {
             let half = g.constant(0.5);
             g.div(half, value)
         }
-        Function::Sigmoid => {
-            let one = g.constant(1.0);
-            let rest = g.sub(one, value);
+        Function::Sigmoid => g.call(Function::SigmoidSlope, a),
+        // s' (1 - 2 s)
+        Function::SigmoidSlope => {
+            let (one, two) = (g.constant(1.0), g.constant(2.0));
+            let s = g.call(Function::Sigmoid, a);
+            let twice = g.mul(two, s);
+            let rest = g.sub(one, twice);
             g.mul(value, rest)
         }
         Function::Gate { order } => g.call(Function::Gate { order: order + 1 }, a),

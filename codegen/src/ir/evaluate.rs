@@ -98,9 +98,16 @@ fn evaluate_row(
                     Node::Sub(a, b) => at(a) - at(b),
                     Node::Mul(a, b) => at(a) * at(b),
                     Node::Div(a, b) => at(a) / at(b),
+                    Node::Damp(a, _) if at(a) == 0.0 => 0.0,
+                    Node::Damp(a, b) => at(a) * at(b),
+                    Node::Hypot(a, b) => at(a).hypot(at(b)),
                     Node::Neg(a) => -at(a),
                     Node::Call(Function::Sqrt, a) => at(a).sqrt(),
                     Node::Call(Function::Sigmoid, a) => 1.0 / (1.0 + (-at(a)).exp()),
+                    Node::Call(Function::SigmoidSlope, a) => {
+                        let e = (-at(a).abs()).exp();
+                        e / (1.0 + e).powi(2)
+                    }
                     Node::Call(Function::Gate { order }, a) => (run_time.gate)(order, at(a)),
                 }
             })

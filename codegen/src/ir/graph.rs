@@ -182,6 +182,36 @@ impl Graph {
         self.intern(Node::Div(a, b))
     }
 
+    /// `a b`, and 0 where `a` is 0.
+    pub fn damp(&mut self, a: Id, b: Id) -> Id {
+        let is = |id, value| self.constant_value(id) == Some(value);
+        if self.constant_value(a).is_some() || is(b, 0.0) || is(b, 1.0) {
+            return self.mul(a, b);
+        }
+        if let Some(a) = self.negated(a) {
+            let product = self.damp(a, b);
+            return self.neg(product);
+        }
+        if let Some(b) = self.negated(b) {
+            let product = self.damp(a, b);
+            return self.neg(product);
+        }
+        self.intern(Node::Damp(a, b))
+    }
+
+    /// `sqrt(a^2 + b^2)`
+    pub fn hypot(&mut self, a: Id, b: Id) -> Id {
+        let a = self.negated(a).unwrap_or(a);
+        let b = self.negated(b).unwrap_or(b);
+        self.intern(Node::Hypot(a, b))
+    }
+
+    /// The product of two values, if the graph holds it.
+    pub fn find_product(&self, a: Id, b: Id) -> Option<Id> {
+        let (a, b) = if a <= b { (a, b) } else { (b, a) };
+        self.index.get(&Node::Mul(a, b)).copied()
+    }
+
     /// `f(a)`
     pub fn call(&mut self, function: Function, a: Id) -> Id {
         self.intern(Node::Call(function, a))

@@ -27,6 +27,8 @@ pub enum Function {
     Sqrt,
     /// `1 / (1 + exp(-x))`.
     Sigmoid,
+    /// The derivative of [`Self::Sigmoid`].
+    SigmoidSlope,
     /// The derivative of order `order` of the gate that the call chooses at run time.
     Gate {
         /// 0 the gate itself, 1 its slope, 2 its curvature.
@@ -75,6 +77,11 @@ pub enum Node {
     Mul(Id, Id),
     /// `a / b`
     Div(Id, Id),
+    /// `a b`, and 0 where `a` is 0, whatever `b` is. A closed gate lets nothing through, not even an
+    /// infinity.
+    Damp(Id, Id),
+    /// `sqrt(a^2 + b^2)`; no square overflows or underflows.
+    Hypot(Id, Id),
     /// `-a`
     Neg(Id),
     /// `f(a)`
@@ -85,9 +92,12 @@ impl Node {
     /// The operands, in order.
     pub fn operands(&self) -> impl Iterator<Item = Id> {
         let (a, b) = match *self {
-            Node::Add(a, b) | Node::Sub(a, b) | Node::Mul(a, b) | Node::Div(a, b) => {
-                (Some(a), Some(b))
-            }
+            Node::Add(a, b)
+            | Node::Sub(a, b)
+            | Node::Mul(a, b)
+            | Node::Div(a, b)
+            | Node::Damp(a, b)
+            | Node::Hypot(a, b) => (Some(a), Some(b)),
             Node::Neg(a) | Node::Call(_, a) => (Some(a), None),
             _ => (None, None),
         };

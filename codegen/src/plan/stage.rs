@@ -318,6 +318,8 @@ impl<'a> Builder<'a> {
             Node::Sub(a, b) => Node::Sub(self.import(a), self.import(b)),
             Node::Mul(a, b) => Node::Mul(self.import(a), self.import(b)),
             Node::Div(a, b) => Node::Div(self.import(a), self.import(b)),
+            Node::Damp(a, b) => Node::Damp(self.import(a), self.import(b)),
+            Node::Hypot(a, b) => Node::Hypot(self.import(a), self.import(b)),
             Node::Neg(a) => Node::Neg(self.import(a)),
             Node::Call(function, a) => Node::Call(function, self.import(a)),
             leaf @ (Node::Constant(_) | Node::Uniform(_)) => leaf,

@@ -1,6 +1,6 @@
 //! Gates, norms and normalisations: the operators around the products.
 
-use cayley::{Algebra, GradeSet};
+use cayley::{Algebra, GradeSet, InvariantForm};
 
 use super::multivector::{Multivector, smooth_norm};
 use crate::ir::{Function, Graph, Id, Node, Program, Uniform};
@@ -22,34 +22,108 @@ fn full_input(p: &mut Program, algebra: &Algebra) -> Multivector {
     Multivector::input(p, algebra, "x", GradeSet::full(algebra.dim()))
 }
 
-/// The RMS norm per grade: `o_i / sqrt(sum over channels and the grade of o_i^2 / channels + eps)`
-/// (Euclidean, as flash-clifford's).
-pub(super) fn grade_rms(p: &mut Program, algebra: &Algebra, x: &Multivector) -> Multivector {
-    let mut reciprocals = Vec::new();
-    for grade in x.grades.iter() {
-        let mut squares = Vec::new();
-        for (_, x) in x.grade(algebra, grade) {
-            squares.push((1, p.graph.mul(x, x)));
+/// The measure by which a grade is normalised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Measure {
+    /// The sum of the squares of all coefficients (flash-clifford's).
+    Euclidean,
+    /// The magnitude of the invariant form of the grade, smooth at 0: `|<x_g reverse(x_g)>_0|`, which
+    /// is what CGENN and L-GATr normalise by, grade by grade. Blades with a null vector are left out,
+    /// as GATr does.
+    Invariant,
+}
+
+impl Measure {
+    /// The signs of the squares of a grade.
+    fn form(self, algebra: &Algebra, grade: usize) -> Option<InvariantForm> {
+        let form = algebra.invariant_form(grade);
+        match self {
+            Self::Invariant if !form.is_euclidean() => Some(form),
+            Self::Euclidean | Self::Invariant => None,
         }
-        let total = p.graph.signed_sum(squares);
-        let sum = p.row_sum(total);
+    }
+
+    /// Whether a grade has nothing that could be measured, and so stays as it is.
+    fn leaves(self, algebra: &Algebra, grade: usize) -> bool {
+        self.form(algebra, grade).is_some_and(|form| form.is_zero())
+    }
+
+    /// Whether epsilon is within the measure of a channel, as the smoothing of a magnitude.
+    fn is_smoothed(self, algebra: &Algebra, grade: usize) -> bool {
+        self.form(algebra, grade)
+            .is_some_and(|form| !form.is_definite())
+    }
+
+    /// The measure of a grade in one channel.
+    fn of(self, g: &mut Graph, algebra: &Algebra, x: &Multivector, grade: usize) -> Id {
+        let form = self.form(algebra, grade);
+        let mut squares = Vec::new();
+        for (index, (_, x)) in x.grade(algebra, grade).into_iter().enumerate() {
+            let sign = form.as_ref().map_or(1, |form| form.signs()[index]);
+            if sign != 0 {
+                squares.push((sign, g.mul(x, x)));
+            }
+        }
+        let total = g.signed_sum(squares);
+        match self.is_smoothed(algebra, grade) {
+            true => {
+                let eps = g.uniform(Uniform::Eps);
+                g.hypot(total, eps)
+            }
+            false => total,
+        }
+    }
+
+    /// The root mean measure of a grade, from its sum over channels. It is `sqrt(eps)` for zeros.
+    fn root(self, g: &mut Graph, algebra: &Algebra, grade: usize, sum: Id) -> Id {
+        let per_channel = g.uniform(Uniform::InvChannels);
+        let mut mean = g.mul(sum, per_channel);
+        if !self.is_smoothed(algebra, grade) {
+            let eps = g.uniform(Uniform::Eps);
+            mean = g.add(mean, eps);
+        }
+        g.call(Function::Sqrt, mean)
+    }
+}
+
+/// The norm per grade: `o_g = x_g / sqrt(mean over channels of the measure of x_g + eps)`. Where a
+/// measure has both signs, `eps` smooths its magnitude instead, `sqrt(q^2 + eps^2)`: near 0 the two
+/// forms agree, and far from it, too.
+pub(super) fn normalized_grades(
+    p: &mut Program,
+    algebra: &Algebra,
+    x: &Multivector,
+    measure: Measure,
+) -> Multivector {
+    let mut reciprocals = Vec::new();
+    for grade in x.grades.iter().filter(|&g| !measure.leaves(algebra, g)) {
+        let own = measure.of(&mut p.graph, algebra, x, grade);
+        let sum = p.row_sum(own);
         let g = &mut p.graph;
-        let root = rms_root(g, sum);
+        let root = measure.root(g, algebra, grade, sum);
         let one = g.constant(1.0);
         reciprocals.push((grade, g.div(one, root)));
     }
     x.map(algebra, |blade, x| {
-        let grade = algebra.grade_of(blade);
-        let found = reciprocals.iter().find(|(g, _)| *g == grade);
-        found.map_or(x, |&(_, r)| p.graph.mul(x, r))
+        let found = factor_of(&reciprocals, algebra.grade_of(blade));
+        found.map_or(x, |factor| p.graph.mul(x, factor))
     })
 }
 
-/// The inverse of [`grade_rms`], from its output and its row sums: what the backward pass of the
-/// fully connected product reads instead of computing the product again.
-pub(super) fn undo_grade_rms(algebra: &Algebra, grades: GradeSet) -> Program {
-    let formula = "o_g = x_g sqrt(mean_c |o_g|^2 + eps), the mean saved";
-    let mut p = Program::new("undo_grade_rms", formula);
+/// The inverse of [`normalized_grades`], from its output and its row sums: what the backward pass of
+/// the fully connected product reads instead of computing the product again.
+pub(super) fn undo_norm(algebra: &Algebra, grades: GradeSet, measure: Measure) -> Program {
+    let (name, formula) = match measure {
+        Measure::Euclidean => (
+            "undo_grade_rms",
+            "o_g = x_g sqrt(mean_c |o_g|^2 + eps), the mean saved",
+        ),
+        Measure::Invariant => (
+            "undo_grade_invariant",
+            "o_g = x_g sqrt(mean_c |<o_g reverse(o_g)>_0| + eps), the mean saved",
+        ),
+    };
+    let mut p = Program::new(name, formula);
     let x = Multivector::input(&mut p, algebra, "x", grades);
     let zero = p.graph.constant(0.0);
     let mut roots = Vec::new();
@@ -57,25 +131,24 @@ pub(super) fn undo_grade_rms(algebra: &Algebra, grades: GradeSet) -> Program {
         // Saved by the forward pass of the norm, so its definition is not used.
         p.row_sums.push(zero);
         p.saved_row_sums += 1;
-        let sum = p.graph.intern(Node::RowSum(index));
-        roots.push((grade, rms_root(&mut p.graph, sum)));
+        if !measure.leaves(algebra, grade) {
+            let sum = p.graph.intern(Node::RowSum(index));
+            roots.push((grade, measure.root(&mut p.graph, algebra, grade, sum)));
+        }
     }
+    // A root may be infinite where the sum of squares was: the norm is 0 there, and so was lost.
     let o = x.map(algebra, |blade, x| {
-        let grade = algebra.grade_of(blade);
-        let found = roots.iter().find(|(g, _)| *g == grade);
-        found.map_or(x, |&(_, root)| p.graph.mul(x, root))
+        let found = factor_of(&roots, algebra.grade_of(blade));
+        found.map_or(x, |root| p.graph.damp(x, root))
     });
     o.output(&mut p, algebra);
     p
 }
 
-/// `sqrt(sum / channels + eps)`
-fn rms_root(g: &mut Graph, sum: Id) -> Id {
-    let per_channel = g.uniform(Uniform::InvChannels);
-    let mean = g.mul(sum, per_channel);
-    let eps = g.uniform(Uniform::Eps);
-    let shifted = g.add(mean, eps);
-    g.call(Function::Sqrt, shifted)
+/// The factor of a grade, if it has one.
+fn factor_of(factors: &[(usize, Id)], grade: usize) -> Option<Id> {
+    let found = factors.iter().find(|(g, _)| *g == grade);
+    found.map(|&(_, factor)| factor)
 }
 
 /// CGENN's normalisation: `x_g / (s (|x_g| - 1) + 1 + 1e-6)`, `s = sigmoid(a)`.
@@ -111,11 +184,18 @@ fn gate(algebra: &Algebra) -> Program {
     p
 }
 
-/// The norm as an operator of its own.
-pub(super) fn rms(algebra: &Algebra, grades: GradeSet) -> Program {
-    let mut p = Program::new("grade_rms", "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)");
+/// The norm of some grades as an operator of its own.
+pub(super) fn norm_of_grades(algebra: &Algebra, grades: GradeSet, measure: Measure) -> Program {
+    let (name, formula) = match measure {
+        Measure::Euclidean => ("grade_rms", "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)"),
+        Measure::Invariant => (
+            "grade_invariant",
+            "o_g = x_g / sqrt(mean_c |<x_g reverse(x_g)>_0| + eps)",
+        ),
+    };
+    let mut p = Program::new(name, formula);
     let x = Multivector::input(&mut p, algebra, "x", grades);
-    grade_rms(&mut p, algebra, &x).output(&mut p, algebra);
+    normalized_grades(&mut p, algebra, &x, measure).output(&mut p, algebra);
     p
 }
 
@@ -178,8 +258,11 @@ fn mv_layer_norm(algebra: &Algebra) -> Program {
     let shifted = g.add(mean, tiny);
     let one = g.constant(1.0);
     let reciprocal = g.div(one, shifted);
-    let factor = g.mul(a, reciprocal);
-    let o = x.map(algebra, |_, x| p.graph.mul(factor, x));
+    // The normalised value comes first: it is about 1, and so its products with gradients stay in range.
+    let o = x.map(algebra, |_, x| {
+        let unit = p.graph.mul(x, reciprocal);
+        p.graph.mul(a, unit)
+    });
     o.output(&mut p, algebra);
     p
 }

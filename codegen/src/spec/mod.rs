@@ -11,6 +11,7 @@ mod unary;
 use cayley::{Algebra, GradeSet, ProductKind};
 
 use crate::ir::Program;
+use layers::Measure;
 
 pub use algebras::SHIPPED;
 pub use multivector::Multivector;
@@ -72,16 +73,28 @@ fn fully_connected_parts(algebra: &Algebra) -> Vec<Operator> {
         push(left, right, output, products::path_product(algebra, path));
     }
     // Grade by grade, because it takes any grade sets.
-    for grade in (0..algebra.grade_count()).map(GradeSet::single) {
-        push(grade, grade, grade, layers::rms(algebra, grade));
-        push(grade, grade, grade, layers::undo_grade_rms(algebra, grade));
+    for grade in 0..algebra.grade_count() {
+        let own = GradeSet::single(grade);
+        for &measure in measures(algebra.invariant_form(grade).is_euclidean()) {
+            push(own, own, own, layers::norm_of_grades(algebra, own, measure));
+            push(own, own, own, layers::undo_norm(algebra, own, measure));
+        }
     }
     operators
+}
+
+/// The norms that are generated: one where both are the same.
+fn measures(is_euclidean: bool) -> &'static [Measure] {
+    match is_euclidean {
+        true => &[Measure::Euclidean],
+        false => &[Measure::Euclidean, Measure::Invariant],
+    }
 }
 
 /// The operators that are one lane program.
 pub fn lane_operators(algebra: &Algebra) -> Vec<Operator> {
     let full = GradeSet::full(algebra.dim());
+    let measures = measures(algebra.has_euclidean_norms());
     let mut operators = Vec::new();
     let mut push = |left, right, output, program| {
         operators.push(Operator::new(left, right, output, program));
@@ -89,7 +102,10 @@ pub fn lane_operators(algebra: &Algebra) -> Vec<Operator> {
     for (left, right) in grade_pairs(algebra.dim()) {
         let output = algebra.reachable(ProductKind::Geometric, left, right);
         push(left, right, output, products::sgp(algebra, left, right));
-        push(left, right, output, products::sgp_rms(algebra, left, right));
+        for &measure in measures {
+            let program = products::sgp_norm(algebra, left, right, measure);
+            push(left, right, output, program);
+        }
     }
     for normalize in [false, true] {
         for first_order in [false, true] {
@@ -122,7 +138,10 @@ pub fn lane_operators(algebra: &Algebra) -> Vec<Operator> {
     for program in unary::involutions(algebra) {
         push(full, full, full, program);
     }
-    push(full, full, full, layers::rms(algebra, full));
+    for &measure in measures {
+        let program = layers::norm_of_grades(algebra, full, measure);
+        push(full, full, full, program);
+    }
     for program in layers::all(algebra) {
         push(full, full, full, program);
     }

@@ -177,11 +177,10 @@ impl Multivector {
     }
 }
 
-/// `(q^2 + 1e-16)^(1/4)`, the smooth norm of CGENN, from a quadratic form `q`.
+/// `(q^2 + 1e-16)^(1/4)`, the smooth norm of CGENN, from a quadratic form `q`. The square is not
+/// formed: it would leave the range where the norm does not.
 pub(super) fn smooth_norm(g: &mut Graph, q: Id) -> Id {
-    let square = g.mul(q, q);
-    let tiny = g.constant(1e-16);
-    let smoothed = g.add(square, tiny);
-    let root = g.call(Function::Sqrt, smoothed);
-    g.call(Function::Sqrt, root)
+    let tiny = g.constant(1e-8);
+    let magnitude = g.hypot(q, tiny);
+    g.call(Function::Sqrt, magnitude)
 }

@@ -2,7 +2,7 @@
 
 use cayley::{Algebra, GradeSet, Path, ProductKind};
 
-use super::layers::{grade_rms, normalized};
+use super::layers::{Measure, normalized, normalized_grades};
 use super::multivector::Multivector;
 use crate::ir::{Function, Id, Program};
 
@@ -26,8 +26,9 @@ fn gated_product(
     if gates.iter().any(|&gate| p.graph.varies(gate)) {
         gates = gates.map(|gate| p.cut(vec![gate])[0]);
     }
-    let gate = p.graph.mul(gates[0], gates[1]);
-    product.map(algebra, |_, value| p.graph.mul(gate, value))
+    // Closed gates give 0, also where the product of the open operands would overflow.
+    let gate = p.graph.damp(gates[0], gates[1]);
+    product.map(algebra, |_, value| p.graph.damp(gate, value))
 }
 
 /// The operands and weights of a product between some grades, and the product.
@@ -51,12 +52,21 @@ pub(super) fn sgp(algebra: &Algebra, left: GradeSet, right: GradeSet) -> Program
     p
 }
 
-/// The same with the grade-wise RMS norm (flash-clifford's SGP).
-pub(super) fn sgp_rms(algebra: &Algebra, left: GradeSet, right: GradeSet) -> Program {
-    let formula = "o = grade_rms(weighted_product(w, gate(x), gate(y)))";
-    let mut p = Program::new("sgp_rms", formula);
+/// The steerable product with a grade-wise norm; with the Euclidean one it is flash-clifford's SGP.
+pub(super) fn sgp_norm(
+    algebra: &Algebra,
+    left: GradeSet,
+    right: GradeSet,
+    measure: Measure,
+) -> Program {
+    let (name, norm) = match measure {
+        Measure::Euclidean => ("sgp_rms", "grade_rms"),
+        Measure::Invariant => ("sgp_invariant", "grade_invariant"),
+    };
+    let formula = format!("o = {norm}(weighted_product(w, gate(x), gate(y)))");
+    let mut p = Program::new(name, formula);
     let product = gated_operands(&mut p, algebra, left, right);
-    grade_rms(&mut p, algebra, &product).output(&mut p, algebra);
+    normalized_grades(&mut p, algebra, &product, measure).output(&mut p, algebra);
     p
 }
 
@@ -154,7 +164,7 @@ pub(crate) fn gate_pair() -> Program {
     let g = &mut p.graph;
     let gate_x = g.call(Function::Gate { order: 0 }, x);
     let gate_y = g.call(Function::Gate { order: 0 }, y);
-    let o = g.mul(gate_x, gate_y);
+    let o = g.damp(gate_x, gate_y);
     p.output("o", vec!["1".to_owned()], vec![o]);
     p
 }
@@ -174,7 +184,7 @@ pub(crate) fn path_product(algebra: &Algebra, path: Path) -> Program {
     let components = all
         .grade(algebra, b)
         .into_iter()
-        .map(|(_, sum)| g.mul(factor, sum))
+        .map(|(_, sum)| g.damp(factor, sum))
         .collect();
     Multivector { grades, components }.output(&mut p, algebra);
     p

@@ -63,7 +63,14 @@ fn a_new_signature_is_one_line_away() {
         "tests",
     );
     let library = root.join("crates/flashcliff");
-    write(&library.join("tests/cuda/main.rs"), "fn main() {}\n");
+    // Targets that the manifest names must exist.
+    for target in [
+        "tests/cuda/main.rs",
+        "tests/processes.rs",
+        "examples/gpu.rs",
+    ] {
+        write(&library.join(target), "fn main() {}\n");
+    }
     copy(
         &workspace.join("crates/flashcliff/src"),
         &library.join("src"),

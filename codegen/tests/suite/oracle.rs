@@ -141,26 +141,30 @@ impl Oracle<'_> {
         let name = self.operator.program.name.as_str();
         let grades = self.output_grades();
         match name {
-            "sgp_rms" | "grade_rms" => {
+            "sgp_rms" | "grade_rms" | "sgp_invariant" | "grade_invariant" => {
                 for grade in grades.iter() {
                     let own = self.positions(grades, grade);
-                    let squares = lanes.iter().flat_map(|lane| own.iter().map(|&k| lane[k]));
-                    let sum = squares.fold(Dual::default(), |sum, x| sum.plus(x.times(x)));
+                    let measures = lanes.iter().map(|lane| self.measure(lane, &own, grade));
+                    let sum = measures.fold(Dual::default(), Dual::plus);
                     let mean = sum.scaled(1.0 / channels as f64);
-                    let root = mean.plus(Dual::of(self.options.eps)).sqrt();
+                    let Some(root) = self.root(mean, grade) else {
+                        continue;
+                    };
                     for lane in &mut lanes {
                         own.iter()
                             .for_each(|&k| lane[k] = lane[k].times(root.reciprocal()));
                     }
                 }
             }
-            "undo_grade_rms" => {
+            "undo_grade_rms" | "undo_grade_invariant" => {
                 for (index, grade) in grades.iter().enumerate() {
-                    let mean = saved[index][row] / channels as f64;
-                    let root = (mean + self.options.eps).sqrt();
+                    let mean = Dual::of(saved[index][row] / channels as f64);
+                    let Some(root) = self.root(mean, grade) else {
+                        continue;
+                    };
                     for lane in &mut lanes {
                         for k in self.positions(grades, grade) {
-                            lane[k] = lane[k].scaled(root);
+                            lane[k] = lane[k].scaled(root.value);
                         }
                     }
                 }
@@ -188,7 +192,7 @@ impl Oracle<'_> {
         let name = self.operator.program.name.as_str();
         let geometric = ProductKind::Geometric;
         match name {
-            "sgp" | "sgp_rms" => {
+            "sgp" | "sgp_rms" | "sgp_invariant" => {
                 let (x, y) = (self.gated(left, x), self.gated(right, input(1)));
                 self.product(geometric, (left, &x), (right, &y), Some(self.param(0, c)))
             }
@@ -264,7 +268,11 @@ impl Oracle<'_> {
                 }
                 o
             }
-            "grade_rms" | "undo_grade_rms" | "mv_layer_norm" => x.clone(),
+            "grade_rms"
+            | "grade_invariant"
+            | "undo_grade_rms"
+            | "undo_grade_invariant"
+            | "mv_layer_norm" => x.clone(),
             _ => {
                 let kind = ProductKind::ALL
                     .into_iter()
@@ -358,6 +366,51 @@ impl Oracle<'_> {
     fn quadratic(&self, x: &Lane, blades: std::ops::Range<usize>) -> Dual {
         let terms = blades.map(|b| x[b].times(x[b]).scaled(self.square(b)));
         terms.fold(Dual::default(), Dual::plus)
+    }
+
+    /// The signs of the squares by which a grade is normalised, and whether both occur.
+    fn measured(&self, grade: usize) -> (Vec<f64>, bool) {
+        let range = self.algebra.grade_range(grade);
+        if !self.operator.program.name.ends_with("invariant") {
+            return (vec![1.0; range.len()], false);
+        }
+        // The pseudoscalar can only change its sign, whatever it squares to.
+        if grade == self.algebra.dim() {
+            return (vec![1.0], false);
+        }
+        let signs: Vec<f64> = range.map(|blade| self.square(blade)).collect();
+        let both = signs.contains(&1.0) && signs.contains(&-1.0);
+        match both {
+            true => (signs, true),
+            false => (signs.into_iter().map(f64::abs).collect(), false),
+        }
+    }
+
+    /// The share of one lane in the mean of a grade.
+    fn measure(&self, lane: &Lane, own: &[usize], grade: usize) -> Dual {
+        let (signs, both) = self.measured(grade);
+        let squares = own
+            .iter()
+            .zip(signs)
+            .map(|(&k, sign)| lane[k].times(lane[k]).scaled(sign));
+        let q = squares.fold(Dual::default(), Dual::plus);
+        match both {
+            true => {
+                let eps = self.options.eps;
+                q.times(q).plus(Dual::of(eps * eps)).sqrt()
+            }
+            false => q,
+        }
+    }
+
+    /// What a grade is divided by, if it has an invariant.
+    fn root(&self, mean: Dual, grade: usize) -> Option<Dual> {
+        let (signs, both) = self.measured(grade);
+        let eps = if both { 0.0 } else { self.options.eps };
+        signs
+            .iter()
+            .any(|&sign| sign != 0.0)
+            .then(|| mean.plus(Dual::of(eps)).sqrt())
     }
 
     /// The coefficient of a blade in `<reverse(x) x>_0`.

@@ -67,6 +67,10 @@ pub(crate) fn mutants(plan: &Plan) -> Vec<Mutant> {
                     &[Damage::FlipSign, Damage::DropRight, Damage::DropLeft]
                 }
                 Node::Neg(_) => &[Damage::FlipSign],
+                // A smoothing of 1e-8 shows at zeros only; that of epsilon shows everywhere.
+                Node::Hypot(_, b) if body.graph.constant_value(b).is_none() => {
+                    &[Damage::DropRight, Damage::DropLeft]
+                }
                 _ => &[],
             };
             all.extend(damages.iter().map(|&damage| Mutant {
@@ -191,10 +195,19 @@ fn lane(
             (Node::Sub(a, b), None) | (Node::Add(a, b), Some(_)) => at(a) - at(b),
             (Node::Mul(a, b), _) => at(a) * at(b),
             (Node::Div(a, b), _) => at(a) / at(b),
+            (Node::Damp(a, _), _) if at(a) == 0.0 => 0.0,
+            (Node::Damp(a, b), _) => at(a) * at(b),
+            (Node::Hypot(a, _), Some(Damage::DropRight)) => at(a).abs(),
+            (Node::Hypot(_, b), Some(_)) => at(b).abs(),
+            (Node::Hypot(a, b), None) => at(a).hypot(at(b)),
             (Node::Neg(a), None) => -at(a),
             (Node::Neg(a), Some(_)) => at(a),
             (Node::Call(Function::Sqrt, a), _) => at(a).sqrt(),
             (Node::Call(Function::Sigmoid, a), _) => 1.0 / (1.0 + (-at(a)).exp()),
+            (Node::Call(Function::SigmoidSlope, a), _) => {
+                let e = (-at(a).abs()).exp();
+                e / (1.0 + e).powi(2)
+            }
             (Node::Call(Function::Gate { order }, a), _) => (options.gate)(order, at(a)),
         };
         values[id.index()] = value;

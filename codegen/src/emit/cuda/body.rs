@@ -174,9 +174,16 @@ impl<'a> Emitter<'a> {
                 Some(a) => format!("fc::reciprocal_root({})", self.value(a)),
                 None => format!("fc::divide({}, {})", self.value(a), self.value(b)),
             },
+            Node::Damp(a, b) => format!("fc::damp({}, {})", self.value(a), self.value(b)),
+            Node::Hypot(a, b) => {
+                format!("fc::hypotenuse({}, {})", self.value(a), self.value(b))
+            }
             Node::Neg(a) => format!("(-{})", self.value(a)),
             Node::Call(Function::Sqrt, a) => format!("fc::square_root({})", self.value(a)),
             Node::Call(Function::Sigmoid, a) => format!("fc::sigmoid({})", self.value(a)),
+            Node::Call(Function::SigmoidSlope, a) => {
+                format!("fc::sigmoid_slope({})", self.value(a))
+            }
             Node::Call(Function::Gate { order }, a) => {
                 let function = ["gate", "gate_slope", "gate_curvature"][usize::from(order)];
                 format!("fc::{function}(u.gate, {})", self.value(a))

@@ -354,11 +354,15 @@ impl<'a> AlgebraEmitter<'a> {
     }
 
     /// The operators that networks spend their time in: worth kernels of their own for calls of the
-    /// simplest form.
+    /// simplest form. Of the norms that is the default one.
     fn is_headline(&self, operator: &Operator) -> bool {
         let full = GradeSet::full(self.algebra.dim());
         let whole = operator.left == full && operator.right == full;
-        whole && operator.program.name.starts_with("sgp")
+        let default = match self.algebra.has_euclidean_norms() {
+            true => "sgp_rms",
+            false => "sgp_invariant",
+        };
+        whole && ["sgp", default].contains(&operator.program.name.as_str())
     }
 
     fn header(&self, what: &str) -> String {

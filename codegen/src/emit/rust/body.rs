@@ -257,9 +257,12 @@ impl<'a> Emitter<'a> {
             Node::Sub(a, b) => self.binary("sub", a, b),
             Node::Mul(a, b) => self.binary("mul", a, b),
             Node::Div(a, b) => self.binary("div", a, b),
+            Node::Damp(a, b) => self.function("damp", a, b),
+            Node::Hypot(a, b) => self.function("hypot", a, b),
             Node::Neg(a) => self.unary(quote!(V::neg), a),
             Node::Call(Function::Sqrt, a) => self.unary(quote!(V::sqrt), a),
             Node::Call(Function::Sigmoid, a) => self.unary(quote!(V::sigmoid), a),
+            Node::Call(Function::SigmoidSlope, a) => self.unary(quote!(V::sigmoid_slope), a),
             Node::Call(Function::Gate { order }, a) => {
                 let function = format_ident!(
                     "{}",
@@ -274,6 +277,11 @@ impl<'a> Emitter<'a> {
     fn binary(&self, method: &str, a: Id, b: Id) -> TokenStream {
         let (method, a, b) = (format_ident!("{method}"), self.value(a), self.value(b));
         quote!(V::#method(#a, #b))
+    }
+
+    fn function(&self, name: &str, a: Id, b: Id) -> TokenStream {
+        let (name, a, b) = (format_ident!("{name}"), self.value(a), self.value(b));
+        quote!(#name::<V>(#a, #b))
     }
 
     fn unary(&self, function: TokenStream, a: Id) -> TokenStream {
