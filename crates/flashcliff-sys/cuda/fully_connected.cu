@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "skeleton/blocks/entry.h"
+#include "skeleton/blocks/invariant.cuh"
 #include "skeleton/blocks/norm.cuh"
 #include "skeleton/launch.cuh"
 #include "skeleton/memory.cuh"
@@ -167,6 +168,8 @@ Grades grades_of(const fc_block &block) {
     if (block.result[grade] < 0) continue;
     grades.of_algebra[grades.count] = grade;
     grades.first[grades.count] = block.result[grade];
+    grades.plus[grades.count] = block.plus[grade];
+    grades.minus[grades.count] = block.minus[grade];
     grades.blades[grades.count++] = block.blades[grade];
   }
   return grades;
@@ -274,8 +277,11 @@ extern "C" int fc_block_norm(const fc_block *block, const void *product, void *o
   const auto run = [&](auto variant, const fc::Grades &grades, dim3 grid) -> int {
     using V = decltype(variant);
     using T = typename V::T;
-    return fc::launch(fc::norm_kernel<T, V::kChannels, V::kType, V::kOperands, V::kThreads>, grid, dim3(fc::norm_threads(V::kThreads)),
-                      stream, *block, grades, static_cast<const T *>(product), output, static_cast<T *>(saved));
+    constexpr auto usual = fc::norm_kernel<T, V::kChannels, V::kType, V::kOperands, V::kThreads>;
+    constexpr auto invariant = fc::invariant_norm_kernel<T, V::kChannels, V::kType, V::kOperands, V::kThreads>;
+    const auto kernel = !block->norm || grades.are_euclidean() ? usual : invariant;
+    return fc::launch(kernel, grid, dim3(fc::norm_threads(V::kThreads)), stream, *block, grades, static_cast<const T *>(product), output,
+                      static_cast<T *>(saved));
   };
   return fc::with_rows(*block, run, product, output);
 }
@@ -285,8 +291,11 @@ extern "C" int fc_block_undo_norm(const fc_block *block, const void *output, con
   const auto run = [&](auto variant, const fc::Grades &grades, dim3 grid) -> int {
     using V = decltype(variant);
     using T = typename V::T;
-    return fc::launch(fc::undo_norm_kernel<T, V::kChannels, V::kType, V::kOperands, V::kThreads>, grid,
-                      dim3(fc::norm_threads(V::kThreads)), stream, *block, grades, output, grad_output, static_cast<const T *>(saved), grad_product);
+    constexpr auto usual = fc::undo_norm_kernel<T, V::kChannels, V::kType, V::kOperands, V::kThreads>;
+    constexpr auto invariant = fc::undo_invariant_norm_kernel<T, V::kChannels, V::kType, V::kOperands, V::kThreads>;
+    const auto kernel = !block->norm || grades.are_euclidean() ? usual : invariant;
+    return fc::launch(kernel, grid, dim3(fc::norm_threads(V::kThreads)), stream, *block, grades, output, grad_output,
+                      static_cast<const T *>(saved), grad_product);
   };
   return fc::with_rows(*block, run, output, grad_output, grad_product);
 }

@@ -1,6 +1,6 @@
 /* C interface of the fully connected product (fcgp_norm), in blocks of rows: what is around the matrix products, which cuBLASLt
  * computes. For each path p = (a, b, c), A_p [blades of b, rows, in] holds the terms of the path between x_a and y_c, gated; the
- * product is o_b = grade_rms(sum over p of A_p w_p).
+ * product is o_b = norm(sum over p of A_p w_p).
  *
  * Like fc_launch: functions return a cudaError_t or an FC_ERROR_ code as an int, 0 for success; launches go to a stream of
  * the current CUDA context, never synchronise, never allocate, and can be captured into a graph once fc_block_prepare and a call
@@ -57,6 +57,10 @@ typedef struct fc_block {
   int8_t right[FC_MAX_GRADES];
   int8_t result[FC_MAX_GRADES];
   int8_t blades[FC_MAX_GRADES];
+  /* For each grade of the algebra its norm: the blades whose squares are added and subtracted, a bit each. Subtracted ones make it
+   * the magnitude of a form of both signs, smoothed by eps. A grade without any blade stays as it is. */
+  int32_t plus[FC_MAX_GRADES];
+  int32_t minus[FC_MAX_GRADES];
   /* For each path of the algebra its place among those to the same grade, -1 if it is absent; and how many there are. */
   int8_t path[FC_MAX_PATHS];
   int8_t paths[FC_MAX_GRADES];
@@ -85,7 +89,7 @@ int fc_block_pull_back(const fc_block_kernels *kernels, const fc_block *block, i
                        void *grad_x, void *grad_y, void *stream);
 
 /* The rows of the output from the product [blades, rows, out] in the arithmetic type, normalised if there is a norm; then
- * also its sums of squares, unless `saved` is null. A scaled block needs the exponents of weights and of rows. */
+ * also its sums over channels, unless `saved` is null. A scaled block needs the exponents of weights and of rows. */
 int fc_block_norm(const fc_block *block, const void *product, void *output, void *saved, void *stream);
 
 /* The gradient of the product, [blades, rows, out] in the type of operands, from the rows of that of the output;

@@ -357,13 +357,17 @@ pub struct fc_block {
     pub right: [i8; 6usize],
     pub result: [i8; 6usize],
     pub blades: [i8; 6usize],
+    /** For each grade of the algebra its norm: the blades whose squares are added and subtracted, a bit each. Subtracted ones make it
+ the magnitude of a form of both signs, smoothed by eps. A grade without any blade stays as it is.*/
+    pub plus: [i32; 6usize],
+    pub minus: [i32; 6usize],
     /// For each path of the algebra its place among those to the same grade, -1 if it is absent; and how many there are.
     pub path: [i8; 64usize],
     pub paths: [i8; 6usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of fc_block"][::core::mem::size_of::<fc_block>() - 216usize];
+    ["Size of fc_block"][::core::mem::size_of::<fc_block>() - 264usize];
     ["Alignment of fc_block"][::core::mem::align_of::<fc_block>() - 8usize];
     ["Offset of field: fc_block::x"][::core::mem::offset_of!(fc_block, x) - 0usize];
     ["Offset of field: fc_block::y"][::core::mem::offset_of!(fc_block, y) - 8usize];
@@ -407,11 +411,17 @@ const _: () = {
         "Offset of field: fc_block::blades",
     ][::core::mem::offset_of!(fc_block, blades) - 138usize];
     [
+        "Offset of field: fc_block::plus",
+    ][::core::mem::offset_of!(fc_block, plus) - 144usize];
+    [
+        "Offset of field: fc_block::minus",
+    ][::core::mem::offset_of!(fc_block, minus) - 168usize];
+    [
         "Offset of field: fc_block::path",
-    ][::core::mem::offset_of!(fc_block, path) - 144usize];
+    ][::core::mem::offset_of!(fc_block, path) - 192usize];
     [
         "Offset of field: fc_block::paths",
-    ][::core::mem::offset_of!(fc_block, paths) - 208usize];
+    ][::core::mem::offset_of!(fc_block, paths) - 256usize];
 };
 impl Default for fc_block {
     fn default() -> Self {
@@ -598,7 +608,7 @@ unsafe extern "C" {
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
     /** The rows of the output from the product \[blades, rows, out\] in the arithmetic type, normalised if there is a norm; then
- also its sums of squares, unless `saved` is null. A scaled block needs the exponents of weights and of rows.*/
+ also its sums over channels, unless `saved` is null. A scaled block needs the exponents of weights and of rows.*/
     pub fn fc_block_norm(
         block: *const fc_block,
         product: *const ::core::ffi::c_void,

@@ -29,18 +29,20 @@ FC_INLINE double bell(double x) { return ::exp(-0.5 * x * x); }
 template <class T>
 FC_INLINE T normal_pdf(T x) { return T(0.39894228040143268) * bell(x); }
 
-// Half of erfc(|x| / sqrt 2), the tail of the normal distribution, as exp(-x^2 / 2) t q(t), t = 1 / (1 + 0.36 |x| / sqrt 2).
-// q is a minimax fit of degree 6; the absolute error is below 1e-8 before rounding. No branch, no table, and the slope needs
-// the same exponential.
+// The tail of the normal distribution beyond |x|, as exp(-x^2 / 2) t q(t), t = 1 / (1 + 0.43 |x|). q has degree 9 and a relative
+// error of 1.4e-7 from 0 to infinity. No branch, no table, and the slope needs the same exponential.
 FC_INLINE float normal_tail(float x) {
-  const float t = fast_reciprocal(fmaf(0.25455844122715711f, fabsf(x), 1.0f));
-  float q = -0.079062960321709925f;
-  q = fmaf(q, t, 0.2693368254017933f);
-  q = fmaf(q, t, -0.1537780553730046f);
-  q = fmaf(q, t, 0.19086546619174375f);
-  q = fmaf(q, t, 0.06620266965654407f);
-  q = fmaf(q, t, 0.10499549048914149f);
-  q = fmaf(q, t, 0.10144055745781475f);
+  const float t = fast_reciprocal(fmaf(0.43f, fabsf(x), 1.0f));
+  float q = 0.04441949110786108f;
+  q = fmaf(q, t, -0.21195847299617446f);
+  q = fmaf(q, t, 0.3809430814705691f);
+  q = fmaf(q, t, -0.27125082350655827f);
+  q = fmaf(q, t, 0.011236638577424232f);
+  q = fmaf(q, t, -0.013949575797782391f);
+  q = fmaf(q, t, 0.07771126925960041f);
+  q = fmaf(q, t, 0.13975651361392247f);
+  q = fmaf(q, t, 0.17154675504882808f);
+  q = fmaf(q, t, 0.1715451732409254f);
   return q * t * bell(x);
 }
 
@@ -81,9 +83,21 @@ FC_INLINE A gate(int kind, const A &x) {
   }
 }
 
-// The slope of a sigmoid of something with slope `inner`, given its value.
+// The slope of the logistic function: from the tail on either side, since 1 - s has no bits left where s is close to 1.
 template <class T>
-FC_INLINE T logistic_slope(T value, T inner) { return value * (T(1) - value) * inner; }
+FC_INLINE T logistic_slope(T x) {
+  const T tail = logistic(x < 0 ? x : -x);
+  return tail * (T(1) - tail);
+}
+
+template <class A>
+FC_INLINE A sigmoid_slope(const A &a) {
+  return each(a, [](auto v) { return logistic_slope(v); });
+}
+
+// The same for an argument with a slope, which may be infinite where that of the function is 0.
+template <class T>
+FC_INLINE T logistic_slope(T argument, T inner) { return damp(logistic_slope(argument), inner); }
 
 // The gate and its derivative.
 template <class A>
@@ -98,16 +112,16 @@ FC_INLINE void gate_and_slope(int kind, const A &x, A &value, A &slope) {
     case FC_GATE_GELU_TANH:
       value = each(x, [](T v) { return logistic(tanh_argument(v)); });
       slope = each(x, [](T v) {
-        return logistic_slope(logistic(tanh_argument(v)), fused(v * v, T(3 * kTanhCubic), T(1)) * T(2 * kTanhScale));
+        return logistic_slope(tanh_argument(v), fused(v * v, T(3 * kTanhCubic), T(1)) * T(2 * kTanhScale));
       });
       break;
     case FC_GATE_SILU:
       value = each(x, [](T v) { return logistic(v); });
-      slope = each(value, [](T s) { return logistic_slope(s, T(1)); });
+      slope = each(x, [](T v) { return logistic_slope(v, T(1)); });
       break;
     case FC_GATE_SIGMOID:
       value = each(x, [](T v) { return logistic(T(kSigmoidScale) * v); });
-      slope = each(value, [](T s) { return logistic_slope(s, T(kSigmoidScale)); });
+      slope = each(x, [](T v) { return logistic_slope(T(kSigmoidScale) * v, T(kSigmoidScale)); });
       break;
     default:
       value = each(x, [](T) { return T(1); });

@@ -137,6 +137,39 @@ FC_INLINE A reciprocal_root(const A &a) {
   return each(a, [](auto v) { return inverse_root(v); });
 }
 
+// a b, and 0 where a is 0, whatever b is.
+template <class A, class B>
+FC_INLINE auto damp(const A &a, const B &b) {
+  using R = wider<A, B>;
+  if constexpr (IsLanes<R>::value) {
+    R r;
+    FC_EACH(R::kCount, r.v[i] = at(a, i) == 0 ? 0 : at(a, i) * at(b, i))
+    return r;
+  } else {
+    return a == 0 ? R(0) : a * b;
+  }
+}
+
+// sqrt(a^2 + b^2) for b >= 0, without the squares: they would leave the range.
+template <class T>
+FC_INLINE T scalar_hypotenuse(T a, T b) {
+  a = a < 0 ? -a : a;
+  const T ratio = quotient(a, b);
+  // From this ratio on, the longer leg is the result.
+  return b * T(134217728) <= a ? a : root(fused(ratio, ratio, T(1))) * b;
+}
+template <class A, class B>
+FC_INLINE auto hypotenuse(const A &a, const B &b) {
+  using R = wider<A, B>;
+  if constexpr (IsLanes<R>::value) {
+    R r;
+    FC_EACH(R::kCount, r.v[i] = scalar_hypotenuse(at(a, i), at(b, i)))
+    return r;
+  } else {
+    return scalar_hypotenuse(a, b);
+  }
+}
+
 // The same scalar in every channel.
 template <class V>
 FC_INLINE V splat(typename V::Scalar a) {

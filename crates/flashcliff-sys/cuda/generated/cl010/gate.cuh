@@ -45,11 +45,11 @@ FC_INLINE void gate_1(const fc::Uniforms<typename V::Scalar> &u, const V *x, con
   // out0[1] = v1*grad_o_e1
   out0[1] = fc::splat<V>((v1 * grad_o[1]));
   V v5 = (x[1] * grad_o[1]);
-  V v7 = (v1 * grad_o[0]);
   v5 = fc::mul_add(x[0], grad_o[0], v5);
-  v7 = fc::mul_add(v5, v10, v7);
-  // out0[0] = v1*grad_o_1 + (x_e1*grad_o_e1 + x_1*grad_o_1)*gate'(x_1)
-  out0[0] = fc::splat<V>(v7);
+  V v11 = fc::damp(v10, v5);
+  v11 = fc::mul_add(v1, grad_o[0], v11);
+  // out0[0] = v1*grad_o_1 + gate'(x_1)*(x_e1*grad_o_e1 + x_1*grad_o_1)
+  out0[0] = fc::splat<V>(v11);
 }
 
 // adjoint of o = gate(x_1) x

@@ -12,12 +12,10 @@ namespace cl010 {
 template <class V>
 FC_INLINE void grade_norms_0(const fc::Uniforms<typename V::Scalar> &u, const V *x, V (&out0)[2]) {
   using T = typename V::Scalar;
-  const auto v1 = (x[0] * x[0]);
-  // out0[0] = sqrt(sqrt(v1*v1 + 0.0000000000000001))
-  out0[0] = fc::splat<V>(fc::square_root(fc::square_root(fc::mul_add(v1, v1, T(1e-16)))));
-  const auto v8 = (x[1] * x[1]);
-  // out0[1] = sqrt(sqrt(0.0000000000000001 + v8*v8))
-  out0[1] = fc::splat<V>(fc::square_root(fc::square_root(fc::mul_add(v8, v8, T(1e-16)))));
+  // out0[0] = sqrt(hypot(x_1*x_1, 0.00000001))
+  out0[0] = fc::splat<V>(fc::square_root(fc::hypotenuse((x[0] * x[0]), T(1e-8))));
+  // out0[1] = sqrt(hypot(x_e1*x_e1, 0.00000001))
+  out0[1] = fc::splat<V>(fc::square_root(fc::hypotenuse((x[1] * x[1]), T(1e-8))));
 }
 
 // o_g = (q(x_g)^2 + 1e-16)^(1/4)
@@ -42,13 +40,13 @@ template <class V>
 FC_INLINE void grade_norms_1(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *grad_o, V (&out0)[2]) {
   using T = typename V::Scalar;
   const auto v1 = (x[0] * x[0]);
-  const auto v5 = fc::square_root(fc::mul_add(v1, v1, T(1e-16)));
-  const auto v8 = (x[1] * x[1]);
-  const auto v11 = fc::square_root(fc::mul_add(v8, v8, T(1e-16)));
-  // out0[1] = x_e1*2*v8*grad_o_grade_1*0.5/sqrt(v11)*0.5/v11*2
-  out0[1] = fc::splat<V>((x[1] * (T(2.0) * (v8 * (((grad_o[1] * fc::divide(T(0.5), fc::square_root(v11))) * fc::divide(T(0.5), v11)) * T(2.0))))));
-  // out0[0] = x_1*2*v1*2*grad_o_grade_0*0.5/sqrt(v5)*0.5/v5
-  out0[0] = fc::splat<V>((x[0] * (T(2.0) * (v1 * (T(2.0) * ((grad_o[0] * fc::divide(T(0.5), fc::square_root(v5))) * fc::divide(T(0.5), v5)))))));
+  const auto v3 = fc::hypotenuse(v1, T(1e-8));
+  const auto v6 = (x[1] * x[1]);
+  const auto v7 = fc::hypotenuse(v6, T(1e-8));
+  // out0[1] = x_e1*grad_o_grade_1*0.5/sqrt(v7)*v6/v7*2
+  out0[1] = fc::splat<V>((x[1] * (((grad_o[1] * fc::divide(T(0.5), fc::square_root(v7))) * fc::divide(v6, v7)) * T(2.0))));
+  // out0[0] = x_1*2*grad_o_grade_0*0.5/sqrt(v3)*v1/v3
+  out0[0] = fc::splat<V>((x[0] * (T(2.0) * ((grad_o[0] * fc::divide(T(0.5), fc::square_root(v3))) * fc::divide(v1, v3)))));
 }
 
 // adjoint of o_g = (q(x_g)^2 + 1e-16)^(1/4)

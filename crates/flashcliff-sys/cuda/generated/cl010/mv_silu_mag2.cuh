@@ -39,27 +39,27 @@ struct mv_silu_mag2_forward {
 template <class V, class P0, class P1>
 FC_INLINE void mv_silu_mag2_1(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *grad_o, const P0 &a, const P1 &b, V (&out0)[2], V *grad0, V *grad1) {
   using T = typename V::Scalar;
-  const auto v5 = fc::sigmoid(fc::mul_add(x[0], a[0], b[0]));
+  const auto v4 = fc::mul_add(x[0], a[0], b[0]);
   const auto v7 = (x[1] * x[1]);
-  const auto v12 = fc::sigmoid(fc::neg_mul_add(a[1], v7, b[1]));
-  V v14 = (v12 * grad_o[1]);
-  V v17 = (v5 * grad_o[0]);
-  const auto v22 = ((x[1] * grad_o[1]) * (v12 * (T(1.0) - v12)));
-  // grad1[1] += x_e1*grad_o_e1*(v12*(1 - v12))
-  grad1[1] = grad1[1] + v22;
-  // grad0[1] += -v7*v22
-  grad0[1] = grad0[1] + (-(v7 * v22));
-  v14 = fc::neg_mul_add(x[1], ((a[1] * v22) * T(2.0)), v14);
-  // out0[1] = v12*grad_o_e1 - x_e1*a1*v22*2
+  const auto v11 = fc::neg_mul_add(a[1], v7, b[1]);
+  V v14 = (fc::sigmoid(v11) * grad_o[1]);
+  V v17 = (fc::sigmoid(v4) * grad_o[0]);
+  const auto v20 = fc::damp(fc::sigmoid_slope(v11), (x[1] * grad_o[1]));
+  // grad1[1] += sigmoid'(v11)*x_e1*grad_o_e1
+  grad1[1] = grad1[1] + v20;
+  // grad0[1] += -v7*v20
+  grad0[1] = grad0[1] + (-(v7 * v20));
+  v14 = fc::neg_mul_add(x[1], ((a[1] * v20) * T(2.0)), v14);
+  // out0[1] = sigmoid(v11)*grad_o_e1 - x_e1*a1*v20*2
   out0[1] = fc::splat<V>(v14);
-  const auto v32 = ((x[0] * grad_o[0]) * (v5 * (T(1.0) - v5)));
-  // grad1[0] += x_1*grad_o_1*(v5*(1 - v5))
-  grad1[0] = grad1[0] + v32;
-  // grad0[0] += x_1*v32
-  grad0[0] = fc::mul_add(x[0], v32, grad0[0]);
-  v17 = fc::mul_add(a[0], v32, v17);
-  // out0[0] = v5*grad_o_1 + a0*v32
+  const auto v29 = fc::damp(fc::sigmoid_slope(v4), (x[0] * grad_o[0]));
+  // grad1[0] += sigmoid'(v4)*x_1*grad_o_1
+  grad1[0] = grad1[0] + v29;
+  v17 = fc::mul_add(a[0], v29, v17);
+  // out0[0] = sigmoid(v4)*grad_o_1 + a0*v29
   out0[0] = fc::splat<V>(v17);
+  // grad0[0] += x_1*v29
+  grad0[0] = fc::mul_add(x[0], v29, grad0[0]);
 }
 
 // adjoint of o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g

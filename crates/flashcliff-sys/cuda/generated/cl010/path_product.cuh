@@ -13,7 +13,7 @@ template <class V>
 FC_INLINE void path_product_0(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[1]) {
   using T = typename V::Scalar;
   // out0[0] = f_1*x_1*y_1
-  out0[0] = fc::splat<V>((f[0] * (x[0] * y[0])));
+  out0[0] = fc::splat<V>(fc::damp(f[0], (x[0] * y[0])));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_1>_0.
@@ -21,7 +21,7 @@ template <class V>
 FC_INLINE void path_product_1(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[1]) {
   using T = typename V::Scalar;
   // out0[0] = -f_1*x_e1*y_e1
-  out0[0] = fc::splat<V>((-(f[0] * (x[0] * y[0]))));
+  out0[0] = fc::splat<V>((-fc::damp(f[0], (x[0] * y[0]))));
 }
 
 }  // namespace cl010

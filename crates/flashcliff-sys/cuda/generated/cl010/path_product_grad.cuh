@@ -12,7 +12,7 @@ namespace cl010 {
 template <class V>
 FC_INLINE void path_product_grad_0(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[1], V (&out1)[1]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[0]);
   // out0[0] = y_1*v2
   out0[0] = fc::splat<V>((y[0] * v2));
   // out1[0] = x_1*v2
@@ -31,7 +31,7 @@ FC_INLINE void path_product_grad_1(const fc::Uniforms<typename V::Scalar> &u, co
 template <class V>
 FC_INLINE void path_product_grad_2(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[1], V (&out1)[1]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[0]);
   // out0[0] = -y_e1*v2
   out0[0] = fc::splat<V>((-(y[0] * v2)));
   // out1[0] = -x_e1*v2

@@ -34,11 +34,11 @@ FC_INLINE void sgp_1(const fc::Uniforms<typename V::Scalar> &u, const V *x, V (&
 template <class V>
 FC_INLINE void sgp_2(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, V (&out0)[2]) {
   using T = typename V::Scalar;
-  const auto v2 = (t1[0] * t2[0]);
-  // out0[0] = t0_0*v2
-  out0[0] = fc::splat<V>((t0[0] * v2));
-  // out0[1] = t0_1*v2
-  out0[1] = fc::splat<V>((t0[1] * v2));
+  const auto v2 = fc::damp(t1[0], t2[0]);
+  // out0[0] = v2*t0_0
+  out0[0] = fc::splat<V>(fc::damp(v2, t0[0]));
+  // out0[1] = v2*t0_1
+  out0[1] = fc::splat<V>(fc::damp(v2, t0[1]));
 }
 
 // o = weighted_product(w, gate(x), gate(y))
@@ -73,20 +73,20 @@ FC_INLINE void sgp_3(const fc::Uniforms<typename V::Scalar> &u, const V *t0, con
   V v2 = (t0[1] * grad_o[1]);
   v2 = fc::mul_add(t0[0], grad_o[0], v2);
   // out1[0] = t2_0*v6
-  out1[0] = fc::splat<V>((t2[0] * v2));
+  out1[0] = fc::splat<V>(fc::damp(t2[0], v2));
   // out0[0] = t1_0*v6
-  out0[0] = fc::splat<V>((t1[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(t1[0], v2));
 }
 
 // From cut 1, cut 2, `grad_o` to cut 5: adjoint of o = weighted_product(w, gate(x), gate(y)).
 template <class V>
 FC_INLINE void sgp_4(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *grad_o, V (&out0)[2]) {
   using T = typename V::Scalar;
-  const auto v2 = (t1[0] * t2[0]);
+  const auto v2 = fc::damp(t1[0], t2[0]);
   // out0[1] = v2*grad_o_e1
-  out0[1] = fc::splat<V>((v2 * grad_o[1]));
+  out0[1] = fc::splat<V>(fc::damp(v2, grad_o[1]));
   // out0[0] = v2*grad_o_1
-  out0[0] = fc::splat<V>((v2 * grad_o[0]));
+  out0[0] = fc::splat<V>(fc::damp(v2, grad_o[0]));
 }
 
 // From `x`, cut 5, `y`, cut 3, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
@@ -99,9 +99,8 @@ FC_INLINE void sgp_5(const fc::Uniforms<typename V::Scalar> &u, const V *x, cons
   // out0[1] = x_1*w1*t5_1 - x_e1*w2*t5_0
   out0[1] = fc::splat<V>(v14);
   v11 = fc::mul_add((x[0] * w[0]), t5[0], v11);
-  v11 = fc::mul_add(t3[0], fc::gate_slope(u.gate, y[0]), v11);
-  // out0[0] = x_e1*w3*t5_1 + x_1*w0*t5_0 + t3_0*gate'(y_1)
-  out0[0] = fc::splat<V>(v11);
+  // out0[0] = x_e1*w3*t5_1 + x_1*w0*t5_0 + gate'(y_1)*t3_0
+  out0[0] = fc::splat<V>((v11 + fc::damp(fc::gate_slope(u.gate, y[0]), t3[0])));
 }
 
 // From `y`, cut 5, `x`, cut 4, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
@@ -113,22 +112,21 @@ FC_INLINE void sgp_6(const fc::Uniforms<typename V::Scalar> &u, const V *y, cons
   // grad0[3] += x_e1*v2
   grad0[3] = fc::mul_add(x[1], v2, grad0[3]);
   const auto v9 = (y[1] * t5[0]);
-  // grad0[2] += -x_e1*v9
-  grad0[2] = grad0[2] + (-(x[1] * v9));
   v4 = fc::neg_mul_add(w[2], v9, v4);
   // out0[1] = w3*v2 - w2*v9
   out0[1] = fc::splat<V>(v4);
+  // grad0[2] += -x_e1*v9
+  grad0[2] = grad0[2] + (-(x[1] * v9));
   const auto v15 = (y[1] * t5[1]);
   V v17 = (w[1] * v15);
   // grad0[1] += x_1*v15
   grad0[1] = fc::mul_add(x[0], v15, grad0[1]);
   const auto v20 = (y[0] * t5[0]);
+  v17 = fc::mul_add(w[0], v20, v17);
   // grad0[0] += x_1*v20
   grad0[0] = fc::mul_add(x[0], v20, grad0[0]);
-  v17 = fc::mul_add(w[0], v20, v17);
-  v17 = fc::mul_add(t4[0], fc::gate_slope(u.gate, x[0]), v17);
-  // out0[0] = w1*v15 + w0*v20 + t4_0*gate'(x_1)
-  out0[0] = fc::splat<V>(v17);
+  // out0[0] = w1*v15 + w0*v20 + gate'(x_1)*t4_0
+  out0[0] = fc::splat<V>((v17 + fc::damp(fc::gate_slope(u.gate, x[0]), t4[0])));
 }
 
 // adjoint of o = weighted_product(w, gate(x), gate(y))
@@ -217,19 +215,19 @@ FC_INLINE void sgp_9(const fc::Uniforms<typename V::Scalar> &u, const V *t0, con
   V v2 = (t0[1] * grad_o[1]);
   v2 = fc::mul_add(t0[0], grad_o[0], v2);
   // out0[0] = t1_0*(t0_1*grad_o_e1 + t0_0*grad_o_1)
-  out0[0] = fc::splat<V>((t1[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(t1[0], v2));
 }
 
 // From `x`, cut 5, `y`, cut 3, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 template <class V, class P0>
 FC_INLINE void sgp_10(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *t5, const V *y, const V *t3, const P0 &w, V (&out0)[2]) {
   using T = typename V::Scalar;
-  V v6 = ((x[0] * w[1]) * t5[1]);
   // out0[1] = -x_e1*w0*t5_0
   out0[1] = fc::splat<V>((-((x[0] * w[0]) * t5[0])));
-  v6 = fc::mul_add(t3[0], fc::gate_slope(u.gate, y[0]), v6);
-  // out0[0] = x_e1*w1*t5_1 + t3_0*gate'(y_1)
-  out0[0] = fc::splat<V>(v6);
+  V v13 = fc::damp(fc::gate_slope(u.gate, y[0]), t3[0]);
+  v13 = fc::mul_add((x[0] * w[1]), t5[1], v13);
+  // out0[0] = x_e1*w1*t5_1 + gate'(y_1)*t3_0
+  out0[0] = fc::splat<V>(v13);
 }
 
 // From `y`, cut 5, `x`, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
@@ -241,11 +239,11 @@ FC_INLINE void sgp_11(const fc::Uniforms<typename V::Scalar> &u, const V *y, con
   // grad0[1] += x_e1*v2
   grad0[1] = fc::mul_add(x[0], v2, grad0[1]);
   const auto v9 = (y[1] * t5[0]);
-  // grad0[0] += -x_e1*v9
-  grad0[0] = grad0[0] + (-(x[0] * v9));
   v4 = fc::neg_mul_add(w[0], v9, v4);
   // out0[0] = w1*v2 - w0*v9
   out0[0] = fc::splat<V>(v4);
+  // grad0[0] += -x_e1*v9
+  grad0[0] = grad0[0] + (-(x[0] * v9));
 }
 
 // adjoint of o = weighted_product(w, gate(x), gate(y))
@@ -337,12 +335,12 @@ FC_INLINE void sgp_14(const fc::Uniforms<typename V::Scalar> &u, const V *y, con
   // grad0[1] += -x_e1*v2
   grad0[1] = grad0[1] + (-(x[1] * v2));
   const auto v10 = (y[0] * t5[1]);
-  V v12 = (w[0] * v10);
   // grad0[0] += x_1*v10
   grad0[0] = fc::mul_add(x[0], v10, grad0[0]);
-  v12 = fc::mul_add(t4[0], fc::gate_slope(u.gate, x[0]), v12);
-  // out0[0] = w0*v10 + t4_0*gate'(x_1)
-  out0[0] = fc::splat<V>(v12);
+  V v17 = fc::damp(fc::gate_slope(u.gate, x[0]), t4[0]);
+  v17 = fc::mul_add(w[0], v10, v17);
+  // out0[0] = w0*v10 + gate'(x_1)*t4_0
+  out0[0] = fc::splat<V>(v17);
 }
 
 // adjoint of o = weighted_product(w, gate(x), gate(y))
@@ -392,9 +390,9 @@ template <class V>
 FC_INLINE void sgp_16(const fc::Uniforms<typename V::Scalar> &u, const V *t0, V (&out0)[1]) {
   using T = typename V::Scalar;
   const auto v1 = fc::gate(u.gate, T(0.0));
-  const auto v2 = (v1 * v1);
-  // out0[0] = t0_0*v2
-  out0[0] = fc::splat<V>((t0[0] * v2));
+  const auto v2 = fc::damp(v1, v1);
+  // out0[0] = v2*t0_0
+  out0[0] = fc::splat<V>(fc::damp(v2, t0[0]));
 }
 
 // o = weighted_product(w, gate(x), gate(y))
@@ -418,19 +416,9 @@ struct sgp_3_forward {
   }
 };
 
-// From `grad_o` to cut 1: adjoint of o = weighted_product(w, gate(x), gate(y)).
-template <class V>
-FC_INLINE void sgp_17(const fc::Uniforms<typename V::Scalar> &u, const V *grad_o, V (&out0)[1]) {
-  using T = typename V::Scalar;
-  const auto v1 = fc::gate(u.gate, T(0.0));
-  const auto v2 = (v1 * v1);
-  // out0[0] = v2*grad_o_1
-  out0[0] = fc::splat<V>((v2 * grad_o[0]));
-}
-
 // From `x`, cut 1, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 template <class V, class P0>
-FC_INLINE void sgp_18(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *t1, const P0 &w, V (&out0)[1]) {
+FC_INLINE void sgp_17(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *t1, const P0 &w, V (&out0)[1]) {
   using T = typename V::Scalar;
   // out0[0] = -x_e1*w0*t1_0
   out0[0] = fc::splat<V>((-((x[0] * w[0]) * t1[0])));
@@ -438,7 +426,7 @@ FC_INLINE void sgp_18(const fc::Uniforms<typename V::Scalar> &u, const V *x, con
 
 // From `y`, cut 1, `x`, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 template <class V, class P0>
-FC_INLINE void sgp_19(const fc::Uniforms<typename V::Scalar> &u, const V *y, const V *t1, const V *x, const P0 &w, V (&out0)[1], V *grad0) {
+FC_INLINE void sgp_18(const fc::Uniforms<typename V::Scalar> &u, const V *y, const V *t1, const V *x, const P0 &w, V (&out0)[1], V *grad0) {
   using T = typename V::Scalar;
   const auto v2 = (y[0] * t1[0]);
   // out0[0] = -w0*v2
@@ -463,12 +451,12 @@ struct sgp_3_backward {
     c.template load<2>(x2);
     c.loaded();
     V t1[1];
-    sgp_17<V>(c.u, x2, t1);
+    sgp_16<V>(c.u, x2, t1);
     V o1[1];
-    sgp_18<V>(c.u, x0, t1, c.template param<0>(), o1);
+    sgp_17<V>(c.u, x0, t1, c.template param<0>(), o1);
     c.template store<1>(o1);
     V o0[1];
-    sgp_19<V>(c.u, x1, t1, x0, c.template param<0>(), o0, c.template grad<0>());
+    sgp_18<V>(c.u, x1, t1, x0, c.template param<0>(), o0, c.template grad<0>());
     c.template store<0>(o0);
   }
 };

@@ -12,8 +12,8 @@ namespace cl020 {
 template <class V>
 FC_INLINE void gate_pair_grad_0(const fc::Uniforms<typename V::Scalar> &u, const V *y, const V *grad_o, const V *x, V (&out0)[1]) {
   using T = typename V::Scalar;
-  // out0[0] = gate(y_1)*grad_o_1*gate'(x_1)
-  out0[0] = fc::splat<V>(((fc::gate(u.gate, y[0]) * grad_o[0]) * fc::gate_slope(u.gate, x[0])));
+  // out0[0] = gate'(x_1)*gate(y_1)*grad_o_1
+  out0[0] = fc::splat<V>(fc::damp(fc::gate_slope(u.gate, x[0]), fc::damp(fc::gate(u.gate, y[0]), grad_o[0])));
 }
 
 }  // namespace cl020

@@ -75,21 +75,7 @@ struct grade_rms_forward {
 
 // From `x`, `grad_o` to 3 row sums: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 template <class V>
-FC_INLINE void grade_rms_2(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *grad_o, typename V::Scalar (&sums)[3]) {
-  using T = typename V::Scalar;
-  // row sum 0 = x_e12*grad_o_e12
-  sums[0] = u.sum((x[3] * grad_o[3]));
-  V v5 = (x[2] * grad_o[2]);
-  v5 = fc::mul_add(x[1], grad_o[1], v5);
-  // row sum 1 = x_e2*grad_o_e2 + x_e1*grad_o_e1
-  sums[1] = u.sum(v5);
-  // row sum 2 = x_1*grad_o_1
-  sums[2] = u.sum((x[0] * grad_o[0]));
-}
-
-// From `grad_o`, `x` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
-template <class V>
-FC_INLINE void grade_rms_3(const fc::Uniforms<typename V::Scalar> &u, const V *grad_o, const V *x, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, typename V::Scalar row4, typename V::Scalar row5, V (&out0)[4]) {
+FC_INLINE void grade_rms_2(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar (&sums)[3]) {
   using T = typename V::Scalar;
   const auto v2 = (row0 * u.inv_channels);
   const auto v4 = (v2 + u.eps);
@@ -103,40 +89,54 @@ FC_INLINE void grade_rms_3(const fc::Uniforms<typename V::Scalar> &u, const V *g
   const auto v15 = (u.eps + v14);
   const auto v16 = fc::square_root(v15);
   const auto v17 = fc::reciprocal_root(v15);
-  const auto v26 = (v17 * v17);
-  const auto v27 = (v17 * v26);
-  const auto v29 = (T(0.5) * v27);
-  const auto v31 = (v29 * row3);
-  const auto v32 = (u.inv_channels * v31);
-  const auto v34 = (v32 * T(2.0));
-  const auto v38 = (v12 * v12);
-  const auto v39 = (v12 * v38);
-  const auto v40 = (T(0.5) * v39);
-  const auto v42 = (v40 * row4);
-  const auto v43 = (u.inv_channels * v42);
-  const auto v44 = (T(2.0) * v43);
-  const auto v51 = (v7 * v7);
-  const auto v52 = (v7 * v51);
-  const auto v53 = (T(0.5) * v52);
-  const auto v55 = (v53 * row5);
-  const auto v56 = (u.inv_channels * v55);
-  const auto v57 = (T(2.0) * v56);
-  V v19 = (v17 * grad_o[3]);
-  V v21 = (v12 * grad_o[2]);
-  V v23 = (v12 * grad_o[1]);
-  V v25 = (v7 * grad_o[0]);
-  v19 = fc::neg_mul_add(x[3], v34, v19);
-  // out0[3] = v17*grad_o_e12 - x_e12*v34
-  out0[3] = fc::splat<V>(v19);
-  v21 = fc::neg_mul_add(x[2], v44, v21);
-  // out0[2] = v12*grad_o_e2 - x_e2*v44
-  out0[2] = fc::splat<V>(v21);
-  v23 = fc::neg_mul_add(x[1], v44, v23);
-  // out0[1] = v12*grad_o_e1 - x_e1*v44
-  out0[1] = fc::splat<V>(v23);
-  v25 = fc::neg_mul_add(x[0], v57, v25);
-  // out0[0] = v7*grad_o_1 - x_1*v57
-  out0[0] = fc::splat<V>(v25);
+  // row sum 0 = x_e12*v17*grad_o_e12
+  sums[0] = u.sum(((x[3] * v17) * grad_o[3]));
+  V v29 = ((x[2] * v12) * grad_o[2]);
+  v29 = fc::mul_add((x[1] * v12), grad_o[1], v29);
+  // row sum 1 = x_e2*v12*grad_o_e2 + x_e1*v12*grad_o_e1
+  sums[1] = u.sum(v29);
+  // row sum 2 = x_1*v7*grad_o_1
+  sums[2] = u.sum(((x[0] * v7) * grad_o[0]));
+}
+
+// From `x`, `grad_o` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+template <class V>
+FC_INLINE void grade_rms_3(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, typename V::Scalar row4, typename V::Scalar row5, V (&out0)[4]) {
+  using T = typename V::Scalar;
+  const auto v2 = (row0 * u.inv_channels);
+  const auto v4 = (v2 + u.eps);
+  const auto v5 = fc::square_root(v4);
+  const auto v7 = fc::reciprocal_root(v4);
+  const auto v9 = (u.inv_channels * row1);
+  const auto v10 = (u.eps + v9);
+  const auto v11 = fc::square_root(v10);
+  const auto v12 = fc::reciprocal_root(v10);
+  const auto v14 = (u.inv_channels * row2);
+  const auto v15 = (u.eps + v14);
+  const auto v16 = fc::square_root(v15);
+  const auto v17 = fc::reciprocal_root(v15);
+  const auto v34 = (u.inv_channels * v17);
+  const auto v36 = (row3 * v34);
+  const auto v39 = (u.inv_channels * v12);
+  const auto v41 = (row4 * v39);
+  const auto v46 = (u.inv_channels * v7);
+  const auto v48 = (row5 * v46);
+  V v27 = (v17 * grad_o[3]);
+  V v29 = (v12 * grad_o[2]);
+  V v31 = (v12 * grad_o[1]);
+  V v33 = (v7 * grad_o[0]);
+  v27 = fc::neg_mul_add((x[3] * v17), v36, v27);
+  // out0[3] = v17*grad_o_e12 - x_e12*v17*v36
+  out0[3] = fc::splat<V>(v27);
+  v29 = fc::neg_mul_add((x[2] * v12), v41, v29);
+  // out0[2] = v12*grad_o_e2 - x_e2*v12*v41
+  out0[2] = fc::splat<V>(v29);
+  v31 = fc::neg_mul_add((x[1] * v12), v41, v31);
+  // out0[1] = v12*grad_o_e1 - x_e1*v12*v41
+  out0[1] = fc::splat<V>(v31);
+  v33 = fc::neg_mul_add((x[0] * v7), v48, v33);
+  // out0[0] = v7*grad_o_1 - x_1*v7*v48
+  out0[0] = fc::splat<V>(v33);
 }
 
 // adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps)
@@ -156,15 +156,15 @@ struct grade_rms_backward {
     const T s1 = c.saved(1);
     const T s2 = c.saved(2);
     T sums[3];
-    grade_rms_2<V>(c.u, x0, x1, sums);
+    grade_rms_2<V>(c.u, x0, x1, s0, s1, s2, sums);
     if (!c.reduce(sums)) return;
     const T s3 = sums[0];
     const T s4 = sums[1];
     const T s5 = sums[2];
-    fc::forget(x1);
     fc::forget(x0);
+    fc::forget(x1);
     V o0[4];
-    grade_rms_3<V>(c.u, x1, x0, s0, s1, s2, s3, s4, s5, o0);
+    grade_rms_3<V>(c.u, x0, x1, s0, s1, s2, s3, s4, s5, o0);
     c.template store<0>(o0);
   }
 };

@@ -16,8 +16,8 @@ FC_INLINE void mv_layer_norm_0(const fc::Uniforms<typename V::Scalar> &u, const 
   v3 = fc::mul_add(x[2], x[2], v3);
   V v9 = fc::mul_sub(x[0], x[0], v3);
   v9 = fc::mul_add(x[3], x[3], v9);
-  // row sum 0 = sqrt(sqrt(v10*v10 + 0.0000000000000001))
-  sums[0] = u.sum(fc::square_root(fc::square_root(fc::mul_add(v9, v9, T(1e-16)))));
+  // row sum 0 = sqrt(hypot(x_e12*x_e12 + x_1*x_1 - (x_e1*x_e1 + x_e2*x_e2), 0.00000001))
+  sums[0] = u.sum(fc::square_root(fc::hypotenuse(v9, T(1e-8))));
 }
 
 // From `x`, `a` to `o`: o = a x / (mean_c |x| + 1e-6).
@@ -27,15 +27,14 @@ FC_INLINE void mv_layer_norm_1(const fc::Uniforms<typename V::Scalar> &u, const 
   const auto v2 = (row0 * u.inv_channels);
   const auto v4 = (v2 + T(1e-6));
   const auto v6 = fc::divide(T(1.0), v4);
-  const auto v8 = (a[0] * v6);
-  // out0[0] = x_1*v8
-  out0[0] = fc::splat<V>((x[0] * v8));
-  // out0[1] = x_e1*v8
-  out0[1] = fc::splat<V>((x[1] * v8));
-  // out0[2] = x_e2*v8
-  out0[2] = fc::splat<V>((x[2] * v8));
-  // out0[3] = x_e12*v8
-  out0[3] = fc::splat<V>((x[3] * v8));
+  // out0[0] = a0*x_1*v6
+  out0[0] = fc::splat<V>((a[0] * (x[0] * v6)));
+  // out0[1] = a0*x_e1*v6
+  out0[1] = fc::splat<V>((a[0] * (x[1] * v6)));
+  // out0[2] = a0*x_e2*v6
+  out0[2] = fc::splat<V>((a[0] * (x[2] * v6)));
+  // out0[3] = a0*x_e12*v6
+  out0[3] = fc::splat<V>((a[0] * (x[3] * v6)));
 }
 
 // o = a x / (mean_c |x| + 1e-6)
@@ -68,49 +67,59 @@ FC_INLINE void mv_layer_norm_2(const fc::Uniforms<typename V::Scalar> &u, const 
   const auto v2 = (row0 * u.inv_channels);
   const auto v4 = (v2 + T(1e-6));
   const auto v6 = fc::divide(T(1.0), v4);
-  V v9 = (x[3] * grad_o[3]);
-  v9 = fc::mul_add(x[2], grad_o[2], v9);
-  v9 = fc::mul_add(x[1], grad_o[1], v9);
-  v9 = fc::mul_add(x[0], grad_o[0], v9);
-  // grad0[0] += v6*v21
-  grad0[0] = fc::mul_add(v6, v9, grad0[0]);
-  // row sum 0 = a0*v21
-  sums[0] = u.sum((a[0] * v9));
+  const auto v8 = (x[0] * v6);
+  const auto v10 = (x[1] * v6);
+  const auto v12 = (x[2] * v6);
+  const auto v14 = (x[3] * v6);
+  grad0[0] = fc::mul_add(v14, grad_o[3], grad0[0]);
+  V v19 = (v14 * (a[0] * grad_o[3]));
+  grad0[0] = fc::mul_add(v12, grad_o[2], grad0[0]);
+  v19 = fc::mul_add(v12, (a[0] * grad_o[2]), v19);
+  grad0[0] = fc::mul_add(v10, grad_o[1], grad0[0]);
+  v19 = fc::mul_add(v10, (a[0] * grad_o[1]), v19);
+  grad0[0] = fc::mul_add(v8, grad_o[0], grad0[0]);
+  // grad0[0] += v14*grad_o_e12 + v12*grad_o_e2 + v10*grad_o_e1 + v8*grad_o_1
+  v19 = fc::mul_add(v8, (a[0] * grad_o[0]), v19);
+  // row sum 0 = v14*a0*grad_o_e12 + v12*a0*grad_o_e2 + v10*a0*grad_o_e1 + v8*a0*grad_o_1
+  sums[0] = u.sum(v19);
 }
 
 // From `x`, `grad_o`, `a` to `grad_x`: adjoint of o = a x / (mean_c |x| + 1e-6).
 template <class V, class P0>
 FC_INLINE void mv_layer_norm_3(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *grad_o, const P0 &a, typename V::Scalar row0, typename V::Scalar row1, V (&out0)[4]) {
   using T = typename V::Scalar;
-  const auto v18 = (row0 * u.inv_channels);
-  const auto v20 = (v18 + T(1e-6));
-  const auto v22 = fc::divide(T(1.0), v20);
-  const auto v34 = fc::divide(row1, v20);
-  const auto v35 = (v22 * v34);
-  const auto v36 = (u.inv_channels * v35);
+  const auto v16 = (row0 * u.inv_channels);
+  const auto v18 = (v16 + T(1e-6));
+  const auto v20 = fc::divide(T(1.0), v18);
+  const auto v42 = (u.inv_channels * T(-2.0));
+  const auto v44 = (row1 * v42);
+  const auto v50 = (u.inv_channels * T(2.0));
+  const auto v51 = (row1 * v50);
   V v3 = (x[1] * x[1]);
   v3 = fc::mul_add(x[2], x[2], v3);
   V v9 = fc::mul_sub(x[0], x[0], v3);
   v9 = fc::mul_add(x[3], x[3], v9);
-  const auto v14 = fc::square_root(fc::mul_add(v9, v9, T(1e-16)));
-  const auto v24 = (a[0] * v22);
-  V v26 = (v24 * grad_o[3]);
-  V v28 = (v24 * grad_o[2]);
-  V v30 = (v24 * grad_o[1]);
-  V v32 = (v24 * grad_o[0]);
-  const auto v45 = (T(2.0) * (v9 * (((v36 * fc::divide(T(0.5), fc::square_root(v14))) * fc::divide(T(0.5), v14)) * T(2.0))));
-  v26 = fc::neg_mul_add(x[3], v45, v26);
-  // out0[3] = v24*grad_o_e12 - x_e12*v45
-  out0[3] = fc::splat<V>(v26);
-  v28 = fc::mul_add(x[2], v45, v28);
-  // out0[2] = v24*grad_o_e2 + x_e2*v45
-  out0[2] = fc::splat<V>(v28);
-  v30 = fc::mul_add(x[1], v45, v30);
-  // out0[1] = v24*grad_o_e1 + x_e1*v45
-  out0[1] = fc::splat<V>(v30);
-  v32 = fc::neg_mul_add(x[0], v45, v32);
-  // out0[0] = v24*grad_o_1 - x_1*v45
-  out0[0] = fc::splat<V>(v32);
+  const auto v12 = fc::hypotenuse(v9, T(1e-8));
+  V v28 = (v20 * (a[0] * grad_o[3]));
+  V v31 = (v20 * (a[0] * grad_o[2]));
+  V v34 = (v20 * (a[0] * grad_o[1]));
+  V v37 = (v20 * (a[0] * grad_o[0]));
+  const auto v39 = fc::divide(T(0.5), fc::square_root(v12));
+  const auto v40 = fc::divide(v9, v12);
+  const auto v46 = (v40 * (v39 * v44));
+  v28 = fc::mul_add((x[3] * v20), v46, v28);
+  // out0[3] = v20*a0*grad_o_e12 + x_e12*v20*v46
+  out0[3] = fc::splat<V>(v28);
+  const auto v53 = (v40 * (v39 * v51));
+  v31 = fc::mul_add((x[2] * v20), v53, v31);
+  // out0[2] = v20*a0*grad_o_e2 + x_e2*v20*v53
+  out0[2] = fc::splat<V>(v31);
+  v34 = fc::mul_add((x[1] * v20), v53, v34);
+  // out0[1] = v20*a0*grad_o_e1 + x_e1*v20*v53
+  out0[1] = fc::splat<V>(v34);
+  v37 = fc::mul_add((x[0] * v20), v46, v37);
+  // out0[0] = v20*a0*grad_o_1 + x_1*v20*v46
+  out0[0] = fc::splat<V>(v37);
 }
 
 // adjoint of o = a x / (mean_c |x| + 1e-6)

@@ -13,7 +13,7 @@ template <class V>
 FC_INLINE void path_product_0(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[1]) {
   using T = typename V::Scalar;
   // out0[0] = f_1*x_1*y_1
-  out0[0] = fc::splat<V>((f[0] * (x[0] * y[0])));
+  out0[0] = fc::splat<V>(fc::damp(f[0], (x[0] * y[0])));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_0 <y>_1>_1.
@@ -21,9 +21,9 @@ template <class V>
 FC_INLINE void path_product_1(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[2]) {
   using T = typename V::Scalar;
   // out0[0] = f_1*x_1*y_e1
-  out0[0] = fc::splat<V>((f[0] * (x[0] * y[0])));
+  out0[0] = fc::splat<V>(fc::damp(f[0], (x[0] * y[0])));
   // out0[1] = f_1*x_1*y_e2
-  out0[1] = fc::splat<V>((f[0] * (x[0] * y[1])));
+  out0[1] = fc::splat<V>(fc::damp(f[0], (x[0] * y[1])));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_1>_0.
@@ -33,7 +33,7 @@ FC_INLINE void path_product_2(const fc::Uniforms<typename V::Scalar> &u, const V
   V v2 = (x[0] * y[0]);
   v2 = fc::mul_add(x[1], y[1], v2);
   // out0[0] = -(f_1*(x_e1*y_e1 + x_e2*y_e2))
-  out0[0] = fc::splat<V>((-(f[0] * v2)));
+  out0[0] = fc::splat<V>((-fc::damp(f[0], v2)));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_0>_1.
@@ -41,9 +41,9 @@ template <class V>
 FC_INLINE void path_product_3(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[2]) {
   using T = typename V::Scalar;
   // out0[0] = f_1*x_e1*y_1
-  out0[0] = fc::splat<V>((f[0] * (x[0] * y[0])));
+  out0[0] = fc::splat<V>(fc::damp(f[0], (x[0] * y[0])));
   // out0[1] = f_1*x_e2*y_1
-  out0[1] = fc::splat<V>((f[0] * (x[1] * y[0])));
+  out0[1] = fc::splat<V>(fc::damp(f[0], (x[1] * y[0])));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_2>_1.
@@ -51,9 +51,9 @@ template <class V>
 FC_INLINE void path_product_4(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[2]) {
   using T = typename V::Scalar;
   // out0[0] = f_1*x_e2*y_e12
-  out0[0] = fc::splat<V>((f[0] * (x[1] * y[0])));
+  out0[0] = fc::splat<V>(fc::damp(f[0], (x[1] * y[0])));
   // out0[1] = -f_1*x_e1*y_e12
-  out0[1] = fc::splat<V>((-(f[0] * (x[0] * y[0]))));
+  out0[1] = fc::splat<V>((-fc::damp(f[0], (x[0] * y[0]))));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_1>_2.
@@ -63,7 +63,7 @@ FC_INLINE void path_product_5(const fc::Uniforms<typename V::Scalar> &u, const V
   V v2 = (x[0] * y[1]);
   v2 = fc::neg_mul_add(x[1], y[0], v2);
   // out0[0] = f_1*(x_e1*y_e2 - x_e2*y_e1)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_2>_0.
@@ -71,7 +71,7 @@ template <class V>
 FC_INLINE void path_product_6(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[1]) {
   using T = typename V::Scalar;
   // out0[0] = -f_1*x_e12*y_e12
-  out0[0] = fc::splat<V>((-(f[0] * (x[0] * y[0]))));
+  out0[0] = fc::splat<V>((-fc::damp(f[0], (x[0] * y[0]))));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_1>_1.
@@ -79,9 +79,9 @@ template <class V>
 FC_INLINE void path_product_7(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[2]) {
   using T = typename V::Scalar;
   // out0[0] = -f_1*x_e12*y_e2
-  out0[0] = fc::splat<V>((-(f[0] * (x[0] * y[1]))));
+  out0[0] = fc::splat<V>((-fc::damp(f[0], (x[0] * y[1]))));
   // out0[1] = f_1*x_e12*y_e1
-  out0[1] = fc::splat<V>((f[0] * (x[0] * y[0])));
+  out0[1] = fc::splat<V>(fc::damp(f[0], (x[0] * y[0])));
 }
 
 }  // namespace cl020

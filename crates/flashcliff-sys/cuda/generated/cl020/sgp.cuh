@@ -52,15 +52,15 @@ FC_INLINE void sgp_1(const fc::Uniforms<typename V::Scalar> &u, const V *x, V (&
 template <class V>
 FC_INLINE void sgp_2(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, V (&out0)[4]) {
   using T = typename V::Scalar;
-  const auto v2 = (t1[0] * t2[0]);
-  // out0[0] = t0_0*v2
-  out0[0] = fc::splat<V>((t0[0] * v2));
-  // out0[1] = t0_1*v2
-  out0[1] = fc::splat<V>((t0[1] * v2));
-  // out0[2] = t0_2*v2
-  out0[2] = fc::splat<V>((t0[2] * v2));
-  // out0[3] = t0_3*v2
-  out0[3] = fc::splat<V>((t0[3] * v2));
+  const auto v2 = fc::damp(t1[0], t2[0]);
+  // out0[0] = v2*t0_0
+  out0[0] = fc::splat<V>(fc::damp(v2, t0[0]));
+  // out0[1] = v2*t0_1
+  out0[1] = fc::splat<V>(fc::damp(v2, t0[1]));
+  // out0[2] = v2*t0_2
+  out0[2] = fc::splat<V>(fc::damp(v2, t0[2]));
+  // out0[3] = v2*t0_3
+  out0[3] = fc::splat<V>(fc::damp(v2, t0[3]));
 }
 
 // o = weighted_product(w, gate(x), gate(y))
@@ -97,24 +97,24 @@ FC_INLINE void sgp_3(const fc::Uniforms<typename V::Scalar> &u, const V *t0, con
   v2 = fc::mul_add(t0[1], grad_o[1], v2);
   v2 = fc::mul_add(t0[0], grad_o[0], v2);
   // out1[0] = t2_0*v14
-  out1[0] = fc::splat<V>((t2[0] * v2));
+  out1[0] = fc::splat<V>(fc::damp(t2[0], v2));
   // out0[0] = t1_0*v14
-  out0[0] = fc::splat<V>((t1[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(t1[0], v2));
 }
 
 // From cut 1, cut 2, `grad_o` to cut 5: adjoint of o = weighted_product(w, gate(x), gate(y)).
 template <class V>
 FC_INLINE void sgp_4(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *grad_o, V (&out0)[4]) {
   using T = typename V::Scalar;
-  const auto v2 = (t1[0] * t2[0]);
+  const auto v2 = fc::damp(t1[0], t2[0]);
   // out0[3] = v2*grad_o_e12
-  out0[3] = fc::splat<V>((v2 * grad_o[3]));
+  out0[3] = fc::splat<V>(fc::damp(v2, grad_o[3]));
   // out0[2] = v2*grad_o_e2
-  out0[2] = fc::splat<V>((v2 * grad_o[2]));
+  out0[2] = fc::splat<V>(fc::damp(v2, grad_o[2]));
   // out0[1] = v2*grad_o_e1
-  out0[1] = fc::splat<V>((v2 * grad_o[1]));
+  out0[1] = fc::splat<V>(fc::damp(v2, grad_o[1]));
   // out0[0] = v2*grad_o_1
-  out0[0] = fc::splat<V>((v2 * grad_o[0]));
+  out0[0] = fc::splat<V>(fc::damp(v2, grad_o[0]));
 }
 
 // From `x`, cut 5, `y`, cut 3, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
@@ -145,9 +145,8 @@ FC_INLINE void sgp_5(const fc::Uniforms<typename V::Scalar> &u, const V *x, cons
   // out0[1] = v25*t5_2 - x_e2*w6*t5_3 - x_e1*w3*t5_0 + v4*t5_1
   out0[1] = fc::splat<V>(v33);
   v29 = fc::mul_add((x[0] * w[0]), t5[0], v29);
-  v29 = fc::mul_add(t3[0], fc::gate_slope(u.gate, y[0]), v29);
-  // out0[0] = x_e12*w9*t5_3 + x_e2*w4*t5_2 + x_e1*w4*t5_1 + x_1*w0*t5_0 + t3_0*gate'(y_1)
-  out0[0] = fc::splat<V>(v29);
+  // out0[0] = x_e12*w9*t5_3 + x_e2*w4*t5_2 + x_e1*w4*t5_1 + x_1*w0*t5_0 + gate'(y_1)*t3_0
+  out0[0] = fc::splat<V>((v29 + fc::damp(fc::gate_slope(u.gate, y[0]), t3[0])));
 }
 
 // From `y`, cut 5, `x`, cut 4, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
@@ -160,15 +159,15 @@ FC_INLINE void sgp_6(const fc::Uniforms<typename V::Scalar> &u, const V *y, cons
   grad0[9] = fc::mul_add(x[3], v2, grad0[9]);
   V v12 = (y[1] * t5[2]);
   v12 = fc::neg_mul_add(y[2], t5[1], v12);
+  v4 = fc::mul_add(w[8], v12, v4);
   // grad0[8] += x_e12*v13
   grad0[8] = fc::mul_add(x[3], v12, grad0[8]);
-  v4 = fc::mul_add(w[8], v12, v4);
   const auto v20 = (y[3] * t5[0]);
-  // grad0[7] += -x_e12*v20
-  grad0[7] = grad0[7] + (-(x[3] * v20));
   v4 = fc::neg_mul_add(w[7], v20, v4);
   // out0[3] = w9*v2 + w8*v13 - w7*v20
   out0[3] = fc::splat<V>(v4);
+  // grad0[7] += -x_e12*v20
+  grad0[7] = grad0[7] + (-(x[3] * v20));
   const auto v26 = (y[1] * t5[3]);
   const auto v31 = (y[2] * t5[3]);
   V v32 = (w[6] * v31);
@@ -177,47 +176,46 @@ FC_INLINE void sgp_6(const fc::Uniforms<typename V::Scalar> &u, const V *y, cons
   // grad0[6] += x_e1*v31 - x_e2*v26
   const auto v36 = (y[3] * t5[1]);
   V v38 = (w[5] * v36);
-  grad0[5] = fc::mul_add(x[2], v36, grad0[5]);
   v38 = fc::neg_mul_add(w[6], v26, v38);
+  grad0[5] = fc::mul_add(x[2], v36, grad0[5]);
   const auto v41 = (y[3] * t5[2]);
   v32 = fc::neg_mul_add(w[5], v41, v32);
   grad0[5] = fc::neg_mul_add(x[1], v41, grad0[5]);
   // grad0[5] += x_e2*v36 - x_e1*v41
   const auto v46 = (y[0] * t5[2]);
-  grad0[4] = fc::mul_add(x[2], v46, grad0[4]);
   v38 = fc::mul_add(w[4], v46, v38);
+  grad0[4] = fc::mul_add(x[2], v46, grad0[4]);
   const auto v51 = (y[0] * t5[1]);
   v32 = fc::mul_add(w[4], v51, v32);
   grad0[4] = fc::mul_add(x[1], v51, grad0[4]);
   // grad0[4] += x_e2*v46 + x_e1*v51
   const auto v56 = (y[2] * t5[0]);
-  V v59 = (x[2] * v56);
   v38 = fc::neg_mul_add(w[3], v56, v38);
   // out0[2] = w5*v36 - w6*v26 + w4*v46 - w3*v56
   out0[2] = fc::splat<V>(v38);
+  V v60 = (x[2] * v56);
   const auto v61 = (y[1] * t5[0]);
   v32 = fc::neg_mul_add(w[3], v61, v32);
   // out0[1] = w6*v31 - w5*v41 + w4*v51 - w3*v61
   out0[1] = fc::splat<V>(v32);
-  v59 = fc::mul_add(x[1], v61, v59);
+  v60 = fc::mul_add(x[1], v61, v60);
   // grad0[3] += -(x_e2*v56 + x_e1*v61)
-  grad0[3] = grad0[3] + (-v59);
+  grad0[3] = grad0[3] + (-v60);
   const auto v67 = (y[3] * t5[3]);
   V v69 = (w[2] * v67);
   // grad0[2] += x_1*v67
   grad0[2] = fc::mul_add(x[0], v67, grad0[2]);
   V v72 = (y[2] * t5[2]);
   v72 = fc::mul_add(y[1], t5[1], v72);
+  v69 = fc::mul_add(w[1], v72, v69);
   // grad0[1] += x_1*v74
   grad0[1] = fc::mul_add(x[0], v72, grad0[1]);
-  v69 = fc::mul_add(w[1], v72, v69);
   const auto v79 = (y[0] * t5[0]);
+  v69 = fc::mul_add(w[0], v79, v69);
   // grad0[0] += x_1*v79
   grad0[0] = fc::mul_add(x[0], v79, grad0[0]);
-  v69 = fc::mul_add(w[0], v79, v69);
-  v69 = fc::mul_add(t4[0], fc::gate_slope(u.gate, x[0]), v69);
-  // out0[0] = w2*v67 + w1*v74 + w0*v79 + t4_0*gate'(x_1)
-  out0[0] = fc::splat<V>(v69);
+  // out0[0] = w2*v67 + w1*v74 + w0*v79 + gate'(x_1)*t4_0
+  out0[0] = fc::splat<V>((v69 + fc::damp(fc::gate_slope(u.gate, x[0]), t4[0])));
 }
 
 // adjoint of o = weighted_product(w, gate(x), gate(y))
@@ -320,7 +318,7 @@ FC_INLINE void sgp_9(const fc::Uniforms<typename V::Scalar> &u, const V *t0, con
   v2 = fc::mul_add(t0[1], grad_o[1], v2);
   v2 = fc::mul_add(t0[0], grad_o[0], v2);
   // out0[0] = t1_0*(t0_3*grad_o_e12 + t0_2*grad_o_e2 + t0_1*grad_o_e1 + t0_0*grad_o_1)
-  out0[0] = fc::splat<V>((t1[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(t1[0], v2));
 }
 
 // From `x`, cut 5, `y`, cut 3, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
@@ -341,9 +339,8 @@ FC_INLINE void sgp_10(const fc::Uniforms<typename V::Scalar> &u, const V *x, con
   v15 = fc::mul_add((x[0] * w[0]), t5[0], v15);
   // out0[1] = -(x_e2*w3*t5_3 + x_e1*w0*t5_0)
   out0[1] = fc::splat<V>((-v15));
-  v22 = fc::mul_add(t3[0], fc::gate_slope(u.gate, y[0]), v22);
-  // out0[0] = x_e2*w1*t5_2 + x_e1*w1*t5_1 + t3_0*gate'(y_1)
-  out0[0] = fc::splat<V>(v22);
+  // out0[0] = x_e2*w1*t5_2 + x_e1*w1*t5_1 + gate'(y_1)*t3_0
+  out0[0] = fc::splat<V>((v22 + fc::damp(fc::gate_slope(u.gate, y[0]), t3[0])));
 }
 
 // From `y`, cut 5, `x`, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
@@ -358,31 +355,31 @@ FC_INLINE void sgp_11(const fc::Uniforms<typename V::Scalar> &u, const V *y, con
   // grad0[3] += x_e1*v8 - x_e2*v2
   const auto v15 = (y[3] * t5[1]);
   V v17 = (w[2] * v15);
-  grad0[2] = fc::mul_add(x[1], v15, grad0[2]);
   v17 = fc::neg_mul_add(w[3], v2, v17);
+  grad0[2] = fc::mul_add(x[1], v15, grad0[2]);
   const auto v21 = (y[3] * t5[2]);
   v9 = fc::neg_mul_add(w[2], v21, v9);
   grad0[2] = fc::neg_mul_add(x[0], v21, grad0[2]);
   // grad0[2] += x_e2*v15 - x_e1*v21
   const auto v27 = (y[0] * t5[2]);
-  grad0[1] = fc::mul_add(x[1], v27, grad0[1]);
   v17 = fc::mul_add(w[1], v27, v17);
+  grad0[1] = fc::mul_add(x[1], v27, grad0[1]);
   const auto v32 = (y[0] * t5[1]);
   v9 = fc::mul_add(w[1], v32, v9);
   grad0[1] = fc::mul_add(x[0], v32, grad0[1]);
   // grad0[1] += x_e2*v27 + x_e1*v32
   const auto v38 = (y[2] * t5[0]);
-  V v41 = (x[1] * v38);
   v17 = fc::neg_mul_add(w[0], v38, v17);
   // out0[1] = w2*v15 - w3*v2 + w1*v27 - w0*v38
   out0[1] = fc::splat<V>(v17);
+  V v42 = (x[1] * v38);
   const auto v43 = (y[1] * t5[0]);
   v9 = fc::neg_mul_add(w[0], v43, v9);
   // out0[0] = w3*v8 - w2*v21 + w1*v32 - w0*v43
   out0[0] = fc::splat<V>(v9);
-  v41 = fc::mul_add(x[0], v43, v41);
+  v42 = fc::mul_add(x[0], v43, v42);
   // grad0[0] += -(x_e2*v38 + x_e1*v43)
-  grad0[0] = grad0[0] + (-v41);
+  grad0[0] = grad0[0] + (-v42);
 }
 
 // adjoint of o = weighted_product(w, gate(x), gate(y))
@@ -506,25 +503,25 @@ FC_INLINE void sgp_14(const fc::Uniforms<typename V::Scalar> &u, const V *y, con
   grad0[2] = fc::neg_mul_add(x[2], v12, grad0[2]);
   // grad0[2] += x_e1*v17 - x_e2*v12
   const auto v23 = (y[1] * t5[0]);
-  V v26 = (x[2] * v23);
   v14 = fc::mul_add(w[1], v23, v14);
   // out0[2] = -(w2*v12 + w1*v23)
   out0[2] = fc::splat<V>((-v14));
+  V v28 = (x[2] * v23);
   const auto v29 = (y[0] * t5[0]);
   v18 = fc::neg_mul_add(w[1], v29, v18);
   // out0[1] = w2*v17 - w1*v29
   out0[1] = fc::splat<V>(v18);
-  v26 = fc::mul_add(x[1], v29, v26);
+  v28 = fc::mul_add(x[1], v29, v28);
   // grad0[1] += -(x_e2*v23 + x_e1*v29)
-  grad0[1] = grad0[1] + (-v26);
+  grad0[1] = grad0[1] + (-v28);
   V v35 = (y[1] * t5[2]);
   v35 = fc::mul_add(y[0], t5[1], v35);
-  V v39 = (w[0] * v35);
   // grad0[0] += x_1*v37
   grad0[0] = fc::mul_add(x[0], v35, grad0[0]);
-  v39 = fc::mul_add(t4[0], fc::gate_slope(u.gate, x[0]), v39);
-  // out0[0] = w0*v37 + t4_0*gate'(x_1)
-  out0[0] = fc::splat<V>(v39);
+  V v44 = fc::damp(fc::gate_slope(u.gate, x[0]), t4[0]);
+  v44 = fc::mul_add(w[0], v35, v44);
+  // out0[0] = w0*v37 + gate'(x_1)*t4_0
+  out0[0] = fc::splat<V>(v44);
 }
 
 // adjoint of o = weighted_product(w, gate(x), gate(y))
@@ -580,11 +577,11 @@ template <class V>
 FC_INLINE void sgp_16(const fc::Uniforms<typename V::Scalar> &u, const V *t0, V (&out0)[2]) {
   using T = typename V::Scalar;
   const auto v1 = fc::gate(u.gate, T(0.0));
-  const auto v2 = (v1 * v1);
-  // out0[0] = t0_0*v2
-  out0[0] = fc::splat<V>((t0[0] * v2));
-  // out0[1] = t0_1*v2
-  out0[1] = fc::splat<V>((t0[1] * v2));
+  const auto v2 = fc::damp(v1, v1);
+  // out0[0] = v2*t0_0
+  out0[0] = fc::splat<V>(fc::damp(v2, t0[0]));
+  // out0[1] = v2*t0_1
+  out0[1] = fc::splat<V>(fc::damp(v2, t0[1]));
 }
 
 // o = weighted_product(w, gate(x), gate(y))
@@ -613,11 +610,11 @@ template <class V>
 FC_INLINE void sgp_17(const fc::Uniforms<typename V::Scalar> &u, const V *grad_o, V (&out0)[2]) {
   using T = typename V::Scalar;
   const auto v1 = fc::gate(u.gate, T(0.0));
-  const auto v2 = (v1 * v1);
+  const auto v2 = fc::damp(v1, v1);
   // out0[1] = v2*grad_o_e12
-  out0[1] = fc::splat<V>((v2 * grad_o[1]));
+  out0[1] = fc::splat<V>(fc::damp(v2, grad_o[1]));
   // out0[0] = v2*grad_o_1
-  out0[0] = fc::splat<V>((v2 * grad_o[0]));
+  out0[0] = fc::splat<V>(fc::damp(v2, grad_o[0]));
 }
 
 // From `x`, cut 1, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
@@ -646,17 +643,17 @@ FC_INLINE void sgp_19(const fc::Uniforms<typename V::Scalar> &u, const V *y, con
   grad0[1] = fc::neg_mul_add(x[1], v2, grad0[1]);
   // grad0[1] += x_e1*v8 - x_e2*v2
   const auto v14 = (y[1] * t1[0]);
-  V v17 = (x[1] * v14);
   v4 = fc::mul_add(w[0], v14, v4);
   // out0[1] = -(w1*v2 + w0*v14)
   out0[1] = fc::splat<V>((-v4));
+  V v19 = (x[1] * v14);
   const auto v20 = (y[0] * t1[0]);
   v9 = fc::neg_mul_add(w[0], v20, v9);
   // out0[0] = w1*v8 - w0*v20
   out0[0] = fc::splat<V>(v9);
-  v17 = fc::mul_add(x[0], v20, v17);
+  v19 = fc::mul_add(x[0], v20, v19);
   // grad0[0] += -(x_e2*v14 + x_e1*v20)
-  grad0[0] = grad0[0] + (-v17);
+  grad0[0] = grad0[0] + (-v19);
 }
 
 // adjoint of o = weighted_product(w, gate(x), gate(y))

@@ -13,15 +13,15 @@ namespace cl020 {
 template <class V>
 FC_INLINE void steerable_product_first_order_0(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, const V *l, V (&out0)[4]) {
   using T = typename V::Scalar;
-  const auto v2 = (t1[0] * t2[0]);
-  // out0[0] = 0.7071067811865476*(t0_0*v2 + l_1)
-  out0[0] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[0], v2, l[0])));
-  // out0[1] = 0.7071067811865476*(t0_1*v2 + l_e1)
-  out0[1] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[1], v2, l[1])));
-  // out0[2] = 0.7071067811865476*(t0_2*v2 + l_e2)
-  out0[2] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[2], v2, l[2])));
-  // out0[3] = 0.7071067811865476*(t0_3*v2 + l_e12)
-  out0[3] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[3], v2, l[3])));
+  const auto v2 = fc::damp(t1[0], t2[0]);
+  // out0[0] = 0.7071067811865476*(v2*t0_0 + l_1)
+  out0[0] = fc::splat<V>((T(0.7071067811865476) * (fc::damp(v2, t0[0]) + l[0])));
+  // out0[1] = 0.7071067811865476*(v2*t0_1 + l_e1)
+  out0[1] = fc::splat<V>((T(0.7071067811865476) * (fc::damp(v2, t0[1]) + l[1])));
+  // out0[2] = 0.7071067811865476*(v2*t0_2 + l_e2)
+  out0[2] = fc::splat<V>((T(0.7071067811865476) * (fc::damp(v2, t0[2]) + l[2])));
+  // out0[3] = 0.7071067811865476*(v2*t0_3 + l_e12)
+  out0[3] = fc::splat<V>((T(0.7071067811865476) * (fc::damp(v2, t0[3]) + l[3])));
 }
 
 // o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2)
@@ -69,27 +69,27 @@ FC_INLINE void steerable_product_first_order_1(const fc::Uniforms<typename V::Sc
 template <class V>
 FC_INLINE void steerable_product_first_order_2(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *grad_o, const V *t0, V (&out0)[1], V (&out1)[1], V (&out2)[4]) {
   using T = typename V::Scalar;
-  const auto v2 = (t1[0] * t2[0]);
+  const auto v2 = fc::damp(t1[0], t2[0]);
   const auto v5 = (T(0.7071067811865476) * grad_o[3]);
   const auto v7 = (T(0.7071067811865476) * grad_o[2]);
   const auto v9 = (T(0.7071067811865476) * grad_o[1]);
   const auto v11 = (T(0.7071067811865476) * grad_o[0]);
+  V v13 = (t0[3] * v5);
   // out2[3] = v2*v5
-  out2[3] = fc::splat<V>((v2 * v5));
-  V v14 = (t0[3] * v5);
+  out2[3] = fc::splat<V>(fc::damp(v2, v5));
   // out2[2] = v2*v7
-  out2[2] = fc::splat<V>((v2 * v7));
-  v14 = fc::mul_add(t0[2], v7, v14);
+  out2[2] = fc::splat<V>(fc::damp(v2, v7));
+  v13 = fc::mul_add(t0[2], v7, v13);
   // out2[1] = v2*v9
-  out2[1] = fc::splat<V>((v2 * v9));
-  v14 = fc::mul_add(t0[1], v9, v14);
+  out2[1] = fc::splat<V>(fc::damp(v2, v9));
+  v13 = fc::mul_add(t0[1], v9, v13);
   // out2[0] = v2*v11
-  out2[0] = fc::splat<V>((v2 * v11));
-  v14 = fc::mul_add(t0[0], v11, v14);
+  out2[0] = fc::splat<V>(fc::damp(v2, v11));
+  v13 = fc::mul_add(t0[0], v11, v13);
   // out1[0] = t2_0*v26
-  out1[0] = fc::splat<V>((t2[0] * v14));
+  out1[0] = fc::splat<V>(fc::damp(t2[0], v13));
   // out0[0] = t1_0*v26
-  out0[0] = fc::splat<V>((t1[0] * v14));
+  out0[0] = fc::splat<V>(fc::damp(t1[0], v13));
 }
 
 // adjoint of o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2)

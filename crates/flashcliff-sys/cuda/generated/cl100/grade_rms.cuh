@@ -62,17 +62,7 @@ struct grade_rms_forward {
 
 // From `x`, `grad_o` to 2 row sums: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 template <class V>
-FC_INLINE void grade_rms_2(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *grad_o, typename V::Scalar (&sums)[2]) {
-  using T = typename V::Scalar;
-  // row sum 0 = x_e1*grad_o_e1
-  sums[0] = u.sum((x[1] * grad_o[1]));
-  // row sum 1 = x_1*grad_o_1
-  sums[1] = u.sum((x[0] * grad_o[0]));
-}
-
-// From `grad_o`, `x` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
-template <class V>
-FC_INLINE void grade_rms_3(const fc::Uniforms<typename V::Scalar> &u, const V *grad_o, const V *x, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, V (&out0)[2]) {
+FC_INLINE void grade_rms_2(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar (&sums)[2]) {
   using T = typename V::Scalar;
   const auto v2 = (row0 * u.inv_channels);
   const auto v4 = (v2 + u.eps);
@@ -82,26 +72,36 @@ FC_INLINE void grade_rms_3(const fc::Uniforms<typename V::Scalar> &u, const V *g
   const auto v10 = (u.eps + v9);
   const auto v11 = fc::square_root(v10);
   const auto v12 = fc::reciprocal_root(v10);
-  const auto v17 = (v12 * v12);
-  const auto v18 = (v12 * v17);
-  const auto v20 = (T(0.5) * v18);
-  const auto v22 = (v20 * row2);
-  const auto v23 = (u.inv_channels * v22);
-  const auto v25 = (v23 * T(2.0));
-  const auto v29 = (v7 * v7);
-  const auto v30 = (v7 * v29);
-  const auto v31 = (T(0.5) * v30);
-  const auto v33 = (v31 * row3);
-  const auto v34 = (u.inv_channels * v33);
-  const auto v35 = (T(2.0) * v34);
-  V v14 = (v12 * grad_o[1]);
-  V v16 = (v7 * grad_o[0]);
-  v14 = fc::neg_mul_add(x[1], v25, v14);
-  // out0[1] = v12*grad_o_e1 - x_e1*v25
-  out0[1] = fc::splat<V>(v14);
-  v16 = fc::neg_mul_add(x[0], v35, v16);
-  // out0[0] = v7*grad_o_1 - x_1*v35
-  out0[0] = fc::splat<V>(v16);
+  // row sum 0 = x_e1*v12*grad_o_e1
+  sums[0] = u.sum(((x[1] * v12) * grad_o[1]));
+  // row sum 1 = x_1*v7*grad_o_1
+  sums[1] = u.sum(((x[0] * v7) * grad_o[0]));
+}
+
+// From `x`, `grad_o` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+template <class V>
+FC_INLINE void grade_rms_3(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, V (&out0)[2]) {
+  using T = typename V::Scalar;
+  const auto v2 = (row0 * u.inv_channels);
+  const auto v4 = (v2 + u.eps);
+  const auto v5 = fc::square_root(v4);
+  const auto v7 = fc::reciprocal_root(v4);
+  const auto v9 = (u.inv_channels * row1);
+  const auto v10 = (u.eps + v9);
+  const auto v11 = fc::square_root(v10);
+  const auto v12 = fc::reciprocal_root(v10);
+  const auto v21 = (u.inv_channels * v12);
+  const auto v23 = (row2 * v21);
+  const auto v26 = (u.inv_channels * v7);
+  const auto v28 = (row3 * v26);
+  V v18 = (v12 * grad_o[1]);
+  V v20 = (v7 * grad_o[0]);
+  v18 = fc::neg_mul_add((x[1] * v12), v23, v18);
+  // out0[1] = v12*grad_o_e1 - x_e1*v12*v23
+  out0[1] = fc::splat<V>(v18);
+  v20 = fc::neg_mul_add((x[0] * v7), v28, v20);
+  // out0[0] = v7*grad_o_1 - x_1*v7*v28
+  out0[0] = fc::splat<V>(v20);
 }
 
 // adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps)
@@ -120,14 +120,14 @@ struct grade_rms_backward {
     const T s0 = c.saved(0);
     const T s1 = c.saved(1);
     T sums[2];
-    grade_rms_2<V>(c.u, x0, x1, sums);
+    grade_rms_2<V>(c.u, x0, x1, s0, s1, sums);
     if (!c.reduce(sums)) return;
     const T s2 = sums[0];
     const T s3 = sums[1];
-    fc::forget(x1);
     fc::forget(x0);
+    fc::forget(x1);
     V o0[2];
-    grade_rms_3<V>(c.u, x1, x0, s0, s1, s2, s3, o0);
+    grade_rms_3<V>(c.u, x0, x1, s0, s1, s2, s3, o0);
     c.template store<0>(o0);
   }
 };

@@ -14,8 +14,8 @@ FC_INLINE void mv_layer_norm_0(const fc::Uniforms<typename V::Scalar> &u, const 
   using T = typename V::Scalar;
   V v1 = (x[0] * x[0]);
   v1 = fc::mul_add(x[1], x[1], v1);
-  // row sum 0 = sqrt(sqrt(v4*v4 + 0.0000000000000001))
-  sums[0] = u.sum(fc::square_root(fc::square_root(fc::mul_add(v1, v1, T(1e-16)))));
+  // row sum 0 = sqrt(hypot(x_1*x_1 + x_e1*x_e1, 0.00000001))
+  sums[0] = u.sum(fc::square_root(fc::hypotenuse(v1, T(1e-8))));
 }
 
 // From `x`, `a` to `o`: o = a x / (mean_c |x| + 1e-6).
@@ -25,11 +25,10 @@ FC_INLINE void mv_layer_norm_1(const fc::Uniforms<typename V::Scalar> &u, const 
   const auto v2 = (row0 * u.inv_channels);
   const auto v4 = (v2 + T(1e-6));
   const auto v6 = fc::divide(T(1.0), v4);
-  const auto v8 = (a[0] * v6);
-  // out0[0] = x_1*v8
-  out0[0] = fc::splat<V>((x[0] * v8));
-  // out0[1] = x_e1*v8
-  out0[1] = fc::splat<V>((x[1] * v8));
+  // out0[0] = a0*x_1*v6
+  out0[0] = fc::splat<V>((a[0] * (x[0] * v6)));
+  // out0[1] = a0*x_e1*v6
+  out0[1] = fc::splat<V>((a[0] * (x[1] * v6)));
 }
 
 // o = a x / (mean_c |x| + 1e-6)
@@ -62,37 +61,38 @@ FC_INLINE void mv_layer_norm_2(const fc::Uniforms<typename V::Scalar> &u, const 
   const auto v2 = (row0 * u.inv_channels);
   const auto v4 = (v2 + T(1e-6));
   const auto v6 = fc::divide(T(1.0), v4);
-  V v9 = (x[1] * grad_o[1]);
-  v9 = fc::mul_add(x[0], grad_o[0], v9);
-  // grad0[0] += v6*v13
-  grad0[0] = fc::mul_add(v6, v9, grad0[0]);
-  // row sum 0 = a0*v13
-  sums[0] = u.sum((a[0] * v9));
+  const auto v8 = (x[0] * v6);
+  const auto v10 = (x[1] * v6);
+  grad0[0] = fc::mul_add(v10, grad_o[1], grad0[0]);
+  V v15 = (v10 * (a[0] * grad_o[1]));
+  grad0[0] = fc::mul_add(v8, grad_o[0], grad0[0]);
+  // grad0[0] += v10*grad_o_e1 + v8*grad_o_1
+  v15 = fc::mul_add(v8, (a[0] * grad_o[0]), v15);
+  // row sum 0 = v10*a0*grad_o_e1 + v8*a0*grad_o_1
+  sums[0] = u.sum(v15);
 }
 
 // From `x`, `grad_o`, `a` to `grad_x`: adjoint of o = a x / (mean_c |x| + 1e-6).
 template <class V, class P0>
 FC_INLINE void mv_layer_norm_3(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *grad_o, const P0 &a, typename V::Scalar row0, typename V::Scalar row1, V (&out0)[2]) {
   using T = typename V::Scalar;
-  const auto v12 = (row0 * u.inv_channels);
-  const auto v14 = (v12 + T(1e-6));
-  const auto v16 = fc::divide(T(1.0), v14);
-  const auto v24 = fc::divide(row1, v14);
-  const auto v25 = (v16 * v24);
-  const auto v26 = (u.inv_channels * v25);
+  const auto v10 = (row0 * u.inv_channels);
+  const auto v12 = (v10 + T(1e-6));
+  const auto v14 = fc::divide(T(1.0), v12);
+  const auto v28 = (u.inv_channels * T(-2.0));
+  const auto v30 = (row1 * v28);
   V v1 = (x[0] * x[0]);
   v1 = fc::mul_add(x[1], x[1], v1);
-  const auto v8 = fc::square_root(fc::mul_add(v1, v1, T(1e-16)));
-  const auto v18 = (a[0] * v16);
-  V v20 = (v18 * grad_o[1]);
-  V v22 = (v18 * grad_o[0]);
-  const auto v35 = (T(2.0) * (v1 * (((v26 * fc::divide(T(0.5), fc::square_root(v8))) * fc::divide(T(0.5), v8)) * T(2.0))));
-  v20 = fc::neg_mul_add(x[1], v35, v20);
-  // out0[1] = v18*grad_o_e1 - x_e1*v35
+  const auto v6 = fc::hypotenuse(v1, T(1e-8));
+  V v20 = (v14 * (a[0] * grad_o[1]));
+  V v23 = (v14 * (a[0] * grad_o[0]));
+  const auto v32 = (fc::divide(v1, v6) * (fc::divide(T(0.5), fc::square_root(v6)) * v30));
+  v20 = fc::mul_add((x[1] * v14), v32, v20);
+  // out0[1] = v14*a0*grad_o_e1 + x_e1*v14*v32
   out0[1] = fc::splat<V>(v20);
-  v22 = fc::neg_mul_add(x[0], v35, v22);
-  // out0[0] = v18*grad_o_1 - x_1*v35
-  out0[0] = fc::splat<V>(v22);
+  v23 = fc::mul_add((x[0] * v14), v32, v23);
+  // out0[0] = v14*a0*grad_o_1 + x_1*v14*v32
+  out0[0] = fc::splat<V>(v23);
 }
 
 // adjoint of o = a x / (mean_c |x| + 1e-6)

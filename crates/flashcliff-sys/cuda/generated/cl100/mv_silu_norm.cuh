@@ -12,11 +12,10 @@ namespace cl100 {
 template <class V, class P0, class P1>
 FC_INLINE void mv_silu_norm_0(const fc::Uniforms<typename V::Scalar> &u, const V *x, const P0 &a, const P1 &b, V (&out0)[2]) {
   using T = typename V::Scalar;
-  const auto v7 = (x[1] * x[1]);
   // out0[0] = x_1*(sigmoid(b0 + x_1*a0))
   out0[0] = fc::splat<V>((x[0] * fc::sigmoid(fc::mul_add(x[0], a[0], b[0]))));
-  // out0[1] = x_e1*(sigmoid(b1 + a1*(sqrt(sqrt(v7*v7 + 0.0000000000000001)))))
-  out0[1] = fc::splat<V>((x[1] * fc::sigmoid(fc::mul_add(a[1], fc::square_root(fc::square_root(fc::mul_add(v7, v7, T(1e-16)))), b[1]))));
+  // out0[1] = x_e1*(sigmoid(b1 + a1*(sqrt(hypot(x_e1*x_e1, 0.00000001)))))
+  out0[1] = fc::splat<V>((x[1] * fc::sigmoid(fc::mul_add(a[1], fc::square_root(fc::hypotenuse((x[1] * x[1]), T(1e-8))), b[1]))));
 }
 
 // o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g
@@ -40,29 +39,29 @@ struct mv_silu_norm_forward {
 template <class V, class P0, class P1>
 FC_INLINE void mv_silu_norm_1(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *grad_o, const P0 &a, const P1 &b, V (&out0)[2], V *grad0, V *grad1) {
   using T = typename V::Scalar;
-  const auto v5 = fc::sigmoid(fc::mul_add(x[0], a[0], b[0]));
+  const auto v4 = fc::mul_add(x[0], a[0], b[0]);
   const auto v7 = (x[1] * x[1]);
-  const auto v11 = fc::square_root(fc::mul_add(v7, v7, T(1e-16)));
-  const auto v12 = fc::square_root(v11);
-  const auto v17 = fc::sigmoid(fc::mul_add(a[1], v12, b[1]));
-  V v19 = (v17 * grad_o[1]);
-  V v22 = (v5 * grad_o[0]);
-  const auto v27 = ((x[1] * grad_o[1]) * (v17 * (T(1.0) - v17)));
-  // grad1[1] += x_e1*grad_o_e1*(v17*(1 - v17))
-  grad1[1] = grad1[1] + v27;
-  // grad0[1] += v12*v27
-  grad0[1] = fc::mul_add(v12, v27, grad0[1]);
-  v19 = fc::mul_add(x[1], (T(2.0) * (v7 * ((((a[1] * v27) * fc::divide(T(0.5), v12)) * fc::divide(T(0.5), v11)) * T(2.0)))), v19);
-  // out0[1] = v17*grad_o_e1 + x_e1*2*v7*a1*v27*0.5/v12*0.5/v11*2
-  out0[1] = fc::splat<V>(v19);
-  const auto v43 = ((x[0] * grad_o[0]) * (v5 * (T(1.0) - v5)));
-  // grad1[0] += x_1*grad_o_1*(v5*(1 - v5))
-  grad1[0] = grad1[0] + v43;
-  // grad0[0] += x_1*v43
-  grad0[0] = fc::mul_add(x[0], v43, grad0[0]);
-  v22 = fc::mul_add(a[0], v43, v22);
-  // out0[0] = v5*grad_o_1 + a0*v43
-  out0[0] = fc::splat<V>(v22);
+  const auto v9 = fc::hypotenuse(v7, T(1e-8));
+  const auto v10 = fc::square_root(v9);
+  const auto v14 = fc::mul_add(a[1], v10, b[1]);
+  V v17 = (fc::sigmoid(v14) * grad_o[1]);
+  V v20 = (fc::sigmoid(v4) * grad_o[0]);
+  const auto v23 = fc::damp(fc::sigmoid_slope(v14), (x[1] * grad_o[1]));
+  // grad1[1] += sigmoid'(v14)*x_e1*grad_o_e1
+  grad1[1] = grad1[1] + v23;
+  // grad0[1] += v10*v23
+  grad0[1] = fc::mul_add(v10, v23, grad0[1]);
+  v17 = fc::mul_add(x[1], ((((a[1] * v23) * fc::divide(T(0.5), v10)) * fc::divide(v7, v9)) * T(2.0)), v17);
+  // out0[1] = sigmoid(v14)*grad_o_e1 + x_e1*a1*v23*0.5/v10*v7/v9*2
+  out0[1] = fc::splat<V>(v17);
+  const auto v36 = fc::damp(fc::sigmoid_slope(v4), (x[0] * grad_o[0]));
+  // grad1[0] += sigmoid'(v4)*x_1*grad_o_1
+  grad1[0] = grad1[0] + v36;
+  v20 = fc::mul_add(a[0], v36, v20);
+  // out0[0] = sigmoid(v4)*grad_o_1 + a0*v36
+  out0[0] = fc::splat<V>(v20);
+  // grad0[0] += x_1*v36
+  grad0[0] = fc::mul_add(x[0], v36, grad0[0]);
 }
 
 // adjoint of o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g

@@ -14,8 +14,8 @@ FC_INLINE void norm_0(const fc::Uniforms<typename V::Scalar> &u, const V *x, V (
   using T = typename V::Scalar;
   V v1 = (x[0] * x[0]);
   v1 = fc::mul_add(x[1], x[1], v1);
-  // out0[0] = sqrt(sqrt(v4*v4 + 0.0000000000000001))
-  out0[0] = fc::splat<V>(fc::square_root(fc::square_root(fc::mul_add(v1, v1, T(1e-16)))));
+  // out0[0] = sqrt(hypot(x_1*x_1 + x_e1*x_e1, 0.00000001))
+  out0[0] = fc::splat<V>(fc::square_root(fc::hypotenuse(v1, T(1e-8))));
 }
 
 // o = (q(x)^2 + 1e-16)^(1/4)
@@ -41,12 +41,12 @@ FC_INLINE void norm_1(const fc::Uniforms<typename V::Scalar> &u, const V *x, con
   using T = typename V::Scalar;
   V v1 = (x[0] * x[0]);
   v1 = fc::mul_add(x[1], x[1], v1);
-  const auto v8 = fc::square_root(fc::mul_add(v1, v1, T(1e-16)));
-  const auto v19 = (T(2.0) * (v1 * (((grad_o[0] * fc::divide(T(0.5), fc::square_root(v8))) * fc::divide(T(0.5), v8)) * T(2.0))));
-  // out0[1] = x_e1*v19
-  out0[1] = fc::splat<V>((x[1] * v19));
-  // out0[0] = x_1*v19
-  out0[0] = fc::splat<V>((x[0] * v19));
+  const auto v6 = fc::hypotenuse(v1, T(1e-8));
+  const auto v15 = (((grad_o[0] * fc::divide(T(0.5), fc::square_root(v6))) * fc::divide(v1, v6)) * T(2.0));
+  // out0[1] = x_e1*v15
+  out0[1] = fc::splat<V>((x[1] * v15));
+  // out0[0] = x_1*v15
+  out0[0] = fc::splat<V>((x[0] * v15));
 }
 
 // adjoint of o = (q(x)^2 + 1e-16)^(1/4)

@@ -13,9 +13,9 @@ namespace cl100 {
 template <class V>
 FC_INLINE void sgp_rms_0(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, typename V::Scalar (&sums)[2]) {
   using T = typename V::Scalar;
-  const auto v2 = (t1[0] * t2[0]);
-  const auto v4 = (t0[0] * v2);
-  const auto v6 = (t0[1] * v2);
+  const auto v2 = fc::damp(t1[0], t2[0]);
+  const auto v4 = fc::damp(v2, t0[0]);
+  const auto v6 = fc::damp(v2, t0[1]);
   // row sum 0 = v4*v4
   sums[0] = u.sum((v4 * v4));
   // row sum 1 = v6*v6
@@ -34,11 +34,11 @@ FC_INLINE void sgp_rms_1(const fc::Uniforms<typename V::Scalar> &u, const V *t1,
   const auto v17 = (u.eps + v16);
   const auto v18 = fc::square_root(v17);
   const auto v19 = fc::reciprocal_root(v17);
-  const auto v2 = (t1[0] * t2[0]);
-  // out0[0] = t0_0*v2*v14
-  out0[0] = fc::splat<V>(((t0[0] * v2) * v14));
-  // out0[1] = t0_1*v2*v19
-  out0[1] = fc::splat<V>(((t0[1] * v2) * v19));
+  const auto v2 = fc::damp(t1[0], t2[0]);
+  // out0[0] = v2*t0_0*v14
+  out0[0] = fc::splat<V>((fc::damp(v2, t0[0]) * v14));
+  // out0[1] = v2*t0_1*v19
+  out0[1] = fc::splat<V>((fc::damp(v2, t0[1]) * v19));
 }
 
 // o = grade_rms(weighted_product(w, gate(x), gate(y)))
@@ -74,13 +74,21 @@ struct sgp_rms_forward {
 
 // From cut 1, cut 2, cut 0, `grad_o` to 2 row sums: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_2(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, const V *grad_o, typename V::Scalar (&sums)[2]) {
+FC_INLINE void sgp_rms_2(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar (&sums)[2]) {
   using T = typename V::Scalar;
-  const auto v2 = (t1[0] * t2[0]);
-  // row sum 0 = t0_1*v2*grad_o_e1
-  sums[0] = u.sum(((t0[1] * v2) * grad_o[1]));
-  // row sum 1 = t0_0*v2*grad_o_1
-  sums[1] = u.sum(((t0[0] * v2) * grad_o[0]));
+  const auto v9 = (row0 * u.inv_channels);
+  const auto v11 = (v9 + u.eps);
+  const auto v12 = fc::square_root(v11);
+  const auto v14 = fc::reciprocal_root(v11);
+  const auto v16 = (u.inv_channels * row1);
+  const auto v17 = (u.eps + v16);
+  const auto v18 = fc::square_root(v17);
+  const auto v19 = fc::reciprocal_root(v17);
+  const auto v2 = fc::damp(t1[0], t2[0]);
+  // row sum 0 = v2*t0_1*v19*grad_o_e1
+  sums[0] = u.sum(((fc::damp(v2, t0[1]) * v19) * grad_o[1]));
+  // row sum 1 = v2*t0_0*v14*grad_o_1
+  sums[1] = u.sum(((fc::damp(v2, t0[0]) * v14) * grad_o[0]));
 }
 
 // From cut 1, cut 2, cut 0, `grad_o` to cut 3, cut 4, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
@@ -95,33 +103,25 @@ FC_INLINE void sgp_rms_3(const fc::Uniforms<typename V::Scalar> &u, const V *t1,
   const auto v17 = (u.eps + v16);
   const auto v18 = fc::square_root(v17);
   const auto v19 = fc::reciprocal_root(v17);
-  const auto v24 = (v19 * v19);
-  const auto v25 = (v19 * v24);
-  const auto v27 = (T(0.5) * v25);
-  const auto v29 = (v27 * row2);
-  const auto v30 = (u.inv_channels * v29);
-  const auto v32 = (v30 * T(2.0));
-  const auto v35 = (v14 * v14);
-  const auto v36 = (v14 * v35);
-  const auto v37 = (T(0.5) * v36);
-  const auto v39 = (v37 * row3);
-  const auto v40 = (u.inv_channels * v39);
-  const auto v41 = (T(2.0) * v40);
-  const auto v2 = (t1[0] * t2[0]);
-  V v21 = (v19 * grad_o[1]);
-  V v23 = (v14 * grad_o[0]);
-  v21 = fc::neg_mul_add((t0[1] * v2), v32, v21);
-  v23 = fc::neg_mul_add((t0[0] * v2), v41, v23);
-  // out2[1] = v2*v34
-  out2[1] = fc::splat<V>((v2 * v21));
-  V v45 = (t0[1] * v21);
-  // out2[0] = v2*v43
-  out2[0] = fc::splat<V>((v2 * v23));
-  v45 = fc::mul_add(t0[0], v23, v45);
-  // out1[0] = t2_0*v48
-  out1[0] = fc::splat<V>((t2[0] * v45));
-  // out0[0] = t1_0*v48
-  out0[0] = fc::splat<V>((t1[0] * v45));
+  const auto v26 = (u.inv_channels * v19);
+  const auto v28 = (row2 * v26);
+  const auto v31 = (u.inv_channels * v14);
+  const auto v33 = (row3 * v31);
+  const auto v2 = fc::damp(t1[0], t2[0]);
+  V v23 = (v19 * grad_o[1]);
+  V v25 = (v14 * grad_o[0]);
+  v23 = fc::neg_mul_add((fc::damp(v2, t0[1]) * v19), v28, v23);
+  v25 = fc::neg_mul_add((fc::damp(v2, t0[0]) * v14), v33, v25);
+  V v36 = (t0[1] * v23);
+  // out2[1] = v2*v30
+  out2[1] = fc::splat<V>(fc::damp(v2, v23));
+  // out2[0] = v2*v35
+  out2[0] = fc::splat<V>(fc::damp(v2, v25));
+  v36 = fc::mul_add(t0[0], v25, v36);
+  // out1[0] = t2_0*v40
+  out1[0] = fc::splat<V>(fc::damp(t2[0], v36));
+  // out0[0] = t1_0*v40
+  out0[0] = fc::splat<V>(fc::damp(t1[0], v36));
 }
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
@@ -151,7 +151,7 @@ struct sgp_rms_backward {
     sgp_1<V>(c.u, x0, t1);
     sgp_1<V>(c.u, x1, t2);
     T sums[2];
-    sgp_rms_2<V>(c.u, t1, t2, t0, x2, sums);
+    sgp_rms_2<V>(c.u, t1, t2, t0, x2, s0, s1, sums);
     if (!c.reduce(sums)) return;
     const T s2 = sums[0];
     const T s3 = sums[1];
@@ -213,31 +213,23 @@ FC_INLINE void sgp_rms_4(const fc::Uniforms<typename V::Scalar> &u, const V *t1,
   const auto v17 = (u.eps + v16);
   const auto v18 = fc::square_root(v17);
   const auto v19 = fc::reciprocal_root(v17);
-  const auto v24 = (v19 * v19);
-  const auto v25 = (v19 * v24);
-  const auto v27 = (T(0.5) * v25);
-  const auto v29 = (v27 * row2);
-  const auto v30 = (u.inv_channels * v29);
-  const auto v32 = (v30 * T(2.0));
-  const auto v35 = (v14 * v14);
-  const auto v36 = (v14 * v35);
-  const auto v37 = (T(0.5) * v36);
-  const auto v39 = (v37 * row3);
-  const auto v40 = (u.inv_channels * v39);
-  const auto v41 = (T(2.0) * v40);
-  const auto v2 = (t1[0] * t2[0]);
-  V v21 = (v19 * grad_o[1]);
-  V v23 = (v14 * grad_o[0]);
-  v21 = fc::neg_mul_add((t0[1] * v2), v32, v21);
-  v23 = fc::neg_mul_add((t0[0] * v2), v41, v23);
-  // out1[1] = v2*v34
-  out1[1] = fc::splat<V>((v2 * v21));
-  V v45 = (t0[1] * v21);
-  // out1[0] = v2*v43
-  out1[0] = fc::splat<V>((v2 * v23));
-  v45 = fc::mul_add(t0[0], v23, v45);
-  // out0[0] = t1_0*(t0_1*v34 + t0_0*v43)
-  out0[0] = fc::splat<V>((t1[0] * v45));
+  const auto v26 = (u.inv_channels * v19);
+  const auto v28 = (row2 * v26);
+  const auto v31 = (u.inv_channels * v14);
+  const auto v33 = (row3 * v31);
+  const auto v2 = fc::damp(t1[0], t2[0]);
+  V v23 = (v19 * grad_o[1]);
+  V v25 = (v14 * grad_o[0]);
+  v23 = fc::neg_mul_add((fc::damp(v2, t0[1]) * v19), v28, v23);
+  v25 = fc::neg_mul_add((fc::damp(v2, t0[0]) * v14), v33, v25);
+  V v36 = (t0[1] * v23);
+  // out1[1] = v2*v30
+  out1[1] = fc::splat<V>(fc::damp(v2, v23));
+  // out1[0] = v2*v35
+  out1[0] = fc::splat<V>(fc::damp(v2, v25));
+  v36 = fc::mul_add(t0[0], v25, v36);
+  // out0[0] = t1_0*(t0_1*v30 + t0_0*v35)
+  out0[0] = fc::splat<V>(fc::damp(t1[0], v36));
 }
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
@@ -266,7 +258,7 @@ struct sgp_rms_1_backward {
     sgp_8<V>(c.u, t1);
     sgp_1<V>(c.u, x1, t2);
     T sums[2];
-    sgp_rms_2<V>(c.u, t1, t2, t0, x2, sums);
+    sgp_rms_2<V>(c.u, t1, t2, t0, x2, s0, s1, sums);
     if (!c.reduce(sums)) return;
     const T s2 = sums[0];
     const T s3 = sums[1];
@@ -328,31 +320,23 @@ FC_INLINE void sgp_rms_5(const fc::Uniforms<typename V::Scalar> &u, const V *t1,
   const auto v17 = (u.eps + v16);
   const auto v18 = fc::square_root(v17);
   const auto v19 = fc::reciprocal_root(v17);
-  const auto v24 = (v19 * v19);
-  const auto v25 = (v19 * v24);
-  const auto v27 = (T(0.5) * v25);
-  const auto v29 = (v27 * row2);
-  const auto v30 = (u.inv_channels * v29);
-  const auto v32 = (v30 * T(2.0));
-  const auto v35 = (v14 * v14);
-  const auto v36 = (v14 * v35);
-  const auto v37 = (T(0.5) * v36);
-  const auto v39 = (v37 * row3);
-  const auto v40 = (u.inv_channels * v39);
-  const auto v41 = (T(2.0) * v40);
-  const auto v2 = (t1[0] * t2[0]);
-  V v21 = (v19 * grad_o[1]);
-  V v23 = (v14 * grad_o[0]);
-  v21 = fc::neg_mul_add((t0[1] * v2), v32, v21);
-  v23 = fc::neg_mul_add((t0[0] * v2), v41, v23);
-  // out1[1] = v2*v34
-  out1[1] = fc::splat<V>((v2 * v21));
-  V v45 = (t0[1] * v21);
-  // out1[0] = v2*v43
-  out1[0] = fc::splat<V>((v2 * v23));
-  v45 = fc::mul_add(t0[0], v23, v45);
-  // out0[0] = t2_0*(t0_1*v34 + t0_0*v43)
-  out0[0] = fc::splat<V>((t2[0] * v45));
+  const auto v26 = (u.inv_channels * v19);
+  const auto v28 = (row2 * v26);
+  const auto v31 = (u.inv_channels * v14);
+  const auto v33 = (row3 * v31);
+  const auto v2 = fc::damp(t1[0], t2[0]);
+  V v23 = (v19 * grad_o[1]);
+  V v25 = (v14 * grad_o[0]);
+  v23 = fc::neg_mul_add((fc::damp(v2, t0[1]) * v19), v28, v23);
+  v25 = fc::neg_mul_add((fc::damp(v2, t0[0]) * v14), v33, v25);
+  V v36 = (t0[1] * v23);
+  // out1[1] = v2*v30
+  out1[1] = fc::splat<V>(fc::damp(v2, v23));
+  // out1[0] = v2*v35
+  out1[0] = fc::splat<V>(fc::damp(v2, v25));
+  v36 = fc::mul_add(t0[0], v25, v36);
+  // out0[0] = t2_0*(t0_1*v30 + t0_0*v35)
+  out0[0] = fc::splat<V>(fc::damp(t2[0], v36));
 }
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
@@ -381,7 +365,7 @@ struct sgp_rms_2_backward {
     sgp_1<V>(c.u, x0, t1);
     sgp_8<V>(c.u, t2);
     T sums[2];
-    sgp_rms_2<V>(c.u, t1, t2, t0, x2, sums);
+    sgp_rms_2<V>(c.u, t1, t2, t0, x2, s0, s1, sums);
     if (!c.reduce(sums)) return;
     const T s2 = sums[0];
     const T s3 = sums[1];
@@ -404,8 +388,8 @@ template <class V>
 FC_INLINE void sgp_rms_6(const fc::Uniforms<typename V::Scalar> &u, const V *t0, typename V::Scalar (&sums)[1]) {
   using T = typename V::Scalar;
   const auto v1 = fc::gate(u.gate, T(0.0));
-  const auto v2 = (v1 * v1);
-  const auto v4 = (t0[0] * v2);
+  const auto v2 = fc::damp(v1, v1);
+  const auto v4 = fc::damp(v2, t0[0]);
   // row sum 0 = v4*v4
   sums[0] = u.sum((v4 * v4));
 }
@@ -415,13 +399,13 @@ template <class V>
 FC_INLINE void sgp_rms_7(const fc::Uniforms<typename V::Scalar> &u, const V *t0, typename V::Scalar row0, V (&out0)[1]) {
   using T = typename V::Scalar;
   const auto v1 = fc::gate(u.gate, T(0.0));
-  const auto v2 = (v1 * v1);
+  const auto v2 = fc::damp(v1, v1);
   const auto v7 = (row0 * u.inv_channels);
   const auto v9 = (v7 + u.eps);
   const auto v10 = fc::square_root(v9);
   const auto v12 = fc::reciprocal_root(v9);
-  // out0[0] = t0_0*v2*v12
-  out0[0] = fc::splat<V>(((t0[0] * v2) * v12));
+  // out0[0] = v2*t0_0*v12
+  out0[0] = fc::splat<V>((fc::damp(v2, t0[0]) * v12));
 }
 
 // o = grade_rms(weighted_product(w, gate(x), gate(y)))
@@ -452,12 +436,16 @@ struct sgp_rms_3_forward {
 
 // From cut 0, `grad_o` to 1 row sums: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_8(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *grad_o, typename V::Scalar (&sums)[1]) {
+FC_INLINE void sgp_rms_8(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *grad_o, typename V::Scalar row0, typename V::Scalar (&sums)[1]) {
   using T = typename V::Scalar;
   const auto v1 = fc::gate(u.gate, T(0.0));
-  const auto v2 = (v1 * v1);
-  // row sum 0 = t0_0*v2*grad_o_1
-  sums[0] = u.sum(((t0[0] * v2) * grad_o[0]));
+  const auto v2 = fc::damp(v1, v1);
+  const auto v7 = (row0 * u.inv_channels);
+  const auto v9 = (v7 + u.eps);
+  const auto v10 = fc::square_root(v9);
+  const auto v12 = fc::reciprocal_root(v9);
+  // row sum 0 = v2*t0_0*v12*grad_o_1
+  sums[0] = u.sum(((fc::damp(v2, t0[0]) * v12) * grad_o[0]));
 }
 
 // From cut 0, `grad_o` to cut 1: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
@@ -465,21 +453,17 @@ template <class V>
 FC_INLINE void sgp_rms_9(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, V (&out0)[1]) {
   using T = typename V::Scalar;
   const auto v1 = fc::gate(u.gate, T(0.0));
-  const auto v2 = (v1 * v1);
+  const auto v2 = fc::damp(v1, v1);
   const auto v7 = (row0 * u.inv_channels);
   const auto v9 = (v7 + u.eps);
   const auto v10 = fc::square_root(v9);
   const auto v12 = fc::reciprocal_root(v9);
-  const auto v15 = (v12 * v12);
-  const auto v16 = (v12 * v15);
-  const auto v18 = (T(0.5) * v16);
-  const auto v20 = (v18 * row1);
-  const auto v21 = (u.inv_channels * v20);
-  const auto v23 = (v21 * T(2.0));
-  V v14 = (v12 * grad_o[0]);
-  v14 = fc::neg_mul_add((t0[0] * v2), v23, v14);
-  // out0[0] = v2*(v12*grad_o_1 - t0_0*v2*v23)
-  out0[0] = fc::splat<V>((v2 * v14));
+  const auto v16 = (u.inv_channels * v12);
+  const auto v18 = (row1 * v16);
+  V v15 = (v12 * grad_o[0]);
+  v15 = fc::neg_mul_add((fc::damp(v2, t0[0]) * v12), v18, v15);
+  // out0[0] = v2*(v12*grad_o_1 - v2*t0_0*v12*v18)
+  out0[0] = fc::splat<V>(fc::damp(v2, v15));
 }
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
@@ -502,19 +486,19 @@ struct sgp_rms_3_backward {
     V t1[1];
     sgp_15<V>(c.u, x0, x1, c.template param<0>(), t0);
     T sums[1];
-    sgp_rms_8<V>(c.u, t0, x2, sums);
+    sgp_rms_8<V>(c.u, t0, x2, s0, sums);
     if (!c.reduce(sums)) return;
     const T s1 = sums[0];
     fc::forget(x2);
     sgp_rms_9<V>(c.u, t0, x2, s0, s1, t1);
     fc::forget(x0);
     V o1[1];
-    sgp_18<V>(c.u, x0, t1, c.template param<0>(), o1);
+    sgp_17<V>(c.u, x0, t1, c.template param<0>(), o1);
     c.template store<1>(o1);
     fc::forget(x1);
     fc::forget(x0);
     V o0[1];
-    sgp_19<V>(c.u, x1, t1, x0, c.template param<0>(), o0, c.template grad<0>());
+    sgp_18<V>(c.u, x1, t1, x0, c.template param<0>(), o0, c.template grad<0>());
     c.template store<0>(o0);
   }
 };

@@ -13,12 +13,10 @@ namespace cl100 {
 template <class V, class P0>
 FC_INLINE void steerable_product_norm_0(const fc::Uniforms<typename V::Scalar> &u, const V *r, const P0 &a, V (&out0)[2]) {
   using T = typename V::Scalar;
-  const auto v1 = (r[0] * r[0]);
-  const auto v15 = (r[1] * r[1]);
-  // out0[0] = r_1*(1/(1.000001 + sigmoid(a0)*(sqrt(sqrt(v1*v1 + 0.0000000000000001)) - 1)))
-  out0[0] = fc::splat<V>((r[0] * fc::divide(T(1.0), fc::mul_add(fc::sigmoid(a[0]), (fc::square_root(fc::square_root(fc::mul_add(v1, v1, T(1e-16)))) - T(1.0)), T(1.000001)))));
-  // out0[1] = r_e1*(1/(1.000001 + sigmoid(a1)*(sqrt(sqrt(0.0000000000000001 + v15*v15)) - 1)))
-  out0[1] = fc::splat<V>((r[1] * fc::divide(T(1.0), fc::mul_add(fc::sigmoid(a[1]), (fc::square_root(fc::square_root(fc::mul_add(v15, v15, T(1e-16)))) - T(1.0)), T(1.000001)))));
+  // out0[0] = r_1*(1/(1.000001 + sigmoid(a0)*(sqrt(hypot(r_1*r_1, 0.00000001)) - 1)))
+  out0[0] = fc::splat<V>((r[0] * fc::divide(T(1.0), fc::mul_add(fc::sigmoid(a[0]), (fc::square_root(fc::hypotenuse((r[0] * r[0]), T(1e-8))) - T(1.0)), T(1.000001)))));
+  // out0[1] = r_e1*(1/(1.000001 + sigmoid(a1)*(sqrt(hypot(r_e1*r_e1, 0.00000001)) - 1)))
+  out0[1] = fc::splat<V>((r[1] * fc::divide(T(1.0), fc::mul_add(fc::sigmoid(a[1]), (fc::square_root(fc::hypotenuse((r[1] * r[1]), T(1e-8))) - T(1.0)), T(1.000001)))));
 }
 
 // o = weighted_product(w, gate(x), gate(norm(r; a)))
@@ -53,33 +51,31 @@ template <class V, class P0>
 FC_INLINE void steerable_product_norm_1(const fc::Uniforms<typename V::Scalar> &u, const V *r, const V *t7, const P0 &a, V (&out0)[2], V *grad0) {
   using T = typename V::Scalar;
   const auto v1 = (r[0] * r[0]);
-  const auto v5 = fc::square_root(fc::mul_add(v1, v1, T(1e-16)));
-  const auto v6 = fc::square_root(v5);
-  const auto v8 = fc::sigmoid(a[0]);
-  const auto v10 = (v6 - T(1.0));
-  const auto v13 = fc::mul_add(v8, v10, T(1.000001));
-  const auto v15 = (r[1] * r[1]);
-  const auto v18 = fc::square_root(fc::mul_add(v15, v15, T(1e-16)));
-  const auto v19 = fc::square_root(v18);
-  const auto v21 = fc::sigmoid(a[1]);
-  const auto v22 = (v19 - T(1.0));
-  const auto v24 = fc::mul_add(v21, v22, T(1.000001));
-  const auto v25 = fc::divide(T(1.0), v13);
-  const auto v26 = fc::divide(T(1.0), v24);
-  V v28 = (v26 * t7[1]);
-  V v31 = (v25 * t7[0]);
-  const auto v34 = (v26 * fc::divide((r[1] * t7[1]), v24));
-  const auto v36 = (v25 * fc::divide((r[0] * t7[0]), v13));
-  // grad0[1] += -(v22*v34*(v21*(1 - v21)))
-  grad0[1] = grad0[1] + (-((v22 * v34) * (v21 * (T(1.0) - v21))));
-  v28 = fc::neg_mul_add(r[1], (T(2.0) * (v15 * ((((v21 * v34) * fc::divide(T(0.5), v19)) * fc::divide(T(0.5), v18)) * T(2.0)))), v28);
-  // out0[1] = v26*t7_1 - r_e1*2*v15*v21*v34*0.5/v19*0.5/v18*2
-  out0[1] = fc::splat<V>(v28);
-  // grad0[0] += -(v10*v36*(v8*(1 - v8)))
-  grad0[0] = grad0[0] + (-((v10 * v36) * (v8 * (T(1.0) - v8))));
-  v31 = fc::neg_mul_add(r[0], (T(2.0) * (v1 * (T(2.0) * (((v8 * v36) * fc::divide(T(0.5), v6)) * fc::divide(T(0.5), v5))))), v31);
-  // out0[0] = v25*t7_0 - r_1*2*v1*2*v8*v36*0.5/v6*0.5/v5
-  out0[0] = fc::splat<V>(v31);
+  const auto v3 = fc::hypotenuse(v1, T(1e-8));
+  const auto v4 = fc::square_root(v3);
+  const auto v6 = fc::sigmoid(a[0]);
+  const auto v8 = (v4 - T(1.0));
+  const auto v13 = (r[1] * r[1]);
+  const auto v14 = fc::hypotenuse(v13, T(1e-8));
+  const auto v15 = fc::square_root(v14);
+  const auto v17 = fc::sigmoid(a[1]);
+  const auto v18 = (v15 - T(1.0));
+  const auto v21 = fc::divide(T(1.0), fc::mul_add(v6, v8, T(1.000001)));
+  const auto v22 = fc::divide(T(1.0), fc::mul_add(v17, v18, T(1.000001)));
+  const auto v23 = (r[0] * v21);
+  const auto v24 = (r[1] * v22);
+  V v26 = (v22 * t7[1]);
+  V v29 = (v21 * t7[0]);
+  // grad0[1] += -sigmoid'(a1)*v18*v22*v24*t7_1
+  grad0[1] = grad0[1] + (-fc::damp(fc::sigmoid_slope(a[1]), (v18 * (v22 * (v24 * t7[1])))));
+  v26 = fc::mul_add(v24, (fc::divide(v13, v14) * (fc::divide(T(0.5), v15) * (t7[1] * (v22 * (r[1] * (v17 * T(-2.0))))))), v26);
+  // out0[1] = v22*t7_1 + v24*v13/v14*0.5/v15*t7_1*v22*r_e1*v17*-2
+  out0[1] = fc::splat<V>(v26);
+  // grad0[0] += -sigmoid'(a0)*v8*v21*v23*t7_0
+  grad0[0] = grad0[0] + (-fc::damp(fc::sigmoid_slope(a[0]), (v8 * (v21 * (v23 * t7[0])))));
+  v29 = fc::mul_add(v23, (fc::divide(v1, v3) * (fc::divide(T(0.5), v4) * (t7[0] * (v21 * (r[0] * (v6 * T(-2.0))))))), v29);
+  // out0[0] = v21*t7_0 + v23*v1/v3*0.5/v4*t7_0*v21*r_1*v6*-2
+  out0[0] = fc::splat<V>(v29);
 }
 
 // adjoint of o = weighted_product(w, gate(x), gate(norm(r; a)))

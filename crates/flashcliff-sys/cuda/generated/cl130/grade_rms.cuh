@@ -125,37 +125,7 @@ struct grade_rms_forward {
 
 // From `x`, `grad_o` to 5 row sums: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 template <class V>
-FC_INLINE void grade_rms_2(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *grad_o, typename V::Scalar (&sums)[5]) {
-  using T = typename V::Scalar;
-  // row sum 0 = x_e1234*grad_o_e1234
-  sums[0] = u.sum((x[15] * grad_o[15]));
-  V v5 = (x[14] * grad_o[14]);
-  v5 = fc::mul_add(x[13], grad_o[13], v5);
-  v5 = fc::mul_add(x[12], grad_o[12], v5);
-  v5 = fc::mul_add(x[11], grad_o[11], v5);
-  // row sum 1 = x_e234*grad_o_e234 + x_e134*grad_o_e134 + x_e124*grad_o_e124 + x_e123*grad_o_e123
-  sums[1] = u.sum(v5);
-  V v20 = (x[10] * grad_o[10]);
-  v20 = fc::mul_add(x[9], grad_o[9], v20);
-  v20 = fc::mul_add(x[8], grad_o[8], v20);
-  v20 = fc::mul_add(x[7], grad_o[7], v20);
-  v20 = fc::mul_add(x[6], grad_o[6], v20);
-  v20 = fc::mul_add(x[5], grad_o[5], v20);
-  // row sum 2 = x_e34*grad_o_e34 + x_e24*grad_o_e24 + x_e23*grad_o_e23 + x_e14*grad_o_e14 + x_e13*grad_o_e13 + x_e12*grad_o_e12
-  sums[2] = u.sum(v20);
-  V v43 = (x[4] * grad_o[4]);
-  v43 = fc::mul_add(x[3], grad_o[3], v43);
-  v43 = fc::mul_add(x[2], grad_o[2], v43);
-  v43 = fc::mul_add(x[1], grad_o[1], v43);
-  // row sum 3 = x_e4*grad_o_e4 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1
-  sums[3] = u.sum(v43);
-  // row sum 4 = x_1*grad_o_1
-  sums[4] = u.sum((x[0] * grad_o[0]));
-}
-
-// From `grad_o`, `x` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
-template <class V>
-FC_INLINE void grade_rms_3(const fc::Uniforms<typename V::Scalar> &u, const V *grad_o, const V *x, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, typename V::Scalar row4, typename V::Scalar row5, typename V::Scalar row6, typename V::Scalar row7, typename V::Scalar row8, typename V::Scalar row9, V (&out0)[16]) {
+FC_INLINE void grade_rms_2(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, typename V::Scalar row4, typename V::Scalar (&sums)[5]) {
   using T = typename V::Scalar;
   const auto v2 = (row0 * u.inv_channels);
   const auto v4 = (v2 + u.eps);
@@ -177,100 +147,130 @@ FC_INLINE void grade_rms_3(const fc::Uniforms<typename V::Scalar> &u, const V *g
   const auto v25 = (u.eps + v24);
   const auto v26 = fc::square_root(v25);
   const auto v27 = fc::reciprocal_root(v25);
-  const auto v60 = (v27 * v27);
-  const auto v61 = (v27 * v60);
-  const auto v63 = (T(0.5) * v61);
-  const auto v65 = (v63 * row5);
-  const auto v66 = (u.inv_channels * v65);
-  const auto v68 = (v66 * T(2.0));
-  const auto v72 = (v22 * v22);
-  const auto v73 = (v22 * v72);
-  const auto v74 = (T(0.5) * v73);
-  const auto v76 = (v74 * row6);
-  const auto v77 = (u.inv_channels * v76);
-  const auto v78 = (T(2.0) * v77);
-  const auto v91 = (v17 * v17);
-  const auto v92 = (v17 * v91);
-  const auto v93 = (T(0.5) * v92);
-  const auto v95 = (v93 * row7);
-  const auto v96 = (u.inv_channels * v95);
-  const auto v97 = (T(2.0) * v96);
-  const auto v116 = (v12 * v12);
-  const auto v117 = (v12 * v116);
-  const auto v118 = (T(0.5) * v117);
-  const auto v120 = (v118 * row8);
-  const auto v121 = (u.inv_channels * v120);
-  const auto v122 = (T(2.0) * v121);
-  const auto v135 = (v7 * v7);
-  const auto v136 = (v7 * v135);
-  const auto v137 = (T(0.5) * v136);
-  const auto v139 = (v137 * row9);
-  const auto v140 = (u.inv_channels * v139);
-  const auto v141 = (T(2.0) * v140);
-  V v29 = (v27 * grad_o[15]);
-  V v31 = (v22 * grad_o[14]);
-  V v33 = (v22 * grad_o[13]);
-  V v35 = (v22 * grad_o[12]);
-  V v37 = (v22 * grad_o[11]);
-  V v39 = (v17 * grad_o[10]);
-  V v41 = (v17 * grad_o[9]);
-  V v43 = (v17 * grad_o[8]);
-  V v45 = (v17 * grad_o[7]);
-  V v47 = (v17 * grad_o[6]);
-  V v49 = (v17 * grad_o[5]);
-  V v51 = (v12 * grad_o[4]);
-  V v53 = (v12 * grad_o[3]);
-  V v55 = (v12 * grad_o[2]);
-  V v57 = (v12 * grad_o[1]);
-  V v59 = (v7 * grad_o[0]);
-  v29 = fc::neg_mul_add(x[15], v68, v29);
-  // out0[15] = v27*grad_o_e1234 - x_e1234*v68
-  out0[15] = fc::splat<V>(v29);
-  v31 = fc::neg_mul_add(x[14], v78, v31);
-  // out0[14] = v22*grad_o_e234 - x_e234*v78
-  out0[14] = fc::splat<V>(v31);
-  v33 = fc::neg_mul_add(x[13], v78, v33);
-  // out0[13] = v22*grad_o_e134 - x_e134*v78
-  out0[13] = fc::splat<V>(v33);
-  v35 = fc::neg_mul_add(x[12], v78, v35);
-  // out0[12] = v22*grad_o_e124 - x_e124*v78
-  out0[12] = fc::splat<V>(v35);
-  v37 = fc::neg_mul_add(x[11], v78, v37);
-  // out0[11] = v22*grad_o_e123 - x_e123*v78
-  out0[11] = fc::splat<V>(v37);
-  v39 = fc::neg_mul_add(x[10], v97, v39);
-  // out0[10] = v17*grad_o_e34 - x_e34*v97
-  out0[10] = fc::splat<V>(v39);
-  v41 = fc::neg_mul_add(x[9], v97, v41);
-  // out0[9] = v17*grad_o_e24 - x_e24*v97
-  out0[9] = fc::splat<V>(v41);
-  v43 = fc::neg_mul_add(x[8], v97, v43);
-  // out0[8] = v17*grad_o_e23 - x_e23*v97
-  out0[8] = fc::splat<V>(v43);
-  v45 = fc::neg_mul_add(x[7], v97, v45);
-  // out0[7] = v17*grad_o_e14 - x_e14*v97
-  out0[7] = fc::splat<V>(v45);
-  v47 = fc::neg_mul_add(x[6], v97, v47);
-  // out0[6] = v17*grad_o_e13 - x_e13*v97
-  out0[6] = fc::splat<V>(v47);
-  v49 = fc::neg_mul_add(x[5], v97, v49);
-  // out0[5] = v17*grad_o_e12 - x_e12*v97
-  out0[5] = fc::splat<V>(v49);
-  v51 = fc::neg_mul_add(x[4], v122, v51);
-  // out0[4] = v12*grad_o_e4 - x_e4*v122
-  out0[4] = fc::splat<V>(v51);
-  v53 = fc::neg_mul_add(x[3], v122, v53);
-  // out0[3] = v12*grad_o_e3 - x_e3*v122
-  out0[3] = fc::splat<V>(v53);
-  v55 = fc::neg_mul_add(x[2], v122, v55);
-  // out0[2] = v12*grad_o_e2 - x_e2*v122
-  out0[2] = fc::splat<V>(v55);
-  v57 = fc::neg_mul_add(x[1], v122, v57);
-  // out0[1] = v12*grad_o_e1 - x_e1*v122
-  out0[1] = fc::splat<V>(v57);
-  v59 = fc::neg_mul_add(x[0], v141, v59);
-  // out0[0] = v7*grad_o_1 - x_1*v141
-  out0[0] = fc::splat<V>(v59);
+  // row sum 0 = x_e1234*v27*grad_o_e1234
+  sums[0] = u.sum(((x[15] * v27) * grad_o[15]));
+  V v63 = ((x[14] * v22) * grad_o[14]);
+  v63 = fc::mul_add((x[13] * v22), grad_o[13], v63);
+  v63 = fc::mul_add((x[12] * v22), grad_o[12], v63);
+  v63 = fc::mul_add((x[11] * v22), grad_o[11], v63);
+  // row sum 1 = x_e234*v22*grad_o_e234 + x_e134*v22*grad_o_e134 + x_e124*v22*grad_o_e124 + x_e123*v22*grad_o_e123
+  sums[1] = u.sum(v63);
+  V v74 = ((x[10] * v17) * grad_o[10]);
+  v74 = fc::mul_add((x[9] * v17), grad_o[9], v74);
+  v74 = fc::mul_add((x[8] * v17), grad_o[8], v74);
+  v74 = fc::mul_add((x[7] * v17), grad_o[7], v74);
+  v74 = fc::mul_add((x[6] * v17), grad_o[6], v74);
+  v74 = fc::mul_add((x[5] * v17), grad_o[5], v74);
+  // row sum 2 = x_e34*v17*grad_o_e34 + x_e24*v17*grad_o_e24 + x_e23*v17*grad_o_e23 + x_e14*v17*grad_o_e14 + x_e13*v17*grad_o_e13 + x_e12*v17*grad_o_e12
+  sums[2] = u.sum(v74);
+  V v91 = ((x[4] * v12) * grad_o[4]);
+  v91 = fc::mul_add((x[3] * v12), grad_o[3], v91);
+  v91 = fc::mul_add((x[2] * v12), grad_o[2], v91);
+  v91 = fc::mul_add((x[1] * v12), grad_o[1], v91);
+  // row sum 3 = x_e4*v12*grad_o_e4 + x_e3*v12*grad_o_e3 + x_e2*v12*grad_o_e2 + x_e1*v12*grad_o_e1
+  sums[3] = u.sum(v91);
+  // row sum 4 = x_1*v7*grad_o_1
+  sums[4] = u.sum(((x[0] * v7) * grad_o[0]));
+}
+
+// From `x`, `grad_o` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+template <class V>
+FC_INLINE void grade_rms_3(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, typename V::Scalar row4, typename V::Scalar row5, typename V::Scalar row6, typename V::Scalar row7, typename V::Scalar row8, typename V::Scalar row9, V (&out0)[16]) {
+  using T = typename V::Scalar;
+  const auto v2 = (row0 * u.inv_channels);
+  const auto v4 = (v2 + u.eps);
+  const auto v5 = fc::square_root(v4);
+  const auto v7 = fc::reciprocal_root(v4);
+  const auto v9 = (u.inv_channels * row1);
+  const auto v10 = (u.eps + v9);
+  const auto v11 = fc::square_root(v10);
+  const auto v12 = fc::reciprocal_root(v10);
+  const auto v14 = (u.inv_channels * row2);
+  const auto v15 = (u.eps + v14);
+  const auto v16 = fc::square_root(v15);
+  const auto v17 = fc::reciprocal_root(v15);
+  const auto v19 = (u.inv_channels * row3);
+  const auto v20 = (u.eps + v19);
+  const auto v21 = fc::square_root(v20);
+  const auto v22 = fc::reciprocal_root(v20);
+  const auto v24 = (u.inv_channels * row4);
+  const auto v25 = (u.eps + v24);
+  const auto v26 = fc::square_root(v25);
+  const auto v27 = fc::reciprocal_root(v25);
+  const auto v92 = (u.inv_channels * v27);
+  const auto v94 = (row5 * v92);
+  const auto v97 = (u.inv_channels * v22);
+  const auto v99 = (row6 * v97);
+  const auto v108 = (u.inv_channels * v17);
+  const auto v110 = (row7 * v108);
+  const auto v123 = (u.inv_channels * v12);
+  const auto v125 = (row8 * v123);
+  const auto v134 = (u.inv_channels * v7);
+  const auto v136 = (row9 * v134);
+  V v61 = (v27 * grad_o[15]);
+  V v63 = (v22 * grad_o[14]);
+  V v65 = (v22 * grad_o[13]);
+  V v67 = (v22 * grad_o[12]);
+  V v69 = (v22 * grad_o[11]);
+  V v71 = (v17 * grad_o[10]);
+  V v73 = (v17 * grad_o[9]);
+  V v75 = (v17 * grad_o[8]);
+  V v77 = (v17 * grad_o[7]);
+  V v79 = (v17 * grad_o[6]);
+  V v81 = (v17 * grad_o[5]);
+  V v83 = (v12 * grad_o[4]);
+  V v85 = (v12 * grad_o[3]);
+  V v87 = (v12 * grad_o[2]);
+  V v89 = (v12 * grad_o[1]);
+  V v91 = (v7 * grad_o[0]);
+  v61 = fc::neg_mul_add((x[15] * v27), v94, v61);
+  // out0[15] = v27*grad_o_e1234 - x_e1234*v27*v94
+  out0[15] = fc::splat<V>(v61);
+  v63 = fc::neg_mul_add((x[14] * v22), v99, v63);
+  // out0[14] = v22*grad_o_e234 - x_e234*v22*v99
+  out0[14] = fc::splat<V>(v63);
+  v65 = fc::neg_mul_add((x[13] * v22), v99, v65);
+  // out0[13] = v22*grad_o_e134 - x_e134*v22*v99
+  out0[13] = fc::splat<V>(v65);
+  v67 = fc::neg_mul_add((x[12] * v22), v99, v67);
+  // out0[12] = v22*grad_o_e124 - x_e124*v22*v99
+  out0[12] = fc::splat<V>(v67);
+  v69 = fc::neg_mul_add((x[11] * v22), v99, v69);
+  // out0[11] = v22*grad_o_e123 - x_e123*v22*v99
+  out0[11] = fc::splat<V>(v69);
+  v71 = fc::neg_mul_add((x[10] * v17), v110, v71);
+  // out0[10] = v17*grad_o_e34 - x_e34*v17*v110
+  out0[10] = fc::splat<V>(v71);
+  v73 = fc::neg_mul_add((x[9] * v17), v110, v73);
+  // out0[9] = v17*grad_o_e24 - x_e24*v17*v110
+  out0[9] = fc::splat<V>(v73);
+  v75 = fc::neg_mul_add((x[8] * v17), v110, v75);
+  // out0[8] = v17*grad_o_e23 - x_e23*v17*v110
+  out0[8] = fc::splat<V>(v75);
+  v77 = fc::neg_mul_add((x[7] * v17), v110, v77);
+  // out0[7] = v17*grad_o_e14 - x_e14*v17*v110
+  out0[7] = fc::splat<V>(v77);
+  v79 = fc::neg_mul_add((x[6] * v17), v110, v79);
+  // out0[6] = v17*grad_o_e13 - x_e13*v17*v110
+  out0[6] = fc::splat<V>(v79);
+  v81 = fc::neg_mul_add((x[5] * v17), v110, v81);
+  // out0[5] = v17*grad_o_e12 - x_e12*v17*v110
+  out0[5] = fc::splat<V>(v81);
+  v83 = fc::neg_mul_add((x[4] * v12), v125, v83);
+  // out0[4] = v12*grad_o_e4 - x_e4*v12*v125
+  out0[4] = fc::splat<V>(v83);
+  v85 = fc::neg_mul_add((x[3] * v12), v125, v85);
+  // out0[3] = v12*grad_o_e3 - x_e3*v12*v125
+  out0[3] = fc::splat<V>(v85);
+  v87 = fc::neg_mul_add((x[2] * v12), v125, v87);
+  // out0[2] = v12*grad_o_e2 - x_e2*v12*v125
+  out0[2] = fc::splat<V>(v87);
+  v89 = fc::neg_mul_add((x[1] * v12), v125, v89);
+  // out0[1] = v12*grad_o_e1 - x_e1*v12*v125
+  out0[1] = fc::splat<V>(v89);
+  v91 = fc::neg_mul_add((x[0] * v7), v136, v91);
+  // out0[0] = v7*grad_o_1 - x_1*v7*v136
+  out0[0] = fc::splat<V>(v91);
 }
 
 // adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps)
@@ -292,17 +292,17 @@ struct grade_rms_backward {
     const T s3 = c.saved(3);
     const T s4 = c.saved(4);
     T sums[5];
-    grade_rms_2<V>(c.u, x0, x1, sums);
+    grade_rms_2<V>(c.u, x0, x1, s0, s1, s2, s3, s4, sums);
     if (!c.reduce(sums)) return;
     const T s5 = sums[0];
     const T s6 = sums[1];
     const T s7 = sums[2];
     const T s8 = sums[3];
     const T s9 = sums[4];
-    fc::forget(x1);
     fc::forget(x0);
+    fc::forget(x1);
     V o0[16];
-    grade_rms_3<V>(c.u, x1, x0, s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, o0);
+    grade_rms_3<V>(c.u, x0, x1, s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, o0);
     c.template store<0>(o0);
   }
 };

@@ -13,7 +13,7 @@ template <class V>
 FC_INLINE void path_product_0(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[1]) {
   using T = typename V::Scalar;
   // out0[0] = f_1*x_1*y_1
-  out0[0] = fc::splat<V>((f[0] * (x[0] * y[0])));
+  out0[0] = fc::splat<V>(fc::damp(f[0], (x[0] * y[0])));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_0 <y>_1>_1.
@@ -21,13 +21,13 @@ template <class V>
 FC_INLINE void path_product_1(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[4]) {
   using T = typename V::Scalar;
   // out0[0] = f_1*x_1*y_e1
-  out0[0] = fc::splat<V>((f[0] * (x[0] * y[0])));
+  out0[0] = fc::splat<V>(fc::damp(f[0], (x[0] * y[0])));
   // out0[1] = f_1*x_1*y_e2
-  out0[1] = fc::splat<V>((f[0] * (x[0] * y[1])));
+  out0[1] = fc::splat<V>(fc::damp(f[0], (x[0] * y[1])));
   // out0[2] = f_1*x_1*y_e3
-  out0[2] = fc::splat<V>((f[0] * (x[0] * y[2])));
+  out0[2] = fc::splat<V>(fc::damp(f[0], (x[0] * y[2])));
   // out0[3] = f_1*x_1*y_e4
-  out0[3] = fc::splat<V>((f[0] * (x[0] * y[3])));
+  out0[3] = fc::splat<V>(fc::damp(f[0], (x[0] * y[3])));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_0 <y>_2>_2.
@@ -35,17 +35,17 @@ template <class V>
 FC_INLINE void path_product_2(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[6]) {
   using T = typename V::Scalar;
   // out0[0] = f_1*x_1*y_e12
-  out0[0] = fc::splat<V>((f[0] * (x[0] * y[0])));
+  out0[0] = fc::splat<V>(fc::damp(f[0], (x[0] * y[0])));
   // out0[1] = f_1*x_1*y_e13
-  out0[1] = fc::splat<V>((f[0] * (x[0] * y[1])));
+  out0[1] = fc::splat<V>(fc::damp(f[0], (x[0] * y[1])));
   // out0[2] = f_1*x_1*y_e14
-  out0[2] = fc::splat<V>((f[0] * (x[0] * y[2])));
+  out0[2] = fc::splat<V>(fc::damp(f[0], (x[0] * y[2])));
   // out0[3] = f_1*x_1*y_e23
-  out0[3] = fc::splat<V>((f[0] * (x[0] * y[3])));
+  out0[3] = fc::splat<V>(fc::damp(f[0], (x[0] * y[3])));
   // out0[4] = f_1*x_1*y_e24
-  out0[4] = fc::splat<V>((f[0] * (x[0] * y[4])));
+  out0[4] = fc::splat<V>(fc::damp(f[0], (x[0] * y[4])));
   // out0[5] = f_1*x_1*y_e34
-  out0[5] = fc::splat<V>((f[0] * (x[0] * y[5])));
+  out0[5] = fc::splat<V>(fc::damp(f[0], (x[0] * y[5])));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_1>_0.
@@ -57,7 +57,7 @@ FC_INLINE void path_product_3(const fc::Uniforms<typename V::Scalar> &u, const V
   v2 = fc::neg_mul_add(x[2], y[2], v2);
   v2 = fc::neg_mul_add(x[3], y[3], v2);
   // out0[0] = f_1*(x_e1*y_e1 - x_e2*y_e2 - x_e3*y_e3 - x_e4*y_e4)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_0>_1.
@@ -65,13 +65,13 @@ template <class V>
 FC_INLINE void path_product_4(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[4]) {
   using T = typename V::Scalar;
   // out0[0] = f_1*x_e1*y_1
-  out0[0] = fc::splat<V>((f[0] * (x[0] * y[0])));
+  out0[0] = fc::splat<V>(fc::damp(f[0], (x[0] * y[0])));
   // out0[1] = f_1*x_e2*y_1
-  out0[1] = fc::splat<V>((f[0] * (x[1] * y[0])));
+  out0[1] = fc::splat<V>(fc::damp(f[0], (x[1] * y[0])));
   // out0[2] = f_1*x_e3*y_1
-  out0[2] = fc::splat<V>((f[0] * (x[2] * y[0])));
+  out0[2] = fc::splat<V>(fc::damp(f[0], (x[2] * y[0])));
   // out0[3] = f_1*x_e4*y_1
-  out0[3] = fc::splat<V>((f[0] * (x[3] * y[0])));
+  out0[3] = fc::splat<V>(fc::damp(f[0], (x[3] * y[0])));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_2>_1.
@@ -91,13 +91,13 @@ FC_INLINE void path_product_5(const fc::Uniforms<typename V::Scalar> &u, const V
   v25 = fc::neg_mul_add(x[1], y[4], v25);
   v25 = fc::neg_mul_add(x[2], y[5], v25);
   // out0[0] = f_1*(x_e4*y_e14 + x_e2*y_e12 + x_e3*y_e13)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
   // out0[1] = f_1*(x_e4*y_e24 + x_e1*y_e12 + x_e3*y_e23)
-  out0[1] = fc::splat<V>((f[0] * v12));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v12));
   // out0[2] = f_1*(x_e4*y_e34 + x_e1*y_e13 - x_e2*y_e23)
-  out0[2] = fc::splat<V>((f[0] * v19));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v19));
   // out0[3] = f_1*(x_e1*y_e14 - x_e2*y_e24 - x_e3*y_e34)
-  out0[3] = fc::splat<V>((f[0] * v25));
+  out0[3] = fc::splat<V>(fc::damp(f[0], v25));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_1>_2.
@@ -117,17 +117,17 @@ FC_INLINE void path_product_6(const fc::Uniforms<typename V::Scalar> &u, const V
   V v23 = (x[2] * y[3]);
   v23 = fc::neg_mul_add(x[3], y[2], v23);
   // out0[0] = f_1*(x_e1*y_e2 - x_e2*y_e1)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
   // out0[1] = f_1*(x_e1*y_e3 - x_e3*y_e1)
-  out0[1] = fc::splat<V>((f[0] * v8));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v8));
   // out0[2] = f_1*(x_e1*y_e4 - x_e4*y_e1)
-  out0[2] = fc::splat<V>((f[0] * v13));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v13));
   // out0[3] = f_1*(x_e2*y_e3 - x_e3*y_e2)
-  out0[3] = fc::splat<V>((f[0] * v17));
+  out0[3] = fc::splat<V>(fc::damp(f[0], v17));
   // out0[4] = f_1*(x_e2*y_e4 - x_e4*y_e2)
-  out0[4] = fc::splat<V>((f[0] * v20));
+  out0[4] = fc::splat<V>(fc::damp(f[0], v20));
   // out0[5] = f_1*(x_e3*y_e4 - x_e4*y_e3)
-  out0[5] = fc::splat<V>((f[0] * v23));
+  out0[5] = fc::splat<V>(fc::damp(f[0], v23));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_3>_2.
@@ -147,17 +147,17 @@ FC_INLINE void path_product_7(const fc::Uniforms<typename V::Scalar> &u, const V
   V v23 = (x[0] * y[2]);
   v23 = fc::neg_mul_add(x[1], y[3], v23);
   // out0[0] = -(f_1*(x_e3*y_e123 + x_e4*y_e124))
-  out0[0] = fc::splat<V>((-(f[0] * v2)));
+  out0[0] = fc::splat<V>((-fc::damp(f[0], v2)));
   // out0[1] = f_1*(x_e2*y_e123 - x_e4*y_e134)
-  out0[1] = fc::splat<V>((f[0] * v8));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v8));
   // out0[2] = f_1*(x_e2*y_e124 + x_e3*y_e134)
-  out0[2] = fc::splat<V>((f[0] * v12));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v12));
   // out0[3] = f_1*(x_e1*y_e123 - x_e4*y_e234)
-  out0[3] = fc::splat<V>((f[0] * v16));
+  out0[3] = fc::splat<V>(fc::damp(f[0], v16));
   // out0[4] = f_1*(x_e1*y_e124 + x_e3*y_e234)
-  out0[4] = fc::splat<V>((f[0] * v20));
+  out0[4] = fc::splat<V>(fc::damp(f[0], v20));
   // out0[5] = f_1*(x_e1*y_e134 - x_e2*y_e234)
-  out0[5] = fc::splat<V>((f[0] * v23));
+  out0[5] = fc::splat<V>(fc::damp(f[0], v23));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_2>_3.
@@ -177,13 +177,13 @@ FC_INLINE void path_product_8(const fc::Uniforms<typename V::Scalar> &u, const V
   v25 = fc::neg_mul_add(x[2], y[4], v25);
   v25 = fc::mul_add(x[3], y[3], v25);
   // out0[0] = f_1*(x_e3*y_e12 + x_e1*y_e23 - x_e2*y_e13)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
   // out0[1] = f_1*(x_e4*y_e12 + x_e1*y_e24 - x_e2*y_e14)
-  out0[1] = fc::splat<V>((f[0] * v12));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v12));
   // out0[2] = f_1*(x_e4*y_e13 + x_e1*y_e34 - x_e3*y_e14)
-  out0[2] = fc::splat<V>((f[0] * v20));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v20));
   // out0[3] = f_1*(x_e4*y_e23 + x_e2*y_e34 - x_e3*y_e24)
-  out0[3] = fc::splat<V>((f[0] * v25));
+  out0[3] = fc::splat<V>(fc::damp(f[0], v25));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_4>_3.
@@ -191,13 +191,13 @@ template <class V>
 FC_INLINE void path_product_9(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[4]) {
   using T = typename V::Scalar;
   // out0[0] = f_1*x_e4*y_e1234
-  out0[0] = fc::splat<V>((f[0] * (x[3] * y[0])));
+  out0[0] = fc::splat<V>(fc::damp(f[0], (x[3] * y[0])));
   // out0[1] = -f_1*x_e3*y_e1234
-  out0[1] = fc::splat<V>((-(f[0] * (x[2] * y[0]))));
+  out0[1] = fc::splat<V>((-fc::damp(f[0], (x[2] * y[0]))));
   // out0[2] = f_1*x_e2*y_e1234
-  out0[2] = fc::splat<V>((f[0] * (x[1] * y[0])));
+  out0[2] = fc::splat<V>(fc::damp(f[0], (x[1] * y[0])));
   // out0[3] = f_1*x_e1*y_e1234
-  out0[3] = fc::splat<V>((f[0] * (x[0] * y[0])));
+  out0[3] = fc::splat<V>(fc::damp(f[0], (x[0] * y[0])));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_3>_4.
@@ -209,7 +209,7 @@ FC_INLINE void path_product_10(const fc::Uniforms<typename V::Scalar> &u, const 
   v2 = fc::mul_add(x[2], y[1], v2);
   v2 = fc::neg_mul_add(x[3], y[0], v2);
   // out0[0] = f_1*(x_e3*y_e124 + x_e1*y_e234 - x_e2*y_e134 - x_e4*y_e123)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_2>_0.
@@ -223,7 +223,7 @@ FC_INLINE void path_product_11(const fc::Uniforms<typename V::Scalar> &u, const 
   v2 = fc::neg_mul_add(x[4], y[4], v2);
   v2 = fc::neg_mul_add(x[5], y[5], v2);
   // out0[0] = f_1*(x_e14*y_e14 + x_e12*y_e12 + x_e13*y_e13 - x_e23*y_e23 - x_e24*y_e24 - x_e34*y_e34)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_1>_1.
@@ -243,13 +243,13 @@ FC_INLINE void path_product_12(const fc::Uniforms<typename V::Scalar> &u, const 
   v26 = fc::neg_mul_add(x[2], y[0], v26);
   v26 = fc::mul_add(x[5], y[2], v26);
   // out0[0] = -(f_1*(x_e14*y_e4 + x_e12*y_e2 + x_e13*y_e3))
-  out0[0] = fc::splat<V>((-(f[0] * v2)));
+  out0[0] = fc::splat<V>((-fc::damp(f[0], v2)));
   // out0[1] = -(f_1*(x_e24*y_e4 + x_e12*y_e1 + x_e23*y_e3))
-  out0[1] = fc::splat<V>((-(f[0] * v12)));
+  out0[1] = fc::splat<V>((-fc::damp(f[0], v12)));
   // out0[2] = f_1*(x_e23*y_e2 - x_e13*y_e1 - x_e34*y_e4)
-  out0[2] = fc::splat<V>((f[0] * v20));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v20));
   // out0[3] = f_1*(x_e34*y_e3 + x_e24*y_e2 - x_e14*y_e1)
-  out0[3] = fc::splat<V>((f[0] * v26));
+  out0[3] = fc::splat<V>(fc::damp(f[0], v26));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_3>_1.
@@ -269,13 +269,13 @@ FC_INLINE void path_product_13(const fc::Uniforms<typename V::Scalar> &u, const 
   v25 = fc::mul_add(x[1], y[2], v25);
   v25 = fc::neg_mul_add(x[3], y[3], v25);
   // out0[0] = -(f_1*(x_e34*y_e134 + x_e23*y_e123 + x_e24*y_e124))
-  out0[0] = fc::splat<V>((-(f[0] * v2)));
+  out0[0] = fc::splat<V>((-fc::damp(f[0], v2)));
   // out0[1] = -(f_1*(x_e34*y_e234 + x_e13*y_e123 + x_e14*y_e124))
-  out0[1] = fc::splat<V>((-(f[0] * v12)));
+  out0[1] = fc::splat<V>((-fc::damp(f[0], v12)));
   // out0[2] = f_1*(x_e24*y_e234 + x_e12*y_e123 - x_e14*y_e134)
-  out0[2] = fc::splat<V>((f[0] * v20));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v20));
   // out0[3] = f_1*(x_e12*y_e124 + x_e13*y_e134 - x_e23*y_e234)
-  out0[3] = fc::splat<V>((f[0] * v25));
+  out0[3] = fc::splat<V>(fc::damp(f[0], v25));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_0>_2.
@@ -283,17 +283,17 @@ template <class V>
 FC_INLINE void path_product_14(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[6]) {
   using T = typename V::Scalar;
   // out0[0] = f_1*x_e12*y_1
-  out0[0] = fc::splat<V>((f[0] * (x[0] * y[0])));
+  out0[0] = fc::splat<V>(fc::damp(f[0], (x[0] * y[0])));
   // out0[1] = f_1*x_e13*y_1
-  out0[1] = fc::splat<V>((f[0] * (x[1] * y[0])));
+  out0[1] = fc::splat<V>(fc::damp(f[0], (x[1] * y[0])));
   // out0[2] = f_1*x_e14*y_1
-  out0[2] = fc::splat<V>((f[0] * (x[2] * y[0])));
+  out0[2] = fc::splat<V>(fc::damp(f[0], (x[2] * y[0])));
   // out0[3] = f_1*x_e23*y_1
-  out0[3] = fc::splat<V>((f[0] * (x[3] * y[0])));
+  out0[3] = fc::splat<V>(fc::damp(f[0], (x[3] * y[0])));
   // out0[4] = f_1*x_e24*y_1
-  out0[4] = fc::splat<V>((f[0] * (x[4] * y[0])));
+  out0[4] = fc::splat<V>(fc::damp(f[0], (x[4] * y[0])));
   // out0[5] = f_1*x_e34*y_1
-  out0[5] = fc::splat<V>((f[0] * (x[5] * y[0])));
+  out0[5] = fc::splat<V>(fc::damp(f[0], (x[5] * y[0])));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_2>_2.
@@ -325,17 +325,17 @@ FC_INLINE void path_product_15(const fc::Uniforms<typename V::Scalar> &u, const 
   v48 = fc::mul_add(x[3], y[4], v48);
   v48 = fc::neg_mul_add(x[4], y[3], v48);
   // out0[0] = f_1*(x_e13*y_e23 + x_e14*y_e24 - x_e23*y_e13 - x_e24*y_e14)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
   // out0[1] = f_1*(x_e23*y_e12 + x_e14*y_e34 - x_e12*y_e23 - x_e34*y_e14)
-  out0[1] = fc::splat<V>((f[0] * v18));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v18));
   // out0[2] = f_1*(x_e34*y_e13 + x_e24*y_e12 - (x_e12*y_e24 + x_e13*y_e34))
-  out0[2] = fc::splat<V>((f[0] * v31));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v31));
   // out0[3] = f_1*(x_e24*y_e34 + x_e13*y_e12 - x_e12*y_e13 - x_e34*y_e24)
-  out0[3] = fc::splat<V>((f[0] * v34));
+  out0[3] = fc::splat<V>(fc::damp(f[0], v34));
   // out0[4] = f_1*(x_e34*y_e23 + x_e14*y_e12 - x_e12*y_e14 - x_e23*y_e34)
-  out0[4] = fc::splat<V>((f[0] * v41));
+  out0[4] = fc::splat<V>(fc::damp(f[0], v41));
   // out0[5] = f_1*(x_e23*y_e24 + x_e14*y_e13 - x_e13*y_e14 - x_e24*y_e23)
-  out0[5] = fc::splat<V>((f[0] * v48));
+  out0[5] = fc::splat<V>(fc::damp(f[0], v48));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_4>_2.
@@ -343,17 +343,17 @@ template <class V>
 FC_INLINE void path_product_16(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[6]) {
   using T = typename V::Scalar;
   // out0[0] = -f_1*x_e34*y_e1234
-  out0[0] = fc::splat<V>((-(f[0] * (x[5] * y[0]))));
+  out0[0] = fc::splat<V>((-fc::damp(f[0], (x[5] * y[0]))));
   // out0[1] = f_1*x_e24*y_e1234
-  out0[1] = fc::splat<V>((f[0] * (x[4] * y[0])));
+  out0[1] = fc::splat<V>(fc::damp(f[0], (x[4] * y[0])));
   // out0[2] = -f_1*x_e23*y_e1234
-  out0[2] = fc::splat<V>((-(f[0] * (x[3] * y[0]))));
+  out0[2] = fc::splat<V>((-fc::damp(f[0], (x[3] * y[0]))));
   // out0[3] = f_1*x_e14*y_e1234
-  out0[3] = fc::splat<V>((f[0] * (x[2] * y[0])));
+  out0[3] = fc::splat<V>(fc::damp(f[0], (x[2] * y[0])));
   // out0[4] = -f_1*x_e13*y_e1234
-  out0[4] = fc::splat<V>((-(f[0] * (x[1] * y[0]))));
+  out0[4] = fc::splat<V>((-fc::damp(f[0], (x[1] * y[0]))));
   // out0[5] = f_1*x_e12*y_e1234
-  out0[5] = fc::splat<V>((f[0] * (x[0] * y[0])));
+  out0[5] = fc::splat<V>(fc::damp(f[0], (x[0] * y[0])));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_1>_3.
@@ -373,13 +373,13 @@ FC_INLINE void path_product_17(const fc::Uniforms<typename V::Scalar> &u, const 
   v25 = fc::neg_mul_add(x[4], y[2], v25);
   v25 = fc::mul_add(x[5], y[1], v25);
   // out0[0] = f_1*(x_e23*y_e1 + x_e12*y_e3 - x_e13*y_e2)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
   // out0[1] = f_1*(x_e24*y_e1 + x_e12*y_e4 - x_e14*y_e2)
-  out0[1] = fc::splat<V>((f[0] * v12));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v12));
   // out0[2] = f_1*(x_e34*y_e1 + x_e13*y_e4 - x_e14*y_e3)
-  out0[2] = fc::splat<V>((f[0] * v19));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v19));
   // out0[3] = f_1*(x_e34*y_e2 + x_e23*y_e4 - x_e24*y_e3)
-  out0[3] = fc::splat<V>((f[0] * v25));
+  out0[3] = fc::splat<V>(fc::damp(f[0], v25));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_3>_3.
@@ -399,13 +399,13 @@ FC_INLINE void path_product_18(const fc::Uniforms<typename V::Scalar> &u, const 
   v26 = fc::neg_mul_add(x[0], y[2], v26);
   v26 = fc::neg_mul_add(x[2], y[0], v26);
   // out0[0] = f_1*(x_e24*y_e134 - x_e14*y_e234 - x_e34*y_e124)
-  out0[0] = fc::splat<V>((f[0] * v5));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v5));
   // out0[1] = f_1*(x_e34*y_e123 + x_e13*y_e234 - x_e23*y_e134)
-  out0[1] = fc::splat<V>((f[0] * v12));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v12));
   // out0[2] = f_1*(x_e23*y_e124 - x_e12*y_e234 - x_e24*y_e123)
-  out0[2] = fc::splat<V>((f[0] * v21));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v21));
   // out0[3] = f_1*(x_e13*y_e124 - x_e12*y_e134 - x_e14*y_e123)
-  out0[3] = fc::splat<V>((f[0] * v26));
+  out0[3] = fc::splat<V>(fc::damp(f[0], v26));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_2>_4.
@@ -419,7 +419,7 @@ FC_INLINE void path_product_19(const fc::Uniforms<typename V::Scalar> &u, const 
   v2 = fc::neg_mul_add(x[4], y[1], v2);
   v2 = fc::mul_add(x[5], y[0], v2);
   // out0[0] = f_1*(x_e34*y_e12 + x_e23*y_e14 + x_e14*y_e23 + x_e12*y_e34 - x_e13*y_e24 - x_e24*y_e13)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_3>_0.
@@ -430,7 +430,7 @@ FC_INLINE void path_product_20(const fc::Uniforms<typename V::Scalar> &u, const 
   v2 = fc::mul_add(x[1], y[1], v2);
   v2 = fc::mul_add(x[2], y[2], v2);
   // out0[0] = f_1*(x_e234*y_e234 - (x_e134*y_e134 + x_e123*y_e123 + x_e124*y_e124))
-  out0[0] = fc::splat<V>((f[0] * fc::mul_sub(x[3], y[3], v2)));
+  out0[0] = fc::splat<V>(fc::damp(f[0], fc::mul_sub(x[3], y[3], v2)));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_2>_1.
@@ -450,13 +450,13 @@ FC_INLINE void path_product_21(const fc::Uniforms<typename V::Scalar> &u, const 
   v25 = fc::mul_add(x[2], y[1], v25);
   v25 = fc::neg_mul_add(x[3], y[3], v25);
   // out0[0] = -(f_1*(x_e134*y_e34 + x_e123*y_e23 + x_e124*y_e24))
-  out0[0] = fc::splat<V>((-(f[0] * v2)));
+  out0[0] = fc::splat<V>((-fc::damp(f[0], v2)));
   // out0[1] = -(f_1*(x_e234*y_e34 + x_e123*y_e13 + x_e124*y_e14))
-  out0[1] = fc::splat<V>((-(f[0] * v12)));
+  out0[1] = fc::splat<V>((-fc::damp(f[0], v12)));
   // out0[2] = f_1*(x_e234*y_e24 + x_e123*y_e12 - x_e134*y_e14)
-  out0[2] = fc::splat<V>((f[0] * v20));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v20));
   // out0[3] = f_1*(x_e124*y_e12 + x_e134*y_e13 - x_e234*y_e23)
-  out0[3] = fc::splat<V>((f[0] * v25));
+  out0[3] = fc::splat<V>(fc::damp(f[0], v25));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_4>_1.
@@ -464,13 +464,13 @@ template <class V>
 FC_INLINE void path_product_22(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[4]) {
   using T = typename V::Scalar;
   // out0[0] = -f_1*x_e234*y_e1234
-  out0[0] = fc::splat<V>((-(f[0] * (x[3] * y[0]))));
+  out0[0] = fc::splat<V>((-fc::damp(f[0], (x[3] * y[0]))));
   // out0[1] = -f_1*x_e134*y_e1234
-  out0[1] = fc::splat<V>((-(f[0] * (x[2] * y[0]))));
+  out0[1] = fc::splat<V>((-fc::damp(f[0], (x[2] * y[0]))));
   // out0[2] = f_1*x_e124*y_e1234
-  out0[2] = fc::splat<V>((f[0] * (x[1] * y[0])));
+  out0[2] = fc::splat<V>(fc::damp(f[0], (x[1] * y[0])));
   // out0[3] = -f_1*x_e123*y_e1234
-  out0[3] = fc::splat<V>((-(f[0] * (x[0] * y[0]))));
+  out0[3] = fc::splat<V>((-fc::damp(f[0], (x[0] * y[0]))));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_1>_2.
@@ -490,17 +490,17 @@ FC_INLINE void path_product_23(const fc::Uniforms<typename V::Scalar> &u, const 
   V v23 = (x[2] * y[0]);
   v23 = fc::neg_mul_add(x[3], y[1], v23);
   // out0[0] = -(f_1*(x_e123*y_e3 + x_e124*y_e4))
-  out0[0] = fc::splat<V>((-(f[0] * v2)));
+  out0[0] = fc::splat<V>((-fc::damp(f[0], v2)));
   // out0[1] = f_1*(x_e123*y_e2 - x_e134*y_e4)
-  out0[1] = fc::splat<V>((f[0] * v8));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v8));
   // out0[2] = f_1*(x_e124*y_e2 + x_e134*y_e3)
-  out0[2] = fc::splat<V>((f[0] * v12));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v12));
   // out0[3] = f_1*(x_e123*y_e1 - x_e234*y_e4)
-  out0[3] = fc::splat<V>((f[0] * v16));
+  out0[3] = fc::splat<V>(fc::damp(f[0], v16));
   // out0[4] = f_1*(x_e124*y_e1 + x_e234*y_e3)
-  out0[4] = fc::splat<V>((f[0] * v20));
+  out0[4] = fc::splat<V>(fc::damp(f[0], v20));
   // out0[5] = f_1*(x_e134*y_e1 - x_e234*y_e2)
-  out0[5] = fc::splat<V>((f[0] * v23));
+  out0[5] = fc::splat<V>(fc::damp(f[0], v23));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_3>_2.
@@ -520,17 +520,17 @@ FC_INLINE void path_product_24(const fc::Uniforms<typename V::Scalar> &u, const 
   V v23 = (x[0] * y[1]);
   v23 = fc::neg_mul_add(x[1], y[0], v23);
   // out0[0] = f_1*(x_e234*y_e134 - x_e134*y_e234)
-  out0[0] = fc::splat<V>((f[0] * v5));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v5));
   // out0[1] = f_1*(x_e124*y_e234 - x_e234*y_e124)
-  out0[1] = fc::splat<V>((f[0] * v8));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v8));
   // out0[2] = f_1*(x_e234*y_e123 - x_e123*y_e234)
-  out0[2] = fc::splat<V>((f[0] * v15));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v15));
   // out0[3] = f_1*(x_e124*y_e134 - x_e134*y_e124)
-  out0[3] = fc::splat<V>((f[0] * v17));
+  out0[3] = fc::splat<V>(fc::damp(f[0], v17));
   // out0[4] = f_1*(x_e134*y_e123 - x_e123*y_e134)
-  out0[4] = fc::splat<V>((f[0] * v21));
+  out0[4] = fc::splat<V>(fc::damp(f[0], v21));
   // out0[5] = f_1*(x_e123*y_e124 - x_e124*y_e123)
-  out0[5] = fc::splat<V>((f[0] * v23));
+  out0[5] = fc::splat<V>(fc::damp(f[0], v23));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_2>_3.
@@ -550,13 +550,13 @@ FC_INLINE void path_product_25(const fc::Uniforms<typename V::Scalar> &u, const 
   v25 = fc::neg_mul_add(x[1], y[1], v25);
   v25 = fc::mul_add(x[2], y[0], v25);
   // out0[0] = f_1*(x_e234*y_e14 + x_e124*y_e34 - x_e134*y_e24)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
   // out0[1] = f_1*(x_e134*y_e23 - x_e123*y_e34 - x_e234*y_e13)
-  out0[1] = fc::splat<V>((f[0] * v14));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v14));
   // out0[2] = f_1*(x_e234*y_e12 + x_e123*y_e24 - x_e124*y_e23)
-  out0[2] = fc::splat<V>((f[0] * v19));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v19));
   // out0[3] = f_1*(x_e134*y_e12 + x_e123*y_e14 - x_e124*y_e13)
-  out0[3] = fc::splat<V>((f[0] * v25));
+  out0[3] = fc::splat<V>(fc::damp(f[0], v25));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_4 <y>_4>_0.
@@ -564,7 +564,7 @@ template <class V>
 FC_INLINE void path_product_26(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[1]) {
   using T = typename V::Scalar;
   // out0[0] = -f_1*x_e1234*y_e1234
-  out0[0] = fc::splat<V>((-(f[0] * (x[0] * y[0]))));
+  out0[0] = fc::splat<V>((-fc::damp(f[0], (x[0] * y[0]))));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_4 <y>_3>_1.
@@ -572,13 +572,13 @@ template <class V>
 FC_INLINE void path_product_27(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[4]) {
   using T = typename V::Scalar;
   // out0[0] = f_1*x_e1234*y_e234
-  out0[0] = fc::splat<V>((f[0] * (x[0] * y[3])));
+  out0[0] = fc::splat<V>(fc::damp(f[0], (x[0] * y[3])));
   // out0[1] = f_1*x_e1234*y_e134
-  out0[1] = fc::splat<V>((f[0] * (x[0] * y[2])));
+  out0[1] = fc::splat<V>(fc::damp(f[0], (x[0] * y[2])));
   // out0[2] = -f_1*x_e1234*y_e124
-  out0[2] = fc::splat<V>((-(f[0] * (x[0] * y[1]))));
+  out0[2] = fc::splat<V>((-fc::damp(f[0], (x[0] * y[1]))));
   // out0[3] = f_1*x_e1234*y_e123
-  out0[3] = fc::splat<V>((f[0] * (x[0] * y[0])));
+  out0[3] = fc::splat<V>(fc::damp(f[0], (x[0] * y[0])));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_4 <y>_2>_2.
@@ -586,17 +586,17 @@ template <class V>
 FC_INLINE void path_product_28(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[6]) {
   using T = typename V::Scalar;
   // out0[0] = -f_1*x_e1234*y_e34
-  out0[0] = fc::splat<V>((-(f[0] * (x[0] * y[5]))));
+  out0[0] = fc::splat<V>((-fc::damp(f[0], (x[0] * y[5]))));
   // out0[1] = f_1*x_e1234*y_e24
-  out0[1] = fc::splat<V>((f[0] * (x[0] * y[4])));
+  out0[1] = fc::splat<V>(fc::damp(f[0], (x[0] * y[4])));
   // out0[2] = -f_1*x_e1234*y_e23
-  out0[2] = fc::splat<V>((-(f[0] * (x[0] * y[3]))));
+  out0[2] = fc::splat<V>((-fc::damp(f[0], (x[0] * y[3]))));
   // out0[3] = f_1*x_e1234*y_e14
-  out0[3] = fc::splat<V>((f[0] * (x[0] * y[2])));
+  out0[3] = fc::splat<V>(fc::damp(f[0], (x[0] * y[2])));
   // out0[4] = -f_1*x_e1234*y_e13
-  out0[4] = fc::splat<V>((-(f[0] * (x[0] * y[1]))));
+  out0[4] = fc::splat<V>((-fc::damp(f[0], (x[0] * y[1]))));
   // out0[5] = f_1*x_e1234*y_e12
-  out0[5] = fc::splat<V>((f[0] * (x[0] * y[0])));
+  out0[5] = fc::splat<V>(fc::damp(f[0], (x[0] * y[0])));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_4 <y>_1>_3.
@@ -604,13 +604,13 @@ template <class V>
 FC_INLINE void path_product_29(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[4]) {
   using T = typename V::Scalar;
   // out0[0] = -f_1*x_e1234*y_e4
-  out0[0] = fc::splat<V>((-(f[0] * (x[0] * y[3]))));
+  out0[0] = fc::splat<V>((-fc::damp(f[0], (x[0] * y[3]))));
   // out0[1] = f_1*x_e1234*y_e3
-  out0[1] = fc::splat<V>((f[0] * (x[0] * y[2])));
+  out0[1] = fc::splat<V>(fc::damp(f[0], (x[0] * y[2])));
   // out0[2] = -f_1*x_e1234*y_e2
-  out0[2] = fc::splat<V>((-(f[0] * (x[0] * y[1]))));
+  out0[2] = fc::splat<V>((-fc::damp(f[0], (x[0] * y[1]))));
   // out0[3] = -f_1*x_e1234*y_e1
-  out0[3] = fc::splat<V>((-(f[0] * (x[0] * y[0]))));
+  out0[3] = fc::splat<V>((-fc::damp(f[0], (x[0] * y[0]))));
 }
 
 }  // namespace cl130

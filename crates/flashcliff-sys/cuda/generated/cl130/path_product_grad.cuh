@@ -12,7 +12,7 @@ namespace cl130 {
 template <class V>
 FC_INLINE void path_product_grad_0(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[1], V (&out1)[1]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[0]);
   // out0[0] = y_1*v2
   out0[0] = fc::splat<V>((y[0] * v2));
   // out1[0] = x_1*v2
@@ -31,24 +31,24 @@ FC_INLINE void path_product_grad_1(const fc::Uniforms<typename V::Scalar> &u, co
 template <class V>
 FC_INLINE void path_product_grad_2(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[1], V (&out1)[4]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[3]);
-  const auto v4 = (f[0] * grad_o[2]);
-  const auto v6 = (f[0] * grad_o[1]);
-  const auto v8 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[3]);
+  const auto v4 = fc::damp(f[0], grad_o[2]);
+  const auto v6 = fc::damp(f[0], grad_o[1]);
+  const auto v8 = fc::damp(f[0], grad_o[0]);
   V v10 = (y[3] * v2);
   // out1[3] = x_1*v2
   out1[3] = fc::splat<V>((x[0] * v2));
+  v10 = fc::mul_add(y[2], v4, v10);
   // out1[2] = x_1*v4
   out1[2] = fc::splat<V>((x[0] * v4));
-  v10 = fc::mul_add(y[2], v4, v10);
+  v10 = fc::mul_add(y[1], v6, v10);
   // out1[1] = x_1*v6
   out1[1] = fc::splat<V>((x[0] * v6));
-  v10 = fc::mul_add(y[1], v6, v10);
-  // out1[0] = x_1*v8
-  out1[0] = fc::splat<V>((x[0] * v8));
   v10 = fc::mul_add(y[0], v8, v10);
   // out0[0] = y_e4*v2 + y_e3*v4 + y_e2*v6 + y_e1*v8
   out0[0] = fc::splat<V>(v10);
+  // out1[0] = x_1*v8
+  out1[0] = fc::splat<V>((x[0] * v8));
 }
 
 // From `x`, `y`, `grad_o` to `grad_f`: adjoint of o = f <<x>_0 <y>_1>_1.
@@ -67,32 +67,32 @@ FC_INLINE void path_product_grad_3(const fc::Uniforms<typename V::Scalar> &u, co
 template <class V>
 FC_INLINE void path_product_grad_4(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[1], V (&out1)[6]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[5]);
-  const auto v4 = (f[0] * grad_o[4]);
-  const auto v6 = (f[0] * grad_o[3]);
-  const auto v8 = (f[0] * grad_o[2]);
-  const auto v10 = (f[0] * grad_o[1]);
-  const auto v12 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[5]);
+  const auto v4 = fc::damp(f[0], grad_o[4]);
+  const auto v6 = fc::damp(f[0], grad_o[3]);
+  const auto v8 = fc::damp(f[0], grad_o[2]);
+  const auto v10 = fc::damp(f[0], grad_o[1]);
+  const auto v12 = fc::damp(f[0], grad_o[0]);
   V v14 = (y[5] * v2);
   // out1[5] = x_1*v2
   out1[5] = fc::splat<V>((x[0] * v2));
+  v14 = fc::mul_add(y[4], v4, v14);
   // out1[4] = x_1*v4
   out1[4] = fc::splat<V>((x[0] * v4));
-  v14 = fc::mul_add(y[4], v4, v14);
+  v14 = fc::mul_add(y[3], v6, v14);
   // out1[3] = x_1*v6
   out1[3] = fc::splat<V>((x[0] * v6));
-  v14 = fc::mul_add(y[3], v6, v14);
+  v14 = fc::mul_add(y[2], v8, v14);
   // out1[2] = x_1*v8
   out1[2] = fc::splat<V>((x[0] * v8));
-  v14 = fc::mul_add(y[2], v8, v14);
+  v14 = fc::mul_add(y[1], v10, v14);
   // out1[1] = x_1*v10
   out1[1] = fc::splat<V>((x[0] * v10));
-  v14 = fc::mul_add(y[1], v10, v14);
-  // out1[0] = x_1*v12
-  out1[0] = fc::splat<V>((x[0] * v12));
   v14 = fc::mul_add(y[0], v12, v14);
   // out0[0] = y_e34*v2 + y_e24*v4 + y_e23*v6 + y_e14*v8 + y_e13*v10 + y_e12*v12
   out0[0] = fc::splat<V>(v14);
+  // out1[0] = x_1*v12
+  out1[0] = fc::splat<V>((x[0] * v12));
 }
 
 // From `x`, `y`, `grad_o` to `grad_f`: adjoint of o = f <<x>_0 <y>_2>_2.
@@ -113,7 +113,7 @@ FC_INLINE void path_product_grad_5(const fc::Uniforms<typename V::Scalar> &u, co
 template <class V>
 FC_INLINE void path_product_grad_6(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[4], V (&out1)[4]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[0]);
   // out0[3] = -y_e4*v2
   out0[3] = fc::splat<V>((-(y[3] * v2)));
   // out1[3] = -x_e4*v2
@@ -148,10 +148,10 @@ FC_INLINE void path_product_grad_7(const fc::Uniforms<typename V::Scalar> &u, co
 template <class V>
 FC_INLINE void path_product_grad_8(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[4], V (&out1)[1]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[3]);
-  const auto v4 = (f[0] * grad_o[2]);
-  const auto v6 = (f[0] * grad_o[1]);
-  const auto v8 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[3]);
+  const auto v4 = fc::damp(f[0], grad_o[2]);
+  const auto v6 = fc::damp(f[0], grad_o[1]);
+  const auto v8 = fc::damp(f[0], grad_o[0]);
   // out0[3] = y_1*v2
   out0[3] = fc::splat<V>((y[0] * v2));
   V v12 = (x[3] * v2);
@@ -184,10 +184,10 @@ FC_INLINE void path_product_grad_9(const fc::Uniforms<typename V::Scalar> &u, co
 template <class V>
 FC_INLINE void path_product_grad_10(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[4], V (&out1)[6]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[3]);
-  const auto v4 = (f[0] * grad_o[2]);
-  const auto v6 = (f[0] * grad_o[1]);
-  const auto v8 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[3]);
+  const auto v4 = fc::damp(f[0], grad_o[2]);
+  const auto v6 = fc::damp(f[0], grad_o[1]);
+  const auto v8 = fc::damp(f[0], grad_o[0]);
   V v14 = (y[4] * v2);
   V v18 = (y[2] * v2);
   V v20 = (x[0] * v2);
@@ -197,23 +197,23 @@ FC_INLINE void path_product_grad_10(const fc::Uniforms<typename V::Scalar> &u, c
   // out1[5] = x_e4*v4 - x_e3*v2
   out1[5] = fc::splat<V>(v23);
   v14 = fc::mul_add(y[3], v4, v14);
-  V v31 = (x[0] * v4);
   v18 = fc::mul_add(y[1], v4, v18);
-  V v34 = (x[3] * v6);
+  V v32 = (x[0] * v4);
   v21 = fc::mul_add(y[4], v6, v21);
-  v34 = fc::neg_mul_add(x[1], v2, v34);
+  V v35 = (x[3] * v6);
+  v35 = fc::neg_mul_add(x[1], v2, v35);
   // out1[4] = x_e4*v6 - x_e2*v2
-  out1[4] = fc::splat<V>(v34);
+  out1[4] = fc::splat<V>(v35);
   V v37 = (y[3] * v6);
-  V v38 = (x[2] * v6);
   v37 = fc::neg_mul_add(y[5], v2, v37);
-  v38 = fc::neg_mul_add(x[1], v4, v38);
+  V v39 = (x[2] * v6);
+  v39 = fc::neg_mul_add(x[1], v4, v39);
   // out1[3] = x_e3*v6 - x_e2*v4
-  out1[3] = fc::splat<V>(v38);
-  V v43 = (x[0] * v6);
+  out1[3] = fc::splat<V>(v39);
   v18 = fc::mul_add(y[0], v6, v18);
   // out0[0] = y_e14*v2 + y_e13*v4 + y_e12*v6
   out0[0] = fc::splat<V>(v18);
+  V v44 = (x[0] * v6);
   v21 = fc::mul_add(y[2], v8, v21);
   // out0[3] = y_e34*v4 + y_e24*v6 + y_e14*v8
   out0[3] = fc::splat<V>(v21);
@@ -223,14 +223,14 @@ FC_INLINE void path_product_grad_10(const fc::Uniforms<typename V::Scalar> &u, c
   v37 = fc::mul_add(y[1], v8, v37);
   // out0[2] = y_e23*v6 - y_e34*v2 + y_e13*v8
   out0[2] = fc::splat<V>(v37);
-  v31 = fc::mul_add(x[2], v8, v31);
+  v32 = fc::mul_add(x[2], v8, v32);
   // out1[1] = x_e1*v4 + x_e3*v8
-  out1[1] = fc::splat<V>(v31);
+  out1[1] = fc::splat<V>(v32);
   // out0[1] = y_e12*v8 - (y_e24*v2 + y_e23*v4)
   out0[1] = fc::splat<V>(fc::mul_sub(y[0], v8, v14));
-  v43 = fc::mul_add(x[1], v8, v43);
+  v44 = fc::mul_add(x[1], v8, v44);
   // out1[0] = x_e1*v6 + x_e2*v8
-  out1[0] = fc::splat<V>(v43);
+  out1[0] = fc::splat<V>(v44);
 }
 
 // From `x`, `y`, `grad_o` to `grad_f`: adjoint of o = f <<x>_1 <y>_2>_1.
@@ -261,28 +261,28 @@ FC_INLINE void path_product_grad_11(const fc::Uniforms<typename V::Scalar> &u, c
 template <class V>
 FC_INLINE void path_product_grad_12(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[4], V (&out1)[4]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[5]);
-  const auto v4 = (f[0] * grad_o[4]);
-  const auto v6 = (f[0] * grad_o[3]);
-  const auto v8 = (f[0] * grad_o[2]);
-  const auto v10 = (f[0] * grad_o[1]);
-  const auto v12 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[5]);
+  const auto v4 = fc::damp(f[0], grad_o[4]);
+  const auto v6 = fc::damp(f[0], grad_o[3]);
+  const auto v8 = fc::damp(f[0], grad_o[2]);
+  const auto v10 = fc::damp(f[0], grad_o[1]);
+  const auto v12 = fc::damp(f[0], grad_o[0]);
   V v14 = (y[2] * v2);
   V v18 = (y[3] * v2);
   V v20 = (x[2] * v2);
-  V v23 = (x[3] * v4);
   v14 = fc::mul_add(y[1], v4, v14);
+  V v24 = (x[3] * v4);
   V v25 = (y[3] * v4);
   v20 = fc::mul_add(x[1], v4, v20);
   v18 = fc::neg_mul_add(y[1], v6, v18);
-  v23 = fc::mul_add(x[2], v6, v23);
-  V v34 = (x[1] * v6);
+  v24 = fc::mul_add(x[2], v6, v24);
   v25 = fc::mul_add(y[2], v6, v25);
-  v34 = fc::neg_mul_add(x[3], v2, v34);
-  V v39 = (x[3] * v8);
+  V v35 = (x[1] * v6);
+  v35 = fc::neg_mul_add(x[3], v2, v35);
   v14 = fc::mul_add(y[0], v8, v14);
   // out0[3] = -(y_e3*v2 + y_e2*v4 + y_e1*v8)
   out0[3] = fc::splat<V>((-v14));
+  V v41 = (x[3] * v8);
   V v42 = (y[3] * v8);
   v20 = fc::mul_add(x[0], v8, v20);
   // out1[3] = x_e3*v2 + x_e2*v4 + x_e1*v8
@@ -290,22 +290,22 @@ FC_INLINE void path_product_grad_12(const fc::Uniforms<typename V::Scalar> &u, c
   v18 = fc::neg_mul_add(y[0], v10, v18);
   // out0[2] = y_e4*v2 - y_e2*v6 - y_e1*v10
   out0[2] = fc::splat<V>(v18);
-  v39 = fc::mul_add(x[2], v10, v39);
+  v41 = fc::mul_add(x[2], v10, v41);
   v42 = fc::mul_add(y[2], v10, v42);
-  v34 = fc::mul_add(x[0], v10, v34);
+  v35 = fc::mul_add(x[0], v10, v35);
   // out1[2] = x_e2*v6 - x_e4*v2 + x_e1*v10
-  out1[2] = fc::splat<V>(v34);
+  out1[2] = fc::splat<V>(v35);
   v25 = fc::neg_mul_add(y[0], v12, v25);
   // out0[1] = y_e4*v4 + y_e3*v6 - y_e1*v12
   out0[1] = fc::splat<V>(v25);
-  v39 = fc::mul_add(x[1], v12, v39);
+  v41 = fc::mul_add(x[1], v12, v41);
   // out1[0] = -(x_e4*v8 + x_e3*v10 + x_e2*v12)
-  out1[0] = fc::splat<V>((-v39));
+  out1[0] = fc::splat<V>((-v41));
   v42 = fc::mul_add(y[1], v12, v42);
   // out0[0] = y_e4*v8 + y_e3*v10 + y_e2*v12
   out0[0] = fc::splat<V>(v42);
   // out1[1] = x_e1*v12 - (x_e4*v4 + x_e3*v6)
-  out1[1] = fc::splat<V>(fc::mul_sub(x[0], v12, v23));
+  out1[1] = fc::splat<V>(fc::mul_sub(x[0], v12, v24));
 }
 
 // From `x`, `y`, `grad_o` to `grad_f`: adjoint of o = f <<x>_1 <y>_1>_2.
@@ -338,32 +338,32 @@ FC_INLINE void path_product_grad_13(const fc::Uniforms<typename V::Scalar> &u, c
 template <class V>
 FC_INLINE void path_product_grad_14(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[4], V (&out1)[4]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[5]);
-  const auto v4 = (f[0] * grad_o[4]);
-  const auto v6 = (f[0] * grad_o[3]);
-  const auto v8 = (f[0] * grad_o[2]);
-  const auto v10 = (f[0] * grad_o[1]);
-  const auto v12 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[5]);
+  const auto v4 = fc::damp(f[0], grad_o[4]);
+  const auto v6 = fc::damp(f[0], grad_o[3]);
+  const auto v8 = fc::damp(f[0], grad_o[2]);
+  const auto v10 = fc::damp(f[0], grad_o[1]);
+  const auto v12 = fc::damp(f[0], grad_o[0]);
   V v18 = (y[2] * v2);
   V v20 = (x[0] * v2);
   V v21 = (y[3] * v4);
   V v23 = (x[2] * v4);
   v23 = fc::neg_mul_add(x[1], v2, v23);
-  V v27 = (x[0] * v4);
   v18 = fc::mul_add(y[1], v4, v18);
+  V v28 = (x[0] * v4);
   V v29 = (y[3] * v6);
   v23 = fc::neg_mul_add(x[3], v6, v23);
   // out1[3] = x_e3*v4 - x_e2*v2 - x_e4*v6
   out1[3] = fc::splat<V>(v23);
-  V v35 = (x[0] * v6);
   v18 = fc::mul_add(y[0], v6, v18);
   // out0[0] = y_e134*v2 + y_e124*v4 + y_e123*v6
   out0[0] = fc::splat<V>(v18);
+  V v36 = (x[0] * v6);
   v21 = fc::mul_add(y[2], v8, v21);
   v20 = fc::mul_add(x[2], v8, v20);
   V v41 = (y[1] * v8);
   v41 = fc::neg_mul_add(y[3], v2, v41);
-  v27 = fc::mul_add(x[1], v8, v27);
+  v28 = fc::mul_add(x[1], v8, v28);
   v29 = fc::mul_add(y[2], v10, v29);
   v20 = fc::neg_mul_add(x[3], v10, v20);
   // out1[2] = x_e1*v2 + x_e3*v8 - x_e4*v10
@@ -371,19 +371,19 @@ FC_INLINE void path_product_grad_14(const fc::Uniforms<typename V::Scalar> &u, c
   v41 = fc::mul_add(y[0], v10, v41);
   // out0[1] = y_e124*v8 - y_e234*v2 + y_e123*v10
   out0[1] = fc::splat<V>(v41);
-  v35 = fc::mul_add(x[1], v10, v35);
+  v36 = fc::mul_add(x[1], v10, v36);
   v29 = fc::mul_add(y[1], v12, v29);
   // out0[3] = -(y_e234*v6 + y_e134*v10 + y_e124*v12)
   out0[3] = fc::splat<V>((-v29));
-  v27 = fc::neg_mul_add(x[3], v12, v27);
+  v28 = fc::neg_mul_add(x[3], v12, v28);
   // out1[1] = x_e1*v4 + x_e2*v8 - x_e4*v12
-  out1[1] = fc::splat<V>(v27);
+  out1[1] = fc::splat<V>(v28);
   v21 = fc::neg_mul_add(y[0], v12, v21);
   // out0[2] = y_e234*v4 + y_e134*v8 - y_e123*v12
   out0[2] = fc::splat<V>(v21);
-  v35 = fc::neg_mul_add(x[2], v12, v35);
+  v36 = fc::neg_mul_add(x[2], v12, v36);
   // out1[0] = x_e1*v6 + x_e2*v10 - x_e3*v12
-  out1[0] = fc::splat<V>(v35);
+  out1[0] = fc::splat<V>(v36);
 }
 
 // From `x`, `y`, `grad_o` to `grad_f`: adjoint of o = f <<x>_1 <y>_3>_2.
@@ -416,47 +416,47 @@ FC_INLINE void path_product_grad_15(const fc::Uniforms<typename V::Scalar> &u, c
 template <class V>
 FC_INLINE void path_product_grad_16(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[4], V (&out1)[6]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[3]);
-  const auto v4 = (f[0] * grad_o[2]);
-  const auto v6 = (f[0] * grad_o[1]);
-  const auto v8 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[3]);
+  const auto v4 = fc::damp(f[0], grad_o[2]);
+  const auto v6 = fc::damp(f[0], grad_o[1]);
+  const auto v8 = fc::damp(f[0], grad_o[0]);
   V v10 = (y[3] * v2);
   V v12 = (x[3] * v2);
   V v14 = (y[4] * v2);
   V v18 = (y[5] * v2);
   V v20 = (x[1] * v2);
-  V v23 = (x[3] * v4);
   v10 = fc::mul_add(y[1], v4, v10);
-  V v27 = (x[2] * v4);
+  V v24 = (x[3] * v4);
   v14 = fc::mul_add(y[2], v4, v14);
+  V v28 = (x[2] * v4);
   V v29 = (y[5] * v4);
   v20 = fc::mul_add(x[0], v4, v20);
   // out1[5] = x_e2*v2 + x_e1*v4
   out1[5] = fc::splat<V>(v20);
-  V v35 = (x[3] * v6);
   v10 = fc::mul_add(y[0], v6, v10);
   // out0[3] = y_e23*v2 + y_e13*v4 + y_e12*v6
   out0[3] = fc::splat<V>(v10);
+  V v36 = (x[3] * v6);
   v18 = fc::neg_mul_add(y[2], v6, v18);
-  v27 = fc::mul_add(x[1], v6, v27);
+  v28 = fc::mul_add(x[1], v6, v28);
   // out1[2] = -(x_e3*v4 + x_e2*v6)
-  out1[2] = fc::splat<V>((-v27));
-  V v43 = (x[0] * v6);
+  out1[2] = fc::splat<V>((-v28));
   v29 = fc::mul_add(y[4], v6, v29);
-  v43 = fc::neg_mul_add(x[2], v2, v43);
+  V v44 = (x[0] * v6);
+  v44 = fc::neg_mul_add(x[2], v2, v44);
   // out1[4] = x_e1*v6 - x_e3*v2
-  out1[4] = fc::splat<V>(v43);
+  out1[4] = fc::splat<V>(v44);
   // out0[2] = y_e12*v8 - (y_e24*v2 + y_e14*v4)
   out0[2] = fc::splat<V>(fc::mul_sub(y[0], v8, v14));
-  v35 = fc::mul_add(x[2], v8, v35);
+  v36 = fc::mul_add(x[2], v8, v36);
   // out1[0] = x_e4*v6 + x_e3*v8
-  out1[0] = fc::splat<V>(v35);
+  out1[0] = fc::splat<V>(v36);
   v18 = fc::neg_mul_add(y[1], v8, v18);
   // out0[1] = y_e34*v2 - y_e14*v6 - y_e13*v8
   out0[1] = fc::splat<V>(v18);
-  v23 = fc::neg_mul_add(x[1], v8, v23);
+  v24 = fc::neg_mul_add(x[1], v8, v24);
   // out1[1] = x_e4*v4 - x_e2*v8
-  out1[1] = fc::splat<V>(v23);
+  out1[1] = fc::splat<V>(v24);
   v29 = fc::mul_add(y[3], v8, v29);
   // out0[0] = y_e34*v4 + y_e24*v6 + y_e23*v8
   out0[0] = fc::splat<V>(v29);
@@ -493,10 +493,10 @@ FC_INLINE void path_product_grad_17(const fc::Uniforms<typename V::Scalar> &u, c
 template <class V>
 FC_INLINE void path_product_grad_18(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[4], V (&out1)[1]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[3]);
-  const auto v4 = (f[0] * grad_o[2]);
-  const auto v6 = (f[0] * grad_o[1]);
-  const auto v8 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[3]);
+  const auto v4 = fc::damp(f[0], grad_o[2]);
+  const auto v6 = fc::damp(f[0], grad_o[1]);
+  const auto v8 = fc::damp(f[0], grad_o[0]);
   // out0[0] = y_e1234*v2
   out0[0] = fc::splat<V>((y[0] * v2));
   V v12 = (x[0] * v2);
@@ -529,7 +529,7 @@ FC_INLINE void path_product_grad_19(const fc::Uniforms<typename V::Scalar> &u, c
 template <class V>
 FC_INLINE void path_product_grad_20(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[4], V (&out1)[4]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[0]);
   // out0[3] = -y_e123*v2
   out0[3] = fc::splat<V>((-(y[0] * v2)));
   // out1[0] = -x_e4*v2
@@ -564,7 +564,7 @@ FC_INLINE void path_product_grad_21(const fc::Uniforms<typename V::Scalar> &u, c
 template <class V>
 FC_INLINE void path_product_grad_22(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[6], V (&out1)[6]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[0]);
   // out0[5] = -y_e34*v2
   out0[5] = fc::splat<V>((-(y[5] * v2)));
   // out1[5] = -x_e34*v2
@@ -609,20 +609,20 @@ FC_INLINE void path_product_grad_23(const fc::Uniforms<typename V::Scalar> &u, c
 template <class V>
 FC_INLINE void path_product_grad_24(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[6], V (&out1)[4]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[3]);
-  const auto v4 = (f[0] * grad_o[2]);
-  const auto v6 = (f[0] * grad_o[1]);
-  const auto v8 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[3]);
+  const auto v4 = fc::damp(f[0], grad_o[2]);
+  const auto v6 = fc::damp(f[0], grad_o[1]);
+  const auto v8 = fc::damp(f[0], grad_o[0]);
   V v10 = (y[2] * v2);
   V v12 = (x[5] * v2);
   V v14 = (y[1] * v2);
   V v16 = (x[4] * v2);
   V v18 = (y[0] * v2);
   V v20 = (x[2] * v2);
-  V v23 = (x[5] * v4);
   v10 = fc::neg_mul_add(y[3], v4, v10);
   // out0[5] = y_e3*v2 - y_e4*v4
   out0[5] = fc::splat<V>(v10);
+  V v24 = (x[5] * v4);
   V v25 = (y[1] * v4);
   v16 = fc::mul_add(x[3], v4, v16);
   V v29 = (y[0] * v4);
@@ -630,7 +630,7 @@ FC_INLINE void path_product_grad_24(const fc::Uniforms<typename V::Scalar> &u, c
   v14 = fc::neg_mul_add(y[3], v6, v14);
   // out0[4] = y_e2*v2 - y_e4*v6
   out0[4] = fc::splat<V>(v14);
-  v23 = fc::mul_add(x[4], v6, v23);
+  v24 = fc::mul_add(x[4], v6, v24);
   v25 = fc::neg_mul_add(y[2], v6, v25);
   // out0[3] = y_e2*v4 - y_e3*v6
   out0[3] = fc::splat<V>(v25);
@@ -642,9 +642,9 @@ FC_INLINE void path_product_grad_24(const fc::Uniforms<typename V::Scalar> &u, c
   v18 = fc::mul_add(y[3], v8, v18);
   // out0[2] = -(y_e1*v2 + y_e4*v8)
   out0[2] = fc::splat<V>((-v18));
-  v23 = fc::mul_add(x[2], v8, v23);
+  v24 = fc::mul_add(x[2], v8, v24);
   // out1[3] = -(x_e34*v4 + x_e24*v6 + x_e14*v8)
-  out1[3] = fc::splat<V>((-v23));
+  out1[3] = fc::splat<V>((-v24));
   v29 = fc::mul_add(y[2], v8, v29);
   // out0[1] = -(y_e1*v4 + y_e3*v8)
   out0[1] = fc::splat<V>((-v29));
@@ -687,10 +687,10 @@ FC_INLINE void path_product_grad_25(const fc::Uniforms<typename V::Scalar> &u, c
 template <class V>
 FC_INLINE void path_product_grad_26(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[6], V (&out1)[4]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[3]);
-  const auto v4 = (f[0] * grad_o[2]);
-  const auto v6 = (f[0] * grad_o[1]);
-  const auto v8 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[3]);
+  const auto v4 = fc::damp(f[0], grad_o[2]);
+  const auto v6 = fc::damp(f[0], grad_o[1]);
+  const auto v8 = fc::damp(f[0], grad_o[0]);
   V v10 = (y[3] * v2);
   V v14 = (y[2] * v2);
   V v16 = (x[1] * v2);
@@ -701,10 +701,10 @@ FC_INLINE void path_product_grad_26(const fc::Uniforms<typename V::Scalar> &u, c
   v23 = fc::neg_mul_add(x[3], v2, v23);
   V v25 = (y[2] * v4);
   v16 = fc::neg_mul_add(x[2], v4, v16);
-  V v31 = (x[0] * v4);
   v18 = fc::mul_add(y[0], v4, v18);
   // out0[0] = y_e124*v2 + y_e123*v4
   out0[0] = fc::splat<V>(v18);
+  V v32 = (x[0] * v4);
   V v33 = (y[3] * v6);
   v23 = fc::neg_mul_add(x[5], v6, v23);
   // out1[3] = x_e24*v4 - x_e23*v2 - x_e34*v6
@@ -716,7 +716,7 @@ FC_INLINE void path_product_grad_26(const fc::Uniforms<typename V::Scalar> &u, c
   v14 = fc::neg_mul_add(y[0], v6, v14);
   // out0[1] = y_e134*v2 - y_e123*v6
   out0[1] = fc::splat<V>(v14);
-  v31 = fc::neg_mul_add(x[1], v6, v31);
+  v32 = fc::neg_mul_add(x[1], v6, v32);
   v33 = fc::mul_add(y[2], v8, v33);
   // out0[5] = -(y_e234*v6 + y_e134*v8)
   out0[5] = fc::splat<V>((-v33));
@@ -732,9 +732,9 @@ FC_INLINE void path_product_grad_26(const fc::Uniforms<typename V::Scalar> &u, c
   v10 = fc::mul_add(y[0], v8, v10);
   // out0[3] = -(y_e234*v2 + y_e123*v8)
   out0[3] = fc::splat<V>((-v10));
-  v31 = fc::neg_mul_add(x[3], v8, v31);
+  v32 = fc::neg_mul_add(x[3], v8, v32);
   // out1[0] = x_e12*v4 - x_e13*v6 - x_e23*v8
-  out1[0] = fc::splat<V>(v31);
+  out1[0] = fc::splat<V>(v32);
 }
 
 // From `x`, `y`, `grad_o` to `grad_f`: adjoint of o = f <<x>_2 <y>_3>_1.
@@ -765,12 +765,12 @@ FC_INLINE void path_product_grad_27(const fc::Uniforms<typename V::Scalar> &u, c
 template <class V>
 FC_INLINE void path_product_grad_28(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[6], V (&out1)[1]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[5]);
-  const auto v4 = (f[0] * grad_o[4]);
-  const auto v6 = (f[0] * grad_o[3]);
-  const auto v8 = (f[0] * grad_o[2]);
-  const auto v10 = (f[0] * grad_o[1]);
-  const auto v12 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[5]);
+  const auto v4 = fc::damp(f[0], grad_o[4]);
+  const auto v6 = fc::damp(f[0], grad_o[3]);
+  const auto v8 = fc::damp(f[0], grad_o[2]);
+  const auto v10 = fc::damp(f[0], grad_o[1]);
+  const auto v12 = fc::damp(f[0], grad_o[0]);
   // out0[5] = y_1*v2
   out0[5] = fc::splat<V>((y[0] * v2));
   V v16 = (x[5] * v2);
@@ -811,12 +811,12 @@ FC_INLINE void path_product_grad_29(const fc::Uniforms<typename V::Scalar> &u, c
 template <class V>
 FC_INLINE void path_product_grad_30(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[6], V (&out1)[6]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[5]);
-  const auto v4 = (f[0] * grad_o[4]);
-  const auto v6 = (f[0] * grad_o[3]);
-  const auto v8 = (f[0] * grad_o[2]);
-  const auto v10 = (f[0] * grad_o[1]);
-  const auto v12 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[5]);
+  const auto v4 = fc::damp(f[0], grad_o[4]);
+  const auto v6 = fc::damp(f[0], grad_o[3]);
+  const auto v8 = fc::damp(f[0], grad_o[2]);
+  const auto v10 = fc::damp(f[0], grad_o[1]);
+  const auto v12 = fc::damp(f[0], grad_o[0]);
   V v18 = (y[4] * v2);
   V v20 = (x[3] * v2);
   V v22 = (y[1] * v2);
@@ -826,27 +826,27 @@ FC_INLINE void path_product_grad_30(const fc::Uniforms<typename V::Scalar> &u, c
   V v31 = (x[5] * v4);
   v31 = fc::neg_mul_add(x[4], v2, v31);
   v18 = fc::neg_mul_add(y[5], v4, v18);
-  V v39 = (x[2] * v4);
   v22 = fc::mul_add(y[0], v4, v22);
+  V v40 = (x[2] * v4);
   V v41 = (y[2] * v4);
   v28 = fc::mul_add(x[0], v4, v28);
   v29 = fc::neg_mul_add(y[4], v6, v29);
   v20 = fc::neg_mul_add(x[5], v6, v20);
   V v49 = (y[5] * v6);
-  V v50 = (x[4] * v6);
   v49 = fc::neg_mul_add(y[3], v2, v49);
-  v50 = fc::neg_mul_add(x[3], v4, v50);
+  V v51 = (x[4] * v6);
+  v51 = fc::neg_mul_add(x[3], v4, v51);
   V v53 = (y[0] * v6);
   v53 = fc::neg_mul_add(y[2], v2, v53);
-  v39 = fc::mul_add(x[1], v6, v39);
+  v40 = fc::mul_add(x[1], v6, v40);
   v41 = fc::mul_add(y[1], v6, v41);
   v24 = fc::neg_mul_add(x[0], v6, v24);
   v29 = fc::mul_add(y[1], v8, v29);
   v24 = fc::mul_add(x[5], v8, v24);
   v49 = fc::mul_add(y[0], v8, v49);
-  v39 = fc::mul_add(x[4], v8, v39);
+  v40 = fc::mul_add(x[4], v8, v40);
   v53 = fc::neg_mul_add(y[5], v8, v53);
-  v50 = fc::neg_mul_add(x[1], v8, v50);
+  v51 = fc::neg_mul_add(x[1], v8, v51);
   v41 = fc::mul_add(y[4], v8, v41);
   v20 = fc::neg_mul_add(x[0], v8, v20);
   v29 = fc::neg_mul_add(y[2], v10, v29);
@@ -854,13 +854,13 @@ FC_INLINE void path_product_grad_30(const fc::Uniforms<typename V::Scalar> &u, c
   out0[5] = fc::splat<V>(v29);
   v28 = fc::mul_add(x[5], v10, v28);
   v18 = fc::mul_add(y[0], v10, v18);
-  v39 = fc::mul_add(x[3], v10, v39);
+  v40 = fc::mul_add(x[3], v10, v40);
   // out1[0] = x_e14*v4 + x_e13*v6 + x_e24*v8 + x_e23*v10
-  out1[0] = fc::splat<V>(v39);
+  out1[0] = fc::splat<V>(v40);
   v22 = fc::mul_add(y[5], v10, v22);
-  v50 = fc::mul_add(x[2], v10, v50);
+  v51 = fc::mul_add(x[2], v10, v51);
   // out1[5] = x_e24*v6 - x_e23*v4 - x_e13*v8 + x_e14*v10
-  out1[5] = fc::splat<V>(v50);
+  out1[5] = fc::splat<V>(v51);
   v41 = fc::mul_add(y[3], v10, v41);
   // out0[0] = -(y_e14*v4 + y_e13*v6 + y_e24*v8 + y_e23*v10)
   out0[0] = fc::splat<V>((-v41));
@@ -933,12 +933,12 @@ FC_INLINE void path_product_grad_31(const fc::Uniforms<typename V::Scalar> &u, c
 template <class V>
 FC_INLINE void path_product_grad_32(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[6], V (&out1)[1]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[5]);
-  const auto v4 = (f[0] * grad_o[4]);
-  const auto v6 = (f[0] * grad_o[3]);
-  const auto v8 = (f[0] * grad_o[2]);
-  const auto v10 = (f[0] * grad_o[1]);
-  const auto v12 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[5]);
+  const auto v4 = fc::damp(f[0], grad_o[4]);
+  const auto v6 = fc::damp(f[0], grad_o[3]);
+  const auto v8 = fc::damp(f[0], grad_o[2]);
+  const auto v10 = fc::damp(f[0], grad_o[1]);
+  const auto v12 = fc::damp(f[0], grad_o[0]);
   // out0[0] = y_e1234*v2
   out0[0] = fc::splat<V>((y[0] * v2));
   V v16 = (x[0] * v2);
@@ -979,19 +979,19 @@ FC_INLINE void path_product_grad_33(const fc::Uniforms<typename V::Scalar> &u, c
 template <class V>
 FC_INLINE void path_product_grad_34(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[6], V (&out1)[4]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[3]);
-  const auto v4 = (f[0] * grad_o[2]);
-  const auto v6 = (f[0] * grad_o[1]);
-  const auto v8 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[3]);
+  const auto v4 = fc::damp(f[0], grad_o[2]);
+  const auto v6 = fc::damp(f[0], grad_o[1]);
+  const auto v8 = fc::damp(f[0], grad_o[0]);
   V v10 = (y[1] * v2);
   V v12 = (x[5] * v2);
   V v16 = (x[4] * v2);
   V v18 = (y[3] * v2);
   V v20 = (x[3] * v2);
-  V v23 = (x[5] * v4);
   v10 = fc::mul_add(y[0], v4, v10);
   // out0[5] = y_e2*v2 + y_e1*v4
   out0[5] = fc::splat<V>(v10);
+  V v24 = (x[5] * v4);
   V v25 = (y[2] * v4);
   v16 = fc::mul_add(x[2], v4, v16);
   V v29 = (y[3] * v4);
@@ -1000,7 +1000,7 @@ FC_INLINE void path_product_grad_34(const fc::Uniforms<typename V::Scalar> &u, c
   v33 = fc::neg_mul_add(y[2], v2, v33);
   // out0[4] = y_e1*v6 - y_e3*v2
   out0[4] = fc::splat<V>(v33);
-  v23 = fc::mul_add(x[4], v6, v23);
+  v24 = fc::mul_add(x[4], v6, v24);
   v25 = fc::mul_add(y[1], v6, v25);
   // out0[2] = -(y_e3*v4 + y_e2*v6)
   out0[2] = fc::splat<V>((-v25));
@@ -1012,9 +1012,9 @@ FC_INLINE void path_product_grad_34(const fc::Uniforms<typename V::Scalar> &u, c
   v18 = fc::mul_add(y[0], v8, v18);
   // out0[3] = y_e4*v2 + y_e1*v8
   out0[3] = fc::splat<V>(v18);
-  v23 = fc::mul_add(x[3], v8, v23);
+  v24 = fc::mul_add(x[3], v8, v24);
   // out1[0] = x_e34*v4 + x_e24*v6 + x_e23*v8
-  out1[0] = fc::splat<V>(v23);
+  out1[0] = fc::splat<V>(v24);
   v29 = fc::neg_mul_add(y[1], v8, v29);
   // out0[1] = y_e4*v4 - y_e2*v8
   out0[1] = fc::splat<V>(v29);
@@ -1056,10 +1056,10 @@ FC_INLINE void path_product_grad_35(const fc::Uniforms<typename V::Scalar> &u, c
 template <class V>
 FC_INLINE void path_product_grad_36(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[6], V (&out1)[4]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[3]);
-  const auto v4 = (f[0] * grad_o[2]);
-  const auto v6 = (f[0] * grad_o[1]);
-  const auto v8 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[3]);
+  const auto v4 = fc::damp(f[0], grad_o[2]);
+  const auto v6 = fc::damp(f[0], grad_o[1]);
+  const auto v8 = fc::damp(f[0], grad_o[0]);
   V v10 = (y[0] * v2);
   V v12 = (x[2] * v2);
   V v14 = (y[1] * v2);
@@ -1079,11 +1079,11 @@ FC_INLINE void path_product_grad_36(const fc::Uniforms<typename V::Scalar> &u, c
   // out0[3] = y_e124*v4 - y_e134*v6
   out0[3] = fc::splat<V>(v25);
   v20 = fc::mul_add(x[3], v6, v20);
-  V v43 = (x[1] * v6);
   v14 = fc::mul_add(y[3], v6, v14);
   // out0[1] = y_e124*v2 + y_e234*v6
   out0[1] = fc::splat<V>(v14);
-  v43 = fc::neg_mul_add(x[0], v4, v43);
+  V v44 = (x[1] * v6);
+  v44 = fc::neg_mul_add(x[0], v4, v44);
   v34 = fc::neg_mul_add(y[1], v8, v34);
   // out0[5] = y_e123*v6 - y_e124*v8
   out0[5] = fc::splat<V>(v34);
@@ -1099,9 +1099,9 @@ FC_INLINE void path_product_grad_36(const fc::Uniforms<typename V::Scalar> &u, c
   v10 = fc::mul_add(y[3], v8, v10);
   // out0[2] = -(y_e123*v2 + y_e234*v8)
   out0[2] = fc::splat<V>((-v10));
-  v43 = fc::neg_mul_add(x[2], v8, v43);
+  v44 = fc::neg_mul_add(x[2], v8, v44);
   // out1[3] = x_e13*v6 - x_e12*v4 - x_e14*v8
-  out1[3] = fc::splat<V>(v43);
+  out1[3] = fc::splat<V>(v44);
 }
 
 // From `x`, `y`, `grad_o` to `grad_f`: adjoint of o = f <<x>_2 <y>_3>_3.
@@ -1132,7 +1132,7 @@ FC_INLINE void path_product_grad_37(const fc::Uniforms<typename V::Scalar> &u, c
 template <class V>
 FC_INLINE void path_product_grad_38(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[6], V (&out1)[6]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[0]);
   // out0[5] = y_e12*v2
   out0[5] = fc::splat<V>((y[0] * v2));
   // out1[0] = x_e34*v2
@@ -1177,7 +1177,7 @@ FC_INLINE void path_product_grad_39(const fc::Uniforms<typename V::Scalar> &u, c
 template <class V>
 FC_INLINE void path_product_grad_40(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[4], V (&out1)[4]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[0]);
   // out0[3] = y_e234*v2
   out0[3] = fc::splat<V>((y[3] * v2));
   // out1[3] = x_e234*v2
@@ -1211,32 +1211,32 @@ FC_INLINE void path_product_grad_41(const fc::Uniforms<typename V::Scalar> &u, c
 template <class V>
 FC_INLINE void path_product_grad_42(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[4], V (&out1)[6]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[3]);
-  const auto v4 = (f[0] * grad_o[2]);
-  const auto v6 = (f[0] * grad_o[1]);
-  const auto v8 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[3]);
+  const auto v4 = fc::damp(f[0], grad_o[2]);
+  const auto v6 = fc::damp(f[0], grad_o[1]);
+  const auto v8 = fc::damp(f[0], grad_o[0]);
   V v12 = (x[3] * v2);
   V v14 = (y[1] * v2);
   V v16 = (x[2] * v2);
   V v18 = (y[0] * v2);
   V v20 = (x[1] * v2);
   V v22 = (y[4] * v4);
-  V v23 = (x[3] * v4);
   v22 = fc::neg_mul_add(y[3], v2, v22);
-  V v27 = (x[2] * v4);
+  V v24 = (x[3] * v4);
   v14 = fc::neg_mul_add(y[2], v4, v14);
+  V v28 = (x[2] * v4);
   V v29 = (y[0] * v4);
   v20 = fc::mul_add(x[0], v4, v20);
   // out1[0] = x_e124*v2 + x_e123*v4
   out1[0] = fc::splat<V>(v20);
-  V v35 = (x[3] * v6);
   v22 = fc::neg_mul_add(y[5], v6, v22);
   // out0[3] = y_e24*v4 - y_e23*v2 - y_e34*v6
   out0[3] = fc::splat<V>(v22);
+  V v36 = (x[3] * v6);
   v18 = fc::neg_mul_add(y[2], v6, v18);
-  v27 = fc::mul_add(x[1], v6, v27);
+  v28 = fc::mul_add(x[1], v6, v28);
   // out1[2] = -(x_e134*v4 + x_e124*v6)
-  out1[2] = fc::splat<V>((-v27));
+  out1[2] = fc::splat<V>((-v28));
   v29 = fc::neg_mul_add(y[1], v6, v29);
   v16 = fc::neg_mul_add(x[0], v6, v16);
   // out1[1] = x_e134*v2 - x_e123*v6
@@ -1244,15 +1244,15 @@ FC_INLINE void path_product_grad_42(const fc::Uniforms<typename V::Scalar> &u, c
   v14 = fc::neg_mul_add(y[5], v8, v14);
   // out0[2] = y_e13*v2 - y_e14*v4 - y_e34*v8
   out0[2] = fc::splat<V>(v14);
-  v35 = fc::mul_add(x[2], v8, v35);
+  v36 = fc::mul_add(x[2], v8, v36);
   // out1[5] = -(x_e234*v6 + x_e134*v8)
-  out1[5] = fc::splat<V>((-v35));
+  out1[5] = fc::splat<V>((-v36));
   v18 = fc::neg_mul_add(y[4], v8, v18);
   // out0[1] = y_e12*v2 - y_e14*v6 - y_e24*v8
   out0[1] = fc::splat<V>(v18);
-  v23 = fc::neg_mul_add(x[1], v8, v23);
+  v24 = fc::neg_mul_add(x[1], v8, v24);
   // out1[4] = x_e234*v4 - x_e124*v8
-  out1[4] = fc::splat<V>(v23);
+  out1[4] = fc::splat<V>(v24);
   v29 = fc::neg_mul_add(y[3], v8, v29);
   // out0[0] = y_e12*v4 - y_e13*v6 - y_e23*v8
   out0[0] = fc::splat<V>(v29);
@@ -1289,10 +1289,10 @@ FC_INLINE void path_product_grad_43(const fc::Uniforms<typename V::Scalar> &u, c
 template <class V>
 FC_INLINE void path_product_grad_44(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[4], V (&out1)[1]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[3]);
-  const auto v4 = (f[0] * grad_o[2]);
-  const auto v6 = (f[0] * grad_o[1]);
-  const auto v8 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[3]);
+  const auto v4 = fc::damp(f[0], grad_o[2]);
+  const auto v6 = fc::damp(f[0], grad_o[1]);
+  const auto v8 = fc::damp(f[0], grad_o[0]);
   // out0[0] = -y_e1234*v2
   out0[0] = fc::splat<V>((-(y[0] * v2)));
   // out0[1] = y_e1234*v4
@@ -1325,52 +1325,52 @@ FC_INLINE void path_product_grad_45(const fc::Uniforms<typename V::Scalar> &u, c
 template <class V>
 FC_INLINE void path_product_grad_46(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[4], V (&out1)[4]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[5]);
-  const auto v4 = (f[0] * grad_o[4]);
-  const auto v6 = (f[0] * grad_o[3]);
-  const auto v8 = (f[0] * grad_o[2]);
-  const auto v10 = (f[0] * grad_o[1]);
-  const auto v12 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[5]);
+  const auto v4 = fc::damp(f[0], grad_o[4]);
+  const auto v6 = fc::damp(f[0], grad_o[3]);
+  const auto v8 = fc::damp(f[0], grad_o[2]);
+  const auto v10 = fc::damp(f[0], grad_o[1]);
+  const auto v12 = fc::damp(f[0], grad_o[0]);
   V v18 = (y[0] * v2);
   V v20 = (x[2] * v2);
   V v22 = (y[2] * v4);
-  V v23 = (x[3] * v4);
   v22 = fc::neg_mul_add(y[1], v2, v22);
+  V v24 = (x[3] * v4);
   V v25 = (y[0] * v4);
   v20 = fc::mul_add(x[1], v4, v20);
-  V v31 = (x[3] * v6);
   v22 = fc::neg_mul_add(y[3], v6, v22);
   // out0[3] = y_e3*v4 - y_e2*v2 - y_e4*v6
   out0[3] = fc::splat<V>(v22);
+  V v32 = (x[3] * v6);
   V v33 = (y[0] * v6);
   v20 = fc::mul_add(x[0], v6, v20);
   // out1[0] = x_e134*v2 + x_e124*v4 + x_e123*v6
   out1[0] = fc::splat<V>(v20);
   v18 = fc::mul_add(y[2], v8, v18);
-  v23 = fc::mul_add(x[2], v8, v23);
-  V v42 = (x[1] * v8);
+  v24 = fc::mul_add(x[2], v8, v24);
   v25 = fc::mul_add(y[1], v8, v25);
-  v42 = fc::neg_mul_add(x[3], v2, v42);
+  V v43 = (x[1] * v8);
+  v43 = fc::neg_mul_add(x[3], v2, v43);
   v18 = fc::neg_mul_add(y[3], v10, v18);
   // out0[2] = y_e1*v2 + y_e3*v8 - y_e4*v10
   out0[2] = fc::splat<V>(v18);
-  v31 = fc::mul_add(x[2], v10, v31);
+  v32 = fc::mul_add(x[2], v10, v32);
   v33 = fc::mul_add(y[1], v10, v33);
-  v42 = fc::mul_add(x[0], v10, v42);
+  v43 = fc::mul_add(x[0], v10, v43);
   // out1[1] = x_e124*v8 - x_e234*v2 + x_e123*v10
-  out1[1] = fc::splat<V>(v42);
+  out1[1] = fc::splat<V>(v43);
   v25 = fc::neg_mul_add(y[3], v12, v25);
   // out0[1] = y_e1*v4 + y_e2*v8 - y_e4*v12
   out0[1] = fc::splat<V>(v25);
-  v31 = fc::mul_add(x[1], v12, v31);
+  v32 = fc::mul_add(x[1], v12, v32);
   // out1[3] = -(x_e234*v6 + x_e134*v10 + x_e124*v12)
-  out1[3] = fc::splat<V>((-v31));
+  out1[3] = fc::splat<V>((-v32));
   v33 = fc::neg_mul_add(y[2], v12, v33);
   // out0[0] = y_e1*v6 + y_e2*v10 - y_e3*v12
   out0[0] = fc::splat<V>(v33);
-  v23 = fc::neg_mul_add(x[0], v12, v23);
+  v24 = fc::neg_mul_add(x[0], v12, v24);
   // out1[2] = x_e234*v4 + x_e134*v8 - x_e123*v12
-  out1[2] = fc::splat<V>(v23);
+  out1[2] = fc::splat<V>(v24);
 }
 
 // From `x`, `y`, `grad_o` to `grad_f`: adjoint of o = f <<x>_3 <y>_1>_2.
@@ -1403,12 +1403,12 @@ FC_INLINE void path_product_grad_47(const fc::Uniforms<typename V::Scalar> &u, c
 template <class V>
 FC_INLINE void path_product_grad_48(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[4], V (&out1)[4]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[5]);
-  const auto v4 = (f[0] * grad_o[4]);
-  const auto v6 = (f[0] * grad_o[3]);
-  const auto v8 = (f[0] * grad_o[2]);
-  const auto v10 = (f[0] * grad_o[1]);
-  const auto v12 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[5]);
+  const auto v4 = fc::damp(f[0], grad_o[4]);
+  const auto v6 = fc::damp(f[0], grad_o[3]);
+  const auto v8 = fc::damp(f[0], grad_o[2]);
+  const auto v10 = fc::damp(f[0], grad_o[1]);
+  const auto v12 = fc::damp(f[0], grad_o[0]);
   V v18 = (y[1] * v2);
   V v20 = (x[0] * v2);
   V v21 = (y[0] * v4);
@@ -1418,9 +1418,9 @@ FC_INLINE void path_product_grad_48(const fc::Uniforms<typename V::Scalar> &u, c
   v21 = fc::neg_mul_add(y[1], v6, v21);
   v20 = fc::neg_mul_add(x[2], v6, v20);
   V v33 = (y[2] * v6);
-  V v34 = (x[1] * v6);
   v33 = fc::neg_mul_add(y[0], v2, v33);
-  v34 = fc::neg_mul_add(x[0], v4, v34);
+  V v35 = (x[1] * v6);
+  v35 = fc::neg_mul_add(x[0], v4, v35);
   V v37 = (y[0] * v8);
   v23 = fc::mul_add(x[3], v8, v23);
   // out1[0] = x_e134*v4 - x_e124*v2 + x_e234*v8
@@ -1432,23 +1432,23 @@ FC_INLINE void path_product_grad_48(const fc::Uniforms<typename V::Scalar> &u, c
   v20 = fc::neg_mul_add(x[3], v10, v20);
   // out1[1] = x_e123*v2 - x_e134*v6 - x_e234*v10
   out1[1] = fc::splat<V>(v20);
-  V v50 = (x[1] * v10);
   v33 = fc::mul_add(y[3], v10, v33);
   // out0[1] = y_e134*v6 - y_e123*v2 + y_e234*v10
   out0[1] = fc::splat<V>(v33);
-  v50 = fc::neg_mul_add(x[0], v8, v50);
+  V v51 = (x[1] * v10);
+  v51 = fc::neg_mul_add(x[0], v8, v51);
   v37 = fc::mul_add(y[2], v12, v37);
   // out0[3] = y_e123*v8 - y_e124*v10 + y_e134*v12
   out0[3] = fc::splat<V>(v37);
-  v34 = fc::mul_add(x[3], v12, v34);
+  v35 = fc::mul_add(x[3], v12, v35);
   // out1[2] = x_e124*v6 - x_e123*v4 + x_e234*v12
-  out1[2] = fc::splat<V>(v34);
+  out1[2] = fc::splat<V>(v35);
   v21 = fc::neg_mul_add(y[3], v12, v21);
   // out0[2] = y_e123*v4 - y_e124*v6 - y_e234*v12
   out0[2] = fc::splat<V>(v21);
-  v50 = fc::neg_mul_add(x[2], v12, v50);
+  v51 = fc::neg_mul_add(x[2], v12, v51);
   // out1[3] = x_e124*v10 - x_e123*v8 - x_e134*v12
-  out1[3] = fc::splat<V>(v50);
+  out1[3] = fc::splat<V>(v51);
 }
 
 // From `x`, `y`, `grad_o` to `grad_f`: adjoint of o = f <<x>_3 <y>_3>_2.
@@ -1481,10 +1481,10 @@ FC_INLINE void path_product_grad_49(const fc::Uniforms<typename V::Scalar> &u, c
 template <class V>
 FC_INLINE void path_product_grad_50(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[4], V (&out1)[6]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[3]);
-  const auto v4 = (f[0] * grad_o[2]);
-  const auto v6 = (f[0] * grad_o[1]);
-  const auto v8 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[3]);
+  const auto v4 = fc::damp(f[0], grad_o[2]);
+  const auto v6 = fc::damp(f[0], grad_o[1]);
+  const auto v8 = fc::damp(f[0], grad_o[0]);
   V v10 = (y[0] * v2);
   V v12 = (x[2] * v2);
   V v14 = (y[1] * v2);
@@ -1496,17 +1496,17 @@ FC_INLINE void path_product_grad_50(const fc::Uniforms<typename V::Scalar> &u, c
   // out1[0] = x_e134*v2 + x_e234*v4
   out1[0] = fc::splat<V>(v12);
   v14 = fc::mul_add(y[3], v4, v14);
-  V v31 = (x[0] * v4);
   v18 = fc::mul_add(y[4], v4, v18);
+  V v32 = (x[0] * v4);
   v21 = fc::neg_mul_add(y[1], v6, v21);
   v16 = fc::mul_add(x[3], v6, v16);
   // out1[1] = -(x_e124*v2 + x_e234*v6)
   out1[1] = fc::splat<V>((-v16));
-  V v39 = (x[2] * v6);
   v10 = fc::mul_add(y[3], v6, v10);
-  v39 = fc::neg_mul_add(x[1], v4, v39);
+  V v40 = (x[2] * v6);
+  v40 = fc::neg_mul_add(x[1], v4, v40);
   // out1[3] = x_e134*v6 - x_e124*v4
-  out1[3] = fc::splat<V>(v39);
+  out1[3] = fc::splat<V>(v40);
   v18 = fc::neg_mul_add(y[5], v6, v18);
   // out0[0] = y_e14*v2 + y_e24*v4 - y_e34*v6
   out0[0] = fc::splat<V>(v18);
@@ -1519,15 +1519,15 @@ FC_INLINE void path_product_grad_50(const fc::Uniforms<typename V::Scalar> &u, c
   v10 = fc::neg_mul_add(y[4], v8, v10);
   // out0[2] = y_e12*v2 + y_e23*v6 - y_e24*v8
   out0[2] = fc::splat<V>(v10);
-  v31 = fc::neg_mul_add(x[2], v8, v31);
+  v32 = fc::neg_mul_add(x[2], v8, v32);
   // out1[4] = x_e123*v4 - x_e134*v8
-  out1[4] = fc::splat<V>(v31);
-  V v55 = (x[1] * v8);
+  out1[4] = fc::splat<V>(v32);
   // out0[1] = y_e34*v8 - (y_e13*v2 + y_e23*v4)
   out0[1] = fc::splat<V>(fc::mul_sub(y[5], v8, v14));
-  v55 = fc::neg_mul_add(x[0], v6, v55);
+  V v56 = (x[1] * v8);
+  v56 = fc::neg_mul_add(x[0], v6, v56);
   // out1[5] = x_e124*v8 - x_e123*v6
-  out1[5] = fc::splat<V>(v55);
+  out1[5] = fc::splat<V>(v56);
 }
 
 // From `x`, `y`, `grad_o` to `grad_f`: adjoint of o = f <<x>_3 <y>_2>_3.
@@ -1558,7 +1558,7 @@ FC_INLINE void path_product_grad_51(const fc::Uniforms<typename V::Scalar> &u, c
 template <class V>
 FC_INLINE void path_product_grad_52(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[1], V (&out1)[1]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[0]);
   // out0[0] = -y_e1234*v2
   out0[0] = fc::splat<V>((-(y[0] * v2)));
   // out1[0] = -x_e1234*v2
@@ -1577,24 +1577,24 @@ FC_INLINE void path_product_grad_53(const fc::Uniforms<typename V::Scalar> &u, c
 template <class V>
 FC_INLINE void path_product_grad_54(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[1], V (&out1)[4]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[3]);
-  const auto v4 = (f[0] * grad_o[2]);
-  const auto v6 = (f[0] * grad_o[1]);
-  const auto v8 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[3]);
+  const auto v4 = fc::damp(f[0], grad_o[2]);
+  const auto v6 = fc::damp(f[0], grad_o[1]);
+  const auto v8 = fc::damp(f[0], grad_o[0]);
   V v10 = (y[0] * v2);
   // out1[0] = x_e1234*v2
   out1[0] = fc::splat<V>((x[0] * v2));
+  v10 = fc::neg_mul_add(y[1], v4, v10);
   // out1[1] = -x_e1234*v4
   out1[1] = fc::splat<V>((-(x[0] * v4)));
-  v10 = fc::neg_mul_add(y[1], v4, v10);
+  v10 = fc::mul_add(y[2], v6, v10);
   // out1[2] = x_e1234*v6
   out1[2] = fc::splat<V>((x[0] * v6));
-  v10 = fc::mul_add(y[2], v6, v10);
-  // out1[3] = x_e1234*v8
-  out1[3] = fc::splat<V>((x[0] * v8));
   v10 = fc::mul_add(y[3], v8, v10);
   // out0[0] = y_e123*v2 - y_e124*v4 + y_e134*v6 + y_e234*v8
   out0[0] = fc::splat<V>(v10);
+  // out1[3] = x_e1234*v8
+  out1[3] = fc::splat<V>((x[0] * v8));
 }
 
 // From `x`, `y`, `grad_o` to `grad_f`: adjoint of o = f <<x>_4 <y>_3>_1.
@@ -1613,32 +1613,32 @@ FC_INLINE void path_product_grad_55(const fc::Uniforms<typename V::Scalar> &u, c
 template <class V>
 FC_INLINE void path_product_grad_56(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[1], V (&out1)[6]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[5]);
-  const auto v4 = (f[0] * grad_o[4]);
-  const auto v6 = (f[0] * grad_o[3]);
-  const auto v8 = (f[0] * grad_o[2]);
-  const auto v10 = (f[0] * grad_o[1]);
-  const auto v12 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[5]);
+  const auto v4 = fc::damp(f[0], grad_o[4]);
+  const auto v6 = fc::damp(f[0], grad_o[3]);
+  const auto v8 = fc::damp(f[0], grad_o[2]);
+  const auto v10 = fc::damp(f[0], grad_o[1]);
+  const auto v12 = fc::damp(f[0], grad_o[0]);
   V v14 = (y[0] * v2);
   // out1[0] = x_e1234*v2
   out1[0] = fc::splat<V>((x[0] * v2));
+  v14 = fc::neg_mul_add(y[1], v4, v14);
   // out1[1] = -x_e1234*v4
   out1[1] = fc::splat<V>((-(x[0] * v4)));
-  v14 = fc::neg_mul_add(y[1], v4, v14);
+  v14 = fc::mul_add(y[2], v6, v14);
   // out1[2] = x_e1234*v6
   out1[2] = fc::splat<V>((x[0] * v6));
-  v14 = fc::mul_add(y[2], v6, v14);
+  v14 = fc::neg_mul_add(y[3], v8, v14);
   // out1[3] = -x_e1234*v8
   out1[3] = fc::splat<V>((-(x[0] * v8)));
-  v14 = fc::neg_mul_add(y[3], v8, v14);
+  v14 = fc::mul_add(y[4], v10, v14);
   // out1[4] = x_e1234*v10
   out1[4] = fc::splat<V>((x[0] * v10));
-  v14 = fc::mul_add(y[4], v10, v14);
-  // out1[5] = -x_e1234*v12
-  out1[5] = fc::splat<V>((-(x[0] * v12)));
   v14 = fc::neg_mul_add(y[5], v12, v14);
   // out0[0] = y_e12*v2 - y_e13*v4 + y_e14*v6 - y_e23*v8 + y_e24*v10 - y_e34*v12
   out0[0] = fc::splat<V>(v14);
+  // out1[5] = -x_e1234*v12
+  out1[5] = fc::splat<V>((-(x[0] * v12)));
 }
 
 // From `x`, `y`, `grad_o` to `grad_f`: adjoint of o = f <<x>_4 <y>_2>_2.
@@ -1659,24 +1659,24 @@ FC_INLINE void path_product_grad_57(const fc::Uniforms<typename V::Scalar> &u, c
 template <class V>
 FC_INLINE void path_product_grad_58(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[1], V (&out1)[4]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[3]);
-  const auto v4 = (f[0] * grad_o[2]);
-  const auto v6 = (f[0] * grad_o[1]);
-  const auto v8 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[3]);
+  const auto v4 = fc::damp(f[0], grad_o[2]);
+  const auto v6 = fc::damp(f[0], grad_o[1]);
+  const auto v8 = fc::damp(f[0], grad_o[0]);
   V v10 = (y[0] * v2);
   // out1[0] = -x_e1234*v2
   out1[0] = fc::splat<V>((-(x[0] * v2)));
+  v10 = fc::mul_add(y[1], v4, v10);
   // out1[1] = -x_e1234*v4
   out1[1] = fc::splat<V>((-(x[0] * v4)));
-  v10 = fc::mul_add(y[1], v4, v10);
+  V v21 = fc::mul_sub(y[2], v6, v10);
   // out1[2] = x_e1234*v6
   out1[2] = fc::splat<V>((x[0] * v6));
-  V v22 = fc::mul_sub(y[2], v6, v10);
+  v21 = fc::neg_mul_add(y[3], v8, v21);
+  // out0[0] = y_e3*v6 - (y_e1*v2 + y_e2*v4) - y_e4*v8
+  out0[0] = fc::splat<V>(v21);
   // out1[3] = -x_e1234*v8
   out1[3] = fc::splat<V>((-(x[0] * v8)));
-  v22 = fc::neg_mul_add(y[3], v8, v22);
-  // out0[0] = y_e3*v6 - (y_e1*v2 + y_e2*v4) - y_e4*v8
-  out0[0] = fc::splat<V>(v22);
 }
 
 // From `x`, `y`, `grad_o` to `grad_f`: adjoint of o = f <<x>_4 <y>_1>_3.

@@ -3,6 +3,7 @@
 // Kernels (sgp_f32) in Cl(1,3,0). Basis order: 1, e1, e2, e3, e4, e12, e13, e14, e23, e24, e34, e123, e124, e134, e234, e1234.
 // Sign of `e_a e_b`: (-1)^swaps times the squares of the shared vectors.
 #include "sgp.cuh"
+#include "sgp_invariant.cuh"
 #include "sgp_rms.cuh"
 #include "../../skeleton/table.cuh"
 
@@ -11,23 +12,31 @@ namespace fc {
 static const fc_kernel kernels[] = {
     FC_FAST_ROWS(cl130, sgp, 0x1f, 0x1f, 0, sgp_forward, float, 2, 256, 0),
     FC_FAST_ROWS(cl130, sgp, 0x1f, 0x1f, 1, sgp_backward, float, 1, 256, 0),
-    FC_FAST_ROWS(cl130, sgp_rms, 0x1f, 0x1f, 0, sgp_rms_forward, float, 2, 256, 0),
-    FC_FAST_ROWS(cl130, sgp_rms, 0x1f, 0x1f, 1, sgp_rms_backward, float, 1, 256, 0),
+    FC_ROWS(cl130, sgp_rms, 0x1f, 0x1f, 0, sgp_rms_forward, float, 2, 256, 0),
+    FC_ROWS(cl130, sgp_rms, 0x1f, 0x1f, 1, sgp_rms_backward, float, 1, 256, 0),
+    FC_FAST_ROWS(cl130, sgp_invariant, 0x1f, 0x1f, 0, sgp_invariant_forward, float, 2, 256, 0),
+    FC_FAST_ROWS(cl130, sgp_invariant, 0x1f, 0x1f, 1, sgp_invariant_backward, float, 1, 256, 0),
     FC_ROWS(cl130, sgp, 0x2, 0x1f, 0, sgp_1_forward, float, 4, 256, 0),
     FC_ROWS(cl130, sgp, 0x2, 0x1f, 1, sgp_1_backward, float, 2, 256, 0),
     FC_ROWS(cl130, sgp_rms, 0x2, 0x1f, 0, sgp_rms_1_forward, float, 4, 256, 0),
     FC_ROWS(cl130, sgp_rms, 0x2, 0x1f, 1, sgp_rms_1_backward, float, 2, 256, 0),
+    FC_ROWS(cl130, sgp_invariant, 0x2, 0x1f, 0, sgp_invariant_1_forward, float, 4, 256, 0),
+    FC_ROWS(cl130, sgp_invariant, 0x2, 0x1f, 1, sgp_invariant_1_backward, float, 2, 256, 0),
     FC_ROWS(cl130, sgp, 0x1f, 0x2, 0, sgp_2_forward, float, 4, 256, 0),
     FC_ROWS(cl130, sgp, 0x1f, 0x2, 1, sgp_2_backward, float, 2, 256, 0),
     FC_ROWS(cl130, sgp_rms, 0x1f, 0x2, 0, sgp_rms_2_forward, float, 4, 256, 0),
     FC_ROWS(cl130, sgp_rms, 0x1f, 0x2, 1, sgp_rms_2_backward, float, 2, 256, 0),
+    FC_ROWS(cl130, sgp_invariant, 0x1f, 0x2, 0, sgp_invariant_2_forward, float, 4, 256, 0),
+    FC_ROWS(cl130, sgp_invariant, 0x1f, 0x2, 1, sgp_invariant_2_backward, float, 2, 256, 0),
     FC_ROWS(cl130, sgp, 0x2, 0x2, 0, sgp_3_forward, float, 4, 256, 0),
     FC_ROWS(cl130, sgp, 0x2, 0x2, 1, sgp_3_backward, float, 4, 256, 0),
     FC_ROWS(cl130, sgp_rms, 0x2, 0x2, 0, sgp_rms_3_forward, float, 4, 256, 0),
     FC_ROWS(cl130, sgp_rms, 0x2, 0x2, 1, sgp_rms_3_backward, float, 4, 256, 0),
+    FC_ROWS(cl130, sgp_invariant, 0x2, 0x2, 0, sgp_invariant_3_forward, float, 4, 256, 0),
+    FC_ROWS(cl130, sgp_invariant, 0x2, 0x2, 1, sgp_invariant_3_backward, float, 4, 256, 0),
 };
 
 extern const Table cl130_sgp_f32;
-const Table cl130_sgp_f32 = {kernels, 16};
+const Table cl130_sgp_f32 = {kernels, 24};
 
 }  // namespace fc

@@ -55,11 +55,11 @@ FC_INLINE void gate_1(const fc::Uniforms<typename V::Scalar> &u, const V *x, con
   // out0[1] = v1*grad_o_e1
   out0[1] = fc::splat<V>((v1 * grad_o[1]));
   v5 = fc::mul_add(x[1], grad_o[1], v5);
-  V v17 = (v1 * grad_o[0]);
   v5 = fc::mul_add(x[0], grad_o[0], v5);
-  v17 = fc::mul_add(v5, v20, v17);
-  // out0[0] = v1*grad_o_1 + (x_e12*grad_o_e12 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_1*grad_o_1)*gate'(x_1)
-  out0[0] = fc::splat<V>(v17);
+  V v21 = fc::damp(v20, v5);
+  v21 = fc::mul_add(v1, grad_o[0], v21);
+  // out0[0] = v1*grad_o_1 + gate'(x_1)*(x_e12*grad_o_e12 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_1*grad_o_1)
+  out0[0] = fc::splat<V>(v21);
 }
 
 // adjoint of o = gate(x_1) x

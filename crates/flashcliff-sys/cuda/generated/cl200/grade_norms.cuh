@@ -12,16 +12,14 @@ namespace cl200 {
 template <class V>
 FC_INLINE void grade_norms_0(const fc::Uniforms<typename V::Scalar> &u, const V *x, V (&out0)[3]) {
   using T = typename V::Scalar;
-  const auto v1 = (x[0] * x[0]);
-  // out0[0] = sqrt(sqrt(v1*v1 + 0.0000000000000001))
-  out0[0] = fc::splat<V>(fc::square_root(fc::square_root(fc::mul_add(v1, v1, T(1e-16)))));
-  V v8 = (x[1] * x[1]);
-  v8 = fc::mul_add(x[2], x[2], v8);
-  // out0[1] = sqrt(sqrt(0.0000000000000001 + v11*v11))
-  out0[1] = fc::splat<V>(fc::square_root(fc::square_root(fc::mul_add(v8, v8, T(1e-16)))));
-  const auto v17 = (x[3] * x[3]);
-  // out0[2] = sqrt(sqrt(0.0000000000000001 + v17*v17))
-  out0[2] = fc::splat<V>(fc::square_root(fc::square_root(fc::mul_add(v17, v17, T(1e-16)))));
+  // out0[0] = sqrt(hypot(x_1*x_1, 0.00000001))
+  out0[0] = fc::splat<V>(fc::square_root(fc::hypotenuse((x[0] * x[0]), T(1e-8))));
+  V v6 = (x[1] * x[1]);
+  v6 = fc::mul_add(x[2], x[2], v6);
+  // out0[1] = sqrt(hypot(x_e1*x_e1 + x_e2*x_e2, 0.00000001))
+  out0[1] = fc::splat<V>(fc::square_root(fc::hypotenuse(v6, T(1e-8))));
+  // out0[2] = sqrt(hypot(x_e12*x_e12, 0.00000001))
+  out0[2] = fc::splat<V>(fc::square_root(fc::hypotenuse((x[3] * x[3]), T(1e-8))));
 }
 
 // o_g = (q(x_g)^2 + 1e-16)^(1/4)
@@ -46,21 +44,21 @@ template <class V>
 FC_INLINE void grade_norms_1(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *grad_o, V (&out0)[4]) {
   using T = typename V::Scalar;
   const auto v1 = (x[0] * x[0]);
-  const auto v5 = fc::square_root(fc::mul_add(v1, v1, T(1e-16)));
-  V v8 = (x[1] * x[1]);
-  v8 = fc::mul_add(x[2], x[2], v8);
-  const auto v14 = fc::square_root(fc::mul_add(v8, v8, T(1e-16)));
-  const auto v17 = (x[3] * x[3]);
-  const auto v20 = fc::square_root(fc::mul_add(v17, v17, T(1e-16)));
-  // out0[3] = x_e12*2*v17*grad_o_grade_2*0.5/sqrt(v20)*0.5/v20*2
-  out0[3] = fc::splat<V>((x[3] * (T(2.0) * (v17 * (((grad_o[2] * fc::divide(T(0.5), fc::square_root(v20))) * fc::divide(T(0.5), v20)) * T(2.0))))));
-  const auto v40 = (T(2.0) * (v8 * (T(2.0) * ((grad_o[1] * fc::divide(T(0.5), fc::square_root(v14))) * fc::divide(T(0.5), v14)))));
-  // out0[2] = x_e2*v40
-  out0[2] = fc::splat<V>((x[2] * v40));
-  // out0[1] = x_e1*v40
-  out0[1] = fc::splat<V>((x[1] * v40));
-  // out0[0] = x_1*2*v1*2*grad_o_grade_0*0.5/sqrt(v5)*0.5/v5
-  out0[0] = fc::splat<V>((x[0] * (T(2.0) * (v1 * (T(2.0) * ((grad_o[0] * fc::divide(T(0.5), fc::square_root(v5))) * fc::divide(T(0.5), v5)))))));
+  const auto v3 = fc::hypotenuse(v1, T(1e-8));
+  V v6 = (x[1] * x[1]);
+  v6 = fc::mul_add(x[2], x[2], v6);
+  const auto v10 = fc::hypotenuse(v6, T(1e-8));
+  const auto v13 = (x[3] * x[3]);
+  const auto v14 = fc::hypotenuse(v13, T(1e-8));
+  // out0[3] = x_e12*grad_o_grade_2*0.5/sqrt(v14)*v13/v14*2
+  out0[3] = fc::splat<V>((x[3] * (((grad_o[2] * fc::divide(T(0.5), fc::square_root(v14))) * fc::divide(v13, v14)) * T(2.0))));
+  const auto v30 = (T(2.0) * ((grad_o[1] * fc::divide(T(0.5), fc::square_root(v10))) * fc::divide(v6, v10)));
+  // out0[2] = x_e2*v30
+  out0[2] = fc::splat<V>((x[2] * v30));
+  // out0[1] = x_e1*v30
+  out0[1] = fc::splat<V>((x[1] * v30));
+  // out0[0] = x_1*2*grad_o_grade_0*0.5/sqrt(v3)*v1/v3
+  out0[0] = fc::splat<V>((x[0] * (T(2.0) * ((grad_o[0] * fc::divide(T(0.5), fc::square_root(v3))) * fc::divide(v1, v3)))));
 }
 
 // adjoint of o_g = (q(x_g)^2 + 1e-16)^(1/4)

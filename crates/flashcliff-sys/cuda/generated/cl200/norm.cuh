@@ -16,8 +16,8 @@ FC_INLINE void norm_0(const fc::Uniforms<typename V::Scalar> &u, const V *x, V (
   v3 = fc::mul_add(x[2], x[2], v3);
   v3 = fc::mul_add(x[0], x[0], v3);
   v3 = fc::mul_add(x[3], x[3], v3);
-  // out0[0] = sqrt(sqrt(v10*v10 + 0.0000000000000001))
-  out0[0] = fc::splat<V>(fc::square_root(fc::square_root(fc::mul_add(v3, v3, T(1e-16)))));
+  // out0[0] = sqrt(hypot(x_e12*x_e12 + x_1*x_1 + x_e1*x_e1 + x_e2*x_e2, 0.00000001))
+  out0[0] = fc::splat<V>(fc::square_root(fc::hypotenuse(v3, T(1e-8))));
 }
 
 // o = (q(x)^2 + 1e-16)^(1/4)
@@ -45,16 +45,16 @@ FC_INLINE void norm_1(const fc::Uniforms<typename V::Scalar> &u, const V *x, con
   v3 = fc::mul_add(x[2], x[2], v3);
   v3 = fc::mul_add(x[0], x[0], v3);
   v3 = fc::mul_add(x[3], x[3], v3);
-  const auto v14 = fc::square_root(fc::mul_add(v3, v3, T(1e-16)));
-  const auto v25 = (T(2.0) * (v3 * (((grad_o[0] * fc::divide(T(0.5), fc::square_root(v14))) * fc::divide(T(0.5), v14)) * T(2.0))));
-  // out0[3] = x_e12*v25
-  out0[3] = fc::splat<V>((x[3] * v25));
-  // out0[2] = x_e2*v25
-  out0[2] = fc::splat<V>((x[2] * v25));
-  // out0[1] = x_e1*v25
-  out0[1] = fc::splat<V>((x[1] * v25));
-  // out0[0] = x_1*v25
-  out0[0] = fc::splat<V>((x[0] * v25));
+  const auto v12 = fc::hypotenuse(v3, T(1e-8));
+  const auto v21 = (((grad_o[0] * fc::divide(T(0.5), fc::square_root(v12))) * fc::divide(v3, v12)) * T(2.0));
+  // out0[3] = x_e12*v21
+  out0[3] = fc::splat<V>((x[3] * v21));
+  // out0[2] = x_e2*v21
+  out0[2] = fc::splat<V>((x[2] * v21));
+  // out0[1] = x_e1*v21
+  out0[1] = fc::splat<V>((x[1] * v21));
+  // out0[0] = x_1*v21
+  out0[0] = fc::splat<V>((x[0] * v21));
 }
 
 // adjoint of o = (q(x)^2 + 1e-16)^(1/4)

@@ -12,7 +12,7 @@ namespace cl200 {
 template <class V>
 FC_INLINE void path_product_grad_0(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[1], V (&out1)[1]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[0]);
   // out0[0] = y_1*v2
   out0[0] = fc::splat<V>((y[0] * v2));
   // out1[0] = x_1*v2
@@ -31,16 +31,16 @@ FC_INLINE void path_product_grad_1(const fc::Uniforms<typename V::Scalar> &u, co
 template <class V>
 FC_INLINE void path_product_grad_2(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[1], V (&out1)[2]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[1]);
-  const auto v4 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[1]);
+  const auto v4 = fc::damp(f[0], grad_o[0]);
   V v6 = (y[1] * v2);
   // out1[1] = x_1*v2
   out1[1] = fc::splat<V>((x[0] * v2));
-  // out1[0] = x_1*v4
-  out1[0] = fc::splat<V>((x[0] * v4));
   v6 = fc::mul_add(y[0], v4, v6);
   // out0[0] = y_e2*v2 + y_e1*v4
   out0[0] = fc::splat<V>(v6);
+  // out1[0] = x_1*v4
+  out1[0] = fc::splat<V>((x[0] * v4));
 }
 
 // From `x`, `y`, `grad_o` to `grad_f`: adjoint of o = f <<x>_0 <y>_1>_1.
@@ -57,7 +57,7 @@ FC_INLINE void path_product_grad_3(const fc::Uniforms<typename V::Scalar> &u, co
 template <class V>
 FC_INLINE void path_product_grad_4(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[2], V (&out1)[2]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[0]);
   // out0[1] = y_e2*v2
   out0[1] = fc::splat<V>((y[1] * v2));
   // out1[1] = x_e2*v2
@@ -82,8 +82,8 @@ FC_INLINE void path_product_grad_5(const fc::Uniforms<typename V::Scalar> &u, co
 template <class V>
 FC_INLINE void path_product_grad_6(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[2], V (&out1)[1]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[1]);
-  const auto v4 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[1]);
+  const auto v4 = fc::damp(f[0], grad_o[0]);
   // out0[1] = y_1*v2
   out0[1] = fc::splat<V>((y[0] * v2));
   V v8 = (x[1] * v2);
@@ -108,8 +108,8 @@ FC_INLINE void path_product_grad_7(const fc::Uniforms<typename V::Scalar> &u, co
 template <class V>
 FC_INLINE void path_product_grad_8(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[2], V (&out1)[1]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[1]);
-  const auto v4 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[1]);
+  const auto v4 = fc::damp(f[0], grad_o[0]);
   // out0[0] = y_e12*v2
   out0[0] = fc::splat<V>((y[0] * v2));
   V v8 = (x[0] * v2);
@@ -134,7 +134,7 @@ FC_INLINE void path_product_grad_9(const fc::Uniforms<typename V::Scalar> &u, co
 template <class V>
 FC_INLINE void path_product_grad_10(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[2], V (&out1)[2]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[0]);
   // out0[1] = -y_e1*v2
   out0[1] = fc::splat<V>((-(y[0] * v2)));
   // out1[0] = -x_e2*v2
@@ -159,7 +159,7 @@ FC_INLINE void path_product_grad_11(const fc::Uniforms<typename V::Scalar> &u, c
 template <class V>
 FC_INLINE void path_product_grad_12(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[1], V (&out1)[1]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[0]);
   // out0[0] = -y_e12*v2
   out0[0] = fc::splat<V>((-(y[0] * v2)));
   // out1[0] = -x_e12*v2
@@ -178,16 +178,16 @@ FC_INLINE void path_product_grad_13(const fc::Uniforms<typename V::Scalar> &u, c
 template <class V>
 FC_INLINE void path_product_grad_14(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[1], V (&out1)[2]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[1]);
-  const auto v4 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[1]);
+  const auto v4 = fc::damp(f[0], grad_o[0]);
   // out1[0] = -x_e12*v2
   out1[0] = fc::splat<V>((-(x[0] * v2)));
   V v11 = (y[1] * v4);
-  // out1[1] = x_e12*v4
-  out1[1] = fc::splat<V>((x[0] * v4));
   v11 = fc::neg_mul_add(y[0], v2, v11);
   // out0[0] = y_e2*v4 - y_e1*v2
   out0[0] = fc::splat<V>(v11);
+  // out1[1] = x_e12*v4
+  out1[1] = fc::splat<V>((x[0] * v4));
 }
 
 // From `x`, `y`, `grad_o` to `grad_f`: adjoint of o = f <<x>_2 <y>_1>_1.

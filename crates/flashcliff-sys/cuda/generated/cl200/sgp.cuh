@@ -52,15 +52,15 @@ FC_INLINE void sgp_1(const fc::Uniforms<typename V::Scalar> &u, const V *x, V (&
 template <class V>
 FC_INLINE void sgp_2(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, V (&out0)[4]) {
   using T = typename V::Scalar;
-  const auto v2 = (t1[0] * t2[0]);
-  // out0[0] = t0_0*v2
-  out0[0] = fc::splat<V>((t0[0] * v2));
-  // out0[1] = t0_1*v2
-  out0[1] = fc::splat<V>((t0[1] * v2));
-  // out0[2] = t0_2*v2
-  out0[2] = fc::splat<V>((t0[2] * v2));
-  // out0[3] = t0_3*v2
-  out0[3] = fc::splat<V>((t0[3] * v2));
+  const auto v2 = fc::damp(t1[0], t2[0]);
+  // out0[0] = v2*t0_0
+  out0[0] = fc::splat<V>(fc::damp(v2, t0[0]));
+  // out0[1] = v2*t0_1
+  out0[1] = fc::splat<V>(fc::damp(v2, t0[1]));
+  // out0[2] = v2*t0_2
+  out0[2] = fc::splat<V>(fc::damp(v2, t0[2]));
+  // out0[3] = v2*t0_3
+  out0[3] = fc::splat<V>(fc::damp(v2, t0[3]));
 }
 
 // o = weighted_product(w, gate(x), gate(y))
@@ -97,24 +97,24 @@ FC_INLINE void sgp_3(const fc::Uniforms<typename V::Scalar> &u, const V *t0, con
   v2 = fc::mul_add(t0[1], grad_o[1], v2);
   v2 = fc::mul_add(t0[0], grad_o[0], v2);
   // out1[0] = t2_0*v14
-  out1[0] = fc::splat<V>((t2[0] * v2));
+  out1[0] = fc::splat<V>(fc::damp(t2[0], v2));
   // out0[0] = t1_0*v14
-  out0[0] = fc::splat<V>((t1[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(t1[0], v2));
 }
 
 // From cut 1, cut 2, `grad_o` to cut 5: adjoint of o = weighted_product(w, gate(x), gate(y)).
 template <class V>
 FC_INLINE void sgp_4(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *grad_o, V (&out0)[4]) {
   using T = typename V::Scalar;
-  const auto v2 = (t1[0] * t2[0]);
+  const auto v2 = fc::damp(t1[0], t2[0]);
   // out0[3] = v2*grad_o_e12
-  out0[3] = fc::splat<V>((v2 * grad_o[3]));
+  out0[3] = fc::splat<V>(fc::damp(v2, grad_o[3]));
   // out0[2] = v2*grad_o_e2
-  out0[2] = fc::splat<V>((v2 * grad_o[2]));
+  out0[2] = fc::splat<V>(fc::damp(v2, grad_o[2]));
   // out0[1] = v2*grad_o_e1
-  out0[1] = fc::splat<V>((v2 * grad_o[1]));
+  out0[1] = fc::splat<V>(fc::damp(v2, grad_o[1]));
   // out0[0] = v2*grad_o_1
-  out0[0] = fc::splat<V>((v2 * grad_o[0]));
+  out0[0] = fc::splat<V>(fc::damp(v2, grad_o[0]));
 }
 
 // From `x`, cut 5, `y`, cut 3, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
@@ -145,9 +145,8 @@ FC_INLINE void sgp_5(const fc::Uniforms<typename V::Scalar> &u, const V *x, cons
   // out0[1] = x_e1*w3*t5_0 - (v25*t5_2 + x_e2*w6*t5_3) + v4*t5_1
   out0[1] = fc::splat<V>(v51);
   v29 = fc::mul_add((x[0] * w[0]), t5[0], v29);
-  v29 = fc::mul_add(t3[0], fc::gate_slope(u.gate, y[0]), v29);
-  // out0[0] = x_e12*w9*t5_3 + x_e2*w4*t5_2 + x_e1*w4*t5_1 + x_1*w0*t5_0 + t3_0*gate'(y_1)
-  out0[0] = fc::splat<V>(v29);
+  // out0[0] = x_e12*w9*t5_3 + x_e2*w4*t5_2 + x_e1*w4*t5_1 + x_1*w0*t5_0 + gate'(y_1)*t3_0
+  out0[0] = fc::splat<V>((v29 + fc::damp(fc::gate_slope(u.gate, y[0]), t3[0])));
 }
 
 // From `y`, cut 5, `x`, cut 4, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
@@ -160,15 +159,15 @@ FC_INLINE void sgp_6(const fc::Uniforms<typename V::Scalar> &u, const V *y, cons
   grad0[9] = fc::mul_add(x[3], v2, grad0[9]);
   V v9 = (y[2] * t5[1]);
   v9 = fc::neg_mul_add(y[1], t5[2], v9);
+  v4 = fc::mul_add(w[8], v9, v4);
   // grad0[8] += x_e12*v13
   grad0[8] = fc::mul_add(x[3], v9, grad0[8]);
-  v4 = fc::mul_add(w[8], v9, v4);
   const auto v20 = (y[3] * t5[0]);
-  // grad0[7] += -x_e12*v20
-  grad0[7] = grad0[7] + (-(x[3] * v20));
   v4 = fc::neg_mul_add(w[7], v20, v4);
   // out0[3] = w9*v2 + w8*v13 - w7*v20
   out0[3] = fc::splat<V>(v4);
+  // grad0[7] += -x_e12*v20
+  grad0[7] = grad0[7] + (-(x[3] * v20));
   const auto v26 = (y[1] * t5[3]);
   V v28 = (w[6] * v26);
   const auto v31 = (y[2] * t5[3]);
@@ -179,22 +178,22 @@ FC_INLINE void sgp_6(const fc::Uniforms<typename V::Scalar> &u, const V *y, cons
   const auto v36 = (y[3] * t5[1]);
   v28 = fc::mul_add(w[5], v36, v28);
   const auto v41 = (y[3] * t5[2]);
-  grad0[5] = fc::mul_add(x[1], v41, grad0[5]);
   v32 = fc::mul_add(w[5], v41, v32);
+  grad0[5] = fc::mul_add(x[1], v41, grad0[5]);
   grad0[5] = fc::neg_mul_add(x[2], v36, grad0[5]);
   // grad0[5] += x_e1*v41 - x_e2*v36
   const auto v46 = (y[0] * t5[2]);
+  V v49 = fc::mul_sub(w[4], v46, v28);
   grad0[4] = fc::mul_add(x[2], v46, grad0[4]);
-  V v50 = fc::mul_sub(w[4], v46, v28);
   const auto v51 = (y[0] * t5[1]);
   v32 = fc::mul_add(w[4], v51, v32);
   grad0[4] = fc::mul_add(x[1], v51, grad0[4]);
   // grad0[4] += x_e2*v46 + x_e1*v51
   const auto v56 = (y[2] * t5[0]);
-  grad0[3] = fc::mul_add(x[2], v56, grad0[3]);
-  v50 = fc::mul_add(w[3], v56, v50);
+  v49 = fc::mul_add(w[3], v56, v49);
   // out0[2] = w4*v46 - (w6*v26 + w5*v36) + w3*v56
-  out0[2] = fc::splat<V>(v50);
+  out0[2] = fc::splat<V>(v49);
+  grad0[3] = fc::mul_add(x[2], v56, grad0[3]);
   const auto v61 = (y[1] * t5[0]);
   v32 = fc::mul_add(w[3], v61, v32);
   // out0[1] = w6*v31 + w5*v41 + w4*v51 + w3*v61
@@ -207,16 +206,15 @@ FC_INLINE void sgp_6(const fc::Uniforms<typename V::Scalar> &u, const V *y, cons
   grad0[2] = fc::mul_add(x[0], v66, grad0[2]);
   V v71 = (y[2] * t5[2]);
   v71 = fc::mul_add(y[1], t5[1], v71);
+  v68 = fc::mul_add(w[1], v71, v68);
   // grad0[1] += x_1*v73
   grad0[1] = fc::mul_add(x[0], v71, grad0[1]);
-  v68 = fc::mul_add(w[1], v71, v68);
   const auto v78 = (y[0] * t5[0]);
+  v68 = fc::mul_add(w[0], v78, v68);
   // grad0[0] += x_1*v78
   grad0[0] = fc::mul_add(x[0], v78, grad0[0]);
-  v68 = fc::mul_add(w[0], v78, v68);
-  v68 = fc::mul_add(t4[0], fc::gate_slope(u.gate, x[0]), v68);
-  // out0[0] = w2*v66 + w1*v73 + w0*v78 + t4_0*gate'(x_1)
-  out0[0] = fc::splat<V>(v68);
+  // out0[0] = w2*v66 + w1*v73 + w0*v78 + gate'(x_1)*t4_0
+  out0[0] = fc::splat<V>((v68 + fc::damp(fc::gate_slope(u.gate, x[0]), t4[0])));
 }
 
 // adjoint of o = weighted_product(w, gate(x), gate(y))
@@ -319,7 +317,7 @@ FC_INLINE void sgp_9(const fc::Uniforms<typename V::Scalar> &u, const V *t0, con
   v2 = fc::mul_add(t0[1], grad_o[1], v2);
   v2 = fc::mul_add(t0[0], grad_o[0], v2);
   // out0[0] = t1_0*(t0_3*grad_o_e12 + t0_2*grad_o_e2 + t0_1*grad_o_e1 + t0_0*grad_o_1)
-  out0[0] = fc::splat<V>((t1[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(t1[0], v2));
 }
 
 // From `x`, cut 5, `y`, cut 3, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
@@ -340,9 +338,8 @@ FC_INLINE void sgp_10(const fc::Uniforms<typename V::Scalar> &u, const V *x, con
   v28 = fc::neg_mul_add((x[1] * w[3]), t5[3], v28);
   // out0[1] = x_e1*w0*t5_0 - x_e2*w3*t5_3
   out0[1] = fc::splat<V>(v28);
-  v22 = fc::mul_add(t3[0], fc::gate_slope(u.gate, y[0]), v22);
-  // out0[0] = x_e2*w1*t5_2 + x_e1*w1*t5_1 + t3_0*gate'(y_1)
-  out0[0] = fc::splat<V>(v22);
+  // out0[0] = x_e2*w1*t5_2 + x_e1*w1*t5_1 + gate'(y_1)*t3_0
+  out0[0] = fc::splat<V>((v22 + fc::damp(fc::gate_slope(u.gate, y[0]), t3[0])));
 }
 
 // From `y`, cut 5, `x`, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
@@ -359,22 +356,22 @@ FC_INLINE void sgp_11(const fc::Uniforms<typename V::Scalar> &u, const V *y, con
   const auto v15 = (y[3] * t5[1]);
   v4 = fc::mul_add(w[2], v15, v4);
   const auto v21 = (y[3] * t5[2]);
-  grad0[2] = fc::mul_add(x[0], v21, grad0[2]);
   v9 = fc::mul_add(w[2], v21, v9);
+  grad0[2] = fc::mul_add(x[0], v21, grad0[2]);
   grad0[2] = fc::neg_mul_add(x[1], v15, grad0[2]);
   // grad0[2] += x_e1*v21 - x_e2*v15
   const auto v27 = (y[0] * t5[2]);
+  V v30 = fc::mul_sub(w[1], v27, v4);
   grad0[1] = fc::mul_add(x[1], v27, grad0[1]);
-  V v31 = fc::mul_sub(w[1], v27, v4);
   const auto v32 = (y[0] * t5[1]);
   v9 = fc::mul_add(w[1], v32, v9);
   grad0[1] = fc::mul_add(x[0], v32, grad0[1]);
   // grad0[1] += x_e2*v27 + x_e1*v32
   const auto v38 = (y[2] * t5[0]);
-  grad0[0] = fc::mul_add(x[1], v38, grad0[0]);
-  v31 = fc::mul_add(w[0], v38, v31);
+  v30 = fc::mul_add(w[0], v38, v30);
   // out0[1] = w1*v27 - (w3*v2 + w2*v15) + w0*v38
-  out0[1] = fc::splat<V>(v31);
+  out0[1] = fc::splat<V>(v30);
+  grad0[0] = fc::mul_add(x[1], v38, grad0[0]);
   const auto v43 = (y[1] * t5[0]);
   v9 = fc::mul_add(w[0], v43, v9);
   // out0[0] = w3*v8 + w2*v21 + w1*v32 + w0*v43
@@ -504,10 +501,10 @@ FC_INLINE void sgp_14(const fc::Uniforms<typename V::Scalar> &u, const V *y, con
   // grad0[2] += x_e1*v17 - x_e2*v12
   const auto v23 = (y[1] * t5[0]);
   V v25 = (w[1] * v23);
-  grad0[1] = fc::mul_add(x[2], v23, grad0[1]);
   v25 = fc::neg_mul_add(w[2], v12, v25);
   // out0[2] = w1*v23 - w2*v12
   out0[2] = fc::splat<V>(v25);
+  grad0[1] = fc::mul_add(x[2], v23, grad0[1]);
   const auto v28 = (y[0] * t5[0]);
   v18 = fc::mul_add(w[1], v28, v18);
   // out0[1] = w2*v17 + w1*v28
@@ -516,12 +513,12 @@ FC_INLINE void sgp_14(const fc::Uniforms<typename V::Scalar> &u, const V *y, con
   // grad0[1] += x_e2*v23 + x_e1*v28
   V v33 = (y[1] * t5[2]);
   v33 = fc::mul_add(y[0], t5[1], v33);
-  V v37 = (w[0] * v33);
   // grad0[0] += x_1*v35
   grad0[0] = fc::mul_add(x[0], v33, grad0[0]);
-  v37 = fc::mul_add(t4[0], fc::gate_slope(u.gate, x[0]), v37);
-  // out0[0] = w0*v35 + t4_0*gate'(x_1)
-  out0[0] = fc::splat<V>(v37);
+  V v42 = fc::damp(fc::gate_slope(u.gate, x[0]), t4[0]);
+  v42 = fc::mul_add(w[0], v33, v42);
+  // out0[0] = w0*v35 + gate'(x_1)*t4_0
+  out0[0] = fc::splat<V>(v42);
 }
 
 // adjoint of o = weighted_product(w, gate(x), gate(y))
@@ -577,11 +574,11 @@ template <class V>
 FC_INLINE void sgp_16(const fc::Uniforms<typename V::Scalar> &u, const V *t0, V (&out0)[2]) {
   using T = typename V::Scalar;
   const auto v1 = fc::gate(u.gate, T(0.0));
-  const auto v2 = (v1 * v1);
-  // out0[0] = t0_0*v2
-  out0[0] = fc::splat<V>((t0[0] * v2));
-  // out0[1] = t0_1*v2
-  out0[1] = fc::splat<V>((t0[1] * v2));
+  const auto v2 = fc::damp(v1, v1);
+  // out0[0] = v2*t0_0
+  out0[0] = fc::splat<V>(fc::damp(v2, t0[0]));
+  // out0[1] = v2*t0_1
+  out0[1] = fc::splat<V>(fc::damp(v2, t0[1]));
 }
 
 // o = weighted_product(w, gate(x), gate(y))
@@ -610,11 +607,11 @@ template <class V>
 FC_INLINE void sgp_17(const fc::Uniforms<typename V::Scalar> &u, const V *grad_o, V (&out0)[2]) {
   using T = typename V::Scalar;
   const auto v1 = fc::gate(u.gate, T(0.0));
-  const auto v2 = (v1 * v1);
+  const auto v2 = fc::damp(v1, v1);
   // out0[1] = v2*grad_o_e12
-  out0[1] = fc::splat<V>((v2 * grad_o[1]));
+  out0[1] = fc::splat<V>(fc::damp(v2, grad_o[1]));
   // out0[0] = v2*grad_o_1
-  out0[0] = fc::splat<V>((v2 * grad_o[0]));
+  out0[0] = fc::splat<V>(fc::damp(v2, grad_o[0]));
 }
 
 // From `x`, cut 1, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
@@ -643,10 +640,10 @@ FC_INLINE void sgp_19(const fc::Uniforms<typename V::Scalar> &u, const V *y, con
   // grad0[1] += x_e1*v8 - x_e2*v2
   const auto v14 = (y[1] * t1[0]);
   V v16 = (w[0] * v14);
-  grad0[0] = fc::mul_add(x[1], v14, grad0[0]);
   v16 = fc::neg_mul_add(w[1], v2, v16);
   // out0[1] = w0*v14 - w1*v2
   out0[1] = fc::splat<V>(v16);
+  grad0[0] = fc::mul_add(x[1], v14, grad0[0]);
   const auto v19 = (y[0] * t1[0]);
   v9 = fc::mul_add(w[0], v19, v9);
   // out0[0] = w1*v8 + w0*v19

@@ -13,11 +13,11 @@ namespace cl200 {
 template <class V>
 FC_INLINE void sgp_rms_0(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, typename V::Scalar (&sums)[3]) {
   using T = typename V::Scalar;
-  const auto v2 = (t1[0] * t2[0]);
-  const auto v4 = (t0[0] * v2);
-  const auto v6 = (t0[1] * v2);
-  const auto v8 = (t0[2] * v2);
-  const auto v10 = (t0[3] * v2);
+  const auto v2 = fc::damp(t1[0], t2[0]);
+  const auto v4 = fc::damp(v2, t0[0]);
+  const auto v6 = fc::damp(v2, t0[1]);
+  const auto v8 = fc::damp(v2, t0[2]);
+  const auto v10 = fc::damp(v2, t0[3]);
   // row sum 0 = v4*v4
   sums[0] = u.sum((v4 * v4));
   V v12 = (v6 * v6);
@@ -44,15 +44,15 @@ FC_INLINE void sgp_rms_1(const fc::Uniforms<typename V::Scalar> &u, const V *t1,
   const auto v26 = (u.eps + v25);
   const auto v27 = fc::square_root(v26);
   const auto v28 = fc::reciprocal_root(v26);
-  const auto v2 = (t1[0] * t2[0]);
-  // out0[0] = t0_0*v2*v18
-  out0[0] = fc::splat<V>(((t0[0] * v2) * v18));
-  // out0[1] = t0_1*v2*v23
-  out0[1] = fc::splat<V>(((t0[1] * v2) * v23));
-  // out0[2] = t0_2*v2*v23
-  out0[2] = fc::splat<V>(((t0[2] * v2) * v23));
-  // out0[3] = t0_3*v2*v28
-  out0[3] = fc::splat<V>(((t0[3] * v2) * v28));
+  const auto v2 = fc::damp(t1[0], t2[0]);
+  // out0[0] = v2*t0_0*v18
+  out0[0] = fc::splat<V>((fc::damp(v2, t0[0]) * v18));
+  // out0[1] = v2*t0_1*v23
+  out0[1] = fc::splat<V>((fc::damp(v2, t0[1]) * v23));
+  // out0[2] = v2*t0_2*v23
+  out0[2] = fc::splat<V>((fc::damp(v2, t0[2]) * v23));
+  // out0[3] = v2*t0_3*v28
+  out0[3] = fc::splat<V>((fc::damp(v2, t0[3]) * v28));
 }
 
 // o = grade_rms(weighted_product(w, gate(x), gate(y)))
@@ -89,17 +89,29 @@ struct sgp_rms_forward {
 
 // From cut 1, cut 2, cut 0, `grad_o` to 3 row sums: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_2(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, const V *grad_o, typename V::Scalar (&sums)[3]) {
+FC_INLINE void sgp_rms_2(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar (&sums)[3]) {
   using T = typename V::Scalar;
-  const auto v2 = (t1[0] * t2[0]);
-  // row sum 0 = t0_3*v2*grad_o_e12
-  sums[0] = u.sum(((t0[3] * v2) * grad_o[3]));
-  V v14 = ((t0[2] * v2) * grad_o[2]);
-  v14 = fc::mul_add((t0[1] * v2), grad_o[1], v14);
-  // row sum 1 = t0_2*v2*grad_o_e2 + t0_1*v2*grad_o_e1
-  sums[1] = u.sum(v14);
-  // row sum 2 = t0_0*v2*grad_o_1
-  sums[2] = u.sum(((t0[0] * v2) * grad_o[0]));
+  const auto v13 = (row0 * u.inv_channels);
+  const auto v15 = (v13 + u.eps);
+  const auto v16 = fc::square_root(v15);
+  const auto v18 = fc::reciprocal_root(v15);
+  const auto v20 = (u.inv_channels * row1);
+  const auto v21 = (u.eps + v20);
+  const auto v22 = fc::square_root(v21);
+  const auto v23 = fc::reciprocal_root(v21);
+  const auto v25 = (u.inv_channels * row2);
+  const auto v26 = (u.eps + v25);
+  const auto v27 = fc::square_root(v26);
+  const auto v28 = fc::reciprocal_root(v26);
+  const auto v2 = fc::damp(t1[0], t2[0]);
+  // row sum 0 = v2*t0_3*v28*grad_o_e12
+  sums[0] = u.sum(((fc::damp(v2, t0[3]) * v28) * grad_o[3]));
+  V v36 = ((fc::damp(v2, t0[2]) * v23) * grad_o[2]);
+  v36 = fc::mul_add((fc::damp(v2, t0[1]) * v23), grad_o[1], v36);
+  // row sum 1 = v2*t0_2*v23*grad_o_e2 + v2*t0_1*v23*grad_o_e1
+  sums[1] = u.sum(v36);
+  // row sum 2 = v2*t0_0*v18*grad_o_1
+  sums[2] = u.sum(((fc::damp(v2, t0[0]) * v18) * grad_o[0]));
 }
 
 // From cut 1, cut 2, cut 0, `grad_o` to cut 3, cut 4, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
@@ -118,49 +130,37 @@ FC_INLINE void sgp_rms_3(const fc::Uniforms<typename V::Scalar> &u, const V *t1,
   const auto v26 = (u.eps + v25);
   const auto v27 = fc::square_root(v26);
   const auto v28 = fc::reciprocal_root(v26);
-  const auto v37 = (v28 * v28);
-  const auto v38 = (v28 * v37);
-  const auto v40 = (T(0.5) * v38);
-  const auto v42 = (v40 * row3);
-  const auto v43 = (u.inv_channels * v42);
-  const auto v45 = (v43 * T(2.0));
-  const auto v48 = (v23 * v23);
-  const auto v49 = (v23 * v48);
-  const auto v50 = (T(0.5) * v49);
-  const auto v52 = (v50 * row4);
-  const auto v53 = (u.inv_channels * v52);
-  const auto v54 = (T(2.0) * v53);
-  const auto v59 = (v18 * v18);
-  const auto v60 = (v18 * v59);
-  const auto v61 = (T(0.5) * v60);
-  const auto v63 = (v61 * row5);
-  const auto v64 = (u.inv_channels * v63);
-  const auto v65 = (T(2.0) * v64);
-  const auto v2 = (t1[0] * t2[0]);
-  V v30 = (v28 * grad_o[3]);
-  V v32 = (v23 * grad_o[2]);
-  V v34 = (v23 * grad_o[1]);
-  V v36 = (v18 * grad_o[0]);
-  v30 = fc::neg_mul_add((t0[3] * v2), v45, v30);
-  v32 = fc::neg_mul_add((t0[2] * v2), v54, v32);
-  v34 = fc::neg_mul_add((t0[1] * v2), v54, v34);
-  v36 = fc::neg_mul_add((t0[0] * v2), v65, v36);
-  // out2[3] = v2*v47
-  out2[3] = fc::splat<V>((v2 * v30));
-  V v69 = (t0[3] * v30);
-  // out2[2] = v2*v56
-  out2[2] = fc::splat<V>((v2 * v32));
-  v69 = fc::mul_add(t0[2], v32, v69);
-  // out2[1] = v2*v58
-  out2[1] = fc::splat<V>((v2 * v34));
-  v69 = fc::mul_add(t0[1], v34, v69);
-  // out2[0] = v2*v67
-  out2[0] = fc::splat<V>((v2 * v36));
-  v69 = fc::mul_add(t0[0], v36, v69);
-  // out1[0] = t2_0*v78
-  out1[0] = fc::splat<V>((t2[0] * v69));
-  // out0[0] = t1_0*v78
-  out0[0] = fc::splat<V>((t1[0] * v69));
+  const auto v41 = (u.inv_channels * v28);
+  const auto v43 = (row3 * v41);
+  const auto v46 = (u.inv_channels * v23);
+  const auto v48 = (row4 * v46);
+  const auto v53 = (u.inv_channels * v18);
+  const auto v55 = (row5 * v53);
+  const auto v2 = fc::damp(t1[0], t2[0]);
+  V v34 = (v28 * grad_o[3]);
+  V v36 = (v23 * grad_o[2]);
+  V v38 = (v23 * grad_o[1]);
+  V v40 = (v18 * grad_o[0]);
+  v34 = fc::neg_mul_add((fc::damp(v2, t0[3]) * v28), v43, v34);
+  v36 = fc::neg_mul_add((fc::damp(v2, t0[2]) * v23), v48, v36);
+  v38 = fc::neg_mul_add((fc::damp(v2, t0[1]) * v23), v48, v38);
+  v40 = fc::neg_mul_add((fc::damp(v2, t0[0]) * v18), v55, v40);
+  V v58 = (t0[3] * v34);
+  // out2[3] = v2*v45
+  out2[3] = fc::splat<V>(fc::damp(v2, v34));
+  // out2[2] = v2*v50
+  out2[2] = fc::splat<V>(fc::damp(v2, v36));
+  v58 = fc::mul_add(t0[2], v36, v58);
+  // out2[1] = v2*v52
+  out2[1] = fc::splat<V>(fc::damp(v2, v38));
+  v58 = fc::mul_add(t0[1], v38, v58);
+  // out2[0] = v2*v57
+  out2[0] = fc::splat<V>(fc::damp(v2, v40));
+  v58 = fc::mul_add(t0[0], v40, v58);
+  // out1[0] = t2_0*v68
+  out1[0] = fc::splat<V>(fc::damp(t2[0], v58));
+  // out0[0] = t1_0*v68
+  out0[0] = fc::splat<V>(fc::damp(t1[0], v58));
 }
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
@@ -191,7 +191,7 @@ struct sgp_rms_backward {
     sgp_1<V>(c.u, x0, t1);
     sgp_1<V>(c.u, x1, t2);
     T sums[3];
-    sgp_rms_2<V>(c.u, t1, t2, t0, x2, sums);
+    sgp_rms_2<V>(c.u, t1, t2, t0, x2, s0, s1, s2, sums);
     if (!c.reduce(sums)) return;
     const T s3 = sums[0];
     const T s4 = sums[1];
@@ -259,47 +259,35 @@ FC_INLINE void sgp_rms_4(const fc::Uniforms<typename V::Scalar> &u, const V *t1,
   const auto v26 = (u.eps + v25);
   const auto v27 = fc::square_root(v26);
   const auto v28 = fc::reciprocal_root(v26);
-  const auto v37 = (v28 * v28);
-  const auto v38 = (v28 * v37);
-  const auto v40 = (T(0.5) * v38);
-  const auto v42 = (v40 * row3);
-  const auto v43 = (u.inv_channels * v42);
-  const auto v45 = (v43 * T(2.0));
-  const auto v48 = (v23 * v23);
-  const auto v49 = (v23 * v48);
-  const auto v50 = (T(0.5) * v49);
-  const auto v52 = (v50 * row4);
-  const auto v53 = (u.inv_channels * v52);
-  const auto v54 = (T(2.0) * v53);
-  const auto v59 = (v18 * v18);
-  const auto v60 = (v18 * v59);
-  const auto v61 = (T(0.5) * v60);
-  const auto v63 = (v61 * row5);
-  const auto v64 = (u.inv_channels * v63);
-  const auto v65 = (T(2.0) * v64);
-  const auto v2 = (t1[0] * t2[0]);
-  V v30 = (v28 * grad_o[3]);
-  V v32 = (v23 * grad_o[2]);
-  V v34 = (v23 * grad_o[1]);
-  V v36 = (v18 * grad_o[0]);
-  v30 = fc::neg_mul_add((t0[3] * v2), v45, v30);
-  v32 = fc::neg_mul_add((t0[2] * v2), v54, v32);
-  v34 = fc::neg_mul_add((t0[1] * v2), v54, v34);
-  v36 = fc::neg_mul_add((t0[0] * v2), v65, v36);
-  // out1[3] = v2*v47
-  out1[3] = fc::splat<V>((v2 * v30));
-  V v69 = (t0[3] * v30);
-  // out1[2] = v2*v56
-  out1[2] = fc::splat<V>((v2 * v32));
-  v69 = fc::mul_add(t0[2], v32, v69);
-  // out1[1] = v2*v58
-  out1[1] = fc::splat<V>((v2 * v34));
-  v69 = fc::mul_add(t0[1], v34, v69);
-  // out1[0] = v2*v67
-  out1[0] = fc::splat<V>((v2 * v36));
-  v69 = fc::mul_add(t0[0], v36, v69);
-  // out0[0] = t1_0*(t0_3*v47 + t0_2*v56 + t0_1*v58 + t0_0*v67)
-  out0[0] = fc::splat<V>((t1[0] * v69));
+  const auto v41 = (u.inv_channels * v28);
+  const auto v43 = (row3 * v41);
+  const auto v46 = (u.inv_channels * v23);
+  const auto v48 = (row4 * v46);
+  const auto v53 = (u.inv_channels * v18);
+  const auto v55 = (row5 * v53);
+  const auto v2 = fc::damp(t1[0], t2[0]);
+  V v34 = (v28 * grad_o[3]);
+  V v36 = (v23 * grad_o[2]);
+  V v38 = (v23 * grad_o[1]);
+  V v40 = (v18 * grad_o[0]);
+  v34 = fc::neg_mul_add((fc::damp(v2, t0[3]) * v28), v43, v34);
+  v36 = fc::neg_mul_add((fc::damp(v2, t0[2]) * v23), v48, v36);
+  v38 = fc::neg_mul_add((fc::damp(v2, t0[1]) * v23), v48, v38);
+  v40 = fc::neg_mul_add((fc::damp(v2, t0[0]) * v18), v55, v40);
+  V v58 = (t0[3] * v34);
+  // out1[3] = v2*v45
+  out1[3] = fc::splat<V>(fc::damp(v2, v34));
+  // out1[2] = v2*v50
+  out1[2] = fc::splat<V>(fc::damp(v2, v36));
+  v58 = fc::mul_add(t0[2], v36, v58);
+  // out1[1] = v2*v52
+  out1[1] = fc::splat<V>(fc::damp(v2, v38));
+  v58 = fc::mul_add(t0[1], v38, v58);
+  // out1[0] = v2*v57
+  out1[0] = fc::splat<V>(fc::damp(v2, v40));
+  v58 = fc::mul_add(t0[0], v40, v58);
+  // out0[0] = t1_0*(t0_3*v45 + t0_2*v50 + t0_1*v52 + t0_0*v57)
+  out0[0] = fc::splat<V>(fc::damp(t1[0], v58));
 }
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
@@ -329,7 +317,7 @@ struct sgp_rms_1_backward {
     sgp_8<V>(c.u, t1);
     sgp_1<V>(c.u, x1, t2);
     T sums[3];
-    sgp_rms_2<V>(c.u, t1, t2, t0, x2, sums);
+    sgp_rms_2<V>(c.u, t1, t2, t0, x2, s0, s1, s2, sums);
     if (!c.reduce(sums)) return;
     const T s3 = sums[0];
     const T s4 = sums[1];
@@ -397,47 +385,35 @@ FC_INLINE void sgp_rms_5(const fc::Uniforms<typename V::Scalar> &u, const V *t1,
   const auto v26 = (u.eps + v25);
   const auto v27 = fc::square_root(v26);
   const auto v28 = fc::reciprocal_root(v26);
-  const auto v37 = (v28 * v28);
-  const auto v38 = (v28 * v37);
-  const auto v40 = (T(0.5) * v38);
-  const auto v42 = (v40 * row3);
-  const auto v43 = (u.inv_channels * v42);
-  const auto v45 = (v43 * T(2.0));
-  const auto v48 = (v23 * v23);
-  const auto v49 = (v23 * v48);
-  const auto v50 = (T(0.5) * v49);
-  const auto v52 = (v50 * row4);
-  const auto v53 = (u.inv_channels * v52);
-  const auto v54 = (T(2.0) * v53);
-  const auto v59 = (v18 * v18);
-  const auto v60 = (v18 * v59);
-  const auto v61 = (T(0.5) * v60);
-  const auto v63 = (v61 * row5);
-  const auto v64 = (u.inv_channels * v63);
-  const auto v65 = (T(2.0) * v64);
-  const auto v2 = (t1[0] * t2[0]);
-  V v30 = (v28 * grad_o[3]);
-  V v32 = (v23 * grad_o[2]);
-  V v34 = (v23 * grad_o[1]);
-  V v36 = (v18 * grad_o[0]);
-  v30 = fc::neg_mul_add((t0[3] * v2), v45, v30);
-  v32 = fc::neg_mul_add((t0[2] * v2), v54, v32);
-  v34 = fc::neg_mul_add((t0[1] * v2), v54, v34);
-  v36 = fc::neg_mul_add((t0[0] * v2), v65, v36);
-  // out1[3] = v2*v47
-  out1[3] = fc::splat<V>((v2 * v30));
-  V v69 = (t0[3] * v30);
-  // out1[2] = v2*v56
-  out1[2] = fc::splat<V>((v2 * v32));
-  v69 = fc::mul_add(t0[2], v32, v69);
-  // out1[1] = v2*v58
-  out1[1] = fc::splat<V>((v2 * v34));
-  v69 = fc::mul_add(t0[1], v34, v69);
-  // out1[0] = v2*v67
-  out1[0] = fc::splat<V>((v2 * v36));
-  v69 = fc::mul_add(t0[0], v36, v69);
-  // out0[0] = t2_0*(t0_3*v47 + t0_2*v56 + t0_1*v58 + t0_0*v67)
-  out0[0] = fc::splat<V>((t2[0] * v69));
+  const auto v41 = (u.inv_channels * v28);
+  const auto v43 = (row3 * v41);
+  const auto v46 = (u.inv_channels * v23);
+  const auto v48 = (row4 * v46);
+  const auto v53 = (u.inv_channels * v18);
+  const auto v55 = (row5 * v53);
+  const auto v2 = fc::damp(t1[0], t2[0]);
+  V v34 = (v28 * grad_o[3]);
+  V v36 = (v23 * grad_o[2]);
+  V v38 = (v23 * grad_o[1]);
+  V v40 = (v18 * grad_o[0]);
+  v34 = fc::neg_mul_add((fc::damp(v2, t0[3]) * v28), v43, v34);
+  v36 = fc::neg_mul_add((fc::damp(v2, t0[2]) * v23), v48, v36);
+  v38 = fc::neg_mul_add((fc::damp(v2, t0[1]) * v23), v48, v38);
+  v40 = fc::neg_mul_add((fc::damp(v2, t0[0]) * v18), v55, v40);
+  V v58 = (t0[3] * v34);
+  // out1[3] = v2*v45
+  out1[3] = fc::splat<V>(fc::damp(v2, v34));
+  // out1[2] = v2*v50
+  out1[2] = fc::splat<V>(fc::damp(v2, v36));
+  v58 = fc::mul_add(t0[2], v36, v58);
+  // out1[1] = v2*v52
+  out1[1] = fc::splat<V>(fc::damp(v2, v38));
+  v58 = fc::mul_add(t0[1], v38, v58);
+  // out1[0] = v2*v57
+  out1[0] = fc::splat<V>(fc::damp(v2, v40));
+  v58 = fc::mul_add(t0[0], v40, v58);
+  // out0[0] = t2_0*(t0_3*v45 + t0_2*v50 + t0_1*v52 + t0_0*v57)
+  out0[0] = fc::splat<V>(fc::damp(t2[0], v58));
 }
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
@@ -467,7 +443,7 @@ struct sgp_rms_2_backward {
     sgp_1<V>(c.u, x0, t1);
     sgp_8<V>(c.u, t2);
     T sums[3];
-    sgp_rms_2<V>(c.u, t1, t2, t0, x2, sums);
+    sgp_rms_2<V>(c.u, t1, t2, t0, x2, s0, s1, s2, sums);
     if (!c.reduce(sums)) return;
     const T s3 = sums[0];
     const T s4 = sums[1];
@@ -491,9 +467,9 @@ template <class V>
 FC_INLINE void sgp_rms_6(const fc::Uniforms<typename V::Scalar> &u, const V *t0, typename V::Scalar (&sums)[2]) {
   using T = typename V::Scalar;
   const auto v1 = fc::gate(u.gate, T(0.0));
-  const auto v2 = (v1 * v1);
-  const auto v4 = (t0[0] * v2);
-  const auto v6 = (t0[1] * v2);
+  const auto v2 = fc::damp(v1, v1);
+  const auto v4 = fc::damp(v2, t0[0]);
+  const auto v6 = fc::damp(v2, t0[1]);
   // row sum 0 = v4*v4
   sums[0] = u.sum((v4 * v4));
   // row sum 1 = v6*v6
@@ -505,7 +481,7 @@ template <class V>
 FC_INLINE void sgp_rms_7(const fc::Uniforms<typename V::Scalar> &u, const V *t0, typename V::Scalar row0, typename V::Scalar row1, V (&out0)[2]) {
   using T = typename V::Scalar;
   const auto v1 = fc::gate(u.gate, T(0.0));
-  const auto v2 = (v1 * v1);
+  const auto v2 = fc::damp(v1, v1);
   const auto v9 = (row0 * u.inv_channels);
   const auto v11 = (v9 + u.eps);
   const auto v12 = fc::square_root(v11);
@@ -514,10 +490,10 @@ FC_INLINE void sgp_rms_7(const fc::Uniforms<typename V::Scalar> &u, const V *t0,
   const auto v17 = (u.eps + v16);
   const auto v18 = fc::square_root(v17);
   const auto v19 = fc::reciprocal_root(v17);
-  // out0[0] = t0_0*v2*v14
-  out0[0] = fc::splat<V>(((t0[0] * v2) * v14));
-  // out0[1] = t0_1*v2*v19
-  out0[1] = fc::splat<V>(((t0[1] * v2) * v19));
+  // out0[0] = v2*t0_0*v14
+  out0[0] = fc::splat<V>((fc::damp(v2, t0[0]) * v14));
+  // out0[1] = v2*t0_1*v19
+  out0[1] = fc::splat<V>((fc::damp(v2, t0[1]) * v19));
 }
 
 // o = grade_rms(weighted_product(w, gate(x), gate(y)))
@@ -549,22 +525,10 @@ struct sgp_rms_3_forward {
 
 // From cut 0, `grad_o` to 2 row sums: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_8(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *grad_o, typename V::Scalar (&sums)[2]) {
+FC_INLINE void sgp_rms_8(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar (&sums)[2]) {
   using T = typename V::Scalar;
   const auto v1 = fc::gate(u.gate, T(0.0));
-  const auto v2 = (v1 * v1);
-  // row sum 0 = t0_1*v2*grad_o_e12
-  sums[0] = u.sum(((t0[1] * v2) * grad_o[1]));
-  // row sum 1 = t0_0*v2*grad_o_1
-  sums[1] = u.sum(((t0[0] * v2) * grad_o[0]));
-}
-
-// From cut 0, `grad_o` to cut 1: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
-template <class V>
-FC_INLINE void sgp_rms_9(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, V (&out0)[2]) {
-  using T = typename V::Scalar;
-  const auto v1 = fc::gate(u.gate, T(0.0));
-  const auto v2 = (v1 * v1);
+  const auto v2 = fc::damp(v1, v1);
   const auto v9 = (row0 * u.inv_channels);
   const auto v11 = (v9 + u.eps);
   const auto v12 = fc::square_root(v11);
@@ -573,26 +537,38 @@ FC_INLINE void sgp_rms_9(const fc::Uniforms<typename V::Scalar> &u, const V *t0,
   const auto v17 = (u.eps + v16);
   const auto v18 = fc::square_root(v17);
   const auto v19 = fc::reciprocal_root(v17);
-  const auto v24 = (v19 * v19);
-  const auto v25 = (v19 * v24);
-  const auto v27 = (T(0.5) * v25);
-  const auto v29 = (v27 * row2);
-  const auto v30 = (u.inv_channels * v29);
-  const auto v32 = (v30 * T(2.0));
-  const auto v35 = (v14 * v14);
-  const auto v36 = (v14 * v35);
-  const auto v37 = (T(0.5) * v36);
-  const auto v39 = (v37 * row3);
-  const auto v40 = (u.inv_channels * v39);
-  const auto v41 = (T(2.0) * v40);
-  V v21 = (v19 * grad_o[1]);
-  V v23 = (v14 * grad_o[0]);
-  v21 = fc::neg_mul_add((t0[1] * v2), v32, v21);
-  v23 = fc::neg_mul_add((t0[0] * v2), v41, v23);
-  // out0[1] = v2*(v19*grad_o_e12 - t0_1*v2*v32)
-  out0[1] = fc::splat<V>((v2 * v21));
-  // out0[0] = v2*(v14*grad_o_1 - t0_0*v2*v41)
-  out0[0] = fc::splat<V>((v2 * v23));
+  // row sum 0 = v2*t0_1*v19*grad_o_e12
+  sums[0] = u.sum(((fc::damp(v2, t0[1]) * v19) * grad_o[1]));
+  // row sum 1 = v2*t0_0*v14*grad_o_1
+  sums[1] = u.sum(((fc::damp(v2, t0[0]) * v14) * grad_o[0]));
+}
+
+// From cut 0, `grad_o` to cut 1: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+template <class V>
+FC_INLINE void sgp_rms_9(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, V (&out0)[2]) {
+  using T = typename V::Scalar;
+  const auto v1 = fc::gate(u.gate, T(0.0));
+  const auto v2 = fc::damp(v1, v1);
+  const auto v9 = (row0 * u.inv_channels);
+  const auto v11 = (v9 + u.eps);
+  const auto v12 = fc::square_root(v11);
+  const auto v14 = fc::reciprocal_root(v11);
+  const auto v16 = (u.inv_channels * row1);
+  const auto v17 = (u.eps + v16);
+  const auto v18 = fc::square_root(v17);
+  const auto v19 = fc::reciprocal_root(v17);
+  const auto v26 = (u.inv_channels * v19);
+  const auto v28 = (row2 * v26);
+  const auto v31 = (u.inv_channels * v14);
+  const auto v33 = (row3 * v31);
+  V v23 = (v19 * grad_o[1]);
+  V v25 = (v14 * grad_o[0]);
+  v23 = fc::neg_mul_add((fc::damp(v2, t0[1]) * v19), v28, v23);
+  v25 = fc::neg_mul_add((fc::damp(v2, t0[0]) * v14), v33, v25);
+  // out0[1] = v2*(v19*grad_o_e12 - v2*t0_1*v19*v28)
+  out0[1] = fc::splat<V>(fc::damp(v2, v23));
+  // out0[0] = v2*(v14*grad_o_1 - v2*t0_0*v14*v33)
+  out0[0] = fc::splat<V>(fc::damp(v2, v25));
 }
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
@@ -616,7 +592,7 @@ struct sgp_rms_3_backward {
     V t1[2];
     sgp_15<V>(c.u, x0, x1, c.template param<0>(), t0);
     T sums[2];
-    sgp_rms_8<V>(c.u, t0, x2, sums);
+    sgp_rms_8<V>(c.u, t0, x2, s0, s1, sums);
     if (!c.reduce(sums)) return;
     const T s2 = sums[0];
     const T s3 = sums[1];

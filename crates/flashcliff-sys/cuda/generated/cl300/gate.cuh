@@ -75,11 +75,11 @@ FC_INLINE void gate_1(const fc::Uniforms<typename V::Scalar> &u, const V *x, con
   // out0[1] = v1*grad_o_e1
   out0[1] = fc::splat<V>((v1 * grad_o[1]));
   v5 = fc::mul_add(x[1], grad_o[1], v5);
-  V v37 = (v1 * grad_o[0]);
   v5 = fc::mul_add(x[0], grad_o[0], v5);
-  v37 = fc::mul_add(v5, v40, v37);
-  // out0[0] = v1*grad_o_1 + (x_e123*grad_o_e123 + x_e23*grad_o_e23 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_1*grad_o_1)*gate'(x_1)
-  out0[0] = fc::splat<V>(v37);
+  V v41 = fc::damp(v40, v5);
+  v41 = fc::mul_add(v1, grad_o[0], v41);
+  // out0[0] = v1*grad_o_1 + gate'(x_1)*(x_e123*grad_o_e123 + x_e23*grad_o_e23 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_1*grad_o_1)
+  out0[0] = fc::splat<V>(v41);
 }
 
 // adjoint of o = gate(x_1) x

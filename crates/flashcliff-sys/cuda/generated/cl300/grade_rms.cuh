@@ -94,27 +94,7 @@ struct grade_rms_forward {
 
 // From `x`, `grad_o` to 4 row sums: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 template <class V>
-FC_INLINE void grade_rms_2(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *grad_o, typename V::Scalar (&sums)[4]) {
-  using T = typename V::Scalar;
-  // row sum 0 = x_e123*grad_o_e123
-  sums[0] = u.sum((x[7] * grad_o[7]));
-  V v5 = (x[6] * grad_o[6]);
-  v5 = fc::mul_add(x[5], grad_o[5], v5);
-  v5 = fc::mul_add(x[4], grad_o[4], v5);
-  // row sum 1 = x_e23*grad_o_e23 + x_e13*grad_o_e13 + x_e12*grad_o_e12
-  sums[1] = u.sum(v5);
-  V v16 = (x[3] * grad_o[3]);
-  v16 = fc::mul_add(x[2], grad_o[2], v16);
-  v16 = fc::mul_add(x[1], grad_o[1], v16);
-  // row sum 2 = x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1
-  sums[2] = u.sum(v16);
-  // row sum 3 = x_1*grad_o_1
-  sums[3] = u.sum((x[0] * grad_o[0]));
-}
-
-// From `grad_o`, `x` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
-template <class V>
-FC_INLINE void grade_rms_3(const fc::Uniforms<typename V::Scalar> &u, const V *grad_o, const V *x, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, typename V::Scalar row4, typename V::Scalar row5, typename V::Scalar row6, typename V::Scalar row7, V (&out0)[8]) {
+FC_INLINE void grade_rms_2(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, typename V::Scalar (&sums)[4]) {
   using T = typename V::Scalar;
   const auto v2 = (row0 * u.inv_channels);
   const auto v4 = (v2 + u.eps);
@@ -132,62 +112,82 @@ FC_INLINE void grade_rms_3(const fc::Uniforms<typename V::Scalar> &u, const V *g
   const auto v20 = (u.eps + v19);
   const auto v21 = fc::square_root(v20);
   const auto v22 = fc::reciprocal_root(v20);
-  const auto v39 = (v22 * v22);
-  const auto v40 = (v22 * v39);
-  const auto v42 = (T(0.5) * v40);
-  const auto v44 = (v42 * row4);
-  const auto v45 = (u.inv_channels * v44);
-  const auto v47 = (v45 * T(2.0));
-  const auto v51 = (v17 * v17);
-  const auto v52 = (v17 * v51);
-  const auto v53 = (T(0.5) * v52);
-  const auto v55 = (v53 * row5);
-  const auto v56 = (u.inv_channels * v55);
-  const auto v57 = (T(2.0) * v56);
-  const auto v67 = (v12 * v12);
-  const auto v68 = (v12 * v67);
-  const auto v69 = (T(0.5) * v68);
-  const auto v71 = (v69 * row6);
-  const auto v72 = (u.inv_channels * v71);
-  const auto v73 = (T(2.0) * v72);
-  const auto v83 = (v7 * v7);
-  const auto v84 = (v7 * v83);
-  const auto v85 = (T(0.5) * v84);
-  const auto v87 = (v85 * row7);
-  const auto v88 = (u.inv_channels * v87);
-  const auto v89 = (T(2.0) * v88);
-  V v24 = (v22 * grad_o[7]);
-  V v26 = (v17 * grad_o[6]);
-  V v28 = (v17 * grad_o[5]);
-  V v30 = (v17 * grad_o[4]);
-  V v32 = (v12 * grad_o[3]);
-  V v34 = (v12 * grad_o[2]);
-  V v36 = (v12 * grad_o[1]);
-  V v38 = (v7 * grad_o[0]);
-  v24 = fc::neg_mul_add(x[7], v47, v24);
-  // out0[7] = v22*grad_o_e123 - x_e123*v47
-  out0[7] = fc::splat<V>(v24);
-  v26 = fc::neg_mul_add(x[6], v57, v26);
-  // out0[6] = v17*grad_o_e23 - x_e23*v57
-  out0[6] = fc::splat<V>(v26);
-  v28 = fc::neg_mul_add(x[5], v57, v28);
-  // out0[5] = v17*grad_o_e13 - x_e13*v57
-  out0[5] = fc::splat<V>(v28);
-  v30 = fc::neg_mul_add(x[4], v57, v30);
-  // out0[4] = v17*grad_o_e12 - x_e12*v57
-  out0[4] = fc::splat<V>(v30);
-  v32 = fc::neg_mul_add(x[3], v73, v32);
-  // out0[3] = v12*grad_o_e3 - x_e3*v73
-  out0[3] = fc::splat<V>(v32);
-  v34 = fc::neg_mul_add(x[2], v73, v34);
-  // out0[2] = v12*grad_o_e2 - x_e2*v73
-  out0[2] = fc::splat<V>(v34);
-  v36 = fc::neg_mul_add(x[1], v73, v36);
-  // out0[1] = v12*grad_o_e1 - x_e1*v73
-  out0[1] = fc::splat<V>(v36);
-  v38 = fc::neg_mul_add(x[0], v89, v38);
-  // out0[0] = v7*grad_o_1 - x_1*v89
-  out0[0] = fc::splat<V>(v38);
+  // row sum 0 = x_e123*v22*grad_o_e123
+  sums[0] = u.sum(((x[7] * v22) * grad_o[7]));
+  V v42 = ((x[6] * v17) * grad_o[6]);
+  v42 = fc::mul_add((x[5] * v17), grad_o[5], v42);
+  v42 = fc::mul_add((x[4] * v17), grad_o[4], v42);
+  // row sum 1 = x_e23*v17*grad_o_e23 + x_e13*v17*grad_o_e13 + x_e12*v17*grad_o_e12
+  sums[1] = u.sum(v42);
+  V v50 = ((x[3] * v12) * grad_o[3]);
+  v50 = fc::mul_add((x[2] * v12), grad_o[2], v50);
+  v50 = fc::mul_add((x[1] * v12), grad_o[1], v50);
+  // row sum 2 = x_e3*v12*grad_o_e3 + x_e2*v12*grad_o_e2 + x_e1*v12*grad_o_e1
+  sums[2] = u.sum(v50);
+  // row sum 3 = x_1*v7*grad_o_1
+  sums[3] = u.sum(((x[0] * v7) * grad_o[0]));
+}
+
+// From `x`, `grad_o` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+template <class V>
+FC_INLINE void grade_rms_3(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, typename V::Scalar row4, typename V::Scalar row5, typename V::Scalar row6, typename V::Scalar row7, V (&out0)[8]) {
+  using T = typename V::Scalar;
+  const auto v2 = (row0 * u.inv_channels);
+  const auto v4 = (v2 + u.eps);
+  const auto v5 = fc::square_root(v4);
+  const auto v7 = fc::reciprocal_root(v4);
+  const auto v9 = (u.inv_channels * row1);
+  const auto v10 = (u.eps + v9);
+  const auto v11 = fc::square_root(v10);
+  const auto v12 = fc::reciprocal_root(v10);
+  const auto v14 = (u.inv_channels * row2);
+  const auto v15 = (u.eps + v14);
+  const auto v16 = fc::square_root(v15);
+  const auto v17 = fc::reciprocal_root(v15);
+  const auto v19 = (u.inv_channels * row3);
+  const auto v20 = (u.eps + v19);
+  const auto v21 = fc::square_root(v20);
+  const auto v22 = fc::reciprocal_root(v20);
+  const auto v55 = (u.inv_channels * v22);
+  const auto v57 = (row4 * v55);
+  const auto v60 = (u.inv_channels * v17);
+  const auto v62 = (row5 * v60);
+  const auto v69 = (u.inv_channels * v12);
+  const auto v71 = (row6 * v69);
+  const auto v78 = (u.inv_channels * v7);
+  const auto v80 = (row7 * v78);
+  V v40 = (v22 * grad_o[7]);
+  V v42 = (v17 * grad_o[6]);
+  V v44 = (v17 * grad_o[5]);
+  V v46 = (v17 * grad_o[4]);
+  V v48 = (v12 * grad_o[3]);
+  V v50 = (v12 * grad_o[2]);
+  V v52 = (v12 * grad_o[1]);
+  V v54 = (v7 * grad_o[0]);
+  v40 = fc::neg_mul_add((x[7] * v22), v57, v40);
+  // out0[7] = v22*grad_o_e123 - x_e123*v22*v57
+  out0[7] = fc::splat<V>(v40);
+  v42 = fc::neg_mul_add((x[6] * v17), v62, v42);
+  // out0[6] = v17*grad_o_e23 - x_e23*v17*v62
+  out0[6] = fc::splat<V>(v42);
+  v44 = fc::neg_mul_add((x[5] * v17), v62, v44);
+  // out0[5] = v17*grad_o_e13 - x_e13*v17*v62
+  out0[5] = fc::splat<V>(v44);
+  v46 = fc::neg_mul_add((x[4] * v17), v62, v46);
+  // out0[4] = v17*grad_o_e12 - x_e12*v17*v62
+  out0[4] = fc::splat<V>(v46);
+  v48 = fc::neg_mul_add((x[3] * v12), v71, v48);
+  // out0[3] = v12*grad_o_e3 - x_e3*v12*v71
+  out0[3] = fc::splat<V>(v48);
+  v50 = fc::neg_mul_add((x[2] * v12), v71, v50);
+  // out0[2] = v12*grad_o_e2 - x_e2*v12*v71
+  out0[2] = fc::splat<V>(v50);
+  v52 = fc::neg_mul_add((x[1] * v12), v71, v52);
+  // out0[1] = v12*grad_o_e1 - x_e1*v12*v71
+  out0[1] = fc::splat<V>(v52);
+  v54 = fc::neg_mul_add((x[0] * v7), v80, v54);
+  // out0[0] = v7*grad_o_1 - x_1*v7*v80
+  out0[0] = fc::splat<V>(v54);
 }
 
 // adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps)
@@ -208,16 +208,16 @@ struct grade_rms_backward {
     const T s2 = c.saved(2);
     const T s3 = c.saved(3);
     T sums[4];
-    grade_rms_2<V>(c.u, x0, x1, sums);
+    grade_rms_2<V>(c.u, x0, x1, s0, s1, s2, s3, sums);
     if (!c.reduce(sums)) return;
     const T s4 = sums[0];
     const T s5 = sums[1];
     const T s6 = sums[2];
     const T s7 = sums[3];
-    fc::forget(x1);
     fc::forget(x0);
+    fc::forget(x1);
     V o0[8];
-    grade_rms_3<V>(c.u, x1, x0, s0, s1, s2, s3, s4, s5, s6, s7, o0);
+    grade_rms_3<V>(c.u, x0, x1, s0, s1, s2, s3, s4, s5, s6, s7, o0);
     c.template store<0>(o0);
   }
 };

@@ -13,7 +13,7 @@ template <class V>
 FC_INLINE void path_product_0(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[1]) {
   using T = typename V::Scalar;
   // out0[0] = f_1*x_1*y_1
-  out0[0] = fc::splat<V>((f[0] * (x[0] * y[0])));
+  out0[0] = fc::splat<V>(fc::damp(f[0], (x[0] * y[0])));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_0 <y>_1>_1.
@@ -21,11 +21,11 @@ template <class V>
 FC_INLINE void path_product_1(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[3]) {
   using T = typename V::Scalar;
   // out0[0] = f_1*x_1*y_e1
-  out0[0] = fc::splat<V>((f[0] * (x[0] * y[0])));
+  out0[0] = fc::splat<V>(fc::damp(f[0], (x[0] * y[0])));
   // out0[1] = f_1*x_1*y_e2
-  out0[1] = fc::splat<V>((f[0] * (x[0] * y[1])));
+  out0[1] = fc::splat<V>(fc::damp(f[0], (x[0] * y[1])));
   // out0[2] = f_1*x_1*y_e3
-  out0[2] = fc::splat<V>((f[0] * (x[0] * y[2])));
+  out0[2] = fc::splat<V>(fc::damp(f[0], (x[0] * y[2])));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_1>_0.
@@ -36,7 +36,7 @@ FC_INLINE void path_product_2(const fc::Uniforms<typename V::Scalar> &u, const V
   v2 = fc::mul_add(x[1], y[1], v2);
   v2 = fc::mul_add(x[2], y[2], v2);
   // out0[0] = f_1*(x_e3*y_e3 + x_e1*y_e1 + x_e2*y_e2)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_0>_1.
@@ -44,11 +44,11 @@ template <class V>
 FC_INLINE void path_product_3(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[3]) {
   using T = typename V::Scalar;
   // out0[0] = f_1*x_e1*y_1
-  out0[0] = fc::splat<V>((f[0] * (x[0] * y[0])));
+  out0[0] = fc::splat<V>(fc::damp(f[0], (x[0] * y[0])));
   // out0[1] = f_1*x_e2*y_1
-  out0[1] = fc::splat<V>((f[0] * (x[1] * y[0])));
+  out0[1] = fc::splat<V>(fc::damp(f[0], (x[1] * y[0])));
   // out0[2] = f_1*x_e3*y_1
-  out0[2] = fc::splat<V>((f[0] * (x[2] * y[0])));
+  out0[2] = fc::splat<V>(fc::damp(f[0], (x[2] * y[0])));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_2>_1.
@@ -62,11 +62,11 @@ FC_INLINE void path_product_4(const fc::Uniforms<typename V::Scalar> &u, const V
   V v12 = (x[0] * y[1]);
   v12 = fc::mul_add(x[1], y[2], v12);
   // out0[0] = -(f_1*(x_e2*y_e12 + x_e3*y_e13))
-  out0[0] = fc::splat<V>((-(f[0] * v2)));
+  out0[0] = fc::splat<V>((-fc::damp(f[0], v2)));
   // out0[1] = f_1*(x_e1*y_e12 - x_e3*y_e23)
-  out0[1] = fc::splat<V>((f[0] * v8));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v8));
   // out0[2] = f_1*(x_e1*y_e13 + x_e2*y_e23)
-  out0[2] = fc::splat<V>((f[0] * v12));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v12));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_1>_2.
@@ -80,11 +80,11 @@ FC_INLINE void path_product_5(const fc::Uniforms<typename V::Scalar> &u, const V
   V v12 = (x[1] * y[2]);
   v12 = fc::neg_mul_add(x[2], y[1], v12);
   // out0[0] = f_1*(x_e1*y_e2 - x_e2*y_e1)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
   // out0[1] = f_1*(x_e1*y_e3 - x_e3*y_e1)
-  out0[1] = fc::splat<V>((f[0] * v8));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v8));
   // out0[2] = f_1*(x_e2*y_e3 - x_e3*y_e2)
-  out0[2] = fc::splat<V>((f[0] * v12));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v12));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_3>_2.
@@ -92,11 +92,11 @@ template <class V>
 FC_INLINE void path_product_6(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[3]) {
   using T = typename V::Scalar;
   // out0[0] = f_1*x_e3*y_e123
-  out0[0] = fc::splat<V>((f[0] * (x[2] * y[0])));
+  out0[0] = fc::splat<V>(fc::damp(f[0], (x[2] * y[0])));
   // out0[1] = -f_1*x_e2*y_e123
-  out0[1] = fc::splat<V>((-(f[0] * (x[1] * y[0]))));
+  out0[1] = fc::splat<V>((-fc::damp(f[0], (x[1] * y[0]))));
   // out0[2] = f_1*x_e1*y_e123
-  out0[2] = fc::splat<V>((f[0] * (x[0] * y[0])));
+  out0[2] = fc::splat<V>(fc::damp(f[0], (x[0] * y[0])));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_2>_3.
@@ -107,7 +107,7 @@ FC_INLINE void path_product_7(const fc::Uniforms<typename V::Scalar> &u, const V
   v2 = fc::neg_mul_add(x[1], y[1], v2);
   v2 = fc::mul_add(x[2], y[0], v2);
   // out0[0] = f_1*(x_e3*y_e12 + x_e1*y_e23 - x_e2*y_e13)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_2>_0.
@@ -118,7 +118,7 @@ FC_INLINE void path_product_8(const fc::Uniforms<typename V::Scalar> &u, const V
   v2 = fc::mul_add(x[1], y[1], v2);
   v2 = fc::mul_add(x[2], y[2], v2);
   // out0[0] = -(f_1*(x_e23*y_e23 + x_e12*y_e12 + x_e13*y_e13))
-  out0[0] = fc::splat<V>((-(f[0] * v2)));
+  out0[0] = fc::splat<V>((-fc::damp(f[0], v2)));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_1>_1.
@@ -132,11 +132,11 @@ FC_INLINE void path_product_9(const fc::Uniforms<typename V::Scalar> &u, const V
   V v12 = (x[1] * y[0]);
   v12 = fc::mul_add(x[2], y[1], v12);
   // out0[0] = f_1*(x_e12*y_e2 + x_e13*y_e3)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
   // out0[1] = f_1*(x_e23*y_e3 - x_e12*y_e1)
-  out0[1] = fc::splat<V>((f[0] * v10));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v10));
   // out0[2] = -(f_1*(x_e13*y_e1 + x_e23*y_e2))
-  out0[2] = fc::splat<V>((-(f[0] * v12)));
+  out0[2] = fc::splat<V>((-fc::damp(f[0], v12)));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_3>_1.
@@ -144,11 +144,11 @@ template <class V>
 FC_INLINE void path_product_10(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[3]) {
   using T = typename V::Scalar;
   // out0[0] = -f_1*x_e23*y_e123
-  out0[0] = fc::splat<V>((-(f[0] * (x[2] * y[0]))));
+  out0[0] = fc::splat<V>((-fc::damp(f[0], (x[2] * y[0]))));
   // out0[1] = f_1*x_e13*y_e123
-  out0[1] = fc::splat<V>((f[0] * (x[1] * y[0])));
+  out0[1] = fc::splat<V>(fc::damp(f[0], (x[1] * y[0])));
   // out0[2] = -f_1*x_e12*y_e123
-  out0[2] = fc::splat<V>((-(f[0] * (x[0] * y[0]))));
+  out0[2] = fc::splat<V>((-fc::damp(f[0], (x[0] * y[0]))));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_2>_2.
@@ -162,11 +162,11 @@ FC_INLINE void path_product_11(const fc::Uniforms<typename V::Scalar> &u, const 
   V v13 = (x[1] * y[0]);
   v13 = fc::neg_mul_add(x[0], y[1], v13);
   // out0[0] = f_1*(x_e23*y_e13 - x_e13*y_e23)
-  out0[0] = fc::splat<V>((f[0] * v5));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v5));
   // out0[1] = f_1*(x_e12*y_e23 - x_e23*y_e12)
-  out0[1] = fc::splat<V>((f[0] * v8));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v8));
   // out0[2] = f_1*(x_e13*y_e12 - x_e12*y_e13)
-  out0[2] = fc::splat<V>((f[0] * v13));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v13));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_3>_0.
@@ -174,7 +174,7 @@ template <class V>
 FC_INLINE void path_product_12(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[1]) {
   using T = typename V::Scalar;
   // out0[0] = -f_1*x_e123*y_e123
-  out0[0] = fc::splat<V>((-(f[0] * (x[0] * y[0]))));
+  out0[0] = fc::splat<V>((-fc::damp(f[0], (x[0] * y[0]))));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_2>_1.
@@ -182,11 +182,11 @@ template <class V>
 FC_INLINE void path_product_13(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[3]) {
   using T = typename V::Scalar;
   // out0[0] = -f_1*x_e123*y_e23
-  out0[0] = fc::splat<V>((-(f[0] * (x[0] * y[2]))));
+  out0[0] = fc::splat<V>((-fc::damp(f[0], (x[0] * y[2]))));
   // out0[1] = f_1*x_e123*y_e13
-  out0[1] = fc::splat<V>((f[0] * (x[0] * y[1])));
+  out0[1] = fc::splat<V>(fc::damp(f[0], (x[0] * y[1])));
   // out0[2] = -f_1*x_e123*y_e12
-  out0[2] = fc::splat<V>((-(f[0] * (x[0] * y[0]))));
+  out0[2] = fc::splat<V>((-fc::damp(f[0], (x[0] * y[0]))));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_1>_2.
@@ -194,11 +194,11 @@ template <class V>
 FC_INLINE void path_product_14(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[3]) {
   using T = typename V::Scalar;
   // out0[0] = f_1*x_e123*y_e3
-  out0[0] = fc::splat<V>((f[0] * (x[0] * y[2])));
+  out0[0] = fc::splat<V>(fc::damp(f[0], (x[0] * y[2])));
   // out0[1] = -f_1*x_e123*y_e2
-  out0[1] = fc::splat<V>((-(f[0] * (x[0] * y[1]))));
+  out0[1] = fc::splat<V>((-fc::damp(f[0], (x[0] * y[1]))));
   // out0[2] = f_1*x_e123*y_e1
-  out0[2] = fc::splat<V>((f[0] * (x[0] * y[0])));
+  out0[2] = fc::splat<V>(fc::damp(f[0], (x[0] * y[0])));
 }
 
 }  // namespace cl300

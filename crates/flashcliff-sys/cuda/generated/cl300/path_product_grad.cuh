@@ -12,7 +12,7 @@ namespace cl300 {
 template <class V>
 FC_INLINE void path_product_grad_0(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[1], V (&out1)[1]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[0]);
   // out0[0] = y_1*v2
   out0[0] = fc::splat<V>((y[0] * v2));
   // out1[0] = x_1*v2
@@ -31,20 +31,20 @@ FC_INLINE void path_product_grad_1(const fc::Uniforms<typename V::Scalar> &u, co
 template <class V>
 FC_INLINE void path_product_grad_2(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[1], V (&out1)[3]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[2]);
-  const auto v4 = (f[0] * grad_o[1]);
-  const auto v6 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[2]);
+  const auto v4 = fc::damp(f[0], grad_o[1]);
+  const auto v6 = fc::damp(f[0], grad_o[0]);
   V v8 = (y[2] * v2);
   // out1[2] = x_1*v2
   out1[2] = fc::splat<V>((x[0] * v2));
+  v8 = fc::mul_add(y[1], v4, v8);
   // out1[1] = x_1*v4
   out1[1] = fc::splat<V>((x[0] * v4));
-  v8 = fc::mul_add(y[1], v4, v8);
-  // out1[0] = x_1*v6
-  out1[0] = fc::splat<V>((x[0] * v6));
   v8 = fc::mul_add(y[0], v6, v8);
   // out0[0] = y_e3*v2 + y_e2*v4 + y_e1*v6
   out0[0] = fc::splat<V>(v8);
+  // out1[0] = x_1*v6
+  out1[0] = fc::splat<V>((x[0] * v6));
 }
 
 // From `x`, `y`, `grad_o` to `grad_f`: adjoint of o = f <<x>_0 <y>_1>_1.
@@ -62,7 +62,7 @@ FC_INLINE void path_product_grad_3(const fc::Uniforms<typename V::Scalar> &u, co
 template <class V>
 FC_INLINE void path_product_grad_4(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[3], V (&out1)[3]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[0]);
   // out0[2] = y_e3*v2
   out0[2] = fc::splat<V>((y[2] * v2));
   // out1[2] = x_e3*v2
@@ -92,9 +92,9 @@ FC_INLINE void path_product_grad_5(const fc::Uniforms<typename V::Scalar> &u, co
 template <class V>
 FC_INLINE void path_product_grad_6(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[3], V (&out1)[1]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[2]);
-  const auto v4 = (f[0] * grad_o[1]);
-  const auto v6 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[2]);
+  const auto v4 = fc::damp(f[0], grad_o[1]);
+  const auto v6 = fc::damp(f[0], grad_o[0]);
   // out0[2] = y_1*v2
   out0[2] = fc::splat<V>((y[0] * v2));
   V v10 = (x[2] * v2);
@@ -123,9 +123,9 @@ FC_INLINE void path_product_grad_7(const fc::Uniforms<typename V::Scalar> &u, co
 template <class V>
 FC_INLINE void path_product_grad_8(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[3], V (&out1)[3]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[2]);
-  const auto v4 = (f[0] * grad_o[1]);
-  const auto v6 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[2]);
+  const auto v4 = fc::damp(f[0], grad_o[1]);
+  const auto v6 = fc::damp(f[0], grad_o[0]);
   V v8 = (y[2] * v2);
   V v10 = (x[1] * v2);
   V v12 = (y[1] * v2);
@@ -134,10 +134,10 @@ FC_INLINE void path_product_grad_8(const fc::Uniforms<typename V::Scalar> &u, co
   v10 = fc::neg_mul_add(x[2], v4, v10);
   // out1[2] = x_e2*v2 - x_e3*v4
   out1[2] = fc::splat<V>(v10);
-  V v21 = (x[0] * v4);
   v12 = fc::mul_add(y[0], v4, v12);
   // out0[0] = y_e13*v2 + y_e12*v4
   out0[0] = fc::splat<V>(v12);
+  V v22 = (x[0] * v4);
   v15 = fc::mul_add(y[1], v6, v15);
   // out0[2] = -(y_e23*v4 + y_e13*v6)
   out0[2] = fc::splat<V>((-v15));
@@ -147,9 +147,9 @@ FC_INLINE void path_product_grad_8(const fc::Uniforms<typename V::Scalar> &u, co
   v8 = fc::neg_mul_add(y[0], v6, v8);
   // out0[1] = y_e23*v2 - y_e12*v6
   out0[1] = fc::splat<V>(v8);
-  v21 = fc::neg_mul_add(x[1], v6, v21);
+  v22 = fc::neg_mul_add(x[1], v6, v22);
   // out1[0] = x_e1*v4 - x_e2*v6
-  out1[0] = fc::splat<V>(v21);
+  out1[0] = fc::splat<V>(v22);
 }
 
 // From `x`, `y`, `grad_o` to `grad_f`: adjoint of o = f <<x>_1 <y>_2>_1.
@@ -173,16 +173,16 @@ FC_INLINE void path_product_grad_9(const fc::Uniforms<typename V::Scalar> &u, co
 template <class V>
 FC_INLINE void path_product_grad_10(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[3], V (&out1)[3]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[2]);
-  const auto v4 = (f[0] * grad_o[1]);
-  const auto v6 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[2]);
+  const auto v4 = fc::damp(f[0], grad_o[1]);
+  const auto v6 = fc::damp(f[0], grad_o[0]);
   V v8 = (y[1] * v2);
   V v12 = (y[2] * v2);
   V v14 = (x[1] * v2);
-  V v17 = (x[2] * v4);
   v8 = fc::mul_add(y[0], v4, v8);
   // out0[2] = -(y_e2*v2 + y_e1*v4)
   out0[2] = fc::splat<V>((-v8));
+  V v19 = (x[2] * v4);
   V v20 = (y[2] * v4);
   v14 = fc::mul_add(x[0], v4, v14);
   // out1[2] = x_e2*v2 + x_e1*v4
@@ -190,16 +190,16 @@ FC_INLINE void path_product_grad_10(const fc::Uniforms<typename V::Scalar> &u, c
   v12 = fc::neg_mul_add(y[0], v6, v12);
   // out0[1] = y_e3*v2 - y_e1*v6
   out0[1] = fc::splat<V>(v12);
-  v17 = fc::mul_add(x[1], v6, v17);
+  v19 = fc::mul_add(x[1], v6, v19);
   // out1[0] = -(x_e3*v4 + x_e2*v6)
-  out1[0] = fc::splat<V>((-v17));
-  V v30 = (x[0] * v6);
+  out1[0] = fc::splat<V>((-v19));
   v20 = fc::mul_add(y[1], v6, v20);
   // out0[0] = y_e3*v4 + y_e2*v6
   out0[0] = fc::splat<V>(v20);
-  v30 = fc::neg_mul_add(x[2], v2, v30);
+  V v31 = (x[0] * v6);
+  v31 = fc::neg_mul_add(x[2], v2, v31);
   // out1[1] = x_e1*v6 - x_e3*v2
-  out1[1] = fc::splat<V>(v30);
+  out1[1] = fc::splat<V>(v31);
 }
 
 // From `x`, `y`, `grad_o` to `grad_f`: adjoint of o = f <<x>_1 <y>_1>_2.
@@ -223,9 +223,9 @@ FC_INLINE void path_product_grad_11(const fc::Uniforms<typename V::Scalar> &u, c
 template <class V>
 FC_INLINE void path_product_grad_12(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[3], V (&out1)[1]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[2]);
-  const auto v4 = (f[0] * grad_o[1]);
-  const auto v6 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[2]);
+  const auto v4 = fc::damp(f[0], grad_o[1]);
+  const auto v6 = fc::damp(f[0], grad_o[0]);
   // out0[0] = y_e123*v2
   out0[0] = fc::splat<V>((y[0] * v2));
   V v10 = (x[0] * v2);
@@ -254,7 +254,7 @@ FC_INLINE void path_product_grad_13(const fc::Uniforms<typename V::Scalar> &u, c
 template <class V>
 FC_INLINE void path_product_grad_14(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[3], V (&out1)[3]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[0]);
   // out0[2] = y_e12*v2
   out0[2] = fc::splat<V>((y[0] * v2));
   // out1[0] = x_e3*v2
@@ -284,7 +284,7 @@ FC_INLINE void path_product_grad_15(const fc::Uniforms<typename V::Scalar> &u, c
 template <class V>
 FC_INLINE void path_product_grad_16(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[3], V (&out1)[3]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[0]);
   // out0[2] = -y_e23*v2
   out0[2] = fc::splat<V>((-(y[2] * v2)));
   // out1[2] = -x_e23*v2
@@ -314,15 +314,15 @@ FC_INLINE void path_product_grad_17(const fc::Uniforms<typename V::Scalar> &u, c
 template <class V>
 FC_INLINE void path_product_grad_18(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[3], V (&out1)[3]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[2]);
-  const auto v4 = (f[0] * grad_o[1]);
-  const auto v6 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[2]);
+  const auto v4 = fc::damp(f[0], grad_o[1]);
+  const auto v6 = fc::damp(f[0], grad_o[0]);
   V v14 = (x[1] * v2);
   V v16 = (y[2] * v4);
-  V v17 = (x[2] * v4);
   v16 = fc::neg_mul_add(y[1], v2, v16);
   // out0[2] = y_e3*v4 - y_e2*v2
   out0[2] = fc::splat<V>(v16);
+  V v18 = (x[2] * v4);
   v14 = fc::mul_add(x[0], v4, v14);
   // out1[0] = -(x_e13*v2 + x_e12*v4)
   out1[0] = fc::splat<V>((-v14));
@@ -330,17 +330,17 @@ FC_INLINE void path_product_grad_18(const fc::Uniforms<typename V::Scalar> &u, c
   v24 = fc::neg_mul_add(y[0], v2, v24);
   // out0[1] = y_e3*v6 - y_e1*v2
   out0[1] = fc::splat<V>(v24);
-  v17 = fc::mul_add(x[1], v6, v17);
+  v18 = fc::mul_add(x[1], v6, v18);
   // out1[2] = x_e23*v4 + x_e13*v6
-  out1[2] = fc::splat<V>(v17);
+  out1[2] = fc::splat<V>(v18);
   V v28 = (y[1] * v6);
-  V v29 = (x[0] * v6);
   v28 = fc::neg_mul_add(y[0], v4, v28);
   // out0[0] = y_e2*v6 - y_e1*v4
   out0[0] = fc::splat<V>(v28);
-  v29 = fc::neg_mul_add(x[2], v2, v29);
+  V v30 = (x[0] * v6);
+  v30 = fc::neg_mul_add(x[2], v2, v30);
   // out1[1] = x_e12*v6 - x_e23*v2
-  out1[1] = fc::splat<V>(v29);
+  out1[1] = fc::splat<V>(v30);
 }
 
 // From `x`, `y`, `grad_o` to `grad_f`: adjoint of o = f <<x>_2 <y>_1>_1.
@@ -364,9 +364,9 @@ FC_INLINE void path_product_grad_19(const fc::Uniforms<typename V::Scalar> &u, c
 template <class V>
 FC_INLINE void path_product_grad_20(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[3], V (&out1)[1]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[2]);
-  const auto v4 = (f[0] * grad_o[1]);
-  const auto v6 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[2]);
+  const auto v4 = fc::damp(f[0], grad_o[1]);
+  const auto v6 = fc::damp(f[0], grad_o[0]);
   // out0[0] = -y_e123*v2
   out0[0] = fc::splat<V>((-(y[0] * v2)));
   // out0[1] = y_e123*v4
@@ -395,33 +395,33 @@ FC_INLINE void path_product_grad_21(const fc::Uniforms<typename V::Scalar> &u, c
 template <class V>
 FC_INLINE void path_product_grad_22(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[3], V (&out1)[3]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[2]);
-  const auto v4 = (f[0] * grad_o[1]);
-  const auto v6 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[2]);
+  const auto v4 = fc::damp(f[0], grad_o[1]);
+  const auto v6 = fc::damp(f[0], grad_o[0]);
   V v8 = (y[0] * v2);
   V v10 = (x[1] * v2);
   v10 = fc::neg_mul_add(x[2], v4, v10);
   // out1[0] = x_e13*v2 - x_e23*v4
   out1[0] = fc::splat<V>(v10);
   V v20 = (y[2] * v4);
-  V v21 = (x[0] * v4);
   v20 = fc::neg_mul_add(y[1], v2, v20);
   // out0[0] = y_e23*v4 - y_e13*v2
   out0[0] = fc::splat<V>(v20);
+  V v22 = (x[0] * v4);
   V v23 = (y[1] * v6);
-  V v24 = (x[2] * v6);
   v23 = fc::neg_mul_add(y[0], v4, v23);
   // out0[2] = y_e13*v6 - y_e12*v4
   out0[2] = fc::splat<V>(v23);
-  v24 = fc::neg_mul_add(x[0], v2, v24);
+  V v25 = (x[2] * v6);
+  v25 = fc::neg_mul_add(x[0], v2, v25);
   // out1[1] = x_e23*v6 - x_e12*v2
-  out1[1] = fc::splat<V>(v24);
+  out1[1] = fc::splat<V>(v25);
   v8 = fc::neg_mul_add(y[2], v6, v8);
   // out0[1] = y_e12*v2 - y_e23*v6
   out0[1] = fc::splat<V>(v8);
-  v21 = fc::neg_mul_add(x[1], v6, v21);
+  v22 = fc::neg_mul_add(x[1], v6, v22);
   // out1[2] = x_e12*v4 - x_e13*v6
-  out1[2] = fc::splat<V>(v21);
+  out1[2] = fc::splat<V>(v22);
 }
 
 // From `x`, `y`, `grad_o` to `grad_f`: adjoint of o = f <<x>_2 <y>_2>_2.
@@ -445,7 +445,7 @@ FC_INLINE void path_product_grad_23(const fc::Uniforms<typename V::Scalar> &u, c
 template <class V>
 FC_INLINE void path_product_grad_24(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[1], V (&out1)[1]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[0]);
   // out0[0] = -y_e123*v2
   out0[0] = fc::splat<V>((-(y[0] * v2)));
   // out1[0] = -x_e123*v2
@@ -464,20 +464,20 @@ FC_INLINE void path_product_grad_25(const fc::Uniforms<typename V::Scalar> &u, c
 template <class V>
 FC_INLINE void path_product_grad_26(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[1], V (&out1)[3]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[2]);
-  const auto v4 = (f[0] * grad_o[1]);
-  const auto v6 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[2]);
+  const auto v4 = fc::damp(f[0], grad_o[1]);
+  const auto v6 = fc::damp(f[0], grad_o[0]);
   // out1[0] = -x_e123*v2
   out1[0] = fc::splat<V>((-(x[0] * v2)));
   V v13 = (y[1] * v4);
+  v13 = fc::neg_mul_add(y[0], v2, v13);
   // out1[1] = x_e123*v4
   out1[1] = fc::splat<V>((x[0] * v4));
-  v13 = fc::neg_mul_add(y[0], v2, v13);
-  // out1[2] = -x_e123*v6
-  out1[2] = fc::splat<V>((-(x[0] * v6)));
   v13 = fc::neg_mul_add(y[2], v6, v13);
   // out0[0] = y_e13*v4 - y_e12*v2 - y_e23*v6
   out0[0] = fc::splat<V>(v13);
+  // out1[2] = -x_e123*v6
+  out1[2] = fc::splat<V>((-(x[0] * v6)));
 }
 
 // From `x`, `y`, `grad_o` to `grad_f`: adjoint of o = f <<x>_3 <y>_2>_1.
@@ -495,20 +495,20 @@ FC_INLINE void path_product_grad_27(const fc::Uniforms<typename V::Scalar> &u, c
 template <class V>
 FC_INLINE void path_product_grad_28(const fc::Uniforms<typename V::Scalar> &u, const V *f, const V *grad_o, const V *y, const V *x, V (&out0)[1], V (&out1)[3]) {
   using T = typename V::Scalar;
-  const auto v2 = (f[0] * grad_o[2]);
-  const auto v4 = (f[0] * grad_o[1]);
-  const auto v6 = (f[0] * grad_o[0]);
+  const auto v2 = fc::damp(f[0], grad_o[2]);
+  const auto v4 = fc::damp(f[0], grad_o[1]);
+  const auto v6 = fc::damp(f[0], grad_o[0]);
   V v8 = (y[0] * v2);
   // out1[0] = x_e123*v2
   out1[0] = fc::splat<V>((x[0] * v2));
+  v8 = fc::neg_mul_add(y[1], v4, v8);
   // out1[1] = -x_e123*v4
   out1[1] = fc::splat<V>((-(x[0] * v4)));
-  v8 = fc::neg_mul_add(y[1], v4, v8);
-  // out1[2] = x_e123*v6
-  out1[2] = fc::splat<V>((x[0] * v6));
   v8 = fc::mul_add(y[2], v6, v8);
   // out0[0] = y_e1*v2 - y_e2*v4 + y_e3*v6
   out0[0] = fc::splat<V>(v8);
+  // out1[2] = x_e123*v6
+  out1[2] = fc::splat<V>((x[0] * v6));
 }
 
 // From `x`, `y`, `grad_o` to `grad_f`: adjoint of o = f <<x>_3 <y>_1>_2.

@@ -122,23 +122,23 @@ FC_INLINE void sgp_1(const fc::Uniforms<typename V::Scalar> &u, const V *x, V (&
 template <class V>
 FC_INLINE void sgp_2(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, V (&out0)[8]) {
   using T = typename V::Scalar;
-  const auto v2 = (t1[0] * t2[0]);
-  // out0[0] = t0_0*v2
-  out0[0] = fc::splat<V>((t0[0] * v2));
-  // out0[1] = t0_1*v2
-  out0[1] = fc::splat<V>((t0[1] * v2));
-  // out0[2] = t0_2*v2
-  out0[2] = fc::splat<V>((t0[2] * v2));
-  // out0[3] = t0_3*v2
-  out0[3] = fc::splat<V>((t0[3] * v2));
-  // out0[4] = t0_4*v2
-  out0[4] = fc::splat<V>((t0[4] * v2));
-  // out0[5] = t0_5*v2
-  out0[5] = fc::splat<V>((t0[5] * v2));
-  // out0[6] = t0_6*v2
-  out0[6] = fc::splat<V>((t0[6] * v2));
-  // out0[7] = t0_7*v2
-  out0[7] = fc::splat<V>((t0[7] * v2));
+  const auto v2 = fc::damp(t1[0], t2[0]);
+  // out0[0] = v2*t0_0
+  out0[0] = fc::splat<V>(fc::damp(v2, t0[0]));
+  // out0[1] = v2*t0_1
+  out0[1] = fc::splat<V>(fc::damp(v2, t0[1]));
+  // out0[2] = v2*t0_2
+  out0[2] = fc::splat<V>(fc::damp(v2, t0[2]));
+  // out0[3] = v2*t0_3
+  out0[3] = fc::splat<V>(fc::damp(v2, t0[3]));
+  // out0[4] = v2*t0_4
+  out0[4] = fc::splat<V>(fc::damp(v2, t0[4]));
+  // out0[5] = v2*t0_5
+  out0[5] = fc::splat<V>(fc::damp(v2, t0[5]));
+  // out0[6] = v2*t0_6
+  out0[6] = fc::splat<V>(fc::damp(v2, t0[6]));
+  // out0[7] = v2*t0_7
+  out0[7] = fc::splat<V>(fc::damp(v2, t0[7]));
 }
 
 // o = weighted_product(w, gate(x), gate(y))
@@ -179,32 +179,32 @@ FC_INLINE void sgp_3(const fc::Uniforms<typename V::Scalar> &u, const V *t0, con
   v2 = fc::mul_add(t0[1], grad_o[1], v2);
   v2 = fc::mul_add(t0[0], grad_o[0], v2);
   // out1[0] = t2_0*v30
-  out1[0] = fc::splat<V>((t2[0] * v2));
+  out1[0] = fc::splat<V>(fc::damp(t2[0], v2));
   // out0[0] = t1_0*v30
-  out0[0] = fc::splat<V>((t1[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(t1[0], v2));
 }
 
 // From cut 1, cut 2, `grad_o` to cut 5: adjoint of o = weighted_product(w, gate(x), gate(y)).
 template <class V>
 FC_INLINE void sgp_4(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *grad_o, V (&out0)[8]) {
   using T = typename V::Scalar;
-  const auto v2 = (t1[0] * t2[0]);
+  const auto v2 = fc::damp(t1[0], t2[0]);
   // out0[7] = v2*grad_o_e123
-  out0[7] = fc::splat<V>((v2 * grad_o[7]));
+  out0[7] = fc::splat<V>(fc::damp(v2, grad_o[7]));
   // out0[6] = v2*grad_o_e23
-  out0[6] = fc::splat<V>((v2 * grad_o[6]));
+  out0[6] = fc::splat<V>(fc::damp(v2, grad_o[6]));
   // out0[5] = v2*grad_o_e13
-  out0[5] = fc::splat<V>((v2 * grad_o[5]));
+  out0[5] = fc::splat<V>(fc::damp(v2, grad_o[5]));
   // out0[4] = v2*grad_o_e12
-  out0[4] = fc::splat<V>((v2 * grad_o[4]));
+  out0[4] = fc::splat<V>(fc::damp(v2, grad_o[4]));
   // out0[3] = v2*grad_o_e3
-  out0[3] = fc::splat<V>((v2 * grad_o[3]));
+  out0[3] = fc::splat<V>(fc::damp(v2, grad_o[3]));
   // out0[2] = v2*grad_o_e2
-  out0[2] = fc::splat<V>((v2 * grad_o[2]));
+  out0[2] = fc::splat<V>(fc::damp(v2, grad_o[2]));
   // out0[1] = v2*grad_o_e1
-  out0[1] = fc::splat<V>((v2 * grad_o[1]));
+  out0[1] = fc::splat<V>(fc::damp(v2, grad_o[1]));
   // out0[0] = v2*grad_o_1
-  out0[0] = fc::splat<V>((v2 * grad_o[0]));
+  out0[0] = fc::splat<V>(fc::damp(v2, grad_o[0]));
 }
 
 // From `x`, cut 5, `y`, cut 3, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
@@ -305,9 +305,8 @@ FC_INLINE void sgp_5(const fc::Uniforms<typename V::Scalar> &u, const V *x, cons
   // out0[1] = v69*t5_6 + x_e23*w15*t5_7 - v45*t5_3 - v44*t5_2 - v27*t5_5 - v26*t5_4 + x_e1*w4*t5_0 + v4*t5_1
   out0[1] = fc::splat<V>(v79);
   v73 = fc::mul_add((x[0] * w[0]), t5[0], v73);
-  v73 = fc::mul_add(t3[0], fc::gate_slope(u.gate, y[0]), v73);
-  // out0[0] = x_e123*w19*t5_7 + x_e23*w13*t5_6 + x_e13*w13*t5_5 + x_e12*w13*t5_4 + x_e3*w5*t5_3 + x_e2*w5*t5_2 + x_e1*w5*t5_1 + x_1*w0*t5_0 + t3_0*gate'(y_1)
-  out0[0] = fc::splat<V>(v73);
+  // out0[0] = x_e123*w19*t5_7 + x_e23*w13*t5_6 + x_e13*w13*t5_5 + x_e12*w13*t5_4 + x_e3*w5*t5_3 + x_e2*w5*t5_2 + x_e1*w5*t5_1 + x_1*w0*t5_0 + gate'(y_1)*t3_0
+  out0[0] = fc::splat<V>((v73 + fc::damp(fc::gate_slope(u.gate, y[0]), t3[0])));
 }
 
 // From `y`, cut 5, `x`, cut 4, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
@@ -321,21 +320,21 @@ FC_INLINE void sgp_6(const fc::Uniforms<typename V::Scalar> &u, const V *y, cons
   V v9 = (y[3] * t5[4]);
   v9 = fc::neg_mul_add(y[2], t5[5], v9);
   v9 = fc::mul_add(y[1], t5[6], v9);
+  v4 = fc::mul_add(w[18], v9, v4);
   // grad0[18] += x_e123*v17
   grad0[18] = fc::mul_add(x[7], v9, grad0[18]);
-  v4 = fc::mul_add(w[18], v9, v4);
   V v27 = (y[5] * t5[2]);
   v27 = fc::neg_mul_add(y[6], t5[1], v27);
   v27 = fc::neg_mul_add(y[4], t5[3], v27);
+  v4 = fc::mul_add(w[17], v27, v4);
   // grad0[17] += x_e123*v32
   grad0[17] = fc::mul_add(x[7], v27, grad0[17]);
-  v4 = fc::mul_add(w[17], v27, v4);
   const auto v39 = (y[7] * t5[0]);
-  // grad0[16] += -x_e123*v39
-  grad0[16] = grad0[16] + (-(x[7] * v39));
   v4 = fc::neg_mul_add(w[16], v39, v4);
   // out0[7] = w19*v2 + w18*v17 + w17*v32 - w16*v39
   out0[7] = fc::splat<V>(v4);
+  // grad0[16] += -x_e123*v39
+  grad0[16] = grad0[16] + (-(x[7] * v39));
   const auto v45 = (y[1] * t5[7]);
   V v47 = (w[15] * v45);
   grad0[15] = fc::mul_add(x[6], v45, grad0[15]);
@@ -347,8 +346,8 @@ FC_INLINE void sgp_6(const fc::Uniforms<typename V::Scalar> &u, const V *y, cons
   // grad0[15] += x_e23*v45 - x_e13*v50 + x_e12*v55
   V v60 = (y[5] * t5[4]);
   v60 = fc::neg_mul_add(y[4], t5[5], v60);
-  grad0[14] = fc::mul_add(x[6], v60, grad0[14]);
   v47 = fc::mul_add(w[14], v60, v47);
+  grad0[14] = fc::mul_add(x[6], v60, grad0[14]);
   V v68 = (y[4] * t5[6]);
   v68 = fc::neg_mul_add(y[6], t5[4], v68);
   V v70 = (w[14] * v68);
@@ -360,8 +359,8 @@ FC_INLINE void sgp_6(const fc::Uniforms<typename V::Scalar> &u, const V *y, cons
   grad0[14] = fc::mul_add(x[4], v74, grad0[14]);
   // grad0[14] += x_e23*v62 + x_e13*v69 + x_e12*v76
   const auto v81 = (y[0] * t5[6]);
-  grad0[13] = fc::mul_add(x[6], v81, grad0[13]);
   v47 = fc::mul_add(w[13], v81, v47);
+  grad0[13] = fc::mul_add(x[6], v81, grad0[13]);
   const auto v86 = (y[0] * t5[5]);
   v70 = fc::mul_add(w[13], v86, v70);
   grad0[13] = fc::mul_add(x[5], v86, grad0[13]);
@@ -372,8 +371,8 @@ FC_INLINE void sgp_6(const fc::Uniforms<typename V::Scalar> &u, const V *y, cons
   const auto v96 = (y[7] * t5[1]);
   v47 = fc::neg_mul_add(w[12], v96, v47);
   const auto v101 = (y[7] * t5[2]);
-  grad0[12] = fc::mul_add(x[5], v101, grad0[12]);
   v70 = fc::mul_add(w[12], v101, v70);
+  grad0[12] = fc::mul_add(x[5], v101, grad0[12]);
   grad0[12] = fc::neg_mul_add(x[6], v96, grad0[12]);
   const auto v106 = (y[7] * t5[3]);
   v56 = fc::neg_mul_add(w[12], v106, v56);
@@ -381,8 +380,8 @@ FC_INLINE void sgp_6(const fc::Uniforms<typename V::Scalar> &u, const V *y, cons
   // grad0[12] += x_e13*v101 - x_e23*v96 - x_e12*v106
   V v111 = (y[3] * t5[2]);
   v111 = fc::neg_mul_add(y[2], t5[3], v111);
-  grad0[11] = fc::mul_add(x[6], v111, grad0[11]);
   v47 = fc::mul_add(w[11], v111, v47);
+  grad0[11] = fc::mul_add(x[6], v111, grad0[11]);
   V v118 = (y[3] * t5[1]);
   v118 = fc::neg_mul_add(y[1], t5[3], v118);
   v70 = fc::mul_add(w[11], v118, v70);
@@ -393,22 +392,22 @@ FC_INLINE void sgp_6(const fc::Uniforms<typename V::Scalar> &u, const V *y, cons
   grad0[11] = fc::mul_add(x[4], v125, grad0[11]);
   // grad0[11] += x_e23*v113 + x_e13*v120 + x_e12*v127
   const auto v132 = (y[6] * t5[0]);
-  V v135 = (x[6] * v132);
   v47 = fc::neg_mul_add(w[10], v132, v47);
   // out0[6] = w15*v45 + w14*v62 + w13*v81 - w12*v96 + w11*v113 - w10*v132
   out0[6] = fc::splat<V>(v47);
+  V v136 = (x[6] * v132);
   const auto v137 = (y[5] * t5[0]);
   v70 = fc::neg_mul_add(w[10], v137, v70);
   // out0[5] = w14*v69 - w15*v50 + w13*v86 + w12*v101 + w11*v120 - w10*v137
   out0[5] = fc::splat<V>(v70);
-  v135 = fc::mul_add(x[5], v137, v135);
+  v136 = fc::mul_add(x[5], v137, v136);
   const auto v142 = (y[4] * t5[0]);
   v56 = fc::neg_mul_add(w[10], v142, v56);
   // out0[4] = w15*v55 + w14*v76 + w13*v91 - w12*v106 + w11*v127 - w10*v142
   out0[4] = fc::splat<V>(v56);
-  v135 = fc::mul_add(x[4], v142, v135);
+  v136 = fc::mul_add(x[4], v142, v136);
   // grad0[10] += -(x_e23*v132 + x_e13*v137 + x_e12*v142)
-  grad0[10] = grad0[10] + (-v135);
+  grad0[10] = grad0[10] + (-v136);
   const auto v148 = (y[4] * t5[7]);
   V v150 = (w[9] * v148);
   grad0[9] = fc::mul_add(x[3], v148, grad0[9]);
@@ -420,8 +419,8 @@ FC_INLINE void sgp_6(const fc::Uniforms<typename V::Scalar> &u, const V *y, cons
   grad0[9] = fc::mul_add(x[1], v158, grad0[9]);
   // grad0[9] += x_e3*v148 - x_e2*v153 + x_e1*v158
   const auto v163 = (y[7] * t5[4]);
-  grad0[8] = fc::mul_add(x[3], v163, grad0[8]);
   v150 = fc::mul_add(w[8], v163, v150);
+  grad0[8] = fc::mul_add(x[3], v163, grad0[8]);
   const auto v168 = (y[7] * t5[5]);
   v154 = fc::mul_add(w[8], v168, v154);
   grad0[8] = fc::neg_mul_add(x[2], v168, grad0[8]);
@@ -434,8 +433,8 @@ FC_INLINE void sgp_6(const fc::Uniforms<typename V::Scalar> &u, const V *y, cons
   v150 = fc::neg_mul_add(w[7], v178, v150);
   V v185 = (y[3] * t5[6]);
   v185 = fc::neg_mul_add(y[1], t5[4], v185);
+  V v189 = fc::mul_sub(w[7], v185, v154);
   grad0[7] = fc::mul_add(x[2], v185, grad0[7]);
-  V v190 = fc::mul_sub(w[7], v185, v154);
   grad0[7] = fc::neg_mul_add(x[3], v178, grad0[7]);
   V v192 = (y[3] * t5[5]);
   v192 = fc::mul_add(y[2], t5[4], v192);
@@ -447,8 +446,8 @@ FC_INLINE void sgp_6(const fc::Uniforms<typename V::Scalar> &u, const V *y, cons
   v150 = fc::neg_mul_add(w[6], v199, v150);
   V v206 = (y[6] * t5[3]);
   v206 = fc::neg_mul_add(y[4], t5[1], v206);
+  v189 = fc::mul_add(w[6], v206, v189);
   grad0[6] = fc::mul_add(x[2], v206, grad0[6]);
-  v190 = fc::mul_add(w[6], v206, v190);
   grad0[6] = fc::neg_mul_add(x[3], v199, grad0[6]);
   V v213 = (y[5] * t5[3]);
   v213 = fc::mul_add(y[4], t5[2], v213);
@@ -456,24 +455,24 @@ FC_INLINE void sgp_6(const fc::Uniforms<typename V::Scalar> &u, const V *y, cons
   grad0[6] = fc::mul_add(x[1], v213, grad0[6]);
   // grad0[6] += x_e2*v208 - x_e3*v201 + x_e1*v215
   const auto v220 = (y[0] * t5[3]);
-  grad0[5] = fc::mul_add(x[3], v220, grad0[5]);
   v150 = fc::mul_add(w[5], v220, v150);
+  grad0[5] = fc::mul_add(x[3], v220, grad0[5]);
   const auto v225 = (y[0] * t5[2]);
-  v190 = fc::mul_add(w[5], v225, v190);
+  v189 = fc::mul_add(w[5], v225, v189);
   grad0[5] = fc::mul_add(x[2], v225, grad0[5]);
   const auto v230 = (y[0] * t5[1]);
   v159 = fc::mul_add(w[5], v230, v159);
   grad0[5] = fc::mul_add(x[1], v230, grad0[5]);
   // grad0[5] += x_e3*v220 + x_e2*v225 + x_e1*v230
   const auto v235 = (y[3] * t5[0]);
-  grad0[4] = fc::mul_add(x[3], v235, grad0[4]);
   v150 = fc::mul_add(w[4], v235, v150);
   // out0[3] = w9*v148 + w8*v163 - w7*v180 - w6*v201 + w5*v220 + w4*v235
   out0[3] = fc::splat<V>(v150);
+  grad0[4] = fc::mul_add(x[3], v235, grad0[4]);
   const auto v240 = (y[2] * t5[0]);
-  v190 = fc::mul_add(w[4], v240, v190);
+  v189 = fc::mul_add(w[4], v240, v189);
   // out0[2] = w7*v187 - (w9*v153 + w8*v168) + w6*v208 + w5*v225 + w4*v240
-  out0[2] = fc::splat<V>(v190);
+  out0[2] = fc::splat<V>(v189);
   grad0[4] = fc::mul_add(x[2], v240, grad0[4]);
   const auto v245 = (y[1] * t5[0]);
   v159 = fc::mul_add(w[4], v245, v159);
@@ -488,22 +487,21 @@ FC_INLINE void sgp_6(const fc::Uniforms<typename V::Scalar> &u, const V *y, cons
   V v255 = (y[6] * t5[6]);
   v255 = fc::mul_add(y[5], t5[5], v255);
   v255 = fc::mul_add(y[4], t5[4], v255);
+  v252 = fc::mul_add(w[2], v255, v252);
   // grad0[2] += x_1*v259
   grad0[2] = fc::mul_add(x[0], v255, grad0[2]);
-  v252 = fc::mul_add(w[2], v255, v252);
   V v264 = (y[3] * t5[3]);
   v264 = fc::mul_add(y[2], t5[2], v264);
   v264 = fc::mul_add(y[1], t5[1], v264);
+  v252 = fc::mul_add(w[1], v264, v252);
   // grad0[1] += x_1*v268
   grad0[1] = fc::mul_add(x[0], v264, grad0[1]);
-  v252 = fc::mul_add(w[1], v264, v252);
   const auto v273 = (y[0] * t5[0]);
+  v252 = fc::mul_add(w[0], v273, v252);
   // grad0[0] += x_1*v273
   grad0[0] = fc::mul_add(x[0], v273, grad0[0]);
-  v252 = fc::mul_add(w[0], v273, v252);
-  v252 = fc::mul_add(t4[0], fc::gate_slope(u.gate, x[0]), v252);
-  // out0[0] = w3*v250 + w2*v259 + w1*v268 + w0*v273 + t4_0*gate'(x_1)
-  out0[0] = fc::splat<V>(v252);
+  // out0[0] = w3*v250 + w2*v259 + w1*v268 + w0*v273 + gate'(x_1)*t4_0
+  out0[0] = fc::splat<V>((v252 + fc::damp(fc::gate_slope(u.gate, x[0]), t4[0])));
 }
 
 // adjoint of o = weighted_product(w, gate(x), gate(y))
@@ -640,7 +638,7 @@ FC_INLINE void sgp_9(const fc::Uniforms<typename V::Scalar> &u, const V *t0, con
   v2 = fc::mul_add(t0[1], grad_o[1], v2);
   v2 = fc::mul_add(t0[0], grad_o[0], v2);
   // out0[0] = t1_0*(t0_7*grad_o_e123 + t0_6*grad_o_e23 + t0_5*grad_o_e13 + t0_4*grad_o_e12 + t0_3*grad_o_e3 + t0_2*grad_o_e2 + t0_1*grad_o_e1 + t0_0*grad_o_1)
-  out0[0] = fc::splat<V>((t1[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(t1[0], v2));
 }
 
 // From `x`, cut 5, `y`, cut 3, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
@@ -689,9 +687,8 @@ FC_INLINE void sgp_10(const fc::Uniforms<typename V::Scalar> &u, const V *x, con
   out0[2] = fc::splat<V>(v46);
   // out0[1] = x_e1*w0*t5_0 - (v18*t5_5 + v17*t5_4)
   out0[1] = fc::splat<V>(fc::mul_sub((x[0] * w[0]), t5[0], v40));
-  v63 = fc::mul_add(t3[0], fc::gate_slope(u.gate, y[0]), v63);
-  // out0[0] = x_e3*w1*t5_3 + x_e2*w1*t5_2 + x_e1*w1*t5_1 + t3_0*gate'(y_1)
-  out0[0] = fc::splat<V>(v63);
+  // out0[0] = x_e3*w1*t5_3 + x_e2*w1*t5_2 + x_e1*w1*t5_1 + gate'(y_1)*t3_0
+  out0[0] = fc::splat<V>((v63 + fc::damp(fc::gate_slope(u.gate, y[0]), t3[0])));
 }
 
 // From `y`, cut 5, `x`, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
@@ -709,8 +706,8 @@ FC_INLINE void sgp_11(const fc::Uniforms<typename V::Scalar> &u, const V *y, con
   grad0[5] = fc::mul_add(x[0], v14, grad0[5]);
   // grad0[5] += x_e3*v2 - x_e2*v8 + x_e1*v14
   const auto v21 = (y[7] * t5[4]);
-  grad0[4] = fc::mul_add(x[2], v21, grad0[4]);
   v4 = fc::mul_add(w[4], v21, v4);
+  grad0[4] = fc::mul_add(x[2], v21, grad0[4]);
   const auto v27 = (y[7] * t5[5]);
   v9 = fc::mul_add(w[4], v27, v9);
   grad0[4] = fc::neg_mul_add(x[1], v27, grad0[4]);
@@ -723,8 +720,8 @@ FC_INLINE void sgp_11(const fc::Uniforms<typename V::Scalar> &u, const V *y, con
   v4 = fc::neg_mul_add(w[3], v39, v4);
   V v48 = (y[3] * t5[6]);
   v48 = fc::neg_mul_add(y[1], t5[4], v48);
+  V v52 = fc::mul_sub(w[3], v48, v9);
   grad0[3] = fc::mul_add(x[1], v48, grad0[3]);
-  V v53 = fc::mul_sub(w[3], v48, v9);
   grad0[3] = fc::neg_mul_add(x[2], v39, grad0[3]);
   V v55 = (y[3] * t5[5]);
   v55 = fc::mul_add(y[2], t5[4], v55);
@@ -736,8 +733,8 @@ FC_INLINE void sgp_11(const fc::Uniforms<typename V::Scalar> &u, const V *y, con
   v4 = fc::neg_mul_add(w[2], v63, v4);
   V v72 = (y[6] * t5[3]);
   v72 = fc::neg_mul_add(y[4], t5[1], v72);
+  v52 = fc::mul_add(w[2], v72, v52);
   grad0[2] = fc::mul_add(x[1], v72, grad0[2]);
-  v53 = fc::mul_add(w[2], v72, v53);
   grad0[2] = fc::neg_mul_add(x[2], v63, grad0[2]);
   V v79 = (y[5] * t5[3]);
   v79 = fc::mul_add(y[4], t5[2], v79);
@@ -745,24 +742,24 @@ FC_INLINE void sgp_11(const fc::Uniforms<typename V::Scalar> &u, const V *y, con
   grad0[2] = fc::mul_add(x[0], v79, grad0[2]);
   // grad0[2] += x_e2*v74 - x_e3*v66 + x_e1*v81
   const auto v87 = (y[0] * t5[3]);
-  grad0[1] = fc::mul_add(x[2], v87, grad0[1]);
   v4 = fc::mul_add(w[1], v87, v4);
+  grad0[1] = fc::mul_add(x[2], v87, grad0[1]);
   const auto v92 = (y[0] * t5[2]);
-  v53 = fc::mul_add(w[1], v92, v53);
+  v52 = fc::mul_add(w[1], v92, v52);
   grad0[1] = fc::mul_add(x[1], v92, grad0[1]);
   const auto v97 = (y[0] * t5[1]);
   v15 = fc::mul_add(w[1], v97, v15);
   grad0[1] = fc::mul_add(x[0], v97, grad0[1]);
   // grad0[1] += x_e3*v87 + x_e2*v92 + x_e1*v97
   const auto v103 = (y[3] * t5[0]);
-  grad0[0] = fc::mul_add(x[2], v103, grad0[0]);
   v4 = fc::mul_add(w[0], v103, v4);
   // out0[2] = w5*v2 + w4*v21 - w3*v42 - w2*v66 + w1*v87 + w0*v103
   out0[2] = fc::splat<V>(v4);
+  grad0[0] = fc::mul_add(x[2], v103, grad0[0]);
   const auto v108 = (y[2] * t5[0]);
-  v53 = fc::mul_add(w[0], v108, v53);
+  v52 = fc::mul_add(w[0], v108, v52);
   // out0[1] = w3*v50 - (w5*v8 + w4*v27) + w2*v74 + w1*v92 + w0*v108
-  out0[1] = fc::splat<V>(v53);
+  out0[1] = fc::splat<V>(v52);
   grad0[0] = fc::mul_add(x[1], v108, grad0[0]);
   const auto v113 = (y[1] * t5[0]);
   v15 = fc::mul_add(w[0], v113, v15);
@@ -951,10 +948,10 @@ FC_INLINE void sgp_14(const fc::Uniforms<typename V::Scalar> &u, const V *y, con
   // grad0[4] += x_e23*v16 - x_e13*v21 + x_e12*v26
   V v32 = (y[2] * t5[2]);
   v32 = fc::neg_mul_add(y[1], t5[3], v32);
-  grad0[3] = fc::mul_add(x[6], v32, grad0[3]);
   v18 = fc::mul_add(w[3], v32, v18);
   // out0[6] = w4*v16 + w3*v35
   out0[6] = fc::splat<V>(v18);
+  grad0[3] = fc::mul_add(x[6], v32, grad0[3]);
   V v41 = (y[2] * t5[1]);
   v41 = fc::neg_mul_add(y[0], t5[3], v41);
   V v44 = (w[3] * v41);
@@ -983,10 +980,10 @@ FC_INLINE void sgp_14(const fc::Uniforms<typename V::Scalar> &u, const V *y, con
   // grad0[2] += x_e2*v64 - x_e3*v57 + x_e1*v71
   const auto v77 = (y[2] * t5[0]);
   V v79 = (w[1] * v77);
-  grad0[1] = fc::mul_add(x[3], v77, grad0[1]);
   v79 = fc::neg_mul_add(w[2], v55, v79);
   // out0[3] = w1*v77 - w2*v57
   out0[3] = fc::splat<V>(v79);
+  grad0[1] = fc::mul_add(x[3], v77, grad0[1]);
   const auto v82 = (y[1] * t5[0]);
   v65 = fc::mul_add(w[1], v82, v65);
   // out0[2] = w2*v64 + w1*v82
@@ -1001,12 +998,12 @@ FC_INLINE void sgp_14(const fc::Uniforms<typename V::Scalar> &u, const V *y, con
   V v92 = (y[2] * t5[3]);
   v92 = fc::mul_add(y[1], t5[2], v92);
   v92 = fc::mul_add(y[0], t5[1], v92);
-  V v98 = (w[0] * v92);
   // grad0[0] += x_1*v96
   grad0[0] = fc::mul_add(x[0], v92, grad0[0]);
-  v98 = fc::mul_add(t4[0], fc::gate_slope(u.gate, x[0]), v98);
-  // out0[0] = w0*v96 + t4_0*gate'(x_1)
-  out0[0] = fc::splat<V>(v98);
+  V v103 = fc::damp(fc::gate_slope(u.gate, x[0]), t4[0]);
+  v103 = fc::mul_add(w[0], v92, v103);
+  // out0[0] = w0*v96 + gate'(x_1)*t4_0
+  out0[0] = fc::splat<V>(v103);
 }
 
 // adjoint of o = weighted_product(w, gate(x), gate(y))
@@ -1074,15 +1071,15 @@ template <class V>
 FC_INLINE void sgp_16(const fc::Uniforms<typename V::Scalar> &u, const V *t0, V (&out0)[4]) {
   using T = typename V::Scalar;
   const auto v1 = fc::gate(u.gate, T(0.0));
-  const auto v2 = (v1 * v1);
-  // out0[0] = t0_0*v2
-  out0[0] = fc::splat<V>((t0[0] * v2));
-  // out0[1] = t0_1*v2
-  out0[1] = fc::splat<V>((t0[1] * v2));
-  // out0[2] = t0_2*v2
-  out0[2] = fc::splat<V>((t0[2] * v2));
-  // out0[3] = t0_3*v2
-  out0[3] = fc::splat<V>((t0[3] * v2));
+  const auto v2 = fc::damp(v1, v1);
+  // out0[0] = v2*t0_0
+  out0[0] = fc::splat<V>(fc::damp(v2, t0[0]));
+  // out0[1] = v2*t0_1
+  out0[1] = fc::splat<V>(fc::damp(v2, t0[1]));
+  // out0[2] = v2*t0_2
+  out0[2] = fc::splat<V>(fc::damp(v2, t0[2]));
+  // out0[3] = v2*t0_3
+  out0[3] = fc::splat<V>(fc::damp(v2, t0[3]));
 }
 
 // o = weighted_product(w, gate(x), gate(y))
@@ -1111,15 +1108,15 @@ template <class V>
 FC_INLINE void sgp_17(const fc::Uniforms<typename V::Scalar> &u, const V *grad_o, V (&out0)[4]) {
   using T = typename V::Scalar;
   const auto v1 = fc::gate(u.gate, T(0.0));
-  const auto v2 = (v1 * v1);
+  const auto v2 = fc::damp(v1, v1);
   // out0[3] = v2*grad_o_e23
-  out0[3] = fc::splat<V>((v2 * grad_o[3]));
+  out0[3] = fc::splat<V>(fc::damp(v2, grad_o[3]));
   // out0[2] = v2*grad_o_e13
-  out0[2] = fc::splat<V>((v2 * grad_o[2]));
+  out0[2] = fc::splat<V>(fc::damp(v2, grad_o[2]));
   // out0[1] = v2*grad_o_e12
-  out0[1] = fc::splat<V>((v2 * grad_o[1]));
+  out0[1] = fc::splat<V>(fc::damp(v2, grad_o[1]));
   // out0[0] = v2*grad_o_1
-  out0[0] = fc::splat<V>((v2 * grad_o[0]));
+  out0[0] = fc::splat<V>(fc::damp(v2, grad_o[0]));
 }
 
 // From `x`, cut 1, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
@@ -1163,10 +1160,10 @@ FC_INLINE void sgp_19(const fc::Uniforms<typename V::Scalar> &u, const V *y, con
   // grad0[1] += x_e2*v15 - x_e3*v6 + x_e1*v22
   const auto v28 = (y[2] * t1[0]);
   V v30 = (w[0] * v28);
-  grad0[0] = fc::mul_add(x[2], v28, grad0[0]);
   v30 = fc::neg_mul_add(w[1], v2, v30);
   // out0[2] = w0*v28 - w1*v6
   out0[2] = fc::splat<V>(v30);
+  grad0[0] = fc::mul_add(x[2], v28, grad0[0]);
   const auto v33 = (y[1] * t1[0]);
   v16 = fc::mul_add(w[0], v33, v16);
   // out0[1] = w1*v15 + w0*v33

@@ -13,15 +13,15 @@ namespace cl300 {
 template <class V>
 FC_INLINE void sgp_rms_0(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, typename V::Scalar (&sums)[4]) {
   using T = typename V::Scalar;
-  const auto v2 = (t1[0] * t2[0]);
-  const auto v4 = (t0[0] * v2);
-  const auto v6 = (t0[1] * v2);
-  const auto v8 = (t0[2] * v2);
-  const auto v10 = (t0[3] * v2);
-  const auto v12 = (t0[4] * v2);
-  const auto v14 = (t0[5] * v2);
-  const auto v16 = (t0[6] * v2);
-  const auto v18 = (t0[7] * v2);
+  const auto v2 = fc::damp(t1[0], t2[0]);
+  const auto v4 = fc::damp(v2, t0[0]);
+  const auto v6 = fc::damp(v2, t0[1]);
+  const auto v8 = fc::damp(v2, t0[2]);
+  const auto v10 = fc::damp(v2, t0[3]);
+  const auto v12 = fc::damp(v2, t0[4]);
+  const auto v14 = fc::damp(v2, t0[5]);
+  const auto v16 = fc::damp(v2, t0[6]);
+  const auto v18 = fc::damp(v2, t0[7]);
   // row sum 0 = v4*v4
   sums[0] = u.sum((v4 * v4));
   V v20 = (v6 * v6);
@@ -58,23 +58,23 @@ FC_INLINE void sgp_rms_1(const fc::Uniforms<typename V::Scalar> &u, const V *t1,
   const auto v39 = (u.eps + v38);
   const auto v40 = fc::square_root(v39);
   const auto v41 = fc::reciprocal_root(v39);
-  const auto v2 = (t1[0] * t2[0]);
-  // out0[0] = t0_0*v2*v26
-  out0[0] = fc::splat<V>(((t0[0] * v2) * v26));
-  // out0[1] = t0_1*v2*v31
-  out0[1] = fc::splat<V>(((t0[1] * v2) * v31));
-  // out0[2] = t0_2*v2*v31
-  out0[2] = fc::splat<V>(((t0[2] * v2) * v31));
-  // out0[3] = t0_3*v2*v31
-  out0[3] = fc::splat<V>(((t0[3] * v2) * v31));
-  // out0[4] = t0_4*v2*v36
-  out0[4] = fc::splat<V>(((t0[4] * v2) * v36));
-  // out0[5] = t0_5*v2*v36
-  out0[5] = fc::splat<V>(((t0[5] * v2) * v36));
-  // out0[6] = t0_6*v2*v36
-  out0[6] = fc::splat<V>(((t0[6] * v2) * v36));
-  // out0[7] = t0_7*v2*v41
-  out0[7] = fc::splat<V>(((t0[7] * v2) * v41));
+  const auto v2 = fc::damp(t1[0], t2[0]);
+  // out0[0] = v2*t0_0*v26
+  out0[0] = fc::splat<V>((fc::damp(v2, t0[0]) * v26));
+  // out0[1] = v2*t0_1*v31
+  out0[1] = fc::splat<V>((fc::damp(v2, t0[1]) * v31));
+  // out0[2] = v2*t0_2*v31
+  out0[2] = fc::splat<V>((fc::damp(v2, t0[2]) * v31));
+  // out0[3] = v2*t0_3*v31
+  out0[3] = fc::splat<V>((fc::damp(v2, t0[3]) * v31));
+  // out0[4] = v2*t0_4*v36
+  out0[4] = fc::splat<V>((fc::damp(v2, t0[4]) * v36));
+  // out0[5] = v2*t0_5*v36
+  out0[5] = fc::splat<V>((fc::damp(v2, t0[5]) * v36));
+  // out0[6] = v2*t0_6*v36
+  out0[6] = fc::splat<V>((fc::damp(v2, t0[6]) * v36));
+  // out0[7] = v2*t0_7*v41
+  out0[7] = fc::splat<V>((fc::damp(v2, t0[7]) * v41));
 }
 
 // o = grade_rms(weighted_product(w, gate(x), gate(y)))
@@ -112,23 +112,39 @@ struct sgp_rms_forward {
 
 // From cut 1, cut 2, cut 0, `grad_o` to 4 row sums: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_2(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, const V *grad_o, typename V::Scalar (&sums)[4]) {
+FC_INLINE void sgp_rms_2(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, typename V::Scalar (&sums)[4]) {
   using T = typename V::Scalar;
-  const auto v2 = (t1[0] * t2[0]);
-  // row sum 0 = t0_7*v2*grad_o_e123
-  sums[0] = u.sum(((t0[7] * v2) * grad_o[7]));
-  V v22 = ((t0[6] * v2) * grad_o[6]);
-  v22 = fc::mul_add((t0[5] * v2), grad_o[5], v22);
-  v22 = fc::mul_add((t0[4] * v2), grad_o[4], v22);
-  // row sum 1 = t0_6*v2*grad_o_e23 + t0_5*v2*grad_o_e13 + t0_4*v2*grad_o_e12
-  sums[1] = u.sum(v22);
-  V v30 = ((t0[3] * v2) * grad_o[3]);
-  v30 = fc::mul_add((t0[2] * v2), grad_o[2], v30);
-  v30 = fc::mul_add((t0[1] * v2), grad_o[1], v30);
-  // row sum 2 = t0_3*v2*grad_o_e3 + t0_2*v2*grad_o_e2 + t0_1*v2*grad_o_e1
-  sums[2] = u.sum(v30);
-  // row sum 3 = t0_0*v2*grad_o_1
-  sums[3] = u.sum(((t0[0] * v2) * grad_o[0]));
+  const auto v21 = (row0 * u.inv_channels);
+  const auto v23 = (v21 + u.eps);
+  const auto v24 = fc::square_root(v23);
+  const auto v26 = fc::reciprocal_root(v23);
+  const auto v28 = (u.inv_channels * row1);
+  const auto v29 = (u.eps + v28);
+  const auto v30 = fc::square_root(v29);
+  const auto v31 = fc::reciprocal_root(v29);
+  const auto v33 = (u.inv_channels * row2);
+  const auto v34 = (u.eps + v33);
+  const auto v35 = fc::square_root(v34);
+  const auto v36 = fc::reciprocal_root(v34);
+  const auto v38 = (u.inv_channels * row3);
+  const auto v39 = (u.eps + v38);
+  const auto v40 = fc::square_root(v39);
+  const auto v41 = fc::reciprocal_root(v39);
+  const auto v2 = fc::damp(t1[0], t2[0]);
+  // row sum 0 = v2*t0_7*v41*grad_o_e123
+  sums[0] = u.sum(((fc::damp(v2, t0[7]) * v41) * grad_o[7]));
+  V v53 = ((fc::damp(v2, t0[6]) * v36) * grad_o[6]);
+  v53 = fc::mul_add((fc::damp(v2, t0[5]) * v36), grad_o[5], v53);
+  v53 = fc::mul_add((fc::damp(v2, t0[4]) * v36), grad_o[4], v53);
+  // row sum 1 = v2*t0_6*v36*grad_o_e23 + v2*t0_5*v36*grad_o_e13 + v2*t0_4*v36*grad_o_e12
+  sums[1] = u.sum(v53);
+  V v61 = ((fc::damp(v2, t0[3]) * v31) * grad_o[3]);
+  v61 = fc::mul_add((fc::damp(v2, t0[2]) * v31), grad_o[2], v61);
+  v61 = fc::mul_add((fc::damp(v2, t0[1]) * v31), grad_o[1], v61);
+  // row sum 2 = v2*t0_3*v31*grad_o_e3 + v2*t0_2*v31*grad_o_e2 + v2*t0_1*v31*grad_o_e1
+  sums[2] = u.sum(v61);
+  // row sum 3 = v2*t0_0*v26*grad_o_1
+  sums[3] = u.sum(((fc::damp(v2, t0[0]) * v26) * grad_o[0]));
 }
 
 // From cut 1, cut 2, cut 0, `grad_o` to cut 3, cut 4, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
@@ -151,75 +167,59 @@ FC_INLINE void sgp_rms_3(const fc::Uniforms<typename V::Scalar> &u, const V *t1,
   const auto v39 = (u.eps + v38);
   const auto v40 = fc::square_root(v39);
   const auto v41 = fc::reciprocal_root(v39);
-  const auto v58 = (v41 * v41);
-  const auto v59 = (v41 * v58);
-  const auto v61 = (T(0.5) * v59);
-  const auto v63 = (v61 * row4);
-  const auto v64 = (u.inv_channels * v63);
-  const auto v66 = (v64 * T(2.0));
-  const auto v69 = (v36 * v36);
-  const auto v70 = (v36 * v69);
-  const auto v71 = (T(0.5) * v70);
-  const auto v73 = (v71 * row5);
-  const auto v74 = (u.inv_channels * v73);
-  const auto v75 = (T(2.0) * v74);
-  const auto v82 = (v31 * v31);
-  const auto v83 = (v31 * v82);
-  const auto v84 = (T(0.5) * v83);
-  const auto v86 = (v84 * row6);
-  const auto v87 = (u.inv_channels * v86);
-  const auto v88 = (T(2.0) * v87);
-  const auto v95 = (v26 * v26);
-  const auto v96 = (v26 * v95);
-  const auto v97 = (T(0.5) * v96);
-  const auto v99 = (v97 * row7);
-  const auto v100 = (u.inv_channels * v99);
-  const auto v101 = (T(2.0) * v100);
-  const auto v2 = (t1[0] * t2[0]);
-  V v43 = (v41 * grad_o[7]);
-  V v45 = (v36 * grad_o[6]);
-  V v47 = (v36 * grad_o[5]);
-  V v49 = (v36 * grad_o[4]);
-  V v51 = (v31 * grad_o[3]);
-  V v53 = (v31 * grad_o[2]);
-  V v55 = (v31 * grad_o[1]);
-  V v57 = (v26 * grad_o[0]);
-  v43 = fc::neg_mul_add((t0[7] * v2), v66, v43);
-  v45 = fc::neg_mul_add((t0[6] * v2), v75, v45);
-  v47 = fc::neg_mul_add((t0[5] * v2), v75, v47);
-  v49 = fc::neg_mul_add((t0[4] * v2), v75, v49);
-  v51 = fc::neg_mul_add((t0[3] * v2), v88, v51);
-  v53 = fc::neg_mul_add((t0[2] * v2), v88, v53);
-  v55 = fc::neg_mul_add((t0[1] * v2), v88, v55);
-  v57 = fc::neg_mul_add((t0[0] * v2), v101, v57);
-  // out2[7] = v2*v68
-  out2[7] = fc::splat<V>((v2 * v43));
-  V v105 = (t0[7] * v43);
-  // out2[6] = v2*v77
-  out2[6] = fc::splat<V>((v2 * v45));
-  v105 = fc::mul_add(t0[6], v45, v105);
-  // out2[5] = v2*v79
-  out2[5] = fc::splat<V>((v2 * v47));
-  v105 = fc::mul_add(t0[5], v47, v105);
-  // out2[4] = v2*v81
-  out2[4] = fc::splat<V>((v2 * v49));
-  v105 = fc::mul_add(t0[4], v49, v105);
-  // out2[3] = v2*v90
-  out2[3] = fc::splat<V>((v2 * v51));
-  v105 = fc::mul_add(t0[3], v51, v105);
-  // out2[2] = v2*v92
-  out2[2] = fc::splat<V>((v2 * v53));
-  v105 = fc::mul_add(t0[2], v53, v105);
-  // out2[1] = v2*v94
-  out2[1] = fc::splat<V>((v2 * v55));
-  v105 = fc::mul_add(t0[1], v55, v105);
-  // out2[0] = v2*v103
-  out2[0] = fc::splat<V>((v2 * v57));
-  v105 = fc::mul_add(t0[0], v57, v105);
-  // out1[0] = t2_0*v126
-  out1[0] = fc::splat<V>((t2[0] * v105));
-  // out0[0] = t1_0*v126
-  out0[0] = fc::splat<V>((t1[0] * v105));
+  const auto v66 = (u.inv_channels * v41);
+  const auto v68 = (row4 * v66);
+  const auto v71 = (u.inv_channels * v36);
+  const auto v73 = (row5 * v71);
+  const auto v80 = (u.inv_channels * v31);
+  const auto v82 = (row6 * v80);
+  const auto v89 = (u.inv_channels * v26);
+  const auto v91 = (row7 * v89);
+  const auto v2 = fc::damp(t1[0], t2[0]);
+  V v51 = (v41 * grad_o[7]);
+  V v53 = (v36 * grad_o[6]);
+  V v55 = (v36 * grad_o[5]);
+  V v57 = (v36 * grad_o[4]);
+  V v59 = (v31 * grad_o[3]);
+  V v61 = (v31 * grad_o[2]);
+  V v63 = (v31 * grad_o[1]);
+  V v65 = (v26 * grad_o[0]);
+  v51 = fc::neg_mul_add((fc::damp(v2, t0[7]) * v41), v68, v51);
+  v53 = fc::neg_mul_add((fc::damp(v2, t0[6]) * v36), v73, v53);
+  v55 = fc::neg_mul_add((fc::damp(v2, t0[5]) * v36), v73, v55);
+  v57 = fc::neg_mul_add((fc::damp(v2, t0[4]) * v36), v73, v57);
+  v59 = fc::neg_mul_add((fc::damp(v2, t0[3]) * v31), v82, v59);
+  v61 = fc::neg_mul_add((fc::damp(v2, t0[2]) * v31), v82, v61);
+  v63 = fc::neg_mul_add((fc::damp(v2, t0[1]) * v31), v82, v63);
+  v65 = fc::neg_mul_add((fc::damp(v2, t0[0]) * v26), v91, v65);
+  V v94 = (t0[7] * v51);
+  // out2[7] = v2*v70
+  out2[7] = fc::splat<V>(fc::damp(v2, v51));
+  // out2[6] = v2*v75
+  out2[6] = fc::splat<V>(fc::damp(v2, v53));
+  v94 = fc::mul_add(t0[6], v53, v94);
+  // out2[5] = v2*v77
+  out2[5] = fc::splat<V>(fc::damp(v2, v55));
+  v94 = fc::mul_add(t0[5], v55, v94);
+  // out2[4] = v2*v79
+  out2[4] = fc::splat<V>(fc::damp(v2, v57));
+  v94 = fc::mul_add(t0[4], v57, v94);
+  // out2[3] = v2*v84
+  out2[3] = fc::splat<V>(fc::damp(v2, v59));
+  v94 = fc::mul_add(t0[3], v59, v94);
+  // out2[2] = v2*v86
+  out2[2] = fc::splat<V>(fc::damp(v2, v61));
+  v94 = fc::mul_add(t0[2], v61, v94);
+  // out2[1] = v2*v88
+  out2[1] = fc::splat<V>(fc::damp(v2, v63));
+  v94 = fc::mul_add(t0[1], v63, v94);
+  // out2[0] = v2*v93
+  out2[0] = fc::splat<V>(fc::damp(v2, v65));
+  v94 = fc::mul_add(t0[0], v65, v94);
+  // out1[0] = t2_0*v116
+  out1[0] = fc::splat<V>(fc::damp(t2[0], v94));
+  // out0[0] = t1_0*v116
+  out0[0] = fc::splat<V>(fc::damp(t1[0], v94));
 }
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
@@ -251,7 +251,7 @@ struct sgp_rms_backward {
     sgp_1<V>(c.u, x0, t1);
     sgp_1<V>(c.u, x1, t2);
     T sums[4];
-    sgp_rms_2<V>(c.u, t1, t2, t0, x2, sums);
+    sgp_rms_2<V>(c.u, t1, t2, t0, x2, s0, s1, s2, s3, sums);
     if (!c.reduce(sums)) return;
     const T s4 = sums[0];
     const T s5 = sums[1];
@@ -325,73 +325,57 @@ FC_INLINE void sgp_rms_4(const fc::Uniforms<typename V::Scalar> &u, const V *t1,
   const auto v39 = (u.eps + v38);
   const auto v40 = fc::square_root(v39);
   const auto v41 = fc::reciprocal_root(v39);
-  const auto v58 = (v41 * v41);
-  const auto v59 = (v41 * v58);
-  const auto v61 = (T(0.5) * v59);
-  const auto v63 = (v61 * row4);
-  const auto v64 = (u.inv_channels * v63);
-  const auto v66 = (v64 * T(2.0));
-  const auto v69 = (v36 * v36);
-  const auto v70 = (v36 * v69);
-  const auto v71 = (T(0.5) * v70);
-  const auto v73 = (v71 * row5);
-  const auto v74 = (u.inv_channels * v73);
-  const auto v75 = (T(2.0) * v74);
-  const auto v82 = (v31 * v31);
-  const auto v83 = (v31 * v82);
-  const auto v84 = (T(0.5) * v83);
-  const auto v86 = (v84 * row6);
-  const auto v87 = (u.inv_channels * v86);
-  const auto v88 = (T(2.0) * v87);
-  const auto v95 = (v26 * v26);
-  const auto v96 = (v26 * v95);
-  const auto v97 = (T(0.5) * v96);
-  const auto v99 = (v97 * row7);
-  const auto v100 = (u.inv_channels * v99);
-  const auto v101 = (T(2.0) * v100);
-  const auto v2 = (t1[0] * t2[0]);
-  V v43 = (v41 * grad_o[7]);
-  V v45 = (v36 * grad_o[6]);
-  V v47 = (v36 * grad_o[5]);
-  V v49 = (v36 * grad_o[4]);
-  V v51 = (v31 * grad_o[3]);
-  V v53 = (v31 * grad_o[2]);
-  V v55 = (v31 * grad_o[1]);
-  V v57 = (v26 * grad_o[0]);
-  v43 = fc::neg_mul_add((t0[7] * v2), v66, v43);
-  v45 = fc::neg_mul_add((t0[6] * v2), v75, v45);
-  v47 = fc::neg_mul_add((t0[5] * v2), v75, v47);
-  v49 = fc::neg_mul_add((t0[4] * v2), v75, v49);
-  v51 = fc::neg_mul_add((t0[3] * v2), v88, v51);
-  v53 = fc::neg_mul_add((t0[2] * v2), v88, v53);
-  v55 = fc::neg_mul_add((t0[1] * v2), v88, v55);
-  v57 = fc::neg_mul_add((t0[0] * v2), v101, v57);
-  // out1[7] = v2*v68
-  out1[7] = fc::splat<V>((v2 * v43));
-  V v105 = (t0[7] * v43);
-  // out1[6] = v2*v77
-  out1[6] = fc::splat<V>((v2 * v45));
-  v105 = fc::mul_add(t0[6], v45, v105);
-  // out1[5] = v2*v79
-  out1[5] = fc::splat<V>((v2 * v47));
-  v105 = fc::mul_add(t0[5], v47, v105);
-  // out1[4] = v2*v81
-  out1[4] = fc::splat<V>((v2 * v49));
-  v105 = fc::mul_add(t0[4], v49, v105);
-  // out1[3] = v2*v90
-  out1[3] = fc::splat<V>((v2 * v51));
-  v105 = fc::mul_add(t0[3], v51, v105);
-  // out1[2] = v2*v92
-  out1[2] = fc::splat<V>((v2 * v53));
-  v105 = fc::mul_add(t0[2], v53, v105);
-  // out1[1] = v2*v94
-  out1[1] = fc::splat<V>((v2 * v55));
-  v105 = fc::mul_add(t0[1], v55, v105);
-  // out1[0] = v2*v103
-  out1[0] = fc::splat<V>((v2 * v57));
-  v105 = fc::mul_add(t0[0], v57, v105);
-  // out0[0] = t1_0*(t0_7*v68 + t0_6*v77 + t0_5*v79 + t0_4*v81 + t0_3*v90 + t0_2*v92 + t0_1*v94 + t0_0*v103)
-  out0[0] = fc::splat<V>((t1[0] * v105));
+  const auto v66 = (u.inv_channels * v41);
+  const auto v68 = (row4 * v66);
+  const auto v71 = (u.inv_channels * v36);
+  const auto v73 = (row5 * v71);
+  const auto v80 = (u.inv_channels * v31);
+  const auto v82 = (row6 * v80);
+  const auto v89 = (u.inv_channels * v26);
+  const auto v91 = (row7 * v89);
+  const auto v2 = fc::damp(t1[0], t2[0]);
+  V v51 = (v41 * grad_o[7]);
+  V v53 = (v36 * grad_o[6]);
+  V v55 = (v36 * grad_o[5]);
+  V v57 = (v36 * grad_o[4]);
+  V v59 = (v31 * grad_o[3]);
+  V v61 = (v31 * grad_o[2]);
+  V v63 = (v31 * grad_o[1]);
+  V v65 = (v26 * grad_o[0]);
+  v51 = fc::neg_mul_add((fc::damp(v2, t0[7]) * v41), v68, v51);
+  v53 = fc::neg_mul_add((fc::damp(v2, t0[6]) * v36), v73, v53);
+  v55 = fc::neg_mul_add((fc::damp(v2, t0[5]) * v36), v73, v55);
+  v57 = fc::neg_mul_add((fc::damp(v2, t0[4]) * v36), v73, v57);
+  v59 = fc::neg_mul_add((fc::damp(v2, t0[3]) * v31), v82, v59);
+  v61 = fc::neg_mul_add((fc::damp(v2, t0[2]) * v31), v82, v61);
+  v63 = fc::neg_mul_add((fc::damp(v2, t0[1]) * v31), v82, v63);
+  v65 = fc::neg_mul_add((fc::damp(v2, t0[0]) * v26), v91, v65);
+  V v94 = (t0[7] * v51);
+  // out1[7] = v2*v70
+  out1[7] = fc::splat<V>(fc::damp(v2, v51));
+  // out1[6] = v2*v75
+  out1[6] = fc::splat<V>(fc::damp(v2, v53));
+  v94 = fc::mul_add(t0[6], v53, v94);
+  // out1[5] = v2*v77
+  out1[5] = fc::splat<V>(fc::damp(v2, v55));
+  v94 = fc::mul_add(t0[5], v55, v94);
+  // out1[4] = v2*v79
+  out1[4] = fc::splat<V>(fc::damp(v2, v57));
+  v94 = fc::mul_add(t0[4], v57, v94);
+  // out1[3] = v2*v84
+  out1[3] = fc::splat<V>(fc::damp(v2, v59));
+  v94 = fc::mul_add(t0[3], v59, v94);
+  // out1[2] = v2*v86
+  out1[2] = fc::splat<V>(fc::damp(v2, v61));
+  v94 = fc::mul_add(t0[2], v61, v94);
+  // out1[1] = v2*v88
+  out1[1] = fc::splat<V>(fc::damp(v2, v63));
+  v94 = fc::mul_add(t0[1], v63, v94);
+  // out1[0] = v2*v93
+  out1[0] = fc::splat<V>(fc::damp(v2, v65));
+  v94 = fc::mul_add(t0[0], v65, v94);
+  // out0[0] = t1_0*(t0_7*v70 + t0_6*v75 + t0_5*v77 + t0_4*v79 + t0_3*v84 + t0_2*v86 + t0_1*v88 + t0_0*v93)
+  out0[0] = fc::splat<V>(fc::damp(t1[0], v94));
 }
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
@@ -422,7 +406,7 @@ struct sgp_rms_1_backward {
     sgp_8<V>(c.u, t1);
     sgp_1<V>(c.u, x1, t2);
     T sums[4];
-    sgp_rms_2<V>(c.u, t1, t2, t0, x2, sums);
+    sgp_rms_2<V>(c.u, t1, t2, t0, x2, s0, s1, s2, s3, sums);
     if (!c.reduce(sums)) return;
     const T s4 = sums[0];
     const T s5 = sums[1];
@@ -496,73 +480,57 @@ FC_INLINE void sgp_rms_5(const fc::Uniforms<typename V::Scalar> &u, const V *t1,
   const auto v39 = (u.eps + v38);
   const auto v40 = fc::square_root(v39);
   const auto v41 = fc::reciprocal_root(v39);
-  const auto v58 = (v41 * v41);
-  const auto v59 = (v41 * v58);
-  const auto v61 = (T(0.5) * v59);
-  const auto v63 = (v61 * row4);
-  const auto v64 = (u.inv_channels * v63);
-  const auto v66 = (v64 * T(2.0));
-  const auto v69 = (v36 * v36);
-  const auto v70 = (v36 * v69);
-  const auto v71 = (T(0.5) * v70);
-  const auto v73 = (v71 * row5);
-  const auto v74 = (u.inv_channels * v73);
-  const auto v75 = (T(2.0) * v74);
-  const auto v82 = (v31 * v31);
-  const auto v83 = (v31 * v82);
-  const auto v84 = (T(0.5) * v83);
-  const auto v86 = (v84 * row6);
-  const auto v87 = (u.inv_channels * v86);
-  const auto v88 = (T(2.0) * v87);
-  const auto v95 = (v26 * v26);
-  const auto v96 = (v26 * v95);
-  const auto v97 = (T(0.5) * v96);
-  const auto v99 = (v97 * row7);
-  const auto v100 = (u.inv_channels * v99);
-  const auto v101 = (T(2.0) * v100);
-  const auto v2 = (t1[0] * t2[0]);
-  V v43 = (v41 * grad_o[7]);
-  V v45 = (v36 * grad_o[6]);
-  V v47 = (v36 * grad_o[5]);
-  V v49 = (v36 * grad_o[4]);
-  V v51 = (v31 * grad_o[3]);
-  V v53 = (v31 * grad_o[2]);
-  V v55 = (v31 * grad_o[1]);
-  V v57 = (v26 * grad_o[0]);
-  v43 = fc::neg_mul_add((t0[7] * v2), v66, v43);
-  v45 = fc::neg_mul_add((t0[6] * v2), v75, v45);
-  v47 = fc::neg_mul_add((t0[5] * v2), v75, v47);
-  v49 = fc::neg_mul_add((t0[4] * v2), v75, v49);
-  v51 = fc::neg_mul_add((t0[3] * v2), v88, v51);
-  v53 = fc::neg_mul_add((t0[2] * v2), v88, v53);
-  v55 = fc::neg_mul_add((t0[1] * v2), v88, v55);
-  v57 = fc::neg_mul_add((t0[0] * v2), v101, v57);
-  // out1[7] = v2*v68
-  out1[7] = fc::splat<V>((v2 * v43));
-  V v105 = (t0[7] * v43);
-  // out1[6] = v2*v77
-  out1[6] = fc::splat<V>((v2 * v45));
-  v105 = fc::mul_add(t0[6], v45, v105);
-  // out1[5] = v2*v79
-  out1[5] = fc::splat<V>((v2 * v47));
-  v105 = fc::mul_add(t0[5], v47, v105);
-  // out1[4] = v2*v81
-  out1[4] = fc::splat<V>((v2 * v49));
-  v105 = fc::mul_add(t0[4], v49, v105);
-  // out1[3] = v2*v90
-  out1[3] = fc::splat<V>((v2 * v51));
-  v105 = fc::mul_add(t0[3], v51, v105);
-  // out1[2] = v2*v92
-  out1[2] = fc::splat<V>((v2 * v53));
-  v105 = fc::mul_add(t0[2], v53, v105);
-  // out1[1] = v2*v94
-  out1[1] = fc::splat<V>((v2 * v55));
-  v105 = fc::mul_add(t0[1], v55, v105);
-  // out1[0] = v2*v103
-  out1[0] = fc::splat<V>((v2 * v57));
-  v105 = fc::mul_add(t0[0], v57, v105);
-  // out0[0] = t2_0*(t0_7*v68 + t0_6*v77 + t0_5*v79 + t0_4*v81 + t0_3*v90 + t0_2*v92 + t0_1*v94 + t0_0*v103)
-  out0[0] = fc::splat<V>((t2[0] * v105));
+  const auto v66 = (u.inv_channels * v41);
+  const auto v68 = (row4 * v66);
+  const auto v71 = (u.inv_channels * v36);
+  const auto v73 = (row5 * v71);
+  const auto v80 = (u.inv_channels * v31);
+  const auto v82 = (row6 * v80);
+  const auto v89 = (u.inv_channels * v26);
+  const auto v91 = (row7 * v89);
+  const auto v2 = fc::damp(t1[0], t2[0]);
+  V v51 = (v41 * grad_o[7]);
+  V v53 = (v36 * grad_o[6]);
+  V v55 = (v36 * grad_o[5]);
+  V v57 = (v36 * grad_o[4]);
+  V v59 = (v31 * grad_o[3]);
+  V v61 = (v31 * grad_o[2]);
+  V v63 = (v31 * grad_o[1]);
+  V v65 = (v26 * grad_o[0]);
+  v51 = fc::neg_mul_add((fc::damp(v2, t0[7]) * v41), v68, v51);
+  v53 = fc::neg_mul_add((fc::damp(v2, t0[6]) * v36), v73, v53);
+  v55 = fc::neg_mul_add((fc::damp(v2, t0[5]) * v36), v73, v55);
+  v57 = fc::neg_mul_add((fc::damp(v2, t0[4]) * v36), v73, v57);
+  v59 = fc::neg_mul_add((fc::damp(v2, t0[3]) * v31), v82, v59);
+  v61 = fc::neg_mul_add((fc::damp(v2, t0[2]) * v31), v82, v61);
+  v63 = fc::neg_mul_add((fc::damp(v2, t0[1]) * v31), v82, v63);
+  v65 = fc::neg_mul_add((fc::damp(v2, t0[0]) * v26), v91, v65);
+  V v94 = (t0[7] * v51);
+  // out1[7] = v2*v70
+  out1[7] = fc::splat<V>(fc::damp(v2, v51));
+  // out1[6] = v2*v75
+  out1[6] = fc::splat<V>(fc::damp(v2, v53));
+  v94 = fc::mul_add(t0[6], v53, v94);
+  // out1[5] = v2*v77
+  out1[5] = fc::splat<V>(fc::damp(v2, v55));
+  v94 = fc::mul_add(t0[5], v55, v94);
+  // out1[4] = v2*v79
+  out1[4] = fc::splat<V>(fc::damp(v2, v57));
+  v94 = fc::mul_add(t0[4], v57, v94);
+  // out1[3] = v2*v84
+  out1[3] = fc::splat<V>(fc::damp(v2, v59));
+  v94 = fc::mul_add(t0[3], v59, v94);
+  // out1[2] = v2*v86
+  out1[2] = fc::splat<V>(fc::damp(v2, v61));
+  v94 = fc::mul_add(t0[2], v61, v94);
+  // out1[1] = v2*v88
+  out1[1] = fc::splat<V>(fc::damp(v2, v63));
+  v94 = fc::mul_add(t0[1], v63, v94);
+  // out1[0] = v2*v93
+  out1[0] = fc::splat<V>(fc::damp(v2, v65));
+  v94 = fc::mul_add(t0[0], v65, v94);
+  // out0[0] = t2_0*(t0_7*v70 + t0_6*v75 + t0_5*v77 + t0_4*v79 + t0_3*v84 + t0_2*v86 + t0_1*v88 + t0_0*v93)
+  out0[0] = fc::splat<V>(fc::damp(t2[0], v94));
 }
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
@@ -593,7 +561,7 @@ struct sgp_rms_2_backward {
     sgp_1<V>(c.u, x0, t1);
     sgp_8<V>(c.u, t2);
     T sums[4];
-    sgp_rms_2<V>(c.u, t1, t2, t0, x2, sums);
+    sgp_rms_2<V>(c.u, t1, t2, t0, x2, s0, s1, s2, s3, sums);
     if (!c.reduce(sums)) return;
     const T s4 = sums[0];
     const T s5 = sums[1];
@@ -618,11 +586,11 @@ template <class V>
 FC_INLINE void sgp_rms_6(const fc::Uniforms<typename V::Scalar> &u, const V *t0, typename V::Scalar (&sums)[2]) {
   using T = typename V::Scalar;
   const auto v1 = fc::gate(u.gate, T(0.0));
-  const auto v2 = (v1 * v1);
-  const auto v4 = (t0[0] * v2);
-  const auto v6 = (t0[1] * v2);
-  const auto v8 = (t0[2] * v2);
-  const auto v10 = (t0[3] * v2);
+  const auto v2 = fc::damp(v1, v1);
+  const auto v4 = fc::damp(v2, t0[0]);
+  const auto v6 = fc::damp(v2, t0[1]);
+  const auto v8 = fc::damp(v2, t0[2]);
+  const auto v10 = fc::damp(v2, t0[3]);
   // row sum 0 = v4*v4
   sums[0] = u.sum((v4 * v4));
   V v12 = (v6 * v6);
@@ -637,7 +605,7 @@ template <class V>
 FC_INLINE void sgp_rms_7(const fc::Uniforms<typename V::Scalar> &u, const V *t0, typename V::Scalar row0, typename V::Scalar row1, V (&out0)[4]) {
   using T = typename V::Scalar;
   const auto v1 = fc::gate(u.gate, T(0.0));
-  const auto v2 = (v1 * v1);
+  const auto v2 = fc::damp(v1, v1);
   const auto v13 = (row0 * u.inv_channels);
   const auto v15 = (v13 + u.eps);
   const auto v16 = fc::square_root(v15);
@@ -646,14 +614,14 @@ FC_INLINE void sgp_rms_7(const fc::Uniforms<typename V::Scalar> &u, const V *t0,
   const auto v21 = (u.eps + v20);
   const auto v22 = fc::square_root(v21);
   const auto v23 = fc::reciprocal_root(v21);
-  // out0[0] = t0_0*v2*v18
-  out0[0] = fc::splat<V>(((t0[0] * v2) * v18));
-  // out0[1] = t0_1*v2*v23
-  out0[1] = fc::splat<V>(((t0[1] * v2) * v23));
-  // out0[2] = t0_2*v2*v23
-  out0[2] = fc::splat<V>(((t0[2] * v2) * v23));
-  // out0[3] = t0_3*v2*v23
-  out0[3] = fc::splat<V>(((t0[3] * v2) * v23));
+  // out0[0] = v2*t0_0*v18
+  out0[0] = fc::splat<V>((fc::damp(v2, t0[0]) * v18));
+  // out0[1] = v2*t0_1*v23
+  out0[1] = fc::splat<V>((fc::damp(v2, t0[1]) * v23));
+  // out0[2] = v2*t0_2*v23
+  out0[2] = fc::splat<V>((fc::damp(v2, t0[2]) * v23));
+  // out0[3] = v2*t0_3*v23
+  out0[3] = fc::splat<V>((fc::damp(v2, t0[3]) * v23));
 }
 
 // o = grade_rms(weighted_product(w, gate(x), gate(y)))
@@ -685,25 +653,10 @@ struct sgp_rms_3_forward {
 
 // From cut 0, `grad_o` to 2 row sums: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 template <class V>
-FC_INLINE void sgp_rms_8(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *grad_o, typename V::Scalar (&sums)[2]) {
+FC_INLINE void sgp_rms_8(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar (&sums)[2]) {
   using T = typename V::Scalar;
   const auto v1 = fc::gate(u.gate, T(0.0));
-  const auto v2 = (v1 * v1);
-  V v12 = ((t0[3] * v2) * grad_o[3]);
-  v12 = fc::mul_add((t0[2] * v2), grad_o[2], v12);
-  v12 = fc::mul_add((t0[1] * v2), grad_o[1], v12);
-  // row sum 0 = t0_3*v2*grad_o_e23 + t0_2*v2*grad_o_e13 + t0_1*v2*grad_o_e12
-  sums[0] = u.sum(v12);
-  // row sum 1 = t0_0*v2*grad_o_1
-  sums[1] = u.sum(((t0[0] * v2) * grad_o[0]));
-}
-
-// From cut 0, `grad_o` to cut 1: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
-template <class V>
-FC_INLINE void sgp_rms_9(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, V (&out0)[4]) {
-  using T = typename V::Scalar;
-  const auto v1 = fc::gate(u.gate, T(0.0));
-  const auto v2 = (v1 * v1);
+  const auto v2 = fc::damp(v1, v1);
   const auto v13 = (row0 * u.inv_channels);
   const auto v15 = (v13 + u.eps);
   const auto v16 = fc::square_root(v15);
@@ -712,34 +665,49 @@ FC_INLINE void sgp_rms_9(const fc::Uniforms<typename V::Scalar> &u, const V *t0,
   const auto v21 = (u.eps + v20);
   const auto v22 = fc::square_root(v21);
   const auto v23 = fc::reciprocal_root(v21);
-  const auto v32 = (v23 * v23);
-  const auto v33 = (v23 * v32);
-  const auto v35 = (T(0.5) * v33);
-  const auto v37 = (v35 * row2);
-  const auto v38 = (u.inv_channels * v37);
-  const auto v40 = (v38 * T(2.0));
-  const auto v47 = (v18 * v18);
-  const auto v48 = (v18 * v47);
-  const auto v49 = (T(0.5) * v48);
-  const auto v51 = (v49 * row3);
-  const auto v52 = (u.inv_channels * v51);
-  const auto v53 = (T(2.0) * v52);
-  V v25 = (v23 * grad_o[3]);
-  V v27 = (v23 * grad_o[2]);
-  V v29 = (v23 * grad_o[1]);
-  V v31 = (v18 * grad_o[0]);
-  v25 = fc::neg_mul_add((t0[3] * v2), v40, v25);
-  v27 = fc::neg_mul_add((t0[2] * v2), v40, v27);
-  v29 = fc::neg_mul_add((t0[1] * v2), v40, v29);
-  v31 = fc::neg_mul_add((t0[0] * v2), v53, v31);
-  // out0[3] = v2*(v23*grad_o_e23 - t0_3*v2*v40)
-  out0[3] = fc::splat<V>((v2 * v25));
-  // out0[2] = v2*(v23*grad_o_e13 - t0_2*v2*v40)
-  out0[2] = fc::splat<V>((v2 * v27));
-  // out0[1] = v2*(v23*grad_o_e12 - t0_1*v2*v40)
-  out0[1] = fc::splat<V>((v2 * v29));
-  // out0[0] = v2*(v18*grad_o_1 - t0_0*v2*v53)
-  out0[0] = fc::splat<V>((v2 * v31));
+  V v29 = ((fc::damp(v2, t0[3]) * v23) * grad_o[3]);
+  v29 = fc::mul_add((fc::damp(v2, t0[2]) * v23), grad_o[2], v29);
+  v29 = fc::mul_add((fc::damp(v2, t0[1]) * v23), grad_o[1], v29);
+  // row sum 0 = v2*t0_3*v23*grad_o_e23 + v2*t0_2*v23*grad_o_e13 + v2*t0_1*v23*grad_o_e12
+  sums[0] = u.sum(v29);
+  // row sum 1 = v2*t0_0*v18*grad_o_1
+  sums[1] = u.sum(((fc::damp(v2, t0[0]) * v18) * grad_o[0]));
+}
+
+// From cut 0, `grad_o` to cut 1: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+template <class V>
+FC_INLINE void sgp_rms_9(const fc::Uniforms<typename V::Scalar> &u, const V *t0, const V *grad_o, typename V::Scalar row0, typename V::Scalar row1, typename V::Scalar row2, typename V::Scalar row3, V (&out0)[4]) {
+  using T = typename V::Scalar;
+  const auto v1 = fc::gate(u.gate, T(0.0));
+  const auto v2 = fc::damp(v1, v1);
+  const auto v13 = (row0 * u.inv_channels);
+  const auto v15 = (v13 + u.eps);
+  const auto v16 = fc::square_root(v15);
+  const auto v18 = fc::reciprocal_root(v15);
+  const auto v20 = (u.inv_channels * row1);
+  const auto v21 = (u.eps + v20);
+  const auto v22 = fc::square_root(v21);
+  const auto v23 = fc::reciprocal_root(v21);
+  const auto v36 = (u.inv_channels * v23);
+  const auto v38 = (row2 * v36);
+  const auto v45 = (u.inv_channels * v18);
+  const auto v47 = (row3 * v45);
+  V v29 = (v23 * grad_o[3]);
+  V v31 = (v23 * grad_o[2]);
+  V v33 = (v23 * grad_o[1]);
+  V v35 = (v18 * grad_o[0]);
+  v29 = fc::neg_mul_add((fc::damp(v2, t0[3]) * v23), v38, v29);
+  v31 = fc::neg_mul_add((fc::damp(v2, t0[2]) * v23), v38, v31);
+  v33 = fc::neg_mul_add((fc::damp(v2, t0[1]) * v23), v38, v33);
+  v35 = fc::neg_mul_add((fc::damp(v2, t0[0]) * v18), v47, v35);
+  // out0[3] = v2*(v23*grad_o_e23 - v2*t0_3*v23*v38)
+  out0[3] = fc::splat<V>(fc::damp(v2, v29));
+  // out0[2] = v2*(v23*grad_o_e13 - v2*t0_2*v23*v38)
+  out0[2] = fc::splat<V>(fc::damp(v2, v31));
+  // out0[1] = v2*(v23*grad_o_e12 - v2*t0_1*v23*v38)
+  out0[1] = fc::splat<V>(fc::damp(v2, v33));
+  // out0[0] = v2*(v18*grad_o_1 - v2*t0_0*v18*v47)
+  out0[0] = fc::splat<V>(fc::damp(v2, v35));
 }
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
@@ -763,7 +731,7 @@ struct sgp_rms_3_backward {
     V t1[4];
     sgp_15<V>(c.u, x0, x1, c.template param<0>(), t0);
     T sums[2];
-    sgp_rms_8<V>(c.u, t0, x2, sums);
+    sgp_rms_8<V>(c.u, t0, x2, s0, s1, sums);
     if (!c.reduce(sums)) return;
     const T s2 = sums[0];
     const T s3 = sums[1];

@@ -13,23 +13,23 @@ namespace cl300 {
 template <class V>
 FC_INLINE void steerable_product_first_order_0(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *t0, const V *l, V (&out0)[8]) {
   using T = typename V::Scalar;
-  const auto v2 = (t1[0] * t2[0]);
-  // out0[0] = 0.7071067811865476*(t0_0*v2 + l_1)
-  out0[0] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[0], v2, l[0])));
-  // out0[1] = 0.7071067811865476*(t0_1*v2 + l_e1)
-  out0[1] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[1], v2, l[1])));
-  // out0[2] = 0.7071067811865476*(t0_2*v2 + l_e2)
-  out0[2] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[2], v2, l[2])));
-  // out0[3] = 0.7071067811865476*(t0_3*v2 + l_e3)
-  out0[3] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[3], v2, l[3])));
-  // out0[4] = 0.7071067811865476*(t0_4*v2 + l_e12)
-  out0[4] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[4], v2, l[4])));
-  // out0[5] = 0.7071067811865476*(t0_5*v2 + l_e13)
-  out0[5] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[5], v2, l[5])));
-  // out0[6] = 0.7071067811865476*(t0_6*v2 + l_e23)
-  out0[6] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[6], v2, l[6])));
-  // out0[7] = 0.7071067811865476*(t0_7*v2 + l_e123)
-  out0[7] = fc::splat<V>((T(0.7071067811865476) * fc::mul_add(t0[7], v2, l[7])));
+  const auto v2 = fc::damp(t1[0], t2[0]);
+  // out0[0] = 0.7071067811865476*(v2*t0_0 + l_1)
+  out0[0] = fc::splat<V>((T(0.7071067811865476) * (fc::damp(v2, t0[0]) + l[0])));
+  // out0[1] = 0.7071067811865476*(v2*t0_1 + l_e1)
+  out0[1] = fc::splat<V>((T(0.7071067811865476) * (fc::damp(v2, t0[1]) + l[1])));
+  // out0[2] = 0.7071067811865476*(v2*t0_2 + l_e2)
+  out0[2] = fc::splat<V>((T(0.7071067811865476) * (fc::damp(v2, t0[2]) + l[2])));
+  // out0[3] = 0.7071067811865476*(v2*t0_3 + l_e3)
+  out0[3] = fc::splat<V>((T(0.7071067811865476) * (fc::damp(v2, t0[3]) + l[3])));
+  // out0[4] = 0.7071067811865476*(v2*t0_4 + l_e12)
+  out0[4] = fc::splat<V>((T(0.7071067811865476) * (fc::damp(v2, t0[4]) + l[4])));
+  // out0[5] = 0.7071067811865476*(v2*t0_5 + l_e13)
+  out0[5] = fc::splat<V>((T(0.7071067811865476) * (fc::damp(v2, t0[5]) + l[5])));
+  // out0[6] = 0.7071067811865476*(v2*t0_6 + l_e23)
+  out0[6] = fc::splat<V>((T(0.7071067811865476) * (fc::damp(v2, t0[6]) + l[6])));
+  // out0[7] = 0.7071067811865476*(v2*t0_7 + l_e123)
+  out0[7] = fc::splat<V>((T(0.7071067811865476) * (fc::damp(v2, t0[7]) + l[7])));
 }
 
 // o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2)
@@ -85,7 +85,7 @@ FC_INLINE void steerable_product_first_order_1(const fc::Uniforms<typename V::Sc
 template <class V>
 FC_INLINE void steerable_product_first_order_2(const fc::Uniforms<typename V::Scalar> &u, const V *t1, const V *t2, const V *grad_o, const V *t0, V (&out0)[1], V (&out1)[1], V (&out2)[8]) {
   using T = typename V::Scalar;
-  const auto v2 = (t1[0] * t2[0]);
+  const auto v2 = fc::damp(t1[0], t2[0]);
   const auto v5 = (T(0.7071067811865476) * grad_o[7]);
   const auto v7 = (T(0.7071067811865476) * grad_o[6]);
   const auto v9 = (T(0.7071067811865476) * grad_o[5]);
@@ -94,34 +94,34 @@ FC_INLINE void steerable_product_first_order_2(const fc::Uniforms<typename V::Sc
   const auto v15 = (T(0.7071067811865476) * grad_o[2]);
   const auto v17 = (T(0.7071067811865476) * grad_o[1]);
   const auto v19 = (T(0.7071067811865476) * grad_o[0]);
+  V v21 = (t0[7] * v5);
   // out2[7] = v2*v5
-  out2[7] = fc::splat<V>((v2 * v5));
-  V v22 = (t0[7] * v5);
+  out2[7] = fc::splat<V>(fc::damp(v2, v5));
   // out2[6] = v2*v7
-  out2[6] = fc::splat<V>((v2 * v7));
-  v22 = fc::mul_add(t0[6], v7, v22);
+  out2[6] = fc::splat<V>(fc::damp(v2, v7));
+  v21 = fc::mul_add(t0[6], v7, v21);
   // out2[5] = v2*v9
-  out2[5] = fc::splat<V>((v2 * v9));
-  v22 = fc::mul_add(t0[5], v9, v22);
+  out2[5] = fc::splat<V>(fc::damp(v2, v9));
+  v21 = fc::mul_add(t0[5], v9, v21);
   // out2[4] = v2*v11
-  out2[4] = fc::splat<V>((v2 * v11));
-  v22 = fc::mul_add(t0[4], v11, v22);
+  out2[4] = fc::splat<V>(fc::damp(v2, v11));
+  v21 = fc::mul_add(t0[4], v11, v21);
   // out2[3] = v2*v13
-  out2[3] = fc::splat<V>((v2 * v13));
-  v22 = fc::mul_add(t0[3], v13, v22);
+  out2[3] = fc::splat<V>(fc::damp(v2, v13));
+  v21 = fc::mul_add(t0[3], v13, v21);
   // out2[2] = v2*v15
-  out2[2] = fc::splat<V>((v2 * v15));
-  v22 = fc::mul_add(t0[2], v15, v22);
+  out2[2] = fc::splat<V>(fc::damp(v2, v15));
+  v21 = fc::mul_add(t0[2], v15, v21);
   // out2[1] = v2*v17
-  out2[1] = fc::splat<V>((v2 * v17));
-  v22 = fc::mul_add(t0[1], v17, v22);
+  out2[1] = fc::splat<V>(fc::damp(v2, v17));
+  v21 = fc::mul_add(t0[1], v17, v21);
   // out2[0] = v2*v19
-  out2[0] = fc::splat<V>((v2 * v19));
-  v22 = fc::mul_add(t0[0], v19, v22);
+  out2[0] = fc::splat<V>(fc::damp(v2, v19));
+  v21 = fc::mul_add(t0[0], v19, v21);
   // out1[0] = t2_0*v50
-  out1[0] = fc::splat<V>((t2[0] * v22));
+  out1[0] = fc::splat<V>(fc::damp(t2[0], v21));
   // out0[0] = t1_0*v50
-  out0[0] = fc::splat<V>((t1[0] * v22));
+  out0[0] = fc::splat<V>(fc::damp(t1[0], v21));
 }
 
 // adjoint of o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2)

@@ -115,11 +115,11 @@ FC_INLINE void gate_1(const fc::Uniforms<typename V::Scalar> &u, const V *x, con
   // out0[1] = v1*grad_o_e0
   out0[1] = fc::splat<V>((v1 * grad_o[1]));
   v5 = fc::mul_add(x[1], grad_o[1], v5);
-  V v77 = (v1 * grad_o[0]);
   v5 = fc::mul_add(x[0], grad_o[0], v5);
-  v77 = fc::mul_add(v5, v80, v77);
-  // out0[0] = v1*grad_o_1 + (x_e0123*grad_o_e0123 + x_e123*grad_o_e123 + x_e023*grad_o_e023 + x_e013*grad_o_e013 + x_e012*grad_o_e012 + x_e23*grad_o_e23 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e03*grad_o_e03 + x_e02*grad_o_e02 + x_e01*grad_o_e01 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_e0*grad_o_e0 + x_1*grad_o_1)*gate'(x_1)
-  out0[0] = fc::splat<V>(v77);
+  V v81 = fc::damp(v80, v5);
+  v81 = fc::mul_add(v1, grad_o[0], v81);
+  // out0[0] = v1*grad_o_1 + gate'(x_1)*(x_e0123*grad_o_e0123 + x_e123*grad_o_e123 + x_e023*grad_o_e023 + x_e013*grad_o_e013 + x_e012*grad_o_e012 + x_e23*grad_o_e23 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e03*grad_o_e03 + x_e02*grad_o_e02 + x_e01*grad_o_e01 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_e0*grad_o_e0 + x_1*grad_o_1)
+  out0[0] = fc::splat<V>(v81);
 }
 
 // adjoint of o = gate(x_1) x

@@ -2,6 +2,7 @@
 //
 // Kernels (layers_f32) in Cl(3,0,1). Basis order: 1, e0, e1, e2, e3, e01, e02, e03, e12, e13, e23, e012, e013, e023, e123, e0123.
 // Sign of `e_a e_b`: (-1)^swaps times the squares of the shared vectors.
+#include "grade_invariant.cuh"
 #include "grade_norm.cuh"
 #include "grade_rms.cuh"
 #include "mv_layer_norm.cuh"
@@ -14,6 +15,8 @@ namespace fc {
 static const fc_kernel kernels[] = {
     FC_ROWS(cl301, grade_rms, 0x1f, 0x1f, 0, grade_rms_forward, float, 4, 256, 0),
     FC_ROWS(cl301, grade_rms, 0x1f, 0x1f, 1, grade_rms_backward, float, 2, 256, 0),
+    FC_ROWS(cl301, grade_invariant, 0x1f, 0x1f, 0, grade_invariant_forward, float, 4, 256, 0),
+    FC_ROWS(cl301, grade_invariant, 0x1f, 0x1f, 1, grade_invariant_backward, float, 2, 256, 0),
     FC_ROWS(cl301, grade_norm, 0x1f, 0x1f, 0, grade_norm_forward, float, 4, 256, 0),
     FC_ROWS(cl301, grade_norm, 0x1f, 0x1f, 1, grade_norm_backward, float, 2, 256, 0),
     FC_ROWS(cl301, mv_silu_mag2, 0x1f, 0x1f, 0, mv_silu_mag2_forward, float, 4, 256, 0),
@@ -25,6 +28,6 @@ static const fc_kernel kernels[] = {
 };
 
 extern const Table cl301_layers_f32;
-const Table cl301_layers_f32 = {kernels, 10};
+const Table cl301_layers_f32 = {kernels, 12};
 
 }  // namespace fc

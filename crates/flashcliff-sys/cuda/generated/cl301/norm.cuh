@@ -21,8 +21,8 @@ FC_INLINE void norm_0(const fc::Uniforms<typename V::Scalar> &u, const V *x, V (
   v3 = fc::mul_add(x[0], x[0], v3);
   V v21 = (v11 + v3);
   v21 = fc::mul_add(x[14], x[14], v21);
-  // out0[0] = sqrt(sqrt(v22*v22 + 0.0000000000000001))
-  out0[0] = fc::splat<V>(fc::square_root(fc::square_root(fc::mul_add(v21, v21, T(1e-16)))));
+  // out0[0] = sqrt(hypot(x_e123*x_e123 + x_e23*x_e23 + x_e12*x_e12 + x_e13*x_e13 + x_1*x_1 + x_e3*x_e3 + x_e1*x_e1 + x_e2*x_e2, 0.00000001))
+  out0[0] = fc::splat<V>(fc::square_root(fc::hypotenuse(v21, T(1e-8))));
 }
 
 // o = (q(x)^2 + 1e-16)^(1/4)
@@ -71,24 +71,24 @@ FC_INLINE void norm_1(const fc::Uniforms<typename V::Scalar> &u, const V *x, con
   v3 = fc::mul_add(x[0], x[0], v3);
   V v21 = (v11 + v3);
   v21 = fc::mul_add(x[14], x[14], v21);
-  const auto v26 = fc::square_root(fc::mul_add(v21, v21, T(1e-16)));
-  const auto v37 = (T(2.0) * (v21 * (((grad_o[0] * fc::divide(T(0.5), fc::square_root(v26))) * fc::divide(T(0.5), v26)) * T(2.0))));
-  // out0[14] = x_e123*v37
-  out0[14] = fc::splat<V>((x[14] * v37));
-  // out0[10] = x_e23*v37
-  out0[10] = fc::splat<V>((x[10] * v37));
-  // out0[9] = x_e13*v37
-  out0[9] = fc::splat<V>((x[9] * v37));
-  // out0[8] = x_e12*v37
-  out0[8] = fc::splat<V>((x[8] * v37));
-  // out0[4] = x_e3*v37
-  out0[4] = fc::splat<V>((x[4] * v37));
-  // out0[3] = x_e2*v37
-  out0[3] = fc::splat<V>((x[3] * v37));
-  // out0[2] = x_e1*v37
-  out0[2] = fc::splat<V>((x[2] * v37));
-  // out0[0] = x_1*v37
-  out0[0] = fc::splat<V>((x[0] * v37));
+  const auto v24 = fc::hypotenuse(v21, T(1e-8));
+  const auto v33 = (((grad_o[0] * fc::divide(T(0.5), fc::square_root(v24))) * fc::divide(v21, v24)) * T(2.0));
+  // out0[14] = x_e123*v33
+  out0[14] = fc::splat<V>((x[14] * v33));
+  // out0[10] = x_e23*v33
+  out0[10] = fc::splat<V>((x[10] * v33));
+  // out0[9] = x_e13*v33
+  out0[9] = fc::splat<V>((x[9] * v33));
+  // out0[8] = x_e12*v33
+  out0[8] = fc::splat<V>((x[8] * v33));
+  // out0[4] = x_e3*v33
+  out0[4] = fc::splat<V>((x[4] * v33));
+  // out0[3] = x_e2*v33
+  out0[3] = fc::splat<V>((x[3] * v33));
+  // out0[2] = x_e1*v33
+  out0[2] = fc::splat<V>((x[2] * v33));
+  // out0[0] = x_1*v33
+  out0[0] = fc::splat<V>((x[0] * v33));
 }
 
 // adjoint of o = (q(x)^2 + 1e-16)^(1/4)

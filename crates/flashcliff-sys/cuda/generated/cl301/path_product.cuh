@@ -13,7 +13,7 @@ template <class V>
 FC_INLINE void path_product_0(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[1]) {
   using T = typename V::Scalar;
   // out0[0] = f_1*x_1*y_1
-  out0[0] = fc::splat<V>((f[0] * (x[0] * y[0])));
+  out0[0] = fc::splat<V>(fc::damp(f[0], (x[0] * y[0])));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_0 <y>_1>_1.
@@ -21,13 +21,13 @@ template <class V>
 FC_INLINE void path_product_1(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[4]) {
   using T = typename V::Scalar;
   // out0[0] = f_1*x_1*y_e0
-  out0[0] = fc::splat<V>((f[0] * (x[0] * y[0])));
+  out0[0] = fc::splat<V>(fc::damp(f[0], (x[0] * y[0])));
   // out0[1] = f_1*x_1*y_e1
-  out0[1] = fc::splat<V>((f[0] * (x[0] * y[1])));
+  out0[1] = fc::splat<V>(fc::damp(f[0], (x[0] * y[1])));
   // out0[2] = f_1*x_1*y_e2
-  out0[2] = fc::splat<V>((f[0] * (x[0] * y[2])));
+  out0[2] = fc::splat<V>(fc::damp(f[0], (x[0] * y[2])));
   // out0[3] = f_1*x_1*y_e3
-  out0[3] = fc::splat<V>((f[0] * (x[0] * y[3])));
+  out0[3] = fc::splat<V>(fc::damp(f[0], (x[0] * y[3])));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_0 <y>_2>_2.
@@ -35,17 +35,17 @@ template <class V>
 FC_INLINE void path_product_2(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[6]) {
   using T = typename V::Scalar;
   // out0[0] = f_1*x_1*y_e01
-  out0[0] = fc::splat<V>((f[0] * (x[0] * y[0])));
+  out0[0] = fc::splat<V>(fc::damp(f[0], (x[0] * y[0])));
   // out0[1] = f_1*x_1*y_e02
-  out0[1] = fc::splat<V>((f[0] * (x[0] * y[1])));
+  out0[1] = fc::splat<V>(fc::damp(f[0], (x[0] * y[1])));
   // out0[2] = f_1*x_1*y_e03
-  out0[2] = fc::splat<V>((f[0] * (x[0] * y[2])));
+  out0[2] = fc::splat<V>(fc::damp(f[0], (x[0] * y[2])));
   // out0[3] = f_1*x_1*y_e12
-  out0[3] = fc::splat<V>((f[0] * (x[0] * y[3])));
+  out0[3] = fc::splat<V>(fc::damp(f[0], (x[0] * y[3])));
   // out0[4] = f_1*x_1*y_e13
-  out0[4] = fc::splat<V>((f[0] * (x[0] * y[4])));
+  out0[4] = fc::splat<V>(fc::damp(f[0], (x[0] * y[4])));
   // out0[5] = f_1*x_1*y_e23
-  out0[5] = fc::splat<V>((f[0] * (x[0] * y[5])));
+  out0[5] = fc::splat<V>(fc::damp(f[0], (x[0] * y[5])));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_1>_0.
@@ -56,7 +56,7 @@ FC_INLINE void path_product_3(const fc::Uniforms<typename V::Scalar> &u, const V
   v2 = fc::mul_add(x[2], y[2], v2);
   v2 = fc::mul_add(x[3], y[3], v2);
   // out0[0] = f_1*(x_e3*y_e3 + x_e1*y_e1 + x_e2*y_e2)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_0>_1.
@@ -64,13 +64,13 @@ template <class V>
 FC_INLINE void path_product_4(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[4]) {
   using T = typename V::Scalar;
   // out0[0] = f_1*x_e0*y_1
-  out0[0] = fc::splat<V>((f[0] * (x[0] * y[0])));
+  out0[0] = fc::splat<V>(fc::damp(f[0], (x[0] * y[0])));
   // out0[1] = f_1*x_e1*y_1
-  out0[1] = fc::splat<V>((f[0] * (x[1] * y[0])));
+  out0[1] = fc::splat<V>(fc::damp(f[0], (x[1] * y[0])));
   // out0[2] = f_1*x_e2*y_1
-  out0[2] = fc::splat<V>((f[0] * (x[2] * y[0])));
+  out0[2] = fc::splat<V>(fc::damp(f[0], (x[2] * y[0])));
   // out0[3] = f_1*x_e3*y_1
-  out0[3] = fc::splat<V>((f[0] * (x[3] * y[0])));
+  out0[3] = fc::splat<V>(fc::damp(f[0], (x[3] * y[0])));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_2>_1.
@@ -87,13 +87,13 @@ FC_INLINE void path_product_5(const fc::Uniforms<typename V::Scalar> &u, const V
   V v20 = (x[1] * y[4]);
   v20 = fc::mul_add(x[2], y[5], v20);
   // out0[0] = -(f_1*(x_e3*y_e03 + x_e1*y_e01 + x_e2*y_e02))
-  out0[0] = fc::splat<V>((-(f[0] * v2)));
+  out0[0] = fc::splat<V>((-fc::damp(f[0], v2)));
   // out0[1] = -(f_1*(x_e2*y_e12 + x_e3*y_e13))
-  out0[1] = fc::splat<V>((-(f[0] * v12)));
+  out0[1] = fc::splat<V>((-fc::damp(f[0], v12)));
   // out0[2] = f_1*(x_e1*y_e12 - x_e3*y_e23)
-  out0[2] = fc::splat<V>((f[0] * v16));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v16));
   // out0[3] = f_1*(x_e1*y_e13 + x_e2*y_e23)
-  out0[3] = fc::splat<V>((f[0] * v20));
+  out0[3] = fc::splat<V>(fc::damp(f[0], v20));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_1>_2.
@@ -113,17 +113,17 @@ FC_INLINE void path_product_6(const fc::Uniforms<typename V::Scalar> &u, const V
   V v23 = (x[2] * y[3]);
   v23 = fc::neg_mul_add(x[3], y[2], v23);
   // out0[0] = f_1*(x_e0*y_e1 - x_e1*y_e0)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
   // out0[1] = f_1*(x_e0*y_e2 - x_e2*y_e0)
-  out0[1] = fc::splat<V>((f[0] * v8));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v8));
   // out0[2] = f_1*(x_e0*y_e3 - x_e3*y_e0)
-  out0[2] = fc::splat<V>((f[0] * v13));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v13));
   // out0[3] = f_1*(x_e1*y_e2 - x_e2*y_e1)
-  out0[3] = fc::splat<V>((f[0] * v17));
+  out0[3] = fc::splat<V>(fc::damp(f[0], v17));
   // out0[4] = f_1*(x_e1*y_e3 - x_e3*y_e1)
-  out0[4] = fc::splat<V>((f[0] * v20));
+  out0[4] = fc::splat<V>(fc::damp(f[0], v20));
   // out0[5] = f_1*(x_e2*y_e3 - x_e3*y_e2)
-  out0[5] = fc::splat<V>((f[0] * v23));
+  out0[5] = fc::splat<V>(fc::damp(f[0], v23));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_3>_2.
@@ -137,17 +137,17 @@ FC_INLINE void path_product_7(const fc::Uniforms<typename V::Scalar> &u, const V
   V v12 = (x[1] * y[1]);
   v12 = fc::mul_add(x[2], y[2], v12);
   // out0[0] = f_1*(x_e2*y_e012 + x_e3*y_e013)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
   // out0[1] = f_1*(x_e3*y_e023 - x_e1*y_e012)
-  out0[1] = fc::splat<V>((f[0] * v10));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v10));
   // out0[2] = -(f_1*(x_e1*y_e013 + x_e2*y_e023))
-  out0[2] = fc::splat<V>((-(f[0] * v12)));
+  out0[2] = fc::splat<V>((-fc::damp(f[0], v12)));
   // out0[3] = f_1*x_e3*y_e123
-  out0[3] = fc::splat<V>((f[0] * (x[3] * y[3])));
+  out0[3] = fc::splat<V>(fc::damp(f[0], (x[3] * y[3])));
   // out0[4] = -f_1*x_e2*y_e123
-  out0[4] = fc::splat<V>((-(f[0] * (x[2] * y[3]))));
+  out0[4] = fc::splat<V>((-fc::damp(f[0], (x[2] * y[3]))));
   // out0[5] = f_1*x_e1*y_e123
-  out0[5] = fc::splat<V>((f[0] * (x[1] * y[3])));
+  out0[5] = fc::splat<V>(fc::damp(f[0], (x[1] * y[3])));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_2>_3.
@@ -167,13 +167,13 @@ FC_INLINE void path_product_8(const fc::Uniforms<typename V::Scalar> &u, const V
   v25 = fc::neg_mul_add(x[2], y[4], v25);
   v25 = fc::mul_add(x[3], y[3], v25);
   // out0[0] = f_1*(x_e2*y_e01 + x_e0*y_e12 - x_e1*y_e02)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
   // out0[1] = f_1*(x_e3*y_e01 + x_e0*y_e13 - x_e1*y_e03)
-  out0[1] = fc::splat<V>((f[0] * v12));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v12));
   // out0[2] = f_1*(x_e3*y_e02 + x_e0*y_e23 - x_e2*y_e03)
-  out0[2] = fc::splat<V>((f[0] * v20));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v20));
   // out0[3] = f_1*(x_e3*y_e12 + x_e1*y_e23 - x_e2*y_e13)
-  out0[3] = fc::splat<V>((f[0] * v25));
+  out0[3] = fc::splat<V>(fc::damp(f[0], v25));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_4>_3.
@@ -183,11 +183,11 @@ FC_INLINE void path_product_9(const fc::Uniforms<typename V::Scalar> &u, const V
   // out0[3] = 0
   out0[3] = fc::splat<V>(T(0.0));
   // out0[0] = -f_1*x_e3*y_e0123
-  out0[0] = fc::splat<V>((-(f[0] * (x[3] * y[0]))));
+  out0[0] = fc::splat<V>((-fc::damp(f[0], (x[3] * y[0]))));
   // out0[1] = f_1*x_e2*y_e0123
-  out0[1] = fc::splat<V>((f[0] * (x[2] * y[0])));
+  out0[1] = fc::splat<V>(fc::damp(f[0], (x[2] * y[0])));
   // out0[2] = -f_1*x_e1*y_e0123
-  out0[2] = fc::splat<V>((-(f[0] * (x[1] * y[0]))));
+  out0[2] = fc::splat<V>((-fc::damp(f[0], (x[1] * y[0]))));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_3>_4.
@@ -199,7 +199,7 @@ FC_INLINE void path_product_10(const fc::Uniforms<typename V::Scalar> &u, const 
   v2 = fc::mul_add(x[2], y[1], v2);
   v2 = fc::neg_mul_add(x[3], y[0], v2);
   // out0[0] = f_1*(x_e2*y_e013 + x_e0*y_e123 - x_e1*y_e023 - x_e3*y_e012)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_2>_0.
@@ -210,7 +210,7 @@ FC_INLINE void path_product_11(const fc::Uniforms<typename V::Scalar> &u, const 
   v2 = fc::mul_add(x[4], y[4], v2);
   v2 = fc::mul_add(x[5], y[5], v2);
   // out0[0] = -(f_1*(x_e23*y_e23 + x_e12*y_e12 + x_e13*y_e13))
-  out0[0] = fc::splat<V>((-(f[0] * v2)));
+  out0[0] = fc::splat<V>((-fc::damp(f[0], v2)));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_1>_1.
@@ -227,13 +227,13 @@ FC_INLINE void path_product_12(const fc::Uniforms<typename V::Scalar> &u, const 
   V v20 = (x[4] * y[1]);
   v20 = fc::mul_add(x[5], y[2], v20);
   // out0[0] = f_1*(x_e03*y_e3 + x_e01*y_e1 + x_e02*y_e2)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
   // out0[1] = f_1*(x_e12*y_e2 + x_e13*y_e3)
-  out0[1] = fc::splat<V>((f[0] * v12));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v12));
   // out0[2] = f_1*(x_e23*y_e3 - x_e12*y_e1)
-  out0[2] = fc::splat<V>((f[0] * v18));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v18));
   // out0[3] = -(f_1*(x_e13*y_e1 + x_e23*y_e2))
-  out0[3] = fc::splat<V>((-(f[0] * v20)));
+  out0[3] = fc::splat<V>((-fc::damp(f[0], v20)));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_3>_1.
@@ -244,13 +244,13 @@ FC_INLINE void path_product_13(const fc::Uniforms<typename V::Scalar> &u, const 
   v2 = fc::mul_add(x[4], y[1], v2);
   v2 = fc::mul_add(x[5], y[2], v2);
   // out0[0] = -(f_1*(x_e23*y_e023 + x_e12*y_e012 + x_e13*y_e013))
-  out0[0] = fc::splat<V>((-(f[0] * v2)));
+  out0[0] = fc::splat<V>((-fc::damp(f[0], v2)));
   // out0[1] = -f_1*x_e23*y_e123
-  out0[1] = fc::splat<V>((-(f[0] * (x[5] * y[3]))));
+  out0[1] = fc::splat<V>((-fc::damp(f[0], (x[5] * y[3]))));
   // out0[2] = f_1*x_e13*y_e123
-  out0[2] = fc::splat<V>((f[0] * (x[4] * y[3])));
+  out0[2] = fc::splat<V>(fc::damp(f[0], (x[4] * y[3])));
   // out0[3] = -f_1*x_e12*y_e123
-  out0[3] = fc::splat<V>((-(f[0] * (x[3] * y[3]))));
+  out0[3] = fc::splat<V>((-fc::damp(f[0], (x[3] * y[3]))));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_0>_2.
@@ -258,17 +258,17 @@ template <class V>
 FC_INLINE void path_product_14(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[6]) {
   using T = typename V::Scalar;
   // out0[0] = f_1*x_e01*y_1
-  out0[0] = fc::splat<V>((f[0] * (x[0] * y[0])));
+  out0[0] = fc::splat<V>(fc::damp(f[0], (x[0] * y[0])));
   // out0[1] = f_1*x_e02*y_1
-  out0[1] = fc::splat<V>((f[0] * (x[1] * y[0])));
+  out0[1] = fc::splat<V>(fc::damp(f[0], (x[1] * y[0])));
   // out0[2] = f_1*x_e03*y_1
-  out0[2] = fc::splat<V>((f[0] * (x[2] * y[0])));
+  out0[2] = fc::splat<V>(fc::damp(f[0], (x[2] * y[0])));
   // out0[3] = f_1*x_e12*y_1
-  out0[3] = fc::splat<V>((f[0] * (x[3] * y[0])));
+  out0[3] = fc::splat<V>(fc::damp(f[0], (x[3] * y[0])));
   // out0[4] = f_1*x_e13*y_1
-  out0[4] = fc::splat<V>((f[0] * (x[4] * y[0])));
+  out0[4] = fc::splat<V>(fc::damp(f[0], (x[4] * y[0])));
   // out0[5] = f_1*x_e23*y_1
-  out0[5] = fc::splat<V>((f[0] * (x[5] * y[0])));
+  out0[5] = fc::splat<V>(fc::damp(f[0], (x[5] * y[0])));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_2>_2.
@@ -294,17 +294,17 @@ FC_INLINE void path_product_15(const fc::Uniforms<typename V::Scalar> &u, const 
   V v40 = (x[4] * y[3]);
   v40 = fc::neg_mul_add(x[3], y[4], v40);
   // out0[0] = f_1*(x_e13*y_e03 + x_e12*y_e02 - (x_e02*y_e12 + x_e03*y_e13))
-  out0[0] = fc::splat<V>((f[0] * v13));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v13));
   // out0[1] = f_1*(x_e23*y_e03 + x_e01*y_e12 - x_e03*y_e23 - x_e12*y_e01)
-  out0[1] = fc::splat<V>((f[0] * v16));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v16));
   // out0[2] = f_1*(x_e01*y_e13 + x_e02*y_e23 - x_e13*y_e01 - x_e23*y_e02)
-  out0[2] = fc::splat<V>((f[0] * v26));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v26));
   // out0[3] = f_1*(x_e23*y_e13 - x_e13*y_e23)
-  out0[3] = fc::splat<V>((f[0] * v34));
+  out0[3] = fc::splat<V>(fc::damp(f[0], v34));
   // out0[4] = f_1*(x_e12*y_e23 - x_e23*y_e12)
-  out0[4] = fc::splat<V>((f[0] * v36));
+  out0[4] = fc::splat<V>(fc::damp(f[0], v36));
   // out0[5] = f_1*(x_e13*y_e12 - x_e12*y_e13)
-  out0[5] = fc::splat<V>((f[0] * v40));
+  out0[5] = fc::splat<V>(fc::damp(f[0], v40));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_4>_2.
@@ -318,11 +318,11 @@ FC_INLINE void path_product_16(const fc::Uniforms<typename V::Scalar> &u, const 
   // out0[5] = 0
   out0[5] = fc::splat<V>(T(0.0));
   // out0[0] = -f_1*x_e23*y_e0123
-  out0[0] = fc::splat<V>((-(f[0] * (x[5] * y[0]))));
+  out0[0] = fc::splat<V>((-fc::damp(f[0], (x[5] * y[0]))));
   // out0[1] = f_1*x_e13*y_e0123
-  out0[1] = fc::splat<V>((f[0] * (x[4] * y[0])));
+  out0[1] = fc::splat<V>(fc::damp(f[0], (x[4] * y[0])));
   // out0[2] = -f_1*x_e12*y_e0123
-  out0[2] = fc::splat<V>((-(f[0] * (x[3] * y[0]))));
+  out0[2] = fc::splat<V>((-fc::damp(f[0], (x[3] * y[0]))));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_1>_3.
@@ -342,13 +342,13 @@ FC_INLINE void path_product_17(const fc::Uniforms<typename V::Scalar> &u, const 
   v25 = fc::neg_mul_add(x[4], y[2], v25);
   v25 = fc::mul_add(x[5], y[1], v25);
   // out0[0] = f_1*(x_e12*y_e0 + x_e01*y_e2 - x_e02*y_e1)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
   // out0[1] = f_1*(x_e13*y_e0 + x_e01*y_e3 - x_e03*y_e1)
-  out0[1] = fc::splat<V>((f[0] * v12));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v12));
   // out0[2] = f_1*(x_e23*y_e0 + x_e02*y_e3 - x_e03*y_e2)
-  out0[2] = fc::splat<V>((f[0] * v19));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v19));
   // out0[3] = f_1*(x_e23*y_e1 + x_e12*y_e3 - x_e13*y_e2)
-  out0[3] = fc::splat<V>((f[0] * v25));
+  out0[3] = fc::splat<V>(fc::damp(f[0], v25));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_3>_3.
@@ -367,11 +367,11 @@ FC_INLINE void path_product_18(const fc::Uniforms<typename V::Scalar> &u, const 
   v20 = fc::neg_mul_add(x[3], y[1], v20);
   v20 = fc::mul_add(x[4], y[0], v20);
   // out0[0] = f_1*(x_e23*y_e013 + x_e03*y_e123 - x_e13*y_e023)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
   // out0[1] = f_1*(x_e12*y_e023 - x_e02*y_e123 - x_e23*y_e012)
-  out0[1] = fc::splat<V>((f[0] * v14));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v14));
   // out0[2] = f_1*(x_e13*y_e012 + x_e01*y_e123 - x_e12*y_e013)
-  out0[2] = fc::splat<V>((f[0] * v20));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v20));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_2>_4.
@@ -385,7 +385,7 @@ FC_INLINE void path_product_19(const fc::Uniforms<typename V::Scalar> &u, const 
   v2 = fc::neg_mul_add(x[4], y[1], v2);
   v2 = fc::mul_add(x[5], y[0], v2);
   // out0[0] = f_1*(x_e23*y_e01 + x_e12*y_e03 + x_e03*y_e12 + x_e01*y_e23 - x_e02*y_e13 - x_e13*y_e02)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_3>_0.
@@ -393,7 +393,7 @@ template <class V>
 FC_INLINE void path_product_20(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[1]) {
   using T = typename V::Scalar;
   // out0[0] = -f_1*x_e123*y_e123
-  out0[0] = fc::splat<V>((-(f[0] * (x[3] * y[3]))));
+  out0[0] = fc::splat<V>((-fc::damp(f[0], (x[3] * y[3]))));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_2>_1.
@@ -404,13 +404,13 @@ FC_INLINE void path_product_21(const fc::Uniforms<typename V::Scalar> &u, const 
   v2 = fc::mul_add(x[1], y[4], v2);
   v2 = fc::mul_add(x[2], y[5], v2);
   // out0[0] = -(f_1*(x_e023*y_e23 + x_e012*y_e12 + x_e013*y_e13))
-  out0[0] = fc::splat<V>((-(f[0] * v2)));
+  out0[0] = fc::splat<V>((-fc::damp(f[0], v2)));
   // out0[1] = -f_1*x_e123*y_e23
-  out0[1] = fc::splat<V>((-(f[0] * (x[3] * y[5]))));
+  out0[1] = fc::splat<V>((-fc::damp(f[0], (x[3] * y[5]))));
   // out0[2] = f_1*x_e123*y_e13
-  out0[2] = fc::splat<V>((f[0] * (x[3] * y[4])));
+  out0[2] = fc::splat<V>(fc::damp(f[0], (x[3] * y[4])));
   // out0[3] = -f_1*x_e123*y_e12
-  out0[3] = fc::splat<V>((-(f[0] * (x[3] * y[3]))));
+  out0[3] = fc::splat<V>((-fc::damp(f[0], (x[3] * y[3]))));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_4>_1.
@@ -424,7 +424,7 @@ FC_INLINE void path_product_22(const fc::Uniforms<typename V::Scalar> &u, const 
   // out0[3] = 0
   out0[3] = fc::splat<V>(T(0.0));
   // out0[0] = f_1*x_e123*y_e0123
-  out0[0] = fc::splat<V>((f[0] * (x[3] * y[0])));
+  out0[0] = fc::splat<V>(fc::damp(f[0], (x[3] * y[0])));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_1>_2.
@@ -438,17 +438,17 @@ FC_INLINE void path_product_23(const fc::Uniforms<typename V::Scalar> &u, const 
   V v12 = (x[1] * y[1]);
   v12 = fc::mul_add(x[2], y[2], v12);
   // out0[0] = f_1*(x_e012*y_e2 + x_e013*y_e3)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
   // out0[1] = f_1*(x_e023*y_e3 - x_e012*y_e1)
-  out0[1] = fc::splat<V>((f[0] * v10));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v10));
   // out0[2] = -(f_1*(x_e013*y_e1 + x_e023*y_e2))
-  out0[2] = fc::splat<V>((-(f[0] * v12)));
+  out0[2] = fc::splat<V>((-fc::damp(f[0], v12)));
   // out0[3] = f_1*x_e123*y_e3
-  out0[3] = fc::splat<V>((f[0] * (x[3] * y[3])));
+  out0[3] = fc::splat<V>(fc::damp(f[0], (x[3] * y[3])));
   // out0[4] = -f_1*x_e123*y_e2
-  out0[4] = fc::splat<V>((-(f[0] * (x[3] * y[2]))));
+  out0[4] = fc::splat<V>((-fc::damp(f[0], (x[3] * y[2]))));
   // out0[5] = f_1*x_e123*y_e1
-  out0[5] = fc::splat<V>((f[0] * (x[3] * y[1])));
+  out0[5] = fc::splat<V>(fc::damp(f[0], (x[3] * y[1])));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_3>_2.
@@ -468,11 +468,11 @@ FC_INLINE void path_product_24(const fc::Uniforms<typename V::Scalar> &u, const 
   V v15 = (x[3] * y[0]);
   v15 = fc::neg_mul_add(x[0], y[3], v15);
   // out0[0] = f_1*(x_e123*y_e023 - x_e023*y_e123)
-  out0[0] = fc::splat<V>((f[0] * v5));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v5));
   // out0[1] = f_1*(x_e013*y_e123 - x_e123*y_e013)
-  out0[1] = fc::splat<V>((f[0] * v8));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v8));
   // out0[2] = f_1*(x_e123*y_e012 - x_e012*y_e123)
-  out0[2] = fc::splat<V>((f[0] * v15));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v15));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_2>_3.
@@ -491,11 +491,11 @@ FC_INLINE void path_product_25(const fc::Uniforms<typename V::Scalar> &u, const 
   v20 = fc::neg_mul_add(x[0], y[4], v20);
   v20 = fc::neg_mul_add(x[3], y[0], v20);
   // out0[0] = f_1*(x_e023*y_e13 - x_e013*y_e23 - x_e123*y_e03)
-  out0[0] = fc::splat<V>((f[0] * v5));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v5));
   // out0[1] = f_1*(x_e123*y_e02 + x_e012*y_e23 - x_e023*y_e12)
-  out0[1] = fc::splat<V>((f[0] * v12));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v12));
   // out0[2] = f_1*(x_e013*y_e12 - x_e012*y_e13 - x_e123*y_e01)
-  out0[2] = fc::splat<V>((f[0] * v20));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v20));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_4 <y>_3>_1.
@@ -509,7 +509,7 @@ FC_INLINE void path_product_26(const fc::Uniforms<typename V::Scalar> &u, const 
   // out0[3] = 0
   out0[3] = fc::splat<V>(T(0.0));
   // out0[0] = -f_1*x_e0123*y_e123
-  out0[0] = fc::splat<V>((-(f[0] * (x[0] * y[3]))));
+  out0[0] = fc::splat<V>((-fc::damp(f[0], (x[0] * y[3]))));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_4 <y>_2>_2.
@@ -523,11 +523,11 @@ FC_INLINE void path_product_27(const fc::Uniforms<typename V::Scalar> &u, const 
   // out0[5] = 0
   out0[5] = fc::splat<V>(T(0.0));
   // out0[0] = -f_1*x_e0123*y_e23
-  out0[0] = fc::splat<V>((-(f[0] * (x[0] * y[5]))));
+  out0[0] = fc::splat<V>((-fc::damp(f[0], (x[0] * y[5]))));
   // out0[1] = f_1*x_e0123*y_e13
-  out0[1] = fc::splat<V>((f[0] * (x[0] * y[4])));
+  out0[1] = fc::splat<V>(fc::damp(f[0], (x[0] * y[4])));
   // out0[2] = -f_1*x_e0123*y_e12
-  out0[2] = fc::splat<V>((-(f[0] * (x[0] * y[3]))));
+  out0[2] = fc::splat<V>((-fc::damp(f[0], (x[0] * y[3]))));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_4 <y>_1>_3.
@@ -537,11 +537,11 @@ FC_INLINE void path_product_28(const fc::Uniforms<typename V::Scalar> &u, const 
   // out0[3] = 0
   out0[3] = fc::splat<V>(T(0.0));
   // out0[0] = f_1*x_e0123*y_e3
-  out0[0] = fc::splat<V>((f[0] * (x[0] * y[3])));
+  out0[0] = fc::splat<V>(fc::damp(f[0], (x[0] * y[3])));
   // out0[1] = -f_1*x_e0123*y_e2
-  out0[1] = fc::splat<V>((-(f[0] * (x[0] * y[2]))));
+  out0[1] = fc::splat<V>((-fc::damp(f[0], (x[0] * y[2]))));
   // out0[2] = f_1*x_e0123*y_e1
-  out0[2] = fc::splat<V>((f[0] * (x[0] * y[1])));
+  out0[2] = fc::splat<V>(fc::damp(f[0], (x[0] * y[1])));
 }
 
 }  // namespace cl301

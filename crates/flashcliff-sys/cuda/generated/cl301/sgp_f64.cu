@@ -3,6 +3,7 @@
 // Kernels (sgp_f64) in Cl(3,0,1). Basis order: 1, e0, e1, e2, e3, e01, e02, e03, e12, e13, e23, e012, e013, e023, e123, e0123.
 // Sign of `e_a e_b`: (-1)^swaps times the squares of the shared vectors.
 #include "sgp.cuh"
+#include "sgp_invariant.cuh"
 #include "sgp_rms.cuh"
 #include "../../skeleton/table.cuh"
 
@@ -13,21 +14,29 @@ static const fc_kernel kernels[] = {
     FC_ROWS(cl301, sgp, 0x1f, 0x1f, 1, sgp_backward, double, 1, 256, 1),
     FC_ROWS(cl301, sgp_rms, 0x1f, 0x1f, 0, sgp_rms_forward, double, 1, 256, 0),
     FC_ROWS(cl301, sgp_rms, 0x1f, 0x1f, 1, sgp_rms_backward, double, 1, 256, 1),
+    FC_ROWS(cl301, sgp_invariant, 0x1f, 0x1f, 0, sgp_invariant_forward, double, 1, 256, 0),
+    FC_ROWS(cl301, sgp_invariant, 0x1f, 0x1f, 1, sgp_invariant_backward, double, 1, 256, 1),
     FC_ROWS(cl301, sgp, 0x2, 0x1f, 0, sgp_1_forward, double, 2, 256, 0),
     FC_ROWS(cl301, sgp, 0x2, 0x1f, 1, sgp_1_backward, double, 1, 256, 0),
     FC_ROWS(cl301, sgp_rms, 0x2, 0x1f, 0, sgp_rms_1_forward, double, 2, 256, 0),
     FC_ROWS(cl301, sgp_rms, 0x2, 0x1f, 1, sgp_rms_1_backward, double, 1, 256, 0),
+    FC_ROWS(cl301, sgp_invariant, 0x2, 0x1f, 0, sgp_invariant_1_forward, double, 2, 256, 0),
+    FC_ROWS(cl301, sgp_invariant, 0x2, 0x1f, 1, sgp_invariant_1_backward, double, 1, 256, 0),
     FC_ROWS(cl301, sgp, 0x1f, 0x2, 0, sgp_2_forward, double, 2, 256, 0),
     FC_ROWS(cl301, sgp, 0x1f, 0x2, 1, sgp_2_backward, double, 1, 256, 0),
     FC_ROWS(cl301, sgp_rms, 0x1f, 0x2, 0, sgp_rms_2_forward, double, 2, 256, 0),
     FC_ROWS(cl301, sgp_rms, 0x1f, 0x2, 1, sgp_rms_2_backward, double, 1, 256, 0),
+    FC_ROWS(cl301, sgp_invariant, 0x1f, 0x2, 0, sgp_invariant_2_forward, double, 2, 256, 0),
+    FC_ROWS(cl301, sgp_invariant, 0x1f, 0x2, 1, sgp_invariant_2_backward, double, 1, 256, 0),
     FC_ROWS(cl301, sgp, 0x2, 0x2, 0, sgp_3_forward, double, 2, 256, 0),
     FC_ROWS(cl301, sgp, 0x2, 0x2, 1, sgp_3_backward, double, 2, 256, 0),
     FC_ROWS(cl301, sgp_rms, 0x2, 0x2, 0, sgp_rms_3_forward, double, 2, 256, 0),
     FC_ROWS(cl301, sgp_rms, 0x2, 0x2, 1, sgp_rms_3_backward, double, 2, 256, 0),
+    FC_ROWS(cl301, sgp_invariant, 0x2, 0x2, 0, sgp_invariant_3_forward, double, 2, 256, 0),
+    FC_ROWS(cl301, sgp_invariant, 0x2, 0x2, 1, sgp_invariant_3_backward, double, 2, 256, 0),
 };
 
 extern const Table cl301_sgp_f64;
-const Table cl301_sgp_f64 = {kernels, 16};
+const Table cl301_sgp_f64 = {kernels, 24};
 
 }  // namespace fc

@@ -2,6 +2,7 @@
 //
 // Kernels (layers_f32) in Cl(4,1,0). Basis order: 1, e1, e2, e3, e4, e5, e12, e13, e14, e15, e23, e24, e25, e34, e35, e45, e123, e124, e125, e134, e135, e145, e234, e235, e245, e345, e1234, e1235, e1245, e1345, e2345, e12345.
 // Sign of `e_a e_b`: (-1)^swaps times the squares of the shared vectors.
+#include "grade_invariant.cuh"
 #include "grade_norm.cuh"
 #include "grade_rms.cuh"
 #include "mv_layer_norm.cuh"
@@ -14,6 +15,8 @@ namespace fc {
 static const fc_kernel kernels[] = {
     FC_ROWS(cl410, grade_rms, 0x3f, 0x3f, 0, grade_rms_forward, float, 2, 256, 0),
     FC_ROWS(cl410, grade_rms, 0x3f, 0x3f, 1, grade_rms_backward, float, 1, 256, 0),
+    FC_ROWS(cl410, grade_invariant, 0x3f, 0x3f, 0, grade_invariant_forward, float, 2, 256, 0),
+    FC_ROWS(cl410, grade_invariant, 0x3f, 0x3f, 1, grade_invariant_backward, float, 1, 256, 0),
     FC_ROWS(cl410, grade_norm, 0x3f, 0x3f, 0, grade_norm_forward, float, 2, 256, 0),
     FC_ROWS(cl410, grade_norm, 0x3f, 0x3f, 1, grade_norm_backward, float, 1, 256, 0),
     FC_ROWS(cl410, mv_silu_mag2, 0x3f, 0x3f, 0, mv_silu_mag2_forward, float, 2, 256, 0),
@@ -25,6 +28,6 @@ static const fc_kernel kernels[] = {
 };
 
 extern const Table cl410_layers_f32;
-const Table cl410_layers_f32 = {kernels, 10};
+const Table cl410_layers_f32 = {kernels, 12};
 
 }  // namespace fc

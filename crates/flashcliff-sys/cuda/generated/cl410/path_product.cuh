@@ -13,7 +13,7 @@ template <class V>
 FC_INLINE void path_product_0(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[1]) {
   using T = typename V::Scalar;
   // out0[0] = f_1*x_1*y_1
-  out0[0] = fc::splat<V>((f[0] * (x[0] * y[0])));
+  out0[0] = fc::splat<V>(fc::damp(f[0], (x[0] * y[0])));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_0 <y>_1>_1.
@@ -21,15 +21,15 @@ template <class V>
 FC_INLINE void path_product_1(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[5]) {
   using T = typename V::Scalar;
   // out0[0] = f_1*x_1*y_e1
-  out0[0] = fc::splat<V>((f[0] * (x[0] * y[0])));
+  out0[0] = fc::splat<V>(fc::damp(f[0], (x[0] * y[0])));
   // out0[1] = f_1*x_1*y_e2
-  out0[1] = fc::splat<V>((f[0] * (x[0] * y[1])));
+  out0[1] = fc::splat<V>(fc::damp(f[0], (x[0] * y[1])));
   // out0[2] = f_1*x_1*y_e3
-  out0[2] = fc::splat<V>((f[0] * (x[0] * y[2])));
+  out0[2] = fc::splat<V>(fc::damp(f[0], (x[0] * y[2])));
   // out0[3] = f_1*x_1*y_e4
-  out0[3] = fc::splat<V>((f[0] * (x[0] * y[3])));
+  out0[3] = fc::splat<V>(fc::damp(f[0], (x[0] * y[3])));
   // out0[4] = f_1*x_1*y_e5
-  out0[4] = fc::splat<V>((f[0] * (x[0] * y[4])));
+  out0[4] = fc::splat<V>(fc::damp(f[0], (x[0] * y[4])));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_0 <y>_2>_2.
@@ -37,25 +37,25 @@ template <class V>
 FC_INLINE void path_product_2(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[10]) {
   using T = typename V::Scalar;
   // out0[0] = f_1*x_1*y_e12
-  out0[0] = fc::splat<V>((f[0] * (x[0] * y[0])));
+  out0[0] = fc::splat<V>(fc::damp(f[0], (x[0] * y[0])));
   // out0[1] = f_1*x_1*y_e13
-  out0[1] = fc::splat<V>((f[0] * (x[0] * y[1])));
+  out0[1] = fc::splat<V>(fc::damp(f[0], (x[0] * y[1])));
   // out0[2] = f_1*x_1*y_e14
-  out0[2] = fc::splat<V>((f[0] * (x[0] * y[2])));
+  out0[2] = fc::splat<V>(fc::damp(f[0], (x[0] * y[2])));
   // out0[3] = f_1*x_1*y_e15
-  out0[3] = fc::splat<V>((f[0] * (x[0] * y[3])));
+  out0[3] = fc::splat<V>(fc::damp(f[0], (x[0] * y[3])));
   // out0[4] = f_1*x_1*y_e23
-  out0[4] = fc::splat<V>((f[0] * (x[0] * y[4])));
+  out0[4] = fc::splat<V>(fc::damp(f[0], (x[0] * y[4])));
   // out0[5] = f_1*x_1*y_e24
-  out0[5] = fc::splat<V>((f[0] * (x[0] * y[5])));
+  out0[5] = fc::splat<V>(fc::damp(f[0], (x[0] * y[5])));
   // out0[6] = f_1*x_1*y_e25
-  out0[6] = fc::splat<V>((f[0] * (x[0] * y[6])));
+  out0[6] = fc::splat<V>(fc::damp(f[0], (x[0] * y[6])));
   // out0[7] = f_1*x_1*y_e34
-  out0[7] = fc::splat<V>((f[0] * (x[0] * y[7])));
+  out0[7] = fc::splat<V>(fc::damp(f[0], (x[0] * y[7])));
   // out0[8] = f_1*x_1*y_e35
-  out0[8] = fc::splat<V>((f[0] * (x[0] * y[8])));
+  out0[8] = fc::splat<V>(fc::damp(f[0], (x[0] * y[8])));
   // out0[9] = f_1*x_1*y_e45
-  out0[9] = fc::splat<V>((f[0] * (x[0] * y[9])));
+  out0[9] = fc::splat<V>(fc::damp(f[0], (x[0] * y[9])));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_1>_0.
@@ -68,7 +68,7 @@ FC_INLINE void path_product_3(const fc::Uniforms<typename V::Scalar> &u, const V
   v2 = fc::mul_add(x[3], y[3], v2);
   v2 = fc::neg_mul_add(x[4], y[4], v2);
   // out0[0] = f_1*(x_e4*y_e4 + x_e3*y_e3 + x_e1*y_e1 + x_e2*y_e2 - x_e5*y_e5)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_0>_1.
@@ -76,15 +76,15 @@ template <class V>
 FC_INLINE void path_product_4(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[5]) {
   using T = typename V::Scalar;
   // out0[0] = f_1*x_e1*y_1
-  out0[0] = fc::splat<V>((f[0] * (x[0] * y[0])));
+  out0[0] = fc::splat<V>(fc::damp(f[0], (x[0] * y[0])));
   // out0[1] = f_1*x_e2*y_1
-  out0[1] = fc::splat<V>((f[0] * (x[1] * y[0])));
+  out0[1] = fc::splat<V>(fc::damp(f[0], (x[1] * y[0])));
   // out0[2] = f_1*x_e3*y_1
-  out0[2] = fc::splat<V>((f[0] * (x[2] * y[0])));
+  out0[2] = fc::splat<V>(fc::damp(f[0], (x[2] * y[0])));
   // out0[3] = f_1*x_e4*y_1
-  out0[3] = fc::splat<V>((f[0] * (x[3] * y[0])));
+  out0[3] = fc::splat<V>(fc::damp(f[0], (x[3] * y[0])));
   // out0[4] = f_1*x_e5*y_1
-  out0[4] = fc::splat<V>((f[0] * (x[4] * y[0])));
+  out0[4] = fc::splat<V>(fc::damp(f[0], (x[4] * y[0])));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_2>_1.
@@ -111,15 +111,15 @@ FC_INLINE void path_product_5(const fc::Uniforms<typename V::Scalar> &u, const V
   v43 = fc::mul_add(x[2], y[8], v43);
   v43 = fc::mul_add(x[3], y[9], v43);
   // out0[0] = f_1*(x_e5*y_e15 - (x_e4*y_e14 + x_e2*y_e12 + x_e3*y_e13))
-  out0[0] = fc::splat<V>((f[0] * fc::mul_sub(x[4], y[3], v2)));
+  out0[0] = fc::splat<V>(fc::damp(f[0], fc::mul_sub(x[4], y[3], v2)));
   // out0[1] = f_1*(x_e5*y_e25 + x_e1*y_e12 - x_e3*y_e23 - x_e4*y_e24)
-  out0[1] = fc::splat<V>((f[0] * v16));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v16));
   // out0[2] = f_1*(x_e5*y_e35 + x_e1*y_e13 + x_e2*y_e23 - x_e4*y_e34)
-  out0[2] = fc::splat<V>((f[0] * v26));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v26));
   // out0[3] = f_1*(x_e5*y_e45 + x_e3*y_e34 + x_e1*y_e14 + x_e2*y_e24)
-  out0[3] = fc::splat<V>((f[0] * v35));
+  out0[3] = fc::splat<V>(fc::damp(f[0], v35));
   // out0[4] = f_1*(x_e4*y_e45 + x_e3*y_e35 + x_e1*y_e15 + x_e2*y_e25)
-  out0[4] = fc::splat<V>((f[0] * v43));
+  out0[4] = fc::splat<V>(fc::damp(f[0], v43));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_1>_2.
@@ -147,25 +147,25 @@ FC_INLINE void path_product_6(const fc::Uniforms<typename V::Scalar> &u, const V
   V v37 = (x[3] * y[4]);
   v37 = fc::neg_mul_add(x[4], y[3], v37);
   // out0[0] = f_1*(x_e1*y_e2 - x_e2*y_e1)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
   // out0[1] = f_1*(x_e1*y_e3 - x_e3*y_e1)
-  out0[1] = fc::splat<V>((f[0] * v8));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v8));
   // out0[2] = f_1*(x_e1*y_e4 - x_e4*y_e1)
-  out0[2] = fc::splat<V>((f[0] * v13));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v13));
   // out0[3] = f_1*(x_e1*y_e5 - x_e5*y_e1)
-  out0[3] = fc::splat<V>((f[0] * v18));
+  out0[3] = fc::splat<V>(fc::damp(f[0], v18));
   // out0[4] = f_1*(x_e2*y_e3 - x_e3*y_e2)
-  out0[4] = fc::splat<V>((f[0] * v22));
+  out0[4] = fc::splat<V>(fc::damp(f[0], v22));
   // out0[5] = f_1*(x_e2*y_e4 - x_e4*y_e2)
-  out0[5] = fc::splat<V>((f[0] * v25));
+  out0[5] = fc::splat<V>(fc::damp(f[0], v25));
   // out0[6] = f_1*(x_e2*y_e5 - x_e5*y_e2)
-  out0[6] = fc::splat<V>((f[0] * v28));
+  out0[6] = fc::splat<V>(fc::damp(f[0], v28));
   // out0[7] = f_1*(x_e3*y_e4 - x_e4*y_e3)
-  out0[7] = fc::splat<V>((f[0] * v31));
+  out0[7] = fc::splat<V>(fc::damp(f[0], v31));
   // out0[8] = f_1*(x_e3*y_e5 - x_e5*y_e3)
-  out0[8] = fc::splat<V>((f[0] * v34));
+  out0[8] = fc::splat<V>(fc::damp(f[0], v34));
   // out0[9] = f_1*(x_e4*y_e5 - x_e5*y_e4)
-  out0[9] = fc::splat<V>((f[0] * v37));
+  out0[9] = fc::splat<V>(fc::damp(f[0], v37));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_3>_2.
@@ -203,25 +203,25 @@ FC_INLINE void path_product_7(const fc::Uniforms<typename V::Scalar> &u, const V
   v60 = fc::mul_add(x[1], y[8], v60);
   v60 = fc::mul_add(x[2], y[9], v60);
   // out0[0] = f_1*(x_e3*y_e123 + x_e4*y_e124 - x_e5*y_e125)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
   // out0[1] = f_1*(x_e4*y_e134 - x_e2*y_e123 - x_e5*y_e135)
-  out0[1] = fc::splat<V>((f[0] * v14));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v14));
   // out0[2] = -(f_1*(x_e5*y_e145 + x_e2*y_e124 + x_e3*y_e134))
-  out0[2] = fc::splat<V>((-(f[0] * v19)));
+  out0[2] = fc::splat<V>((-fc::damp(f[0], v19)));
   // out0[3] = -(f_1*(x_e4*y_e145 + x_e2*y_e125 + x_e3*y_e135))
-  out0[3] = fc::splat<V>((-(f[0] * v25)));
+  out0[3] = fc::splat<V>((-fc::damp(f[0], v25)));
   // out0[4] = f_1*(x_e1*y_e123 + x_e4*y_e234 - x_e5*y_e235)
-  out0[4] = fc::splat<V>((f[0] * v31));
+  out0[4] = fc::splat<V>(fc::damp(f[0], v31));
   // out0[5] = f_1*(x_e1*y_e124 - x_e3*y_e234 - x_e5*y_e245)
-  out0[5] = fc::splat<V>((f[0] * v38));
+  out0[5] = fc::splat<V>(fc::damp(f[0], v38));
   // out0[6] = f_1*(x_e1*y_e125 - x_e3*y_e235 - x_e4*y_e245)
-  out0[6] = fc::splat<V>((f[0] * v44));
+  out0[6] = fc::splat<V>(fc::damp(f[0], v44));
   // out0[7] = f_1*(x_e1*y_e134 + x_e2*y_e234 - x_e5*y_e345)
-  out0[7] = fc::splat<V>((f[0] * v49));
+  out0[7] = fc::splat<V>(fc::damp(f[0], v49));
   // out0[8] = f_1*(x_e1*y_e135 + x_e2*y_e235 - x_e4*y_e345)
-  out0[8] = fc::splat<V>((f[0] * v55));
+  out0[8] = fc::splat<V>(fc::damp(f[0], v55));
   // out0[9] = f_1*(x_e3*y_e345 + x_e1*y_e145 + x_e2*y_e245)
-  out0[9] = fc::splat<V>((f[0] * v60));
+  out0[9] = fc::splat<V>(fc::damp(f[0], v60));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_2>_3.
@@ -259,25 +259,25 @@ FC_INLINE void path_product_8(const fc::Uniforms<typename V::Scalar> &u, const V
   v60 = fc::neg_mul_add(x[3], y[8], v60);
   v60 = fc::mul_add(x[4], y[7], v60);
   // out0[0] = f_1*(x_e3*y_e12 + x_e1*y_e23 - x_e2*y_e13)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
   // out0[1] = f_1*(x_e4*y_e12 + x_e1*y_e24 - x_e2*y_e14)
-  out0[1] = fc::splat<V>((f[0] * v12));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v12));
   // out0[2] = f_1*(x_e5*y_e12 + x_e1*y_e25 - x_e2*y_e15)
-  out0[2] = fc::splat<V>((f[0] * v20));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v20));
   // out0[3] = f_1*(x_e4*y_e13 + x_e1*y_e34 - x_e3*y_e14)
-  out0[3] = fc::splat<V>((f[0] * v28));
+  out0[3] = fc::splat<V>(fc::damp(f[0], v28));
   // out0[4] = f_1*(x_e5*y_e13 + x_e1*y_e35 - x_e3*y_e15)
-  out0[4] = fc::splat<V>((f[0] * v34));
+  out0[4] = fc::splat<V>(fc::damp(f[0], v34));
   // out0[5] = f_1*(x_e5*y_e14 + x_e1*y_e45 - x_e4*y_e15)
-  out0[5] = fc::splat<V>((f[0] * v40));
+  out0[5] = fc::splat<V>(fc::damp(f[0], v40));
   // out0[6] = f_1*(x_e4*y_e23 + x_e2*y_e34 - x_e3*y_e24)
-  out0[6] = fc::splat<V>((f[0] * v45));
+  out0[6] = fc::splat<V>(fc::damp(f[0], v45));
   // out0[7] = f_1*(x_e5*y_e23 + x_e2*y_e35 - x_e3*y_e25)
-  out0[7] = fc::splat<V>((f[0] * v50));
+  out0[7] = fc::splat<V>(fc::damp(f[0], v50));
   // out0[8] = f_1*(x_e5*y_e24 + x_e2*y_e45 - x_e4*y_e25)
-  out0[8] = fc::splat<V>((f[0] * v55));
+  out0[8] = fc::splat<V>(fc::damp(f[0], v55));
   // out0[9] = f_1*(x_e5*y_e34 + x_e3*y_e45 - x_e4*y_e35)
-  out0[9] = fc::splat<V>((f[0] * v60));
+  out0[9] = fc::splat<V>(fc::damp(f[0], v60));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_4>_3.
@@ -305,25 +305,25 @@ FC_INLINE void path_product_9(const fc::Uniforms<typename V::Scalar> &u, const V
   V v37 = (x[0] * y[3]);
   v37 = fc::mul_add(x[1], y[4], v37);
   // out0[0] = f_1*(x_e5*y_e1235 - x_e4*y_e1234)
-  out0[0] = fc::splat<V>((f[0] * v5));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v5));
   // out0[1] = f_1*(x_e3*y_e1234 + x_e5*y_e1245)
-  out0[1] = fc::splat<V>((f[0] * v8));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v8));
   // out0[2] = f_1*(x_e3*y_e1235 + x_e4*y_e1245)
-  out0[2] = fc::splat<V>((f[0] * v12));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v12));
   // out0[3] = f_1*(x_e5*y_e1345 - x_e2*y_e1234)
-  out0[3] = fc::splat<V>((f[0] * v18));
+  out0[3] = fc::splat<V>(fc::damp(f[0], v18));
   // out0[4] = f_1*(x_e4*y_e1345 - x_e2*y_e1235)
-  out0[4] = fc::splat<V>((f[0] * v21));
+  out0[4] = fc::splat<V>(fc::damp(f[0], v21));
   // out0[5] = -(f_1*(x_e2*y_e1245 + x_e3*y_e1345))
-  out0[5] = fc::splat<V>((-(f[0] * v23)));
+  out0[5] = fc::splat<V>((-fc::damp(f[0], v23)));
   // out0[6] = f_1*(x_e1*y_e1234 + x_e5*y_e2345)
-  out0[6] = fc::splat<V>((f[0] * v27));
+  out0[6] = fc::splat<V>(fc::damp(f[0], v27));
   // out0[7] = f_1*(x_e1*y_e1235 + x_e4*y_e2345)
-  out0[7] = fc::splat<V>((f[0] * v31));
+  out0[7] = fc::splat<V>(fc::damp(f[0], v31));
   // out0[8] = f_1*(x_e1*y_e1245 - x_e3*y_e2345)
-  out0[8] = fc::splat<V>((f[0] * v34));
+  out0[8] = fc::splat<V>(fc::damp(f[0], v34));
   // out0[9] = f_1*(x_e1*y_e1345 + x_e2*y_e2345)
-  out0[9] = fc::splat<V>((f[0] * v37));
+  out0[9] = fc::splat<V>(fc::damp(f[0], v37));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_3>_4.
@@ -351,15 +351,15 @@ FC_INLINE void path_product_10(const fc::Uniforms<typename V::Scalar> &u, const 
   v43 = fc::mul_add(x[3], y[7], v43);
   v43 = fc::neg_mul_add(x[4], y[6], v43);
   // out0[0] = f_1*(x_e3*y_e124 + x_e1*y_e234 - x_e2*y_e134 - x_e4*y_e123)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
   // out0[1] = f_1*(x_e3*y_e125 + x_e1*y_e235 - x_e2*y_e135 - x_e5*y_e123)
-  out0[1] = fc::splat<V>((f[0] * v16));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v16));
   // out0[2] = f_1*(x_e4*y_e125 + x_e1*y_e245 - x_e2*y_e145 - x_e5*y_e124)
-  out0[2] = fc::splat<V>((f[0] * v27));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v27));
   // out0[3] = f_1*(x_e4*y_e135 + x_e1*y_e345 - x_e3*y_e145 - x_e5*y_e134)
-  out0[3] = fc::splat<V>((f[0] * v36));
+  out0[3] = fc::splat<V>(fc::damp(f[0], v36));
   // out0[4] = f_1*(x_e4*y_e235 + x_e2*y_e345 - x_e3*y_e245 - x_e5*y_e234)
-  out0[4] = fc::splat<V>((f[0] * v43));
+  out0[4] = fc::splat<V>(fc::damp(f[0], v43));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_5>_4.
@@ -367,15 +367,15 @@ template <class V>
 FC_INLINE void path_product_11(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[5]) {
   using T = typename V::Scalar;
   // out0[0] = -f_1*x_e5*y_e12345
-  out0[0] = fc::splat<V>((-(f[0] * (x[4] * y[0]))));
+  out0[0] = fc::splat<V>((-fc::damp(f[0], (x[4] * y[0]))));
   // out0[1] = -f_1*x_e4*y_e12345
-  out0[1] = fc::splat<V>((-(f[0] * (x[3] * y[0]))));
+  out0[1] = fc::splat<V>((-fc::damp(f[0], (x[3] * y[0]))));
   // out0[2] = f_1*x_e3*y_e12345
-  out0[2] = fc::splat<V>((f[0] * (x[2] * y[0])));
+  out0[2] = fc::splat<V>(fc::damp(f[0], (x[2] * y[0])));
   // out0[3] = -f_1*x_e2*y_e12345
-  out0[3] = fc::splat<V>((-(f[0] * (x[1] * y[0]))));
+  out0[3] = fc::splat<V>((-fc::damp(f[0], (x[1] * y[0]))));
   // out0[4] = f_1*x_e1*y_e12345
-  out0[4] = fc::splat<V>((f[0] * (x[0] * y[0])));
+  out0[4] = fc::splat<V>(fc::damp(f[0], (x[0] * y[0])));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_4>_5.
@@ -388,7 +388,7 @@ FC_INLINE void path_product_12(const fc::Uniforms<typename V::Scalar> &u, const 
   v2 = fc::neg_mul_add(x[3], y[1], v2);
   v2 = fc::mul_add(x[4], y[0], v2);
   // out0[0] = f_1*(x_e5*y_e1234 + x_e3*y_e1245 + x_e1*y_e2345 - x_e2*y_e1345 - x_e4*y_e1235)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_2>_0.
@@ -406,7 +406,7 @@ FC_INLINE void path_product_13(const fc::Uniforms<typename V::Scalar> &u, const 
   v32 = fc::mul_add(x[8], y[8], v32);
   v32 = fc::mul_add(x[9], y[9], v32);
   // out0[0] = f_1*(x_e45*y_e45 + x_e35*y_e35 + x_e25*y_e25 + x_e15*y_e15 - (x_e14*y_e14 + x_e12*y_e12 + x_e13*y_e13) - x_e23*y_e23 - x_e24*y_e24 - x_e34*y_e34)
-  out0[0] = fc::splat<V>((f[0] * v32));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v32));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_1>_1.
@@ -434,15 +434,15 @@ FC_INLINE void path_product_14(const fc::Uniforms<typename V::Scalar> &u, const 
   v43 = fc::mul_add(x[8], y[2], v43);
   v43 = fc::mul_add(x[9], y[3], v43);
   // out0[0] = f_1*(x_e14*y_e4 + x_e12*y_e2 + x_e13*y_e3 - x_e15*y_e5)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
   // out0[1] = f_1*(x_e24*y_e4 + x_e23*y_e3 - x_e12*y_e1 - x_e25*y_e5)
-  out0[1] = fc::splat<V>((f[0] * v18));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v18));
   // out0[2] = f_1*(x_e34*y_e4 - (x_e13*y_e1 + x_e23*y_e2) - x_e35*y_e5)
-  out0[2] = fc::splat<V>((f[0] * v33));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v33));
   // out0[3] = -(f_1*(x_e45*y_e5 + x_e34*y_e3 + x_e14*y_e1 + x_e24*y_e2))
-  out0[3] = fc::splat<V>((-(f[0] * v35)));
+  out0[3] = fc::splat<V>((-fc::damp(f[0], v35)));
   // out0[4] = -(f_1*(x_e45*y_e4 + x_e35*y_e3 + x_e15*y_e1 + x_e25*y_e2))
-  out0[4] = fc::splat<V>((-(f[0] * v43)));
+  out0[4] = fc::splat<V>((-fc::damp(f[0], v43)));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_3>_1.
@@ -480,15 +480,15 @@ FC_INLINE void path_product_15(const fc::Uniforms<typename V::Scalar> &u, const 
   v64 = fc::mul_add(x[5], y[8], v64);
   v64 = fc::mul_add(x[7], y[9], v64);
   // out0[0] = f_1*(x_e45*y_e145 + x_e35*y_e135 + x_e25*y_e125 - (x_e23*y_e123 + x_e24*y_e124) - x_e34*y_e134)
-  out0[0] = fc::splat<V>((f[0] * v19));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v19));
   // out0[1] = f_1*(x_e45*y_e245 + x_e35*y_e235 + x_e13*y_e123 + x_e14*y_e124 - x_e15*y_e125 - x_e34*y_e234)
-  out0[1] = fc::splat<V>((f[0] * v24));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v24));
   // out0[2] = f_1*(x_e45*y_e345 + x_e24*y_e234 + x_e14*y_e134 - x_e12*y_e123 - x_e15*y_e135 - x_e25*y_e235)
-  out0[2] = fc::splat<V>((f[0] * v42));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v42));
   // out0[3] = -(f_1*(x_e35*y_e345 + x_e25*y_e245 + x_e23*y_e234 + x_e15*y_e145 + x_e12*y_e124 + x_e13*y_e134))
-  out0[3] = fc::splat<V>((-(f[0] * v53)));
+  out0[3] = fc::splat<V>((-fc::damp(f[0], v53)));
   // out0[4] = -(f_1*(x_e34*y_e345 + x_e24*y_e245 + x_e23*y_e235 + x_e14*y_e145 + x_e12*y_e125 + x_e13*y_e135))
-  out0[4] = fc::splat<V>((-(f[0] * v64)));
+  out0[4] = fc::splat<V>((-fc::damp(f[0], v64)));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_0>_2.
@@ -496,25 +496,25 @@ template <class V>
 FC_INLINE void path_product_16(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[10]) {
   using T = typename V::Scalar;
   // out0[0] = f_1*x_e12*y_1
-  out0[0] = fc::splat<V>((f[0] * (x[0] * y[0])));
+  out0[0] = fc::splat<V>(fc::damp(f[0], (x[0] * y[0])));
   // out0[1] = f_1*x_e13*y_1
-  out0[1] = fc::splat<V>((f[0] * (x[1] * y[0])));
+  out0[1] = fc::splat<V>(fc::damp(f[0], (x[1] * y[0])));
   // out0[2] = f_1*x_e14*y_1
-  out0[2] = fc::splat<V>((f[0] * (x[2] * y[0])));
+  out0[2] = fc::splat<V>(fc::damp(f[0], (x[2] * y[0])));
   // out0[3] = f_1*x_e15*y_1
-  out0[3] = fc::splat<V>((f[0] * (x[3] * y[0])));
+  out0[3] = fc::splat<V>(fc::damp(f[0], (x[3] * y[0])));
   // out0[4] = f_1*x_e23*y_1
-  out0[4] = fc::splat<V>((f[0] * (x[4] * y[0])));
+  out0[4] = fc::splat<V>(fc::damp(f[0], (x[4] * y[0])));
   // out0[5] = f_1*x_e24*y_1
-  out0[5] = fc::splat<V>((f[0] * (x[5] * y[0])));
+  out0[5] = fc::splat<V>(fc::damp(f[0], (x[5] * y[0])));
   // out0[6] = f_1*x_e25*y_1
-  out0[6] = fc::splat<V>((f[0] * (x[6] * y[0])));
+  out0[6] = fc::splat<V>(fc::damp(f[0], (x[6] * y[0])));
   // out0[7] = f_1*x_e34*y_1
-  out0[7] = fc::splat<V>((f[0] * (x[7] * y[0])));
+  out0[7] = fc::splat<V>(fc::damp(f[0], (x[7] * y[0])));
   // out0[8] = f_1*x_e35*y_1
-  out0[8] = fc::splat<V>((f[0] * (x[8] * y[0])));
+  out0[8] = fc::splat<V>(fc::damp(f[0], (x[8] * y[0])));
   // out0[9] = f_1*x_e45*y_1
-  out0[9] = fc::splat<V>((f[0] * (x[9] * y[0])));
+  out0[9] = fc::splat<V>(fc::damp(f[0], (x[9] * y[0])));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_2>_2.
@@ -582,25 +582,25 @@ FC_INLINE void path_product_17(const fc::Uniforms<typename V::Scalar> &u, const 
   v120 = fc::neg_mul_add(x[7], y[8], v120);
   v120 = fc::mul_add(x[8], y[7], v120);
   // out0[0] = f_1*(x_e24*y_e14 + x_e23*y_e13 + x_e15*y_e25 - (x_e13*y_e23 + x_e14*y_e24) - x_e25*y_e15)
-  out0[0] = fc::splat<V>((f[0] * v19));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v19));
   // out0[1] = f_1*(x_e34*y_e14 + x_e15*y_e35 + x_e12*y_e23 - x_e14*y_e34 - x_e23*y_e12 - x_e35*y_e15)
-  out0[1] = fc::splat<V>((f[0] * v24));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v24));
   // out0[2] = f_1*(x_e15*y_e45 + x_e12*y_e24 + x_e13*y_e34 - x_e24*y_e12 - x_e34*y_e13 - x_e45*y_e15)
-  out0[2] = fc::splat<V>((f[0] * v40));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v40));
   // out0[3] = f_1*(x_e14*y_e45 + x_e12*y_e25 + x_e13*y_e35 - x_e25*y_e12 - x_e35*y_e13 - x_e45*y_e14)
-  out0[3] = fc::splat<V>((f[0] * v53));
+  out0[3] = fc::splat<V>(fc::damp(f[0], v53));
   // out0[4] = f_1*(x_e34*y_e24 + x_e25*y_e35 + x_e13*y_e12 - x_e12*y_e13 - x_e24*y_e34 - x_e35*y_e25)
-  out0[4] = fc::splat<V>((f[0] * v65));
+  out0[4] = fc::splat<V>(fc::damp(f[0], v65));
   // out0[5] = f_1*(x_e25*y_e45 + x_e23*y_e34 + x_e14*y_e12 - x_e12*y_e14 - x_e34*y_e23 - x_e45*y_e25)
-  out0[5] = fc::splat<V>((f[0] * v76));
+  out0[5] = fc::splat<V>(fc::damp(f[0], v76));
   // out0[6] = f_1*(x_e24*y_e45 + x_e23*y_e35 + x_e15*y_e12 - x_e12*y_e15 - x_e35*y_e23 - x_e45*y_e24)
-  out0[6] = fc::splat<V>((f[0] * v87));
+  out0[6] = fc::splat<V>(fc::damp(f[0], v87));
   // out0[7] = f_1*(x_e35*y_e45 + x_e24*y_e23 + x_e14*y_e13 - x_e13*y_e14 - x_e23*y_e24 - x_e45*y_e35)
-  out0[7] = fc::splat<V>((f[0] * v98));
+  out0[7] = fc::splat<V>(fc::damp(f[0], v98));
   // out0[8] = f_1*(x_e34*y_e45 + x_e25*y_e23 + x_e15*y_e13 - x_e13*y_e15 - x_e23*y_e25 - x_e45*y_e34)
-  out0[8] = fc::splat<V>((f[0] * v109));
+  out0[8] = fc::splat<V>(fc::damp(f[0], v109));
   // out0[9] = f_1*(x_e35*y_e34 + x_e25*y_e24 + x_e15*y_e14 - x_e14*y_e15 - x_e24*y_e25 - x_e34*y_e35)
-  out0[9] = fc::splat<V>((f[0] * v120));
+  out0[9] = fc::splat<V>(fc::damp(f[0], v120));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_4>_2.
@@ -638,25 +638,25 @@ FC_INLINE void path_product_18(const fc::Uniforms<typename V::Scalar> &u, const 
   v60 = fc::mul_add(x[1], y[3], v60);
   v60 = fc::mul_add(x[4], y[4], v60);
   // out0[0] = f_1*(x_e45*y_e1245 + x_e35*y_e1235 - x_e34*y_e1234)
-  out0[0] = fc::splat<V>((f[0] * v5));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v5));
   // out0[1] = f_1*(x_e45*y_e1345 + x_e24*y_e1234 - x_e25*y_e1235)
-  out0[1] = fc::splat<V>((f[0] * v12));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v12));
   // out0[2] = -(f_1*(x_e35*y_e1345 + x_e23*y_e1234 + x_e25*y_e1245))
-  out0[2] = fc::splat<V>((-(f[0] * v20)));
+  out0[2] = fc::splat<V>((-fc::damp(f[0], v20)));
   // out0[3] = -(f_1*(x_e34*y_e1345 + x_e23*y_e1235 + x_e24*y_e1245))
-  out0[3] = fc::splat<V>((-(f[0] * v25)));
+  out0[3] = fc::splat<V>((-fc::damp(f[0], v25)));
   // out0[4] = f_1*(x_e45*y_e2345 + x_e15*y_e1235 - x_e14*y_e1234)
-  out0[4] = fc::splat<V>((f[0] * v33));
+  out0[4] = fc::splat<V>(fc::damp(f[0], v33));
   // out0[5] = f_1*(x_e13*y_e1234 + x_e15*y_e1245 - x_e35*y_e2345)
-  out0[5] = fc::splat<V>((f[0] * v39));
+  out0[5] = fc::splat<V>(fc::damp(f[0], v39));
   // out0[6] = f_1*(x_e13*y_e1235 + x_e14*y_e1245 - x_e34*y_e2345)
-  out0[6] = fc::splat<V>((f[0] * v44));
+  out0[6] = fc::splat<V>(fc::damp(f[0], v44));
   // out0[7] = f_1*(x_e25*y_e2345 + x_e15*y_e1345 - x_e12*y_e1234)
-  out0[7] = fc::splat<V>((f[0] * v51));
+  out0[7] = fc::splat<V>(fc::damp(f[0], v51));
   // out0[8] = f_1*(x_e24*y_e2345 + x_e14*y_e1345 - x_e12*y_e1235)
-  out0[8] = fc::splat<V>((f[0] * v56));
+  out0[8] = fc::splat<V>(fc::damp(f[0], v56));
   // out0[9] = -(f_1*(x_e23*y_e2345 + x_e12*y_e1245 + x_e13*y_e1345))
-  out0[9] = fc::splat<V>((-(f[0] * v60)));
+  out0[9] = fc::splat<V>((-fc::damp(f[0], v60)));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_1>_3.
@@ -694,25 +694,25 @@ FC_INLINE void path_product_19(const fc::Uniforms<typename V::Scalar> &u, const 
   v60 = fc::neg_mul_add(x[8], y[3], v60);
   v60 = fc::mul_add(x[9], y[2], v60);
   // out0[0] = f_1*(x_e23*y_e1 + x_e12*y_e3 - x_e13*y_e2)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
   // out0[1] = f_1*(x_e24*y_e1 + x_e12*y_e4 - x_e14*y_e2)
-  out0[1] = fc::splat<V>((f[0] * v12));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v12));
   // out0[2] = f_1*(x_e25*y_e1 + x_e12*y_e5 - x_e15*y_e2)
-  out0[2] = fc::splat<V>((f[0] * v20));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v20));
   // out0[3] = f_1*(x_e34*y_e1 + x_e13*y_e4 - x_e14*y_e3)
-  out0[3] = fc::splat<V>((f[0] * v27));
+  out0[3] = fc::splat<V>(fc::damp(f[0], v27));
   // out0[4] = f_1*(x_e35*y_e1 + x_e13*y_e5 - x_e15*y_e3)
-  out0[4] = fc::splat<V>((f[0] * v33));
+  out0[4] = fc::splat<V>(fc::damp(f[0], v33));
   // out0[5] = f_1*(x_e45*y_e1 + x_e14*y_e5 - x_e15*y_e4)
-  out0[5] = fc::splat<V>((f[0] * v39));
+  out0[5] = fc::splat<V>(fc::damp(f[0], v39));
   // out0[6] = f_1*(x_e34*y_e2 + x_e23*y_e4 - x_e24*y_e3)
-  out0[6] = fc::splat<V>((f[0] * v45));
+  out0[6] = fc::splat<V>(fc::damp(f[0], v45));
   // out0[7] = f_1*(x_e35*y_e2 + x_e23*y_e5 - x_e25*y_e3)
-  out0[7] = fc::splat<V>((f[0] * v50));
+  out0[7] = fc::splat<V>(fc::damp(f[0], v50));
   // out0[8] = f_1*(x_e45*y_e2 + x_e24*y_e5 - x_e25*y_e4)
-  out0[8] = fc::splat<V>((f[0] * v55));
+  out0[8] = fc::splat<V>(fc::damp(f[0], v55));
   // out0[9] = f_1*(x_e45*y_e3 + x_e34*y_e5 - x_e35*y_e4)
-  out0[9] = fc::splat<V>((f[0] * v60));
+  out0[9] = fc::splat<V>(fc::damp(f[0], v60));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_3>_3.
@@ -780,25 +780,25 @@ FC_INLINE void path_product_20(const fc::Uniforms<typename V::Scalar> &u, const 
   v120 = fc::mul_add(x[5], y[7], v120);
   v120 = fc::neg_mul_add(x[6], y[6], v120);
   // out0[0] = f_1*(x_e34*y_e124 + x_e25*y_e135 + x_e14*y_e234 - x_e15*y_e235 - x_e24*y_e134 - x_e35*y_e125)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
   // out0[1] = f_1*(x_e25*y_e145 + x_e23*y_e134 - (x_e13*y_e234 + x_e15*y_e245) - x_e34*y_e123 - x_e45*y_e125)
-  out0[1] = fc::splat<V>((f[0] * v36));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v36));
   // out0[2] = f_1*(x_e24*y_e145 + x_e23*y_e135 - (x_e13*y_e235 + x_e14*y_e245) - x_e35*y_e123 - x_e45*y_e124)
-  out0[2] = fc::splat<V>((f[0] * v47));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v47));
   // out0[3] = f_1*(x_e35*y_e145 + x_e24*y_e123 + x_e12*y_e234 - x_e15*y_e345 - x_e23*y_e124 - x_e45*y_e135)
-  out0[3] = fc::splat<V>((f[0] * v52));
+  out0[3] = fc::splat<V>(fc::damp(f[0], v52));
   // out0[4] = f_1*(x_e34*y_e145 + x_e25*y_e123 + x_e12*y_e235 - x_e14*y_e345 - x_e23*y_e125 - x_e45*y_e134)
-  out0[4] = fc::splat<V>((f[0] * v64));
+  out0[4] = fc::splat<V>(fc::damp(f[0], v64));
   // out0[5] = f_1*(x_e35*y_e134 + x_e25*y_e124 + x_e12*y_e245 + x_e13*y_e345 - x_e24*y_e125 - x_e34*y_e135)
-  out0[5] = fc::splat<V>((f[0] * v75));
+  out0[5] = fc::splat<V>(fc::damp(f[0], v75));
   // out0[6] = f_1*(x_e35*y_e245 + x_e13*y_e124 - x_e12*y_e134 - x_e14*y_e123 - x_e25*y_e345 - x_e45*y_e235)
-  out0[6] = fc::splat<V>((f[0] * v87));
+  out0[6] = fc::splat<V>(fc::damp(f[0], v87));
   // out0[7] = f_1*(x_e34*y_e245 + x_e13*y_e125 - x_e12*y_e135 - x_e15*y_e123 - x_e24*y_e345 - x_e45*y_e234)
-  out0[7] = fc::splat<V>((f[0] * v98));
+  out0[7] = fc::splat<V>(fc::damp(f[0], v98));
   // out0[8] = f_1*(x_e35*y_e234 + x_e23*y_e345 + x_e14*y_e125 - x_e12*y_e145 - x_e15*y_e124 - x_e34*y_e235)
-  out0[8] = fc::splat<V>((f[0] * v109));
+  out0[8] = fc::splat<V>(fc::damp(f[0], v109));
   // out0[9] = f_1*(x_e24*y_e235 + x_e14*y_e135 - x_e13*y_e145 - x_e15*y_e134 - x_e23*y_e245 - x_e25*y_e234)
-  out0[9] = fc::splat<V>((f[0] * v120));
+  out0[9] = fc::splat<V>(fc::damp(f[0], v120));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_5>_3.
@@ -806,25 +806,25 @@ template <class V>
 FC_INLINE void path_product_21(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[10]) {
   using T = typename V::Scalar;
   // out0[0] = f_1*x_e45*y_e12345
-  out0[0] = fc::splat<V>((f[0] * (x[9] * y[0])));
+  out0[0] = fc::splat<V>(fc::damp(f[0], (x[9] * y[0])));
   // out0[1] = -f_1*x_e35*y_e12345
-  out0[1] = fc::splat<V>((-(f[0] * (x[8] * y[0]))));
+  out0[1] = fc::splat<V>((-fc::damp(f[0], (x[8] * y[0]))));
   // out0[2] = -f_1*x_e34*y_e12345
-  out0[2] = fc::splat<V>((-(f[0] * (x[7] * y[0]))));
+  out0[2] = fc::splat<V>((-fc::damp(f[0], (x[7] * y[0]))));
   // out0[3] = f_1*x_e25*y_e12345
-  out0[3] = fc::splat<V>((f[0] * (x[6] * y[0])));
+  out0[3] = fc::splat<V>(fc::damp(f[0], (x[6] * y[0])));
   // out0[4] = f_1*x_e24*y_e12345
-  out0[4] = fc::splat<V>((f[0] * (x[5] * y[0])));
+  out0[4] = fc::splat<V>(fc::damp(f[0], (x[5] * y[0])));
   // out0[5] = -f_1*x_e23*y_e12345
-  out0[5] = fc::splat<V>((-(f[0] * (x[4] * y[0]))));
+  out0[5] = fc::splat<V>((-fc::damp(f[0], (x[4] * y[0]))));
   // out0[6] = -f_1*x_e15*y_e12345
-  out0[6] = fc::splat<V>((-(f[0] * (x[3] * y[0]))));
+  out0[6] = fc::splat<V>((-fc::damp(f[0], (x[3] * y[0]))));
   // out0[7] = -f_1*x_e14*y_e12345
-  out0[7] = fc::splat<V>((-(f[0] * (x[2] * y[0]))));
+  out0[7] = fc::splat<V>((-fc::damp(f[0], (x[2] * y[0]))));
   // out0[8] = f_1*x_e13*y_e12345
-  out0[8] = fc::splat<V>((f[0] * (x[1] * y[0])));
+  out0[8] = fc::splat<V>(fc::damp(f[0], (x[1] * y[0])));
   // out0[9] = -f_1*x_e12*y_e12345
-  out0[9] = fc::splat<V>((-(f[0] * (x[0] * y[0]))));
+  out0[9] = fc::splat<V>((-fc::damp(f[0], (x[0] * y[0]))));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_2>_4.
@@ -862,15 +862,15 @@ FC_INLINE void path_product_22(const fc::Uniforms<typename V::Scalar> &u, const 
   v64 = fc::neg_mul_add(x[8], y[5], v64);
   v64 = fc::mul_add(x[9], y[4], v64);
   // out0[0] = f_1*(x_e34*y_e12 + x_e23*y_e14 + x_e14*y_e23 + x_e12*y_e34 - x_e13*y_e24 - x_e24*y_e13)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
   // out0[1] = f_1*(x_e35*y_e12 + x_e23*y_e15 + x_e15*y_e23 + x_e12*y_e35 - x_e13*y_e25 - x_e25*y_e13)
-  out0[1] = fc::splat<V>((f[0] * v24));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v24));
   // out0[2] = f_1*(x_e45*y_e12 + x_e24*y_e15 + x_e15*y_e24 + x_e12*y_e45 - x_e14*y_e25 - x_e25*y_e14)
-  out0[2] = fc::splat<V>((f[0] * v41));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v41));
   // out0[3] = f_1*(x_e45*y_e13 + x_e34*y_e15 + x_e15*y_e34 + x_e13*y_e45 - x_e14*y_e35 - x_e35*y_e14)
-  out0[3] = fc::splat<V>((f[0] * v53));
+  out0[3] = fc::splat<V>(fc::damp(f[0], v53));
   // out0[4] = f_1*(x_e45*y_e23 + x_e34*y_e25 + x_e25*y_e34 + x_e23*y_e45 - x_e24*y_e35 - x_e35*y_e24)
-  out0[4] = fc::splat<V>((f[0] * v64));
+  out0[4] = fc::splat<V>(fc::damp(f[0], v64));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_4>_4.
@@ -898,15 +898,15 @@ FC_INLINE void path_product_23(const fc::Uniforms<typename V::Scalar> &u, const 
   v44 = fc::neg_mul_add(x[2], y[1], v44);
   v44 = fc::mul_add(x[3], y[0], v44);
   // out0[0] = f_1*(x_e35*y_e1245 + x_e15*y_e2345 - x_e25*y_e1345 - x_e45*y_e1235)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
   // out0[1] = f_1*(x_e34*y_e1245 + x_e14*y_e2345 - x_e24*y_e1345 - x_e45*y_e1234)
-  out0[1] = fc::splat<V>((f[0] * v16));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v16));
   // out0[2] = f_1*(x_e35*y_e1234 + x_e23*y_e1345 - x_e13*y_e2345 - x_e34*y_e1235)
-  out0[2] = fc::splat<V>((f[0] * v29));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v29));
   // out0[3] = f_1*(x_e24*y_e1235 + x_e12*y_e2345 - x_e23*y_e1245 - x_e25*y_e1234)
-  out0[3] = fc::splat<V>((f[0] * v36));
+  out0[3] = fc::splat<V>(fc::damp(f[0], v36));
   // out0[4] = f_1*(x_e15*y_e1234 + x_e13*y_e1245 - x_e12*y_e1345 - x_e14*y_e1235)
-  out0[4] = fc::splat<V>((f[0] * v44));
+  out0[4] = fc::splat<V>(fc::damp(f[0], v44));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_3>_5.
@@ -924,7 +924,7 @@ FC_INLINE void path_product_24(const fc::Uniforms<typename V::Scalar> &u, const 
   v2 = fc::neg_mul_add(x[8], y[1], v2);
   v2 = fc::mul_add(x[9], y[0], v2);
   // out0[0] = f_1*(x_e45*y_e123 + x_e34*y_e125 + x_e25*y_e134 + x_e23*y_e145 + x_e14*y_e235 + x_e12*y_e345 - x_e13*y_e245 - x_e15*y_e234 - x_e24*y_e135 - x_e35*y_e124)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_3>_0.
@@ -942,7 +942,7 @@ FC_INLINE void path_product_25(const fc::Uniforms<typename V::Scalar> &u, const 
   v31 = fc::mul_add(x[8], y[8], v31);
   v31 = fc::mul_add(x[9], y[9], v31);
   // out0[0] = f_1*(x_e345*y_e345 + x_e245*y_e245 + x_e235*y_e235 + x_e145*y_e145 + x_e135*y_e135 + x_e125*y_e125 - (x_e123*y_e123 + x_e124*y_e124) - x_e134*y_e134 - x_e234*y_e234)
-  out0[0] = fc::splat<V>((f[0] * v31));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v31));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_2>_1.
@@ -980,15 +980,15 @@ FC_INLINE void path_product_26(const fc::Uniforms<typename V::Scalar> &u, const 
   v64 = fc::mul_add(x[8], y[5], v64);
   v64 = fc::mul_add(x[9], y[7], v64);
   // out0[0] = f_1*(x_e145*y_e45 + x_e135*y_e35 + x_e125*y_e25 - (x_e123*y_e23 + x_e124*y_e24) - x_e134*y_e34)
-  out0[0] = fc::splat<V>((f[0] * v19));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v19));
   // out0[1] = f_1*(x_e245*y_e45 + x_e235*y_e35 + x_e123*y_e13 + x_e124*y_e14 - x_e125*y_e15 - x_e234*y_e34)
-  out0[1] = fc::splat<V>((f[0] * v24));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v24));
   // out0[2] = f_1*(x_e345*y_e45 + x_e234*y_e24 + x_e134*y_e14 - x_e123*y_e12 - x_e135*y_e15 - x_e235*y_e25)
-  out0[2] = fc::splat<V>((f[0] * v42));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v42));
   // out0[3] = -(f_1*(x_e345*y_e35 + x_e245*y_e25 + x_e234*y_e23 + x_e145*y_e15 + x_e124*y_e12 + x_e134*y_e13))
-  out0[3] = fc::splat<V>((-(f[0] * v53)));
+  out0[3] = fc::splat<V>((-fc::damp(f[0], v53)));
   // out0[4] = -(f_1*(x_e345*y_e34 + x_e245*y_e24 + x_e235*y_e23 + x_e145*y_e14 + x_e125*y_e12 + x_e135*y_e13))
-  out0[4] = fc::splat<V>((-(f[0] * v64)));
+  out0[4] = fc::splat<V>((-fc::damp(f[0], v64)));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_4>_1.
@@ -1016,15 +1016,15 @@ FC_INLINE void path_product_27(const fc::Uniforms<typename V::Scalar> &u, const 
   v43 = fc::mul_add(x[3], y[3], v43);
   v43 = fc::mul_add(x[6], y[4], v43);
   // out0[0] = f_1*(x_e234*y_e1234 - x_e235*y_e1235 - x_e245*y_e1245 - x_e345*y_e1345)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
   // out0[1] = f_1*(x_e145*y_e1245 + x_e135*y_e1235 - x_e134*y_e1234 - x_e345*y_e2345)
-  out0[1] = fc::splat<V>((f[0] * v18));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v18));
   // out0[2] = f_1*(x_e245*y_e2345 + x_e145*y_e1345 + x_e124*y_e1234 - x_e125*y_e1235)
-  out0[2] = fc::splat<V>((f[0] * v27));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v27));
   // out0[3] = -(f_1*(x_e235*y_e2345 + x_e135*y_e1345 + x_e123*y_e1234 + x_e125*y_e1245))
-  out0[3] = fc::splat<V>((-(f[0] * v36)));
+  out0[3] = fc::splat<V>((-fc::damp(f[0], v36)));
   // out0[4] = -(f_1*(x_e234*y_e2345 + x_e134*y_e1345 + x_e123*y_e1235 + x_e124*y_e1245))
-  out0[4] = fc::splat<V>((-(f[0] * v43)));
+  out0[4] = fc::splat<V>((-fc::damp(f[0], v43)));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_1>_2.
@@ -1062,25 +1062,25 @@ FC_INLINE void path_product_28(const fc::Uniforms<typename V::Scalar> &u, const 
   v60 = fc::mul_add(x[8], y[1], v60);
   v60 = fc::mul_add(x[9], y[2], v60);
   // out0[0] = f_1*(x_e123*y_e3 + x_e124*y_e4 - x_e125*y_e5)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
   // out0[1] = f_1*(x_e134*y_e4 - x_e123*y_e2 - x_e135*y_e5)
-  out0[1] = fc::splat<V>((f[0] * v14));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v14));
   // out0[2] = -(f_1*(x_e145*y_e5 + x_e124*y_e2 + x_e134*y_e3))
-  out0[2] = fc::splat<V>((-(f[0] * v19)));
+  out0[2] = fc::splat<V>((-fc::damp(f[0], v19)));
   // out0[3] = -(f_1*(x_e145*y_e4 + x_e125*y_e2 + x_e135*y_e3))
-  out0[3] = fc::splat<V>((-(f[0] * v25)));
+  out0[3] = fc::splat<V>((-fc::damp(f[0], v25)));
   // out0[4] = f_1*(x_e123*y_e1 + x_e234*y_e4 - x_e235*y_e5)
-  out0[4] = fc::splat<V>((f[0] * v31));
+  out0[4] = fc::splat<V>(fc::damp(f[0], v31));
   // out0[5] = f_1*(x_e124*y_e1 - x_e234*y_e3 - x_e245*y_e5)
-  out0[5] = fc::splat<V>((f[0] * v38));
+  out0[5] = fc::splat<V>(fc::damp(f[0], v38));
   // out0[6] = f_1*(x_e125*y_e1 - x_e235*y_e3 - x_e245*y_e4)
-  out0[6] = fc::splat<V>((f[0] * v44));
+  out0[6] = fc::splat<V>(fc::damp(f[0], v44));
   // out0[7] = f_1*(x_e134*y_e1 + x_e234*y_e2 - x_e345*y_e5)
-  out0[7] = fc::splat<V>((f[0] * v49));
+  out0[7] = fc::splat<V>(fc::damp(f[0], v49));
   // out0[8] = f_1*(x_e135*y_e1 + x_e235*y_e2 - x_e345*y_e4)
-  out0[8] = fc::splat<V>((f[0] * v55));
+  out0[8] = fc::splat<V>(fc::damp(f[0], v55));
   // out0[9] = f_1*(x_e345*y_e3 + x_e145*y_e1 + x_e245*y_e2)
-  out0[9] = fc::splat<V>((f[0] * v60));
+  out0[9] = fc::splat<V>(fc::damp(f[0], v60));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_3>_2.
@@ -1148,25 +1148,25 @@ FC_INLINE void path_product_29(const fc::Uniforms<typename V::Scalar> &u, const 
   v120 = fc::neg_mul_add(x[6], y[7], v120);
   v120 = fc::mul_add(x[7], y[6], v120);
   // out0[0] = f_1*(x_e234*y_e134 + x_e145*y_e245 + x_e135*y_e235 - x_e134*y_e234 - x_e235*y_e135 - x_e245*y_e145)
-  out0[0] = fc::splat<V>((f[0] * v5));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v5));
   // out0[1] = f_1*(x_e235*y_e125 + x_e145*y_e345 + x_e124*y_e234 - x_e125*y_e235 - x_e234*y_e124 - x_e345*y_e145)
-  out0[1] = fc::splat<V>((f[0] * v24));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v24));
   // out0[2] = f_1*(x_e345*y_e135 + x_e245*y_e125 + x_e234*y_e123 - (x_e135*y_e345 + x_e123*y_e234 + x_e125*y_e245))
-  out0[2] = fc::splat<V>((f[0] * v50));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v50));
   // out0[3] = f_1*(x_e345*y_e134 + x_e245*y_e124 + x_e235*y_e123 - (x_e134*y_e345 + x_e123*y_e235 + x_e124*y_e245))
-  out0[3] = fc::splat<V>((f[0] * v61));
+  out0[3] = fc::splat<V>(fc::damp(f[0], v61));
   // out0[4] = f_1*(x_e245*y_e345 + x_e134*y_e124 + x_e125*y_e135 - x_e124*y_e134 - x_e135*y_e125 - x_e345*y_e245)
-  out0[4] = fc::splat<V>((f[0] * v65));
+  out0[4] = fc::splat<V>(fc::damp(f[0], v65));
   // out0[5] = f_1*(x_e345*y_e235 + x_e123*y_e134 + x_e125*y_e145 - x_e134*y_e123 - x_e145*y_e125 - x_e235*y_e345)
-  out0[5] = fc::splat<V>((f[0] * v75));
+  out0[5] = fc::splat<V>(fc::damp(f[0], v75));
   // out0[6] = f_1*(x_e345*y_e234 + x_e123*y_e135 + x_e124*y_e145 - x_e135*y_e123 - x_e145*y_e124 - x_e234*y_e345)
-  out0[6] = fc::splat<V>((f[0] * v86));
+  out0[6] = fc::splat<V>(fc::damp(f[0], v86));
   // out0[7] = f_1*(x_e235*y_e245 + x_e135*y_e145 + x_e124*y_e123 - x_e123*y_e124 - x_e145*y_e135 - x_e245*y_e235)
-  out0[7] = fc::splat<V>((f[0] * v98));
+  out0[7] = fc::splat<V>(fc::damp(f[0], v98));
   // out0[8] = f_1*(x_e234*y_e245 + x_e134*y_e145 + x_e125*y_e123 - x_e123*y_e125 - x_e145*y_e134 - x_e245*y_e234)
-  out0[8] = fc::splat<V>((f[0] * v109));
+  out0[8] = fc::splat<V>(fc::damp(f[0], v109));
   // out0[9] = f_1*(x_e235*y_e234 + x_e135*y_e134 + x_e125*y_e124 - x_e124*y_e125 - x_e134*y_e135 - x_e234*y_e235)
-  out0[9] = fc::splat<V>((f[0] * v120));
+  out0[9] = fc::splat<V>(fc::damp(f[0], v120));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_5>_2.
@@ -1174,25 +1174,25 @@ template <class V>
 FC_INLINE void path_product_30(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[10]) {
   using T = typename V::Scalar;
   // out0[0] = f_1*x_e345*y_e12345
-  out0[0] = fc::splat<V>((f[0] * (x[9] * y[0])));
+  out0[0] = fc::splat<V>(fc::damp(f[0], (x[9] * y[0])));
   // out0[1] = -f_1*x_e245*y_e12345
-  out0[1] = fc::splat<V>((-(f[0] * (x[8] * y[0]))));
+  out0[1] = fc::splat<V>((-fc::damp(f[0], (x[8] * y[0]))));
   // out0[2] = f_1*x_e235*y_e12345
-  out0[2] = fc::splat<V>((f[0] * (x[7] * y[0])));
+  out0[2] = fc::splat<V>(fc::damp(f[0], (x[7] * y[0])));
   // out0[3] = f_1*x_e234*y_e12345
-  out0[3] = fc::splat<V>((f[0] * (x[6] * y[0])));
+  out0[3] = fc::splat<V>(fc::damp(f[0], (x[6] * y[0])));
   // out0[4] = f_1*x_e145*y_e12345
-  out0[4] = fc::splat<V>((f[0] * (x[5] * y[0])));
+  out0[4] = fc::splat<V>(fc::damp(f[0], (x[5] * y[0])));
   // out0[5] = -f_1*x_e135*y_e12345
-  out0[5] = fc::splat<V>((-(f[0] * (x[4] * y[0]))));
+  out0[5] = fc::splat<V>((-fc::damp(f[0], (x[4] * y[0]))));
   // out0[6] = -f_1*x_e134*y_e12345
-  out0[6] = fc::splat<V>((-(f[0] * (x[3] * y[0]))));
+  out0[6] = fc::splat<V>((-fc::damp(f[0], (x[3] * y[0]))));
   // out0[7] = f_1*x_e125*y_e12345
-  out0[7] = fc::splat<V>((f[0] * (x[2] * y[0])));
+  out0[7] = fc::splat<V>(fc::damp(f[0], (x[2] * y[0])));
   // out0[8] = f_1*x_e124*y_e12345
-  out0[8] = fc::splat<V>((f[0] * (x[1] * y[0])));
+  out0[8] = fc::splat<V>(fc::damp(f[0], (x[1] * y[0])));
   // out0[9] = -f_1*x_e123*y_e12345
-  out0[9] = fc::splat<V>((-(f[0] * (x[0] * y[0]))));
+  out0[9] = fc::splat<V>((-fc::damp(f[0], (x[0] * y[0]))));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_2>_3.
@@ -1260,25 +1260,25 @@ FC_INLINE void path_product_31(const fc::Uniforms<typename V::Scalar> &u, const 
   v119 = fc::neg_mul_add(x[7], y[5], v119);
   v119 = fc::mul_add(x[8], y[4], v119);
   // out0[0] = f_1*(x_e235*y_e15 + x_e134*y_e24 + x_e125*y_e35 - x_e124*y_e34 - x_e135*y_e25 - x_e234*y_e14)
-  out0[0] = fc::splat<V>((f[0] * v5));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v5));
   // out0[1] = f_1*(x_e245*y_e15 + x_e234*y_e13 + x_e123*y_e34 + x_e125*y_e45 - x_e134*y_e23 - x_e145*y_e25)
-  out0[1] = fc::splat<V>((f[0] * v24));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v24));
   // out0[2] = f_1*(x_e245*y_e14 + x_e235*y_e13 + x_e123*y_e35 + x_e124*y_e45 - x_e135*y_e23 - x_e145*y_e24)
-  out0[2] = fc::splat<V>((f[0] * v40));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v40));
   // out0[3] = f_1*(x_e345*y_e15 + x_e135*y_e45 + x_e124*y_e23 - x_e123*y_e24 - x_e145*y_e35 - x_e234*y_e12)
-  out0[3] = fc::splat<V>((f[0] * v52));
+  out0[3] = fc::splat<V>(fc::damp(f[0], v52));
   // out0[4] = f_1*(x_e345*y_e14 + x_e134*y_e45 + x_e125*y_e23 - x_e123*y_e25 - x_e145*y_e34 - x_e235*y_e12)
-  out0[4] = fc::splat<V>((f[0] * v65));
+  out0[4] = fc::splat<V>(fc::damp(f[0], v65));
   // out0[5] = f_1*(x_e135*y_e34 + x_e125*y_e24 - x_e124*y_e25 - x_e134*y_e35 - x_e245*y_e12 - x_e345*y_e13)
-  out0[5] = fc::splat<V>((f[0] * v76));
+  out0[5] = fc::splat<V>(fc::damp(f[0], v76));
   // out0[6] = f_1*(x_e345*y_e25 + x_e235*y_e45 + x_e134*y_e12 + x_e123*y_e14 - x_e124*y_e13 - x_e245*y_e35)
-  out0[6] = fc::splat<V>((f[0] * v86));
+  out0[6] = fc::splat<V>(fc::damp(f[0], v86));
   // out0[7] = f_1*(x_e345*y_e24 + x_e234*y_e45 + x_e135*y_e12 + x_e123*y_e15 - x_e125*y_e13 - x_e245*y_e34)
-  out0[7] = fc::splat<V>((f[0] * v97));
+  out0[7] = fc::splat<V>(fc::damp(f[0], v97));
   // out0[8] = f_1*(x_e235*y_e34 + x_e145*y_e12 + x_e124*y_e15 - x_e125*y_e14 - x_e234*y_e35 - x_e345*y_e23)
-  out0[8] = fc::splat<V>((f[0] * v108));
+  out0[8] = fc::splat<V>(fc::damp(f[0], v108));
   // out0[9] = f_1*(x_e245*y_e23 + x_e234*y_e25 + x_e145*y_e13 + x_e134*y_e15 - x_e135*y_e14 - x_e235*y_e24)
-  out0[9] = fc::splat<V>((f[0] * v119));
+  out0[9] = fc::splat<V>(fc::damp(f[0], v119));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_4>_3.
@@ -1316,25 +1316,25 @@ FC_INLINE void path_product_32(const fc::Uniforms<typename V::Scalar> &u, const 
   v61 = fc::neg_mul_add(x[0], y[2], v61);
   v61 = fc::neg_mul_add(x[2], y[0], v61);
   // out0[0] = f_1*(x_e345*y_e1245 + x_e145*y_e2345 - x_e245*y_e1345)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
   // out0[1] = f_1*(x_e235*y_e1345 - x_e135*y_e2345 - x_e345*y_e1235)
-  out0[1] = fc::splat<V>((f[0] * v14));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v14));
   // out0[2] = f_1*(x_e234*y_e1345 - x_e134*y_e2345 - x_e345*y_e1234)
-  out0[2] = fc::splat<V>((f[0] * v22));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v22));
   // out0[3] = f_1*(x_e245*y_e1235 + x_e125*y_e2345 - x_e235*y_e1245)
-  out0[3] = fc::splat<V>((f[0] * v28));
+  out0[3] = fc::splat<V>(fc::damp(f[0], v28));
   // out0[4] = f_1*(x_e245*y_e1234 + x_e124*y_e2345 - x_e234*y_e1245)
-  out0[4] = fc::splat<V>((f[0] * v34));
+  out0[4] = fc::splat<V>(fc::damp(f[0], v34));
   // out0[5] = f_1*(x_e234*y_e1235 - x_e123*y_e2345 - x_e235*y_e1234)
-  out0[5] = fc::splat<V>((f[0] * v41));
+  out0[5] = fc::splat<V>(fc::damp(f[0], v41));
   // out0[6] = f_1*(x_e135*y_e1245 - x_e125*y_e1345 - x_e145*y_e1235)
-  out0[6] = fc::splat<V>((f[0] * v46));
+  out0[6] = fc::splat<V>(fc::damp(f[0], v46));
   // out0[7] = f_1*(x_e134*y_e1245 - x_e124*y_e1345 - x_e145*y_e1234)
-  out0[7] = fc::splat<V>((f[0] * v51));
+  out0[7] = fc::splat<V>(fc::damp(f[0], v51));
   // out0[8] = f_1*(x_e135*y_e1234 + x_e123*y_e1345 - x_e134*y_e1235)
-  out0[8] = fc::splat<V>((f[0] * v55));
+  out0[8] = fc::splat<V>(fc::damp(f[0], v55));
   // out0[9] = f_1*(x_e124*y_e1235 - x_e123*y_e1245 - x_e125*y_e1234)
-  out0[9] = fc::splat<V>((f[0] * v61));
+  out0[9] = fc::splat<V>(fc::damp(f[0], v61));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_1>_4.
@@ -1362,15 +1362,15 @@ FC_INLINE void path_product_33(const fc::Uniforms<typename V::Scalar> &u, const 
   v43 = fc::mul_add(x[8], y[2], v43);
   v43 = fc::neg_mul_add(x[9], y[1], v43);
   // out0[0] = f_1*(x_e134*y_e2 + x_e123*y_e4 - x_e124*y_e3 - x_e234*y_e1)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
   // out0[1] = f_1*(x_e135*y_e2 + x_e123*y_e5 - x_e125*y_e3 - x_e235*y_e1)
-  out0[1] = fc::splat<V>((f[0] * v16));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v16));
   // out0[2] = f_1*(x_e145*y_e2 + x_e124*y_e5 - x_e125*y_e4 - x_e245*y_e1)
-  out0[2] = fc::splat<V>((f[0] * v26));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v26));
   // out0[3] = f_1*(x_e145*y_e3 + x_e134*y_e5 - x_e135*y_e4 - x_e345*y_e1)
-  out0[3] = fc::splat<V>((f[0] * v35));
+  out0[3] = fc::splat<V>(fc::damp(f[0], v35));
   // out0[4] = f_1*(x_e245*y_e3 + x_e234*y_e5 - x_e235*y_e4 - x_e345*y_e2)
-  out0[4] = fc::splat<V>((f[0] * v43));
+  out0[4] = fc::splat<V>(fc::damp(f[0], v43));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_3>_4.
@@ -1408,15 +1408,15 @@ FC_INLINE void path_product_34(const fc::Uniforms<typename V::Scalar> &u, const 
   v64 = fc::neg_mul_add(x[4], y[1], v64);
   v64 = fc::mul_add(x[5], y[0], v64);
   // out0[0] = f_1*(x_e245*y_e135 + x_e135*y_e245 - x_e125*y_e345 - x_e145*y_e235 - x_e235*y_e145 - x_e345*y_e125)
-  out0[0] = fc::splat<V>((f[0] * v5));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v5));
   // out0[1] = f_1*(x_e245*y_e134 + x_e134*y_e245 - x_e124*y_e345 - x_e145*y_e234 - x_e234*y_e145 - x_e345*y_e124)
-  out0[1] = fc::splat<V>((f[0] * v26));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v26));
   // out0[2] = f_1*(x_e345*y_e123 + x_e234*y_e135 + x_e135*y_e234 + x_e123*y_e345 - x_e134*y_e235 - x_e235*y_e134)
-  out0[2] = fc::splat<V>((f[0] * v41));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v41));
   // out0[3] = f_1*(x_e235*y_e124 + x_e124*y_e235 - x_e123*y_e245 - x_e125*y_e234 - x_e234*y_e125 - x_e245*y_e123)
-  out0[3] = fc::splat<V>((f[0] * v54));
+  out0[3] = fc::splat<V>(fc::damp(f[0], v54));
   // out0[4] = f_1*(x_e145*y_e123 + x_e134*y_e125 + x_e125*y_e134 + x_e123*y_e145 - x_e124*y_e135 - x_e135*y_e124)
-  out0[4] = fc::splat<V>((f[0] * v64));
+  out0[4] = fc::splat<V>(fc::damp(f[0], v64));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_2>_5.
@@ -1434,7 +1434,7 @@ FC_INLINE void path_product_35(const fc::Uniforms<typename V::Scalar> &u, const 
   v2 = fc::neg_mul_add(x[8], y[1], v2);
   v2 = fc::mul_add(x[9], y[0], v2);
   // out0[0] = f_1*(x_e345*y_e12 + x_e235*y_e14 + x_e145*y_e23 + x_e134*y_e25 + x_e125*y_e34 + x_e123*y_e45 - x_e124*y_e35 - x_e135*y_e24 - x_e234*y_e15 - x_e245*y_e13)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_4 <y>_4>_0.
@@ -1447,7 +1447,7 @@ FC_INLINE void path_product_36(const fc::Uniforms<typename V::Scalar> &u, const 
   v2 = fc::neg_mul_add(x[3], y[3], v2);
   v2 = fc::neg_mul_add(x[4], y[4], v2);
   // out0[0] = f_1*(x_e1234*y_e1234 - x_e1235*y_e1235 - x_e1245*y_e1245 - x_e1345*y_e1345 - x_e2345*y_e2345)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_4 <y>_3>_1.
@@ -1475,15 +1475,15 @@ FC_INLINE void path_product_37(const fc::Uniforms<typename V::Scalar> &u, const 
   v43 = fc::mul_add(x[3], y[3], v43);
   v43 = fc::mul_add(x[4], y[6], v43);
   // out0[0] = f_1*(x_e1345*y_e345 + x_e1245*y_e245 + x_e1235*y_e235 - x_e1234*y_e234)
-  out0[0] = fc::splat<V>((f[0] * v5));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v5));
   // out0[1] = f_1*(x_e2345*y_e345 + x_e1234*y_e134 - x_e1235*y_e135 - x_e1245*y_e145)
-  out0[1] = fc::splat<V>((f[0] * v16));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v16));
   // out0[2] = f_1*(x_e1235*y_e125 - x_e1234*y_e124 - x_e1345*y_e145 - x_e2345*y_e245)
-  out0[2] = fc::splat<V>((f[0] * v29));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v29));
   // out0[3] = f_1*(x_e2345*y_e235 + x_e1345*y_e135 + x_e1234*y_e123 + x_e1245*y_e125)
-  out0[3] = fc::splat<V>((f[0] * v36));
+  out0[3] = fc::splat<V>(fc::damp(f[0], v36));
   // out0[4] = f_1*(x_e2345*y_e234 + x_e1345*y_e134 + x_e1235*y_e123 + x_e1245*y_e124)
-  out0[4] = fc::splat<V>((f[0] * v43));
+  out0[4] = fc::splat<V>(fc::damp(f[0], v43));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_4 <y>_5>_1.
@@ -1491,15 +1491,15 @@ template <class V>
 FC_INLINE void path_product_38(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[5]) {
   using T = typename V::Scalar;
   // out0[0] = -f_1*x_e2345*y_e12345
-  out0[0] = fc::splat<V>((-(f[0] * (x[4] * y[0]))));
+  out0[0] = fc::splat<V>((-fc::damp(f[0], (x[4] * y[0]))));
   // out0[1] = f_1*x_e1345*y_e12345
-  out0[1] = fc::splat<V>((f[0] * (x[3] * y[0])));
+  out0[1] = fc::splat<V>(fc::damp(f[0], (x[3] * y[0])));
   // out0[2] = -f_1*x_e1245*y_e12345
-  out0[2] = fc::splat<V>((-(f[0] * (x[2] * y[0]))));
+  out0[2] = fc::splat<V>((-fc::damp(f[0], (x[2] * y[0]))));
   // out0[3] = f_1*x_e1235*y_e12345
-  out0[3] = fc::splat<V>((f[0] * (x[1] * y[0])));
+  out0[3] = fc::splat<V>(fc::damp(f[0], (x[1] * y[0])));
   // out0[4] = f_1*x_e1234*y_e12345
-  out0[4] = fc::splat<V>((f[0] * (x[0] * y[0])));
+  out0[4] = fc::splat<V>(fc::damp(f[0], (x[0] * y[0])));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_4 <y>_2>_2.
@@ -1537,25 +1537,25 @@ FC_INLINE void path_product_39(const fc::Uniforms<typename V::Scalar> &u, const 
   v60 = fc::mul_add(x[3], y[1], v60);
   v60 = fc::mul_add(x[4], y[4], v60);
   // out0[0] = f_1*(x_e1245*y_e45 + x_e1235*y_e35 - x_e1234*y_e34)
-  out0[0] = fc::splat<V>((f[0] * v5));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v5));
   // out0[1] = f_1*(x_e1345*y_e45 + x_e1234*y_e24 - x_e1235*y_e25)
-  out0[1] = fc::splat<V>((f[0] * v12));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v12));
   // out0[2] = -(f_1*(x_e1345*y_e35 + x_e1234*y_e23 + x_e1245*y_e25))
-  out0[2] = fc::splat<V>((-(f[0] * v20)));
+  out0[2] = fc::splat<V>((-fc::damp(f[0], v20)));
   // out0[3] = -(f_1*(x_e1345*y_e34 + x_e1235*y_e23 + x_e1245*y_e24))
-  out0[3] = fc::splat<V>((-(f[0] * v25)));
+  out0[3] = fc::splat<V>((-fc::damp(f[0], v25)));
   // out0[4] = f_1*(x_e2345*y_e45 + x_e1235*y_e15 - x_e1234*y_e14)
-  out0[4] = fc::splat<V>((f[0] * v33));
+  out0[4] = fc::splat<V>(fc::damp(f[0], v33));
   // out0[5] = f_1*(x_e1234*y_e13 + x_e1245*y_e15 - x_e2345*y_e35)
-  out0[5] = fc::splat<V>((f[0] * v39));
+  out0[5] = fc::splat<V>(fc::damp(f[0], v39));
   // out0[6] = f_1*(x_e1235*y_e13 + x_e1245*y_e14 - x_e2345*y_e34)
-  out0[6] = fc::splat<V>((f[0] * v44));
+  out0[6] = fc::splat<V>(fc::damp(f[0], v44));
   // out0[7] = f_1*(x_e2345*y_e25 + x_e1345*y_e15 - x_e1234*y_e12)
-  out0[7] = fc::splat<V>((f[0] * v51));
+  out0[7] = fc::splat<V>(fc::damp(f[0], v51));
   // out0[8] = f_1*(x_e2345*y_e24 + x_e1345*y_e14 - x_e1235*y_e12)
-  out0[8] = fc::splat<V>((f[0] * v56));
+  out0[8] = fc::splat<V>(fc::damp(f[0], v56));
   // out0[9] = -(f_1*(x_e2345*y_e23 + x_e1245*y_e12 + x_e1345*y_e13))
-  out0[9] = fc::splat<V>((-(f[0] * v60)));
+  out0[9] = fc::splat<V>((-fc::damp(f[0], v60)));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_4 <y>_4>_2.
@@ -1583,25 +1583,25 @@ FC_INLINE void path_product_40(const fc::Uniforms<typename V::Scalar> &u, const 
   V v37 = (x[0] * y[1]);
   v37 = fc::neg_mul_add(x[1], y[0], v37);
   // out0[0] = f_1*(x_e2345*y_e1345 - x_e1345*y_e2345)
-  out0[0] = fc::splat<V>((f[0] * v5));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v5));
   // out0[1] = f_1*(x_e1245*y_e2345 - x_e2345*y_e1245)
-  out0[1] = fc::splat<V>((f[0] * v8));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v8));
   // out0[2] = f_1*(x_e2345*y_e1235 - x_e1235*y_e2345)
-  out0[2] = fc::splat<V>((f[0] * v15));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v15));
   // out0[3] = f_1*(x_e2345*y_e1234 - x_e1234*y_e2345)
-  out0[3] = fc::splat<V>((f[0] * v20));
+  out0[3] = fc::splat<V>(fc::damp(f[0], v20));
   // out0[4] = f_1*(x_e1345*y_e1245 - x_e1245*y_e1345)
-  out0[4] = fc::splat<V>((f[0] * v23));
+  out0[4] = fc::splat<V>(fc::damp(f[0], v23));
   // out0[5] = f_1*(x_e1235*y_e1345 - x_e1345*y_e1235)
-  out0[5] = fc::splat<V>((f[0] * v25));
+  out0[5] = fc::splat<V>(fc::damp(f[0], v25));
   // out0[6] = f_1*(x_e1234*y_e1345 - x_e1345*y_e1234)
-  out0[6] = fc::splat<V>((f[0] * v28));
+  out0[6] = fc::splat<V>(fc::damp(f[0], v28));
   // out0[7] = f_1*(x_e1245*y_e1235 - x_e1235*y_e1245)
-  out0[7] = fc::splat<V>((f[0] * v32));
+  out0[7] = fc::splat<V>(fc::damp(f[0], v32));
   // out0[8] = f_1*(x_e1245*y_e1234 - x_e1234*y_e1245)
-  out0[8] = fc::splat<V>((f[0] * v35));
+  out0[8] = fc::splat<V>(fc::damp(f[0], v35));
   // out0[9] = f_1*(x_e1234*y_e1235 - x_e1235*y_e1234)
-  out0[9] = fc::splat<V>((f[0] * v37));
+  out0[9] = fc::splat<V>(fc::damp(f[0], v37));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_4 <y>_1>_3.
@@ -1629,25 +1629,25 @@ FC_INLINE void path_product_41(const fc::Uniforms<typename V::Scalar> &u, const 
   V v37 = (x[3] * y[0]);
   v37 = fc::mul_add(x[4], y[1], v37);
   // out0[0] = f_1*(x_e1234*y_e4 - x_e1235*y_e5)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
   // out0[1] = -(f_1*(x_e1234*y_e3 + x_e1245*y_e5))
-  out0[1] = fc::splat<V>((-(f[0] * v8)));
+  out0[1] = fc::splat<V>((-fc::damp(f[0], v8)));
   // out0[2] = -(f_1*(x_e1235*y_e3 + x_e1245*y_e4))
-  out0[2] = fc::splat<V>((-(f[0] * v12)));
+  out0[2] = fc::splat<V>((-fc::damp(f[0], v12)));
   // out0[3] = f_1*(x_e1234*y_e2 - x_e1345*y_e5)
-  out0[3] = fc::splat<V>((f[0] * v16));
+  out0[3] = fc::splat<V>(fc::damp(f[0], v16));
   // out0[4] = f_1*(x_e1235*y_e2 - x_e1345*y_e4)
-  out0[4] = fc::splat<V>((f[0] * v20));
+  out0[4] = fc::splat<V>(fc::damp(f[0], v20));
   // out0[5] = f_1*(x_e1245*y_e2 + x_e1345*y_e3)
-  out0[5] = fc::splat<V>((f[0] * v23));
+  out0[5] = fc::splat<V>(fc::damp(f[0], v23));
   // out0[6] = -(f_1*(x_e1234*y_e1 + x_e2345*y_e5))
-  out0[6] = fc::splat<V>((-(f[0] * v27)));
+  out0[6] = fc::splat<V>((-fc::damp(f[0], v27)));
   // out0[7] = -(f_1*(x_e1235*y_e1 + x_e2345*y_e4))
-  out0[7] = fc::splat<V>((-(f[0] * v31)));
+  out0[7] = fc::splat<V>((-fc::damp(f[0], v31)));
   // out0[8] = f_1*(x_e2345*y_e3 - x_e1245*y_e1)
-  out0[8] = fc::splat<V>((f[0] * v35));
+  out0[8] = fc::splat<V>(fc::damp(f[0], v35));
   // out0[9] = -(f_1*(x_e1345*y_e1 + x_e2345*y_e2))
-  out0[9] = fc::splat<V>((-(f[0] * v37)));
+  out0[9] = fc::splat<V>((-fc::damp(f[0], v37)));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_4 <y>_3>_3.
@@ -1685,25 +1685,25 @@ FC_INLINE void path_product_42(const fc::Uniforms<typename V::Scalar> &u, const 
   v61 = fc::neg_mul_add(x[0], y[2], v61);
   v61 = fc::neg_mul_add(x[2], y[0], v61);
   // out0[0] = f_1*(x_e2345*y_e145 + x_e1245*y_e345 - x_e1345*y_e245)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
   // out0[1] = f_1*(x_e1345*y_e235 - x_e1235*y_e345 - x_e2345*y_e135)
-  out0[1] = fc::splat<V>((f[0] * v14));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v14));
   // out0[2] = f_1*(x_e1345*y_e234 - x_e1234*y_e345 - x_e2345*y_e134)
-  out0[2] = fc::splat<V>((f[0] * v22));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v22));
   // out0[3] = f_1*(x_e2345*y_e125 + x_e1235*y_e245 - x_e1245*y_e235)
-  out0[3] = fc::splat<V>((f[0] * v27));
+  out0[3] = fc::splat<V>(fc::damp(f[0], v27));
   // out0[4] = f_1*(x_e2345*y_e124 + x_e1234*y_e245 - x_e1245*y_e234)
-  out0[4] = fc::splat<V>((f[0] * v33));
+  out0[4] = fc::splat<V>(fc::damp(f[0], v33));
   // out0[5] = f_1*(x_e1235*y_e234 - x_e1234*y_e235 - x_e2345*y_e123)
-  out0[5] = fc::splat<V>((f[0] * v40));
+  out0[5] = fc::splat<V>(fc::damp(f[0], v40));
   // out0[6] = f_1*(x_e1245*y_e135 - x_e1235*y_e145 - x_e1345*y_e125)
-  out0[6] = fc::splat<V>((f[0] * v46));
+  out0[6] = fc::splat<V>(fc::damp(f[0], v46));
   // out0[7] = f_1*(x_e1245*y_e134 - x_e1234*y_e145 - x_e1345*y_e124)
-  out0[7] = fc::splat<V>((f[0] * v51));
+  out0[7] = fc::splat<V>(fc::damp(f[0], v51));
   // out0[8] = f_1*(x_e1345*y_e123 + x_e1234*y_e135 - x_e1235*y_e134)
-  out0[8] = fc::splat<V>((f[0] * v55));
+  out0[8] = fc::splat<V>(fc::damp(f[0], v55));
   // out0[9] = f_1*(x_e1235*y_e124 - x_e1234*y_e125 - x_e1245*y_e123)
-  out0[9] = fc::splat<V>((f[0] * v61));
+  out0[9] = fc::splat<V>(fc::damp(f[0], v61));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_4 <y>_2>_4.
@@ -1731,15 +1731,15 @@ FC_INLINE void path_product_43(const fc::Uniforms<typename V::Scalar> &u, const 
   v44 = fc::neg_mul_add(x[2], y[1], v44);
   v44 = fc::mul_add(x[3], y[0], v44);
   // out0[0] = f_1*(x_e1345*y_e25 + x_e1235*y_e45 - x_e1245*y_e35 - x_e2345*y_e15)
-  out0[0] = fc::splat<V>((f[0] * v2));
+  out0[0] = fc::splat<V>(fc::damp(f[0], v2));
   // out0[1] = f_1*(x_e1345*y_e24 + x_e1234*y_e45 - x_e1245*y_e34 - x_e2345*y_e14)
-  out0[1] = fc::splat<V>((f[0] * v16));
+  out0[1] = fc::splat<V>(fc::damp(f[0], v16));
   // out0[2] = f_1*(x_e2345*y_e13 + x_e1235*y_e34 - x_e1234*y_e35 - x_e1345*y_e23)
-  out0[2] = fc::splat<V>((f[0] * v27));
+  out0[2] = fc::splat<V>(fc::damp(f[0], v27));
   // out0[3] = f_1*(x_e1245*y_e23 + x_e1234*y_e25 - x_e1235*y_e24 - x_e2345*y_e12)
-  out0[3] = fc::splat<V>((f[0] * v35));
+  out0[3] = fc::splat<V>(fc::damp(f[0], v35));
   // out0[4] = f_1*(x_e1345*y_e12 + x_e1235*y_e14 - x_e1234*y_e15 - x_e1245*y_e13)
-  out0[4] = fc::splat<V>((f[0] * v44));
+  out0[4] = fc::splat<V>(fc::damp(f[0], v44));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_5 <y>_5>_0.
@@ -1747,7 +1747,7 @@ template <class V>
 FC_INLINE void path_product_44(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[1]) {
   using T = typename V::Scalar;
   // out0[0] = -f_1*x_e12345*y_e12345
-  out0[0] = fc::splat<V>((-(f[0] * (x[0] * y[0]))));
+  out0[0] = fc::splat<V>((-fc::damp(f[0], (x[0] * y[0]))));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_5 <y>_4>_1.
@@ -1755,15 +1755,15 @@ template <class V>
 FC_INLINE void path_product_45(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[5]) {
   using T = typename V::Scalar;
   // out0[0] = -f_1*x_e12345*y_e2345
-  out0[0] = fc::splat<V>((-(f[0] * (x[0] * y[4]))));
+  out0[0] = fc::splat<V>((-fc::damp(f[0], (x[0] * y[4]))));
   // out0[1] = f_1*x_e12345*y_e1345
-  out0[1] = fc::splat<V>((f[0] * (x[0] * y[3])));
+  out0[1] = fc::splat<V>(fc::damp(f[0], (x[0] * y[3])));
   // out0[2] = -f_1*x_e12345*y_e1245
-  out0[2] = fc::splat<V>((-(f[0] * (x[0] * y[2]))));
+  out0[2] = fc::splat<V>((-fc::damp(f[0], (x[0] * y[2]))));
   // out0[3] = f_1*x_e12345*y_e1235
-  out0[3] = fc::splat<V>((f[0] * (x[0] * y[1])));
+  out0[3] = fc::splat<V>(fc::damp(f[0], (x[0] * y[1])));
   // out0[4] = f_1*x_e12345*y_e1234
-  out0[4] = fc::splat<V>((f[0] * (x[0] * y[0])));
+  out0[4] = fc::splat<V>(fc::damp(f[0], (x[0] * y[0])));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_5 <y>_3>_2.
@@ -1771,25 +1771,25 @@ template <class V>
 FC_INLINE void path_product_46(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[10]) {
   using T = typename V::Scalar;
   // out0[0] = f_1*x_e12345*y_e345
-  out0[0] = fc::splat<V>((f[0] * (x[0] * y[9])));
+  out0[0] = fc::splat<V>(fc::damp(f[0], (x[0] * y[9])));
   // out0[1] = -f_1*x_e12345*y_e245
-  out0[1] = fc::splat<V>((-(f[0] * (x[0] * y[8]))));
+  out0[1] = fc::splat<V>((-fc::damp(f[0], (x[0] * y[8]))));
   // out0[2] = f_1*x_e12345*y_e235
-  out0[2] = fc::splat<V>((f[0] * (x[0] * y[7])));
+  out0[2] = fc::splat<V>(fc::damp(f[0], (x[0] * y[7])));
   // out0[3] = f_1*x_e12345*y_e234
-  out0[3] = fc::splat<V>((f[0] * (x[0] * y[6])));
+  out0[3] = fc::splat<V>(fc::damp(f[0], (x[0] * y[6])));
   // out0[4] = f_1*x_e12345*y_e145
-  out0[4] = fc::splat<V>((f[0] * (x[0] * y[5])));
+  out0[4] = fc::splat<V>(fc::damp(f[0], (x[0] * y[5])));
   // out0[5] = -f_1*x_e12345*y_e135
-  out0[5] = fc::splat<V>((-(f[0] * (x[0] * y[4]))));
+  out0[5] = fc::splat<V>((-fc::damp(f[0], (x[0] * y[4]))));
   // out0[6] = -f_1*x_e12345*y_e134
-  out0[6] = fc::splat<V>((-(f[0] * (x[0] * y[3]))));
+  out0[6] = fc::splat<V>((-fc::damp(f[0], (x[0] * y[3]))));
   // out0[7] = f_1*x_e12345*y_e125
-  out0[7] = fc::splat<V>((f[0] * (x[0] * y[2])));
+  out0[7] = fc::splat<V>(fc::damp(f[0], (x[0] * y[2])));
   // out0[8] = f_1*x_e12345*y_e124
-  out0[8] = fc::splat<V>((f[0] * (x[0] * y[1])));
+  out0[8] = fc::splat<V>(fc::damp(f[0], (x[0] * y[1])));
   // out0[9] = -f_1*x_e12345*y_e123
-  out0[9] = fc::splat<V>((-(f[0] * (x[0] * y[0]))));
+  out0[9] = fc::splat<V>((-fc::damp(f[0], (x[0] * y[0]))));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_5 <y>_2>_3.
@@ -1797,25 +1797,25 @@ template <class V>
 FC_INLINE void path_product_47(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[10]) {
   using T = typename V::Scalar;
   // out0[0] = f_1*x_e12345*y_e45
-  out0[0] = fc::splat<V>((f[0] * (x[0] * y[9])));
+  out0[0] = fc::splat<V>(fc::damp(f[0], (x[0] * y[9])));
   // out0[1] = -f_1*x_e12345*y_e35
-  out0[1] = fc::splat<V>((-(f[0] * (x[0] * y[8]))));
+  out0[1] = fc::splat<V>((-fc::damp(f[0], (x[0] * y[8]))));
   // out0[2] = -f_1*x_e12345*y_e34
-  out0[2] = fc::splat<V>((-(f[0] * (x[0] * y[7]))));
+  out0[2] = fc::splat<V>((-fc::damp(f[0], (x[0] * y[7]))));
   // out0[3] = f_1*x_e12345*y_e25
-  out0[3] = fc::splat<V>((f[0] * (x[0] * y[6])));
+  out0[3] = fc::splat<V>(fc::damp(f[0], (x[0] * y[6])));
   // out0[4] = f_1*x_e12345*y_e24
-  out0[4] = fc::splat<V>((f[0] * (x[0] * y[5])));
+  out0[4] = fc::splat<V>(fc::damp(f[0], (x[0] * y[5])));
   // out0[5] = -f_1*x_e12345*y_e23
-  out0[5] = fc::splat<V>((-(f[0] * (x[0] * y[4]))));
+  out0[5] = fc::splat<V>((-fc::damp(f[0], (x[0] * y[4]))));
   // out0[6] = -f_1*x_e12345*y_e15
-  out0[6] = fc::splat<V>((-(f[0] * (x[0] * y[3]))));
+  out0[6] = fc::splat<V>((-fc::damp(f[0], (x[0] * y[3]))));
   // out0[7] = -f_1*x_e12345*y_e14
-  out0[7] = fc::splat<V>((-(f[0] * (x[0] * y[2]))));
+  out0[7] = fc::splat<V>((-fc::damp(f[0], (x[0] * y[2]))));
   // out0[8] = f_1*x_e12345*y_e13
-  out0[8] = fc::splat<V>((f[0] * (x[0] * y[1])));
+  out0[8] = fc::splat<V>(fc::damp(f[0], (x[0] * y[1])));
   // out0[9] = -f_1*x_e12345*y_e12
-  out0[9] = fc::splat<V>((-(f[0] * (x[0] * y[0]))));
+  out0[9] = fc::splat<V>((-fc::damp(f[0], (x[0] * y[0]))));
 }
 
 // From `x`, `y`, `f` to `o`: o = f <<x>_5 <y>_1>_4.
@@ -1823,15 +1823,15 @@ template <class V>
 FC_INLINE void path_product_48(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, const V *f, V (&out0)[5]) {
   using T = typename V::Scalar;
   // out0[0] = -f_1*x_e12345*y_e5
-  out0[0] = fc::splat<V>((-(f[0] * (x[0] * y[4]))));
+  out0[0] = fc::splat<V>((-fc::damp(f[0], (x[0] * y[4]))));
   // out0[1] = -f_1*x_e12345*y_e4
-  out0[1] = fc::splat<V>((-(f[0] * (x[0] * y[3]))));
+  out0[1] = fc::splat<V>((-fc::damp(f[0], (x[0] * y[3]))));
   // out0[2] = f_1*x_e12345*y_e3
-  out0[2] = fc::splat<V>((f[0] * (x[0] * y[2])));
+  out0[2] = fc::splat<V>(fc::damp(f[0], (x[0] * y[2])));
   // out0[3] = -f_1*x_e12345*y_e2
-  out0[3] = fc::splat<V>((-(f[0] * (x[0] * y[1]))));
+  out0[3] = fc::splat<V>((-fc::damp(f[0], (x[0] * y[1]))));
   // out0[4] = f_1*x_e12345*y_e1
-  out0[4] = fc::splat<V>((f[0] * (x[0] * y[0])));
+  out0[4] = fc::splat<V>(fc::damp(f[0], (x[0] * y[0])));
 }
 
 }  // namespace cl410

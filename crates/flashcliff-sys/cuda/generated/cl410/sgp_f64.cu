@@ -3,6 +3,7 @@
 // Kernels (sgp_f64) in Cl(4,1,0). Basis order: 1, e1, e2, e3, e4, e5, e12, e13, e14, e15, e23, e24, e25, e34, e35, e45, e123, e124, e125, e134, e135, e145, e234, e235, e245, e345, e1234, e1235, e1245, e1345, e2345, e12345.
 // Sign of `e_a e_b`: (-1)^swaps times the squares of the shared vectors.
 #include "sgp.cuh"
+#include "sgp_invariant.cuh"
 #include "sgp_rms.cuh"
 #include "../../skeleton/table.cuh"
 
@@ -13,21 +14,29 @@ static const fc_kernel kernels[] = {
     FC_ROWS(cl410, sgp, 0x3f, 0x3f, 1, sgp_backward, double, 1, 256, 1),
     FC_ROWS(cl410, sgp_rms, 0x3f, 0x3f, 0, sgp_rms_forward, double, 1, 256, 1),
     FC_ROWS(cl410, sgp_rms, 0x3f, 0x3f, 1, sgp_rms_backward, double, 1, 256, 1),
+    FC_ROWS(cl410, sgp_invariant, 0x3f, 0x3f, 0, sgp_invariant_forward, double, 1, 256, 1),
+    FC_ROWS(cl410, sgp_invariant, 0x3f, 0x3f, 1, sgp_invariant_backward, double, 1, 256, 1),
     FC_ROWS(cl410, sgp, 0x2, 0x3f, 0, sgp_1_forward, double, 1, 256, 0),
     FC_ROWS(cl410, sgp, 0x2, 0x3f, 1, sgp_1_backward, double, 1, 256, 1),
     FC_ROWS(cl410, sgp_rms, 0x2, 0x3f, 0, sgp_rms_1_forward, double, 1, 256, 0),
     FC_ROWS(cl410, sgp_rms, 0x2, 0x3f, 1, sgp_rms_1_backward, double, 1, 256, 1),
+    FC_ROWS(cl410, sgp_invariant, 0x2, 0x3f, 0, sgp_invariant_1_forward, double, 1, 256, 0),
+    FC_ROWS(cl410, sgp_invariant, 0x2, 0x3f, 1, sgp_invariant_1_backward, double, 1, 256, 1),
     FC_ROWS(cl410, sgp, 0x3f, 0x2, 0, sgp_2_forward, double, 1, 256, 0),
     FC_ROWS(cl410, sgp, 0x3f, 0x2, 1, sgp_2_backward, double, 1, 256, 1),
     FC_ROWS(cl410, sgp_rms, 0x3f, 0x2, 0, sgp_rms_2_forward, double, 1, 256, 0),
     FC_ROWS(cl410, sgp_rms, 0x3f, 0x2, 1, sgp_rms_2_backward, double, 1, 256, 1),
+    FC_ROWS(cl410, sgp_invariant, 0x3f, 0x2, 0, sgp_invariant_2_forward, double, 1, 256, 0),
+    FC_ROWS(cl410, sgp_invariant, 0x3f, 0x2, 1, sgp_invariant_2_backward, double, 1, 256, 1),
     FC_ROWS(cl410, sgp, 0x2, 0x2, 0, sgp_3_forward, double, 2, 256, 0),
     FC_ROWS(cl410, sgp, 0x2, 0x2, 1, sgp_3_backward, double, 2, 256, 0),
     FC_ROWS(cl410, sgp_rms, 0x2, 0x2, 0, sgp_rms_3_forward, double, 2, 256, 0),
     FC_ROWS(cl410, sgp_rms, 0x2, 0x2, 1, sgp_rms_3_backward, double, 2, 256, 0),
+    FC_ROWS(cl410, sgp_invariant, 0x2, 0x2, 0, sgp_invariant_3_forward, double, 2, 256, 0),
+    FC_ROWS(cl410, sgp_invariant, 0x2, 0x2, 1, sgp_invariant_3_backward, double, 2, 256, 0),
 };
 
 extern const Table cl410_sgp_f64;
-const Table cl410_sgp_f64 = {kernels, 16};
+const Table cl410_sgp_f64 = {kernels, 24};
 
 }  // namespace fc

@@ -13,7 +13,7 @@ template <class V>
 FC_INLINE void gate_pair_0(const fc::Uniforms<typename V::Scalar> &u, const V *x, const V *y, V (&out0)[1]) {
   using T = typename V::Scalar;
   // out0[0] = gate(x_1)*gate(y_1)
-  out0[0] = fc::splat<V>((fc::gate(u.gate, x[0]) * fc::gate(u.gate, y[0])));
+  out0[0] = fc::splat<V>(fc::damp(fc::gate(u.gate, x[0]), fc::gate(u.gate, y[0])));
 }
 
 }  // namespace cl500

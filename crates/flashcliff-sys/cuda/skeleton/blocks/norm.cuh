@@ -13,6 +13,16 @@ struct Grades {
   int count;
   int of_algebra[FC_MAX_GRADES];
   int first[FC_MAX_GRADES], blades[FC_MAX_GRADES];  // of the tensor
+  // The blades whose squares are added to and subtracted from what the grade is normalised by, a bit each.
+  int32_t plus[FC_MAX_GRADES], minus[FC_MAX_GRADES];
+
+  // Whether every grade is normalised by the sum of all its squares.
+  bool are_euclidean() const {
+    for (int grade = 0; grade < count; grade++) {
+      if (plus[grade] != (1 << blades[grade]) - 1 || minus[grade] != 0) return false;
+    }
+    return true;
+  }
 };
 
 // The threads of a CTA: rows of a warp each, or one long row.
@@ -54,6 +64,12 @@ struct GradeRow {
   FC_INLINE int64_t in_call(int blade) const { return (int64_t(blade) * a.batch + a.first + row) * a.out; }
   // Of one number a grade and row of the batch.
   FC_INLINE int64_t in_saved() const { return grade * a.batch + a.first + row; }
+
+  // f(channel) for the first of every N channels of the thread.
+  template <class F>
+  FC_INLINE void each_channels(F &&f) const {
+    for (int64_t channel = thread * N; channel < a.out; channel += Threads * N) f(channel);
+  }
 
   // keep(i, place) for the first places of the thread, the same i < kKept each time, and rest(place) for all others; a place
   // has the blade and the first channel.
@@ -100,6 +116,30 @@ struct RowTotals {
     for (int i = 0; i < 2; i++) largest[i].add(other.largest[i]);
   }
 };
+
+// The power of two that the gradient of the product, of magnitude `largest[0] + mean largest[1]` times `scale` at the most, is
+// multiplied by. Of a scaled block it is kept, and the exponents of sums are made ready.
+template <class T, int N, int Threads>
+FC_INLINE T power_of_row(const GradeRow<N, Threads> &own, const RowTotals<T> &totals, bool scaled, T mean, T scale) {
+  if constexpr (sizeof(T) == 4) {
+    if (scaled) {
+      const fc_block &a = own.a;
+      Largest most = {};
+      most.add(fmaf(totals.largest[1].value(), fabsf(mean), totals.largest[0].value()) * scale);
+      const int exponent = most.scale();
+      if (own.thread == 0) a.scales.grads[own.of_algebra * a.rows + own.row] = exponent;
+      if (own.row == 0 && own.grade == 0) {
+        // One launch before all that lower them.
+        for (int path = own.thread; path < FC_MAX_PATHS; path += Threads) {
+          const int before = a.first == 0 ? 2 * kMostScale : a.scales.sums[path];
+          a.scales.sums[path] = a.scales.sums[FC_MAX_PATHS + path] = before;
+        }
+      }
+      return normal_power(exponent);
+    }
+  }
+  return 1;
+}
 
 // output = product / r, r the root of the mean square over channels and blades of a grade.
 template <class T, int N, int Type, int Operands, int Threads>
@@ -186,23 +226,7 @@ __global__ void __launch_bounds__(norm_threads(Threads), norm_ctas(N, Threads))
     scale = T(1) / root(squares / T(a.out) + T(a.eps));
     mean = totals.sum / T(a.out);
   }
-  T power = 1;
-  if constexpr (sizeof(T) == 4) {
-    if (scaled) {
-      Largest most = {};
-      most.add(fmaf(totals.largest[1].value(), fabsf(mean), totals.largest[0].value()) * scale);
-      const int exponent = most.scale();
-      power = normal_power(exponent);
-      if (own.thread == 0) a.scales.grads[own.of_algebra * a.rows + own.row] = exponent;
-      if (own.row == 0 && own.grade == 0) {
-        // One launch before all that lower them.
-        for (int path = own.thread; path < FC_MAX_PATHS; path += Threads) {
-          const int before = a.first == 0 ? 2 * kMostScale : a.scales.sums[path];
-          a.scales.sums[path] = a.scales.sums[FC_MAX_PATHS + path] = before;
-        }
-      }
-    }
-  }
+  const T power = power_of_row(own, totals, scaled, mean, scale);
   const auto write_grad = [&](const Place &place, const V &grad, const V &o) {
     const V undone = (grad - o * mean) * scale;
     write<N, T, Operands>(grad_product, own.in_block(place.blade) + place.channel, undone * power, a.operands);
