@@ -1,16 +1,30 @@
 //! The algebras that have kernels.
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::OnceLock;
 
 use cayley::{GradeSet, Path, Signature};
 
-use crate::Error;
 use crate::generated::ALGEBRAS;
 use crate::kernel::Kernels;
 use crate::kernel::program::Program;
+use crate::{Error, environment, threads};
 
 /// An algebra that has kernels: a handle, cheap to copy.
+///
+/// It has all methods of [`cayley::Algebra`]: blades and their names, grades, paths, product tables, signs, duals.
+///
+/// ```
+/// use flashcliff::{Algebra, Path, ProductKind, Signature};
+///
+/// let algebra = Algebra::new(Signature::new(3, 0, 0)?)?;
+/// assert_eq!((algebra.dim(), algebra.blade_count(), algebra.path_count()), (3, 8, 20));
+/// assert_eq!(algebra.blade_name(algebra.grade_range(2).start), "e12");
+/// assert_eq!(algebra.paths()[1], Path { left: 0, output: 1, right: 1 });
+/// assert_eq!(algebra.product(ProductKind::Scalar).len(), 8);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy)]
 pub struct Algebra {
     entry: &'static Entry,
@@ -19,6 +33,7 @@ pub struct Algebra {
 struct Entry {
     kernels: &'static Kernels,
     cayley: cayley::Algebra,
+    path_count: usize,
 }
 
 fn entries() -> &'static [Entry] {
@@ -28,7 +43,12 @@ fn entries() -> &'static [Entry] {
             let (p, q, r) = kernels.signature;
             let signature = Signature::new(p, q, r).ok()?;
             let cayley = cayley::Algebra::new(signature);
-            Some(Entry { kernels, cayley })
+            let path_count = cayley.paths().len();
+            Some(Entry {
+                kernels,
+                cayley,
+                path_count,
+            })
         });
         entries.collect()
     })
@@ -39,8 +59,10 @@ impl Algebra {
     ///
     /// # Errors
     /// [`Error::UnsupportedSignature`] if no kernels were generated for it; the message says how
-    /// to add it.
+    /// to add it. [`Error::Environment`] for a [variable](environment) that means nothing.
     pub fn new(signature: Signature) -> Result<Self, Error> {
+        environment::check()?;
+        threads::note_process();
         let mut shipped = Self::shipped();
         let found = shipped.find(|algebra| algebra.signature() == signature);
         found.ok_or_else(|| Error::UnsupportedSignature {
@@ -84,7 +106,7 @@ impl Algebra {
 
     /// The number of paths of the geometric product.
     pub fn path_count(&self) -> usize {
-        self.entry.cayley.paths().len()
+        self.entry.path_count
     }
 
     pub(crate) fn full(&self) -> GradeSet {
@@ -138,6 +160,14 @@ impl Algebra {
             right,
             shipped: "every path of the Cayley table".to_owned(),
         })
+    }
+}
+
+impl Deref for Algebra {
+    type Target = cayley::Algebra;
+
+    fn deref(&self) -> &cayley::Algebra {
+        &self.entry.cayley
     }
 }
 

@@ -124,6 +124,26 @@ pub enum Error {
         /// The name given.
         got: String,
     },
+    /// An environment variable that means nothing.
+    #[error("the environment variable {variable} must be {expected}, got `{got}`")]
+    Environment {
+        /// The variable.
+        variable: &'static str,
+        /// What it may be.
+        expected: String,
+        /// What it was.
+        got: String,
+    },
+    /// The system refuses to start threads.
+    #[error(
+        "cannot start {threads} threads: {reason}; ask for fewer, by RAYON_NUM_THREADS or OMP_NUM_THREADS for example"
+    )]
+    Threads {
+        /// How many were to be started.
+        threads: usize,
+        /// What the system says.
+        reason: String,
+    },
     /// A SIMD tier that this CPU does not have.
     #[error("the CPU does not support the {tier:?} tier; available: {available}")]
     TierUnavailable {
@@ -271,4 +291,19 @@ pub enum Error {
         /// What is wrong.
         reason: crate::cuda::tuning::Wrong,
     },
+}
+
+impl Error {
+    /// The error of an operator that another one is made of, or of a program of it: named as the operator that
+    /// was called. What stands behind the name, "with a scalar bias" for example, stays.
+    #[must_use]
+    pub(crate) fn of(mut self, called: &str) -> Self {
+        if let Self::UnsupportedGrades { operator, .. } | Self::UnsupportedOnCuda { operator, .. } =
+            &mut self
+        {
+            let rest = operator.find(' ').unwrap_or(operator.len());
+            operator.replace_range(..rest, called);
+        }
+        self
+    }
 }

@@ -28,7 +28,8 @@
 //! [tier](simd::Tier). Tiers differ by rounding.
 //!
 //! # Threads
-//! Work is spread over the current rayon pool when there is enough of it.
+//! Work is spread over the current rayon pool when there is enough of it; outside of pools, over as many threads as
+//! [`threads`] says. Environment variables are read as [`environment`] says.
 //!
 //! # GPUs
 //! With the feature `cuda`, which is off by default and needs nvcc to build, `flashcliff::cuda` runs
@@ -38,6 +39,7 @@ mod algebra;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod element;
+pub mod environment;
 mod error;
 #[rustfmt::skip]
 #[allow(clippy::approx_constant, reason = "constants are written by value")]
@@ -47,14 +49,18 @@ mod operator;
 pub mod ops;
 mod options;
 pub mod simd;
+mod symmetry;
 mod tensor;
+pub mod threads;
 
 pub use algebra::Algebra;
-pub use cayley::{GradeSet, ProductKind, Signature};
+pub use cayley;
+pub use cayley::{Blade, GradeSet, Path, ProductKind, Signature, Term};
 #[cfg(feature = "cuda")]
 pub use cuda::Device;
 pub use element::{Dtype, Element};
 pub use error::Error;
 pub use operator::{Cost, Dim, Dims, Evaluation, Operator, Pass, TensorSpec};
 pub use options::{Bias, Gate, Invariant, Norm, WeightLayout};
+pub use symmetry::{SYMMETRIES, Symmetry, SymmetryRow};
 pub use tensor::{Tensor, TensorMut};

@@ -10,17 +10,18 @@
 
 use cayley::{GradeSet, ProductKind};
 
-use crate::operator::{Kind, LaneOperator, Operator};
+use crate::operator::{Kind, LaneOperator, Operator, Zero};
 use crate::{Algebra, Bias, Error, Gate, Invariant, Norm, WeightLayout};
 
-/// Options of [`sgp_norm`] and [`fcgp_norm`]. The default is flash-clifford's function.
+/// Options of [`sgp_norm`] and [`fcgp_norm`]. The default is flash-clifford's function where all vectors
+/// square to one sign, and equivariant everywhere.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProductOptions {
     /// The gate on both operands. An operand without a scalar blade is gated by `gate(0)`.
     pub gate: Gate,
     /// The normalisation of the result.
     pub norm: Norm,
-    /// Added to the mean square under the root.
+    /// Added under the root of the mean; of a form with both signs, what smooths its magnitude.
     pub eps: f64,
     /// The grades that `x` carries; all if `None`.
     pub left: Option<GradeSet>,
@@ -32,7 +33,7 @@ impl Default for ProductOptions {
     fn default() -> Self {
         Self {
             gate: Gate::Gelu,
-            norm: Norm::Rms,
+            norm: Norm::Invariant,
             eps: 1e-6,
             left: None,
             right: None,
@@ -50,7 +51,8 @@ impl ProductOptions {
         self.check()?;
         let name = match self.norm {
             Norm::None => "sgp",
-            Norm::Rms => "sgp_rms",
+            Norm::Invariant if !algebra.has_euclidean_norms() => "sgp_invariant",
+            Norm::Rms | Norm::Invariant => "sgp_rms",
         };
         let left = self.left.unwrap_or(algebra.full());
         let right = self.right.unwrap_or(algebra.full());
@@ -103,7 +105,7 @@ pub struct LinearSgpOptions {
     pub gate: Gate,
     /// The normalisation of the result.
     pub norm: Norm,
-    /// Added to the mean square under the root.
+    /// Added under the root of the mean, as of [`sgp_norm`].
     pub eps: f64,
     /// Whether the backward pass computes `y` again, by one more product of matrices, instead of
     /// reading it from what the forward pass saved.
@@ -157,7 +159,7 @@ impl Default for SteerableOptions {
 }
 
 /// The fused steerable geometric product:
-/// `o = grade_rms(sum over paths p of w[c, p] <<x'>_a <y'>_b>_p)`, `x' = gate(x_1) x`, `y'` alike.
+/// `o = norm(sum over paths p of w[c, p] <<x'>_a <y'>_b>_p)`, `x' = gate(x_1) x`, `y'` alike.
 ///
 /// | tensor | shape |
 /// |---|---|
@@ -173,12 +175,12 @@ impl Default for SteerableOptions {
 /// # Errors
 /// [`Error::UnsupportedGrades`] for grade sets without kernels, [`Error::InvalidOption`].
 pub fn sgp_norm(algebra: Algebra, options: &ProductOptions) -> Result<Operator, Error> {
-    let lane = options.lane(algebra)?;
+    let lane = options.lane(algebra).map_err(|e| e.of("sgp_norm"))?;
     Ok(Operator::new("sgp_norm", algebra, Kind::Lanes(lane)))
 }
 
 /// The fused fully connected geometric product:
-/// `o[m] = grade_rms(sum over n and paths p of w[p, n, m] <<x'[n]>_a <y'[n]>_b>_p)`.
+/// `o[m] = norm(sum over n and paths p of w[p, n, m] <<x'[n]>_a <y'[n]>_b>_p)`.
 ///
 /// | tensor | shape |
 /// |---|---|
@@ -202,7 +204,8 @@ pub fn sgp_norm(algebra: Algebra, options: &ProductOptions) -> Result<Operator, 
 /// [`Error::Algebra`] for grades the algebra does not have, [`Error::InvalidOption`].
 pub fn fcgp_norm(algebra: Algebra, options: &ProductOptions) -> Result<Operator, Error> {
     options.check()?;
-    let kind = crate::operator::FullyConnected::new(algebra, options)?;
+    let kind = crate::operator::FullyConnected::new(algebra, options);
+    let kind = kind.map_err(|e| e.of("fcgp_norm"))?;
     let kind = Kind::FullyConnected(Box::new(kind));
     Ok(Operator::new("fcgp_norm", algebra, kind))
 }
@@ -253,7 +256,8 @@ pub fn mv_linear(algebra: Algebra, options: &LinearOptions) -> Result<Operator, 
 /// Those of [`mv_linear`] and [`sgp_norm`]: there are kernels for all grades, and for vectors, which
 /// take no [`Bias::Scalar`].
 pub fn mv_linear_sgp_norm(algebra: Algebra, options: &LinearSgpOptions) -> Result<Operator, Error> {
-    let kind = crate::operator::LinearSgp::new(algebra, options)?;
+    let kind = crate::operator::LinearSgp::new(algebra, options);
+    let kind = kind.map_err(|e| e.of("mv_linear_sgp_norm"))?;
     let kind = Kind::LinearSgp(Box::new(kind));
     Ok(Operator::new("mv_linear_sgp_norm", algebra, kind))
 }
@@ -330,7 +334,8 @@ pub fn mv_layer_norm(algebra: Algebra) -> Result<Operator, Error> {
 /// A plain product of `x` and `y`, channel by channel. Only terms between the grades of the
 /// operands are computed, and only reachable blades are written.
 ///
-/// `x` and `y` are `[blades, batch, C]`, `o` is `[reachable blades, batch, C]`.
+/// `x` and `y` are `[blades, batch, C]`, `o` is `[reachable blades, batch, C]`. Where no blade can be reached, as by
+/// the commutator in one dimension, `o` has all blades and is zero.
 ///
 /// # Errors
 /// [`Error::UnsupportedGrades`] for grade sets without kernels.
@@ -349,7 +354,27 @@ pub fn product(
         ProductKind::Scalar => "scalar_product",
         ProductKind::Commutator => "commutator_product",
     };
-    between(name, algebra, left, right)
+    let made = between(name, algebra, left, right);
+    if !matches!(made, Err(Error::UnsupportedGrades { .. })) {
+        return made;
+    }
+    zero(algebra, kind, left, right).map_or(made, |zero| {
+        Ok(Operator::new(name, algebra, Kind::Zero(zero)))
+    })
+}
+
+/// The product without kernels, if it is zero for all operands with these grades.
+fn zero(
+    algebra: Algebra,
+    kind: ProductKind,
+    left: Option<GradeSet>,
+    right: Option<GradeSet>,
+) -> Option<Zero> {
+    let [left, right] = [left, right].map(|grades| grades.unwrap_or(algebra.full()));
+    // An operand without grades is a mistake rather than a zero.
+    let operands = !left.is_empty() && !right.is_empty();
+    let zero = operands && algebra.reachable(kind, left, right).is_empty();
+    zero.then(|| Zero::new(algebra, left, right))
 }
 
 /// The sandwich `x y reverse(x)`: for a unit versor `x` its action on `y`, up to the sign that an
@@ -438,24 +463,34 @@ pub fn gate(algebra: Algebra, gate: Gate) -> Result<Operator, Error> {
     ))
 }
 
-/// The RMS norm per grade and batch element, over channels:
-/// `o_g = x_g / sqrt(mean over channels of |x_g|^2 + eps)`, `|.|` Euclidean. `x` and `o` are
-/// `[blades, batch, C]`.
+/// The norm per grade and batch element, over channels:
+/// `o_g = x_g / sqrt(mean over channels of |x_g|^2 + eps)`, where [`Norm`] says what `|x_g|^2` is.
+/// `x` and `o` are `[blades, batch, C]`.
 ///
 /// # Errors
-/// [`Error::InvalidOption`] for an `eps` that is negative or not finite.
-pub fn grade_rms(algebra: Algebra, eps: f64) -> Result<Operator, Error> {
+/// [`Error::InvalidOption`] for an `eps` that is negative or not finite, [`Error::UnknownOption`] for
+/// [`Norm::None`], which leaves nothing to do.
+pub fn grade_rms(algebra: Algebra, norm: Norm, eps: f64) -> Result<Operator, Error> {
     check_eps(eps)?;
-    let lane = LaneOperator::new(algebra, "grade_rms", algebra.full(), algebra.full())?;
-    Ok(Operator::new(
-        "grade_rms",
-        algebra,
-        Kind::Lanes(lane.with_eps(eps)),
-    ))
+    let program = match norm {
+        Norm::Invariant if !algebra.has_euclidean_norms() => "grade_invariant",
+        Norm::Rms | Norm::Invariant => "grade_rms",
+        Norm::None => {
+            return Err(Error::UnknownOption {
+                what: "norm",
+                expected: [Norm::Rms, Norm::Invariant].map(Norm::name).join(", "),
+                got: norm.name().to_owned(),
+            });
+        }
+    };
+    let lane = LaneOperator::new(algebra, program, algebra.full(), algebra.full())?;
+    let lane = lane.with_eps(eps);
+    Ok(Operator::new("grade_rms", algebra, Kind::Lanes(lane)))
 }
 
 fn lanes(name: &'static str, program: &str, algebra: Algebra) -> Result<Operator, Error> {
-    let lane = LaneOperator::new(algebra, program, algebra.full(), algebra.full())?;
+    let lane = LaneOperator::new(algebra, program, algebra.full(), algebra.full());
+    let lane = lane.map_err(|e| e.of(name))?;
     Ok(Operator::new(name, algebra, Kind::Lanes(lane)))
 }
 

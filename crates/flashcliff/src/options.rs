@@ -44,26 +44,41 @@ impl Gate {
     }
 }
 
-/// The normalisation of a product.
+/// The normalisation of a product: per grade and batch element, by the root of a mean over channels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Norm {
     /// None.
     None,
-    /// Per grade and batch element, by the root of the mean square over channels.
-    #[default]
+    /// The mean of the sum of squares of all coefficients, flash-clifford's norm. **Not equivariant** in
+    /// an algebra with vectors that square to different signs or to zero: boosts and motors change a sum
+    /// of squares.
     Rms,
+    /// The mean of `|<x_g reverse(x_g)>_0|`, which every versor leaves alone; the same as
+    /// [`Rms`](Self::Rms), bit for bit, where all vectors square to one sign.
+    ///
+    /// A form with both signs is smoothed: its magnitude is `sqrt(q^2 + eps^2)`, and nothing more is added
+    /// under the root, so that it is `sqrt(eps)` for zeros, as the other. Blades with a null vector are
+    /// left out, as in GATr's norm; but the pseudoscalar, which a versor can only flip, is normalised by its
+    /// own square in every algebra. A grade that has no invariant at all stays as it is; only algebras
+    /// with several null vectors have such grades.
+    ///
+    /// Source: the forms of CGENN (arXiv 2305.11141, section 3), L-GATr (arXiv 2405.14806) and GATr
+    /// (arXiv 2305.18415), here grade by grade as flash-clifford normalises.
+    #[default]
+    Invariant,
 }
 
 impl Norm {
     /// All normalisations.
-    pub const ALL: [Self; 2] = [Self::None, Self::Rms];
+    pub const ALL: [Self; 3] = [Self::None, Self::Rms, Self::Invariant];
 
     /// The name, as [`FromStr`] reads it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::None => "none",
             Self::Rms => "rms",
+            Self::Invariant => "invariant",
         }
     }
 }

@@ -54,6 +54,7 @@ mod queue;
 mod spans;
 mod tensor;
 pub mod tuning;
+mod zero;
 
 pub use array::Array;
 pub use cudarc;

@@ -1,5 +1,6 @@
 //! The gates: a function of the scalar component that multiplies every blade.
 
+use super::range::damp;
 use crate::Gate;
 use crate::simd::Math;
 
@@ -85,7 +86,7 @@ unsafe fn tanh_argument<V: Math>(x: V) -> V {
 unsafe fn sigmoid_and_slope<V: Math>(argument: V, inner: V) -> (V, V) {
     // SAFETY: the caller's.
     unsafe {
-        let s = argument.sigmoid();
-        (s, s.mul(V::from_f64(1.0).sub(s)).mul(inner))
+        // The slope of the argument may be infinite where that of the function is 0.
+        (argument.sigmoid(), damp(argument.sigmoid_slope(), inner))
     }
 }

@@ -6,6 +6,7 @@
 pub(crate) mod gate;
 pub(crate) mod lanes;
 pub(crate) mod program;
+pub(crate) mod range;
 pub(crate) mod rows;
 pub(crate) mod stage;
 pub(crate) mod tasks;
@@ -16,6 +17,7 @@ pub(crate) use program::Kernels;
 pub(crate) mod generated_prelude {
     pub(crate) use super::gate::{gate, gate_and_slope, gate_slope};
     pub(crate) use super::program::{Plan, Program, Slot, StageCall};
+    pub(crate) use super::range::{damp, hypot};
     pub(crate) use super::stage::{Stage, StageArgs, stage};
     pub(crate) use crate::simd::Math;
 }

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::threads;
+
 /// How a batch is cut into chunks of rows.
 ///
 /// It depends on the shape alone and never on the number of threads: each chunk has partial sums
@@ -51,7 +53,7 @@ pub(crate) fn task_count(chunks: usize) -> usize {
     if chunks <= 1 {
         return chunks;
     }
-    rayon::current_num_threads().min(chunks)
+    threads::count().min(chunks)
 }
 
 /// Runs `work(task state, chunk)` for every chunk. Each of the `tasks` takes the next free chunk
@@ -76,17 +78,28 @@ pub(crate) fn run<T: Send>(
             work(state, chunk);
         }
     };
-    if tasks <= 1 {
-        return drain(&mut states[..state_len]);
-    }
     let mut states = &mut states[..state_len * tasks];
-    rayon::scope(|scope| {
-        for _ in 1..tasks {
-            let (state, rest) = std::mem::take(&mut states).split_at_mut(state_len);
-            states = rest;
-            let drain = &drain;
-            scope.spawn(move |_| drain(state));
+    let states = (0..tasks).map(move |_| {
+        let (state, rest) = std::mem::take(&mut states).split_at_mut(state_len);
+        states = rest;
+        state
+    });
+    threads::each(states, drain);
+}
+
+/// Runs `work(part, elements)` for every part of `len` elements; the last may be shorter.
+pub(crate) fn run_parts<T: Send>(
+    data: &mut [T],
+    len: usize,
+    work: impl Fn(usize, &mut [T]) + Sync,
+) {
+    let parts = data.len().div_ceil(len);
+    let share = parts.div_ceil(task_count(parts).max(1)).max(1);
+    let shares = data.chunks_mut(share * len).enumerate();
+    threads::each(shares, |(index, data)| {
+        let first = index * share;
+        for (part, data) in data.chunks_mut(len).enumerate() {
+            work(first + part, data);
         }
-        drain(states);
     });
 }

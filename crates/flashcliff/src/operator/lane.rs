@@ -9,7 +9,7 @@ use crate::kernel::lanes::{self, Call, Operand, Parameter};
 use crate::kernel::program::Program;
 use crate::simd::Tier;
 use crate::tensor::Tensor;
-use crate::{Algebra, Error, Gate};
+use crate::{Algebra, Error, Gate, Norm};
 
 /// A program with its options.
 #[derive(Clone)]
@@ -75,6 +75,15 @@ impl LaneOperator {
     #[cfg(feature = "cuda")]
     pub(crate) fn program(&self) -> &'static Program {
         self.program
+    }
+
+    /// The norm of the result.
+    pub(crate) fn norm(&self) -> Norm {
+        match self.program.name {
+            "sgp_rms" | "grade_rms" => Norm::Rms,
+            "sgp_invariant" | "grade_invariant" => Norm::Invariant,
+            _ => Norm::None,
+        }
     }
 
     #[cfg(feature = "cuda")]

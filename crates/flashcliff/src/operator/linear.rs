@@ -66,7 +66,6 @@ impl Linear {
         self.layout
     }
 
-    #[cfg(feature = "cuda")]
     pub(crate) fn bias(&self) -> Bias {
         self.bias
     }

@@ -29,12 +29,10 @@ impl LinearSgp {
         })
     }
 
-    #[cfg(feature = "cuda")]
     pub(crate) fn linear(&self) -> &Linear {
         &self.linear
     }
 
-    #[cfg(feature = "cuda")]
     pub(crate) fn product(&self) -> &LaneOperator {
         &self.product
     }

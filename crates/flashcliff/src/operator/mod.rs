@@ -6,13 +6,14 @@ mod lane;
 mod linear;
 mod linear_sgp;
 mod shape;
+mod zero;
 
 use std::fmt::Display;
 
 use crate::element::Element;
 use crate::simd::Tier;
 use crate::tensor::{Tensor, TensorMut};
-use crate::{Algebra, Error};
+use crate::{Algebra, Error, environment, threads};
 
 pub(crate) use fully_connected::FullyConnected;
 #[cfg(feature = "cuda")]
@@ -21,6 +22,7 @@ pub(crate) use lane::LaneOperator;
 pub(crate) use linear::Linear;
 pub(crate) use linear_sgp::LinearSgp;
 pub use shape::{Dim, Dims, TensorSpec};
+pub(crate) use zero::Zero;
 
 /// One of the two passes of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -47,6 +49,7 @@ pub(crate) enum Kind {
     FullyConnected(Box<FullyConnected>),
     Linear(Linear),
     LinearSgp(Box<LinearSgp>),
+    Zero(Zero),
 }
 
 /// An operator, bound to an algebra and its options; made by the functions of [`ops`](crate::ops).
@@ -76,6 +79,16 @@ pub struct Evaluation<T> {
     pub saved: Vec<T>,
 }
 
+impl<T> Evaluation<T> {
+    /// The output as a tensor, an input of the next operator for example.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`] if the fields were changed and fit no more.
+    pub fn tensor(&self) -> Result<Tensor<'_, T>, Error> {
+        Tensor::new(&self.output, &self.output_shape)
+    }
+}
+
 impl Operator {
     pub(crate) fn new(name: &'static str, algebra: Algebra, kind: Kind) -> Self {
         let (inputs, output) = match &kind {
@@ -83,6 +96,7 @@ impl Operator {
             Kind::FullyConnected(product) => product.specs(),
             Kind::Linear(linear) => linear.specs(),
             Kind::LinearSgp(layer) => layer.specs(),
+            Kind::Zero(zero) => zero.specs(),
         };
         let kept = match &kind {
             Kind::LinearSgp(layer) => layer.kept(),
@@ -109,7 +123,6 @@ impl Operator {
         self.algebra
     }
 
-    #[cfg(feature = "cuda")]
     pub(crate) fn kind(&self) -> &Kind {
         &self.kind
     }
@@ -155,7 +168,8 @@ impl Operator {
     ///
     /// # Errors
     /// [`Error::TensorCount`] or [`Error::ShapeMismatch`] if the shapes do not fit the operator
-    /// or each other, [`Error::ShapeTooLarge`] if the output could not be addressed.
+    /// or each other, [`Error::ShapeTooLarge`] if the output could not be addressed,
+    /// [`Error::Environment`] for a [variable](environment) that means nothing.
     pub fn bind(&self, shapes: &[&[usize]]) -> Result<Dims, Error> {
         self.unify(shapes.iter().copied())
     }
@@ -182,18 +196,19 @@ impl Operator {
         match &self.kind {
             Kind::Lanes(lane) => lane.row_sums(),
             Kind::FullyConnected(product) => product.row_sums(),
-            Kind::Linear(_) => 0,
+            Kind::Linear(_) | Kind::Zero(_) => 0,
             Kind::LinearSgp(layer) => layer.row_sums(),
         }
     }
 
-    /// The elements of workspace a pass needs in the current rayon pool.
+    /// The elements of workspace a pass needs with [`threads::count`] threads, which a large enough pass starts.
     pub fn workspace_len<T: Element>(&self, dims: &Dims, pass: Pass) -> usize {
         match &self.kind {
             Kind::Lanes(lane) => lane.workspace_len::<T>(self.tier, dims, pass),
             Kind::FullyConnected(product) => product.workspace_len::<T>(self.tier, dims, pass),
             Kind::Linear(linear) => linear.workspace_len(dims, pass),
             Kind::LinearSgp(layer) => layer.workspace_len::<T>(self.tier, dims, pass),
+            Kind::Zero(_) => 0,
         }
     }
 
@@ -204,6 +219,7 @@ impl Operator {
             Kind::FullyConnected(product) => product.cost(dims),
             Kind::Linear(linear) => linear.cost(dims),
             Kind::LinearSgp(layer) => layer.cost(dims),
+            Kind::Zero(_) => Zero::cost(),
         }
     }
 
@@ -215,6 +231,16 @@ impl Operator {
     /// # Errors
     /// As [`Self::bind`], and [`Error::BufferTooSmall`].
     pub fn forward<T: Element>(
+        &self,
+        inputs: &[Tensor<'_, T>],
+        output: TensorMut<'_, T>,
+        saved: &mut [T],
+        workspace: &mut [T],
+    ) -> Result<(), Error> {
+        threads::steady(|| self.forward_here(inputs, output, saved, workspace))
+    }
+
+    fn forward_here<T: Element>(
         &self,
         inputs: &[Tensor<'_, T>],
         mut output: TensorMut<'_, T>,
@@ -236,6 +262,7 @@ impl Operator {
             Kind::LinearSgp(layer) => {
                 layer.forward(self.tier, &dims, inputs, output, saved, workspace)?;
             }
+            Kind::Zero(_) => output.fill(T::default()),
         }
         Ok(())
     }
@@ -248,6 +275,18 @@ impl Operator {
     /// # Errors
     /// As [`Self::forward`].
     pub fn backward<T: Element>(
+        &self,
+        inputs: &[Tensor<'_, T>],
+        output: Tensor<'_, T>,
+        saved: &[T],
+        grad_output: Tensor<'_, T>,
+        grads: &mut [Option<TensorMut<'_, T>>],
+        workspace: &mut [T],
+    ) -> Result<(), Error> {
+        threads::steady(|| self.backward_here(inputs, output, saved, grad_output, grads, workspace))
+    }
+
+    fn backward_here<T: Element>(
         &self,
         inputs: &[Tensor<'_, T>],
         output: Tensor<'_, T>,
@@ -308,6 +347,7 @@ impl Operator {
                     workspace,
                 )?;
             }
+            Kind::Zero(_) => Zero::backward(grads),
         }
         Ok(())
     }
@@ -317,6 +357,10 @@ impl Operator {
     /// # Errors
     /// As [`Self::forward`].
     pub fn evaluate<T: Element>(&self, inputs: &[Tensor<'_, T>]) -> Result<Evaluation<T>, Error> {
+        threads::steady(|| self.evaluate_here(inputs))
+    }
+
+    fn evaluate_here<T: Element>(&self, inputs: &[Tensor<'_, T>]) -> Result<Evaluation<T>, Error> {
         let dims = self.bind_tensors(inputs)?;
         let output_shape = self.output_shape(&dims);
         let mut output = vec![T::default(); output_shape.iter().product()];
@@ -342,8 +386,17 @@ impl Operator {
         evaluation: &Evaluation<T>,
         grad_output: Tensor<'_, T>,
     ) -> Result<Vec<Vec<T>>, Error> {
+        threads::steady(|| self.gradients_here(inputs, evaluation, grad_output))
+    }
+
+    fn gradients_here<T: Element>(
+        &self,
+        inputs: &[Tensor<'_, T>],
+        evaluation: &Evaluation<T>,
+        grad_output: Tensor<'_, T>,
+    ) -> Result<Vec<Vec<T>>, Error> {
         let dims = self.bind_tensors(inputs)?;
-        let output = Tensor::new(&evaluation.output, &evaluation.output_shape)?;
+        let output = evaluation.tensor()?;
         let mut grads: Vec<Vec<T>> = inputs
             .iter()
             .map(|input| vec![T::default(); input.data().len()])
@@ -375,6 +428,7 @@ impl Operator {
         &self,
         shapes: impl ExactSizeIterator<Item = &'s [usize]> + Clone,
     ) -> Result<Dims, Error> {
+        environment::check()?;
         self.check_count("inputs", shapes.len())?;
         shape::unify(self.name, &self.inputs, &self.output, shapes)
     }

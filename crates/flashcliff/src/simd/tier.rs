@@ -86,6 +86,9 @@ impl Tier {
 
     /// The tier to run: that of `FLASHCLIFF_SIMD` if it is set to an available one, else the widest
     /// available. Decided at the first call.
+    ///
+    /// A value that names no tier, or one that this CPU does not have, is an error of every
+    /// operator: see [`environment`](crate::environment).
     pub fn best() -> Self {
         static BEST: OnceLock<Tier> = OnceLock::new();
         *BEST.get_or_init(|| match Self::from_env() {
@@ -94,7 +97,7 @@ impl Tier {
         })
     }
 
-    /// The tier that `FLASHCLIFF_SIMD` asks for, `None` if it is unset or empty.
+    /// The tier that `FLASHCLIFF_SIMD` asks for, `None` if it is unset or empty. Spaces around the name do not matter.
     ///
     /// # Errors
     ///
@@ -102,14 +105,14 @@ impl Tier {
     /// that this CPU cannot run.
     pub fn from_env() -> Result<Option<Self>, TierError> {
         match env::var_os(VARIABLE) {
-            Some(value) if !value.is_empty() => {
-                Self::parse_available(&value.to_string_lossy()).map(Some)
+            Some(value) if !value.to_string_lossy().trim().is_empty() => {
+                Self::parse_available(value.to_string_lossy().trim()).map(Some)
             }
             _ => Ok(None),
         }
     }
 
-    fn parse_available(name: &str) -> Result<Self, TierError> {
+    pub(crate) fn parse_available(name: &str) -> Result<Self, TierError> {
         let tier: Self = name.parse()?;
         if tier.is_available() {
             Ok(tier)

@@ -8,7 +8,7 @@ use std::env;
 
 use flashcliff::cuda::{Dtypes, MatmulPrecision};
 use flashcliff::ops::{LinearOptions, LinearSgpOptions, ProductOptions};
-use flashcliff::{Algebra, Signature};
+use flashcliff::{Algebra, Norm, Signature};
 
 use crate::basis::Basis;
 use crate::case::{Case, Fill, has_smooth_norm, main_lane_operators};
@@ -94,7 +94,7 @@ fn long_rows() {
     let algebra = algebra(2, 0, 0);
     for spec in [
         Spec::Sgp(ProductOptions::default()),
-        Spec::GradeRms(1e-6),
+        Spec::GradeRms(Norm::Invariant, 1e-6),
         Spec::MvLayerNorm,
     ] {
         for channels in [2048, 4096, 4100, 20_001] {

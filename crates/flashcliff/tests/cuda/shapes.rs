@@ -58,7 +58,7 @@ fn kinds() -> Vec<Spec> {
         Spec::Sgp(plain),
         Spec::Product(ProductKind::Geometric, None, None),
         Spec::MvLayerNorm,
-        Spec::GradeRms(EPS),
+        Spec::GradeRms(Norm::Invariant, EPS),
         Spec::Steerable(SteerableOptions::default()),
         Spec::MvSilu(Invariant::Mag2),
         Spec::Sgp(points),

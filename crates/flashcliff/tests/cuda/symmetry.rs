@@ -1,6 +1,6 @@
 //! Equivariance: an operator commutes with the action of versors. `symmetries` says which.
 
-use flashcliff::{Algebra, Bias, Gate, ProductKind, Signature};
+use flashcliff::{Algebra, Bias, Gate, Norm, ProductKind, Signature};
 
 use crate::basis::Basis;
 use crate::case::{Case, Fill, lane_operators};
@@ -100,7 +100,7 @@ fn false_symmetries() {
     let mirror = Action::reflection(&basis, 1);
     let regressive = Spec::Product(ProductKind::Regressive, None, None);
     let cases = [
-        (Spec::GradeRms(1e-6), Image::Along, &boost, false),
+        (Spec::GradeRms(Norm::Rms, 1e-6), Image::Along, &boost, false),
         (Spec::Dual, Image::Along, &mirror, false),
         (regressive, Image::Along, &mirror, false),
         (Spec::Reverse, Image::Invariant, &mirror, false),

@@ -29,7 +29,7 @@ pub(crate) enum Spec {
     Norm,
     GradeNorms,
     Gate(Gate),
-    GradeRms(f64),
+    GradeRms(Norm, f64),
 }
 
 impl Spec {
@@ -53,7 +53,7 @@ impl Spec {
             Self::Norm => ops::norm(a),
             Self::GradeNorms => ops::grade_norms(a),
             Self::Gate(gate) => ops::gate(a, *gate),
-            Self::GradeRms(eps) => ops::grade_rms(a, *eps),
+            Self::GradeRms(norm, eps) => ops::grade_rms(a, *norm, *eps),
         }
     }
 
@@ -65,7 +65,7 @@ impl Spec {
             Self::Steerable(o) => !o.normalize && !o.first_order,
             Self::Gate(gate) => *gate == Gate::None,
             Self::GradeNorm | Self::MvSilu(_) | Self::MvLayerNorm => false,
-            Self::Norm | Self::GradeNorms | Self::GradeRms(_) => false,
+            Self::Norm | Self::GradeNorms | Self::GradeRms(..) => false,
             _ => true,
         }
     }
@@ -119,7 +119,7 @@ pub(crate) fn main_operators() -> Vec<Spec> {
         Spec::Norm,
         Spec::GradeNorms,
         Spec::Gate(Gate::Gelu),
-        Spec::GradeRms(1e-6),
+        Spec::GradeRms(Norm::Invariant, 1e-6),
     ];
     specs.extend(ProductKind::ALL.map(|kind| Spec::Product(kind, None, None)));
     specs
@@ -185,7 +185,7 @@ pub(crate) fn option_variants(dim: usize) -> Vec<Spec> {
     specs.push(Spec::Sandwich(Some(even), Some(GradeSet::single(1))));
     specs.extend(GATES.map(Spec::Gate));
     specs.push(Spec::Gate(Gate::None));
-    specs.push(Spec::GradeRms(0.25));
+    specs.extend([Norm::Rms, Norm::Invariant].map(|norm| Spec::GradeRms(norm, 0.25)));
     specs
 }
 
@@ -207,7 +207,11 @@ pub(crate) fn linear_sgps() -> Vec<Spec> {
                         layout,
                     };
                     // Sums alone, then with what follows them.
-                    for (gate, norm) in [(Gate::None, Norm::None), (Gate::Silu, Norm::Rms)] {
+                    for (gate, norm) in [
+                        (Gate::None, Norm::None),
+                        (Gate::Silu, Norm::Rms),
+                        (Gate::Silu, Norm::Invariant),
+                    ] {
                         specs.push(Spec::LinearSgp(LinearSgpOptions {
                             linear: linear.clone(),
                             gate,

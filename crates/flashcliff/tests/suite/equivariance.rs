@@ -1,11 +1,12 @@
 //! Equivariance: an operator commutes with the action of versors.
 //! `symmetries` says which versors, and how the output moves.
 
+use flashcliff::ops::{LinearOptions, LinearSgpOptions, ProductOptions};
 use flashcliff::simd::Tier;
-use flashcliff::{Algebra, Dims, Element, ProductKind};
+use flashcliff::{Algebra, Bias, Dims, Element, Norm, ProductKind, Symmetry};
 
 use crate::basis::Basis;
-use crate::cases::{Spec, all_operators, input_shapes, sizes};
+use crate::cases::{Spec, all_operators, input_shapes, main_operators, sizes};
 use crate::compare::{close, same};
 use crate::harness::Call;
 use crate::random::Random;
@@ -149,7 +150,7 @@ fn symmetries_that_are_not_there_are_caught() {
     let reflection = Action::random(&basis, Group::Euclidean, 1, &mut random);
     let regressive = Spec::Product(ProductKind::Regressive, None, None);
     let cases = [
-        (Spec::GradeRms(1e-6), Image::Along, &boost),
+        (Spec::GradeRms(Norm::Rms, 1e-6), Image::Along, &boost),
         (Spec::Dual, Image::AlongTimesDeterminant, &boost),
         (Spec::Dual, Image::Along, &reflection),
         (regressive, Image::Along, &reflection),
@@ -169,5 +170,110 @@ fn symmetries_that_are_not_there_are_caught() {
         let result = close(&want, &got, 1e-3);
         let holds = matches!(spec, Spec::Norm);
         assert_eq!(result.is_ok(), holds, "{spec:?} as {image:?}: {result:?}");
+    }
+}
+
+/// The transformations with which a symmetry is measured, and what they are called there.
+const GROUPS: [(Symmetry, Group, bool); 4] = [
+    (Symmetry::Versors, Group::Pin, false),
+    (Symmetry::EvenVersors, Group::Pin, true),
+    (Symmetry::Orthogonal, Group::Euclidean, false),
+    (Symmetry::Rotations, Group::Euclidean, true),
+];
+
+/// Whether an operator that commutes with all of `whole` does so with all of `part`.
+fn contains(whole: Symmetry, part: Symmetry, is_definite: bool) -> bool {
+    let even = [Symmetry::EvenVersors, Symmetry::Rotations];
+    match whole {
+        Symmetry::Versors => true,
+        Symmetry::EvenVersors => even.contains(&part),
+        Symmetry::Orthogonal => is_definite || [whole, Symmetry::Rotations].contains(&part),
+        _ => part == whole,
+    }
+}
+
+/// What the table of the library says of every operator, measured: each group that it claims, and each
+/// that it does not.
+#[test]
+fn the_table_of_symmetries_is_what_is_measured() {
+    let mut random = Random::new(31);
+    let mut denied = 0;
+    for algebra in Algebra::shipped() {
+        let basis = Basis::new(algebra.signature());
+        let is_definite = algebra.cayley().has_euclidean_norms();
+        for spec in main_operators().into_iter().chain(breaking_operators()) {
+            let Ok(op) = spec.operator(algebra) else {
+                continue;
+            };
+            let image = match symmetry(&spec) {
+                Some(known) if known.image == Image::Invariant => Image::Invariant,
+                _ => Image::Along,
+            };
+            for (claim, group, even) in GROUPS {
+                // In one dimension, no rotation does anything.
+                if even && basis.dim == 1 {
+                    continue;
+                }
+                let worst = (0..6).map(|round| {
+                    let count = 1 + usize::from(even) + round % 2 * 2;
+                    let action = Action::random(&basis, group, count, &mut random);
+                    let sizes = [2, 3, 2];
+                    let tier = Tier::best();
+                    let (got, want) =
+                        both_ways::<f64>(algebra, &basis, &spec, tier, sizes, image, &action);
+                    deviation(&want, &got)
+                });
+                let worst = worst.fold(0.0, f64::max);
+                let holds = contains(op.symmetry(), claim, is_definite);
+                let context = format!(
+                    "{}: {spec:?} and {claim}: off by {worst:.1e}",
+                    algebra.name()
+                );
+                match holds {
+                    true => assert!(worst < TOLERANCE, "{context}"),
+                    false => assert!(worst > 1e-3, "{context}, which is not denied"),
+                }
+                denied += usize::from(!holds);
+            }
+        }
+    }
+    assert!(denied > 100, "only {denied} denials were tried");
+}
+
+/// Operators with an option that breaks a symmetry.
+fn breaking_operators() -> Vec<Spec> {
+    let product = ProductOptions {
+        norm: Norm::Rms,
+        ..ProductOptions::default()
+    };
+    let linear = LinearOptions {
+        bias: Bias::EveryBlade,
+        ..LinearOptions::default()
+    };
+    vec![
+        Spec::Sgp(product.clone()),
+        Spec::Fcgp(product),
+        Spec::GradeRms(Norm::Rms, 1e-6),
+        Spec::Linear(linear.clone()),
+        Spec::LinearSgp(LinearSgpOptions {
+            norm: Norm::Rms,
+            ..LinearSgpOptions::default()
+        }),
+        Spec::LinearSgp(LinearSgpOptions {
+            linear,
+            ..LinearSgpOptions::default()
+        }),
+    ]
+}
+
+/// The largest difference over the largest value; that of 0 and something is 1.
+fn deviation(want: &[f64], got: &[f64]) -> f64 {
+    let largest = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
+    let scale = largest(&mut want.iter().chain(got).map(|x| x.abs()));
+    let difference = largest(&mut want.iter().zip(got).map(|(a, b)| (a - b).abs()));
+    if difference == 0.0 {
+        0.0
+    } else {
+        difference / scale
     }
 }

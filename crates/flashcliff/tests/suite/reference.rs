@@ -83,7 +83,7 @@ pub(crate) fn evaluate<N: Number>(
             }
         }),
         Spec::Gate(gate) => at.gated(*gate, full, x),
-        Spec::GradeRms(eps) => at.rms(*eps, &basis.stored(full), x.to_vec()),
+        Spec::GradeRms(norm, eps) => at.divided(*norm, *eps, &basis.stored(full), x.to_vec()),
     }
 }
 
@@ -238,16 +238,33 @@ impl Reference<'_> {
         x: Vec<N>,
     ) -> Vec<N> {
         match norm {
-            Norm::Rms => {
+            Norm::None => x,
+            _ => {
                 let table = self.basis.table(ProductKind::Geometric, left, right);
-                self.rms(eps, &table.outputs, x)
+                self.divided(norm, eps, &table.outputs, x)
             }
-            _ => x,
         }
     }
 
-    /// Per grade and batch element: divided by `sqrt(mean over channels of |x_g|^2 + eps)`.
-    fn rms<N: Number>(&self, eps: f64, blades: &[usize], mut x: Vec<N>) -> Vec<N> {
+    /// The signs of the squares by which a grade is normalised, one for each of its blades.
+    fn norm_signs(&self, norm: Norm, blades: &[usize]) -> Vec<i64> {
+        if norm == Norm::Rms {
+            return vec![1; blades.len()];
+        }
+        // The pseudoscalar can only change its sign, whatever it squares to.
+        if blades == [self.basis.len() - 1] {
+            return vec![1];
+        }
+        let signs: Vec<i64> = blades.iter().map(|&b| self.basis.quadratic(b)).collect();
+        match signs.contains(&1) && signs.contains(&-1) {
+            true => signs,
+            false => signs.into_iter().map(i64::abs).collect(),
+        }
+    }
+
+    /// Per grade and batch element: divided by `sqrt(mean over channels of |x_g|^2 + eps)`; a form of both
+    /// signs is smoothed by epsilon instead.
+    fn divided<N: Number>(&self, norm: Norm, eps: f64, blades: &[usize], mut x: Vec<N>) -> Vec<N> {
         let Dims {
             batch,
             out_channels: channels,
@@ -258,13 +275,33 @@ impl Reference<'_> {
             let stored: Vec<usize> = stored.collect();
             for b in 0..batch {
                 let row = |k: usize| (k * batch + b) * channels..(k * batch + b + 1) * channels;
-                let at: Vec<usize> = stored.iter().flat_map(|&k| row(k)).collect();
-                let squares: Vec<N> = at.iter().map(|&i| x[i].mul(x[i])).collect();
-                if squares.is_empty() {
+                let own: Vec<usize> = stored.iter().map(|&k| blades[k]).collect();
+                let signs = self.norm_signs(norm, &own);
+                if signs.iter().all(|&sign| sign == 0) || channels == 0 {
                     continue;
                 }
-                let mean = N::sum(&squares).mul(N::constant(1.0 / channels as f64));
-                let shifted = mean.add(N::constant(eps));
+                let at: Vec<usize> = stored.iter().flat_map(|&k| row(k)).collect();
+                let square = |c: usize| {
+                    let squares = stored.iter().zip(&signs).filter(|(_, sign)| **sign != 0);
+                    let squares = squares.map(|(&k, &sign)| {
+                        let x = x[row(k).start + c];
+                        x.mul(x).signed(sign)
+                    });
+                    squares.collect::<Vec<N>>()
+                };
+                let shifted = if signs.contains(&-1) {
+                    let magnitude = |q: f64| q.hypot(eps);
+                    let measures = (0..channels).map(|c| {
+                        let q = N::sum(&square(c));
+                        q.apply(&magnitude, &|q| q / magnitude(q))
+                    });
+                    let measures: Vec<N> = measures.collect();
+                    N::sum(&measures).mul(N::constant(1.0 / channels as f64))
+                } else {
+                    let squares: Vec<N> = (0..channels).flat_map(square).collect();
+                    let mean = N::sum(&squares).mul(N::constant(1.0 / channels as f64));
+                    mean.add(N::constant(eps))
+                };
                 let root = shifted.apply(&|s: f64| s.max(0.0).sqrt(), &|s| 0.5 / s.sqrt());
                 for i in at {
                     x[i] = x[i].div(root);

@@ -2,7 +2,7 @@
 //!
 //! | operators | group | output |
 //! |---|---|---|
-//! | products, linear maps, gates, CGENN's layers, sandwich, involutions | Pin(p,q,r) | moves along |
+//! | products, linear maps, gates, invariant norms, CGENN's layers, sandwich, involutions | Pin(p,q,r) | moves along |
 //! | regressive product | Pin(p,q,r) | moves along, times the determinant |
 //! | `norm`, `grade_norms` | Pin(p,q,r) | invariant |
 //! | RMS norms (Euclidean lengths) | O(p) x O(q) | moves along |
@@ -41,7 +41,7 @@ pub(crate) fn symmetry(spec: &Spec) -> Option<Symmetry> {
     let (group, image) = match spec {
         Spec::Sgp(o) | Spec::Fcgp(o) if o.norm == Norm::Rms => (Group::Euclidean, Image::Along),
         Spec::LinearSgp(o) if o.norm == Norm::Rms => (Group::Euclidean, Image::Along),
-        Spec::GradeRms(_) => (Group::Euclidean, Image::Along),
+        Spec::GradeRms(Norm::Rms, _) => (Group::Euclidean, Image::Along),
         Spec::Dual | Spec::Undual => (Group::Euclidean, Image::AlongTimesDeterminant),
         Spec::Product(ProductKind::Regressive, ..) => (Group::Pin, Image::AlongTimesDeterminant),
         Spec::Norm | Spec::GradeNorms => (Group::Pin, Image::Invariant),

@@ -13,7 +13,7 @@ use crate::cuda::dtype::{Dtypes, code};
 use crate::cuda::fault;
 use crate::cuda::lane::{address, gate_code};
 use crate::operator::{self, Dims};
-use crate::{Algebra, Dtype, Error};
+use crate::{Algebra, Dtype, Error, Norm};
 
 /// By grade of the algebra.
 pub(super) type ByGrade<T> = [T; sys::FC_MAX_GRADES as usize];
@@ -33,6 +33,9 @@ pub(super) struct Kernels {
     blades: ByGrade<i8>,
     path: ByPath<i8>,
     paths: ByGrade<i8>,
+    // The blades whose squares a norm adds, and those whose squares it subtracts, a bit each.
+    plus: ByGrade<i32>,
+    minus: ByGrade<i32>,
     weights: Weights,
 }
 
@@ -90,17 +93,31 @@ impl Kernels {
             let found = grades.all.iter().find(|g| g.grade == grade);
             Some(found.map_or(0, |g| g.paths.len()))
         });
+        let is_rms = product.norm() == Norm::Rms;
+        let with_sign = |sign: i8| {
+            let mut blades = ByGrade::default();
+            for (grade, bits) in all.clone().zip(&mut blades) {
+                let form = cayley.invariant_form(grade);
+                for (blade, &own) in form.signs().iter().enumerate() {
+                    let own = if is_rms { 1 } else { own };
+                    *bits |= i32::from(own == sign) << blade;
+                }
+            }
+            blades
+        };
         Ok(Self {
             functions: Functions(found),
             gate: gate_code(product.gate()),
             eps: product.eps(),
-            norm: product.has_norm(),
+            norm: product.norm() != Norm::None,
             left: first(left),
             right: first(right),
             result: first(output),
             blades: places(all.clone().map(|g| Some(cayley.grade_range(g).len()))),
             path: places(cayley.paths().iter().map(place)),
             paths: places(counts),
+            plus: with_sign(1),
+            minus: with_sign(-1),
             weights: Weights {
                 matrices: grades.order.len(),
                 order: places(grades.order.iter().copied().map(Some)),
@@ -158,6 +175,8 @@ impl Kernels {
             blades: self.blades,
             path: self.path,
             paths: self.paths,
+            plus: self.plus,
+            minus: self.minus,
         };
         OnRows {
             kernels: self,

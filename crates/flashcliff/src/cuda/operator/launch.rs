@@ -7,6 +7,7 @@ use crate::cuda::check::{Label, SAVED};
 use crate::cuda::queue::Queue;
 use crate::cuda::spans::Spans;
 use crate::cuda::tensor::{Scratch, Tensor, TensorMut};
+use crate::cuda::zero;
 use crate::operator::{Pass, TensorSpec};
 
 /// What a backward pass reads.
@@ -71,6 +72,7 @@ impl Operator {
                 Work::Linear(linear) => linear.forward(&call),
                 Work::FullyConnected(product) => product.forward(&call),
                 Work::LinearSgp(layer) => layer.forward(&call),
+                Work::Zero => zero::forward(&call, self.operator.output()),
             }
         }
     }
@@ -140,6 +142,7 @@ impl Operator {
                 Work::Linear(linear) => linear.backward(&call),
                 Work::FullyConnected(product) => product.backward(&call),
                 Work::LinearSgp(layer) => layer.backward(&call),
+                Work::Zero => zero::backward(&call, self.operator.inputs()),
             }
         }
     }

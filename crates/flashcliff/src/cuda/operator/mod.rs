@@ -41,6 +41,7 @@ enum Work {
     Linear(Linear),
     FullyConnected(Box<FullyConnected>),
     LinearSgp(Box<LinearSgp>),
+    Zero,
 }
 
 impl crate::Operator {
@@ -66,6 +67,7 @@ impl crate::Operator {
                     layer,
                     device.blas()?,
                 )?)),
+                Kind::Zero(_) => Work::Zero,
             };
         Ok(Operator {
             operator: Arc::new(self.clone()),
@@ -91,7 +93,7 @@ impl Operator {
     #[must_use]
     pub fn with_precision(mut self, precision: MatmulPrecision) -> Self {
         match &mut self.work {
-            Work::Lanes(_) => {}
+            Work::Lanes(_) | Work::Zero => {}
             Work::Linear(linear) => linear.precision = precision,
             Work::FullyConnected(product) => product.precision = precision,
             Work::LinearSgp(layer) => layer.set_precision(precision),
@@ -155,6 +157,7 @@ impl Operator {
             Work::Linear(linear) => linear.prepare(dims, dtypes),
             Work::FullyConnected(product) => product.prepare(dims, dtypes),
             Work::LinearSgp(layer) => layer.prepare(dims, dtypes),
+            Work::Zero => Ok(()),
         }
     }
 
@@ -293,6 +296,7 @@ impl Operator {
             Work::Linear(linear) => Ok(linear.workspace_bytes(dims, pass, dtypes, grads)),
             Work::FullyConnected(product) => Ok(product.workspace_bytes(dims, pass, dtypes, grads)),
             Work::LinearSgp(layer) => layer.workspace_bytes(dims, pass, dtypes, grads),
+            Work::Zero => Ok(0),
         }
     }
 }

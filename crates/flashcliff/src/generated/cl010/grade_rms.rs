@@ -75,24 +75,43 @@ unsafe fn grade_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let grad_o = args.inputs[1];
         let mut sum0 = V::zero();
         let mut sum1 = V::zero();
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v2 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
+        let row1 = V::splat(args.rows[1]);
+        let v9 = V::mul(inv_channels, row1);
+        let v10 = V::add(eps, v9);
+        let v11 = V::sqrt(v10);
+        let v12 = V::div(c1e0, v11);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<2usize>(c);
             grad_o.prefetch::<2usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            // row sum 0 = x_e1*grad_o_e1
+            // row sum 0 = x_e1*v12*grad_o_e1
             sum0 = V::add(
                 sum0,
                 V::keep_first(
-                    V::mul(V::load(x.at(1usize, c)), V::load(grad_o.at(1usize, c))),
+                    V::mul(
+                        V::mul(V::load(x.at(1usize, c)), v12),
+                        V::load(grad_o.at(1usize, c)),
+                    ),
                     valid,
                 ),
             );
-            // row sum 1 = x_1*grad_o_1
+            // row sum 1 = x_1*v7*grad_o_1
             sum1 = V::add(
                 sum1,
                 V::keep_first(
-                    V::mul(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c))),
+                    V::mul(
+                        V::mul(V::load(x.at(0usize, c)), v7),
+                        V::load(grad_o.at(0usize, c)),
+                    ),
                     valid,
                 ),
             );
@@ -102,15 +121,15 @@ unsafe fn grade_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static GRADE_RMS_2: Stage = stage!(grade_rms_2);
-/// From `grad_o`, `x` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+/// From `x`, `grad_o` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
 /// From `grade_rms_grad` of Cl(0,1,0).
 #[inline(always)]
 unsafe fn grade_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let grad_o = args.inputs[0];
-        let x = args.inputs[1];
+        let x = args.inputs[0];
+        let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
@@ -125,34 +144,24 @@ unsafe fn grade_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v10 = V::add(eps, v9);
         let v11 = V::sqrt(v10);
         let v12 = V::div(c1e0, v11);
-        let v17 = V::mul(v12, v12);
-        let v18 = V::mul(v12, v17);
-        let c5em1 = V::from_f64(0.5f64);
-        let v20 = V::mul(c5em1, v18);
+        let v21 = V::mul(inv_channels, v12);
         let row2 = V::splat(args.rows[2]);
-        let v22 = V::mul(v20, row2);
-        let v23 = V::mul(inv_channels, v22);
-        let c2e0 = V::from_f64(2f64);
-        let v25 = V::mul(v23, c2e0);
-        let v29 = V::mul(v7, v7);
-        let v30 = V::mul(v7, v29);
-        let v31 = V::mul(c5em1, v30);
+        let v23 = V::mul(row2, v21);
+        let v26 = V::mul(inv_channels, v7);
         let row3 = V::splat(args.rows[3]);
-        let v33 = V::mul(v31, row3);
-        let v34 = V::mul(inv_channels, v33);
-        let v35 = V::mul(c2e0, v34);
+        let v28 = V::mul(row3, v26);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            grad_o.prefetch::<2usize>(c);
             x.prefetch::<2usize>(c);
-            let mut v14 = V::mul(v12, V::load(grad_o.at(1usize, c)));
-            let mut v16 = V::mul(v7, V::load(grad_o.at(0usize, c)));
-            v14 = V::neg_mul_add(V::load(x.at(1usize, c)), v25, v14);
-            // out0[1] = v12*grad_o_e1 - x_e1*v25
-            V::store(v14, out0.at(1usize, c));
-            v16 = V::neg_mul_add(V::load(x.at(0usize, c)), v35, v16);
-            // out0[0] = v7*grad_o_1 - x_1*v35
-            V::store(v16, out0.at(0usize, c));
+            grad_o.prefetch::<2usize>(c);
+            let mut v18 = V::mul(v12, V::load(grad_o.at(1usize, c)));
+            let mut v20 = V::mul(v7, V::load(grad_o.at(0usize, c)));
+            v18 = V::neg_mul_add(V::mul(V::load(x.at(1usize, c)), v12), v23, v18);
+            // out0[1] = v12*grad_o_e1 - x_e1*v12*v23
+            V::store(v18, out0.at(1usize, c));
+            v20 = V::neg_mul_add(V::mul(V::load(x.at(0usize, c)), v7), v28, v20);
+            // out0[0] = v7*grad_o_1 - x_1*v7*v28
+            V::store(v20, out0.at(0usize, c));
         }
     }
 }
@@ -160,7 +169,7 @@ pub(super) static GRADE_RMS_3: Stage = stage!(grade_rms_3);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 0,1 and 0,1.
 ///
 /// Forward: 6 flops per lane (4 multiplications, 2 additions).
-/// Backward: 10 flops per lane (6 multiplications, 4 additions).
+/// Backward: 12 flops per lane (8 multiplications, 4 additions).
 pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -206,12 +215,12 @@ pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0usize, 1],
                 row_sums: &[2usize, 3],
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_3,
-                inputs: &[Slot::External(1usize), Slot::External(0usize)],
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -220,7 +229,7 @@ pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [6usize, 10],
+    flops: [6usize, 12],
 };
 /// From `x` to 1 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
@@ -279,16 +288,27 @@ unsafe fn grade_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let x = args.inputs[0];
         let grad_o = args.inputs[1];
         let mut sum0 = V::zero();
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v2 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<1usize>(c);
             grad_o.prefetch::<1usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            // row sum 0 = x_1*grad_o_1
+            // row sum 0 = x_1*v7*grad_o_1
             sum0 = V::add(
                 sum0,
                 V::keep_first(
-                    V::mul(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c))),
+                    V::mul(
+                        V::mul(V::load(x.at(0usize, c)), v7),
+                        V::load(grad_o.at(0usize, c)),
+                    ),
                     valid,
                 ),
             );
@@ -297,15 +317,15 @@ unsafe fn grade_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static GRADE_RMS_6: Stage = stage!(grade_rms_6);
-/// From `grad_o`, `x` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+/// From `x`, `grad_o` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
 /// From `grade_rms_grad` of Cl(0,1,0).
 #[inline(always)]
 unsafe fn grade_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let grad_o = args.inputs[0];
-        let x = args.inputs[1];
+        let x = args.inputs[0];
+        let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
@@ -315,23 +335,17 @@ unsafe fn grade_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v5 = V::sqrt(v4);
         let c1e0 = V::from_f64(1f64);
         let v7 = V::div(c1e0, v5);
-        let v10 = V::mul(v7, v7);
-        let v11 = V::mul(v7, v10);
-        let c5em1 = V::from_f64(0.5f64);
-        let v13 = V::mul(c5em1, v11);
+        let v12 = V::mul(inv_channels, v7);
         let row1 = V::splat(args.rows[1]);
-        let v15 = V::mul(v13, row1);
-        let v16 = V::mul(inv_channels, v15);
-        let c2e0 = V::from_f64(2f64);
-        let v18 = V::mul(v16, c2e0);
+        let v14 = V::mul(row1, v12);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            grad_o.prefetch::<1usize>(c);
             x.prefetch::<1usize>(c);
-            let mut v9 = V::mul(v7, V::load(grad_o.at(0usize, c)));
-            v9 = V::neg_mul_add(V::load(x.at(0usize, c)), v18, v9);
-            // out0[0] = v7*grad_o_1 - x_1*v18
-            V::store(v9, out0.at(0usize, c));
+            grad_o.prefetch::<1usize>(c);
+            let mut v11 = V::mul(v7, V::load(grad_o.at(0usize, c)));
+            v11 = V::neg_mul_add(V::mul(V::load(x.at(0usize, c)), v7), v14, v11);
+            // out0[0] = v7*grad_o_1 - x_1*v7*v14
+            V::store(v11, out0.at(0usize, c));
         }
     }
 }
@@ -339,7 +353,7 @@ pub(super) static GRADE_RMS_7: Stage = stage!(grade_rms_7);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 0 and 0.
 ///
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
-/// Backward: 5 flops per lane (3 multiplications, 2 additions).
+/// Backward: 6 flops per lane (4 multiplications, 2 additions).
 pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -385,12 +399,12 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0],
                 row_sums: &[1],
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_7,
-                inputs: &[Slot::External(1usize), Slot::External(0usize)],
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -399,12 +413,12 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
             },
         ],
     },
-    flops: [3usize, 5],
+    flops: [3usize, 6],
 };
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 1 and 1.
 ///
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
-/// Backward: 5 flops per lane (3 multiplications, 2 additions).
+/// Backward: 6 flops per lane (4 multiplications, 2 additions).
 pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -450,12 +464,12 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0],
                 row_sums: &[1],
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_7,
-                inputs: &[Slot::External(1usize), Slot::External(0usize)],
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -464,5 +478,5 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
             },
         ],
     },
-    flops: [3usize, 5],
+    flops: [3usize, 6],
 };

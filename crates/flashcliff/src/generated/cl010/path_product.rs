@@ -23,7 +23,9 @@ unsafe fn path_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             f.prefetch::<1usize>(c);
             // out0[0] = f_1*x_1*y_1
             V::store(
-                V::mul(
+                damp::<
+                    V,
+                >(
                     V::load(f.at(0usize, c)),
                     V::mul(V::load(x.at(0usize, c)), V::load(y.at(0usize, c))),
                 ),
@@ -52,7 +54,7 @@ unsafe fn path_product_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             grad_o.prefetch::<1usize>(c);
             y.prefetch::<1usize>(c);
             x.prefetch::<1usize>(c);
-            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
             // out0[0] = y_1*v2
             V::store(V::mul(V::load(y.at(0usize, c)), v2), out0.at(0usize, c));
             // out1[0] = x_1*v2
@@ -246,7 +248,9 @@ unsafe fn path_product_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out0[0] = -f_1*x_e1*y_e1
             V::store(
                 V::neg(
-                    V::mul(
+                    damp::<
+                        V,
+                    >(
                         V::load(f.at(0usize, c)),
                         V::mul(V::load(x.at(0usize, c)), V::load(y.at(0usize, c))),
                     ),
@@ -276,7 +280,7 @@ unsafe fn path_product_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             grad_o.prefetch::<1usize>(c);
             y.prefetch::<1usize>(c);
             x.prefetch::<1usize>(c);
-            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
             // out0[0] = -y_e1*v2
             V::store(V::neg(V::mul(V::load(y.at(0usize, c)), v2)), out0.at(0usize, c));
             // out1[0] = -x_e1*v2

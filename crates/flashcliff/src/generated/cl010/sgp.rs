@@ -73,11 +73,11 @@ unsafe fn sgp_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t1 = t1.packed::<V, 1usize>(group);
             let t2 = t2.packed::<V, 1usize>(group);
             let t0 = t0.packed::<V, 2usize>(group);
-            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
-            // out0[0] = t0_0*v2
-            V::store(V::mul(V::load(t0.at(0usize)), v2), out0.at(0usize, c));
-            // out0[1] = t0_1*v2
-            V::store(V::mul(V::load(t0.at(1usize)), v2), out0.at(1usize, c));
+            let v2 = damp::<V>(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
+            // out0[0] = v2*t0_0
+            V::store(damp::<V>(v2, V::load(t0.at(0usize))), out0.at(0usize, c));
+            // out0[1] = v2*t0_1
+            V::store(damp::<V>(v2, V::load(t0.at(1usize))), out0.at(1usize, c));
         }
     }
 }
@@ -106,9 +106,9 @@ unsafe fn sgp_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v2 = V::mul(V::load(t0.at(1usize)), V::load(grad_o.at(1usize, c)));
             v2 = V::mul_add(V::load(t0.at(0usize)), V::load(grad_o.at(0usize, c)), v2);
             // out1[0] = t2_0*v6
-            V::store(V::mul(V::load(t2.at(0usize)), v2), out1.at(0usize));
+            V::store(damp::<V>(V::load(t2.at(0usize)), v2), out1.at(0usize));
             // out0[0] = t1_0*v6
-            V::store(V::mul(V::load(t1.at(0usize)), v2), out0.at(0usize));
+            V::store(damp::<V>(V::load(t1.at(0usize)), v2), out0.at(0usize));
         }
     }
 }
@@ -130,11 +130,11 @@ unsafe fn sgp_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t1 = t1.packed::<V, 1usize>(group);
             let t2 = t2.packed::<V, 1usize>(group);
             let out0 = out0.packed::<V, 2usize>(group);
-            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
+            let v2 = damp::<V>(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
             // out0[1] = v2*grad_o_e1
-            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize));
             // out0[0] = v2*grad_o_1
-            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize));
         }
     }
 }
@@ -169,13 +169,19 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out0[1] = x_1*w1*t5_1 - x_e1*w2*t5_0
             V::store(v14, out0.at(1usize, c));
             v11 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize))), t5_0, v11);
-            v11 = V::mul_add(
-                V::load(t3.at(0usize)),
-                gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
-                v11,
+            // out0[0] = x_e1*w3*t5_1 + x_1*w0*t5_0 + gate'(y_1)*t3_0
+            V::store(
+                V::add(
+                    v11,
+                    damp::<
+                        V,
+                    >(
+                        gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
+                        V::load(t3.at(0usize)),
+                    ),
+                ),
+                out0.at(0usize, c),
             );
-            // out0[0] = x_e1*w3*t5_1 + x_1*w0*t5_0 + t3_0*gate'(y_1)
-            V::store(v11, out0.at(0usize, c));
         }
     }
 }
@@ -212,30 +218,31 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e1 = V::load(y.at(1usize, c));
             let t5_0 = V::load(t5.at(0usize));
             let v9 = V::mul(y_e1, t5_0);
+            v4 = V::neg_mul_add(V::load(param0.at(2usize)), v9, v4);
+            // out0[1] = w3*v2 - w2*v9
+            V::store(v4, out0.at(1usize, c));
             // grad0[2] += -x_e1*v9
             V::store(
                 V::neg_mul_add(x_e1, v9, V::load(grad0.at(2usize))),
                 grad0.at(2usize),
             );
-            v4 = V::neg_mul_add(V::load(param0.at(2usize)), v9, v4);
-            // out0[1] = w3*v2 - w2*v9
-            V::store(v4, out0.at(1usize, c));
             let v15 = V::mul(y_e1, t5_1);
             let mut v17 = V::mul(V::load(param0.at(1usize)), v15);
             let x_1 = V::load(x.at(0usize, c));
             // grad0[1] += x_1*v15
             V::store(V::mul_add(x_1, v15, V::load(grad0.at(1usize))), grad0.at(1usize));
             let v20 = V::mul(y_1, t5_0);
+            v17 = V::mul_add(V::load(param0.at(0usize)), v20, v17);
             // grad0[0] += x_1*v20
             V::store(V::mul_add(x_1, v20, V::load(grad0.at(0usize))), grad0.at(0usize));
-            v17 = V::mul_add(V::load(param0.at(0usize)), v20, v17);
-            v17 = V::mul_add(
-                V::load(t4.at(0usize)),
-                gate_slope::<V>(args.gate, x_1),
-                v17,
+            // out0[0] = w1*v15 + w0*v20 + gate'(x_1)*t4_0
+            V::store(
+                V::add(
+                    v17,
+                    damp::<V>(gate_slope::<V>(args.gate, x_1), V::load(t4.at(0usize))),
+                ),
+                out0.at(0usize, c),
             );
-            // out0[0] = w1*v15 + w0*v20 + t4_0*gate'(x_1)
-            V::store(v17, out0.at(0usize, c));
         }
     }
 }
@@ -461,7 +468,7 @@ unsafe fn sgp_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v2 = V::mul(V::load(t0.at(1usize)), V::load(grad_o.at(1usize, c)));
             v2 = V::mul_add(V::load(t0.at(0usize)), V::load(grad_o.at(0usize, c)), v2);
             // out0[0] = t1_0*(t0_1*grad_o_e1 + t0_0*grad_o_1)
-            V::store(V::mul(V::load(t1.at(0usize)), v2), out0.at(0usize));
+            V::store(damp::<V>(V::load(t1.at(0usize)), v2), out0.at(0usize));
         }
     }
 }
@@ -487,10 +494,6 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t3 = t3.packed::<V, 1usize>(group);
             let param0 = param0.packed::<V, 2usize>(group);
             let x_e1 = V::load(x.at(0usize, c));
-            let mut v6 = V::mul(
-                V::mul(x_e1, V::load(param0.at(1usize))),
-                V::load(t5.at(1usize)),
-            );
             // out0[1] = -x_e1*w0*t5_0
             V::store(
                 V::neg(
@@ -501,13 +504,19 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 ),
                 out0.at(1usize, c),
             );
-            v6 = V::mul_add(
-                V::load(t3.at(0usize)),
+            let mut v13 = damp::<
+                V,
+            >(
                 gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
-                v6,
+                V::load(t3.at(0usize)),
             );
-            // out0[0] = x_e1*w1*t5_1 + t3_0*gate'(y_1)
-            V::store(v6, out0.at(0usize, c));
+            v13 = V::mul_add(
+                V::mul(x_e1, V::load(param0.at(1usize))),
+                V::load(t5.at(1usize)),
+                v13,
+            );
+            // out0[0] = x_e1*w1*t5_1 + gate'(y_1)*t3_0
+            V::store(v13, out0.at(0usize, c));
         }
     }
 }
@@ -538,14 +547,14 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // grad0[1] += x_e1*v2
             V::store(V::mul_add(x_e1, v2, V::load(grad0.at(1usize))), grad0.at(1usize));
             let v9 = V::mul(V::load(y.at(1usize, c)), V::load(t5.at(0usize)));
+            v4 = V::neg_mul_add(V::load(param0.at(0usize)), v9, v4);
+            // out0[0] = w1*v2 - w0*v9
+            V::store(v4, out0.at(0usize, c));
             // grad0[0] += -x_e1*v9
             V::store(
                 V::neg_mul_add(x_e1, v9, V::load(grad0.at(0usize))),
                 grad0.at(0usize),
             );
-            v4 = V::neg_mul_add(V::load(param0.at(0usize)), v9, v4);
-            // out0[0] = w1*v2 - w0*v9
-            V::store(v4, out0.at(0usize, c));
         }
     }
 }
@@ -790,17 +799,15 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 grad0.at(1usize),
             );
             let v10 = V::mul(y_e1, V::load(t5.at(1usize)));
-            let mut v12 = V::mul(V::load(param0.at(0usize)), v10);
             let x_1 = V::load(x.at(0usize, c));
             // grad0[0] += x_1*v10
             V::store(V::mul_add(x_1, v10, V::load(grad0.at(0usize))), grad0.at(0usize));
-            v12 = V::mul_add(
-                V::load(t4.at(0usize)),
-                gate_slope::<V>(args.gate, x_1),
-                v12,
-            );
-            // out0[0] = w0*v10 + t4_0*gate'(x_1)
-            V::store(v12, out0.at(0usize, c));
+            let mut v17 = damp::<
+                V,
+            >(gate_slope::<V>(args.gate, x_1), V::load(t4.at(0usize)));
+            v17 = V::mul_add(V::load(param0.at(0usize)), v10, v17);
+            // out0[0] = w0*v10 + gate'(x_1)*t4_0
+            V::store(v17, out0.at(0usize, c));
         }
     }
 }
@@ -980,12 +987,12 @@ unsafe fn sgp_16<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
-        let v2 = V::mul(v1, v1);
+        let v2 = damp::<V>(v1, v1);
         for group in 0..args.groups {
             let c = group * V::LANES;
             let t0 = t0.packed::<V, 1usize>(group);
-            // out0[0] = t0_0*v2
-            V::store(V::mul(V::load(t0.at(0usize)), v2), out0.at(0usize, c));
+            // out0[0] = v2*t0_0
+            V::store(damp::<V>(v2, V::load(t0.at(0usize))), out0.at(0usize, c));
         }
     }
 }
@@ -1001,13 +1008,13 @@ unsafe fn sgp_17<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
-        let v2 = V::mul(v1, v1);
+        let v2 = damp::<V>(v1, v1);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<1usize>(c);
             let out0 = out0.packed::<V, 1usize>(group);
             // out0[0] = v2*grad_o_1
-            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize));
         }
     }
 }

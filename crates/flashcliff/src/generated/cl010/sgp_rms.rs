@@ -22,9 +22,9 @@ unsafe fn sgp_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t2 = t2.packed::<V, 1usize>(group);
             let t0 = t0.packed::<V, 2usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
-            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
-            let v4 = V::mul(V::load(t0.at(0usize)), v2);
-            let v6 = V::mul(V::load(t0.at(1usize)), v2);
+            let v2 = damp::<V>(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
+            let v4 = damp::<V>(v2, V::load(t0.at(0usize)));
+            let v6 = damp::<V>(v2, V::load(t0.at(1usize)));
             // row sum 0 = v4*v4
             sum0 = V::add(sum0, V::keep_first(V::mul(v4, v4), valid));
             // row sum 1 = v6*v6
@@ -64,15 +64,15 @@ unsafe fn sgp_rms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t1 = t1.packed::<V, 1usize>(group);
             let t2 = t2.packed::<V, 1usize>(group);
             let t0 = t0.packed::<V, 2usize>(group);
-            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
-            // out0[0] = t0_0*v2*v14
+            let v2 = damp::<V>(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
+            // out0[0] = v2*t0_0*v14
             V::store(
-                V::mul(V::mul(V::load(t0.at(0usize)), v2), v14),
+                V::mul(damp::<V>(v2, V::load(t0.at(0usize))), v14),
                 out0.at(0usize, c),
             );
-            // out0[1] = t0_1*v2*v19
+            // out0[1] = v2*t0_1*v19
             V::store(
-                V::mul(V::mul(V::load(t0.at(1usize)), v2), v19),
+                V::mul(damp::<V>(v2, V::load(t0.at(1usize))), v19),
                 out0.at(1usize, c),
             );
         }
@@ -92,6 +92,19 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let grad_o = args.inputs[3];
         let mut sum0 = V::zero();
         let mut sum1 = V::zero();
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v9 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v11 = V::add(v9, eps);
+        let v12 = V::sqrt(v11);
+        let c1e0 = V::from_f64(1f64);
+        let v14 = V::div(c1e0, v12);
+        let row1 = V::splat(args.rows[1]);
+        let v16 = V::mul(inv_channels, row1);
+        let v17 = V::add(eps, v16);
+        let v18 = V::sqrt(v17);
+        let v19 = V::div(c1e0, v18);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<2usize>(c);
@@ -99,24 +112,24 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t2 = t2.packed::<V, 1usize>(group);
             let t0 = t0.packed::<V, 2usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
-            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
-            // row sum 0 = t0_1*v2*grad_o_e1
+            let v2 = damp::<V>(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
+            // row sum 0 = v2*t0_1*v19*grad_o_e1
             sum0 = V::add(
                 sum0,
                 V::keep_first(
                     V::mul(
-                        V::mul(V::load(t0.at(1usize)), v2),
+                        V::mul(damp::<V>(v2, V::load(t0.at(1usize))), v19),
                         V::load(grad_o.at(1usize, c)),
                     ),
                     valid,
                 ),
             );
-            // row sum 1 = t0_0*v2*grad_o_1
+            // row sum 1 = v2*t0_0*v14*grad_o_1
             sum1 = V::add(
                 sum1,
                 V::keep_first(
                     V::mul(
-                        V::mul(V::load(t0.at(0usize)), v2),
+                        V::mul(damp::<V>(v2, V::load(t0.at(0usize))), v14),
                         V::load(grad_o.at(0usize, c)),
                     ),
                     valid,
@@ -155,22 +168,12 @@ unsafe fn sgp_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v17 = V::add(eps, v16);
         let v18 = V::sqrt(v17);
         let v19 = V::div(c1e0, v18);
-        let v24 = V::mul(v19, v19);
-        let v25 = V::mul(v19, v24);
-        let c5em1 = V::from_f64(0.5f64);
-        let v27 = V::mul(c5em1, v25);
+        let v26 = V::mul(inv_channels, v19);
         let row2 = V::splat(args.rows[2]);
-        let v29 = V::mul(v27, row2);
-        let v30 = V::mul(inv_channels, v29);
-        let c2e0 = V::from_f64(2f64);
-        let v32 = V::mul(v30, c2e0);
-        let v35 = V::mul(v14, v14);
-        let v36 = V::mul(v14, v35);
-        let v37 = V::mul(c5em1, v36);
+        let v28 = V::mul(row2, v26);
+        let v31 = V::mul(inv_channels, v14);
         let row3 = V::splat(args.rows[3]);
-        let v39 = V::mul(v37, row3);
-        let v40 = V::mul(inv_channels, v39);
-        let v41 = V::mul(c2e0, v40);
+        let v33 = V::mul(row3, v31);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<2usize>(c);
@@ -182,23 +185,23 @@ unsafe fn sgp_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let out2 = out2.packed::<V, 2usize>(group);
             let t1_0 = V::load(t1.at(0usize));
             let t2_0 = V::load(t2.at(0usize));
-            let v2 = V::mul(t1_0, t2_0);
+            let v2 = damp::<V>(t1_0, t2_0);
             let t0_0 = V::load(t0.at(0usize));
             let t0_1 = V::load(t0.at(1usize));
-            let mut v21 = V::mul(v19, V::load(grad_o.at(1usize, c)));
-            let mut v23 = V::mul(v14, V::load(grad_o.at(0usize, c)));
-            v21 = V::neg_mul_add(V::mul(t0_1, v2), v32, v21);
-            v23 = V::neg_mul_add(V::mul(t0_0, v2), v41, v23);
-            // out2[1] = v2*v34
-            V::store(V::mul(v2, v21), out2.at(1usize));
-            let mut v45 = V::mul(t0_1, v21);
-            // out2[0] = v2*v43
-            V::store(V::mul(v2, v23), out2.at(0usize));
-            v45 = V::mul_add(t0_0, v23, v45);
-            // out1[0] = t2_0*v48
-            V::store(V::mul(t2_0, v45), out1.at(0usize));
-            // out0[0] = t1_0*v48
-            V::store(V::mul(t1_0, v45), out0.at(0usize));
+            let mut v23 = V::mul(v19, V::load(grad_o.at(1usize, c)));
+            let mut v25 = V::mul(v14, V::load(grad_o.at(0usize, c)));
+            v23 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_1), v19), v28, v23);
+            v25 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_0), v14), v33, v25);
+            let mut v36 = V::mul(t0_1, v23);
+            // out2[1] = v2*v30
+            V::store(damp::<V>(v2, v23), out2.at(1usize));
+            // out2[0] = v2*v35
+            V::store(damp::<V>(v2, v25), out2.at(0usize));
+            v36 = V::mul_add(t0_0, v25, v36);
+            // out1[0] = t2_0*v40
+            V::store(damp::<V>(t2_0, v36), out1.at(0usize));
+            // out0[0] = t1_0*v40
+            V::store(damp::<V>(t1_0, v36), out0.at(0usize));
         }
     }
 }
@@ -206,7 +209,7 @@ pub(super) static SGP_RMS_3: Stage = stage!(sgp_rms_3);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 0,1 and 0,1.
 ///
 /// Forward: 21 flops per lane (15 multiplications, 4 additions).
-/// Backward: 63 flops per lane (41 multiplications, 18 additions).
+/// Backward: 65 flops per lane (43 multiplications, 18 additions).
 pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -311,7 +314,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0usize, 1],
                 row_sums: &[2usize, 3],
             },
             StageCall {
@@ -358,7 +361,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [21usize, 63],
+    flops: [21usize, 65],
 };
 /// From cut 1, cut 2, cut 0, `grad_o` to cut 3, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
@@ -386,22 +389,12 @@ unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v17 = V::add(eps, v16);
         let v18 = V::sqrt(v17);
         let v19 = V::div(c1e0, v18);
-        let v24 = V::mul(v19, v19);
-        let v25 = V::mul(v19, v24);
-        let c5em1 = V::from_f64(0.5f64);
-        let v27 = V::mul(c5em1, v25);
+        let v26 = V::mul(inv_channels, v19);
         let row2 = V::splat(args.rows[2]);
-        let v29 = V::mul(v27, row2);
-        let v30 = V::mul(inv_channels, v29);
-        let c2e0 = V::from_f64(2f64);
-        let v32 = V::mul(v30, c2e0);
-        let v35 = V::mul(v14, v14);
-        let v36 = V::mul(v14, v35);
-        let v37 = V::mul(c5em1, v36);
+        let v28 = V::mul(row2, v26);
+        let v31 = V::mul(inv_channels, v14);
         let row3 = V::splat(args.rows[3]);
-        let v39 = V::mul(v37, row3);
-        let v40 = V::mul(inv_channels, v39);
-        let v41 = V::mul(c2e0, v40);
+        let v33 = V::mul(row3, v31);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<2usize>(c);
@@ -411,21 +404,21 @@ unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let out0 = out0.packed::<V, 1usize>(group);
             let out1 = out1.packed::<V, 2usize>(group);
             let t1_0 = V::load(t1.at(0usize));
-            let v2 = V::mul(t1_0, V::load(t2.at(0usize)));
+            let v2 = damp::<V>(t1_0, V::load(t2.at(0usize)));
             let t0_0 = V::load(t0.at(0usize));
             let t0_1 = V::load(t0.at(1usize));
-            let mut v21 = V::mul(v19, V::load(grad_o.at(1usize, c)));
-            let mut v23 = V::mul(v14, V::load(grad_o.at(0usize, c)));
-            v21 = V::neg_mul_add(V::mul(t0_1, v2), v32, v21);
-            v23 = V::neg_mul_add(V::mul(t0_0, v2), v41, v23);
-            // out1[1] = v2*v34
-            V::store(V::mul(v2, v21), out1.at(1usize));
-            let mut v45 = V::mul(t0_1, v21);
-            // out1[0] = v2*v43
-            V::store(V::mul(v2, v23), out1.at(0usize));
-            v45 = V::mul_add(t0_0, v23, v45);
-            // out0[0] = t1_0*(t0_1*v34 + t0_0*v43)
-            V::store(V::mul(t1_0, v45), out0.at(0usize));
+            let mut v23 = V::mul(v19, V::load(grad_o.at(1usize, c)));
+            let mut v25 = V::mul(v14, V::load(grad_o.at(0usize, c)));
+            v23 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_1), v19), v28, v23);
+            v25 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_0), v14), v33, v25);
+            let mut v36 = V::mul(t0_1, v23);
+            // out1[1] = v2*v30
+            V::store(damp::<V>(v2, v23), out1.at(1usize));
+            // out1[0] = v2*v35
+            V::store(damp::<V>(v2, v25), out1.at(0usize));
+            v36 = V::mul_add(t0_0, v25, v36);
+            // out0[0] = t1_0*(t0_1*v30 + t0_0*v35)
+            V::store(damp::<V>(t1_0, v36), out0.at(0usize));
         }
     }
 }
@@ -433,7 +426,7 @@ pub(super) static SGP_RMS_4: Stage = stage!(sgp_rms_4);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 1 and 0,1.
 ///
 /// Forward: 15 flops per lane (11 multiplications, 3 additions).
-/// Backward: 41 flops per lane (27 multiplications, 12 additions).
+/// Backward: 43 flops per lane (29 multiplications, 12 additions).
 pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -538,7 +531,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0usize, 1],
                 row_sums: &[2usize, 3],
             },
             StageCall {
@@ -584,7 +577,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
             },
         ],
     },
-    flops: [15usize, 41],
+    flops: [15usize, 43],
 };
 /// From cut 1, cut 2, cut 0, `grad_o` to cut 4, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
@@ -612,22 +605,12 @@ unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v17 = V::add(eps, v16);
         let v18 = V::sqrt(v17);
         let v19 = V::div(c1e0, v18);
-        let v24 = V::mul(v19, v19);
-        let v25 = V::mul(v19, v24);
-        let c5em1 = V::from_f64(0.5f64);
-        let v27 = V::mul(c5em1, v25);
+        let v26 = V::mul(inv_channels, v19);
         let row2 = V::splat(args.rows[2]);
-        let v29 = V::mul(v27, row2);
-        let v30 = V::mul(inv_channels, v29);
-        let c2e0 = V::from_f64(2f64);
-        let v32 = V::mul(v30, c2e0);
-        let v35 = V::mul(v14, v14);
-        let v36 = V::mul(v14, v35);
-        let v37 = V::mul(c5em1, v36);
+        let v28 = V::mul(row2, v26);
+        let v31 = V::mul(inv_channels, v14);
         let row3 = V::splat(args.rows[3]);
-        let v39 = V::mul(v37, row3);
-        let v40 = V::mul(inv_channels, v39);
-        let v41 = V::mul(c2e0, v40);
+        let v33 = V::mul(row3, v31);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<2usize>(c);
@@ -637,21 +620,21 @@ unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let out0 = out0.packed::<V, 1usize>(group);
             let out1 = out1.packed::<V, 2usize>(group);
             let t2_0 = V::load(t2.at(0usize));
-            let v2 = V::mul(V::load(t1.at(0usize)), t2_0);
+            let v2 = damp::<V>(V::load(t1.at(0usize)), t2_0);
             let t0_0 = V::load(t0.at(0usize));
             let t0_1 = V::load(t0.at(1usize));
-            let mut v21 = V::mul(v19, V::load(grad_o.at(1usize, c)));
-            let mut v23 = V::mul(v14, V::load(grad_o.at(0usize, c)));
-            v21 = V::neg_mul_add(V::mul(t0_1, v2), v32, v21);
-            v23 = V::neg_mul_add(V::mul(t0_0, v2), v41, v23);
-            // out1[1] = v2*v34
-            V::store(V::mul(v2, v21), out1.at(1usize));
-            let mut v45 = V::mul(t0_1, v21);
-            // out1[0] = v2*v43
-            V::store(V::mul(v2, v23), out1.at(0usize));
-            v45 = V::mul_add(t0_0, v23, v45);
-            // out0[0] = t2_0*(t0_1*v34 + t0_0*v43)
-            V::store(V::mul(t2_0, v45), out0.at(0usize));
+            let mut v23 = V::mul(v19, V::load(grad_o.at(1usize, c)));
+            let mut v25 = V::mul(v14, V::load(grad_o.at(0usize, c)));
+            v23 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_1), v19), v28, v23);
+            v25 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_0), v14), v33, v25);
+            let mut v36 = V::mul(t0_1, v23);
+            // out1[1] = v2*v30
+            V::store(damp::<V>(v2, v23), out1.at(1usize));
+            // out1[0] = v2*v35
+            V::store(damp::<V>(v2, v25), out1.at(0usize));
+            v36 = V::mul_add(t0_0, v25, v36);
+            // out0[0] = t2_0*(t0_1*v30 + t0_0*v35)
+            V::store(damp::<V>(t2_0, v36), out0.at(0usize));
         }
     }
 }
@@ -659,7 +642,7 @@ pub(super) static SGP_RMS_5: Stage = stage!(sgp_rms_5);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 0,1 and 1.
 ///
 /// Forward: 15 flops per lane (11 multiplications, 3 additions).
-/// Backward: 41 flops per lane (27 multiplications, 12 additions).
+/// Backward: 43 flops per lane (29 multiplications, 12 additions).
 pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -764,7 +747,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0usize, 1],
                 row_sums: &[2usize, 3],
             },
             StageCall {
@@ -806,7 +789,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
             },
         ],
     },
-    flops: [15usize, 41],
+    flops: [15usize, 43],
 };
 /// From cut 0 to 1 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
@@ -819,11 +802,11 @@ unsafe fn sgp_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum0 = V::zero();
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
-        let v2 = V::mul(v1, v1);
+        let v2 = damp::<V>(v1, v1);
         for group in 0..args.groups {
             let t0 = t0.packed::<V, 1usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
-            let v4 = V::mul(V::load(t0.at(0usize)), v2);
+            let v4 = damp::<V>(v2, V::load(t0.at(0usize)));
             // row sum 0 = v4*v4
             sum0 = V::add(sum0, V::keep_first(V::mul(v4, v4), valid));
         }
@@ -842,7 +825,7 @@ unsafe fn sgp_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
-        let v2 = V::mul(v1, v1);
+        let v2 = damp::<V>(v1, v1);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
         let v7 = V::mul(row0, inv_channels);
@@ -854,9 +837,9 @@ unsafe fn sgp_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             let t0 = t0.packed::<V, 1usize>(group);
-            // out0[0] = t0_0*v2*v12
+            // out0[0] = v2*t0_0*v12
             V::store(
-                V::mul(V::mul(V::load(t0.at(0usize)), v2), v12),
+                V::mul(damp::<V>(v2, V::load(t0.at(0usize))), v12),
                 out0.at(0usize, c),
             );
         }
@@ -875,18 +858,26 @@ unsafe fn sgp_rms_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum0 = V::zero();
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
-        let v2 = V::mul(v1, v1);
+        let v2 = damp::<V>(v1, v1);
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v7 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v9 = V::add(v7, eps);
+        let v10 = V::sqrt(v9);
+        let c1e0 = V::from_f64(1f64);
+        let v12 = V::div(c1e0, v10);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<1usize>(c);
             let t0 = t0.packed::<V, 1usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
-            // row sum 0 = t0_0*v2*grad_o_1
+            // row sum 0 = v2*t0_0*v12*grad_o_1
             sum0 = V::add(
                 sum0,
                 V::keep_first(
                     V::mul(
-                        V::mul(V::load(t0.at(0usize)), v2),
+                        V::mul(damp::<V>(v2, V::load(t0.at(0usize))), v12),
                         V::load(grad_o.at(0usize, c)),
                     ),
                     valid,
@@ -909,7 +900,7 @@ unsafe fn sgp_rms_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
-        let v2 = V::mul(v1, v1);
+        let v2 = damp::<V>(v1, v1);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
         let v7 = V::mul(row0, inv_channels);
@@ -918,24 +909,22 @@ unsafe fn sgp_rms_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v10 = V::sqrt(v9);
         let c1e0 = V::from_f64(1f64);
         let v12 = V::div(c1e0, v10);
-        let v15 = V::mul(v12, v12);
-        let v16 = V::mul(v12, v15);
-        let c5em1 = V::from_f64(0.5f64);
-        let v18 = V::mul(c5em1, v16);
+        let v16 = V::mul(inv_channels, v12);
         let row1 = V::splat(args.rows[1]);
-        let v20 = V::mul(v18, row1);
-        let v21 = V::mul(inv_channels, v20);
-        let c2e0 = V::from_f64(2f64);
-        let v23 = V::mul(v21, c2e0);
+        let v18 = V::mul(row1, v16);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<1usize>(c);
             let t0 = t0.packed::<V, 1usize>(group);
             let out0 = out0.packed::<V, 1usize>(group);
-            let mut v14 = V::mul(v12, V::load(grad_o.at(0usize, c)));
-            v14 = V::neg_mul_add(V::mul(V::load(t0.at(0usize)), v2), v23, v14);
-            // out0[0] = v2*(v12*grad_o_1 - t0_0*v2*v23)
-            V::store(V::mul(v2, v14), out0.at(0usize));
+            let mut v15 = V::mul(v12, V::load(grad_o.at(0usize, c)));
+            v15 = V::neg_mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(0usize))), v12),
+                v18,
+                v15,
+            );
+            // out0[0] = v2*(v12*grad_o_1 - v2*t0_0*v12*v18)
+            V::store(damp::<V>(v2, v15), out0.at(0usize));
         }
     }
 }
@@ -943,7 +932,7 @@ pub(super) static SGP_RMS_9: Stage = stage!(sgp_rms_9);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 1 and 1.
 ///
 /// Forward: 7 flops per lane (5 multiplications, 2 additions).
-/// Backward: 18 flops per lane (11 multiplications, 7 additions).
+/// Backward: 19 flops per lane (12 multiplications, 7 additions).
 pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -1007,7 +996,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0],
                 row_sums: &[1],
             },
             StageCall {
@@ -1043,5 +1032,5 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
             },
         ],
     },
-    flops: [7usize, 18],
+    flops: [7usize, 19],
 };

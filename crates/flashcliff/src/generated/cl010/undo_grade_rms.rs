@@ -24,7 +24,7 @@ unsafe fn undo_grade_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<1usize>(c);
             // out0[0] = x_1*v5
-            V::store(V::mul(V::load(x.at(0usize, c)), v5), out0.at(0usize, c));
+            V::store(damp::<V>(V::load(x.at(0usize, c)), v5), out0.at(0usize, c));
         }
     }
 }

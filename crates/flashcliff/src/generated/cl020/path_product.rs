@@ -23,7 +23,9 @@ unsafe fn path_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             f.prefetch::<1usize>(c);
             // out0[0] = f_1*x_1*y_1
             V::store(
-                V::mul(
+                damp::<
+                    V,
+                >(
                     V::load(f.at(0usize, c)),
                     V::mul(V::load(x.at(0usize, c)), V::load(y.at(0usize, c))),
                 ),
@@ -52,7 +54,7 @@ unsafe fn path_product_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             grad_o.prefetch::<1usize>(c);
             y.prefetch::<1usize>(c);
             x.prefetch::<1usize>(c);
-            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
             // out0[0] = y_1*v2
             V::store(V::mul(V::load(y.at(0usize, c)), v2), out0.at(0usize, c));
             // out1[0] = x_1*v2
@@ -178,12 +180,12 @@ unsafe fn path_product_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*x_1*y_e1
             V::store(
-                V::mul(f_1, V::mul(x_1, V::load(y.at(0usize, c)))),
+                damp::<V>(f_1, V::mul(x_1, V::load(y.at(0usize, c)))),
                 out0.at(0usize, c),
             );
             // out0[1] = f_1*x_1*y_e2
             V::store(
-                V::mul(f_1, V::mul(x_1, V::load(y.at(1usize, c)))),
+                damp::<V>(f_1, V::mul(x_1, V::load(y.at(1usize, c)))),
                 out0.at(1usize, c),
             );
         }
@@ -210,17 +212,17 @@ unsafe fn path_product_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<2usize>(c);
             x.prefetch::<1usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let mut v6 = V::mul(V::load(y.at(1usize, c)), v2);
             let x_1 = V::load(x.at(0usize, c));
             // out1[1] = x_1*v2
             V::store(V::mul(x_1, v2), out1.at(1usize, c));
-            // out1[0] = x_1*v4
-            V::store(V::mul(x_1, v4), out1.at(0usize, c));
             v6 = V::mul_add(V::load(y.at(0usize, c)), v4, v6);
             // out0[0] = y_e2*v2 + y_e1*v4
             V::store(v6, out0.at(0usize, c));
+            // out1[0] = x_1*v4
+            V::store(V::mul(x_1, v4), out1.at(0usize, c));
         }
     }
 }
@@ -414,7 +416,10 @@ unsafe fn path_product_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v2 = V::mul(V::load(x.at(0usize, c)), V::load(y.at(0usize, c)));
             v2 = V::mul_add(V::load(x.at(1usize, c)), V::load(y.at(1usize, c)), v2);
             // out0[0] = -(f_1*(x_e1*y_e1 + x_e2*y_e2))
-            V::store(V::neg(V::mul(V::load(f.at(0usize, c)), v2)), out0.at(0usize, c));
+            V::store(
+                V::neg(damp::<V>(V::load(f.at(0usize, c)), v2)),
+                out0.at(0usize, c),
+            );
         }
     }
 }
@@ -438,7 +443,7 @@ unsafe fn path_product_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             grad_o.prefetch::<1usize>(c);
             y.prefetch::<2usize>(c);
             x.prefetch::<2usize>(c);
-            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
             // out0[1] = -y_e2*v2
             V::store(V::neg(V::mul(V::load(y.at(1usize, c)), v2)), out0.at(1usize, c));
             // out1[1] = -x_e2*v2
@@ -567,12 +572,12 @@ unsafe fn path_product_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*x_e1*y_1
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(0usize, c)), y_1)),
+                damp::<V>(f_1, V::mul(V::load(x.at(0usize, c)), y_1)),
                 out0.at(0usize, c),
             );
             // out0[1] = f_1*x_e2*y_1
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(1usize, c)), y_1)),
+                damp::<V>(f_1, V::mul(V::load(x.at(1usize, c)), y_1)),
                 out0.at(1usize, c),
             );
         }
@@ -599,8 +604,8 @@ unsafe fn path_product_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<1usize>(c);
             x.prefetch::<2usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_1 = V::load(y.at(0usize, c));
             // out0[1] = y_1*v2
             V::store(V::mul(y_1, v2), out0.at(1usize, c));
@@ -735,12 +740,12 @@ unsafe fn path_product_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*x_e2*y_e12
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(1usize, c)), y_e12)),
+                damp::<V>(f_1, V::mul(V::load(x.at(1usize, c)), y_e12)),
                 out0.at(0usize, c),
             );
             // out0[1] = -f_1*x_e1*y_e12
             V::store(
-                V::neg(V::mul(f_1, V::mul(V::load(x.at(0usize, c)), y_e12))),
+                V::neg(damp::<V>(f_1, V::mul(V::load(x.at(0usize, c)), y_e12))),
                 out0.at(1usize, c),
             );
         }
@@ -767,8 +772,8 @@ unsafe fn path_product_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<1usize>(c);
             x.prefetch::<2usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e12 = V::load(y.at(0usize, c));
             // out0[0] = -y_e12*v2
             V::store(V::neg(V::mul(y_e12, v2)), out0.at(0usize, c));
@@ -902,7 +907,7 @@ unsafe fn path_product_15<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v2 = V::mul(V::load(x.at(0usize, c)), V::load(y.at(1usize, c)));
             v2 = V::neg_mul_add(V::load(x.at(1usize, c)), V::load(y.at(0usize, c)), v2);
             // out0[0] = f_1*(x_e1*y_e2 - x_e2*y_e1)
-            V::store(V::mul(V::load(f.at(0usize, c)), v2), out0.at(0usize, c));
+            V::store(damp::<V>(V::load(f.at(0usize, c)), v2), out0.at(0usize, c));
         }
     }
 }
@@ -926,7 +931,7 @@ unsafe fn path_product_16<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             grad_o.prefetch::<1usize>(c);
             y.prefetch::<2usize>(c);
             x.prefetch::<2usize>(c);
-            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
             // out0[1] = -y_e1*v2
             V::store(V::neg(V::mul(V::load(y.at(0usize, c)), v2)), out0.at(1usize, c));
             // out1[0] = -x_e2*v2
@@ -1051,7 +1056,9 @@ unsafe fn path_product_18<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out0[0] = -f_1*x_e12*y_e12
             V::store(
                 V::neg(
-                    V::mul(
+                    damp::<
+                        V,
+                    >(
                         V::load(f.at(0usize, c)),
                         V::mul(V::load(x.at(0usize, c)), V::load(y.at(0usize, c))),
                     ),
@@ -1081,7 +1088,7 @@ unsafe fn path_product_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             grad_o.prefetch::<1usize>(c);
             y.prefetch::<1usize>(c);
             x.prefetch::<1usize>(c);
-            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
             // out0[0] = -y_e12*v2
             V::store(V::neg(V::mul(V::load(y.at(0usize, c)), v2)), out0.at(0usize, c));
             // out1[0] = -x_e12*v2
@@ -1209,12 +1216,12 @@ unsafe fn path_product_21<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -f_1*x_e12*y_e2
             V::store(
-                V::neg(V::mul(f_1, V::mul(x_e12, V::load(y.at(1usize, c))))),
+                V::neg(damp::<V>(f_1, V::mul(x_e12, V::load(y.at(1usize, c))))),
                 out0.at(0usize, c),
             );
             // out0[1] = f_1*x_e12*y_e1
             V::store(
-                V::mul(f_1, V::mul(x_e12, V::load(y.at(0usize, c)))),
+                damp::<V>(f_1, V::mul(x_e12, V::load(y.at(0usize, c)))),
                 out0.at(1usize, c),
             );
         }
@@ -1241,17 +1248,17 @@ unsafe fn path_product_22<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<2usize>(c);
             x.prefetch::<1usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let mut v6 = V::mul(V::load(y.at(0usize, c)), v2);
             let x_e12 = V::load(x.at(0usize, c));
             // out1[0] = x_e12*v2
             V::store(V::mul(x_e12, v2), out1.at(0usize, c));
-            // out1[1] = -x_e12*v4
-            V::store(V::neg(V::mul(x_e12, v4)), out1.at(1usize, c));
             v6 = V::neg_mul_add(V::load(y.at(1usize, c)), v4, v6);
             // out0[0] = y_e1*v2 - y_e2*v4
             V::store(v6, out0.at(0usize, c));
+            // out1[1] = -x_e12*v4
+            V::store(V::neg(V::mul(x_e12, v4)), out1.at(1usize, c));
         }
     }
 }

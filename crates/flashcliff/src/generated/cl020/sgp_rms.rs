@@ -23,11 +23,11 @@ unsafe fn sgp_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t2 = t2.packed::<V, 1usize>(group);
             let t0 = t0.packed::<V, 4usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
-            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
-            let v4 = V::mul(V::load(t0.at(0usize)), v2);
-            let v6 = V::mul(V::load(t0.at(1usize)), v2);
-            let v8 = V::mul(V::load(t0.at(2usize)), v2);
-            let v10 = V::mul(V::load(t0.at(3usize)), v2);
+            let v2 = damp::<V>(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
+            let v4 = damp::<V>(v2, V::load(t0.at(0usize)));
+            let v6 = damp::<V>(v2, V::load(t0.at(1usize)));
+            let v8 = damp::<V>(v2, V::load(t0.at(2usize)));
+            let v10 = damp::<V>(v2, V::load(t0.at(3usize)));
             // row sum 0 = v4*v4
             sum0 = V::add(sum0, V::keep_first(V::mul(v4, v4), valid));
             let mut v12 = V::mul(v6, v6);
@@ -77,25 +77,25 @@ unsafe fn sgp_rms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t1 = t1.packed::<V, 1usize>(group);
             let t2 = t2.packed::<V, 1usize>(group);
             let t0 = t0.packed::<V, 4usize>(group);
-            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
-            // out0[0] = t0_0*v2*v18
+            let v2 = damp::<V>(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
+            // out0[0] = v2*t0_0*v18
             V::store(
-                V::mul(V::mul(V::load(t0.at(0usize)), v2), v18),
+                V::mul(damp::<V>(v2, V::load(t0.at(0usize))), v18),
                 out0.at(0usize, c),
             );
-            // out0[1] = t0_1*v2*v23
+            // out0[1] = v2*t0_1*v23
             V::store(
-                V::mul(V::mul(V::load(t0.at(1usize)), v2), v23),
+                V::mul(damp::<V>(v2, V::load(t0.at(1usize))), v23),
                 out0.at(1usize, c),
             );
-            // out0[2] = t0_2*v2*v23
+            // out0[2] = v2*t0_2*v23
             V::store(
-                V::mul(V::mul(V::load(t0.at(2usize)), v2), v23),
+                V::mul(damp::<V>(v2, V::load(t0.at(2usize))), v23),
                 out0.at(2usize, c),
             );
-            // out0[3] = t0_3*v2*v28
+            // out0[3] = v2*t0_3*v28
             V::store(
-                V::mul(V::mul(V::load(t0.at(3usize)), v2), v28),
+                V::mul(damp::<V>(v2, V::load(t0.at(3usize))), v28),
                 out0.at(3usize, c),
             );
         }
@@ -116,6 +116,24 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum0 = V::zero();
         let mut sum1 = V::zero();
         let mut sum2 = V::zero();
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v13 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v15 = V::add(v13, eps);
+        let v16 = V::sqrt(v15);
+        let c1e0 = V::from_f64(1f64);
+        let v18 = V::div(c1e0, v16);
+        let row1 = V::splat(args.rows[1]);
+        let v20 = V::mul(inv_channels, row1);
+        let v21 = V::add(eps, v20);
+        let v22 = V::sqrt(v21);
+        let v23 = V::div(c1e0, v22);
+        let row2 = V::splat(args.rows[2]);
+        let v25 = V::mul(inv_channels, row2);
+        let v26 = V::add(eps, v25);
+        let v27 = V::sqrt(v26);
+        let v28 = V::div(c1e0, v27);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<4usize>(c);
@@ -123,35 +141,35 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t2 = t2.packed::<V, 1usize>(group);
             let t0 = t0.packed::<V, 4usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
-            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
-            // row sum 0 = t0_3*v2*grad_o_e12
+            let v2 = damp::<V>(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
+            // row sum 0 = v2*t0_3*v28*grad_o_e12
             sum0 = V::add(
                 sum0,
                 V::keep_first(
                     V::mul(
-                        V::mul(V::load(t0.at(3usize)), v2),
+                        V::mul(damp::<V>(v2, V::load(t0.at(3usize))), v28),
                         V::load(grad_o.at(3usize, c)),
                     ),
                     valid,
                 ),
             );
-            let mut v14 = V::mul(
-                V::mul(V::load(t0.at(2usize)), v2),
+            let mut v36 = V::mul(
+                V::mul(damp::<V>(v2, V::load(t0.at(2usize))), v23),
                 V::load(grad_o.at(2usize, c)),
             );
-            v14 = V::mul_add(
-                V::mul(V::load(t0.at(1usize)), v2),
+            v36 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(1usize))), v23),
                 V::load(grad_o.at(1usize, c)),
-                v14,
+                v36,
             );
-            // row sum 1 = t0_2*v2*grad_o_e2 + t0_1*v2*grad_o_e1
-            sum1 = V::add(sum1, V::keep_first(v14, valid));
-            // row sum 2 = t0_0*v2*grad_o_1
+            // row sum 1 = v2*t0_2*v23*grad_o_e2 + v2*t0_1*v23*grad_o_e1
+            sum1 = V::add(sum1, V::keep_first(v36, valid));
+            // row sum 2 = v2*t0_0*v18*grad_o_1
             sum2 = V::add(
                 sum2,
                 V::keep_first(
                     V::mul(
-                        V::mul(V::load(t0.at(0usize)), v2),
+                        V::mul(damp::<V>(v2, V::load(t0.at(0usize))), v18),
                         V::load(grad_o.at(0usize, c)),
                     ),
                     valid,
@@ -196,29 +214,15 @@ unsafe fn sgp_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v26 = V::add(eps, v25);
         let v27 = V::sqrt(v26);
         let v28 = V::div(c1e0, v27);
-        let v37 = V::mul(v28, v28);
-        let v38 = V::mul(v28, v37);
-        let c5em1 = V::from_f64(0.5f64);
-        let v40 = V::mul(c5em1, v38);
+        let v41 = V::mul(inv_channels, v28);
         let row3 = V::splat(args.rows[3]);
-        let v42 = V::mul(v40, row3);
-        let v43 = V::mul(inv_channels, v42);
-        let c2e0 = V::from_f64(2f64);
-        let v45 = V::mul(v43, c2e0);
-        let v48 = V::mul(v23, v23);
-        let v49 = V::mul(v23, v48);
-        let v50 = V::mul(c5em1, v49);
+        let v43 = V::mul(row3, v41);
+        let v46 = V::mul(inv_channels, v23);
         let row4 = V::splat(args.rows[4]);
-        let v52 = V::mul(v50, row4);
-        let v53 = V::mul(inv_channels, v52);
-        let v54 = V::mul(c2e0, v53);
-        let v59 = V::mul(v18, v18);
-        let v60 = V::mul(v18, v59);
-        let v61 = V::mul(c5em1, v60);
+        let v48 = V::mul(row4, v46);
+        let v53 = V::mul(inv_channels, v18);
         let row5 = V::splat(args.rows[5]);
-        let v63 = V::mul(v61, row5);
-        let v64 = V::mul(inv_channels, v63);
-        let v65 = V::mul(c2e0, v64);
+        let v55 = V::mul(row5, v53);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<4usize>(c);
@@ -230,35 +234,35 @@ unsafe fn sgp_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let out2 = out2.packed::<V, 4usize>(group);
             let t1_0 = V::load(t1.at(0usize));
             let t2_0 = V::load(t2.at(0usize));
-            let v2 = V::mul(t1_0, t2_0);
+            let v2 = damp::<V>(t1_0, t2_0);
             let t0_0 = V::load(t0.at(0usize));
             let t0_1 = V::load(t0.at(1usize));
             let t0_2 = V::load(t0.at(2usize));
             let t0_3 = V::load(t0.at(3usize));
-            let mut v30 = V::mul(v28, V::load(grad_o.at(3usize, c)));
-            let mut v32 = V::mul(v23, V::load(grad_o.at(2usize, c)));
-            let mut v34 = V::mul(v23, V::load(grad_o.at(1usize, c)));
-            let mut v36 = V::mul(v18, V::load(grad_o.at(0usize, c)));
-            v30 = V::neg_mul_add(V::mul(t0_3, v2), v45, v30);
-            v32 = V::neg_mul_add(V::mul(t0_2, v2), v54, v32);
-            v34 = V::neg_mul_add(V::mul(t0_1, v2), v54, v34);
-            v36 = V::neg_mul_add(V::mul(t0_0, v2), v65, v36);
-            // out2[3] = v2*v47
-            V::store(V::mul(v2, v30), out2.at(3usize));
-            let mut v69 = V::mul(t0_3, v30);
-            // out2[2] = v2*v56
-            V::store(V::mul(v2, v32), out2.at(2usize));
-            v69 = V::mul_add(t0_2, v32, v69);
-            // out2[1] = v2*v58
-            V::store(V::mul(v2, v34), out2.at(1usize));
-            v69 = V::mul_add(t0_1, v34, v69);
-            // out2[0] = v2*v67
-            V::store(V::mul(v2, v36), out2.at(0usize));
-            v69 = V::mul_add(t0_0, v36, v69);
-            // out1[0] = t2_0*v78
-            V::store(V::mul(t2_0, v69), out1.at(0usize));
-            // out0[0] = t1_0*v78
-            V::store(V::mul(t1_0, v69), out0.at(0usize));
+            let mut v34 = V::mul(v28, V::load(grad_o.at(3usize, c)));
+            let mut v36 = V::mul(v23, V::load(grad_o.at(2usize, c)));
+            let mut v38 = V::mul(v23, V::load(grad_o.at(1usize, c)));
+            let mut v40 = V::mul(v18, V::load(grad_o.at(0usize, c)));
+            v34 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_3), v28), v43, v34);
+            v36 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_2), v23), v48, v36);
+            v38 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_1), v23), v48, v38);
+            v40 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_0), v18), v55, v40);
+            let mut v58 = V::mul(t0_3, v34);
+            // out2[3] = v2*v45
+            V::store(damp::<V>(v2, v34), out2.at(3usize));
+            // out2[2] = v2*v50
+            V::store(damp::<V>(v2, v36), out2.at(2usize));
+            v58 = V::mul_add(t0_2, v36, v58);
+            // out2[1] = v2*v52
+            V::store(damp::<V>(v2, v38), out2.at(1usize));
+            v58 = V::mul_add(t0_1, v38, v58);
+            // out2[0] = v2*v57
+            V::store(damp::<V>(v2, v40), out2.at(0usize));
+            v58 = V::mul_add(t0_0, v40, v58);
+            // out1[0] = t2_0*v68
+            V::store(damp::<V>(t2_0, v58), out1.at(0usize));
+            // out0[0] = t1_0*v68
+            V::store(damp::<V>(t1_0, v58), out0.at(0usize));
         }
     }
 }
@@ -266,7 +270,7 @@ pub(super) static SGP_RMS_3: Stage = stage!(sgp_rms_3);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 0,1,2 and 0,1,2.
 ///
 /// Forward: 61 flops per lane (43 multiplications, 16 additions).
-/// Backward: 188 flops per lane (119 multiplications, 65 additions).
+/// Backward: 192 flops per lane (123 multiplications, 65 additions).
 pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -371,7 +375,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0usize, 1usize, 2],
                 row_sums: &[3usize, 4usize, 5],
             },
             StageCall {
@@ -418,7 +422,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [61usize, 188],
+    flops: [61usize, 192],
 };
 /// From cut 1, cut 2, cut 0, `grad_o` to cut 3, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
@@ -451,29 +455,15 @@ unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v26 = V::add(eps, v25);
         let v27 = V::sqrt(v26);
         let v28 = V::div(c1e0, v27);
-        let v37 = V::mul(v28, v28);
-        let v38 = V::mul(v28, v37);
-        let c5em1 = V::from_f64(0.5f64);
-        let v40 = V::mul(c5em1, v38);
+        let v41 = V::mul(inv_channels, v28);
         let row3 = V::splat(args.rows[3]);
-        let v42 = V::mul(v40, row3);
-        let v43 = V::mul(inv_channels, v42);
-        let c2e0 = V::from_f64(2f64);
-        let v45 = V::mul(v43, c2e0);
-        let v48 = V::mul(v23, v23);
-        let v49 = V::mul(v23, v48);
-        let v50 = V::mul(c5em1, v49);
+        let v43 = V::mul(row3, v41);
+        let v46 = V::mul(inv_channels, v23);
         let row4 = V::splat(args.rows[4]);
-        let v52 = V::mul(v50, row4);
-        let v53 = V::mul(inv_channels, v52);
-        let v54 = V::mul(c2e0, v53);
-        let v59 = V::mul(v18, v18);
-        let v60 = V::mul(v18, v59);
-        let v61 = V::mul(c5em1, v60);
+        let v48 = V::mul(row4, v46);
+        let v53 = V::mul(inv_channels, v18);
         let row5 = V::splat(args.rows[5]);
-        let v63 = V::mul(v61, row5);
-        let v64 = V::mul(inv_channels, v63);
-        let v65 = V::mul(c2e0, v64);
+        let v55 = V::mul(row5, v53);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<4usize>(c);
@@ -483,33 +473,33 @@ unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let out0 = out0.packed::<V, 1usize>(group);
             let out1 = out1.packed::<V, 4usize>(group);
             let t1_0 = V::load(t1.at(0usize));
-            let v2 = V::mul(t1_0, V::load(t2.at(0usize)));
+            let v2 = damp::<V>(t1_0, V::load(t2.at(0usize)));
             let t0_0 = V::load(t0.at(0usize));
             let t0_1 = V::load(t0.at(1usize));
             let t0_2 = V::load(t0.at(2usize));
             let t0_3 = V::load(t0.at(3usize));
-            let mut v30 = V::mul(v28, V::load(grad_o.at(3usize, c)));
-            let mut v32 = V::mul(v23, V::load(grad_o.at(2usize, c)));
-            let mut v34 = V::mul(v23, V::load(grad_o.at(1usize, c)));
-            let mut v36 = V::mul(v18, V::load(grad_o.at(0usize, c)));
-            v30 = V::neg_mul_add(V::mul(t0_3, v2), v45, v30);
-            v32 = V::neg_mul_add(V::mul(t0_2, v2), v54, v32);
-            v34 = V::neg_mul_add(V::mul(t0_1, v2), v54, v34);
-            v36 = V::neg_mul_add(V::mul(t0_0, v2), v65, v36);
-            // out1[3] = v2*v47
-            V::store(V::mul(v2, v30), out1.at(3usize));
-            let mut v69 = V::mul(t0_3, v30);
-            // out1[2] = v2*v56
-            V::store(V::mul(v2, v32), out1.at(2usize));
-            v69 = V::mul_add(t0_2, v32, v69);
-            // out1[1] = v2*v58
-            V::store(V::mul(v2, v34), out1.at(1usize));
-            v69 = V::mul_add(t0_1, v34, v69);
-            // out1[0] = v2*v67
-            V::store(V::mul(v2, v36), out1.at(0usize));
-            v69 = V::mul_add(t0_0, v36, v69);
-            // out0[0] = t1_0*(t0_3*v47 + t0_2*v56 + t0_1*v58 + t0_0*v67)
-            V::store(V::mul(t1_0, v69), out0.at(0usize));
+            let mut v34 = V::mul(v28, V::load(grad_o.at(3usize, c)));
+            let mut v36 = V::mul(v23, V::load(grad_o.at(2usize, c)));
+            let mut v38 = V::mul(v23, V::load(grad_o.at(1usize, c)));
+            let mut v40 = V::mul(v18, V::load(grad_o.at(0usize, c)));
+            v34 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_3), v28), v43, v34);
+            v36 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_2), v23), v48, v36);
+            v38 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_1), v23), v48, v38);
+            v40 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_0), v18), v55, v40);
+            let mut v58 = V::mul(t0_3, v34);
+            // out1[3] = v2*v45
+            V::store(damp::<V>(v2, v34), out1.at(3usize));
+            // out1[2] = v2*v50
+            V::store(damp::<V>(v2, v36), out1.at(2usize));
+            v58 = V::mul_add(t0_2, v36, v58);
+            // out1[1] = v2*v52
+            V::store(damp::<V>(v2, v38), out1.at(1usize));
+            v58 = V::mul_add(t0_1, v38, v58);
+            // out1[0] = v2*v57
+            V::store(damp::<V>(v2, v40), out1.at(0usize));
+            v58 = V::mul_add(t0_0, v40, v58);
+            // out0[0] = t1_0*(t0_3*v45 + t0_2*v50 + t0_1*v52 + t0_0*v57)
+            V::store(damp::<V>(t1_0, v58), out0.at(0usize));
         }
     }
 }
@@ -517,7 +507,7 @@ pub(super) static SGP_RMS_4: Stage = stage!(sgp_rms_4);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 1 and 0,1,2.
 ///
 /// Forward: 39 flops per lane (29 multiplications, 9 additions).
-/// Backward: 114 flops per lane (75 multiplications, 37 additions).
+/// Backward: 118 flops per lane (79 multiplications, 37 additions).
 pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -622,7 +612,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0usize, 1usize, 2],
                 row_sums: &[3usize, 4usize, 5],
             },
             StageCall {
@@ -668,7 +658,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
             },
         ],
     },
-    flops: [39usize, 114],
+    flops: [39usize, 118],
 };
 /// From cut 1, cut 2, cut 0, `grad_o` to cut 4, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
@@ -701,29 +691,15 @@ unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v26 = V::add(eps, v25);
         let v27 = V::sqrt(v26);
         let v28 = V::div(c1e0, v27);
-        let v37 = V::mul(v28, v28);
-        let v38 = V::mul(v28, v37);
-        let c5em1 = V::from_f64(0.5f64);
-        let v40 = V::mul(c5em1, v38);
+        let v41 = V::mul(inv_channels, v28);
         let row3 = V::splat(args.rows[3]);
-        let v42 = V::mul(v40, row3);
-        let v43 = V::mul(inv_channels, v42);
-        let c2e0 = V::from_f64(2f64);
-        let v45 = V::mul(v43, c2e0);
-        let v48 = V::mul(v23, v23);
-        let v49 = V::mul(v23, v48);
-        let v50 = V::mul(c5em1, v49);
+        let v43 = V::mul(row3, v41);
+        let v46 = V::mul(inv_channels, v23);
         let row4 = V::splat(args.rows[4]);
-        let v52 = V::mul(v50, row4);
-        let v53 = V::mul(inv_channels, v52);
-        let v54 = V::mul(c2e0, v53);
-        let v59 = V::mul(v18, v18);
-        let v60 = V::mul(v18, v59);
-        let v61 = V::mul(c5em1, v60);
+        let v48 = V::mul(row4, v46);
+        let v53 = V::mul(inv_channels, v18);
         let row5 = V::splat(args.rows[5]);
-        let v63 = V::mul(v61, row5);
-        let v64 = V::mul(inv_channels, v63);
-        let v65 = V::mul(c2e0, v64);
+        let v55 = V::mul(row5, v53);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<4usize>(c);
@@ -733,33 +709,33 @@ unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let out0 = out0.packed::<V, 1usize>(group);
             let out1 = out1.packed::<V, 4usize>(group);
             let t2_0 = V::load(t2.at(0usize));
-            let v2 = V::mul(V::load(t1.at(0usize)), t2_0);
+            let v2 = damp::<V>(V::load(t1.at(0usize)), t2_0);
             let t0_0 = V::load(t0.at(0usize));
             let t0_1 = V::load(t0.at(1usize));
             let t0_2 = V::load(t0.at(2usize));
             let t0_3 = V::load(t0.at(3usize));
-            let mut v30 = V::mul(v28, V::load(grad_o.at(3usize, c)));
-            let mut v32 = V::mul(v23, V::load(grad_o.at(2usize, c)));
-            let mut v34 = V::mul(v23, V::load(grad_o.at(1usize, c)));
-            let mut v36 = V::mul(v18, V::load(grad_o.at(0usize, c)));
-            v30 = V::neg_mul_add(V::mul(t0_3, v2), v45, v30);
-            v32 = V::neg_mul_add(V::mul(t0_2, v2), v54, v32);
-            v34 = V::neg_mul_add(V::mul(t0_1, v2), v54, v34);
-            v36 = V::neg_mul_add(V::mul(t0_0, v2), v65, v36);
-            // out1[3] = v2*v47
-            V::store(V::mul(v2, v30), out1.at(3usize));
-            let mut v69 = V::mul(t0_3, v30);
-            // out1[2] = v2*v56
-            V::store(V::mul(v2, v32), out1.at(2usize));
-            v69 = V::mul_add(t0_2, v32, v69);
-            // out1[1] = v2*v58
-            V::store(V::mul(v2, v34), out1.at(1usize));
-            v69 = V::mul_add(t0_1, v34, v69);
-            // out1[0] = v2*v67
-            V::store(V::mul(v2, v36), out1.at(0usize));
-            v69 = V::mul_add(t0_0, v36, v69);
-            // out0[0] = t2_0*(t0_3*v47 + t0_2*v56 + t0_1*v58 + t0_0*v67)
-            V::store(V::mul(t2_0, v69), out0.at(0usize));
+            let mut v34 = V::mul(v28, V::load(grad_o.at(3usize, c)));
+            let mut v36 = V::mul(v23, V::load(grad_o.at(2usize, c)));
+            let mut v38 = V::mul(v23, V::load(grad_o.at(1usize, c)));
+            let mut v40 = V::mul(v18, V::load(grad_o.at(0usize, c)));
+            v34 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_3), v28), v43, v34);
+            v36 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_2), v23), v48, v36);
+            v38 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_1), v23), v48, v38);
+            v40 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_0), v18), v55, v40);
+            let mut v58 = V::mul(t0_3, v34);
+            // out1[3] = v2*v45
+            V::store(damp::<V>(v2, v34), out1.at(3usize));
+            // out1[2] = v2*v50
+            V::store(damp::<V>(v2, v36), out1.at(2usize));
+            v58 = V::mul_add(t0_2, v36, v58);
+            // out1[1] = v2*v52
+            V::store(damp::<V>(v2, v38), out1.at(1usize));
+            v58 = V::mul_add(t0_1, v38, v58);
+            // out1[0] = v2*v57
+            V::store(damp::<V>(v2, v40), out1.at(0usize));
+            v58 = V::mul_add(t0_0, v40, v58);
+            // out0[0] = t2_0*(t0_3*v45 + t0_2*v50 + t0_1*v52 + t0_0*v57)
+            V::store(damp::<V>(t2_0, v58), out0.at(0usize));
         }
     }
 }
@@ -767,7 +743,7 @@ pub(super) static SGP_RMS_5: Stage = stage!(sgp_rms_5);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 0,1,2 and 1.
 ///
 /// Forward: 37 flops per lane (27 multiplications, 9 additions).
-/// Backward: 106 flops per lane (69 multiplications, 35 additions).
+/// Backward: 110 flops per lane (73 multiplications, 35 additions).
 pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -872,7 +848,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0usize, 1usize, 2],
                 row_sums: &[3usize, 4usize, 5],
             },
             StageCall {
@@ -914,7 +890,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
             },
         ],
     },
-    flops: [37usize, 106],
+    flops: [37usize, 110],
 };
 /// From cut 0 to 2 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
@@ -928,12 +904,12 @@ unsafe fn sgp_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum1 = V::zero();
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
-        let v2 = V::mul(v1, v1);
+        let v2 = damp::<V>(v1, v1);
         for group in 0..args.groups {
             let t0 = t0.packed::<V, 2usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
-            let v4 = V::mul(V::load(t0.at(0usize)), v2);
-            let v6 = V::mul(V::load(t0.at(1usize)), v2);
+            let v4 = damp::<V>(v2, V::load(t0.at(0usize)));
+            let v6 = damp::<V>(v2, V::load(t0.at(1usize)));
             // row sum 0 = v4*v4
             sum0 = V::add(sum0, V::keep_first(V::mul(v4, v4), valid));
             // row sum 1 = v6*v6
@@ -955,7 +931,7 @@ unsafe fn sgp_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
-        let v2 = V::mul(v1, v1);
+        let v2 = damp::<V>(v1, v1);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
         let v9 = V::mul(row0, inv_channels);
@@ -972,14 +948,14 @@ unsafe fn sgp_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             let t0 = t0.packed::<V, 2usize>(group);
-            // out0[0] = t0_0*v2*v14
+            // out0[0] = v2*t0_0*v14
             V::store(
-                V::mul(V::mul(V::load(t0.at(0usize)), v2), v14),
+                V::mul(damp::<V>(v2, V::load(t0.at(0usize))), v14),
                 out0.at(0usize, c),
             );
-            // out0[1] = t0_1*v2*v19
+            // out0[1] = v2*t0_1*v19
             V::store(
-                V::mul(V::mul(V::load(t0.at(1usize)), v2), v19),
+                V::mul(damp::<V>(v2, V::load(t0.at(1usize))), v19),
                 out0.at(1usize, c),
             );
         }
@@ -999,29 +975,42 @@ unsafe fn sgp_rms_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum1 = V::zero();
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
-        let v2 = V::mul(v1, v1);
+        let v2 = damp::<V>(v1, v1);
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v9 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v11 = V::add(v9, eps);
+        let v12 = V::sqrt(v11);
+        let c1e0 = V::from_f64(1f64);
+        let v14 = V::div(c1e0, v12);
+        let row1 = V::splat(args.rows[1]);
+        let v16 = V::mul(inv_channels, row1);
+        let v17 = V::add(eps, v16);
+        let v18 = V::sqrt(v17);
+        let v19 = V::div(c1e0, v18);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<2usize>(c);
             let t0 = t0.packed::<V, 2usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
-            // row sum 0 = t0_1*v2*grad_o_e12
+            // row sum 0 = v2*t0_1*v19*grad_o_e12
             sum0 = V::add(
                 sum0,
                 V::keep_first(
                     V::mul(
-                        V::mul(V::load(t0.at(1usize)), v2),
+                        V::mul(damp::<V>(v2, V::load(t0.at(1usize))), v19),
                         V::load(grad_o.at(1usize, c)),
                     ),
                     valid,
                 ),
             );
-            // row sum 1 = t0_0*v2*grad_o_1
+            // row sum 1 = v2*t0_0*v14*grad_o_1
             sum1 = V::add(
                 sum1,
                 V::keep_first(
                     V::mul(
-                        V::mul(V::load(t0.at(0usize)), v2),
+                        V::mul(damp::<V>(v2, V::load(t0.at(0usize))), v14),
                         V::load(grad_o.at(0usize, c)),
                     ),
                     valid,
@@ -1045,7 +1034,7 @@ unsafe fn sgp_rms_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
-        let v2 = V::mul(v1, v1);
+        let v2 = damp::<V>(v1, v1);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
         let v9 = V::mul(row0, inv_channels);
@@ -1059,35 +1048,33 @@ unsafe fn sgp_rms_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v17 = V::add(eps, v16);
         let v18 = V::sqrt(v17);
         let v19 = V::div(c1e0, v18);
-        let v24 = V::mul(v19, v19);
-        let v25 = V::mul(v19, v24);
-        let c5em1 = V::from_f64(0.5f64);
-        let v27 = V::mul(c5em1, v25);
+        let v26 = V::mul(inv_channels, v19);
         let row2 = V::splat(args.rows[2]);
-        let v29 = V::mul(v27, row2);
-        let v30 = V::mul(inv_channels, v29);
-        let c2e0 = V::from_f64(2f64);
-        let v32 = V::mul(v30, c2e0);
-        let v35 = V::mul(v14, v14);
-        let v36 = V::mul(v14, v35);
-        let v37 = V::mul(c5em1, v36);
+        let v28 = V::mul(row2, v26);
+        let v31 = V::mul(inv_channels, v14);
         let row3 = V::splat(args.rows[3]);
-        let v39 = V::mul(v37, row3);
-        let v40 = V::mul(inv_channels, v39);
-        let v41 = V::mul(c2e0, v40);
+        let v33 = V::mul(row3, v31);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<2usize>(c);
             let t0 = t0.packed::<V, 2usize>(group);
             let out0 = out0.packed::<V, 2usize>(group);
-            let mut v21 = V::mul(v19, V::load(grad_o.at(1usize, c)));
-            let mut v23 = V::mul(v14, V::load(grad_o.at(0usize, c)));
-            v21 = V::neg_mul_add(V::mul(V::load(t0.at(1usize)), v2), v32, v21);
-            v23 = V::neg_mul_add(V::mul(V::load(t0.at(0usize)), v2), v41, v23);
-            // out0[1] = v2*(v19*grad_o_e12 - t0_1*v2*v32)
-            V::store(V::mul(v2, v21), out0.at(1usize));
-            // out0[0] = v2*(v14*grad_o_1 - t0_0*v2*v41)
-            V::store(V::mul(v2, v23), out0.at(0usize));
+            let mut v23 = V::mul(v19, V::load(grad_o.at(1usize, c)));
+            let mut v25 = V::mul(v14, V::load(grad_o.at(0usize, c)));
+            v23 = V::neg_mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(1usize))), v19),
+                v28,
+                v23,
+            );
+            v25 = V::neg_mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(0usize))), v14),
+                v33,
+                v25,
+            );
+            // out0[1] = v2*(v19*grad_o_e12 - v2*t0_1*v19*v28)
+            V::store(damp::<V>(v2, v23), out0.at(1usize));
+            // out0[0] = v2*(v14*grad_o_1 - v2*t0_0*v14*v33)
+            V::store(damp::<V>(v2, v25), out0.at(0usize));
         }
     }
 }
@@ -1095,7 +1082,7 @@ pub(super) static SGP_RMS_9: Stage = stage!(sgp_rms_9);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 1 and 1.
 ///
 /// Forward: 19 flops per lane (14 multiplications, 5 additions).
-/// Backward: 52 flops per lane (34 multiplications, 18 additions).
+/// Backward: 54 flops per lane (36 multiplications, 18 additions).
 pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -1159,7 +1146,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0usize, 1],
                 row_sums: &[2usize, 3],
             },
             StageCall {
@@ -1195,5 +1182,5 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
             },
         ],
     },
-    flops: [19usize, 52],
+    flops: [19usize, 54],
 };

@@ -15,7 +15,7 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let r = args.inputs[0];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c1em8 = V::from_f64(0.00000001f64);
         let c1e0 = V::from_f64(1f64);
         let c1p000001e0 = V::from_f64(1.000001f64);
         for group in 0..args.groups {
@@ -24,22 +24,20 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let out0 = out0.packed::<V, 4usize>(group);
             let param0 = param0.packed::<V, 3usize>(group);
             let r_1 = V::load(r.at(0usize, c));
-            let v1 = V::mul(r_1, r_1);
             let r_e1 = V::load(r.at(1usize, c));
-            let mut v15 = V::mul(r_e1, r_e1);
+            let mut v13 = V::mul(r_e1, r_e1);
             let r_e2 = V::load(r.at(2usize, c));
-            v15 = V::mul_add(r_e2, r_e2, v15);
+            v13 = V::mul_add(r_e2, r_e2, v13);
             let r_e12 = V::load(r.at(3usize, c));
-            let v29 = V::mul(r_e12, r_e12);
-            let v40 = V::div(
+            let v34 = V::div(
                 c1e0,
                 V::mul_add(
                     V::sigmoid(V::load(param0.at(1usize))),
-                    V::sub(V::sqrt(V::sqrt(V::mul_add(v15, v15, c1em16))), c1e0),
+                    V::sub(V::sqrt(hypot::<V>(v13, c1em8)), c1e0),
                     c1p000001e0,
                 ),
             );
-            // out0[0] = r_1*(1/(1.000001 + sigmoid(a0)*(sqrt(sqrt(v1*v1 + 0.0000000000000001)) - 1)))
+            // out0[0] = r_1*(1/(1.000001 + sigmoid(a0)*(sqrt(hypot(r_1*r_1, 0.00000001)) - 1)))
             V::store(
                 V::mul(
                     r_1,
@@ -47,18 +45,18 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                         c1e0,
                         V::mul_add(
                             V::sigmoid(V::load(param0.at(0usize))),
-                            V::sub(V::sqrt(V::sqrt(V::mul_add(v1, v1, c1em16))), c1e0),
+                            V::sub(V::sqrt(hypot::<V>(V::mul(r_1, r_1), c1em8)), c1e0),
                             c1p000001e0,
                         ),
                     ),
                 ),
                 out0.at(0usize),
             );
-            // out0[1] = r_e1*v40
-            V::store(V::mul(r_e1, v40), out0.at(1usize));
-            // out0[2] = r_e2*v40
-            V::store(V::mul(r_e2, v40), out0.at(2usize));
-            // out0[3] = r_e12*(1/(1.000001 + sigmoid(a2)*(sqrt(sqrt(0.0000000000000001 + v29*v29)) - 1)))
+            // out0[1] = r_e1*v34
+            V::store(V::mul(r_e1, v34), out0.at(1usize));
+            // out0[2] = r_e2*v34
+            V::store(V::mul(r_e2, v34), out0.at(2usize));
+            // out0[3] = r_e12*(1/(1.000001 + sigmoid(a2)*(sqrt(hypot(r_e12*r_e12, 0.00000001)) - 1)))
             V::store(
                 V::mul(
                     r_e12,
@@ -66,7 +64,10 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                         c1e0,
                         V::mul_add(
                             V::sigmoid(V::load(param0.at(2usize))),
-                            V::sub(V::sqrt(V::sqrt(V::mul_add(v29, v29, c1em16))), c1e0),
+                            V::sub(
+                                V::sqrt(hypot::<V>(V::mul(r_e12, r_e12), c1em8)),
+                                c1e0,
+                            ),
                             c1p000001e0,
                         ),
                     ),
@@ -211,13 +212,19 @@ unsafe fn steerable_product_norm_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out0[1] = v25*t6_2 - x_e2*w6*t6_3 - x_e1*w3*t6_0 + v4*t6_1
             V::store(v33, out0.at(1usize));
             v29 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize))), t6_0, v29);
-            v29 = V::mul_add(
-                V::load(t4.at(0usize)),
-                gate_slope::<V>(args.gate, V::load(t0.at(0usize))),
-                v29,
+            // out0[0] = x_e12*w9*t6_3 + x_e2*w4*t6_2 + x_e1*w4*t6_1 + x_1*w0*t6_0 + gate'(t0_0)*t4_0
+            V::store(
+                V::add(
+                    v29,
+                    damp::<
+                        V,
+                    >(
+                        gate_slope::<V>(args.gate, V::load(t0.at(0usize))),
+                        V::load(t4.at(0usize)),
+                    ),
+                ),
+                out0.at(0usize),
             );
-            // out0[0] = x_e12*w9*t6_3 + x_e2*w4*t6_2 + x_e1*w4*t6_1 + x_1*w0*t6_0 + t4_0*gate'(t0_0)
-            V::store(v29, out0.at(0usize));
         }
     }
 }
@@ -257,23 +264,23 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t6_2 = V::load(t6.at(2usize));
             let mut v12 = V::mul(t0_1, t6_2);
             v12 = V::neg_mul_add(t0_2, t6_1, v12);
+            v4 = V::mul_add(V::load(param0.at(8usize)), v12, v4);
             // grad0[8] += x_e12*v13
             V::store(
                 V::mul_add(x_e12, v12, V::load(grad0.at(8usize))),
                 grad0.at(8usize),
             );
-            v4 = V::mul_add(V::load(param0.at(8usize)), v12, v4);
             let t0_3 = V::load(t0.at(3usize));
             let t6_0 = V::load(t6.at(0usize));
             let v20 = V::mul(t0_3, t6_0);
+            v4 = V::neg_mul_add(V::load(param0.at(7usize)), v20, v4);
+            // out0[3] = w9*v2 + w8*v13 - w7*v20
+            V::store(v4, out0.at(3usize, c));
             // grad0[7] += -x_e12*v20
             V::store(
                 V::neg_mul_add(x_e12, v20, V::load(grad0.at(7usize))),
                 grad0.at(7usize),
             );
-            v4 = V::neg_mul_add(V::load(param0.at(7usize)), v20, v4);
-            // out0[3] = w9*v2 + w8*v13 - w7*v20
-            V::store(v4, out0.at(3usize, c));
             let v26 = V::mul(t0_1, t6_3);
             let w6 = V::load(param0.at(6usize));
             let x_e2 = V::load(x.at(2usize, c));
@@ -287,35 +294,35 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v36 = V::mul(t0_3, t6_1);
             let w5 = V::load(param0.at(5usize));
             let mut v38 = V::mul(w5, v36);
-            let mut v39 = V::mul(x_e2, v36);
             v38 = V::neg_mul_add(w6, v26, v38);
+            let mut v40 = V::mul(x_e2, v36);
             let v41 = V::mul(t0_3, t6_2);
             v32 = V::neg_mul_add(w5, v41, v32);
-            v39 = V::neg_mul_add(x_e1, v41, v39);
+            v40 = V::neg_mul_add(x_e1, v41, v40);
             // grad0[5] += x_e2*v36 - x_e1*v41
-            V::store(V::add(V::load(grad0.at(5usize)), v39), grad0.at(5usize));
+            V::store(V::add(V::load(grad0.at(5usize)), v40), grad0.at(5usize));
             let v46 = V::mul(t0_0, t6_2);
             let w4 = V::load(param0.at(4usize));
-            let mut v49 = V::mul(x_e2, v46);
             v38 = V::mul_add(w4, v46, v38);
+            let mut v50 = V::mul(x_e2, v46);
             let v51 = V::mul(t0_0, t6_1);
             v32 = V::mul_add(w4, v51, v32);
-            v49 = V::mul_add(x_e1, v51, v49);
+            v50 = V::mul_add(x_e1, v51, v50);
             // grad0[4] += x_e2*v46 + x_e1*v51
-            V::store(V::add(V::load(grad0.at(4usize)), v49), grad0.at(4usize));
+            V::store(V::add(V::load(grad0.at(4usize)), v50), grad0.at(4usize));
             let v56 = V::mul(t0_2, t6_0);
             let w3 = V::load(param0.at(3usize));
-            let mut v59 = V::mul(x_e2, v56);
             v38 = V::neg_mul_add(w3, v56, v38);
             // out0[2] = w5*v36 - w6*v26 + w4*v46 - w3*v56
             V::store(v38, out0.at(2usize, c));
+            let mut v60 = V::mul(x_e2, v56);
             let v61 = V::mul(t0_1, t6_0);
             v32 = V::neg_mul_add(w3, v61, v32);
             // out0[1] = w6*v31 - w5*v41 + w4*v51 - w3*v61
             V::store(v32, out0.at(1usize, c));
-            v59 = V::mul_add(x_e1, v61, v59);
+            v60 = V::mul_add(x_e1, v61, v60);
             // grad0[3] += -(x_e2*v56 + x_e1*v61)
-            V::store(V::sub(V::load(grad0.at(3usize)), v59), grad0.at(3usize));
+            V::store(V::sub(V::load(grad0.at(3usize)), v60), grad0.at(3usize));
             let v67 = V::mul(t0_3, t6_3);
             let mut v69 = V::mul(V::load(param0.at(2usize)), v67);
             let x_1 = V::load(x.at(0usize, c));
@@ -323,20 +330,21 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(V::mul_add(x_1, v67, V::load(grad0.at(2usize))), grad0.at(2usize));
             let mut v72 = V::mul(t0_2, t6_2);
             v72 = V::mul_add(t0_1, t6_1, v72);
+            v69 = V::mul_add(V::load(param0.at(1usize)), v72, v69);
             // grad0[1] += x_1*v74
             V::store(V::mul_add(x_1, v72, V::load(grad0.at(1usize))), grad0.at(1usize));
-            v69 = V::mul_add(V::load(param0.at(1usize)), v72, v69);
             let v79 = V::mul(t0_0, t6_0);
+            v69 = V::mul_add(V::load(param0.at(0usize)), v79, v69);
             // grad0[0] += x_1*v79
             V::store(V::mul_add(x_1, v79, V::load(grad0.at(0usize))), grad0.at(0usize));
-            v69 = V::mul_add(V::load(param0.at(0usize)), v79, v69);
-            v69 = V::mul_add(
-                V::load(t5.at(0usize)),
-                gate_slope::<V>(args.gate, x_1),
-                v69,
+            // out0[0] = w2*v67 + w1*v74 + w0*v79 + gate'(x_1)*t5_0
+            V::store(
+                V::add(
+                    v69,
+                    damp::<V>(gate_slope::<V>(args.gate, x_1), V::load(t5.at(0usize))),
+                ),
+                out0.at(0usize, c),
             );
-            // out0[0] = w2*v67 + w1*v74 + w0*v79 + t5_0*gate'(x_1)
-            V::store(v69, out0.at(0usize, c));
         }
     }
 }
@@ -353,11 +361,11 @@ unsafe fn steerable_product_norm_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
-        let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c1em8 = V::from_f64(0.00000001f64);
         let c1e0 = V::from_f64(1f64);
         let c1p000001e0 = V::from_f64(1.000001f64);
         let c5em1 = V::from_f64(0.5f64);
-        let c2e0 = V::from_f64(2f64);
+        let cm2e0 = V::from_f64(-2f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
             r.prefetch::<4usize>(c);
@@ -366,135 +374,116 @@ unsafe fn steerable_product_norm_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let grad0 = grad0.packed::<V, 3usize>(group);
             let r_1 = V::load(r.at(0usize, c));
             let v1 = V::mul(r_1, r_1);
-            let v5 = V::sqrt(V::mul_add(v1, v1, c1em16));
-            let v6 = V::sqrt(v5);
-            let v8 = V::sigmoid(V::load(param0.at(0usize)));
-            let v10 = V::sub(v6, c1e0);
-            let v13 = V::mul_add(v8, v10, c1p000001e0);
+            let v3 = hypot::<V>(v1, c1em8);
+            let v4 = V::sqrt(v3);
+            let a0 = V::load(param0.at(0usize));
+            let v6 = V::sigmoid(a0);
+            let v8 = V::sub(v4, c1e0);
             let r_e1 = V::load(r.at(1usize, c));
-            let mut v15 = V::mul(r_e1, r_e1);
+            let mut v13 = V::mul(r_e1, r_e1);
             let r_e2 = V::load(r.at(2usize, c));
-            v15 = V::mul_add(r_e2, r_e2, v15);
-            let v21 = V::sqrt(V::mul_add(v15, v15, c1em16));
-            let v22 = V::sqrt(v21);
-            let v24 = V::sigmoid(V::load(param0.at(1usize)));
-            let v25 = V::sub(v22, c1e0);
-            let v27 = V::mul_add(v24, v25, c1p000001e0);
+            v13 = V::mul_add(r_e2, r_e2, v13);
+            let v17 = hypot::<V>(v13, c1em8);
+            let v18 = V::sqrt(v17);
+            let a1 = V::load(param0.at(1usize));
+            let v20 = V::sigmoid(a1);
+            let v21 = V::sub(v18, c1e0);
             let r_e12 = V::load(r.at(3usize, c));
-            let v29 = V::mul(r_e12, r_e12);
-            let v32 = V::sqrt(V::mul_add(v29, v29, c1em16));
-            let v33 = V::sqrt(v32);
-            let v35 = V::sigmoid(V::load(param0.at(2usize)));
-            let v36 = V::sub(v33, c1e0);
-            let v38 = V::mul_add(v35, v36, c1p000001e0);
-            let v39 = V::div(c1e0, v13);
-            let v40 = V::div(c1e0, v27);
-            let v41 = V::div(c1e0, v38);
+            let v25 = V::mul(r_e12, r_e12);
+            let v26 = hypot::<V>(v25, c1em8);
+            let v27 = V::sqrt(v26);
+            let a2 = V::load(param0.at(2usize));
+            let v29 = V::sigmoid(a2);
+            let v30 = V::sub(v27, c1e0);
+            let v33 = V::div(c1e0, V::mul_add(v6, v8, c1p000001e0));
+            let v34 = V::div(c1e0, V::mul_add(v20, v21, c1p000001e0));
+            let v35 = V::div(c1e0, V::mul_add(v29, v30, c1p000001e0));
+            let v36 = V::mul(r_1, v33);
+            let v37 = V::mul(r_e1, v34);
+            let v38 = V::mul(r_e2, v34);
+            let v39 = V::mul(r_e12, v35);
             let t7_3 = V::load(t7.at(3usize));
-            let mut v43 = V::mul(v41, t7_3);
+            let mut v41 = V::mul(v35, t7_3);
             let t7_2 = V::load(t7.at(2usize));
-            let mut v46 = V::mul(v40, t7_2);
-            let mut v47 = V::mul(r_e2, t7_2);
+            let mut v44 = V::mul(v34, t7_2);
+            let mut v45 = V::mul(v38, t7_2);
             let t7_1 = V::load(t7.at(1usize));
-            let mut v49 = V::mul(v40, t7_1);
-            v47 = V::mul_add(r_e1, t7_1, v47);
+            let mut v47 = V::mul(v34, t7_1);
+            v45 = V::mul_add(v37, t7_1, v45);
             let t7_0 = V::load(t7.at(0usize));
-            let mut v53 = V::mul(v39, t7_0);
-            let v56 = V::mul(v41, V::div(V::mul(r_e12, t7_3), v38));
-            let v58 = V::mul(v40, V::div(v47, v27));
-            let v60 = V::mul(v39, V::div(V::mul(r_1, t7_0), v13));
-            // grad0[2] += -(v36*v56*(v35*(1 - v35)))
+            let mut v51 = V::mul(v33, t7_0);
+            // grad0[2] += -sigmoid'(a2)*v30*v35*v39*t7_3
             V::store(
-                V::neg_mul_add(
-                    V::mul(v36, v56),
-                    V::mul(v35, V::sub(c1e0, v35)),
+                V::sub(
                     V::load(grad0.at(2usize)),
+                    damp::<
+                        V,
+                    >(V::sigmoid_slope(a2), V::mul(v30, V::mul(v35, V::mul(v39, t7_3)))),
                 ),
                 grad0.at(2usize),
             );
-            v43 = V::neg_mul_add(
-                r_e12,
+            v41 = V::mul_add(
+                v39,
                 V::mul(
-                    c2e0,
+                    V::div(v25, v26),
                     V::mul(
-                        v29,
-                        V::mul(
-                            V::mul(
-                                V::mul(V::mul(v35, v56), V::div(c5em1, v33)),
-                                V::div(c5em1, v32),
-                            ),
-                            c2e0,
-                        ),
+                        V::div(c5em1, v27),
+                        V::mul(t7_3, V::mul(v35, V::mul(r_e12, V::mul(v29, cm2e0)))),
                     ),
                 ),
-                v43,
+                v41,
             );
-            // out0[3] = v41*t7_3 - r_e12*2*v29*v35*v56*0.5/v33*0.5/v32*2
-            V::store(v43, out0.at(3usize, c));
-            // grad0[1] += -(v25*v58*(v24*(1 - v24)))
+            // out0[3] = v35*t7_3 + v39*v25/v26*0.5/v27*t7_3*v35*r_e12*v29*-2
+            V::store(v41, out0.at(3usize, c));
+            // grad0[1] += -sigmoid'(a1)*v21*v34*v49
             V::store(
-                V::neg_mul_add(
-                    V::mul(v25, v58),
-                    V::mul(v24, V::sub(c1e0, v24)),
+                V::sub(
                     V::load(grad0.at(1usize)),
+                    damp::<V>(V::sigmoid_slope(a1), V::mul(v21, V::mul(v34, v45))),
                 ),
                 grad0.at(1usize),
             );
-            let v90 = V::mul(
-                c2e0,
-                V::mul(
-                    v15,
-                    V::mul(
-                        c2e0,
-                        V::mul(
-                            V::mul(V::mul(v24, v58), V::div(c5em1, v22)),
-                            V::div(c5em1, v21),
-                        ),
-                    ),
-                ),
+            let v81 = V::mul(
+                V::div(v13, v17),
+                V::mul(V::div(c5em1, v18), V::mul(v45, V::mul(v20, cm2e0))),
             );
-            v46 = V::neg_mul_add(r_e2, v90, v46);
-            // out0[2] = v40*t7_2 - r_e2*v90
-            V::store(v46, out0.at(2usize, c));
-            v49 = V::neg_mul_add(r_e1, v90, v49);
-            // out0[1] = v40*t7_1 - r_e1*v90
-            V::store(v49, out0.at(1usize, c));
-            // grad0[0] += -(v10*v60*(v8*(1 - v8)))
+            v44 = V::mul_add(v38, v81, v44);
+            // out0[2] = v34*t7_2 + v38*v81
+            V::store(v44, out0.at(2usize, c));
+            v47 = V::mul_add(v37, v81, v47);
+            // out0[1] = v34*t7_1 + v37*v81
+            V::store(v47, out0.at(1usize, c));
+            // grad0[0] += -sigmoid'(a0)*v8*v33*v36*t7_0
             V::store(
-                V::neg_mul_add(
-                    V::mul(v10, v60),
-                    V::mul(v8, V::sub(c1e0, v8)),
+                V::sub(
                     V::load(grad0.at(0usize)),
+                    damp::<
+                        V,
+                    >(V::sigmoid_slope(a0), V::mul(v8, V::mul(v33, V::mul(v36, t7_0)))),
                 ),
                 grad0.at(0usize),
             );
-            v53 = V::neg_mul_add(
-                r_1,
+            v51 = V::mul_add(
+                v36,
                 V::mul(
-                    c2e0,
+                    V::div(v1, v3),
                     V::mul(
-                        v1,
-                        V::mul(
-                            c2e0,
-                            V::mul(
-                                V::mul(V::mul(v8, v60), V::div(c5em1, v6)),
-                                V::div(c5em1, v5),
-                            ),
-                        ),
+                        V::div(c5em1, v4),
+                        V::mul(t7_0, V::mul(v33, V::mul(r_1, V::mul(v6, cm2e0)))),
                     ),
                 ),
-                v53,
+                v51,
             );
-            // out0[0] = v39*t7_0 - r_1*2*v1*2*v8*v60*0.5/v6*0.5/v5
-            V::store(v53, out0.at(0usize, c));
+            // out0[0] = v33*t7_0 + v36*v1/v3*0.5/v4*t7_0*v33*r_1*v6*-2
+            V::store(v51, out0.at(0usize, c));
         }
     }
 }
 pub(super) static STEERABLE_PRODUCT_NORM_5: Stage = stage!(steerable_product_norm_5);
 /// `o = weighted_product(w, gate(x), gate(norm(r; a)))`, grades 0,1,2 and 0,1,2.
 ///
-/// Forward: 85 flops per lane (49 multiplications, 22 additions).
-/// Backward: 265 flops per lane (159 multiplications, 81 additions).
+/// Forward: 91 flops per lane (52 multiplications, 22 additions).
+/// Backward: 263 flops per lane (157 multiplications, 78 additions).
 pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
     name: "steerable_product_norm",
     formula: "o = weighted_product(w, gate(x), gate(norm(r; a)))",
@@ -659,5 +648,5 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [85usize, 265],
+    flops: [91usize, 263],
 };

@@ -48,11 +48,11 @@ unsafe fn gate_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(V::mul(v1, grad_o_e1), out0.at(1usize, c));
             let mut v5 = V::mul(V::load(x.at(1usize, c)), grad_o_e1);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let mut v7 = V::mul(v1, grad_o_1);
             v5 = V::mul_add(x_1, grad_o_1, v5);
-            v7 = V::mul_add(v5, v10, v7);
-            // out0[0] = v1*grad_o_1 + (x_e1*grad_o_e1 + x_1*grad_o_1)*gate'(x_1)
-            V::store(v7, out0.at(0usize, c));
+            let mut v11 = damp::<V>(v10, v5);
+            v11 = V::mul_add(v1, grad_o_1, v11);
+            // out0[0] = v1*grad_o_1 + gate'(x_1)*(x_e1*grad_o_e1 + x_1*grad_o_1)
+            V::store(v11, out0.at(0usize, c));
         }
     }
 }

@@ -24,20 +24,26 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             let t1 = t1.packed::<V, 1usize>(group);
             let t2 = t2.packed::<V, 1usize>(group);
             let t0 = t0.packed::<V, 2usize>(group);
-            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
-            // out0[0] = 0.7071067811865476*(t0_0*v2 + l_1)
+            let v2 = damp::<V>(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
+            // out0[0] = 0.7071067811865476*(v2*t0_0 + l_1)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(0usize)), v2, V::load(l.at(0usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(0usize))),
+                        V::load(l.at(0usize, c)),
+                    ),
                 ),
                 out0.at(0usize, c),
             );
-            // out0[1] = 0.7071067811865476*(t0_1*v2 + l_e1)
+            // out0[1] = 0.7071067811865476*(v2*t0_1 + l_e1)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(1usize)), v2, V::load(l.at(1usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(1usize))),
+                        V::load(l.at(1usize, c)),
+                    ),
                 ),
                 out0.at(1usize, c),
             );
@@ -102,19 +108,19 @@ unsafe fn steerable_product_first_order_2<V: Math>(args: &mut StageArgs<'_, V::E
             let out2 = out2.packed::<V, 2usize>(group);
             let t1_0 = V::load(t1.at(0usize));
             let t2_0 = V::load(t2.at(0usize));
-            let v2 = V::mul(t1_0, t2_0);
+            let v2 = damp::<V>(t1_0, t2_0);
             let v5 = V::mul(c7p071067811865476em1, V::load(grad_o.at(1usize, c)));
             let v7 = V::mul(c7p071067811865476em1, V::load(grad_o.at(0usize, c)));
+            let mut v9 = V::mul(V::load(t0.at(1usize)), v5);
             // out2[1] = v2*v5
-            V::store(V::mul(v2, v5), out2.at(1usize));
-            let mut v10 = V::mul(V::load(t0.at(1usize)), v5);
+            V::store(damp::<V>(v2, v5), out2.at(1usize));
             // out2[0] = v2*v7
-            V::store(V::mul(v2, v7), out2.at(0usize));
-            v10 = V::mul_add(V::load(t0.at(0usize)), v7, v10);
+            V::store(damp::<V>(v2, v7), out2.at(0usize));
+            v9 = V::mul_add(V::load(t0.at(0usize)), v7, v9);
             // out1[0] = t2_0*v14
-            V::store(V::mul(t2_0, v10), out1.at(0usize));
+            V::store(damp::<V>(t2_0, v9), out1.at(0usize));
             // out0[0] = t1_0*v14
-            V::store(V::mul(t1_0, v10), out0.at(0usize));
+            V::store(damp::<V>(t1_0, v9), out0.at(0usize));
         }
     }
 }

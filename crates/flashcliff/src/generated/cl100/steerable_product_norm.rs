@@ -15,7 +15,7 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let r = args.inputs[0];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c1em8 = V::from_f64(0.00000001f64);
         let c1e0 = V::from_f64(1f64);
         let c1p000001e0 = V::from_f64(1.000001f64);
         for group in 0..args.groups {
@@ -24,10 +24,8 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let out0 = out0.packed::<V, 2usize>(group);
             let param0 = param0.packed::<V, 2usize>(group);
             let r_1 = V::load(r.at(0usize, c));
-            let v1 = V::mul(r_1, r_1);
             let r_e1 = V::load(r.at(1usize, c));
-            let v15 = V::mul(r_e1, r_e1);
-            // out0[0] = r_1*(1/(1.000001 + sigmoid(a0)*(sqrt(sqrt(v1*v1 + 0.0000000000000001)) - 1)))
+            // out0[0] = r_1*(1/(1.000001 + sigmoid(a0)*(sqrt(hypot(r_1*r_1, 0.00000001)) - 1)))
             V::store(
                 V::mul(
                     r_1,
@@ -35,14 +33,14 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                         c1e0,
                         V::mul_add(
                             V::sigmoid(V::load(param0.at(0usize))),
-                            V::sub(V::sqrt(V::sqrt(V::mul_add(v1, v1, c1em16))), c1e0),
+                            V::sub(V::sqrt(hypot::<V>(V::mul(r_1, r_1), c1em8)), c1e0),
                             c1p000001e0,
                         ),
                     ),
                 ),
                 out0.at(0usize),
             );
-            // out0[1] = r_e1*(1/(1.000001 + sigmoid(a1)*(sqrt(sqrt(0.0000000000000001 + v15*v15)) - 1)))
+            // out0[1] = r_e1*(1/(1.000001 + sigmoid(a1)*(sqrt(hypot(r_e1*r_e1, 0.00000001)) - 1)))
             V::store(
                 V::mul(
                     r_e1,
@@ -50,7 +48,7 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                         c1e0,
                         V::mul_add(
                             V::sigmoid(V::load(param0.at(1usize))),
-                            V::sub(V::sqrt(V::sqrt(V::mul_add(v15, v15, c1em16))), c1e0),
+                            V::sub(V::sqrt(hypot::<V>(V::mul(r_e1, r_e1), c1em8)), c1e0),
                             c1p000001e0,
                         ),
                     ),
@@ -143,13 +141,19 @@ unsafe fn steerable_product_norm_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out0[1] = x_e1*w2*t6_0 + x_1*w1*t6_1
             V::store(v13, out0.at(1usize));
             v11 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize))), t6_0, v11);
-            v11 = V::mul_add(
-                V::load(t4.at(0usize)),
-                gate_slope::<V>(args.gate, V::load(t0.at(0usize))),
-                v11,
+            // out0[0] = x_e1*w3*t6_1 + x_1*w0*t6_0 + gate'(t0_0)*t4_0
+            V::store(
+                V::add(
+                    v11,
+                    damp::<
+                        V,
+                    >(
+                        gate_slope::<V>(args.gate, V::load(t0.at(0usize))),
+                        V::load(t4.at(0usize)),
+                    ),
+                ),
+                out0.at(0usize),
             );
-            // out0[0] = x_e1*w3*t6_1 + x_1*w0*t6_0 + t4_0*gate'(t0_0)
-            V::store(v11, out0.at(0usize));
         }
     }
 }
@@ -186,27 +190,28 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t0_1 = V::load(t0.at(1usize));
             let t6_0 = V::load(t6.at(0usize));
             let v9 = V::mul(t0_1, t6_0);
-            // grad0[2] += x_e1*v9
-            V::store(V::mul_add(x_e1, v9, V::load(grad0.at(2usize))), grad0.at(2usize));
             v4 = V::mul_add(V::load(param0.at(2usize)), v9, v4);
             // out0[1] = w3*v2 + w2*v9
             V::store(v4, out0.at(1usize, c));
+            // grad0[2] += x_e1*v9
+            V::store(V::mul_add(x_e1, v9, V::load(grad0.at(2usize))), grad0.at(2usize));
             let v14 = V::mul(t0_1, t6_1);
             let mut v16 = V::mul(V::load(param0.at(1usize)), v14);
             let x_1 = V::load(x.at(0usize, c));
             // grad0[1] += x_1*v14
             V::store(V::mul_add(x_1, v14, V::load(grad0.at(1usize))), grad0.at(1usize));
             let v19 = V::mul(t0_0, t6_0);
+            v16 = V::mul_add(V::load(param0.at(0usize)), v19, v16);
             // grad0[0] += x_1*v19
             V::store(V::mul_add(x_1, v19, V::load(grad0.at(0usize))), grad0.at(0usize));
-            v16 = V::mul_add(V::load(param0.at(0usize)), v19, v16);
-            v16 = V::mul_add(
-                V::load(t5.at(0usize)),
-                gate_slope::<V>(args.gate, x_1),
-                v16,
+            // out0[0] = w1*v14 + w0*v19 + gate'(x_1)*t5_0
+            V::store(
+                V::add(
+                    v16,
+                    damp::<V>(gate_slope::<V>(args.gate, x_1), V::load(t5.at(0usize))),
+                ),
+                out0.at(0usize, c),
             );
-            // out0[0] = w1*v14 + w0*v19 + t5_0*gate'(x_1)
-            V::store(v16, out0.at(0usize, c));
         }
     }
 }
@@ -223,11 +228,11 @@ unsafe fn steerable_product_norm_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
-        let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c1em8 = V::from_f64(0.00000001f64);
         let c1e0 = V::from_f64(1f64);
         let c1p000001e0 = V::from_f64(1.000001f64);
         let c5em1 = V::from_f64(0.5f64);
-        let c2e0 = V::from_f64(2f64);
+        let cm2e0 = V::from_f64(-2f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
             r.prefetch::<2usize>(c);
@@ -236,90 +241,80 @@ unsafe fn steerable_product_norm_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let grad0 = grad0.packed::<V, 2usize>(group);
             let r_1 = V::load(r.at(0usize, c));
             let v1 = V::mul(r_1, r_1);
-            let v5 = V::sqrt(V::mul_add(v1, v1, c1em16));
-            let v6 = V::sqrt(v5);
-            let v8 = V::sigmoid(V::load(param0.at(0usize)));
-            let v10 = V::sub(v6, c1e0);
-            let v13 = V::mul_add(v8, v10, c1p000001e0);
+            let v3 = hypot::<V>(v1, c1em8);
+            let v4 = V::sqrt(v3);
+            let a0 = V::load(param0.at(0usize));
+            let v6 = V::sigmoid(a0);
+            let v8 = V::sub(v4, c1e0);
             let r_e1 = V::load(r.at(1usize, c));
-            let v15 = V::mul(r_e1, r_e1);
-            let v18 = V::sqrt(V::mul_add(v15, v15, c1em16));
-            let v19 = V::sqrt(v18);
-            let v21 = V::sigmoid(V::load(param0.at(1usize)));
-            let v22 = V::sub(v19, c1e0);
-            let v24 = V::mul_add(v21, v22, c1p000001e0);
-            let v25 = V::div(c1e0, v13);
-            let v26 = V::div(c1e0, v24);
+            let v13 = V::mul(r_e1, r_e1);
+            let v14 = hypot::<V>(v13, c1em8);
+            let v15 = V::sqrt(v14);
+            let a1 = V::load(param0.at(1usize));
+            let v17 = V::sigmoid(a1);
+            let v18 = V::sub(v15, c1e0);
+            let v21 = V::div(c1e0, V::mul_add(v6, v8, c1p000001e0));
+            let v22 = V::div(c1e0, V::mul_add(v17, v18, c1p000001e0));
+            let v23 = V::mul(r_1, v21);
+            let v24 = V::mul(r_e1, v22);
             let t7_1 = V::load(t7.at(1usize));
-            let mut v28 = V::mul(v26, t7_1);
+            let mut v26 = V::mul(v22, t7_1);
             let t7_0 = V::load(t7.at(0usize));
-            let mut v31 = V::mul(v25, t7_0);
-            let v34 = V::mul(v26, V::div(V::mul(r_e1, t7_1), v24));
-            let v36 = V::mul(v25, V::div(V::mul(r_1, t7_0), v13));
-            // grad0[1] += -(v22*v34*(v21*(1 - v21)))
+            let mut v29 = V::mul(v21, t7_0);
+            // grad0[1] += -sigmoid'(a1)*v18*v22*v24*t7_1
             V::store(
-                V::neg_mul_add(
-                    V::mul(v22, v34),
-                    V::mul(v21, V::sub(c1e0, v21)),
+                V::sub(
                     V::load(grad0.at(1usize)),
+                    damp::<
+                        V,
+                    >(V::sigmoid_slope(a1), V::mul(v18, V::mul(v22, V::mul(v24, t7_1)))),
                 ),
                 grad0.at(1usize),
             );
-            v28 = V::neg_mul_add(
-                r_e1,
+            v26 = V::mul_add(
+                v24,
                 V::mul(
-                    c2e0,
+                    V::div(v13, v14),
                     V::mul(
-                        v15,
-                        V::mul(
-                            V::mul(
-                                V::mul(V::mul(v21, v34), V::div(c5em1, v19)),
-                                V::div(c5em1, v18),
-                            ),
-                            c2e0,
-                        ),
+                        V::div(c5em1, v15),
+                        V::mul(t7_1, V::mul(v22, V::mul(r_e1, V::mul(v17, cm2e0)))),
                     ),
                 ),
-                v28,
+                v26,
             );
-            // out0[1] = v26*t7_1 - r_e1*2*v15*v21*v34*0.5/v19*0.5/v18*2
-            V::store(v28, out0.at(1usize, c));
-            // grad0[0] += -(v10*v36*(v8*(1 - v8)))
+            // out0[1] = v22*t7_1 + v24*v13/v14*0.5/v15*t7_1*v22*r_e1*v17*-2
+            V::store(v26, out0.at(1usize, c));
+            // grad0[0] += -sigmoid'(a0)*v8*v21*v23*t7_0
             V::store(
-                V::neg_mul_add(
-                    V::mul(v10, v36),
-                    V::mul(v8, V::sub(c1e0, v8)),
+                V::sub(
                     V::load(grad0.at(0usize)),
+                    damp::<
+                        V,
+                    >(V::sigmoid_slope(a0), V::mul(v8, V::mul(v21, V::mul(v23, t7_0)))),
                 ),
                 grad0.at(0usize),
             );
-            v31 = V::neg_mul_add(
-                r_1,
+            v29 = V::mul_add(
+                v23,
                 V::mul(
-                    c2e0,
+                    V::div(v1, v3),
                     V::mul(
-                        v1,
-                        V::mul(
-                            c2e0,
-                            V::mul(
-                                V::mul(V::mul(v8, v36), V::div(c5em1, v6)),
-                                V::div(c5em1, v5),
-                            ),
-                        ),
+                        V::div(c5em1, v4),
+                        V::mul(t7_0, V::mul(v21, V::mul(r_1, V::mul(v6, cm2e0)))),
                     ),
                 ),
-                v31,
+                v29,
             );
-            // out0[0] = v25*t7_0 - r_1*2*v1*2*v8*v36*0.5/v6*0.5/v5
-            V::store(v31, out0.at(0usize, c));
+            // out0[0] = v21*t7_0 + v23*v1/v3*0.5/v4*t7_0*v21*r_1*v6*-2
+            V::store(v29, out0.at(0usize, c));
         }
     }
 }
 pub(super) static STEERABLE_PRODUCT_NORM_5: Stage = stage!(steerable_product_norm_5);
 /// `o = weighted_product(w, gate(x), gate(norm(r; a)))`, grades 0,1 and 0,1.
 ///
-/// Forward: 37 flops per lane (19 multiplications, 8 additions).
-/// Backward: 112 flops per lane (67 multiplications, 27 additions).
+/// Forward: 41 flops per lane (21 multiplications, 8 additions).
+/// Backward: 112 flops per lane (67 multiplications, 25 additions).
 pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
     name: "steerable_product_norm",
     formula: "o = weighted_product(w, gate(x), gate(norm(r; a)))",
@@ -484,5 +479,5 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [37usize, 112],
+    flops: [41usize, 112],
 };

@@ -132,11 +132,11 @@ unsafe fn gate_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(V::mul(v1, grad_o_e1), out0.at(1usize, c));
             v5 = V::mul_add(V::load(x.at(1usize, c)), grad_o_e1, v5);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let mut v77 = V::mul(v1, grad_o_1);
             v5 = V::mul_add(x_1, grad_o_1, v5);
-            v77 = V::mul_add(v5, v80, v77);
-            // out0[0] = v1*grad_o_1 + (x_e1234*grad_o_e1234 + x_e234*grad_o_e234 + x_e134*grad_o_e134 + x_e124*grad_o_e124 + x_e123*grad_o_e123 + x_e34*grad_o_e34 + x_e24*grad_o_e24 + x_e23*grad_o_e23 + x_e14*grad_o_e14 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e4*grad_o_e4 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_1*grad_o_1)*gate'(x_1)
-            V::store(v77, out0.at(0usize, c));
+            let mut v81 = damp::<V>(v80, v5);
+            v81 = V::mul_add(v1, grad_o_1, v81);
+            // out0[0] = v1*grad_o_1 + gate'(x_1)*(x_e1234*grad_o_e1234 + x_e234*grad_o_e234 + x_e134*grad_o_e134 + x_e124*grad_o_e124 + x_e123*grad_o_e123 + x_e34*grad_o_e34 + x_e24*grad_o_e24 + x_e23*grad_o_e23 + x_e14*grad_o_e14 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e4*grad_o_e4 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_1*grad_o_1)
+            V::store(v81, out0.at(0usize, c));
         }
     }
 }

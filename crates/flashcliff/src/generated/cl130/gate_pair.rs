@@ -21,7 +21,9 @@ unsafe fn gate_pair_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<1usize>(c);
             // out0[0] = gate(x_1)*gate(y_1)
             V::store(
-                V::mul(
+                damp::<
+                    V,
+                >(
                     gate::<V>(args.gate, V::load(x.at(0usize, c))),
                     gate::<V>(args.gate, V::load(y.at(0usize, c))),
                 ),
@@ -47,14 +49,18 @@ unsafe fn gate_pair_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<1usize>(c);
             grad_o.prefetch::<1usize>(c);
             x.prefetch::<1usize>(c);
-            // out0[0] = gate(y_1)*grad_o_1*gate'(x_1)
+            // out0[0] = gate'(x_1)*gate(y_1)*grad_o_1
             V::store(
-                V::mul(
-                    V::mul(
+                damp::<
+                    V,
+                >(
+                    gate_slope::<V>(args.gate, V::load(x.at(0usize, c))),
+                    damp::<
+                        V,
+                    >(
                         gate::<V>(args.gate, V::load(y.at(0usize, c))),
                         V::load(grad_o.at(0usize, c)),
                     ),
-                    gate_slope::<V>(args.gate, V::load(x.at(0usize, c))),
                 ),
                 out0.at(0usize, c),
             );

@@ -15,7 +15,7 @@ unsafe fn grade_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let x = args.inputs[0];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c1em8 = V::from_f64(0.00000001f64);
         let c1e0 = V::from_f64(1f64);
         let c1p000001e0 = V::from_f64(1.000001f64);
         for group in 0..args.groups {
@@ -23,62 +23,60 @@ unsafe fn grade_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             x.prefetch::<16usize>(c);
             let param0 = param0.packed::<V, 5usize>(group);
             let x_1 = V::load(x.at(0usize, c));
-            let v1 = V::mul(x_1, x_1);
             let x_e1 = V::load(x.at(1usize, c));
-            let mut v15 = V::mul(x_e1, x_e1);
+            let mut v13 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
             let x_e3 = V::load(x.at(3usize, c));
             let x_e4 = V::load(x.at(4usize, c));
-            v15 = V::neg_mul_add(x_e2, x_e2, v15);
-            v15 = V::neg_mul_add(x_e3, x_e3, v15);
-            v15 = V::neg_mul_add(x_e4, x_e4, v15);
+            v13 = V::neg_mul_add(x_e2, x_e2, v13);
+            v13 = V::neg_mul_add(x_e3, x_e3, v13);
+            v13 = V::neg_mul_add(x_e4, x_e4, v13);
             let x_e12 = V::load(x.at(5usize, c));
-            let mut v35 = V::mul(x_e12, x_e12);
+            let mut v31 = V::mul(x_e12, x_e12);
             let x_e13 = V::load(x.at(6usize, c));
             let x_e14 = V::load(x.at(7usize, c));
             let x_e23 = V::load(x.at(8usize, c));
             let x_e24 = V::load(x.at(9usize, c));
             let x_e34 = V::load(x.at(10usize, c));
-            v35 = V::mul_add(x_e13, x_e13, v35);
-            v35 = V::mul_add(x_e14, x_e14, v35);
-            let mut v48 = V::mul_sub(x_e23, x_e23, v35);
-            v48 = V::mul_add(x_e24, x_e24, v48);
-            v48 = V::mul_add(x_e34, x_e34, v48);
+            v31 = V::mul_add(x_e13, x_e13, v31);
+            v31 = V::mul_add(x_e14, x_e14, v31);
+            let mut v44 = V::mul_sub(x_e23, x_e23, v31);
+            v44 = V::mul_add(x_e24, x_e24, v44);
+            v44 = V::mul_add(x_e34, x_e34, v44);
             let x_e123 = V::load(x.at(11usize, c));
-            let mut v61 = V::mul(x_e123, x_e123);
+            let mut v55 = V::mul(x_e123, x_e123);
             let x_e124 = V::load(x.at(12usize, c));
             let x_e134 = V::load(x.at(13usize, c));
             let x_e234 = V::load(x.at(14usize, c));
-            v61 = V::mul_add(x_e124, x_e124, v61);
-            v61 = V::mul_add(x_e134, x_e134, v61);
-            v61 = V::neg_mul_add(x_e234, x_e234, v61);
+            v55 = V::mul_add(x_e124, x_e124, v55);
+            v55 = V::mul_add(x_e134, x_e134, v55);
+            v55 = V::neg_mul_add(x_e234, x_e234, v55);
             let x_e1234 = V::load(x.at(15usize, c));
-            let v81 = V::mul(x_e1234, x_e1234);
-            let v92 = V::div(
+            let v82 = V::div(
                 c1e0,
                 V::mul_add(
                     V::sigmoid(V::load(param0.at(1usize))),
-                    V::sub(V::sqrt(V::sqrt(V::mul_add(v15, v15, c1em16))), c1e0),
+                    V::sub(V::sqrt(hypot::<V>(v13, c1em8)), c1e0),
                     c1p000001e0,
                 ),
             );
-            let v93 = V::div(
+            let v83 = V::div(
                 c1e0,
                 V::mul_add(
                     V::sigmoid(V::load(param0.at(2usize))),
-                    V::sub(V::sqrt(V::sqrt(V::mul_add(v48, v48, c1em16))), c1e0),
+                    V::sub(V::sqrt(hypot::<V>(v44, c1em8)), c1e0),
                     c1p000001e0,
                 ),
             );
-            let v94 = V::div(
+            let v84 = V::div(
                 c1e0,
                 V::mul_add(
                     V::sigmoid(V::load(param0.at(3usize))),
-                    V::sub(V::sqrt(V::sqrt(V::mul_add(v61, v61, c1em16))), c1e0),
+                    V::sub(V::sqrt(hypot::<V>(v55, c1em8)), c1e0),
                     c1p000001e0,
                 ),
             );
-            // out0[0] = x_1*(1/(1.000001 + sigmoid(a0)*(sqrt(sqrt(v1*v1 + 0.0000000000000001)) - 1)))
+            // out0[0] = x_1*(1/(1.000001 + sigmoid(a0)*(sqrt(hypot(x_1*x_1, 0.00000001)) - 1)))
             V::store(
                 V::mul(
                     x_1,
@@ -86,42 +84,42 @@ unsafe fn grade_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                         c1e0,
                         V::mul_add(
                             V::sigmoid(V::load(param0.at(0usize))),
-                            V::sub(V::sqrt(V::sqrt(V::mul_add(v1, v1, c1em16))), c1e0),
+                            V::sub(V::sqrt(hypot::<V>(V::mul(x_1, x_1), c1em8)), c1e0),
                             c1p000001e0,
                         ),
                     ),
                 ),
                 out0.at(0usize, c),
             );
-            // out0[1] = x_e1*v92
-            V::store(V::mul(x_e1, v92), out0.at(1usize, c));
-            // out0[2] = x_e2*v92
-            V::store(V::mul(x_e2, v92), out0.at(2usize, c));
-            // out0[3] = x_e3*v92
-            V::store(V::mul(x_e3, v92), out0.at(3usize, c));
-            // out0[4] = x_e4*v92
-            V::store(V::mul(x_e4, v92), out0.at(4usize, c));
-            // out0[5] = x_e12*v93
-            V::store(V::mul(x_e12, v93), out0.at(5usize, c));
-            // out0[6] = x_e13*v93
-            V::store(V::mul(x_e13, v93), out0.at(6usize, c));
-            // out0[7] = x_e14*v93
-            V::store(V::mul(x_e14, v93), out0.at(7usize, c));
-            // out0[8] = x_e23*v93
-            V::store(V::mul(x_e23, v93), out0.at(8usize, c));
-            // out0[9] = x_e24*v93
-            V::store(V::mul(x_e24, v93), out0.at(9usize, c));
-            // out0[10] = x_e34*v93
-            V::store(V::mul(x_e34, v93), out0.at(10usize, c));
-            // out0[11] = x_e123*v94
-            V::store(V::mul(x_e123, v94), out0.at(11usize, c));
-            // out0[12] = x_e124*v94
-            V::store(V::mul(x_e124, v94), out0.at(12usize, c));
-            // out0[13] = x_e134*v94
-            V::store(V::mul(x_e134, v94), out0.at(13usize, c));
-            // out0[14] = x_e234*v94
-            V::store(V::mul(x_e234, v94), out0.at(14usize, c));
-            // out0[15] = x_e1234*(1/(1.000001 + sigmoid(a4)*(sqrt(sqrt(0.0000000000000001 + v81*v81)) - 1)))
+            // out0[1] = x_e1*v82
+            V::store(V::mul(x_e1, v82), out0.at(1usize, c));
+            // out0[2] = x_e2*v82
+            V::store(V::mul(x_e2, v82), out0.at(2usize, c));
+            // out0[3] = x_e3*v82
+            V::store(V::mul(x_e3, v82), out0.at(3usize, c));
+            // out0[4] = x_e4*v82
+            V::store(V::mul(x_e4, v82), out0.at(4usize, c));
+            // out0[5] = x_e12*v83
+            V::store(V::mul(x_e12, v83), out0.at(5usize, c));
+            // out0[6] = x_e13*v83
+            V::store(V::mul(x_e13, v83), out0.at(6usize, c));
+            // out0[7] = x_e14*v83
+            V::store(V::mul(x_e14, v83), out0.at(7usize, c));
+            // out0[8] = x_e23*v83
+            V::store(V::mul(x_e23, v83), out0.at(8usize, c));
+            // out0[9] = x_e24*v83
+            V::store(V::mul(x_e24, v83), out0.at(9usize, c));
+            // out0[10] = x_e34*v83
+            V::store(V::mul(x_e34, v83), out0.at(10usize, c));
+            // out0[11] = x_e123*v84
+            V::store(V::mul(x_e123, v84), out0.at(11usize, c));
+            // out0[12] = x_e124*v84
+            V::store(V::mul(x_e124, v84), out0.at(12usize, c));
+            // out0[13] = x_e134*v84
+            V::store(V::mul(x_e134, v84), out0.at(13usize, c));
+            // out0[14] = x_e234*v84
+            V::store(V::mul(x_e234, v84), out0.at(14usize, c));
+            // out0[15] = x_e1234*(1/(1.000001 + sigmoid(a4)*(sqrt(hypot(x_e1234*x_e1234, 0.00000001)) - 1)))
             V::store(
                 V::mul(
                     x_e1234,
@@ -129,7 +127,10 @@ unsafe fn grade_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                         c1e0,
                         V::mul_add(
                             V::sigmoid(V::load(param0.at(4usize))),
-                            V::sub(V::sqrt(V::sqrt(V::mul_add(v81, v81, c1em16))), c1e0),
+                            V::sub(
+                                V::sqrt(hypot::<V>(V::mul(x_e1234, x_e1234), c1em8)),
+                                c1e0,
+                            ),
                             c1p000001e0,
                         ),
                     ),
@@ -152,10 +153,11 @@ unsafe fn grade_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
-        let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c1em8 = V::from_f64(0.00000001f64);
         let c1e0 = V::from_f64(1f64);
         let c1p000001e0 = V::from_f64(1.000001f64);
         let c5em1 = V::from_f64(0.5f64);
+        let cm2e0 = V::from_f64(-2f64);
         let c2e0 = V::from_f64(2f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
@@ -165,289 +167,275 @@ unsafe fn grade_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let grad0 = grad0.packed::<V, 5usize>(group);
             let x_1 = V::load(x.at(0usize, c));
             let v1 = V::mul(x_1, x_1);
-            let v5 = V::sqrt(V::mul_add(v1, v1, c1em16));
-            let v6 = V::sqrt(v5);
-            let v8 = V::sigmoid(V::load(param0.at(0usize)));
-            let v10 = V::sub(v6, c1e0);
-            let v13 = V::mul_add(v8, v10, c1p000001e0);
+            let v3 = hypot::<V>(v1, c1em8);
+            let v4 = V::sqrt(v3);
+            let a0 = V::load(param0.at(0usize));
+            let v6 = V::sigmoid(a0);
+            let v8 = V::sub(v4, c1e0);
             let x_e1 = V::load(x.at(1usize, c));
-            let mut v15 = V::mul(x_e1, x_e1);
+            let mut v13 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
             let x_e3 = V::load(x.at(3usize, c));
             let x_e4 = V::load(x.at(4usize, c));
-            v15 = V::neg_mul_add(x_e2, x_e2, v15);
-            v15 = V::neg_mul_add(x_e3, x_e3, v15);
-            v15 = V::neg_mul_add(x_e4, x_e4, v15);
-            let v27 = V::sqrt(V::mul_add(v15, v15, c1em16));
-            let v28 = V::sqrt(v27);
-            let v30 = V::sigmoid(V::load(param0.at(1usize)));
-            let v31 = V::sub(v28, c1e0);
-            let v33 = V::mul_add(v30, v31, c1p000001e0);
+            v13 = V::neg_mul_add(x_e2, x_e2, v13);
+            v13 = V::neg_mul_add(x_e3, x_e3, v13);
+            v13 = V::neg_mul_add(x_e4, x_e4, v13);
+            let v23 = hypot::<V>(v13, c1em8);
+            let v24 = V::sqrt(v23);
+            let a1 = V::load(param0.at(1usize));
+            let v26 = V::sigmoid(a1);
+            let v27 = V::sub(v24, c1e0);
             let x_e12 = V::load(x.at(5usize, c));
-            let mut v35 = V::mul(x_e12, x_e12);
+            let mut v31 = V::mul(x_e12, x_e12);
             let x_e13 = V::load(x.at(6usize, c));
             let x_e14 = V::load(x.at(7usize, c));
             let x_e23 = V::load(x.at(8usize, c));
             let x_e24 = V::load(x.at(9usize, c));
             let x_e34 = V::load(x.at(10usize, c));
-            v35 = V::mul_add(x_e13, x_e13, v35);
-            v35 = V::mul_add(x_e14, x_e14, v35);
-            let mut v48 = V::mul_sub(x_e23, x_e23, v35);
-            v48 = V::mul_add(x_e24, x_e24, v48);
-            v48 = V::mul_add(x_e34, x_e34, v48);
-            let v53 = V::sqrt(V::mul_add(v48, v48, c1em16));
-            let v54 = V::sqrt(v53);
-            let v56 = V::sigmoid(V::load(param0.at(2usize)));
-            let v57 = V::sub(v54, c1e0);
-            let v59 = V::mul_add(v56, v57, c1p000001e0);
+            v31 = V::mul_add(x_e13, x_e13, v31);
+            v31 = V::mul_add(x_e14, x_e14, v31);
+            let mut v44 = V::mul_sub(x_e23, x_e23, v31);
+            v44 = V::mul_add(x_e24, x_e24, v44);
+            v44 = V::mul_add(x_e34, x_e34, v44);
+            let v47 = hypot::<V>(v44, c1em8);
+            let v48 = V::sqrt(v47);
+            let a2 = V::load(param0.at(2usize));
+            let v50 = V::sigmoid(a2);
+            let v51 = V::sub(v48, c1e0);
             let x_e123 = V::load(x.at(11usize, c));
-            let mut v61 = V::mul(x_e123, x_e123);
+            let mut v55 = V::mul(x_e123, x_e123);
             let x_e124 = V::load(x.at(12usize, c));
             let x_e134 = V::load(x.at(13usize, c));
             let x_e234 = V::load(x.at(14usize, c));
-            v61 = V::mul_add(x_e124, x_e124, v61);
-            v61 = V::mul_add(x_e134, x_e134, v61);
-            v61 = V::neg_mul_add(x_e234, x_e234, v61);
-            let v73 = V::sqrt(V::mul_add(v61, v61, c1em16));
-            let v74 = V::sqrt(v73);
-            let v76 = V::sigmoid(V::load(param0.at(3usize)));
-            let v77 = V::sub(v74, c1e0);
-            let v79 = V::mul_add(v76, v77, c1p000001e0);
+            v55 = V::mul_add(x_e124, x_e124, v55);
+            v55 = V::mul_add(x_e134, x_e134, v55);
+            v55 = V::neg_mul_add(x_e234, x_e234, v55);
+            let v65 = hypot::<V>(v55, c1em8);
+            let v66 = V::sqrt(v65);
+            let a3 = V::load(param0.at(3usize));
+            let v68 = V::sigmoid(a3);
+            let v69 = V::sub(v66, c1e0);
             let x_e1234 = V::load(x.at(15usize, c));
-            let v81 = V::mul(x_e1234, x_e1234);
-            let v84 = V::sqrt(V::mul_add(v81, v81, c1em16));
-            let v85 = V::sqrt(v84);
-            let v87 = V::sigmoid(V::load(param0.at(4usize)));
-            let v88 = V::sub(v85, c1e0);
-            let v90 = V::mul_add(v87, v88, c1p000001e0);
-            let v91 = V::div(c1e0, v13);
-            let v92 = V::div(c1e0, v33);
-            let v93 = V::div(c1e0, v59);
-            let v94 = V::div(c1e0, v79);
-            let v95 = V::div(c1e0, v90);
+            let v73 = V::mul(x_e1234, x_e1234);
+            let v74 = hypot::<V>(v73, c1em8);
+            let v75 = V::sqrt(v74);
+            let a4 = V::load(param0.at(4usize));
+            let v77 = V::sigmoid(a4);
+            let v78 = V::sub(v75, c1e0);
+            let v81 = V::div(c1e0, V::mul_add(v6, v8, c1p000001e0));
+            let v82 = V::div(c1e0, V::mul_add(v26, v27, c1p000001e0));
+            let v83 = V::div(c1e0, V::mul_add(v50, v51, c1p000001e0));
+            let v84 = V::div(c1e0, V::mul_add(v68, v69, c1p000001e0));
+            let v85 = V::div(c1e0, V::mul_add(v77, v78, c1p000001e0));
+            let v86 = V::mul(x_1, v81);
+            let v87 = V::mul(x_e1, v82);
+            let v88 = V::mul(x_e2, v82);
+            let v89 = V::mul(x_e3, v82);
+            let v90 = V::mul(x_e4, v82);
+            let v91 = V::mul(x_e12, v83);
+            let v92 = V::mul(x_e13, v83);
+            let v93 = V::mul(x_e14, v83);
+            let v94 = V::mul(x_e23, v83);
+            let v95 = V::mul(x_e24, v83);
+            let v96 = V::mul(x_e34, v83);
+            let v97 = V::mul(x_e123, v84);
+            let v98 = V::mul(x_e124, v84);
+            let v99 = V::mul(x_e134, v84);
+            let v100 = V::mul(x_e234, v84);
+            let v101 = V::mul(x_e1234, v85);
             let grad_o_e1234 = V::load(grad_o.at(15usize, c));
-            let mut v97 = V::mul(v95, grad_o_e1234);
+            let mut v103 = V::mul(v85, grad_o_e1234);
             let grad_o_e234 = V::load(grad_o.at(14usize, c));
-            let mut v100 = V::mul(v94, grad_o_e234);
-            let mut v101 = V::mul(x_e234, grad_o_e234);
+            let mut v106 = V::mul(v84, grad_o_e234);
+            let mut v107 = V::mul(v100, grad_o_e234);
             let grad_o_e134 = V::load(grad_o.at(13usize, c));
-            let mut v103 = V::mul(v94, grad_o_e134);
-            v101 = V::mul_add(x_e134, grad_o_e134, v101);
+            let mut v109 = V::mul(v84, grad_o_e134);
+            v107 = V::mul_add(v99, grad_o_e134, v107);
             let grad_o_e124 = V::load(grad_o.at(12usize, c));
-            let mut v107 = V::mul(v94, grad_o_e124);
-            v101 = V::mul_add(x_e124, grad_o_e124, v101);
+            let mut v113 = V::mul(v84, grad_o_e124);
+            v107 = V::mul_add(v98, grad_o_e124, v107);
             let grad_o_e123 = V::load(grad_o.at(11usize, c));
-            let mut v111 = V::mul(v94, grad_o_e123);
-            v101 = V::mul_add(x_e123, grad_o_e123, v101);
+            let mut v117 = V::mul(v84, grad_o_e123);
+            v107 = V::mul_add(v97, grad_o_e123, v107);
             let grad_o_e34 = V::load(grad_o.at(10usize, c));
-            let mut v115 = V::mul(v93, grad_o_e34);
-            let mut v116 = V::mul(x_e34, grad_o_e34);
+            let mut v121 = V::mul(v83, grad_o_e34);
+            let mut v122 = V::mul(v96, grad_o_e34);
             let grad_o_e24 = V::load(grad_o.at(9usize, c));
-            let mut v118 = V::mul(v93, grad_o_e24);
-            v116 = V::mul_add(x_e24, grad_o_e24, v116);
+            let mut v124 = V::mul(v83, grad_o_e24);
+            v122 = V::mul_add(v95, grad_o_e24, v122);
             let grad_o_e23 = V::load(grad_o.at(8usize, c));
-            let mut v122 = V::mul(v93, grad_o_e23);
-            v116 = V::mul_add(x_e23, grad_o_e23, v116);
+            let mut v128 = V::mul(v83, grad_o_e23);
+            v122 = V::mul_add(v94, grad_o_e23, v122);
             let grad_o_e14 = V::load(grad_o.at(7usize, c));
-            let mut v126 = V::mul(v93, grad_o_e14);
-            v116 = V::mul_add(x_e14, grad_o_e14, v116);
+            let mut v132 = V::mul(v83, grad_o_e14);
+            v122 = V::mul_add(v93, grad_o_e14, v122);
             let grad_o_e13 = V::load(grad_o.at(6usize, c));
-            let mut v130 = V::mul(v93, grad_o_e13);
-            v116 = V::mul_add(x_e13, grad_o_e13, v116);
+            let mut v136 = V::mul(v83, grad_o_e13);
+            v122 = V::mul_add(v92, grad_o_e13, v122);
             let grad_o_e12 = V::load(grad_o.at(5usize, c));
-            let mut v134 = V::mul(v93, grad_o_e12);
-            v116 = V::mul_add(x_e12, grad_o_e12, v116);
+            let mut v140 = V::mul(v83, grad_o_e12);
+            v122 = V::mul_add(v91, grad_o_e12, v122);
             let grad_o_e4 = V::load(grad_o.at(4usize, c));
-            let mut v138 = V::mul(v92, grad_o_e4);
-            let mut v139 = V::mul(x_e4, grad_o_e4);
+            let mut v144 = V::mul(v82, grad_o_e4);
+            let mut v145 = V::mul(v90, grad_o_e4);
             let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let mut v141 = V::mul(v92, grad_o_e3);
-            v139 = V::mul_add(x_e3, grad_o_e3, v139);
+            let mut v147 = V::mul(v82, grad_o_e3);
+            v145 = V::mul_add(v89, grad_o_e3, v145);
             let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let mut v145 = V::mul(v92, grad_o_e2);
-            v139 = V::mul_add(x_e2, grad_o_e2, v139);
+            let mut v151 = V::mul(v82, grad_o_e2);
+            v145 = V::mul_add(v88, grad_o_e2, v145);
             let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let mut v149 = V::mul(v92, grad_o_e1);
-            v139 = V::mul_add(x_e1, grad_o_e1, v139);
+            let mut v155 = V::mul(v82, grad_o_e1);
+            v145 = V::mul_add(v87, grad_o_e1, v145);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let mut v153 = V::mul(v91, grad_o_1);
-            let v156 = V::mul(v95, V::div(V::mul(x_e1234, grad_o_e1234), v90));
-            let v158 = V::mul(v94, V::div(v101, v79));
-            let v160 = V::mul(v93, V::div(v116, v59));
-            let v162 = V::mul(v92, V::div(v139, v33));
-            let v164 = V::mul(v91, V::div(V::mul(x_1, grad_o_1), v13));
-            // grad0[4] += -(v88*v156*(v87*(1 - v87)))
+            let mut v159 = V::mul(v81, grad_o_1);
+            // grad0[4] += -sigmoid'(a4)*v78*v85*v101*grad_o_e1234
             V::store(
-                V::neg_mul_add(
-                    V::mul(v88, v156),
-                    V::mul(v87, V::sub(c1e0, v87)),
+                V::sub(
                     V::load(grad0.at(4usize)),
+                    damp::<
+                        V,
+                    >(
+                        V::sigmoid_slope(a4),
+                        V::mul(v78, V::mul(v85, V::mul(v101, grad_o_e1234))),
+                    ),
                 ),
                 grad0.at(4usize),
             );
-            v97 = V::neg_mul_add(
-                x_e1234,
+            v103 = V::mul_add(
+                v101,
                 V::mul(
-                    c2e0,
+                    V::div(v73, v74),
                     V::mul(
-                        v81,
+                        V::div(c5em1, v75),
                         V::mul(
-                            V::mul(
-                                V::mul(V::mul(v87, v156), V::div(c5em1, v85)),
-                                V::div(c5em1, v84),
-                            ),
-                            c2e0,
+                            grad_o_e1234,
+                            V::mul(v85, V::mul(x_e1234, V::mul(v77, cm2e0))),
                         ),
                     ),
                 ),
-                v97,
+                v103,
             );
-            // out0[15] = v95*grad_o_e1234 - x_e1234*2*v81*v87*v156*0.5/v85*0.5/v84*2
-            V::store(v97, out0.at(15usize, c));
-            // grad0[3] += -(v77*v158*(v76*(1 - v76)))
+            // out0[15] = v85*grad_o_e1234 + v101*v73/v74*0.5/v75*grad_o_e1234*v85*x_e1234*v77*-2
+            V::store(v103, out0.at(15usize, c));
+            // grad0[3] += -sigmoid'(a3)*v69*v84*v119
             V::store(
-                V::neg_mul_add(
-                    V::mul(v77, v158),
-                    V::mul(v76, V::sub(c1e0, v76)),
+                V::sub(
                     V::load(grad0.at(3usize)),
+                    damp::<V>(V::sigmoid_slope(a3), V::mul(v69, V::mul(v84, v107))),
                 ),
                 grad0.at(3usize),
             );
-            let v194 = V::mul(
-                c2e0,
-                V::mul(
-                    v61,
-                    V::mul(
-                        c2e0,
-                        V::mul(
-                            V::mul(V::mul(v76, v158), V::div(c5em1, v74)),
-                            V::div(c5em1, v73),
-                        ),
-                    ),
-                ),
+            let v186 = V::div(c5em1, v66);
+            let v187 = V::div(v55, v65);
+            v106 = V::mul_add(
+                v100,
+                V::mul(v187, V::mul(v186, V::mul(v107, V::mul(v68, c2e0)))),
+                v106,
             );
-            v100 = V::mul_add(x_e234, v194, v100);
-            // out0[14] = v94*grad_o_e234 + x_e234*v194
-            V::store(v100, out0.at(14usize, c));
-            v103 = V::neg_mul_add(x_e134, v194, v103);
-            // out0[13] = v94*grad_o_e134 - x_e134*v194
-            V::store(v103, out0.at(13usize, c));
-            v107 = V::neg_mul_add(x_e124, v194, v107);
-            // out0[12] = v94*grad_o_e124 - x_e124*v194
-            V::store(v107, out0.at(12usize, c));
-            v111 = V::neg_mul_add(x_e123, v194, v111);
-            // out0[11] = v94*grad_o_e123 - x_e123*v194
-            V::store(v111, out0.at(11usize, c));
-            // grad0[2] += -(v57*v160*(v56*(1 - v56)))
+            // out0[14] = v84*grad_o_e234 + v100*v187*v186*v119*v68*2
+            V::store(v106, out0.at(14usize, c));
+            let v198 = V::mul(v187, V::mul(v186, V::mul(v107, V::mul(v68, cm2e0))));
+            v109 = V::mul_add(v99, v198, v109);
+            // out0[13] = v84*grad_o_e134 + v99*v198
+            V::store(v109, out0.at(13usize, c));
+            v113 = V::mul_add(v98, v198, v113);
+            // out0[12] = v84*grad_o_e124 + v98*v198
+            V::store(v113, out0.at(12usize, c));
+            v117 = V::mul_add(v97, v198, v117);
+            // out0[11] = v84*grad_o_e123 + v97*v198
+            V::store(v117, out0.at(11usize, c));
+            // grad0[2] += -sigmoid'(a2)*v51*v83*v142
             V::store(
-                V::neg_mul_add(
-                    V::mul(v57, v160),
-                    V::mul(v56, V::sub(c1e0, v56)),
+                V::sub(
                     V::load(grad0.at(2usize)),
+                    damp::<V>(V::sigmoid_slope(a2), V::mul(v51, V::mul(v83, v122))),
                 ),
                 grad0.at(2usize),
             );
-            let v215 = V::mul(
-                c2e0,
-                V::mul(
-                    v48,
-                    V::mul(
-                        c2e0,
-                        V::mul(
-                            V::mul(V::mul(v56, v160), V::div(c5em1, v54)),
-                            V::div(c5em1, v53),
-                        ),
-                    ),
-                ),
-            );
-            v115 = V::neg_mul_add(x_e34, v215, v115);
-            // out0[10] = v93*grad_o_e34 - x_e34*v215
-            V::store(v115, out0.at(10usize, c));
-            v118 = V::neg_mul_add(x_e24, v215, v118);
-            // out0[9] = v93*grad_o_e24 - x_e24*v215
-            V::store(v118, out0.at(9usize, c));
-            v122 = V::neg_mul_add(x_e23, v215, v122);
-            // out0[8] = v93*grad_o_e23 - x_e23*v215
-            V::store(v122, out0.at(8usize, c));
-            v126 = V::mul_add(x_e14, v215, v126);
-            // out0[7] = v93*grad_o_e14 + x_e14*v215
-            V::store(v126, out0.at(7usize, c));
-            v130 = V::mul_add(x_e13, v215, v130);
-            // out0[6] = v93*grad_o_e13 + x_e13*v215
-            V::store(v130, out0.at(6usize, c));
-            v134 = V::mul_add(x_e12, v215, v134);
-            // out0[5] = v93*grad_o_e12 + x_e12*v215
-            V::store(v134, out0.at(5usize, c));
-            // grad0[1] += -(v31*v162*(v30*(1 - v30)))
+            let v209 = V::div(c5em1, v48);
+            let v210 = V::div(v44, v47);
+            let v214 = V::mul(v210, V::mul(v209, V::mul(v122, V::mul(v50, cm2e0))));
+            v121 = V::mul_add(v96, v214, v121);
+            // out0[10] = v83*grad_o_e34 + v96*v214
+            V::store(v121, out0.at(10usize, c));
+            v124 = V::mul_add(v95, v214, v124);
+            // out0[9] = v83*grad_o_e24 + v95*v214
+            V::store(v124, out0.at(9usize, c));
+            v128 = V::mul_add(v94, v214, v128);
+            // out0[8] = v83*grad_o_e23 + v94*v214
+            V::store(v128, out0.at(8usize, c));
+            let v224 = V::mul(v210, V::mul(v209, V::mul(v122, V::mul(v50, c2e0))));
+            v132 = V::mul_add(v93, v224, v132);
+            // out0[7] = v83*grad_o_e14 + v93*v224
+            V::store(v132, out0.at(7usize, c));
+            v136 = V::mul_add(v92, v224, v136);
+            // out0[6] = v83*grad_o_e13 + v92*v224
+            V::store(v136, out0.at(6usize, c));
+            v140 = V::mul_add(v91, v224, v140);
+            // out0[5] = v83*grad_o_e12 + v91*v224
+            V::store(v140, out0.at(5usize, c));
+            // grad0[1] += -sigmoid'(a1)*v27*v82*v157
             V::store(
-                V::neg_mul_add(
-                    V::mul(v31, v162),
-                    V::mul(v30, V::sub(c1e0, v30)),
+                V::sub(
                     V::load(grad0.at(1usize)),
+                    damp::<V>(V::sigmoid_slope(a1), V::mul(v27, V::mul(v82, v145))),
                 ),
                 grad0.at(1usize),
             );
-            let v240 = V::mul(
-                c2e0,
-                V::mul(
-                    v15,
-                    V::mul(
-                        c2e0,
-                        V::mul(
-                            V::mul(V::mul(v30, v162), V::div(c5em1, v28)),
-                            V::div(c5em1, v27),
-                        ),
-                    ),
-                ),
+            let v235 = V::div(c5em1, v24);
+            let v236 = V::div(v13, v23);
+            let v240 = V::mul(v236, V::mul(v235, V::mul(v145, V::mul(v26, c2e0))));
+            v144 = V::mul_add(v90, v240, v144);
+            // out0[4] = v82*grad_o_e4 + v90*v240
+            V::store(v144, out0.at(4usize, c));
+            v147 = V::mul_add(v89, v240, v147);
+            // out0[3] = v82*grad_o_e3 + v89*v240
+            V::store(v147, out0.at(3usize, c));
+            v151 = V::mul_add(v88, v240, v151);
+            // out0[2] = v82*grad_o_e2 + v88*v240
+            V::store(v151, out0.at(2usize, c));
+            v155 = V::mul_add(
+                v87,
+                V::mul(v236, V::mul(v235, V::mul(v145, V::mul(v26, cm2e0)))),
+                v155,
             );
-            v138 = V::mul_add(x_e4, v240, v138);
-            // out0[4] = v92*grad_o_e4 + x_e4*v240
-            V::store(v138, out0.at(4usize, c));
-            v141 = V::mul_add(x_e3, v240, v141);
-            // out0[3] = v92*grad_o_e3 + x_e3*v240
-            V::store(v141, out0.at(3usize, c));
-            v145 = V::mul_add(x_e2, v240, v145);
-            // out0[2] = v92*grad_o_e2 + x_e2*v240
-            V::store(v145, out0.at(2usize, c));
-            v149 = V::neg_mul_add(x_e1, v240, v149);
-            // out0[1] = v92*grad_o_e1 - x_e1*v240
-            V::store(v149, out0.at(1usize, c));
-            // grad0[0] += -(v10*v164*(v8*(1 - v8)))
+            // out0[1] = v82*grad_o_e1 + v87*v236*v235*v157*v26*-2
+            V::store(v155, out0.at(1usize, c));
+            // grad0[0] += -sigmoid'(a0)*v8*v81*v86*grad_o_1
             V::store(
-                V::neg_mul_add(
-                    V::mul(v10, v164),
-                    V::mul(v8, V::sub(c1e0, v8)),
+                V::sub(
                     V::load(grad0.at(0usize)),
+                    damp::<
+                        V,
+                    >(
+                        V::sigmoid_slope(a0),
+                        V::mul(v8, V::mul(v81, V::mul(v86, grad_o_1))),
+                    ),
                 ),
                 grad0.at(0usize),
             );
-            v153 = V::neg_mul_add(
-                x_1,
+            v159 = V::mul_add(
+                v86,
                 V::mul(
-                    c2e0,
+                    V::div(v1, v3),
                     V::mul(
-                        v1,
-                        V::mul(
-                            c2e0,
-                            V::mul(
-                                V::mul(V::mul(v8, v164), V::div(c5em1, v6)),
-                                V::div(c5em1, v5),
-                            ),
-                        ),
+                        V::div(c5em1, v4),
+                        V::mul(grad_o_1, V::mul(v81, V::mul(x_1, V::mul(v6, cm2e0)))),
                     ),
                 ),
-                v153,
+                v159,
             );
-            // out0[0] = v91*grad_o_1 - x_1*2*v1*2*v8*v164*0.5/v6*0.5/v5
-            V::store(v153, out0.at(0usize, c));
+            // out0[0] = v81*grad_o_1 + v86*v1/v3*0.5/v4*grad_o_1*v81*x_1*v6*-2
+            V::store(v159, out0.at(0usize, c));
         }
     }
 }
 pub(super) static GRADE_NORM_1: Stage = stage!(grade_norm_1);
 /// `o_g = x_g / (sigmoid(a_g) (|x_g| - 1) + 1 + 1e-6)`, grades 0,1,2,3,4 and 0,1,2,3,4.
 ///
-/// Forward: 88 flops per lane (42 multiplications, 26 additions).
-/// Backward: 227 flops per lane (124 multiplications, 68 additions).
+/// Forward: 98 flops per lane (47 multiplications, 26 additions).
+/// Backward: 249 flops per lane (146 multiplications, 63 additions).
 pub(super) static GRADE_NORM_PROGRAM_0: Program = Program {
     name: "grade_norm",
     formula: "o_g = x_g / (sigmoid(a_g) (|x_g| - 1) + 1 + 1e-6)",
@@ -489,5 +477,5 @@ pub(super) static GRADE_NORM_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [88usize, 227],
+    flops: [98usize, 249],
 };

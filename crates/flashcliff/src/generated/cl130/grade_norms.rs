@@ -14,52 +14,53 @@ unsafe fn grade_norms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     unsafe {
         let x = args.inputs[0];
         let out0 = args.outputs[0];
-        let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c1em8 = V::from_f64(0.00000001f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let v1 = V::mul(x_1, x_1);
-            // out0[0] = sqrt(sqrt(v1*v1 + 0.0000000000000001))
-            V::store(V::sqrt(V::sqrt(V::mul_add(v1, v1, c1em16))), out0.at(0usize, c));
+            // out0[0] = sqrt(hypot(x_1*x_1, 0.00000001))
+            V::store(V::sqrt(hypot::<V>(V::mul(x_1, x_1), c1em8)), out0.at(0usize, c));
             let x_e1 = V::load(x.at(1usize, c));
-            let mut v8 = V::mul(x_e1, x_e1);
+            let mut v6 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
             let x_e3 = V::load(x.at(3usize, c));
             let x_e4 = V::load(x.at(4usize, c));
-            v8 = V::neg_mul_add(x_e2, x_e2, v8);
-            v8 = V::neg_mul_add(x_e3, x_e3, v8);
-            v8 = V::neg_mul_add(x_e4, x_e4, v8);
-            // out0[1] = sqrt(sqrt(0.0000000000000001 + v17*v17))
-            V::store(V::sqrt(V::sqrt(V::mul_add(v8, v8, c1em16))), out0.at(1usize, c));
+            v6 = V::neg_mul_add(x_e2, x_e2, v6);
+            v6 = V::neg_mul_add(x_e3, x_e3, v6);
+            v6 = V::neg_mul_add(x_e4, x_e4, v6);
+            // out0[1] = sqrt(hypot(x_e1*x_e1 - x_e2*x_e2 - x_e3*x_e3 - x_e4*x_e4, 0.00000001))
+            V::store(V::sqrt(hypot::<V>(v6, c1em8)), out0.at(1usize, c));
             let x_e12 = V::load(x.at(5usize, c));
-            let mut v23 = V::mul(x_e12, x_e12);
+            let mut v19 = V::mul(x_e12, x_e12);
             let x_e13 = V::load(x.at(6usize, c));
             let x_e14 = V::load(x.at(7usize, c));
             let x_e23 = V::load(x.at(8usize, c));
             let x_e24 = V::load(x.at(9usize, c));
             let x_e34 = V::load(x.at(10usize, c));
-            v23 = V::mul_add(x_e13, x_e13, v23);
-            v23 = V::mul_add(x_e14, x_e14, v23);
-            let mut v36 = V::mul_sub(x_e23, x_e23, v23);
-            v36 = V::mul_add(x_e24, x_e24, v36);
-            v36 = V::mul_add(x_e34, x_e34, v36);
-            // out0[2] = sqrt(sqrt(0.0000000000000001 + v38*v38))
-            V::store(V::sqrt(V::sqrt(V::mul_add(v36, v36, c1em16))), out0.at(2usize, c));
+            v19 = V::mul_add(x_e13, x_e13, v19);
+            v19 = V::mul_add(x_e14, x_e14, v19);
+            let mut v32 = V::mul_sub(x_e23, x_e23, v19);
+            v32 = V::mul_add(x_e24, x_e24, v32);
+            v32 = V::mul_add(x_e34, x_e34, v32);
+            // out0[2] = sqrt(hypot(x_e34*x_e34 + x_e24*x_e24 + x_e23*x_e23 - (x_e14*x_e14 + x_e12*x_e12 + x_e13*x_e13), 0.00000001))
+            V::store(V::sqrt(hypot::<V>(v32, c1em8)), out0.at(2usize, c));
             let x_e123 = V::load(x.at(11usize, c));
-            let mut v44 = V::mul(x_e123, x_e123);
+            let mut v38 = V::mul(x_e123, x_e123);
             let x_e124 = V::load(x.at(12usize, c));
             let x_e134 = V::load(x.at(13usize, c));
             let x_e234 = V::load(x.at(14usize, c));
-            v44 = V::mul_add(x_e124, x_e124, v44);
-            v44 = V::mul_add(x_e134, x_e134, v44);
-            v44 = V::neg_mul_add(x_e234, x_e234, v44);
-            // out0[3] = sqrt(sqrt(0.0000000000000001 + v53*v53))
-            V::store(V::sqrt(V::sqrt(V::mul_add(v44, v44, c1em16))), out0.at(3usize, c));
+            v38 = V::mul_add(x_e124, x_e124, v38);
+            v38 = V::mul_add(x_e134, x_e134, v38);
+            v38 = V::neg_mul_add(x_e234, x_e234, v38);
+            // out0[3] = sqrt(hypot(x_e134*x_e134 + x_e123*x_e123 + x_e124*x_e124 - x_e234*x_e234, 0.00000001))
+            V::store(V::sqrt(hypot::<V>(v38, c1em8)), out0.at(3usize, c));
             let x_e1234 = V::load(x.at(15usize, c));
-            let v59 = V::mul(x_e1234, x_e1234);
-            // out0[4] = sqrt(sqrt(0.0000000000000001 + v59*v59))
-            V::store(V::sqrt(V::sqrt(V::mul_add(v59, v59, c1em16))), out0.at(4usize, c));
+            // out0[4] = sqrt(hypot(x_e1234*x_e1234, 0.00000001))
+            V::store(
+                V::sqrt(hypot::<V>(V::mul(x_e1234, x_e1234), c1em8)),
+                out0.at(4usize, c),
+            );
         }
     }
 }
@@ -74,7 +75,7 @@ unsafe fn grade_norms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let x = args.inputs[0];
         let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
-        let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c1em8 = V::from_f64(0.00000001f64);
         let c5em1 = V::from_f64(0.5f64);
         let c2e0 = V::from_f64(2f64);
         for group in 0..args.groups {
@@ -83,158 +84,119 @@ unsafe fn grade_norms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             grad_o.prefetch::<5usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let v1 = V::mul(x_1, x_1);
-            let v5 = V::sqrt(V::mul_add(v1, v1, c1em16));
+            let v3 = hypot::<V>(v1, c1em8);
             let x_e1 = V::load(x.at(1usize, c));
-            let mut v8 = V::mul(x_e1, x_e1);
+            let mut v6 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
             let x_e3 = V::load(x.at(3usize, c));
             let x_e4 = V::load(x.at(4usize, c));
-            v8 = V::neg_mul_add(x_e2, x_e2, v8);
-            v8 = V::neg_mul_add(x_e3, x_e3, v8);
-            v8 = V::neg_mul_add(x_e4, x_e4, v8);
-            let v20 = V::sqrt(V::mul_add(v8, v8, c1em16));
+            v6 = V::neg_mul_add(x_e2, x_e2, v6);
+            v6 = V::neg_mul_add(x_e3, x_e3, v6);
+            v6 = V::neg_mul_add(x_e4, x_e4, v6);
+            let v16 = hypot::<V>(v6, c1em8);
             let x_e12 = V::load(x.at(5usize, c));
-            let mut v23 = V::mul(x_e12, x_e12);
+            let mut v19 = V::mul(x_e12, x_e12);
             let x_e13 = V::load(x.at(6usize, c));
             let x_e14 = V::load(x.at(7usize, c));
             let x_e23 = V::load(x.at(8usize, c));
             let x_e24 = V::load(x.at(9usize, c));
             let x_e34 = V::load(x.at(10usize, c));
-            v23 = V::mul_add(x_e13, x_e13, v23);
-            v23 = V::mul_add(x_e14, x_e14, v23);
-            let mut v36 = V::mul_sub(x_e23, x_e23, v23);
-            v36 = V::mul_add(x_e24, x_e24, v36);
-            v36 = V::mul_add(x_e34, x_e34, v36);
-            let v41 = V::sqrt(V::mul_add(v36, v36, c1em16));
+            v19 = V::mul_add(x_e13, x_e13, v19);
+            v19 = V::mul_add(x_e14, x_e14, v19);
+            let mut v32 = V::mul_sub(x_e23, x_e23, v19);
+            v32 = V::mul_add(x_e24, x_e24, v32);
+            v32 = V::mul_add(x_e34, x_e34, v32);
+            let v35 = hypot::<V>(v32, c1em8);
             let x_e123 = V::load(x.at(11usize, c));
-            let mut v44 = V::mul(x_e123, x_e123);
+            let mut v38 = V::mul(x_e123, x_e123);
             let x_e124 = V::load(x.at(12usize, c));
             let x_e134 = V::load(x.at(13usize, c));
             let x_e234 = V::load(x.at(14usize, c));
-            v44 = V::mul_add(x_e124, x_e124, v44);
-            v44 = V::mul_add(x_e134, x_e134, v44);
-            v44 = V::neg_mul_add(x_e234, x_e234, v44);
-            let v56 = V::sqrt(V::mul_add(v44, v44, c1em16));
+            v38 = V::mul_add(x_e124, x_e124, v38);
+            v38 = V::mul_add(x_e134, x_e134, v38);
+            v38 = V::neg_mul_add(x_e234, x_e234, v38);
+            let v48 = hypot::<V>(v38, c1em8);
             let x_e1234 = V::load(x.at(15usize, c));
-            let v59 = V::mul(x_e1234, x_e1234);
-            let v62 = V::sqrt(V::mul_add(v59, v59, c1em16));
-            // out0[15] = x_e1234*2*v59*grad_o_grade_4*0.5/sqrt(v62)*0.5/v62*2
+            let v51 = V::mul(x_e1234, x_e1234);
+            let v52 = hypot::<V>(v51, c1em8);
+            // out0[15] = x_e1234*grad_o_grade_4*0.5/sqrt(v52)*v51/v52*2
             V::store(
                 V::mul(
                     x_e1234,
                     V::mul(
-                        c2e0,
                         V::mul(
-                            v59,
                             V::mul(
-                                V::mul(
-                                    V::mul(
-                                        V::load(grad_o.at(4usize, c)),
-                                        V::div(c5em1, V::sqrt(v62)),
-                                    ),
-                                    V::div(c5em1, v62),
-                                ),
-                                c2e0,
+                                V::load(grad_o.at(4usize, c)),
+                                V::div(c5em1, V::sqrt(v52)),
                             ),
+                            V::div(v51, v52),
                         ),
+                        c2e0,
                     ),
                 ),
                 out0.at(15usize, c),
             );
-            let v82 = V::mul(
+            let v68 = V::mul(
                 c2e0,
                 V::mul(
-                    v44,
-                    V::mul(
-                        c2e0,
-                        V::mul(
-                            V::mul(
-                                V::load(grad_o.at(3usize, c)),
-                                V::div(c5em1, V::sqrt(v56)),
-                            ),
-                            V::div(c5em1, v56),
-                        ),
-                    ),
+                    V::mul(V::load(grad_o.at(3usize, c)), V::div(c5em1, V::sqrt(v48))),
+                    V::div(v38, v48),
                 ),
             );
-            // out0[14] = -x_e234*v82
-            V::store(V::neg(V::mul(x_e234, v82)), out0.at(14usize, c));
-            // out0[13] = x_e134*v82
-            V::store(V::mul(x_e134, v82), out0.at(13usize, c));
-            // out0[12] = x_e124*v82
-            V::store(V::mul(x_e124, v82), out0.at(12usize, c));
-            // out0[11] = x_e123*v82
-            V::store(V::mul(x_e123, v82), out0.at(11usize, c));
-            let v95 = V::mul(
+            // out0[14] = -x_e234*v68
+            V::store(V::neg(V::mul(x_e234, v68)), out0.at(14usize, c));
+            // out0[13] = x_e134*v68
+            V::store(V::mul(x_e134, v68), out0.at(13usize, c));
+            // out0[12] = x_e124*v68
+            V::store(V::mul(x_e124, v68), out0.at(12usize, c));
+            // out0[11] = x_e123*v68
+            V::store(V::mul(x_e123, v68), out0.at(11usize, c));
+            let v79 = V::mul(
                 c2e0,
                 V::mul(
-                    v36,
-                    V::mul(
-                        c2e0,
-                        V::mul(
-                            V::mul(
-                                V::load(grad_o.at(2usize, c)),
-                                V::div(c5em1, V::sqrt(v41)),
-                            ),
-                            V::div(c5em1, v41),
-                        ),
-                    ),
+                    V::mul(V::load(grad_o.at(2usize, c)), V::div(c5em1, V::sqrt(v35))),
+                    V::div(v32, v35),
                 ),
             );
-            // out0[10] = x_e34*v95
-            V::store(V::mul(x_e34, v95), out0.at(10usize, c));
-            // out0[9] = x_e24*v95
-            V::store(V::mul(x_e24, v95), out0.at(9usize, c));
-            // out0[8] = x_e23*v95
-            V::store(V::mul(x_e23, v95), out0.at(8usize, c));
-            // out0[7] = -x_e14*v95
-            V::store(V::neg(V::mul(x_e14, v95)), out0.at(7usize, c));
-            // out0[6] = -x_e13*v95
-            V::store(V::neg(V::mul(x_e13, v95)), out0.at(6usize, c));
-            // out0[5] = -x_e12*v95
-            V::store(V::neg(V::mul(x_e12, v95)), out0.at(5usize, c));
-            let v112 = V::mul(
+            // out0[10] = x_e34*v79
+            V::store(V::mul(x_e34, v79), out0.at(10usize, c));
+            // out0[9] = x_e24*v79
+            V::store(V::mul(x_e24, v79), out0.at(9usize, c));
+            // out0[8] = x_e23*v79
+            V::store(V::mul(x_e23, v79), out0.at(8usize, c));
+            // out0[7] = -x_e14*v79
+            V::store(V::neg(V::mul(x_e14, v79)), out0.at(7usize, c));
+            // out0[6] = -x_e13*v79
+            V::store(V::neg(V::mul(x_e13, v79)), out0.at(6usize, c));
+            // out0[5] = -x_e12*v79
+            V::store(V::neg(V::mul(x_e12, v79)), out0.at(5usize, c));
+            let v94 = V::mul(
                 c2e0,
                 V::mul(
-                    v8,
-                    V::mul(
-                        c2e0,
-                        V::mul(
-                            V::mul(
-                                V::load(grad_o.at(1usize, c)),
-                                V::div(c5em1, V::sqrt(v20)),
-                            ),
-                            V::div(c5em1, v20),
-                        ),
-                    ),
+                    V::mul(V::load(grad_o.at(1usize, c)), V::div(c5em1, V::sqrt(v16))),
+                    V::div(v6, v16),
                 ),
             );
-            // out0[4] = -x_e4*v112
-            V::store(V::neg(V::mul(x_e4, v112)), out0.at(4usize, c));
-            // out0[3] = -x_e3*v112
-            V::store(V::neg(V::mul(x_e3, v112)), out0.at(3usize, c));
-            // out0[2] = -x_e2*v112
-            V::store(V::neg(V::mul(x_e2, v112)), out0.at(2usize, c));
-            // out0[1] = x_e1*v112
-            V::store(V::mul(x_e1, v112), out0.at(1usize, c));
-            // out0[0] = x_1*2*v1*2*grad_o_grade_0*0.5/sqrt(v5)*0.5/v5
+            // out0[4] = -x_e4*v94
+            V::store(V::neg(V::mul(x_e4, v94)), out0.at(4usize, c));
+            // out0[3] = -x_e3*v94
+            V::store(V::neg(V::mul(x_e3, v94)), out0.at(3usize, c));
+            // out0[2] = -x_e2*v94
+            V::store(V::neg(V::mul(x_e2, v94)), out0.at(2usize, c));
+            // out0[1] = x_e1*v94
+            V::store(V::mul(x_e1, v94), out0.at(1usize, c));
+            // out0[0] = x_1*2*grad_o_grade_0*0.5/sqrt(v3)*v1/v3
             V::store(
                 V::mul(
                     x_1,
                     V::mul(
                         c2e0,
                         V::mul(
-                            v1,
                             V::mul(
-                                c2e0,
-                                V::mul(
-                                    V::mul(
-                                        V::load(grad_o.at(0usize, c)),
-                                        V::div(c5em1, V::sqrt(v5)),
-                                    ),
-                                    V::div(c5em1, v5),
-                                ),
+                                V::load(grad_o.at(0usize, c)),
+                                V::div(c5em1, V::sqrt(v3)),
                             ),
+                            V::div(v1, v3),
                         ),
                     ),
                 ),
@@ -246,8 +208,8 @@ unsafe fn grade_norms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static GRADE_NORMS_1: Stage = stage!(grade_norms_1);
 /// `o_g = (q(x_g)^2 + 1e-16)^(1/4)`, grades 0,1,2,3,4 and 0,1,2,3,4.
 ///
-/// Forward: 47 flops per lane (21 multiplications, 16 additions).
-/// Backward: 105 flops per lane (62 multiplications, 23 additions).
+/// Forward: 57 flops per lane (26 multiplications, 16 additions).
+/// Backward: 105 flops per lane (57 multiplications, 23 additions).
 pub(super) static GRADE_NORMS_PROGRAM_0: Program = Program {
     name: "grade_norms",
     formula: "o_g = (q(x_g)^2 + 1e-16)^(1/4)",
@@ -289,5 +251,5 @@ pub(super) static GRADE_NORMS_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [47usize, 105],
+    flops: [57usize, 105],
 };

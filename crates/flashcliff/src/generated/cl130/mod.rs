@@ -10,6 +10,7 @@ mod exterior_product;
 mod gate;
 mod gate_pair;
 mod geometric_product;
+mod grade_invariant;
 mod grade_involution;
 mod grade_norm;
 mod grade_norms;
@@ -26,11 +27,13 @@ mod right_contraction;
 mod sandwich;
 mod scalar_product;
 mod sgp;
+mod sgp_invariant;
 mod sgp_rms;
 mod steerable_product;
 mod steerable_product_first_order;
 mod steerable_product_norm;
 mod steerable_product_norm_first_order;
+mod undo_grade_invariant;
 mod undo_grade_rms;
 mod undual;
 use crate::kernel::Kernels;
@@ -39,12 +42,16 @@ pub(super) static KERNELS: Kernels = Kernels {
     programs: &[
         &sgp::SGP_PROGRAM_0,
         &sgp_rms::SGP_RMS_PROGRAM_0,
+        &sgp_invariant::SGP_INVARIANT_PROGRAM_0,
         &sgp::SGP_PROGRAM_1,
         &sgp_rms::SGP_RMS_PROGRAM_1,
+        &sgp_invariant::SGP_INVARIANT_PROGRAM_1,
         &sgp::SGP_PROGRAM_2,
         &sgp_rms::SGP_RMS_PROGRAM_2,
+        &sgp_invariant::SGP_INVARIANT_PROGRAM_2,
         &sgp::SGP_PROGRAM_3,
         &sgp_rms::SGP_RMS_PROGRAM_3,
+        &sgp_invariant::SGP_INVARIANT_PROGRAM_3,
         &steerable_product::STEERABLE_PRODUCT_PROGRAM_0,
         &steerable_product_first_order::STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0,
         &steerable_product_norm::STEERABLE_PRODUCT_NORM_PROGRAM_0,
@@ -84,6 +91,7 @@ pub(super) static KERNELS: Kernels = Kernels {
         &dual::DUAL_PROGRAM_0,
         &undual::UNDUAL_PROGRAM_0,
         &grade_rms::GRADE_RMS_PROGRAM_0,
+        &grade_invariant::GRADE_INVARIANT_PROGRAM_0,
         &gate::GATE_PROGRAM_0,
         &grade_norm::GRADE_NORM_PROGRAM_0,
         &mv_silu_mag2::MV_SILU_MAG2_PROGRAM_0,
@@ -131,10 +139,16 @@ pub(super) static KERNELS: Kernels = Kernels {
         &undo_grade_rms::UNDO_GRADE_RMS_PROGRAM_0,
         &grade_rms::GRADE_RMS_PROGRAM_2,
         &undo_grade_rms::UNDO_GRADE_RMS_PROGRAM_1,
+        &grade_invariant::GRADE_INVARIANT_PROGRAM_1,
+        &undo_grade_invariant::UNDO_GRADE_INVARIANT_PROGRAM_0,
         &grade_rms::GRADE_RMS_PROGRAM_3,
         &undo_grade_rms::UNDO_GRADE_RMS_PROGRAM_2,
+        &grade_invariant::GRADE_INVARIANT_PROGRAM_2,
+        &undo_grade_invariant::UNDO_GRADE_INVARIANT_PROGRAM_1,
         &grade_rms::GRADE_RMS_PROGRAM_4,
         &undo_grade_rms::UNDO_GRADE_RMS_PROGRAM_3,
+        &grade_invariant::GRADE_INVARIANT_PROGRAM_3,
+        &undo_grade_invariant::UNDO_GRADE_INVARIANT_PROGRAM_2,
         &grade_rms::GRADE_RMS_PROGRAM_5,
         &undo_grade_rms::UNDO_GRADE_RMS_PROGRAM_4,
     ],

@@ -23,7 +23,9 @@ unsafe fn path_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             f.prefetch::<1usize>(c);
             // out0[0] = f_1*x_1*y_1
             V::store(
-                V::mul(
+                damp::<
+                    V,
+                >(
                     V::load(f.at(0usize, c)),
                     V::mul(V::load(x.at(0usize, c)), V::load(y.at(0usize, c))),
                 ),
@@ -52,7 +54,7 @@ unsafe fn path_product_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             grad_o.prefetch::<1usize>(c);
             y.prefetch::<1usize>(c);
             x.prefetch::<1usize>(c);
-            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
             // out0[0] = y_1*v2
             V::store(V::mul(V::load(y.at(0usize, c)), v2), out0.at(0usize, c));
             // out1[0] = x_1*v2
@@ -178,22 +180,22 @@ unsafe fn path_product_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*x_1*y_e1
             V::store(
-                V::mul(f_1, V::mul(x_1, V::load(y.at(0usize, c)))),
+                damp::<V>(f_1, V::mul(x_1, V::load(y.at(0usize, c)))),
                 out0.at(0usize, c),
             );
             // out0[1] = f_1*x_1*y_e2
             V::store(
-                V::mul(f_1, V::mul(x_1, V::load(y.at(1usize, c)))),
+                damp::<V>(f_1, V::mul(x_1, V::load(y.at(1usize, c)))),
                 out0.at(1usize, c),
             );
             // out0[2] = f_1*x_1*y_e3
             V::store(
-                V::mul(f_1, V::mul(x_1, V::load(y.at(2usize, c)))),
+                damp::<V>(f_1, V::mul(x_1, V::load(y.at(2usize, c)))),
                 out0.at(2usize, c),
             );
             // out0[3] = f_1*x_1*y_e4
             V::store(
-                V::mul(f_1, V::mul(x_1, V::load(y.at(3usize, c)))),
+                damp::<V>(f_1, V::mul(x_1, V::load(y.at(3usize, c)))),
                 out0.at(3usize, c),
             );
         }
@@ -220,25 +222,25 @@ unsafe fn path_product_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<4usize>(c);
             x.prefetch::<1usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let mut v10 = V::mul(V::load(y.at(3usize, c)), v2);
             let x_1 = V::load(x.at(0usize, c));
             // out1[3] = x_1*v2
             V::store(V::mul(x_1, v2), out1.at(3usize, c));
+            v10 = V::mul_add(V::load(y.at(2usize, c)), v4, v10);
             // out1[2] = x_1*v4
             V::store(V::mul(x_1, v4), out1.at(2usize, c));
-            v10 = V::mul_add(V::load(y.at(2usize, c)), v4, v10);
+            v10 = V::mul_add(V::load(y.at(1usize, c)), v6, v10);
             // out1[1] = x_1*v6
             V::store(V::mul(x_1, v6), out1.at(1usize, c));
-            v10 = V::mul_add(V::load(y.at(1usize, c)), v6, v10);
-            // out1[0] = x_1*v8
-            V::store(V::mul(x_1, v8), out1.at(0usize, c));
             v10 = V::mul_add(V::load(y.at(0usize, c)), v8, v10);
             // out0[0] = y_e4*v2 + y_e3*v4 + y_e2*v6 + y_e1*v8
             V::store(v10, out0.at(0usize, c));
+            // out1[0] = x_1*v8
+            V::store(V::mul(x_1, v8), out1.at(0usize, c));
         }
     }
 }
@@ -374,32 +376,32 @@ unsafe fn path_product_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*x_1*y_e12
             V::store(
-                V::mul(f_1, V::mul(x_1, V::load(y.at(0usize, c)))),
+                damp::<V>(f_1, V::mul(x_1, V::load(y.at(0usize, c)))),
                 out0.at(0usize, c),
             );
             // out0[1] = f_1*x_1*y_e13
             V::store(
-                V::mul(f_1, V::mul(x_1, V::load(y.at(1usize, c)))),
+                damp::<V>(f_1, V::mul(x_1, V::load(y.at(1usize, c)))),
                 out0.at(1usize, c),
             );
             // out0[2] = f_1*x_1*y_e14
             V::store(
-                V::mul(f_1, V::mul(x_1, V::load(y.at(2usize, c)))),
+                damp::<V>(f_1, V::mul(x_1, V::load(y.at(2usize, c)))),
                 out0.at(2usize, c),
             );
             // out0[3] = f_1*x_1*y_e23
             V::store(
-                V::mul(f_1, V::mul(x_1, V::load(y.at(3usize, c)))),
+                damp::<V>(f_1, V::mul(x_1, V::load(y.at(3usize, c)))),
                 out0.at(3usize, c),
             );
             // out0[4] = f_1*x_1*y_e24
             V::store(
-                V::mul(f_1, V::mul(x_1, V::load(y.at(4usize, c)))),
+                damp::<V>(f_1, V::mul(x_1, V::load(y.at(4usize, c)))),
                 out0.at(4usize, c),
             );
             // out0[5] = f_1*x_1*y_e34
             V::store(
-                V::mul(f_1, V::mul(x_1, V::load(y.at(5usize, c)))),
+                damp::<V>(f_1, V::mul(x_1, V::load(y.at(5usize, c)))),
                 out0.at(5usize, c),
             );
         }
@@ -426,33 +428,33 @@ unsafe fn path_product_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<6usize>(c);
             x.prefetch::<1usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(5usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v12 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let mut v14 = V::mul(V::load(y.at(5usize, c)), v2);
             let x_1 = V::load(x.at(0usize, c));
             // out1[5] = x_1*v2
             V::store(V::mul(x_1, v2), out1.at(5usize, c));
+            v14 = V::mul_add(V::load(y.at(4usize, c)), v4, v14);
             // out1[4] = x_1*v4
             V::store(V::mul(x_1, v4), out1.at(4usize, c));
-            v14 = V::mul_add(V::load(y.at(4usize, c)), v4, v14);
+            v14 = V::mul_add(V::load(y.at(3usize, c)), v6, v14);
             // out1[3] = x_1*v6
             V::store(V::mul(x_1, v6), out1.at(3usize, c));
-            v14 = V::mul_add(V::load(y.at(3usize, c)), v6, v14);
+            v14 = V::mul_add(V::load(y.at(2usize, c)), v8, v14);
             // out1[2] = x_1*v8
             V::store(V::mul(x_1, v8), out1.at(2usize, c));
-            v14 = V::mul_add(V::load(y.at(2usize, c)), v8, v14);
+            v14 = V::mul_add(V::load(y.at(1usize, c)), v10, v14);
             // out1[1] = x_1*v10
             V::store(V::mul(x_1, v10), out1.at(1usize, c));
-            v14 = V::mul_add(V::load(y.at(1usize, c)), v10, v14);
-            // out1[0] = x_1*v12
-            V::store(V::mul(x_1, v12), out1.at(0usize, c));
             v14 = V::mul_add(V::load(y.at(0usize, c)), v12, v14);
             // out0[0] = y_e34*v2 + y_e24*v4 + y_e23*v6 + y_e14*v8 + y_e13*v10 + y_e12*v12
             V::store(v14, out0.at(0usize, c));
+            // out1[0] = x_1*v12
+            V::store(V::mul(x_1, v12), out1.at(0usize, c));
         }
     }
 }
@@ -737,7 +739,7 @@ unsafe fn path_product_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2 = V::neg_mul_add(V::load(x.at(2usize, c)), V::load(y.at(2usize, c)), v2);
             v2 = V::neg_mul_add(V::load(x.at(3usize, c)), V::load(y.at(3usize, c)), v2);
             // out0[0] = f_1*(x_e1*y_e1 - x_e2*y_e2 - x_e3*y_e3 - x_e4*y_e4)
-            V::store(V::mul(V::load(f.at(0usize, c)), v2), out0.at(0usize, c));
+            V::store(damp::<V>(V::load(f.at(0usize, c)), v2), out0.at(0usize, c));
         }
     }
 }
@@ -761,7 +763,7 @@ unsafe fn path_product_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             grad_o.prefetch::<1usize>(c);
             y.prefetch::<4usize>(c);
             x.prefetch::<4usize>(c);
-            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
             // out0[3] = -y_e4*v2
             V::store(V::neg(V::mul(V::load(y.at(3usize, c)), v2)), out0.at(3usize, c));
             // out1[3] = -x_e4*v2
@@ -897,22 +899,22 @@ unsafe fn path_product_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*x_e1*y_1
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(0usize, c)), y_1)),
+                damp::<V>(f_1, V::mul(V::load(x.at(0usize, c)), y_1)),
                 out0.at(0usize, c),
             );
             // out0[1] = f_1*x_e2*y_1
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(1usize, c)), y_1)),
+                damp::<V>(f_1, V::mul(V::load(x.at(1usize, c)), y_1)),
                 out0.at(1usize, c),
             );
             // out0[2] = f_1*x_e3*y_1
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(2usize, c)), y_1)),
+                damp::<V>(f_1, V::mul(V::load(x.at(2usize, c)), y_1)),
                 out0.at(2usize, c),
             );
             // out0[3] = f_1*x_e4*y_1
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(3usize, c)), y_1)),
+                damp::<V>(f_1, V::mul(V::load(x.at(3usize, c)), y_1)),
                 out0.at(3usize, c),
             );
         }
@@ -939,10 +941,10 @@ unsafe fn path_product_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<1usize>(c);
             x.prefetch::<4usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_1 = V::load(y.at(0usize, c));
             // out0[3] = y_1*v2
             V::store(V::mul(y_1, v2), out0.at(3usize, c));
@@ -1113,13 +1115,13 @@ unsafe fn path_product_15<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v25 = V::neg_mul_add(x_e3, y_e34, v25);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e4*y_e14 + x_e2*y_e12 + x_e3*y_e13)
-            V::store(V::mul(f_1, v2), out0.at(0usize, c));
+            V::store(damp::<V>(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e4*y_e24 + x_e1*y_e12 + x_e3*y_e23)
-            V::store(V::mul(f_1, v12), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v12), out0.at(1usize, c));
             // out0[2] = f_1*(x_e4*y_e34 + x_e1*y_e13 - x_e2*y_e23)
-            V::store(V::mul(f_1, v19), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v19), out0.at(2usize, c));
             // out0[3] = f_1*(x_e1*y_e14 - x_e2*y_e24 - x_e3*y_e34)
-            V::store(V::mul(f_1, v25), out0.at(3usize, c));
+            V::store(damp::<V>(f_1, v25), out0.at(3usize, c));
         }
     }
 }
@@ -1144,10 +1146,10 @@ unsafe fn path_product_16<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<6usize>(c);
             x.prefetch::<4usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e34 = V::load(y.at(5usize, c));
             let x_e3 = V::load(x.at(2usize, c));
             let y_e24 = V::load(y.at(4usize, c));
@@ -1166,24 +1168,24 @@ unsafe fn path_product_16<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e23 = V::load(y.at(3usize, c));
             v14 = V::mul_add(y_e23, v4, v14);
             let y_e13 = V::load(y.at(1usize, c));
-            let mut v31 = V::mul(x_e1, v4);
             v18 = V::mul_add(y_e13, v4, v18);
-            let mut v34 = V::mul(x_e4, v6);
+            let mut v32 = V::mul(x_e1, v4);
             v21 = V::mul_add(y_e24, v6, v21);
-            v34 = V::neg_mul_add(x_e2, v2, v34);
+            let mut v35 = V::mul(x_e4, v6);
+            v35 = V::neg_mul_add(x_e2, v2, v35);
             // out1[4] = x_e4*v6 - x_e2*v2
-            V::store(v34, out1.at(4usize, c));
+            V::store(v35, out1.at(4usize, c));
             let mut v37 = V::mul(y_e23, v6);
-            let mut v38 = V::mul(x_e3, v6);
             v37 = V::neg_mul_add(y_e34, v2, v37);
-            v38 = V::neg_mul_add(x_e2, v4, v38);
+            let mut v39 = V::mul(x_e3, v6);
+            v39 = V::neg_mul_add(x_e2, v4, v39);
             // out1[3] = x_e3*v6 - x_e2*v4
-            V::store(v38, out1.at(3usize, c));
+            V::store(v39, out1.at(3usize, c));
             let y_e12 = V::load(y.at(0usize, c));
-            let mut v43 = V::mul(x_e1, v6);
             v18 = V::mul_add(y_e12, v6, v18);
             // out0[0] = y_e14*v2 + y_e13*v4 + y_e12*v6
             V::store(v18, out0.at(0usize, c));
+            let mut v44 = V::mul(x_e1, v6);
             v21 = V::mul_add(y_e14, v8, v21);
             // out0[3] = y_e34*v4 + y_e24*v6 + y_e14*v8
             V::store(v21, out0.at(3usize, c));
@@ -1193,14 +1195,14 @@ unsafe fn path_product_16<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v37 = V::mul_add(y_e13, v8, v37);
             // out0[2] = y_e23*v6 - y_e34*v2 + y_e13*v8
             V::store(v37, out0.at(2usize, c));
-            v31 = V::mul_add(x_e3, v8, v31);
+            v32 = V::mul_add(x_e3, v8, v32);
             // out1[1] = x_e1*v4 + x_e3*v8
-            V::store(v31, out1.at(1usize, c));
+            V::store(v32, out1.at(1usize, c));
             // out0[1] = y_e12*v8 - (y_e24*v2 + y_e23*v4)
             V::store(V::mul_sub(y_e12, v8, v14), out0.at(1usize, c));
-            v43 = V::mul_add(x_e2, v8, v43);
+            v44 = V::mul_add(x_e2, v8, v44);
             // out1[0] = x_e1*v6 + x_e2*v8
-            V::store(v43, out1.at(0usize, c));
+            V::store(v44, out1.at(0usize, c));
         }
     }
 }
@@ -1360,17 +1362,17 @@ unsafe fn path_product_18<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v23 = V::neg_mul_add(x_e4, y_e3, v23);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e1*y_e2 - x_e2*y_e1)
-            V::store(V::mul(f_1, v2), out0.at(0usize, c));
+            V::store(damp::<V>(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e1*y_e3 - x_e3*y_e1)
-            V::store(V::mul(f_1, v8), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v8), out0.at(1usize, c));
             // out0[2] = f_1*(x_e1*y_e4 - x_e4*y_e1)
-            V::store(V::mul(f_1, v13), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v13), out0.at(2usize, c));
             // out0[3] = f_1*(x_e2*y_e3 - x_e3*y_e2)
-            V::store(V::mul(f_1, v17), out0.at(3usize, c));
+            V::store(damp::<V>(f_1, v17), out0.at(3usize, c));
             // out0[4] = f_1*(x_e2*y_e4 - x_e4*y_e2)
-            V::store(V::mul(f_1, v20), out0.at(4usize, c));
+            V::store(damp::<V>(f_1, v20), out0.at(4usize, c));
             // out0[5] = f_1*(x_e3*y_e4 - x_e4*y_e3)
-            V::store(V::mul(f_1, v23), out0.at(5usize, c));
+            V::store(damp::<V>(f_1, v23), out0.at(5usize, c));
         }
     }
 }
@@ -1395,12 +1397,12 @@ unsafe fn path_product_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<4usize>(c);
             x.prefetch::<4usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(5usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v12 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e3 = V::load(y.at(2usize, c));
             let mut v14 = V::mul(y_e3, v2);
             let x_e4 = V::load(x.at(3usize, c));
@@ -1409,21 +1411,21 @@ unsafe fn path_product_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e3 = V::load(x.at(2usize, c));
             let mut v20 = V::mul(x_e3, v2);
             let y_e2 = V::load(y.at(1usize, c));
-            let mut v23 = V::mul(x_e4, v4);
             v14 = V::mul_add(y_e2, v4, v14);
+            let mut v24 = V::mul(x_e4, v4);
             let mut v25 = V::mul(y_e4, v4);
             let x_e2 = V::load(x.at(1usize, c));
             v20 = V::mul_add(x_e2, v4, v20);
             v18 = V::neg_mul_add(y_e2, v6, v18);
-            v23 = V::mul_add(x_e3, v6, v23);
-            let mut v34 = V::mul(x_e2, v6);
+            v24 = V::mul_add(x_e3, v6, v24);
             v25 = V::mul_add(y_e3, v6, v25);
-            v34 = V::neg_mul_add(x_e4, v2, v34);
+            let mut v35 = V::mul(x_e2, v6);
+            v35 = V::neg_mul_add(x_e4, v2, v35);
             let y_e1 = V::load(y.at(0usize, c));
-            let mut v39 = V::mul(x_e4, v8);
             v14 = V::mul_add(y_e1, v8, v14);
             // out0[3] = -(y_e3*v2 + y_e2*v4 + y_e1*v8)
             V::store(V::neg(v14), out0.at(3usize, c));
+            let mut v41 = V::mul(x_e4, v8);
             let mut v42 = V::mul(y_e4, v8);
             let x_e1 = V::load(x.at(0usize, c));
             v20 = V::mul_add(x_e1, v8, v20);
@@ -1432,22 +1434,22 @@ unsafe fn path_product_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v18 = V::neg_mul_add(y_e1, v10, v18);
             // out0[2] = y_e4*v2 - y_e2*v6 - y_e1*v10
             V::store(v18, out0.at(2usize, c));
-            v39 = V::mul_add(x_e3, v10, v39);
+            v41 = V::mul_add(x_e3, v10, v41);
             v42 = V::mul_add(y_e3, v10, v42);
-            v34 = V::mul_add(x_e1, v10, v34);
+            v35 = V::mul_add(x_e1, v10, v35);
             // out1[2] = x_e2*v6 - x_e4*v2 + x_e1*v10
-            V::store(v34, out1.at(2usize, c));
+            V::store(v35, out1.at(2usize, c));
             v25 = V::neg_mul_add(y_e1, v12, v25);
             // out0[1] = y_e4*v4 + y_e3*v6 - y_e1*v12
             V::store(v25, out0.at(1usize, c));
-            v39 = V::mul_add(x_e2, v12, v39);
+            v41 = V::mul_add(x_e2, v12, v41);
             // out1[0] = -(x_e4*v8 + x_e3*v10 + x_e2*v12)
-            V::store(V::neg(v39), out1.at(0usize, c));
+            V::store(V::neg(v41), out1.at(0usize, c));
             v42 = V::mul_add(y_e2, v12, v42);
             // out0[0] = y_e4*v8 + y_e3*v10 + y_e2*v12
             V::store(v42, out0.at(0usize, c));
             // out1[1] = x_e1*v12 - (x_e4*v4 + x_e3*v6)
-            V::store(V::mul_sub(x_e1, v12, v23), out1.at(1usize, c));
+            V::store(V::mul_sub(x_e1, v12, v24), out1.at(1usize, c));
         }
     }
 }
@@ -1607,17 +1609,17 @@ unsafe fn path_product_21<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v23 = V::neg_mul_add(x_e2, y_e234, v23);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -(f_1*(x_e3*y_e123 + x_e4*y_e124))
-            V::store(V::neg(V::mul(f_1, v2)), out0.at(0usize, c));
+            V::store(V::neg(damp::<V>(f_1, v2)), out0.at(0usize, c));
             // out0[1] = f_1*(x_e2*y_e123 - x_e4*y_e134)
-            V::store(V::mul(f_1, v8), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v8), out0.at(1usize, c));
             // out0[2] = f_1*(x_e2*y_e124 + x_e3*y_e134)
-            V::store(V::mul(f_1, v12), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v12), out0.at(2usize, c));
             // out0[3] = f_1*(x_e1*y_e123 - x_e4*y_e234)
-            V::store(V::mul(f_1, v16), out0.at(3usize, c));
+            V::store(damp::<V>(f_1, v16), out0.at(3usize, c));
             // out0[4] = f_1*(x_e1*y_e124 + x_e3*y_e234)
-            V::store(V::mul(f_1, v20), out0.at(4usize, c));
+            V::store(damp::<V>(f_1, v20), out0.at(4usize, c));
             // out0[5] = f_1*(x_e1*y_e134 - x_e2*y_e234)
-            V::store(V::mul(f_1, v23), out0.at(5usize, c));
+            V::store(damp::<V>(f_1, v23), out0.at(5usize, c));
         }
     }
 }
@@ -1642,12 +1644,12 @@ unsafe fn path_product_22<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<4usize>(c);
             x.prefetch::<4usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(5usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v12 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e234 = V::load(y.at(3usize, c));
             let x_e2 = V::load(x.at(1usize, c));
             let y_e134 = V::load(y.at(2usize, c));
@@ -1659,23 +1661,23 @@ unsafe fn path_product_22<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v23 = V::mul(x_e3, v4);
             v23 = V::neg_mul_add(x_e2, v2, v23);
             let y_e124 = V::load(y.at(1usize, c));
-            let mut v27 = V::mul(x_e1, v4);
             v18 = V::mul_add(y_e124, v4, v18);
+            let mut v28 = V::mul(x_e1, v4);
             let mut v29 = V::mul(y_e234, v6);
             let x_e4 = V::load(x.at(3usize, c));
             v23 = V::neg_mul_add(x_e4, v6, v23);
             // out1[3] = x_e3*v4 - x_e2*v2 - x_e4*v6
             V::store(v23, out1.at(3usize, c));
             let y_e123 = V::load(y.at(0usize, c));
-            let mut v35 = V::mul(x_e1, v6);
             v18 = V::mul_add(y_e123, v6, v18);
             // out0[0] = y_e134*v2 + y_e124*v4 + y_e123*v6
             V::store(v18, out0.at(0usize, c));
+            let mut v36 = V::mul(x_e1, v6);
             v21 = V::mul_add(y_e134, v8, v21);
             v20 = V::mul_add(x_e3, v8, v20);
             let mut v41 = V::mul(y_e124, v8);
             v41 = V::neg_mul_add(y_e234, v2, v41);
-            v27 = V::mul_add(x_e2, v8, v27);
+            v28 = V::mul_add(x_e2, v8, v28);
             v29 = V::mul_add(y_e134, v10, v29);
             v20 = V::neg_mul_add(x_e4, v10, v20);
             // out1[2] = x_e1*v2 + x_e3*v8 - x_e4*v10
@@ -1683,19 +1685,19 @@ unsafe fn path_product_22<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v41 = V::mul_add(y_e123, v10, v41);
             // out0[1] = y_e124*v8 - y_e234*v2 + y_e123*v10
             V::store(v41, out0.at(1usize, c));
-            v35 = V::mul_add(x_e2, v10, v35);
+            v36 = V::mul_add(x_e2, v10, v36);
             v29 = V::mul_add(y_e124, v12, v29);
             // out0[3] = -(y_e234*v6 + y_e134*v10 + y_e124*v12)
             V::store(V::neg(v29), out0.at(3usize, c));
-            v27 = V::neg_mul_add(x_e4, v12, v27);
+            v28 = V::neg_mul_add(x_e4, v12, v28);
             // out1[1] = x_e1*v4 + x_e2*v8 - x_e4*v12
-            V::store(v27, out1.at(1usize, c));
+            V::store(v28, out1.at(1usize, c));
             v21 = V::neg_mul_add(y_e123, v12, v21);
             // out0[2] = y_e234*v4 + y_e134*v8 - y_e123*v12
             V::store(v21, out0.at(2usize, c));
-            v35 = V::neg_mul_add(x_e3, v12, v35);
+            v36 = V::neg_mul_add(x_e3, v12, v36);
             // out1[0] = x_e1*v6 + x_e2*v10 - x_e3*v12
-            V::store(v35, out1.at(0usize, c));
+            V::store(v36, out1.at(0usize, c));
         }
     }
 }
@@ -1857,13 +1859,13 @@ unsafe fn path_product_24<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v25 = V::mul_add(x_e4, y_e23, v25);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e3*y_e12 + x_e1*y_e23 - x_e2*y_e13)
-            V::store(V::mul(f_1, v2), out0.at(0usize, c));
+            V::store(damp::<V>(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e4*y_e12 + x_e1*y_e24 - x_e2*y_e14)
-            V::store(V::mul(f_1, v12), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v12), out0.at(1usize, c));
             // out0[2] = f_1*(x_e4*y_e13 + x_e1*y_e34 - x_e3*y_e14)
-            V::store(V::mul(f_1, v20), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v20), out0.at(2usize, c));
             // out0[3] = f_1*(x_e4*y_e23 + x_e2*y_e34 - x_e3*y_e24)
-            V::store(V::mul(f_1, v25), out0.at(3usize, c));
+            V::store(damp::<V>(f_1, v25), out0.at(3usize, c));
         }
     }
 }
@@ -1888,10 +1890,10 @@ unsafe fn path_product_25<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<6usize>(c);
             x.prefetch::<4usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e23 = V::load(y.at(3usize, c));
             let mut v10 = V::mul(y_e23, v2);
             let x_e4 = V::load(x.at(3usize, c));
@@ -1904,41 +1906,41 @@ unsafe fn path_product_25<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e2 = V::load(x.at(1usize, c));
             let mut v20 = V::mul(x_e2, v2);
             let y_e13 = V::load(y.at(1usize, c));
-            let mut v23 = V::mul(x_e4, v4);
             v10 = V::mul_add(y_e13, v4, v10);
+            let mut v24 = V::mul(x_e4, v4);
             let y_e14 = V::load(y.at(2usize, c));
-            let mut v27 = V::mul(x_e3, v4);
             v14 = V::mul_add(y_e14, v4, v14);
+            let mut v28 = V::mul(x_e3, v4);
             let mut v29 = V::mul(y_e34, v4);
             let x_e1 = V::load(x.at(0usize, c));
             v20 = V::mul_add(x_e1, v4, v20);
             // out1[5] = x_e2*v2 + x_e1*v4
             V::store(v20, out1.at(5usize, c));
             let y_e12 = V::load(y.at(0usize, c));
-            let mut v35 = V::mul(x_e4, v6);
             v10 = V::mul_add(y_e12, v6, v10);
             // out0[3] = y_e23*v2 + y_e13*v4 + y_e12*v6
             V::store(v10, out0.at(3usize, c));
+            let mut v36 = V::mul(x_e4, v6);
             v18 = V::neg_mul_add(y_e14, v6, v18);
-            v27 = V::mul_add(x_e2, v6, v27);
+            v28 = V::mul_add(x_e2, v6, v28);
             // out1[2] = -(x_e3*v4 + x_e2*v6)
-            V::store(V::neg(v27), out1.at(2usize, c));
-            let mut v43 = V::mul(x_e1, v6);
+            V::store(V::neg(v28), out1.at(2usize, c));
             v29 = V::mul_add(y_e24, v6, v29);
-            v43 = V::neg_mul_add(x_e3, v2, v43);
+            let mut v44 = V::mul(x_e1, v6);
+            v44 = V::neg_mul_add(x_e3, v2, v44);
             // out1[4] = x_e1*v6 - x_e3*v2
-            V::store(v43, out1.at(4usize, c));
+            V::store(v44, out1.at(4usize, c));
             // out0[2] = y_e12*v8 - (y_e24*v2 + y_e14*v4)
             V::store(V::mul_sub(y_e12, v8, v14), out0.at(2usize, c));
-            v35 = V::mul_add(x_e3, v8, v35);
+            v36 = V::mul_add(x_e3, v8, v36);
             // out1[0] = x_e4*v6 + x_e3*v8
-            V::store(v35, out1.at(0usize, c));
+            V::store(v36, out1.at(0usize, c));
             v18 = V::neg_mul_add(y_e13, v8, v18);
             // out0[1] = y_e34*v2 - y_e14*v6 - y_e13*v8
             V::store(v18, out0.at(1usize, c));
-            v23 = V::neg_mul_add(x_e2, v8, v23);
+            v24 = V::neg_mul_add(x_e2, v8, v24);
             // out1[1] = x_e4*v4 - x_e2*v8
-            V::store(v23, out1.at(1usize, c));
+            V::store(v24, out1.at(1usize, c));
             v29 = V::mul_add(y_e23, v8, v29);
             // out0[0] = y_e34*v4 + y_e24*v6 + y_e23*v8
             V::store(v29, out0.at(0usize, c));
@@ -2086,22 +2088,22 @@ unsafe fn path_product_27<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*x_e4*y_e1234
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(3usize, c)), y_e1234)),
+                damp::<V>(f_1, V::mul(V::load(x.at(3usize, c)), y_e1234)),
                 out0.at(0usize, c),
             );
             // out0[1] = -f_1*x_e3*y_e1234
             V::store(
-                V::neg(V::mul(f_1, V::mul(V::load(x.at(2usize, c)), y_e1234))),
+                V::neg(damp::<V>(f_1, V::mul(V::load(x.at(2usize, c)), y_e1234))),
                 out0.at(1usize, c),
             );
             // out0[2] = f_1*x_e2*y_e1234
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(1usize, c)), y_e1234)),
+                damp::<V>(f_1, V::mul(V::load(x.at(1usize, c)), y_e1234)),
                 out0.at(2usize, c),
             );
             // out0[3] = f_1*x_e1*y_e1234
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(0usize, c)), y_e1234)),
+                damp::<V>(f_1, V::mul(V::load(x.at(0usize, c)), y_e1234)),
                 out0.at(3usize, c),
             );
         }
@@ -2128,10 +2130,10 @@ unsafe fn path_product_28<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<1usize>(c);
             x.prefetch::<4usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e1234 = V::load(y.at(0usize, c));
             // out0[0] = y_e1234*v2
             V::store(V::mul(y_e1234, v2), out0.at(0usize, c));
@@ -2283,7 +2285,7 @@ unsafe fn path_product_30<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(y.at(1usize, c)), v2);
             v2 = V::neg_mul_add(V::load(x.at(3usize, c)), V::load(y.at(0usize, c)), v2);
             // out0[0] = f_1*(x_e3*y_e124 + x_e1*y_e234 - x_e2*y_e134 - x_e4*y_e123)
-            V::store(V::mul(V::load(f.at(0usize, c)), v2), out0.at(0usize, c));
+            V::store(damp::<V>(V::load(f.at(0usize, c)), v2), out0.at(0usize, c));
         }
     }
 }
@@ -2307,7 +2309,7 @@ unsafe fn path_product_31<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             grad_o.prefetch::<1usize>(c);
             y.prefetch::<4usize>(c);
             x.prefetch::<4usize>(c);
-            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
             // out0[3] = -y_e123*v2
             V::store(V::neg(V::mul(V::load(y.at(0usize, c)), v2)), out0.at(3usize, c));
             // out1[0] = -x_e4*v2
@@ -2446,7 +2448,7 @@ unsafe fn path_product_33<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2 = V::neg_mul_add(V::load(x.at(4usize, c)), V::load(y.at(4usize, c)), v2);
             v2 = V::neg_mul_add(V::load(x.at(5usize, c)), V::load(y.at(5usize, c)), v2);
             // out0[0] = f_1*(x_e14*y_e14 + x_e12*y_e12 + x_e13*y_e13 - x_e23*y_e23 - x_e24*y_e24 - x_e34*y_e34)
-            V::store(V::mul(V::load(f.at(0usize, c)), v2), out0.at(0usize, c));
+            V::store(damp::<V>(V::load(f.at(0usize, c)), v2), out0.at(0usize, c));
         }
     }
 }
@@ -2470,7 +2472,7 @@ unsafe fn path_product_34<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             grad_o.prefetch::<1usize>(c);
             y.prefetch::<6usize>(c);
             x.prefetch::<6usize>(c);
-            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
             // out0[5] = -y_e34*v2
             V::store(V::neg(V::mul(V::load(y.at(5usize, c)), v2)), out0.at(5usize, c));
             // out1[5] = -x_e34*v2
@@ -2636,13 +2638,13 @@ unsafe fn path_product_36<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v26 = V::mul_add(x_e34, y_e3, v26);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -(f_1*(x_e14*y_e4 + x_e12*y_e2 + x_e13*y_e3))
-            V::store(V::neg(V::mul(f_1, v2)), out0.at(0usize, c));
+            V::store(V::neg(damp::<V>(f_1, v2)), out0.at(0usize, c));
             // out0[1] = -(f_1*(x_e24*y_e4 + x_e12*y_e1 + x_e23*y_e3))
-            V::store(V::neg(V::mul(f_1, v12)), out0.at(1usize, c));
+            V::store(V::neg(damp::<V>(f_1, v12)), out0.at(1usize, c));
             // out0[2] = f_1*(x_e23*y_e2 - x_e13*y_e1 - x_e34*y_e4)
-            V::store(V::mul(f_1, v20), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v20), out0.at(2usize, c));
             // out0[3] = f_1*(x_e34*y_e3 + x_e24*y_e2 - x_e14*y_e1)
-            V::store(V::mul(f_1, v26), out0.at(3usize, c));
+            V::store(damp::<V>(f_1, v26), out0.at(3usize, c));
         }
     }
 }
@@ -2667,10 +2669,10 @@ unsafe fn path_product_37<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<4usize>(c);
             x.prefetch::<6usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e3 = V::load(y.at(2usize, c));
             let mut v10 = V::mul(y_e3, v2);
             let x_e34 = V::load(x.at(5usize, c));
@@ -2684,10 +2686,10 @@ unsafe fn path_product_37<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e14 = V::load(x.at(2usize, c));
             let mut v20 = V::mul(x_e14, v2);
             let y_e4 = V::load(y.at(3usize, c));
-            let mut v23 = V::mul(x_e34, v4);
             v10 = V::neg_mul_add(y_e4, v4, v10);
             // out0[5] = y_e3*v2 - y_e4*v4
             V::store(v10, out0.at(5usize, c));
+            let mut v24 = V::mul(x_e34, v4);
             let mut v25 = V::mul(y_e2, v4);
             let x_e23 = V::load(x.at(3usize, c));
             v16 = V::mul_add(x_e23, v4, v16);
@@ -2697,7 +2699,7 @@ unsafe fn path_product_37<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v14 = V::neg_mul_add(y_e4, v6, v14);
             // out0[4] = y_e2*v2 - y_e4*v6
             V::store(v14, out0.at(4usize, c));
-            v23 = V::mul_add(x_e24, v6, v23);
+            v24 = V::mul_add(x_e24, v6, v24);
             v25 = V::neg_mul_add(y_e3, v6, v25);
             // out0[3] = y_e2*v4 - y_e3*v6
             V::store(v25, out0.at(3usize, c));
@@ -2710,9 +2712,9 @@ unsafe fn path_product_37<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v18 = V::mul_add(y_e4, v8, v18);
             // out0[2] = -(y_e1*v2 + y_e4*v8)
             V::store(V::neg(v18), out0.at(2usize, c));
-            v23 = V::mul_add(x_e14, v8, v23);
+            v24 = V::mul_add(x_e14, v8, v24);
             // out1[3] = -(x_e34*v4 + x_e24*v6 + x_e14*v8)
-            V::store(V::neg(v23), out1.at(3usize, c));
+            V::store(V::neg(v24), out1.at(3usize, c));
             v29 = V::mul_add(y_e3, v8, v29);
             // out0[1] = -(y_e1*v4 + y_e3*v8)
             V::store(V::neg(v29), out0.at(1usize, c));
@@ -2886,13 +2888,13 @@ unsafe fn path_product_39<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v25 = V::neg_mul_add(x_e23, y_e234, v25);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -(f_1*(x_e34*y_e134 + x_e23*y_e123 + x_e24*y_e124))
-            V::store(V::neg(V::mul(f_1, v2)), out0.at(0usize, c));
+            V::store(V::neg(damp::<V>(f_1, v2)), out0.at(0usize, c));
             // out0[1] = -(f_1*(x_e34*y_e234 + x_e13*y_e123 + x_e14*y_e124))
-            V::store(V::neg(V::mul(f_1, v12)), out0.at(1usize, c));
+            V::store(V::neg(damp::<V>(f_1, v12)), out0.at(1usize, c));
             // out0[2] = f_1*(x_e24*y_e234 + x_e12*y_e123 - x_e14*y_e134)
-            V::store(V::mul(f_1, v20), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v20), out0.at(2usize, c));
             // out0[3] = f_1*(x_e12*y_e124 + x_e13*y_e134 - x_e23*y_e234)
-            V::store(V::mul(f_1, v25), out0.at(3usize, c));
+            V::store(damp::<V>(f_1, v25), out0.at(3usize, c));
         }
     }
 }
@@ -2917,10 +2919,10 @@ unsafe fn path_product_40<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<4usize>(c);
             x.prefetch::<6usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e234 = V::load(y.at(3usize, c));
             let mut v10 = V::mul(y_e234, v2);
             let x_e23 = V::load(x.at(3usize, c));
@@ -2940,10 +2942,10 @@ unsafe fn path_product_40<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e14 = V::load(x.at(2usize, c));
             v16 = V::neg_mul_add(x_e14, v4, v16);
             let y_e123 = V::load(y.at(0usize, c));
-            let mut v31 = V::mul(x_e12, v4);
             v18 = V::mul_add(y_e123, v4, v18);
             // out0[0] = y_e124*v2 + y_e123*v4
             V::store(v18, out0.at(0usize, c));
+            let mut v32 = V::mul(x_e12, v4);
             let mut v33 = V::mul(y_e234, v6);
             let x_e34 = V::load(x.at(5usize, c));
             v23 = V::neg_mul_add(x_e34, v6, v23);
@@ -2956,7 +2958,7 @@ unsafe fn path_product_40<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v14 = V::neg_mul_add(y_e123, v6, v14);
             // out0[1] = y_e134*v2 - y_e123*v6
             V::store(v14, out0.at(1usize, c));
-            v31 = V::neg_mul_add(x_e13, v6, v31);
+            v32 = V::neg_mul_add(x_e13, v6, v32);
             v33 = V::mul_add(y_e134, v8, v33);
             // out0[5] = -(y_e234*v6 + y_e134*v8)
             V::store(V::neg(v33), out0.at(5usize, c));
@@ -2972,9 +2974,9 @@ unsafe fn path_product_40<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v10 = V::mul_add(y_e123, v8, v10);
             // out0[3] = -(y_e234*v2 + y_e123*v8)
             V::store(V::neg(v10), out0.at(3usize, c));
-            v31 = V::neg_mul_add(x_e23, v8, v31);
+            v32 = V::neg_mul_add(x_e23, v8, v32);
             // out1[0] = x_e12*v4 - x_e13*v6 - x_e23*v8
-            V::store(v31, out1.at(0usize, c));
+            V::store(v32, out1.at(0usize, c));
         }
     }
 }
@@ -3116,32 +3118,32 @@ unsafe fn path_product_42<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*x_e12*y_1
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(0usize, c)), y_1)),
+                damp::<V>(f_1, V::mul(V::load(x.at(0usize, c)), y_1)),
                 out0.at(0usize, c),
             );
             // out0[1] = f_1*x_e13*y_1
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(1usize, c)), y_1)),
+                damp::<V>(f_1, V::mul(V::load(x.at(1usize, c)), y_1)),
                 out0.at(1usize, c),
             );
             // out0[2] = f_1*x_e14*y_1
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(2usize, c)), y_1)),
+                damp::<V>(f_1, V::mul(V::load(x.at(2usize, c)), y_1)),
                 out0.at(2usize, c),
             );
             // out0[3] = f_1*x_e23*y_1
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(3usize, c)), y_1)),
+                damp::<V>(f_1, V::mul(V::load(x.at(3usize, c)), y_1)),
                 out0.at(3usize, c),
             );
             // out0[4] = f_1*x_e24*y_1
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(4usize, c)), y_1)),
+                damp::<V>(f_1, V::mul(V::load(x.at(4usize, c)), y_1)),
                 out0.at(4usize, c),
             );
             // out0[5] = f_1*x_e34*y_1
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(5usize, c)), y_1)),
+                damp::<V>(f_1, V::mul(V::load(x.at(5usize, c)), y_1)),
                 out0.at(5usize, c),
             );
         }
@@ -3168,12 +3170,12 @@ unsafe fn path_product_43<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<1usize>(c);
             x.prefetch::<6usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(5usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v12 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_1 = V::load(y.at(0usize, c));
             // out0[5] = y_1*v2
             V::store(V::mul(y_1, v2), out0.at(5usize, c));
@@ -3374,17 +3376,17 @@ unsafe fn path_product_45<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v48 = V::neg_mul_add(x_e24, y_e23, v48);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e13*y_e23 + x_e14*y_e24 - x_e23*y_e13 - x_e24*y_e14)
-            V::store(V::mul(f_1, v2), out0.at(0usize, c));
+            V::store(damp::<V>(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e23*y_e12 + x_e14*y_e34 - x_e12*y_e23 - x_e34*y_e14)
-            V::store(V::mul(f_1, v18), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v18), out0.at(1usize, c));
             // out0[2] = f_1*(x_e34*y_e13 + x_e24*y_e12 - (x_e12*y_e24 + x_e13*y_e34))
-            V::store(V::mul(f_1, v31), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v31), out0.at(2usize, c));
             // out0[3] = f_1*(x_e24*y_e34 + x_e13*y_e12 - x_e12*y_e13 - x_e34*y_e24)
-            V::store(V::mul(f_1, v34), out0.at(3usize, c));
+            V::store(damp::<V>(f_1, v34), out0.at(3usize, c));
             // out0[4] = f_1*(x_e34*y_e23 + x_e14*y_e12 - x_e12*y_e14 - x_e23*y_e34)
-            V::store(V::mul(f_1, v41), out0.at(4usize, c));
+            V::store(damp::<V>(f_1, v41), out0.at(4usize, c));
             // out0[5] = f_1*(x_e23*y_e24 + x_e14*y_e13 - x_e13*y_e14 - x_e24*y_e23)
-            V::store(V::mul(f_1, v48), out0.at(5usize, c));
+            V::store(damp::<V>(f_1, v48), out0.at(5usize, c));
         }
     }
 }
@@ -3409,12 +3411,12 @@ unsafe fn path_product_46<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<6usize>(c);
             x.prefetch::<6usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(5usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v12 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e23 = V::load(y.at(3usize, c));
             let x_e24 = V::load(x.at(4usize, c));
             let y_e24 = V::load(y.at(4usize, c));
@@ -3435,28 +3437,28 @@ unsafe fn path_product_46<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e34 = V::load(y.at(5usize, c));
             v18 = V::neg_mul_add(y_e34, v4, v18);
             let y_e12 = V::load(y.at(0usize, c));
-            let mut v39 = V::mul(x_e14, v4);
             v22 = V::mul_add(y_e12, v4, v22);
+            let mut v40 = V::mul(x_e14, v4);
             let mut v41 = V::mul(y_e14, v4);
             let x_e12 = V::load(x.at(0usize, c));
             v28 = V::mul_add(x_e12, v4, v28);
             v29 = V::neg_mul_add(y_e24, v6, v29);
             v20 = V::neg_mul_add(x_e34, v6, v20);
             let mut v49 = V::mul(y_e34, v6);
-            let mut v50 = V::mul(x_e24, v6);
             v49 = V::neg_mul_add(y_e23, v2, v49);
-            v50 = V::neg_mul_add(x_e23, v4, v50);
+            let mut v51 = V::mul(x_e24, v6);
+            v51 = V::neg_mul_add(x_e23, v4, v51);
             let mut v53 = V::mul(y_e12, v6);
             v53 = V::neg_mul_add(y_e14, v2, v53);
-            v39 = V::mul_add(x_e13, v6, v39);
+            v40 = V::mul_add(x_e13, v6, v40);
             v41 = V::mul_add(y_e13, v6, v41);
             v24 = V::neg_mul_add(x_e12, v6, v24);
             v29 = V::mul_add(y_e13, v8, v29);
             v24 = V::mul_add(x_e34, v8, v24);
             v49 = V::mul_add(y_e12, v8, v49);
-            v39 = V::mul_add(x_e24, v8, v39);
+            v40 = V::mul_add(x_e24, v8, v40);
             v53 = V::neg_mul_add(y_e34, v8, v53);
-            v50 = V::neg_mul_add(x_e13, v8, v50);
+            v51 = V::neg_mul_add(x_e13, v8, v51);
             v41 = V::mul_add(y_e24, v8, v41);
             v20 = V::neg_mul_add(x_e12, v8, v20);
             v29 = V::neg_mul_add(y_e14, v10, v29);
@@ -3464,13 +3466,13 @@ unsafe fn path_product_46<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v29, out0.at(5usize, c));
             v28 = V::mul_add(x_e34, v10, v28);
             v18 = V::mul_add(y_e12, v10, v18);
-            v39 = V::mul_add(x_e23, v10, v39);
+            v40 = V::mul_add(x_e23, v10, v40);
             // out1[0] = x_e14*v4 + x_e13*v6 + x_e24*v8 + x_e23*v10
-            V::store(v39, out1.at(0usize, c));
+            V::store(v40, out1.at(0usize, c));
             v22 = V::mul_add(y_e34, v10, v22);
-            v50 = V::mul_add(x_e14, v10, v50);
+            v51 = V::mul_add(x_e14, v10, v51);
             // out1[5] = x_e24*v6 - x_e23*v4 - x_e13*v8 + x_e14*v10
-            V::store(v50, out1.at(5usize, c));
+            V::store(v51, out1.at(5usize, c));
             v41 = V::mul_add(y_e23, v10, v41);
             // out0[0] = -(y_e14*v4 + y_e13*v6 + y_e24*v8 + y_e23*v10)
             V::store(V::neg(v41), out0.at(0usize, c));
@@ -3656,32 +3658,32 @@ unsafe fn path_product_48<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -f_1*x_e34*y_e1234
             V::store(
-                V::neg(V::mul(f_1, V::mul(V::load(x.at(5usize, c)), y_e1234))),
+                V::neg(damp::<V>(f_1, V::mul(V::load(x.at(5usize, c)), y_e1234))),
                 out0.at(0usize, c),
             );
             // out0[1] = f_1*x_e24*y_e1234
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(4usize, c)), y_e1234)),
+                damp::<V>(f_1, V::mul(V::load(x.at(4usize, c)), y_e1234)),
                 out0.at(1usize, c),
             );
             // out0[2] = -f_1*x_e23*y_e1234
             V::store(
-                V::neg(V::mul(f_1, V::mul(V::load(x.at(3usize, c)), y_e1234))),
+                V::neg(damp::<V>(f_1, V::mul(V::load(x.at(3usize, c)), y_e1234))),
                 out0.at(2usize, c),
             );
             // out0[3] = f_1*x_e14*y_e1234
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(2usize, c)), y_e1234)),
+                damp::<V>(f_1, V::mul(V::load(x.at(2usize, c)), y_e1234)),
                 out0.at(3usize, c),
             );
             // out0[4] = -f_1*x_e13*y_e1234
             V::store(
-                V::neg(V::mul(f_1, V::mul(V::load(x.at(1usize, c)), y_e1234))),
+                V::neg(damp::<V>(f_1, V::mul(V::load(x.at(1usize, c)), y_e1234))),
                 out0.at(4usize, c),
             );
             // out0[5] = f_1*x_e12*y_e1234
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(0usize, c)), y_e1234)),
+                damp::<V>(f_1, V::mul(V::load(x.at(0usize, c)), y_e1234)),
                 out0.at(5usize, c),
             );
         }
@@ -3708,12 +3710,12 @@ unsafe fn path_product_49<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<1usize>(c);
             x.prefetch::<6usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(5usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v12 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e1234 = V::load(y.at(0usize, c));
             // out0[0] = y_e1234*v2
             V::store(V::mul(y_e1234, v2), out0.at(0usize, c));
@@ -3900,13 +3902,13 @@ unsafe fn path_product_51<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v25 = V::mul_add(x_e34, y_e2, v25);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e23*y_e1 + x_e12*y_e3 - x_e13*y_e2)
-            V::store(V::mul(f_1, v2), out0.at(0usize, c));
+            V::store(damp::<V>(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e24*y_e1 + x_e12*y_e4 - x_e14*y_e2)
-            V::store(V::mul(f_1, v12), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v12), out0.at(1usize, c));
             // out0[2] = f_1*(x_e34*y_e1 + x_e13*y_e4 - x_e14*y_e3)
-            V::store(V::mul(f_1, v19), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v19), out0.at(2usize, c));
             // out0[3] = f_1*(x_e34*y_e2 + x_e23*y_e4 - x_e24*y_e3)
-            V::store(V::mul(f_1, v25), out0.at(3usize, c));
+            V::store(damp::<V>(f_1, v25), out0.at(3usize, c));
         }
     }
 }
@@ -3931,10 +3933,10 @@ unsafe fn path_product_52<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<4usize>(c);
             x.prefetch::<6usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e2 = V::load(y.at(1usize, c));
             let mut v10 = V::mul(y_e2, v2);
             let x_e34 = V::load(x.at(5usize, c));
@@ -3947,10 +3949,10 @@ unsafe fn path_product_52<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e23 = V::load(x.at(3usize, c));
             let mut v20 = V::mul(x_e23, v2);
             let y_e1 = V::load(y.at(0usize, c));
-            let mut v23 = V::mul(x_e34, v4);
             v10 = V::mul_add(y_e1, v4, v10);
             // out0[5] = y_e2*v2 + y_e1*v4
             V::store(v10, out0.at(5usize, c));
+            let mut v24 = V::mul(x_e34, v4);
             let mut v25 = V::mul(y_e3, v4);
             let x_e14 = V::load(x.at(2usize, c));
             v16 = V::mul_add(x_e14, v4, v16);
@@ -3961,7 +3963,7 @@ unsafe fn path_product_52<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v33 = V::neg_mul_add(y_e3, v2, v33);
             // out0[4] = y_e1*v6 - y_e3*v2
             V::store(v33, out0.at(4usize, c));
-            v23 = V::mul_add(x_e24, v6, v23);
+            v24 = V::mul_add(x_e24, v6, v24);
             v25 = V::mul_add(y_e2, v6, v25);
             // out0[2] = -(y_e3*v4 + y_e2*v6)
             V::store(V::neg(v25), out0.at(2usize, c));
@@ -3974,9 +3976,9 @@ unsafe fn path_product_52<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v18 = V::mul_add(y_e1, v8, v18);
             // out0[3] = y_e4*v2 + y_e1*v8
             V::store(v18, out0.at(3usize, c));
-            v23 = V::mul_add(x_e23, v8, v23);
+            v24 = V::mul_add(x_e23, v8, v24);
             // out1[0] = x_e34*v4 + x_e24*v6 + x_e23*v8
-            V::store(v23, out1.at(0usize, c));
+            V::store(v24, out1.at(0usize, c));
             v29 = V::neg_mul_add(y_e2, v8, v29);
             // out0[1] = y_e4*v4 - y_e2*v8
             V::store(v29, out0.at(1usize, c));
@@ -4149,13 +4151,13 @@ unsafe fn path_product_54<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v26 = V::neg_mul_add(x_e14, y_e123, v26);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e24*y_e134 - x_e14*y_e234 - x_e34*y_e124)
-            V::store(V::mul(f_1, v5), out0.at(0usize, c));
+            V::store(damp::<V>(f_1, v5), out0.at(0usize, c));
             // out0[1] = f_1*(x_e34*y_e123 + x_e13*y_e234 - x_e23*y_e134)
-            V::store(V::mul(f_1, v12), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v12), out0.at(1usize, c));
             // out0[2] = f_1*(x_e23*y_e124 - x_e12*y_e234 - x_e24*y_e123)
-            V::store(V::mul(f_1, v21), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v21), out0.at(2usize, c));
             // out0[3] = f_1*(x_e13*y_e124 - x_e12*y_e134 - x_e14*y_e123)
-            V::store(V::mul(f_1, v26), out0.at(3usize, c));
+            V::store(damp::<V>(f_1, v26), out0.at(3usize, c));
         }
     }
 }
@@ -4180,10 +4182,10 @@ unsafe fn path_product_55<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<4usize>(c);
             x.prefetch::<6usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e123 = V::load(y.at(0usize, c));
             let mut v10 = V::mul(y_e123, v2);
             let x_e14 = V::load(x.at(2usize, c));
@@ -4213,11 +4215,11 @@ unsafe fn path_product_55<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out0[3] = y_e124*v4 - y_e134*v6
             V::store(v25, out0.at(3usize, c));
             v20 = V::mul_add(x_e23, v6, v20);
-            let mut v43 = V::mul(x_e13, v6);
             v14 = V::mul_add(y_e234, v6, v14);
             // out0[1] = y_e124*v2 + y_e234*v6
             V::store(v14, out0.at(1usize, c));
-            v43 = V::neg_mul_add(x_e12, v4, v43);
+            let mut v44 = V::mul(x_e13, v6);
+            v44 = V::neg_mul_add(x_e12, v4, v44);
             v34 = V::neg_mul_add(y_e124, v8, v34);
             // out0[5] = y_e123*v6 - y_e124*v8
             V::store(v34, out0.at(5usize, c));
@@ -4233,9 +4235,9 @@ unsafe fn path_product_55<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v10 = V::mul_add(y_e234, v8, v10);
             // out0[2] = -(y_e123*v2 + y_e234*v8)
             V::store(V::neg(v10), out0.at(2usize, c));
-            v43 = V::neg_mul_add(x_e14, v8, v43);
+            v44 = V::neg_mul_add(x_e14, v8, v44);
             // out1[3] = x_e13*v6 - x_e12*v4 - x_e14*v8
-            V::store(v43, out1.at(3usize, c));
+            V::store(v44, out1.at(3usize, c));
         }
     }
 }
@@ -4380,7 +4382,7 @@ unsafe fn path_product_57<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2 = V::neg_mul_add(V::load(x.at(4usize, c)), V::load(y.at(1usize, c)), v2);
             v2 = V::mul_add(V::load(x.at(5usize, c)), V::load(y.at(0usize, c)), v2);
             // out0[0] = f_1*(x_e34*y_e12 + x_e23*y_e14 + x_e14*y_e23 + x_e12*y_e34 - x_e13*y_e24 - x_e24*y_e13)
-            V::store(V::mul(V::load(f.at(0usize, c)), v2), out0.at(0usize, c));
+            V::store(damp::<V>(V::load(f.at(0usize, c)), v2), out0.at(0usize, c));
         }
     }
 }
@@ -4404,7 +4406,7 @@ unsafe fn path_product_58<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             grad_o.prefetch::<1usize>(c);
             y.prefetch::<6usize>(c);
             x.prefetch::<6usize>(c);
-            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
             // out0[5] = y_e12*v2
             V::store(V::mul(V::load(y.at(0usize, c)), v2), out0.at(5usize, c));
             // out1[0] = x_e34*v2
@@ -4551,7 +4553,9 @@ unsafe fn path_product_60<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(y.at(2usize, c)), v2);
             // out0[0] = f_1*(x_e234*y_e234 - (x_e134*y_e134 + x_e123*y_e123 + x_e124*y_e124))
             V::store(
-                V::mul(
+                damp::<
+                    V,
+                >(
                     V::load(f.at(0usize, c)),
                     V::mul_sub(V::load(x.at(3usize, c)), V::load(y.at(3usize, c)), v2),
                 ),
@@ -4580,7 +4584,7 @@ unsafe fn path_product_61<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             grad_o.prefetch::<1usize>(c);
             y.prefetch::<4usize>(c);
             x.prefetch::<4usize>(c);
-            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
             // out0[3] = y_e234*v2
             V::store(V::mul(V::load(y.at(3usize, c)), v2), out0.at(3usize, c));
             // out1[3] = x_e234*v2
@@ -4741,13 +4745,13 @@ unsafe fn path_product_63<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v25 = V::neg_mul_add(x_e234, y_e23, v25);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -(f_1*(x_e134*y_e34 + x_e123*y_e23 + x_e124*y_e24))
-            V::store(V::neg(V::mul(f_1, v2)), out0.at(0usize, c));
+            V::store(V::neg(damp::<V>(f_1, v2)), out0.at(0usize, c));
             // out0[1] = -(f_1*(x_e234*y_e34 + x_e123*y_e13 + x_e124*y_e14))
-            V::store(V::neg(V::mul(f_1, v12)), out0.at(1usize, c));
+            V::store(V::neg(damp::<V>(f_1, v12)), out0.at(1usize, c));
             // out0[2] = f_1*(x_e234*y_e24 + x_e123*y_e12 - x_e134*y_e14)
-            V::store(V::mul(f_1, v20), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v20), out0.at(2usize, c));
             // out0[3] = f_1*(x_e124*y_e12 + x_e134*y_e13 - x_e234*y_e23)
-            V::store(V::mul(f_1, v25), out0.at(3usize, c));
+            V::store(damp::<V>(f_1, v25), out0.at(3usize, c));
         }
     }
 }
@@ -4772,10 +4776,10 @@ unsafe fn path_product_64<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<6usize>(c);
             x.prefetch::<4usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e23 = V::load(y.at(3usize, c));
             let x_e234 = V::load(x.at(3usize, c));
             let mut v12 = V::mul(x_e234, v2);
@@ -4789,25 +4793,25 @@ unsafe fn path_product_64<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v20 = V::mul(x_e124, v2);
             let y_e24 = V::load(y.at(4usize, c));
             let mut v22 = V::mul(y_e24, v4);
-            let mut v23 = V::mul(x_e234, v4);
             v22 = V::neg_mul_add(y_e23, v2, v22);
+            let mut v24 = V::mul(x_e234, v4);
             let y_e14 = V::load(y.at(2usize, c));
-            let mut v27 = V::mul(x_e134, v4);
             v14 = V::neg_mul_add(y_e14, v4, v14);
+            let mut v28 = V::mul(x_e134, v4);
             let mut v29 = V::mul(y_e12, v4);
             let x_e123 = V::load(x.at(0usize, c));
             v20 = V::mul_add(x_e123, v4, v20);
             // out1[0] = x_e124*v2 + x_e123*v4
             V::store(v20, out1.at(0usize, c));
             let y_e34 = V::load(y.at(5usize, c));
-            let mut v35 = V::mul(x_e234, v6);
             v22 = V::neg_mul_add(y_e34, v6, v22);
             // out0[3] = y_e24*v4 - y_e23*v2 - y_e34*v6
             V::store(v22, out0.at(3usize, c));
+            let mut v36 = V::mul(x_e234, v6);
             v18 = V::neg_mul_add(y_e14, v6, v18);
-            v27 = V::mul_add(x_e124, v6, v27);
+            v28 = V::mul_add(x_e124, v6, v28);
             // out1[2] = -(x_e134*v4 + x_e124*v6)
-            V::store(V::neg(v27), out1.at(2usize, c));
+            V::store(V::neg(v28), out1.at(2usize, c));
             v29 = V::neg_mul_add(y_e13, v6, v29);
             v16 = V::neg_mul_add(x_e123, v6, v16);
             // out1[1] = x_e134*v2 - x_e123*v6
@@ -4815,15 +4819,15 @@ unsafe fn path_product_64<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v14 = V::neg_mul_add(y_e34, v8, v14);
             // out0[2] = y_e13*v2 - y_e14*v4 - y_e34*v8
             V::store(v14, out0.at(2usize, c));
-            v35 = V::mul_add(x_e134, v8, v35);
+            v36 = V::mul_add(x_e134, v8, v36);
             // out1[5] = -(x_e234*v6 + x_e134*v8)
-            V::store(V::neg(v35), out1.at(5usize, c));
+            V::store(V::neg(v36), out1.at(5usize, c));
             v18 = V::neg_mul_add(y_e24, v8, v18);
             // out0[1] = y_e12*v2 - y_e14*v6 - y_e24*v8
             V::store(v18, out0.at(1usize, c));
-            v23 = V::neg_mul_add(x_e124, v8, v23);
+            v24 = V::neg_mul_add(x_e124, v8, v24);
             // out1[4] = x_e234*v4 - x_e124*v8
-            V::store(v23, out1.at(4usize, c));
+            V::store(v24, out1.at(4usize, c));
             v29 = V::neg_mul_add(y_e23, v8, v29);
             // out0[0] = y_e12*v4 - y_e13*v6 - y_e23*v8
             V::store(v29, out0.at(0usize, c));
@@ -4971,22 +4975,22 @@ unsafe fn path_product_66<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -f_1*x_e234*y_e1234
             V::store(
-                V::neg(V::mul(f_1, V::mul(V::load(x.at(3usize, c)), y_e1234))),
+                V::neg(damp::<V>(f_1, V::mul(V::load(x.at(3usize, c)), y_e1234))),
                 out0.at(0usize, c),
             );
             // out0[1] = -f_1*x_e134*y_e1234
             V::store(
-                V::neg(V::mul(f_1, V::mul(V::load(x.at(2usize, c)), y_e1234))),
+                V::neg(damp::<V>(f_1, V::mul(V::load(x.at(2usize, c)), y_e1234))),
                 out0.at(1usize, c),
             );
             // out0[2] = f_1*x_e124*y_e1234
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(1usize, c)), y_e1234)),
+                damp::<V>(f_1, V::mul(V::load(x.at(1usize, c)), y_e1234)),
                 out0.at(2usize, c),
             );
             // out0[3] = -f_1*x_e123*y_e1234
             V::store(
-                V::neg(V::mul(f_1, V::mul(V::load(x.at(0usize, c)), y_e1234))),
+                V::neg(damp::<V>(f_1, V::mul(V::load(x.at(0usize, c)), y_e1234))),
                 out0.at(3usize, c),
             );
         }
@@ -5013,10 +5017,10 @@ unsafe fn path_product_67<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<1usize>(c);
             x.prefetch::<4usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e1234 = V::load(y.at(0usize, c));
             // out0[0] = -y_e1234*v2
             V::store(V::neg(V::mul(y_e1234, v2)), out0.at(0usize, c));
@@ -5185,17 +5189,17 @@ unsafe fn path_product_69<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v23 = V::neg_mul_add(x_e234, y_e2, v23);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -(f_1*(x_e123*y_e3 + x_e124*y_e4))
-            V::store(V::neg(V::mul(f_1, v2)), out0.at(0usize, c));
+            V::store(V::neg(damp::<V>(f_1, v2)), out0.at(0usize, c));
             // out0[1] = f_1*(x_e123*y_e2 - x_e134*y_e4)
-            V::store(V::mul(f_1, v8), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v8), out0.at(1usize, c));
             // out0[2] = f_1*(x_e124*y_e2 + x_e134*y_e3)
-            V::store(V::mul(f_1, v12), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v12), out0.at(2usize, c));
             // out0[3] = f_1*(x_e123*y_e1 - x_e234*y_e4)
-            V::store(V::mul(f_1, v16), out0.at(3usize, c));
+            V::store(damp::<V>(f_1, v16), out0.at(3usize, c));
             // out0[4] = f_1*(x_e124*y_e1 + x_e234*y_e3)
-            V::store(V::mul(f_1, v20), out0.at(4usize, c));
+            V::store(damp::<V>(f_1, v20), out0.at(4usize, c));
             // out0[5] = f_1*(x_e134*y_e1 - x_e234*y_e2)
-            V::store(V::mul(f_1, v23), out0.at(5usize, c));
+            V::store(damp::<V>(f_1, v23), out0.at(5usize, c));
         }
     }
 }
@@ -5220,12 +5224,12 @@ unsafe fn path_product_70<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<4usize>(c);
             x.prefetch::<4usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(5usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v12 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e2 = V::load(y.at(1usize, c));
             let x_e234 = V::load(x.at(3usize, c));
             let y_e1 = V::load(y.at(0usize, c));
@@ -5234,46 +5238,46 @@ unsafe fn path_product_70<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v20 = V::mul(x_e134, v2);
             let y_e3 = V::load(y.at(2usize, c));
             let mut v22 = V::mul(y_e3, v4);
-            let mut v23 = V::mul(x_e234, v4);
             v22 = V::neg_mul_add(y_e2, v2, v22);
+            let mut v24 = V::mul(x_e234, v4);
             let mut v25 = V::mul(y_e1, v4);
             let x_e124 = V::load(x.at(1usize, c));
             v20 = V::mul_add(x_e124, v4, v20);
             let y_e4 = V::load(y.at(3usize, c));
-            let mut v31 = V::mul(x_e234, v6);
             v22 = V::neg_mul_add(y_e4, v6, v22);
             // out0[3] = y_e3*v4 - y_e2*v2 - y_e4*v6
             V::store(v22, out0.at(3usize, c));
+            let mut v32 = V::mul(x_e234, v6);
             let mut v33 = V::mul(y_e1, v6);
             let x_e123 = V::load(x.at(0usize, c));
             v20 = V::mul_add(x_e123, v6, v20);
             // out1[0] = x_e134*v2 + x_e124*v4 + x_e123*v6
             V::store(v20, out1.at(0usize, c));
             v18 = V::mul_add(y_e3, v8, v18);
-            v23 = V::mul_add(x_e134, v8, v23);
-            let mut v42 = V::mul(x_e124, v8);
+            v24 = V::mul_add(x_e134, v8, v24);
             v25 = V::mul_add(y_e2, v8, v25);
-            v42 = V::neg_mul_add(x_e234, v2, v42);
+            let mut v43 = V::mul(x_e124, v8);
+            v43 = V::neg_mul_add(x_e234, v2, v43);
             v18 = V::neg_mul_add(y_e4, v10, v18);
             // out0[2] = y_e1*v2 + y_e3*v8 - y_e4*v10
             V::store(v18, out0.at(2usize, c));
-            v31 = V::mul_add(x_e134, v10, v31);
+            v32 = V::mul_add(x_e134, v10, v32);
             v33 = V::mul_add(y_e2, v10, v33);
-            v42 = V::mul_add(x_e123, v10, v42);
+            v43 = V::mul_add(x_e123, v10, v43);
             // out1[1] = x_e124*v8 - x_e234*v2 + x_e123*v10
-            V::store(v42, out1.at(1usize, c));
+            V::store(v43, out1.at(1usize, c));
             v25 = V::neg_mul_add(y_e4, v12, v25);
             // out0[1] = y_e1*v4 + y_e2*v8 - y_e4*v12
             V::store(v25, out0.at(1usize, c));
-            v31 = V::mul_add(x_e124, v12, v31);
+            v32 = V::mul_add(x_e124, v12, v32);
             // out1[3] = -(x_e234*v6 + x_e134*v10 + x_e124*v12)
-            V::store(V::neg(v31), out1.at(3usize, c));
+            V::store(V::neg(v32), out1.at(3usize, c));
             v33 = V::neg_mul_add(y_e3, v12, v33);
             // out0[0] = y_e1*v6 + y_e2*v10 - y_e3*v12
             V::store(v33, out0.at(0usize, c));
-            v23 = V::neg_mul_add(x_e123, v12, v23);
+            v24 = V::neg_mul_add(x_e123, v12, v24);
             // out1[2] = x_e234*v4 + x_e134*v8 - x_e123*v12
-            V::store(v23, out1.at(2usize, c));
+            V::store(v24, out1.at(2usize, c));
         }
     }
 }
@@ -5433,17 +5437,17 @@ unsafe fn path_product_72<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v23 = V::neg_mul_add(x_e124, y_e123, v23);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e234*y_e134 - x_e134*y_e234)
-            V::store(V::mul(f_1, v5), out0.at(0usize, c));
+            V::store(damp::<V>(f_1, v5), out0.at(0usize, c));
             // out0[1] = f_1*(x_e124*y_e234 - x_e234*y_e124)
-            V::store(V::mul(f_1, v8), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v8), out0.at(1usize, c));
             // out0[2] = f_1*(x_e234*y_e123 - x_e123*y_e234)
-            V::store(V::mul(f_1, v15), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v15), out0.at(2usize, c));
             // out0[3] = f_1*(x_e124*y_e134 - x_e134*y_e124)
-            V::store(V::mul(f_1, v17), out0.at(3usize, c));
+            V::store(damp::<V>(f_1, v17), out0.at(3usize, c));
             // out0[4] = f_1*(x_e134*y_e123 - x_e123*y_e134)
-            V::store(V::mul(f_1, v21), out0.at(4usize, c));
+            V::store(damp::<V>(f_1, v21), out0.at(4usize, c));
             // out0[5] = f_1*(x_e123*y_e124 - x_e124*y_e123)
-            V::store(V::mul(f_1, v23), out0.at(5usize, c));
+            V::store(damp::<V>(f_1, v23), out0.at(5usize, c));
         }
     }
 }
@@ -5468,12 +5472,12 @@ unsafe fn path_product_73<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<4usize>(c);
             x.prefetch::<4usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(5usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v12 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e123 = V::load(y.at(0usize, c));
             let x_e124 = V::load(x.at(1usize, c));
             let y_e124 = V::load(y.at(1usize, c));
@@ -5489,9 +5493,9 @@ unsafe fn path_product_73<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v21 = V::neg_mul_add(y_e124, v6, v21);
             v20 = V::neg_mul_add(x_e134, v6, v20);
             let mut v33 = V::mul(y_e134, v6);
-            let mut v34 = V::mul(x_e124, v6);
             v33 = V::neg_mul_add(y_e123, v2, v33);
-            v34 = V::neg_mul_add(x_e123, v4, v34);
+            let mut v35 = V::mul(x_e124, v6);
+            v35 = V::neg_mul_add(x_e123, v4, v35);
             let mut v37 = V::mul(y_e123, v8);
             let x_e234 = V::load(x.at(3usize, c));
             v23 = V::mul_add(x_e234, v8, v23);
@@ -5505,23 +5509,23 @@ unsafe fn path_product_73<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v20 = V::neg_mul_add(x_e234, v10, v20);
             // out1[1] = x_e123*v2 - x_e134*v6 - x_e234*v10
             V::store(v20, out1.at(1usize, c));
-            let mut v50 = V::mul(x_e124, v10);
             v33 = V::mul_add(y_e234, v10, v33);
             // out0[1] = y_e134*v6 - y_e123*v2 + y_e234*v10
             V::store(v33, out0.at(1usize, c));
-            v50 = V::neg_mul_add(x_e123, v8, v50);
+            let mut v51 = V::mul(x_e124, v10);
+            v51 = V::neg_mul_add(x_e123, v8, v51);
             v37 = V::mul_add(y_e134, v12, v37);
             // out0[3] = y_e123*v8 - y_e124*v10 + y_e134*v12
             V::store(v37, out0.at(3usize, c));
-            v34 = V::mul_add(x_e234, v12, v34);
+            v35 = V::mul_add(x_e234, v12, v35);
             // out1[2] = x_e124*v6 - x_e123*v4 + x_e234*v12
-            V::store(v34, out1.at(2usize, c));
+            V::store(v35, out1.at(2usize, c));
             v21 = V::neg_mul_add(y_e234, v12, v21);
             // out0[2] = y_e123*v4 - y_e124*v6 - y_e234*v12
             V::store(v21, out0.at(2usize, c));
-            v50 = V::neg_mul_add(x_e134, v12, v50);
+            v51 = V::neg_mul_add(x_e134, v12, v51);
             // out1[3] = x_e124*v10 - x_e123*v8 - x_e134*v12
-            V::store(v50, out1.at(3usize, c));
+            V::store(v51, out1.at(3usize, c));
         }
     }
 }
@@ -5752,13 +5756,13 @@ unsafe fn path_product_75<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v25 = V::mul_add(x_e134, y_e12, v25);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e234*y_e14 + x_e124*y_e34 - x_e134*y_e24)
-            V::store(V::mul(f_1, v2), out0.at(0usize, c));
+            V::store(damp::<V>(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e134*y_e23 - x_e123*y_e34 - x_e234*y_e13)
-            V::store(V::mul(f_1, v14), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v14), out0.at(1usize, c));
             // out0[2] = f_1*(x_e234*y_e12 + x_e123*y_e24 - x_e124*y_e23)
-            V::store(V::mul(f_1, v19), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v19), out0.at(2usize, c));
             // out0[3] = f_1*(x_e134*y_e12 + x_e123*y_e14 - x_e124*y_e13)
-            V::store(V::mul(f_1, v25), out0.at(3usize, c));
+            V::store(damp::<V>(f_1, v25), out0.at(3usize, c));
         }
     }
 }
@@ -5783,10 +5787,10 @@ unsafe fn path_product_76<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<6usize>(c);
             x.prefetch::<4usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e12 = V::load(y.at(0usize, c));
             let mut v10 = V::mul(y_e12, v2);
             let x_e134 = V::load(x.at(2usize, c));
@@ -5807,17 +5811,17 @@ unsafe fn path_product_76<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e23 = V::load(y.at(3usize, c));
             v14 = V::mul_add(y_e23, v4, v14);
             let y_e24 = V::load(y.at(4usize, c));
-            let mut v31 = V::mul(x_e123, v4);
             v18 = V::mul_add(y_e24, v4, v18);
+            let mut v32 = V::mul(x_e123, v4);
             v21 = V::neg_mul_add(y_e13, v6, v21);
             v16 = V::mul_add(x_e234, v6, v16);
             // out1[1] = -(x_e124*v2 + x_e234*v6)
             V::store(V::neg(v16), out1.at(1usize, c));
-            let mut v39 = V::mul(x_e134, v6);
             v10 = V::mul_add(y_e23, v6, v10);
-            v39 = V::neg_mul_add(x_e124, v4, v39);
+            let mut v40 = V::mul(x_e134, v6);
+            v40 = V::neg_mul_add(x_e124, v4, v40);
             // out1[3] = x_e134*v6 - x_e124*v4
-            V::store(v39, out1.at(3usize, c));
+            V::store(v40, out1.at(3usize, c));
             let y_e34 = V::load(y.at(5usize, c));
             v18 = V::neg_mul_add(y_e34, v6, v18);
             // out0[0] = y_e14*v2 + y_e24*v4 - y_e34*v6
@@ -5831,15 +5835,15 @@ unsafe fn path_product_76<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v10 = V::neg_mul_add(y_e24, v8, v10);
             // out0[2] = y_e12*v2 + y_e23*v6 - y_e24*v8
             V::store(v10, out0.at(2usize, c));
-            v31 = V::neg_mul_add(x_e134, v8, v31);
+            v32 = V::neg_mul_add(x_e134, v8, v32);
             // out1[4] = x_e123*v4 - x_e134*v8
-            V::store(v31, out1.at(4usize, c));
-            let mut v55 = V::mul(x_e124, v8);
+            V::store(v32, out1.at(4usize, c));
             // out0[1] = y_e34*v8 - (y_e13*v2 + y_e23*v4)
             V::store(V::mul_sub(y_e34, v8, v14), out0.at(1usize, c));
-            v55 = V::neg_mul_add(x_e123, v6, v55);
+            let mut v56 = V::mul(x_e124, v8);
+            v56 = V::neg_mul_add(x_e123, v6, v56);
             // out1[5] = x_e124*v8 - x_e123*v6
-            V::store(v55, out1.at(5usize, c));
+            V::store(v56, out1.at(5usize, c));
         }
     }
 }
@@ -6049,7 +6053,9 @@ unsafe fn path_product_78<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out0[0] = -f_1*x_e1234*y_e1234
             V::store(
                 V::neg(
-                    V::mul(
+                    damp::<
+                        V,
+                    >(
                         V::load(f.at(0usize, c)),
                         V::mul(V::load(x.at(0usize, c)), V::load(y.at(0usize, c))),
                     ),
@@ -6079,7 +6085,7 @@ unsafe fn path_product_79<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             grad_o.prefetch::<1usize>(c);
             y.prefetch::<1usize>(c);
             x.prefetch::<1usize>(c);
-            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
             // out0[0] = -y_e1234*v2
             V::store(V::neg(V::mul(V::load(y.at(0usize, c)), v2)), out0.at(0usize, c));
             // out1[0] = -x_e1234*v2
@@ -6207,22 +6213,22 @@ unsafe fn path_product_81<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*x_e1234*y_e234
             V::store(
-                V::mul(f_1, V::mul(x_e1234, V::load(y.at(3usize, c)))),
+                damp::<V>(f_1, V::mul(x_e1234, V::load(y.at(3usize, c)))),
                 out0.at(0usize, c),
             );
             // out0[1] = f_1*x_e1234*y_e134
             V::store(
-                V::mul(f_1, V::mul(x_e1234, V::load(y.at(2usize, c)))),
+                damp::<V>(f_1, V::mul(x_e1234, V::load(y.at(2usize, c)))),
                 out0.at(1usize, c),
             );
             // out0[2] = -f_1*x_e1234*y_e124
             V::store(
-                V::neg(V::mul(f_1, V::mul(x_e1234, V::load(y.at(1usize, c))))),
+                V::neg(damp::<V>(f_1, V::mul(x_e1234, V::load(y.at(1usize, c))))),
                 out0.at(2usize, c),
             );
             // out0[3] = f_1*x_e1234*y_e123
             V::store(
-                V::mul(f_1, V::mul(x_e1234, V::load(y.at(0usize, c)))),
+                damp::<V>(f_1, V::mul(x_e1234, V::load(y.at(0usize, c)))),
                 out0.at(3usize, c),
             );
         }
@@ -6249,25 +6255,25 @@ unsafe fn path_product_82<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<4usize>(c);
             x.prefetch::<1usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let mut v10 = V::mul(V::load(y.at(0usize, c)), v2);
             let x_e1234 = V::load(x.at(0usize, c));
             // out1[0] = x_e1234*v2
             V::store(V::mul(x_e1234, v2), out1.at(0usize, c));
+            v10 = V::neg_mul_add(V::load(y.at(1usize, c)), v4, v10);
             // out1[1] = -x_e1234*v4
             V::store(V::neg(V::mul(x_e1234, v4)), out1.at(1usize, c));
-            v10 = V::neg_mul_add(V::load(y.at(1usize, c)), v4, v10);
+            v10 = V::mul_add(V::load(y.at(2usize, c)), v6, v10);
             // out1[2] = x_e1234*v6
             V::store(V::mul(x_e1234, v6), out1.at(2usize, c));
-            v10 = V::mul_add(V::load(y.at(2usize, c)), v6, v10);
-            // out1[3] = x_e1234*v8
-            V::store(V::mul(x_e1234, v8), out1.at(3usize, c));
             v10 = V::mul_add(V::load(y.at(3usize, c)), v8, v10);
             // out0[0] = y_e123*v2 - y_e124*v4 + y_e134*v6 + y_e234*v8
             V::store(v10, out0.at(0usize, c));
+            // out1[3] = x_e1234*v8
+            V::store(V::mul(x_e1234, v8), out1.at(3usize, c));
         }
     }
 }
@@ -6403,32 +6409,32 @@ unsafe fn path_product_84<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -f_1*x_e1234*y_e34
             V::store(
-                V::neg(V::mul(f_1, V::mul(x_e1234, V::load(y.at(5usize, c))))),
+                V::neg(damp::<V>(f_1, V::mul(x_e1234, V::load(y.at(5usize, c))))),
                 out0.at(0usize, c),
             );
             // out0[1] = f_1*x_e1234*y_e24
             V::store(
-                V::mul(f_1, V::mul(x_e1234, V::load(y.at(4usize, c)))),
+                damp::<V>(f_1, V::mul(x_e1234, V::load(y.at(4usize, c)))),
                 out0.at(1usize, c),
             );
             // out0[2] = -f_1*x_e1234*y_e23
             V::store(
-                V::neg(V::mul(f_1, V::mul(x_e1234, V::load(y.at(3usize, c))))),
+                V::neg(damp::<V>(f_1, V::mul(x_e1234, V::load(y.at(3usize, c))))),
                 out0.at(2usize, c),
             );
             // out0[3] = f_1*x_e1234*y_e14
             V::store(
-                V::mul(f_1, V::mul(x_e1234, V::load(y.at(2usize, c)))),
+                damp::<V>(f_1, V::mul(x_e1234, V::load(y.at(2usize, c)))),
                 out0.at(3usize, c),
             );
             // out0[4] = -f_1*x_e1234*y_e13
             V::store(
-                V::neg(V::mul(f_1, V::mul(x_e1234, V::load(y.at(1usize, c))))),
+                V::neg(damp::<V>(f_1, V::mul(x_e1234, V::load(y.at(1usize, c))))),
                 out0.at(4usize, c),
             );
             // out0[5] = f_1*x_e1234*y_e12
             V::store(
-                V::mul(f_1, V::mul(x_e1234, V::load(y.at(0usize, c)))),
+                damp::<V>(f_1, V::mul(x_e1234, V::load(y.at(0usize, c)))),
                 out0.at(5usize, c),
             );
         }
@@ -6455,33 +6461,33 @@ unsafe fn path_product_85<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<6usize>(c);
             x.prefetch::<1usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(5usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v12 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let mut v14 = V::mul(V::load(y.at(0usize, c)), v2);
             let x_e1234 = V::load(x.at(0usize, c));
             // out1[0] = x_e1234*v2
             V::store(V::mul(x_e1234, v2), out1.at(0usize, c));
+            v14 = V::neg_mul_add(V::load(y.at(1usize, c)), v4, v14);
             // out1[1] = -x_e1234*v4
             V::store(V::neg(V::mul(x_e1234, v4)), out1.at(1usize, c));
-            v14 = V::neg_mul_add(V::load(y.at(1usize, c)), v4, v14);
+            v14 = V::mul_add(V::load(y.at(2usize, c)), v6, v14);
             // out1[2] = x_e1234*v6
             V::store(V::mul(x_e1234, v6), out1.at(2usize, c));
-            v14 = V::mul_add(V::load(y.at(2usize, c)), v6, v14);
+            v14 = V::neg_mul_add(V::load(y.at(3usize, c)), v8, v14);
             // out1[3] = -x_e1234*v8
             V::store(V::neg(V::mul(x_e1234, v8)), out1.at(3usize, c));
-            v14 = V::neg_mul_add(V::load(y.at(3usize, c)), v8, v14);
+            v14 = V::mul_add(V::load(y.at(4usize, c)), v10, v14);
             // out1[4] = x_e1234*v10
             V::store(V::mul(x_e1234, v10), out1.at(4usize, c));
-            v14 = V::mul_add(V::load(y.at(4usize, c)), v10, v14);
-            // out1[5] = -x_e1234*v12
-            V::store(V::neg(V::mul(x_e1234, v12)), out1.at(5usize, c));
             v14 = V::neg_mul_add(V::load(y.at(5usize, c)), v12, v14);
             // out0[0] = y_e12*v2 - y_e13*v4 + y_e14*v6 - y_e23*v8 + y_e24*v10 - y_e34*v12
             V::store(v14, out0.at(0usize, c));
+            // out1[5] = -x_e1234*v12
+            V::store(V::neg(V::mul(x_e1234, v12)), out1.at(5usize, c));
         }
     }
 }
@@ -6627,22 +6633,22 @@ unsafe fn path_product_87<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -f_1*x_e1234*y_e4
             V::store(
-                V::neg(V::mul(f_1, V::mul(x_e1234, V::load(y.at(3usize, c))))),
+                V::neg(damp::<V>(f_1, V::mul(x_e1234, V::load(y.at(3usize, c))))),
                 out0.at(0usize, c),
             );
             // out0[1] = f_1*x_e1234*y_e3
             V::store(
-                V::mul(f_1, V::mul(x_e1234, V::load(y.at(2usize, c)))),
+                damp::<V>(f_1, V::mul(x_e1234, V::load(y.at(2usize, c)))),
                 out0.at(1usize, c),
             );
             // out0[2] = -f_1*x_e1234*y_e2
             V::store(
-                V::neg(V::mul(f_1, V::mul(x_e1234, V::load(y.at(1usize, c))))),
+                V::neg(damp::<V>(f_1, V::mul(x_e1234, V::load(y.at(1usize, c))))),
                 out0.at(2usize, c),
             );
             // out0[3] = -f_1*x_e1234*y_e1
             V::store(
-                V::neg(V::mul(f_1, V::mul(x_e1234, V::load(y.at(0usize, c))))),
+                V::neg(damp::<V>(f_1, V::mul(x_e1234, V::load(y.at(0usize, c))))),
                 out0.at(3usize, c),
             );
         }
@@ -6669,25 +6675,25 @@ unsafe fn path_product_88<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<4usize>(c);
             x.prefetch::<1usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let mut v10 = V::mul(V::load(y.at(0usize, c)), v2);
             let x_e1234 = V::load(x.at(0usize, c));
             // out1[0] = -x_e1234*v2
             V::store(V::neg(V::mul(x_e1234, v2)), out1.at(0usize, c));
+            v10 = V::mul_add(V::load(y.at(1usize, c)), v4, v10);
             // out1[1] = -x_e1234*v4
             V::store(V::neg(V::mul(x_e1234, v4)), out1.at(1usize, c));
-            v10 = V::mul_add(V::load(y.at(1usize, c)), v4, v10);
+            let mut v21 = V::mul_sub(V::load(y.at(2usize, c)), v6, v10);
             // out1[2] = x_e1234*v6
             V::store(V::mul(x_e1234, v6), out1.at(2usize, c));
-            let mut v22 = V::mul_sub(V::load(y.at(2usize, c)), v6, v10);
+            v21 = V::neg_mul_add(V::load(y.at(3usize, c)), v8, v21);
+            // out0[0] = y_e3*v6 - (y_e1*v2 + y_e2*v4) - y_e4*v8
+            V::store(v21, out0.at(0usize, c));
             // out1[3] = -x_e1234*v8
             V::store(V::neg(V::mul(x_e1234, v8)), out1.at(3usize, c));
-            v22 = V::neg_mul_add(V::load(y.at(3usize, c)), v8, v22);
-            // out0[0] = y_e3*v6 - (y_e1*v2 + y_e2*v4) - y_e4*v8
-            V::store(v22, out0.at(0usize, c));
         }
     }
 }

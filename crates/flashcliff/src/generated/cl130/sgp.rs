@@ -478,39 +478,39 @@ unsafe fn sgp_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t1 = t1.packed::<V, 1usize>(group);
             let t2 = t2.packed::<V, 1usize>(group);
             let t0 = t0.packed::<V, 16usize>(group);
-            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
-            // out0[0] = t0_0*v2
-            V::store(V::mul(V::load(t0.at(0usize)), v2), out0.at(0usize, c));
-            // out0[1] = t0_1*v2
-            V::store(V::mul(V::load(t0.at(1usize)), v2), out0.at(1usize, c));
-            // out0[2] = t0_2*v2
-            V::store(V::mul(V::load(t0.at(2usize)), v2), out0.at(2usize, c));
-            // out0[3] = t0_3*v2
-            V::store(V::mul(V::load(t0.at(3usize)), v2), out0.at(3usize, c));
-            // out0[4] = t0_4*v2
-            V::store(V::mul(V::load(t0.at(4usize)), v2), out0.at(4usize, c));
-            // out0[5] = t0_5*v2
-            V::store(V::mul(V::load(t0.at(5usize)), v2), out0.at(5usize, c));
-            // out0[6] = t0_6*v2
-            V::store(V::mul(V::load(t0.at(6usize)), v2), out0.at(6usize, c));
-            // out0[7] = t0_7*v2
-            V::store(V::mul(V::load(t0.at(7usize)), v2), out0.at(7usize, c));
-            // out0[8] = t0_8*v2
-            V::store(V::mul(V::load(t0.at(8usize)), v2), out0.at(8usize, c));
-            // out0[9] = t0_9*v2
-            V::store(V::mul(V::load(t0.at(9usize)), v2), out0.at(9usize, c));
-            // out0[10] = t0_10*v2
-            V::store(V::mul(V::load(t0.at(10usize)), v2), out0.at(10usize, c));
-            // out0[11] = t0_11*v2
-            V::store(V::mul(V::load(t0.at(11usize)), v2), out0.at(11usize, c));
-            // out0[12] = t0_12*v2
-            V::store(V::mul(V::load(t0.at(12usize)), v2), out0.at(12usize, c));
-            // out0[13] = t0_13*v2
-            V::store(V::mul(V::load(t0.at(13usize)), v2), out0.at(13usize, c));
-            // out0[14] = t0_14*v2
-            V::store(V::mul(V::load(t0.at(14usize)), v2), out0.at(14usize, c));
-            // out0[15] = t0_15*v2
-            V::store(V::mul(V::load(t0.at(15usize)), v2), out0.at(15usize, c));
+            let v2 = damp::<V>(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
+            // out0[0] = v2*t0_0
+            V::store(damp::<V>(v2, V::load(t0.at(0usize))), out0.at(0usize, c));
+            // out0[1] = v2*t0_1
+            V::store(damp::<V>(v2, V::load(t0.at(1usize))), out0.at(1usize, c));
+            // out0[2] = v2*t0_2
+            V::store(damp::<V>(v2, V::load(t0.at(2usize))), out0.at(2usize, c));
+            // out0[3] = v2*t0_3
+            V::store(damp::<V>(v2, V::load(t0.at(3usize))), out0.at(3usize, c));
+            // out0[4] = v2*t0_4
+            V::store(damp::<V>(v2, V::load(t0.at(4usize))), out0.at(4usize, c));
+            // out0[5] = v2*t0_5
+            V::store(damp::<V>(v2, V::load(t0.at(5usize))), out0.at(5usize, c));
+            // out0[6] = v2*t0_6
+            V::store(damp::<V>(v2, V::load(t0.at(6usize))), out0.at(6usize, c));
+            // out0[7] = v2*t0_7
+            V::store(damp::<V>(v2, V::load(t0.at(7usize))), out0.at(7usize, c));
+            // out0[8] = v2*t0_8
+            V::store(damp::<V>(v2, V::load(t0.at(8usize))), out0.at(8usize, c));
+            // out0[9] = v2*t0_9
+            V::store(damp::<V>(v2, V::load(t0.at(9usize))), out0.at(9usize, c));
+            // out0[10] = v2*t0_10
+            V::store(damp::<V>(v2, V::load(t0.at(10usize))), out0.at(10usize, c));
+            // out0[11] = v2*t0_11
+            V::store(damp::<V>(v2, V::load(t0.at(11usize))), out0.at(11usize, c));
+            // out0[12] = v2*t0_12
+            V::store(damp::<V>(v2, V::load(t0.at(12usize))), out0.at(12usize, c));
+            // out0[13] = v2*t0_13
+            V::store(damp::<V>(v2, V::load(t0.at(13usize))), out0.at(13usize, c));
+            // out0[14] = v2*t0_14
+            V::store(damp::<V>(v2, V::load(t0.at(14usize))), out0.at(14usize, c));
+            // out0[15] = v2*t0_15
+            V::store(damp::<V>(v2, V::load(t0.at(15usize))), out0.at(15usize, c));
         }
     }
 }
@@ -553,9 +553,9 @@ unsafe fn sgp_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2 = V::mul_add(V::load(t0.at(1usize)), V::load(grad_o.at(1usize, c)), v2);
             v2 = V::mul_add(V::load(t0.at(0usize)), V::load(grad_o.at(0usize, c)), v2);
             // out1[0] = t2_0*v62
-            V::store(V::mul(V::load(t2.at(0usize)), v2), out1.at(0usize));
+            V::store(damp::<V>(V::load(t2.at(0usize)), v2), out1.at(0usize));
             // out0[0] = t1_0*v62
-            V::store(V::mul(V::load(t1.at(0usize)), v2), out0.at(0usize));
+            V::store(damp::<V>(V::load(t1.at(0usize)), v2), out0.at(0usize));
         }
     }
 }
@@ -577,39 +577,39 @@ unsafe fn sgp_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t1 = t1.packed::<V, 1usize>(group);
             let t2 = t2.packed::<V, 1usize>(group);
             let out0 = out0.packed::<V, 16usize>(group);
-            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
+            let v2 = damp::<V>(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
             // out0[15] = v2*grad_o_e1234
-            V::store(V::mul(v2, V::load(grad_o.at(15usize, c))), out0.at(15usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(15usize, c))), out0.at(15usize));
             // out0[14] = v2*grad_o_e234
-            V::store(V::mul(v2, V::load(grad_o.at(14usize, c))), out0.at(14usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(14usize, c))), out0.at(14usize));
             // out0[13] = v2*grad_o_e134
-            V::store(V::mul(v2, V::load(grad_o.at(13usize, c))), out0.at(13usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(13usize, c))), out0.at(13usize));
             // out0[12] = v2*grad_o_e124
-            V::store(V::mul(v2, V::load(grad_o.at(12usize, c))), out0.at(12usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(12usize, c))), out0.at(12usize));
             // out0[11] = v2*grad_o_e123
-            V::store(V::mul(v2, V::load(grad_o.at(11usize, c))), out0.at(11usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(11usize, c))), out0.at(11usize));
             // out0[10] = v2*grad_o_e34
-            V::store(V::mul(v2, V::load(grad_o.at(10usize, c))), out0.at(10usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(10usize, c))), out0.at(10usize));
             // out0[9] = v2*grad_o_e24
-            V::store(V::mul(v2, V::load(grad_o.at(9usize, c))), out0.at(9usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(9usize, c))), out0.at(9usize));
             // out0[8] = v2*grad_o_e23
-            V::store(V::mul(v2, V::load(grad_o.at(8usize, c))), out0.at(8usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(8usize, c))), out0.at(8usize));
             // out0[7] = v2*grad_o_e14
-            V::store(V::mul(v2, V::load(grad_o.at(7usize, c))), out0.at(7usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(7usize, c))), out0.at(7usize));
             // out0[6] = v2*grad_o_e13
-            V::store(V::mul(v2, V::load(grad_o.at(6usize, c))), out0.at(6usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(6usize, c))), out0.at(6usize));
             // out0[5] = v2*grad_o_e12
-            V::store(V::mul(v2, V::load(grad_o.at(5usize, c))), out0.at(5usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(5usize, c))), out0.at(5usize));
             // out0[4] = v2*grad_o_e4
-            V::store(V::mul(v2, V::load(grad_o.at(4usize, c))), out0.at(4usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(4usize, c))), out0.at(4usize));
             // out0[3] = v2*grad_o_e3
-            V::store(V::mul(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize));
             // out0[2] = v2*grad_o_e2
-            V::store(V::mul(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize));
             // out0[1] = v2*grad_o_e1
-            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize));
             // out0[0] = v2*grad_o_1
-            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize));
         }
     }
 }
@@ -1045,13 +1045,19 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out0[1] = v146*t5_10 - (v176*t5_14 + x_e234*w29*t5_15) + v145*t5_9 + v144*t5_8 + v109*t5_13 + v108*t5_12 + v107*t5_11 - v71*t5_4 - v70*t5_3 - v69*t5_2 - v34*t5_7 - v33*t5_6 - v32*t5_5 + x_e1*w5*t5_0 + v4*t5_1
             V::store(v286, out0.at(1usize, c));
             v180 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize))), t5_0, v180);
-            v180 = V::mul_add(
-                V::load(t3.at(0usize)),
-                gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
-                v180,
+            // out0[0] = x_e1234*w34*t5_15 + x_e234*w27*t5_14 + x_e134*w27*t5_13 + x_e124*w27*t5_12 + x_e123*w27*t5_11 + x_e34*w16*t5_10 + x_e24*w16*t5_9 + x_e23*w16*t5_8 + x_e14*w16*t5_7 + x_e13*w16*t5_6 + x_e12*w16*t5_5 + x_e4*w6*t5_4 + x_e3*w6*t5_3 + x_e2*w6*t5_2 + x_e1*w6*t5_1 + x_1*w0*t5_0 + gate'(y_1)*t3_0
+            V::store(
+                V::add(
+                    v180,
+                    damp::<
+                        V,
+                    >(
+                        gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
+                        V::load(t3.at(0usize)),
+                    ),
+                ),
+                out0.at(0usize, c),
             );
-            // out0[0] = x_e1234*w34*t5_15 + x_e234*w27*t5_14 + x_e134*w27*t5_13 + x_e124*w27*t5_12 + x_e123*w27*t5_11 + x_e34*w16*t5_10 + x_e24*w16*t5_9 + x_e23*w16*t5_8 + x_e14*w16*t5_7 + x_e13*w16*t5_6 + x_e12*w16*t5_5 + x_e4*w6*t5_4 + x_e3*w6*t5_3 + x_e2*w6*t5_2 + x_e1*w6*t5_1 + x_1*w0*t5_0 + t3_0*gate'(y_1)
-            V::store(v180, out0.at(0usize, c));
         }
     }
 }
@@ -1100,12 +1106,12 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e1 = V::load(y.at(1usize, c));
             let t5_14 = V::load(t5.at(14usize));
             v12 = V::neg_mul_add(y_e1, t5_14, v12);
+            v4 = V::mul_add(V::load(param0.at(33usize)), v12, v4);
             // grad0[33] += x_e1234*v21
             V::store(
                 V::mul_add(x_e1234, v12, V::load(grad0.at(33usize))),
                 grad0.at(33usize),
             );
-            v4 = V::mul_add(V::load(param0.at(33usize)), v12, v4);
             let y_e34 = V::load(y.at(10usize, c));
             let t5_5 = V::load(t5.at(5usize));
             let y_e24 = V::load(y.at(9usize, c));
@@ -1124,12 +1130,12 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e12 = V::load(y.at(5usize, c));
             let t5_10 = V::load(t5.at(10usize));
             v31 = V::mul_add(y_e12, t5_10, v31);
+            v4 = V::mul_add(V::load(param0.at(32usize)), v31, v4);
             // grad0[32] += x_e1234*v48
             V::store(
                 V::mul_add(x_e1234, v31, V::load(grad0.at(32usize))),
                 grad0.at(32usize),
             );
-            v4 = V::mul_add(V::load(param0.at(32usize)), v31, v4);
             let y_e234 = V::load(y.at(14usize, c));
             let t5_1 = V::load(t5.at(1usize));
             let mut v55 = V::mul(y_e234, t5_1);
@@ -1142,23 +1148,23 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e123 = V::load(y.at(11usize, c));
             let t5_4 = V::load(t5.at(4usize));
             v55 = V::mul_add(y_e123, t5_4, v55);
+            v4 = V::mul_add(V::load(param0.at(31usize)), v55, v4);
             // grad0[31] += x_e1234*v67
             V::store(
                 V::mul_add(x_e1234, v55, V::load(grad0.at(31usize))),
                 grad0.at(31usize),
             );
-            v4 = V::mul_add(V::load(param0.at(31usize)), v55, v4);
             let y_e1234 = V::load(y.at(15usize, c));
             let t5_0 = V::load(t5.at(0usize));
             let v74 = V::mul(y_e1234, t5_0);
+            v4 = V::neg_mul_add(V::load(param0.at(30usize)), v74, v4);
+            // out0[15] = w34*v2 + w33*v21 + w32*v48 + w31*v67 - w30*v74
+            V::store(v4, out0.at(15usize, c));
             // grad0[30] += -x_e1234*v74
             V::store(
                 V::neg_mul_add(x_e1234, v74, V::load(grad0.at(30usize))),
                 grad0.at(30usize),
             );
-            v4 = V::neg_mul_add(V::load(param0.at(30usize)), v74, v4);
-            // out0[15] = w34*v2 + w33*v21 + w32*v48 + w31*v67 - w30*v74
-            V::store(v4, out0.at(15usize, c));
             let v80 = V::mul(y_e1, t5_15);
             let w29 = V::load(param0.at(29usize));
             let x_e234 = V::load(x.at(14usize, c));
@@ -1181,97 +1187,97 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v100 = V::mul_add(y_e12, t5_13, v100);
             let w28 = V::load(param0.at(28usize));
             let mut v106 = V::mul(w28, v100);
-            let mut v107 = V::mul(x_e234, v100);
             v106 = V::neg_mul_add(w29, v80, v106);
+            let mut v108 = V::mul(x_e234, v100);
             let mut v110 = V::mul(y_e23, t5_12);
             v110 = V::neg_mul_add(y_e24, t5_11, v110);
             v110 = V::mul_add(y_e12, t5_14, v110);
             v86 = V::mul_add(w28, v110, v86);
-            v107 = V::mul_add(x_e134, v110, v107);
+            v108 = V::mul_add(x_e134, v110, v108);
             let mut v118 = V::mul(y_e34, t5_11);
             v118 = V::neg_mul_add(y_e23, t5_13, v118);
             v118 = V::neg_mul_add(y_e13, t5_14, v118);
             let mut v123 = V::mul(w28, v118);
             v123 = V::neg_mul_add(w29, v90, v123);
-            v107 = V::mul_add(x_e124, v118, v107);
+            v108 = V::mul_add(x_e124, v118, v108);
             let mut v128 = V::mul(y_e24, t5_13);
             v128 = V::neg_mul_add(y_e34, t5_12, v128);
             v128 = V::mul_add(y_e14, t5_14, v128);
             v96 = V::mul_add(w28, v128, v96);
-            v107 = V::mul_add(x_e123, v128, v107);
+            v108 = V::mul_add(x_e123, v128, v108);
             // grad0[28] += x_e234*v104 + x_e134*v113 + x_e124*v122 + x_e123*v131
-            V::store(V::add(V::load(grad0.at(28usize)), v107), grad0.at(28usize));
+            V::store(V::add(V::load(grad0.at(28usize)), v108), grad0.at(28usize));
             let v136 = V::mul(y_1, t5_14);
             let w27 = V::load(param0.at(27usize));
-            let mut v139 = V::mul(x_e234, v136);
             v106 = V::mul_add(w27, v136, v106);
+            let mut v140 = V::mul(x_e234, v136);
             let v141 = V::mul(y_1, t5_13);
             v86 = V::mul_add(w27, v141, v86);
-            v139 = V::mul_add(x_e134, v141, v139);
+            v140 = V::mul_add(x_e134, v141, v140);
             let v146 = V::mul(y_1, t5_12);
             v123 = V::mul_add(w27, v146, v123);
-            v139 = V::mul_add(x_e124, v146, v139);
+            v140 = V::mul_add(x_e124, v146, v140);
             let v151 = V::mul(y_1, t5_11);
             v96 = V::mul_add(w27, v151, v96);
-            v139 = V::mul_add(x_e123, v151, v139);
+            v140 = V::mul_add(x_e123, v151, v140);
             // grad0[27] += x_e234*v136 + x_e134*v141 + x_e124*v146 + x_e123*v151
-            V::store(V::add(V::load(grad0.at(27usize)), v139), grad0.at(27usize));
+            V::store(V::add(V::load(grad0.at(27usize)), v140), grad0.at(27usize));
             let mut v156 = V::mul(y_e134, t5_5);
             v156 = V::neg_mul_add(y_e124, t5_6, v156);
             v156 = V::mul_add(y_e123, t5_7, v156);
             let w26 = V::load(param0.at(26usize));
-            let mut v163 = V::mul(x_e234, v156);
             v106 = V::mul_add(w26, v156, v106);
+            let mut v164 = V::mul(x_e234, v156);
             let mut v165 = V::mul(y_e234, t5_5);
             v165 = V::mul_add(y_e124, t5_8, v165);
             let v169 = V::mul_sub(y_e123, t5_9, v165);
             v86 = V::mul_add(w26, v169, v86);
-            v163 = V::mul_add(x_e134, v169, v163);
+            v164 = V::mul_add(x_e134, v169, v164);
             let mut v174 = V::mul(y_e234, t5_6);
             v174 = V::mul_add(y_e134, t5_8, v174);
             v174 = V::neg_mul_add(y_e123, t5_10, v174);
             v123 = V::mul_add(w26, v174, v123);
-            v163 = V::mul_add(x_e124, v174, v163);
+            v164 = V::mul_add(x_e124, v174, v164);
             let mut v183 = V::mul(y_e234, t5_7);
             v183 = V::mul_add(y_e134, t5_9, v183);
             let v187 = V::mul_sub(y_e124, t5_10, v183);
             v96 = V::mul_add(w26, v187, v96);
-            v163 = V::mul_add(x_e123, v187, v163);
+            v164 = V::mul_add(x_e123, v187, v164);
             // grad0[26] += x_e234*v160 + x_e134*v169 + x_e124*v178 + x_e123*v187
-            V::store(V::add(V::load(grad0.at(26usize)), v163), grad0.at(26usize));
+            V::store(V::add(V::load(grad0.at(26usize)), v164), grad0.at(26usize));
             let mut v193 = V::mul(y_e3, t5_9);
             v193 = V::neg_mul_add(y_e4, t5_8, v193);
             v193 = V::neg_mul_add(y_e2, t5_10, v193);
             let w25 = V::load(param0.at(25usize));
-            let mut v199 = V::mul(x_e234, v193);
             v106 = V::mul_add(w25, v193, v106);
+            let mut v200 = V::mul(x_e234, v193);
             let mut v202 = V::mul(y_e3, t5_7);
             v202 = V::neg_mul_add(y_e4, t5_6, v202);
             v202 = V::mul_add(y_e1, t5_10, v202);
             v86 = V::mul_add(w25, v202, v86);
-            v199 = V::mul_add(x_e134, v202, v199);
+            v200 = V::mul_add(x_e134, v202, v200);
             let mut v211 = V::mul(y_e2, t5_7);
             v211 = V::neg_mul_add(y_e4, t5_5, v211);
             v211 = V::mul_add(y_e1, t5_9, v211);
             v123 = V::mul_add(w25, v211, v123);
-            v199 = V::mul_add(x_e124, v211, v199);
+            v200 = V::mul_add(x_e124, v211, v200);
             let mut v220 = V::mul(y_e2, t5_6);
             v220 = V::neg_mul_add(y_e3, t5_5, v220);
             v220 = V::mul_add(y_e1, t5_8, v220);
             v96 = V::mul_add(w25, v220, v96);
-            v199 = V::mul_add(x_e123, v220, v199);
+            v200 = V::mul_add(x_e123, v220, v200);
             // grad0[25] += x_e234*v196 + x_e134*v205 + x_e124*v214 + x_e123*v223
-            V::store(V::add(V::load(grad0.at(25usize)), v199), grad0.at(25usize));
+            V::store(V::add(V::load(grad0.at(25usize)), v200), grad0.at(25usize));
             let v228 = V::mul(y_e1234, t5_1);
             let w24 = V::load(param0.at(24usize));
-            let mut v231 = V::mul(x_e234, v228);
             v106 = V::neg_mul_add(w24, v228, v106);
+            let mut v232 = V::mul(x_e234, v228);
             let v233 = V::mul(y_e1234, t5_2);
             v86 = V::neg_mul_add(w24, v233, v86);
-            v231 = V::mul_add(x_e134, v233, v231);
+            v232 = V::mul_add(x_e134, v233, v232);
             let v238 = V::mul(y_e1234, t5_3);
             v123 = V::mul_add(w24, v238, v123);
-            let mut v242 = V::mul_sub(x_e124, v238, v231);
+            let mut v242 = V::mul_sub(x_e124, v238, v232);
             let v243 = V::mul(y_e1234, t5_4);
             v96 = V::neg_mul_add(w24, v243, v96);
             v242 = V::neg_mul_add(x_e123, v243, v242);
@@ -1281,48 +1287,48 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v249 = V::neg_mul_add(y_e34, t5_2, v249);
             v249 = V::neg_mul_add(y_e23, t5_4, v249);
             let w23 = V::load(param0.at(23usize));
-            let mut v255 = V::mul(x_e234, v249);
             v106 = V::mul_add(w23, v249, v106);
+            let mut v256 = V::mul(x_e234, v249);
             let mut v257 = V::mul(y_e34, t5_1);
             v257 = V::mul_add(y_e14, t5_3, v257);
             let v261 = V::mul_sub(y_e13, t5_4, v257);
             v86 = V::mul_add(w23, v261, v86);
-            v255 = V::mul_add(x_e134, v261, v255);
+            v256 = V::mul_add(x_e134, v261, v256);
             let mut v266 = V::mul(y_e24, t5_1);
             v266 = V::mul_add(y_e14, t5_2, v266);
             let v270 = V::mul_sub(y_e12, t5_4, v266);
             v123 = V::mul_add(w23, v270, v123);
-            v255 = V::mul_add(x_e124, v270, v255);
+            v256 = V::mul_add(x_e124, v270, v256);
             let mut v275 = V::mul(y_e23, t5_1);
             v275 = V::mul_add(y_e13, t5_2, v275);
             let v279 = V::mul_sub(y_e12, t5_3, v275);
             v96 = V::mul_add(w23, v279, v96);
-            v255 = V::mul_add(x_e123, v279, v255);
+            v256 = V::mul_add(x_e123, v279, v256);
             // grad0[23] += x_e234*v252 + x_e134*v261 + x_e124*v270 + x_e123*v279
-            V::store(V::add(V::load(grad0.at(23usize)), v255), grad0.at(23usize));
+            V::store(V::add(V::load(grad0.at(23usize)), v256), grad0.at(23usize));
             let v284 = V::mul(y_e234, t5_0);
             let w22 = V::load(param0.at(22usize));
-            let mut v287 = V::mul(x_e234, v284);
             v106 = V::mul_add(w22, v284, v106);
             // out0[14] = w28*v104 - w29*v80 + w27*v136 + w26*v160 + w25*v196 - w24*v228 + w23*v252 + w22*v284
             V::store(v106, out0.at(14usize, c));
+            let mut v288 = V::mul(x_e234, v284);
             let v289 = V::mul(y_e134, t5_0);
             v86 = V::neg_mul_add(w22, v289, v86);
             // out0[13] = w29*v85 + w28*v113 + w27*v141 + w26*v169 + w25*v205 - w24*v233 + w23*v261 - w22*v289
             V::store(v86, out0.at(13usize, c));
-            v287 = V::neg_mul_add(x_e134, v289, v287);
+            v288 = V::neg_mul_add(x_e134, v289, v288);
             let v294 = V::mul(y_e124, t5_0);
             v123 = V::neg_mul_add(w22, v294, v123);
             // out0[12] = w28*v122 - w29*v90 + w27*v146 + w26*v178 + w25*v214 + w24*v238 + w23*v270 - w22*v294
             V::store(v123, out0.at(12usize, c));
-            v287 = V::neg_mul_add(x_e124, v294, v287);
+            v288 = V::neg_mul_add(x_e124, v294, v288);
             let v299 = V::mul(y_e123, t5_0);
             v96 = V::neg_mul_add(w22, v299, v96);
             // out0[11] = w29*v95 + w28*v131 + w27*v151 + w26*v187 + w25*v223 - w24*v243 + w23*v279 - w22*v299
             V::store(v96, out0.at(11usize, c));
-            v287 = V::neg_mul_add(x_e123, v299, v287);
+            v288 = V::neg_mul_add(x_e123, v299, v288);
             // grad0[22] += x_e234*v284 - x_e134*v289 - x_e124*v294 - x_e123*v299
-            V::store(V::add(V::load(grad0.at(22usize)), v287), grad0.at(22usize));
+            V::store(V::add(V::load(grad0.at(22usize)), v288), grad0.at(22usize));
             let v304 = V::mul(y_e12, t5_15);
             let w21 = V::load(param0.at(21usize));
             let mut v306 = V::mul(w21, v304);
@@ -1351,215 +1357,215 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v335 = V::mul(y_e123, t5_12);
             v335 = V::neg_mul_add(y_e124, t5_11, v335);
             let w20 = V::load(param0.at(20usize));
-            let mut v339 = V::mul(x_e34, v335);
             v306 = V::mul_add(w20, v335, v306);
+            let mut v340 = V::mul(x_e34, v335);
             let mut v341 = V::mul(y_e134, t5_11);
             v341 = V::neg_mul_add(y_e123, t5_13, v341);
             let mut v344 = V::mul(w20, v341);
             v344 = V::neg_mul_add(w21, v309, v344);
-            v339 = V::mul_add(x_e24, v341, v339);
+            v340 = V::mul_add(x_e24, v341, v340);
             let mut v349 = V::mul(y_e124, t5_13);
             v349 = V::neg_mul_add(y_e134, t5_12, v349);
             v315 = V::mul_add(w20, v349, v315);
-            v339 = V::mul_add(x_e23, v349, v339);
+            v340 = V::mul_add(x_e23, v349, v340);
             let mut v355 = V::mul(y_e234, t5_11);
             v355 = V::mul_add(y_e123, t5_14, v355);
             v320 = V::neg_mul_add(w20, v355, v320);
-            v339 = V::neg_mul_add(x_e14, v355, v339);
+            v340 = V::neg_mul_add(x_e14, v355, v340);
             let mut v362 = V::mul(y_e234, t5_12);
             v362 = V::mul_add(y_e124, t5_14, v362);
             let mut v365 = V::mul(w20, v362);
             v365 = V::neg_mul_add(w21, v324, v365);
-            v339 = V::mul_add(x_e13, v362, v339);
+            v340 = V::mul_add(x_e13, v362, v340);
             let mut v369 = V::mul(y_e234, t5_13);
             v369 = V::mul_add(y_e134, t5_14, v369);
             v330 = V::neg_mul_add(w20, v369, v330);
-            v339 = V::neg_mul_add(x_e12, v369, v339);
+            v340 = V::neg_mul_add(x_e12, v369, v340);
             // grad0[20] += x_e34*v336 + x_e24*v343 + x_e23*v350 - x_e14*v357 + x_e13*v364 - x_e12*v371
-            V::store(V::add(V::load(grad0.at(20usize)), v339), grad0.at(20usize));
+            V::store(V::add(V::load(grad0.at(20usize)), v340), grad0.at(20usize));
             let mut v376 = V::mul(y_e2, t5_14);
             v376 = V::mul_add(y_e1, t5_13, v376);
             let w19 = V::load(param0.at(19usize));
-            let mut v381 = V::mul(x_e34, v376);
             v306 = V::mul_add(w19, v376, v306);
+            let mut v382 = V::mul(x_e34, v376);
             let mut v384 = V::mul(y_e1, t5_12);
             v384 = V::neg_mul_add(y_e3, t5_14, v384);
             v344 = V::mul_add(w19, v384, v344);
-            v381 = V::mul_add(x_e24, v384, v381);
+            v382 = V::mul_add(x_e24, v384, v382);
             let mut v390 = V::mul(y_e4, t5_14);
             v390 = V::mul_add(y_e1, t5_11, v390);
             v315 = V::mul_add(w19, v390, v315);
-            v381 = V::mul_add(x_e23, v390, v381);
+            v382 = V::mul_add(x_e23, v390, v382);
             let mut v397 = V::mul(y_e3, t5_13);
             v397 = V::mul_add(y_e2, t5_12, v397);
             v320 = V::neg_mul_add(w19, v397, v320);
-            v381 = V::neg_mul_add(x_e14, v397, v381);
+            v382 = V::neg_mul_add(x_e14, v397, v382);
             let mut v404 = V::mul(y_e4, t5_13);
             v404 = V::neg_mul_add(y_e2, t5_11, v404);
             v365 = V::mul_add(w19, v404, v365);
-            v381 = V::mul_add(x_e13, v404, v381);
+            v382 = V::mul_add(x_e13, v404, v382);
             let mut v411 = V::mul(y_e4, t5_12);
             v411 = V::mul_add(y_e3, t5_11, v411);
             v330 = V::mul_add(w19, v411, v330);
-            v381 = V::mul_add(x_e12, v411, v381);
+            v382 = V::mul_add(x_e12, v411, v382);
             // grad0[19] += x_e34*v378 + x_e24*v385 + x_e23*v392 - x_e14*v399 + x_e13*v406 + x_e12*v413
-            V::store(V::add(V::load(grad0.at(19usize)), v381), grad0.at(19usize));
+            V::store(V::add(V::load(grad0.at(19usize)), v382), grad0.at(19usize));
             let v418 = V::mul(y_e1234, t5_5);
             let w18 = V::load(param0.at(18usize));
             v306 = V::neg_mul_add(w18, v418, v306);
             let v423 = V::mul(y_e1234, t5_6);
-            let mut v425 = V::mul(x_e24, v423);
             v344 = V::mul_add(w18, v423, v344);
-            v425 = V::neg_mul_add(x_e34, v418, v425);
+            let mut v426 = V::mul(x_e24, v423);
+            v426 = V::neg_mul_add(x_e34, v418, v426);
             let v428 = V::mul(y_e1234, t5_7);
             v315 = V::neg_mul_add(w18, v428, v315);
-            v425 = V::neg_mul_add(x_e23, v428, v425);
+            v426 = V::neg_mul_add(x_e23, v428, v426);
             let v433 = V::mul(y_e1234, t5_8);
             v320 = V::mul_add(w18, v433, v320);
-            v425 = V::mul_add(x_e14, v433, v425);
+            v426 = V::mul_add(x_e14, v433, v426);
             let v438 = V::mul(y_e1234, t5_9);
             v365 = V::neg_mul_add(w18, v438, v365);
-            v425 = V::neg_mul_add(x_e13, v438, v425);
+            v426 = V::neg_mul_add(x_e13, v438, v426);
             let v443 = V::mul(y_e1234, t5_10);
             v330 = V::mul_add(w18, v443, v330);
-            v425 = V::mul_add(x_e12, v443, v425);
+            v426 = V::mul_add(x_e12, v443, v426);
             // grad0[18] += x_e24*v423 - x_e34*v418 - x_e23*v428 + x_e14*v433 - x_e13*v438 + x_e12*v443
-            V::store(V::add(V::load(grad0.at(18usize)), v425), grad0.at(18usize));
+            V::store(V::add(V::load(grad0.at(18usize)), v426), grad0.at(18usize));
             let mut v449 = V::mul(y_e23, t5_9);
             v449 = V::neg_mul_add(y_e24, t5_8, v449);
             v449 = V::neg_mul_add(y_e14, t5_6, v449);
             v449 = V::mul_add(y_e13, t5_7, v449);
             let w17 = V::load(param0.at(17usize));
-            let mut v457 = V::mul(x_e34, v449);
             v306 = V::mul_add(w17, v449, v306);
+            let mut v458 = V::mul(x_e34, v449);
             let mut v459 = V::mul(y_e34, t5_8);
             v459 = V::neg_mul_add(y_e23, t5_10, v459);
             v459 = V::neg_mul_add(y_e14, t5_5, v459);
             v459 = V::mul_add(y_e12, t5_7, v459);
             v344 = V::mul_add(w17, v459, v344);
-            v457 = V::mul_add(x_e24, v459, v457);
+            v458 = V::mul_add(x_e24, v459, v458);
             let mut v471 = V::mul(y_e24, t5_10);
             v471 = V::neg_mul_add(y_e34, t5_9, v471);
             v471 = V::neg_mul_add(y_e13, t5_5, v471);
             v471 = V::mul_add(y_e12, t5_6, v471);
             v315 = V::mul_add(w17, v471, v315);
-            v457 = V::mul_add(x_e23, v471, v457);
+            v458 = V::mul_add(x_e23, v471, v458);
             let mut v481 = V::mul(y_e34, t5_6);
             v481 = V::mul_add(y_e24, t5_5, v481);
             v481 = V::mul_add(y_e13, t5_10, v481);
             v481 = V::mul_add(y_e12, t5_9, v481);
             v320 = V::mul_add(w17, v481, v320);
-            v457 = V::mul_add(x_e14, v481, v457);
+            v458 = V::mul_add(x_e14, v481, v458);
             let mut v493 = V::mul(y_e23, t5_5);
             v493 = V::neg_mul_add(y_e34, t5_7, v493);
             v493 = V::neg_mul_add(y_e14, t5_10, v493);
             v493 = V::mul_add(y_e12, t5_8, v493);
             v365 = V::mul_add(w17, v493, v365);
-            v457 = V::mul_add(x_e13, v493, v457);
+            v458 = V::mul_add(x_e13, v493, v458);
             let mut v503 = V::mul(y_e24, t5_7);
             v503 = V::mul_add(y_e23, t5_6, v503);
             v503 = V::mul_add(y_e14, t5_9, v503);
             v503 = V::mul_add(y_e13, t5_8, v503);
             v330 = V::neg_mul_add(w17, v503, v330);
-            v457 = V::neg_mul_add(x_e12, v503, v457);
+            v458 = V::neg_mul_add(x_e12, v503, v458);
             // grad0[17] += x_e34*v454 + x_e24*v465 + x_e23*v476 + x_e14*v487 + x_e13*v498 - x_e12*v509
-            V::store(V::add(V::load(grad0.at(17usize)), v457), grad0.at(17usize));
+            V::store(V::add(V::load(grad0.at(17usize)), v458), grad0.at(17usize));
             let v514 = V::mul(y_1, t5_10);
             let w16 = V::load(param0.at(16usize));
-            let mut v517 = V::mul(x_e34, v514);
             v306 = V::mul_add(w16, v514, v306);
+            let mut v518 = V::mul(x_e34, v514);
             let v519 = V::mul(y_1, t5_9);
             v344 = V::mul_add(w16, v519, v344);
-            v517 = V::mul_add(x_e24, v519, v517);
+            v518 = V::mul_add(x_e24, v519, v518);
             let v524 = V::mul(y_1, t5_8);
             v315 = V::mul_add(w16, v524, v315);
-            v517 = V::mul_add(x_e23, v524, v517);
+            v518 = V::mul_add(x_e23, v524, v518);
             let v529 = V::mul(y_1, t5_7);
             v320 = V::mul_add(w16, v529, v320);
-            v517 = V::mul_add(x_e14, v529, v517);
+            v518 = V::mul_add(x_e14, v529, v518);
             let v534 = V::mul(y_1, t5_6);
             v365 = V::mul_add(w16, v534, v365);
-            v517 = V::mul_add(x_e13, v534, v517);
+            v518 = V::mul_add(x_e13, v534, v518);
             let v539 = V::mul(y_1, t5_5);
             v330 = V::mul_add(w16, v539, v330);
-            v517 = V::mul_add(x_e12, v539, v517);
+            v518 = V::mul_add(x_e12, v539, v518);
             // grad0[16] += x_e34*v514 + x_e24*v519 + x_e23*v524 + x_e14*v529 + x_e13*v534 + x_e12*v539
-            V::store(V::add(V::load(grad0.at(16usize)), v517), grad0.at(16usize));
+            V::store(V::add(V::load(grad0.at(16usize)), v518), grad0.at(16usize));
             let mut v544 = V::mul(y_e234, t5_2);
             v544 = V::mul_add(y_e134, t5_1, v544);
             let w15 = V::load(param0.at(15usize));
             v306 = V::neg_mul_add(w15, v544, v306);
             let mut v551 = V::mul(y_e234, t5_3);
             v551 = V::neg_mul_add(y_e124, t5_1, v551);
-            let mut v555 = V::mul(x_e24, v551);
             v344 = V::mul_add(w15, v551, v344);
-            v555 = V::neg_mul_add(x_e34, v544, v555);
+            let mut v556 = V::mul(x_e24, v551);
+            v556 = V::neg_mul_add(x_e34, v544, v556);
             let mut v558 = V::mul(y_e234, t5_4);
             v558 = V::mul_add(y_e123, t5_1, v558);
             v315 = V::neg_mul_add(w15, v558, v315);
-            v555 = V::neg_mul_add(x_e23, v558, v555);
+            v556 = V::neg_mul_add(x_e23, v558, v556);
             let mut v565 = V::mul(y_e134, t5_3);
             v565 = V::mul_add(y_e124, t5_2, v565);
             v320 = V::neg_mul_add(w15, v565, v320);
-            v555 = V::neg_mul_add(x_e14, v565, v555);
+            v556 = V::neg_mul_add(x_e14, v565, v556);
             let mut v572 = V::mul(y_e134, t5_4);
             v572 = V::neg_mul_add(y_e123, t5_2, v572);
             v365 = V::mul_add(w15, v572, v365);
-            v555 = V::mul_add(x_e13, v572, v555);
+            v556 = V::mul_add(x_e13, v572, v556);
             let mut v579 = V::mul(y_e124, t5_4);
             v579 = V::mul_add(y_e123, t5_3, v579);
             v330 = V::mul_add(w15, v579, v330);
-            v555 = V::mul_add(x_e12, v579, v555);
+            v556 = V::mul_add(x_e12, v579, v556);
             // grad0[15] += x_e24*v553 - x_e34*v546 - x_e23*v560 - x_e14*v567 + x_e13*v574 + x_e12*v581
-            V::store(V::add(V::load(grad0.at(15usize)), v555), grad0.at(15usize));
+            V::store(V::add(V::load(grad0.at(15usize)), v556), grad0.at(15usize));
             let mut v587 = V::mul(y_e3, t5_4);
             v587 = V::neg_mul_add(y_e4, t5_3, v587);
             let w14 = V::load(param0.at(14usize));
-            let mut v591 = V::mul(x_e34, v587);
             v306 = V::mul_add(w14, v587, v306);
+            let mut v592 = V::mul(x_e34, v587);
             let mut v594 = V::mul(y_e2, t5_4);
             v594 = V::neg_mul_add(y_e4, t5_2, v594);
             v344 = V::mul_add(w14, v594, v344);
-            v591 = V::mul_add(x_e24, v594, v591);
+            v592 = V::mul_add(x_e24, v594, v592);
             let mut v601 = V::mul(y_e2, t5_3);
             v601 = V::neg_mul_add(y_e3, t5_2, v601);
             v315 = V::mul_add(w14, v601, v315);
-            v591 = V::mul_add(x_e23, v601, v591);
+            v592 = V::mul_add(x_e23, v601, v592);
             let mut v607 = V::mul(y_e4, t5_1);
             v607 = V::mul_add(y_e1, t5_4, v607);
             v320 = V::neg_mul_add(w14, v607, v320);
-            v591 = V::neg_mul_add(x_e14, v607, v591);
+            v592 = V::neg_mul_add(x_e14, v607, v592);
             let mut v614 = V::mul(y_e3, t5_1);
             v614 = V::mul_add(y_e1, t5_3, v614);
             v365 = V::neg_mul_add(w14, v614, v365);
-            v591 = V::neg_mul_add(x_e13, v614, v591);
+            v592 = V::neg_mul_add(x_e13, v614, v592);
             let mut v621 = V::mul(y_e2, t5_1);
             v621 = V::mul_add(y_e1, t5_2, v621);
             v330 = V::neg_mul_add(w14, v621, v330);
-            v591 = V::neg_mul_add(x_e12, v621, v591);
+            v592 = V::neg_mul_add(x_e12, v621, v592);
             // grad0[14] += x_e34*v588 + x_e24*v595 + x_e23*v602 - x_e14*v609 - x_e13*v616 - x_e12*v623
-            V::store(V::add(V::load(grad0.at(14usize)), v591), grad0.at(14usize));
+            V::store(V::add(V::load(grad0.at(14usize)), v592), grad0.at(14usize));
             let v628 = V::mul(y_e34, t5_0);
             let w13 = V::load(param0.at(13usize));
-            let mut v631 = V::mul(x_e34, v628);
             v306 = V::neg_mul_add(w13, v628, v306);
             // out0[10] = w21*v304 + w20*v336 + w19*v378 - w18*v418 + w17*v454 + w16*v514 - w15*v546 + w14*v588 - w13*v628
             V::store(v306, out0.at(10usize, c));
+            let mut v632 = V::mul(x_e34, v628);
             let v633 = V::mul(y_e24, t5_0);
             v344 = V::neg_mul_add(w13, v633, v344);
             // out0[9] = w20*v343 - w21*v309 + w19*v385 + w18*v423 + w17*v465 + w16*v519 + w15*v553 + w14*v595 - w13*v633
             V::store(v344, out0.at(9usize, c));
-            v631 = V::mul_add(x_e24, v633, v631);
+            v632 = V::mul_add(x_e24, v633, v632);
             let v638 = V::mul(y_e23, t5_0);
             v315 = V::neg_mul_add(w13, v638, v315);
             // out0[8] = w21*v314 + w20*v350 + w19*v392 - w18*v428 + w17*v476 + w16*v524 - w15*v560 + w14*v602 - w13*v638
             V::store(v315, out0.at(8usize, c));
-            v631 = V::mul_add(x_e23, v638, v631);
+            v632 = V::mul_add(x_e23, v638, v632);
             let v643 = V::mul(y_e14, t5_0);
             v320 = V::mul_add(w13, v643, v320);
             // out0[7] = w21*v319 - w20*v357 - w19*v399 + w18*v433 + w17*v487 + w16*v529 - w15*v567 - w14*v609 + w13*v643
             V::store(v320, out0.at(7usize, c));
-            let mut v647 = V::mul_sub(x_e14, v643, v631);
+            let mut v647 = V::mul_sub(x_e14, v643, v632);
             let v648 = V::mul(y_e13, t5_0);
             v365 = V::mul_add(w13, v648, v365);
             // out0[6] = w20*v364 - w21*v324 + w19*v406 - w18*v438 + w17*v498 + w16*v534 + w15*v574 - w14*v616 + w13*v648
@@ -1592,43 +1598,43 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v678 = V::mul(y_e1234, t5_11);
             let w11 = V::load(param0.at(11usize));
             let mut v680 = V::mul(w11, v678);
-            let mut v681 = V::mul(x_e4, v678);
             v680 = V::neg_mul_add(w12, v658, v680);
+            let mut v682 = V::mul(x_e4, v678);
             let v683 = V::mul(y_e1234, t5_12);
             v664 = V::neg_mul_add(w11, v683, v664);
-            v681 = V::neg_mul_add(x_e3, v683, v681);
+            v682 = V::neg_mul_add(x_e3, v683, v682);
             let v688 = V::mul(y_e1234, t5_13);
             let mut v689 = V::mul(w11, v688);
             v689 = V::neg_mul_add(w12, v668, v689);
-            v681 = V::mul_add(x_e2, v688, v681);
+            v682 = V::mul_add(x_e2, v688, v682);
             let v693 = V::mul(y_e1234, t5_14);
             v674 = V::mul_add(w11, v693, v674);
-            v681 = V::mul_add(x_e1, v693, v681);
+            v682 = V::mul_add(x_e1, v693, v682);
             // grad0[11] += x_e4*v678 - x_e3*v683 + x_e2*v688 + x_e1*v693
-            V::store(V::add(V::load(grad0.at(11usize)), v681), grad0.at(11usize));
+            V::store(V::add(V::load(grad0.at(11usize)), v682), grad0.at(11usize));
             let mut v698 = V::mul(y_e23, t5_14);
             v698 = V::mul_add(y_e13, t5_13, v698);
             v698 = V::mul_add(y_e12, t5_12, v698);
             let w10 = V::load(param0.at(10usize));
-            let mut v705 = V::mul(x_e4, v698);
             v680 = V::mul_add(w10, v698, v680);
+            let mut v706 = V::mul(x_e4, v698);
             let mut v707 = V::mul(y_e24, t5_14);
             v707 = V::mul_add(y_e14, t5_13, v707);
             let v711 = V::mul_sub(y_e12, t5_11, v707);
             v664 = V::mul_add(w10, v711, v664);
-            v705 = V::mul_add(x_e3, v711, v705);
+            v706 = V::mul_add(x_e3, v711, v706);
             let mut v716 = V::mul(y_e34, t5_14);
             v716 = V::neg_mul_add(y_e14, t5_12, v716);
             v716 = V::neg_mul_add(y_e13, t5_11, v716);
             v689 = V::mul_add(w10, v716, v689);
-            v705 = V::mul_add(x_e2, v716, v705);
+            v706 = V::mul_add(x_e2, v716, v706);
             let mut v725 = V::mul(y_e34, t5_13);
             v725 = V::mul_add(y_e24, t5_12, v725);
             v725 = V::mul_add(y_e23, t5_11, v725);
             v674 = V::mul_add(w10, v725, v674);
-            v705 = V::mul_add(x_e1, v725, v705);
+            v706 = V::mul_add(x_e1, v725, v706);
             // grad0[10] += x_e4*v702 + x_e3*v711 + x_e2*v720 + x_e1*v729
-            V::store(V::add(V::load(grad0.at(10usize)), v705), grad0.at(10usize));
+            V::store(V::add(V::load(grad0.at(10usize)), v706), grad0.at(10usize));
             let mut v734 = V::mul(y_e234, t5_8);
             v734 = V::mul_add(y_e134, t5_6, v734);
             v734 = V::mul_add(y_e124, t5_5, v734);
@@ -1637,21 +1643,21 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v743 = V::mul(y_e234, t5_9);
             v743 = V::mul_add(y_e134, t5_7, v743);
             v743 = V::neg_mul_add(y_e123, t5_5, v743);
-            let mut v749 = V::mul(x_e3, v743);
             v664 = V::mul_add(w9, v743, v664);
-            v749 = V::neg_mul_add(x_e4, v734, v749);
+            let mut v750 = V::mul(x_e3, v743);
+            v750 = V::neg_mul_add(x_e4, v734, v750);
             let mut v753 = V::mul(y_e124, t5_7);
             v753 = V::neg_mul_add(y_e234, t5_10, v753);
             v753 = V::mul_add(y_e123, t5_6, v753);
             v689 = V::mul_add(w9, v753, v689);
-            v749 = V::mul_add(x_e2, v753, v749);
+            v750 = V::mul_add(x_e2, v753, v750);
             let mut v761 = V::mul(y_e134, t5_10);
             v761 = V::mul_add(y_e124, t5_9, v761);
             v761 = V::mul_add(y_e123, t5_8, v761);
             v674 = V::mul_add(w9, v761, v674);
-            v749 = V::mul_add(x_e1, v761, v749);
+            v750 = V::mul_add(x_e1, v761, v750);
             // grad0[9] += x_e3*v747 - x_e4*v738 + x_e2*v756 + x_e1*v765
-            V::store(V::add(V::load(grad0.at(9usize)), v749), grad0.at(9usize));
+            V::store(V::add(V::load(grad0.at(9usize)), v750), grad0.at(9usize));
             let mut v770 = V::mul(y_e3, t5_10);
             v770 = V::mul_add(y_e2, t5_9, v770);
             v770 = V::mul_add(y_e1, t5_7, v770);
@@ -1660,82 +1666,82 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v779 = V::mul(y_e4, t5_10);
             v779 = V::neg_mul_add(y_e2, t5_8, v779);
             v779 = V::neg_mul_add(y_e1, t5_6, v779);
-            let mut v785 = V::mul(x_e3, v779);
             v664 = V::mul_add(w8, v779, v664);
-            v785 = V::neg_mul_add(x_e4, v770, v785);
+            let mut v786 = V::mul(x_e3, v779);
+            v786 = V::neg_mul_add(x_e4, v770, v786);
             let mut v788 = V::mul(y_e4, t5_9);
             v788 = V::mul_add(y_e3, t5_8, v788);
             v788 = V::neg_mul_add(y_e1, t5_5, v788);
             v689 = V::mul_add(w8, v788, v689);
-            v785 = V::mul_add(x_e2, v788, v785);
+            v786 = V::mul_add(x_e2, v788, v786);
             let mut v797 = V::mul(y_e4, t5_7);
             v797 = V::mul_add(y_e3, t5_6, v797);
             v797 = V::mul_add(y_e2, t5_5, v797);
             v674 = V::mul_add(w8, v797, v674);
-            v785 = V::mul_add(x_e1, v797, v785);
+            v786 = V::mul_add(x_e1, v797, v786);
             // grad0[8] += x_e3*v783 - x_e4*v774 + x_e2*v792 + x_e1*v801
-            V::store(V::add(V::load(grad0.at(8usize)), v785), grad0.at(8usize));
+            V::store(V::add(V::load(grad0.at(8usize)), v786), grad0.at(8usize));
             let mut v806 = V::mul(y_e34, t5_3);
             v806 = V::mul_add(y_e24, t5_2, v806);
             v806 = V::mul_add(y_e14, t5_1, v806);
             let w7 = V::load(param0.at(7usize));
-            let mut v813 = V::mul(x_e4, v806);
             v680 = V::mul_add(w7, v806, v680);
+            let mut v814 = V::mul(x_e4, v806);
             let mut v816 = V::mul(y_e23, t5_2);
             v816 = V::neg_mul_add(y_e34, t5_4, v816);
             v816 = V::mul_add(y_e13, t5_1, v816);
             v664 = V::mul_add(w7, v816, v664);
-            v813 = V::mul_add(x_e3, v816, v813);
+            v814 = V::mul_add(x_e3, v816, v814);
             let mut v824 = V::mul(y_e24, t5_4);
             v824 = V::mul_add(y_e23, t5_3, v824);
             let v828 = V::mul_sub(y_e12, t5_1, v824);
             v689 = V::mul_add(w7, v828, v689);
-            v813 = V::mul_add(x_e2, v828, v813);
+            v814 = V::mul_add(x_e2, v828, v814);
             let mut v833 = V::mul(y_e14, t5_4);
             v833 = V::mul_add(y_e13, t5_3, v833);
             v833 = V::mul_add(y_e12, t5_2, v833);
             v674 = V::mul_add(w7, v833, v674);
-            v813 = V::mul_add(x_e1, v833, v813);
+            v814 = V::mul_add(x_e1, v833, v814);
             // grad0[7] += x_e4*v810 + x_e3*v819 + x_e2*v828 + x_e1*v837
-            V::store(V::add(V::load(grad0.at(7usize)), v813), grad0.at(7usize));
+            V::store(V::add(V::load(grad0.at(7usize)), v814), grad0.at(7usize));
             let v842 = V::mul(y_1, t5_4);
             let w6 = V::load(param0.at(6usize));
-            let mut v845 = V::mul(x_e4, v842);
             v680 = V::mul_add(w6, v842, v680);
+            let mut v846 = V::mul(x_e4, v842);
             let v847 = V::mul(y_1, t5_3);
             v664 = V::mul_add(w6, v847, v664);
-            v845 = V::mul_add(x_e3, v847, v845);
+            v846 = V::mul_add(x_e3, v847, v846);
             let v852 = V::mul(y_1, t5_2);
             v689 = V::mul_add(w6, v852, v689);
-            v845 = V::mul_add(x_e2, v852, v845);
+            v846 = V::mul_add(x_e2, v852, v846);
             let v857 = V::mul(y_1, t5_1);
             v674 = V::mul_add(w6, v857, v674);
-            v845 = V::mul_add(x_e1, v857, v845);
+            v846 = V::mul_add(x_e1, v857, v846);
             // grad0[6] += x_e4*v842 + x_e3*v847 + x_e2*v852 + x_e1*v857
-            V::store(V::add(V::load(grad0.at(6usize)), v845), grad0.at(6usize));
+            V::store(V::add(V::load(grad0.at(6usize)), v846), grad0.at(6usize));
             let v862 = V::mul(y_e4, t5_0);
             let w5 = V::load(param0.at(5usize));
-            let mut v865 = V::mul(x_e4, v862);
             v680 = V::neg_mul_add(w5, v862, v680);
             // out0[4] = w11*v678 - w12*v658 + w10*v702 - w9*v738 - w8*v774 + w7*v810 + w6*v842 - w5*v862
             V::store(v680, out0.at(4usize, c));
+            let mut v866 = V::mul(x_e4, v862);
             let v867 = V::mul(y_e3, t5_0);
             v664 = V::neg_mul_add(w5, v867, v664);
             // out0[3] = w12*v663 - w11*v683 + w10*v711 + w9*v747 + w8*v783 + w7*v819 + w6*v847 - w5*v867
             V::store(v664, out0.at(3usize, c));
-            v865 = V::mul_add(x_e3, v867, v865);
+            v866 = V::mul_add(x_e3, v867, v866);
             let v872 = V::mul(y_e2, t5_0);
             v689 = V::neg_mul_add(w5, v872, v689);
             // out0[2] = w11*v688 - w12*v668 + w10*v720 + w9*v756 + w8*v792 + w7*v828 + w6*v852 - w5*v872
             V::store(v689, out0.at(2usize, c));
-            v865 = V::mul_add(x_e2, v872, v865);
+            v866 = V::mul_add(x_e2, v872, v866);
             let v877 = V::mul(y_e1, t5_0);
             v674 = V::mul_add(w5, v877, v674);
             // out0[1] = w12*v673 + w11*v693 + w10*v729 + w9*v765 + w8*v801 + w7*v837 + w6*v857 + w5*v877
             V::store(v674, out0.at(1usize, c));
             // grad0[5] += x_e1*v877 - (x_e4*v862 + x_e3*v867 + x_e2*v872)
             V::store(
-                V::add(V::load(grad0.at(5usize)), V::mul_sub(x_e1, v877, v865)),
+                V::add(V::load(grad0.at(5usize)), V::mul_sub(x_e1, v877, v866)),
                 grad0.at(5usize),
             );
             let v882 = V::mul(y_e1234, t5_15);
@@ -1747,36 +1753,37 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v887 = V::mul_add(y_e134, t5_13, v887);
             v887 = V::mul_add(y_e124, t5_12, v887);
             v887 = V::mul_add(y_e123, t5_11, v887);
+            v884 = V::mul_add(V::load(param0.at(3usize)), v887, v884);
             // grad0[3] += x_1*v893
             V::store(V::mul_add(x_1, v887, V::load(grad0.at(3usize))), grad0.at(3usize));
-            v884 = V::mul_add(V::load(param0.at(3usize)), v887, v884);
             let mut v898 = V::mul(y_e34, t5_10);
             v898 = V::mul_add(y_e24, t5_9, v898);
             v898 = V::mul_add(y_e23, t5_8, v898);
             v898 = V::mul_add(y_e14, t5_7, v898);
             v898 = V::mul_add(y_e13, t5_6, v898);
             v898 = V::mul_add(y_e12, t5_5, v898);
+            v884 = V::mul_add(V::load(param0.at(2usize)), v898, v884);
             // grad0[2] += x_1*v908
             V::store(V::mul_add(x_1, v898, V::load(grad0.at(2usize))), grad0.at(2usize));
-            v884 = V::mul_add(V::load(param0.at(2usize)), v898, v884);
             let mut v913 = V::mul(y_e4, t5_4);
             v913 = V::mul_add(y_e3, t5_3, v913);
             v913 = V::mul_add(y_e2, t5_2, v913);
             v913 = V::mul_add(y_e1, t5_1, v913);
+            v884 = V::mul_add(V::load(param0.at(1usize)), v913, v884);
             // grad0[1] += x_1*v919
             V::store(V::mul_add(x_1, v913, V::load(grad0.at(1usize))), grad0.at(1usize));
-            v884 = V::mul_add(V::load(param0.at(1usize)), v913, v884);
             let v924 = V::mul(y_1, t5_0);
+            v884 = V::mul_add(V::load(param0.at(0usize)), v924, v884);
             // grad0[0] += x_1*v924
             V::store(V::mul_add(x_1, v924, V::load(grad0.at(0usize))), grad0.at(0usize));
-            v884 = V::mul_add(V::load(param0.at(0usize)), v924, v884);
-            v884 = V::mul_add(
-                V::load(t4.at(0usize)),
-                gate_slope::<V>(args.gate, x_1),
-                v884,
+            // out0[0] = w4*v882 + w3*v893 + w2*v908 + w1*v919 + w0*v924 + gate'(x_1)*t4_0
+            V::store(
+                V::add(
+                    v884,
+                    damp::<V>(gate_slope::<V>(args.gate, x_1), V::load(t4.at(0usize))),
+                ),
+                out0.at(0usize, c),
             );
-            // out0[0] = w4*v882 + w3*v893 + w2*v908 + w1*v919 + w0*v924 + t4_0*gate'(x_1)
-            V::store(v884, out0.at(0usize, c));
         }
     }
 }
@@ -2137,7 +2144,7 @@ unsafe fn sgp_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2 = V::mul_add(V::load(t0.at(1usize)), V::load(grad_o.at(1usize, c)), v2);
             v2 = V::mul_add(V::load(t0.at(0usize)), V::load(grad_o.at(0usize, c)), v2);
             // out0[0] = t1_0*(t0_15*grad_o_e1234 + t0_14*grad_o_e234 + t0_13*grad_o_e134 + t0_12*grad_o_e124 + t0_11*grad_o_e123 + t0_10*grad_o_e34 + t0_9*grad_o_e24 + t0_8*grad_o_e23 + t0_7*grad_o_e14 + t0_6*grad_o_e13 + t0_5*grad_o_e12 + t0_4*grad_o_e4 + t0_3*grad_o_e3 + t0_2*grad_o_e2 + t0_1*grad_o_e1 + t0_0*grad_o_1)
-            V::store(V::mul(V::load(t1.at(0usize)), v2), out0.at(0usize));
+            V::store(damp::<V>(V::load(t1.at(0usize)), v2), out0.at(0usize));
         }
     }
 }
@@ -2299,13 +2306,19 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v127, out0.at(2usize, c));
             // out0[1] = x_e1*w0*t5_0 - (v23*t5_7 + v22*t5_6 + v21*t5_5)
             V::store(V::mul_sub(V::mul(x_e1, w0), t5_0, v110), out0.at(1usize, c));
-            v156 = V::mul_add(
-                V::load(t3.at(0usize)),
-                gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
-                v156,
+            // out0[0] = x_e4*w1*t5_4 + x_e3*w1*t5_3 + x_e2*w1*t5_2 + x_e1*w1*t5_1 + gate'(y_1)*t3_0
+            V::store(
+                V::add(
+                    v156,
+                    damp::<
+                        V,
+                    >(
+                        gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
+                        V::load(t3.at(0usize)),
+                    ),
+                ),
+                out0.at(0usize, c),
             );
-            // out0[0] = x_e4*w1*t5_4 + x_e3*w1*t5_3 + x_e2*w1*t5_2 + x_e1*w1*t5_1 + t3_0*gate'(y_1)
-            V::store(v156, out0.at(0usize, c));
         }
     }
 }
@@ -2357,23 +2370,23 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v27 = V::mul(y_e1234, t5_11);
             let w6 = V::load(param0.at(6usize));
             let mut v29 = V::mul(w6, v27);
-            let mut v30 = V::mul(x_e4, v27);
             v29 = V::neg_mul_add(w7, v2, v29);
+            let mut v31 = V::mul(x_e4, v27);
             let t5_12 = V::load(t5.at(12usize));
             let v33 = V::mul(y_e1234, t5_12);
             v9 = V::neg_mul_add(w6, v33, v9);
-            v30 = V::neg_mul_add(x_e3, v33, v30);
+            v31 = V::neg_mul_add(x_e3, v33, v31);
             let t5_13 = V::load(t5.at(13usize));
             let v39 = V::mul(y_e1234, t5_13);
             let mut v40 = V::mul(w6, v39);
             v40 = V::neg_mul_add(w7, v14, v40);
-            v30 = V::mul_add(x_e2, v39, v30);
+            v31 = V::mul_add(x_e2, v39, v31);
             let t5_14 = V::load(t5.at(14usize));
             let v45 = V::mul(y_e1234, t5_14);
             v21 = V::mul_add(w6, v45, v21);
-            v30 = V::mul_add(x_e1, v45, v30);
+            v31 = V::mul_add(x_e1, v45, v31);
             // grad0[6] += x_e4*v27 - x_e3*v33 + x_e2*v39 + x_e1*v45
-            V::store(V::add(V::load(grad0.at(6usize)), v30), grad0.at(6usize));
+            V::store(V::add(V::load(grad0.at(6usize)), v31), grad0.at(6usize));
             let y_e23 = V::load(y.at(8usize, c));
             let mut v51 = V::mul(y_e23, t5_14);
             let y_e13 = V::load(y.at(6usize, c));
@@ -2381,28 +2394,28 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e12 = V::load(y.at(5usize, c));
             v51 = V::mul_add(y_e12, t5_12, v51);
             let w5 = V::load(param0.at(5usize));
-            let mut v60 = V::mul(x_e4, v51);
             v29 = V::mul_add(w5, v51, v29);
+            let mut v61 = V::mul(x_e4, v51);
             let y_e24 = V::load(y.at(9usize, c));
             let mut v63 = V::mul(y_e24, t5_14);
             let y_e14 = V::load(y.at(7usize, c));
             v63 = V::mul_add(y_e14, t5_13, v63);
             let v68 = V::mul_sub(y_e12, t5_11, v63);
             v9 = V::mul_add(w5, v68, v9);
-            v60 = V::mul_add(x_e3, v68, v60);
+            v61 = V::mul_add(x_e3, v68, v61);
             let y_e34 = V::load(y.at(10usize, c));
             let mut v74 = V::mul(y_e34, t5_14);
             v74 = V::neg_mul_add(y_e14, t5_12, v74);
             v74 = V::neg_mul_add(y_e13, t5_11, v74);
             v40 = V::mul_add(w5, v74, v40);
-            v60 = V::mul_add(x_e2, v74, v60);
+            v61 = V::mul_add(x_e2, v74, v61);
             let mut v83 = V::mul(y_e34, t5_13);
             v83 = V::mul_add(y_e24, t5_12, v83);
             v83 = V::mul_add(y_e23, t5_11, v83);
             v21 = V::mul_add(w5, v83, v21);
-            v60 = V::mul_add(x_e1, v83, v60);
+            v61 = V::mul_add(x_e1, v83, v61);
             // grad0[5] += x_e4*v57 + x_e3*v68 + x_e2*v78 + x_e1*v87
-            V::store(V::add(V::load(grad0.at(5usize)), v60), grad0.at(5usize));
+            V::store(V::add(V::load(grad0.at(5usize)), v61), grad0.at(5usize));
             let t5_8 = V::load(t5.at(8usize));
             let mut v93 = V::mul(y_e234, t5_8);
             let t5_6 = V::load(t5.at(6usize));
@@ -2416,22 +2429,22 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t5_7 = V::load(t5.at(7usize));
             v105 = V::mul_add(y_e134, t5_7, v105);
             v105 = V::neg_mul_add(y_e123, t5_5, v105);
-            let mut v112 = V::mul(x_e3, v105);
             v9 = V::mul_add(w4, v105, v9);
-            v112 = V::neg_mul_add(x_e4, v93, v112);
+            let mut v113 = V::mul(x_e3, v105);
+            v113 = V::neg_mul_add(x_e4, v93, v113);
             let t5_10 = V::load(t5.at(10usize));
             let mut v117 = V::mul(y_e124, t5_7);
             v117 = V::neg_mul_add(y_e234, t5_10, v117);
             v117 = V::mul_add(y_e123, t5_6, v117);
             v40 = V::mul_add(w4, v117, v40);
-            v112 = V::mul_add(x_e2, v117, v112);
+            v113 = V::mul_add(x_e2, v117, v113);
             let mut v125 = V::mul(y_e134, t5_10);
             v125 = V::mul_add(y_e124, t5_9, v125);
             v125 = V::mul_add(y_e123, t5_8, v125);
             v21 = V::mul_add(w4, v125, v21);
-            v112 = V::mul_add(x_e1, v125, v112);
+            v113 = V::mul_add(x_e1, v125, v113);
             // grad0[4] += x_e3*v110 - x_e4*v99 + x_e2*v120 + x_e1*v129
-            V::store(V::add(V::load(grad0.at(4usize)), v112), grad0.at(4usize));
+            V::store(V::add(V::load(grad0.at(4usize)), v113), grad0.at(4usize));
             let y_e3 = V::load(y.at(3usize, c));
             let mut v135 = V::mul(y_e3, t5_10);
             let y_e2 = V::load(y.at(2usize, c));
@@ -2444,21 +2457,21 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v147 = V::mul(y_e4, t5_10);
             v147 = V::neg_mul_add(y_e2, t5_8, v147);
             v147 = V::neg_mul_add(y_e1, t5_6, v147);
-            let mut v153 = V::mul(x_e3, v147);
             v9 = V::mul_add(w3, v147, v9);
-            v153 = V::neg_mul_add(x_e4, v135, v153);
+            let mut v154 = V::mul(x_e3, v147);
+            v154 = V::neg_mul_add(x_e4, v135, v154);
             let mut v156 = V::mul(y_e4, t5_9);
             v156 = V::mul_add(y_e3, t5_8, v156);
             v156 = V::neg_mul_add(y_e1, t5_5, v156);
             v40 = V::mul_add(w3, v156, v40);
-            v153 = V::mul_add(x_e2, v156, v153);
+            v154 = V::mul_add(x_e2, v156, v154);
             let mut v165 = V::mul(y_e4, t5_7);
             v165 = V::mul_add(y_e3, t5_6, v165);
             v165 = V::mul_add(y_e2, t5_5, v165);
             v21 = V::mul_add(w3, v165, v21);
-            v153 = V::mul_add(x_e1, v165, v153);
+            v154 = V::mul_add(x_e1, v165, v154);
             // grad0[3] += x_e3*v151 - x_e4*v141 + x_e2*v160 + x_e1*v169
-            V::store(V::add(V::load(grad0.at(3usize)), v153), grad0.at(3usize));
+            V::store(V::add(V::load(grad0.at(3usize)), v154), grad0.at(3usize));
             let t5_3 = V::load(t5.at(3usize));
             let mut v175 = V::mul(y_e34, t5_3);
             let t5_2 = V::load(t5.at(2usize));
@@ -2466,66 +2479,66 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t5_1 = V::load(t5.at(1usize));
             v175 = V::mul_add(y_e14, t5_1, v175);
             let w2 = V::load(param0.at(2usize));
-            let mut v184 = V::mul(x_e4, v175);
             v29 = V::mul_add(w2, v175, v29);
+            let mut v185 = V::mul(x_e4, v175);
             let t5_4 = V::load(t5.at(4usize));
             let mut v188 = V::mul(y_e23, t5_2);
             v188 = V::neg_mul_add(y_e34, t5_4, v188);
             v188 = V::mul_add(y_e13, t5_1, v188);
             v9 = V::mul_add(w2, v188, v9);
-            v184 = V::mul_add(x_e3, v188, v184);
+            v185 = V::mul_add(x_e3, v188, v185);
             let mut v196 = V::mul(y_e24, t5_4);
             v196 = V::mul_add(y_e23, t5_3, v196);
             let v200 = V::mul_sub(y_e12, t5_1, v196);
             v40 = V::mul_add(w2, v200, v40);
-            v184 = V::mul_add(x_e2, v200, v184);
+            v185 = V::mul_add(x_e2, v200, v185);
             let mut v205 = V::mul(y_e14, t5_4);
             v205 = V::mul_add(y_e13, t5_3, v205);
             v205 = V::mul_add(y_e12, t5_2, v205);
             v21 = V::mul_add(w2, v205, v21);
-            v184 = V::mul_add(x_e1, v205, v184);
+            v185 = V::mul_add(x_e1, v205, v185);
             // grad0[2] += x_e4*v181 + x_e3*v191 + x_e2*v200 + x_e1*v209
-            V::store(V::add(V::load(grad0.at(2usize)), v184), grad0.at(2usize));
+            V::store(V::add(V::load(grad0.at(2usize)), v185), grad0.at(2usize));
             let y_1 = V::load(y.at(0usize, c));
             let v215 = V::mul(y_1, t5_4);
             let w1 = V::load(param0.at(1usize));
-            let mut v218 = V::mul(x_e4, v215);
             v29 = V::mul_add(w1, v215, v29);
+            let mut v219 = V::mul(x_e4, v215);
             let v220 = V::mul(y_1, t5_3);
             v9 = V::mul_add(w1, v220, v9);
-            v218 = V::mul_add(x_e3, v220, v218);
+            v219 = V::mul_add(x_e3, v220, v219);
             let v225 = V::mul(y_1, t5_2);
             v40 = V::mul_add(w1, v225, v40);
-            v218 = V::mul_add(x_e2, v225, v218);
+            v219 = V::mul_add(x_e2, v225, v219);
             let v230 = V::mul(y_1, t5_1);
             v21 = V::mul_add(w1, v230, v21);
-            v218 = V::mul_add(x_e1, v230, v218);
+            v219 = V::mul_add(x_e1, v230, v219);
             // grad0[1] += x_e4*v215 + x_e3*v220 + x_e2*v225 + x_e1*v230
-            V::store(V::add(V::load(grad0.at(1usize)), v218), grad0.at(1usize));
+            V::store(V::add(V::load(grad0.at(1usize)), v219), grad0.at(1usize));
             let t5_0 = V::load(t5.at(0usize));
             let v236 = V::mul(y_e4, t5_0);
             let w0 = V::load(param0.at(0usize));
-            let mut v239 = V::mul(x_e4, v236);
             v29 = V::neg_mul_add(w0, v236, v29);
             // out0[3] = w6*v27 - w7*v2 + w5*v57 - w4*v99 - w3*v141 + w2*v181 + w1*v215 - w0*v236
             V::store(v29, out0.at(3usize, c));
+            let mut v240 = V::mul(x_e4, v236);
             let v241 = V::mul(y_e3, t5_0);
             v9 = V::neg_mul_add(w0, v241, v9);
             // out0[2] = w7*v8 - w6*v33 + w5*v68 + w4*v110 + w3*v151 + w2*v191 + w1*v220 - w0*v241
             V::store(v9, out0.at(2usize, c));
-            v239 = V::mul_add(x_e3, v241, v239);
+            v240 = V::mul_add(x_e3, v241, v240);
             let v246 = V::mul(y_e2, t5_0);
             v40 = V::neg_mul_add(w0, v246, v40);
             // out0[1] = w6*v39 - w7*v14 + w5*v78 + w4*v120 + w3*v160 + w2*v200 + w1*v225 - w0*v246
             V::store(v40, out0.at(1usize, c));
-            v239 = V::mul_add(x_e2, v246, v239);
+            v240 = V::mul_add(x_e2, v246, v240);
             let v251 = V::mul(y_e1, t5_0);
             v21 = V::mul_add(w0, v251, v21);
             // out0[0] = w7*v20 + w6*v45 + w5*v87 + w4*v129 + w3*v169 + w2*v209 + w1*v230 + w0*v251
             V::store(v21, out0.at(0usize, c));
             // grad0[0] += x_e1*v251 - (x_e4*v236 + x_e3*v241 + x_e2*v246)
             V::store(
-                V::add(V::load(grad0.at(0usize)), V::mul_sub(x_e1, v251, v239)),
+                V::add(V::load(grad0.at(0usize)), V::mul_sub(x_e1, v251, v240)),
                 grad0.at(0usize),
             );
         }
@@ -3049,10 +3062,10 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v43 = V::neg_mul_add(y_e2, t5_10, v43);
             let w5 = V::load(param0.at(5usize));
             let mut v49 = V::mul(w5, v43);
-            let mut v50 = V::mul(x_e234, v43);
             v49 = V::neg_mul_add(w6, v20, v49);
             // out0[14] = w5*v47 - w6*v20
             V::store(v49, out0.at(14usize, c));
+            let mut v51 = V::mul(x_e234, v43);
             let t5_6 = V::load(t5.at(6usize));
             let t5_7 = V::load(t5.at(7usize));
             let mut v55 = V::mul(y_e3, t5_7);
@@ -3061,7 +3074,7 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v26 = V::mul_add(w5, v55, v26);
             // out0[13] = w6*v25 + w5*v58
             V::store(v26, out0.at(13usize, c));
-            v50 = V::mul_add(x_e134, v55, v50);
+            v51 = V::mul_add(x_e134, v55, v51);
             let t5_5 = V::load(t5.at(5usize));
             let mut v65 = V::mul(y_e2, t5_7);
             v65 = V::neg_mul_add(y_e4, t5_5, v65);
@@ -3070,16 +3083,16 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v69 = V::neg_mul_add(w6, v30, v69);
             // out0[12] = w5*v68 - w6*v30
             V::store(v69, out0.at(12usize, c));
-            v50 = V::mul_add(x_e124, v65, v50);
+            v51 = V::mul_add(x_e124, v65, v51);
             let mut v74 = V::mul(y_e2, t5_6);
             v74 = V::neg_mul_add(y_e3, t5_5, v74);
             v74 = V::mul_add(y_e1, t5_8, v74);
             v36 = V::mul_add(w5, v74, v36);
             // out0[11] = w6*v35 + w5*v77
             V::store(v36, out0.at(11usize, c));
-            v50 = V::mul_add(x_e123, v74, v50);
+            v51 = V::mul_add(x_e123, v74, v51);
             // grad0[5] += x_e234*v47 + x_e134*v58 + x_e124*v68 + x_e123*v77
-            V::store(V::add(V::load(grad0.at(5usize)), v50), grad0.at(5usize));
+            V::store(V::add(V::load(grad0.at(5usize)), v51), grad0.at(5usize));
             let mut v82 = V::mul(y_e2, t5_14);
             v82 = V::mul_add(y_e1, t5_13, v82);
             let w4 = V::load(param0.at(4usize));
@@ -3118,44 +3131,44 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v127 = V::mul(y_e3, t5_4);
             v127 = V::neg_mul_add(y_e4, t5_3, v127);
             let w3 = V::load(param0.at(3usize));
-            let mut v131 = V::mul(x_e34, v127);
             v86 = V::mul_add(w3, v127, v86);
             // out0[10] = w4*v84 + w3*v128
             V::store(v86, out0.at(10usize, c));
+            let mut v132 = V::mul(x_e34, v127);
             let t5_2 = V::load(t5.at(2usize));
             let mut v135 = V::mul(y_e2, t5_4);
             v135 = V::neg_mul_add(y_e4, t5_2, v135);
             v92 = V::mul_add(w3, v135, v92);
             // out0[9] = w4*v91 + w3*v136
             V::store(v92, out0.at(9usize, c));
-            v131 = V::mul_add(x_e24, v135, v131);
+            v132 = V::mul_add(x_e24, v135, v132);
             let mut v142 = V::mul(y_e2, t5_3);
             v142 = V::neg_mul_add(y_e3, t5_2, v142);
             v99 = V::mul_add(w3, v142, v99);
             // out0[8] = w4*v98 + w3*v143
             V::store(v99, out0.at(8usize, c));
-            v131 = V::mul_add(x_e23, v142, v131);
+            v132 = V::mul_add(x_e23, v142, v132);
             let t5_1 = V::load(t5.at(1usize));
             let mut v149 = V::mul(y_e4, t5_1);
             v149 = V::mul_add(y_e1, t5_4, v149);
             v106 = V::mul_add(w3, v149, v106);
             // out0[7] = -(w4*v105 + w3*v151)
             V::store(V::neg(v106), out0.at(7usize, c));
-            v131 = V::neg_mul_add(x_e14, v149, v131);
+            v132 = V::neg_mul_add(x_e14, v149, v132);
             let mut v157 = V::mul(y_e3, t5_1);
             v157 = V::mul_add(y_e1, t5_3, v157);
             v113 = V::neg_mul_add(w3, v157, v113);
             // out0[6] = w4*v112 - w3*v159
             V::store(v113, out0.at(6usize, c));
-            v131 = V::neg_mul_add(x_e13, v157, v131);
+            v132 = V::neg_mul_add(x_e13, v157, v132);
             let mut v164 = V::mul(y_e2, t5_1);
             v164 = V::mul_add(y_e1, t5_2, v164);
             v120 = V::neg_mul_add(w3, v164, v120);
             // out0[5] = w4*v119 - w3*v166
             V::store(v120, out0.at(5usize, c));
-            v131 = V::neg_mul_add(x_e12, v164, v131);
+            v132 = V::neg_mul_add(x_e12, v164, v132);
             // grad0[3] += x_e34*v128 + x_e24*v136 + x_e23*v143 - x_e14*v151 - x_e13*v159 - x_e12*v166
-            V::store(V::add(V::load(grad0.at(3usize)), v131), grad0.at(3usize));
+            V::store(V::add(V::load(grad0.at(3usize)), v132), grad0.at(3usize));
             let mut v171 = V::mul(y_e3, t5_10);
             v171 = V::mul_add(y_e2, t5_9, v171);
             v171 = V::mul_add(y_e1, t5_7, v171);
@@ -3186,44 +3199,42 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t5_0 = V::load(t5.at(0usize));
             let v208 = V::mul(y_e4, t5_0);
             let w1 = V::load(param0.at(1usize));
-            let mut v211 = V::mul(x_e4, v208);
             v177 = V::mul_add(w1, v208, v177);
             // out0[4] = -(w2*v175 + w1*v208)
             V::store(V::neg(v177), out0.at(4usize, c));
+            let mut v213 = V::mul(x_e4, v208);
             let v214 = V::mul(y_e3, t5_0);
             v185 = V::neg_mul_add(w1, v214, v185);
             // out0[3] = w2*v184 - w1*v214
             V::store(v185, out0.at(3usize, c));
-            v211 = V::mul_add(x_e3, v214, v211);
+            v213 = V::mul_add(x_e3, v214, v213);
             let v219 = V::mul(y_e2, t5_0);
             v194 = V::neg_mul_add(w1, v219, v194);
             // out0[2] = w2*v193 - w1*v219
             V::store(v194, out0.at(2usize, c));
-            v211 = V::mul_add(x_e2, v219, v211);
+            v213 = V::mul_add(x_e2, v219, v213);
             let v224 = V::mul(y_e1, t5_0);
             v203 = V::mul_add(w1, v224, v203);
             // out0[1] = w2*v202 + w1*v224
             V::store(v203, out0.at(1usize, c));
             // grad0[1] += x_e1*v224 - (x_e4*v208 + x_e3*v214 + x_e2*v219)
             V::store(
-                V::add(V::load(grad0.at(1usize)), V::mul_sub(x_e1, v224, v211)),
+                V::add(V::load(grad0.at(1usize)), V::mul_sub(x_e1, v224, v213)),
                 grad0.at(1usize),
             );
             let mut v229 = V::mul(y_e4, t5_4);
             v229 = V::mul_add(y_e3, t5_3, v229);
             v229 = V::mul_add(y_e2, t5_2, v229);
             v229 = V::mul_add(y_e1, t5_1, v229);
-            let mut v237 = V::mul(V::load(param0.at(0usize)), v229);
             let x_1 = V::load(x.at(0usize, c));
             // grad0[0] += x_1*v235
             V::store(V::mul_add(x_1, v229, V::load(grad0.at(0usize))), grad0.at(0usize));
-            v237 = V::mul_add(
-                V::load(t4.at(0usize)),
-                gate_slope::<V>(args.gate, x_1),
-                v237,
-            );
-            // out0[0] = w0*v235 + t4_0*gate'(x_1)
-            V::store(v237, out0.at(0usize, c));
+            let mut v242 = damp::<
+                V,
+            >(gate_slope::<V>(args.gate, x_1), V::load(t4.at(0usize)));
+            v242 = V::mul_add(V::load(param0.at(0usize)), v229, v242);
+            // out0[0] = w0*v235 + gate'(x_1)*t4_0
+            V::store(v242, out0.at(0usize, c));
         }
     }
 }
@@ -3437,24 +3448,24 @@ unsafe fn sgp_16<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
-        let v2 = V::mul(v1, v1);
+        let v2 = damp::<V>(v1, v1);
         for group in 0..args.groups {
             let c = group * V::LANES;
             let t0 = t0.packed::<V, 7usize>(group);
-            // out0[0] = t0_0*v2
-            V::store(V::mul(V::load(t0.at(0usize)), v2), out0.at(0usize, c));
-            // out0[1] = t0_1*v2
-            V::store(V::mul(V::load(t0.at(1usize)), v2), out0.at(1usize, c));
-            // out0[2] = t0_2*v2
-            V::store(V::mul(V::load(t0.at(2usize)), v2), out0.at(2usize, c));
-            // out0[3] = t0_3*v2
-            V::store(V::mul(V::load(t0.at(3usize)), v2), out0.at(3usize, c));
-            // out0[4] = t0_4*v2
-            V::store(V::mul(V::load(t0.at(4usize)), v2), out0.at(4usize, c));
-            // out0[5] = t0_5*v2
-            V::store(V::mul(V::load(t0.at(5usize)), v2), out0.at(5usize, c));
-            // out0[6] = t0_6*v2
-            V::store(V::mul(V::load(t0.at(6usize)), v2), out0.at(6usize, c));
+            // out0[0] = v2*t0_0
+            V::store(damp::<V>(v2, V::load(t0.at(0usize))), out0.at(0usize, c));
+            // out0[1] = v2*t0_1
+            V::store(damp::<V>(v2, V::load(t0.at(1usize))), out0.at(1usize, c));
+            // out0[2] = v2*t0_2
+            V::store(damp::<V>(v2, V::load(t0.at(2usize))), out0.at(2usize, c));
+            // out0[3] = v2*t0_3
+            V::store(damp::<V>(v2, V::load(t0.at(3usize))), out0.at(3usize, c));
+            // out0[4] = v2*t0_4
+            V::store(damp::<V>(v2, V::load(t0.at(4usize))), out0.at(4usize, c));
+            // out0[5] = v2*t0_5
+            V::store(damp::<V>(v2, V::load(t0.at(5usize))), out0.at(5usize, c));
+            // out0[6] = v2*t0_6
+            V::store(damp::<V>(v2, V::load(t0.at(6usize))), out0.at(6usize, c));
         }
     }
 }
@@ -3470,25 +3481,25 @@ unsafe fn sgp_17<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
-        let v2 = V::mul(v1, v1);
+        let v2 = damp::<V>(v1, v1);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<7usize>(c);
             let out0 = out0.packed::<V, 7usize>(group);
             // out0[6] = v2*grad_o_e34
-            V::store(V::mul(v2, V::load(grad_o.at(6usize, c))), out0.at(6usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(6usize, c))), out0.at(6usize));
             // out0[5] = v2*grad_o_e24
-            V::store(V::mul(v2, V::load(grad_o.at(5usize, c))), out0.at(5usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(5usize, c))), out0.at(5usize));
             // out0[4] = v2*grad_o_e23
-            V::store(V::mul(v2, V::load(grad_o.at(4usize, c))), out0.at(4usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(4usize, c))), out0.at(4usize));
             // out0[3] = v2*grad_o_e14
-            V::store(V::mul(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize));
             // out0[2] = v2*grad_o_e13
-            V::store(V::mul(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize));
             // out0[1] = v2*grad_o_e12
-            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize));
             // out0[0] = v2*grad_o_1
-            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize));
         }
     }
 }
@@ -3613,27 +3624,27 @@ unsafe fn sgp_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t1_0 = V::load(t1.at(0usize));
             let v47 = V::mul(y_e4, t1_0);
             let w0 = V::load(param0.at(0usize));
-            let mut v50 = V::mul(x_e4, v47);
             v12 = V::mul_add(w0, v47, v12);
             // out0[3] = -(w1*v10 + w0*v47)
             V::store(V::neg(v12), out0.at(3usize, c));
+            let mut v52 = V::mul(x_e4, v47);
             let v53 = V::mul(y_e3, t1_0);
             v23 = V::neg_mul_add(w0, v53, v23);
             // out0[2] = w1*v22 - w0*v53
             V::store(v23, out0.at(2usize, c));
-            v50 = V::mul_add(x_e3, v53, v50);
+            v52 = V::mul_add(x_e3, v53, v52);
             let v58 = V::mul(y_e2, t1_0);
             v33 = V::neg_mul_add(w0, v58, v33);
             // out0[1] = w1*v32 - w0*v58
             V::store(v33, out0.at(1usize, c));
-            v50 = V::mul_add(x_e2, v58, v50);
+            v52 = V::mul_add(x_e2, v58, v52);
             let v63 = V::mul(y_e1, t1_0);
             v42 = V::mul_add(w0, v63, v42);
             // out0[0] = w1*v41 + w0*v63
             V::store(v42, out0.at(0usize, c));
             // grad0[0] += x_e1*v63 - (x_e4*v47 + x_e3*v53 + x_e2*v58)
             V::store(
-                V::add(V::load(grad0.at(0usize)), V::mul_sub(x_e1, v63, v50)),
+                V::add(V::load(grad0.at(0usize)), V::mul_sub(x_e1, v63, v52)),
                 grad0.at(0usize),
             );
         }

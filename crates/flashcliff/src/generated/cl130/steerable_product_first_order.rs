@@ -24,132 +24,180 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             let t1 = t1.packed::<V, 1usize>(group);
             let t2 = t2.packed::<V, 1usize>(group);
             let t0 = t0.packed::<V, 16usize>(group);
-            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
-            // out0[0] = 0.7071067811865476*(t0_0*v2 + l_1)
+            let v2 = damp::<V>(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
+            // out0[0] = 0.7071067811865476*(v2*t0_0 + l_1)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(0usize)), v2, V::load(l.at(0usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(0usize))),
+                        V::load(l.at(0usize, c)),
+                    ),
                 ),
                 out0.at(0usize, c),
             );
-            // out0[1] = 0.7071067811865476*(t0_1*v2 + l_e1)
+            // out0[1] = 0.7071067811865476*(v2*t0_1 + l_e1)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(1usize)), v2, V::load(l.at(1usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(1usize))),
+                        V::load(l.at(1usize, c)),
+                    ),
                 ),
                 out0.at(1usize, c),
             );
-            // out0[2] = 0.7071067811865476*(t0_2*v2 + l_e2)
+            // out0[2] = 0.7071067811865476*(v2*t0_2 + l_e2)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(2usize)), v2, V::load(l.at(2usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(2usize))),
+                        V::load(l.at(2usize, c)),
+                    ),
                 ),
                 out0.at(2usize, c),
             );
-            // out0[3] = 0.7071067811865476*(t0_3*v2 + l_e3)
+            // out0[3] = 0.7071067811865476*(v2*t0_3 + l_e3)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(3usize)), v2, V::load(l.at(3usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(3usize))),
+                        V::load(l.at(3usize, c)),
+                    ),
                 ),
                 out0.at(3usize, c),
             );
-            // out0[4] = 0.7071067811865476*(t0_4*v2 + l_e4)
+            // out0[4] = 0.7071067811865476*(v2*t0_4 + l_e4)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(4usize)), v2, V::load(l.at(4usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(4usize))),
+                        V::load(l.at(4usize, c)),
+                    ),
                 ),
                 out0.at(4usize, c),
             );
-            // out0[5] = 0.7071067811865476*(t0_5*v2 + l_e12)
+            // out0[5] = 0.7071067811865476*(v2*t0_5 + l_e12)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(5usize)), v2, V::load(l.at(5usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(5usize))),
+                        V::load(l.at(5usize, c)),
+                    ),
                 ),
                 out0.at(5usize, c),
             );
-            // out0[6] = 0.7071067811865476*(t0_6*v2 + l_e13)
+            // out0[6] = 0.7071067811865476*(v2*t0_6 + l_e13)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(6usize)), v2, V::load(l.at(6usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(6usize))),
+                        V::load(l.at(6usize, c)),
+                    ),
                 ),
                 out0.at(6usize, c),
             );
-            // out0[7] = 0.7071067811865476*(t0_7*v2 + l_e14)
+            // out0[7] = 0.7071067811865476*(v2*t0_7 + l_e14)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(7usize)), v2, V::load(l.at(7usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(7usize))),
+                        V::load(l.at(7usize, c)),
+                    ),
                 ),
                 out0.at(7usize, c),
             );
-            // out0[8] = 0.7071067811865476*(t0_8*v2 + l_e23)
+            // out0[8] = 0.7071067811865476*(v2*t0_8 + l_e23)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(8usize)), v2, V::load(l.at(8usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(8usize))),
+                        V::load(l.at(8usize, c)),
+                    ),
                 ),
                 out0.at(8usize, c),
             );
-            // out0[9] = 0.7071067811865476*(t0_9*v2 + l_e24)
+            // out0[9] = 0.7071067811865476*(v2*t0_9 + l_e24)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(9usize)), v2, V::load(l.at(9usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(9usize))),
+                        V::load(l.at(9usize, c)),
+                    ),
                 ),
                 out0.at(9usize, c),
             );
-            // out0[10] = 0.7071067811865476*(t0_10*v2 + l_e34)
+            // out0[10] = 0.7071067811865476*(v2*t0_10 + l_e34)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(10usize)), v2, V::load(l.at(10usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(10usize))),
+                        V::load(l.at(10usize, c)),
+                    ),
                 ),
                 out0.at(10usize, c),
             );
-            // out0[11] = 0.7071067811865476*(t0_11*v2 + l_e123)
+            // out0[11] = 0.7071067811865476*(v2*t0_11 + l_e123)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(11usize)), v2, V::load(l.at(11usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(11usize))),
+                        V::load(l.at(11usize, c)),
+                    ),
                 ),
                 out0.at(11usize, c),
             );
-            // out0[12] = 0.7071067811865476*(t0_12*v2 + l_e124)
+            // out0[12] = 0.7071067811865476*(v2*t0_12 + l_e124)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(12usize)), v2, V::load(l.at(12usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(12usize))),
+                        V::load(l.at(12usize, c)),
+                    ),
                 ),
                 out0.at(12usize, c),
             );
-            // out0[13] = 0.7071067811865476*(t0_13*v2 + l_e134)
+            // out0[13] = 0.7071067811865476*(v2*t0_13 + l_e134)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(13usize)), v2, V::load(l.at(13usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(13usize))),
+                        V::load(l.at(13usize, c)),
+                    ),
                 ),
                 out0.at(13usize, c),
             );
-            // out0[14] = 0.7071067811865476*(t0_14*v2 + l_e234)
+            // out0[14] = 0.7071067811865476*(v2*t0_14 + l_e234)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(14usize)), v2, V::load(l.at(14usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(14usize))),
+                        V::load(l.at(14usize, c)),
+                    ),
                 ),
                 out0.at(14usize, c),
             );
-            // out0[15] = 0.7071067811865476*(t0_15*v2 + l_e1234)
+            // out0[15] = 0.7071067811865476*(v2*t0_15 + l_e1234)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(15usize)), v2, V::load(l.at(15usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(15usize))),
+                        V::load(l.at(15usize, c)),
+                    ),
                 ),
                 out0.at(15usize, c),
             );
@@ -284,7 +332,7 @@ unsafe fn steerable_product_first_order_2<V: Math>(args: &mut StageArgs<'_, V::E
             let out2 = out2.packed::<V, 16usize>(group);
             let t1_0 = V::load(t1.at(0usize));
             let t2_0 = V::load(t2.at(0usize));
-            let v2 = V::mul(t1_0, t2_0);
+            let v2 = damp::<V>(t1_0, t2_0);
             let v5 = V::mul(c7p071067811865476em1, V::load(grad_o.at(15usize, c)));
             let v7 = V::mul(c7p071067811865476em1, V::load(grad_o.at(14usize, c)));
             let v9 = V::mul(c7p071067811865476em1, V::load(grad_o.at(13usize, c)));
@@ -301,58 +349,58 @@ unsafe fn steerable_product_first_order_2<V: Math>(args: &mut StageArgs<'_, V::E
             let v31 = V::mul(c7p071067811865476em1, V::load(grad_o.at(2usize, c)));
             let v33 = V::mul(c7p071067811865476em1, V::load(grad_o.at(1usize, c)));
             let v35 = V::mul(c7p071067811865476em1, V::load(grad_o.at(0usize, c)));
+            let mut v37 = V::mul(V::load(t0.at(15usize)), v5);
             // out2[15] = v2*v5
-            V::store(V::mul(v2, v5), out2.at(15usize));
-            let mut v38 = V::mul(V::load(t0.at(15usize)), v5);
+            V::store(damp::<V>(v2, v5), out2.at(15usize));
             // out2[14] = v2*v7
-            V::store(V::mul(v2, v7), out2.at(14usize));
-            v38 = V::mul_add(V::load(t0.at(14usize)), v7, v38);
+            V::store(damp::<V>(v2, v7), out2.at(14usize));
+            v37 = V::mul_add(V::load(t0.at(14usize)), v7, v37);
             // out2[13] = v2*v9
-            V::store(V::mul(v2, v9), out2.at(13usize));
-            v38 = V::mul_add(V::load(t0.at(13usize)), v9, v38);
+            V::store(damp::<V>(v2, v9), out2.at(13usize));
+            v37 = V::mul_add(V::load(t0.at(13usize)), v9, v37);
             // out2[12] = v2*v11
-            V::store(V::mul(v2, v11), out2.at(12usize));
-            v38 = V::mul_add(V::load(t0.at(12usize)), v11, v38);
+            V::store(damp::<V>(v2, v11), out2.at(12usize));
+            v37 = V::mul_add(V::load(t0.at(12usize)), v11, v37);
             // out2[11] = v2*v13
-            V::store(V::mul(v2, v13), out2.at(11usize));
-            v38 = V::mul_add(V::load(t0.at(11usize)), v13, v38);
+            V::store(damp::<V>(v2, v13), out2.at(11usize));
+            v37 = V::mul_add(V::load(t0.at(11usize)), v13, v37);
             // out2[10] = v2*v15
-            V::store(V::mul(v2, v15), out2.at(10usize));
-            v38 = V::mul_add(V::load(t0.at(10usize)), v15, v38);
+            V::store(damp::<V>(v2, v15), out2.at(10usize));
+            v37 = V::mul_add(V::load(t0.at(10usize)), v15, v37);
             // out2[9] = v2*v17
-            V::store(V::mul(v2, v17), out2.at(9usize));
-            v38 = V::mul_add(V::load(t0.at(9usize)), v17, v38);
+            V::store(damp::<V>(v2, v17), out2.at(9usize));
+            v37 = V::mul_add(V::load(t0.at(9usize)), v17, v37);
             // out2[8] = v2*v19
-            V::store(V::mul(v2, v19), out2.at(8usize));
-            v38 = V::mul_add(V::load(t0.at(8usize)), v19, v38);
+            V::store(damp::<V>(v2, v19), out2.at(8usize));
+            v37 = V::mul_add(V::load(t0.at(8usize)), v19, v37);
             // out2[7] = v2*v21
-            V::store(V::mul(v2, v21), out2.at(7usize));
-            v38 = V::mul_add(V::load(t0.at(7usize)), v21, v38);
+            V::store(damp::<V>(v2, v21), out2.at(7usize));
+            v37 = V::mul_add(V::load(t0.at(7usize)), v21, v37);
             // out2[6] = v2*v23
-            V::store(V::mul(v2, v23), out2.at(6usize));
-            v38 = V::mul_add(V::load(t0.at(6usize)), v23, v38);
+            V::store(damp::<V>(v2, v23), out2.at(6usize));
+            v37 = V::mul_add(V::load(t0.at(6usize)), v23, v37);
             // out2[5] = v2*v25
-            V::store(V::mul(v2, v25), out2.at(5usize));
-            v38 = V::mul_add(V::load(t0.at(5usize)), v25, v38);
+            V::store(damp::<V>(v2, v25), out2.at(5usize));
+            v37 = V::mul_add(V::load(t0.at(5usize)), v25, v37);
             // out2[4] = v2*v27
-            V::store(V::mul(v2, v27), out2.at(4usize));
-            v38 = V::mul_add(V::load(t0.at(4usize)), v27, v38);
+            V::store(damp::<V>(v2, v27), out2.at(4usize));
+            v37 = V::mul_add(V::load(t0.at(4usize)), v27, v37);
             // out2[3] = v2*v29
-            V::store(V::mul(v2, v29), out2.at(3usize));
-            v38 = V::mul_add(V::load(t0.at(3usize)), v29, v38);
+            V::store(damp::<V>(v2, v29), out2.at(3usize));
+            v37 = V::mul_add(V::load(t0.at(3usize)), v29, v37);
             // out2[2] = v2*v31
-            V::store(V::mul(v2, v31), out2.at(2usize));
-            v38 = V::mul_add(V::load(t0.at(2usize)), v31, v38);
+            V::store(damp::<V>(v2, v31), out2.at(2usize));
+            v37 = V::mul_add(V::load(t0.at(2usize)), v31, v37);
             // out2[1] = v2*v33
-            V::store(V::mul(v2, v33), out2.at(1usize));
-            v38 = V::mul_add(V::load(t0.at(1usize)), v33, v38);
+            V::store(damp::<V>(v2, v33), out2.at(1usize));
+            v37 = V::mul_add(V::load(t0.at(1usize)), v33, v37);
             // out2[0] = v2*v35
-            V::store(V::mul(v2, v35), out2.at(0usize));
-            v38 = V::mul_add(V::load(t0.at(0usize)), v35, v38);
+            V::store(damp::<V>(v2, v35), out2.at(0usize));
+            v37 = V::mul_add(V::load(t0.at(0usize)), v35, v37);
             // out1[0] = t2_0*v98
-            V::store(V::mul(t2_0, v38), out1.at(0usize));
+            V::store(damp::<V>(t2_0, v37), out1.at(0usize));
             // out0[0] = t1_0*v98
-            V::store(V::mul(t1_0, v38), out0.at(0usize));
+            V::store(damp::<V>(t1_0, v37), out0.at(0usize));
         }
     }
 }

@@ -15,7 +15,7 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let r = args.inputs[0];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c1em8 = V::from_f64(0.00000001f64);
         let c1e0 = V::from_f64(1f64);
         let c1p000001e0 = V::from_f64(1.000001f64);
         for group in 0..args.groups {
@@ -24,62 +24,60 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let out0 = out0.packed::<V, 16usize>(group);
             let param0 = param0.packed::<V, 5usize>(group);
             let r_1 = V::load(r.at(0usize, c));
-            let v1 = V::mul(r_1, r_1);
             let r_e1 = V::load(r.at(1usize, c));
-            let mut v15 = V::mul(r_e1, r_e1);
+            let mut v13 = V::mul(r_e1, r_e1);
             let r_e2 = V::load(r.at(2usize, c));
             let r_e3 = V::load(r.at(3usize, c));
             let r_e4 = V::load(r.at(4usize, c));
-            v15 = V::neg_mul_add(r_e2, r_e2, v15);
-            v15 = V::neg_mul_add(r_e3, r_e3, v15);
-            v15 = V::neg_mul_add(r_e4, r_e4, v15);
+            v13 = V::neg_mul_add(r_e2, r_e2, v13);
+            v13 = V::neg_mul_add(r_e3, r_e3, v13);
+            v13 = V::neg_mul_add(r_e4, r_e4, v13);
             let r_e12 = V::load(r.at(5usize, c));
-            let mut v35 = V::mul(r_e12, r_e12);
+            let mut v31 = V::mul(r_e12, r_e12);
             let r_e13 = V::load(r.at(6usize, c));
             let r_e14 = V::load(r.at(7usize, c));
             let r_e23 = V::load(r.at(8usize, c));
             let r_e24 = V::load(r.at(9usize, c));
             let r_e34 = V::load(r.at(10usize, c));
-            v35 = V::mul_add(r_e13, r_e13, v35);
-            v35 = V::mul_add(r_e14, r_e14, v35);
-            let mut v48 = V::mul_sub(r_e23, r_e23, v35);
-            v48 = V::mul_add(r_e24, r_e24, v48);
-            v48 = V::mul_add(r_e34, r_e34, v48);
+            v31 = V::mul_add(r_e13, r_e13, v31);
+            v31 = V::mul_add(r_e14, r_e14, v31);
+            let mut v44 = V::mul_sub(r_e23, r_e23, v31);
+            v44 = V::mul_add(r_e24, r_e24, v44);
+            v44 = V::mul_add(r_e34, r_e34, v44);
             let r_e123 = V::load(r.at(11usize, c));
-            let mut v61 = V::mul(r_e123, r_e123);
+            let mut v55 = V::mul(r_e123, r_e123);
             let r_e124 = V::load(r.at(12usize, c));
             let r_e134 = V::load(r.at(13usize, c));
             let r_e234 = V::load(r.at(14usize, c));
-            v61 = V::mul_add(r_e124, r_e124, v61);
-            v61 = V::mul_add(r_e134, r_e134, v61);
-            v61 = V::neg_mul_add(r_e234, r_e234, v61);
+            v55 = V::mul_add(r_e124, r_e124, v55);
+            v55 = V::mul_add(r_e134, r_e134, v55);
+            v55 = V::neg_mul_add(r_e234, r_e234, v55);
             let r_e1234 = V::load(r.at(15usize, c));
-            let v81 = V::mul(r_e1234, r_e1234);
-            let v92 = V::div(
+            let v82 = V::div(
                 c1e0,
                 V::mul_add(
                     V::sigmoid(V::load(param0.at(1usize))),
-                    V::sub(V::sqrt(V::sqrt(V::mul_add(v15, v15, c1em16))), c1e0),
+                    V::sub(V::sqrt(hypot::<V>(v13, c1em8)), c1e0),
                     c1p000001e0,
                 ),
             );
-            let v93 = V::div(
+            let v83 = V::div(
                 c1e0,
                 V::mul_add(
                     V::sigmoid(V::load(param0.at(2usize))),
-                    V::sub(V::sqrt(V::sqrt(V::mul_add(v48, v48, c1em16))), c1e0),
+                    V::sub(V::sqrt(hypot::<V>(v44, c1em8)), c1e0),
                     c1p000001e0,
                 ),
             );
-            let v94 = V::div(
+            let v84 = V::div(
                 c1e0,
                 V::mul_add(
                     V::sigmoid(V::load(param0.at(3usize))),
-                    V::sub(V::sqrt(V::sqrt(V::mul_add(v61, v61, c1em16))), c1e0),
+                    V::sub(V::sqrt(hypot::<V>(v55, c1em8)), c1e0),
                     c1p000001e0,
                 ),
             );
-            // out0[0] = r_1*(1/(1.000001 + sigmoid(a0)*(sqrt(sqrt(v1*v1 + 0.0000000000000001)) - 1)))
+            // out0[0] = r_1*(1/(1.000001 + sigmoid(a0)*(sqrt(hypot(r_1*r_1, 0.00000001)) - 1)))
             V::store(
                 V::mul(
                     r_1,
@@ -87,42 +85,42 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                         c1e0,
                         V::mul_add(
                             V::sigmoid(V::load(param0.at(0usize))),
-                            V::sub(V::sqrt(V::sqrt(V::mul_add(v1, v1, c1em16))), c1e0),
+                            V::sub(V::sqrt(hypot::<V>(V::mul(r_1, r_1), c1em8)), c1e0),
                             c1p000001e0,
                         ),
                     ),
                 ),
                 out0.at(0usize),
             );
-            // out0[1] = r_e1*v92
-            V::store(V::mul(r_e1, v92), out0.at(1usize));
-            // out0[2] = r_e2*v92
-            V::store(V::mul(r_e2, v92), out0.at(2usize));
-            // out0[3] = r_e3*v92
-            V::store(V::mul(r_e3, v92), out0.at(3usize));
-            // out0[4] = r_e4*v92
-            V::store(V::mul(r_e4, v92), out0.at(4usize));
-            // out0[5] = r_e12*v93
-            V::store(V::mul(r_e12, v93), out0.at(5usize));
-            // out0[6] = r_e13*v93
-            V::store(V::mul(r_e13, v93), out0.at(6usize));
-            // out0[7] = r_e14*v93
-            V::store(V::mul(r_e14, v93), out0.at(7usize));
-            // out0[8] = r_e23*v93
-            V::store(V::mul(r_e23, v93), out0.at(8usize));
-            // out0[9] = r_e24*v93
-            V::store(V::mul(r_e24, v93), out0.at(9usize));
-            // out0[10] = r_e34*v93
-            V::store(V::mul(r_e34, v93), out0.at(10usize));
-            // out0[11] = r_e123*v94
-            V::store(V::mul(r_e123, v94), out0.at(11usize));
-            // out0[12] = r_e124*v94
-            V::store(V::mul(r_e124, v94), out0.at(12usize));
-            // out0[13] = r_e134*v94
-            V::store(V::mul(r_e134, v94), out0.at(13usize));
-            // out0[14] = r_e234*v94
-            V::store(V::mul(r_e234, v94), out0.at(14usize));
-            // out0[15] = r_e1234*(1/(1.000001 + sigmoid(a4)*(sqrt(sqrt(0.0000000000000001 + v81*v81)) - 1)))
+            // out0[1] = r_e1*v82
+            V::store(V::mul(r_e1, v82), out0.at(1usize));
+            // out0[2] = r_e2*v82
+            V::store(V::mul(r_e2, v82), out0.at(2usize));
+            // out0[3] = r_e3*v82
+            V::store(V::mul(r_e3, v82), out0.at(3usize));
+            // out0[4] = r_e4*v82
+            V::store(V::mul(r_e4, v82), out0.at(4usize));
+            // out0[5] = r_e12*v83
+            V::store(V::mul(r_e12, v83), out0.at(5usize));
+            // out0[6] = r_e13*v83
+            V::store(V::mul(r_e13, v83), out0.at(6usize));
+            // out0[7] = r_e14*v83
+            V::store(V::mul(r_e14, v83), out0.at(7usize));
+            // out0[8] = r_e23*v83
+            V::store(V::mul(r_e23, v83), out0.at(8usize));
+            // out0[9] = r_e24*v83
+            V::store(V::mul(r_e24, v83), out0.at(9usize));
+            // out0[10] = r_e34*v83
+            V::store(V::mul(r_e34, v83), out0.at(10usize));
+            // out0[11] = r_e123*v84
+            V::store(V::mul(r_e123, v84), out0.at(11usize));
+            // out0[12] = r_e124*v84
+            V::store(V::mul(r_e124, v84), out0.at(12usize));
+            // out0[13] = r_e134*v84
+            V::store(V::mul(r_e134, v84), out0.at(13usize));
+            // out0[14] = r_e234*v84
+            V::store(V::mul(r_e234, v84), out0.at(14usize));
+            // out0[15] = r_e1234*(1/(1.000001 + sigmoid(a4)*(sqrt(hypot(r_e1234*r_e1234, 0.00000001)) - 1)))
             V::store(
                 V::mul(
                     r_e1234,
@@ -130,7 +128,10 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                         c1e0,
                         V::mul_add(
                             V::sigmoid(V::load(param0.at(4usize))),
-                            V::sub(V::sqrt(V::sqrt(V::mul_add(v81, v81, c1em16))), c1e0),
+                            V::sub(
+                                V::sqrt(hypot::<V>(V::mul(r_e1234, r_e1234), c1em8)),
+                                c1e0,
+                            ),
                             c1p000001e0,
                         ),
                     ),
@@ -1025,13 +1026,19 @@ unsafe fn steerable_product_norm_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out0[1] = v146*t6_10 - (v176*t6_14 + x_e234*w29*t6_15) + v145*t6_9 + v144*t6_8 + v109*t6_13 + v108*t6_12 + v107*t6_11 - v71*t6_4 - v70*t6_3 - v69*t6_2 - v34*t6_7 - v33*t6_6 - v32*t6_5 + x_e1*w5*t6_0 + v4*t6_1
             V::store(v286, out0.at(1usize));
             v180 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize))), t6_0, v180);
-            v180 = V::mul_add(
-                V::load(t4.at(0usize)),
-                gate_slope::<V>(args.gate, V::load(t0.at(0usize))),
-                v180,
+            // out0[0] = x_e1234*w34*t6_15 + x_e234*w27*t6_14 + x_e134*w27*t6_13 + x_e124*w27*t6_12 + x_e123*w27*t6_11 + x_e34*w16*t6_10 + x_e24*w16*t6_9 + x_e23*w16*t6_8 + x_e14*w16*t6_7 + x_e13*w16*t6_6 + x_e12*w16*t6_5 + x_e4*w6*t6_4 + x_e3*w6*t6_3 + x_e2*w6*t6_2 + x_e1*w6*t6_1 + x_1*w0*t6_0 + gate'(t0_0)*t4_0
+            V::store(
+                V::add(
+                    v180,
+                    damp::<
+                        V,
+                    >(
+                        gate_slope::<V>(args.gate, V::load(t0.at(0usize))),
+                        V::load(t4.at(0usize)),
+                    ),
+                ),
+                out0.at(0usize),
             );
-            // out0[0] = x_e1234*w34*t6_15 + x_e234*w27*t6_14 + x_e134*w27*t6_13 + x_e124*w27*t6_12 + x_e123*w27*t6_11 + x_e34*w16*t6_10 + x_e24*w16*t6_9 + x_e23*w16*t6_8 + x_e14*w16*t6_7 + x_e13*w16*t6_6 + x_e12*w16*t6_5 + x_e4*w6*t6_4 + x_e3*w6*t6_3 + x_e2*w6*t6_2 + x_e1*w6*t6_1 + x_1*w0*t6_0 + t4_0*gate'(t0_0)
-            V::store(v180, out0.at(0usize));
         }
     }
 }
@@ -1080,12 +1087,12 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t0_1 = V::load(t0.at(1usize));
             let t6_14 = V::load(t6.at(14usize));
             v12 = V::neg_mul_add(t0_1, t6_14, v12);
+            v4 = V::mul_add(V::load(param0.at(33usize)), v12, v4);
             // grad0[33] += x_e1234*v21
             V::store(
                 V::mul_add(x_e1234, v12, V::load(grad0.at(33usize))),
                 grad0.at(33usize),
             );
-            v4 = V::mul_add(V::load(param0.at(33usize)), v12, v4);
             let t0_10 = V::load(t0.at(10usize));
             let t6_5 = V::load(t6.at(5usize));
             let t0_9 = V::load(t0.at(9usize));
@@ -1104,12 +1111,12 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t0_5 = V::load(t0.at(5usize));
             let t6_10 = V::load(t6.at(10usize));
             v31 = V::mul_add(t0_5, t6_10, v31);
+            v4 = V::mul_add(V::load(param0.at(32usize)), v31, v4);
             // grad0[32] += x_e1234*v48
             V::store(
                 V::mul_add(x_e1234, v31, V::load(grad0.at(32usize))),
                 grad0.at(32usize),
             );
-            v4 = V::mul_add(V::load(param0.at(32usize)), v31, v4);
             let t0_14 = V::load(t0.at(14usize));
             let t6_1 = V::load(t6.at(1usize));
             let mut v55 = V::mul(t0_14, t6_1);
@@ -1122,23 +1129,23 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t0_11 = V::load(t0.at(11usize));
             let t6_4 = V::load(t6.at(4usize));
             v55 = V::mul_add(t0_11, t6_4, v55);
+            v4 = V::mul_add(V::load(param0.at(31usize)), v55, v4);
             // grad0[31] += x_e1234*v67
             V::store(
                 V::mul_add(x_e1234, v55, V::load(grad0.at(31usize))),
                 grad0.at(31usize),
             );
-            v4 = V::mul_add(V::load(param0.at(31usize)), v55, v4);
             let t0_15 = V::load(t0.at(15usize));
             let t6_0 = V::load(t6.at(0usize));
             let v74 = V::mul(t0_15, t6_0);
+            v4 = V::neg_mul_add(V::load(param0.at(30usize)), v74, v4);
+            // out0[15] = w34*v2 + w33*v21 + w32*v48 + w31*v67 - w30*v74
+            V::store(v4, out0.at(15usize, c));
             // grad0[30] += -x_e1234*v74
             V::store(
                 V::neg_mul_add(x_e1234, v74, V::load(grad0.at(30usize))),
                 grad0.at(30usize),
             );
-            v4 = V::neg_mul_add(V::load(param0.at(30usize)), v74, v4);
-            // out0[15] = w34*v2 + w33*v21 + w32*v48 + w31*v67 - w30*v74
-            V::store(v4, out0.at(15usize, c));
             let v80 = V::mul(t0_1, t6_15);
             let w29 = V::load(param0.at(29usize));
             let x_e234 = V::load(x.at(14usize, c));
@@ -1161,97 +1168,97 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v100 = V::mul_add(t0_5, t6_13, v100);
             let w28 = V::load(param0.at(28usize));
             let mut v106 = V::mul(w28, v100);
-            let mut v107 = V::mul(x_e234, v100);
             v106 = V::neg_mul_add(w29, v80, v106);
+            let mut v108 = V::mul(x_e234, v100);
             let mut v110 = V::mul(t0_8, t6_12);
             v110 = V::neg_mul_add(t0_9, t6_11, v110);
             v110 = V::mul_add(t0_5, t6_14, v110);
             v86 = V::mul_add(w28, v110, v86);
-            v107 = V::mul_add(x_e134, v110, v107);
+            v108 = V::mul_add(x_e134, v110, v108);
             let mut v118 = V::mul(t0_10, t6_11);
             v118 = V::neg_mul_add(t0_8, t6_13, v118);
             v118 = V::neg_mul_add(t0_6, t6_14, v118);
             let mut v123 = V::mul(w28, v118);
             v123 = V::neg_mul_add(w29, v90, v123);
-            v107 = V::mul_add(x_e124, v118, v107);
+            v108 = V::mul_add(x_e124, v118, v108);
             let mut v128 = V::mul(t0_9, t6_13);
             v128 = V::neg_mul_add(t0_10, t6_12, v128);
             v128 = V::mul_add(t0_7, t6_14, v128);
             v96 = V::mul_add(w28, v128, v96);
-            v107 = V::mul_add(x_e123, v128, v107);
+            v108 = V::mul_add(x_e123, v128, v108);
             // grad0[28] += x_e234*v104 + x_e134*v113 + x_e124*v122 + x_e123*v131
-            V::store(V::add(V::load(grad0.at(28usize)), v107), grad0.at(28usize));
+            V::store(V::add(V::load(grad0.at(28usize)), v108), grad0.at(28usize));
             let v136 = V::mul(t0_0, t6_14);
             let w27 = V::load(param0.at(27usize));
-            let mut v139 = V::mul(x_e234, v136);
             v106 = V::mul_add(w27, v136, v106);
+            let mut v140 = V::mul(x_e234, v136);
             let v141 = V::mul(t0_0, t6_13);
             v86 = V::mul_add(w27, v141, v86);
-            v139 = V::mul_add(x_e134, v141, v139);
+            v140 = V::mul_add(x_e134, v141, v140);
             let v146 = V::mul(t0_0, t6_12);
             v123 = V::mul_add(w27, v146, v123);
-            v139 = V::mul_add(x_e124, v146, v139);
+            v140 = V::mul_add(x_e124, v146, v140);
             let v151 = V::mul(t0_0, t6_11);
             v96 = V::mul_add(w27, v151, v96);
-            v139 = V::mul_add(x_e123, v151, v139);
+            v140 = V::mul_add(x_e123, v151, v140);
             // grad0[27] += x_e234*v136 + x_e134*v141 + x_e124*v146 + x_e123*v151
-            V::store(V::add(V::load(grad0.at(27usize)), v139), grad0.at(27usize));
+            V::store(V::add(V::load(grad0.at(27usize)), v140), grad0.at(27usize));
             let mut v156 = V::mul(t0_13, t6_5);
             v156 = V::neg_mul_add(t0_12, t6_6, v156);
             v156 = V::mul_add(t0_11, t6_7, v156);
             let w26 = V::load(param0.at(26usize));
-            let mut v163 = V::mul(x_e234, v156);
             v106 = V::mul_add(w26, v156, v106);
+            let mut v164 = V::mul(x_e234, v156);
             let mut v165 = V::mul(t0_14, t6_5);
             v165 = V::mul_add(t0_12, t6_8, v165);
             let v169 = V::mul_sub(t0_11, t6_9, v165);
             v86 = V::mul_add(w26, v169, v86);
-            v163 = V::mul_add(x_e134, v169, v163);
+            v164 = V::mul_add(x_e134, v169, v164);
             let mut v174 = V::mul(t0_14, t6_6);
             v174 = V::mul_add(t0_13, t6_8, v174);
             v174 = V::neg_mul_add(t0_11, t6_10, v174);
             v123 = V::mul_add(w26, v174, v123);
-            v163 = V::mul_add(x_e124, v174, v163);
+            v164 = V::mul_add(x_e124, v174, v164);
             let mut v183 = V::mul(t0_14, t6_7);
             v183 = V::mul_add(t0_13, t6_9, v183);
             let v187 = V::mul_sub(t0_12, t6_10, v183);
             v96 = V::mul_add(w26, v187, v96);
-            v163 = V::mul_add(x_e123, v187, v163);
+            v164 = V::mul_add(x_e123, v187, v164);
             // grad0[26] += x_e234*v160 + x_e134*v169 + x_e124*v178 + x_e123*v187
-            V::store(V::add(V::load(grad0.at(26usize)), v163), grad0.at(26usize));
+            V::store(V::add(V::load(grad0.at(26usize)), v164), grad0.at(26usize));
             let mut v193 = V::mul(t0_3, t6_9);
             v193 = V::neg_mul_add(t0_4, t6_8, v193);
             v193 = V::neg_mul_add(t0_2, t6_10, v193);
             let w25 = V::load(param0.at(25usize));
-            let mut v199 = V::mul(x_e234, v193);
             v106 = V::mul_add(w25, v193, v106);
+            let mut v200 = V::mul(x_e234, v193);
             let mut v202 = V::mul(t0_3, t6_7);
             v202 = V::neg_mul_add(t0_4, t6_6, v202);
             v202 = V::mul_add(t0_1, t6_10, v202);
             v86 = V::mul_add(w25, v202, v86);
-            v199 = V::mul_add(x_e134, v202, v199);
+            v200 = V::mul_add(x_e134, v202, v200);
             let mut v211 = V::mul(t0_2, t6_7);
             v211 = V::neg_mul_add(t0_4, t6_5, v211);
             v211 = V::mul_add(t0_1, t6_9, v211);
             v123 = V::mul_add(w25, v211, v123);
-            v199 = V::mul_add(x_e124, v211, v199);
+            v200 = V::mul_add(x_e124, v211, v200);
             let mut v220 = V::mul(t0_2, t6_6);
             v220 = V::neg_mul_add(t0_3, t6_5, v220);
             v220 = V::mul_add(t0_1, t6_8, v220);
             v96 = V::mul_add(w25, v220, v96);
-            v199 = V::mul_add(x_e123, v220, v199);
+            v200 = V::mul_add(x_e123, v220, v200);
             // grad0[25] += x_e234*v196 + x_e134*v205 + x_e124*v214 + x_e123*v223
-            V::store(V::add(V::load(grad0.at(25usize)), v199), grad0.at(25usize));
+            V::store(V::add(V::load(grad0.at(25usize)), v200), grad0.at(25usize));
             let v228 = V::mul(t0_15, t6_1);
             let w24 = V::load(param0.at(24usize));
-            let mut v231 = V::mul(x_e234, v228);
             v106 = V::neg_mul_add(w24, v228, v106);
+            let mut v232 = V::mul(x_e234, v228);
             let v233 = V::mul(t0_15, t6_2);
             v86 = V::neg_mul_add(w24, v233, v86);
-            v231 = V::mul_add(x_e134, v233, v231);
+            v232 = V::mul_add(x_e134, v233, v232);
             let v238 = V::mul(t0_15, t6_3);
             v123 = V::mul_add(w24, v238, v123);
-            let mut v242 = V::mul_sub(x_e124, v238, v231);
+            let mut v242 = V::mul_sub(x_e124, v238, v232);
             let v243 = V::mul(t0_15, t6_4);
             v96 = V::neg_mul_add(w24, v243, v96);
             v242 = V::neg_mul_add(x_e123, v243, v242);
@@ -1261,48 +1268,48 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v249 = V::neg_mul_add(t0_10, t6_2, v249);
             v249 = V::neg_mul_add(t0_8, t6_4, v249);
             let w23 = V::load(param0.at(23usize));
-            let mut v255 = V::mul(x_e234, v249);
             v106 = V::mul_add(w23, v249, v106);
+            let mut v256 = V::mul(x_e234, v249);
             let mut v257 = V::mul(t0_10, t6_1);
             v257 = V::mul_add(t0_7, t6_3, v257);
             let v261 = V::mul_sub(t0_6, t6_4, v257);
             v86 = V::mul_add(w23, v261, v86);
-            v255 = V::mul_add(x_e134, v261, v255);
+            v256 = V::mul_add(x_e134, v261, v256);
             let mut v266 = V::mul(t0_9, t6_1);
             v266 = V::mul_add(t0_7, t6_2, v266);
             let v270 = V::mul_sub(t0_5, t6_4, v266);
             v123 = V::mul_add(w23, v270, v123);
-            v255 = V::mul_add(x_e124, v270, v255);
+            v256 = V::mul_add(x_e124, v270, v256);
             let mut v275 = V::mul(t0_8, t6_1);
             v275 = V::mul_add(t0_6, t6_2, v275);
             let v279 = V::mul_sub(t0_5, t6_3, v275);
             v96 = V::mul_add(w23, v279, v96);
-            v255 = V::mul_add(x_e123, v279, v255);
+            v256 = V::mul_add(x_e123, v279, v256);
             // grad0[23] += x_e234*v252 + x_e134*v261 + x_e124*v270 + x_e123*v279
-            V::store(V::add(V::load(grad0.at(23usize)), v255), grad0.at(23usize));
+            V::store(V::add(V::load(grad0.at(23usize)), v256), grad0.at(23usize));
             let v284 = V::mul(t0_14, t6_0);
             let w22 = V::load(param0.at(22usize));
-            let mut v287 = V::mul(x_e234, v284);
             v106 = V::mul_add(w22, v284, v106);
             // out0[14] = w28*v104 - w29*v80 + w27*v136 + w26*v160 + w25*v196 - w24*v228 + w23*v252 + w22*v284
             V::store(v106, out0.at(14usize, c));
+            let mut v288 = V::mul(x_e234, v284);
             let v289 = V::mul(t0_13, t6_0);
             v86 = V::neg_mul_add(w22, v289, v86);
             // out0[13] = w29*v85 + w28*v113 + w27*v141 + w26*v169 + w25*v205 - w24*v233 + w23*v261 - w22*v289
             V::store(v86, out0.at(13usize, c));
-            v287 = V::neg_mul_add(x_e134, v289, v287);
+            v288 = V::neg_mul_add(x_e134, v289, v288);
             let v294 = V::mul(t0_12, t6_0);
             v123 = V::neg_mul_add(w22, v294, v123);
             // out0[12] = w28*v122 - w29*v90 + w27*v146 + w26*v178 + w25*v214 + w24*v238 + w23*v270 - w22*v294
             V::store(v123, out0.at(12usize, c));
-            v287 = V::neg_mul_add(x_e124, v294, v287);
+            v288 = V::neg_mul_add(x_e124, v294, v288);
             let v299 = V::mul(t0_11, t6_0);
             v96 = V::neg_mul_add(w22, v299, v96);
             // out0[11] = w29*v95 + w28*v131 + w27*v151 + w26*v187 + w25*v223 - w24*v243 + w23*v279 - w22*v299
             V::store(v96, out0.at(11usize, c));
-            v287 = V::neg_mul_add(x_e123, v299, v287);
+            v288 = V::neg_mul_add(x_e123, v299, v288);
             // grad0[22] += x_e234*v284 - x_e134*v289 - x_e124*v294 - x_e123*v299
-            V::store(V::add(V::load(grad0.at(22usize)), v287), grad0.at(22usize));
+            V::store(V::add(V::load(grad0.at(22usize)), v288), grad0.at(22usize));
             let v304 = V::mul(t0_5, t6_15);
             let w21 = V::load(param0.at(21usize));
             let mut v306 = V::mul(w21, v304);
@@ -1331,215 +1338,215 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v335 = V::mul(t0_11, t6_12);
             v335 = V::neg_mul_add(t0_12, t6_11, v335);
             let w20 = V::load(param0.at(20usize));
-            let mut v339 = V::mul(x_e34, v335);
             v306 = V::mul_add(w20, v335, v306);
+            let mut v340 = V::mul(x_e34, v335);
             let mut v341 = V::mul(t0_13, t6_11);
             v341 = V::neg_mul_add(t0_11, t6_13, v341);
             let mut v344 = V::mul(w20, v341);
             v344 = V::neg_mul_add(w21, v309, v344);
-            v339 = V::mul_add(x_e24, v341, v339);
+            v340 = V::mul_add(x_e24, v341, v340);
             let mut v349 = V::mul(t0_12, t6_13);
             v349 = V::neg_mul_add(t0_13, t6_12, v349);
             v315 = V::mul_add(w20, v349, v315);
-            v339 = V::mul_add(x_e23, v349, v339);
+            v340 = V::mul_add(x_e23, v349, v340);
             let mut v355 = V::mul(t0_14, t6_11);
             v355 = V::mul_add(t0_11, t6_14, v355);
             v320 = V::neg_mul_add(w20, v355, v320);
-            v339 = V::neg_mul_add(x_e14, v355, v339);
+            v340 = V::neg_mul_add(x_e14, v355, v340);
             let mut v362 = V::mul(t0_14, t6_12);
             v362 = V::mul_add(t0_12, t6_14, v362);
             let mut v365 = V::mul(w20, v362);
             v365 = V::neg_mul_add(w21, v324, v365);
-            v339 = V::mul_add(x_e13, v362, v339);
+            v340 = V::mul_add(x_e13, v362, v340);
             let mut v369 = V::mul(t0_14, t6_13);
             v369 = V::mul_add(t0_13, t6_14, v369);
             v330 = V::neg_mul_add(w20, v369, v330);
-            v339 = V::neg_mul_add(x_e12, v369, v339);
+            v340 = V::neg_mul_add(x_e12, v369, v340);
             // grad0[20] += x_e34*v336 + x_e24*v343 + x_e23*v350 - x_e14*v357 + x_e13*v364 - x_e12*v371
-            V::store(V::add(V::load(grad0.at(20usize)), v339), grad0.at(20usize));
+            V::store(V::add(V::load(grad0.at(20usize)), v340), grad0.at(20usize));
             let mut v376 = V::mul(t0_2, t6_14);
             v376 = V::mul_add(t0_1, t6_13, v376);
             let w19 = V::load(param0.at(19usize));
-            let mut v381 = V::mul(x_e34, v376);
             v306 = V::mul_add(w19, v376, v306);
+            let mut v382 = V::mul(x_e34, v376);
             let mut v384 = V::mul(t0_1, t6_12);
             v384 = V::neg_mul_add(t0_3, t6_14, v384);
             v344 = V::mul_add(w19, v384, v344);
-            v381 = V::mul_add(x_e24, v384, v381);
+            v382 = V::mul_add(x_e24, v384, v382);
             let mut v390 = V::mul(t0_4, t6_14);
             v390 = V::mul_add(t0_1, t6_11, v390);
             v315 = V::mul_add(w19, v390, v315);
-            v381 = V::mul_add(x_e23, v390, v381);
+            v382 = V::mul_add(x_e23, v390, v382);
             let mut v397 = V::mul(t0_3, t6_13);
             v397 = V::mul_add(t0_2, t6_12, v397);
             v320 = V::neg_mul_add(w19, v397, v320);
-            v381 = V::neg_mul_add(x_e14, v397, v381);
+            v382 = V::neg_mul_add(x_e14, v397, v382);
             let mut v404 = V::mul(t0_4, t6_13);
             v404 = V::neg_mul_add(t0_2, t6_11, v404);
             v365 = V::mul_add(w19, v404, v365);
-            v381 = V::mul_add(x_e13, v404, v381);
+            v382 = V::mul_add(x_e13, v404, v382);
             let mut v411 = V::mul(t0_4, t6_12);
             v411 = V::mul_add(t0_3, t6_11, v411);
             v330 = V::mul_add(w19, v411, v330);
-            v381 = V::mul_add(x_e12, v411, v381);
+            v382 = V::mul_add(x_e12, v411, v382);
             // grad0[19] += x_e34*v378 + x_e24*v385 + x_e23*v392 - x_e14*v399 + x_e13*v406 + x_e12*v413
-            V::store(V::add(V::load(grad0.at(19usize)), v381), grad0.at(19usize));
+            V::store(V::add(V::load(grad0.at(19usize)), v382), grad0.at(19usize));
             let v418 = V::mul(t0_15, t6_5);
             let w18 = V::load(param0.at(18usize));
             v306 = V::neg_mul_add(w18, v418, v306);
             let v423 = V::mul(t0_15, t6_6);
-            let mut v425 = V::mul(x_e24, v423);
             v344 = V::mul_add(w18, v423, v344);
-            v425 = V::neg_mul_add(x_e34, v418, v425);
+            let mut v426 = V::mul(x_e24, v423);
+            v426 = V::neg_mul_add(x_e34, v418, v426);
             let v428 = V::mul(t0_15, t6_7);
             v315 = V::neg_mul_add(w18, v428, v315);
-            v425 = V::neg_mul_add(x_e23, v428, v425);
+            v426 = V::neg_mul_add(x_e23, v428, v426);
             let v433 = V::mul(t0_15, t6_8);
             v320 = V::mul_add(w18, v433, v320);
-            v425 = V::mul_add(x_e14, v433, v425);
+            v426 = V::mul_add(x_e14, v433, v426);
             let v438 = V::mul(t0_15, t6_9);
             v365 = V::neg_mul_add(w18, v438, v365);
-            v425 = V::neg_mul_add(x_e13, v438, v425);
+            v426 = V::neg_mul_add(x_e13, v438, v426);
             let v443 = V::mul(t0_15, t6_10);
             v330 = V::mul_add(w18, v443, v330);
-            v425 = V::mul_add(x_e12, v443, v425);
+            v426 = V::mul_add(x_e12, v443, v426);
             // grad0[18] += x_e24*v423 - x_e34*v418 - x_e23*v428 + x_e14*v433 - x_e13*v438 + x_e12*v443
-            V::store(V::add(V::load(grad0.at(18usize)), v425), grad0.at(18usize));
+            V::store(V::add(V::load(grad0.at(18usize)), v426), grad0.at(18usize));
             let mut v449 = V::mul(t0_8, t6_9);
             v449 = V::neg_mul_add(t0_9, t6_8, v449);
             v449 = V::neg_mul_add(t0_7, t6_6, v449);
             v449 = V::mul_add(t0_6, t6_7, v449);
             let w17 = V::load(param0.at(17usize));
-            let mut v457 = V::mul(x_e34, v449);
             v306 = V::mul_add(w17, v449, v306);
+            let mut v458 = V::mul(x_e34, v449);
             let mut v459 = V::mul(t0_10, t6_8);
             v459 = V::neg_mul_add(t0_8, t6_10, v459);
             v459 = V::neg_mul_add(t0_7, t6_5, v459);
             v459 = V::mul_add(t0_5, t6_7, v459);
             v344 = V::mul_add(w17, v459, v344);
-            v457 = V::mul_add(x_e24, v459, v457);
+            v458 = V::mul_add(x_e24, v459, v458);
             let mut v471 = V::mul(t0_9, t6_10);
             v471 = V::neg_mul_add(t0_10, t6_9, v471);
             v471 = V::neg_mul_add(t0_6, t6_5, v471);
             v471 = V::mul_add(t0_5, t6_6, v471);
             v315 = V::mul_add(w17, v471, v315);
-            v457 = V::mul_add(x_e23, v471, v457);
+            v458 = V::mul_add(x_e23, v471, v458);
             let mut v481 = V::mul(t0_10, t6_6);
             v481 = V::mul_add(t0_9, t6_5, v481);
             v481 = V::mul_add(t0_6, t6_10, v481);
             v481 = V::mul_add(t0_5, t6_9, v481);
             v320 = V::mul_add(w17, v481, v320);
-            v457 = V::mul_add(x_e14, v481, v457);
+            v458 = V::mul_add(x_e14, v481, v458);
             let mut v493 = V::mul(t0_8, t6_5);
             v493 = V::neg_mul_add(t0_10, t6_7, v493);
             v493 = V::neg_mul_add(t0_7, t6_10, v493);
             v493 = V::mul_add(t0_5, t6_8, v493);
             v365 = V::mul_add(w17, v493, v365);
-            v457 = V::mul_add(x_e13, v493, v457);
+            v458 = V::mul_add(x_e13, v493, v458);
             let mut v503 = V::mul(t0_9, t6_7);
             v503 = V::mul_add(t0_8, t6_6, v503);
             v503 = V::mul_add(t0_7, t6_9, v503);
             v503 = V::mul_add(t0_6, t6_8, v503);
             v330 = V::neg_mul_add(w17, v503, v330);
-            v457 = V::neg_mul_add(x_e12, v503, v457);
+            v458 = V::neg_mul_add(x_e12, v503, v458);
             // grad0[17] += x_e34*v454 + x_e24*v465 + x_e23*v476 + x_e14*v487 + x_e13*v498 - x_e12*v509
-            V::store(V::add(V::load(grad0.at(17usize)), v457), grad0.at(17usize));
+            V::store(V::add(V::load(grad0.at(17usize)), v458), grad0.at(17usize));
             let v514 = V::mul(t0_0, t6_10);
             let w16 = V::load(param0.at(16usize));
-            let mut v517 = V::mul(x_e34, v514);
             v306 = V::mul_add(w16, v514, v306);
+            let mut v518 = V::mul(x_e34, v514);
             let v519 = V::mul(t0_0, t6_9);
             v344 = V::mul_add(w16, v519, v344);
-            v517 = V::mul_add(x_e24, v519, v517);
+            v518 = V::mul_add(x_e24, v519, v518);
             let v524 = V::mul(t0_0, t6_8);
             v315 = V::mul_add(w16, v524, v315);
-            v517 = V::mul_add(x_e23, v524, v517);
+            v518 = V::mul_add(x_e23, v524, v518);
             let v529 = V::mul(t0_0, t6_7);
             v320 = V::mul_add(w16, v529, v320);
-            v517 = V::mul_add(x_e14, v529, v517);
+            v518 = V::mul_add(x_e14, v529, v518);
             let v534 = V::mul(t0_0, t6_6);
             v365 = V::mul_add(w16, v534, v365);
-            v517 = V::mul_add(x_e13, v534, v517);
+            v518 = V::mul_add(x_e13, v534, v518);
             let v539 = V::mul(t0_0, t6_5);
             v330 = V::mul_add(w16, v539, v330);
-            v517 = V::mul_add(x_e12, v539, v517);
+            v518 = V::mul_add(x_e12, v539, v518);
             // grad0[16] += x_e34*v514 + x_e24*v519 + x_e23*v524 + x_e14*v529 + x_e13*v534 + x_e12*v539
-            V::store(V::add(V::load(grad0.at(16usize)), v517), grad0.at(16usize));
+            V::store(V::add(V::load(grad0.at(16usize)), v518), grad0.at(16usize));
             let mut v544 = V::mul(t0_14, t6_2);
             v544 = V::mul_add(t0_13, t6_1, v544);
             let w15 = V::load(param0.at(15usize));
             v306 = V::neg_mul_add(w15, v544, v306);
             let mut v551 = V::mul(t0_14, t6_3);
             v551 = V::neg_mul_add(t0_12, t6_1, v551);
-            let mut v555 = V::mul(x_e24, v551);
             v344 = V::mul_add(w15, v551, v344);
-            v555 = V::neg_mul_add(x_e34, v544, v555);
+            let mut v556 = V::mul(x_e24, v551);
+            v556 = V::neg_mul_add(x_e34, v544, v556);
             let mut v558 = V::mul(t0_14, t6_4);
             v558 = V::mul_add(t0_11, t6_1, v558);
             v315 = V::neg_mul_add(w15, v558, v315);
-            v555 = V::neg_mul_add(x_e23, v558, v555);
+            v556 = V::neg_mul_add(x_e23, v558, v556);
             let mut v565 = V::mul(t0_13, t6_3);
             v565 = V::mul_add(t0_12, t6_2, v565);
             v320 = V::neg_mul_add(w15, v565, v320);
-            v555 = V::neg_mul_add(x_e14, v565, v555);
+            v556 = V::neg_mul_add(x_e14, v565, v556);
             let mut v572 = V::mul(t0_13, t6_4);
             v572 = V::neg_mul_add(t0_11, t6_2, v572);
             v365 = V::mul_add(w15, v572, v365);
-            v555 = V::mul_add(x_e13, v572, v555);
+            v556 = V::mul_add(x_e13, v572, v556);
             let mut v579 = V::mul(t0_12, t6_4);
             v579 = V::mul_add(t0_11, t6_3, v579);
             v330 = V::mul_add(w15, v579, v330);
-            v555 = V::mul_add(x_e12, v579, v555);
+            v556 = V::mul_add(x_e12, v579, v556);
             // grad0[15] += x_e24*v553 - x_e34*v546 - x_e23*v560 - x_e14*v567 + x_e13*v574 + x_e12*v581
-            V::store(V::add(V::load(grad0.at(15usize)), v555), grad0.at(15usize));
+            V::store(V::add(V::load(grad0.at(15usize)), v556), grad0.at(15usize));
             let mut v587 = V::mul(t0_3, t6_4);
             v587 = V::neg_mul_add(t0_4, t6_3, v587);
             let w14 = V::load(param0.at(14usize));
-            let mut v591 = V::mul(x_e34, v587);
             v306 = V::mul_add(w14, v587, v306);
+            let mut v592 = V::mul(x_e34, v587);
             let mut v594 = V::mul(t0_2, t6_4);
             v594 = V::neg_mul_add(t0_4, t6_2, v594);
             v344 = V::mul_add(w14, v594, v344);
-            v591 = V::mul_add(x_e24, v594, v591);
+            v592 = V::mul_add(x_e24, v594, v592);
             let mut v601 = V::mul(t0_2, t6_3);
             v601 = V::neg_mul_add(t0_3, t6_2, v601);
             v315 = V::mul_add(w14, v601, v315);
-            v591 = V::mul_add(x_e23, v601, v591);
+            v592 = V::mul_add(x_e23, v601, v592);
             let mut v607 = V::mul(t0_4, t6_1);
             v607 = V::mul_add(t0_1, t6_4, v607);
             v320 = V::neg_mul_add(w14, v607, v320);
-            v591 = V::neg_mul_add(x_e14, v607, v591);
+            v592 = V::neg_mul_add(x_e14, v607, v592);
             let mut v614 = V::mul(t0_3, t6_1);
             v614 = V::mul_add(t0_1, t6_3, v614);
             v365 = V::neg_mul_add(w14, v614, v365);
-            v591 = V::neg_mul_add(x_e13, v614, v591);
+            v592 = V::neg_mul_add(x_e13, v614, v592);
             let mut v621 = V::mul(t0_2, t6_1);
             v621 = V::mul_add(t0_1, t6_2, v621);
             v330 = V::neg_mul_add(w14, v621, v330);
-            v591 = V::neg_mul_add(x_e12, v621, v591);
+            v592 = V::neg_mul_add(x_e12, v621, v592);
             // grad0[14] += x_e34*v588 + x_e24*v595 + x_e23*v602 - x_e14*v609 - x_e13*v616 - x_e12*v623
-            V::store(V::add(V::load(grad0.at(14usize)), v591), grad0.at(14usize));
+            V::store(V::add(V::load(grad0.at(14usize)), v592), grad0.at(14usize));
             let v628 = V::mul(t0_10, t6_0);
             let w13 = V::load(param0.at(13usize));
-            let mut v631 = V::mul(x_e34, v628);
             v306 = V::neg_mul_add(w13, v628, v306);
             // out0[10] = w21*v304 + w20*v336 + w19*v378 - w18*v418 + w17*v454 + w16*v514 - w15*v546 + w14*v588 - w13*v628
             V::store(v306, out0.at(10usize, c));
+            let mut v632 = V::mul(x_e34, v628);
             let v633 = V::mul(t0_9, t6_0);
             v344 = V::neg_mul_add(w13, v633, v344);
             // out0[9] = w20*v343 - w21*v309 + w19*v385 + w18*v423 + w17*v465 + w16*v519 + w15*v553 + w14*v595 - w13*v633
             V::store(v344, out0.at(9usize, c));
-            v631 = V::mul_add(x_e24, v633, v631);
+            v632 = V::mul_add(x_e24, v633, v632);
             let v638 = V::mul(t0_8, t6_0);
             v315 = V::neg_mul_add(w13, v638, v315);
             // out0[8] = w21*v314 + w20*v350 + w19*v392 - w18*v428 + w17*v476 + w16*v524 - w15*v560 + w14*v602 - w13*v638
             V::store(v315, out0.at(8usize, c));
-            v631 = V::mul_add(x_e23, v638, v631);
+            v632 = V::mul_add(x_e23, v638, v632);
             let v643 = V::mul(t0_7, t6_0);
             v320 = V::mul_add(w13, v643, v320);
             // out0[7] = w21*v319 - w20*v357 - w19*v399 + w18*v433 + w17*v487 + w16*v529 - w15*v567 - w14*v609 + w13*v643
             V::store(v320, out0.at(7usize, c));
-            let mut v647 = V::mul_sub(x_e14, v643, v631);
+            let mut v647 = V::mul_sub(x_e14, v643, v632);
             let v648 = V::mul(t0_6, t6_0);
             v365 = V::mul_add(w13, v648, v365);
             // out0[6] = w20*v364 - w21*v324 + w19*v406 - w18*v438 + w17*v498 + w16*v534 + w15*v574 - w14*v616 + w13*v648
@@ -1572,43 +1579,43 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v678 = V::mul(t0_15, t6_11);
             let w11 = V::load(param0.at(11usize));
             let mut v680 = V::mul(w11, v678);
-            let mut v681 = V::mul(x_e4, v678);
             v680 = V::neg_mul_add(w12, v658, v680);
+            let mut v682 = V::mul(x_e4, v678);
             let v683 = V::mul(t0_15, t6_12);
             v664 = V::neg_mul_add(w11, v683, v664);
-            v681 = V::neg_mul_add(x_e3, v683, v681);
+            v682 = V::neg_mul_add(x_e3, v683, v682);
             let v688 = V::mul(t0_15, t6_13);
             let mut v689 = V::mul(w11, v688);
             v689 = V::neg_mul_add(w12, v668, v689);
-            v681 = V::mul_add(x_e2, v688, v681);
+            v682 = V::mul_add(x_e2, v688, v682);
             let v693 = V::mul(t0_15, t6_14);
             v674 = V::mul_add(w11, v693, v674);
-            v681 = V::mul_add(x_e1, v693, v681);
+            v682 = V::mul_add(x_e1, v693, v682);
             // grad0[11] += x_e4*v678 - x_e3*v683 + x_e2*v688 + x_e1*v693
-            V::store(V::add(V::load(grad0.at(11usize)), v681), grad0.at(11usize));
+            V::store(V::add(V::load(grad0.at(11usize)), v682), grad0.at(11usize));
             let mut v698 = V::mul(t0_8, t6_14);
             v698 = V::mul_add(t0_6, t6_13, v698);
             v698 = V::mul_add(t0_5, t6_12, v698);
             let w10 = V::load(param0.at(10usize));
-            let mut v705 = V::mul(x_e4, v698);
             v680 = V::mul_add(w10, v698, v680);
+            let mut v706 = V::mul(x_e4, v698);
             let mut v707 = V::mul(t0_9, t6_14);
             v707 = V::mul_add(t0_7, t6_13, v707);
             let v711 = V::mul_sub(t0_5, t6_11, v707);
             v664 = V::mul_add(w10, v711, v664);
-            v705 = V::mul_add(x_e3, v711, v705);
+            v706 = V::mul_add(x_e3, v711, v706);
             let mut v716 = V::mul(t0_10, t6_14);
             v716 = V::neg_mul_add(t0_7, t6_12, v716);
             v716 = V::neg_mul_add(t0_6, t6_11, v716);
             v689 = V::mul_add(w10, v716, v689);
-            v705 = V::mul_add(x_e2, v716, v705);
+            v706 = V::mul_add(x_e2, v716, v706);
             let mut v725 = V::mul(t0_10, t6_13);
             v725 = V::mul_add(t0_9, t6_12, v725);
             v725 = V::mul_add(t0_8, t6_11, v725);
             v674 = V::mul_add(w10, v725, v674);
-            v705 = V::mul_add(x_e1, v725, v705);
+            v706 = V::mul_add(x_e1, v725, v706);
             // grad0[10] += x_e4*v702 + x_e3*v711 + x_e2*v720 + x_e1*v729
-            V::store(V::add(V::load(grad0.at(10usize)), v705), grad0.at(10usize));
+            V::store(V::add(V::load(grad0.at(10usize)), v706), grad0.at(10usize));
             let mut v734 = V::mul(t0_14, t6_8);
             v734 = V::mul_add(t0_13, t6_6, v734);
             v734 = V::mul_add(t0_12, t6_5, v734);
@@ -1617,21 +1624,21 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v743 = V::mul(t0_14, t6_9);
             v743 = V::mul_add(t0_13, t6_7, v743);
             v743 = V::neg_mul_add(t0_11, t6_5, v743);
-            let mut v749 = V::mul(x_e3, v743);
             v664 = V::mul_add(w9, v743, v664);
-            v749 = V::neg_mul_add(x_e4, v734, v749);
+            let mut v750 = V::mul(x_e3, v743);
+            v750 = V::neg_mul_add(x_e4, v734, v750);
             let mut v753 = V::mul(t0_12, t6_7);
             v753 = V::neg_mul_add(t0_14, t6_10, v753);
             v753 = V::mul_add(t0_11, t6_6, v753);
             v689 = V::mul_add(w9, v753, v689);
-            v749 = V::mul_add(x_e2, v753, v749);
+            v750 = V::mul_add(x_e2, v753, v750);
             let mut v761 = V::mul(t0_13, t6_10);
             v761 = V::mul_add(t0_12, t6_9, v761);
             v761 = V::mul_add(t0_11, t6_8, v761);
             v674 = V::mul_add(w9, v761, v674);
-            v749 = V::mul_add(x_e1, v761, v749);
+            v750 = V::mul_add(x_e1, v761, v750);
             // grad0[9] += x_e3*v747 - x_e4*v738 + x_e2*v756 + x_e1*v765
-            V::store(V::add(V::load(grad0.at(9usize)), v749), grad0.at(9usize));
+            V::store(V::add(V::load(grad0.at(9usize)), v750), grad0.at(9usize));
             let mut v770 = V::mul(t0_3, t6_10);
             v770 = V::mul_add(t0_2, t6_9, v770);
             v770 = V::mul_add(t0_1, t6_7, v770);
@@ -1640,82 +1647,82 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v779 = V::mul(t0_4, t6_10);
             v779 = V::neg_mul_add(t0_2, t6_8, v779);
             v779 = V::neg_mul_add(t0_1, t6_6, v779);
-            let mut v785 = V::mul(x_e3, v779);
             v664 = V::mul_add(w8, v779, v664);
-            v785 = V::neg_mul_add(x_e4, v770, v785);
+            let mut v786 = V::mul(x_e3, v779);
+            v786 = V::neg_mul_add(x_e4, v770, v786);
             let mut v788 = V::mul(t0_4, t6_9);
             v788 = V::mul_add(t0_3, t6_8, v788);
             v788 = V::neg_mul_add(t0_1, t6_5, v788);
             v689 = V::mul_add(w8, v788, v689);
-            v785 = V::mul_add(x_e2, v788, v785);
+            v786 = V::mul_add(x_e2, v788, v786);
             let mut v797 = V::mul(t0_4, t6_7);
             v797 = V::mul_add(t0_3, t6_6, v797);
             v797 = V::mul_add(t0_2, t6_5, v797);
             v674 = V::mul_add(w8, v797, v674);
-            v785 = V::mul_add(x_e1, v797, v785);
+            v786 = V::mul_add(x_e1, v797, v786);
             // grad0[8] += x_e3*v783 - x_e4*v774 + x_e2*v792 + x_e1*v801
-            V::store(V::add(V::load(grad0.at(8usize)), v785), grad0.at(8usize));
+            V::store(V::add(V::load(grad0.at(8usize)), v786), grad0.at(8usize));
             let mut v806 = V::mul(t0_10, t6_3);
             v806 = V::mul_add(t0_9, t6_2, v806);
             v806 = V::mul_add(t0_7, t6_1, v806);
             let w7 = V::load(param0.at(7usize));
-            let mut v813 = V::mul(x_e4, v806);
             v680 = V::mul_add(w7, v806, v680);
+            let mut v814 = V::mul(x_e4, v806);
             let mut v816 = V::mul(t0_8, t6_2);
             v816 = V::neg_mul_add(t0_10, t6_4, v816);
             v816 = V::mul_add(t0_6, t6_1, v816);
             v664 = V::mul_add(w7, v816, v664);
-            v813 = V::mul_add(x_e3, v816, v813);
+            v814 = V::mul_add(x_e3, v816, v814);
             let mut v824 = V::mul(t0_9, t6_4);
             v824 = V::mul_add(t0_8, t6_3, v824);
             let v828 = V::mul_sub(t0_5, t6_1, v824);
             v689 = V::mul_add(w7, v828, v689);
-            v813 = V::mul_add(x_e2, v828, v813);
+            v814 = V::mul_add(x_e2, v828, v814);
             let mut v833 = V::mul(t0_7, t6_4);
             v833 = V::mul_add(t0_6, t6_3, v833);
             v833 = V::mul_add(t0_5, t6_2, v833);
             v674 = V::mul_add(w7, v833, v674);
-            v813 = V::mul_add(x_e1, v833, v813);
+            v814 = V::mul_add(x_e1, v833, v814);
             // grad0[7] += x_e4*v810 + x_e3*v819 + x_e2*v828 + x_e1*v837
-            V::store(V::add(V::load(grad0.at(7usize)), v813), grad0.at(7usize));
+            V::store(V::add(V::load(grad0.at(7usize)), v814), grad0.at(7usize));
             let v842 = V::mul(t0_0, t6_4);
             let w6 = V::load(param0.at(6usize));
-            let mut v845 = V::mul(x_e4, v842);
             v680 = V::mul_add(w6, v842, v680);
+            let mut v846 = V::mul(x_e4, v842);
             let v847 = V::mul(t0_0, t6_3);
             v664 = V::mul_add(w6, v847, v664);
-            v845 = V::mul_add(x_e3, v847, v845);
+            v846 = V::mul_add(x_e3, v847, v846);
             let v852 = V::mul(t0_0, t6_2);
             v689 = V::mul_add(w6, v852, v689);
-            v845 = V::mul_add(x_e2, v852, v845);
+            v846 = V::mul_add(x_e2, v852, v846);
             let v857 = V::mul(t0_0, t6_1);
             v674 = V::mul_add(w6, v857, v674);
-            v845 = V::mul_add(x_e1, v857, v845);
+            v846 = V::mul_add(x_e1, v857, v846);
             // grad0[6] += x_e4*v842 + x_e3*v847 + x_e2*v852 + x_e1*v857
-            V::store(V::add(V::load(grad0.at(6usize)), v845), grad0.at(6usize));
+            V::store(V::add(V::load(grad0.at(6usize)), v846), grad0.at(6usize));
             let v862 = V::mul(t0_4, t6_0);
             let w5 = V::load(param0.at(5usize));
-            let mut v865 = V::mul(x_e4, v862);
             v680 = V::neg_mul_add(w5, v862, v680);
             // out0[4] = w11*v678 - w12*v658 + w10*v702 - w9*v738 - w8*v774 + w7*v810 + w6*v842 - w5*v862
             V::store(v680, out0.at(4usize, c));
+            let mut v866 = V::mul(x_e4, v862);
             let v867 = V::mul(t0_3, t6_0);
             v664 = V::neg_mul_add(w5, v867, v664);
             // out0[3] = w12*v663 - w11*v683 + w10*v711 + w9*v747 + w8*v783 + w7*v819 + w6*v847 - w5*v867
             V::store(v664, out0.at(3usize, c));
-            v865 = V::mul_add(x_e3, v867, v865);
+            v866 = V::mul_add(x_e3, v867, v866);
             let v872 = V::mul(t0_2, t6_0);
             v689 = V::neg_mul_add(w5, v872, v689);
             // out0[2] = w11*v688 - w12*v668 + w10*v720 + w9*v756 + w8*v792 + w7*v828 + w6*v852 - w5*v872
             V::store(v689, out0.at(2usize, c));
-            v865 = V::mul_add(x_e2, v872, v865);
+            v866 = V::mul_add(x_e2, v872, v866);
             let v877 = V::mul(t0_1, t6_0);
             v674 = V::mul_add(w5, v877, v674);
             // out0[1] = w12*v673 + w11*v693 + w10*v729 + w9*v765 + w8*v801 + w7*v837 + w6*v857 + w5*v877
             V::store(v674, out0.at(1usize, c));
             // grad0[5] += x_e1*v877 - (x_e4*v862 + x_e3*v867 + x_e2*v872)
             V::store(
-                V::add(V::load(grad0.at(5usize)), V::mul_sub(x_e1, v877, v865)),
+                V::add(V::load(grad0.at(5usize)), V::mul_sub(x_e1, v877, v866)),
                 grad0.at(5usize),
             );
             let v882 = V::mul(t0_15, t6_15);
@@ -1727,36 +1734,37 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v887 = V::mul_add(t0_13, t6_13, v887);
             v887 = V::mul_add(t0_12, t6_12, v887);
             v887 = V::mul_add(t0_11, t6_11, v887);
+            v884 = V::mul_add(V::load(param0.at(3usize)), v887, v884);
             // grad0[3] += x_1*v893
             V::store(V::mul_add(x_1, v887, V::load(grad0.at(3usize))), grad0.at(3usize));
-            v884 = V::mul_add(V::load(param0.at(3usize)), v887, v884);
             let mut v898 = V::mul(t0_10, t6_10);
             v898 = V::mul_add(t0_9, t6_9, v898);
             v898 = V::mul_add(t0_8, t6_8, v898);
             v898 = V::mul_add(t0_7, t6_7, v898);
             v898 = V::mul_add(t0_6, t6_6, v898);
             v898 = V::mul_add(t0_5, t6_5, v898);
+            v884 = V::mul_add(V::load(param0.at(2usize)), v898, v884);
             // grad0[2] += x_1*v908
             V::store(V::mul_add(x_1, v898, V::load(grad0.at(2usize))), grad0.at(2usize));
-            v884 = V::mul_add(V::load(param0.at(2usize)), v898, v884);
             let mut v913 = V::mul(t0_4, t6_4);
             v913 = V::mul_add(t0_3, t6_3, v913);
             v913 = V::mul_add(t0_2, t6_2, v913);
             v913 = V::mul_add(t0_1, t6_1, v913);
+            v884 = V::mul_add(V::load(param0.at(1usize)), v913, v884);
             // grad0[1] += x_1*v919
             V::store(V::mul_add(x_1, v913, V::load(grad0.at(1usize))), grad0.at(1usize));
-            v884 = V::mul_add(V::load(param0.at(1usize)), v913, v884);
             let v924 = V::mul(t0_0, t6_0);
+            v884 = V::mul_add(V::load(param0.at(0usize)), v924, v884);
             // grad0[0] += x_1*v924
             V::store(V::mul_add(x_1, v924, V::load(grad0.at(0usize))), grad0.at(0usize));
-            v884 = V::mul_add(V::load(param0.at(0usize)), v924, v884);
-            v884 = V::mul_add(
-                V::load(t5.at(0usize)),
-                gate_slope::<V>(args.gate, x_1),
-                v884,
+            // out0[0] = w4*v882 + w3*v893 + w2*v908 + w1*v919 + w0*v924 + gate'(x_1)*t5_0
+            V::store(
+                V::add(
+                    v884,
+                    damp::<V>(gate_slope::<V>(args.gate, x_1), V::load(t5.at(0usize))),
+                ),
+                out0.at(0usize, c),
             );
-            // out0[0] = w4*v882 + w3*v893 + w2*v908 + w1*v919 + w0*v924 + t5_0*gate'(x_1)
-            V::store(v884, out0.at(0usize, c));
         }
     }
 }
@@ -1773,10 +1781,11 @@ unsafe fn steerable_product_norm_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
-        let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c1em8 = V::from_f64(0.00000001f64);
         let c1e0 = V::from_f64(1f64);
         let c1p000001e0 = V::from_f64(1.000001f64);
         let c5em1 = V::from_f64(0.5f64);
+        let cm2e0 = V::from_f64(-2f64);
         let c2e0 = V::from_f64(2f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
@@ -1786,289 +1795,269 @@ unsafe fn steerable_product_norm_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let grad0 = grad0.packed::<V, 5usize>(group);
             let r_1 = V::load(r.at(0usize, c));
             let v1 = V::mul(r_1, r_1);
-            let v5 = V::sqrt(V::mul_add(v1, v1, c1em16));
-            let v6 = V::sqrt(v5);
-            let v8 = V::sigmoid(V::load(param0.at(0usize)));
-            let v10 = V::sub(v6, c1e0);
-            let v13 = V::mul_add(v8, v10, c1p000001e0);
+            let v3 = hypot::<V>(v1, c1em8);
+            let v4 = V::sqrt(v3);
+            let a0 = V::load(param0.at(0usize));
+            let v6 = V::sigmoid(a0);
+            let v8 = V::sub(v4, c1e0);
             let r_e1 = V::load(r.at(1usize, c));
-            let mut v15 = V::mul(r_e1, r_e1);
+            let mut v13 = V::mul(r_e1, r_e1);
             let r_e2 = V::load(r.at(2usize, c));
             let r_e3 = V::load(r.at(3usize, c));
             let r_e4 = V::load(r.at(4usize, c));
-            v15 = V::neg_mul_add(r_e2, r_e2, v15);
-            v15 = V::neg_mul_add(r_e3, r_e3, v15);
-            v15 = V::neg_mul_add(r_e4, r_e4, v15);
-            let v27 = V::sqrt(V::mul_add(v15, v15, c1em16));
-            let v28 = V::sqrt(v27);
-            let v30 = V::sigmoid(V::load(param0.at(1usize)));
-            let v31 = V::sub(v28, c1e0);
-            let v33 = V::mul_add(v30, v31, c1p000001e0);
+            v13 = V::neg_mul_add(r_e2, r_e2, v13);
+            v13 = V::neg_mul_add(r_e3, r_e3, v13);
+            v13 = V::neg_mul_add(r_e4, r_e4, v13);
+            let v23 = hypot::<V>(v13, c1em8);
+            let v24 = V::sqrt(v23);
+            let a1 = V::load(param0.at(1usize));
+            let v26 = V::sigmoid(a1);
+            let v27 = V::sub(v24, c1e0);
             let r_e12 = V::load(r.at(5usize, c));
-            let mut v35 = V::mul(r_e12, r_e12);
+            let mut v31 = V::mul(r_e12, r_e12);
             let r_e13 = V::load(r.at(6usize, c));
             let r_e14 = V::load(r.at(7usize, c));
             let r_e23 = V::load(r.at(8usize, c));
             let r_e24 = V::load(r.at(9usize, c));
             let r_e34 = V::load(r.at(10usize, c));
-            v35 = V::mul_add(r_e13, r_e13, v35);
-            v35 = V::mul_add(r_e14, r_e14, v35);
-            let mut v48 = V::mul_sub(r_e23, r_e23, v35);
-            v48 = V::mul_add(r_e24, r_e24, v48);
-            v48 = V::mul_add(r_e34, r_e34, v48);
-            let v53 = V::sqrt(V::mul_add(v48, v48, c1em16));
-            let v54 = V::sqrt(v53);
-            let v56 = V::sigmoid(V::load(param0.at(2usize)));
-            let v57 = V::sub(v54, c1e0);
-            let v59 = V::mul_add(v56, v57, c1p000001e0);
+            v31 = V::mul_add(r_e13, r_e13, v31);
+            v31 = V::mul_add(r_e14, r_e14, v31);
+            let mut v44 = V::mul_sub(r_e23, r_e23, v31);
+            v44 = V::mul_add(r_e24, r_e24, v44);
+            v44 = V::mul_add(r_e34, r_e34, v44);
+            let v47 = hypot::<V>(v44, c1em8);
+            let v48 = V::sqrt(v47);
+            let a2 = V::load(param0.at(2usize));
+            let v50 = V::sigmoid(a2);
+            let v51 = V::sub(v48, c1e0);
             let r_e123 = V::load(r.at(11usize, c));
-            let mut v61 = V::mul(r_e123, r_e123);
+            let mut v55 = V::mul(r_e123, r_e123);
             let r_e124 = V::load(r.at(12usize, c));
             let r_e134 = V::load(r.at(13usize, c));
             let r_e234 = V::load(r.at(14usize, c));
-            v61 = V::mul_add(r_e124, r_e124, v61);
-            v61 = V::mul_add(r_e134, r_e134, v61);
-            v61 = V::neg_mul_add(r_e234, r_e234, v61);
-            let v73 = V::sqrt(V::mul_add(v61, v61, c1em16));
-            let v74 = V::sqrt(v73);
-            let v76 = V::sigmoid(V::load(param0.at(3usize)));
-            let v77 = V::sub(v74, c1e0);
-            let v79 = V::mul_add(v76, v77, c1p000001e0);
+            v55 = V::mul_add(r_e124, r_e124, v55);
+            v55 = V::mul_add(r_e134, r_e134, v55);
+            v55 = V::neg_mul_add(r_e234, r_e234, v55);
+            let v65 = hypot::<V>(v55, c1em8);
+            let v66 = V::sqrt(v65);
+            let a3 = V::load(param0.at(3usize));
+            let v68 = V::sigmoid(a3);
+            let v69 = V::sub(v66, c1e0);
             let r_e1234 = V::load(r.at(15usize, c));
-            let v81 = V::mul(r_e1234, r_e1234);
-            let v84 = V::sqrt(V::mul_add(v81, v81, c1em16));
-            let v85 = V::sqrt(v84);
-            let v87 = V::sigmoid(V::load(param0.at(4usize)));
-            let v88 = V::sub(v85, c1e0);
-            let v90 = V::mul_add(v87, v88, c1p000001e0);
-            let v91 = V::div(c1e0, v13);
-            let v92 = V::div(c1e0, v33);
-            let v93 = V::div(c1e0, v59);
-            let v94 = V::div(c1e0, v79);
-            let v95 = V::div(c1e0, v90);
+            let v73 = V::mul(r_e1234, r_e1234);
+            let v74 = hypot::<V>(v73, c1em8);
+            let v75 = V::sqrt(v74);
+            let a4 = V::load(param0.at(4usize));
+            let v77 = V::sigmoid(a4);
+            let v78 = V::sub(v75, c1e0);
+            let v81 = V::div(c1e0, V::mul_add(v6, v8, c1p000001e0));
+            let v82 = V::div(c1e0, V::mul_add(v26, v27, c1p000001e0));
+            let v83 = V::div(c1e0, V::mul_add(v50, v51, c1p000001e0));
+            let v84 = V::div(c1e0, V::mul_add(v68, v69, c1p000001e0));
+            let v85 = V::div(c1e0, V::mul_add(v77, v78, c1p000001e0));
+            let v86 = V::mul(r_1, v81);
+            let v87 = V::mul(r_e1, v82);
+            let v88 = V::mul(r_e2, v82);
+            let v89 = V::mul(r_e3, v82);
+            let v90 = V::mul(r_e4, v82);
+            let v91 = V::mul(r_e12, v83);
+            let v92 = V::mul(r_e13, v83);
+            let v93 = V::mul(r_e14, v83);
+            let v94 = V::mul(r_e23, v83);
+            let v95 = V::mul(r_e24, v83);
+            let v96 = V::mul(r_e34, v83);
+            let v97 = V::mul(r_e123, v84);
+            let v98 = V::mul(r_e124, v84);
+            let v99 = V::mul(r_e134, v84);
+            let v100 = V::mul(r_e234, v84);
+            let v101 = V::mul(r_e1234, v85);
             let t7_15 = V::load(t7.at(15usize));
-            let mut v97 = V::mul(v95, t7_15);
+            let mut v103 = V::mul(v85, t7_15);
             let t7_14 = V::load(t7.at(14usize));
-            let mut v100 = V::mul(v94, t7_14);
-            let mut v101 = V::mul(r_e234, t7_14);
+            let mut v106 = V::mul(v84, t7_14);
+            let mut v107 = V::mul(v100, t7_14);
             let t7_13 = V::load(t7.at(13usize));
-            let mut v103 = V::mul(v94, t7_13);
-            v101 = V::mul_add(r_e134, t7_13, v101);
+            let mut v109 = V::mul(v84, t7_13);
+            v107 = V::mul_add(v99, t7_13, v107);
             let t7_12 = V::load(t7.at(12usize));
-            let mut v107 = V::mul(v94, t7_12);
-            v101 = V::mul_add(r_e124, t7_12, v101);
+            let mut v113 = V::mul(v84, t7_12);
+            v107 = V::mul_add(v98, t7_12, v107);
             let t7_11 = V::load(t7.at(11usize));
-            let mut v111 = V::mul(v94, t7_11);
-            v101 = V::mul_add(r_e123, t7_11, v101);
+            let mut v117 = V::mul(v84, t7_11);
+            v107 = V::mul_add(v97, t7_11, v107);
             let t7_10 = V::load(t7.at(10usize));
-            let mut v115 = V::mul(v93, t7_10);
-            let mut v116 = V::mul(r_e34, t7_10);
+            let mut v121 = V::mul(v83, t7_10);
+            let mut v122 = V::mul(v96, t7_10);
             let t7_9 = V::load(t7.at(9usize));
-            let mut v118 = V::mul(v93, t7_9);
-            v116 = V::mul_add(r_e24, t7_9, v116);
+            let mut v124 = V::mul(v83, t7_9);
+            v122 = V::mul_add(v95, t7_9, v122);
             let t7_8 = V::load(t7.at(8usize));
-            let mut v122 = V::mul(v93, t7_8);
-            v116 = V::mul_add(r_e23, t7_8, v116);
+            let mut v128 = V::mul(v83, t7_8);
+            v122 = V::mul_add(v94, t7_8, v122);
             let t7_7 = V::load(t7.at(7usize));
-            let mut v126 = V::mul(v93, t7_7);
-            v116 = V::mul_add(r_e14, t7_7, v116);
+            let mut v132 = V::mul(v83, t7_7);
+            v122 = V::mul_add(v93, t7_7, v122);
             let t7_6 = V::load(t7.at(6usize));
-            let mut v130 = V::mul(v93, t7_6);
-            v116 = V::mul_add(r_e13, t7_6, v116);
+            let mut v136 = V::mul(v83, t7_6);
+            v122 = V::mul_add(v92, t7_6, v122);
             let t7_5 = V::load(t7.at(5usize));
-            let mut v134 = V::mul(v93, t7_5);
-            v116 = V::mul_add(r_e12, t7_5, v116);
+            let mut v140 = V::mul(v83, t7_5);
+            v122 = V::mul_add(v91, t7_5, v122);
             let t7_4 = V::load(t7.at(4usize));
-            let mut v138 = V::mul(v92, t7_4);
-            let mut v139 = V::mul(r_e4, t7_4);
+            let mut v144 = V::mul(v82, t7_4);
+            let mut v145 = V::mul(v90, t7_4);
             let t7_3 = V::load(t7.at(3usize));
-            let mut v141 = V::mul(v92, t7_3);
-            v139 = V::mul_add(r_e3, t7_3, v139);
+            let mut v147 = V::mul(v82, t7_3);
+            v145 = V::mul_add(v89, t7_3, v145);
             let t7_2 = V::load(t7.at(2usize));
-            let mut v145 = V::mul(v92, t7_2);
-            v139 = V::mul_add(r_e2, t7_2, v139);
+            let mut v151 = V::mul(v82, t7_2);
+            v145 = V::mul_add(v88, t7_2, v145);
             let t7_1 = V::load(t7.at(1usize));
-            let mut v149 = V::mul(v92, t7_1);
-            v139 = V::mul_add(r_e1, t7_1, v139);
+            let mut v155 = V::mul(v82, t7_1);
+            v145 = V::mul_add(v87, t7_1, v145);
             let t7_0 = V::load(t7.at(0usize));
-            let mut v153 = V::mul(v91, t7_0);
-            let v156 = V::mul(v95, V::div(V::mul(r_e1234, t7_15), v90));
-            let v158 = V::mul(v94, V::div(v101, v79));
-            let v160 = V::mul(v93, V::div(v116, v59));
-            let v162 = V::mul(v92, V::div(v139, v33));
-            let v164 = V::mul(v91, V::div(V::mul(r_1, t7_0), v13));
-            // grad0[4] += -(v88*v156*(v87*(1 - v87)))
+            let mut v159 = V::mul(v81, t7_0);
+            // grad0[4] += -sigmoid'(a4)*v78*v85*v101*t7_15
             V::store(
-                V::neg_mul_add(
-                    V::mul(v88, v156),
-                    V::mul(v87, V::sub(c1e0, v87)),
+                V::sub(
                     V::load(grad0.at(4usize)),
+                    damp::<
+                        V,
+                    >(
+                        V::sigmoid_slope(a4),
+                        V::mul(v78, V::mul(v85, V::mul(v101, t7_15))),
+                    ),
                 ),
                 grad0.at(4usize),
             );
-            v97 = V::neg_mul_add(
-                r_e1234,
+            v103 = V::mul_add(
+                v101,
                 V::mul(
-                    c2e0,
+                    V::div(v73, v74),
                     V::mul(
-                        v81,
-                        V::mul(
-                            V::mul(
-                                V::mul(V::mul(v87, v156), V::div(c5em1, v85)),
-                                V::div(c5em1, v84),
-                            ),
-                            c2e0,
-                        ),
+                        V::div(c5em1, v75),
+                        V::mul(t7_15, V::mul(v85, V::mul(r_e1234, V::mul(v77, cm2e0)))),
                     ),
                 ),
-                v97,
+                v103,
             );
-            // out0[15] = v95*t7_15 - r_e1234*2*v81*v87*v156*0.5/v85*0.5/v84*2
-            V::store(v97, out0.at(15usize, c));
-            // grad0[3] += -(v77*v158*(v76*(1 - v76)))
+            // out0[15] = v85*t7_15 + v101*v73/v74*0.5/v75*t7_15*v85*r_e1234*v77*-2
+            V::store(v103, out0.at(15usize, c));
+            // grad0[3] += -sigmoid'(a3)*v69*v84*v119
             V::store(
-                V::neg_mul_add(
-                    V::mul(v77, v158),
-                    V::mul(v76, V::sub(c1e0, v76)),
+                V::sub(
                     V::load(grad0.at(3usize)),
+                    damp::<V>(V::sigmoid_slope(a3), V::mul(v69, V::mul(v84, v107))),
                 ),
                 grad0.at(3usize),
             );
-            let v194 = V::mul(
-                c2e0,
-                V::mul(
-                    v61,
-                    V::mul(
-                        c2e0,
-                        V::mul(
-                            V::mul(V::mul(v76, v158), V::div(c5em1, v74)),
-                            V::div(c5em1, v73),
-                        ),
-                    ),
-                ),
+            let v186 = V::div(c5em1, v66);
+            let v187 = V::div(v55, v65);
+            v106 = V::mul_add(
+                v100,
+                V::mul(v187, V::mul(v186, V::mul(v107, V::mul(v68, c2e0)))),
+                v106,
             );
-            v100 = V::mul_add(r_e234, v194, v100);
-            // out0[14] = v94*t7_14 + r_e234*v194
-            V::store(v100, out0.at(14usize, c));
-            v103 = V::neg_mul_add(r_e134, v194, v103);
-            // out0[13] = v94*t7_13 - r_e134*v194
-            V::store(v103, out0.at(13usize, c));
-            v107 = V::neg_mul_add(r_e124, v194, v107);
-            // out0[12] = v94*t7_12 - r_e124*v194
-            V::store(v107, out0.at(12usize, c));
-            v111 = V::neg_mul_add(r_e123, v194, v111);
-            // out0[11] = v94*t7_11 - r_e123*v194
-            V::store(v111, out0.at(11usize, c));
-            // grad0[2] += -(v57*v160*(v56*(1 - v56)))
+            // out0[14] = v84*t7_14 + v100*v187*v186*v119*v68*2
+            V::store(v106, out0.at(14usize, c));
+            let v198 = V::mul(v187, V::mul(v186, V::mul(v107, V::mul(v68, cm2e0))));
+            v109 = V::mul_add(v99, v198, v109);
+            // out0[13] = v84*t7_13 + v99*v198
+            V::store(v109, out0.at(13usize, c));
+            v113 = V::mul_add(v98, v198, v113);
+            // out0[12] = v84*t7_12 + v98*v198
+            V::store(v113, out0.at(12usize, c));
+            v117 = V::mul_add(v97, v198, v117);
+            // out0[11] = v84*t7_11 + v97*v198
+            V::store(v117, out0.at(11usize, c));
+            // grad0[2] += -sigmoid'(a2)*v51*v83*v142
             V::store(
-                V::neg_mul_add(
-                    V::mul(v57, v160),
-                    V::mul(v56, V::sub(c1e0, v56)),
+                V::sub(
                     V::load(grad0.at(2usize)),
+                    damp::<V>(V::sigmoid_slope(a2), V::mul(v51, V::mul(v83, v122))),
                 ),
                 grad0.at(2usize),
             );
-            let v215 = V::mul(
-                c2e0,
-                V::mul(
-                    v48,
-                    V::mul(
-                        c2e0,
-                        V::mul(
-                            V::mul(V::mul(v56, v160), V::div(c5em1, v54)),
-                            V::div(c5em1, v53),
-                        ),
-                    ),
-                ),
-            );
-            v115 = V::neg_mul_add(r_e34, v215, v115);
-            // out0[10] = v93*t7_10 - r_e34*v215
-            V::store(v115, out0.at(10usize, c));
-            v118 = V::neg_mul_add(r_e24, v215, v118);
-            // out0[9] = v93*t7_9 - r_e24*v215
-            V::store(v118, out0.at(9usize, c));
-            v122 = V::neg_mul_add(r_e23, v215, v122);
-            // out0[8] = v93*t7_8 - r_e23*v215
-            V::store(v122, out0.at(8usize, c));
-            v126 = V::mul_add(r_e14, v215, v126);
-            // out0[7] = v93*t7_7 + r_e14*v215
-            V::store(v126, out0.at(7usize, c));
-            v130 = V::mul_add(r_e13, v215, v130);
-            // out0[6] = v93*t7_6 + r_e13*v215
-            V::store(v130, out0.at(6usize, c));
-            v134 = V::mul_add(r_e12, v215, v134);
-            // out0[5] = v93*t7_5 + r_e12*v215
-            V::store(v134, out0.at(5usize, c));
-            // grad0[1] += -(v31*v162*(v30*(1 - v30)))
+            let v209 = V::div(c5em1, v48);
+            let v210 = V::div(v44, v47);
+            let v214 = V::mul(v210, V::mul(v209, V::mul(v122, V::mul(v50, cm2e0))));
+            v121 = V::mul_add(v96, v214, v121);
+            // out0[10] = v83*t7_10 + v96*v214
+            V::store(v121, out0.at(10usize, c));
+            v124 = V::mul_add(v95, v214, v124);
+            // out0[9] = v83*t7_9 + v95*v214
+            V::store(v124, out0.at(9usize, c));
+            v128 = V::mul_add(v94, v214, v128);
+            // out0[8] = v83*t7_8 + v94*v214
+            V::store(v128, out0.at(8usize, c));
+            let v224 = V::mul(v210, V::mul(v209, V::mul(v122, V::mul(v50, c2e0))));
+            v132 = V::mul_add(v93, v224, v132);
+            // out0[7] = v83*t7_7 + v93*v224
+            V::store(v132, out0.at(7usize, c));
+            v136 = V::mul_add(v92, v224, v136);
+            // out0[6] = v83*t7_6 + v92*v224
+            V::store(v136, out0.at(6usize, c));
+            v140 = V::mul_add(v91, v224, v140);
+            // out0[5] = v83*t7_5 + v91*v224
+            V::store(v140, out0.at(5usize, c));
+            // grad0[1] += -sigmoid'(a1)*v27*v82*v157
             V::store(
-                V::neg_mul_add(
-                    V::mul(v31, v162),
-                    V::mul(v30, V::sub(c1e0, v30)),
+                V::sub(
                     V::load(grad0.at(1usize)),
+                    damp::<V>(V::sigmoid_slope(a1), V::mul(v27, V::mul(v82, v145))),
                 ),
                 grad0.at(1usize),
             );
-            let v240 = V::mul(
-                c2e0,
-                V::mul(
-                    v15,
-                    V::mul(
-                        c2e0,
-                        V::mul(
-                            V::mul(V::mul(v30, v162), V::div(c5em1, v28)),
-                            V::div(c5em1, v27),
-                        ),
-                    ),
-                ),
+            let v235 = V::div(c5em1, v24);
+            let v236 = V::div(v13, v23);
+            let v240 = V::mul(v236, V::mul(v235, V::mul(v145, V::mul(v26, c2e0))));
+            v144 = V::mul_add(v90, v240, v144);
+            // out0[4] = v82*t7_4 + v90*v240
+            V::store(v144, out0.at(4usize, c));
+            v147 = V::mul_add(v89, v240, v147);
+            // out0[3] = v82*t7_3 + v89*v240
+            V::store(v147, out0.at(3usize, c));
+            v151 = V::mul_add(v88, v240, v151);
+            // out0[2] = v82*t7_2 + v88*v240
+            V::store(v151, out0.at(2usize, c));
+            v155 = V::mul_add(
+                v87,
+                V::mul(v236, V::mul(v235, V::mul(v145, V::mul(v26, cm2e0)))),
+                v155,
             );
-            v138 = V::mul_add(r_e4, v240, v138);
-            // out0[4] = v92*t7_4 + r_e4*v240
-            V::store(v138, out0.at(4usize, c));
-            v141 = V::mul_add(r_e3, v240, v141);
-            // out0[3] = v92*t7_3 + r_e3*v240
-            V::store(v141, out0.at(3usize, c));
-            v145 = V::mul_add(r_e2, v240, v145);
-            // out0[2] = v92*t7_2 + r_e2*v240
-            V::store(v145, out0.at(2usize, c));
-            v149 = V::neg_mul_add(r_e1, v240, v149);
-            // out0[1] = v92*t7_1 - r_e1*v240
-            V::store(v149, out0.at(1usize, c));
-            // grad0[0] += -(v10*v164*(v8*(1 - v8)))
+            // out0[1] = v82*t7_1 + v87*v236*v235*v157*v26*-2
+            V::store(v155, out0.at(1usize, c));
+            // grad0[0] += -sigmoid'(a0)*v8*v81*v86*t7_0
             V::store(
-                V::neg_mul_add(
-                    V::mul(v10, v164),
-                    V::mul(v8, V::sub(c1e0, v8)),
+                V::sub(
                     V::load(grad0.at(0usize)),
+                    damp::<
+                        V,
+                    >(V::sigmoid_slope(a0), V::mul(v8, V::mul(v81, V::mul(v86, t7_0)))),
                 ),
                 grad0.at(0usize),
             );
-            v153 = V::neg_mul_add(
-                r_1,
+            v159 = V::mul_add(
+                v86,
                 V::mul(
-                    c2e0,
+                    V::div(v1, v3),
                     V::mul(
-                        v1,
-                        V::mul(
-                            c2e0,
-                            V::mul(
-                                V::mul(V::mul(v8, v164), V::div(c5em1, v6)),
-                                V::div(c5em1, v5),
-                            ),
-                        ),
+                        V::div(c5em1, v4),
+                        V::mul(t7_0, V::mul(v81, V::mul(r_1, V::mul(v6, cm2e0)))),
                     ),
                 ),
-                v153,
+                v159,
             );
-            // out0[0] = v91*t7_0 - r_1*2*v1*2*v8*v164*0.5/v6*0.5/v5
-            V::store(v153, out0.at(0usize, c));
+            // out0[0] = v81*t7_0 + v86*v1/v3*0.5/v4*t7_0*v81*r_1*v6*-2
+            V::store(v159, out0.at(0usize, c));
         }
     }
 }
 pub(super) static STEERABLE_PRODUCT_NORM_5: Stage = stage!(steerable_product_norm_5);
 /// `o = weighted_product(w, gate(x), gate(norm(r; a)))`, grades 0,1,2,3,4 and 0,1,2,3,4.
 ///
-/// Forward: 731 flops per lane (443 multiplications, 266 additions).
-/// Backward: 2302 flops per lane (1329 multiplications, 934 additions).
+/// Forward: 741 flops per lane (448 multiplications, 266 additions).
+/// Backward: 2308 flops per lane (1335 multiplications, 929 additions).
 pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
     name: "steerable_product_norm",
     formula: "o = weighted_product(w, gate(x), gate(norm(r; a)))",
@@ -2233,5 +2222,5 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [731usize, 2302],
+    flops: [741usize, 2308],
 };

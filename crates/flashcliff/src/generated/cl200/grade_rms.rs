@@ -93,28 +93,59 @@ unsafe fn grade_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum0 = V::zero();
         let mut sum1 = V::zero();
         let mut sum2 = V::zero();
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v2 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
+        let row1 = V::splat(args.rows[1]);
+        let v9 = V::mul(inv_channels, row1);
+        let v10 = V::add(eps, v9);
+        let v11 = V::sqrt(v10);
+        let v12 = V::div(c1e0, v11);
+        let row2 = V::splat(args.rows[2]);
+        let v14 = V::mul(inv_channels, row2);
+        let v15 = V::add(eps, v14);
+        let v16 = V::sqrt(v15);
+        let v17 = V::div(c1e0, v16);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<4usize>(c);
             grad_o.prefetch::<4usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            // row sum 0 = x_e12*grad_o_e12
+            // row sum 0 = x_e12*v17*grad_o_e12
             sum0 = V::add(
                 sum0,
                 V::keep_first(
-                    V::mul(V::load(x.at(3usize, c)), V::load(grad_o.at(3usize, c))),
+                    V::mul(
+                        V::mul(V::load(x.at(3usize, c)), v17),
+                        V::load(grad_o.at(3usize, c)),
+                    ),
                     valid,
                 ),
             );
-            let mut v5 = V::mul(V::load(x.at(2usize, c)), V::load(grad_o.at(2usize, c)));
-            v5 = V::mul_add(V::load(x.at(1usize, c)), V::load(grad_o.at(1usize, c)), v5);
-            // row sum 1 = x_e2*grad_o_e2 + x_e1*grad_o_e1
-            sum1 = V::add(sum1, V::keep_first(v5, valid));
-            // row sum 2 = x_1*grad_o_1
+            let mut v29 = V::mul(
+                V::mul(V::load(x.at(2usize, c)), v12),
+                V::load(grad_o.at(2usize, c)),
+            );
+            v29 = V::mul_add(
+                V::mul(V::load(x.at(1usize, c)), v12),
+                V::load(grad_o.at(1usize, c)),
+                v29,
+            );
+            // row sum 1 = x_e2*v12*grad_o_e2 + x_e1*v12*grad_o_e1
+            sum1 = V::add(sum1, V::keep_first(v29, valid));
+            // row sum 2 = x_1*v7*grad_o_1
             sum2 = V::add(
                 sum2,
                 V::keep_first(
-                    V::mul(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c))),
+                    V::mul(
+                        V::mul(V::load(x.at(0usize, c)), v7),
+                        V::load(grad_o.at(0usize, c)),
+                    ),
                     valid,
                 ),
             );
@@ -125,15 +156,15 @@ unsafe fn grade_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static GRADE_RMS_2: Stage = stage!(grade_rms_2);
-/// From `grad_o`, `x` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+/// From `x`, `grad_o` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
 /// From `grade_rms_grad` of Cl(2,0,0).
 #[inline(always)]
 unsafe fn grade_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let grad_o = args.inputs[0];
-        let x = args.inputs[1];
+        let x = args.inputs[0];
+        let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
@@ -153,49 +184,35 @@ unsafe fn grade_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v15 = V::add(eps, v14);
         let v16 = V::sqrt(v15);
         let v17 = V::div(c1e0, v16);
-        let v26 = V::mul(v17, v17);
-        let v27 = V::mul(v17, v26);
-        let c5em1 = V::from_f64(0.5f64);
-        let v29 = V::mul(c5em1, v27);
+        let v34 = V::mul(inv_channels, v17);
         let row3 = V::splat(args.rows[3]);
-        let v31 = V::mul(v29, row3);
-        let v32 = V::mul(inv_channels, v31);
-        let c2e0 = V::from_f64(2f64);
-        let v34 = V::mul(v32, c2e0);
-        let v38 = V::mul(v12, v12);
-        let v39 = V::mul(v12, v38);
-        let v40 = V::mul(c5em1, v39);
+        let v36 = V::mul(row3, v34);
+        let v39 = V::mul(inv_channels, v12);
         let row4 = V::splat(args.rows[4]);
-        let v42 = V::mul(v40, row4);
-        let v43 = V::mul(inv_channels, v42);
-        let v44 = V::mul(c2e0, v43);
-        let v51 = V::mul(v7, v7);
-        let v52 = V::mul(v7, v51);
-        let v53 = V::mul(c5em1, v52);
+        let v41 = V::mul(row4, v39);
+        let v46 = V::mul(inv_channels, v7);
         let row5 = V::splat(args.rows[5]);
-        let v55 = V::mul(v53, row5);
-        let v56 = V::mul(inv_channels, v55);
-        let v57 = V::mul(c2e0, v56);
+        let v48 = V::mul(row5, v46);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            grad_o.prefetch::<4usize>(c);
             x.prefetch::<4usize>(c);
-            let mut v19 = V::mul(v17, V::load(grad_o.at(3usize, c)));
-            let mut v21 = V::mul(v12, V::load(grad_o.at(2usize, c)));
-            let mut v23 = V::mul(v12, V::load(grad_o.at(1usize, c)));
-            let mut v25 = V::mul(v7, V::load(grad_o.at(0usize, c)));
-            v19 = V::neg_mul_add(V::load(x.at(3usize, c)), v34, v19);
-            // out0[3] = v17*grad_o_e12 - x_e12*v34
-            V::store(v19, out0.at(3usize, c));
-            v21 = V::neg_mul_add(V::load(x.at(2usize, c)), v44, v21);
-            // out0[2] = v12*grad_o_e2 - x_e2*v44
-            V::store(v21, out0.at(2usize, c));
-            v23 = V::neg_mul_add(V::load(x.at(1usize, c)), v44, v23);
-            // out0[1] = v12*grad_o_e1 - x_e1*v44
-            V::store(v23, out0.at(1usize, c));
-            v25 = V::neg_mul_add(V::load(x.at(0usize, c)), v57, v25);
-            // out0[0] = v7*grad_o_1 - x_1*v57
-            V::store(v25, out0.at(0usize, c));
+            grad_o.prefetch::<4usize>(c);
+            let mut v27 = V::mul(v17, V::load(grad_o.at(3usize, c)));
+            let mut v29 = V::mul(v12, V::load(grad_o.at(2usize, c)));
+            let mut v31 = V::mul(v12, V::load(grad_o.at(1usize, c)));
+            let mut v33 = V::mul(v7, V::load(grad_o.at(0usize, c)));
+            v27 = V::neg_mul_add(V::mul(V::load(x.at(3usize, c)), v17), v36, v27);
+            // out0[3] = v17*grad_o_e12 - x_e12*v17*v36
+            V::store(v27, out0.at(3usize, c));
+            v29 = V::neg_mul_add(V::mul(V::load(x.at(2usize, c)), v12), v41, v29);
+            // out0[2] = v12*grad_o_e2 - x_e2*v12*v41
+            V::store(v29, out0.at(2usize, c));
+            v31 = V::neg_mul_add(V::mul(V::load(x.at(1usize, c)), v12), v41, v31);
+            // out0[1] = v12*grad_o_e1 - x_e1*v12*v41
+            V::store(v31, out0.at(1usize, c));
+            v33 = V::neg_mul_add(V::mul(V::load(x.at(0usize, c)), v7), v48, v33);
+            // out0[0] = v7*grad_o_1 - x_1*v7*v48
+            V::store(v33, out0.at(0usize, c));
         }
     }
 }
@@ -203,7 +220,7 @@ pub(super) static GRADE_RMS_3: Stage = stage!(grade_rms_3);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 0,1,2 and 0,1,2.
 ///
 /// Forward: 12 flops per lane (8 multiplications, 4 additions).
-/// Backward: 20 flops per lane (12 multiplications, 8 additions).
+/// Backward: 24 flops per lane (16 multiplications, 8 additions).
 pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -249,12 +266,12 @@ pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0usize, 1usize, 2],
                 row_sums: &[3usize, 4usize, 5],
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_3,
-                inputs: &[Slot::External(1usize), Slot::External(0usize)],
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -263,7 +280,7 @@ pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [12usize, 20],
+    flops: [12usize, 24],
 };
 /// From `x` to 1 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
@@ -322,16 +339,27 @@ unsafe fn grade_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let x = args.inputs[0];
         let grad_o = args.inputs[1];
         let mut sum0 = V::zero();
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v2 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<1usize>(c);
             grad_o.prefetch::<1usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            // row sum 0 = x_1*grad_o_1
+            // row sum 0 = x_1*v7*grad_o_1
             sum0 = V::add(
                 sum0,
                 V::keep_first(
-                    V::mul(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c))),
+                    V::mul(
+                        V::mul(V::load(x.at(0usize, c)), v7),
+                        V::load(grad_o.at(0usize, c)),
+                    ),
                     valid,
                 ),
             );
@@ -340,15 +368,15 @@ unsafe fn grade_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static GRADE_RMS_6: Stage = stage!(grade_rms_6);
-/// From `grad_o`, `x` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+/// From `x`, `grad_o` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
 /// From `grade_rms_grad` of Cl(2,0,0).
 #[inline(always)]
 unsafe fn grade_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let grad_o = args.inputs[0];
-        let x = args.inputs[1];
+        let x = args.inputs[0];
+        let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
@@ -358,23 +386,17 @@ unsafe fn grade_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v5 = V::sqrt(v4);
         let c1e0 = V::from_f64(1f64);
         let v7 = V::div(c1e0, v5);
-        let v10 = V::mul(v7, v7);
-        let v11 = V::mul(v7, v10);
-        let c5em1 = V::from_f64(0.5f64);
-        let v13 = V::mul(c5em1, v11);
+        let v12 = V::mul(inv_channels, v7);
         let row1 = V::splat(args.rows[1]);
-        let v15 = V::mul(v13, row1);
-        let v16 = V::mul(inv_channels, v15);
-        let c2e0 = V::from_f64(2f64);
-        let v18 = V::mul(v16, c2e0);
+        let v14 = V::mul(row1, v12);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            grad_o.prefetch::<1usize>(c);
             x.prefetch::<1usize>(c);
-            let mut v9 = V::mul(v7, V::load(grad_o.at(0usize, c)));
-            v9 = V::neg_mul_add(V::load(x.at(0usize, c)), v18, v9);
-            // out0[0] = v7*grad_o_1 - x_1*v18
-            V::store(v9, out0.at(0usize, c));
+            grad_o.prefetch::<1usize>(c);
+            let mut v11 = V::mul(v7, V::load(grad_o.at(0usize, c)));
+            v11 = V::neg_mul_add(V::mul(V::load(x.at(0usize, c)), v7), v14, v11);
+            // out0[0] = v7*grad_o_1 - x_1*v7*v14
+            V::store(v11, out0.at(0usize, c));
         }
     }
 }
@@ -382,7 +404,7 @@ pub(super) static GRADE_RMS_7: Stage = stage!(grade_rms_7);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 0 and 0.
 ///
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
-/// Backward: 5 flops per lane (3 multiplications, 2 additions).
+/// Backward: 6 flops per lane (4 multiplications, 2 additions).
 pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -428,12 +450,12 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0],
                 row_sums: &[1],
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_7,
-                inputs: &[Slot::External(1usize), Slot::External(0usize)],
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -442,7 +464,7 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
             },
         ],
     },
-    flops: [3usize, 5],
+    flops: [3usize, 6],
 };
 /// From `x` to 1 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
@@ -506,29 +528,44 @@ unsafe fn grade_rms_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let x = args.inputs[0];
         let grad_o = args.inputs[1];
         let mut sum0 = V::zero();
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v2 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<2usize>(c);
             grad_o.prefetch::<2usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            let mut v2 = V::mul(V::load(x.at(1usize, c)), V::load(grad_o.at(1usize, c)));
-            v2 = V::mul_add(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c)), v2);
-            // row sum 0 = x_e2*grad_o_e2 + x_e1*grad_o_e1
-            sum0 = V::add(sum0, V::keep_first(v2, valid));
+            let mut v13 = V::mul(
+                V::mul(V::load(x.at(1usize, c)), v7),
+                V::load(grad_o.at(1usize, c)),
+            );
+            v13 = V::mul_add(
+                V::mul(V::load(x.at(0usize, c)), v7),
+                V::load(grad_o.at(0usize, c)),
+                v13,
+            );
+            // row sum 0 = x_e2*v7*grad_o_e2 + x_e1*v7*grad_o_e1
+            sum0 = V::add(sum0, V::keep_first(v13, valid));
         }
         args.sums[0] = sum0.reduce_add();
     }
 }
 pub(super) static GRADE_RMS_10: Stage = stage!(grade_rms_10);
-/// From `grad_o`, `x` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+/// From `x`, `grad_o` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
 /// From `grade_rms_grad` of Cl(2,0,0).
 #[inline(always)]
 unsafe fn grade_rms_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let grad_o = args.inputs[0];
-        let x = args.inputs[1];
+        let x = args.inputs[0];
+        let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
@@ -538,27 +575,21 @@ unsafe fn grade_rms_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v5 = V::sqrt(v4);
         let c1e0 = V::from_f64(1f64);
         let v7 = V::div(c1e0, v5);
-        let v12 = V::mul(v7, v7);
-        let v13 = V::mul(v7, v12);
-        let c5em1 = V::from_f64(0.5f64);
-        let v15 = V::mul(c5em1, v13);
+        let v16 = V::mul(inv_channels, v7);
         let row1 = V::splat(args.rows[1]);
-        let v17 = V::mul(v15, row1);
-        let v18 = V::mul(inv_channels, v17);
-        let c2e0 = V::from_f64(2f64);
-        let v20 = V::mul(v18, c2e0);
+        let v18 = V::mul(row1, v16);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            grad_o.prefetch::<2usize>(c);
             x.prefetch::<2usize>(c);
-            let mut v9 = V::mul(v7, V::load(grad_o.at(1usize, c)));
-            let mut v11 = V::mul(v7, V::load(grad_o.at(0usize, c)));
-            v9 = V::neg_mul_add(V::load(x.at(1usize, c)), v20, v9);
-            // out0[1] = v7*grad_o_e2 - x_e2*v20
-            V::store(v9, out0.at(1usize, c));
-            v11 = V::neg_mul_add(V::load(x.at(0usize, c)), v20, v11);
-            // out0[0] = v7*grad_o_e1 - x_e1*v20
-            V::store(v11, out0.at(0usize, c));
+            grad_o.prefetch::<2usize>(c);
+            let mut v13 = V::mul(v7, V::load(grad_o.at(1usize, c)));
+            let mut v15 = V::mul(v7, V::load(grad_o.at(0usize, c)));
+            v13 = V::neg_mul_add(V::mul(V::load(x.at(1usize, c)), v7), v18, v13);
+            // out0[1] = v7*grad_o_e2 - x_e2*v7*v18
+            V::store(v13, out0.at(1usize, c));
+            v15 = V::neg_mul_add(V::mul(V::load(x.at(0usize, c)), v7), v18, v15);
+            // out0[0] = v7*grad_o_e1 - x_e1*v7*v18
+            V::store(v15, out0.at(0usize, c));
         }
     }
 }
@@ -566,7 +597,7 @@ pub(super) static GRADE_RMS_11: Stage = stage!(grade_rms_11);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 1 and 1.
 ///
 /// Forward: 6 flops per lane (4 multiplications, 2 additions).
-/// Backward: 10 flops per lane (6 multiplications, 4 additions).
+/// Backward: 12 flops per lane (8 multiplications, 4 additions).
 pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -612,12 +643,12 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0],
                 row_sums: &[1],
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_11,
-                inputs: &[Slot::External(1usize), Slot::External(0usize)],
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -626,12 +657,12 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
             },
         ],
     },
-    flops: [6usize, 10],
+    flops: [6usize, 12],
 };
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 2 and 2.
 ///
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
-/// Backward: 5 flops per lane (3 multiplications, 2 additions).
+/// Backward: 6 flops per lane (4 multiplications, 2 additions).
 pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -677,12 +708,12 @@ pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0],
                 row_sums: &[1],
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_7,
-                inputs: &[Slot::External(1usize), Slot::External(0usize)],
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -691,5 +722,5 @@ pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
             },
         ],
     },
-    flops: [3usize, 5],
+    flops: [3usize, 6],
 };

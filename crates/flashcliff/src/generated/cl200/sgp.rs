@@ -99,15 +99,15 @@ unsafe fn sgp_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t1 = t1.packed::<V, 1usize>(group);
             let t2 = t2.packed::<V, 1usize>(group);
             let t0 = t0.packed::<V, 4usize>(group);
-            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
-            // out0[0] = t0_0*v2
-            V::store(V::mul(V::load(t0.at(0usize)), v2), out0.at(0usize, c));
-            // out0[1] = t0_1*v2
-            V::store(V::mul(V::load(t0.at(1usize)), v2), out0.at(1usize, c));
-            // out0[2] = t0_2*v2
-            V::store(V::mul(V::load(t0.at(2usize)), v2), out0.at(2usize, c));
-            // out0[3] = t0_3*v2
-            V::store(V::mul(V::load(t0.at(3usize)), v2), out0.at(3usize, c));
+            let v2 = damp::<V>(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
+            // out0[0] = v2*t0_0
+            V::store(damp::<V>(v2, V::load(t0.at(0usize))), out0.at(0usize, c));
+            // out0[1] = v2*t0_1
+            V::store(damp::<V>(v2, V::load(t0.at(1usize))), out0.at(1usize, c));
+            // out0[2] = v2*t0_2
+            V::store(damp::<V>(v2, V::load(t0.at(2usize))), out0.at(2usize, c));
+            // out0[3] = v2*t0_3
+            V::store(damp::<V>(v2, V::load(t0.at(3usize))), out0.at(3usize, c));
         }
     }
 }
@@ -138,9 +138,9 @@ unsafe fn sgp_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2 = V::mul_add(V::load(t0.at(1usize)), V::load(grad_o.at(1usize, c)), v2);
             v2 = V::mul_add(V::load(t0.at(0usize)), V::load(grad_o.at(0usize, c)), v2);
             // out1[0] = t2_0*v14
-            V::store(V::mul(V::load(t2.at(0usize)), v2), out1.at(0usize));
+            V::store(damp::<V>(V::load(t2.at(0usize)), v2), out1.at(0usize));
             // out0[0] = t1_0*v14
-            V::store(V::mul(V::load(t1.at(0usize)), v2), out0.at(0usize));
+            V::store(damp::<V>(V::load(t1.at(0usize)), v2), out0.at(0usize));
         }
     }
 }
@@ -162,15 +162,15 @@ unsafe fn sgp_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t1 = t1.packed::<V, 1usize>(group);
             let t2 = t2.packed::<V, 1usize>(group);
             let out0 = out0.packed::<V, 4usize>(group);
-            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
+            let v2 = damp::<V>(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
             // out0[3] = v2*grad_o_e12
-            V::store(V::mul(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize));
             // out0[2] = v2*grad_o_e2
-            V::store(V::mul(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize));
             // out0[1] = v2*grad_o_e1
-            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize));
             // out0[0] = v2*grad_o_1
-            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize));
         }
     }
 }
@@ -231,13 +231,19 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out0[1] = x_e1*w3*t5_0 - (v25*t5_2 + x_e2*w6*t5_3) + v4*t5_1
             V::store(v51, out0.at(1usize, c));
             v29 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize))), t5_0, v29);
-            v29 = V::mul_add(
-                V::load(t3.at(0usize)),
-                gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
-                v29,
+            // out0[0] = x_e12*w9*t5_3 + x_e2*w4*t5_2 + x_e1*w4*t5_1 + x_1*w0*t5_0 + gate'(y_1)*t3_0
+            V::store(
+                V::add(
+                    v29,
+                    damp::<
+                        V,
+                    >(
+                        gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
+                        V::load(t3.at(0usize)),
+                    ),
+                ),
+                out0.at(0usize, c),
             );
-            // out0[0] = x_e12*w9*t5_3 + x_e2*w4*t5_2 + x_e1*w4*t5_1 + x_1*w0*t5_0 + t3_0*gate'(y_1)
-            V::store(v29, out0.at(0usize, c));
         }
     }
 }
@@ -277,20 +283,20 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e1 = V::load(y.at(1usize, c));
             let t5_2 = V::load(t5.at(2usize));
             v9 = V::neg_mul_add(y_e1, t5_2, v9);
+            v4 = V::mul_add(V::load(param0.at(8usize)), v9, v4);
             // grad0[8] += x_e12*v13
             V::store(V::mul_add(x_e12, v9, V::load(grad0.at(8usize))), grad0.at(8usize));
-            v4 = V::mul_add(V::load(param0.at(8usize)), v9, v4);
             let y_e12 = V::load(y.at(3usize, c));
             let t5_0 = V::load(t5.at(0usize));
             let v20 = V::mul(y_e12, t5_0);
+            v4 = V::neg_mul_add(V::load(param0.at(7usize)), v20, v4);
+            // out0[3] = w9*v2 + w8*v13 - w7*v20
+            V::store(v4, out0.at(3usize, c));
             // grad0[7] += -x_e12*v20
             V::store(
                 V::neg_mul_add(x_e12, v20, V::load(grad0.at(7usize))),
                 grad0.at(7usize),
             );
-            v4 = V::neg_mul_add(V::load(param0.at(7usize)), v20, v4);
-            // out0[3] = w9*v2 + w8*v13 - w7*v20
-            V::store(v4, out0.at(3usize, c));
             let v26 = V::mul(y_e1, t5_3);
             let w6 = V::load(param0.at(6usize));
             let mut v28 = V::mul(w6, v26);
@@ -306,33 +312,33 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let w5 = V::load(param0.at(5usize));
             v28 = V::mul_add(w5, v36, v28);
             let v41 = V::mul(y_e12, t5_2);
-            let mut v43 = V::mul(x_e1, v41);
             v32 = V::mul_add(w5, v41, v32);
-            v43 = V::neg_mul_add(x_e2, v36, v43);
+            let mut v44 = V::mul(x_e1, v41);
+            v44 = V::neg_mul_add(x_e2, v36, v44);
             // grad0[5] += x_e1*v41 - x_e2*v36
-            V::store(V::add(V::load(grad0.at(5usize)), v43), grad0.at(5usize));
+            V::store(V::add(V::load(grad0.at(5usize)), v44), grad0.at(5usize));
             let v46 = V::mul(y_1, t5_2);
             let w4 = V::load(param0.at(4usize));
-            let mut v49 = V::mul(x_e2, v46);
-            let mut v50 = V::mul_sub(w4, v46, v28);
+            let mut v49 = V::mul_sub(w4, v46, v28);
+            let mut v50 = V::mul(x_e2, v46);
             let v51 = V::mul(y_1, t5_1);
             v32 = V::mul_add(w4, v51, v32);
-            v49 = V::mul_add(x_e1, v51, v49);
+            v50 = V::mul_add(x_e1, v51, v50);
             // grad0[4] += x_e2*v46 + x_e1*v51
-            V::store(V::add(V::load(grad0.at(4usize)), v49), grad0.at(4usize));
+            V::store(V::add(V::load(grad0.at(4usize)), v50), grad0.at(4usize));
             let v56 = V::mul(y_e2, t5_0);
             let w3 = V::load(param0.at(3usize));
-            let mut v59 = V::mul(x_e2, v56);
-            v50 = V::mul_add(w3, v56, v50);
+            v49 = V::mul_add(w3, v56, v49);
             // out0[2] = w4*v46 - (w6*v26 + w5*v36) + w3*v56
-            V::store(v50, out0.at(2usize, c));
+            V::store(v49, out0.at(2usize, c));
+            let mut v60 = V::mul(x_e2, v56);
             let v61 = V::mul(y_e1, t5_0);
             v32 = V::mul_add(w3, v61, v32);
             // out0[1] = w6*v31 + w5*v41 + w4*v51 + w3*v61
             V::store(v32, out0.at(1usize, c));
-            v59 = V::mul_add(x_e1, v61, v59);
+            v60 = V::mul_add(x_e1, v61, v60);
             // grad0[3] += x_e2*v56 + x_e1*v61
-            V::store(V::add(V::load(grad0.at(3usize)), v59), grad0.at(3usize));
+            V::store(V::add(V::load(grad0.at(3usize)), v60), grad0.at(3usize));
             let v66 = V::mul(y_e12, t5_3);
             let mut v68 = V::mul(V::load(param0.at(2usize)), v66);
             let x_1 = V::load(x.at(0usize, c));
@@ -340,20 +346,21 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(V::mul_add(x_1, v66, V::load(grad0.at(2usize))), grad0.at(2usize));
             let mut v71 = V::mul(y_e2, t5_2);
             v71 = V::mul_add(y_e1, t5_1, v71);
+            v68 = V::mul_add(V::load(param0.at(1usize)), v71, v68);
             // grad0[1] += x_1*v73
             V::store(V::mul_add(x_1, v71, V::load(grad0.at(1usize))), grad0.at(1usize));
-            v68 = V::mul_add(V::load(param0.at(1usize)), v71, v68);
             let v78 = V::mul(y_1, t5_0);
+            v68 = V::mul_add(V::load(param0.at(0usize)), v78, v68);
             // grad0[0] += x_1*v78
             V::store(V::mul_add(x_1, v78, V::load(grad0.at(0usize))), grad0.at(0usize));
-            v68 = V::mul_add(V::load(param0.at(0usize)), v78, v68);
-            v68 = V::mul_add(
-                V::load(t4.at(0usize)),
-                gate_slope::<V>(args.gate, x_1),
-                v68,
+            // out0[0] = w2*v66 + w1*v73 + w0*v78 + gate'(x_1)*t4_0
+            V::store(
+                V::add(
+                    v68,
+                    damp::<V>(gate_slope::<V>(args.gate, x_1), V::load(t4.at(0usize))),
+                ),
+                out0.at(0usize, c),
             );
-            // out0[0] = w2*v66 + w1*v73 + w0*v78 + t4_0*gate'(x_1)
-            V::store(v68, out0.at(0usize, c));
         }
     }
 }
@@ -588,7 +595,7 @@ unsafe fn sgp_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2 = V::mul_add(V::load(t0.at(1usize)), V::load(grad_o.at(1usize, c)), v2);
             v2 = V::mul_add(V::load(t0.at(0usize)), V::load(grad_o.at(0usize, c)), v2);
             // out0[0] = t1_0*(t0_3*grad_o_e12 + t0_2*grad_o_e2 + t0_1*grad_o_e1 + t0_0*grad_o_1)
-            V::store(V::mul(V::load(t1.at(0usize)), v2), out0.at(0usize));
+            V::store(damp::<V>(V::load(t1.at(0usize)), v2), out0.at(0usize));
         }
     }
 }
@@ -637,13 +644,19 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v28 = V::neg_mul_add(V::mul(x_e2, w3), t5_3, v28);
             // out0[1] = x_e1*w0*t5_0 - x_e2*w3*t5_3
             V::store(v28, out0.at(1usize, c));
-            v22 = V::mul_add(
-                V::load(t3.at(0usize)),
-                gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
-                v22,
+            // out0[0] = x_e2*w1*t5_2 + x_e1*w1*t5_1 + gate'(y_1)*t3_0
+            V::store(
+                V::add(
+                    v22,
+                    damp::<
+                        V,
+                    >(
+                        gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
+                        V::load(t3.at(0usize)),
+                    ),
+                ),
+                out0.at(0usize, c),
             );
-            // out0[0] = x_e2*w1*t5_2 + x_e1*w1*t5_1 + t3_0*gate'(y_1)
-            V::store(v22, out0.at(0usize, c));
         }
     }
 }
@@ -689,35 +702,35 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v4 = V::mul_add(w2, v15, v4);
             let t5_2 = V::load(t5.at(2usize));
             let v21 = V::mul(y_e12, t5_2);
-            let mut v23 = V::mul(x_e1, v21);
             v9 = V::mul_add(w2, v21, v9);
-            v23 = V::neg_mul_add(x_e2, v15, v23);
+            let mut v24 = V::mul(x_e1, v21);
+            v24 = V::neg_mul_add(x_e2, v15, v24);
             // grad0[2] += x_e1*v21 - x_e2*v15
-            V::store(V::add(V::load(grad0.at(2usize)), v23), grad0.at(2usize));
+            V::store(V::add(V::load(grad0.at(2usize)), v24), grad0.at(2usize));
             let y_1 = V::load(y.at(0usize, c));
             let v27 = V::mul(y_1, t5_2);
             let w1 = V::load(param0.at(1usize));
-            let mut v30 = V::mul(x_e2, v27);
-            let mut v31 = V::mul_sub(w1, v27, v4);
+            let mut v30 = V::mul_sub(w1, v27, v4);
+            let mut v31 = V::mul(x_e2, v27);
             let v32 = V::mul(y_1, t5_1);
             v9 = V::mul_add(w1, v32, v9);
-            v30 = V::mul_add(x_e1, v32, v30);
+            v31 = V::mul_add(x_e1, v32, v31);
             // grad0[1] += x_e2*v27 + x_e1*v32
-            V::store(V::add(V::load(grad0.at(1usize)), v30), grad0.at(1usize));
+            V::store(V::add(V::load(grad0.at(1usize)), v31), grad0.at(1usize));
             let t5_0 = V::load(t5.at(0usize));
             let v38 = V::mul(y_e2, t5_0);
             let w0 = V::load(param0.at(0usize));
-            let mut v41 = V::mul(x_e2, v38);
-            v31 = V::mul_add(w0, v38, v31);
+            v30 = V::mul_add(w0, v38, v30);
             // out0[1] = w1*v27 - (w3*v2 + w2*v15) + w0*v38
-            V::store(v31, out0.at(1usize, c));
+            V::store(v30, out0.at(1usize, c));
+            let mut v42 = V::mul(x_e2, v38);
             let v43 = V::mul(y_e1, t5_0);
             v9 = V::mul_add(w0, v43, v9);
             // out0[0] = w3*v8 + w2*v21 + w1*v32 + w0*v43
             V::store(v9, out0.at(0usize, c));
-            v41 = V::mul_add(x_e1, v43, v41);
+            v42 = V::mul_add(x_e1, v43, v42);
             // grad0[0] += x_e2*v38 + x_e1*v43
-            V::store(V::add(V::load(grad0.at(0usize)), v41), grad0.at(0usize));
+            V::store(V::add(V::load(grad0.at(0usize)), v42), grad0.at(0usize));
         }
     }
 }
@@ -996,30 +1009,28 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v23 = V::mul(y_e2, t5_0);
             let w1 = V::load(param0.at(1usize));
             let mut v25 = V::mul(w1, v23);
-            let mut v26 = V::mul(x_e2, v23);
             v25 = V::neg_mul_add(w2, v12, v25);
             // out0[2] = w1*v23 - w2*v12
             V::store(v25, out0.at(2usize, c));
+            let mut v27 = V::mul(x_e2, v23);
             let v28 = V::mul(y_e1, t5_0);
             v18 = V::mul_add(w1, v28, v18);
             // out0[1] = w2*v17 + w1*v28
             V::store(v18, out0.at(1usize, c));
-            v26 = V::mul_add(x_e1, v28, v26);
+            v27 = V::mul_add(x_e1, v28, v27);
             // grad0[1] += x_e2*v23 + x_e1*v28
-            V::store(V::add(V::load(grad0.at(1usize)), v26), grad0.at(1usize));
+            V::store(V::add(V::load(grad0.at(1usize)), v27), grad0.at(1usize));
             let mut v33 = V::mul(y_e2, t5_2);
             v33 = V::mul_add(y_e1, t5_1, v33);
-            let mut v37 = V::mul(V::load(param0.at(0usize)), v33);
             let x_1 = V::load(x.at(0usize, c));
             // grad0[0] += x_1*v35
             V::store(V::mul_add(x_1, v33, V::load(grad0.at(0usize))), grad0.at(0usize));
-            v37 = V::mul_add(
-                V::load(t4.at(0usize)),
-                gate_slope::<V>(args.gate, x_1),
-                v37,
-            );
-            // out0[0] = w0*v35 + t4_0*gate'(x_1)
-            V::store(v37, out0.at(0usize, c));
+            let mut v42 = damp::<
+                V,
+            >(gate_slope::<V>(args.gate, x_1), V::load(t4.at(0usize)));
+            v42 = V::mul_add(V::load(param0.at(0usize)), v33, v42);
+            // out0[0] = w0*v35 + gate'(x_1)*t4_0
+            V::store(v42, out0.at(0usize, c));
         }
     }
 }
@@ -1203,14 +1214,14 @@ unsafe fn sgp_16<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
-        let v2 = V::mul(v1, v1);
+        let v2 = damp::<V>(v1, v1);
         for group in 0..args.groups {
             let c = group * V::LANES;
             let t0 = t0.packed::<V, 2usize>(group);
-            // out0[0] = t0_0*v2
-            V::store(V::mul(V::load(t0.at(0usize)), v2), out0.at(0usize, c));
-            // out0[1] = t0_1*v2
-            V::store(V::mul(V::load(t0.at(1usize)), v2), out0.at(1usize, c));
+            // out0[0] = v2*t0_0
+            V::store(damp::<V>(v2, V::load(t0.at(0usize))), out0.at(0usize, c));
+            // out0[1] = v2*t0_1
+            V::store(damp::<V>(v2, V::load(t0.at(1usize))), out0.at(1usize, c));
         }
     }
 }
@@ -1226,15 +1237,15 @@ unsafe fn sgp_17<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
-        let v2 = V::mul(v1, v1);
+        let v2 = damp::<V>(v1, v1);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<2usize>(c);
             let out0 = out0.packed::<V, 2usize>(group);
             // out0[1] = v2*grad_o_e12
-            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize));
             // out0[0] = v2*grad_o_1
-            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize));
         }
     }
 }
@@ -1310,17 +1321,17 @@ unsafe fn sgp_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v14 = V::mul(y_e2, t1_0);
             let w0 = V::load(param0.at(0usize));
             let mut v16 = V::mul(w0, v14);
-            let mut v17 = V::mul(x_e2, v14);
             v16 = V::neg_mul_add(w1, v2, v16);
             // out0[1] = w0*v14 - w1*v2
             V::store(v16, out0.at(1usize, c));
+            let mut v18 = V::mul(x_e2, v14);
             let v19 = V::mul(y_e1, t1_0);
             v9 = V::mul_add(w0, v19, v9);
             // out0[0] = w1*v8 + w0*v19
             V::store(v9, out0.at(0usize, c));
-            v17 = V::mul_add(x_e1, v19, v17);
+            v18 = V::mul_add(x_e1, v19, v18);
             // grad0[0] += x_e2*v14 + x_e1*v19
-            V::store(V::add(V::load(grad0.at(0usize)), v17), grad0.at(0usize));
+            V::store(V::add(V::load(grad0.at(0usize)), v18), grad0.at(0usize));
         }
     }
 }

@@ -24,36 +24,48 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             let t1 = t1.packed::<V, 1usize>(group);
             let t2 = t2.packed::<V, 1usize>(group);
             let t0 = t0.packed::<V, 4usize>(group);
-            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
-            // out0[0] = 0.7071067811865476*(t0_0*v2 + l_1)
+            let v2 = damp::<V>(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
+            // out0[0] = 0.7071067811865476*(v2*t0_0 + l_1)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(0usize)), v2, V::load(l.at(0usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(0usize))),
+                        V::load(l.at(0usize, c)),
+                    ),
                 ),
                 out0.at(0usize, c),
             );
-            // out0[1] = 0.7071067811865476*(t0_1*v2 + l_e1)
+            // out0[1] = 0.7071067811865476*(v2*t0_1 + l_e1)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(1usize)), v2, V::load(l.at(1usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(1usize))),
+                        V::load(l.at(1usize, c)),
+                    ),
                 ),
                 out0.at(1usize, c),
             );
-            // out0[2] = 0.7071067811865476*(t0_2*v2 + l_e2)
+            // out0[2] = 0.7071067811865476*(v2*t0_2 + l_e2)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(2usize)), v2, V::load(l.at(2usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(2usize))),
+                        V::load(l.at(2usize, c)),
+                    ),
                 ),
                 out0.at(2usize, c),
             );
-            // out0[3] = 0.7071067811865476*(t0_3*v2 + l_e12)
+            // out0[3] = 0.7071067811865476*(v2*t0_3 + l_e12)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(3usize)), v2, V::load(l.at(3usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(3usize))),
+                        V::load(l.at(3usize, c)),
+                    ),
                 ),
                 out0.at(3usize, c),
             );
@@ -128,27 +140,27 @@ unsafe fn steerable_product_first_order_2<V: Math>(args: &mut StageArgs<'_, V::E
             let out2 = out2.packed::<V, 4usize>(group);
             let t1_0 = V::load(t1.at(0usize));
             let t2_0 = V::load(t2.at(0usize));
-            let v2 = V::mul(t1_0, t2_0);
+            let v2 = damp::<V>(t1_0, t2_0);
             let v5 = V::mul(c7p071067811865476em1, V::load(grad_o.at(3usize, c)));
             let v7 = V::mul(c7p071067811865476em1, V::load(grad_o.at(2usize, c)));
             let v9 = V::mul(c7p071067811865476em1, V::load(grad_o.at(1usize, c)));
             let v11 = V::mul(c7p071067811865476em1, V::load(grad_o.at(0usize, c)));
+            let mut v13 = V::mul(V::load(t0.at(3usize)), v5);
             // out2[3] = v2*v5
-            V::store(V::mul(v2, v5), out2.at(3usize));
-            let mut v14 = V::mul(V::load(t0.at(3usize)), v5);
+            V::store(damp::<V>(v2, v5), out2.at(3usize));
             // out2[2] = v2*v7
-            V::store(V::mul(v2, v7), out2.at(2usize));
-            v14 = V::mul_add(V::load(t0.at(2usize)), v7, v14);
+            V::store(damp::<V>(v2, v7), out2.at(2usize));
+            v13 = V::mul_add(V::load(t0.at(2usize)), v7, v13);
             // out2[1] = v2*v9
-            V::store(V::mul(v2, v9), out2.at(1usize));
-            v14 = V::mul_add(V::load(t0.at(1usize)), v9, v14);
+            V::store(damp::<V>(v2, v9), out2.at(1usize));
+            v13 = V::mul_add(V::load(t0.at(1usize)), v9, v13);
             // out2[0] = v2*v11
-            V::store(V::mul(v2, v11), out2.at(0usize));
-            v14 = V::mul_add(V::load(t0.at(0usize)), v11, v14);
+            V::store(damp::<V>(v2, v11), out2.at(0usize));
+            v13 = V::mul_add(V::load(t0.at(0usize)), v11, v13);
             // out1[0] = t2_0*v26
-            V::store(V::mul(t2_0, v14), out1.at(0usize));
+            V::store(damp::<V>(t2_0, v13), out1.at(0usize));
             // out0[0] = t1_0*v26
-            V::store(V::mul(t1_0, v14), out0.at(0usize));
+            V::store(damp::<V>(t1_0, v13), out0.at(0usize));
         }
     }
 }

@@ -84,11 +84,11 @@ unsafe fn gate_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(V::mul(v1, grad_o_e1), out0.at(1usize, c));
             v5 = V::mul_add(V::load(x.at(1usize, c)), grad_o_e1, v5);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let mut v37 = V::mul(v1, grad_o_1);
             v5 = V::mul_add(x_1, grad_o_1, v5);
-            v37 = V::mul_add(v5, v40, v37);
-            // out0[0] = v1*grad_o_1 + (x_e123*grad_o_e123 + x_e23*grad_o_e23 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_1*grad_o_1)*gate'(x_1)
-            V::store(v37, out0.at(0usize, c));
+            let mut v41 = damp::<V>(v40, v5);
+            v41 = V::mul_add(v1, grad_o_1, v41);
+            // out0[0] = v1*grad_o_1 + gate'(x_1)*(x_e123*grad_o_e123 + x_e23*grad_o_e23 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_1*grad_o_1)
+            V::store(v41, out0.at(0usize, c));
         }
     }
 }

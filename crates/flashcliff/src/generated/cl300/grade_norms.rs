@@ -14,34 +14,35 @@ unsafe fn grade_norms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     unsafe {
         let x = args.inputs[0];
         let out0 = args.outputs[0];
-        let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c1em8 = V::from_f64(0.00000001f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<8usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let v1 = V::mul(x_1, x_1);
-            // out0[0] = sqrt(sqrt(v1*v1 + 0.0000000000000001))
-            V::store(V::sqrt(V::sqrt(V::mul_add(v1, v1, c1em16))), out0.at(0usize, c));
+            // out0[0] = sqrt(hypot(x_1*x_1, 0.00000001))
+            V::store(V::sqrt(hypot::<V>(V::mul(x_1, x_1), c1em8)), out0.at(0usize, c));
             let x_e1 = V::load(x.at(1usize, c));
-            let mut v8 = V::mul(x_e1, x_e1);
+            let mut v6 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
             let x_e3 = V::load(x.at(3usize, c));
-            v8 = V::mul_add(x_e2, x_e2, v8);
-            v8 = V::mul_add(x_e3, x_e3, v8);
-            // out0[1] = sqrt(sqrt(0.0000000000000001 + v14*v14))
-            V::store(V::sqrt(V::sqrt(V::mul_add(v8, v8, c1em16))), out0.at(1usize, c));
+            v6 = V::mul_add(x_e2, x_e2, v6);
+            v6 = V::mul_add(x_e3, x_e3, v6);
+            // out0[1] = sqrt(hypot(x_e3*x_e3 + x_e1*x_e1 + x_e2*x_e2, 0.00000001))
+            V::store(V::sqrt(hypot::<V>(v6, c1em8)), out0.at(1usize, c));
             let x_e12 = V::load(x.at(4usize, c));
-            let mut v20 = V::mul(x_e12, x_e12);
+            let mut v16 = V::mul(x_e12, x_e12);
             let x_e13 = V::load(x.at(5usize, c));
             let x_e23 = V::load(x.at(6usize, c));
-            v20 = V::mul_add(x_e13, x_e13, v20);
-            v20 = V::mul_add(x_e23, x_e23, v20);
-            // out0[2] = sqrt(sqrt(0.0000000000000001 + v26*v26))
-            V::store(V::sqrt(V::sqrt(V::mul_add(v20, v20, c1em16))), out0.at(2usize, c));
+            v16 = V::mul_add(x_e13, x_e13, v16);
+            v16 = V::mul_add(x_e23, x_e23, v16);
+            // out0[2] = sqrt(hypot(x_e23*x_e23 + x_e12*x_e12 + x_e13*x_e13, 0.00000001))
+            V::store(V::sqrt(hypot::<V>(v16, c1em8)), out0.at(2usize, c));
             let x_e123 = V::load(x.at(7usize, c));
-            let v32 = V::mul(x_e123, x_e123);
-            // out0[3] = sqrt(sqrt(0.0000000000000001 + v32*v32))
-            V::store(V::sqrt(V::sqrt(V::mul_add(v32, v32, c1em16))), out0.at(3usize, c));
+            // out0[3] = sqrt(hypot(x_e123*x_e123, 0.00000001))
+            V::store(
+                V::sqrt(hypot::<V>(V::mul(x_e123, x_e123), c1em8)),
+                out0.at(3usize, c),
+            );
         }
     }
 }
@@ -56,7 +57,7 @@ unsafe fn grade_norms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let x = args.inputs[0];
         let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
-        let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c1em8 = V::from_f64(0.00000001f64);
         let c5em1 = V::from_f64(0.5f64);
         let c2e0 = V::from_f64(2f64);
         for group in 0..args.groups {
@@ -65,109 +66,79 @@ unsafe fn grade_norms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             grad_o.prefetch::<4usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let v1 = V::mul(x_1, x_1);
-            let v5 = V::sqrt(V::mul_add(v1, v1, c1em16));
+            let v3 = hypot::<V>(v1, c1em8);
             let x_e1 = V::load(x.at(1usize, c));
-            let mut v8 = V::mul(x_e1, x_e1);
+            let mut v6 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
             let x_e3 = V::load(x.at(3usize, c));
-            v8 = V::mul_add(x_e2, x_e2, v8);
-            v8 = V::mul_add(x_e3, x_e3, v8);
-            let v17 = V::sqrt(V::mul_add(v8, v8, c1em16));
+            v6 = V::mul_add(x_e2, x_e2, v6);
+            v6 = V::mul_add(x_e3, x_e3, v6);
+            let v13 = hypot::<V>(v6, c1em8);
             let x_e12 = V::load(x.at(4usize, c));
-            let mut v20 = V::mul(x_e12, x_e12);
+            let mut v16 = V::mul(x_e12, x_e12);
             let x_e13 = V::load(x.at(5usize, c));
             let x_e23 = V::load(x.at(6usize, c));
-            v20 = V::mul_add(x_e13, x_e13, v20);
-            v20 = V::mul_add(x_e23, x_e23, v20);
-            let v29 = V::sqrt(V::mul_add(v20, v20, c1em16));
+            v16 = V::mul_add(x_e13, x_e13, v16);
+            v16 = V::mul_add(x_e23, x_e23, v16);
+            let v23 = hypot::<V>(v16, c1em8);
             let x_e123 = V::load(x.at(7usize, c));
-            let v32 = V::mul(x_e123, x_e123);
-            let v35 = V::sqrt(V::mul_add(v32, v32, c1em16));
-            // out0[7] = x_e123*2*v32*grad_o_grade_3*0.5/sqrt(v35)*0.5/v35*2
+            let v26 = V::mul(x_e123, x_e123);
+            let v27 = hypot::<V>(v26, c1em8);
+            // out0[7] = x_e123*grad_o_grade_3*0.5/sqrt(v27)*v26/v27*2
             V::store(
                 V::mul(
                     x_e123,
                     V::mul(
-                        c2e0,
                         V::mul(
-                            v32,
                             V::mul(
-                                V::mul(
-                                    V::mul(
-                                        V::load(grad_o.at(3usize, c)),
-                                        V::div(c5em1, V::sqrt(v35)),
-                                    ),
-                                    V::div(c5em1, v35),
-                                ),
-                                c2e0,
+                                V::load(grad_o.at(3usize, c)),
+                                V::div(c5em1, V::sqrt(v27)),
                             ),
+                            V::div(v26, v27),
                         ),
+                        c2e0,
                     ),
                 ),
                 out0.at(7usize, c),
             );
-            let v55 = V::mul(
+            let v43 = V::mul(
                 c2e0,
                 V::mul(
-                    v20,
-                    V::mul(
-                        c2e0,
-                        V::mul(
-                            V::mul(
-                                V::load(grad_o.at(2usize, c)),
-                                V::div(c5em1, V::sqrt(v29)),
-                            ),
-                            V::div(c5em1, v29),
-                        ),
-                    ),
+                    V::mul(V::load(grad_o.at(2usize, c)), V::div(c5em1, V::sqrt(v23))),
+                    V::div(v16, v23),
                 ),
             );
-            // out0[6] = x_e23*v55
-            V::store(V::mul(x_e23, v55), out0.at(6usize, c));
-            // out0[5] = x_e13*v55
-            V::store(V::mul(x_e13, v55), out0.at(5usize, c));
-            // out0[4] = x_e12*v55
-            V::store(V::mul(x_e12, v55), out0.at(4usize, c));
-            let v66 = V::mul(
+            // out0[6] = x_e23*v43
+            V::store(V::mul(x_e23, v43), out0.at(6usize, c));
+            // out0[5] = x_e13*v43
+            V::store(V::mul(x_e13, v43), out0.at(5usize, c));
+            // out0[4] = x_e12*v43
+            V::store(V::mul(x_e12, v43), out0.at(4usize, c));
+            let v52 = V::mul(
                 c2e0,
                 V::mul(
-                    v8,
-                    V::mul(
-                        c2e0,
-                        V::mul(
-                            V::mul(
-                                V::load(grad_o.at(1usize, c)),
-                                V::div(c5em1, V::sqrt(v17)),
-                            ),
-                            V::div(c5em1, v17),
-                        ),
-                    ),
+                    V::mul(V::load(grad_o.at(1usize, c)), V::div(c5em1, V::sqrt(v13))),
+                    V::div(v6, v13),
                 ),
             );
-            // out0[3] = x_e3*v66
-            V::store(V::mul(x_e3, v66), out0.at(3usize, c));
-            // out0[2] = x_e2*v66
-            V::store(V::mul(x_e2, v66), out0.at(2usize, c));
-            // out0[1] = x_e1*v66
-            V::store(V::mul(x_e1, v66), out0.at(1usize, c));
-            // out0[0] = x_1*2*v1*2*grad_o_grade_0*0.5/sqrt(v5)*0.5/v5
+            // out0[3] = x_e3*v52
+            V::store(V::mul(x_e3, v52), out0.at(3usize, c));
+            // out0[2] = x_e2*v52
+            V::store(V::mul(x_e2, v52), out0.at(2usize, c));
+            // out0[1] = x_e1*v52
+            V::store(V::mul(x_e1, v52), out0.at(1usize, c));
+            // out0[0] = x_1*2*grad_o_grade_0*0.5/sqrt(v3)*v1/v3
             V::store(
                 V::mul(
                     x_1,
                     V::mul(
                         c2e0,
                         V::mul(
-                            v1,
                             V::mul(
-                                c2e0,
-                                V::mul(
-                                    V::mul(
-                                        V::load(grad_o.at(0usize, c)),
-                                        V::div(c5em1, V::sqrt(v5)),
-                                    ),
-                                    V::div(c5em1, v5),
-                                ),
+                                V::load(grad_o.at(0usize, c)),
+                                V::div(c5em1, V::sqrt(v3)),
                             ),
+                            V::div(v1, v3),
                         ),
                     ),
                 ),
@@ -179,8 +150,8 @@ unsafe fn grade_norms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static GRADE_NORMS_1: Stage = stage!(grade_norms_1);
 /// `o_g = (q(x_g)^2 + 1e-16)^(1/4)`, grades 0,1,2,3 and 0,1,2,3.
 ///
-/// Forward: 28 flops per lane (12 multiplications, 8 additions).
-/// Backward: 64 flops per lane (40 multiplications, 8 additions).
+/// Forward: 36 flops per lane (16 multiplications, 8 additions).
+/// Backward: 64 flops per lane (36 multiplications, 8 additions).
 pub(super) static GRADE_NORMS_PROGRAM_0: Program = Program {
     name: "grade_norms",
     formula: "o_g = (q(x_g)^2 + 1e-16)^(1/4)",
@@ -222,5 +193,5 @@ pub(super) static GRADE_NORMS_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [28usize, 64],
+    flops: [36usize, 64],
 };

@@ -119,45 +119,85 @@ unsafe fn grade_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum1 = V::zero();
         let mut sum2 = V::zero();
         let mut sum3 = V::zero();
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v2 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
+        let row1 = V::splat(args.rows[1]);
+        let v9 = V::mul(inv_channels, row1);
+        let v10 = V::add(eps, v9);
+        let v11 = V::sqrt(v10);
+        let v12 = V::div(c1e0, v11);
+        let row2 = V::splat(args.rows[2]);
+        let v14 = V::mul(inv_channels, row2);
+        let v15 = V::add(eps, v14);
+        let v16 = V::sqrt(v15);
+        let v17 = V::div(c1e0, v16);
+        let row3 = V::splat(args.rows[3]);
+        let v19 = V::mul(inv_channels, row3);
+        let v20 = V::add(eps, v19);
+        let v21 = V::sqrt(v20);
+        let v22 = V::div(c1e0, v21);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<8usize>(c);
             grad_o.prefetch::<8usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            // row sum 0 = x_e123*grad_o_e123
+            // row sum 0 = x_e123*v22*grad_o_e123
             sum0 = V::add(
                 sum0,
                 V::keep_first(
-                    V::mul(V::load(x.at(7usize, c)), V::load(grad_o.at(7usize, c))),
+                    V::mul(
+                        V::mul(V::load(x.at(7usize, c)), v22),
+                        V::load(grad_o.at(7usize, c)),
+                    ),
                     valid,
                 ),
             );
-            let mut v5 = V::mul(V::load(x.at(6usize, c)), V::load(grad_o.at(6usize, c)));
-            v5 = V::mul_add(V::load(x.at(5usize, c)), V::load(grad_o.at(5usize, c)), v5);
-            v5 = V::mul_add(V::load(x.at(4usize, c)), V::load(grad_o.at(4usize, c)), v5);
-            // row sum 1 = x_e23*grad_o_e23 + x_e13*grad_o_e13 + x_e12*grad_o_e12
-            sum1 = V::add(sum1, V::keep_first(v5, valid));
-            let mut v16 = V::mul(
-                V::load(x.at(3usize, c)),
+            let mut v42 = V::mul(
+                V::mul(V::load(x.at(6usize, c)), v17),
+                V::load(grad_o.at(6usize, c)),
+            );
+            v42 = V::mul_add(
+                V::mul(V::load(x.at(5usize, c)), v17),
+                V::load(grad_o.at(5usize, c)),
+                v42,
+            );
+            v42 = V::mul_add(
+                V::mul(V::load(x.at(4usize, c)), v17),
+                V::load(grad_o.at(4usize, c)),
+                v42,
+            );
+            // row sum 1 = x_e23*v17*grad_o_e23 + x_e13*v17*grad_o_e13 + x_e12*v17*grad_o_e12
+            sum1 = V::add(sum1, V::keep_first(v42, valid));
+            let mut v50 = V::mul(
+                V::mul(V::load(x.at(3usize, c)), v12),
                 V::load(grad_o.at(3usize, c)),
             );
-            v16 = V::mul_add(
-                V::load(x.at(2usize, c)),
+            v50 = V::mul_add(
+                V::mul(V::load(x.at(2usize, c)), v12),
                 V::load(grad_o.at(2usize, c)),
-                v16,
+                v50,
             );
-            v16 = V::mul_add(
-                V::load(x.at(1usize, c)),
+            v50 = V::mul_add(
+                V::mul(V::load(x.at(1usize, c)), v12),
                 V::load(grad_o.at(1usize, c)),
-                v16,
+                v50,
             );
-            // row sum 2 = x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1
-            sum2 = V::add(sum2, V::keep_first(v16, valid));
-            // row sum 3 = x_1*grad_o_1
+            // row sum 2 = x_e3*v12*grad_o_e3 + x_e2*v12*grad_o_e2 + x_e1*v12*grad_o_e1
+            sum2 = V::add(sum2, V::keep_first(v50, valid));
+            // row sum 3 = x_1*v7*grad_o_1
             sum3 = V::add(
                 sum3,
                 V::keep_first(
-                    V::mul(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c))),
+                    V::mul(
+                        V::mul(V::load(x.at(0usize, c)), v7),
+                        V::load(grad_o.at(0usize, c)),
+                    ),
                     valid,
                 ),
             );
@@ -169,15 +209,15 @@ unsafe fn grade_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static GRADE_RMS_2: Stage = stage!(grade_rms_2);
-/// From `grad_o`, `x` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+/// From `x`, `grad_o` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
 /// From `grade_rms_grad` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn grade_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let grad_o = args.inputs[0];
-        let x = args.inputs[1];
+        let x = args.inputs[0];
+        let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
@@ -202,72 +242,54 @@ unsafe fn grade_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v20 = V::add(eps, v19);
         let v21 = V::sqrt(v20);
         let v22 = V::div(c1e0, v21);
-        let v39 = V::mul(v22, v22);
-        let v40 = V::mul(v22, v39);
-        let c5em1 = V::from_f64(0.5f64);
-        let v42 = V::mul(c5em1, v40);
+        let v55 = V::mul(inv_channels, v22);
         let row4 = V::splat(args.rows[4]);
-        let v44 = V::mul(v42, row4);
-        let v45 = V::mul(inv_channels, v44);
-        let c2e0 = V::from_f64(2f64);
-        let v47 = V::mul(v45, c2e0);
-        let v51 = V::mul(v17, v17);
-        let v52 = V::mul(v17, v51);
-        let v53 = V::mul(c5em1, v52);
+        let v57 = V::mul(row4, v55);
+        let v60 = V::mul(inv_channels, v17);
         let row5 = V::splat(args.rows[5]);
-        let v55 = V::mul(v53, row5);
-        let v56 = V::mul(inv_channels, v55);
-        let v57 = V::mul(c2e0, v56);
-        let v67 = V::mul(v12, v12);
-        let v68 = V::mul(v12, v67);
-        let v69 = V::mul(c5em1, v68);
+        let v62 = V::mul(row5, v60);
+        let v69 = V::mul(inv_channels, v12);
         let row6 = V::splat(args.rows[6]);
-        let v71 = V::mul(v69, row6);
-        let v72 = V::mul(inv_channels, v71);
-        let v73 = V::mul(c2e0, v72);
-        let v83 = V::mul(v7, v7);
-        let v84 = V::mul(v7, v83);
-        let v85 = V::mul(c5em1, v84);
+        let v71 = V::mul(row6, v69);
+        let v78 = V::mul(inv_channels, v7);
         let row7 = V::splat(args.rows[7]);
-        let v87 = V::mul(v85, row7);
-        let v88 = V::mul(inv_channels, v87);
-        let v89 = V::mul(c2e0, v88);
+        let v80 = V::mul(row7, v78);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            grad_o.prefetch::<8usize>(c);
             x.prefetch::<8usize>(c);
-            let mut v24 = V::mul(v22, V::load(grad_o.at(7usize, c)));
-            let mut v26 = V::mul(v17, V::load(grad_o.at(6usize, c)));
-            let mut v28 = V::mul(v17, V::load(grad_o.at(5usize, c)));
-            let mut v30 = V::mul(v17, V::load(grad_o.at(4usize, c)));
-            let mut v32 = V::mul(v12, V::load(grad_o.at(3usize, c)));
-            let mut v34 = V::mul(v12, V::load(grad_o.at(2usize, c)));
-            let mut v36 = V::mul(v12, V::load(grad_o.at(1usize, c)));
-            let mut v38 = V::mul(v7, V::load(grad_o.at(0usize, c)));
-            v24 = V::neg_mul_add(V::load(x.at(7usize, c)), v47, v24);
-            // out0[7] = v22*grad_o_e123 - x_e123*v47
-            V::store(v24, out0.at(7usize, c));
-            v26 = V::neg_mul_add(V::load(x.at(6usize, c)), v57, v26);
-            // out0[6] = v17*grad_o_e23 - x_e23*v57
-            V::store(v26, out0.at(6usize, c));
-            v28 = V::neg_mul_add(V::load(x.at(5usize, c)), v57, v28);
-            // out0[5] = v17*grad_o_e13 - x_e13*v57
-            V::store(v28, out0.at(5usize, c));
-            v30 = V::neg_mul_add(V::load(x.at(4usize, c)), v57, v30);
-            // out0[4] = v17*grad_o_e12 - x_e12*v57
-            V::store(v30, out0.at(4usize, c));
-            v32 = V::neg_mul_add(V::load(x.at(3usize, c)), v73, v32);
-            // out0[3] = v12*grad_o_e3 - x_e3*v73
-            V::store(v32, out0.at(3usize, c));
-            v34 = V::neg_mul_add(V::load(x.at(2usize, c)), v73, v34);
-            // out0[2] = v12*grad_o_e2 - x_e2*v73
-            V::store(v34, out0.at(2usize, c));
-            v36 = V::neg_mul_add(V::load(x.at(1usize, c)), v73, v36);
-            // out0[1] = v12*grad_o_e1 - x_e1*v73
-            V::store(v36, out0.at(1usize, c));
-            v38 = V::neg_mul_add(V::load(x.at(0usize, c)), v89, v38);
-            // out0[0] = v7*grad_o_1 - x_1*v89
-            V::store(v38, out0.at(0usize, c));
+            grad_o.prefetch::<8usize>(c);
+            let mut v40 = V::mul(v22, V::load(grad_o.at(7usize, c)));
+            let mut v42 = V::mul(v17, V::load(grad_o.at(6usize, c)));
+            let mut v44 = V::mul(v17, V::load(grad_o.at(5usize, c)));
+            let mut v46 = V::mul(v17, V::load(grad_o.at(4usize, c)));
+            let mut v48 = V::mul(v12, V::load(grad_o.at(3usize, c)));
+            let mut v50 = V::mul(v12, V::load(grad_o.at(2usize, c)));
+            let mut v52 = V::mul(v12, V::load(grad_o.at(1usize, c)));
+            let mut v54 = V::mul(v7, V::load(grad_o.at(0usize, c)));
+            v40 = V::neg_mul_add(V::mul(V::load(x.at(7usize, c)), v22), v57, v40);
+            // out0[7] = v22*grad_o_e123 - x_e123*v22*v57
+            V::store(v40, out0.at(7usize, c));
+            v42 = V::neg_mul_add(V::mul(V::load(x.at(6usize, c)), v17), v62, v42);
+            // out0[6] = v17*grad_o_e23 - x_e23*v17*v62
+            V::store(v42, out0.at(6usize, c));
+            v44 = V::neg_mul_add(V::mul(V::load(x.at(5usize, c)), v17), v62, v44);
+            // out0[5] = v17*grad_o_e13 - x_e13*v17*v62
+            V::store(v44, out0.at(5usize, c));
+            v46 = V::neg_mul_add(V::mul(V::load(x.at(4usize, c)), v17), v62, v46);
+            // out0[4] = v17*grad_o_e12 - x_e12*v17*v62
+            V::store(v46, out0.at(4usize, c));
+            v48 = V::neg_mul_add(V::mul(V::load(x.at(3usize, c)), v12), v71, v48);
+            // out0[3] = v12*grad_o_e3 - x_e3*v12*v71
+            V::store(v48, out0.at(3usize, c));
+            v50 = V::neg_mul_add(V::mul(V::load(x.at(2usize, c)), v12), v71, v50);
+            // out0[2] = v12*grad_o_e2 - x_e2*v12*v71
+            V::store(v50, out0.at(2usize, c));
+            v52 = V::neg_mul_add(V::mul(V::load(x.at(1usize, c)), v12), v71, v52);
+            // out0[1] = v12*grad_o_e1 - x_e1*v12*v71
+            V::store(v52, out0.at(1usize, c));
+            v54 = V::neg_mul_add(V::mul(V::load(x.at(0usize, c)), v7), v80, v54);
+            // out0[0] = v7*grad_o_1 - x_1*v7*v80
+            V::store(v54, out0.at(0usize, c));
         }
     }
 }
@@ -275,7 +297,7 @@ pub(super) static GRADE_RMS_3: Stage = stage!(grade_rms_3);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 0,1,2,3 and 0,1,2,3.
 ///
 /// Forward: 24 flops per lane (16 multiplications, 8 additions).
-/// Backward: 40 flops per lane (24 multiplications, 16 additions).
+/// Backward: 48 flops per lane (32 multiplications, 16 additions).
 pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -321,12 +343,12 @@ pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0usize, 1usize, 2usize, 3],
                 row_sums: &[4usize, 5usize, 6usize, 7],
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_3,
-                inputs: &[Slot::External(1usize), Slot::External(0usize)],
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -335,7 +357,7 @@ pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [24usize, 40],
+    flops: [24usize, 48],
 };
 /// From `x` to 1 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
@@ -394,16 +416,27 @@ unsafe fn grade_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let x = args.inputs[0];
         let grad_o = args.inputs[1];
         let mut sum0 = V::zero();
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v2 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<1usize>(c);
             grad_o.prefetch::<1usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            // row sum 0 = x_1*grad_o_1
+            // row sum 0 = x_1*v7*grad_o_1
             sum0 = V::add(
                 sum0,
                 V::keep_first(
-                    V::mul(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c))),
+                    V::mul(
+                        V::mul(V::load(x.at(0usize, c)), v7),
+                        V::load(grad_o.at(0usize, c)),
+                    ),
                     valid,
                 ),
             );
@@ -412,15 +445,15 @@ unsafe fn grade_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static GRADE_RMS_6: Stage = stage!(grade_rms_6);
-/// From `grad_o`, `x` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+/// From `x`, `grad_o` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
 /// From `grade_rms_grad` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn grade_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let grad_o = args.inputs[0];
-        let x = args.inputs[1];
+        let x = args.inputs[0];
+        let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
@@ -430,23 +463,17 @@ unsafe fn grade_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v5 = V::sqrt(v4);
         let c1e0 = V::from_f64(1f64);
         let v7 = V::div(c1e0, v5);
-        let v10 = V::mul(v7, v7);
-        let v11 = V::mul(v7, v10);
-        let c5em1 = V::from_f64(0.5f64);
-        let v13 = V::mul(c5em1, v11);
+        let v12 = V::mul(inv_channels, v7);
         let row1 = V::splat(args.rows[1]);
-        let v15 = V::mul(v13, row1);
-        let v16 = V::mul(inv_channels, v15);
-        let c2e0 = V::from_f64(2f64);
-        let v18 = V::mul(v16, c2e0);
+        let v14 = V::mul(row1, v12);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            grad_o.prefetch::<1usize>(c);
             x.prefetch::<1usize>(c);
-            let mut v9 = V::mul(v7, V::load(grad_o.at(0usize, c)));
-            v9 = V::neg_mul_add(V::load(x.at(0usize, c)), v18, v9);
-            // out0[0] = v7*grad_o_1 - x_1*v18
-            V::store(v9, out0.at(0usize, c));
+            grad_o.prefetch::<1usize>(c);
+            let mut v11 = V::mul(v7, V::load(grad_o.at(0usize, c)));
+            v11 = V::neg_mul_add(V::mul(V::load(x.at(0usize, c)), v7), v14, v11);
+            // out0[0] = v7*grad_o_1 - x_1*v7*v14
+            V::store(v11, out0.at(0usize, c));
         }
     }
 }
@@ -454,7 +481,7 @@ pub(super) static GRADE_RMS_7: Stage = stage!(grade_rms_7);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 0 and 0.
 ///
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
-/// Backward: 5 flops per lane (3 multiplications, 2 additions).
+/// Backward: 6 flops per lane (4 multiplications, 2 additions).
 pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -500,12 +527,12 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0],
                 row_sums: &[1],
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_7,
-                inputs: &[Slot::External(1usize), Slot::External(0usize)],
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -514,7 +541,7 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
             },
         ],
     },
-    flops: [3usize, 5],
+    flops: [3usize, 6],
 };
 /// From `x` to 1 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
@@ -582,30 +609,49 @@ unsafe fn grade_rms_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let x = args.inputs[0];
         let grad_o = args.inputs[1];
         let mut sum0 = V::zero();
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v2 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<3usize>(c);
             grad_o.prefetch::<3usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            let mut v2 = V::mul(V::load(x.at(2usize, c)), V::load(grad_o.at(2usize, c)));
-            v2 = V::mul_add(V::load(x.at(1usize, c)), V::load(grad_o.at(1usize, c)), v2);
-            v2 = V::mul_add(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c)), v2);
-            // row sum 0 = x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1
-            sum0 = V::add(sum0, V::keep_first(v2, valid));
+            let mut v15 = V::mul(
+                V::mul(V::load(x.at(2usize, c)), v7),
+                V::load(grad_o.at(2usize, c)),
+            );
+            v15 = V::mul_add(
+                V::mul(V::load(x.at(1usize, c)), v7),
+                V::load(grad_o.at(1usize, c)),
+                v15,
+            );
+            v15 = V::mul_add(
+                V::mul(V::load(x.at(0usize, c)), v7),
+                V::load(grad_o.at(0usize, c)),
+                v15,
+            );
+            // row sum 0 = x_e3*v7*grad_o_e3 + x_e2*v7*grad_o_e2 + x_e1*v7*grad_o_e1
+            sum0 = V::add(sum0, V::keep_first(v15, valid));
         }
         args.sums[0] = sum0.reduce_add();
     }
 }
 pub(super) static GRADE_RMS_10: Stage = stage!(grade_rms_10);
-/// From `grad_o`, `x` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+/// From `x`, `grad_o` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
 /// From `grade_rms_grad` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn grade_rms_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let grad_o = args.inputs[0];
-        let x = args.inputs[1];
+        let x = args.inputs[0];
+        let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
@@ -615,31 +661,25 @@ unsafe fn grade_rms_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v5 = V::sqrt(v4);
         let c1e0 = V::from_f64(1f64);
         let v7 = V::div(c1e0, v5);
-        let v14 = V::mul(v7, v7);
-        let v15 = V::mul(v7, v14);
-        let c5em1 = V::from_f64(0.5f64);
-        let v17 = V::mul(c5em1, v15);
+        let v20 = V::mul(inv_channels, v7);
         let row1 = V::splat(args.rows[1]);
-        let v19 = V::mul(v17, row1);
-        let v20 = V::mul(inv_channels, v19);
-        let c2e0 = V::from_f64(2f64);
-        let v22 = V::mul(v20, c2e0);
+        let v22 = V::mul(row1, v20);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            grad_o.prefetch::<3usize>(c);
             x.prefetch::<3usize>(c);
-            let mut v9 = V::mul(v7, V::load(grad_o.at(2usize, c)));
-            let mut v11 = V::mul(v7, V::load(grad_o.at(1usize, c)));
-            let mut v13 = V::mul(v7, V::load(grad_o.at(0usize, c)));
-            v9 = V::neg_mul_add(V::load(x.at(2usize, c)), v22, v9);
-            // out0[2] = v7*grad_o_e3 - x_e3*v22
-            V::store(v9, out0.at(2usize, c));
-            v11 = V::neg_mul_add(V::load(x.at(1usize, c)), v22, v11);
-            // out0[1] = v7*grad_o_e2 - x_e2*v22
-            V::store(v11, out0.at(1usize, c));
-            v13 = V::neg_mul_add(V::load(x.at(0usize, c)), v22, v13);
-            // out0[0] = v7*grad_o_e1 - x_e1*v22
-            V::store(v13, out0.at(0usize, c));
+            grad_o.prefetch::<3usize>(c);
+            let mut v15 = V::mul(v7, V::load(grad_o.at(2usize, c)));
+            let mut v17 = V::mul(v7, V::load(grad_o.at(1usize, c)));
+            let mut v19 = V::mul(v7, V::load(grad_o.at(0usize, c)));
+            v15 = V::neg_mul_add(V::mul(V::load(x.at(2usize, c)), v7), v22, v15);
+            // out0[2] = v7*grad_o_e3 - x_e3*v7*v22
+            V::store(v15, out0.at(2usize, c));
+            v17 = V::neg_mul_add(V::mul(V::load(x.at(1usize, c)), v7), v22, v17);
+            // out0[1] = v7*grad_o_e2 - x_e2*v7*v22
+            V::store(v17, out0.at(1usize, c));
+            v19 = V::neg_mul_add(V::mul(V::load(x.at(0usize, c)), v7), v22, v19);
+            // out0[0] = v7*grad_o_e1 - x_e1*v7*v22
+            V::store(v19, out0.at(0usize, c));
         }
     }
 }
@@ -647,7 +687,7 @@ pub(super) static GRADE_RMS_11: Stage = stage!(grade_rms_11);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 1 and 1.
 ///
 /// Forward: 9 flops per lane (6 multiplications, 3 additions).
-/// Backward: 15 flops per lane (9 multiplications, 6 additions).
+/// Backward: 18 flops per lane (12 multiplications, 6 additions).
 pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -693,12 +733,12 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0],
                 row_sums: &[1],
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_11,
-                inputs: &[Slot::External(1usize), Slot::External(0usize)],
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -707,12 +747,12 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
             },
         ],
     },
-    flops: [9usize, 15],
+    flops: [9usize, 18],
 };
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 2 and 2.
 ///
 /// Forward: 9 flops per lane (6 multiplications, 3 additions).
-/// Backward: 15 flops per lane (9 multiplications, 6 additions).
+/// Backward: 18 flops per lane (12 multiplications, 6 additions).
 pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -758,12 +798,12 @@ pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0],
                 row_sums: &[1],
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_11,
-                inputs: &[Slot::External(1usize), Slot::External(0usize)],
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -772,12 +812,12 @@ pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
             },
         ],
     },
-    flops: [9usize, 15],
+    flops: [9usize, 18],
 };
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 3 and 3.
 ///
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
-/// Backward: 5 flops per lane (3 multiplications, 2 additions).
+/// Backward: 6 flops per lane (4 multiplications, 2 additions).
 pub(super) static GRADE_RMS_PROGRAM_4: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -823,12 +863,12 @@ pub(super) static GRADE_RMS_PROGRAM_4: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0],
                 row_sums: &[1],
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_7,
-                inputs: &[Slot::External(1usize), Slot::External(0usize)],
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -837,5 +877,5 @@ pub(super) static GRADE_RMS_PROGRAM_4: Program = Program {
             },
         ],
     },
-    flops: [3usize, 5],
+    flops: [3usize, 6],
 };

@@ -14,7 +14,7 @@ unsafe fn mv_layer_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     unsafe {
         let x = args.inputs[0];
         let mut sum0 = V::zero();
-        let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c1em8 = V::from_f64(0.00000001f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<8usize>(c);
@@ -36,11 +36,8 @@ unsafe fn mv_layer_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v3 = V::mul_add(x_1, x_1, v3);
             let mut v21 = V::add(v11, v3);
             v21 = V::mul_add(x_e123, x_e123, v21);
-            // row sum 0 = sqrt(sqrt(v22*v22 + 0.0000000000000001))
-            sum0 = V::add(
-                sum0,
-                V::keep_first(V::sqrt(V::sqrt(V::mul_add(v21, v21, c1em16))), valid),
-            );
+            // row sum 0 = sqrt(hypot(x_e123*x_e123 + x_e23*x_e23 + x_e12*x_e12 + x_e13*x_e13 + x_1*x_1 + x_e3*x_e3 + x_e1*x_e1 + x_e2*x_e2, 0.00000001))
+            sum0 = V::add(sum0, V::keep_first(V::sqrt(hypot::<V>(v21, c1em8)), valid));
         }
         args.sums[0] = sum0.reduce_add();
     }
@@ -67,23 +64,47 @@ unsafe fn mv_layer_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<8usize>(c);
             let param0 = param0.packed::<V, 1usize>(group);
-            let v8 = V::mul(V::load(param0.at(0usize)), v6);
-            // out0[0] = x_1*v8
-            V::store(V::mul(V::load(x.at(0usize, c)), v8), out0.at(0usize, c));
-            // out0[1] = x_e1*v8
-            V::store(V::mul(V::load(x.at(1usize, c)), v8), out0.at(1usize, c));
-            // out0[2] = x_e2*v8
-            V::store(V::mul(V::load(x.at(2usize, c)), v8), out0.at(2usize, c));
-            // out0[3] = x_e3*v8
-            V::store(V::mul(V::load(x.at(3usize, c)), v8), out0.at(3usize, c));
-            // out0[4] = x_e12*v8
-            V::store(V::mul(V::load(x.at(4usize, c)), v8), out0.at(4usize, c));
-            // out0[5] = x_e13*v8
-            V::store(V::mul(V::load(x.at(5usize, c)), v8), out0.at(5usize, c));
-            // out0[6] = x_e23*v8
-            V::store(V::mul(V::load(x.at(6usize, c)), v8), out0.at(6usize, c));
-            // out0[7] = x_e123*v8
-            V::store(V::mul(V::load(x.at(7usize, c)), v8), out0.at(7usize, c));
+            let a0 = V::load(param0.at(0usize));
+            // out0[0] = a0*x_1*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(0usize, c)), v6)),
+                out0.at(0usize, c),
+            );
+            // out0[1] = a0*x_e1*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(1usize, c)), v6)),
+                out0.at(1usize, c),
+            );
+            // out0[2] = a0*x_e2*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(2usize, c)), v6)),
+                out0.at(2usize, c),
+            );
+            // out0[3] = a0*x_e3*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(3usize, c)), v6)),
+                out0.at(3usize, c),
+            );
+            // out0[4] = a0*x_e12*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(4usize, c)), v6)),
+                out0.at(4usize, c),
+            );
+            // out0[5] = a0*x_e13*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(5usize, c)), v6)),
+                out0.at(5usize, c),
+            );
+            // out0[6] = a0*x_e23*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(6usize, c)), v6)),
+                out0.at(6usize, c),
+            );
+            // out0[7] = a0*x_e123*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(7usize, c)), v6)),
+                out0.at(7usize, c),
+            );
         }
     }
 }
@@ -114,21 +135,43 @@ unsafe fn mv_layer_norm_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let param0 = param0.packed::<V, 1usize>(group);
             let grad0 = grad0.packed::<V, 1usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
-            let mut v9 = V::mul(V::load(x.at(7usize, c)), V::load(grad_o.at(7usize, c)));
-            v9 = V::mul_add(V::load(x.at(6usize, c)), V::load(grad_o.at(6usize, c)), v9);
-            v9 = V::mul_add(V::load(x.at(5usize, c)), V::load(grad_o.at(5usize, c)), v9);
-            v9 = V::mul_add(V::load(x.at(4usize, c)), V::load(grad_o.at(4usize, c)), v9);
-            v9 = V::mul_add(V::load(x.at(3usize, c)), V::load(grad_o.at(3usize, c)), v9);
-            v9 = V::mul_add(V::load(x.at(2usize, c)), V::load(grad_o.at(2usize, c)), v9);
-            v9 = V::mul_add(V::load(x.at(1usize, c)), V::load(grad_o.at(1usize, c)), v9);
-            v9 = V::mul_add(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c)), v9);
-            // grad0[0] += v6*v37
-            V::store(V::mul_add(v6, v9, V::load(grad0.at(0usize))), grad0.at(0usize));
-            // row sum 0 = a0*v37
-            sum0 = V::add(
-                sum0,
-                V::keep_first(V::mul(V::load(param0.at(0usize)), v9), valid),
-            );
+            let v8 = V::mul(V::load(x.at(0usize, c)), v6);
+            let v10 = V::mul(V::load(x.at(1usize, c)), v6);
+            let v12 = V::mul(V::load(x.at(2usize, c)), v6);
+            let v14 = V::mul(V::load(x.at(3usize, c)), v6);
+            let v16 = V::mul(V::load(x.at(4usize, c)), v6);
+            let v18 = V::mul(V::load(x.at(5usize, c)), v6);
+            let v20 = V::mul(V::load(x.at(6usize, c)), v6);
+            let v22 = V::mul(V::load(x.at(7usize, c)), v6);
+            let grad_o_e123 = V::load(grad_o.at(7usize, c));
+            let mut v24 = V::mul(v22, grad_o_e123);
+            let a0 = V::load(param0.at(0usize));
+            let mut v27 = V::mul(v22, V::mul(a0, grad_o_e123));
+            let grad_o_e23 = V::load(grad_o.at(6usize, c));
+            v24 = V::mul_add(v20, grad_o_e23, v24);
+            v27 = V::mul_add(v20, V::mul(a0, grad_o_e23), v27);
+            let grad_o_e13 = V::load(grad_o.at(5usize, c));
+            v24 = V::mul_add(v18, grad_o_e13, v24);
+            v27 = V::mul_add(v18, V::mul(a0, grad_o_e13), v27);
+            let grad_o_e12 = V::load(grad_o.at(4usize, c));
+            v24 = V::mul_add(v16, grad_o_e12, v24);
+            v27 = V::mul_add(v16, V::mul(a0, grad_o_e12), v27);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v24 = V::mul_add(v14, grad_o_e3, v24);
+            v27 = V::mul_add(v14, V::mul(a0, grad_o_e3), v27);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v24 = V::mul_add(v12, grad_o_e2, v24);
+            v27 = V::mul_add(v12, V::mul(a0, grad_o_e2), v27);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v24 = V::mul_add(v10, grad_o_e1, v24);
+            v27 = V::mul_add(v10, V::mul(a0, grad_o_e1), v27);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v24 = V::mul_add(v8, grad_o_1, v24);
+            // grad0[0] += v22*grad_o_e123 + v20*grad_o_e23 + v18*grad_o_e13 + v16*grad_o_e12 + v14*grad_o_e3 + v12*grad_o_e2 + v10*grad_o_e1 + v8*grad_o_1
+            V::store(V::add(V::load(grad0.at(0usize)), v24), grad0.at(0usize));
+            v27 = V::mul_add(v8, V::mul(a0, grad_o_1), v27);
+            // row sum 0 = v22*a0*grad_o_e123 + v20*a0*grad_o_e23 + v18*a0*grad_o_e13 + v16*a0*grad_o_e12 + v14*a0*grad_o_e3 + v12*a0*grad_o_e2 + v10*a0*grad_o_e1 + v8*a0*grad_o_1
+            sum0 = V::add(sum0, V::keep_first(v27, valid));
         }
         args.sums[0] = sum0.reduce_add();
     }
@@ -145,20 +188,19 @@ unsafe fn mv_layer_norm_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c1em8 = V::from_f64(0.00000001f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v30 = V::mul(row0, inv_channels);
+        let v28 = V::mul(row0, inv_channels);
         let c1em6 = V::from_f64(0.000001f64);
-        let v32 = V::add(v30, c1em6);
+        let v30 = V::add(v28, c1em6);
         let c1e0 = V::from_f64(1f64);
-        let v34 = V::div(c1e0, v32);
-        let row1 = V::splat(args.rows[1]);
-        let v54 = V::div(row1, v32);
-        let v55 = V::mul(v34, v54);
-        let v56 = V::mul(inv_channels, v55);
+        let v32 = V::div(c1e0, v30);
         let c5em1 = V::from_f64(0.5f64);
-        let c2e0 = V::from_f64(2f64);
+        let cm2e0 = V::from_f64(-2f64);
+        let v70 = V::mul(inv_channels, cm2e0);
+        let row1 = V::splat(args.rows[1]);
+        let v72 = V::mul(row1, v70);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<8usize>(c);
@@ -181,61 +223,49 @@ unsafe fn mv_layer_norm_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v3 = V::mul_add(x_1, x_1, v3);
             let mut v21 = V::add(v11, v3);
             v21 = V::mul_add(x_e123, x_e123, v21);
-            let v26 = V::sqrt(V::mul_add(v21, v21, c1em16));
-            let v36 = V::mul(V::load(param0.at(0usize)), v34);
-            let mut v38 = V::mul(v36, V::load(grad_o.at(7usize, c)));
-            let mut v40 = V::mul(v36, V::load(grad_o.at(6usize, c)));
-            let mut v42 = V::mul(v36, V::load(grad_o.at(5usize, c)));
-            let mut v44 = V::mul(v36, V::load(grad_o.at(4usize, c)));
-            let mut v46 = V::mul(v36, V::load(grad_o.at(3usize, c)));
-            let mut v48 = V::mul(v36, V::load(grad_o.at(2usize, c)));
-            let mut v50 = V::mul(v36, V::load(grad_o.at(1usize, c)));
-            let mut v52 = V::mul(v36, V::load(grad_o.at(0usize, c)));
-            let v65 = V::mul(
-                c2e0,
-                V::mul(
-                    v21,
-                    V::mul(
-                        V::mul(
-                            V::mul(v56, V::div(c5em1, V::sqrt(v26))),
-                            V::div(c5em1, v26),
-                        ),
-                        c2e0,
-                    ),
-                ),
-            );
-            v38 = V::neg_mul_add(x_e123, v65, v38);
-            // out0[7] = v36*grad_o_e123 - x_e123*v65
-            V::store(v38, out0.at(7usize, c));
-            v40 = V::neg_mul_add(x_e23, v65, v40);
-            // out0[6] = v36*grad_o_e23 - x_e23*v65
-            V::store(v40, out0.at(6usize, c));
-            v42 = V::neg_mul_add(x_e13, v65, v42);
-            // out0[5] = v36*grad_o_e13 - x_e13*v65
-            V::store(v42, out0.at(5usize, c));
-            v44 = V::neg_mul_add(x_e12, v65, v44);
-            // out0[4] = v36*grad_o_e12 - x_e12*v65
-            V::store(v44, out0.at(4usize, c));
-            v46 = V::neg_mul_add(x_e3, v65, v46);
-            // out0[3] = v36*grad_o_e3 - x_e3*v65
-            V::store(v46, out0.at(3usize, c));
-            v48 = V::neg_mul_add(x_e2, v65, v48);
-            // out0[2] = v36*grad_o_e2 - x_e2*v65
-            V::store(v48, out0.at(2usize, c));
-            v50 = V::neg_mul_add(x_e1, v65, v50);
-            // out0[1] = v36*grad_o_e1 - x_e1*v65
-            V::store(v50, out0.at(1usize, c));
-            v52 = V::neg_mul_add(x_1, v65, v52);
-            // out0[0] = v36*grad_o_1 - x_1*v65
-            V::store(v52, out0.at(0usize, c));
+            let v24 = hypot::<V>(v21, c1em8);
+            let a0 = V::load(param0.at(0usize));
+            let mut v44 = V::mul(v32, V::mul(a0, V::load(grad_o.at(7usize, c))));
+            let mut v47 = V::mul(v32, V::mul(a0, V::load(grad_o.at(6usize, c))));
+            let mut v50 = V::mul(v32, V::mul(a0, V::load(grad_o.at(5usize, c))));
+            let mut v53 = V::mul(v32, V::mul(a0, V::load(grad_o.at(4usize, c))));
+            let mut v56 = V::mul(v32, V::mul(a0, V::load(grad_o.at(3usize, c))));
+            let mut v59 = V::mul(v32, V::mul(a0, V::load(grad_o.at(2usize, c))));
+            let mut v62 = V::mul(v32, V::mul(a0, V::load(grad_o.at(1usize, c))));
+            let mut v65 = V::mul(v32, V::mul(a0, V::load(grad_o.at(0usize, c))));
+            let v74 = V::mul(V::div(v21, v24), V::mul(V::div(c5em1, V::sqrt(v24)), v72));
+            v44 = V::mul_add(V::mul(x_e123, v32), v74, v44);
+            // out0[7] = v32*a0*grad_o_e123 + x_e123*v32*v74
+            V::store(v44, out0.at(7usize, c));
+            v47 = V::mul_add(V::mul(x_e23, v32), v74, v47);
+            // out0[6] = v32*a0*grad_o_e23 + x_e23*v32*v74
+            V::store(v47, out0.at(6usize, c));
+            v50 = V::mul_add(V::mul(x_e13, v32), v74, v50);
+            // out0[5] = v32*a0*grad_o_e13 + x_e13*v32*v74
+            V::store(v50, out0.at(5usize, c));
+            v53 = V::mul_add(V::mul(x_e12, v32), v74, v53);
+            // out0[4] = v32*a0*grad_o_e12 + x_e12*v32*v74
+            V::store(v53, out0.at(4usize, c));
+            v56 = V::mul_add(V::mul(x_e3, v32), v74, v56);
+            // out0[3] = v32*a0*grad_o_e3 + x_e3*v32*v74
+            V::store(v56, out0.at(3usize, c));
+            v59 = V::mul_add(V::mul(x_e2, v32), v74, v59);
+            // out0[2] = v32*a0*grad_o_e2 + x_e2*v32*v74
+            V::store(v59, out0.at(2usize, c));
+            v62 = V::mul_add(V::mul(x_e1, v32), v74, v62);
+            // out0[1] = v32*a0*grad_o_e1 + x_e1*v32*v74
+            V::store(v62, out0.at(1usize, c));
+            v65 = V::mul_add(V::mul(x_1, v32), v74, v65);
+            // out0[0] = v32*a0*grad_o_1 + x_1*v32*v74
+            V::store(v65, out0.at(0usize, c));
         }
     }
 }
 pub(super) static MV_LAYER_NORM_3: Stage = stage!(mv_layer_norm_3);
 /// `o = a x / (mean_c |x| + 1e-6)`, grades 0,1,2,3 and 0,1,2,3.
 ///
-/// Forward: 29 flops per lane (18 multiplications, 9 additions).
-/// Backward: 70 flops per lane (41 multiplications, 25 additions).
+/// Forward: 38 flops per lane (26 multiplications, 9 additions).
+/// Backward: 97 flops per lane (60 multiplications, 32 additions).
 pub(super) static MV_LAYER_NORM_PROGRAM_0: Program = Program {
     name: "mv_layer_norm",
     formula: "o = a x / (mean_c |x| + 1e-6)",
@@ -295,5 +325,5 @@ pub(super) static MV_LAYER_NORM_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [29usize, 70],
+    flops: [38usize, 97],
 };

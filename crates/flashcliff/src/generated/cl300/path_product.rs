@@ -23,7 +23,9 @@ unsafe fn path_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             f.prefetch::<1usize>(c);
             // out0[0] = f_1*x_1*y_1
             V::store(
-                V::mul(
+                damp::<
+                    V,
+                >(
                     V::load(f.at(0usize, c)),
                     V::mul(V::load(x.at(0usize, c)), V::load(y.at(0usize, c))),
                 ),
@@ -52,7 +54,7 @@ unsafe fn path_product_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             grad_o.prefetch::<1usize>(c);
             y.prefetch::<1usize>(c);
             x.prefetch::<1usize>(c);
-            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
             // out0[0] = y_1*v2
             V::store(V::mul(V::load(y.at(0usize, c)), v2), out0.at(0usize, c));
             // out1[0] = x_1*v2
@@ -178,17 +180,17 @@ unsafe fn path_product_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*x_1*y_e1
             V::store(
-                V::mul(f_1, V::mul(x_1, V::load(y.at(0usize, c)))),
+                damp::<V>(f_1, V::mul(x_1, V::load(y.at(0usize, c)))),
                 out0.at(0usize, c),
             );
             // out0[1] = f_1*x_1*y_e2
             V::store(
-                V::mul(f_1, V::mul(x_1, V::load(y.at(1usize, c)))),
+                damp::<V>(f_1, V::mul(x_1, V::load(y.at(1usize, c)))),
                 out0.at(1usize, c),
             );
             // out0[2] = f_1*x_1*y_e3
             V::store(
-                V::mul(f_1, V::mul(x_1, V::load(y.at(2usize, c)))),
+                damp::<V>(f_1, V::mul(x_1, V::load(y.at(2usize, c)))),
                 out0.at(2usize, c),
             );
         }
@@ -215,21 +217,21 @@ unsafe fn path_product_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<3usize>(c);
             x.prefetch::<1usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let mut v8 = V::mul(V::load(y.at(2usize, c)), v2);
             let x_1 = V::load(x.at(0usize, c));
             // out1[2] = x_1*v2
             V::store(V::mul(x_1, v2), out1.at(2usize, c));
+            v8 = V::mul_add(V::load(y.at(1usize, c)), v4, v8);
             // out1[1] = x_1*v4
             V::store(V::mul(x_1, v4), out1.at(1usize, c));
-            v8 = V::mul_add(V::load(y.at(1usize, c)), v4, v8);
-            // out1[0] = x_1*v6
-            V::store(V::mul(x_1, v6), out1.at(0usize, c));
             v8 = V::mul_add(V::load(y.at(0usize, c)), v6, v8);
             // out0[0] = y_e3*v2 + y_e2*v4 + y_e1*v6
             V::store(v8, out0.at(0usize, c));
+            // out1[0] = x_1*v6
+            V::store(V::mul(x_1, v6), out1.at(0usize, c));
         }
     }
 }
@@ -498,7 +500,7 @@ unsafe fn path_product_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2 = V::mul_add(V::load(x.at(1usize, c)), V::load(y.at(1usize, c)), v2);
             v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(y.at(2usize, c)), v2);
             // out0[0] = f_1*(x_e3*y_e3 + x_e1*y_e1 + x_e2*y_e2)
-            V::store(V::mul(V::load(f.at(0usize, c)), v2), out0.at(0usize, c));
+            V::store(damp::<V>(V::load(f.at(0usize, c)), v2), out0.at(0usize, c));
         }
     }
 }
@@ -522,7 +524,7 @@ unsafe fn path_product_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             grad_o.prefetch::<1usize>(c);
             y.prefetch::<3usize>(c);
             x.prefetch::<3usize>(c);
-            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
             // out0[2] = y_e3*v2
             V::store(V::mul(V::load(y.at(2usize, c)), v2), out0.at(2usize, c));
             // out1[2] = x_e3*v2
@@ -653,17 +655,17 @@ unsafe fn path_product_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*x_e1*y_1
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(0usize, c)), y_1)),
+                damp::<V>(f_1, V::mul(V::load(x.at(0usize, c)), y_1)),
                 out0.at(0usize, c),
             );
             // out0[1] = f_1*x_e2*y_1
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(1usize, c)), y_1)),
+                damp::<V>(f_1, V::mul(V::load(x.at(1usize, c)), y_1)),
                 out0.at(1usize, c),
             );
             // out0[2] = f_1*x_e3*y_1
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(2usize, c)), y_1)),
+                damp::<V>(f_1, V::mul(V::load(x.at(2usize, c)), y_1)),
                 out0.at(2usize, c),
             );
         }
@@ -690,9 +692,9 @@ unsafe fn path_product_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<1usize>(c);
             x.prefetch::<3usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_1 = V::load(y.at(0usize, c));
             // out0[2] = y_1*v2
             V::store(V::mul(y_1, v2), out0.at(2usize, c));
@@ -845,11 +847,11 @@ unsafe fn path_product_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v12 = V::mul_add(x_e2, y_e23, v12);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -(f_1*(x_e2*y_e12 + x_e3*y_e13))
-            V::store(V::neg(V::mul(f_1, v2)), out0.at(0usize, c));
+            V::store(V::neg(damp::<V>(f_1, v2)), out0.at(0usize, c));
             // out0[1] = f_1*(x_e1*y_e12 - x_e3*y_e23)
-            V::store(V::mul(f_1, v8), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v8), out0.at(1usize, c));
             // out0[2] = f_1*(x_e1*y_e13 + x_e2*y_e23)
-            V::store(V::mul(f_1, v12), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v12), out0.at(2usize, c));
         }
     }
 }
@@ -874,9 +876,9 @@ unsafe fn path_product_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<3usize>(c);
             x.prefetch::<3usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e23 = V::load(y.at(2usize, c));
             let mut v8 = V::mul(y_e23, v2);
             let x_e2 = V::load(x.at(1usize, c));
@@ -891,10 +893,10 @@ unsafe fn path_product_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out1[2] = x_e2*v2 - x_e3*v4
             V::store(v10, out1.at(2usize, c));
             let y_e12 = V::load(y.at(0usize, c));
-            let mut v21 = V::mul(x_e1, v4);
             v12 = V::mul_add(y_e12, v4, v12);
             // out0[0] = y_e13*v2 + y_e12*v4
             V::store(v12, out0.at(0usize, c));
+            let mut v22 = V::mul(x_e1, v4);
             v15 = V::mul_add(y_e13, v6, v15);
             // out0[2] = -(y_e23*v4 + y_e13*v6)
             V::store(V::neg(v15), out0.at(2usize, c));
@@ -904,9 +906,9 @@ unsafe fn path_product_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v8 = V::neg_mul_add(y_e12, v6, v8);
             // out0[1] = y_e23*v2 - y_e12*v6
             V::store(v8, out0.at(1usize, c));
-            v21 = V::neg_mul_add(x_e2, v6, v21);
+            v22 = V::neg_mul_add(x_e2, v6, v22);
             // out1[0] = x_e1*v4 - x_e2*v6
-            V::store(v21, out1.at(0usize, c));
+            V::store(v22, out1.at(0usize, c));
         }
     }
 }
@@ -1047,11 +1049,11 @@ unsafe fn path_product_15<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v12 = V::neg_mul_add(x_e3, y_e2, v12);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e1*y_e2 - x_e2*y_e1)
-            V::store(V::mul(f_1, v2), out0.at(0usize, c));
+            V::store(damp::<V>(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e1*y_e3 - x_e3*y_e1)
-            V::store(V::mul(f_1, v8), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v8), out0.at(1usize, c));
             // out0[2] = f_1*(x_e2*y_e3 - x_e3*y_e2)
-            V::store(V::mul(f_1, v12), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v12), out0.at(2usize, c));
         }
     }
 }
@@ -1076,9 +1078,9 @@ unsafe fn path_product_16<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<3usize>(c);
             x.prefetch::<3usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e2 = V::load(y.at(1usize, c));
             let mut v8 = V::mul(y_e2, v2);
             let x_e3 = V::load(x.at(2usize, c));
@@ -1087,10 +1089,10 @@ unsafe fn path_product_16<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e2 = V::load(x.at(1usize, c));
             let mut v14 = V::mul(x_e2, v2);
             let y_e1 = V::load(y.at(0usize, c));
-            let mut v17 = V::mul(x_e3, v4);
             v8 = V::mul_add(y_e1, v4, v8);
             // out0[2] = -(y_e2*v2 + y_e1*v4)
             V::store(V::neg(v8), out0.at(2usize, c));
+            let mut v19 = V::mul(x_e3, v4);
             let mut v20 = V::mul(y_e3, v4);
             let x_e1 = V::load(x.at(0usize, c));
             v14 = V::mul_add(x_e1, v4, v14);
@@ -1099,16 +1101,16 @@ unsafe fn path_product_16<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v12 = V::neg_mul_add(y_e1, v6, v12);
             // out0[1] = y_e3*v2 - y_e1*v6
             V::store(v12, out0.at(1usize, c));
-            v17 = V::mul_add(x_e2, v6, v17);
+            v19 = V::mul_add(x_e2, v6, v19);
             // out1[0] = -(x_e3*v4 + x_e2*v6)
-            V::store(V::neg(v17), out1.at(0usize, c));
-            let mut v30 = V::mul(x_e1, v6);
+            V::store(V::neg(v19), out1.at(0usize, c));
             v20 = V::mul_add(y_e2, v6, v20);
             // out0[0] = y_e3*v4 + y_e2*v6
             V::store(v20, out0.at(0usize, c));
-            v30 = V::neg_mul_add(x_e3, v2, v30);
+            let mut v31 = V::mul(x_e1, v6);
+            v31 = V::neg_mul_add(x_e3, v2, v31);
             // out1[1] = x_e1*v6 - x_e3*v2
-            V::store(v30, out1.at(1usize, c));
+            V::store(v31, out1.at(1usize, c));
         }
     }
 }
@@ -1239,17 +1241,17 @@ unsafe fn path_product_18<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*x_e3*y_e123
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(2usize, c)), y_e123)),
+                damp::<V>(f_1, V::mul(V::load(x.at(2usize, c)), y_e123)),
                 out0.at(0usize, c),
             );
             // out0[1] = -f_1*x_e2*y_e123
             V::store(
-                V::neg(V::mul(f_1, V::mul(V::load(x.at(1usize, c)), y_e123))),
+                V::neg(damp::<V>(f_1, V::mul(V::load(x.at(1usize, c)), y_e123))),
                 out0.at(1usize, c),
             );
             // out0[2] = f_1*x_e1*y_e123
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(0usize, c)), y_e123)),
+                damp::<V>(f_1, V::mul(V::load(x.at(0usize, c)), y_e123)),
                 out0.at(2usize, c),
             );
         }
@@ -1276,9 +1278,9 @@ unsafe fn path_product_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<1usize>(c);
             x.prefetch::<3usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e123 = V::load(y.at(0usize, c));
             // out0[0] = y_e123*v2
             V::store(V::mul(y_e123, v2), out0.at(0usize, c));
@@ -1421,7 +1423,7 @@ unsafe fn path_product_21<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2 = V::neg_mul_add(V::load(x.at(1usize, c)), V::load(y.at(1usize, c)), v2);
             v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(y.at(0usize, c)), v2);
             // out0[0] = f_1*(x_e3*y_e12 + x_e1*y_e23 - x_e2*y_e13)
-            V::store(V::mul(V::load(f.at(0usize, c)), v2), out0.at(0usize, c));
+            V::store(damp::<V>(V::load(f.at(0usize, c)), v2), out0.at(0usize, c));
         }
     }
 }
@@ -1445,7 +1447,7 @@ unsafe fn path_product_22<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             grad_o.prefetch::<1usize>(c);
             y.prefetch::<3usize>(c);
             x.prefetch::<3usize>(c);
-            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
             // out0[2] = y_e12*v2
             V::store(V::mul(V::load(y.at(0usize, c)), v2), out0.at(2usize, c));
             // out1[0] = x_e3*v2
@@ -1576,7 +1578,10 @@ unsafe fn path_product_24<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2 = V::mul_add(V::load(x.at(1usize, c)), V::load(y.at(1usize, c)), v2);
             v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(y.at(2usize, c)), v2);
             // out0[0] = -(f_1*(x_e23*y_e23 + x_e12*y_e12 + x_e13*y_e13))
-            V::store(V::neg(V::mul(V::load(f.at(0usize, c)), v2)), out0.at(0usize, c));
+            V::store(
+                V::neg(damp::<V>(V::load(f.at(0usize, c)), v2)),
+                out0.at(0usize, c),
+            );
         }
     }
 }
@@ -1600,7 +1605,7 @@ unsafe fn path_product_25<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             grad_o.prefetch::<1usize>(c);
             y.prefetch::<3usize>(c);
             x.prefetch::<3usize>(c);
-            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
             // out0[2] = -y_e23*v2
             V::store(V::neg(V::mul(V::load(y.at(2usize, c)), v2)), out0.at(2usize, c));
             // out1[2] = -x_e23*v2
@@ -1744,11 +1749,11 @@ unsafe fn path_product_27<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v12 = V::mul_add(x_e23, y_e2, v12);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e12*y_e2 + x_e13*y_e3)
-            V::store(V::mul(f_1, v2), out0.at(0usize, c));
+            V::store(damp::<V>(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e23*y_e3 - x_e12*y_e1)
-            V::store(V::mul(f_1, v10), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v10), out0.at(1usize, c));
             // out0[2] = -(f_1*(x_e13*y_e1 + x_e23*y_e2))
-            V::store(V::neg(V::mul(f_1, v12)), out0.at(2usize, c));
+            V::store(V::neg(damp::<V>(f_1, v12)), out0.at(2usize, c));
         }
     }
 }
@@ -1773,9 +1778,9 @@ unsafe fn path_product_28<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<3usize>(c);
             x.prefetch::<3usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e2 = V::load(y.at(1usize, c));
             let x_e23 = V::load(x.at(2usize, c));
             let y_e1 = V::load(y.at(0usize, c));
@@ -1783,10 +1788,10 @@ unsafe fn path_product_28<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v14 = V::mul(x_e13, v2);
             let y_e3 = V::load(y.at(2usize, c));
             let mut v16 = V::mul(y_e3, v4);
-            let mut v17 = V::mul(x_e23, v4);
             v16 = V::neg_mul_add(y_e2, v2, v16);
             // out0[2] = y_e3*v4 - y_e2*v2
             V::store(v16, out0.at(2usize, c));
+            let mut v18 = V::mul(x_e23, v4);
             let x_e12 = V::load(x.at(0usize, c));
             v14 = V::mul_add(x_e12, v4, v14);
             // out1[0] = -(x_e13*v2 + x_e12*v4)
@@ -1795,17 +1800,17 @@ unsafe fn path_product_28<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v24 = V::neg_mul_add(y_e1, v2, v24);
             // out0[1] = y_e3*v6 - y_e1*v2
             V::store(v24, out0.at(1usize, c));
-            v17 = V::mul_add(x_e13, v6, v17);
+            v18 = V::mul_add(x_e13, v6, v18);
             // out1[2] = x_e23*v4 + x_e13*v6
-            V::store(v17, out1.at(2usize, c));
+            V::store(v18, out1.at(2usize, c));
             let mut v28 = V::mul(y_e2, v6);
-            let mut v29 = V::mul(x_e12, v6);
             v28 = V::neg_mul_add(y_e1, v4, v28);
             // out0[0] = y_e2*v6 - y_e1*v4
             V::store(v28, out0.at(0usize, c));
-            v29 = V::neg_mul_add(x_e23, v2, v29);
+            let mut v30 = V::mul(x_e12, v6);
+            v30 = V::neg_mul_add(x_e23, v2, v30);
             // out1[1] = x_e12*v6 - x_e23*v2
-            V::store(v29, out1.at(1usize, c));
+            V::store(v30, out1.at(1usize, c));
         }
     }
 }
@@ -1936,17 +1941,17 @@ unsafe fn path_product_30<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -f_1*x_e23*y_e123
             V::store(
-                V::neg(V::mul(f_1, V::mul(V::load(x.at(2usize, c)), y_e123))),
+                V::neg(damp::<V>(f_1, V::mul(V::load(x.at(2usize, c)), y_e123))),
                 out0.at(0usize, c),
             );
             // out0[1] = f_1*x_e13*y_e123
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(1usize, c)), y_e123)),
+                damp::<V>(f_1, V::mul(V::load(x.at(1usize, c)), y_e123)),
                 out0.at(1usize, c),
             );
             // out0[2] = -f_1*x_e12*y_e123
             V::store(
-                V::neg(V::mul(f_1, V::mul(V::load(x.at(0usize, c)), y_e123))),
+                V::neg(damp::<V>(f_1, V::mul(V::load(x.at(0usize, c)), y_e123))),
                 out0.at(2usize, c),
             );
         }
@@ -1973,9 +1978,9 @@ unsafe fn path_product_31<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<1usize>(c);
             x.prefetch::<3usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e123 = V::load(y.at(0usize, c));
             // out0[0] = -y_e123*v2
             V::store(V::neg(V::mul(y_e123, v2)), out0.at(0usize, c));
@@ -2197,11 +2202,11 @@ unsafe fn path_product_33<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v13 = V::neg_mul_add(x_e12, y_e13, v13);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e23*y_e13 - x_e13*y_e23)
-            V::store(V::mul(f_1, v5), out0.at(0usize, c));
+            V::store(damp::<V>(f_1, v5), out0.at(0usize, c));
             // out0[1] = f_1*(x_e12*y_e23 - x_e23*y_e12)
-            V::store(V::mul(f_1, v8), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v8), out0.at(1usize, c));
             // out0[2] = f_1*(x_e13*y_e12 - x_e12*y_e13)
-            V::store(V::mul(f_1, v13), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v13), out0.at(2usize, c));
         }
     }
 }
@@ -2226,9 +2231,9 @@ unsafe fn path_product_34<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<3usize>(c);
             x.prefetch::<3usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e12 = V::load(y.at(0usize, c));
             let mut v8 = V::mul(y_e12, v2);
             let x_e13 = V::load(x.at(1usize, c));
@@ -2241,24 +2246,24 @@ unsafe fn path_product_34<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v10, out1.at(0usize, c));
             let y_e23 = V::load(y.at(2usize, c));
             let mut v20 = V::mul(y_e23, v4);
-            let mut v21 = V::mul(x_e12, v4);
             v20 = V::neg_mul_add(y_e13, v2, v20);
             // out0[0] = y_e23*v4 - y_e13*v2
             V::store(v20, out0.at(0usize, c));
+            let mut v22 = V::mul(x_e12, v4);
             let mut v23 = V::mul(y_e13, v6);
-            let mut v24 = V::mul(x_e23, v6);
             v23 = V::neg_mul_add(y_e12, v4, v23);
             // out0[2] = y_e13*v6 - y_e12*v4
             V::store(v23, out0.at(2usize, c));
-            v24 = V::neg_mul_add(x_e12, v2, v24);
+            let mut v25 = V::mul(x_e23, v6);
+            v25 = V::neg_mul_add(x_e12, v2, v25);
             // out1[1] = x_e23*v6 - x_e12*v2
-            V::store(v24, out1.at(1usize, c));
+            V::store(v25, out1.at(1usize, c));
             v8 = V::neg_mul_add(y_e23, v6, v8);
             // out0[1] = y_e12*v2 - y_e23*v6
             V::store(v8, out0.at(1usize, c));
-            v21 = V::neg_mul_add(x_e13, v6, v21);
+            v22 = V::neg_mul_add(x_e13, v6, v22);
             // out1[2] = x_e12*v4 - x_e13*v6
-            V::store(v21, out1.at(2usize, c));
+            V::store(v22, out1.at(2usize, c));
         }
     }
 }
@@ -2457,7 +2462,9 @@ unsafe fn path_product_36<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out0[0] = -f_1*x_e123*y_e123
             V::store(
                 V::neg(
-                    V::mul(
+                    damp::<
+                        V,
+                    >(
                         V::load(f.at(0usize, c)),
                         V::mul(V::load(x.at(0usize, c)), V::load(y.at(0usize, c))),
                     ),
@@ -2487,7 +2494,7 @@ unsafe fn path_product_37<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             grad_o.prefetch::<1usize>(c);
             y.prefetch::<1usize>(c);
             x.prefetch::<1usize>(c);
-            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
             // out0[0] = -y_e123*v2
             V::store(V::neg(V::mul(V::load(y.at(0usize, c)), v2)), out0.at(0usize, c));
             // out1[0] = -x_e123*v2
@@ -2615,17 +2622,17 @@ unsafe fn path_product_39<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -f_1*x_e123*y_e23
             V::store(
-                V::neg(V::mul(f_1, V::mul(x_e123, V::load(y.at(2usize, c))))),
+                V::neg(damp::<V>(f_1, V::mul(x_e123, V::load(y.at(2usize, c))))),
                 out0.at(0usize, c),
             );
             // out0[1] = f_1*x_e123*y_e13
             V::store(
-                V::mul(f_1, V::mul(x_e123, V::load(y.at(1usize, c)))),
+                damp::<V>(f_1, V::mul(x_e123, V::load(y.at(1usize, c)))),
                 out0.at(1usize, c),
             );
             // out0[2] = -f_1*x_e123*y_e12
             V::store(
-                V::neg(V::mul(f_1, V::mul(x_e123, V::load(y.at(0usize, c))))),
+                V::neg(damp::<V>(f_1, V::mul(x_e123, V::load(y.at(0usize, c))))),
                 out0.at(2usize, c),
             );
         }
@@ -2652,21 +2659,21 @@ unsafe fn path_product_40<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<3usize>(c);
             x.prefetch::<1usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let x_e123 = V::load(x.at(0usize, c));
             // out1[0] = -x_e123*v2
             V::store(V::neg(V::mul(x_e123, v2)), out1.at(0usize, c));
             let mut v13 = V::mul(V::load(y.at(1usize, c)), v4);
+            v13 = V::neg_mul_add(V::load(y.at(0usize, c)), v2, v13);
             // out1[1] = x_e123*v4
             V::store(V::mul(x_e123, v4), out1.at(1usize, c));
-            v13 = V::neg_mul_add(V::load(y.at(0usize, c)), v2, v13);
-            // out1[2] = -x_e123*v6
-            V::store(V::neg(V::mul(x_e123, v6)), out1.at(2usize, c));
             v13 = V::neg_mul_add(V::load(y.at(2usize, c)), v6, v13);
             // out0[0] = y_e13*v4 - y_e12*v2 - y_e23*v6
             V::store(v13, out0.at(0usize, c));
+            // out1[2] = -x_e123*v6
+            V::store(V::neg(V::mul(x_e123, v6)), out1.at(2usize, c));
         }
     }
 }
@@ -2797,17 +2804,17 @@ unsafe fn path_product_42<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*x_e123*y_e3
             V::store(
-                V::mul(f_1, V::mul(x_e123, V::load(y.at(2usize, c)))),
+                damp::<V>(f_1, V::mul(x_e123, V::load(y.at(2usize, c)))),
                 out0.at(0usize, c),
             );
             // out0[1] = -f_1*x_e123*y_e2
             V::store(
-                V::neg(V::mul(f_1, V::mul(x_e123, V::load(y.at(1usize, c))))),
+                V::neg(damp::<V>(f_1, V::mul(x_e123, V::load(y.at(1usize, c))))),
                 out0.at(1usize, c),
             );
             // out0[2] = f_1*x_e123*y_e1
             V::store(
-                V::mul(f_1, V::mul(x_e123, V::load(y.at(0usize, c)))),
+                damp::<V>(f_1, V::mul(x_e123, V::load(y.at(0usize, c)))),
                 out0.at(2usize, c),
             );
         }
@@ -2834,21 +2841,21 @@ unsafe fn path_product_43<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<3usize>(c);
             x.prefetch::<1usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let mut v8 = V::mul(V::load(y.at(0usize, c)), v2);
             let x_e123 = V::load(x.at(0usize, c));
             // out1[0] = x_e123*v2
             V::store(V::mul(x_e123, v2), out1.at(0usize, c));
+            v8 = V::neg_mul_add(V::load(y.at(1usize, c)), v4, v8);
             // out1[1] = -x_e123*v4
             V::store(V::neg(V::mul(x_e123, v4)), out1.at(1usize, c));
-            v8 = V::neg_mul_add(V::load(y.at(1usize, c)), v4, v8);
-            // out1[2] = x_e123*v6
-            V::store(V::mul(x_e123, v6), out1.at(2usize, c));
             v8 = V::mul_add(V::load(y.at(2usize, c)), v6, v8);
             // out0[0] = y_e1*v2 - y_e2*v4 + y_e3*v6
             V::store(v8, out0.at(0usize, c));
+            // out1[2] = x_e123*v6
+            V::store(V::mul(x_e123, v6), out1.at(2usize, c));
         }
     }
 }

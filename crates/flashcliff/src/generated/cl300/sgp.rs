@@ -185,23 +185,23 @@ unsafe fn sgp_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t1 = t1.packed::<V, 1usize>(group);
             let t2 = t2.packed::<V, 1usize>(group);
             let t0 = t0.packed::<V, 8usize>(group);
-            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
-            // out0[0] = t0_0*v2
-            V::store(V::mul(V::load(t0.at(0usize)), v2), out0.at(0usize, c));
-            // out0[1] = t0_1*v2
-            V::store(V::mul(V::load(t0.at(1usize)), v2), out0.at(1usize, c));
-            // out0[2] = t0_2*v2
-            V::store(V::mul(V::load(t0.at(2usize)), v2), out0.at(2usize, c));
-            // out0[3] = t0_3*v2
-            V::store(V::mul(V::load(t0.at(3usize)), v2), out0.at(3usize, c));
-            // out0[4] = t0_4*v2
-            V::store(V::mul(V::load(t0.at(4usize)), v2), out0.at(4usize, c));
-            // out0[5] = t0_5*v2
-            V::store(V::mul(V::load(t0.at(5usize)), v2), out0.at(5usize, c));
-            // out0[6] = t0_6*v2
-            V::store(V::mul(V::load(t0.at(6usize)), v2), out0.at(6usize, c));
-            // out0[7] = t0_7*v2
-            V::store(V::mul(V::load(t0.at(7usize)), v2), out0.at(7usize, c));
+            let v2 = damp::<V>(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
+            // out0[0] = v2*t0_0
+            V::store(damp::<V>(v2, V::load(t0.at(0usize))), out0.at(0usize, c));
+            // out0[1] = v2*t0_1
+            V::store(damp::<V>(v2, V::load(t0.at(1usize))), out0.at(1usize, c));
+            // out0[2] = v2*t0_2
+            V::store(damp::<V>(v2, V::load(t0.at(2usize))), out0.at(2usize, c));
+            // out0[3] = v2*t0_3
+            V::store(damp::<V>(v2, V::load(t0.at(3usize))), out0.at(3usize, c));
+            // out0[4] = v2*t0_4
+            V::store(damp::<V>(v2, V::load(t0.at(4usize))), out0.at(4usize, c));
+            // out0[5] = v2*t0_5
+            V::store(damp::<V>(v2, V::load(t0.at(5usize))), out0.at(5usize, c));
+            // out0[6] = v2*t0_6
+            V::store(damp::<V>(v2, V::load(t0.at(6usize))), out0.at(6usize, c));
+            // out0[7] = v2*t0_7
+            V::store(damp::<V>(v2, V::load(t0.at(7usize))), out0.at(7usize, c));
         }
     }
 }
@@ -236,9 +236,9 @@ unsafe fn sgp_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2 = V::mul_add(V::load(t0.at(1usize)), V::load(grad_o.at(1usize, c)), v2);
             v2 = V::mul_add(V::load(t0.at(0usize)), V::load(grad_o.at(0usize, c)), v2);
             // out1[0] = t2_0*v30
-            V::store(V::mul(V::load(t2.at(0usize)), v2), out1.at(0usize));
+            V::store(damp::<V>(V::load(t2.at(0usize)), v2), out1.at(0usize));
             // out0[0] = t1_0*v30
-            V::store(V::mul(V::load(t1.at(0usize)), v2), out0.at(0usize));
+            V::store(damp::<V>(V::load(t1.at(0usize)), v2), out0.at(0usize));
         }
     }
 }
@@ -260,23 +260,23 @@ unsafe fn sgp_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t1 = t1.packed::<V, 1usize>(group);
             let t2 = t2.packed::<V, 1usize>(group);
             let out0 = out0.packed::<V, 8usize>(group);
-            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
+            let v2 = damp::<V>(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
             // out0[7] = v2*grad_o_e123
-            V::store(V::mul(v2, V::load(grad_o.at(7usize, c))), out0.at(7usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(7usize, c))), out0.at(7usize));
             // out0[6] = v2*grad_o_e23
-            V::store(V::mul(v2, V::load(grad_o.at(6usize, c))), out0.at(6usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(6usize, c))), out0.at(6usize));
             // out0[5] = v2*grad_o_e13
-            V::store(V::mul(v2, V::load(grad_o.at(5usize, c))), out0.at(5usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(5usize, c))), out0.at(5usize));
             // out0[4] = v2*grad_o_e12
-            V::store(V::mul(v2, V::load(grad_o.at(4usize, c))), out0.at(4usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(4usize, c))), out0.at(4usize));
             // out0[3] = v2*grad_o_e3
-            V::store(V::mul(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize));
             // out0[2] = v2*grad_o_e2
-            V::store(V::mul(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize));
             // out0[1] = v2*grad_o_e1
-            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize));
             // out0[0] = v2*grad_o_1
-            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize));
         }
     }
 }
@@ -423,13 +423,19 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out0[1] = v69*t5_6 + x_e23*w15*t5_7 - v45*t5_3 - v44*t5_2 - v27*t5_5 - v26*t5_4 + x_e1*w4*t5_0 + v4*t5_1
             V::store(v79, out0.at(1usize, c));
             v73 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize))), t5_0, v73);
-            v73 = V::mul_add(
-                V::load(t3.at(0usize)),
-                gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
-                v73,
+            // out0[0] = x_e123*w19*t5_7 + x_e23*w13*t5_6 + x_e13*w13*t5_5 + x_e12*w13*t5_4 + x_e3*w5*t5_3 + x_e2*w5*t5_2 + x_e1*w5*t5_1 + x_1*w0*t5_0 + gate'(y_1)*t3_0
+            V::store(
+                V::add(
+                    v73,
+                    damp::<
+                        V,
+                    >(
+                        gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
+                        V::load(t3.at(0usize)),
+                    ),
+                ),
+                out0.at(0usize, c),
             );
-            // out0[0] = x_e123*w19*t5_7 + x_e23*w13*t5_6 + x_e13*w13*t5_5 + x_e12*w13*t5_4 + x_e3*w5*t5_3 + x_e2*w5*t5_2 + x_e1*w5*t5_1 + x_1*w0*t5_0 + t3_0*gate'(y_1)
-            V::store(v73, out0.at(0usize, c));
         }
     }
 }
@@ -475,12 +481,12 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e1 = V::load(y.at(1usize, c));
             let t5_6 = V::load(t5.at(6usize));
             v9 = V::mul_add(y_e1, t5_6, v9);
+            v4 = V::mul_add(V::load(param0.at(18usize)), v9, v4);
             // grad0[18] += x_e123*v17
             V::store(
                 V::mul_add(x_e123, v9, V::load(grad0.at(18usize))),
                 grad0.at(18usize),
             );
-            v4 = V::mul_add(V::load(param0.at(18usize)), v9, v4);
             let y_e23 = V::load(y.at(6usize, c));
             let t5_1 = V::load(t5.at(1usize));
             let y_e13 = V::load(y.at(5usize, c));
@@ -490,23 +496,23 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e12 = V::load(y.at(4usize, c));
             let t5_3 = V::load(t5.at(3usize));
             v27 = V::neg_mul_add(y_e12, t5_3, v27);
+            v4 = V::mul_add(V::load(param0.at(17usize)), v27, v4);
             // grad0[17] += x_e123*v32
             V::store(
                 V::mul_add(x_e123, v27, V::load(grad0.at(17usize))),
                 grad0.at(17usize),
             );
-            v4 = V::mul_add(V::load(param0.at(17usize)), v27, v4);
             let y_e123 = V::load(y.at(7usize, c));
             let t5_0 = V::load(t5.at(0usize));
             let v39 = V::mul(y_e123, t5_0);
+            v4 = V::neg_mul_add(V::load(param0.at(16usize)), v39, v4);
+            // out0[7] = w19*v2 + w18*v17 + w17*v32 - w16*v39
+            V::store(v4, out0.at(7usize, c));
             // grad0[16] += -x_e123*v39
             V::store(
                 V::neg_mul_add(x_e123, v39, V::load(grad0.at(16usize))),
                 grad0.at(16usize),
             );
-            v4 = V::neg_mul_add(V::load(param0.at(16usize)), v39, v4);
-            // out0[7] = w19*v2 + w18*v17 + w17*v32 - w16*v39
-            V::store(v4, out0.at(7usize, c));
             let v45 = V::mul(y_e1, t5_7);
             let w15 = V::load(param0.at(15usize));
             let mut v47 = V::mul(w15, v45);
@@ -524,76 +530,76 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v60 = V::mul(y_e13, t5_4);
             v60 = V::neg_mul_add(y_e12, t5_5, v60);
             let w14 = V::load(param0.at(14usize));
-            let mut v65 = V::mul(x_e23, v60);
             v47 = V::mul_add(w14, v60, v47);
+            let mut v66 = V::mul(x_e23, v60);
             let mut v68 = V::mul(y_e12, t5_6);
             v68 = V::neg_mul_add(y_e23, t5_4, v68);
             let mut v70 = V::mul(w14, v68);
             v70 = V::neg_mul_add(w15, v50, v70);
-            v65 = V::mul_add(x_e13, v68, v65);
+            v66 = V::mul_add(x_e13, v68, v66);
             let mut v74 = V::mul(y_e23, t5_5);
             v74 = V::neg_mul_add(y_e13, t5_6, v74);
             v56 = V::mul_add(w14, v74, v56);
-            v65 = V::mul_add(x_e12, v74, v65);
+            v66 = V::mul_add(x_e12, v74, v66);
             // grad0[14] += x_e23*v62 + x_e13*v69 + x_e12*v76
-            V::store(V::add(V::load(grad0.at(14usize)), v65), grad0.at(14usize));
+            V::store(V::add(V::load(grad0.at(14usize)), v66), grad0.at(14usize));
             let v81 = V::mul(y_1, t5_6);
             let w13 = V::load(param0.at(13usize));
-            let mut v84 = V::mul(x_e23, v81);
             v47 = V::mul_add(w13, v81, v47);
+            let mut v85 = V::mul(x_e23, v81);
             let v86 = V::mul(y_1, t5_5);
             v70 = V::mul_add(w13, v86, v70);
-            v84 = V::mul_add(x_e13, v86, v84);
+            v85 = V::mul_add(x_e13, v86, v85);
             let v91 = V::mul(y_1, t5_4);
             v56 = V::mul_add(w13, v91, v56);
-            v84 = V::mul_add(x_e12, v91, v84);
+            v85 = V::mul_add(x_e12, v91, v85);
             // grad0[13] += x_e23*v81 + x_e13*v86 + x_e12*v91
-            V::store(V::add(V::load(grad0.at(13usize)), v84), grad0.at(13usize));
+            V::store(V::add(V::load(grad0.at(13usize)), v85), grad0.at(13usize));
             let v96 = V::mul(y_e123, t5_1);
             let w12 = V::load(param0.at(12usize));
             v47 = V::neg_mul_add(w12, v96, v47);
             let v101 = V::mul(y_e123, t5_2);
-            let mut v103 = V::mul(x_e13, v101);
             v70 = V::mul_add(w12, v101, v70);
-            v103 = V::neg_mul_add(x_e23, v96, v103);
+            let mut v104 = V::mul(x_e13, v101);
+            v104 = V::neg_mul_add(x_e23, v96, v104);
             let v106 = V::mul(y_e123, t5_3);
             v56 = V::neg_mul_add(w12, v106, v56);
-            v103 = V::neg_mul_add(x_e12, v106, v103);
+            v104 = V::neg_mul_add(x_e12, v106, v104);
             // grad0[12] += x_e13*v101 - x_e23*v96 - x_e12*v106
-            V::store(V::add(V::load(grad0.at(12usize)), v103), grad0.at(12usize));
+            V::store(V::add(V::load(grad0.at(12usize)), v104), grad0.at(12usize));
             let mut v111 = V::mul(y_e3, t5_2);
             v111 = V::neg_mul_add(y_e2, t5_3, v111);
             let w11 = V::load(param0.at(11usize));
-            let mut v116 = V::mul(x_e23, v111);
             v47 = V::mul_add(w11, v111, v47);
+            let mut v117 = V::mul(x_e23, v111);
             let mut v118 = V::mul(y_e3, t5_1);
             v118 = V::neg_mul_add(y_e1, t5_3, v118);
             v70 = V::mul_add(w11, v118, v70);
-            v116 = V::mul_add(x_e13, v118, v116);
+            v117 = V::mul_add(x_e13, v118, v117);
             let mut v125 = V::mul(y_e2, t5_1);
             v125 = V::neg_mul_add(y_e1, t5_2, v125);
             v56 = V::mul_add(w11, v125, v56);
-            v116 = V::mul_add(x_e12, v125, v116);
+            v117 = V::mul_add(x_e12, v125, v117);
             // grad0[11] += x_e23*v113 + x_e13*v120 + x_e12*v127
-            V::store(V::add(V::load(grad0.at(11usize)), v116), grad0.at(11usize));
+            V::store(V::add(V::load(grad0.at(11usize)), v117), grad0.at(11usize));
             let v132 = V::mul(y_e23, t5_0);
             let w10 = V::load(param0.at(10usize));
-            let mut v135 = V::mul(x_e23, v132);
             v47 = V::neg_mul_add(w10, v132, v47);
             // out0[6] = w15*v45 + w14*v62 + w13*v81 - w12*v96 + w11*v113 - w10*v132
             V::store(v47, out0.at(6usize, c));
+            let mut v136 = V::mul(x_e23, v132);
             let v137 = V::mul(y_e13, t5_0);
             v70 = V::neg_mul_add(w10, v137, v70);
             // out0[5] = w14*v69 - w15*v50 + w13*v86 + w12*v101 + w11*v120 - w10*v137
             V::store(v70, out0.at(5usize, c));
-            v135 = V::mul_add(x_e13, v137, v135);
+            v136 = V::mul_add(x_e13, v137, v136);
             let v142 = V::mul(y_e12, t5_0);
             v56 = V::neg_mul_add(w10, v142, v56);
             // out0[4] = w15*v55 + w14*v76 + w13*v91 - w12*v106 + w11*v127 - w10*v142
             V::store(v56, out0.at(4usize, c));
-            v135 = V::mul_add(x_e12, v142, v135);
+            v136 = V::mul_add(x_e12, v142, v136);
             // grad0[10] += -(x_e23*v132 + x_e13*v137 + x_e12*v142)
-            V::store(V::sub(V::load(grad0.at(10usize)), v135), grad0.at(10usize));
+            V::store(V::sub(V::load(grad0.at(10usize)), v136), grad0.at(10usize));
             let v148 = V::mul(y_e12, t5_7);
             let w9 = V::load(param0.at(9usize));
             let mut v150 = V::mul(w9, v148);
@@ -611,76 +617,76 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(V::add(V::load(grad0.at(9usize)), v152), grad0.at(9usize));
             let v163 = V::mul(y_e123, t5_4);
             let w8 = V::load(param0.at(8usize));
-            let mut v166 = V::mul(x_e3, v163);
             v150 = V::mul_add(w8, v163, v150);
+            let mut v167 = V::mul(x_e3, v163);
             let v168 = V::mul(y_e123, t5_5);
             v154 = V::mul_add(w8, v168, v154);
-            v166 = V::neg_mul_add(x_e2, v168, v166);
+            v167 = V::neg_mul_add(x_e2, v168, v167);
             let v173 = V::mul(y_e123, t5_6);
             v159 = V::mul_add(w8, v173, v159);
-            v166 = V::mul_add(x_e1, v173, v166);
+            v167 = V::mul_add(x_e1, v173, v167);
             // grad0[8] += x_e3*v163 - x_e2*v168 + x_e1*v173
-            V::store(V::add(V::load(grad0.at(8usize)), v166), grad0.at(8usize));
+            V::store(V::add(V::load(grad0.at(8usize)), v167), grad0.at(8usize));
             let mut v178 = V::mul(y_e2, t5_6);
             v178 = V::mul_add(y_e1, t5_5, v178);
             let w7 = V::load(param0.at(7usize));
             v150 = V::neg_mul_add(w7, v178, v150);
             let mut v185 = V::mul(y_e3, t5_6);
             v185 = V::neg_mul_add(y_e1, t5_4, v185);
-            let mut v189 = V::mul(x_e2, v185);
-            let mut v190 = V::mul_sub(w7, v185, v154);
-            v189 = V::neg_mul_add(x_e3, v178, v189);
+            let mut v189 = V::mul_sub(w7, v185, v154);
+            let mut v190 = V::mul(x_e2, v185);
+            v190 = V::neg_mul_add(x_e3, v178, v190);
             let mut v192 = V::mul(y_e3, t5_5);
             v192 = V::mul_add(y_e2, t5_4, v192);
             v159 = V::mul_add(w7, v192, v159);
-            v189 = V::mul_add(x_e1, v192, v189);
+            v190 = V::mul_add(x_e1, v192, v190);
             // grad0[7] += x_e2*v187 - x_e3*v180 + x_e1*v194
-            V::store(V::add(V::load(grad0.at(7usize)), v189), grad0.at(7usize));
+            V::store(V::add(V::load(grad0.at(7usize)), v190), grad0.at(7usize));
             let mut v199 = V::mul(y_e23, t5_2);
             v199 = V::mul_add(y_e13, t5_1, v199);
             let w6 = V::load(param0.at(6usize));
             v150 = V::neg_mul_add(w6, v199, v150);
             let mut v206 = V::mul(y_e23, t5_3);
             v206 = V::neg_mul_add(y_e12, t5_1, v206);
-            let mut v210 = V::mul(x_e2, v206);
-            v190 = V::mul_add(w6, v206, v190);
-            v210 = V::neg_mul_add(x_e3, v199, v210);
+            v189 = V::mul_add(w6, v206, v189);
+            let mut v211 = V::mul(x_e2, v206);
+            v211 = V::neg_mul_add(x_e3, v199, v211);
             let mut v213 = V::mul(y_e13, t5_3);
             v213 = V::mul_add(y_e12, t5_2, v213);
             v159 = V::mul_add(w6, v213, v159);
-            v210 = V::mul_add(x_e1, v213, v210);
+            v211 = V::mul_add(x_e1, v213, v211);
             // grad0[6] += x_e2*v208 - x_e3*v201 + x_e1*v215
-            V::store(V::add(V::load(grad0.at(6usize)), v210), grad0.at(6usize));
+            V::store(V::add(V::load(grad0.at(6usize)), v211), grad0.at(6usize));
             let v220 = V::mul(y_1, t5_3);
             let w5 = V::load(param0.at(5usize));
-            let mut v223 = V::mul(x_e3, v220);
             v150 = V::mul_add(w5, v220, v150);
+            let mut v224 = V::mul(x_e3, v220);
             let v225 = V::mul(y_1, t5_2);
-            v190 = V::mul_add(w5, v225, v190);
-            v223 = V::mul_add(x_e2, v225, v223);
+            v189 = V::mul_add(w5, v225, v189);
+            v224 = V::mul_add(x_e2, v225, v224);
             let v230 = V::mul(y_1, t5_1);
             v159 = V::mul_add(w5, v230, v159);
-            v223 = V::mul_add(x_e1, v230, v223);
+            v224 = V::mul_add(x_e1, v230, v224);
             // grad0[5] += x_e3*v220 + x_e2*v225 + x_e1*v230
-            V::store(V::add(V::load(grad0.at(5usize)), v223), grad0.at(5usize));
+            V::store(V::add(V::load(grad0.at(5usize)), v224), grad0.at(5usize));
             let v235 = V::mul(y_e3, t5_0);
             let w4 = V::load(param0.at(4usize));
-            let mut v238 = V::mul(x_e3, v235);
             v150 = V::mul_add(w4, v235, v150);
             // out0[3] = w9*v148 + w8*v163 - w7*v180 - w6*v201 + w5*v220 + w4*v235
             V::store(v150, out0.at(3usize, c));
+            let mut v239 = V::mul(x_e3, v235);
             let v240 = V::mul(y_e2, t5_0);
-            v190 = V::mul_add(w4, v240, v190);
+            v189 = V::mul_add(w4, v240, v189);
             // out0[2] = w7*v187 - (w9*v153 + w8*v168) + w6*v208 + w5*v225 + w4*v240
-            V::store(v190, out0.at(2usize, c));
-            v238 = V::mul_add(x_e2, v240, v238);
+            V::store(v189, out0.at(2usize, c));
+            v239 = V::mul_add(x_e2, v240, v239);
             let v245 = V::mul(y_e1, t5_0);
             v159 = V::mul_add(w4, v245, v159);
             // out0[1] = w9*v158 + w8*v173 + w7*v194 + w6*v215 + w5*v230 + w4*v245
             V::store(v159, out0.at(1usize, c));
-            v238 = V::mul_add(x_e1, v245, v238);
+            v239 = V::mul_add(x_e1, v245, v239);
             // grad0[4] += x_e3*v235 + x_e2*v240 + x_e1*v245
-            V::store(V::add(V::load(grad0.at(4usize)), v238), grad0.at(4usize));
+            V::store(V::add(V::load(grad0.at(4usize)), v239), grad0.at(4usize));
             let v250 = V::mul(y_e123, t5_7);
             let mut v252 = V::mul(V::load(param0.at(3usize)), v250);
             let x_1 = V::load(x.at(0usize, c));
@@ -689,26 +695,27 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v255 = V::mul(y_e23, t5_6);
             v255 = V::mul_add(y_e13, t5_5, v255);
             v255 = V::mul_add(y_e12, t5_4, v255);
+            v252 = V::mul_add(V::load(param0.at(2usize)), v255, v252);
             // grad0[2] += x_1*v259
             V::store(V::mul_add(x_1, v255, V::load(grad0.at(2usize))), grad0.at(2usize));
-            v252 = V::mul_add(V::load(param0.at(2usize)), v255, v252);
             let mut v264 = V::mul(y_e3, t5_3);
             v264 = V::mul_add(y_e2, t5_2, v264);
             v264 = V::mul_add(y_e1, t5_1, v264);
+            v252 = V::mul_add(V::load(param0.at(1usize)), v264, v252);
             // grad0[1] += x_1*v268
             V::store(V::mul_add(x_1, v264, V::load(grad0.at(1usize))), grad0.at(1usize));
-            v252 = V::mul_add(V::load(param0.at(1usize)), v264, v252);
             let v273 = V::mul(y_1, t5_0);
+            v252 = V::mul_add(V::load(param0.at(0usize)), v273, v252);
             // grad0[0] += x_1*v273
             V::store(V::mul_add(x_1, v273, V::load(grad0.at(0usize))), grad0.at(0usize));
-            v252 = V::mul_add(V::load(param0.at(0usize)), v273, v252);
-            v252 = V::mul_add(
-                V::load(t4.at(0usize)),
-                gate_slope::<V>(args.gate, x_1),
-                v252,
+            // out0[0] = w3*v250 + w2*v259 + w1*v268 + w0*v273 + gate'(x_1)*t4_0
+            V::store(
+                V::add(
+                    v252,
+                    damp::<V>(gate_slope::<V>(args.gate, x_1), V::load(t4.at(0usize))),
+                ),
+                out0.at(0usize, c),
             );
-            // out0[0] = w3*v250 + w2*v259 + w1*v268 + w0*v273 + t4_0*gate'(x_1)
-            V::store(v252, out0.at(0usize, c));
         }
     }
 }
@@ -984,7 +991,7 @@ unsafe fn sgp_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2 = V::mul_add(V::load(t0.at(1usize)), V::load(grad_o.at(1usize, c)), v2);
             v2 = V::mul_add(V::load(t0.at(0usize)), V::load(grad_o.at(0usize, c)), v2);
             // out0[0] = t1_0*(t0_7*grad_o_e123 + t0_6*grad_o_e23 + t0_5*grad_o_e13 + t0_4*grad_o_e12 + t0_3*grad_o_e3 + t0_2*grad_o_e2 + t0_1*grad_o_e1 + t0_0*grad_o_1)
-            V::store(V::mul(V::load(t1.at(0usize)), v2), out0.at(0usize));
+            V::store(damp::<V>(V::load(t1.at(0usize)), v2), out0.at(0usize));
         }
     }
 }
@@ -1068,13 +1075,19 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v46, out0.at(2usize, c));
             // out0[1] = x_e1*w0*t5_0 - (v18*t5_5 + v17*t5_4)
             V::store(V::mul_sub(V::mul(x_e1, w0), t5_0, v40), out0.at(1usize, c));
-            v63 = V::mul_add(
-                V::load(t3.at(0usize)),
-                gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
-                v63,
+            // out0[0] = x_e3*w1*t5_3 + x_e2*w1*t5_2 + x_e1*w1*t5_1 + gate'(y_1)*t3_0
+            V::store(
+                V::add(
+                    v63,
+                    damp::<
+                        V,
+                    >(
+                        gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
+                        V::load(t3.at(0usize)),
+                    ),
+                ),
+                out0.at(0usize, c),
             );
-            // out0[0] = x_e3*w1*t5_3 + x_e2*w1*t5_2 + x_e1*w1*t5_1 + t3_0*gate'(y_1)
-            V::store(v63, out0.at(0usize, c));
         }
     }
 }
@@ -1122,18 +1135,18 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t5_4 = V::load(t5.at(4usize));
             let v21 = V::mul(y_e123, t5_4);
             let w4 = V::load(param0.at(4usize));
-            let mut v24 = V::mul(x_e3, v21);
             v4 = V::mul_add(w4, v21, v4);
+            let mut v25 = V::mul(x_e3, v21);
             let t5_5 = V::load(t5.at(5usize));
             let v27 = V::mul(y_e123, t5_5);
             v9 = V::mul_add(w4, v27, v9);
-            v24 = V::neg_mul_add(x_e2, v27, v24);
+            v25 = V::neg_mul_add(x_e2, v27, v25);
             let t5_6 = V::load(t5.at(6usize));
             let v33 = V::mul(y_e123, t5_6);
             v15 = V::mul_add(w4, v33, v15);
-            v24 = V::mul_add(x_e1, v33, v24);
+            v25 = V::mul_add(x_e1, v33, v25);
             // grad0[4] += x_e3*v21 - x_e2*v27 + x_e1*v33
-            V::store(V::add(V::load(grad0.at(4usize)), v24), grad0.at(4usize));
+            V::store(V::add(V::load(grad0.at(4usize)), v25), grad0.at(4usize));
             let y_e2 = V::load(y.at(2usize, c));
             let mut v39 = V::mul(y_e2, t5_6);
             let y_e1 = V::load(y.at(1usize, c));
@@ -1143,15 +1156,15 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e3 = V::load(y.at(3usize, c));
             let mut v48 = V::mul(y_e3, t5_6);
             v48 = V::neg_mul_add(y_e1, t5_4, v48);
-            let mut v52 = V::mul(x_e2, v48);
-            let mut v53 = V::mul_sub(w3, v48, v9);
-            v52 = V::neg_mul_add(x_e3, v39, v52);
+            let mut v52 = V::mul_sub(w3, v48, v9);
+            let mut v53 = V::mul(x_e2, v48);
+            v53 = V::neg_mul_add(x_e3, v39, v53);
             let mut v55 = V::mul(y_e3, t5_5);
             v55 = V::mul_add(y_e2, t5_4, v55);
             v15 = V::mul_add(w3, v55, v15);
-            v52 = V::mul_add(x_e1, v55, v52);
+            v53 = V::mul_add(x_e1, v55, v53);
             // grad0[3] += x_e2*v50 - x_e3*v42 + x_e1*v57
-            V::store(V::add(V::load(grad0.at(3usize)), v52), grad0.at(3usize));
+            V::store(V::add(V::load(grad0.at(3usize)), v53), grad0.at(3usize));
             let t5_2 = V::load(t5.at(2usize));
             let mut v63 = V::mul(y_e23, t5_2);
             let t5_1 = V::load(t5.at(1usize));
@@ -1161,47 +1174,47 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t5_3 = V::load(t5.at(3usize));
             let mut v72 = V::mul(y_e23, t5_3);
             v72 = V::neg_mul_add(y_e12, t5_1, v72);
-            let mut v76 = V::mul(x_e2, v72);
-            v53 = V::mul_add(w2, v72, v53);
-            v76 = V::neg_mul_add(x_e3, v63, v76);
+            v52 = V::mul_add(w2, v72, v52);
+            let mut v77 = V::mul(x_e2, v72);
+            v77 = V::neg_mul_add(x_e3, v63, v77);
             let mut v79 = V::mul(y_e13, t5_3);
             v79 = V::mul_add(y_e12, t5_2, v79);
             v15 = V::mul_add(w2, v79, v15);
-            v76 = V::mul_add(x_e1, v79, v76);
+            v77 = V::mul_add(x_e1, v79, v77);
             // grad0[2] += x_e2*v74 - x_e3*v66 + x_e1*v81
-            V::store(V::add(V::load(grad0.at(2usize)), v76), grad0.at(2usize));
+            V::store(V::add(V::load(grad0.at(2usize)), v77), grad0.at(2usize));
             let y_1 = V::load(y.at(0usize, c));
             let v87 = V::mul(y_1, t5_3);
             let w1 = V::load(param0.at(1usize));
-            let mut v90 = V::mul(x_e3, v87);
             v4 = V::mul_add(w1, v87, v4);
+            let mut v91 = V::mul(x_e3, v87);
             let v92 = V::mul(y_1, t5_2);
-            v53 = V::mul_add(w1, v92, v53);
-            v90 = V::mul_add(x_e2, v92, v90);
+            v52 = V::mul_add(w1, v92, v52);
+            v91 = V::mul_add(x_e2, v92, v91);
             let v97 = V::mul(y_1, t5_1);
             v15 = V::mul_add(w1, v97, v15);
-            v90 = V::mul_add(x_e1, v97, v90);
+            v91 = V::mul_add(x_e1, v97, v91);
             // grad0[1] += x_e3*v87 + x_e2*v92 + x_e1*v97
-            V::store(V::add(V::load(grad0.at(1usize)), v90), grad0.at(1usize));
+            V::store(V::add(V::load(grad0.at(1usize)), v91), grad0.at(1usize));
             let t5_0 = V::load(t5.at(0usize));
             let v103 = V::mul(y_e3, t5_0);
             let w0 = V::load(param0.at(0usize));
-            let mut v106 = V::mul(x_e3, v103);
             v4 = V::mul_add(w0, v103, v4);
             // out0[2] = w5*v2 + w4*v21 - w3*v42 - w2*v66 + w1*v87 + w0*v103
             V::store(v4, out0.at(2usize, c));
+            let mut v107 = V::mul(x_e3, v103);
             let v108 = V::mul(y_e2, t5_0);
-            v53 = V::mul_add(w0, v108, v53);
+            v52 = V::mul_add(w0, v108, v52);
             // out0[1] = w3*v50 - (w5*v8 + w4*v27) + w2*v74 + w1*v92 + w0*v108
-            V::store(v53, out0.at(1usize, c));
-            v106 = V::mul_add(x_e2, v108, v106);
+            V::store(v52, out0.at(1usize, c));
+            v107 = V::mul_add(x_e2, v108, v107);
             let v113 = V::mul(y_e1, t5_0);
             v15 = V::mul_add(w0, v113, v15);
             // out0[0] = w5*v14 + w4*v33 + w3*v57 + w2*v81 + w1*v97 + w0*v113
             V::store(v15, out0.at(0usize, c));
-            v106 = V::mul_add(x_e1, v113, v106);
+            v107 = V::mul_add(x_e1, v113, v107);
             // grad0[0] += x_e3*v103 + x_e2*v108 + x_e1*v113
-            V::store(V::add(V::load(grad0.at(0usize)), v106), grad0.at(0usize));
+            V::store(V::add(V::load(grad0.at(0usize)), v107), grad0.at(0usize));
         }
     }
 }
@@ -1559,10 +1572,10 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t5_3 = V::load(t5.at(3usize));
             v32 = V::neg_mul_add(y_e2, t5_3, v32);
             let w3 = V::load(param0.at(3usize));
-            let mut v38 = V::mul(x_e23, v32);
             v18 = V::mul_add(w3, v32, v18);
             // out0[6] = w4*v16 + w3*v35
             V::store(v18, out0.at(6usize, c));
+            let mut v39 = V::mul(x_e23, v32);
             let t5_1 = V::load(t5.at(1usize));
             let mut v41 = V::mul(y_e3, t5_1);
             v41 = V::neg_mul_add(y_e1, t5_3, v41);
@@ -1570,15 +1583,15 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v44 = V::neg_mul_add(w4, v21, v44);
             // out0[5] = w3*v43 - w4*v21
             V::store(v44, out0.at(5usize, c));
-            v38 = V::mul_add(x_e13, v41, v38);
+            v39 = V::mul_add(x_e13, v41, v39);
             let mut v48 = V::mul(y_e2, t5_1);
             v48 = V::neg_mul_add(y_e1, t5_2, v48);
             v27 = V::mul_add(w3, v48, v27);
             // out0[4] = w4*v26 + w3*v50
             V::store(v27, out0.at(4usize, c));
-            v38 = V::mul_add(x_e12, v48, v38);
+            v39 = V::mul_add(x_e12, v48, v39);
             // grad0[3] += x_e23*v35 + x_e13*v43 + x_e12*v50
-            V::store(V::add(V::load(grad0.at(3usize)), v38), grad0.at(3usize));
+            V::store(V::add(V::load(grad0.at(3usize)), v39), grad0.at(3usize));
             let mut v55 = V::mul(y_e2, t5_6);
             v55 = V::mul_add(y_e1, t5_5, v55);
             let w2 = V::load(param0.at(2usize));
@@ -1600,36 +1613,34 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v77 = V::mul(y_e3, t5_0);
             let w1 = V::load(param0.at(1usize));
             let mut v79 = V::mul(w1, v77);
-            let mut v80 = V::mul(x_e3, v77);
             v79 = V::neg_mul_add(w2, v55, v79);
             // out0[3] = w1*v77 - w2*v57
             V::store(v79, out0.at(3usize, c));
+            let mut v81 = V::mul(x_e3, v77);
             let v82 = V::mul(y_e2, t5_0);
             v65 = V::mul_add(w1, v82, v65);
             // out0[2] = w2*v64 + w1*v82
             V::store(v65, out0.at(2usize, c));
-            v80 = V::mul_add(x_e2, v82, v80);
+            v81 = V::mul_add(x_e2, v82, v81);
             let v87 = V::mul(y_e1, t5_0);
             v72 = V::mul_add(w1, v87, v72);
             // out0[1] = w2*v71 + w1*v87
             V::store(v72, out0.at(1usize, c));
-            v80 = V::mul_add(x_e1, v87, v80);
+            v81 = V::mul_add(x_e1, v87, v81);
             // grad0[1] += x_e3*v77 + x_e2*v82 + x_e1*v87
-            V::store(V::add(V::load(grad0.at(1usize)), v80), grad0.at(1usize));
+            V::store(V::add(V::load(grad0.at(1usize)), v81), grad0.at(1usize));
             let mut v92 = V::mul(y_e3, t5_3);
             v92 = V::mul_add(y_e2, t5_2, v92);
             v92 = V::mul_add(y_e1, t5_1, v92);
-            let mut v98 = V::mul(V::load(param0.at(0usize)), v92);
             let x_1 = V::load(x.at(0usize, c));
             // grad0[0] += x_1*v96
             V::store(V::mul_add(x_1, v92, V::load(grad0.at(0usize))), grad0.at(0usize));
-            v98 = V::mul_add(
-                V::load(t4.at(0usize)),
-                gate_slope::<V>(args.gate, x_1),
-                v98,
-            );
-            // out0[0] = w0*v96 + t4_0*gate'(x_1)
-            V::store(v98, out0.at(0usize, c));
+            let mut v103 = damp::<
+                V,
+            >(gate_slope::<V>(args.gate, x_1), V::load(t4.at(0usize)));
+            v103 = V::mul_add(V::load(param0.at(0usize)), v92, v103);
+            // out0[0] = w0*v96 + gate'(x_1)*t4_0
+            V::store(v103, out0.at(0usize, c));
         }
     }
 }
@@ -1827,18 +1838,18 @@ unsafe fn sgp_16<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
-        let v2 = V::mul(v1, v1);
+        let v2 = damp::<V>(v1, v1);
         for group in 0..args.groups {
             let c = group * V::LANES;
             let t0 = t0.packed::<V, 4usize>(group);
-            // out0[0] = t0_0*v2
-            V::store(V::mul(V::load(t0.at(0usize)), v2), out0.at(0usize, c));
-            // out0[1] = t0_1*v2
-            V::store(V::mul(V::load(t0.at(1usize)), v2), out0.at(1usize, c));
-            // out0[2] = t0_2*v2
-            V::store(V::mul(V::load(t0.at(2usize)), v2), out0.at(2usize, c));
-            // out0[3] = t0_3*v2
-            V::store(V::mul(V::load(t0.at(3usize)), v2), out0.at(3usize, c));
+            // out0[0] = v2*t0_0
+            V::store(damp::<V>(v2, V::load(t0.at(0usize))), out0.at(0usize, c));
+            // out0[1] = v2*t0_1
+            V::store(damp::<V>(v2, V::load(t0.at(1usize))), out0.at(1usize, c));
+            // out0[2] = v2*t0_2
+            V::store(damp::<V>(v2, V::load(t0.at(2usize))), out0.at(2usize, c));
+            // out0[3] = v2*t0_3
+            V::store(damp::<V>(v2, V::load(t0.at(3usize))), out0.at(3usize, c));
         }
     }
 }
@@ -1854,19 +1865,19 @@ unsafe fn sgp_17<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
-        let v2 = V::mul(v1, v1);
+        let v2 = damp::<V>(v1, v1);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<4usize>(c);
             let out0 = out0.packed::<V, 4usize>(group);
             // out0[3] = v2*grad_o_e23
-            V::store(V::mul(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize));
             // out0[2] = v2*grad_o_e13
-            V::store(V::mul(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize));
             // out0[1] = v2*grad_o_e12
-            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize));
             // out0[0] = v2*grad_o_1
-            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize));
         }
     }
 }
@@ -1964,22 +1975,22 @@ unsafe fn sgp_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v28 = V::mul(y_e3, t1_0);
             let w0 = V::load(param0.at(0usize));
             let mut v30 = V::mul(w0, v28);
-            let mut v31 = V::mul(x_e3, v28);
             v30 = V::neg_mul_add(w1, v2, v30);
             // out0[2] = w0*v28 - w1*v6
             V::store(v30, out0.at(2usize, c));
+            let mut v32 = V::mul(x_e3, v28);
             let v33 = V::mul(y_e2, t1_0);
             v16 = V::mul_add(w0, v33, v16);
             // out0[1] = w1*v15 + w0*v33
             V::store(v16, out0.at(1usize, c));
-            v31 = V::mul_add(x_e2, v33, v31);
+            v32 = V::mul_add(x_e2, v33, v32);
             let v38 = V::mul(y_e1, t1_0);
             v23 = V::mul_add(w0, v38, v23);
             // out0[0] = w1*v22 + w0*v38
             V::store(v23, out0.at(0usize, c));
-            v31 = V::mul_add(x_e1, v38, v31);
+            v32 = V::mul_add(x_e1, v38, v32);
             // grad0[0] += x_e3*v28 + x_e2*v33 + x_e1*v38
-            V::store(V::add(V::load(grad0.at(0usize)), v31), grad0.at(0usize));
+            V::store(V::add(V::load(grad0.at(0usize)), v32), grad0.at(0usize));
         }
     }
 }

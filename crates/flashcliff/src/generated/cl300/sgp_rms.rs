@@ -24,15 +24,15 @@ unsafe fn sgp_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t2 = t2.packed::<V, 1usize>(group);
             let t0 = t0.packed::<V, 8usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
-            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
-            let v4 = V::mul(V::load(t0.at(0usize)), v2);
-            let v6 = V::mul(V::load(t0.at(1usize)), v2);
-            let v8 = V::mul(V::load(t0.at(2usize)), v2);
-            let v10 = V::mul(V::load(t0.at(3usize)), v2);
-            let v12 = V::mul(V::load(t0.at(4usize)), v2);
-            let v14 = V::mul(V::load(t0.at(5usize)), v2);
-            let v16 = V::mul(V::load(t0.at(6usize)), v2);
-            let v18 = V::mul(V::load(t0.at(7usize)), v2);
+            let v2 = damp::<V>(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
+            let v4 = damp::<V>(v2, V::load(t0.at(0usize)));
+            let v6 = damp::<V>(v2, V::load(t0.at(1usize)));
+            let v8 = damp::<V>(v2, V::load(t0.at(2usize)));
+            let v10 = damp::<V>(v2, V::load(t0.at(3usize)));
+            let v12 = damp::<V>(v2, V::load(t0.at(4usize)));
+            let v14 = damp::<V>(v2, V::load(t0.at(5usize)));
+            let v16 = damp::<V>(v2, V::load(t0.at(6usize)));
+            let v18 = damp::<V>(v2, V::load(t0.at(7usize)));
             // row sum 0 = v4*v4
             sum0 = V::add(sum0, V::keep_first(V::mul(v4, v4), valid));
             let mut v20 = V::mul(v6, v6);
@@ -94,45 +94,45 @@ unsafe fn sgp_rms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t1 = t1.packed::<V, 1usize>(group);
             let t2 = t2.packed::<V, 1usize>(group);
             let t0 = t0.packed::<V, 8usize>(group);
-            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
-            // out0[0] = t0_0*v2*v26
+            let v2 = damp::<V>(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
+            // out0[0] = v2*t0_0*v26
             V::store(
-                V::mul(V::mul(V::load(t0.at(0usize)), v2), v26),
+                V::mul(damp::<V>(v2, V::load(t0.at(0usize))), v26),
                 out0.at(0usize, c),
             );
-            // out0[1] = t0_1*v2*v31
+            // out0[1] = v2*t0_1*v31
             V::store(
-                V::mul(V::mul(V::load(t0.at(1usize)), v2), v31),
+                V::mul(damp::<V>(v2, V::load(t0.at(1usize))), v31),
                 out0.at(1usize, c),
             );
-            // out0[2] = t0_2*v2*v31
+            // out0[2] = v2*t0_2*v31
             V::store(
-                V::mul(V::mul(V::load(t0.at(2usize)), v2), v31),
+                V::mul(damp::<V>(v2, V::load(t0.at(2usize))), v31),
                 out0.at(2usize, c),
             );
-            // out0[3] = t0_3*v2*v31
+            // out0[3] = v2*t0_3*v31
             V::store(
-                V::mul(V::mul(V::load(t0.at(3usize)), v2), v31),
+                V::mul(damp::<V>(v2, V::load(t0.at(3usize))), v31),
                 out0.at(3usize, c),
             );
-            // out0[4] = t0_4*v2*v36
+            // out0[4] = v2*t0_4*v36
             V::store(
-                V::mul(V::mul(V::load(t0.at(4usize)), v2), v36),
+                V::mul(damp::<V>(v2, V::load(t0.at(4usize))), v36),
                 out0.at(4usize, c),
             );
-            // out0[5] = t0_5*v2*v36
+            // out0[5] = v2*t0_5*v36
             V::store(
-                V::mul(V::mul(V::load(t0.at(5usize)), v2), v36),
+                V::mul(damp::<V>(v2, V::load(t0.at(5usize))), v36),
                 out0.at(5usize, c),
             );
-            // out0[6] = t0_6*v2*v36
+            // out0[6] = v2*t0_6*v36
             V::store(
-                V::mul(V::mul(V::load(t0.at(6usize)), v2), v36),
+                V::mul(damp::<V>(v2, V::load(t0.at(6usize))), v36),
                 out0.at(6usize, c),
             );
-            // out0[7] = t0_7*v2*v41
+            // out0[7] = v2*t0_7*v41
             V::store(
-                V::mul(V::mul(V::load(t0.at(7usize)), v2), v41),
+                V::mul(damp::<V>(v2, V::load(t0.at(7usize))), v41),
                 out0.at(7usize, c),
             );
         }
@@ -154,6 +154,29 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum1 = V::zero();
         let mut sum2 = V::zero();
         let mut sum3 = V::zero();
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v21 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v23 = V::add(v21, eps);
+        let v24 = V::sqrt(v23);
+        let c1e0 = V::from_f64(1f64);
+        let v26 = V::div(c1e0, v24);
+        let row1 = V::splat(args.rows[1]);
+        let v28 = V::mul(inv_channels, row1);
+        let v29 = V::add(eps, v28);
+        let v30 = V::sqrt(v29);
+        let v31 = V::div(c1e0, v30);
+        let row2 = V::splat(args.rows[2]);
+        let v33 = V::mul(inv_channels, row2);
+        let v34 = V::add(eps, v33);
+        let v35 = V::sqrt(v34);
+        let v36 = V::div(c1e0, v35);
+        let row3 = V::splat(args.rows[3]);
+        let v38 = V::mul(inv_channels, row3);
+        let v39 = V::add(eps, v38);
+        let v40 = V::sqrt(v39);
+        let v41 = V::div(c1e0, v40);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<8usize>(c);
@@ -161,56 +184,56 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t2 = t2.packed::<V, 1usize>(group);
             let t0 = t0.packed::<V, 8usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
-            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
-            // row sum 0 = t0_7*v2*grad_o_e123
+            let v2 = damp::<V>(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
+            // row sum 0 = v2*t0_7*v41*grad_o_e123
             sum0 = V::add(
                 sum0,
                 V::keep_first(
                     V::mul(
-                        V::mul(V::load(t0.at(7usize)), v2),
+                        V::mul(damp::<V>(v2, V::load(t0.at(7usize))), v41),
                         V::load(grad_o.at(7usize, c)),
                     ),
                     valid,
                 ),
             );
-            let mut v22 = V::mul(
-                V::mul(V::load(t0.at(6usize)), v2),
+            let mut v53 = V::mul(
+                V::mul(damp::<V>(v2, V::load(t0.at(6usize))), v36),
                 V::load(grad_o.at(6usize, c)),
             );
-            v22 = V::mul_add(
-                V::mul(V::load(t0.at(5usize)), v2),
+            v53 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(5usize))), v36),
                 V::load(grad_o.at(5usize, c)),
-                v22,
+                v53,
             );
-            v22 = V::mul_add(
-                V::mul(V::load(t0.at(4usize)), v2),
+            v53 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(4usize))), v36),
                 V::load(grad_o.at(4usize, c)),
-                v22,
+                v53,
             );
-            // row sum 1 = t0_6*v2*grad_o_e23 + t0_5*v2*grad_o_e13 + t0_4*v2*grad_o_e12
-            sum1 = V::add(sum1, V::keep_first(v22, valid));
-            let mut v30 = V::mul(
-                V::mul(V::load(t0.at(3usize)), v2),
+            // row sum 1 = v2*t0_6*v36*grad_o_e23 + v2*t0_5*v36*grad_o_e13 + v2*t0_4*v36*grad_o_e12
+            sum1 = V::add(sum1, V::keep_first(v53, valid));
+            let mut v61 = V::mul(
+                V::mul(damp::<V>(v2, V::load(t0.at(3usize))), v31),
                 V::load(grad_o.at(3usize, c)),
             );
-            v30 = V::mul_add(
-                V::mul(V::load(t0.at(2usize)), v2),
+            v61 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(2usize))), v31),
                 V::load(grad_o.at(2usize, c)),
-                v30,
+                v61,
             );
-            v30 = V::mul_add(
-                V::mul(V::load(t0.at(1usize)), v2),
+            v61 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(1usize))), v31),
                 V::load(grad_o.at(1usize, c)),
-                v30,
+                v61,
             );
-            // row sum 2 = t0_3*v2*grad_o_e3 + t0_2*v2*grad_o_e2 + t0_1*v2*grad_o_e1
-            sum2 = V::add(sum2, V::keep_first(v30, valid));
-            // row sum 3 = t0_0*v2*grad_o_1
+            // row sum 2 = v2*t0_3*v31*grad_o_e3 + v2*t0_2*v31*grad_o_e2 + v2*t0_1*v31*grad_o_e1
+            sum2 = V::add(sum2, V::keep_first(v61, valid));
+            // row sum 3 = v2*t0_0*v26*grad_o_1
             sum3 = V::add(
                 sum3,
                 V::keep_first(
                     V::mul(
-                        V::mul(V::load(t0.at(0usize)), v2),
+                        V::mul(damp::<V>(v2, V::load(t0.at(0usize))), v26),
                         V::load(grad_o.at(0usize, c)),
                     ),
                     valid,
@@ -261,36 +284,18 @@ unsafe fn sgp_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v39 = V::add(eps, v38);
         let v40 = V::sqrt(v39);
         let v41 = V::div(c1e0, v40);
-        let v58 = V::mul(v41, v41);
-        let v59 = V::mul(v41, v58);
-        let c5em1 = V::from_f64(0.5f64);
-        let v61 = V::mul(c5em1, v59);
+        let v66 = V::mul(inv_channels, v41);
         let row4 = V::splat(args.rows[4]);
-        let v63 = V::mul(v61, row4);
-        let v64 = V::mul(inv_channels, v63);
-        let c2e0 = V::from_f64(2f64);
-        let v66 = V::mul(v64, c2e0);
-        let v69 = V::mul(v36, v36);
-        let v70 = V::mul(v36, v69);
-        let v71 = V::mul(c5em1, v70);
+        let v68 = V::mul(row4, v66);
+        let v71 = V::mul(inv_channels, v36);
         let row5 = V::splat(args.rows[5]);
-        let v73 = V::mul(v71, row5);
-        let v74 = V::mul(inv_channels, v73);
-        let v75 = V::mul(c2e0, v74);
-        let v82 = V::mul(v31, v31);
-        let v83 = V::mul(v31, v82);
-        let v84 = V::mul(c5em1, v83);
+        let v73 = V::mul(row5, v71);
+        let v80 = V::mul(inv_channels, v31);
         let row6 = V::splat(args.rows[6]);
-        let v86 = V::mul(v84, row6);
-        let v87 = V::mul(inv_channels, v86);
-        let v88 = V::mul(c2e0, v87);
-        let v95 = V::mul(v26, v26);
-        let v96 = V::mul(v26, v95);
-        let v97 = V::mul(c5em1, v96);
+        let v82 = V::mul(row6, v80);
+        let v89 = V::mul(inv_channels, v26);
         let row7 = V::splat(args.rows[7]);
-        let v99 = V::mul(v97, row7);
-        let v100 = V::mul(inv_channels, v99);
-        let v101 = V::mul(c2e0, v100);
+        let v91 = V::mul(row7, v89);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<8usize>(c);
@@ -302,7 +307,7 @@ unsafe fn sgp_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let out2 = out2.packed::<V, 8usize>(group);
             let t1_0 = V::load(t1.at(0usize));
             let t2_0 = V::load(t2.at(0usize));
-            let v2 = V::mul(t1_0, t2_0);
+            let v2 = damp::<V>(t1_0, t2_0);
             let t0_0 = V::load(t0.at(0usize));
             let t0_1 = V::load(t0.at(1usize));
             let t0_2 = V::load(t0.at(2usize));
@@ -311,50 +316,50 @@ unsafe fn sgp_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t0_5 = V::load(t0.at(5usize));
             let t0_6 = V::load(t0.at(6usize));
             let t0_7 = V::load(t0.at(7usize));
-            let mut v43 = V::mul(v41, V::load(grad_o.at(7usize, c)));
-            let mut v45 = V::mul(v36, V::load(grad_o.at(6usize, c)));
-            let mut v47 = V::mul(v36, V::load(grad_o.at(5usize, c)));
-            let mut v49 = V::mul(v36, V::load(grad_o.at(4usize, c)));
-            let mut v51 = V::mul(v31, V::load(grad_o.at(3usize, c)));
-            let mut v53 = V::mul(v31, V::load(grad_o.at(2usize, c)));
-            let mut v55 = V::mul(v31, V::load(grad_o.at(1usize, c)));
-            let mut v57 = V::mul(v26, V::load(grad_o.at(0usize, c)));
-            v43 = V::neg_mul_add(V::mul(t0_7, v2), v66, v43);
-            v45 = V::neg_mul_add(V::mul(t0_6, v2), v75, v45);
-            v47 = V::neg_mul_add(V::mul(t0_5, v2), v75, v47);
-            v49 = V::neg_mul_add(V::mul(t0_4, v2), v75, v49);
-            v51 = V::neg_mul_add(V::mul(t0_3, v2), v88, v51);
-            v53 = V::neg_mul_add(V::mul(t0_2, v2), v88, v53);
-            v55 = V::neg_mul_add(V::mul(t0_1, v2), v88, v55);
-            v57 = V::neg_mul_add(V::mul(t0_0, v2), v101, v57);
-            // out2[7] = v2*v68
-            V::store(V::mul(v2, v43), out2.at(7usize));
-            let mut v105 = V::mul(t0_7, v43);
-            // out2[6] = v2*v77
-            V::store(V::mul(v2, v45), out2.at(6usize));
-            v105 = V::mul_add(t0_6, v45, v105);
-            // out2[5] = v2*v79
-            V::store(V::mul(v2, v47), out2.at(5usize));
-            v105 = V::mul_add(t0_5, v47, v105);
-            // out2[4] = v2*v81
-            V::store(V::mul(v2, v49), out2.at(4usize));
-            v105 = V::mul_add(t0_4, v49, v105);
-            // out2[3] = v2*v90
-            V::store(V::mul(v2, v51), out2.at(3usize));
-            v105 = V::mul_add(t0_3, v51, v105);
-            // out2[2] = v2*v92
-            V::store(V::mul(v2, v53), out2.at(2usize));
-            v105 = V::mul_add(t0_2, v53, v105);
-            // out2[1] = v2*v94
-            V::store(V::mul(v2, v55), out2.at(1usize));
-            v105 = V::mul_add(t0_1, v55, v105);
-            // out2[0] = v2*v103
-            V::store(V::mul(v2, v57), out2.at(0usize));
-            v105 = V::mul_add(t0_0, v57, v105);
-            // out1[0] = t2_0*v126
-            V::store(V::mul(t2_0, v105), out1.at(0usize));
-            // out0[0] = t1_0*v126
-            V::store(V::mul(t1_0, v105), out0.at(0usize));
+            let mut v51 = V::mul(v41, V::load(grad_o.at(7usize, c)));
+            let mut v53 = V::mul(v36, V::load(grad_o.at(6usize, c)));
+            let mut v55 = V::mul(v36, V::load(grad_o.at(5usize, c)));
+            let mut v57 = V::mul(v36, V::load(grad_o.at(4usize, c)));
+            let mut v59 = V::mul(v31, V::load(grad_o.at(3usize, c)));
+            let mut v61 = V::mul(v31, V::load(grad_o.at(2usize, c)));
+            let mut v63 = V::mul(v31, V::load(grad_o.at(1usize, c)));
+            let mut v65 = V::mul(v26, V::load(grad_o.at(0usize, c)));
+            v51 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_7), v41), v68, v51);
+            v53 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_6), v36), v73, v53);
+            v55 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_5), v36), v73, v55);
+            v57 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_4), v36), v73, v57);
+            v59 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_3), v31), v82, v59);
+            v61 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_2), v31), v82, v61);
+            v63 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_1), v31), v82, v63);
+            v65 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_0), v26), v91, v65);
+            let mut v94 = V::mul(t0_7, v51);
+            // out2[7] = v2*v70
+            V::store(damp::<V>(v2, v51), out2.at(7usize));
+            // out2[6] = v2*v75
+            V::store(damp::<V>(v2, v53), out2.at(6usize));
+            v94 = V::mul_add(t0_6, v53, v94);
+            // out2[5] = v2*v77
+            V::store(damp::<V>(v2, v55), out2.at(5usize));
+            v94 = V::mul_add(t0_5, v55, v94);
+            // out2[4] = v2*v79
+            V::store(damp::<V>(v2, v57), out2.at(4usize));
+            v94 = V::mul_add(t0_4, v57, v94);
+            // out2[3] = v2*v84
+            V::store(damp::<V>(v2, v59), out2.at(3usize));
+            v94 = V::mul_add(t0_3, v59, v94);
+            // out2[2] = v2*v86
+            V::store(damp::<V>(v2, v61), out2.at(2usize));
+            v94 = V::mul_add(t0_2, v61, v94);
+            // out2[1] = v2*v88
+            V::store(damp::<V>(v2, v63), out2.at(1usize));
+            v94 = V::mul_add(t0_1, v63, v94);
+            // out2[0] = v2*v93
+            V::store(damp::<V>(v2, v65), out2.at(0usize));
+            v94 = V::mul_add(t0_0, v65, v94);
+            // out1[0] = t2_0*v116
+            V::store(damp::<V>(t2_0, v94), out1.at(0usize));
+            // out0[0] = t1_0*v116
+            V::store(damp::<V>(t1_0, v94), out0.at(0usize));
         }
     }
 }
@@ -362,7 +367,7 @@ pub(super) static SGP_RMS_3: Stage = stage!(sgp_rms_3);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 0,1,2,3 and 0,1,2,3.
 ///
 /// Forward: 199 flops per lane (133 multiplications, 64 additions).
-/// Backward: 620 flops per lane (377 multiplications, 239 additions).
+/// Backward: 628 flops per lane (385 multiplications, 239 additions).
 pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -467,7 +472,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0usize, 1usize, 2usize, 3],
                 row_sums: &[4usize, 5usize, 6usize, 7],
             },
             StageCall {
@@ -514,7 +519,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [199usize, 620],
+    flops: [199usize, 628],
 };
 /// From cut 1, cut 2, cut 0, `grad_o` to cut 3, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
@@ -552,36 +557,18 @@ unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v39 = V::add(eps, v38);
         let v40 = V::sqrt(v39);
         let v41 = V::div(c1e0, v40);
-        let v58 = V::mul(v41, v41);
-        let v59 = V::mul(v41, v58);
-        let c5em1 = V::from_f64(0.5f64);
-        let v61 = V::mul(c5em1, v59);
+        let v66 = V::mul(inv_channels, v41);
         let row4 = V::splat(args.rows[4]);
-        let v63 = V::mul(v61, row4);
-        let v64 = V::mul(inv_channels, v63);
-        let c2e0 = V::from_f64(2f64);
-        let v66 = V::mul(v64, c2e0);
-        let v69 = V::mul(v36, v36);
-        let v70 = V::mul(v36, v69);
-        let v71 = V::mul(c5em1, v70);
+        let v68 = V::mul(row4, v66);
+        let v71 = V::mul(inv_channels, v36);
         let row5 = V::splat(args.rows[5]);
-        let v73 = V::mul(v71, row5);
-        let v74 = V::mul(inv_channels, v73);
-        let v75 = V::mul(c2e0, v74);
-        let v82 = V::mul(v31, v31);
-        let v83 = V::mul(v31, v82);
-        let v84 = V::mul(c5em1, v83);
+        let v73 = V::mul(row5, v71);
+        let v80 = V::mul(inv_channels, v31);
         let row6 = V::splat(args.rows[6]);
-        let v86 = V::mul(v84, row6);
-        let v87 = V::mul(inv_channels, v86);
-        let v88 = V::mul(c2e0, v87);
-        let v95 = V::mul(v26, v26);
-        let v96 = V::mul(v26, v95);
-        let v97 = V::mul(c5em1, v96);
+        let v82 = V::mul(row6, v80);
+        let v89 = V::mul(inv_channels, v26);
         let row7 = V::splat(args.rows[7]);
-        let v99 = V::mul(v97, row7);
-        let v100 = V::mul(inv_channels, v99);
-        let v101 = V::mul(c2e0, v100);
+        let v91 = V::mul(row7, v89);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<8usize>(c);
@@ -591,7 +578,7 @@ unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let out0 = out0.packed::<V, 1usize>(group);
             let out1 = out1.packed::<V, 8usize>(group);
             let t1_0 = V::load(t1.at(0usize));
-            let v2 = V::mul(t1_0, V::load(t2.at(0usize)));
+            let v2 = damp::<V>(t1_0, V::load(t2.at(0usize)));
             let t0_0 = V::load(t0.at(0usize));
             let t0_1 = V::load(t0.at(1usize));
             let t0_2 = V::load(t0.at(2usize));
@@ -600,48 +587,48 @@ unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t0_5 = V::load(t0.at(5usize));
             let t0_6 = V::load(t0.at(6usize));
             let t0_7 = V::load(t0.at(7usize));
-            let mut v43 = V::mul(v41, V::load(grad_o.at(7usize, c)));
-            let mut v45 = V::mul(v36, V::load(grad_o.at(6usize, c)));
-            let mut v47 = V::mul(v36, V::load(grad_o.at(5usize, c)));
-            let mut v49 = V::mul(v36, V::load(grad_o.at(4usize, c)));
-            let mut v51 = V::mul(v31, V::load(grad_o.at(3usize, c)));
-            let mut v53 = V::mul(v31, V::load(grad_o.at(2usize, c)));
-            let mut v55 = V::mul(v31, V::load(grad_o.at(1usize, c)));
-            let mut v57 = V::mul(v26, V::load(grad_o.at(0usize, c)));
-            v43 = V::neg_mul_add(V::mul(t0_7, v2), v66, v43);
-            v45 = V::neg_mul_add(V::mul(t0_6, v2), v75, v45);
-            v47 = V::neg_mul_add(V::mul(t0_5, v2), v75, v47);
-            v49 = V::neg_mul_add(V::mul(t0_4, v2), v75, v49);
-            v51 = V::neg_mul_add(V::mul(t0_3, v2), v88, v51);
-            v53 = V::neg_mul_add(V::mul(t0_2, v2), v88, v53);
-            v55 = V::neg_mul_add(V::mul(t0_1, v2), v88, v55);
-            v57 = V::neg_mul_add(V::mul(t0_0, v2), v101, v57);
-            // out1[7] = v2*v68
-            V::store(V::mul(v2, v43), out1.at(7usize));
-            let mut v105 = V::mul(t0_7, v43);
-            // out1[6] = v2*v77
-            V::store(V::mul(v2, v45), out1.at(6usize));
-            v105 = V::mul_add(t0_6, v45, v105);
-            // out1[5] = v2*v79
-            V::store(V::mul(v2, v47), out1.at(5usize));
-            v105 = V::mul_add(t0_5, v47, v105);
-            // out1[4] = v2*v81
-            V::store(V::mul(v2, v49), out1.at(4usize));
-            v105 = V::mul_add(t0_4, v49, v105);
-            // out1[3] = v2*v90
-            V::store(V::mul(v2, v51), out1.at(3usize));
-            v105 = V::mul_add(t0_3, v51, v105);
-            // out1[2] = v2*v92
-            V::store(V::mul(v2, v53), out1.at(2usize));
-            v105 = V::mul_add(t0_2, v53, v105);
-            // out1[1] = v2*v94
-            V::store(V::mul(v2, v55), out1.at(1usize));
-            v105 = V::mul_add(t0_1, v55, v105);
-            // out1[0] = v2*v103
-            V::store(V::mul(v2, v57), out1.at(0usize));
-            v105 = V::mul_add(t0_0, v57, v105);
-            // out0[0] = t1_0*(t0_7*v68 + t0_6*v77 + t0_5*v79 + t0_4*v81 + t0_3*v90 + t0_2*v92 + t0_1*v94 + t0_0*v103)
-            V::store(V::mul(t1_0, v105), out0.at(0usize));
+            let mut v51 = V::mul(v41, V::load(grad_o.at(7usize, c)));
+            let mut v53 = V::mul(v36, V::load(grad_o.at(6usize, c)));
+            let mut v55 = V::mul(v36, V::load(grad_o.at(5usize, c)));
+            let mut v57 = V::mul(v36, V::load(grad_o.at(4usize, c)));
+            let mut v59 = V::mul(v31, V::load(grad_o.at(3usize, c)));
+            let mut v61 = V::mul(v31, V::load(grad_o.at(2usize, c)));
+            let mut v63 = V::mul(v31, V::load(grad_o.at(1usize, c)));
+            let mut v65 = V::mul(v26, V::load(grad_o.at(0usize, c)));
+            v51 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_7), v41), v68, v51);
+            v53 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_6), v36), v73, v53);
+            v55 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_5), v36), v73, v55);
+            v57 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_4), v36), v73, v57);
+            v59 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_3), v31), v82, v59);
+            v61 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_2), v31), v82, v61);
+            v63 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_1), v31), v82, v63);
+            v65 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_0), v26), v91, v65);
+            let mut v94 = V::mul(t0_7, v51);
+            // out1[7] = v2*v70
+            V::store(damp::<V>(v2, v51), out1.at(7usize));
+            // out1[6] = v2*v75
+            V::store(damp::<V>(v2, v53), out1.at(6usize));
+            v94 = V::mul_add(t0_6, v53, v94);
+            // out1[5] = v2*v77
+            V::store(damp::<V>(v2, v55), out1.at(5usize));
+            v94 = V::mul_add(t0_5, v55, v94);
+            // out1[4] = v2*v79
+            V::store(damp::<V>(v2, v57), out1.at(4usize));
+            v94 = V::mul_add(t0_4, v57, v94);
+            // out1[3] = v2*v84
+            V::store(damp::<V>(v2, v59), out1.at(3usize));
+            v94 = V::mul_add(t0_3, v59, v94);
+            // out1[2] = v2*v86
+            V::store(damp::<V>(v2, v61), out1.at(2usize));
+            v94 = V::mul_add(t0_2, v61, v94);
+            // out1[1] = v2*v88
+            V::store(damp::<V>(v2, v63), out1.at(1usize));
+            v94 = V::mul_add(t0_1, v63, v94);
+            // out1[0] = v2*v93
+            V::store(damp::<V>(v2, v65), out1.at(0usize));
+            v94 = V::mul_add(t0_0, v65, v94);
+            // out0[0] = t1_0*(t0_7*v70 + t0_6*v75 + t0_5*v77 + t0_4*v79 + t0_3*v84 + t0_2*v86 + t0_1*v88 + t0_0*v93)
+            V::store(damp::<V>(t1_0, v94), out0.at(0usize));
         }
     }
 }
@@ -649,7 +636,7 @@ pub(super) static SGP_RMS_4: Stage = stage!(sgp_rms_4);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 1 and 0,1,2,3.
 ///
 /// Forward: 92 flops per lane (67 multiplications, 24 additions).
-/// Backward: 274 flops per lane (177 multiplications, 95 additions).
+/// Backward: 282 flops per lane (185 multiplications, 95 additions).
 pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -754,7 +741,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0usize, 1usize, 2usize, 3],
                 row_sums: &[4usize, 5usize, 6usize, 7],
             },
             StageCall {
@@ -800,7 +787,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
             },
         ],
     },
-    flops: [92usize, 274],
+    flops: [92usize, 282],
 };
 /// From cut 1, cut 2, cut 0, `grad_o` to cut 4, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
@@ -838,36 +825,18 @@ unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v39 = V::add(eps, v38);
         let v40 = V::sqrt(v39);
         let v41 = V::div(c1e0, v40);
-        let v58 = V::mul(v41, v41);
-        let v59 = V::mul(v41, v58);
-        let c5em1 = V::from_f64(0.5f64);
-        let v61 = V::mul(c5em1, v59);
+        let v66 = V::mul(inv_channels, v41);
         let row4 = V::splat(args.rows[4]);
-        let v63 = V::mul(v61, row4);
-        let v64 = V::mul(inv_channels, v63);
-        let c2e0 = V::from_f64(2f64);
-        let v66 = V::mul(v64, c2e0);
-        let v69 = V::mul(v36, v36);
-        let v70 = V::mul(v36, v69);
-        let v71 = V::mul(c5em1, v70);
+        let v68 = V::mul(row4, v66);
+        let v71 = V::mul(inv_channels, v36);
         let row5 = V::splat(args.rows[5]);
-        let v73 = V::mul(v71, row5);
-        let v74 = V::mul(inv_channels, v73);
-        let v75 = V::mul(c2e0, v74);
-        let v82 = V::mul(v31, v31);
-        let v83 = V::mul(v31, v82);
-        let v84 = V::mul(c5em1, v83);
+        let v73 = V::mul(row5, v71);
+        let v80 = V::mul(inv_channels, v31);
         let row6 = V::splat(args.rows[6]);
-        let v86 = V::mul(v84, row6);
-        let v87 = V::mul(inv_channels, v86);
-        let v88 = V::mul(c2e0, v87);
-        let v95 = V::mul(v26, v26);
-        let v96 = V::mul(v26, v95);
-        let v97 = V::mul(c5em1, v96);
+        let v82 = V::mul(row6, v80);
+        let v89 = V::mul(inv_channels, v26);
         let row7 = V::splat(args.rows[7]);
-        let v99 = V::mul(v97, row7);
-        let v100 = V::mul(inv_channels, v99);
-        let v101 = V::mul(c2e0, v100);
+        let v91 = V::mul(row7, v89);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<8usize>(c);
@@ -877,7 +846,7 @@ unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let out0 = out0.packed::<V, 1usize>(group);
             let out1 = out1.packed::<V, 8usize>(group);
             let t2_0 = V::load(t2.at(0usize));
-            let v2 = V::mul(V::load(t1.at(0usize)), t2_0);
+            let v2 = damp::<V>(V::load(t1.at(0usize)), t2_0);
             let t0_0 = V::load(t0.at(0usize));
             let t0_1 = V::load(t0.at(1usize));
             let t0_2 = V::load(t0.at(2usize));
@@ -886,48 +855,48 @@ unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t0_5 = V::load(t0.at(5usize));
             let t0_6 = V::load(t0.at(6usize));
             let t0_7 = V::load(t0.at(7usize));
-            let mut v43 = V::mul(v41, V::load(grad_o.at(7usize, c)));
-            let mut v45 = V::mul(v36, V::load(grad_o.at(6usize, c)));
-            let mut v47 = V::mul(v36, V::load(grad_o.at(5usize, c)));
-            let mut v49 = V::mul(v36, V::load(grad_o.at(4usize, c)));
-            let mut v51 = V::mul(v31, V::load(grad_o.at(3usize, c)));
-            let mut v53 = V::mul(v31, V::load(grad_o.at(2usize, c)));
-            let mut v55 = V::mul(v31, V::load(grad_o.at(1usize, c)));
-            let mut v57 = V::mul(v26, V::load(grad_o.at(0usize, c)));
-            v43 = V::neg_mul_add(V::mul(t0_7, v2), v66, v43);
-            v45 = V::neg_mul_add(V::mul(t0_6, v2), v75, v45);
-            v47 = V::neg_mul_add(V::mul(t0_5, v2), v75, v47);
-            v49 = V::neg_mul_add(V::mul(t0_4, v2), v75, v49);
-            v51 = V::neg_mul_add(V::mul(t0_3, v2), v88, v51);
-            v53 = V::neg_mul_add(V::mul(t0_2, v2), v88, v53);
-            v55 = V::neg_mul_add(V::mul(t0_1, v2), v88, v55);
-            v57 = V::neg_mul_add(V::mul(t0_0, v2), v101, v57);
-            // out1[7] = v2*v68
-            V::store(V::mul(v2, v43), out1.at(7usize));
-            let mut v105 = V::mul(t0_7, v43);
-            // out1[6] = v2*v77
-            V::store(V::mul(v2, v45), out1.at(6usize));
-            v105 = V::mul_add(t0_6, v45, v105);
-            // out1[5] = v2*v79
-            V::store(V::mul(v2, v47), out1.at(5usize));
-            v105 = V::mul_add(t0_5, v47, v105);
-            // out1[4] = v2*v81
-            V::store(V::mul(v2, v49), out1.at(4usize));
-            v105 = V::mul_add(t0_4, v49, v105);
-            // out1[3] = v2*v90
-            V::store(V::mul(v2, v51), out1.at(3usize));
-            v105 = V::mul_add(t0_3, v51, v105);
-            // out1[2] = v2*v92
-            V::store(V::mul(v2, v53), out1.at(2usize));
-            v105 = V::mul_add(t0_2, v53, v105);
-            // out1[1] = v2*v94
-            V::store(V::mul(v2, v55), out1.at(1usize));
-            v105 = V::mul_add(t0_1, v55, v105);
-            // out1[0] = v2*v103
-            V::store(V::mul(v2, v57), out1.at(0usize));
-            v105 = V::mul_add(t0_0, v57, v105);
-            // out0[0] = t2_0*(t0_7*v68 + t0_6*v77 + t0_5*v79 + t0_4*v81 + t0_3*v90 + t0_2*v92 + t0_1*v94 + t0_0*v103)
-            V::store(V::mul(t2_0, v105), out0.at(0usize));
+            let mut v51 = V::mul(v41, V::load(grad_o.at(7usize, c)));
+            let mut v53 = V::mul(v36, V::load(grad_o.at(6usize, c)));
+            let mut v55 = V::mul(v36, V::load(grad_o.at(5usize, c)));
+            let mut v57 = V::mul(v36, V::load(grad_o.at(4usize, c)));
+            let mut v59 = V::mul(v31, V::load(grad_o.at(3usize, c)));
+            let mut v61 = V::mul(v31, V::load(grad_o.at(2usize, c)));
+            let mut v63 = V::mul(v31, V::load(grad_o.at(1usize, c)));
+            let mut v65 = V::mul(v26, V::load(grad_o.at(0usize, c)));
+            v51 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_7), v41), v68, v51);
+            v53 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_6), v36), v73, v53);
+            v55 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_5), v36), v73, v55);
+            v57 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_4), v36), v73, v57);
+            v59 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_3), v31), v82, v59);
+            v61 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_2), v31), v82, v61);
+            v63 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_1), v31), v82, v63);
+            v65 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_0), v26), v91, v65);
+            let mut v94 = V::mul(t0_7, v51);
+            // out1[7] = v2*v70
+            V::store(damp::<V>(v2, v51), out1.at(7usize));
+            // out1[6] = v2*v75
+            V::store(damp::<V>(v2, v53), out1.at(6usize));
+            v94 = V::mul_add(t0_6, v53, v94);
+            // out1[5] = v2*v77
+            V::store(damp::<V>(v2, v55), out1.at(5usize));
+            v94 = V::mul_add(t0_5, v55, v94);
+            // out1[4] = v2*v79
+            V::store(damp::<V>(v2, v57), out1.at(4usize));
+            v94 = V::mul_add(t0_4, v57, v94);
+            // out1[3] = v2*v84
+            V::store(damp::<V>(v2, v59), out1.at(3usize));
+            v94 = V::mul_add(t0_3, v59, v94);
+            // out1[2] = v2*v86
+            V::store(damp::<V>(v2, v61), out1.at(2usize));
+            v94 = V::mul_add(t0_2, v61, v94);
+            // out1[1] = v2*v88
+            V::store(damp::<V>(v2, v63), out1.at(1usize));
+            v94 = V::mul_add(t0_1, v63, v94);
+            // out1[0] = v2*v93
+            V::store(damp::<V>(v2, v65), out1.at(0usize));
+            v94 = V::mul_add(t0_0, v65, v94);
+            // out0[0] = t2_0*(t0_7*v70 + t0_6*v75 + t0_5*v77 + t0_4*v79 + t0_3*v84 + t0_2*v86 + t0_1*v88 + t0_0*v93)
+            V::store(damp::<V>(t2_0, v94), out0.at(0usize));
         }
     }
 }
@@ -935,7 +904,7 @@ pub(super) static SGP_RMS_5: Stage = stage!(sgp_rms_5);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 0,1,2,3 and 1.
 ///
 /// Forward: 88 flops per lane (63 multiplications, 24 additions).
-/// Backward: 258 flops per lane (165 multiplications, 91 additions).
+/// Backward: 266 flops per lane (173 multiplications, 91 additions).
 pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -1040,7 +1009,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0usize, 1usize, 2usize, 3],
                 row_sums: &[4usize, 5usize, 6usize, 7],
             },
             StageCall {
@@ -1082,7 +1051,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
             },
         ],
     },
-    flops: [88usize, 258],
+    flops: [88usize, 266],
 };
 /// From cut 0 to 2 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
@@ -1096,14 +1065,14 @@ unsafe fn sgp_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum1 = V::zero();
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
-        let v2 = V::mul(v1, v1);
+        let v2 = damp::<V>(v1, v1);
         for group in 0..args.groups {
             let t0 = t0.packed::<V, 4usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
-            let v4 = V::mul(V::load(t0.at(0usize)), v2);
-            let v6 = V::mul(V::load(t0.at(1usize)), v2);
-            let v8 = V::mul(V::load(t0.at(2usize)), v2);
-            let v10 = V::mul(V::load(t0.at(3usize)), v2);
+            let v4 = damp::<V>(v2, V::load(t0.at(0usize)));
+            let v6 = damp::<V>(v2, V::load(t0.at(1usize)));
+            let v8 = damp::<V>(v2, V::load(t0.at(2usize)));
+            let v10 = damp::<V>(v2, V::load(t0.at(3usize)));
             // row sum 0 = v4*v4
             sum0 = V::add(sum0, V::keep_first(V::mul(v4, v4), valid));
             let mut v12 = V::mul(v6, v6);
@@ -1128,7 +1097,7 @@ unsafe fn sgp_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
-        let v2 = V::mul(v1, v1);
+        let v2 = damp::<V>(v1, v1);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
         let v13 = V::mul(row0, inv_channels);
@@ -1145,24 +1114,24 @@ unsafe fn sgp_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             let t0 = t0.packed::<V, 4usize>(group);
-            // out0[0] = t0_0*v2*v18
+            // out0[0] = v2*t0_0*v18
             V::store(
-                V::mul(V::mul(V::load(t0.at(0usize)), v2), v18),
+                V::mul(damp::<V>(v2, V::load(t0.at(0usize))), v18),
                 out0.at(0usize, c),
             );
-            // out0[1] = t0_1*v2*v23
+            // out0[1] = v2*t0_1*v23
             V::store(
-                V::mul(V::mul(V::load(t0.at(1usize)), v2), v23),
+                V::mul(damp::<V>(v2, V::load(t0.at(1usize))), v23),
                 out0.at(1usize, c),
             );
-            // out0[2] = t0_2*v2*v23
+            // out0[2] = v2*t0_2*v23
             V::store(
-                V::mul(V::mul(V::load(t0.at(2usize)), v2), v23),
+                V::mul(damp::<V>(v2, V::load(t0.at(2usize))), v23),
                 out0.at(2usize, c),
             );
-            // out0[3] = t0_3*v2*v23
+            // out0[3] = v2*t0_3*v23
             V::store(
-                V::mul(V::mul(V::load(t0.at(3usize)), v2), v23),
+                V::mul(damp::<V>(v2, V::load(t0.at(3usize))), v23),
                 out0.at(3usize, c),
             );
         }
@@ -1182,34 +1151,47 @@ unsafe fn sgp_rms_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum1 = V::zero();
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
-        let v2 = V::mul(v1, v1);
+        let v2 = damp::<V>(v1, v1);
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v13 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v15 = V::add(v13, eps);
+        let v16 = V::sqrt(v15);
+        let c1e0 = V::from_f64(1f64);
+        let v18 = V::div(c1e0, v16);
+        let row1 = V::splat(args.rows[1]);
+        let v20 = V::mul(inv_channels, row1);
+        let v21 = V::add(eps, v20);
+        let v22 = V::sqrt(v21);
+        let v23 = V::div(c1e0, v22);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<4usize>(c);
             let t0 = t0.packed::<V, 4usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
-            let mut v12 = V::mul(
-                V::mul(V::load(t0.at(3usize)), v2),
+            let mut v29 = V::mul(
+                V::mul(damp::<V>(v2, V::load(t0.at(3usize))), v23),
                 V::load(grad_o.at(3usize, c)),
             );
-            v12 = V::mul_add(
-                V::mul(V::load(t0.at(2usize)), v2),
+            v29 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(2usize))), v23),
                 V::load(grad_o.at(2usize, c)),
-                v12,
+                v29,
             );
-            v12 = V::mul_add(
-                V::mul(V::load(t0.at(1usize)), v2),
+            v29 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(1usize))), v23),
                 V::load(grad_o.at(1usize, c)),
-                v12,
+                v29,
             );
-            // row sum 0 = t0_3*v2*grad_o_e23 + t0_2*v2*grad_o_e13 + t0_1*v2*grad_o_e12
-            sum0 = V::add(sum0, V::keep_first(v12, valid));
-            // row sum 1 = t0_0*v2*grad_o_1
+            // row sum 0 = v2*t0_3*v23*grad_o_e23 + v2*t0_2*v23*grad_o_e13 + v2*t0_1*v23*grad_o_e12
+            sum0 = V::add(sum0, V::keep_first(v29, valid));
+            // row sum 1 = v2*t0_0*v18*grad_o_1
             sum1 = V::add(
                 sum1,
                 V::keep_first(
                     V::mul(
-                        V::mul(V::load(t0.at(0usize)), v2),
+                        V::mul(damp::<V>(v2, V::load(t0.at(0usize))), v18),
                         V::load(grad_o.at(0usize, c)),
                     ),
                     valid,
@@ -1233,7 +1215,7 @@ unsafe fn sgp_rms_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
-        let v2 = V::mul(v1, v1);
+        let v2 = damp::<V>(v1, v1);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
         let v13 = V::mul(row0, inv_channels);
@@ -1247,43 +1229,49 @@ unsafe fn sgp_rms_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v21 = V::add(eps, v20);
         let v22 = V::sqrt(v21);
         let v23 = V::div(c1e0, v22);
-        let v32 = V::mul(v23, v23);
-        let v33 = V::mul(v23, v32);
-        let c5em1 = V::from_f64(0.5f64);
-        let v35 = V::mul(c5em1, v33);
+        let v36 = V::mul(inv_channels, v23);
         let row2 = V::splat(args.rows[2]);
-        let v37 = V::mul(v35, row2);
-        let v38 = V::mul(inv_channels, v37);
-        let c2e0 = V::from_f64(2f64);
-        let v40 = V::mul(v38, c2e0);
-        let v47 = V::mul(v18, v18);
-        let v48 = V::mul(v18, v47);
-        let v49 = V::mul(c5em1, v48);
+        let v38 = V::mul(row2, v36);
+        let v45 = V::mul(inv_channels, v18);
         let row3 = V::splat(args.rows[3]);
-        let v51 = V::mul(v49, row3);
-        let v52 = V::mul(inv_channels, v51);
-        let v53 = V::mul(c2e0, v52);
+        let v47 = V::mul(row3, v45);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<4usize>(c);
             let t0 = t0.packed::<V, 4usize>(group);
             let out0 = out0.packed::<V, 4usize>(group);
-            let mut v25 = V::mul(v23, V::load(grad_o.at(3usize, c)));
-            let mut v27 = V::mul(v23, V::load(grad_o.at(2usize, c)));
-            let mut v29 = V::mul(v23, V::load(grad_o.at(1usize, c)));
-            let mut v31 = V::mul(v18, V::load(grad_o.at(0usize, c)));
-            v25 = V::neg_mul_add(V::mul(V::load(t0.at(3usize)), v2), v40, v25);
-            v27 = V::neg_mul_add(V::mul(V::load(t0.at(2usize)), v2), v40, v27);
-            v29 = V::neg_mul_add(V::mul(V::load(t0.at(1usize)), v2), v40, v29);
-            v31 = V::neg_mul_add(V::mul(V::load(t0.at(0usize)), v2), v53, v31);
-            // out0[3] = v2*(v23*grad_o_e23 - t0_3*v2*v40)
-            V::store(V::mul(v2, v25), out0.at(3usize));
-            // out0[2] = v2*(v23*grad_o_e13 - t0_2*v2*v40)
-            V::store(V::mul(v2, v27), out0.at(2usize));
-            // out0[1] = v2*(v23*grad_o_e12 - t0_1*v2*v40)
-            V::store(V::mul(v2, v29), out0.at(1usize));
-            // out0[0] = v2*(v18*grad_o_1 - t0_0*v2*v53)
-            V::store(V::mul(v2, v31), out0.at(0usize));
+            let mut v29 = V::mul(v23, V::load(grad_o.at(3usize, c)));
+            let mut v31 = V::mul(v23, V::load(grad_o.at(2usize, c)));
+            let mut v33 = V::mul(v23, V::load(grad_o.at(1usize, c)));
+            let mut v35 = V::mul(v18, V::load(grad_o.at(0usize, c)));
+            v29 = V::neg_mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(3usize))), v23),
+                v38,
+                v29,
+            );
+            v31 = V::neg_mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(2usize))), v23),
+                v38,
+                v31,
+            );
+            v33 = V::neg_mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(1usize))), v23),
+                v38,
+                v33,
+            );
+            v35 = V::neg_mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(0usize))), v18),
+                v47,
+                v35,
+            );
+            // out0[3] = v2*(v23*grad_o_e23 - v2*t0_3*v23*v38)
+            V::store(damp::<V>(v2, v29), out0.at(3usize));
+            // out0[2] = v2*(v23*grad_o_e13 - v2*t0_2*v23*v38)
+            V::store(damp::<V>(v2, v31), out0.at(2usize));
+            // out0[1] = v2*(v23*grad_o_e12 - v2*t0_1*v23*v38)
+            V::store(damp::<V>(v2, v33), out0.at(1usize));
+            // out0[0] = v2*(v18*grad_o_1 - v2*t0_0*v18*v47)
+            V::store(damp::<V>(v2, v35), out0.at(0usize));
         }
     }
 }
@@ -1291,7 +1279,7 @@ pub(super) static SGP_RMS_9: Stage = stage!(sgp_rms_9);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 1 and 1.
 ///
 /// Forward: 36 flops per lane (27 multiplications, 9 additions).
-/// Backward: 96 flops per lane (65 multiplications, 31 additions).
+/// Backward: 100 flops per lane (69 multiplications, 31 additions).
 pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -1355,7 +1343,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0usize, 1],
                 row_sums: &[2usize, 3],
             },
             StageCall {
@@ -1391,5 +1379,5 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
             },
         ],
     },
-    flops: [36usize, 96],
+    flops: [36usize, 100],
 };

@@ -24,68 +24,92 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             let t1 = t1.packed::<V, 1usize>(group);
             let t2 = t2.packed::<V, 1usize>(group);
             let t0 = t0.packed::<V, 8usize>(group);
-            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
-            // out0[0] = 0.7071067811865476*(t0_0*v2 + l_1)
+            let v2 = damp::<V>(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
+            // out0[0] = 0.7071067811865476*(v2*t0_0 + l_1)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(0usize)), v2, V::load(l.at(0usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(0usize))),
+                        V::load(l.at(0usize, c)),
+                    ),
                 ),
                 out0.at(0usize, c),
             );
-            // out0[1] = 0.7071067811865476*(t0_1*v2 + l_e1)
+            // out0[1] = 0.7071067811865476*(v2*t0_1 + l_e1)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(1usize)), v2, V::load(l.at(1usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(1usize))),
+                        V::load(l.at(1usize, c)),
+                    ),
                 ),
                 out0.at(1usize, c),
             );
-            // out0[2] = 0.7071067811865476*(t0_2*v2 + l_e2)
+            // out0[2] = 0.7071067811865476*(v2*t0_2 + l_e2)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(2usize)), v2, V::load(l.at(2usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(2usize))),
+                        V::load(l.at(2usize, c)),
+                    ),
                 ),
                 out0.at(2usize, c),
             );
-            // out0[3] = 0.7071067811865476*(t0_3*v2 + l_e3)
+            // out0[3] = 0.7071067811865476*(v2*t0_3 + l_e3)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(3usize)), v2, V::load(l.at(3usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(3usize))),
+                        V::load(l.at(3usize, c)),
+                    ),
                 ),
                 out0.at(3usize, c),
             );
-            // out0[4] = 0.7071067811865476*(t0_4*v2 + l_e12)
+            // out0[4] = 0.7071067811865476*(v2*t0_4 + l_e12)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(4usize)), v2, V::load(l.at(4usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(4usize))),
+                        V::load(l.at(4usize, c)),
+                    ),
                 ),
                 out0.at(4usize, c),
             );
-            // out0[5] = 0.7071067811865476*(t0_5*v2 + l_e13)
+            // out0[5] = 0.7071067811865476*(v2*t0_5 + l_e13)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(5usize)), v2, V::load(l.at(5usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(5usize))),
+                        V::load(l.at(5usize, c)),
+                    ),
                 ),
                 out0.at(5usize, c),
             );
-            // out0[6] = 0.7071067811865476*(t0_6*v2 + l_e23)
+            // out0[6] = 0.7071067811865476*(v2*t0_6 + l_e23)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(6usize)), v2, V::load(l.at(6usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(6usize))),
+                        V::load(l.at(6usize, c)),
+                    ),
                 ),
                 out0.at(6usize, c),
             );
-            // out0[7] = 0.7071067811865476*(t0_7*v2 + l_e123)
+            // out0[7] = 0.7071067811865476*(v2*t0_7 + l_e123)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(7usize)), v2, V::load(l.at(7usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(7usize))),
+                        V::load(l.at(7usize, c)),
+                    ),
                 ),
                 out0.at(7usize, c),
             );
@@ -180,7 +204,7 @@ unsafe fn steerable_product_first_order_2<V: Math>(args: &mut StageArgs<'_, V::E
             let out2 = out2.packed::<V, 8usize>(group);
             let t1_0 = V::load(t1.at(0usize));
             let t2_0 = V::load(t2.at(0usize));
-            let v2 = V::mul(t1_0, t2_0);
+            let v2 = damp::<V>(t1_0, t2_0);
             let v5 = V::mul(c7p071067811865476em1, V::load(grad_o.at(7usize, c)));
             let v7 = V::mul(c7p071067811865476em1, V::load(grad_o.at(6usize, c)));
             let v9 = V::mul(c7p071067811865476em1, V::load(grad_o.at(5usize, c)));
@@ -189,34 +213,34 @@ unsafe fn steerable_product_first_order_2<V: Math>(args: &mut StageArgs<'_, V::E
             let v15 = V::mul(c7p071067811865476em1, V::load(grad_o.at(2usize, c)));
             let v17 = V::mul(c7p071067811865476em1, V::load(grad_o.at(1usize, c)));
             let v19 = V::mul(c7p071067811865476em1, V::load(grad_o.at(0usize, c)));
+            let mut v21 = V::mul(V::load(t0.at(7usize)), v5);
             // out2[7] = v2*v5
-            V::store(V::mul(v2, v5), out2.at(7usize));
-            let mut v22 = V::mul(V::load(t0.at(7usize)), v5);
+            V::store(damp::<V>(v2, v5), out2.at(7usize));
             // out2[6] = v2*v7
-            V::store(V::mul(v2, v7), out2.at(6usize));
-            v22 = V::mul_add(V::load(t0.at(6usize)), v7, v22);
+            V::store(damp::<V>(v2, v7), out2.at(6usize));
+            v21 = V::mul_add(V::load(t0.at(6usize)), v7, v21);
             // out2[5] = v2*v9
-            V::store(V::mul(v2, v9), out2.at(5usize));
-            v22 = V::mul_add(V::load(t0.at(5usize)), v9, v22);
+            V::store(damp::<V>(v2, v9), out2.at(5usize));
+            v21 = V::mul_add(V::load(t0.at(5usize)), v9, v21);
             // out2[4] = v2*v11
-            V::store(V::mul(v2, v11), out2.at(4usize));
-            v22 = V::mul_add(V::load(t0.at(4usize)), v11, v22);
+            V::store(damp::<V>(v2, v11), out2.at(4usize));
+            v21 = V::mul_add(V::load(t0.at(4usize)), v11, v21);
             // out2[3] = v2*v13
-            V::store(V::mul(v2, v13), out2.at(3usize));
-            v22 = V::mul_add(V::load(t0.at(3usize)), v13, v22);
+            V::store(damp::<V>(v2, v13), out2.at(3usize));
+            v21 = V::mul_add(V::load(t0.at(3usize)), v13, v21);
             // out2[2] = v2*v15
-            V::store(V::mul(v2, v15), out2.at(2usize));
-            v22 = V::mul_add(V::load(t0.at(2usize)), v15, v22);
+            V::store(damp::<V>(v2, v15), out2.at(2usize));
+            v21 = V::mul_add(V::load(t0.at(2usize)), v15, v21);
             // out2[1] = v2*v17
-            V::store(V::mul(v2, v17), out2.at(1usize));
-            v22 = V::mul_add(V::load(t0.at(1usize)), v17, v22);
+            V::store(damp::<V>(v2, v17), out2.at(1usize));
+            v21 = V::mul_add(V::load(t0.at(1usize)), v17, v21);
             // out2[0] = v2*v19
-            V::store(V::mul(v2, v19), out2.at(0usize));
-            v22 = V::mul_add(V::load(t0.at(0usize)), v19, v22);
+            V::store(damp::<V>(v2, v19), out2.at(0usize));
+            v21 = V::mul_add(V::load(t0.at(0usize)), v19, v21);
             // out1[0] = t2_0*v50
-            V::store(V::mul(t2_0, v22), out1.at(0usize));
+            V::store(damp::<V>(t2_0, v21), out1.at(0usize));
             // out0[0] = t1_0*v50
-            V::store(V::mul(t1_0, v22), out0.at(0usize));
+            V::store(damp::<V>(t1_0, v21), out0.at(0usize));
         }
     }
 }

@@ -24,7 +24,7 @@ unsafe fn undo_grade_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<1usize>(c);
             // out0[0] = x_1*v5
-            V::store(V::mul(V::load(x.at(0usize, c)), v5), out0.at(0usize, c));
+            V::store(damp::<V>(V::load(x.at(0usize, c)), v5), out0.at(0usize, c));
         }
     }
 }
@@ -119,11 +119,11 @@ unsafe fn undo_grade_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<3usize>(c);
             // out0[0] = x_e1*v5
-            V::store(V::mul(V::load(x.at(0usize, c)), v5), out0.at(0usize, c));
+            V::store(damp::<V>(V::load(x.at(0usize, c)), v5), out0.at(0usize, c));
             // out0[1] = x_e2*v5
-            V::store(V::mul(V::load(x.at(1usize, c)), v5), out0.at(1usize, c));
+            V::store(damp::<V>(V::load(x.at(1usize, c)), v5), out0.at(1usize, c));
             // out0[2] = x_e3*v5
-            V::store(V::mul(V::load(x.at(2usize, c)), v5), out0.at(2usize, c));
+            V::store(damp::<V>(V::load(x.at(2usize, c)), v5), out0.at(2usize, c));
         }
     }
 }

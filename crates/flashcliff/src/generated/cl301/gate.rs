@@ -132,11 +132,11 @@ unsafe fn gate_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(V::mul(v1, grad_o_e0), out0.at(1usize, c));
             v5 = V::mul_add(V::load(x.at(1usize, c)), grad_o_e0, v5);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let mut v77 = V::mul(v1, grad_o_1);
             v5 = V::mul_add(x_1, grad_o_1, v5);
-            v77 = V::mul_add(v5, v80, v77);
-            // out0[0] = v1*grad_o_1 + (x_e0123*grad_o_e0123 + x_e123*grad_o_e123 + x_e023*grad_o_e023 + x_e013*grad_o_e013 + x_e012*grad_o_e012 + x_e23*grad_o_e23 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e03*grad_o_e03 + x_e02*grad_o_e02 + x_e01*grad_o_e01 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_e0*grad_o_e0 + x_1*grad_o_1)*gate'(x_1)
-            V::store(v77, out0.at(0usize, c));
+            let mut v81 = damp::<V>(v80, v5);
+            v81 = V::mul_add(v1, grad_o_1, v81);
+            // out0[0] = v1*grad_o_1 + gate'(x_1)*(x_e0123*grad_o_e0123 + x_e123*grad_o_e123 + x_e023*grad_o_e023 + x_e013*grad_o_e013 + x_e012*grad_o_e012 + x_e23*grad_o_e23 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e03*grad_o_e03 + x_e02*grad_o_e02 + x_e01*grad_o_e01 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_e0*grad_o_e0 + x_1*grad_o_1)
+            V::store(v81, out0.at(0usize, c));
         }
     }
 }

@@ -15,57 +15,56 @@ unsafe fn grade_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let x = args.inputs[0];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c1em8 = V::from_f64(0.00000001f64);
         let c1e0 = V::from_f64(1f64);
         let c1p000001e0 = V::from_f64(1.000001f64);
-        let v59 = V::sqrt(c1em16);
-        let v60 = V::sqrt(v59);
-        let v63 = V::sub(v60, c1e0);
+        let c0e0 = V::from_f64(0f64);
+        let v52 = hypot::<V>(c0e0, c1em8);
+        let v53 = V::sqrt(v52);
+        let v56 = V::sub(v53, c1e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
             let param0 = param0.packed::<V, 5usize>(group);
             let x_1 = V::load(x.at(0usize, c));
-            let v1 = V::mul(x_1, x_1);
             let x_e1 = V::load(x.at(2usize, c));
-            let mut v15 = V::mul(x_e1, x_e1);
+            let mut v13 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(3usize, c));
             let x_e3 = V::load(x.at(4usize, c));
-            v15 = V::mul_add(x_e2, x_e2, v15);
-            v15 = V::mul_add(x_e3, x_e3, v15);
+            v13 = V::mul_add(x_e2, x_e2, v13);
+            v13 = V::mul_add(x_e3, x_e3, v13);
             let x_e12 = V::load(x.at(8usize, c));
-            let mut v32 = V::mul(x_e12, x_e12);
+            let mut v28 = V::mul(x_e12, x_e12);
             let x_e13 = V::load(x.at(9usize, c));
             let x_e23 = V::load(x.at(10usize, c));
-            v32 = V::mul_add(x_e13, x_e13, v32);
-            v32 = V::mul_add(x_e23, x_e23, v32);
+            v28 = V::mul_add(x_e13, x_e13, v28);
+            v28 = V::mul_add(x_e23, x_e23, v28);
             let x_e123 = V::load(x.at(14usize, c));
-            let v49 = V::mul(x_e123, x_e123);
-            let v67 = V::div(
+            let v60 = V::div(
                 c1e0,
                 V::mul_add(
                     V::sigmoid(V::load(param0.at(1usize))),
-                    V::sub(V::sqrt(V::sqrt(V::mul_add(v15, v15, c1em16))), c1e0),
+                    V::sub(V::sqrt(hypot::<V>(v13, c1em8)), c1e0),
                     c1p000001e0,
                 ),
             );
-            let v68 = V::div(
+            let v61 = V::div(
                 c1e0,
                 V::mul_add(
                     V::sigmoid(V::load(param0.at(2usize))),
-                    V::sub(V::sqrt(V::sqrt(V::mul_add(v32, v32, c1em16))), c1e0),
+                    V::sub(V::sqrt(hypot::<V>(v28, c1em8)), c1e0),
                     c1p000001e0,
                 ),
             );
-            let v69 = V::div(
+            let v62 = V::div(
                 c1e0,
                 V::mul_add(
                     V::sigmoid(V::load(param0.at(3usize))),
-                    V::sub(V::sqrt(V::sqrt(V::mul_add(v49, v49, c1em16))), c1e0),
+                    V::sub(V::sqrt(hypot::<V>(V::mul(x_e123, x_e123), c1em8)), c1e0),
                     c1p000001e0,
                 ),
             );
-            // out0[0] = x_1*(1/(1.000001 + sigmoid(a0)*(sqrt(sqrt(v1*v1 + 0.0000000000000001)) - 1)))
+            // out0[0] = x_1*(1/(1.000001 + sigmoid(a0)*(sqrt(hypot(x_1*x_1, 0.00000001)) - 1)))
             V::store(
                 V::mul(
                     x_1,
@@ -73,42 +72,42 @@ unsafe fn grade_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                         c1e0,
                         V::mul_add(
                             V::sigmoid(V::load(param0.at(0usize))),
-                            V::sub(V::sqrt(V::sqrt(V::mul_add(v1, v1, c1em16))), c1e0),
+                            V::sub(V::sqrt(hypot::<V>(V::mul(x_1, x_1), c1em8)), c1e0),
                             c1p000001e0,
                         ),
                     ),
                 ),
                 out0.at(0usize, c),
             );
-            // out0[1] = x_e0*v67
-            V::store(V::mul(V::load(x.at(1usize, c)), v67), out0.at(1usize, c));
-            // out0[2] = x_e1*v67
-            V::store(V::mul(x_e1, v67), out0.at(2usize, c));
-            // out0[3] = x_e2*v67
-            V::store(V::mul(x_e2, v67), out0.at(3usize, c));
-            // out0[4] = x_e3*v67
-            V::store(V::mul(x_e3, v67), out0.at(4usize, c));
-            // out0[5] = x_e01*v68
-            V::store(V::mul(V::load(x.at(5usize, c)), v68), out0.at(5usize, c));
-            // out0[6] = x_e02*v68
-            V::store(V::mul(V::load(x.at(6usize, c)), v68), out0.at(6usize, c));
-            // out0[7] = x_e03*v68
-            V::store(V::mul(V::load(x.at(7usize, c)), v68), out0.at(7usize, c));
-            // out0[8] = x_e12*v68
-            V::store(V::mul(x_e12, v68), out0.at(8usize, c));
-            // out0[9] = x_e13*v68
-            V::store(V::mul(x_e13, v68), out0.at(9usize, c));
-            // out0[10] = x_e23*v68
-            V::store(V::mul(x_e23, v68), out0.at(10usize, c));
-            // out0[11] = x_e012*v69
-            V::store(V::mul(V::load(x.at(11usize, c)), v69), out0.at(11usize, c));
-            // out0[12] = x_e013*v69
-            V::store(V::mul(V::load(x.at(12usize, c)), v69), out0.at(12usize, c));
-            // out0[13] = x_e023*v69
-            V::store(V::mul(V::load(x.at(13usize, c)), v69), out0.at(13usize, c));
-            // out0[14] = x_e123*v69
-            V::store(V::mul(x_e123, v69), out0.at(14usize, c));
-            // out0[15] = x_e0123*(1/(1.000001 + sigmoid(a4)*v63))
+            // out0[1] = x_e0*v60
+            V::store(V::mul(V::load(x.at(1usize, c)), v60), out0.at(1usize, c));
+            // out0[2] = x_e1*v60
+            V::store(V::mul(x_e1, v60), out0.at(2usize, c));
+            // out0[3] = x_e2*v60
+            V::store(V::mul(x_e2, v60), out0.at(3usize, c));
+            // out0[4] = x_e3*v60
+            V::store(V::mul(x_e3, v60), out0.at(4usize, c));
+            // out0[5] = x_e01*v61
+            V::store(V::mul(V::load(x.at(5usize, c)), v61), out0.at(5usize, c));
+            // out0[6] = x_e02*v61
+            V::store(V::mul(V::load(x.at(6usize, c)), v61), out0.at(6usize, c));
+            // out0[7] = x_e03*v61
+            V::store(V::mul(V::load(x.at(7usize, c)), v61), out0.at(7usize, c));
+            // out0[8] = x_e12*v61
+            V::store(V::mul(x_e12, v61), out0.at(8usize, c));
+            // out0[9] = x_e13*v61
+            V::store(V::mul(x_e13, v61), out0.at(9usize, c));
+            // out0[10] = x_e23*v61
+            V::store(V::mul(x_e23, v61), out0.at(10usize, c));
+            // out0[11] = x_e012*v62
+            V::store(V::mul(V::load(x.at(11usize, c)), v62), out0.at(11usize, c));
+            // out0[12] = x_e013*v62
+            V::store(V::mul(V::load(x.at(12usize, c)), v62), out0.at(12usize, c));
+            // out0[13] = x_e023*v62
+            V::store(V::mul(V::load(x.at(13usize, c)), v62), out0.at(13usize, c));
+            // out0[14] = x_e123*v62
+            V::store(V::mul(x_e123, v62), out0.at(14usize, c));
+            // out0[15] = x_e0123*(1/(1.000001 + sigmoid(a4)*v56))
             V::store(
                 V::mul(
                     V::load(x.at(15usize, c)),
@@ -116,7 +115,7 @@ unsafe fn grade_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                         c1e0,
                         V::mul_add(
                             V::sigmoid(V::load(param0.at(4usize))),
-                            v63,
+                            v56,
                             c1p000001e0,
                         ),
                     ),
@@ -139,14 +138,15 @@ unsafe fn grade_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
-        let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c1em8 = V::from_f64(0.00000001f64);
         let c1e0 = V::from_f64(1f64);
         let c1p000001e0 = V::from_f64(1.000001f64);
-        let v59 = V::sqrt(c1em16);
-        let v60 = V::sqrt(v59);
-        let v63 = V::sub(v60, c1e0);
+        let c0e0 = V::from_f64(0f64);
+        let v52 = hypot::<V>(c0e0, c1em8);
+        let v53 = V::sqrt(v52);
+        let v56 = V::sub(v53, c1e0);
         let c5em1 = V::from_f64(0.5f64);
-        let c2e0 = V::from_f64(2f64);
+        let cm2e0 = V::from_f64(-2f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
@@ -155,246 +155,221 @@ unsafe fn grade_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let grad0 = grad0.packed::<V, 5usize>(group);
             let x_1 = V::load(x.at(0usize, c));
             let v1 = V::mul(x_1, x_1);
-            let v5 = V::sqrt(V::mul_add(v1, v1, c1em16));
-            let v6 = V::sqrt(v5);
-            let v8 = V::sigmoid(V::load(param0.at(0usize)));
-            let v10 = V::sub(v6, c1e0);
-            let v13 = V::mul_add(v8, v10, c1p000001e0);
+            let v3 = hypot::<V>(v1, c1em8);
+            let v4 = V::sqrt(v3);
+            let a0 = V::load(param0.at(0usize));
+            let v6 = V::sigmoid(a0);
+            let v8 = V::sub(v4, c1e0);
             let x_e1 = V::load(x.at(2usize, c));
-            let mut v15 = V::mul(x_e1, x_e1);
+            let mut v13 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(3usize, c));
             let x_e3 = V::load(x.at(4usize, c));
-            v15 = V::mul_add(x_e2, x_e2, v15);
-            v15 = V::mul_add(x_e3, x_e3, v15);
-            let v24 = V::sqrt(V::mul_add(v15, v15, c1em16));
-            let v25 = V::sqrt(v24);
-            let v27 = V::sigmoid(V::load(param0.at(1usize)));
-            let v28 = V::sub(v25, c1e0);
-            let v30 = V::mul_add(v27, v28, c1p000001e0);
+            v13 = V::mul_add(x_e2, x_e2, v13);
+            v13 = V::mul_add(x_e3, x_e3, v13);
+            let v20 = hypot::<V>(v13, c1em8);
+            let v21 = V::sqrt(v20);
+            let a1 = V::load(param0.at(1usize));
+            let v23 = V::sigmoid(a1);
+            let v24 = V::sub(v21, c1e0);
             let x_e12 = V::load(x.at(8usize, c));
-            let mut v32 = V::mul(x_e12, x_e12);
+            let mut v28 = V::mul(x_e12, x_e12);
             let x_e13 = V::load(x.at(9usize, c));
             let x_e23 = V::load(x.at(10usize, c));
-            v32 = V::mul_add(x_e13, x_e13, v32);
-            v32 = V::mul_add(x_e23, x_e23, v32);
-            let v41 = V::sqrt(V::mul_add(v32, v32, c1em16));
-            let v42 = V::sqrt(v41);
-            let v44 = V::sigmoid(V::load(param0.at(2usize)));
-            let v45 = V::sub(v42, c1e0);
-            let v47 = V::mul_add(v44, v45, c1p000001e0);
+            v28 = V::mul_add(x_e13, x_e13, v28);
+            v28 = V::mul_add(x_e23, x_e23, v28);
+            let v35 = hypot::<V>(v28, c1em8);
+            let v36 = V::sqrt(v35);
+            let a2 = V::load(param0.at(2usize));
+            let v38 = V::sigmoid(a2);
+            let v39 = V::sub(v36, c1e0);
             let x_e123 = V::load(x.at(14usize, c));
-            let v49 = V::mul(x_e123, x_e123);
-            let v52 = V::sqrt(V::mul_add(v49, v49, c1em16));
-            let v53 = V::sqrt(v52);
-            let v55 = V::sigmoid(V::load(param0.at(3usize)));
-            let v56 = V::sub(v53, c1e0);
-            let v58 = V::mul_add(v55, v56, c1p000001e0);
-            let v62 = V::sigmoid(V::load(param0.at(4usize)));
-            let v65 = V::mul_add(v62, v63, c1p000001e0);
-            let v66 = V::div(c1e0, v13);
-            let v67 = V::div(c1e0, v30);
-            let v68 = V::div(c1e0, v47);
-            let v69 = V::div(c1e0, v58);
-            let v70 = V::div(c1e0, v65);
+            let v43 = V::mul(x_e123, x_e123);
+            let v44 = hypot::<V>(v43, c1em8);
+            let v45 = V::sqrt(v44);
+            let a3 = V::load(param0.at(3usize));
+            let v47 = V::sigmoid(a3);
+            let v48 = V::sub(v45, c1e0);
+            let a4 = V::load(param0.at(4usize));
+            let v59 = V::div(c1e0, V::mul_add(v6, v8, c1p000001e0));
+            let v60 = V::div(c1e0, V::mul_add(v23, v24, c1p000001e0));
+            let v61 = V::div(c1e0, V::mul_add(v38, v39, c1p000001e0));
+            let v62 = V::div(c1e0, V::mul_add(v47, v48, c1p000001e0));
+            let v63 = V::div(c1e0, V::mul_add(V::sigmoid(a4), v56, c1p000001e0));
+            let v64 = V::mul(x_1, v59);
+            let v67 = V::mul(x_e1, v60);
+            let v68 = V::mul(x_e2, v60);
+            let v69 = V::mul(x_e3, v60);
+            let v76 = V::mul(x_e12, v61);
+            let v77 = V::mul(x_e13, v61);
+            let v78 = V::mul(x_e23, v61);
+            let v85 = V::mul(x_e123, v62);
             let grad_o_e0123 = V::load(grad_o.at(15usize, c));
-            // out0[15] = v70*grad_o_e0123
-            V::store(V::mul(v70, grad_o_e0123), out0.at(15usize, c));
+            // out0[15] = v63*grad_o_e0123
+            V::store(V::mul(v63, grad_o_e0123), out0.at(15usize, c));
             let grad_o_e123 = V::load(grad_o.at(14usize, c));
-            let mut v76 = V::mul(v69, grad_o_e123);
-            let mut v77 = V::mul(x_e123, grad_o_e123);
+            let mut v92 = V::mul(v62, grad_o_e123);
+            let mut v93 = V::mul(v85, grad_o_e123);
             let grad_o_e023 = V::load(grad_o.at(13usize, c));
-            // out0[13] = v69*grad_o_e023
-            V::store(V::mul(v69, grad_o_e023), out0.at(13usize, c));
-            v77 = V::mul_add(V::load(x.at(13usize, c)), grad_o_e023, v77);
+            // out0[13] = v62*grad_o_e023
+            V::store(V::mul(v62, grad_o_e023), out0.at(13usize, c));
+            v93 = V::mul_add(V::mul(V::load(x.at(13usize, c)), v62), grad_o_e023, v93);
             let grad_o_e013 = V::load(grad_o.at(12usize, c));
-            // out0[12] = v69*grad_o_e013
-            V::store(V::mul(v69, grad_o_e013), out0.at(12usize, c));
-            v77 = V::mul_add(V::load(x.at(12usize, c)), grad_o_e013, v77);
+            // out0[12] = v62*grad_o_e013
+            V::store(V::mul(v62, grad_o_e013), out0.at(12usize, c));
+            v93 = V::mul_add(V::mul(V::load(x.at(12usize, c)), v62), grad_o_e013, v93);
             let grad_o_e012 = V::load(grad_o.at(11usize, c));
-            // out0[11] = v69*grad_o_e012
-            V::store(V::mul(v69, grad_o_e012), out0.at(11usize, c));
-            v77 = V::mul_add(V::load(x.at(11usize, c)), grad_o_e012, v77);
+            // out0[11] = v62*grad_o_e012
+            V::store(V::mul(v62, grad_o_e012), out0.at(11usize, c));
+            v93 = V::mul_add(V::mul(V::load(x.at(11usize, c)), v62), grad_o_e012, v93);
             let grad_o_e23 = V::load(grad_o.at(10usize, c));
-            let mut v94 = V::mul(v68, grad_o_e23);
-            let mut v95 = V::mul(x_e23, grad_o_e23);
+            let mut v107 = V::mul(v61, grad_o_e23);
+            let mut v108 = V::mul(v78, grad_o_e23);
             let grad_o_e13 = V::load(grad_o.at(9usize, c));
-            let mut v97 = V::mul(v68, grad_o_e13);
-            v95 = V::mul_add(x_e13, grad_o_e13, v95);
+            let mut v110 = V::mul(v61, grad_o_e13);
+            v108 = V::mul_add(v77, grad_o_e13, v108);
             let grad_o_e12 = V::load(grad_o.at(8usize, c));
-            let mut v101 = V::mul(v68, grad_o_e12);
-            v95 = V::mul_add(x_e12, grad_o_e12, v95);
+            let mut v114 = V::mul(v61, grad_o_e12);
+            v108 = V::mul_add(v76, grad_o_e12, v108);
             let grad_o_e03 = V::load(grad_o.at(7usize, c));
-            // out0[7] = v68*grad_o_e03
-            V::store(V::mul(v68, grad_o_e03), out0.at(7usize, c));
-            v95 = V::mul_add(V::load(x.at(7usize, c)), grad_o_e03, v95);
+            // out0[7] = v61*grad_o_e03
+            V::store(V::mul(v61, grad_o_e03), out0.at(7usize, c));
+            v108 = V::mul_add(V::mul(V::load(x.at(7usize, c)), v61), grad_o_e03, v108);
             let grad_o_e02 = V::load(grad_o.at(6usize, c));
-            // out0[6] = v68*grad_o_e02
-            V::store(V::mul(v68, grad_o_e02), out0.at(6usize, c));
-            v95 = V::mul_add(V::load(x.at(6usize, c)), grad_o_e02, v95);
+            // out0[6] = v61*grad_o_e02
+            V::store(V::mul(v61, grad_o_e02), out0.at(6usize, c));
+            v108 = V::mul_add(V::mul(V::load(x.at(6usize, c)), v61), grad_o_e02, v108);
             let grad_o_e01 = V::load(grad_o.at(5usize, c));
-            // out0[5] = v68*grad_o_e01
-            V::store(V::mul(v68, grad_o_e01), out0.at(5usize, c));
-            v95 = V::mul_add(V::load(x.at(5usize, c)), grad_o_e01, v95);
+            // out0[5] = v61*grad_o_e01
+            V::store(V::mul(v61, grad_o_e01), out0.at(5usize, c));
+            v108 = V::mul_add(V::mul(V::load(x.at(5usize, c)), v61), grad_o_e01, v108);
             let grad_o_e3 = V::load(grad_o.at(4usize, c));
-            let mut v120 = V::mul(v67, grad_o_e3);
-            let mut v121 = V::mul(x_e3, grad_o_e3);
+            let mut v130 = V::mul(v60, grad_o_e3);
+            let mut v131 = V::mul(v69, grad_o_e3);
             let grad_o_e2 = V::load(grad_o.at(3usize, c));
-            let mut v123 = V::mul(v67, grad_o_e2);
-            v121 = V::mul_add(x_e2, grad_o_e2, v121);
+            let mut v133 = V::mul(v60, grad_o_e2);
+            v131 = V::mul_add(v68, grad_o_e2, v131);
             let grad_o_e1 = V::load(grad_o.at(2usize, c));
-            let mut v127 = V::mul(v67, grad_o_e1);
-            v121 = V::mul_add(x_e1, grad_o_e1, v121);
+            let mut v137 = V::mul(v60, grad_o_e1);
+            v131 = V::mul_add(v67, grad_o_e1, v131);
             let grad_o_e0 = V::load(grad_o.at(1usize, c));
-            // out0[1] = v67*grad_o_e0
-            V::store(V::mul(v67, grad_o_e0), out0.at(1usize, c));
-            v121 = V::mul_add(V::load(x.at(1usize, c)), grad_o_e0, v121);
+            // out0[1] = v60*grad_o_e0
+            V::store(V::mul(v60, grad_o_e0), out0.at(1usize, c));
+            v131 = V::mul_add(V::mul(V::load(x.at(1usize, c)), v60), grad_o_e0, v131);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let mut v136 = V::mul(v66, grad_o_1);
-            let v141 = V::mul(v69, V::div(v77, v58));
-            let v143 = V::mul(v68, V::div(v95, v47));
-            let v145 = V::mul(v67, V::div(v121, v30));
-            let v147 = V::mul(v66, V::div(V::mul(x_1, grad_o_1), v13));
-            // grad0[4] += -(v63*v70*x_e0123*grad_o_e0123/v65*(v62*(1 - v62)))
+            let mut v145 = V::mul(v59, grad_o_1);
+            // grad0[4] += -sigmoid'(a4)*v56*v63*x_e0123*v63*grad_o_e0123
             V::store(
-                V::neg_mul_add(
-                    V::mul(
-                        v63,
+                V::sub(
+                    V::load(grad0.at(4usize)),
+                    damp::<
+                        V,
+                    >(
+                        V::sigmoid_slope(a4),
                         V::mul(
-                            v70,
-                            V::div(V::mul(V::load(x.at(15usize, c)), grad_o_e0123), v65),
+                            v56,
+                            V::mul(
+                                v63,
+                                V::mul(V::mul(V::load(x.at(15usize, c)), v63), grad_o_e0123),
+                            ),
                         ),
                     ),
-                    V::mul(v62, V::sub(c1e0, v62)),
-                    V::load(grad0.at(4usize)),
                 ),
                 grad0.at(4usize),
             );
-            // grad0[3] += -(v56*v141*(v55*(1 - v55)))
+            // grad0[3] += -sigmoid'(a3)*v48*v62*v105
             V::store(
-                V::neg_mul_add(
-                    V::mul(v56, v141),
-                    V::mul(v55, V::sub(c1e0, v55)),
+                V::sub(
                     V::load(grad0.at(3usize)),
+                    damp::<V>(V::sigmoid_slope(a3), V::mul(v48, V::mul(v62, v93))),
                 ),
                 grad0.at(3usize),
             );
-            v76 = V::neg_mul_add(
-                x_e123,
+            v92 = V::mul_add(
+                v85,
                 V::mul(
-                    c2e0,
-                    V::mul(
-                        v49,
-                        V::mul(
-                            V::mul(
-                                V::mul(V::mul(v55, v141), V::div(c5em1, v53)),
-                                V::div(c5em1, v52),
-                            ),
-                            c2e0,
-                        ),
-                    ),
+                    V::div(v43, v44),
+                    V::mul(V::div(c5em1, v45), V::mul(v93, V::mul(v47, cm2e0))),
                 ),
-                v76,
+                v92,
             );
-            // out0[14] = v69*grad_o_e123 - x_e123*2*v49*v55*v141*0.5/v53*0.5/v52*2
-            V::store(v76, out0.at(14usize, c));
-            // grad0[2] += -(v45*v143*(v44*(1 - v44)))
+            // out0[14] = v62*grad_o_e123 + v85*v43/v44*0.5/v45*v105*v47*-2
+            V::store(v92, out0.at(14usize, c));
+            // grad0[2] += -sigmoid'(a2)*v39*v61*v128
             V::store(
-                V::neg_mul_add(
-                    V::mul(v45, v143),
-                    V::mul(v44, V::sub(c1e0, v44)),
+                V::sub(
                     V::load(grad0.at(2usize)),
+                    damp::<V>(V::sigmoid_slope(a2), V::mul(v39, V::mul(v61, v108))),
                 ),
                 grad0.at(2usize),
             );
-            let v182 = V::mul(
-                c2e0,
-                V::mul(
-                    v32,
-                    V::mul(
-                        c2e0,
-                        V::mul(
-                            V::mul(V::mul(v44, v143), V::div(c5em1, v42)),
-                            V::div(c5em1, v41),
-                        ),
-                    ),
-                ),
+            let v179 = V::mul(
+                V::div(v28, v35),
+                V::mul(V::div(c5em1, v36), V::mul(v108, V::mul(v38, cm2e0))),
             );
-            v94 = V::neg_mul_add(x_e23, v182, v94);
-            // out0[10] = v68*grad_o_e23 - x_e23*v182
-            V::store(v94, out0.at(10usize, c));
-            v97 = V::neg_mul_add(x_e13, v182, v97);
-            // out0[9] = v68*grad_o_e13 - x_e13*v182
-            V::store(v97, out0.at(9usize, c));
-            v101 = V::neg_mul_add(x_e12, v182, v101);
-            // out0[8] = v68*grad_o_e12 - x_e12*v182
-            V::store(v101, out0.at(8usize, c));
-            // grad0[1] += -(v28*v145*(v27*(1 - v27)))
+            v107 = V::mul_add(v78, v179, v107);
+            // out0[10] = v61*grad_o_e23 + v78*v179
+            V::store(v107, out0.at(10usize, c));
+            v110 = V::mul_add(v77, v179, v110);
+            // out0[9] = v61*grad_o_e13 + v77*v179
+            V::store(v110, out0.at(9usize, c));
+            v114 = V::mul_add(v76, v179, v114);
+            // out0[8] = v61*grad_o_e12 + v76*v179
+            V::store(v114, out0.at(8usize, c));
+            // grad0[1] += -sigmoid'(a1)*v24*v60*v143
             V::store(
-                V::neg_mul_add(
-                    V::mul(v28, v145),
-                    V::mul(v27, V::sub(c1e0, v27)),
+                V::sub(
                     V::load(grad0.at(1usize)),
+                    damp::<V>(V::sigmoid_slope(a1), V::mul(v24, V::mul(v60, v131))),
                 ),
                 grad0.at(1usize),
             );
-            let v201 = V::mul(
-                c2e0,
-                V::mul(
-                    v15,
-                    V::mul(
-                        c2e0,
-                        V::mul(
-                            V::mul(V::mul(v27, v145), V::div(c5em1, v25)),
-                            V::div(c5em1, v24),
-                        ),
-                    ),
-                ),
+            let v195 = V::mul(
+                V::div(v13, v20),
+                V::mul(V::div(c5em1, v21), V::mul(v131, V::mul(v23, cm2e0))),
             );
-            v120 = V::neg_mul_add(x_e3, v201, v120);
-            // out0[4] = v67*grad_o_e3 - x_e3*v201
-            V::store(v120, out0.at(4usize, c));
-            v123 = V::neg_mul_add(x_e2, v201, v123);
-            // out0[3] = v67*grad_o_e2 - x_e2*v201
-            V::store(v123, out0.at(3usize, c));
-            v127 = V::neg_mul_add(x_e1, v201, v127);
-            // out0[2] = v67*grad_o_e1 - x_e1*v201
-            V::store(v127, out0.at(2usize, c));
-            // grad0[0] += -(v10*v147*(v8*(1 - v8)))
+            v130 = V::mul_add(v69, v195, v130);
+            // out0[4] = v60*grad_o_e3 + v69*v195
+            V::store(v130, out0.at(4usize, c));
+            v133 = V::mul_add(v68, v195, v133);
+            // out0[3] = v60*grad_o_e2 + v68*v195
+            V::store(v133, out0.at(3usize, c));
+            v137 = V::mul_add(v67, v195, v137);
+            // out0[2] = v60*grad_o_e1 + v67*v195
+            V::store(v137, out0.at(2usize, c));
+            // grad0[0] += -sigmoid'(a0)*v8*v59*v64*grad_o_1
             V::store(
-                V::neg_mul_add(
-                    V::mul(v10, v147),
-                    V::mul(v8, V::sub(c1e0, v8)),
+                V::sub(
                     V::load(grad0.at(0usize)),
+                    damp::<
+                        V,
+                    >(
+                        V::sigmoid_slope(a0),
+                        V::mul(v8, V::mul(v59, V::mul(v64, grad_o_1))),
+                    ),
                 ),
                 grad0.at(0usize),
             );
-            v136 = V::neg_mul_add(
-                x_1,
+            v145 = V::mul_add(
+                v64,
                 V::mul(
-                    c2e0,
+                    V::div(v1, v3),
                     V::mul(
-                        v1,
-                        V::mul(
-                            c2e0,
-                            V::mul(
-                                V::mul(V::mul(v8, v147), V::div(c5em1, v6)),
-                                V::div(c5em1, v5),
-                            ),
-                        ),
+                        V::div(c5em1, v4),
+                        V::mul(grad_o_1, V::mul(v59, V::mul(x_1, V::mul(v6, cm2e0)))),
                     ),
                 ),
-                v136,
+                v145,
             );
-            // out0[0] = v66*grad_o_1 - x_1*2*v1*2*v8*v147*0.5/v6*0.5/v5
-            V::store(v136, out0.at(0usize, c));
+            // out0[0] = v59*grad_o_1 + v64*v1/v3*0.5/v4*grad_o_1*v59*x_1*v6*-2
+            V::store(v145, out0.at(0usize, c));
         }
     }
 }
 pub(super) static GRADE_NORM_1: Stage = stage!(grade_norm_1);
 /// `o_g = x_g / (sigmoid(a_g) (|x_g| - 1) + 1 + 1e-6)`, grades 0,1,2,3,4 and 0,1,2,3,4.
 ///
-/// Forward: 68 flops per lane (33 multiplications, 17 additions).
-/// Backward: 183 flops per lane (101 multiplications, 51 additions).
+/// Forward: 76 flops per lane (37 multiplications, 17 additions).
+/// Backward: 191 flops per lane (110 multiplications, 46 additions).
 pub(super) static GRADE_NORM_PROGRAM_0: Program = Program {
     name: "grade_norm",
     formula: "o_g = x_g / (sigmoid(a_g) (|x_g| - 1) + 1 + 1e-6)",
@@ -436,5 +411,5 @@ pub(super) static GRADE_NORM_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [68usize, 183],
+    flops: [76usize, 191],
 };

@@ -161,97 +161,131 @@ unsafe fn grade_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum2 = V::zero();
         let mut sum3 = V::zero();
         let mut sum4 = V::zero();
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v2 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
+        let row1 = V::splat(args.rows[1]);
+        let v9 = V::mul(inv_channels, row1);
+        let v10 = V::add(eps, v9);
+        let v11 = V::sqrt(v10);
+        let v12 = V::div(c1e0, v11);
+        let row2 = V::splat(args.rows[2]);
+        let v14 = V::mul(inv_channels, row2);
+        let v15 = V::add(eps, v14);
+        let v16 = V::sqrt(v15);
+        let v17 = V::div(c1e0, v16);
+        let row3 = V::splat(args.rows[3]);
+        let v19 = V::mul(inv_channels, row3);
+        let v20 = V::add(eps, v19);
+        let v21 = V::sqrt(v20);
+        let v22 = V::div(c1e0, v21);
+        let row4 = V::splat(args.rows[4]);
+        let v24 = V::mul(inv_channels, row4);
+        let v25 = V::add(eps, v24);
+        let v26 = V::sqrt(v25);
+        let v27 = V::div(c1e0, v26);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
             grad_o.prefetch::<16usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            // row sum 0 = x_e0123*grad_o_e0123
+            // row sum 0 = x_e0123*v27*grad_o_e0123
             sum0 = V::add(
                 sum0,
                 V::keep_first(
-                    V::mul(V::load(x.at(15usize, c)), V::load(grad_o.at(15usize, c))),
+                    V::mul(
+                        V::mul(V::load(x.at(15usize, c)), v27),
+                        V::load(grad_o.at(15usize, c)),
+                    ),
                     valid,
                 ),
             );
-            let mut v5 = V::mul(
-                V::load(x.at(14usize, c)),
+            let mut v63 = V::mul(
+                V::mul(V::load(x.at(14usize, c)), v22),
                 V::load(grad_o.at(14usize, c)),
             );
-            v5 = V::mul_add(
-                V::load(x.at(13usize, c)),
+            v63 = V::mul_add(
+                V::mul(V::load(x.at(13usize, c)), v22),
                 V::load(grad_o.at(13usize, c)),
-                v5,
+                v63,
             );
-            v5 = V::mul_add(
-                V::load(x.at(12usize, c)),
+            v63 = V::mul_add(
+                V::mul(V::load(x.at(12usize, c)), v22),
                 V::load(grad_o.at(12usize, c)),
-                v5,
+                v63,
             );
-            v5 = V::mul_add(
-                V::load(x.at(11usize, c)),
+            v63 = V::mul_add(
+                V::mul(V::load(x.at(11usize, c)), v22),
                 V::load(grad_o.at(11usize, c)),
-                v5,
+                v63,
             );
-            // row sum 1 = x_e123*grad_o_e123 + x_e023*grad_o_e023 + x_e013*grad_o_e013 + x_e012*grad_o_e012
-            sum1 = V::add(sum1, V::keep_first(v5, valid));
-            let mut v20 = V::mul(
-                V::load(x.at(10usize, c)),
+            // row sum 1 = x_e123*v22*grad_o_e123 + x_e023*v22*grad_o_e023 + x_e013*v22*grad_o_e013 + x_e012*v22*grad_o_e012
+            sum1 = V::add(sum1, V::keep_first(v63, valid));
+            let mut v74 = V::mul(
+                V::mul(V::load(x.at(10usize, c)), v17),
                 V::load(grad_o.at(10usize, c)),
             );
-            v20 = V::mul_add(
-                V::load(x.at(9usize, c)),
+            v74 = V::mul_add(
+                V::mul(V::load(x.at(9usize, c)), v17),
                 V::load(grad_o.at(9usize, c)),
-                v20,
+                v74,
             );
-            v20 = V::mul_add(
-                V::load(x.at(8usize, c)),
+            v74 = V::mul_add(
+                V::mul(V::load(x.at(8usize, c)), v17),
                 V::load(grad_o.at(8usize, c)),
-                v20,
+                v74,
             );
-            v20 = V::mul_add(
-                V::load(x.at(7usize, c)),
+            v74 = V::mul_add(
+                V::mul(V::load(x.at(7usize, c)), v17),
                 V::load(grad_o.at(7usize, c)),
-                v20,
+                v74,
             );
-            v20 = V::mul_add(
-                V::load(x.at(6usize, c)),
+            v74 = V::mul_add(
+                V::mul(V::load(x.at(6usize, c)), v17),
                 V::load(grad_o.at(6usize, c)),
-                v20,
+                v74,
             );
-            v20 = V::mul_add(
-                V::load(x.at(5usize, c)),
+            v74 = V::mul_add(
+                V::mul(V::load(x.at(5usize, c)), v17),
                 V::load(grad_o.at(5usize, c)),
-                v20,
+                v74,
             );
-            // row sum 2 = x_e23*grad_o_e23 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e03*grad_o_e03 + x_e02*grad_o_e02 + x_e01*grad_o_e01
-            sum2 = V::add(sum2, V::keep_first(v20, valid));
-            let mut v43 = V::mul(
-                V::load(x.at(4usize, c)),
+            // row sum 2 = x_e23*v17*grad_o_e23 + x_e13*v17*grad_o_e13 + x_e12*v17*grad_o_e12 + x_e03*v17*grad_o_e03 + x_e02*v17*grad_o_e02 + x_e01*v17*grad_o_e01
+            sum2 = V::add(sum2, V::keep_first(v74, valid));
+            let mut v91 = V::mul(
+                V::mul(V::load(x.at(4usize, c)), v12),
                 V::load(grad_o.at(4usize, c)),
             );
-            v43 = V::mul_add(
-                V::load(x.at(3usize, c)),
+            v91 = V::mul_add(
+                V::mul(V::load(x.at(3usize, c)), v12),
                 V::load(grad_o.at(3usize, c)),
-                v43,
+                v91,
             );
-            v43 = V::mul_add(
-                V::load(x.at(2usize, c)),
+            v91 = V::mul_add(
+                V::mul(V::load(x.at(2usize, c)), v12),
                 V::load(grad_o.at(2usize, c)),
-                v43,
+                v91,
             );
-            v43 = V::mul_add(
-                V::load(x.at(1usize, c)),
+            v91 = V::mul_add(
+                V::mul(V::load(x.at(1usize, c)), v12),
                 V::load(grad_o.at(1usize, c)),
-                v43,
+                v91,
             );
-            // row sum 3 = x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_e0*grad_o_e0
-            sum3 = V::add(sum3, V::keep_first(v43, valid));
-            // row sum 4 = x_1*grad_o_1
+            // row sum 3 = x_e3*v12*grad_o_e3 + x_e2*v12*grad_o_e2 + x_e1*v12*grad_o_e1 + x_e0*v12*grad_o_e0
+            sum3 = V::add(sum3, V::keep_first(v91, valid));
+            // row sum 4 = x_1*v7*grad_o_1
             sum4 = V::add(
                 sum4,
                 V::keep_first(
-                    V::mul(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c))),
+                    V::mul(
+                        V::mul(V::load(x.at(0usize, c)), v7),
+                        V::load(grad_o.at(0usize, c)),
+                    ),
                     valid,
                 ),
             );
@@ -264,15 +298,15 @@ unsafe fn grade_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static GRADE_RMS_2: Stage = stage!(grade_rms_2);
-/// From `grad_o`, `x` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+/// From `x`, `grad_o` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
 /// From `grade_rms_grad` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn grade_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let grad_o = args.inputs[0];
-        let x = args.inputs[1];
+        let x = args.inputs[0];
+        let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
@@ -302,111 +336,89 @@ unsafe fn grade_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v25 = V::add(eps, v24);
         let v26 = V::sqrt(v25);
         let v27 = V::div(c1e0, v26);
-        let v60 = V::mul(v27, v27);
-        let v61 = V::mul(v27, v60);
-        let c5em1 = V::from_f64(0.5f64);
-        let v63 = V::mul(c5em1, v61);
+        let v92 = V::mul(inv_channels, v27);
         let row5 = V::splat(args.rows[5]);
-        let v65 = V::mul(v63, row5);
-        let v66 = V::mul(inv_channels, v65);
-        let c2e0 = V::from_f64(2f64);
-        let v68 = V::mul(v66, c2e0);
-        let v72 = V::mul(v22, v22);
-        let v73 = V::mul(v22, v72);
-        let v74 = V::mul(c5em1, v73);
+        let v94 = V::mul(row5, v92);
+        let v97 = V::mul(inv_channels, v22);
         let row6 = V::splat(args.rows[6]);
-        let v76 = V::mul(v74, row6);
-        let v77 = V::mul(inv_channels, v76);
-        let v78 = V::mul(c2e0, v77);
-        let v91 = V::mul(v17, v17);
-        let v92 = V::mul(v17, v91);
-        let v93 = V::mul(c5em1, v92);
+        let v99 = V::mul(row6, v97);
+        let v108 = V::mul(inv_channels, v17);
         let row7 = V::splat(args.rows[7]);
-        let v95 = V::mul(v93, row7);
-        let v96 = V::mul(inv_channels, v95);
-        let v97 = V::mul(c2e0, v96);
-        let v116 = V::mul(v12, v12);
-        let v117 = V::mul(v12, v116);
-        let v118 = V::mul(c5em1, v117);
+        let v110 = V::mul(row7, v108);
+        let v123 = V::mul(inv_channels, v12);
         let row8 = V::splat(args.rows[8]);
-        let v120 = V::mul(v118, row8);
-        let v121 = V::mul(inv_channels, v120);
-        let v122 = V::mul(c2e0, v121);
-        let v135 = V::mul(v7, v7);
-        let v136 = V::mul(v7, v135);
-        let v137 = V::mul(c5em1, v136);
+        let v125 = V::mul(row8, v123);
+        let v134 = V::mul(inv_channels, v7);
         let row9 = V::splat(args.rows[9]);
-        let v139 = V::mul(v137, row9);
-        let v140 = V::mul(inv_channels, v139);
-        let v141 = V::mul(c2e0, v140);
+        let v136 = V::mul(row9, v134);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            grad_o.prefetch::<16usize>(c);
             x.prefetch::<16usize>(c);
-            let mut v29 = V::mul(v27, V::load(grad_o.at(15usize, c)));
-            let mut v31 = V::mul(v22, V::load(grad_o.at(14usize, c)));
-            let mut v33 = V::mul(v22, V::load(grad_o.at(13usize, c)));
-            let mut v35 = V::mul(v22, V::load(grad_o.at(12usize, c)));
-            let mut v37 = V::mul(v22, V::load(grad_o.at(11usize, c)));
-            let mut v39 = V::mul(v17, V::load(grad_o.at(10usize, c)));
-            let mut v41 = V::mul(v17, V::load(grad_o.at(9usize, c)));
-            let mut v43 = V::mul(v17, V::load(grad_o.at(8usize, c)));
-            let mut v45 = V::mul(v17, V::load(grad_o.at(7usize, c)));
-            let mut v47 = V::mul(v17, V::load(grad_o.at(6usize, c)));
-            let mut v49 = V::mul(v17, V::load(grad_o.at(5usize, c)));
-            let mut v51 = V::mul(v12, V::load(grad_o.at(4usize, c)));
-            let mut v53 = V::mul(v12, V::load(grad_o.at(3usize, c)));
-            let mut v55 = V::mul(v12, V::load(grad_o.at(2usize, c)));
-            let mut v57 = V::mul(v12, V::load(grad_o.at(1usize, c)));
-            let mut v59 = V::mul(v7, V::load(grad_o.at(0usize, c)));
-            v29 = V::neg_mul_add(V::load(x.at(15usize, c)), v68, v29);
-            // out0[15] = v27*grad_o_e0123 - x_e0123*v68
-            V::store(v29, out0.at(15usize, c));
-            v31 = V::neg_mul_add(V::load(x.at(14usize, c)), v78, v31);
-            // out0[14] = v22*grad_o_e123 - x_e123*v78
-            V::store(v31, out0.at(14usize, c));
-            v33 = V::neg_mul_add(V::load(x.at(13usize, c)), v78, v33);
-            // out0[13] = v22*grad_o_e023 - x_e023*v78
-            V::store(v33, out0.at(13usize, c));
-            v35 = V::neg_mul_add(V::load(x.at(12usize, c)), v78, v35);
-            // out0[12] = v22*grad_o_e013 - x_e013*v78
-            V::store(v35, out0.at(12usize, c));
-            v37 = V::neg_mul_add(V::load(x.at(11usize, c)), v78, v37);
-            // out0[11] = v22*grad_o_e012 - x_e012*v78
-            V::store(v37, out0.at(11usize, c));
-            v39 = V::neg_mul_add(V::load(x.at(10usize, c)), v97, v39);
-            // out0[10] = v17*grad_o_e23 - x_e23*v97
-            V::store(v39, out0.at(10usize, c));
-            v41 = V::neg_mul_add(V::load(x.at(9usize, c)), v97, v41);
-            // out0[9] = v17*grad_o_e13 - x_e13*v97
-            V::store(v41, out0.at(9usize, c));
-            v43 = V::neg_mul_add(V::load(x.at(8usize, c)), v97, v43);
-            // out0[8] = v17*grad_o_e12 - x_e12*v97
-            V::store(v43, out0.at(8usize, c));
-            v45 = V::neg_mul_add(V::load(x.at(7usize, c)), v97, v45);
-            // out0[7] = v17*grad_o_e03 - x_e03*v97
-            V::store(v45, out0.at(7usize, c));
-            v47 = V::neg_mul_add(V::load(x.at(6usize, c)), v97, v47);
-            // out0[6] = v17*grad_o_e02 - x_e02*v97
-            V::store(v47, out0.at(6usize, c));
-            v49 = V::neg_mul_add(V::load(x.at(5usize, c)), v97, v49);
-            // out0[5] = v17*grad_o_e01 - x_e01*v97
-            V::store(v49, out0.at(5usize, c));
-            v51 = V::neg_mul_add(V::load(x.at(4usize, c)), v122, v51);
-            // out0[4] = v12*grad_o_e3 - x_e3*v122
-            V::store(v51, out0.at(4usize, c));
-            v53 = V::neg_mul_add(V::load(x.at(3usize, c)), v122, v53);
-            // out0[3] = v12*grad_o_e2 - x_e2*v122
-            V::store(v53, out0.at(3usize, c));
-            v55 = V::neg_mul_add(V::load(x.at(2usize, c)), v122, v55);
-            // out0[2] = v12*grad_o_e1 - x_e1*v122
-            V::store(v55, out0.at(2usize, c));
-            v57 = V::neg_mul_add(V::load(x.at(1usize, c)), v122, v57);
-            // out0[1] = v12*grad_o_e0 - x_e0*v122
-            V::store(v57, out0.at(1usize, c));
-            v59 = V::neg_mul_add(V::load(x.at(0usize, c)), v141, v59);
-            // out0[0] = v7*grad_o_1 - x_1*v141
-            V::store(v59, out0.at(0usize, c));
+            grad_o.prefetch::<16usize>(c);
+            let mut v61 = V::mul(v27, V::load(grad_o.at(15usize, c)));
+            let mut v63 = V::mul(v22, V::load(grad_o.at(14usize, c)));
+            let mut v65 = V::mul(v22, V::load(grad_o.at(13usize, c)));
+            let mut v67 = V::mul(v22, V::load(grad_o.at(12usize, c)));
+            let mut v69 = V::mul(v22, V::load(grad_o.at(11usize, c)));
+            let mut v71 = V::mul(v17, V::load(grad_o.at(10usize, c)));
+            let mut v73 = V::mul(v17, V::load(grad_o.at(9usize, c)));
+            let mut v75 = V::mul(v17, V::load(grad_o.at(8usize, c)));
+            let mut v77 = V::mul(v17, V::load(grad_o.at(7usize, c)));
+            let mut v79 = V::mul(v17, V::load(grad_o.at(6usize, c)));
+            let mut v81 = V::mul(v17, V::load(grad_o.at(5usize, c)));
+            let mut v83 = V::mul(v12, V::load(grad_o.at(4usize, c)));
+            let mut v85 = V::mul(v12, V::load(grad_o.at(3usize, c)));
+            let mut v87 = V::mul(v12, V::load(grad_o.at(2usize, c)));
+            let mut v89 = V::mul(v12, V::load(grad_o.at(1usize, c)));
+            let mut v91 = V::mul(v7, V::load(grad_o.at(0usize, c)));
+            v61 = V::neg_mul_add(V::mul(V::load(x.at(15usize, c)), v27), v94, v61);
+            // out0[15] = v27*grad_o_e0123 - x_e0123*v27*v94
+            V::store(v61, out0.at(15usize, c));
+            v63 = V::neg_mul_add(V::mul(V::load(x.at(14usize, c)), v22), v99, v63);
+            // out0[14] = v22*grad_o_e123 - x_e123*v22*v99
+            V::store(v63, out0.at(14usize, c));
+            v65 = V::neg_mul_add(V::mul(V::load(x.at(13usize, c)), v22), v99, v65);
+            // out0[13] = v22*grad_o_e023 - x_e023*v22*v99
+            V::store(v65, out0.at(13usize, c));
+            v67 = V::neg_mul_add(V::mul(V::load(x.at(12usize, c)), v22), v99, v67);
+            // out0[12] = v22*grad_o_e013 - x_e013*v22*v99
+            V::store(v67, out0.at(12usize, c));
+            v69 = V::neg_mul_add(V::mul(V::load(x.at(11usize, c)), v22), v99, v69);
+            // out0[11] = v22*grad_o_e012 - x_e012*v22*v99
+            V::store(v69, out0.at(11usize, c));
+            v71 = V::neg_mul_add(V::mul(V::load(x.at(10usize, c)), v17), v110, v71);
+            // out0[10] = v17*grad_o_e23 - x_e23*v17*v110
+            V::store(v71, out0.at(10usize, c));
+            v73 = V::neg_mul_add(V::mul(V::load(x.at(9usize, c)), v17), v110, v73);
+            // out0[9] = v17*grad_o_e13 - x_e13*v17*v110
+            V::store(v73, out0.at(9usize, c));
+            v75 = V::neg_mul_add(V::mul(V::load(x.at(8usize, c)), v17), v110, v75);
+            // out0[8] = v17*grad_o_e12 - x_e12*v17*v110
+            V::store(v75, out0.at(8usize, c));
+            v77 = V::neg_mul_add(V::mul(V::load(x.at(7usize, c)), v17), v110, v77);
+            // out0[7] = v17*grad_o_e03 - x_e03*v17*v110
+            V::store(v77, out0.at(7usize, c));
+            v79 = V::neg_mul_add(V::mul(V::load(x.at(6usize, c)), v17), v110, v79);
+            // out0[6] = v17*grad_o_e02 - x_e02*v17*v110
+            V::store(v79, out0.at(6usize, c));
+            v81 = V::neg_mul_add(V::mul(V::load(x.at(5usize, c)), v17), v110, v81);
+            // out0[5] = v17*grad_o_e01 - x_e01*v17*v110
+            V::store(v81, out0.at(5usize, c));
+            v83 = V::neg_mul_add(V::mul(V::load(x.at(4usize, c)), v12), v125, v83);
+            // out0[4] = v12*grad_o_e3 - x_e3*v12*v125
+            V::store(v83, out0.at(4usize, c));
+            v85 = V::neg_mul_add(V::mul(V::load(x.at(3usize, c)), v12), v125, v85);
+            // out0[3] = v12*grad_o_e2 - x_e2*v12*v125
+            V::store(v85, out0.at(3usize, c));
+            v87 = V::neg_mul_add(V::mul(V::load(x.at(2usize, c)), v12), v125, v87);
+            // out0[2] = v12*grad_o_e1 - x_e1*v12*v125
+            V::store(v87, out0.at(2usize, c));
+            v89 = V::neg_mul_add(V::mul(V::load(x.at(1usize, c)), v12), v125, v89);
+            // out0[1] = v12*grad_o_e0 - x_e0*v12*v125
+            V::store(v89, out0.at(1usize, c));
+            v91 = V::neg_mul_add(V::mul(V::load(x.at(0usize, c)), v7), v136, v91);
+            // out0[0] = v7*grad_o_1 - x_1*v7*v136
+            V::store(v91, out0.at(0usize, c));
         }
     }
 }
@@ -414,7 +426,7 @@ pub(super) static GRADE_RMS_3: Stage = stage!(grade_rms_3);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 0,1,2,3,4 and 0,1,2,3,4.
 ///
 /// Forward: 48 flops per lane (32 multiplications, 16 additions).
-/// Backward: 80 flops per lane (48 multiplications, 32 additions).
+/// Backward: 96 flops per lane (64 multiplications, 32 additions).
 pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -460,12 +472,12 @@ pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0usize, 1usize, 2usize, 3usize, 4],
                 row_sums: &[5usize, 6usize, 7usize, 8usize, 9],
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_3,
-                inputs: &[Slot::External(1usize), Slot::External(0usize)],
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -477,7 +489,7 @@ pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [48usize, 80],
+    flops: [48usize, 96],
 };
 /// From `x` to 1 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
@@ -536,16 +548,27 @@ unsafe fn grade_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let x = args.inputs[0];
         let grad_o = args.inputs[1];
         let mut sum0 = V::zero();
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v2 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<1usize>(c);
             grad_o.prefetch::<1usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            // row sum 0 = x_1*grad_o_1
+            // row sum 0 = x_1*v7*grad_o_1
             sum0 = V::add(
                 sum0,
                 V::keep_first(
-                    V::mul(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c))),
+                    V::mul(
+                        V::mul(V::load(x.at(0usize, c)), v7),
+                        V::load(grad_o.at(0usize, c)),
+                    ),
                     valid,
                 ),
             );
@@ -554,15 +577,15 @@ unsafe fn grade_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static GRADE_RMS_6: Stage = stage!(grade_rms_6);
-/// From `grad_o`, `x` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+/// From `x`, `grad_o` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
 /// From `grade_rms_grad` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn grade_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let grad_o = args.inputs[0];
-        let x = args.inputs[1];
+        let x = args.inputs[0];
+        let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
@@ -572,23 +595,17 @@ unsafe fn grade_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v5 = V::sqrt(v4);
         let c1e0 = V::from_f64(1f64);
         let v7 = V::div(c1e0, v5);
-        let v10 = V::mul(v7, v7);
-        let v11 = V::mul(v7, v10);
-        let c5em1 = V::from_f64(0.5f64);
-        let v13 = V::mul(c5em1, v11);
+        let v12 = V::mul(inv_channels, v7);
         let row1 = V::splat(args.rows[1]);
-        let v15 = V::mul(v13, row1);
-        let v16 = V::mul(inv_channels, v15);
-        let c2e0 = V::from_f64(2f64);
-        let v18 = V::mul(v16, c2e0);
+        let v14 = V::mul(row1, v12);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            grad_o.prefetch::<1usize>(c);
             x.prefetch::<1usize>(c);
-            let mut v9 = V::mul(v7, V::load(grad_o.at(0usize, c)));
-            v9 = V::neg_mul_add(V::load(x.at(0usize, c)), v18, v9);
-            // out0[0] = v7*grad_o_1 - x_1*v18
-            V::store(v9, out0.at(0usize, c));
+            grad_o.prefetch::<1usize>(c);
+            let mut v11 = V::mul(v7, V::load(grad_o.at(0usize, c)));
+            v11 = V::neg_mul_add(V::mul(V::load(x.at(0usize, c)), v7), v14, v11);
+            // out0[0] = v7*grad_o_1 - x_1*v7*v14
+            V::store(v11, out0.at(0usize, c));
         }
     }
 }
@@ -596,7 +613,7 @@ pub(super) static GRADE_RMS_7: Stage = stage!(grade_rms_7);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 0 and 0.
 ///
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
-/// Backward: 5 flops per lane (3 multiplications, 2 additions).
+/// Backward: 6 flops per lane (4 multiplications, 2 additions).
 pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -642,12 +659,12 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0],
                 row_sums: &[1],
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_7,
-                inputs: &[Slot::External(1usize), Slot::External(0usize)],
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -656,7 +673,7 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
             },
         ],
     },
-    flops: [3usize, 5],
+    flops: [3usize, 6],
 };
 /// From `x` to 1 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
@@ -728,31 +745,54 @@ unsafe fn grade_rms_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let x = args.inputs[0];
         let grad_o = args.inputs[1];
         let mut sum0 = V::zero();
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v2 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<4usize>(c);
             grad_o.prefetch::<4usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            let mut v2 = V::mul(V::load(x.at(3usize, c)), V::load(grad_o.at(3usize, c)));
-            v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(grad_o.at(2usize, c)), v2);
-            v2 = V::mul_add(V::load(x.at(1usize, c)), V::load(grad_o.at(1usize, c)), v2);
-            v2 = V::mul_add(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c)), v2);
-            // row sum 0 = x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_e0*grad_o_e0
-            sum0 = V::add(sum0, V::keep_first(v2, valid));
+            let mut v17 = V::mul(
+                V::mul(V::load(x.at(3usize, c)), v7),
+                V::load(grad_o.at(3usize, c)),
+            );
+            v17 = V::mul_add(
+                V::mul(V::load(x.at(2usize, c)), v7),
+                V::load(grad_o.at(2usize, c)),
+                v17,
+            );
+            v17 = V::mul_add(
+                V::mul(V::load(x.at(1usize, c)), v7),
+                V::load(grad_o.at(1usize, c)),
+                v17,
+            );
+            v17 = V::mul_add(
+                V::mul(V::load(x.at(0usize, c)), v7),
+                V::load(grad_o.at(0usize, c)),
+                v17,
+            );
+            // row sum 0 = x_e3*v7*grad_o_e3 + x_e2*v7*grad_o_e2 + x_e1*v7*grad_o_e1 + x_e0*v7*grad_o_e0
+            sum0 = V::add(sum0, V::keep_first(v17, valid));
         }
         args.sums[0] = sum0.reduce_add();
     }
 }
 pub(super) static GRADE_RMS_10: Stage = stage!(grade_rms_10);
-/// From `grad_o`, `x` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+/// From `x`, `grad_o` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
 /// From `grade_rms_grad` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn grade_rms_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let grad_o = args.inputs[0];
-        let x = args.inputs[1];
+        let x = args.inputs[0];
+        let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
@@ -762,35 +802,29 @@ unsafe fn grade_rms_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v5 = V::sqrt(v4);
         let c1e0 = V::from_f64(1f64);
         let v7 = V::div(c1e0, v5);
-        let v16 = V::mul(v7, v7);
-        let v17 = V::mul(v7, v16);
-        let c5em1 = V::from_f64(0.5f64);
-        let v19 = V::mul(c5em1, v17);
+        let v24 = V::mul(inv_channels, v7);
         let row1 = V::splat(args.rows[1]);
-        let v21 = V::mul(v19, row1);
-        let v22 = V::mul(inv_channels, v21);
-        let c2e0 = V::from_f64(2f64);
-        let v24 = V::mul(v22, c2e0);
+        let v26 = V::mul(row1, v24);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            grad_o.prefetch::<4usize>(c);
             x.prefetch::<4usize>(c);
-            let mut v9 = V::mul(v7, V::load(grad_o.at(3usize, c)));
-            let mut v11 = V::mul(v7, V::load(grad_o.at(2usize, c)));
-            let mut v13 = V::mul(v7, V::load(grad_o.at(1usize, c)));
-            let mut v15 = V::mul(v7, V::load(grad_o.at(0usize, c)));
-            v9 = V::neg_mul_add(V::load(x.at(3usize, c)), v24, v9);
-            // out0[3] = v7*grad_o_e3 - x_e3*v24
-            V::store(v9, out0.at(3usize, c));
-            v11 = V::neg_mul_add(V::load(x.at(2usize, c)), v24, v11);
-            // out0[2] = v7*grad_o_e2 - x_e2*v24
-            V::store(v11, out0.at(2usize, c));
-            v13 = V::neg_mul_add(V::load(x.at(1usize, c)), v24, v13);
-            // out0[1] = v7*grad_o_e1 - x_e1*v24
-            V::store(v13, out0.at(1usize, c));
-            v15 = V::neg_mul_add(V::load(x.at(0usize, c)), v24, v15);
-            // out0[0] = v7*grad_o_e0 - x_e0*v24
-            V::store(v15, out0.at(0usize, c));
+            grad_o.prefetch::<4usize>(c);
+            let mut v17 = V::mul(v7, V::load(grad_o.at(3usize, c)));
+            let mut v19 = V::mul(v7, V::load(grad_o.at(2usize, c)));
+            let mut v21 = V::mul(v7, V::load(grad_o.at(1usize, c)));
+            let mut v23 = V::mul(v7, V::load(grad_o.at(0usize, c)));
+            v17 = V::neg_mul_add(V::mul(V::load(x.at(3usize, c)), v7), v26, v17);
+            // out0[3] = v7*grad_o_e3 - x_e3*v7*v26
+            V::store(v17, out0.at(3usize, c));
+            v19 = V::neg_mul_add(V::mul(V::load(x.at(2usize, c)), v7), v26, v19);
+            // out0[2] = v7*grad_o_e2 - x_e2*v7*v26
+            V::store(v19, out0.at(2usize, c));
+            v21 = V::neg_mul_add(V::mul(V::load(x.at(1usize, c)), v7), v26, v21);
+            // out0[1] = v7*grad_o_e1 - x_e1*v7*v26
+            V::store(v21, out0.at(1usize, c));
+            v23 = V::neg_mul_add(V::mul(V::load(x.at(0usize, c)), v7), v26, v23);
+            // out0[0] = v7*grad_o_e0 - x_e0*v7*v26
+            V::store(v23, out0.at(0usize, c));
         }
     }
 }
@@ -798,7 +832,7 @@ pub(super) static GRADE_RMS_11: Stage = stage!(grade_rms_11);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 1 and 1.
 ///
 /// Forward: 12 flops per lane (8 multiplications, 4 additions).
-/// Backward: 20 flops per lane (12 multiplications, 8 additions).
+/// Backward: 24 flops per lane (16 multiplications, 8 additions).
 pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -844,12 +878,12 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0],
                 row_sums: &[1],
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_11,
-                inputs: &[Slot::External(1usize), Slot::External(0usize)],
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -858,7 +892,7 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
             },
         ],
     },
-    flops: [12usize, 20],
+    flops: [12usize, 24],
 };
 /// From `x` to 1 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
@@ -938,33 +972,64 @@ unsafe fn grade_rms_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let x = args.inputs[0];
         let grad_o = args.inputs[1];
         let mut sum0 = V::zero();
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v2 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<6usize>(c);
             grad_o.prefetch::<6usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            let mut v2 = V::mul(V::load(x.at(5usize, c)), V::load(grad_o.at(5usize, c)));
-            v2 = V::mul_add(V::load(x.at(4usize, c)), V::load(grad_o.at(4usize, c)), v2);
-            v2 = V::mul_add(V::load(x.at(3usize, c)), V::load(grad_o.at(3usize, c)), v2);
-            v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(grad_o.at(2usize, c)), v2);
-            v2 = V::mul_add(V::load(x.at(1usize, c)), V::load(grad_o.at(1usize, c)), v2);
-            v2 = V::mul_add(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c)), v2);
-            // row sum 0 = x_e23*grad_o_e23 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e03*grad_o_e03 + x_e02*grad_o_e02 + x_e01*grad_o_e01
-            sum0 = V::add(sum0, V::keep_first(v2, valid));
+            let mut v21 = V::mul(
+                V::mul(V::load(x.at(5usize, c)), v7),
+                V::load(grad_o.at(5usize, c)),
+            );
+            v21 = V::mul_add(
+                V::mul(V::load(x.at(4usize, c)), v7),
+                V::load(grad_o.at(4usize, c)),
+                v21,
+            );
+            v21 = V::mul_add(
+                V::mul(V::load(x.at(3usize, c)), v7),
+                V::load(grad_o.at(3usize, c)),
+                v21,
+            );
+            v21 = V::mul_add(
+                V::mul(V::load(x.at(2usize, c)), v7),
+                V::load(grad_o.at(2usize, c)),
+                v21,
+            );
+            v21 = V::mul_add(
+                V::mul(V::load(x.at(1usize, c)), v7),
+                V::load(grad_o.at(1usize, c)),
+                v21,
+            );
+            v21 = V::mul_add(
+                V::mul(V::load(x.at(0usize, c)), v7),
+                V::load(grad_o.at(0usize, c)),
+                v21,
+            );
+            // row sum 0 = x_e23*v7*grad_o_e23 + x_e13*v7*grad_o_e13 + x_e12*v7*grad_o_e12 + x_e03*v7*grad_o_e03 + x_e02*v7*grad_o_e02 + x_e01*v7*grad_o_e01
+            sum0 = V::add(sum0, V::keep_first(v21, valid));
         }
         args.sums[0] = sum0.reduce_add();
     }
 }
 pub(super) static GRADE_RMS_14: Stage = stage!(grade_rms_14);
-/// From `grad_o`, `x` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+/// From `x`, `grad_o` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
 /// From `grade_rms_grad` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn grade_rms_15<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let grad_o = args.inputs[0];
-        let x = args.inputs[1];
+        let x = args.inputs[0];
+        let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
@@ -974,43 +1039,37 @@ unsafe fn grade_rms_15<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v5 = V::sqrt(v4);
         let c1e0 = V::from_f64(1f64);
         let v7 = V::div(c1e0, v5);
-        let v20 = V::mul(v7, v7);
-        let v21 = V::mul(v7, v20);
-        let c5em1 = V::from_f64(0.5f64);
-        let v23 = V::mul(c5em1, v21);
+        let v32 = V::mul(inv_channels, v7);
         let row1 = V::splat(args.rows[1]);
-        let v25 = V::mul(v23, row1);
-        let v26 = V::mul(inv_channels, v25);
-        let c2e0 = V::from_f64(2f64);
-        let v28 = V::mul(v26, c2e0);
+        let v34 = V::mul(row1, v32);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            grad_o.prefetch::<6usize>(c);
             x.prefetch::<6usize>(c);
-            let mut v9 = V::mul(v7, V::load(grad_o.at(5usize, c)));
-            let mut v11 = V::mul(v7, V::load(grad_o.at(4usize, c)));
-            let mut v13 = V::mul(v7, V::load(grad_o.at(3usize, c)));
-            let mut v15 = V::mul(v7, V::load(grad_o.at(2usize, c)));
-            let mut v17 = V::mul(v7, V::load(grad_o.at(1usize, c)));
-            let mut v19 = V::mul(v7, V::load(grad_o.at(0usize, c)));
-            v9 = V::neg_mul_add(V::load(x.at(5usize, c)), v28, v9);
-            // out0[5] = v7*grad_o_e23 - x_e23*v28
-            V::store(v9, out0.at(5usize, c));
-            v11 = V::neg_mul_add(V::load(x.at(4usize, c)), v28, v11);
-            // out0[4] = v7*grad_o_e13 - x_e13*v28
-            V::store(v11, out0.at(4usize, c));
-            v13 = V::neg_mul_add(V::load(x.at(3usize, c)), v28, v13);
-            // out0[3] = v7*grad_o_e12 - x_e12*v28
-            V::store(v13, out0.at(3usize, c));
-            v15 = V::neg_mul_add(V::load(x.at(2usize, c)), v28, v15);
-            // out0[2] = v7*grad_o_e03 - x_e03*v28
-            V::store(v15, out0.at(2usize, c));
-            v17 = V::neg_mul_add(V::load(x.at(1usize, c)), v28, v17);
-            // out0[1] = v7*grad_o_e02 - x_e02*v28
-            V::store(v17, out0.at(1usize, c));
-            v19 = V::neg_mul_add(V::load(x.at(0usize, c)), v28, v19);
-            // out0[0] = v7*grad_o_e01 - x_e01*v28
-            V::store(v19, out0.at(0usize, c));
+            grad_o.prefetch::<6usize>(c);
+            let mut v21 = V::mul(v7, V::load(grad_o.at(5usize, c)));
+            let mut v23 = V::mul(v7, V::load(grad_o.at(4usize, c)));
+            let mut v25 = V::mul(v7, V::load(grad_o.at(3usize, c)));
+            let mut v27 = V::mul(v7, V::load(grad_o.at(2usize, c)));
+            let mut v29 = V::mul(v7, V::load(grad_o.at(1usize, c)));
+            let mut v31 = V::mul(v7, V::load(grad_o.at(0usize, c)));
+            v21 = V::neg_mul_add(V::mul(V::load(x.at(5usize, c)), v7), v34, v21);
+            // out0[5] = v7*grad_o_e23 - x_e23*v7*v34
+            V::store(v21, out0.at(5usize, c));
+            v23 = V::neg_mul_add(V::mul(V::load(x.at(4usize, c)), v7), v34, v23);
+            // out0[4] = v7*grad_o_e13 - x_e13*v7*v34
+            V::store(v23, out0.at(4usize, c));
+            v25 = V::neg_mul_add(V::mul(V::load(x.at(3usize, c)), v7), v34, v25);
+            // out0[3] = v7*grad_o_e12 - x_e12*v7*v34
+            V::store(v25, out0.at(3usize, c));
+            v27 = V::neg_mul_add(V::mul(V::load(x.at(2usize, c)), v7), v34, v27);
+            // out0[2] = v7*grad_o_e03 - x_e03*v7*v34
+            V::store(v27, out0.at(2usize, c));
+            v29 = V::neg_mul_add(V::mul(V::load(x.at(1usize, c)), v7), v34, v29);
+            // out0[1] = v7*grad_o_e02 - x_e02*v7*v34
+            V::store(v29, out0.at(1usize, c));
+            v31 = V::neg_mul_add(V::mul(V::load(x.at(0usize, c)), v7), v34, v31);
+            // out0[0] = v7*grad_o_e01 - x_e01*v7*v34
+            V::store(v31, out0.at(0usize, c));
         }
     }
 }
@@ -1018,7 +1077,7 @@ pub(super) static GRADE_RMS_15: Stage = stage!(grade_rms_15);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 2 and 2.
 ///
 /// Forward: 18 flops per lane (12 multiplications, 6 additions).
-/// Backward: 30 flops per lane (18 multiplications, 12 additions).
+/// Backward: 36 flops per lane (24 multiplications, 12 additions).
 pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -1064,12 +1123,12 @@ pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0],
                 row_sums: &[1],
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_15,
-                inputs: &[Slot::External(1usize), Slot::External(0usize)],
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -1078,12 +1137,12 @@ pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
             },
         ],
     },
-    flops: [18usize, 30],
+    flops: [18usize, 36],
 };
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 3 and 3.
 ///
 /// Forward: 12 flops per lane (8 multiplications, 4 additions).
-/// Backward: 20 flops per lane (12 multiplications, 8 additions).
+/// Backward: 24 flops per lane (16 multiplications, 8 additions).
 pub(super) static GRADE_RMS_PROGRAM_4: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -1129,12 +1188,12 @@ pub(super) static GRADE_RMS_PROGRAM_4: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0],
                 row_sums: &[1],
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_11,
-                inputs: &[Slot::External(1usize), Slot::External(0usize)],
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -1143,12 +1202,12 @@ pub(super) static GRADE_RMS_PROGRAM_4: Program = Program {
             },
         ],
     },
-    flops: [12usize, 20],
+    flops: [12usize, 24],
 };
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 4 and 4.
 ///
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
-/// Backward: 5 flops per lane (3 multiplications, 2 additions).
+/// Backward: 6 flops per lane (4 multiplications, 2 additions).
 pub(super) static GRADE_RMS_PROGRAM_5: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -1194,12 +1253,12 @@ pub(super) static GRADE_RMS_PROGRAM_5: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0],
                 row_sums: &[1],
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_7,
-                inputs: &[Slot::External(1usize), Slot::External(0usize)],
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -1208,5 +1267,5 @@ pub(super) static GRADE_RMS_PROGRAM_5: Program = Program {
             },
         ],
     },
-    flops: [3usize, 5],
+    flops: [3usize, 6],
 };

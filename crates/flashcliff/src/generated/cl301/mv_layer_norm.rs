@@ -14,7 +14,7 @@ unsafe fn mv_layer_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     unsafe {
         let x = args.inputs[0];
         let mut sum0 = V::zero();
-        let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c1em8 = V::from_f64(0.00000001f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
@@ -36,11 +36,8 @@ unsafe fn mv_layer_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v3 = V::mul_add(x_1, x_1, v3);
             let mut v21 = V::add(v11, v3);
             v21 = V::mul_add(x_e123, x_e123, v21);
-            // row sum 0 = sqrt(sqrt(v22*v22 + 0.0000000000000001))
-            sum0 = V::add(
-                sum0,
-                V::keep_first(V::sqrt(V::sqrt(V::mul_add(v21, v21, c1em16))), valid),
-            );
+            // row sum 0 = sqrt(hypot(x_e123*x_e123 + x_e23*x_e23 + x_e12*x_e12 + x_e13*x_e13 + x_1*x_1 + x_e3*x_e3 + x_e1*x_e1 + x_e2*x_e2, 0.00000001))
+            sum0 = V::add(sum0, V::keep_first(V::sqrt(hypot::<V>(v21, c1em8)), valid));
         }
         args.sums[0] = sum0.reduce_add();
     }
@@ -67,39 +64,87 @@ unsafe fn mv_layer_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
             let param0 = param0.packed::<V, 1usize>(group);
-            let v8 = V::mul(V::load(param0.at(0usize)), v6);
-            // out0[0] = x_1*v8
-            V::store(V::mul(V::load(x.at(0usize, c)), v8), out0.at(0usize, c));
-            // out0[1] = x_e0*v8
-            V::store(V::mul(V::load(x.at(1usize, c)), v8), out0.at(1usize, c));
-            // out0[2] = x_e1*v8
-            V::store(V::mul(V::load(x.at(2usize, c)), v8), out0.at(2usize, c));
-            // out0[3] = x_e2*v8
-            V::store(V::mul(V::load(x.at(3usize, c)), v8), out0.at(3usize, c));
-            // out0[4] = x_e3*v8
-            V::store(V::mul(V::load(x.at(4usize, c)), v8), out0.at(4usize, c));
-            // out0[5] = x_e01*v8
-            V::store(V::mul(V::load(x.at(5usize, c)), v8), out0.at(5usize, c));
-            // out0[6] = x_e02*v8
-            V::store(V::mul(V::load(x.at(6usize, c)), v8), out0.at(6usize, c));
-            // out0[7] = x_e03*v8
-            V::store(V::mul(V::load(x.at(7usize, c)), v8), out0.at(7usize, c));
-            // out0[8] = x_e12*v8
-            V::store(V::mul(V::load(x.at(8usize, c)), v8), out0.at(8usize, c));
-            // out0[9] = x_e13*v8
-            V::store(V::mul(V::load(x.at(9usize, c)), v8), out0.at(9usize, c));
-            // out0[10] = x_e23*v8
-            V::store(V::mul(V::load(x.at(10usize, c)), v8), out0.at(10usize, c));
-            // out0[11] = x_e012*v8
-            V::store(V::mul(V::load(x.at(11usize, c)), v8), out0.at(11usize, c));
-            // out0[12] = x_e013*v8
-            V::store(V::mul(V::load(x.at(12usize, c)), v8), out0.at(12usize, c));
-            // out0[13] = x_e023*v8
-            V::store(V::mul(V::load(x.at(13usize, c)), v8), out0.at(13usize, c));
-            // out0[14] = x_e123*v8
-            V::store(V::mul(V::load(x.at(14usize, c)), v8), out0.at(14usize, c));
-            // out0[15] = x_e0123*v8
-            V::store(V::mul(V::load(x.at(15usize, c)), v8), out0.at(15usize, c));
+            let a0 = V::load(param0.at(0usize));
+            // out0[0] = a0*x_1*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(0usize, c)), v6)),
+                out0.at(0usize, c),
+            );
+            // out0[1] = a0*x_e0*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(1usize, c)), v6)),
+                out0.at(1usize, c),
+            );
+            // out0[2] = a0*x_e1*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(2usize, c)), v6)),
+                out0.at(2usize, c),
+            );
+            // out0[3] = a0*x_e2*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(3usize, c)), v6)),
+                out0.at(3usize, c),
+            );
+            // out0[4] = a0*x_e3*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(4usize, c)), v6)),
+                out0.at(4usize, c),
+            );
+            // out0[5] = a0*x_e01*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(5usize, c)), v6)),
+                out0.at(5usize, c),
+            );
+            // out0[6] = a0*x_e02*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(6usize, c)), v6)),
+                out0.at(6usize, c),
+            );
+            // out0[7] = a0*x_e03*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(7usize, c)), v6)),
+                out0.at(7usize, c),
+            );
+            // out0[8] = a0*x_e12*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(8usize, c)), v6)),
+                out0.at(8usize, c),
+            );
+            // out0[9] = a0*x_e13*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(9usize, c)), v6)),
+                out0.at(9usize, c),
+            );
+            // out0[10] = a0*x_e23*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(10usize, c)), v6)),
+                out0.at(10usize, c),
+            );
+            // out0[11] = a0*x_e012*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(11usize, c)), v6)),
+                out0.at(11usize, c),
+            );
+            // out0[12] = a0*x_e013*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(12usize, c)), v6)),
+                out0.at(12usize, c),
+            );
+            // out0[13] = a0*x_e023*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(13usize, c)), v6)),
+                out0.at(13usize, c),
+            );
+            // out0[14] = a0*x_e123*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(14usize, c)), v6)),
+                out0.at(14usize, c),
+            );
+            // out0[15] = a0*x_e0123*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(15usize, c)), v6)),
+                out0.at(15usize, c),
+            );
         }
     }
 }
@@ -130,52 +175,75 @@ unsafe fn mv_layer_norm_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let param0 = param0.packed::<V, 1usize>(group);
             let grad0 = grad0.packed::<V, 1usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
-            let mut v9 = V::mul(
-                V::load(x.at(15usize, c)),
-                V::load(grad_o.at(15usize, c)),
-            );
-            v9 = V::mul_add(
-                V::load(x.at(14usize, c)),
-                V::load(grad_o.at(14usize, c)),
-                v9,
-            );
-            v9 = V::mul_add(
-                V::load(x.at(13usize, c)),
-                V::load(grad_o.at(13usize, c)),
-                v9,
-            );
-            v9 = V::mul_add(
-                V::load(x.at(12usize, c)),
-                V::load(grad_o.at(12usize, c)),
-                v9,
-            );
-            v9 = V::mul_add(
-                V::load(x.at(11usize, c)),
-                V::load(grad_o.at(11usize, c)),
-                v9,
-            );
-            v9 = V::mul_add(
-                V::load(x.at(10usize, c)),
-                V::load(grad_o.at(10usize, c)),
-                v9,
-            );
-            v9 = V::mul_add(V::load(x.at(9usize, c)), V::load(grad_o.at(9usize, c)), v9);
-            v9 = V::mul_add(V::load(x.at(8usize, c)), V::load(grad_o.at(8usize, c)), v9);
-            v9 = V::mul_add(V::load(x.at(7usize, c)), V::load(grad_o.at(7usize, c)), v9);
-            v9 = V::mul_add(V::load(x.at(6usize, c)), V::load(grad_o.at(6usize, c)), v9);
-            v9 = V::mul_add(V::load(x.at(5usize, c)), V::load(grad_o.at(5usize, c)), v9);
-            v9 = V::mul_add(V::load(x.at(4usize, c)), V::load(grad_o.at(4usize, c)), v9);
-            v9 = V::mul_add(V::load(x.at(3usize, c)), V::load(grad_o.at(3usize, c)), v9);
-            v9 = V::mul_add(V::load(x.at(2usize, c)), V::load(grad_o.at(2usize, c)), v9);
-            v9 = V::mul_add(V::load(x.at(1usize, c)), V::load(grad_o.at(1usize, c)), v9);
-            v9 = V::mul_add(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c)), v9);
-            // grad0[0] += v6*v69
-            V::store(V::mul_add(v6, v9, V::load(grad0.at(0usize))), grad0.at(0usize));
-            // row sum 0 = a0*v69
-            sum0 = V::add(
-                sum0,
-                V::keep_first(V::mul(V::load(param0.at(0usize)), v9), valid),
-            );
+            let v8 = V::mul(V::load(x.at(0usize, c)), v6);
+            let v10 = V::mul(V::load(x.at(1usize, c)), v6);
+            let v12 = V::mul(V::load(x.at(2usize, c)), v6);
+            let v14 = V::mul(V::load(x.at(3usize, c)), v6);
+            let v16 = V::mul(V::load(x.at(4usize, c)), v6);
+            let v18 = V::mul(V::load(x.at(5usize, c)), v6);
+            let v20 = V::mul(V::load(x.at(6usize, c)), v6);
+            let v22 = V::mul(V::load(x.at(7usize, c)), v6);
+            let v24 = V::mul(V::load(x.at(8usize, c)), v6);
+            let v26 = V::mul(V::load(x.at(9usize, c)), v6);
+            let v28 = V::mul(V::load(x.at(10usize, c)), v6);
+            let v30 = V::mul(V::load(x.at(11usize, c)), v6);
+            let v32 = V::mul(V::load(x.at(12usize, c)), v6);
+            let v34 = V::mul(V::load(x.at(13usize, c)), v6);
+            let v36 = V::mul(V::load(x.at(14usize, c)), v6);
+            let v38 = V::mul(V::load(x.at(15usize, c)), v6);
+            let grad_o_e0123 = V::load(grad_o.at(15usize, c));
+            let mut v40 = V::mul(v38, grad_o_e0123);
+            let a0 = V::load(param0.at(0usize));
+            let mut v43 = V::mul(v38, V::mul(a0, grad_o_e0123));
+            let grad_o_e123 = V::load(grad_o.at(14usize, c));
+            v40 = V::mul_add(v36, grad_o_e123, v40);
+            v43 = V::mul_add(v36, V::mul(a0, grad_o_e123), v43);
+            let grad_o_e023 = V::load(grad_o.at(13usize, c));
+            v40 = V::mul_add(v34, grad_o_e023, v40);
+            v43 = V::mul_add(v34, V::mul(a0, grad_o_e023), v43);
+            let grad_o_e013 = V::load(grad_o.at(12usize, c));
+            v40 = V::mul_add(v32, grad_o_e013, v40);
+            v43 = V::mul_add(v32, V::mul(a0, grad_o_e013), v43);
+            let grad_o_e012 = V::load(grad_o.at(11usize, c));
+            v40 = V::mul_add(v30, grad_o_e012, v40);
+            v43 = V::mul_add(v30, V::mul(a0, grad_o_e012), v43);
+            let grad_o_e23 = V::load(grad_o.at(10usize, c));
+            v40 = V::mul_add(v28, grad_o_e23, v40);
+            v43 = V::mul_add(v28, V::mul(a0, grad_o_e23), v43);
+            let grad_o_e13 = V::load(grad_o.at(9usize, c));
+            v40 = V::mul_add(v26, grad_o_e13, v40);
+            v43 = V::mul_add(v26, V::mul(a0, grad_o_e13), v43);
+            let grad_o_e12 = V::load(grad_o.at(8usize, c));
+            v40 = V::mul_add(v24, grad_o_e12, v40);
+            v43 = V::mul_add(v24, V::mul(a0, grad_o_e12), v43);
+            let grad_o_e03 = V::load(grad_o.at(7usize, c));
+            v40 = V::mul_add(v22, grad_o_e03, v40);
+            v43 = V::mul_add(v22, V::mul(a0, grad_o_e03), v43);
+            let grad_o_e02 = V::load(grad_o.at(6usize, c));
+            v40 = V::mul_add(v20, grad_o_e02, v40);
+            v43 = V::mul_add(v20, V::mul(a0, grad_o_e02), v43);
+            let grad_o_e01 = V::load(grad_o.at(5usize, c));
+            v40 = V::mul_add(v18, grad_o_e01, v40);
+            v43 = V::mul_add(v18, V::mul(a0, grad_o_e01), v43);
+            let grad_o_e3 = V::load(grad_o.at(4usize, c));
+            v40 = V::mul_add(v16, grad_o_e3, v40);
+            v43 = V::mul_add(v16, V::mul(a0, grad_o_e3), v43);
+            let grad_o_e2 = V::load(grad_o.at(3usize, c));
+            v40 = V::mul_add(v14, grad_o_e2, v40);
+            v43 = V::mul_add(v14, V::mul(a0, grad_o_e2), v43);
+            let grad_o_e1 = V::load(grad_o.at(2usize, c));
+            v40 = V::mul_add(v12, grad_o_e1, v40);
+            v43 = V::mul_add(v12, V::mul(a0, grad_o_e1), v43);
+            let grad_o_e0 = V::load(grad_o.at(1usize, c));
+            v40 = V::mul_add(v10, grad_o_e0, v40);
+            v43 = V::mul_add(v10, V::mul(a0, grad_o_e0), v43);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v40 = V::mul_add(v8, grad_o_1, v40);
+            // grad0[0] += v38*grad_o_e0123 + v36*grad_o_e123 + v34*grad_o_e023 + v32*grad_o_e013 + v30*grad_o_e012 + v28*grad_o_e23 + v26*grad_o_e13 + v24*grad_o_e12 + v22*grad_o_e03 + v20*grad_o_e02 + v18*grad_o_e01 + v16*grad_o_e3 + v14*grad_o_e2 + v12*grad_o_e1 + v10*grad_o_e0 + v8*grad_o_1
+            V::store(V::add(V::load(grad0.at(0usize)), v40), grad0.at(0usize));
+            v43 = V::mul_add(v8, V::mul(a0, grad_o_1), v43);
+            // row sum 0 = v38*a0*grad_o_e0123 + v36*a0*grad_o_e123 + v34*a0*grad_o_e023 + v32*a0*grad_o_e013 + v30*a0*grad_o_e012 + v28*a0*grad_o_e23 + v26*a0*grad_o_e13 + v24*a0*grad_o_e12 + v22*a0*grad_o_e03 + v20*a0*grad_o_e02 + v18*a0*grad_o_e01 + v16*a0*grad_o_e3 + v14*a0*grad_o_e2 + v12*a0*grad_o_e1 + v10*a0*grad_o_e0 + v8*a0*grad_o_1
+            sum0 = V::add(sum0, V::keep_first(v43, valid));
         }
         args.sums[0] = sum0.reduce_add();
     }
@@ -192,20 +260,19 @@ unsafe fn mv_layer_norm_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c1em8 = V::from_f64(0.00000001f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v30 = V::mul(row0, inv_channels);
+        let v28 = V::mul(row0, inv_channels);
         let c1em6 = V::from_f64(0.000001f64);
-        let v32 = V::add(v30, c1em6);
+        let v30 = V::add(v28, c1em6);
         let c1e0 = V::from_f64(1f64);
-        let v34 = V::div(c1e0, v32);
-        let row1 = V::splat(args.rows[1]);
-        let v70 = V::div(row1, v32);
-        let v71 = V::mul(v34, v70);
-        let v72 = V::mul(inv_channels, v71);
+        let v32 = V::div(c1e0, v30);
         let c5em1 = V::from_f64(0.5f64);
-        let c2e0 = V::from_f64(2f64);
+        let cm2e0 = V::from_f64(-2f64);
+        let v94 = V::mul(inv_channels, cm2e0);
+        let row1 = V::splat(args.rows[1]);
+        let v96 = V::mul(row1, v94);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
@@ -228,77 +295,89 @@ unsafe fn mv_layer_norm_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v3 = V::mul_add(x_1, x_1, v3);
             let mut v21 = V::add(v11, v3);
             v21 = V::mul_add(x_e123, x_e123, v21);
-            let v26 = V::sqrt(V::mul_add(v21, v21, c1em16));
-            let v36 = V::mul(V::load(param0.at(0usize)), v34);
-            // out0[15] = v36*grad_o_e0123
-            V::store(V::mul(v36, V::load(grad_o.at(15usize, c))), out0.at(15usize, c));
-            let mut v40 = V::mul(v36, V::load(grad_o.at(14usize, c)));
-            // out0[13] = v36*grad_o_e023
-            V::store(V::mul(v36, V::load(grad_o.at(13usize, c))), out0.at(13usize, c));
-            // out0[12] = v36*grad_o_e013
-            V::store(V::mul(v36, V::load(grad_o.at(12usize, c))), out0.at(12usize, c));
-            // out0[11] = v36*grad_o_e012
-            V::store(V::mul(v36, V::load(grad_o.at(11usize, c))), out0.at(11usize, c));
-            let mut v48 = V::mul(v36, V::load(grad_o.at(10usize, c)));
-            let mut v50 = V::mul(v36, V::load(grad_o.at(9usize, c)));
-            let mut v52 = V::mul(v36, V::load(grad_o.at(8usize, c)));
-            // out0[7] = v36*grad_o_e03
-            V::store(V::mul(v36, V::load(grad_o.at(7usize, c))), out0.at(7usize, c));
-            // out0[6] = v36*grad_o_e02
-            V::store(V::mul(v36, V::load(grad_o.at(6usize, c))), out0.at(6usize, c));
-            // out0[5] = v36*grad_o_e01
-            V::store(V::mul(v36, V::load(grad_o.at(5usize, c))), out0.at(5usize, c));
-            let mut v60 = V::mul(v36, V::load(grad_o.at(4usize, c)));
-            let mut v62 = V::mul(v36, V::load(grad_o.at(3usize, c)));
-            let mut v64 = V::mul(v36, V::load(grad_o.at(2usize, c)));
-            // out0[1] = v36*grad_o_e0
-            V::store(V::mul(v36, V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
-            let mut v68 = V::mul(v36, V::load(grad_o.at(0usize, c)));
-            let v81 = V::mul(
-                c2e0,
-                V::mul(
-                    v21,
-                    V::mul(
-                        V::mul(
-                            V::mul(v72, V::div(c5em1, V::sqrt(v26))),
-                            V::div(c5em1, v26),
-                        ),
-                        c2e0,
-                    ),
-                ),
+            let v24 = hypot::<V>(v21, c1em8);
+            let a0 = V::load(param0.at(0usize));
+            // out0[15] = v32*a0*grad_o_e0123
+            V::store(
+                V::mul(v32, V::mul(a0, V::load(grad_o.at(15usize, c)))),
+                out0.at(15usize, c),
             );
-            v40 = V::neg_mul_add(x_e123, v81, v40);
-            // out0[14] = v36*grad_o_e123 - x_e123*v81
-            V::store(v40, out0.at(14usize, c));
-            v48 = V::neg_mul_add(x_e23, v81, v48);
-            // out0[10] = v36*grad_o_e23 - x_e23*v81
-            V::store(v48, out0.at(10usize, c));
-            v50 = V::neg_mul_add(x_e13, v81, v50);
-            // out0[9] = v36*grad_o_e13 - x_e13*v81
-            V::store(v50, out0.at(9usize, c));
-            v52 = V::neg_mul_add(x_e12, v81, v52);
-            // out0[8] = v36*grad_o_e12 - x_e12*v81
-            V::store(v52, out0.at(8usize, c));
-            v60 = V::neg_mul_add(x_e3, v81, v60);
-            // out0[4] = v36*grad_o_e3 - x_e3*v81
-            V::store(v60, out0.at(4usize, c));
-            v62 = V::neg_mul_add(x_e2, v81, v62);
-            // out0[3] = v36*grad_o_e2 - x_e2*v81
-            V::store(v62, out0.at(3usize, c));
-            v64 = V::neg_mul_add(x_e1, v81, v64);
-            // out0[2] = v36*grad_o_e1 - x_e1*v81
-            V::store(v64, out0.at(2usize, c));
-            v68 = V::neg_mul_add(x_1, v81, v68);
-            // out0[0] = v36*grad_o_1 - x_1*v81
-            V::store(v68, out0.at(0usize, c));
+            let mut v47 = V::mul(v32, V::mul(a0, V::load(grad_o.at(14usize, c))));
+            // out0[13] = v32*a0*grad_o_e023
+            V::store(
+                V::mul(v32, V::mul(a0, V::load(grad_o.at(13usize, c)))),
+                out0.at(13usize, c),
+            );
+            // out0[12] = v32*a0*grad_o_e013
+            V::store(
+                V::mul(v32, V::mul(a0, V::load(grad_o.at(12usize, c)))),
+                out0.at(12usize, c),
+            );
+            // out0[11] = v32*a0*grad_o_e012
+            V::store(
+                V::mul(v32, V::mul(a0, V::load(grad_o.at(11usize, c)))),
+                out0.at(11usize, c),
+            );
+            let mut v59 = V::mul(v32, V::mul(a0, V::load(grad_o.at(10usize, c))));
+            let mut v62 = V::mul(v32, V::mul(a0, V::load(grad_o.at(9usize, c))));
+            let mut v65 = V::mul(v32, V::mul(a0, V::load(grad_o.at(8usize, c))));
+            // out0[7] = v32*a0*grad_o_e03
+            V::store(
+                V::mul(v32, V::mul(a0, V::load(grad_o.at(7usize, c)))),
+                out0.at(7usize, c),
+            );
+            // out0[6] = v32*a0*grad_o_e02
+            V::store(
+                V::mul(v32, V::mul(a0, V::load(grad_o.at(6usize, c)))),
+                out0.at(6usize, c),
+            );
+            // out0[5] = v32*a0*grad_o_e01
+            V::store(
+                V::mul(v32, V::mul(a0, V::load(grad_o.at(5usize, c)))),
+                out0.at(5usize, c),
+            );
+            let mut v77 = V::mul(v32, V::mul(a0, V::load(grad_o.at(4usize, c))));
+            let mut v80 = V::mul(v32, V::mul(a0, V::load(grad_o.at(3usize, c))));
+            let mut v83 = V::mul(v32, V::mul(a0, V::load(grad_o.at(2usize, c))));
+            // out0[1] = v32*a0*grad_o_e0
+            V::store(
+                V::mul(v32, V::mul(a0, V::load(grad_o.at(1usize, c)))),
+                out0.at(1usize, c),
+            );
+            let mut v89 = V::mul(v32, V::mul(a0, V::load(grad_o.at(0usize, c))));
+            let v98 = V::mul(V::div(v21, v24), V::mul(V::div(c5em1, V::sqrt(v24)), v96));
+            v47 = V::mul_add(V::mul(x_e123, v32), v98, v47);
+            // out0[14] = v32*a0*grad_o_e123 + x_e123*v32*v98
+            V::store(v47, out0.at(14usize, c));
+            v59 = V::mul_add(V::mul(x_e23, v32), v98, v59);
+            // out0[10] = v32*a0*grad_o_e23 + x_e23*v32*v98
+            V::store(v59, out0.at(10usize, c));
+            v62 = V::mul_add(V::mul(x_e13, v32), v98, v62);
+            // out0[9] = v32*a0*grad_o_e13 + x_e13*v32*v98
+            V::store(v62, out0.at(9usize, c));
+            v65 = V::mul_add(V::mul(x_e12, v32), v98, v65);
+            // out0[8] = v32*a0*grad_o_e12 + x_e12*v32*v98
+            V::store(v65, out0.at(8usize, c));
+            v77 = V::mul_add(V::mul(x_e3, v32), v98, v77);
+            // out0[4] = v32*a0*grad_o_e3 + x_e3*v32*v98
+            V::store(v77, out0.at(4usize, c));
+            v80 = V::mul_add(V::mul(x_e2, v32), v98, v80);
+            // out0[3] = v32*a0*grad_o_e2 + x_e2*v32*v98
+            V::store(v80, out0.at(3usize, c));
+            v83 = V::mul_add(V::mul(x_e1, v32), v98, v83);
+            // out0[2] = v32*a0*grad_o_e1 + x_e1*v32*v98
+            V::store(v83, out0.at(2usize, c));
+            v89 = V::mul_add(V::mul(x_1, v32), v98, v89);
+            // out0[0] = v32*a0*grad_o_1 + x_1*v32*v98
+            V::store(v89, out0.at(0usize, c));
         }
     }
 }
 pub(super) static MV_LAYER_NORM_3: Stage = stage!(mv_layer_norm_3);
 /// `o = a x / (mean_c |x| + 1e-6)`, grades 0,1,2,3,4 and 0,1,2,3,4.
 ///
-/// Forward: 37 flops per lane (26 multiplications, 9 additions).
-/// Backward: 94 flops per lane (57 multiplications, 33 additions).
+/// Forward: 54 flops per lane (42 multiplications, 9 additions).
+/// Backward: 153 flops per lane (100 multiplications, 48 additions).
 pub(super) static MV_LAYER_NORM_PROGRAM_0: Program = Program {
     name: "mv_layer_norm",
     formula: "o = a x / (mean_c |x| + 1e-6)",
@@ -358,5 +437,5 @@ pub(super) static MV_LAYER_NORM_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [37usize, 94],
+    flops: [54usize, 153],
 };

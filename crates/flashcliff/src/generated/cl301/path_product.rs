@@ -23,7 +23,9 @@ unsafe fn path_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             f.prefetch::<1usize>(c);
             // out0[0] = f_1*x_1*y_1
             V::store(
-                V::mul(
+                damp::<
+                    V,
+                >(
                     V::load(f.at(0usize, c)),
                     V::mul(V::load(x.at(0usize, c)), V::load(y.at(0usize, c))),
                 ),
@@ -52,7 +54,7 @@ unsafe fn path_product_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             grad_o.prefetch::<1usize>(c);
             y.prefetch::<1usize>(c);
             x.prefetch::<1usize>(c);
-            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
             // out0[0] = y_1*v2
             V::store(V::mul(V::load(y.at(0usize, c)), v2), out0.at(0usize, c));
             // out1[0] = x_1*v2
@@ -178,22 +180,22 @@ unsafe fn path_product_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*x_1*y_e0
             V::store(
-                V::mul(f_1, V::mul(x_1, V::load(y.at(0usize, c)))),
+                damp::<V>(f_1, V::mul(x_1, V::load(y.at(0usize, c)))),
                 out0.at(0usize, c),
             );
             // out0[1] = f_1*x_1*y_e1
             V::store(
-                V::mul(f_1, V::mul(x_1, V::load(y.at(1usize, c)))),
+                damp::<V>(f_1, V::mul(x_1, V::load(y.at(1usize, c)))),
                 out0.at(1usize, c),
             );
             // out0[2] = f_1*x_1*y_e2
             V::store(
-                V::mul(f_1, V::mul(x_1, V::load(y.at(2usize, c)))),
+                damp::<V>(f_1, V::mul(x_1, V::load(y.at(2usize, c)))),
                 out0.at(2usize, c),
             );
             // out0[3] = f_1*x_1*y_e3
             V::store(
-                V::mul(f_1, V::mul(x_1, V::load(y.at(3usize, c)))),
+                damp::<V>(f_1, V::mul(x_1, V::load(y.at(3usize, c)))),
                 out0.at(3usize, c),
             );
         }
@@ -220,25 +222,25 @@ unsafe fn path_product_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<4usize>(c);
             x.prefetch::<1usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let mut v10 = V::mul(V::load(y.at(3usize, c)), v2);
             let x_1 = V::load(x.at(0usize, c));
             // out1[3] = x_1*v2
             V::store(V::mul(x_1, v2), out1.at(3usize, c));
+            v10 = V::mul_add(V::load(y.at(2usize, c)), v4, v10);
             // out1[2] = x_1*v4
             V::store(V::mul(x_1, v4), out1.at(2usize, c));
-            v10 = V::mul_add(V::load(y.at(2usize, c)), v4, v10);
+            v10 = V::mul_add(V::load(y.at(1usize, c)), v6, v10);
             // out1[1] = x_1*v6
             V::store(V::mul(x_1, v6), out1.at(1usize, c));
-            v10 = V::mul_add(V::load(y.at(1usize, c)), v6, v10);
-            // out1[0] = x_1*v8
-            V::store(V::mul(x_1, v8), out1.at(0usize, c));
             v10 = V::mul_add(V::load(y.at(0usize, c)), v8, v10);
             // out0[0] = y_e3*v2 + y_e2*v4 + y_e1*v6 + y_e0*v8
             V::store(v10, out0.at(0usize, c));
+            // out1[0] = x_1*v8
+            V::store(V::mul(x_1, v8), out1.at(0usize, c));
         }
     }
 }
@@ -374,32 +376,32 @@ unsafe fn path_product_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*x_1*y_e01
             V::store(
-                V::mul(f_1, V::mul(x_1, V::load(y.at(0usize, c)))),
+                damp::<V>(f_1, V::mul(x_1, V::load(y.at(0usize, c)))),
                 out0.at(0usize, c),
             );
             // out0[1] = f_1*x_1*y_e02
             V::store(
-                V::mul(f_1, V::mul(x_1, V::load(y.at(1usize, c)))),
+                damp::<V>(f_1, V::mul(x_1, V::load(y.at(1usize, c)))),
                 out0.at(1usize, c),
             );
             // out0[2] = f_1*x_1*y_e03
             V::store(
-                V::mul(f_1, V::mul(x_1, V::load(y.at(2usize, c)))),
+                damp::<V>(f_1, V::mul(x_1, V::load(y.at(2usize, c)))),
                 out0.at(2usize, c),
             );
             // out0[3] = f_1*x_1*y_e12
             V::store(
-                V::mul(f_1, V::mul(x_1, V::load(y.at(3usize, c)))),
+                damp::<V>(f_1, V::mul(x_1, V::load(y.at(3usize, c)))),
                 out0.at(3usize, c),
             );
             // out0[4] = f_1*x_1*y_e13
             V::store(
-                V::mul(f_1, V::mul(x_1, V::load(y.at(4usize, c)))),
+                damp::<V>(f_1, V::mul(x_1, V::load(y.at(4usize, c)))),
                 out0.at(4usize, c),
             );
             // out0[5] = f_1*x_1*y_e23
             V::store(
-                V::mul(f_1, V::mul(x_1, V::load(y.at(5usize, c)))),
+                damp::<V>(f_1, V::mul(x_1, V::load(y.at(5usize, c)))),
                 out0.at(5usize, c),
             );
         }
@@ -426,33 +428,33 @@ unsafe fn path_product_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<6usize>(c);
             x.prefetch::<1usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(5usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v12 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let mut v14 = V::mul(V::load(y.at(5usize, c)), v2);
             let x_1 = V::load(x.at(0usize, c));
             // out1[5] = x_1*v2
             V::store(V::mul(x_1, v2), out1.at(5usize, c));
+            v14 = V::mul_add(V::load(y.at(4usize, c)), v4, v14);
             // out1[4] = x_1*v4
             V::store(V::mul(x_1, v4), out1.at(4usize, c));
-            v14 = V::mul_add(V::load(y.at(4usize, c)), v4, v14);
+            v14 = V::mul_add(V::load(y.at(3usize, c)), v6, v14);
             // out1[3] = x_1*v6
             V::store(V::mul(x_1, v6), out1.at(3usize, c));
-            v14 = V::mul_add(V::load(y.at(3usize, c)), v6, v14);
+            v14 = V::mul_add(V::load(y.at(2usize, c)), v8, v14);
             // out1[2] = x_1*v8
             V::store(V::mul(x_1, v8), out1.at(2usize, c));
-            v14 = V::mul_add(V::load(y.at(2usize, c)), v8, v14);
+            v14 = V::mul_add(V::load(y.at(1usize, c)), v10, v14);
             // out1[1] = x_1*v10
             V::store(V::mul(x_1, v10), out1.at(1usize, c));
-            v14 = V::mul_add(V::load(y.at(1usize, c)), v10, v14);
-            // out1[0] = x_1*v12
-            V::store(V::mul(x_1, v12), out1.at(0usize, c));
             v14 = V::mul_add(V::load(y.at(0usize, c)), v12, v14);
             // out0[0] = y_e23*v2 + y_e13*v4 + y_e12*v6 + y_e03*v8 + y_e02*v10 + y_e01*v12
             V::store(v14, out0.at(0usize, c));
+            // out1[0] = x_1*v12
+            V::store(V::mul(x_1, v12), out1.at(0usize, c));
         }
     }
 }
@@ -736,7 +738,7 @@ unsafe fn path_product_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(y.at(2usize, c)), v2);
             v2 = V::mul_add(V::load(x.at(3usize, c)), V::load(y.at(3usize, c)), v2);
             // out0[0] = f_1*(x_e3*y_e3 + x_e1*y_e1 + x_e2*y_e2)
-            V::store(V::mul(V::load(f.at(0usize, c)), v2), out0.at(0usize, c));
+            V::store(damp::<V>(V::load(f.at(0usize, c)), v2), out0.at(0usize, c));
         }
     }
 }
@@ -761,7 +763,7 @@ unsafe fn path_product_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             grad_o.prefetch::<1usize>(c);
             y.prefetch::<4usize>(c);
             x.prefetch::<4usize>(c);
-            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
             // out0[3] = y_e3*v2
             V::store(V::mul(V::load(y.at(3usize, c)), v2), out0.at(3usize, c));
             // out1[3] = x_e3*v2
@@ -896,22 +898,22 @@ unsafe fn path_product_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*x_e0*y_1
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(0usize, c)), y_1)),
+                damp::<V>(f_1, V::mul(V::load(x.at(0usize, c)), y_1)),
                 out0.at(0usize, c),
             );
             // out0[1] = f_1*x_e1*y_1
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(1usize, c)), y_1)),
+                damp::<V>(f_1, V::mul(V::load(x.at(1usize, c)), y_1)),
                 out0.at(1usize, c),
             );
             // out0[2] = f_1*x_e2*y_1
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(2usize, c)), y_1)),
+                damp::<V>(f_1, V::mul(V::load(x.at(2usize, c)), y_1)),
                 out0.at(2usize, c),
             );
             // out0[3] = f_1*x_e3*y_1
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(3usize, c)), y_1)),
+                damp::<V>(f_1, V::mul(V::load(x.at(3usize, c)), y_1)),
                 out0.at(3usize, c),
             );
         }
@@ -938,10 +940,10 @@ unsafe fn path_product_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<1usize>(c);
             x.prefetch::<4usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_1 = V::load(y.at(0usize, c));
             // out0[3] = y_1*v2
             V::store(V::mul(y_1, v2), out0.at(3usize, c));
@@ -1105,13 +1107,13 @@ unsafe fn path_product_15<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v20 = V::mul_add(x_e2, y_e23, v20);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -(f_1*(x_e3*y_e03 + x_e1*y_e01 + x_e2*y_e02))
-            V::store(V::neg(V::mul(f_1, v2)), out0.at(0usize, c));
+            V::store(V::neg(damp::<V>(f_1, v2)), out0.at(0usize, c));
             // out0[1] = -(f_1*(x_e2*y_e12 + x_e3*y_e13))
-            V::store(V::neg(V::mul(f_1, v12)), out0.at(1usize, c));
+            V::store(V::neg(damp::<V>(f_1, v12)), out0.at(1usize, c));
             // out0[2] = f_1*(x_e1*y_e12 - x_e3*y_e23)
-            V::store(V::mul(f_1, v16), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v16), out0.at(2usize, c));
             // out0[3] = f_1*(x_e1*y_e13 + x_e2*y_e23)
-            V::store(V::mul(f_1, v20), out0.at(3usize, c));
+            V::store(damp::<V>(f_1, v20), out0.at(3usize, c));
         }
     }
 }
@@ -1137,10 +1139,10 @@ unsafe fn path_product_16<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<6usize>(c);
             x.prefetch::<4usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e23 = V::load(y.at(5usize, c));
             let mut v10 = V::mul(y_e23, v2);
             let x_e2 = V::load(x.at(2usize, c));
@@ -1155,31 +1157,31 @@ unsafe fn path_product_16<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out1[5] = x_e2*v2 - x_e3*v4
             V::store(v12, out1.at(5usize, c));
             let y_e12 = V::load(y.at(3usize, c));
-            let mut v23 = V::mul(x_e1, v4);
             v14 = V::mul_add(y_e12, v4, v14);
+            let mut v24 = V::mul(x_e1, v4);
             v17 = V::mul_add(y_e13, v6, v17);
             v16 = V::neg_mul_add(x_e3, v6, v16);
             // out1[4] = x_e1*v2 - x_e3*v6
             V::store(v16, out1.at(4usize, c));
             v10 = V::neg_mul_add(y_e12, v6, v10);
-            v23 = V::neg_mul_add(x_e2, v6, v23);
+            v24 = V::neg_mul_add(x_e2, v6, v24);
             // out1[3] = x_e1*v4 - x_e2*v6
-            V::store(v23, out1.at(3usize, c));
-            // out1[2] = -x_e3*v8
-            V::store(V::neg(V::mul(x_e3, v8)), out1.at(2usize, c));
+            V::store(v24, out1.at(3usize, c));
             v17 = V::mul_add(V::load(y.at(2usize, c)), v8, v17);
             // out0[3] = -(y_e23*v4 + y_e13*v6 + y_e03*v8)
             V::store(V::neg(v17), out0.at(3usize, c));
-            // out1[1] = -x_e2*v8
-            V::store(V::neg(V::mul(x_e2, v8)), out1.at(1usize, c));
+            // out1[2] = -x_e3*v8
+            V::store(V::neg(V::mul(x_e3, v8)), out1.at(2usize, c));
             v10 = V::neg_mul_add(V::load(y.at(1usize, c)), v8, v10);
             // out0[2] = y_e23*v2 - y_e12*v6 - y_e02*v8
             V::store(v10, out0.at(2usize, c));
-            // out1[0] = -x_e1*v8
-            V::store(V::neg(V::mul(x_e1, v8)), out1.at(0usize, c));
+            // out1[1] = -x_e2*v8
+            V::store(V::neg(V::mul(x_e2, v8)), out1.at(1usize, c));
             v14 = V::neg_mul_add(V::load(y.at(0usize, c)), v8, v14);
             // out0[1] = y_e13*v2 + y_e12*v4 - y_e01*v8
             V::store(v14, out0.at(1usize, c));
+            // out1[0] = -x_e1*v8
+            V::store(V::neg(V::mul(x_e1, v8)), out1.at(0usize, c));
             // out0[0] = 0
             V::store(c0e0, out0.at(0usize, c));
         }
@@ -1334,17 +1336,17 @@ unsafe fn path_product_18<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v23 = V::neg_mul_add(x_e3, y_e2, v23);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e0*y_e1 - x_e1*y_e0)
-            V::store(V::mul(f_1, v2), out0.at(0usize, c));
+            V::store(damp::<V>(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e0*y_e2 - x_e2*y_e0)
-            V::store(V::mul(f_1, v8), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v8), out0.at(1usize, c));
             // out0[2] = f_1*(x_e0*y_e3 - x_e3*y_e0)
-            V::store(V::mul(f_1, v13), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v13), out0.at(2usize, c));
             // out0[3] = f_1*(x_e1*y_e2 - x_e2*y_e1)
-            V::store(V::mul(f_1, v17), out0.at(3usize, c));
+            V::store(damp::<V>(f_1, v17), out0.at(3usize, c));
             // out0[4] = f_1*(x_e1*y_e3 - x_e3*y_e1)
-            V::store(V::mul(f_1, v20), out0.at(4usize, c));
+            V::store(damp::<V>(f_1, v20), out0.at(4usize, c));
             // out0[5] = f_1*(x_e2*y_e3 - x_e3*y_e2)
-            V::store(V::mul(f_1, v23), out0.at(5usize, c));
+            V::store(damp::<V>(f_1, v23), out0.at(5usize, c));
         }
     }
 }
@@ -1369,12 +1371,12 @@ unsafe fn path_product_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<4usize>(c);
             x.prefetch::<4usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(5usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v12 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e2 = V::load(y.at(2usize, c));
             let mut v14 = V::mul(y_e2, v2);
             let x_e3 = V::load(x.at(3usize, c));
@@ -1383,21 +1385,21 @@ unsafe fn path_product_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e2 = V::load(x.at(2usize, c));
             let mut v20 = V::mul(x_e2, v2);
             let y_e1 = V::load(y.at(1usize, c));
-            let mut v23 = V::mul(x_e3, v4);
             v14 = V::mul_add(y_e1, v4, v14);
+            let mut v24 = V::mul(x_e3, v4);
             let mut v25 = V::mul(y_e3, v4);
             let x_e1 = V::load(x.at(1usize, c));
             v20 = V::mul_add(x_e1, v4, v20);
             v18 = V::neg_mul_add(y_e1, v6, v18);
-            v23 = V::mul_add(x_e2, v6, v23);
-            let mut v34 = V::mul(x_e1, v6);
+            v24 = V::mul_add(x_e2, v6, v24);
             v25 = V::mul_add(y_e2, v6, v25);
-            v34 = V::neg_mul_add(x_e3, v2, v34);
+            let mut v35 = V::mul(x_e1, v6);
+            v35 = V::neg_mul_add(x_e3, v2, v35);
             let y_e0 = V::load(y.at(0usize, c));
-            let mut v39 = V::mul(x_e3, v8);
             v14 = V::mul_add(y_e0, v8, v14);
             // out0[3] = -(y_e2*v2 + y_e1*v4 + y_e0*v8)
             V::store(V::neg(v14), out0.at(3usize, c));
+            let mut v41 = V::mul(x_e3, v8);
             let mut v42 = V::mul(y_e3, v8);
             let x_e0 = V::load(x.at(0usize, c));
             v20 = V::mul_add(x_e0, v8, v20);
@@ -1406,22 +1408,22 @@ unsafe fn path_product_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v18 = V::neg_mul_add(y_e0, v10, v18);
             // out0[2] = y_e3*v2 - y_e1*v6 - y_e0*v10
             V::store(v18, out0.at(2usize, c));
-            v39 = V::mul_add(x_e2, v10, v39);
+            v41 = V::mul_add(x_e2, v10, v41);
             v42 = V::mul_add(y_e2, v10, v42);
-            v34 = V::mul_add(x_e0, v10, v34);
+            v35 = V::mul_add(x_e0, v10, v35);
             // out1[2] = x_e1*v6 - x_e3*v2 + x_e0*v10
-            V::store(v34, out1.at(2usize, c));
+            V::store(v35, out1.at(2usize, c));
             v25 = V::neg_mul_add(y_e0, v12, v25);
             // out0[1] = y_e3*v4 + y_e2*v6 - y_e0*v12
             V::store(v25, out0.at(1usize, c));
-            v39 = V::mul_add(x_e1, v12, v39);
+            v41 = V::mul_add(x_e1, v12, v41);
             // out1[0] = -(x_e3*v8 + x_e2*v10 + x_e1*v12)
-            V::store(V::neg(v39), out1.at(0usize, c));
+            V::store(V::neg(v41), out1.at(0usize, c));
             v42 = V::mul_add(y_e1, v12, v42);
             // out0[0] = y_e3*v8 + y_e2*v10 + y_e1*v12
             V::store(v42, out0.at(0usize, c));
             // out1[1] = x_e0*v12 - (x_e3*v4 + x_e2*v6)
-            V::store(V::mul_sub(x_e0, v12, v23), out1.at(1usize, c));
+            V::store(V::mul_sub(x_e0, v12, v24), out1.at(1usize, c));
         }
     }
 }
@@ -1574,17 +1576,17 @@ unsafe fn path_product_21<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e123 = V::load(y.at(3usize, c));
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e2*y_e012 + x_e3*y_e013)
-            V::store(V::mul(f_1, v2), out0.at(0usize, c));
+            V::store(damp::<V>(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e3*y_e023 - x_e1*y_e012)
-            V::store(V::mul(f_1, v10), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v10), out0.at(1usize, c));
             // out0[2] = -(f_1*(x_e1*y_e013 + x_e2*y_e023))
-            V::store(V::neg(V::mul(f_1, v12)), out0.at(2usize, c));
+            V::store(V::neg(damp::<V>(f_1, v12)), out0.at(2usize, c));
             // out0[3] = f_1*x_e3*y_e123
-            V::store(V::mul(f_1, V::mul(x_e3, y_e123)), out0.at(3usize, c));
+            V::store(damp::<V>(f_1, V::mul(x_e3, y_e123)), out0.at(3usize, c));
             // out0[4] = -f_1*x_e2*y_e123
-            V::store(V::neg(V::mul(f_1, V::mul(x_e2, y_e123))), out0.at(4usize, c));
+            V::store(V::neg(damp::<V>(f_1, V::mul(x_e2, y_e123))), out0.at(4usize, c));
             // out0[5] = f_1*x_e1*y_e123
-            V::store(V::mul(f_1, V::mul(x_e1, y_e123)), out0.at(5usize, c));
+            V::store(damp::<V>(f_1, V::mul(x_e1, y_e123)), out0.at(5usize, c));
         }
     }
 }
@@ -1610,12 +1612,12 @@ unsafe fn path_product_22<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<4usize>(c);
             x.prefetch::<4usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(5usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v12 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e123 = V::load(y.at(3usize, c));
             let mut v14 = V::mul(y_e123, v2);
             let x_e1 = V::load(x.at(1usize, c));
@@ -1632,28 +1634,28 @@ unsafe fn path_product_22<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v17 = V::mul_add(y_e023, v8, v17);
             let y_e013 = V::load(y.at(1usize, c));
             v14 = V::neg_mul_add(y_e013, v8, v14);
-            let mut v34 = V::mul(x_e3, v10);
             v21 = V::mul_add(y_e023, v10, v21);
-            v34 = V::neg_mul_add(x_e2, v8, v34);
+            let mut v35 = V::mul(x_e3, v10);
+            v35 = V::neg_mul_add(x_e2, v8, v35);
             // out1[2] = x_e3*v10 - x_e2*v8
-            V::store(v34, out1.at(2usize, c));
+            V::store(v35, out1.at(2usize, c));
             let y_e012 = V::load(y.at(0usize, c));
             v14 = V::neg_mul_add(y_e012, v10, v14);
             // out0[1] = y_e123*v2 - y_e013*v8 - y_e012*v10
             V::store(v14, out0.at(1usize, c));
-            let mut v42 = V::mul(x_e3, v12);
             v21 = V::mul_add(y_e013, v12, v21);
             // out0[3] = y_e123*v6 + y_e023*v10 + y_e013*v12
             V::store(v21, out0.at(3usize, c));
-            v42 = V::neg_mul_add(x_e1, v8, v42);
+            let mut v43 = V::mul(x_e3, v12);
+            v43 = V::neg_mul_add(x_e1, v8, v43);
             // out1[1] = x_e3*v12 - x_e1*v8
-            V::store(v42, out1.at(1usize, c));
-            let mut v46 = V::mul(x_e2, v12);
+            V::store(v43, out1.at(1usize, c));
             // out0[2] = y_e012*v12 - (y_e123*v4 + y_e023*v8)
             V::store(V::mul_sub(y_e012, v12, v17), out0.at(2usize, c));
-            v46 = V::neg_mul_add(x_e1, v10, v46);
+            let mut v47 = V::mul(x_e2, v12);
+            v47 = V::neg_mul_add(x_e1, v10, v47);
             // out1[0] = x_e2*v12 - x_e1*v10
-            V::store(v46, out1.at(0usize, c));
+            V::store(v47, out1.at(0usize, c));
             // out0[0] = 0
             V::store(c0e0, out0.at(0usize, c));
         }
@@ -1814,13 +1816,13 @@ unsafe fn path_product_24<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v25 = V::mul_add(x_e3, y_e12, v25);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e2*y_e01 + x_e0*y_e12 - x_e1*y_e02)
-            V::store(V::mul(f_1, v2), out0.at(0usize, c));
+            V::store(damp::<V>(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e3*y_e01 + x_e0*y_e13 - x_e1*y_e03)
-            V::store(V::mul(f_1, v12), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v12), out0.at(1usize, c));
             // out0[2] = f_1*(x_e3*y_e02 + x_e0*y_e23 - x_e2*y_e03)
-            V::store(V::mul(f_1, v20), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v20), out0.at(2usize, c));
             // out0[3] = f_1*(x_e3*y_e12 + x_e1*y_e23 - x_e2*y_e13)
-            V::store(V::mul(f_1, v25), out0.at(3usize, c));
+            V::store(damp::<V>(f_1, v25), out0.at(3usize, c));
         }
     }
 }
@@ -1845,10 +1847,10 @@ unsafe fn path_product_25<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<6usize>(c);
             x.prefetch::<4usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e12 = V::load(y.at(3usize, c));
             let mut v10 = V::mul(y_e12, v2);
             let x_e3 = V::load(x.at(3usize, c));
@@ -1861,41 +1863,41 @@ unsafe fn path_product_25<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e1 = V::load(x.at(1usize, c));
             let mut v20 = V::mul(x_e1, v2);
             let y_e02 = V::load(y.at(1usize, c));
-            let mut v23 = V::mul(x_e3, v4);
             v10 = V::mul_add(y_e02, v4, v10);
+            let mut v24 = V::mul(x_e3, v4);
             let y_e03 = V::load(y.at(2usize, c));
-            let mut v27 = V::mul(x_e2, v4);
             v14 = V::mul_add(y_e03, v4, v14);
+            let mut v28 = V::mul(x_e2, v4);
             let mut v29 = V::mul(y_e23, v4);
             let x_e0 = V::load(x.at(0usize, c));
             v20 = V::mul_add(x_e0, v4, v20);
             // out1[5] = x_e1*v2 + x_e0*v4
             V::store(v20, out1.at(5usize, c));
             let y_e01 = V::load(y.at(0usize, c));
-            let mut v35 = V::mul(x_e3, v6);
             v10 = V::mul_add(y_e01, v6, v10);
             // out0[3] = y_e12*v2 + y_e02*v4 + y_e01*v6
             V::store(v10, out0.at(3usize, c));
+            let mut v36 = V::mul(x_e3, v6);
             v18 = V::neg_mul_add(y_e03, v6, v18);
-            v27 = V::mul_add(x_e1, v6, v27);
+            v28 = V::mul_add(x_e1, v6, v28);
             // out1[2] = -(x_e2*v4 + x_e1*v6)
-            V::store(V::neg(v27), out1.at(2usize, c));
-            let mut v43 = V::mul(x_e0, v6);
+            V::store(V::neg(v28), out1.at(2usize, c));
             v29 = V::mul_add(y_e13, v6, v29);
-            v43 = V::neg_mul_add(x_e2, v2, v43);
+            let mut v44 = V::mul(x_e0, v6);
+            v44 = V::neg_mul_add(x_e2, v2, v44);
             // out1[4] = x_e0*v6 - x_e2*v2
-            V::store(v43, out1.at(4usize, c));
+            V::store(v44, out1.at(4usize, c));
             // out0[2] = y_e01*v8 - (y_e13*v2 + y_e03*v4)
             V::store(V::mul_sub(y_e01, v8, v14), out0.at(2usize, c));
-            v35 = V::mul_add(x_e2, v8, v35);
+            v36 = V::mul_add(x_e2, v8, v36);
             // out1[0] = x_e3*v6 + x_e2*v8
-            V::store(v35, out1.at(0usize, c));
+            V::store(v36, out1.at(0usize, c));
             v18 = V::neg_mul_add(y_e02, v8, v18);
             // out0[1] = y_e23*v2 - y_e03*v6 - y_e02*v8
             V::store(v18, out0.at(1usize, c));
-            v23 = V::neg_mul_add(x_e1, v8, v23);
+            v24 = V::neg_mul_add(x_e1, v8, v24);
             // out1[1] = x_e3*v4 - x_e1*v8
-            V::store(v23, out1.at(1usize, c));
+            V::store(v24, out1.at(1usize, c));
             v29 = V::mul_add(y_e12, v8, v29);
             // out0[0] = y_e23*v4 + y_e13*v6 + y_e12*v8
             V::store(v29, out0.at(0usize, c));
@@ -2044,17 +2046,17 @@ unsafe fn path_product_27<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -f_1*x_e3*y_e0123
             V::store(
-                V::neg(V::mul(f_1, V::mul(V::load(x.at(3usize, c)), y_e0123))),
+                V::neg(damp::<V>(f_1, V::mul(V::load(x.at(3usize, c)), y_e0123))),
                 out0.at(0usize, c),
             );
             // out0[1] = f_1*x_e2*y_e0123
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(2usize, c)), y_e0123)),
+                damp::<V>(f_1, V::mul(V::load(x.at(2usize, c)), y_e0123)),
                 out0.at(1usize, c),
             );
             // out0[2] = -f_1*x_e1*y_e0123
             V::store(
-                V::neg(V::mul(f_1, V::mul(V::load(x.at(1usize, c)), y_e0123))),
+                V::neg(damp::<V>(f_1, V::mul(V::load(x.at(1usize, c)), y_e0123))),
                 out0.at(2usize, c),
             );
             // out0[3] = 0
@@ -2084,9 +2086,9 @@ unsafe fn path_product_28<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<1usize>(c);
             x.prefetch::<4usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e0123 = V::load(y.at(0usize, c));
             // out0[1] = -y_e0123*v2
             V::store(V::neg(V::mul(y_e0123, v2)), out0.at(1usize, c));
@@ -2232,7 +2234,7 @@ unsafe fn path_product_30<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(y.at(1usize, c)), v2);
             v2 = V::neg_mul_add(V::load(x.at(3usize, c)), V::load(y.at(0usize, c)), v2);
             // out0[0] = f_1*(x_e2*y_e013 + x_e0*y_e123 - x_e1*y_e023 - x_e3*y_e012)
-            V::store(V::mul(V::load(f.at(0usize, c)), v2), out0.at(0usize, c));
+            V::store(damp::<V>(V::load(f.at(0usize, c)), v2), out0.at(0usize, c));
         }
     }
 }
@@ -2256,7 +2258,7 @@ unsafe fn path_product_31<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             grad_o.prefetch::<1usize>(c);
             y.prefetch::<4usize>(c);
             x.prefetch::<4usize>(c);
-            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
             // out0[3] = -y_e012*v2
             V::store(V::neg(V::mul(V::load(y.at(0usize, c)), v2)), out0.at(3usize, c));
             // out1[0] = -x_e3*v2
@@ -2392,7 +2394,10 @@ unsafe fn path_product_33<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2 = V::mul_add(V::load(x.at(4usize, c)), V::load(y.at(4usize, c)), v2);
             v2 = V::mul_add(V::load(x.at(5usize, c)), V::load(y.at(5usize, c)), v2);
             // out0[0] = -(f_1*(x_e23*y_e23 + x_e12*y_e12 + x_e13*y_e13))
-            V::store(V::neg(V::mul(V::load(f.at(0usize, c)), v2)), out0.at(0usize, c));
+            V::store(
+                V::neg(damp::<V>(V::load(f.at(0usize, c)), v2)),
+                out0.at(0usize, c),
+            );
         }
     }
 }
@@ -2417,7 +2422,7 @@ unsafe fn path_product_34<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             grad_o.prefetch::<1usize>(c);
             y.prefetch::<6usize>(c);
             x.prefetch::<6usize>(c);
-            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
             // out0[5] = -y_e23*v2
             V::store(V::neg(V::mul(V::load(y.at(5usize, c)), v2)), out0.at(5usize, c));
             // out1[5] = -x_e23*v2
@@ -2576,13 +2581,13 @@ unsafe fn path_product_36<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v20 = V::mul_add(x_e23, y_e2, v20);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e03*y_e3 + x_e01*y_e1 + x_e02*y_e2)
-            V::store(V::mul(f_1, v2), out0.at(0usize, c));
+            V::store(damp::<V>(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e12*y_e2 + x_e13*y_e3)
-            V::store(V::mul(f_1, v12), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v12), out0.at(1usize, c));
             // out0[2] = f_1*(x_e23*y_e3 - x_e12*y_e1)
-            V::store(V::mul(f_1, v18), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v18), out0.at(2usize, c));
             // out0[3] = -(f_1*(x_e13*y_e1 + x_e23*y_e2))
-            V::store(V::neg(V::mul(f_1, v20)), out0.at(3usize, c));
+            V::store(V::neg(damp::<V>(f_1, v20)), out0.at(3usize, c));
         }
     }
 }
@@ -2608,10 +2613,10 @@ unsafe fn path_product_37<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<4usize>(c);
             x.prefetch::<6usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e2 = V::load(y.at(2usize, c));
             let x_e23 = V::load(x.at(5usize, c));
             let y_e1 = V::load(y.at(1usize, c));
@@ -2619,33 +2624,33 @@ unsafe fn path_product_37<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v16 = V::mul(x_e13, v2);
             let y_e3 = V::load(y.at(3usize, c));
             let mut v18 = V::mul(y_e3, v4);
-            let mut v19 = V::mul(x_e23, v4);
             v18 = V::neg_mul_add(y_e2, v2, v18);
             // out0[5] = y_e3*v4 - y_e2*v2
             V::store(v18, out0.at(5usize, c));
+            let mut v20 = V::mul(x_e23, v4);
             let x_e12 = V::load(x.at(3usize, c));
             v16 = V::mul_add(x_e12, v4, v16);
             let mut v25 = V::mul(y_e3, v6);
             v25 = V::neg_mul_add(y_e1, v2, v25);
             // out0[4] = y_e3*v6 - y_e1*v2
             V::store(v25, out0.at(4usize, c));
-            v19 = V::mul_add(x_e13, v6, v19);
+            v20 = V::mul_add(x_e13, v6, v20);
             let mut v29 = V::mul(y_e2, v6);
-            let mut v30 = V::mul(x_e12, v6);
             v29 = V::neg_mul_add(y_e1, v4, v29);
             // out0[3] = y_e2*v6 - y_e1*v4
             V::store(v29, out0.at(3usize, c));
-            v30 = V::neg_mul_add(x_e23, v2, v30);
+            let mut v31 = V::mul(x_e12, v6);
+            v31 = V::neg_mul_add(x_e23, v2, v31);
             // out0[2] = y_e3*v8
             V::store(V::mul(y_e3, v8), out0.at(2usize, c));
-            v19 = V::mul_add(V::load(x.at(2usize, c)), v8, v19);
+            v20 = V::mul_add(V::load(x.at(2usize, c)), v8, v20);
             // out1[3] = x_e23*v4 + x_e13*v6 + x_e03*v8
-            V::store(v19, out1.at(3usize, c));
+            V::store(v20, out1.at(3usize, c));
             // out0[1] = y_e2*v8
             V::store(V::mul(y_e2, v8), out0.at(1usize, c));
-            v30 = V::mul_add(V::load(x.at(1usize, c)), v8, v30);
+            v31 = V::mul_add(V::load(x.at(1usize, c)), v8, v31);
             // out1[2] = x_e12*v6 - x_e23*v2 + x_e02*v8
-            V::store(v30, out1.at(2usize, c));
+            V::store(v31, out1.at(2usize, c));
             // out0[0] = y_e1*v8
             V::store(V::mul(y_e1, v8), out0.at(0usize, c));
             // out1[1] = x_e01*v8 - (x_e13*v2 + x_e12*v4)
@@ -2791,13 +2796,13 @@ unsafe fn path_product_39<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e123 = V::load(y.at(3usize, c));
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -(f_1*(x_e23*y_e023 + x_e12*y_e012 + x_e13*y_e013))
-            V::store(V::neg(V::mul(f_1, v2)), out0.at(0usize, c));
+            V::store(V::neg(damp::<V>(f_1, v2)), out0.at(0usize, c));
             // out0[1] = -f_1*x_e23*y_e123
-            V::store(V::neg(V::mul(f_1, V::mul(x_e23, y_e123))), out0.at(1usize, c));
+            V::store(V::neg(damp::<V>(f_1, V::mul(x_e23, y_e123))), out0.at(1usize, c));
             // out0[2] = f_1*x_e13*y_e123
-            V::store(V::mul(f_1, V::mul(x_e13, y_e123)), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, V::mul(x_e13, y_e123)), out0.at(2usize, c));
             // out0[3] = -f_1*x_e12*y_e123
-            V::store(V::neg(V::mul(f_1, V::mul(x_e12, y_e123))), out0.at(3usize, c));
+            V::store(V::neg(damp::<V>(f_1, V::mul(x_e12, y_e123))), out0.at(3usize, c));
         }
     }
 }
@@ -2823,10 +2828,10 @@ unsafe fn path_product_40<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<4usize>(c);
             x.prefetch::<6usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e123 = V::load(y.at(3usize, c));
             let mut v10 = V::mul(y_e123, v2);
             let x_e12 = V::load(x.at(3usize, c));
@@ -2839,21 +2844,21 @@ unsafe fn path_product_40<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v15 = V::neg_mul_add(x_e23, v6, v15);
             // out1[3] = x_e13*v4 - x_e12*v2 - x_e23*v6
             V::store(v15, out1.at(3usize, c));
-            // out1[2] = -x_e23*v8
-            V::store(V::neg(V::mul(x_e23, v8)), out1.at(2usize, c));
             v17 = V::mul_add(V::load(y.at(2usize, c)), v8, v17);
             // out0[5] = -(y_e123*v6 + y_e023*v8)
             V::store(V::neg(v17), out0.at(5usize, c));
-            // out1[1] = -x_e13*v8
-            V::store(V::neg(V::mul(x_e13, v8)), out1.at(1usize, c));
+            // out1[2] = -x_e23*v8
+            V::store(V::neg(V::mul(x_e23, v8)), out1.at(2usize, c));
             v13 = V::neg_mul_add(V::load(y.at(1usize, c)), v8, v13);
             // out0[4] = y_e123*v4 - y_e013*v8
             V::store(v13, out0.at(4usize, c));
-            // out1[0] = -x_e12*v8
-            V::store(V::neg(V::mul(x_e12, v8)), out1.at(0usize, c));
+            // out1[1] = -x_e13*v8
+            V::store(V::neg(V::mul(x_e13, v8)), out1.at(1usize, c));
             v10 = V::mul_add(V::load(y.at(0usize, c)), v8, v10);
             // out0[3] = -(y_e123*v2 + y_e012*v8)
             V::store(V::neg(v10), out0.at(3usize, c));
+            // out1[0] = -x_e12*v8
+            V::store(V::neg(V::mul(x_e12, v8)), out1.at(0usize, c));
             // out0[0] = 0
             V::store(c0e0, out0.at(0usize, c));
             // out0[1] = 0
@@ -2994,32 +2999,32 @@ unsafe fn path_product_42<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*x_e01*y_1
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(0usize, c)), y_1)),
+                damp::<V>(f_1, V::mul(V::load(x.at(0usize, c)), y_1)),
                 out0.at(0usize, c),
             );
             // out0[1] = f_1*x_e02*y_1
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(1usize, c)), y_1)),
+                damp::<V>(f_1, V::mul(V::load(x.at(1usize, c)), y_1)),
                 out0.at(1usize, c),
             );
             // out0[2] = f_1*x_e03*y_1
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(2usize, c)), y_1)),
+                damp::<V>(f_1, V::mul(V::load(x.at(2usize, c)), y_1)),
                 out0.at(2usize, c),
             );
             // out0[3] = f_1*x_e12*y_1
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(3usize, c)), y_1)),
+                damp::<V>(f_1, V::mul(V::load(x.at(3usize, c)), y_1)),
                 out0.at(3usize, c),
             );
             // out0[4] = f_1*x_e13*y_1
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(4usize, c)), y_1)),
+                damp::<V>(f_1, V::mul(V::load(x.at(4usize, c)), y_1)),
                 out0.at(4usize, c),
             );
             // out0[5] = f_1*x_e23*y_1
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(5usize, c)), y_1)),
+                damp::<V>(f_1, V::mul(V::load(x.at(5usize, c)), y_1)),
                 out0.at(5usize, c),
             );
         }
@@ -3046,12 +3051,12 @@ unsafe fn path_product_43<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<1usize>(c);
             x.prefetch::<6usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(5usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v12 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_1 = V::load(y.at(0usize, c));
             // out0[5] = y_1*v2
             V::store(V::mul(y_1, v2), out0.at(5usize, c));
@@ -3246,17 +3251,17 @@ unsafe fn path_product_45<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v40 = V::neg_mul_add(x_e12, y_e13, v40);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e13*y_e03 + x_e12*y_e02 - (x_e02*y_e12 + x_e03*y_e13))
-            V::store(V::mul(f_1, v13), out0.at(0usize, c));
+            V::store(damp::<V>(f_1, v13), out0.at(0usize, c));
             // out0[1] = f_1*(x_e23*y_e03 + x_e01*y_e12 - x_e03*y_e23 - x_e12*y_e01)
-            V::store(V::mul(f_1, v16), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v16), out0.at(1usize, c));
             // out0[2] = f_1*(x_e01*y_e13 + x_e02*y_e23 - x_e13*y_e01 - x_e23*y_e02)
-            V::store(V::mul(f_1, v26), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v26), out0.at(2usize, c));
             // out0[3] = f_1*(x_e23*y_e13 - x_e13*y_e23)
-            V::store(V::mul(f_1, v34), out0.at(3usize, c));
+            V::store(damp::<V>(f_1, v34), out0.at(3usize, c));
             // out0[4] = f_1*(x_e12*y_e23 - x_e23*y_e12)
-            V::store(V::mul(f_1, v36), out0.at(4usize, c));
+            V::store(damp::<V>(f_1, v36), out0.at(4usize, c));
             // out0[5] = f_1*(x_e13*y_e12 - x_e12*y_e13)
-            V::store(V::mul(f_1, v40), out0.at(5usize, c));
+            V::store(damp::<V>(f_1, v40), out0.at(5usize, c));
         }
     }
 }
@@ -3281,12 +3286,12 @@ unsafe fn path_product_46<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<6usize>(c);
             x.prefetch::<6usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(5usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v12 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e12 = V::load(y.at(3usize, c));
             let mut v14 = V::mul(y_e12, v2);
             let x_e13 = V::load(x.at(4usize, c));
@@ -3297,39 +3302,39 @@ unsafe fn path_product_46<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v16 = V::neg_mul_add(x_e23, v4, v16);
             let y_e23 = V::load(y.at(5usize, c));
             let mut v26 = V::mul(y_e23, v4);
-            let mut v27 = V::mul(x_e12, v4);
             v26 = V::neg_mul_add(y_e13, v2, v26);
+            let mut v28 = V::mul(x_e12, v4);
             let mut v29 = V::mul(y_e13, v6);
-            let mut v30 = V::mul(x_e23, v6);
             v29 = V::neg_mul_add(y_e12, v4, v29);
-            v30 = V::neg_mul_add(x_e12, v2, v30);
+            let mut v31 = V::mul(x_e23, v6);
+            v31 = V::neg_mul_add(x_e12, v2, v31);
             v14 = V::neg_mul_add(y_e23, v6, v14);
-            v27 = V::neg_mul_add(x_e13, v6, v27);
+            v28 = V::neg_mul_add(x_e13, v6, v28);
             let y_e02 = V::load(y.at(1usize, c));
             v29 = V::neg_mul_add(y_e02, v8, v29);
             let y_e01 = V::load(y.at(0usize, c));
-            let mut v43 = V::mul(x_e13, v8);
             v14 = V::neg_mul_add(y_e01, v8, v14);
+            let mut v44 = V::mul(x_e13, v8);
             let mut v45 = V::mul(y_e23, v8);
             let x_e02 = V::load(x.at(1usize, c));
-            v27 = V::mul_add(x_e02, v8, v27);
+            v28 = V::mul_add(x_e02, v8, v28);
             let mut v49 = V::mul(y_e13, v8);
             let x_e01 = V::load(x.at(0usize, c));
-            v30 = V::mul_add(x_e01, v8, v30);
+            v31 = V::mul_add(x_e01, v8, v31);
             let y_e03 = V::load(y.at(2usize, c));
-            let mut v55 = V::mul(x_e23, v10);
             v29 = V::mul_add(y_e03, v10, v29);
             // out0[5] = y_e13*v6 - y_e12*v4 - y_e02*v8 + y_e03*v10
             V::store(v29, out0.at(5usize, c));
+            let mut v56 = V::mul(x_e23, v10);
             v26 = V::neg_mul_add(y_e01, v10, v26);
-            v43 = V::mul_add(x_e12, v10, v43);
+            v44 = V::mul_add(x_e12, v10, v44);
             // out1[0] = -(x_e13*v8 + x_e12*v10)
-            V::store(V::neg(v43), out1.at(0usize, c));
+            V::store(V::neg(v44), out1.at(0usize, c));
             let mut v62 = V::mul(y_e23, v10);
             let x_e03 = V::load(x.at(2usize, c));
-            v27 = V::neg_mul_add(x_e03, v10, v27);
+            v28 = V::neg_mul_add(x_e03, v10, v28);
             // out1[5] = x_e12*v4 - x_e13*v6 + x_e02*v8 - x_e03*v10
-            V::store(v27, out1.at(5usize, c));
+            V::store(v28, out1.at(5usize, c));
             v49 = V::mul_add(y_e12, v10, v49);
             // out0[0] = y_e13*v8 + y_e12*v10
             V::store(v49, out0.at(0usize, c));
@@ -3337,22 +3342,22 @@ unsafe fn path_product_46<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v14 = V::mul_add(y_e03, v12, v14);
             // out0[4] = y_e12*v2 - y_e23*v6 - y_e01*v8 + y_e03*v12
             V::store(v14, out0.at(4usize, c));
-            v55 = V::mul_add(x_e13, v12, v55);
+            v56 = V::mul_add(x_e13, v12, v56);
             // out1[2] = x_e23*v10 + x_e13*v12
-            V::store(v55, out1.at(2usize, c));
-            let mut v75 = V::mul(x_e12, v12);
+            V::store(v56, out1.at(2usize, c));
             v26 = V::mul_add(y_e02, v12, v26);
             // out0[3] = y_e23*v4 - y_e13*v2 - y_e01*v10 + y_e02*v12
             V::store(v26, out0.at(3usize, c));
-            v75 = V::neg_mul_add(x_e23, v8, v75);
+            let mut v76 = V::mul(x_e12, v12);
+            v76 = V::neg_mul_add(x_e23, v8, v76);
             // out1[1] = x_e12*v12 - x_e23*v8
-            V::store(v75, out1.at(1usize, c));
+            V::store(v76, out1.at(1usize, c));
             v62 = V::mul_add(y_e13, v12, v62);
             // out0[2] = -(y_e23*v10 + y_e13*v12)
             V::store(V::neg(v62), out0.at(2usize, c));
-            v30 = V::neg_mul_add(x_e03, v12, v30);
+            v31 = V::neg_mul_add(x_e03, v12, v31);
             // out1[4] = x_e23*v6 - x_e12*v2 + x_e01*v8 - x_e03*v12
-            V::store(v30, out1.at(4usize, c));
+            V::store(v31, out1.at(4usize, c));
             v45 = V::neg_mul_add(y_e12, v12, v45);
             // out0[1] = y_e23*v8 - y_e12*v12
             V::store(v45, out0.at(1usize, c));
@@ -3511,17 +3516,17 @@ unsafe fn path_product_48<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -f_1*x_e23*y_e0123
             V::store(
-                V::neg(V::mul(f_1, V::mul(V::load(x.at(5usize, c)), y_e0123))),
+                V::neg(damp::<V>(f_1, V::mul(V::load(x.at(5usize, c)), y_e0123))),
                 out0.at(0usize, c),
             );
             // out0[1] = f_1*x_e13*y_e0123
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(4usize, c)), y_e0123)),
+                damp::<V>(f_1, V::mul(V::load(x.at(4usize, c)), y_e0123)),
                 out0.at(1usize, c),
             );
             // out0[2] = -f_1*x_e12*y_e0123
             V::store(
-                V::neg(V::mul(f_1, V::mul(V::load(x.at(3usize, c)), y_e0123))),
+                V::neg(damp::<V>(f_1, V::mul(V::load(x.at(3usize, c)), y_e0123))),
                 out0.at(2usize, c),
             );
             // out0[3] = 0
@@ -3555,9 +3560,9 @@ unsafe fn path_product_49<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<1usize>(c);
             x.prefetch::<6usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e0123 = V::load(y.at(0usize, c));
             // out0[3] = -y_e0123*v2
             V::store(V::neg(V::mul(y_e0123, v2)), out0.at(3usize, c));
@@ -3726,13 +3731,13 @@ unsafe fn path_product_51<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v25 = V::mul_add(x_e23, y_e1, v25);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e12*y_e0 + x_e01*y_e2 - x_e02*y_e1)
-            V::store(V::mul(f_1, v2), out0.at(0usize, c));
+            V::store(damp::<V>(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e13*y_e0 + x_e01*y_e3 - x_e03*y_e1)
-            V::store(V::mul(f_1, v12), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v12), out0.at(1usize, c));
             // out0[2] = f_1*(x_e23*y_e0 + x_e02*y_e3 - x_e03*y_e2)
-            V::store(V::mul(f_1, v19), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v19), out0.at(2usize, c));
             // out0[3] = f_1*(x_e23*y_e1 + x_e12*y_e3 - x_e13*y_e2)
-            V::store(V::mul(f_1, v25), out0.at(3usize, c));
+            V::store(damp::<V>(f_1, v25), out0.at(3usize, c));
         }
     }
 }
@@ -3757,10 +3762,10 @@ unsafe fn path_product_52<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<4usize>(c);
             x.prefetch::<6usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e1 = V::load(y.at(1usize, c));
             let mut v10 = V::mul(y_e1, v2);
             let x_e23 = V::load(x.at(5usize, c));
@@ -3773,10 +3778,10 @@ unsafe fn path_product_52<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e12 = V::load(x.at(3usize, c));
             let mut v20 = V::mul(x_e12, v2);
             let y_e0 = V::load(y.at(0usize, c));
-            let mut v23 = V::mul(x_e23, v4);
             v10 = V::mul_add(y_e0, v4, v10);
             // out0[5] = y_e1*v2 + y_e0*v4
             V::store(v10, out0.at(5usize, c));
+            let mut v24 = V::mul(x_e23, v4);
             let mut v25 = V::mul(y_e2, v4);
             let x_e03 = V::load(x.at(2usize, c));
             v16 = V::mul_add(x_e03, v4, v16);
@@ -3787,7 +3792,7 @@ unsafe fn path_product_52<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v33 = V::neg_mul_add(y_e2, v2, v33);
             // out0[4] = y_e0*v6 - y_e2*v2
             V::store(v33, out0.at(4usize, c));
-            v23 = V::mul_add(x_e13, v6, v23);
+            v24 = V::mul_add(x_e13, v6, v24);
             v25 = V::mul_add(y_e1, v6, v25);
             // out0[2] = -(y_e2*v4 + y_e1*v6)
             V::store(V::neg(v25), out0.at(2usize, c));
@@ -3800,9 +3805,9 @@ unsafe fn path_product_52<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v18 = V::mul_add(y_e0, v8, v18);
             // out0[3] = y_e3*v2 + y_e0*v8
             V::store(v18, out0.at(3usize, c));
-            v23 = V::mul_add(x_e12, v8, v23);
+            v24 = V::mul_add(x_e12, v8, v24);
             // out1[0] = x_e23*v4 + x_e13*v6 + x_e12*v8
-            V::store(v23, out1.at(0usize, c));
+            V::store(v24, out1.at(0usize, c));
             v29 = V::neg_mul_add(y_e1, v8, v29);
             // out0[1] = y_e3*v4 - y_e1*v8
             V::store(v29, out0.at(1usize, c));
@@ -3970,11 +3975,11 @@ unsafe fn path_product_54<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v20 = V::mul_add(x_e13, y_e012, v20);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e23*y_e013 + x_e03*y_e123 - x_e13*y_e023)
-            V::store(V::mul(f_1, v2), out0.at(0usize, c));
+            V::store(damp::<V>(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e12*y_e023 - x_e02*y_e123 - x_e23*y_e012)
-            V::store(V::mul(f_1, v14), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v14), out0.at(1usize, c));
             // out0[2] = f_1*(x_e13*y_e012 + x_e01*y_e123 - x_e12*y_e013)
-            V::store(V::mul(f_1, v20), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v20), out0.at(2usize, c));
             // out0[3] = 0
             V::store(c0e0, out0.at(3usize, c));
         }
@@ -4001,9 +4006,9 @@ unsafe fn path_product_55<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<4usize>(c);
             x.prefetch::<6usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e012 = V::load(y.at(0usize, c));
             let mut v8 = V::mul(y_e012, v2);
             let x_e13 = V::load(x.at(4usize, c));
@@ -4020,27 +4025,27 @@ unsafe fn path_product_55<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v10, out1.at(0usize, c));
             let y_e023 = V::load(y.at(2usize, c));
             let mut v24 = V::mul(y_e023, v4);
-            let mut v25 = V::mul(x_e12, v4);
             v24 = V::neg_mul_add(y_e013, v2, v24);
             // out0[3] = y_e023*v4 - y_e013*v2
             V::store(v24, out0.at(3usize, c));
+            let mut v26 = V::mul(x_e12, v4);
             // out0[1] = -y_e123*v4
             V::store(V::neg(V::mul(y_e123, v4)), out0.at(1usize, c));
             v18 = V::neg_mul_add(V::load(x.at(1usize, c)), v4, v18);
             let mut v32 = V::mul(y_e013, v6);
-            let mut v33 = V::mul(x_e23, v6);
             v32 = V::neg_mul_add(y_e012, v4, v32);
             // out0[5] = y_e013*v6 - y_e012*v4
             V::store(v32, out0.at(5usize, c));
-            v33 = V::neg_mul_add(x_e12, v2, v33);
+            let mut v34 = V::mul(x_e23, v6);
+            v34 = V::neg_mul_add(x_e12, v2, v34);
             // out1[1] = x_e23*v6 - x_e12*v2
-            V::store(v33, out1.at(1usize, c));
+            V::store(v34, out1.at(1usize, c));
             v8 = V::neg_mul_add(y_e023, v6, v8);
             // out0[4] = y_e012*v2 - y_e023*v6
             V::store(v8, out0.at(4usize, c));
-            v25 = V::neg_mul_add(x_e13, v6, v25);
+            v26 = V::neg_mul_add(x_e13, v6, v26);
             // out1[2] = x_e12*v4 - x_e13*v6
-            V::store(v25, out1.at(2usize, c));
+            V::store(v26, out1.at(2usize, c));
             // out0[2] = y_e123*v6
             V::store(V::mul(y_e123, v6), out0.at(2usize, c));
             v18 = V::mul_add(V::load(x.at(2usize, c)), v6, v18);
@@ -4183,7 +4188,7 @@ unsafe fn path_product_57<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2 = V::neg_mul_add(V::load(x.at(4usize, c)), V::load(y.at(1usize, c)), v2);
             v2 = V::mul_add(V::load(x.at(5usize, c)), V::load(y.at(0usize, c)), v2);
             // out0[0] = f_1*(x_e23*y_e01 + x_e12*y_e03 + x_e03*y_e12 + x_e01*y_e23 - x_e02*y_e13 - x_e13*y_e02)
-            V::store(V::mul(V::load(f.at(0usize, c)), v2), out0.at(0usize, c));
+            V::store(damp::<V>(V::load(f.at(0usize, c)), v2), out0.at(0usize, c));
         }
     }
 }
@@ -4207,7 +4212,7 @@ unsafe fn path_product_58<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             grad_o.prefetch::<1usize>(c);
             y.prefetch::<6usize>(c);
             x.prefetch::<6usize>(c);
-            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
             // out0[5] = y_e01*v2
             V::store(V::mul(V::load(y.at(0usize, c)), v2), out0.at(5usize, c));
             // out1[0] = x_e23*v2
@@ -4352,7 +4357,9 @@ unsafe fn path_product_60<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out0[0] = -f_1*x_e123*y_e123
             V::store(
                 V::neg(
-                    V::mul(
+                    damp::<
+                        V,
+                    >(
                         V::load(f.at(0usize, c)),
                         V::mul(V::load(x.at(3usize, c)), V::load(y.at(3usize, c))),
                     ),
@@ -4383,7 +4390,7 @@ unsafe fn path_product_61<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             grad_o.prefetch::<1usize>(c);
             y.prefetch::<4usize>(c);
             x.prefetch::<4usize>(c);
-            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
             // out0[3] = -y_e123*v2
             V::store(V::neg(V::mul(V::load(y.at(3usize, c)), v2)), out0.at(3usize, c));
             // out1[3] = -x_e123*v2
@@ -4528,13 +4535,13 @@ unsafe fn path_product_63<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e123 = V::load(x.at(3usize, c));
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -(f_1*(x_e023*y_e23 + x_e012*y_e12 + x_e013*y_e13))
-            V::store(V::neg(V::mul(f_1, v2)), out0.at(0usize, c));
+            V::store(V::neg(damp::<V>(f_1, v2)), out0.at(0usize, c));
             // out0[1] = -f_1*x_e123*y_e23
-            V::store(V::neg(V::mul(f_1, V::mul(x_e123, y_e23))), out0.at(1usize, c));
+            V::store(V::neg(damp::<V>(f_1, V::mul(x_e123, y_e23))), out0.at(1usize, c));
             // out0[2] = f_1*x_e123*y_e13
-            V::store(V::mul(f_1, V::mul(x_e123, y_e13)), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, V::mul(x_e123, y_e13)), out0.at(2usize, c));
             // out0[3] = -f_1*x_e123*y_e12
-            V::store(V::neg(V::mul(f_1, V::mul(x_e123, y_e12))), out0.at(3usize, c));
+            V::store(V::neg(damp::<V>(f_1, V::mul(x_e123, y_e12))), out0.at(3usize, c));
         }
     }
 }
@@ -4560,32 +4567,32 @@ unsafe fn path_product_64<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<6usize>(c);
             x.prefetch::<4usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e12 = V::load(y.at(3usize, c));
             let x_e123 = V::load(x.at(3usize, c));
             let mut v12 = V::mul(x_e123, v2);
             let y_e13 = V::load(y.at(4usize, c));
             let mut v14 = V::mul(y_e13, v4);
-            let mut v15 = V::mul(x_e123, v4);
             v14 = V::neg_mul_add(y_e12, v2, v14);
+            let mut v16 = V::mul(x_e123, v4);
             let y_e23 = V::load(y.at(5usize, c));
-            let mut v19 = V::mul(x_e123, v6);
             v14 = V::neg_mul_add(y_e23, v6, v14);
             // out0[3] = y_e13*v4 - y_e12*v2 - y_e23*v6
             V::store(v14, out0.at(3usize, c));
+            let mut v20 = V::mul(x_e123, v6);
             // out0[2] = -y_e23*v8
             V::store(V::neg(V::mul(y_e23, v8)), out0.at(2usize, c));
-            v19 = V::mul_add(V::load(x.at(2usize, c)), v8, v19);
+            v20 = V::mul_add(V::load(x.at(2usize, c)), v8, v20);
             // out1[5] = -(x_e123*v6 + x_e023*v8)
-            V::store(V::neg(v19), out1.at(5usize, c));
+            V::store(V::neg(v20), out1.at(5usize, c));
             // out0[1] = -y_e13*v8
             V::store(V::neg(V::mul(y_e13, v8)), out0.at(1usize, c));
-            v15 = V::neg_mul_add(V::load(x.at(1usize, c)), v8, v15);
+            v16 = V::neg_mul_add(V::load(x.at(1usize, c)), v8, v16);
             // out1[4] = x_e123*v4 - x_e013*v8
-            V::store(v15, out1.at(4usize, c));
+            V::store(v16, out1.at(4usize, c));
             // out0[0] = -y_e12*v8
             V::store(V::neg(V::mul(y_e12, v8)), out0.at(0usize, c));
             v12 = V::mul_add(V::load(x.at(0usize, c)), v8, v12);
@@ -4730,7 +4737,9 @@ unsafe fn path_product_66<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             f.prefetch::<1usize>(c);
             // out0[0] = f_1*x_e123*y_e0123
             V::store(
-                V::mul(
+                damp::<
+                    V,
+                >(
                     V::load(f.at(0usize, c)),
                     V::mul(V::load(x.at(3usize, c)), V::load(y.at(0usize, c))),
                 ),
@@ -4766,7 +4775,7 @@ unsafe fn path_product_67<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             grad_o.prefetch::<4usize>(c);
             y.prefetch::<1usize>(c);
             x.prefetch::<4usize>(c);
-            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
             // out0[3] = y_e0123*v2
             V::store(V::mul(V::load(y.at(0usize, c)), v2), out0.at(3usize, c));
             // out1[0] = x_e123*v2
@@ -4909,17 +4918,17 @@ unsafe fn path_product_69<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e123 = V::load(x.at(3usize, c));
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e012*y_e2 + x_e013*y_e3)
-            V::store(V::mul(f_1, v2), out0.at(0usize, c));
+            V::store(damp::<V>(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e023*y_e3 - x_e012*y_e1)
-            V::store(V::mul(f_1, v10), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v10), out0.at(1usize, c));
             // out0[2] = -(f_1*(x_e013*y_e1 + x_e023*y_e2))
-            V::store(V::neg(V::mul(f_1, v12)), out0.at(2usize, c));
+            V::store(V::neg(damp::<V>(f_1, v12)), out0.at(2usize, c));
             // out0[3] = f_1*x_e123*y_e3
-            V::store(V::mul(f_1, V::mul(x_e123, y_e3)), out0.at(3usize, c));
+            V::store(damp::<V>(f_1, V::mul(x_e123, y_e3)), out0.at(3usize, c));
             // out0[4] = -f_1*x_e123*y_e2
-            V::store(V::neg(V::mul(f_1, V::mul(x_e123, y_e2))), out0.at(4usize, c));
+            V::store(V::neg(damp::<V>(f_1, V::mul(x_e123, y_e2))), out0.at(4usize, c));
             // out0[5] = f_1*x_e123*y_e1
-            V::store(V::mul(f_1, V::mul(x_e123, y_e1)), out0.at(5usize, c));
+            V::store(damp::<V>(f_1, V::mul(x_e123, y_e1)), out0.at(5usize, c));
         }
     }
 }
@@ -4945,33 +4954,33 @@ unsafe fn path_product_70<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<4usize>(c);
             x.prefetch::<4usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(5usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v12 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e1 = V::load(y.at(1usize, c));
             let mut v14 = V::mul(y_e1, v2);
             let x_e123 = V::load(x.at(3usize, c));
             let mut v16 = V::mul(x_e123, v2);
             let y_e2 = V::load(y.at(2usize, c));
-            let mut v19 = V::mul(x_e123, v4);
             v14 = V::neg_mul_add(y_e2, v4, v14);
+            let mut v20 = V::mul(x_e123, v4);
             let y_e3 = V::load(y.at(3usize, c));
-            let mut v23 = V::mul(x_e123, v6);
             v14 = V::mul_add(y_e3, v6, v14);
             // out0[3] = y_e1*v2 - y_e2*v4 + y_e3*v6
             V::store(v14, out0.at(3usize, c));
+            let mut v24 = V::mul(x_e123, v6);
             let x_e023 = V::load(x.at(2usize, c));
-            v19 = V::mul_add(x_e023, v8, v19);
+            v20 = V::mul_add(x_e023, v8, v20);
             let x_e013 = V::load(x.at(1usize, c));
             v16 = V::neg_mul_add(x_e013, v8, v16);
             let mut v33 = V::mul(y_e3, v10);
             v33 = V::neg_mul_add(y_e2, v8, v33);
             // out0[2] = y_e3*v10 - y_e2*v8
             V::store(v33, out0.at(2usize, c));
-            v23 = V::mul_add(x_e023, v10, v23);
+            v24 = V::mul_add(x_e023, v10, v24);
             let x_e012 = V::load(x.at(0usize, c));
             v16 = V::neg_mul_add(x_e012, v10, v16);
             // out1[1] = x_e123*v2 - x_e013*v8 - x_e012*v10
@@ -4980,15 +4989,15 @@ unsafe fn path_product_70<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v41 = V::neg_mul_add(y_e1, v8, v41);
             // out0[1] = y_e3*v12 - y_e1*v8
             V::store(v41, out0.at(1usize, c));
-            v23 = V::mul_add(x_e013, v12, v23);
+            v24 = V::mul_add(x_e013, v12, v24);
             // out1[3] = x_e123*v6 + x_e023*v10 + x_e013*v12
-            V::store(v23, out1.at(3usize, c));
+            V::store(v24, out1.at(3usize, c));
             let mut v45 = V::mul(y_e2, v12);
             v45 = V::neg_mul_add(y_e1, v10, v45);
             // out0[0] = y_e2*v12 - y_e1*v10
             V::store(v45, out0.at(0usize, c));
             // out1[2] = x_e012*v12 - (x_e123*v4 + x_e023*v8)
-            V::store(V::mul_sub(x_e012, v12, v19), out1.at(2usize, c));
+            V::store(V::mul_sub(x_e012, v12, v20), out1.at(2usize, c));
             // out1[0] = 0
             V::store(c0e0, out1.at(0usize, c));
         }
@@ -5136,11 +5145,11 @@ unsafe fn path_product_72<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v15 = V::neg_mul_add(V::load(x.at(0usize, c)), y_e123, v15);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e123*y_e023 - x_e023*y_e123)
-            V::store(V::mul(f_1, v5), out0.at(0usize, c));
+            V::store(damp::<V>(f_1, v5), out0.at(0usize, c));
             // out0[1] = f_1*(x_e013*y_e123 - x_e123*y_e013)
-            V::store(V::mul(f_1, v8), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v8), out0.at(1usize, c));
             // out0[2] = f_1*(x_e123*y_e012 - x_e012*y_e123)
-            V::store(V::mul(f_1, v15), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v15), out0.at(2usize, c));
             // out0[3] = 0
             V::store(c0e0, out0.at(3usize, c));
             // out0[4] = 0
@@ -5171,9 +5180,9 @@ unsafe fn path_product_73<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<4usize>(c);
             x.prefetch::<4usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let mut v8 = V::mul(V::load(y.at(0usize, c)), v2);
             let x_e123 = V::load(x.at(3usize, c));
             // out1[0] = x_e123*v2
@@ -5181,18 +5190,18 @@ unsafe fn path_product_73<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e123 = V::load(y.at(3usize, c));
             // out0[0] = -y_e123*v2
             V::store(V::neg(V::mul(y_e123, v2)), out0.at(0usize, c));
+            v8 = V::neg_mul_add(V::load(y.at(1usize, c)), v4, v8);
             // out1[1] = -x_e123*v4
             V::store(V::neg(V::mul(x_e123, v4)), out1.at(1usize, c));
-            v8 = V::neg_mul_add(V::load(y.at(1usize, c)), v4, v8);
             // out0[1] = y_e123*v4
             V::store(V::mul(y_e123, v4), out0.at(1usize, c));
             let mut v23 = V::mul(V::load(x.at(1usize, c)), v4);
             v23 = V::neg_mul_add(V::load(x.at(0usize, c)), v2, v23);
-            // out1[2] = x_e123*v6
-            V::store(V::mul(x_e123, v6), out1.at(2usize, c));
             v8 = V::mul_add(V::load(y.at(2usize, c)), v6, v8);
             // out0[3] = y_e012*v2 - y_e013*v4 + y_e023*v6
             V::store(v8, out0.at(3usize, c));
+            // out1[2] = x_e123*v6
+            V::store(V::mul(x_e123, v6), out1.at(2usize, c));
             // out0[2] = -y_e123*v6
             V::store(V::neg(V::mul(y_e123, v6)), out0.at(2usize, c));
             v23 = V::neg_mul_add(V::load(x.at(2usize, c)), v6, v23);
@@ -5408,11 +5417,11 @@ unsafe fn path_product_75<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v20 = V::neg_mul_add(x_e123, V::load(y.at(0usize, c)), v20);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e023*y_e13 - x_e013*y_e23 - x_e123*y_e03)
-            V::store(V::mul(f_1, v5), out0.at(0usize, c));
+            V::store(damp::<V>(f_1, v5), out0.at(0usize, c));
             // out0[1] = f_1*(x_e123*y_e02 + x_e012*y_e23 - x_e023*y_e12)
-            V::store(V::mul(f_1, v12), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v12), out0.at(1usize, c));
             // out0[2] = f_1*(x_e013*y_e12 - x_e012*y_e13 - x_e123*y_e01)
-            V::store(V::mul(f_1, v20), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v20), out0.at(2usize, c));
             // out0[3] = 0
             V::store(c0e0, out0.at(3usize, c));
         }
@@ -5439,9 +5448,9 @@ unsafe fn path_product_76<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<6usize>(c);
             x.prefetch::<4usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let x_e123 = V::load(x.at(3usize, c));
             // out1[0] = -x_e123*v2
             V::store(V::neg(V::mul(x_e123, v2)), out1.at(0usize, c));
@@ -5452,38 +5461,38 @@ unsafe fn path_product_76<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e13 = V::load(y.at(4usize, c));
             let x_e012 = V::load(x.at(0usize, c));
             let mut v21 = V::mul(V::load(y.at(1usize, c)), v4);
+            v21 = V::neg_mul_add(V::load(y.at(0usize, c)), v2, v21);
             // out1[1] = x_e123*v4
             V::store(V::mul(x_e123, v4), out1.at(1usize, c));
-            v21 = V::neg_mul_add(V::load(y.at(0usize, c)), v2, v21);
             let x_e023 = V::load(x.at(2usize, c));
             v15 = V::neg_mul_add(x_e023, v4, v15);
             // out1[3] = x_e013*v2 - x_e023*v4
             V::store(v15, out1.at(3usize, c));
             let y_e23 = V::load(y.at(5usize, c));
             let mut v29 = V::mul(y_e23, v4);
-            let mut v30 = V::mul(x_e012, v4);
             v29 = V::neg_mul_add(y_e13, v2, v29);
             // out0[0] = y_e23*v4 - y_e13*v2
             V::store(v29, out0.at(0usize, c));
-            // out1[2] = -x_e123*v6
-            V::store(V::neg(V::mul(x_e123, v6)), out1.at(2usize, c));
+            let mut v31 = V::mul(x_e012, v4);
             v21 = V::neg_mul_add(V::load(y.at(2usize, c)), v6, v21);
             // out0[3] = y_e02*v4 - y_e01*v2 - y_e03*v6
             V::store(v21, out0.at(3usize, c));
+            // out1[2] = -x_e123*v6
+            V::store(V::neg(V::mul(x_e123, v6)), out1.at(2usize, c));
             let mut v37 = V::mul(y_e13, v6);
-            let mut v38 = V::mul(x_e023, v6);
             v37 = V::neg_mul_add(y_e12, v4, v37);
             // out0[2] = y_e13*v6 - y_e12*v4
             V::store(v37, out0.at(2usize, c));
-            v38 = V::neg_mul_add(x_e012, v2, v38);
+            let mut v39 = V::mul(x_e023, v6);
+            v39 = V::neg_mul_add(x_e012, v2, v39);
             // out1[4] = x_e023*v6 - x_e012*v2
-            V::store(v38, out1.at(4usize, c));
+            V::store(v39, out1.at(4usize, c));
             v13 = V::neg_mul_add(y_e23, v6, v13);
             // out0[1] = y_e12*v2 - y_e23*v6
             V::store(v13, out0.at(1usize, c));
-            v30 = V::neg_mul_add(x_e013, v6, v30);
+            v31 = V::neg_mul_add(x_e013, v6, v31);
             // out1[5] = x_e012*v4 - x_e013*v6
-            V::store(v30, out1.at(5usize, c));
+            V::store(v31, out1.at(5usize, c));
         }
     }
 }
@@ -5687,7 +5696,9 @@ unsafe fn path_product_78<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out0[0] = -f_1*x_e0123*y_e123
             V::store(
                 V::neg(
-                    V::mul(
+                    damp::<
+                        V,
+                    >(
                         V::load(f.at(0usize, c)),
                         V::mul(V::load(x.at(0usize, c)), V::load(y.at(3usize, c))),
                     ),
@@ -5724,7 +5735,7 @@ unsafe fn path_product_79<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             grad_o.prefetch::<4usize>(c);
             y.prefetch::<4usize>(c);
             x.prefetch::<1usize>(c);
-            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
             // out0[0] = -y_e123*v2
             V::store(V::neg(V::mul(V::load(y.at(3usize, c)), v2)), out0.at(0usize, c));
             // out1[3] = -x_e0123*v2
@@ -5859,17 +5870,17 @@ unsafe fn path_product_81<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -f_1*x_e0123*y_e23
             V::store(
-                V::neg(V::mul(f_1, V::mul(x_e0123, V::load(y.at(5usize, c))))),
+                V::neg(damp::<V>(f_1, V::mul(x_e0123, V::load(y.at(5usize, c))))),
                 out0.at(0usize, c),
             );
             // out0[1] = f_1*x_e0123*y_e13
             V::store(
-                V::mul(f_1, V::mul(x_e0123, V::load(y.at(4usize, c)))),
+                damp::<V>(f_1, V::mul(x_e0123, V::load(y.at(4usize, c)))),
                 out0.at(1usize, c),
             );
             // out0[2] = -f_1*x_e0123*y_e12
             V::store(
-                V::neg(V::mul(f_1, V::mul(x_e0123, V::load(y.at(3usize, c))))),
+                V::neg(damp::<V>(f_1, V::mul(x_e0123, V::load(y.at(3usize, c))))),
                 out0.at(2usize, c),
             );
             // out0[3] = 0
@@ -5903,21 +5914,21 @@ unsafe fn path_product_82<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<6usize>(c);
             x.prefetch::<1usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let x_e0123 = V::load(x.at(0usize, c));
             // out1[3] = -x_e0123*v2
             V::store(V::neg(V::mul(x_e0123, v2)), out1.at(3usize, c));
             let mut v13 = V::mul(V::load(y.at(4usize, c)), v4);
+            v13 = V::neg_mul_add(V::load(y.at(3usize, c)), v2, v13);
             // out1[4] = x_e0123*v4
             V::store(V::mul(x_e0123, v4), out1.at(4usize, c));
-            v13 = V::neg_mul_add(V::load(y.at(3usize, c)), v2, v13);
-            // out1[5] = -x_e0123*v6
-            V::store(V::neg(V::mul(x_e0123, v6)), out1.at(5usize, c));
             v13 = V::neg_mul_add(V::load(y.at(5usize, c)), v6, v13);
             // out0[0] = y_e13*v4 - y_e12*v2 - y_e23*v6
             V::store(v13, out0.at(0usize, c));
+            // out1[5] = -x_e0123*v6
+            V::store(V::neg(V::mul(x_e0123, v6)), out1.at(5usize, c));
             // out1[0] = 0
             V::store(c0e0, out1.at(0usize, c));
             // out1[1] = 0
@@ -6055,17 +6066,17 @@ unsafe fn path_product_84<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*x_e0123*y_e3
             V::store(
-                V::mul(f_1, V::mul(x_e0123, V::load(y.at(3usize, c)))),
+                damp::<V>(f_1, V::mul(x_e0123, V::load(y.at(3usize, c)))),
                 out0.at(0usize, c),
             );
             // out0[1] = -f_1*x_e0123*y_e2
             V::store(
-                V::neg(V::mul(f_1, V::mul(x_e0123, V::load(y.at(2usize, c))))),
+                V::neg(damp::<V>(f_1, V::mul(x_e0123, V::load(y.at(2usize, c))))),
                 out0.at(1usize, c),
             );
             // out0[2] = f_1*x_e0123*y_e1
             V::store(
-                V::mul(f_1, V::mul(x_e0123, V::load(y.at(1usize, c)))),
+                damp::<V>(f_1, V::mul(x_e0123, V::load(y.at(1usize, c)))),
                 out0.at(2usize, c),
             );
             // out0[3] = 0
@@ -6095,21 +6106,21 @@ unsafe fn path_product_85<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<4usize>(c);
             x.prefetch::<1usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let mut v8 = V::mul(V::load(y.at(1usize, c)), v2);
             let x_e0123 = V::load(x.at(0usize, c));
             // out1[1] = x_e0123*v2
             V::store(V::mul(x_e0123, v2), out1.at(1usize, c));
+            v8 = V::neg_mul_add(V::load(y.at(2usize, c)), v4, v8);
             // out1[2] = -x_e0123*v4
             V::store(V::neg(V::mul(x_e0123, v4)), out1.at(2usize, c));
-            v8 = V::neg_mul_add(V::load(y.at(2usize, c)), v4, v8);
-            // out1[3] = x_e0123*v6
-            V::store(V::mul(x_e0123, v6), out1.at(3usize, c));
             v8 = V::mul_add(V::load(y.at(3usize, c)), v6, v8);
             // out0[0] = y_e1*v2 - y_e2*v4 + y_e3*v6
             V::store(v8, out0.at(0usize, c));
+            // out1[3] = x_e0123*v6
+            V::store(V::mul(x_e0123, v6), out1.at(3usize, c));
             // out1[0] = 0
             V::store(c0e0, out1.at(0usize, c));
         }

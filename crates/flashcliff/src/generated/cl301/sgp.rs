@@ -394,39 +394,39 @@ unsafe fn sgp_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t1 = t1.packed::<V, 1usize>(group);
             let t2 = t2.packed::<V, 1usize>(group);
             let t0 = t0.packed::<V, 16usize>(group);
-            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
-            // out0[0] = t0_0*v2
-            V::store(V::mul(V::load(t0.at(0usize)), v2), out0.at(0usize, c));
-            // out0[1] = t0_1*v2
-            V::store(V::mul(V::load(t0.at(1usize)), v2), out0.at(1usize, c));
-            // out0[2] = t0_2*v2
-            V::store(V::mul(V::load(t0.at(2usize)), v2), out0.at(2usize, c));
-            // out0[3] = t0_3*v2
-            V::store(V::mul(V::load(t0.at(3usize)), v2), out0.at(3usize, c));
-            // out0[4] = t0_4*v2
-            V::store(V::mul(V::load(t0.at(4usize)), v2), out0.at(4usize, c));
-            // out0[5] = t0_5*v2
-            V::store(V::mul(V::load(t0.at(5usize)), v2), out0.at(5usize, c));
-            // out0[6] = t0_6*v2
-            V::store(V::mul(V::load(t0.at(6usize)), v2), out0.at(6usize, c));
-            // out0[7] = t0_7*v2
-            V::store(V::mul(V::load(t0.at(7usize)), v2), out0.at(7usize, c));
-            // out0[8] = t0_8*v2
-            V::store(V::mul(V::load(t0.at(8usize)), v2), out0.at(8usize, c));
-            // out0[9] = t0_9*v2
-            V::store(V::mul(V::load(t0.at(9usize)), v2), out0.at(9usize, c));
-            // out0[10] = t0_10*v2
-            V::store(V::mul(V::load(t0.at(10usize)), v2), out0.at(10usize, c));
-            // out0[11] = t0_11*v2
-            V::store(V::mul(V::load(t0.at(11usize)), v2), out0.at(11usize, c));
-            // out0[12] = t0_12*v2
-            V::store(V::mul(V::load(t0.at(12usize)), v2), out0.at(12usize, c));
-            // out0[13] = t0_13*v2
-            V::store(V::mul(V::load(t0.at(13usize)), v2), out0.at(13usize, c));
-            // out0[14] = t0_14*v2
-            V::store(V::mul(V::load(t0.at(14usize)), v2), out0.at(14usize, c));
-            // out0[15] = t0_15*v2
-            V::store(V::mul(V::load(t0.at(15usize)), v2), out0.at(15usize, c));
+            let v2 = damp::<V>(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
+            // out0[0] = v2*t0_0
+            V::store(damp::<V>(v2, V::load(t0.at(0usize))), out0.at(0usize, c));
+            // out0[1] = v2*t0_1
+            V::store(damp::<V>(v2, V::load(t0.at(1usize))), out0.at(1usize, c));
+            // out0[2] = v2*t0_2
+            V::store(damp::<V>(v2, V::load(t0.at(2usize))), out0.at(2usize, c));
+            // out0[3] = v2*t0_3
+            V::store(damp::<V>(v2, V::load(t0.at(3usize))), out0.at(3usize, c));
+            // out0[4] = v2*t0_4
+            V::store(damp::<V>(v2, V::load(t0.at(4usize))), out0.at(4usize, c));
+            // out0[5] = v2*t0_5
+            V::store(damp::<V>(v2, V::load(t0.at(5usize))), out0.at(5usize, c));
+            // out0[6] = v2*t0_6
+            V::store(damp::<V>(v2, V::load(t0.at(6usize))), out0.at(6usize, c));
+            // out0[7] = v2*t0_7
+            V::store(damp::<V>(v2, V::load(t0.at(7usize))), out0.at(7usize, c));
+            // out0[8] = v2*t0_8
+            V::store(damp::<V>(v2, V::load(t0.at(8usize))), out0.at(8usize, c));
+            // out0[9] = v2*t0_9
+            V::store(damp::<V>(v2, V::load(t0.at(9usize))), out0.at(9usize, c));
+            // out0[10] = v2*t0_10
+            V::store(damp::<V>(v2, V::load(t0.at(10usize))), out0.at(10usize, c));
+            // out0[11] = v2*t0_11
+            V::store(damp::<V>(v2, V::load(t0.at(11usize))), out0.at(11usize, c));
+            // out0[12] = v2*t0_12
+            V::store(damp::<V>(v2, V::load(t0.at(12usize))), out0.at(12usize, c));
+            // out0[13] = v2*t0_13
+            V::store(damp::<V>(v2, V::load(t0.at(13usize))), out0.at(13usize, c));
+            // out0[14] = v2*t0_14
+            V::store(damp::<V>(v2, V::load(t0.at(14usize))), out0.at(14usize, c));
+            // out0[15] = v2*t0_15
+            V::store(damp::<V>(v2, V::load(t0.at(15usize))), out0.at(15usize, c));
         }
     }
 }
@@ -469,9 +469,9 @@ unsafe fn sgp_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2 = V::mul_add(V::load(t0.at(1usize)), V::load(grad_o.at(1usize, c)), v2);
             v2 = V::mul_add(V::load(t0.at(0usize)), V::load(grad_o.at(0usize, c)), v2);
             // out1[0] = t2_0*v62
-            V::store(V::mul(V::load(t2.at(0usize)), v2), out1.at(0usize));
+            V::store(damp::<V>(V::load(t2.at(0usize)), v2), out1.at(0usize));
             // out0[0] = t1_0*v62
-            V::store(V::mul(V::load(t1.at(0usize)), v2), out0.at(0usize));
+            V::store(damp::<V>(V::load(t1.at(0usize)), v2), out0.at(0usize));
         }
     }
 }
@@ -493,39 +493,39 @@ unsafe fn sgp_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t1 = t1.packed::<V, 1usize>(group);
             let t2 = t2.packed::<V, 1usize>(group);
             let out0 = out0.packed::<V, 16usize>(group);
-            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
+            let v2 = damp::<V>(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
             // out0[15] = v2*grad_o_e0123
-            V::store(V::mul(v2, V::load(grad_o.at(15usize, c))), out0.at(15usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(15usize, c))), out0.at(15usize));
             // out0[14] = v2*grad_o_e123
-            V::store(V::mul(v2, V::load(grad_o.at(14usize, c))), out0.at(14usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(14usize, c))), out0.at(14usize));
             // out0[13] = v2*grad_o_e023
-            V::store(V::mul(v2, V::load(grad_o.at(13usize, c))), out0.at(13usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(13usize, c))), out0.at(13usize));
             // out0[12] = v2*grad_o_e013
-            V::store(V::mul(v2, V::load(grad_o.at(12usize, c))), out0.at(12usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(12usize, c))), out0.at(12usize));
             // out0[11] = v2*grad_o_e012
-            V::store(V::mul(v2, V::load(grad_o.at(11usize, c))), out0.at(11usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(11usize, c))), out0.at(11usize));
             // out0[10] = v2*grad_o_e23
-            V::store(V::mul(v2, V::load(grad_o.at(10usize, c))), out0.at(10usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(10usize, c))), out0.at(10usize));
             // out0[9] = v2*grad_o_e13
-            V::store(V::mul(v2, V::load(grad_o.at(9usize, c))), out0.at(9usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(9usize, c))), out0.at(9usize));
             // out0[8] = v2*grad_o_e12
-            V::store(V::mul(v2, V::load(grad_o.at(8usize, c))), out0.at(8usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(8usize, c))), out0.at(8usize));
             // out0[7] = v2*grad_o_e03
-            V::store(V::mul(v2, V::load(grad_o.at(7usize, c))), out0.at(7usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(7usize, c))), out0.at(7usize));
             // out0[6] = v2*grad_o_e02
-            V::store(V::mul(v2, V::load(grad_o.at(6usize, c))), out0.at(6usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(6usize, c))), out0.at(6usize));
             // out0[5] = v2*grad_o_e01
-            V::store(V::mul(v2, V::load(grad_o.at(5usize, c))), out0.at(5usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(5usize, c))), out0.at(5usize));
             // out0[4] = v2*grad_o_e3
-            V::store(V::mul(v2, V::load(grad_o.at(4usize, c))), out0.at(4usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(4usize, c))), out0.at(4usize));
             // out0[3] = v2*grad_o_e2
-            V::store(V::mul(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize));
             // out0[2] = v2*grad_o_e1
-            V::store(V::mul(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize));
             // out0[1] = v2*grad_o_e0
-            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize));
             // out0[0] = v2*grad_o_1
-            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize));
         }
     }
 }
@@ -881,13 +881,19 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out0[1] = v96*t5_13 - x_e123*w29*t5_15 + v95*t5_12 + v94*t5_11 - v32*t5_7 - v31*t5_6 - v30*t5_5 + v4*t5_1
             V::store(v286, out0.at(1usize, c));
             v159 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize))), t5_0, v159);
-            v159 = V::mul_add(
-                V::load(t3.at(0usize)),
-                gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
-                v159,
+            // out0[0] = x_e0123*w33*t5_15 + x_e123*w27*t5_14 + x_e023*w27*t5_13 + x_e013*w27*t5_12 + x_e012*w27*t5_11 + x_e23*w16*t5_10 + x_e13*w16*t5_9 + x_e12*w16*t5_8 + x_e03*w16*t5_7 + x_e02*w16*t5_6 + x_e01*w16*t5_5 + x_e3*w6*t5_4 + x_e2*w6*t5_3 + x_e1*w6*t5_2 + x_e0*w6*t5_1 + x_1*w0*t5_0 + gate'(y_1)*t3_0
+            V::store(
+                V::add(
+                    v159,
+                    damp::<
+                        V,
+                    >(
+                        gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
+                        V::load(t3.at(0usize)),
+                    ),
+                ),
+                out0.at(0usize, c),
             );
-            // out0[0] = x_e0123*w33*t5_15 + x_e123*w27*t5_14 + x_e023*w27*t5_13 + x_e013*w27*t5_12 + x_e012*w27*t5_11 + x_e23*w16*t5_10 + x_e13*w16*t5_9 + x_e12*w16*t5_8 + x_e03*w16*t5_7 + x_e02*w16*t5_6 + x_e01*w16*t5_5 + x_e3*w6*t5_4 + x_e2*w6*t5_3 + x_e1*w6*t5_2 + x_e0*w6*t5_1 + x_1*w0*t5_0 + t3_0*gate'(y_1)
-            V::store(v159, out0.at(0usize, c));
         }
     }
 }
@@ -933,12 +939,12 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e1 = V::load(y.at(2usize, c));
             let t5_13 = V::load(t5.at(13usize));
             v9 = V::mul_add(y_e1, t5_13, v9);
+            v4 = V::mul_add(V::load(param0.at(32usize)), v9, v4);
             // grad0[32] += x_e0123*v17
             V::store(
                 V::mul_add(x_e0123, v9, V::load(grad0.at(32usize))),
                 grad0.at(32usize),
             );
-            v4 = V::mul_add(V::load(param0.at(32usize)), v9, v4);
             let y_e23 = V::load(y.at(10usize, c));
             let t5_5 = V::load(t5.at(5usize));
             let y_e13 = V::load(y.at(9usize, c));
@@ -948,23 +954,23 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e12 = V::load(y.at(8usize, c));
             let t5_7 = V::load(t5.at(7usize));
             v27 = V::neg_mul_add(y_e12, t5_7, v27);
+            v4 = V::mul_add(V::load(param0.at(31usize)), v27, v4);
             // grad0[31] += x_e0123*v32
             V::store(
                 V::mul_add(x_e0123, v27, V::load(grad0.at(31usize))),
                 grad0.at(31usize),
             );
-            v4 = V::mul_add(V::load(param0.at(31usize)), v27, v4);
             let y_e123 = V::load(y.at(14usize, c));
             let t5_1 = V::load(t5.at(1usize));
             let v39 = V::mul(y_e123, t5_1);
+            v4 = V::neg_mul_add(V::load(param0.at(30usize)), v39, v4);
+            // out0[15] = w33*v2 + w32*v17 + w31*v32 - w30*v39
+            V::store(v4, out0.at(15usize, c));
             // grad0[30] += -x_e0123*v39
             V::store(
                 V::neg_mul_add(x_e0123, v39, V::load(grad0.at(30usize))),
                 grad0.at(30usize),
             );
-            v4 = V::neg_mul_add(V::load(param0.at(30usize)), v39, v4);
-            // out0[15] = w33*v2 + w32*v17 + w31*v32 - w30*v39
-            V::store(v4, out0.at(15usize, c));
             let y_e0 = V::load(y.at(1usize, c));
             let v46 = V::mul(y_e0, t5_15);
             let w29 = V::load(param0.at(29usize));
@@ -991,39 +997,39 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v69 = V::neg_mul_add(y_e01, t5_13, v69);
             let w28 = V::load(param0.at(28usize));
             let mut v75 = V::mul(w28, v69);
-            let mut v76 = V::mul(x_e123, v69);
             v75 = V::neg_mul_add(w29, v46, v75);
+            let mut v77 = V::mul(x_e123, v69);
             let mut v78 = V::mul(y_e13, t5_11);
             v78 = V::neg_mul_add(y_e12, t5_12, v78);
             v52 = V::mul_add(w28, v78, v52);
-            v76 = V::mul_add(x_e023, v78, v76);
+            v77 = V::mul_add(x_e023, v78, v77);
             let mut v86 = V::mul(y_e12, t5_13);
             v86 = V::neg_mul_add(y_e23, t5_11, v86);
             let mut v88 = V::mul(w28, v86);
             v88 = V::neg_mul_add(w29, v56, v88);
-            v76 = V::mul_add(x_e013, v86, v76);
+            v77 = V::mul_add(x_e013, v86, v77);
             let mut v92 = V::mul(y_e23, t5_12);
             v92 = V::neg_mul_add(y_e13, t5_13, v92);
             v62 = V::mul_add(w28, v92, v62);
-            v76 = V::mul_add(x_e012, v92, v76);
+            v77 = V::mul_add(x_e012, v92, v77);
             // grad0[28] += x_e123*v73 + x_e023*v80 + x_e013*v87 + x_e012*v94
-            V::store(V::add(V::load(grad0.at(28usize)), v76), grad0.at(28usize));
+            V::store(V::add(V::load(grad0.at(28usize)), v77), grad0.at(28usize));
             let t5_14 = V::load(t5.at(14usize));
             let v100 = V::mul(y_1, t5_14);
             let w27 = V::load(param0.at(27usize));
-            let mut v103 = V::mul(x_e123, v100);
             v75 = V::mul_add(w27, v100, v75);
+            let mut v104 = V::mul(x_e123, v100);
             let v105 = V::mul(y_1, t5_13);
             v52 = V::mul_add(w27, v105, v52);
-            v103 = V::mul_add(x_e023, v105, v103);
+            v104 = V::mul_add(x_e023, v105, v104);
             let v110 = V::mul(y_1, t5_12);
             v88 = V::mul_add(w27, v110, v88);
-            v103 = V::mul_add(x_e013, v110, v103);
+            v104 = V::mul_add(x_e013, v110, v104);
             let v115 = V::mul(y_1, t5_11);
             v62 = V::mul_add(w27, v115, v62);
-            v103 = V::mul_add(x_e012, v115, v103);
+            v104 = V::mul_add(x_e012, v115, v104);
             // grad0[27] += x_e123*v100 + x_e023*v105 + x_e013*v110 + x_e012*v115
-            V::store(V::add(V::load(grad0.at(27usize)), v103), grad0.at(27usize));
+            V::store(V::add(V::load(grad0.at(27usize)), v104), grad0.at(27usize));
             let y_e023 = V::load(y.at(13usize, c));
             let mut v121 = V::mul(y_e023, t5_5);
             let y_e013 = V::load(y.at(12usize, c));
@@ -1031,19 +1037,19 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e012 = V::load(y.at(11usize, c));
             v121 = V::mul_add(y_e012, t5_7, v121);
             let w26 = V::load(param0.at(26usize));
-            let mut v130 = V::mul(x_e123, v121);
             v75 = V::mul_add(w26, v121, v75);
+            let mut v131 = V::mul(x_e123, v121);
             let v132 = V::mul(y_e123, t5_5);
             v52 = V::neg_mul_add(w26, v132, v52);
-            v130 = V::neg_mul_add(x_e023, v132, v130);
+            v131 = V::neg_mul_add(x_e023, v132, v131);
             let v137 = V::mul(y_e123, t5_6);
             v88 = V::mul_add(w26, v137, v88);
-            v130 = V::mul_add(x_e013, v137, v130);
+            v131 = V::mul_add(x_e013, v137, v131);
             let v142 = V::mul(y_e123, t5_7);
             v62 = V::neg_mul_add(w26, v142, v62);
-            v130 = V::neg_mul_add(x_e012, v142, v130);
+            v131 = V::neg_mul_add(x_e012, v142, v131);
             // grad0[26] += x_e123*v127 - x_e023*v132 + x_e013*v137 - x_e012*v142
-            V::store(V::add(V::load(grad0.at(26usize)), v130), grad0.at(26usize));
+            V::store(V::add(V::load(grad0.at(26usize)), v131), grad0.at(26usize));
             let t5_8 = V::load(t5.at(8usize));
             let mut v148 = V::mul(y_e3, t5_8);
             let t5_9 = V::load(t5.at(9usize));
@@ -1051,30 +1057,30 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t5_10 = V::load(t5.at(10usize));
             v148 = V::mul_add(y_e1, t5_10, v148);
             let w25 = V::load(param0.at(25usize));
-            let mut v157 = V::mul(x_e123, v148);
             v75 = V::mul_add(w25, v148, v75);
+            let mut v158 = V::mul(x_e123, v148);
             let mut v159 = V::mul(y_e3, t5_6);
             v159 = V::neg_mul_add(y_e2, t5_7, v159);
             v52 = V::mul_add(w25, v159, v52);
-            v157 = V::mul_add(x_e023, v159, v157);
+            v158 = V::mul_add(x_e023, v159, v158);
             let mut v166 = V::mul(y_e3, t5_5);
             v166 = V::neg_mul_add(y_e1, t5_7, v166);
             v88 = V::mul_add(w25, v166, v88);
-            v157 = V::mul_add(x_e013, v166, v157);
+            v158 = V::mul_add(x_e013, v166, v158);
             let mut v173 = V::mul(y_e2, t5_5);
             v173 = V::neg_mul_add(y_e1, t5_6, v173);
             v62 = V::mul_add(w25, v173, v62);
-            v157 = V::mul_add(x_e012, v173, v157);
+            v158 = V::mul_add(x_e012, v173, v158);
             // grad0[25] += x_e123*v154 + x_e023*v161 + x_e013*v168 + x_e012*v175
-            V::store(V::add(V::load(grad0.at(25usize)), v157), grad0.at(25usize));
+            V::store(V::add(V::load(grad0.at(25usize)), v158), grad0.at(25usize));
             let y_e0123 = V::load(y.at(15usize, c));
             let v181 = V::mul(y_e0123, t5_1);
+            v75 = V::mul_add(V::load(param0.at(24usize)), v181, v75);
             // grad0[24] += x_e123*v181
             V::store(
                 V::mul_add(x_e123, v181, V::load(grad0.at(24usize))),
                 grad0.at(24usize),
             );
-            v75 = V::mul_add(V::load(param0.at(24usize)), v181, v75);
             let t5_2 = V::load(t5.at(2usize));
             let t5_3 = V::load(t5.at(3usize));
             let mut v189 = V::mul(y_e13, t5_3);
@@ -1082,35 +1088,35 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t5_4 = V::load(t5.at(4usize));
             v189 = V::neg_mul_add(y_e12, t5_4, v189);
             let w23 = V::load(param0.at(23usize));
-            let mut v196 = V::mul(x_e123, v189);
             v75 = V::mul_add(w23, v189, v75);
+            let mut v197 = V::mul(x_e123, v189);
             let v198 = V::mul(y_e23, t5_1);
             v52 = V::neg_mul_add(w23, v198, v52);
             // out0[13] = w29*v51 + w28*v80 + w27*v105 - w26*v132 + w25*v161 - w23*v198
             V::store(v52, out0.at(13usize, c));
-            v196 = V::neg_mul_add(x_e023, v198, v196);
+            v197 = V::neg_mul_add(x_e023, v198, v197);
             let v203 = V::mul(y_e13, t5_1);
             v88 = V::neg_mul_add(w23, v203, v88);
             // out0[12] = w28*v87 - w29*v56 + w27*v110 + w26*v137 + w25*v168 - w23*v203
             V::store(v88, out0.at(12usize, c));
-            v196 = V::neg_mul_add(x_e013, v203, v196);
+            v197 = V::neg_mul_add(x_e013, v203, v197);
             let v208 = V::mul(y_e12, t5_1);
             v62 = V::neg_mul_add(w23, v208, v62);
             // out0[11] = w29*v61 + w28*v94 + w27*v115 - w26*v142 + w25*v175 - w23*v208
             V::store(v62, out0.at(11usize, c));
-            v196 = V::neg_mul_add(x_e012, v208, v196);
+            v197 = V::neg_mul_add(x_e012, v208, v197);
             // grad0[23] += x_e123*v193 - x_e023*v198 - x_e013*v203 - x_e012*v208
-            V::store(V::add(V::load(grad0.at(23usize)), v196), grad0.at(23usize));
+            V::store(V::add(V::load(grad0.at(23usize)), v197), grad0.at(23usize));
             let t5_0 = V::load(t5.at(0usize));
             let v214 = V::mul(y_e123, t5_0);
+            v75 = V::neg_mul_add(V::load(param0.at(22usize)), v214, v75);
+            // out0[14] = w28*v73 - w29*v46 + w27*v100 + w26*v127 + w25*v154 + w24*v181 + w23*v193 - w22*v214
+            V::store(v75, out0.at(14usize, c));
             // grad0[22] += -x_e123*v214
             V::store(
                 V::neg_mul_add(x_e123, v214, V::load(grad0.at(22usize))),
                 grad0.at(22usize),
             );
-            v75 = V::neg_mul_add(V::load(param0.at(22usize)), v214, v75);
-            // out0[14] = w28*v73 - w29*v46 + w27*v100 + w26*v127 + w25*v154 + w24*v181 + w23*v193 - w22*v214
-            V::store(v75, out0.at(14usize, c));
             let v220 = V::mul(y_e01, t5_15);
             let w21 = V::load(param0.at(21usize));
             let mut v222 = V::mul(w21, v220);
@@ -1140,184 +1146,184 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v250 = V::mul(y_e013, t5_11);
             v250 = V::neg_mul_add(y_e012, t5_12, v250);
             let w20 = V::load(param0.at(20usize));
-            let mut v255 = V::mul(x_e23, v250);
             v222 = V::mul_add(w20, v250, v222);
+            let mut v256 = V::mul(x_e23, v250);
             let mut v258 = V::mul(y_e012, t5_13);
             v258 = V::neg_mul_add(y_e023, t5_11, v258);
             let mut v260 = V::mul(w20, v258);
             v260 = V::neg_mul_add(w21, v225, v260);
-            v255 = V::mul_add(x_e13, v258, v255);
+            v256 = V::mul_add(x_e13, v258, v256);
             let mut v264 = V::mul(y_e023, t5_12);
             v264 = V::neg_mul_add(y_e013, t5_13, v264);
             v231 = V::mul_add(w20, v264, v231);
-            v255 = V::mul_add(x_e12, v264, v255);
+            v256 = V::mul_add(x_e12, v264, v256);
             let v271 = V::mul(y_e123, t5_11);
             v236 = V::mul_add(w20, v271, v236);
-            v255 = V::mul_add(x_e03, v271, v255);
+            v256 = V::mul_add(x_e03, v271, v256);
             let v276 = V::mul(y_e123, t5_12);
             v241 = V::mul_add(w20, v276, v241);
-            v255 = V::neg_mul_add(x_e02, v276, v255);
+            v256 = V::neg_mul_add(x_e02, v276, v256);
             let v281 = V::mul(y_e123, t5_13);
             v246 = V::mul_add(w20, v281, v246);
-            v255 = V::mul_add(x_e01, v281, v255);
+            v256 = V::mul_add(x_e01, v281, v256);
             // grad0[20] += x_e23*v252 + x_e13*v259 + x_e12*v266 + x_e03*v271 - x_e02*v276 + x_e01*v281
-            V::store(V::add(V::load(grad0.at(20usize)), v255), grad0.at(20usize));
+            V::store(V::add(V::load(grad0.at(20usize)), v256), grad0.at(20usize));
             let mut v286 = V::mul(y_e1, t5_14);
             v286 = V::mul_add(y_e0, t5_13, v286);
             let w19 = V::load(param0.at(19usize));
-            let mut v291 = V::mul(x_e23, v286);
             v222 = V::mul_add(w19, v286, v222);
+            let mut v292 = V::mul(x_e23, v286);
             let mut v294 = V::mul(y_e0, t5_12);
             v294 = V::neg_mul_add(y_e2, t5_14, v294);
             v260 = V::mul_add(w19, v294, v260);
-            v291 = V::mul_add(x_e13, v294, v291);
+            v292 = V::mul_add(x_e13, v294, v292);
             let mut v300 = V::mul(y_e3, t5_14);
             v300 = V::mul_add(y_e0, t5_11, v300);
             v231 = V::mul_add(w19, v300, v231);
-            v291 = V::mul_add(x_e12, v300, v291);
+            v292 = V::mul_add(x_e12, v300, v292);
             let mut v307 = V::mul(y_e2, t5_13);
             v307 = V::mul_add(y_e1, t5_12, v307);
             v236 = V::neg_mul_add(w19, v307, v236);
-            v291 = V::neg_mul_add(x_e03, v307, v291);
+            v292 = V::neg_mul_add(x_e03, v307, v292);
             let mut v314 = V::mul(y_e3, t5_13);
             v314 = V::neg_mul_add(y_e1, t5_11, v314);
-            let mut v319 = V::mul_sub(w19, v314, v241);
-            v291 = V::mul_add(x_e02, v314, v291);
+            let mut v318 = V::mul_sub(w19, v314, v241);
+            v292 = V::mul_add(x_e02, v314, v292);
             let mut v321 = V::mul(y_e3, t5_12);
             v321 = V::mul_add(y_e2, t5_11, v321);
             v246 = V::mul_add(w19, v321, v246);
-            v291 = V::mul_add(x_e01, v321, v291);
+            v292 = V::mul_add(x_e01, v321, v292);
             // grad0[19] += x_e23*v288 + x_e13*v295 + x_e12*v302 - x_e03*v309 + x_e02*v316 + x_e01*v323
-            V::store(V::add(V::load(grad0.at(19usize)), v291), grad0.at(19usize));
+            V::store(V::add(V::load(grad0.at(19usize)), v292), grad0.at(19usize));
             let v328 = V::mul(y_e0123, t5_5);
             let w18 = V::load(param0.at(18usize));
             v222 = V::neg_mul_add(w18, v328, v222);
             let v333 = V::mul(y_e0123, t5_6);
-            let mut v335 = V::mul(x_e13, v333);
             v260 = V::mul_add(w18, v333, v260);
-            v335 = V::neg_mul_add(x_e23, v328, v335);
+            let mut v336 = V::mul(x_e13, v333);
+            v336 = V::neg_mul_add(x_e23, v328, v336);
             let v338 = V::mul(y_e0123, t5_7);
             v231 = V::neg_mul_add(w18, v338, v231);
-            v335 = V::neg_mul_add(x_e12, v338, v335);
+            v336 = V::neg_mul_add(x_e12, v338, v336);
             // grad0[18] += x_e13*v333 - x_e23*v328 - x_e12*v338
-            V::store(V::add(V::load(grad0.at(18usize)), v335), grad0.at(18usize));
+            V::store(V::add(V::load(grad0.at(18usize)), v336), grad0.at(18usize));
             let mut v343 = V::mul(y_e13, t5_8);
             v343 = V::neg_mul_add(y_e12, t5_9, v343);
             v343 = V::mul_add(y_e03, t5_6, v343);
             v343 = V::neg_mul_add(y_e02, t5_7, v343);
             let w17 = V::load(param0.at(17usize));
-            let mut v352 = V::mul(x_e23, v343);
             v222 = V::mul_add(w17, v343, v222);
+            let mut v353 = V::mul(x_e23, v343);
             let mut v355 = V::mul(y_e12, t5_10);
             v355 = V::neg_mul_add(y_e23, t5_8, v355);
             v355 = V::mul_add(y_e03, t5_5, v355);
             v355 = V::neg_mul_add(y_e01, t5_7, v355);
             v260 = V::mul_add(w17, v355, v260);
-            v352 = V::mul_add(x_e13, v355, v352);
+            v353 = V::mul_add(x_e13, v355, v353);
             let mut v365 = V::mul(y_e23, t5_9);
             v365 = V::neg_mul_add(y_e13, t5_10, v365);
             v365 = V::mul_add(y_e02, t5_5, v365);
             v365 = V::neg_mul_add(y_e01, t5_6, v365);
             v231 = V::mul_add(w17, v365, v231);
-            v352 = V::mul_add(x_e12, v365, v352);
+            v353 = V::mul_add(x_e12, v365, v353);
             let mut v376 = V::mul(y_e23, t5_6);
             v376 = V::mul_add(y_e13, t5_5, v376);
             v236 = V::neg_mul_add(w17, v376, v236);
-            v352 = V::neg_mul_add(x_e03, v376, v352);
+            v353 = V::neg_mul_add(x_e03, v376, v353);
             let mut v383 = V::mul(y_e23, t5_7);
             v383 = V::neg_mul_add(y_e12, t5_5, v383);
-            v319 = V::mul_add(w17, v383, v319);
-            v352 = V::mul_add(x_e02, v383, v352);
+            v318 = V::mul_add(w17, v383, v318);
+            v353 = V::mul_add(x_e02, v383, v353);
             let mut v390 = V::mul(y_e13, t5_7);
             v390 = V::mul_add(y_e12, t5_6, v390);
             v246 = V::mul_add(w17, v390, v246);
-            v352 = V::mul_add(x_e01, v390, v352);
+            v353 = V::mul_add(x_e01, v390, v353);
             // grad0[17] += x_e23*v349 + x_e13*v360 + x_e12*v371 - x_e03*v378 + x_e02*v385 + x_e01*v392
-            V::store(V::add(V::load(grad0.at(17usize)), v352), grad0.at(17usize));
+            V::store(V::add(V::load(grad0.at(17usize)), v353), grad0.at(17usize));
             let v397 = V::mul(y_1, t5_10);
             let w16 = V::load(param0.at(16usize));
-            let mut v400 = V::mul(x_e23, v397);
             v222 = V::mul_add(w16, v397, v222);
+            let mut v401 = V::mul(x_e23, v397);
             let v402 = V::mul(y_1, t5_9);
             v260 = V::mul_add(w16, v402, v260);
-            v400 = V::mul_add(x_e13, v402, v400);
+            v401 = V::mul_add(x_e13, v402, v401);
             let v407 = V::mul(y_1, t5_8);
             v231 = V::mul_add(w16, v407, v231);
-            v400 = V::mul_add(x_e12, v407, v400);
+            v401 = V::mul_add(x_e12, v407, v401);
             let v412 = V::mul(y_1, t5_7);
             v236 = V::mul_add(w16, v412, v236);
-            v400 = V::mul_add(x_e03, v412, v400);
+            v401 = V::mul_add(x_e03, v412, v401);
             let v417 = V::mul(y_1, t5_6);
-            v319 = V::mul_add(w16, v417, v319);
-            v400 = V::mul_add(x_e02, v417, v400);
+            v318 = V::mul_add(w16, v417, v318);
+            v401 = V::mul_add(x_e02, v417, v401);
             let v422 = V::mul(y_1, t5_5);
             v246 = V::mul_add(w16, v422, v246);
-            v400 = V::mul_add(x_e01, v422, v400);
+            v401 = V::mul_add(x_e01, v422, v401);
             // grad0[16] += x_e23*v397 + x_e13*v402 + x_e12*v407 + x_e03*v412 + x_e02*v417 + x_e01*v422
-            V::store(V::add(V::load(grad0.at(16usize)), v400), grad0.at(16usize));
+            V::store(V::add(V::load(grad0.at(16usize)), v401), grad0.at(16usize));
             let mut v427 = V::mul(y_e123, t5_2);
             v427 = V::mul_add(y_e023, t5_1, v427);
             let w15 = V::load(param0.at(15usize));
             v222 = V::neg_mul_add(w15, v427, v222);
             let mut v434 = V::mul(y_e123, t5_3);
             v434 = V::neg_mul_add(y_e013, t5_1, v434);
-            let mut v438 = V::mul(x_e13, v434);
             v260 = V::mul_add(w15, v434, v260);
-            v438 = V::neg_mul_add(x_e23, v427, v438);
+            let mut v439 = V::mul(x_e13, v434);
+            v439 = V::neg_mul_add(x_e23, v427, v439);
             let mut v441 = V::mul(y_e123, t5_4);
             v441 = V::mul_add(y_e012, t5_1, v441);
             v231 = V::neg_mul_add(w15, v441, v231);
-            v438 = V::neg_mul_add(x_e12, v441, v438);
+            v439 = V::neg_mul_add(x_e12, v441, v439);
             // grad0[15] += x_e13*v436 - x_e23*v429 - x_e12*v443
-            V::store(V::add(V::load(grad0.at(15usize)), v438), grad0.at(15usize));
+            V::store(V::add(V::load(grad0.at(15usize)), v439), grad0.at(15usize));
             let mut v448 = V::mul(y_e3, t5_3);
             v448 = V::neg_mul_add(y_e2, t5_4, v448);
             let w14 = V::load(param0.at(14usize));
-            let mut v453 = V::mul(x_e23, v448);
             v222 = V::mul_add(w14, v448, v222);
+            let mut v454 = V::mul(x_e23, v448);
             let mut v455 = V::mul(y_e3, t5_2);
             v455 = V::neg_mul_add(y_e1, t5_4, v455);
             v260 = V::mul_add(w14, v455, v260);
-            v453 = V::mul_add(x_e13, v455, v453);
+            v454 = V::mul_add(x_e13, v455, v454);
             let mut v462 = V::mul(y_e2, t5_2);
             v462 = V::neg_mul_add(y_e1, t5_3, v462);
             v231 = V::mul_add(w14, v462, v231);
-            v453 = V::mul_add(x_e12, v462, v453);
+            v454 = V::mul_add(x_e12, v462, v454);
             let v469 = V::mul(y_e3, t5_1);
             v236 = V::mul_add(w14, v469, v236);
             // out0[7] = w21*v235 + w20*v271 - w19*v309 - w17*v378 + w16*v412 + w14*v469
             V::store(v236, out0.at(7usize, c));
-            v453 = V::mul_add(x_e03, v469, v453);
+            v454 = V::mul_add(x_e03, v469, v454);
             let v474 = V::mul(y_e2, t5_1);
-            v319 = V::mul_add(w14, v474, v319);
+            v318 = V::mul_add(w14, v474, v318);
             // out0[6] = w19*v316 - (w21*v240 + w20*v276) + w17*v385 + w16*v417 + w14*v474
-            V::store(v319, out0.at(6usize, c));
-            v453 = V::mul_add(x_e02, v474, v453);
+            V::store(v318, out0.at(6usize, c));
+            v454 = V::mul_add(x_e02, v474, v454);
             let v479 = V::mul(y_e1, t5_1);
             v246 = V::mul_add(w14, v479, v246);
             // out0[5] = w21*v245 + w20*v281 + w19*v323 + w17*v392 + w16*v422 + w14*v479
             V::store(v246, out0.at(5usize, c));
-            v453 = V::mul_add(x_e01, v479, v453);
+            v454 = V::mul_add(x_e01, v479, v454);
             // grad0[14] += x_e23*v450 + x_e13*v457 + x_e12*v464 + x_e03*v469 + x_e02*v474 + x_e01*v479
-            V::store(V::add(V::load(grad0.at(14usize)), v453), grad0.at(14usize));
+            V::store(V::add(V::load(grad0.at(14usize)), v454), grad0.at(14usize));
             let v484 = V::mul(y_e23, t5_0);
             let w13 = V::load(param0.at(13usize));
-            let mut v487 = V::mul(x_e23, v484);
             v222 = V::neg_mul_add(w13, v484, v222);
             // out0[10] = w21*v220 + w20*v252 + w19*v288 - w18*v328 + w17*v349 + w16*v397 - w15*v429 + w14*v450 - w13*v484
             V::store(v222, out0.at(10usize, c));
+            let mut v488 = V::mul(x_e23, v484);
             let v489 = V::mul(y_e13, t5_0);
             v260 = V::neg_mul_add(w13, v489, v260);
             // out0[9] = w20*v259 - w21*v225 + w19*v295 + w18*v333 + w17*v360 + w16*v402 + w15*v436 + w14*v457 - w13*v489
             V::store(v260, out0.at(9usize, c));
-            v487 = V::mul_add(x_e13, v489, v487);
+            v488 = V::mul_add(x_e13, v489, v488);
             let v494 = V::mul(y_e12, t5_0);
             v231 = V::neg_mul_add(w13, v494, v231);
             // out0[8] = w21*v230 + w20*v266 + w19*v302 - w18*v338 + w17*v371 + w16*v407 - w15*v443 + w14*v464 - w13*v494
             V::store(v231, out0.at(8usize, c));
-            v487 = V::mul_add(x_e12, v494, v487);
+            v488 = V::mul_add(x_e12, v494, v488);
             // grad0[13] += -(x_e23*v484 + x_e13*v489 + x_e12*v494)
-            V::store(V::sub(V::load(grad0.at(13usize)), v487), grad0.at(13usize));
+            V::store(V::sub(V::load(grad0.at(13usize)), v488), grad0.at(13usize));
             let v500 = V::mul(y_e012, t5_15);
             let w12 = V::load(param0.at(12usize));
             let mut v502 = V::mul(w12, v500);
@@ -1341,131 +1347,131 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let w11 = V::load(param0.at(11usize));
             v502 = V::mul_add(w11, v520, v502);
             let v525 = V::mul(y_e0123, t5_12);
-            let mut v527 = V::mul(x_e2, v525);
             v506 = V::mul_add(w11, v525, v506);
-            v527 = V::neg_mul_add(x_e3, v520, v527);
+            let mut v528 = V::mul(x_e2, v525);
+            v528 = V::neg_mul_add(x_e3, v520, v528);
             let v530 = V::mul(y_e0123, t5_13);
             v511 = V::mul_add(w11, v530, v511);
-            v527 = V::neg_mul_add(x_e1, v530, v527);
+            v528 = V::neg_mul_add(x_e1, v530, v528);
             // grad0[11] += x_e2*v525 - x_e3*v520 - x_e1*v530
-            V::store(V::add(V::load(grad0.at(11usize)), v527), grad0.at(11usize));
+            V::store(V::add(V::load(grad0.at(11usize)), v528), grad0.at(11usize));
             let mut v535 = V::mul(y_e12, t5_14);
             v535 = V::mul_add(y_e02, t5_13, v535);
             v535 = V::mul_add(y_e01, t5_12, v535);
             let w10 = V::load(param0.at(10usize));
-            let mut v542 = V::mul(x_e3, v535);
-            let mut v543 = V::mul_sub(w10, v535, v502);
+            let mut v542 = V::mul_sub(w10, v535, v502);
+            let mut v543 = V::mul(x_e3, v535);
             let mut v544 = V::mul(y_e13, t5_14);
             v544 = V::mul_add(y_e03, t5_13, v544);
             let v548 = V::mul_sub(y_e01, t5_11, v544);
             v506 = V::mul_add(w10, v548, v506);
-            v542 = V::mul_add(x_e2, v548, v542);
+            v543 = V::mul_add(x_e2, v548, v543);
             let mut v553 = V::mul(y_e23, t5_14);
             v553 = V::neg_mul_add(y_e03, t5_12, v553);
             v553 = V::neg_mul_add(y_e02, t5_11, v553);
-            let mut v560 = V::mul_sub(w10, v553, v511);
-            v542 = V::mul_add(x_e1, v553, v542);
+            let mut v559 = V::mul_sub(w10, v553, v511);
+            v543 = V::mul_add(x_e1, v553, v543);
             let mut v562 = V::mul(y_e23, t5_13);
             v562 = V::mul_add(y_e13, t5_12, v562);
             v562 = V::mul_add(y_e12, t5_11, v562);
             v516 = V::mul_add(w10, v562, v516);
-            v542 = V::mul_add(x_e0, v562, v542);
+            v543 = V::mul_add(x_e0, v562, v543);
             // grad0[10] += x_e3*v539 + x_e2*v548 + x_e1*v557 + x_e0*v566
-            V::store(V::add(V::load(grad0.at(10usize)), v542), grad0.at(10usize));
+            V::store(V::add(V::load(grad0.at(10usize)), v543), grad0.at(10usize));
             let mut v571 = V::mul(y_e123, t5_8);
             v571 = V::mul_add(y_e023, t5_6, v571);
             v571 = V::mul_add(y_e013, t5_5, v571);
             let w9 = V::load(param0.at(9usize));
-            let mut v578 = V::mul(x_e3, v571);
-            v543 = V::mul_add(w9, v571, v543);
+            v542 = V::mul_add(w9, v571, v542);
+            let mut v579 = V::mul(x_e3, v571);
             let mut v580 = V::mul(y_e123, t5_9);
             v580 = V::mul_add(y_e023, t5_7, v580);
             let v584 = V::mul_sub(y_e012, t5_5, v580);
             v506 = V::mul_add(w9, v584, v506);
-            v578 = V::mul_add(x_e2, v584, v578);
+            v579 = V::mul_add(x_e2, v584, v579);
             let mut v589 = V::mul(y_e123, t5_10);
             v589 = V::neg_mul_add(y_e013, t5_7, v589);
             v589 = V::neg_mul_add(y_e012, t5_6, v589);
-            v560 = V::mul_add(w9, v589, v560);
-            v578 = V::mul_add(x_e1, v589, v578);
+            v559 = V::mul_add(w9, v589, v559);
+            v579 = V::mul_add(x_e1, v589, v579);
             // grad0[9] += x_e3*v575 + x_e2*v584 + x_e1*v593
-            V::store(V::add(V::load(grad0.at(9usize)), v578), grad0.at(9usize));
+            V::store(V::add(V::load(grad0.at(9usize)), v579), grad0.at(9usize));
             let mut v598 = V::mul(y_e2, t5_10);
             v598 = V::mul_add(y_e1, t5_9, v598);
             v598 = V::mul_add(y_e0, t5_7, v598);
             let w8 = V::load(param0.at(8usize));
-            v543 = V::neg_mul_add(w8, v598, v543);
+            v542 = V::neg_mul_add(w8, v598, v542);
             let mut v607 = V::mul(y_e3, t5_10);
             v607 = V::neg_mul_add(y_e1, t5_8, v607);
             v607 = V::neg_mul_add(y_e0, t5_6, v607);
-            let mut v613 = V::mul(x_e2, v607);
             v506 = V::mul_add(w8, v607, v506);
-            v613 = V::neg_mul_add(x_e3, v598, v613);
+            let mut v614 = V::mul(x_e2, v607);
+            v614 = V::neg_mul_add(x_e3, v598, v614);
             let mut v616 = V::mul(y_e3, t5_9);
             v616 = V::mul_add(y_e2, t5_8, v616);
             v616 = V::neg_mul_add(y_e0, t5_5, v616);
-            v560 = V::mul_add(w8, v616, v560);
-            v613 = V::mul_add(x_e1, v616, v613);
+            v559 = V::mul_add(w8, v616, v559);
+            v614 = V::mul_add(x_e1, v616, v614);
             let mut v625 = V::mul(y_e3, t5_7);
             v625 = V::mul_add(y_e2, t5_6, v625);
             v625 = V::mul_add(y_e1, t5_5, v625);
             v516 = V::mul_add(w8, v625, v516);
-            v613 = V::mul_add(x_e0, v625, v613);
+            v614 = V::mul_add(x_e0, v625, v614);
             // grad0[8] += x_e2*v611 - x_e3*v602 + x_e1*v620 + x_e0*v629
-            V::store(V::add(V::load(grad0.at(8usize)), v613), grad0.at(8usize));
+            V::store(V::add(V::load(grad0.at(8usize)), v614), grad0.at(8usize));
             let mut v634 = V::mul(y_e23, t5_3);
             v634 = V::mul_add(y_e13, t5_2, v634);
             v634 = V::mul_add(y_e03, t5_1, v634);
             let w7 = V::load(param0.at(7usize));
-            v543 = V::neg_mul_add(w7, v634, v543);
+            v542 = V::neg_mul_add(w7, v634, v542);
             let mut v643 = V::mul(y_e23, t5_4);
             v643 = V::neg_mul_add(y_e12, t5_2, v643);
             v643 = V::neg_mul_add(y_e02, t5_1, v643);
-            let mut v649 = V::mul(x_e2, v643);
             v506 = V::mul_add(w7, v643, v506);
-            v649 = V::neg_mul_add(x_e3, v634, v649);
+            let mut v650 = V::mul(x_e2, v643);
+            v650 = V::neg_mul_add(x_e3, v634, v650);
             let mut v652 = V::mul(y_e13, t5_4);
             v652 = V::mul_add(y_e12, t5_3, v652);
             v652 = V::neg_mul_add(y_e01, t5_1, v652);
-            v560 = V::mul_add(w7, v652, v560);
-            v649 = V::mul_add(x_e1, v652, v649);
+            v559 = V::mul_add(w7, v652, v559);
+            v650 = V::mul_add(x_e1, v652, v650);
             // grad0[7] += x_e2*v647 - x_e3*v638 + x_e1*v656
-            V::store(V::add(V::load(grad0.at(7usize)), v649), grad0.at(7usize));
+            V::store(V::add(V::load(grad0.at(7usize)), v650), grad0.at(7usize));
             let v661 = V::mul(y_1, t5_4);
             let w6 = V::load(param0.at(6usize));
-            let mut v664 = V::mul(x_e3, v661);
-            v543 = V::mul_add(w6, v661, v543);
+            v542 = V::mul_add(w6, v661, v542);
+            let mut v665 = V::mul(x_e3, v661);
             let v666 = V::mul(y_1, t5_3);
             v506 = V::mul_add(w6, v666, v506);
-            v664 = V::mul_add(x_e2, v666, v664);
+            v665 = V::mul_add(x_e2, v666, v665);
             let v671 = V::mul(y_1, t5_2);
-            v560 = V::mul_add(w6, v671, v560);
-            v664 = V::mul_add(x_e1, v671, v664);
+            v559 = V::mul_add(w6, v671, v559);
+            v665 = V::mul_add(x_e1, v671, v665);
             let v676 = V::mul(y_1, t5_1);
             v516 = V::mul_add(w6, v676, v516);
             // out0[1] = w12*v515 + w10*v566 + w8*v629 + w6*v676
             V::store(v516, out0.at(1usize, c));
-            v664 = V::mul_add(x_e0, v676, v664);
+            v665 = V::mul_add(x_e0, v676, v665);
             // grad0[6] += x_e3*v661 + x_e2*v666 + x_e1*v671 + x_e0*v676
-            V::store(V::add(V::load(grad0.at(6usize)), v664), grad0.at(6usize));
+            V::store(V::add(V::load(grad0.at(6usize)), v665), grad0.at(6usize));
             let v681 = V::mul(y_e3, t5_0);
             let w5 = V::load(param0.at(5usize));
-            let mut v684 = V::mul(x_e3, v681);
-            v543 = V::mul_add(w5, v681, v543);
+            v542 = V::mul_add(w5, v681, v542);
             // out0[4] = w10*v539 - (w12*v500 + w11*v520) + w9*v575 - w8*v602 - w7*v638 + w6*v661 + w5*v681
-            V::store(v543, out0.at(4usize, c));
+            V::store(v542, out0.at(4usize, c));
+            let mut v685 = V::mul(x_e3, v681);
             let v686 = V::mul(y_e2, t5_0);
             v506 = V::mul_add(w5, v686, v506);
             // out0[3] = w12*v505 + w11*v525 + w10*v548 + w9*v584 + w8*v611 + w7*v647 + w6*v666 + w5*v686
             V::store(v506, out0.at(3usize, c));
-            v684 = V::mul_add(x_e2, v686, v684);
+            v685 = V::mul_add(x_e2, v686, v685);
             let v691 = V::mul(y_e1, t5_0);
-            v560 = V::mul_add(w5, v691, v560);
+            v559 = V::mul_add(w5, v691, v559);
             // out0[2] = w10*v557 - (w12*v510 + w11*v530) + w9*v593 + w8*v620 + w7*v656 + w6*v671 + w5*v691
-            V::store(v560, out0.at(2usize, c));
-            v684 = V::mul_add(x_e1, v691, v684);
+            V::store(v559, out0.at(2usize, c));
+            v685 = V::mul_add(x_e1, v691, v685);
             // grad0[5] += x_e3*v681 + x_e2*v686 + x_e1*v691
-            V::store(V::add(V::load(grad0.at(5usize)), v684), grad0.at(5usize));
+            V::store(V::add(V::load(grad0.at(5usize)), v685), grad0.at(5usize));
             let v696 = V::mul(y_e0123, t5_15);
             let mut v698 = V::mul(V::load(param0.at(4usize)), v696);
             let x_1 = V::load(x.at(0usize, c));
@@ -1475,36 +1481,37 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v701 = V::mul_add(y_e023, t5_13, v701);
             v701 = V::mul_add(y_e013, t5_12, v701);
             v701 = V::mul_add(y_e012, t5_11, v701);
+            v698 = V::mul_add(V::load(param0.at(3usize)), v701, v698);
             // grad0[3] += x_1*v707
             V::store(V::mul_add(x_1, v701, V::load(grad0.at(3usize))), grad0.at(3usize));
-            v698 = V::mul_add(V::load(param0.at(3usize)), v701, v698);
             let mut v712 = V::mul(y_e23, t5_10);
             v712 = V::mul_add(y_e13, t5_9, v712);
             v712 = V::mul_add(y_e12, t5_8, v712);
             v712 = V::mul_add(y_e03, t5_7, v712);
             v712 = V::mul_add(y_e02, t5_6, v712);
             v712 = V::mul_add(y_e01, t5_5, v712);
+            v698 = V::mul_add(V::load(param0.at(2usize)), v712, v698);
             // grad0[2] += x_1*v722
             V::store(V::mul_add(x_1, v712, V::load(grad0.at(2usize))), grad0.at(2usize));
-            v698 = V::mul_add(V::load(param0.at(2usize)), v712, v698);
             let mut v727 = V::mul(y_e3, t5_4);
             v727 = V::mul_add(y_e2, t5_3, v727);
             v727 = V::mul_add(y_e1, t5_2, v727);
             v727 = V::mul_add(y_e0, t5_1, v727);
+            v698 = V::mul_add(V::load(param0.at(1usize)), v727, v698);
             // grad0[1] += x_1*v733
             V::store(V::mul_add(x_1, v727, V::load(grad0.at(1usize))), grad0.at(1usize));
-            v698 = V::mul_add(V::load(param0.at(1usize)), v727, v698);
             let v738 = V::mul(y_1, t5_0);
+            v698 = V::mul_add(V::load(param0.at(0usize)), v738, v698);
             // grad0[0] += x_1*v738
             V::store(V::mul_add(x_1, v738, V::load(grad0.at(0usize))), grad0.at(0usize));
-            v698 = V::mul_add(V::load(param0.at(0usize)), v738, v698);
-            v698 = V::mul_add(
-                V::load(t4.at(0usize)),
-                gate_slope::<V>(args.gate, x_1),
-                v698,
+            // out0[0] = w4*v696 + w3*v707 + w2*v722 + w1*v733 + w0*v738 + gate'(x_1)*t4_0
+            V::store(
+                V::add(
+                    v698,
+                    damp::<V>(gate_slope::<V>(args.gate, x_1), V::load(t4.at(0usize))),
+                ),
+                out0.at(0usize, c),
             );
-            // out0[0] = w4*v696 + w3*v707 + w2*v722 + w1*v733 + w0*v738 + t4_0*gate'(x_1)
-            V::store(v698, out0.at(0usize, c));
         }
     }
 }
@@ -1855,7 +1862,7 @@ unsafe fn sgp_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2 = V::mul_add(V::load(t0.at(1usize)), V::load(grad_o.at(1usize, c)), v2);
             v2 = V::mul_add(V::load(t0.at(0usize)), V::load(grad_o.at(0usize, c)), v2);
             // out0[0] = t1_0*(t0_15*grad_o_e0123 + t0_14*grad_o_e123 + t0_13*grad_o_e023 + t0_12*grad_o_e013 + t0_11*grad_o_e012 + t0_10*grad_o_e23 + t0_9*grad_o_e13 + t0_8*grad_o_e12 + t0_7*grad_o_e03 + t0_6*grad_o_e02 + t0_5*grad_o_e01 + t0_4*grad_o_e3 + t0_3*grad_o_e2 + t0_2*grad_o_e1 + t0_1*grad_o_e0 + t0_0*grad_o_1)
-            V::store(V::mul(V::load(t1.at(0usize)), v2), out0.at(0usize));
+            V::store(damp::<V>(V::load(t1.at(0usize)), v2), out0.at(0usize));
         }
     }
 }
@@ -2008,13 +2015,19 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v116 = V::mul_add(V::mul(x_e1, w0), t5_0, v116);
             // out0[2] = v18*t5_5 - (v21*t5_9 + v20*t5_8) + x_e1*w0*t5_0
             V::store(v116, out0.at(2usize, c));
-            v140 = V::mul_add(
-                V::load(t3.at(0usize)),
-                gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
-                v140,
+            // out0[0] = x_e3*w1*t5_4 + x_e2*w1*t5_3 + x_e1*w1*t5_2 + x_e0*w1*t5_1 + gate'(y_1)*t3_0
+            V::store(
+                V::add(
+                    v140,
+                    damp::<
+                        V,
+                    >(
+                        gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
+                        V::load(t3.at(0usize)),
+                    ),
+                ),
+                out0.at(0usize, c),
             );
-            // out0[0] = x_e3*w1*t5_4 + x_e2*w1*t5_3 + x_e1*w1*t5_2 + x_e0*w1*t5_1 + t3_0*gate'(y_1)
-            V::store(v140, out0.at(0usize, c));
         }
     }
 }
@@ -2070,15 +2083,15 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v4 = V::mul_add(w6, v27, v4);
             let t5_12 = V::load(t5.at(12usize));
             let v33 = V::mul(y_e0123, t5_12);
-            let mut v35 = V::mul(x_e2, v33);
             v9 = V::mul_add(w6, v33, v9);
-            v35 = V::neg_mul_add(x_e3, v27, v35);
+            let mut v36 = V::mul(x_e2, v33);
+            v36 = V::neg_mul_add(x_e3, v27, v36);
             let t5_13 = V::load(t5.at(13usize));
             let v39 = V::mul(y_e0123, t5_13);
             v15 = V::mul_add(w6, v39, v15);
-            v35 = V::neg_mul_add(x_e1, v39, v35);
+            v36 = V::neg_mul_add(x_e1, v39, v36);
             // grad0[6] += x_e2*v33 - x_e3*v27 - x_e1*v39
-            V::store(V::add(V::load(grad0.at(6usize)), v35), grad0.at(6usize));
+            V::store(V::add(V::load(grad0.at(6usize)), v36), grad0.at(6usize));
             let y_e12 = V::load(y.at(8usize, c));
             let t5_14 = V::load(t5.at(14usize));
             let mut v46 = V::mul(y_e12, t5_14);
@@ -2087,28 +2100,28 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e01 = V::load(y.at(5usize, c));
             v46 = V::mul_add(y_e01, t5_12, v46);
             let w5 = V::load(param0.at(5usize));
-            let mut v55 = V::mul(x_e3, v46);
-            let mut v56 = V::mul_sub(w5, v46, v4);
+            let mut v55 = V::mul_sub(w5, v46, v4);
+            let mut v56 = V::mul(x_e3, v46);
             let y_e13 = V::load(y.at(9usize, c));
             let mut v58 = V::mul(y_e13, t5_14);
             let y_e03 = V::load(y.at(7usize, c));
             v58 = V::mul_add(y_e03, t5_13, v58);
             let v63 = V::mul_sub(y_e01, t5_11, v58);
             v9 = V::mul_add(w5, v63, v9);
-            v55 = V::mul_add(x_e2, v63, v55);
+            v56 = V::mul_add(x_e2, v63, v56);
             let y_e23 = V::load(y.at(10usize, c));
             let mut v69 = V::mul(y_e23, t5_14);
             v69 = V::neg_mul_add(y_e03, t5_12, v69);
             v69 = V::neg_mul_add(y_e02, t5_11, v69);
-            let mut v76 = V::mul_sub(w5, v69, v15);
-            v55 = V::mul_add(x_e1, v69, v55);
+            let mut v75 = V::mul_sub(w5, v69, v15);
+            v56 = V::mul_add(x_e1, v69, v56);
             let mut v78 = V::mul(y_e23, t5_13);
             v78 = V::mul_add(y_e13, t5_12, v78);
             v78 = V::mul_add(y_e12, t5_11, v78);
             v21 = V::mul_add(w5, v78, v21);
-            v55 = V::mul_add(x_e0, v78, v55);
+            v56 = V::mul_add(x_e0, v78, v56);
             // grad0[5] += x_e3*v52 + x_e2*v63 + x_e1*v73 + x_e0*v82
-            V::store(V::add(V::load(grad0.at(5usize)), v55), grad0.at(5usize));
+            V::store(V::add(V::load(grad0.at(5usize)), v56), grad0.at(5usize));
             let t5_8 = V::load(t5.at(8usize));
             let mut v88 = V::mul(y_e123, t5_8);
             let t5_6 = V::load(t5.at(6usize));
@@ -2116,23 +2129,23 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t5_5 = V::load(t5.at(5usize));
             v88 = V::mul_add(y_e013, t5_5, v88);
             let w4 = V::load(param0.at(4usize));
-            let mut v97 = V::mul(x_e3, v88);
-            v56 = V::mul_add(w4, v88, v56);
+            v55 = V::mul_add(w4, v88, v55);
+            let mut v98 = V::mul(x_e3, v88);
             let t5_9 = V::load(t5.at(9usize));
             let mut v100 = V::mul(y_e123, t5_9);
             let t5_7 = V::load(t5.at(7usize));
             v100 = V::mul_add(y_e023, t5_7, v100);
             let v105 = V::mul_sub(y_e012, t5_5, v100);
             v9 = V::mul_add(w4, v105, v9);
-            v97 = V::mul_add(x_e2, v105, v97);
+            v98 = V::mul_add(x_e2, v105, v98);
             let t5_10 = V::load(t5.at(10usize));
             let mut v111 = V::mul(y_e123, t5_10);
             v111 = V::neg_mul_add(y_e013, t5_7, v111);
             v111 = V::neg_mul_add(y_e012, t5_6, v111);
-            v76 = V::mul_add(w4, v111, v76);
-            v97 = V::mul_add(x_e1, v111, v97);
+            v75 = V::mul_add(w4, v111, v75);
+            v98 = V::mul_add(x_e1, v111, v98);
             // grad0[4] += x_e3*v94 + x_e2*v105 + x_e1*v115
-            V::store(V::add(V::load(grad0.at(4usize)), v97), grad0.at(4usize));
+            V::store(V::add(V::load(grad0.at(4usize)), v98), grad0.at(4usize));
             let y_e2 = V::load(y.at(3usize, c));
             let mut v121 = V::mul(y_e2, t5_10);
             let y_e1 = V::load(y.at(2usize, c));
@@ -2140,26 +2153,26 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e0 = V::load(y.at(1usize, c));
             v121 = V::mul_add(y_e0, t5_7, v121);
             let w3 = V::load(param0.at(3usize));
-            v56 = V::neg_mul_add(w3, v121, v56);
+            v55 = V::neg_mul_add(w3, v121, v55);
             let y_e3 = V::load(y.at(4usize, c));
             let mut v133 = V::mul(y_e3, t5_10);
             v133 = V::neg_mul_add(y_e1, t5_8, v133);
             v133 = V::neg_mul_add(y_e0, t5_6, v133);
-            let mut v139 = V::mul(x_e2, v133);
             v9 = V::mul_add(w3, v133, v9);
-            v139 = V::neg_mul_add(x_e3, v121, v139);
+            let mut v140 = V::mul(x_e2, v133);
+            v140 = V::neg_mul_add(x_e3, v121, v140);
             let mut v142 = V::mul(y_e3, t5_9);
             v142 = V::mul_add(y_e2, t5_8, v142);
             v142 = V::neg_mul_add(y_e0, t5_5, v142);
-            v76 = V::mul_add(w3, v142, v76);
-            v139 = V::mul_add(x_e1, v142, v139);
+            v75 = V::mul_add(w3, v142, v75);
+            v140 = V::mul_add(x_e1, v142, v140);
             let mut v151 = V::mul(y_e3, t5_7);
             v151 = V::mul_add(y_e2, t5_6, v151);
             v151 = V::mul_add(y_e1, t5_5, v151);
             v21 = V::mul_add(w3, v151, v21);
-            v139 = V::mul_add(x_e0, v151, v139);
+            v140 = V::mul_add(x_e0, v151, v140);
             // grad0[3] += x_e2*v137 - x_e3*v127 + x_e1*v146 + x_e0*v155
-            V::store(V::add(V::load(grad0.at(3usize)), v139), grad0.at(3usize));
+            V::store(V::add(V::load(grad0.at(3usize)), v140), grad0.at(3usize));
             let t5_3 = V::load(t5.at(3usize));
             let mut v161 = V::mul(y_e23, t5_3);
             let t5_2 = V::load(t5.at(2usize));
@@ -2167,58 +2180,58 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t5_1 = V::load(t5.at(1usize));
             v161 = V::mul_add(y_e03, t5_1, v161);
             let w2 = V::load(param0.at(2usize));
-            v56 = V::neg_mul_add(w2, v161, v56);
+            v55 = V::neg_mul_add(w2, v161, v55);
             let t5_4 = V::load(t5.at(4usize));
             let mut v173 = V::mul(y_e23, t5_4);
             v173 = V::neg_mul_add(y_e12, t5_2, v173);
             v173 = V::neg_mul_add(y_e02, t5_1, v173);
-            let mut v179 = V::mul(x_e2, v173);
             v9 = V::mul_add(w2, v173, v9);
-            v179 = V::neg_mul_add(x_e3, v161, v179);
+            let mut v180 = V::mul(x_e2, v173);
+            v180 = V::neg_mul_add(x_e3, v161, v180);
             let mut v182 = V::mul(y_e13, t5_4);
             v182 = V::mul_add(y_e12, t5_3, v182);
             v182 = V::neg_mul_add(y_e01, t5_1, v182);
-            v76 = V::mul_add(w2, v182, v76);
-            v179 = V::mul_add(x_e1, v182, v179);
+            v75 = V::mul_add(w2, v182, v75);
+            v180 = V::mul_add(x_e1, v182, v180);
             // grad0[2] += x_e2*v177 - x_e3*v167 + x_e1*v186
-            V::store(V::add(V::load(grad0.at(2usize)), v179), grad0.at(2usize));
+            V::store(V::add(V::load(grad0.at(2usize)), v180), grad0.at(2usize));
             let y_1 = V::load(y.at(0usize, c));
             let v192 = V::mul(y_1, t5_4);
             let w1 = V::load(param0.at(1usize));
-            let mut v195 = V::mul(x_e3, v192);
-            v56 = V::mul_add(w1, v192, v56);
+            v55 = V::mul_add(w1, v192, v55);
+            let mut v196 = V::mul(x_e3, v192);
             let v197 = V::mul(y_1, t5_3);
             v9 = V::mul_add(w1, v197, v9);
-            v195 = V::mul_add(x_e2, v197, v195);
+            v196 = V::mul_add(x_e2, v197, v196);
             let v202 = V::mul(y_1, t5_2);
-            v76 = V::mul_add(w1, v202, v76);
-            v195 = V::mul_add(x_e1, v202, v195);
+            v75 = V::mul_add(w1, v202, v75);
+            v196 = V::mul_add(x_e1, v202, v196);
             let v207 = V::mul(y_1, t5_1);
             v21 = V::mul_add(w1, v207, v21);
             // out0[0] = w7*v20 + w5*v82 + w3*v155 + w1*v207
             V::store(v21, out0.at(0usize, c));
-            v195 = V::mul_add(x_e0, v207, v195);
+            v196 = V::mul_add(x_e0, v207, v196);
             // grad0[1] += x_e3*v192 + x_e2*v197 + x_e1*v202 + x_e0*v207
-            V::store(V::add(V::load(grad0.at(1usize)), v195), grad0.at(1usize));
+            V::store(V::add(V::load(grad0.at(1usize)), v196), grad0.at(1usize));
             let t5_0 = V::load(t5.at(0usize));
             let v213 = V::mul(y_e3, t5_0);
             let w0 = V::load(param0.at(0usize));
-            let mut v216 = V::mul(x_e3, v213);
-            v56 = V::mul_add(w0, v213, v56);
+            v55 = V::mul_add(w0, v213, v55);
             // out0[3] = w5*v52 - (w7*v2 + w6*v27) + w4*v94 - w3*v127 - w2*v167 + w1*v192 + w0*v213
-            V::store(v56, out0.at(3usize, c));
+            V::store(v55, out0.at(3usize, c));
+            let mut v217 = V::mul(x_e3, v213);
             let v218 = V::mul(y_e2, t5_0);
             v9 = V::mul_add(w0, v218, v9);
             // out0[2] = w7*v8 + w6*v33 + w5*v63 + w4*v105 + w3*v137 + w2*v177 + w1*v197 + w0*v218
             V::store(v9, out0.at(2usize, c));
-            v216 = V::mul_add(x_e2, v218, v216);
+            v217 = V::mul_add(x_e2, v218, v217);
             let v223 = V::mul(y_e1, t5_0);
-            v76 = V::mul_add(w0, v223, v76);
+            v75 = V::mul_add(w0, v223, v75);
             // out0[1] = w5*v73 - (w7*v14 + w6*v39) + w4*v115 + w3*v146 + w2*v186 + w1*v202 + w0*v223
-            V::store(v76, out0.at(1usize, c));
-            v216 = V::mul_add(x_e1, v223, v216);
+            V::store(v75, out0.at(1usize, c));
+            v217 = V::mul_add(x_e1, v223, v217);
             // grad0[0] += x_e3*v213 + x_e2*v218 + x_e1*v223
-            V::store(V::add(V::load(grad0.at(0usize)), v216), grad0.at(0usize));
+            V::store(V::add(V::load(grad0.at(0usize)), v217), grad0.at(0usize));
         }
     }
 }
@@ -2714,10 +2727,10 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v38 = V::mul_add(y_e1, t5_10, v38);
             let w5 = V::load(param0.at(5usize));
             let mut v46 = V::mul(w5, v38);
-            let mut v47 = V::mul(x_e123, v38);
             v46 = V::neg_mul_add(w6, v17, v46);
             // out0[14] = w5*v44 - w6*v17
             V::store(v46, out0.at(14usize, c));
+            let mut v48 = V::mul(x_e123, v38);
             let t5_6 = V::load(t5.at(6usize));
             let mut v50 = V::mul(y_e3, t5_6);
             let t5_7 = V::load(t5.at(7usize));
@@ -2725,7 +2738,7 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v23 = V::mul_add(w5, v50, v23);
             // out0[13] = w6*v22 + w5*v53
             V::store(v23, out0.at(13usize, c));
-            v47 = V::mul_add(x_e023, v50, v47);
+            v48 = V::mul_add(x_e023, v50, v48);
             let t5_5 = V::load(t5.at(5usize));
             let mut v59 = V::mul(y_e3, t5_5);
             v59 = V::neg_mul_add(y_e1, t5_7, v59);
@@ -2733,15 +2746,15 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v62 = V::neg_mul_add(w6, v27, v62);
             // out0[12] = w5*v61 - w6*v27
             V::store(v62, out0.at(12usize, c));
-            v47 = V::mul_add(x_e013, v59, v47);
+            v48 = V::mul_add(x_e013, v59, v48);
             let mut v66 = V::mul(y_e2, t5_5);
             v66 = V::neg_mul_add(y_e1, t5_6, v66);
             v33 = V::mul_add(w5, v66, v33);
             // out0[11] = w6*v32 + w5*v68
             V::store(v33, out0.at(11usize, c));
-            v47 = V::mul_add(x_e012, v66, v47);
+            v48 = V::mul_add(x_e012, v66, v48);
             // grad0[5] += x_e123*v44 + x_e023*v53 + x_e013*v61 + x_e012*v68
-            V::store(V::add(V::load(grad0.at(5usize)), v47), grad0.at(5usize));
+            V::store(V::add(V::load(grad0.at(5usize)), v48), grad0.at(5usize));
             let t5_14 = V::load(t5.at(14usize));
             let mut v74 = V::mul(y_e1, t5_14);
             v74 = V::mul_add(y_e0, t5_13, v74);
@@ -2780,42 +2793,42 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t5_4 = V::load(t5.at(4usize));
             v117 = V::neg_mul_add(y_e2, t5_4, v117);
             let w3 = V::load(param0.at(3usize));
-            let mut v123 = V::mul(x_e23, v117);
             v78 = V::mul_add(w3, v117, v78);
             // out0[10] = w4*v76 + w3*v120
             V::store(v78, out0.at(10usize, c));
+            let mut v124 = V::mul(x_e23, v117);
             let t5_2 = V::load(t5.at(2usize));
             let mut v126 = V::mul(y_e3, t5_2);
             v126 = V::neg_mul_add(y_e1, t5_4, v126);
             v84 = V::mul_add(w3, v126, v84);
             // out0[9] = w4*v83 + w3*v128
             V::store(v84, out0.at(9usize, c));
-            v123 = V::mul_add(x_e13, v126, v123);
+            v124 = V::mul_add(x_e13, v126, v124);
             let mut v133 = V::mul(y_e2, t5_2);
             v133 = V::neg_mul_add(y_e1, t5_3, v133);
             v91 = V::mul_add(w3, v133, v91);
             // out0[8] = w4*v90 + w3*v135
             V::store(v91, out0.at(8usize, c));
-            v123 = V::mul_add(x_e12, v133, v123);
+            v124 = V::mul_add(x_e12, v133, v124);
             let t5_1 = V::load(t5.at(1usize));
             let v141 = V::mul(y_e3, t5_1);
             let mut v142 = V::mul(w3, v141);
             v142 = V::neg_mul_add(w4, v95, v142);
             // out0[7] = w3*v141 - w4*v97
             V::store(v142, out0.at(7usize, c));
-            v123 = V::mul_add(x_e03, v141, v123);
+            v124 = V::mul_add(x_e03, v141, v124);
             let v146 = V::mul(y_e2, t5_1);
             v105 = V::mul_add(w3, v146, v105);
             // out0[6] = w4*v104 + w3*v146
             V::store(v105, out0.at(6usize, c));
-            v123 = V::mul_add(x_e02, v146, v123);
+            v124 = V::mul_add(x_e02, v146, v124);
             let v151 = V::mul(y_e1, t5_1);
             v112 = V::mul_add(w3, v151, v112);
             // out0[5] = w4*v111 + w3*v151
             V::store(v112, out0.at(5usize, c));
-            v123 = V::mul_add(x_e01, v151, v123);
+            v124 = V::mul_add(x_e01, v151, v124);
             // grad0[3] += x_e23*v120 + x_e13*v128 + x_e12*v135 + x_e03*v141 + x_e02*v146 + x_e01*v151
-            V::store(V::add(V::load(grad0.at(3usize)), v123), grad0.at(3usize));
+            V::store(V::add(V::load(grad0.at(3usize)), v124), grad0.at(3usize));
             let mut v156 = V::mul(y_e2, t5_10);
             v156 = V::mul_add(y_e1, t5_9, v156);
             v156 = V::mul_add(y_e0, t5_7, v156);
@@ -2846,37 +2859,35 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v193 = V::mul(y_e3, t5_0);
             let w1 = V::load(param0.at(1usize));
             let mut v195 = V::mul(w1, v193);
-            let mut v196 = V::mul(x_e3, v193);
             v195 = V::neg_mul_add(w2, v156, v195);
             // out0[4] = w1*v193 - w2*v160
             V::store(v195, out0.at(4usize, c));
+            let mut v197 = V::mul(x_e3, v193);
             let v198 = V::mul(y_e2, t5_0);
             v170 = V::mul_add(w1, v198, v170);
             // out0[3] = w2*v169 + w1*v198
             V::store(v170, out0.at(3usize, c));
-            v196 = V::mul_add(x_e2, v198, v196);
+            v197 = V::mul_add(x_e2, v198, v197);
             let v203 = V::mul(y_e1, t5_0);
             v179 = V::mul_add(w1, v203, v179);
             // out0[2] = w2*v178 + w1*v203
             V::store(v179, out0.at(2usize, c));
-            v196 = V::mul_add(x_e1, v203, v196);
+            v197 = V::mul_add(x_e1, v203, v197);
             // grad0[1] += x_e3*v193 + x_e2*v198 + x_e1*v203
-            V::store(V::add(V::load(grad0.at(1usize)), v196), grad0.at(1usize));
+            V::store(V::add(V::load(grad0.at(1usize)), v197), grad0.at(1usize));
             let mut v208 = V::mul(y_e3, t5_4);
             v208 = V::mul_add(y_e2, t5_3, v208);
             v208 = V::mul_add(y_e1, t5_2, v208);
             v208 = V::mul_add(y_e0, t5_1, v208);
-            let mut v216 = V::mul(V::load(param0.at(0usize)), v208);
             let x_1 = V::load(x.at(0usize, c));
             // grad0[0] += x_1*v214
             V::store(V::mul_add(x_1, v208, V::load(grad0.at(0usize))), grad0.at(0usize));
-            v216 = V::mul_add(
-                V::load(t4.at(0usize)),
-                gate_slope::<V>(args.gate, x_1),
-                v216,
-            );
-            // out0[0] = w0*v214 + t4_0*gate'(x_1)
-            V::store(v216, out0.at(0usize, c));
+            let mut v221 = damp::<
+                V,
+            >(gate_slope::<V>(args.gate, x_1), V::load(t4.at(0usize)));
+            v221 = V::mul_add(V::load(param0.at(0usize)), v208, v221);
+            // out0[0] = w0*v214 + gate'(x_1)*t4_0
+            V::store(v221, out0.at(0usize, c));
         }
     }
 }
@@ -3088,24 +3099,24 @@ unsafe fn sgp_16<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
-        let v2 = V::mul(v1, v1);
+        let v2 = damp::<V>(v1, v1);
         for group in 0..args.groups {
             let c = group * V::LANES;
             let t0 = t0.packed::<V, 7usize>(group);
-            // out0[0] = t0_0*v2
-            V::store(V::mul(V::load(t0.at(0usize)), v2), out0.at(0usize, c));
-            // out0[1] = t0_1*v2
-            V::store(V::mul(V::load(t0.at(1usize)), v2), out0.at(1usize, c));
-            // out0[2] = t0_2*v2
-            V::store(V::mul(V::load(t0.at(2usize)), v2), out0.at(2usize, c));
-            // out0[3] = t0_3*v2
-            V::store(V::mul(V::load(t0.at(3usize)), v2), out0.at(3usize, c));
-            // out0[4] = t0_4*v2
-            V::store(V::mul(V::load(t0.at(4usize)), v2), out0.at(4usize, c));
-            // out0[5] = t0_5*v2
-            V::store(V::mul(V::load(t0.at(5usize)), v2), out0.at(5usize, c));
-            // out0[6] = t0_6*v2
-            V::store(V::mul(V::load(t0.at(6usize)), v2), out0.at(6usize, c));
+            // out0[0] = v2*t0_0
+            V::store(damp::<V>(v2, V::load(t0.at(0usize))), out0.at(0usize, c));
+            // out0[1] = v2*t0_1
+            V::store(damp::<V>(v2, V::load(t0.at(1usize))), out0.at(1usize, c));
+            // out0[2] = v2*t0_2
+            V::store(damp::<V>(v2, V::load(t0.at(2usize))), out0.at(2usize, c));
+            // out0[3] = v2*t0_3
+            V::store(damp::<V>(v2, V::load(t0.at(3usize))), out0.at(3usize, c));
+            // out0[4] = v2*t0_4
+            V::store(damp::<V>(v2, V::load(t0.at(4usize))), out0.at(4usize, c));
+            // out0[5] = v2*t0_5
+            V::store(damp::<V>(v2, V::load(t0.at(5usize))), out0.at(5usize, c));
+            // out0[6] = v2*t0_6
+            V::store(damp::<V>(v2, V::load(t0.at(6usize))), out0.at(6usize, c));
         }
     }
 }
@@ -3121,25 +3132,25 @@ unsafe fn sgp_17<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
-        let v2 = V::mul(v1, v1);
+        let v2 = damp::<V>(v1, v1);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<7usize>(c);
             let out0 = out0.packed::<V, 7usize>(group);
             // out0[6] = v2*grad_o_e23
-            V::store(V::mul(v2, V::load(grad_o.at(6usize, c))), out0.at(6usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(6usize, c))), out0.at(6usize));
             // out0[5] = v2*grad_o_e13
-            V::store(V::mul(v2, V::load(grad_o.at(5usize, c))), out0.at(5usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(5usize, c))), out0.at(5usize));
             // out0[4] = v2*grad_o_e12
-            V::store(V::mul(v2, V::load(grad_o.at(4usize, c))), out0.at(4usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(4usize, c))), out0.at(4usize));
             // out0[3] = v2*grad_o_e03
-            V::store(V::mul(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize));
             // out0[2] = v2*grad_o_e02
-            V::store(V::mul(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize));
             // out0[1] = v2*grad_o_e01
-            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize));
             // out0[0] = v2*grad_o_1
-            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize));
         }
     }
 }
@@ -3263,22 +3274,22 @@ unsafe fn sgp_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v47 = V::mul(y_e3, t1_0);
             let w0 = V::load(param0.at(0usize));
             let mut v49 = V::mul(w0, v47);
-            let mut v50 = V::mul(x_e3, v47);
             v49 = V::neg_mul_add(w1, v2, v49);
             // out0[3] = w0*v47 - w1*v10
             V::store(v49, out0.at(3usize, c));
+            let mut v51 = V::mul(x_e3, v47);
             let v52 = V::mul(y_e2, t1_0);
             v23 = V::mul_add(w0, v52, v23);
             // out0[2] = w1*v22 + w0*v52
             V::store(v23, out0.at(2usize, c));
-            v50 = V::mul_add(x_e2, v52, v50);
+            v51 = V::mul_add(x_e2, v52, v51);
             let v57 = V::mul(y_e1, t1_0);
             v33 = V::mul_add(w0, v57, v33);
             // out0[1] = w1*v32 + w0*v57
             V::store(v33, out0.at(1usize, c));
-            v50 = V::mul_add(x_e1, v57, v50);
+            v51 = V::mul_add(x_e1, v57, v51);
             // grad0[0] += x_e3*v47 + x_e2*v52 + x_e1*v57
-            V::store(V::add(V::load(grad0.at(0usize)), v50), grad0.at(0usize));
+            V::store(V::add(V::load(grad0.at(0usize)), v51), grad0.at(0usize));
         }
     }
 }

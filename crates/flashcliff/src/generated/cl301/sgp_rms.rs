@@ -25,23 +25,23 @@ unsafe fn sgp_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t2 = t2.packed::<V, 1usize>(group);
             let t0 = t0.packed::<V, 16usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
-            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
-            let v4 = V::mul(V::load(t0.at(0usize)), v2);
-            let v6 = V::mul(V::load(t0.at(1usize)), v2);
-            let v8 = V::mul(V::load(t0.at(2usize)), v2);
-            let v10 = V::mul(V::load(t0.at(3usize)), v2);
-            let v12 = V::mul(V::load(t0.at(4usize)), v2);
-            let v14 = V::mul(V::load(t0.at(5usize)), v2);
-            let v16 = V::mul(V::load(t0.at(6usize)), v2);
-            let v18 = V::mul(V::load(t0.at(7usize)), v2);
-            let v20 = V::mul(V::load(t0.at(8usize)), v2);
-            let v22 = V::mul(V::load(t0.at(9usize)), v2);
-            let v24 = V::mul(V::load(t0.at(10usize)), v2);
-            let v26 = V::mul(V::load(t0.at(11usize)), v2);
-            let v28 = V::mul(V::load(t0.at(12usize)), v2);
-            let v30 = V::mul(V::load(t0.at(13usize)), v2);
-            let v32 = V::mul(V::load(t0.at(14usize)), v2);
-            let v34 = V::mul(V::load(t0.at(15usize)), v2);
+            let v2 = damp::<V>(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
+            let v4 = damp::<V>(v2, V::load(t0.at(0usize)));
+            let v6 = damp::<V>(v2, V::load(t0.at(1usize)));
+            let v8 = damp::<V>(v2, V::load(t0.at(2usize)));
+            let v10 = damp::<V>(v2, V::load(t0.at(3usize)));
+            let v12 = damp::<V>(v2, V::load(t0.at(4usize)));
+            let v14 = damp::<V>(v2, V::load(t0.at(5usize)));
+            let v16 = damp::<V>(v2, V::load(t0.at(6usize)));
+            let v18 = damp::<V>(v2, V::load(t0.at(7usize)));
+            let v20 = damp::<V>(v2, V::load(t0.at(8usize)));
+            let v22 = damp::<V>(v2, V::load(t0.at(9usize)));
+            let v24 = damp::<V>(v2, V::load(t0.at(10usize)));
+            let v26 = damp::<V>(v2, V::load(t0.at(11usize)));
+            let v28 = damp::<V>(v2, V::load(t0.at(12usize)));
+            let v30 = damp::<V>(v2, V::load(t0.at(13usize)));
+            let v32 = damp::<V>(v2, V::load(t0.at(14usize)));
+            let v34 = damp::<V>(v2, V::load(t0.at(15usize)));
             // row sum 0 = v4*v4
             sum0 = V::add(sum0, V::keep_first(V::mul(v4, v4), valid));
             let mut v36 = V::mul(v6, v6);
@@ -119,85 +119,85 @@ unsafe fn sgp_rms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t1 = t1.packed::<V, 1usize>(group);
             let t2 = t2.packed::<V, 1usize>(group);
             let t0 = t0.packed::<V, 16usize>(group);
-            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
-            // out0[0] = t0_0*v2*v42
+            let v2 = damp::<V>(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
+            // out0[0] = v2*t0_0*v42
             V::store(
-                V::mul(V::mul(V::load(t0.at(0usize)), v2), v42),
+                V::mul(damp::<V>(v2, V::load(t0.at(0usize))), v42),
                 out0.at(0usize, c),
             );
-            // out0[1] = t0_1*v2*v47
+            // out0[1] = v2*t0_1*v47
             V::store(
-                V::mul(V::mul(V::load(t0.at(1usize)), v2), v47),
+                V::mul(damp::<V>(v2, V::load(t0.at(1usize))), v47),
                 out0.at(1usize, c),
             );
-            // out0[2] = t0_2*v2*v47
+            // out0[2] = v2*t0_2*v47
             V::store(
-                V::mul(V::mul(V::load(t0.at(2usize)), v2), v47),
+                V::mul(damp::<V>(v2, V::load(t0.at(2usize))), v47),
                 out0.at(2usize, c),
             );
-            // out0[3] = t0_3*v2*v47
+            // out0[3] = v2*t0_3*v47
             V::store(
-                V::mul(V::mul(V::load(t0.at(3usize)), v2), v47),
+                V::mul(damp::<V>(v2, V::load(t0.at(3usize))), v47),
                 out0.at(3usize, c),
             );
-            // out0[4] = t0_4*v2*v47
+            // out0[4] = v2*t0_4*v47
             V::store(
-                V::mul(V::mul(V::load(t0.at(4usize)), v2), v47),
+                V::mul(damp::<V>(v2, V::load(t0.at(4usize))), v47),
                 out0.at(4usize, c),
             );
-            // out0[5] = t0_5*v2*v52
+            // out0[5] = v2*t0_5*v52
             V::store(
-                V::mul(V::mul(V::load(t0.at(5usize)), v2), v52),
+                V::mul(damp::<V>(v2, V::load(t0.at(5usize))), v52),
                 out0.at(5usize, c),
             );
-            // out0[6] = t0_6*v2*v52
+            // out0[6] = v2*t0_6*v52
             V::store(
-                V::mul(V::mul(V::load(t0.at(6usize)), v2), v52),
+                V::mul(damp::<V>(v2, V::load(t0.at(6usize))), v52),
                 out0.at(6usize, c),
             );
-            // out0[7] = t0_7*v2*v52
+            // out0[7] = v2*t0_7*v52
             V::store(
-                V::mul(V::mul(V::load(t0.at(7usize)), v2), v52),
+                V::mul(damp::<V>(v2, V::load(t0.at(7usize))), v52),
                 out0.at(7usize, c),
             );
-            // out0[8] = t0_8*v2*v52
+            // out0[8] = v2*t0_8*v52
             V::store(
-                V::mul(V::mul(V::load(t0.at(8usize)), v2), v52),
+                V::mul(damp::<V>(v2, V::load(t0.at(8usize))), v52),
                 out0.at(8usize, c),
             );
-            // out0[9] = t0_9*v2*v52
+            // out0[9] = v2*t0_9*v52
             V::store(
-                V::mul(V::mul(V::load(t0.at(9usize)), v2), v52),
+                V::mul(damp::<V>(v2, V::load(t0.at(9usize))), v52),
                 out0.at(9usize, c),
             );
-            // out0[10] = t0_10*v2*v52
+            // out0[10] = v2*t0_10*v52
             V::store(
-                V::mul(V::mul(V::load(t0.at(10usize)), v2), v52),
+                V::mul(damp::<V>(v2, V::load(t0.at(10usize))), v52),
                 out0.at(10usize, c),
             );
-            // out0[11] = t0_11*v2*v57
+            // out0[11] = v2*t0_11*v57
             V::store(
-                V::mul(V::mul(V::load(t0.at(11usize)), v2), v57),
+                V::mul(damp::<V>(v2, V::load(t0.at(11usize))), v57),
                 out0.at(11usize, c),
             );
-            // out0[12] = t0_12*v2*v57
+            // out0[12] = v2*t0_12*v57
             V::store(
-                V::mul(V::mul(V::load(t0.at(12usize)), v2), v57),
+                V::mul(damp::<V>(v2, V::load(t0.at(12usize))), v57),
                 out0.at(12usize, c),
             );
-            // out0[13] = t0_13*v2*v57
+            // out0[13] = v2*t0_13*v57
             V::store(
-                V::mul(V::mul(V::load(t0.at(13usize)), v2), v57),
+                V::mul(damp::<V>(v2, V::load(t0.at(13usize))), v57),
                 out0.at(13usize, c),
             );
-            // out0[14] = t0_14*v2*v57
+            // out0[14] = v2*t0_14*v57
             V::store(
-                V::mul(V::mul(V::load(t0.at(14usize)), v2), v57),
+                V::mul(damp::<V>(v2, V::load(t0.at(14usize))), v57),
                 out0.at(14usize, c),
             );
-            // out0[15] = t0_15*v2*v62
+            // out0[15] = v2*t0_15*v62
             V::store(
-                V::mul(V::mul(V::load(t0.at(15usize)), v2), v62),
+                V::mul(damp::<V>(v2, V::load(t0.at(15usize))), v62),
                 out0.at(15usize, c),
             );
         }
@@ -220,6 +220,34 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum2 = V::zero();
         let mut sum3 = V::zero();
         let mut sum4 = V::zero();
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v37 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v39 = V::add(v37, eps);
+        let v40 = V::sqrt(v39);
+        let c1e0 = V::from_f64(1f64);
+        let v42 = V::div(c1e0, v40);
+        let row1 = V::splat(args.rows[1]);
+        let v44 = V::mul(inv_channels, row1);
+        let v45 = V::add(eps, v44);
+        let v46 = V::sqrt(v45);
+        let v47 = V::div(c1e0, v46);
+        let row2 = V::splat(args.rows[2]);
+        let v49 = V::mul(inv_channels, row2);
+        let v50 = V::add(eps, v49);
+        let v51 = V::sqrt(v50);
+        let v52 = V::div(c1e0, v51);
+        let row3 = V::splat(args.rows[3]);
+        let v54 = V::mul(inv_channels, row3);
+        let v55 = V::add(eps, v54);
+        let v56 = V::sqrt(v55);
+        let v57 = V::div(c1e0, v56);
+        let row4 = V::splat(args.rows[4]);
+        let v59 = V::mul(inv_channels, row4);
+        let v60 = V::add(eps, v59);
+        let v61 = V::sqrt(v60);
+        let v62 = V::div(c1e0, v61);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<16usize>(c);
@@ -227,97 +255,97 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t2 = t2.packed::<V, 1usize>(group);
             let t0 = t0.packed::<V, 16usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
-            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
-            // row sum 0 = t0_15*v2*grad_o_e0123
+            let v2 = damp::<V>(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
+            // row sum 0 = v2*t0_15*v62*grad_o_e0123
             sum0 = V::add(
                 sum0,
                 V::keep_first(
                     V::mul(
-                        V::mul(V::load(t0.at(15usize)), v2),
+                        V::mul(damp::<V>(v2, V::load(t0.at(15usize))), v62),
                         V::load(grad_o.at(15usize, c)),
                     ),
                     valid,
                 ),
             );
-            let mut v38 = V::mul(
-                V::mul(V::load(t0.at(14usize)), v2),
+            let mut v82 = V::mul(
+                V::mul(damp::<V>(v2, V::load(t0.at(14usize))), v57),
                 V::load(grad_o.at(14usize, c)),
             );
-            v38 = V::mul_add(
-                V::mul(V::load(t0.at(13usize)), v2),
+            v82 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(13usize))), v57),
                 V::load(grad_o.at(13usize, c)),
-                v38,
+                v82,
             );
-            v38 = V::mul_add(
-                V::mul(V::load(t0.at(12usize)), v2),
+            v82 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(12usize))), v57),
                 V::load(grad_o.at(12usize, c)),
-                v38,
+                v82,
             );
-            v38 = V::mul_add(
-                V::mul(V::load(t0.at(11usize)), v2),
+            v82 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(11usize))), v57),
                 V::load(grad_o.at(11usize, c)),
-                v38,
+                v82,
             );
-            // row sum 1 = t0_14*v2*grad_o_e123 + t0_13*v2*grad_o_e023 + t0_12*v2*grad_o_e013 + t0_11*v2*grad_o_e012
-            sum1 = V::add(sum1, V::keep_first(v38, valid));
-            let mut v49 = V::mul(
-                V::mul(V::load(t0.at(10usize)), v2),
+            // row sum 1 = v2*t0_14*v57*grad_o_e123 + v2*t0_13*v57*grad_o_e023 + v2*t0_12*v57*grad_o_e013 + v2*t0_11*v57*grad_o_e012
+            sum1 = V::add(sum1, V::keep_first(v82, valid));
+            let mut v93 = V::mul(
+                V::mul(damp::<V>(v2, V::load(t0.at(10usize))), v52),
                 V::load(grad_o.at(10usize, c)),
             );
-            v49 = V::mul_add(
-                V::mul(V::load(t0.at(9usize)), v2),
+            v93 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(9usize))), v52),
                 V::load(grad_o.at(9usize, c)),
-                v49,
+                v93,
             );
-            v49 = V::mul_add(
-                V::mul(V::load(t0.at(8usize)), v2),
+            v93 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(8usize))), v52),
                 V::load(grad_o.at(8usize, c)),
-                v49,
+                v93,
             );
-            v49 = V::mul_add(
-                V::mul(V::load(t0.at(7usize)), v2),
+            v93 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(7usize))), v52),
                 V::load(grad_o.at(7usize, c)),
-                v49,
+                v93,
             );
-            v49 = V::mul_add(
-                V::mul(V::load(t0.at(6usize)), v2),
+            v93 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(6usize))), v52),
                 V::load(grad_o.at(6usize, c)),
-                v49,
+                v93,
             );
-            v49 = V::mul_add(
-                V::mul(V::load(t0.at(5usize)), v2),
+            v93 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(5usize))), v52),
                 V::load(grad_o.at(5usize, c)),
-                v49,
+                v93,
             );
-            // row sum 2 = t0_10*v2*grad_o_e23 + t0_9*v2*grad_o_e13 + t0_8*v2*grad_o_e12 + t0_7*v2*grad_o_e03 + t0_6*v2*grad_o_e02 + t0_5*v2*grad_o_e01
-            sum2 = V::add(sum2, V::keep_first(v49, valid));
-            let mut v66 = V::mul(
-                V::mul(V::load(t0.at(4usize)), v2),
+            // row sum 2 = v2*t0_10*v52*grad_o_e23 + v2*t0_9*v52*grad_o_e13 + v2*t0_8*v52*grad_o_e12 + v2*t0_7*v52*grad_o_e03 + v2*t0_6*v52*grad_o_e02 + v2*t0_5*v52*grad_o_e01
+            sum2 = V::add(sum2, V::keep_first(v93, valid));
+            let mut v110 = V::mul(
+                V::mul(damp::<V>(v2, V::load(t0.at(4usize))), v47),
                 V::load(grad_o.at(4usize, c)),
             );
-            v66 = V::mul_add(
-                V::mul(V::load(t0.at(3usize)), v2),
+            v110 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(3usize))), v47),
                 V::load(grad_o.at(3usize, c)),
-                v66,
+                v110,
             );
-            v66 = V::mul_add(
-                V::mul(V::load(t0.at(2usize)), v2),
+            v110 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(2usize))), v47),
                 V::load(grad_o.at(2usize, c)),
-                v66,
+                v110,
             );
-            v66 = V::mul_add(
-                V::mul(V::load(t0.at(1usize)), v2),
+            v110 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(1usize))), v47),
                 V::load(grad_o.at(1usize, c)),
-                v66,
+                v110,
             );
-            // row sum 3 = t0_4*v2*grad_o_e3 + t0_3*v2*grad_o_e2 + t0_2*v2*grad_o_e1 + t0_1*v2*grad_o_e0
-            sum3 = V::add(sum3, V::keep_first(v66, valid));
-            // row sum 4 = t0_0*v2*grad_o_1
+            // row sum 3 = v2*t0_4*v47*grad_o_e3 + v2*t0_3*v47*grad_o_e2 + v2*t0_2*v47*grad_o_e1 + v2*t0_1*v47*grad_o_e0
+            sum3 = V::add(sum3, V::keep_first(v110, valid));
+            // row sum 4 = v2*t0_0*v42*grad_o_1
             sum4 = V::add(
                 sum4,
                 V::keep_first(
                     V::mul(
-                        V::mul(V::load(t0.at(0usize)), v2),
+                        V::mul(damp::<V>(v2, V::load(t0.at(0usize))), v42),
                         V::load(grad_o.at(0usize, c)),
                     ),
                     valid,
@@ -374,43 +402,21 @@ unsafe fn sgp_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v60 = V::add(eps, v59);
         let v61 = V::sqrt(v60);
         let v62 = V::div(c1e0, v61);
-        let v95 = V::mul(v62, v62);
-        let v96 = V::mul(v62, v95);
-        let c5em1 = V::from_f64(0.5f64);
-        let v98 = V::mul(c5em1, v96);
+        let v111 = V::mul(inv_channels, v62);
         let row5 = V::splat(args.rows[5]);
-        let v100 = V::mul(v98, row5);
-        let v101 = V::mul(inv_channels, v100);
-        let c2e0 = V::from_f64(2f64);
-        let v103 = V::mul(v101, c2e0);
-        let v106 = V::mul(v57, v57);
-        let v107 = V::mul(v57, v106);
-        let v108 = V::mul(c5em1, v107);
+        let v113 = V::mul(row5, v111);
+        let v116 = V::mul(inv_channels, v57);
         let row6 = V::splat(args.rows[6]);
-        let v110 = V::mul(v108, row6);
-        let v111 = V::mul(inv_channels, v110);
-        let v112 = V::mul(c2e0, v111);
-        let v121 = V::mul(v52, v52);
-        let v122 = V::mul(v52, v121);
-        let v123 = V::mul(c5em1, v122);
+        let v118 = V::mul(row6, v116);
+        let v127 = V::mul(inv_channels, v52);
         let row7 = V::splat(args.rows[7]);
-        let v125 = V::mul(v123, row7);
-        let v126 = V::mul(inv_channels, v125);
-        let v127 = V::mul(c2e0, v126);
-        let v140 = V::mul(v47, v47);
-        let v141 = V::mul(v47, v140);
-        let v142 = V::mul(c5em1, v141);
+        let v129 = V::mul(row7, v127);
+        let v142 = V::mul(inv_channels, v47);
         let row8 = V::splat(args.rows[8]);
-        let v144 = V::mul(v142, row8);
-        let v145 = V::mul(inv_channels, v144);
-        let v146 = V::mul(c2e0, v145);
-        let v155 = V::mul(v42, v42);
-        let v156 = V::mul(v42, v155);
-        let v157 = V::mul(c5em1, v156);
+        let v144 = V::mul(row8, v142);
+        let v153 = V::mul(inv_channels, v42);
         let row9 = V::splat(args.rows[9]);
-        let v159 = V::mul(v157, row9);
-        let v160 = V::mul(inv_channels, v159);
-        let v161 = V::mul(c2e0, v160);
+        let v155 = V::mul(row9, v153);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<16usize>(c);
@@ -422,7 +428,7 @@ unsafe fn sgp_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let out2 = out2.packed::<V, 16usize>(group);
             let t1_0 = V::load(t1.at(0usize));
             let t2_0 = V::load(t2.at(0usize));
-            let v2 = V::mul(t1_0, t2_0);
+            let v2 = damp::<V>(t1_0, t2_0);
             let t0_0 = V::load(t0.at(0usize));
             let t0_1 = V::load(t0.at(1usize));
             let t0_2 = V::load(t0.at(2usize));
@@ -439,90 +445,90 @@ unsafe fn sgp_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t0_13 = V::load(t0.at(13usize));
             let t0_14 = V::load(t0.at(14usize));
             let t0_15 = V::load(t0.at(15usize));
-            let mut v64 = V::mul(v62, V::load(grad_o.at(15usize, c)));
-            let mut v66 = V::mul(v57, V::load(grad_o.at(14usize, c)));
-            let mut v68 = V::mul(v57, V::load(grad_o.at(13usize, c)));
-            let mut v70 = V::mul(v57, V::load(grad_o.at(12usize, c)));
-            let mut v72 = V::mul(v57, V::load(grad_o.at(11usize, c)));
-            let mut v74 = V::mul(v52, V::load(grad_o.at(10usize, c)));
-            let mut v76 = V::mul(v52, V::load(grad_o.at(9usize, c)));
-            let mut v78 = V::mul(v52, V::load(grad_o.at(8usize, c)));
-            let mut v80 = V::mul(v52, V::load(grad_o.at(7usize, c)));
-            let mut v82 = V::mul(v52, V::load(grad_o.at(6usize, c)));
-            let mut v84 = V::mul(v52, V::load(grad_o.at(5usize, c)));
-            let mut v86 = V::mul(v47, V::load(grad_o.at(4usize, c)));
-            let mut v88 = V::mul(v47, V::load(grad_o.at(3usize, c)));
-            let mut v90 = V::mul(v47, V::load(grad_o.at(2usize, c)));
-            let mut v92 = V::mul(v47, V::load(grad_o.at(1usize, c)));
-            let mut v94 = V::mul(v42, V::load(grad_o.at(0usize, c)));
-            v64 = V::neg_mul_add(V::mul(t0_15, v2), v103, v64);
-            v66 = V::neg_mul_add(V::mul(t0_14, v2), v112, v66);
-            v68 = V::neg_mul_add(V::mul(t0_13, v2), v112, v68);
-            v70 = V::neg_mul_add(V::mul(t0_12, v2), v112, v70);
-            v72 = V::neg_mul_add(V::mul(t0_11, v2), v112, v72);
-            v74 = V::neg_mul_add(V::mul(t0_10, v2), v127, v74);
-            v76 = V::neg_mul_add(V::mul(t0_9, v2), v127, v76);
-            v78 = V::neg_mul_add(V::mul(t0_8, v2), v127, v78);
-            v80 = V::neg_mul_add(V::mul(t0_7, v2), v127, v80);
-            v82 = V::neg_mul_add(V::mul(t0_6, v2), v127, v82);
-            v84 = V::neg_mul_add(V::mul(t0_5, v2), v127, v84);
-            v86 = V::neg_mul_add(V::mul(t0_4, v2), v146, v86);
-            v88 = V::neg_mul_add(V::mul(t0_3, v2), v146, v88);
-            v90 = V::neg_mul_add(V::mul(t0_2, v2), v146, v90);
-            v92 = V::neg_mul_add(V::mul(t0_1, v2), v146, v92);
-            v94 = V::neg_mul_add(V::mul(t0_0, v2), v161, v94);
-            // out2[15] = v2*v105
-            V::store(V::mul(v2, v64), out2.at(15usize));
-            let mut v165 = V::mul(t0_15, v64);
-            // out2[14] = v2*v114
-            V::store(V::mul(v2, v66), out2.at(14usize));
-            v165 = V::mul_add(t0_14, v66, v165);
-            // out2[13] = v2*v116
-            V::store(V::mul(v2, v68), out2.at(13usize));
-            v165 = V::mul_add(t0_13, v68, v165);
-            // out2[12] = v2*v118
-            V::store(V::mul(v2, v70), out2.at(12usize));
-            v165 = V::mul_add(t0_12, v70, v165);
-            // out2[11] = v2*v120
-            V::store(V::mul(v2, v72), out2.at(11usize));
-            v165 = V::mul_add(t0_11, v72, v165);
-            // out2[10] = v2*v129
-            V::store(V::mul(v2, v74), out2.at(10usize));
-            v165 = V::mul_add(t0_10, v74, v165);
-            // out2[9] = v2*v131
-            V::store(V::mul(v2, v76), out2.at(9usize));
-            v165 = V::mul_add(t0_9, v76, v165);
-            // out2[8] = v2*v133
-            V::store(V::mul(v2, v78), out2.at(8usize));
-            v165 = V::mul_add(t0_8, v78, v165);
-            // out2[7] = v2*v135
-            V::store(V::mul(v2, v80), out2.at(7usize));
-            v165 = V::mul_add(t0_7, v80, v165);
-            // out2[6] = v2*v137
-            V::store(V::mul(v2, v82), out2.at(6usize));
-            v165 = V::mul_add(t0_6, v82, v165);
-            // out2[5] = v2*v139
-            V::store(V::mul(v2, v84), out2.at(5usize));
-            v165 = V::mul_add(t0_5, v84, v165);
-            // out2[4] = v2*v148
-            V::store(V::mul(v2, v86), out2.at(4usize));
-            v165 = V::mul_add(t0_4, v86, v165);
-            // out2[3] = v2*v150
-            V::store(V::mul(v2, v88), out2.at(3usize));
-            v165 = V::mul_add(t0_3, v88, v165);
-            // out2[2] = v2*v152
-            V::store(V::mul(v2, v90), out2.at(2usize));
-            v165 = V::mul_add(t0_2, v90, v165);
-            // out2[1] = v2*v154
-            V::store(V::mul(v2, v92), out2.at(1usize));
-            v165 = V::mul_add(t0_1, v92, v165);
-            // out2[0] = v2*v163
-            V::store(V::mul(v2, v94), out2.at(0usize));
-            v165 = V::mul_add(t0_0, v94, v165);
-            // out1[0] = t2_0*v210
-            V::store(V::mul(t2_0, v165), out1.at(0usize));
-            // out0[0] = t1_0*v210
-            V::store(V::mul(t1_0, v165), out0.at(0usize));
+            let mut v80 = V::mul(v62, V::load(grad_o.at(15usize, c)));
+            let mut v82 = V::mul(v57, V::load(grad_o.at(14usize, c)));
+            let mut v84 = V::mul(v57, V::load(grad_o.at(13usize, c)));
+            let mut v86 = V::mul(v57, V::load(grad_o.at(12usize, c)));
+            let mut v88 = V::mul(v57, V::load(grad_o.at(11usize, c)));
+            let mut v90 = V::mul(v52, V::load(grad_o.at(10usize, c)));
+            let mut v92 = V::mul(v52, V::load(grad_o.at(9usize, c)));
+            let mut v94 = V::mul(v52, V::load(grad_o.at(8usize, c)));
+            let mut v96 = V::mul(v52, V::load(grad_o.at(7usize, c)));
+            let mut v98 = V::mul(v52, V::load(grad_o.at(6usize, c)));
+            let mut v100 = V::mul(v52, V::load(grad_o.at(5usize, c)));
+            let mut v102 = V::mul(v47, V::load(grad_o.at(4usize, c)));
+            let mut v104 = V::mul(v47, V::load(grad_o.at(3usize, c)));
+            let mut v106 = V::mul(v47, V::load(grad_o.at(2usize, c)));
+            let mut v108 = V::mul(v47, V::load(grad_o.at(1usize, c)));
+            let mut v110 = V::mul(v42, V::load(grad_o.at(0usize, c)));
+            v80 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_15), v62), v113, v80);
+            v82 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_14), v57), v118, v82);
+            v84 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_13), v57), v118, v84);
+            v86 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_12), v57), v118, v86);
+            v88 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_11), v57), v118, v88);
+            v90 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_10), v52), v129, v90);
+            v92 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_9), v52), v129, v92);
+            v94 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_8), v52), v129, v94);
+            v96 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_7), v52), v129, v96);
+            v98 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_6), v52), v129, v98);
+            v100 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_5), v52), v129, v100);
+            v102 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_4), v47), v144, v102);
+            v104 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_3), v47), v144, v104);
+            v106 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_2), v47), v144, v106);
+            v108 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_1), v47), v144, v108);
+            v110 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_0), v42), v155, v110);
+            let mut v158 = V::mul(t0_15, v80);
+            // out2[15] = v2*v115
+            V::store(damp::<V>(v2, v80), out2.at(15usize));
+            // out2[14] = v2*v120
+            V::store(damp::<V>(v2, v82), out2.at(14usize));
+            v158 = V::mul_add(t0_14, v82, v158);
+            // out2[13] = v2*v122
+            V::store(damp::<V>(v2, v84), out2.at(13usize));
+            v158 = V::mul_add(t0_13, v84, v158);
+            // out2[12] = v2*v124
+            V::store(damp::<V>(v2, v86), out2.at(12usize));
+            v158 = V::mul_add(t0_12, v86, v158);
+            // out2[11] = v2*v126
+            V::store(damp::<V>(v2, v88), out2.at(11usize));
+            v158 = V::mul_add(t0_11, v88, v158);
+            // out2[10] = v2*v131
+            V::store(damp::<V>(v2, v90), out2.at(10usize));
+            v158 = V::mul_add(t0_10, v90, v158);
+            // out2[9] = v2*v133
+            V::store(damp::<V>(v2, v92), out2.at(9usize));
+            v158 = V::mul_add(t0_9, v92, v158);
+            // out2[8] = v2*v135
+            V::store(damp::<V>(v2, v94), out2.at(8usize));
+            v158 = V::mul_add(t0_8, v94, v158);
+            // out2[7] = v2*v137
+            V::store(damp::<V>(v2, v96), out2.at(7usize));
+            v158 = V::mul_add(t0_7, v96, v158);
+            // out2[6] = v2*v139
+            V::store(damp::<V>(v2, v98), out2.at(6usize));
+            v158 = V::mul_add(t0_6, v98, v158);
+            // out2[5] = v2*v141
+            V::store(damp::<V>(v2, v100), out2.at(5usize));
+            v158 = V::mul_add(t0_5, v100, v158);
+            // out2[4] = v2*v146
+            V::store(damp::<V>(v2, v102), out2.at(4usize));
+            v158 = V::mul_add(t0_4, v102, v158);
+            // out2[3] = v2*v148
+            V::store(damp::<V>(v2, v104), out2.at(3usize));
+            v158 = V::mul_add(t0_3, v104, v158);
+            // out2[2] = v2*v150
+            V::store(damp::<V>(v2, v106), out2.at(2usize));
+            v158 = V::mul_add(t0_2, v106, v158);
+            // out2[1] = v2*v152
+            V::store(damp::<V>(v2, v108), out2.at(1usize));
+            v158 = V::mul_add(t0_1, v108, v158);
+            // out2[0] = v2*v157
+            V::store(damp::<V>(v2, v110), out2.at(0usize));
+            v158 = V::mul_add(t0_0, v110, v158);
+            // out1[0] = t2_0*v204
+            V::store(damp::<V>(t2_0, v158), out1.at(0usize));
+            // out0[0] = t1_0*v204
+            V::store(damp::<V>(t1_0, v158), out0.at(0usize));
         }
     }
 }
@@ -530,7 +536,7 @@ pub(super) static SGP_RMS_3: Stage = stage!(sgp_rms_3);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 0,1,2,3,4 and 0,1,2,3,4.
 ///
 /// Forward: 543 flops per lane (349 multiplications, 192 additions).
-/// Backward: 1693 flops per lane (1001 multiplications, 688 additions).
+/// Backward: 1709 flops per lane (1017 multiplications, 688 additions).
 pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -635,7 +641,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0usize, 1usize, 2usize, 3usize, 4],
                 row_sums: &[5usize, 6usize, 7usize, 8usize, 9],
             },
             StageCall {
@@ -685,7 +691,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [543usize, 1693],
+    flops: [543usize, 1709],
 };
 /// From cut 1, cut 2, cut 0, `grad_o` to cut 3, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
@@ -728,43 +734,21 @@ unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v60 = V::add(eps, v59);
         let v61 = V::sqrt(v60);
         let v62 = V::div(c1e0, v61);
-        let v95 = V::mul(v62, v62);
-        let v96 = V::mul(v62, v95);
-        let c5em1 = V::from_f64(0.5f64);
-        let v98 = V::mul(c5em1, v96);
+        let v111 = V::mul(inv_channels, v62);
         let row5 = V::splat(args.rows[5]);
-        let v100 = V::mul(v98, row5);
-        let v101 = V::mul(inv_channels, v100);
-        let c2e0 = V::from_f64(2f64);
-        let v103 = V::mul(v101, c2e0);
-        let v106 = V::mul(v57, v57);
-        let v107 = V::mul(v57, v106);
-        let v108 = V::mul(c5em1, v107);
+        let v113 = V::mul(row5, v111);
+        let v116 = V::mul(inv_channels, v57);
         let row6 = V::splat(args.rows[6]);
-        let v110 = V::mul(v108, row6);
-        let v111 = V::mul(inv_channels, v110);
-        let v112 = V::mul(c2e0, v111);
-        let v121 = V::mul(v52, v52);
-        let v122 = V::mul(v52, v121);
-        let v123 = V::mul(c5em1, v122);
+        let v118 = V::mul(row6, v116);
+        let v127 = V::mul(inv_channels, v52);
         let row7 = V::splat(args.rows[7]);
-        let v125 = V::mul(v123, row7);
-        let v126 = V::mul(inv_channels, v125);
-        let v127 = V::mul(c2e0, v126);
-        let v140 = V::mul(v47, v47);
-        let v141 = V::mul(v47, v140);
-        let v142 = V::mul(c5em1, v141);
+        let v129 = V::mul(row7, v127);
+        let v142 = V::mul(inv_channels, v47);
         let row8 = V::splat(args.rows[8]);
-        let v144 = V::mul(v142, row8);
-        let v145 = V::mul(inv_channels, v144);
-        let v146 = V::mul(c2e0, v145);
-        let v155 = V::mul(v42, v42);
-        let v156 = V::mul(v42, v155);
-        let v157 = V::mul(c5em1, v156);
+        let v144 = V::mul(row8, v142);
+        let v153 = V::mul(inv_channels, v42);
         let row9 = V::splat(args.rows[9]);
-        let v159 = V::mul(v157, row9);
-        let v160 = V::mul(inv_channels, v159);
-        let v161 = V::mul(c2e0, v160);
+        let v155 = V::mul(row9, v153);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<16usize>(c);
@@ -774,7 +758,7 @@ unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let out0 = out0.packed::<V, 1usize>(group);
             let out1 = out1.packed::<V, 16usize>(group);
             let t1_0 = V::load(t1.at(0usize));
-            let v2 = V::mul(t1_0, V::load(t2.at(0usize)));
+            let v2 = damp::<V>(t1_0, V::load(t2.at(0usize)));
             let t0_0 = V::load(t0.at(0usize));
             let t0_1 = V::load(t0.at(1usize));
             let t0_2 = V::load(t0.at(2usize));
@@ -791,88 +775,88 @@ unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t0_13 = V::load(t0.at(13usize));
             let t0_14 = V::load(t0.at(14usize));
             let t0_15 = V::load(t0.at(15usize));
-            let mut v64 = V::mul(v62, V::load(grad_o.at(15usize, c)));
-            let mut v66 = V::mul(v57, V::load(grad_o.at(14usize, c)));
-            let mut v68 = V::mul(v57, V::load(grad_o.at(13usize, c)));
-            let mut v70 = V::mul(v57, V::load(grad_o.at(12usize, c)));
-            let mut v72 = V::mul(v57, V::load(grad_o.at(11usize, c)));
-            let mut v74 = V::mul(v52, V::load(grad_o.at(10usize, c)));
-            let mut v76 = V::mul(v52, V::load(grad_o.at(9usize, c)));
-            let mut v78 = V::mul(v52, V::load(grad_o.at(8usize, c)));
-            let mut v80 = V::mul(v52, V::load(grad_o.at(7usize, c)));
-            let mut v82 = V::mul(v52, V::load(grad_o.at(6usize, c)));
-            let mut v84 = V::mul(v52, V::load(grad_o.at(5usize, c)));
-            let mut v86 = V::mul(v47, V::load(grad_o.at(4usize, c)));
-            let mut v88 = V::mul(v47, V::load(grad_o.at(3usize, c)));
-            let mut v90 = V::mul(v47, V::load(grad_o.at(2usize, c)));
-            let mut v92 = V::mul(v47, V::load(grad_o.at(1usize, c)));
-            let mut v94 = V::mul(v42, V::load(grad_o.at(0usize, c)));
-            v64 = V::neg_mul_add(V::mul(t0_15, v2), v103, v64);
-            v66 = V::neg_mul_add(V::mul(t0_14, v2), v112, v66);
-            v68 = V::neg_mul_add(V::mul(t0_13, v2), v112, v68);
-            v70 = V::neg_mul_add(V::mul(t0_12, v2), v112, v70);
-            v72 = V::neg_mul_add(V::mul(t0_11, v2), v112, v72);
-            v74 = V::neg_mul_add(V::mul(t0_10, v2), v127, v74);
-            v76 = V::neg_mul_add(V::mul(t0_9, v2), v127, v76);
-            v78 = V::neg_mul_add(V::mul(t0_8, v2), v127, v78);
-            v80 = V::neg_mul_add(V::mul(t0_7, v2), v127, v80);
-            v82 = V::neg_mul_add(V::mul(t0_6, v2), v127, v82);
-            v84 = V::neg_mul_add(V::mul(t0_5, v2), v127, v84);
-            v86 = V::neg_mul_add(V::mul(t0_4, v2), v146, v86);
-            v88 = V::neg_mul_add(V::mul(t0_3, v2), v146, v88);
-            v90 = V::neg_mul_add(V::mul(t0_2, v2), v146, v90);
-            v92 = V::neg_mul_add(V::mul(t0_1, v2), v146, v92);
-            v94 = V::neg_mul_add(V::mul(t0_0, v2), v161, v94);
-            // out1[15] = v2*v105
-            V::store(V::mul(v2, v64), out1.at(15usize));
-            let mut v165 = V::mul(t0_15, v64);
-            // out1[14] = v2*v114
-            V::store(V::mul(v2, v66), out1.at(14usize));
-            v165 = V::mul_add(t0_14, v66, v165);
-            // out1[13] = v2*v116
-            V::store(V::mul(v2, v68), out1.at(13usize));
-            v165 = V::mul_add(t0_13, v68, v165);
-            // out1[12] = v2*v118
-            V::store(V::mul(v2, v70), out1.at(12usize));
-            v165 = V::mul_add(t0_12, v70, v165);
-            // out1[11] = v2*v120
-            V::store(V::mul(v2, v72), out1.at(11usize));
-            v165 = V::mul_add(t0_11, v72, v165);
-            // out1[10] = v2*v129
-            V::store(V::mul(v2, v74), out1.at(10usize));
-            v165 = V::mul_add(t0_10, v74, v165);
-            // out1[9] = v2*v131
-            V::store(V::mul(v2, v76), out1.at(9usize));
-            v165 = V::mul_add(t0_9, v76, v165);
-            // out1[8] = v2*v133
-            V::store(V::mul(v2, v78), out1.at(8usize));
-            v165 = V::mul_add(t0_8, v78, v165);
-            // out1[7] = v2*v135
-            V::store(V::mul(v2, v80), out1.at(7usize));
-            v165 = V::mul_add(t0_7, v80, v165);
-            // out1[6] = v2*v137
-            V::store(V::mul(v2, v82), out1.at(6usize));
-            v165 = V::mul_add(t0_6, v82, v165);
-            // out1[5] = v2*v139
-            V::store(V::mul(v2, v84), out1.at(5usize));
-            v165 = V::mul_add(t0_5, v84, v165);
-            // out1[4] = v2*v148
-            V::store(V::mul(v2, v86), out1.at(4usize));
-            v165 = V::mul_add(t0_4, v86, v165);
-            // out1[3] = v2*v150
-            V::store(V::mul(v2, v88), out1.at(3usize));
-            v165 = V::mul_add(t0_3, v88, v165);
-            // out1[2] = v2*v152
-            V::store(V::mul(v2, v90), out1.at(2usize));
-            v165 = V::mul_add(t0_2, v90, v165);
-            // out1[1] = v2*v154
-            V::store(V::mul(v2, v92), out1.at(1usize));
-            v165 = V::mul_add(t0_1, v92, v165);
-            // out1[0] = v2*v163
-            V::store(V::mul(v2, v94), out1.at(0usize));
-            v165 = V::mul_add(t0_0, v94, v165);
-            // out0[0] = t1_0*(t0_15*v105 + t0_14*v114 + t0_13*v116 + t0_12*v118 + t0_11*v120 + t0_10*v129 + t0_9*v131 + t0_8*v133 + t0_7*v135 + t0_6*v137 + t0_5*v139 + t0_4*v148 + t0_3*v150 + t0_2*v152 + t0_1*v154 + t0_0*v163)
-            V::store(V::mul(t1_0, v165), out0.at(0usize));
+            let mut v80 = V::mul(v62, V::load(grad_o.at(15usize, c)));
+            let mut v82 = V::mul(v57, V::load(grad_o.at(14usize, c)));
+            let mut v84 = V::mul(v57, V::load(grad_o.at(13usize, c)));
+            let mut v86 = V::mul(v57, V::load(grad_o.at(12usize, c)));
+            let mut v88 = V::mul(v57, V::load(grad_o.at(11usize, c)));
+            let mut v90 = V::mul(v52, V::load(grad_o.at(10usize, c)));
+            let mut v92 = V::mul(v52, V::load(grad_o.at(9usize, c)));
+            let mut v94 = V::mul(v52, V::load(grad_o.at(8usize, c)));
+            let mut v96 = V::mul(v52, V::load(grad_o.at(7usize, c)));
+            let mut v98 = V::mul(v52, V::load(grad_o.at(6usize, c)));
+            let mut v100 = V::mul(v52, V::load(grad_o.at(5usize, c)));
+            let mut v102 = V::mul(v47, V::load(grad_o.at(4usize, c)));
+            let mut v104 = V::mul(v47, V::load(grad_o.at(3usize, c)));
+            let mut v106 = V::mul(v47, V::load(grad_o.at(2usize, c)));
+            let mut v108 = V::mul(v47, V::load(grad_o.at(1usize, c)));
+            let mut v110 = V::mul(v42, V::load(grad_o.at(0usize, c)));
+            v80 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_15), v62), v113, v80);
+            v82 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_14), v57), v118, v82);
+            v84 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_13), v57), v118, v84);
+            v86 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_12), v57), v118, v86);
+            v88 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_11), v57), v118, v88);
+            v90 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_10), v52), v129, v90);
+            v92 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_9), v52), v129, v92);
+            v94 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_8), v52), v129, v94);
+            v96 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_7), v52), v129, v96);
+            v98 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_6), v52), v129, v98);
+            v100 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_5), v52), v129, v100);
+            v102 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_4), v47), v144, v102);
+            v104 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_3), v47), v144, v104);
+            v106 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_2), v47), v144, v106);
+            v108 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_1), v47), v144, v108);
+            v110 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_0), v42), v155, v110);
+            let mut v158 = V::mul(t0_15, v80);
+            // out1[15] = v2*v115
+            V::store(damp::<V>(v2, v80), out1.at(15usize));
+            // out1[14] = v2*v120
+            V::store(damp::<V>(v2, v82), out1.at(14usize));
+            v158 = V::mul_add(t0_14, v82, v158);
+            // out1[13] = v2*v122
+            V::store(damp::<V>(v2, v84), out1.at(13usize));
+            v158 = V::mul_add(t0_13, v84, v158);
+            // out1[12] = v2*v124
+            V::store(damp::<V>(v2, v86), out1.at(12usize));
+            v158 = V::mul_add(t0_12, v86, v158);
+            // out1[11] = v2*v126
+            V::store(damp::<V>(v2, v88), out1.at(11usize));
+            v158 = V::mul_add(t0_11, v88, v158);
+            // out1[10] = v2*v131
+            V::store(damp::<V>(v2, v90), out1.at(10usize));
+            v158 = V::mul_add(t0_10, v90, v158);
+            // out1[9] = v2*v133
+            V::store(damp::<V>(v2, v92), out1.at(9usize));
+            v158 = V::mul_add(t0_9, v92, v158);
+            // out1[8] = v2*v135
+            V::store(damp::<V>(v2, v94), out1.at(8usize));
+            v158 = V::mul_add(t0_8, v94, v158);
+            // out1[7] = v2*v137
+            V::store(damp::<V>(v2, v96), out1.at(7usize));
+            v158 = V::mul_add(t0_7, v96, v158);
+            // out1[6] = v2*v139
+            V::store(damp::<V>(v2, v98), out1.at(6usize));
+            v158 = V::mul_add(t0_6, v98, v158);
+            // out1[5] = v2*v141
+            V::store(damp::<V>(v2, v100), out1.at(5usize));
+            v158 = V::mul_add(t0_5, v100, v158);
+            // out1[4] = v2*v146
+            V::store(damp::<V>(v2, v102), out1.at(4usize));
+            v158 = V::mul_add(t0_4, v102, v158);
+            // out1[3] = v2*v148
+            V::store(damp::<V>(v2, v104), out1.at(3usize));
+            v158 = V::mul_add(t0_3, v104, v158);
+            // out1[2] = v2*v150
+            V::store(damp::<V>(v2, v106), out1.at(2usize));
+            v158 = V::mul_add(t0_2, v106, v158);
+            // out1[1] = v2*v152
+            V::store(damp::<V>(v2, v108), out1.at(1usize));
+            v158 = V::mul_add(t0_1, v108, v158);
+            // out1[0] = v2*v157
+            V::store(damp::<V>(v2, v110), out1.at(0usize));
+            v158 = V::mul_add(t0_0, v110, v158);
+            // out0[0] = t1_0*(t0_15*v115 + t0_14*v120 + t0_13*v122 + t0_12*v124 + t0_11*v126 + t0_10*v131 + t0_9*v133 + t0_8*v135 + t0_7*v137 + t0_6*v139 + t0_5*v141 + t0_4*v146 + t0_3*v148 + t0_2*v150 + t0_1*v152 + t0_0*v157)
+            V::store(damp::<V>(t1_0, v158), out0.at(0usize));
         }
     }
 }
@@ -880,7 +864,7 @@ pub(super) static SGP_RMS_4: Stage = stage!(sgp_rms_4);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 1 and 0,1,2,3,4.
 ///
 /// Forward: 190 flops per lane (133 multiplications, 56 additions).
-/// Backward: 563 flops per lane (351 multiplications, 210 additions).
+/// Backward: 579 flops per lane (367 multiplications, 210 additions).
 pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -985,7 +969,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0usize, 1usize, 2usize, 3usize, 4],
                 row_sums: &[5usize, 6usize, 7usize, 8usize, 9],
             },
             StageCall {
@@ -1034,7 +1018,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
             },
         ],
     },
-    flops: [190usize, 563],
+    flops: [190usize, 579],
 };
 /// From cut 1, cut 2, cut 0, `grad_o` to cut 4, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
@@ -1077,43 +1061,21 @@ unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v60 = V::add(eps, v59);
         let v61 = V::sqrt(v60);
         let v62 = V::div(c1e0, v61);
-        let v95 = V::mul(v62, v62);
-        let v96 = V::mul(v62, v95);
-        let c5em1 = V::from_f64(0.5f64);
-        let v98 = V::mul(c5em1, v96);
+        let v111 = V::mul(inv_channels, v62);
         let row5 = V::splat(args.rows[5]);
-        let v100 = V::mul(v98, row5);
-        let v101 = V::mul(inv_channels, v100);
-        let c2e0 = V::from_f64(2f64);
-        let v103 = V::mul(v101, c2e0);
-        let v106 = V::mul(v57, v57);
-        let v107 = V::mul(v57, v106);
-        let v108 = V::mul(c5em1, v107);
+        let v113 = V::mul(row5, v111);
+        let v116 = V::mul(inv_channels, v57);
         let row6 = V::splat(args.rows[6]);
-        let v110 = V::mul(v108, row6);
-        let v111 = V::mul(inv_channels, v110);
-        let v112 = V::mul(c2e0, v111);
-        let v121 = V::mul(v52, v52);
-        let v122 = V::mul(v52, v121);
-        let v123 = V::mul(c5em1, v122);
+        let v118 = V::mul(row6, v116);
+        let v127 = V::mul(inv_channels, v52);
         let row7 = V::splat(args.rows[7]);
-        let v125 = V::mul(v123, row7);
-        let v126 = V::mul(inv_channels, v125);
-        let v127 = V::mul(c2e0, v126);
-        let v140 = V::mul(v47, v47);
-        let v141 = V::mul(v47, v140);
-        let v142 = V::mul(c5em1, v141);
+        let v129 = V::mul(row7, v127);
+        let v142 = V::mul(inv_channels, v47);
         let row8 = V::splat(args.rows[8]);
-        let v144 = V::mul(v142, row8);
-        let v145 = V::mul(inv_channels, v144);
-        let v146 = V::mul(c2e0, v145);
-        let v155 = V::mul(v42, v42);
-        let v156 = V::mul(v42, v155);
-        let v157 = V::mul(c5em1, v156);
+        let v144 = V::mul(row8, v142);
+        let v153 = V::mul(inv_channels, v42);
         let row9 = V::splat(args.rows[9]);
-        let v159 = V::mul(v157, row9);
-        let v160 = V::mul(inv_channels, v159);
-        let v161 = V::mul(c2e0, v160);
+        let v155 = V::mul(row9, v153);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<16usize>(c);
@@ -1123,7 +1085,7 @@ unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let out0 = out0.packed::<V, 1usize>(group);
             let out1 = out1.packed::<V, 16usize>(group);
             let t2_0 = V::load(t2.at(0usize));
-            let v2 = V::mul(V::load(t1.at(0usize)), t2_0);
+            let v2 = damp::<V>(V::load(t1.at(0usize)), t2_0);
             let t0_0 = V::load(t0.at(0usize));
             let t0_1 = V::load(t0.at(1usize));
             let t0_2 = V::load(t0.at(2usize));
@@ -1140,88 +1102,88 @@ unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t0_13 = V::load(t0.at(13usize));
             let t0_14 = V::load(t0.at(14usize));
             let t0_15 = V::load(t0.at(15usize));
-            let mut v64 = V::mul(v62, V::load(grad_o.at(15usize, c)));
-            let mut v66 = V::mul(v57, V::load(grad_o.at(14usize, c)));
-            let mut v68 = V::mul(v57, V::load(grad_o.at(13usize, c)));
-            let mut v70 = V::mul(v57, V::load(grad_o.at(12usize, c)));
-            let mut v72 = V::mul(v57, V::load(grad_o.at(11usize, c)));
-            let mut v74 = V::mul(v52, V::load(grad_o.at(10usize, c)));
-            let mut v76 = V::mul(v52, V::load(grad_o.at(9usize, c)));
-            let mut v78 = V::mul(v52, V::load(grad_o.at(8usize, c)));
-            let mut v80 = V::mul(v52, V::load(grad_o.at(7usize, c)));
-            let mut v82 = V::mul(v52, V::load(grad_o.at(6usize, c)));
-            let mut v84 = V::mul(v52, V::load(grad_o.at(5usize, c)));
-            let mut v86 = V::mul(v47, V::load(grad_o.at(4usize, c)));
-            let mut v88 = V::mul(v47, V::load(grad_o.at(3usize, c)));
-            let mut v90 = V::mul(v47, V::load(grad_o.at(2usize, c)));
-            let mut v92 = V::mul(v47, V::load(grad_o.at(1usize, c)));
-            let mut v94 = V::mul(v42, V::load(grad_o.at(0usize, c)));
-            v64 = V::neg_mul_add(V::mul(t0_15, v2), v103, v64);
-            v66 = V::neg_mul_add(V::mul(t0_14, v2), v112, v66);
-            v68 = V::neg_mul_add(V::mul(t0_13, v2), v112, v68);
-            v70 = V::neg_mul_add(V::mul(t0_12, v2), v112, v70);
-            v72 = V::neg_mul_add(V::mul(t0_11, v2), v112, v72);
-            v74 = V::neg_mul_add(V::mul(t0_10, v2), v127, v74);
-            v76 = V::neg_mul_add(V::mul(t0_9, v2), v127, v76);
-            v78 = V::neg_mul_add(V::mul(t0_8, v2), v127, v78);
-            v80 = V::neg_mul_add(V::mul(t0_7, v2), v127, v80);
-            v82 = V::neg_mul_add(V::mul(t0_6, v2), v127, v82);
-            v84 = V::neg_mul_add(V::mul(t0_5, v2), v127, v84);
-            v86 = V::neg_mul_add(V::mul(t0_4, v2), v146, v86);
-            v88 = V::neg_mul_add(V::mul(t0_3, v2), v146, v88);
-            v90 = V::neg_mul_add(V::mul(t0_2, v2), v146, v90);
-            v92 = V::neg_mul_add(V::mul(t0_1, v2), v146, v92);
-            v94 = V::neg_mul_add(V::mul(t0_0, v2), v161, v94);
-            // out1[15] = v2*v105
-            V::store(V::mul(v2, v64), out1.at(15usize));
-            let mut v165 = V::mul(t0_15, v64);
-            // out1[14] = v2*v114
-            V::store(V::mul(v2, v66), out1.at(14usize));
-            v165 = V::mul_add(t0_14, v66, v165);
-            // out1[13] = v2*v116
-            V::store(V::mul(v2, v68), out1.at(13usize));
-            v165 = V::mul_add(t0_13, v68, v165);
-            // out1[12] = v2*v118
-            V::store(V::mul(v2, v70), out1.at(12usize));
-            v165 = V::mul_add(t0_12, v70, v165);
-            // out1[11] = v2*v120
-            V::store(V::mul(v2, v72), out1.at(11usize));
-            v165 = V::mul_add(t0_11, v72, v165);
-            // out1[10] = v2*v129
-            V::store(V::mul(v2, v74), out1.at(10usize));
-            v165 = V::mul_add(t0_10, v74, v165);
-            // out1[9] = v2*v131
-            V::store(V::mul(v2, v76), out1.at(9usize));
-            v165 = V::mul_add(t0_9, v76, v165);
-            // out1[8] = v2*v133
-            V::store(V::mul(v2, v78), out1.at(8usize));
-            v165 = V::mul_add(t0_8, v78, v165);
-            // out1[7] = v2*v135
-            V::store(V::mul(v2, v80), out1.at(7usize));
-            v165 = V::mul_add(t0_7, v80, v165);
-            // out1[6] = v2*v137
-            V::store(V::mul(v2, v82), out1.at(6usize));
-            v165 = V::mul_add(t0_6, v82, v165);
-            // out1[5] = v2*v139
-            V::store(V::mul(v2, v84), out1.at(5usize));
-            v165 = V::mul_add(t0_5, v84, v165);
-            // out1[4] = v2*v148
-            V::store(V::mul(v2, v86), out1.at(4usize));
-            v165 = V::mul_add(t0_4, v86, v165);
-            // out1[3] = v2*v150
-            V::store(V::mul(v2, v88), out1.at(3usize));
-            v165 = V::mul_add(t0_3, v88, v165);
-            // out1[2] = v2*v152
-            V::store(V::mul(v2, v90), out1.at(2usize));
-            v165 = V::mul_add(t0_2, v90, v165);
-            // out1[1] = v2*v154
-            V::store(V::mul(v2, v92), out1.at(1usize));
-            v165 = V::mul_add(t0_1, v92, v165);
-            // out1[0] = v2*v163
-            V::store(V::mul(v2, v94), out1.at(0usize));
-            v165 = V::mul_add(t0_0, v94, v165);
-            // out0[0] = t2_0*(t0_15*v105 + t0_14*v114 + t0_13*v116 + t0_12*v118 + t0_11*v120 + t0_10*v129 + t0_9*v131 + t0_8*v133 + t0_7*v135 + t0_6*v137 + t0_5*v139 + t0_4*v148 + t0_3*v150 + t0_2*v152 + t0_1*v154 + t0_0*v163)
-            V::store(V::mul(t2_0, v165), out0.at(0usize));
+            let mut v80 = V::mul(v62, V::load(grad_o.at(15usize, c)));
+            let mut v82 = V::mul(v57, V::load(grad_o.at(14usize, c)));
+            let mut v84 = V::mul(v57, V::load(grad_o.at(13usize, c)));
+            let mut v86 = V::mul(v57, V::load(grad_o.at(12usize, c)));
+            let mut v88 = V::mul(v57, V::load(grad_o.at(11usize, c)));
+            let mut v90 = V::mul(v52, V::load(grad_o.at(10usize, c)));
+            let mut v92 = V::mul(v52, V::load(grad_o.at(9usize, c)));
+            let mut v94 = V::mul(v52, V::load(grad_o.at(8usize, c)));
+            let mut v96 = V::mul(v52, V::load(grad_o.at(7usize, c)));
+            let mut v98 = V::mul(v52, V::load(grad_o.at(6usize, c)));
+            let mut v100 = V::mul(v52, V::load(grad_o.at(5usize, c)));
+            let mut v102 = V::mul(v47, V::load(grad_o.at(4usize, c)));
+            let mut v104 = V::mul(v47, V::load(grad_o.at(3usize, c)));
+            let mut v106 = V::mul(v47, V::load(grad_o.at(2usize, c)));
+            let mut v108 = V::mul(v47, V::load(grad_o.at(1usize, c)));
+            let mut v110 = V::mul(v42, V::load(grad_o.at(0usize, c)));
+            v80 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_15), v62), v113, v80);
+            v82 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_14), v57), v118, v82);
+            v84 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_13), v57), v118, v84);
+            v86 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_12), v57), v118, v86);
+            v88 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_11), v57), v118, v88);
+            v90 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_10), v52), v129, v90);
+            v92 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_9), v52), v129, v92);
+            v94 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_8), v52), v129, v94);
+            v96 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_7), v52), v129, v96);
+            v98 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_6), v52), v129, v98);
+            v100 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_5), v52), v129, v100);
+            v102 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_4), v47), v144, v102);
+            v104 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_3), v47), v144, v104);
+            v106 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_2), v47), v144, v106);
+            v108 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_1), v47), v144, v108);
+            v110 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_0), v42), v155, v110);
+            let mut v158 = V::mul(t0_15, v80);
+            // out1[15] = v2*v115
+            V::store(damp::<V>(v2, v80), out1.at(15usize));
+            // out1[14] = v2*v120
+            V::store(damp::<V>(v2, v82), out1.at(14usize));
+            v158 = V::mul_add(t0_14, v82, v158);
+            // out1[13] = v2*v122
+            V::store(damp::<V>(v2, v84), out1.at(13usize));
+            v158 = V::mul_add(t0_13, v84, v158);
+            // out1[12] = v2*v124
+            V::store(damp::<V>(v2, v86), out1.at(12usize));
+            v158 = V::mul_add(t0_12, v86, v158);
+            // out1[11] = v2*v126
+            V::store(damp::<V>(v2, v88), out1.at(11usize));
+            v158 = V::mul_add(t0_11, v88, v158);
+            // out1[10] = v2*v131
+            V::store(damp::<V>(v2, v90), out1.at(10usize));
+            v158 = V::mul_add(t0_10, v90, v158);
+            // out1[9] = v2*v133
+            V::store(damp::<V>(v2, v92), out1.at(9usize));
+            v158 = V::mul_add(t0_9, v92, v158);
+            // out1[8] = v2*v135
+            V::store(damp::<V>(v2, v94), out1.at(8usize));
+            v158 = V::mul_add(t0_8, v94, v158);
+            // out1[7] = v2*v137
+            V::store(damp::<V>(v2, v96), out1.at(7usize));
+            v158 = V::mul_add(t0_7, v96, v158);
+            // out1[6] = v2*v139
+            V::store(damp::<V>(v2, v98), out1.at(6usize));
+            v158 = V::mul_add(t0_6, v98, v158);
+            // out1[5] = v2*v141
+            V::store(damp::<V>(v2, v100), out1.at(5usize));
+            v158 = V::mul_add(t0_5, v100, v158);
+            // out1[4] = v2*v146
+            V::store(damp::<V>(v2, v102), out1.at(4usize));
+            v158 = V::mul_add(t0_4, v102, v158);
+            // out1[3] = v2*v148
+            V::store(damp::<V>(v2, v104), out1.at(3usize));
+            v158 = V::mul_add(t0_3, v104, v158);
+            // out1[2] = v2*v150
+            V::store(damp::<V>(v2, v106), out1.at(2usize));
+            v158 = V::mul_add(t0_2, v106, v158);
+            // out1[1] = v2*v152
+            V::store(damp::<V>(v2, v108), out1.at(1usize));
+            v158 = V::mul_add(t0_1, v108, v158);
+            // out1[0] = v2*v157
+            V::store(damp::<V>(v2, v110), out1.at(0usize));
+            v158 = V::mul_add(t0_0, v110, v158);
+            // out0[0] = t2_0*(t0_15*v115 + t0_14*v120 + t0_13*v122 + t0_12*v124 + t0_11*v126 + t0_10*v131 + t0_9*v133 + t0_8*v135 + t0_7*v137 + t0_6*v139 + t0_5*v141 + t0_4*v146 + t0_3*v148 + t0_2*v150 + t0_1*v152 + t0_0*v157)
+            V::store(damp::<V>(t2_0, v158), out0.at(0usize));
         }
     }
 }
@@ -1229,7 +1191,7 @@ pub(super) static SGP_RMS_5: Stage = stage!(sgp_rms_5);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 0,1,2,3,4 and 1.
 ///
 /// Forward: 191 flops per lane (134 multiplications, 56 additions).
-/// Backward: 565 flops per lane (354 multiplications, 209 additions).
+/// Backward: 581 flops per lane (370 multiplications, 209 additions).
 pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -1334,7 +1296,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0usize, 1usize, 2usize, 3usize, 4],
                 row_sums: &[5usize, 6usize, 7usize, 8usize, 9],
             },
             StageCall {
@@ -1379,7 +1341,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
             },
         ],
     },
-    flops: [191usize, 565],
+    flops: [191usize, 581],
 };
 /// From cut 0 to 2 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
@@ -1393,17 +1355,17 @@ unsafe fn sgp_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum1 = V::zero();
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
-        let v2 = V::mul(v1, v1);
+        let v2 = damp::<V>(v1, v1);
         for group in 0..args.groups {
             let t0 = t0.packed::<V, 7usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
-            let v4 = V::mul(V::load(t0.at(0usize)), v2);
-            let v6 = V::mul(V::load(t0.at(1usize)), v2);
-            let v8 = V::mul(V::load(t0.at(2usize)), v2);
-            let v10 = V::mul(V::load(t0.at(3usize)), v2);
-            let v12 = V::mul(V::load(t0.at(4usize)), v2);
-            let v14 = V::mul(V::load(t0.at(5usize)), v2);
-            let v16 = V::mul(V::load(t0.at(6usize)), v2);
+            let v4 = damp::<V>(v2, V::load(t0.at(0usize)));
+            let v6 = damp::<V>(v2, V::load(t0.at(1usize)));
+            let v8 = damp::<V>(v2, V::load(t0.at(2usize)));
+            let v10 = damp::<V>(v2, V::load(t0.at(3usize)));
+            let v12 = damp::<V>(v2, V::load(t0.at(4usize)));
+            let v14 = damp::<V>(v2, V::load(t0.at(5usize)));
+            let v16 = damp::<V>(v2, V::load(t0.at(6usize)));
             // row sum 0 = v4*v4
             sum0 = V::add(sum0, V::keep_first(V::mul(v4, v4), valid));
             let mut v18 = V::mul(v6, v6);
@@ -1431,7 +1393,7 @@ unsafe fn sgp_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
-        let v2 = V::mul(v1, v1);
+        let v2 = damp::<V>(v1, v1);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
         let v19 = V::mul(row0, inv_channels);
@@ -1448,39 +1410,39 @@ unsafe fn sgp_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             let t0 = t0.packed::<V, 7usize>(group);
-            // out0[0] = t0_0*v2*v24
+            // out0[0] = v2*t0_0*v24
             V::store(
-                V::mul(V::mul(V::load(t0.at(0usize)), v2), v24),
+                V::mul(damp::<V>(v2, V::load(t0.at(0usize))), v24),
                 out0.at(0usize, c),
             );
-            // out0[1] = t0_1*v2*v29
+            // out0[1] = v2*t0_1*v29
             V::store(
-                V::mul(V::mul(V::load(t0.at(1usize)), v2), v29),
+                V::mul(damp::<V>(v2, V::load(t0.at(1usize))), v29),
                 out0.at(1usize, c),
             );
-            // out0[2] = t0_2*v2*v29
+            // out0[2] = v2*t0_2*v29
             V::store(
-                V::mul(V::mul(V::load(t0.at(2usize)), v2), v29),
+                V::mul(damp::<V>(v2, V::load(t0.at(2usize))), v29),
                 out0.at(2usize, c),
             );
-            // out0[3] = t0_3*v2*v29
+            // out0[3] = v2*t0_3*v29
             V::store(
-                V::mul(V::mul(V::load(t0.at(3usize)), v2), v29),
+                V::mul(damp::<V>(v2, V::load(t0.at(3usize))), v29),
                 out0.at(3usize, c),
             );
-            // out0[4] = t0_4*v2*v29
+            // out0[4] = v2*t0_4*v29
             V::store(
-                V::mul(V::mul(V::load(t0.at(4usize)), v2), v29),
+                V::mul(damp::<V>(v2, V::load(t0.at(4usize))), v29),
                 out0.at(4usize, c),
             );
-            // out0[5] = t0_5*v2*v29
+            // out0[5] = v2*t0_5*v29
             V::store(
-                V::mul(V::mul(V::load(t0.at(5usize)), v2), v29),
+                V::mul(damp::<V>(v2, V::load(t0.at(5usize))), v29),
                 out0.at(5usize, c),
             );
-            // out0[6] = t0_6*v2*v29
+            // out0[6] = v2*t0_6*v29
             V::store(
-                V::mul(V::mul(V::load(t0.at(6usize)), v2), v29),
+                V::mul(damp::<V>(v2, V::load(t0.at(6usize))), v29),
                 out0.at(6usize, c),
             );
         }
@@ -1500,49 +1462,62 @@ unsafe fn sgp_rms_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum1 = V::zero();
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
-        let v2 = V::mul(v1, v1);
+        let v2 = damp::<V>(v1, v1);
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v19 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v21 = V::add(v19, eps);
+        let v22 = V::sqrt(v21);
+        let c1e0 = V::from_f64(1f64);
+        let v24 = V::div(c1e0, v22);
+        let row1 = V::splat(args.rows[1]);
+        let v26 = V::mul(inv_channels, row1);
+        let v27 = V::add(eps, v26);
+        let v28 = V::sqrt(v27);
+        let v29 = V::div(c1e0, v28);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<7usize>(c);
             let t0 = t0.packed::<V, 7usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
-            let mut v18 = V::mul(
-                V::mul(V::load(t0.at(6usize)), v2),
+            let mut v38 = V::mul(
+                V::mul(damp::<V>(v2, V::load(t0.at(6usize))), v29),
                 V::load(grad_o.at(6usize, c)),
             );
-            v18 = V::mul_add(
-                V::mul(V::load(t0.at(5usize)), v2),
+            v38 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(5usize))), v29),
                 V::load(grad_o.at(5usize, c)),
-                v18,
+                v38,
             );
-            v18 = V::mul_add(
-                V::mul(V::load(t0.at(4usize)), v2),
+            v38 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(4usize))), v29),
                 V::load(grad_o.at(4usize, c)),
-                v18,
+                v38,
             );
-            v18 = V::mul_add(
-                V::mul(V::load(t0.at(3usize)), v2),
+            v38 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(3usize))), v29),
                 V::load(grad_o.at(3usize, c)),
-                v18,
+                v38,
             );
-            v18 = V::mul_add(
-                V::mul(V::load(t0.at(2usize)), v2),
+            v38 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(2usize))), v29),
                 V::load(grad_o.at(2usize, c)),
-                v18,
+                v38,
             );
-            v18 = V::mul_add(
-                V::mul(V::load(t0.at(1usize)), v2),
+            v38 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(1usize))), v29),
                 V::load(grad_o.at(1usize, c)),
-                v18,
+                v38,
             );
-            // row sum 0 = t0_6*v2*grad_o_e23 + t0_5*v2*grad_o_e13 + t0_4*v2*grad_o_e12 + t0_3*v2*grad_o_e03 + t0_2*v2*grad_o_e02 + t0_1*v2*grad_o_e01
-            sum0 = V::add(sum0, V::keep_first(v18, valid));
-            // row sum 1 = t0_0*v2*grad_o_1
+            // row sum 0 = v2*t0_6*v29*grad_o_e23 + v2*t0_5*v29*grad_o_e13 + v2*t0_4*v29*grad_o_e12 + v2*t0_3*v29*grad_o_e03 + v2*t0_2*v29*grad_o_e02 + v2*t0_1*v29*grad_o_e01
+            sum0 = V::add(sum0, V::keep_first(v38, valid));
+            // row sum 1 = v2*t0_0*v24*grad_o_1
             sum1 = V::add(
                 sum1,
                 V::keep_first(
                     V::mul(
-                        V::mul(V::load(t0.at(0usize)), v2),
+                        V::mul(damp::<V>(v2, V::load(t0.at(0usize))), v24),
                         V::load(grad_o.at(0usize, c)),
                     ),
                     valid,
@@ -1566,7 +1541,7 @@ unsafe fn sgp_rms_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
-        let v2 = V::mul(v1, v1);
+        let v2 = damp::<V>(v1, v1);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
         let v19 = V::mul(row0, inv_channels);
@@ -1580,55 +1555,73 @@ unsafe fn sgp_rms_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v27 = V::add(eps, v26);
         let v28 = V::sqrt(v27);
         let v29 = V::div(c1e0, v28);
-        let v44 = V::mul(v29, v29);
-        let v45 = V::mul(v29, v44);
-        let c5em1 = V::from_f64(0.5f64);
-        let v47 = V::mul(c5em1, v45);
+        let v51 = V::mul(inv_channels, v29);
         let row2 = V::splat(args.rows[2]);
-        let v49 = V::mul(v47, row2);
-        let v50 = V::mul(inv_channels, v49);
-        let c2e0 = V::from_f64(2f64);
-        let v52 = V::mul(v50, c2e0);
-        let v65 = V::mul(v24, v24);
-        let v66 = V::mul(v24, v65);
-        let v67 = V::mul(c5em1, v66);
+        let v53 = V::mul(row2, v51);
+        let v66 = V::mul(inv_channels, v24);
         let row3 = V::splat(args.rows[3]);
-        let v69 = V::mul(v67, row3);
-        let v70 = V::mul(inv_channels, v69);
-        let v71 = V::mul(c2e0, v70);
+        let v68 = V::mul(row3, v66);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<7usize>(c);
             let t0 = t0.packed::<V, 7usize>(group);
             let out0 = out0.packed::<V, 7usize>(group);
-            let mut v31 = V::mul(v29, V::load(grad_o.at(6usize, c)));
-            let mut v33 = V::mul(v29, V::load(grad_o.at(5usize, c)));
-            let mut v35 = V::mul(v29, V::load(grad_o.at(4usize, c)));
-            let mut v37 = V::mul(v29, V::load(grad_o.at(3usize, c)));
-            let mut v39 = V::mul(v29, V::load(grad_o.at(2usize, c)));
-            let mut v41 = V::mul(v29, V::load(grad_o.at(1usize, c)));
-            let mut v43 = V::mul(v24, V::load(grad_o.at(0usize, c)));
-            v31 = V::neg_mul_add(V::mul(V::load(t0.at(6usize)), v2), v52, v31);
-            v33 = V::neg_mul_add(V::mul(V::load(t0.at(5usize)), v2), v52, v33);
-            v35 = V::neg_mul_add(V::mul(V::load(t0.at(4usize)), v2), v52, v35);
-            v37 = V::neg_mul_add(V::mul(V::load(t0.at(3usize)), v2), v52, v37);
-            v39 = V::neg_mul_add(V::mul(V::load(t0.at(2usize)), v2), v52, v39);
-            v41 = V::neg_mul_add(V::mul(V::load(t0.at(1usize)), v2), v52, v41);
-            v43 = V::neg_mul_add(V::mul(V::load(t0.at(0usize)), v2), v71, v43);
-            // out0[6] = v2*(v29*grad_o_e23 - t0_6*v2*v52)
-            V::store(V::mul(v2, v31), out0.at(6usize));
-            // out0[5] = v2*(v29*grad_o_e13 - t0_5*v2*v52)
-            V::store(V::mul(v2, v33), out0.at(5usize));
-            // out0[4] = v2*(v29*grad_o_e12 - t0_4*v2*v52)
-            V::store(V::mul(v2, v35), out0.at(4usize));
-            // out0[3] = v2*(v29*grad_o_e03 - t0_3*v2*v52)
-            V::store(V::mul(v2, v37), out0.at(3usize));
-            // out0[2] = v2*(v29*grad_o_e02 - t0_2*v2*v52)
-            V::store(V::mul(v2, v39), out0.at(2usize));
-            // out0[1] = v2*(v29*grad_o_e01 - t0_1*v2*v52)
-            V::store(V::mul(v2, v41), out0.at(1usize));
-            // out0[0] = v2*(v24*grad_o_1 - t0_0*v2*v71)
-            V::store(V::mul(v2, v43), out0.at(0usize));
+            let mut v38 = V::mul(v29, V::load(grad_o.at(6usize, c)));
+            let mut v40 = V::mul(v29, V::load(grad_o.at(5usize, c)));
+            let mut v42 = V::mul(v29, V::load(grad_o.at(4usize, c)));
+            let mut v44 = V::mul(v29, V::load(grad_o.at(3usize, c)));
+            let mut v46 = V::mul(v29, V::load(grad_o.at(2usize, c)));
+            let mut v48 = V::mul(v29, V::load(grad_o.at(1usize, c)));
+            let mut v50 = V::mul(v24, V::load(grad_o.at(0usize, c)));
+            v38 = V::neg_mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(6usize))), v29),
+                v53,
+                v38,
+            );
+            v40 = V::neg_mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(5usize))), v29),
+                v53,
+                v40,
+            );
+            v42 = V::neg_mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(4usize))), v29),
+                v53,
+                v42,
+            );
+            v44 = V::neg_mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(3usize))), v29),
+                v53,
+                v44,
+            );
+            v46 = V::neg_mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(2usize))), v29),
+                v53,
+                v46,
+            );
+            v48 = V::neg_mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(1usize))), v29),
+                v53,
+                v48,
+            );
+            v50 = V::neg_mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(0usize))), v24),
+                v68,
+                v50,
+            );
+            // out0[6] = v2*(v29*grad_o_e23 - v2*t0_6*v29*v53)
+            V::store(damp::<V>(v2, v38), out0.at(6usize));
+            // out0[5] = v2*(v29*grad_o_e13 - v2*t0_5*v29*v53)
+            V::store(damp::<V>(v2, v40), out0.at(5usize));
+            // out0[4] = v2*(v29*grad_o_e12 - v2*t0_4*v29*v53)
+            V::store(damp::<V>(v2, v42), out0.at(4usize));
+            // out0[3] = v2*(v29*grad_o_e03 - v2*t0_3*v29*v53)
+            V::store(damp::<V>(v2, v44), out0.at(3usize));
+            // out0[2] = v2*(v29*grad_o_e02 - v2*t0_2*v29*v53)
+            V::store(damp::<V>(v2, v46), out0.at(2usize));
+            // out0[1] = v2*(v29*grad_o_e01 - v2*t0_1*v29*v53)
+            V::store(damp::<V>(v2, v48), out0.at(1usize));
+            // out0[0] = v2*(v24*grad_o_1 - v2*t0_0*v24*v68)
+            V::store(damp::<V>(v2, v50), out0.at(0usize));
         }
     }
 }
@@ -1636,7 +1629,7 @@ pub(super) static SGP_RMS_9: Stage = stage!(sgp_rms_9);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 1 and 1.
 ///
 /// Forward: 58 flops per lane (43 multiplications, 15 additions).
-/// Backward: 153 flops per lane (101 multiplications, 52 additions).
+/// Backward: 160 flops per lane (108 multiplications, 52 additions).
 pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -1700,7 +1693,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0usize, 1],
                 row_sums: &[2usize, 3],
             },
             StageCall {
@@ -1736,5 +1729,5 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
             },
         ],
     },
-    flops: [58usize, 153],
+    flops: [58usize, 160],
 };

@@ -15,58 +15,57 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let r = args.inputs[0];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c1em8 = V::from_f64(0.00000001f64);
         let c1e0 = V::from_f64(1f64);
         let c1p000001e0 = V::from_f64(1.000001f64);
-        let v59 = V::sqrt(c1em16);
-        let v60 = V::sqrt(v59);
-        let v63 = V::sub(v60, c1e0);
+        let c0e0 = V::from_f64(0f64);
+        let v52 = hypot::<V>(c0e0, c1em8);
+        let v53 = V::sqrt(v52);
+        let v56 = V::sub(v53, c1e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
             r.prefetch::<16usize>(c);
             let out0 = out0.packed::<V, 16usize>(group);
             let param0 = param0.packed::<V, 5usize>(group);
             let r_1 = V::load(r.at(0usize, c));
-            let v1 = V::mul(r_1, r_1);
             let r_e1 = V::load(r.at(2usize, c));
-            let mut v15 = V::mul(r_e1, r_e1);
+            let mut v13 = V::mul(r_e1, r_e1);
             let r_e2 = V::load(r.at(3usize, c));
             let r_e3 = V::load(r.at(4usize, c));
-            v15 = V::mul_add(r_e2, r_e2, v15);
-            v15 = V::mul_add(r_e3, r_e3, v15);
+            v13 = V::mul_add(r_e2, r_e2, v13);
+            v13 = V::mul_add(r_e3, r_e3, v13);
             let r_e12 = V::load(r.at(8usize, c));
-            let mut v32 = V::mul(r_e12, r_e12);
+            let mut v28 = V::mul(r_e12, r_e12);
             let r_e13 = V::load(r.at(9usize, c));
             let r_e23 = V::load(r.at(10usize, c));
-            v32 = V::mul_add(r_e13, r_e13, v32);
-            v32 = V::mul_add(r_e23, r_e23, v32);
+            v28 = V::mul_add(r_e13, r_e13, v28);
+            v28 = V::mul_add(r_e23, r_e23, v28);
             let r_e123 = V::load(r.at(14usize, c));
-            let v49 = V::mul(r_e123, r_e123);
-            let v67 = V::div(
+            let v60 = V::div(
                 c1e0,
                 V::mul_add(
                     V::sigmoid(V::load(param0.at(1usize))),
-                    V::sub(V::sqrt(V::sqrt(V::mul_add(v15, v15, c1em16))), c1e0),
+                    V::sub(V::sqrt(hypot::<V>(v13, c1em8)), c1e0),
                     c1p000001e0,
                 ),
             );
-            let v68 = V::div(
+            let v61 = V::div(
                 c1e0,
                 V::mul_add(
                     V::sigmoid(V::load(param0.at(2usize))),
-                    V::sub(V::sqrt(V::sqrt(V::mul_add(v32, v32, c1em16))), c1e0),
+                    V::sub(V::sqrt(hypot::<V>(v28, c1em8)), c1e0),
                     c1p000001e0,
                 ),
             );
-            let v69 = V::div(
+            let v62 = V::div(
                 c1e0,
                 V::mul_add(
                     V::sigmoid(V::load(param0.at(3usize))),
-                    V::sub(V::sqrt(V::sqrt(V::mul_add(v49, v49, c1em16))), c1e0),
+                    V::sub(V::sqrt(hypot::<V>(V::mul(r_e123, r_e123), c1em8)), c1e0),
                     c1p000001e0,
                 ),
             );
-            // out0[0] = r_1*(1/(1.000001 + sigmoid(a0)*(sqrt(sqrt(v1*v1 + 0.0000000000000001)) - 1)))
+            // out0[0] = r_1*(1/(1.000001 + sigmoid(a0)*(sqrt(hypot(r_1*r_1, 0.00000001)) - 1)))
             V::store(
                 V::mul(
                     r_1,
@@ -74,42 +73,42 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                         c1e0,
                         V::mul_add(
                             V::sigmoid(V::load(param0.at(0usize))),
-                            V::sub(V::sqrt(V::sqrt(V::mul_add(v1, v1, c1em16))), c1e0),
+                            V::sub(V::sqrt(hypot::<V>(V::mul(r_1, r_1), c1em8)), c1e0),
                             c1p000001e0,
                         ),
                     ),
                 ),
                 out0.at(0usize),
             );
-            // out0[1] = r_e0*v67
-            V::store(V::mul(V::load(r.at(1usize, c)), v67), out0.at(1usize));
-            // out0[2] = r_e1*v67
-            V::store(V::mul(r_e1, v67), out0.at(2usize));
-            // out0[3] = r_e2*v67
-            V::store(V::mul(r_e2, v67), out0.at(3usize));
-            // out0[4] = r_e3*v67
-            V::store(V::mul(r_e3, v67), out0.at(4usize));
-            // out0[5] = r_e01*v68
-            V::store(V::mul(V::load(r.at(5usize, c)), v68), out0.at(5usize));
-            // out0[6] = r_e02*v68
-            V::store(V::mul(V::load(r.at(6usize, c)), v68), out0.at(6usize));
-            // out0[7] = r_e03*v68
-            V::store(V::mul(V::load(r.at(7usize, c)), v68), out0.at(7usize));
-            // out0[8] = r_e12*v68
-            V::store(V::mul(r_e12, v68), out0.at(8usize));
-            // out0[9] = r_e13*v68
-            V::store(V::mul(r_e13, v68), out0.at(9usize));
-            // out0[10] = r_e23*v68
-            V::store(V::mul(r_e23, v68), out0.at(10usize));
-            // out0[11] = r_e012*v69
-            V::store(V::mul(V::load(r.at(11usize, c)), v69), out0.at(11usize));
-            // out0[12] = r_e013*v69
-            V::store(V::mul(V::load(r.at(12usize, c)), v69), out0.at(12usize));
-            // out0[13] = r_e023*v69
-            V::store(V::mul(V::load(r.at(13usize, c)), v69), out0.at(13usize));
-            // out0[14] = r_e123*v69
-            V::store(V::mul(r_e123, v69), out0.at(14usize));
-            // out0[15] = r_e0123*(1/(1.000001 + sigmoid(a4)*v63))
+            // out0[1] = r_e0*v60
+            V::store(V::mul(V::load(r.at(1usize, c)), v60), out0.at(1usize));
+            // out0[2] = r_e1*v60
+            V::store(V::mul(r_e1, v60), out0.at(2usize));
+            // out0[3] = r_e2*v60
+            V::store(V::mul(r_e2, v60), out0.at(3usize));
+            // out0[4] = r_e3*v60
+            V::store(V::mul(r_e3, v60), out0.at(4usize));
+            // out0[5] = r_e01*v61
+            V::store(V::mul(V::load(r.at(5usize, c)), v61), out0.at(5usize));
+            // out0[6] = r_e02*v61
+            V::store(V::mul(V::load(r.at(6usize, c)), v61), out0.at(6usize));
+            // out0[7] = r_e03*v61
+            V::store(V::mul(V::load(r.at(7usize, c)), v61), out0.at(7usize));
+            // out0[8] = r_e12*v61
+            V::store(V::mul(r_e12, v61), out0.at(8usize));
+            // out0[9] = r_e13*v61
+            V::store(V::mul(r_e13, v61), out0.at(9usize));
+            // out0[10] = r_e23*v61
+            V::store(V::mul(r_e23, v61), out0.at(10usize));
+            // out0[11] = r_e012*v62
+            V::store(V::mul(V::load(r.at(11usize, c)), v62), out0.at(11usize));
+            // out0[12] = r_e013*v62
+            V::store(V::mul(V::load(r.at(12usize, c)), v62), out0.at(12usize));
+            // out0[13] = r_e023*v62
+            V::store(V::mul(V::load(r.at(13usize, c)), v62), out0.at(13usize));
+            // out0[14] = r_e123*v62
+            V::store(V::mul(r_e123, v62), out0.at(14usize));
+            // out0[15] = r_e0123*(1/(1.000001 + sigmoid(a4)*v56))
             V::store(
                 V::mul(
                     V::load(r.at(15usize, c)),
@@ -117,7 +116,7 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                         c1e0,
                         V::mul_add(
                             V::sigmoid(V::load(param0.at(4usize))),
-                            v63,
+                            v56,
                             c1p000001e0,
                         ),
                     ),
@@ -848,13 +847,19 @@ unsafe fn steerable_product_norm_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out0[1] = v96*t6_13 - x_e123*w29*t6_15 + v95*t6_12 + v94*t6_11 - v32*t6_7 - v31*t6_6 - v30*t6_5 + v4*t6_1
             V::store(v286, out0.at(1usize));
             v159 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize))), t6_0, v159);
-            v159 = V::mul_add(
-                V::load(t4.at(0usize)),
-                gate_slope::<V>(args.gate, V::load(t0.at(0usize))),
-                v159,
+            // out0[0] = x_e0123*w33*t6_15 + x_e123*w27*t6_14 + x_e023*w27*t6_13 + x_e013*w27*t6_12 + x_e012*w27*t6_11 + x_e23*w16*t6_10 + x_e13*w16*t6_9 + x_e12*w16*t6_8 + x_e03*w16*t6_7 + x_e02*w16*t6_6 + x_e01*w16*t6_5 + x_e3*w6*t6_4 + x_e2*w6*t6_3 + x_e1*w6*t6_2 + x_e0*w6*t6_1 + x_1*w0*t6_0 + gate'(t0_0)*t4_0
+            V::store(
+                V::add(
+                    v159,
+                    damp::<
+                        V,
+                    >(
+                        gate_slope::<V>(args.gate, V::load(t0.at(0usize))),
+                        V::load(t4.at(0usize)),
+                    ),
+                ),
+                out0.at(0usize),
             );
-            // out0[0] = x_e0123*w33*t6_15 + x_e123*w27*t6_14 + x_e023*w27*t6_13 + x_e013*w27*t6_12 + x_e012*w27*t6_11 + x_e23*w16*t6_10 + x_e13*w16*t6_9 + x_e12*w16*t6_8 + x_e03*w16*t6_7 + x_e02*w16*t6_6 + x_e01*w16*t6_5 + x_e3*w6*t6_4 + x_e2*w6*t6_3 + x_e1*w6*t6_2 + x_e0*w6*t6_1 + x_1*w0*t6_0 + t4_0*gate'(t0_0)
-            V::store(v159, out0.at(0usize));
         }
     }
 }
@@ -900,12 +905,12 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t0_2 = V::load(t0.at(2usize));
             let t6_13 = V::load(t6.at(13usize));
             v9 = V::mul_add(t0_2, t6_13, v9);
+            v4 = V::mul_add(V::load(param0.at(32usize)), v9, v4);
             // grad0[32] += x_e0123*v17
             V::store(
                 V::mul_add(x_e0123, v9, V::load(grad0.at(32usize))),
                 grad0.at(32usize),
             );
-            v4 = V::mul_add(V::load(param0.at(32usize)), v9, v4);
             let t0_10 = V::load(t0.at(10usize));
             let t6_5 = V::load(t6.at(5usize));
             let t0_9 = V::load(t0.at(9usize));
@@ -915,23 +920,23 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t0_8 = V::load(t0.at(8usize));
             let t6_7 = V::load(t6.at(7usize));
             v27 = V::neg_mul_add(t0_8, t6_7, v27);
+            v4 = V::mul_add(V::load(param0.at(31usize)), v27, v4);
             // grad0[31] += x_e0123*v32
             V::store(
                 V::mul_add(x_e0123, v27, V::load(grad0.at(31usize))),
                 grad0.at(31usize),
             );
-            v4 = V::mul_add(V::load(param0.at(31usize)), v27, v4);
             let t0_14 = V::load(t0.at(14usize));
             let t6_1 = V::load(t6.at(1usize));
             let v39 = V::mul(t0_14, t6_1);
+            v4 = V::neg_mul_add(V::load(param0.at(30usize)), v39, v4);
+            // out0[15] = w33*v2 + w32*v17 + w31*v32 - w30*v39
+            V::store(v4, out0.at(15usize, c));
             // grad0[30] += -x_e0123*v39
             V::store(
                 V::neg_mul_add(x_e0123, v39, V::load(grad0.at(30usize))),
                 grad0.at(30usize),
             );
-            v4 = V::neg_mul_add(V::load(param0.at(30usize)), v39, v4);
-            // out0[15] = w33*v2 + w32*v17 + w31*v32 - w30*v39
-            V::store(v4, out0.at(15usize, c));
             let t0_1 = V::load(t0.at(1usize));
             let v46 = V::mul(t0_1, t6_15);
             let w29 = V::load(param0.at(29usize));
@@ -958,39 +963,39 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v69 = V::neg_mul_add(t0_5, t6_13, v69);
             let w28 = V::load(param0.at(28usize));
             let mut v75 = V::mul(w28, v69);
-            let mut v76 = V::mul(x_e123, v69);
             v75 = V::neg_mul_add(w29, v46, v75);
+            let mut v77 = V::mul(x_e123, v69);
             let mut v78 = V::mul(t0_9, t6_11);
             v78 = V::neg_mul_add(t0_8, t6_12, v78);
             v52 = V::mul_add(w28, v78, v52);
-            v76 = V::mul_add(x_e023, v78, v76);
+            v77 = V::mul_add(x_e023, v78, v77);
             let mut v86 = V::mul(t0_8, t6_13);
             v86 = V::neg_mul_add(t0_10, t6_11, v86);
             let mut v88 = V::mul(w28, v86);
             v88 = V::neg_mul_add(w29, v56, v88);
-            v76 = V::mul_add(x_e013, v86, v76);
+            v77 = V::mul_add(x_e013, v86, v77);
             let mut v92 = V::mul(t0_10, t6_12);
             v92 = V::neg_mul_add(t0_9, t6_13, v92);
             v62 = V::mul_add(w28, v92, v62);
-            v76 = V::mul_add(x_e012, v92, v76);
+            v77 = V::mul_add(x_e012, v92, v77);
             // grad0[28] += x_e123*v73 + x_e023*v80 + x_e013*v87 + x_e012*v94
-            V::store(V::add(V::load(grad0.at(28usize)), v76), grad0.at(28usize));
+            V::store(V::add(V::load(grad0.at(28usize)), v77), grad0.at(28usize));
             let t6_14 = V::load(t6.at(14usize));
             let v100 = V::mul(t0_0, t6_14);
             let w27 = V::load(param0.at(27usize));
-            let mut v103 = V::mul(x_e123, v100);
             v75 = V::mul_add(w27, v100, v75);
+            let mut v104 = V::mul(x_e123, v100);
             let v105 = V::mul(t0_0, t6_13);
             v52 = V::mul_add(w27, v105, v52);
-            v103 = V::mul_add(x_e023, v105, v103);
+            v104 = V::mul_add(x_e023, v105, v104);
             let v110 = V::mul(t0_0, t6_12);
             v88 = V::mul_add(w27, v110, v88);
-            v103 = V::mul_add(x_e013, v110, v103);
+            v104 = V::mul_add(x_e013, v110, v104);
             let v115 = V::mul(t0_0, t6_11);
             v62 = V::mul_add(w27, v115, v62);
-            v103 = V::mul_add(x_e012, v115, v103);
+            v104 = V::mul_add(x_e012, v115, v104);
             // grad0[27] += x_e123*v100 + x_e023*v105 + x_e013*v110 + x_e012*v115
-            V::store(V::add(V::load(grad0.at(27usize)), v103), grad0.at(27usize));
+            V::store(V::add(V::load(grad0.at(27usize)), v104), grad0.at(27usize));
             let t0_13 = V::load(t0.at(13usize));
             let mut v121 = V::mul(t0_13, t6_5);
             let t0_12 = V::load(t0.at(12usize));
@@ -998,19 +1003,19 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t0_11 = V::load(t0.at(11usize));
             v121 = V::mul_add(t0_11, t6_7, v121);
             let w26 = V::load(param0.at(26usize));
-            let mut v130 = V::mul(x_e123, v121);
             v75 = V::mul_add(w26, v121, v75);
+            let mut v131 = V::mul(x_e123, v121);
             let v132 = V::mul(t0_14, t6_5);
             v52 = V::neg_mul_add(w26, v132, v52);
-            v130 = V::neg_mul_add(x_e023, v132, v130);
+            v131 = V::neg_mul_add(x_e023, v132, v131);
             let v137 = V::mul(t0_14, t6_6);
             v88 = V::mul_add(w26, v137, v88);
-            v130 = V::mul_add(x_e013, v137, v130);
+            v131 = V::mul_add(x_e013, v137, v131);
             let v142 = V::mul(t0_14, t6_7);
             v62 = V::neg_mul_add(w26, v142, v62);
-            v130 = V::neg_mul_add(x_e012, v142, v130);
+            v131 = V::neg_mul_add(x_e012, v142, v131);
             // grad0[26] += x_e123*v127 - x_e023*v132 + x_e013*v137 - x_e012*v142
-            V::store(V::add(V::load(grad0.at(26usize)), v130), grad0.at(26usize));
+            V::store(V::add(V::load(grad0.at(26usize)), v131), grad0.at(26usize));
             let t6_8 = V::load(t6.at(8usize));
             let mut v148 = V::mul(t0_4, t6_8);
             let t6_9 = V::load(t6.at(9usize));
@@ -1018,30 +1023,30 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t6_10 = V::load(t6.at(10usize));
             v148 = V::mul_add(t0_2, t6_10, v148);
             let w25 = V::load(param0.at(25usize));
-            let mut v157 = V::mul(x_e123, v148);
             v75 = V::mul_add(w25, v148, v75);
+            let mut v158 = V::mul(x_e123, v148);
             let mut v159 = V::mul(t0_4, t6_6);
             v159 = V::neg_mul_add(t0_3, t6_7, v159);
             v52 = V::mul_add(w25, v159, v52);
-            v157 = V::mul_add(x_e023, v159, v157);
+            v158 = V::mul_add(x_e023, v159, v158);
             let mut v166 = V::mul(t0_4, t6_5);
             v166 = V::neg_mul_add(t0_2, t6_7, v166);
             v88 = V::mul_add(w25, v166, v88);
-            v157 = V::mul_add(x_e013, v166, v157);
+            v158 = V::mul_add(x_e013, v166, v158);
             let mut v173 = V::mul(t0_3, t6_5);
             v173 = V::neg_mul_add(t0_2, t6_6, v173);
             v62 = V::mul_add(w25, v173, v62);
-            v157 = V::mul_add(x_e012, v173, v157);
+            v158 = V::mul_add(x_e012, v173, v158);
             // grad0[25] += x_e123*v154 + x_e023*v161 + x_e013*v168 + x_e012*v175
-            V::store(V::add(V::load(grad0.at(25usize)), v157), grad0.at(25usize));
+            V::store(V::add(V::load(grad0.at(25usize)), v158), grad0.at(25usize));
             let t0_15 = V::load(t0.at(15usize));
             let v181 = V::mul(t0_15, t6_1);
+            v75 = V::mul_add(V::load(param0.at(24usize)), v181, v75);
             // grad0[24] += x_e123*v181
             V::store(
                 V::mul_add(x_e123, v181, V::load(grad0.at(24usize))),
                 grad0.at(24usize),
             );
-            v75 = V::mul_add(V::load(param0.at(24usize)), v181, v75);
             let t6_2 = V::load(t6.at(2usize));
             let t6_3 = V::load(t6.at(3usize));
             let mut v189 = V::mul(t0_9, t6_3);
@@ -1049,35 +1054,35 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t6_4 = V::load(t6.at(4usize));
             v189 = V::neg_mul_add(t0_8, t6_4, v189);
             let w23 = V::load(param0.at(23usize));
-            let mut v196 = V::mul(x_e123, v189);
             v75 = V::mul_add(w23, v189, v75);
+            let mut v197 = V::mul(x_e123, v189);
             let v198 = V::mul(t0_10, t6_1);
             v52 = V::neg_mul_add(w23, v198, v52);
             // out0[13] = w29*v51 + w28*v80 + w27*v105 - w26*v132 + w25*v161 - w23*v198
             V::store(v52, out0.at(13usize, c));
-            v196 = V::neg_mul_add(x_e023, v198, v196);
+            v197 = V::neg_mul_add(x_e023, v198, v197);
             let v203 = V::mul(t0_9, t6_1);
             v88 = V::neg_mul_add(w23, v203, v88);
             // out0[12] = w28*v87 - w29*v56 + w27*v110 + w26*v137 + w25*v168 - w23*v203
             V::store(v88, out0.at(12usize, c));
-            v196 = V::neg_mul_add(x_e013, v203, v196);
+            v197 = V::neg_mul_add(x_e013, v203, v197);
             let v208 = V::mul(t0_8, t6_1);
             v62 = V::neg_mul_add(w23, v208, v62);
             // out0[11] = w29*v61 + w28*v94 + w27*v115 - w26*v142 + w25*v175 - w23*v208
             V::store(v62, out0.at(11usize, c));
-            v196 = V::neg_mul_add(x_e012, v208, v196);
+            v197 = V::neg_mul_add(x_e012, v208, v197);
             // grad0[23] += x_e123*v193 - x_e023*v198 - x_e013*v203 - x_e012*v208
-            V::store(V::add(V::load(grad0.at(23usize)), v196), grad0.at(23usize));
+            V::store(V::add(V::load(grad0.at(23usize)), v197), grad0.at(23usize));
             let t6_0 = V::load(t6.at(0usize));
             let v214 = V::mul(t0_14, t6_0);
+            v75 = V::neg_mul_add(V::load(param0.at(22usize)), v214, v75);
+            // out0[14] = w28*v73 - w29*v46 + w27*v100 + w26*v127 + w25*v154 + w24*v181 + w23*v193 - w22*v214
+            V::store(v75, out0.at(14usize, c));
             // grad0[22] += -x_e123*v214
             V::store(
                 V::neg_mul_add(x_e123, v214, V::load(grad0.at(22usize))),
                 grad0.at(22usize),
             );
-            v75 = V::neg_mul_add(V::load(param0.at(22usize)), v214, v75);
-            // out0[14] = w28*v73 - w29*v46 + w27*v100 + w26*v127 + w25*v154 + w24*v181 + w23*v193 - w22*v214
-            V::store(v75, out0.at(14usize, c));
             let v220 = V::mul(t0_5, t6_15);
             let w21 = V::load(param0.at(21usize));
             let mut v222 = V::mul(w21, v220);
@@ -1107,184 +1112,184 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v250 = V::mul(t0_12, t6_11);
             v250 = V::neg_mul_add(t0_11, t6_12, v250);
             let w20 = V::load(param0.at(20usize));
-            let mut v255 = V::mul(x_e23, v250);
             v222 = V::mul_add(w20, v250, v222);
+            let mut v256 = V::mul(x_e23, v250);
             let mut v258 = V::mul(t0_11, t6_13);
             v258 = V::neg_mul_add(t0_13, t6_11, v258);
             let mut v260 = V::mul(w20, v258);
             v260 = V::neg_mul_add(w21, v225, v260);
-            v255 = V::mul_add(x_e13, v258, v255);
+            v256 = V::mul_add(x_e13, v258, v256);
             let mut v264 = V::mul(t0_13, t6_12);
             v264 = V::neg_mul_add(t0_12, t6_13, v264);
             v231 = V::mul_add(w20, v264, v231);
-            v255 = V::mul_add(x_e12, v264, v255);
+            v256 = V::mul_add(x_e12, v264, v256);
             let v271 = V::mul(t0_14, t6_11);
             v236 = V::mul_add(w20, v271, v236);
-            v255 = V::mul_add(x_e03, v271, v255);
+            v256 = V::mul_add(x_e03, v271, v256);
             let v276 = V::mul(t0_14, t6_12);
             v241 = V::mul_add(w20, v276, v241);
-            v255 = V::neg_mul_add(x_e02, v276, v255);
+            v256 = V::neg_mul_add(x_e02, v276, v256);
             let v281 = V::mul(t0_14, t6_13);
             v246 = V::mul_add(w20, v281, v246);
-            v255 = V::mul_add(x_e01, v281, v255);
+            v256 = V::mul_add(x_e01, v281, v256);
             // grad0[20] += x_e23*v252 + x_e13*v259 + x_e12*v266 + x_e03*v271 - x_e02*v276 + x_e01*v281
-            V::store(V::add(V::load(grad0.at(20usize)), v255), grad0.at(20usize));
+            V::store(V::add(V::load(grad0.at(20usize)), v256), grad0.at(20usize));
             let mut v286 = V::mul(t0_2, t6_14);
             v286 = V::mul_add(t0_1, t6_13, v286);
             let w19 = V::load(param0.at(19usize));
-            let mut v291 = V::mul(x_e23, v286);
             v222 = V::mul_add(w19, v286, v222);
+            let mut v292 = V::mul(x_e23, v286);
             let mut v294 = V::mul(t0_1, t6_12);
             v294 = V::neg_mul_add(t0_3, t6_14, v294);
             v260 = V::mul_add(w19, v294, v260);
-            v291 = V::mul_add(x_e13, v294, v291);
+            v292 = V::mul_add(x_e13, v294, v292);
             let mut v300 = V::mul(t0_4, t6_14);
             v300 = V::mul_add(t0_1, t6_11, v300);
             v231 = V::mul_add(w19, v300, v231);
-            v291 = V::mul_add(x_e12, v300, v291);
+            v292 = V::mul_add(x_e12, v300, v292);
             let mut v307 = V::mul(t0_3, t6_13);
             v307 = V::mul_add(t0_2, t6_12, v307);
             v236 = V::neg_mul_add(w19, v307, v236);
-            v291 = V::neg_mul_add(x_e03, v307, v291);
+            v292 = V::neg_mul_add(x_e03, v307, v292);
             let mut v314 = V::mul(t0_4, t6_13);
             v314 = V::neg_mul_add(t0_2, t6_11, v314);
-            let mut v319 = V::mul_sub(w19, v314, v241);
-            v291 = V::mul_add(x_e02, v314, v291);
+            let mut v318 = V::mul_sub(w19, v314, v241);
+            v292 = V::mul_add(x_e02, v314, v292);
             let mut v321 = V::mul(t0_4, t6_12);
             v321 = V::mul_add(t0_3, t6_11, v321);
             v246 = V::mul_add(w19, v321, v246);
-            v291 = V::mul_add(x_e01, v321, v291);
+            v292 = V::mul_add(x_e01, v321, v292);
             // grad0[19] += x_e23*v288 + x_e13*v295 + x_e12*v302 - x_e03*v309 + x_e02*v316 + x_e01*v323
-            V::store(V::add(V::load(grad0.at(19usize)), v291), grad0.at(19usize));
+            V::store(V::add(V::load(grad0.at(19usize)), v292), grad0.at(19usize));
             let v328 = V::mul(t0_15, t6_5);
             let w18 = V::load(param0.at(18usize));
             v222 = V::neg_mul_add(w18, v328, v222);
             let v333 = V::mul(t0_15, t6_6);
-            let mut v335 = V::mul(x_e13, v333);
             v260 = V::mul_add(w18, v333, v260);
-            v335 = V::neg_mul_add(x_e23, v328, v335);
+            let mut v336 = V::mul(x_e13, v333);
+            v336 = V::neg_mul_add(x_e23, v328, v336);
             let v338 = V::mul(t0_15, t6_7);
             v231 = V::neg_mul_add(w18, v338, v231);
-            v335 = V::neg_mul_add(x_e12, v338, v335);
+            v336 = V::neg_mul_add(x_e12, v338, v336);
             // grad0[18] += x_e13*v333 - x_e23*v328 - x_e12*v338
-            V::store(V::add(V::load(grad0.at(18usize)), v335), grad0.at(18usize));
+            V::store(V::add(V::load(grad0.at(18usize)), v336), grad0.at(18usize));
             let mut v343 = V::mul(t0_9, t6_8);
             v343 = V::neg_mul_add(t0_8, t6_9, v343);
             v343 = V::mul_add(t0_7, t6_6, v343);
             v343 = V::neg_mul_add(t0_6, t6_7, v343);
             let w17 = V::load(param0.at(17usize));
-            let mut v352 = V::mul(x_e23, v343);
             v222 = V::mul_add(w17, v343, v222);
+            let mut v353 = V::mul(x_e23, v343);
             let mut v355 = V::mul(t0_8, t6_10);
             v355 = V::neg_mul_add(t0_10, t6_8, v355);
             v355 = V::mul_add(t0_7, t6_5, v355);
             v355 = V::neg_mul_add(t0_5, t6_7, v355);
             v260 = V::mul_add(w17, v355, v260);
-            v352 = V::mul_add(x_e13, v355, v352);
+            v353 = V::mul_add(x_e13, v355, v353);
             let mut v365 = V::mul(t0_10, t6_9);
             v365 = V::neg_mul_add(t0_9, t6_10, v365);
             v365 = V::mul_add(t0_6, t6_5, v365);
             v365 = V::neg_mul_add(t0_5, t6_6, v365);
             v231 = V::mul_add(w17, v365, v231);
-            v352 = V::mul_add(x_e12, v365, v352);
+            v353 = V::mul_add(x_e12, v365, v353);
             let mut v376 = V::mul(t0_10, t6_6);
             v376 = V::mul_add(t0_9, t6_5, v376);
             v236 = V::neg_mul_add(w17, v376, v236);
-            v352 = V::neg_mul_add(x_e03, v376, v352);
+            v353 = V::neg_mul_add(x_e03, v376, v353);
             let mut v383 = V::mul(t0_10, t6_7);
             v383 = V::neg_mul_add(t0_8, t6_5, v383);
-            v319 = V::mul_add(w17, v383, v319);
-            v352 = V::mul_add(x_e02, v383, v352);
+            v318 = V::mul_add(w17, v383, v318);
+            v353 = V::mul_add(x_e02, v383, v353);
             let mut v390 = V::mul(t0_9, t6_7);
             v390 = V::mul_add(t0_8, t6_6, v390);
             v246 = V::mul_add(w17, v390, v246);
-            v352 = V::mul_add(x_e01, v390, v352);
+            v353 = V::mul_add(x_e01, v390, v353);
             // grad0[17] += x_e23*v349 + x_e13*v360 + x_e12*v371 - x_e03*v378 + x_e02*v385 + x_e01*v392
-            V::store(V::add(V::load(grad0.at(17usize)), v352), grad0.at(17usize));
+            V::store(V::add(V::load(grad0.at(17usize)), v353), grad0.at(17usize));
             let v397 = V::mul(t0_0, t6_10);
             let w16 = V::load(param0.at(16usize));
-            let mut v400 = V::mul(x_e23, v397);
             v222 = V::mul_add(w16, v397, v222);
+            let mut v401 = V::mul(x_e23, v397);
             let v402 = V::mul(t0_0, t6_9);
             v260 = V::mul_add(w16, v402, v260);
-            v400 = V::mul_add(x_e13, v402, v400);
+            v401 = V::mul_add(x_e13, v402, v401);
             let v407 = V::mul(t0_0, t6_8);
             v231 = V::mul_add(w16, v407, v231);
-            v400 = V::mul_add(x_e12, v407, v400);
+            v401 = V::mul_add(x_e12, v407, v401);
             let v412 = V::mul(t0_0, t6_7);
             v236 = V::mul_add(w16, v412, v236);
-            v400 = V::mul_add(x_e03, v412, v400);
+            v401 = V::mul_add(x_e03, v412, v401);
             let v417 = V::mul(t0_0, t6_6);
-            v319 = V::mul_add(w16, v417, v319);
-            v400 = V::mul_add(x_e02, v417, v400);
+            v318 = V::mul_add(w16, v417, v318);
+            v401 = V::mul_add(x_e02, v417, v401);
             let v422 = V::mul(t0_0, t6_5);
             v246 = V::mul_add(w16, v422, v246);
-            v400 = V::mul_add(x_e01, v422, v400);
+            v401 = V::mul_add(x_e01, v422, v401);
             // grad0[16] += x_e23*v397 + x_e13*v402 + x_e12*v407 + x_e03*v412 + x_e02*v417 + x_e01*v422
-            V::store(V::add(V::load(grad0.at(16usize)), v400), grad0.at(16usize));
+            V::store(V::add(V::load(grad0.at(16usize)), v401), grad0.at(16usize));
             let mut v427 = V::mul(t0_14, t6_2);
             v427 = V::mul_add(t0_13, t6_1, v427);
             let w15 = V::load(param0.at(15usize));
             v222 = V::neg_mul_add(w15, v427, v222);
             let mut v434 = V::mul(t0_14, t6_3);
             v434 = V::neg_mul_add(t0_12, t6_1, v434);
-            let mut v438 = V::mul(x_e13, v434);
             v260 = V::mul_add(w15, v434, v260);
-            v438 = V::neg_mul_add(x_e23, v427, v438);
+            let mut v439 = V::mul(x_e13, v434);
+            v439 = V::neg_mul_add(x_e23, v427, v439);
             let mut v441 = V::mul(t0_14, t6_4);
             v441 = V::mul_add(t0_11, t6_1, v441);
             v231 = V::neg_mul_add(w15, v441, v231);
-            v438 = V::neg_mul_add(x_e12, v441, v438);
+            v439 = V::neg_mul_add(x_e12, v441, v439);
             // grad0[15] += x_e13*v436 - x_e23*v429 - x_e12*v443
-            V::store(V::add(V::load(grad0.at(15usize)), v438), grad0.at(15usize));
+            V::store(V::add(V::load(grad0.at(15usize)), v439), grad0.at(15usize));
             let mut v448 = V::mul(t0_4, t6_3);
             v448 = V::neg_mul_add(t0_3, t6_4, v448);
             let w14 = V::load(param0.at(14usize));
-            let mut v453 = V::mul(x_e23, v448);
             v222 = V::mul_add(w14, v448, v222);
+            let mut v454 = V::mul(x_e23, v448);
             let mut v455 = V::mul(t0_4, t6_2);
             v455 = V::neg_mul_add(t0_2, t6_4, v455);
             v260 = V::mul_add(w14, v455, v260);
-            v453 = V::mul_add(x_e13, v455, v453);
+            v454 = V::mul_add(x_e13, v455, v454);
             let mut v462 = V::mul(t0_3, t6_2);
             v462 = V::neg_mul_add(t0_2, t6_3, v462);
             v231 = V::mul_add(w14, v462, v231);
-            v453 = V::mul_add(x_e12, v462, v453);
+            v454 = V::mul_add(x_e12, v462, v454);
             let v469 = V::mul(t0_4, t6_1);
             v236 = V::mul_add(w14, v469, v236);
             // out0[7] = w21*v235 + w20*v271 - w19*v309 - w17*v378 + w16*v412 + w14*v469
             V::store(v236, out0.at(7usize, c));
-            v453 = V::mul_add(x_e03, v469, v453);
+            v454 = V::mul_add(x_e03, v469, v454);
             let v474 = V::mul(t0_3, t6_1);
-            v319 = V::mul_add(w14, v474, v319);
+            v318 = V::mul_add(w14, v474, v318);
             // out0[6] = w19*v316 - (w21*v240 + w20*v276) + w17*v385 + w16*v417 + w14*v474
-            V::store(v319, out0.at(6usize, c));
-            v453 = V::mul_add(x_e02, v474, v453);
+            V::store(v318, out0.at(6usize, c));
+            v454 = V::mul_add(x_e02, v474, v454);
             let v479 = V::mul(t0_2, t6_1);
             v246 = V::mul_add(w14, v479, v246);
             // out0[5] = w21*v245 + w20*v281 + w19*v323 + w17*v392 + w16*v422 + w14*v479
             V::store(v246, out0.at(5usize, c));
-            v453 = V::mul_add(x_e01, v479, v453);
+            v454 = V::mul_add(x_e01, v479, v454);
             // grad0[14] += x_e23*v450 + x_e13*v457 + x_e12*v464 + x_e03*v469 + x_e02*v474 + x_e01*v479
-            V::store(V::add(V::load(grad0.at(14usize)), v453), grad0.at(14usize));
+            V::store(V::add(V::load(grad0.at(14usize)), v454), grad0.at(14usize));
             let v484 = V::mul(t0_10, t6_0);
             let w13 = V::load(param0.at(13usize));
-            let mut v487 = V::mul(x_e23, v484);
             v222 = V::neg_mul_add(w13, v484, v222);
             // out0[10] = w21*v220 + w20*v252 + w19*v288 - w18*v328 + w17*v349 + w16*v397 - w15*v429 + w14*v450 - w13*v484
             V::store(v222, out0.at(10usize, c));
+            let mut v488 = V::mul(x_e23, v484);
             let v489 = V::mul(t0_9, t6_0);
             v260 = V::neg_mul_add(w13, v489, v260);
             // out0[9] = w20*v259 - w21*v225 + w19*v295 + w18*v333 + w17*v360 + w16*v402 + w15*v436 + w14*v457 - w13*v489
             V::store(v260, out0.at(9usize, c));
-            v487 = V::mul_add(x_e13, v489, v487);
+            v488 = V::mul_add(x_e13, v489, v488);
             let v494 = V::mul(t0_8, t6_0);
             v231 = V::neg_mul_add(w13, v494, v231);
             // out0[8] = w21*v230 + w20*v266 + w19*v302 - w18*v338 + w17*v371 + w16*v407 - w15*v443 + w14*v464 - w13*v494
             V::store(v231, out0.at(8usize, c));
-            v487 = V::mul_add(x_e12, v494, v487);
+            v488 = V::mul_add(x_e12, v494, v488);
             // grad0[13] += -(x_e23*v484 + x_e13*v489 + x_e12*v494)
-            V::store(V::sub(V::load(grad0.at(13usize)), v487), grad0.at(13usize));
+            V::store(V::sub(V::load(grad0.at(13usize)), v488), grad0.at(13usize));
             let v500 = V::mul(t0_11, t6_15);
             let w12 = V::load(param0.at(12usize));
             let mut v502 = V::mul(w12, v500);
@@ -1308,131 +1313,131 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let w11 = V::load(param0.at(11usize));
             v502 = V::mul_add(w11, v520, v502);
             let v525 = V::mul(t0_15, t6_12);
-            let mut v527 = V::mul(x_e2, v525);
             v506 = V::mul_add(w11, v525, v506);
-            v527 = V::neg_mul_add(x_e3, v520, v527);
+            let mut v528 = V::mul(x_e2, v525);
+            v528 = V::neg_mul_add(x_e3, v520, v528);
             let v530 = V::mul(t0_15, t6_13);
             v511 = V::mul_add(w11, v530, v511);
-            v527 = V::neg_mul_add(x_e1, v530, v527);
+            v528 = V::neg_mul_add(x_e1, v530, v528);
             // grad0[11] += x_e2*v525 - x_e3*v520 - x_e1*v530
-            V::store(V::add(V::load(grad0.at(11usize)), v527), grad0.at(11usize));
+            V::store(V::add(V::load(grad0.at(11usize)), v528), grad0.at(11usize));
             let mut v535 = V::mul(t0_8, t6_14);
             v535 = V::mul_add(t0_6, t6_13, v535);
             v535 = V::mul_add(t0_5, t6_12, v535);
             let w10 = V::load(param0.at(10usize));
-            let mut v542 = V::mul(x_e3, v535);
-            let mut v543 = V::mul_sub(w10, v535, v502);
+            let mut v542 = V::mul_sub(w10, v535, v502);
+            let mut v543 = V::mul(x_e3, v535);
             let mut v544 = V::mul(t0_9, t6_14);
             v544 = V::mul_add(t0_7, t6_13, v544);
             let v548 = V::mul_sub(t0_5, t6_11, v544);
             v506 = V::mul_add(w10, v548, v506);
-            v542 = V::mul_add(x_e2, v548, v542);
+            v543 = V::mul_add(x_e2, v548, v543);
             let mut v553 = V::mul(t0_10, t6_14);
             v553 = V::neg_mul_add(t0_7, t6_12, v553);
             v553 = V::neg_mul_add(t0_6, t6_11, v553);
-            let mut v560 = V::mul_sub(w10, v553, v511);
-            v542 = V::mul_add(x_e1, v553, v542);
+            let mut v559 = V::mul_sub(w10, v553, v511);
+            v543 = V::mul_add(x_e1, v553, v543);
             let mut v562 = V::mul(t0_10, t6_13);
             v562 = V::mul_add(t0_9, t6_12, v562);
             v562 = V::mul_add(t0_8, t6_11, v562);
             v516 = V::mul_add(w10, v562, v516);
-            v542 = V::mul_add(x_e0, v562, v542);
+            v543 = V::mul_add(x_e0, v562, v543);
             // grad0[10] += x_e3*v539 + x_e2*v548 + x_e1*v557 + x_e0*v566
-            V::store(V::add(V::load(grad0.at(10usize)), v542), grad0.at(10usize));
+            V::store(V::add(V::load(grad0.at(10usize)), v543), grad0.at(10usize));
             let mut v571 = V::mul(t0_14, t6_8);
             v571 = V::mul_add(t0_13, t6_6, v571);
             v571 = V::mul_add(t0_12, t6_5, v571);
             let w9 = V::load(param0.at(9usize));
-            let mut v578 = V::mul(x_e3, v571);
-            v543 = V::mul_add(w9, v571, v543);
+            v542 = V::mul_add(w9, v571, v542);
+            let mut v579 = V::mul(x_e3, v571);
             let mut v580 = V::mul(t0_14, t6_9);
             v580 = V::mul_add(t0_13, t6_7, v580);
             let v584 = V::mul_sub(t0_11, t6_5, v580);
             v506 = V::mul_add(w9, v584, v506);
-            v578 = V::mul_add(x_e2, v584, v578);
+            v579 = V::mul_add(x_e2, v584, v579);
             let mut v589 = V::mul(t0_14, t6_10);
             v589 = V::neg_mul_add(t0_12, t6_7, v589);
             v589 = V::neg_mul_add(t0_11, t6_6, v589);
-            v560 = V::mul_add(w9, v589, v560);
-            v578 = V::mul_add(x_e1, v589, v578);
+            v559 = V::mul_add(w9, v589, v559);
+            v579 = V::mul_add(x_e1, v589, v579);
             // grad0[9] += x_e3*v575 + x_e2*v584 + x_e1*v593
-            V::store(V::add(V::load(grad0.at(9usize)), v578), grad0.at(9usize));
+            V::store(V::add(V::load(grad0.at(9usize)), v579), grad0.at(9usize));
             let mut v598 = V::mul(t0_3, t6_10);
             v598 = V::mul_add(t0_2, t6_9, v598);
             v598 = V::mul_add(t0_1, t6_7, v598);
             let w8 = V::load(param0.at(8usize));
-            v543 = V::neg_mul_add(w8, v598, v543);
+            v542 = V::neg_mul_add(w8, v598, v542);
             let mut v607 = V::mul(t0_4, t6_10);
             v607 = V::neg_mul_add(t0_2, t6_8, v607);
             v607 = V::neg_mul_add(t0_1, t6_6, v607);
-            let mut v613 = V::mul(x_e2, v607);
             v506 = V::mul_add(w8, v607, v506);
-            v613 = V::neg_mul_add(x_e3, v598, v613);
+            let mut v614 = V::mul(x_e2, v607);
+            v614 = V::neg_mul_add(x_e3, v598, v614);
             let mut v616 = V::mul(t0_4, t6_9);
             v616 = V::mul_add(t0_3, t6_8, v616);
             v616 = V::neg_mul_add(t0_1, t6_5, v616);
-            v560 = V::mul_add(w8, v616, v560);
-            v613 = V::mul_add(x_e1, v616, v613);
+            v559 = V::mul_add(w8, v616, v559);
+            v614 = V::mul_add(x_e1, v616, v614);
             let mut v625 = V::mul(t0_4, t6_7);
             v625 = V::mul_add(t0_3, t6_6, v625);
             v625 = V::mul_add(t0_2, t6_5, v625);
             v516 = V::mul_add(w8, v625, v516);
-            v613 = V::mul_add(x_e0, v625, v613);
+            v614 = V::mul_add(x_e0, v625, v614);
             // grad0[8] += x_e2*v611 - x_e3*v602 + x_e1*v620 + x_e0*v629
-            V::store(V::add(V::load(grad0.at(8usize)), v613), grad0.at(8usize));
+            V::store(V::add(V::load(grad0.at(8usize)), v614), grad0.at(8usize));
             let mut v634 = V::mul(t0_10, t6_3);
             v634 = V::mul_add(t0_9, t6_2, v634);
             v634 = V::mul_add(t0_7, t6_1, v634);
             let w7 = V::load(param0.at(7usize));
-            v543 = V::neg_mul_add(w7, v634, v543);
+            v542 = V::neg_mul_add(w7, v634, v542);
             let mut v643 = V::mul(t0_10, t6_4);
             v643 = V::neg_mul_add(t0_8, t6_2, v643);
             v643 = V::neg_mul_add(t0_6, t6_1, v643);
-            let mut v649 = V::mul(x_e2, v643);
             v506 = V::mul_add(w7, v643, v506);
-            v649 = V::neg_mul_add(x_e3, v634, v649);
+            let mut v650 = V::mul(x_e2, v643);
+            v650 = V::neg_mul_add(x_e3, v634, v650);
             let mut v652 = V::mul(t0_9, t6_4);
             v652 = V::mul_add(t0_8, t6_3, v652);
             v652 = V::neg_mul_add(t0_5, t6_1, v652);
-            v560 = V::mul_add(w7, v652, v560);
-            v649 = V::mul_add(x_e1, v652, v649);
+            v559 = V::mul_add(w7, v652, v559);
+            v650 = V::mul_add(x_e1, v652, v650);
             // grad0[7] += x_e2*v647 - x_e3*v638 + x_e1*v656
-            V::store(V::add(V::load(grad0.at(7usize)), v649), grad0.at(7usize));
+            V::store(V::add(V::load(grad0.at(7usize)), v650), grad0.at(7usize));
             let v661 = V::mul(t0_0, t6_4);
             let w6 = V::load(param0.at(6usize));
-            let mut v664 = V::mul(x_e3, v661);
-            v543 = V::mul_add(w6, v661, v543);
+            v542 = V::mul_add(w6, v661, v542);
+            let mut v665 = V::mul(x_e3, v661);
             let v666 = V::mul(t0_0, t6_3);
             v506 = V::mul_add(w6, v666, v506);
-            v664 = V::mul_add(x_e2, v666, v664);
+            v665 = V::mul_add(x_e2, v666, v665);
             let v671 = V::mul(t0_0, t6_2);
-            v560 = V::mul_add(w6, v671, v560);
-            v664 = V::mul_add(x_e1, v671, v664);
+            v559 = V::mul_add(w6, v671, v559);
+            v665 = V::mul_add(x_e1, v671, v665);
             let v676 = V::mul(t0_0, t6_1);
             v516 = V::mul_add(w6, v676, v516);
             // out0[1] = w12*v515 + w10*v566 + w8*v629 + w6*v676
             V::store(v516, out0.at(1usize, c));
-            v664 = V::mul_add(x_e0, v676, v664);
+            v665 = V::mul_add(x_e0, v676, v665);
             // grad0[6] += x_e3*v661 + x_e2*v666 + x_e1*v671 + x_e0*v676
-            V::store(V::add(V::load(grad0.at(6usize)), v664), grad0.at(6usize));
+            V::store(V::add(V::load(grad0.at(6usize)), v665), grad0.at(6usize));
             let v681 = V::mul(t0_4, t6_0);
             let w5 = V::load(param0.at(5usize));
-            let mut v684 = V::mul(x_e3, v681);
-            v543 = V::mul_add(w5, v681, v543);
+            v542 = V::mul_add(w5, v681, v542);
             // out0[4] = w10*v539 - (w12*v500 + w11*v520) + w9*v575 - w8*v602 - w7*v638 + w6*v661 + w5*v681
-            V::store(v543, out0.at(4usize, c));
+            V::store(v542, out0.at(4usize, c));
+            let mut v685 = V::mul(x_e3, v681);
             let v686 = V::mul(t0_3, t6_0);
             v506 = V::mul_add(w5, v686, v506);
             // out0[3] = w12*v505 + w11*v525 + w10*v548 + w9*v584 + w8*v611 + w7*v647 + w6*v666 + w5*v686
             V::store(v506, out0.at(3usize, c));
-            v684 = V::mul_add(x_e2, v686, v684);
+            v685 = V::mul_add(x_e2, v686, v685);
             let v691 = V::mul(t0_2, t6_0);
-            v560 = V::mul_add(w5, v691, v560);
+            v559 = V::mul_add(w5, v691, v559);
             // out0[2] = w10*v557 - (w12*v510 + w11*v530) + w9*v593 + w8*v620 + w7*v656 + w6*v671 + w5*v691
-            V::store(v560, out0.at(2usize, c));
-            v684 = V::mul_add(x_e1, v691, v684);
+            V::store(v559, out0.at(2usize, c));
+            v685 = V::mul_add(x_e1, v691, v685);
             // grad0[5] += x_e3*v681 + x_e2*v686 + x_e1*v691
-            V::store(V::add(V::load(grad0.at(5usize)), v684), grad0.at(5usize));
+            V::store(V::add(V::load(grad0.at(5usize)), v685), grad0.at(5usize));
             let v696 = V::mul(t0_15, t6_15);
             let mut v698 = V::mul(V::load(param0.at(4usize)), v696);
             let x_1 = V::load(x.at(0usize, c));
@@ -1442,36 +1447,37 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v701 = V::mul_add(t0_13, t6_13, v701);
             v701 = V::mul_add(t0_12, t6_12, v701);
             v701 = V::mul_add(t0_11, t6_11, v701);
+            v698 = V::mul_add(V::load(param0.at(3usize)), v701, v698);
             // grad0[3] += x_1*v707
             V::store(V::mul_add(x_1, v701, V::load(grad0.at(3usize))), grad0.at(3usize));
-            v698 = V::mul_add(V::load(param0.at(3usize)), v701, v698);
             let mut v712 = V::mul(t0_10, t6_10);
             v712 = V::mul_add(t0_9, t6_9, v712);
             v712 = V::mul_add(t0_8, t6_8, v712);
             v712 = V::mul_add(t0_7, t6_7, v712);
             v712 = V::mul_add(t0_6, t6_6, v712);
             v712 = V::mul_add(t0_5, t6_5, v712);
+            v698 = V::mul_add(V::load(param0.at(2usize)), v712, v698);
             // grad0[2] += x_1*v722
             V::store(V::mul_add(x_1, v712, V::load(grad0.at(2usize))), grad0.at(2usize));
-            v698 = V::mul_add(V::load(param0.at(2usize)), v712, v698);
             let mut v727 = V::mul(t0_4, t6_4);
             v727 = V::mul_add(t0_3, t6_3, v727);
             v727 = V::mul_add(t0_2, t6_2, v727);
             v727 = V::mul_add(t0_1, t6_1, v727);
+            v698 = V::mul_add(V::load(param0.at(1usize)), v727, v698);
             // grad0[1] += x_1*v733
             V::store(V::mul_add(x_1, v727, V::load(grad0.at(1usize))), grad0.at(1usize));
-            v698 = V::mul_add(V::load(param0.at(1usize)), v727, v698);
             let v738 = V::mul(t0_0, t6_0);
+            v698 = V::mul_add(V::load(param0.at(0usize)), v738, v698);
             // grad0[0] += x_1*v738
             V::store(V::mul_add(x_1, v738, V::load(grad0.at(0usize))), grad0.at(0usize));
-            v698 = V::mul_add(V::load(param0.at(0usize)), v738, v698);
-            v698 = V::mul_add(
-                V::load(t5.at(0usize)),
-                gate_slope::<V>(args.gate, x_1),
-                v698,
+            // out0[0] = w4*v696 + w3*v707 + w2*v722 + w1*v733 + w0*v738 + gate'(x_1)*t5_0
+            V::store(
+                V::add(
+                    v698,
+                    damp::<V>(gate_slope::<V>(args.gate, x_1), V::load(t5.at(0usize))),
+                ),
+                out0.at(0usize, c),
             );
-            // out0[0] = w4*v696 + w3*v707 + w2*v722 + w1*v733 + w0*v738 + t5_0*gate'(x_1)
-            V::store(v698, out0.at(0usize, c));
         }
     }
 }
@@ -1488,14 +1494,15 @@ unsafe fn steerable_product_norm_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
-        let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c1em8 = V::from_f64(0.00000001f64);
         let c1e0 = V::from_f64(1f64);
         let c1p000001e0 = V::from_f64(1.000001f64);
-        let v59 = V::sqrt(c1em16);
-        let v60 = V::sqrt(v59);
-        let v63 = V::sub(v60, c1e0);
+        let c0e0 = V::from_f64(0f64);
+        let v52 = hypot::<V>(c0e0, c1em8);
+        let v53 = V::sqrt(v52);
+        let v56 = V::sub(v53, c1e0);
         let c5em1 = V::from_f64(0.5f64);
-        let c2e0 = V::from_f64(2f64);
+        let cm2e0 = V::from_f64(-2f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
             r.prefetch::<16usize>(c);
@@ -1504,246 +1511,218 @@ unsafe fn steerable_product_norm_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let grad0 = grad0.packed::<V, 5usize>(group);
             let r_1 = V::load(r.at(0usize, c));
             let v1 = V::mul(r_1, r_1);
-            let v5 = V::sqrt(V::mul_add(v1, v1, c1em16));
-            let v6 = V::sqrt(v5);
-            let v8 = V::sigmoid(V::load(param0.at(0usize)));
-            let v10 = V::sub(v6, c1e0);
-            let v13 = V::mul_add(v8, v10, c1p000001e0);
+            let v3 = hypot::<V>(v1, c1em8);
+            let v4 = V::sqrt(v3);
+            let a0 = V::load(param0.at(0usize));
+            let v6 = V::sigmoid(a0);
+            let v8 = V::sub(v4, c1e0);
             let r_e1 = V::load(r.at(2usize, c));
-            let mut v15 = V::mul(r_e1, r_e1);
+            let mut v13 = V::mul(r_e1, r_e1);
             let r_e2 = V::load(r.at(3usize, c));
             let r_e3 = V::load(r.at(4usize, c));
-            v15 = V::mul_add(r_e2, r_e2, v15);
-            v15 = V::mul_add(r_e3, r_e3, v15);
-            let v24 = V::sqrt(V::mul_add(v15, v15, c1em16));
-            let v25 = V::sqrt(v24);
-            let v27 = V::sigmoid(V::load(param0.at(1usize)));
-            let v28 = V::sub(v25, c1e0);
-            let v30 = V::mul_add(v27, v28, c1p000001e0);
+            v13 = V::mul_add(r_e2, r_e2, v13);
+            v13 = V::mul_add(r_e3, r_e3, v13);
+            let v20 = hypot::<V>(v13, c1em8);
+            let v21 = V::sqrt(v20);
+            let a1 = V::load(param0.at(1usize));
+            let v23 = V::sigmoid(a1);
+            let v24 = V::sub(v21, c1e0);
             let r_e12 = V::load(r.at(8usize, c));
-            let mut v32 = V::mul(r_e12, r_e12);
+            let mut v28 = V::mul(r_e12, r_e12);
             let r_e13 = V::load(r.at(9usize, c));
             let r_e23 = V::load(r.at(10usize, c));
-            v32 = V::mul_add(r_e13, r_e13, v32);
-            v32 = V::mul_add(r_e23, r_e23, v32);
-            let v41 = V::sqrt(V::mul_add(v32, v32, c1em16));
-            let v42 = V::sqrt(v41);
-            let v44 = V::sigmoid(V::load(param0.at(2usize)));
-            let v45 = V::sub(v42, c1e0);
-            let v47 = V::mul_add(v44, v45, c1p000001e0);
+            v28 = V::mul_add(r_e13, r_e13, v28);
+            v28 = V::mul_add(r_e23, r_e23, v28);
+            let v35 = hypot::<V>(v28, c1em8);
+            let v36 = V::sqrt(v35);
+            let a2 = V::load(param0.at(2usize));
+            let v38 = V::sigmoid(a2);
+            let v39 = V::sub(v36, c1e0);
             let r_e123 = V::load(r.at(14usize, c));
-            let v49 = V::mul(r_e123, r_e123);
-            let v52 = V::sqrt(V::mul_add(v49, v49, c1em16));
-            let v53 = V::sqrt(v52);
-            let v55 = V::sigmoid(V::load(param0.at(3usize)));
-            let v56 = V::sub(v53, c1e0);
-            let v58 = V::mul_add(v55, v56, c1p000001e0);
-            let v62 = V::sigmoid(V::load(param0.at(4usize)));
-            let v65 = V::mul_add(v62, v63, c1p000001e0);
-            let v66 = V::div(c1e0, v13);
-            let v67 = V::div(c1e0, v30);
-            let v68 = V::div(c1e0, v47);
-            let v69 = V::div(c1e0, v58);
-            let v70 = V::div(c1e0, v65);
+            let v43 = V::mul(r_e123, r_e123);
+            let v44 = hypot::<V>(v43, c1em8);
+            let v45 = V::sqrt(v44);
+            let a3 = V::load(param0.at(3usize));
+            let v47 = V::sigmoid(a3);
+            let v48 = V::sub(v45, c1e0);
+            let a4 = V::load(param0.at(4usize));
+            let v59 = V::div(c1e0, V::mul_add(v6, v8, c1p000001e0));
+            let v60 = V::div(c1e0, V::mul_add(v23, v24, c1p000001e0));
+            let v61 = V::div(c1e0, V::mul_add(v38, v39, c1p000001e0));
+            let v62 = V::div(c1e0, V::mul_add(v47, v48, c1p000001e0));
+            let v63 = V::div(c1e0, V::mul_add(V::sigmoid(a4), v56, c1p000001e0));
+            let v64 = V::mul(r_1, v59);
+            let v67 = V::mul(r_e1, v60);
+            let v68 = V::mul(r_e2, v60);
+            let v69 = V::mul(r_e3, v60);
+            let v76 = V::mul(r_e12, v61);
+            let v77 = V::mul(r_e13, v61);
+            let v78 = V::mul(r_e23, v61);
+            let v85 = V::mul(r_e123, v62);
             let t7_15 = V::load(t7.at(15usize));
-            // out0[15] = v70*t7_15
-            V::store(V::mul(v70, t7_15), out0.at(15usize, c));
+            // out0[15] = v63*t7_15
+            V::store(V::mul(v63, t7_15), out0.at(15usize, c));
             let t7_14 = V::load(t7.at(14usize));
-            let mut v76 = V::mul(v69, t7_14);
-            let mut v77 = V::mul(r_e123, t7_14);
+            let mut v92 = V::mul(v62, t7_14);
+            let mut v93 = V::mul(v85, t7_14);
             let t7_13 = V::load(t7.at(13usize));
-            // out0[13] = v69*t7_13
-            V::store(V::mul(v69, t7_13), out0.at(13usize, c));
-            v77 = V::mul_add(V::load(r.at(13usize, c)), t7_13, v77);
+            // out0[13] = v62*t7_13
+            V::store(V::mul(v62, t7_13), out0.at(13usize, c));
+            v93 = V::mul_add(V::mul(V::load(r.at(13usize, c)), v62), t7_13, v93);
             let t7_12 = V::load(t7.at(12usize));
-            // out0[12] = v69*t7_12
-            V::store(V::mul(v69, t7_12), out0.at(12usize, c));
-            v77 = V::mul_add(V::load(r.at(12usize, c)), t7_12, v77);
+            // out0[12] = v62*t7_12
+            V::store(V::mul(v62, t7_12), out0.at(12usize, c));
+            v93 = V::mul_add(V::mul(V::load(r.at(12usize, c)), v62), t7_12, v93);
             let t7_11 = V::load(t7.at(11usize));
-            // out0[11] = v69*t7_11
-            V::store(V::mul(v69, t7_11), out0.at(11usize, c));
-            v77 = V::mul_add(V::load(r.at(11usize, c)), t7_11, v77);
+            // out0[11] = v62*t7_11
+            V::store(V::mul(v62, t7_11), out0.at(11usize, c));
+            v93 = V::mul_add(V::mul(V::load(r.at(11usize, c)), v62), t7_11, v93);
             let t7_10 = V::load(t7.at(10usize));
-            let mut v94 = V::mul(v68, t7_10);
-            let mut v95 = V::mul(r_e23, t7_10);
+            let mut v107 = V::mul(v61, t7_10);
+            let mut v108 = V::mul(v78, t7_10);
             let t7_9 = V::load(t7.at(9usize));
-            let mut v97 = V::mul(v68, t7_9);
-            v95 = V::mul_add(r_e13, t7_9, v95);
+            let mut v110 = V::mul(v61, t7_9);
+            v108 = V::mul_add(v77, t7_9, v108);
             let t7_8 = V::load(t7.at(8usize));
-            let mut v101 = V::mul(v68, t7_8);
-            v95 = V::mul_add(r_e12, t7_8, v95);
+            let mut v114 = V::mul(v61, t7_8);
+            v108 = V::mul_add(v76, t7_8, v108);
             let t7_7 = V::load(t7.at(7usize));
-            // out0[7] = v68*t7_7
-            V::store(V::mul(v68, t7_7), out0.at(7usize, c));
-            v95 = V::mul_add(V::load(r.at(7usize, c)), t7_7, v95);
+            // out0[7] = v61*t7_7
+            V::store(V::mul(v61, t7_7), out0.at(7usize, c));
+            v108 = V::mul_add(V::mul(V::load(r.at(7usize, c)), v61), t7_7, v108);
             let t7_6 = V::load(t7.at(6usize));
-            // out0[6] = v68*t7_6
-            V::store(V::mul(v68, t7_6), out0.at(6usize, c));
-            v95 = V::mul_add(V::load(r.at(6usize, c)), t7_6, v95);
+            // out0[6] = v61*t7_6
+            V::store(V::mul(v61, t7_6), out0.at(6usize, c));
+            v108 = V::mul_add(V::mul(V::load(r.at(6usize, c)), v61), t7_6, v108);
             let t7_5 = V::load(t7.at(5usize));
-            // out0[5] = v68*t7_5
-            V::store(V::mul(v68, t7_5), out0.at(5usize, c));
-            v95 = V::mul_add(V::load(r.at(5usize, c)), t7_5, v95);
+            // out0[5] = v61*t7_5
+            V::store(V::mul(v61, t7_5), out0.at(5usize, c));
+            v108 = V::mul_add(V::mul(V::load(r.at(5usize, c)), v61), t7_5, v108);
             let t7_4 = V::load(t7.at(4usize));
-            let mut v120 = V::mul(v67, t7_4);
-            let mut v121 = V::mul(r_e3, t7_4);
+            let mut v130 = V::mul(v60, t7_4);
+            let mut v131 = V::mul(v69, t7_4);
             let t7_3 = V::load(t7.at(3usize));
-            let mut v123 = V::mul(v67, t7_3);
-            v121 = V::mul_add(r_e2, t7_3, v121);
+            let mut v133 = V::mul(v60, t7_3);
+            v131 = V::mul_add(v68, t7_3, v131);
             let t7_2 = V::load(t7.at(2usize));
-            let mut v127 = V::mul(v67, t7_2);
-            v121 = V::mul_add(r_e1, t7_2, v121);
+            let mut v137 = V::mul(v60, t7_2);
+            v131 = V::mul_add(v67, t7_2, v131);
             let t7_1 = V::load(t7.at(1usize));
-            // out0[1] = v67*t7_1
-            V::store(V::mul(v67, t7_1), out0.at(1usize, c));
-            v121 = V::mul_add(V::load(r.at(1usize, c)), t7_1, v121);
+            // out0[1] = v60*t7_1
+            V::store(V::mul(v60, t7_1), out0.at(1usize, c));
+            v131 = V::mul_add(V::mul(V::load(r.at(1usize, c)), v60), t7_1, v131);
             let t7_0 = V::load(t7.at(0usize));
-            let mut v136 = V::mul(v66, t7_0);
-            let v141 = V::mul(v69, V::div(v77, v58));
-            let v143 = V::mul(v68, V::div(v95, v47));
-            let v145 = V::mul(v67, V::div(v121, v30));
-            let v147 = V::mul(v66, V::div(V::mul(r_1, t7_0), v13));
-            // grad0[4] += -(v63*v70*r_e0123*t7_15/v65*(v62*(1 - v62)))
+            let mut v145 = V::mul(v59, t7_0);
+            // grad0[4] += -sigmoid'(a4)*v56*v63*r_e0123*v63*t7_15
             V::store(
-                V::neg_mul_add(
-                    V::mul(
-                        v63,
+                V::sub(
+                    V::load(grad0.at(4usize)),
+                    damp::<
+                        V,
+                    >(
+                        V::sigmoid_slope(a4),
                         V::mul(
-                            v70,
-                            V::div(V::mul(V::load(r.at(15usize, c)), t7_15), v65),
+                            v56,
+                            V::mul(
+                                v63,
+                                V::mul(V::mul(V::load(r.at(15usize, c)), v63), t7_15),
+                            ),
                         ),
                     ),
-                    V::mul(v62, V::sub(c1e0, v62)),
-                    V::load(grad0.at(4usize)),
                 ),
                 grad0.at(4usize),
             );
-            // grad0[3] += -(v56*v141*(v55*(1 - v55)))
+            // grad0[3] += -sigmoid'(a3)*v48*v62*v105
             V::store(
-                V::neg_mul_add(
-                    V::mul(v56, v141),
-                    V::mul(v55, V::sub(c1e0, v55)),
+                V::sub(
                     V::load(grad0.at(3usize)),
+                    damp::<V>(V::sigmoid_slope(a3), V::mul(v48, V::mul(v62, v93))),
                 ),
                 grad0.at(3usize),
             );
-            v76 = V::neg_mul_add(
-                r_e123,
+            v92 = V::mul_add(
+                v85,
                 V::mul(
-                    c2e0,
-                    V::mul(
-                        v49,
-                        V::mul(
-                            V::mul(
-                                V::mul(V::mul(v55, v141), V::div(c5em1, v53)),
-                                V::div(c5em1, v52),
-                            ),
-                            c2e0,
-                        ),
-                    ),
+                    V::div(v43, v44),
+                    V::mul(V::div(c5em1, v45), V::mul(v93, V::mul(v47, cm2e0))),
                 ),
-                v76,
+                v92,
             );
-            // out0[14] = v69*t7_14 - r_e123*2*v49*v55*v141*0.5/v53*0.5/v52*2
-            V::store(v76, out0.at(14usize, c));
-            // grad0[2] += -(v45*v143*(v44*(1 - v44)))
+            // out0[14] = v62*t7_14 + v85*v43/v44*0.5/v45*v105*v47*-2
+            V::store(v92, out0.at(14usize, c));
+            // grad0[2] += -sigmoid'(a2)*v39*v61*v128
             V::store(
-                V::neg_mul_add(
-                    V::mul(v45, v143),
-                    V::mul(v44, V::sub(c1e0, v44)),
+                V::sub(
                     V::load(grad0.at(2usize)),
+                    damp::<V>(V::sigmoid_slope(a2), V::mul(v39, V::mul(v61, v108))),
                 ),
                 grad0.at(2usize),
             );
-            let v182 = V::mul(
-                c2e0,
-                V::mul(
-                    v32,
-                    V::mul(
-                        c2e0,
-                        V::mul(
-                            V::mul(V::mul(v44, v143), V::div(c5em1, v42)),
-                            V::div(c5em1, v41),
-                        ),
-                    ),
-                ),
+            let v179 = V::mul(
+                V::div(v28, v35),
+                V::mul(V::div(c5em1, v36), V::mul(v108, V::mul(v38, cm2e0))),
             );
-            v94 = V::neg_mul_add(r_e23, v182, v94);
-            // out0[10] = v68*t7_10 - r_e23*v182
-            V::store(v94, out0.at(10usize, c));
-            v97 = V::neg_mul_add(r_e13, v182, v97);
-            // out0[9] = v68*t7_9 - r_e13*v182
-            V::store(v97, out0.at(9usize, c));
-            v101 = V::neg_mul_add(r_e12, v182, v101);
-            // out0[8] = v68*t7_8 - r_e12*v182
-            V::store(v101, out0.at(8usize, c));
-            // grad0[1] += -(v28*v145*(v27*(1 - v27)))
+            v107 = V::mul_add(v78, v179, v107);
+            // out0[10] = v61*t7_10 + v78*v179
+            V::store(v107, out0.at(10usize, c));
+            v110 = V::mul_add(v77, v179, v110);
+            // out0[9] = v61*t7_9 + v77*v179
+            V::store(v110, out0.at(9usize, c));
+            v114 = V::mul_add(v76, v179, v114);
+            // out0[8] = v61*t7_8 + v76*v179
+            V::store(v114, out0.at(8usize, c));
+            // grad0[1] += -sigmoid'(a1)*v24*v60*v143
             V::store(
-                V::neg_mul_add(
-                    V::mul(v28, v145),
-                    V::mul(v27, V::sub(c1e0, v27)),
+                V::sub(
                     V::load(grad0.at(1usize)),
+                    damp::<V>(V::sigmoid_slope(a1), V::mul(v24, V::mul(v60, v131))),
                 ),
                 grad0.at(1usize),
             );
-            let v201 = V::mul(
-                c2e0,
-                V::mul(
-                    v15,
-                    V::mul(
-                        c2e0,
-                        V::mul(
-                            V::mul(V::mul(v27, v145), V::div(c5em1, v25)),
-                            V::div(c5em1, v24),
-                        ),
-                    ),
-                ),
+            let v195 = V::mul(
+                V::div(v13, v20),
+                V::mul(V::div(c5em1, v21), V::mul(v131, V::mul(v23, cm2e0))),
             );
-            v120 = V::neg_mul_add(r_e3, v201, v120);
-            // out0[4] = v67*t7_4 - r_e3*v201
-            V::store(v120, out0.at(4usize, c));
-            v123 = V::neg_mul_add(r_e2, v201, v123);
-            // out0[3] = v67*t7_3 - r_e2*v201
-            V::store(v123, out0.at(3usize, c));
-            v127 = V::neg_mul_add(r_e1, v201, v127);
-            // out0[2] = v67*t7_2 - r_e1*v201
-            V::store(v127, out0.at(2usize, c));
-            // grad0[0] += -(v10*v147*(v8*(1 - v8)))
+            v130 = V::mul_add(v69, v195, v130);
+            // out0[4] = v60*t7_4 + v69*v195
+            V::store(v130, out0.at(4usize, c));
+            v133 = V::mul_add(v68, v195, v133);
+            // out0[3] = v60*t7_3 + v68*v195
+            V::store(v133, out0.at(3usize, c));
+            v137 = V::mul_add(v67, v195, v137);
+            // out0[2] = v60*t7_2 + v67*v195
+            V::store(v137, out0.at(2usize, c));
+            // grad0[0] += -sigmoid'(a0)*v8*v59*v64*t7_0
             V::store(
-                V::neg_mul_add(
-                    V::mul(v10, v147),
-                    V::mul(v8, V::sub(c1e0, v8)),
+                V::sub(
                     V::load(grad0.at(0usize)),
+                    damp::<
+                        V,
+                    >(V::sigmoid_slope(a0), V::mul(v8, V::mul(v59, V::mul(v64, t7_0)))),
                 ),
                 grad0.at(0usize),
             );
-            v136 = V::neg_mul_add(
-                r_1,
+            v145 = V::mul_add(
+                v64,
                 V::mul(
-                    c2e0,
+                    V::div(v1, v3),
                     V::mul(
-                        v1,
-                        V::mul(
-                            c2e0,
-                            V::mul(
-                                V::mul(V::mul(v8, v147), V::div(c5em1, v6)),
-                                V::div(c5em1, v5),
-                            ),
-                        ),
+                        V::div(c5em1, v4),
+                        V::mul(t7_0, V::mul(v59, V::mul(r_1, V::mul(v6, cm2e0)))),
                     ),
                 ),
-                v136,
+                v145,
             );
-            // out0[0] = v66*t7_0 - r_1*2*v1*2*v8*v147*0.5/v6*0.5/v5
-            V::store(v136, out0.at(0usize, c));
+            // out0[0] = v59*t7_0 + v64*v1/v3*0.5/v4*t7_0*v59*r_1*v6*-2
+            V::store(v145, out0.at(0usize, c));
         }
     }
 }
 pub(super) static STEERABLE_PRODUCT_NORM_5: Stage = stage!(steerable_product_norm_5);
 /// `o = weighted_product(w, gate(x), gate(norm(r; a)))`, grades 0,1,2,3,4 and 0,1,2,3,4.
 ///
-/// Forward: 563 flops per lane (350 multiplications, 193 additions).
-/// Backward: 1796 flops per lane (1054 multiplications, 707 additions).
+/// Forward: 571 flops per lane (354 multiplications, 193 additions).
+/// Backward: 1788 flops per lane (1047 multiplications, 702 additions).
 pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
     name: "steerable_product_norm",
     formula: "o = weighted_product(w, gate(x), gate(norm(r; a)))",
@@ -1908,5 +1887,5 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [563usize, 1796],
+    flops: [571usize, 1788],
 };

@@ -24,7 +24,7 @@ unsafe fn undo_grade_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<1usize>(c);
             // out0[0] = x_1*v5
-            V::store(V::mul(V::load(x.at(0usize, c)), v5), out0.at(0usize, c));
+            V::store(damp::<V>(V::load(x.at(0usize, c)), v5), out0.at(0usize, c));
         }
     }
 }
@@ -119,13 +119,13 @@ unsafe fn undo_grade_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<4usize>(c);
             // out0[0] = x_e0*v5
-            V::store(V::mul(V::load(x.at(0usize, c)), v5), out0.at(0usize, c));
+            V::store(damp::<V>(V::load(x.at(0usize, c)), v5), out0.at(0usize, c));
             // out0[1] = x_e1*v5
-            V::store(V::mul(V::load(x.at(1usize, c)), v5), out0.at(1usize, c));
+            V::store(damp::<V>(V::load(x.at(1usize, c)), v5), out0.at(1usize, c));
             // out0[2] = x_e2*v5
-            V::store(V::mul(V::load(x.at(2usize, c)), v5), out0.at(2usize, c));
+            V::store(damp::<V>(V::load(x.at(2usize, c)), v5), out0.at(2usize, c));
             // out0[3] = x_e3*v5
-            V::store(V::mul(V::load(x.at(3usize, c)), v5), out0.at(3usize, c));
+            V::store(damp::<V>(V::load(x.at(3usize, c)), v5), out0.at(3usize, c));
         }
     }
 }
@@ -226,17 +226,17 @@ unsafe fn undo_grade_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<6usize>(c);
             // out0[0] = x_e01*v5
-            V::store(V::mul(V::load(x.at(0usize, c)), v5), out0.at(0usize, c));
+            V::store(damp::<V>(V::load(x.at(0usize, c)), v5), out0.at(0usize, c));
             // out0[1] = x_e02*v5
-            V::store(V::mul(V::load(x.at(1usize, c)), v5), out0.at(1usize, c));
+            V::store(damp::<V>(V::load(x.at(1usize, c)), v5), out0.at(1usize, c));
             // out0[2] = x_e03*v5
-            V::store(V::mul(V::load(x.at(2usize, c)), v5), out0.at(2usize, c));
+            V::store(damp::<V>(V::load(x.at(2usize, c)), v5), out0.at(2usize, c));
             // out0[3] = x_e12*v5
-            V::store(V::mul(V::load(x.at(3usize, c)), v5), out0.at(3usize, c));
+            V::store(damp::<V>(V::load(x.at(3usize, c)), v5), out0.at(3usize, c));
             // out0[4] = x_e13*v5
-            V::store(V::mul(V::load(x.at(4usize, c)), v5), out0.at(4usize, c));
+            V::store(damp::<V>(V::load(x.at(4usize, c)), v5), out0.at(4usize, c));
             // out0[5] = x_e23*v5
-            V::store(V::mul(V::load(x.at(5usize, c)), v5), out0.at(5usize, c));
+            V::store(damp::<V>(V::load(x.at(5usize, c)), v5), out0.at(5usize, c));
         }
     }
 }

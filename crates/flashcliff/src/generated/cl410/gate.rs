@@ -228,11 +228,11 @@ unsafe fn gate_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(V::mul(v1, grad_o_e1), out0.at(1usize, c));
             v5 = V::mul_add(V::load(x.at(1usize, c)), grad_o_e1, v5);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let mut v157 = V::mul(v1, grad_o_1);
             v5 = V::mul_add(x_1, grad_o_1, v5);
-            v157 = V::mul_add(v5, v160, v157);
-            // out0[0] = v1*grad_o_1 + (x_e12345*grad_o_e12345 + x_e2345*grad_o_e2345 + x_e1345*grad_o_e1345 + x_e1245*grad_o_e1245 + x_e1235*grad_o_e1235 + x_e1234*grad_o_e1234 + x_e345*grad_o_e345 + x_e245*grad_o_e245 + x_e235*grad_o_e235 + x_e234*grad_o_e234 + x_e145*grad_o_e145 + x_e135*grad_o_e135 + x_e134*grad_o_e134 + x_e125*grad_o_e125 + x_e124*grad_o_e124 + x_e123*grad_o_e123 + x_e45*grad_o_e45 + x_e35*grad_o_e35 + x_e34*grad_o_e34 + x_e25*grad_o_e25 + x_e24*grad_o_e24 + x_e23*grad_o_e23 + x_e15*grad_o_e15 + x_e14*grad_o_e14 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e5*grad_o_e5 + x_e4*grad_o_e4 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_1*grad_o_1)*gate'(x_1)
-            V::store(v157, out0.at(0usize, c));
+            let mut v161 = damp::<V>(v160, v5);
+            v161 = V::mul_add(v1, grad_o_1, v161);
+            // out0[0] = v1*grad_o_1 + gate'(x_1)*(x_e12345*grad_o_e12345 + x_e2345*grad_o_e2345 + x_e1345*grad_o_e1345 + x_e1245*grad_o_e1245 + x_e1235*grad_o_e1235 + x_e1234*grad_o_e1234 + x_e345*grad_o_e345 + x_e245*grad_o_e245 + x_e235*grad_o_e235 + x_e234*grad_o_e234 + x_e145*grad_o_e145 + x_e135*grad_o_e135 + x_e134*grad_o_e134 + x_e125*grad_o_e125 + x_e124*grad_o_e124 + x_e123*grad_o_e123 + x_e45*grad_o_e45 + x_e35*grad_o_e35 + x_e34*grad_o_e34 + x_e25*grad_o_e25 + x_e24*grad_o_e24 + x_e23*grad_o_e23 + x_e15*grad_o_e15 + x_e14*grad_o_e14 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e5*grad_o_e5 + x_e4*grad_o_e4 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_1*grad_o_1)
+            V::store(v161, out0.at(0usize, c));
         }
     }
 }

@@ -14,28 +14,27 @@ unsafe fn grade_norms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     unsafe {
         let x = args.inputs[0];
         let out0 = args.outputs[0];
-        let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c1em8 = V::from_f64(0.00000001f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<32usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let v1 = V::mul(x_1, x_1);
-            // out0[0] = sqrt(sqrt(v1*v1 + 0.0000000000000001))
-            V::store(V::sqrt(V::sqrt(V::mul_add(v1, v1, c1em16))), out0.at(0usize, c));
+            // out0[0] = sqrt(hypot(x_1*x_1, 0.00000001))
+            V::store(V::sqrt(hypot::<V>(V::mul(x_1, x_1), c1em8)), out0.at(0usize, c));
             let x_e1 = V::load(x.at(1usize, c));
-            let mut v8 = V::mul(x_e1, x_e1);
+            let mut v6 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
             let x_e3 = V::load(x.at(3usize, c));
             let x_e4 = V::load(x.at(4usize, c));
             let x_e5 = V::load(x.at(5usize, c));
-            v8 = V::mul_add(x_e2, x_e2, v8);
-            v8 = V::mul_add(x_e3, x_e3, v8);
-            v8 = V::mul_add(x_e4, x_e4, v8);
-            v8 = V::neg_mul_add(x_e5, x_e5, v8);
-            // out0[1] = sqrt(sqrt(0.0000000000000001 + v20*v20))
-            V::store(V::sqrt(V::sqrt(V::mul_add(v8, v8, c1em16))), out0.at(1usize, c));
+            v6 = V::mul_add(x_e2, x_e2, v6);
+            v6 = V::mul_add(x_e3, x_e3, v6);
+            v6 = V::mul_add(x_e4, x_e4, v6);
+            v6 = V::neg_mul_add(x_e5, x_e5, v6);
+            // out0[1] = sqrt(hypot(x_e4*x_e4 + x_e3*x_e3 + x_e1*x_e1 + x_e2*x_e2 - x_e5*x_e5, 0.00000001))
+            V::store(V::sqrt(hypot::<V>(v6, c1em8)), out0.at(1usize, c));
             let x_e12 = V::load(x.at(6usize, c));
-            let mut v26 = V::mul(x_e12, x_e12);
+            let mut v22 = V::mul(x_e12, x_e12);
             let x_e13 = V::load(x.at(7usize, c));
             let x_e14 = V::load(x.at(8usize, c));
             let x_e15 = V::load(x.at(9usize, c));
@@ -45,19 +44,19 @@ unsafe fn grade_norms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e34 = V::load(x.at(13usize, c));
             let x_e35 = V::load(x.at(14usize, c));
             let x_e45 = V::load(x.at(15usize, c));
-            v26 = V::mul_add(x_e13, x_e13, v26);
-            v26 = V::mul_add(x_e14, x_e14, v26);
-            v26 = V::neg_mul_add(x_e15, x_e15, v26);
-            v26 = V::mul_add(x_e23, x_e23, v26);
-            v26 = V::mul_add(x_e24, x_e24, v26);
-            v26 = V::neg_mul_add(x_e25, x_e25, v26);
-            v26 = V::mul_add(x_e34, x_e34, v26);
-            v26 = V::neg_mul_add(x_e35, x_e35, v26);
-            v26 = V::neg_mul_add(x_e45, x_e45, v26);
-            // out0[2] = sqrt(sqrt(0.0000000000000001 + v53*v53))
-            V::store(V::sqrt(V::sqrt(V::mul_add(v26, v26, c1em16))), out0.at(2usize, c));
+            v22 = V::mul_add(x_e13, x_e13, v22);
+            v22 = V::mul_add(x_e14, x_e14, v22);
+            v22 = V::neg_mul_add(x_e15, x_e15, v22);
+            v22 = V::mul_add(x_e23, x_e23, v22);
+            v22 = V::mul_add(x_e24, x_e24, v22);
+            v22 = V::neg_mul_add(x_e25, x_e25, v22);
+            v22 = V::mul_add(x_e34, x_e34, v22);
+            v22 = V::neg_mul_add(x_e35, x_e35, v22);
+            v22 = V::neg_mul_add(x_e45, x_e45, v22);
+            // out0[2] = sqrt(hypot(x_e34*x_e34 + x_e24*x_e24 + x_e23*x_e23 + x_e14*x_e14 + x_e12*x_e12 + x_e13*x_e13 - x_e15*x_e15 - x_e25*x_e25 - x_e35*x_e35 - x_e45*x_e45, 0.00000001))
+            V::store(V::sqrt(hypot::<V>(v22, c1em8)), out0.at(2usize, c));
             let x_e123 = V::load(x.at(16usize, c));
-            let mut v59 = V::mul(x_e123, x_e123);
+            let mut v53 = V::mul(x_e123, x_e123);
             let x_e124 = V::load(x.at(17usize, c));
             let x_e125 = V::load(x.at(18usize, c));
             let x_e134 = V::load(x.at(19usize, c));
@@ -67,34 +66,33 @@ unsafe fn grade_norms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e235 = V::load(x.at(23usize, c));
             let x_e245 = V::load(x.at(24usize, c));
             let x_e345 = V::load(x.at(25usize, c));
-            v59 = V::mul_add(x_e124, x_e124, v59);
-            v59 = V::neg_mul_add(x_e125, x_e125, v59);
-            v59 = V::mul_add(x_e134, x_e134, v59);
-            v59 = V::neg_mul_add(x_e135, x_e135, v59);
-            v59 = V::neg_mul_add(x_e145, x_e145, v59);
-            v59 = V::mul_add(x_e234, x_e234, v59);
-            v59 = V::neg_mul_add(x_e235, x_e235, v59);
-            v59 = V::neg_mul_add(x_e245, x_e245, v59);
-            v59 = V::neg_mul_add(x_e345, x_e345, v59);
-            // out0[3] = sqrt(sqrt(0.0000000000000001 + v86*v86))
-            V::store(V::sqrt(V::sqrt(V::mul_add(v59, v59, c1em16))), out0.at(3usize, c));
+            v53 = V::mul_add(x_e124, x_e124, v53);
+            v53 = V::neg_mul_add(x_e125, x_e125, v53);
+            v53 = V::mul_add(x_e134, x_e134, v53);
+            v53 = V::neg_mul_add(x_e135, x_e135, v53);
+            v53 = V::neg_mul_add(x_e145, x_e145, v53);
+            v53 = V::mul_add(x_e234, x_e234, v53);
+            v53 = V::neg_mul_add(x_e235, x_e235, v53);
+            v53 = V::neg_mul_add(x_e245, x_e245, v53);
+            v53 = V::neg_mul_add(x_e345, x_e345, v53);
+            // out0[3] = sqrt(hypot(x_e234*x_e234 + x_e134*x_e134 + x_e123*x_e123 + x_e124*x_e124 - x_e125*x_e125 - x_e135*x_e135 - x_e145*x_e145 - x_e235*x_e235 - x_e245*x_e245 - x_e345*x_e345, 0.00000001))
+            V::store(V::sqrt(hypot::<V>(v53, c1em8)), out0.at(3usize, c));
             let x_e1234 = V::load(x.at(26usize, c));
-            let mut v92 = V::mul(x_e1234, x_e1234);
+            let mut v84 = V::mul(x_e1234, x_e1234);
             let x_e1235 = V::load(x.at(27usize, c));
             let x_e1245 = V::load(x.at(28usize, c));
             let x_e1345 = V::load(x.at(29usize, c));
             let x_e2345 = V::load(x.at(30usize, c));
-            v92 = V::neg_mul_add(x_e1235, x_e1235, v92);
-            v92 = V::neg_mul_add(x_e1245, x_e1245, v92);
-            v92 = V::neg_mul_add(x_e1345, x_e1345, v92);
-            v92 = V::neg_mul_add(x_e2345, x_e2345, v92);
-            // out0[4] = sqrt(sqrt(0.0000000000000001 + v104*v104))
-            V::store(V::sqrt(V::sqrt(V::mul_add(v92, v92, c1em16))), out0.at(4usize, c));
+            v84 = V::neg_mul_add(x_e1235, x_e1235, v84);
+            v84 = V::neg_mul_add(x_e1245, x_e1245, v84);
+            v84 = V::neg_mul_add(x_e1345, x_e1345, v84);
+            v84 = V::neg_mul_add(x_e2345, x_e2345, v84);
+            // out0[4] = sqrt(hypot(x_e1234*x_e1234 - x_e1235*x_e1235 - x_e1245*x_e1245 - x_e1345*x_e1345 - x_e2345*x_e2345, 0.00000001))
+            V::store(V::sqrt(hypot::<V>(v84, c1em8)), out0.at(4usize, c));
             let x_e12345 = V::load(x.at(31usize, c));
-            let v110 = V::mul(x_e12345, x_e12345);
-            // out0[5] = sqrt(sqrt(0.0000000000000001 + v110*v110))
+            // out0[5] = sqrt(hypot(x_e12345*x_e12345, 0.00000001))
             V::store(
-                V::sqrt(V::sqrt(V::mul_add(v110, v110, c1em16))),
+                V::sqrt(hypot::<V>(V::mul(x_e12345, x_e12345), c1em8)),
                 out0.at(5usize, c),
             );
         }
@@ -111,7 +109,7 @@ unsafe fn grade_norms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let x = args.inputs[0];
         let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
-        let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c1em8 = V::from_f64(0.00000001f64);
         let c5em1 = V::from_f64(0.5f64);
         let c2e0 = V::from_f64(2f64);
         for group in 0..args.groups {
@@ -120,20 +118,20 @@ unsafe fn grade_norms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             grad_o.prefetch::<6usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let v1 = V::mul(x_1, x_1);
-            let v5 = V::sqrt(V::mul_add(v1, v1, c1em16));
+            let v3 = hypot::<V>(v1, c1em8);
             let x_e1 = V::load(x.at(1usize, c));
-            let mut v8 = V::mul(x_e1, x_e1);
+            let mut v6 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
             let x_e3 = V::load(x.at(3usize, c));
             let x_e4 = V::load(x.at(4usize, c));
             let x_e5 = V::load(x.at(5usize, c));
-            v8 = V::mul_add(x_e2, x_e2, v8);
-            v8 = V::mul_add(x_e3, x_e3, v8);
-            v8 = V::mul_add(x_e4, x_e4, v8);
-            v8 = V::neg_mul_add(x_e5, x_e5, v8);
-            let v23 = V::sqrt(V::mul_add(v8, v8, c1em16));
+            v6 = V::mul_add(x_e2, x_e2, v6);
+            v6 = V::mul_add(x_e3, x_e3, v6);
+            v6 = V::mul_add(x_e4, x_e4, v6);
+            v6 = V::neg_mul_add(x_e5, x_e5, v6);
+            let v19 = hypot::<V>(v6, c1em8);
             let x_e12 = V::load(x.at(6usize, c));
-            let mut v26 = V::mul(x_e12, x_e12);
+            let mut v22 = V::mul(x_e12, x_e12);
             let x_e13 = V::load(x.at(7usize, c));
             let x_e14 = V::load(x.at(8usize, c));
             let x_e15 = V::load(x.at(9usize, c));
@@ -143,18 +141,18 @@ unsafe fn grade_norms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e34 = V::load(x.at(13usize, c));
             let x_e35 = V::load(x.at(14usize, c));
             let x_e45 = V::load(x.at(15usize, c));
-            v26 = V::mul_add(x_e13, x_e13, v26);
-            v26 = V::mul_add(x_e14, x_e14, v26);
-            v26 = V::neg_mul_add(x_e15, x_e15, v26);
-            v26 = V::mul_add(x_e23, x_e23, v26);
-            v26 = V::mul_add(x_e24, x_e24, v26);
-            v26 = V::neg_mul_add(x_e25, x_e25, v26);
-            v26 = V::mul_add(x_e34, x_e34, v26);
-            v26 = V::neg_mul_add(x_e35, x_e35, v26);
-            v26 = V::neg_mul_add(x_e45, x_e45, v26);
-            let v56 = V::sqrt(V::mul_add(v26, v26, c1em16));
+            v22 = V::mul_add(x_e13, x_e13, v22);
+            v22 = V::mul_add(x_e14, x_e14, v22);
+            v22 = V::neg_mul_add(x_e15, x_e15, v22);
+            v22 = V::mul_add(x_e23, x_e23, v22);
+            v22 = V::mul_add(x_e24, x_e24, v22);
+            v22 = V::neg_mul_add(x_e25, x_e25, v22);
+            v22 = V::mul_add(x_e34, x_e34, v22);
+            v22 = V::neg_mul_add(x_e35, x_e35, v22);
+            v22 = V::neg_mul_add(x_e45, x_e45, v22);
+            let v50 = hypot::<V>(v22, c1em8);
             let x_e123 = V::load(x.at(16usize, c));
-            let mut v59 = V::mul(x_e123, x_e123);
+            let mut v53 = V::mul(x_e123, x_e123);
             let x_e124 = V::load(x.at(17usize, c));
             let x_e125 = V::load(x.at(18usize, c));
             let x_e134 = V::load(x.at(19usize, c));
@@ -164,195 +162,147 @@ unsafe fn grade_norms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e235 = V::load(x.at(23usize, c));
             let x_e245 = V::load(x.at(24usize, c));
             let x_e345 = V::load(x.at(25usize, c));
-            v59 = V::mul_add(x_e124, x_e124, v59);
-            v59 = V::neg_mul_add(x_e125, x_e125, v59);
-            v59 = V::mul_add(x_e134, x_e134, v59);
-            v59 = V::neg_mul_add(x_e135, x_e135, v59);
-            v59 = V::neg_mul_add(x_e145, x_e145, v59);
-            v59 = V::mul_add(x_e234, x_e234, v59);
-            v59 = V::neg_mul_add(x_e235, x_e235, v59);
-            v59 = V::neg_mul_add(x_e245, x_e245, v59);
-            v59 = V::neg_mul_add(x_e345, x_e345, v59);
-            let v89 = V::sqrt(V::mul_add(v59, v59, c1em16));
+            v53 = V::mul_add(x_e124, x_e124, v53);
+            v53 = V::neg_mul_add(x_e125, x_e125, v53);
+            v53 = V::mul_add(x_e134, x_e134, v53);
+            v53 = V::neg_mul_add(x_e135, x_e135, v53);
+            v53 = V::neg_mul_add(x_e145, x_e145, v53);
+            v53 = V::mul_add(x_e234, x_e234, v53);
+            v53 = V::neg_mul_add(x_e235, x_e235, v53);
+            v53 = V::neg_mul_add(x_e245, x_e245, v53);
+            v53 = V::neg_mul_add(x_e345, x_e345, v53);
+            let v81 = hypot::<V>(v53, c1em8);
             let x_e1234 = V::load(x.at(26usize, c));
-            let mut v92 = V::mul(x_e1234, x_e1234);
+            let mut v84 = V::mul(x_e1234, x_e1234);
             let x_e1235 = V::load(x.at(27usize, c));
             let x_e1245 = V::load(x.at(28usize, c));
             let x_e1345 = V::load(x.at(29usize, c));
             let x_e2345 = V::load(x.at(30usize, c));
-            v92 = V::neg_mul_add(x_e1235, x_e1235, v92);
-            v92 = V::neg_mul_add(x_e1245, x_e1245, v92);
-            v92 = V::neg_mul_add(x_e1345, x_e1345, v92);
-            v92 = V::neg_mul_add(x_e2345, x_e2345, v92);
-            let v107 = V::sqrt(V::mul_add(v92, v92, c1em16));
+            v84 = V::neg_mul_add(x_e1235, x_e1235, v84);
+            v84 = V::neg_mul_add(x_e1245, x_e1245, v84);
+            v84 = V::neg_mul_add(x_e1345, x_e1345, v84);
+            v84 = V::neg_mul_add(x_e2345, x_e2345, v84);
+            let v97 = hypot::<V>(v84, c1em8);
             let x_e12345 = V::load(x.at(31usize, c));
-            let v110 = V::mul(x_e12345, x_e12345);
-            let v113 = V::sqrt(V::mul_add(v110, v110, c1em16));
-            // out0[31] = x_e12345*2*v110*grad_o_grade_5*0.5/sqrt(v113)*0.5/v113*2
+            let v100 = V::mul(x_e12345, x_e12345);
+            let v101 = hypot::<V>(v100, c1em8);
+            // out0[31] = x_e12345*grad_o_grade_5*0.5/sqrt(v101)*v100/v101*2
             V::store(
                 V::mul(
                     x_e12345,
                     V::mul(
-                        c2e0,
                         V::mul(
-                            v110,
                             V::mul(
-                                V::mul(
-                                    V::mul(
-                                        V::load(grad_o.at(5usize, c)),
-                                        V::div(c5em1, V::sqrt(v113)),
-                                    ),
-                                    V::div(c5em1, v113),
-                                ),
-                                c2e0,
+                                V::load(grad_o.at(5usize, c)),
+                                V::div(c5em1, V::sqrt(v101)),
                             ),
+                            V::div(v100, v101),
                         ),
+                        c2e0,
                     ),
                 ),
                 out0.at(31usize, c),
             );
-            let v133 = V::mul(
+            let v117 = V::mul(
                 c2e0,
                 V::mul(
-                    v92,
-                    V::mul(
-                        c2e0,
-                        V::mul(
-                            V::mul(
-                                V::load(grad_o.at(4usize, c)),
-                                V::div(c5em1, V::sqrt(v107)),
-                            ),
-                            V::div(c5em1, v107),
-                        ),
-                    ),
+                    V::mul(V::load(grad_o.at(4usize, c)), V::div(c5em1, V::sqrt(v97))),
+                    V::div(v84, v97),
                 ),
             );
-            // out0[30] = -x_e2345*v133
-            V::store(V::neg(V::mul(x_e2345, v133)), out0.at(30usize, c));
-            // out0[29] = -x_e1345*v133
-            V::store(V::neg(V::mul(x_e1345, v133)), out0.at(29usize, c));
-            // out0[28] = -x_e1245*v133
-            V::store(V::neg(V::mul(x_e1245, v133)), out0.at(28usize, c));
-            // out0[27] = -x_e1235*v133
-            V::store(V::neg(V::mul(x_e1235, v133)), out0.at(27usize, c));
-            // out0[26] = x_e1234*v133
-            V::store(V::mul(x_e1234, v133), out0.at(26usize, c));
-            let v150 = V::mul(
+            // out0[30] = -x_e2345*v117
+            V::store(V::neg(V::mul(x_e2345, v117)), out0.at(30usize, c));
+            // out0[29] = -x_e1345*v117
+            V::store(V::neg(V::mul(x_e1345, v117)), out0.at(29usize, c));
+            // out0[28] = -x_e1245*v117
+            V::store(V::neg(V::mul(x_e1245, v117)), out0.at(28usize, c));
+            // out0[27] = -x_e1235*v117
+            V::store(V::neg(V::mul(x_e1235, v117)), out0.at(27usize, c));
+            // out0[26] = x_e1234*v117
+            V::store(V::mul(x_e1234, v117), out0.at(26usize, c));
+            let v132 = V::mul(
                 c2e0,
                 V::mul(
-                    v59,
-                    V::mul(
-                        c2e0,
-                        V::mul(
-                            V::mul(
-                                V::load(grad_o.at(3usize, c)),
-                                V::div(c5em1, V::sqrt(v89)),
-                            ),
-                            V::div(c5em1, v89),
-                        ),
-                    ),
+                    V::mul(V::load(grad_o.at(3usize, c)), V::div(c5em1, V::sqrt(v81))),
+                    V::div(v53, v81),
                 ),
             );
-            // out0[25] = -x_e345*v150
-            V::store(V::neg(V::mul(x_e345, v150)), out0.at(25usize, c));
-            // out0[24] = -x_e245*v150
-            V::store(V::neg(V::mul(x_e245, v150)), out0.at(24usize, c));
-            // out0[23] = -x_e235*v150
-            V::store(V::neg(V::mul(x_e235, v150)), out0.at(23usize, c));
-            // out0[22] = x_e234*v150
-            V::store(V::mul(x_e234, v150), out0.at(22usize, c));
-            // out0[21] = -x_e145*v150
-            V::store(V::neg(V::mul(x_e145, v150)), out0.at(21usize, c));
-            // out0[20] = -x_e135*v150
-            V::store(V::neg(V::mul(x_e135, v150)), out0.at(20usize, c));
-            // out0[19] = x_e134*v150
-            V::store(V::mul(x_e134, v150), out0.at(19usize, c));
-            // out0[18] = -x_e125*v150
-            V::store(V::neg(V::mul(x_e125, v150)), out0.at(18usize, c));
-            // out0[17] = x_e124*v150
-            V::store(V::mul(x_e124, v150), out0.at(17usize, c));
-            // out0[16] = x_e123*v150
-            V::store(V::mul(x_e123, v150), out0.at(16usize, c));
+            // out0[25] = -x_e345*v132
+            V::store(V::neg(V::mul(x_e345, v132)), out0.at(25usize, c));
+            // out0[24] = -x_e245*v132
+            V::store(V::neg(V::mul(x_e245, v132)), out0.at(24usize, c));
+            // out0[23] = -x_e235*v132
+            V::store(V::neg(V::mul(x_e235, v132)), out0.at(23usize, c));
+            // out0[22] = x_e234*v132
+            V::store(V::mul(x_e234, v132), out0.at(22usize, c));
+            // out0[21] = -x_e145*v132
+            V::store(V::neg(V::mul(x_e145, v132)), out0.at(21usize, c));
+            // out0[20] = -x_e135*v132
+            V::store(V::neg(V::mul(x_e135, v132)), out0.at(20usize, c));
+            // out0[19] = x_e134*v132
+            V::store(V::mul(x_e134, v132), out0.at(19usize, c));
+            // out0[18] = -x_e125*v132
+            V::store(V::neg(V::mul(x_e125, v132)), out0.at(18usize, c));
+            // out0[17] = x_e124*v132
+            V::store(V::mul(x_e124, v132), out0.at(17usize, c));
+            // out0[16] = x_e123*v132
+            V::store(V::mul(x_e123, v132), out0.at(16usize, c));
+            let v154 = V::mul(
+                c2e0,
+                V::mul(
+                    V::mul(V::load(grad_o.at(2usize, c)), V::div(c5em1, V::sqrt(v50))),
+                    V::div(v22, v50),
+                ),
+            );
+            // out0[15] = -x_e45*v154
+            V::store(V::neg(V::mul(x_e45, v154)), out0.at(15usize, c));
+            // out0[14] = -x_e35*v154
+            V::store(V::neg(V::mul(x_e35, v154)), out0.at(14usize, c));
+            // out0[13] = x_e34*v154
+            V::store(V::mul(x_e34, v154), out0.at(13usize, c));
+            // out0[12] = -x_e25*v154
+            V::store(V::neg(V::mul(x_e25, v154)), out0.at(12usize, c));
+            // out0[11] = x_e24*v154
+            V::store(V::mul(x_e24, v154), out0.at(11usize, c));
+            // out0[10] = x_e23*v154
+            V::store(V::mul(x_e23, v154), out0.at(10usize, c));
+            // out0[9] = -x_e15*v154
+            V::store(V::neg(V::mul(x_e15, v154)), out0.at(9usize, c));
+            // out0[8] = x_e14*v154
+            V::store(V::mul(x_e14, v154), out0.at(8usize, c));
+            // out0[7] = x_e13*v154
+            V::store(V::mul(x_e13, v154), out0.at(7usize, c));
+            // out0[6] = x_e12*v154
+            V::store(V::mul(x_e12, v154), out0.at(6usize, c));
             let v174 = V::mul(
                 c2e0,
                 V::mul(
-                    v26,
-                    V::mul(
-                        c2e0,
-                        V::mul(
-                            V::mul(
-                                V::load(grad_o.at(2usize, c)),
-                                V::div(c5em1, V::sqrt(v56)),
-                            ),
-                            V::div(c5em1, v56),
-                        ),
-                    ),
+                    V::mul(V::load(grad_o.at(1usize, c)), V::div(c5em1, V::sqrt(v19))),
+                    V::div(v6, v19),
                 ),
             );
-            // out0[15] = -x_e45*v174
-            V::store(V::neg(V::mul(x_e45, v174)), out0.at(15usize, c));
-            // out0[14] = -x_e35*v174
-            V::store(V::neg(V::mul(x_e35, v174)), out0.at(14usize, c));
-            // out0[13] = x_e34*v174
-            V::store(V::mul(x_e34, v174), out0.at(13usize, c));
-            // out0[12] = -x_e25*v174
-            V::store(V::neg(V::mul(x_e25, v174)), out0.at(12usize, c));
-            // out0[11] = x_e24*v174
-            V::store(V::mul(x_e24, v174), out0.at(11usize, c));
-            // out0[10] = x_e23*v174
-            V::store(V::mul(x_e23, v174), out0.at(10usize, c));
-            // out0[9] = -x_e15*v174
-            V::store(V::neg(V::mul(x_e15, v174)), out0.at(9usize, c));
-            // out0[8] = x_e14*v174
-            V::store(V::mul(x_e14, v174), out0.at(8usize, c));
-            // out0[7] = x_e13*v174
-            V::store(V::mul(x_e13, v174), out0.at(7usize, c));
-            // out0[6] = x_e12*v174
-            V::store(V::mul(x_e12, v174), out0.at(6usize, c));
-            let v196 = V::mul(
-                c2e0,
-                V::mul(
-                    v8,
-                    V::mul(
-                        c2e0,
-                        V::mul(
-                            V::mul(
-                                V::load(grad_o.at(1usize, c)),
-                                V::div(c5em1, V::sqrt(v23)),
-                            ),
-                            V::div(c5em1, v23),
-                        ),
-                    ),
-                ),
-            );
-            // out0[5] = -x_e5*v196
-            V::store(V::neg(V::mul(x_e5, v196)), out0.at(5usize, c));
-            // out0[4] = x_e4*v196
-            V::store(V::mul(x_e4, v196), out0.at(4usize, c));
-            // out0[3] = x_e3*v196
-            V::store(V::mul(x_e3, v196), out0.at(3usize, c));
-            // out0[2] = x_e2*v196
-            V::store(V::mul(x_e2, v196), out0.at(2usize, c));
-            // out0[1] = x_e1*v196
-            V::store(V::mul(x_e1, v196), out0.at(1usize, c));
-            // out0[0] = x_1*2*v1*2*grad_o_grade_0*0.5/sqrt(v5)*0.5/v5
+            // out0[5] = -x_e5*v174
+            V::store(V::neg(V::mul(x_e5, v174)), out0.at(5usize, c));
+            // out0[4] = x_e4*v174
+            V::store(V::mul(x_e4, v174), out0.at(4usize, c));
+            // out0[3] = x_e3*v174
+            V::store(V::mul(x_e3, v174), out0.at(3usize, c));
+            // out0[2] = x_e2*v174
+            V::store(V::mul(x_e2, v174), out0.at(2usize, c));
+            // out0[1] = x_e1*v174
+            V::store(V::mul(x_e1, v174), out0.at(1usize, c));
+            // out0[0] = x_1*2*grad_o_grade_0*0.5/sqrt(v3)*v1/v3
             V::store(
                 V::mul(
                     x_1,
                     V::mul(
                         c2e0,
                         V::mul(
-                            v1,
                             V::mul(
-                                c2e0,
-                                V::mul(
-                                    V::mul(
-                                        V::load(grad_o.at(0usize, c)),
-                                        V::div(c5em1, V::sqrt(v5)),
-                                    ),
-                                    V::div(c5em1, v5),
-                                ),
+                                V::load(grad_o.at(0usize, c)),
+                                V::div(c5em1, V::sqrt(v3)),
                             ),
+                            V::div(v1, v3),
                         ),
                     ),
                 ),
@@ -364,8 +314,8 @@ unsafe fn grade_norms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static GRADE_NORMS_1: Stage = stage!(grade_norms_1);
 /// `o_g = (q(x_g)^2 + 1e-16)^(1/4)`, grades 0,1,2,3,4,5 and 0,1,2,3,4,5.
 ///
-/// Forward: 82 flops per lane (38 multiplications, 32 additions).
-/// Backward: 171 flops per lane (100 multiplications, 47 additions).
+/// Forward: 94 flops per lane (44 multiplications, 32 additions).
+/// Backward: 171 flops per lane (94 multiplications, 47 additions).
 pub(super) static GRADE_NORMS_PROGRAM_0: Program = Program {
     name: "grade_norms",
     formula: "o_g = (q(x_g)^2 + 1e-16)^(1/4)",
@@ -407,5 +357,5 @@ pub(super) static GRADE_NORMS_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [82usize, 171],
+    flops: [94usize, 171],
 };

@@ -235,178 +235,217 @@ unsafe fn grade_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum3 = V::zero();
         let mut sum4 = V::zero();
         let mut sum5 = V::zero();
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v2 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
+        let row1 = V::splat(args.rows[1]);
+        let v9 = V::mul(inv_channels, row1);
+        let v10 = V::add(eps, v9);
+        let v11 = V::sqrt(v10);
+        let v12 = V::div(c1e0, v11);
+        let row2 = V::splat(args.rows[2]);
+        let v14 = V::mul(inv_channels, row2);
+        let v15 = V::add(eps, v14);
+        let v16 = V::sqrt(v15);
+        let v17 = V::div(c1e0, v16);
+        let row3 = V::splat(args.rows[3]);
+        let v19 = V::mul(inv_channels, row3);
+        let v20 = V::add(eps, v19);
+        let v21 = V::sqrt(v20);
+        let v22 = V::div(c1e0, v21);
+        let row4 = V::splat(args.rows[4]);
+        let v24 = V::mul(inv_channels, row4);
+        let v25 = V::add(eps, v24);
+        let v26 = V::sqrt(v25);
+        let v27 = V::div(c1e0, v26);
+        let row5 = V::splat(args.rows[5]);
+        let v29 = V::mul(inv_channels, row5);
+        let v30 = V::add(eps, v29);
+        let v31 = V::sqrt(v30);
+        let v32 = V::div(c1e0, v31);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<32usize>(c);
             grad_o.prefetch::<32usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            // row sum 0 = x_e12345*grad_o_e12345
+            // row sum 0 = x_e12345*v32*grad_o_e12345
             sum0 = V::add(
                 sum0,
                 V::keep_first(
-                    V::mul(V::load(x.at(31usize, c)), V::load(grad_o.at(31usize, c))),
+                    V::mul(
+                        V::mul(V::load(x.at(31usize, c)), v32),
+                        V::load(grad_o.at(31usize, c)),
+                    ),
                     valid,
                 ),
             );
-            let mut v5 = V::mul(
-                V::load(x.at(30usize, c)),
+            let mut v100 = V::mul(
+                V::mul(V::load(x.at(30usize, c)), v27),
                 V::load(grad_o.at(30usize, c)),
             );
-            v5 = V::mul_add(
-                V::load(x.at(29usize, c)),
+            v100 = V::mul_add(
+                V::mul(V::load(x.at(29usize, c)), v27),
                 V::load(grad_o.at(29usize, c)),
-                v5,
+                v100,
             );
-            v5 = V::mul_add(
-                V::load(x.at(28usize, c)),
+            v100 = V::mul_add(
+                V::mul(V::load(x.at(28usize, c)), v27),
                 V::load(grad_o.at(28usize, c)),
-                v5,
+                v100,
             );
-            v5 = V::mul_add(
-                V::load(x.at(27usize, c)),
+            v100 = V::mul_add(
+                V::mul(V::load(x.at(27usize, c)), v27),
                 V::load(grad_o.at(27usize, c)),
-                v5,
+                v100,
             );
-            v5 = V::mul_add(
-                V::load(x.at(26usize, c)),
+            v100 = V::mul_add(
+                V::mul(V::load(x.at(26usize, c)), v27),
                 V::load(grad_o.at(26usize, c)),
-                v5,
+                v100,
             );
-            // row sum 1 = x_e2345*grad_o_e2345 + x_e1345*grad_o_e1345 + x_e1245*grad_o_e1245 + x_e1235*grad_o_e1235 + x_e1234*grad_o_e1234
-            sum1 = V::add(sum1, V::keep_first(v5, valid));
-            let mut v24 = V::mul(
-                V::load(x.at(25usize, c)),
+            // row sum 1 = x_e2345*v27*grad_o_e2345 + x_e1345*v27*grad_o_e1345 + x_e1245*v27*grad_o_e1245 + x_e1235*v27*grad_o_e1235 + x_e1234*v27*grad_o_e1234
+            sum1 = V::add(sum1, V::keep_first(v100, valid));
+            let mut v114 = V::mul(
+                V::mul(V::load(x.at(25usize, c)), v22),
                 V::load(grad_o.at(25usize, c)),
             );
-            v24 = V::mul_add(
-                V::load(x.at(24usize, c)),
+            v114 = V::mul_add(
+                V::mul(V::load(x.at(24usize, c)), v22),
                 V::load(grad_o.at(24usize, c)),
-                v24,
+                v114,
             );
-            v24 = V::mul_add(
-                V::load(x.at(23usize, c)),
+            v114 = V::mul_add(
+                V::mul(V::load(x.at(23usize, c)), v22),
                 V::load(grad_o.at(23usize, c)),
-                v24,
+                v114,
             );
-            v24 = V::mul_add(
-                V::load(x.at(22usize, c)),
+            v114 = V::mul_add(
+                V::mul(V::load(x.at(22usize, c)), v22),
                 V::load(grad_o.at(22usize, c)),
-                v24,
+                v114,
             );
-            v24 = V::mul_add(
-                V::load(x.at(21usize, c)),
+            v114 = V::mul_add(
+                V::mul(V::load(x.at(21usize, c)), v22),
                 V::load(grad_o.at(21usize, c)),
-                v24,
+                v114,
             );
-            v24 = V::mul_add(
-                V::load(x.at(20usize, c)),
+            v114 = V::mul_add(
+                V::mul(V::load(x.at(20usize, c)), v22),
                 V::load(grad_o.at(20usize, c)),
-                v24,
+                v114,
             );
-            v24 = V::mul_add(
-                V::load(x.at(19usize, c)),
+            v114 = V::mul_add(
+                V::mul(V::load(x.at(19usize, c)), v22),
                 V::load(grad_o.at(19usize, c)),
-                v24,
+                v114,
             );
-            v24 = V::mul_add(
-                V::load(x.at(18usize, c)),
+            v114 = V::mul_add(
+                V::mul(V::load(x.at(18usize, c)), v22),
                 V::load(grad_o.at(18usize, c)),
-                v24,
+                v114,
             );
-            v24 = V::mul_add(
-                V::load(x.at(17usize, c)),
+            v114 = V::mul_add(
+                V::mul(V::load(x.at(17usize, c)), v22),
                 V::load(grad_o.at(17usize, c)),
-                v24,
+                v114,
             );
-            v24 = V::mul_add(
-                V::load(x.at(16usize, c)),
+            v114 = V::mul_add(
+                V::mul(V::load(x.at(16usize, c)), v22),
                 V::load(grad_o.at(16usize, c)),
-                v24,
+                v114,
             );
-            // row sum 2 = x_e345*grad_o_e345 + x_e245*grad_o_e245 + x_e235*grad_o_e235 + x_e234*grad_o_e234 + x_e145*grad_o_e145 + x_e135*grad_o_e135 + x_e134*grad_o_e134 + x_e125*grad_o_e125 + x_e124*grad_o_e124 + x_e123*grad_o_e123
-            sum2 = V::add(sum2, V::keep_first(v24, valid));
-            let mut v63 = V::mul(
-                V::load(x.at(15usize, c)),
+            // row sum 2 = x_e345*v22*grad_o_e345 + x_e245*v22*grad_o_e245 + x_e235*v22*grad_o_e235 + x_e234*v22*grad_o_e234 + x_e145*v22*grad_o_e145 + x_e135*v22*grad_o_e135 + x_e134*v22*grad_o_e134 + x_e125*v22*grad_o_e125 + x_e124*v22*grad_o_e124 + x_e123*v22*grad_o_e123
+            sum2 = V::add(sum2, V::keep_first(v114, valid));
+            let mut v143 = V::mul(
+                V::mul(V::load(x.at(15usize, c)), v17),
                 V::load(grad_o.at(15usize, c)),
             );
-            v63 = V::mul_add(
-                V::load(x.at(14usize, c)),
+            v143 = V::mul_add(
+                V::mul(V::load(x.at(14usize, c)), v17),
                 V::load(grad_o.at(14usize, c)),
-                v63,
+                v143,
             );
-            v63 = V::mul_add(
-                V::load(x.at(13usize, c)),
+            v143 = V::mul_add(
+                V::mul(V::load(x.at(13usize, c)), v17),
                 V::load(grad_o.at(13usize, c)),
-                v63,
+                v143,
             );
-            v63 = V::mul_add(
-                V::load(x.at(12usize, c)),
+            v143 = V::mul_add(
+                V::mul(V::load(x.at(12usize, c)), v17),
                 V::load(grad_o.at(12usize, c)),
-                v63,
+                v143,
             );
-            v63 = V::mul_add(
-                V::load(x.at(11usize, c)),
+            v143 = V::mul_add(
+                V::mul(V::load(x.at(11usize, c)), v17),
                 V::load(grad_o.at(11usize, c)),
-                v63,
+                v143,
             );
-            v63 = V::mul_add(
-                V::load(x.at(10usize, c)),
+            v143 = V::mul_add(
+                V::mul(V::load(x.at(10usize, c)), v17),
                 V::load(grad_o.at(10usize, c)),
-                v63,
+                v143,
             );
-            v63 = V::mul_add(
-                V::load(x.at(9usize, c)),
+            v143 = V::mul_add(
+                V::mul(V::load(x.at(9usize, c)), v17),
                 V::load(grad_o.at(9usize, c)),
-                v63,
+                v143,
             );
-            v63 = V::mul_add(
-                V::load(x.at(8usize, c)),
+            v143 = V::mul_add(
+                V::mul(V::load(x.at(8usize, c)), v17),
                 V::load(grad_o.at(8usize, c)),
-                v63,
+                v143,
             );
-            v63 = V::mul_add(
-                V::load(x.at(7usize, c)),
+            v143 = V::mul_add(
+                V::mul(V::load(x.at(7usize, c)), v17),
                 V::load(grad_o.at(7usize, c)),
-                v63,
+                v143,
             );
-            v63 = V::mul_add(
-                V::load(x.at(6usize, c)),
+            v143 = V::mul_add(
+                V::mul(V::load(x.at(6usize, c)), v17),
                 V::load(grad_o.at(6usize, c)),
-                v63,
+                v143,
             );
-            // row sum 3 = x_e45*grad_o_e45 + x_e35*grad_o_e35 + x_e34*grad_o_e34 + x_e25*grad_o_e25 + x_e24*grad_o_e24 + x_e23*grad_o_e23 + x_e15*grad_o_e15 + x_e14*grad_o_e14 + x_e13*grad_o_e13 + x_e12*grad_o_e12
-            sum3 = V::add(sum3, V::keep_first(v63, valid));
-            let mut v102 = V::mul(
-                V::load(x.at(5usize, c)),
+            // row sum 3 = x_e45*v17*grad_o_e45 + x_e35*v17*grad_o_e35 + x_e34*v17*grad_o_e34 + x_e25*v17*grad_o_e25 + x_e24*v17*grad_o_e24 + x_e23*v17*grad_o_e23 + x_e15*v17*grad_o_e15 + x_e14*v17*grad_o_e14 + x_e13*v17*grad_o_e13 + x_e12*v17*grad_o_e12
+            sum3 = V::add(sum3, V::keep_first(v143, valid));
+            let mut v172 = V::mul(
+                V::mul(V::load(x.at(5usize, c)), v12),
                 V::load(grad_o.at(5usize, c)),
             );
-            v102 = V::mul_add(
-                V::load(x.at(4usize, c)),
+            v172 = V::mul_add(
+                V::mul(V::load(x.at(4usize, c)), v12),
                 V::load(grad_o.at(4usize, c)),
-                v102,
+                v172,
             );
-            v102 = V::mul_add(
-                V::load(x.at(3usize, c)),
+            v172 = V::mul_add(
+                V::mul(V::load(x.at(3usize, c)), v12),
                 V::load(grad_o.at(3usize, c)),
-                v102,
+                v172,
             );
-            v102 = V::mul_add(
-                V::load(x.at(2usize, c)),
+            v172 = V::mul_add(
+                V::mul(V::load(x.at(2usize, c)), v12),
                 V::load(grad_o.at(2usize, c)),
-                v102,
+                v172,
             );
-            v102 = V::mul_add(
-                V::load(x.at(1usize, c)),
+            v172 = V::mul_add(
+                V::mul(V::load(x.at(1usize, c)), v12),
                 V::load(grad_o.at(1usize, c)),
-                v102,
+                v172,
             );
-            // row sum 4 = x_e5*grad_o_e5 + x_e4*grad_o_e4 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1
-            sum4 = V::add(sum4, V::keep_first(v102, valid));
-            // row sum 5 = x_1*grad_o_1
+            // row sum 4 = x_e5*v12*grad_o_e5 + x_e4*v12*grad_o_e4 + x_e3*v12*grad_o_e3 + x_e2*v12*grad_o_e2 + x_e1*v12*grad_o_e1
+            sum4 = V::add(sum4, V::keep_first(v172, valid));
+            // row sum 5 = x_1*v7*grad_o_1
             sum5 = V::add(
                 sum5,
                 V::keep_first(
-                    V::mul(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c))),
+                    V::mul(
+                        V::mul(V::load(x.at(0usize, c)), v7),
+                        V::load(grad_o.at(0usize, c)),
+                    ),
                     valid,
                 ),
             );
@@ -420,15 +459,15 @@ unsafe fn grade_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static GRADE_RMS_2: Stage = stage!(grade_rms_2);
-/// From `grad_o`, `x` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+/// From `x`, `grad_o` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
 /// From `grade_rms_grad` of Cl(4,1,0).
 #[inline(always)]
 unsafe fn grade_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let grad_o = args.inputs[0];
-        let x = args.inputs[1];
+        let x = args.inputs[0];
+        let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
@@ -463,182 +502,156 @@ unsafe fn grade_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v30 = V::add(eps, v29);
         let v31 = V::sqrt(v30);
         let v32 = V::div(c1e0, v31);
-        let v97 = V::mul(v32, v32);
-        let v98 = V::mul(v32, v97);
-        let c5em1 = V::from_f64(0.5f64);
-        let v100 = V::mul(c5em1, v98);
+        let v161 = V::mul(inv_channels, v32);
         let row6 = V::splat(args.rows[6]);
-        let v102 = V::mul(v100, row6);
-        let v103 = V::mul(inv_channels, v102);
-        let c2e0 = V::from_f64(2f64);
-        let v105 = V::mul(v103, c2e0);
-        let v109 = V::mul(v27, v27);
-        let v110 = V::mul(v27, v109);
-        let v111 = V::mul(c5em1, v110);
+        let v163 = V::mul(row6, v161);
+        let v166 = V::mul(inv_channels, v27);
         let row7 = V::splat(args.rows[7]);
-        let v113 = V::mul(v111, row7);
-        let v114 = V::mul(inv_channels, v113);
-        let v115 = V::mul(c2e0, v114);
-        let v131 = V::mul(v22, v22);
-        let v132 = V::mul(v22, v131);
-        let v133 = V::mul(c5em1, v132);
+        let v168 = V::mul(row7, v166);
+        let v179 = V::mul(inv_channels, v22);
         let row8 = V::splat(args.rows[8]);
-        let v135 = V::mul(v133, row8);
-        let v136 = V::mul(inv_channels, v135);
-        let v137 = V::mul(c2e0, v136);
-        let v168 = V::mul(v17, v17);
-        let v169 = V::mul(v17, v168);
-        let v170 = V::mul(c5em1, v169);
+        let v181 = V::mul(row8, v179);
+        let v202 = V::mul(inv_channels, v17);
         let row9 = V::splat(args.rows[9]);
-        let v172 = V::mul(v170, row9);
-        let v173 = V::mul(inv_channels, v172);
-        let v174 = V::mul(c2e0, v173);
-        let v205 = V::mul(v12, v12);
-        let v206 = V::mul(v12, v205);
-        let v207 = V::mul(c5em1, v206);
+        let v204 = V::mul(row9, v202);
+        let v225 = V::mul(inv_channels, v12);
         let row10 = V::splat(args.rows[10]);
-        let v209 = V::mul(v207, row10);
-        let v210 = V::mul(inv_channels, v209);
-        let v211 = V::mul(c2e0, v210);
-        let v227 = V::mul(v7, v7);
-        let v228 = V::mul(v7, v227);
-        let v229 = V::mul(c5em1, v228);
+        let v227 = V::mul(row10, v225);
+        let v238 = V::mul(inv_channels, v7);
         let row11 = V::splat(args.rows[11]);
-        let v231 = V::mul(v229, row11);
-        let v232 = V::mul(inv_channels, v231);
-        let v233 = V::mul(c2e0, v232);
+        let v240 = V::mul(row11, v238);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            grad_o.prefetch::<32usize>(c);
             x.prefetch::<32usize>(c);
-            let mut v34 = V::mul(v32, V::load(grad_o.at(31usize, c)));
-            let mut v36 = V::mul(v27, V::load(grad_o.at(30usize, c)));
-            let mut v38 = V::mul(v27, V::load(grad_o.at(29usize, c)));
-            let mut v40 = V::mul(v27, V::load(grad_o.at(28usize, c)));
-            let mut v42 = V::mul(v27, V::load(grad_o.at(27usize, c)));
-            let mut v44 = V::mul(v27, V::load(grad_o.at(26usize, c)));
-            let mut v46 = V::mul(v22, V::load(grad_o.at(25usize, c)));
-            let mut v48 = V::mul(v22, V::load(grad_o.at(24usize, c)));
-            let mut v50 = V::mul(v22, V::load(grad_o.at(23usize, c)));
-            let mut v52 = V::mul(v22, V::load(grad_o.at(22usize, c)));
-            let mut v54 = V::mul(v22, V::load(grad_o.at(21usize, c)));
-            let mut v56 = V::mul(v22, V::load(grad_o.at(20usize, c)));
-            let mut v58 = V::mul(v22, V::load(grad_o.at(19usize, c)));
-            let mut v60 = V::mul(v22, V::load(grad_o.at(18usize, c)));
-            let mut v62 = V::mul(v22, V::load(grad_o.at(17usize, c)));
-            let mut v64 = V::mul(v22, V::load(grad_o.at(16usize, c)));
-            let mut v66 = V::mul(v17, V::load(grad_o.at(15usize, c)));
-            let mut v68 = V::mul(v17, V::load(grad_o.at(14usize, c)));
-            let mut v70 = V::mul(v17, V::load(grad_o.at(13usize, c)));
-            let mut v72 = V::mul(v17, V::load(grad_o.at(12usize, c)));
-            let mut v74 = V::mul(v17, V::load(grad_o.at(11usize, c)));
-            let mut v76 = V::mul(v17, V::load(grad_o.at(10usize, c)));
-            let mut v78 = V::mul(v17, V::load(grad_o.at(9usize, c)));
-            let mut v80 = V::mul(v17, V::load(grad_o.at(8usize, c)));
-            let mut v82 = V::mul(v17, V::load(grad_o.at(7usize, c)));
-            let mut v84 = V::mul(v17, V::load(grad_o.at(6usize, c)));
-            let mut v86 = V::mul(v12, V::load(grad_o.at(5usize, c)));
-            let mut v88 = V::mul(v12, V::load(grad_o.at(4usize, c)));
-            let mut v90 = V::mul(v12, V::load(grad_o.at(3usize, c)));
-            let mut v92 = V::mul(v12, V::load(grad_o.at(2usize, c)));
-            let mut v94 = V::mul(v12, V::load(grad_o.at(1usize, c)));
-            let mut v96 = V::mul(v7, V::load(grad_o.at(0usize, c)));
-            v34 = V::neg_mul_add(V::load(x.at(31usize, c)), v105, v34);
-            // out0[31] = v32*grad_o_e12345 - x_e12345*v105
-            V::store(v34, out0.at(31usize, c));
-            v36 = V::neg_mul_add(V::load(x.at(30usize, c)), v115, v36);
-            // out0[30] = v27*grad_o_e2345 - x_e2345*v115
-            V::store(v36, out0.at(30usize, c));
-            v38 = V::neg_mul_add(V::load(x.at(29usize, c)), v115, v38);
-            // out0[29] = v27*grad_o_e1345 - x_e1345*v115
-            V::store(v38, out0.at(29usize, c));
-            v40 = V::neg_mul_add(V::load(x.at(28usize, c)), v115, v40);
-            // out0[28] = v27*grad_o_e1245 - x_e1245*v115
-            V::store(v40, out0.at(28usize, c));
-            v42 = V::neg_mul_add(V::load(x.at(27usize, c)), v115, v42);
-            // out0[27] = v27*grad_o_e1235 - x_e1235*v115
-            V::store(v42, out0.at(27usize, c));
-            v44 = V::neg_mul_add(V::load(x.at(26usize, c)), v115, v44);
-            // out0[26] = v27*grad_o_e1234 - x_e1234*v115
-            V::store(v44, out0.at(26usize, c));
-            v46 = V::neg_mul_add(V::load(x.at(25usize, c)), v137, v46);
-            // out0[25] = v22*grad_o_e345 - x_e345*v137
-            V::store(v46, out0.at(25usize, c));
-            v48 = V::neg_mul_add(V::load(x.at(24usize, c)), v137, v48);
-            // out0[24] = v22*grad_o_e245 - x_e245*v137
-            V::store(v48, out0.at(24usize, c));
-            v50 = V::neg_mul_add(V::load(x.at(23usize, c)), v137, v50);
-            // out0[23] = v22*grad_o_e235 - x_e235*v137
-            V::store(v50, out0.at(23usize, c));
-            v52 = V::neg_mul_add(V::load(x.at(22usize, c)), v137, v52);
-            // out0[22] = v22*grad_o_e234 - x_e234*v137
-            V::store(v52, out0.at(22usize, c));
-            v54 = V::neg_mul_add(V::load(x.at(21usize, c)), v137, v54);
-            // out0[21] = v22*grad_o_e145 - x_e145*v137
-            V::store(v54, out0.at(21usize, c));
-            v56 = V::neg_mul_add(V::load(x.at(20usize, c)), v137, v56);
-            // out0[20] = v22*grad_o_e135 - x_e135*v137
-            V::store(v56, out0.at(20usize, c));
-            v58 = V::neg_mul_add(V::load(x.at(19usize, c)), v137, v58);
-            // out0[19] = v22*grad_o_e134 - x_e134*v137
-            V::store(v58, out0.at(19usize, c));
-            v60 = V::neg_mul_add(V::load(x.at(18usize, c)), v137, v60);
-            // out0[18] = v22*grad_o_e125 - x_e125*v137
-            V::store(v60, out0.at(18usize, c));
-            v62 = V::neg_mul_add(V::load(x.at(17usize, c)), v137, v62);
-            // out0[17] = v22*grad_o_e124 - x_e124*v137
-            V::store(v62, out0.at(17usize, c));
-            v64 = V::neg_mul_add(V::load(x.at(16usize, c)), v137, v64);
-            // out0[16] = v22*grad_o_e123 - x_e123*v137
-            V::store(v64, out0.at(16usize, c));
-            v66 = V::neg_mul_add(V::load(x.at(15usize, c)), v174, v66);
-            // out0[15] = v17*grad_o_e45 - x_e45*v174
-            V::store(v66, out0.at(15usize, c));
-            v68 = V::neg_mul_add(V::load(x.at(14usize, c)), v174, v68);
-            // out0[14] = v17*grad_o_e35 - x_e35*v174
-            V::store(v68, out0.at(14usize, c));
-            v70 = V::neg_mul_add(V::load(x.at(13usize, c)), v174, v70);
-            // out0[13] = v17*grad_o_e34 - x_e34*v174
-            V::store(v70, out0.at(13usize, c));
-            v72 = V::neg_mul_add(V::load(x.at(12usize, c)), v174, v72);
-            // out0[12] = v17*grad_o_e25 - x_e25*v174
-            V::store(v72, out0.at(12usize, c));
-            v74 = V::neg_mul_add(V::load(x.at(11usize, c)), v174, v74);
-            // out0[11] = v17*grad_o_e24 - x_e24*v174
-            V::store(v74, out0.at(11usize, c));
-            v76 = V::neg_mul_add(V::load(x.at(10usize, c)), v174, v76);
-            // out0[10] = v17*grad_o_e23 - x_e23*v174
-            V::store(v76, out0.at(10usize, c));
-            v78 = V::neg_mul_add(V::load(x.at(9usize, c)), v174, v78);
-            // out0[9] = v17*grad_o_e15 - x_e15*v174
-            V::store(v78, out0.at(9usize, c));
-            v80 = V::neg_mul_add(V::load(x.at(8usize, c)), v174, v80);
-            // out0[8] = v17*grad_o_e14 - x_e14*v174
-            V::store(v80, out0.at(8usize, c));
-            v82 = V::neg_mul_add(V::load(x.at(7usize, c)), v174, v82);
-            // out0[7] = v17*grad_o_e13 - x_e13*v174
-            V::store(v82, out0.at(7usize, c));
-            v84 = V::neg_mul_add(V::load(x.at(6usize, c)), v174, v84);
-            // out0[6] = v17*grad_o_e12 - x_e12*v174
-            V::store(v84, out0.at(6usize, c));
-            v86 = V::neg_mul_add(V::load(x.at(5usize, c)), v211, v86);
-            // out0[5] = v12*grad_o_e5 - x_e5*v211
-            V::store(v86, out0.at(5usize, c));
-            v88 = V::neg_mul_add(V::load(x.at(4usize, c)), v211, v88);
-            // out0[4] = v12*grad_o_e4 - x_e4*v211
-            V::store(v88, out0.at(4usize, c));
-            v90 = V::neg_mul_add(V::load(x.at(3usize, c)), v211, v90);
-            // out0[3] = v12*grad_o_e3 - x_e3*v211
-            V::store(v90, out0.at(3usize, c));
-            v92 = V::neg_mul_add(V::load(x.at(2usize, c)), v211, v92);
-            // out0[2] = v12*grad_o_e2 - x_e2*v211
-            V::store(v92, out0.at(2usize, c));
-            v94 = V::neg_mul_add(V::load(x.at(1usize, c)), v211, v94);
-            // out0[1] = v12*grad_o_e1 - x_e1*v211
-            V::store(v94, out0.at(1usize, c));
-            v96 = V::neg_mul_add(V::load(x.at(0usize, c)), v233, v96);
-            // out0[0] = v7*grad_o_1 - x_1*v233
-            V::store(v96, out0.at(0usize, c));
+            grad_o.prefetch::<32usize>(c);
+            let mut v98 = V::mul(v32, V::load(grad_o.at(31usize, c)));
+            let mut v100 = V::mul(v27, V::load(grad_o.at(30usize, c)));
+            let mut v102 = V::mul(v27, V::load(grad_o.at(29usize, c)));
+            let mut v104 = V::mul(v27, V::load(grad_o.at(28usize, c)));
+            let mut v106 = V::mul(v27, V::load(grad_o.at(27usize, c)));
+            let mut v108 = V::mul(v27, V::load(grad_o.at(26usize, c)));
+            let mut v110 = V::mul(v22, V::load(grad_o.at(25usize, c)));
+            let mut v112 = V::mul(v22, V::load(grad_o.at(24usize, c)));
+            let mut v114 = V::mul(v22, V::load(grad_o.at(23usize, c)));
+            let mut v116 = V::mul(v22, V::load(grad_o.at(22usize, c)));
+            let mut v118 = V::mul(v22, V::load(grad_o.at(21usize, c)));
+            let mut v120 = V::mul(v22, V::load(grad_o.at(20usize, c)));
+            let mut v122 = V::mul(v22, V::load(grad_o.at(19usize, c)));
+            let mut v124 = V::mul(v22, V::load(grad_o.at(18usize, c)));
+            let mut v126 = V::mul(v22, V::load(grad_o.at(17usize, c)));
+            let mut v128 = V::mul(v22, V::load(grad_o.at(16usize, c)));
+            let mut v130 = V::mul(v17, V::load(grad_o.at(15usize, c)));
+            let mut v132 = V::mul(v17, V::load(grad_o.at(14usize, c)));
+            let mut v134 = V::mul(v17, V::load(grad_o.at(13usize, c)));
+            let mut v136 = V::mul(v17, V::load(grad_o.at(12usize, c)));
+            let mut v138 = V::mul(v17, V::load(grad_o.at(11usize, c)));
+            let mut v140 = V::mul(v17, V::load(grad_o.at(10usize, c)));
+            let mut v142 = V::mul(v17, V::load(grad_o.at(9usize, c)));
+            let mut v144 = V::mul(v17, V::load(grad_o.at(8usize, c)));
+            let mut v146 = V::mul(v17, V::load(grad_o.at(7usize, c)));
+            let mut v148 = V::mul(v17, V::load(grad_o.at(6usize, c)));
+            let mut v150 = V::mul(v12, V::load(grad_o.at(5usize, c)));
+            let mut v152 = V::mul(v12, V::load(grad_o.at(4usize, c)));
+            let mut v154 = V::mul(v12, V::load(grad_o.at(3usize, c)));
+            let mut v156 = V::mul(v12, V::load(grad_o.at(2usize, c)));
+            let mut v158 = V::mul(v12, V::load(grad_o.at(1usize, c)));
+            let mut v160 = V::mul(v7, V::load(grad_o.at(0usize, c)));
+            v98 = V::neg_mul_add(V::mul(V::load(x.at(31usize, c)), v32), v163, v98);
+            // out0[31] = v32*grad_o_e12345 - x_e12345*v32*v163
+            V::store(v98, out0.at(31usize, c));
+            v100 = V::neg_mul_add(V::mul(V::load(x.at(30usize, c)), v27), v168, v100);
+            // out0[30] = v27*grad_o_e2345 - x_e2345*v27*v168
+            V::store(v100, out0.at(30usize, c));
+            v102 = V::neg_mul_add(V::mul(V::load(x.at(29usize, c)), v27), v168, v102);
+            // out0[29] = v27*grad_o_e1345 - x_e1345*v27*v168
+            V::store(v102, out0.at(29usize, c));
+            v104 = V::neg_mul_add(V::mul(V::load(x.at(28usize, c)), v27), v168, v104);
+            // out0[28] = v27*grad_o_e1245 - x_e1245*v27*v168
+            V::store(v104, out0.at(28usize, c));
+            v106 = V::neg_mul_add(V::mul(V::load(x.at(27usize, c)), v27), v168, v106);
+            // out0[27] = v27*grad_o_e1235 - x_e1235*v27*v168
+            V::store(v106, out0.at(27usize, c));
+            v108 = V::neg_mul_add(V::mul(V::load(x.at(26usize, c)), v27), v168, v108);
+            // out0[26] = v27*grad_o_e1234 - x_e1234*v27*v168
+            V::store(v108, out0.at(26usize, c));
+            v110 = V::neg_mul_add(V::mul(V::load(x.at(25usize, c)), v22), v181, v110);
+            // out0[25] = v22*grad_o_e345 - x_e345*v22*v181
+            V::store(v110, out0.at(25usize, c));
+            v112 = V::neg_mul_add(V::mul(V::load(x.at(24usize, c)), v22), v181, v112);
+            // out0[24] = v22*grad_o_e245 - x_e245*v22*v181
+            V::store(v112, out0.at(24usize, c));
+            v114 = V::neg_mul_add(V::mul(V::load(x.at(23usize, c)), v22), v181, v114);
+            // out0[23] = v22*grad_o_e235 - x_e235*v22*v181
+            V::store(v114, out0.at(23usize, c));
+            v116 = V::neg_mul_add(V::mul(V::load(x.at(22usize, c)), v22), v181, v116);
+            // out0[22] = v22*grad_o_e234 - x_e234*v22*v181
+            V::store(v116, out0.at(22usize, c));
+            v118 = V::neg_mul_add(V::mul(V::load(x.at(21usize, c)), v22), v181, v118);
+            // out0[21] = v22*grad_o_e145 - x_e145*v22*v181
+            V::store(v118, out0.at(21usize, c));
+            v120 = V::neg_mul_add(V::mul(V::load(x.at(20usize, c)), v22), v181, v120);
+            // out0[20] = v22*grad_o_e135 - x_e135*v22*v181
+            V::store(v120, out0.at(20usize, c));
+            v122 = V::neg_mul_add(V::mul(V::load(x.at(19usize, c)), v22), v181, v122);
+            // out0[19] = v22*grad_o_e134 - x_e134*v22*v181
+            V::store(v122, out0.at(19usize, c));
+            v124 = V::neg_mul_add(V::mul(V::load(x.at(18usize, c)), v22), v181, v124);
+            // out0[18] = v22*grad_o_e125 - x_e125*v22*v181
+            V::store(v124, out0.at(18usize, c));
+            v126 = V::neg_mul_add(V::mul(V::load(x.at(17usize, c)), v22), v181, v126);
+            // out0[17] = v22*grad_o_e124 - x_e124*v22*v181
+            V::store(v126, out0.at(17usize, c));
+            v128 = V::neg_mul_add(V::mul(V::load(x.at(16usize, c)), v22), v181, v128);
+            // out0[16] = v22*grad_o_e123 - x_e123*v22*v181
+            V::store(v128, out0.at(16usize, c));
+            v130 = V::neg_mul_add(V::mul(V::load(x.at(15usize, c)), v17), v204, v130);
+            // out0[15] = v17*grad_o_e45 - x_e45*v17*v204
+            V::store(v130, out0.at(15usize, c));
+            v132 = V::neg_mul_add(V::mul(V::load(x.at(14usize, c)), v17), v204, v132);
+            // out0[14] = v17*grad_o_e35 - x_e35*v17*v204
+            V::store(v132, out0.at(14usize, c));
+            v134 = V::neg_mul_add(V::mul(V::load(x.at(13usize, c)), v17), v204, v134);
+            // out0[13] = v17*grad_o_e34 - x_e34*v17*v204
+            V::store(v134, out0.at(13usize, c));
+            v136 = V::neg_mul_add(V::mul(V::load(x.at(12usize, c)), v17), v204, v136);
+            // out0[12] = v17*grad_o_e25 - x_e25*v17*v204
+            V::store(v136, out0.at(12usize, c));
+            v138 = V::neg_mul_add(V::mul(V::load(x.at(11usize, c)), v17), v204, v138);
+            // out0[11] = v17*grad_o_e24 - x_e24*v17*v204
+            V::store(v138, out0.at(11usize, c));
+            v140 = V::neg_mul_add(V::mul(V::load(x.at(10usize, c)), v17), v204, v140);
+            // out0[10] = v17*grad_o_e23 - x_e23*v17*v204
+            V::store(v140, out0.at(10usize, c));
+            v142 = V::neg_mul_add(V::mul(V::load(x.at(9usize, c)), v17), v204, v142);
+            // out0[9] = v17*grad_o_e15 - x_e15*v17*v204
+            V::store(v142, out0.at(9usize, c));
+            v144 = V::neg_mul_add(V::mul(V::load(x.at(8usize, c)), v17), v204, v144);
+            // out0[8] = v17*grad_o_e14 - x_e14*v17*v204
+            V::store(v144, out0.at(8usize, c));
+            v146 = V::neg_mul_add(V::mul(V::load(x.at(7usize, c)), v17), v204, v146);
+            // out0[7] = v17*grad_o_e13 - x_e13*v17*v204
+            V::store(v146, out0.at(7usize, c));
+            v148 = V::neg_mul_add(V::mul(V::load(x.at(6usize, c)), v17), v204, v148);
+            // out0[6] = v17*grad_o_e12 - x_e12*v17*v204
+            V::store(v148, out0.at(6usize, c));
+            v150 = V::neg_mul_add(V::mul(V::load(x.at(5usize, c)), v12), v227, v150);
+            // out0[5] = v12*grad_o_e5 - x_e5*v12*v227
+            V::store(v150, out0.at(5usize, c));
+            v152 = V::neg_mul_add(V::mul(V::load(x.at(4usize, c)), v12), v227, v152);
+            // out0[4] = v12*grad_o_e4 - x_e4*v12*v227
+            V::store(v152, out0.at(4usize, c));
+            v154 = V::neg_mul_add(V::mul(V::load(x.at(3usize, c)), v12), v227, v154);
+            // out0[3] = v12*grad_o_e3 - x_e3*v12*v227
+            V::store(v154, out0.at(3usize, c));
+            v156 = V::neg_mul_add(V::mul(V::load(x.at(2usize, c)), v12), v227, v156);
+            // out0[2] = v12*grad_o_e2 - x_e2*v12*v227
+            V::store(v156, out0.at(2usize, c));
+            v158 = V::neg_mul_add(V::mul(V::load(x.at(1usize, c)), v12), v227, v158);
+            // out0[1] = v12*grad_o_e1 - x_e1*v12*v227
+            V::store(v158, out0.at(1usize, c));
+            v160 = V::neg_mul_add(V::mul(V::load(x.at(0usize, c)), v7), v240, v160);
+            // out0[0] = v7*grad_o_1 - x_1*v7*v240
+            V::store(v160, out0.at(0usize, c));
         }
     }
 }
@@ -646,7 +659,7 @@ pub(super) static GRADE_RMS_3: Stage = stage!(grade_rms_3);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 0,1,2,3,4,5 and 0,1,2,3,4,5.
 ///
 /// Forward: 96 flops per lane (64 multiplications, 32 additions).
-/// Backward: 160 flops per lane (96 multiplications, 64 additions).
+/// Backward: 192 flops per lane (128 multiplications, 64 additions).
 pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -692,12 +705,12 @@ pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0usize, 1usize, 2usize, 3usize, 4usize, 5],
                 row_sums: &[6usize, 7usize, 8usize, 9usize, 10usize, 11],
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_3,
-                inputs: &[Slot::External(1usize), Slot::External(0usize)],
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -709,7 +722,7 @@ pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [96usize, 160],
+    flops: [96usize, 192],
 };
 /// From `x` to 1 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
@@ -768,16 +781,27 @@ unsafe fn grade_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let x = args.inputs[0];
         let grad_o = args.inputs[1];
         let mut sum0 = V::zero();
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v2 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<1usize>(c);
             grad_o.prefetch::<1usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            // row sum 0 = x_1*grad_o_1
+            // row sum 0 = x_1*v7*grad_o_1
             sum0 = V::add(
                 sum0,
                 V::keep_first(
-                    V::mul(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c))),
+                    V::mul(
+                        V::mul(V::load(x.at(0usize, c)), v7),
+                        V::load(grad_o.at(0usize, c)),
+                    ),
                     valid,
                 ),
             );
@@ -786,15 +810,15 @@ unsafe fn grade_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static GRADE_RMS_6: Stage = stage!(grade_rms_6);
-/// From `grad_o`, `x` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+/// From `x`, `grad_o` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
 /// From `grade_rms_grad` of Cl(4,1,0).
 #[inline(always)]
 unsafe fn grade_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let grad_o = args.inputs[0];
-        let x = args.inputs[1];
+        let x = args.inputs[0];
+        let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
@@ -804,23 +828,17 @@ unsafe fn grade_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v5 = V::sqrt(v4);
         let c1e0 = V::from_f64(1f64);
         let v7 = V::div(c1e0, v5);
-        let v10 = V::mul(v7, v7);
-        let v11 = V::mul(v7, v10);
-        let c5em1 = V::from_f64(0.5f64);
-        let v13 = V::mul(c5em1, v11);
+        let v12 = V::mul(inv_channels, v7);
         let row1 = V::splat(args.rows[1]);
-        let v15 = V::mul(v13, row1);
-        let v16 = V::mul(inv_channels, v15);
-        let c2e0 = V::from_f64(2f64);
-        let v18 = V::mul(v16, c2e0);
+        let v14 = V::mul(row1, v12);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            grad_o.prefetch::<1usize>(c);
             x.prefetch::<1usize>(c);
-            let mut v9 = V::mul(v7, V::load(grad_o.at(0usize, c)));
-            v9 = V::neg_mul_add(V::load(x.at(0usize, c)), v18, v9);
-            // out0[0] = v7*grad_o_1 - x_1*v18
-            V::store(v9, out0.at(0usize, c));
+            grad_o.prefetch::<1usize>(c);
+            let mut v11 = V::mul(v7, V::load(grad_o.at(0usize, c)));
+            v11 = V::neg_mul_add(V::mul(V::load(x.at(0usize, c)), v7), v14, v11);
+            // out0[0] = v7*grad_o_1 - x_1*v7*v14
+            V::store(v11, out0.at(0usize, c));
         }
     }
 }
@@ -828,7 +846,7 @@ pub(super) static GRADE_RMS_7: Stage = stage!(grade_rms_7);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 0 and 0.
 ///
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
-/// Backward: 5 flops per lane (3 multiplications, 2 additions).
+/// Backward: 6 flops per lane (4 multiplications, 2 additions).
 pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -874,12 +892,12 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0],
                 row_sums: &[1],
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_7,
-                inputs: &[Slot::External(1usize), Slot::External(0usize)],
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -888,7 +906,7 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
             },
         ],
     },
-    flops: [3usize, 5],
+    flops: [3usize, 6],
 };
 /// From `x` to 1 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
@@ -964,32 +982,59 @@ unsafe fn grade_rms_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let x = args.inputs[0];
         let grad_o = args.inputs[1];
         let mut sum0 = V::zero();
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v2 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<5usize>(c);
             grad_o.prefetch::<5usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            let mut v2 = V::mul(V::load(x.at(4usize, c)), V::load(grad_o.at(4usize, c)));
-            v2 = V::mul_add(V::load(x.at(3usize, c)), V::load(grad_o.at(3usize, c)), v2);
-            v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(grad_o.at(2usize, c)), v2);
-            v2 = V::mul_add(V::load(x.at(1usize, c)), V::load(grad_o.at(1usize, c)), v2);
-            v2 = V::mul_add(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c)), v2);
-            // row sum 0 = x_e5*grad_o_e5 + x_e4*grad_o_e4 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1
-            sum0 = V::add(sum0, V::keep_first(v2, valid));
+            let mut v19 = V::mul(
+                V::mul(V::load(x.at(4usize, c)), v7),
+                V::load(grad_o.at(4usize, c)),
+            );
+            v19 = V::mul_add(
+                V::mul(V::load(x.at(3usize, c)), v7),
+                V::load(grad_o.at(3usize, c)),
+                v19,
+            );
+            v19 = V::mul_add(
+                V::mul(V::load(x.at(2usize, c)), v7),
+                V::load(grad_o.at(2usize, c)),
+                v19,
+            );
+            v19 = V::mul_add(
+                V::mul(V::load(x.at(1usize, c)), v7),
+                V::load(grad_o.at(1usize, c)),
+                v19,
+            );
+            v19 = V::mul_add(
+                V::mul(V::load(x.at(0usize, c)), v7),
+                V::load(grad_o.at(0usize, c)),
+                v19,
+            );
+            // row sum 0 = x_e5*v7*grad_o_e5 + x_e4*v7*grad_o_e4 + x_e3*v7*grad_o_e3 + x_e2*v7*grad_o_e2 + x_e1*v7*grad_o_e1
+            sum0 = V::add(sum0, V::keep_first(v19, valid));
         }
         args.sums[0] = sum0.reduce_add();
     }
 }
 pub(super) static GRADE_RMS_10: Stage = stage!(grade_rms_10);
-/// From `grad_o`, `x` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+/// From `x`, `grad_o` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
 /// From `grade_rms_grad` of Cl(4,1,0).
 #[inline(always)]
 unsafe fn grade_rms_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let grad_o = args.inputs[0];
-        let x = args.inputs[1];
+        let x = args.inputs[0];
+        let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
@@ -999,39 +1044,33 @@ unsafe fn grade_rms_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v5 = V::sqrt(v4);
         let c1e0 = V::from_f64(1f64);
         let v7 = V::div(c1e0, v5);
-        let v18 = V::mul(v7, v7);
-        let v19 = V::mul(v7, v18);
-        let c5em1 = V::from_f64(0.5f64);
-        let v21 = V::mul(c5em1, v19);
+        let v28 = V::mul(inv_channels, v7);
         let row1 = V::splat(args.rows[1]);
-        let v23 = V::mul(v21, row1);
-        let v24 = V::mul(inv_channels, v23);
-        let c2e0 = V::from_f64(2f64);
-        let v26 = V::mul(v24, c2e0);
+        let v30 = V::mul(row1, v28);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            grad_o.prefetch::<5usize>(c);
             x.prefetch::<5usize>(c);
-            let mut v9 = V::mul(v7, V::load(grad_o.at(4usize, c)));
-            let mut v11 = V::mul(v7, V::load(grad_o.at(3usize, c)));
-            let mut v13 = V::mul(v7, V::load(grad_o.at(2usize, c)));
-            let mut v15 = V::mul(v7, V::load(grad_o.at(1usize, c)));
-            let mut v17 = V::mul(v7, V::load(grad_o.at(0usize, c)));
-            v9 = V::neg_mul_add(V::load(x.at(4usize, c)), v26, v9);
-            // out0[4] = v7*grad_o_e5 - x_e5*v26
-            V::store(v9, out0.at(4usize, c));
-            v11 = V::neg_mul_add(V::load(x.at(3usize, c)), v26, v11);
-            // out0[3] = v7*grad_o_e4 - x_e4*v26
-            V::store(v11, out0.at(3usize, c));
-            v13 = V::neg_mul_add(V::load(x.at(2usize, c)), v26, v13);
-            // out0[2] = v7*grad_o_e3 - x_e3*v26
-            V::store(v13, out0.at(2usize, c));
-            v15 = V::neg_mul_add(V::load(x.at(1usize, c)), v26, v15);
-            // out0[1] = v7*grad_o_e2 - x_e2*v26
-            V::store(v15, out0.at(1usize, c));
-            v17 = V::neg_mul_add(V::load(x.at(0usize, c)), v26, v17);
-            // out0[0] = v7*grad_o_e1 - x_e1*v26
-            V::store(v17, out0.at(0usize, c));
+            grad_o.prefetch::<5usize>(c);
+            let mut v19 = V::mul(v7, V::load(grad_o.at(4usize, c)));
+            let mut v21 = V::mul(v7, V::load(grad_o.at(3usize, c)));
+            let mut v23 = V::mul(v7, V::load(grad_o.at(2usize, c)));
+            let mut v25 = V::mul(v7, V::load(grad_o.at(1usize, c)));
+            let mut v27 = V::mul(v7, V::load(grad_o.at(0usize, c)));
+            v19 = V::neg_mul_add(V::mul(V::load(x.at(4usize, c)), v7), v30, v19);
+            // out0[4] = v7*grad_o_e5 - x_e5*v7*v30
+            V::store(v19, out0.at(4usize, c));
+            v21 = V::neg_mul_add(V::mul(V::load(x.at(3usize, c)), v7), v30, v21);
+            // out0[3] = v7*grad_o_e4 - x_e4*v7*v30
+            V::store(v21, out0.at(3usize, c));
+            v23 = V::neg_mul_add(V::mul(V::load(x.at(2usize, c)), v7), v30, v23);
+            // out0[2] = v7*grad_o_e3 - x_e3*v7*v30
+            V::store(v23, out0.at(2usize, c));
+            v25 = V::neg_mul_add(V::mul(V::load(x.at(1usize, c)), v7), v30, v25);
+            // out0[1] = v7*grad_o_e2 - x_e2*v7*v30
+            V::store(v25, out0.at(1usize, c));
+            v27 = V::neg_mul_add(V::mul(V::load(x.at(0usize, c)), v7), v30, v27);
+            // out0[0] = v7*grad_o_e1 - x_e1*v7*v30
+            V::store(v27, out0.at(0usize, c));
         }
     }
 }
@@ -1039,7 +1078,7 @@ pub(super) static GRADE_RMS_11: Stage = stage!(grade_rms_11);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 1 and 1.
 ///
 /// Forward: 15 flops per lane (10 multiplications, 5 additions).
-/// Backward: 25 flops per lane (15 multiplications, 10 additions).
+/// Backward: 30 flops per lane (20 multiplications, 10 additions).
 pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -1085,12 +1124,12 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0],
                 row_sums: &[1],
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_11,
-                inputs: &[Slot::External(1usize), Slot::External(0usize)],
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -1099,7 +1138,7 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
             },
         ],
     },
-    flops: [15usize, 25],
+    flops: [15usize, 30],
 };
 /// From `x` to 1 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
@@ -1195,37 +1234,84 @@ unsafe fn grade_rms_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let x = args.inputs[0];
         let grad_o = args.inputs[1];
         let mut sum0 = V::zero();
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v2 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<10usize>(c);
             grad_o.prefetch::<10usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            let mut v2 = V::mul(V::load(x.at(9usize, c)), V::load(grad_o.at(9usize, c)));
-            v2 = V::mul_add(V::load(x.at(8usize, c)), V::load(grad_o.at(8usize, c)), v2);
-            v2 = V::mul_add(V::load(x.at(7usize, c)), V::load(grad_o.at(7usize, c)), v2);
-            v2 = V::mul_add(V::load(x.at(6usize, c)), V::load(grad_o.at(6usize, c)), v2);
-            v2 = V::mul_add(V::load(x.at(5usize, c)), V::load(grad_o.at(5usize, c)), v2);
-            v2 = V::mul_add(V::load(x.at(4usize, c)), V::load(grad_o.at(4usize, c)), v2);
-            v2 = V::mul_add(V::load(x.at(3usize, c)), V::load(grad_o.at(3usize, c)), v2);
-            v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(grad_o.at(2usize, c)), v2);
-            v2 = V::mul_add(V::load(x.at(1usize, c)), V::load(grad_o.at(1usize, c)), v2);
-            v2 = V::mul_add(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c)), v2);
-            // row sum 0 = x_e45*grad_o_e45 + x_e35*grad_o_e35 + x_e34*grad_o_e34 + x_e25*grad_o_e25 + x_e24*grad_o_e24 + x_e23*grad_o_e23 + x_e15*grad_o_e15 + x_e14*grad_o_e14 + x_e13*grad_o_e13 + x_e12*grad_o_e12
-            sum0 = V::add(sum0, V::keep_first(v2, valid));
+            let mut v29 = V::mul(
+                V::mul(V::load(x.at(9usize, c)), v7),
+                V::load(grad_o.at(9usize, c)),
+            );
+            v29 = V::mul_add(
+                V::mul(V::load(x.at(8usize, c)), v7),
+                V::load(grad_o.at(8usize, c)),
+                v29,
+            );
+            v29 = V::mul_add(
+                V::mul(V::load(x.at(7usize, c)), v7),
+                V::load(grad_o.at(7usize, c)),
+                v29,
+            );
+            v29 = V::mul_add(
+                V::mul(V::load(x.at(6usize, c)), v7),
+                V::load(grad_o.at(6usize, c)),
+                v29,
+            );
+            v29 = V::mul_add(
+                V::mul(V::load(x.at(5usize, c)), v7),
+                V::load(grad_o.at(5usize, c)),
+                v29,
+            );
+            v29 = V::mul_add(
+                V::mul(V::load(x.at(4usize, c)), v7),
+                V::load(grad_o.at(4usize, c)),
+                v29,
+            );
+            v29 = V::mul_add(
+                V::mul(V::load(x.at(3usize, c)), v7),
+                V::load(grad_o.at(3usize, c)),
+                v29,
+            );
+            v29 = V::mul_add(
+                V::mul(V::load(x.at(2usize, c)), v7),
+                V::load(grad_o.at(2usize, c)),
+                v29,
+            );
+            v29 = V::mul_add(
+                V::mul(V::load(x.at(1usize, c)), v7),
+                V::load(grad_o.at(1usize, c)),
+                v29,
+            );
+            v29 = V::mul_add(
+                V::mul(V::load(x.at(0usize, c)), v7),
+                V::load(grad_o.at(0usize, c)),
+                v29,
+            );
+            // row sum 0 = x_e45*v7*grad_o_e45 + x_e35*v7*grad_o_e35 + x_e34*v7*grad_o_e34 + x_e25*v7*grad_o_e25 + x_e24*v7*grad_o_e24 + x_e23*v7*grad_o_e23 + x_e15*v7*grad_o_e15 + x_e14*v7*grad_o_e14 + x_e13*v7*grad_o_e13 + x_e12*v7*grad_o_e12
+            sum0 = V::add(sum0, V::keep_first(v29, valid));
         }
         args.sums[0] = sum0.reduce_add();
     }
 }
 pub(super) static GRADE_RMS_14: Stage = stage!(grade_rms_14);
-/// From `grad_o`, `x` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+/// From `x`, `grad_o` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
 /// From `grade_rms_grad` of Cl(4,1,0).
 #[inline(always)]
 unsafe fn grade_rms_15<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let grad_o = args.inputs[0];
-        let x = args.inputs[1];
+        let x = args.inputs[0];
+        let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
@@ -1235,59 +1321,53 @@ unsafe fn grade_rms_15<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v5 = V::sqrt(v4);
         let c1e0 = V::from_f64(1f64);
         let v7 = V::div(c1e0, v5);
-        let v28 = V::mul(v7, v7);
-        let v29 = V::mul(v7, v28);
-        let c5em1 = V::from_f64(0.5f64);
-        let v31 = V::mul(c5em1, v29);
+        let v48 = V::mul(inv_channels, v7);
         let row1 = V::splat(args.rows[1]);
-        let v33 = V::mul(v31, row1);
-        let v34 = V::mul(inv_channels, v33);
-        let c2e0 = V::from_f64(2f64);
-        let v36 = V::mul(v34, c2e0);
+        let v50 = V::mul(row1, v48);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            grad_o.prefetch::<10usize>(c);
             x.prefetch::<10usize>(c);
-            let mut v9 = V::mul(v7, V::load(grad_o.at(9usize, c)));
-            let mut v11 = V::mul(v7, V::load(grad_o.at(8usize, c)));
-            let mut v13 = V::mul(v7, V::load(grad_o.at(7usize, c)));
-            let mut v15 = V::mul(v7, V::load(grad_o.at(6usize, c)));
-            let mut v17 = V::mul(v7, V::load(grad_o.at(5usize, c)));
-            let mut v19 = V::mul(v7, V::load(grad_o.at(4usize, c)));
-            let mut v21 = V::mul(v7, V::load(grad_o.at(3usize, c)));
-            let mut v23 = V::mul(v7, V::load(grad_o.at(2usize, c)));
-            let mut v25 = V::mul(v7, V::load(grad_o.at(1usize, c)));
-            let mut v27 = V::mul(v7, V::load(grad_o.at(0usize, c)));
-            v9 = V::neg_mul_add(V::load(x.at(9usize, c)), v36, v9);
-            // out0[9] = v7*grad_o_e45 - x_e45*v36
-            V::store(v9, out0.at(9usize, c));
-            v11 = V::neg_mul_add(V::load(x.at(8usize, c)), v36, v11);
-            // out0[8] = v7*grad_o_e35 - x_e35*v36
-            V::store(v11, out0.at(8usize, c));
-            v13 = V::neg_mul_add(V::load(x.at(7usize, c)), v36, v13);
-            // out0[7] = v7*grad_o_e34 - x_e34*v36
-            V::store(v13, out0.at(7usize, c));
-            v15 = V::neg_mul_add(V::load(x.at(6usize, c)), v36, v15);
-            // out0[6] = v7*grad_o_e25 - x_e25*v36
-            V::store(v15, out0.at(6usize, c));
-            v17 = V::neg_mul_add(V::load(x.at(5usize, c)), v36, v17);
-            // out0[5] = v7*grad_o_e24 - x_e24*v36
-            V::store(v17, out0.at(5usize, c));
-            v19 = V::neg_mul_add(V::load(x.at(4usize, c)), v36, v19);
-            // out0[4] = v7*grad_o_e23 - x_e23*v36
-            V::store(v19, out0.at(4usize, c));
-            v21 = V::neg_mul_add(V::load(x.at(3usize, c)), v36, v21);
-            // out0[3] = v7*grad_o_e15 - x_e15*v36
-            V::store(v21, out0.at(3usize, c));
-            v23 = V::neg_mul_add(V::load(x.at(2usize, c)), v36, v23);
-            // out0[2] = v7*grad_o_e14 - x_e14*v36
-            V::store(v23, out0.at(2usize, c));
-            v25 = V::neg_mul_add(V::load(x.at(1usize, c)), v36, v25);
-            // out0[1] = v7*grad_o_e13 - x_e13*v36
-            V::store(v25, out0.at(1usize, c));
-            v27 = V::neg_mul_add(V::load(x.at(0usize, c)), v36, v27);
-            // out0[0] = v7*grad_o_e12 - x_e12*v36
-            V::store(v27, out0.at(0usize, c));
+            grad_o.prefetch::<10usize>(c);
+            let mut v29 = V::mul(v7, V::load(grad_o.at(9usize, c)));
+            let mut v31 = V::mul(v7, V::load(grad_o.at(8usize, c)));
+            let mut v33 = V::mul(v7, V::load(grad_o.at(7usize, c)));
+            let mut v35 = V::mul(v7, V::load(grad_o.at(6usize, c)));
+            let mut v37 = V::mul(v7, V::load(grad_o.at(5usize, c)));
+            let mut v39 = V::mul(v7, V::load(grad_o.at(4usize, c)));
+            let mut v41 = V::mul(v7, V::load(grad_o.at(3usize, c)));
+            let mut v43 = V::mul(v7, V::load(grad_o.at(2usize, c)));
+            let mut v45 = V::mul(v7, V::load(grad_o.at(1usize, c)));
+            let mut v47 = V::mul(v7, V::load(grad_o.at(0usize, c)));
+            v29 = V::neg_mul_add(V::mul(V::load(x.at(9usize, c)), v7), v50, v29);
+            // out0[9] = v7*grad_o_e45 - x_e45*v7*v50
+            V::store(v29, out0.at(9usize, c));
+            v31 = V::neg_mul_add(V::mul(V::load(x.at(8usize, c)), v7), v50, v31);
+            // out0[8] = v7*grad_o_e35 - x_e35*v7*v50
+            V::store(v31, out0.at(8usize, c));
+            v33 = V::neg_mul_add(V::mul(V::load(x.at(7usize, c)), v7), v50, v33);
+            // out0[7] = v7*grad_o_e34 - x_e34*v7*v50
+            V::store(v33, out0.at(7usize, c));
+            v35 = V::neg_mul_add(V::mul(V::load(x.at(6usize, c)), v7), v50, v35);
+            // out0[6] = v7*grad_o_e25 - x_e25*v7*v50
+            V::store(v35, out0.at(6usize, c));
+            v37 = V::neg_mul_add(V::mul(V::load(x.at(5usize, c)), v7), v50, v37);
+            // out0[5] = v7*grad_o_e24 - x_e24*v7*v50
+            V::store(v37, out0.at(5usize, c));
+            v39 = V::neg_mul_add(V::mul(V::load(x.at(4usize, c)), v7), v50, v39);
+            // out0[4] = v7*grad_o_e23 - x_e23*v7*v50
+            V::store(v39, out0.at(4usize, c));
+            v41 = V::neg_mul_add(V::mul(V::load(x.at(3usize, c)), v7), v50, v41);
+            // out0[3] = v7*grad_o_e15 - x_e15*v7*v50
+            V::store(v41, out0.at(3usize, c));
+            v43 = V::neg_mul_add(V::mul(V::load(x.at(2usize, c)), v7), v50, v43);
+            // out0[2] = v7*grad_o_e14 - x_e14*v7*v50
+            V::store(v43, out0.at(2usize, c));
+            v45 = V::neg_mul_add(V::mul(V::load(x.at(1usize, c)), v7), v50, v45);
+            // out0[1] = v7*grad_o_e13 - x_e13*v7*v50
+            V::store(v45, out0.at(1usize, c));
+            v47 = V::neg_mul_add(V::mul(V::load(x.at(0usize, c)), v7), v50, v47);
+            // out0[0] = v7*grad_o_e12 - x_e12*v7*v50
+            V::store(v47, out0.at(0usize, c));
         }
     }
 }
@@ -1295,7 +1375,7 @@ pub(super) static GRADE_RMS_15: Stage = stage!(grade_rms_15);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 2 and 2.
 ///
 /// Forward: 30 flops per lane (20 multiplications, 10 additions).
-/// Backward: 50 flops per lane (30 multiplications, 20 additions).
+/// Backward: 60 flops per lane (40 multiplications, 20 additions).
 pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -1341,12 +1421,12 @@ pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0],
                 row_sums: &[1],
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_15,
-                inputs: &[Slot::External(1usize), Slot::External(0usize)],
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -1355,12 +1435,12 @@ pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
             },
         ],
     },
-    flops: [30usize, 50],
+    flops: [30usize, 60],
 };
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 3 and 3.
 ///
 /// Forward: 30 flops per lane (20 multiplications, 10 additions).
-/// Backward: 50 flops per lane (30 multiplications, 20 additions).
+/// Backward: 60 flops per lane (40 multiplications, 20 additions).
 pub(super) static GRADE_RMS_PROGRAM_4: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -1406,12 +1486,12 @@ pub(super) static GRADE_RMS_PROGRAM_4: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0],
                 row_sums: &[1],
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_15,
-                inputs: &[Slot::External(1usize), Slot::External(0usize)],
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -1420,12 +1500,12 @@ pub(super) static GRADE_RMS_PROGRAM_4: Program = Program {
             },
         ],
     },
-    flops: [30usize, 50],
+    flops: [30usize, 60],
 };
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 4 and 4.
 ///
 /// Forward: 15 flops per lane (10 multiplications, 5 additions).
-/// Backward: 25 flops per lane (15 multiplications, 10 additions).
+/// Backward: 30 flops per lane (20 multiplications, 10 additions).
 pub(super) static GRADE_RMS_PROGRAM_5: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -1471,12 +1551,12 @@ pub(super) static GRADE_RMS_PROGRAM_5: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0],
                 row_sums: &[1],
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_11,
-                inputs: &[Slot::External(1usize), Slot::External(0usize)],
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -1485,12 +1565,12 @@ pub(super) static GRADE_RMS_PROGRAM_5: Program = Program {
             },
         ],
     },
-    flops: [15usize, 25],
+    flops: [15usize, 30],
 };
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 5 and 5.
 ///
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
-/// Backward: 5 flops per lane (3 multiplications, 2 additions).
+/// Backward: 6 flops per lane (4 multiplications, 2 additions).
 pub(super) static GRADE_RMS_PROGRAM_6: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
@@ -1536,12 +1616,12 @@ pub(super) static GRADE_RMS_PROGRAM_6: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0],
                 row_sums: &[1],
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_7,
-                inputs: &[Slot::External(1usize), Slot::External(0usize)],
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -1550,5 +1630,5 @@ pub(super) static GRADE_RMS_PROGRAM_6: Program = Program {
             },
         ],
     },
-    flops: [3usize, 5],
+    flops: [3usize, 6],
 };

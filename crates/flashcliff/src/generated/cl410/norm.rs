@@ -14,7 +14,7 @@ unsafe fn norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     unsafe {
         let x = args.inputs[0];
         let out0 = args.outputs[0];
-        let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c1em8 = V::from_f64(0.00000001f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<32usize>(c);
@@ -83,8 +83,8 @@ unsafe fn norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v3 = V::mul_add(x_1, x_1, v3);
             let mut v93 = V::add(v75, V::add(v46, V::add(v17, v3)));
             v93 = V::neg_mul_add(x_e12345, x_e12345, v93);
-            // out0[0] = sqrt(sqrt(v94*v94 + 0.0000000000000001))
-            V::store(V::sqrt(V::sqrt(V::mul_add(v93, v93, c1em16))), out0.at(0usize, c));
+            // out0[0] = sqrt(hypot(x_e1234*x_e1234 - x_e1235*x_e1235 - x_e1245*x_e1245 - x_e1345*x_e1345 - x_e2345*x_e2345 + x_e234*x_e234 + x_e134*x_e134 + x_e123*x_e123 + x_e124*x_e124 - x_e125*x_e125 - x_e135*x_e135 - x_e145*x_e145 - x_e235*x_e235 - x_e245*x_e245 - x_e345*x_e345 + x_e34*x_e34 + x_e24*x_e24 + x_e23*x_e23 + x_e14*x_e14 + x_e12*x_e12 + x_e13*x_e13 - x_e15*x_e15 - x_e25*x_e25 - x_e35*x_e35 - x_e45*x_e45 + x_1*x_1 + x_e4*x_e4 + x_e3*x_e3 + x_e1*x_e1 + x_e2*x_e2 - x_e5*x_e5 - x_e12345*x_e12345, 0.00000001))
+            V::store(V::sqrt(hypot::<V>(v93, c1em8)), out0.at(0usize, c));
         }
     }
 }
@@ -99,7 +99,7 @@ unsafe fn norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let x = args.inputs[0];
         let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
-        let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c1em8 = V::from_f64(0.00000001f64);
         let c5em1 = V::from_f64(0.5f64);
         let c2e0 = V::from_f64(2f64);
         for group in 0..args.groups {
@@ -171,95 +171,86 @@ unsafe fn norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v3 = V::mul_add(x_1, x_1, v3);
             let mut v93 = V::add(v75, V::add(v46, V::add(v17, v3)));
             v93 = V::neg_mul_add(x_e12345, x_e12345, v93);
-            let v98 = V::sqrt(V::mul_add(v93, v93, c1em16));
-            let v109 = V::mul(
-                c2e0,
+            let v96 = hypot::<V>(v93, c1em8);
+            let v105 = V::mul(
                 V::mul(
-                    v93,
-                    V::mul(
-                        V::mul(
-                            V::mul(
-                                V::load(grad_o.at(0usize, c)),
-                                V::div(c5em1, V::sqrt(v98)),
-                            ),
-                            V::div(c5em1, v98),
-                        ),
-                        c2e0,
-                    ),
+                    V::mul(V::load(grad_o.at(0usize, c)), V::div(c5em1, V::sqrt(v96))),
+                    V::div(v93, v96),
                 ),
+                c2e0,
             );
-            // out0[31] = -x_e12345*v109
-            V::store(V::neg(V::mul(x_e12345, v109)), out0.at(31usize, c));
-            // out0[30] = -x_e2345*v109
-            V::store(V::neg(V::mul(x_e2345, v109)), out0.at(30usize, c));
-            // out0[29] = -x_e1345*v109
-            V::store(V::neg(V::mul(x_e1345, v109)), out0.at(29usize, c));
-            // out0[28] = -x_e1245*v109
-            V::store(V::neg(V::mul(x_e1245, v109)), out0.at(28usize, c));
-            // out0[27] = -x_e1235*v109
-            V::store(V::neg(V::mul(x_e1235, v109)), out0.at(27usize, c));
-            // out0[26] = x_e1234*v109
-            V::store(V::mul(x_e1234, v109), out0.at(26usize, c));
-            // out0[25] = -x_e345*v109
-            V::store(V::neg(V::mul(x_e345, v109)), out0.at(25usize, c));
-            // out0[24] = -x_e245*v109
-            V::store(V::neg(V::mul(x_e245, v109)), out0.at(24usize, c));
-            // out0[23] = -x_e235*v109
-            V::store(V::neg(V::mul(x_e235, v109)), out0.at(23usize, c));
-            // out0[22] = x_e234*v109
-            V::store(V::mul(x_e234, v109), out0.at(22usize, c));
-            // out0[21] = -x_e145*v109
-            V::store(V::neg(V::mul(x_e145, v109)), out0.at(21usize, c));
-            // out0[20] = -x_e135*v109
-            V::store(V::neg(V::mul(x_e135, v109)), out0.at(20usize, c));
-            // out0[19] = x_e134*v109
-            V::store(V::mul(x_e134, v109), out0.at(19usize, c));
-            // out0[18] = -x_e125*v109
-            V::store(V::neg(V::mul(x_e125, v109)), out0.at(18usize, c));
-            // out0[17] = x_e124*v109
-            V::store(V::mul(x_e124, v109), out0.at(17usize, c));
-            // out0[16] = x_e123*v109
-            V::store(V::mul(x_e123, v109), out0.at(16usize, c));
-            // out0[15] = -x_e45*v109
-            V::store(V::neg(V::mul(x_e45, v109)), out0.at(15usize, c));
-            // out0[14] = -x_e35*v109
-            V::store(V::neg(V::mul(x_e35, v109)), out0.at(14usize, c));
-            // out0[13] = x_e34*v109
-            V::store(V::mul(x_e34, v109), out0.at(13usize, c));
-            // out0[12] = -x_e25*v109
-            V::store(V::neg(V::mul(x_e25, v109)), out0.at(12usize, c));
-            // out0[11] = x_e24*v109
-            V::store(V::mul(x_e24, v109), out0.at(11usize, c));
-            // out0[10] = x_e23*v109
-            V::store(V::mul(x_e23, v109), out0.at(10usize, c));
-            // out0[9] = -x_e15*v109
-            V::store(V::neg(V::mul(x_e15, v109)), out0.at(9usize, c));
-            // out0[8] = x_e14*v109
-            V::store(V::mul(x_e14, v109), out0.at(8usize, c));
-            // out0[7] = x_e13*v109
-            V::store(V::mul(x_e13, v109), out0.at(7usize, c));
-            // out0[6] = x_e12*v109
-            V::store(V::mul(x_e12, v109), out0.at(6usize, c));
-            // out0[5] = -x_e5*v109
-            V::store(V::neg(V::mul(x_e5, v109)), out0.at(5usize, c));
-            // out0[4] = x_e4*v109
-            V::store(V::mul(x_e4, v109), out0.at(4usize, c));
-            // out0[3] = x_e3*v109
-            V::store(V::mul(x_e3, v109), out0.at(3usize, c));
-            // out0[2] = x_e2*v109
-            V::store(V::mul(x_e2, v109), out0.at(2usize, c));
-            // out0[1] = x_e1*v109
-            V::store(V::mul(x_e1, v109), out0.at(1usize, c));
-            // out0[0] = x_1*v109
-            V::store(V::mul(x_1, v109), out0.at(0usize, c));
+            // out0[31] = -x_e12345*v105
+            V::store(V::neg(V::mul(x_e12345, v105)), out0.at(31usize, c));
+            // out0[30] = -x_e2345*v105
+            V::store(V::neg(V::mul(x_e2345, v105)), out0.at(30usize, c));
+            // out0[29] = -x_e1345*v105
+            V::store(V::neg(V::mul(x_e1345, v105)), out0.at(29usize, c));
+            // out0[28] = -x_e1245*v105
+            V::store(V::neg(V::mul(x_e1245, v105)), out0.at(28usize, c));
+            // out0[27] = -x_e1235*v105
+            V::store(V::neg(V::mul(x_e1235, v105)), out0.at(27usize, c));
+            // out0[26] = x_e1234*v105
+            V::store(V::mul(x_e1234, v105), out0.at(26usize, c));
+            // out0[25] = -x_e345*v105
+            V::store(V::neg(V::mul(x_e345, v105)), out0.at(25usize, c));
+            // out0[24] = -x_e245*v105
+            V::store(V::neg(V::mul(x_e245, v105)), out0.at(24usize, c));
+            // out0[23] = -x_e235*v105
+            V::store(V::neg(V::mul(x_e235, v105)), out0.at(23usize, c));
+            // out0[22] = x_e234*v105
+            V::store(V::mul(x_e234, v105), out0.at(22usize, c));
+            // out0[21] = -x_e145*v105
+            V::store(V::neg(V::mul(x_e145, v105)), out0.at(21usize, c));
+            // out0[20] = -x_e135*v105
+            V::store(V::neg(V::mul(x_e135, v105)), out0.at(20usize, c));
+            // out0[19] = x_e134*v105
+            V::store(V::mul(x_e134, v105), out0.at(19usize, c));
+            // out0[18] = -x_e125*v105
+            V::store(V::neg(V::mul(x_e125, v105)), out0.at(18usize, c));
+            // out0[17] = x_e124*v105
+            V::store(V::mul(x_e124, v105), out0.at(17usize, c));
+            // out0[16] = x_e123*v105
+            V::store(V::mul(x_e123, v105), out0.at(16usize, c));
+            // out0[15] = -x_e45*v105
+            V::store(V::neg(V::mul(x_e45, v105)), out0.at(15usize, c));
+            // out0[14] = -x_e35*v105
+            V::store(V::neg(V::mul(x_e35, v105)), out0.at(14usize, c));
+            // out0[13] = x_e34*v105
+            V::store(V::mul(x_e34, v105), out0.at(13usize, c));
+            // out0[12] = -x_e25*v105
+            V::store(V::neg(V::mul(x_e25, v105)), out0.at(12usize, c));
+            // out0[11] = x_e24*v105
+            V::store(V::mul(x_e24, v105), out0.at(11usize, c));
+            // out0[10] = x_e23*v105
+            V::store(V::mul(x_e23, v105), out0.at(10usize, c));
+            // out0[9] = -x_e15*v105
+            V::store(V::neg(V::mul(x_e15, v105)), out0.at(9usize, c));
+            // out0[8] = x_e14*v105
+            V::store(V::mul(x_e14, v105), out0.at(8usize, c));
+            // out0[7] = x_e13*v105
+            V::store(V::mul(x_e13, v105), out0.at(7usize, c));
+            // out0[6] = x_e12*v105
+            V::store(V::mul(x_e12, v105), out0.at(6usize, c));
+            // out0[5] = -x_e5*v105
+            V::store(V::neg(V::mul(x_e5, v105)), out0.at(5usize, c));
+            // out0[4] = x_e4*v105
+            V::store(V::mul(x_e4, v105), out0.at(4usize, c));
+            // out0[3] = x_e3*v105
+            V::store(V::mul(x_e3, v105), out0.at(3usize, c));
+            // out0[2] = x_e2*v105
+            V::store(V::mul(x_e2, v105), out0.at(2usize, c));
+            // out0[1] = x_e1*v105
+            V::store(V::mul(x_e1, v105), out0.at(1usize, c));
+            // out0[0] = x_1*v105
+            V::store(V::mul(x_1, v105), out0.at(0usize, c));
         }
     }
 }
 pub(super) static NORM_1: Stage = stage!(norm_1);
 /// `o = (q(x)^2 + 1e-16)^(1/4)`, grades 0,1,2,3,4,5 and 0,1,2,3,4,5.
 ///
-/// Forward: 67 flops per lane (33 multiplications, 32 additions).
-/// Backward: 122 flops per lane (70 multiplications, 48 additions).
+/// Forward: 69 flops per lane (34 multiplications, 32 additions).
+/// Backward: 122 flops per lane (69 multiplications, 48 additions).
 pub(super) static NORM_PROGRAM_0: Program = Program {
     name: "norm",
     formula: "o = (q(x)^2 + 1e-16)^(1/4)",
@@ -301,5 +292,5 @@ pub(super) static NORM_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [67usize, 122],
+    flops: [69usize, 122],
 };

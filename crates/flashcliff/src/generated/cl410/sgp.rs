@@ -1489,71 +1489,71 @@ unsafe fn sgp_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t1 = t1.packed::<V, 1usize>(group);
             let t2 = t2.packed::<V, 1usize>(group);
             let t0 = t0.packed::<V, 32usize>(group);
-            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
-            // out0[0] = t0_0*v2
-            V::store(V::mul(V::load(t0.at(0usize)), v2), out0.at(0usize, c));
-            // out0[1] = t0_1*v2
-            V::store(V::mul(V::load(t0.at(1usize)), v2), out0.at(1usize, c));
-            // out0[2] = t0_2*v2
-            V::store(V::mul(V::load(t0.at(2usize)), v2), out0.at(2usize, c));
-            // out0[3] = t0_3*v2
-            V::store(V::mul(V::load(t0.at(3usize)), v2), out0.at(3usize, c));
-            // out0[4] = t0_4*v2
-            V::store(V::mul(V::load(t0.at(4usize)), v2), out0.at(4usize, c));
-            // out0[5] = t0_5*v2
-            V::store(V::mul(V::load(t0.at(5usize)), v2), out0.at(5usize, c));
-            // out0[6] = t0_6*v2
-            V::store(V::mul(V::load(t0.at(6usize)), v2), out0.at(6usize, c));
-            // out0[7] = t0_7*v2
-            V::store(V::mul(V::load(t0.at(7usize)), v2), out0.at(7usize, c));
-            // out0[8] = t0_8*v2
-            V::store(V::mul(V::load(t0.at(8usize)), v2), out0.at(8usize, c));
-            // out0[9] = t0_9*v2
-            V::store(V::mul(V::load(t0.at(9usize)), v2), out0.at(9usize, c));
-            // out0[10] = t0_10*v2
-            V::store(V::mul(V::load(t0.at(10usize)), v2), out0.at(10usize, c));
-            // out0[11] = t0_11*v2
-            V::store(V::mul(V::load(t0.at(11usize)), v2), out0.at(11usize, c));
-            // out0[12] = t0_12*v2
-            V::store(V::mul(V::load(t0.at(12usize)), v2), out0.at(12usize, c));
-            // out0[13] = t0_13*v2
-            V::store(V::mul(V::load(t0.at(13usize)), v2), out0.at(13usize, c));
-            // out0[14] = t0_14*v2
-            V::store(V::mul(V::load(t0.at(14usize)), v2), out0.at(14usize, c));
-            // out0[15] = t0_15*v2
-            V::store(V::mul(V::load(t0.at(15usize)), v2), out0.at(15usize, c));
-            // out0[16] = t0_16*v2
-            V::store(V::mul(V::load(t0.at(16usize)), v2), out0.at(16usize, c));
-            // out0[17] = t0_17*v2
-            V::store(V::mul(V::load(t0.at(17usize)), v2), out0.at(17usize, c));
-            // out0[18] = t0_18*v2
-            V::store(V::mul(V::load(t0.at(18usize)), v2), out0.at(18usize, c));
-            // out0[19] = t0_19*v2
-            V::store(V::mul(V::load(t0.at(19usize)), v2), out0.at(19usize, c));
-            // out0[20] = t0_20*v2
-            V::store(V::mul(V::load(t0.at(20usize)), v2), out0.at(20usize, c));
-            // out0[21] = t0_21*v2
-            V::store(V::mul(V::load(t0.at(21usize)), v2), out0.at(21usize, c));
-            // out0[22] = t0_22*v2
-            V::store(V::mul(V::load(t0.at(22usize)), v2), out0.at(22usize, c));
-            // out0[23] = t0_23*v2
-            V::store(V::mul(V::load(t0.at(23usize)), v2), out0.at(23usize, c));
-            // out0[24] = t0_24*v2
-            V::store(V::mul(V::load(t0.at(24usize)), v2), out0.at(24usize, c));
-            // out0[25] = t0_25*v2
-            V::store(V::mul(V::load(t0.at(25usize)), v2), out0.at(25usize, c));
-            // out0[26] = t0_26*v2
-            V::store(V::mul(V::load(t0.at(26usize)), v2), out0.at(26usize, c));
-            // out0[27] = t0_27*v2
-            V::store(V::mul(V::load(t0.at(27usize)), v2), out0.at(27usize, c));
-            // out0[28] = t0_28*v2
-            V::store(V::mul(V::load(t0.at(28usize)), v2), out0.at(28usize, c));
-            // out0[29] = t0_29*v2
-            V::store(V::mul(V::load(t0.at(29usize)), v2), out0.at(29usize, c));
-            // out0[30] = t0_30*v2
-            V::store(V::mul(V::load(t0.at(30usize)), v2), out0.at(30usize, c));
-            // out0[31] = t0_31*v2
-            V::store(V::mul(V::load(t0.at(31usize)), v2), out0.at(31usize, c));
+            let v2 = damp::<V>(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
+            // out0[0] = v2*t0_0
+            V::store(damp::<V>(v2, V::load(t0.at(0usize))), out0.at(0usize, c));
+            // out0[1] = v2*t0_1
+            V::store(damp::<V>(v2, V::load(t0.at(1usize))), out0.at(1usize, c));
+            // out0[2] = v2*t0_2
+            V::store(damp::<V>(v2, V::load(t0.at(2usize))), out0.at(2usize, c));
+            // out0[3] = v2*t0_3
+            V::store(damp::<V>(v2, V::load(t0.at(3usize))), out0.at(3usize, c));
+            // out0[4] = v2*t0_4
+            V::store(damp::<V>(v2, V::load(t0.at(4usize))), out0.at(4usize, c));
+            // out0[5] = v2*t0_5
+            V::store(damp::<V>(v2, V::load(t0.at(5usize))), out0.at(5usize, c));
+            // out0[6] = v2*t0_6
+            V::store(damp::<V>(v2, V::load(t0.at(6usize))), out0.at(6usize, c));
+            // out0[7] = v2*t0_7
+            V::store(damp::<V>(v2, V::load(t0.at(7usize))), out0.at(7usize, c));
+            // out0[8] = v2*t0_8
+            V::store(damp::<V>(v2, V::load(t0.at(8usize))), out0.at(8usize, c));
+            // out0[9] = v2*t0_9
+            V::store(damp::<V>(v2, V::load(t0.at(9usize))), out0.at(9usize, c));
+            // out0[10] = v2*t0_10
+            V::store(damp::<V>(v2, V::load(t0.at(10usize))), out0.at(10usize, c));
+            // out0[11] = v2*t0_11
+            V::store(damp::<V>(v2, V::load(t0.at(11usize))), out0.at(11usize, c));
+            // out0[12] = v2*t0_12
+            V::store(damp::<V>(v2, V::load(t0.at(12usize))), out0.at(12usize, c));
+            // out0[13] = v2*t0_13
+            V::store(damp::<V>(v2, V::load(t0.at(13usize))), out0.at(13usize, c));
+            // out0[14] = v2*t0_14
+            V::store(damp::<V>(v2, V::load(t0.at(14usize))), out0.at(14usize, c));
+            // out0[15] = v2*t0_15
+            V::store(damp::<V>(v2, V::load(t0.at(15usize))), out0.at(15usize, c));
+            // out0[16] = v2*t0_16
+            V::store(damp::<V>(v2, V::load(t0.at(16usize))), out0.at(16usize, c));
+            // out0[17] = v2*t0_17
+            V::store(damp::<V>(v2, V::load(t0.at(17usize))), out0.at(17usize, c));
+            // out0[18] = v2*t0_18
+            V::store(damp::<V>(v2, V::load(t0.at(18usize))), out0.at(18usize, c));
+            // out0[19] = v2*t0_19
+            V::store(damp::<V>(v2, V::load(t0.at(19usize))), out0.at(19usize, c));
+            // out0[20] = v2*t0_20
+            V::store(damp::<V>(v2, V::load(t0.at(20usize))), out0.at(20usize, c));
+            // out0[21] = v2*t0_21
+            V::store(damp::<V>(v2, V::load(t0.at(21usize))), out0.at(21usize, c));
+            // out0[22] = v2*t0_22
+            V::store(damp::<V>(v2, V::load(t0.at(22usize))), out0.at(22usize, c));
+            // out0[23] = v2*t0_23
+            V::store(damp::<V>(v2, V::load(t0.at(23usize))), out0.at(23usize, c));
+            // out0[24] = v2*t0_24
+            V::store(damp::<V>(v2, V::load(t0.at(24usize))), out0.at(24usize, c));
+            // out0[25] = v2*t0_25
+            V::store(damp::<V>(v2, V::load(t0.at(25usize))), out0.at(25usize, c));
+            // out0[26] = v2*t0_26
+            V::store(damp::<V>(v2, V::load(t0.at(26usize))), out0.at(26usize, c));
+            // out0[27] = v2*t0_27
+            V::store(damp::<V>(v2, V::load(t0.at(27usize))), out0.at(27usize, c));
+            // out0[28] = v2*t0_28
+            V::store(damp::<V>(v2, V::load(t0.at(28usize))), out0.at(28usize, c));
+            // out0[29] = v2*t0_29
+            V::store(damp::<V>(v2, V::load(t0.at(29usize))), out0.at(29usize, c));
+            // out0[30] = v2*t0_30
+            V::store(damp::<V>(v2, V::load(t0.at(30usize))), out0.at(30usize, c));
+            // out0[31] = v2*t0_31
+            V::store(damp::<V>(v2, V::load(t0.at(31usize))), out0.at(31usize, c));
         }
     }
 }
@@ -1612,9 +1612,9 @@ unsafe fn sgp_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2 = V::mul_add(V::load(t0.at(1usize)), V::load(grad_o.at(1usize, c)), v2);
             v2 = V::mul_add(V::load(t0.at(0usize)), V::load(grad_o.at(0usize, c)), v2);
             // out1[0] = t2_0*v126
-            V::store(V::mul(V::load(t2.at(0usize)), v2), out1.at(0usize));
+            V::store(damp::<V>(V::load(t2.at(0usize)), v2), out1.at(0usize));
             // out0[0] = t1_0*v126
-            V::store(V::mul(V::load(t1.at(0usize)), v2), out0.at(0usize));
+            V::store(damp::<V>(V::load(t1.at(0usize)), v2), out0.at(0usize));
         }
     }
 }
@@ -1636,71 +1636,71 @@ unsafe fn sgp_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t1 = t1.packed::<V, 1usize>(group);
             let t2 = t2.packed::<V, 1usize>(group);
             let out0 = out0.packed::<V, 32usize>(group);
-            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
+            let v2 = damp::<V>(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
             // out0[31] = v2*grad_o_e12345
-            V::store(V::mul(v2, V::load(grad_o.at(31usize, c))), out0.at(31usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(31usize, c))), out0.at(31usize));
             // out0[30] = v2*grad_o_e2345
-            V::store(V::mul(v2, V::load(grad_o.at(30usize, c))), out0.at(30usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(30usize, c))), out0.at(30usize));
             // out0[29] = v2*grad_o_e1345
-            V::store(V::mul(v2, V::load(grad_o.at(29usize, c))), out0.at(29usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(29usize, c))), out0.at(29usize));
             // out0[28] = v2*grad_o_e1245
-            V::store(V::mul(v2, V::load(grad_o.at(28usize, c))), out0.at(28usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(28usize, c))), out0.at(28usize));
             // out0[27] = v2*grad_o_e1235
-            V::store(V::mul(v2, V::load(grad_o.at(27usize, c))), out0.at(27usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(27usize, c))), out0.at(27usize));
             // out0[26] = v2*grad_o_e1234
-            V::store(V::mul(v2, V::load(grad_o.at(26usize, c))), out0.at(26usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(26usize, c))), out0.at(26usize));
             // out0[25] = v2*grad_o_e345
-            V::store(V::mul(v2, V::load(grad_o.at(25usize, c))), out0.at(25usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(25usize, c))), out0.at(25usize));
             // out0[24] = v2*grad_o_e245
-            V::store(V::mul(v2, V::load(grad_o.at(24usize, c))), out0.at(24usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(24usize, c))), out0.at(24usize));
             // out0[23] = v2*grad_o_e235
-            V::store(V::mul(v2, V::load(grad_o.at(23usize, c))), out0.at(23usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(23usize, c))), out0.at(23usize));
             // out0[22] = v2*grad_o_e234
-            V::store(V::mul(v2, V::load(grad_o.at(22usize, c))), out0.at(22usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(22usize, c))), out0.at(22usize));
             // out0[21] = v2*grad_o_e145
-            V::store(V::mul(v2, V::load(grad_o.at(21usize, c))), out0.at(21usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(21usize, c))), out0.at(21usize));
             // out0[20] = v2*grad_o_e135
-            V::store(V::mul(v2, V::load(grad_o.at(20usize, c))), out0.at(20usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(20usize, c))), out0.at(20usize));
             // out0[19] = v2*grad_o_e134
-            V::store(V::mul(v2, V::load(grad_o.at(19usize, c))), out0.at(19usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(19usize, c))), out0.at(19usize));
             // out0[18] = v2*grad_o_e125
-            V::store(V::mul(v2, V::load(grad_o.at(18usize, c))), out0.at(18usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(18usize, c))), out0.at(18usize));
             // out0[17] = v2*grad_o_e124
-            V::store(V::mul(v2, V::load(grad_o.at(17usize, c))), out0.at(17usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(17usize, c))), out0.at(17usize));
             // out0[16] = v2*grad_o_e123
-            V::store(V::mul(v2, V::load(grad_o.at(16usize, c))), out0.at(16usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(16usize, c))), out0.at(16usize));
             // out0[15] = v2*grad_o_e45
-            V::store(V::mul(v2, V::load(grad_o.at(15usize, c))), out0.at(15usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(15usize, c))), out0.at(15usize));
             // out0[14] = v2*grad_o_e35
-            V::store(V::mul(v2, V::load(grad_o.at(14usize, c))), out0.at(14usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(14usize, c))), out0.at(14usize));
             // out0[13] = v2*grad_o_e34
-            V::store(V::mul(v2, V::load(grad_o.at(13usize, c))), out0.at(13usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(13usize, c))), out0.at(13usize));
             // out0[12] = v2*grad_o_e25
-            V::store(V::mul(v2, V::load(grad_o.at(12usize, c))), out0.at(12usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(12usize, c))), out0.at(12usize));
             // out0[11] = v2*grad_o_e24
-            V::store(V::mul(v2, V::load(grad_o.at(11usize, c))), out0.at(11usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(11usize, c))), out0.at(11usize));
             // out0[10] = v2*grad_o_e23
-            V::store(V::mul(v2, V::load(grad_o.at(10usize, c))), out0.at(10usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(10usize, c))), out0.at(10usize));
             // out0[9] = v2*grad_o_e15
-            V::store(V::mul(v2, V::load(grad_o.at(9usize, c))), out0.at(9usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(9usize, c))), out0.at(9usize));
             // out0[8] = v2*grad_o_e14
-            V::store(V::mul(v2, V::load(grad_o.at(8usize, c))), out0.at(8usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(8usize, c))), out0.at(8usize));
             // out0[7] = v2*grad_o_e13
-            V::store(V::mul(v2, V::load(grad_o.at(7usize, c))), out0.at(7usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(7usize, c))), out0.at(7usize));
             // out0[6] = v2*grad_o_e12
-            V::store(V::mul(v2, V::load(grad_o.at(6usize, c))), out0.at(6usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(6usize, c))), out0.at(6usize));
             // out0[5] = v2*grad_o_e5
-            V::store(V::mul(v2, V::load(grad_o.at(5usize, c))), out0.at(5usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(5usize, c))), out0.at(5usize));
             // out0[4] = v2*grad_o_e4
-            V::store(V::mul(v2, V::load(grad_o.at(4usize, c))), out0.at(4usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(4usize, c))), out0.at(4usize));
             // out0[3] = v2*grad_o_e3
-            V::store(V::mul(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize));
             // out0[2] = v2*grad_o_e2
-            V::store(V::mul(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize));
             // out0[1] = v2*grad_o_e1
-            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize));
             // out0[0] = v2*grad_o_1
-            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize));
         }
     }
 }
@@ -3147,13 +3147,19 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out0[1] = v437*t5_30 + x_e2345*w49*t5_31 - v401*t5_25 - v400*t5_24 - v399*t5_23 - v398*t5_22 - v339*t5_29 - v338*t5_28 - v337*t5_27 - v336*t5_26 + v269*t5_15 + v268*t5_14 + v267*t5_13 + v266*t5_12 + v265*t5_11 + v264*t5_10 + v164*t5_21 + v163*t5_20 + v162*t5_19 + v161*t5_18 + v160*t5_17 + v159*t5_16 - v103*t5_5 - v102*t5_4 - v101*t5_3 - v100*t5_2 - v41*t5_9 - v40*t5_8 - v39*t5_7 - v38*t5_6 + x_e1*w6*t5_0 + v4*t5_1
             V::store(v451, out0.at(1usize, c));
             v441 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize))), t5_0, v441);
-            v441 = V::mul_add(
-                V::load(t3.at(0usize)),
-                gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
-                v441,
+            // out0[0] = x_e12345*w55*t5_31 + x_e2345*w47*t5_30 + x_e1345*w47*t5_29 + x_e1245*w47*t5_28 + x_e1235*w47*t5_27 + x_e1234*w47*t5_26 + x_e345*w34*t5_25 + x_e245*w34*t5_24 + x_e235*w34*t5_23 + x_e234*w34*t5_22 + x_e145*w34*t5_21 + x_e135*w34*t5_20 + x_e134*w34*t5_19 + x_e125*w34*t5_18 + x_e124*w34*t5_17 + x_e123*w34*t5_16 + x_e45*w19*t5_15 + x_e35*w19*t5_14 + x_e34*w19*t5_13 + x_e25*w19*t5_12 + x_e24*w19*t5_11 + x_e23*w19*t5_10 + x_e15*w19*t5_9 + x_e14*w19*t5_8 + x_e13*w19*t5_7 + x_e12*w19*t5_6 + x_e5*w7*t5_5 + x_e4*w7*t5_4 + x_e3*w7*t5_3 + x_e2*w7*t5_2 + x_e1*w7*t5_1 + x_1*w0*t5_0 + gate'(y_1)*t3_0
+            V::store(
+                V::add(
+                    v441,
+                    damp::<
+                        V,
+                    >(
+                        gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
+                        V::load(t3.at(0usize)),
+                    ),
+                ),
+                out0.at(0usize, c),
             );
-            // out0[0] = x_e12345*w55*t5_31 + x_e2345*w47*t5_30 + x_e1345*w47*t5_29 + x_e1245*w47*t5_28 + x_e1235*w47*t5_27 + x_e1234*w47*t5_26 + x_e345*w34*t5_25 + x_e245*w34*t5_24 + x_e235*w34*t5_23 + x_e234*w34*t5_22 + x_e145*w34*t5_21 + x_e135*w34*t5_20 + x_e134*w34*t5_19 + x_e125*w34*t5_18 + x_e124*w34*t5_17 + x_e123*w34*t5_16 + x_e45*w19*t5_15 + x_e35*w19*t5_14 + x_e34*w19*t5_13 + x_e25*w19*t5_12 + x_e24*w19*t5_11 + x_e23*w19*t5_10 + x_e15*w19*t5_9 + x_e14*w19*t5_8 + x_e13*w19*t5_7 + x_e12*w19*t5_6 + x_e5*w7*t5_5 + x_e4*w7*t5_4 + x_e3*w7*t5_3 + x_e2*w7*t5_2 + x_e1*w7*t5_1 + x_1*w0*t5_0 + t3_0*gate'(y_1)
-            V::store(v441, out0.at(0usize, c));
         }
     }
 }
@@ -3205,12 +3211,12 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e1 = V::load(y.at(1usize, c));
             let t5_30 = V::load(t5.at(30usize));
             v17 = V::mul_add(y_e1, t5_30, v17);
+            v4 = V::mul_add(V::load(param0.at(54usize)), v17, v4);
             // grad0[54] += x_e12345*v25
             V::store(
                 V::mul_add(x_e12345, v17, V::load(grad0.at(54usize))),
                 grad0.at(54usize),
             );
-            v4 = V::mul_add(V::load(param0.at(54usize)), v17, v4);
             let y_e45 = V::load(y.at(15usize, c));
             let t5_16 = V::load(t5.at(16usize));
             let mut v32 = V::mul(y_e45, t5_16);
@@ -3241,12 +3247,12 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e12 = V::load(y.at(6usize, c));
             let t5_25 = V::load(t5.at(25usize));
             v32 = V::neg_mul_add(y_e12, t5_25, v32);
+            v4 = V::mul_add(V::load(param0.at(53usize)), v32, v4);
             // grad0[53] += x_e12345*v68
             V::store(
                 V::mul_add(x_e12345, v32, V::load(grad0.at(53usize))),
                 grad0.at(53usize),
             );
-            v4 = V::mul_add(V::load(param0.at(53usize)), v32, v4);
             let y_e345 = V::load(y.at(25usize, c));
             let t5_6 = V::load(t5.at(6usize));
             let mut v75 = V::mul(y_e345, t5_6);
@@ -3277,12 +3283,12 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e123 = V::load(y.at(16usize, c));
             let t5_15 = V::load(t5.at(15usize));
             v75 = V::neg_mul_add(y_e123, t5_15, v75);
+            v4 = V::mul_add(V::load(param0.at(52usize)), v75, v4);
             // grad0[52] += x_e12345*v111
             V::store(
                 V::mul_add(x_e12345, v75, V::load(grad0.at(52usize))),
                 grad0.at(52usize),
             );
-            v4 = V::mul_add(V::load(param0.at(52usize)), v75, v4);
             let y_e2345 = V::load(y.at(30usize, c));
             let t5_1 = V::load(t5.at(1usize));
             let y_e1345 = V::load(y.at(29usize, c));
@@ -3298,23 +3304,23 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e1234 = V::load(y.at(26usize, c));
             let t5_5 = V::load(t5.at(5usize));
             v121 = V::mul_add(y_e1234, t5_5, v121);
+            v4 = V::mul_add(V::load(param0.at(51usize)), v121, v4);
             // grad0[51] += x_e12345*v134
             V::store(
                 V::mul_add(x_e12345, v121, V::load(grad0.at(51usize))),
                 grad0.at(51usize),
             );
-            v4 = V::mul_add(V::load(param0.at(51usize)), v121, v4);
             let y_e12345 = V::load(y.at(31usize, c));
             let t5_0 = V::load(t5.at(0usize));
             let v141 = V::mul(y_e12345, t5_0);
+            v4 = V::neg_mul_add(V::load(param0.at(50usize)), v141, v4);
+            // out0[31] = w55*v2 + w54*v25 + w53*v68 + w52*v111 + w51*v134 - w50*v141
+            V::store(v4, out0.at(31usize, c));
             // grad0[50] += -x_e12345*v141
             V::store(
                 V::neg_mul_add(x_e12345, v141, V::load(grad0.at(50usize))),
                 grad0.at(50usize),
             );
-            v4 = V::neg_mul_add(V::load(param0.at(50usize)), v141, v4);
-            // out0[31] = w55*v2 + w54*v25 + w53*v68 + w52*v111 + w51*v134 - w50*v141
-            V::store(v4, out0.at(31usize, c));
             let v147 = V::mul(y_e1, t5_31);
             let w49 = V::load(param0.at(49usize));
             let mut v149 = V::mul(w49, v147);
@@ -3341,54 +3347,54 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v176 = V::mul_sub(y_e13, t5_28, v172);
             v176 = V::neg_mul_add(y_e12, t5_29, v176);
             let w48 = V::load(param0.at(48usize));
-            let mut v181 = V::mul(x_e2345, v176);
             v149 = V::mul_add(w48, v176, v149);
+            let mut v182 = V::mul(x_e2345, v176);
             let mut v183 = V::mul(y_e25, t5_26);
             v183 = V::mul_add(y_e24, t5_27, v183);
             v183 = V::neg_mul_add(y_e23, t5_28, v183);
             v183 = V::mul_add(y_e12, t5_30, v183);
             let mut v190 = V::mul(w48, v183);
             v190 = V::neg_mul_add(w49, v152, v190);
-            v181 = V::mul_add(x_e1345, v183, v181);
+            v182 = V::mul_add(x_e1345, v183, v182);
             let mut v194 = V::mul(y_e35, t5_26);
             v194 = V::mul_add(y_e34, t5_27, v194);
             let mut v198 = V::mul_sub(y_e23, t5_29, v194);
             v198 = V::neg_mul_add(y_e13, t5_30, v198);
             v158 = V::mul_add(w48, v198, v158);
-            v181 = V::mul_add(x_e1245, v198, v181);
+            v182 = V::mul_add(x_e1245, v198, v182);
             let mut v205 = V::mul(y_e45, t5_26);
             v205 = V::mul_add(y_e34, t5_28, v205);
             v205 = V::neg_mul_add(y_e24, t5_29, v205);
             v205 = V::mul_add(y_e14, t5_30, v205);
             let mut v212 = V::mul(w48, v205);
             v212 = V::neg_mul_add(w49, v162, v212);
-            v181 = V::mul_add(x_e1235, v205, v181);
+            v182 = V::mul_add(x_e1235, v205, v182);
             let mut v216 = V::mul(y_e45, t5_27);
             v216 = V::neg_mul_add(y_e35, t5_28, v216);
             v216 = V::mul_add(y_e25, t5_29, v216);
             v216 = V::neg_mul_add(y_e15, t5_30, v216);
             v168 = V::mul_add(w48, v216, v168);
-            v181 = V::mul_add(x_e1234, v216, v181);
+            v182 = V::mul_add(x_e1234, v216, v182);
             // grad0[48] += x_e2345*v178 + x_e1345*v189 + x_e1245*v200 + x_e1235*v211 + x_e1234*v222
-            V::store(V::add(V::load(grad0.at(48usize)), v181), grad0.at(48usize));
+            V::store(V::add(V::load(grad0.at(48usize)), v182), grad0.at(48usize));
             let v227 = V::mul(y_1, t5_30);
             let w47 = V::load(param0.at(47usize));
-            let mut v230 = V::mul(x_e2345, v227);
             v149 = V::mul_add(w47, v227, v149);
+            let mut v231 = V::mul(x_e2345, v227);
             let v232 = V::mul(y_1, t5_29);
             v190 = V::mul_add(w47, v232, v190);
-            v230 = V::mul_add(x_e1345, v232, v230);
+            v231 = V::mul_add(x_e1345, v232, v231);
             let v237 = V::mul(y_1, t5_28);
             v158 = V::mul_add(w47, v237, v158);
-            v230 = V::mul_add(x_e1245, v237, v230);
+            v231 = V::mul_add(x_e1245, v237, v231);
             let v242 = V::mul(y_1, t5_27);
             v212 = V::mul_add(w47, v242, v212);
-            v230 = V::mul_add(x_e1235, v242, v230);
+            v231 = V::mul_add(x_e1235, v242, v231);
             let v247 = V::mul(y_1, t5_26);
             v168 = V::mul_add(w47, v247, v168);
-            v230 = V::mul_add(x_e1234, v247, v230);
+            v231 = V::mul_add(x_e1234, v247, v231);
             // grad0[47] += x_e2345*v227 + x_e1345*v232 + x_e1245*v237 + x_e1235*v242 + x_e1234*v247
-            V::store(V::add(V::load(grad0.at(47usize)), v230), grad0.at(47usize));
+            V::store(V::add(V::load(grad0.at(47usize)), v231), grad0.at(47usize));
             let mut v252 = V::mul(y_e145, t5_16);
             v252 = V::neg_mul_add(y_e135, t5_17, v252);
             v252 = V::neg_mul_add(y_e134, t5_18, v252);
@@ -3396,8 +3402,8 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v252 = V::mul_add(y_e124, t5_20, v252);
             v252 = V::neg_mul_add(y_e123, t5_21, v252);
             let w46 = V::load(param0.at(46usize));
-            let mut v265 = V::mul(x_e2345, v252);
             v149 = V::mul_add(w46, v252, v149);
+            let mut v266 = V::mul(x_e2345, v252);
             let mut v268 = V::mul(y_e235, t5_17);
             v268 = V::neg_mul_add(y_e245, t5_16, v268);
             v268 = V::mul_add(y_e234, t5_18, v268);
@@ -3405,7 +3411,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v268 = V::neg_mul_add(y_e124, t5_23, v268);
             v268 = V::mul_add(y_e123, t5_24, v268);
             v190 = V::mul_add(w46, v268, v190);
-            v265 = V::mul_add(x_e1345, v268, v265);
+            v266 = V::mul_add(x_e1345, v268, v266);
             let mut v282 = V::mul(y_e345, t5_16);
             v282 = V::neg_mul_add(y_e235, t5_19, v282);
             v282 = V::neg_mul_add(y_e234, t5_20, v282);
@@ -3413,7 +3419,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v282 = V::mul_add(y_e134, t5_23, v282);
             v282 = V::neg_mul_add(y_e123, t5_25, v282);
             v158 = V::mul_add(w46, v282, v158);
-            v265 = V::mul_add(x_e1245, v282, v265);
+            v266 = V::mul_add(x_e1245, v282, v266);
             let mut v298 = V::mul(y_e245, t5_19);
             v298 = V::neg_mul_add(y_e345, t5_17, v298);
             v298 = V::mul_add(y_e234, t5_21, v298);
@@ -3421,7 +3427,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v298 = V::neg_mul_add(y_e134, t5_24, v298);
             v298 = V::mul_add(y_e124, t5_25, v298);
             v212 = V::mul_add(w46, v298, v212);
-            v265 = V::mul_add(x_e1235, v298, v265);
+            v266 = V::mul_add(x_e1235, v298, v266);
             let mut v313 = V::mul(y_e245, t5_20);
             v313 = V::neg_mul_add(y_e345, t5_18, v313);
             v313 = V::neg_mul_add(y_e235, t5_21, v313);
@@ -3429,75 +3435,75 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v313 = V::mul_add(y_e135, t5_24, v313);
             v313 = V::neg_mul_add(y_e125, t5_25, v313);
             v168 = V::mul_add(w46, v313, v168);
-            v265 = V::mul_add(x_e1234, v313, v265);
+            v266 = V::mul_add(x_e1234, v313, v266);
             // grad0[46] += x_e2345*v262 + x_e1345*v277 + x_e1245*v292 + x_e1235*v307 + x_e1234*v322
-            V::store(V::add(V::load(grad0.at(46usize)), v265), grad0.at(46usize));
+            V::store(V::add(V::load(grad0.at(46usize)), v266), grad0.at(46usize));
             let mut v327 = V::mul(y_e5, t5_22);
             v327 = V::mul_add(y_e4, t5_23, v327);
             let mut v331 = V::mul_sub(y_e3, t5_24, v327);
             v331 = V::neg_mul_add(y_e2, t5_25, v331);
             let w45 = V::load(param0.at(45usize));
-            let mut v336 = V::mul(x_e2345, v331);
             v149 = V::mul_add(w45, v331, v149);
+            let mut v337 = V::mul(x_e2345, v331);
             let mut v338 = V::mul(y_e5, t5_19);
             v338 = V::mul_add(y_e4, t5_20, v338);
             let mut v342 = V::mul_sub(y_e3, t5_21, v338);
             v342 = V::neg_mul_add(y_e1, t5_25, v342);
             v190 = V::mul_add(w45, v342, v190);
-            v336 = V::mul_add(x_e1345, v342, v336);
+            v337 = V::mul_add(x_e1345, v342, v337);
             let mut v349 = V::mul(y_e5, t5_17);
             v349 = V::mul_add(y_e4, t5_18, v349);
             let mut v353 = V::mul_sub(y_e2, t5_21, v349);
             v353 = V::neg_mul_add(y_e1, t5_24, v353);
             v158 = V::mul_add(w45, v353, v158);
-            v336 = V::mul_add(x_e1245, v353, v336);
+            v337 = V::mul_add(x_e1245, v353, v337);
             let mut v360 = V::mul(y_e5, t5_16);
             v360 = V::mul_add(y_e3, t5_18, v360);
             let mut v364 = V::mul_sub(y_e2, t5_20, v360);
             v364 = V::neg_mul_add(y_e1, t5_23, v364);
             v212 = V::mul_add(w45, v364, v212);
-            v336 = V::mul_add(x_e1235, v364, v336);
+            v337 = V::mul_add(x_e1235, v364, v337);
             let mut v371 = V::mul(y_e4, t5_16);
             v371 = V::neg_mul_add(y_e3, t5_17, v371);
             v371 = V::mul_add(y_e2, t5_19, v371);
             v371 = V::neg_mul_add(y_e1, t5_22, v371);
             v168 = V::mul_add(w45, v371, v168);
-            v336 = V::mul_add(x_e1234, v371, v336);
+            v337 = V::mul_add(x_e1234, v371, v337);
             // grad0[45] += x_e2345*v333 + x_e1345*v344 + x_e1245*v355 + x_e1235*v366 + x_e1234*v377
-            V::store(V::add(V::load(grad0.at(45usize)), v336), grad0.at(45usize));
+            V::store(V::add(V::load(grad0.at(45usize)), v337), grad0.at(45usize));
             let mut v382 = V::mul(y_e1345, t5_6);
             v382 = V::neg_mul_add(y_e1245, t5_7, v382);
             v382 = V::mul_add(y_e1235, t5_8, v382);
             v382 = V::mul_add(y_e1234, t5_9, v382);
             let w44 = V::load(param0.at(44usize));
-            let mut v391 = V::mul(x_e2345, v382);
             v149 = V::mul_add(w44, v382, v149);
+            let mut v392 = V::mul(x_e2345, v382);
             let mut v394 = V::mul(y_e1245, t5_10);
             v394 = V::neg_mul_add(y_e2345, t5_6, v394);
             v394 = V::neg_mul_add(y_e1235, t5_11, v394);
             v394 = V::neg_mul_add(y_e1234, t5_12, v394);
             v190 = V::mul_add(w44, v394, v190);
-            v391 = V::mul_add(x_e1345, v394, v391);
+            v392 = V::mul_add(x_e1345, v394, v392);
             let mut v404 = V::mul(y_e2345, t5_7);
             v404 = V::neg_mul_add(y_e1345, t5_10, v404);
             v404 = V::mul_add(y_e1235, t5_13, v404);
             v404 = V::mul_add(y_e1234, t5_14, v404);
             v158 = V::mul_add(w44, v404, v158);
-            v391 = V::mul_add(x_e1245, v404, v391);
+            v392 = V::mul_add(x_e1245, v404, v392);
             let mut v416 = V::mul(y_e1345, t5_11);
             v416 = V::neg_mul_add(y_e2345, t5_8, v416);
             v416 = V::neg_mul_add(y_e1245, t5_13, v416);
             v416 = V::neg_mul_add(y_e1234, t5_15, v416);
             v212 = V::mul_add(w44, v416, v212);
-            v391 = V::mul_add(x_e1235, v416, v391);
+            v392 = V::mul_add(x_e1235, v416, v392);
             let mut v427 = V::mul(y_e1345, t5_12);
             v427 = V::neg_mul_add(y_e2345, t5_9, v427);
             v427 = V::neg_mul_add(y_e1245, t5_14, v427);
             v427 = V::mul_add(y_e1235, t5_15, v427);
             v168 = V::mul_add(w44, v427, v168);
-            v391 = V::mul_add(x_e1234, v427, v391);
+            v392 = V::mul_add(x_e1234, v427, v392);
             // grad0[44] += x_e2345*v388 + x_e1345*v399 + x_e1245*v410 + x_e1235*v421 + x_e1234*v432
-            V::store(V::add(V::load(grad0.at(44usize)), v391), grad0.at(44usize));
+            V::store(V::add(V::load(grad0.at(44usize)), v392), grad0.at(44usize));
             let mut v437 = V::mul(y_e45, t5_10);
             v437 = V::neg_mul_add(y_e35, t5_11, v437);
             v437 = V::neg_mul_add(y_e34, t5_12, v437);
@@ -3505,8 +3511,8 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v437 = V::mul_add(y_e24, t5_14, v437);
             v437 = V::neg_mul_add(y_e23, t5_15, v437);
             let w43 = V::load(param0.at(43usize));
-            let mut v450 = V::mul(x_e2345, v437);
             v149 = V::mul_add(w43, v437, v149);
+            let mut v451 = V::mul(x_e2345, v437);
             let mut v452 = V::mul(y_e45, t5_7);
             v452 = V::neg_mul_add(y_e35, t5_8, v452);
             v452 = V::neg_mul_add(y_e34, t5_9, v452);
@@ -3514,7 +3520,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v452 = V::mul_add(y_e14, t5_14, v452);
             v452 = V::neg_mul_add(y_e13, t5_15, v452);
             v190 = V::mul_add(w43, v452, v190);
-            v450 = V::mul_add(x_e1345, v452, v450);
+            v451 = V::mul_add(x_e1345, v452, v451);
             let mut v467 = V::mul(y_e45, t5_6);
             v467 = V::neg_mul_add(y_e25, t5_8, v467);
             v467 = V::neg_mul_add(y_e24, t5_9, v467);
@@ -3522,7 +3528,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v467 = V::mul_add(y_e14, t5_12, v467);
             v467 = V::neg_mul_add(y_e12, t5_15, v467);
             v158 = V::mul_add(w43, v467, v158);
-            v450 = V::mul_add(x_e1245, v467, v450);
+            v451 = V::mul_add(x_e1245, v467, v451);
             let mut v482 = V::mul(y_e35, t5_6);
             v482 = V::neg_mul_add(y_e25, t5_7, v482);
             v482 = V::neg_mul_add(y_e23, t5_9, v482);
@@ -3530,7 +3536,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v482 = V::mul_add(y_e13, t5_12, v482);
             v482 = V::neg_mul_add(y_e12, t5_14, v482);
             v212 = V::mul_add(w43, v482, v212);
-            v450 = V::mul_add(x_e1235, v482, v450);
+            v451 = V::mul_add(x_e1235, v482, v451);
             let mut v498 = V::mul(y_e24, t5_7);
             v498 = V::neg_mul_add(y_e34, t5_6, v498);
             v498 = V::neg_mul_add(y_e23, t5_8, v498);
@@ -3538,88 +3544,88 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v498 = V::mul_add(y_e13, t5_11, v498);
             v498 = V::neg_mul_add(y_e12, t5_13, v498);
             v168 = V::mul_add(w43, v498, v168);
-            v450 = V::mul_add(x_e1234, v498, v450);
+            v451 = V::mul_add(x_e1234, v498, v451);
             // grad0[43] += x_e2345*v447 + x_e1345*v462 + x_e1245*v477 + x_e1235*v492 + x_e1234*v507
-            V::store(V::add(V::load(grad0.at(43usize)), v450), grad0.at(43usize));
+            V::store(V::add(V::load(grad0.at(43usize)), v451), grad0.at(43usize));
             let v512 = V::mul(y_e12345, t5_1);
             let w42 = V::load(param0.at(42usize));
             v149 = V::neg_mul_add(w42, v512, v149);
             let v517 = V::mul(y_e12345, t5_2);
-            let mut v519 = V::mul(x_e1345, v517);
             v190 = V::mul_add(w42, v517, v190);
-            v519 = V::neg_mul_add(x_e2345, v512, v519);
+            let mut v520 = V::mul(x_e1345, v517);
+            v520 = V::neg_mul_add(x_e2345, v512, v520);
             let v522 = V::mul(y_e12345, t5_3);
             v158 = V::neg_mul_add(w42, v522, v158);
-            v519 = V::neg_mul_add(x_e1245, v522, v519);
+            v520 = V::neg_mul_add(x_e1245, v522, v520);
             let v527 = V::mul(y_e12345, t5_4);
             v212 = V::mul_add(w42, v527, v212);
-            v519 = V::mul_add(x_e1235, v527, v519);
+            v520 = V::mul_add(x_e1235, v527, v520);
             let v532 = V::mul(y_e12345, t5_5);
             v168 = V::mul_add(w42, v532, v168);
-            v519 = V::mul_add(x_e1234, v532, v519);
+            v520 = V::mul_add(x_e1234, v532, v520);
             // grad0[42] += x_e1345*v517 - x_e2345*v512 - x_e1245*v522 + x_e1235*v527 + x_e1234*v532
-            V::store(V::add(V::load(grad0.at(42usize)), v519), grad0.at(42usize));
+            V::store(V::add(V::load(grad0.at(42usize)), v520), grad0.at(42usize));
             let mut v537 = V::mul(y_e345, t5_2);
             v537 = V::neg_mul_add(y_e245, t5_3, v537);
             v537 = V::mul_add(y_e235, t5_4, v537);
             v537 = V::mul_add(y_e234, t5_5, v537);
             let w41 = V::load(param0.at(41usize));
-            let mut v546 = V::mul(x_e2345, v537);
             v149 = V::mul_add(w41, v537, v149);
+            let mut v547 = V::mul(x_e2345, v537);
             let mut v548 = V::mul(y_e345, t5_1);
             v548 = V::neg_mul_add(y_e145, t5_3, v548);
             v548 = V::mul_add(y_e135, t5_4, v548);
             v548 = V::mul_add(y_e134, t5_5, v548);
             v190 = V::mul_add(w41, v548, v190);
-            v546 = V::mul_add(x_e1345, v548, v546);
+            v547 = V::mul_add(x_e1345, v548, v547);
             let mut v559 = V::mul(y_e245, t5_1);
             v559 = V::neg_mul_add(y_e145, t5_2, v559);
             v559 = V::mul_add(y_e125, t5_4, v559);
             v559 = V::mul_add(y_e124, t5_5, v559);
             v158 = V::mul_add(w41, v559, v158);
-            v546 = V::mul_add(x_e1245, v559, v546);
+            v547 = V::mul_add(x_e1245, v559, v547);
             let mut v570 = V::mul(y_e235, t5_1);
             v570 = V::neg_mul_add(y_e135, t5_2, v570);
             v570 = V::mul_add(y_e125, t5_3, v570);
             v570 = V::mul_add(y_e123, t5_5, v570);
             v212 = V::mul_add(w41, v570, v212);
-            v546 = V::mul_add(x_e1235, v570, v546);
+            v547 = V::mul_add(x_e1235, v570, v547);
             let mut v582 = V::mul(y_e134, t5_2);
             v582 = V::neg_mul_add(y_e234, t5_1, v582);
             v582 = V::neg_mul_add(y_e124, t5_3, v582);
             v582 = V::mul_add(y_e123, t5_4, v582);
             v168 = V::mul_add(w41, v582, v168);
-            v546 = V::mul_add(x_e1234, v582, v546);
+            v547 = V::mul_add(x_e1234, v582, v547);
             // grad0[41] += x_e2345*v543 + x_e1345*v554 + x_e1245*v565 + x_e1235*v576 + x_e1234*v587
-            V::store(V::add(V::load(grad0.at(41usize)), v546), grad0.at(41usize));
+            V::store(V::add(V::load(grad0.at(41usize)), v547), grad0.at(41usize));
             let v592 = V::mul(y_e2345, t5_0);
             let w40 = V::load(param0.at(40usize));
-            let mut v595 = V::mul(x_e2345, v592);
             v149 = V::neg_mul_add(w40, v592, v149);
             // out0[30] = w49*v147 + w48*v178 + w47*v227 + w46*v262 + w45*v333 + w44*v388 + w43*v447 - w42*v512 + w41*v543 - w40*v592
             V::store(v149, out0.at(30usize, c));
+            let mut v596 = V::mul(x_e2345, v592);
             let v597 = V::mul(y_e1345, t5_0);
             v190 = V::neg_mul_add(w40, v597, v190);
             // out0[29] = w48*v189 - w49*v152 + w47*v232 + w46*v277 + w45*v344 + w44*v399 + w43*v462 + w42*v517 + w41*v554 - w40*v597
             V::store(v190, out0.at(29usize, c));
-            v595 = V::mul_add(x_e1345, v597, v595);
+            v596 = V::mul_add(x_e1345, v597, v596);
             let v602 = V::mul(y_e1245, t5_0);
             v158 = V::neg_mul_add(w40, v602, v158);
             // out0[28] = w49*v157 + w48*v200 + w47*v237 + w46*v292 + w45*v355 + w44*v410 + w43*v477 - w42*v522 + w41*v565 - w40*v602
             V::store(v158, out0.at(28usize, c));
-            v595 = V::mul_add(x_e1245, v602, v595);
+            v596 = V::mul_add(x_e1245, v602, v596);
             let v607 = V::mul(y_e1235, t5_0);
             v212 = V::neg_mul_add(w40, v607, v212);
             // out0[27] = w48*v211 - w49*v162 + w47*v242 + w46*v307 + w45*v366 + w44*v421 + w43*v492 + w42*v527 + w41*v576 - w40*v607
             V::store(v212, out0.at(27usize, c));
-            v595 = V::mul_add(x_e1235, v607, v595);
+            v596 = V::mul_add(x_e1235, v607, v596);
             let v612 = V::mul(y_e1234, t5_0);
             v168 = V::mul_add(w40, v612, v168);
             // out0[26] = w49*v167 + w48*v222 + w47*v247 + w46*v322 + w45*v377 + w44*v432 + w43*v507 + w42*v532 + w41*v587 + w40*v612
             V::store(v168, out0.at(26usize, c));
             // grad0[40] += x_e1234*v612 - (x_e2345*v592 + x_e1345*v597 + x_e1245*v602 + x_e1235*v607)
             V::store(
-                V::add(V::load(grad0.at(40usize)), V::mul_sub(x_e1234, v612, v595)),
+                V::add(V::load(grad0.at(40usize)), V::mul_sub(x_e1234, v612, v596)),
                 grad0.at(40usize),
             );
             let v617 = V::mul(y_e12, t5_31);
@@ -3665,155 +3671,155 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v667 = V::mul_add(y_e124, t5_27, v667);
             let v671 = V::mul_sub(y_e123, t5_28, v667);
             let w38 = V::load(param0.at(38usize));
-            let mut v674 = V::mul(x_e345, v671);
             v619 = V::mul_add(w38, v671, v619);
+            let mut v675 = V::mul(x_e345, v671);
             let mut v676 = V::mul(y_e135, t5_26);
             v676 = V::mul_add(y_e134, t5_27, v676);
             v676 = V::neg_mul_add(y_e123, t5_29, v676);
             let mut v681 = V::mul(w38, v676);
             v681 = V::neg_mul_add(w39, v622, v681);
-            v674 = V::mul_add(x_e245, v676, v674);
+            v675 = V::mul_add(x_e245, v676, v675);
             let mut v685 = V::mul(y_e145, t5_26);
             v685 = V::mul_add(y_e134, t5_28, v685);
             let v689 = V::mul_sub(y_e124, t5_29, v685);
             v628 = V::mul_add(w38, v689, v628);
-            v674 = V::mul_add(x_e235, v689, v674);
+            v675 = V::mul_add(x_e235, v689, v675);
             let mut v695 = V::mul(y_e135, t5_28);
             v695 = V::neg_mul_add(y_e145, t5_27, v695);
             v695 = V::neg_mul_add(y_e125, t5_29, v695);
             let mut v699 = V::mul(w38, v695);
             v699 = V::neg_mul_add(w39, v632, v699);
-            v674 = V::mul_add(x_e234, v695, v674);
+            v675 = V::mul_add(x_e234, v695, v675);
             let mut v703 = V::mul(y_e235, t5_26);
             v703 = V::mul_add(y_e234, t5_27, v703);
             let v707 = V::mul_sub(y_e123, t5_30, v703);
             v638 = V::mul_add(w38, v707, v638);
-            v674 = V::mul_add(x_e145, v707, v674);
+            v675 = V::mul_add(x_e145, v707, v675);
             let mut v712 = V::mul(y_e245, t5_26);
             v712 = V::mul_add(y_e234, t5_28, v712);
             v712 = V::neg_mul_add(y_e124, t5_30, v712);
             let mut v717 = V::mul(w38, v712);
             v717 = V::neg_mul_add(w39, v642, v717);
-            v674 = V::mul_add(x_e135, v712, v674);
+            v675 = V::mul_add(x_e135, v712, v675);
             let mut v721 = V::mul(y_e245, t5_27);
             v721 = V::neg_mul_add(y_e235, t5_28, v721);
             v721 = V::mul_add(y_e125, t5_30, v721);
             v648 = V::mul_add(w38, v721, v648);
-            v674 = V::mul_add(x_e134, v721, v674);
+            v675 = V::mul_add(x_e134, v721, v675);
             let mut v730 = V::mul(y_e345, t5_26);
             v730 = V::mul_add(y_e234, t5_29, v730);
             let v734 = V::mul_sub(y_e134, t5_30, v730);
             v653 = V::mul_add(w38, v734, v653);
-            v674 = V::mul_add(x_e125, v734, v674);
+            v675 = V::mul_add(x_e125, v734, v675);
             let mut v740 = V::mul(y_e235, t5_29);
             v740 = V::neg_mul_add(y_e345, t5_27, v740);
             v740 = V::neg_mul_add(y_e135, t5_30, v740);
             let mut v744 = V::mul(w38, v740);
             v744 = V::neg_mul_add(w39, v657, v744);
-            v674 = V::mul_add(x_e124, v740, v674);
+            v675 = V::mul_add(x_e124, v740, v675);
             let mut v748 = V::mul(y_e345, t5_28);
             v748 = V::neg_mul_add(y_e245, t5_29, v748);
             v748 = V::mul_add(y_e145, t5_30, v748);
             v663 = V::mul_add(w38, v748, v663);
-            v674 = V::mul_add(x_e123, v748, v674);
+            v675 = V::mul_add(x_e123, v748, v675);
             // grad0[38] += x_e345*v671 + x_e245*v680 + x_e235*v689 + x_e234*v698 + x_e145*v707 + x_e135*v716 + x_e134*v725 + x_e125*v734 + x_e124*v743 + x_e123*v752
-            V::store(V::add(V::load(grad0.at(38usize)), v674), grad0.at(38usize));
+            V::store(V::add(V::load(grad0.at(38usize)), v675), grad0.at(38usize));
             let mut v757 = V::mul(y_e2, t5_30);
             v757 = V::mul_add(y_e1, t5_29, v757);
             let w37 = V::load(param0.at(37usize));
             v619 = V::neg_mul_add(w37, v757, v619);
             let mut v764 = V::mul(y_e3, t5_30);
             v764 = V::neg_mul_add(y_e1, t5_28, v764);
-            let mut v768 = V::mul(x_e245, v764);
             v681 = V::mul_add(w37, v764, v681);
-            v768 = V::neg_mul_add(x_e345, v757, v768);
+            let mut v769 = V::mul(x_e245, v764);
+            v769 = V::neg_mul_add(x_e345, v757, v769);
             let mut v771 = V::mul(y_e4, t5_30);
             v771 = V::mul_add(y_e1, t5_27, v771);
             v628 = V::neg_mul_add(w37, v771, v628);
-            v768 = V::neg_mul_add(x_e235, v771, v768);
+            v769 = V::neg_mul_add(x_e235, v771, v769);
             let mut v778 = V::mul(y_e5, t5_30);
             v778 = V::neg_mul_add(y_e1, t5_26, v778);
             v699 = V::mul_add(w37, v778, v699);
-            v768 = V::mul_add(x_e234, v778, v768);
+            v769 = V::mul_add(x_e234, v778, v769);
             let mut v785 = V::mul(y_e3, t5_29);
             v785 = V::mul_add(y_e2, t5_28, v785);
             v638 = V::mul_add(w37, v785, v638);
-            v768 = V::mul_add(x_e145, v785, v768);
+            v769 = V::mul_add(x_e145, v785, v769);
             let mut v793 = V::mul(y_e2, t5_27);
             v793 = V::neg_mul_add(y_e4, t5_29, v793);
             v717 = V::mul_add(w37, v793, v717);
-            v768 = V::mul_add(x_e135, v793, v768);
+            v769 = V::mul_add(x_e135, v793, v769);
             let mut v799 = V::mul(y_e5, t5_29);
             v799 = V::mul_add(y_e2, t5_26, v799);
             v648 = V::mul_add(w37, v799, v648);
-            v768 = V::mul_add(x_e134, v799, v768);
+            v769 = V::mul_add(x_e134, v799, v769);
             let mut v806 = V::mul(y_e4, t5_28);
             v806 = V::mul_add(y_e3, t5_27, v806);
             v653 = V::neg_mul_add(w37, v806, v653);
-            v768 = V::neg_mul_add(x_e125, v806, v768);
+            v769 = V::neg_mul_add(x_e125, v806, v769);
             let mut v813 = V::mul(y_e5, t5_28);
             v813 = V::neg_mul_add(y_e3, t5_26, v813);
             v744 = V::mul_add(w37, v813, v744);
-            v768 = V::mul_add(x_e124, v813, v768);
+            v769 = V::mul_add(x_e124, v813, v769);
             let mut v820 = V::mul(y_e5, t5_27);
             v820 = V::mul_add(y_e4, t5_26, v820);
             v663 = V::mul_add(w37, v820, v663);
-            v768 = V::mul_add(x_e123, v820, v768);
+            v769 = V::mul_add(x_e123, v820, v769);
             // grad0[37] += x_e245*v766 - x_e345*v759 - x_e235*v773 + x_e234*v780 + x_e145*v787 + x_e135*v794 + x_e134*v801 - x_e125*v808 + x_e124*v815 + x_e123*v822
-            V::store(V::add(V::load(grad0.at(37usize)), v768), grad0.at(37usize));
+            V::store(V::add(V::load(grad0.at(37usize)), v769), grad0.at(37usize));
             let mut v827 = V::mul(y_e1245, t5_16);
             v827 = V::neg_mul_add(y_e1235, t5_17, v827);
             v827 = V::neg_mul_add(y_e1234, t5_18, v827);
             let w36 = V::load(param0.at(36usize));
-            let mut v834 = V::mul(x_e345, v827);
             v619 = V::mul_add(w36, v827, v619);
+            let mut v835 = V::mul(x_e345, v827);
             let mut v837 = V::mul(y_e1235, t5_19);
             v837 = V::neg_mul_add(y_e1345, t5_16, v837);
             v837 = V::mul_add(y_e1234, t5_20, v837);
             v681 = V::mul_add(w36, v837, v681);
-            v834 = V::mul_add(x_e245, v837, v834);
+            v835 = V::mul_add(x_e245, v837, v835);
             let mut v845 = V::mul(y_e1345, t5_17);
             v845 = V::neg_mul_add(y_e1245, t5_19, v845);
             v845 = V::neg_mul_add(y_e1234, t5_21, v845);
             v628 = V::mul_add(w36, v845, v628);
-            v834 = V::mul_add(x_e235, v845, v834);
+            v835 = V::mul_add(x_e235, v845, v835);
             let mut v854 = V::mul(y_e1345, t5_18);
             v854 = V::neg_mul_add(y_e1245, t5_20, v854);
             v854 = V::mul_add(y_e1235, t5_21, v854);
             v699 = V::mul_add(w36, v854, v699);
-            v834 = V::mul_add(x_e234, v854, v834);
+            v835 = V::mul_add(x_e234, v854, v835);
             let mut v863 = V::mul(y_e2345, t5_16);
             v863 = V::neg_mul_add(y_e1235, t5_22, v863);
             v863 = V::neg_mul_add(y_e1234, t5_23, v863);
             v638 = V::mul_add(w36, v863, v638);
-            v834 = V::mul_add(x_e145, v863, v834);
+            v835 = V::mul_add(x_e145, v863, v835);
             let mut v873 = V::mul(y_e1245, t5_22);
             v873 = V::neg_mul_add(y_e2345, t5_17, v873);
             v873 = V::mul_add(y_e1234, t5_24, v873);
             v717 = V::mul_add(w36, v873, v717);
-            v834 = V::mul_add(x_e135, v873, v834);
+            v835 = V::mul_add(x_e135, v873, v835);
             let mut v882 = V::mul(y_e1245, t5_23);
             v882 = V::neg_mul_add(y_e2345, t5_18, v882);
             v882 = V::neg_mul_add(y_e1235, t5_24, v882);
             v648 = V::mul_add(w36, v882, v648);
-            v834 = V::mul_add(x_e134, v882, v834);
+            v835 = V::mul_add(x_e134, v882, v835);
             let mut v890 = V::mul(y_e2345, t5_19);
             v890 = V::neg_mul_add(y_e1345, t5_22, v890);
             v890 = V::neg_mul_add(y_e1234, t5_25, v890);
             v653 = V::mul_add(w36, v890, v653);
-            v834 = V::mul_add(x_e125, v890, v834);
+            v835 = V::mul_add(x_e125, v890, v835);
             let mut v899 = V::mul(y_e2345, t5_20);
             v899 = V::neg_mul_add(y_e1345, t5_23, v899);
             v899 = V::mul_add(y_e1235, t5_25, v899);
             v744 = V::mul_add(w36, v899, v744);
-            v834 = V::mul_add(x_e124, v899, v834);
+            v835 = V::mul_add(x_e124, v899, v835);
             let mut v909 = V::mul(y_e1345, t5_24);
             v909 = V::neg_mul_add(y_e2345, t5_21, v909);
             v909 = V::neg_mul_add(y_e1245, t5_25, v909);
             v663 = V::mul_add(w36, v909, v663);
-            v834 = V::mul_add(x_e123, v909, v834);
+            v835 = V::mul_add(x_e123, v909, v835);
             // grad0[36] += x_e345*v831 + x_e245*v840 + x_e235*v849 + x_e234*v858 + x_e145*v867 + x_e135*v876 + x_e134*v885 + x_e125*v894 + x_e124*v903 + x_e123*v912
-            V::store(V::add(V::load(grad0.at(36usize)), v834), grad0.at(36usize));
+            V::store(V::add(V::load(grad0.at(36usize)), v835), grad0.at(36usize));
             let mut v917 = V::mul(y_e25, t5_22);
             v917 = V::mul_add(y_e24, t5_23, v917);
             v917 = V::neg_mul_add(y_e23, t5_24, v917);
@@ -3821,8 +3827,8 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v917 = V::mul_add(y_e14, t5_20, v917);
             v917 = V::neg_mul_add(y_e13, t5_21, v917);
             let w35 = V::load(param0.at(35usize));
-            let mut v930 = V::mul(x_e345, v917);
             v619 = V::mul_add(w35, v917, v619);
+            let mut v931 = V::mul(x_e345, v917);
             let mut v932 = V::mul(y_e35, t5_22);
             v932 = V::mul_add(y_e34, t5_23, v932);
             let mut v936 = V::mul_sub(y_e23, t5_25, v932);
@@ -3830,7 +3836,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v936 = V::mul_add(y_e14, t5_18, v936);
             v936 = V::neg_mul_add(y_e12, t5_21, v936);
             v681 = V::mul_add(w35, v936, v681);
-            v930 = V::mul_add(x_e245, v936, v930);
+            v931 = V::mul_add(x_e245, v936, v931);
             let mut v947 = V::mul(y_e45, t5_22);
             v947 = V::mul_add(y_e34, t5_24, v947);
             v947 = V::neg_mul_add(y_e24, t5_25, v947);
@@ -3838,7 +3844,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v947 = V::mul_add(y_e13, t5_18, v947);
             v947 = V::neg_mul_add(y_e12, t5_20, v947);
             v628 = V::mul_add(w35, v947, v628);
-            v930 = V::mul_add(x_e235, v947, v930);
+            v931 = V::mul_add(x_e235, v947, v931);
             let mut v962 = V::mul(y_e45, t5_23);
             v962 = V::neg_mul_add(y_e35, t5_24, v962);
             v962 = V::mul_add(y_e25, t5_25, v962);
@@ -3846,7 +3852,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v962 = V::mul_add(y_e13, t5_17, v962);
             v962 = V::neg_mul_add(y_e12, t5_19, v962);
             v699 = V::mul_add(w35, v962, v699);
-            v930 = V::mul_add(x_e234, v962, v930);
+            v931 = V::mul_add(x_e234, v962, v931);
             let mut v977 = V::mul(y_e35, t5_19);
             v977 = V::mul_add(y_e34, t5_20, v977);
             v977 = V::mul_add(y_e25, t5_17, v977);
@@ -3854,7 +3860,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v985 = V::mul_sub(y_e13, t5_25, v977);
             v985 = V::mul_add(y_e12, t5_24, v985);
             v638 = V::mul_add(w35, v985, v638);
-            v930 = V::mul_add(x_e145, v985, v930);
+            v931 = V::mul_add(x_e145, v985, v931);
             let mut v992 = V::mul(y_e45, t5_19);
             v992 = V::mul_add(y_e34, t5_21, v992);
             v992 = V::neg_mul_add(y_e25, t5_16, v992);
@@ -3862,7 +3868,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v992 = V::neg_mul_add(y_e14, t5_25, v992);
             v992 = V::mul_add(y_e12, t5_23, v992);
             v717 = V::mul_add(w35, v992, v717);
-            v930 = V::mul_add(x_e135, v992, v930);
+            v931 = V::mul_add(x_e135, v992, v931);
             let mut v1007 = V::mul(y_e45, t5_20);
             v1007 = V::neg_mul_add(y_e35, t5_21, v1007);
             v1007 = V::mul_add(y_e24, t5_16, v1007);
@@ -3870,7 +3876,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1007 = V::mul_add(y_e15, t5_25, v1007);
             v1007 = V::mul_add(y_e12, t5_22, v1007);
             v648 = V::mul_add(w35, v1007, v648);
-            v930 = V::mul_add(x_e134, v1007, v930);
+            v931 = V::mul_add(x_e134, v1007, v931);
             let mut v1022 = V::mul(y_e45, t5_17);
             v1022 = V::mul_add(y_e35, t5_16, v1022);
             v1022 = V::mul_add(y_e24, t5_21, v1022);
@@ -3878,7 +3884,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1022 = V::neg_mul_add(y_e14, t5_24, v1022);
             v1022 = V::neg_mul_add(y_e13, t5_23, v1022);
             v653 = V::mul_add(w35, v1022, v653);
-            v930 = V::mul_add(x_e125, v1022, v930);
+            v931 = V::mul_add(x_e125, v1022, v931);
             let mut v1037 = V::mul(y_e45, t5_18);
             v1037 = V::neg_mul_add(y_e34, t5_16, v1037);
             v1037 = V::neg_mul_add(y_e25, t5_21, v1037);
@@ -3886,7 +3892,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1037 = V::mul_add(y_e15, t5_24, v1037);
             v1037 = V::neg_mul_add(y_e13, t5_22, v1037);
             v744 = V::mul_add(w35, v1037, v744);
-            v930 = V::mul_add(x_e124, v1037, v930);
+            v931 = V::mul_add(x_e124, v1037, v931);
             let mut v1052 = V::mul(y_e35, t5_18);
             v1052 = V::mul_add(y_e34, t5_17, v1052);
             v1052 = V::neg_mul_add(y_e25, t5_20, v1052);
@@ -3894,75 +3900,75 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1052 = V::mul_add(y_e15, t5_23, v1052);
             v1052 = V::mul_add(y_e14, t5_22, v1052);
             v663 = V::mul_add(w35, v1052, v663);
-            v930 = V::mul_add(x_e123, v1052, v930);
+            v931 = V::mul_add(x_e123, v1052, v931);
             // grad0[35] += x_e345*v927 + x_e245*v942 + x_e235*v957 + x_e234*v972 + x_e145*v987 + x_e135*v1002 + x_e134*v1017 + x_e125*v1032 + x_e124*v1047 + x_e123*v1062
-            V::store(V::add(V::load(grad0.at(35usize)), v930), grad0.at(35usize));
+            V::store(V::add(V::load(grad0.at(35usize)), v931), grad0.at(35usize));
             let v1067 = V::mul(y_1, t5_25);
             let w34 = V::load(param0.at(34usize));
-            let mut v1070 = V::mul(x_e345, v1067);
             v619 = V::mul_add(w34, v1067, v619);
+            let mut v1071 = V::mul(x_e345, v1067);
             let v1072 = V::mul(y_1, t5_24);
             v681 = V::mul_add(w34, v1072, v681);
-            v1070 = V::mul_add(x_e245, v1072, v1070);
+            v1071 = V::mul_add(x_e245, v1072, v1071);
             let v1077 = V::mul(y_1, t5_23);
             v628 = V::mul_add(w34, v1077, v628);
-            v1070 = V::mul_add(x_e235, v1077, v1070);
+            v1071 = V::mul_add(x_e235, v1077, v1071);
             let v1082 = V::mul(y_1, t5_22);
             v699 = V::mul_add(w34, v1082, v699);
-            v1070 = V::mul_add(x_e234, v1082, v1070);
+            v1071 = V::mul_add(x_e234, v1082, v1071);
             let v1087 = V::mul(y_1, t5_21);
             v638 = V::mul_add(w34, v1087, v638);
-            v1070 = V::mul_add(x_e145, v1087, v1070);
+            v1071 = V::mul_add(x_e145, v1087, v1071);
             let v1092 = V::mul(y_1, t5_20);
             v717 = V::mul_add(w34, v1092, v717);
-            v1070 = V::mul_add(x_e135, v1092, v1070);
+            v1071 = V::mul_add(x_e135, v1092, v1071);
             let v1097 = V::mul(y_1, t5_19);
             v648 = V::mul_add(w34, v1097, v648);
-            v1070 = V::mul_add(x_e134, v1097, v1070);
+            v1071 = V::mul_add(x_e134, v1097, v1071);
             let v1102 = V::mul(y_1, t5_18);
             v653 = V::mul_add(w34, v1102, v653);
-            v1070 = V::mul_add(x_e125, v1102, v1070);
+            v1071 = V::mul_add(x_e125, v1102, v1071);
             let v1107 = V::mul(y_1, t5_17);
             v744 = V::mul_add(w34, v1107, v744);
-            v1070 = V::mul_add(x_e124, v1107, v1070);
+            v1071 = V::mul_add(x_e124, v1107, v1071);
             let v1112 = V::mul(y_1, t5_16);
             v663 = V::mul_add(w34, v1112, v663);
-            v1070 = V::mul_add(x_e123, v1112, v1070);
+            v1071 = V::mul_add(x_e123, v1112, v1071);
             // grad0[34] += x_e345*v1067 + x_e245*v1072 + x_e235*v1077 + x_e234*v1082 + x_e145*v1087 + x_e135*v1092 + x_e134*v1097 + x_e125*v1102 + x_e124*v1107 + x_e123*v1112
-            V::store(V::add(V::load(grad0.at(34usize)), v1070), grad0.at(34usize));
+            V::store(V::add(V::load(grad0.at(34usize)), v1071), grad0.at(34usize));
             let v1117 = V::mul(y_e12345, t5_6);
             let w33 = V::load(param0.at(33usize));
-            let mut v1120 = V::mul(x_e345, v1117);
             v619 = V::mul_add(w33, v1117, v619);
+            let mut v1121 = V::mul(x_e345, v1117);
             let v1122 = V::mul(y_e12345, t5_7);
             v681 = V::neg_mul_add(w33, v1122, v681);
-            v1120 = V::neg_mul_add(x_e245, v1122, v1120);
+            v1121 = V::neg_mul_add(x_e245, v1122, v1121);
             let v1127 = V::mul(y_e12345, t5_8);
             v628 = V::mul_add(w33, v1127, v628);
-            v1120 = V::mul_add(x_e235, v1127, v1120);
+            v1121 = V::mul_add(x_e235, v1127, v1121);
             let v1132 = V::mul(y_e12345, t5_9);
             v699 = V::mul_add(w33, v1132, v699);
-            v1120 = V::mul_add(x_e234, v1132, v1120);
+            v1121 = V::mul_add(x_e234, v1132, v1121);
             let v1137 = V::mul(y_e12345, t5_10);
             v638 = V::mul_add(w33, v1137, v638);
-            v1120 = V::mul_add(x_e145, v1137, v1120);
+            v1121 = V::mul_add(x_e145, v1137, v1121);
             let v1142 = V::mul(y_e12345, t5_11);
             v717 = V::neg_mul_add(w33, v1142, v717);
-            v1120 = V::neg_mul_add(x_e135, v1142, v1120);
+            v1121 = V::neg_mul_add(x_e135, v1142, v1121);
             let v1147 = V::mul(y_e12345, t5_12);
             v648 = V::neg_mul_add(w33, v1147, v648);
-            v1120 = V::neg_mul_add(x_e134, v1147, v1120);
+            v1121 = V::neg_mul_add(x_e134, v1147, v1121);
             let v1152 = V::mul(y_e12345, t5_13);
             v653 = V::mul_add(w33, v1152, v653);
-            v1120 = V::mul_add(x_e125, v1152, v1120);
+            v1121 = V::mul_add(x_e125, v1152, v1121);
             let v1157 = V::mul(y_e12345, t5_14);
             v744 = V::mul_add(w33, v1157, v744);
-            v1120 = V::mul_add(x_e124, v1157, v1120);
+            v1121 = V::mul_add(x_e124, v1157, v1121);
             let v1162 = V::mul(y_e12345, t5_15);
             v663 = V::neg_mul_add(w33, v1162, v663);
-            v1120 = V::neg_mul_add(x_e123, v1162, v1120);
+            v1121 = V::neg_mul_add(x_e123, v1162, v1121);
             // grad0[33] += x_e345*v1117 - x_e245*v1122 + x_e235*v1127 + x_e234*v1132 + x_e145*v1137 - x_e135*v1142 - x_e134*v1147 + x_e125*v1152 + x_e124*v1157 - x_e123*v1162
-            V::store(V::add(V::load(grad0.at(33usize)), v1120), grad0.at(33usize));
+            V::store(V::add(V::load(grad0.at(33usize)), v1121), grad0.at(33usize));
             let mut v1168 = V::mul(y_e235, t5_11);
             v1168 = V::neg_mul_add(y_e245, t5_10, v1168);
             v1168 = V::mul_add(y_e234, t5_12, v1168);
@@ -3970,8 +3976,8 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1168 = V::mul_add(y_e135, t5_8, v1168);
             v1168 = V::mul_add(y_e134, t5_9, v1168);
             let w32 = V::load(param0.at(32usize));
-            let mut v1180 = V::mul(x_e345, v1168);
             v619 = V::mul_add(w32, v1168, v619);
+            let mut v1181 = V::mul(x_e345, v1168);
             let mut v1182 = V::mul(y_e345, t5_10);
             v1182 = V::neg_mul_add(y_e235, t5_13, v1182);
             v1182 = V::neg_mul_add(y_e234, t5_14, v1182);
@@ -3979,7 +3985,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1182 = V::mul_add(y_e125, t5_8, v1182);
             v1182 = V::mul_add(y_e124, t5_9, v1182);
             v681 = V::mul_add(w32, v1182, v681);
-            v1180 = V::mul_add(x_e245, v1182, v1180);
+            v1181 = V::mul_add(x_e245, v1182, v1181);
             let mut v1198 = V::mul(y_e245, t5_13);
             v1198 = V::neg_mul_add(y_e345, t5_11, v1198);
             v1198 = V::mul_add(y_e234, t5_15, v1198);
@@ -3987,7 +3993,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1198 = V::mul_add(y_e125, t5_7, v1198);
             v1198 = V::mul_add(y_e123, t5_9, v1198);
             v628 = V::mul_add(w32, v1198, v628);
-            v1180 = V::mul_add(x_e235, v1198, v1180);
+            v1181 = V::mul_add(x_e235, v1198, v1181);
             let mut v1213 = V::mul(y_e245, t5_14);
             v1213 = V::neg_mul_add(y_e345, t5_12, v1213);
             v1213 = V::neg_mul_add(y_e235, t5_15, v1213);
@@ -3995,7 +4001,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1213 = V::neg_mul_add(y_e124, t5_7, v1213);
             v1213 = V::mul_add(y_e123, t5_8, v1213);
             v699 = V::mul_add(w32, v1213, v699);
-            v1180 = V::mul_add(x_e234, v1213, v1180);
+            v1181 = V::mul_add(x_e234, v1213, v1181);
             let mut v1227 = V::mul(y_e345, t5_7);
             v1227 = V::mul_add(y_e245, t5_6, v1227);
             v1227 = V::neg_mul_add(y_e135, t5_13, v1227);
@@ -4003,7 +4009,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1227 = V::neg_mul_add(y_e125, t5_11, v1227);
             v1227 = V::neg_mul_add(y_e124, t5_12, v1227);
             v638 = V::mul_add(w32, v1227, v638);
-            v1180 = V::mul_add(x_e145, v1227, v1180);
+            v1181 = V::mul_add(x_e145, v1227, v1181);
             let mut v1243 = V::mul(y_e235, t5_6);
             v1243 = V::neg_mul_add(y_e345, t5_8, v1243);
             v1243 = V::mul_add(y_e145, t5_13, v1243);
@@ -4011,7 +4017,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1243 = V::neg_mul_add(y_e125, t5_10, v1243);
             v1243 = V::neg_mul_add(y_e123, t5_12, v1243);
             v717 = V::mul_add(w32, v1243, v717);
-            v1180 = V::mul_add(x_e135, v1243, v1180);
+            v1181 = V::mul_add(x_e135, v1243, v1181);
             let mut v1257 = V::mul(y_e345, t5_9);
             v1257 = V::mul_add(y_e234, t5_6, v1257);
             let mut v1261 = V::mul_sub(y_e145, t5_14, v1257);
@@ -4019,7 +4025,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1261 = V::mul_add(y_e124, t5_10, v1261);
             v1261 = V::neg_mul_add(y_e123, t5_11, v1261);
             v648 = V::mul_add(w32, v1261, v648);
-            v1180 = V::mul_add(x_e134, v1261, v1180);
+            v1181 = V::mul_add(x_e134, v1261, v1181);
             let mut v1272 = V::mul(y_e245, t5_8);
             v1272 = V::mul_add(y_e235, t5_7, v1272);
             let mut v1276 = V::mul_sub(y_e145, t5_11, v1272);
@@ -4027,7 +4033,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1276 = V::mul_add(y_e124, t5_15, v1276);
             v1276 = V::mul_add(y_e123, t5_14, v1276);
             v653 = V::mul_add(w32, v1276, v653);
-            v1180 = V::mul_add(x_e125, v1276, v1180);
+            v1181 = V::mul_add(x_e125, v1276, v1181);
             let mut v1288 = V::mul(y_e234, t5_7);
             v1288 = V::neg_mul_add(y_e245, t5_9, v1288);
             v1288 = V::mul_add(y_e145, t5_12, v1288);
@@ -4035,7 +4041,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1288 = V::neg_mul_add(y_e125, t5_15, v1288);
             v1288 = V::mul_add(y_e123, t5_13, v1288);
             v744 = V::mul_add(w32, v1288, v744);
-            v1180 = V::mul_add(x_e124, v1288, v1180);
+            v1181 = V::mul_add(x_e124, v1288, v1181);
             let mut v1302 = V::mul(y_e235, t5_9);
             v1302 = V::mul_add(y_e234, t5_8, v1302);
             let mut v1306 = V::mul_sub(y_e135, t5_12, v1302);
@@ -4043,211 +4049,211 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1306 = V::neg_mul_add(y_e125, t5_14, v1306);
             v1306 = V::neg_mul_add(y_e124, t5_13, v1306);
             v663 = V::mul_add(w32, v1306, v663);
-            v1180 = V::mul_add(x_e123, v1306, v1180);
+            v1181 = V::mul_add(x_e123, v1306, v1181);
             // grad0[32] += x_e345*v1177 + x_e245*v1192 + x_e235*v1207 + x_e234*v1222 + x_e145*v1237 + x_e135*v1252 + x_e134*v1267 + x_e125*v1282 + x_e124*v1297 + x_e123*v1312
-            V::store(V::add(V::load(grad0.at(32usize)), v1180), grad0.at(32usize));
+            V::store(V::add(V::load(grad0.at(32usize)), v1181), grad0.at(32usize));
             let mut v1317 = V::mul(y_e5, t5_13);
             v1317 = V::mul_add(y_e4, t5_14, v1317);
             let v1321 = V::mul_sub(y_e3, t5_15, v1317);
             let w31 = V::load(param0.at(31usize));
-            let mut v1324 = V::mul(x_e345, v1321);
             v619 = V::mul_add(w31, v1321, v619);
+            let mut v1325 = V::mul(x_e345, v1321);
             let mut v1326 = V::mul(y_e5, t5_11);
             v1326 = V::mul_add(y_e4, t5_12, v1326);
             let v1330 = V::mul_sub(y_e2, t5_15, v1326);
             v681 = V::mul_add(w31, v1330, v681);
-            v1324 = V::mul_add(x_e245, v1330, v1324);
+            v1325 = V::mul_add(x_e245, v1330, v1325);
             let mut v1335 = V::mul(y_e5, t5_10);
             v1335 = V::mul_add(y_e3, t5_12, v1335);
             let v1339 = V::mul_sub(y_e2, t5_14, v1335);
             v628 = V::mul_add(w31, v1339, v628);
-            v1324 = V::mul_add(x_e235, v1339, v1324);
+            v1325 = V::mul_add(x_e235, v1339, v1325);
             let mut v1344 = V::mul(y_e4, t5_10);
             v1344 = V::neg_mul_add(y_e3, t5_11, v1344);
             v1344 = V::mul_add(y_e2, t5_13, v1344);
             v699 = V::mul_add(w31, v1344, v699);
-            v1324 = V::mul_add(x_e234, v1344, v1324);
+            v1325 = V::mul_add(x_e234, v1344, v1325);
             let mut v1353 = V::mul(y_e5, t5_8);
             v1353 = V::mul_add(y_e4, t5_9, v1353);
             let v1357 = V::mul_sub(y_e1, t5_15, v1353);
             v638 = V::mul_add(w31, v1357, v638);
-            v1324 = V::mul_add(x_e145, v1357, v1324);
+            v1325 = V::mul_add(x_e145, v1357, v1325);
             let mut v1362 = V::mul(y_e5, t5_7);
             v1362 = V::mul_add(y_e3, t5_9, v1362);
             let v1366 = V::mul_sub(y_e1, t5_14, v1362);
             v717 = V::mul_add(w31, v1366, v717);
-            v1324 = V::mul_add(x_e135, v1366, v1324);
+            v1325 = V::mul_add(x_e135, v1366, v1325);
             let mut v1371 = V::mul(y_e4, t5_7);
             v1371 = V::neg_mul_add(y_e3, t5_8, v1371);
             v1371 = V::mul_add(y_e1, t5_13, v1371);
             v648 = V::mul_add(w31, v1371, v648);
-            v1324 = V::mul_add(x_e134, v1371, v1324);
+            v1325 = V::mul_add(x_e134, v1371, v1325);
             let mut v1380 = V::mul(y_e5, t5_6);
             v1380 = V::mul_add(y_e2, t5_9, v1380);
             let v1384 = V::mul_sub(y_e1, t5_12, v1380);
             v653 = V::mul_add(w31, v1384, v653);
-            v1324 = V::mul_add(x_e125, v1384, v1324);
+            v1325 = V::mul_add(x_e125, v1384, v1325);
             let mut v1389 = V::mul(y_e4, t5_6);
             v1389 = V::neg_mul_add(y_e2, t5_8, v1389);
             v1389 = V::mul_add(y_e1, t5_11, v1389);
             v744 = V::mul_add(w31, v1389, v744);
-            v1324 = V::mul_add(x_e124, v1389, v1324);
+            v1325 = V::mul_add(x_e124, v1389, v1325);
             let mut v1398 = V::mul(y_e3, t5_6);
             v1398 = V::neg_mul_add(y_e2, t5_7, v1398);
             v1398 = V::mul_add(y_e1, t5_10, v1398);
             v663 = V::mul_add(w31, v1398, v663);
-            v1324 = V::mul_add(x_e123, v1398, v1324);
+            v1325 = V::mul_add(x_e123, v1398, v1325);
             // grad0[31] += x_e345*v1321 + x_e245*v1330 + x_e235*v1339 + x_e234*v1348 + x_e145*v1357 + x_e135*v1366 + x_e134*v1375 + x_e125*v1384 + x_e124*v1393 + x_e123*v1402
-            V::store(V::add(V::load(grad0.at(31usize)), v1324), grad0.at(31usize));
+            V::store(V::add(V::load(grad0.at(31usize)), v1325), grad0.at(31usize));
             let mut v1407 = V::mul(y_e2345, t5_2);
             v1407 = V::mul_add(y_e1345, t5_1, v1407);
             let w30 = V::load(param0.at(30usize));
             v619 = V::neg_mul_add(w30, v1407, v619);
             let mut v1414 = V::mul(y_e2345, t5_3);
             v1414 = V::neg_mul_add(y_e1245, t5_1, v1414);
-            let mut v1418 = V::mul(x_e245, v1414);
             v681 = V::mul_add(w30, v1414, v681);
-            v1418 = V::neg_mul_add(x_e345, v1407, v1418);
+            let mut v1419 = V::mul(x_e245, v1414);
+            v1419 = V::neg_mul_add(x_e345, v1407, v1419);
             let mut v1421 = V::mul(y_e2345, t5_4);
             v1421 = V::mul_add(y_e1235, t5_1, v1421);
             v628 = V::neg_mul_add(w30, v1421, v628);
-            v1418 = V::neg_mul_add(x_e235, v1421, v1418);
+            v1419 = V::neg_mul_add(x_e235, v1421, v1419);
             let mut v1429 = V::mul(y_e1234, t5_1);
             v1429 = V::neg_mul_add(y_e2345, t5_5, v1429);
             v699 = V::mul_add(w30, v1429, v699);
-            v1418 = V::mul_add(x_e234, v1429, v1418);
+            v1419 = V::mul_add(x_e234, v1429, v1419);
             let mut v1435 = V::mul(y_e1345, t5_3);
             v1435 = V::mul_add(y_e1245, t5_2, v1435);
             v638 = V::mul_add(w30, v1435, v638);
-            v1418 = V::mul_add(x_e145, v1435, v1418);
+            v1419 = V::mul_add(x_e145, v1435, v1419);
             let mut v1443 = V::mul(y_e1235, t5_2);
             v1443 = V::neg_mul_add(y_e1345, t5_4, v1443);
             v717 = V::mul_add(w30, v1443, v717);
-            v1418 = V::mul_add(x_e135, v1443, v1418);
+            v1419 = V::mul_add(x_e135, v1443, v1419);
             let mut v1449 = V::mul(y_e1345, t5_5);
             v1449 = V::mul_add(y_e1234, t5_2, v1449);
             v648 = V::neg_mul_add(w30, v1449, v648);
-            v1418 = V::neg_mul_add(x_e134, v1449, v1418);
+            v1419 = V::neg_mul_add(x_e134, v1449, v1419);
             let mut v1456 = V::mul(y_e1245, t5_4);
             v1456 = V::mul_add(y_e1235, t5_3, v1456);
             v653 = V::neg_mul_add(w30, v1456, v653);
-            v1418 = V::neg_mul_add(x_e125, v1456, v1418);
+            v1419 = V::neg_mul_add(x_e125, v1456, v1419);
             let mut v1464 = V::mul(y_e1234, t5_3);
             v1464 = V::neg_mul_add(y_e1245, t5_5, v1464);
             v744 = V::mul_add(w30, v1464, v744);
-            v1418 = V::mul_add(x_e124, v1464, v1418);
+            v1419 = V::mul_add(x_e124, v1464, v1419);
             let mut v1470 = V::mul(y_e1235, t5_5);
             v1470 = V::mul_add(y_e1234, t5_4, v1470);
             v663 = V::neg_mul_add(w30, v1470, v663);
-            v1418 = V::neg_mul_add(x_e123, v1470, v1418);
+            v1419 = V::neg_mul_add(x_e123, v1470, v1419);
             // grad0[30] += x_e245*v1416 - x_e345*v1409 - x_e235*v1423 + x_e234*v1430 + x_e145*v1437 + x_e135*v1444 - x_e134*v1451 - x_e125*v1458 + x_e124*v1465 - x_e123*v1472
-            V::store(V::add(V::load(grad0.at(30usize)), v1418), grad0.at(30usize));
+            V::store(V::add(V::load(grad0.at(30usize)), v1419), grad0.at(30usize));
             let mut v1477 = V::mul(y_e45, t5_3);
             v1477 = V::neg_mul_add(y_e35, t5_4, v1477);
             v1477 = V::neg_mul_add(y_e34, t5_5, v1477);
             let w29 = V::load(param0.at(29usize));
-            let mut v1484 = V::mul(x_e345, v1477);
             v619 = V::mul_add(w29, v1477, v619);
+            let mut v1485 = V::mul(x_e345, v1477);
             let mut v1486 = V::mul(y_e45, t5_2);
             v1486 = V::neg_mul_add(y_e25, t5_4, v1486);
             v1486 = V::neg_mul_add(y_e24, t5_5, v1486);
             v681 = V::mul_add(w29, v1486, v681);
-            v1484 = V::mul_add(x_e245, v1486, v1484);
+            v1485 = V::mul_add(x_e245, v1486, v1485);
             let mut v1495 = V::mul(y_e35, t5_2);
             v1495 = V::neg_mul_add(y_e25, t5_3, v1495);
             v1495 = V::neg_mul_add(y_e23, t5_5, v1495);
             v628 = V::mul_add(w29, v1495, v628);
-            v1484 = V::mul_add(x_e235, v1495, v1484);
+            v1485 = V::mul_add(x_e235, v1495, v1485);
             let mut v1505 = V::mul(y_e24, t5_3);
             v1505 = V::neg_mul_add(y_e34, t5_2, v1505);
             v1505 = V::neg_mul_add(y_e23, t5_4, v1505);
             v699 = V::mul_add(w29, v1505, v699);
-            v1484 = V::mul_add(x_e234, v1505, v1484);
+            v1485 = V::mul_add(x_e234, v1505, v1485);
             let mut v1513 = V::mul(y_e45, t5_1);
             v1513 = V::neg_mul_add(y_e15, t5_4, v1513);
             v1513 = V::neg_mul_add(y_e14, t5_5, v1513);
             v638 = V::mul_add(w29, v1513, v638);
-            v1484 = V::mul_add(x_e145, v1513, v1484);
+            v1485 = V::mul_add(x_e145, v1513, v1485);
             let mut v1522 = V::mul(y_e35, t5_1);
             v1522 = V::neg_mul_add(y_e15, t5_3, v1522);
             v1522 = V::neg_mul_add(y_e13, t5_5, v1522);
             v717 = V::mul_add(w29, v1522, v717);
-            v1484 = V::mul_add(x_e135, v1522, v1484);
+            v1485 = V::mul_add(x_e135, v1522, v1485);
             let mut v1532 = V::mul(y_e14, t5_3);
             v1532 = V::neg_mul_add(y_e34, t5_1, v1532);
             v1532 = V::neg_mul_add(y_e13, t5_4, v1532);
             v648 = V::mul_add(w29, v1532, v648);
-            v1484 = V::mul_add(x_e134, v1532, v1484);
+            v1485 = V::mul_add(x_e134, v1532, v1485);
             let mut v1540 = V::mul(y_e25, t5_1);
             v1540 = V::neg_mul_add(y_e15, t5_2, v1540);
             v1540 = V::neg_mul_add(y_e12, t5_5, v1540);
             v653 = V::mul_add(w29, v1540, v653);
-            v1484 = V::mul_add(x_e125, v1540, v1484);
+            v1485 = V::mul_add(x_e125, v1540, v1485);
             let mut v1550 = V::mul(y_e14, t5_2);
             v1550 = V::neg_mul_add(y_e24, t5_1, v1550);
             v1550 = V::neg_mul_add(y_e12, t5_4, v1550);
             v744 = V::mul_add(w29, v1550, v744);
-            v1484 = V::mul_add(x_e124, v1550, v1484);
+            v1485 = V::mul_add(x_e124, v1550, v1485);
             let mut v1559 = V::mul(y_e13, t5_2);
             v1559 = V::neg_mul_add(y_e23, t5_1, v1559);
             v1559 = V::neg_mul_add(y_e12, t5_3, v1559);
             v663 = V::mul_add(w29, v1559, v663);
-            v1484 = V::mul_add(x_e123, v1559, v1484);
+            v1485 = V::mul_add(x_e123, v1559, v1485);
             // grad0[29] += x_e345*v1481 + x_e245*v1490 + x_e235*v1499 + x_e234*v1508 + x_e145*v1517 + x_e135*v1526 + x_e134*v1535 + x_e125*v1544 + x_e124*v1553 + x_e123*v1562
-            V::store(V::add(V::load(grad0.at(29usize)), v1484), grad0.at(29usize));
+            V::store(V::add(V::load(grad0.at(29usize)), v1485), grad0.at(29usize));
             let v1567 = V::mul(y_e345, t5_0);
             let w28 = V::load(param0.at(28usize));
-            let mut v1570 = V::mul(x_e345, v1567);
             v619 = V::mul_add(w28, v1567, v619);
             // out0[25] = w39*v617 + w38*v671 - w37*v759 + w36*v831 + w35*v927 + w34*v1067 + w33*v1117 + w32*v1177 + w31*v1321 - w30*v1409 + w29*v1481 + w28*v1567
             V::store(v619, out0.at(25usize, c));
+            let mut v1571 = V::mul(x_e345, v1567);
             let v1572 = V::mul(y_e245, t5_0);
             v681 = V::mul_add(w28, v1572, v681);
             // out0[24] = w38*v680 - w39*v622 + w37*v766 + w36*v840 + w35*v942 + w34*v1072 - w33*v1122 + w32*v1192 + w31*v1330 + w30*v1416 + w29*v1490 + w28*v1572
             V::store(v681, out0.at(24usize, c));
-            v1570 = V::mul_add(x_e245, v1572, v1570);
+            v1571 = V::mul_add(x_e245, v1572, v1571);
             let v1577 = V::mul(y_e235, t5_0);
             v628 = V::mul_add(w28, v1577, v628);
             // out0[23] = w39*v627 + w38*v689 - w37*v773 + w36*v849 + w35*v957 + w34*v1077 + w33*v1127 + w32*v1207 + w31*v1339 - w30*v1423 + w29*v1499 + w28*v1577
             V::store(v628, out0.at(23usize, c));
-            v1570 = V::mul_add(x_e235, v1577, v1570);
+            v1571 = V::mul_add(x_e235, v1577, v1571);
             let v1582 = V::mul(y_e234, t5_0);
             v699 = V::neg_mul_add(w28, v1582, v699);
             // out0[22] = w38*v698 - w39*v632 + w37*v780 + w36*v858 + w35*v972 + w34*v1082 + w33*v1132 + w32*v1222 + w31*v1348 + w30*v1430 + w29*v1508 - w28*v1582
             V::store(v699, out0.at(22usize, c));
-            v1570 = V::neg_mul_add(x_e234, v1582, v1570);
+            v1571 = V::neg_mul_add(x_e234, v1582, v1571);
             let v1587 = V::mul(y_e145, t5_0);
             v638 = V::mul_add(w28, v1587, v638);
             // out0[21] = w39*v637 + w38*v707 + w37*v787 + w36*v867 + w35*v987 + w34*v1087 + w33*v1137 + w32*v1237 + w31*v1357 + w30*v1437 + w29*v1517 + w28*v1587
             V::store(v638, out0.at(21usize, c));
-            v1570 = V::mul_add(x_e145, v1587, v1570);
+            v1571 = V::mul_add(x_e145, v1587, v1571);
             let v1592 = V::mul(y_e135, t5_0);
             v717 = V::mul_add(w28, v1592, v717);
             // out0[20] = w38*v716 - w39*v642 + w37*v794 + w36*v876 + w35*v1002 + w34*v1092 - w33*v1142 + w32*v1252 + w31*v1366 + w30*v1444 + w29*v1526 + w28*v1592
             V::store(v717, out0.at(20usize, c));
-            v1570 = V::mul_add(x_e135, v1592, v1570);
+            v1571 = V::mul_add(x_e135, v1592, v1571);
             let v1597 = V::mul(y_e134, t5_0);
             v648 = V::neg_mul_add(w28, v1597, v648);
             // out0[19] = w39*v647 + w38*v725 + w37*v801 + w36*v885 + w35*v1017 + w34*v1097 - w33*v1147 + w32*v1267 + w31*v1375 - w30*v1451 + w29*v1535 - w28*v1597
             V::store(v648, out0.at(19usize, c));
-            v1570 = V::neg_mul_add(x_e134, v1597, v1570);
+            v1571 = V::neg_mul_add(x_e134, v1597, v1571);
             let v1602 = V::mul(y_e125, t5_0);
             v653 = V::mul_add(w28, v1602, v653);
             // out0[18] = w39*v652 + w38*v734 - w37*v808 + w36*v894 + w35*v1032 + w34*v1102 + w33*v1152 + w32*v1282 + w31*v1384 - w30*v1458 + w29*v1544 + w28*v1602
             V::store(v653, out0.at(18usize, c));
-            v1570 = V::mul_add(x_e125, v1602, v1570);
+            v1571 = V::mul_add(x_e125, v1602, v1571);
             let v1607 = V::mul(y_e124, t5_0);
             v744 = V::neg_mul_add(w28, v1607, v744);
             // out0[17] = w38*v743 - w39*v657 + w37*v815 + w36*v903 + w35*v1047 + w34*v1107 + w33*v1157 + w32*v1297 + w31*v1393 + w30*v1465 + w29*v1553 - w28*v1607
             V::store(v744, out0.at(17usize, c));
-            v1570 = V::neg_mul_add(x_e124, v1607, v1570);
+            v1571 = V::neg_mul_add(x_e124, v1607, v1571);
             let v1612 = V::mul(y_e123, t5_0);
             v663 = V::neg_mul_add(w28, v1612, v663);
             // out0[16] = w39*v662 + w38*v752 + w37*v822 + w36*v912 + w35*v1062 + w34*v1112 - w33*v1162 + w32*v1312 + w31*v1402 - w30*v1472 + w29*v1562 - w28*v1612
             V::store(v663, out0.at(16usize, c));
-            v1570 = V::neg_mul_add(x_e123, v1612, v1570);
+            v1571 = V::neg_mul_add(x_e123, v1612, v1571);
             // grad0[28] += x_e345*v1567 + x_e245*v1572 + x_e235*v1577 - x_e234*v1582 + x_e145*v1587 + x_e135*v1592 - x_e134*v1597 + x_e125*v1602 - x_e124*v1607 - x_e123*v1612
-            V::store(V::add(V::load(grad0.at(28usize)), v1570), grad0.at(28usize));
+            V::store(V::add(V::load(grad0.at(28usize)), v1571), grad0.at(28usize));
             let v1617 = V::mul(y_e123, t5_31);
             let w27 = V::load(param0.at(27usize));
             let mut v1619 = V::mul(w27, v1617);
@@ -4294,132 +4300,132 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v1674 = V::mul(y_e1245, t5_26);
             v1674 = V::mul_add(y_e1234, t5_28, v1674);
             let mut v1677 = V::mul(w26, v1674);
-            let mut v1678 = V::mul(x_e35, v1674);
             v1677 = V::neg_mul_add(w27, v1622, v1677);
-            v1678 = V::neg_mul_add(x_e45, v1667, v1678);
+            let mut v1679 = V::mul(x_e35, v1674);
+            v1679 = V::neg_mul_add(x_e45, v1667, v1679);
             let mut v1681 = V::mul(y_e1245, t5_27);
             v1681 = V::neg_mul_add(y_e1235, t5_28, v1681);
             v1628 = V::mul_add(w26, v1681, v1628);
-            v1678 = V::mul_add(x_e34, v1681, v1678);
+            v1679 = V::mul_add(x_e34, v1681, v1679);
             let mut v1688 = V::mul(y_e1345, t5_26);
             v1688 = V::mul_add(y_e1234, t5_29, v1688);
             v1633 = V::neg_mul_add(w26, v1688, v1633);
-            v1678 = V::neg_mul_add(x_e25, v1688, v1678);
+            v1679 = V::neg_mul_add(x_e25, v1688, v1679);
             let mut v1696 = V::mul(y_e1235, t5_29);
             v1696 = V::neg_mul_add(y_e1345, t5_27, v1696);
             let mut v1698 = V::mul(w26, v1696);
             v1698 = V::neg_mul_add(w27, v1637, v1698);
-            v1678 = V::mul_add(x_e24, v1696, v1678);
+            v1679 = V::mul_add(x_e24, v1696, v1679);
             let mut v1702 = V::mul(y_e1345, t5_28);
             v1702 = V::neg_mul_add(y_e1245, t5_29, v1702);
             v1643 = V::mul_add(w26, v1702, v1643);
-            v1678 = V::mul_add(x_e23, v1702, v1678);
+            v1679 = V::mul_add(x_e23, v1702, v1679);
             let mut v1709 = V::mul(y_e2345, t5_26);
             v1709 = V::mul_add(y_e1234, t5_30, v1709);
             let mut v1712 = V::mul(w26, v1709);
             v1712 = V::neg_mul_add(w27, v1647, v1712);
-            v1678 = V::mul_add(x_e15, v1709, v1678);
+            v1679 = V::mul_add(x_e15, v1709, v1679);
             let mut v1716 = V::mul(y_e2345, t5_27);
             v1716 = V::neg_mul_add(y_e1235, t5_30, v1716);
             v1653 = V::mul_add(w26, v1716, v1653);
-            v1678 = V::mul_add(x_e14, v1716, v1678);
+            v1679 = V::mul_add(x_e14, v1716, v1679);
             let mut v1724 = V::mul(y_e1245, t5_30);
             v1724 = V::neg_mul_add(y_e2345, t5_28, v1724);
             let mut v1726 = V::mul(w26, v1724);
             v1726 = V::neg_mul_add(w27, v1657, v1726);
-            v1678 = V::mul_add(x_e13, v1724, v1678);
+            v1679 = V::mul_add(x_e13, v1724, v1679);
             let mut v1730 = V::mul(y_e2345, t5_29);
             v1730 = V::neg_mul_add(y_e1345, t5_30, v1730);
             v1663 = V::mul_add(w26, v1730, v1663);
-            v1678 = V::mul_add(x_e12, v1730, v1678);
+            v1679 = V::mul_add(x_e12, v1730, v1679);
             // grad0[26] += x_e35*v1676 - x_e45*v1669 + x_e34*v1683 - x_e25*v1690 + x_e24*v1697 + x_e23*v1704 + x_e15*v1711 + x_e14*v1718 + x_e13*v1725 + x_e12*v1732
-            V::store(V::add(V::load(grad0.at(26usize)), v1678), grad0.at(26usize));
+            V::store(V::add(V::load(grad0.at(26usize)), v1679), grad0.at(26usize));
             let mut v1737 = V::mul(y_e23, t5_30);
             v1737 = V::mul_add(y_e13, t5_29, v1737);
             v1737 = V::mul_add(y_e12, t5_28, v1737);
             let w25 = V::load(param0.at(25usize));
-            let mut v1744 = V::mul(x_e45, v1737);
             v1619 = V::mul_add(w25, v1737, v1619);
+            let mut v1745 = V::mul(x_e45, v1737);
             let mut v1746 = V::mul(y_e24, t5_30);
             v1746 = V::mul_add(y_e14, t5_29, v1746);
             let v1750 = V::mul_sub(y_e12, t5_27, v1746);
             v1677 = V::mul_add(w25, v1750, v1677);
-            v1744 = V::mul_add(x_e35, v1750, v1744);
+            v1745 = V::mul_add(x_e35, v1750, v1745);
             let mut v1755 = V::mul(y_e25, t5_30);
             v1755 = V::mul_add(y_e15, t5_29, v1755);
             v1755 = V::mul_add(y_e12, t5_26, v1755);
             v1628 = V::mul_add(w25, v1755, v1628);
-            v1744 = V::mul_add(x_e34, v1755, v1744);
+            v1745 = V::mul_add(x_e34, v1755, v1745);
             let mut v1764 = V::mul(y_e34, t5_30);
             v1764 = V::neg_mul_add(y_e14, t5_28, v1764);
             v1764 = V::neg_mul_add(y_e13, t5_27, v1764);
             v1633 = V::mul_add(w25, v1764, v1633);
-            v1744 = V::mul_add(x_e25, v1764, v1744);
+            v1745 = V::mul_add(x_e25, v1764, v1745);
             let mut v1774 = V::mul(y_e15, t5_28);
             v1774 = V::neg_mul_add(y_e35, t5_30, v1774);
             v1774 = V::neg_mul_add(y_e13, t5_26, v1774);
             v1698 = V::mul_add(w25, v1774, v1698);
-            v1744 = V::mul_add(x_e24, v1774, v1744);
+            v1745 = V::mul_add(x_e24, v1774, v1745);
             let mut v1782 = V::mul(y_e45, t5_30);
             v1782 = V::mul_add(y_e15, t5_27, v1782);
             v1782 = V::mul_add(y_e14, t5_26, v1782);
             v1643 = V::mul_add(w25, v1782, v1643);
-            v1744 = V::mul_add(x_e23, v1782, v1744);
+            v1745 = V::mul_add(x_e23, v1782, v1745);
             let mut v1791 = V::mul(y_e34, t5_29);
             v1791 = V::mul_add(y_e24, t5_28, v1791);
             v1791 = V::mul_add(y_e23, t5_27, v1791);
             v1712 = V::mul_add(w25, v1791, v1712);
-            v1744 = V::mul_add(x_e15, v1791, v1744);
+            v1745 = V::mul_add(x_e15, v1791, v1745);
             let mut v1800 = V::mul(y_e35, t5_29);
             v1800 = V::mul_add(y_e25, t5_28, v1800);
             let v1804 = V::mul_sub(y_e23, t5_26, v1800);
             v1653 = V::mul_add(w25, v1804, v1653);
-            v1744 = V::mul_add(x_e14, v1804, v1744);
+            v1745 = V::mul_add(x_e14, v1804, v1745);
             let mut v1809 = V::mul(y_e45, t5_29);
             v1809 = V::neg_mul_add(y_e25, t5_27, v1809);
             v1809 = V::neg_mul_add(y_e24, t5_26, v1809);
             v1726 = V::mul_add(w25, v1809, v1726);
-            v1744 = V::mul_add(x_e13, v1809, v1744);
+            v1745 = V::mul_add(x_e13, v1809, v1745);
             let mut v1818 = V::mul(y_e45, t5_28);
             v1818 = V::mul_add(y_e35, t5_27, v1818);
             v1818 = V::mul_add(y_e34, t5_26, v1818);
             v1663 = V::mul_add(w25, v1818, v1663);
-            v1744 = V::mul_add(x_e12, v1818, v1744);
+            v1745 = V::mul_add(x_e12, v1818, v1745);
             // grad0[25] += x_e45*v1741 + x_e35*v1750 + x_e34*v1759 + x_e25*v1768 + x_e24*v1777 + x_e23*v1786 + x_e15*v1795 + x_e14*v1804 + x_e13*v1813 + x_e12*v1822
-            V::store(V::add(V::load(grad0.at(25usize)), v1744), grad0.at(25usize));
+            V::store(V::add(V::load(grad0.at(25usize)), v1745), grad0.at(25usize));
             let v1827 = V::mul(y_e12345, t5_16);
             let w24 = V::load(param0.at(24usize));
-            let mut v1830 = V::mul(x_e45, v1827);
             v1619 = V::mul_add(w24, v1827, v1619);
+            let mut v1831 = V::mul(x_e45, v1827);
             let v1832 = V::mul(y_e12345, t5_17);
             v1677 = V::neg_mul_add(w24, v1832, v1677);
-            v1830 = V::neg_mul_add(x_e35, v1832, v1830);
+            v1831 = V::neg_mul_add(x_e35, v1832, v1831);
             let v1837 = V::mul(y_e12345, t5_18);
             v1628 = V::neg_mul_add(w24, v1837, v1628);
-            v1830 = V::neg_mul_add(x_e34, v1837, v1830);
+            v1831 = V::neg_mul_add(x_e34, v1837, v1831);
             let v1842 = V::mul(y_e12345, t5_19);
             v1633 = V::mul_add(w24, v1842, v1633);
-            v1830 = V::mul_add(x_e25, v1842, v1830);
+            v1831 = V::mul_add(x_e25, v1842, v1831);
             let v1847 = V::mul(y_e12345, t5_20);
             v1698 = V::mul_add(w24, v1847, v1698);
-            v1830 = V::mul_add(x_e24, v1847, v1830);
+            v1831 = V::mul_add(x_e24, v1847, v1831);
             let v1852 = V::mul(y_e12345, t5_21);
             v1643 = V::neg_mul_add(w24, v1852, v1643);
-            v1830 = V::neg_mul_add(x_e23, v1852, v1830);
+            v1831 = V::neg_mul_add(x_e23, v1852, v1831);
             let v1857 = V::mul(y_e12345, t5_22);
             v1712 = V::neg_mul_add(w24, v1857, v1712);
-            v1830 = V::neg_mul_add(x_e15, v1857, v1830);
+            v1831 = V::neg_mul_add(x_e15, v1857, v1831);
             let v1862 = V::mul(y_e12345, t5_23);
             v1653 = V::neg_mul_add(w24, v1862, v1653);
-            v1830 = V::neg_mul_add(x_e14, v1862, v1830);
+            v1831 = V::neg_mul_add(x_e14, v1862, v1831);
             let v1867 = V::mul(y_e12345, t5_24);
             v1726 = V::mul_add(w24, v1867, v1726);
-            v1830 = V::mul_add(x_e13, v1867, v1830);
+            v1831 = V::mul_add(x_e13, v1867, v1831);
             let v1872 = V::mul(y_e12345, t5_25);
             v1663 = V::neg_mul_add(w24, v1872, v1663);
-            v1830 = V::neg_mul_add(x_e12, v1872, v1830);
+            v1831 = V::neg_mul_add(x_e12, v1872, v1831);
             // grad0[24] += x_e45*v1827 - x_e35*v1832 - x_e34*v1837 + x_e25*v1842 + x_e24*v1847 - x_e23*v1852 - x_e15*v1857 - x_e14*v1862 + x_e13*v1867 - x_e12*v1872
-            V::store(V::add(V::load(grad0.at(24usize)), v1830), grad0.at(24usize));
+            V::store(V::add(V::load(grad0.at(24usize)), v1831), grad0.at(24usize));
             let mut v1877 = V::mul(y_e235, t5_22);
             v1877 = V::mul_add(y_e234, t5_23, v1877);
             v1877 = V::mul_add(y_e135, t5_19, v1877);
@@ -4434,9 +4440,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1892 = V::mul_add(y_e134, t5_21, v1892);
             v1892 = V::neg_mul_add(y_e125, t5_16, v1892);
             v1892 = V::neg_mul_add(y_e123, t5_18, v1892);
-            let mut v1904 = V::mul(x_e35, v1892);
             v1677 = V::mul_add(w23, v1892, v1677);
-            v1904 = V::neg_mul_add(x_e45, v1877, v1904);
+            let mut v1905 = V::mul(x_e35, v1892);
+            v1905 = V::neg_mul_add(x_e45, v1877, v1905);
             let mut v1907 = V::mul(y_e245, t5_23);
             v1907 = V::neg_mul_add(y_e235, t5_24, v1907);
             v1907 = V::mul_add(y_e145, t5_20, v1907);
@@ -4444,7 +4450,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1907 = V::mul_add(y_e124, t5_16, v1907);
             v1907 = V::neg_mul_add(y_e123, t5_17, v1907);
             v1628 = V::mul_add(w23, v1907, v1628);
-            v1904 = V::mul_add(x_e34, v1907, v1904);
+            v1905 = V::mul_add(x_e34, v1907, v1905);
             let mut v1922 = V::mul(y_e345, t5_22);
             v1922 = V::mul_add(y_e234, t5_25, v1922);
             let mut v1926 = V::mul_sub(y_e145, t5_17, v1922);
@@ -4452,7 +4458,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1926 = V::mul_add(y_e124, t5_21, v1926);
             v1926 = V::mul_add(y_e123, t5_20, v1926);
             v1633 = V::mul_add(w23, v1926, v1633);
-            v1904 = V::mul_add(x_e25, v1926, v1904);
+            v1905 = V::mul_add(x_e25, v1926, v1905);
             let mut v1938 = V::mul(y_e235, t5_25);
             v1938 = V::neg_mul_add(y_e345, t5_23, v1938);
             v1938 = V::mul_add(y_e145, t5_18, v1938);
@@ -4460,7 +4466,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1938 = V::neg_mul_add(y_e125, t5_21, v1938);
             v1938 = V::mul_add(y_e123, t5_19, v1938);
             v1698 = V::mul_add(w23, v1938, v1698);
-            v1904 = V::mul_add(x_e24, v1938, v1904);
+            v1905 = V::mul_add(x_e24, v1938, v1905);
             let mut v1952 = V::mul(y_e345, t5_24);
             v1952 = V::neg_mul_add(y_e245, t5_25, v1952);
             v1952 = V::mul_add(y_e135, t5_18, v1952);
@@ -4468,7 +4474,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1952 = V::neg_mul_add(y_e125, t5_20, v1952);
             v1952 = V::neg_mul_add(y_e124, t5_19, v1952);
             v1643 = V::mul_add(w23, v1952, v1643);
-            v1904 = V::mul_add(x_e23, v1952, v1904);
+            v1905 = V::mul_add(x_e23, v1952, v1905);
             let mut v1967 = V::mul(y_e345, t5_19);
             v1967 = V::mul_add(y_e245, t5_17, v1967);
             v1967 = V::mul_add(y_e235, t5_16, v1967);
@@ -4476,7 +4482,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1967 = V::mul_add(y_e124, t5_24, v1967);
             v1967 = V::mul_add(y_e123, t5_23, v1967);
             v1712 = V::neg_mul_add(w23, v1967, v1712);
-            v1904 = V::neg_mul_add(x_e15, v1967, v1904);
+            v1905 = V::neg_mul_add(x_e15, v1967, v1905);
             let mut v1982 = V::mul(y_e345, t5_20);
             v1982 = V::mul_add(y_e245, t5_18, v1982);
             let mut v1986 = V::mul_sub(y_e234, t5_16, v1982);
@@ -4484,7 +4490,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1986 = V::mul_add(y_e125, t5_24, v1986);
             v1986 = V::neg_mul_add(y_e123, t5_22, v1986);
             v1653 = V::mul_add(w23, v1986, v1653);
-            v1904 = V::mul_add(x_e14, v1986, v1904);
+            v1905 = V::mul_add(x_e14, v1986, v1905);
             let mut v1997 = V::mul(y_e345, t5_21);
             v1997 = V::neg_mul_add(y_e235, t5_18, v1997);
             v1997 = V::neg_mul_add(y_e234, t5_17, v1997);
@@ -4492,7 +4498,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1997 = V::mul_add(y_e125, t5_23, v1997);
             v1997 = V::mul_add(y_e124, t5_22, v1997);
             v1726 = V::mul_add(w23, v1997, v1726);
-            v1904 = V::mul_add(x_e13, v1997, v1904);
+            v1905 = V::mul_add(x_e13, v1997, v1905);
             let mut v2012 = V::mul(y_e245, t5_21);
             v2012 = V::mul_add(y_e235, t5_20, v2012);
             v2012 = V::mul_add(y_e234, t5_19, v2012);
@@ -4500,115 +4506,115 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2012 = V::neg_mul_add(y_e135, t5_23, v2012);
             v2012 = V::neg_mul_add(y_e134, t5_22, v2012);
             v1663 = V::mul_add(w23, v2012, v1663);
-            v1904 = V::mul_add(x_e12, v2012, v1904);
+            v1905 = V::mul_add(x_e12, v2012, v1905);
             // grad0[23] += x_e35*v1902 - x_e45*v1887 + x_e34*v1917 + x_e25*v1932 + x_e24*v1947 + x_e23*v1962 - x_e15*v1977 + x_e14*v1992 + x_e13*v2007 + x_e12*v2022
-            V::store(V::add(V::load(grad0.at(23usize)), v1904), grad0.at(23usize));
+            V::store(V::add(V::load(grad0.at(23usize)), v1905), grad0.at(23usize));
             let mut v2027 = V::mul(y_e3, t5_25);
             v2027 = V::mul_add(y_e2, t5_24, v2027);
             v2027 = V::mul_add(y_e1, t5_21, v2027);
             let w22 = V::load(param0.at(22usize));
-            let mut v2034 = V::mul(x_e45, v2027);
             v1619 = V::mul_add(w22, v2027, v1619);
+            let mut v2035 = V::mul(x_e45, v2027);
             let mut v2037 = V::mul(y_e2, t5_23);
             v2037 = V::neg_mul_add(y_e4, t5_25, v2037);
             v2037 = V::mul_add(y_e1, t5_20, v2037);
             v1677 = V::mul_add(w22, v2037, v1677);
-            v2034 = V::mul_add(x_e35, v2037, v2034);
+            v2035 = V::mul_add(x_e35, v2037, v2035);
             let mut v2045 = V::mul(y_e5, t5_25);
             v2045 = V::mul_add(y_e2, t5_22, v2045);
             v2045 = V::mul_add(y_e1, t5_19, v2045);
             v1628 = V::mul_add(w22, v2045, v1628);
-            v2034 = V::mul_add(x_e34, v2045, v2034);
+            v2035 = V::mul_add(x_e34, v2045, v2035);
             let mut v2054 = V::mul(y_e4, t5_24);
             v2054 = V::mul_add(y_e3, t5_23, v2054);
             let v2058 = V::mul_sub(y_e1, t5_18, v2054);
             v1633 = V::mul_add(w22, v2058, v1633);
-            v2034 = V::mul_add(x_e25, v2058, v2034);
+            v2035 = V::mul_add(x_e25, v2058, v2035);
             let mut v2063 = V::mul(y_e5, t5_24);
             v2063 = V::neg_mul_add(y_e3, t5_22, v2063);
             v2063 = V::mul_add(y_e1, t5_17, v2063);
             v1698 = V::mul_add(w22, v2063, v1698);
-            v2034 = V::mul_add(x_e24, v2063, v2034);
+            v2035 = V::mul_add(x_e24, v2063, v2035);
             let mut v2072 = V::mul(y_e5, t5_23);
             v2072 = V::mul_add(y_e4, t5_22, v2072);
             v2072 = V::mul_add(y_e1, t5_16, v2072);
             v1643 = V::mul_add(w22, v2072, v1643);
-            v2034 = V::mul_add(x_e23, v2072, v2034);
+            v2035 = V::mul_add(x_e23, v2072, v2035);
             let mut v2081 = V::mul(y_e4, t5_21);
             v2081 = V::mul_add(y_e3, t5_20, v2081);
             v2081 = V::mul_add(y_e2, t5_18, v2081);
             v1712 = V::neg_mul_add(w22, v2081, v1712);
-            v2034 = V::neg_mul_add(x_e15, v2081, v2034);
+            v2035 = V::neg_mul_add(x_e15, v2081, v2035);
             let mut v2090 = V::mul(y_e5, t5_21);
             v2090 = V::neg_mul_add(y_e3, t5_19, v2090);
             v2090 = V::neg_mul_add(y_e2, t5_17, v2090);
             v1653 = V::mul_add(w22, v2090, v1653);
-            v2034 = V::mul_add(x_e14, v2090, v2034);
+            v2035 = V::mul_add(x_e14, v2090, v2035);
             let mut v2099 = V::mul(y_e5, t5_20);
             v2099 = V::mul_add(y_e4, t5_19, v2099);
             v2099 = V::neg_mul_add(y_e2, t5_16, v2099);
             v1726 = V::mul_add(w22, v2099, v1726);
-            v2034 = V::mul_add(x_e13, v2099, v2034);
+            v2035 = V::mul_add(x_e13, v2099, v2035);
             let mut v2108 = V::mul(y_e5, t5_18);
             v2108 = V::mul_add(y_e4, t5_17, v2108);
             v2108 = V::mul_add(y_e3, t5_16, v2108);
             v1663 = V::mul_add(w22, v2108, v1663);
-            v2034 = V::mul_add(x_e12, v2108, v2034);
+            v2035 = V::mul_add(x_e12, v2108, v2035);
             // grad0[22] += x_e45*v2031 + x_e35*v2040 + x_e34*v2049 + x_e25*v2058 + x_e24*v2067 + x_e23*v2076 - x_e15*v2085 + x_e14*v2094 + x_e13*v2103 + x_e12*v2112
-            V::store(V::add(V::load(grad0.at(22usize)), v2034), grad0.at(22usize));
+            V::store(V::add(V::load(grad0.at(22usize)), v2035), grad0.at(22usize));
             let mut v2117 = V::mul(y_e2345, t5_10);
             v2117 = V::mul_add(y_e1345, t5_7, v2117);
             v2117 = V::mul_add(y_e1245, t5_6, v2117);
             let w21 = V::load(param0.at(21usize));
-            let mut v2124 = V::mul(x_e45, v2117);
             v1619 = V::mul_add(w21, v2117, v1619);
+            let mut v2125 = V::mul(x_e45, v2117);
             let mut v2126 = V::mul(y_e2345, t5_11);
             v2126 = V::mul_add(y_e1345, t5_8, v2126);
             let v2130 = V::mul_sub(y_e1235, t5_6, v2126);
             v1677 = V::mul_add(w21, v2130, v1677);
-            v2124 = V::mul_add(x_e35, v2130, v2124);
+            v2125 = V::mul_add(x_e35, v2130, v2125);
             let mut v2135 = V::mul(y_e2345, t5_12);
             v2135 = V::mul_add(y_e1345, t5_9, v2135);
             v2135 = V::mul_add(y_e1234, t5_6, v2135);
             v1628 = V::neg_mul_add(w21, v2135, v1628);
-            v2124 = V::neg_mul_add(x_e34, v2135, v2124);
+            v2125 = V::neg_mul_add(x_e34, v2135, v2125);
             let mut v2144 = V::mul(y_e2345, t5_13);
             v2144 = V::neg_mul_add(y_e1245, t5_8, v2144);
             v2144 = V::neg_mul_add(y_e1235, t5_7, v2144);
             v1633 = V::mul_add(w21, v2144, v1633);
-            v2124 = V::mul_add(x_e25, v2144, v2124);
+            v2125 = V::mul_add(x_e25, v2144, v2125);
             let mut v2153 = V::mul(y_e2345, t5_14);
             v2153 = V::neg_mul_add(y_e1245, t5_9, v2153);
             v2153 = V::mul_add(y_e1234, t5_7, v2153);
             v1698 = V::mul_add(w21, v2153, v1698);
-            v2124 = V::mul_add(x_e24, v2153, v2124);
+            v2125 = V::mul_add(x_e24, v2153, v2125);
             let mut v2162 = V::mul(y_e2345, t5_15);
             v2162 = V::mul_add(y_e1235, t5_9, v2162);
             v2162 = V::mul_add(y_e1234, t5_8, v2162);
             v1643 = V::neg_mul_add(w21, v2162, v1643);
-            v2124 = V::neg_mul_add(x_e23, v2162, v2124);
+            v2125 = V::neg_mul_add(x_e23, v2162, v2125);
             let mut v2171 = V::mul(y_e1345, t5_13);
             v2171 = V::mul_add(y_e1245, t5_11, v2171);
             v2171 = V::mul_add(y_e1235, t5_10, v2171);
             v1712 = V::mul_add(w21, v2171, v1712);
-            v2124 = V::mul_add(x_e15, v2171, v2124);
+            v2125 = V::mul_add(x_e15, v2171, v2125);
             let mut v2180 = V::mul(y_e1345, t5_14);
             v2180 = V::mul_add(y_e1245, t5_12, v2180);
             v2180 = V::neg_mul_add(y_e1234, t5_10, v2180);
             v1653 = V::mul_add(w21, v2180, v1653);
-            v2124 = V::mul_add(x_e14, v2180, v2124);
+            v2125 = V::mul_add(x_e14, v2180, v2125);
             let mut v2190 = V::mul(y_e1235, t5_12);
             v2190 = V::neg_mul_add(y_e1345, t5_15, v2190);
             v2190 = V::mul_add(y_e1234, t5_11, v2190);
             v1726 = V::mul_add(w21, v2190, v1726);
-            v2124 = V::mul_add(x_e13, v2190, v2124);
+            v2125 = V::mul_add(x_e13, v2190, v2125);
             let mut v2198 = V::mul(y_e1245, t5_15);
             v2198 = V::mul_add(y_e1235, t5_14, v2198);
             v2198 = V::mul_add(y_e1234, t5_13, v2198);
             v1663 = V::neg_mul_add(w21, v2198, v1663);
-            v2124 = V::neg_mul_add(x_e12, v2198, v2124);
+            v2125 = V::neg_mul_add(x_e12, v2198, v2125);
             // grad0[21] += x_e45*v2121 + x_e35*v2130 - x_e34*v2139 + x_e25*v2148 + x_e24*v2157 - x_e23*v2166 + x_e15*v2175 + x_e14*v2184 + x_e13*v2193 - x_e12*v2202
-            V::store(V::add(V::load(grad0.at(21usize)), v2124), grad0.at(21usize));
+            V::store(V::add(V::load(grad0.at(21usize)), v2125), grad0.at(21usize));
             let mut v2207 = V::mul(y_e35, t5_13);
             v2207 = V::mul_add(y_e34, t5_14, v2207);
             v2207 = V::mul_add(y_e25, t5_11, v2207);
@@ -4623,9 +4629,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2222 = V::neg_mul_add(y_e23, t5_12, v2222);
             v2222 = V::neg_mul_add(y_e15, t5_7, v2222);
             v2222 = V::neg_mul_add(y_e13, t5_9, v2222);
-            let mut v2234 = V::mul(x_e35, v2222);
             v1677 = V::mul_add(w20, v2222, v1677);
-            v2234 = V::neg_mul_add(x_e45, v2207, v2234);
+            let mut v2235 = V::mul(x_e35, v2222);
+            v2235 = V::neg_mul_add(x_e45, v2207, v2235);
             let mut v2237 = V::mul(y_e45, t5_14);
             v2237 = V::neg_mul_add(y_e35, t5_15, v2237);
             v2237 = V::mul_add(y_e24, t5_10, v2237);
@@ -4633,7 +4639,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2237 = V::mul_add(y_e14, t5_7, v2237);
             v2237 = V::neg_mul_add(y_e13, t5_8, v2237);
             v1628 = V::mul_add(w20, v2237, v1628);
-            v2234 = V::mul_add(x_e34, v2237, v2234);
+            v2235 = V::mul_add(x_e34, v2237, v2235);
             let mut v2252 = V::mul(y_e45, t5_11);
             v2252 = V::mul_add(y_e35, t5_10, v2252);
             v2252 = V::mul_add(y_e24, t5_15, v2252);
@@ -4641,7 +4647,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2252 = V::neg_mul_add(y_e15, t5_6, v2252);
             v2252 = V::neg_mul_add(y_e12, t5_9, v2252);
             v1633 = V::mul_add(w20, v2252, v1633);
-            v2234 = V::mul_add(x_e25, v2252, v2234);
+            v2235 = V::mul_add(x_e25, v2252, v2235);
             let mut v2267 = V::mul(y_e45, t5_12);
             v2267 = V::neg_mul_add(y_e34, t5_10, v2267);
             v2267 = V::neg_mul_add(y_e25, t5_15, v2267);
@@ -4649,7 +4655,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2267 = V::mul_add(y_e14, t5_6, v2267);
             v2267 = V::neg_mul_add(y_e12, t5_8, v2267);
             v1698 = V::mul_add(w20, v2267, v1698);
-            v2234 = V::mul_add(x_e24, v2267, v2234);
+            v2235 = V::mul_add(x_e24, v2267, v2235);
             let mut v2282 = V::mul(y_e35, t5_12);
             v2282 = V::mul_add(y_e34, t5_11, v2282);
             v2282 = V::neg_mul_add(y_e25, t5_14, v2282);
@@ -4657,7 +4663,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2282 = V::mul_add(y_e13, t5_6, v2282);
             v2282 = V::neg_mul_add(y_e12, t5_7, v2282);
             v1643 = V::mul_add(w20, v2282, v1643);
-            v2234 = V::mul_add(x_e23, v2282, v2234);
+            v2235 = V::mul_add(x_e23, v2282, v2235);
             let mut v2297 = V::mul(y_e45, t5_8);
             v2297 = V::mul_add(y_e35, t5_7, v2297);
             v2297 = V::mul_add(y_e25, t5_6, v2297);
@@ -4665,7 +4671,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2297 = V::mul_add(y_e13, t5_14, v2297);
             v2297 = V::mul_add(y_e12, t5_12, v2297);
             v1712 = V::mul_add(w20, v2297, v1712);
-            v2234 = V::mul_add(x_e15, v2297, v2234);
+            v2235 = V::mul_add(x_e15, v2297, v2235);
             let mut v2312 = V::mul(y_e45, t5_9);
             v2312 = V::neg_mul_add(y_e34, t5_7, v2312);
             v2312 = V::neg_mul_add(y_e24, t5_6, v2312);
@@ -4673,7 +4679,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2312 = V::mul_add(y_e13, t5_13, v2312);
             v2312 = V::mul_add(y_e12, t5_11, v2312);
             v1653 = V::mul_add(w20, v2312, v1653);
-            v2234 = V::mul_add(x_e14, v2312, v2234);
+            v2235 = V::mul_add(x_e14, v2312, v2235);
             let mut v2327 = V::mul(y_e35, t5_9);
             v2327 = V::mul_add(y_e34, t5_8, v2327);
             v2327 = V::neg_mul_add(y_e23, t5_6, v2327);
@@ -4681,7 +4687,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2327 = V::neg_mul_add(y_e14, t5_13, v2327);
             v2327 = V::mul_add(y_e12, t5_10, v2327);
             v1726 = V::mul_add(w20, v2327, v1726);
-            v2234 = V::mul_add(x_e13, v2327, v2234);
+            v2235 = V::mul_add(x_e13, v2327, v2235);
             let mut v2342 = V::mul(y_e25, t5_9);
             v2342 = V::mul_add(y_e24, t5_8, v2342);
             v2342 = V::mul_add(y_e23, t5_7, v2342);
@@ -4689,108 +4695,108 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2342 = V::neg_mul_add(y_e14, t5_11, v2342);
             v2342 = V::neg_mul_add(y_e13, t5_10, v2342);
             v1663 = V::mul_add(w20, v2342, v1663);
-            v2234 = V::mul_add(x_e12, v2342, v2234);
+            v2235 = V::mul_add(x_e12, v2342, v2235);
             // grad0[20] += x_e35*v2232 - x_e45*v2217 + x_e34*v2247 + x_e25*v2262 + x_e24*v2277 + x_e23*v2292 + x_e15*v2307 + x_e14*v2322 + x_e13*v2337 + x_e12*v2352
-            V::store(V::add(V::load(grad0.at(20usize)), v2234), grad0.at(20usize));
+            V::store(V::add(V::load(grad0.at(20usize)), v2235), grad0.at(20usize));
             let v2357 = V::mul(y_1, t5_15);
             let w19 = V::load(param0.at(19usize));
-            let mut v2360 = V::mul(x_e45, v2357);
             v1619 = V::mul_add(w19, v2357, v1619);
+            let mut v2361 = V::mul(x_e45, v2357);
             let v2362 = V::mul(y_1, t5_14);
             v1677 = V::mul_add(w19, v2362, v1677);
-            v2360 = V::mul_add(x_e35, v2362, v2360);
+            v2361 = V::mul_add(x_e35, v2362, v2361);
             let v2367 = V::mul(y_1, t5_13);
             v1628 = V::mul_add(w19, v2367, v1628);
-            v2360 = V::mul_add(x_e34, v2367, v2360);
+            v2361 = V::mul_add(x_e34, v2367, v2361);
             let v2372 = V::mul(y_1, t5_12);
             v1633 = V::mul_add(w19, v2372, v1633);
-            v2360 = V::mul_add(x_e25, v2372, v2360);
+            v2361 = V::mul_add(x_e25, v2372, v2361);
             let v2377 = V::mul(y_1, t5_11);
             v1698 = V::mul_add(w19, v2377, v1698);
-            v2360 = V::mul_add(x_e24, v2377, v2360);
+            v2361 = V::mul_add(x_e24, v2377, v2361);
             let v2382 = V::mul(y_1, t5_10);
             v1643 = V::mul_add(w19, v2382, v1643);
-            v2360 = V::mul_add(x_e23, v2382, v2360);
+            v2361 = V::mul_add(x_e23, v2382, v2361);
             let v2387 = V::mul(y_1, t5_9);
             v1712 = V::mul_add(w19, v2387, v1712);
-            v2360 = V::mul_add(x_e15, v2387, v2360);
+            v2361 = V::mul_add(x_e15, v2387, v2361);
             let v2392 = V::mul(y_1, t5_8);
             v1653 = V::mul_add(w19, v2392, v1653);
-            v2360 = V::mul_add(x_e14, v2392, v2360);
+            v2361 = V::mul_add(x_e14, v2392, v2361);
             let v2397 = V::mul(y_1, t5_7);
             v1726 = V::mul_add(w19, v2397, v1726);
-            v2360 = V::mul_add(x_e13, v2397, v2360);
+            v2361 = V::mul_add(x_e13, v2397, v2361);
             let v2402 = V::mul(y_1, t5_6);
             v1663 = V::mul_add(w19, v2402, v1663);
-            v2360 = V::mul_add(x_e12, v2402, v2360);
+            v2361 = V::mul_add(x_e12, v2402, v2361);
             // grad0[19] += x_e45*v2357 + x_e35*v2362 + x_e34*v2367 + x_e25*v2372 + x_e24*v2377 + x_e23*v2382 + x_e15*v2387 + x_e14*v2392 + x_e13*v2397 + x_e12*v2402
-            V::store(V::add(V::load(grad0.at(19usize)), v2360), grad0.at(19usize));
+            V::store(V::add(V::load(grad0.at(19usize)), v2361), grad0.at(19usize));
             let mut v2407 = V::mul(y_e345, t5_3);
             v2407 = V::mul_add(y_e245, t5_2, v2407);
             v2407 = V::mul_add(y_e145, t5_1, v2407);
             let w18 = V::load(param0.at(18usize));
-            let mut v2414 = V::mul(x_e45, v2407);
             v1619 = V::mul_add(w18, v2407, v1619);
+            let mut v2415 = V::mul(x_e45, v2407);
             let mut v2417 = V::mul(y_e235, t5_2);
             v2417 = V::neg_mul_add(y_e345, t5_4, v2417);
             v2417 = V::mul_add(y_e135, t5_1, v2417);
             v1677 = V::mul_add(w18, v2417, v1677);
-            v2414 = V::mul_add(x_e35, v2417, v2414);
+            v2415 = V::mul_add(x_e35, v2417, v2415);
             let mut v2425 = V::mul(y_e345, t5_5);
             v2425 = V::mul_add(y_e234, t5_2, v2425);
             v2425 = V::mul_add(y_e134, t5_1, v2425);
             v1628 = V::neg_mul_add(w18, v2425, v1628);
-            v2414 = V::neg_mul_add(x_e34, v2425, v2414);
+            v2415 = V::neg_mul_add(x_e34, v2425, v2415);
             let mut v2434 = V::mul(y_e245, t5_4);
             v2434 = V::mul_add(y_e235, t5_3, v2434);
             let v2438 = V::mul_sub(y_e125, t5_1, v2434);
             v1633 = V::mul_add(w18, v2438, v1633);
-            v2414 = V::mul_add(x_e25, v2438, v2414);
+            v2415 = V::mul_add(x_e25, v2438, v2415);
             let mut v2444 = V::mul(y_e234, t5_3);
             v2444 = V::neg_mul_add(y_e245, t5_5, v2444);
             v2444 = V::neg_mul_add(y_e124, t5_1, v2444);
             v1698 = V::mul_add(w18, v2444, v1698);
-            v2414 = V::mul_add(x_e24, v2444, v2414);
+            v2415 = V::mul_add(x_e24, v2444, v2415);
             let mut v2452 = V::mul(y_e235, t5_5);
             v2452 = V::mul_add(y_e234, t5_4, v2452);
             v2452 = V::mul_add(y_e123, t5_1, v2452);
             v1643 = V::neg_mul_add(w18, v2452, v1643);
-            v2414 = V::neg_mul_add(x_e23, v2452, v2414);
+            v2415 = V::neg_mul_add(x_e23, v2452, v2415);
             let mut v2461 = V::mul(y_e145, t5_4);
             v2461 = V::mul_add(y_e135, t5_3, v2461);
             v2461 = V::mul_add(y_e125, t5_2, v2461);
             v1712 = V::neg_mul_add(w18, v2461, v1712);
-            v2414 = V::neg_mul_add(x_e15, v2461, v2414);
+            v2415 = V::neg_mul_add(x_e15, v2461, v2415);
             let mut v2471 = V::mul(y_e134, t5_3);
             v2471 = V::neg_mul_add(y_e145, t5_5, v2471);
             v2471 = V::mul_add(y_e124, t5_2, v2471);
             v1653 = V::mul_add(w18, v2471, v1653);
-            v2414 = V::mul_add(x_e14, v2471, v2414);
+            v2415 = V::mul_add(x_e14, v2471, v2415);
             let mut v2479 = V::mul(y_e135, t5_5);
             v2479 = V::mul_add(y_e134, t5_4, v2479);
             let v2483 = V::mul_sub(y_e123, t5_2, v2479);
             v1726 = V::mul_add(w18, v2483, v1726);
-            v2414 = V::mul_add(x_e13, v2483, v2414);
+            v2415 = V::mul_add(x_e13, v2483, v2415);
             let mut v2488 = V::mul(y_e125, t5_5);
             v2488 = V::mul_add(y_e124, t5_4, v2488);
             v2488 = V::mul_add(y_e123, t5_3, v2488);
             v1663 = V::neg_mul_add(w18, v2488, v1663);
-            v2414 = V::neg_mul_add(x_e12, v2488, v2414);
+            v2415 = V::neg_mul_add(x_e12, v2488, v2415);
             // grad0[18] += x_e45*v2411 + x_e35*v2420 - x_e34*v2429 + x_e25*v2438 + x_e24*v2447 - x_e23*v2456 - x_e15*v2465 + x_e14*v2474 + x_e13*v2483 - x_e12*v2492
-            V::store(V::add(V::load(grad0.at(18usize)), v2414), grad0.at(18usize));
+            V::store(V::add(V::load(grad0.at(18usize)), v2415), grad0.at(18usize));
             let mut v2497 = V::mul(y_e5, t5_4);
             v2497 = V::mul_add(y_e4, t5_5, v2497);
             let w17 = V::load(param0.at(17usize));
-            let mut v2502 = V::mul(x_e45, v2497);
             v1619 = V::neg_mul_add(w17, v2497, v1619);
+            let mut v2503 = V::mul(x_e45, v2497);
             let mut v2504 = V::mul(y_e5, t5_3);
             v2504 = V::mul_add(y_e3, t5_5, v2504);
             v1677 = V::neg_mul_add(w17, v2504, v1677);
-            v2502 = V::mul_add(x_e35, v2504, v2502);
+            v2503 = V::mul_add(x_e35, v2504, v2503);
             let mut v2511 = V::mul(y_e4, t5_3);
             v2511 = V::neg_mul_add(y_e3, t5_4, v2511);
             v1628 = V::mul_add(w17, v2511, v1628);
-            let mut v2517 = V::mul_sub(x_e34, v2511, v2502);
+            let mut v2517 = V::mul_sub(x_e34, v2511, v2503);
             let mut v2518 = V::mul(y_e5, t5_2);
             v2518 = V::mul_add(y_e2, t5_5, v2518);
             v1633 = V::neg_mul_add(w17, v2518, v1633);
@@ -4823,57 +4829,57 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(V::add(V::load(grad0.at(17usize)), v2517), grad0.at(17usize));
             let v2567 = V::mul(y_e45, t5_0);
             let w16 = V::load(param0.at(16usize));
-            let mut v2570 = V::mul(x_e45, v2567);
             v1619 = V::mul_add(w16, v2567, v1619);
             // out0[15] = w27*v1617 - w26*v1669 + w25*v1741 + w24*v1827 - w23*v1887 + w22*v2031 + w21*v2121 - w20*v2217 + w19*v2357 + w18*v2411 - w17*v2499 + w16*v2567
             V::store(v1619, out0.at(15usize, c));
+            let mut v2571 = V::mul(x_e45, v2567);
             let v2572 = V::mul(y_e35, t5_0);
             v1677 = V::mul_add(w16, v2572, v1677);
             // out0[14] = w26*v1676 - w27*v1622 + w25*v1750 - w24*v1832 + w23*v1902 + w22*v2040 + w21*v2130 + w20*v2232 + w19*v2362 + w18*v2420 - w17*v2506 + w16*v2572
             V::store(v1677, out0.at(14usize, c));
-            v2570 = V::mul_add(x_e35, v2572, v2570);
+            v2571 = V::mul_add(x_e35, v2572, v2571);
             let v2577 = V::mul(y_e34, t5_0);
             v1628 = V::neg_mul_add(w16, v2577, v1628);
             // out0[13] = w27*v1627 + w26*v1683 + w25*v1759 - w24*v1837 + w23*v1917 + w22*v2049 - w21*v2139 + w20*v2247 + w19*v2367 - w18*v2429 + w17*v2513 - w16*v2577
             V::store(v1628, out0.at(13usize, c));
-            v2570 = V::neg_mul_add(x_e34, v2577, v2570);
+            v2571 = V::neg_mul_add(x_e34, v2577, v2571);
             let v2582 = V::mul(y_e25, t5_0);
             v1633 = V::mul_add(w16, v2582, v1633);
             // out0[12] = w27*v1632 - w26*v1690 + w25*v1768 + w24*v1842 + w23*v1932 + w22*v2058 + w21*v2148 + w20*v2262 + w19*v2372 + w18*v2438 - w17*v2520 + w16*v2582
             V::store(v1633, out0.at(12usize, c));
-            v2570 = V::mul_add(x_e25, v2582, v2570);
+            v2571 = V::mul_add(x_e25, v2582, v2571);
             let v2587 = V::mul(y_e24, t5_0);
             v1698 = V::neg_mul_add(w16, v2587, v1698);
             // out0[11] = w26*v1697 - w27*v1637 + w25*v1777 + w24*v1847 + w23*v1947 + w22*v2067 + w21*v2157 + w20*v2277 + w19*v2377 + w18*v2447 + w17*v2527 - w16*v2587
             V::store(v1698, out0.at(11usize, c));
-            v2570 = V::neg_mul_add(x_e24, v2587, v2570);
+            v2571 = V::neg_mul_add(x_e24, v2587, v2571);
             let v2592 = V::mul(y_e23, t5_0);
             v1643 = V::neg_mul_add(w16, v2592, v1643);
             // out0[10] = w27*v1642 + w26*v1704 + w25*v1786 - w24*v1852 + w23*v1962 + w22*v2076 - w21*v2166 + w20*v2292 + w19*v2382 - w18*v2456 + w17*v2534 - w16*v2592
             V::store(v1643, out0.at(10usize, c));
-            v2570 = V::neg_mul_add(x_e23, v2592, v2570);
+            v2571 = V::neg_mul_add(x_e23, v2592, v2571);
             let v2597 = V::mul(y_e15, t5_0);
             v1712 = V::mul_add(w16, v2597, v1712);
             // out0[9] = w26*v1711 - w27*v1647 + w25*v1795 - w24*v1857 - w23*v1977 - w22*v2085 + w21*v2175 + w20*v2307 + w19*v2387 - w18*v2465 - w17*v2541 + w16*v2597
             V::store(v1712, out0.at(9usize, c));
-            v2570 = V::mul_add(x_e15, v2597, v2570);
+            v2571 = V::mul_add(x_e15, v2597, v2571);
             let v2602 = V::mul(y_e14, t5_0);
             v1653 = V::neg_mul_add(w16, v2602, v1653);
             // out0[8] = w27*v1652 + w26*v1718 + w25*v1804 - w24*v1862 + w23*v1992 + w22*v2094 + w21*v2184 + w20*v2322 + w19*v2392 + w18*v2474 + w17*v2548 - w16*v2602
             V::store(v1653, out0.at(8usize, c));
-            v2570 = V::neg_mul_add(x_e14, v2602, v2570);
+            v2571 = V::neg_mul_add(x_e14, v2602, v2571);
             let v2607 = V::mul(y_e13, t5_0);
             v1726 = V::neg_mul_add(w16, v2607, v1726);
             // out0[7] = w26*v1725 - w27*v1657 + w25*v1813 + w24*v1867 + w23*v2007 + w22*v2103 + w21*v2193 + w20*v2337 + w19*v2397 + w18*v2483 + w17*v2555 - w16*v2607
             V::store(v1726, out0.at(7usize, c));
-            v2570 = V::neg_mul_add(x_e13, v2607, v2570);
+            v2571 = V::neg_mul_add(x_e13, v2607, v2571);
             let v2612 = V::mul(y_e12, t5_0);
             v1663 = V::neg_mul_add(w16, v2612, v1663);
             // out0[6] = w27*v1662 + w26*v1732 + w25*v1822 - w24*v1872 + w23*v2022 + w22*v2112 - w21*v2202 + w20*v2352 + w19*v2402 - w18*v2492 + w17*v2562 - w16*v2612
             V::store(v1663, out0.at(6usize, c));
-            v2570 = V::neg_mul_add(x_e12, v2612, v2570);
+            v2571 = V::neg_mul_add(x_e12, v2612, v2571);
             // grad0[16] += x_e45*v2567 + x_e35*v2572 - x_e34*v2577 + x_e25*v2582 - x_e24*v2587 - x_e23*v2592 + x_e15*v2597 - x_e14*v2602 - x_e13*v2607 - x_e12*v2612
-            V::store(V::add(V::load(grad0.at(16usize)), v2570), grad0.at(16usize));
+            V::store(V::add(V::load(grad0.at(16usize)), v2571), grad0.at(16usize));
             let v2617 = V::mul(y_e1234, t5_31);
             let w15 = V::load(param0.at(15usize));
             let mut v2619 = V::mul(w15, v2617);
@@ -4899,14 +4905,14 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(V::add(V::load(grad0.at(15usize)), v2621), grad0.at(15usize));
             let v2642 = V::mul(y_e12345, t5_26);
             let w14 = V::load(param0.at(14usize));
-            let mut v2645 = V::mul(x_e5, v2642);
             v2619 = V::neg_mul_add(w14, v2642, v2619);
+            let mut v2646 = V::mul(x_e5, v2642);
             let v2647 = V::mul(y_e12345, t5_27);
             v2623 = V::mul_add(w14, v2647, v2623);
-            v2645 = V::mul_add(x_e4, v2647, v2645);
+            v2646 = V::mul_add(x_e4, v2647, v2646);
             let v2652 = V::mul(y_e12345, t5_28);
             v2628 = V::mul_add(w14, v2652, v2628);
-            let mut v2656 = V::mul_sub(x_e3, v2652, v2645);
+            let mut v2656 = V::mul_sub(x_e3, v2652, v2646);
             let v2657 = V::mul(y_e12345, t5_29);
             v2633 = V::mul_add(w14, v2657, v2633);
             v2656 = V::neg_mul_add(x_e2, v2657, v2656);
@@ -4925,62 +4931,62 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2678 = V::mul_add(y_e135, t5_29, v2678);
             v2678 = V::mul_add(y_e125, t5_28, v2678);
             v2678 = V::neg_mul_add(y_e123, t5_26, v2678);
-            let mut v2686 = V::mul(x_e4, v2678);
-            let mut v2687 = V::mul_sub(w13, v2678, v2623);
-            v2686 = V::neg_mul_add(x_e5, v2667, v2686);
+            let mut v2686 = V::mul_sub(w13, v2678, v2623);
+            let mut v2687 = V::mul(x_e4, v2678);
+            v2687 = V::neg_mul_add(x_e5, v2667, v2687);
             let mut v2689 = V::mul(y_e245, t5_30);
             v2689 = V::mul_add(y_e145, t5_29, v2689);
             let mut v2693 = V::mul_sub(y_e125, t5_27, v2689);
             v2693 = V::mul_add(y_e124, t5_26, v2693);
             v2628 = V::mul_add(w13, v2693, v2628);
-            v2686 = V::mul_add(x_e3, v2693, v2686);
+            v2687 = V::mul_add(x_e3, v2693, v2687);
             let mut v2700 = V::mul(y_e345, t5_30);
             v2700 = V::neg_mul_add(y_e145, t5_28, v2700);
             v2700 = V::neg_mul_add(y_e135, t5_27, v2700);
             v2700 = V::neg_mul_add(y_e134, t5_26, v2700);
-            let mut v2709 = V::mul_sub(w13, v2700, v2633);
-            v2686 = V::mul_add(x_e2, v2700, v2686);
+            let mut v2708 = V::mul_sub(w13, v2700, v2633);
+            v2687 = V::mul_add(x_e2, v2700, v2687);
             let mut v2711 = V::mul(y_e345, t5_29);
             v2711 = V::mul_add(y_e245, t5_28, v2711);
             v2711 = V::mul_add(y_e235, t5_27, v2711);
             v2711 = V::mul_add(y_e234, t5_26, v2711);
             v2638 = V::mul_add(w13, v2711, v2638);
-            v2686 = V::mul_add(x_e1, v2711, v2686);
+            v2687 = V::mul_add(x_e1, v2711, v2687);
             // grad0[13] += x_e4*v2684 - x_e5*v2673 + x_e3*v2695 + x_e2*v2706 + x_e1*v2717
-            V::store(V::add(V::load(grad0.at(13usize)), v2686), grad0.at(13usize));
+            V::store(V::add(V::load(grad0.at(13usize)), v2687), grad0.at(13usize));
             let mut v2722 = V::mul(y_e2345, t5_22);
             v2722 = V::mul_add(y_e1345, t5_19, v2722);
             v2722 = V::mul_add(y_e1245, t5_17, v2722);
             v2722 = V::mul_add(y_e1235, t5_16, v2722);
             let w12 = V::load(param0.at(12usize));
-            let mut v2731 = V::mul(x_e5, v2722);
             v2619 = V::mul_add(w12, v2722, v2619);
+            let mut v2732 = V::mul(x_e5, v2722);
             let mut v2733 = V::mul(y_e2345, t5_23);
             v2733 = V::mul_add(y_e1345, t5_20, v2733);
             v2733 = V::mul_add(y_e1245, t5_18, v2733);
             v2733 = V::neg_mul_add(y_e1234, t5_16, v2733);
-            v2687 = V::mul_add(w12, v2733, v2687);
-            v2731 = V::mul_add(x_e4, v2733, v2731);
+            v2686 = V::mul_add(w12, v2733, v2686);
+            v2732 = V::mul_add(x_e4, v2733, v2732);
             let mut v2744 = V::mul(y_e2345, t5_24);
             v2744 = V::mul_add(y_e1345, t5_21, v2744);
             let mut v2748 = V::mul_sub(y_e1235, t5_18, v2744);
             v2748 = V::mul_add(y_e1234, t5_17, v2748);
             v2628 = V::mul_add(w12, v2748, v2628);
-            v2731 = V::mul_add(x_e3, v2748, v2731);
+            v2732 = V::mul_add(x_e3, v2748, v2732);
             let mut v2755 = V::mul(y_e2345, t5_25);
             v2755 = V::neg_mul_add(y_e1245, t5_21, v2755);
             v2755 = V::neg_mul_add(y_e1235, t5_20, v2755);
             v2755 = V::neg_mul_add(y_e1234, t5_19, v2755);
-            v2709 = V::mul_add(w12, v2755, v2709);
-            v2731 = V::mul_add(x_e2, v2755, v2731);
+            v2708 = V::mul_add(w12, v2755, v2708);
+            v2732 = V::mul_add(x_e2, v2755, v2732);
             let mut v2766 = V::mul(y_e1345, t5_25);
             v2766 = V::mul_add(y_e1245, t5_24, v2766);
             v2766 = V::mul_add(y_e1235, t5_23, v2766);
             v2766 = V::mul_add(y_e1234, t5_22, v2766);
             v2638 = V::mul_add(w12, v2766, v2638);
-            v2731 = V::mul_add(x_e1, v2766, v2731);
+            v2732 = V::mul_add(x_e1, v2766, v2732);
             // grad0[12] += x_e5*v2728 + x_e4*v2739 + x_e3*v2750 + x_e2*v2761 + x_e1*v2772
-            V::store(V::add(V::load(grad0.at(12usize)), v2731), grad0.at(12usize));
+            V::store(V::add(V::load(grad0.at(12usize)), v2732), grad0.at(12usize));
             let mut v2777 = V::mul(y_e34, t5_25);
             v2777 = V::mul_add(y_e24, t5_24, v2777);
             v2777 = V::mul_add(y_e23, t5_23, v2777);
@@ -4988,16 +4994,16 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2777 = V::mul_add(y_e13, t5_20, v2777);
             v2777 = V::mul_add(y_e12, t5_18, v2777);
             let w11 = V::load(param0.at(11usize));
-            let mut v2790 = V::mul(x_e5, v2777);
             v2619 = V::mul_add(w11, v2777, v2619);
+            let mut v2791 = V::mul(x_e5, v2777);
             let mut v2792 = V::mul(y_e35, t5_25);
             v2792 = V::mul_add(y_e25, t5_24, v2792);
             let mut v2796 = V::mul_sub(y_e23, t5_22, v2792);
             v2796 = V::neg_mul_add(y_e15, t5_21, v2796);
             v2796 = V::mul_add(y_e13, t5_19, v2796);
             v2796 = V::mul_add(y_e12, t5_17, v2796);
-            v2687 = V::mul_add(w11, v2796, v2687);
-            v2790 = V::mul_add(x_e4, v2796, v2790);
+            v2686 = V::mul_add(w11, v2796, v2686);
+            v2791 = V::mul_add(x_e4, v2796, v2791);
             let mut v2807 = V::mul(y_e45, t5_25);
             v2807 = V::neg_mul_add(y_e25, t5_23, v2807);
             v2807 = V::neg_mul_add(y_e24, t5_22, v2807);
@@ -5005,15 +5011,15 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2807 = V::neg_mul_add(y_e14, t5_19, v2807);
             v2807 = V::mul_add(y_e12, t5_16, v2807);
             v2628 = V::mul_add(w11, v2807, v2628);
-            v2790 = V::mul_add(x_e3, v2807, v2790);
+            v2791 = V::mul_add(x_e3, v2807, v2791);
             let mut v2822 = V::mul(y_e45, t5_24);
             v2822 = V::mul_add(y_e35, t5_23, v2822);
             v2822 = V::mul_add(y_e34, t5_22, v2822);
             v2822 = V::neg_mul_add(y_e15, t5_18, v2822);
             v2822 = V::neg_mul_add(y_e14, t5_17, v2822);
             v2822 = V::neg_mul_add(y_e13, t5_16, v2822);
-            v2709 = V::mul_add(w11, v2822, v2709);
-            v2790 = V::mul_add(x_e2, v2822, v2790);
+            v2708 = V::mul_add(w11, v2822, v2708);
+            v2791 = V::mul_add(x_e2, v2822, v2791);
             let mut v2837 = V::mul(y_e45, t5_21);
             v2837 = V::mul_add(y_e35, t5_20, v2837);
             v2837 = V::mul_add(y_e34, t5_19, v2837);
@@ -5021,9 +5027,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2837 = V::mul_add(y_e24, t5_17, v2837);
             v2837 = V::mul_add(y_e23, t5_16, v2837);
             v2638 = V::mul_add(w11, v2837, v2638);
-            v2790 = V::mul_add(x_e1, v2837, v2790);
+            v2791 = V::mul_add(x_e1, v2837, v2791);
             // grad0[11] += x_e5*v2787 + x_e4*v2802 + x_e3*v2817 + x_e2*v2832 + x_e1*v2847
-            V::store(V::add(V::load(grad0.at(11usize)), v2790), grad0.at(11usize));
+            V::store(V::add(V::load(grad0.at(11usize)), v2791), grad0.at(11usize));
             let mut v2852 = V::mul(y_e345, t5_13);
             v2852 = V::mul_add(y_e245, t5_11, v2852);
             v2852 = V::mul_add(y_e235, t5_10, v2852);
@@ -5038,9 +5044,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2871 = V::neg_mul_add(y_e145, t5_9, v2871);
             v2871 = V::mul_add(y_e134, t5_7, v2871);
             v2871 = V::mul_add(y_e124, t5_6, v2871);
-            let mut v2879 = V::mul(x_e4, v2871);
-            v2687 = V::mul_add(w10, v2871, v2687);
-            v2879 = V::neg_mul_add(x_e5, v2852, v2879);
+            v2686 = V::mul_add(w10, v2871, v2686);
+            let mut v2880 = V::mul(x_e4, v2871);
+            v2880 = V::neg_mul_add(x_e5, v2852, v2880);
             let mut v2882 = V::mul(y_e345, t5_15);
             v2882 = V::neg_mul_add(y_e235, t5_12, v2882);
             v2882 = V::neg_mul_add(y_e234, t5_11, v2882);
@@ -5048,15 +5054,15 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2882 = V::neg_mul_add(y_e134, t5_8, v2882);
             v2882 = V::mul_add(y_e123, t5_6, v2882);
             v2628 = V::mul_add(w10, v2882, v2628);
-            v2879 = V::mul_add(x_e3, v2882, v2879);
+            v2880 = V::mul_add(x_e3, v2882, v2880);
             let mut v2897 = V::mul(y_e245, t5_15);
             v2897 = V::mul_add(y_e235, t5_14, v2897);
             v2897 = V::mul_add(y_e234, t5_13, v2897);
             v2897 = V::neg_mul_add(y_e125, t5_9, v2897);
             v2897 = V::neg_mul_add(y_e124, t5_8, v2897);
             v2897 = V::neg_mul_add(y_e123, t5_7, v2897);
-            v2709 = V::mul_add(w10, v2897, v2709);
-            v2879 = V::mul_add(x_e2, v2897, v2879);
+            v2708 = V::mul_add(w10, v2897, v2708);
+            v2880 = V::mul_add(x_e2, v2897, v2880);
             let mut v2912 = V::mul(y_e145, t5_15);
             v2912 = V::mul_add(y_e135, t5_14, v2912);
             v2912 = V::mul_add(y_e134, t5_13, v2912);
@@ -5064,9 +5070,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2912 = V::mul_add(y_e124, t5_11, v2912);
             v2912 = V::mul_add(y_e123, t5_10, v2912);
             v2638 = V::mul_add(w10, v2912, v2638);
-            v2879 = V::mul_add(x_e1, v2912, v2879);
+            v2880 = V::mul_add(x_e1, v2912, v2880);
             // grad0[10] += x_e4*v2877 - x_e5*v2862 + x_e3*v2892 + x_e2*v2907 + x_e1*v2922
-            V::store(V::add(V::load(grad0.at(10usize)), v2879), grad0.at(10usize));
+            V::store(V::add(V::load(grad0.at(10usize)), v2880), grad0.at(10usize));
             let mut v2927 = V::mul(y_e4, t5_15);
             v2927 = V::mul_add(y_e3, t5_14, v2927);
             v2927 = V::mul_add(y_e2, t5_12, v2927);
@@ -5077,108 +5083,108 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2938 = V::neg_mul_add(y_e3, t5_13, v2938);
             v2938 = V::neg_mul_add(y_e2, t5_11, v2938);
             v2938 = V::neg_mul_add(y_e1, t5_8, v2938);
-            let mut v2946 = V::mul(x_e4, v2938);
-            v2687 = V::mul_add(w9, v2938, v2687);
-            v2946 = V::neg_mul_add(x_e5, v2927, v2946);
+            v2686 = V::mul_add(w9, v2938, v2686);
+            let mut v2947 = V::mul(x_e4, v2938);
+            v2947 = V::neg_mul_add(x_e5, v2927, v2947);
             let mut v2949 = V::mul(y_e5, t5_14);
             v2949 = V::mul_add(y_e4, t5_13, v2949);
             v2949 = V::neg_mul_add(y_e2, t5_10, v2949);
             v2949 = V::neg_mul_add(y_e1, t5_7, v2949);
             v2628 = V::mul_add(w9, v2949, v2628);
-            v2946 = V::mul_add(x_e3, v2949, v2946);
+            v2947 = V::mul_add(x_e3, v2949, v2947);
             let mut v2960 = V::mul(y_e5, t5_12);
             v2960 = V::mul_add(y_e4, t5_11, v2960);
             v2960 = V::mul_add(y_e3, t5_10, v2960);
             v2960 = V::neg_mul_add(y_e1, t5_6, v2960);
-            v2709 = V::mul_add(w9, v2960, v2709);
-            v2946 = V::mul_add(x_e2, v2960, v2946);
+            v2708 = V::mul_add(w9, v2960, v2708);
+            v2947 = V::mul_add(x_e2, v2960, v2947);
             let mut v2971 = V::mul(y_e5, t5_9);
             v2971 = V::mul_add(y_e4, t5_8, v2971);
             v2971 = V::mul_add(y_e3, t5_7, v2971);
             v2971 = V::mul_add(y_e2, t5_6, v2971);
             v2638 = V::mul_add(w9, v2971, v2638);
-            v2946 = V::mul_add(x_e1, v2971, v2946);
+            v2947 = V::mul_add(x_e1, v2971, v2947);
             // grad0[9] += x_e4*v2944 - x_e5*v2933 + x_e3*v2955 + x_e2*v2966 + x_e1*v2977
-            V::store(V::add(V::load(grad0.at(9usize)), v2946), grad0.at(9usize));
+            V::store(V::add(V::load(grad0.at(9usize)), v2947), grad0.at(9usize));
             let mut v2982 = V::mul(y_e45, t5_4);
             v2982 = V::mul_add(y_e35, t5_3, v2982);
             v2982 = V::mul_add(y_e25, t5_2, v2982);
             v2982 = V::mul_add(y_e15, t5_1, v2982);
             let w8 = V::load(param0.at(8usize));
-            let mut v2991 = V::mul(x_e5, v2982);
             v2619 = V::mul_add(w8, v2982, v2619);
+            let mut v2992 = V::mul(x_e5, v2982);
             let mut v2993 = V::mul(y_e45, t5_5);
             v2993 = V::neg_mul_add(y_e34, t5_3, v2993);
             v2993 = V::neg_mul_add(y_e24, t5_2, v2993);
             v2993 = V::neg_mul_add(y_e14, t5_1, v2993);
-            v2687 = V::mul_add(w8, v2993, v2687);
-            v2991 = V::mul_add(x_e4, v2993, v2991);
+            v2686 = V::mul_add(w8, v2993, v2686);
+            v2992 = V::mul_add(x_e4, v2993, v2992);
             let mut v3004 = V::mul(y_e35, t5_5);
             v3004 = V::mul_add(y_e34, t5_4, v3004);
             v3004 = V::neg_mul_add(y_e23, t5_2, v3004);
             v3004 = V::neg_mul_add(y_e13, t5_1, v3004);
             v2628 = V::mul_add(w8, v3004, v2628);
-            v2991 = V::mul_add(x_e3, v3004, v2991);
+            v2992 = V::mul_add(x_e3, v3004, v2992);
             let mut v3015 = V::mul(y_e25, t5_5);
             v3015 = V::mul_add(y_e24, t5_4, v3015);
             v3015 = V::mul_add(y_e23, t5_3, v3015);
             v3015 = V::neg_mul_add(y_e12, t5_1, v3015);
-            v2709 = V::mul_add(w8, v3015, v2709);
-            v2991 = V::mul_add(x_e2, v3015, v2991);
+            v2708 = V::mul_add(w8, v3015, v2708);
+            v2992 = V::mul_add(x_e2, v3015, v2992);
             let mut v3026 = V::mul(y_e15, t5_5);
             v3026 = V::mul_add(y_e14, t5_4, v3026);
             v3026 = V::mul_add(y_e13, t5_3, v3026);
             v3026 = V::mul_add(y_e12, t5_2, v3026);
             v2638 = V::mul_add(w8, v3026, v2638);
-            v2991 = V::mul_add(x_e1, v3026, v2991);
+            v2992 = V::mul_add(x_e1, v3026, v2992);
             // grad0[8] += x_e5*v2988 + x_e4*v2999 + x_e3*v3010 + x_e2*v3021 + x_e1*v3032
-            V::store(V::add(V::load(grad0.at(8usize)), v2991), grad0.at(8usize));
+            V::store(V::add(V::load(grad0.at(8usize)), v2992), grad0.at(8usize));
             let v3037 = V::mul(y_1, t5_5);
             let w7 = V::load(param0.at(7usize));
-            let mut v3040 = V::mul(x_e5, v3037);
             v2619 = V::mul_add(w7, v3037, v2619);
+            let mut v3041 = V::mul(x_e5, v3037);
             let v3042 = V::mul(y_1, t5_4);
-            v2687 = V::mul_add(w7, v3042, v2687);
-            v3040 = V::mul_add(x_e4, v3042, v3040);
+            v2686 = V::mul_add(w7, v3042, v2686);
+            v3041 = V::mul_add(x_e4, v3042, v3041);
             let v3047 = V::mul(y_1, t5_3);
             v2628 = V::mul_add(w7, v3047, v2628);
-            v3040 = V::mul_add(x_e3, v3047, v3040);
+            v3041 = V::mul_add(x_e3, v3047, v3041);
             let v3052 = V::mul(y_1, t5_2);
-            v2709 = V::mul_add(w7, v3052, v2709);
-            v3040 = V::mul_add(x_e2, v3052, v3040);
+            v2708 = V::mul_add(w7, v3052, v2708);
+            v3041 = V::mul_add(x_e2, v3052, v3041);
             let v3057 = V::mul(y_1, t5_1);
             v2638 = V::mul_add(w7, v3057, v2638);
-            v3040 = V::mul_add(x_e1, v3057, v3040);
+            v3041 = V::mul_add(x_e1, v3057, v3041);
             // grad0[7] += x_e5*v3037 + x_e4*v3042 + x_e3*v3047 + x_e2*v3052 + x_e1*v3057
-            V::store(V::add(V::load(grad0.at(7usize)), v3040), grad0.at(7usize));
+            V::store(V::add(V::load(grad0.at(7usize)), v3041), grad0.at(7usize));
             let v3062 = V::mul(y_e5, t5_0);
             let w6 = V::load(param0.at(6usize));
             v2619 = V::neg_mul_add(w6, v3062, v2619);
             // out0[5] = w15*v2617 - w14*v2642 - w13*v2673 + w12*v2728 + w11*v2787 - w10*v2862 - w9*v2933 + w8*v2988 + w7*v3037 - w6*v3062
             V::store(v2619, out0.at(5usize, c));
             let v3067 = V::mul(y_e4, t5_0);
-            let mut v3069 = V::mul(x_e4, v3067);
-            v2687 = V::mul_add(w6, v3067, v2687);
+            v2686 = V::mul_add(w6, v3067, v2686);
             // out0[4] = w13*v2684 - (w15*v2622 + w14*v2647) + w12*v2739 + w11*v2802 + w10*v2877 + w9*v2944 + w8*v2999 + w7*v3042 + w6*v3067
-            V::store(v2687, out0.at(4usize, c));
-            v3069 = V::neg_mul_add(x_e5, v3062, v3069);
+            V::store(v2686, out0.at(4usize, c));
+            let mut v3070 = V::mul(x_e4, v3067);
+            v3070 = V::neg_mul_add(x_e5, v3062, v3070);
             let v3072 = V::mul(y_e3, t5_0);
             v2628 = V::mul_add(w6, v3072, v2628);
             // out0[3] = w15*v2627 + w14*v2652 + w13*v2695 + w12*v2750 + w11*v2817 + w10*v2892 + w9*v2955 + w8*v3010 + w7*v3047 + w6*v3072
             V::store(v2628, out0.at(3usize, c));
-            v3069 = V::mul_add(x_e3, v3072, v3069);
+            v3070 = V::mul_add(x_e3, v3072, v3070);
             let v3077 = V::mul(y_e2, t5_0);
-            v2709 = V::mul_add(w6, v3077, v2709);
+            v2708 = V::mul_add(w6, v3077, v2708);
             // out0[2] = w13*v2706 - (w15*v2632 + w14*v2657) + w12*v2761 + w11*v2832 + w10*v2907 + w9*v2966 + w8*v3021 + w7*v3052 + w6*v3077
-            V::store(v2709, out0.at(2usize, c));
-            v3069 = V::mul_add(x_e2, v3077, v3069);
+            V::store(v2708, out0.at(2usize, c));
+            v3070 = V::mul_add(x_e2, v3077, v3070);
             let v3082 = V::mul(y_e1, t5_0);
             v2638 = V::mul_add(w6, v3082, v2638);
             // out0[1] = w15*v2637 + w14*v2662 + w13*v2717 + w12*v2772 + w11*v2847 + w10*v2922 + w9*v2977 + w8*v3032 + w7*v3057 + w6*v3082
             V::store(v2638, out0.at(1usize, c));
-            v3069 = V::mul_add(x_e1, v3082, v3069);
+            v3070 = V::mul_add(x_e1, v3082, v3070);
             // grad0[6] += x_e4*v3067 - x_e5*v3062 + x_e3*v3072 + x_e2*v3077 + x_e1*v3082
-            V::store(V::add(V::load(grad0.at(6usize)), v3069), grad0.at(6usize));
+            V::store(V::add(V::load(grad0.at(6usize)), v3070), grad0.at(6usize));
             let v3087 = V::mul(y_e12345, t5_31);
             let mut v3089 = V::mul(V::load(param0.at(5usize)), v3087);
             let x_1 = V::load(x.at(0usize, c));
@@ -5192,12 +5198,12 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v3092 = V::mul_add(y_e1245, t5_28, v3092);
             v3092 = V::mul_add(y_e1235, t5_27, v3092);
             v3092 = V::mul_add(y_e1234, t5_26, v3092);
+            v3089 = V::mul_add(V::load(param0.at(4usize)), v3092, v3089);
             // grad0[4] += x_1*v3100
             V::store(
                 V::mul_add(x_1, v3092, V::load(grad0.at(4usize))),
                 grad0.at(4usize),
             );
-            v3089 = V::mul_add(V::load(param0.at(4usize)), v3092, v3089);
             let mut v3105 = V::mul(y_e345, t5_25);
             v3105 = V::mul_add(y_e245, t5_24, v3105);
             v3105 = V::mul_add(y_e235, t5_23, v3105);
@@ -5208,12 +5214,12 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v3105 = V::mul_add(y_e125, t5_18, v3105);
             v3105 = V::mul_add(y_e124, t5_17, v3105);
             v3105 = V::mul_add(y_e123, t5_16, v3105);
+            v3089 = V::mul_add(V::load(param0.at(3usize)), v3105, v3089);
             // grad0[3] += x_1*v3123
             V::store(
                 V::mul_add(x_1, v3105, V::load(grad0.at(3usize))),
                 grad0.at(3usize),
             );
-            v3089 = V::mul_add(V::load(param0.at(3usize)), v3105, v3089);
             let mut v3128 = V::mul(y_e45, t5_15);
             v3128 = V::mul_add(y_e35, t5_14, v3128);
             v3128 = V::mul_add(y_e34, t5_13, v3128);
@@ -5224,37 +5230,38 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v3128 = V::mul_add(y_e14, t5_8, v3128);
             v3128 = V::mul_add(y_e13, t5_7, v3128);
             v3128 = V::mul_add(y_e12, t5_6, v3128);
+            v3089 = V::mul_add(V::load(param0.at(2usize)), v3128, v3089);
             // grad0[2] += x_1*v3146
             V::store(
                 V::mul_add(x_1, v3128, V::load(grad0.at(2usize))),
                 grad0.at(2usize),
             );
-            v3089 = V::mul_add(V::load(param0.at(2usize)), v3128, v3089);
             let mut v3151 = V::mul(y_e5, t5_5);
             v3151 = V::mul_add(y_e4, t5_4, v3151);
             v3151 = V::mul_add(y_e3, t5_3, v3151);
             v3151 = V::mul_add(y_e2, t5_2, v3151);
             v3151 = V::mul_add(y_e1, t5_1, v3151);
+            v3089 = V::mul_add(V::load(param0.at(1usize)), v3151, v3089);
             // grad0[1] += x_1*v3159
             V::store(
                 V::mul_add(x_1, v3151, V::load(grad0.at(1usize))),
                 grad0.at(1usize),
             );
-            v3089 = V::mul_add(V::load(param0.at(1usize)), v3151, v3089);
             let v3164 = V::mul(y_1, t5_0);
+            v3089 = V::mul_add(V::load(param0.at(0usize)), v3164, v3089);
             // grad0[0] += x_1*v3164
             V::store(
                 V::mul_add(x_1, v3164, V::load(grad0.at(0usize))),
                 grad0.at(0usize),
             );
-            v3089 = V::mul_add(V::load(param0.at(0usize)), v3164, v3089);
-            v3089 = V::mul_add(
-                V::load(t4.at(0usize)),
-                gate_slope::<V>(args.gate, x_1),
-                v3089,
+            // out0[0] = w5*v3087 + w4*v3100 + w3*v3123 + w2*v3146 + w1*v3159 + w0*v3164 + gate'(x_1)*t4_0
+            V::store(
+                V::add(
+                    v3089,
+                    damp::<V>(gate_slope::<V>(args.gate, x_1), V::load(t4.at(0usize))),
+                ),
+                out0.at(0usize, c),
             );
-            // out0[0] = w5*v3087 + w4*v3100 + w3*v3123 + w2*v3146 + w1*v3159 + w0*v3164 + t4_0*gate'(x_1)
-            V::store(v3089, out0.at(0usize, c));
         }
     }
 }
@@ -5792,7 +5799,7 @@ unsafe fn sgp_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2 = V::mul_add(V::load(t0.at(1usize)), V::load(grad_o.at(1usize, c)), v2);
             v2 = V::mul_add(V::load(t0.at(0usize)), V::load(grad_o.at(0usize, c)), v2);
             // out0[0] = t1_0*(t0_31*grad_o_e12345 + t0_30*grad_o_e2345 + t0_29*grad_o_e1345 + t0_28*grad_o_e1245 + t0_27*grad_o_e1235 + t0_26*grad_o_e1234 + t0_25*grad_o_e345 + t0_24*grad_o_e245 + t0_23*grad_o_e235 + t0_22*grad_o_e234 + t0_21*grad_o_e145 + t0_20*grad_o_e135 + t0_19*grad_o_e134 + t0_18*grad_o_e125 + t0_17*grad_o_e124 + t0_16*grad_o_e123 + t0_15*grad_o_e45 + t0_14*grad_o_e35 + t0_13*grad_o_e34 + t0_12*grad_o_e25 + t0_11*grad_o_e24 + t0_10*grad_o_e23 + t0_9*grad_o_e15 + t0_8*grad_o_e14 + t0_7*grad_o_e13 + t0_6*grad_o_e12 + t0_5*grad_o_e5 + t0_4*grad_o_e4 + t0_3*grad_o_e3 + t0_2*grad_o_e2 + t0_1*grad_o_e1 + t0_0*grad_o_1)
-            V::store(V::mul(V::load(t1.at(0usize)), v2), out0.at(0usize));
+            V::store(damp::<V>(V::load(t1.at(0usize)), v2), out0.at(0usize));
         }
     }
 }
@@ -6114,13 +6121,19 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v319, out0.at(2usize, c));
             // out0[1] = x_e1*w0*t5_0 - (v28*t5_9 + v27*t5_8 + v26*t5_7 + v25*t5_6)
             V::store(V::mul_sub(V::mul(x_e1, w0), t5_0, v288), out0.at(1usize, c));
-            v365 = V::mul_add(
-                V::load(t3.at(0usize)),
-                gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
-                v365,
+            // out0[0] = x_e5*w1*t5_5 + x_e4*w1*t5_4 + x_e3*w1*t5_3 + x_e2*w1*t5_2 + x_e1*w1*t5_1 + gate'(y_1)*t3_0
+            V::store(
+                V::add(
+                    v365,
+                    damp::<
+                        V,
+                    >(
+                        gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
+                        V::load(t3.at(0usize)),
+                    ),
+                ),
+                out0.at(0usize, c),
             );
-            // out0[0] = x_e5*w1*t5_5 + x_e4*w1*t5_4 + x_e3*w1*t5_3 + x_e2*w1*t5_2 + x_e1*w1*t5_1 + t3_0*gate'(y_1)
-            V::store(v365, out0.at(0usize, c));
         }
     }
 }
@@ -6178,16 +6191,16 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t5_26 = V::load(t5.at(26usize));
             let v33 = V::mul(y_e12345, t5_26);
             let w8 = V::load(param0.at(8usize));
-            let mut v36 = V::mul(x_e5, v33);
             v4 = V::neg_mul_add(w8, v33, v4);
+            let mut v37 = V::mul(x_e5, v33);
             let t5_27 = V::load(t5.at(27usize));
             let v39 = V::mul(y_e12345, t5_27);
             v9 = V::mul_add(w8, v39, v9);
-            v36 = V::mul_add(x_e4, v39, v36);
+            v37 = V::mul_add(x_e4, v39, v37);
             let t5_28 = V::load(t5.at(28usize));
             let v45 = V::mul(y_e12345, t5_28);
             v15 = V::mul_add(w8, v45, v15);
-            let mut v49 = V::mul_sub(x_e3, v45, v36);
+            let mut v49 = V::mul_sub(x_e3, v45, v37);
             let t5_29 = V::load(t5.at(29usize));
             let v51 = V::mul(y_e12345, t5_29);
             v21 = V::mul_add(w8, v51, v21);
@@ -6215,9 +6228,9 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e125 = V::load(y.at(18usize, c));
             v78 = V::mul_add(y_e125, t5_28, v78);
             v78 = V::neg_mul_add(y_e123, t5_26, v78);
-            let mut v88 = V::mul(x_e4, v78);
-            let mut v89 = V::mul_sub(w7, v78, v9);
-            v88 = V::neg_mul_add(x_e5, v63, v88);
+            let mut v88 = V::mul_sub(w7, v78, v9);
+            let mut v89 = V::mul(x_e4, v78);
+            v89 = V::neg_mul_add(x_e5, v63, v89);
             let y_e245 = V::load(y.at(24usize, c));
             let mut v92 = V::mul(y_e245, t5_30);
             let y_e145 = V::load(y.at(21usize, c));
@@ -6225,22 +6238,22 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v97 = V::mul_sub(y_e125, t5_27, v92);
             v97 = V::mul_add(y_e124, t5_26, v97);
             v15 = V::mul_add(w7, v97, v15);
-            v88 = V::mul_add(x_e3, v97, v88);
+            v89 = V::mul_add(x_e3, v97, v89);
             let y_e345 = V::load(y.at(25usize, c));
             let mut v105 = V::mul(y_e345, t5_30);
             v105 = V::neg_mul_add(y_e145, t5_28, v105);
             v105 = V::neg_mul_add(y_e135, t5_27, v105);
             v105 = V::neg_mul_add(y_e134, t5_26, v105);
-            let mut v114 = V::mul_sub(w7, v105, v21);
-            v88 = V::mul_add(x_e2, v105, v88);
+            let mut v113 = V::mul_sub(w7, v105, v21);
+            v89 = V::mul_add(x_e2, v105, v89);
             let mut v116 = V::mul(y_e345, t5_29);
             v116 = V::mul_add(y_e245, t5_28, v116);
             v116 = V::mul_add(y_e235, t5_27, v116);
             v116 = V::mul_add(y_e234, t5_26, v116);
             v27 = V::mul_add(w7, v116, v27);
-            v88 = V::mul_add(x_e1, v116, v88);
+            v89 = V::mul_add(x_e1, v116, v89);
             // grad0[7] += x_e4*v86 - x_e5*v72 + x_e3*v99 + x_e2*v111 + x_e1*v122
-            V::store(V::add(V::load(grad0.at(7usize)), v88), grad0.at(7usize));
+            V::store(V::add(V::load(grad0.at(7usize)), v89), grad0.at(7usize));
             let t5_22 = V::load(t5.at(22usize));
             let mut v128 = V::mul(y_e2345, t5_22);
             let t5_19 = V::load(t5.at(19usize));
@@ -6250,8 +6263,8 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t5_16 = V::load(t5.at(16usize));
             v128 = V::mul_add(y_e1235, t5_16, v128);
             let w6 = V::load(param0.at(6usize));
-            let mut v140 = V::mul(x_e5, v128);
             v4 = V::mul_add(w6, v128, v4);
+            let mut v141 = V::mul(x_e5, v128);
             let t5_23 = V::load(t5.at(23usize));
             let mut v143 = V::mul(y_e2345, t5_23);
             let t5_20 = V::load(t5.at(20usize));
@@ -6259,8 +6272,8 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t5_18 = V::load(t5.at(18usize));
             v143 = V::mul_add(y_e1245, t5_18, v143);
             v143 = V::neg_mul_add(y_e1234, t5_16, v143);
-            v89 = V::mul_add(w6, v143, v89);
-            v140 = V::mul_add(x_e4, v143, v140);
+            v88 = V::mul_add(w6, v143, v88);
+            v141 = V::mul_add(x_e4, v143, v141);
             let t5_24 = V::load(t5.at(24usize));
             let mut v157 = V::mul(y_e2345, t5_24);
             let t5_21 = V::load(t5.at(21usize));
@@ -6268,22 +6281,22 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v162 = V::mul_sub(y_e1235, t5_18, v157);
             v162 = V::mul_add(y_e1234, t5_17, v162);
             v15 = V::mul_add(w6, v162, v15);
-            v140 = V::mul_add(x_e3, v162, v140);
+            v141 = V::mul_add(x_e3, v162, v141);
             let t5_25 = V::load(t5.at(25usize));
             let mut v170 = V::mul(y_e2345, t5_25);
             v170 = V::neg_mul_add(y_e1245, t5_21, v170);
             v170 = V::neg_mul_add(y_e1235, t5_20, v170);
             v170 = V::neg_mul_add(y_e1234, t5_19, v170);
-            v114 = V::mul_add(w6, v170, v114);
-            v140 = V::mul_add(x_e2, v170, v140);
+            v113 = V::mul_add(w6, v170, v113);
+            v141 = V::mul_add(x_e2, v170, v141);
             let mut v181 = V::mul(y_e1345, t5_25);
             v181 = V::mul_add(y_e1245, t5_24, v181);
             v181 = V::mul_add(y_e1235, t5_23, v181);
             v181 = V::mul_add(y_e1234, t5_22, v181);
             v27 = V::mul_add(w6, v181, v27);
-            v140 = V::mul_add(x_e1, v181, v140);
+            v141 = V::mul_add(x_e1, v181, v141);
             // grad0[6] += x_e5*v137 + x_e4*v151 + x_e3*v164 + x_e2*v176 + x_e1*v187
-            V::store(V::add(V::load(grad0.at(6usize)), v140), grad0.at(6usize));
+            V::store(V::add(V::load(grad0.at(6usize)), v141), grad0.at(6usize));
             let y_e34 = V::load(y.at(13usize, c));
             let mut v193 = V::mul(y_e34, t5_25);
             let y_e24 = V::load(y.at(11usize, c));
@@ -6297,8 +6310,8 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e12 = V::load(y.at(6usize, c));
             v193 = V::mul_add(y_e12, t5_18, v193);
             let w5 = V::load(param0.at(5usize));
-            let mut v211 = V::mul(x_e5, v193);
             v4 = V::mul_add(w5, v193, v4);
+            let mut v212 = V::mul(x_e5, v193);
             let y_e35 = V::load(y.at(14usize, c));
             let mut v214 = V::mul(y_e35, t5_25);
             let y_e25 = V::load(y.at(12usize, c));
@@ -6308,8 +6321,8 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v219 = V::neg_mul_add(y_e15, t5_21, v219);
             v219 = V::mul_add(y_e13, t5_19, v219);
             v219 = V::mul_add(y_e12, t5_17, v219);
-            v89 = V::mul_add(w5, v219, v89);
-            v211 = V::mul_add(x_e4, v219, v211);
+            v88 = V::mul_add(w5, v219, v88);
+            v212 = V::mul_add(x_e4, v219, v212);
             let y_e45 = V::load(y.at(15usize, c));
             let mut v232 = V::mul(y_e45, t5_25);
             v232 = V::neg_mul_add(y_e25, t5_23, v232);
@@ -6318,15 +6331,15 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v232 = V::neg_mul_add(y_e14, t5_19, v232);
             v232 = V::mul_add(y_e12, t5_16, v232);
             v15 = V::mul_add(w5, v232, v15);
-            v211 = V::mul_add(x_e3, v232, v211);
+            v212 = V::mul_add(x_e3, v232, v212);
             let mut v247 = V::mul(y_e45, t5_24);
             v247 = V::mul_add(y_e35, t5_23, v247);
             v247 = V::mul_add(y_e34, t5_22, v247);
             v247 = V::neg_mul_add(y_e15, t5_18, v247);
             v247 = V::neg_mul_add(y_e14, t5_17, v247);
             v247 = V::neg_mul_add(y_e13, t5_16, v247);
-            v114 = V::mul_add(w5, v247, v114);
-            v211 = V::mul_add(x_e2, v247, v211);
+            v113 = V::mul_add(w5, v247, v113);
+            v212 = V::mul_add(x_e2, v247, v212);
             let mut v262 = V::mul(y_e45, t5_21);
             v262 = V::mul_add(y_e35, t5_20, v262);
             v262 = V::mul_add(y_e34, t5_19, v262);
@@ -6334,9 +6347,9 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v262 = V::mul_add(y_e24, t5_17, v262);
             v262 = V::mul_add(y_e23, t5_16, v262);
             v27 = V::mul_add(w5, v262, v27);
-            v211 = V::mul_add(x_e1, v262, v211);
+            v212 = V::mul_add(x_e1, v262, v212);
             // grad0[5] += x_e5*v208 + x_e4*v226 + x_e3*v242 + x_e2*v257 + x_e1*v272
-            V::store(V::add(V::load(grad0.at(5usize)), v211), grad0.at(5usize));
+            V::store(V::add(V::load(grad0.at(5usize)), v212), grad0.at(5usize));
             let t5_13 = V::load(t5.at(13usize));
             let mut v278 = V::mul(y_e345, t5_13);
             let t5_11 = V::load(t5.at(11usize));
@@ -6360,9 +6373,9 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v304 = V::neg_mul_add(y_e145, t5_9, v304);
             v304 = V::mul_add(y_e134, t5_7, v304);
             v304 = V::mul_add(y_e124, t5_6, v304);
-            let mut v313 = V::mul(x_e4, v304);
-            v89 = V::mul_add(w4, v304, v89);
-            v313 = V::neg_mul_add(x_e5, v278, v313);
+            v88 = V::mul_add(w4, v304, v88);
+            let mut v314 = V::mul(x_e4, v304);
+            v314 = V::neg_mul_add(x_e5, v278, v314);
             let t5_15 = V::load(t5.at(15usize));
             let mut v317 = V::mul(y_e345, t5_15);
             v317 = V::neg_mul_add(y_e235, t5_12, v317);
@@ -6371,15 +6384,15 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v317 = V::neg_mul_add(y_e134, t5_8, v317);
             v317 = V::mul_add(y_e123, t5_6, v317);
             v15 = V::mul_add(w4, v317, v15);
-            v313 = V::mul_add(x_e3, v317, v313);
+            v314 = V::mul_add(x_e3, v317, v314);
             let mut v332 = V::mul(y_e245, t5_15);
             v332 = V::mul_add(y_e235, t5_14, v332);
             v332 = V::mul_add(y_e234, t5_13, v332);
             v332 = V::neg_mul_add(y_e125, t5_9, v332);
             v332 = V::neg_mul_add(y_e124, t5_8, v332);
             v332 = V::neg_mul_add(y_e123, t5_7, v332);
-            v114 = V::mul_add(w4, v332, v114);
-            v313 = V::mul_add(x_e2, v332, v313);
+            v113 = V::mul_add(w4, v332, v113);
+            v314 = V::mul_add(x_e2, v332, v314);
             let mut v347 = V::mul(y_e145, t5_15);
             v347 = V::mul_add(y_e135, t5_14, v347);
             v347 = V::mul_add(y_e134, t5_13, v347);
@@ -6387,9 +6400,9 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v347 = V::mul_add(y_e124, t5_11, v347);
             v347 = V::mul_add(y_e123, t5_10, v347);
             v27 = V::mul_add(w4, v347, v27);
-            v313 = V::mul_add(x_e1, v347, v313);
+            v314 = V::mul_add(x_e1, v347, v314);
             // grad0[4] += x_e4*v311 - x_e5*v293 + x_e3*v327 + x_e2*v342 + x_e1*v357
-            V::store(V::add(V::load(grad0.at(4usize)), v313), grad0.at(4usize));
+            V::store(V::add(V::load(grad0.at(4usize)), v314), grad0.at(4usize));
             let y_e4 = V::load(y.at(4usize, c));
             let mut v363 = V::mul(y_e4, t5_15);
             let y_e3 = V::load(y.at(3usize, c));
@@ -6405,29 +6418,29 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v378 = V::neg_mul_add(y_e3, t5_13, v378);
             v378 = V::neg_mul_add(y_e2, t5_11, v378);
             v378 = V::neg_mul_add(y_e1, t5_8, v378);
-            let mut v386 = V::mul(x_e4, v378);
-            v89 = V::mul_add(w3, v378, v89);
-            v386 = V::neg_mul_add(x_e5, v363, v386);
+            v88 = V::mul_add(w3, v378, v88);
+            let mut v387 = V::mul(x_e4, v378);
+            v387 = V::neg_mul_add(x_e5, v363, v387);
             let mut v389 = V::mul(y_e5, t5_14);
             v389 = V::mul_add(y_e4, t5_13, v389);
             v389 = V::neg_mul_add(y_e2, t5_10, v389);
             v389 = V::neg_mul_add(y_e1, t5_7, v389);
             v15 = V::mul_add(w3, v389, v15);
-            v386 = V::mul_add(x_e3, v389, v386);
+            v387 = V::mul_add(x_e3, v389, v387);
             let mut v400 = V::mul(y_e5, t5_12);
             v400 = V::mul_add(y_e4, t5_11, v400);
             v400 = V::mul_add(y_e3, t5_10, v400);
             v400 = V::neg_mul_add(y_e1, t5_6, v400);
-            v114 = V::mul_add(w3, v400, v114);
-            v386 = V::mul_add(x_e2, v400, v386);
+            v113 = V::mul_add(w3, v400, v113);
+            v387 = V::mul_add(x_e2, v400, v387);
             let mut v411 = V::mul(y_e5, t5_9);
             v411 = V::mul_add(y_e4, t5_8, v411);
             v411 = V::mul_add(y_e3, t5_7, v411);
             v411 = V::mul_add(y_e2, t5_6, v411);
             v27 = V::mul_add(w3, v411, v27);
-            v386 = V::mul_add(x_e1, v411, v386);
+            v387 = V::mul_add(x_e1, v411, v387);
             // grad0[3] += x_e4*v384 - x_e5*v372 + x_e3*v395 + x_e2*v406 + x_e1*v417
-            V::store(V::add(V::load(grad0.at(3usize)), v386), grad0.at(3usize));
+            V::store(V::add(V::load(grad0.at(3usize)), v387), grad0.at(3usize));
             let t5_4 = V::load(t5.at(4usize));
             let mut v423 = V::mul(y_e45, t5_4);
             let t5_3 = V::load(t5.at(3usize));
@@ -6437,54 +6450,54 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t5_1 = V::load(t5.at(1usize));
             v423 = V::mul_add(y_e15, t5_1, v423);
             let w2 = V::load(param0.at(2usize));
-            let mut v435 = V::mul(x_e5, v423);
             v4 = V::mul_add(w2, v423, v4);
+            let mut v436 = V::mul(x_e5, v423);
             let t5_5 = V::load(t5.at(5usize));
             let mut v438 = V::mul(y_e45, t5_5);
             v438 = V::neg_mul_add(y_e34, t5_3, v438);
             v438 = V::neg_mul_add(y_e24, t5_2, v438);
             v438 = V::neg_mul_add(y_e14, t5_1, v438);
-            v89 = V::mul_add(w2, v438, v89);
-            v435 = V::mul_add(x_e4, v438, v435);
+            v88 = V::mul_add(w2, v438, v88);
+            v436 = V::mul_add(x_e4, v438, v436);
             let mut v449 = V::mul(y_e35, t5_5);
             v449 = V::mul_add(y_e34, t5_4, v449);
             v449 = V::neg_mul_add(y_e23, t5_2, v449);
             v449 = V::neg_mul_add(y_e13, t5_1, v449);
             v15 = V::mul_add(w2, v449, v15);
-            v435 = V::mul_add(x_e3, v449, v435);
+            v436 = V::mul_add(x_e3, v449, v436);
             let mut v460 = V::mul(y_e25, t5_5);
             v460 = V::mul_add(y_e24, t5_4, v460);
             v460 = V::mul_add(y_e23, t5_3, v460);
             v460 = V::neg_mul_add(y_e12, t5_1, v460);
-            v114 = V::mul_add(w2, v460, v114);
-            v435 = V::mul_add(x_e2, v460, v435);
+            v113 = V::mul_add(w2, v460, v113);
+            v436 = V::mul_add(x_e2, v460, v436);
             let mut v471 = V::mul(y_e15, t5_5);
             v471 = V::mul_add(y_e14, t5_4, v471);
             v471 = V::mul_add(y_e13, t5_3, v471);
             v471 = V::mul_add(y_e12, t5_2, v471);
             v27 = V::mul_add(w2, v471, v27);
-            v435 = V::mul_add(x_e1, v471, v435);
+            v436 = V::mul_add(x_e1, v471, v436);
             // grad0[2] += x_e5*v432 + x_e4*v444 + x_e3*v455 + x_e2*v466 + x_e1*v477
-            V::store(V::add(V::load(grad0.at(2usize)), v435), grad0.at(2usize));
+            V::store(V::add(V::load(grad0.at(2usize)), v436), grad0.at(2usize));
             let y_1 = V::load(y.at(0usize, c));
             let v483 = V::mul(y_1, t5_5);
             let w1 = V::load(param0.at(1usize));
-            let mut v486 = V::mul(x_e5, v483);
             v4 = V::mul_add(w1, v483, v4);
+            let mut v487 = V::mul(x_e5, v483);
             let v488 = V::mul(y_1, t5_4);
-            v89 = V::mul_add(w1, v488, v89);
-            v486 = V::mul_add(x_e4, v488, v486);
+            v88 = V::mul_add(w1, v488, v88);
+            v487 = V::mul_add(x_e4, v488, v487);
             let v493 = V::mul(y_1, t5_3);
             v15 = V::mul_add(w1, v493, v15);
-            v486 = V::mul_add(x_e3, v493, v486);
+            v487 = V::mul_add(x_e3, v493, v487);
             let v498 = V::mul(y_1, t5_2);
-            v114 = V::mul_add(w1, v498, v114);
-            v486 = V::mul_add(x_e2, v498, v486);
+            v113 = V::mul_add(w1, v498, v113);
+            v487 = V::mul_add(x_e2, v498, v487);
             let v503 = V::mul(y_1, t5_1);
             v27 = V::mul_add(w1, v503, v27);
-            v486 = V::mul_add(x_e1, v503, v486);
+            v487 = V::mul_add(x_e1, v503, v487);
             // grad0[1] += x_e5*v483 + x_e4*v488 + x_e3*v493 + x_e2*v498 + x_e1*v503
-            V::store(V::add(V::load(grad0.at(1usize)), v486), grad0.at(1usize));
+            V::store(V::add(V::load(grad0.at(1usize)), v487), grad0.at(1usize));
             let t5_0 = V::load(t5.at(0usize));
             let v509 = V::mul(y_e5, t5_0);
             let w0 = V::load(param0.at(0usize));
@@ -6492,28 +6505,28 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out0[4] = w9*v2 - w8*v33 - w7*v72 + w6*v137 + w5*v208 - w4*v293 - w3*v372 + w2*v432 + w1*v483 - w0*v509
             V::store(v4, out0.at(4usize, c));
             let v514 = V::mul(y_e4, t5_0);
-            let mut v516 = V::mul(x_e4, v514);
-            v89 = V::mul_add(w0, v514, v89);
+            v88 = V::mul_add(w0, v514, v88);
             // out0[3] = w7*v86 - (w9*v8 + w8*v39) + w6*v151 + w5*v226 + w4*v311 + w3*v384 + w2*v444 + w1*v488 + w0*v514
-            V::store(v89, out0.at(3usize, c));
-            v516 = V::neg_mul_add(x_e5, v509, v516);
+            V::store(v88, out0.at(3usize, c));
+            let mut v517 = V::mul(x_e4, v514);
+            v517 = V::neg_mul_add(x_e5, v509, v517);
             let v519 = V::mul(y_e3, t5_0);
             v15 = V::mul_add(w0, v519, v15);
             // out0[2] = w9*v14 + w8*v45 + w7*v99 + w6*v164 + w5*v242 + w4*v327 + w3*v395 + w2*v455 + w1*v493 + w0*v519
             V::store(v15, out0.at(2usize, c));
-            v516 = V::mul_add(x_e3, v519, v516);
+            v517 = V::mul_add(x_e3, v519, v517);
             let v524 = V::mul(y_e2, t5_0);
-            v114 = V::mul_add(w0, v524, v114);
+            v113 = V::mul_add(w0, v524, v113);
             // out0[1] = w7*v111 - (w9*v20 + w8*v51) + w6*v176 + w5*v257 + w4*v342 + w3*v406 + w2*v466 + w1*v498 + w0*v524
-            V::store(v114, out0.at(1usize, c));
-            v516 = V::mul_add(x_e2, v524, v516);
+            V::store(v113, out0.at(1usize, c));
+            v517 = V::mul_add(x_e2, v524, v517);
             let v529 = V::mul(y_e1, t5_0);
             v27 = V::mul_add(w0, v529, v27);
             // out0[0] = w9*v26 + w8*v57 + w7*v122 + w6*v187 + w5*v272 + w4*v357 + w3*v417 + w2*v477 + w1*v503 + w0*v529
             V::store(v27, out0.at(0usize, c));
-            v516 = V::mul_add(x_e1, v529, v516);
+            v517 = V::mul_add(x_e1, v529, v517);
             // grad0[0] += x_e4*v514 - x_e5*v509 + x_e3*v519 + x_e2*v524 + x_e1*v529
-            V::store(V::add(V::load(grad0.at(0usize)), v516), grad0.at(0usize));
+            V::store(V::add(V::load(grad0.at(0usize)), v517), grad0.at(0usize));
         }
     }
 }
@@ -7382,10 +7395,10 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t5_25 = V::load(t5.at(25usize));
             v56 = V::neg_mul_add(y_e2, t5_25, v56);
             let w7 = V::load(param0.at(7usize));
-            let mut v62 = V::mul(x_e2345, v56);
             v26 = V::mul_add(w7, v56, v26);
             // out0[30] = w8*v24 + w7*v59
             V::store(v26, out0.at(30usize, c));
+            let mut v63 = V::mul(x_e2345, v56);
             let t5_19 = V::load(t5.at(19usize));
             let mut v65 = V::mul(y_e5, t5_19);
             let t5_20 = V::load(t5.at(20usize));
@@ -7397,7 +7410,7 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v74 = V::neg_mul_add(w8, v29, v74);
             // out0[29] = w7*v73 - w8*v29
             V::store(v74, out0.at(29usize, c));
-            v62 = V::mul_add(x_e1345, v71, v62);
+            v63 = V::mul_add(x_e1345, v71, v63);
             let t5_17 = V::load(t5.at(17usize));
             let mut v79 = V::mul(y_e5, t5_17);
             let t5_18 = V::load(t5.at(18usize));
@@ -7407,7 +7420,7 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v35 = V::mul_add(w7, v84, v35);
             // out0[28] = w8*v34 + w7*v86
             V::store(v35, out0.at(28usize, c));
-            v62 = V::mul_add(x_e1245, v84, v62);
+            v63 = V::mul_add(x_e1245, v84, v63);
             let t5_16 = V::load(t5.at(16usize));
             let mut v92 = V::mul(y_e5, t5_16);
             v92 = V::mul_add(y_e3, t5_18, v92);
@@ -7417,7 +7430,7 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v99 = V::neg_mul_add(w8, v39, v99);
             // out0[27] = w7*v98 - w8*v39
             V::store(v99, out0.at(27usize, c));
-            v62 = V::mul_add(x_e1235, v96, v62);
+            v63 = V::mul_add(x_e1235, v96, v63);
             let mut v103 = V::mul(y_e4, t5_16);
             v103 = V::neg_mul_add(y_e3, t5_17, v103);
             v103 = V::mul_add(y_e2, t5_19, v103);
@@ -7425,9 +7438,9 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v45 = V::mul_add(w7, v103, v45);
             // out0[26] = w8*v44 + w7*v109
             V::store(v45, out0.at(26usize, c));
-            v62 = V::mul_add(x_e1234, v103, v62);
+            v63 = V::mul_add(x_e1234, v103, v63);
             // grad0[7] += x_e2345*v59 + x_e1345*v73 + x_e1245*v86 + x_e1235*v98 + x_e1234*v109
-            V::store(V::add(V::load(grad0.at(7usize)), v62), grad0.at(7usize));
+            V::store(V::add(V::load(grad0.at(7usize)), v63), grad0.at(7usize));
             let mut v114 = V::mul(y_e2, t5_30);
             v114 = V::mul_add(y_e1, t5_29, v114);
             let w6 = V::load(param0.at(6usize));
@@ -7486,10 +7499,10 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v191 = V::mul_sub(y_e3, t5_15, v185);
             let w5 = V::load(param0.at(5usize));
             let mut v193 = V::mul(w5, v191);
-            let mut v194 = V::mul(x_e345, v191);
             v193 = V::neg_mul_add(w6, v114, v193);
             // out0[25] = w5*v191 - w6*v116
             V::store(v193, out0.at(25usize, c));
+            let mut v195 = V::mul(x_e345, v191);
             let t5_11 = V::load(t5.at(11usize));
             let mut v197 = V::mul(y_e5, t5_11);
             let t5_12 = V::load(t5.at(12usize));
@@ -7498,7 +7511,7 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v124 = V::mul_add(w5, v202, v124);
             // out0[24] = w6*v123 + w5*v202
             V::store(v124, out0.at(24usize, c));
-            v194 = V::mul_add(x_e245, v202, v194);
+            v195 = V::mul_add(x_e245, v202, v195);
             let t5_10 = V::load(t5.at(10usize));
             let mut v208 = V::mul(y_e5, t5_10);
             v208 = V::mul_add(y_e3, t5_12, v208);
@@ -7507,14 +7520,14 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v213 = V::neg_mul_add(w6, v128, v213);
             // out0[23] = w5*v212 - w6*v130
             V::store(v213, out0.at(23usize, c));
-            v194 = V::mul_add(x_e235, v212, v194);
+            v195 = V::mul_add(x_e235, v212, v195);
             let mut v217 = V::mul(y_e4, t5_10);
             v217 = V::neg_mul_add(y_e3, t5_11, v217);
             v217 = V::mul_add(y_e2, t5_13, v217);
             v138 = V::mul_add(w5, v217, v138);
             // out0[22] = w6*v137 + w5*v221
             V::store(v138, out0.at(22usize, c));
-            v194 = V::mul_add(x_e234, v217, v194);
+            v195 = V::mul_add(x_e234, v217, v195);
             let t5_8 = V::load(t5.at(8usize));
             let mut v227 = V::mul(y_e5, t5_8);
             let t5_9 = V::load(t5.at(9usize));
@@ -7523,7 +7536,7 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v145 = V::mul_add(w5, v232, v145);
             // out0[21] = w6*v144 + w5*v232
             V::store(v145, out0.at(21usize, c));
-            v194 = V::mul_add(x_e145, v232, v194);
+            v195 = V::mul_add(x_e145, v232, v195);
             let t5_7 = V::load(t5.at(7usize));
             let mut v238 = V::mul(y_e5, t5_7);
             v238 = V::mul_add(y_e3, t5_9, v238);
@@ -7531,14 +7544,14 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v152 = V::mul_add(w5, v242, v152);
             // out0[20] = w6*v151 + w5*v242
             V::store(v152, out0.at(20usize, c));
-            v194 = V::mul_add(x_e135, v242, v194);
+            v195 = V::mul_add(x_e135, v242, v195);
             let mut v247 = V::mul(y_e4, t5_7);
             v247 = V::neg_mul_add(y_e3, t5_8, v247);
             v247 = V::mul_add(y_e1, t5_13, v247);
             v159 = V::mul_add(w5, v247, v159);
             // out0[19] = w6*v158 + w5*v251
             V::store(v159, out0.at(19usize, c));
-            v194 = V::mul_add(x_e134, v247, v194);
+            v195 = V::mul_add(x_e134, v247, v195);
             let t5_6 = V::load(t5.at(6usize));
             let mut v257 = V::mul(y_e5, t5_6);
             v257 = V::mul_add(y_e2, t5_9, v257);
@@ -7547,23 +7560,23 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v262 = V::neg_mul_add(w6, v163, v262);
             // out0[18] = w5*v261 - w6*v165
             V::store(v262, out0.at(18usize, c));
-            v194 = V::mul_add(x_e125, v261, v194);
+            v195 = V::mul_add(x_e125, v261, v195);
             let mut v266 = V::mul(y_e4, t5_6);
             v266 = V::neg_mul_add(y_e2, t5_8, v266);
             v266 = V::mul_add(y_e1, t5_11, v266);
             v173 = V::mul_add(w5, v266, v173);
             // out0[17] = w6*v172 + w5*v270
             V::store(v173, out0.at(17usize, c));
-            v194 = V::mul_add(x_e124, v266, v194);
+            v195 = V::mul_add(x_e124, v266, v195);
             let mut v275 = V::mul(y_e3, t5_6);
             v275 = V::neg_mul_add(y_e2, t5_7, v275);
             v275 = V::mul_add(y_e1, t5_10, v275);
             v180 = V::mul_add(w5, v275, v180);
             // out0[16] = w6*v179 + w5*v279
             V::store(v180, out0.at(16usize, c));
-            v194 = V::mul_add(x_e123, v275, v194);
+            v195 = V::mul_add(x_e123, v275, v195);
             // grad0[5] += x_e345*v191 + x_e245*v202 + x_e235*v212 + x_e234*v221 + x_e145*v232 + x_e135*v242 + x_e134*v251 + x_e125*v261 + x_e124*v270 + x_e123*v279
-            V::store(V::add(V::load(grad0.at(5usize)), v194), grad0.at(5usize));
+            V::store(V::add(V::load(grad0.at(5usize)), v195), grad0.at(5usize));
             let mut v284 = V::mul(y_e3, t5_25);
             v284 = V::mul_add(y_e2, t5_24, v284);
             v284 = V::mul_add(y_e1, t5_21, v284);
@@ -7632,23 +7645,23 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t5_5 = V::load(t5.at(5usize));
             v375 = V::mul_add(y_e4, t5_5, v375);
             let w3 = V::load(param0.at(3usize));
-            let mut v381 = V::mul(x_e45, v375);
             v290 = V::neg_mul_add(w3, v375, v290);
             // out0[15] = w4*v288 - w3*v378
             V::store(v290, out0.at(15usize, c));
+            let mut v382 = V::mul(x_e45, v375);
             let t5_3 = V::load(t5.at(3usize));
             let mut v384 = V::mul(y_e5, t5_3);
             v384 = V::mul_add(y_e3, t5_5, v384);
             v298 = V::neg_mul_add(w3, v384, v298);
             // out0[14] = w4*v297 - w3*v386
             V::store(v298, out0.at(14usize, c));
-            v381 = V::mul_add(x_e35, v384, v381);
+            v382 = V::mul_add(x_e35, v384, v382);
             let mut v391 = V::mul(y_e4, t5_3);
             v391 = V::neg_mul_add(y_e3, t5_4, v391);
             v307 = V::mul_add(w3, v391, v307);
             // out0[13] = w4*v306 + w3*v393
             V::store(v307, out0.at(13usize, c));
-            let mut v397 = V::mul_sub(x_e34, v391, v381);
+            let mut v397 = V::mul_sub(x_e34, v391, v382);
             let t5_2 = V::load(t5.at(2usize));
             let mut v399 = V::mul(y_e5, t5_2);
             v399 = V::mul_add(y_e2, t5_5, v399);
@@ -7740,44 +7753,42 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out0[5] = -(w2*v456 + w1*v506)
             V::store(V::neg(v458), out0.at(5usize, c));
             let v512 = V::mul(y_e4, t5_0);
-            let mut v514 = V::mul(x_e4, v512);
             v468 = V::mul_add(w1, v512, v468);
             // out0[4] = w2*v467 + w1*v512
             V::store(v468, out0.at(4usize, c));
-            v514 = V::neg_mul_add(x_e5, v506, v514);
+            let mut v515 = V::mul(x_e4, v512);
+            v515 = V::neg_mul_add(x_e5, v506, v515);
             let v517 = V::mul(y_e3, t5_0);
             v479 = V::mul_add(w1, v517, v479);
             // out0[3] = w2*v478 + w1*v517
             V::store(v479, out0.at(3usize, c));
-            v514 = V::mul_add(x_e3, v517, v514);
+            v515 = V::mul_add(x_e3, v517, v515);
             let v522 = V::mul(y_e2, t5_0);
             v490 = V::mul_add(w1, v522, v490);
             // out0[2] = w2*v489 + w1*v522
             V::store(v490, out0.at(2usize, c));
-            v514 = V::mul_add(x_e2, v522, v514);
+            v515 = V::mul_add(x_e2, v522, v515);
             let v527 = V::mul(y_e1, t5_0);
             v501 = V::mul_add(w1, v527, v501);
             // out0[1] = w2*v500 + w1*v527
             V::store(v501, out0.at(1usize, c));
-            v514 = V::mul_add(x_e1, v527, v514);
+            v515 = V::mul_add(x_e1, v527, v515);
             // grad0[1] += x_e4*v512 - x_e5*v506 + x_e3*v517 + x_e2*v522 + x_e1*v527
-            V::store(V::add(V::load(grad0.at(1usize)), v514), grad0.at(1usize));
+            V::store(V::add(V::load(grad0.at(1usize)), v515), grad0.at(1usize));
             let mut v532 = V::mul(y_e5, t5_5);
             v532 = V::mul_add(y_e4, t5_4, v532);
             v532 = V::mul_add(y_e3, t5_3, v532);
             v532 = V::mul_add(y_e2, t5_2, v532);
             v532 = V::mul_add(y_e1, t5_1, v532);
-            let mut v542 = V::mul(V::load(param0.at(0usize)), v532);
             let x_1 = V::load(x.at(0usize, c));
             // grad0[0] += x_1*v540
             V::store(V::mul_add(x_1, v532, V::load(grad0.at(0usize))), grad0.at(0usize));
-            v542 = V::mul_add(
-                V::load(t4.at(0usize)),
-                gate_slope::<V>(args.gate, x_1),
-                v542,
-            );
-            // out0[0] = w0*v540 + t4_0*gate'(x_1)
-            V::store(v542, out0.at(0usize, c));
+            let mut v547 = damp::<
+                V,
+            >(gate_slope::<V>(args.gate, x_1), V::load(t4.at(0usize)));
+            v547 = V::mul_add(V::load(param0.at(0usize)), v532, v547);
+            // out0[0] = w0*v540 + gate'(x_1)*t4_0
+            V::store(v547, out0.at(0usize, c));
         }
     }
 }
@@ -8011,32 +8022,32 @@ unsafe fn sgp_16<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
-        let v2 = V::mul(v1, v1);
+        let v2 = damp::<V>(v1, v1);
         for group in 0..args.groups {
             let c = group * V::LANES;
             let t0 = t0.packed::<V, 11usize>(group);
-            // out0[0] = t0_0*v2
-            V::store(V::mul(V::load(t0.at(0usize)), v2), out0.at(0usize, c));
-            // out0[1] = t0_1*v2
-            V::store(V::mul(V::load(t0.at(1usize)), v2), out0.at(1usize, c));
-            // out0[2] = t0_2*v2
-            V::store(V::mul(V::load(t0.at(2usize)), v2), out0.at(2usize, c));
-            // out0[3] = t0_3*v2
-            V::store(V::mul(V::load(t0.at(3usize)), v2), out0.at(3usize, c));
-            // out0[4] = t0_4*v2
-            V::store(V::mul(V::load(t0.at(4usize)), v2), out0.at(4usize, c));
-            // out0[5] = t0_5*v2
-            V::store(V::mul(V::load(t0.at(5usize)), v2), out0.at(5usize, c));
-            // out0[6] = t0_6*v2
-            V::store(V::mul(V::load(t0.at(6usize)), v2), out0.at(6usize, c));
-            // out0[7] = t0_7*v2
-            V::store(V::mul(V::load(t0.at(7usize)), v2), out0.at(7usize, c));
-            // out0[8] = t0_8*v2
-            V::store(V::mul(V::load(t0.at(8usize)), v2), out0.at(8usize, c));
-            // out0[9] = t0_9*v2
-            V::store(V::mul(V::load(t0.at(9usize)), v2), out0.at(9usize, c));
-            // out0[10] = t0_10*v2
-            V::store(V::mul(V::load(t0.at(10usize)), v2), out0.at(10usize, c));
+            // out0[0] = v2*t0_0
+            V::store(damp::<V>(v2, V::load(t0.at(0usize))), out0.at(0usize, c));
+            // out0[1] = v2*t0_1
+            V::store(damp::<V>(v2, V::load(t0.at(1usize))), out0.at(1usize, c));
+            // out0[2] = v2*t0_2
+            V::store(damp::<V>(v2, V::load(t0.at(2usize))), out0.at(2usize, c));
+            // out0[3] = v2*t0_3
+            V::store(damp::<V>(v2, V::load(t0.at(3usize))), out0.at(3usize, c));
+            // out0[4] = v2*t0_4
+            V::store(damp::<V>(v2, V::load(t0.at(4usize))), out0.at(4usize, c));
+            // out0[5] = v2*t0_5
+            V::store(damp::<V>(v2, V::load(t0.at(5usize))), out0.at(5usize, c));
+            // out0[6] = v2*t0_6
+            V::store(damp::<V>(v2, V::load(t0.at(6usize))), out0.at(6usize, c));
+            // out0[7] = v2*t0_7
+            V::store(damp::<V>(v2, V::load(t0.at(7usize))), out0.at(7usize, c));
+            // out0[8] = v2*t0_8
+            V::store(damp::<V>(v2, V::load(t0.at(8usize))), out0.at(8usize, c));
+            // out0[9] = v2*t0_9
+            V::store(damp::<V>(v2, V::load(t0.at(9usize))), out0.at(9usize, c));
+            // out0[10] = v2*t0_10
+            V::store(damp::<V>(v2, V::load(t0.at(10usize))), out0.at(10usize, c));
         }
     }
 }
@@ -8052,33 +8063,33 @@ unsafe fn sgp_17<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
-        let v2 = V::mul(v1, v1);
+        let v2 = damp::<V>(v1, v1);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<11usize>(c);
             let out0 = out0.packed::<V, 11usize>(group);
             // out0[10] = v2*grad_o_e45
-            V::store(V::mul(v2, V::load(grad_o.at(10usize, c))), out0.at(10usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(10usize, c))), out0.at(10usize));
             // out0[9] = v2*grad_o_e35
-            V::store(V::mul(v2, V::load(grad_o.at(9usize, c))), out0.at(9usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(9usize, c))), out0.at(9usize));
             // out0[8] = v2*grad_o_e34
-            V::store(V::mul(v2, V::load(grad_o.at(8usize, c))), out0.at(8usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(8usize, c))), out0.at(8usize));
             // out0[7] = v2*grad_o_e25
-            V::store(V::mul(v2, V::load(grad_o.at(7usize, c))), out0.at(7usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(7usize, c))), out0.at(7usize));
             // out0[6] = v2*grad_o_e24
-            V::store(V::mul(v2, V::load(grad_o.at(6usize, c))), out0.at(6usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(6usize, c))), out0.at(6usize));
             // out0[5] = v2*grad_o_e23
-            V::store(V::mul(v2, V::load(grad_o.at(5usize, c))), out0.at(5usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(5usize, c))), out0.at(5usize));
             // out0[4] = v2*grad_o_e15
-            V::store(V::mul(v2, V::load(grad_o.at(4usize, c))), out0.at(4usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(4usize, c))), out0.at(4usize));
             // out0[3] = v2*grad_o_e14
-            V::store(V::mul(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize));
             // out0[2] = v2*grad_o_e13
-            V::store(V::mul(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize));
             // out0[1] = v2*grad_o_e12
-            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize));
             // out0[0] = v2*grad_o_1
-            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize));
         }
     }
 }
@@ -8240,28 +8251,28 @@ unsafe fn sgp_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out0[4] = -(w1*v14 + w0*v71)
             V::store(V::neg(v16), out0.at(4usize, c));
             let v77 = V::mul(y_e4, t1_0);
-            let mut v79 = V::mul(x_e4, v77);
             v30 = V::mul_add(w0, v77, v30);
             // out0[3] = w1*v29 + w0*v77
             V::store(v30, out0.at(3usize, c));
-            v79 = V::neg_mul_add(x_e5, v71, v79);
+            let mut v80 = V::mul(x_e4, v77);
+            v80 = V::neg_mul_add(x_e5, v71, v80);
             let v82 = V::mul(y_e3, t1_0);
             v43 = V::mul_add(w0, v82, v43);
             // out0[2] = w1*v42 + w0*v82
             V::store(v43, out0.at(2usize, c));
-            v79 = V::mul_add(x_e3, v82, v79);
+            v80 = V::mul_add(x_e3, v82, v80);
             let v87 = V::mul(y_e2, t1_0);
             v55 = V::mul_add(w0, v87, v55);
             // out0[1] = w1*v54 + w0*v87
             V::store(v55, out0.at(1usize, c));
-            v79 = V::mul_add(x_e2, v87, v79);
+            v80 = V::mul_add(x_e2, v87, v80);
             let v92 = V::mul(y_e1, t1_0);
             v66 = V::mul_add(w0, v92, v66);
             // out0[0] = w1*v65 + w0*v92
             V::store(v66, out0.at(0usize, c));
-            v79 = V::mul_add(x_e1, v92, v79);
+            v80 = V::mul_add(x_e1, v92, v80);
             // grad0[0] += x_e4*v77 - x_e5*v71 + x_e3*v82 + x_e2*v87 + x_e1*v92
-            V::store(V::add(V::load(grad0.at(0usize)), v79), grad0.at(0usize));
+            V::store(V::add(V::load(grad0.at(0usize)), v80), grad0.at(0usize));
         }
     }
 }

@@ -26,39 +26,39 @@ unsafe fn sgp_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t2 = t2.packed::<V, 1usize>(group);
             let t0 = t0.packed::<V, 32usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
-            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
-            let v4 = V::mul(V::load(t0.at(0usize)), v2);
-            let v6 = V::mul(V::load(t0.at(1usize)), v2);
-            let v8 = V::mul(V::load(t0.at(2usize)), v2);
-            let v10 = V::mul(V::load(t0.at(3usize)), v2);
-            let v12 = V::mul(V::load(t0.at(4usize)), v2);
-            let v14 = V::mul(V::load(t0.at(5usize)), v2);
-            let v16 = V::mul(V::load(t0.at(6usize)), v2);
-            let v18 = V::mul(V::load(t0.at(7usize)), v2);
-            let v20 = V::mul(V::load(t0.at(8usize)), v2);
-            let v22 = V::mul(V::load(t0.at(9usize)), v2);
-            let v24 = V::mul(V::load(t0.at(10usize)), v2);
-            let v26 = V::mul(V::load(t0.at(11usize)), v2);
-            let v28 = V::mul(V::load(t0.at(12usize)), v2);
-            let v30 = V::mul(V::load(t0.at(13usize)), v2);
-            let v32 = V::mul(V::load(t0.at(14usize)), v2);
-            let v34 = V::mul(V::load(t0.at(15usize)), v2);
-            let v36 = V::mul(V::load(t0.at(16usize)), v2);
-            let v38 = V::mul(V::load(t0.at(17usize)), v2);
-            let v40 = V::mul(V::load(t0.at(18usize)), v2);
-            let v42 = V::mul(V::load(t0.at(19usize)), v2);
-            let v44 = V::mul(V::load(t0.at(20usize)), v2);
-            let v46 = V::mul(V::load(t0.at(21usize)), v2);
-            let v48 = V::mul(V::load(t0.at(22usize)), v2);
-            let v50 = V::mul(V::load(t0.at(23usize)), v2);
-            let v52 = V::mul(V::load(t0.at(24usize)), v2);
-            let v54 = V::mul(V::load(t0.at(25usize)), v2);
-            let v56 = V::mul(V::load(t0.at(26usize)), v2);
-            let v58 = V::mul(V::load(t0.at(27usize)), v2);
-            let v60 = V::mul(V::load(t0.at(28usize)), v2);
-            let v62 = V::mul(V::load(t0.at(29usize)), v2);
-            let v64 = V::mul(V::load(t0.at(30usize)), v2);
-            let v66 = V::mul(V::load(t0.at(31usize)), v2);
+            let v2 = damp::<V>(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
+            let v4 = damp::<V>(v2, V::load(t0.at(0usize)));
+            let v6 = damp::<V>(v2, V::load(t0.at(1usize)));
+            let v8 = damp::<V>(v2, V::load(t0.at(2usize)));
+            let v10 = damp::<V>(v2, V::load(t0.at(3usize)));
+            let v12 = damp::<V>(v2, V::load(t0.at(4usize)));
+            let v14 = damp::<V>(v2, V::load(t0.at(5usize)));
+            let v16 = damp::<V>(v2, V::load(t0.at(6usize)));
+            let v18 = damp::<V>(v2, V::load(t0.at(7usize)));
+            let v20 = damp::<V>(v2, V::load(t0.at(8usize)));
+            let v22 = damp::<V>(v2, V::load(t0.at(9usize)));
+            let v24 = damp::<V>(v2, V::load(t0.at(10usize)));
+            let v26 = damp::<V>(v2, V::load(t0.at(11usize)));
+            let v28 = damp::<V>(v2, V::load(t0.at(12usize)));
+            let v30 = damp::<V>(v2, V::load(t0.at(13usize)));
+            let v32 = damp::<V>(v2, V::load(t0.at(14usize)));
+            let v34 = damp::<V>(v2, V::load(t0.at(15usize)));
+            let v36 = damp::<V>(v2, V::load(t0.at(16usize)));
+            let v38 = damp::<V>(v2, V::load(t0.at(17usize)));
+            let v40 = damp::<V>(v2, V::load(t0.at(18usize)));
+            let v42 = damp::<V>(v2, V::load(t0.at(19usize)));
+            let v44 = damp::<V>(v2, V::load(t0.at(20usize)));
+            let v46 = damp::<V>(v2, V::load(t0.at(21usize)));
+            let v48 = damp::<V>(v2, V::load(t0.at(22usize)));
+            let v50 = damp::<V>(v2, V::load(t0.at(23usize)));
+            let v52 = damp::<V>(v2, V::load(t0.at(24usize)));
+            let v54 = damp::<V>(v2, V::load(t0.at(25usize)));
+            let v56 = damp::<V>(v2, V::load(t0.at(26usize)));
+            let v58 = damp::<V>(v2, V::load(t0.at(27usize)));
+            let v60 = damp::<V>(v2, V::load(t0.at(28usize)));
+            let v62 = damp::<V>(v2, V::load(t0.at(29usize)));
+            let v64 = damp::<V>(v2, V::load(t0.at(30usize)));
+            let v66 = damp::<V>(v2, V::load(t0.at(31usize)));
             // row sum 0 = v4*v4
             sum0 = V::add(sum0, V::keep_first(V::mul(v4, v4), valid));
             let mut v68 = V::mul(v6, v6);
@@ -160,165 +160,165 @@ unsafe fn sgp_rms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t1 = t1.packed::<V, 1usize>(group);
             let t2 = t2.packed::<V, 1usize>(group);
             let t0 = t0.packed::<V, 32usize>(group);
-            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
-            // out0[0] = t0_0*v2*v74
+            let v2 = damp::<V>(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
+            // out0[0] = v2*t0_0*v74
             V::store(
-                V::mul(V::mul(V::load(t0.at(0usize)), v2), v74),
+                V::mul(damp::<V>(v2, V::load(t0.at(0usize))), v74),
                 out0.at(0usize, c),
             );
-            // out0[1] = t0_1*v2*v79
+            // out0[1] = v2*t0_1*v79
             V::store(
-                V::mul(V::mul(V::load(t0.at(1usize)), v2), v79),
+                V::mul(damp::<V>(v2, V::load(t0.at(1usize))), v79),
                 out0.at(1usize, c),
             );
-            // out0[2] = t0_2*v2*v79
+            // out0[2] = v2*t0_2*v79
             V::store(
-                V::mul(V::mul(V::load(t0.at(2usize)), v2), v79),
+                V::mul(damp::<V>(v2, V::load(t0.at(2usize))), v79),
                 out0.at(2usize, c),
             );
-            // out0[3] = t0_3*v2*v79
+            // out0[3] = v2*t0_3*v79
             V::store(
-                V::mul(V::mul(V::load(t0.at(3usize)), v2), v79),
+                V::mul(damp::<V>(v2, V::load(t0.at(3usize))), v79),
                 out0.at(3usize, c),
             );
-            // out0[4] = t0_4*v2*v79
+            // out0[4] = v2*t0_4*v79
             V::store(
-                V::mul(V::mul(V::load(t0.at(4usize)), v2), v79),
+                V::mul(damp::<V>(v2, V::load(t0.at(4usize))), v79),
                 out0.at(4usize, c),
             );
-            // out0[5] = t0_5*v2*v79
+            // out0[5] = v2*t0_5*v79
             V::store(
-                V::mul(V::mul(V::load(t0.at(5usize)), v2), v79),
+                V::mul(damp::<V>(v2, V::load(t0.at(5usize))), v79),
                 out0.at(5usize, c),
             );
-            // out0[6] = t0_6*v2*v84
+            // out0[6] = v2*t0_6*v84
             V::store(
-                V::mul(V::mul(V::load(t0.at(6usize)), v2), v84),
+                V::mul(damp::<V>(v2, V::load(t0.at(6usize))), v84),
                 out0.at(6usize, c),
             );
-            // out0[7] = t0_7*v2*v84
+            // out0[7] = v2*t0_7*v84
             V::store(
-                V::mul(V::mul(V::load(t0.at(7usize)), v2), v84),
+                V::mul(damp::<V>(v2, V::load(t0.at(7usize))), v84),
                 out0.at(7usize, c),
             );
-            // out0[8] = t0_8*v2*v84
+            // out0[8] = v2*t0_8*v84
             V::store(
-                V::mul(V::mul(V::load(t0.at(8usize)), v2), v84),
+                V::mul(damp::<V>(v2, V::load(t0.at(8usize))), v84),
                 out0.at(8usize, c),
             );
-            // out0[9] = t0_9*v2*v84
+            // out0[9] = v2*t0_9*v84
             V::store(
-                V::mul(V::mul(V::load(t0.at(9usize)), v2), v84),
+                V::mul(damp::<V>(v2, V::load(t0.at(9usize))), v84),
                 out0.at(9usize, c),
             );
-            // out0[10] = t0_10*v2*v84
+            // out0[10] = v2*t0_10*v84
             V::store(
-                V::mul(V::mul(V::load(t0.at(10usize)), v2), v84),
+                V::mul(damp::<V>(v2, V::load(t0.at(10usize))), v84),
                 out0.at(10usize, c),
             );
-            // out0[11] = t0_11*v2*v84
+            // out0[11] = v2*t0_11*v84
             V::store(
-                V::mul(V::mul(V::load(t0.at(11usize)), v2), v84),
+                V::mul(damp::<V>(v2, V::load(t0.at(11usize))), v84),
                 out0.at(11usize, c),
             );
-            // out0[12] = t0_12*v2*v84
+            // out0[12] = v2*t0_12*v84
             V::store(
-                V::mul(V::mul(V::load(t0.at(12usize)), v2), v84),
+                V::mul(damp::<V>(v2, V::load(t0.at(12usize))), v84),
                 out0.at(12usize, c),
             );
-            // out0[13] = t0_13*v2*v84
+            // out0[13] = v2*t0_13*v84
             V::store(
-                V::mul(V::mul(V::load(t0.at(13usize)), v2), v84),
+                V::mul(damp::<V>(v2, V::load(t0.at(13usize))), v84),
                 out0.at(13usize, c),
             );
-            // out0[14] = t0_14*v2*v84
+            // out0[14] = v2*t0_14*v84
             V::store(
-                V::mul(V::mul(V::load(t0.at(14usize)), v2), v84),
+                V::mul(damp::<V>(v2, V::load(t0.at(14usize))), v84),
                 out0.at(14usize, c),
             );
-            // out0[15] = t0_15*v2*v84
+            // out0[15] = v2*t0_15*v84
             V::store(
-                V::mul(V::mul(V::load(t0.at(15usize)), v2), v84),
+                V::mul(damp::<V>(v2, V::load(t0.at(15usize))), v84),
                 out0.at(15usize, c),
             );
-            // out0[16] = t0_16*v2*v89
+            // out0[16] = v2*t0_16*v89
             V::store(
-                V::mul(V::mul(V::load(t0.at(16usize)), v2), v89),
+                V::mul(damp::<V>(v2, V::load(t0.at(16usize))), v89),
                 out0.at(16usize, c),
             );
-            // out0[17] = t0_17*v2*v89
+            // out0[17] = v2*t0_17*v89
             V::store(
-                V::mul(V::mul(V::load(t0.at(17usize)), v2), v89),
+                V::mul(damp::<V>(v2, V::load(t0.at(17usize))), v89),
                 out0.at(17usize, c),
             );
-            // out0[18] = t0_18*v2*v89
+            // out0[18] = v2*t0_18*v89
             V::store(
-                V::mul(V::mul(V::load(t0.at(18usize)), v2), v89),
+                V::mul(damp::<V>(v2, V::load(t0.at(18usize))), v89),
                 out0.at(18usize, c),
             );
-            // out0[19] = t0_19*v2*v89
+            // out0[19] = v2*t0_19*v89
             V::store(
-                V::mul(V::mul(V::load(t0.at(19usize)), v2), v89),
+                V::mul(damp::<V>(v2, V::load(t0.at(19usize))), v89),
                 out0.at(19usize, c),
             );
-            // out0[20] = t0_20*v2*v89
+            // out0[20] = v2*t0_20*v89
             V::store(
-                V::mul(V::mul(V::load(t0.at(20usize)), v2), v89),
+                V::mul(damp::<V>(v2, V::load(t0.at(20usize))), v89),
                 out0.at(20usize, c),
             );
-            // out0[21] = t0_21*v2*v89
+            // out0[21] = v2*t0_21*v89
             V::store(
-                V::mul(V::mul(V::load(t0.at(21usize)), v2), v89),
+                V::mul(damp::<V>(v2, V::load(t0.at(21usize))), v89),
                 out0.at(21usize, c),
             );
-            // out0[22] = t0_22*v2*v89
+            // out0[22] = v2*t0_22*v89
             V::store(
-                V::mul(V::mul(V::load(t0.at(22usize)), v2), v89),
+                V::mul(damp::<V>(v2, V::load(t0.at(22usize))), v89),
                 out0.at(22usize, c),
             );
-            // out0[23] = t0_23*v2*v89
+            // out0[23] = v2*t0_23*v89
             V::store(
-                V::mul(V::mul(V::load(t0.at(23usize)), v2), v89),
+                V::mul(damp::<V>(v2, V::load(t0.at(23usize))), v89),
                 out0.at(23usize, c),
             );
-            // out0[24] = t0_24*v2*v89
+            // out0[24] = v2*t0_24*v89
             V::store(
-                V::mul(V::mul(V::load(t0.at(24usize)), v2), v89),
+                V::mul(damp::<V>(v2, V::load(t0.at(24usize))), v89),
                 out0.at(24usize, c),
             );
-            // out0[25] = t0_25*v2*v89
+            // out0[25] = v2*t0_25*v89
             V::store(
-                V::mul(V::mul(V::load(t0.at(25usize)), v2), v89),
+                V::mul(damp::<V>(v2, V::load(t0.at(25usize))), v89),
                 out0.at(25usize, c),
             );
-            // out0[26] = t0_26*v2*v94
+            // out0[26] = v2*t0_26*v94
             V::store(
-                V::mul(V::mul(V::load(t0.at(26usize)), v2), v94),
+                V::mul(damp::<V>(v2, V::load(t0.at(26usize))), v94),
                 out0.at(26usize, c),
             );
-            // out0[27] = t0_27*v2*v94
+            // out0[27] = v2*t0_27*v94
             V::store(
-                V::mul(V::mul(V::load(t0.at(27usize)), v2), v94),
+                V::mul(damp::<V>(v2, V::load(t0.at(27usize))), v94),
                 out0.at(27usize, c),
             );
-            // out0[28] = t0_28*v2*v94
+            // out0[28] = v2*t0_28*v94
             V::store(
-                V::mul(V::mul(V::load(t0.at(28usize)), v2), v94),
+                V::mul(damp::<V>(v2, V::load(t0.at(28usize))), v94),
                 out0.at(28usize, c),
             );
-            // out0[29] = t0_29*v2*v94
+            // out0[29] = v2*t0_29*v94
             V::store(
-                V::mul(V::mul(V::load(t0.at(29usize)), v2), v94),
+                V::mul(damp::<V>(v2, V::load(t0.at(29usize))), v94),
                 out0.at(29usize, c),
             );
-            // out0[30] = t0_30*v2*v94
+            // out0[30] = v2*t0_30*v94
             V::store(
-                V::mul(V::mul(V::load(t0.at(30usize)), v2), v94),
+                V::mul(damp::<V>(v2, V::load(t0.at(30usize))), v94),
                 out0.at(30usize, c),
             );
-            // out0[31] = t0_31*v2*v99
+            // out0[31] = v2*t0_31*v99
             V::store(
-                V::mul(V::mul(V::load(t0.at(31usize)), v2), v99),
+                V::mul(damp::<V>(v2, V::load(t0.at(31usize))), v99),
                 out0.at(31usize, c),
             );
         }
@@ -342,6 +342,39 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum3 = V::zero();
         let mut sum4 = V::zero();
         let mut sum5 = V::zero();
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v69 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v71 = V::add(v69, eps);
+        let v72 = V::sqrt(v71);
+        let c1e0 = V::from_f64(1f64);
+        let v74 = V::div(c1e0, v72);
+        let row1 = V::splat(args.rows[1]);
+        let v76 = V::mul(inv_channels, row1);
+        let v77 = V::add(eps, v76);
+        let v78 = V::sqrt(v77);
+        let v79 = V::div(c1e0, v78);
+        let row2 = V::splat(args.rows[2]);
+        let v81 = V::mul(inv_channels, row2);
+        let v82 = V::add(eps, v81);
+        let v83 = V::sqrt(v82);
+        let v84 = V::div(c1e0, v83);
+        let row3 = V::splat(args.rows[3]);
+        let v86 = V::mul(inv_channels, row3);
+        let v87 = V::add(eps, v86);
+        let v88 = V::sqrt(v87);
+        let v89 = V::div(c1e0, v88);
+        let row4 = V::splat(args.rows[4]);
+        let v91 = V::mul(inv_channels, row4);
+        let v92 = V::add(eps, v91);
+        let v93 = V::sqrt(v92);
+        let v94 = V::div(c1e0, v93);
+        let row5 = V::splat(args.rows[5]);
+        let v96 = V::mul(inv_channels, row5);
+        let v97 = V::add(eps, v96);
+        let v98 = V::sqrt(v97);
+        let v99 = V::div(c1e0, v98);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<32usize>(c);
@@ -349,178 +382,178 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t2 = t2.packed::<V, 1usize>(group);
             let t0 = t0.packed::<V, 32usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
-            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
-            // row sum 0 = t0_31*v2*grad_o_e12345
+            let v2 = damp::<V>(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
+            // row sum 0 = v2*t0_31*v99*grad_o_e12345
             sum0 = V::add(
                 sum0,
                 V::keep_first(
                     V::mul(
-                        V::mul(V::load(t0.at(31usize)), v2),
+                        V::mul(damp::<V>(v2, V::load(t0.at(31usize))), v99),
                         V::load(grad_o.at(31usize, c)),
                     ),
                     valid,
                 ),
             );
-            let mut v70 = V::mul(
-                V::mul(V::load(t0.at(30usize)), v2),
+            let mut v135 = V::mul(
+                V::mul(damp::<V>(v2, V::load(t0.at(30usize))), v94),
                 V::load(grad_o.at(30usize, c)),
             );
-            v70 = V::mul_add(
-                V::mul(V::load(t0.at(29usize)), v2),
+            v135 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(29usize))), v94),
                 V::load(grad_o.at(29usize, c)),
-                v70,
+                v135,
             );
-            v70 = V::mul_add(
-                V::mul(V::load(t0.at(28usize)), v2),
+            v135 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(28usize))), v94),
                 V::load(grad_o.at(28usize, c)),
-                v70,
+                v135,
             );
-            v70 = V::mul_add(
-                V::mul(V::load(t0.at(27usize)), v2),
+            v135 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(27usize))), v94),
                 V::load(grad_o.at(27usize, c)),
-                v70,
+                v135,
             );
-            v70 = V::mul_add(
-                V::mul(V::load(t0.at(26usize)), v2),
+            v135 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(26usize))), v94),
                 V::load(grad_o.at(26usize, c)),
-                v70,
+                v135,
             );
-            // row sum 1 = t0_30*v2*grad_o_e2345 + t0_29*v2*grad_o_e1345 + t0_28*v2*grad_o_e1245 + t0_27*v2*grad_o_e1235 + t0_26*v2*grad_o_e1234
-            sum1 = V::add(sum1, V::keep_first(v70, valid));
-            let mut v84 = V::mul(
-                V::mul(V::load(t0.at(25usize)), v2),
+            // row sum 1 = v2*t0_30*v94*grad_o_e2345 + v2*t0_29*v94*grad_o_e1345 + v2*t0_28*v94*grad_o_e1245 + v2*t0_27*v94*grad_o_e1235 + v2*t0_26*v94*grad_o_e1234
+            sum1 = V::add(sum1, V::keep_first(v135, valid));
+            let mut v149 = V::mul(
+                V::mul(damp::<V>(v2, V::load(t0.at(25usize))), v89),
                 V::load(grad_o.at(25usize, c)),
             );
-            v84 = V::mul_add(
-                V::mul(V::load(t0.at(24usize)), v2),
+            v149 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(24usize))), v89),
                 V::load(grad_o.at(24usize, c)),
-                v84,
+                v149,
             );
-            v84 = V::mul_add(
-                V::mul(V::load(t0.at(23usize)), v2),
+            v149 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(23usize))), v89),
                 V::load(grad_o.at(23usize, c)),
-                v84,
+                v149,
             );
-            v84 = V::mul_add(
-                V::mul(V::load(t0.at(22usize)), v2),
+            v149 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(22usize))), v89),
                 V::load(grad_o.at(22usize, c)),
-                v84,
+                v149,
             );
-            v84 = V::mul_add(
-                V::mul(V::load(t0.at(21usize)), v2),
+            v149 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(21usize))), v89),
                 V::load(grad_o.at(21usize, c)),
-                v84,
+                v149,
             );
-            v84 = V::mul_add(
-                V::mul(V::load(t0.at(20usize)), v2),
+            v149 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(20usize))), v89),
                 V::load(grad_o.at(20usize, c)),
-                v84,
+                v149,
             );
-            v84 = V::mul_add(
-                V::mul(V::load(t0.at(19usize)), v2),
+            v149 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(19usize))), v89),
                 V::load(grad_o.at(19usize, c)),
-                v84,
+                v149,
             );
-            v84 = V::mul_add(
-                V::mul(V::load(t0.at(18usize)), v2),
+            v149 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(18usize))), v89),
                 V::load(grad_o.at(18usize, c)),
-                v84,
+                v149,
             );
-            v84 = V::mul_add(
-                V::mul(V::load(t0.at(17usize)), v2),
+            v149 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(17usize))), v89),
                 V::load(grad_o.at(17usize, c)),
-                v84,
+                v149,
             );
-            v84 = V::mul_add(
-                V::mul(V::load(t0.at(16usize)), v2),
+            v149 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(16usize))), v89),
                 V::load(grad_o.at(16usize, c)),
-                v84,
+                v149,
             );
-            // row sum 2 = t0_25*v2*grad_o_e345 + t0_24*v2*grad_o_e245 + t0_23*v2*grad_o_e235 + t0_22*v2*grad_o_e234 + t0_21*v2*grad_o_e145 + t0_20*v2*grad_o_e135 + t0_19*v2*grad_o_e134 + t0_18*v2*grad_o_e125 + t0_17*v2*grad_o_e124 + t0_16*v2*grad_o_e123
-            sum2 = V::add(sum2, V::keep_first(v84, valid));
-            let mut v113 = V::mul(
-                V::mul(V::load(t0.at(15usize)), v2),
+            // row sum 2 = v2*t0_25*v89*grad_o_e345 + v2*t0_24*v89*grad_o_e245 + v2*t0_23*v89*grad_o_e235 + v2*t0_22*v89*grad_o_e234 + v2*t0_21*v89*grad_o_e145 + v2*t0_20*v89*grad_o_e135 + v2*t0_19*v89*grad_o_e134 + v2*t0_18*v89*grad_o_e125 + v2*t0_17*v89*grad_o_e124 + v2*t0_16*v89*grad_o_e123
+            sum2 = V::add(sum2, V::keep_first(v149, valid));
+            let mut v178 = V::mul(
+                V::mul(damp::<V>(v2, V::load(t0.at(15usize))), v84),
                 V::load(grad_o.at(15usize, c)),
             );
-            v113 = V::mul_add(
-                V::mul(V::load(t0.at(14usize)), v2),
+            v178 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(14usize))), v84),
                 V::load(grad_o.at(14usize, c)),
-                v113,
+                v178,
             );
-            v113 = V::mul_add(
-                V::mul(V::load(t0.at(13usize)), v2),
+            v178 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(13usize))), v84),
                 V::load(grad_o.at(13usize, c)),
-                v113,
+                v178,
             );
-            v113 = V::mul_add(
-                V::mul(V::load(t0.at(12usize)), v2),
+            v178 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(12usize))), v84),
                 V::load(grad_o.at(12usize, c)),
-                v113,
+                v178,
             );
-            v113 = V::mul_add(
-                V::mul(V::load(t0.at(11usize)), v2),
+            v178 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(11usize))), v84),
                 V::load(grad_o.at(11usize, c)),
-                v113,
+                v178,
             );
-            v113 = V::mul_add(
-                V::mul(V::load(t0.at(10usize)), v2),
+            v178 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(10usize))), v84),
                 V::load(grad_o.at(10usize, c)),
-                v113,
+                v178,
             );
-            v113 = V::mul_add(
-                V::mul(V::load(t0.at(9usize)), v2),
+            v178 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(9usize))), v84),
                 V::load(grad_o.at(9usize, c)),
-                v113,
+                v178,
             );
-            v113 = V::mul_add(
-                V::mul(V::load(t0.at(8usize)), v2),
+            v178 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(8usize))), v84),
                 V::load(grad_o.at(8usize, c)),
-                v113,
+                v178,
             );
-            v113 = V::mul_add(
-                V::mul(V::load(t0.at(7usize)), v2),
+            v178 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(7usize))), v84),
                 V::load(grad_o.at(7usize, c)),
-                v113,
+                v178,
             );
-            v113 = V::mul_add(
-                V::mul(V::load(t0.at(6usize)), v2),
+            v178 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(6usize))), v84),
                 V::load(grad_o.at(6usize, c)),
-                v113,
+                v178,
             );
-            // row sum 3 = t0_15*v2*grad_o_e45 + t0_14*v2*grad_o_e35 + t0_13*v2*grad_o_e34 + t0_12*v2*grad_o_e25 + t0_11*v2*grad_o_e24 + t0_10*v2*grad_o_e23 + t0_9*v2*grad_o_e15 + t0_8*v2*grad_o_e14 + t0_7*v2*grad_o_e13 + t0_6*v2*grad_o_e12
-            sum3 = V::add(sum3, V::keep_first(v113, valid));
-            let mut v142 = V::mul(
-                V::mul(V::load(t0.at(5usize)), v2),
+            // row sum 3 = v2*t0_15*v84*grad_o_e45 + v2*t0_14*v84*grad_o_e35 + v2*t0_13*v84*grad_o_e34 + v2*t0_12*v84*grad_o_e25 + v2*t0_11*v84*grad_o_e24 + v2*t0_10*v84*grad_o_e23 + v2*t0_9*v84*grad_o_e15 + v2*t0_8*v84*grad_o_e14 + v2*t0_7*v84*grad_o_e13 + v2*t0_6*v84*grad_o_e12
+            sum3 = V::add(sum3, V::keep_first(v178, valid));
+            let mut v207 = V::mul(
+                V::mul(damp::<V>(v2, V::load(t0.at(5usize))), v79),
                 V::load(grad_o.at(5usize, c)),
             );
-            v142 = V::mul_add(
-                V::mul(V::load(t0.at(4usize)), v2),
+            v207 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(4usize))), v79),
                 V::load(grad_o.at(4usize, c)),
-                v142,
+                v207,
             );
-            v142 = V::mul_add(
-                V::mul(V::load(t0.at(3usize)), v2),
+            v207 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(3usize))), v79),
                 V::load(grad_o.at(3usize, c)),
-                v142,
+                v207,
             );
-            v142 = V::mul_add(
-                V::mul(V::load(t0.at(2usize)), v2),
+            v207 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(2usize))), v79),
                 V::load(grad_o.at(2usize, c)),
-                v142,
+                v207,
             );
-            v142 = V::mul_add(
-                V::mul(V::load(t0.at(1usize)), v2),
+            v207 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(1usize))), v79),
                 V::load(grad_o.at(1usize, c)),
-                v142,
+                v207,
             );
-            // row sum 4 = t0_5*v2*grad_o_e5 + t0_4*v2*grad_o_e4 + t0_3*v2*grad_o_e3 + t0_2*v2*grad_o_e2 + t0_1*v2*grad_o_e1
-            sum4 = V::add(sum4, V::keep_first(v142, valid));
-            // row sum 5 = t0_0*v2*grad_o_1
+            // row sum 4 = v2*t0_5*v79*grad_o_e5 + v2*t0_4*v79*grad_o_e4 + v2*t0_3*v79*grad_o_e3 + v2*t0_2*v79*grad_o_e2 + v2*t0_1*v79*grad_o_e1
+            sum4 = V::add(sum4, V::keep_first(v207, valid));
+            // row sum 5 = v2*t0_0*v74*grad_o_1
             sum5 = V::add(
                 sum5,
                 V::keep_first(
                     V::mul(
-                        V::mul(V::load(t0.at(0usize)), v2),
+                        V::mul(damp::<V>(v2, V::load(t0.at(0usize))), v74),
                         V::load(grad_o.at(0usize, c)),
                     ),
                     valid,
@@ -583,50 +616,24 @@ unsafe fn sgp_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v97 = V::add(eps, v96);
         let v98 = V::sqrt(v97);
         let v99 = V::div(c1e0, v98);
-        let v164 = V::mul(v99, v99);
-        let v165 = V::mul(v99, v164);
-        let c5em1 = V::from_f64(0.5f64);
-        let v167 = V::mul(c5em1, v165);
+        let v196 = V::mul(inv_channels, v99);
         let row6 = V::splat(args.rows[6]);
-        let v169 = V::mul(v167, row6);
-        let v170 = V::mul(inv_channels, v169);
-        let c2e0 = V::from_f64(2f64);
-        let v172 = V::mul(v170, c2e0);
-        let v175 = V::mul(v94, v94);
-        let v176 = V::mul(v94, v175);
-        let v177 = V::mul(c5em1, v176);
+        let v198 = V::mul(row6, v196);
+        let v201 = V::mul(inv_channels, v94);
         let row7 = V::splat(args.rows[7]);
-        let v179 = V::mul(v177, row7);
-        let v180 = V::mul(inv_channels, v179);
-        let v181 = V::mul(c2e0, v180);
-        let v192 = V::mul(v89, v89);
-        let v193 = V::mul(v89, v192);
-        let v194 = V::mul(c5em1, v193);
+        let v203 = V::mul(row7, v201);
+        let v214 = V::mul(inv_channels, v89);
         let row8 = V::splat(args.rows[8]);
-        let v196 = V::mul(v194, row8);
-        let v197 = V::mul(inv_channels, v196);
-        let v198 = V::mul(c2e0, v197);
-        let v219 = V::mul(v84, v84);
-        let v220 = V::mul(v84, v219);
-        let v221 = V::mul(c5em1, v220);
+        let v216 = V::mul(row8, v214);
+        let v237 = V::mul(inv_channels, v84);
         let row9 = V::splat(args.rows[9]);
-        let v223 = V::mul(v221, row9);
-        let v224 = V::mul(inv_channels, v223);
-        let v225 = V::mul(c2e0, v224);
-        let v246 = V::mul(v79, v79);
-        let v247 = V::mul(v79, v246);
-        let v248 = V::mul(c5em1, v247);
+        let v239 = V::mul(row9, v237);
+        let v260 = V::mul(inv_channels, v79);
         let row10 = V::splat(args.rows[10]);
-        let v250 = V::mul(v248, row10);
-        let v251 = V::mul(inv_channels, v250);
-        let v252 = V::mul(c2e0, v251);
-        let v263 = V::mul(v74, v74);
-        let v264 = V::mul(v74, v263);
-        let v265 = V::mul(c5em1, v264);
+        let v262 = V::mul(row10, v260);
+        let v273 = V::mul(inv_channels, v74);
         let row11 = V::splat(args.rows[11]);
-        let v267 = V::mul(v265, row11);
-        let v268 = V::mul(inv_channels, v267);
-        let v269 = V::mul(c2e0, v268);
+        let v275 = V::mul(row11, v273);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<32usize>(c);
@@ -638,7 +645,7 @@ unsafe fn sgp_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let out2 = out2.packed::<V, 32usize>(group);
             let t1_0 = V::load(t1.at(0usize));
             let t2_0 = V::load(t2.at(0usize));
-            let v2 = V::mul(t1_0, t2_0);
+            let v2 = damp::<V>(t1_0, t2_0);
             let t0_0 = V::load(t0.at(0usize));
             let t0_1 = V::load(t0.at(1usize));
             let t0_2 = V::load(t0.at(2usize));
@@ -671,170 +678,170 @@ unsafe fn sgp_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t0_29 = V::load(t0.at(29usize));
             let t0_30 = V::load(t0.at(30usize));
             let t0_31 = V::load(t0.at(31usize));
-            let mut v101 = V::mul(v99, V::load(grad_o.at(31usize, c)));
-            let mut v103 = V::mul(v94, V::load(grad_o.at(30usize, c)));
-            let mut v105 = V::mul(v94, V::load(grad_o.at(29usize, c)));
-            let mut v107 = V::mul(v94, V::load(grad_o.at(28usize, c)));
-            let mut v109 = V::mul(v94, V::load(grad_o.at(27usize, c)));
-            let mut v111 = V::mul(v94, V::load(grad_o.at(26usize, c)));
-            let mut v113 = V::mul(v89, V::load(grad_o.at(25usize, c)));
-            let mut v115 = V::mul(v89, V::load(grad_o.at(24usize, c)));
-            let mut v117 = V::mul(v89, V::load(grad_o.at(23usize, c)));
-            let mut v119 = V::mul(v89, V::load(grad_o.at(22usize, c)));
-            let mut v121 = V::mul(v89, V::load(grad_o.at(21usize, c)));
-            let mut v123 = V::mul(v89, V::load(grad_o.at(20usize, c)));
-            let mut v125 = V::mul(v89, V::load(grad_o.at(19usize, c)));
-            let mut v127 = V::mul(v89, V::load(grad_o.at(18usize, c)));
-            let mut v129 = V::mul(v89, V::load(grad_o.at(17usize, c)));
-            let mut v131 = V::mul(v89, V::load(grad_o.at(16usize, c)));
-            let mut v133 = V::mul(v84, V::load(grad_o.at(15usize, c)));
-            let mut v135 = V::mul(v84, V::load(grad_o.at(14usize, c)));
-            let mut v137 = V::mul(v84, V::load(grad_o.at(13usize, c)));
-            let mut v139 = V::mul(v84, V::load(grad_o.at(12usize, c)));
-            let mut v141 = V::mul(v84, V::load(grad_o.at(11usize, c)));
-            let mut v143 = V::mul(v84, V::load(grad_o.at(10usize, c)));
-            let mut v145 = V::mul(v84, V::load(grad_o.at(9usize, c)));
-            let mut v147 = V::mul(v84, V::load(grad_o.at(8usize, c)));
-            let mut v149 = V::mul(v84, V::load(grad_o.at(7usize, c)));
-            let mut v151 = V::mul(v84, V::load(grad_o.at(6usize, c)));
-            let mut v153 = V::mul(v79, V::load(grad_o.at(5usize, c)));
-            let mut v155 = V::mul(v79, V::load(grad_o.at(4usize, c)));
-            let mut v157 = V::mul(v79, V::load(grad_o.at(3usize, c)));
-            let mut v159 = V::mul(v79, V::load(grad_o.at(2usize, c)));
-            let mut v161 = V::mul(v79, V::load(grad_o.at(1usize, c)));
-            let mut v163 = V::mul(v74, V::load(grad_o.at(0usize, c)));
-            v101 = V::neg_mul_add(V::mul(t0_31, v2), v172, v101);
-            v103 = V::neg_mul_add(V::mul(t0_30, v2), v181, v103);
-            v105 = V::neg_mul_add(V::mul(t0_29, v2), v181, v105);
-            v107 = V::neg_mul_add(V::mul(t0_28, v2), v181, v107);
-            v109 = V::neg_mul_add(V::mul(t0_27, v2), v181, v109);
-            v111 = V::neg_mul_add(V::mul(t0_26, v2), v181, v111);
-            v113 = V::neg_mul_add(V::mul(t0_25, v2), v198, v113);
-            v115 = V::neg_mul_add(V::mul(t0_24, v2), v198, v115);
-            v117 = V::neg_mul_add(V::mul(t0_23, v2), v198, v117);
-            v119 = V::neg_mul_add(V::mul(t0_22, v2), v198, v119);
-            v121 = V::neg_mul_add(V::mul(t0_21, v2), v198, v121);
-            v123 = V::neg_mul_add(V::mul(t0_20, v2), v198, v123);
-            v125 = V::neg_mul_add(V::mul(t0_19, v2), v198, v125);
-            v127 = V::neg_mul_add(V::mul(t0_18, v2), v198, v127);
-            v129 = V::neg_mul_add(V::mul(t0_17, v2), v198, v129);
-            v131 = V::neg_mul_add(V::mul(t0_16, v2), v198, v131);
-            v133 = V::neg_mul_add(V::mul(t0_15, v2), v225, v133);
-            v135 = V::neg_mul_add(V::mul(t0_14, v2), v225, v135);
-            v137 = V::neg_mul_add(V::mul(t0_13, v2), v225, v137);
-            v139 = V::neg_mul_add(V::mul(t0_12, v2), v225, v139);
-            v141 = V::neg_mul_add(V::mul(t0_11, v2), v225, v141);
-            v143 = V::neg_mul_add(V::mul(t0_10, v2), v225, v143);
-            v145 = V::neg_mul_add(V::mul(t0_9, v2), v225, v145);
-            v147 = V::neg_mul_add(V::mul(t0_8, v2), v225, v147);
-            v149 = V::neg_mul_add(V::mul(t0_7, v2), v225, v149);
-            v151 = V::neg_mul_add(V::mul(t0_6, v2), v225, v151);
-            v153 = V::neg_mul_add(V::mul(t0_5, v2), v252, v153);
-            v155 = V::neg_mul_add(V::mul(t0_4, v2), v252, v155);
-            v157 = V::neg_mul_add(V::mul(t0_3, v2), v252, v157);
-            v159 = V::neg_mul_add(V::mul(t0_2, v2), v252, v159);
-            v161 = V::neg_mul_add(V::mul(t0_1, v2), v252, v161);
-            v163 = V::neg_mul_add(V::mul(t0_0, v2), v269, v163);
-            // out2[31] = v2*v174
-            V::store(V::mul(v2, v101), out2.at(31usize));
-            let mut v273 = V::mul(t0_31, v101);
-            // out2[30] = v2*v183
-            V::store(V::mul(v2, v103), out2.at(30usize));
-            v273 = V::mul_add(t0_30, v103, v273);
-            // out2[29] = v2*v185
-            V::store(V::mul(v2, v105), out2.at(29usize));
-            v273 = V::mul_add(t0_29, v105, v273);
-            // out2[28] = v2*v187
-            V::store(V::mul(v2, v107), out2.at(28usize));
-            v273 = V::mul_add(t0_28, v107, v273);
-            // out2[27] = v2*v189
-            V::store(V::mul(v2, v109), out2.at(27usize));
-            v273 = V::mul_add(t0_27, v109, v273);
-            // out2[26] = v2*v191
-            V::store(V::mul(v2, v111), out2.at(26usize));
-            v273 = V::mul_add(t0_26, v111, v273);
-            // out2[25] = v2*v200
-            V::store(V::mul(v2, v113), out2.at(25usize));
-            v273 = V::mul_add(t0_25, v113, v273);
-            // out2[24] = v2*v202
-            V::store(V::mul(v2, v115), out2.at(24usize));
-            v273 = V::mul_add(t0_24, v115, v273);
-            // out2[23] = v2*v204
-            V::store(V::mul(v2, v117), out2.at(23usize));
-            v273 = V::mul_add(t0_23, v117, v273);
-            // out2[22] = v2*v206
-            V::store(V::mul(v2, v119), out2.at(22usize));
-            v273 = V::mul_add(t0_22, v119, v273);
-            // out2[21] = v2*v208
-            V::store(V::mul(v2, v121), out2.at(21usize));
-            v273 = V::mul_add(t0_21, v121, v273);
-            // out2[20] = v2*v210
-            V::store(V::mul(v2, v123), out2.at(20usize));
-            v273 = V::mul_add(t0_20, v123, v273);
-            // out2[19] = v2*v212
-            V::store(V::mul(v2, v125), out2.at(19usize));
-            v273 = V::mul_add(t0_19, v125, v273);
-            // out2[18] = v2*v214
-            V::store(V::mul(v2, v127), out2.at(18usize));
-            v273 = V::mul_add(t0_18, v127, v273);
-            // out2[17] = v2*v216
-            V::store(V::mul(v2, v129), out2.at(17usize));
-            v273 = V::mul_add(t0_17, v129, v273);
-            // out2[16] = v2*v218
-            V::store(V::mul(v2, v131), out2.at(16usize));
-            v273 = V::mul_add(t0_16, v131, v273);
-            // out2[15] = v2*v227
-            V::store(V::mul(v2, v133), out2.at(15usize));
-            v273 = V::mul_add(t0_15, v133, v273);
-            // out2[14] = v2*v229
-            V::store(V::mul(v2, v135), out2.at(14usize));
-            v273 = V::mul_add(t0_14, v135, v273);
-            // out2[13] = v2*v231
-            V::store(V::mul(v2, v137), out2.at(13usize));
-            v273 = V::mul_add(t0_13, v137, v273);
-            // out2[12] = v2*v233
-            V::store(V::mul(v2, v139), out2.at(12usize));
-            v273 = V::mul_add(t0_12, v139, v273);
-            // out2[11] = v2*v235
-            V::store(V::mul(v2, v141), out2.at(11usize));
-            v273 = V::mul_add(t0_11, v141, v273);
-            // out2[10] = v2*v237
-            V::store(V::mul(v2, v143), out2.at(10usize));
-            v273 = V::mul_add(t0_10, v143, v273);
-            // out2[9] = v2*v239
-            V::store(V::mul(v2, v145), out2.at(9usize));
-            v273 = V::mul_add(t0_9, v145, v273);
-            // out2[8] = v2*v241
-            V::store(V::mul(v2, v147), out2.at(8usize));
-            v273 = V::mul_add(t0_8, v147, v273);
-            // out2[7] = v2*v243
-            V::store(V::mul(v2, v149), out2.at(7usize));
-            v273 = V::mul_add(t0_7, v149, v273);
-            // out2[6] = v2*v245
-            V::store(V::mul(v2, v151), out2.at(6usize));
-            v273 = V::mul_add(t0_6, v151, v273);
-            // out2[5] = v2*v254
-            V::store(V::mul(v2, v153), out2.at(5usize));
-            v273 = V::mul_add(t0_5, v153, v273);
-            // out2[4] = v2*v256
-            V::store(V::mul(v2, v155), out2.at(4usize));
-            v273 = V::mul_add(t0_4, v155, v273);
-            // out2[3] = v2*v258
-            V::store(V::mul(v2, v157), out2.at(3usize));
-            v273 = V::mul_add(t0_3, v157, v273);
-            // out2[2] = v2*v260
-            V::store(V::mul(v2, v159), out2.at(2usize));
-            v273 = V::mul_add(t0_2, v159, v273);
-            // out2[1] = v2*v262
-            V::store(V::mul(v2, v161), out2.at(1usize));
-            v273 = V::mul_add(t0_1, v161, v273);
-            // out2[0] = v2*v271
-            V::store(V::mul(v2, v163), out2.at(0usize));
-            v273 = V::mul_add(t0_0, v163, v273);
-            // out1[0] = t2_0*v366
-            V::store(V::mul(t2_0, v273), out1.at(0usize));
-            // out0[0] = t1_0*v366
-            V::store(V::mul(t1_0, v273), out0.at(0usize));
+            let mut v133 = V::mul(v99, V::load(grad_o.at(31usize, c)));
+            let mut v135 = V::mul(v94, V::load(grad_o.at(30usize, c)));
+            let mut v137 = V::mul(v94, V::load(grad_o.at(29usize, c)));
+            let mut v139 = V::mul(v94, V::load(grad_o.at(28usize, c)));
+            let mut v141 = V::mul(v94, V::load(grad_o.at(27usize, c)));
+            let mut v143 = V::mul(v94, V::load(grad_o.at(26usize, c)));
+            let mut v145 = V::mul(v89, V::load(grad_o.at(25usize, c)));
+            let mut v147 = V::mul(v89, V::load(grad_o.at(24usize, c)));
+            let mut v149 = V::mul(v89, V::load(grad_o.at(23usize, c)));
+            let mut v151 = V::mul(v89, V::load(grad_o.at(22usize, c)));
+            let mut v153 = V::mul(v89, V::load(grad_o.at(21usize, c)));
+            let mut v155 = V::mul(v89, V::load(grad_o.at(20usize, c)));
+            let mut v157 = V::mul(v89, V::load(grad_o.at(19usize, c)));
+            let mut v159 = V::mul(v89, V::load(grad_o.at(18usize, c)));
+            let mut v161 = V::mul(v89, V::load(grad_o.at(17usize, c)));
+            let mut v163 = V::mul(v89, V::load(grad_o.at(16usize, c)));
+            let mut v165 = V::mul(v84, V::load(grad_o.at(15usize, c)));
+            let mut v167 = V::mul(v84, V::load(grad_o.at(14usize, c)));
+            let mut v169 = V::mul(v84, V::load(grad_o.at(13usize, c)));
+            let mut v171 = V::mul(v84, V::load(grad_o.at(12usize, c)));
+            let mut v173 = V::mul(v84, V::load(grad_o.at(11usize, c)));
+            let mut v175 = V::mul(v84, V::load(grad_o.at(10usize, c)));
+            let mut v177 = V::mul(v84, V::load(grad_o.at(9usize, c)));
+            let mut v179 = V::mul(v84, V::load(grad_o.at(8usize, c)));
+            let mut v181 = V::mul(v84, V::load(grad_o.at(7usize, c)));
+            let mut v183 = V::mul(v84, V::load(grad_o.at(6usize, c)));
+            let mut v185 = V::mul(v79, V::load(grad_o.at(5usize, c)));
+            let mut v187 = V::mul(v79, V::load(grad_o.at(4usize, c)));
+            let mut v189 = V::mul(v79, V::load(grad_o.at(3usize, c)));
+            let mut v191 = V::mul(v79, V::load(grad_o.at(2usize, c)));
+            let mut v193 = V::mul(v79, V::load(grad_o.at(1usize, c)));
+            let mut v195 = V::mul(v74, V::load(grad_o.at(0usize, c)));
+            v133 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_31), v99), v198, v133);
+            v135 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_30), v94), v203, v135);
+            v137 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_29), v94), v203, v137);
+            v139 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_28), v94), v203, v139);
+            v141 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_27), v94), v203, v141);
+            v143 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_26), v94), v203, v143);
+            v145 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_25), v89), v216, v145);
+            v147 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_24), v89), v216, v147);
+            v149 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_23), v89), v216, v149);
+            v151 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_22), v89), v216, v151);
+            v153 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_21), v89), v216, v153);
+            v155 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_20), v89), v216, v155);
+            v157 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_19), v89), v216, v157);
+            v159 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_18), v89), v216, v159);
+            v161 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_17), v89), v216, v161);
+            v163 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_16), v89), v216, v163);
+            v165 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_15), v84), v239, v165);
+            v167 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_14), v84), v239, v167);
+            v169 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_13), v84), v239, v169);
+            v171 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_12), v84), v239, v171);
+            v173 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_11), v84), v239, v173);
+            v175 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_10), v84), v239, v175);
+            v177 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_9), v84), v239, v177);
+            v179 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_8), v84), v239, v179);
+            v181 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_7), v84), v239, v181);
+            v183 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_6), v84), v239, v183);
+            v185 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_5), v79), v262, v185);
+            v187 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_4), v79), v262, v187);
+            v189 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_3), v79), v262, v189);
+            v191 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_2), v79), v262, v191);
+            v193 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_1), v79), v262, v193);
+            v195 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_0), v74), v275, v195);
+            let mut v278 = V::mul(t0_31, v133);
+            // out2[31] = v2*v200
+            V::store(damp::<V>(v2, v133), out2.at(31usize));
+            // out2[30] = v2*v205
+            V::store(damp::<V>(v2, v135), out2.at(30usize));
+            v278 = V::mul_add(t0_30, v135, v278);
+            // out2[29] = v2*v207
+            V::store(damp::<V>(v2, v137), out2.at(29usize));
+            v278 = V::mul_add(t0_29, v137, v278);
+            // out2[28] = v2*v209
+            V::store(damp::<V>(v2, v139), out2.at(28usize));
+            v278 = V::mul_add(t0_28, v139, v278);
+            // out2[27] = v2*v211
+            V::store(damp::<V>(v2, v141), out2.at(27usize));
+            v278 = V::mul_add(t0_27, v141, v278);
+            // out2[26] = v2*v213
+            V::store(damp::<V>(v2, v143), out2.at(26usize));
+            v278 = V::mul_add(t0_26, v143, v278);
+            // out2[25] = v2*v218
+            V::store(damp::<V>(v2, v145), out2.at(25usize));
+            v278 = V::mul_add(t0_25, v145, v278);
+            // out2[24] = v2*v220
+            V::store(damp::<V>(v2, v147), out2.at(24usize));
+            v278 = V::mul_add(t0_24, v147, v278);
+            // out2[23] = v2*v222
+            V::store(damp::<V>(v2, v149), out2.at(23usize));
+            v278 = V::mul_add(t0_23, v149, v278);
+            // out2[22] = v2*v224
+            V::store(damp::<V>(v2, v151), out2.at(22usize));
+            v278 = V::mul_add(t0_22, v151, v278);
+            // out2[21] = v2*v226
+            V::store(damp::<V>(v2, v153), out2.at(21usize));
+            v278 = V::mul_add(t0_21, v153, v278);
+            // out2[20] = v2*v228
+            V::store(damp::<V>(v2, v155), out2.at(20usize));
+            v278 = V::mul_add(t0_20, v155, v278);
+            // out2[19] = v2*v230
+            V::store(damp::<V>(v2, v157), out2.at(19usize));
+            v278 = V::mul_add(t0_19, v157, v278);
+            // out2[18] = v2*v232
+            V::store(damp::<V>(v2, v159), out2.at(18usize));
+            v278 = V::mul_add(t0_18, v159, v278);
+            // out2[17] = v2*v234
+            V::store(damp::<V>(v2, v161), out2.at(17usize));
+            v278 = V::mul_add(t0_17, v161, v278);
+            // out2[16] = v2*v236
+            V::store(damp::<V>(v2, v163), out2.at(16usize));
+            v278 = V::mul_add(t0_16, v163, v278);
+            // out2[15] = v2*v241
+            V::store(damp::<V>(v2, v165), out2.at(15usize));
+            v278 = V::mul_add(t0_15, v165, v278);
+            // out2[14] = v2*v243
+            V::store(damp::<V>(v2, v167), out2.at(14usize));
+            v278 = V::mul_add(t0_14, v167, v278);
+            // out2[13] = v2*v245
+            V::store(damp::<V>(v2, v169), out2.at(13usize));
+            v278 = V::mul_add(t0_13, v169, v278);
+            // out2[12] = v2*v247
+            V::store(damp::<V>(v2, v171), out2.at(12usize));
+            v278 = V::mul_add(t0_12, v171, v278);
+            // out2[11] = v2*v249
+            V::store(damp::<V>(v2, v173), out2.at(11usize));
+            v278 = V::mul_add(t0_11, v173, v278);
+            // out2[10] = v2*v251
+            V::store(damp::<V>(v2, v175), out2.at(10usize));
+            v278 = V::mul_add(t0_10, v175, v278);
+            // out2[9] = v2*v253
+            V::store(damp::<V>(v2, v177), out2.at(9usize));
+            v278 = V::mul_add(t0_9, v177, v278);
+            // out2[8] = v2*v255
+            V::store(damp::<V>(v2, v179), out2.at(8usize));
+            v278 = V::mul_add(t0_8, v179, v278);
+            // out2[7] = v2*v257
+            V::store(damp::<V>(v2, v181), out2.at(7usize));
+            v278 = V::mul_add(t0_7, v181, v278);
+            // out2[6] = v2*v259
+            V::store(damp::<V>(v2, v183), out2.at(6usize));
+            v278 = V::mul_add(t0_6, v183, v278);
+            // out2[5] = v2*v264
+            V::store(damp::<V>(v2, v185), out2.at(5usize));
+            v278 = V::mul_add(t0_5, v185, v278);
+            // out2[4] = v2*v266
+            V::store(damp::<V>(v2, v187), out2.at(4usize));
+            v278 = V::mul_add(t0_4, v187, v278);
+            // out2[3] = v2*v268
+            V::store(damp::<V>(v2, v189), out2.at(3usize));
+            v278 = V::mul_add(t0_3, v189, v278);
+            // out2[2] = v2*v270
+            V::store(damp::<V>(v2, v191), out2.at(2usize));
+            v278 = V::mul_add(t0_2, v191, v278);
+            // out2[1] = v2*v272
+            V::store(damp::<V>(v2, v193), out2.at(1usize));
+            v278 = V::mul_add(t0_1, v193, v278);
+            // out2[0] = v2*v277
+            V::store(damp::<V>(v2, v195), out2.at(0usize));
+            v278 = V::mul_add(t0_0, v195, v278);
+            // out1[0] = t2_0*v372
+            V::store(damp::<V>(t2_0, v278), out1.at(0usize));
+            // out0[0] = t1_0*v372
+            V::store(damp::<V>(t1_0, v278), out0.at(0usize));
         }
     }
 }
@@ -842,7 +849,7 @@ pub(super) static SGP_RMS_3: Stage = stage!(sgp_rms_3);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 0,1,2,3,4,5 and 0,1,2,3,4,5.
 ///
 /// Forward: 2499 flops per lane (1473 multiplications, 1024 additions).
-/// Backward: 7755 flops per lane (4325 multiplications, 3426 additions).
+/// Backward: 7787 flops per lane (4357 multiplications, 3426 additions).
 pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -947,7 +954,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0usize, 1usize, 2usize, 3usize, 4usize, 5],
                 row_sums: &[6usize, 7usize, 8usize, 9usize, 10usize, 11],
             },
             StageCall {
@@ -997,7 +1004,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [2499usize, 7755],
+    flops: [2499usize, 7787],
 };
 /// From cut 1, cut 2, cut 0, `grad_o` to cut 3, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
@@ -1045,50 +1052,24 @@ unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v97 = V::add(eps, v96);
         let v98 = V::sqrt(v97);
         let v99 = V::div(c1e0, v98);
-        let v164 = V::mul(v99, v99);
-        let v165 = V::mul(v99, v164);
-        let c5em1 = V::from_f64(0.5f64);
-        let v167 = V::mul(c5em1, v165);
+        let v196 = V::mul(inv_channels, v99);
         let row6 = V::splat(args.rows[6]);
-        let v169 = V::mul(v167, row6);
-        let v170 = V::mul(inv_channels, v169);
-        let c2e0 = V::from_f64(2f64);
-        let v172 = V::mul(v170, c2e0);
-        let v175 = V::mul(v94, v94);
-        let v176 = V::mul(v94, v175);
-        let v177 = V::mul(c5em1, v176);
+        let v198 = V::mul(row6, v196);
+        let v201 = V::mul(inv_channels, v94);
         let row7 = V::splat(args.rows[7]);
-        let v179 = V::mul(v177, row7);
-        let v180 = V::mul(inv_channels, v179);
-        let v181 = V::mul(c2e0, v180);
-        let v192 = V::mul(v89, v89);
-        let v193 = V::mul(v89, v192);
-        let v194 = V::mul(c5em1, v193);
+        let v203 = V::mul(row7, v201);
+        let v214 = V::mul(inv_channels, v89);
         let row8 = V::splat(args.rows[8]);
-        let v196 = V::mul(v194, row8);
-        let v197 = V::mul(inv_channels, v196);
-        let v198 = V::mul(c2e0, v197);
-        let v219 = V::mul(v84, v84);
-        let v220 = V::mul(v84, v219);
-        let v221 = V::mul(c5em1, v220);
+        let v216 = V::mul(row8, v214);
+        let v237 = V::mul(inv_channels, v84);
         let row9 = V::splat(args.rows[9]);
-        let v223 = V::mul(v221, row9);
-        let v224 = V::mul(inv_channels, v223);
-        let v225 = V::mul(c2e0, v224);
-        let v246 = V::mul(v79, v79);
-        let v247 = V::mul(v79, v246);
-        let v248 = V::mul(c5em1, v247);
+        let v239 = V::mul(row9, v237);
+        let v260 = V::mul(inv_channels, v79);
         let row10 = V::splat(args.rows[10]);
-        let v250 = V::mul(v248, row10);
-        let v251 = V::mul(inv_channels, v250);
-        let v252 = V::mul(c2e0, v251);
-        let v263 = V::mul(v74, v74);
-        let v264 = V::mul(v74, v263);
-        let v265 = V::mul(c5em1, v264);
+        let v262 = V::mul(row10, v260);
+        let v273 = V::mul(inv_channels, v74);
         let row11 = V::splat(args.rows[11]);
-        let v267 = V::mul(v265, row11);
-        let v268 = V::mul(inv_channels, v267);
-        let v269 = V::mul(c2e0, v268);
+        let v275 = V::mul(row11, v273);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<32usize>(c);
@@ -1098,7 +1079,7 @@ unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let out0 = out0.packed::<V, 1usize>(group);
             let out1 = out1.packed::<V, 32usize>(group);
             let t1_0 = V::load(t1.at(0usize));
-            let v2 = V::mul(t1_0, V::load(t2.at(0usize)));
+            let v2 = damp::<V>(t1_0, V::load(t2.at(0usize)));
             let t0_0 = V::load(t0.at(0usize));
             let t0_1 = V::load(t0.at(1usize));
             let t0_2 = V::load(t0.at(2usize));
@@ -1131,168 +1112,168 @@ unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t0_29 = V::load(t0.at(29usize));
             let t0_30 = V::load(t0.at(30usize));
             let t0_31 = V::load(t0.at(31usize));
-            let mut v101 = V::mul(v99, V::load(grad_o.at(31usize, c)));
-            let mut v103 = V::mul(v94, V::load(grad_o.at(30usize, c)));
-            let mut v105 = V::mul(v94, V::load(grad_o.at(29usize, c)));
-            let mut v107 = V::mul(v94, V::load(grad_o.at(28usize, c)));
-            let mut v109 = V::mul(v94, V::load(grad_o.at(27usize, c)));
-            let mut v111 = V::mul(v94, V::load(grad_o.at(26usize, c)));
-            let mut v113 = V::mul(v89, V::load(grad_o.at(25usize, c)));
-            let mut v115 = V::mul(v89, V::load(grad_o.at(24usize, c)));
-            let mut v117 = V::mul(v89, V::load(grad_o.at(23usize, c)));
-            let mut v119 = V::mul(v89, V::load(grad_o.at(22usize, c)));
-            let mut v121 = V::mul(v89, V::load(grad_o.at(21usize, c)));
-            let mut v123 = V::mul(v89, V::load(grad_o.at(20usize, c)));
-            let mut v125 = V::mul(v89, V::load(grad_o.at(19usize, c)));
-            let mut v127 = V::mul(v89, V::load(grad_o.at(18usize, c)));
-            let mut v129 = V::mul(v89, V::load(grad_o.at(17usize, c)));
-            let mut v131 = V::mul(v89, V::load(grad_o.at(16usize, c)));
-            let mut v133 = V::mul(v84, V::load(grad_o.at(15usize, c)));
-            let mut v135 = V::mul(v84, V::load(grad_o.at(14usize, c)));
-            let mut v137 = V::mul(v84, V::load(grad_o.at(13usize, c)));
-            let mut v139 = V::mul(v84, V::load(grad_o.at(12usize, c)));
-            let mut v141 = V::mul(v84, V::load(grad_o.at(11usize, c)));
-            let mut v143 = V::mul(v84, V::load(grad_o.at(10usize, c)));
-            let mut v145 = V::mul(v84, V::load(grad_o.at(9usize, c)));
-            let mut v147 = V::mul(v84, V::load(grad_o.at(8usize, c)));
-            let mut v149 = V::mul(v84, V::load(grad_o.at(7usize, c)));
-            let mut v151 = V::mul(v84, V::load(grad_o.at(6usize, c)));
-            let mut v153 = V::mul(v79, V::load(grad_o.at(5usize, c)));
-            let mut v155 = V::mul(v79, V::load(grad_o.at(4usize, c)));
-            let mut v157 = V::mul(v79, V::load(grad_o.at(3usize, c)));
-            let mut v159 = V::mul(v79, V::load(grad_o.at(2usize, c)));
-            let mut v161 = V::mul(v79, V::load(grad_o.at(1usize, c)));
-            let mut v163 = V::mul(v74, V::load(grad_o.at(0usize, c)));
-            v101 = V::neg_mul_add(V::mul(t0_31, v2), v172, v101);
-            v103 = V::neg_mul_add(V::mul(t0_30, v2), v181, v103);
-            v105 = V::neg_mul_add(V::mul(t0_29, v2), v181, v105);
-            v107 = V::neg_mul_add(V::mul(t0_28, v2), v181, v107);
-            v109 = V::neg_mul_add(V::mul(t0_27, v2), v181, v109);
-            v111 = V::neg_mul_add(V::mul(t0_26, v2), v181, v111);
-            v113 = V::neg_mul_add(V::mul(t0_25, v2), v198, v113);
-            v115 = V::neg_mul_add(V::mul(t0_24, v2), v198, v115);
-            v117 = V::neg_mul_add(V::mul(t0_23, v2), v198, v117);
-            v119 = V::neg_mul_add(V::mul(t0_22, v2), v198, v119);
-            v121 = V::neg_mul_add(V::mul(t0_21, v2), v198, v121);
-            v123 = V::neg_mul_add(V::mul(t0_20, v2), v198, v123);
-            v125 = V::neg_mul_add(V::mul(t0_19, v2), v198, v125);
-            v127 = V::neg_mul_add(V::mul(t0_18, v2), v198, v127);
-            v129 = V::neg_mul_add(V::mul(t0_17, v2), v198, v129);
-            v131 = V::neg_mul_add(V::mul(t0_16, v2), v198, v131);
-            v133 = V::neg_mul_add(V::mul(t0_15, v2), v225, v133);
-            v135 = V::neg_mul_add(V::mul(t0_14, v2), v225, v135);
-            v137 = V::neg_mul_add(V::mul(t0_13, v2), v225, v137);
-            v139 = V::neg_mul_add(V::mul(t0_12, v2), v225, v139);
-            v141 = V::neg_mul_add(V::mul(t0_11, v2), v225, v141);
-            v143 = V::neg_mul_add(V::mul(t0_10, v2), v225, v143);
-            v145 = V::neg_mul_add(V::mul(t0_9, v2), v225, v145);
-            v147 = V::neg_mul_add(V::mul(t0_8, v2), v225, v147);
-            v149 = V::neg_mul_add(V::mul(t0_7, v2), v225, v149);
-            v151 = V::neg_mul_add(V::mul(t0_6, v2), v225, v151);
-            v153 = V::neg_mul_add(V::mul(t0_5, v2), v252, v153);
-            v155 = V::neg_mul_add(V::mul(t0_4, v2), v252, v155);
-            v157 = V::neg_mul_add(V::mul(t0_3, v2), v252, v157);
-            v159 = V::neg_mul_add(V::mul(t0_2, v2), v252, v159);
-            v161 = V::neg_mul_add(V::mul(t0_1, v2), v252, v161);
-            v163 = V::neg_mul_add(V::mul(t0_0, v2), v269, v163);
-            // out1[31] = v2*v174
-            V::store(V::mul(v2, v101), out1.at(31usize));
-            let mut v273 = V::mul(t0_31, v101);
-            // out1[30] = v2*v183
-            V::store(V::mul(v2, v103), out1.at(30usize));
-            v273 = V::mul_add(t0_30, v103, v273);
-            // out1[29] = v2*v185
-            V::store(V::mul(v2, v105), out1.at(29usize));
-            v273 = V::mul_add(t0_29, v105, v273);
-            // out1[28] = v2*v187
-            V::store(V::mul(v2, v107), out1.at(28usize));
-            v273 = V::mul_add(t0_28, v107, v273);
-            // out1[27] = v2*v189
-            V::store(V::mul(v2, v109), out1.at(27usize));
-            v273 = V::mul_add(t0_27, v109, v273);
-            // out1[26] = v2*v191
-            V::store(V::mul(v2, v111), out1.at(26usize));
-            v273 = V::mul_add(t0_26, v111, v273);
-            // out1[25] = v2*v200
-            V::store(V::mul(v2, v113), out1.at(25usize));
-            v273 = V::mul_add(t0_25, v113, v273);
-            // out1[24] = v2*v202
-            V::store(V::mul(v2, v115), out1.at(24usize));
-            v273 = V::mul_add(t0_24, v115, v273);
-            // out1[23] = v2*v204
-            V::store(V::mul(v2, v117), out1.at(23usize));
-            v273 = V::mul_add(t0_23, v117, v273);
-            // out1[22] = v2*v206
-            V::store(V::mul(v2, v119), out1.at(22usize));
-            v273 = V::mul_add(t0_22, v119, v273);
-            // out1[21] = v2*v208
-            V::store(V::mul(v2, v121), out1.at(21usize));
-            v273 = V::mul_add(t0_21, v121, v273);
-            // out1[20] = v2*v210
-            V::store(V::mul(v2, v123), out1.at(20usize));
-            v273 = V::mul_add(t0_20, v123, v273);
-            // out1[19] = v2*v212
-            V::store(V::mul(v2, v125), out1.at(19usize));
-            v273 = V::mul_add(t0_19, v125, v273);
-            // out1[18] = v2*v214
-            V::store(V::mul(v2, v127), out1.at(18usize));
-            v273 = V::mul_add(t0_18, v127, v273);
-            // out1[17] = v2*v216
-            V::store(V::mul(v2, v129), out1.at(17usize));
-            v273 = V::mul_add(t0_17, v129, v273);
-            // out1[16] = v2*v218
-            V::store(V::mul(v2, v131), out1.at(16usize));
-            v273 = V::mul_add(t0_16, v131, v273);
-            // out1[15] = v2*v227
-            V::store(V::mul(v2, v133), out1.at(15usize));
-            v273 = V::mul_add(t0_15, v133, v273);
-            // out1[14] = v2*v229
-            V::store(V::mul(v2, v135), out1.at(14usize));
-            v273 = V::mul_add(t0_14, v135, v273);
-            // out1[13] = v2*v231
-            V::store(V::mul(v2, v137), out1.at(13usize));
-            v273 = V::mul_add(t0_13, v137, v273);
-            // out1[12] = v2*v233
-            V::store(V::mul(v2, v139), out1.at(12usize));
-            v273 = V::mul_add(t0_12, v139, v273);
-            // out1[11] = v2*v235
-            V::store(V::mul(v2, v141), out1.at(11usize));
-            v273 = V::mul_add(t0_11, v141, v273);
-            // out1[10] = v2*v237
-            V::store(V::mul(v2, v143), out1.at(10usize));
-            v273 = V::mul_add(t0_10, v143, v273);
-            // out1[9] = v2*v239
-            V::store(V::mul(v2, v145), out1.at(9usize));
-            v273 = V::mul_add(t0_9, v145, v273);
-            // out1[8] = v2*v241
-            V::store(V::mul(v2, v147), out1.at(8usize));
-            v273 = V::mul_add(t0_8, v147, v273);
-            // out1[7] = v2*v243
-            V::store(V::mul(v2, v149), out1.at(7usize));
-            v273 = V::mul_add(t0_7, v149, v273);
-            // out1[6] = v2*v245
-            V::store(V::mul(v2, v151), out1.at(6usize));
-            v273 = V::mul_add(t0_6, v151, v273);
-            // out1[5] = v2*v254
-            V::store(V::mul(v2, v153), out1.at(5usize));
-            v273 = V::mul_add(t0_5, v153, v273);
-            // out1[4] = v2*v256
-            V::store(V::mul(v2, v155), out1.at(4usize));
-            v273 = V::mul_add(t0_4, v155, v273);
-            // out1[3] = v2*v258
-            V::store(V::mul(v2, v157), out1.at(3usize));
-            v273 = V::mul_add(t0_3, v157, v273);
-            // out1[2] = v2*v260
-            V::store(V::mul(v2, v159), out1.at(2usize));
-            v273 = V::mul_add(t0_2, v159, v273);
-            // out1[1] = v2*v262
-            V::store(V::mul(v2, v161), out1.at(1usize));
-            v273 = V::mul_add(t0_1, v161, v273);
-            // out1[0] = v2*v271
-            V::store(V::mul(v2, v163), out1.at(0usize));
-            v273 = V::mul_add(t0_0, v163, v273);
-            // out0[0] = t1_0*(t0_31*v174 + t0_30*v183 + t0_29*v185 + t0_28*v187 + t0_27*v189 + t0_26*v191 + t0_25*v200 + t0_24*v202 + t0_23*v204 + t0_22*v206 + t0_21*v208 + t0_20*v210 + t0_19*v212 + t0_18*v214 + t0_17*v216 + t0_16*v218 + t0_15*v227 + t0_14*v229 + t0_13*v231 + t0_12*v233 + t0_11*v235 + t0_10*v237 + t0_9*v239 + t0_8*v241 + t0_7*v243 + t0_6*v245 + t0_5*v254 + t0_4*v256 + t0_3*v258 + t0_2*v260 + t0_1*v262 + t0_0*v271)
-            V::store(V::mul(t1_0, v273), out0.at(0usize));
+            let mut v133 = V::mul(v99, V::load(grad_o.at(31usize, c)));
+            let mut v135 = V::mul(v94, V::load(grad_o.at(30usize, c)));
+            let mut v137 = V::mul(v94, V::load(grad_o.at(29usize, c)));
+            let mut v139 = V::mul(v94, V::load(grad_o.at(28usize, c)));
+            let mut v141 = V::mul(v94, V::load(grad_o.at(27usize, c)));
+            let mut v143 = V::mul(v94, V::load(grad_o.at(26usize, c)));
+            let mut v145 = V::mul(v89, V::load(grad_o.at(25usize, c)));
+            let mut v147 = V::mul(v89, V::load(grad_o.at(24usize, c)));
+            let mut v149 = V::mul(v89, V::load(grad_o.at(23usize, c)));
+            let mut v151 = V::mul(v89, V::load(grad_o.at(22usize, c)));
+            let mut v153 = V::mul(v89, V::load(grad_o.at(21usize, c)));
+            let mut v155 = V::mul(v89, V::load(grad_o.at(20usize, c)));
+            let mut v157 = V::mul(v89, V::load(grad_o.at(19usize, c)));
+            let mut v159 = V::mul(v89, V::load(grad_o.at(18usize, c)));
+            let mut v161 = V::mul(v89, V::load(grad_o.at(17usize, c)));
+            let mut v163 = V::mul(v89, V::load(grad_o.at(16usize, c)));
+            let mut v165 = V::mul(v84, V::load(grad_o.at(15usize, c)));
+            let mut v167 = V::mul(v84, V::load(grad_o.at(14usize, c)));
+            let mut v169 = V::mul(v84, V::load(grad_o.at(13usize, c)));
+            let mut v171 = V::mul(v84, V::load(grad_o.at(12usize, c)));
+            let mut v173 = V::mul(v84, V::load(grad_o.at(11usize, c)));
+            let mut v175 = V::mul(v84, V::load(grad_o.at(10usize, c)));
+            let mut v177 = V::mul(v84, V::load(grad_o.at(9usize, c)));
+            let mut v179 = V::mul(v84, V::load(grad_o.at(8usize, c)));
+            let mut v181 = V::mul(v84, V::load(grad_o.at(7usize, c)));
+            let mut v183 = V::mul(v84, V::load(grad_o.at(6usize, c)));
+            let mut v185 = V::mul(v79, V::load(grad_o.at(5usize, c)));
+            let mut v187 = V::mul(v79, V::load(grad_o.at(4usize, c)));
+            let mut v189 = V::mul(v79, V::load(grad_o.at(3usize, c)));
+            let mut v191 = V::mul(v79, V::load(grad_o.at(2usize, c)));
+            let mut v193 = V::mul(v79, V::load(grad_o.at(1usize, c)));
+            let mut v195 = V::mul(v74, V::load(grad_o.at(0usize, c)));
+            v133 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_31), v99), v198, v133);
+            v135 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_30), v94), v203, v135);
+            v137 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_29), v94), v203, v137);
+            v139 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_28), v94), v203, v139);
+            v141 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_27), v94), v203, v141);
+            v143 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_26), v94), v203, v143);
+            v145 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_25), v89), v216, v145);
+            v147 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_24), v89), v216, v147);
+            v149 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_23), v89), v216, v149);
+            v151 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_22), v89), v216, v151);
+            v153 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_21), v89), v216, v153);
+            v155 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_20), v89), v216, v155);
+            v157 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_19), v89), v216, v157);
+            v159 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_18), v89), v216, v159);
+            v161 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_17), v89), v216, v161);
+            v163 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_16), v89), v216, v163);
+            v165 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_15), v84), v239, v165);
+            v167 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_14), v84), v239, v167);
+            v169 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_13), v84), v239, v169);
+            v171 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_12), v84), v239, v171);
+            v173 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_11), v84), v239, v173);
+            v175 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_10), v84), v239, v175);
+            v177 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_9), v84), v239, v177);
+            v179 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_8), v84), v239, v179);
+            v181 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_7), v84), v239, v181);
+            v183 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_6), v84), v239, v183);
+            v185 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_5), v79), v262, v185);
+            v187 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_4), v79), v262, v187);
+            v189 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_3), v79), v262, v189);
+            v191 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_2), v79), v262, v191);
+            v193 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_1), v79), v262, v193);
+            v195 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_0), v74), v275, v195);
+            let mut v278 = V::mul(t0_31, v133);
+            // out1[31] = v2*v200
+            V::store(damp::<V>(v2, v133), out1.at(31usize));
+            // out1[30] = v2*v205
+            V::store(damp::<V>(v2, v135), out1.at(30usize));
+            v278 = V::mul_add(t0_30, v135, v278);
+            // out1[29] = v2*v207
+            V::store(damp::<V>(v2, v137), out1.at(29usize));
+            v278 = V::mul_add(t0_29, v137, v278);
+            // out1[28] = v2*v209
+            V::store(damp::<V>(v2, v139), out1.at(28usize));
+            v278 = V::mul_add(t0_28, v139, v278);
+            // out1[27] = v2*v211
+            V::store(damp::<V>(v2, v141), out1.at(27usize));
+            v278 = V::mul_add(t0_27, v141, v278);
+            // out1[26] = v2*v213
+            V::store(damp::<V>(v2, v143), out1.at(26usize));
+            v278 = V::mul_add(t0_26, v143, v278);
+            // out1[25] = v2*v218
+            V::store(damp::<V>(v2, v145), out1.at(25usize));
+            v278 = V::mul_add(t0_25, v145, v278);
+            // out1[24] = v2*v220
+            V::store(damp::<V>(v2, v147), out1.at(24usize));
+            v278 = V::mul_add(t0_24, v147, v278);
+            // out1[23] = v2*v222
+            V::store(damp::<V>(v2, v149), out1.at(23usize));
+            v278 = V::mul_add(t0_23, v149, v278);
+            // out1[22] = v2*v224
+            V::store(damp::<V>(v2, v151), out1.at(22usize));
+            v278 = V::mul_add(t0_22, v151, v278);
+            // out1[21] = v2*v226
+            V::store(damp::<V>(v2, v153), out1.at(21usize));
+            v278 = V::mul_add(t0_21, v153, v278);
+            // out1[20] = v2*v228
+            V::store(damp::<V>(v2, v155), out1.at(20usize));
+            v278 = V::mul_add(t0_20, v155, v278);
+            // out1[19] = v2*v230
+            V::store(damp::<V>(v2, v157), out1.at(19usize));
+            v278 = V::mul_add(t0_19, v157, v278);
+            // out1[18] = v2*v232
+            V::store(damp::<V>(v2, v159), out1.at(18usize));
+            v278 = V::mul_add(t0_18, v159, v278);
+            // out1[17] = v2*v234
+            V::store(damp::<V>(v2, v161), out1.at(17usize));
+            v278 = V::mul_add(t0_17, v161, v278);
+            // out1[16] = v2*v236
+            V::store(damp::<V>(v2, v163), out1.at(16usize));
+            v278 = V::mul_add(t0_16, v163, v278);
+            // out1[15] = v2*v241
+            V::store(damp::<V>(v2, v165), out1.at(15usize));
+            v278 = V::mul_add(t0_15, v165, v278);
+            // out1[14] = v2*v243
+            V::store(damp::<V>(v2, v167), out1.at(14usize));
+            v278 = V::mul_add(t0_14, v167, v278);
+            // out1[13] = v2*v245
+            V::store(damp::<V>(v2, v169), out1.at(13usize));
+            v278 = V::mul_add(t0_13, v169, v278);
+            // out1[12] = v2*v247
+            V::store(damp::<V>(v2, v171), out1.at(12usize));
+            v278 = V::mul_add(t0_12, v171, v278);
+            // out1[11] = v2*v249
+            V::store(damp::<V>(v2, v173), out1.at(11usize));
+            v278 = V::mul_add(t0_11, v173, v278);
+            // out1[10] = v2*v251
+            V::store(damp::<V>(v2, v175), out1.at(10usize));
+            v278 = V::mul_add(t0_10, v175, v278);
+            // out1[9] = v2*v253
+            V::store(damp::<V>(v2, v177), out1.at(9usize));
+            v278 = V::mul_add(t0_9, v177, v278);
+            // out1[8] = v2*v255
+            V::store(damp::<V>(v2, v179), out1.at(8usize));
+            v278 = V::mul_add(t0_8, v179, v278);
+            // out1[7] = v2*v257
+            V::store(damp::<V>(v2, v181), out1.at(7usize));
+            v278 = V::mul_add(t0_7, v181, v278);
+            // out1[6] = v2*v259
+            V::store(damp::<V>(v2, v183), out1.at(6usize));
+            v278 = V::mul_add(t0_6, v183, v278);
+            // out1[5] = v2*v264
+            V::store(damp::<V>(v2, v185), out1.at(5usize));
+            v278 = V::mul_add(t0_5, v185, v278);
+            // out1[4] = v2*v266
+            V::store(damp::<V>(v2, v187), out1.at(4usize));
+            v278 = V::mul_add(t0_4, v187, v278);
+            // out1[3] = v2*v268
+            V::store(damp::<V>(v2, v189), out1.at(3usize));
+            v278 = V::mul_add(t0_3, v189, v278);
+            // out1[2] = v2*v270
+            V::store(damp::<V>(v2, v191), out1.at(2usize));
+            v278 = V::mul_add(t0_2, v191, v278);
+            // out1[1] = v2*v272
+            V::store(damp::<V>(v2, v193), out1.at(1usize));
+            v278 = V::mul_add(t0_1, v193, v278);
+            // out1[0] = v2*v277
+            V::store(damp::<V>(v2, v195), out1.at(0usize));
+            v278 = V::mul_add(t0_0, v195, v278);
+            // out0[0] = t1_0*(t0_31*v200 + t0_30*v205 + t0_29*v207 + t0_28*v209 + t0_27*v211 + t0_26*v213 + t0_25*v218 + t0_24*v220 + t0_23*v222 + t0_22*v224 + t0_21*v226 + t0_20*v228 + t0_19*v230 + t0_18*v232 + t0_17*v234 + t0_16*v236 + t0_15*v241 + t0_14*v243 + t0_13*v245 + t0_12*v247 + t0_11*v249 + t0_10*v251 + t0_9*v253 + t0_8*v255 + t0_7*v257 + t0_6*v259 + t0_5*v264 + t0_4*v266 + t0_3*v268 + t0_2*v270 + t0_1*v272 + t0_0*v277)
+            V::store(damp::<V>(t1_0, v278), out0.at(0usize));
         }
     }
 }
@@ -1300,7 +1281,7 @@ pub(super) static SGP_RMS_4: Stage = stage!(sgp_rms_4);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 1 and 0,1,2,3,4,5.
 ///
 /// Forward: 468 flops per lane (307 multiplications, 160 additions).
-/// Backward: 1384 flops per lane (825 multiplications, 557 additions).
+/// Backward: 1416 flops per lane (857 multiplications, 557 additions).
 pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -1405,7 +1386,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0usize, 1usize, 2usize, 3usize, 4usize, 5],
                 row_sums: &[6usize, 7usize, 8usize, 9usize, 10usize, 11],
             },
             StageCall {
@@ -1454,7 +1435,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
             },
         ],
     },
-    flops: [468usize, 1384],
+    flops: [468usize, 1416],
 };
 /// From cut 1, cut 2, cut 0, `grad_o` to cut 4, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
@@ -1502,50 +1483,24 @@ unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v97 = V::add(eps, v96);
         let v98 = V::sqrt(v97);
         let v99 = V::div(c1e0, v98);
-        let v164 = V::mul(v99, v99);
-        let v165 = V::mul(v99, v164);
-        let c5em1 = V::from_f64(0.5f64);
-        let v167 = V::mul(c5em1, v165);
+        let v196 = V::mul(inv_channels, v99);
         let row6 = V::splat(args.rows[6]);
-        let v169 = V::mul(v167, row6);
-        let v170 = V::mul(inv_channels, v169);
-        let c2e0 = V::from_f64(2f64);
-        let v172 = V::mul(v170, c2e0);
-        let v175 = V::mul(v94, v94);
-        let v176 = V::mul(v94, v175);
-        let v177 = V::mul(c5em1, v176);
+        let v198 = V::mul(row6, v196);
+        let v201 = V::mul(inv_channels, v94);
         let row7 = V::splat(args.rows[7]);
-        let v179 = V::mul(v177, row7);
-        let v180 = V::mul(inv_channels, v179);
-        let v181 = V::mul(c2e0, v180);
-        let v192 = V::mul(v89, v89);
-        let v193 = V::mul(v89, v192);
-        let v194 = V::mul(c5em1, v193);
+        let v203 = V::mul(row7, v201);
+        let v214 = V::mul(inv_channels, v89);
         let row8 = V::splat(args.rows[8]);
-        let v196 = V::mul(v194, row8);
-        let v197 = V::mul(inv_channels, v196);
-        let v198 = V::mul(c2e0, v197);
-        let v219 = V::mul(v84, v84);
-        let v220 = V::mul(v84, v219);
-        let v221 = V::mul(c5em1, v220);
+        let v216 = V::mul(row8, v214);
+        let v237 = V::mul(inv_channels, v84);
         let row9 = V::splat(args.rows[9]);
-        let v223 = V::mul(v221, row9);
-        let v224 = V::mul(inv_channels, v223);
-        let v225 = V::mul(c2e0, v224);
-        let v246 = V::mul(v79, v79);
-        let v247 = V::mul(v79, v246);
-        let v248 = V::mul(c5em1, v247);
+        let v239 = V::mul(row9, v237);
+        let v260 = V::mul(inv_channels, v79);
         let row10 = V::splat(args.rows[10]);
-        let v250 = V::mul(v248, row10);
-        let v251 = V::mul(inv_channels, v250);
-        let v252 = V::mul(c2e0, v251);
-        let v263 = V::mul(v74, v74);
-        let v264 = V::mul(v74, v263);
-        let v265 = V::mul(c5em1, v264);
+        let v262 = V::mul(row10, v260);
+        let v273 = V::mul(inv_channels, v74);
         let row11 = V::splat(args.rows[11]);
-        let v267 = V::mul(v265, row11);
-        let v268 = V::mul(inv_channels, v267);
-        let v269 = V::mul(c2e0, v268);
+        let v275 = V::mul(row11, v273);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<32usize>(c);
@@ -1555,7 +1510,7 @@ unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let out0 = out0.packed::<V, 1usize>(group);
             let out1 = out1.packed::<V, 32usize>(group);
             let t2_0 = V::load(t2.at(0usize));
-            let v2 = V::mul(V::load(t1.at(0usize)), t2_0);
+            let v2 = damp::<V>(V::load(t1.at(0usize)), t2_0);
             let t0_0 = V::load(t0.at(0usize));
             let t0_1 = V::load(t0.at(1usize));
             let t0_2 = V::load(t0.at(2usize));
@@ -1588,168 +1543,168 @@ unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t0_29 = V::load(t0.at(29usize));
             let t0_30 = V::load(t0.at(30usize));
             let t0_31 = V::load(t0.at(31usize));
-            let mut v101 = V::mul(v99, V::load(grad_o.at(31usize, c)));
-            let mut v103 = V::mul(v94, V::load(grad_o.at(30usize, c)));
-            let mut v105 = V::mul(v94, V::load(grad_o.at(29usize, c)));
-            let mut v107 = V::mul(v94, V::load(grad_o.at(28usize, c)));
-            let mut v109 = V::mul(v94, V::load(grad_o.at(27usize, c)));
-            let mut v111 = V::mul(v94, V::load(grad_o.at(26usize, c)));
-            let mut v113 = V::mul(v89, V::load(grad_o.at(25usize, c)));
-            let mut v115 = V::mul(v89, V::load(grad_o.at(24usize, c)));
-            let mut v117 = V::mul(v89, V::load(grad_o.at(23usize, c)));
-            let mut v119 = V::mul(v89, V::load(grad_o.at(22usize, c)));
-            let mut v121 = V::mul(v89, V::load(grad_o.at(21usize, c)));
-            let mut v123 = V::mul(v89, V::load(grad_o.at(20usize, c)));
-            let mut v125 = V::mul(v89, V::load(grad_o.at(19usize, c)));
-            let mut v127 = V::mul(v89, V::load(grad_o.at(18usize, c)));
-            let mut v129 = V::mul(v89, V::load(grad_o.at(17usize, c)));
-            let mut v131 = V::mul(v89, V::load(grad_o.at(16usize, c)));
-            let mut v133 = V::mul(v84, V::load(grad_o.at(15usize, c)));
-            let mut v135 = V::mul(v84, V::load(grad_o.at(14usize, c)));
-            let mut v137 = V::mul(v84, V::load(grad_o.at(13usize, c)));
-            let mut v139 = V::mul(v84, V::load(grad_o.at(12usize, c)));
-            let mut v141 = V::mul(v84, V::load(grad_o.at(11usize, c)));
-            let mut v143 = V::mul(v84, V::load(grad_o.at(10usize, c)));
-            let mut v145 = V::mul(v84, V::load(grad_o.at(9usize, c)));
-            let mut v147 = V::mul(v84, V::load(grad_o.at(8usize, c)));
-            let mut v149 = V::mul(v84, V::load(grad_o.at(7usize, c)));
-            let mut v151 = V::mul(v84, V::load(grad_o.at(6usize, c)));
-            let mut v153 = V::mul(v79, V::load(grad_o.at(5usize, c)));
-            let mut v155 = V::mul(v79, V::load(grad_o.at(4usize, c)));
-            let mut v157 = V::mul(v79, V::load(grad_o.at(3usize, c)));
-            let mut v159 = V::mul(v79, V::load(grad_o.at(2usize, c)));
-            let mut v161 = V::mul(v79, V::load(grad_o.at(1usize, c)));
-            let mut v163 = V::mul(v74, V::load(grad_o.at(0usize, c)));
-            v101 = V::neg_mul_add(V::mul(t0_31, v2), v172, v101);
-            v103 = V::neg_mul_add(V::mul(t0_30, v2), v181, v103);
-            v105 = V::neg_mul_add(V::mul(t0_29, v2), v181, v105);
-            v107 = V::neg_mul_add(V::mul(t0_28, v2), v181, v107);
-            v109 = V::neg_mul_add(V::mul(t0_27, v2), v181, v109);
-            v111 = V::neg_mul_add(V::mul(t0_26, v2), v181, v111);
-            v113 = V::neg_mul_add(V::mul(t0_25, v2), v198, v113);
-            v115 = V::neg_mul_add(V::mul(t0_24, v2), v198, v115);
-            v117 = V::neg_mul_add(V::mul(t0_23, v2), v198, v117);
-            v119 = V::neg_mul_add(V::mul(t0_22, v2), v198, v119);
-            v121 = V::neg_mul_add(V::mul(t0_21, v2), v198, v121);
-            v123 = V::neg_mul_add(V::mul(t0_20, v2), v198, v123);
-            v125 = V::neg_mul_add(V::mul(t0_19, v2), v198, v125);
-            v127 = V::neg_mul_add(V::mul(t0_18, v2), v198, v127);
-            v129 = V::neg_mul_add(V::mul(t0_17, v2), v198, v129);
-            v131 = V::neg_mul_add(V::mul(t0_16, v2), v198, v131);
-            v133 = V::neg_mul_add(V::mul(t0_15, v2), v225, v133);
-            v135 = V::neg_mul_add(V::mul(t0_14, v2), v225, v135);
-            v137 = V::neg_mul_add(V::mul(t0_13, v2), v225, v137);
-            v139 = V::neg_mul_add(V::mul(t0_12, v2), v225, v139);
-            v141 = V::neg_mul_add(V::mul(t0_11, v2), v225, v141);
-            v143 = V::neg_mul_add(V::mul(t0_10, v2), v225, v143);
-            v145 = V::neg_mul_add(V::mul(t0_9, v2), v225, v145);
-            v147 = V::neg_mul_add(V::mul(t0_8, v2), v225, v147);
-            v149 = V::neg_mul_add(V::mul(t0_7, v2), v225, v149);
-            v151 = V::neg_mul_add(V::mul(t0_6, v2), v225, v151);
-            v153 = V::neg_mul_add(V::mul(t0_5, v2), v252, v153);
-            v155 = V::neg_mul_add(V::mul(t0_4, v2), v252, v155);
-            v157 = V::neg_mul_add(V::mul(t0_3, v2), v252, v157);
-            v159 = V::neg_mul_add(V::mul(t0_2, v2), v252, v159);
-            v161 = V::neg_mul_add(V::mul(t0_1, v2), v252, v161);
-            v163 = V::neg_mul_add(V::mul(t0_0, v2), v269, v163);
-            // out1[31] = v2*v174
-            V::store(V::mul(v2, v101), out1.at(31usize));
-            let mut v273 = V::mul(t0_31, v101);
-            // out1[30] = v2*v183
-            V::store(V::mul(v2, v103), out1.at(30usize));
-            v273 = V::mul_add(t0_30, v103, v273);
-            // out1[29] = v2*v185
-            V::store(V::mul(v2, v105), out1.at(29usize));
-            v273 = V::mul_add(t0_29, v105, v273);
-            // out1[28] = v2*v187
-            V::store(V::mul(v2, v107), out1.at(28usize));
-            v273 = V::mul_add(t0_28, v107, v273);
-            // out1[27] = v2*v189
-            V::store(V::mul(v2, v109), out1.at(27usize));
-            v273 = V::mul_add(t0_27, v109, v273);
-            // out1[26] = v2*v191
-            V::store(V::mul(v2, v111), out1.at(26usize));
-            v273 = V::mul_add(t0_26, v111, v273);
-            // out1[25] = v2*v200
-            V::store(V::mul(v2, v113), out1.at(25usize));
-            v273 = V::mul_add(t0_25, v113, v273);
-            // out1[24] = v2*v202
-            V::store(V::mul(v2, v115), out1.at(24usize));
-            v273 = V::mul_add(t0_24, v115, v273);
-            // out1[23] = v2*v204
-            V::store(V::mul(v2, v117), out1.at(23usize));
-            v273 = V::mul_add(t0_23, v117, v273);
-            // out1[22] = v2*v206
-            V::store(V::mul(v2, v119), out1.at(22usize));
-            v273 = V::mul_add(t0_22, v119, v273);
-            // out1[21] = v2*v208
-            V::store(V::mul(v2, v121), out1.at(21usize));
-            v273 = V::mul_add(t0_21, v121, v273);
-            // out1[20] = v2*v210
-            V::store(V::mul(v2, v123), out1.at(20usize));
-            v273 = V::mul_add(t0_20, v123, v273);
-            // out1[19] = v2*v212
-            V::store(V::mul(v2, v125), out1.at(19usize));
-            v273 = V::mul_add(t0_19, v125, v273);
-            // out1[18] = v2*v214
-            V::store(V::mul(v2, v127), out1.at(18usize));
-            v273 = V::mul_add(t0_18, v127, v273);
-            // out1[17] = v2*v216
-            V::store(V::mul(v2, v129), out1.at(17usize));
-            v273 = V::mul_add(t0_17, v129, v273);
-            // out1[16] = v2*v218
-            V::store(V::mul(v2, v131), out1.at(16usize));
-            v273 = V::mul_add(t0_16, v131, v273);
-            // out1[15] = v2*v227
-            V::store(V::mul(v2, v133), out1.at(15usize));
-            v273 = V::mul_add(t0_15, v133, v273);
-            // out1[14] = v2*v229
-            V::store(V::mul(v2, v135), out1.at(14usize));
-            v273 = V::mul_add(t0_14, v135, v273);
-            // out1[13] = v2*v231
-            V::store(V::mul(v2, v137), out1.at(13usize));
-            v273 = V::mul_add(t0_13, v137, v273);
-            // out1[12] = v2*v233
-            V::store(V::mul(v2, v139), out1.at(12usize));
-            v273 = V::mul_add(t0_12, v139, v273);
-            // out1[11] = v2*v235
-            V::store(V::mul(v2, v141), out1.at(11usize));
-            v273 = V::mul_add(t0_11, v141, v273);
-            // out1[10] = v2*v237
-            V::store(V::mul(v2, v143), out1.at(10usize));
-            v273 = V::mul_add(t0_10, v143, v273);
-            // out1[9] = v2*v239
-            V::store(V::mul(v2, v145), out1.at(9usize));
-            v273 = V::mul_add(t0_9, v145, v273);
-            // out1[8] = v2*v241
-            V::store(V::mul(v2, v147), out1.at(8usize));
-            v273 = V::mul_add(t0_8, v147, v273);
-            // out1[7] = v2*v243
-            V::store(V::mul(v2, v149), out1.at(7usize));
-            v273 = V::mul_add(t0_7, v149, v273);
-            // out1[6] = v2*v245
-            V::store(V::mul(v2, v151), out1.at(6usize));
-            v273 = V::mul_add(t0_6, v151, v273);
-            // out1[5] = v2*v254
-            V::store(V::mul(v2, v153), out1.at(5usize));
-            v273 = V::mul_add(t0_5, v153, v273);
-            // out1[4] = v2*v256
-            V::store(V::mul(v2, v155), out1.at(4usize));
-            v273 = V::mul_add(t0_4, v155, v273);
-            // out1[3] = v2*v258
-            V::store(V::mul(v2, v157), out1.at(3usize));
-            v273 = V::mul_add(t0_3, v157, v273);
-            // out1[2] = v2*v260
-            V::store(V::mul(v2, v159), out1.at(2usize));
-            v273 = V::mul_add(t0_2, v159, v273);
-            // out1[1] = v2*v262
-            V::store(V::mul(v2, v161), out1.at(1usize));
-            v273 = V::mul_add(t0_1, v161, v273);
-            // out1[0] = v2*v271
-            V::store(V::mul(v2, v163), out1.at(0usize));
-            v273 = V::mul_add(t0_0, v163, v273);
-            // out0[0] = t2_0*(t0_31*v174 + t0_30*v183 + t0_29*v185 + t0_28*v187 + t0_27*v189 + t0_26*v191 + t0_25*v200 + t0_24*v202 + t0_23*v204 + t0_22*v206 + t0_21*v208 + t0_20*v210 + t0_19*v212 + t0_18*v214 + t0_17*v216 + t0_16*v218 + t0_15*v227 + t0_14*v229 + t0_13*v231 + t0_12*v233 + t0_11*v235 + t0_10*v237 + t0_9*v239 + t0_8*v241 + t0_7*v243 + t0_6*v245 + t0_5*v254 + t0_4*v256 + t0_3*v258 + t0_2*v260 + t0_1*v262 + t0_0*v271)
-            V::store(V::mul(t2_0, v273), out0.at(0usize));
+            let mut v133 = V::mul(v99, V::load(grad_o.at(31usize, c)));
+            let mut v135 = V::mul(v94, V::load(grad_o.at(30usize, c)));
+            let mut v137 = V::mul(v94, V::load(grad_o.at(29usize, c)));
+            let mut v139 = V::mul(v94, V::load(grad_o.at(28usize, c)));
+            let mut v141 = V::mul(v94, V::load(grad_o.at(27usize, c)));
+            let mut v143 = V::mul(v94, V::load(grad_o.at(26usize, c)));
+            let mut v145 = V::mul(v89, V::load(grad_o.at(25usize, c)));
+            let mut v147 = V::mul(v89, V::load(grad_o.at(24usize, c)));
+            let mut v149 = V::mul(v89, V::load(grad_o.at(23usize, c)));
+            let mut v151 = V::mul(v89, V::load(grad_o.at(22usize, c)));
+            let mut v153 = V::mul(v89, V::load(grad_o.at(21usize, c)));
+            let mut v155 = V::mul(v89, V::load(grad_o.at(20usize, c)));
+            let mut v157 = V::mul(v89, V::load(grad_o.at(19usize, c)));
+            let mut v159 = V::mul(v89, V::load(grad_o.at(18usize, c)));
+            let mut v161 = V::mul(v89, V::load(grad_o.at(17usize, c)));
+            let mut v163 = V::mul(v89, V::load(grad_o.at(16usize, c)));
+            let mut v165 = V::mul(v84, V::load(grad_o.at(15usize, c)));
+            let mut v167 = V::mul(v84, V::load(grad_o.at(14usize, c)));
+            let mut v169 = V::mul(v84, V::load(grad_o.at(13usize, c)));
+            let mut v171 = V::mul(v84, V::load(grad_o.at(12usize, c)));
+            let mut v173 = V::mul(v84, V::load(grad_o.at(11usize, c)));
+            let mut v175 = V::mul(v84, V::load(grad_o.at(10usize, c)));
+            let mut v177 = V::mul(v84, V::load(grad_o.at(9usize, c)));
+            let mut v179 = V::mul(v84, V::load(grad_o.at(8usize, c)));
+            let mut v181 = V::mul(v84, V::load(grad_o.at(7usize, c)));
+            let mut v183 = V::mul(v84, V::load(grad_o.at(6usize, c)));
+            let mut v185 = V::mul(v79, V::load(grad_o.at(5usize, c)));
+            let mut v187 = V::mul(v79, V::load(grad_o.at(4usize, c)));
+            let mut v189 = V::mul(v79, V::load(grad_o.at(3usize, c)));
+            let mut v191 = V::mul(v79, V::load(grad_o.at(2usize, c)));
+            let mut v193 = V::mul(v79, V::load(grad_o.at(1usize, c)));
+            let mut v195 = V::mul(v74, V::load(grad_o.at(0usize, c)));
+            v133 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_31), v99), v198, v133);
+            v135 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_30), v94), v203, v135);
+            v137 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_29), v94), v203, v137);
+            v139 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_28), v94), v203, v139);
+            v141 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_27), v94), v203, v141);
+            v143 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_26), v94), v203, v143);
+            v145 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_25), v89), v216, v145);
+            v147 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_24), v89), v216, v147);
+            v149 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_23), v89), v216, v149);
+            v151 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_22), v89), v216, v151);
+            v153 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_21), v89), v216, v153);
+            v155 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_20), v89), v216, v155);
+            v157 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_19), v89), v216, v157);
+            v159 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_18), v89), v216, v159);
+            v161 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_17), v89), v216, v161);
+            v163 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_16), v89), v216, v163);
+            v165 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_15), v84), v239, v165);
+            v167 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_14), v84), v239, v167);
+            v169 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_13), v84), v239, v169);
+            v171 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_12), v84), v239, v171);
+            v173 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_11), v84), v239, v173);
+            v175 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_10), v84), v239, v175);
+            v177 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_9), v84), v239, v177);
+            v179 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_8), v84), v239, v179);
+            v181 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_7), v84), v239, v181);
+            v183 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_6), v84), v239, v183);
+            v185 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_5), v79), v262, v185);
+            v187 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_4), v79), v262, v187);
+            v189 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_3), v79), v262, v189);
+            v191 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_2), v79), v262, v191);
+            v193 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_1), v79), v262, v193);
+            v195 = V::neg_mul_add(V::mul(damp::<V>(v2, t0_0), v74), v275, v195);
+            let mut v278 = V::mul(t0_31, v133);
+            // out1[31] = v2*v200
+            V::store(damp::<V>(v2, v133), out1.at(31usize));
+            // out1[30] = v2*v205
+            V::store(damp::<V>(v2, v135), out1.at(30usize));
+            v278 = V::mul_add(t0_30, v135, v278);
+            // out1[29] = v2*v207
+            V::store(damp::<V>(v2, v137), out1.at(29usize));
+            v278 = V::mul_add(t0_29, v137, v278);
+            // out1[28] = v2*v209
+            V::store(damp::<V>(v2, v139), out1.at(28usize));
+            v278 = V::mul_add(t0_28, v139, v278);
+            // out1[27] = v2*v211
+            V::store(damp::<V>(v2, v141), out1.at(27usize));
+            v278 = V::mul_add(t0_27, v141, v278);
+            // out1[26] = v2*v213
+            V::store(damp::<V>(v2, v143), out1.at(26usize));
+            v278 = V::mul_add(t0_26, v143, v278);
+            // out1[25] = v2*v218
+            V::store(damp::<V>(v2, v145), out1.at(25usize));
+            v278 = V::mul_add(t0_25, v145, v278);
+            // out1[24] = v2*v220
+            V::store(damp::<V>(v2, v147), out1.at(24usize));
+            v278 = V::mul_add(t0_24, v147, v278);
+            // out1[23] = v2*v222
+            V::store(damp::<V>(v2, v149), out1.at(23usize));
+            v278 = V::mul_add(t0_23, v149, v278);
+            // out1[22] = v2*v224
+            V::store(damp::<V>(v2, v151), out1.at(22usize));
+            v278 = V::mul_add(t0_22, v151, v278);
+            // out1[21] = v2*v226
+            V::store(damp::<V>(v2, v153), out1.at(21usize));
+            v278 = V::mul_add(t0_21, v153, v278);
+            // out1[20] = v2*v228
+            V::store(damp::<V>(v2, v155), out1.at(20usize));
+            v278 = V::mul_add(t0_20, v155, v278);
+            // out1[19] = v2*v230
+            V::store(damp::<V>(v2, v157), out1.at(19usize));
+            v278 = V::mul_add(t0_19, v157, v278);
+            // out1[18] = v2*v232
+            V::store(damp::<V>(v2, v159), out1.at(18usize));
+            v278 = V::mul_add(t0_18, v159, v278);
+            // out1[17] = v2*v234
+            V::store(damp::<V>(v2, v161), out1.at(17usize));
+            v278 = V::mul_add(t0_17, v161, v278);
+            // out1[16] = v2*v236
+            V::store(damp::<V>(v2, v163), out1.at(16usize));
+            v278 = V::mul_add(t0_16, v163, v278);
+            // out1[15] = v2*v241
+            V::store(damp::<V>(v2, v165), out1.at(15usize));
+            v278 = V::mul_add(t0_15, v165, v278);
+            // out1[14] = v2*v243
+            V::store(damp::<V>(v2, v167), out1.at(14usize));
+            v278 = V::mul_add(t0_14, v167, v278);
+            // out1[13] = v2*v245
+            V::store(damp::<V>(v2, v169), out1.at(13usize));
+            v278 = V::mul_add(t0_13, v169, v278);
+            // out1[12] = v2*v247
+            V::store(damp::<V>(v2, v171), out1.at(12usize));
+            v278 = V::mul_add(t0_12, v171, v278);
+            // out1[11] = v2*v249
+            V::store(damp::<V>(v2, v173), out1.at(11usize));
+            v278 = V::mul_add(t0_11, v173, v278);
+            // out1[10] = v2*v251
+            V::store(damp::<V>(v2, v175), out1.at(10usize));
+            v278 = V::mul_add(t0_10, v175, v278);
+            // out1[9] = v2*v253
+            V::store(damp::<V>(v2, v177), out1.at(9usize));
+            v278 = V::mul_add(t0_9, v177, v278);
+            // out1[8] = v2*v255
+            V::store(damp::<V>(v2, v179), out1.at(8usize));
+            v278 = V::mul_add(t0_8, v179, v278);
+            // out1[7] = v2*v257
+            V::store(damp::<V>(v2, v181), out1.at(7usize));
+            v278 = V::mul_add(t0_7, v181, v278);
+            // out1[6] = v2*v259
+            V::store(damp::<V>(v2, v183), out1.at(6usize));
+            v278 = V::mul_add(t0_6, v183, v278);
+            // out1[5] = v2*v264
+            V::store(damp::<V>(v2, v185), out1.at(5usize));
+            v278 = V::mul_add(t0_5, v185, v278);
+            // out1[4] = v2*v266
+            V::store(damp::<V>(v2, v187), out1.at(4usize));
+            v278 = V::mul_add(t0_4, v187, v278);
+            // out1[3] = v2*v268
+            V::store(damp::<V>(v2, v189), out1.at(3usize));
+            v278 = V::mul_add(t0_3, v189, v278);
+            // out1[2] = v2*v270
+            V::store(damp::<V>(v2, v191), out1.at(2usize));
+            v278 = V::mul_add(t0_2, v191, v278);
+            // out1[1] = v2*v272
+            V::store(damp::<V>(v2, v193), out1.at(1usize));
+            v278 = V::mul_add(t0_1, v193, v278);
+            // out1[0] = v2*v277
+            V::store(damp::<V>(v2, v195), out1.at(0usize));
+            v278 = V::mul_add(t0_0, v195, v278);
+            // out0[0] = t2_0*(t0_31*v200 + t0_30*v205 + t0_29*v207 + t0_28*v209 + t0_27*v211 + t0_26*v213 + t0_25*v218 + t0_24*v220 + t0_23*v222 + t0_22*v224 + t0_21*v226 + t0_20*v228 + t0_19*v230 + t0_18*v232 + t0_17*v234 + t0_16*v236 + t0_15*v241 + t0_14*v243 + t0_13*v245 + t0_12*v247 + t0_11*v249 + t0_10*v251 + t0_9*v253 + t0_8*v255 + t0_7*v257 + t0_6*v259 + t0_5*v264 + t0_4*v266 + t0_3*v268 + t0_2*v270 + t0_1*v272 + t0_0*v277)
+            V::store(damp::<V>(t2_0, v278), out0.at(0usize));
         }
     }
 }
@@ -1757,7 +1712,7 @@ pub(super) static SGP_RMS_5: Stage = stage!(sgp_rms_5);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 0,1,2,3,4,5 and 1.
 ///
 /// Forward: 480 flops per lane (319 multiplications, 160 additions).
-/// Backward: 1434 flops per lane (861 multiplications, 571 additions).
+/// Backward: 1466 flops per lane (893 multiplications, 571 additions).
 pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -1862,7 +1817,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0usize, 1usize, 2usize, 3usize, 4usize, 5],
                 row_sums: &[6usize, 7usize, 8usize, 9usize, 10usize, 11],
             },
             StageCall {
@@ -1907,7 +1862,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
             },
         ],
     },
-    flops: [480usize, 1434],
+    flops: [480usize, 1466],
 };
 /// From cut 0 to 2 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
@@ -1921,21 +1876,21 @@ unsafe fn sgp_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum1 = V::zero();
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
-        let v2 = V::mul(v1, v1);
+        let v2 = damp::<V>(v1, v1);
         for group in 0..args.groups {
             let t0 = t0.packed::<V, 11usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
-            let v4 = V::mul(V::load(t0.at(0usize)), v2);
-            let v6 = V::mul(V::load(t0.at(1usize)), v2);
-            let v8 = V::mul(V::load(t0.at(2usize)), v2);
-            let v10 = V::mul(V::load(t0.at(3usize)), v2);
-            let v12 = V::mul(V::load(t0.at(4usize)), v2);
-            let v14 = V::mul(V::load(t0.at(5usize)), v2);
-            let v16 = V::mul(V::load(t0.at(6usize)), v2);
-            let v18 = V::mul(V::load(t0.at(7usize)), v2);
-            let v20 = V::mul(V::load(t0.at(8usize)), v2);
-            let v22 = V::mul(V::load(t0.at(9usize)), v2);
-            let v24 = V::mul(V::load(t0.at(10usize)), v2);
+            let v4 = damp::<V>(v2, V::load(t0.at(0usize)));
+            let v6 = damp::<V>(v2, V::load(t0.at(1usize)));
+            let v8 = damp::<V>(v2, V::load(t0.at(2usize)));
+            let v10 = damp::<V>(v2, V::load(t0.at(3usize)));
+            let v12 = damp::<V>(v2, V::load(t0.at(4usize)));
+            let v14 = damp::<V>(v2, V::load(t0.at(5usize)));
+            let v16 = damp::<V>(v2, V::load(t0.at(6usize)));
+            let v18 = damp::<V>(v2, V::load(t0.at(7usize)));
+            let v20 = damp::<V>(v2, V::load(t0.at(8usize)));
+            let v22 = damp::<V>(v2, V::load(t0.at(9usize)));
+            let v24 = damp::<V>(v2, V::load(t0.at(10usize)));
             // row sum 0 = v4*v4
             sum0 = V::add(sum0, V::keep_first(V::mul(v4, v4), valid));
             let mut v26 = V::mul(v6, v6);
@@ -1967,7 +1922,7 @@ unsafe fn sgp_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
-        let v2 = V::mul(v1, v1);
+        let v2 = damp::<V>(v1, v1);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
         let v27 = V::mul(row0, inv_channels);
@@ -1984,59 +1939,59 @@ unsafe fn sgp_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             let t0 = t0.packed::<V, 11usize>(group);
-            // out0[0] = t0_0*v2*v32
+            // out0[0] = v2*t0_0*v32
             V::store(
-                V::mul(V::mul(V::load(t0.at(0usize)), v2), v32),
+                V::mul(damp::<V>(v2, V::load(t0.at(0usize))), v32),
                 out0.at(0usize, c),
             );
-            // out0[1] = t0_1*v2*v37
+            // out0[1] = v2*t0_1*v37
             V::store(
-                V::mul(V::mul(V::load(t0.at(1usize)), v2), v37),
+                V::mul(damp::<V>(v2, V::load(t0.at(1usize))), v37),
                 out0.at(1usize, c),
             );
-            // out0[2] = t0_2*v2*v37
+            // out0[2] = v2*t0_2*v37
             V::store(
-                V::mul(V::mul(V::load(t0.at(2usize)), v2), v37),
+                V::mul(damp::<V>(v2, V::load(t0.at(2usize))), v37),
                 out0.at(2usize, c),
             );
-            // out0[3] = t0_3*v2*v37
+            // out0[3] = v2*t0_3*v37
             V::store(
-                V::mul(V::mul(V::load(t0.at(3usize)), v2), v37),
+                V::mul(damp::<V>(v2, V::load(t0.at(3usize))), v37),
                 out0.at(3usize, c),
             );
-            // out0[4] = t0_4*v2*v37
+            // out0[4] = v2*t0_4*v37
             V::store(
-                V::mul(V::mul(V::load(t0.at(4usize)), v2), v37),
+                V::mul(damp::<V>(v2, V::load(t0.at(4usize))), v37),
                 out0.at(4usize, c),
             );
-            // out0[5] = t0_5*v2*v37
+            // out0[5] = v2*t0_5*v37
             V::store(
-                V::mul(V::mul(V::load(t0.at(5usize)), v2), v37),
+                V::mul(damp::<V>(v2, V::load(t0.at(5usize))), v37),
                 out0.at(5usize, c),
             );
-            // out0[6] = t0_6*v2*v37
+            // out0[6] = v2*t0_6*v37
             V::store(
-                V::mul(V::mul(V::load(t0.at(6usize)), v2), v37),
+                V::mul(damp::<V>(v2, V::load(t0.at(6usize))), v37),
                 out0.at(6usize, c),
             );
-            // out0[7] = t0_7*v2*v37
+            // out0[7] = v2*t0_7*v37
             V::store(
-                V::mul(V::mul(V::load(t0.at(7usize)), v2), v37),
+                V::mul(damp::<V>(v2, V::load(t0.at(7usize))), v37),
                 out0.at(7usize, c),
             );
-            // out0[8] = t0_8*v2*v37
+            // out0[8] = v2*t0_8*v37
             V::store(
-                V::mul(V::mul(V::load(t0.at(8usize)), v2), v37),
+                V::mul(damp::<V>(v2, V::load(t0.at(8usize))), v37),
                 out0.at(8usize, c),
             );
-            // out0[9] = t0_9*v2*v37
+            // out0[9] = v2*t0_9*v37
             V::store(
-                V::mul(V::mul(V::load(t0.at(9usize)), v2), v37),
+                V::mul(damp::<V>(v2, V::load(t0.at(9usize))), v37),
                 out0.at(9usize, c),
             );
-            // out0[10] = t0_10*v2*v37
+            // out0[10] = v2*t0_10*v37
             V::store(
-                V::mul(V::mul(V::load(t0.at(10usize)), v2), v37),
+                V::mul(damp::<V>(v2, V::load(t0.at(10usize))), v37),
                 out0.at(10usize, c),
             );
         }
@@ -2056,69 +2011,82 @@ unsafe fn sgp_rms_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum1 = V::zero();
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
-        let v2 = V::mul(v1, v1);
+        let v2 = damp::<V>(v1, v1);
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v27 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v29 = V::add(v27, eps);
+        let v30 = V::sqrt(v29);
+        let c1e0 = V::from_f64(1f64);
+        let v32 = V::div(c1e0, v30);
+        let row1 = V::splat(args.rows[1]);
+        let v34 = V::mul(inv_channels, row1);
+        let v35 = V::add(eps, v34);
+        let v36 = V::sqrt(v35);
+        let v37 = V::div(c1e0, v36);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<11usize>(c);
             let t0 = t0.packed::<V, 11usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
-            let mut v26 = V::mul(
-                V::mul(V::load(t0.at(10usize)), v2),
+            let mut v50 = V::mul(
+                V::mul(damp::<V>(v2, V::load(t0.at(10usize))), v37),
                 V::load(grad_o.at(10usize, c)),
             );
-            v26 = V::mul_add(
-                V::mul(V::load(t0.at(9usize)), v2),
+            v50 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(9usize))), v37),
                 V::load(grad_o.at(9usize, c)),
-                v26,
+                v50,
             );
-            v26 = V::mul_add(
-                V::mul(V::load(t0.at(8usize)), v2),
+            v50 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(8usize))), v37),
                 V::load(grad_o.at(8usize, c)),
-                v26,
+                v50,
             );
-            v26 = V::mul_add(
-                V::mul(V::load(t0.at(7usize)), v2),
+            v50 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(7usize))), v37),
                 V::load(grad_o.at(7usize, c)),
-                v26,
+                v50,
             );
-            v26 = V::mul_add(
-                V::mul(V::load(t0.at(6usize)), v2),
+            v50 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(6usize))), v37),
                 V::load(grad_o.at(6usize, c)),
-                v26,
+                v50,
             );
-            v26 = V::mul_add(
-                V::mul(V::load(t0.at(5usize)), v2),
+            v50 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(5usize))), v37),
                 V::load(grad_o.at(5usize, c)),
-                v26,
+                v50,
             );
-            v26 = V::mul_add(
-                V::mul(V::load(t0.at(4usize)), v2),
+            v50 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(4usize))), v37),
                 V::load(grad_o.at(4usize, c)),
-                v26,
+                v50,
             );
-            v26 = V::mul_add(
-                V::mul(V::load(t0.at(3usize)), v2),
+            v50 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(3usize))), v37),
                 V::load(grad_o.at(3usize, c)),
-                v26,
+                v50,
             );
-            v26 = V::mul_add(
-                V::mul(V::load(t0.at(2usize)), v2),
+            v50 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(2usize))), v37),
                 V::load(grad_o.at(2usize, c)),
-                v26,
+                v50,
             );
-            v26 = V::mul_add(
-                V::mul(V::load(t0.at(1usize)), v2),
+            v50 = V::mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(1usize))), v37),
                 V::load(grad_o.at(1usize, c)),
-                v26,
+                v50,
             );
-            // row sum 0 = t0_10*v2*grad_o_e45 + t0_9*v2*grad_o_e35 + t0_8*v2*grad_o_e34 + t0_7*v2*grad_o_e25 + t0_6*v2*grad_o_e24 + t0_5*v2*grad_o_e23 + t0_4*v2*grad_o_e15 + t0_3*v2*grad_o_e14 + t0_2*v2*grad_o_e13 + t0_1*v2*grad_o_e12
-            sum0 = V::add(sum0, V::keep_first(v26, valid));
-            // row sum 1 = t0_0*v2*grad_o_1
+            // row sum 0 = v2*t0_10*v37*grad_o_e45 + v2*t0_9*v37*grad_o_e35 + v2*t0_8*v37*grad_o_e34 + v2*t0_7*v37*grad_o_e25 + v2*t0_6*v37*grad_o_e24 + v2*t0_5*v37*grad_o_e23 + v2*t0_4*v37*grad_o_e15 + v2*t0_3*v37*grad_o_e14 + v2*t0_2*v37*grad_o_e13 + v2*t0_1*v37*grad_o_e12
+            sum0 = V::add(sum0, V::keep_first(v50, valid));
+            // row sum 1 = v2*t0_0*v32*grad_o_1
             sum1 = V::add(
                 sum1,
                 V::keep_first(
                     V::mul(
-                        V::mul(V::load(t0.at(0usize)), v2),
+                        V::mul(damp::<V>(v2, V::load(t0.at(0usize))), v32),
                         V::load(grad_o.at(0usize, c)),
                     ),
                     valid,
@@ -2142,7 +2110,7 @@ unsafe fn sgp_rms_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
-        let v2 = V::mul(v1, v1);
+        let v2 = damp::<V>(v1, v1);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
         let v27 = V::mul(row0, inv_channels);
@@ -2156,71 +2124,105 @@ unsafe fn sgp_rms_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v35 = V::add(eps, v34);
         let v36 = V::sqrt(v35);
         let v37 = V::div(c1e0, v36);
-        let v60 = V::mul(v37, v37);
-        let v61 = V::mul(v37, v60);
-        let c5em1 = V::from_f64(0.5f64);
-        let v63 = V::mul(c5em1, v61);
+        let v71 = V::mul(inv_channels, v37);
         let row2 = V::splat(args.rows[2]);
-        let v65 = V::mul(v63, row2);
-        let v66 = V::mul(inv_channels, v65);
-        let c2e0 = V::from_f64(2f64);
-        let v68 = V::mul(v66, c2e0);
-        let v89 = V::mul(v32, v32);
-        let v90 = V::mul(v32, v89);
-        let v91 = V::mul(c5em1, v90);
+        let v73 = V::mul(row2, v71);
+        let v94 = V::mul(inv_channels, v32);
         let row3 = V::splat(args.rows[3]);
-        let v93 = V::mul(v91, row3);
-        let v94 = V::mul(inv_channels, v93);
-        let v95 = V::mul(c2e0, v94);
+        let v96 = V::mul(row3, v94);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<11usize>(c);
             let t0 = t0.packed::<V, 11usize>(group);
             let out0 = out0.packed::<V, 11usize>(group);
-            let mut v39 = V::mul(v37, V::load(grad_o.at(10usize, c)));
-            let mut v41 = V::mul(v37, V::load(grad_o.at(9usize, c)));
-            let mut v43 = V::mul(v37, V::load(grad_o.at(8usize, c)));
-            let mut v45 = V::mul(v37, V::load(grad_o.at(7usize, c)));
-            let mut v47 = V::mul(v37, V::load(grad_o.at(6usize, c)));
-            let mut v49 = V::mul(v37, V::load(grad_o.at(5usize, c)));
-            let mut v51 = V::mul(v37, V::load(grad_o.at(4usize, c)));
-            let mut v53 = V::mul(v37, V::load(grad_o.at(3usize, c)));
-            let mut v55 = V::mul(v37, V::load(grad_o.at(2usize, c)));
-            let mut v57 = V::mul(v37, V::load(grad_o.at(1usize, c)));
-            let mut v59 = V::mul(v32, V::load(grad_o.at(0usize, c)));
-            v39 = V::neg_mul_add(V::mul(V::load(t0.at(10usize)), v2), v68, v39);
-            v41 = V::neg_mul_add(V::mul(V::load(t0.at(9usize)), v2), v68, v41);
-            v43 = V::neg_mul_add(V::mul(V::load(t0.at(8usize)), v2), v68, v43);
-            v45 = V::neg_mul_add(V::mul(V::load(t0.at(7usize)), v2), v68, v45);
-            v47 = V::neg_mul_add(V::mul(V::load(t0.at(6usize)), v2), v68, v47);
-            v49 = V::neg_mul_add(V::mul(V::load(t0.at(5usize)), v2), v68, v49);
-            v51 = V::neg_mul_add(V::mul(V::load(t0.at(4usize)), v2), v68, v51);
-            v53 = V::neg_mul_add(V::mul(V::load(t0.at(3usize)), v2), v68, v53);
-            v55 = V::neg_mul_add(V::mul(V::load(t0.at(2usize)), v2), v68, v55);
-            v57 = V::neg_mul_add(V::mul(V::load(t0.at(1usize)), v2), v68, v57);
-            v59 = V::neg_mul_add(V::mul(V::load(t0.at(0usize)), v2), v95, v59);
-            // out0[10] = v2*(v37*grad_o_e45 - t0_10*v2*v68)
-            V::store(V::mul(v2, v39), out0.at(10usize));
-            // out0[9] = v2*(v37*grad_o_e35 - t0_9*v2*v68)
-            V::store(V::mul(v2, v41), out0.at(9usize));
-            // out0[8] = v2*(v37*grad_o_e34 - t0_8*v2*v68)
-            V::store(V::mul(v2, v43), out0.at(8usize));
-            // out0[7] = v2*(v37*grad_o_e25 - t0_7*v2*v68)
-            V::store(V::mul(v2, v45), out0.at(7usize));
-            // out0[6] = v2*(v37*grad_o_e24 - t0_6*v2*v68)
-            V::store(V::mul(v2, v47), out0.at(6usize));
-            // out0[5] = v2*(v37*grad_o_e23 - t0_5*v2*v68)
-            V::store(V::mul(v2, v49), out0.at(5usize));
-            // out0[4] = v2*(v37*grad_o_e15 - t0_4*v2*v68)
-            V::store(V::mul(v2, v51), out0.at(4usize));
-            // out0[3] = v2*(v37*grad_o_e14 - t0_3*v2*v68)
-            V::store(V::mul(v2, v53), out0.at(3usize));
-            // out0[2] = v2*(v37*grad_o_e13 - t0_2*v2*v68)
-            V::store(V::mul(v2, v55), out0.at(2usize));
-            // out0[1] = v2*(v37*grad_o_e12 - t0_1*v2*v68)
-            V::store(V::mul(v2, v57), out0.at(1usize));
-            // out0[0] = v2*(v32*grad_o_1 - t0_0*v2*v95)
-            V::store(V::mul(v2, v59), out0.at(0usize));
+            let mut v50 = V::mul(v37, V::load(grad_o.at(10usize, c)));
+            let mut v52 = V::mul(v37, V::load(grad_o.at(9usize, c)));
+            let mut v54 = V::mul(v37, V::load(grad_o.at(8usize, c)));
+            let mut v56 = V::mul(v37, V::load(grad_o.at(7usize, c)));
+            let mut v58 = V::mul(v37, V::load(grad_o.at(6usize, c)));
+            let mut v60 = V::mul(v37, V::load(grad_o.at(5usize, c)));
+            let mut v62 = V::mul(v37, V::load(grad_o.at(4usize, c)));
+            let mut v64 = V::mul(v37, V::load(grad_o.at(3usize, c)));
+            let mut v66 = V::mul(v37, V::load(grad_o.at(2usize, c)));
+            let mut v68 = V::mul(v37, V::load(grad_o.at(1usize, c)));
+            let mut v70 = V::mul(v32, V::load(grad_o.at(0usize, c)));
+            v50 = V::neg_mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(10usize))), v37),
+                v73,
+                v50,
+            );
+            v52 = V::neg_mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(9usize))), v37),
+                v73,
+                v52,
+            );
+            v54 = V::neg_mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(8usize))), v37),
+                v73,
+                v54,
+            );
+            v56 = V::neg_mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(7usize))), v37),
+                v73,
+                v56,
+            );
+            v58 = V::neg_mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(6usize))), v37),
+                v73,
+                v58,
+            );
+            v60 = V::neg_mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(5usize))), v37),
+                v73,
+                v60,
+            );
+            v62 = V::neg_mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(4usize))), v37),
+                v73,
+                v62,
+            );
+            v64 = V::neg_mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(3usize))), v37),
+                v73,
+                v64,
+            );
+            v66 = V::neg_mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(2usize))), v37),
+                v73,
+                v66,
+            );
+            v68 = V::neg_mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(1usize))), v37),
+                v73,
+                v68,
+            );
+            v70 = V::neg_mul_add(
+                V::mul(damp::<V>(v2, V::load(t0.at(0usize))), v32),
+                v96,
+                v70,
+            );
+            // out0[10] = v2*(v37*grad_o_e45 - v2*t0_10*v37*v73)
+            V::store(damp::<V>(v2, v50), out0.at(10usize));
+            // out0[9] = v2*(v37*grad_o_e35 - v2*t0_9*v37*v73)
+            V::store(damp::<V>(v2, v52), out0.at(9usize));
+            // out0[8] = v2*(v37*grad_o_e34 - v2*t0_8*v37*v73)
+            V::store(damp::<V>(v2, v54), out0.at(8usize));
+            // out0[7] = v2*(v37*grad_o_e25 - v2*t0_7*v37*v73)
+            V::store(damp::<V>(v2, v56), out0.at(7usize));
+            // out0[6] = v2*(v37*grad_o_e24 - v2*t0_6*v37*v73)
+            V::store(damp::<V>(v2, v58), out0.at(6usize));
+            // out0[5] = v2*(v37*grad_o_e23 - v2*t0_5*v37*v73)
+            V::store(damp::<V>(v2, v60), out0.at(5usize));
+            // out0[4] = v2*(v37*grad_o_e15 - v2*t0_4*v37*v73)
+            V::store(damp::<V>(v2, v62), out0.at(4usize));
+            // out0[3] = v2*(v37*grad_o_e14 - v2*t0_3*v37*v73)
+            V::store(damp::<V>(v2, v64), out0.at(3usize));
+            // out0[2] = v2*(v37*grad_o_e13 - v2*t0_2*v37*v73)
+            V::store(damp::<V>(v2, v66), out0.at(2usize));
+            // out0[1] = v2*(v37*grad_o_e12 - v2*t0_1*v37*v73)
+            V::store(damp::<V>(v2, v68), out0.at(1usize));
+            // out0[0] = v2*(v32*grad_o_1 - v2*t0_0*v32*v96)
+            V::store(damp::<V>(v2, v70), out0.at(0usize));
         }
     }
 }
@@ -2228,7 +2230,7 @@ pub(super) static SGP_RMS_9: Stage = stage!(sgp_rms_9);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 1 and 1.
 ///
 /// Forward: 93 flops per lane (68 multiplications, 25 additions).
-/// Backward: 247 flops per lane (160 multiplications, 87 additions).
+/// Backward: 258 flops per lane (171 multiplications, 87 additions).
 pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -2292,7 +2294,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
-                rows: &[],
+                rows: &[0usize, 1],
                 row_sums: &[2usize, 3],
             },
             StageCall {
@@ -2328,5 +2330,5 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
             },
         ],
     },
-    flops: [93usize, 247],
+    flops: [93usize, 258],
 };

@@ -24,260 +24,356 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
             let t1 = t1.packed::<V, 1usize>(group);
             let t2 = t2.packed::<V, 1usize>(group);
             let t0 = t0.packed::<V, 32usize>(group);
-            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
-            // out0[0] = 0.7071067811865476*(t0_0*v2 + l_1)
+            let v2 = damp::<V>(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
+            // out0[0] = 0.7071067811865476*(v2*t0_0 + l_1)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(0usize)), v2, V::load(l.at(0usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(0usize))),
+                        V::load(l.at(0usize, c)),
+                    ),
                 ),
                 out0.at(0usize, c),
             );
-            // out0[1] = 0.7071067811865476*(t0_1*v2 + l_e1)
+            // out0[1] = 0.7071067811865476*(v2*t0_1 + l_e1)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(1usize)), v2, V::load(l.at(1usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(1usize))),
+                        V::load(l.at(1usize, c)),
+                    ),
                 ),
                 out0.at(1usize, c),
             );
-            // out0[2] = 0.7071067811865476*(t0_2*v2 + l_e2)
+            // out0[2] = 0.7071067811865476*(v2*t0_2 + l_e2)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(2usize)), v2, V::load(l.at(2usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(2usize))),
+                        V::load(l.at(2usize, c)),
+                    ),
                 ),
                 out0.at(2usize, c),
             );
-            // out0[3] = 0.7071067811865476*(t0_3*v2 + l_e3)
+            // out0[3] = 0.7071067811865476*(v2*t0_3 + l_e3)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(3usize)), v2, V::load(l.at(3usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(3usize))),
+                        V::load(l.at(3usize, c)),
+                    ),
                 ),
                 out0.at(3usize, c),
             );
-            // out0[4] = 0.7071067811865476*(t0_4*v2 + l_e4)
+            // out0[4] = 0.7071067811865476*(v2*t0_4 + l_e4)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(4usize)), v2, V::load(l.at(4usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(4usize))),
+                        V::load(l.at(4usize, c)),
+                    ),
                 ),
                 out0.at(4usize, c),
             );
-            // out0[5] = 0.7071067811865476*(t0_5*v2 + l_e5)
+            // out0[5] = 0.7071067811865476*(v2*t0_5 + l_e5)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(5usize)), v2, V::load(l.at(5usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(5usize))),
+                        V::load(l.at(5usize, c)),
+                    ),
                 ),
                 out0.at(5usize, c),
             );
-            // out0[6] = 0.7071067811865476*(t0_6*v2 + l_e12)
+            // out0[6] = 0.7071067811865476*(v2*t0_6 + l_e12)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(6usize)), v2, V::load(l.at(6usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(6usize))),
+                        V::load(l.at(6usize, c)),
+                    ),
                 ),
                 out0.at(6usize, c),
             );
-            // out0[7] = 0.7071067811865476*(t0_7*v2 + l_e13)
+            // out0[7] = 0.7071067811865476*(v2*t0_7 + l_e13)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(7usize)), v2, V::load(l.at(7usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(7usize))),
+                        V::load(l.at(7usize, c)),
+                    ),
                 ),
                 out0.at(7usize, c),
             );
-            // out0[8] = 0.7071067811865476*(t0_8*v2 + l_e14)
+            // out0[8] = 0.7071067811865476*(v2*t0_8 + l_e14)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(8usize)), v2, V::load(l.at(8usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(8usize))),
+                        V::load(l.at(8usize, c)),
+                    ),
                 ),
                 out0.at(8usize, c),
             );
-            // out0[9] = 0.7071067811865476*(t0_9*v2 + l_e15)
+            // out0[9] = 0.7071067811865476*(v2*t0_9 + l_e15)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(9usize)), v2, V::load(l.at(9usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(9usize))),
+                        V::load(l.at(9usize, c)),
+                    ),
                 ),
                 out0.at(9usize, c),
             );
-            // out0[10] = 0.7071067811865476*(t0_10*v2 + l_e23)
+            // out0[10] = 0.7071067811865476*(v2*t0_10 + l_e23)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(10usize)), v2, V::load(l.at(10usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(10usize))),
+                        V::load(l.at(10usize, c)),
+                    ),
                 ),
                 out0.at(10usize, c),
             );
-            // out0[11] = 0.7071067811865476*(t0_11*v2 + l_e24)
+            // out0[11] = 0.7071067811865476*(v2*t0_11 + l_e24)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(11usize)), v2, V::load(l.at(11usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(11usize))),
+                        V::load(l.at(11usize, c)),
+                    ),
                 ),
                 out0.at(11usize, c),
             );
-            // out0[12] = 0.7071067811865476*(t0_12*v2 + l_e25)
+            // out0[12] = 0.7071067811865476*(v2*t0_12 + l_e25)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(12usize)), v2, V::load(l.at(12usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(12usize))),
+                        V::load(l.at(12usize, c)),
+                    ),
                 ),
                 out0.at(12usize, c),
             );
-            // out0[13] = 0.7071067811865476*(t0_13*v2 + l_e34)
+            // out0[13] = 0.7071067811865476*(v2*t0_13 + l_e34)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(13usize)), v2, V::load(l.at(13usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(13usize))),
+                        V::load(l.at(13usize, c)),
+                    ),
                 ),
                 out0.at(13usize, c),
             );
-            // out0[14] = 0.7071067811865476*(t0_14*v2 + l_e35)
+            // out0[14] = 0.7071067811865476*(v2*t0_14 + l_e35)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(14usize)), v2, V::load(l.at(14usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(14usize))),
+                        V::load(l.at(14usize, c)),
+                    ),
                 ),
                 out0.at(14usize, c),
             );
-            // out0[15] = 0.7071067811865476*(t0_15*v2 + l_e45)
+            // out0[15] = 0.7071067811865476*(v2*t0_15 + l_e45)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(15usize)), v2, V::load(l.at(15usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(15usize))),
+                        V::load(l.at(15usize, c)),
+                    ),
                 ),
                 out0.at(15usize, c),
             );
-            // out0[16] = 0.7071067811865476*(t0_16*v2 + l_e123)
+            // out0[16] = 0.7071067811865476*(v2*t0_16 + l_e123)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(16usize)), v2, V::load(l.at(16usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(16usize))),
+                        V::load(l.at(16usize, c)),
+                    ),
                 ),
                 out0.at(16usize, c),
             );
-            // out0[17] = 0.7071067811865476*(t0_17*v2 + l_e124)
+            // out0[17] = 0.7071067811865476*(v2*t0_17 + l_e124)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(17usize)), v2, V::load(l.at(17usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(17usize))),
+                        V::load(l.at(17usize, c)),
+                    ),
                 ),
                 out0.at(17usize, c),
             );
-            // out0[18] = 0.7071067811865476*(t0_18*v2 + l_e125)
+            // out0[18] = 0.7071067811865476*(v2*t0_18 + l_e125)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(18usize)), v2, V::load(l.at(18usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(18usize))),
+                        V::load(l.at(18usize, c)),
+                    ),
                 ),
                 out0.at(18usize, c),
             );
-            // out0[19] = 0.7071067811865476*(t0_19*v2 + l_e134)
+            // out0[19] = 0.7071067811865476*(v2*t0_19 + l_e134)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(19usize)), v2, V::load(l.at(19usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(19usize))),
+                        V::load(l.at(19usize, c)),
+                    ),
                 ),
                 out0.at(19usize, c),
             );
-            // out0[20] = 0.7071067811865476*(t0_20*v2 + l_e135)
+            // out0[20] = 0.7071067811865476*(v2*t0_20 + l_e135)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(20usize)), v2, V::load(l.at(20usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(20usize))),
+                        V::load(l.at(20usize, c)),
+                    ),
                 ),
                 out0.at(20usize, c),
             );
-            // out0[21] = 0.7071067811865476*(t0_21*v2 + l_e145)
+            // out0[21] = 0.7071067811865476*(v2*t0_21 + l_e145)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(21usize)), v2, V::load(l.at(21usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(21usize))),
+                        V::load(l.at(21usize, c)),
+                    ),
                 ),
                 out0.at(21usize, c),
             );
-            // out0[22] = 0.7071067811865476*(t0_22*v2 + l_e234)
+            // out0[22] = 0.7071067811865476*(v2*t0_22 + l_e234)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(22usize)), v2, V::load(l.at(22usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(22usize))),
+                        V::load(l.at(22usize, c)),
+                    ),
                 ),
                 out0.at(22usize, c),
             );
-            // out0[23] = 0.7071067811865476*(t0_23*v2 + l_e235)
+            // out0[23] = 0.7071067811865476*(v2*t0_23 + l_e235)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(23usize)), v2, V::load(l.at(23usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(23usize))),
+                        V::load(l.at(23usize, c)),
+                    ),
                 ),
                 out0.at(23usize, c),
             );
-            // out0[24] = 0.7071067811865476*(t0_24*v2 + l_e245)
+            // out0[24] = 0.7071067811865476*(v2*t0_24 + l_e245)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(24usize)), v2, V::load(l.at(24usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(24usize))),
+                        V::load(l.at(24usize, c)),
+                    ),
                 ),
                 out0.at(24usize, c),
             );
-            // out0[25] = 0.7071067811865476*(t0_25*v2 + l_e345)
+            // out0[25] = 0.7071067811865476*(v2*t0_25 + l_e345)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(25usize)), v2, V::load(l.at(25usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(25usize))),
+                        V::load(l.at(25usize, c)),
+                    ),
                 ),
                 out0.at(25usize, c),
             );
-            // out0[26] = 0.7071067811865476*(t0_26*v2 + l_e1234)
+            // out0[26] = 0.7071067811865476*(v2*t0_26 + l_e1234)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(26usize)), v2, V::load(l.at(26usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(26usize))),
+                        V::load(l.at(26usize, c)),
+                    ),
                 ),
                 out0.at(26usize, c),
             );
-            // out0[27] = 0.7071067811865476*(t0_27*v2 + l_e1235)
+            // out0[27] = 0.7071067811865476*(v2*t0_27 + l_e1235)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(27usize)), v2, V::load(l.at(27usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(27usize))),
+                        V::load(l.at(27usize, c)),
+                    ),
                 ),
                 out0.at(27usize, c),
             );
-            // out0[28] = 0.7071067811865476*(t0_28*v2 + l_e1245)
+            // out0[28] = 0.7071067811865476*(v2*t0_28 + l_e1245)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(28usize)), v2, V::load(l.at(28usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(28usize))),
+                        V::load(l.at(28usize, c)),
+                    ),
                 ),
                 out0.at(28usize, c),
             );
-            // out0[29] = 0.7071067811865476*(t0_29*v2 + l_e1345)
+            // out0[29] = 0.7071067811865476*(v2*t0_29 + l_e1345)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(29usize)), v2, V::load(l.at(29usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(29usize))),
+                        V::load(l.at(29usize, c)),
+                    ),
                 ),
                 out0.at(29usize, c),
             );
-            // out0[30] = 0.7071067811865476*(t0_30*v2 + l_e2345)
+            // out0[30] = 0.7071067811865476*(v2*t0_30 + l_e2345)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(30usize)), v2, V::load(l.at(30usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(30usize))),
+                        V::load(l.at(30usize, c)),
+                    ),
                 ),
                 out0.at(30usize, c),
             );
-            // out0[31] = 0.7071067811865476*(t0_31*v2 + l_e12345)
+            // out0[31] = 0.7071067811865476*(v2*t0_31 + l_e12345)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::mul_add(V::load(t0.at(31usize)), v2, V::load(l.at(31usize, c))),
+                    V::add(
+                        damp::<V>(v2, V::load(t0.at(31usize))),
+                        V::load(l.at(31usize, c)),
+                    ),
                 ),
                 out0.at(31usize, c),
             );
@@ -492,7 +588,7 @@ unsafe fn steerable_product_first_order_2<V: Math>(args: &mut StageArgs<'_, V::E
             let out2 = out2.packed::<V, 32usize>(group);
             let t1_0 = V::load(t1.at(0usize));
             let t2_0 = V::load(t2.at(0usize));
-            let v2 = V::mul(t1_0, t2_0);
+            let v2 = damp::<V>(t1_0, t2_0);
             let v5 = V::mul(c7p071067811865476em1, V::load(grad_o.at(31usize, c)));
             let v7 = V::mul(c7p071067811865476em1, V::load(grad_o.at(30usize, c)));
             let v9 = V::mul(c7p071067811865476em1, V::load(grad_o.at(29usize, c)));
@@ -525,106 +621,106 @@ unsafe fn steerable_product_first_order_2<V: Math>(args: &mut StageArgs<'_, V::E
             let v63 = V::mul(c7p071067811865476em1, V::load(grad_o.at(2usize, c)));
             let v65 = V::mul(c7p071067811865476em1, V::load(grad_o.at(1usize, c)));
             let v67 = V::mul(c7p071067811865476em1, V::load(grad_o.at(0usize, c)));
+            let mut v69 = V::mul(V::load(t0.at(31usize)), v5);
             // out2[31] = v2*v5
-            V::store(V::mul(v2, v5), out2.at(31usize));
-            let mut v70 = V::mul(V::load(t0.at(31usize)), v5);
+            V::store(damp::<V>(v2, v5), out2.at(31usize));
             // out2[30] = v2*v7
-            V::store(V::mul(v2, v7), out2.at(30usize));
-            v70 = V::mul_add(V::load(t0.at(30usize)), v7, v70);
+            V::store(damp::<V>(v2, v7), out2.at(30usize));
+            v69 = V::mul_add(V::load(t0.at(30usize)), v7, v69);
             // out2[29] = v2*v9
-            V::store(V::mul(v2, v9), out2.at(29usize));
-            v70 = V::mul_add(V::load(t0.at(29usize)), v9, v70);
+            V::store(damp::<V>(v2, v9), out2.at(29usize));
+            v69 = V::mul_add(V::load(t0.at(29usize)), v9, v69);
             // out2[28] = v2*v11
-            V::store(V::mul(v2, v11), out2.at(28usize));
-            v70 = V::mul_add(V::load(t0.at(28usize)), v11, v70);
+            V::store(damp::<V>(v2, v11), out2.at(28usize));
+            v69 = V::mul_add(V::load(t0.at(28usize)), v11, v69);
             // out2[27] = v2*v13
-            V::store(V::mul(v2, v13), out2.at(27usize));
-            v70 = V::mul_add(V::load(t0.at(27usize)), v13, v70);
+            V::store(damp::<V>(v2, v13), out2.at(27usize));
+            v69 = V::mul_add(V::load(t0.at(27usize)), v13, v69);
             // out2[26] = v2*v15
-            V::store(V::mul(v2, v15), out2.at(26usize));
-            v70 = V::mul_add(V::load(t0.at(26usize)), v15, v70);
+            V::store(damp::<V>(v2, v15), out2.at(26usize));
+            v69 = V::mul_add(V::load(t0.at(26usize)), v15, v69);
             // out2[25] = v2*v17
-            V::store(V::mul(v2, v17), out2.at(25usize));
-            v70 = V::mul_add(V::load(t0.at(25usize)), v17, v70);
+            V::store(damp::<V>(v2, v17), out2.at(25usize));
+            v69 = V::mul_add(V::load(t0.at(25usize)), v17, v69);
             // out2[24] = v2*v19
-            V::store(V::mul(v2, v19), out2.at(24usize));
-            v70 = V::mul_add(V::load(t0.at(24usize)), v19, v70);
+            V::store(damp::<V>(v2, v19), out2.at(24usize));
+            v69 = V::mul_add(V::load(t0.at(24usize)), v19, v69);
             // out2[23] = v2*v21
-            V::store(V::mul(v2, v21), out2.at(23usize));
-            v70 = V::mul_add(V::load(t0.at(23usize)), v21, v70);
+            V::store(damp::<V>(v2, v21), out2.at(23usize));
+            v69 = V::mul_add(V::load(t0.at(23usize)), v21, v69);
             // out2[22] = v2*v23
-            V::store(V::mul(v2, v23), out2.at(22usize));
-            v70 = V::mul_add(V::load(t0.at(22usize)), v23, v70);
+            V::store(damp::<V>(v2, v23), out2.at(22usize));
+            v69 = V::mul_add(V::load(t0.at(22usize)), v23, v69);
             // out2[21] = v2*v25
-            V::store(V::mul(v2, v25), out2.at(21usize));
-            v70 = V::mul_add(V::load(t0.at(21usize)), v25, v70);
+            V::store(damp::<V>(v2, v25), out2.at(21usize));
+            v69 = V::mul_add(V::load(t0.at(21usize)), v25, v69);
             // out2[20] = v2*v27
-            V::store(V::mul(v2, v27), out2.at(20usize));
-            v70 = V::mul_add(V::load(t0.at(20usize)), v27, v70);
+            V::store(damp::<V>(v2, v27), out2.at(20usize));
+            v69 = V::mul_add(V::load(t0.at(20usize)), v27, v69);
             // out2[19] = v2*v29
-            V::store(V::mul(v2, v29), out2.at(19usize));
-            v70 = V::mul_add(V::load(t0.at(19usize)), v29, v70);
+            V::store(damp::<V>(v2, v29), out2.at(19usize));
+            v69 = V::mul_add(V::load(t0.at(19usize)), v29, v69);
             // out2[18] = v2*v31
-            V::store(V::mul(v2, v31), out2.at(18usize));
-            v70 = V::mul_add(V::load(t0.at(18usize)), v31, v70);
+            V::store(damp::<V>(v2, v31), out2.at(18usize));
+            v69 = V::mul_add(V::load(t0.at(18usize)), v31, v69);
             // out2[17] = v2*v33
-            V::store(V::mul(v2, v33), out2.at(17usize));
-            v70 = V::mul_add(V::load(t0.at(17usize)), v33, v70);
+            V::store(damp::<V>(v2, v33), out2.at(17usize));
+            v69 = V::mul_add(V::load(t0.at(17usize)), v33, v69);
             // out2[16] = v2*v35
-            V::store(V::mul(v2, v35), out2.at(16usize));
-            v70 = V::mul_add(V::load(t0.at(16usize)), v35, v70);
+            V::store(damp::<V>(v2, v35), out2.at(16usize));
+            v69 = V::mul_add(V::load(t0.at(16usize)), v35, v69);
             // out2[15] = v2*v37
-            V::store(V::mul(v2, v37), out2.at(15usize));
-            v70 = V::mul_add(V::load(t0.at(15usize)), v37, v70);
+            V::store(damp::<V>(v2, v37), out2.at(15usize));
+            v69 = V::mul_add(V::load(t0.at(15usize)), v37, v69);
             // out2[14] = v2*v39
-            V::store(V::mul(v2, v39), out2.at(14usize));
-            v70 = V::mul_add(V::load(t0.at(14usize)), v39, v70);
+            V::store(damp::<V>(v2, v39), out2.at(14usize));
+            v69 = V::mul_add(V::load(t0.at(14usize)), v39, v69);
             // out2[13] = v2*v41
-            V::store(V::mul(v2, v41), out2.at(13usize));
-            v70 = V::mul_add(V::load(t0.at(13usize)), v41, v70);
+            V::store(damp::<V>(v2, v41), out2.at(13usize));
+            v69 = V::mul_add(V::load(t0.at(13usize)), v41, v69);
             // out2[12] = v2*v43
-            V::store(V::mul(v2, v43), out2.at(12usize));
-            v70 = V::mul_add(V::load(t0.at(12usize)), v43, v70);
+            V::store(damp::<V>(v2, v43), out2.at(12usize));
+            v69 = V::mul_add(V::load(t0.at(12usize)), v43, v69);
             // out2[11] = v2*v45
-            V::store(V::mul(v2, v45), out2.at(11usize));
-            v70 = V::mul_add(V::load(t0.at(11usize)), v45, v70);
+            V::store(damp::<V>(v2, v45), out2.at(11usize));
+            v69 = V::mul_add(V::load(t0.at(11usize)), v45, v69);
             // out2[10] = v2*v47
-            V::store(V::mul(v2, v47), out2.at(10usize));
-            v70 = V::mul_add(V::load(t0.at(10usize)), v47, v70);
+            V::store(damp::<V>(v2, v47), out2.at(10usize));
+            v69 = V::mul_add(V::load(t0.at(10usize)), v47, v69);
             // out2[9] = v2*v49
-            V::store(V::mul(v2, v49), out2.at(9usize));
-            v70 = V::mul_add(V::load(t0.at(9usize)), v49, v70);
+            V::store(damp::<V>(v2, v49), out2.at(9usize));
+            v69 = V::mul_add(V::load(t0.at(9usize)), v49, v69);
             // out2[8] = v2*v51
-            V::store(V::mul(v2, v51), out2.at(8usize));
-            v70 = V::mul_add(V::load(t0.at(8usize)), v51, v70);
+            V::store(damp::<V>(v2, v51), out2.at(8usize));
+            v69 = V::mul_add(V::load(t0.at(8usize)), v51, v69);
             // out2[7] = v2*v53
-            V::store(V::mul(v2, v53), out2.at(7usize));
-            v70 = V::mul_add(V::load(t0.at(7usize)), v53, v70);
+            V::store(damp::<V>(v2, v53), out2.at(7usize));
+            v69 = V::mul_add(V::load(t0.at(7usize)), v53, v69);
             // out2[6] = v2*v55
-            V::store(V::mul(v2, v55), out2.at(6usize));
-            v70 = V::mul_add(V::load(t0.at(6usize)), v55, v70);
+            V::store(damp::<V>(v2, v55), out2.at(6usize));
+            v69 = V::mul_add(V::load(t0.at(6usize)), v55, v69);
             // out2[5] = v2*v57
-            V::store(V::mul(v2, v57), out2.at(5usize));
-            v70 = V::mul_add(V::load(t0.at(5usize)), v57, v70);
+            V::store(damp::<V>(v2, v57), out2.at(5usize));
+            v69 = V::mul_add(V::load(t0.at(5usize)), v57, v69);
             // out2[4] = v2*v59
-            V::store(V::mul(v2, v59), out2.at(4usize));
-            v70 = V::mul_add(V::load(t0.at(4usize)), v59, v70);
+            V::store(damp::<V>(v2, v59), out2.at(4usize));
+            v69 = V::mul_add(V::load(t0.at(4usize)), v59, v69);
             // out2[3] = v2*v61
-            V::store(V::mul(v2, v61), out2.at(3usize));
-            v70 = V::mul_add(V::load(t0.at(3usize)), v61, v70);
+            V::store(damp::<V>(v2, v61), out2.at(3usize));
+            v69 = V::mul_add(V::load(t0.at(3usize)), v61, v69);
             // out2[2] = v2*v63
-            V::store(V::mul(v2, v63), out2.at(2usize));
-            v70 = V::mul_add(V::load(t0.at(2usize)), v63, v70);
+            V::store(damp::<V>(v2, v63), out2.at(2usize));
+            v69 = V::mul_add(V::load(t0.at(2usize)), v63, v69);
             // out2[1] = v2*v65
-            V::store(V::mul(v2, v65), out2.at(1usize));
-            v70 = V::mul_add(V::load(t0.at(1usize)), v65, v70);
+            V::store(damp::<V>(v2, v65), out2.at(1usize));
+            v69 = V::mul_add(V::load(t0.at(1usize)), v65, v69);
             // out2[0] = v2*v67
-            V::store(V::mul(v2, v67), out2.at(0usize));
-            v70 = V::mul_add(V::load(t0.at(0usize)), v67, v70);
+            V::store(damp::<V>(v2, v67), out2.at(0usize));
+            v69 = V::mul_add(V::load(t0.at(0usize)), v67, v69);
             // out1[0] = t2_0*v194
-            V::store(V::mul(t2_0, v70), out1.at(0usize));
+            V::store(damp::<V>(t2_0, v69), out1.at(0usize));
             // out0[0] = t1_0*v194
-            V::store(V::mul(t1_0, v70), out0.at(0usize));
+            V::store(damp::<V>(t1_0, v69), out0.at(0usize));
         }
     }
 }

@@ -15,7 +15,7 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let r = args.inputs[0];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c1em8 = V::from_f64(0.00000001f64);
         let c1e0 = V::from_f64(1f64);
         let c1p000001e0 = V::from_f64(1.000001f64);
         for group in 0..args.groups {
@@ -24,19 +24,18 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let out0 = out0.packed::<V, 32usize>(group);
             let param0 = param0.packed::<V, 6usize>(group);
             let r_1 = V::load(r.at(0usize, c));
-            let v1 = V::mul(r_1, r_1);
             let r_e1 = V::load(r.at(1usize, c));
-            let mut v15 = V::mul(r_e1, r_e1);
+            let mut v13 = V::mul(r_e1, r_e1);
             let r_e2 = V::load(r.at(2usize, c));
             let r_e3 = V::load(r.at(3usize, c));
             let r_e4 = V::load(r.at(4usize, c));
             let r_e5 = V::load(r.at(5usize, c));
-            v15 = V::mul_add(r_e2, r_e2, v15);
-            v15 = V::mul_add(r_e3, r_e3, v15);
-            v15 = V::mul_add(r_e4, r_e4, v15);
-            v15 = V::neg_mul_add(r_e5, r_e5, v15);
+            v13 = V::mul_add(r_e2, r_e2, v13);
+            v13 = V::mul_add(r_e3, r_e3, v13);
+            v13 = V::mul_add(r_e4, r_e4, v13);
+            v13 = V::neg_mul_add(r_e5, r_e5, v13);
             let r_e12 = V::load(r.at(6usize, c));
-            let mut v38 = V::mul(r_e12, r_e12);
+            let mut v34 = V::mul(r_e12, r_e12);
             let r_e13 = V::load(r.at(7usize, c));
             let r_e14 = V::load(r.at(8usize, c));
             let r_e15 = V::load(r.at(9usize, c));
@@ -46,17 +45,17 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let r_e34 = V::load(r.at(13usize, c));
             let r_e35 = V::load(r.at(14usize, c));
             let r_e45 = V::load(r.at(15usize, c));
-            v38 = V::mul_add(r_e13, r_e13, v38);
-            v38 = V::mul_add(r_e14, r_e14, v38);
-            v38 = V::neg_mul_add(r_e15, r_e15, v38);
-            v38 = V::mul_add(r_e23, r_e23, v38);
-            v38 = V::mul_add(r_e24, r_e24, v38);
-            v38 = V::neg_mul_add(r_e25, r_e25, v38);
-            v38 = V::mul_add(r_e34, r_e34, v38);
-            v38 = V::neg_mul_add(r_e35, r_e35, v38);
-            v38 = V::neg_mul_add(r_e45, r_e45, v38);
+            v34 = V::mul_add(r_e13, r_e13, v34);
+            v34 = V::mul_add(r_e14, r_e14, v34);
+            v34 = V::neg_mul_add(r_e15, r_e15, v34);
+            v34 = V::mul_add(r_e23, r_e23, v34);
+            v34 = V::mul_add(r_e24, r_e24, v34);
+            v34 = V::neg_mul_add(r_e25, r_e25, v34);
+            v34 = V::mul_add(r_e34, r_e34, v34);
+            v34 = V::neg_mul_add(r_e35, r_e35, v34);
+            v34 = V::neg_mul_add(r_e45, r_e45, v34);
             let r_e123 = V::load(r.at(16usize, c));
-            let mut v76 = V::mul(r_e123, r_e123);
+            let mut v70 = V::mul(r_e123, r_e123);
             let r_e124 = V::load(r.at(17usize, c));
             let r_e125 = V::load(r.at(18usize, c));
             let r_e134 = V::load(r.at(19usize, c));
@@ -66,60 +65,59 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let r_e235 = V::load(r.at(23usize, c));
             let r_e245 = V::load(r.at(24usize, c));
             let r_e345 = V::load(r.at(25usize, c));
-            v76 = V::mul_add(r_e124, r_e124, v76);
-            v76 = V::neg_mul_add(r_e125, r_e125, v76);
-            v76 = V::mul_add(r_e134, r_e134, v76);
-            v76 = V::neg_mul_add(r_e135, r_e135, v76);
-            v76 = V::neg_mul_add(r_e145, r_e145, v76);
-            v76 = V::mul_add(r_e234, r_e234, v76);
-            v76 = V::neg_mul_add(r_e235, r_e235, v76);
-            v76 = V::neg_mul_add(r_e245, r_e245, v76);
-            v76 = V::neg_mul_add(r_e345, r_e345, v76);
+            v70 = V::mul_add(r_e124, r_e124, v70);
+            v70 = V::neg_mul_add(r_e125, r_e125, v70);
+            v70 = V::mul_add(r_e134, r_e134, v70);
+            v70 = V::neg_mul_add(r_e135, r_e135, v70);
+            v70 = V::neg_mul_add(r_e145, r_e145, v70);
+            v70 = V::mul_add(r_e234, r_e234, v70);
+            v70 = V::neg_mul_add(r_e235, r_e235, v70);
+            v70 = V::neg_mul_add(r_e245, r_e245, v70);
+            v70 = V::neg_mul_add(r_e345, r_e345, v70);
             let r_e1234 = V::load(r.at(26usize, c));
-            let mut v114 = V::mul(r_e1234, r_e1234);
+            let mut v106 = V::mul(r_e1234, r_e1234);
             let r_e1235 = V::load(r.at(27usize, c));
             let r_e1245 = V::load(r.at(28usize, c));
             let r_e1345 = V::load(r.at(29usize, c));
             let r_e2345 = V::load(r.at(30usize, c));
-            v114 = V::neg_mul_add(r_e1235, r_e1235, v114);
-            v114 = V::neg_mul_add(r_e1245, r_e1245, v114);
-            v114 = V::neg_mul_add(r_e1345, r_e1345, v114);
-            v114 = V::neg_mul_add(r_e2345, r_e2345, v114);
+            v106 = V::neg_mul_add(r_e1235, r_e1235, v106);
+            v106 = V::neg_mul_add(r_e1245, r_e1245, v106);
+            v106 = V::neg_mul_add(r_e1345, r_e1345, v106);
+            v106 = V::neg_mul_add(r_e2345, r_e2345, v106);
             let r_e12345 = V::load(r.at(31usize, c));
-            let v137 = V::mul(r_e12345, r_e12345);
-            let v148 = V::div(
+            let v136 = V::div(
                 c1e0,
                 V::mul_add(
                     V::sigmoid(V::load(param0.at(1usize))),
-                    V::sub(V::sqrt(V::sqrt(V::mul_add(v15, v15, c1em16))), c1e0),
+                    V::sub(V::sqrt(hypot::<V>(v13, c1em8)), c1e0),
                     c1p000001e0,
                 ),
             );
-            let v149 = V::div(
+            let v137 = V::div(
                 c1e0,
                 V::mul_add(
                     V::sigmoid(V::load(param0.at(2usize))),
-                    V::sub(V::sqrt(V::sqrt(V::mul_add(v38, v38, c1em16))), c1e0),
+                    V::sub(V::sqrt(hypot::<V>(v34, c1em8)), c1e0),
                     c1p000001e0,
                 ),
             );
-            let v150 = V::div(
+            let v138 = V::div(
                 c1e0,
                 V::mul_add(
                     V::sigmoid(V::load(param0.at(3usize))),
-                    V::sub(V::sqrt(V::sqrt(V::mul_add(v76, v76, c1em16))), c1e0),
+                    V::sub(V::sqrt(hypot::<V>(v70, c1em8)), c1e0),
                     c1p000001e0,
                 ),
             );
-            let v151 = V::div(
+            let v139 = V::div(
                 c1e0,
                 V::mul_add(
                     V::sigmoid(V::load(param0.at(4usize))),
-                    V::sub(V::sqrt(V::sqrt(V::mul_add(v114, v114, c1em16))), c1e0),
+                    V::sub(V::sqrt(hypot::<V>(v106, c1em8)), c1e0),
                     c1p000001e0,
                 ),
             );
-            // out0[0] = r_1*(1/(1.000001 + sigmoid(a0)*(sqrt(sqrt(v1*v1 + 0.0000000000000001)) - 1)))
+            // out0[0] = r_1*(1/(1.000001 + sigmoid(a0)*(sqrt(hypot(r_1*r_1, 0.00000001)) - 1)))
             V::store(
                 V::mul(
                     r_1,
@@ -127,74 +125,74 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                         c1e0,
                         V::mul_add(
                             V::sigmoid(V::load(param0.at(0usize))),
-                            V::sub(V::sqrt(V::sqrt(V::mul_add(v1, v1, c1em16))), c1e0),
+                            V::sub(V::sqrt(hypot::<V>(V::mul(r_1, r_1), c1em8)), c1e0),
                             c1p000001e0,
                         ),
                     ),
                 ),
                 out0.at(0usize),
             );
-            // out0[1] = r_e1*v148
-            V::store(V::mul(r_e1, v148), out0.at(1usize));
-            // out0[2] = r_e2*v148
-            V::store(V::mul(r_e2, v148), out0.at(2usize));
-            // out0[3] = r_e3*v148
-            V::store(V::mul(r_e3, v148), out0.at(3usize));
-            // out0[4] = r_e4*v148
-            V::store(V::mul(r_e4, v148), out0.at(4usize));
-            // out0[5] = r_e5*v148
-            V::store(V::mul(r_e5, v148), out0.at(5usize));
-            // out0[6] = r_e12*v149
-            V::store(V::mul(r_e12, v149), out0.at(6usize));
-            // out0[7] = r_e13*v149
-            V::store(V::mul(r_e13, v149), out0.at(7usize));
-            // out0[8] = r_e14*v149
-            V::store(V::mul(r_e14, v149), out0.at(8usize));
-            // out0[9] = r_e15*v149
-            V::store(V::mul(r_e15, v149), out0.at(9usize));
-            // out0[10] = r_e23*v149
-            V::store(V::mul(r_e23, v149), out0.at(10usize));
-            // out0[11] = r_e24*v149
-            V::store(V::mul(r_e24, v149), out0.at(11usize));
-            // out0[12] = r_e25*v149
-            V::store(V::mul(r_e25, v149), out0.at(12usize));
-            // out0[13] = r_e34*v149
-            V::store(V::mul(r_e34, v149), out0.at(13usize));
-            // out0[14] = r_e35*v149
-            V::store(V::mul(r_e35, v149), out0.at(14usize));
-            // out0[15] = r_e45*v149
-            V::store(V::mul(r_e45, v149), out0.at(15usize));
-            // out0[16] = r_e123*v150
-            V::store(V::mul(r_e123, v150), out0.at(16usize));
-            // out0[17] = r_e124*v150
-            V::store(V::mul(r_e124, v150), out0.at(17usize));
-            // out0[18] = r_e125*v150
-            V::store(V::mul(r_e125, v150), out0.at(18usize));
-            // out0[19] = r_e134*v150
-            V::store(V::mul(r_e134, v150), out0.at(19usize));
-            // out0[20] = r_e135*v150
-            V::store(V::mul(r_e135, v150), out0.at(20usize));
-            // out0[21] = r_e145*v150
-            V::store(V::mul(r_e145, v150), out0.at(21usize));
-            // out0[22] = r_e234*v150
-            V::store(V::mul(r_e234, v150), out0.at(22usize));
-            // out0[23] = r_e235*v150
-            V::store(V::mul(r_e235, v150), out0.at(23usize));
-            // out0[24] = r_e245*v150
-            V::store(V::mul(r_e245, v150), out0.at(24usize));
-            // out0[25] = r_e345*v150
-            V::store(V::mul(r_e345, v150), out0.at(25usize));
-            // out0[26] = r_e1234*v151
-            V::store(V::mul(r_e1234, v151), out0.at(26usize));
-            // out0[27] = r_e1235*v151
-            V::store(V::mul(r_e1235, v151), out0.at(27usize));
-            // out0[28] = r_e1245*v151
-            V::store(V::mul(r_e1245, v151), out0.at(28usize));
-            // out0[29] = r_e1345*v151
-            V::store(V::mul(r_e1345, v151), out0.at(29usize));
-            // out0[30] = r_e2345*v151
-            V::store(V::mul(r_e2345, v151), out0.at(30usize));
-            // out0[31] = r_e12345*(1/(1.000001 + sigmoid(a5)*(sqrt(sqrt(0.0000000000000001 + v137*v137)) - 1)))
+            // out0[1] = r_e1*v136
+            V::store(V::mul(r_e1, v136), out0.at(1usize));
+            // out0[2] = r_e2*v136
+            V::store(V::mul(r_e2, v136), out0.at(2usize));
+            // out0[3] = r_e3*v136
+            V::store(V::mul(r_e3, v136), out0.at(3usize));
+            // out0[4] = r_e4*v136
+            V::store(V::mul(r_e4, v136), out0.at(4usize));
+            // out0[5] = r_e5*v136
+            V::store(V::mul(r_e5, v136), out0.at(5usize));
+            // out0[6] = r_e12*v137
+            V::store(V::mul(r_e12, v137), out0.at(6usize));
+            // out0[7] = r_e13*v137
+            V::store(V::mul(r_e13, v137), out0.at(7usize));
+            // out0[8] = r_e14*v137
+            V::store(V::mul(r_e14, v137), out0.at(8usize));
+            // out0[9] = r_e15*v137
+            V::store(V::mul(r_e15, v137), out0.at(9usize));
+            // out0[10] = r_e23*v137
+            V::store(V::mul(r_e23, v137), out0.at(10usize));
+            // out0[11] = r_e24*v137
+            V::store(V::mul(r_e24, v137), out0.at(11usize));
+            // out0[12] = r_e25*v137
+            V::store(V::mul(r_e25, v137), out0.at(12usize));
+            // out0[13] = r_e34*v137
+            V::store(V::mul(r_e34, v137), out0.at(13usize));
+            // out0[14] = r_e35*v137
+            V::store(V::mul(r_e35, v137), out0.at(14usize));
+            // out0[15] = r_e45*v137
+            V::store(V::mul(r_e45, v137), out0.at(15usize));
+            // out0[16] = r_e123*v138
+            V::store(V::mul(r_e123, v138), out0.at(16usize));
+            // out0[17] = r_e124*v138
+            V::store(V::mul(r_e124, v138), out0.at(17usize));
+            // out0[18] = r_e125*v138
+            V::store(V::mul(r_e125, v138), out0.at(18usize));
+            // out0[19] = r_e134*v138
+            V::store(V::mul(r_e134, v138), out0.at(19usize));
+            // out0[20] = r_e135*v138
+            V::store(V::mul(r_e135, v138), out0.at(20usize));
+            // out0[21] = r_e145*v138
+            V::store(V::mul(r_e145, v138), out0.at(21usize));
+            // out0[22] = r_e234*v138
+            V::store(V::mul(r_e234, v138), out0.at(22usize));
+            // out0[23] = r_e235*v138
+            V::store(V::mul(r_e235, v138), out0.at(23usize));
+            // out0[24] = r_e245*v138
+            V::store(V::mul(r_e245, v138), out0.at(24usize));
+            // out0[25] = r_e345*v138
+            V::store(V::mul(r_e345, v138), out0.at(25usize));
+            // out0[26] = r_e1234*v139
+            V::store(V::mul(r_e1234, v139), out0.at(26usize));
+            // out0[27] = r_e1235*v139
+            V::store(V::mul(r_e1235, v139), out0.at(27usize));
+            // out0[28] = r_e1245*v139
+            V::store(V::mul(r_e1245, v139), out0.at(28usize));
+            // out0[29] = r_e1345*v139
+            V::store(V::mul(r_e1345, v139), out0.at(29usize));
+            // out0[30] = r_e2345*v139
+            V::store(V::mul(r_e2345, v139), out0.at(30usize));
+            // out0[31] = r_e12345*(1/(1.000001 + sigmoid(a5)*(sqrt(hypot(r_e12345*r_e12345, 0.00000001)) - 1)))
             V::store(
                 V::mul(
                     r_e12345,
@@ -203,7 +201,7 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                         V::mul_add(
                             V::sigmoid(V::load(param0.at(5usize))),
                             V::sub(
-                                V::sqrt(V::sqrt(V::mul_add(v137, v137, c1em16))),
+                                V::sqrt(hypot::<V>(V::mul(r_e12345, r_e12345), c1em8)),
                                 c1e0,
                             ),
                             c1p000001e0,
@@ -3126,13 +3124,19 @@ unsafe fn steerable_product_norm_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out0[1] = v437*t6_30 + x_e2345*w49*t6_31 - v401*t6_25 - v400*t6_24 - v399*t6_23 - v398*t6_22 - v339*t6_29 - v338*t6_28 - v337*t6_27 - v336*t6_26 + v269*t6_15 + v268*t6_14 + v267*t6_13 + v266*t6_12 + v265*t6_11 + v264*t6_10 + v164*t6_21 + v163*t6_20 + v162*t6_19 + v161*t6_18 + v160*t6_17 + v159*t6_16 - v103*t6_5 - v102*t6_4 - v101*t6_3 - v100*t6_2 - v41*t6_9 - v40*t6_8 - v39*t6_7 - v38*t6_6 + x_e1*w6*t6_0 + v4*t6_1
             V::store(v451, out0.at(1usize));
             v441 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize))), t6_0, v441);
-            v441 = V::mul_add(
-                V::load(t4.at(0usize)),
-                gate_slope::<V>(args.gate, V::load(t0.at(0usize))),
-                v441,
+            // out0[0] = x_e12345*w55*t6_31 + x_e2345*w47*t6_30 + x_e1345*w47*t6_29 + x_e1245*w47*t6_28 + x_e1235*w47*t6_27 + x_e1234*w47*t6_26 + x_e345*w34*t6_25 + x_e245*w34*t6_24 + x_e235*w34*t6_23 + x_e234*w34*t6_22 + x_e145*w34*t6_21 + x_e135*w34*t6_20 + x_e134*w34*t6_19 + x_e125*w34*t6_18 + x_e124*w34*t6_17 + x_e123*w34*t6_16 + x_e45*w19*t6_15 + x_e35*w19*t6_14 + x_e34*w19*t6_13 + x_e25*w19*t6_12 + x_e24*w19*t6_11 + x_e23*w19*t6_10 + x_e15*w19*t6_9 + x_e14*w19*t6_8 + x_e13*w19*t6_7 + x_e12*w19*t6_6 + x_e5*w7*t6_5 + x_e4*w7*t6_4 + x_e3*w7*t6_3 + x_e2*w7*t6_2 + x_e1*w7*t6_1 + x_1*w0*t6_0 + gate'(t0_0)*t4_0
+            V::store(
+                V::add(
+                    v441,
+                    damp::<
+                        V,
+                    >(
+                        gate_slope::<V>(args.gate, V::load(t0.at(0usize))),
+                        V::load(t4.at(0usize)),
+                    ),
+                ),
+                out0.at(0usize),
             );
-            // out0[0] = x_e12345*w55*t6_31 + x_e2345*w47*t6_30 + x_e1345*w47*t6_29 + x_e1245*w47*t6_28 + x_e1235*w47*t6_27 + x_e1234*w47*t6_26 + x_e345*w34*t6_25 + x_e245*w34*t6_24 + x_e235*w34*t6_23 + x_e234*w34*t6_22 + x_e145*w34*t6_21 + x_e135*w34*t6_20 + x_e134*w34*t6_19 + x_e125*w34*t6_18 + x_e124*w34*t6_17 + x_e123*w34*t6_16 + x_e45*w19*t6_15 + x_e35*w19*t6_14 + x_e34*w19*t6_13 + x_e25*w19*t6_12 + x_e24*w19*t6_11 + x_e23*w19*t6_10 + x_e15*w19*t6_9 + x_e14*w19*t6_8 + x_e13*w19*t6_7 + x_e12*w19*t6_6 + x_e5*w7*t6_5 + x_e4*w7*t6_4 + x_e3*w7*t6_3 + x_e2*w7*t6_2 + x_e1*w7*t6_1 + x_1*w0*t6_0 + t4_0*gate'(t0_0)
-            V::store(v441, out0.at(0usize));
         }
     }
 }
@@ -3184,12 +3188,12 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t0_1 = V::load(t0.at(1usize));
             let t6_30 = V::load(t6.at(30usize));
             v17 = V::mul_add(t0_1, t6_30, v17);
+            v4 = V::mul_add(V::load(param0.at(54usize)), v17, v4);
             // grad0[54] += x_e12345*v25
             V::store(
                 V::mul_add(x_e12345, v17, V::load(grad0.at(54usize))),
                 grad0.at(54usize),
             );
-            v4 = V::mul_add(V::load(param0.at(54usize)), v17, v4);
             let t0_15 = V::load(t0.at(15usize));
             let t6_16 = V::load(t6.at(16usize));
             let mut v32 = V::mul(t0_15, t6_16);
@@ -3220,12 +3224,12 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t0_6 = V::load(t0.at(6usize));
             let t6_25 = V::load(t6.at(25usize));
             v32 = V::neg_mul_add(t0_6, t6_25, v32);
+            v4 = V::mul_add(V::load(param0.at(53usize)), v32, v4);
             // grad0[53] += x_e12345*v68
             V::store(
                 V::mul_add(x_e12345, v32, V::load(grad0.at(53usize))),
                 grad0.at(53usize),
             );
-            v4 = V::mul_add(V::load(param0.at(53usize)), v32, v4);
             let t0_25 = V::load(t0.at(25usize));
             let t6_6 = V::load(t6.at(6usize));
             let mut v75 = V::mul(t0_25, t6_6);
@@ -3256,12 +3260,12 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t0_16 = V::load(t0.at(16usize));
             let t6_15 = V::load(t6.at(15usize));
             v75 = V::neg_mul_add(t0_16, t6_15, v75);
+            v4 = V::mul_add(V::load(param0.at(52usize)), v75, v4);
             // grad0[52] += x_e12345*v111
             V::store(
                 V::mul_add(x_e12345, v75, V::load(grad0.at(52usize))),
                 grad0.at(52usize),
             );
-            v4 = V::mul_add(V::load(param0.at(52usize)), v75, v4);
             let t0_30 = V::load(t0.at(30usize));
             let t6_1 = V::load(t6.at(1usize));
             let t0_29 = V::load(t0.at(29usize));
@@ -3277,23 +3281,23 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t0_26 = V::load(t0.at(26usize));
             let t6_5 = V::load(t6.at(5usize));
             v121 = V::mul_add(t0_26, t6_5, v121);
+            v4 = V::mul_add(V::load(param0.at(51usize)), v121, v4);
             // grad0[51] += x_e12345*v134
             V::store(
                 V::mul_add(x_e12345, v121, V::load(grad0.at(51usize))),
                 grad0.at(51usize),
             );
-            v4 = V::mul_add(V::load(param0.at(51usize)), v121, v4);
             let t0_31 = V::load(t0.at(31usize));
             let t6_0 = V::load(t6.at(0usize));
             let v141 = V::mul(t0_31, t6_0);
+            v4 = V::neg_mul_add(V::load(param0.at(50usize)), v141, v4);
+            // out0[31] = w55*v2 + w54*v25 + w53*v68 + w52*v111 + w51*v134 - w50*v141
+            V::store(v4, out0.at(31usize, c));
             // grad0[50] += -x_e12345*v141
             V::store(
                 V::neg_mul_add(x_e12345, v141, V::load(grad0.at(50usize))),
                 grad0.at(50usize),
             );
-            v4 = V::neg_mul_add(V::load(param0.at(50usize)), v141, v4);
-            // out0[31] = w55*v2 + w54*v25 + w53*v68 + w52*v111 + w51*v134 - w50*v141
-            V::store(v4, out0.at(31usize, c));
             let v147 = V::mul(t0_1, t6_31);
             let w49 = V::load(param0.at(49usize));
             let mut v149 = V::mul(w49, v147);
@@ -3320,54 +3324,54 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v176 = V::mul_sub(t0_7, t6_28, v172);
             v176 = V::neg_mul_add(t0_6, t6_29, v176);
             let w48 = V::load(param0.at(48usize));
-            let mut v181 = V::mul(x_e2345, v176);
             v149 = V::mul_add(w48, v176, v149);
+            let mut v182 = V::mul(x_e2345, v176);
             let mut v183 = V::mul(t0_12, t6_26);
             v183 = V::mul_add(t0_11, t6_27, v183);
             v183 = V::neg_mul_add(t0_10, t6_28, v183);
             v183 = V::mul_add(t0_6, t6_30, v183);
             let mut v190 = V::mul(w48, v183);
             v190 = V::neg_mul_add(w49, v152, v190);
-            v181 = V::mul_add(x_e1345, v183, v181);
+            v182 = V::mul_add(x_e1345, v183, v182);
             let mut v194 = V::mul(t0_14, t6_26);
             v194 = V::mul_add(t0_13, t6_27, v194);
             let mut v198 = V::mul_sub(t0_10, t6_29, v194);
             v198 = V::neg_mul_add(t0_7, t6_30, v198);
             v158 = V::mul_add(w48, v198, v158);
-            v181 = V::mul_add(x_e1245, v198, v181);
+            v182 = V::mul_add(x_e1245, v198, v182);
             let mut v205 = V::mul(t0_15, t6_26);
             v205 = V::mul_add(t0_13, t6_28, v205);
             v205 = V::neg_mul_add(t0_11, t6_29, v205);
             v205 = V::mul_add(t0_8, t6_30, v205);
             let mut v212 = V::mul(w48, v205);
             v212 = V::neg_mul_add(w49, v162, v212);
-            v181 = V::mul_add(x_e1235, v205, v181);
+            v182 = V::mul_add(x_e1235, v205, v182);
             let mut v216 = V::mul(t0_15, t6_27);
             v216 = V::neg_mul_add(t0_14, t6_28, v216);
             v216 = V::mul_add(t0_12, t6_29, v216);
             v216 = V::neg_mul_add(t0_9, t6_30, v216);
             v168 = V::mul_add(w48, v216, v168);
-            v181 = V::mul_add(x_e1234, v216, v181);
+            v182 = V::mul_add(x_e1234, v216, v182);
             // grad0[48] += x_e2345*v178 + x_e1345*v189 + x_e1245*v200 + x_e1235*v211 + x_e1234*v222
-            V::store(V::add(V::load(grad0.at(48usize)), v181), grad0.at(48usize));
+            V::store(V::add(V::load(grad0.at(48usize)), v182), grad0.at(48usize));
             let v227 = V::mul(t0_0, t6_30);
             let w47 = V::load(param0.at(47usize));
-            let mut v230 = V::mul(x_e2345, v227);
             v149 = V::mul_add(w47, v227, v149);
+            let mut v231 = V::mul(x_e2345, v227);
             let v232 = V::mul(t0_0, t6_29);
             v190 = V::mul_add(w47, v232, v190);
-            v230 = V::mul_add(x_e1345, v232, v230);
+            v231 = V::mul_add(x_e1345, v232, v231);
             let v237 = V::mul(t0_0, t6_28);
             v158 = V::mul_add(w47, v237, v158);
-            v230 = V::mul_add(x_e1245, v237, v230);
+            v231 = V::mul_add(x_e1245, v237, v231);
             let v242 = V::mul(t0_0, t6_27);
             v212 = V::mul_add(w47, v242, v212);
-            v230 = V::mul_add(x_e1235, v242, v230);
+            v231 = V::mul_add(x_e1235, v242, v231);
             let v247 = V::mul(t0_0, t6_26);
             v168 = V::mul_add(w47, v247, v168);
-            v230 = V::mul_add(x_e1234, v247, v230);
+            v231 = V::mul_add(x_e1234, v247, v231);
             // grad0[47] += x_e2345*v227 + x_e1345*v232 + x_e1245*v237 + x_e1235*v242 + x_e1234*v247
-            V::store(V::add(V::load(grad0.at(47usize)), v230), grad0.at(47usize));
+            V::store(V::add(V::load(grad0.at(47usize)), v231), grad0.at(47usize));
             let mut v252 = V::mul(t0_21, t6_16);
             v252 = V::neg_mul_add(t0_20, t6_17, v252);
             v252 = V::neg_mul_add(t0_19, t6_18, v252);
@@ -3375,8 +3379,8 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v252 = V::mul_add(t0_17, t6_20, v252);
             v252 = V::neg_mul_add(t0_16, t6_21, v252);
             let w46 = V::load(param0.at(46usize));
-            let mut v265 = V::mul(x_e2345, v252);
             v149 = V::mul_add(w46, v252, v149);
+            let mut v266 = V::mul(x_e2345, v252);
             let mut v268 = V::mul(t0_23, t6_17);
             v268 = V::neg_mul_add(t0_24, t6_16, v268);
             v268 = V::mul_add(t0_22, t6_18, v268);
@@ -3384,7 +3388,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v268 = V::neg_mul_add(t0_17, t6_23, v268);
             v268 = V::mul_add(t0_16, t6_24, v268);
             v190 = V::mul_add(w46, v268, v190);
-            v265 = V::mul_add(x_e1345, v268, v265);
+            v266 = V::mul_add(x_e1345, v268, v266);
             let mut v282 = V::mul(t0_25, t6_16);
             v282 = V::neg_mul_add(t0_23, t6_19, v282);
             v282 = V::neg_mul_add(t0_22, t6_20, v282);
@@ -3392,7 +3396,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v282 = V::mul_add(t0_19, t6_23, v282);
             v282 = V::neg_mul_add(t0_16, t6_25, v282);
             v158 = V::mul_add(w46, v282, v158);
-            v265 = V::mul_add(x_e1245, v282, v265);
+            v266 = V::mul_add(x_e1245, v282, v266);
             let mut v298 = V::mul(t0_24, t6_19);
             v298 = V::neg_mul_add(t0_25, t6_17, v298);
             v298 = V::mul_add(t0_22, t6_21, v298);
@@ -3400,7 +3404,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v298 = V::neg_mul_add(t0_19, t6_24, v298);
             v298 = V::mul_add(t0_17, t6_25, v298);
             v212 = V::mul_add(w46, v298, v212);
-            v265 = V::mul_add(x_e1235, v298, v265);
+            v266 = V::mul_add(x_e1235, v298, v266);
             let mut v313 = V::mul(t0_24, t6_20);
             v313 = V::neg_mul_add(t0_25, t6_18, v313);
             v313 = V::neg_mul_add(t0_23, t6_21, v313);
@@ -3408,75 +3412,75 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v313 = V::mul_add(t0_20, t6_24, v313);
             v313 = V::neg_mul_add(t0_18, t6_25, v313);
             v168 = V::mul_add(w46, v313, v168);
-            v265 = V::mul_add(x_e1234, v313, v265);
+            v266 = V::mul_add(x_e1234, v313, v266);
             // grad0[46] += x_e2345*v262 + x_e1345*v277 + x_e1245*v292 + x_e1235*v307 + x_e1234*v322
-            V::store(V::add(V::load(grad0.at(46usize)), v265), grad0.at(46usize));
+            V::store(V::add(V::load(grad0.at(46usize)), v266), grad0.at(46usize));
             let mut v327 = V::mul(t0_5, t6_22);
             v327 = V::mul_add(t0_4, t6_23, v327);
             let mut v331 = V::mul_sub(t0_3, t6_24, v327);
             v331 = V::neg_mul_add(t0_2, t6_25, v331);
             let w45 = V::load(param0.at(45usize));
-            let mut v336 = V::mul(x_e2345, v331);
             v149 = V::mul_add(w45, v331, v149);
+            let mut v337 = V::mul(x_e2345, v331);
             let mut v338 = V::mul(t0_5, t6_19);
             v338 = V::mul_add(t0_4, t6_20, v338);
             let mut v342 = V::mul_sub(t0_3, t6_21, v338);
             v342 = V::neg_mul_add(t0_1, t6_25, v342);
             v190 = V::mul_add(w45, v342, v190);
-            v336 = V::mul_add(x_e1345, v342, v336);
+            v337 = V::mul_add(x_e1345, v342, v337);
             let mut v349 = V::mul(t0_5, t6_17);
             v349 = V::mul_add(t0_4, t6_18, v349);
             let mut v353 = V::mul_sub(t0_2, t6_21, v349);
             v353 = V::neg_mul_add(t0_1, t6_24, v353);
             v158 = V::mul_add(w45, v353, v158);
-            v336 = V::mul_add(x_e1245, v353, v336);
+            v337 = V::mul_add(x_e1245, v353, v337);
             let mut v360 = V::mul(t0_5, t6_16);
             v360 = V::mul_add(t0_3, t6_18, v360);
             let mut v364 = V::mul_sub(t0_2, t6_20, v360);
             v364 = V::neg_mul_add(t0_1, t6_23, v364);
             v212 = V::mul_add(w45, v364, v212);
-            v336 = V::mul_add(x_e1235, v364, v336);
+            v337 = V::mul_add(x_e1235, v364, v337);
             let mut v371 = V::mul(t0_4, t6_16);
             v371 = V::neg_mul_add(t0_3, t6_17, v371);
             v371 = V::mul_add(t0_2, t6_19, v371);
             v371 = V::neg_mul_add(t0_1, t6_22, v371);
             v168 = V::mul_add(w45, v371, v168);
-            v336 = V::mul_add(x_e1234, v371, v336);
+            v337 = V::mul_add(x_e1234, v371, v337);
             // grad0[45] += x_e2345*v333 + x_e1345*v344 + x_e1245*v355 + x_e1235*v366 + x_e1234*v377
-            V::store(V::add(V::load(grad0.at(45usize)), v336), grad0.at(45usize));
+            V::store(V::add(V::load(grad0.at(45usize)), v337), grad0.at(45usize));
             let mut v382 = V::mul(t0_29, t6_6);
             v382 = V::neg_mul_add(t0_28, t6_7, v382);
             v382 = V::mul_add(t0_27, t6_8, v382);
             v382 = V::mul_add(t0_26, t6_9, v382);
             let w44 = V::load(param0.at(44usize));
-            let mut v391 = V::mul(x_e2345, v382);
             v149 = V::mul_add(w44, v382, v149);
+            let mut v392 = V::mul(x_e2345, v382);
             let mut v394 = V::mul(t0_28, t6_10);
             v394 = V::neg_mul_add(t0_30, t6_6, v394);
             v394 = V::neg_mul_add(t0_27, t6_11, v394);
             v394 = V::neg_mul_add(t0_26, t6_12, v394);
             v190 = V::mul_add(w44, v394, v190);
-            v391 = V::mul_add(x_e1345, v394, v391);
+            v392 = V::mul_add(x_e1345, v394, v392);
             let mut v404 = V::mul(t0_30, t6_7);
             v404 = V::neg_mul_add(t0_29, t6_10, v404);
             v404 = V::mul_add(t0_27, t6_13, v404);
             v404 = V::mul_add(t0_26, t6_14, v404);
             v158 = V::mul_add(w44, v404, v158);
-            v391 = V::mul_add(x_e1245, v404, v391);
+            v392 = V::mul_add(x_e1245, v404, v392);
             let mut v416 = V::mul(t0_29, t6_11);
             v416 = V::neg_mul_add(t0_30, t6_8, v416);
             v416 = V::neg_mul_add(t0_28, t6_13, v416);
             v416 = V::neg_mul_add(t0_26, t6_15, v416);
             v212 = V::mul_add(w44, v416, v212);
-            v391 = V::mul_add(x_e1235, v416, v391);
+            v392 = V::mul_add(x_e1235, v416, v392);
             let mut v427 = V::mul(t0_29, t6_12);
             v427 = V::neg_mul_add(t0_30, t6_9, v427);
             v427 = V::neg_mul_add(t0_28, t6_14, v427);
             v427 = V::mul_add(t0_27, t6_15, v427);
             v168 = V::mul_add(w44, v427, v168);
-            v391 = V::mul_add(x_e1234, v427, v391);
+            v392 = V::mul_add(x_e1234, v427, v392);
             // grad0[44] += x_e2345*v388 + x_e1345*v399 + x_e1245*v410 + x_e1235*v421 + x_e1234*v432
-            V::store(V::add(V::load(grad0.at(44usize)), v391), grad0.at(44usize));
+            V::store(V::add(V::load(grad0.at(44usize)), v392), grad0.at(44usize));
             let mut v437 = V::mul(t0_15, t6_10);
             v437 = V::neg_mul_add(t0_14, t6_11, v437);
             v437 = V::neg_mul_add(t0_13, t6_12, v437);
@@ -3484,8 +3488,8 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v437 = V::mul_add(t0_11, t6_14, v437);
             v437 = V::neg_mul_add(t0_10, t6_15, v437);
             let w43 = V::load(param0.at(43usize));
-            let mut v450 = V::mul(x_e2345, v437);
             v149 = V::mul_add(w43, v437, v149);
+            let mut v451 = V::mul(x_e2345, v437);
             let mut v452 = V::mul(t0_15, t6_7);
             v452 = V::neg_mul_add(t0_14, t6_8, v452);
             v452 = V::neg_mul_add(t0_13, t6_9, v452);
@@ -3493,7 +3497,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v452 = V::mul_add(t0_8, t6_14, v452);
             v452 = V::neg_mul_add(t0_7, t6_15, v452);
             v190 = V::mul_add(w43, v452, v190);
-            v450 = V::mul_add(x_e1345, v452, v450);
+            v451 = V::mul_add(x_e1345, v452, v451);
             let mut v467 = V::mul(t0_15, t6_6);
             v467 = V::neg_mul_add(t0_12, t6_8, v467);
             v467 = V::neg_mul_add(t0_11, t6_9, v467);
@@ -3501,7 +3505,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v467 = V::mul_add(t0_8, t6_12, v467);
             v467 = V::neg_mul_add(t0_6, t6_15, v467);
             v158 = V::mul_add(w43, v467, v158);
-            v450 = V::mul_add(x_e1245, v467, v450);
+            v451 = V::mul_add(x_e1245, v467, v451);
             let mut v482 = V::mul(t0_14, t6_6);
             v482 = V::neg_mul_add(t0_12, t6_7, v482);
             v482 = V::neg_mul_add(t0_10, t6_9, v482);
@@ -3509,7 +3513,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v482 = V::mul_add(t0_7, t6_12, v482);
             v482 = V::neg_mul_add(t0_6, t6_14, v482);
             v212 = V::mul_add(w43, v482, v212);
-            v450 = V::mul_add(x_e1235, v482, v450);
+            v451 = V::mul_add(x_e1235, v482, v451);
             let mut v498 = V::mul(t0_11, t6_7);
             v498 = V::neg_mul_add(t0_13, t6_6, v498);
             v498 = V::neg_mul_add(t0_10, t6_8, v498);
@@ -3517,88 +3521,88 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v498 = V::mul_add(t0_7, t6_11, v498);
             v498 = V::neg_mul_add(t0_6, t6_13, v498);
             v168 = V::mul_add(w43, v498, v168);
-            v450 = V::mul_add(x_e1234, v498, v450);
+            v451 = V::mul_add(x_e1234, v498, v451);
             // grad0[43] += x_e2345*v447 + x_e1345*v462 + x_e1245*v477 + x_e1235*v492 + x_e1234*v507
-            V::store(V::add(V::load(grad0.at(43usize)), v450), grad0.at(43usize));
+            V::store(V::add(V::load(grad0.at(43usize)), v451), grad0.at(43usize));
             let v512 = V::mul(t0_31, t6_1);
             let w42 = V::load(param0.at(42usize));
             v149 = V::neg_mul_add(w42, v512, v149);
             let v517 = V::mul(t0_31, t6_2);
-            let mut v519 = V::mul(x_e1345, v517);
             v190 = V::mul_add(w42, v517, v190);
-            v519 = V::neg_mul_add(x_e2345, v512, v519);
+            let mut v520 = V::mul(x_e1345, v517);
+            v520 = V::neg_mul_add(x_e2345, v512, v520);
             let v522 = V::mul(t0_31, t6_3);
             v158 = V::neg_mul_add(w42, v522, v158);
-            v519 = V::neg_mul_add(x_e1245, v522, v519);
+            v520 = V::neg_mul_add(x_e1245, v522, v520);
             let v527 = V::mul(t0_31, t6_4);
             v212 = V::mul_add(w42, v527, v212);
-            v519 = V::mul_add(x_e1235, v527, v519);
+            v520 = V::mul_add(x_e1235, v527, v520);
             let v532 = V::mul(t0_31, t6_5);
             v168 = V::mul_add(w42, v532, v168);
-            v519 = V::mul_add(x_e1234, v532, v519);
+            v520 = V::mul_add(x_e1234, v532, v520);
             // grad0[42] += x_e1345*v517 - x_e2345*v512 - x_e1245*v522 + x_e1235*v527 + x_e1234*v532
-            V::store(V::add(V::load(grad0.at(42usize)), v519), grad0.at(42usize));
+            V::store(V::add(V::load(grad0.at(42usize)), v520), grad0.at(42usize));
             let mut v537 = V::mul(t0_25, t6_2);
             v537 = V::neg_mul_add(t0_24, t6_3, v537);
             v537 = V::mul_add(t0_23, t6_4, v537);
             v537 = V::mul_add(t0_22, t6_5, v537);
             let w41 = V::load(param0.at(41usize));
-            let mut v546 = V::mul(x_e2345, v537);
             v149 = V::mul_add(w41, v537, v149);
+            let mut v547 = V::mul(x_e2345, v537);
             let mut v548 = V::mul(t0_25, t6_1);
             v548 = V::neg_mul_add(t0_21, t6_3, v548);
             v548 = V::mul_add(t0_20, t6_4, v548);
             v548 = V::mul_add(t0_19, t6_5, v548);
             v190 = V::mul_add(w41, v548, v190);
-            v546 = V::mul_add(x_e1345, v548, v546);
+            v547 = V::mul_add(x_e1345, v548, v547);
             let mut v559 = V::mul(t0_24, t6_1);
             v559 = V::neg_mul_add(t0_21, t6_2, v559);
             v559 = V::mul_add(t0_18, t6_4, v559);
             v559 = V::mul_add(t0_17, t6_5, v559);
             v158 = V::mul_add(w41, v559, v158);
-            v546 = V::mul_add(x_e1245, v559, v546);
+            v547 = V::mul_add(x_e1245, v559, v547);
             let mut v570 = V::mul(t0_23, t6_1);
             v570 = V::neg_mul_add(t0_20, t6_2, v570);
             v570 = V::mul_add(t0_18, t6_3, v570);
             v570 = V::mul_add(t0_16, t6_5, v570);
             v212 = V::mul_add(w41, v570, v212);
-            v546 = V::mul_add(x_e1235, v570, v546);
+            v547 = V::mul_add(x_e1235, v570, v547);
             let mut v582 = V::mul(t0_19, t6_2);
             v582 = V::neg_mul_add(t0_22, t6_1, v582);
             v582 = V::neg_mul_add(t0_17, t6_3, v582);
             v582 = V::mul_add(t0_16, t6_4, v582);
             v168 = V::mul_add(w41, v582, v168);
-            v546 = V::mul_add(x_e1234, v582, v546);
+            v547 = V::mul_add(x_e1234, v582, v547);
             // grad0[41] += x_e2345*v543 + x_e1345*v554 + x_e1245*v565 + x_e1235*v576 + x_e1234*v587
-            V::store(V::add(V::load(grad0.at(41usize)), v546), grad0.at(41usize));
+            V::store(V::add(V::load(grad0.at(41usize)), v547), grad0.at(41usize));
             let v592 = V::mul(t0_30, t6_0);
             let w40 = V::load(param0.at(40usize));
-            let mut v595 = V::mul(x_e2345, v592);
             v149 = V::neg_mul_add(w40, v592, v149);
             // out0[30] = w49*v147 + w48*v178 + w47*v227 + w46*v262 + w45*v333 + w44*v388 + w43*v447 - w42*v512 + w41*v543 - w40*v592
             V::store(v149, out0.at(30usize, c));
+            let mut v596 = V::mul(x_e2345, v592);
             let v597 = V::mul(t0_29, t6_0);
             v190 = V::neg_mul_add(w40, v597, v190);
             // out0[29] = w48*v189 - w49*v152 + w47*v232 + w46*v277 + w45*v344 + w44*v399 + w43*v462 + w42*v517 + w41*v554 - w40*v597
             V::store(v190, out0.at(29usize, c));
-            v595 = V::mul_add(x_e1345, v597, v595);
+            v596 = V::mul_add(x_e1345, v597, v596);
             let v602 = V::mul(t0_28, t6_0);
             v158 = V::neg_mul_add(w40, v602, v158);
             // out0[28] = w49*v157 + w48*v200 + w47*v237 + w46*v292 + w45*v355 + w44*v410 + w43*v477 - w42*v522 + w41*v565 - w40*v602
             V::store(v158, out0.at(28usize, c));
-            v595 = V::mul_add(x_e1245, v602, v595);
+            v596 = V::mul_add(x_e1245, v602, v596);
             let v607 = V::mul(t0_27, t6_0);
             v212 = V::neg_mul_add(w40, v607, v212);
             // out0[27] = w48*v211 - w49*v162 + w47*v242 + w46*v307 + w45*v366 + w44*v421 + w43*v492 + w42*v527 + w41*v576 - w40*v607
             V::store(v212, out0.at(27usize, c));
-            v595 = V::mul_add(x_e1235, v607, v595);
+            v596 = V::mul_add(x_e1235, v607, v596);
             let v612 = V::mul(t0_26, t6_0);
             v168 = V::mul_add(w40, v612, v168);
             // out0[26] = w49*v167 + w48*v222 + w47*v247 + w46*v322 + w45*v377 + w44*v432 + w43*v507 + w42*v532 + w41*v587 + w40*v612
             V::store(v168, out0.at(26usize, c));
             // grad0[40] += x_e1234*v612 - (x_e2345*v592 + x_e1345*v597 + x_e1245*v602 + x_e1235*v607)
             V::store(
-                V::add(V::load(grad0.at(40usize)), V::mul_sub(x_e1234, v612, v595)),
+                V::add(V::load(grad0.at(40usize)), V::mul_sub(x_e1234, v612, v596)),
                 grad0.at(40usize),
             );
             let v617 = V::mul(t0_6, t6_31);
@@ -3644,155 +3648,155 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v667 = V::mul_add(t0_17, t6_27, v667);
             let v671 = V::mul_sub(t0_16, t6_28, v667);
             let w38 = V::load(param0.at(38usize));
-            let mut v674 = V::mul(x_e345, v671);
             v619 = V::mul_add(w38, v671, v619);
+            let mut v675 = V::mul(x_e345, v671);
             let mut v676 = V::mul(t0_20, t6_26);
             v676 = V::mul_add(t0_19, t6_27, v676);
             v676 = V::neg_mul_add(t0_16, t6_29, v676);
             let mut v681 = V::mul(w38, v676);
             v681 = V::neg_mul_add(w39, v622, v681);
-            v674 = V::mul_add(x_e245, v676, v674);
+            v675 = V::mul_add(x_e245, v676, v675);
             let mut v685 = V::mul(t0_21, t6_26);
             v685 = V::mul_add(t0_19, t6_28, v685);
             let v689 = V::mul_sub(t0_17, t6_29, v685);
             v628 = V::mul_add(w38, v689, v628);
-            v674 = V::mul_add(x_e235, v689, v674);
+            v675 = V::mul_add(x_e235, v689, v675);
             let mut v695 = V::mul(t0_20, t6_28);
             v695 = V::neg_mul_add(t0_21, t6_27, v695);
             v695 = V::neg_mul_add(t0_18, t6_29, v695);
             let mut v699 = V::mul(w38, v695);
             v699 = V::neg_mul_add(w39, v632, v699);
-            v674 = V::mul_add(x_e234, v695, v674);
+            v675 = V::mul_add(x_e234, v695, v675);
             let mut v703 = V::mul(t0_23, t6_26);
             v703 = V::mul_add(t0_22, t6_27, v703);
             let v707 = V::mul_sub(t0_16, t6_30, v703);
             v638 = V::mul_add(w38, v707, v638);
-            v674 = V::mul_add(x_e145, v707, v674);
+            v675 = V::mul_add(x_e145, v707, v675);
             let mut v712 = V::mul(t0_24, t6_26);
             v712 = V::mul_add(t0_22, t6_28, v712);
             v712 = V::neg_mul_add(t0_17, t6_30, v712);
             let mut v717 = V::mul(w38, v712);
             v717 = V::neg_mul_add(w39, v642, v717);
-            v674 = V::mul_add(x_e135, v712, v674);
+            v675 = V::mul_add(x_e135, v712, v675);
             let mut v721 = V::mul(t0_24, t6_27);
             v721 = V::neg_mul_add(t0_23, t6_28, v721);
             v721 = V::mul_add(t0_18, t6_30, v721);
             v648 = V::mul_add(w38, v721, v648);
-            v674 = V::mul_add(x_e134, v721, v674);
+            v675 = V::mul_add(x_e134, v721, v675);
             let mut v730 = V::mul(t0_25, t6_26);
             v730 = V::mul_add(t0_22, t6_29, v730);
             let v734 = V::mul_sub(t0_19, t6_30, v730);
             v653 = V::mul_add(w38, v734, v653);
-            v674 = V::mul_add(x_e125, v734, v674);
+            v675 = V::mul_add(x_e125, v734, v675);
             let mut v740 = V::mul(t0_23, t6_29);
             v740 = V::neg_mul_add(t0_25, t6_27, v740);
             v740 = V::neg_mul_add(t0_20, t6_30, v740);
             let mut v744 = V::mul(w38, v740);
             v744 = V::neg_mul_add(w39, v657, v744);
-            v674 = V::mul_add(x_e124, v740, v674);
+            v675 = V::mul_add(x_e124, v740, v675);
             let mut v748 = V::mul(t0_25, t6_28);
             v748 = V::neg_mul_add(t0_24, t6_29, v748);
             v748 = V::mul_add(t0_21, t6_30, v748);
             v663 = V::mul_add(w38, v748, v663);
-            v674 = V::mul_add(x_e123, v748, v674);
+            v675 = V::mul_add(x_e123, v748, v675);
             // grad0[38] += x_e345*v671 + x_e245*v680 + x_e235*v689 + x_e234*v698 + x_e145*v707 + x_e135*v716 + x_e134*v725 + x_e125*v734 + x_e124*v743 + x_e123*v752
-            V::store(V::add(V::load(grad0.at(38usize)), v674), grad0.at(38usize));
+            V::store(V::add(V::load(grad0.at(38usize)), v675), grad0.at(38usize));
             let mut v757 = V::mul(t0_2, t6_30);
             v757 = V::mul_add(t0_1, t6_29, v757);
             let w37 = V::load(param0.at(37usize));
             v619 = V::neg_mul_add(w37, v757, v619);
             let mut v764 = V::mul(t0_3, t6_30);
             v764 = V::neg_mul_add(t0_1, t6_28, v764);
-            let mut v768 = V::mul(x_e245, v764);
             v681 = V::mul_add(w37, v764, v681);
-            v768 = V::neg_mul_add(x_e345, v757, v768);
+            let mut v769 = V::mul(x_e245, v764);
+            v769 = V::neg_mul_add(x_e345, v757, v769);
             let mut v771 = V::mul(t0_4, t6_30);
             v771 = V::mul_add(t0_1, t6_27, v771);
             v628 = V::neg_mul_add(w37, v771, v628);
-            v768 = V::neg_mul_add(x_e235, v771, v768);
+            v769 = V::neg_mul_add(x_e235, v771, v769);
             let mut v778 = V::mul(t0_5, t6_30);
             v778 = V::neg_mul_add(t0_1, t6_26, v778);
             v699 = V::mul_add(w37, v778, v699);
-            v768 = V::mul_add(x_e234, v778, v768);
+            v769 = V::mul_add(x_e234, v778, v769);
             let mut v785 = V::mul(t0_3, t6_29);
             v785 = V::mul_add(t0_2, t6_28, v785);
             v638 = V::mul_add(w37, v785, v638);
-            v768 = V::mul_add(x_e145, v785, v768);
+            v769 = V::mul_add(x_e145, v785, v769);
             let mut v793 = V::mul(t0_2, t6_27);
             v793 = V::neg_mul_add(t0_4, t6_29, v793);
             v717 = V::mul_add(w37, v793, v717);
-            v768 = V::mul_add(x_e135, v793, v768);
+            v769 = V::mul_add(x_e135, v793, v769);
             let mut v799 = V::mul(t0_5, t6_29);
             v799 = V::mul_add(t0_2, t6_26, v799);
             v648 = V::mul_add(w37, v799, v648);
-            v768 = V::mul_add(x_e134, v799, v768);
+            v769 = V::mul_add(x_e134, v799, v769);
             let mut v806 = V::mul(t0_4, t6_28);
             v806 = V::mul_add(t0_3, t6_27, v806);
             v653 = V::neg_mul_add(w37, v806, v653);
-            v768 = V::neg_mul_add(x_e125, v806, v768);
+            v769 = V::neg_mul_add(x_e125, v806, v769);
             let mut v813 = V::mul(t0_5, t6_28);
             v813 = V::neg_mul_add(t0_3, t6_26, v813);
             v744 = V::mul_add(w37, v813, v744);
-            v768 = V::mul_add(x_e124, v813, v768);
+            v769 = V::mul_add(x_e124, v813, v769);
             let mut v820 = V::mul(t0_5, t6_27);
             v820 = V::mul_add(t0_4, t6_26, v820);
             v663 = V::mul_add(w37, v820, v663);
-            v768 = V::mul_add(x_e123, v820, v768);
+            v769 = V::mul_add(x_e123, v820, v769);
             // grad0[37] += x_e245*v766 - x_e345*v759 - x_e235*v773 + x_e234*v780 + x_e145*v787 + x_e135*v794 + x_e134*v801 - x_e125*v808 + x_e124*v815 + x_e123*v822
-            V::store(V::add(V::load(grad0.at(37usize)), v768), grad0.at(37usize));
+            V::store(V::add(V::load(grad0.at(37usize)), v769), grad0.at(37usize));
             let mut v827 = V::mul(t0_28, t6_16);
             v827 = V::neg_mul_add(t0_27, t6_17, v827);
             v827 = V::neg_mul_add(t0_26, t6_18, v827);
             let w36 = V::load(param0.at(36usize));
-            let mut v834 = V::mul(x_e345, v827);
             v619 = V::mul_add(w36, v827, v619);
+            let mut v835 = V::mul(x_e345, v827);
             let mut v837 = V::mul(t0_27, t6_19);
             v837 = V::neg_mul_add(t0_29, t6_16, v837);
             v837 = V::mul_add(t0_26, t6_20, v837);
             v681 = V::mul_add(w36, v837, v681);
-            v834 = V::mul_add(x_e245, v837, v834);
+            v835 = V::mul_add(x_e245, v837, v835);
             let mut v845 = V::mul(t0_29, t6_17);
             v845 = V::neg_mul_add(t0_28, t6_19, v845);
             v845 = V::neg_mul_add(t0_26, t6_21, v845);
             v628 = V::mul_add(w36, v845, v628);
-            v834 = V::mul_add(x_e235, v845, v834);
+            v835 = V::mul_add(x_e235, v845, v835);
             let mut v854 = V::mul(t0_29, t6_18);
             v854 = V::neg_mul_add(t0_28, t6_20, v854);
             v854 = V::mul_add(t0_27, t6_21, v854);
             v699 = V::mul_add(w36, v854, v699);
-            v834 = V::mul_add(x_e234, v854, v834);
+            v835 = V::mul_add(x_e234, v854, v835);
             let mut v863 = V::mul(t0_30, t6_16);
             v863 = V::neg_mul_add(t0_27, t6_22, v863);
             v863 = V::neg_mul_add(t0_26, t6_23, v863);
             v638 = V::mul_add(w36, v863, v638);
-            v834 = V::mul_add(x_e145, v863, v834);
+            v835 = V::mul_add(x_e145, v863, v835);
             let mut v873 = V::mul(t0_28, t6_22);
             v873 = V::neg_mul_add(t0_30, t6_17, v873);
             v873 = V::mul_add(t0_26, t6_24, v873);
             v717 = V::mul_add(w36, v873, v717);
-            v834 = V::mul_add(x_e135, v873, v834);
+            v835 = V::mul_add(x_e135, v873, v835);
             let mut v882 = V::mul(t0_28, t6_23);
             v882 = V::neg_mul_add(t0_30, t6_18, v882);
             v882 = V::neg_mul_add(t0_27, t6_24, v882);
             v648 = V::mul_add(w36, v882, v648);
-            v834 = V::mul_add(x_e134, v882, v834);
+            v835 = V::mul_add(x_e134, v882, v835);
             let mut v890 = V::mul(t0_30, t6_19);
             v890 = V::neg_mul_add(t0_29, t6_22, v890);
             v890 = V::neg_mul_add(t0_26, t6_25, v890);
             v653 = V::mul_add(w36, v890, v653);
-            v834 = V::mul_add(x_e125, v890, v834);
+            v835 = V::mul_add(x_e125, v890, v835);
             let mut v899 = V::mul(t0_30, t6_20);
             v899 = V::neg_mul_add(t0_29, t6_23, v899);
             v899 = V::mul_add(t0_27, t6_25, v899);
             v744 = V::mul_add(w36, v899, v744);
-            v834 = V::mul_add(x_e124, v899, v834);
+            v835 = V::mul_add(x_e124, v899, v835);
             let mut v909 = V::mul(t0_29, t6_24);
             v909 = V::neg_mul_add(t0_30, t6_21, v909);
             v909 = V::neg_mul_add(t0_28, t6_25, v909);
             v663 = V::mul_add(w36, v909, v663);
-            v834 = V::mul_add(x_e123, v909, v834);
+            v835 = V::mul_add(x_e123, v909, v835);
             // grad0[36] += x_e345*v831 + x_e245*v840 + x_e235*v849 + x_e234*v858 + x_e145*v867 + x_e135*v876 + x_e134*v885 + x_e125*v894 + x_e124*v903 + x_e123*v912
-            V::store(V::add(V::load(grad0.at(36usize)), v834), grad0.at(36usize));
+            V::store(V::add(V::load(grad0.at(36usize)), v835), grad0.at(36usize));
             let mut v917 = V::mul(t0_12, t6_22);
             v917 = V::mul_add(t0_11, t6_23, v917);
             v917 = V::neg_mul_add(t0_10, t6_24, v917);
@@ -3800,8 +3804,8 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v917 = V::mul_add(t0_8, t6_20, v917);
             v917 = V::neg_mul_add(t0_7, t6_21, v917);
             let w35 = V::load(param0.at(35usize));
-            let mut v930 = V::mul(x_e345, v917);
             v619 = V::mul_add(w35, v917, v619);
+            let mut v931 = V::mul(x_e345, v917);
             let mut v932 = V::mul(t0_14, t6_22);
             v932 = V::mul_add(t0_13, t6_23, v932);
             let mut v936 = V::mul_sub(t0_10, t6_25, v932);
@@ -3809,7 +3813,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v936 = V::mul_add(t0_8, t6_18, v936);
             v936 = V::neg_mul_add(t0_6, t6_21, v936);
             v681 = V::mul_add(w35, v936, v681);
-            v930 = V::mul_add(x_e245, v936, v930);
+            v931 = V::mul_add(x_e245, v936, v931);
             let mut v947 = V::mul(t0_15, t6_22);
             v947 = V::mul_add(t0_13, t6_24, v947);
             v947 = V::neg_mul_add(t0_11, t6_25, v947);
@@ -3817,7 +3821,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v947 = V::mul_add(t0_7, t6_18, v947);
             v947 = V::neg_mul_add(t0_6, t6_20, v947);
             v628 = V::mul_add(w35, v947, v628);
-            v930 = V::mul_add(x_e235, v947, v930);
+            v931 = V::mul_add(x_e235, v947, v931);
             let mut v962 = V::mul(t0_15, t6_23);
             v962 = V::neg_mul_add(t0_14, t6_24, v962);
             v962 = V::mul_add(t0_12, t6_25, v962);
@@ -3825,7 +3829,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v962 = V::mul_add(t0_7, t6_17, v962);
             v962 = V::neg_mul_add(t0_6, t6_19, v962);
             v699 = V::mul_add(w35, v962, v699);
-            v930 = V::mul_add(x_e234, v962, v930);
+            v931 = V::mul_add(x_e234, v962, v931);
             let mut v977 = V::mul(t0_14, t6_19);
             v977 = V::mul_add(t0_13, t6_20, v977);
             v977 = V::mul_add(t0_12, t6_17, v977);
@@ -3833,7 +3837,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v985 = V::mul_sub(t0_7, t6_25, v977);
             v985 = V::mul_add(t0_6, t6_24, v985);
             v638 = V::mul_add(w35, v985, v638);
-            v930 = V::mul_add(x_e145, v985, v930);
+            v931 = V::mul_add(x_e145, v985, v931);
             let mut v992 = V::mul(t0_15, t6_19);
             v992 = V::mul_add(t0_13, t6_21, v992);
             v992 = V::neg_mul_add(t0_12, t6_16, v992);
@@ -3841,7 +3845,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v992 = V::neg_mul_add(t0_8, t6_25, v992);
             v992 = V::mul_add(t0_6, t6_23, v992);
             v717 = V::mul_add(w35, v992, v717);
-            v930 = V::mul_add(x_e135, v992, v930);
+            v931 = V::mul_add(x_e135, v992, v931);
             let mut v1007 = V::mul(t0_15, t6_20);
             v1007 = V::neg_mul_add(t0_14, t6_21, v1007);
             v1007 = V::mul_add(t0_11, t6_16, v1007);
@@ -3849,7 +3853,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1007 = V::mul_add(t0_9, t6_25, v1007);
             v1007 = V::mul_add(t0_6, t6_22, v1007);
             v648 = V::mul_add(w35, v1007, v648);
-            v930 = V::mul_add(x_e134, v1007, v930);
+            v931 = V::mul_add(x_e134, v1007, v931);
             let mut v1022 = V::mul(t0_15, t6_17);
             v1022 = V::mul_add(t0_14, t6_16, v1022);
             v1022 = V::mul_add(t0_11, t6_21, v1022);
@@ -3857,7 +3861,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1022 = V::neg_mul_add(t0_8, t6_24, v1022);
             v1022 = V::neg_mul_add(t0_7, t6_23, v1022);
             v653 = V::mul_add(w35, v1022, v653);
-            v930 = V::mul_add(x_e125, v1022, v930);
+            v931 = V::mul_add(x_e125, v1022, v931);
             let mut v1037 = V::mul(t0_15, t6_18);
             v1037 = V::neg_mul_add(t0_13, t6_16, v1037);
             v1037 = V::neg_mul_add(t0_12, t6_21, v1037);
@@ -3865,7 +3869,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1037 = V::mul_add(t0_9, t6_24, v1037);
             v1037 = V::neg_mul_add(t0_7, t6_22, v1037);
             v744 = V::mul_add(w35, v1037, v744);
-            v930 = V::mul_add(x_e124, v1037, v930);
+            v931 = V::mul_add(x_e124, v1037, v931);
             let mut v1052 = V::mul(t0_14, t6_18);
             v1052 = V::mul_add(t0_13, t6_17, v1052);
             v1052 = V::neg_mul_add(t0_12, t6_20, v1052);
@@ -3873,75 +3877,75 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1052 = V::mul_add(t0_9, t6_23, v1052);
             v1052 = V::mul_add(t0_8, t6_22, v1052);
             v663 = V::mul_add(w35, v1052, v663);
-            v930 = V::mul_add(x_e123, v1052, v930);
+            v931 = V::mul_add(x_e123, v1052, v931);
             // grad0[35] += x_e345*v927 + x_e245*v942 + x_e235*v957 + x_e234*v972 + x_e145*v987 + x_e135*v1002 + x_e134*v1017 + x_e125*v1032 + x_e124*v1047 + x_e123*v1062
-            V::store(V::add(V::load(grad0.at(35usize)), v930), grad0.at(35usize));
+            V::store(V::add(V::load(grad0.at(35usize)), v931), grad0.at(35usize));
             let v1067 = V::mul(t0_0, t6_25);
             let w34 = V::load(param0.at(34usize));
-            let mut v1070 = V::mul(x_e345, v1067);
             v619 = V::mul_add(w34, v1067, v619);
+            let mut v1071 = V::mul(x_e345, v1067);
             let v1072 = V::mul(t0_0, t6_24);
             v681 = V::mul_add(w34, v1072, v681);
-            v1070 = V::mul_add(x_e245, v1072, v1070);
+            v1071 = V::mul_add(x_e245, v1072, v1071);
             let v1077 = V::mul(t0_0, t6_23);
             v628 = V::mul_add(w34, v1077, v628);
-            v1070 = V::mul_add(x_e235, v1077, v1070);
+            v1071 = V::mul_add(x_e235, v1077, v1071);
             let v1082 = V::mul(t0_0, t6_22);
             v699 = V::mul_add(w34, v1082, v699);
-            v1070 = V::mul_add(x_e234, v1082, v1070);
+            v1071 = V::mul_add(x_e234, v1082, v1071);
             let v1087 = V::mul(t0_0, t6_21);
             v638 = V::mul_add(w34, v1087, v638);
-            v1070 = V::mul_add(x_e145, v1087, v1070);
+            v1071 = V::mul_add(x_e145, v1087, v1071);
             let v1092 = V::mul(t0_0, t6_20);
             v717 = V::mul_add(w34, v1092, v717);
-            v1070 = V::mul_add(x_e135, v1092, v1070);
+            v1071 = V::mul_add(x_e135, v1092, v1071);
             let v1097 = V::mul(t0_0, t6_19);
             v648 = V::mul_add(w34, v1097, v648);
-            v1070 = V::mul_add(x_e134, v1097, v1070);
+            v1071 = V::mul_add(x_e134, v1097, v1071);
             let v1102 = V::mul(t0_0, t6_18);
             v653 = V::mul_add(w34, v1102, v653);
-            v1070 = V::mul_add(x_e125, v1102, v1070);
+            v1071 = V::mul_add(x_e125, v1102, v1071);
             let v1107 = V::mul(t0_0, t6_17);
             v744 = V::mul_add(w34, v1107, v744);
-            v1070 = V::mul_add(x_e124, v1107, v1070);
+            v1071 = V::mul_add(x_e124, v1107, v1071);
             let v1112 = V::mul(t0_0, t6_16);
             v663 = V::mul_add(w34, v1112, v663);
-            v1070 = V::mul_add(x_e123, v1112, v1070);
+            v1071 = V::mul_add(x_e123, v1112, v1071);
             // grad0[34] += x_e345*v1067 + x_e245*v1072 + x_e235*v1077 + x_e234*v1082 + x_e145*v1087 + x_e135*v1092 + x_e134*v1097 + x_e125*v1102 + x_e124*v1107 + x_e123*v1112
-            V::store(V::add(V::load(grad0.at(34usize)), v1070), grad0.at(34usize));
+            V::store(V::add(V::load(grad0.at(34usize)), v1071), grad0.at(34usize));
             let v1117 = V::mul(t0_31, t6_6);
             let w33 = V::load(param0.at(33usize));
-            let mut v1120 = V::mul(x_e345, v1117);
             v619 = V::mul_add(w33, v1117, v619);
+            let mut v1121 = V::mul(x_e345, v1117);
             let v1122 = V::mul(t0_31, t6_7);
             v681 = V::neg_mul_add(w33, v1122, v681);
-            v1120 = V::neg_mul_add(x_e245, v1122, v1120);
+            v1121 = V::neg_mul_add(x_e245, v1122, v1121);
             let v1127 = V::mul(t0_31, t6_8);
             v628 = V::mul_add(w33, v1127, v628);
-            v1120 = V::mul_add(x_e235, v1127, v1120);
+            v1121 = V::mul_add(x_e235, v1127, v1121);
             let v1132 = V::mul(t0_31, t6_9);
             v699 = V::mul_add(w33, v1132, v699);
-            v1120 = V::mul_add(x_e234, v1132, v1120);
+            v1121 = V::mul_add(x_e234, v1132, v1121);
             let v1137 = V::mul(t0_31, t6_10);
             v638 = V::mul_add(w33, v1137, v638);
-            v1120 = V::mul_add(x_e145, v1137, v1120);
+            v1121 = V::mul_add(x_e145, v1137, v1121);
             let v1142 = V::mul(t0_31, t6_11);
             v717 = V::neg_mul_add(w33, v1142, v717);
-            v1120 = V::neg_mul_add(x_e135, v1142, v1120);
+            v1121 = V::neg_mul_add(x_e135, v1142, v1121);
             let v1147 = V::mul(t0_31, t6_12);
             v648 = V::neg_mul_add(w33, v1147, v648);
-            v1120 = V::neg_mul_add(x_e134, v1147, v1120);
+            v1121 = V::neg_mul_add(x_e134, v1147, v1121);
             let v1152 = V::mul(t0_31, t6_13);
             v653 = V::mul_add(w33, v1152, v653);
-            v1120 = V::mul_add(x_e125, v1152, v1120);
+            v1121 = V::mul_add(x_e125, v1152, v1121);
             let v1157 = V::mul(t0_31, t6_14);
             v744 = V::mul_add(w33, v1157, v744);
-            v1120 = V::mul_add(x_e124, v1157, v1120);
+            v1121 = V::mul_add(x_e124, v1157, v1121);
             let v1162 = V::mul(t0_31, t6_15);
             v663 = V::neg_mul_add(w33, v1162, v663);
-            v1120 = V::neg_mul_add(x_e123, v1162, v1120);
+            v1121 = V::neg_mul_add(x_e123, v1162, v1121);
             // grad0[33] += x_e345*v1117 - x_e245*v1122 + x_e235*v1127 + x_e234*v1132 + x_e145*v1137 - x_e135*v1142 - x_e134*v1147 + x_e125*v1152 + x_e124*v1157 - x_e123*v1162
-            V::store(V::add(V::load(grad0.at(33usize)), v1120), grad0.at(33usize));
+            V::store(V::add(V::load(grad0.at(33usize)), v1121), grad0.at(33usize));
             let mut v1168 = V::mul(t0_23, t6_11);
             v1168 = V::neg_mul_add(t0_24, t6_10, v1168);
             v1168 = V::mul_add(t0_22, t6_12, v1168);
@@ -3949,8 +3953,8 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1168 = V::mul_add(t0_20, t6_8, v1168);
             v1168 = V::mul_add(t0_19, t6_9, v1168);
             let w32 = V::load(param0.at(32usize));
-            let mut v1180 = V::mul(x_e345, v1168);
             v619 = V::mul_add(w32, v1168, v619);
+            let mut v1181 = V::mul(x_e345, v1168);
             let mut v1182 = V::mul(t0_25, t6_10);
             v1182 = V::neg_mul_add(t0_23, t6_13, v1182);
             v1182 = V::neg_mul_add(t0_22, t6_14, v1182);
@@ -3958,7 +3962,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1182 = V::mul_add(t0_18, t6_8, v1182);
             v1182 = V::mul_add(t0_17, t6_9, v1182);
             v681 = V::mul_add(w32, v1182, v681);
-            v1180 = V::mul_add(x_e245, v1182, v1180);
+            v1181 = V::mul_add(x_e245, v1182, v1181);
             let mut v1198 = V::mul(t0_24, t6_13);
             v1198 = V::neg_mul_add(t0_25, t6_11, v1198);
             v1198 = V::mul_add(t0_22, t6_15, v1198);
@@ -3966,7 +3970,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1198 = V::mul_add(t0_18, t6_7, v1198);
             v1198 = V::mul_add(t0_16, t6_9, v1198);
             v628 = V::mul_add(w32, v1198, v628);
-            v1180 = V::mul_add(x_e235, v1198, v1180);
+            v1181 = V::mul_add(x_e235, v1198, v1181);
             let mut v1213 = V::mul(t0_24, t6_14);
             v1213 = V::neg_mul_add(t0_25, t6_12, v1213);
             v1213 = V::neg_mul_add(t0_23, t6_15, v1213);
@@ -3974,7 +3978,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1213 = V::neg_mul_add(t0_17, t6_7, v1213);
             v1213 = V::mul_add(t0_16, t6_8, v1213);
             v699 = V::mul_add(w32, v1213, v699);
-            v1180 = V::mul_add(x_e234, v1213, v1180);
+            v1181 = V::mul_add(x_e234, v1213, v1181);
             let mut v1227 = V::mul(t0_25, t6_7);
             v1227 = V::mul_add(t0_24, t6_6, v1227);
             v1227 = V::neg_mul_add(t0_20, t6_13, v1227);
@@ -3982,7 +3986,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1227 = V::neg_mul_add(t0_18, t6_11, v1227);
             v1227 = V::neg_mul_add(t0_17, t6_12, v1227);
             v638 = V::mul_add(w32, v1227, v638);
-            v1180 = V::mul_add(x_e145, v1227, v1180);
+            v1181 = V::mul_add(x_e145, v1227, v1181);
             let mut v1243 = V::mul(t0_23, t6_6);
             v1243 = V::neg_mul_add(t0_25, t6_8, v1243);
             v1243 = V::mul_add(t0_21, t6_13, v1243);
@@ -3990,7 +3994,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1243 = V::neg_mul_add(t0_18, t6_10, v1243);
             v1243 = V::neg_mul_add(t0_16, t6_12, v1243);
             v717 = V::mul_add(w32, v1243, v717);
-            v1180 = V::mul_add(x_e135, v1243, v1180);
+            v1181 = V::mul_add(x_e135, v1243, v1181);
             let mut v1257 = V::mul(t0_25, t6_9);
             v1257 = V::mul_add(t0_22, t6_6, v1257);
             let mut v1261 = V::mul_sub(t0_21, t6_14, v1257);
@@ -3998,7 +4002,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1261 = V::mul_add(t0_17, t6_10, v1261);
             v1261 = V::neg_mul_add(t0_16, t6_11, v1261);
             v648 = V::mul_add(w32, v1261, v648);
-            v1180 = V::mul_add(x_e134, v1261, v1180);
+            v1181 = V::mul_add(x_e134, v1261, v1181);
             let mut v1272 = V::mul(t0_24, t6_8);
             v1272 = V::mul_add(t0_23, t6_7, v1272);
             let mut v1276 = V::mul_sub(t0_21, t6_11, v1272);
@@ -4006,7 +4010,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1276 = V::mul_add(t0_17, t6_15, v1276);
             v1276 = V::mul_add(t0_16, t6_14, v1276);
             v653 = V::mul_add(w32, v1276, v653);
-            v1180 = V::mul_add(x_e125, v1276, v1180);
+            v1181 = V::mul_add(x_e125, v1276, v1181);
             let mut v1288 = V::mul(t0_22, t6_7);
             v1288 = V::neg_mul_add(t0_24, t6_9, v1288);
             v1288 = V::mul_add(t0_21, t6_12, v1288);
@@ -4014,7 +4018,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1288 = V::neg_mul_add(t0_18, t6_15, v1288);
             v1288 = V::mul_add(t0_16, t6_13, v1288);
             v744 = V::mul_add(w32, v1288, v744);
-            v1180 = V::mul_add(x_e124, v1288, v1180);
+            v1181 = V::mul_add(x_e124, v1288, v1181);
             let mut v1302 = V::mul(t0_23, t6_9);
             v1302 = V::mul_add(t0_22, t6_8, v1302);
             let mut v1306 = V::mul_sub(t0_20, t6_12, v1302);
@@ -4022,211 +4026,211 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1306 = V::neg_mul_add(t0_18, t6_14, v1306);
             v1306 = V::neg_mul_add(t0_17, t6_13, v1306);
             v663 = V::mul_add(w32, v1306, v663);
-            v1180 = V::mul_add(x_e123, v1306, v1180);
+            v1181 = V::mul_add(x_e123, v1306, v1181);
             // grad0[32] += x_e345*v1177 + x_e245*v1192 + x_e235*v1207 + x_e234*v1222 + x_e145*v1237 + x_e135*v1252 + x_e134*v1267 + x_e125*v1282 + x_e124*v1297 + x_e123*v1312
-            V::store(V::add(V::load(grad0.at(32usize)), v1180), grad0.at(32usize));
+            V::store(V::add(V::load(grad0.at(32usize)), v1181), grad0.at(32usize));
             let mut v1317 = V::mul(t0_5, t6_13);
             v1317 = V::mul_add(t0_4, t6_14, v1317);
             let v1321 = V::mul_sub(t0_3, t6_15, v1317);
             let w31 = V::load(param0.at(31usize));
-            let mut v1324 = V::mul(x_e345, v1321);
             v619 = V::mul_add(w31, v1321, v619);
+            let mut v1325 = V::mul(x_e345, v1321);
             let mut v1326 = V::mul(t0_5, t6_11);
             v1326 = V::mul_add(t0_4, t6_12, v1326);
             let v1330 = V::mul_sub(t0_2, t6_15, v1326);
             v681 = V::mul_add(w31, v1330, v681);
-            v1324 = V::mul_add(x_e245, v1330, v1324);
+            v1325 = V::mul_add(x_e245, v1330, v1325);
             let mut v1335 = V::mul(t0_5, t6_10);
             v1335 = V::mul_add(t0_3, t6_12, v1335);
             let v1339 = V::mul_sub(t0_2, t6_14, v1335);
             v628 = V::mul_add(w31, v1339, v628);
-            v1324 = V::mul_add(x_e235, v1339, v1324);
+            v1325 = V::mul_add(x_e235, v1339, v1325);
             let mut v1344 = V::mul(t0_4, t6_10);
             v1344 = V::neg_mul_add(t0_3, t6_11, v1344);
             v1344 = V::mul_add(t0_2, t6_13, v1344);
             v699 = V::mul_add(w31, v1344, v699);
-            v1324 = V::mul_add(x_e234, v1344, v1324);
+            v1325 = V::mul_add(x_e234, v1344, v1325);
             let mut v1353 = V::mul(t0_5, t6_8);
             v1353 = V::mul_add(t0_4, t6_9, v1353);
             let v1357 = V::mul_sub(t0_1, t6_15, v1353);
             v638 = V::mul_add(w31, v1357, v638);
-            v1324 = V::mul_add(x_e145, v1357, v1324);
+            v1325 = V::mul_add(x_e145, v1357, v1325);
             let mut v1362 = V::mul(t0_5, t6_7);
             v1362 = V::mul_add(t0_3, t6_9, v1362);
             let v1366 = V::mul_sub(t0_1, t6_14, v1362);
             v717 = V::mul_add(w31, v1366, v717);
-            v1324 = V::mul_add(x_e135, v1366, v1324);
+            v1325 = V::mul_add(x_e135, v1366, v1325);
             let mut v1371 = V::mul(t0_4, t6_7);
             v1371 = V::neg_mul_add(t0_3, t6_8, v1371);
             v1371 = V::mul_add(t0_1, t6_13, v1371);
             v648 = V::mul_add(w31, v1371, v648);
-            v1324 = V::mul_add(x_e134, v1371, v1324);
+            v1325 = V::mul_add(x_e134, v1371, v1325);
             let mut v1380 = V::mul(t0_5, t6_6);
             v1380 = V::mul_add(t0_2, t6_9, v1380);
             let v1384 = V::mul_sub(t0_1, t6_12, v1380);
             v653 = V::mul_add(w31, v1384, v653);
-            v1324 = V::mul_add(x_e125, v1384, v1324);
+            v1325 = V::mul_add(x_e125, v1384, v1325);
             let mut v1389 = V::mul(t0_4, t6_6);
             v1389 = V::neg_mul_add(t0_2, t6_8, v1389);
             v1389 = V::mul_add(t0_1, t6_11, v1389);
             v744 = V::mul_add(w31, v1389, v744);
-            v1324 = V::mul_add(x_e124, v1389, v1324);
+            v1325 = V::mul_add(x_e124, v1389, v1325);
             let mut v1398 = V::mul(t0_3, t6_6);
             v1398 = V::neg_mul_add(t0_2, t6_7, v1398);
             v1398 = V::mul_add(t0_1, t6_10, v1398);
             v663 = V::mul_add(w31, v1398, v663);
-            v1324 = V::mul_add(x_e123, v1398, v1324);
+            v1325 = V::mul_add(x_e123, v1398, v1325);
             // grad0[31] += x_e345*v1321 + x_e245*v1330 + x_e235*v1339 + x_e234*v1348 + x_e145*v1357 + x_e135*v1366 + x_e134*v1375 + x_e125*v1384 + x_e124*v1393 + x_e123*v1402
-            V::store(V::add(V::load(grad0.at(31usize)), v1324), grad0.at(31usize));
+            V::store(V::add(V::load(grad0.at(31usize)), v1325), grad0.at(31usize));
             let mut v1407 = V::mul(t0_30, t6_2);
             v1407 = V::mul_add(t0_29, t6_1, v1407);
             let w30 = V::load(param0.at(30usize));
             v619 = V::neg_mul_add(w30, v1407, v619);
             let mut v1414 = V::mul(t0_30, t6_3);
             v1414 = V::neg_mul_add(t0_28, t6_1, v1414);
-            let mut v1418 = V::mul(x_e245, v1414);
             v681 = V::mul_add(w30, v1414, v681);
-            v1418 = V::neg_mul_add(x_e345, v1407, v1418);
+            let mut v1419 = V::mul(x_e245, v1414);
+            v1419 = V::neg_mul_add(x_e345, v1407, v1419);
             let mut v1421 = V::mul(t0_30, t6_4);
             v1421 = V::mul_add(t0_27, t6_1, v1421);
             v628 = V::neg_mul_add(w30, v1421, v628);
-            v1418 = V::neg_mul_add(x_e235, v1421, v1418);
+            v1419 = V::neg_mul_add(x_e235, v1421, v1419);
             let mut v1429 = V::mul(t0_26, t6_1);
             v1429 = V::neg_mul_add(t0_30, t6_5, v1429);
             v699 = V::mul_add(w30, v1429, v699);
-            v1418 = V::mul_add(x_e234, v1429, v1418);
+            v1419 = V::mul_add(x_e234, v1429, v1419);
             let mut v1435 = V::mul(t0_29, t6_3);
             v1435 = V::mul_add(t0_28, t6_2, v1435);
             v638 = V::mul_add(w30, v1435, v638);
-            v1418 = V::mul_add(x_e145, v1435, v1418);
+            v1419 = V::mul_add(x_e145, v1435, v1419);
             let mut v1443 = V::mul(t0_27, t6_2);
             v1443 = V::neg_mul_add(t0_29, t6_4, v1443);
             v717 = V::mul_add(w30, v1443, v717);
-            v1418 = V::mul_add(x_e135, v1443, v1418);
+            v1419 = V::mul_add(x_e135, v1443, v1419);
             let mut v1449 = V::mul(t0_29, t6_5);
             v1449 = V::mul_add(t0_26, t6_2, v1449);
             v648 = V::neg_mul_add(w30, v1449, v648);
-            v1418 = V::neg_mul_add(x_e134, v1449, v1418);
+            v1419 = V::neg_mul_add(x_e134, v1449, v1419);
             let mut v1456 = V::mul(t0_28, t6_4);
             v1456 = V::mul_add(t0_27, t6_3, v1456);
             v653 = V::neg_mul_add(w30, v1456, v653);
-            v1418 = V::neg_mul_add(x_e125, v1456, v1418);
+            v1419 = V::neg_mul_add(x_e125, v1456, v1419);
             let mut v1464 = V::mul(t0_26, t6_3);
             v1464 = V::neg_mul_add(t0_28, t6_5, v1464);
             v744 = V::mul_add(w30, v1464, v744);
-            v1418 = V::mul_add(x_e124, v1464, v1418);
+            v1419 = V::mul_add(x_e124, v1464, v1419);
             let mut v1470 = V::mul(t0_27, t6_5);
             v1470 = V::mul_add(t0_26, t6_4, v1470);
             v663 = V::neg_mul_add(w30, v1470, v663);
-            v1418 = V::neg_mul_add(x_e123, v1470, v1418);
+            v1419 = V::neg_mul_add(x_e123, v1470, v1419);
             // grad0[30] += x_e245*v1416 - x_e345*v1409 - x_e235*v1423 + x_e234*v1430 + x_e145*v1437 + x_e135*v1444 - x_e134*v1451 - x_e125*v1458 + x_e124*v1465 - x_e123*v1472
-            V::store(V::add(V::load(grad0.at(30usize)), v1418), grad0.at(30usize));
+            V::store(V::add(V::load(grad0.at(30usize)), v1419), grad0.at(30usize));
             let mut v1477 = V::mul(t0_15, t6_3);
             v1477 = V::neg_mul_add(t0_14, t6_4, v1477);
             v1477 = V::neg_mul_add(t0_13, t6_5, v1477);
             let w29 = V::load(param0.at(29usize));
-            let mut v1484 = V::mul(x_e345, v1477);
             v619 = V::mul_add(w29, v1477, v619);
+            let mut v1485 = V::mul(x_e345, v1477);
             let mut v1486 = V::mul(t0_15, t6_2);
             v1486 = V::neg_mul_add(t0_12, t6_4, v1486);
             v1486 = V::neg_mul_add(t0_11, t6_5, v1486);
             v681 = V::mul_add(w29, v1486, v681);
-            v1484 = V::mul_add(x_e245, v1486, v1484);
+            v1485 = V::mul_add(x_e245, v1486, v1485);
             let mut v1495 = V::mul(t0_14, t6_2);
             v1495 = V::neg_mul_add(t0_12, t6_3, v1495);
             v1495 = V::neg_mul_add(t0_10, t6_5, v1495);
             v628 = V::mul_add(w29, v1495, v628);
-            v1484 = V::mul_add(x_e235, v1495, v1484);
+            v1485 = V::mul_add(x_e235, v1495, v1485);
             let mut v1505 = V::mul(t0_11, t6_3);
             v1505 = V::neg_mul_add(t0_13, t6_2, v1505);
             v1505 = V::neg_mul_add(t0_10, t6_4, v1505);
             v699 = V::mul_add(w29, v1505, v699);
-            v1484 = V::mul_add(x_e234, v1505, v1484);
+            v1485 = V::mul_add(x_e234, v1505, v1485);
             let mut v1513 = V::mul(t0_15, t6_1);
             v1513 = V::neg_mul_add(t0_9, t6_4, v1513);
             v1513 = V::neg_mul_add(t0_8, t6_5, v1513);
             v638 = V::mul_add(w29, v1513, v638);
-            v1484 = V::mul_add(x_e145, v1513, v1484);
+            v1485 = V::mul_add(x_e145, v1513, v1485);
             let mut v1522 = V::mul(t0_14, t6_1);
             v1522 = V::neg_mul_add(t0_9, t6_3, v1522);
             v1522 = V::neg_mul_add(t0_7, t6_5, v1522);
             v717 = V::mul_add(w29, v1522, v717);
-            v1484 = V::mul_add(x_e135, v1522, v1484);
+            v1485 = V::mul_add(x_e135, v1522, v1485);
             let mut v1532 = V::mul(t0_8, t6_3);
             v1532 = V::neg_mul_add(t0_13, t6_1, v1532);
             v1532 = V::neg_mul_add(t0_7, t6_4, v1532);
             v648 = V::mul_add(w29, v1532, v648);
-            v1484 = V::mul_add(x_e134, v1532, v1484);
+            v1485 = V::mul_add(x_e134, v1532, v1485);
             let mut v1540 = V::mul(t0_12, t6_1);
             v1540 = V::neg_mul_add(t0_9, t6_2, v1540);
             v1540 = V::neg_mul_add(t0_6, t6_5, v1540);
             v653 = V::mul_add(w29, v1540, v653);
-            v1484 = V::mul_add(x_e125, v1540, v1484);
+            v1485 = V::mul_add(x_e125, v1540, v1485);
             let mut v1550 = V::mul(t0_8, t6_2);
             v1550 = V::neg_mul_add(t0_11, t6_1, v1550);
             v1550 = V::neg_mul_add(t0_6, t6_4, v1550);
             v744 = V::mul_add(w29, v1550, v744);
-            v1484 = V::mul_add(x_e124, v1550, v1484);
+            v1485 = V::mul_add(x_e124, v1550, v1485);
             let mut v1559 = V::mul(t0_7, t6_2);
             v1559 = V::neg_mul_add(t0_10, t6_1, v1559);
             v1559 = V::neg_mul_add(t0_6, t6_3, v1559);
             v663 = V::mul_add(w29, v1559, v663);
-            v1484 = V::mul_add(x_e123, v1559, v1484);
+            v1485 = V::mul_add(x_e123, v1559, v1485);
             // grad0[29] += x_e345*v1481 + x_e245*v1490 + x_e235*v1499 + x_e234*v1508 + x_e145*v1517 + x_e135*v1526 + x_e134*v1535 + x_e125*v1544 + x_e124*v1553 + x_e123*v1562
-            V::store(V::add(V::load(grad0.at(29usize)), v1484), grad0.at(29usize));
+            V::store(V::add(V::load(grad0.at(29usize)), v1485), grad0.at(29usize));
             let v1567 = V::mul(t0_25, t6_0);
             let w28 = V::load(param0.at(28usize));
-            let mut v1570 = V::mul(x_e345, v1567);
             v619 = V::mul_add(w28, v1567, v619);
             // out0[25] = w39*v617 + w38*v671 - w37*v759 + w36*v831 + w35*v927 + w34*v1067 + w33*v1117 + w32*v1177 + w31*v1321 - w30*v1409 + w29*v1481 + w28*v1567
             V::store(v619, out0.at(25usize, c));
+            let mut v1571 = V::mul(x_e345, v1567);
             let v1572 = V::mul(t0_24, t6_0);
             v681 = V::mul_add(w28, v1572, v681);
             // out0[24] = w38*v680 - w39*v622 + w37*v766 + w36*v840 + w35*v942 + w34*v1072 - w33*v1122 + w32*v1192 + w31*v1330 + w30*v1416 + w29*v1490 + w28*v1572
             V::store(v681, out0.at(24usize, c));
-            v1570 = V::mul_add(x_e245, v1572, v1570);
+            v1571 = V::mul_add(x_e245, v1572, v1571);
             let v1577 = V::mul(t0_23, t6_0);
             v628 = V::mul_add(w28, v1577, v628);
             // out0[23] = w39*v627 + w38*v689 - w37*v773 + w36*v849 + w35*v957 + w34*v1077 + w33*v1127 + w32*v1207 + w31*v1339 - w30*v1423 + w29*v1499 + w28*v1577
             V::store(v628, out0.at(23usize, c));
-            v1570 = V::mul_add(x_e235, v1577, v1570);
+            v1571 = V::mul_add(x_e235, v1577, v1571);
             let v1582 = V::mul(t0_22, t6_0);
             v699 = V::neg_mul_add(w28, v1582, v699);
             // out0[22] = w38*v698 - w39*v632 + w37*v780 + w36*v858 + w35*v972 + w34*v1082 + w33*v1132 + w32*v1222 + w31*v1348 + w30*v1430 + w29*v1508 - w28*v1582
             V::store(v699, out0.at(22usize, c));
-            v1570 = V::neg_mul_add(x_e234, v1582, v1570);
+            v1571 = V::neg_mul_add(x_e234, v1582, v1571);
             let v1587 = V::mul(t0_21, t6_0);
             v638 = V::mul_add(w28, v1587, v638);
             // out0[21] = w39*v637 + w38*v707 + w37*v787 + w36*v867 + w35*v987 + w34*v1087 + w33*v1137 + w32*v1237 + w31*v1357 + w30*v1437 + w29*v1517 + w28*v1587
             V::store(v638, out0.at(21usize, c));
-            v1570 = V::mul_add(x_e145, v1587, v1570);
+            v1571 = V::mul_add(x_e145, v1587, v1571);
             let v1592 = V::mul(t0_20, t6_0);
             v717 = V::mul_add(w28, v1592, v717);
             // out0[20] = w38*v716 - w39*v642 + w37*v794 + w36*v876 + w35*v1002 + w34*v1092 - w33*v1142 + w32*v1252 + w31*v1366 + w30*v1444 + w29*v1526 + w28*v1592
             V::store(v717, out0.at(20usize, c));
-            v1570 = V::mul_add(x_e135, v1592, v1570);
+            v1571 = V::mul_add(x_e135, v1592, v1571);
             let v1597 = V::mul(t0_19, t6_0);
             v648 = V::neg_mul_add(w28, v1597, v648);
             // out0[19] = w39*v647 + w38*v725 + w37*v801 + w36*v885 + w35*v1017 + w34*v1097 - w33*v1147 + w32*v1267 + w31*v1375 - w30*v1451 + w29*v1535 - w28*v1597
             V::store(v648, out0.at(19usize, c));
-            v1570 = V::neg_mul_add(x_e134, v1597, v1570);
+            v1571 = V::neg_mul_add(x_e134, v1597, v1571);
             let v1602 = V::mul(t0_18, t6_0);
             v653 = V::mul_add(w28, v1602, v653);
             // out0[18] = w39*v652 + w38*v734 - w37*v808 + w36*v894 + w35*v1032 + w34*v1102 + w33*v1152 + w32*v1282 + w31*v1384 - w30*v1458 + w29*v1544 + w28*v1602
             V::store(v653, out0.at(18usize, c));
-            v1570 = V::mul_add(x_e125, v1602, v1570);
+            v1571 = V::mul_add(x_e125, v1602, v1571);
             let v1607 = V::mul(t0_17, t6_0);
             v744 = V::neg_mul_add(w28, v1607, v744);
             // out0[17] = w38*v743 - w39*v657 + w37*v815 + w36*v903 + w35*v1047 + w34*v1107 + w33*v1157 + w32*v1297 + w31*v1393 + w30*v1465 + w29*v1553 - w28*v1607
             V::store(v744, out0.at(17usize, c));
-            v1570 = V::neg_mul_add(x_e124, v1607, v1570);
+            v1571 = V::neg_mul_add(x_e124, v1607, v1571);
             let v1612 = V::mul(t0_16, t6_0);
             v663 = V::neg_mul_add(w28, v1612, v663);
             // out0[16] = w39*v662 + w38*v752 + w37*v822 + w36*v912 + w35*v1062 + w34*v1112 - w33*v1162 + w32*v1312 + w31*v1402 - w30*v1472 + w29*v1562 - w28*v1612
             V::store(v663, out0.at(16usize, c));
-            v1570 = V::neg_mul_add(x_e123, v1612, v1570);
+            v1571 = V::neg_mul_add(x_e123, v1612, v1571);
             // grad0[28] += x_e345*v1567 + x_e245*v1572 + x_e235*v1577 - x_e234*v1582 + x_e145*v1587 + x_e135*v1592 - x_e134*v1597 + x_e125*v1602 - x_e124*v1607 - x_e123*v1612
-            V::store(V::add(V::load(grad0.at(28usize)), v1570), grad0.at(28usize));
+            V::store(V::add(V::load(grad0.at(28usize)), v1571), grad0.at(28usize));
             let v1617 = V::mul(t0_16, t6_31);
             let w27 = V::load(param0.at(27usize));
             let mut v1619 = V::mul(w27, v1617);
@@ -4273,132 +4277,132 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v1674 = V::mul(t0_28, t6_26);
             v1674 = V::mul_add(t0_26, t6_28, v1674);
             let mut v1677 = V::mul(w26, v1674);
-            let mut v1678 = V::mul(x_e35, v1674);
             v1677 = V::neg_mul_add(w27, v1622, v1677);
-            v1678 = V::neg_mul_add(x_e45, v1667, v1678);
+            let mut v1679 = V::mul(x_e35, v1674);
+            v1679 = V::neg_mul_add(x_e45, v1667, v1679);
             let mut v1681 = V::mul(t0_28, t6_27);
             v1681 = V::neg_mul_add(t0_27, t6_28, v1681);
             v1628 = V::mul_add(w26, v1681, v1628);
-            v1678 = V::mul_add(x_e34, v1681, v1678);
+            v1679 = V::mul_add(x_e34, v1681, v1679);
             let mut v1688 = V::mul(t0_29, t6_26);
             v1688 = V::mul_add(t0_26, t6_29, v1688);
             v1633 = V::neg_mul_add(w26, v1688, v1633);
-            v1678 = V::neg_mul_add(x_e25, v1688, v1678);
+            v1679 = V::neg_mul_add(x_e25, v1688, v1679);
             let mut v1696 = V::mul(t0_27, t6_29);
             v1696 = V::neg_mul_add(t0_29, t6_27, v1696);
             let mut v1698 = V::mul(w26, v1696);
             v1698 = V::neg_mul_add(w27, v1637, v1698);
-            v1678 = V::mul_add(x_e24, v1696, v1678);
+            v1679 = V::mul_add(x_e24, v1696, v1679);
             let mut v1702 = V::mul(t0_29, t6_28);
             v1702 = V::neg_mul_add(t0_28, t6_29, v1702);
             v1643 = V::mul_add(w26, v1702, v1643);
-            v1678 = V::mul_add(x_e23, v1702, v1678);
+            v1679 = V::mul_add(x_e23, v1702, v1679);
             let mut v1709 = V::mul(t0_30, t6_26);
             v1709 = V::mul_add(t0_26, t6_30, v1709);
             let mut v1712 = V::mul(w26, v1709);
             v1712 = V::neg_mul_add(w27, v1647, v1712);
-            v1678 = V::mul_add(x_e15, v1709, v1678);
+            v1679 = V::mul_add(x_e15, v1709, v1679);
             let mut v1716 = V::mul(t0_30, t6_27);
             v1716 = V::neg_mul_add(t0_27, t6_30, v1716);
             v1653 = V::mul_add(w26, v1716, v1653);
-            v1678 = V::mul_add(x_e14, v1716, v1678);
+            v1679 = V::mul_add(x_e14, v1716, v1679);
             let mut v1724 = V::mul(t0_28, t6_30);
             v1724 = V::neg_mul_add(t0_30, t6_28, v1724);
             let mut v1726 = V::mul(w26, v1724);
             v1726 = V::neg_mul_add(w27, v1657, v1726);
-            v1678 = V::mul_add(x_e13, v1724, v1678);
+            v1679 = V::mul_add(x_e13, v1724, v1679);
             let mut v1730 = V::mul(t0_30, t6_29);
             v1730 = V::neg_mul_add(t0_29, t6_30, v1730);
             v1663 = V::mul_add(w26, v1730, v1663);
-            v1678 = V::mul_add(x_e12, v1730, v1678);
+            v1679 = V::mul_add(x_e12, v1730, v1679);
             // grad0[26] += x_e35*v1676 - x_e45*v1669 + x_e34*v1683 - x_e25*v1690 + x_e24*v1697 + x_e23*v1704 + x_e15*v1711 + x_e14*v1718 + x_e13*v1725 + x_e12*v1732
-            V::store(V::add(V::load(grad0.at(26usize)), v1678), grad0.at(26usize));
+            V::store(V::add(V::load(grad0.at(26usize)), v1679), grad0.at(26usize));
             let mut v1737 = V::mul(t0_10, t6_30);
             v1737 = V::mul_add(t0_7, t6_29, v1737);
             v1737 = V::mul_add(t0_6, t6_28, v1737);
             let w25 = V::load(param0.at(25usize));
-            let mut v1744 = V::mul(x_e45, v1737);
             v1619 = V::mul_add(w25, v1737, v1619);
+            let mut v1745 = V::mul(x_e45, v1737);
             let mut v1746 = V::mul(t0_11, t6_30);
             v1746 = V::mul_add(t0_8, t6_29, v1746);
             let v1750 = V::mul_sub(t0_6, t6_27, v1746);
             v1677 = V::mul_add(w25, v1750, v1677);
-            v1744 = V::mul_add(x_e35, v1750, v1744);
+            v1745 = V::mul_add(x_e35, v1750, v1745);
             let mut v1755 = V::mul(t0_12, t6_30);
             v1755 = V::mul_add(t0_9, t6_29, v1755);
             v1755 = V::mul_add(t0_6, t6_26, v1755);
             v1628 = V::mul_add(w25, v1755, v1628);
-            v1744 = V::mul_add(x_e34, v1755, v1744);
+            v1745 = V::mul_add(x_e34, v1755, v1745);
             let mut v1764 = V::mul(t0_13, t6_30);
             v1764 = V::neg_mul_add(t0_8, t6_28, v1764);
             v1764 = V::neg_mul_add(t0_7, t6_27, v1764);
             v1633 = V::mul_add(w25, v1764, v1633);
-            v1744 = V::mul_add(x_e25, v1764, v1744);
+            v1745 = V::mul_add(x_e25, v1764, v1745);
             let mut v1774 = V::mul(t0_9, t6_28);
             v1774 = V::neg_mul_add(t0_14, t6_30, v1774);
             v1774 = V::neg_mul_add(t0_7, t6_26, v1774);
             v1698 = V::mul_add(w25, v1774, v1698);
-            v1744 = V::mul_add(x_e24, v1774, v1744);
+            v1745 = V::mul_add(x_e24, v1774, v1745);
             let mut v1782 = V::mul(t0_15, t6_30);
             v1782 = V::mul_add(t0_9, t6_27, v1782);
             v1782 = V::mul_add(t0_8, t6_26, v1782);
             v1643 = V::mul_add(w25, v1782, v1643);
-            v1744 = V::mul_add(x_e23, v1782, v1744);
+            v1745 = V::mul_add(x_e23, v1782, v1745);
             let mut v1791 = V::mul(t0_13, t6_29);
             v1791 = V::mul_add(t0_11, t6_28, v1791);
             v1791 = V::mul_add(t0_10, t6_27, v1791);
             v1712 = V::mul_add(w25, v1791, v1712);
-            v1744 = V::mul_add(x_e15, v1791, v1744);
+            v1745 = V::mul_add(x_e15, v1791, v1745);
             let mut v1800 = V::mul(t0_14, t6_29);
             v1800 = V::mul_add(t0_12, t6_28, v1800);
             let v1804 = V::mul_sub(t0_10, t6_26, v1800);
             v1653 = V::mul_add(w25, v1804, v1653);
-            v1744 = V::mul_add(x_e14, v1804, v1744);
+            v1745 = V::mul_add(x_e14, v1804, v1745);
             let mut v1809 = V::mul(t0_15, t6_29);
             v1809 = V::neg_mul_add(t0_12, t6_27, v1809);
             v1809 = V::neg_mul_add(t0_11, t6_26, v1809);
             v1726 = V::mul_add(w25, v1809, v1726);
-            v1744 = V::mul_add(x_e13, v1809, v1744);
+            v1745 = V::mul_add(x_e13, v1809, v1745);
             let mut v1818 = V::mul(t0_15, t6_28);
             v1818 = V::mul_add(t0_14, t6_27, v1818);
             v1818 = V::mul_add(t0_13, t6_26, v1818);
             v1663 = V::mul_add(w25, v1818, v1663);
-            v1744 = V::mul_add(x_e12, v1818, v1744);
+            v1745 = V::mul_add(x_e12, v1818, v1745);
             // grad0[25] += x_e45*v1741 + x_e35*v1750 + x_e34*v1759 + x_e25*v1768 + x_e24*v1777 + x_e23*v1786 + x_e15*v1795 + x_e14*v1804 + x_e13*v1813 + x_e12*v1822
-            V::store(V::add(V::load(grad0.at(25usize)), v1744), grad0.at(25usize));
+            V::store(V::add(V::load(grad0.at(25usize)), v1745), grad0.at(25usize));
             let v1827 = V::mul(t0_31, t6_16);
             let w24 = V::load(param0.at(24usize));
-            let mut v1830 = V::mul(x_e45, v1827);
             v1619 = V::mul_add(w24, v1827, v1619);
+            let mut v1831 = V::mul(x_e45, v1827);
             let v1832 = V::mul(t0_31, t6_17);
             v1677 = V::neg_mul_add(w24, v1832, v1677);
-            v1830 = V::neg_mul_add(x_e35, v1832, v1830);
+            v1831 = V::neg_mul_add(x_e35, v1832, v1831);
             let v1837 = V::mul(t0_31, t6_18);
             v1628 = V::neg_mul_add(w24, v1837, v1628);
-            v1830 = V::neg_mul_add(x_e34, v1837, v1830);
+            v1831 = V::neg_mul_add(x_e34, v1837, v1831);
             let v1842 = V::mul(t0_31, t6_19);
             v1633 = V::mul_add(w24, v1842, v1633);
-            v1830 = V::mul_add(x_e25, v1842, v1830);
+            v1831 = V::mul_add(x_e25, v1842, v1831);
             let v1847 = V::mul(t0_31, t6_20);
             v1698 = V::mul_add(w24, v1847, v1698);
-            v1830 = V::mul_add(x_e24, v1847, v1830);
+            v1831 = V::mul_add(x_e24, v1847, v1831);
             let v1852 = V::mul(t0_31, t6_21);
             v1643 = V::neg_mul_add(w24, v1852, v1643);
-            v1830 = V::neg_mul_add(x_e23, v1852, v1830);
+            v1831 = V::neg_mul_add(x_e23, v1852, v1831);
             let v1857 = V::mul(t0_31, t6_22);
             v1712 = V::neg_mul_add(w24, v1857, v1712);
-            v1830 = V::neg_mul_add(x_e15, v1857, v1830);
+            v1831 = V::neg_mul_add(x_e15, v1857, v1831);
             let v1862 = V::mul(t0_31, t6_23);
             v1653 = V::neg_mul_add(w24, v1862, v1653);
-            v1830 = V::neg_mul_add(x_e14, v1862, v1830);
+            v1831 = V::neg_mul_add(x_e14, v1862, v1831);
             let v1867 = V::mul(t0_31, t6_24);
             v1726 = V::mul_add(w24, v1867, v1726);
-            v1830 = V::mul_add(x_e13, v1867, v1830);
+            v1831 = V::mul_add(x_e13, v1867, v1831);
             let v1872 = V::mul(t0_31, t6_25);
             v1663 = V::neg_mul_add(w24, v1872, v1663);
-            v1830 = V::neg_mul_add(x_e12, v1872, v1830);
+            v1831 = V::neg_mul_add(x_e12, v1872, v1831);
             // grad0[24] += x_e45*v1827 - x_e35*v1832 - x_e34*v1837 + x_e25*v1842 + x_e24*v1847 - x_e23*v1852 - x_e15*v1857 - x_e14*v1862 + x_e13*v1867 - x_e12*v1872
-            V::store(V::add(V::load(grad0.at(24usize)), v1830), grad0.at(24usize));
+            V::store(V::add(V::load(grad0.at(24usize)), v1831), grad0.at(24usize));
             let mut v1877 = V::mul(t0_23, t6_22);
             v1877 = V::mul_add(t0_22, t6_23, v1877);
             v1877 = V::mul_add(t0_20, t6_19, v1877);
@@ -4413,9 +4417,9 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1892 = V::mul_add(t0_19, t6_21, v1892);
             v1892 = V::neg_mul_add(t0_18, t6_16, v1892);
             v1892 = V::neg_mul_add(t0_16, t6_18, v1892);
-            let mut v1904 = V::mul(x_e35, v1892);
             v1677 = V::mul_add(w23, v1892, v1677);
-            v1904 = V::neg_mul_add(x_e45, v1877, v1904);
+            let mut v1905 = V::mul(x_e35, v1892);
+            v1905 = V::neg_mul_add(x_e45, v1877, v1905);
             let mut v1907 = V::mul(t0_24, t6_23);
             v1907 = V::neg_mul_add(t0_23, t6_24, v1907);
             v1907 = V::mul_add(t0_21, t6_20, v1907);
@@ -4423,7 +4427,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1907 = V::mul_add(t0_17, t6_16, v1907);
             v1907 = V::neg_mul_add(t0_16, t6_17, v1907);
             v1628 = V::mul_add(w23, v1907, v1628);
-            v1904 = V::mul_add(x_e34, v1907, v1904);
+            v1905 = V::mul_add(x_e34, v1907, v1905);
             let mut v1922 = V::mul(t0_25, t6_22);
             v1922 = V::mul_add(t0_22, t6_25, v1922);
             let mut v1926 = V::mul_sub(t0_21, t6_17, v1922);
@@ -4431,7 +4435,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1926 = V::mul_add(t0_17, t6_21, v1926);
             v1926 = V::mul_add(t0_16, t6_20, v1926);
             v1633 = V::mul_add(w23, v1926, v1633);
-            v1904 = V::mul_add(x_e25, v1926, v1904);
+            v1905 = V::mul_add(x_e25, v1926, v1905);
             let mut v1938 = V::mul(t0_23, t6_25);
             v1938 = V::neg_mul_add(t0_25, t6_23, v1938);
             v1938 = V::mul_add(t0_21, t6_18, v1938);
@@ -4439,7 +4443,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1938 = V::neg_mul_add(t0_18, t6_21, v1938);
             v1938 = V::mul_add(t0_16, t6_19, v1938);
             v1698 = V::mul_add(w23, v1938, v1698);
-            v1904 = V::mul_add(x_e24, v1938, v1904);
+            v1905 = V::mul_add(x_e24, v1938, v1905);
             let mut v1952 = V::mul(t0_25, t6_24);
             v1952 = V::neg_mul_add(t0_24, t6_25, v1952);
             v1952 = V::mul_add(t0_20, t6_18, v1952);
@@ -4447,7 +4451,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1952 = V::neg_mul_add(t0_18, t6_20, v1952);
             v1952 = V::neg_mul_add(t0_17, t6_19, v1952);
             v1643 = V::mul_add(w23, v1952, v1643);
-            v1904 = V::mul_add(x_e23, v1952, v1904);
+            v1905 = V::mul_add(x_e23, v1952, v1905);
             let mut v1967 = V::mul(t0_25, t6_19);
             v1967 = V::mul_add(t0_24, t6_17, v1967);
             v1967 = V::mul_add(t0_23, t6_16, v1967);
@@ -4455,7 +4459,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1967 = V::mul_add(t0_17, t6_24, v1967);
             v1967 = V::mul_add(t0_16, t6_23, v1967);
             v1712 = V::neg_mul_add(w23, v1967, v1712);
-            v1904 = V::neg_mul_add(x_e15, v1967, v1904);
+            v1905 = V::neg_mul_add(x_e15, v1967, v1905);
             let mut v1982 = V::mul(t0_25, t6_20);
             v1982 = V::mul_add(t0_24, t6_18, v1982);
             let mut v1986 = V::mul_sub(t0_22, t6_16, v1982);
@@ -4463,7 +4467,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1986 = V::mul_add(t0_18, t6_24, v1986);
             v1986 = V::neg_mul_add(t0_16, t6_22, v1986);
             v1653 = V::mul_add(w23, v1986, v1653);
-            v1904 = V::mul_add(x_e14, v1986, v1904);
+            v1905 = V::mul_add(x_e14, v1986, v1905);
             let mut v1997 = V::mul(t0_25, t6_21);
             v1997 = V::neg_mul_add(t0_23, t6_18, v1997);
             v1997 = V::neg_mul_add(t0_22, t6_17, v1997);
@@ -4471,7 +4475,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1997 = V::mul_add(t0_18, t6_23, v1997);
             v1997 = V::mul_add(t0_17, t6_22, v1997);
             v1726 = V::mul_add(w23, v1997, v1726);
-            v1904 = V::mul_add(x_e13, v1997, v1904);
+            v1905 = V::mul_add(x_e13, v1997, v1905);
             let mut v2012 = V::mul(t0_24, t6_21);
             v2012 = V::mul_add(t0_23, t6_20, v2012);
             v2012 = V::mul_add(t0_22, t6_19, v2012);
@@ -4479,115 +4483,115 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2012 = V::neg_mul_add(t0_20, t6_23, v2012);
             v2012 = V::neg_mul_add(t0_19, t6_22, v2012);
             v1663 = V::mul_add(w23, v2012, v1663);
-            v1904 = V::mul_add(x_e12, v2012, v1904);
+            v1905 = V::mul_add(x_e12, v2012, v1905);
             // grad0[23] += x_e35*v1902 - x_e45*v1887 + x_e34*v1917 + x_e25*v1932 + x_e24*v1947 + x_e23*v1962 - x_e15*v1977 + x_e14*v1992 + x_e13*v2007 + x_e12*v2022
-            V::store(V::add(V::load(grad0.at(23usize)), v1904), grad0.at(23usize));
+            V::store(V::add(V::load(grad0.at(23usize)), v1905), grad0.at(23usize));
             let mut v2027 = V::mul(t0_3, t6_25);
             v2027 = V::mul_add(t0_2, t6_24, v2027);
             v2027 = V::mul_add(t0_1, t6_21, v2027);
             let w22 = V::load(param0.at(22usize));
-            let mut v2034 = V::mul(x_e45, v2027);
             v1619 = V::mul_add(w22, v2027, v1619);
+            let mut v2035 = V::mul(x_e45, v2027);
             let mut v2037 = V::mul(t0_2, t6_23);
             v2037 = V::neg_mul_add(t0_4, t6_25, v2037);
             v2037 = V::mul_add(t0_1, t6_20, v2037);
             v1677 = V::mul_add(w22, v2037, v1677);
-            v2034 = V::mul_add(x_e35, v2037, v2034);
+            v2035 = V::mul_add(x_e35, v2037, v2035);
             let mut v2045 = V::mul(t0_5, t6_25);
             v2045 = V::mul_add(t0_2, t6_22, v2045);
             v2045 = V::mul_add(t0_1, t6_19, v2045);
             v1628 = V::mul_add(w22, v2045, v1628);
-            v2034 = V::mul_add(x_e34, v2045, v2034);
+            v2035 = V::mul_add(x_e34, v2045, v2035);
             let mut v2054 = V::mul(t0_4, t6_24);
             v2054 = V::mul_add(t0_3, t6_23, v2054);
             let v2058 = V::mul_sub(t0_1, t6_18, v2054);
             v1633 = V::mul_add(w22, v2058, v1633);
-            v2034 = V::mul_add(x_e25, v2058, v2034);
+            v2035 = V::mul_add(x_e25, v2058, v2035);
             let mut v2063 = V::mul(t0_5, t6_24);
             v2063 = V::neg_mul_add(t0_3, t6_22, v2063);
             v2063 = V::mul_add(t0_1, t6_17, v2063);
             v1698 = V::mul_add(w22, v2063, v1698);
-            v2034 = V::mul_add(x_e24, v2063, v2034);
+            v2035 = V::mul_add(x_e24, v2063, v2035);
             let mut v2072 = V::mul(t0_5, t6_23);
             v2072 = V::mul_add(t0_4, t6_22, v2072);
             v2072 = V::mul_add(t0_1, t6_16, v2072);
             v1643 = V::mul_add(w22, v2072, v1643);
-            v2034 = V::mul_add(x_e23, v2072, v2034);
+            v2035 = V::mul_add(x_e23, v2072, v2035);
             let mut v2081 = V::mul(t0_4, t6_21);
             v2081 = V::mul_add(t0_3, t6_20, v2081);
             v2081 = V::mul_add(t0_2, t6_18, v2081);
             v1712 = V::neg_mul_add(w22, v2081, v1712);
-            v2034 = V::neg_mul_add(x_e15, v2081, v2034);
+            v2035 = V::neg_mul_add(x_e15, v2081, v2035);
             let mut v2090 = V::mul(t0_5, t6_21);
             v2090 = V::neg_mul_add(t0_3, t6_19, v2090);
             v2090 = V::neg_mul_add(t0_2, t6_17, v2090);
             v1653 = V::mul_add(w22, v2090, v1653);
-            v2034 = V::mul_add(x_e14, v2090, v2034);
+            v2035 = V::mul_add(x_e14, v2090, v2035);
             let mut v2099 = V::mul(t0_5, t6_20);
             v2099 = V::mul_add(t0_4, t6_19, v2099);
             v2099 = V::neg_mul_add(t0_2, t6_16, v2099);
             v1726 = V::mul_add(w22, v2099, v1726);
-            v2034 = V::mul_add(x_e13, v2099, v2034);
+            v2035 = V::mul_add(x_e13, v2099, v2035);
             let mut v2108 = V::mul(t0_5, t6_18);
             v2108 = V::mul_add(t0_4, t6_17, v2108);
             v2108 = V::mul_add(t0_3, t6_16, v2108);
             v1663 = V::mul_add(w22, v2108, v1663);
-            v2034 = V::mul_add(x_e12, v2108, v2034);
+            v2035 = V::mul_add(x_e12, v2108, v2035);
             // grad0[22] += x_e45*v2031 + x_e35*v2040 + x_e34*v2049 + x_e25*v2058 + x_e24*v2067 + x_e23*v2076 - x_e15*v2085 + x_e14*v2094 + x_e13*v2103 + x_e12*v2112
-            V::store(V::add(V::load(grad0.at(22usize)), v2034), grad0.at(22usize));
+            V::store(V::add(V::load(grad0.at(22usize)), v2035), grad0.at(22usize));
             let mut v2117 = V::mul(t0_30, t6_10);
             v2117 = V::mul_add(t0_29, t6_7, v2117);
             v2117 = V::mul_add(t0_28, t6_6, v2117);
             let w21 = V::load(param0.at(21usize));
-            let mut v2124 = V::mul(x_e45, v2117);
             v1619 = V::mul_add(w21, v2117, v1619);
+            let mut v2125 = V::mul(x_e45, v2117);
             let mut v2126 = V::mul(t0_30, t6_11);
             v2126 = V::mul_add(t0_29, t6_8, v2126);
             let v2130 = V::mul_sub(t0_27, t6_6, v2126);
             v1677 = V::mul_add(w21, v2130, v1677);
-            v2124 = V::mul_add(x_e35, v2130, v2124);
+            v2125 = V::mul_add(x_e35, v2130, v2125);
             let mut v2135 = V::mul(t0_30, t6_12);
             v2135 = V::mul_add(t0_29, t6_9, v2135);
             v2135 = V::mul_add(t0_26, t6_6, v2135);
             v1628 = V::neg_mul_add(w21, v2135, v1628);
-            v2124 = V::neg_mul_add(x_e34, v2135, v2124);
+            v2125 = V::neg_mul_add(x_e34, v2135, v2125);
             let mut v2144 = V::mul(t0_30, t6_13);
             v2144 = V::neg_mul_add(t0_28, t6_8, v2144);
             v2144 = V::neg_mul_add(t0_27, t6_7, v2144);
             v1633 = V::mul_add(w21, v2144, v1633);
-            v2124 = V::mul_add(x_e25, v2144, v2124);
+            v2125 = V::mul_add(x_e25, v2144, v2125);
             let mut v2153 = V::mul(t0_30, t6_14);
             v2153 = V::neg_mul_add(t0_28, t6_9, v2153);
             v2153 = V::mul_add(t0_26, t6_7, v2153);
             v1698 = V::mul_add(w21, v2153, v1698);
-            v2124 = V::mul_add(x_e24, v2153, v2124);
+            v2125 = V::mul_add(x_e24, v2153, v2125);
             let mut v2162 = V::mul(t0_30, t6_15);
             v2162 = V::mul_add(t0_27, t6_9, v2162);
             v2162 = V::mul_add(t0_26, t6_8, v2162);
             v1643 = V::neg_mul_add(w21, v2162, v1643);
-            v2124 = V::neg_mul_add(x_e23, v2162, v2124);
+            v2125 = V::neg_mul_add(x_e23, v2162, v2125);
             let mut v2171 = V::mul(t0_29, t6_13);
             v2171 = V::mul_add(t0_28, t6_11, v2171);
             v2171 = V::mul_add(t0_27, t6_10, v2171);
             v1712 = V::mul_add(w21, v2171, v1712);
-            v2124 = V::mul_add(x_e15, v2171, v2124);
+            v2125 = V::mul_add(x_e15, v2171, v2125);
             let mut v2180 = V::mul(t0_29, t6_14);
             v2180 = V::mul_add(t0_28, t6_12, v2180);
             v2180 = V::neg_mul_add(t0_26, t6_10, v2180);
             v1653 = V::mul_add(w21, v2180, v1653);
-            v2124 = V::mul_add(x_e14, v2180, v2124);
+            v2125 = V::mul_add(x_e14, v2180, v2125);
             let mut v2190 = V::mul(t0_27, t6_12);
             v2190 = V::neg_mul_add(t0_29, t6_15, v2190);
             v2190 = V::mul_add(t0_26, t6_11, v2190);
             v1726 = V::mul_add(w21, v2190, v1726);
-            v2124 = V::mul_add(x_e13, v2190, v2124);
+            v2125 = V::mul_add(x_e13, v2190, v2125);
             let mut v2198 = V::mul(t0_28, t6_15);
             v2198 = V::mul_add(t0_27, t6_14, v2198);
             v2198 = V::mul_add(t0_26, t6_13, v2198);
             v1663 = V::neg_mul_add(w21, v2198, v1663);
-            v2124 = V::neg_mul_add(x_e12, v2198, v2124);
+            v2125 = V::neg_mul_add(x_e12, v2198, v2125);
             // grad0[21] += x_e45*v2121 + x_e35*v2130 - x_e34*v2139 + x_e25*v2148 + x_e24*v2157 - x_e23*v2166 + x_e15*v2175 + x_e14*v2184 + x_e13*v2193 - x_e12*v2202
-            V::store(V::add(V::load(grad0.at(21usize)), v2124), grad0.at(21usize));
+            V::store(V::add(V::load(grad0.at(21usize)), v2125), grad0.at(21usize));
             let mut v2207 = V::mul(t0_14, t6_13);
             v2207 = V::mul_add(t0_13, t6_14, v2207);
             v2207 = V::mul_add(t0_12, t6_11, v2207);
@@ -4602,9 +4606,9 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2222 = V::neg_mul_add(t0_10, t6_12, v2222);
             v2222 = V::neg_mul_add(t0_9, t6_7, v2222);
             v2222 = V::neg_mul_add(t0_7, t6_9, v2222);
-            let mut v2234 = V::mul(x_e35, v2222);
             v1677 = V::mul_add(w20, v2222, v1677);
-            v2234 = V::neg_mul_add(x_e45, v2207, v2234);
+            let mut v2235 = V::mul(x_e35, v2222);
+            v2235 = V::neg_mul_add(x_e45, v2207, v2235);
             let mut v2237 = V::mul(t0_15, t6_14);
             v2237 = V::neg_mul_add(t0_14, t6_15, v2237);
             v2237 = V::mul_add(t0_11, t6_10, v2237);
@@ -4612,7 +4616,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2237 = V::mul_add(t0_8, t6_7, v2237);
             v2237 = V::neg_mul_add(t0_7, t6_8, v2237);
             v1628 = V::mul_add(w20, v2237, v1628);
-            v2234 = V::mul_add(x_e34, v2237, v2234);
+            v2235 = V::mul_add(x_e34, v2237, v2235);
             let mut v2252 = V::mul(t0_15, t6_11);
             v2252 = V::mul_add(t0_14, t6_10, v2252);
             v2252 = V::mul_add(t0_11, t6_15, v2252);
@@ -4620,7 +4624,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2252 = V::neg_mul_add(t0_9, t6_6, v2252);
             v2252 = V::neg_mul_add(t0_6, t6_9, v2252);
             v1633 = V::mul_add(w20, v2252, v1633);
-            v2234 = V::mul_add(x_e25, v2252, v2234);
+            v2235 = V::mul_add(x_e25, v2252, v2235);
             let mut v2267 = V::mul(t0_15, t6_12);
             v2267 = V::neg_mul_add(t0_13, t6_10, v2267);
             v2267 = V::neg_mul_add(t0_12, t6_15, v2267);
@@ -4628,7 +4632,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2267 = V::mul_add(t0_8, t6_6, v2267);
             v2267 = V::neg_mul_add(t0_6, t6_8, v2267);
             v1698 = V::mul_add(w20, v2267, v1698);
-            v2234 = V::mul_add(x_e24, v2267, v2234);
+            v2235 = V::mul_add(x_e24, v2267, v2235);
             let mut v2282 = V::mul(t0_14, t6_12);
             v2282 = V::mul_add(t0_13, t6_11, v2282);
             v2282 = V::neg_mul_add(t0_12, t6_14, v2282);
@@ -4636,7 +4640,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2282 = V::mul_add(t0_7, t6_6, v2282);
             v2282 = V::neg_mul_add(t0_6, t6_7, v2282);
             v1643 = V::mul_add(w20, v2282, v1643);
-            v2234 = V::mul_add(x_e23, v2282, v2234);
+            v2235 = V::mul_add(x_e23, v2282, v2235);
             let mut v2297 = V::mul(t0_15, t6_8);
             v2297 = V::mul_add(t0_14, t6_7, v2297);
             v2297 = V::mul_add(t0_12, t6_6, v2297);
@@ -4644,7 +4648,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2297 = V::mul_add(t0_7, t6_14, v2297);
             v2297 = V::mul_add(t0_6, t6_12, v2297);
             v1712 = V::mul_add(w20, v2297, v1712);
-            v2234 = V::mul_add(x_e15, v2297, v2234);
+            v2235 = V::mul_add(x_e15, v2297, v2235);
             let mut v2312 = V::mul(t0_15, t6_9);
             v2312 = V::neg_mul_add(t0_13, t6_7, v2312);
             v2312 = V::neg_mul_add(t0_11, t6_6, v2312);
@@ -4652,7 +4656,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2312 = V::mul_add(t0_7, t6_13, v2312);
             v2312 = V::mul_add(t0_6, t6_11, v2312);
             v1653 = V::mul_add(w20, v2312, v1653);
-            v2234 = V::mul_add(x_e14, v2312, v2234);
+            v2235 = V::mul_add(x_e14, v2312, v2235);
             let mut v2327 = V::mul(t0_14, t6_9);
             v2327 = V::mul_add(t0_13, t6_8, v2327);
             v2327 = V::neg_mul_add(t0_10, t6_6, v2327);
@@ -4660,7 +4664,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2327 = V::neg_mul_add(t0_8, t6_13, v2327);
             v2327 = V::mul_add(t0_6, t6_10, v2327);
             v1726 = V::mul_add(w20, v2327, v1726);
-            v2234 = V::mul_add(x_e13, v2327, v2234);
+            v2235 = V::mul_add(x_e13, v2327, v2235);
             let mut v2342 = V::mul(t0_12, t6_9);
             v2342 = V::mul_add(t0_11, t6_8, v2342);
             v2342 = V::mul_add(t0_10, t6_7, v2342);
@@ -4668,108 +4672,108 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2342 = V::neg_mul_add(t0_8, t6_11, v2342);
             v2342 = V::neg_mul_add(t0_7, t6_10, v2342);
             v1663 = V::mul_add(w20, v2342, v1663);
-            v2234 = V::mul_add(x_e12, v2342, v2234);
+            v2235 = V::mul_add(x_e12, v2342, v2235);
             // grad0[20] += x_e35*v2232 - x_e45*v2217 + x_e34*v2247 + x_e25*v2262 + x_e24*v2277 + x_e23*v2292 + x_e15*v2307 + x_e14*v2322 + x_e13*v2337 + x_e12*v2352
-            V::store(V::add(V::load(grad0.at(20usize)), v2234), grad0.at(20usize));
+            V::store(V::add(V::load(grad0.at(20usize)), v2235), grad0.at(20usize));
             let v2357 = V::mul(t0_0, t6_15);
             let w19 = V::load(param0.at(19usize));
-            let mut v2360 = V::mul(x_e45, v2357);
             v1619 = V::mul_add(w19, v2357, v1619);
+            let mut v2361 = V::mul(x_e45, v2357);
             let v2362 = V::mul(t0_0, t6_14);
             v1677 = V::mul_add(w19, v2362, v1677);
-            v2360 = V::mul_add(x_e35, v2362, v2360);
+            v2361 = V::mul_add(x_e35, v2362, v2361);
             let v2367 = V::mul(t0_0, t6_13);
             v1628 = V::mul_add(w19, v2367, v1628);
-            v2360 = V::mul_add(x_e34, v2367, v2360);
+            v2361 = V::mul_add(x_e34, v2367, v2361);
             let v2372 = V::mul(t0_0, t6_12);
             v1633 = V::mul_add(w19, v2372, v1633);
-            v2360 = V::mul_add(x_e25, v2372, v2360);
+            v2361 = V::mul_add(x_e25, v2372, v2361);
             let v2377 = V::mul(t0_0, t6_11);
             v1698 = V::mul_add(w19, v2377, v1698);
-            v2360 = V::mul_add(x_e24, v2377, v2360);
+            v2361 = V::mul_add(x_e24, v2377, v2361);
             let v2382 = V::mul(t0_0, t6_10);
             v1643 = V::mul_add(w19, v2382, v1643);
-            v2360 = V::mul_add(x_e23, v2382, v2360);
+            v2361 = V::mul_add(x_e23, v2382, v2361);
             let v2387 = V::mul(t0_0, t6_9);
             v1712 = V::mul_add(w19, v2387, v1712);
-            v2360 = V::mul_add(x_e15, v2387, v2360);
+            v2361 = V::mul_add(x_e15, v2387, v2361);
             let v2392 = V::mul(t0_0, t6_8);
             v1653 = V::mul_add(w19, v2392, v1653);
-            v2360 = V::mul_add(x_e14, v2392, v2360);
+            v2361 = V::mul_add(x_e14, v2392, v2361);
             let v2397 = V::mul(t0_0, t6_7);
             v1726 = V::mul_add(w19, v2397, v1726);
-            v2360 = V::mul_add(x_e13, v2397, v2360);
+            v2361 = V::mul_add(x_e13, v2397, v2361);
             let v2402 = V::mul(t0_0, t6_6);
             v1663 = V::mul_add(w19, v2402, v1663);
-            v2360 = V::mul_add(x_e12, v2402, v2360);
+            v2361 = V::mul_add(x_e12, v2402, v2361);
             // grad0[19] += x_e45*v2357 + x_e35*v2362 + x_e34*v2367 + x_e25*v2372 + x_e24*v2377 + x_e23*v2382 + x_e15*v2387 + x_e14*v2392 + x_e13*v2397 + x_e12*v2402
-            V::store(V::add(V::load(grad0.at(19usize)), v2360), grad0.at(19usize));
+            V::store(V::add(V::load(grad0.at(19usize)), v2361), grad0.at(19usize));
             let mut v2407 = V::mul(t0_25, t6_3);
             v2407 = V::mul_add(t0_24, t6_2, v2407);
             v2407 = V::mul_add(t0_21, t6_1, v2407);
             let w18 = V::load(param0.at(18usize));
-            let mut v2414 = V::mul(x_e45, v2407);
             v1619 = V::mul_add(w18, v2407, v1619);
+            let mut v2415 = V::mul(x_e45, v2407);
             let mut v2417 = V::mul(t0_23, t6_2);
             v2417 = V::neg_mul_add(t0_25, t6_4, v2417);
             v2417 = V::mul_add(t0_20, t6_1, v2417);
             v1677 = V::mul_add(w18, v2417, v1677);
-            v2414 = V::mul_add(x_e35, v2417, v2414);
+            v2415 = V::mul_add(x_e35, v2417, v2415);
             let mut v2425 = V::mul(t0_25, t6_5);
             v2425 = V::mul_add(t0_22, t6_2, v2425);
             v2425 = V::mul_add(t0_19, t6_1, v2425);
             v1628 = V::neg_mul_add(w18, v2425, v1628);
-            v2414 = V::neg_mul_add(x_e34, v2425, v2414);
+            v2415 = V::neg_mul_add(x_e34, v2425, v2415);
             let mut v2434 = V::mul(t0_24, t6_4);
             v2434 = V::mul_add(t0_23, t6_3, v2434);
             let v2438 = V::mul_sub(t0_18, t6_1, v2434);
             v1633 = V::mul_add(w18, v2438, v1633);
-            v2414 = V::mul_add(x_e25, v2438, v2414);
+            v2415 = V::mul_add(x_e25, v2438, v2415);
             let mut v2444 = V::mul(t0_22, t6_3);
             v2444 = V::neg_mul_add(t0_24, t6_5, v2444);
             v2444 = V::neg_mul_add(t0_17, t6_1, v2444);
             v1698 = V::mul_add(w18, v2444, v1698);
-            v2414 = V::mul_add(x_e24, v2444, v2414);
+            v2415 = V::mul_add(x_e24, v2444, v2415);
             let mut v2452 = V::mul(t0_23, t6_5);
             v2452 = V::mul_add(t0_22, t6_4, v2452);
             v2452 = V::mul_add(t0_16, t6_1, v2452);
             v1643 = V::neg_mul_add(w18, v2452, v1643);
-            v2414 = V::neg_mul_add(x_e23, v2452, v2414);
+            v2415 = V::neg_mul_add(x_e23, v2452, v2415);
             let mut v2461 = V::mul(t0_21, t6_4);
             v2461 = V::mul_add(t0_20, t6_3, v2461);
             v2461 = V::mul_add(t0_18, t6_2, v2461);
             v1712 = V::neg_mul_add(w18, v2461, v1712);
-            v2414 = V::neg_mul_add(x_e15, v2461, v2414);
+            v2415 = V::neg_mul_add(x_e15, v2461, v2415);
             let mut v2471 = V::mul(t0_19, t6_3);
             v2471 = V::neg_mul_add(t0_21, t6_5, v2471);
             v2471 = V::mul_add(t0_17, t6_2, v2471);
             v1653 = V::mul_add(w18, v2471, v1653);
-            v2414 = V::mul_add(x_e14, v2471, v2414);
+            v2415 = V::mul_add(x_e14, v2471, v2415);
             let mut v2479 = V::mul(t0_20, t6_5);
             v2479 = V::mul_add(t0_19, t6_4, v2479);
             let v2483 = V::mul_sub(t0_16, t6_2, v2479);
             v1726 = V::mul_add(w18, v2483, v1726);
-            v2414 = V::mul_add(x_e13, v2483, v2414);
+            v2415 = V::mul_add(x_e13, v2483, v2415);
             let mut v2488 = V::mul(t0_18, t6_5);
             v2488 = V::mul_add(t0_17, t6_4, v2488);
             v2488 = V::mul_add(t0_16, t6_3, v2488);
             v1663 = V::neg_mul_add(w18, v2488, v1663);
-            v2414 = V::neg_mul_add(x_e12, v2488, v2414);
+            v2415 = V::neg_mul_add(x_e12, v2488, v2415);
             // grad0[18] += x_e45*v2411 + x_e35*v2420 - x_e34*v2429 + x_e25*v2438 + x_e24*v2447 - x_e23*v2456 - x_e15*v2465 + x_e14*v2474 + x_e13*v2483 - x_e12*v2492
-            V::store(V::add(V::load(grad0.at(18usize)), v2414), grad0.at(18usize));
+            V::store(V::add(V::load(grad0.at(18usize)), v2415), grad0.at(18usize));
             let mut v2497 = V::mul(t0_5, t6_4);
             v2497 = V::mul_add(t0_4, t6_5, v2497);
             let w17 = V::load(param0.at(17usize));
-            let mut v2502 = V::mul(x_e45, v2497);
             v1619 = V::neg_mul_add(w17, v2497, v1619);
+            let mut v2503 = V::mul(x_e45, v2497);
             let mut v2504 = V::mul(t0_5, t6_3);
             v2504 = V::mul_add(t0_3, t6_5, v2504);
             v1677 = V::neg_mul_add(w17, v2504, v1677);
-            v2502 = V::mul_add(x_e35, v2504, v2502);
+            v2503 = V::mul_add(x_e35, v2504, v2503);
             let mut v2511 = V::mul(t0_4, t6_3);
             v2511 = V::neg_mul_add(t0_3, t6_4, v2511);
             v1628 = V::mul_add(w17, v2511, v1628);
-            let mut v2517 = V::mul_sub(x_e34, v2511, v2502);
+            let mut v2517 = V::mul_sub(x_e34, v2511, v2503);
             let mut v2518 = V::mul(t0_5, t6_2);
             v2518 = V::mul_add(t0_2, t6_5, v2518);
             v1633 = V::neg_mul_add(w17, v2518, v1633);
@@ -4802,57 +4806,57 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(V::add(V::load(grad0.at(17usize)), v2517), grad0.at(17usize));
             let v2567 = V::mul(t0_15, t6_0);
             let w16 = V::load(param0.at(16usize));
-            let mut v2570 = V::mul(x_e45, v2567);
             v1619 = V::mul_add(w16, v2567, v1619);
             // out0[15] = w27*v1617 - w26*v1669 + w25*v1741 + w24*v1827 - w23*v1887 + w22*v2031 + w21*v2121 - w20*v2217 + w19*v2357 + w18*v2411 - w17*v2499 + w16*v2567
             V::store(v1619, out0.at(15usize, c));
+            let mut v2571 = V::mul(x_e45, v2567);
             let v2572 = V::mul(t0_14, t6_0);
             v1677 = V::mul_add(w16, v2572, v1677);
             // out0[14] = w26*v1676 - w27*v1622 + w25*v1750 - w24*v1832 + w23*v1902 + w22*v2040 + w21*v2130 + w20*v2232 + w19*v2362 + w18*v2420 - w17*v2506 + w16*v2572
             V::store(v1677, out0.at(14usize, c));
-            v2570 = V::mul_add(x_e35, v2572, v2570);
+            v2571 = V::mul_add(x_e35, v2572, v2571);
             let v2577 = V::mul(t0_13, t6_0);
             v1628 = V::neg_mul_add(w16, v2577, v1628);
             // out0[13] = w27*v1627 + w26*v1683 + w25*v1759 - w24*v1837 + w23*v1917 + w22*v2049 - w21*v2139 + w20*v2247 + w19*v2367 - w18*v2429 + w17*v2513 - w16*v2577
             V::store(v1628, out0.at(13usize, c));
-            v2570 = V::neg_mul_add(x_e34, v2577, v2570);
+            v2571 = V::neg_mul_add(x_e34, v2577, v2571);
             let v2582 = V::mul(t0_12, t6_0);
             v1633 = V::mul_add(w16, v2582, v1633);
             // out0[12] = w27*v1632 - w26*v1690 + w25*v1768 + w24*v1842 + w23*v1932 + w22*v2058 + w21*v2148 + w20*v2262 + w19*v2372 + w18*v2438 - w17*v2520 + w16*v2582
             V::store(v1633, out0.at(12usize, c));
-            v2570 = V::mul_add(x_e25, v2582, v2570);
+            v2571 = V::mul_add(x_e25, v2582, v2571);
             let v2587 = V::mul(t0_11, t6_0);
             v1698 = V::neg_mul_add(w16, v2587, v1698);
             // out0[11] = w26*v1697 - w27*v1637 + w25*v1777 + w24*v1847 + w23*v1947 + w22*v2067 + w21*v2157 + w20*v2277 + w19*v2377 + w18*v2447 + w17*v2527 - w16*v2587
             V::store(v1698, out0.at(11usize, c));
-            v2570 = V::neg_mul_add(x_e24, v2587, v2570);
+            v2571 = V::neg_mul_add(x_e24, v2587, v2571);
             let v2592 = V::mul(t0_10, t6_0);
             v1643 = V::neg_mul_add(w16, v2592, v1643);
             // out0[10] = w27*v1642 + w26*v1704 + w25*v1786 - w24*v1852 + w23*v1962 + w22*v2076 - w21*v2166 + w20*v2292 + w19*v2382 - w18*v2456 + w17*v2534 - w16*v2592
             V::store(v1643, out0.at(10usize, c));
-            v2570 = V::neg_mul_add(x_e23, v2592, v2570);
+            v2571 = V::neg_mul_add(x_e23, v2592, v2571);
             let v2597 = V::mul(t0_9, t6_0);
             v1712 = V::mul_add(w16, v2597, v1712);
             // out0[9] = w26*v1711 - w27*v1647 + w25*v1795 - w24*v1857 - w23*v1977 - w22*v2085 + w21*v2175 + w20*v2307 + w19*v2387 - w18*v2465 - w17*v2541 + w16*v2597
             V::store(v1712, out0.at(9usize, c));
-            v2570 = V::mul_add(x_e15, v2597, v2570);
+            v2571 = V::mul_add(x_e15, v2597, v2571);
             let v2602 = V::mul(t0_8, t6_0);
             v1653 = V::neg_mul_add(w16, v2602, v1653);
             // out0[8] = w27*v1652 + w26*v1718 + w25*v1804 - w24*v1862 + w23*v1992 + w22*v2094 + w21*v2184 + w20*v2322 + w19*v2392 + w18*v2474 + w17*v2548 - w16*v2602
             V::store(v1653, out0.at(8usize, c));
-            v2570 = V::neg_mul_add(x_e14, v2602, v2570);
+            v2571 = V::neg_mul_add(x_e14, v2602, v2571);
             let v2607 = V::mul(t0_7, t6_0);
             v1726 = V::neg_mul_add(w16, v2607, v1726);
             // out0[7] = w26*v1725 - w27*v1657 + w25*v1813 + w24*v1867 + w23*v2007 + w22*v2103 + w21*v2193 + w20*v2337 + w19*v2397 + w18*v2483 + w17*v2555 - w16*v2607
             V::store(v1726, out0.at(7usize, c));
-            v2570 = V::neg_mul_add(x_e13, v2607, v2570);
+            v2571 = V::neg_mul_add(x_e13, v2607, v2571);
             let v2612 = V::mul(t0_6, t6_0);
             v1663 = V::neg_mul_add(w16, v2612, v1663);
             // out0[6] = w27*v1662 + w26*v1732 + w25*v1822 - w24*v1872 + w23*v2022 + w22*v2112 - w21*v2202 + w20*v2352 + w19*v2402 - w18*v2492 + w17*v2562 - w16*v2612
             V::store(v1663, out0.at(6usize, c));
-            v2570 = V::neg_mul_add(x_e12, v2612, v2570);
+            v2571 = V::neg_mul_add(x_e12, v2612, v2571);
             // grad0[16] += x_e45*v2567 + x_e35*v2572 - x_e34*v2577 + x_e25*v2582 - x_e24*v2587 - x_e23*v2592 + x_e15*v2597 - x_e14*v2602 - x_e13*v2607 - x_e12*v2612
-            V::store(V::add(V::load(grad0.at(16usize)), v2570), grad0.at(16usize));
+            V::store(V::add(V::load(grad0.at(16usize)), v2571), grad0.at(16usize));
             let v2617 = V::mul(t0_26, t6_31);
             let w15 = V::load(param0.at(15usize));
             let mut v2619 = V::mul(w15, v2617);
@@ -4878,14 +4882,14 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(V::add(V::load(grad0.at(15usize)), v2621), grad0.at(15usize));
             let v2642 = V::mul(t0_31, t6_26);
             let w14 = V::load(param0.at(14usize));
-            let mut v2645 = V::mul(x_e5, v2642);
             v2619 = V::neg_mul_add(w14, v2642, v2619);
+            let mut v2646 = V::mul(x_e5, v2642);
             let v2647 = V::mul(t0_31, t6_27);
             v2623 = V::mul_add(w14, v2647, v2623);
-            v2645 = V::mul_add(x_e4, v2647, v2645);
+            v2646 = V::mul_add(x_e4, v2647, v2646);
             let v2652 = V::mul(t0_31, t6_28);
             v2628 = V::mul_add(w14, v2652, v2628);
-            let mut v2656 = V::mul_sub(x_e3, v2652, v2645);
+            let mut v2656 = V::mul_sub(x_e3, v2652, v2646);
             let v2657 = V::mul(t0_31, t6_29);
             v2633 = V::mul_add(w14, v2657, v2633);
             v2656 = V::neg_mul_add(x_e2, v2657, v2656);
@@ -4904,62 +4908,62 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2678 = V::mul_add(t0_20, t6_29, v2678);
             v2678 = V::mul_add(t0_18, t6_28, v2678);
             v2678 = V::neg_mul_add(t0_16, t6_26, v2678);
-            let mut v2686 = V::mul(x_e4, v2678);
-            let mut v2687 = V::mul_sub(w13, v2678, v2623);
-            v2686 = V::neg_mul_add(x_e5, v2667, v2686);
+            let mut v2686 = V::mul_sub(w13, v2678, v2623);
+            let mut v2687 = V::mul(x_e4, v2678);
+            v2687 = V::neg_mul_add(x_e5, v2667, v2687);
             let mut v2689 = V::mul(t0_24, t6_30);
             v2689 = V::mul_add(t0_21, t6_29, v2689);
             let mut v2693 = V::mul_sub(t0_18, t6_27, v2689);
             v2693 = V::mul_add(t0_17, t6_26, v2693);
             v2628 = V::mul_add(w13, v2693, v2628);
-            v2686 = V::mul_add(x_e3, v2693, v2686);
+            v2687 = V::mul_add(x_e3, v2693, v2687);
             let mut v2700 = V::mul(t0_25, t6_30);
             v2700 = V::neg_mul_add(t0_21, t6_28, v2700);
             v2700 = V::neg_mul_add(t0_20, t6_27, v2700);
             v2700 = V::neg_mul_add(t0_19, t6_26, v2700);
-            let mut v2709 = V::mul_sub(w13, v2700, v2633);
-            v2686 = V::mul_add(x_e2, v2700, v2686);
+            let mut v2708 = V::mul_sub(w13, v2700, v2633);
+            v2687 = V::mul_add(x_e2, v2700, v2687);
             let mut v2711 = V::mul(t0_25, t6_29);
             v2711 = V::mul_add(t0_24, t6_28, v2711);
             v2711 = V::mul_add(t0_23, t6_27, v2711);
             v2711 = V::mul_add(t0_22, t6_26, v2711);
             v2638 = V::mul_add(w13, v2711, v2638);
-            v2686 = V::mul_add(x_e1, v2711, v2686);
+            v2687 = V::mul_add(x_e1, v2711, v2687);
             // grad0[13] += x_e4*v2684 - x_e5*v2673 + x_e3*v2695 + x_e2*v2706 + x_e1*v2717
-            V::store(V::add(V::load(grad0.at(13usize)), v2686), grad0.at(13usize));
+            V::store(V::add(V::load(grad0.at(13usize)), v2687), grad0.at(13usize));
             let mut v2722 = V::mul(t0_30, t6_22);
             v2722 = V::mul_add(t0_29, t6_19, v2722);
             v2722 = V::mul_add(t0_28, t6_17, v2722);
             v2722 = V::mul_add(t0_27, t6_16, v2722);
             let w12 = V::load(param0.at(12usize));
-            let mut v2731 = V::mul(x_e5, v2722);
             v2619 = V::mul_add(w12, v2722, v2619);
+            let mut v2732 = V::mul(x_e5, v2722);
             let mut v2733 = V::mul(t0_30, t6_23);
             v2733 = V::mul_add(t0_29, t6_20, v2733);
             v2733 = V::mul_add(t0_28, t6_18, v2733);
             v2733 = V::neg_mul_add(t0_26, t6_16, v2733);
-            v2687 = V::mul_add(w12, v2733, v2687);
-            v2731 = V::mul_add(x_e4, v2733, v2731);
+            v2686 = V::mul_add(w12, v2733, v2686);
+            v2732 = V::mul_add(x_e4, v2733, v2732);
             let mut v2744 = V::mul(t0_30, t6_24);
             v2744 = V::mul_add(t0_29, t6_21, v2744);
             let mut v2748 = V::mul_sub(t0_27, t6_18, v2744);
             v2748 = V::mul_add(t0_26, t6_17, v2748);
             v2628 = V::mul_add(w12, v2748, v2628);
-            v2731 = V::mul_add(x_e3, v2748, v2731);
+            v2732 = V::mul_add(x_e3, v2748, v2732);
             let mut v2755 = V::mul(t0_30, t6_25);
             v2755 = V::neg_mul_add(t0_28, t6_21, v2755);
             v2755 = V::neg_mul_add(t0_27, t6_20, v2755);
             v2755 = V::neg_mul_add(t0_26, t6_19, v2755);
-            v2709 = V::mul_add(w12, v2755, v2709);
-            v2731 = V::mul_add(x_e2, v2755, v2731);
+            v2708 = V::mul_add(w12, v2755, v2708);
+            v2732 = V::mul_add(x_e2, v2755, v2732);
             let mut v2766 = V::mul(t0_29, t6_25);
             v2766 = V::mul_add(t0_28, t6_24, v2766);
             v2766 = V::mul_add(t0_27, t6_23, v2766);
             v2766 = V::mul_add(t0_26, t6_22, v2766);
             v2638 = V::mul_add(w12, v2766, v2638);
-            v2731 = V::mul_add(x_e1, v2766, v2731);
+            v2732 = V::mul_add(x_e1, v2766, v2732);
             // grad0[12] += x_e5*v2728 + x_e4*v2739 + x_e3*v2750 + x_e2*v2761 + x_e1*v2772
-            V::store(V::add(V::load(grad0.at(12usize)), v2731), grad0.at(12usize));
+            V::store(V::add(V::load(grad0.at(12usize)), v2732), grad0.at(12usize));
             let mut v2777 = V::mul(t0_13, t6_25);
             v2777 = V::mul_add(t0_11, t6_24, v2777);
             v2777 = V::mul_add(t0_10, t6_23, v2777);
@@ -4967,16 +4971,16 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2777 = V::mul_add(t0_7, t6_20, v2777);
             v2777 = V::mul_add(t0_6, t6_18, v2777);
             let w11 = V::load(param0.at(11usize));
-            let mut v2790 = V::mul(x_e5, v2777);
             v2619 = V::mul_add(w11, v2777, v2619);
+            let mut v2791 = V::mul(x_e5, v2777);
             let mut v2792 = V::mul(t0_14, t6_25);
             v2792 = V::mul_add(t0_12, t6_24, v2792);
             let mut v2796 = V::mul_sub(t0_10, t6_22, v2792);
             v2796 = V::neg_mul_add(t0_9, t6_21, v2796);
             v2796 = V::mul_add(t0_7, t6_19, v2796);
             v2796 = V::mul_add(t0_6, t6_17, v2796);
-            v2687 = V::mul_add(w11, v2796, v2687);
-            v2790 = V::mul_add(x_e4, v2796, v2790);
+            v2686 = V::mul_add(w11, v2796, v2686);
+            v2791 = V::mul_add(x_e4, v2796, v2791);
             let mut v2807 = V::mul(t0_15, t6_25);
             v2807 = V::neg_mul_add(t0_12, t6_23, v2807);
             v2807 = V::neg_mul_add(t0_11, t6_22, v2807);
@@ -4984,15 +4988,15 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2807 = V::neg_mul_add(t0_8, t6_19, v2807);
             v2807 = V::mul_add(t0_6, t6_16, v2807);
             v2628 = V::mul_add(w11, v2807, v2628);
-            v2790 = V::mul_add(x_e3, v2807, v2790);
+            v2791 = V::mul_add(x_e3, v2807, v2791);
             let mut v2822 = V::mul(t0_15, t6_24);
             v2822 = V::mul_add(t0_14, t6_23, v2822);
             v2822 = V::mul_add(t0_13, t6_22, v2822);
             v2822 = V::neg_mul_add(t0_9, t6_18, v2822);
             v2822 = V::neg_mul_add(t0_8, t6_17, v2822);
             v2822 = V::neg_mul_add(t0_7, t6_16, v2822);
-            v2709 = V::mul_add(w11, v2822, v2709);
-            v2790 = V::mul_add(x_e2, v2822, v2790);
+            v2708 = V::mul_add(w11, v2822, v2708);
+            v2791 = V::mul_add(x_e2, v2822, v2791);
             let mut v2837 = V::mul(t0_15, t6_21);
             v2837 = V::mul_add(t0_14, t6_20, v2837);
             v2837 = V::mul_add(t0_13, t6_19, v2837);
@@ -5000,9 +5004,9 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2837 = V::mul_add(t0_11, t6_17, v2837);
             v2837 = V::mul_add(t0_10, t6_16, v2837);
             v2638 = V::mul_add(w11, v2837, v2638);
-            v2790 = V::mul_add(x_e1, v2837, v2790);
+            v2791 = V::mul_add(x_e1, v2837, v2791);
             // grad0[11] += x_e5*v2787 + x_e4*v2802 + x_e3*v2817 + x_e2*v2832 + x_e1*v2847
-            V::store(V::add(V::load(grad0.at(11usize)), v2790), grad0.at(11usize));
+            V::store(V::add(V::load(grad0.at(11usize)), v2791), grad0.at(11usize));
             let mut v2852 = V::mul(t0_25, t6_13);
             v2852 = V::mul_add(t0_24, t6_11, v2852);
             v2852 = V::mul_add(t0_23, t6_10, v2852);
@@ -5017,9 +5021,9 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2871 = V::neg_mul_add(t0_21, t6_9, v2871);
             v2871 = V::mul_add(t0_19, t6_7, v2871);
             v2871 = V::mul_add(t0_17, t6_6, v2871);
-            let mut v2879 = V::mul(x_e4, v2871);
-            v2687 = V::mul_add(w10, v2871, v2687);
-            v2879 = V::neg_mul_add(x_e5, v2852, v2879);
+            v2686 = V::mul_add(w10, v2871, v2686);
+            let mut v2880 = V::mul(x_e4, v2871);
+            v2880 = V::neg_mul_add(x_e5, v2852, v2880);
             let mut v2882 = V::mul(t0_25, t6_15);
             v2882 = V::neg_mul_add(t0_23, t6_12, v2882);
             v2882 = V::neg_mul_add(t0_22, t6_11, v2882);
@@ -5027,15 +5031,15 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2882 = V::neg_mul_add(t0_19, t6_8, v2882);
             v2882 = V::mul_add(t0_16, t6_6, v2882);
             v2628 = V::mul_add(w10, v2882, v2628);
-            v2879 = V::mul_add(x_e3, v2882, v2879);
+            v2880 = V::mul_add(x_e3, v2882, v2880);
             let mut v2897 = V::mul(t0_24, t6_15);
             v2897 = V::mul_add(t0_23, t6_14, v2897);
             v2897 = V::mul_add(t0_22, t6_13, v2897);
             v2897 = V::neg_mul_add(t0_18, t6_9, v2897);
             v2897 = V::neg_mul_add(t0_17, t6_8, v2897);
             v2897 = V::neg_mul_add(t0_16, t6_7, v2897);
-            v2709 = V::mul_add(w10, v2897, v2709);
-            v2879 = V::mul_add(x_e2, v2897, v2879);
+            v2708 = V::mul_add(w10, v2897, v2708);
+            v2880 = V::mul_add(x_e2, v2897, v2880);
             let mut v2912 = V::mul(t0_21, t6_15);
             v2912 = V::mul_add(t0_20, t6_14, v2912);
             v2912 = V::mul_add(t0_19, t6_13, v2912);
@@ -5043,9 +5047,9 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2912 = V::mul_add(t0_17, t6_11, v2912);
             v2912 = V::mul_add(t0_16, t6_10, v2912);
             v2638 = V::mul_add(w10, v2912, v2638);
-            v2879 = V::mul_add(x_e1, v2912, v2879);
+            v2880 = V::mul_add(x_e1, v2912, v2880);
             // grad0[10] += x_e4*v2877 - x_e5*v2862 + x_e3*v2892 + x_e2*v2907 + x_e1*v2922
-            V::store(V::add(V::load(grad0.at(10usize)), v2879), grad0.at(10usize));
+            V::store(V::add(V::load(grad0.at(10usize)), v2880), grad0.at(10usize));
             let mut v2927 = V::mul(t0_4, t6_15);
             v2927 = V::mul_add(t0_3, t6_14, v2927);
             v2927 = V::mul_add(t0_2, t6_12, v2927);
@@ -5056,108 +5060,108 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2938 = V::neg_mul_add(t0_3, t6_13, v2938);
             v2938 = V::neg_mul_add(t0_2, t6_11, v2938);
             v2938 = V::neg_mul_add(t0_1, t6_8, v2938);
-            let mut v2946 = V::mul(x_e4, v2938);
-            v2687 = V::mul_add(w9, v2938, v2687);
-            v2946 = V::neg_mul_add(x_e5, v2927, v2946);
+            v2686 = V::mul_add(w9, v2938, v2686);
+            let mut v2947 = V::mul(x_e4, v2938);
+            v2947 = V::neg_mul_add(x_e5, v2927, v2947);
             let mut v2949 = V::mul(t0_5, t6_14);
             v2949 = V::mul_add(t0_4, t6_13, v2949);
             v2949 = V::neg_mul_add(t0_2, t6_10, v2949);
             v2949 = V::neg_mul_add(t0_1, t6_7, v2949);
             v2628 = V::mul_add(w9, v2949, v2628);
-            v2946 = V::mul_add(x_e3, v2949, v2946);
+            v2947 = V::mul_add(x_e3, v2949, v2947);
             let mut v2960 = V::mul(t0_5, t6_12);
             v2960 = V::mul_add(t0_4, t6_11, v2960);
             v2960 = V::mul_add(t0_3, t6_10, v2960);
             v2960 = V::neg_mul_add(t0_1, t6_6, v2960);
-            v2709 = V::mul_add(w9, v2960, v2709);
-            v2946 = V::mul_add(x_e2, v2960, v2946);
+            v2708 = V::mul_add(w9, v2960, v2708);
+            v2947 = V::mul_add(x_e2, v2960, v2947);
             let mut v2971 = V::mul(t0_5, t6_9);
             v2971 = V::mul_add(t0_4, t6_8, v2971);
             v2971 = V::mul_add(t0_3, t6_7, v2971);
             v2971 = V::mul_add(t0_2, t6_6, v2971);
             v2638 = V::mul_add(w9, v2971, v2638);
-            v2946 = V::mul_add(x_e1, v2971, v2946);
+            v2947 = V::mul_add(x_e1, v2971, v2947);
             // grad0[9] += x_e4*v2944 - x_e5*v2933 + x_e3*v2955 + x_e2*v2966 + x_e1*v2977
-            V::store(V::add(V::load(grad0.at(9usize)), v2946), grad0.at(9usize));
+            V::store(V::add(V::load(grad0.at(9usize)), v2947), grad0.at(9usize));
             let mut v2982 = V::mul(t0_15, t6_4);
             v2982 = V::mul_add(t0_14, t6_3, v2982);
             v2982 = V::mul_add(t0_12, t6_2, v2982);
             v2982 = V::mul_add(t0_9, t6_1, v2982);
             let w8 = V::load(param0.at(8usize));
-            let mut v2991 = V::mul(x_e5, v2982);
             v2619 = V::mul_add(w8, v2982, v2619);
+            let mut v2992 = V::mul(x_e5, v2982);
             let mut v2993 = V::mul(t0_15, t6_5);
             v2993 = V::neg_mul_add(t0_13, t6_3, v2993);
             v2993 = V::neg_mul_add(t0_11, t6_2, v2993);
             v2993 = V::neg_mul_add(t0_8, t6_1, v2993);
-            v2687 = V::mul_add(w8, v2993, v2687);
-            v2991 = V::mul_add(x_e4, v2993, v2991);
+            v2686 = V::mul_add(w8, v2993, v2686);
+            v2992 = V::mul_add(x_e4, v2993, v2992);
             let mut v3004 = V::mul(t0_14, t6_5);
             v3004 = V::mul_add(t0_13, t6_4, v3004);
             v3004 = V::neg_mul_add(t0_10, t6_2, v3004);
             v3004 = V::neg_mul_add(t0_7, t6_1, v3004);
             v2628 = V::mul_add(w8, v3004, v2628);
-            v2991 = V::mul_add(x_e3, v3004, v2991);
+            v2992 = V::mul_add(x_e3, v3004, v2992);
             let mut v3015 = V::mul(t0_12, t6_5);
             v3015 = V::mul_add(t0_11, t6_4, v3015);
             v3015 = V::mul_add(t0_10, t6_3, v3015);
             v3015 = V::neg_mul_add(t0_6, t6_1, v3015);
-            v2709 = V::mul_add(w8, v3015, v2709);
-            v2991 = V::mul_add(x_e2, v3015, v2991);
+            v2708 = V::mul_add(w8, v3015, v2708);
+            v2992 = V::mul_add(x_e2, v3015, v2992);
             let mut v3026 = V::mul(t0_9, t6_5);
             v3026 = V::mul_add(t0_8, t6_4, v3026);
             v3026 = V::mul_add(t0_7, t6_3, v3026);
             v3026 = V::mul_add(t0_6, t6_2, v3026);
             v2638 = V::mul_add(w8, v3026, v2638);
-            v2991 = V::mul_add(x_e1, v3026, v2991);
+            v2992 = V::mul_add(x_e1, v3026, v2992);
             // grad0[8] += x_e5*v2988 + x_e4*v2999 + x_e3*v3010 + x_e2*v3021 + x_e1*v3032
-            V::store(V::add(V::load(grad0.at(8usize)), v2991), grad0.at(8usize));
+            V::store(V::add(V::load(grad0.at(8usize)), v2992), grad0.at(8usize));
             let v3037 = V::mul(t0_0, t6_5);
             let w7 = V::load(param0.at(7usize));
-            let mut v3040 = V::mul(x_e5, v3037);
             v2619 = V::mul_add(w7, v3037, v2619);
+            let mut v3041 = V::mul(x_e5, v3037);
             let v3042 = V::mul(t0_0, t6_4);
-            v2687 = V::mul_add(w7, v3042, v2687);
-            v3040 = V::mul_add(x_e4, v3042, v3040);
+            v2686 = V::mul_add(w7, v3042, v2686);
+            v3041 = V::mul_add(x_e4, v3042, v3041);
             let v3047 = V::mul(t0_0, t6_3);
             v2628 = V::mul_add(w7, v3047, v2628);
-            v3040 = V::mul_add(x_e3, v3047, v3040);
+            v3041 = V::mul_add(x_e3, v3047, v3041);
             let v3052 = V::mul(t0_0, t6_2);
-            v2709 = V::mul_add(w7, v3052, v2709);
-            v3040 = V::mul_add(x_e2, v3052, v3040);
+            v2708 = V::mul_add(w7, v3052, v2708);
+            v3041 = V::mul_add(x_e2, v3052, v3041);
             let v3057 = V::mul(t0_0, t6_1);
             v2638 = V::mul_add(w7, v3057, v2638);
-            v3040 = V::mul_add(x_e1, v3057, v3040);
+            v3041 = V::mul_add(x_e1, v3057, v3041);
             // grad0[7] += x_e5*v3037 + x_e4*v3042 + x_e3*v3047 + x_e2*v3052 + x_e1*v3057
-            V::store(V::add(V::load(grad0.at(7usize)), v3040), grad0.at(7usize));
+            V::store(V::add(V::load(grad0.at(7usize)), v3041), grad0.at(7usize));
             let v3062 = V::mul(t0_5, t6_0);
             let w6 = V::load(param0.at(6usize));
             v2619 = V::neg_mul_add(w6, v3062, v2619);
             // out0[5] = w15*v2617 - w14*v2642 - w13*v2673 + w12*v2728 + w11*v2787 - w10*v2862 - w9*v2933 + w8*v2988 + w7*v3037 - w6*v3062
             V::store(v2619, out0.at(5usize, c));
             let v3067 = V::mul(t0_4, t6_0);
-            let mut v3069 = V::mul(x_e4, v3067);
-            v2687 = V::mul_add(w6, v3067, v2687);
+            v2686 = V::mul_add(w6, v3067, v2686);
             // out0[4] = w13*v2684 - (w15*v2622 + w14*v2647) + w12*v2739 + w11*v2802 + w10*v2877 + w9*v2944 + w8*v2999 + w7*v3042 + w6*v3067
-            V::store(v2687, out0.at(4usize, c));
-            v3069 = V::neg_mul_add(x_e5, v3062, v3069);
+            V::store(v2686, out0.at(4usize, c));
+            let mut v3070 = V::mul(x_e4, v3067);
+            v3070 = V::neg_mul_add(x_e5, v3062, v3070);
             let v3072 = V::mul(t0_3, t6_0);
             v2628 = V::mul_add(w6, v3072, v2628);
             // out0[3] = w15*v2627 + w14*v2652 + w13*v2695 + w12*v2750 + w11*v2817 + w10*v2892 + w9*v2955 + w8*v3010 + w7*v3047 + w6*v3072
             V::store(v2628, out0.at(3usize, c));
-            v3069 = V::mul_add(x_e3, v3072, v3069);
+            v3070 = V::mul_add(x_e3, v3072, v3070);
             let v3077 = V::mul(t0_2, t6_0);
-            v2709 = V::mul_add(w6, v3077, v2709);
+            v2708 = V::mul_add(w6, v3077, v2708);
             // out0[2] = w13*v2706 - (w15*v2632 + w14*v2657) + w12*v2761 + w11*v2832 + w10*v2907 + w9*v2966 + w8*v3021 + w7*v3052 + w6*v3077
-            V::store(v2709, out0.at(2usize, c));
-            v3069 = V::mul_add(x_e2, v3077, v3069);
+            V::store(v2708, out0.at(2usize, c));
+            v3070 = V::mul_add(x_e2, v3077, v3070);
             let v3082 = V::mul(t0_1, t6_0);
             v2638 = V::mul_add(w6, v3082, v2638);
             // out0[1] = w15*v2637 + w14*v2662 + w13*v2717 + w12*v2772 + w11*v2847 + w10*v2922 + w9*v2977 + w8*v3032 + w7*v3057 + w6*v3082
             V::store(v2638, out0.at(1usize, c));
-            v3069 = V::mul_add(x_e1, v3082, v3069);
+            v3070 = V::mul_add(x_e1, v3082, v3070);
             // grad0[6] += x_e4*v3067 - x_e5*v3062 + x_e3*v3072 + x_e2*v3077 + x_e1*v3082
-            V::store(V::add(V::load(grad0.at(6usize)), v3069), grad0.at(6usize));
+            V::store(V::add(V::load(grad0.at(6usize)), v3070), grad0.at(6usize));
             let v3087 = V::mul(t0_31, t6_31);
             let mut v3089 = V::mul(V::load(param0.at(5usize)), v3087);
             let x_1 = V::load(x.at(0usize, c));
@@ -5171,12 +5175,12 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v3092 = V::mul_add(t0_28, t6_28, v3092);
             v3092 = V::mul_add(t0_27, t6_27, v3092);
             v3092 = V::mul_add(t0_26, t6_26, v3092);
+            v3089 = V::mul_add(V::load(param0.at(4usize)), v3092, v3089);
             // grad0[4] += x_1*v3100
             V::store(
                 V::mul_add(x_1, v3092, V::load(grad0.at(4usize))),
                 grad0.at(4usize),
             );
-            v3089 = V::mul_add(V::load(param0.at(4usize)), v3092, v3089);
             let mut v3105 = V::mul(t0_25, t6_25);
             v3105 = V::mul_add(t0_24, t6_24, v3105);
             v3105 = V::mul_add(t0_23, t6_23, v3105);
@@ -5187,12 +5191,12 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v3105 = V::mul_add(t0_18, t6_18, v3105);
             v3105 = V::mul_add(t0_17, t6_17, v3105);
             v3105 = V::mul_add(t0_16, t6_16, v3105);
+            v3089 = V::mul_add(V::load(param0.at(3usize)), v3105, v3089);
             // grad0[3] += x_1*v3123
             V::store(
                 V::mul_add(x_1, v3105, V::load(grad0.at(3usize))),
                 grad0.at(3usize),
             );
-            v3089 = V::mul_add(V::load(param0.at(3usize)), v3105, v3089);
             let mut v3128 = V::mul(t0_15, t6_15);
             v3128 = V::mul_add(t0_14, t6_14, v3128);
             v3128 = V::mul_add(t0_13, t6_13, v3128);
@@ -5203,37 +5207,38 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v3128 = V::mul_add(t0_8, t6_8, v3128);
             v3128 = V::mul_add(t0_7, t6_7, v3128);
             v3128 = V::mul_add(t0_6, t6_6, v3128);
+            v3089 = V::mul_add(V::load(param0.at(2usize)), v3128, v3089);
             // grad0[2] += x_1*v3146
             V::store(
                 V::mul_add(x_1, v3128, V::load(grad0.at(2usize))),
                 grad0.at(2usize),
             );
-            v3089 = V::mul_add(V::load(param0.at(2usize)), v3128, v3089);
             let mut v3151 = V::mul(t0_5, t6_5);
             v3151 = V::mul_add(t0_4, t6_4, v3151);
             v3151 = V::mul_add(t0_3, t6_3, v3151);
             v3151 = V::mul_add(t0_2, t6_2, v3151);
             v3151 = V::mul_add(t0_1, t6_1, v3151);
+            v3089 = V::mul_add(V::load(param0.at(1usize)), v3151, v3089);
             // grad0[1] += x_1*v3159
             V::store(
                 V::mul_add(x_1, v3151, V::load(grad0.at(1usize))),
                 grad0.at(1usize),
             );
-            v3089 = V::mul_add(V::load(param0.at(1usize)), v3151, v3089);
             let v3164 = V::mul(t0_0, t6_0);
+            v3089 = V::mul_add(V::load(param0.at(0usize)), v3164, v3089);
             // grad0[0] += x_1*v3164
             V::store(
                 V::mul_add(x_1, v3164, V::load(grad0.at(0usize))),
                 grad0.at(0usize),
             );
-            v3089 = V::mul_add(V::load(param0.at(0usize)), v3164, v3089);
-            v3089 = V::mul_add(
-                V::load(t5.at(0usize)),
-                gate_slope::<V>(args.gate, x_1),
-                v3089,
+            // out0[0] = w5*v3087 + w4*v3100 + w3*v3123 + w2*v3146 + w1*v3159 + w0*v3164 + gate'(x_1)*t5_0
+            V::store(
+                V::add(
+                    v3089,
+                    damp::<V>(gate_slope::<V>(args.gate, x_1), V::load(t5.at(0usize))),
+                ),
+                out0.at(0usize, c),
             );
-            // out0[0] = w5*v3087 + w4*v3100 + w3*v3123 + w2*v3146 + w1*v3159 + w0*v3164 + t5_0*gate'(x_1)
-            V::store(v3089, out0.at(0usize, c));
         }
     }
 }
@@ -5250,10 +5255,11 @@ unsafe fn steerable_product_norm_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
-        let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c1em8 = V::from_f64(0.00000001f64);
         let c1e0 = V::from_f64(1f64);
         let c1p000001e0 = V::from_f64(1.000001f64);
         let c5em1 = V::from_f64(0.5f64);
+        let cm2e0 = V::from_f64(-2f64);
         let c2e0 = V::from_f64(2f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
@@ -5263,28 +5269,28 @@ unsafe fn steerable_product_norm_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let grad0 = grad0.packed::<V, 6usize>(group);
             let r_1 = V::load(r.at(0usize, c));
             let v1 = V::mul(r_1, r_1);
-            let v5 = V::sqrt(V::mul_add(v1, v1, c1em16));
-            let v6 = V::sqrt(v5);
-            let v8 = V::sigmoid(V::load(param0.at(0usize)));
-            let v10 = V::sub(v6, c1e0);
-            let v13 = V::mul_add(v8, v10, c1p000001e0);
+            let v3 = hypot::<V>(v1, c1em8);
+            let v4 = V::sqrt(v3);
+            let a0 = V::load(param0.at(0usize));
+            let v6 = V::sigmoid(a0);
+            let v8 = V::sub(v4, c1e0);
             let r_e1 = V::load(r.at(1usize, c));
-            let mut v15 = V::mul(r_e1, r_e1);
+            let mut v13 = V::mul(r_e1, r_e1);
             let r_e2 = V::load(r.at(2usize, c));
             let r_e3 = V::load(r.at(3usize, c));
             let r_e4 = V::load(r.at(4usize, c));
             let r_e5 = V::load(r.at(5usize, c));
-            v15 = V::mul_add(r_e2, r_e2, v15);
-            v15 = V::mul_add(r_e3, r_e3, v15);
-            v15 = V::mul_add(r_e4, r_e4, v15);
-            v15 = V::neg_mul_add(r_e5, r_e5, v15);
-            let v30 = V::sqrt(V::mul_add(v15, v15, c1em16));
-            let v31 = V::sqrt(v30);
-            let v33 = V::sigmoid(V::load(param0.at(1usize)));
-            let v34 = V::sub(v31, c1e0);
-            let v36 = V::mul_add(v33, v34, c1p000001e0);
+            v13 = V::mul_add(r_e2, r_e2, v13);
+            v13 = V::mul_add(r_e3, r_e3, v13);
+            v13 = V::mul_add(r_e4, r_e4, v13);
+            v13 = V::neg_mul_add(r_e5, r_e5, v13);
+            let v26 = hypot::<V>(v13, c1em8);
+            let v27 = V::sqrt(v26);
+            let a1 = V::load(param0.at(1usize));
+            let v29 = V::sigmoid(a1);
+            let v30 = V::sub(v27, c1e0);
             let r_e12 = V::load(r.at(6usize, c));
-            let mut v38 = V::mul(r_e12, r_e12);
+            let mut v34 = V::mul(r_e12, r_e12);
             let r_e13 = V::load(r.at(7usize, c));
             let r_e14 = V::load(r.at(8usize, c));
             let r_e15 = V::load(r.at(9usize, c));
@@ -5294,22 +5300,22 @@ unsafe fn steerable_product_norm_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let r_e34 = V::load(r.at(13usize, c));
             let r_e35 = V::load(r.at(14usize, c));
             let r_e45 = V::load(r.at(15usize, c));
-            v38 = V::mul_add(r_e13, r_e13, v38);
-            v38 = V::mul_add(r_e14, r_e14, v38);
-            v38 = V::neg_mul_add(r_e15, r_e15, v38);
-            v38 = V::mul_add(r_e23, r_e23, v38);
-            v38 = V::mul_add(r_e24, r_e24, v38);
-            v38 = V::neg_mul_add(r_e25, r_e25, v38);
-            v38 = V::mul_add(r_e34, r_e34, v38);
-            v38 = V::neg_mul_add(r_e35, r_e35, v38);
-            v38 = V::neg_mul_add(r_e45, r_e45, v38);
-            let v68 = V::sqrt(V::mul_add(v38, v38, c1em16));
-            let v69 = V::sqrt(v68);
-            let v71 = V::sigmoid(V::load(param0.at(2usize)));
-            let v72 = V::sub(v69, c1e0);
-            let v74 = V::mul_add(v71, v72, c1p000001e0);
+            v34 = V::mul_add(r_e13, r_e13, v34);
+            v34 = V::mul_add(r_e14, r_e14, v34);
+            v34 = V::neg_mul_add(r_e15, r_e15, v34);
+            v34 = V::mul_add(r_e23, r_e23, v34);
+            v34 = V::mul_add(r_e24, r_e24, v34);
+            v34 = V::neg_mul_add(r_e25, r_e25, v34);
+            v34 = V::mul_add(r_e34, r_e34, v34);
+            v34 = V::neg_mul_add(r_e35, r_e35, v34);
+            v34 = V::neg_mul_add(r_e45, r_e45, v34);
+            let v62 = hypot::<V>(v34, c1em8);
+            let v63 = V::sqrt(v62);
+            let a2 = V::load(param0.at(2usize));
+            let v65 = V::sigmoid(a2);
+            let v66 = V::sub(v63, c1e0);
             let r_e123 = V::load(r.at(16usize, c));
-            let mut v76 = V::mul(r_e123, r_e123);
+            let mut v70 = V::mul(r_e123, r_e123);
             let r_e124 = V::load(r.at(17usize, c));
             let r_e125 = V::load(r.at(18usize, c));
             let r_e134 = V::load(r.at(19usize, c));
@@ -5319,390 +5325,378 @@ unsafe fn steerable_product_norm_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let r_e235 = V::load(r.at(23usize, c));
             let r_e245 = V::load(r.at(24usize, c));
             let r_e345 = V::load(r.at(25usize, c));
-            v76 = V::mul_add(r_e124, r_e124, v76);
-            v76 = V::neg_mul_add(r_e125, r_e125, v76);
-            v76 = V::mul_add(r_e134, r_e134, v76);
-            v76 = V::neg_mul_add(r_e135, r_e135, v76);
-            v76 = V::neg_mul_add(r_e145, r_e145, v76);
-            v76 = V::mul_add(r_e234, r_e234, v76);
-            v76 = V::neg_mul_add(r_e235, r_e235, v76);
-            v76 = V::neg_mul_add(r_e245, r_e245, v76);
-            v76 = V::neg_mul_add(r_e345, r_e345, v76);
-            let v106 = V::sqrt(V::mul_add(v76, v76, c1em16));
-            let v107 = V::sqrt(v106);
-            let v109 = V::sigmoid(V::load(param0.at(3usize)));
-            let v110 = V::sub(v107, c1e0);
-            let v112 = V::mul_add(v109, v110, c1p000001e0);
+            v70 = V::mul_add(r_e124, r_e124, v70);
+            v70 = V::neg_mul_add(r_e125, r_e125, v70);
+            v70 = V::mul_add(r_e134, r_e134, v70);
+            v70 = V::neg_mul_add(r_e135, r_e135, v70);
+            v70 = V::neg_mul_add(r_e145, r_e145, v70);
+            v70 = V::mul_add(r_e234, r_e234, v70);
+            v70 = V::neg_mul_add(r_e235, r_e235, v70);
+            v70 = V::neg_mul_add(r_e245, r_e245, v70);
+            v70 = V::neg_mul_add(r_e345, r_e345, v70);
+            let v98 = hypot::<V>(v70, c1em8);
+            let v99 = V::sqrt(v98);
+            let a3 = V::load(param0.at(3usize));
+            let v101 = V::sigmoid(a3);
+            let v102 = V::sub(v99, c1e0);
             let r_e1234 = V::load(r.at(26usize, c));
-            let mut v114 = V::mul(r_e1234, r_e1234);
+            let mut v106 = V::mul(r_e1234, r_e1234);
             let r_e1235 = V::load(r.at(27usize, c));
             let r_e1245 = V::load(r.at(28usize, c));
             let r_e1345 = V::load(r.at(29usize, c));
             let r_e2345 = V::load(r.at(30usize, c));
-            v114 = V::neg_mul_add(r_e1235, r_e1235, v114);
-            v114 = V::neg_mul_add(r_e1245, r_e1245, v114);
-            v114 = V::neg_mul_add(r_e1345, r_e1345, v114);
-            v114 = V::neg_mul_add(r_e2345, r_e2345, v114);
-            let v129 = V::sqrt(V::mul_add(v114, v114, c1em16));
-            let v130 = V::sqrt(v129);
-            let v132 = V::sigmoid(V::load(param0.at(4usize)));
-            let v133 = V::sub(v130, c1e0);
-            let v135 = V::mul_add(v132, v133, c1p000001e0);
+            v106 = V::neg_mul_add(r_e1235, r_e1235, v106);
+            v106 = V::neg_mul_add(r_e1245, r_e1245, v106);
+            v106 = V::neg_mul_add(r_e1345, r_e1345, v106);
+            v106 = V::neg_mul_add(r_e2345, r_e2345, v106);
+            let v119 = hypot::<V>(v106, c1em8);
+            let v120 = V::sqrt(v119);
+            let a4 = V::load(param0.at(4usize));
+            let v122 = V::sigmoid(a4);
+            let v123 = V::sub(v120, c1e0);
             let r_e12345 = V::load(r.at(31usize, c));
-            let v137 = V::mul(r_e12345, r_e12345);
-            let v140 = V::sqrt(V::mul_add(v137, v137, c1em16));
-            let v141 = V::sqrt(v140);
-            let v143 = V::sigmoid(V::load(param0.at(5usize)));
-            let v144 = V::sub(v141, c1e0);
-            let v146 = V::mul_add(v143, v144, c1p000001e0);
-            let v147 = V::div(c1e0, v13);
-            let v148 = V::div(c1e0, v36);
-            let v149 = V::div(c1e0, v74);
-            let v150 = V::div(c1e0, v112);
-            let v151 = V::div(c1e0, v135);
-            let v152 = V::div(c1e0, v146);
+            let v127 = V::mul(r_e12345, r_e12345);
+            let v128 = hypot::<V>(v127, c1em8);
+            let v129 = V::sqrt(v128);
+            let a5 = V::load(param0.at(5usize));
+            let v131 = V::sigmoid(a5);
+            let v132 = V::sub(v129, c1e0);
+            let v135 = V::div(c1e0, V::mul_add(v6, v8, c1p000001e0));
+            let v136 = V::div(c1e0, V::mul_add(v29, v30, c1p000001e0));
+            let v137 = V::div(c1e0, V::mul_add(v65, v66, c1p000001e0));
+            let v138 = V::div(c1e0, V::mul_add(v101, v102, c1p000001e0));
+            let v139 = V::div(c1e0, V::mul_add(v122, v123, c1p000001e0));
+            let v140 = V::div(c1e0, V::mul_add(v131, v132, c1p000001e0));
+            let v141 = V::mul(r_1, v135);
+            let v142 = V::mul(r_e1, v136);
+            let v143 = V::mul(r_e2, v136);
+            let v144 = V::mul(r_e3, v136);
+            let v145 = V::mul(r_e4, v136);
+            let v146 = V::mul(r_e5, v136);
+            let v147 = V::mul(r_e12, v137);
+            let v148 = V::mul(r_e13, v137);
+            let v149 = V::mul(r_e14, v137);
+            let v150 = V::mul(r_e15, v137);
+            let v151 = V::mul(r_e23, v137);
+            let v152 = V::mul(r_e24, v137);
+            let v153 = V::mul(r_e25, v137);
+            let v154 = V::mul(r_e34, v137);
+            let v155 = V::mul(r_e35, v137);
+            let v156 = V::mul(r_e45, v137);
+            let v157 = V::mul(r_e123, v138);
+            let v158 = V::mul(r_e124, v138);
+            let v159 = V::mul(r_e125, v138);
+            let v160 = V::mul(r_e134, v138);
+            let v161 = V::mul(r_e135, v138);
+            let v162 = V::mul(r_e145, v138);
+            let v163 = V::mul(r_e234, v138);
+            let v164 = V::mul(r_e235, v138);
+            let v165 = V::mul(r_e245, v138);
+            let v166 = V::mul(r_e345, v138);
+            let v167 = V::mul(r_e1234, v139);
+            let v168 = V::mul(r_e1235, v139);
+            let v169 = V::mul(r_e1245, v139);
+            let v170 = V::mul(r_e1345, v139);
+            let v171 = V::mul(r_e2345, v139);
+            let v172 = V::mul(r_e12345, v140);
             let t7_31 = V::load(t7.at(31usize));
-            let mut v154 = V::mul(v152, t7_31);
+            let mut v174 = V::mul(v140, t7_31);
             let t7_30 = V::load(t7.at(30usize));
-            let mut v157 = V::mul(v151, t7_30);
-            let mut v158 = V::mul(r_e2345, t7_30);
+            let mut v177 = V::mul(v139, t7_30);
+            let mut v178 = V::mul(v171, t7_30);
             let t7_29 = V::load(t7.at(29usize));
-            let mut v160 = V::mul(v151, t7_29);
-            v158 = V::mul_add(r_e1345, t7_29, v158);
+            let mut v180 = V::mul(v139, t7_29);
+            v178 = V::mul_add(v170, t7_29, v178);
             let t7_28 = V::load(t7.at(28usize));
-            let mut v164 = V::mul(v151, t7_28);
-            v158 = V::mul_add(r_e1245, t7_28, v158);
+            let mut v184 = V::mul(v139, t7_28);
+            v178 = V::mul_add(v169, t7_28, v178);
             let t7_27 = V::load(t7.at(27usize));
-            let mut v168 = V::mul(v151, t7_27);
-            v158 = V::mul_add(r_e1235, t7_27, v158);
+            let mut v188 = V::mul(v139, t7_27);
+            v178 = V::mul_add(v168, t7_27, v178);
             let t7_26 = V::load(t7.at(26usize));
-            let mut v172 = V::mul(v151, t7_26);
-            v158 = V::mul_add(r_e1234, t7_26, v158);
+            let mut v192 = V::mul(v139, t7_26);
+            v178 = V::mul_add(v167, t7_26, v178);
             let t7_25 = V::load(t7.at(25usize));
-            let mut v176 = V::mul(v150, t7_25);
-            let mut v177 = V::mul(r_e345, t7_25);
+            let mut v196 = V::mul(v138, t7_25);
+            let mut v197 = V::mul(v166, t7_25);
             let t7_24 = V::load(t7.at(24usize));
-            let mut v179 = V::mul(v150, t7_24);
-            v177 = V::mul_add(r_e245, t7_24, v177);
+            let mut v199 = V::mul(v138, t7_24);
+            v197 = V::mul_add(v165, t7_24, v197);
             let t7_23 = V::load(t7.at(23usize));
-            let mut v183 = V::mul(v150, t7_23);
-            v177 = V::mul_add(r_e235, t7_23, v177);
+            let mut v203 = V::mul(v138, t7_23);
+            v197 = V::mul_add(v164, t7_23, v197);
             let t7_22 = V::load(t7.at(22usize));
-            let mut v187 = V::mul(v150, t7_22);
-            v177 = V::mul_add(r_e234, t7_22, v177);
+            let mut v207 = V::mul(v138, t7_22);
+            v197 = V::mul_add(v163, t7_22, v197);
             let t7_21 = V::load(t7.at(21usize));
-            let mut v191 = V::mul(v150, t7_21);
-            v177 = V::mul_add(r_e145, t7_21, v177);
+            let mut v211 = V::mul(v138, t7_21);
+            v197 = V::mul_add(v162, t7_21, v197);
             let t7_20 = V::load(t7.at(20usize));
-            let mut v195 = V::mul(v150, t7_20);
-            v177 = V::mul_add(r_e135, t7_20, v177);
+            let mut v215 = V::mul(v138, t7_20);
+            v197 = V::mul_add(v161, t7_20, v197);
             let t7_19 = V::load(t7.at(19usize));
-            let mut v199 = V::mul(v150, t7_19);
-            v177 = V::mul_add(r_e134, t7_19, v177);
+            let mut v219 = V::mul(v138, t7_19);
+            v197 = V::mul_add(v160, t7_19, v197);
             let t7_18 = V::load(t7.at(18usize));
-            let mut v203 = V::mul(v150, t7_18);
-            v177 = V::mul_add(r_e125, t7_18, v177);
+            let mut v223 = V::mul(v138, t7_18);
+            v197 = V::mul_add(v159, t7_18, v197);
             let t7_17 = V::load(t7.at(17usize));
-            let mut v207 = V::mul(v150, t7_17);
-            v177 = V::mul_add(r_e124, t7_17, v177);
+            let mut v227 = V::mul(v138, t7_17);
+            v197 = V::mul_add(v158, t7_17, v197);
             let t7_16 = V::load(t7.at(16usize));
-            let mut v211 = V::mul(v150, t7_16);
-            v177 = V::mul_add(r_e123, t7_16, v177);
+            let mut v231 = V::mul(v138, t7_16);
+            v197 = V::mul_add(v157, t7_16, v197);
             let t7_15 = V::load(t7.at(15usize));
-            let mut v215 = V::mul(v149, t7_15);
-            let mut v216 = V::mul(r_e45, t7_15);
+            let mut v235 = V::mul(v137, t7_15);
+            let mut v236 = V::mul(v156, t7_15);
             let t7_14 = V::load(t7.at(14usize));
-            let mut v218 = V::mul(v149, t7_14);
-            v216 = V::mul_add(r_e35, t7_14, v216);
+            let mut v238 = V::mul(v137, t7_14);
+            v236 = V::mul_add(v155, t7_14, v236);
             let t7_13 = V::load(t7.at(13usize));
-            let mut v222 = V::mul(v149, t7_13);
-            v216 = V::mul_add(r_e34, t7_13, v216);
+            let mut v242 = V::mul(v137, t7_13);
+            v236 = V::mul_add(v154, t7_13, v236);
             let t7_12 = V::load(t7.at(12usize));
-            let mut v226 = V::mul(v149, t7_12);
-            v216 = V::mul_add(r_e25, t7_12, v216);
+            let mut v246 = V::mul(v137, t7_12);
+            v236 = V::mul_add(v153, t7_12, v236);
             let t7_11 = V::load(t7.at(11usize));
-            let mut v230 = V::mul(v149, t7_11);
-            v216 = V::mul_add(r_e24, t7_11, v216);
+            let mut v250 = V::mul(v137, t7_11);
+            v236 = V::mul_add(v152, t7_11, v236);
             let t7_10 = V::load(t7.at(10usize));
-            let mut v234 = V::mul(v149, t7_10);
-            v216 = V::mul_add(r_e23, t7_10, v216);
+            let mut v254 = V::mul(v137, t7_10);
+            v236 = V::mul_add(v151, t7_10, v236);
             let t7_9 = V::load(t7.at(9usize));
-            let mut v238 = V::mul(v149, t7_9);
-            v216 = V::mul_add(r_e15, t7_9, v216);
+            let mut v258 = V::mul(v137, t7_9);
+            v236 = V::mul_add(v150, t7_9, v236);
             let t7_8 = V::load(t7.at(8usize));
-            let mut v242 = V::mul(v149, t7_8);
-            v216 = V::mul_add(r_e14, t7_8, v216);
+            let mut v262 = V::mul(v137, t7_8);
+            v236 = V::mul_add(v149, t7_8, v236);
             let t7_7 = V::load(t7.at(7usize));
-            let mut v246 = V::mul(v149, t7_7);
-            v216 = V::mul_add(r_e13, t7_7, v216);
+            let mut v266 = V::mul(v137, t7_7);
+            v236 = V::mul_add(v148, t7_7, v236);
             let t7_6 = V::load(t7.at(6usize));
-            let mut v250 = V::mul(v149, t7_6);
-            v216 = V::mul_add(r_e12, t7_6, v216);
+            let mut v270 = V::mul(v137, t7_6);
+            v236 = V::mul_add(v147, t7_6, v236);
             let t7_5 = V::load(t7.at(5usize));
-            let mut v254 = V::mul(v148, t7_5);
-            let mut v255 = V::mul(r_e5, t7_5);
+            let mut v274 = V::mul(v136, t7_5);
+            let mut v275 = V::mul(v146, t7_5);
             let t7_4 = V::load(t7.at(4usize));
-            let mut v257 = V::mul(v148, t7_4);
-            v255 = V::mul_add(r_e4, t7_4, v255);
+            let mut v277 = V::mul(v136, t7_4);
+            v275 = V::mul_add(v145, t7_4, v275);
             let t7_3 = V::load(t7.at(3usize));
-            let mut v261 = V::mul(v148, t7_3);
-            v255 = V::mul_add(r_e3, t7_3, v255);
+            let mut v281 = V::mul(v136, t7_3);
+            v275 = V::mul_add(v144, t7_3, v275);
             let t7_2 = V::load(t7.at(2usize));
-            let mut v265 = V::mul(v148, t7_2);
-            v255 = V::mul_add(r_e2, t7_2, v255);
+            let mut v285 = V::mul(v136, t7_2);
+            v275 = V::mul_add(v143, t7_2, v275);
             let t7_1 = V::load(t7.at(1usize));
-            let mut v269 = V::mul(v148, t7_1);
-            v255 = V::mul_add(r_e1, t7_1, v255);
+            let mut v289 = V::mul(v136, t7_1);
+            v275 = V::mul_add(v142, t7_1, v275);
             let t7_0 = V::load(t7.at(0usize));
-            let mut v273 = V::mul(v147, t7_0);
-            let v276 = V::mul(v152, V::div(V::mul(r_e12345, t7_31), v146));
-            let v278 = V::mul(v151, V::div(v158, v135));
-            let v280 = V::mul(v150, V::div(v177, v112));
-            let v282 = V::mul(v149, V::div(v216, v74));
-            let v284 = V::mul(v148, V::div(v255, v36));
-            let v286 = V::mul(v147, V::div(V::mul(r_1, t7_0), v13));
-            // grad0[5] += -(v144*v276*(v143*(1 - v143)))
+            let mut v293 = V::mul(v135, t7_0);
+            // grad0[5] += -sigmoid'(a5)*v132*v140*v172*t7_31
             V::store(
-                V::neg_mul_add(
-                    V::mul(v144, v276),
-                    V::mul(v143, V::sub(c1e0, v143)),
+                V::sub(
                     V::load(grad0.at(5usize)),
+                    damp::<
+                        V,
+                    >(
+                        V::sigmoid_slope(a5),
+                        V::mul(v132, V::mul(v140, V::mul(v172, t7_31))),
+                    ),
                 ),
                 grad0.at(5usize),
             );
-            v154 = V::neg_mul_add(
-                r_e12345,
+            v174 = V::mul_add(
+                v172,
                 V::mul(
-                    c2e0,
+                    V::div(v127, v128),
                     V::mul(
-                        v137,
+                        V::div(c5em1, v129),
                         V::mul(
-                            V::mul(
-                                V::mul(V::mul(v143, v276), V::div(c5em1, v141)),
-                                V::div(c5em1, v140),
-                            ),
-                            c2e0,
+                            t7_31,
+                            V::mul(v140, V::mul(r_e12345, V::mul(v131, cm2e0))),
                         ),
                     ),
                 ),
-                v154,
+                v174,
             );
-            // out0[31] = v152*t7_31 - r_e12345*2*v137*v143*v276*0.5/v141*0.5/v140*2
-            V::store(v154, out0.at(31usize, c));
-            // grad0[4] += -(v133*v278*(v132*(1 - v132)))
+            // out0[31] = v140*t7_31 + v172*v127/v128*0.5/v129*t7_31*v140*r_e12345*v131*-2
+            V::store(v174, out0.at(31usize, c));
+            // grad0[4] += -sigmoid'(a4)*v123*v139*v194
             V::store(
-                V::neg_mul_add(
-                    V::mul(v133, v278),
-                    V::mul(v132, V::sub(c1e0, v132)),
+                V::sub(
                     V::load(grad0.at(4usize)),
+                    damp::<V>(V::sigmoid_slope(a4), V::mul(v123, V::mul(v139, v178))),
                 ),
                 grad0.at(4usize),
             );
-            let v316 = V::mul(
-                c2e0,
-                V::mul(
-                    v114,
-                    V::mul(
-                        c2e0,
-                        V::mul(
-                            V::mul(V::mul(v132, v278), V::div(c5em1, v130)),
-                            V::div(c5em1, v129),
-                        ),
-                    ),
-                ),
+            let v321 = V::div(c5em1, v120);
+            let v322 = V::div(v106, v119);
+            let v327 = V::mul(v322, V::mul(v321, V::mul(v178, V::mul(v122, c2e0))));
+            v177 = V::mul_add(v171, v327, v177);
+            // out0[30] = v139*t7_30 + v171*v327
+            V::store(v177, out0.at(30usize, c));
+            v180 = V::mul_add(v170, v327, v180);
+            // out0[29] = v139*t7_29 + v170*v327
+            V::store(v180, out0.at(29usize, c));
+            v184 = V::mul_add(v169, v327, v184);
+            // out0[28] = v139*t7_28 + v169*v327
+            V::store(v184, out0.at(28usize, c));
+            v188 = V::mul_add(v168, v327, v188);
+            // out0[27] = v139*t7_27 + v168*v327
+            V::store(v188, out0.at(27usize, c));
+            v192 = V::mul_add(
+                v167,
+                V::mul(v322, V::mul(v321, V::mul(v178, V::mul(v122, cm2e0)))),
+                v192,
             );
-            v157 = V::mul_add(r_e2345, v316, v157);
-            // out0[30] = v151*t7_30 + r_e2345*v316
-            V::store(v157, out0.at(30usize, c));
-            v160 = V::mul_add(r_e1345, v316, v160);
-            // out0[29] = v151*t7_29 + r_e1345*v316
-            V::store(v160, out0.at(29usize, c));
-            v164 = V::mul_add(r_e1245, v316, v164);
-            // out0[28] = v151*t7_28 + r_e1245*v316
-            V::store(v164, out0.at(28usize, c));
-            v168 = V::mul_add(r_e1235, v316, v168);
-            // out0[27] = v151*t7_27 + r_e1235*v316
-            V::store(v168, out0.at(27usize, c));
-            v172 = V::neg_mul_add(r_e1234, v316, v172);
-            // out0[26] = v151*t7_26 - r_e1234*v316
-            V::store(v172, out0.at(26usize, c));
-            // grad0[3] += -(v110*v280*(v109*(1 - v109)))
+            // out0[26] = v139*t7_26 + v167*v322*v321*v194*v122*-2
+            V::store(v192, out0.at(26usize, c));
+            // grad0[3] += -sigmoid'(a3)*v102*v138*v233
             V::store(
-                V::neg_mul_add(
-                    V::mul(v110, v280),
-                    V::mul(v109, V::sub(c1e0, v109)),
+                V::sub(
                     V::load(grad0.at(3usize)),
+                    damp::<V>(V::sigmoid_slope(a3), V::mul(v102, V::mul(v138, v197))),
                 ),
                 grad0.at(3usize),
             );
-            let v339 = V::mul(
-                c2e0,
-                V::mul(
-                    v76,
-                    V::mul(
-                        c2e0,
-                        V::mul(
-                            V::mul(V::mul(v109, v280), V::div(c5em1, v107)),
-                            V::div(c5em1, v106),
-                        ),
-                    ),
-                ),
-            );
-            v176 = V::mul_add(r_e345, v339, v176);
-            // out0[25] = v150*t7_25 + r_e345*v339
-            V::store(v176, out0.at(25usize, c));
-            v179 = V::mul_add(r_e245, v339, v179);
-            // out0[24] = v150*t7_24 + r_e245*v339
-            V::store(v179, out0.at(24usize, c));
-            v183 = V::mul_add(r_e235, v339, v183);
-            // out0[23] = v150*t7_23 + r_e235*v339
-            V::store(v183, out0.at(23usize, c));
-            v187 = V::neg_mul_add(r_e234, v339, v187);
-            // out0[22] = v150*t7_22 - r_e234*v339
-            V::store(v187, out0.at(22usize, c));
-            v191 = V::mul_add(r_e145, v339, v191);
-            // out0[21] = v150*t7_21 + r_e145*v339
-            V::store(v191, out0.at(21usize, c));
-            v195 = V::mul_add(r_e135, v339, v195);
-            // out0[20] = v150*t7_20 + r_e135*v339
-            V::store(v195, out0.at(20usize, c));
-            v199 = V::neg_mul_add(r_e134, v339, v199);
-            // out0[19] = v150*t7_19 - r_e134*v339
-            V::store(v199, out0.at(19usize, c));
-            v203 = V::mul_add(r_e125, v339, v203);
-            // out0[18] = v150*t7_18 + r_e125*v339
-            V::store(v203, out0.at(18usize, c));
-            v207 = V::neg_mul_add(r_e124, v339, v207);
-            // out0[17] = v150*t7_17 - r_e124*v339
-            V::store(v207, out0.at(17usize, c));
-            v211 = V::neg_mul_add(r_e123, v339, v211);
-            // out0[16] = v150*t7_16 - r_e123*v339
-            V::store(v211, out0.at(16usize, c));
-            // grad0[2] += -(v72*v282*(v71*(1 - v71)))
+            let v346 = V::div(c5em1, v99);
+            let v347 = V::div(v70, v98);
+            let v351 = V::mul(v347, V::mul(v346, V::mul(v197, V::mul(v101, c2e0))));
+            v196 = V::mul_add(v166, v351, v196);
+            // out0[25] = v138*t7_25 + v166*v351
+            V::store(v196, out0.at(25usize, c));
+            v199 = V::mul_add(v165, v351, v199);
+            // out0[24] = v138*t7_24 + v165*v351
+            V::store(v199, out0.at(24usize, c));
+            v203 = V::mul_add(v164, v351, v203);
+            // out0[23] = v138*t7_23 + v164*v351
+            V::store(v203, out0.at(23usize, c));
+            let v361 = V::mul(v347, V::mul(v346, V::mul(v197, V::mul(v101, cm2e0))));
+            v207 = V::mul_add(v163, v361, v207);
+            // out0[22] = v138*t7_22 + v163*v361
+            V::store(v207, out0.at(22usize, c));
+            v211 = V::mul_add(v162, v351, v211);
+            // out0[21] = v138*t7_21 + v162*v351
+            V::store(v211, out0.at(21usize, c));
+            v215 = V::mul_add(v161, v351, v215);
+            // out0[20] = v138*t7_20 + v161*v351
+            V::store(v215, out0.at(20usize, c));
+            v219 = V::mul_add(v160, v361, v219);
+            // out0[19] = v138*t7_19 + v160*v361
+            V::store(v219, out0.at(19usize, c));
+            v223 = V::mul_add(v159, v351, v223);
+            // out0[18] = v138*t7_18 + v159*v351
+            V::store(v223, out0.at(18usize, c));
+            v227 = V::mul_add(v158, v361, v227);
+            // out0[17] = v138*t7_17 + v158*v361
+            V::store(v227, out0.at(17usize, c));
+            v231 = V::mul_add(v157, v361, v231);
+            // out0[16] = v138*t7_16 + v157*v361
+            V::store(v231, out0.at(16usize, c));
+            // grad0[2] += -sigmoid'(a2)*v66*v137*v272
             V::store(
-                V::neg_mul_add(
-                    V::mul(v72, v282),
-                    V::mul(v71, V::sub(c1e0, v71)),
+                V::sub(
                     V::load(grad0.at(2usize)),
+                    damp::<V>(V::sigmoid_slope(a2), V::mul(v66, V::mul(v137, v236))),
                 ),
                 grad0.at(2usize),
             );
-            let v372 = V::mul(
-                c2e0,
-                V::mul(
-                    v38,
-                    V::mul(
-                        c2e0,
-                        V::mul(
-                            V::mul(V::mul(v71, v282), V::div(c5em1, v69)),
-                            V::div(c5em1, v68),
-                        ),
-                    ),
-                ),
-            );
-            v215 = V::mul_add(r_e45, v372, v215);
-            // out0[15] = v149*t7_15 + r_e45*v372
-            V::store(v215, out0.at(15usize, c));
-            v218 = V::mul_add(r_e35, v372, v218);
-            // out0[14] = v149*t7_14 + r_e35*v372
-            V::store(v218, out0.at(14usize, c));
-            v222 = V::neg_mul_add(r_e34, v372, v222);
-            // out0[13] = v149*t7_13 - r_e34*v372
-            V::store(v222, out0.at(13usize, c));
-            v226 = V::mul_add(r_e25, v372, v226);
-            // out0[12] = v149*t7_12 + r_e25*v372
-            V::store(v226, out0.at(12usize, c));
-            v230 = V::neg_mul_add(r_e24, v372, v230);
-            // out0[11] = v149*t7_11 - r_e24*v372
-            V::store(v230, out0.at(11usize, c));
-            v234 = V::neg_mul_add(r_e23, v372, v234);
-            // out0[10] = v149*t7_10 - r_e23*v372
-            V::store(v234, out0.at(10usize, c));
-            v238 = V::mul_add(r_e15, v372, v238);
-            // out0[9] = v149*t7_9 + r_e15*v372
-            V::store(v238, out0.at(9usize, c));
-            v242 = V::neg_mul_add(r_e14, v372, v242);
-            // out0[8] = v149*t7_8 - r_e14*v372
-            V::store(v242, out0.at(8usize, c));
-            v246 = V::neg_mul_add(r_e13, v372, v246);
-            // out0[7] = v149*t7_7 - r_e13*v372
-            V::store(v246, out0.at(7usize, c));
-            v250 = V::neg_mul_add(r_e12, v372, v250);
-            // out0[6] = v149*t7_6 - r_e12*v372
-            V::store(v250, out0.at(6usize, c));
-            // grad0[1] += -(v34*v284*(v33*(1 - v33)))
+            let v380 = V::div(c5em1, v63);
+            let v381 = V::div(v34, v62);
+            let v385 = V::mul(v381, V::mul(v380, V::mul(v236, V::mul(v65, c2e0))));
+            v235 = V::mul_add(v156, v385, v235);
+            // out0[15] = v137*t7_15 + v156*v385
+            V::store(v235, out0.at(15usize, c));
+            v238 = V::mul_add(v155, v385, v238);
+            // out0[14] = v137*t7_14 + v155*v385
+            V::store(v238, out0.at(14usize, c));
+            let v393 = V::mul(v381, V::mul(v380, V::mul(v236, V::mul(v65, cm2e0))));
+            v242 = V::mul_add(v154, v393, v242);
+            // out0[13] = v137*t7_13 + v154*v393
+            V::store(v242, out0.at(13usize, c));
+            v246 = V::mul_add(v153, v385, v246);
+            // out0[12] = v137*t7_12 + v153*v385
+            V::store(v246, out0.at(12usize, c));
+            v250 = V::mul_add(v152, v393, v250);
+            // out0[11] = v137*t7_11 + v152*v393
+            V::store(v250, out0.at(11usize, c));
+            v254 = V::mul_add(v151, v393, v254);
+            // out0[10] = v137*t7_10 + v151*v393
+            V::store(v254, out0.at(10usize, c));
+            v258 = V::mul_add(v150, v385, v258);
+            // out0[9] = v137*t7_9 + v150*v385
+            V::store(v258, out0.at(9usize, c));
+            v262 = V::mul_add(v149, v393, v262);
+            // out0[8] = v137*t7_8 + v149*v393
+            V::store(v262, out0.at(8usize, c));
+            v266 = V::mul_add(v148, v393, v266);
+            // out0[7] = v137*t7_7 + v148*v393
+            V::store(v266, out0.at(7usize, c));
+            v270 = V::mul_add(v147, v393, v270);
+            // out0[6] = v137*t7_6 + v147*v393
+            V::store(v270, out0.at(6usize, c));
+            // grad0[1] += -sigmoid'(a1)*v30*v136*v291
             V::store(
-                V::neg_mul_add(
-                    V::mul(v34, v284),
-                    V::mul(v33, V::sub(c1e0, v33)),
+                V::sub(
                     V::load(grad0.at(1usize)),
+                    damp::<V>(V::sigmoid_slope(a1), V::mul(v30, V::mul(v136, v275))),
                 ),
                 grad0.at(1usize),
             );
-            let v405 = V::mul(
-                c2e0,
-                V::mul(
-                    v15,
-                    V::mul(
-                        c2e0,
-                        V::mul(
-                            V::mul(V::mul(v33, v284), V::div(c5em1, v31)),
-                            V::div(c5em1, v30),
-                        ),
-                    ),
-                ),
+            let v414 = V::div(c5em1, v27);
+            let v415 = V::div(v13, v26);
+            v274 = V::mul_add(
+                v146,
+                V::mul(v415, V::mul(v414, V::mul(v275, V::mul(v29, c2e0)))),
+                v274,
             );
-            v254 = V::mul_add(r_e5, v405, v254);
-            // out0[5] = v148*t7_5 + r_e5*v405
-            V::store(v254, out0.at(5usize, c));
-            v257 = V::neg_mul_add(r_e4, v405, v257);
-            // out0[4] = v148*t7_4 - r_e4*v405
-            V::store(v257, out0.at(4usize, c));
-            v261 = V::neg_mul_add(r_e3, v405, v261);
-            // out0[3] = v148*t7_3 - r_e3*v405
-            V::store(v261, out0.at(3usize, c));
-            v265 = V::neg_mul_add(r_e2, v405, v265);
-            // out0[2] = v148*t7_2 - r_e2*v405
-            V::store(v265, out0.at(2usize, c));
-            v269 = V::neg_mul_add(r_e1, v405, v269);
-            // out0[1] = v148*t7_1 - r_e1*v405
-            V::store(v269, out0.at(1usize, c));
-            // grad0[0] += -(v10*v286*(v8*(1 - v8)))
+            // out0[5] = v136*t7_5 + v146*v415*v414*v291*v29*2
+            V::store(v274, out0.at(5usize, c));
+            let v425 = V::mul(v415, V::mul(v414, V::mul(v275, V::mul(v29, cm2e0))));
+            v277 = V::mul_add(v145, v425, v277);
+            // out0[4] = v136*t7_4 + v145*v425
+            V::store(v277, out0.at(4usize, c));
+            v281 = V::mul_add(v144, v425, v281);
+            // out0[3] = v136*t7_3 + v144*v425
+            V::store(v281, out0.at(3usize, c));
+            v285 = V::mul_add(v143, v425, v285);
+            // out0[2] = v136*t7_2 + v143*v425
+            V::store(v285, out0.at(2usize, c));
+            v289 = V::mul_add(v142, v425, v289);
+            // out0[1] = v136*t7_1 + v142*v425
+            V::store(v289, out0.at(1usize, c));
+            // grad0[0] += -sigmoid'(a0)*v8*v135*v141*t7_0
             V::store(
-                V::neg_mul_add(
-                    V::mul(v10, v286),
-                    V::mul(v8, V::sub(c1e0, v8)),
+                V::sub(
                     V::load(grad0.at(0usize)),
+                    damp::<
+                        V,
+                    >(V::sigmoid_slope(a0), V::mul(v8, V::mul(v135, V::mul(v141, t7_0)))),
                 ),
                 grad0.at(0usize),
             );
-            v273 = V::neg_mul_add(
-                r_1,
+            v293 = V::mul_add(
+                v141,
                 V::mul(
-                    c2e0,
+                    V::div(v1, v3),
                     V::mul(
-                        v1,
-                        V::mul(
-                            c2e0,
-                            V::mul(
-                                V::mul(V::mul(v8, v286), V::div(c5em1, v6)),
-                                V::div(c5em1, v5),
-                            ),
-                        ),
+                        V::div(c5em1, v4),
+                        V::mul(t7_0, V::mul(v135, V::mul(r_1, V::mul(v6, cm2e0)))),
                     ),
                 ),
-                v273,
+                v293,
             );
-            // out0[0] = v147*t7_0 - r_1*2*v1*2*v8*v286*0.5/v6*0.5/v5
-            V::store(v273, out0.at(0usize, c));
+            // out0[0] = v135*t7_0 + v141*v1/v3*0.5/v4*t7_0*v135*r_1*v6*-2
+            V::store(v293, out0.at(0usize, c));
         }
     }
 }
 pub(super) static STEERABLE_PRODUCT_NORM_5: Stage = stage!(steerable_product_norm_5);
 /// `o = weighted_product(w, gate(x), gate(norm(r; a)))`, grades 0,1,2,3,4,5 and 0,1,2,3,4,5.
 ///
-/// Forward: 2547 flops per lane (1485 multiplications, 1036 additions).
-/// Backward: 7957 flops per lane (4429 multiplications, 3482 additions).
+/// Forward: 2559 flops per lane (1491 multiplications, 1036 additions).
+/// Backward: 7965 flops per lane (4437 multiplications, 3476 additions).
 pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
     name: "steerable_product_norm",
     formula: "o = weighted_product(w, gate(x), gate(norm(r; a)))",
@@ -5867,5 +5861,5 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [2547usize, 7957],
+    flops: [2559usize, 7965],
 };

@@ -14,7 +14,7 @@ unsafe fn mv_layer_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     unsafe {
         let x = args.inputs[0];
         let mut sum0 = V::zero();
-        let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c1em8 = V::from_f64(0.00000001f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<32usize>(c);
@@ -84,11 +84,8 @@ unsafe fn mv_layer_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v3 = V::mul_add(x_1, x_1, v3);
             let mut v93 = V::add(v75, V::add(v46, V::add(v17, v3)));
             v93 = V::mul_add(x_e12345, x_e12345, v93);
-            // row sum 0 = sqrt(sqrt(v94*v94 + 0.0000000000000001))
-            sum0 = V::add(
-                sum0,
-                V::keep_first(V::sqrt(V::sqrt(V::mul_add(v93, v93, c1em16))), valid),
-            );
+            // row sum 0 = sqrt(hypot(x_e12345*x_e12345 + x_e2345*x_e2345 + x_e1345*x_e1345 + x_e1245*x_e1245 + x_e1234*x_e1234 + x_e1235*x_e1235 + x_e345*x_e345 + x_e245*x_e245 + x_e235*x_e235 + x_e234*x_e234 + x_e145*x_e145 + x_e135*x_e135 + x_e134*x_e134 + x_e125*x_e125 + x_e123*x_e123 + x_e124*x_e124 + x_e45*x_e45 + x_e35*x_e35 + x_e34*x_e34 + x_e25*x_e25 + x_e24*x_e24 + x_e23*x_e23 + x_e15*x_e15 + x_e14*x_e14 + x_e12*x_e12 + x_e13*x_e13 + x_1*x_1 + x_e5*x_e5 + x_e4*x_e4 + x_e3*x_e3 + x_e1*x_e1 + x_e2*x_e2, 0.00000001))
+            sum0 = V::add(sum0, V::keep_first(V::sqrt(hypot::<V>(v93, c1em8)), valid));
         }
         args.sums[0] = sum0.reduce_add();
     }
@@ -115,71 +112,167 @@ unsafe fn mv_layer_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<32usize>(c);
             let param0 = param0.packed::<V, 1usize>(group);
-            let v8 = V::mul(V::load(param0.at(0usize)), v6);
-            // out0[0] = x_1*v8
-            V::store(V::mul(V::load(x.at(0usize, c)), v8), out0.at(0usize, c));
-            // out0[1] = x_e1*v8
-            V::store(V::mul(V::load(x.at(1usize, c)), v8), out0.at(1usize, c));
-            // out0[2] = x_e2*v8
-            V::store(V::mul(V::load(x.at(2usize, c)), v8), out0.at(2usize, c));
-            // out0[3] = x_e3*v8
-            V::store(V::mul(V::load(x.at(3usize, c)), v8), out0.at(3usize, c));
-            // out0[4] = x_e4*v8
-            V::store(V::mul(V::load(x.at(4usize, c)), v8), out0.at(4usize, c));
-            // out0[5] = x_e5*v8
-            V::store(V::mul(V::load(x.at(5usize, c)), v8), out0.at(5usize, c));
-            // out0[6] = x_e12*v8
-            V::store(V::mul(V::load(x.at(6usize, c)), v8), out0.at(6usize, c));
-            // out0[7] = x_e13*v8
-            V::store(V::mul(V::load(x.at(7usize, c)), v8), out0.at(7usize, c));
-            // out0[8] = x_e14*v8
-            V::store(V::mul(V::load(x.at(8usize, c)), v8), out0.at(8usize, c));
-            // out0[9] = x_e15*v8
-            V::store(V::mul(V::load(x.at(9usize, c)), v8), out0.at(9usize, c));
-            // out0[10] = x_e23*v8
-            V::store(V::mul(V::load(x.at(10usize, c)), v8), out0.at(10usize, c));
-            // out0[11] = x_e24*v8
-            V::store(V::mul(V::load(x.at(11usize, c)), v8), out0.at(11usize, c));
-            // out0[12] = x_e25*v8
-            V::store(V::mul(V::load(x.at(12usize, c)), v8), out0.at(12usize, c));
-            // out0[13] = x_e34*v8
-            V::store(V::mul(V::load(x.at(13usize, c)), v8), out0.at(13usize, c));
-            // out0[14] = x_e35*v8
-            V::store(V::mul(V::load(x.at(14usize, c)), v8), out0.at(14usize, c));
-            // out0[15] = x_e45*v8
-            V::store(V::mul(V::load(x.at(15usize, c)), v8), out0.at(15usize, c));
-            // out0[16] = x_e123*v8
-            V::store(V::mul(V::load(x.at(16usize, c)), v8), out0.at(16usize, c));
-            // out0[17] = x_e124*v8
-            V::store(V::mul(V::load(x.at(17usize, c)), v8), out0.at(17usize, c));
-            // out0[18] = x_e125*v8
-            V::store(V::mul(V::load(x.at(18usize, c)), v8), out0.at(18usize, c));
-            // out0[19] = x_e134*v8
-            V::store(V::mul(V::load(x.at(19usize, c)), v8), out0.at(19usize, c));
-            // out0[20] = x_e135*v8
-            V::store(V::mul(V::load(x.at(20usize, c)), v8), out0.at(20usize, c));
-            // out0[21] = x_e145*v8
-            V::store(V::mul(V::load(x.at(21usize, c)), v8), out0.at(21usize, c));
-            // out0[22] = x_e234*v8
-            V::store(V::mul(V::load(x.at(22usize, c)), v8), out0.at(22usize, c));
-            // out0[23] = x_e235*v8
-            V::store(V::mul(V::load(x.at(23usize, c)), v8), out0.at(23usize, c));
-            // out0[24] = x_e245*v8
-            V::store(V::mul(V::load(x.at(24usize, c)), v8), out0.at(24usize, c));
-            // out0[25] = x_e345*v8
-            V::store(V::mul(V::load(x.at(25usize, c)), v8), out0.at(25usize, c));
-            // out0[26] = x_e1234*v8
-            V::store(V::mul(V::load(x.at(26usize, c)), v8), out0.at(26usize, c));
-            // out0[27] = x_e1235*v8
-            V::store(V::mul(V::load(x.at(27usize, c)), v8), out0.at(27usize, c));
-            // out0[28] = x_e1245*v8
-            V::store(V::mul(V::load(x.at(28usize, c)), v8), out0.at(28usize, c));
-            // out0[29] = x_e1345*v8
-            V::store(V::mul(V::load(x.at(29usize, c)), v8), out0.at(29usize, c));
-            // out0[30] = x_e2345*v8
-            V::store(V::mul(V::load(x.at(30usize, c)), v8), out0.at(30usize, c));
-            // out0[31] = x_e12345*v8
-            V::store(V::mul(V::load(x.at(31usize, c)), v8), out0.at(31usize, c));
+            let a0 = V::load(param0.at(0usize));
+            // out0[0] = a0*x_1*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(0usize, c)), v6)),
+                out0.at(0usize, c),
+            );
+            // out0[1] = a0*x_e1*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(1usize, c)), v6)),
+                out0.at(1usize, c),
+            );
+            // out0[2] = a0*x_e2*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(2usize, c)), v6)),
+                out0.at(2usize, c),
+            );
+            // out0[3] = a0*x_e3*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(3usize, c)), v6)),
+                out0.at(3usize, c),
+            );
+            // out0[4] = a0*x_e4*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(4usize, c)), v6)),
+                out0.at(4usize, c),
+            );
+            // out0[5] = a0*x_e5*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(5usize, c)), v6)),
+                out0.at(5usize, c),
+            );
+            // out0[6] = a0*x_e12*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(6usize, c)), v6)),
+                out0.at(6usize, c),
+            );
+            // out0[7] = a0*x_e13*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(7usize, c)), v6)),
+                out0.at(7usize, c),
+            );
+            // out0[8] = a0*x_e14*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(8usize, c)), v6)),
+                out0.at(8usize, c),
+            );
+            // out0[9] = a0*x_e15*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(9usize, c)), v6)),
+                out0.at(9usize, c),
+            );
+            // out0[10] = a0*x_e23*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(10usize, c)), v6)),
+                out0.at(10usize, c),
+            );
+            // out0[11] = a0*x_e24*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(11usize, c)), v6)),
+                out0.at(11usize, c),
+            );
+            // out0[12] = a0*x_e25*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(12usize, c)), v6)),
+                out0.at(12usize, c),
+            );
+            // out0[13] = a0*x_e34*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(13usize, c)), v6)),
+                out0.at(13usize, c),
+            );
+            // out0[14] = a0*x_e35*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(14usize, c)), v6)),
+                out0.at(14usize, c),
+            );
+            // out0[15] = a0*x_e45*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(15usize, c)), v6)),
+                out0.at(15usize, c),
+            );
+            // out0[16] = a0*x_e123*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(16usize, c)), v6)),
+                out0.at(16usize, c),
+            );
+            // out0[17] = a0*x_e124*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(17usize, c)), v6)),
+                out0.at(17usize, c),
+            );
+            // out0[18] = a0*x_e125*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(18usize, c)), v6)),
+                out0.at(18usize, c),
+            );
+            // out0[19] = a0*x_e134*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(19usize, c)), v6)),
+                out0.at(19usize, c),
+            );
+            // out0[20] = a0*x_e135*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(20usize, c)), v6)),
+                out0.at(20usize, c),
+            );
+            // out0[21] = a0*x_e145*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(21usize, c)), v6)),
+                out0.at(21usize, c),
+            );
+            // out0[22] = a0*x_e234*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(22usize, c)), v6)),
+                out0.at(22usize, c),
+            );
+            // out0[23] = a0*x_e235*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(23usize, c)), v6)),
+                out0.at(23usize, c),
+            );
+            // out0[24] = a0*x_e245*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(24usize, c)), v6)),
+                out0.at(24usize, c),
+            );
+            // out0[25] = a0*x_e345*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(25usize, c)), v6)),
+                out0.at(25usize, c),
+            );
+            // out0[26] = a0*x_e1234*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(26usize, c)), v6)),
+                out0.at(26usize, c),
+            );
+            // out0[27] = a0*x_e1235*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(27usize, c)), v6)),
+                out0.at(27usize, c),
+            );
+            // out0[28] = a0*x_e1245*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(28usize, c)), v6)),
+                out0.at(28usize, c),
+            );
+            // out0[29] = a0*x_e1345*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(29usize, c)), v6)),
+                out0.at(29usize, c),
+            );
+            // out0[30] = a0*x_e2345*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(30usize, c)), v6)),
+                out0.at(30usize, c),
+            );
+            // out0[31] = a0*x_e12345*v6
+            V::store(
+                V::mul(a0, V::mul(V::load(x.at(31usize, c)), v6)),
+                out0.at(31usize, c),
+            );
         }
     }
 }
@@ -210,132 +303,139 @@ unsafe fn mv_layer_norm_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let param0 = param0.packed::<V, 1usize>(group);
             let grad0 = grad0.packed::<V, 1usize>(group);
             let valid = args.valid_lanes(group, V::LANES);
-            let mut v9 = V::mul(
-                V::load(x.at(31usize, c)),
-                V::load(grad_o.at(31usize, c)),
-            );
-            v9 = V::mul_add(
-                V::load(x.at(30usize, c)),
-                V::load(grad_o.at(30usize, c)),
-                v9,
-            );
-            v9 = V::mul_add(
-                V::load(x.at(29usize, c)),
-                V::load(grad_o.at(29usize, c)),
-                v9,
-            );
-            v9 = V::mul_add(
-                V::load(x.at(28usize, c)),
-                V::load(grad_o.at(28usize, c)),
-                v9,
-            );
-            v9 = V::mul_add(
-                V::load(x.at(27usize, c)),
-                V::load(grad_o.at(27usize, c)),
-                v9,
-            );
-            v9 = V::mul_add(
-                V::load(x.at(26usize, c)),
-                V::load(grad_o.at(26usize, c)),
-                v9,
-            );
-            v9 = V::mul_add(
-                V::load(x.at(25usize, c)),
-                V::load(grad_o.at(25usize, c)),
-                v9,
-            );
-            v9 = V::mul_add(
-                V::load(x.at(24usize, c)),
-                V::load(grad_o.at(24usize, c)),
-                v9,
-            );
-            v9 = V::mul_add(
-                V::load(x.at(23usize, c)),
-                V::load(grad_o.at(23usize, c)),
-                v9,
-            );
-            v9 = V::mul_add(
-                V::load(x.at(22usize, c)),
-                V::load(grad_o.at(22usize, c)),
-                v9,
-            );
-            v9 = V::mul_add(
-                V::load(x.at(21usize, c)),
-                V::load(grad_o.at(21usize, c)),
-                v9,
-            );
-            v9 = V::mul_add(
-                V::load(x.at(20usize, c)),
-                V::load(grad_o.at(20usize, c)),
-                v9,
-            );
-            v9 = V::mul_add(
-                V::load(x.at(19usize, c)),
-                V::load(grad_o.at(19usize, c)),
-                v9,
-            );
-            v9 = V::mul_add(
-                V::load(x.at(18usize, c)),
-                V::load(grad_o.at(18usize, c)),
-                v9,
-            );
-            v9 = V::mul_add(
-                V::load(x.at(17usize, c)),
-                V::load(grad_o.at(17usize, c)),
-                v9,
-            );
-            v9 = V::mul_add(
-                V::load(x.at(16usize, c)),
-                V::load(grad_o.at(16usize, c)),
-                v9,
-            );
-            v9 = V::mul_add(
-                V::load(x.at(15usize, c)),
-                V::load(grad_o.at(15usize, c)),
-                v9,
-            );
-            v9 = V::mul_add(
-                V::load(x.at(14usize, c)),
-                V::load(grad_o.at(14usize, c)),
-                v9,
-            );
-            v9 = V::mul_add(
-                V::load(x.at(13usize, c)),
-                V::load(grad_o.at(13usize, c)),
-                v9,
-            );
-            v9 = V::mul_add(
-                V::load(x.at(12usize, c)),
-                V::load(grad_o.at(12usize, c)),
-                v9,
-            );
-            v9 = V::mul_add(
-                V::load(x.at(11usize, c)),
-                V::load(grad_o.at(11usize, c)),
-                v9,
-            );
-            v9 = V::mul_add(
-                V::load(x.at(10usize, c)),
-                V::load(grad_o.at(10usize, c)),
-                v9,
-            );
-            v9 = V::mul_add(V::load(x.at(9usize, c)), V::load(grad_o.at(9usize, c)), v9);
-            v9 = V::mul_add(V::load(x.at(8usize, c)), V::load(grad_o.at(8usize, c)), v9);
-            v9 = V::mul_add(V::load(x.at(7usize, c)), V::load(grad_o.at(7usize, c)), v9);
-            v9 = V::mul_add(V::load(x.at(6usize, c)), V::load(grad_o.at(6usize, c)), v9);
-            v9 = V::mul_add(V::load(x.at(5usize, c)), V::load(grad_o.at(5usize, c)), v9);
-            v9 = V::mul_add(V::load(x.at(4usize, c)), V::load(grad_o.at(4usize, c)), v9);
-            v9 = V::mul_add(V::load(x.at(3usize, c)), V::load(grad_o.at(3usize, c)), v9);
-            v9 = V::mul_add(V::load(x.at(2usize, c)), V::load(grad_o.at(2usize, c)), v9);
-            v9 = V::mul_add(V::load(x.at(1usize, c)), V::load(grad_o.at(1usize, c)), v9);
-            v9 = V::mul_add(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c)), v9);
-            // grad0[0] += v6*v133
-            V::store(V::mul_add(v6, v9, V::load(grad0.at(0usize))), grad0.at(0usize));
-            // row sum 0 = a0*v133
-            sum0 = V::add(
-                sum0,
-                V::keep_first(V::mul(V::load(param0.at(0usize)), v9), valid),
-            );
+            let v8 = V::mul(V::load(x.at(0usize, c)), v6);
+            let v10 = V::mul(V::load(x.at(1usize, c)), v6);
+            let v12 = V::mul(V::load(x.at(2usize, c)), v6);
+            let v14 = V::mul(V::load(x.at(3usize, c)), v6);
+            let v16 = V::mul(V::load(x.at(4usize, c)), v6);
+            let v18 = V::mul(V::load(x.at(5usize, c)), v6);
+            let v20 = V::mul(V::load(x.at(6usize, c)), v6);
+            let v22 = V::mul(V::load(x.at(7usize, c)), v6);
+            let v24 = V::mul(V::load(x.at(8usize, c)), v6);
+            let v26 = V::mul(V::load(x.at(9usize, c)), v6);
+            let v28 = V::mul(V::load(x.at(10usize, c)), v6);
+            let v30 = V::mul(V::load(x.at(11usize, c)), v6);
+            let v32 = V::mul(V::load(x.at(12usize, c)), v6);
+            let v34 = V::mul(V::load(x.at(13usize, c)), v6);
+            let v36 = V::mul(V::load(x.at(14usize, c)), v6);
+            let v38 = V::mul(V::load(x.at(15usize, c)), v6);
+            let v40 = V::mul(V::load(x.at(16usize, c)), v6);
+            let v42 = V::mul(V::load(x.at(17usize, c)), v6);
+            let v44 = V::mul(V::load(x.at(18usize, c)), v6);
+            let v46 = V::mul(V::load(x.at(19usize, c)), v6);
+            let v48 = V::mul(V::load(x.at(20usize, c)), v6);
+            let v50 = V::mul(V::load(x.at(21usize, c)), v6);
+            let v52 = V::mul(V::load(x.at(22usize, c)), v6);
+            let v54 = V::mul(V::load(x.at(23usize, c)), v6);
+            let v56 = V::mul(V::load(x.at(24usize, c)), v6);
+            let v58 = V::mul(V::load(x.at(25usize, c)), v6);
+            let v60 = V::mul(V::load(x.at(26usize, c)), v6);
+            let v62 = V::mul(V::load(x.at(27usize, c)), v6);
+            let v64 = V::mul(V::load(x.at(28usize, c)), v6);
+            let v66 = V::mul(V::load(x.at(29usize, c)), v6);
+            let v68 = V::mul(V::load(x.at(30usize, c)), v6);
+            let v70 = V::mul(V::load(x.at(31usize, c)), v6);
+            let grad_o_e12345 = V::load(grad_o.at(31usize, c));
+            let mut v72 = V::mul(v70, grad_o_e12345);
+            let a0 = V::load(param0.at(0usize));
+            let mut v75 = V::mul(v70, V::mul(a0, grad_o_e12345));
+            let grad_o_e2345 = V::load(grad_o.at(30usize, c));
+            v72 = V::mul_add(v68, grad_o_e2345, v72);
+            v75 = V::mul_add(v68, V::mul(a0, grad_o_e2345), v75);
+            let grad_o_e1345 = V::load(grad_o.at(29usize, c));
+            v72 = V::mul_add(v66, grad_o_e1345, v72);
+            v75 = V::mul_add(v66, V::mul(a0, grad_o_e1345), v75);
+            let grad_o_e1245 = V::load(grad_o.at(28usize, c));
+            v72 = V::mul_add(v64, grad_o_e1245, v72);
+            v75 = V::mul_add(v64, V::mul(a0, grad_o_e1245), v75);
+            let grad_o_e1235 = V::load(grad_o.at(27usize, c));
+            v72 = V::mul_add(v62, grad_o_e1235, v72);
+            v75 = V::mul_add(v62, V::mul(a0, grad_o_e1235), v75);
+            let grad_o_e1234 = V::load(grad_o.at(26usize, c));
+            v72 = V::mul_add(v60, grad_o_e1234, v72);
+            v75 = V::mul_add(v60, V::mul(a0, grad_o_e1234), v75);
+            let grad_o_e345 = V::load(grad_o.at(25usize, c));
+            v72 = V::mul_add(v58, grad_o_e345, v72);
+            v75 = V::mul_add(v58, V::mul(a0, grad_o_e345), v75);
+            let grad_o_e245 = V::load(grad_o.at(24usize, c));
+            v72 = V::mul_add(v56, grad_o_e245, v72);
+            v75 = V::mul_add(v56, V::mul(a0, grad_o_e245), v75);
+            let grad_o_e235 = V::load(grad_o.at(23usize, c));
+            v72 = V::mul_add(v54, grad_o_e235, v72);
+            v75 = V::mul_add(v54, V::mul(a0, grad_o_e235), v75);
+            let grad_o_e234 = V::load(grad_o.at(22usize, c));
+            v72 = V::mul_add(v52, grad_o_e234, v72);
+            v75 = V::mul_add(v52, V::mul(a0, grad_o_e234), v75);
+            let grad_o_e145 = V::load(grad_o.at(21usize, c));
+            v72 = V::mul_add(v50, grad_o_e145, v72);
+            v75 = V::mul_add(v50, V::mul(a0, grad_o_e145), v75);
+            let grad_o_e135 = V::load(grad_o.at(20usize, c));
+            v72 = V::mul_add(v48, grad_o_e135, v72);
+            v75 = V::mul_add(v48, V::mul(a0, grad_o_e135), v75);
+            let grad_o_e134 = V::load(grad_o.at(19usize, c));
+            v72 = V::mul_add(v46, grad_o_e134, v72);
+            v75 = V::mul_add(v46, V::mul(a0, grad_o_e134), v75);
+            let grad_o_e125 = V::load(grad_o.at(18usize, c));
+            v72 = V::mul_add(v44, grad_o_e125, v72);
+            v75 = V::mul_add(v44, V::mul(a0, grad_o_e125), v75);
+            let grad_o_e124 = V::load(grad_o.at(17usize, c));
+            v72 = V::mul_add(v42, grad_o_e124, v72);
+            v75 = V::mul_add(v42, V::mul(a0, grad_o_e124), v75);
+            let grad_o_e123 = V::load(grad_o.at(16usize, c));
+            v72 = V::mul_add(v40, grad_o_e123, v72);
+            v75 = V::mul_add(v40, V::mul(a0, grad_o_e123), v75);
+            let grad_o_e45 = V::load(grad_o.at(15usize, c));
+            v72 = V::mul_add(v38, grad_o_e45, v72);
+            v75 = V::mul_add(v38, V::mul(a0, grad_o_e45), v75);
+            let grad_o_e35 = V::load(grad_o.at(14usize, c));
+            v72 = V::mul_add(v36, grad_o_e35, v72);
+            v75 = V::mul_add(v36, V::mul(a0, grad_o_e35), v75);
+            let grad_o_e34 = V::load(grad_o.at(13usize, c));
+            v72 = V::mul_add(v34, grad_o_e34, v72);
+            v75 = V::mul_add(v34, V::mul(a0, grad_o_e34), v75);
+            let grad_o_e25 = V::load(grad_o.at(12usize, c));
+            v72 = V::mul_add(v32, grad_o_e25, v72);
+            v75 = V::mul_add(v32, V::mul(a0, grad_o_e25), v75);
+            let grad_o_e24 = V::load(grad_o.at(11usize, c));
+            v72 = V::mul_add(v30, grad_o_e24, v72);
+            v75 = V::mul_add(v30, V::mul(a0, grad_o_e24), v75);
+            let grad_o_e23 = V::load(grad_o.at(10usize, c));
+            v72 = V::mul_add(v28, grad_o_e23, v72);
+            v75 = V::mul_add(v28, V::mul(a0, grad_o_e23), v75);
+            let grad_o_e15 = V::load(grad_o.at(9usize, c));
+            v72 = V::mul_add(v26, grad_o_e15, v72);
+            v75 = V::mul_add(v26, V::mul(a0, grad_o_e15), v75);
+            let grad_o_e14 = V::load(grad_o.at(8usize, c));
+            v72 = V::mul_add(v24, grad_o_e14, v72);
+            v75 = V::mul_add(v24, V::mul(a0, grad_o_e14), v75);
+            let grad_o_e13 = V::load(grad_o.at(7usize, c));
+            v72 = V::mul_add(v22, grad_o_e13, v72);
+            v75 = V::mul_add(v22, V::mul(a0, grad_o_e13), v75);
+            let grad_o_e12 = V::load(grad_o.at(6usize, c));
+            v72 = V::mul_add(v20, grad_o_e12, v72);
+            v75 = V::mul_add(v20, V::mul(a0, grad_o_e12), v75);
+            let grad_o_e5 = V::load(grad_o.at(5usize, c));
+            v72 = V::mul_add(v18, grad_o_e5, v72);
+            v75 = V::mul_add(v18, V::mul(a0, grad_o_e5), v75);
+            let grad_o_e4 = V::load(grad_o.at(4usize, c));
+            v72 = V::mul_add(v16, grad_o_e4, v72);
+            v75 = V::mul_add(v16, V::mul(a0, grad_o_e4), v75);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v72 = V::mul_add(v14, grad_o_e3, v72);
+            v75 = V::mul_add(v14, V::mul(a0, grad_o_e3), v75);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v72 = V::mul_add(v12, grad_o_e2, v72);
+            v75 = V::mul_add(v12, V::mul(a0, grad_o_e2), v75);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v72 = V::mul_add(v10, grad_o_e1, v72);
+            v75 = V::mul_add(v10, V::mul(a0, grad_o_e1), v75);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v72 = V::mul_add(v8, grad_o_1, v72);
+            // grad0[0] += v70*grad_o_e12345 + v68*grad_o_e2345 + v66*grad_o_e1345 + v64*grad_o_e1245 + v62*grad_o_e1235 + v60*grad_o_e1234 + v58*grad_o_e345 + v56*grad_o_e245 + v54*grad_o_e235 + v52*grad_o_e234 + v50*grad_o_e145 + v48*grad_o_e135 + v46*grad_o_e134 + v44*grad_o_e125 + v42*grad_o_e124 + v40*grad_o_e123 + v38*grad_o_e45 + v36*grad_o_e35 + v34*grad_o_e34 + v32*grad_o_e25 + v30*grad_o_e24 + v28*grad_o_e23 + v26*grad_o_e15 + v24*grad_o_e14 + v22*grad_o_e13 + v20*grad_o_e12 + v18*grad_o_e5 + v16*grad_o_e4 + v14*grad_o_e3 + v12*grad_o_e2 + v10*grad_o_e1 + v8*grad_o_1
+            V::store(V::add(V::load(grad0.at(0usize)), v72), grad0.at(0usize));
+            v75 = V::mul_add(v8, V::mul(a0, grad_o_1), v75);
+            // row sum 0 = v70*a0*grad_o_e12345 + v68*a0*grad_o_e2345 + v66*a0*grad_o_e1345 + v64*a0*grad_o_e1245 + v62*a0*grad_o_e1235 + v60*a0*grad_o_e1234 + v58*a0*grad_o_e345 + v56*a0*grad_o_e245 + v54*a0*grad_o_e235 + v52*a0*grad_o_e234 + v50*a0*grad_o_e145 + v48*a0*grad_o_e135 + v46*a0*grad_o_e134 + v44*a0*grad_o_e125 + v42*a0*grad_o_e124 + v40*a0*grad_o_e123 + v38*a0*grad_o_e45 + v36*a0*grad_o_e35 + v34*a0*grad_o_e34 + v32*a0*grad_o_e25 + v30*a0*grad_o_e24 + v28*a0*grad_o_e23 + v26*a0*grad_o_e15 + v24*a0*grad_o_e14 + v22*a0*grad_o_e13 + v20*a0*grad_o_e12 + v18*a0*grad_o_e5 + v16*a0*grad_o_e4 + v14*a0*grad_o_e3 + v12*a0*grad_o_e2 + v10*a0*grad_o_e1 + v8*a0*grad_o_1
+            sum0 = V::add(sum0, V::keep_first(v75, valid));
         }
         args.sums[0] = sum0.reduce_add();
     }
@@ -352,20 +452,19 @@ unsafe fn mv_layer_norm_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c1em8 = V::from_f64(0.00000001f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v102 = V::mul(row0, inv_channels);
+        let v100 = V::mul(row0, inv_channels);
         let c1em6 = V::from_f64(0.000001f64);
-        let v104 = V::add(v102, c1em6);
+        let v102 = V::add(v100, c1em6);
         let c1e0 = V::from_f64(1f64);
-        let v106 = V::div(c1e0, v104);
-        let row1 = V::splat(args.rows[1]);
-        let v174 = V::div(row1, v104);
-        let v175 = V::mul(v106, v174);
-        let v176 = V::mul(inv_channels, v175);
+        let v104 = V::div(c1e0, v102);
         let c5em1 = V::from_f64(0.5f64);
-        let c2e0 = V::from_f64(2f64);
+        let cm2e0 = V::from_f64(-2f64);
+        let v238 = V::mul(inv_channels, cm2e0);
+        let row1 = V::splat(args.rows[1]);
+        let v240 = V::mul(row1, v238);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<32usize>(c);
@@ -436,157 +535,148 @@ unsafe fn mv_layer_norm_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v3 = V::mul_add(x_1, x_1, v3);
             let mut v93 = V::add(v75, V::add(v46, V::add(v17, v3)));
             v93 = V::mul_add(x_e12345, x_e12345, v93);
-            let v98 = V::sqrt(V::mul_add(v93, v93, c1em16));
-            let v108 = V::mul(V::load(param0.at(0usize)), v106);
-            let mut v110 = V::mul(v108, V::load(grad_o.at(31usize, c)));
-            let mut v112 = V::mul(v108, V::load(grad_o.at(30usize, c)));
-            let mut v114 = V::mul(v108, V::load(grad_o.at(29usize, c)));
-            let mut v116 = V::mul(v108, V::load(grad_o.at(28usize, c)));
-            let mut v118 = V::mul(v108, V::load(grad_o.at(27usize, c)));
-            let mut v120 = V::mul(v108, V::load(grad_o.at(26usize, c)));
-            let mut v122 = V::mul(v108, V::load(grad_o.at(25usize, c)));
-            let mut v124 = V::mul(v108, V::load(grad_o.at(24usize, c)));
-            let mut v126 = V::mul(v108, V::load(grad_o.at(23usize, c)));
-            let mut v128 = V::mul(v108, V::load(grad_o.at(22usize, c)));
-            let mut v130 = V::mul(v108, V::load(grad_o.at(21usize, c)));
-            let mut v132 = V::mul(v108, V::load(grad_o.at(20usize, c)));
-            let mut v134 = V::mul(v108, V::load(grad_o.at(19usize, c)));
-            let mut v136 = V::mul(v108, V::load(grad_o.at(18usize, c)));
-            let mut v138 = V::mul(v108, V::load(grad_o.at(17usize, c)));
-            let mut v140 = V::mul(v108, V::load(grad_o.at(16usize, c)));
-            let mut v142 = V::mul(v108, V::load(grad_o.at(15usize, c)));
-            let mut v144 = V::mul(v108, V::load(grad_o.at(14usize, c)));
-            let mut v146 = V::mul(v108, V::load(grad_o.at(13usize, c)));
-            let mut v148 = V::mul(v108, V::load(grad_o.at(12usize, c)));
-            let mut v150 = V::mul(v108, V::load(grad_o.at(11usize, c)));
-            let mut v152 = V::mul(v108, V::load(grad_o.at(10usize, c)));
-            let mut v154 = V::mul(v108, V::load(grad_o.at(9usize, c)));
-            let mut v156 = V::mul(v108, V::load(grad_o.at(8usize, c)));
-            let mut v158 = V::mul(v108, V::load(grad_o.at(7usize, c)));
-            let mut v160 = V::mul(v108, V::load(grad_o.at(6usize, c)));
-            let mut v162 = V::mul(v108, V::load(grad_o.at(5usize, c)));
-            let mut v164 = V::mul(v108, V::load(grad_o.at(4usize, c)));
-            let mut v166 = V::mul(v108, V::load(grad_o.at(3usize, c)));
-            let mut v168 = V::mul(v108, V::load(grad_o.at(2usize, c)));
-            let mut v170 = V::mul(v108, V::load(grad_o.at(1usize, c)));
-            let mut v172 = V::mul(v108, V::load(grad_o.at(0usize, c)));
-            let v185 = V::mul(
-                c2e0,
-                V::mul(
-                    v93,
-                    V::mul(
-                        V::mul(
-                            V::mul(v176, V::div(c5em1, V::sqrt(v98))),
-                            V::div(c5em1, v98),
-                        ),
-                        c2e0,
-                    ),
-                ),
+            let v96 = hypot::<V>(v93, c1em8);
+            let a0 = V::load(param0.at(0usize));
+            let mut v140 = V::mul(v104, V::mul(a0, V::load(grad_o.at(31usize, c))));
+            let mut v143 = V::mul(v104, V::mul(a0, V::load(grad_o.at(30usize, c))));
+            let mut v146 = V::mul(v104, V::mul(a0, V::load(grad_o.at(29usize, c))));
+            let mut v149 = V::mul(v104, V::mul(a0, V::load(grad_o.at(28usize, c))));
+            let mut v152 = V::mul(v104, V::mul(a0, V::load(grad_o.at(27usize, c))));
+            let mut v155 = V::mul(v104, V::mul(a0, V::load(grad_o.at(26usize, c))));
+            let mut v158 = V::mul(v104, V::mul(a0, V::load(grad_o.at(25usize, c))));
+            let mut v161 = V::mul(v104, V::mul(a0, V::load(grad_o.at(24usize, c))));
+            let mut v164 = V::mul(v104, V::mul(a0, V::load(grad_o.at(23usize, c))));
+            let mut v167 = V::mul(v104, V::mul(a0, V::load(grad_o.at(22usize, c))));
+            let mut v170 = V::mul(v104, V::mul(a0, V::load(grad_o.at(21usize, c))));
+            let mut v173 = V::mul(v104, V::mul(a0, V::load(grad_o.at(20usize, c))));
+            let mut v176 = V::mul(v104, V::mul(a0, V::load(grad_o.at(19usize, c))));
+            let mut v179 = V::mul(v104, V::mul(a0, V::load(grad_o.at(18usize, c))));
+            let mut v182 = V::mul(v104, V::mul(a0, V::load(grad_o.at(17usize, c))));
+            let mut v185 = V::mul(v104, V::mul(a0, V::load(grad_o.at(16usize, c))));
+            let mut v188 = V::mul(v104, V::mul(a0, V::load(grad_o.at(15usize, c))));
+            let mut v191 = V::mul(v104, V::mul(a0, V::load(grad_o.at(14usize, c))));
+            let mut v194 = V::mul(v104, V::mul(a0, V::load(grad_o.at(13usize, c))));
+            let mut v197 = V::mul(v104, V::mul(a0, V::load(grad_o.at(12usize, c))));
+            let mut v200 = V::mul(v104, V::mul(a0, V::load(grad_o.at(11usize, c))));
+            let mut v203 = V::mul(v104, V::mul(a0, V::load(grad_o.at(10usize, c))));
+            let mut v206 = V::mul(v104, V::mul(a0, V::load(grad_o.at(9usize, c))));
+            let mut v209 = V::mul(v104, V::mul(a0, V::load(grad_o.at(8usize, c))));
+            let mut v212 = V::mul(v104, V::mul(a0, V::load(grad_o.at(7usize, c))));
+            let mut v215 = V::mul(v104, V::mul(a0, V::load(grad_o.at(6usize, c))));
+            let mut v218 = V::mul(v104, V::mul(a0, V::load(grad_o.at(5usize, c))));
+            let mut v221 = V::mul(v104, V::mul(a0, V::load(grad_o.at(4usize, c))));
+            let mut v224 = V::mul(v104, V::mul(a0, V::load(grad_o.at(3usize, c))));
+            let mut v227 = V::mul(v104, V::mul(a0, V::load(grad_o.at(2usize, c))));
+            let mut v230 = V::mul(v104, V::mul(a0, V::load(grad_o.at(1usize, c))));
+            let mut v233 = V::mul(v104, V::mul(a0, V::load(grad_o.at(0usize, c))));
+            let v242 = V::mul(
+                V::div(v93, v96),
+                V::mul(V::div(c5em1, V::sqrt(v96)), v240),
             );
-            v110 = V::neg_mul_add(x_e12345, v185, v110);
-            // out0[31] = v108*grad_o_e12345 - x_e12345*v185
-            V::store(v110, out0.at(31usize, c));
-            v112 = V::neg_mul_add(x_e2345, v185, v112);
-            // out0[30] = v108*grad_o_e2345 - x_e2345*v185
-            V::store(v112, out0.at(30usize, c));
-            v114 = V::neg_mul_add(x_e1345, v185, v114);
-            // out0[29] = v108*grad_o_e1345 - x_e1345*v185
-            V::store(v114, out0.at(29usize, c));
-            v116 = V::neg_mul_add(x_e1245, v185, v116);
-            // out0[28] = v108*grad_o_e1245 - x_e1245*v185
-            V::store(v116, out0.at(28usize, c));
-            v118 = V::neg_mul_add(x_e1235, v185, v118);
-            // out0[27] = v108*grad_o_e1235 - x_e1235*v185
-            V::store(v118, out0.at(27usize, c));
-            v120 = V::neg_mul_add(x_e1234, v185, v120);
-            // out0[26] = v108*grad_o_e1234 - x_e1234*v185
-            V::store(v120, out0.at(26usize, c));
-            v122 = V::neg_mul_add(x_e345, v185, v122);
-            // out0[25] = v108*grad_o_e345 - x_e345*v185
-            V::store(v122, out0.at(25usize, c));
-            v124 = V::neg_mul_add(x_e245, v185, v124);
-            // out0[24] = v108*grad_o_e245 - x_e245*v185
-            V::store(v124, out0.at(24usize, c));
-            v126 = V::neg_mul_add(x_e235, v185, v126);
-            // out0[23] = v108*grad_o_e235 - x_e235*v185
-            V::store(v126, out0.at(23usize, c));
-            v128 = V::neg_mul_add(x_e234, v185, v128);
-            // out0[22] = v108*grad_o_e234 - x_e234*v185
-            V::store(v128, out0.at(22usize, c));
-            v130 = V::neg_mul_add(x_e145, v185, v130);
-            // out0[21] = v108*grad_o_e145 - x_e145*v185
-            V::store(v130, out0.at(21usize, c));
-            v132 = V::neg_mul_add(x_e135, v185, v132);
-            // out0[20] = v108*grad_o_e135 - x_e135*v185
-            V::store(v132, out0.at(20usize, c));
-            v134 = V::neg_mul_add(x_e134, v185, v134);
-            // out0[19] = v108*grad_o_e134 - x_e134*v185
-            V::store(v134, out0.at(19usize, c));
-            v136 = V::neg_mul_add(x_e125, v185, v136);
-            // out0[18] = v108*grad_o_e125 - x_e125*v185
-            V::store(v136, out0.at(18usize, c));
-            v138 = V::neg_mul_add(x_e124, v185, v138);
-            // out0[17] = v108*grad_o_e124 - x_e124*v185
-            V::store(v138, out0.at(17usize, c));
-            v140 = V::neg_mul_add(x_e123, v185, v140);
-            // out0[16] = v108*grad_o_e123 - x_e123*v185
-            V::store(v140, out0.at(16usize, c));
-            v142 = V::neg_mul_add(x_e45, v185, v142);
-            // out0[15] = v108*grad_o_e45 - x_e45*v185
-            V::store(v142, out0.at(15usize, c));
-            v144 = V::neg_mul_add(x_e35, v185, v144);
-            // out0[14] = v108*grad_o_e35 - x_e35*v185
-            V::store(v144, out0.at(14usize, c));
-            v146 = V::neg_mul_add(x_e34, v185, v146);
-            // out0[13] = v108*grad_o_e34 - x_e34*v185
-            V::store(v146, out0.at(13usize, c));
-            v148 = V::neg_mul_add(x_e25, v185, v148);
-            // out0[12] = v108*grad_o_e25 - x_e25*v185
-            V::store(v148, out0.at(12usize, c));
-            v150 = V::neg_mul_add(x_e24, v185, v150);
-            // out0[11] = v108*grad_o_e24 - x_e24*v185
-            V::store(v150, out0.at(11usize, c));
-            v152 = V::neg_mul_add(x_e23, v185, v152);
-            // out0[10] = v108*grad_o_e23 - x_e23*v185
-            V::store(v152, out0.at(10usize, c));
-            v154 = V::neg_mul_add(x_e15, v185, v154);
-            // out0[9] = v108*grad_o_e15 - x_e15*v185
-            V::store(v154, out0.at(9usize, c));
-            v156 = V::neg_mul_add(x_e14, v185, v156);
-            // out0[8] = v108*grad_o_e14 - x_e14*v185
-            V::store(v156, out0.at(8usize, c));
-            v158 = V::neg_mul_add(x_e13, v185, v158);
-            // out0[7] = v108*grad_o_e13 - x_e13*v185
-            V::store(v158, out0.at(7usize, c));
-            v160 = V::neg_mul_add(x_e12, v185, v160);
-            // out0[6] = v108*grad_o_e12 - x_e12*v185
-            V::store(v160, out0.at(6usize, c));
-            v162 = V::neg_mul_add(x_e5, v185, v162);
-            // out0[5] = v108*grad_o_e5 - x_e5*v185
-            V::store(v162, out0.at(5usize, c));
-            v164 = V::neg_mul_add(x_e4, v185, v164);
-            // out0[4] = v108*grad_o_e4 - x_e4*v185
-            V::store(v164, out0.at(4usize, c));
-            v166 = V::neg_mul_add(x_e3, v185, v166);
-            // out0[3] = v108*grad_o_e3 - x_e3*v185
-            V::store(v166, out0.at(3usize, c));
-            v168 = V::neg_mul_add(x_e2, v185, v168);
-            // out0[2] = v108*grad_o_e2 - x_e2*v185
-            V::store(v168, out0.at(2usize, c));
-            v170 = V::neg_mul_add(x_e1, v185, v170);
-            // out0[1] = v108*grad_o_e1 - x_e1*v185
-            V::store(v170, out0.at(1usize, c));
-            v172 = V::neg_mul_add(x_1, v185, v172);
-            // out0[0] = v108*grad_o_1 - x_1*v185
-            V::store(v172, out0.at(0usize, c));
+            v140 = V::mul_add(V::mul(x_e12345, v104), v242, v140);
+            // out0[31] = v104*a0*grad_o_e12345 + x_e12345*v104*v242
+            V::store(v140, out0.at(31usize, c));
+            v143 = V::mul_add(V::mul(x_e2345, v104), v242, v143);
+            // out0[30] = v104*a0*grad_o_e2345 + x_e2345*v104*v242
+            V::store(v143, out0.at(30usize, c));
+            v146 = V::mul_add(V::mul(x_e1345, v104), v242, v146);
+            // out0[29] = v104*a0*grad_o_e1345 + x_e1345*v104*v242
+            V::store(v146, out0.at(29usize, c));
+            v149 = V::mul_add(V::mul(x_e1245, v104), v242, v149);
+            // out0[28] = v104*a0*grad_o_e1245 + x_e1245*v104*v242
+            V::store(v149, out0.at(28usize, c));
+            v152 = V::mul_add(V::mul(x_e1235, v104), v242, v152);
+            // out0[27] = v104*a0*grad_o_e1235 + x_e1235*v104*v242
+            V::store(v152, out0.at(27usize, c));
+            v155 = V::mul_add(V::mul(x_e1234, v104), v242, v155);
+            // out0[26] = v104*a0*grad_o_e1234 + x_e1234*v104*v242
+            V::store(v155, out0.at(26usize, c));
+            v158 = V::mul_add(V::mul(x_e345, v104), v242, v158);
+            // out0[25] = v104*a0*grad_o_e345 + x_e345*v104*v242
+            V::store(v158, out0.at(25usize, c));
+            v161 = V::mul_add(V::mul(x_e245, v104), v242, v161);
+            // out0[24] = v104*a0*grad_o_e245 + x_e245*v104*v242
+            V::store(v161, out0.at(24usize, c));
+            v164 = V::mul_add(V::mul(x_e235, v104), v242, v164);
+            // out0[23] = v104*a0*grad_o_e235 + x_e235*v104*v242
+            V::store(v164, out0.at(23usize, c));
+            v167 = V::mul_add(V::mul(x_e234, v104), v242, v167);
+            // out0[22] = v104*a0*grad_o_e234 + x_e234*v104*v242
+            V::store(v167, out0.at(22usize, c));
+            v170 = V::mul_add(V::mul(x_e145, v104), v242, v170);
+            // out0[21] = v104*a0*grad_o_e145 + x_e145*v104*v242
+            V::store(v170, out0.at(21usize, c));
+            v173 = V::mul_add(V::mul(x_e135, v104), v242, v173);
+            // out0[20] = v104*a0*grad_o_e135 + x_e135*v104*v242
+            V::store(v173, out0.at(20usize, c));
+            v176 = V::mul_add(V::mul(x_e134, v104), v242, v176);
+            // out0[19] = v104*a0*grad_o_e134 + x_e134*v104*v242
+            V::store(v176, out0.at(19usize, c));
+            v179 = V::mul_add(V::mul(x_e125, v104), v242, v179);
+            // out0[18] = v104*a0*grad_o_e125 + x_e125*v104*v242
+            V::store(v179, out0.at(18usize, c));
+            v182 = V::mul_add(V::mul(x_e124, v104), v242, v182);
+            // out0[17] = v104*a0*grad_o_e124 + x_e124*v104*v242
+            V::store(v182, out0.at(17usize, c));
+            v185 = V::mul_add(V::mul(x_e123, v104), v242, v185);
+            // out0[16] = v104*a0*grad_o_e123 + x_e123*v104*v242
+            V::store(v185, out0.at(16usize, c));
+            v188 = V::mul_add(V::mul(x_e45, v104), v242, v188);
+            // out0[15] = v104*a0*grad_o_e45 + x_e45*v104*v242
+            V::store(v188, out0.at(15usize, c));
+            v191 = V::mul_add(V::mul(x_e35, v104), v242, v191);
+            // out0[14] = v104*a0*grad_o_e35 + x_e35*v104*v242
+            V::store(v191, out0.at(14usize, c));
+            v194 = V::mul_add(V::mul(x_e34, v104), v242, v194);
+            // out0[13] = v104*a0*grad_o_e34 + x_e34*v104*v242
+            V::store(v194, out0.at(13usize, c));
+            v197 = V::mul_add(V::mul(x_e25, v104), v242, v197);
+            // out0[12] = v104*a0*grad_o_e25 + x_e25*v104*v242
+            V::store(v197, out0.at(12usize, c));
+            v200 = V::mul_add(V::mul(x_e24, v104), v242, v200);
+            // out0[11] = v104*a0*grad_o_e24 + x_e24*v104*v242
+            V::store(v200, out0.at(11usize, c));
+            v203 = V::mul_add(V::mul(x_e23, v104), v242, v203);
+            // out0[10] = v104*a0*grad_o_e23 + x_e23*v104*v242
+            V::store(v203, out0.at(10usize, c));
+            v206 = V::mul_add(V::mul(x_e15, v104), v242, v206);
+            // out0[9] = v104*a0*grad_o_e15 + x_e15*v104*v242
+            V::store(v206, out0.at(9usize, c));
+            v209 = V::mul_add(V::mul(x_e14, v104), v242, v209);
+            // out0[8] = v104*a0*grad_o_e14 + x_e14*v104*v242
+            V::store(v209, out0.at(8usize, c));
+            v212 = V::mul_add(V::mul(x_e13, v104), v242, v212);
+            // out0[7] = v104*a0*grad_o_e13 + x_e13*v104*v242
+            V::store(v212, out0.at(7usize, c));
+            v215 = V::mul_add(V::mul(x_e12, v104), v242, v215);
+            // out0[6] = v104*a0*grad_o_e12 + x_e12*v104*v242
+            V::store(v215, out0.at(6usize, c));
+            v218 = V::mul_add(V::mul(x_e5, v104), v242, v218);
+            // out0[5] = v104*a0*grad_o_e5 + x_e5*v104*v242
+            V::store(v218, out0.at(5usize, c));
+            v221 = V::mul_add(V::mul(x_e4, v104), v242, v221);
+            // out0[4] = v104*a0*grad_o_e4 + x_e4*v104*v242
+            V::store(v221, out0.at(4usize, c));
+            v224 = V::mul_add(V::mul(x_e3, v104), v242, v224);
+            // out0[3] = v104*a0*grad_o_e3 + x_e3*v104*v242
+            V::store(v224, out0.at(3usize, c));
+            v227 = V::mul_add(V::mul(x_e2, v104), v242, v227);
+            // out0[2] = v104*a0*grad_o_e2 + x_e2*v104*v242
+            V::store(v227, out0.at(2usize, c));
+            v230 = V::mul_add(V::mul(x_e1, v104), v242, v230);
+            // out0[1] = v104*a0*grad_o_e1 + x_e1*v104*v242
+            V::store(v230, out0.at(1usize, c));
+            v233 = V::mul_add(V::mul(x_1, v104), v242, v233);
+            // out0[0] = v104*a0*grad_o_1 + x_1*v104*v242
+            V::store(v233, out0.at(0usize, c));
         }
     }
 }
 pub(super) static MV_LAYER_NORM_3: Stage = stage!(mv_layer_norm_3);
 /// `o = a x / (mean_c |x| + 1e-6)`, grades 0,1,2,3,4,5 and 0,1,2,3,4,5.
 ///
-/// Forward: 101 flops per lane (66 multiplications, 33 additions).
-/// Backward: 238 flops per lane (137 multiplications, 97 additions).
+/// Forward: 134 flops per lane (98 multiplications, 33 additions).
+/// Backward: 361 flops per lane (228 multiplications, 128 additions).
 pub(super) static MV_LAYER_NORM_PROGRAM_0: Program = Program {
     name: "mv_layer_norm",
     formula: "o = a x / (mean_c |x| + 1e-6)",
@@ -646,5 +736,5 @@ pub(super) static MV_LAYER_NORM_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [101usize, 238],
+    flops: [134usize, 361],
 };

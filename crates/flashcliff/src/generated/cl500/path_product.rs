@@ -23,7 +23,9 @@ unsafe fn path_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             f.prefetch::<1usize>(c);
             // out0[0] = f_1*x_1*y_1
             V::store(
-                V::mul(
+                damp::<
+                    V,
+                >(
                     V::load(f.at(0usize, c)),
                     V::mul(V::load(x.at(0usize, c)), V::load(y.at(0usize, c))),
                 ),
@@ -52,7 +54,7 @@ unsafe fn path_product_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             grad_o.prefetch::<1usize>(c);
             y.prefetch::<1usize>(c);
             x.prefetch::<1usize>(c);
-            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
             // out0[0] = y_1*v2
             V::store(V::mul(V::load(y.at(0usize, c)), v2), out0.at(0usize, c));
             // out1[0] = x_1*v2
@@ -178,27 +180,27 @@ unsafe fn path_product_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*x_1*y_e1
             V::store(
-                V::mul(f_1, V::mul(x_1, V::load(y.at(0usize, c)))),
+                damp::<V>(f_1, V::mul(x_1, V::load(y.at(0usize, c)))),
                 out0.at(0usize, c),
             );
             // out0[1] = f_1*x_1*y_e2
             V::store(
-                V::mul(f_1, V::mul(x_1, V::load(y.at(1usize, c)))),
+                damp::<V>(f_1, V::mul(x_1, V::load(y.at(1usize, c)))),
                 out0.at(1usize, c),
             );
             // out0[2] = f_1*x_1*y_e3
             V::store(
-                V::mul(f_1, V::mul(x_1, V::load(y.at(2usize, c)))),
+                damp::<V>(f_1, V::mul(x_1, V::load(y.at(2usize, c)))),
                 out0.at(2usize, c),
             );
             // out0[3] = f_1*x_1*y_e4
             V::store(
-                V::mul(f_1, V::mul(x_1, V::load(y.at(3usize, c)))),
+                damp::<V>(f_1, V::mul(x_1, V::load(y.at(3usize, c)))),
                 out0.at(3usize, c),
             );
             // out0[4] = f_1*x_1*y_e5
             V::store(
-                V::mul(f_1, V::mul(x_1, V::load(y.at(4usize, c)))),
+                damp::<V>(f_1, V::mul(x_1, V::load(y.at(4usize, c)))),
                 out0.at(4usize, c),
             );
         }
@@ -225,29 +227,29 @@ unsafe fn path_product_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<5usize>(c);
             x.prefetch::<1usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let mut v12 = V::mul(V::load(y.at(4usize, c)), v2);
             let x_1 = V::load(x.at(0usize, c));
             // out1[4] = x_1*v2
             V::store(V::mul(x_1, v2), out1.at(4usize, c));
+            v12 = V::mul_add(V::load(y.at(3usize, c)), v4, v12);
             // out1[3] = x_1*v4
             V::store(V::mul(x_1, v4), out1.at(3usize, c));
-            v12 = V::mul_add(V::load(y.at(3usize, c)), v4, v12);
+            v12 = V::mul_add(V::load(y.at(2usize, c)), v6, v12);
             // out1[2] = x_1*v6
             V::store(V::mul(x_1, v6), out1.at(2usize, c));
-            v12 = V::mul_add(V::load(y.at(2usize, c)), v6, v12);
+            v12 = V::mul_add(V::load(y.at(1usize, c)), v8, v12);
             // out1[1] = x_1*v8
             V::store(V::mul(x_1, v8), out1.at(1usize, c));
-            v12 = V::mul_add(V::load(y.at(1usize, c)), v8, v12);
-            // out1[0] = x_1*v10
-            V::store(V::mul(x_1, v10), out1.at(0usize, c));
             v12 = V::mul_add(V::load(y.at(0usize, c)), v10, v12);
             // out0[0] = y_e5*v2 + y_e4*v4 + y_e3*v6 + y_e2*v8 + y_e1*v10
             V::store(v12, out0.at(0usize, c));
+            // out1[0] = x_1*v10
+            V::store(V::mul(x_1, v10), out1.at(0usize, c));
         }
     }
 }
@@ -388,52 +390,52 @@ unsafe fn path_product_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*x_1*y_e12
             V::store(
-                V::mul(f_1, V::mul(x_1, V::load(y.at(0usize, c)))),
+                damp::<V>(f_1, V::mul(x_1, V::load(y.at(0usize, c)))),
                 out0.at(0usize, c),
             );
             // out0[1] = f_1*x_1*y_e13
             V::store(
-                V::mul(f_1, V::mul(x_1, V::load(y.at(1usize, c)))),
+                damp::<V>(f_1, V::mul(x_1, V::load(y.at(1usize, c)))),
                 out0.at(1usize, c),
             );
             // out0[2] = f_1*x_1*y_e14
             V::store(
-                V::mul(f_1, V::mul(x_1, V::load(y.at(2usize, c)))),
+                damp::<V>(f_1, V::mul(x_1, V::load(y.at(2usize, c)))),
                 out0.at(2usize, c),
             );
             // out0[3] = f_1*x_1*y_e15
             V::store(
-                V::mul(f_1, V::mul(x_1, V::load(y.at(3usize, c)))),
+                damp::<V>(f_1, V::mul(x_1, V::load(y.at(3usize, c)))),
                 out0.at(3usize, c),
             );
             // out0[4] = f_1*x_1*y_e23
             V::store(
-                V::mul(f_1, V::mul(x_1, V::load(y.at(4usize, c)))),
+                damp::<V>(f_1, V::mul(x_1, V::load(y.at(4usize, c)))),
                 out0.at(4usize, c),
             );
             // out0[5] = f_1*x_1*y_e24
             V::store(
-                V::mul(f_1, V::mul(x_1, V::load(y.at(5usize, c)))),
+                damp::<V>(f_1, V::mul(x_1, V::load(y.at(5usize, c)))),
                 out0.at(5usize, c),
             );
             // out0[6] = f_1*x_1*y_e25
             V::store(
-                V::mul(f_1, V::mul(x_1, V::load(y.at(6usize, c)))),
+                damp::<V>(f_1, V::mul(x_1, V::load(y.at(6usize, c)))),
                 out0.at(6usize, c),
             );
             // out0[7] = f_1*x_1*y_e34
             V::store(
-                V::mul(f_1, V::mul(x_1, V::load(y.at(7usize, c)))),
+                damp::<V>(f_1, V::mul(x_1, V::load(y.at(7usize, c)))),
                 out0.at(7usize, c),
             );
             // out0[8] = f_1*x_1*y_e35
             V::store(
-                V::mul(f_1, V::mul(x_1, V::load(y.at(8usize, c)))),
+                damp::<V>(f_1, V::mul(x_1, V::load(y.at(8usize, c)))),
                 out0.at(8usize, c),
             );
             // out0[9] = f_1*x_1*y_e45
             V::store(
-                V::mul(f_1, V::mul(x_1, V::load(y.at(9usize, c)))),
+                damp::<V>(f_1, V::mul(x_1, V::load(y.at(9usize, c)))),
                 out0.at(9usize, c),
             );
         }
@@ -460,49 +462,49 @@ unsafe fn path_product_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<10usize>(c);
             x.prefetch::<1usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(9usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(8usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(7usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(6usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v14 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v16 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v18 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v20 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(9usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(8usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(7usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(6usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(5usize, c)));
+            let v12 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v14 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v16 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v18 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v20 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let mut v22 = V::mul(V::load(y.at(9usize, c)), v2);
             let x_1 = V::load(x.at(0usize, c));
             // out1[9] = x_1*v2
             V::store(V::mul(x_1, v2), out1.at(9usize, c));
+            v22 = V::mul_add(V::load(y.at(8usize, c)), v4, v22);
             // out1[8] = x_1*v4
             V::store(V::mul(x_1, v4), out1.at(8usize, c));
-            v22 = V::mul_add(V::load(y.at(8usize, c)), v4, v22);
+            v22 = V::mul_add(V::load(y.at(7usize, c)), v6, v22);
             // out1[7] = x_1*v6
             V::store(V::mul(x_1, v6), out1.at(7usize, c));
-            v22 = V::mul_add(V::load(y.at(7usize, c)), v6, v22);
+            v22 = V::mul_add(V::load(y.at(6usize, c)), v8, v22);
             // out1[6] = x_1*v8
             V::store(V::mul(x_1, v8), out1.at(6usize, c));
-            v22 = V::mul_add(V::load(y.at(6usize, c)), v8, v22);
+            v22 = V::mul_add(V::load(y.at(5usize, c)), v10, v22);
             // out1[5] = x_1*v10
             V::store(V::mul(x_1, v10), out1.at(5usize, c));
-            v22 = V::mul_add(V::load(y.at(5usize, c)), v10, v22);
+            v22 = V::mul_add(V::load(y.at(4usize, c)), v12, v22);
             // out1[4] = x_1*v12
             V::store(V::mul(x_1, v12), out1.at(4usize, c));
-            v22 = V::mul_add(V::load(y.at(4usize, c)), v12, v22);
+            v22 = V::mul_add(V::load(y.at(3usize, c)), v14, v22);
             // out1[3] = x_1*v14
             V::store(V::mul(x_1, v14), out1.at(3usize, c));
-            v22 = V::mul_add(V::load(y.at(3usize, c)), v14, v22);
+            v22 = V::mul_add(V::load(y.at(2usize, c)), v16, v22);
             // out1[2] = x_1*v16
             V::store(V::mul(x_1, v16), out1.at(2usize, c));
-            v22 = V::mul_add(V::load(y.at(2usize, c)), v16, v22);
+            v22 = V::mul_add(V::load(y.at(1usize, c)), v18, v22);
             // out1[1] = x_1*v18
             V::store(V::mul(x_1, v18), out1.at(1usize, c));
-            v22 = V::mul_add(V::load(y.at(1usize, c)), v18, v22);
-            // out1[0] = x_1*v20
-            V::store(V::mul(x_1, v20), out1.at(0usize, c));
             v22 = V::mul_add(V::load(y.at(0usize, c)), v20, v22);
             // out0[0] = y_e45*v2 + y_e35*v4 + y_e34*v6 + y_e25*v8 + y_e24*v10 + y_e23*v12 + y_e15*v14 + y_e14*v16 + y_e13*v18 + y_e12*v20
             V::store(v22, out0.at(0usize, c));
+            // out1[0] = x_1*v20
+            V::store(V::mul(x_1, v20), out1.at(0usize, c));
         }
     }
 }
@@ -877,7 +879,7 @@ unsafe fn path_product_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2 = V::mul_add(V::load(x.at(3usize, c)), V::load(y.at(3usize, c)), v2);
             v2 = V::mul_add(V::load(x.at(4usize, c)), V::load(y.at(4usize, c)), v2);
             // out0[0] = f_1*(x_e5*y_e5 + x_e4*y_e4 + x_e3*y_e3 + x_e1*y_e1 + x_e2*y_e2)
-            V::store(V::mul(V::load(f.at(0usize, c)), v2), out0.at(0usize, c));
+            V::store(damp::<V>(V::load(f.at(0usize, c)), v2), out0.at(0usize, c));
         }
     }
 }
@@ -901,7 +903,7 @@ unsafe fn path_product_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             grad_o.prefetch::<1usize>(c);
             y.prefetch::<5usize>(c);
             x.prefetch::<5usize>(c);
-            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
             // out0[4] = y_e5*v2
             V::store(V::mul(V::load(y.at(4usize, c)), v2), out0.at(4usize, c));
             // out1[4] = x_e5*v2
@@ -1042,27 +1044,27 @@ unsafe fn path_product_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*x_e1*y_1
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(0usize, c)), y_1)),
+                damp::<V>(f_1, V::mul(V::load(x.at(0usize, c)), y_1)),
                 out0.at(0usize, c),
             );
             // out0[1] = f_1*x_e2*y_1
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(1usize, c)), y_1)),
+                damp::<V>(f_1, V::mul(V::load(x.at(1usize, c)), y_1)),
                 out0.at(1usize, c),
             );
             // out0[2] = f_1*x_e3*y_1
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(2usize, c)), y_1)),
+                damp::<V>(f_1, V::mul(V::load(x.at(2usize, c)), y_1)),
                 out0.at(2usize, c),
             );
             // out0[3] = f_1*x_e4*y_1
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(3usize, c)), y_1)),
+                damp::<V>(f_1, V::mul(V::load(x.at(3usize, c)), y_1)),
                 out0.at(3usize, c),
             );
             // out0[4] = f_1*x_e5*y_1
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(4usize, c)), y_1)),
+                damp::<V>(f_1, V::mul(V::load(x.at(4usize, c)), y_1)),
                 out0.at(4usize, c),
             );
         }
@@ -1089,11 +1091,11 @@ unsafe fn path_product_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<1usize>(c);
             x.prefetch::<5usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_1 = V::load(y.at(0usize, c));
             // out0[4] = y_1*v2
             V::store(V::mul(y_1, v2), out0.at(4usize, c));
@@ -1285,15 +1287,15 @@ unsafe fn path_product_15<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v43 = V::mul_add(x_e4, y_e45, v43);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -(f_1*(x_e5*y_e15 + x_e4*y_e14 + x_e2*y_e12 + x_e3*y_e13))
-            V::store(V::neg(V::mul(f_1, v2)), out0.at(0usize, c));
+            V::store(V::neg(damp::<V>(f_1, v2)), out0.at(0usize, c));
             // out0[1] = f_1*(x_e1*y_e12 - x_e3*y_e23 - x_e4*y_e24 - x_e5*y_e25)
-            V::store(V::mul(f_1, v16), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v16), out0.at(1usize, c));
             // out0[2] = f_1*(x_e1*y_e13 + x_e2*y_e23 - x_e4*y_e34 - x_e5*y_e35)
-            V::store(V::mul(f_1, v26), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v26), out0.at(2usize, c));
             // out0[3] = f_1*(x_e3*y_e34 + x_e1*y_e14 + x_e2*y_e24 - x_e5*y_e45)
-            V::store(V::mul(f_1, v35), out0.at(3usize, c));
+            V::store(damp::<V>(f_1, v35), out0.at(3usize, c));
             // out0[4] = f_1*(x_e4*y_e45 + x_e3*y_e35 + x_e1*y_e15 + x_e2*y_e25)
-            V::store(V::mul(f_1, v43), out0.at(4usize, c));
+            V::store(damp::<V>(f_1, v43), out0.at(4usize, c));
         }
     }
 }
@@ -1318,11 +1320,11 @@ unsafe fn path_product_16<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<10usize>(c);
             x.prefetch::<5usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e45 = V::load(y.at(9usize, c));
             let mut v12 = V::mul(y_e45, v2);
             let x_e4 = V::load(x.at(3usize, c));
@@ -1345,45 +1347,45 @@ unsafe fn path_product_16<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out1[9] = x_e4*v2 - x_e5*v4
             V::store(v14, out1.at(9usize, c));
             let y_e34 = V::load(y.at(7usize, c));
-            let mut v33 = V::mul(x_e3, v4);
             v16 = V::mul_add(y_e34, v4, v16);
+            let mut v34 = V::mul(x_e3, v4);
             let y_e24 = V::load(y.at(5usize, c));
-            let mut v37 = V::mul(x_e2, v4);
             v20 = V::mul_add(y_e24, v4, v20);
+            let mut v38 = V::mul(x_e2, v4);
             let y_e14 = V::load(y.at(2usize, c));
-            let mut v41 = V::mul(x_e1, v4);
             v24 = V::mul_add(y_e14, v4, v24);
+            let mut v42 = V::mul(x_e1, v4);
             v27 = V::mul_add(y_e35, v6, v27);
             v18 = V::neg_mul_add(x_e5, v6, v18);
             // out1[8] = x_e3*v2 - x_e5*v6
             V::store(v18, out1.at(8usize, c));
             v12 = V::neg_mul_add(y_e34, v6, v12);
-            v33 = V::neg_mul_add(x_e4, v6, v33);
+            v34 = V::neg_mul_add(x_e4, v6, v34);
             // out1[7] = x_e3*v4 - x_e4*v6
-            V::store(v33, out1.at(7usize, c));
+            V::store(v34, out1.at(7usize, c));
             let y_e23 = V::load(y.at(4usize, c));
-            let mut v53 = V::mul(x_e2, v6);
             v20 = V::mul_add(y_e23, v6, v20);
+            let mut v54 = V::mul(x_e2, v6);
             let y_e13 = V::load(y.at(1usize, c));
-            let mut v57 = V::mul(x_e1, v6);
             v24 = V::mul_add(y_e13, v6, v24);
+            let mut v58 = V::mul(x_e1, v6);
             v27 = V::mul_add(y_e25, v8, v27);
             v22 = V::neg_mul_add(x_e5, v8, v22);
             // out1[6] = x_e2*v2 - x_e5*v8
             V::store(v22, out1.at(6usize, c));
             v12 = V::neg_mul_add(y_e24, v8, v12);
-            v37 = V::neg_mul_add(x_e4, v8, v37);
+            v38 = V::neg_mul_add(x_e4, v8, v38);
             // out1[5] = x_e2*v4 - x_e4*v8
-            V::store(v37, out1.at(5usize, c));
+            V::store(v38, out1.at(5usize, c));
             v16 = V::neg_mul_add(y_e23, v8, v16);
-            v53 = V::neg_mul_add(x_e3, v8, v53);
+            v54 = V::neg_mul_add(x_e3, v8, v54);
             // out1[4] = x_e2*v6 - x_e3*v8
-            V::store(v53, out1.at(4usize, c));
+            V::store(v54, out1.at(4usize, c));
             let y_e12 = V::load(y.at(0usize, c));
-            let mut v73 = V::mul(x_e1, v8);
             v24 = V::mul_add(y_e12, v8, v24);
             // out0[0] = y_e15*v2 + y_e14*v4 + y_e13*v6 + y_e12*v8
             V::store(v24, out0.at(0usize, c));
+            let mut v74 = V::mul(x_e1, v8);
             v27 = V::mul_add(y_e15, v10, v27);
             // out0[4] = -(y_e45*v4 + y_e35*v6 + y_e25*v8 + y_e15*v10)
             V::store(V::neg(v27), out0.at(4usize, c));
@@ -1393,21 +1395,21 @@ unsafe fn path_product_16<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v12 = V::neg_mul_add(y_e14, v10, v12);
             // out0[3] = y_e45*v2 - y_e34*v6 - y_e24*v8 - y_e14*v10
             V::store(v12, out0.at(3usize, c));
-            v41 = V::neg_mul_add(x_e4, v10, v41);
+            v42 = V::neg_mul_add(x_e4, v10, v42);
             // out1[2] = x_e1*v4 - x_e4*v10
-            V::store(v41, out1.at(2usize, c));
+            V::store(v42, out1.at(2usize, c));
             v16 = V::neg_mul_add(y_e13, v10, v16);
             // out0[2] = y_e35*v2 + y_e34*v4 - y_e23*v8 - y_e13*v10
             V::store(v16, out0.at(2usize, c));
-            v57 = V::neg_mul_add(x_e3, v10, v57);
+            v58 = V::neg_mul_add(x_e3, v10, v58);
             // out1[1] = x_e1*v6 - x_e3*v10
-            V::store(v57, out1.at(1usize, c));
+            V::store(v58, out1.at(1usize, c));
             v20 = V::neg_mul_add(y_e12, v10, v20);
             // out0[1] = y_e25*v2 + y_e24*v4 + y_e23*v6 - y_e12*v10
             V::store(v20, out0.at(1usize, c));
-            v73 = V::neg_mul_add(x_e2, v10, v73);
+            v74 = V::neg_mul_add(x_e2, v10, v74);
             // out1[0] = x_e1*v8 - x_e2*v10
-            V::store(v73, out1.at(0usize, c));
+            V::store(v74, out1.at(0usize, c));
         }
     }
 }
@@ -1591,25 +1593,25 @@ unsafe fn path_product_18<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v37 = V::neg_mul_add(x_e5, y_e4, v37);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e1*y_e2 - x_e2*y_e1)
-            V::store(V::mul(f_1, v2), out0.at(0usize, c));
+            V::store(damp::<V>(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e1*y_e3 - x_e3*y_e1)
-            V::store(V::mul(f_1, v8), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v8), out0.at(1usize, c));
             // out0[2] = f_1*(x_e1*y_e4 - x_e4*y_e1)
-            V::store(V::mul(f_1, v13), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v13), out0.at(2usize, c));
             // out0[3] = f_1*(x_e1*y_e5 - x_e5*y_e1)
-            V::store(V::mul(f_1, v18), out0.at(3usize, c));
+            V::store(damp::<V>(f_1, v18), out0.at(3usize, c));
             // out0[4] = f_1*(x_e2*y_e3 - x_e3*y_e2)
-            V::store(V::mul(f_1, v22), out0.at(4usize, c));
+            V::store(damp::<V>(f_1, v22), out0.at(4usize, c));
             // out0[5] = f_1*(x_e2*y_e4 - x_e4*y_e2)
-            V::store(V::mul(f_1, v25), out0.at(5usize, c));
+            V::store(damp::<V>(f_1, v25), out0.at(5usize, c));
             // out0[6] = f_1*(x_e2*y_e5 - x_e5*y_e2)
-            V::store(V::mul(f_1, v28), out0.at(6usize, c));
+            V::store(damp::<V>(f_1, v28), out0.at(6usize, c));
             // out0[7] = f_1*(x_e3*y_e4 - x_e4*y_e3)
-            V::store(V::mul(f_1, v31), out0.at(7usize, c));
+            V::store(damp::<V>(f_1, v31), out0.at(7usize, c));
             // out0[8] = f_1*(x_e3*y_e5 - x_e5*y_e3)
-            V::store(V::mul(f_1, v34), out0.at(8usize, c));
+            V::store(damp::<V>(f_1, v34), out0.at(8usize, c));
             // out0[9] = f_1*(x_e4*y_e5 - x_e5*y_e4)
-            V::store(V::mul(f_1, v37), out0.at(9usize, c));
+            V::store(damp::<V>(f_1, v37), out0.at(9usize, c));
         }
     }
 }
@@ -1634,16 +1636,16 @@ unsafe fn path_product_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<5usize>(c);
             x.prefetch::<5usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(9usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(8usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(7usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(6usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v14 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v16 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v18 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v20 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(9usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(8usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(7usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(6usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(5usize, c)));
+            let v12 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v14 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v16 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v18 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v20 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e4 = V::load(y.at(3usize, c));
             let mut v22 = V::mul(y_e4, v2);
             let x_e5 = V::load(x.at(4usize, c));
@@ -1652,35 +1654,35 @@ unsafe fn path_product_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e4 = V::load(x.at(3usize, c));
             let mut v28 = V::mul(x_e4, v2);
             let y_e3 = V::load(y.at(2usize, c));
-            let mut v31 = V::mul(x_e5, v4);
             v22 = V::mul_add(y_e3, v4, v22);
+            let mut v32 = V::mul(x_e5, v4);
             let mut v33 = V::mul(y_e5, v4);
             let x_e3 = V::load(x.at(2usize, c));
             v28 = V::mul_add(x_e3, v4, v28);
             v26 = V::neg_mul_add(y_e3, v6, v26);
-            v31 = V::mul_add(x_e4, v6, v31);
-            let mut v42 = V::mul(x_e3, v6);
+            v32 = V::mul_add(x_e4, v6, v32);
             v33 = V::mul_add(y_e4, v6, v33);
-            v42 = V::neg_mul_add(x_e5, v2, v42);
+            let mut v43 = V::mul(x_e3, v6);
+            v43 = V::neg_mul_add(x_e5, v2, v43);
             let y_e2 = V::load(y.at(1usize, c));
-            let mut v47 = V::mul(x_e5, v8);
             v22 = V::mul_add(y_e2, v8, v22);
+            let mut v48 = V::mul(x_e5, v8);
             let mut v49 = V::mul(y_e5, v8);
             let x_e2 = V::load(x.at(1usize, c));
             v28 = V::mul_add(x_e2, v8, v28);
             v26 = V::neg_mul_add(y_e2, v10, v26);
-            v47 = V::mul_add(x_e4, v10, v47);
+            v48 = V::mul_add(x_e4, v10, v48);
             v49 = V::mul_add(y_e4, v10, v49);
-            v42 = V::mul_add(x_e2, v10, v42);
+            v43 = V::mul_add(x_e2, v10, v43);
             v33 = V::neg_mul_add(y_e2, v12, v33);
-            v47 = V::mul_add(x_e3, v12, v47);
+            v48 = V::mul_add(x_e3, v12, v48);
             v49 = V::mul_add(y_e3, v12, v49);
-            let mut v68 = V::mul_sub(x_e2, v12, v31);
+            let mut v68 = V::mul_sub(x_e2, v12, v32);
             let y_e1 = V::load(y.at(0usize, c));
-            let mut v71 = V::mul(x_e5, v14);
             v22 = V::mul_add(y_e1, v14, v22);
             // out0[4] = -(y_e4*v2 + y_e3*v4 + y_e2*v8 + y_e1*v14)
             V::store(V::neg(v22), out0.at(4usize, c));
+            let mut v73 = V::mul(x_e5, v14);
             let mut v74 = V::mul(y_e5, v14);
             let x_e1 = V::load(x.at(0usize, c));
             v28 = V::mul_add(x_e1, v14, v28);
@@ -1689,15 +1691,15 @@ unsafe fn path_product_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v26 = V::neg_mul_add(y_e1, v16, v26);
             // out0[3] = y_e5*v2 - y_e3*v6 - y_e2*v10 - y_e1*v16
             V::store(v26, out0.at(3usize, c));
-            v71 = V::mul_add(x_e4, v16, v71);
+            v73 = V::mul_add(x_e4, v16, v73);
             v74 = V::mul_add(y_e4, v16, v74);
-            v42 = V::mul_add(x_e1, v16, v42);
+            v43 = V::mul_add(x_e1, v16, v43);
             // out1[3] = x_e3*v6 - x_e5*v2 + x_e2*v10 + x_e1*v16
-            V::store(v42, out1.at(3usize, c));
+            V::store(v43, out1.at(3usize, c));
             v33 = V::neg_mul_add(y_e1, v18, v33);
             // out0[2] = y_e5*v4 + y_e4*v6 - y_e2*v12 - y_e1*v18
             V::store(v33, out0.at(2usize, c));
-            v71 = V::mul_add(x_e3, v18, v71);
+            v73 = V::mul_add(x_e3, v18, v73);
             v74 = V::mul_add(y_e3, v18, v74);
             v68 = V::mul_add(x_e1, v18, v68);
             // out1[2] = x_e2*v12 - (x_e5*v4 + x_e4*v6) + x_e1*v18
@@ -1705,14 +1707,14 @@ unsafe fn path_product_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v49 = V::neg_mul_add(y_e1, v20, v49);
             // out0[1] = y_e5*v8 + y_e4*v10 + y_e3*v12 - y_e1*v20
             V::store(v49, out0.at(1usize, c));
-            v71 = V::mul_add(x_e2, v20, v71);
+            v73 = V::mul_add(x_e2, v20, v73);
             // out1[0] = -(x_e5*v14 + x_e4*v16 + x_e3*v18 + x_e2*v20)
-            V::store(V::neg(v71), out1.at(0usize, c));
+            V::store(V::neg(v73), out1.at(0usize, c));
             v74 = V::mul_add(y_e2, v20, v74);
             // out0[0] = y_e5*v14 + y_e4*v16 + y_e3*v18 + y_e2*v20
             V::store(v74, out0.at(0usize, c));
             // out1[1] = x_e1*v20 - (x_e5*v8 + x_e4*v10 + x_e3*v12)
-            V::store(V::mul_sub(x_e1, v20, v47), out1.at(1usize, c));
+            V::store(V::mul_sub(x_e1, v20, v48), out1.at(1usize, c));
         }
     }
 }
@@ -1910,25 +1912,25 @@ unsafe fn path_product_21<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v60 = V::mul_add(x_e3, y_e345, v60);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e5*y_e125 + x_e3*y_e123 + x_e4*y_e124)
-            V::store(V::mul(f_1, v2), out0.at(0usize, c));
+            V::store(damp::<V>(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e5*y_e135 + x_e4*y_e134 - x_e2*y_e123)
-            V::store(V::mul(f_1, v14), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v14), out0.at(1usize, c));
             // out0[2] = f_1*(x_e5*y_e145 - (x_e2*y_e124 + x_e3*y_e134))
-            V::store(V::mul(f_1, V::mul_sub(x_e5, y_e145, v19)), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, V::mul_sub(x_e5, y_e145, v19)), out0.at(2usize, c));
             // out0[3] = -(f_1*(x_e4*y_e145 + x_e2*y_e125 + x_e3*y_e135))
-            V::store(V::neg(V::mul(f_1, v25)), out0.at(3usize, c));
+            V::store(V::neg(damp::<V>(f_1, v25)), out0.at(3usize, c));
             // out0[4] = f_1*(x_e5*y_e235 + x_e1*y_e123 + x_e4*y_e234)
-            V::store(V::mul(f_1, v31), out0.at(4usize, c));
+            V::store(damp::<V>(f_1, v31), out0.at(4usize, c));
             // out0[5] = f_1*(x_e5*y_e245 + x_e1*y_e124 - x_e3*y_e234)
-            V::store(V::mul(f_1, v38), out0.at(5usize, c));
+            V::store(damp::<V>(f_1, v38), out0.at(5usize, c));
             // out0[6] = f_1*(x_e1*y_e125 - x_e3*y_e235 - x_e4*y_e245)
-            V::store(V::mul(f_1, v44), out0.at(6usize, c));
+            V::store(damp::<V>(f_1, v44), out0.at(6usize, c));
             // out0[7] = f_1*(x_e5*y_e345 + x_e1*y_e134 + x_e2*y_e234)
-            V::store(V::mul(f_1, v49), out0.at(7usize, c));
+            V::store(damp::<V>(f_1, v49), out0.at(7usize, c));
             // out0[8] = f_1*(x_e1*y_e135 + x_e2*y_e235 - x_e4*y_e345)
-            V::store(V::mul(f_1, v55), out0.at(8usize, c));
+            V::store(damp::<V>(f_1, v55), out0.at(8usize, c));
             // out0[9] = f_1*(x_e3*y_e345 + x_e1*y_e145 + x_e2*y_e245)
-            V::store(V::mul(f_1, v60), out0.at(9usize, c));
+            V::store(damp::<V>(f_1, v60), out0.at(9usize, c));
         }
     }
 }
@@ -1953,16 +1955,16 @@ unsafe fn path_product_22<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<10usize>(c);
             x.prefetch::<5usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(9usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(8usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(7usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(6usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v14 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v16 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v18 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v20 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(9usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(8usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(7usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(6usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(5usize, c)));
+            let v12 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v14 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v16 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v18 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v20 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e345 = V::load(y.at(9usize, c));
             let mut v22 = V::mul(y_e345, v2);
             let x_e3 = V::load(x.at(2usize, c));
@@ -1979,95 +1981,95 @@ unsafe fn path_product_22<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e4 = V::load(x.at(3usize, c));
             v24 = V::neg_mul_add(x_e4, v4, v24);
             let y_e235 = V::load(y.at(7usize, c));
-            let mut v39 = V::mul(x_e2, v4);
             v26 = V::mul_add(y_e235, v4, v26);
+            let mut v40 = V::mul(x_e2, v4);
             let y_e135 = V::load(y.at(4usize, c));
-            let mut v43 = V::mul(x_e1, v4);
             v30 = V::mul_add(y_e135, v4, v30);
+            let mut v44 = V::mul(x_e1, v4);
             let mut v45 = V::mul(y_e345, v6);
             let x_e5 = V::load(x.at(4usize, c));
             v24 = V::mul_add(x_e5, v6, v24);
             // out1[9] = x_e3*v2 - x_e4*v4 + x_e5*v6
             V::store(v24, out1.at(9usize, c));
             let y_e234 = V::load(y.at(6usize, c));
-            let mut v51 = V::mul(x_e2, v6);
             v26 = V::mul_add(y_e234, v6, v26);
+            let mut v52 = V::mul(x_e2, v6);
             let y_e134 = V::load(y.at(3usize, c));
-            let mut v55 = V::mul(x_e1, v6);
             v30 = V::mul_add(y_e134, v6, v30);
+            let mut v56 = V::mul(x_e1, v6);
             v33 = V::mul_add(y_e245, v8, v33);
             v28 = V::neg_mul_add(x_e4, v8, v28);
             v22 = V::neg_mul_add(y_e235, v8, v22);
-            v39 = V::neg_mul_add(x_e3, v8, v39);
+            v40 = V::neg_mul_add(x_e3, v8, v40);
             let y_e125 = V::load(y.at(2usize, c));
-            let mut v67 = V::mul(x_e1, v8);
             v30 = V::mul_add(y_e125, v8, v30);
+            let mut v68 = V::mul(x_e1, v8);
             v45 = V::mul_add(y_e245, v10, v45);
             v28 = V::mul_add(x_e5, v10, v28);
             // out1[8] = x_e2*v2 - x_e4*v8 + x_e5*v10
             V::store(v28, out1.at(8usize, c));
             v22 = V::neg_mul_add(y_e234, v10, v22);
-            v51 = V::neg_mul_add(x_e3, v10, v51);
+            v52 = V::neg_mul_add(x_e3, v10, v52);
             let y_e124 = V::load(y.at(1usize, c));
-            let mut v79 = V::mul(x_e1, v10);
             v30 = V::mul_add(y_e124, v10, v30);
+            let mut v80 = V::mul(x_e1, v10);
             v45 = V::mul_add(y_e235, v12, v45);
-            v39 = V::mul_add(x_e5, v12, v39);
+            v40 = V::mul_add(x_e5, v12, v40);
             // out1[7] = x_e2*v4 - x_e3*v8 + x_e5*v12
-            V::store(v39, out1.at(7usize, c));
-            let mut v87 = V::mul_sub(y_e234, v12, v33);
-            v51 = V::mul_add(x_e4, v12, v51);
+            V::store(v40, out1.at(7usize, c));
+            let mut v86 = V::mul_sub(y_e234, v12, v33);
+            v52 = V::mul_add(x_e4, v12, v52);
             // out1[6] = x_e2*v6 - x_e3*v10 + x_e4*v12
-            V::store(v51, out1.at(6usize, c));
+            V::store(v52, out1.at(6usize, c));
             let y_e123 = V::load(y.at(0usize, c));
-            let mut v91 = V::mul(x_e1, v12);
             v30 = V::mul_add(y_e123, v12, v30);
             // out0[0] = y_e145*v2 + y_e135*v4 + y_e134*v6 + y_e125*v8 + y_e124*v10 + y_e123*v12
             V::store(v30, out0.at(0usize, c));
-            v87 = V::neg_mul_add(y_e145, v14, v87);
+            let mut v92 = V::mul(x_e1, v12);
+            v86 = V::neg_mul_add(y_e145, v14, v86);
             v32 = V::neg_mul_add(x_e4, v14, v32);
             v22 = V::neg_mul_add(y_e135, v14, v22);
-            v43 = V::neg_mul_add(x_e3, v14, v43);
+            v44 = V::neg_mul_add(x_e3, v14, v44);
             v26 = V::neg_mul_add(y_e125, v14, v26);
-            v67 = V::neg_mul_add(x_e2, v14, v67);
+            v68 = V::neg_mul_add(x_e2, v14, v68);
             v45 = V::mul_add(y_e145, v16, v45);
             v32 = V::mul_add(x_e5, v16, v32);
             // out1[5] = x_e1*v2 - x_e4*v14 + x_e5*v16
             V::store(v32, out1.at(5usize, c));
             v22 = V::neg_mul_add(y_e134, v16, v22);
-            v55 = V::neg_mul_add(x_e3, v16, v55);
+            v56 = V::neg_mul_add(x_e3, v16, v56);
             v26 = V::neg_mul_add(y_e124, v16, v26);
-            v79 = V::neg_mul_add(x_e2, v16, v79);
+            v80 = V::neg_mul_add(x_e2, v16, v80);
             v45 = V::mul_add(y_e135, v18, v45);
-            v43 = V::mul_add(x_e5, v18, v43);
+            v44 = V::mul_add(x_e5, v18, v44);
             // out1[4] = x_e1*v4 - x_e3*v14 + x_e5*v18
-            V::store(v43, out1.at(4usize, c));
-            v87 = V::mul_add(y_e134, v18, v87);
-            v55 = V::mul_add(x_e4, v18, v55);
+            V::store(v44, out1.at(4usize, c));
+            v86 = V::mul_add(y_e134, v18, v86);
+            v56 = V::mul_add(x_e4, v18, v56);
             // out1[3] = x_e1*v6 - x_e3*v16 + x_e4*v18
-            V::store(v55, out1.at(3usize, c));
+            V::store(v56, out1.at(3usize, c));
             v26 = V::neg_mul_add(y_e123, v18, v26);
             // out0[1] = y_e245*v2 + y_e235*v4 + y_e234*v6 - y_e125*v14 - y_e124*v16 - y_e123*v18
             V::store(v26, out0.at(1usize, c));
-            v91 = V::neg_mul_add(x_e2, v18, v91);
+            v92 = V::neg_mul_add(x_e2, v18, v92);
             v45 = V::mul_add(y_e125, v20, v45);
             // out0[4] = y_e345*v6 + y_e245*v10 + y_e235*v12 + y_e145*v16 + y_e135*v18 + y_e125*v20
             V::store(v45, out0.at(4usize, c));
-            v67 = V::mul_add(x_e5, v20, v67);
+            v68 = V::mul_add(x_e5, v20, v68);
             // out1[2] = x_e1*v8 - x_e2*v14 + x_e5*v20
-            V::store(v67, out1.at(2usize, c));
-            v87 = V::mul_add(y_e124, v20, v87);
+            V::store(v68, out1.at(2usize, c));
+            v86 = V::mul_add(y_e124, v20, v86);
             // out0[3] = y_e234*v12 - (y_e345*v4 + y_e245*v8) - y_e145*v14 + y_e134*v18 + y_e124*v20
-            V::store(v87, out0.at(3usize, c));
-            v79 = V::mul_add(x_e4, v20, v79);
+            V::store(v86, out0.at(3usize, c));
+            v80 = V::mul_add(x_e4, v20, v80);
             // out1[1] = x_e1*v10 - x_e2*v16 + x_e4*v20
-            V::store(v79, out1.at(1usize, c));
+            V::store(v80, out1.at(1usize, c));
             v22 = V::mul_add(y_e123, v20, v22);
             // out0[2] = y_e345*v2 - y_e235*v8 - y_e234*v10 - y_e135*v14 - y_e134*v16 + y_e123*v20
             V::store(v22, out0.at(2usize, c));
-            v91 = V::mul_add(x_e3, v20, v91);
+            v92 = V::mul_add(x_e3, v20, v92);
             // out1[0] = x_e1*v12 - x_e2*v18 + x_e3*v20
-            V::store(v91, out1.at(0usize, c));
+            V::store(v92, out1.at(0usize, c));
         }
     }
 }
@@ -2284,25 +2286,25 @@ unsafe fn path_product_24<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v60 = V::mul_add(x_e5, y_e34, v60);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e3*y_e12 + x_e1*y_e23 - x_e2*y_e13)
-            V::store(V::mul(f_1, v2), out0.at(0usize, c));
+            V::store(damp::<V>(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e4*y_e12 + x_e1*y_e24 - x_e2*y_e14)
-            V::store(V::mul(f_1, v12), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v12), out0.at(1usize, c));
             // out0[2] = f_1*(x_e5*y_e12 + x_e1*y_e25 - x_e2*y_e15)
-            V::store(V::mul(f_1, v20), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v20), out0.at(2usize, c));
             // out0[3] = f_1*(x_e4*y_e13 + x_e1*y_e34 - x_e3*y_e14)
-            V::store(V::mul(f_1, v28), out0.at(3usize, c));
+            V::store(damp::<V>(f_1, v28), out0.at(3usize, c));
             // out0[4] = f_1*(x_e5*y_e13 + x_e1*y_e35 - x_e3*y_e15)
-            V::store(V::mul(f_1, v34), out0.at(4usize, c));
+            V::store(damp::<V>(f_1, v34), out0.at(4usize, c));
             // out0[5] = f_1*(x_e5*y_e14 + x_e1*y_e45 - x_e4*y_e15)
-            V::store(V::mul(f_1, v40), out0.at(5usize, c));
+            V::store(damp::<V>(f_1, v40), out0.at(5usize, c));
             // out0[6] = f_1*(x_e4*y_e23 + x_e2*y_e34 - x_e3*y_e24)
-            V::store(V::mul(f_1, v45), out0.at(6usize, c));
+            V::store(damp::<V>(f_1, v45), out0.at(6usize, c));
             // out0[7] = f_1*(x_e5*y_e23 + x_e2*y_e35 - x_e3*y_e25)
-            V::store(V::mul(f_1, v50), out0.at(7usize, c));
+            V::store(damp::<V>(f_1, v50), out0.at(7usize, c));
             // out0[8] = f_1*(x_e5*y_e24 + x_e2*y_e45 - x_e4*y_e25)
-            V::store(V::mul(f_1, v55), out0.at(8usize, c));
+            V::store(damp::<V>(f_1, v55), out0.at(8usize, c));
             // out0[9] = f_1*(x_e5*y_e34 + x_e3*y_e45 - x_e4*y_e35)
-            V::store(V::mul(f_1, v60), out0.at(9usize, c));
+            V::store(damp::<V>(f_1, v60), out0.at(9usize, c));
         }
     }
 }
@@ -2327,16 +2329,16 @@ unsafe fn path_product_25<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<10usize>(c);
             x.prefetch::<5usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(9usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(8usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(7usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(6usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v14 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v16 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v18 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v20 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(9usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(8usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(7usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(6usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(5usize, c)));
+            let v12 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v14 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v16 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v18 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v20 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e34 = V::load(y.at(7usize, c));
             let mut v22 = V::mul(y_e34, v2);
             let x_e5 = V::load(x.at(4usize, c));
@@ -2349,98 +2351,98 @@ unsafe fn path_product_25<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e3 = V::load(x.at(2usize, c));
             let mut v32 = V::mul(x_e3, v2);
             let y_e24 = V::load(y.at(5usize, c));
-            let mut v35 = V::mul(x_e5, v4);
             v22 = V::mul_add(y_e24, v4, v22);
+            let mut v36 = V::mul(x_e5, v4);
             let y_e25 = V::load(y.at(6usize, c));
-            let mut v39 = V::mul(x_e4, v4);
             v26 = V::mul_add(y_e25, v4, v26);
+            let mut v40 = V::mul(x_e4, v4);
             let mut v41 = V::mul(y_e45, v4);
             let x_e2 = V::load(x.at(1usize, c));
             v32 = V::mul_add(x_e2, v4, v32);
             let y_e23 = V::load(y.at(4usize, c));
-            let mut v47 = V::mul(x_e5, v6);
             v22 = V::mul_add(y_e23, v6, v22);
+            let mut v48 = V::mul(x_e5, v6);
             v30 = V::neg_mul_add(y_e25, v6, v30);
-            v39 = V::mul_add(x_e3, v6, v39);
-            let mut v54 = V::mul(x_e2, v6);
+            v40 = V::mul_add(x_e3, v6, v40);
             v41 = V::mul_add(y_e35, v6, v41);
-            v54 = V::neg_mul_add(x_e4, v2, v54);
-            let mut v59 = V::mul_sub(y_e23, v8, v26);
-            v47 = V::mul_add(x_e4, v8, v47);
+            let mut v55 = V::mul(x_e2, v6);
+            v55 = V::neg_mul_add(x_e4, v2, v55);
+            let mut v58 = V::mul_sub(y_e23, v8, v26);
+            v48 = V::mul_add(x_e4, v8, v48);
             v30 = V::neg_mul_add(y_e24, v8, v30);
-            v35 = V::neg_mul_add(x_e3, v8, v35);
+            v36 = V::neg_mul_add(x_e3, v8, v36);
             v41 = V::mul_add(y_e34, v8, v41);
             v24 = V::mul_add(x_e2, v8, v24);
             let y_e14 = V::load(y.at(2usize, c));
-            let mut v71 = V::mul(x_e5, v10);
             v22 = V::mul_add(y_e14, v10, v22);
+            let mut v72 = V::mul(x_e5, v10);
             let y_e15 = V::load(y.at(3usize, c));
-            let mut v75 = V::mul(x_e4, v10);
-            v59 = V::neg_mul_add(y_e15, v10, v59);
+            v58 = V::neg_mul_add(y_e15, v10, v58);
+            let mut v76 = V::mul(x_e4, v10);
             let mut v77 = V::mul(y_e45, v10);
             let x_e1 = V::load(x.at(0usize, c));
             v32 = V::mul_add(x_e1, v10, v32);
             // out1[9] = x_e3*v2 + x_e2*v4 + x_e1*v10
             V::store(v32, out1.at(9usize, c));
             let y_e13 = V::load(y.at(1usize, c));
-            let mut v83 = V::mul(x_e5, v12);
             v22 = V::mul_add(y_e13, v12, v22);
+            let mut v84 = V::mul(x_e5, v12);
             v30 = V::neg_mul_add(y_e15, v12, v30);
-            v75 = V::mul_add(x_e3, v12, v75);
+            v76 = V::mul_add(x_e3, v12, v76);
             v77 = V::mul_add(y_e35, v12, v77);
-            v54 = V::mul_add(x_e1, v12, v54);
+            v55 = V::mul_add(x_e1, v12, v55);
             // out1[8] = x_e2*v6 - x_e4*v2 + x_e1*v12
-            V::store(v54, out1.at(8usize, c));
-            v59 = V::mul_add(y_e13, v14, v59);
-            v83 = V::mul_add(x_e4, v14, v83);
+            V::store(v55, out1.at(8usize, c));
+            v58 = V::mul_add(y_e13, v14, v58);
+            v84 = V::mul_add(x_e4, v14, v84);
             v30 = V::neg_mul_add(y_e14, v14, v30);
-            v71 = V::neg_mul_add(x_e3, v14, v71);
+            v72 = V::neg_mul_add(x_e3, v14, v72);
             v77 = V::mul_add(y_e34, v14, v77);
             v24 = V::mul_add(x_e1, v14, v24);
             // out1[7] = x_e5*v2 + x_e2*v8 + x_e1*v14
             V::store(v24, out1.at(7usize, c));
             let y_e12 = V::load(y.at(0usize, c));
-            let mut v107 = V::mul(x_e5, v16);
             v22 = V::mul_add(y_e12, v16, v22);
             // out0[4] = y_e34*v2 + y_e24*v4 + y_e23*v6 + y_e14*v10 + y_e13*v12 + y_e12*v16
             V::store(v22, out0.at(4usize, c));
+            let mut v108 = V::mul(x_e5, v16);
             v41 = V::neg_mul_add(y_e15, v16, v41);
-            v75 = V::mul_add(x_e2, v16, v75);
+            v76 = V::mul_add(x_e2, v16, v76);
             // out1[3] = -(x_e4*v10 + x_e3*v12 + x_e2*v16)
-            V::store(V::neg(v75), out1.at(3usize, c));
+            V::store(V::neg(v76), out1.at(3usize, c));
             v77 = V::mul_add(y_e25, v16, v77);
             // out1[6] = x_e1*v16 - (x_e4*v4 + x_e3*v6)
-            V::store(V::mul_sub(x_e1, v16, v39), out1.at(6usize, c));
-            v59 = V::mul_add(y_e12, v18, v59);
+            V::store(V::mul_sub(x_e1, v16, v40), out1.at(6usize, c));
+            v58 = V::mul_add(y_e12, v18, v58);
             // out0[3] = y_e23*v8 - (y_e35*v2 + y_e25*v4) - y_e15*v10 + y_e13*v14 + y_e12*v18
-            V::store(v59, out0.at(3usize, c));
-            v107 = V::mul_add(x_e4, v18, v107);
+            V::store(v58, out0.at(3usize, c));
+            v108 = V::mul_add(x_e4, v18, v108);
             v41 = V::neg_mul_add(y_e14, v18, v41);
-            v71 = V::neg_mul_add(x_e2, v18, v71);
+            v72 = V::neg_mul_add(x_e2, v18, v72);
             // out1[2] = x_e5*v10 - x_e3*v14 - x_e2*v18
-            V::store(v71, out1.at(2usize, c));
+            V::store(v72, out1.at(2usize, c));
             v77 = V::mul_add(y_e24, v18, v77);
-            v35 = V::mul_add(x_e1, v18, v35);
+            v36 = V::mul_add(x_e1, v18, v36);
             // out1[5] = x_e5*v4 - x_e3*v8 + x_e1*v18
-            V::store(v35, out1.at(5usize, c));
+            V::store(v36, out1.at(5usize, c));
             v30 = V::mul_add(y_e12, v20, v30);
             // out0[2] = y_e45*v2 - y_e25*v6 - y_e24*v8 - y_e15*v12 - y_e14*v14 + y_e12*v20
             V::store(v30, out0.at(2usize, c));
-            v107 = V::mul_add(x_e3, v20, v107);
+            v108 = V::mul_add(x_e3, v20, v108);
             // out1[0] = x_e5*v16 + x_e4*v18 + x_e3*v20
-            V::store(v107, out1.at(0usize, c));
+            V::store(v108, out1.at(0usize, c));
             v41 = V::neg_mul_add(y_e13, v20, v41);
             // out0[1] = y_e45*v4 + y_e35*v6 + y_e34*v8 - y_e15*v16 - y_e14*v18 - y_e13*v20
             V::store(v41, out0.at(1usize, c));
-            v83 = V::neg_mul_add(x_e2, v20, v83);
+            v84 = V::neg_mul_add(x_e2, v20, v84);
             // out1[1] = x_e5*v12 + x_e4*v14 - x_e2*v20
-            V::store(v83, out1.at(1usize, c));
+            V::store(v84, out1.at(1usize, c));
             v77 = V::mul_add(y_e23, v20, v77);
             // out0[0] = y_e45*v10 + y_e35*v12 + y_e34*v14 + y_e25*v16 + y_e24*v18 + y_e23*v20
             V::store(v77, out0.at(0usize, c));
-            v47 = V::mul_add(x_e1, v20, v47);
+            v48 = V::mul_add(x_e1, v20, v48);
             // out1[4] = x_e5*v6 + x_e4*v8 + x_e1*v20
-            V::store(v47, out1.at(4usize, c));
+            V::store(v48, out1.at(4usize, c));
         }
     }
 }
@@ -2639,25 +2641,25 @@ unsafe fn path_product_27<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v37 = V::mul_add(x_e2, y_e2345, v37);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -(f_1*(x_e4*y_e1234 + x_e5*y_e1235))
-            V::store(V::neg(V::mul(f_1, v2)), out0.at(0usize, c));
+            V::store(V::neg(damp::<V>(f_1, v2)), out0.at(0usize, c));
             // out0[1] = f_1*(x_e3*y_e1234 - x_e5*y_e1245)
-            V::store(V::mul(f_1, v8), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v8), out0.at(1usize, c));
             // out0[2] = f_1*(x_e3*y_e1235 + x_e4*y_e1245)
-            V::store(V::mul(f_1, v12), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v12), out0.at(2usize, c));
             // out0[3] = -(f_1*(x_e2*y_e1234 + x_e5*y_e1345))
-            V::store(V::neg(V::mul(f_1, v16)), out0.at(3usize, c));
+            V::store(V::neg(damp::<V>(f_1, v16)), out0.at(3usize, c));
             // out0[4] = f_1*(x_e4*y_e1345 - x_e2*y_e1235)
-            V::store(V::mul(f_1, v21), out0.at(4usize, c));
+            V::store(damp::<V>(f_1, v21), out0.at(4usize, c));
             // out0[5] = -(f_1*(x_e2*y_e1245 + x_e3*y_e1345))
-            V::store(V::neg(V::mul(f_1, v23)), out0.at(5usize, c));
+            V::store(V::neg(damp::<V>(f_1, v23)), out0.at(5usize, c));
             // out0[6] = f_1*(x_e1*y_e1234 - x_e5*y_e2345)
-            V::store(V::mul(f_1, v27), out0.at(6usize, c));
+            V::store(damp::<V>(f_1, v27), out0.at(6usize, c));
             // out0[7] = f_1*(x_e1*y_e1235 + x_e4*y_e2345)
-            V::store(V::mul(f_1, v31), out0.at(7usize, c));
+            V::store(damp::<V>(f_1, v31), out0.at(7usize, c));
             // out0[8] = f_1*(x_e1*y_e1245 - x_e3*y_e2345)
-            V::store(V::mul(f_1, v34), out0.at(8usize, c));
+            V::store(damp::<V>(f_1, v34), out0.at(8usize, c));
             // out0[9] = f_1*(x_e1*y_e1345 + x_e2*y_e2345)
-            V::store(V::mul(f_1, v37), out0.at(9usize, c));
+            V::store(damp::<V>(f_1, v37), out0.at(9usize, c));
         }
     }
 }
@@ -2682,16 +2684,16 @@ unsafe fn path_product_28<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<5usize>(c);
             x.prefetch::<5usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(9usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(8usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(7usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(6usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v14 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v16 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v18 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v20 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(9usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(8usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(7usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(6usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(5usize, c)));
+            let v12 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v14 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v16 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v18 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v20 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e2345 = V::load(y.at(4usize, c));
             let mut v22 = V::mul(y_e2345, v2);
             let x_e2 = V::load(x.at(1usize, c));
@@ -2704,32 +2706,32 @@ unsafe fn path_product_28<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e3 = V::load(x.at(2usize, c));
             v24 = V::neg_mul_add(x_e3, v4, v24);
             let y_e1245 = V::load(y.at(2usize, c));
-            let mut v35 = V::mul(x_e1, v4);
             v26 = V::mul_add(y_e1245, v4, v26);
+            let mut v36 = V::mul(x_e1, v4);
             let mut v37 = V::mul(y_e2345, v6);
             let x_e4 = V::load(x.at(3usize, c));
             v24 = V::mul_add(x_e4, v6, v24);
             let y_e1235 = V::load(y.at(1usize, c));
-            let mut v43 = V::mul(x_e1, v6);
             v26 = V::mul_add(y_e1235, v6, v26);
+            let mut v44 = V::mul(x_e1, v6);
             let mut v45 = V::mul(y_e2345, v8);
             let x_e5 = V::load(x.at(4usize, c));
             v24 = V::neg_mul_add(x_e5, v8, v24);
             // out1[4] = x_e2*v2 - x_e3*v4 + x_e4*v6 - x_e5*v8
             V::store(v24, out1.at(4usize, c));
             let y_e1234 = V::load(y.at(0usize, c));
-            let mut v51 = V::mul(x_e1, v8);
             v26 = V::mul_add(y_e1234, v8, v26);
             // out0[0] = y_e1345*v2 + y_e1245*v4 + y_e1235*v6 + y_e1234*v8
             V::store(v26, out0.at(0usize, c));
+            let mut v52 = V::mul(x_e1, v8);
             v29 = V::mul_add(y_e1345, v10, v29);
             v28 = V::neg_mul_add(x_e3, v10, v28);
             v22 = V::neg_mul_add(y_e1245, v10, v22);
-            v35 = V::neg_mul_add(x_e2, v10, v35);
+            v36 = V::neg_mul_add(x_e2, v10, v36);
             v37 = V::mul_add(y_e1345, v12, v37);
             v28 = V::mul_add(x_e4, v12, v28);
             v22 = V::neg_mul_add(y_e1235, v12, v22);
-            v43 = V::neg_mul_add(x_e2, v12, v43);
+            v44 = V::neg_mul_add(x_e2, v12, v44);
             v45 = V::mul_add(y_e1345, v14, v45);
             v28 = V::neg_mul_add(x_e5, v14, v28);
             // out1[3] = x_e1*v2 - x_e3*v10 + x_e4*v12 - x_e5*v14
@@ -2737,31 +2739,31 @@ unsafe fn path_product_28<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v22 = V::neg_mul_add(y_e1234, v14, v22);
             // out0[1] = y_e2345*v2 - y_e1245*v10 - y_e1235*v12 - y_e1234*v14
             V::store(v22, out0.at(1usize, c));
-            v51 = V::neg_mul_add(x_e2, v14, v51);
+            v52 = V::neg_mul_add(x_e2, v14, v52);
             v37 = V::mul_add(y_e1245, v16, v37);
-            v35 = V::mul_add(x_e4, v16, v35);
-            let mut v83 = V::mul_sub(y_e1235, v16, v29);
-            v43 = V::mul_add(x_e3, v16, v43);
+            v36 = V::mul_add(x_e4, v16, v36);
+            let mut v82 = V::mul_sub(y_e1235, v16, v29);
+            v44 = V::mul_add(x_e3, v16, v44);
             v45 = V::mul_add(y_e1245, v18, v45);
-            v35 = V::neg_mul_add(x_e5, v18, v35);
+            v36 = V::neg_mul_add(x_e5, v18, v36);
             // out1[2] = x_e1*v4 - x_e2*v10 + x_e4*v16 - x_e5*v18
-            V::store(v35, out1.at(2usize, c));
-            v83 = V::mul_add(y_e1234, v18, v83);
+            V::store(v36, out1.at(2usize, c));
+            v82 = V::mul_add(y_e1234, v18, v82);
             // out0[2] = y_e1235*v16 - (y_e2345*v4 + y_e1345*v10) + y_e1234*v18
-            V::store(v83, out0.at(2usize, c));
-            v51 = V::mul_add(x_e3, v18, v51);
+            V::store(v82, out0.at(2usize, c));
+            v52 = V::mul_add(x_e3, v18, v52);
             v45 = V::mul_add(y_e1235, v20, v45);
             // out0[4] = -(y_e2345*v8 + y_e1345*v14 + y_e1245*v18 + y_e1235*v20)
             V::store(V::neg(v45), out0.at(4usize, c));
-            v43 = V::neg_mul_add(x_e5, v20, v43);
+            v44 = V::neg_mul_add(x_e5, v20, v44);
             // out1[1] = x_e1*v6 - x_e2*v12 + x_e3*v16 - x_e5*v20
-            V::store(v43, out1.at(1usize, c));
+            V::store(v44, out1.at(1usize, c));
             v37 = V::neg_mul_add(y_e1234, v20, v37);
             // out0[3] = y_e2345*v6 + y_e1345*v12 + y_e1245*v16 - y_e1234*v20
             V::store(v37, out0.at(3usize, c));
-            v51 = V::neg_mul_add(x_e4, v20, v51);
+            v52 = V::neg_mul_add(x_e4, v20, v52);
             // out1[0] = x_e1*v8 - x_e2*v14 + x_e3*v18 - x_e4*v20
-            V::store(v51, out1.at(0usize, c));
+            V::store(v52, out1.at(0usize, c));
         }
     }
 }
@@ -2950,15 +2952,15 @@ unsafe fn path_product_30<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v43 = V::neg_mul_add(x_e5, y_e234, v43);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e3*y_e124 + x_e1*y_e234 - x_e2*y_e134 - x_e4*y_e123)
-            V::store(V::mul(f_1, v2), out0.at(0usize, c));
+            V::store(damp::<V>(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e3*y_e125 + x_e1*y_e235 - x_e2*y_e135 - x_e5*y_e123)
-            V::store(V::mul(f_1, v16), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v16), out0.at(1usize, c));
             // out0[2] = f_1*(x_e4*y_e125 + x_e1*y_e245 - x_e2*y_e145 - x_e5*y_e124)
-            V::store(V::mul(f_1, v27), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v27), out0.at(2usize, c));
             // out0[3] = f_1*(x_e4*y_e135 + x_e1*y_e345 - x_e3*y_e145 - x_e5*y_e134)
-            V::store(V::mul(f_1, v36), out0.at(3usize, c));
+            V::store(damp::<V>(f_1, v36), out0.at(3usize, c));
             // out0[4] = f_1*(x_e4*y_e235 + x_e2*y_e345 - x_e3*y_e245 - x_e5*y_e234)
-            V::store(V::mul(f_1, v43), out0.at(4usize, c));
+            V::store(damp::<V>(f_1, v43), out0.at(4usize, c));
         }
     }
 }
@@ -2983,11 +2985,11 @@ unsafe fn path_product_31<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<10usize>(c);
             x.prefetch::<5usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e234 = V::load(y.at(6usize, c));
             let mut v12 = V::mul(y_e234, v2);
             let x_e5 = V::load(x.at(4usize, c));
@@ -3003,14 +3005,14 @@ unsafe fn path_product_31<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e2 = V::load(x.at(1usize, c));
             let mut v26 = V::mul(x_e2, v2);
             let y_e134 = V::load(y.at(3usize, c));
-            let mut v29 = V::mul(x_e5, v4);
             v12 = V::mul_add(y_e134, v4, v12);
+            let mut v30 = V::mul(x_e5, v4);
             let y_e135 = V::load(y.at(4usize, c));
-            let mut v33 = V::mul(x_e4, v4);
             v16 = V::mul_add(y_e135, v4, v16);
+            let mut v34 = V::mul(x_e4, v4);
             let y_e145 = V::load(y.at(5usize, c));
-            let mut v37 = V::mul(x_e3, v4);
             v20 = V::mul_add(y_e145, v4, v20);
+            let mut v38 = V::mul(x_e3, v4);
             let mut v39 = V::mul(y_e345, v4);
             let x_e1 = V::load(x.at(0usize, c));
             v26 = V::mul_add(x_e1, v4, v26);
@@ -3019,30 +3021,30 @@ unsafe fn path_product_31<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e124 = V::load(y.at(1usize, c));
             v12 = V::mul_add(y_e124, v6, v12);
             let y_e125 = V::load(y.at(2usize, c));
-            let mut v49 = V::mul(x_e4, v6);
             v16 = V::mul_add(y_e125, v6, v16);
+            let mut v50 = V::mul(x_e4, v6);
             v24 = V::neg_mul_add(y_e145, v6, v24);
-            v37 = V::mul_add(x_e2, v6, v37);
+            v38 = V::mul_add(x_e2, v6, v38);
             // out1[5] = -(x_e3*v4 + x_e2*v6)
-            V::store(V::neg(v37), out1.at(5usize, c));
-            let mut v57 = V::mul(x_e1, v6);
+            V::store(V::neg(v38), out1.at(5usize, c));
             v39 = V::mul_add(y_e245, v6, v39);
-            v57 = V::neg_mul_add(x_e3, v2, v57);
+            let mut v58 = V::mul(x_e1, v6);
+            v58 = V::neg_mul_add(x_e3, v2, v58);
             // out1[8] = x_e1*v6 - x_e3*v2
-            V::store(v57, out1.at(8usize, c));
+            V::store(v58, out1.at(8usize, c));
             let y_e123 = V::load(y.at(0usize, c));
-            let mut v62 = V::mul(x_e5, v8);
             v12 = V::mul_add(y_e123, v8, v12);
             // out0[4] = -(y_e234*v2 + y_e134*v4 + y_e124*v6 + y_e123*v8)
             V::store(V::neg(v12), out0.at(4usize, c));
-            let mut v67 = V::mul_sub(y_e125, v8, v20);
-            v49 = V::mul_add(x_e3, v8, v49);
+            let mut v64 = V::mul(x_e5, v8);
+            let mut v66 = V::mul_sub(y_e125, v8, v20);
+            v50 = V::mul_add(x_e3, v8, v50);
             // out1[2] = x_e4*v6 + x_e3*v8
-            V::store(v49, out1.at(2usize, c));
+            V::store(v50, out1.at(2usize, c));
             v24 = V::neg_mul_add(y_e135, v8, v24);
-            v33 = V::neg_mul_add(x_e2, v8, v33);
+            v34 = V::neg_mul_add(x_e2, v8, v34);
             // out1[4] = x_e4*v4 - x_e2*v8
-            V::store(v33, out1.at(4usize, c));
+            V::store(v34, out1.at(4usize, c));
             v39 = V::mul_add(y_e235, v8, v39);
             v18 = V::mul_add(x_e1, v8, v18);
             // out1[7] = x_e4*v2 + x_e1*v8
@@ -3050,29 +3052,29 @@ unsafe fn path_product_31<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v16 = V::neg_mul_add(y_e123, v10, v16);
             // out0[3] = y_e235*v2 + y_e135*v4 + y_e125*v6 - y_e123*v10
             V::store(v16, out0.at(3usize, c));
-            v62 = V::mul_add(x_e4, v10, v62);
+            v64 = V::mul_add(x_e4, v10, v64);
             // out1[0] = -(x_e5*v8 + x_e4*v10)
-            V::store(V::neg(v62), out1.at(0usize, c));
-            let mut v83 = V::mul(x_e3, v10);
-            v67 = V::mul_add(y_e124, v10, v67);
+            V::store(V::neg(v64), out1.at(0usize, c));
+            v66 = V::mul_add(y_e124, v10, v66);
             // out0[2] = y_e125*v8 - (y_e245*v2 + y_e145*v4) + y_e124*v10
-            V::store(v67, out0.at(2usize, c));
-            v83 = V::neg_mul_add(x_e5, v6, v83);
+            V::store(v66, out0.at(2usize, c));
+            let mut v84 = V::mul(x_e3, v10);
+            v84 = V::neg_mul_add(x_e5, v6, v84);
             // out1[1] = x_e3*v10 - x_e5*v6
-            V::store(v83, out1.at(1usize, c));
+            V::store(v84, out1.at(1usize, c));
             v24 = V::neg_mul_add(y_e134, v10, v24);
             // out0[1] = y_e345*v2 - y_e145*v6 - y_e135*v8 - y_e134*v10
             V::store(v24, out0.at(1usize, c));
-            v29 = V::mul_add(x_e2, v10, v29);
+            v30 = V::mul_add(x_e2, v10, v30);
             // out1[3] = -(x_e5*v4 + x_e2*v10)
-            V::store(V::neg(v29), out1.at(3usize, c));
-            let mut v92 = V::mul(x_e1, v10);
+            V::store(V::neg(v30), out1.at(3usize, c));
             v39 = V::mul_add(y_e234, v10, v39);
             // out0[0] = y_e345*v4 + y_e245*v6 + y_e235*v8 + y_e234*v10
             V::store(v39, out0.at(0usize, c));
-            v92 = V::neg_mul_add(x_e5, v2, v92);
+            let mut v93 = V::mul(x_e1, v10);
+            v93 = V::neg_mul_add(x_e5, v2, v93);
             // out1[6] = x_e1*v10 - x_e5*v2
-            V::store(v92, out1.at(6usize, c));
+            V::store(v93, out1.at(6usize, c));
         }
     }
 }
@@ -3228,27 +3230,27 @@ unsafe fn path_product_33<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*x_e5*y_e12345
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(4usize, c)), y_e12345)),
+                damp::<V>(f_1, V::mul(V::load(x.at(4usize, c)), y_e12345)),
                 out0.at(0usize, c),
             );
             // out0[1] = -f_1*x_e4*y_e12345
             V::store(
-                V::neg(V::mul(f_1, V::mul(V::load(x.at(3usize, c)), y_e12345))),
+                V::neg(damp::<V>(f_1, V::mul(V::load(x.at(3usize, c)), y_e12345))),
                 out0.at(1usize, c),
             );
             // out0[2] = f_1*x_e3*y_e12345
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(2usize, c)), y_e12345)),
+                damp::<V>(f_1, V::mul(V::load(x.at(2usize, c)), y_e12345)),
                 out0.at(2usize, c),
             );
             // out0[3] = -f_1*x_e2*y_e12345
             V::store(
-                V::neg(V::mul(f_1, V::mul(V::load(x.at(1usize, c)), y_e12345))),
+                V::neg(damp::<V>(f_1, V::mul(V::load(x.at(1usize, c)), y_e12345))),
                 out0.at(3usize, c),
             );
             // out0[4] = f_1*x_e1*y_e12345
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(0usize, c)), y_e12345)),
+                damp::<V>(f_1, V::mul(V::load(x.at(0usize, c)), y_e12345)),
                 out0.at(4usize, c),
             );
         }
@@ -3275,11 +3277,11 @@ unsafe fn path_product_34<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<1usize>(c);
             x.prefetch::<5usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e12345 = V::load(y.at(0usize, c));
             // out0[0] = y_e12345*v2
             V::store(V::mul(y_e12345, v2), out0.at(0usize, c));
@@ -3440,7 +3442,7 @@ unsafe fn path_product_36<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2 = V::neg_mul_add(V::load(x.at(3usize, c)), V::load(y.at(1usize, c)), v2);
             v2 = V::mul_add(V::load(x.at(4usize, c)), V::load(y.at(0usize, c)), v2);
             // out0[0] = f_1*(x_e5*y_e1234 + x_e3*y_e1245 + x_e1*y_e2345 - x_e2*y_e1345 - x_e4*y_e1235)
-            V::store(V::mul(V::load(f.at(0usize, c)), v2), out0.at(0usize, c));
+            V::store(damp::<V>(V::load(f.at(0usize, c)), v2), out0.at(0usize, c));
         }
     }
 }
@@ -3464,7 +3466,7 @@ unsafe fn path_product_37<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             grad_o.prefetch::<1usize>(c);
             y.prefetch::<5usize>(c);
             x.prefetch::<5usize>(c);
-            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
             // out0[4] = y_e1234*v2
             V::store(V::mul(V::load(y.at(0usize, c)), v2), out0.at(4usize, c));
             // out1[0] = x_e5*v2
@@ -3612,7 +3614,10 @@ unsafe fn path_product_39<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2 = V::mul_add(V::load(x.at(8usize, c)), V::load(y.at(8usize, c)), v2);
             v2 = V::mul_add(V::load(x.at(9usize, c)), V::load(y.at(9usize, c)), v2);
             // out0[0] = -(f_1*(x_e45*y_e45 + x_e35*y_e35 + x_e34*y_e34 + x_e25*y_e25 + x_e24*y_e24 + x_e23*y_e23 + x_e15*y_e15 + x_e14*y_e14 + x_e12*y_e12 + x_e13*y_e13))
-            V::store(V::neg(V::mul(V::load(f.at(0usize, c)), v2)), out0.at(0usize, c));
+            V::store(
+                V::neg(damp::<V>(V::load(f.at(0usize, c)), v2)),
+                out0.at(0usize, c),
+            );
         }
     }
 }
@@ -3636,7 +3641,7 @@ unsafe fn path_product_40<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             grad_o.prefetch::<1usize>(c);
             y.prefetch::<10usize>(c);
             x.prefetch::<10usize>(c);
-            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
             // out0[9] = -y_e45*v2
             V::store(V::neg(V::mul(V::load(y.at(9usize, c)), v2)), out0.at(9usize, c));
             // out1[9] = -x_e45*v2
@@ -3837,15 +3842,15 @@ unsafe fn path_product_42<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v43 = V::mul_add(x_e45, y_e4, v43);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e15*y_e5 + x_e14*y_e4 + x_e12*y_e2 + x_e13*y_e3)
-            V::store(V::mul(f_1, v2), out0.at(0usize, c));
+            V::store(damp::<V>(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e25*y_e5 + x_e24*y_e4 + x_e23*y_e3 - x_e12*y_e1)
-            V::store(V::mul(f_1, v18), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v18), out0.at(1usize, c));
             // out0[2] = f_1*(x_e35*y_e5 + x_e34*y_e4 - (x_e13*y_e1 + x_e23*y_e2))
-            V::store(V::mul(f_1, v33), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v33), out0.at(2usize, c));
             // out0[3] = f_1*(x_e45*y_e5 - (x_e34*y_e3 + x_e14*y_e1 + x_e24*y_e2))
-            V::store(V::mul(f_1, V::mul_sub(x_e45, y_e5, v35)), out0.at(3usize, c));
+            V::store(damp::<V>(f_1, V::mul_sub(x_e45, y_e5, v35)), out0.at(3usize, c));
             // out0[4] = -(f_1*(x_e45*y_e4 + x_e35*y_e3 + x_e15*y_e1 + x_e25*y_e2))
-            V::store(V::neg(V::mul(f_1, v43)), out0.at(4usize, c));
+            V::store(V::neg(damp::<V>(f_1, v43)), out0.at(4usize, c));
         }
     }
 }
@@ -3870,11 +3875,11 @@ unsafe fn path_product_43<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<5usize>(c);
             x.prefetch::<10usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e4 = V::load(y.at(3usize, c));
             let x_e45 = V::load(x.at(9usize, c));
             let y_e3 = V::load(y.at(2usize, c));
@@ -3888,10 +3893,10 @@ unsafe fn path_product_43<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v26 = V::mul(x_e15, v2);
             let y_e5 = V::load(y.at(4usize, c));
             let mut v28 = V::mul(y_e5, v4);
-            let mut v29 = V::mul(x_e45, v4);
             v28 = V::neg_mul_add(y_e4, v2, v28);
             // out0[9] = y_e5*v4 - y_e4*v2
             V::store(v28, out0.at(9usize, c));
+            let mut v30 = V::mul(x_e45, v4);
             let x_e34 = V::load(x.at(7usize, c));
             v18 = V::mul_add(x_e34, v4, v18);
             let x_e24 = V::load(x.at(5usize, c));
@@ -3902,13 +3907,13 @@ unsafe fn path_product_43<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v43 = V::neg_mul_add(y_e3, v2, v43);
             // out0[8] = y_e5*v6 - y_e3*v2
             V::store(v43, out0.at(8usize, c));
-            v29 = V::mul_add(x_e35, v6, v29);
+            v30 = V::mul_add(x_e35, v6, v30);
             let mut v47 = V::mul(y_e4, v6);
-            let mut v48 = V::mul(x_e34, v6);
             v47 = V::neg_mul_add(y_e3, v4, v47);
             // out0[7] = y_e4*v6 - y_e3*v4
             V::store(v47, out0.at(7usize, c));
-            v48 = V::neg_mul_add(x_e45, v2, v48);
+            let mut v49 = V::mul(x_e34, v6);
+            v49 = V::neg_mul_add(x_e45, v2, v49);
             let x_e23 = V::load(x.at(4usize, c));
             v22 = V::mul_add(x_e23, v6, v22);
             let x_e13 = V::load(x.at(1usize, c));
@@ -3917,12 +3922,12 @@ unsafe fn path_product_43<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v59 = V::neg_mul_add(y_e2, v2, v59);
             // out0[6] = y_e5*v8 - y_e2*v2
             V::store(v59, out0.at(6usize, c));
-            v29 = V::mul_add(x_e25, v8, v29);
+            v30 = V::mul_add(x_e25, v8, v30);
             let mut v63 = V::mul(y_e4, v8);
             v63 = V::neg_mul_add(y_e2, v4, v63);
             // out0[5] = y_e4*v8 - y_e2*v4
             V::store(v63, out0.at(5usize, c));
-            v48 = V::mul_add(x_e24, v8, v48);
+            v49 = V::mul_add(x_e24, v8, v49);
             let mut v67 = V::mul(y_e3, v8);
             v67 = V::neg_mul_add(y_e2, v6, v67);
             // out0[4] = y_e3*v8 - y_e2*v6
@@ -3936,16 +3941,16 @@ unsafe fn path_product_43<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v76 = V::neg_mul_add(y_e1, v2, v76);
             // out0[3] = y_e5*v10 - y_e1*v2
             V::store(v76, out0.at(3usize, c));
-            v29 = V::mul_add(x_e15, v10, v29);
+            v30 = V::mul_add(x_e15, v10, v30);
             // out1[4] = x_e45*v4 + x_e35*v6 + x_e25*v8 + x_e15*v10
-            V::store(v29, out1.at(4usize, c));
+            V::store(v30, out1.at(4usize, c));
             let mut v80 = V::mul(y_e4, v10);
             v80 = V::neg_mul_add(y_e1, v4, v80);
             // out0[2] = y_e4*v10 - y_e1*v4
             V::store(v80, out0.at(2usize, c));
-            v48 = V::mul_add(x_e14, v10, v48);
+            v49 = V::mul_add(x_e14, v10, v49);
             // out1[3] = x_e34*v6 - x_e45*v2 + x_e24*v8 + x_e14*v10
-            V::store(v48, out1.at(3usize, c));
+            V::store(v49, out1.at(3usize, c));
             let mut v84 = V::mul(y_e3, v10);
             v84 = V::neg_mul_add(y_e1, v6, v84);
             // out0[1] = y_e3*v10 - y_e1*v6
@@ -4164,15 +4169,15 @@ unsafe fn path_product_45<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v64 = V::mul_add(x_e34, y_e345, v64);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -(f_1*(x_e45*y_e145 + x_e35*y_e135 + x_e34*y_e134 + x_e25*y_e125 + x_e23*y_e123 + x_e24*y_e124))
-            V::store(V::neg(V::mul(f_1, v2)), out0.at(0usize, c));
+            V::store(V::neg(damp::<V>(f_1, v2)), out0.at(0usize, c));
             // out0[1] = f_1*(x_e15*y_e125 + x_e13*y_e123 + x_e14*y_e124 - x_e34*y_e234 - x_e35*y_e235 - x_e45*y_e245)
-            V::store(V::mul(f_1, v24), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v24), out0.at(1usize, c));
             // out0[2] = f_1*(x_e25*y_e235 + x_e24*y_e234 + x_e15*y_e135 + x_e14*y_e134 - x_e12*y_e123 - x_e45*y_e345)
-            V::store(V::mul(f_1, v42), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v42), out0.at(2usize, c));
             // out0[3] = f_1*(x_e35*y_e345 + x_e25*y_e245 + x_e15*y_e145 - (x_e12*y_e124 + x_e13*y_e134) - x_e23*y_e234)
-            V::store(V::mul(f_1, v60), out0.at(3usize, c));
+            V::store(damp::<V>(f_1, v60), out0.at(3usize, c));
             // out0[4] = -(f_1*(x_e34*y_e345 + x_e24*y_e245 + x_e23*y_e235 + x_e14*y_e145 + x_e12*y_e125 + x_e13*y_e135))
-            V::store(V::neg(V::mul(f_1, v64)), out0.at(4usize, c));
+            V::store(V::neg(damp::<V>(f_1, v64)), out0.at(4usize, c));
         }
     }
 }
@@ -4197,11 +4202,11 @@ unsafe fn path_product_46<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<10usize>(c);
             x.prefetch::<10usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e345 = V::load(y.at(9usize, c));
             let mut v12 = V::mul(y_e345, v2);
             let x_e34 = V::load(x.at(7usize, c));
@@ -4241,20 +4246,20 @@ unsafe fn path_product_46<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v37 = V::neg_mul_add(x_e45, v6, v37);
             // out1[9] = x_e35*v4 - x_e34*v2 - x_e45*v6
             V::store(v37, out1.at(9usize, c));
-            let mut v64 = V::mul(x_e25, v6);
             v39 = V::mul_add(y_e235, v6, v39);
-            v64 = V::neg_mul_add(x_e23, v2, v64);
+            let mut v65 = V::mul(x_e25, v6);
+            v65 = V::neg_mul_add(x_e23, v2, v65);
             let mut v67 = V::mul(y_e234, v6);
-            let mut v68 = V::mul(x_e24, v6);
             v67 = V::neg_mul_add(y_e245, v2, v67);
-            v68 = V::neg_mul_add(x_e23, v4, v68);
-            let mut v72 = V::mul(x_e15, v6);
+            let mut v69 = V::mul(x_e24, v6);
+            v69 = V::neg_mul_add(x_e23, v4, v69);
             v47 = V::mul_add(y_e135, v6, v47);
-            v72 = V::neg_mul_add(x_e13, v2, v72);
+            let mut v73 = V::mul(x_e15, v6);
+            v73 = V::neg_mul_add(x_e13, v2, v73);
             let mut v75 = V::mul(y_e134, v6);
-            let mut v76 = V::mul(x_e14, v6);
             v75 = V::neg_mul_add(y_e145, v2, v75);
-            v76 = V::neg_mul_add(x_e13, v4, v76);
+            let mut v77 = V::mul(x_e14, v6);
+            v77 = V::neg_mul_add(x_e13, v4, v77);
             let y_e123 = V::load(y.at(0usize, c));
             v32 = V::mul_add(y_e123, v6, v32);
             // out0[0] = -(y_e125*v2 + y_e124*v4 + y_e123*v6)
@@ -4264,27 +4269,27 @@ unsafe fn path_product_46<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out1[8] = x_e25*v4 - x_e24*v2 - x_e45*v8
             V::store(v41, out1.at(8usize, c));
             v35 = V::neg_mul_add(y_e235, v8, v35);
-            v64 = V::neg_mul_add(x_e35, v8, v64);
+            v65 = V::neg_mul_add(x_e35, v8, v65);
             // out1[7] = x_e25*v6 - x_e23*v2 - x_e35*v8
-            V::store(v64, out1.at(7usize, c));
+            V::store(v65, out1.at(7usize, c));
             v12 = V::mul_add(y_e234, v8, v12);
-            v68 = V::neg_mul_add(x_e34, v8, v68);
+            v69 = V::neg_mul_add(x_e34, v8, v69);
             // out1[6] = x_e24*v6 - x_e23*v4 - x_e34*v8
-            V::store(v68, out1.at(6usize, c));
-            let mut v97 = V::mul(x_e15, v8);
+            V::store(v69, out1.at(6usize, c));
             v47 = V::mul_add(y_e125, v8, v47);
             // out0[3] = y_e145*v4 + y_e135*v6 + y_e125*v8
             V::store(v47, out0.at(3usize, c));
-            v97 = V::neg_mul_add(x_e12, v2, v97);
-            let mut v101 = V::mul(x_e14, v8);
+            let mut v98 = V::mul(x_e15, v8);
+            v98 = V::neg_mul_add(x_e12, v2, v98);
             v75 = V::mul_add(y_e124, v8, v75);
             // out0[2] = y_e134*v6 - y_e145*v2 + y_e124*v8
             V::store(v75, out0.at(2usize, c));
-            v101 = V::neg_mul_add(x_e12, v4, v101);
-            let mut v105 = V::mul(x_e13, v8);
+            let mut v102 = V::mul(x_e14, v8);
+            v102 = V::neg_mul_add(x_e12, v4, v102);
             // out0[1] = y_e123*v8 - (y_e135*v2 + y_e134*v4)
             V::store(V::mul_sub(y_e123, v8, v28), out0.at(1usize, c));
-            v105 = V::neg_mul_add(x_e12, v6, v105);
+            let mut v106 = V::mul(x_e13, v8);
+            v106 = V::neg_mul_add(x_e12, v6, v106);
             v59 = V::mul_add(y_e145, v10, v59);
             // out0[9] = -(y_e345*v6 + y_e245*v8 + y_e145*v10)
             V::store(V::neg(v59), out0.at(9usize, c));
@@ -4294,33 +4299,33 @@ unsafe fn path_product_46<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v35 = V::neg_mul_add(y_e135, v10, v35);
             // out0[8] = y_e345*v4 - y_e235*v8 - y_e135*v10
             V::store(v35, out0.at(8usize, c));
-            v72 = V::neg_mul_add(x_e35, v10, v72);
+            v73 = V::neg_mul_add(x_e35, v10, v73);
             // out1[4] = x_e15*v6 - x_e13*v2 - x_e35*v10
-            V::store(v72, out1.at(4usize, c));
+            V::store(v73, out1.at(4usize, c));
             v12 = V::mul_add(y_e134, v10, v12);
             // out0[7] = -(y_e345*v2 + y_e234*v8 + y_e134*v10)
             V::store(V::neg(v12), out0.at(7usize, c));
-            v76 = V::neg_mul_add(x_e34, v10, v76);
+            v77 = V::neg_mul_add(x_e34, v10, v77);
             // out1[3] = x_e14*v6 - x_e13*v4 - x_e34*v10
-            V::store(v76, out1.at(3usize, c));
+            V::store(v77, out1.at(3usize, c));
             v39 = V::neg_mul_add(y_e125, v10, v39);
             // out0[6] = y_e245*v4 + y_e235*v6 - y_e125*v10
             V::store(v39, out0.at(6usize, c));
-            v97 = V::neg_mul_add(x_e25, v10, v97);
+            v98 = V::neg_mul_add(x_e25, v10, v98);
             // out1[2] = x_e15*v8 - x_e12*v2 - x_e25*v10
-            V::store(v97, out1.at(2usize, c));
+            V::store(v98, out1.at(2usize, c));
             v67 = V::neg_mul_add(y_e124, v10, v67);
             // out0[5] = y_e234*v6 - y_e245*v2 - y_e124*v10
             V::store(v67, out0.at(5usize, c));
-            v101 = V::neg_mul_add(x_e24, v10, v101);
+            v102 = V::neg_mul_add(x_e24, v10, v102);
             // out1[1] = x_e14*v8 - x_e12*v4 - x_e24*v10
-            V::store(v101, out1.at(1usize, c));
+            V::store(v102, out1.at(1usize, c));
             v20 = V::mul_add(y_e123, v10, v20);
             // out0[4] = -(y_e235*v2 + y_e234*v4 + y_e123*v10)
             V::store(V::neg(v20), out0.at(4usize, c));
-            v105 = V::neg_mul_add(x_e23, v10, v105);
+            v106 = V::neg_mul_add(x_e23, v10, v106);
             // out1[0] = x_e13*v8 - x_e12*v6 - x_e23*v10
-            V::store(v105, out1.at(0usize, c));
+            V::store(v106, out1.at(0usize, c));
         }
     }
 }
@@ -4491,52 +4496,52 @@ unsafe fn path_product_48<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*x_e12*y_1
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(0usize, c)), y_1)),
+                damp::<V>(f_1, V::mul(V::load(x.at(0usize, c)), y_1)),
                 out0.at(0usize, c),
             );
             // out0[1] = f_1*x_e13*y_1
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(1usize, c)), y_1)),
+                damp::<V>(f_1, V::mul(V::load(x.at(1usize, c)), y_1)),
                 out0.at(1usize, c),
             );
             // out0[2] = f_1*x_e14*y_1
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(2usize, c)), y_1)),
+                damp::<V>(f_1, V::mul(V::load(x.at(2usize, c)), y_1)),
                 out0.at(2usize, c),
             );
             // out0[3] = f_1*x_e15*y_1
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(3usize, c)), y_1)),
+                damp::<V>(f_1, V::mul(V::load(x.at(3usize, c)), y_1)),
                 out0.at(3usize, c),
             );
             // out0[4] = f_1*x_e23*y_1
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(4usize, c)), y_1)),
+                damp::<V>(f_1, V::mul(V::load(x.at(4usize, c)), y_1)),
                 out0.at(4usize, c),
             );
             // out0[5] = f_1*x_e24*y_1
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(5usize, c)), y_1)),
+                damp::<V>(f_1, V::mul(V::load(x.at(5usize, c)), y_1)),
                 out0.at(5usize, c),
             );
             // out0[6] = f_1*x_e25*y_1
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(6usize, c)), y_1)),
+                damp::<V>(f_1, V::mul(V::load(x.at(6usize, c)), y_1)),
                 out0.at(6usize, c),
             );
             // out0[7] = f_1*x_e34*y_1
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(7usize, c)), y_1)),
+                damp::<V>(f_1, V::mul(V::load(x.at(7usize, c)), y_1)),
                 out0.at(7usize, c),
             );
             // out0[8] = f_1*x_e35*y_1
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(8usize, c)), y_1)),
+                damp::<V>(f_1, V::mul(V::load(x.at(8usize, c)), y_1)),
                 out0.at(8usize, c),
             );
             // out0[9] = f_1*x_e45*y_1
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(9usize, c)), y_1)),
+                damp::<V>(f_1, V::mul(V::load(x.at(9usize, c)), y_1)),
                 out0.at(9usize, c),
             );
         }
@@ -4563,16 +4568,16 @@ unsafe fn path_product_49<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<1usize>(c);
             x.prefetch::<10usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(9usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(8usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(7usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(6usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v14 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v16 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v18 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v20 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(9usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(8usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(7usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(6usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(5usize, c)));
+            let v12 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v14 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v16 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v18 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v20 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_1 = V::load(y.at(0usize, c));
             // out0[9] = y_1*v2
             V::store(V::mul(y_1, v2), out0.at(9usize, c));
@@ -4849,25 +4854,25 @@ unsafe fn path_product_51<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v120 = V::mul_add(x_e35, y_e34, v120);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e25*y_e15 + x_e24*y_e14 + x_e23*y_e13 - (x_e15*y_e25 + x_e13*y_e23 + x_e14*y_e24))
-            V::store(V::mul(f_1, v20), out0.at(0usize, c));
+            V::store(damp::<V>(f_1, v20), out0.at(0usize, c));
             // out0[1] = f_1*(x_e35*y_e15 + x_e34*y_e14 + x_e12*y_e23 - x_e14*y_e34 - x_e15*y_e35 - x_e23*y_e12)
-            V::store(V::mul(f_1, v24), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v24), out0.at(1usize, c));
             // out0[2] = f_1*(x_e45*y_e15 + x_e12*y_e24 + x_e13*y_e34 - x_e15*y_e45 - x_e24*y_e12 - x_e34*y_e13)
-            V::store(V::mul(f_1, v40), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v40), out0.at(2usize, c));
             // out0[3] = f_1*(x_e14*y_e45 + x_e12*y_e25 + x_e13*y_e35 - x_e25*y_e12 - x_e35*y_e13 - x_e45*y_e14)
-            V::store(V::mul(f_1, v53), out0.at(3usize, c));
+            V::store(damp::<V>(f_1, v53), out0.at(3usize, c));
             // out0[4] = f_1*(x_e35*y_e25 + x_e34*y_e24 + x_e13*y_e12 - x_e12*y_e13 - x_e24*y_e34 - x_e25*y_e35)
-            V::store(V::mul(f_1, v65), out0.at(4usize, c));
+            V::store(damp::<V>(f_1, v65), out0.at(4usize, c));
             // out0[5] = f_1*(x_e45*y_e25 + x_e23*y_e34 + x_e14*y_e12 - x_e12*y_e14 - x_e25*y_e45 - x_e34*y_e23)
-            V::store(V::mul(f_1, v76), out0.at(5usize, c));
+            V::store(damp::<V>(f_1, v76), out0.at(5usize, c));
             // out0[6] = f_1*(x_e24*y_e45 + x_e23*y_e35 + x_e15*y_e12 - x_e12*y_e15 - x_e35*y_e23 - x_e45*y_e24)
-            V::store(V::mul(f_1, v87), out0.at(6usize, c));
+            V::store(damp::<V>(f_1, v87), out0.at(6usize, c));
             // out0[7] = f_1*(x_e45*y_e35 + x_e24*y_e23 + x_e14*y_e13 - x_e13*y_e14 - x_e23*y_e24 - x_e35*y_e45)
-            V::store(V::mul(f_1, v98), out0.at(7usize, c));
+            V::store(damp::<V>(f_1, v98), out0.at(7usize, c));
             // out0[8] = f_1*(x_e34*y_e45 + x_e25*y_e23 + x_e15*y_e13 - x_e13*y_e15 - x_e23*y_e25 - x_e45*y_e34)
-            V::store(V::mul(f_1, v109), out0.at(8usize, c));
+            V::store(damp::<V>(f_1, v109), out0.at(8usize, c));
             // out0[9] = f_1*(x_e35*y_e34 + x_e25*y_e24 + x_e15*y_e14 - x_e14*y_e15 - x_e24*y_e25 - x_e34*y_e35)
-            V::store(V::mul(f_1, v120), out0.at(9usize, c));
+            V::store(damp::<V>(f_1, v120), out0.at(9usize, c));
         }
     }
 }
@@ -4892,16 +4897,16 @@ unsafe fn path_product_52<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<10usize>(c);
             x.prefetch::<10usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(9usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(8usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(7usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(6usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v14 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v16 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v18 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v20 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(9usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(8usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(7usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(6usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(5usize, c)));
+            let v12 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v14 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v16 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v18 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v20 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e34 = V::load(y.at(7usize, c));
             let mut v22 = V::mul(y_e34, v2);
             let x_e35 = V::load(x.at(8usize, c));
@@ -4926,60 +4931,60 @@ unsafe fn path_product_52<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v24 = V::neg_mul_add(x_e45, v4, v24);
             let y_e45 = V::load(y.at(9usize, c));
             let mut v50 = V::mul(y_e45, v4);
-            let mut v51 = V::mul(x_e34, v4);
             v50 = V::neg_mul_add(y_e35, v2, v50);
+            let mut v52 = V::mul(x_e34, v4);
             let y_e23 = V::load(y.at(4usize, c));
-            let mut v55 = V::mul(x_e25, v4);
             v30 = V::mul_add(y_e23, v4, v30);
+            let mut v56 = V::mul(x_e25, v4);
             let mut v57 = V::mul(y_e25, v4);
             let x_e23 = V::load(x.at(4usize, c));
             v36 = V::mul_add(x_e23, v4, v36);
             let y_e13 = V::load(y.at(1usize, c));
-            let mut v63 = V::mul(x_e15, v4);
             v38 = V::mul_add(y_e13, v4, v38);
+            let mut v64 = V::mul(x_e15, v4);
             let mut v65 = V::mul(y_e15, v4);
             let x_e13 = V::load(x.at(1usize, c));
             v44 = V::mul_add(x_e13, v4, v44);
             let mut v69 = V::mul(y_e35, v6);
-            let mut v70 = V::mul(x_e45, v6);
             v69 = V::neg_mul_add(y_e34, v4, v69);
-            v70 = V::neg_mul_add(x_e34, v2, v70);
+            let mut v71 = V::mul(x_e45, v6);
+            v71 = V::neg_mul_add(x_e34, v2, v71);
             v22 = V::neg_mul_add(y_e45, v6, v22);
-            v51 = V::neg_mul_add(x_e35, v6, v51);
+            v52 = V::neg_mul_add(x_e35, v6, v52);
             let mut v77 = V::mul(y_e23, v6);
             v77 = V::neg_mul_add(y_e25, v2, v77);
-            v55 = V::mul_add(x_e24, v6, v55);
+            v56 = V::mul_add(x_e24, v6, v56);
             v57 = V::mul_add(y_e24, v6, v57);
             v32 = V::neg_mul_add(x_e23, v6, v32);
             let mut v85 = V::mul(y_e13, v6);
             v85 = V::neg_mul_add(y_e15, v2, v85);
-            v63 = V::mul_add(x_e14, v6, v63);
+            v64 = V::mul_add(x_e14, v6, v64);
             v65 = V::mul_add(y_e14, v6, v65);
             v40 = V::neg_mul_add(x_e13, v6, v40);
             v69 = V::neg_mul_add(y_e24, v8, v69);
             v32 = V::neg_mul_add(x_e45, v8, v32);
             v22 = V::neg_mul_add(y_e23, v8, v22);
-            v55 = V::neg_mul_add(x_e35, v8, v55);
+            v56 = V::neg_mul_add(x_e35, v8, v56);
             v77 = V::mul_add(y_e45, v8, v77);
-            v51 = V::mul_add(x_e24, v8, v51);
-            let mut v107 = V::mul_sub(y_e35, v8, v57);
-            v70 = V::mul_add(x_e23, v8, v70);
+            v52 = V::mul_add(x_e24, v8, v52);
+            let mut v106 = V::mul_sub(y_e35, v8, v57);
+            v71 = V::mul_add(x_e23, v8, v71);
             let y_e12 = V::load(y.at(0usize, c));
-            let mut v111 = V::mul(x_e15, v8);
             v38 = V::mul_add(y_e12, v8, v38);
+            let mut v112 = V::mul(x_e15, v8);
             let mut v113 = V::mul(y_e15, v8);
             let x_e12 = V::load(x.at(0usize, c));
             v44 = V::mul_add(x_e12, v8, v44);
             v69 = V::mul_add(y_e25, v10, v69);
             let mut v120 = V::mul_sub(x_e45, v10, v36);
             v50 = V::neg_mul_add(y_e23, v10, v50);
-            v55 = V::neg_mul_add(x_e34, v10, v55);
+            v56 = V::neg_mul_add(x_e34, v10, v56);
             v30 = V::neg_mul_add(y_e45, v10, v30);
-            v51 = V::neg_mul_add(x_e25, v10, v51);
-            v107 = V::mul_add(y_e34, v10, v107);
+            v52 = V::neg_mul_add(x_e25, v10, v52);
+            v106 = V::mul_add(y_e34, v10, v106);
             v24 = V::mul_add(x_e23, v10, v24);
             v85 = V::mul_add(y_e12, v10, v85);
-            v111 = V::mul_add(x_e14, v10, v111);
+            v112 = V::mul_add(x_e14, v10, v112);
             v113 = V::mul_add(y_e14, v10, v113);
             v40 = V::neg_mul_add(x_e12, v10, v40);
             v22 = V::mul_add(y_e25, v12, v22);
@@ -4987,40 +4992,40 @@ unsafe fn path_product_52<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v50 = V::mul_add(y_e24, v12, v50);
             v32 = V::mul_add(x_e34, v12, v32);
             v30 = V::neg_mul_add(y_e35, v12, v30);
-            v70 = V::neg_mul_add(x_e25, v12, v70);
+            v71 = V::neg_mul_add(x_e25, v12, v71);
             v77 = V::neg_mul_add(y_e34, v12, v77);
             v24 = V::neg_mul_add(x_e24, v12, v24);
-            let mut v159 = V::mul_sub(y_e12, v12, v65);
-            v111 = V::mul_add(x_e13, v12, v111);
+            let mut v158 = V::mul_sub(y_e12, v12, v65);
+            v112 = V::mul_add(x_e13, v12, v112);
             v113 = V::mul_add(y_e13, v12, v113);
-            v63 = V::neg_mul_add(x_e12, v12, v63);
+            v64 = V::neg_mul_add(x_e12, v12, v64);
             v69 = V::neg_mul_add(y_e14, v14, v69);
             v40 = V::neg_mul_add(x_e45, v14, v40);
             v22 = V::neg_mul_add(y_e13, v14, v22);
-            v63 = V::neg_mul_add(x_e35, v14, v63);
+            v64 = V::neg_mul_add(x_e35, v14, v64);
             v30 = V::neg_mul_add(y_e12, v14, v30);
-            v111 = V::neg_mul_add(x_e25, v14, v111);
+            v112 = V::neg_mul_add(x_e25, v14, v112);
             v85 = V::mul_add(y_e45, v14, v85);
-            v51 = V::mul_add(x_e14, v14, v51);
-            v159 = V::mul_add(y_e35, v14, v159);
-            v70 = V::mul_add(x_e13, v14, v70);
-            let mut v187 = V::mul_sub(y_e25, v14, v113);
+            v52 = V::mul_add(x_e14, v14, v52);
+            v158 = V::mul_add(y_e35, v14, v158);
+            v71 = V::mul_add(x_e13, v14, v71);
+            let mut v186 = V::mul_sub(y_e25, v14, v113);
             v120 = V::mul_add(x_e12, v14, v120);
             v69 = V::mul_add(y_e15, v16, v69);
             // out0[9] = y_e35*v6 - y_e34*v4 - y_e24*v8 + y_e25*v10 - y_e14*v14 + y_e15*v16
             V::store(v69, out0.at(9usize, c));
             let mut v192 = V::mul_sub(x_e45, v16, v44);
             v50 = V::neg_mul_add(y_e13, v16, v50);
-            v63 = V::neg_mul_add(x_e34, v16, v63);
+            v64 = V::neg_mul_add(x_e34, v16, v64);
             v77 = V::neg_mul_add(y_e12, v16, v77);
-            v111 = V::neg_mul_add(x_e24, v16, v111);
+            v112 = V::neg_mul_add(x_e24, v16, v112);
             v38 = V::neg_mul_add(y_e45, v16, v38);
-            v51 = V::neg_mul_add(x_e15, v16, v51);
+            v52 = V::neg_mul_add(x_e15, v16, v52);
             // out1[9] = x_e34*v4 - x_e35*v6 + x_e24*v8 - x_e25*v10 + x_e14*v14 - x_e15*v16
-            V::store(v51, out1.at(9usize, c));
-            v159 = V::mul_add(y_e34, v16, v159);
+            V::store(v52, out1.at(9usize, c));
+            v158 = V::mul_add(y_e34, v16, v158);
             v24 = V::mul_add(x_e13, v16, v24);
-            v187 = V::mul_add(y_e24, v16, v187);
+            v186 = V::mul_add(y_e24, v16, v186);
             v32 = V::mul_add(x_e12, v16, v32);
             v22 = V::mul_add(y_e15, v18, v22);
             // out0[8] = y_e34*v2 - y_e45*v6 - y_e23*v8 + y_e25*v12 - y_e13*v14 + y_e15*v18
@@ -5030,22 +5035,22 @@ unsafe fn path_product_52<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out0[7] = y_e45*v4 - y_e35*v2 - y_e23*v10 + y_e24*v12 - y_e13*v16 + y_e14*v18
             V::store(v50, out0.at(7usize, c));
             v40 = V::mul_add(x_e34, v18, v40);
-            v107 = V::neg_mul_add(y_e12, v18, v107);
-            v111 = V::neg_mul_add(x_e23, v18, v111);
+            v106 = V::neg_mul_add(y_e12, v18, v106);
+            v112 = V::neg_mul_add(x_e23, v18, v112);
             // out1[0] = x_e15*v8 + x_e14*v10 + x_e13*v12 - x_e25*v14 - x_e24*v16 - x_e23*v18
-            V::store(v111, out1.at(0usize, c));
+            V::store(v112, out1.at(0usize, c));
             v38 = V::neg_mul_add(y_e35, v18, v38);
-            v70 = V::neg_mul_add(x_e15, v18, v70);
+            v71 = V::neg_mul_add(x_e15, v18, v71);
             // out1[8] = x_e45*v6 - x_e34*v2 + x_e23*v8 - x_e25*v12 + x_e13*v14 - x_e15*v18
-            V::store(v70, out1.at(8usize, c));
+            V::store(v71, out1.at(8usize, c));
             v85 = V::neg_mul_add(y_e34, v18, v85);
             v24 = V::neg_mul_add(x_e14, v18, v24);
             // out1[7] = x_e35*v2 - x_e45*v4 + x_e23*v10 - x_e24*v12 + x_e13*v16 - x_e14*v18
             V::store(v24, out1.at(7usize, c));
-            v187 = V::mul_add(y_e23, v18, v187);
+            v186 = V::mul_add(y_e23, v18, v186);
             // out0[0] = y_e25*v14 - (y_e15*v8 + y_e14*v10 + y_e13*v12) + y_e24*v16 + y_e23*v18
-            V::store(v187, out0.at(0usize, c));
-            v55 = V::mul_add(x_e12, v18, v55);
+            V::store(v186, out0.at(0usize, c));
+            v56 = V::mul_add(x_e12, v18, v56);
             v30 = V::mul_add(y_e15, v20, v30);
             // out0[6] = y_e24*v2 + y_e23*v4 - y_e45*v10 - y_e35*v12 - y_e12*v14 + y_e15*v20
             V::store(v30, out0.at(6usize, c));
@@ -5058,12 +5063,12 @@ unsafe fn path_product_52<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v40 = V::mul_add(x_e24, v20, v40);
             // out1[2] = x_e15*v2 - x_e13*v6 - x_e12*v10 - x_e45*v14 + x_e34*v18 + x_e24*v20
             V::store(v40, out1.at(2usize, c));
-            v107 = V::mul_add(y_e13, v20, v107);
+            v106 = V::mul_add(y_e13, v20, v106);
             // out0[4] = y_e35*v8 - (y_e25*v4 + y_e24*v6) + y_e34*v10 - y_e12*v18 + y_e13*v20
-            V::store(v107, out0.at(4usize, c));
-            v63 = V::mul_add(x_e23, v20, v63);
+            V::store(v106, out0.at(4usize, c));
+            v64 = V::mul_add(x_e23, v20, v64);
             // out1[1] = x_e15*v4 + x_e14*v6 - x_e12*v12 - x_e35*v14 - x_e34*v16 + x_e23*v20
-            V::store(v63, out1.at(1usize, c));
+            V::store(v64, out1.at(1usize, c));
             v38 = V::neg_mul_add(y_e25, v20, v38);
             // out0[3] = y_e14*v2 + y_e13*v4 + y_e12*v8 - y_e45*v16 - y_e35*v18 - y_e25*v20
             V::store(v38, out0.at(3usize, c));
@@ -5076,12 +5081,12 @@ unsafe fn path_product_52<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v32 = V::neg_mul_add(x_e14, v20, v32);
             // out1[5] = x_e25*v2 - x_e23*v6 - x_e45*v8 + x_e34*v12 + x_e12*v16 - x_e14*v20
             V::store(v32, out1.at(5usize, c));
-            v159 = V::neg_mul_add(y_e23, v20, v159);
+            v158 = V::neg_mul_add(y_e23, v20, v158);
             // out0[1] = y_e12*v12 - (y_e15*v4 + y_e14*v6) + y_e35*v14 + y_e34*v16 - y_e23*v20
-            V::store(v159, out0.at(1usize, c));
-            v55 = V::neg_mul_add(x_e13, v20, v55);
+            V::store(v158, out0.at(1usize, c));
+            v56 = V::neg_mul_add(x_e13, v20, v56);
             // out1[4] = x_e25*v4 + x_e24*v6 - x_e35*v8 - x_e34*v10 + x_e12*v18 - x_e13*v20
-            V::store(v55, out1.at(4usize, c));
+            V::store(v56, out1.at(4usize, c));
         }
     }
 }
@@ -5330,25 +5335,25 @@ unsafe fn path_product_54<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v60 = V::mul_add(x_e23, y_e2345, v60);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -(f_1*(x_e45*y_e1245 + x_e34*y_e1234 + x_e35*y_e1235))
-            V::store(V::neg(V::mul(f_1, v2)), out0.at(0usize, c));
+            V::store(V::neg(damp::<V>(f_1, v2)), out0.at(0usize, c));
             // out0[1] = f_1*(x_e24*y_e1234 + x_e25*y_e1235 - x_e45*y_e1345)
-            V::store(V::mul(f_1, v12), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v12), out0.at(1usize, c));
             // out0[2] = f_1*(x_e35*y_e1345 + x_e25*y_e1245 - x_e23*y_e1234)
-            V::store(V::mul(f_1, v21), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v21), out0.at(2usize, c));
             // out0[3] = -(f_1*(x_e34*y_e1345 + x_e23*y_e1235 + x_e24*y_e1245))
-            V::store(V::neg(V::mul(f_1, v25)), out0.at(3usize, c));
+            V::store(V::neg(damp::<V>(f_1, v25)), out0.at(3usize, c));
             // out0[4] = -(f_1*(x_e45*y_e2345 + x_e14*y_e1234 + x_e15*y_e1235))
-            V::store(V::neg(V::mul(f_1, v31)), out0.at(4usize, c));
+            V::store(V::neg(damp::<V>(f_1, v31)), out0.at(4usize, c));
             // out0[5] = f_1*(x_e35*y_e2345 + x_e13*y_e1234 - x_e15*y_e1245)
-            V::store(V::mul(f_1, v39), out0.at(5usize, c));
+            V::store(damp::<V>(f_1, v39), out0.at(5usize, c));
             // out0[6] = f_1*(x_e13*y_e1235 + x_e14*y_e1245 - x_e34*y_e2345)
-            V::store(V::mul(f_1, v44), out0.at(6usize, c));
+            V::store(damp::<V>(f_1, v44), out0.at(6usize, c));
             // out0[7] = -(f_1*(x_e25*y_e2345 + x_e12*y_e1234 + x_e15*y_e1345))
-            V::store(V::neg(V::mul(f_1, v50)), out0.at(7usize, c));
+            V::store(V::neg(damp::<V>(f_1, v50)), out0.at(7usize, c));
             // out0[8] = f_1*(x_e24*y_e2345 + x_e14*y_e1345 - x_e12*y_e1235)
-            V::store(V::mul(f_1, v56), out0.at(8usize, c));
+            V::store(damp::<V>(f_1, v56), out0.at(8usize, c));
             // out0[9] = -(f_1*(x_e23*y_e2345 + x_e12*y_e1245 + x_e13*y_e1345))
-            V::store(V::neg(V::mul(f_1, v60)), out0.at(9usize, c));
+            V::store(V::neg(damp::<V>(f_1, v60)), out0.at(9usize, c));
         }
     }
 }
@@ -5373,16 +5378,16 @@ unsafe fn path_product_55<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<5usize>(c);
             x.prefetch::<10usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(9usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(8usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(7usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(6usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v14 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v16 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v18 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v20 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(9usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(8usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(7usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(6usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(5usize, c)));
+            let v12 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v14 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v16 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v18 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v20 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e2345 = V::load(y.at(4usize, c));
             let mut v22 = V::mul(y_e2345, v2);
             let x_e23 = V::load(x.at(4usize, c));
@@ -5413,23 +5418,23 @@ unsafe fn path_product_55<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v58 = V::mul(y_e2345, v8);
             let x_e34 = V::load(x.at(7usize, c));
             v35 = V::neg_mul_add(x_e34, v8, v35);
-            let mut v63 = V::mul(x_e14, v8);
             v37 = V::mul_add(y_e1245, v8, v37);
-            v63 = V::neg_mul_add(x_e12, v2, v63);
+            let mut v64 = V::mul(x_e14, v8);
+            v64 = V::neg_mul_add(x_e12, v2, v64);
             let mut v66 = V::mul(y_e1235, v8);
-            let mut v67 = V::mul(x_e13, v8);
             v66 = V::neg_mul_add(y_e1345, v2, v66);
-            v67 = V::neg_mul_add(x_e12, v4, v67);
+            let mut v68 = V::mul(x_e13, v8);
+            v68 = V::neg_mul_add(x_e12, v4, v68);
             let mut v70 = V::mul(y_e2345, v10);
             let x_e35 = V::load(x.at(8usize, c));
             v35 = V::mul_add(x_e35, v10, v35);
             v49 = V::mul_add(y_e1245, v10, v49);
-            v63 = V::neg_mul_add(x_e15, v10, v63);
-            let mut v79 = V::mul(x_e13, v10);
+            v64 = V::neg_mul_add(x_e15, v10, v64);
             v66 = V::mul_add(y_e1234, v10, v66);
             // out0[1] = y_e1235*v8 - y_e1345*v2 + y_e1234*v10
             V::store(v66, out0.at(1usize, c));
-            v79 = V::neg_mul_add(x_e12, v6, v79);
+            let mut v80 = V::mul(x_e13, v10);
+            v80 = V::neg_mul_add(x_e12, v6, v80);
             let mut v82 = V::mul(y_e2345, v12);
             let x_e45 = V::load(x.at(9usize, c));
             v35 = V::neg_mul_add(x_e45, v12, v35);
@@ -5438,26 +5443,26 @@ unsafe fn path_product_55<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v49 = V::mul_add(y_e1235, v12, v49);
             // out0[3] = -(y_e1345*v6 + y_e1245*v10 + y_e1235*v12)
             V::store(V::neg(v49), out0.at(3usize, c));
-            v67 = V::neg_mul_add(x_e15, v12, v67);
+            v68 = V::neg_mul_add(x_e15, v12, v68);
             v37 = V::neg_mul_add(y_e1234, v12, v37);
             // out0[2] = y_e1345*v4 + y_e1245*v8 - y_e1234*v12
             V::store(v37, out0.at(2usize, c));
-            v79 = V::neg_mul_add(x_e14, v12, v79);
+            v80 = V::neg_mul_add(x_e14, v12, v80);
             v58 = V::mul_add(y_e1345, v14, v58);
             v39 = V::neg_mul_add(x_e34, v14, v39);
             v33 = V::neg_mul_add(y_e1245, v14, v33);
-            v63 = V::neg_mul_add(x_e24, v14, v63);
+            v64 = V::neg_mul_add(x_e24, v14, v64);
             v22 = V::mul_add(y_e1235, v14, v22);
-            v67 = V::neg_mul_add(x_e23, v14, v67);
+            v68 = V::neg_mul_add(x_e23, v14, v68);
             v70 = V::mul_add(y_e1345, v16, v70);
             v39 = V::mul_add(x_e35, v16, v39);
             let mut v111 = V::mul(y_e1245, v16);
             v111 = V::neg_mul_add(y_e2345, v6, v111);
-            v63 = V::mul_add(x_e25, v16, v63);
+            v64 = V::mul_add(x_e25, v16, v64);
             v22 = V::mul_add(y_e1234, v16, v22);
             // out0[4] = -(y_e2345*v2 + y_e1235*v14 + y_e1234*v16)
             V::store(V::neg(v22), out0.at(4usize, c));
-            v79 = V::neg_mul_add(x_e23, v16, v79);
+            v80 = V::neg_mul_add(x_e23, v16, v80);
             v82 = V::mul_add(y_e1345, v18, v82);
             v39 = V::neg_mul_add(x_e45, v18, v39);
             // out1[3] = x_e14*v4 - x_e13*v2 - x_e15*v6 - x_e34*v14 + x_e35*v16 - x_e45*v18
@@ -5465,29 +5470,29 @@ unsafe fn path_product_55<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v111 = V::mul_add(y_e1235, v18, v111);
             // out0[6] = y_e1245*v16 - y_e2345*v6 + y_e1235*v18
             V::store(v111, out0.at(6usize, c));
-            v67 = V::mul_add(x_e25, v18, v67);
+            v68 = V::mul_add(x_e25, v18, v68);
             v33 = V::mul_add(y_e1234, v18, v33);
             // out0[5] = y_e2345*v4 - y_e1245*v14 + y_e1234*v18
             V::store(v33, out0.at(5usize, c));
-            v79 = V::mul_add(x_e24, v18, v79);
+            v80 = V::mul_add(x_e24, v18, v80);
             v82 = V::mul_add(y_e1245, v20, v82);
             // out0[9] = -(y_e2345*v12 + y_e1345*v18 + y_e1245*v20)
             V::store(V::neg(v82), out0.at(9usize, c));
-            v63 = V::neg_mul_add(x_e45, v20, v63);
+            v64 = V::neg_mul_add(x_e45, v20, v64);
             // out1[2] = x_e14*v8 - x_e12*v2 - x_e15*v10 - x_e24*v14 + x_e25*v16 - x_e45*v20
-            V::store(v63, out1.at(2usize, c));
+            V::store(v64, out1.at(2usize, c));
             v70 = V::neg_mul_add(y_e1235, v20, v70);
             // out0[8] = y_e2345*v10 + y_e1345*v16 - y_e1235*v20
             V::store(v70, out0.at(8usize, c));
-            v67 = V::neg_mul_add(x_e35, v20, v67);
+            v68 = V::neg_mul_add(x_e35, v20, v68);
             // out1[1] = x_e13*v8 - x_e12*v4 - x_e15*v12 - x_e23*v14 + x_e25*v18 - x_e35*v20
-            V::store(v67, out1.at(1usize, c));
+            V::store(v68, out1.at(1usize, c));
             v58 = V::mul_add(y_e1234, v20, v58);
             // out0[7] = -(y_e2345*v8 + y_e1345*v14 + y_e1234*v20)
             V::store(V::neg(v58), out0.at(7usize, c));
-            v79 = V::neg_mul_add(x_e34, v20, v79);
+            v80 = V::neg_mul_add(x_e34, v20, v80);
             // out1[0] = x_e13*v10 - x_e12*v6 - x_e14*v12 - x_e23*v16 + x_e24*v18 - x_e34*v20
-            V::store(v79, out1.at(0usize, c));
+            V::store(v80, out1.at(0usize, c));
         }
     }
 }
@@ -5701,25 +5706,25 @@ unsafe fn path_product_57<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v60 = V::mul_add(x_e45, y_e3, v60);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e23*y_e1 + x_e12*y_e3 - x_e13*y_e2)
-            V::store(V::mul(f_1, v2), out0.at(0usize, c));
+            V::store(damp::<V>(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e24*y_e1 + x_e12*y_e4 - x_e14*y_e2)
-            V::store(V::mul(f_1, v12), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v12), out0.at(1usize, c));
             // out0[2] = f_1*(x_e25*y_e1 + x_e12*y_e5 - x_e15*y_e2)
-            V::store(V::mul(f_1, v20), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v20), out0.at(2usize, c));
             // out0[3] = f_1*(x_e34*y_e1 + x_e13*y_e4 - x_e14*y_e3)
-            V::store(V::mul(f_1, v27), out0.at(3usize, c));
+            V::store(damp::<V>(f_1, v27), out0.at(3usize, c));
             // out0[4] = f_1*(x_e35*y_e1 + x_e13*y_e5 - x_e15*y_e3)
-            V::store(V::mul(f_1, v33), out0.at(4usize, c));
+            V::store(damp::<V>(f_1, v33), out0.at(4usize, c));
             // out0[5] = f_1*(x_e45*y_e1 + x_e14*y_e5 - x_e15*y_e4)
-            V::store(V::mul(f_1, v39), out0.at(5usize, c));
+            V::store(damp::<V>(f_1, v39), out0.at(5usize, c));
             // out0[6] = f_1*(x_e34*y_e2 + x_e23*y_e4 - x_e24*y_e3)
-            V::store(V::mul(f_1, v45), out0.at(6usize, c));
+            V::store(damp::<V>(f_1, v45), out0.at(6usize, c));
             // out0[7] = f_1*(x_e35*y_e2 + x_e23*y_e5 - x_e25*y_e3)
-            V::store(V::mul(f_1, v50), out0.at(7usize, c));
+            V::store(damp::<V>(f_1, v50), out0.at(7usize, c));
             // out0[8] = f_1*(x_e45*y_e2 + x_e24*y_e5 - x_e25*y_e4)
-            V::store(V::mul(f_1, v55), out0.at(8usize, c));
+            V::store(damp::<V>(f_1, v55), out0.at(8usize, c));
             // out0[9] = f_1*(x_e45*y_e3 + x_e34*y_e5 - x_e35*y_e4)
-            V::store(V::mul(f_1, v60), out0.at(9usize, c));
+            V::store(damp::<V>(f_1, v60), out0.at(9usize, c));
         }
     }
 }
@@ -5744,16 +5749,16 @@ unsafe fn path_product_58<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<5usize>(c);
             x.prefetch::<10usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(9usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(8usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(7usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(6usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v14 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v16 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v18 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v20 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(9usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(8usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(7usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(6usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(5usize, c)));
+            let v12 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v14 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v16 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v18 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v20 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e3 = V::load(y.at(2usize, c));
             let mut v22 = V::mul(y_e3, v2);
             let x_e45 = V::load(x.at(9usize, c));
@@ -5766,8 +5771,8 @@ unsafe fn path_product_58<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e34 = V::load(x.at(7usize, c));
             let mut v32 = V::mul(x_e34, v2);
             let y_e2 = V::load(y.at(1usize, c));
-            let mut v35 = V::mul(x_e45, v4);
             v22 = V::mul_add(y_e2, v4, v22);
+            let mut v36 = V::mul(x_e45, v4);
             let mut v37 = V::mul(y_e4, v4);
             let x_e25 = V::load(x.at(6usize, c));
             v28 = V::mul_add(x_e25, v4, v28);
@@ -5776,23 +5781,23 @@ unsafe fn path_product_58<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v32 = V::mul_add(x_e24, v4, v32);
             let mut v45 = V::mul(y_e2, v6);
             v45 = V::neg_mul_add(y_e4, v2, v45);
-            v35 = V::mul_add(x_e35, v6, v35);
+            v36 = V::mul_add(x_e35, v6, v36);
             v37 = V::mul_add(y_e3, v6, v37);
             v24 = V::neg_mul_add(x_e25, v6, v24);
             let mut v53 = V::mul(y_e5, v6);
             let x_e23 = V::load(x.at(4usize, c));
             v32 = V::mul_add(x_e23, v6, v32);
             v30 = V::mul_add(y_e2, v8, v30);
-            v35 = V::mul_add(x_e34, v8, v35);
+            v36 = V::mul_add(x_e34, v8, v36);
             v41 = V::neg_mul_add(y_e3, v8, v41);
             v24 = V::neg_mul_add(x_e24, v8, v24);
             v53 = V::mul_add(y_e4, v8, v53);
             let mut v68 = V::mul_sub(x_e23, v8, v28);
             let y_e1 = V::load(y.at(0usize, c));
-            let mut v71 = V::mul(x_e45, v10);
             v22 = V::mul_add(y_e1, v10, v22);
             // out0[9] = y_e3*v2 + y_e2*v4 + y_e1*v10
             V::store(v22, out0.at(9usize, c));
+            let mut v72 = V::mul(x_e45, v10);
             let mut v73 = V::mul(y_e4, v10);
             let x_e15 = V::load(x.at(3usize, c));
             v68 = V::neg_mul_add(x_e15, v10, v68);
@@ -5802,7 +5807,7 @@ unsafe fn path_product_58<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v45 = V::mul_add(y_e1, v12, v45);
             // out0[8] = y_e2*v6 - y_e4*v2 + y_e1*v12
             V::store(v45, out0.at(8usize, c));
-            v71 = V::mul_add(x_e35, v12, v71);
+            v72 = V::mul_add(x_e35, v12, v72);
             v73 = V::mul_add(y_e3, v12, v73);
             v24 = V::neg_mul_add(x_e15, v12, v24);
             let mut v89 = V::mul(y_e5, v12);
@@ -5811,18 +5816,18 @@ unsafe fn path_product_58<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v30 = V::mul_add(y_e1, v14, v30);
             // out0[7] = y_e5*v2 + y_e2*v8 + y_e1*v14
             V::store(v30, out0.at(7usize, c));
-            v71 = V::mul_add(x_e34, v14, v71);
+            v72 = V::mul_add(x_e34, v14, v72);
             v77 = V::neg_mul_add(y_e3, v14, v77);
             v24 = V::neg_mul_add(x_e14, v14, v24);
             v89 = V::mul_add(y_e4, v14, v89);
             v68 = V::mul_add(x_e13, v14, v68);
             // out0[6] = y_e1*v16 - (y_e4*v4 + y_e3*v6)
             V::store(V::mul_sub(y_e1, v16, v37), out0.at(6usize, c));
-            v71 = V::mul_add(x_e25, v16, v71);
+            v72 = V::mul_add(x_e25, v16, v72);
             v73 = V::mul_add(y_e2, v16, v73);
             // out0[3] = -(y_e4*v10 + y_e3*v12 + y_e2*v16)
             V::store(V::neg(v73), out0.at(3usize, c));
-            v35 = V::neg_mul_add(x_e15, v16, v35);
+            v36 = V::neg_mul_add(x_e15, v16, v36);
             let mut v114 = V::mul(y_e5, v16);
             let x_e12 = V::load(x.at(0usize, c));
             v32 = V::mul_add(x_e12, v16, v32);
@@ -5831,11 +5836,11 @@ unsafe fn path_product_58<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v41 = V::mul_add(y_e1, v18, v41);
             // out0[5] = y_e5*v4 - y_e3*v8 + y_e1*v18
             V::store(v41, out0.at(5usize, c));
-            v71 = V::mul_add(x_e24, v18, v71);
+            v72 = V::mul_add(x_e24, v18, v72);
             v77 = V::neg_mul_add(y_e2, v18, v77);
             // out0[2] = y_e5*v10 - y_e3*v14 - y_e2*v18
             V::store(v77, out0.at(2usize, c));
-            v35 = V::neg_mul_add(x_e14, v18, v35);
+            v36 = V::neg_mul_add(x_e14, v18, v36);
             v114 = V::mul_add(y_e4, v18, v114);
             v68 = V::mul_add(x_e12, v18, v68);
             // out1[3] = x_e23*v8 - (x_e35*v2 + x_e25*v4) - x_e15*v10 + x_e13*v14 + x_e12*v18
@@ -5843,15 +5848,15 @@ unsafe fn path_product_58<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v53 = V::mul_add(y_e1, v20, v53);
             // out0[4] = y_e5*v6 + y_e4*v8 + y_e1*v20
             V::store(v53, out0.at(4usize, c));
-            v71 = V::mul_add(x_e23, v20, v71);
+            v72 = V::mul_add(x_e23, v20, v72);
             // out1[0] = x_e45*v10 + x_e35*v12 + x_e34*v14 + x_e25*v16 + x_e24*v18 + x_e23*v20
-            V::store(v71, out1.at(0usize, c));
+            V::store(v72, out1.at(0usize, c));
             v89 = V::neg_mul_add(y_e2, v20, v89);
             // out0[1] = y_e5*v12 + y_e4*v14 - y_e2*v20
             V::store(v89, out0.at(1usize, c));
-            v35 = V::neg_mul_add(x_e13, v20, v35);
+            v36 = V::neg_mul_add(x_e13, v20, v36);
             // out1[1] = x_e45*v4 + x_e35*v6 + x_e34*v8 - x_e15*v16 - x_e14*v18 - x_e13*v20
-            V::store(v35, out1.at(1usize, c));
+            V::store(v36, out1.at(1usize, c));
             v114 = V::mul_add(y_e3, v20, v114);
             // out0[0] = y_e5*v16 + y_e4*v18 + y_e3*v20
             V::store(v114, out0.at(0usize, c));
@@ -6106,25 +6111,25 @@ unsafe fn path_product_60<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v120 = V::neg_mul_add(x_e25, y_e234, v120);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e35*y_e125 + x_e34*y_e124 + x_e14*y_e234 + x_e15*y_e235 - x_e24*y_e134 - x_e25*y_e135)
-            V::store(V::mul(f_1, v2), out0.at(0usize, c));
+            V::store(damp::<V>(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e45*y_e125 + x_e23*y_e134 + x_e15*y_e245 - x_e13*y_e234 - x_e25*y_e145 - x_e34*y_e123)
-            V::store(V::mul(f_1, v26), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v26), out0.at(1usize, c));
             // out0[2] = f_1*(x_e24*y_e145 + x_e23*y_e135 - (x_e13*y_e235 + x_e14*y_e245) - x_e35*y_e123 - x_e45*y_e124)
-            V::store(V::mul(f_1, v47), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v47), out0.at(2usize, c));
             // out0[3] = f_1*(x_e45*y_e135 + x_e24*y_e123 + x_e12*y_e234 + x_e15*y_e345 - x_e23*y_e124 - x_e35*y_e145)
-            V::store(V::mul(f_1, v52), out0.at(3usize, c));
+            V::store(damp::<V>(f_1, v52), out0.at(3usize, c));
             // out0[4] = f_1*(x_e34*y_e145 + x_e25*y_e123 + x_e12*y_e235 - x_e14*y_e345 - x_e23*y_e125 - x_e45*y_e134)
-            V::store(V::mul(f_1, v64), out0.at(4usize, c));
+            V::store(damp::<V>(f_1, v64), out0.at(4usize, c));
             // out0[5] = f_1*(x_e35*y_e134 + x_e25*y_e124 + x_e12*y_e245 + x_e13*y_e345 - x_e24*y_e125 - x_e34*y_e135)
-            V::store(V::mul(f_1, v75), out0.at(5usize, c));
+            V::store(damp::<V>(f_1, v75), out0.at(5usize, c));
             // out0[6] = f_1*(x_e45*y_e235 + x_e25*y_e345 + x_e13*y_e124 - x_e12*y_e134 - x_e14*y_e123 - x_e35*y_e245)
-            V::store(V::mul(f_1, v87), out0.at(6usize, c));
+            V::store(damp::<V>(f_1, v87), out0.at(6usize, c));
             // out0[7] = f_1*(x_e34*y_e245 + x_e13*y_e125 - x_e12*y_e135 - x_e15*y_e123 - x_e24*y_e345 - x_e45*y_e234)
-            V::store(V::mul(f_1, v98), out0.at(7usize, c));
+            V::store(damp::<V>(f_1, v98), out0.at(7usize, c));
             // out0[8] = f_1*(x_e35*y_e234 + x_e23*y_e345 + x_e14*y_e125 - x_e12*y_e145 - x_e15*y_e124 - x_e34*y_e235)
-            V::store(V::mul(f_1, v109), out0.at(8usize, c));
+            V::store(damp::<V>(f_1, v109), out0.at(8usize, c));
             // out0[9] = f_1*(x_e24*y_e235 + x_e14*y_e135 - x_e13*y_e145 - x_e15*y_e134 - x_e23*y_e245 - x_e25*y_e234)
-            V::store(V::mul(f_1, v120), out0.at(9usize, c));
+            V::store(damp::<V>(f_1, v120), out0.at(9usize, c));
         }
     }
 }
@@ -6149,16 +6154,16 @@ unsafe fn path_product_61<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<10usize>(c);
             x.prefetch::<10usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(9usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(8usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(7usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(6usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v14 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v16 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v18 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v20 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(9usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(8usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(7usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(6usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(5usize, c)));
+            let v12 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v14 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v16 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v18 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v20 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e234 = V::load(y.at(6usize, c));
             let x_e25 = V::load(x.at(6usize, c));
             let y_e235 = V::load(y.at(7usize, c));
@@ -6186,45 +6191,45 @@ unsafe fn path_product_61<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v28 = V::neg_mul_add(x_e34, v4, v28);
             let y_e345 = V::load(y.at(9usize, c));
             let mut v54 = V::mul(y_e345, v4);
-            let mut v55 = V::mul(x_e23, v4);
             v54 = V::neg_mul_add(y_e245, v2, v54);
+            let mut v56 = V::mul(x_e23, v4);
             let y_e124 = V::load(y.at(1usize, c));
             v34 = V::mul_add(y_e124, v4, v34);
             let y_e125 = V::load(y.at(2usize, c));
-            let mut v63 = V::mul(x_e14, v4);
             v38 = V::mul_add(y_e125, v4, v38);
+            let mut v64 = V::mul(x_e14, v4);
             let mut v65 = V::mul(y_e145, v4);
             let x_e12 = V::load(x.at(0usize, c));
             v44 = V::mul_add(x_e12, v4, v44);
             let x_e45 = V::load(x.at(9usize, c));
             v47 = V::neg_mul_add(x_e45, v6, v47);
             let mut v73 = V::mul(y_e245, v6);
-            let mut v74 = V::mul(x_e34, v6);
             v73 = V::neg_mul_add(y_e235, v4, v73);
-            v74 = V::neg_mul_add(x_e23, v2, v74);
+            let mut v75 = V::mul(x_e34, v6);
+            v75 = V::neg_mul_add(x_e23, v2, v75);
             v26 = V::neg_mul_add(y_e345, v6, v26);
-            v55 = V::neg_mul_add(x_e24, v6, v55);
+            v56 = V::neg_mul_add(x_e24, v6, v56);
             let y_e123 = V::load(y.at(0usize, c));
-            let mut v83 = V::mul(x_e15, v6);
             v34 = V::mul_add(y_e123, v6, v34);
+            let mut v84 = V::mul(x_e15, v6);
             let mut v85 = V::mul(y_e125, v6);
             v85 = V::neg_mul_add(y_e145, v2, v85);
-            v63 = V::mul_add(x_e13, v6, v63);
+            v64 = V::mul_add(x_e13, v6, v64);
             v65 = V::mul_add(y_e135, v6, v65);
             v40 = V::neg_mul_add(x_e12, v6, v40);
             let mut v93 = V::mul(y_e235, v8);
             v93 = V::neg_mul_add(y_e234, v6, v93);
             v28 = V::mul_add(x_e45, v8, v28);
             v45 = V::neg_mul_add(y_e245, v8, v45);
-            v74 = V::neg_mul_add(x_e35, v8, v74);
+            v75 = V::neg_mul_add(x_e35, v8, v75);
             let mut v101 = V::mul(y_e345, v8);
             v101 = V::neg_mul_add(y_e234, v2, v101);
-            v55 = V::mul_add(x_e25, v8, v55);
+            v56 = V::mul_add(x_e25, v8, v56);
             v38 = V::neg_mul_add(y_e123, v8, v38);
-            v83 = V::mul_add(x_e14, v8, v83);
-            let mut v110 = V::mul(x_e13, v8);
+            v84 = V::mul_add(x_e14, v8, v84);
             v85 = V::mul_add(y_e124, v8, v85);
-            v110 = V::neg_mul_add(x_e15, v4, v110);
+            let mut v111 = V::mul(x_e13, v8);
+            v111 = V::neg_mul_add(x_e15, v4, v111);
             v65 = V::mul_add(y_e134, v8, v65);
             v36 = V::mul_add(x_e12, v8, v36);
             v45 = V::mul_add(y_e134, v10, v45);
@@ -6232,24 +6237,24 @@ unsafe fn path_product_61<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v73 = V::neg_mul_add(y_e135, v10, v73);
             v40 = V::neg_mul_add(x_e34, v10, v40);
             v101 = V::mul_add(y_e124, v10, v101);
-            v110 = V::mul_add(x_e25, v10, v110);
+            v111 = V::mul_add(x_e25, v10, v111);
             v26 = V::neg_mul_add(y_e125, v10, v26);
-            v63 = V::neg_mul_add(x_e24, v10, v63);
+            v64 = V::neg_mul_add(x_e24, v10, v64);
             v85 = V::mul_add(y_e345, v10, v85);
-            v55 = V::mul_add(x_e13, v10, v55);
-            let mut v139 = V::mul_sub(y_e245, v10, v65);
-            v74 = V::mul_add(x_e12, v10, v74);
+            v56 = V::mul_add(x_e13, v10, v56);
+            let mut v138 = V::mul_sub(y_e245, v10, v65);
+            v75 = V::mul_add(x_e12, v10, v75);
             v93 = V::neg_mul_add(y_e134, v12, v93);
             v120 = V::neg_mul_add(x_e45, v12, v120);
             v73 = V::mul_add(y_e145, v12, v73);
             let mut v148 = V::mul_sub(x_e34, v12, v44);
             v101 = V::mul_add(y_e123, v12, v101);
-            let mut v152 = V::mul_sub(x_e25, v12, v83);
+            let mut v152 = V::mul_sub(x_e25, v12, v84);
             v54 = V::neg_mul_add(y_e125, v12, v54);
-            v63 = V::neg_mul_add(x_e23, v12, v63);
+            v64 = V::neg_mul_add(x_e23, v12, v64);
             v38 = V::neg_mul_add(y_e345, v12, v38);
-            v55 = V::neg_mul_add(x_e14, v12, v55);
-            v139 = V::mul_add(y_e235, v12, v139);
+            v56 = V::neg_mul_add(x_e14, v12, v56);
+            v138 = V::mul_add(y_e235, v12, v138);
             v28 = V::mul_add(x_e12, v12, v28);
             v93 = V::mul_add(y_e135, v14, v93);
             v40 = V::mul_add(x_e45, v14, v40);
@@ -6258,17 +6263,17 @@ unsafe fn path_product_61<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v26 = V::mul_add(y_e123, v14, v26);
             v152 = V::mul_add(x_e24, v14, v152);
             v54 = V::neg_mul_add(y_e124, v14, v54);
-            v110 = V::neg_mul_add(x_e23, v14, v110);
-            let mut v183 = V::mul_sub(y_e345, v14, v34);
-            v55 = V::mul_add(x_e15, v14, v55);
+            v111 = V::neg_mul_add(x_e23, v14, v111);
+            let mut v182 = V::mul_sub(y_e345, v14, v34);
+            v56 = V::mul_add(x_e15, v14, v56);
             // out1[9] = x_e23*v4 - x_e24*v6 + x_e25*v8 + x_e13*v10 - x_e14*v12 + x_e15*v14
-            V::store(v55, out1.at(9usize, c));
-            v139 = V::mul_add(y_e234, v14, v139);
+            V::store(v56, out1.at(9usize, c));
+            v138 = V::mul_add(y_e234, v14, v138);
             // out0[0] = y_e245*v10 - (y_e145*v4 + y_e135*v6 + y_e134*v8) + y_e235*v12 + y_e234*v14
-            V::store(v139, out0.at(0usize, c));
+            V::store(v138, out0.at(0usize, c));
             v47 = V::mul_add(x_e12, v14, v47);
             v93 = V::neg_mul_add(y_e124, v16, v93);
-            v110 = V::neg_mul_add(x_e45, v16, v110);
+            v111 = V::neg_mul_add(x_e45, v16, v111);
             v45 = V::neg_mul_add(y_e123, v16, v45);
             v152 = V::neg_mul_add(x_e35, v16, v152);
             v26 = V::mul_add(y_e145, v16, v26);
@@ -6276,13 +6281,13 @@ unsafe fn path_product_61<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v54 = V::mul_add(y_e135, v16, v54);
             v40 = V::mul_add(x_e23, v16, v40);
             v38 = V::neg_mul_add(y_e245, v16, v38);
-            v74 = V::neg_mul_add(x_e14, v16, v74);
+            v75 = V::neg_mul_add(x_e14, v16, v75);
             v85 = V::neg_mul_add(y_e235, v16, v85);
             v28 = V::neg_mul_add(x_e13, v16, v28);
             v93 = V::mul_add(y_e125, v18, v93);
             // out0[9] = y_e235*v8 - y_e234*v6 - y_e134*v12 + y_e135*v14 - y_e124*v16 + y_e125*v18
             V::store(v93, out0.at(9usize, c));
-            v63 = V::mul_add(x_e45, v18, v63);
+            v64 = V::mul_add(x_e45, v18, v64);
             v73 = V::neg_mul_add(y_e123, v18, v73);
             v152 = V::neg_mul_add(x_e34, v18, v152);
             // out1[0] = x_e25*v12 - (x_e15*v6 + x_e14*v8) + x_e24*v14 - x_e35*v16 - x_e34*v18
@@ -6295,10 +6300,10 @@ unsafe fn path_product_61<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out0[4] = y_e345*v4 - y_e245*v2 - y_e125*v12 - y_e124*v14 + y_e135*v16 + y_e134*v18
             V::store(v54, out0.at(4usize, c));
             v120 = V::mul_add(x_e23, v18, v120);
-            v183 = V::mul_add(y_e245, v18, v183);
-            v74 = V::mul_add(x_e15, v18, v74);
+            v182 = V::mul_add(y_e245, v18, v182);
+            v75 = V::mul_add(x_e15, v18, v75);
             // out1[8] = x_e34*v6 - x_e23*v2 - x_e35*v8 + x_e12*v10 - x_e14*v16 + x_e15*v18
-            V::store(v74, out1.at(8usize, c));
+            V::store(v75, out1.at(8usize, c));
             v85 = V::neg_mul_add(y_e234, v18, v85);
             // out0[1] = y_e125*v6 - y_e145*v2 + y_e124*v8 + y_e345*v10 - y_e235*v16 - y_e234*v18
             V::store(v85, out0.at(1usize, c));
@@ -6306,15 +6311,15 @@ unsafe fn path_product_61<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v45 = V::mul_add(y_e125, v20, v45);
             // out0[8] = y_e234*v4 - y_e245*v8 + y_e134*v10 - y_e145*v14 - y_e123*v16 + y_e125*v20
             V::store(v45, out0.at(8usize, c));
-            v63 = V::mul_add(x_e35, v20, v63);
+            v64 = V::mul_add(x_e35, v20, v64);
             // out1[2] = x_e14*v4 + x_e13*v6 - x_e24*v10 - x_e23*v12 + x_e45*v18 + x_e35*v20
-            V::store(v63, out1.at(2usize, c));
+            V::store(v64, out1.at(2usize, c));
             v73 = V::mul_add(y_e124, v20, v73);
             // out0[7] = y_e245*v6 - y_e235*v4 - y_e135*v10 + y_e145*v12 - y_e123*v18 + y_e124*v20
             V::store(v73, out0.at(7usize, c));
-            v110 = V::mul_add(x_e34, v20, v110);
+            v111 = V::mul_add(x_e34, v20, v111);
             // out1[1] = x_e13*v8 - x_e15*v4 + x_e25*v10 - x_e23*v14 - x_e45*v16 + x_e34*v20
-            V::store(v110, out1.at(1usize, c));
+            V::store(v111, out1.at(1usize, c));
             v101 = V::neg_mul_add(y_e135, v20, v101);
             // out0[6] = y_e345*v8 - y_e234*v2 + y_e124*v10 + y_e123*v12 - y_e145*v18 - y_e135*v20
             V::store(v101, out0.at(6usize, c));
@@ -6327,9 +6332,9 @@ unsafe fn path_product_61<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v120 = V::neg_mul_add(x_e24, v20, v120);
             // out1[3] = x_e35*v10 - (x_e15*v2 + x_e12*v8) - x_e45*v12 + x_e23*v18 - x_e24*v20
             V::store(v120, out1.at(3usize, c));
-            v183 = V::mul_add(y_e235, v20, v183);
+            v182 = V::mul_add(y_e235, v20, v182);
             // out0[3] = y_e345*v14 - (y_e134*v2 + y_e124*v4 + y_e123*v6) + y_e245*v18 + y_e235*v20
-            V::store(v183, out0.at(3usize, c));
+            V::store(v182, out0.at(3usize, c));
             v28 = V::mul_add(x_e15, v20, v28);
             // out1[7] = x_e24*v2 - x_e34*v4 + x_e45*v8 + x_e12*v12 - x_e13*v16 + x_e15*v20
             V::store(v28, out1.at(7usize, c));
@@ -6544,52 +6549,52 @@ unsafe fn path_product_63<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -f_1*x_e45*y_e12345
             V::store(
-                V::neg(V::mul(f_1, V::mul(V::load(x.at(9usize, c)), y_e12345))),
+                V::neg(damp::<V>(f_1, V::mul(V::load(x.at(9usize, c)), y_e12345))),
                 out0.at(0usize, c),
             );
             // out0[1] = f_1*x_e35*y_e12345
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(8usize, c)), y_e12345)),
+                damp::<V>(f_1, V::mul(V::load(x.at(8usize, c)), y_e12345)),
                 out0.at(1usize, c),
             );
             // out0[2] = -f_1*x_e34*y_e12345
             V::store(
-                V::neg(V::mul(f_1, V::mul(V::load(x.at(7usize, c)), y_e12345))),
+                V::neg(damp::<V>(f_1, V::mul(V::load(x.at(7usize, c)), y_e12345))),
                 out0.at(2usize, c),
             );
             // out0[3] = -f_1*x_e25*y_e12345
             V::store(
-                V::neg(V::mul(f_1, V::mul(V::load(x.at(6usize, c)), y_e12345))),
+                V::neg(damp::<V>(f_1, V::mul(V::load(x.at(6usize, c)), y_e12345))),
                 out0.at(3usize, c),
             );
             // out0[4] = f_1*x_e24*y_e12345
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(5usize, c)), y_e12345)),
+                damp::<V>(f_1, V::mul(V::load(x.at(5usize, c)), y_e12345)),
                 out0.at(4usize, c),
             );
             // out0[5] = -f_1*x_e23*y_e12345
             V::store(
-                V::neg(V::mul(f_1, V::mul(V::load(x.at(4usize, c)), y_e12345))),
+                V::neg(damp::<V>(f_1, V::mul(V::load(x.at(4usize, c)), y_e12345))),
                 out0.at(5usize, c),
             );
             // out0[6] = f_1*x_e15*y_e12345
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(3usize, c)), y_e12345)),
+                damp::<V>(f_1, V::mul(V::load(x.at(3usize, c)), y_e12345)),
                 out0.at(6usize, c),
             );
             // out0[7] = -f_1*x_e14*y_e12345
             V::store(
-                V::neg(V::mul(f_1, V::mul(V::load(x.at(2usize, c)), y_e12345))),
+                V::neg(damp::<V>(f_1, V::mul(V::load(x.at(2usize, c)), y_e12345))),
                 out0.at(7usize, c),
             );
             // out0[8] = f_1*x_e13*y_e12345
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(1usize, c)), y_e12345)),
+                damp::<V>(f_1, V::mul(V::load(x.at(1usize, c)), y_e12345)),
                 out0.at(8usize, c),
             );
             // out0[9] = -f_1*x_e12*y_e12345
             V::store(
-                V::neg(V::mul(f_1, V::mul(V::load(x.at(0usize, c)), y_e12345))),
+                V::neg(damp::<V>(f_1, V::mul(V::load(x.at(0usize, c)), y_e12345))),
                 out0.at(9usize, c),
             );
         }
@@ -6616,16 +6621,16 @@ unsafe fn path_product_64<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<1usize>(c);
             x.prefetch::<10usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(9usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(8usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(7usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(6usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v14 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v16 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v18 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v20 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(9usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(8usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(7usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(6usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(5usize, c)));
+            let v12 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v14 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v16 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v18 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v20 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e12345 = V::load(y.at(0usize, c));
             // out0[0] = -y_e12345*v2
             V::store(V::neg(V::mul(y_e12345, v2)), out0.at(0usize, c));
@@ -6872,15 +6877,15 @@ unsafe fn path_product_66<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v64 = V::mul_add(x_e45, y_e23, v64);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e34*y_e12 + x_e23*y_e14 + x_e14*y_e23 + x_e12*y_e34 - x_e13*y_e24 - x_e24*y_e13)
-            V::store(V::mul(f_1, v2), out0.at(0usize, c));
+            V::store(damp::<V>(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e35*y_e12 + x_e23*y_e15 + x_e15*y_e23 + x_e12*y_e35 - x_e13*y_e25 - x_e25*y_e13)
-            V::store(V::mul(f_1, v24), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v24), out0.at(1usize, c));
             // out0[2] = f_1*(x_e45*y_e12 + x_e24*y_e15 + x_e15*y_e24 + x_e12*y_e45 - x_e14*y_e25 - x_e25*y_e14)
-            V::store(V::mul(f_1, v41), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v41), out0.at(2usize, c));
             // out0[3] = f_1*(x_e45*y_e13 + x_e34*y_e15 + x_e15*y_e34 + x_e13*y_e45 - x_e14*y_e35 - x_e35*y_e14)
-            V::store(V::mul(f_1, v53), out0.at(3usize, c));
+            V::store(damp::<V>(f_1, v53), out0.at(3usize, c));
             // out0[4] = f_1*(x_e45*y_e23 + x_e34*y_e25 + x_e25*y_e34 + x_e23*y_e45 - x_e24*y_e35 - x_e35*y_e24)
-            V::store(V::mul(f_1, v64), out0.at(4usize, c));
+            V::store(damp::<V>(f_1, v64), out0.at(4usize, c));
         }
     }
 }
@@ -6905,11 +6910,11 @@ unsafe fn path_product_67<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<10usize>(c);
             x.prefetch::<10usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e23 = V::load(y.at(4usize, c));
             let mut v12 = V::mul(y_e23, v2);
             let x_e45 = V::load(x.at(9usize, c));
@@ -6933,14 +6938,14 @@ unsafe fn path_product_67<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e23 = V::load(x.at(4usize, c));
             let mut v34 = V::mul(x_e23, v2);
             let y_e13 = V::load(y.at(1usize, c));
-            let mut v37 = V::mul(x_e45, v4);
             v12 = V::mul_add(y_e13, v4, v12);
+            let mut v38 = V::mul(x_e45, v4);
             let y_e14 = V::load(y.at(2usize, c));
-            let mut v41 = V::mul(x_e35, v4);
             v16 = V::mul_add(y_e14, v4, v16);
+            let mut v42 = V::mul(x_e35, v4);
             let y_e15 = V::load(y.at(3usize, c));
-            let mut v45 = V::mul(x_e34, v4);
             v20 = V::mul_add(y_e15, v4, v20);
+            let mut v46 = V::mul(x_e34, v4);
             let mut v47 = V::mul(y_e34, v4);
             let x_e15 = V::load(x.at(3usize, c));
             v26 = V::mul_add(x_e15, v4, v26);
@@ -6951,18 +6956,18 @@ unsafe fn path_product_67<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e13 = V::load(x.at(1usize, c));
             v34 = V::mul_add(x_e13, v4, v34);
             let y_e12 = V::load(y.at(0usize, c));
-            let mut v61 = V::mul(x_e45, v6);
             v12 = V::mul_add(y_e12, v6, v12);
             // out0[9] = y_e23*v2 + y_e13*v4 + y_e12*v6
             V::store(v12, out0.at(9usize, c));
+            let mut v62 = V::mul(x_e45, v6);
             v24 = V::neg_mul_add(y_e14, v6, v24);
-            v41 = V::mul_add(x_e25, v6, v41);
+            v42 = V::mul_add(x_e25, v6, v42);
             let mut v67 = V::mul(y_e15, v6);
             v67 = V::neg_mul_add(y_e35, v2, v67);
-            v45 = V::mul_add(x_e24, v6, v45);
-            let mut v72 = V::mul(x_e15, v6);
+            v46 = V::mul_add(x_e24, v6, v46);
             v47 = V::mul_add(y_e24, v6, v47);
-            v72 = V::neg_mul_add(x_e35, v2, v72);
+            let mut v73 = V::mul(x_e15, v6);
+            v73 = V::neg_mul_add(x_e35, v2, v73);
             v51 = V::mul_add(y_e25, v6, v51);
             v22 = V::neg_mul_add(x_e14, v6, v22);
             let mut v79 = V::mul(y_e45, v6);
@@ -6972,15 +6977,15 @@ unsafe fn path_product_67<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v34, out1.at(9usize, c));
             // out0[8] = y_e12*v8 - (y_e24*v2 + y_e14*v4)
             V::store(V::mul_sub(y_e12, v8, v16), out0.at(8usize, c));
-            v61 = V::mul_add(x_e35, v8, v61);
+            v62 = V::mul_add(x_e35, v8, v62);
             v24 = V::neg_mul_add(y_e13, v8, v24);
             // out0[6] = y_e34*v2 - y_e14*v6 - y_e13*v8
             V::store(v24, out0.at(6usize, c));
-            v37 = V::neg_mul_add(x_e25, v8, v37);
+            v38 = V::neg_mul_add(x_e25, v8, v38);
             v32 = V::mul_add(y_e15, v8, v32);
-            v45 = V::mul_add(x_e23, v8, v45);
+            v46 = V::mul_add(x_e23, v8, v46);
             // out1[3] = x_e34*v4 + x_e24*v6 + x_e23*v8
-            V::store(v45, out1.at(3usize, c));
+            V::store(v46, out1.at(3usize, c));
             v47 = V::mul_add(y_e23, v8, v47);
             // out0[3] = y_e34*v4 + y_e24*v6 + y_e23*v8
             V::store(v47, out0.at(3usize, c));
@@ -6995,20 +7000,20 @@ unsafe fn path_product_67<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v20 = V::mul_add(y_e12, v10, v20);
             // out0[7] = y_e25*v2 + y_e15*v4 + y_e12*v10
             V::store(v20, out0.at(7usize, c));
-            v61 = V::mul_add(x_e34, v10, v61);
+            v62 = V::mul_add(x_e34, v10, v62);
             // out1[0] = x_e45*v6 + x_e35*v8 + x_e34*v10
-            V::store(v61, out1.at(0usize, c));
+            V::store(v62, out1.at(0usize, c));
             v67 = V::neg_mul_add(y_e13, v10, v67);
             // out0[5] = y_e15*v6 - y_e35*v2 - y_e13*v10
             V::store(v67, out0.at(5usize, c));
-            v37 = V::neg_mul_add(x_e24, v10, v37);
+            v38 = V::neg_mul_add(x_e24, v10, v38);
             // out1[1] = x_e45*v4 - x_e25*v8 - x_e24*v10
-            V::store(v37, out1.at(1usize, c));
+            V::store(v38, out1.at(1usize, c));
             v32 = V::mul_add(y_e14, v10, v32);
             // out0[4] = y_e45*v2 + y_e15*v8 + y_e14*v10
             V::store(v32, out0.at(4usize, c));
             // out1[2] = x_e23*v10 - (x_e35*v4 + x_e25*v6)
-            V::store(V::mul_sub(x_e23, v10, v41), out1.at(2usize, c));
+            V::store(V::mul_sub(x_e23, v10, v42), out1.at(2usize, c));
             // out0[2] = y_e23*v10 - (y_e35*v4 + y_e25*v6)
             V::store(V::mul_sub(y_e23, v10, v51), out0.at(2usize, c));
             v14 = V::mul_add(x_e14, v10, v14);
@@ -7017,9 +7022,9 @@ unsafe fn path_product_67<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v55 = V::neg_mul_add(y_e24, v10, v55);
             // out0[1] = y_e45*v4 - y_e25*v8 - y_e24*v10
             V::store(v55, out0.at(1usize, c));
-            v72 = V::neg_mul_add(x_e13, v10, v72);
+            v73 = V::neg_mul_add(x_e13, v10, v73);
             // out1[5] = x_e15*v6 - x_e35*v2 - x_e13*v10
-            V::store(v72, out1.at(5usize, c));
+            V::store(v73, out1.at(5usize, c));
             v79 = V::mul_add(y_e34, v10, v79);
             // out0[0] = y_e45*v6 + y_e35*v8 + y_e34*v10
             V::store(v79, out0.at(0usize, c));
@@ -7229,15 +7234,15 @@ unsafe fn path_product_69<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v44 = V::mul_add(x_e15, y_e1234, v44);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e45*y_e1235 + x_e25*y_e1345 - x_e15*y_e2345 - x_e35*y_e1245)
-            V::store(V::mul(f_1, v5), out0.at(0usize, c));
+            V::store(damp::<V>(f_1, v5), out0.at(0usize, c));
             // out0[1] = f_1*(x_e34*y_e1245 + x_e14*y_e2345 - x_e24*y_e1345 - x_e45*y_e1234)
-            V::store(V::mul(f_1, v16), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v16), out0.at(1usize, c));
             // out0[2] = f_1*(x_e35*y_e1234 + x_e23*y_e1345 - x_e13*y_e2345 - x_e34*y_e1235)
-            V::store(V::mul(f_1, v29), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v29), out0.at(2usize, c));
             // out0[3] = f_1*(x_e24*y_e1235 + x_e12*y_e2345 - x_e23*y_e1245 - x_e25*y_e1234)
-            V::store(V::mul(f_1, v36), out0.at(3usize, c));
+            V::store(damp::<V>(f_1, v36), out0.at(3usize, c));
             // out0[4] = f_1*(x_e15*y_e1234 + x_e13*y_e1245 - x_e12*y_e1345 - x_e14*y_e1235)
-            V::store(V::mul(f_1, v44), out0.at(4usize, c));
+            V::store(damp::<V>(f_1, v44), out0.at(4usize, c));
         }
     }
 }
@@ -7262,11 +7267,11 @@ unsafe fn path_product_70<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<5usize>(c);
             x.prefetch::<10usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e1234 = V::load(y.at(0usize, c));
             let mut v12 = V::mul(y_e1234, v2);
             let x_e15 = V::load(x.at(3usize, c));
@@ -7289,25 +7294,25 @@ unsafe fn path_product_70<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v22 = V::neg_mul_add(x_e23, v4, v22);
             let y_e2345 = V::load(y.at(4usize, c));
             let mut v40 = V::mul(y_e2345, v4);
-            let mut v41 = V::mul(x_e12, v4);
             v40 = V::neg_mul_add(y_e1345, v2, v40);
             // out0[0] = y_e2345*v4 - y_e1345*v2
             V::store(v40, out0.at(0usize, c));
+            let mut v42 = V::mul(x_e12, v4);
             let mut v43 = V::mul(y_e1234, v6);
             let x_e35 = V::load(x.at(8usize, c));
             v14 = V::mul_add(x_e35, v6, v14);
             let x_e34 = V::load(x.at(7usize, c));
             v33 = V::neg_mul_add(x_e34, v6, v33);
             let mut v51 = V::mul(y_e1345, v6);
-            let mut v52 = V::mul(x_e23, v6);
             v51 = V::neg_mul_add(y_e1245, v4, v51);
             // out0[4] = y_e1345*v6 - y_e1245*v4
             V::store(v51, out0.at(4usize, c));
-            v52 = V::neg_mul_add(x_e12, v2, v52);
+            let mut v53 = V::mul(x_e23, v6);
+            v53 = V::neg_mul_add(x_e12, v2, v53);
             v20 = V::neg_mul_add(y_e2345, v6, v20);
             // out0[1] = y_e1245*v2 - y_e2345*v6
             V::store(v20, out0.at(1usize, c));
-            v41 = V::neg_mul_add(x_e13, v6, v41);
+            v42 = V::neg_mul_add(x_e13, v6, v42);
             let x_e45 = V::load(x.at(9usize, c));
             v14 = V::neg_mul_add(x_e45, v8, v14);
             // out1[0] = x_e15*v2 - x_e25*v4 + x_e35*v6 - x_e45*v8
@@ -7320,12 +7325,12 @@ unsafe fn path_product_70<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v31 = V::neg_mul_add(y_e1345, v8, v31);
             // out0[5] = y_e1235*v4 - y_e1345*v8
             V::store(v31, out0.at(5usize, c));
-            v52 = V::neg_mul_add(x_e24, v8, v52);
+            v53 = V::neg_mul_add(x_e24, v8, v53);
             let mut v71 = V::mul(y_e2345, v8);
             v71 = V::neg_mul_add(y_e1235, v2, v71);
             // out0[2] = y_e2345*v8 - y_e1235*v2
             V::store(v71, out0.at(2usize, c));
-            v41 = V::mul_add(x_e14, v8, v41);
+            v42 = V::mul_add(x_e14, v8, v42);
             let mut v75 = V::mul(y_e1235, v10);
             v75 = V::neg_mul_add(y_e1234, v8, v75);
             // out0[9] = y_e1235*v10 - y_e1234*v8
@@ -7343,15 +7348,15 @@ unsafe fn path_product_70<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v83 = V::neg_mul_add(y_e1234, v4, v83);
             // out0[6] = y_e1345*v10 - y_e1234*v4
             V::store(v83, out0.at(6usize, c));
-            v52 = V::mul_add(x_e25, v10, v52);
+            v53 = V::mul_add(x_e25, v10, v53);
             // out1[3] = x_e23*v6 - x_e12*v2 - x_e24*v8 + x_e25*v10
-            V::store(v52, out1.at(3usize, c));
+            V::store(v53, out1.at(3usize, c));
             v12 = V::neg_mul_add(y_e2345, v10, v12);
             // out0[3] = y_e1234*v2 - y_e2345*v10
             V::store(v12, out0.at(3usize, c));
-            v41 = V::neg_mul_add(x_e15, v10, v41);
+            v42 = V::neg_mul_add(x_e15, v10, v42);
             // out1[4] = x_e12*v4 - x_e13*v6 + x_e14*v8 - x_e15*v10
-            V::store(v41, out1.at(4usize, c));
+            V::store(v42, out1.at(4usize, c));
         }
     }
 }
@@ -7514,7 +7519,7 @@ unsafe fn path_product_72<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2 = V::neg_mul_add(V::load(x.at(8usize, c)), V::load(y.at(1usize, c)), v2);
             v2 = V::mul_add(V::load(x.at(9usize, c)), V::load(y.at(0usize, c)), v2);
             // out0[0] = f_1*(x_e45*y_e123 + x_e34*y_e125 + x_e25*y_e134 + x_e23*y_e145 + x_e14*y_e235 + x_e12*y_e345 - x_e13*y_e245 - x_e15*y_e234 - x_e24*y_e135 - x_e35*y_e124)
-            V::store(V::mul(V::load(f.at(0usize, c)), v2), out0.at(0usize, c));
+            V::store(damp::<V>(V::load(f.at(0usize, c)), v2), out0.at(0usize, c));
         }
     }
 }
@@ -7538,7 +7543,7 @@ unsafe fn path_product_73<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             grad_o.prefetch::<1usize>(c);
             y.prefetch::<10usize>(c);
             x.prefetch::<10usize>(c);
-            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
             // out0[9] = y_e123*v2
             V::store(V::mul(V::load(y.at(0usize, c)), v2), out0.at(9usize, c));
             // out1[0] = x_e45*v2
@@ -7821,15 +7826,15 @@ unsafe fn path_product_75<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v64 = V::mul_add(x_e345, y_e34, v64);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -(f_1*(x_e145*y_e45 + x_e135*y_e35 + x_e134*y_e34 + x_e125*y_e25 + x_e123*y_e23 + x_e124*y_e24))
-            V::store(V::neg(V::mul(f_1, v2)), out0.at(0usize, c));
+            V::store(V::neg(damp::<V>(f_1, v2)), out0.at(0usize, c));
             // out0[1] = f_1*(x_e125*y_e15 + x_e123*y_e13 + x_e124*y_e14 - x_e234*y_e34 - x_e235*y_e35 - x_e245*y_e45)
-            V::store(V::mul(f_1, v24), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v24), out0.at(1usize, c));
             // out0[2] = f_1*(x_e235*y_e25 + x_e234*y_e24 + x_e135*y_e15 + x_e134*y_e14 - x_e123*y_e12 - x_e345*y_e45)
-            V::store(V::mul(f_1, v42), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v42), out0.at(2usize, c));
             // out0[3] = f_1*(x_e345*y_e35 + x_e245*y_e25 + x_e145*y_e15 - (x_e124*y_e12 + x_e134*y_e13) - x_e234*y_e23)
-            V::store(V::mul(f_1, v60), out0.at(3usize, c));
+            V::store(damp::<V>(f_1, v60), out0.at(3usize, c));
             // out0[4] = -(f_1*(x_e345*y_e34 + x_e245*y_e24 + x_e235*y_e23 + x_e145*y_e14 + x_e125*y_e12 + x_e135*y_e13))
-            V::store(V::neg(V::mul(f_1, v64)), out0.at(4usize, c));
+            V::store(V::neg(damp::<V>(f_1, v64)), out0.at(4usize, c));
         }
     }
 }
@@ -7854,11 +7859,11 @@ unsafe fn path_product_76<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<10usize>(c);
             x.prefetch::<10usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e34 = V::load(y.at(7usize, c));
             let x_e345 = V::load(x.at(9usize, c));
             let mut v14 = V::mul(x_e345, v2);
@@ -7877,41 +7882,41 @@ unsafe fn path_product_76<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v34 = V::mul(x_e125, v2);
             let y_e35 = V::load(y.at(8usize, c));
             let mut v36 = V::mul(y_e35, v4);
-            let mut v37 = V::mul(x_e345, v4);
             v36 = V::neg_mul_add(y_e34, v2, v36);
+            let mut v38 = V::mul(x_e345, v4);
             let y_e25 = V::load(y.at(6usize, c));
             let mut v40 = V::mul(y_e25, v4);
-            let mut v41 = V::mul(x_e245, v4);
             v40 = V::neg_mul_add(y_e24, v2, v40);
+            let mut v42 = V::mul(x_e245, v4);
             let x_e234 = V::load(x.at(6usize, c));
             v22 = V::mul_add(x_e234, v4, v22);
             let y_e15 = V::load(y.at(3usize, c));
             let mut v48 = V::mul(y_e15, v4);
-            let mut v49 = V::mul(x_e145, v4);
             v48 = V::neg_mul_add(y_e14, v2, v48);
+            let mut v50 = V::mul(x_e145, v4);
             let x_e134 = V::load(x.at(3usize, c));
             v30 = V::mul_add(x_e134, v4, v30);
             let x_e124 = V::load(x.at(1usize, c));
             v34 = V::mul_add(x_e124, v4, v34);
             let y_e45 = V::load(y.at(9usize, c));
-            let mut v61 = V::mul(x_e345, v6);
             v36 = V::neg_mul_add(y_e45, v6, v36);
             // out0[9] = y_e35*v4 - y_e34*v2 - y_e45*v6
             V::store(v36, out0.at(9usize, c));
+            let mut v62 = V::mul(x_e345, v6);
             let mut v63 = V::mul(y_e25, v6);
             v63 = V::neg_mul_add(y_e23, v2, v63);
-            v41 = V::mul_add(x_e235, v6, v41);
+            v42 = V::mul_add(x_e235, v6, v42);
             let mut v67 = V::mul(y_e24, v6);
-            let mut v68 = V::mul(x_e234, v6);
             v67 = V::neg_mul_add(y_e23, v4, v67);
-            v68 = V::neg_mul_add(x_e245, v2, v68);
+            let mut v69 = V::mul(x_e234, v6);
+            v69 = V::neg_mul_add(x_e245, v2, v69);
             let mut v71 = V::mul(y_e15, v6);
             v71 = V::neg_mul_add(y_e13, v2, v71);
-            v49 = V::mul_add(x_e135, v6, v49);
+            v50 = V::mul_add(x_e135, v6, v50);
             let mut v75 = V::mul(y_e14, v6);
-            let mut v76 = V::mul(x_e134, v6);
             v75 = V::neg_mul_add(y_e13, v4, v75);
-            v76 = V::neg_mul_add(x_e145, v2, v76);
+            let mut v77 = V::mul(x_e134, v6);
+            v77 = V::neg_mul_add(x_e145, v2, v77);
             let x_e123 = V::load(x.at(0usize, c));
             v34 = V::mul_add(x_e123, v6, v34);
             // out1[0] = -(x_e125*v2 + x_e124*v4 + x_e123*v6)
@@ -7919,25 +7924,25 @@ unsafe fn path_product_76<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v40 = V::neg_mul_add(y_e45, v8, v40);
             // out0[8] = y_e25*v4 - y_e24*v2 - y_e45*v8
             V::store(v40, out0.at(8usize, c));
-            v61 = V::mul_add(x_e245, v8, v61);
+            v62 = V::mul_add(x_e245, v8, v62);
             v63 = V::neg_mul_add(y_e35, v8, v63);
             // out0[7] = y_e25*v6 - y_e23*v2 - y_e35*v8
             V::store(v63, out0.at(7usize, c));
-            v37 = V::neg_mul_add(x_e235, v8, v37);
+            v38 = V::neg_mul_add(x_e235, v8, v38);
             v67 = V::neg_mul_add(y_e34, v8, v67);
             // out0[6] = y_e24*v6 - y_e23*v4 - y_e34*v8
             V::store(v67, out0.at(6usize, c));
             v14 = V::mul_add(x_e234, v8, v14);
             let mut v96 = V::mul(y_e15, v8);
             v96 = V::neg_mul_add(y_e12, v2, v96);
-            v49 = V::mul_add(x_e125, v8, v49);
+            v50 = V::mul_add(x_e125, v8, v50);
             // out1[3] = x_e145*v4 + x_e135*v6 + x_e125*v8
-            V::store(v49, out1.at(3usize, c));
+            V::store(v50, out1.at(3usize, c));
             let mut v100 = V::mul(y_e14, v8);
             v100 = V::neg_mul_add(y_e12, v4, v100);
-            v76 = V::mul_add(x_e124, v8, v76);
+            v77 = V::mul_add(x_e124, v8, v77);
             // out1[2] = x_e134*v6 - x_e145*v2 + x_e124*v8
-            V::store(v76, out1.at(2usize, c));
+            V::store(v77, out1.at(2usize, c));
             let mut v104 = V::mul(y_e13, v8);
             v104 = V::neg_mul_add(y_e12, v6, v104);
             // out1[1] = x_e123*v8 - (x_e135*v2 + x_e134*v4)
@@ -7945,15 +7950,15 @@ unsafe fn path_product_76<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v48 = V::neg_mul_add(y_e45, v10, v48);
             // out0[5] = y_e15*v4 - y_e14*v2 - y_e45*v10
             V::store(v48, out0.at(5usize, c));
-            v61 = V::mul_add(x_e145, v10, v61);
+            v62 = V::mul_add(x_e145, v10, v62);
             // out1[9] = -(x_e345*v6 + x_e245*v8 + x_e145*v10)
-            V::store(V::neg(v61), out1.at(9usize, c));
+            V::store(V::neg(v62), out1.at(9usize, c));
             v71 = V::neg_mul_add(y_e35, v10, v71);
             // out0[4] = y_e15*v6 - y_e13*v2 - y_e35*v10
             V::store(v71, out0.at(4usize, c));
-            v37 = V::neg_mul_add(x_e135, v10, v37);
+            v38 = V::neg_mul_add(x_e135, v10, v38);
             // out1[8] = x_e345*v4 - x_e235*v8 - x_e135*v10
-            V::store(v37, out1.at(8usize, c));
+            V::store(v38, out1.at(8usize, c));
             v75 = V::neg_mul_add(y_e34, v10, v75);
             // out0[3] = y_e14*v6 - y_e13*v4 - y_e34*v10
             V::store(v75, out0.at(3usize, c));
@@ -7963,15 +7968,15 @@ unsafe fn path_product_76<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v96 = V::neg_mul_add(y_e25, v10, v96);
             // out0[2] = y_e15*v8 - y_e12*v2 - y_e25*v10
             V::store(v96, out0.at(2usize, c));
-            v41 = V::neg_mul_add(x_e125, v10, v41);
+            v42 = V::neg_mul_add(x_e125, v10, v42);
             // out1[6] = x_e245*v4 + x_e235*v6 - x_e125*v10
-            V::store(v41, out1.at(6usize, c));
+            V::store(v42, out1.at(6usize, c));
             v100 = V::neg_mul_add(y_e24, v10, v100);
             // out0[1] = y_e14*v8 - y_e12*v4 - y_e24*v10
             V::store(v100, out0.at(1usize, c));
-            v68 = V::neg_mul_add(x_e124, v10, v68);
+            v69 = V::neg_mul_add(x_e124, v10, v69);
             // out1[5] = x_e234*v6 - x_e245*v2 - x_e124*v10
-            V::store(v68, out1.at(5usize, c));
+            V::store(v69, out1.at(5usize, c));
             v104 = V::neg_mul_add(y_e23, v10, v104);
             // out0[0] = y_e13*v8 - y_e12*v6 - y_e23*v10
             V::store(v104, out0.at(0usize, c));
@@ -8180,15 +8185,18 @@ unsafe fn path_product_78<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v43 = V::mul_add(x_e234, y_e2345, v43);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e345*y_e1345 + x_e245*y_e1245 + x_e234*y_e1234 + x_e235*y_e1235)
-            V::store(V::mul(f_1, v2), out0.at(0usize, c));
+            V::store(damp::<V>(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e345*y_e2345 - (x_e145*y_e1245 + x_e134*y_e1234 + x_e135*y_e1235))
-            V::store(V::mul(f_1, V::mul_sub(x_e345, y_e2345, v16)), out0.at(1usize, c));
+            V::store(
+                damp::<V>(f_1, V::mul_sub(x_e345, y_e2345, v16)),
+                out0.at(1usize, c),
+            );
             // out0[2] = f_1*(x_e124*y_e1234 + x_e125*y_e1235 - x_e145*y_e1345 - x_e245*y_e2345)
-            V::store(V::mul(f_1, v27), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v27), out0.at(2usize, c));
             // out0[3] = f_1*(x_e235*y_e2345 + x_e135*y_e1345 + x_e125*y_e1245 - x_e123*y_e1234)
-            V::store(V::mul(f_1, v37), out0.at(3usize, c));
+            V::store(damp::<V>(f_1, v37), out0.at(3usize, c));
             // out0[4] = -(f_1*(x_e234*y_e2345 + x_e134*y_e1345 + x_e123*y_e1235 + x_e124*y_e1245))
-            V::store(V::neg(V::mul(f_1, v43)), out0.at(4usize, c));
+            V::store(V::neg(damp::<V>(f_1, v43)), out0.at(4usize, c));
         }
     }
 }
@@ -8213,11 +8221,11 @@ unsafe fn path_product_79<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<5usize>(c);
             x.prefetch::<10usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e2345 = V::load(y.at(4usize, c));
             let x_e234 = V::load(x.at(6usize, c));
             let y_e1345 = V::load(y.at(3usize, c));
@@ -8249,17 +8257,17 @@ unsafe fn path_product_79<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v48 = V::mul(y_e1345, v6);
             let x_e145 = V::load(x.at(5usize, c));
             v33 = V::neg_mul_add(x_e145, v6, v33);
-            let mut v53 = V::mul(x_e125, v6);
             v35 = V::mul_add(y_e1235, v6, v35);
             // out0[2] = y_e1245*v4 + y_e1235*v6
             V::store(v35, out0.at(2usize, c));
-            v53 = V::neg_mul_add(x_e123, v2, v53);
+            let mut v54 = V::mul(x_e125, v6);
+            v54 = V::neg_mul_add(x_e123, v2, v54);
             let mut v56 = V::mul(y_e1234, v6);
-            let mut v57 = V::mul(x_e124, v6);
             v56 = V::neg_mul_add(y_e1245, v2, v56);
             // out0[1] = y_e1234*v6 - y_e1245*v2
             V::store(v56, out0.at(1usize, c));
-            v57 = V::neg_mul_add(x_e123, v4, v57);
+            let mut v58 = V::mul(x_e124, v6);
+            v58 = V::neg_mul_add(x_e123, v4, v58);
             let mut v60 = V::mul(y_e2345, v8);
             let x_e345 = V::load(x.at(9usize, c));
             v29 = V::mul_add(x_e345, v8, v29);
@@ -8272,11 +8280,11 @@ unsafe fn path_product_79<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v31 = V::neg_mul_add(y_e1235, v8, v31);
             // out0[4] = y_e1345*v4 - y_e1235*v8
             V::store(v31, out0.at(4usize, c));
-            v53 = V::neg_mul_add(x_e135, v8, v53);
+            v54 = V::neg_mul_add(x_e135, v8, v54);
             v16 = V::mul_add(y_e1234, v8, v16);
             // out0[3] = -(y_e1345*v2 + y_e1234*v8)
             V::store(V::neg(v16), out0.at(3usize, c));
-            v57 = V::neg_mul_add(x_e134, v8, v57);
+            v58 = V::neg_mul_add(x_e134, v8, v58);
             v60 = V::mul_add(y_e1345, v10, v60);
             // out0[9] = y_e2345*v8 + y_e1345*v10
             V::store(v60, out0.at(9usize, c));
@@ -8293,16 +8301,16 @@ unsafe fn path_product_79<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v27 = V::mul_add(y_e1235, v10, v27);
             // out0[7] = y_e2345*v4 + y_e1235*v10
             V::store(v27, out0.at(7usize, c));
-            v53 = V::mul_add(x_e235, v10, v53);
+            v54 = V::mul_add(x_e235, v10, v54);
             // out1[1] = x_e125*v6 - x_e123*v2 - x_e135*v8 + x_e235*v10
-            V::store(v53, out1.at(1usize, c));
+            V::store(v54, out1.at(1usize, c));
             let mut v90 = V::mul(y_e1234, v10);
             v90 = V::neg_mul_add(y_e2345, v2, v90);
             // out0[6] = y_e1234*v10 - y_e2345*v2
             V::store(v90, out0.at(6usize, c));
-            v57 = V::mul_add(x_e234, v10, v57);
+            v58 = V::mul_add(x_e234, v10, v58);
             // out1[0] = x_e124*v6 - x_e123*v4 - x_e134*v8 + x_e234*v10
-            V::store(v57, out1.at(0usize, c));
+            V::store(v58, out1.at(0usize, c));
         }
     }
 }
@@ -8503,25 +8511,25 @@ unsafe fn path_product_81<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v60 = V::mul_add(x_e345, y_e3, v60);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e125*y_e5 + x_e123*y_e3 + x_e124*y_e4)
-            V::store(V::mul(f_1, v2), out0.at(0usize, c));
+            V::store(damp::<V>(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e135*y_e5 + x_e134*y_e4 - x_e123*y_e2)
-            V::store(V::mul(f_1, v14), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v14), out0.at(1usize, c));
             // out0[2] = f_1*(x_e145*y_e5 - (x_e124*y_e2 + x_e134*y_e3))
-            V::store(V::mul(f_1, V::mul_sub(x_e145, y_e5, v19)), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, V::mul_sub(x_e145, y_e5, v19)), out0.at(2usize, c));
             // out0[3] = -(f_1*(x_e145*y_e4 + x_e125*y_e2 + x_e135*y_e3))
-            V::store(V::neg(V::mul(f_1, v25)), out0.at(3usize, c));
+            V::store(V::neg(damp::<V>(f_1, v25)), out0.at(3usize, c));
             // out0[4] = f_1*(x_e235*y_e5 + x_e123*y_e1 + x_e234*y_e4)
-            V::store(V::mul(f_1, v31), out0.at(4usize, c));
+            V::store(damp::<V>(f_1, v31), out0.at(4usize, c));
             // out0[5] = f_1*(x_e245*y_e5 + x_e124*y_e1 - x_e234*y_e3)
-            V::store(V::mul(f_1, v38), out0.at(5usize, c));
+            V::store(damp::<V>(f_1, v38), out0.at(5usize, c));
             // out0[6] = f_1*(x_e125*y_e1 - x_e235*y_e3 - x_e245*y_e4)
-            V::store(V::mul(f_1, v44), out0.at(6usize, c));
+            V::store(damp::<V>(f_1, v44), out0.at(6usize, c));
             // out0[7] = f_1*(x_e345*y_e5 + x_e134*y_e1 + x_e234*y_e2)
-            V::store(V::mul(f_1, v49), out0.at(7usize, c));
+            V::store(damp::<V>(f_1, v49), out0.at(7usize, c));
             // out0[8] = f_1*(x_e135*y_e1 + x_e235*y_e2 - x_e345*y_e4)
-            V::store(V::mul(f_1, v55), out0.at(8usize, c));
+            V::store(damp::<V>(f_1, v55), out0.at(8usize, c));
             // out0[9] = f_1*(x_e345*y_e3 + x_e145*y_e1 + x_e245*y_e2)
-            V::store(V::mul(f_1, v60), out0.at(9usize, c));
+            V::store(damp::<V>(f_1, v60), out0.at(9usize, c));
         }
     }
 }
@@ -8546,16 +8554,16 @@ unsafe fn path_product_82<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<5usize>(c);
             x.prefetch::<10usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(9usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(8usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(7usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(6usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v14 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v16 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v18 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v20 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(9usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(8usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(7usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(6usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(5usize, c)));
+            let v12 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v14 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v16 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v18 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v20 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e3 = V::load(y.at(2usize, c));
             let mut v22 = V::mul(y_e3, v2);
             let x_e345 = V::load(x.at(9usize, c));
@@ -8569,8 +8577,8 @@ unsafe fn path_product_82<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e145 = V::load(x.at(5usize, c));
             let mut v32 = V::mul(x_e145, v2);
             let y_e4 = V::load(y.at(3usize, c));
-            let mut v35 = V::mul(x_e345, v4);
             v22 = V::neg_mul_add(y_e4, v4, v22);
+            let mut v36 = V::mul(x_e345, v4);
             let mut v37 = V::mul(y_e2, v4);
             let x_e235 = V::load(x.at(7usize, c));
             v28 = V::mul_add(x_e235, v4, v28);
@@ -8578,10 +8586,10 @@ unsafe fn path_product_82<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e135 = V::load(x.at(4usize, c));
             v32 = V::mul_add(x_e135, v4, v32);
             let y_e5 = V::load(y.at(4usize, c));
-            let mut v47 = V::mul(x_e345, v6);
             v22 = V::mul_add(y_e5, v6, v22);
             // out0[9] = y_e3*v2 - y_e4*v4 + y_e5*v6
             V::store(v22, out0.at(9usize, c));
+            let mut v48 = V::mul(x_e345, v6);
             let mut v49 = V::mul(y_e2, v6);
             let x_e234 = V::load(x.at(6usize, c));
             v28 = V::mul_add(x_e234, v6, v28);
@@ -8589,7 +8597,7 @@ unsafe fn path_product_82<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e134 = V::load(x.at(3usize, c));
             v32 = V::mul_add(x_e134, v6, v32);
             v26 = V::neg_mul_add(y_e4, v8, v26);
-            v35 = V::mul_add(x_e245, v8, v35);
+            v36 = V::mul_add(x_e245, v8, v36);
             v37 = V::neg_mul_add(y_e3, v8, v37);
             v24 = V::neg_mul_add(x_e235, v8, v24);
             let mut v65 = V::mul(y_e1, v8);
@@ -8598,7 +8606,7 @@ unsafe fn path_product_82<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v26 = V::mul_add(y_e5, v10, v26);
             // out0[8] = y_e2*v2 - y_e4*v8 + y_e5*v10
             V::store(v26, out0.at(8usize, c));
-            v47 = V::mul_add(x_e245, v10, v47);
+            v48 = V::mul_add(x_e245, v10, v48);
             v49 = V::neg_mul_add(y_e3, v10, v49);
             v24 = V::neg_mul_add(x_e234, v10, v24);
             let mut v77 = V::mul(y_e1, v10);
@@ -8607,11 +8615,11 @@ unsafe fn path_product_82<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v37 = V::mul_add(y_e5, v12, v37);
             // out0[7] = y_e2*v4 - y_e3*v8 + y_e5*v12
             V::store(v37, out0.at(7usize, c));
-            v47 = V::mul_add(x_e235, v12, v47);
+            v48 = V::mul_add(x_e235, v12, v48);
             v49 = V::mul_add(y_e4, v12, v49);
             // out0[6] = y_e2*v6 - y_e3*v10 + y_e4*v12
             V::store(v49, out0.at(6usize, c));
-            let mut v88 = V::mul_sub(x_e234, v12, v35);
+            let mut v88 = V::mul_sub(x_e234, v12, v36);
             let mut v89 = V::mul(y_e1, v12);
             let x_e123 = V::load(x.at(0usize, c));
             v32 = V::mul_add(x_e123, v12, v32);
@@ -8626,7 +8634,7 @@ unsafe fn path_product_82<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v30 = V::mul_add(y_e5, v16, v30);
             // out0[5] = y_e1*v2 - y_e4*v14 + y_e5*v16
             V::store(v30, out0.at(5usize, c));
-            v47 = V::mul_add(x_e145, v16, v47);
+            v48 = V::mul_add(x_e145, v16, v48);
             v53 = V::neg_mul_add(y_e3, v16, v53);
             v24 = V::neg_mul_add(x_e134, v16, v24);
             v77 = V::neg_mul_add(y_e2, v16, v77);
@@ -8634,7 +8642,7 @@ unsafe fn path_product_82<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v41 = V::mul_add(y_e5, v18, v41);
             // out0[4] = y_e1*v4 - y_e3*v14 + y_e5*v18
             V::store(v41, out0.at(4usize, c));
-            v47 = V::mul_add(x_e135, v18, v47);
+            v48 = V::mul_add(x_e135, v18, v48);
             v53 = V::mul_add(y_e4, v18, v53);
             // out0[3] = y_e1*v6 - y_e3*v16 + y_e4*v18
             V::store(v53, out0.at(3usize, c));
@@ -8646,9 +8654,9 @@ unsafe fn path_product_82<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v65 = V::mul_add(y_e5, v20, v65);
             // out0[2] = y_e1*v8 - y_e2*v14 + y_e5*v20
             V::store(v65, out0.at(2usize, c));
-            v47 = V::mul_add(x_e125, v20, v47);
+            v48 = V::mul_add(x_e125, v20, v48);
             // out1[4] = x_e345*v6 + x_e245*v10 + x_e235*v12 + x_e145*v16 + x_e135*v18 + x_e125*v20
-            V::store(v47, out1.at(4usize, c));
+            V::store(v48, out1.at(4usize, c));
             v77 = V::mul_add(y_e4, v20, v77);
             // out0[1] = y_e1*v10 - y_e2*v16 + y_e4*v20
             V::store(v77, out0.at(1usize, c));
@@ -8912,25 +8920,25 @@ unsafe fn path_product_84<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v120 = V::mul_add(x_e235, y_e234, v120);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e245*y_e145 + x_e235*y_e135 + x_e234*y_e134 - (x_e145*y_e245 + x_e134*y_e234 + x_e135*y_e235))
-            V::store(V::mul(f_1, v20), out0.at(0usize, c));
+            V::store(damp::<V>(f_1, v20), out0.at(0usize, c));
             // out0[1] = f_1*(x_e345*y_e145 + x_e124*y_e234 + x_e125*y_e235 - x_e145*y_e345 - x_e234*y_e124 - x_e235*y_e125)
-            V::store(V::mul(f_1, v24), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v24), out0.at(1usize, c));
             // out0[2] = f_1*(x_e234*y_e123 + x_e135*y_e345 + x_e125*y_e245 - x_e123*y_e234 - x_e245*y_e125 - x_e345*y_e135)
-            V::store(V::mul(f_1, v42), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v42), out0.at(2usize, c));
             // out0[3] = f_1*(x_e345*y_e134 + x_e245*y_e124 + x_e235*y_e123 - (x_e134*y_e345 + x_e123*y_e235 + x_e124*y_e245))
-            V::store(V::mul(f_1, v61), out0.at(3usize, c));
+            V::store(damp::<V>(f_1, v61), out0.at(3usize, c));
             // out0[4] = f_1*(x_e345*y_e245 + x_e135*y_e125 + x_e134*y_e124 - (x_e124*y_e134 + x_e125*y_e135) - x_e245*y_e345)
-            V::store(V::mul(f_1, v71), out0.at(4usize, c));
+            V::store(damp::<V>(f_1, v71), out0.at(4usize, c));
             // out0[5] = f_1*(x_e235*y_e345 + x_e145*y_e125 + x_e123*y_e134 - x_e125*y_e145 - x_e134*y_e123 - x_e345*y_e235)
-            V::store(V::mul(f_1, v75), out0.at(5usize, c));
+            V::store(damp::<V>(f_1, v75), out0.at(5usize, c));
             // out0[6] = f_1*(x_e345*y_e234 + x_e123*y_e135 + x_e124*y_e145 - x_e135*y_e123 - x_e145*y_e124 - x_e234*y_e345)
-            V::store(V::mul(f_1, v86), out0.at(6usize, c));
+            V::store(damp::<V>(f_1, v86), out0.at(6usize, c));
             // out0[7] = f_1*(x_e245*y_e235 + x_e145*y_e135 + x_e124*y_e123 - x_e123*y_e124 - x_e135*y_e145 - x_e235*y_e245)
-            V::store(V::mul(f_1, v98), out0.at(7usize, c));
+            V::store(damp::<V>(f_1, v98), out0.at(7usize, c));
             // out0[8] = f_1*(x_e234*y_e245 + x_e134*y_e145 + x_e125*y_e123 - x_e123*y_e125 - x_e145*y_e134 - x_e245*y_e234)
-            V::store(V::mul(f_1, v109), out0.at(8usize, c));
+            V::store(damp::<V>(f_1, v109), out0.at(8usize, c));
             // out0[9] = f_1*(x_e235*y_e234 + x_e135*y_e134 + x_e125*y_e124 - x_e124*y_e125 - x_e134*y_e135 - x_e234*y_e235)
-            V::store(V::mul(f_1, v120), out0.at(9usize, c));
+            V::store(damp::<V>(f_1, v120), out0.at(9usize, c));
         }
     }
 }
@@ -8955,16 +8963,16 @@ unsafe fn path_product_85<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<10usize>(c);
             x.prefetch::<10usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(9usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(8usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(7usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(6usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v14 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v16 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v18 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v20 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(9usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(8usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(7usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(6usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(5usize, c)));
+            let v12 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v14 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v16 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v18 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v20 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e234 = V::load(y.at(6usize, c));
             let mut v22 = V::mul(y_e234, v2);
             let x_e235 = V::load(x.at(7usize, c));
@@ -8988,35 +8996,35 @@ unsafe fn path_product_85<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v24 = V::neg_mul_add(x_e245, v4, v24);
             let y_e245 = V::load(y.at(8usize, c));
             let mut v50 = V::mul(y_e245, v4);
-            let mut v51 = V::mul(x_e234, v4);
             v50 = V::neg_mul_add(y_e235, v2, v50);
+            let mut v52 = V::mul(x_e234, v4);
             let x_e145 = V::load(x.at(5usize, c));
             v32 = V::neg_mul_add(x_e145, v4, v32);
             let y_e145 = V::load(y.at(5usize, c));
             let mut v58 = V::mul(y_e145, v4);
-            let mut v59 = V::mul(x_e134, v4);
             v58 = V::neg_mul_add(y_e135, v2, v58);
+            let mut v60 = V::mul(x_e134, v4);
             let y_e123 = V::load(y.at(0usize, c));
-            let mut v63 = V::mul(x_e125, v4);
             v38 = V::mul_add(y_e123, v4, v38);
+            let mut v64 = V::mul(x_e125, v4);
             let mut v65 = V::mul(y_e125, v4);
             let x_e123 = V::load(x.at(0usize, c));
             v44 = V::mul_add(x_e123, v4, v44);
             let mut v69 = V::mul(y_e235, v6);
-            let mut v70 = V::mul(x_e245, v6);
             v69 = V::neg_mul_add(y_e234, v4, v69);
-            v70 = V::neg_mul_add(x_e234, v2, v70);
+            let mut v71 = V::mul(x_e245, v6);
+            v71 = V::neg_mul_add(x_e234, v2, v71);
             v22 = V::neg_mul_add(y_e245, v6, v22);
-            v51 = V::neg_mul_add(x_e235, v6, v51);
+            v52 = V::neg_mul_add(x_e235, v6, v52);
             let mut v77 = V::mul(y_e135, v6);
-            let mut v78 = V::mul(x_e145, v6);
             v77 = V::neg_mul_add(y_e134, v4, v77);
-            v78 = V::neg_mul_add(x_e134, v2, v78);
+            let mut v79 = V::mul(x_e145, v6);
+            v79 = V::neg_mul_add(x_e134, v2, v79);
             v30 = V::neg_mul_add(y_e145, v6, v30);
-            v59 = V::neg_mul_add(x_e135, v6, v59);
+            v60 = V::neg_mul_add(x_e135, v6, v60);
             let mut v85 = V::mul(y_e123, v6);
             v85 = V::neg_mul_add(y_e125, v2, v85);
-            v63 = V::mul_add(x_e124, v6, v63);
+            v64 = V::mul_add(x_e124, v6, v64);
             v65 = V::mul_add(y_e124, v6, v65);
             v40 = V::neg_mul_add(x_e123, v6, v40);
             let mut v93 = V::mul(y_e234, v8);
@@ -9027,34 +9035,34 @@ unsafe fn path_product_85<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v77 = V::neg_mul_add(y_e124, v8, v77);
             v40 = V::neg_mul_add(x_e145, v8, v40);
             v30 = V::neg_mul_add(y_e123, v8, v30);
-            v63 = V::neg_mul_add(x_e135, v8, v63);
+            v64 = V::neg_mul_add(x_e135, v8, v64);
             v85 = V::mul_add(y_e145, v8, v85);
-            v59 = V::mul_add(x_e124, v8, v59);
-            let mut v115 = V::mul_sub(y_e135, v8, v65);
-            v78 = V::mul_add(x_e123, v8, v78);
+            v60 = V::mul_add(x_e124, v8, v60);
+            let mut v114 = V::mul_sub(y_e135, v8, v65);
+            v79 = V::mul_add(x_e123, v8, v79);
             v93 = V::neg_mul_add(y_e235, v10, v93);
-            v70 = V::neg_mul_add(x_e345, v10, v70);
-            let mut v122 = V::mul(x_e235, v10);
+            v71 = V::neg_mul_add(x_e345, v10, v71);
             v22 = V::mul_add(y_e345, v10, v22);
-            v122 = V::neg_mul_add(x_e234, v8, v122);
+            let mut v123 = V::mul(x_e235, v10);
+            v123 = V::neg_mul_add(x_e234, v8, v123);
             v77 = V::mul_add(y_e125, v10, v77);
             let mut v128 = V::mul_sub(x_e145, v10, v44);
             v58 = V::neg_mul_add(y_e123, v10, v58);
-            v63 = V::neg_mul_add(x_e134, v10, v63);
+            v64 = V::neg_mul_add(x_e134, v10, v64);
             v38 = V::neg_mul_add(y_e145, v10, v38);
-            v59 = V::neg_mul_add(x_e125, v10, v59);
-            v115 = V::mul_add(y_e134, v10, v115);
+            v60 = V::neg_mul_add(x_e125, v10, v60);
+            v114 = V::mul_add(y_e134, v10, v114);
             v32 = V::mul_add(x_e123, v10, v32);
             v93 = V::mul_add(y_e245, v12, v93);
-            v51 = V::mul_add(x_e345, v12, v51);
+            v52 = V::mul_add(x_e345, v12, v52);
             v69 = V::neg_mul_add(y_e345, v12, v69);
-            v122 = V::neg_mul_add(x_e245, v12, v122);
+            v123 = V::neg_mul_add(x_e245, v12, v123);
             v30 = V::mul_add(y_e125, v12, v30);
             v128 = V::mul_add(x_e135, v12, v128);
             v58 = V::mul_add(y_e124, v12, v58);
             v40 = V::mul_add(x_e134, v12, v40);
             v38 = V::neg_mul_add(y_e135, v12, v38);
-            v78 = V::neg_mul_add(x_e125, v12, v78);
+            v79 = V::neg_mul_add(x_e125, v12, v79);
             v85 = V::neg_mul_add(y_e134, v12, v85);
             v32 = V::neg_mul_add(x_e124, v12, v32);
             v93 = V::mul_add(y_e134, v14, v93);
@@ -9062,33 +9070,33 @@ unsafe fn path_product_85<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v69 = V::mul_add(y_e124, v14, v69);
             v40 = V::mul_add(x_e245, v14, v40);
             v22 = V::mul_add(y_e123, v14, v22);
-            v63 = V::mul_add(x_e235, v14, v63);
+            v64 = V::mul_add(x_e235, v14, v64);
             v58 = V::neg_mul_add(y_e345, v14, v58);
-            v122 = V::neg_mul_add(x_e134, v14, v122);
+            v123 = V::neg_mul_add(x_e134, v14, v123);
             v85 = V::neg_mul_add(y_e245, v14, v85);
-            v51 = V::neg_mul_add(x_e124, v14, v51);
-            v115 = V::neg_mul_add(y_e235, v14, v115);
-            v70 = V::neg_mul_add(x_e123, v14, v70);
+            v52 = V::neg_mul_add(x_e124, v14, v52);
+            v114 = V::neg_mul_add(y_e235, v14, v114);
+            v71 = V::neg_mul_add(x_e123, v14, v71);
             v93 = V::neg_mul_add(y_e135, v16, v93);
-            v78 = V::neg_mul_add(x_e345, v16, v78);
+            v79 = V::neg_mul_add(x_e345, v16, v79);
             v69 = V::neg_mul_add(y_e125, v16, v69);
             v128 = V::neg_mul_add(x_e245, v16, v128);
             v50 = V::mul_add(y_e123, v16, v50);
-            v63 = V::mul_add(x_e234, v16, v63);
+            v64 = V::mul_add(x_e234, v16, v64);
             // out1[0] = x_e125*v4 + x_e124*v6 - x_e135*v8 - x_e134*v10 + x_e235*v14 + x_e234*v16
-            V::store(v63, out1.at(0usize, c));
+            V::store(v64, out1.at(0usize, c));
             v30 = V::mul_add(y_e345, v16, v30);
-            v122 = V::mul_add(x_e135, v16, v122);
+            v123 = V::mul_add(x_e135, v16, v123);
             v38 = V::mul_add(y_e245, v16, v38);
-            v51 = V::mul_add(x_e125, v16, v51);
-            v115 = V::neg_mul_add(y_e234, v16, v115);
+            v52 = V::mul_add(x_e125, v16, v52);
+            v114 = V::neg_mul_add(y_e234, v16, v114);
             // out0[0] = y_e135*v8 - (y_e125*v4 + y_e124*v6) + y_e134*v10 - y_e235*v14 - y_e234*v16
-            V::store(v115, out0.at(0usize, c));
+            V::store(v114, out0.at(0usize, c));
             v24 = V::neg_mul_add(x_e123, v16, v24);
             v93 = V::mul_add(y_e145, v18, v93);
             // out0[9] = y_e234*v8 - y_e235*v10 + y_e245*v12 + y_e134*v14 - y_e135*v16 + y_e145*v18
             V::store(v93, out0.at(9usize, c));
-            v59 = V::mul_add(x_e345, v18, v59);
+            v60 = V::mul_add(x_e345, v18, v60);
             v22 = V::neg_mul_add(y_e125, v18, v22);
             v128 = V::neg_mul_add(x_e235, v18, v128);
             // out1[2] = x_e145*v10 - (x_e124*v2 + x_e123*v4) + x_e135*v12 - x_e245*v16 - x_e235*v18
@@ -9098,13 +9106,13 @@ unsafe fn path_product_85<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out1[1] = x_e125*v2 - x_e123*v6 - x_e145*v8 + x_e134*v12 + x_e245*v14 - x_e234*v18
             V::store(v40, out1.at(1usize, c));
             v77 = V::neg_mul_add(y_e345, v18, v77);
-            v122 = V::neg_mul_add(x_e145, v18, v122);
+            v123 = V::neg_mul_add(x_e145, v18, v123);
             // out1[9] = x_e235*v10 - x_e234*v8 - x_e245*v12 - x_e134*v14 + x_e135*v16 - x_e145*v18
-            V::store(v122, out1.at(9usize, c));
+            V::store(v123, out1.at(9usize, c));
             v38 = V::mul_add(y_e235, v18, v38);
             // out0[2] = y_e124*v2 + y_e123*v4 - y_e145*v10 - y_e135*v12 + y_e245*v16 + y_e235*v18
             V::store(v38, out0.at(2usize, c));
-            v70 = V::mul_add(x_e125, v18, v70);
+            v71 = V::mul_add(x_e125, v18, v71);
             v85 = V::mul_add(y_e234, v18, v85);
             // out0[1] = y_e123*v6 - y_e125*v2 + y_e145*v8 - y_e134*v12 - y_e245*v14 + y_e234*v18
             V::store(v85, out0.at(1usize, c));
@@ -9112,15 +9120,15 @@ unsafe fn path_product_85<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v69 = V::mul_add(y_e145, v20, v69);
             // out0[8] = y_e235*v6 - y_e234*v4 - y_e345*v12 + y_e124*v14 - y_e125*v16 + y_e145*v20
             V::store(v69, out0.at(8usize, c));
-            v59 = V::mul_add(x_e245, v20, v59);
+            v60 = V::mul_add(x_e245, v20, v60);
             // out1[5] = x_e134*v4 - x_e135*v6 + x_e124*v8 - x_e125*v10 + x_e345*v18 + x_e245*v20
-            V::store(v59, out1.at(5usize, c));
+            V::store(v60, out1.at(5usize, c));
             v22 = V::mul_add(y_e135, v20, v22);
             // out0[7] = y_e234*v2 - y_e245*v6 + y_e345*v10 + y_e123*v14 - y_e125*v18 + y_e135*v20
             V::store(v22, out0.at(7usize, c));
-            v78 = V::mul_add(x_e235, v20, v78);
+            v79 = V::mul_add(x_e235, v20, v79);
             // out1[4] = x_e145*v6 - x_e134*v2 + x_e123*v8 - x_e125*v12 - x_e345*v16 + x_e235*v20
-            V::store(v78, out1.at(4usize, c));
+            V::store(v79, out1.at(4usize, c));
             v50 = V::mul_add(y_e134, v20, v50);
             // out0[6] = y_e245*v4 - y_e235*v2 - y_e345*v8 + y_e123*v16 - y_e124*v18 + y_e134*v20
             V::store(v50, out0.at(6usize, c));
@@ -9130,15 +9138,15 @@ unsafe fn path_product_85<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v77 = V::neg_mul_add(y_e245, v20, v77);
             // out0[5] = y_e135*v6 - y_e134*v4 - y_e124*v8 + y_e125*v10 - y_e345*v18 - y_e245*v20
             V::store(v77, out0.at(5usize, c));
-            v51 = V::neg_mul_add(x_e145, v20, v51);
+            v52 = V::neg_mul_add(x_e145, v20, v52);
             // out1[8] = x_e234*v4 - x_e235*v6 + x_e345*v12 - x_e124*v14 + x_e125*v16 - x_e145*v20
-            V::store(v51, out1.at(8usize, c));
+            V::store(v52, out1.at(8usize, c));
             v30 = V::neg_mul_add(y_e235, v20, v30);
             // out0[4] = y_e134*v2 - y_e145*v6 - y_e123*v8 + y_e125*v12 + y_e345*v16 - y_e235*v20
             V::store(v30, out0.at(4usize, c));
-            v70 = V::neg_mul_add(x_e135, v20, v70);
+            v71 = V::neg_mul_add(x_e135, v20, v71);
             // out1[7] = x_e245*v6 - x_e234*v2 - x_e345*v10 - x_e123*v14 + x_e125*v18 - x_e135*v20
-            V::store(v70, out1.at(7usize, c));
+            V::store(v71, out1.at(7usize, c));
             v58 = V::neg_mul_add(y_e234, v20, v58);
             // out0[3] = y_e145*v4 - y_e135*v2 - y_e123*v10 + y_e124*v12 - y_e345*v14 - y_e234*v20
             V::store(v58, out0.at(3usize, c));
@@ -9350,52 +9358,52 @@ unsafe fn path_product_87<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -f_1*x_e345*y_e12345
             V::store(
-                V::neg(V::mul(f_1, V::mul(V::load(x.at(9usize, c)), y_e12345))),
+                V::neg(damp::<V>(f_1, V::mul(V::load(x.at(9usize, c)), y_e12345))),
                 out0.at(0usize, c),
             );
             // out0[1] = f_1*x_e245*y_e12345
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(8usize, c)), y_e12345)),
+                damp::<V>(f_1, V::mul(V::load(x.at(8usize, c)), y_e12345)),
                 out0.at(1usize, c),
             );
             // out0[2] = -f_1*x_e235*y_e12345
             V::store(
-                V::neg(V::mul(f_1, V::mul(V::load(x.at(7usize, c)), y_e12345))),
+                V::neg(damp::<V>(f_1, V::mul(V::load(x.at(7usize, c)), y_e12345))),
                 out0.at(2usize, c),
             );
             // out0[3] = f_1*x_e234*y_e12345
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(6usize, c)), y_e12345)),
+                damp::<V>(f_1, V::mul(V::load(x.at(6usize, c)), y_e12345)),
                 out0.at(3usize, c),
             );
             // out0[4] = -f_1*x_e145*y_e12345
             V::store(
-                V::neg(V::mul(f_1, V::mul(V::load(x.at(5usize, c)), y_e12345))),
+                V::neg(damp::<V>(f_1, V::mul(V::load(x.at(5usize, c)), y_e12345))),
                 out0.at(4usize, c),
             );
             // out0[5] = f_1*x_e135*y_e12345
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(4usize, c)), y_e12345)),
+                damp::<V>(f_1, V::mul(V::load(x.at(4usize, c)), y_e12345)),
                 out0.at(5usize, c),
             );
             // out0[6] = -f_1*x_e134*y_e12345
             V::store(
-                V::neg(V::mul(f_1, V::mul(V::load(x.at(3usize, c)), y_e12345))),
+                V::neg(damp::<V>(f_1, V::mul(V::load(x.at(3usize, c)), y_e12345))),
                 out0.at(6usize, c),
             );
             // out0[7] = -f_1*x_e125*y_e12345
             V::store(
-                V::neg(V::mul(f_1, V::mul(V::load(x.at(2usize, c)), y_e12345))),
+                V::neg(damp::<V>(f_1, V::mul(V::load(x.at(2usize, c)), y_e12345))),
                 out0.at(7usize, c),
             );
             // out0[8] = f_1*x_e124*y_e12345
             V::store(
-                V::mul(f_1, V::mul(V::load(x.at(1usize, c)), y_e12345)),
+                damp::<V>(f_1, V::mul(V::load(x.at(1usize, c)), y_e12345)),
                 out0.at(8usize, c),
             );
             // out0[9] = -f_1*x_e123*y_e12345
             V::store(
-                V::neg(V::mul(f_1, V::mul(V::load(x.at(0usize, c)), y_e12345))),
+                V::neg(damp::<V>(f_1, V::mul(V::load(x.at(0usize, c)), y_e12345))),
                 out0.at(9usize, c),
             );
         }
@@ -9422,16 +9430,16 @@ unsafe fn path_product_88<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<1usize>(c);
             x.prefetch::<10usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(9usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(8usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(7usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(6usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v14 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v16 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v18 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v20 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(9usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(8usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(7usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(6usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(5usize, c)));
+            let v12 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v14 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v16 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v18 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v20 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e12345 = V::load(y.at(0usize, c));
             // out0[0] = -y_e12345*v2
             V::store(V::neg(V::mul(y_e12345, v2)), out0.at(0usize, c));
@@ -9777,25 +9785,25 @@ unsafe fn path_product_90<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v119 = V::mul_add(x_e245, y_e23, v119);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e135*y_e25 + x_e134*y_e24 - (x_e124*y_e34 + x_e125*y_e35) - x_e234*y_e14 - x_e235*y_e15)
-            V::store(V::mul(f_1, v19), out0.at(0usize, c));
+            V::store(damp::<V>(f_1, v19), out0.at(0usize, c));
             // out0[1] = f_1*(x_e234*y_e13 + x_e145*y_e25 + x_e123*y_e34 - x_e125*y_e45 - x_e134*y_e23 - x_e245*y_e15)
-            V::store(V::mul(f_1, v24), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v24), out0.at(1usize, c));
             // out0[2] = f_1*(x_e245*y_e14 + x_e235*y_e13 + x_e123*y_e35 + x_e124*y_e45 - x_e135*y_e23 - x_e145*y_e24)
-            V::store(V::mul(f_1, v40), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v40), out0.at(2usize, c));
             // out0[3] = f_1*(x_e145*y_e35 + x_e124*y_e23 - x_e123*y_e24 - x_e135*y_e45 - x_e234*y_e12 - x_e345*y_e15)
-            V::store(V::mul(f_1, v52), out0.at(3usize, c));
+            V::store(damp::<V>(f_1, v52), out0.at(3usize, c));
             // out0[4] = f_1*(x_e345*y_e14 + x_e134*y_e45 + x_e125*y_e23 - x_e123*y_e25 - x_e145*y_e34 - x_e235*y_e12)
-            V::store(V::mul(f_1, v65), out0.at(4usize, c));
+            V::store(damp::<V>(f_1, v65), out0.at(4usize, c));
             // out0[5] = f_1*(x_e135*y_e34 + x_e125*y_e24 - x_e124*y_e25 - x_e134*y_e35 - x_e245*y_e12 - x_e345*y_e13)
-            V::store(V::mul(f_1, v76), out0.at(5usize, c));
+            V::store(damp::<V>(f_1, v76), out0.at(5usize, c));
             // out0[6] = f_1*(x_e245*y_e35 + x_e134*y_e12 + x_e123*y_e14 - x_e124*y_e13 - x_e235*y_e45 - x_e345*y_e25)
-            V::store(V::mul(f_1, v86), out0.at(6usize, c));
+            V::store(damp::<V>(f_1, v86), out0.at(6usize, c));
             // out0[7] = f_1*(x_e345*y_e24 + x_e234*y_e45 + x_e135*y_e12 + x_e123*y_e15 - x_e125*y_e13 - x_e245*y_e34)
-            V::store(V::mul(f_1, v97), out0.at(7usize, c));
+            V::store(damp::<V>(f_1, v97), out0.at(7usize, c));
             // out0[8] = f_1*(x_e235*y_e34 + x_e145*y_e12 + x_e124*y_e15 - x_e125*y_e14 - x_e234*y_e35 - x_e345*y_e23)
-            V::store(V::mul(f_1, v108), out0.at(8usize, c));
+            V::store(damp::<V>(f_1, v108), out0.at(8usize, c));
             // out0[9] = f_1*(x_e245*y_e23 + x_e234*y_e25 + x_e145*y_e13 + x_e134*y_e15 - x_e135*y_e14 - x_e235*y_e24)
-            V::store(V::mul(f_1, v119), out0.at(9usize, c));
+            V::store(damp::<V>(f_1, v119), out0.at(9usize, c));
         }
     }
 }
@@ -9820,16 +9828,16 @@ unsafe fn path_product_91<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<10usize>(c);
             x.prefetch::<10usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(9usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(8usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(7usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(6usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v14 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v16 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v18 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v20 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(9usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(8usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(7usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(6usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(5usize, c)));
+            let v12 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v14 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v16 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v18 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v20 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e23 = V::load(y.at(4usize, c));
             let mut v22 = V::mul(y_e23, v2);
             let x_e245 = V::load(x.at(8usize, c));
@@ -9855,13 +9863,13 @@ unsafe fn path_product_91<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v24 = V::neg_mul_add(x_e345, v4, v24);
             let y_e34 = V::load(y.at(7usize, c));
             let mut v50 = V::mul(y_e34, v4);
-            let mut v51 = V::mul(x_e235, v4);
             v50 = V::neg_mul_add(y_e24, v2, v50);
+            let mut v52 = V::mul(x_e235, v4);
             let y_e35 = V::load(y.at(8usize, c));
             v30 = V::neg_mul_add(y_e35, v4, v30);
             let y_e12 = V::load(y.at(0usize, c));
-            let mut v59 = V::mul(x_e145, v4);
             v34 = V::mul_add(y_e12, v4, v34);
+            let mut v60 = V::mul(x_e145, v4);
             let mut v61 = V::mul(y_e14, v4);
             let x_e125 = V::load(x.at(2usize, c));
             v40 = V::mul_add(x_e125, v4, v40);
@@ -9869,17 +9877,17 @@ unsafe fn path_product_91<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e124 = V::load(x.at(1usize, c));
             v44 = V::mul_add(x_e124, v4, v44);
             let mut v69 = V::mul(y_e24, v6);
-            let mut v70 = V::mul(x_e345, v6);
             v69 = V::neg_mul_add(y_e23, v4, v69);
-            v70 = V::neg_mul_add(x_e235, v2, v70);
+            let mut v71 = V::mul(x_e345, v6);
+            v71 = V::neg_mul_add(x_e235, v2, v71);
             v22 = V::neg_mul_add(y_e34, v6, v22);
-            v51 = V::neg_mul_add(x_e245, v6, v51);
+            v52 = V::neg_mul_add(x_e245, v6, v52);
             let y_e45 = V::load(y.at(9usize, c));
-            let mut v79 = V::mul(x_e234, v6);
             v30 = V::mul_add(y_e45, v6, v30);
+            let mut v80 = V::mul(x_e234, v6);
             let mut v81 = V::mul(y_e12, v6);
             v81 = V::neg_mul_add(y_e14, v2, v81);
-            v59 = V::mul_add(x_e135, v6, v59);
+            v60 = V::mul_add(x_e135, v6, v60);
             v61 = V::mul_add(y_e13, v6, v61);
             v36 = V::neg_mul_add(x_e125, v6, v36);
             let mut v89 = V::mul(y_e15, v6);
@@ -9887,13 +9895,13 @@ unsafe fn path_product_91<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v44 = V::mul_add(x_e123, v6, v44);
             v69 = V::neg_mul_add(y_e25, v8, v69);
             v32 = V::neg_mul_add(x_e345, v8, v32);
-            let mut v98 = V::mul(x_e245, v8);
             v22 = V::mul_add(y_e35, v8, v22);
-            v98 = V::neg_mul_add(x_e234, v4, v98);
+            let mut v99 = V::mul(x_e245, v8);
+            v99 = V::neg_mul_add(x_e234, v4, v99);
             v50 = V::neg_mul_add(y_e45, v8, v50);
-            v79 = V::neg_mul_add(x_e235, v8, v79);
+            v80 = V::neg_mul_add(x_e235, v8, v80);
             v42 = V::mul_add(y_e12, v8, v42);
-            v59 = V::mul_add(x_e134, v8, v59);
+            v60 = V::mul_add(x_e134, v8, v60);
             v65 = V::neg_mul_add(y_e13, v8, v65);
             v36 = V::neg_mul_add(x_e124, v8, v36);
             v89 = V::mul_add(y_e14, v8, v89);
@@ -9901,24 +9909,24 @@ unsafe fn path_product_91<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v69 = V::neg_mul_add(y_e13, v10, v69);
             v36 = V::neg_mul_add(x_e345, v10, v36);
             v22 = V::neg_mul_add(y_e12, v10, v22);
-            v59 = V::neg_mul_add(x_e245, v10, v59);
+            v60 = V::neg_mul_add(x_e245, v10, v60);
             v81 = V::mul_add(y_e34, v10, v81);
-            v51 = V::mul_add(x_e135, v10, v51);
+            v52 = V::mul_add(x_e135, v10, v52);
             v42 = V::neg_mul_add(y_e35, v10, v42);
-            v98 = V::neg_mul_add(x_e134, v10, v98);
-            let mut v135 = V::mul_sub(y_e24, v10, v61);
-            v70 = V::mul_add(x_e125, v10, v70);
+            v99 = V::neg_mul_add(x_e134, v10, v99);
+            let mut v134 = V::mul_sub(y_e24, v10, v61);
+            v71 = V::mul_add(x_e125, v10, v71);
             v65 = V::neg_mul_add(y_e25, v10, v65);
             v32 = V::neg_mul_add(x_e124, v10, v32);
             v69 = V::mul_add(y_e14, v12, v69);
             v116 = V::mul_add(x_e345, v12, v116);
             v50 = V::neg_mul_add(y_e12, v12, v50);
-            v59 = V::neg_mul_add(x_e235, v12, v59);
+            v60 = V::neg_mul_add(x_e235, v12, v60);
             v34 = V::neg_mul_add(y_e34, v12, v34);
-            v51 = V::neg_mul_add(x_e145, v12, v51);
+            v52 = V::neg_mul_add(x_e145, v12, v52);
             v42 = V::mul_add(y_e45, v12, v42);
-            v79 = V::mul_add(x_e134, v12, v79);
-            v135 = V::mul_add(y_e23, v12, v135);
+            v80 = V::mul_add(x_e134, v12, v80);
+            v134 = V::mul_add(y_e23, v12, v134);
             v24 = V::mul_add(x_e125, v12, v24);
             v89 = V::neg_mul_add(y_e25, v12, v89);
             v32 = V::neg_mul_add(x_e123, v12, v32);
@@ -9927,29 +9935,29 @@ unsafe fn path_product_91<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v69, out0.at(9usize, c));
             v44 = V::neg_mul_add(x_e345, v14, v44);
             v30 = V::neg_mul_add(y_e12, v14, v30);
-            v59 = V::neg_mul_add(x_e234, v14, v59);
+            v60 = V::neg_mul_add(x_e234, v14, v60);
             // out1[0] = x_e145*v4 + x_e135*v6 + x_e134*v8 - x_e245*v10 - x_e235*v12 - x_e234*v14
-            V::store(v59, out1.at(0usize, c));
+            V::store(v60, out1.at(0usize, c));
             v34 = V::mul_add(y_e35, v14, v34);
-            v98 = V::mul_add(x_e145, v14, v98);
+            v99 = V::mul_add(x_e145, v14, v99);
             v81 = V::neg_mul_add(y_e45, v14, v81);
-            v79 = V::neg_mul_add(x_e135, v14, v79);
+            v80 = V::neg_mul_add(x_e135, v14, v80);
             v65 = V::mul_add(y_e23, v14, v65);
             v24 = V::mul_add(x_e124, v14, v24);
             v89 = V::neg_mul_add(y_e24, v14, v89);
-            v70 = V::neg_mul_add(x_e123, v14, v70);
+            v71 = V::neg_mul_add(x_e123, v14, v71);
             v22 = V::mul_add(y_e14, v16, v22);
             v116 = V::mul_add(x_e245, v16, v116);
             v50 = V::mul_add(y_e13, v16, v50);
             v36 = V::mul_add(x_e235, v16, v36);
             v34 = V::neg_mul_add(y_e24, v16, v34);
-            v70 = V::neg_mul_add(x_e145, v16, v70);
+            v71 = V::neg_mul_add(x_e145, v16, v71);
             v81 = V::neg_mul_add(y_e23, v16, v81);
             v24 = V::neg_mul_add(x_e135, v16, v24);
             v65 = V::mul_add(y_e45, v16, v65);
-            v79 = V::mul_add(x_e124, v16, v79);
+            v80 = V::mul_add(x_e124, v16, v80);
             v89 = V::mul_add(y_e35, v16, v89);
-            v98 = V::mul_add(x_e123, v16, v98);
+            v99 = V::mul_add(x_e123, v16, v99);
             v22 = V::neg_mul_add(y_e15, v18, v22);
             // out0[8] = y_e23*v2 - y_e34*v6 + y_e35*v8 - y_e12*v10 + y_e14*v16 - y_e15*v18
             V::store(v22, out0.at(8usize, c));
@@ -9966,14 +9974,14 @@ unsafe fn path_product_91<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v24 = V::neg_mul_add(x_e134, v18, v24);
             // out1[4] = x_e245*v2 - x_e345*v4 + x_e125*v12 + x_e124*v14 - x_e135*v16 - x_e134*v18
             V::store(v24, out1.at(4usize, c));
-            v135 = V::neg_mul_add(y_e45, v18, v135);
-            v79 = V::neg_mul_add(x_e125, v18, v79);
+            v134 = V::neg_mul_add(y_e45, v18, v134);
+            v80 = V::neg_mul_add(x_e125, v18, v80);
             // out1[9] = x_e234*v6 - x_e235*v8 + x_e134*v12 - x_e135*v14 + x_e124*v16 - x_e125*v18
-            V::store(v79, out1.at(9usize, c));
+            V::store(v80, out1.at(9usize, c));
             v89 = V::mul_add(y_e34, v18, v89);
             // out0[0] = y_e15*v6 + y_e14*v8 - y_e25*v12 - y_e24*v14 + y_e35*v16 + y_e34*v18
             V::store(v89, out0.at(0usize, c));
-            v51 = V::mul_add(x_e123, v18, v51);
+            v52 = V::mul_add(x_e123, v18, v52);
             v50 = V::neg_mul_add(y_e15, v20, v50);
             // out0[7] = y_e34*v4 - y_e24*v2 - y_e45*v8 - y_e12*v12 + y_e13*v16 - y_e15*v20
             V::store(v50, out0.at(7usize, c));
@@ -9995,21 +10003,21 @@ unsafe fn path_product_91<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v42 = V::mul_add(y_e24, v20, v42);
             // out0[3] = y_e15*v2 + y_e12*v8 - y_e35*v10 + y_e45*v12 - y_e23*v18 + y_e24*v20
             V::store(v42, out0.at(3usize, c));
-            v70 = V::mul_add(x_e134, v20, v70);
+            v71 = V::mul_add(x_e134, v20, v71);
             // out1[5] = x_e345*v6 - x_e235*v2 + x_e125*v10 - x_e123*v14 - x_e145*v16 + x_e134*v20
-            V::store(v70, out1.at(5usize, c));
-            v135 = V::neg_mul_add(y_e35, v20, v135);
+            V::store(v71, out1.at(5usize, c));
+            v134 = V::neg_mul_add(y_e35, v20, v134);
             // out0[2] = y_e24*v10 - (y_e14*v4 + y_e13*v6) + y_e23*v12 - y_e45*v18 - y_e35*v20
-            V::store(v135, out0.at(2usize, c));
-            v98 = V::neg_mul_add(x_e125, v20, v98);
+            V::store(v134, out0.at(2usize, c));
+            v99 = V::neg_mul_add(x_e125, v20, v99);
             // out1[8] = x_e245*v8 - x_e234*v4 - x_e134*v10 + x_e145*v14 + x_e123*v16 - x_e125*v20
-            V::store(v98, out1.at(8usize, c));
+            V::store(v99, out1.at(8usize, c));
             v65 = V::neg_mul_add(y_e34, v20, v65);
             // out0[1] = y_e15*v4 - y_e13*v8 - y_e25*v10 + y_e23*v14 + y_e45*v16 - y_e34*v20
             V::store(v65, out0.at(1usize, c));
-            v51 = V::neg_mul_add(x_e124, v20, v51);
+            v52 = V::neg_mul_add(x_e124, v20, v52);
             // out1[7] = x_e235*v4 - x_e245*v6 + x_e135*v10 - x_e145*v12 + x_e123*v18 - x_e124*v20
-            V::store(v51, out1.at(7usize, c));
+            V::store(v52, out1.at(7usize, c));
         }
     }
 }
@@ -10258,25 +10266,25 @@ unsafe fn path_product_93<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v61 = V::neg_mul_add(x_e125, y_e1234, v61);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e245*y_e1345 - x_e145*y_e2345 - x_e345*y_e1245)
-            V::store(V::mul(f_1, v5), out0.at(0usize, c));
+            V::store(damp::<V>(f_1, v5), out0.at(0usize, c));
             // out0[1] = f_1*(x_e345*y_e1235 + x_e135*y_e2345 - x_e235*y_e1345)
-            V::store(V::mul(f_1, v12), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v12), out0.at(1usize, c));
             // out0[2] = f_1*(x_e234*y_e1345 - x_e134*y_e2345 - x_e345*y_e1234)
-            V::store(V::mul(f_1, v22), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v22), out0.at(2usize, c));
             // out0[3] = f_1*(x_e235*y_e1245 - x_e125*y_e2345 - x_e245*y_e1235)
-            V::store(V::mul(f_1, v29), out0.at(3usize, c));
+            V::store(damp::<V>(f_1, v29), out0.at(3usize, c));
             // out0[4] = f_1*(x_e245*y_e1234 + x_e124*y_e2345 - x_e234*y_e1245)
-            V::store(V::mul(f_1, v34), out0.at(4usize, c));
+            V::store(damp::<V>(f_1, v34), out0.at(4usize, c));
             // out0[5] = f_1*(x_e234*y_e1235 - x_e123*y_e2345 - x_e235*y_e1234)
-            V::store(V::mul(f_1, v41), out0.at(5usize, c));
+            V::store(damp::<V>(f_1, v41), out0.at(5usize, c));
             // out0[6] = f_1*(x_e145*y_e1235 + x_e125*y_e1345 - x_e135*y_e1245)
-            V::store(V::mul(f_1, v45), out0.at(6usize, c));
+            V::store(damp::<V>(f_1, v45), out0.at(6usize, c));
             // out0[7] = f_1*(x_e134*y_e1245 - x_e124*y_e1345 - x_e145*y_e1234)
-            V::store(V::mul(f_1, v51), out0.at(7usize, c));
+            V::store(damp::<V>(f_1, v51), out0.at(7usize, c));
             // out0[8] = f_1*(x_e135*y_e1234 + x_e123*y_e1345 - x_e134*y_e1235)
-            V::store(V::mul(f_1, v55), out0.at(8usize, c));
+            V::store(damp::<V>(f_1, v55), out0.at(8usize, c));
             // out0[9] = f_1*(x_e124*y_e1235 - x_e123*y_e1245 - x_e125*y_e1234)
-            V::store(V::mul(f_1, v61), out0.at(9usize, c));
+            V::store(damp::<V>(f_1, v61), out0.at(9usize, c));
         }
     }
 }
@@ -10301,16 +10309,16 @@ unsafe fn path_product_94<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<5usize>(c);
             x.prefetch::<10usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(9usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(8usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(7usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(6usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v14 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v16 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v18 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v20 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(9usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(8usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(7usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(6usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(5usize, c)));
+            let v12 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v14 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v16 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v18 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v20 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e1234 = V::load(y.at(0usize, c));
             let x_e125 = V::load(x.at(2usize, c));
             let y_e1235 = V::load(y.at(1usize, c));
@@ -10327,24 +10335,24 @@ unsafe fn path_product_94<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v28 = V::neg_mul_add(x_e134, v4, v28);
             let y_e1345 = V::load(y.at(3usize, c));
             let mut v42 = V::mul(y_e1345, v4);
-            let mut v43 = V::mul(x_e123, v4);
             v42 = V::neg_mul_add(y_e1245, v2, v42);
+            let mut v44 = V::mul(x_e123, v4);
             let x_e145 = V::load(x.at(5usize, c));
             v35 = V::neg_mul_add(x_e145, v6, v35);
             let mut v49 = V::mul(y_e1245, v6);
-            let mut v50 = V::mul(x_e134, v6);
             v49 = V::neg_mul_add(y_e1235, v4, v49);
-            v50 = V::neg_mul_add(x_e123, v2, v50);
+            let mut v51 = V::mul(x_e134, v6);
+            v51 = V::neg_mul_add(x_e123, v2, v51);
             v26 = V::neg_mul_add(y_e1345, v6, v26);
-            v43 = V::neg_mul_add(x_e124, v6, v43);
+            v44 = V::neg_mul_add(x_e124, v6, v44);
             let mut v57 = V::mul(y_e1235, v8);
             v57 = V::neg_mul_add(y_e1234, v6, v57);
             v28 = V::mul_add(x_e145, v8, v28);
             v33 = V::neg_mul_add(y_e1245, v8, v33);
-            v50 = V::neg_mul_add(x_e135, v8, v50);
+            v51 = V::neg_mul_add(x_e135, v8, v51);
             let mut v65 = V::mul(y_e1345, v8);
             v65 = V::neg_mul_add(y_e1234, v2, v65);
-            v43 = V::mul_add(x_e125, v8, v43);
+            v44 = V::mul_add(x_e125, v8, v44);
             let x_e235 = V::load(x.at(7usize, c));
             v35 = V::neg_mul_add(x_e235, v10, v35);
             let mut v73 = V::mul(y_e1235, v10);
@@ -10358,21 +10366,21 @@ unsafe fn path_product_94<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e245 = V::load(x.at(8usize, c));
             v35 = V::mul_add(x_e245, v12, v35);
             v73 = V::neg_mul_add(y_e1245, v12, v73);
-            v50 = V::neg_mul_add(x_e234, v12, v50);
-            let mut v90 = V::mul(x_e124, v12);
+            v51 = V::neg_mul_add(x_e234, v12, v51);
             v26 = V::mul_add(y_e2345, v12, v26);
             // out0[1] = y_e1235*v2 - y_e1345*v6 + y_e2345*v12
             V::store(v26, out0.at(1usize, c));
-            v90 = V::neg_mul_add(x_e123, v10, v90);
+            let mut v91 = V::mul(x_e124, v12);
+            v91 = V::neg_mul_add(x_e123, v10, v91);
             v81 = V::neg_mul_add(y_e1235, v14, v81);
             v28 = V::neg_mul_add(x_e245, v14, v28);
             let mut v97 = V::mul(y_e1245, v14);
             v97 = V::neg_mul_add(y_e1234, v10, v97);
-            v50 = V::mul_add(x_e235, v14, v50);
+            v51 = V::mul_add(x_e235, v14, v51);
             v65 = V::neg_mul_add(y_e2345, v14, v65);
             // out0[2] = y_e1345*v8 - y_e1234*v2 - y_e2345*v14
             V::store(v65, out0.at(2usize, c));
-            v90 = V::neg_mul_add(x_e125, v14, v90);
+            v91 = V::neg_mul_add(x_e125, v14, v91);
             let x_e345 = V::load(x.at(9usize, c));
             v35 = V::neg_mul_add(x_e345, v16, v35);
             // out1[0] = x_e135*v4 - x_e125*v2 - x_e145*v6 - x_e235*v10 + x_e245*v12 - x_e345*v16
@@ -10380,11 +10388,11 @@ unsafe fn path_product_94<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v73 = V::mul_add(y_e1345, v16, v73);
             // out0[6] = y_e1235*v10 - y_e1245*v12 + y_e1345*v16
             V::store(v73, out0.at(6usize, c));
-            v43 = V::mul_add(x_e234, v16, v43);
+            v44 = V::mul_add(x_e234, v16, v44);
             v49 = V::neg_mul_add(y_e2345, v16, v49);
             // out0[3] = y_e1245*v6 - y_e1235*v4 - y_e2345*v16
             V::store(v49, out0.at(3usize, c));
-            v90 = V::neg_mul_add(x_e134, v16, v90);
+            v91 = V::neg_mul_add(x_e134, v16, v91);
             let mut v117 = V::mul(y_e1235, v18);
             v117 = V::neg_mul_add(y_e1234, v16, v117);
             v28 = V::mul_add(x_e345, v18, v28);
@@ -10393,29 +10401,29 @@ unsafe fn path_product_94<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v97 = V::neg_mul_add(y_e1345, v18, v97);
             // out0[7] = y_e1245*v14 - y_e1234*v10 - y_e1345*v18
             V::store(v97, out0.at(7usize, c));
-            v43 = V::neg_mul_add(x_e235, v18, v43);
+            v44 = V::neg_mul_add(x_e235, v18, v44);
             v33 = V::mul_add(y_e2345, v18, v33);
             // out0[4] = y_e1234*v4 - y_e1245*v8 + y_e2345*v18
             V::store(v33, out0.at(4usize, c));
-            v90 = V::mul_add(x_e135, v18, v90);
+            v91 = V::mul_add(x_e135, v18, v91);
             v117 = V::neg_mul_add(y_e1245, v20, v117);
             // out0[9] = y_e1235*v18 - y_e1234*v16 - y_e1245*v20
             V::store(v117, out0.at(9usize, c));
-            v50 = V::neg_mul_add(x_e345, v20, v50);
+            v51 = V::neg_mul_add(x_e345, v20, v51);
             // out1[2] = x_e134*v6 - x_e123*v2 - x_e135*v8 - x_e234*v12 + x_e235*v14 - x_e345*v20
-            V::store(v50, out1.at(2usize, c));
+            V::store(v51, out1.at(2usize, c));
             v81 = V::mul_add(y_e1345, v20, v81);
             // out0[8] = y_e1234*v12 - y_e1235*v14 + y_e1345*v20
             V::store(v81, out0.at(8usize, c));
-            v43 = V::mul_add(x_e245, v20, v43);
+            v44 = V::mul_add(x_e245, v20, v44);
             // out1[3] = x_e123*v4 - x_e124*v6 + x_e125*v8 + x_e234*v16 - x_e235*v18 + x_e245*v20
-            V::store(v43, out1.at(3usize, c));
+            V::store(v44, out1.at(3usize, c));
             v57 = V::neg_mul_add(y_e2345, v20, v57);
             // out0[5] = y_e1235*v8 - y_e1234*v6 - y_e2345*v20
             V::store(v57, out0.at(5usize, c));
-            v90 = V::neg_mul_add(x_e145, v20, v90);
+            v91 = V::neg_mul_add(x_e145, v20, v91);
             // out1[4] = x_e124*v12 - x_e123*v10 - x_e125*v14 - x_e134*v16 + x_e135*v18 - x_e145*v20
-            V::store(v90, out1.at(4usize, c));
+            V::store(v91, out1.at(4usize, c));
         }
     }
 }
@@ -10619,15 +10627,15 @@ unsafe fn path_product_96<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v43 = V::neg_mul_add(x_e345, y_e2, v43);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e134*y_e2 + x_e123*y_e4 - x_e124*y_e3 - x_e234*y_e1)
-            V::store(V::mul(f_1, v2), out0.at(0usize, c));
+            V::store(damp::<V>(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e135*y_e2 + x_e123*y_e5 - x_e125*y_e3 - x_e235*y_e1)
-            V::store(V::mul(f_1, v16), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v16), out0.at(1usize, c));
             // out0[2] = f_1*(x_e145*y_e2 + x_e124*y_e5 - x_e125*y_e4 - x_e245*y_e1)
-            V::store(V::mul(f_1, v26), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v26), out0.at(2usize, c));
             // out0[3] = f_1*(x_e145*y_e3 + x_e134*y_e5 - x_e135*y_e4 - x_e345*y_e1)
-            V::store(V::mul(f_1, v35), out0.at(3usize, c));
+            V::store(damp::<V>(f_1, v35), out0.at(3usize, c));
             // out0[4] = f_1*(x_e245*y_e3 + x_e234*y_e5 - x_e235*y_e4 - x_e345*y_e2)
-            V::store(V::mul(f_1, v43), out0.at(4usize, c));
+            V::store(damp::<V>(f_1, v43), out0.at(4usize, c));
         }
     }
 }
@@ -10652,11 +10660,11 @@ unsafe fn path_product_97<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<5usize>(c);
             x.prefetch::<10usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e2 = V::load(y.at(1usize, c));
             let mut v12 = V::mul(y_e2, v2);
             let x_e345 = V::load(x.at(9usize, c));
@@ -10673,10 +10681,10 @@ unsafe fn path_product_97<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e234 = V::load(x.at(6usize, c));
             let mut v26 = V::mul(x_e234, v2);
             let y_e1 = V::load(y.at(0usize, c));
-            let mut v29 = V::mul(x_e345, v4);
             v12 = V::mul_add(y_e1, v4, v12);
             // out0[9] = -(y_e2*v2 + y_e1*v4)
             V::store(V::neg(v12), out0.at(9usize, c));
+            let mut v31 = V::mul(x_e345, v4);
             let mut v32 = V::mul(y_e3, v4);
             let x_e145 = V::load(x.at(5usize, c));
             v18 = V::mul_add(x_e145, v4, v18);
@@ -10688,12 +10696,12 @@ unsafe fn path_product_97<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v16 = V::neg_mul_add(y_e1, v6, v16);
             // out0[8] = y_e3*v2 - y_e1*v6
             V::store(v16, out0.at(8usize, c));
-            v29 = V::mul_add(x_e245, v6, v29);
-            let mut v49 = V::mul(x_e145, v6);
+            v31 = V::mul_add(x_e245, v6, v31);
             v32 = V::mul_add(y_e2, v6, v32);
             // out0[5] = y_e3*v4 + y_e2*v6
             V::store(v32, out0.at(5usize, c));
-            v49 = V::neg_mul_add(x_e345, v2, v49);
+            let mut v50 = V::mul(x_e145, v6);
+            v50 = V::neg_mul_add(x_e345, v2, v50);
             let mut v52 = V::mul(y_e4, v6);
             let x_e125 = V::load(x.at(2usize, c));
             v22 = V::mul_add(x_e125, v6, v22);
@@ -10703,12 +10711,12 @@ unsafe fn path_product_97<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v20 = V::mul_add(y_e1, v8, v20);
             // out0[7] = -(y_e4*v2 + y_e1*v8)
             V::store(V::neg(v20), out0.at(7usize, c));
-            v29 = V::mul_add(x_e235, v8, v29);
+            v31 = V::mul_add(x_e235, v8, v31);
             let mut v65 = V::mul(y_e2, v8);
             v65 = V::neg_mul_add(y_e4, v4, v65);
             // out0[4] = y_e2*v8 - y_e4*v4
             V::store(v65, out0.at(4usize, c));
-            v49 = V::mul_add(x_e135, v8, v49);
+            v50 = V::mul_add(x_e135, v8, v50);
             v52 = V::mul_add(y_e3, v8, v52);
             // out0[2] = -(y_e4*v6 + y_e3*v8)
             V::store(V::neg(v52), out0.at(2usize, c));
@@ -10721,15 +10729,15 @@ unsafe fn path_product_97<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v24 = V::neg_mul_add(y_e1, v10, v24);
             // out0[6] = y_e5*v2 - y_e1*v10
             V::store(v24, out0.at(6usize, c));
-            v29 = V::mul_add(x_e234, v10, v29);
+            v31 = V::mul_add(x_e234, v10, v31);
             // out1[0] = -(x_e345*v4 + x_e245*v6 + x_e235*v8 + x_e234*v10)
-            V::store(V::neg(v29), out1.at(0usize, c));
+            V::store(V::neg(v31), out1.at(0usize, c));
             v40 = V::mul_add(y_e2, v10, v40);
             // out0[3] = y_e5*v4 + y_e2*v10
             V::store(v40, out0.at(3usize, c));
-            v49 = V::mul_add(x_e134, v10, v49);
+            v50 = V::mul_add(x_e134, v10, v50);
             // out1[1] = x_e145*v6 - x_e345*v2 + x_e135*v8 + x_e134*v10
-            V::store(v49, out1.at(1usize, c));
+            V::store(v50, out1.at(1usize, c));
             v56 = V::neg_mul_add(y_e3, v10, v56);
             // out0[1] = y_e5*v6 - y_e3*v10
             V::store(v56, out0.at(1usize, c));
@@ -10944,15 +10952,15 @@ unsafe fn path_product_99<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v64 = V::mul_add(x_e145, y_e123, v64);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e345*y_e125 + x_e235*y_e145 + x_e145*y_e235 + x_e125*y_e345 - x_e135*y_e245 - x_e245*y_e135)
-            V::store(V::mul(f_1, v2), out0.at(0usize, c));
+            V::store(damp::<V>(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e245*y_e134 + x_e134*y_e245 - x_e124*y_e345 - x_e145*y_e234 - x_e234*y_e145 - x_e345*y_e124)
-            V::store(V::mul(f_1, v26), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v26), out0.at(1usize, c));
             // out0[2] = f_1*(x_e345*y_e123 + x_e234*y_e135 + x_e135*y_e234 + x_e123*y_e345 - x_e134*y_e235 - x_e235*y_e134)
-            V::store(V::mul(f_1, v41), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v41), out0.at(2usize, c));
             // out0[3] = f_1*(x_e235*y_e124 + x_e124*y_e235 - x_e123*y_e245 - x_e125*y_e234 - x_e234*y_e125 - x_e245*y_e123)
-            V::store(V::mul(f_1, v54), out0.at(3usize, c));
+            V::store(damp::<V>(f_1, v54), out0.at(3usize, c));
             // out0[4] = f_1*(x_e145*y_e123 + x_e134*y_e125 + x_e125*y_e134 + x_e123*y_e145 - x_e124*y_e135 - x_e135*y_e124)
-            V::store(V::mul(f_1, v64), out0.at(4usize, c));
+            V::store(damp::<V>(f_1, v64), out0.at(4usize, c));
         }
     }
 }
@@ -10977,11 +10985,11 @@ unsafe fn path_product_100<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<10usize>(c);
             x.prefetch::<10usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e123 = V::load(y.at(0usize, c));
             let mut v12 = V::mul(y_e123, v2);
             let x_e145 = V::load(x.at(5usize, c));
@@ -11014,8 +11022,8 @@ unsafe fn path_product_100<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v24 = V::neg_mul_add(y_e234, v4, v24);
             let y_e235 = V::load(y.at(7usize, c));
             let mut v52 = V::mul(y_e235, v4);
-            let mut v53 = V::mul(x_e124, v4);
             v52 = V::neg_mul_add(y_e135, v2, v52);
+            let mut v54 = V::mul(x_e124, v4);
             let y_e245 = V::load(y.at(8usize, c));
             v32 = V::neg_mul_add(y_e245, v4, v32);
             let mut v59 = V::mul(y_e123, v6);
@@ -11026,20 +11034,20 @@ unsafe fn path_product_100<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v39 = V::neg_mul_add(y_e134, v6, v39);
             v26 = V::neg_mul_add(x_e235, v6, v26);
             let mut v67 = V::mul(y_e135, v6);
-            let mut v68 = V::mul(x_e234, v6);
             v67 = V::neg_mul_add(y_e125, v4, v67);
-            v68 = V::neg_mul_add(x_e124, v2, v68);
+            let mut v69 = V::mul(x_e234, v6);
+            v69 = V::neg_mul_add(x_e124, v2, v69);
             let mut v71 = V::mul(y_e234, v6);
-            let mut v72 = V::mul(x_e135, v6);
             v71 = V::neg_mul_add(y_e124, v2, v71);
-            v72 = V::neg_mul_add(x_e125, v4, v72);
+            let mut v73 = V::mul(x_e135, v6);
+            v73 = V::neg_mul_add(x_e125, v4, v73);
             v20 = V::neg_mul_add(y_e235, v6, v20);
-            v53 = V::neg_mul_add(x_e134, v6, v53);
+            v54 = V::neg_mul_add(x_e134, v6, v54);
             let y_e345 = V::load(y.at(9usize, c));
-            let mut v81 = V::mul(x_e123, v6);
             v32 = V::mul_add(y_e345, v6, v32);
             // out0[0] = y_e145*v2 - y_e245*v4 + y_e345*v6
             V::store(v32, out0.at(0usize, c));
+            let mut v82 = V::mul(x_e123, v6);
             v59 = V::neg_mul_add(y_e124, v8, v59);
             v41 = V::neg_mul_add(x_e345, v8, v41);
             // out1[1] = x_e235*v4 - x_e135*v2 - x_e345*v8
@@ -11054,18 +11062,18 @@ unsafe fn path_product_100<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v67, out0.at(6usize, c));
             v34 = V::neg_mul_add(x_e234, v8, v34);
             v12 = V::neg_mul_add(y_e234, v8, v12);
-            v72 = V::neg_mul_add(x_e145, v8, v72);
+            v73 = V::neg_mul_add(x_e145, v8, v73);
             // out1[6] = x_e135*v6 - x_e125*v4 - x_e145*v8
-            V::store(v72, out1.at(6usize, c));
-            let mut v100 = V::mul(x_e134, v8);
+            V::store(v73, out1.at(6usize, c));
             v20 = V::mul_add(y_e245, v8, v20);
             // out0[3] = y_e125*v2 - y_e235*v6 + y_e245*v8
             V::store(v20, out0.at(3usize, c));
-            v100 = V::neg_mul_add(x_e123, v4, v100);
+            let mut v101 = V::mul(x_e134, v8);
+            v101 = V::neg_mul_add(x_e123, v4, v101);
             v52 = V::neg_mul_add(y_e345, v8, v52);
             // out0[1] = y_e235*v4 - y_e135*v2 - y_e345*v8
             V::store(v52, out0.at(1usize, c));
-            v81 = V::neg_mul_add(x_e124, v8, v81);
+            v82 = V::neg_mul_add(x_e124, v8, v82);
             v59 = V::mul_add(y_e125, v10, v59);
             // out0[9] = y_e123*v6 - y_e124*v8 + y_e125*v10
             V::store(v59, out0.at(9usize, c));
@@ -11075,9 +11083,9 @@ unsafe fn path_product_100<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v87 = V::neg_mul_add(y_e135, v10, v87);
             // out0[8] = y_e134*v8 - y_e123*v4 - y_e135*v10
             V::store(v87, out0.at(8usize, c));
-            v68 = V::neg_mul_add(x_e245, v10, v68);
+            v69 = V::neg_mul_add(x_e245, v10, v69);
             // out1[4] = x_e234*v6 - x_e124*v2 - x_e245*v10
-            V::store(v68, out1.at(4usize, c));
+            V::store(v69, out1.at(4usize, c));
             v39 = V::mul_add(y_e145, v10, v39);
             // out0[7] = y_e124*v4 - y_e134*v6 + y_e145*v10
             V::store(v39, out0.at(7usize, c));
@@ -11087,21 +11095,21 @@ unsafe fn path_product_100<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v12 = V::mul_add(y_e235, v10, v12);
             // out0[5] = y_e123*v2 - y_e234*v8 + y_e235*v10
             V::store(v12, out0.at(5usize, c));
-            v53 = V::mul_add(x_e145, v10, v53);
+            v54 = V::mul_add(x_e145, v10, v54);
             // out1[7] = x_e124*v4 - x_e134*v6 + x_e145*v10
-            V::store(v53, out1.at(7usize, c));
+            V::store(v54, out1.at(7usize, c));
             v71 = V::neg_mul_add(y_e245, v10, v71);
             // out0[4] = y_e234*v6 - y_e124*v2 - y_e245*v10
             V::store(v71, out0.at(4usize, c));
-            v100 = V::neg_mul_add(x_e135, v10, v100);
+            v101 = V::neg_mul_add(x_e135, v10, v101);
             // out1[8] = x_e134*v8 - x_e123*v4 - x_e135*v10
-            V::store(v100, out1.at(8usize, c));
+            V::store(v101, out1.at(8usize, c));
             v24 = V::mul_add(y_e345, v10, v24);
             // out0[2] = y_e134*v2 - y_e234*v4 + y_e345*v10
             V::store(v24, out0.at(2usize, c));
-            v81 = V::mul_add(x_e125, v10, v81);
+            v82 = V::mul_add(x_e125, v10, v82);
             // out1[9] = x_e123*v6 - x_e124*v8 + x_e125*v10
-            V::store(v81, out1.at(9usize, c));
+            V::store(v82, out1.at(9usize, c));
         }
     }
 }
@@ -11279,7 +11287,7 @@ unsafe fn path_product_102<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2 = V::neg_mul_add(V::load(x.at(8usize, c)), V::load(y.at(1usize, c)), v2);
             v2 = V::mul_add(V::load(x.at(9usize, c)), V::load(y.at(0usize, c)), v2);
             // out0[0] = f_1*(x_e345*y_e12 + x_e235*y_e14 + x_e145*y_e23 + x_e134*y_e25 + x_e125*y_e34 + x_e123*y_e45 - x_e124*y_e35 - x_e135*y_e24 - x_e234*y_e15 - x_e245*y_e13)
-            V::store(V::mul(V::load(f.at(0usize, c)), v2), out0.at(0usize, c));
+            V::store(damp::<V>(V::load(f.at(0usize, c)), v2), out0.at(0usize, c));
         }
     }
 }
@@ -11303,7 +11311,7 @@ unsafe fn path_product_103<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             grad_o.prefetch::<1usize>(c);
             y.prefetch::<10usize>(c);
             x.prefetch::<10usize>(c);
-            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
             // out0[9] = y_e12*v2
             V::store(V::mul(V::load(y.at(0usize, c)), v2), out0.at(9usize, c));
             // out1[0] = x_e345*v2
@@ -11571,15 +11579,15 @@ unsafe fn path_product_105<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v43 = V::mul_add(x_e2345, y_e234, v43);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -(f_1*(x_e1345*y_e345 + x_e1245*y_e245 + x_e1234*y_e234 + x_e1235*y_e235))
-            V::store(V::neg(V::mul(f_1, v2)), out0.at(0usize, c));
+            V::store(V::neg(damp::<V>(f_1, v2)), out0.at(0usize, c));
             // out0[1] = f_1*(x_e1245*y_e145 + x_e1234*y_e134 + x_e1235*y_e135 - x_e2345*y_e345)
-            V::store(V::mul(f_1, v16), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v16), out0.at(1usize, c));
             // out0[2] = f_1*(x_e2345*y_e245 + x_e1345*y_e145 - (x_e1234*y_e124 + x_e1235*y_e125))
-            V::store(V::mul(f_1, v33), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v33), out0.at(2usize, c));
             // out0[3] = f_1*(x_e1234*y_e123 - x_e1245*y_e125 - x_e1345*y_e135 - x_e2345*y_e235)
-            V::store(V::mul(f_1, v36), out0.at(3usize, c));
+            V::store(damp::<V>(f_1, v36), out0.at(3usize, c));
             // out0[4] = f_1*(x_e2345*y_e234 + x_e1345*y_e134 + x_e1235*y_e123 + x_e1245*y_e124)
-            V::store(V::mul(f_1, v43), out0.at(4usize, c));
+            V::store(damp::<V>(f_1, v43), out0.at(4usize, c));
         }
     }
 }
@@ -11604,11 +11612,11 @@ unsafe fn path_product_106<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<10usize>(c);
             x.prefetch::<5usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e234 = V::load(y.at(6usize, c));
             let mut v12 = V::mul(y_e234, v2);
             let x_e2345 = V::load(x.at(4usize, c));
@@ -11626,46 +11634,46 @@ unsafe fn path_product_106<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e1235 = V::load(x.at(1usize, c));
             let mut v26 = V::mul(x_e1235, v2);
             let y_e235 = V::load(y.at(7usize, c));
-            let mut v29 = V::mul(x_e2345, v4);
             v12 = V::neg_mul_add(y_e235, v4, v12);
+            let mut v30 = V::mul(x_e2345, v4);
             let y_e135 = V::load(y.at(4usize, c));
             v16 = V::neg_mul_add(y_e135, v4, v16);
             let y_e125 = V::load(y.at(2usize, c));
-            let mut v37 = V::mul(x_e1245, v4);
             v20 = V::neg_mul_add(y_e125, v4, v20);
+            let mut v38 = V::mul(x_e1245, v4);
             let mut v39 = V::mul(y_e123, v4);
             let x_e1234 = V::load(x.at(0usize, c));
             v26 = V::mul_add(x_e1234, v4, v26);
             // out1[0] = x_e1235*v2 + x_e1234*v4
             V::store(v26, out1.at(0usize, c));
             let y_e245 = V::load(y.at(8usize, c));
-            let mut v45 = V::mul(x_e2345, v6);
             v12 = V::mul_add(y_e245, v6, v12);
+            let mut v46 = V::mul(x_e2345, v6);
             let y_e145 = V::load(y.at(5usize, c));
-            let mut v49 = V::mul(x_e1345, v6);
             v16 = V::mul_add(y_e145, v6, v16);
+            let mut v50 = V::mul(x_e1345, v6);
             v24 = V::neg_mul_add(y_e125, v6, v24);
-            v37 = V::mul_add(x_e1235, v6, v37);
+            v38 = V::mul_add(x_e1235, v6, v38);
             // out1[2] = -(x_e1245*v4 + x_e1235*v6)
-            V::store(V::neg(v37), out1.at(2usize, c));
+            V::store(V::neg(v38), out1.at(2usize, c));
             v39 = V::neg_mul_add(y_e124, v6, v39);
             v22 = V::neg_mul_add(x_e1234, v6, v22);
             // out1[1] = x_e1245*v2 - x_e1234*v6
             V::store(v22, out1.at(1usize, c));
             let y_e345 = V::load(y.at(9usize, c));
-            let mut v62 = V::mul(x_e2345, v8);
             v12 = V::neg_mul_add(y_e345, v8, v12);
             // out0[4] = y_e234*v2 - y_e235*v4 + y_e245*v6 - y_e345*v8
             V::store(v12, out0.at(4usize, c));
+            let mut v63 = V::mul(x_e2345, v8);
             v20 = V::mul_add(y_e145, v8, v20);
-            v49 = V::mul_add(x_e1245, v8, v49);
+            v50 = V::mul_add(x_e1245, v8, v50);
             // out1[5] = x_e1345*v6 + x_e1245*v8
-            V::store(v49, out1.at(5usize, c));
-            let mut v69 = V::mul(x_e1235, v8);
+            V::store(v50, out1.at(5usize, c));
             v24 = V::mul_add(y_e135, v8, v24);
-            v69 = V::neg_mul_add(x_e1345, v4, v69);
+            let mut v70 = V::mul(x_e1235, v8);
+            v70 = V::neg_mul_add(x_e1345, v4, v70);
             // out1[4] = x_e1235*v8 - x_e1345*v4
-            V::store(v69, out1.at(4usize, c));
+            V::store(v70, out1.at(4usize, c));
             v39 = V::mul_add(y_e134, v8, v39);
             v18 = V::mul_add(x_e1234, v8, v18);
             // out1[3] = x_e1345*v2 + x_e1234*v8
@@ -11673,21 +11681,21 @@ unsafe fn path_product_106<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v16 = V::neg_mul_add(y_e345, v10, v16);
             // out0[3] = y_e134*v2 - y_e135*v4 + y_e145*v6 - y_e345*v10
             V::store(v16, out0.at(3usize, c));
-            v62 = V::mul_add(x_e1345, v10, v62);
+            v63 = V::mul_add(x_e1345, v10, v63);
             // out1[9] = -(x_e2345*v8 + x_e1345*v10)
-            V::store(V::neg(v62), out1.at(9usize, c));
+            V::store(V::neg(v63), out1.at(9usize, c));
             v20 = V::neg_mul_add(y_e245, v10, v20);
             // out0[2] = y_e124*v2 - y_e125*v4 + y_e145*v8 - y_e245*v10
             V::store(v20, out0.at(2usize, c));
-            v45 = V::neg_mul_add(x_e1245, v10, v45);
+            v46 = V::neg_mul_add(x_e1245, v10, v46);
             // out1[8] = x_e2345*v6 - x_e1245*v10
-            V::store(v45, out1.at(8usize, c));
+            V::store(v46, out1.at(8usize, c));
             v24 = V::neg_mul_add(y_e235, v10, v24);
             // out0[1] = y_e123*v2 - y_e125*v6 + y_e135*v8 - y_e235*v10
             V::store(v24, out0.at(1usize, c));
-            v29 = V::mul_add(x_e1235, v10, v29);
+            v30 = V::mul_add(x_e1235, v10, v30);
             // out1[7] = -(x_e2345*v4 + x_e1235*v10)
-            V::store(V::neg(v29), out1.at(7usize, c));
+            V::store(V::neg(v30), out1.at(7usize, c));
             v39 = V::neg_mul_add(y_e234, v10, v39);
             // out0[0] = y_e123*v4 - y_e124*v6 + y_e134*v8 - y_e234*v10
             V::store(v39, out0.at(0usize, c));
@@ -11961,25 +11969,25 @@ unsafe fn path_product_108<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v60 = V::mul_add(x_e2345, y_e23, v60);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -(f_1*(x_e1245*y_e45 + x_e1234*y_e34 + x_e1235*y_e35))
-            V::store(V::neg(V::mul(f_1, v2)), out0.at(0usize, c));
+            V::store(V::neg(damp::<V>(f_1, v2)), out0.at(0usize, c));
             // out0[1] = f_1*(x_e1234*y_e24 + x_e1235*y_e25 - x_e1345*y_e45)
-            V::store(V::mul(f_1, v12), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v12), out0.at(1usize, c));
             // out0[2] = f_1*(x_e1345*y_e35 + x_e1245*y_e25 - x_e1234*y_e23)
-            V::store(V::mul(f_1, v21), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v21), out0.at(2usize, c));
             // out0[3] = -(f_1*(x_e1345*y_e34 + x_e1235*y_e23 + x_e1245*y_e24))
-            V::store(V::neg(V::mul(f_1, v25)), out0.at(3usize, c));
+            V::store(V::neg(damp::<V>(f_1, v25)), out0.at(3usize, c));
             // out0[4] = -(f_1*(x_e2345*y_e45 + x_e1234*y_e14 + x_e1235*y_e15))
-            V::store(V::neg(V::mul(f_1, v31)), out0.at(4usize, c));
+            V::store(V::neg(damp::<V>(f_1, v31)), out0.at(4usize, c));
             // out0[5] = f_1*(x_e2345*y_e35 + x_e1234*y_e13 - x_e1245*y_e15)
-            V::store(V::mul(f_1, v39), out0.at(5usize, c));
+            V::store(damp::<V>(f_1, v39), out0.at(5usize, c));
             // out0[6] = f_1*(x_e1235*y_e13 + x_e1245*y_e14 - x_e2345*y_e34)
-            V::store(V::mul(f_1, v44), out0.at(6usize, c));
+            V::store(damp::<V>(f_1, v44), out0.at(6usize, c));
             // out0[7] = -(f_1*(x_e2345*y_e25 + x_e1234*y_e12 + x_e1345*y_e15))
-            V::store(V::neg(V::mul(f_1, v50)), out0.at(7usize, c));
+            V::store(V::neg(damp::<V>(f_1, v50)), out0.at(7usize, c));
             // out0[8] = f_1*(x_e2345*y_e24 + x_e1345*y_e14 - x_e1235*y_e12)
-            V::store(V::mul(f_1, v56), out0.at(8usize, c));
+            V::store(damp::<V>(f_1, v56), out0.at(8usize, c));
             // out0[9] = -(f_1*(x_e2345*y_e23 + x_e1245*y_e12 + x_e1345*y_e13))
-            V::store(V::neg(V::mul(f_1, v60)), out0.at(9usize, c));
+            V::store(V::neg(damp::<V>(f_1, v60)), out0.at(9usize, c));
         }
     }
 }
@@ -12004,16 +12012,16 @@ unsafe fn path_product_109<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<10usize>(c);
             x.prefetch::<5usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(9usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(8usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(7usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(6usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v14 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v16 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v18 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v20 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(9usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(8usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(7usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(6usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(5usize, c)));
+            let v12 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v14 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v16 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v18 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v20 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e23 = V::load(y.at(4usize, c));
             let x_e2345 = V::load(x.at(4usize, c));
             let mut v24 = V::mul(x_e2345, v2);
@@ -12024,67 +12032,67 @@ unsafe fn path_product_109<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v32 = V::mul(x_e1245, v2);
             let y_e24 = V::load(y.at(5usize, c));
             let mut v34 = V::mul(y_e24, v4);
-            let mut v35 = V::mul(x_e2345, v4);
             v34 = V::neg_mul_add(y_e23, v2, v34);
+            let mut v36 = V::mul(x_e2345, v4);
             let y_e14 = V::load(y.at(2usize, c));
             let mut v38 = V::mul(y_e14, v4);
-            let mut v39 = V::mul(x_e1345, v4);
             v38 = V::neg_mul_add(y_e13, v2, v38);
+            let mut v40 = V::mul(x_e1345, v4);
             let x_e1235 = V::load(x.at(1usize, c));
             v32 = V::mul_add(x_e1235, v4, v32);
             let y_e25 = V::load(y.at(6usize, c));
             v34 = V::neg_mul_add(y_e25, v6, v34);
             let y_e15 = V::load(y.at(3usize, c));
-            let mut v51 = V::mul(x_e1345, v6);
             v38 = V::neg_mul_add(y_e15, v6, v38);
+            let mut v52 = V::mul(x_e1345, v6);
             let x_e1234 = V::load(x.at(0usize, c));
             v32 = V::mul_add(x_e1234, v6, v32);
             // out1[0] = -(x_e1245*v2 + x_e1235*v4 + x_e1234*v6)
             V::store(V::neg(v32), out1.at(0usize, c));
             let y_e34 = V::load(y.at(7usize, c));
-            let mut v60 = V::mul(x_e2345, v8);
             v34 = V::neg_mul_add(y_e34, v8, v34);
+            let mut v61 = V::mul(x_e2345, v8);
             let mut v62 = V::mul(y_e14, v8);
             v62 = V::neg_mul_add(y_e12, v2, v62);
-            v39 = V::mul_add(x_e1245, v8, v39);
+            v40 = V::mul_add(x_e1245, v8, v40);
             let mut v66 = V::mul(y_e13, v8);
-            let mut v67 = V::mul(x_e1235, v8);
             v66 = V::neg_mul_add(y_e12, v4, v66);
-            v67 = V::neg_mul_add(x_e1345, v2, v67);
+            let mut v68 = V::mul(x_e1235, v8);
+            v68 = V::neg_mul_add(x_e1345, v2, v68);
             let y_e35 = V::load(y.at(8usize, c));
-            let mut v72 = V::mul(x_e2345, v10);
             v34 = V::mul_add(y_e35, v10, v34);
+            let mut v73 = V::mul(x_e2345, v10);
             v62 = V::neg_mul_add(y_e15, v10, v62);
-            v51 = V::mul_add(x_e1245, v10, v51);
+            v52 = V::mul_add(x_e1245, v10, v52);
             let mut v78 = V::mul(y_e13, v10);
             v78 = V::neg_mul_add(y_e12, v6, v78);
-            v67 = V::mul_add(x_e1234, v10, v67);
+            v68 = V::mul_add(x_e1234, v10, v68);
             // out1[1] = x_e1235*v8 - x_e1345*v2 + x_e1234*v10
-            V::store(v67, out1.at(1usize, c));
+            V::store(v68, out1.at(1usize, c));
             let y_e45 = V::load(y.at(9usize, c));
-            let mut v84 = V::mul(x_e2345, v12);
             v34 = V::neg_mul_add(y_e45, v12, v34);
             // out0[4] = y_e24*v4 - y_e23*v2 - y_e25*v6 - y_e34*v8 + y_e35*v10 - y_e45*v12
             V::store(v34, out0.at(4usize, c));
+            let mut v85 = V::mul(x_e2345, v12);
             v66 = V::neg_mul_add(y_e15, v12, v66);
-            v51 = V::mul_add(x_e1235, v12, v51);
+            v52 = V::mul_add(x_e1235, v12, v52);
             // out1[3] = -(x_e1345*v6 + x_e1245*v10 + x_e1235*v12)
-            V::store(V::neg(v51), out1.at(3usize, c));
+            V::store(V::neg(v52), out1.at(3usize, c));
             v78 = V::neg_mul_add(y_e14, v12, v78);
-            v39 = V::neg_mul_add(x_e1234, v12, v39);
+            v40 = V::neg_mul_add(x_e1234, v12, v40);
             // out1[2] = x_e1345*v4 + x_e1245*v8 - x_e1234*v12
-            V::store(v39, out1.at(2usize, c));
+            V::store(v40, out1.at(2usize, c));
             v38 = V::neg_mul_add(y_e34, v14, v38);
-            v60 = V::mul_add(x_e1345, v14, v60);
+            v61 = V::mul_add(x_e1345, v14, v61);
             v62 = V::neg_mul_add(y_e24, v14, v62);
-            v35 = V::neg_mul_add(x_e1245, v14, v35);
+            v36 = V::neg_mul_add(x_e1245, v14, v36);
             v66 = V::neg_mul_add(y_e23, v14, v66);
             v24 = V::mul_add(x_e1235, v14, v24);
             v38 = V::mul_add(y_e35, v16, v38);
-            v72 = V::mul_add(x_e1345, v16, v72);
-            let mut v112 = V::mul(x_e1245, v16);
+            v73 = V::mul_add(x_e1345, v16, v73);
             v62 = V::mul_add(y_e25, v16, v62);
-            v112 = V::neg_mul_add(x_e2345, v6, v112);
+            let mut v113 = V::mul(x_e1245, v16);
+            v113 = V::neg_mul_add(x_e2345, v6, v113);
             v78 = V::neg_mul_add(y_e23, v16, v78);
             v24 = V::mul_add(x_e1234, v16, v24);
             // out1[4] = -(x_e2345*v2 + x_e1235*v14 + x_e1234*v16)
@@ -12092,33 +12100,33 @@ unsafe fn path_product_109<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v38 = V::neg_mul_add(y_e45, v18, v38);
             // out0[3] = y_e14*v4 - y_e13*v2 - y_e15*v6 - y_e34*v14 + y_e35*v16 - y_e45*v18
             V::store(v38, out0.at(3usize, c));
-            v84 = V::mul_add(x_e1345, v18, v84);
+            v85 = V::mul_add(x_e1345, v18, v85);
             v66 = V::mul_add(y_e25, v18, v66);
-            v112 = V::mul_add(x_e1235, v18, v112);
+            v113 = V::mul_add(x_e1235, v18, v113);
             // out1[6] = x_e1245*v16 - x_e2345*v6 + x_e1235*v18
-            V::store(v112, out1.at(6usize, c));
+            V::store(v113, out1.at(6usize, c));
             v78 = V::mul_add(y_e24, v18, v78);
-            v35 = V::mul_add(x_e1234, v18, v35);
+            v36 = V::mul_add(x_e1234, v18, v36);
             // out1[5] = x_e2345*v4 - x_e1245*v14 + x_e1234*v18
-            V::store(v35, out1.at(5usize, c));
+            V::store(v36, out1.at(5usize, c));
             v62 = V::neg_mul_add(y_e45, v20, v62);
             // out0[2] = y_e14*v8 - y_e12*v2 - y_e15*v10 - y_e24*v14 + y_e25*v16 - y_e45*v20
             V::store(v62, out0.at(2usize, c));
-            v84 = V::mul_add(x_e1245, v20, v84);
+            v85 = V::mul_add(x_e1245, v20, v85);
             // out1[9] = -(x_e2345*v12 + x_e1345*v18 + x_e1245*v20)
-            V::store(V::neg(v84), out1.at(9usize, c));
+            V::store(V::neg(v85), out1.at(9usize, c));
             v66 = V::neg_mul_add(y_e35, v20, v66);
             // out0[1] = y_e13*v8 - y_e12*v4 - y_e15*v12 - y_e23*v14 + y_e25*v18 - y_e35*v20
             V::store(v66, out0.at(1usize, c));
-            v72 = V::neg_mul_add(x_e1235, v20, v72);
+            v73 = V::neg_mul_add(x_e1235, v20, v73);
             // out1[8] = x_e2345*v10 + x_e1345*v16 - x_e1235*v20
-            V::store(v72, out1.at(8usize, c));
+            V::store(v73, out1.at(8usize, c));
             v78 = V::neg_mul_add(y_e34, v20, v78);
             // out0[0] = y_e13*v10 - y_e12*v6 - y_e14*v12 - y_e23*v16 + y_e24*v18 - y_e34*v20
             V::store(v78, out0.at(0usize, c));
-            v60 = V::mul_add(x_e1234, v20, v60);
+            v61 = V::mul_add(x_e1234, v20, v61);
             // out1[7] = -(x_e2345*v8 + x_e1345*v14 + x_e1234*v20)
-            V::store(V::neg(v60), out1.at(7usize, c));
+            V::store(V::neg(v61), out1.at(7usize, c));
         }
     }
 }
@@ -12317,25 +12325,25 @@ unsafe fn path_product_111<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v37 = V::neg_mul_add(x_e1235, y_e1234, v37);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e1345*y_e2345 - x_e2345*y_e1345)
-            V::store(V::mul(f_1, v2), out0.at(0usize, c));
+            V::store(damp::<V>(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e2345*y_e1245 - x_e1245*y_e2345)
-            V::store(V::mul(f_1, v10), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v10), out0.at(1usize, c));
             // out0[2] = f_1*(x_e1235*y_e2345 - x_e2345*y_e1235)
-            V::store(V::mul(f_1, v13), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v13), out0.at(2usize, c));
             // out0[3] = f_1*(x_e2345*y_e1234 - x_e1234*y_e2345)
-            V::store(V::mul(f_1, v20), out0.at(3usize, c));
+            V::store(damp::<V>(f_1, v20), out0.at(3usize, c));
             // out0[4] = f_1*(x_e1245*y_e1345 - x_e1345*y_e1245)
-            V::store(V::mul(f_1, v22), out0.at(4usize, c));
+            V::store(damp::<V>(f_1, v22), out0.at(4usize, c));
             // out0[5] = f_1*(x_e1345*y_e1235 - x_e1235*y_e1345)
-            V::store(V::mul(f_1, v26), out0.at(5usize, c));
+            V::store(damp::<V>(f_1, v26), out0.at(5usize, c));
             // out0[6] = f_1*(x_e1234*y_e1345 - x_e1345*y_e1234)
-            V::store(V::mul(f_1, v28), out0.at(6usize, c));
+            V::store(damp::<V>(f_1, v28), out0.at(6usize, c));
             // out0[7] = f_1*(x_e1235*y_e1245 - x_e1245*y_e1235)
-            V::store(V::mul(f_1, v31), out0.at(7usize, c));
+            V::store(damp::<V>(f_1, v31), out0.at(7usize, c));
             // out0[8] = f_1*(x_e1245*y_e1234 - x_e1234*y_e1245)
-            V::store(V::mul(f_1, v35), out0.at(8usize, c));
+            V::store(damp::<V>(f_1, v35), out0.at(8usize, c));
             // out0[9] = f_1*(x_e1234*y_e1235 - x_e1235*y_e1234)
-            V::store(V::mul(f_1, v37), out0.at(9usize, c));
+            V::store(damp::<V>(f_1, v37), out0.at(9usize, c));
         }
     }
 }
@@ -12360,16 +12368,16 @@ unsafe fn path_product_112<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<5usize>(c);
             x.prefetch::<5usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(9usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(8usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(7usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(6usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v14 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v16 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v18 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v20 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(9usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(8usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(7usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(6usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(5usize, c)));
+            let v12 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v14 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v16 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v18 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v20 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e1234 = V::load(y.at(0usize, c));
             let x_e1235 = V::load(x.at(1usize, c));
             let y_e1235 = V::load(y.at(1usize, c));
@@ -12385,23 +12393,23 @@ unsafe fn path_product_112<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v29 = V::neg_mul_add(y_e1235, v6, v29);
             v28 = V::neg_mul_add(x_e1245, v6, v28);
             let mut v41 = V::mul(y_e1245, v6);
-            let mut v42 = V::mul(x_e1235, v6);
             v41 = V::neg_mul_add(y_e1234, v2, v41);
-            v42 = V::neg_mul_add(x_e1234, v4, v42);
+            let mut v43 = V::mul(x_e1235, v6);
+            v43 = V::neg_mul_add(x_e1234, v4, v43);
             let x_e1345 = V::load(x.at(3usize, c));
             v31 = V::neg_mul_add(x_e1345, v8, v31);
             let y_e1345 = V::load(y.at(3usize, c));
-            let mut v51 = V::mul(x_e1234, v8);
             v26 = V::mul_add(y_e1345, v8, v26);
+            let mut v52 = V::mul(x_e1234, v8);
             let mut v53 = V::mul(y_e1235, v10);
             v53 = V::neg_mul_add(y_e1234, v8, v53);
             v28 = V::mul_add(x_e1345, v10, v28);
             v41 = V::neg_mul_add(y_e1345, v10, v41);
-            v51 = V::neg_mul_add(x_e1235, v10, v51);
+            v52 = V::neg_mul_add(x_e1235, v10, v52);
             v53 = V::neg_mul_add(y_e1245, v12, v53);
-            v42 = V::neg_mul_add(x_e1345, v12, v42);
+            v43 = V::neg_mul_add(x_e1345, v12, v43);
             v29 = V::mul_add(y_e1345, v12, v29);
-            v51 = V::mul_add(x_e1245, v12, v51);
+            v52 = V::mul_add(x_e1245, v12, v52);
             let mut v69 = V::mul(y_e1234, v14);
             let x_e2345 = V::load(x.at(4usize, c));
             v31 = V::mul_add(x_e2345, v14, v31);
@@ -12415,31 +12423,31 @@ unsafe fn path_product_112<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v28 = V::neg_mul_add(x_e2345, v16, v28);
             // out1[1] = x_e1234*v2 - x_e1245*v6 + x_e1345*v10 - x_e2345*v16
             V::store(v28, out1.at(1usize, c));
-            let mut v82 = V::mul(x_e1235, v16);
             v41 = V::mul_add(y_e2345, v16, v41);
             // out0[1] = y_e1245*v6 - y_e1234*v2 - y_e1345*v10 + y_e2345*v16
             V::store(v41, out0.at(1usize, c));
-            v82 = V::neg_mul_add(x_e1234, v14, v82);
+            let mut v83 = V::mul(x_e1235, v16);
+            v83 = V::neg_mul_add(x_e1234, v14, v83);
             v69 = V::mul_add(y_e1245, v18, v69);
-            v42 = V::mul_add(x_e2345, v18, v42);
+            v43 = V::mul_add(x_e2345, v18, v43);
             // out1[2] = x_e1235*v6 - x_e1234*v4 - x_e1345*v12 + x_e2345*v18
-            V::store(v42, out1.at(2usize, c));
+            V::store(v43, out1.at(2usize, c));
             v29 = V::neg_mul_add(y_e2345, v18, v29);
             // out0[2] = y_e1234*v4 - y_e1235*v6 + y_e1345*v12 - y_e2345*v18
             V::store(v29, out0.at(2usize, c));
-            v82 = V::neg_mul_add(x_e1245, v18, v82);
+            v83 = V::neg_mul_add(x_e1245, v18, v83);
             v69 = V::neg_mul_add(y_e1345, v20, v69);
             // out0[4] = y_e1234*v14 - y_e1235*v16 + y_e1245*v18 - y_e1345*v20
             V::store(v69, out0.at(4usize, c));
-            v51 = V::neg_mul_add(x_e2345, v20, v51);
+            v52 = V::neg_mul_add(x_e2345, v20, v52);
             // out1[3] = x_e1234*v8 - x_e1235*v10 + x_e1245*v12 - x_e2345*v20
-            V::store(v51, out1.at(3usize, c));
+            V::store(v52, out1.at(3usize, c));
             v53 = V::mul_add(y_e2345, v20, v53);
             // out0[3] = y_e1235*v10 - y_e1234*v8 - y_e1245*v12 + y_e2345*v20
             V::store(v53, out0.at(3usize, c));
-            v82 = V::mul_add(x_e1345, v20, v82);
+            v83 = V::mul_add(x_e1345, v20, v83);
             // out1[4] = x_e1235*v16 - x_e1234*v14 - x_e1245*v18 + x_e1345*v20
-            V::store(v82, out1.at(4usize, c));
+            V::store(v83, out1.at(4usize, c));
         }
     }
 }
@@ -12623,25 +12631,25 @@ unsafe fn path_product_114<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v37 = V::mul_add(x_e2345, y_e2, v37);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e1234*y_e4 + x_e1235*y_e5)
-            V::store(V::mul(f_1, v2), out0.at(0usize, c));
+            V::store(damp::<V>(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e1245*y_e5 - x_e1234*y_e3)
-            V::store(V::mul(f_1, v10), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v10), out0.at(1usize, c));
             // out0[2] = -(f_1*(x_e1235*y_e3 + x_e1245*y_e4))
-            V::store(V::neg(V::mul(f_1, v12)), out0.at(2usize, c));
+            V::store(V::neg(damp::<V>(f_1, v12)), out0.at(2usize, c));
             // out0[3] = f_1*(x_e1234*y_e2 + x_e1345*y_e5)
-            V::store(V::mul(f_1, v16), out0.at(3usize, c));
+            V::store(damp::<V>(f_1, v16), out0.at(3usize, c));
             // out0[4] = f_1*(x_e1235*y_e2 - x_e1345*y_e4)
-            V::store(V::mul(f_1, v20), out0.at(4usize, c));
+            V::store(damp::<V>(f_1, v20), out0.at(4usize, c));
             // out0[5] = f_1*(x_e1245*y_e2 + x_e1345*y_e3)
-            V::store(V::mul(f_1, v23), out0.at(5usize, c));
+            V::store(damp::<V>(f_1, v23), out0.at(5usize, c));
             // out0[6] = f_1*(x_e2345*y_e5 - x_e1234*y_e1)
-            V::store(V::mul(f_1, v29), out0.at(6usize, c));
+            V::store(damp::<V>(f_1, v29), out0.at(6usize, c));
             // out0[7] = -(f_1*(x_e1235*y_e1 + x_e2345*y_e4))
-            V::store(V::neg(V::mul(f_1, v31)), out0.at(7usize, c));
+            V::store(V::neg(damp::<V>(f_1, v31)), out0.at(7usize, c));
             // out0[8] = f_1*(x_e2345*y_e3 - x_e1245*y_e1)
-            V::store(V::mul(f_1, v35), out0.at(8usize, c));
+            V::store(damp::<V>(f_1, v35), out0.at(8usize, c));
             // out0[9] = -(f_1*(x_e1345*y_e1 + x_e2345*y_e2))
-            V::store(V::neg(V::mul(f_1, v37)), out0.at(9usize, c));
+            V::store(V::neg(damp::<V>(f_1, v37)), out0.at(9usize, c));
         }
     }
 }
@@ -12666,16 +12674,16 @@ unsafe fn path_product_115<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<5usize>(c);
             x.prefetch::<5usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(9usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(8usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(7usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(6usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v14 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v16 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v18 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v20 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(9usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(8usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(7usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(6usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(5usize, c)));
+            let v12 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v14 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v16 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v18 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v20 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e2 = V::load(y.at(1usize, c));
             let x_e2345 = V::load(x.at(4usize, c));
             let y_e1 = V::load(y.at(0usize, c));
@@ -12683,68 +12691,68 @@ unsafe fn path_product_115<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v28 = V::mul(x_e1345, v2);
             let y_e3 = V::load(y.at(2usize, c));
             let mut v30 = V::mul(y_e3, v4);
-            let mut v31 = V::mul(x_e2345, v4);
             v30 = V::neg_mul_add(y_e2, v2, v30);
+            let mut v32 = V::mul(x_e2345, v4);
             let x_e1245 = V::load(x.at(2usize, c));
             v28 = V::mul_add(x_e1245, v4, v28);
             let y_e4 = V::load(y.at(3usize, c));
-            let mut v39 = V::mul(x_e2345, v6);
             v30 = V::neg_mul_add(y_e4, v6, v30);
+            let mut v40 = V::mul(x_e2345, v6);
             let x_e1235 = V::load(x.at(1usize, c));
             v28 = V::mul_add(x_e1235, v6, v28);
             let y_e5 = V::load(y.at(4usize, c));
-            let mut v47 = V::mul(x_e2345, v8);
             v30 = V::mul_add(y_e5, v8, v30);
             // out0[4] = y_e3*v4 - y_e2*v2 - y_e4*v6 + y_e5*v8
             V::store(v30, out0.at(4usize, c));
+            let mut v48 = V::mul(x_e2345, v8);
             let x_e1234 = V::load(x.at(0usize, c));
             v28 = V::mul_add(x_e1234, v8, v28);
             // out1[0] = -(x_e1345*v2 + x_e1245*v4 + x_e1235*v6 + x_e1234*v8)
             V::store(V::neg(v28), out1.at(0usize, c));
             let mut v54 = V::mul(y_e3, v10);
             v54 = V::neg_mul_add(y_e1, v2, v54);
-            v31 = V::mul_add(x_e1345, v10, v31);
+            v32 = V::mul_add(x_e1345, v10, v32);
             let mut v58 = V::mul(y_e2, v10);
-            let mut v59 = V::mul(x_e1245, v10);
             v58 = V::neg_mul_add(y_e1, v4, v58);
-            v59 = V::neg_mul_add(x_e2345, v2, v59);
+            let mut v60 = V::mul(x_e1245, v10);
+            v60 = V::neg_mul_add(x_e2345, v2, v60);
             v54 = V::neg_mul_add(y_e4, v12, v54);
-            v39 = V::mul_add(x_e1345, v12, v39);
+            v40 = V::mul_add(x_e1345, v12, v40);
             let mut v66 = V::mul(y_e2, v12);
             v66 = V::neg_mul_add(y_e1, v6, v66);
-            v59 = V::mul_add(x_e1235, v12, v59);
+            v60 = V::mul_add(x_e1235, v12, v60);
             v54 = V::mul_add(y_e5, v14, v54);
             // out0[3] = y_e3*v10 - y_e1*v2 - y_e4*v12 + y_e5*v14
             V::store(v54, out0.at(3usize, c));
-            v47 = V::mul_add(x_e1345, v14, v47);
+            v48 = V::mul_add(x_e1345, v14, v48);
             let mut v74 = V::mul(y_e2, v14);
             v74 = V::neg_mul_add(y_e1, v8, v74);
-            v59 = V::mul_add(x_e1234, v14, v59);
+            v60 = V::mul_add(x_e1234, v14, v60);
             // out1[1] = x_e1245*v10 - x_e2345*v2 + x_e1235*v12 + x_e1234*v14
-            V::store(v59, out1.at(1usize, c));
+            V::store(v60, out1.at(1usize, c));
             v58 = V::neg_mul_add(y_e4, v16, v58);
-            v39 = V::mul_add(x_e1245, v16, v39);
+            v40 = V::mul_add(x_e1245, v16, v40);
             v66 = V::neg_mul_add(y_e3, v16, v66);
-            v31 = V::neg_mul_add(x_e1235, v16, v31);
+            v32 = V::neg_mul_add(x_e1235, v16, v32);
             v58 = V::mul_add(y_e5, v18, v58);
             // out0[2] = y_e2*v10 - y_e1*v4 - y_e4*v16 + y_e5*v18
             V::store(v58, out0.at(2usize, c));
-            v47 = V::mul_add(x_e1245, v18, v47);
+            v48 = V::mul_add(x_e1245, v18, v48);
             v74 = V::neg_mul_add(y_e3, v18, v74);
-            v31 = V::neg_mul_add(x_e1234, v18, v31);
+            v32 = V::neg_mul_add(x_e1234, v18, v32);
             // out1[2] = x_e2345*v4 + x_e1345*v10 - x_e1235*v16 - x_e1234*v18
-            V::store(v31, out1.at(2usize, c));
+            V::store(v32, out1.at(2usize, c));
             v66 = V::mul_add(y_e5, v20, v66);
             // out0[1] = y_e2*v12 - y_e1*v6 - y_e3*v16 + y_e5*v20
             V::store(v66, out0.at(1usize, c));
-            v47 = V::mul_add(x_e1235, v20, v47);
+            v48 = V::mul_add(x_e1235, v20, v48);
             // out1[4] = x_e2345*v8 + x_e1345*v14 + x_e1245*v18 + x_e1235*v20
-            V::store(v47, out1.at(4usize, c));
+            V::store(v48, out1.at(4usize, c));
             v74 = V::mul_add(y_e4, v20, v74);
             // out0[0] = y_e2*v14 - y_e1*v8 - y_e3*v18 + y_e4*v20
             V::store(v74, out0.at(0usize, c));
             // out1[3] = x_e1234*v20 - (x_e2345*v6 + x_e1345*v12 + x_e1245*v16)
-            V::store(V::mul_sub(x_e1234, v20, v39), out1.at(3usize, c));
+            V::store(V::mul_sub(x_e1234, v20, v40), out1.at(3usize, c));
         }
     }
 }
@@ -12943,25 +12951,25 @@ unsafe fn path_product_117<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v61 = V::neg_mul_add(x_e1245, y_e123, v61);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e1345*y_e245 - x_e1245*y_e345 - x_e2345*y_e145)
-            V::store(V::mul(f_1, v5), out0.at(0usize, c));
+            V::store(damp::<V>(f_1, v5), out0.at(0usize, c));
             // out0[1] = f_1*(x_e2345*y_e135 + x_e1235*y_e345 - x_e1345*y_e235)
-            V::store(V::mul(f_1, v12), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v12), out0.at(1usize, c));
             // out0[2] = f_1*(x_e1345*y_e234 - x_e1234*y_e345 - x_e2345*y_e134)
-            V::store(V::mul(f_1, v22), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v22), out0.at(2usize, c));
             // out0[3] = f_1*(x_e1245*y_e235 - x_e1235*y_e245 - x_e2345*y_e125)
-            V::store(V::mul(f_1, v28), out0.at(3usize, c));
+            V::store(damp::<V>(f_1, v28), out0.at(3usize, c));
             // out0[4] = f_1*(x_e2345*y_e124 + x_e1234*y_e245 - x_e1245*y_e234)
-            V::store(V::mul(f_1, v33), out0.at(4usize, c));
+            V::store(damp::<V>(f_1, v33), out0.at(4usize, c));
             // out0[5] = f_1*(x_e1235*y_e234 - x_e1234*y_e235 - x_e2345*y_e123)
-            V::store(V::mul(f_1, v40), out0.at(5usize, c));
+            V::store(damp::<V>(f_1, v40), out0.at(5usize, c));
             // out0[6] = f_1*(x_e1345*y_e125 + x_e1235*y_e145 - x_e1245*y_e135)
-            V::store(V::mul(f_1, v45), out0.at(6usize, c));
+            V::store(damp::<V>(f_1, v45), out0.at(6usize, c));
             // out0[7] = f_1*(x_e1245*y_e134 - x_e1234*y_e145 - x_e1345*y_e124)
-            V::store(V::mul(f_1, v51), out0.at(7usize, c));
+            V::store(damp::<V>(f_1, v51), out0.at(7usize, c));
             // out0[8] = f_1*(x_e1345*y_e123 + x_e1234*y_e135 - x_e1235*y_e134)
-            V::store(V::mul(f_1, v55), out0.at(8usize, c));
+            V::store(damp::<V>(f_1, v55), out0.at(8usize, c));
             // out0[9] = f_1*(x_e1235*y_e124 - x_e1234*y_e125 - x_e1245*y_e123)
-            V::store(V::mul(f_1, v61), out0.at(9usize, c));
+            V::store(damp::<V>(f_1, v61), out0.at(9usize, c));
         }
     }
 }
@@ -12986,16 +12994,16 @@ unsafe fn path_product_118<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<10usize>(c);
             x.prefetch::<5usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(9usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(8usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(7usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(6usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v14 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v16 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v18 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v20 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(9usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(8usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(7usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(6usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(5usize, c)));
+            let v12 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v14 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v16 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v18 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v20 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e123 = V::load(y.at(0usize, c));
             let x_e1245 = V::load(x.at(2usize, c));
             let y_e124 = V::load(y.at(1usize, c));
@@ -13012,31 +13020,31 @@ unsafe fn path_product_118<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v26 = V::neg_mul_add(y_e134, v4, v26);
             let y_e135 = V::load(y.at(4usize, c));
             let mut v42 = V::mul(y_e135, v4);
-            let mut v43 = V::mul(x_e1234, v4);
             v42 = V::neg_mul_add(y_e125, v2, v42);
+            let mut v44 = V::mul(x_e1234, v4);
             v33 = V::neg_mul_add(y_e124, v6, v33);
             v28 = V::neg_mul_add(x_e1345, v6, v28);
             let mut v49 = V::mul(y_e134, v6);
-            let mut v50 = V::mul(x_e1245, v6);
             v49 = V::neg_mul_add(y_e123, v2, v49);
-            v50 = V::neg_mul_add(x_e1235, v4, v50);
+            let mut v51 = V::mul(x_e1245, v6);
+            v51 = V::neg_mul_add(x_e1235, v4, v51);
             let y_e145 = V::load(y.at(5usize, c));
             v42 = V::neg_mul_add(y_e145, v6, v42);
-            let mut v58 = V::mul(x_e1345, v8);
             v33 = V::mul_add(y_e125, v8, v33);
-            v58 = V::neg_mul_add(x_e1234, v2, v58);
+            let mut v59 = V::mul(x_e1345, v8);
+            v59 = V::neg_mul_add(x_e1234, v2, v59);
             v49 = V::neg_mul_add(y_e135, v8, v49);
-            v43 = V::neg_mul_add(x_e1245, v8, v43);
-            let mut v66 = V::mul(x_e1235, v8);
+            v44 = V::neg_mul_add(x_e1245, v8, v44);
             v26 = V::mul_add(y_e145, v8, v26);
-            v66 = V::neg_mul_add(x_e1234, v6, v66);
+            let mut v67 = V::mul(x_e1235, v8);
+            v67 = V::neg_mul_add(x_e1234, v6, v67);
             let x_e2345 = V::load(x.at(4usize, c));
             v35 = V::neg_mul_add(x_e2345, v10, v35);
             // out1[0] = x_e1345*v4 - x_e1245*v2 - x_e2345*v10
             V::store(v35, out1.at(0usize, c));
             let y_e234 = V::load(y.at(6usize, c));
-            let mut v75 = V::mul(x_e1235, v10);
             v26 = V::mul_add(y_e234, v10, v26);
+            let mut v76 = V::mul(x_e1235, v10);
             let y_e235 = V::load(y.at(7usize, c));
             v42 = V::neg_mul_add(y_e235, v10, v42);
             let mut v81 = V::mul(y_e124, v12);
@@ -13045,62 +13053,62 @@ unsafe fn path_product_118<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out1[1] = x_e1235*v2 - x_e1345*v6 + x_e2345*v12
             V::store(v28, out1.at(1usize, c));
             v49 = V::neg_mul_add(y_e234, v12, v49);
-            v75 = V::neg_mul_add(x_e1245, v12, v75);
+            v76 = V::neg_mul_add(x_e1245, v12, v76);
             let y_e245 = V::load(y.at(8usize, c));
-            let mut v91 = V::mul(x_e1234, v12);
             v42 = V::mul_add(y_e245, v12, v42);
+            let mut v92 = V::mul(x_e1234, v12);
             v81 = V::neg_mul_add(y_e125, v14, v81);
-            v58 = V::neg_mul_add(x_e2345, v14, v58);
+            v59 = V::neg_mul_add(x_e2345, v14, v59);
             // out1[2] = x_e1345*v8 - x_e1234*v2 - x_e2345*v14
-            V::store(v58, out1.at(2usize, c));
-            let mut v98 = V::mul(x_e1245, v14);
+            V::store(v59, out1.at(2usize, c));
             v49 = V::mul_add(y_e235, v14, v49);
-            v98 = V::neg_mul_add(x_e1234, v10, v98);
+            let mut v99 = V::mul(x_e1245, v14);
+            v99 = V::neg_mul_add(x_e1234, v10, v99);
             v26 = V::neg_mul_add(y_e245, v14, v26);
-            v91 = V::neg_mul_add(x_e1235, v14, v91);
+            v92 = V::neg_mul_add(x_e1235, v14, v92);
             v81 = V::neg_mul_add(y_e134, v16, v81);
-            v50 = V::neg_mul_add(x_e2345, v16, v50);
+            v51 = V::neg_mul_add(x_e2345, v16, v51);
             // out1[3] = x_e1245*v6 - x_e1235*v4 - x_e2345*v16
-            V::store(v50, out1.at(3usize, c));
+            V::store(v51, out1.at(3usize, c));
             v33 = V::mul_add(y_e234, v16, v33);
-            v75 = V::mul_add(x_e1345, v16, v75);
+            v76 = V::mul_add(x_e1345, v16, v76);
             // out1[6] = x_e1235*v10 - x_e1245*v12 + x_e1345*v16
-            V::store(v75, out1.at(6usize, c));
+            V::store(v76, out1.at(6usize, c));
             let y_e345 = V::load(y.at(9usize, c));
             v42 = V::neg_mul_add(y_e345, v16, v42);
             // out0[0] = y_e135*v4 - y_e125*v2 - y_e145*v6 - y_e235*v10 + y_e245*v12 - y_e345*v16
             V::store(v42, out0.at(0usize, c));
             v81 = V::mul_add(y_e135, v18, v81);
-            v43 = V::mul_add(x_e2345, v18, v43);
+            v44 = V::mul_add(x_e2345, v18, v44);
             // out1[4] = x_e1234*v4 - x_e1245*v8 + x_e2345*v18
-            V::store(v43, out1.at(4usize, c));
+            V::store(v44, out1.at(4usize, c));
             v33 = V::neg_mul_add(y_e235, v18, v33);
-            v98 = V::neg_mul_add(x_e1345, v18, v98);
+            v99 = V::neg_mul_add(x_e1345, v18, v99);
             // out1[7] = x_e1245*v14 - x_e1234*v10 - x_e1345*v18
-            V::store(v98, out1.at(7usize, c));
-            let mut v126 = V::mul(x_e1235, v18);
+            V::store(v99, out1.at(7usize, c));
             v26 = V::mul_add(y_e345, v18, v26);
             // out0[1] = y_e124*v2 - y_e134*v4 + y_e145*v8 + y_e234*v10 - y_e245*v14 + y_e345*v18
             V::store(v26, out0.at(1usize, c));
-            v126 = V::neg_mul_add(x_e1234, v16, v126);
+            let mut v127 = V::mul(x_e1235, v18);
+            v127 = V::neg_mul_add(x_e1234, v16, v127);
             v81 = V::neg_mul_add(y_e145, v20, v81);
             // out0[4] = y_e124*v12 - y_e123*v10 - y_e125*v14 - y_e134*v16 + y_e135*v18 - y_e145*v20
             V::store(v81, out0.at(4usize, c));
-            v66 = V::neg_mul_add(x_e2345, v20, v66);
+            v67 = V::neg_mul_add(x_e2345, v20, v67);
             // out1[5] = x_e1235*v8 - x_e1234*v6 - x_e2345*v20
-            V::store(v66, out1.at(5usize, c));
+            V::store(v67, out1.at(5usize, c));
             v33 = V::mul_add(y_e245, v20, v33);
             // out0[3] = y_e123*v4 - y_e124*v6 + y_e125*v8 + y_e234*v16 - y_e235*v18 + y_e245*v20
             V::store(v33, out0.at(3usize, c));
-            v91 = V::mul_add(x_e1345, v20, v91);
+            v92 = V::mul_add(x_e1345, v20, v92);
             // out1[8] = x_e1234*v12 - x_e1235*v14 + x_e1345*v20
-            V::store(v91, out1.at(8usize, c));
+            V::store(v92, out1.at(8usize, c));
             v49 = V::neg_mul_add(y_e345, v20, v49);
             // out0[2] = y_e134*v6 - y_e123*v2 - y_e135*v8 - y_e234*v12 + y_e235*v14 - y_e345*v20
             V::store(v49, out0.at(2usize, c));
-            v126 = V::neg_mul_add(x_e1245, v20, v126);
+            v127 = V::neg_mul_add(x_e1245, v20, v127);
             // out1[9] = x_e1235*v18 - x_e1234*v16 - x_e1245*v20
-            V::store(v126, out1.at(9usize, c));
+            V::store(v127, out1.at(9usize, c));
         }
     }
 }
@@ -13373,15 +13381,15 @@ unsafe fn path_product_120<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v44 = V::mul_add(x_e1345, y_e12, v44);
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e2345*y_e15 + x_e1245*y_e35 - x_e1235*y_e45 - x_e1345*y_e25)
-            V::store(V::mul(f_1, v5), out0.at(0usize, c));
+            V::store(damp::<V>(f_1, v5), out0.at(0usize, c));
             // out0[1] = f_1*(x_e1345*y_e24 + x_e1234*y_e45 - x_e1245*y_e34 - x_e2345*y_e14)
-            V::store(V::mul(f_1, v16), out0.at(1usize, c));
+            V::store(damp::<V>(f_1, v16), out0.at(1usize, c));
             // out0[2] = f_1*(x_e2345*y_e13 + x_e1235*y_e34 - x_e1234*y_e35 - x_e1345*y_e23)
-            V::store(V::mul(f_1, v27), out0.at(2usize, c));
+            V::store(damp::<V>(f_1, v27), out0.at(2usize, c));
             // out0[3] = f_1*(x_e1245*y_e23 + x_e1234*y_e25 - x_e1235*y_e24 - x_e2345*y_e12)
-            V::store(V::mul(f_1, v35), out0.at(3usize, c));
+            V::store(damp::<V>(f_1, v35), out0.at(3usize, c));
             // out0[4] = f_1*(x_e1345*y_e12 + x_e1235*y_e14 - x_e1234*y_e15 - x_e1245*y_e13)
-            V::store(V::mul(f_1, v44), out0.at(4usize, c));
+            V::store(damp::<V>(f_1, v44), out0.at(4usize, c));
         }
     }
 }
@@ -13406,11 +13414,11 @@ unsafe fn path_product_121<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<10usize>(c);
             x.prefetch::<5usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let y_e12 = V::load(y.at(0usize, c));
             let mut v12 = V::mul(y_e12, v2);
             let x_e1345 = V::load(x.at(3usize, c));
@@ -13429,73 +13437,73 @@ unsafe fn path_product_121<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v14, out1.at(0usize, c));
             let y_e23 = V::load(y.at(4usize, c));
             let mut v32 = V::mul(y_e23, v4);
-            let mut v33 = V::mul(x_e1245, v4);
             v32 = V::neg_mul_add(y_e13, v2, v32);
+            let mut v34 = V::mul(x_e1245, v4);
             let y_e24 = V::load(y.at(5usize, c));
             v20 = V::neg_mul_add(y_e24, v4, v20);
             let y_e25 = V::load(y.at(6usize, c));
             let mut v40 = V::mul(y_e25, v4);
-            let mut v41 = V::mul(x_e1234, v4);
             v40 = V::neg_mul_add(y_e15, v2, v40);
+            let mut v42 = V::mul(x_e1234, v4);
             let mut v43 = V::mul(y_e13, v6);
-            let mut v44 = V::mul(x_e2345, v6);
             v43 = V::neg_mul_add(y_e12, v4, v43);
-            v44 = V::neg_mul_add(x_e1245, v2, v44);
+            let mut v45 = V::mul(x_e2345, v6);
+            v45 = V::neg_mul_add(x_e1245, v2, v45);
             // out1[1] = x_e2345*v6 - x_e1245*v2
-            V::store(v44, out1.at(1usize, c));
+            V::store(v45, out1.at(1usize, c));
             v12 = V::neg_mul_add(y_e23, v6, v12);
-            v33 = V::neg_mul_add(x_e1345, v6, v33);
+            v34 = V::neg_mul_add(x_e1345, v6, v34);
             // out1[4] = x_e1245*v4 - x_e1345*v6
-            V::store(v33, out1.at(4usize, c));
+            V::store(v34, out1.at(4usize, c));
             let y_e34 = V::load(y.at(7usize, c));
-            let mut v53 = V::mul(x_e1235, v6);
             v20 = V::mul_add(y_e34, v6, v20);
+            let mut v54 = V::mul(x_e1235, v6);
             let y_e35 = V::load(y.at(8usize, c));
             v40 = V::neg_mul_add(y_e35, v6, v40);
             v43 = V::neg_mul_add(y_e14, v8, v43);
             v22 = V::neg_mul_add(x_e2345, v8, v22);
             // out1[2] = x_e1235*v2 - x_e2345*v8
             V::store(v22, out1.at(2usize, c));
-            let mut v64 = V::mul(x_e1345, v8);
             v12 = V::mul_add(y_e24, v8, v12);
-            v64 = V::neg_mul_add(x_e1235, v4, v64);
+            let mut v65 = V::mul(x_e1345, v8);
+            v65 = V::neg_mul_add(x_e1235, v4, v65);
             // out1[5] = x_e1345*v8 - x_e1235*v4
-            V::store(v64, out1.at(5usize, c));
+            V::store(v65, out1.at(5usize, c));
             v32 = V::neg_mul_add(y_e34, v8, v32);
-            v53 = V::neg_mul_add(x_e1245, v8, v53);
+            v54 = V::neg_mul_add(x_e1245, v8, v54);
             // out1[7] = x_e1235*v6 - x_e1245*v8
-            V::store(v53, out1.at(7usize, c));
+            V::store(v54, out1.at(7usize, c));
             let y_e45 = V::load(y.at(9usize, c));
-            let mut v73 = V::mul(x_e1234, v8);
             v40 = V::mul_add(y_e45, v8, v40);
             // out0[0] = y_e25*v4 - y_e15*v2 - y_e35*v6 + y_e45*v8
             V::store(v40, out0.at(0usize, c));
-            let mut v76 = V::mul(x_e2345, v10);
+            let mut v74 = V::mul(x_e1234, v8);
             v43 = V::mul_add(y_e15, v10, v43);
             // out0[4] = y_e13*v6 - y_e12*v4 - y_e14*v8 + y_e15*v10
             V::store(v43, out0.at(4usize, c));
-            v76 = V::neg_mul_add(x_e1234, v2, v76);
+            let mut v77 = V::mul(x_e2345, v10);
+            v77 = V::neg_mul_add(x_e1234, v2, v77);
             // out1[3] = x_e2345*v10 - x_e1234*v2
-            V::store(v76, out1.at(3usize, c));
+            V::store(v77, out1.at(3usize, c));
             v12 = V::neg_mul_add(y_e25, v10, v12);
             // out0[3] = y_e12*v2 - y_e23*v6 + y_e24*v8 - y_e25*v10
             V::store(v12, out0.at(3usize, c));
-            v41 = V::neg_mul_add(x_e1345, v10, v41);
+            v42 = V::neg_mul_add(x_e1345, v10, v42);
             // out1[6] = x_e1234*v4 - x_e1345*v10
-            V::store(v41, out1.at(6usize, c));
-            let mut v84 = V::mul(x_e1245, v10);
+            V::store(v42, out1.at(6usize, c));
             v32 = V::mul_add(y_e35, v10, v32);
             // out0[2] = y_e23*v4 - y_e13*v2 - y_e34*v8 + y_e35*v10
             V::store(v32, out0.at(2usize, c));
-            v84 = V::neg_mul_add(x_e1234, v6, v84);
+            let mut v85 = V::mul(x_e1245, v10);
+            v85 = V::neg_mul_add(x_e1234, v6, v85);
             // out1[8] = x_e1245*v10 - x_e1234*v6
-            V::store(v84, out1.at(8usize, c));
+            V::store(v85, out1.at(8usize, c));
             v20 = V::neg_mul_add(y_e45, v10, v20);
             // out0[1] = y_e14*v2 - y_e24*v4 + y_e34*v6 - y_e45*v10
             V::store(v20, out0.at(1usize, c));
-            v73 = V::neg_mul_add(x_e1235, v10, v73);
+            v74 = V::neg_mul_add(x_e1235, v10, v74);
             // out1[9] = x_e1234*v8 - x_e1235*v10
-            V::store(v73, out1.at(9usize, c));
+            V::store(v74, out1.at(9usize, c));
         }
     }
 }
@@ -13789,27 +13797,27 @@ unsafe fn path_product_123<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*x_e12345*y_e2345
             V::store(
-                V::mul(f_1, V::mul(x_e12345, V::load(y.at(4usize, c)))),
+                damp::<V>(f_1, V::mul(x_e12345, V::load(y.at(4usize, c)))),
                 out0.at(0usize, c),
             );
             // out0[1] = -f_1*x_e12345*y_e1345
             V::store(
-                V::neg(V::mul(f_1, V::mul(x_e12345, V::load(y.at(3usize, c))))),
+                V::neg(damp::<V>(f_1, V::mul(x_e12345, V::load(y.at(3usize, c))))),
                 out0.at(1usize, c),
             );
             // out0[2] = f_1*x_e12345*y_e1245
             V::store(
-                V::mul(f_1, V::mul(x_e12345, V::load(y.at(2usize, c)))),
+                damp::<V>(f_1, V::mul(x_e12345, V::load(y.at(2usize, c)))),
                 out0.at(2usize, c),
             );
             // out0[3] = -f_1*x_e12345*y_e1235
             V::store(
-                V::neg(V::mul(f_1, V::mul(x_e12345, V::load(y.at(1usize, c))))),
+                V::neg(damp::<V>(f_1, V::mul(x_e12345, V::load(y.at(1usize, c))))),
                 out0.at(3usize, c),
             );
             // out0[4] = f_1*x_e12345*y_e1234
             V::store(
-                V::mul(f_1, V::mul(x_e12345, V::load(y.at(0usize, c)))),
+                damp::<V>(f_1, V::mul(x_e12345, V::load(y.at(0usize, c)))),
                 out0.at(4usize, c),
             );
         }
@@ -13836,29 +13844,29 @@ unsafe fn path_product_124<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<5usize>(c);
             x.prefetch::<1usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let mut v12 = V::mul(V::load(y.at(0usize, c)), v2);
             let x_e12345 = V::load(x.at(0usize, c));
             // out1[0] = x_e12345*v2
             V::store(V::mul(x_e12345, v2), out1.at(0usize, c));
+            v12 = V::neg_mul_add(V::load(y.at(1usize, c)), v4, v12);
             // out1[1] = -x_e12345*v4
             V::store(V::neg(V::mul(x_e12345, v4)), out1.at(1usize, c));
-            v12 = V::neg_mul_add(V::load(y.at(1usize, c)), v4, v12);
+            v12 = V::mul_add(V::load(y.at(2usize, c)), v6, v12);
             // out1[2] = x_e12345*v6
             V::store(V::mul(x_e12345, v6), out1.at(2usize, c));
-            v12 = V::mul_add(V::load(y.at(2usize, c)), v6, v12);
+            v12 = V::neg_mul_add(V::load(y.at(3usize, c)), v8, v12);
             // out1[3] = -x_e12345*v8
             V::store(V::neg(V::mul(x_e12345, v8)), out1.at(3usize, c));
-            v12 = V::neg_mul_add(V::load(y.at(3usize, c)), v8, v12);
-            // out1[4] = x_e12345*v10
-            V::store(V::mul(x_e12345, v10), out1.at(4usize, c));
             v12 = V::mul_add(V::load(y.at(4usize, c)), v10, v12);
             // out0[0] = y_e1234*v2 - y_e1235*v4 + y_e1245*v6 - y_e1345*v8 + y_e2345*v10
             V::store(v12, out0.at(0usize, c));
+            // out1[4] = x_e12345*v10
+            V::store(V::mul(x_e12345, v10), out1.at(4usize, c));
         }
     }
 }
@@ -13999,52 +14007,52 @@ unsafe fn path_product_126<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -f_1*x_e12345*y_e345
             V::store(
-                V::neg(V::mul(f_1, V::mul(x_e12345, V::load(y.at(9usize, c))))),
+                V::neg(damp::<V>(f_1, V::mul(x_e12345, V::load(y.at(9usize, c))))),
                 out0.at(0usize, c),
             );
             // out0[1] = f_1*x_e12345*y_e245
             V::store(
-                V::mul(f_1, V::mul(x_e12345, V::load(y.at(8usize, c)))),
+                damp::<V>(f_1, V::mul(x_e12345, V::load(y.at(8usize, c)))),
                 out0.at(1usize, c),
             );
             // out0[2] = -f_1*x_e12345*y_e235
             V::store(
-                V::neg(V::mul(f_1, V::mul(x_e12345, V::load(y.at(7usize, c))))),
+                V::neg(damp::<V>(f_1, V::mul(x_e12345, V::load(y.at(7usize, c))))),
                 out0.at(2usize, c),
             );
             // out0[3] = f_1*x_e12345*y_e234
             V::store(
-                V::mul(f_1, V::mul(x_e12345, V::load(y.at(6usize, c)))),
+                damp::<V>(f_1, V::mul(x_e12345, V::load(y.at(6usize, c)))),
                 out0.at(3usize, c),
             );
             // out0[4] = -f_1*x_e12345*y_e145
             V::store(
-                V::neg(V::mul(f_1, V::mul(x_e12345, V::load(y.at(5usize, c))))),
+                V::neg(damp::<V>(f_1, V::mul(x_e12345, V::load(y.at(5usize, c))))),
                 out0.at(4usize, c),
             );
             // out0[5] = f_1*x_e12345*y_e135
             V::store(
-                V::mul(f_1, V::mul(x_e12345, V::load(y.at(4usize, c)))),
+                damp::<V>(f_1, V::mul(x_e12345, V::load(y.at(4usize, c)))),
                 out0.at(5usize, c),
             );
             // out0[6] = -f_1*x_e12345*y_e134
             V::store(
-                V::neg(V::mul(f_1, V::mul(x_e12345, V::load(y.at(3usize, c))))),
+                V::neg(damp::<V>(f_1, V::mul(x_e12345, V::load(y.at(3usize, c))))),
                 out0.at(6usize, c),
             );
             // out0[7] = -f_1*x_e12345*y_e125
             V::store(
-                V::neg(V::mul(f_1, V::mul(x_e12345, V::load(y.at(2usize, c))))),
+                V::neg(damp::<V>(f_1, V::mul(x_e12345, V::load(y.at(2usize, c))))),
                 out0.at(7usize, c),
             );
             // out0[8] = f_1*x_e12345*y_e124
             V::store(
-                V::mul(f_1, V::mul(x_e12345, V::load(y.at(1usize, c)))),
+                damp::<V>(f_1, V::mul(x_e12345, V::load(y.at(1usize, c)))),
                 out0.at(8usize, c),
             );
             // out0[9] = -f_1*x_e12345*y_e123
             V::store(
-                V::neg(V::mul(f_1, V::mul(x_e12345, V::load(y.at(0usize, c))))),
+                V::neg(damp::<V>(f_1, V::mul(x_e12345, V::load(y.at(0usize, c))))),
                 out0.at(9usize, c),
             );
         }
@@ -14071,49 +14079,49 @@ unsafe fn path_product_127<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<10usize>(c);
             x.prefetch::<1usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(9usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(8usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(7usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(6usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v14 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v16 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v18 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v20 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(9usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(8usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(7usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(6usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(5usize, c)));
+            let v12 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v14 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v16 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v18 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v20 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let x_e12345 = V::load(x.at(0usize, c));
             // out1[0] = -x_e12345*v2
             V::store(V::neg(V::mul(x_e12345, v2)), out1.at(0usize, c));
             let mut v27 = V::mul(V::load(y.at(1usize, c)), v4);
+            v27 = V::neg_mul_add(V::load(y.at(0usize, c)), v2, v27);
             // out1[1] = x_e12345*v4
             V::store(V::mul(x_e12345, v4), out1.at(1usize, c));
-            v27 = V::neg_mul_add(V::load(y.at(0usize, c)), v2, v27);
+            v27 = V::neg_mul_add(V::load(y.at(2usize, c)), v6, v27);
             // out1[2] = -x_e12345*v6
             V::store(V::neg(V::mul(x_e12345, v6)), out1.at(2usize, c));
-            v27 = V::neg_mul_add(V::load(y.at(2usize, c)), v6, v27);
+            v27 = V::neg_mul_add(V::load(y.at(3usize, c)), v8, v27);
             // out1[3] = -x_e12345*v8
             V::store(V::neg(V::mul(x_e12345, v8)), out1.at(3usize, c));
-            v27 = V::neg_mul_add(V::load(y.at(3usize, c)), v8, v27);
+            v27 = V::mul_add(V::load(y.at(4usize, c)), v10, v27);
             // out1[4] = x_e12345*v10
             V::store(V::mul(x_e12345, v10), out1.at(4usize, c));
-            v27 = V::mul_add(V::load(y.at(4usize, c)), v10, v27);
+            v27 = V::neg_mul_add(V::load(y.at(5usize, c)), v12, v27);
             // out1[5] = -x_e12345*v12
             V::store(V::neg(V::mul(x_e12345, v12)), out1.at(5usize, c));
-            v27 = V::neg_mul_add(V::load(y.at(5usize, c)), v12, v27);
+            v27 = V::mul_add(V::load(y.at(6usize, c)), v14, v27);
             // out1[6] = x_e12345*v14
             V::store(V::mul(x_e12345, v14), out1.at(6usize, c));
-            v27 = V::mul_add(V::load(y.at(6usize, c)), v14, v27);
+            v27 = V::neg_mul_add(V::load(y.at(7usize, c)), v16, v27);
             // out1[7] = -x_e12345*v16
             V::store(V::neg(V::mul(x_e12345, v16)), out1.at(7usize, c));
-            v27 = V::neg_mul_add(V::load(y.at(7usize, c)), v16, v27);
+            v27 = V::mul_add(V::load(y.at(8usize, c)), v18, v27);
             // out1[8] = x_e12345*v18
             V::store(V::mul(x_e12345, v18), out1.at(8usize, c));
-            v27 = V::mul_add(V::load(y.at(8usize, c)), v18, v27);
-            // out1[9] = -x_e12345*v20
-            V::store(V::neg(V::mul(x_e12345, v20)), out1.at(9usize, c));
             v27 = V::neg_mul_add(V::load(y.at(9usize, c)), v20, v27);
             // out0[0] = y_e124*v4 - y_e123*v2 - y_e125*v6 - y_e134*v8 + y_e135*v10 - y_e145*v12 + y_e234*v14 - y_e235*v16 + y_e245*v18 - y_e345*v20
             V::store(v27, out0.at(0usize, c));
+            // out1[9] = -x_e12345*v20
+            V::store(V::neg(V::mul(x_e12345, v20)), out1.at(9usize, c));
         }
     }
 }
@@ -14279,52 +14287,52 @@ unsafe fn path_product_129<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -f_1*x_e12345*y_e45
             V::store(
-                V::neg(V::mul(f_1, V::mul(x_e12345, V::load(y.at(9usize, c))))),
+                V::neg(damp::<V>(f_1, V::mul(x_e12345, V::load(y.at(9usize, c))))),
                 out0.at(0usize, c),
             );
             // out0[1] = f_1*x_e12345*y_e35
             V::store(
-                V::mul(f_1, V::mul(x_e12345, V::load(y.at(8usize, c)))),
+                damp::<V>(f_1, V::mul(x_e12345, V::load(y.at(8usize, c)))),
                 out0.at(1usize, c),
             );
             // out0[2] = -f_1*x_e12345*y_e34
             V::store(
-                V::neg(V::mul(f_1, V::mul(x_e12345, V::load(y.at(7usize, c))))),
+                V::neg(damp::<V>(f_1, V::mul(x_e12345, V::load(y.at(7usize, c))))),
                 out0.at(2usize, c),
             );
             // out0[3] = -f_1*x_e12345*y_e25
             V::store(
-                V::neg(V::mul(f_1, V::mul(x_e12345, V::load(y.at(6usize, c))))),
+                V::neg(damp::<V>(f_1, V::mul(x_e12345, V::load(y.at(6usize, c))))),
                 out0.at(3usize, c),
             );
             // out0[4] = f_1*x_e12345*y_e24
             V::store(
-                V::mul(f_1, V::mul(x_e12345, V::load(y.at(5usize, c)))),
+                damp::<V>(f_1, V::mul(x_e12345, V::load(y.at(5usize, c)))),
                 out0.at(4usize, c),
             );
             // out0[5] = -f_1*x_e12345*y_e23
             V::store(
-                V::neg(V::mul(f_1, V::mul(x_e12345, V::load(y.at(4usize, c))))),
+                V::neg(damp::<V>(f_1, V::mul(x_e12345, V::load(y.at(4usize, c))))),
                 out0.at(5usize, c),
             );
             // out0[6] = f_1*x_e12345*y_e15
             V::store(
-                V::mul(f_1, V::mul(x_e12345, V::load(y.at(3usize, c)))),
+                damp::<V>(f_1, V::mul(x_e12345, V::load(y.at(3usize, c)))),
                 out0.at(6usize, c),
             );
             // out0[7] = -f_1*x_e12345*y_e14
             V::store(
-                V::neg(V::mul(f_1, V::mul(x_e12345, V::load(y.at(2usize, c))))),
+                V::neg(damp::<V>(f_1, V::mul(x_e12345, V::load(y.at(2usize, c))))),
                 out0.at(7usize, c),
             );
             // out0[8] = f_1*x_e12345*y_e13
             V::store(
-                V::mul(f_1, V::mul(x_e12345, V::load(y.at(1usize, c)))),
+                damp::<V>(f_1, V::mul(x_e12345, V::load(y.at(1usize, c)))),
                 out0.at(8usize, c),
             );
             // out0[9] = -f_1*x_e12345*y_e12
             V::store(
-                V::neg(V::mul(f_1, V::mul(x_e12345, V::load(y.at(0usize, c))))),
+                V::neg(damp::<V>(f_1, V::mul(x_e12345, V::load(y.at(0usize, c))))),
                 out0.at(9usize, c),
             );
         }
@@ -14351,49 +14359,49 @@ unsafe fn path_product_130<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             y.prefetch::<10usize>(c);
             x.prefetch::<1usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v2 = V::mul(f_1, V::load(grad_o.at(9usize, c)));
-            let v4 = V::mul(f_1, V::load(grad_o.at(8usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(7usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(6usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v14 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v16 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v18 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v20 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = damp::<V>(f_1, V::load(grad_o.at(9usize, c)));
+            let v4 = damp::<V>(f_1, V::load(grad_o.at(8usize, c)));
+            let v6 = damp::<V>(f_1, V::load(grad_o.at(7usize, c)));
+            let v8 = damp::<V>(f_1, V::load(grad_o.at(6usize, c)));
+            let v10 = damp::<V>(f_1, V::load(grad_o.at(5usize, c)));
+            let v12 = damp::<V>(f_1, V::load(grad_o.at(4usize, c)));
+            let v14 = damp::<V>(f_1, V::load(grad_o.at(3usize, c)));
+            let v16 = damp::<V>(f_1, V::load(grad_o.at(2usize, c)));
+            let v18 = damp::<V>(f_1, V::load(grad_o.at(1usize, c)));
+            let v20 = damp::<V>(f_1, V::load(grad_o.at(0usize, c)));
             let x_e12345 = V::load(x.at(0usize, c));
             // out1[0] = -x_e12345*v2
             V::store(V::neg(V::mul(x_e12345, v2)), out1.at(0usize, c));
             let mut v27 = V::mul(V::load(y.at(1usize, c)), v4);
+            v27 = V::neg_mul_add(V::load(y.at(0usize, c)), v2, v27);
             // out1[1] = x_e12345*v4
             V::store(V::mul(x_e12345, v4), out1.at(1usize, c));
-            v27 = V::neg_mul_add(V::load(y.at(0usize, c)), v2, v27);
+            v27 = V::neg_mul_add(V::load(y.at(2usize, c)), v6, v27);
             // out1[2] = -x_e12345*v6
             V::store(V::neg(V::mul(x_e12345, v6)), out1.at(2usize, c));
-            v27 = V::neg_mul_add(V::load(y.at(2usize, c)), v6, v27);
+            v27 = V::mul_add(V::load(y.at(3usize, c)), v8, v27);
             // out1[3] = x_e12345*v8
             V::store(V::mul(x_e12345, v8), out1.at(3usize, c));
-            v27 = V::mul_add(V::load(y.at(3usize, c)), v8, v27);
+            v27 = V::neg_mul_add(V::load(y.at(4usize, c)), v10, v27);
             // out1[4] = -x_e12345*v10
             V::store(V::neg(V::mul(x_e12345, v10)), out1.at(4usize, c));
-            v27 = V::neg_mul_add(V::load(y.at(4usize, c)), v10, v27);
+            v27 = V::mul_add(V::load(y.at(5usize, c)), v12, v27);
             // out1[5] = x_e12345*v12
             V::store(V::mul(x_e12345, v12), out1.at(5usize, c));
-            v27 = V::mul_add(V::load(y.at(5usize, c)), v12, v27);
+            v27 = V::neg_mul_add(V::load(y.at(6usize, c)), v14, v27);
             // out1[6] = -x_e12345*v14
             V::store(V::neg(V::mul(x_e12345, v14)), out1.at(6usize, c));
-            v27 = V::neg_mul_add(V::load(y.at(6usize, c)), v14, v27);
+            v27 = V::neg_mul_add(V::load(y.at(7usize, c)), v16, v27);
             // out1[7] = -x_e12345*v16
             V::store(V::neg(V::mul(x_e12345, v16)), out1.at(7usize, c));
-            v27 = V::neg_mul_add(V::load(y.at(7usize, c)), v16, v27);
+            v27 = V::mul_add(V::load(y.at(8usize, c)), v18, v27);
             // out1[8] = x_e12345*v18
             V::store(V::mul(x_e12345, v18), out1.at(8usize, c));
-            v27 = V::mul_add(V::load(y.at(8usize, c)), v18, v27);
-            // out1[9] = -x_e12345*v20
-            V::store(V::neg(V::mul(x_e12345, v20)), out1.at(9usize, c));
             v27 = V::neg_mul_add(V::load(y.at(9usize, c)), v20, v27);
             // out0[0] = y_e13*v4 - y_e12*v2 - y_e14*v6 + y_e15*v8 - y_e23*v10 + y_e24*v12 - y_e25*v14 - y_e34*v16 + y_e35*v18 - y_e45*v20
             V::store(v27, out0.at(0usize, c));
+            // out1[9] = -x_e12345*v20
+            V::store(V::neg(V::mul(x_e12345, v20)), out1.at(9usize, c));
         }
     }
 }

@@ -1485,71 +1485,71 @@ unsafe fn sgp_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t1 = t1.packed::<V, 1usize>(group);
             let t2 = t2.packed::<V, 1usize>(group);
             let t0 = t0.packed::<V, 32usize>(group);
-            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
-            // out0[0] = t0_0*v2
-            V::store(V::mul(V::load(t0.at(0usize)), v2), out0.at(0usize, c));
-            // out0[1] = t0_1*v2
-            V::store(V::mul(V::load(t0.at(1usize)), v2), out0.at(1usize, c));
-            // out0[2] = t0_2*v2
-            V::store(V::mul(V::load(t0.at(2usize)), v2), out0.at(2usize, c));
-            // out0[3] = t0_3*v2
-            V::store(V::mul(V::load(t0.at(3usize)), v2), out0.at(3usize, c));
-            // out0[4] = t0_4*v2
-            V::store(V::mul(V::load(t0.at(4usize)), v2), out0.at(4usize, c));
-            // out0[5] = t0_5*v2
-            V::store(V::mul(V::load(t0.at(5usize)), v2), out0.at(5usize, c));
-            // out0[6] = t0_6*v2
-            V::store(V::mul(V::load(t0.at(6usize)), v2), out0.at(6usize, c));
-            // out0[7] = t0_7*v2
-            V::store(V::mul(V::load(t0.at(7usize)), v2), out0.at(7usize, c));
-            // out0[8] = t0_8*v2
-            V::store(V::mul(V::load(t0.at(8usize)), v2), out0.at(8usize, c));
-            // out0[9] = t0_9*v2
-            V::store(V::mul(V::load(t0.at(9usize)), v2), out0.at(9usize, c));
-            // out0[10] = t0_10*v2
-            V::store(V::mul(V::load(t0.at(10usize)), v2), out0.at(10usize, c));
-            // out0[11] = t0_11*v2
-            V::store(V::mul(V::load(t0.at(11usize)), v2), out0.at(11usize, c));
-            // out0[12] = t0_12*v2
-            V::store(V::mul(V::load(t0.at(12usize)), v2), out0.at(12usize, c));
-            // out0[13] = t0_13*v2
-            V::store(V::mul(V::load(t0.at(13usize)), v2), out0.at(13usize, c));
-            // out0[14] = t0_14*v2
-            V::store(V::mul(V::load(t0.at(14usize)), v2), out0.at(14usize, c));
-            // out0[15] = t0_15*v2
-            V::store(V::mul(V::load(t0.at(15usize)), v2), out0.at(15usize, c));
-            // out0[16] = t0_16*v2
-            V::store(V::mul(V::load(t0.at(16usize)), v2), out0.at(16usize, c));
-            // out0[17] = t0_17*v2
-            V::store(V::mul(V::load(t0.at(17usize)), v2), out0.at(17usize, c));
-            // out0[18] = t0_18*v2
-            V::store(V::mul(V::load(t0.at(18usize)), v2), out0.at(18usize, c));
-            // out0[19] = t0_19*v2
-            V::store(V::mul(V::load(t0.at(19usize)), v2), out0.at(19usize, c));
-            // out0[20] = t0_20*v2
-            V::store(V::mul(V::load(t0.at(20usize)), v2), out0.at(20usize, c));
-            // out0[21] = t0_21*v2
-            V::store(V::mul(V::load(t0.at(21usize)), v2), out0.at(21usize, c));
-            // out0[22] = t0_22*v2
-            V::store(V::mul(V::load(t0.at(22usize)), v2), out0.at(22usize, c));
-            // out0[23] = t0_23*v2
-            V::store(V::mul(V::load(t0.at(23usize)), v2), out0.at(23usize, c));
-            // out0[24] = t0_24*v2
-            V::store(V::mul(V::load(t0.at(24usize)), v2), out0.at(24usize, c));
-            // out0[25] = t0_25*v2
-            V::store(V::mul(V::load(t0.at(25usize)), v2), out0.at(25usize, c));
-            // out0[26] = t0_26*v2
-            V::store(V::mul(V::load(t0.at(26usize)), v2), out0.at(26usize, c));
-            // out0[27] = t0_27*v2
-            V::store(V::mul(V::load(t0.at(27usize)), v2), out0.at(27usize, c));
-            // out0[28] = t0_28*v2
-            V::store(V::mul(V::load(t0.at(28usize)), v2), out0.at(28usize, c));
-            // out0[29] = t0_29*v2
-            V::store(V::mul(V::load(t0.at(29usize)), v2), out0.at(29usize, c));
-            // out0[30] = t0_30*v2
-            V::store(V::mul(V::load(t0.at(30usize)), v2), out0.at(30usize, c));
-            // out0[31] = t0_31*v2
-            V::store(V::mul(V::load(t0.at(31usize)), v2), out0.at(31usize, c));
+            let v2 = damp::<V>(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
+            // out0[0] = v2*t0_0
+            V::store(damp::<V>(v2, V::load(t0.at(0usize))), out0.at(0usize, c));
+            // out0[1] = v2*t0_1
+            V::store(damp::<V>(v2, V::load(t0.at(1usize))), out0.at(1usize, c));
+            // out0[2] = v2*t0_2
+            V::store(damp::<V>(v2, V::load(t0.at(2usize))), out0.at(2usize, c));
+            // out0[3] = v2*t0_3
+            V::store(damp::<V>(v2, V::load(t0.at(3usize))), out0.at(3usize, c));
+            // out0[4] = v2*t0_4
+            V::store(damp::<V>(v2, V::load(t0.at(4usize))), out0.at(4usize, c));
+            // out0[5] = v2*t0_5
+            V::store(damp::<V>(v2, V::load(t0.at(5usize))), out0.at(5usize, c));
+            // out0[6] = v2*t0_6
+            V::store(damp::<V>(v2, V::load(t0.at(6usize))), out0.at(6usize, c));
+            // out0[7] = v2*t0_7
+            V::store(damp::<V>(v2, V::load(t0.at(7usize))), out0.at(7usize, c));
+            // out0[8] = v2*t0_8
+            V::store(damp::<V>(v2, V::load(t0.at(8usize))), out0.at(8usize, c));
+            // out0[9] = v2*t0_9
+            V::store(damp::<V>(v2, V::load(t0.at(9usize))), out0.at(9usize, c));
+            // out0[10] = v2*t0_10
+            V::store(damp::<V>(v2, V::load(t0.at(10usize))), out0.at(10usize, c));
+            // out0[11] = v2*t0_11
+            V::store(damp::<V>(v2, V::load(t0.at(11usize))), out0.at(11usize, c));
+            // out0[12] = v2*t0_12
+            V::store(damp::<V>(v2, V::load(t0.at(12usize))), out0.at(12usize, c));
+            // out0[13] = v2*t0_13
+            V::store(damp::<V>(v2, V::load(t0.at(13usize))), out0.at(13usize, c));
+            // out0[14] = v2*t0_14
+            V::store(damp::<V>(v2, V::load(t0.at(14usize))), out0.at(14usize, c));
+            // out0[15] = v2*t0_15
+            V::store(damp::<V>(v2, V::load(t0.at(15usize))), out0.at(15usize, c));
+            // out0[16] = v2*t0_16
+            V::store(damp::<V>(v2, V::load(t0.at(16usize))), out0.at(16usize, c));
+            // out0[17] = v2*t0_17
+            V::store(damp::<V>(v2, V::load(t0.at(17usize))), out0.at(17usize, c));
+            // out0[18] = v2*t0_18
+            V::store(damp::<V>(v2, V::load(t0.at(18usize))), out0.at(18usize, c));
+            // out0[19] = v2*t0_19
+            V::store(damp::<V>(v2, V::load(t0.at(19usize))), out0.at(19usize, c));
+            // out0[20] = v2*t0_20
+            V::store(damp::<V>(v2, V::load(t0.at(20usize))), out0.at(20usize, c));
+            // out0[21] = v2*t0_21
+            V::store(damp::<V>(v2, V::load(t0.at(21usize))), out0.at(21usize, c));
+            // out0[22] = v2*t0_22
+            V::store(damp::<V>(v2, V::load(t0.at(22usize))), out0.at(22usize, c));
+            // out0[23] = v2*t0_23
+            V::store(damp::<V>(v2, V::load(t0.at(23usize))), out0.at(23usize, c));
+            // out0[24] = v2*t0_24
+            V::store(damp::<V>(v2, V::load(t0.at(24usize))), out0.at(24usize, c));
+            // out0[25] = v2*t0_25
+            V::store(damp::<V>(v2, V::load(t0.at(25usize))), out0.at(25usize, c));
+            // out0[26] = v2*t0_26
+            V::store(damp::<V>(v2, V::load(t0.at(26usize))), out0.at(26usize, c));
+            // out0[27] = v2*t0_27
+            V::store(damp::<V>(v2, V::load(t0.at(27usize))), out0.at(27usize, c));
+            // out0[28] = v2*t0_28
+            V::store(damp::<V>(v2, V::load(t0.at(28usize))), out0.at(28usize, c));
+            // out0[29] = v2*t0_29
+            V::store(damp::<V>(v2, V::load(t0.at(29usize))), out0.at(29usize, c));
+            // out0[30] = v2*t0_30
+            V::store(damp::<V>(v2, V::load(t0.at(30usize))), out0.at(30usize, c));
+            // out0[31] = v2*t0_31
+            V::store(damp::<V>(v2, V::load(t0.at(31usize))), out0.at(31usize, c));
         }
     }
 }
@@ -1608,9 +1608,9 @@ unsafe fn sgp_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2 = V::mul_add(V::load(t0.at(1usize)), V::load(grad_o.at(1usize, c)), v2);
             v2 = V::mul_add(V::load(t0.at(0usize)), V::load(grad_o.at(0usize, c)), v2);
             // out1[0] = t2_0*v126
-            V::store(V::mul(V::load(t2.at(0usize)), v2), out1.at(0usize));
+            V::store(damp::<V>(V::load(t2.at(0usize)), v2), out1.at(0usize));
             // out0[0] = t1_0*v126
-            V::store(V::mul(V::load(t1.at(0usize)), v2), out0.at(0usize));
+            V::store(damp::<V>(V::load(t1.at(0usize)), v2), out0.at(0usize));
         }
     }
 }
@@ -1632,71 +1632,71 @@ unsafe fn sgp_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t1 = t1.packed::<V, 1usize>(group);
             let t2 = t2.packed::<V, 1usize>(group);
             let out0 = out0.packed::<V, 32usize>(group);
-            let v2 = V::mul(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
+            let v2 = damp::<V>(V::load(t1.at(0usize)), V::load(t2.at(0usize)));
             // out0[31] = v2*grad_o_e12345
-            V::store(V::mul(v2, V::load(grad_o.at(31usize, c))), out0.at(31usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(31usize, c))), out0.at(31usize));
             // out0[30] = v2*grad_o_e2345
-            V::store(V::mul(v2, V::load(grad_o.at(30usize, c))), out0.at(30usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(30usize, c))), out0.at(30usize));
             // out0[29] = v2*grad_o_e1345
-            V::store(V::mul(v2, V::load(grad_o.at(29usize, c))), out0.at(29usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(29usize, c))), out0.at(29usize));
             // out0[28] = v2*grad_o_e1245
-            V::store(V::mul(v2, V::load(grad_o.at(28usize, c))), out0.at(28usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(28usize, c))), out0.at(28usize));
             // out0[27] = v2*grad_o_e1235
-            V::store(V::mul(v2, V::load(grad_o.at(27usize, c))), out0.at(27usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(27usize, c))), out0.at(27usize));
             // out0[26] = v2*grad_o_e1234
-            V::store(V::mul(v2, V::load(grad_o.at(26usize, c))), out0.at(26usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(26usize, c))), out0.at(26usize));
             // out0[25] = v2*grad_o_e345
-            V::store(V::mul(v2, V::load(grad_o.at(25usize, c))), out0.at(25usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(25usize, c))), out0.at(25usize));
             // out0[24] = v2*grad_o_e245
-            V::store(V::mul(v2, V::load(grad_o.at(24usize, c))), out0.at(24usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(24usize, c))), out0.at(24usize));
             // out0[23] = v2*grad_o_e235
-            V::store(V::mul(v2, V::load(grad_o.at(23usize, c))), out0.at(23usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(23usize, c))), out0.at(23usize));
             // out0[22] = v2*grad_o_e234
-            V::store(V::mul(v2, V::load(grad_o.at(22usize, c))), out0.at(22usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(22usize, c))), out0.at(22usize));
             // out0[21] = v2*grad_o_e145
-            V::store(V::mul(v2, V::load(grad_o.at(21usize, c))), out0.at(21usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(21usize, c))), out0.at(21usize));
             // out0[20] = v2*grad_o_e135
-            V::store(V::mul(v2, V::load(grad_o.at(20usize, c))), out0.at(20usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(20usize, c))), out0.at(20usize));
             // out0[19] = v2*grad_o_e134
-            V::store(V::mul(v2, V::load(grad_o.at(19usize, c))), out0.at(19usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(19usize, c))), out0.at(19usize));
             // out0[18] = v2*grad_o_e125
-            V::store(V::mul(v2, V::load(grad_o.at(18usize, c))), out0.at(18usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(18usize, c))), out0.at(18usize));
             // out0[17] = v2*grad_o_e124
-            V::store(V::mul(v2, V::load(grad_o.at(17usize, c))), out0.at(17usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(17usize, c))), out0.at(17usize));
             // out0[16] = v2*grad_o_e123
-            V::store(V::mul(v2, V::load(grad_o.at(16usize, c))), out0.at(16usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(16usize, c))), out0.at(16usize));
             // out0[15] = v2*grad_o_e45
-            V::store(V::mul(v2, V::load(grad_o.at(15usize, c))), out0.at(15usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(15usize, c))), out0.at(15usize));
             // out0[14] = v2*grad_o_e35
-            V::store(V::mul(v2, V::load(grad_o.at(14usize, c))), out0.at(14usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(14usize, c))), out0.at(14usize));
             // out0[13] = v2*grad_o_e34
-            V::store(V::mul(v2, V::load(grad_o.at(13usize, c))), out0.at(13usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(13usize, c))), out0.at(13usize));
             // out0[12] = v2*grad_o_e25
-            V::store(V::mul(v2, V::load(grad_o.at(12usize, c))), out0.at(12usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(12usize, c))), out0.at(12usize));
             // out0[11] = v2*grad_o_e24
-            V::store(V::mul(v2, V::load(grad_o.at(11usize, c))), out0.at(11usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(11usize, c))), out0.at(11usize));
             // out0[10] = v2*grad_o_e23
-            V::store(V::mul(v2, V::load(grad_o.at(10usize, c))), out0.at(10usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(10usize, c))), out0.at(10usize));
             // out0[9] = v2*grad_o_e15
-            V::store(V::mul(v2, V::load(grad_o.at(9usize, c))), out0.at(9usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(9usize, c))), out0.at(9usize));
             // out0[8] = v2*grad_o_e14
-            V::store(V::mul(v2, V::load(grad_o.at(8usize, c))), out0.at(8usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(8usize, c))), out0.at(8usize));
             // out0[7] = v2*grad_o_e13
-            V::store(V::mul(v2, V::load(grad_o.at(7usize, c))), out0.at(7usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(7usize, c))), out0.at(7usize));
             // out0[6] = v2*grad_o_e12
-            V::store(V::mul(v2, V::load(grad_o.at(6usize, c))), out0.at(6usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(6usize, c))), out0.at(6usize));
             // out0[5] = v2*grad_o_e5
-            V::store(V::mul(v2, V::load(grad_o.at(5usize, c))), out0.at(5usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(5usize, c))), out0.at(5usize));
             // out0[4] = v2*grad_o_e4
-            V::store(V::mul(v2, V::load(grad_o.at(4usize, c))), out0.at(4usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(4usize, c))), out0.at(4usize));
             // out0[3] = v2*grad_o_e3
-            V::store(V::mul(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize));
             // out0[2] = v2*grad_o_e2
-            V::store(V::mul(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize));
             // out0[1] = v2*grad_o_e1
-            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize));
             // out0[0] = v2*grad_o_1
-            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize));
         }
     }
 }
@@ -3143,13 +3143,19 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out0[1] = v437*t5_30 + x_e2345*w49*t5_31 - v401*t5_25 - v400*t5_24 - v399*t5_23 - v398*t5_22 - v339*t5_29 - v338*t5_28 - v337*t5_27 - v336*t5_26 + v269*t5_15 + v268*t5_14 + v267*t5_13 + v266*t5_12 + v265*t5_11 + v264*t5_10 + v164*t5_21 + v163*t5_20 + v162*t5_19 + v161*t5_18 + v160*t5_17 + v159*t5_16 - v103*t5_5 - v102*t5_4 - v101*t5_3 - v100*t5_2 - v41*t5_9 - v40*t5_8 - v39*t5_7 - v38*t5_6 + x_e1*w6*t5_0 + v4*t5_1
             V::store(v451, out0.at(1usize, c));
             v441 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize))), t5_0, v441);
-            v441 = V::mul_add(
-                V::load(t3.at(0usize)),
-                gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
-                v441,
+            // out0[0] = x_e12345*w55*t5_31 + x_e2345*w47*t5_30 + x_e1345*w47*t5_29 + x_e1245*w47*t5_28 + x_e1235*w47*t5_27 + x_e1234*w47*t5_26 + x_e345*w34*t5_25 + x_e245*w34*t5_24 + x_e235*w34*t5_23 + x_e234*w34*t5_22 + x_e145*w34*t5_21 + x_e135*w34*t5_20 + x_e134*w34*t5_19 + x_e125*w34*t5_18 + x_e124*w34*t5_17 + x_e123*w34*t5_16 + x_e45*w19*t5_15 + x_e35*w19*t5_14 + x_e34*w19*t5_13 + x_e25*w19*t5_12 + x_e24*w19*t5_11 + x_e23*w19*t5_10 + x_e15*w19*t5_9 + x_e14*w19*t5_8 + x_e13*w19*t5_7 + x_e12*w19*t5_6 + x_e5*w7*t5_5 + x_e4*w7*t5_4 + x_e3*w7*t5_3 + x_e2*w7*t5_2 + x_e1*w7*t5_1 + x_1*w0*t5_0 + gate'(y_1)*t3_0
+            V::store(
+                V::add(
+                    v441,
+                    damp::<
+                        V,
+                    >(
+                        gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
+                        V::load(t3.at(0usize)),
+                    ),
+                ),
+                out0.at(0usize, c),
             );
-            // out0[0] = x_e12345*w55*t5_31 + x_e2345*w47*t5_30 + x_e1345*w47*t5_29 + x_e1245*w47*t5_28 + x_e1235*w47*t5_27 + x_e1234*w47*t5_26 + x_e345*w34*t5_25 + x_e245*w34*t5_24 + x_e235*w34*t5_23 + x_e234*w34*t5_22 + x_e145*w34*t5_21 + x_e135*w34*t5_20 + x_e134*w34*t5_19 + x_e125*w34*t5_18 + x_e124*w34*t5_17 + x_e123*w34*t5_16 + x_e45*w19*t5_15 + x_e35*w19*t5_14 + x_e34*w19*t5_13 + x_e25*w19*t5_12 + x_e24*w19*t5_11 + x_e23*w19*t5_10 + x_e15*w19*t5_9 + x_e14*w19*t5_8 + x_e13*w19*t5_7 + x_e12*w19*t5_6 + x_e5*w7*t5_5 + x_e4*w7*t5_4 + x_e3*w7*t5_3 + x_e2*w7*t5_2 + x_e1*w7*t5_1 + x_1*w0*t5_0 + t3_0*gate'(y_1)
-            V::store(v441, out0.at(0usize, c));
         }
     }
 }
@@ -3201,12 +3207,12 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e1 = V::load(y.at(1usize, c));
             let t5_30 = V::load(t5.at(30usize));
             v9 = V::mul_add(y_e1, t5_30, v9);
+            v4 = V::mul_add(V::load(param0.at(54usize)), v9, v4);
             // grad0[54] += x_e12345*v25
             V::store(
                 V::mul_add(x_e12345, v9, V::load(grad0.at(54usize))),
                 grad0.at(54usize),
             );
-            v4 = V::mul_add(V::load(param0.at(54usize)), v9, v4);
             let y_e45 = V::load(y.at(15usize, c));
             let t5_16 = V::load(t5.at(16usize));
             let y_e35 = V::load(y.at(14usize, c));
@@ -3237,12 +3243,12 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e12 = V::load(y.at(6usize, c));
             let t5_25 = V::load(t5.at(25usize));
             v35 = V::neg_mul_add(y_e12, t5_25, v35);
+            v4 = V::mul_add(V::load(param0.at(53usize)), v35, v4);
             // grad0[53] += x_e12345*v68
             V::store(
                 V::mul_add(x_e12345, v35, V::load(grad0.at(53usize))),
                 grad0.at(53usize),
             );
-            v4 = V::mul_add(V::load(param0.at(53usize)), v35, v4);
             let y_e345 = V::load(y.at(25usize, c));
             let t5_6 = V::load(t5.at(6usize));
             let y_e245 = V::load(y.at(24usize, c));
@@ -3273,12 +3279,12 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e123 = V::load(y.at(16usize, c));
             let t5_15 = V::load(t5.at(15usize));
             v78 = V::neg_mul_add(y_e123, t5_15, v78);
+            v4 = V::mul_add(V::load(param0.at(52usize)), v78, v4);
             // grad0[52] += x_e12345*v111
             V::store(
                 V::mul_add(x_e12345, v78, V::load(grad0.at(52usize))),
                 grad0.at(52usize),
             );
-            v4 = V::mul_add(V::load(param0.at(52usize)), v78, v4);
             let y_e2345 = V::load(y.at(30usize, c));
             let t5_1 = V::load(t5.at(1usize));
             let mut v118 = V::mul(y_e2345, t5_1);
@@ -3294,23 +3300,23 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e1234 = V::load(y.at(26usize, c));
             let t5_5 = V::load(t5.at(5usize));
             v118 = V::mul_add(y_e1234, t5_5, v118);
+            v4 = V::mul_add(V::load(param0.at(51usize)), v118, v4);
             // grad0[51] += x_e12345*v134
             V::store(
                 V::mul_add(x_e12345, v118, V::load(grad0.at(51usize))),
                 grad0.at(51usize),
             );
-            v4 = V::mul_add(V::load(param0.at(51usize)), v118, v4);
             let y_e12345 = V::load(y.at(31usize, c));
             let t5_0 = V::load(t5.at(0usize));
             let v141 = V::mul(y_e12345, t5_0);
+            v4 = V::mul_add(V::load(param0.at(50usize)), v141, v4);
+            // out0[31] = w55*v2 + w54*v25 + w53*v68 + w52*v111 + w51*v134 + w50*v141
+            V::store(v4, out0.at(31usize, c));
             // grad0[50] += x_e12345*v141
             V::store(
                 V::mul_add(x_e12345, v141, V::load(grad0.at(50usize))),
                 grad0.at(50usize),
             );
-            v4 = V::mul_add(V::load(param0.at(50usize)), v141, v4);
-            // out0[31] = w55*v2 + w54*v25 + w53*v68 + w52*v111 + w51*v134 + w50*v141
-            V::store(v4, out0.at(31usize, c));
             let v146 = V::mul(y_e1, t5_31);
             let w49 = V::load(param0.at(49usize));
             let mut v148 = V::mul(w49, v146);
@@ -3337,54 +3343,54 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v171 = V::mul_add(y_e13, t5_28, v171);
             v171 = V::neg_mul_add(y_e12, t5_29, v171);
             let w48 = V::load(param0.at(48usize));
-            let mut v180 = V::mul(x_e2345, v171);
             v148 = V::mul_add(w48, v171, v148);
+            let mut v181 = V::mul(x_e2345, v171);
             let mut v183 = V::mul(y_e24, t5_27);
             v183 = V::neg_mul_add(y_e25, t5_26, v183);
             v183 = V::neg_mul_add(y_e23, t5_28, v183);
             v183 = V::mul_add(y_e12, t5_30, v183);
             let mut v189 = V::mul(w48, v183);
             v189 = V::neg_mul_add(w49, v151, v189);
-            v180 = V::mul_add(x_e1345, v183, v180);
+            v181 = V::mul_add(x_e1345, v183, v181);
             let mut v193 = V::mul(y_e35, t5_26);
             v193 = V::neg_mul_add(y_e34, t5_27, v193);
             v193 = V::mul_add(y_e23, t5_29, v193);
             v193 = V::neg_mul_add(y_e13, t5_30, v193);
             v157 = V::mul_add(w48, v193, v157);
-            v180 = V::mul_add(x_e1245, v193, v180);
+            v181 = V::mul_add(x_e1245, v193, v181);
             let mut v205 = V::mul(y_e34, t5_28);
             v205 = V::neg_mul_add(y_e45, t5_26, v205);
             v205 = V::neg_mul_add(y_e24, t5_29, v205);
             v205 = V::mul_add(y_e14, t5_30, v205);
             let mut v211 = V::mul(w48, v205);
             v211 = V::neg_mul_add(w49, v161, v211);
-            v180 = V::mul_add(x_e1235, v205, v180);
+            v181 = V::mul_add(x_e1235, v205, v181);
             let mut v215 = V::mul(y_e45, t5_27);
             v215 = V::neg_mul_add(y_e35, t5_28, v215);
             v215 = V::mul_add(y_e25, t5_29, v215);
             v215 = V::neg_mul_add(y_e15, t5_30, v215);
             v167 = V::mul_add(w48, v215, v167);
-            v180 = V::mul_add(x_e1234, v215, v180);
+            v181 = V::mul_add(x_e1234, v215, v181);
             // grad0[48] += x_e2345*v177 + x_e1345*v188 + x_e1245*v199 + x_e1235*v210 + x_e1234*v221
-            V::store(V::add(V::load(grad0.at(48usize)), v180), grad0.at(48usize));
+            V::store(V::add(V::load(grad0.at(48usize)), v181), grad0.at(48usize));
             let v226 = V::mul(y_1, t5_30);
             let w47 = V::load(param0.at(47usize));
-            let mut v229 = V::mul(x_e2345, v226);
             v148 = V::mul_add(w47, v226, v148);
+            let mut v230 = V::mul(x_e2345, v226);
             let v231 = V::mul(y_1, t5_29);
             v189 = V::mul_add(w47, v231, v189);
-            v229 = V::mul_add(x_e1345, v231, v229);
+            v230 = V::mul_add(x_e1345, v231, v230);
             let v236 = V::mul(y_1, t5_28);
             v157 = V::mul_add(w47, v236, v157);
-            v229 = V::mul_add(x_e1245, v236, v229);
+            v230 = V::mul_add(x_e1245, v236, v230);
             let v241 = V::mul(y_1, t5_27);
             v211 = V::mul_add(w47, v241, v211);
-            v229 = V::mul_add(x_e1235, v241, v229);
+            v230 = V::mul_add(x_e1235, v241, v230);
             let v246 = V::mul(y_1, t5_26);
             v167 = V::mul_add(w47, v246, v167);
-            v229 = V::mul_add(x_e1234, v246, v229);
+            v230 = V::mul_add(x_e1234, v246, v230);
             // grad0[47] += x_e2345*v226 + x_e1345*v231 + x_e1245*v236 + x_e1235*v241 + x_e1234*v246
-            V::store(V::add(V::load(grad0.at(47usize)), v229), grad0.at(47usize));
+            V::store(V::add(V::load(grad0.at(47usize)), v230), grad0.at(47usize));
             let mut v252 = V::mul(y_e135, t5_17);
             v252 = V::neg_mul_add(y_e145, t5_16, v252);
             v252 = V::neg_mul_add(y_e134, t5_18, v252);
@@ -3392,8 +3398,8 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v252 = V::mul_add(y_e124, t5_20, v252);
             v252 = V::neg_mul_add(y_e123, t5_21, v252);
             let w46 = V::load(param0.at(46usize));
-            let mut v264 = V::mul(x_e2345, v252);
             v148 = V::mul_add(w46, v252, v148);
+            let mut v265 = V::mul(x_e2345, v252);
             let mut v266 = V::mul(y_e245, t5_16);
             v266 = V::neg_mul_add(y_e235, t5_17, v266);
             v266 = V::mul_add(y_e234, t5_18, v266);
@@ -3401,7 +3407,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v266 = V::neg_mul_add(y_e124, t5_23, v266);
             v266 = V::mul_add(y_e123, t5_24, v266);
             v189 = V::mul_add(w46, v266, v189);
-            v264 = V::mul_add(x_e1345, v266, v264);
+            v265 = V::mul_add(x_e1345, v266, v265);
             let mut v282 = V::mul(y_e235, t5_19);
             v282 = V::neg_mul_add(y_e345, t5_16, v282);
             v282 = V::neg_mul_add(y_e234, t5_20, v282);
@@ -3409,7 +3415,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v282 = V::mul_add(y_e134, t5_23, v282);
             v282 = V::neg_mul_add(y_e123, t5_25, v282);
             v157 = V::mul_add(w46, v282, v157);
-            v264 = V::mul_add(x_e1245, v282, v264);
+            v265 = V::mul_add(x_e1245, v282, v265);
             let mut v296 = V::mul(y_e345, t5_17);
             v296 = V::neg_mul_add(y_e245, t5_19, v296);
             v296 = V::mul_add(y_e234, t5_21, v296);
@@ -3417,7 +3423,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v296 = V::neg_mul_add(y_e134, t5_24, v296);
             v296 = V::mul_add(y_e124, t5_25, v296);
             v211 = V::mul_add(w46, v296, v211);
-            v264 = V::mul_add(x_e1235, v296, v264);
+            v265 = V::mul_add(x_e1235, v296, v265);
             let mut v312 = V::mul(y_e245, t5_20);
             v312 = V::neg_mul_add(y_e345, t5_18, v312);
             v312 = V::neg_mul_add(y_e235, t5_21, v312);
@@ -3425,75 +3431,75 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v312 = V::mul_add(y_e135, t5_24, v312);
             v312 = V::neg_mul_add(y_e125, t5_25, v312);
             v167 = V::mul_add(w46, v312, v167);
-            v264 = V::mul_add(x_e1234, v312, v264);
+            v265 = V::mul_add(x_e1234, v312, v265);
             // grad0[46] += x_e2345*v261 + x_e1345*v276 + x_e1245*v291 + x_e1235*v306 + x_e1234*v321
-            V::store(V::add(V::load(grad0.at(46usize)), v264), grad0.at(46usize));
+            V::store(V::add(V::load(grad0.at(46usize)), v265), grad0.at(46usize));
             let mut v326 = V::mul(y_e5, t5_22);
             v326 = V::neg_mul_add(y_e4, t5_23, v326);
             v326 = V::mul_add(y_e3, t5_24, v326);
             v326 = V::neg_mul_add(y_e2, t5_25, v326);
             let w45 = V::load(param0.at(45usize));
-            let mut v335 = V::mul(x_e2345, v326);
             v148 = V::mul_add(w45, v326, v148);
+            let mut v336 = V::mul(x_e2345, v326);
             let mut v337 = V::mul(y_e5, t5_19);
             v337 = V::neg_mul_add(y_e4, t5_20, v337);
             v337 = V::mul_add(y_e3, t5_21, v337);
             v337 = V::neg_mul_add(y_e1, t5_25, v337);
             v189 = V::mul_add(w45, v337, v189);
-            v335 = V::mul_add(x_e1345, v337, v335);
+            v336 = V::mul_add(x_e1345, v337, v336);
             let mut v348 = V::mul(y_e5, t5_17);
             v348 = V::neg_mul_add(y_e4, t5_18, v348);
             v348 = V::mul_add(y_e2, t5_21, v348);
             v348 = V::neg_mul_add(y_e1, t5_24, v348);
             v157 = V::mul_add(w45, v348, v157);
-            v335 = V::mul_add(x_e1245, v348, v335);
+            v336 = V::mul_add(x_e1245, v348, v336);
             let mut v359 = V::mul(y_e5, t5_16);
             v359 = V::neg_mul_add(y_e3, t5_18, v359);
             v359 = V::mul_add(y_e2, t5_20, v359);
             v359 = V::neg_mul_add(y_e1, t5_23, v359);
             v211 = V::mul_add(w45, v359, v211);
-            v335 = V::mul_add(x_e1235, v359, v335);
+            v336 = V::mul_add(x_e1235, v359, v336);
             let mut v370 = V::mul(y_e4, t5_16);
             v370 = V::neg_mul_add(y_e3, t5_17, v370);
             v370 = V::mul_add(y_e2, t5_19, v370);
             v370 = V::neg_mul_add(y_e1, t5_22, v370);
             v167 = V::mul_add(w45, v370, v167);
-            v335 = V::mul_add(x_e1234, v370, v335);
+            v336 = V::mul_add(x_e1234, v370, v336);
             // grad0[45] += x_e2345*v332 + x_e1345*v343 + x_e1245*v354 + x_e1235*v365 + x_e1234*v376
-            V::store(V::add(V::load(grad0.at(45usize)), v335), grad0.at(45usize));
+            V::store(V::add(V::load(grad0.at(45usize)), v336), grad0.at(45usize));
             let mut v382 = V::mul(y_e1245, t5_7);
             v382 = V::neg_mul_add(y_e1345, t5_6, v382);
             v382 = V::neg_mul_add(y_e1235, t5_8, v382);
             v382 = V::mul_add(y_e1234, t5_9, v382);
             let w44 = V::load(param0.at(44usize));
-            let mut v390 = V::mul(x_e2345, v382);
             v148 = V::mul_add(w44, v382, v148);
+            let mut v391 = V::mul(x_e2345, v382);
             let mut v392 = V::mul(y_e2345, t5_6);
             v392 = V::neg_mul_add(y_e1245, t5_10, v392);
             v392 = V::mul_add(y_e1235, t5_11, v392);
             v392 = V::neg_mul_add(y_e1234, t5_12, v392);
             v189 = V::mul_add(w44, v392, v189);
-            v390 = V::mul_add(x_e1345, v392, v390);
+            v391 = V::mul_add(x_e1345, v392, v391);
             let mut v404 = V::mul(y_e1345, t5_10);
             v404 = V::neg_mul_add(y_e2345, t5_7, v404);
             v404 = V::neg_mul_add(y_e1235, t5_13, v404);
             v404 = V::mul_add(y_e1234, t5_14, v404);
             v157 = V::mul_add(w44, v404, v157);
-            v390 = V::mul_add(x_e1245, v404, v390);
+            v391 = V::mul_add(x_e1245, v404, v391);
             let mut v414 = V::mul(y_e2345, t5_8);
             v414 = V::neg_mul_add(y_e1345, t5_11, v414);
             v414 = V::mul_add(y_e1245, t5_13, v414);
             v414 = V::neg_mul_add(y_e1234, t5_15, v414);
             v211 = V::mul_add(w44, v414, v211);
-            v390 = V::mul_add(x_e1235, v414, v390);
+            v391 = V::mul_add(x_e1235, v414, v391);
             let mut v426 = V::mul(y_e1345, t5_12);
             v426 = V::neg_mul_add(y_e2345, t5_9, v426);
             v426 = V::neg_mul_add(y_e1245, t5_14, v426);
             v426 = V::mul_add(y_e1235, t5_15, v426);
             v167 = V::mul_add(w44, v426, v167);
-            v390 = V::mul_add(x_e1234, v426, v390);
+            v391 = V::mul_add(x_e1234, v426, v391);
             // grad0[44] += x_e2345*v387 + x_e1345*v398 + x_e1245*v409 + x_e1235*v420 + x_e1234*v431
-            V::store(V::add(V::load(grad0.at(44usize)), v390), grad0.at(44usize));
+            V::store(V::add(V::load(grad0.at(44usize)), v391), grad0.at(44usize));
             let mut v437 = V::mul(y_e35, t5_11);
             v437 = V::neg_mul_add(y_e45, t5_10, v437);
             v437 = V::neg_mul_add(y_e34, t5_12, v437);
@@ -3501,8 +3507,8 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v437 = V::mul_add(y_e24, t5_14, v437);
             v437 = V::neg_mul_add(y_e23, t5_15, v437);
             let w43 = V::load(param0.at(43usize));
-            let mut v449 = V::mul(x_e2345, v437);
             v148 = V::mul_add(w43, v437, v148);
+            let mut v450 = V::mul(x_e2345, v437);
             let mut v452 = V::mul(y_e35, t5_8);
             v452 = V::neg_mul_add(y_e45, t5_7, v452);
             v452 = V::neg_mul_add(y_e34, t5_9, v452);
@@ -3510,7 +3516,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v452 = V::mul_add(y_e14, t5_14, v452);
             v452 = V::neg_mul_add(y_e13, t5_15, v452);
             v189 = V::mul_add(w43, v452, v189);
-            v449 = V::mul_add(x_e1345, v452, v449);
+            v450 = V::mul_add(x_e1345, v452, v450);
             let mut v467 = V::mul(y_e25, t5_8);
             v467 = V::neg_mul_add(y_e45, t5_6, v467);
             v467 = V::neg_mul_add(y_e24, t5_9, v467);
@@ -3518,7 +3524,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v467 = V::mul_add(y_e14, t5_12, v467);
             v467 = V::neg_mul_add(y_e12, t5_15, v467);
             v157 = V::mul_add(w43, v467, v157);
-            v449 = V::mul_add(x_e1245, v467, v449);
+            v450 = V::mul_add(x_e1245, v467, v450);
             let mut v482 = V::mul(y_e25, t5_7);
             v482 = V::neg_mul_add(y_e35, t5_6, v482);
             v482 = V::neg_mul_add(y_e23, t5_9, v482);
@@ -3526,7 +3532,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v482 = V::mul_add(y_e13, t5_12, v482);
             v482 = V::neg_mul_add(y_e12, t5_14, v482);
             v211 = V::mul_add(w43, v482, v211);
-            v449 = V::mul_add(x_e1235, v482, v449);
+            v450 = V::mul_add(x_e1235, v482, v450);
             let mut v497 = V::mul(y_e24, t5_7);
             v497 = V::neg_mul_add(y_e34, t5_6, v497);
             v497 = V::neg_mul_add(y_e23, t5_8, v497);
@@ -3534,88 +3540,88 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v497 = V::mul_add(y_e13, t5_11, v497);
             v497 = V::neg_mul_add(y_e12, t5_13, v497);
             v167 = V::mul_add(w43, v497, v167);
-            v449 = V::mul_add(x_e1234, v497, v449);
+            v450 = V::mul_add(x_e1234, v497, v450);
             // grad0[43] += x_e2345*v446 + x_e1345*v461 + x_e1245*v476 + x_e1235*v491 + x_e1234*v506
-            V::store(V::add(V::load(grad0.at(43usize)), v449), grad0.at(43usize));
+            V::store(V::add(V::load(grad0.at(43usize)), v450), grad0.at(43usize));
             let v511 = V::mul(y_e12345, t5_1);
             let w42 = V::load(param0.at(42usize));
-            let mut v514 = V::mul(x_e2345, v511);
             v148 = V::mul_add(w42, v511, v148);
+            let mut v515 = V::mul(x_e2345, v511);
             let v516 = V::mul(y_e12345, t5_2);
             v189 = V::neg_mul_add(w42, v516, v189);
-            v514 = V::neg_mul_add(x_e1345, v516, v514);
+            v515 = V::neg_mul_add(x_e1345, v516, v515);
             let v521 = V::mul(y_e12345, t5_3);
             v157 = V::mul_add(w42, v521, v157);
-            v514 = V::mul_add(x_e1245, v521, v514);
+            v515 = V::mul_add(x_e1245, v521, v515);
             let v526 = V::mul(y_e12345, t5_4);
             v211 = V::neg_mul_add(w42, v526, v211);
-            v514 = V::neg_mul_add(x_e1235, v526, v514);
+            v515 = V::neg_mul_add(x_e1235, v526, v515);
             let v531 = V::mul(y_e12345, t5_5);
             v167 = V::mul_add(w42, v531, v167);
-            v514 = V::mul_add(x_e1234, v531, v514);
+            v515 = V::mul_add(x_e1234, v531, v515);
             // grad0[42] += x_e2345*v511 - x_e1345*v516 + x_e1245*v521 - x_e1235*v526 + x_e1234*v531
-            V::store(V::add(V::load(grad0.at(42usize)), v514), grad0.at(42usize));
+            V::store(V::add(V::load(grad0.at(42usize)), v515), grad0.at(42usize));
             let mut v537 = V::mul(y_e245, t5_3);
             v537 = V::neg_mul_add(y_e345, t5_2, v537);
             v537 = V::neg_mul_add(y_e235, t5_4, v537);
             v537 = V::mul_add(y_e234, t5_5, v537);
             let w41 = V::load(param0.at(41usize));
-            let mut v545 = V::mul(x_e2345, v537);
             v148 = V::mul_add(w41, v537, v148);
+            let mut v546 = V::mul(x_e2345, v537);
             let mut v548 = V::mul(y_e145, t5_3);
             v548 = V::neg_mul_add(y_e345, t5_1, v548);
             v548 = V::neg_mul_add(y_e135, t5_4, v548);
             v548 = V::mul_add(y_e134, t5_5, v548);
             v189 = V::mul_add(w41, v548, v189);
-            v545 = V::mul_add(x_e1345, v548, v545);
+            v546 = V::mul_add(x_e1345, v548, v546);
             let mut v559 = V::mul(y_e145, t5_2);
             v559 = V::neg_mul_add(y_e245, t5_1, v559);
             v559 = V::neg_mul_add(y_e125, t5_4, v559);
             v559 = V::mul_add(y_e124, t5_5, v559);
             v157 = V::mul_add(w41, v559, v157);
-            v545 = V::mul_add(x_e1245, v559, v545);
+            v546 = V::mul_add(x_e1245, v559, v546);
             let mut v570 = V::mul(y_e135, t5_2);
             v570 = V::neg_mul_add(y_e235, t5_1, v570);
             v570 = V::neg_mul_add(y_e125, t5_3, v570);
             v570 = V::mul_add(y_e123, t5_5, v570);
             v211 = V::mul_add(w41, v570, v211);
-            v545 = V::mul_add(x_e1235, v570, v545);
+            v546 = V::mul_add(x_e1235, v570, v546);
             let mut v581 = V::mul(y_e134, t5_2);
             v581 = V::neg_mul_add(y_e234, t5_1, v581);
             v581 = V::neg_mul_add(y_e124, t5_3, v581);
             v581 = V::mul_add(y_e123, t5_4, v581);
             v167 = V::mul_add(w41, v581, v167);
-            v545 = V::mul_add(x_e1234, v581, v545);
+            v546 = V::mul_add(x_e1234, v581, v546);
             // grad0[41] += x_e2345*v542 + x_e1345*v553 + x_e1245*v564 + x_e1235*v575 + x_e1234*v586
-            V::store(V::add(V::load(grad0.at(41usize)), v545), grad0.at(41usize));
+            V::store(V::add(V::load(grad0.at(41usize)), v546), grad0.at(41usize));
             let v591 = V::mul(y_e2345, t5_0);
             let w40 = V::load(param0.at(40usize));
-            let mut v594 = V::mul(x_e2345, v591);
             v148 = V::mul_add(w40, v591, v148);
             // out0[30] = w49*v146 + w48*v177 + w47*v226 + w46*v261 + w45*v332 + w44*v387 + w43*v446 + w42*v511 + w41*v542 + w40*v591
             V::store(v148, out0.at(30usize, c));
+            let mut v595 = V::mul(x_e2345, v591);
             let v596 = V::mul(y_e1345, t5_0);
             v189 = V::mul_add(w40, v596, v189);
             // out0[29] = w48*v188 - w49*v151 + w47*v231 + w46*v276 + w45*v343 + w44*v398 + w43*v461 - w42*v516 + w41*v553 + w40*v596
             V::store(v189, out0.at(29usize, c));
-            v594 = V::mul_add(x_e1345, v596, v594);
+            v595 = V::mul_add(x_e1345, v596, v595);
             let v601 = V::mul(y_e1245, t5_0);
             v157 = V::mul_add(w40, v601, v157);
             // out0[28] = w49*v156 + w48*v199 + w47*v236 + w46*v291 + w45*v354 + w44*v409 + w43*v476 + w42*v521 + w41*v564 + w40*v601
             V::store(v157, out0.at(28usize, c));
-            v594 = V::mul_add(x_e1245, v601, v594);
+            v595 = V::mul_add(x_e1245, v601, v595);
             let v606 = V::mul(y_e1235, t5_0);
             v211 = V::mul_add(w40, v606, v211);
             // out0[27] = w48*v210 - w49*v161 + w47*v241 + w46*v306 + w45*v365 + w44*v420 + w43*v491 - w42*v526 + w41*v575 + w40*v606
             V::store(v211, out0.at(27usize, c));
-            v594 = V::mul_add(x_e1235, v606, v594);
+            v595 = V::mul_add(x_e1235, v606, v595);
             let v611 = V::mul(y_e1234, t5_0);
             v167 = V::mul_add(w40, v611, v167);
             // out0[26] = w49*v166 + w48*v221 + w47*v246 + w46*v321 + w45*v376 + w44*v431 + w43*v506 + w42*v531 + w41*v586 + w40*v611
             V::store(v167, out0.at(26usize, c));
-            v594 = V::mul_add(x_e1234, v611, v594);
+            v595 = V::mul_add(x_e1234, v611, v595);
             // grad0[40] += x_e2345*v591 + x_e1345*v596 + x_e1245*v601 + x_e1235*v606 + x_e1234*v611
-            V::store(V::add(V::load(grad0.at(40usize)), v594), grad0.at(40usize));
+            V::store(V::add(V::load(grad0.at(40usize)), v595), grad0.at(40usize));
             let v616 = V::mul(y_e12, t5_31);
             let w39 = V::load(param0.at(39usize));
             let mut v618 = V::mul(w39, v616);
@@ -3659,155 +3665,155 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v666 = V::neg_mul_add(y_e124, t5_27, v666);
             v666 = V::mul_add(y_e123, t5_28, v666);
             let w38 = V::load(param0.at(38usize));
-            let mut v673 = V::mul(x_e345, v666);
             v618 = V::mul_add(w38, v666, v618);
+            let mut v674 = V::mul(x_e345, v666);
             let mut v676 = V::mul(y_e134, t5_27);
             v676 = V::neg_mul_add(y_e135, t5_26, v676);
             v676 = V::neg_mul_add(y_e123, t5_29, v676);
             let mut v680 = V::mul(w38, v676);
             v680 = V::neg_mul_add(w39, v621, v680);
-            v673 = V::mul_add(x_e245, v676, v673);
+            v674 = V::mul_add(x_e245, v676, v674);
             let mut v684 = V::mul(y_e145, t5_26);
             v684 = V::neg_mul_add(y_e134, t5_28, v684);
             v684 = V::mul_add(y_e124, t5_29, v684);
             v627 = V::mul_add(w38, v684, v627);
-            v673 = V::mul_add(x_e235, v684, v673);
+            v674 = V::mul_add(x_e235, v684, v674);
             let mut v694 = V::mul(y_e135, t5_28);
             v694 = V::neg_mul_add(y_e145, t5_27, v694);
             v694 = V::neg_mul_add(y_e125, t5_29, v694);
             let mut v698 = V::mul(w38, v694);
             v698 = V::neg_mul_add(w39, v631, v698);
-            v673 = V::mul_add(x_e234, v694, v673);
+            v674 = V::mul_add(x_e234, v694, v674);
             let mut v702 = V::mul(y_e235, t5_26);
             v702 = V::neg_mul_add(y_e234, t5_27, v702);
             v702 = V::mul_add(y_e123, t5_30, v702);
             v637 = V::mul_add(w38, v702, v637);
-            v673 = V::mul_add(x_e145, v702, v673);
+            v674 = V::mul_add(x_e145, v702, v674);
             let mut v712 = V::mul(y_e234, t5_28);
             v712 = V::neg_mul_add(y_e245, t5_26, v712);
             v712 = V::neg_mul_add(y_e124, t5_30, v712);
             let mut v716 = V::mul(w38, v712);
             v716 = V::neg_mul_add(w39, v641, v716);
-            v673 = V::mul_add(x_e135, v712, v673);
+            v674 = V::mul_add(x_e135, v712, v674);
             let mut v720 = V::mul(y_e245, t5_27);
             v720 = V::neg_mul_add(y_e235, t5_28, v720);
             v720 = V::mul_add(y_e125, t5_30, v720);
             v647 = V::mul_add(w38, v720, v647);
-            v673 = V::mul_add(x_e134, v720, v673);
+            v674 = V::mul_add(x_e134, v720, v674);
             let mut v729 = V::mul(y_e345, t5_26);
             v729 = V::neg_mul_add(y_e234, t5_29, v729);
             v729 = V::mul_add(y_e134, t5_30, v729);
             v652 = V::mul_add(w38, v729, v652);
-            v673 = V::mul_add(x_e125, v729, v673);
+            v674 = V::mul_add(x_e125, v729, v674);
             let mut v739 = V::mul(y_e235, t5_29);
             v739 = V::neg_mul_add(y_e345, t5_27, v739);
             v739 = V::neg_mul_add(y_e135, t5_30, v739);
             let mut v743 = V::mul(w38, v739);
             v743 = V::neg_mul_add(w39, v656, v743);
-            v673 = V::mul_add(x_e124, v739, v673);
+            v674 = V::mul_add(x_e124, v739, v674);
             let mut v747 = V::mul(y_e345, t5_28);
             v747 = V::neg_mul_add(y_e245, t5_29, v747);
             v747 = V::mul_add(y_e145, t5_30, v747);
             v662 = V::mul_add(w38, v747, v662);
-            v673 = V::mul_add(x_e123, v747, v673);
+            v674 = V::mul_add(x_e123, v747, v674);
             // grad0[38] += x_e345*v670 + x_e245*v679 + x_e235*v688 + x_e234*v697 + x_e145*v706 + x_e135*v715 + x_e134*v724 + x_e125*v733 + x_e124*v742 + x_e123*v751
-            V::store(V::add(V::load(grad0.at(38usize)), v673), grad0.at(38usize));
+            V::store(V::add(V::load(grad0.at(38usize)), v674), grad0.at(38usize));
             let mut v756 = V::mul(y_e2, t5_30);
             v756 = V::mul_add(y_e1, t5_29, v756);
             let w37 = V::load(param0.at(37usize));
             v618 = V::neg_mul_add(w37, v756, v618);
             let mut v763 = V::mul(y_e3, t5_30);
             v763 = V::neg_mul_add(y_e1, t5_28, v763);
-            let mut v767 = V::mul(x_e245, v763);
             v680 = V::mul_add(w37, v763, v680);
-            v767 = V::neg_mul_add(x_e345, v756, v767);
+            let mut v768 = V::mul(x_e245, v763);
+            v768 = V::neg_mul_add(x_e345, v756, v768);
             let mut v770 = V::mul(y_e4, t5_30);
             v770 = V::mul_add(y_e1, t5_27, v770);
             v627 = V::neg_mul_add(w37, v770, v627);
-            v767 = V::neg_mul_add(x_e235, v770, v767);
+            v768 = V::neg_mul_add(x_e235, v770, v768);
             let mut v777 = V::mul(y_e5, t5_30);
             v777 = V::neg_mul_add(y_e1, t5_26, v777);
             v698 = V::mul_add(w37, v777, v698);
-            v767 = V::mul_add(x_e234, v777, v767);
+            v768 = V::mul_add(x_e234, v777, v768);
             let mut v784 = V::mul(y_e3, t5_29);
             v784 = V::mul_add(y_e2, t5_28, v784);
             v637 = V::mul_add(w37, v784, v637);
-            v767 = V::mul_add(x_e145, v784, v767);
+            v768 = V::mul_add(x_e145, v784, v768);
             let mut v792 = V::mul(y_e2, t5_27);
             v792 = V::neg_mul_add(y_e4, t5_29, v792);
             v716 = V::mul_add(w37, v792, v716);
-            v767 = V::mul_add(x_e135, v792, v767);
+            v768 = V::mul_add(x_e135, v792, v768);
             let mut v798 = V::mul(y_e5, t5_29);
             v798 = V::mul_add(y_e2, t5_26, v798);
             v647 = V::mul_add(w37, v798, v647);
-            v767 = V::mul_add(x_e134, v798, v767);
+            v768 = V::mul_add(x_e134, v798, v768);
             let mut v805 = V::mul(y_e4, t5_28);
             v805 = V::mul_add(y_e3, t5_27, v805);
             v652 = V::neg_mul_add(w37, v805, v652);
-            v767 = V::neg_mul_add(x_e125, v805, v767);
+            v768 = V::neg_mul_add(x_e125, v805, v768);
             let mut v812 = V::mul(y_e5, t5_28);
             v812 = V::neg_mul_add(y_e3, t5_26, v812);
             v743 = V::mul_add(w37, v812, v743);
-            v767 = V::mul_add(x_e124, v812, v767);
+            v768 = V::mul_add(x_e124, v812, v768);
             let mut v819 = V::mul(y_e5, t5_27);
             v819 = V::mul_add(y_e4, t5_26, v819);
             v662 = V::mul_add(w37, v819, v662);
-            v767 = V::mul_add(x_e123, v819, v767);
+            v768 = V::mul_add(x_e123, v819, v768);
             // grad0[37] += x_e245*v765 - x_e345*v758 - x_e235*v772 + x_e234*v779 + x_e145*v786 + x_e135*v793 + x_e134*v800 - x_e125*v807 + x_e124*v814 + x_e123*v821
-            V::store(V::add(V::load(grad0.at(37usize)), v767), grad0.at(37usize));
+            V::store(V::add(V::load(grad0.at(37usize)), v768), grad0.at(37usize));
             let mut v827 = V::mul(y_e1235, t5_17);
             v827 = V::neg_mul_add(y_e1245, t5_16, v827);
             v827 = V::neg_mul_add(y_e1234, t5_18, v827);
             let w36 = V::load(param0.at(36usize));
-            let mut v833 = V::mul(x_e345, v827);
             v618 = V::mul_add(w36, v827, v618);
+            let mut v834 = V::mul(x_e345, v827);
             let mut v835 = V::mul(y_e1345, t5_16);
             v835 = V::neg_mul_add(y_e1235, t5_19, v835);
             v835 = V::mul_add(y_e1234, t5_20, v835);
             v680 = V::mul_add(w36, v835, v680);
-            v833 = V::mul_add(x_e245, v835, v833);
+            v834 = V::mul_add(x_e245, v835, v834);
             let mut v845 = V::mul(y_e1245, t5_19);
             v845 = V::neg_mul_add(y_e1345, t5_17, v845);
             v845 = V::neg_mul_add(y_e1234, t5_21, v845);
             v627 = V::mul_add(w36, v845, v627);
-            v833 = V::mul_add(x_e235, v845, v833);
+            v834 = V::mul_add(x_e235, v845, v834);
             let mut v853 = V::mul(y_e1345, t5_18);
             v853 = V::neg_mul_add(y_e1245, t5_20, v853);
             v853 = V::mul_add(y_e1235, t5_21, v853);
             v698 = V::mul_add(w36, v853, v698);
-            v833 = V::mul_add(x_e234, v853, v833);
+            v834 = V::mul_add(x_e234, v853, v834);
             let mut v863 = V::mul(y_e1235, t5_22);
             v863 = V::neg_mul_add(y_e2345, t5_16, v863);
             v863 = V::neg_mul_add(y_e1234, t5_23, v863);
             v637 = V::mul_add(w36, v863, v637);
-            v833 = V::mul_add(x_e145, v863, v833);
+            v834 = V::mul_add(x_e145, v863, v834);
             let mut v871 = V::mul(y_e2345, t5_17);
             v871 = V::neg_mul_add(y_e1245, t5_22, v871);
             v871 = V::mul_add(y_e1234, t5_24, v871);
             v716 = V::mul_add(w36, v871, v716);
-            v833 = V::mul_add(x_e135, v871, v833);
+            v834 = V::mul_add(x_e135, v871, v834);
             let mut v881 = V::mul(y_e1245, t5_23);
             v881 = V::neg_mul_add(y_e2345, t5_18, v881);
             v881 = V::neg_mul_add(y_e1235, t5_24, v881);
             v647 = V::mul_add(w36, v881, v647);
-            v833 = V::mul_add(x_e134, v881, v833);
+            v834 = V::mul_add(x_e134, v881, v834);
             let mut v890 = V::mul(y_e1345, t5_22);
             v890 = V::neg_mul_add(y_e2345, t5_19, v890);
             v890 = V::neg_mul_add(y_e1234, t5_25, v890);
             v652 = V::mul_add(w36, v890, v652);
-            v833 = V::mul_add(x_e125, v890, v833);
+            v834 = V::mul_add(x_e125, v890, v834);
             let mut v898 = V::mul(y_e2345, t5_20);
             v898 = V::neg_mul_add(y_e1345, t5_23, v898);
             v898 = V::mul_add(y_e1235, t5_25, v898);
             v743 = V::mul_add(w36, v898, v743);
-            v833 = V::mul_add(x_e124, v898, v833);
+            v834 = V::mul_add(x_e124, v898, v834);
             let mut v908 = V::mul(y_e1345, t5_24);
             v908 = V::neg_mul_add(y_e2345, t5_21, v908);
             v908 = V::neg_mul_add(y_e1245, t5_25, v908);
             v662 = V::mul_add(w36, v908, v662);
-            v833 = V::mul_add(x_e123, v908, v833);
+            v834 = V::mul_add(x_e123, v908, v834);
             // grad0[36] += x_e345*v830 + x_e245*v839 + x_e235*v848 + x_e234*v857 + x_e145*v866 + x_e135*v875 + x_e134*v884 + x_e125*v893 + x_e124*v902 + x_e123*v911
-            V::store(V::add(V::load(grad0.at(36usize)), v833), grad0.at(36usize));
+            V::store(V::add(V::load(grad0.at(36usize)), v834), grad0.at(36usize));
             let mut v917 = V::mul(y_e24, t5_23);
             v917 = V::neg_mul_add(y_e25, t5_22, v917);
             v917 = V::neg_mul_add(y_e23, t5_24, v917);
@@ -3815,8 +3821,8 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v917 = V::mul_add(y_e14, t5_20, v917);
             v917 = V::neg_mul_add(y_e13, t5_21, v917);
             let w35 = V::load(param0.at(35usize));
-            let mut v929 = V::mul(x_e345, v917);
             v618 = V::mul_add(w35, v917, v618);
+            let mut v930 = V::mul(x_e345, v917);
             let mut v931 = V::mul(y_e35, t5_22);
             v931 = V::neg_mul_add(y_e34, t5_23, v931);
             v931 = V::mul_add(y_e23, t5_25, v931);
@@ -3824,7 +3830,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v931 = V::mul_add(y_e14, t5_18, v931);
             v931 = V::neg_mul_add(y_e12, t5_21, v931);
             v680 = V::mul_add(w35, v931, v680);
-            v929 = V::mul_add(x_e245, v931, v929);
+            v930 = V::mul_add(x_e245, v931, v930);
             let mut v947 = V::mul(y_e34, t5_24);
             v947 = V::neg_mul_add(y_e45, t5_22, v947);
             v947 = V::neg_mul_add(y_e24, t5_25, v947);
@@ -3832,7 +3838,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v947 = V::mul_add(y_e13, t5_18, v947);
             v947 = V::neg_mul_add(y_e12, t5_20, v947);
             v627 = V::mul_add(w35, v947, v627);
-            v929 = V::mul_add(x_e235, v947, v929);
+            v930 = V::mul_add(x_e235, v947, v930);
             let mut v961 = V::mul(y_e45, t5_23);
             v961 = V::neg_mul_add(y_e35, t5_24, v961);
             v961 = V::mul_add(y_e25, t5_25, v961);
@@ -3840,7 +3846,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v961 = V::mul_add(y_e13, t5_17, v961);
             v961 = V::neg_mul_add(y_e12, t5_19, v961);
             v698 = V::mul_add(w35, v961, v698);
-            v929 = V::mul_add(x_e234, v961, v929);
+            v930 = V::mul_add(x_e234, v961, v930);
             let mut v976 = V::mul(y_e35, t5_19);
             v976 = V::neg_mul_add(y_e34, t5_20, v976);
             v976 = V::mul_add(y_e25, t5_17, v976);
@@ -3848,7 +3854,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v976 = V::mul_add(y_e13, t5_25, v976);
             v976 = V::mul_add(y_e12, t5_24, v976);
             v637 = V::mul_add(w35, v976, v637);
-            v929 = V::mul_add(x_e145, v976, v929);
+            v930 = V::mul_add(x_e145, v976, v930);
             let mut v992 = V::mul(y_e34, t5_21);
             v992 = V::neg_mul_add(y_e45, t5_19, v992);
             v992 = V::mul_add(y_e25, t5_16, v992);
@@ -3856,7 +3862,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v992 = V::neg_mul_add(y_e14, t5_25, v992);
             v992 = V::mul_add(y_e12, t5_23, v992);
             v716 = V::mul_add(w35, v992, v716);
-            v929 = V::mul_add(x_e135, v992, v929);
+            v930 = V::mul_add(x_e135, v992, v930);
             let mut v1006 = V::mul(y_e45, t5_20);
             v1006 = V::neg_mul_add(y_e35, t5_21, v1006);
             v1006 = V::mul_add(y_e24, t5_16, v1006);
@@ -3864,7 +3870,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1006 = V::mul_add(y_e15, t5_25, v1006);
             v1006 = V::mul_add(y_e12, t5_22, v1006);
             v647 = V::mul_add(w35, v1006, v647);
-            v929 = V::mul_add(x_e134, v1006, v929);
+            v930 = V::mul_add(x_e134, v1006, v930);
             let mut v1021 = V::mul(y_e45, t5_17);
             v1021 = V::mul_add(y_e35, t5_16, v1021);
             let mut v1025 = V::mul_sub(y_e24, t5_21, v1021);
@@ -3872,7 +3878,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1025 = V::neg_mul_add(y_e14, t5_24, v1025);
             v1025 = V::neg_mul_add(y_e13, t5_23, v1025);
             v652 = V::mul_add(w35, v1025, v652);
-            v929 = V::mul_add(x_e125, v1025, v929);
+            v930 = V::mul_add(x_e125, v1025, v930);
             let mut v1036 = V::mul(y_e45, t5_18);
             v1036 = V::neg_mul_add(y_e34, t5_16, v1036);
             v1036 = V::neg_mul_add(y_e25, t5_21, v1036);
@@ -3880,7 +3886,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1036 = V::mul_add(y_e15, t5_24, v1036);
             v1036 = V::neg_mul_add(y_e13, t5_22, v1036);
             v743 = V::mul_add(w35, v1036, v743);
-            v929 = V::mul_add(x_e124, v1036, v929);
+            v930 = V::mul_add(x_e124, v1036, v930);
             let mut v1051 = V::mul(y_e35, t5_18);
             v1051 = V::mul_add(y_e34, t5_17, v1051);
             v1051 = V::neg_mul_add(y_e25, t5_20, v1051);
@@ -3888,75 +3894,75 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1051 = V::mul_add(y_e15, t5_23, v1051);
             v1051 = V::mul_add(y_e14, t5_22, v1051);
             v662 = V::mul_add(w35, v1051, v662);
-            v929 = V::mul_add(x_e123, v1051, v929);
+            v930 = V::mul_add(x_e123, v1051, v930);
             // grad0[35] += x_e345*v926 + x_e245*v941 + x_e235*v956 + x_e234*v971 + x_e145*v986 + x_e135*v1001 + x_e134*v1016 + x_e125*v1031 + x_e124*v1046 + x_e123*v1061
-            V::store(V::add(V::load(grad0.at(35usize)), v929), grad0.at(35usize));
+            V::store(V::add(V::load(grad0.at(35usize)), v930), grad0.at(35usize));
             let v1066 = V::mul(y_1, t5_25);
             let w34 = V::load(param0.at(34usize));
-            let mut v1069 = V::mul(x_e345, v1066);
             v618 = V::mul_add(w34, v1066, v618);
+            let mut v1070 = V::mul(x_e345, v1066);
             let v1071 = V::mul(y_1, t5_24);
             v680 = V::mul_add(w34, v1071, v680);
-            v1069 = V::mul_add(x_e245, v1071, v1069);
+            v1070 = V::mul_add(x_e245, v1071, v1070);
             let v1076 = V::mul(y_1, t5_23);
             v627 = V::mul_add(w34, v1076, v627);
-            v1069 = V::mul_add(x_e235, v1076, v1069);
+            v1070 = V::mul_add(x_e235, v1076, v1070);
             let v1081 = V::mul(y_1, t5_22);
             v698 = V::mul_add(w34, v1081, v698);
-            v1069 = V::mul_add(x_e234, v1081, v1069);
+            v1070 = V::mul_add(x_e234, v1081, v1070);
             let v1086 = V::mul(y_1, t5_21);
             v637 = V::mul_add(w34, v1086, v637);
-            v1069 = V::mul_add(x_e145, v1086, v1069);
+            v1070 = V::mul_add(x_e145, v1086, v1070);
             let v1091 = V::mul(y_1, t5_20);
             v716 = V::mul_add(w34, v1091, v716);
-            v1069 = V::mul_add(x_e135, v1091, v1069);
+            v1070 = V::mul_add(x_e135, v1091, v1070);
             let v1096 = V::mul(y_1, t5_19);
             v647 = V::mul_add(w34, v1096, v647);
-            v1069 = V::mul_add(x_e134, v1096, v1069);
+            v1070 = V::mul_add(x_e134, v1096, v1070);
             let v1101 = V::mul(y_1, t5_18);
             v652 = V::mul_add(w34, v1101, v652);
-            v1069 = V::mul_add(x_e125, v1101, v1069);
+            v1070 = V::mul_add(x_e125, v1101, v1070);
             let v1106 = V::mul(y_1, t5_17);
             v743 = V::mul_add(w34, v1106, v743);
-            v1069 = V::mul_add(x_e124, v1106, v1069);
+            v1070 = V::mul_add(x_e124, v1106, v1070);
             let v1111 = V::mul(y_1, t5_16);
             v662 = V::mul_add(w34, v1111, v662);
-            v1069 = V::mul_add(x_e123, v1111, v1069);
+            v1070 = V::mul_add(x_e123, v1111, v1070);
             // grad0[34] += x_e345*v1066 + x_e245*v1071 + x_e235*v1076 + x_e234*v1081 + x_e145*v1086 + x_e135*v1091 + x_e134*v1096 + x_e125*v1101 + x_e124*v1106 + x_e123*v1111
-            V::store(V::add(V::load(grad0.at(34usize)), v1069), grad0.at(34usize));
+            V::store(V::add(V::load(grad0.at(34usize)), v1070), grad0.at(34usize));
             let v1116 = V::mul(y_e12345, t5_6);
             let w33 = V::load(param0.at(33usize));
             v618 = V::neg_mul_add(w33, v1116, v618);
             let v1121 = V::mul(y_e12345, t5_7);
-            let mut v1123 = V::mul(x_e245, v1121);
             v680 = V::mul_add(w33, v1121, v680);
-            v1123 = V::neg_mul_add(x_e345, v1116, v1123);
+            let mut v1124 = V::mul(x_e245, v1121);
+            v1124 = V::neg_mul_add(x_e345, v1116, v1124);
             let v1126 = V::mul(y_e12345, t5_8);
             v627 = V::neg_mul_add(w33, v1126, v627);
-            v1123 = V::neg_mul_add(x_e235, v1126, v1123);
+            v1124 = V::neg_mul_add(x_e235, v1126, v1124);
             let v1131 = V::mul(y_e12345, t5_9);
             v698 = V::mul_add(w33, v1131, v698);
-            v1123 = V::mul_add(x_e234, v1131, v1123);
+            v1124 = V::mul_add(x_e234, v1131, v1124);
             let v1136 = V::mul(y_e12345, t5_10);
             v637 = V::neg_mul_add(w33, v1136, v637);
-            v1123 = V::neg_mul_add(x_e145, v1136, v1123);
+            v1124 = V::neg_mul_add(x_e145, v1136, v1124);
             let v1141 = V::mul(y_e12345, t5_11);
             v716 = V::mul_add(w33, v1141, v716);
-            v1123 = V::mul_add(x_e135, v1141, v1123);
+            v1124 = V::mul_add(x_e135, v1141, v1124);
             let v1146 = V::mul(y_e12345, t5_12);
             v647 = V::neg_mul_add(w33, v1146, v647);
-            v1123 = V::neg_mul_add(x_e134, v1146, v1123);
+            v1124 = V::neg_mul_add(x_e134, v1146, v1124);
             let v1151 = V::mul(y_e12345, t5_13);
             v652 = V::neg_mul_add(w33, v1151, v652);
-            v1123 = V::neg_mul_add(x_e125, v1151, v1123);
+            v1124 = V::neg_mul_add(x_e125, v1151, v1124);
             let v1156 = V::mul(y_e12345, t5_14);
             v743 = V::mul_add(w33, v1156, v743);
-            v1123 = V::mul_add(x_e124, v1156, v1123);
+            v1124 = V::mul_add(x_e124, v1156, v1124);
             let v1161 = V::mul(y_e12345, t5_15);
             v662 = V::neg_mul_add(w33, v1161, v662);
-            v1123 = V::neg_mul_add(x_e123, v1161, v1123);
+            v1124 = V::neg_mul_add(x_e123, v1161, v1124);
             // grad0[33] += x_e245*v1121 - x_e345*v1116 - x_e235*v1126 + x_e234*v1131 - x_e145*v1136 + x_e135*v1141 - x_e134*v1146 - x_e125*v1151 + x_e124*v1156 - x_e123*v1161
-            V::store(V::add(V::load(grad0.at(33usize)), v1123), grad0.at(33usize));
+            V::store(V::add(V::load(grad0.at(33usize)), v1124), grad0.at(33usize));
             let mut v1166 = V::mul(y_e245, t5_10);
             v1166 = V::neg_mul_add(y_e235, t5_11, v1166);
             v1166 = V::mul_add(y_e234, t5_12, v1166);
@@ -3964,8 +3970,8 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1166 = V::neg_mul_add(y_e135, t5_8, v1166);
             v1166 = V::mul_add(y_e134, t5_9, v1166);
             let w32 = V::load(param0.at(32usize));
-            let mut v1179 = V::mul(x_e345, v1166);
             v618 = V::mul_add(w32, v1166, v618);
+            let mut v1180 = V::mul(x_e345, v1166);
             let mut v1182 = V::mul(y_e235, t5_13);
             v1182 = V::neg_mul_add(y_e345, t5_10, v1182);
             v1182 = V::neg_mul_add(y_e234, t5_14, v1182);
@@ -3973,7 +3979,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1182 = V::neg_mul_add(y_e125, t5_8, v1182);
             v1182 = V::mul_add(y_e124, t5_9, v1182);
             v680 = V::mul_add(w32, v1182, v680);
-            v1179 = V::mul_add(x_e245, v1182, v1179);
+            v1180 = V::mul_add(x_e245, v1182, v1180);
             let mut v1196 = V::mul(y_e345, t5_11);
             v1196 = V::neg_mul_add(y_e245, t5_13, v1196);
             v1196 = V::mul_add(y_e234, t5_15, v1196);
@@ -3981,7 +3987,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1196 = V::neg_mul_add(y_e125, t5_7, v1196);
             v1196 = V::mul_add(y_e123, t5_9, v1196);
             v627 = V::mul_add(w32, v1196, v627);
-            v1179 = V::mul_add(x_e235, v1196, v1179);
+            v1180 = V::mul_add(x_e235, v1196, v1180);
             let mut v1212 = V::mul(y_e245, t5_14);
             v1212 = V::neg_mul_add(y_e345, t5_12, v1212);
             v1212 = V::neg_mul_add(y_e235, t5_15, v1212);
@@ -3989,7 +3995,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1212 = V::neg_mul_add(y_e124, t5_7, v1212);
             v1212 = V::mul_add(y_e123, t5_8, v1212);
             v698 = V::mul_add(w32, v1212, v698);
-            v1179 = V::mul_add(x_e234, v1212, v1179);
+            v1180 = V::mul_add(x_e234, v1212, v1180);
             let mut v1226 = V::mul(y_e345, t5_7);
             v1226 = V::mul_add(y_e245, t5_6, v1226);
             let mut v1230 = V::mul_sub(y_e135, t5_13, v1226);
@@ -3997,7 +4003,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1230 = V::mul_add(y_e125, t5_11, v1230);
             v1230 = V::neg_mul_add(y_e124, t5_12, v1230);
             v637 = V::mul_add(w32, v1230, v637);
-            v1179 = V::mul_add(x_e145, v1230, v1179);
+            v1180 = V::mul_add(x_e145, v1230, v1180);
             let mut v1241 = V::mul(y_e345, t5_8);
             v1241 = V::neg_mul_add(y_e235, t5_6, v1241);
             v1241 = V::neg_mul_add(y_e145, t5_13, v1241);
@@ -4005,7 +4011,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1241 = V::mul_add(y_e125, t5_10, v1241);
             v1241 = V::neg_mul_add(y_e123, t5_12, v1241);
             v716 = V::mul_add(w32, v1241, v716);
-            v1179 = V::mul_add(x_e135, v1241, v1179);
+            v1180 = V::mul_add(x_e135, v1241, v1180);
             let mut v1256 = V::mul(y_e345, t5_9);
             v1256 = V::mul_add(y_e234, t5_6, v1256);
             let mut v1260 = V::mul_sub(y_e145, t5_14, v1256);
@@ -4013,7 +4019,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1260 = V::mul_add(y_e124, t5_10, v1260);
             v1260 = V::neg_mul_add(y_e123, t5_11, v1260);
             v647 = V::mul_add(w32, v1260, v647);
-            v1179 = V::mul_add(x_e134, v1260, v1179);
+            v1180 = V::mul_add(x_e134, v1260, v1180);
             let mut v1271 = V::mul(y_e245, t5_8);
             v1271 = V::mul_add(y_e235, t5_7, v1271);
             v1271 = V::neg_mul_add(y_e145, t5_11, v1271);
@@ -4021,7 +4027,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1271 = V::mul_add(y_e124, t5_15, v1271);
             v1271 = V::mul_add(y_e123, t5_14, v1271);
             v652 = V::mul_add(w32, v1271, v652);
-            v1179 = V::mul_add(x_e125, v1271, v1179);
+            v1180 = V::mul_add(x_e125, v1271, v1180);
             let mut v1287 = V::mul(y_e234, t5_7);
             v1287 = V::neg_mul_add(y_e245, t5_9, v1287);
             v1287 = V::mul_add(y_e145, t5_12, v1287);
@@ -4029,7 +4035,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1287 = V::neg_mul_add(y_e125, t5_15, v1287);
             v1287 = V::mul_add(y_e123, t5_13, v1287);
             v743 = V::mul_add(w32, v1287, v743);
-            v1179 = V::mul_add(x_e124, v1287, v1179);
+            v1180 = V::mul_add(x_e124, v1287, v1180);
             let mut v1301 = V::mul(y_e235, t5_9);
             v1301 = V::mul_add(y_e234, t5_8, v1301);
             let mut v1305 = V::mul_sub(y_e135, t5_12, v1301);
@@ -4037,211 +4043,211 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1305 = V::neg_mul_add(y_e125, t5_14, v1305);
             v1305 = V::neg_mul_add(y_e124, t5_13, v1305);
             v662 = V::mul_add(w32, v1305, v662);
-            v1179 = V::mul_add(x_e123, v1305, v1179);
+            v1180 = V::mul_add(x_e123, v1305, v1180);
             // grad0[32] += x_e345*v1176 + x_e245*v1191 + x_e235*v1206 + x_e234*v1221 + x_e145*v1236 + x_e135*v1251 + x_e134*v1266 + x_e125*v1281 + x_e124*v1296 + x_e123*v1311
-            V::store(V::add(V::load(grad0.at(32usize)), v1179), grad0.at(32usize));
+            V::store(V::add(V::load(grad0.at(32usize)), v1180), grad0.at(32usize));
             let mut v1316 = V::mul(y_e5, t5_13);
             v1316 = V::neg_mul_add(y_e4, t5_14, v1316);
             v1316 = V::mul_add(y_e3, t5_15, v1316);
             let w31 = V::load(param0.at(31usize));
-            let mut v1323 = V::mul(x_e345, v1316);
             v618 = V::mul_add(w31, v1316, v618);
+            let mut v1324 = V::mul(x_e345, v1316);
             let mut v1325 = V::mul(y_e5, t5_11);
             v1325 = V::neg_mul_add(y_e4, t5_12, v1325);
             v1325 = V::mul_add(y_e2, t5_15, v1325);
             v680 = V::mul_add(w31, v1325, v680);
-            v1323 = V::mul_add(x_e245, v1325, v1323);
+            v1324 = V::mul_add(x_e245, v1325, v1324);
             let mut v1334 = V::mul(y_e5, t5_10);
             v1334 = V::neg_mul_add(y_e3, t5_12, v1334);
             v1334 = V::mul_add(y_e2, t5_14, v1334);
             v627 = V::mul_add(w31, v1334, v627);
-            v1323 = V::mul_add(x_e235, v1334, v1323);
+            v1324 = V::mul_add(x_e235, v1334, v1324);
             let mut v1343 = V::mul(y_e4, t5_10);
             v1343 = V::neg_mul_add(y_e3, t5_11, v1343);
             v1343 = V::mul_add(y_e2, t5_13, v1343);
             v698 = V::mul_add(w31, v1343, v698);
-            v1323 = V::mul_add(x_e234, v1343, v1323);
+            v1324 = V::mul_add(x_e234, v1343, v1324);
             let mut v1352 = V::mul(y_e5, t5_8);
             v1352 = V::neg_mul_add(y_e4, t5_9, v1352);
             v1352 = V::mul_add(y_e1, t5_15, v1352);
             v637 = V::mul_add(w31, v1352, v637);
-            v1323 = V::mul_add(x_e145, v1352, v1323);
+            v1324 = V::mul_add(x_e145, v1352, v1324);
             let mut v1361 = V::mul(y_e5, t5_7);
             v1361 = V::neg_mul_add(y_e3, t5_9, v1361);
             v1361 = V::mul_add(y_e1, t5_14, v1361);
             v716 = V::mul_add(w31, v1361, v716);
-            v1323 = V::mul_add(x_e135, v1361, v1323);
+            v1324 = V::mul_add(x_e135, v1361, v1324);
             let mut v1370 = V::mul(y_e4, t5_7);
             v1370 = V::neg_mul_add(y_e3, t5_8, v1370);
             v1370 = V::mul_add(y_e1, t5_13, v1370);
             v647 = V::mul_add(w31, v1370, v647);
-            v1323 = V::mul_add(x_e134, v1370, v1323);
+            v1324 = V::mul_add(x_e134, v1370, v1324);
             let mut v1379 = V::mul(y_e5, t5_6);
             v1379 = V::neg_mul_add(y_e2, t5_9, v1379);
             v1379 = V::mul_add(y_e1, t5_12, v1379);
             v652 = V::mul_add(w31, v1379, v652);
-            v1323 = V::mul_add(x_e125, v1379, v1323);
+            v1324 = V::mul_add(x_e125, v1379, v1324);
             let mut v1388 = V::mul(y_e4, t5_6);
             v1388 = V::neg_mul_add(y_e2, t5_8, v1388);
             v1388 = V::mul_add(y_e1, t5_11, v1388);
             v743 = V::mul_add(w31, v1388, v743);
-            v1323 = V::mul_add(x_e124, v1388, v1323);
+            v1324 = V::mul_add(x_e124, v1388, v1324);
             let mut v1397 = V::mul(y_e3, t5_6);
             v1397 = V::neg_mul_add(y_e2, t5_7, v1397);
             v1397 = V::mul_add(y_e1, t5_10, v1397);
             v662 = V::mul_add(w31, v1397, v662);
-            v1323 = V::mul_add(x_e123, v1397, v1323);
+            v1324 = V::mul_add(x_e123, v1397, v1324);
             // grad0[31] += x_e345*v1320 + x_e245*v1329 + x_e235*v1338 + x_e234*v1347 + x_e145*v1356 + x_e135*v1365 + x_e134*v1374 + x_e125*v1383 + x_e124*v1392 + x_e123*v1401
-            V::store(V::add(V::load(grad0.at(31usize)), v1323), grad0.at(31usize));
+            V::store(V::add(V::load(grad0.at(31usize)), v1324), grad0.at(31usize));
             let mut v1406 = V::mul(y_e2345, t5_2);
             v1406 = V::mul_add(y_e1345, t5_1, v1406);
             let w30 = V::load(param0.at(30usize));
-            let mut v1411 = V::mul(x_e345, v1406);
             v618 = V::mul_add(w30, v1406, v618);
+            let mut v1412 = V::mul(x_e345, v1406);
             let mut v1414 = V::mul(y_e1245, t5_1);
             v1414 = V::neg_mul_add(y_e2345, t5_3, v1414);
             v680 = V::mul_add(w30, v1414, v680);
-            v1411 = V::mul_add(x_e245, v1414, v1411);
+            v1412 = V::mul_add(x_e245, v1414, v1412);
             let mut v1420 = V::mul(y_e2345, t5_4);
             v1420 = V::mul_add(y_e1235, t5_1, v1420);
             v627 = V::mul_add(w30, v1420, v627);
-            v1411 = V::mul_add(x_e235, v1420, v1411);
+            v1412 = V::mul_add(x_e235, v1420, v1412);
             let mut v1428 = V::mul(y_e1234, t5_1);
             v1428 = V::neg_mul_add(y_e2345, t5_5, v1428);
             v698 = V::mul_add(w30, v1428, v698);
-            v1411 = V::mul_add(x_e234, v1428, v1411);
+            v1412 = V::mul_add(x_e234, v1428, v1412);
             let mut v1434 = V::mul(y_e1345, t5_3);
             v1434 = V::mul_add(y_e1245, t5_2, v1434);
             v637 = V::neg_mul_add(w30, v1434, v637);
-            v1411 = V::neg_mul_add(x_e145, v1434, v1411);
+            v1412 = V::neg_mul_add(x_e145, v1434, v1412);
             let mut v1441 = V::mul(y_e1345, t5_4);
             v1441 = V::neg_mul_add(y_e1235, t5_2, v1441);
             v716 = V::mul_add(w30, v1441, v716);
-            v1411 = V::mul_add(x_e135, v1441, v1411);
+            v1412 = V::mul_add(x_e135, v1441, v1412);
             let mut v1448 = V::mul(y_e1345, t5_5);
             v1448 = V::mul_add(y_e1234, t5_2, v1448);
             v647 = V::neg_mul_add(w30, v1448, v647);
-            v1411 = V::neg_mul_add(x_e134, v1448, v1411);
+            v1412 = V::neg_mul_add(x_e134, v1448, v1412);
             let mut v1455 = V::mul(y_e1245, t5_4);
             v1455 = V::mul_add(y_e1235, t5_3, v1455);
             v652 = V::mul_add(w30, v1455, v652);
-            v1411 = V::mul_add(x_e125, v1455, v1411);
+            v1412 = V::mul_add(x_e125, v1455, v1412);
             let mut v1463 = V::mul(y_e1234, t5_3);
             v1463 = V::neg_mul_add(y_e1245, t5_5, v1463);
             v743 = V::mul_add(w30, v1463, v743);
-            v1411 = V::mul_add(x_e124, v1463, v1411);
+            v1412 = V::mul_add(x_e124, v1463, v1412);
             let mut v1469 = V::mul(y_e1235, t5_5);
             v1469 = V::mul_add(y_e1234, t5_4, v1469);
             v662 = V::neg_mul_add(w30, v1469, v662);
-            v1411 = V::neg_mul_add(x_e123, v1469, v1411);
+            v1412 = V::neg_mul_add(x_e123, v1469, v1412);
             // grad0[30] += x_e345*v1408 + x_e245*v1415 + x_e235*v1422 + x_e234*v1429 - x_e145*v1436 + x_e135*v1443 - x_e134*v1450 + x_e125*v1457 + x_e124*v1464 - x_e123*v1471
-            V::store(V::add(V::load(grad0.at(30usize)), v1411), grad0.at(30usize));
+            V::store(V::add(V::load(grad0.at(30usize)), v1412), grad0.at(30usize));
             let mut v1477 = V::mul(y_e35, t5_4);
             v1477 = V::neg_mul_add(y_e45, t5_3, v1477);
             v1477 = V::neg_mul_add(y_e34, t5_5, v1477);
             let w29 = V::load(param0.at(29usize));
-            let mut v1483 = V::mul(x_e345, v1477);
             v618 = V::mul_add(w29, v1477, v618);
+            let mut v1484 = V::mul(x_e345, v1477);
             let mut v1486 = V::mul(y_e25, t5_4);
             v1486 = V::neg_mul_add(y_e45, t5_2, v1486);
             v1486 = V::neg_mul_add(y_e24, t5_5, v1486);
             v680 = V::mul_add(w29, v1486, v680);
-            v1483 = V::mul_add(x_e245, v1486, v1483);
+            v1484 = V::mul_add(x_e245, v1486, v1484);
             let mut v1495 = V::mul(y_e25, t5_3);
             v1495 = V::neg_mul_add(y_e35, t5_2, v1495);
             v1495 = V::neg_mul_add(y_e23, t5_5, v1495);
             v627 = V::mul_add(w29, v1495, v627);
-            v1483 = V::mul_add(x_e235, v1495, v1483);
+            v1484 = V::mul_add(x_e235, v1495, v1484);
             let mut v1504 = V::mul(y_e24, t5_3);
             v1504 = V::neg_mul_add(y_e34, t5_2, v1504);
             v1504 = V::neg_mul_add(y_e23, t5_4, v1504);
             v698 = V::mul_add(w29, v1504, v698);
-            v1483 = V::mul_add(x_e234, v1504, v1483);
+            v1484 = V::mul_add(x_e234, v1504, v1484);
             let mut v1513 = V::mul(y_e15, t5_4);
             v1513 = V::neg_mul_add(y_e45, t5_1, v1513);
             v1513 = V::neg_mul_add(y_e14, t5_5, v1513);
             v637 = V::mul_add(w29, v1513, v637);
-            v1483 = V::mul_add(x_e145, v1513, v1483);
+            v1484 = V::mul_add(x_e145, v1513, v1484);
             let mut v1522 = V::mul(y_e15, t5_3);
             v1522 = V::neg_mul_add(y_e35, t5_1, v1522);
             v1522 = V::neg_mul_add(y_e13, t5_5, v1522);
             v716 = V::mul_add(w29, v1522, v716);
-            v1483 = V::mul_add(x_e135, v1522, v1483);
+            v1484 = V::mul_add(x_e135, v1522, v1484);
             let mut v1531 = V::mul(y_e14, t5_3);
             v1531 = V::neg_mul_add(y_e34, t5_1, v1531);
             v1531 = V::neg_mul_add(y_e13, t5_4, v1531);
             v647 = V::mul_add(w29, v1531, v647);
-            v1483 = V::mul_add(x_e134, v1531, v1483);
+            v1484 = V::mul_add(x_e134, v1531, v1484);
             let mut v1540 = V::mul(y_e15, t5_2);
             v1540 = V::neg_mul_add(y_e25, t5_1, v1540);
             v1540 = V::neg_mul_add(y_e12, t5_5, v1540);
             v652 = V::mul_add(w29, v1540, v652);
-            v1483 = V::mul_add(x_e125, v1540, v1483);
+            v1484 = V::mul_add(x_e125, v1540, v1484);
             let mut v1549 = V::mul(y_e14, t5_2);
             v1549 = V::neg_mul_add(y_e24, t5_1, v1549);
             v1549 = V::neg_mul_add(y_e12, t5_4, v1549);
             v743 = V::mul_add(w29, v1549, v743);
-            v1483 = V::mul_add(x_e124, v1549, v1483);
+            v1484 = V::mul_add(x_e124, v1549, v1484);
             let mut v1558 = V::mul(y_e13, t5_2);
             v1558 = V::neg_mul_add(y_e23, t5_1, v1558);
             v1558 = V::neg_mul_add(y_e12, t5_3, v1558);
             v662 = V::mul_add(w29, v1558, v662);
-            v1483 = V::mul_add(x_e123, v1558, v1483);
+            v1484 = V::mul_add(x_e123, v1558, v1484);
             // grad0[29] += x_e345*v1480 + x_e245*v1489 + x_e235*v1498 + x_e234*v1507 + x_e145*v1516 + x_e135*v1525 + x_e134*v1534 + x_e125*v1543 + x_e124*v1552 + x_e123*v1561
-            V::store(V::add(V::load(grad0.at(29usize)), v1483), grad0.at(29usize));
+            V::store(V::add(V::load(grad0.at(29usize)), v1484), grad0.at(29usize));
             let v1566 = V::mul(y_e345, t5_0);
             let w28 = V::load(param0.at(28usize));
-            let mut v1569 = V::mul(x_e345, v1566);
             v618 = V::neg_mul_add(w28, v1566, v618);
             // out0[25] = w39*v616 + w38*v670 - w37*v758 + w36*v830 + w35*v926 + w34*v1066 - w33*v1116 + w32*v1176 + w31*v1320 + w30*v1408 + w29*v1480 - w28*v1566
             V::store(v618, out0.at(25usize, c));
+            let mut v1570 = V::mul(x_e345, v1566);
             let v1571 = V::mul(y_e245, t5_0);
             v680 = V::neg_mul_add(w28, v1571, v680);
             // out0[24] = w38*v679 - w39*v621 + w37*v765 + w36*v839 + w35*v941 + w34*v1071 + w33*v1121 + w32*v1191 + w31*v1329 + w30*v1415 + w29*v1489 - w28*v1571
             V::store(v680, out0.at(24usize, c));
-            v1569 = V::mul_add(x_e245, v1571, v1569);
+            v1570 = V::mul_add(x_e245, v1571, v1570);
             let v1576 = V::mul(y_e235, t5_0);
             v627 = V::neg_mul_add(w28, v1576, v627);
             // out0[23] = w39*v626 + w38*v688 - w37*v772 + w36*v848 + w35*v956 + w34*v1076 - w33*v1126 + w32*v1206 + w31*v1338 + w30*v1422 + w29*v1498 - w28*v1576
             V::store(v627, out0.at(23usize, c));
-            v1569 = V::mul_add(x_e235, v1576, v1569);
+            v1570 = V::mul_add(x_e235, v1576, v1570);
             let v1581 = V::mul(y_e234, t5_0);
             v698 = V::neg_mul_add(w28, v1581, v698);
             // out0[22] = w38*v697 - w39*v631 + w37*v779 + w36*v857 + w35*v971 + w34*v1081 + w33*v1131 + w32*v1221 + w31*v1347 + w30*v1429 + w29*v1507 - w28*v1581
             V::store(v698, out0.at(22usize, c));
-            v1569 = V::mul_add(x_e234, v1581, v1569);
+            v1570 = V::mul_add(x_e234, v1581, v1570);
             let v1586 = V::mul(y_e145, t5_0);
             v637 = V::neg_mul_add(w28, v1586, v637);
             // out0[21] = w39*v636 + w38*v706 + w37*v786 + w36*v866 + w35*v986 + w34*v1086 - w33*v1136 + w32*v1236 + w31*v1356 - w30*v1436 + w29*v1516 - w28*v1586
             V::store(v637, out0.at(21usize, c));
-            v1569 = V::mul_add(x_e145, v1586, v1569);
+            v1570 = V::mul_add(x_e145, v1586, v1570);
             let v1591 = V::mul(y_e135, t5_0);
             v716 = V::neg_mul_add(w28, v1591, v716);
             // out0[20] = w38*v715 - w39*v641 + w37*v793 + w36*v875 + w35*v1001 + w34*v1091 + w33*v1141 + w32*v1251 + w31*v1365 + w30*v1443 + w29*v1525 - w28*v1591
             V::store(v716, out0.at(20usize, c));
-            v1569 = V::mul_add(x_e135, v1591, v1569);
+            v1570 = V::mul_add(x_e135, v1591, v1570);
             let v1596 = V::mul(y_e134, t5_0);
             v647 = V::neg_mul_add(w28, v1596, v647);
             // out0[19] = w39*v646 + w38*v724 + w37*v800 + w36*v884 + w35*v1016 + w34*v1096 - w33*v1146 + w32*v1266 + w31*v1374 - w30*v1450 + w29*v1534 - w28*v1596
             V::store(v647, out0.at(19usize, c));
-            v1569 = V::mul_add(x_e134, v1596, v1569);
+            v1570 = V::mul_add(x_e134, v1596, v1570);
             let v1601 = V::mul(y_e125, t5_0);
             v652 = V::neg_mul_add(w28, v1601, v652);
             // out0[18] = w39*v651 + w38*v733 - w37*v807 + w36*v893 + w35*v1031 + w34*v1101 - w33*v1151 + w32*v1281 + w31*v1383 + w30*v1457 + w29*v1543 - w28*v1601
             V::store(v652, out0.at(18usize, c));
-            v1569 = V::mul_add(x_e125, v1601, v1569);
+            v1570 = V::mul_add(x_e125, v1601, v1570);
             let v1606 = V::mul(y_e124, t5_0);
             v743 = V::neg_mul_add(w28, v1606, v743);
             // out0[17] = w38*v742 - w39*v656 + w37*v814 + w36*v902 + w35*v1046 + w34*v1106 + w33*v1156 + w32*v1296 + w31*v1392 + w30*v1464 + w29*v1552 - w28*v1606
             V::store(v743, out0.at(17usize, c));
-            v1569 = V::mul_add(x_e124, v1606, v1569);
+            v1570 = V::mul_add(x_e124, v1606, v1570);
             let v1611 = V::mul(y_e123, t5_0);
             v662 = V::neg_mul_add(w28, v1611, v662);
             // out0[16] = w39*v661 + w38*v751 + w37*v821 + w36*v911 + w35*v1061 + w34*v1111 - w33*v1161 + w32*v1311 + w31*v1401 - w30*v1471 + w29*v1561 - w28*v1611
             V::store(v662, out0.at(16usize, c));
-            v1569 = V::mul_add(x_e123, v1611, v1569);
+            v1570 = V::mul_add(x_e123, v1611, v1570);
             // grad0[28] += -(x_e345*v1566 + x_e245*v1571 + x_e235*v1576 + x_e234*v1581 + x_e145*v1586 + x_e135*v1591 + x_e134*v1596 + x_e125*v1601 + x_e124*v1606 + x_e123*v1611)
-            V::store(V::sub(V::load(grad0.at(28usize)), v1569), grad0.at(28usize));
+            V::store(V::sub(V::load(grad0.at(28usize)), v1570), grad0.at(28usize));
             let v1617 = V::mul(y_e123, t5_31);
             let w27 = V::load(param0.at(27usize));
             let mut v1619 = V::mul(w27, v1617);
@@ -4284,136 +4290,136 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v1667 = V::mul(y_e1235, t5_26);
             v1667 = V::neg_mul_add(y_e1234, t5_27, v1667);
             let w26 = V::load(param0.at(26usize));
-            let mut v1672 = V::mul(x_e45, v1667);
             v1619 = V::mul_add(w26, v1667, v1619);
+            let mut v1673 = V::mul(x_e45, v1667);
             let mut v1675 = V::mul(y_e1234, t5_28);
             v1675 = V::neg_mul_add(y_e1245, t5_26, v1675);
             let mut v1677 = V::mul(w26, v1675);
             v1677 = V::neg_mul_add(w27, v1622, v1677);
-            v1672 = V::mul_add(x_e35, v1675, v1672);
+            v1673 = V::mul_add(x_e35, v1675, v1673);
             let mut v1681 = V::mul(y_e1245, t5_27);
             v1681 = V::neg_mul_add(y_e1235, t5_28, v1681);
             v1628 = V::mul_add(w26, v1681, v1628);
-            v1672 = V::mul_add(x_e34, v1681, v1672);
+            v1673 = V::mul_add(x_e34, v1681, v1673);
             let mut v1688 = V::mul(y_e1345, t5_26);
             v1688 = V::neg_mul_add(y_e1234, t5_29, v1688);
             v1633 = V::mul_add(w26, v1688, v1633);
-            v1672 = V::mul_add(x_e25, v1688, v1672);
+            v1673 = V::mul_add(x_e25, v1688, v1673);
             let mut v1696 = V::mul(y_e1235, t5_29);
             v1696 = V::neg_mul_add(y_e1345, t5_27, v1696);
             let mut v1698 = V::mul(w26, v1696);
             v1698 = V::neg_mul_add(w27, v1637, v1698);
-            v1672 = V::mul_add(x_e24, v1696, v1672);
+            v1673 = V::mul_add(x_e24, v1696, v1673);
             let mut v1702 = V::mul(y_e1345, t5_28);
             v1702 = V::neg_mul_add(y_e1245, t5_29, v1702);
             v1643 = V::mul_add(w26, v1702, v1643);
-            v1672 = V::mul_add(x_e23, v1702, v1672);
+            v1673 = V::mul_add(x_e23, v1702, v1673);
             let mut v1710 = V::mul(y_e1234, t5_30);
             v1710 = V::neg_mul_add(y_e2345, t5_26, v1710);
             let mut v1712 = V::mul(w26, v1710);
             v1712 = V::neg_mul_add(w27, v1647, v1712);
-            v1672 = V::mul_add(x_e15, v1710, v1672);
+            v1673 = V::mul_add(x_e15, v1710, v1673);
             let mut v1716 = V::mul(y_e2345, t5_27);
             v1716 = V::neg_mul_add(y_e1235, t5_30, v1716);
             v1653 = V::mul_add(w26, v1716, v1653);
-            v1672 = V::mul_add(x_e14, v1716, v1672);
+            v1673 = V::mul_add(x_e14, v1716, v1673);
             let mut v1724 = V::mul(y_e1245, t5_30);
             v1724 = V::neg_mul_add(y_e2345, t5_28, v1724);
             let mut v1726 = V::mul(w26, v1724);
             v1726 = V::neg_mul_add(w27, v1657, v1726);
-            v1672 = V::mul_add(x_e13, v1724, v1672);
+            v1673 = V::mul_add(x_e13, v1724, v1673);
             let mut v1730 = V::mul(y_e2345, t5_29);
             v1730 = V::neg_mul_add(y_e1345, t5_30, v1730);
             v1663 = V::mul_add(w26, v1730, v1663);
-            v1672 = V::mul_add(x_e12, v1730, v1672);
+            v1673 = V::mul_add(x_e12, v1730, v1673);
             // grad0[26] += x_e45*v1669 + x_e35*v1676 + x_e34*v1683 + x_e25*v1690 + x_e24*v1697 + x_e23*v1704 + x_e15*v1711 + x_e14*v1718 + x_e13*v1725 + x_e12*v1732
-            V::store(V::add(V::load(grad0.at(26usize)), v1672), grad0.at(26usize));
+            V::store(V::add(V::load(grad0.at(26usize)), v1673), grad0.at(26usize));
             let mut v1737 = V::mul(y_e23, t5_30);
             v1737 = V::mul_add(y_e13, t5_29, v1737);
             v1737 = V::mul_add(y_e12, t5_28, v1737);
             let w25 = V::load(param0.at(25usize));
-            let mut v1744 = V::mul(x_e45, v1737);
             v1619 = V::mul_add(w25, v1737, v1619);
+            let mut v1745 = V::mul(x_e45, v1737);
             let mut v1746 = V::mul(y_e24, t5_30);
             v1746 = V::mul_add(y_e14, t5_29, v1746);
             let v1750 = V::mul_sub(y_e12, t5_27, v1746);
             v1677 = V::mul_add(w25, v1750, v1677);
-            v1744 = V::mul_add(x_e35, v1750, v1744);
+            v1745 = V::mul_add(x_e35, v1750, v1745);
             let mut v1755 = V::mul(y_e25, t5_30);
             v1755 = V::mul_add(y_e15, t5_29, v1755);
             v1755 = V::mul_add(y_e12, t5_26, v1755);
             v1628 = V::mul_add(w25, v1755, v1628);
-            v1744 = V::mul_add(x_e34, v1755, v1744);
+            v1745 = V::mul_add(x_e34, v1755, v1745);
             let mut v1764 = V::mul(y_e34, t5_30);
             v1764 = V::neg_mul_add(y_e14, t5_28, v1764);
             v1764 = V::neg_mul_add(y_e13, t5_27, v1764);
             v1633 = V::mul_add(w25, v1764, v1633);
-            v1744 = V::mul_add(x_e25, v1764, v1744);
+            v1745 = V::mul_add(x_e25, v1764, v1745);
             let mut v1774 = V::mul(y_e15, t5_28);
             v1774 = V::neg_mul_add(y_e35, t5_30, v1774);
             v1774 = V::neg_mul_add(y_e13, t5_26, v1774);
             v1698 = V::mul_add(w25, v1774, v1698);
-            v1744 = V::mul_add(x_e24, v1774, v1744);
+            v1745 = V::mul_add(x_e24, v1774, v1745);
             let mut v1782 = V::mul(y_e45, t5_30);
             v1782 = V::mul_add(y_e15, t5_27, v1782);
             v1782 = V::mul_add(y_e14, t5_26, v1782);
             v1643 = V::mul_add(w25, v1782, v1643);
-            v1744 = V::mul_add(x_e23, v1782, v1744);
+            v1745 = V::mul_add(x_e23, v1782, v1745);
             let mut v1791 = V::mul(y_e34, t5_29);
             v1791 = V::mul_add(y_e24, t5_28, v1791);
             v1791 = V::mul_add(y_e23, t5_27, v1791);
             v1712 = V::mul_add(w25, v1791, v1712);
-            v1744 = V::mul_add(x_e15, v1791, v1744);
+            v1745 = V::mul_add(x_e15, v1791, v1745);
             let mut v1800 = V::mul(y_e35, t5_29);
             v1800 = V::mul_add(y_e25, t5_28, v1800);
             let v1804 = V::mul_sub(y_e23, t5_26, v1800);
             v1653 = V::mul_add(w25, v1804, v1653);
-            v1744 = V::mul_add(x_e14, v1804, v1744);
+            v1745 = V::mul_add(x_e14, v1804, v1745);
             let mut v1809 = V::mul(y_e45, t5_29);
             v1809 = V::neg_mul_add(y_e25, t5_27, v1809);
             v1809 = V::neg_mul_add(y_e24, t5_26, v1809);
             v1726 = V::mul_add(w25, v1809, v1726);
-            v1744 = V::mul_add(x_e13, v1809, v1744);
+            v1745 = V::mul_add(x_e13, v1809, v1745);
             let mut v1818 = V::mul(y_e45, t5_28);
             v1818 = V::mul_add(y_e35, t5_27, v1818);
             v1818 = V::mul_add(y_e34, t5_26, v1818);
             v1663 = V::mul_add(w25, v1818, v1663);
-            v1744 = V::mul_add(x_e12, v1818, v1744);
+            v1745 = V::mul_add(x_e12, v1818, v1745);
             // grad0[25] += x_e45*v1741 + x_e35*v1750 + x_e34*v1759 + x_e25*v1768 + x_e24*v1777 + x_e23*v1786 + x_e15*v1795 + x_e14*v1804 + x_e13*v1813 + x_e12*v1822
-            V::store(V::add(V::load(grad0.at(25usize)), v1744), grad0.at(25usize));
+            V::store(V::add(V::load(grad0.at(25usize)), v1745), grad0.at(25usize));
             let v1827 = V::mul(y_e12345, t5_16);
             let w24 = V::load(param0.at(24usize));
             v1619 = V::neg_mul_add(w24, v1827, v1619);
             let v1832 = V::mul(y_e12345, t5_17);
-            let mut v1834 = V::mul(x_e35, v1832);
             v1677 = V::mul_add(w24, v1832, v1677);
-            v1834 = V::neg_mul_add(x_e45, v1827, v1834);
+            let mut v1835 = V::mul(x_e35, v1832);
+            v1835 = V::neg_mul_add(x_e45, v1827, v1835);
             let v1837 = V::mul(y_e12345, t5_18);
             v1628 = V::neg_mul_add(w24, v1837, v1628);
-            v1834 = V::neg_mul_add(x_e34, v1837, v1834);
+            v1835 = V::neg_mul_add(x_e34, v1837, v1835);
             let v1842 = V::mul(y_e12345, t5_19);
             v1633 = V::neg_mul_add(w24, v1842, v1633);
-            v1834 = V::neg_mul_add(x_e25, v1842, v1834);
+            v1835 = V::neg_mul_add(x_e25, v1842, v1835);
             let v1847 = V::mul(y_e12345, t5_20);
             v1698 = V::mul_add(w24, v1847, v1698);
-            v1834 = V::mul_add(x_e24, v1847, v1834);
+            v1835 = V::mul_add(x_e24, v1847, v1835);
             let v1852 = V::mul(y_e12345, t5_21);
             v1643 = V::neg_mul_add(w24, v1852, v1643);
-            v1834 = V::neg_mul_add(x_e23, v1852, v1834);
+            v1835 = V::neg_mul_add(x_e23, v1852, v1835);
             let v1857 = V::mul(y_e12345, t5_22);
             v1712 = V::mul_add(w24, v1857, v1712);
-            v1834 = V::mul_add(x_e15, v1857, v1834);
+            v1835 = V::mul_add(x_e15, v1857, v1835);
             let v1862 = V::mul(y_e12345, t5_23);
             v1653 = V::neg_mul_add(w24, v1862, v1653);
-            v1834 = V::neg_mul_add(x_e14, v1862, v1834);
+            v1835 = V::neg_mul_add(x_e14, v1862, v1835);
             let v1867 = V::mul(y_e12345, t5_24);
             v1726 = V::mul_add(w24, v1867, v1726);
-            v1834 = V::mul_add(x_e13, v1867, v1834);
+            v1835 = V::mul_add(x_e13, v1867, v1835);
             let v1872 = V::mul(y_e12345, t5_25);
             v1663 = V::neg_mul_add(w24, v1872, v1663);
-            v1834 = V::neg_mul_add(x_e12, v1872, v1834);
+            v1835 = V::neg_mul_add(x_e12, v1872, v1835);
             // grad0[24] += x_e35*v1832 - x_e45*v1827 - x_e34*v1837 - x_e25*v1842 + x_e24*v1847 - x_e23*v1852 + x_e15*v1857 - x_e14*v1862 + x_e13*v1867 - x_e12*v1872
-            V::store(V::add(V::load(grad0.at(24usize)), v1834), grad0.at(24usize));
+            V::store(V::add(V::load(grad0.at(24usize)), v1835), grad0.at(24usize));
             let mut v1877 = V::mul(y_e235, t5_22);
             v1877 = V::neg_mul_add(y_e234, t5_23, v1877);
             v1877 = V::mul_add(y_e135, t5_19, v1877);
@@ -4421,8 +4427,8 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1877 = V::mul_add(y_e125, t5_17, v1877);
             v1877 = V::neg_mul_add(y_e124, t5_18, v1877);
             let w23 = V::load(param0.at(23usize));
-            let mut v1890 = V::mul(x_e45, v1877);
             v1619 = V::mul_add(w23, v1877, v1619);
+            let mut v1891 = V::mul(x_e45, v1877);
             let mut v1893 = V::mul(y_e234, t5_24);
             v1893 = V::neg_mul_add(y_e245, t5_22, v1893);
             v1893 = V::neg_mul_add(y_e145, t5_19, v1893);
@@ -4430,7 +4436,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1893 = V::mul_add(y_e125, t5_16, v1893);
             v1893 = V::neg_mul_add(y_e123, t5_18, v1893);
             v1677 = V::mul_add(w23, v1893, v1677);
-            v1890 = V::mul_add(x_e35, v1893, v1890);
+            v1891 = V::mul_add(x_e35, v1893, v1891);
             let mut v1907 = V::mul(y_e245, t5_23);
             v1907 = V::neg_mul_add(y_e235, t5_24, v1907);
             v1907 = V::mul_add(y_e145, t5_20, v1907);
@@ -4438,7 +4444,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1907 = V::mul_add(y_e124, t5_16, v1907);
             v1907 = V::neg_mul_add(y_e123, t5_17, v1907);
             v1628 = V::mul_add(w23, v1907, v1628);
-            v1890 = V::mul_add(x_e34, v1907, v1890);
+            v1891 = V::mul_add(x_e34, v1907, v1891);
             let mut v1922 = V::mul(y_e345, t5_22);
             v1922 = V::neg_mul_add(y_e234, t5_25, v1922);
             v1922 = V::neg_mul_add(y_e145, t5_17, v1922);
@@ -4446,7 +4452,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1922 = V::mul_add(y_e124, t5_21, v1922);
             v1922 = V::mul_add(y_e123, t5_20, v1922);
             v1633 = V::mul_add(w23, v1922, v1633);
-            v1890 = V::mul_add(x_e25, v1922, v1890);
+            v1891 = V::mul_add(x_e25, v1922, v1891);
             let mut v1938 = V::mul(y_e235, t5_25);
             v1938 = V::neg_mul_add(y_e345, t5_23, v1938);
             v1938 = V::mul_add(y_e145, t5_18, v1938);
@@ -4454,7 +4460,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1938 = V::neg_mul_add(y_e125, t5_21, v1938);
             v1938 = V::mul_add(y_e123, t5_19, v1938);
             v1698 = V::mul_add(w23, v1938, v1698);
-            v1890 = V::mul_add(x_e24, v1938, v1890);
+            v1891 = V::mul_add(x_e24, v1938, v1891);
             let mut v1952 = V::mul(y_e345, t5_24);
             v1952 = V::neg_mul_add(y_e245, t5_25, v1952);
             v1952 = V::mul_add(y_e135, t5_18, v1952);
@@ -4462,7 +4468,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1952 = V::neg_mul_add(y_e125, t5_20, v1952);
             v1952 = V::neg_mul_add(y_e124, t5_19, v1952);
             v1643 = V::mul_add(w23, v1952, v1643);
-            v1890 = V::mul_add(x_e23, v1952, v1890);
+            v1891 = V::mul_add(x_e23, v1952, v1891);
             let mut v1967 = V::mul(y_e345, t5_19);
             v1967 = V::mul_add(y_e245, t5_17, v1967);
             v1967 = V::mul_add(y_e235, t5_16, v1967);
@@ -4470,7 +4476,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1967 = V::neg_mul_add(y_e124, t5_24, v1967);
             v1967 = V::neg_mul_add(y_e123, t5_23, v1967);
             v1712 = V::mul_add(w23, v1967, v1712);
-            v1890 = V::mul_add(x_e15, v1967, v1890);
+            v1891 = V::mul_add(x_e15, v1967, v1891);
             let mut v1982 = V::mul(y_e345, t5_20);
             v1982 = V::mul_add(y_e245, t5_18, v1982);
             let mut v1986 = V::mul_sub(y_e234, t5_16, v1982);
@@ -4478,7 +4484,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1986 = V::mul_add(y_e125, t5_24, v1986);
             v1986 = V::neg_mul_add(y_e123, t5_22, v1986);
             v1653 = V::mul_add(w23, v1986, v1653);
-            v1890 = V::mul_add(x_e14, v1986, v1890);
+            v1891 = V::mul_add(x_e14, v1986, v1891);
             let mut v1997 = V::mul(y_e345, t5_21);
             v1997 = V::neg_mul_add(y_e235, t5_18, v1997);
             v1997 = V::neg_mul_add(y_e234, t5_17, v1997);
@@ -4486,7 +4492,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1997 = V::mul_add(y_e125, t5_23, v1997);
             v1997 = V::mul_add(y_e124, t5_22, v1997);
             v1726 = V::mul_add(w23, v1997, v1726);
-            v1890 = V::mul_add(x_e13, v1997, v1890);
+            v1891 = V::mul_add(x_e13, v1997, v1891);
             let mut v2012 = V::mul(y_e245, t5_21);
             v2012 = V::mul_add(y_e235, t5_20, v2012);
             v2012 = V::mul_add(y_e234, t5_19, v2012);
@@ -4494,62 +4500,62 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2012 = V::neg_mul_add(y_e135, t5_23, v2012);
             v2012 = V::neg_mul_add(y_e134, t5_22, v2012);
             v1663 = V::mul_add(w23, v2012, v1663);
-            v1890 = V::mul_add(x_e12, v2012, v1890);
+            v1891 = V::mul_add(x_e12, v2012, v1891);
             // grad0[23] += x_e45*v1887 + x_e35*v1902 + x_e34*v1917 + x_e25*v1932 + x_e24*v1947 + x_e23*v1962 + x_e15*v1977 + x_e14*v1992 + x_e13*v2007 + x_e12*v2022
-            V::store(V::add(V::load(grad0.at(23usize)), v1890), grad0.at(23usize));
+            V::store(V::add(V::load(grad0.at(23usize)), v1891), grad0.at(23usize));
             let mut v2027 = V::mul(y_e3, t5_25);
             v2027 = V::mul_add(y_e2, t5_24, v2027);
             v2027 = V::mul_add(y_e1, t5_21, v2027);
             let w22 = V::load(param0.at(22usize));
-            let mut v2034 = V::mul(x_e45, v2027);
             v1619 = V::mul_add(w22, v2027, v1619);
+            let mut v2035 = V::mul(x_e45, v2027);
             let mut v2037 = V::mul(y_e2, t5_23);
             v2037 = V::neg_mul_add(y_e4, t5_25, v2037);
             v2037 = V::mul_add(y_e1, t5_20, v2037);
             v1677 = V::mul_add(w22, v2037, v1677);
-            v2034 = V::mul_add(x_e35, v2037, v2034);
+            v2035 = V::mul_add(x_e35, v2037, v2035);
             let mut v2045 = V::mul(y_e5, t5_25);
             v2045 = V::mul_add(y_e2, t5_22, v2045);
             v2045 = V::mul_add(y_e1, t5_19, v2045);
             v1628 = V::mul_add(w22, v2045, v1628);
-            v2034 = V::mul_add(x_e34, v2045, v2034);
+            v2035 = V::mul_add(x_e34, v2045, v2035);
             let mut v2054 = V::mul(y_e4, t5_24);
             v2054 = V::mul_add(y_e3, t5_23, v2054);
             let v2058 = V::mul_sub(y_e1, t5_18, v2054);
             v1633 = V::mul_add(w22, v2058, v1633);
-            v2034 = V::mul_add(x_e25, v2058, v2034);
+            v2035 = V::mul_add(x_e25, v2058, v2035);
             let mut v2063 = V::mul(y_e5, t5_24);
             v2063 = V::neg_mul_add(y_e3, t5_22, v2063);
             v2063 = V::mul_add(y_e1, t5_17, v2063);
             v1698 = V::mul_add(w22, v2063, v1698);
-            v2034 = V::mul_add(x_e24, v2063, v2034);
+            v2035 = V::mul_add(x_e24, v2063, v2035);
             let mut v2072 = V::mul(y_e5, t5_23);
             v2072 = V::mul_add(y_e4, t5_22, v2072);
             v2072 = V::mul_add(y_e1, t5_16, v2072);
             v1643 = V::mul_add(w22, v2072, v1643);
-            v2034 = V::mul_add(x_e23, v2072, v2034);
+            v2035 = V::mul_add(x_e23, v2072, v2035);
             let mut v2081 = V::mul(y_e4, t5_21);
             v2081 = V::mul_add(y_e3, t5_20, v2081);
             v2081 = V::mul_add(y_e2, t5_18, v2081);
             v1712 = V::neg_mul_add(w22, v2081, v1712);
-            v2034 = V::neg_mul_add(x_e15, v2081, v2034);
+            v2035 = V::neg_mul_add(x_e15, v2081, v2035);
             let mut v2090 = V::mul(y_e5, t5_21);
             v2090 = V::neg_mul_add(y_e3, t5_19, v2090);
             v2090 = V::neg_mul_add(y_e2, t5_17, v2090);
             v1653 = V::mul_add(w22, v2090, v1653);
-            v2034 = V::mul_add(x_e14, v2090, v2034);
+            v2035 = V::mul_add(x_e14, v2090, v2035);
             let mut v2099 = V::mul(y_e5, t5_20);
             v2099 = V::mul_add(y_e4, t5_19, v2099);
             v2099 = V::neg_mul_add(y_e2, t5_16, v2099);
             v1726 = V::mul_add(w22, v2099, v1726);
-            v2034 = V::mul_add(x_e13, v2099, v2034);
+            v2035 = V::mul_add(x_e13, v2099, v2035);
             let mut v2108 = V::mul(y_e5, t5_18);
             v2108 = V::mul_add(y_e4, t5_17, v2108);
             v2108 = V::mul_add(y_e3, t5_16, v2108);
             v1663 = V::mul_add(w22, v2108, v1663);
-            v2034 = V::mul_add(x_e12, v2108, v2034);
+            v2035 = V::mul_add(x_e12, v2108, v2035);
             // grad0[22] += x_e45*v2031 + x_e35*v2040 + x_e34*v2049 + x_e25*v2058 + x_e24*v2067 + x_e23*v2076 - x_e15*v2085 + x_e14*v2094 + x_e13*v2103 + x_e12*v2112
-            V::store(V::add(V::load(grad0.at(22usize)), v2034), grad0.at(22usize));
+            V::store(V::add(V::load(grad0.at(22usize)), v2035), grad0.at(22usize));
             let mut v2117 = V::mul(y_e2345, t5_10);
             v2117 = V::mul_add(y_e1345, t5_7, v2117);
             v2117 = V::mul_add(y_e1245, t5_6, v2117);
@@ -4558,51 +4564,51 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v2126 = V::mul(y_e2345, t5_11);
             v2126 = V::mul_add(y_e1345, t5_8, v2126);
             v2126 = V::neg_mul_add(y_e1235, t5_6, v2126);
-            let mut v2132 = V::mul(x_e35, v2126);
             v1677 = V::mul_add(w21, v2126, v1677);
-            v2132 = V::neg_mul_add(x_e45, v2117, v2132);
+            let mut v2133 = V::mul(x_e35, v2126);
+            v2133 = V::neg_mul_add(x_e45, v2117, v2133);
             let mut v2135 = V::mul(y_e2345, t5_12);
             v2135 = V::mul_add(y_e1345, t5_9, v2135);
             v2135 = V::mul_add(y_e1234, t5_6, v2135);
             v1628 = V::neg_mul_add(w21, v2135, v1628);
-            v2132 = V::neg_mul_add(x_e34, v2135, v2132);
+            v2133 = V::neg_mul_add(x_e34, v2135, v2133);
             let mut v2145 = V::mul(y_e1245, t5_8);
             v2145 = V::neg_mul_add(y_e2345, t5_13, v2145);
             v2145 = V::mul_add(y_e1235, t5_7, v2145);
             v1633 = V::mul_add(w21, v2145, v1633);
-            v2132 = V::mul_add(x_e25, v2145, v2132);
+            v2133 = V::mul_add(x_e25, v2145, v2133);
             let mut v2153 = V::mul(y_e2345, t5_14);
             v2153 = V::neg_mul_add(y_e1245, t5_9, v2153);
             v2153 = V::mul_add(y_e1234, t5_7, v2153);
             v1698 = V::mul_add(w21, v2153, v1698);
-            v2132 = V::mul_add(x_e24, v2153, v2132);
+            v2133 = V::mul_add(x_e24, v2153, v2133);
             let mut v2162 = V::mul(y_e2345, t5_15);
             v2162 = V::mul_add(y_e1235, t5_9, v2162);
             v2162 = V::mul_add(y_e1234, t5_8, v2162);
             v1643 = V::neg_mul_add(w21, v2162, v1643);
-            v2132 = V::neg_mul_add(x_e23, v2162, v2132);
+            v2133 = V::neg_mul_add(x_e23, v2162, v2133);
             let mut v2171 = V::mul(y_e1345, t5_13);
             v2171 = V::mul_add(y_e1245, t5_11, v2171);
             v2171 = V::mul_add(y_e1235, t5_10, v2171);
             v1712 = V::neg_mul_add(w21, v2171, v1712);
-            v2132 = V::neg_mul_add(x_e15, v2171, v2132);
+            v2133 = V::neg_mul_add(x_e15, v2171, v2133);
             let mut v2180 = V::mul(y_e1345, t5_14);
             v2180 = V::mul_add(y_e1245, t5_12, v2180);
             v2180 = V::neg_mul_add(y_e1234, t5_10, v2180);
             v1653 = V::mul_add(w21, v2180, v1653);
-            v2132 = V::mul_add(x_e14, v2180, v2132);
+            v2133 = V::mul_add(x_e14, v2180, v2133);
             let mut v2190 = V::mul(y_e1235, t5_12);
             v2190 = V::neg_mul_add(y_e1345, t5_15, v2190);
             v2190 = V::mul_add(y_e1234, t5_11, v2190);
             v1726 = V::mul_add(w21, v2190, v1726);
-            v2132 = V::mul_add(x_e13, v2190, v2132);
+            v2133 = V::mul_add(x_e13, v2190, v2133);
             let mut v2198 = V::mul(y_e1245, t5_15);
             v2198 = V::mul_add(y_e1235, t5_14, v2198);
             v2198 = V::mul_add(y_e1234, t5_13, v2198);
             v1663 = V::neg_mul_add(w21, v2198, v1663);
-            v2132 = V::neg_mul_add(x_e12, v2198, v2132);
+            v2133 = V::neg_mul_add(x_e12, v2198, v2133);
             // grad0[21] += x_e35*v2130 - x_e45*v2121 - x_e34*v2139 + x_e25*v2148 + x_e24*v2157 - x_e23*v2166 - x_e15*v2175 + x_e14*v2184 + x_e13*v2193 - x_e12*v2202
-            V::store(V::add(V::load(grad0.at(21usize)), v2132), grad0.at(21usize));
+            V::store(V::add(V::load(grad0.at(21usize)), v2133), grad0.at(21usize));
             let mut v2207 = V::mul(y_e35, t5_13);
             v2207 = V::neg_mul_add(y_e34, t5_14, v2207);
             v2207 = V::mul_add(y_e25, t5_11, v2207);
@@ -4610,8 +4616,8 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2207 = V::mul_add(y_e15, t5_8, v2207);
             v2207 = V::neg_mul_add(y_e14, t5_9, v2207);
             let w20 = V::load(param0.at(20usize));
-            let mut v2220 = V::mul(x_e45, v2207);
             v1619 = V::mul_add(w20, v2207, v1619);
+            let mut v2221 = V::mul(x_e45, v2207);
             let mut v2223 = V::mul(y_e34, t5_15);
             v2223 = V::neg_mul_add(y_e45, t5_13, v2223);
             v2223 = V::mul_add(y_e25, t5_10, v2223);
@@ -4619,7 +4625,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2223 = V::mul_add(y_e15, t5_7, v2223);
             v2223 = V::neg_mul_add(y_e13, t5_9, v2223);
             v1677 = V::mul_add(w20, v2223, v1677);
-            v2220 = V::mul_add(x_e35, v2223, v2220);
+            v2221 = V::mul_add(x_e35, v2223, v2221);
             let mut v2237 = V::mul(y_e45, t5_14);
             v2237 = V::neg_mul_add(y_e35, t5_15, v2237);
             v2237 = V::mul_add(y_e24, t5_10, v2237);
@@ -4627,7 +4633,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2237 = V::mul_add(y_e14, t5_7, v2237);
             v2237 = V::neg_mul_add(y_e13, t5_8, v2237);
             v1628 = V::mul_add(w20, v2237, v1628);
-            v2220 = V::mul_add(x_e34, v2237, v2220);
+            v2221 = V::mul_add(x_e34, v2237, v2221);
             let mut v2252 = V::mul(y_e45, t5_11);
             v2252 = V::mul_add(y_e35, t5_10, v2252);
             let mut v2256 = V::mul_sub(y_e24, t5_15, v2252);
@@ -4635,7 +4641,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2256 = V::mul_add(y_e15, t5_6, v2256);
             v2256 = V::neg_mul_add(y_e12, t5_9, v2256);
             v1633 = V::mul_add(w20, v2256, v1633);
-            v2220 = V::mul_add(x_e25, v2256, v2220);
+            v2221 = V::mul_add(x_e25, v2256, v2221);
             let mut v2267 = V::mul(y_e45, t5_12);
             v2267 = V::neg_mul_add(y_e34, t5_10, v2267);
             v2267 = V::neg_mul_add(y_e25, t5_15, v2267);
@@ -4643,7 +4649,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2267 = V::mul_add(y_e14, t5_6, v2267);
             v2267 = V::neg_mul_add(y_e12, t5_8, v2267);
             v1698 = V::mul_add(w20, v2267, v1698);
-            v2220 = V::mul_add(x_e24, v2267, v2220);
+            v2221 = V::mul_add(x_e24, v2267, v2221);
             let mut v2282 = V::mul(y_e35, t5_12);
             v2282 = V::mul_add(y_e34, t5_11, v2282);
             v2282 = V::neg_mul_add(y_e25, t5_14, v2282);
@@ -4651,7 +4657,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2282 = V::mul_add(y_e13, t5_6, v2282);
             v2282 = V::neg_mul_add(y_e12, t5_7, v2282);
             v1643 = V::mul_add(w20, v2282, v1643);
-            v2220 = V::mul_add(x_e23, v2282, v2220);
+            v2221 = V::mul_add(x_e23, v2282, v2221);
             let mut v2297 = V::mul(y_e45, t5_8);
             v2297 = V::mul_add(y_e35, t5_7, v2297);
             v2297 = V::mul_add(y_e25, t5_6, v2297);
@@ -4659,7 +4665,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2303 = V::mul_add(y_e13, t5_14, v2303);
             v2303 = V::mul_add(y_e12, t5_12, v2303);
             v1712 = V::mul_add(w20, v2303, v1712);
-            v2220 = V::mul_add(x_e15, v2303, v2220);
+            v2221 = V::mul_add(x_e15, v2303, v2221);
             let mut v2312 = V::mul(y_e45, t5_9);
             v2312 = V::neg_mul_add(y_e34, t5_7, v2312);
             v2312 = V::neg_mul_add(y_e24, t5_6, v2312);
@@ -4667,7 +4673,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2312 = V::mul_add(y_e13, t5_13, v2312);
             v2312 = V::mul_add(y_e12, t5_11, v2312);
             v1653 = V::mul_add(w20, v2312, v1653);
-            v2220 = V::mul_add(x_e14, v2312, v2220);
+            v2221 = V::mul_add(x_e14, v2312, v2221);
             let mut v2327 = V::mul(y_e35, t5_9);
             v2327 = V::mul_add(y_e34, t5_8, v2327);
             v2327 = V::neg_mul_add(y_e23, t5_6, v2327);
@@ -4675,7 +4681,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2327 = V::neg_mul_add(y_e14, t5_13, v2327);
             v2327 = V::mul_add(y_e12, t5_10, v2327);
             v1726 = V::mul_add(w20, v2327, v1726);
-            v2220 = V::mul_add(x_e13, v2327, v2220);
+            v2221 = V::mul_add(x_e13, v2327, v2221);
             let mut v2342 = V::mul(y_e25, t5_9);
             v2342 = V::mul_add(y_e24, t5_8, v2342);
             v2342 = V::mul_add(y_e23, t5_7, v2342);
@@ -4683,42 +4689,42 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2342 = V::neg_mul_add(y_e14, t5_11, v2342);
             v2342 = V::neg_mul_add(y_e13, t5_10, v2342);
             v1663 = V::mul_add(w20, v2342, v1663);
-            v2220 = V::mul_add(x_e12, v2342, v2220);
+            v2221 = V::mul_add(x_e12, v2342, v2221);
             // grad0[20] += x_e45*v2217 + x_e35*v2232 + x_e34*v2247 + x_e25*v2262 + x_e24*v2277 + x_e23*v2292 + x_e15*v2307 + x_e14*v2322 + x_e13*v2337 + x_e12*v2352
-            V::store(V::add(V::load(grad0.at(20usize)), v2220), grad0.at(20usize));
+            V::store(V::add(V::load(grad0.at(20usize)), v2221), grad0.at(20usize));
             let v2357 = V::mul(y_1, t5_15);
             let w19 = V::load(param0.at(19usize));
-            let mut v2360 = V::mul(x_e45, v2357);
             v1619 = V::mul_add(w19, v2357, v1619);
+            let mut v2361 = V::mul(x_e45, v2357);
             let v2362 = V::mul(y_1, t5_14);
             v1677 = V::mul_add(w19, v2362, v1677);
-            v2360 = V::mul_add(x_e35, v2362, v2360);
+            v2361 = V::mul_add(x_e35, v2362, v2361);
             let v2367 = V::mul(y_1, t5_13);
             v1628 = V::mul_add(w19, v2367, v1628);
-            v2360 = V::mul_add(x_e34, v2367, v2360);
+            v2361 = V::mul_add(x_e34, v2367, v2361);
             let v2372 = V::mul(y_1, t5_12);
             v1633 = V::mul_add(w19, v2372, v1633);
-            v2360 = V::mul_add(x_e25, v2372, v2360);
+            v2361 = V::mul_add(x_e25, v2372, v2361);
             let v2377 = V::mul(y_1, t5_11);
             v1698 = V::mul_add(w19, v2377, v1698);
-            v2360 = V::mul_add(x_e24, v2377, v2360);
+            v2361 = V::mul_add(x_e24, v2377, v2361);
             let v2382 = V::mul(y_1, t5_10);
             v1643 = V::mul_add(w19, v2382, v1643);
-            v2360 = V::mul_add(x_e23, v2382, v2360);
+            v2361 = V::mul_add(x_e23, v2382, v2361);
             let v2387 = V::mul(y_1, t5_9);
             v1712 = V::mul_add(w19, v2387, v1712);
-            v2360 = V::mul_add(x_e15, v2387, v2360);
+            v2361 = V::mul_add(x_e15, v2387, v2361);
             let v2392 = V::mul(y_1, t5_8);
             v1653 = V::mul_add(w19, v2392, v1653);
-            v2360 = V::mul_add(x_e14, v2392, v2360);
+            v2361 = V::mul_add(x_e14, v2392, v2361);
             let v2397 = V::mul(y_1, t5_7);
             v1726 = V::mul_add(w19, v2397, v1726);
-            v2360 = V::mul_add(x_e13, v2397, v2360);
+            v2361 = V::mul_add(x_e13, v2397, v2361);
             let v2402 = V::mul(y_1, t5_6);
             v1663 = V::mul_add(w19, v2402, v1663);
-            v2360 = V::mul_add(x_e12, v2402, v2360);
+            v2361 = V::mul_add(x_e12, v2402, v2361);
             // grad0[19] += x_e45*v2357 + x_e35*v2362 + x_e34*v2367 + x_e25*v2372 + x_e24*v2377 + x_e23*v2382 + x_e15*v2387 + x_e14*v2392 + x_e13*v2397 + x_e12*v2402
-            V::store(V::add(V::load(grad0.at(19usize)), v2360), grad0.at(19usize));
+            V::store(V::add(V::load(grad0.at(19usize)), v2361), grad0.at(19usize));
             let mut v2407 = V::mul(y_e345, t5_3);
             v2407 = V::mul_add(y_e245, t5_2, v2407);
             v2407 = V::mul_add(y_e145, t5_1, v2407);
@@ -4727,147 +4733,147 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v2416 = V::mul(y_e345, t5_4);
             v2416 = V::neg_mul_add(y_e235, t5_2, v2416);
             v2416 = V::neg_mul_add(y_e135, t5_1, v2416);
-            let mut v2422 = V::mul(x_e35, v2416);
             v1677 = V::mul_add(w18, v2416, v1677);
-            v2422 = V::neg_mul_add(x_e45, v2407, v2422);
+            let mut v2423 = V::mul(x_e35, v2416);
+            v2423 = V::neg_mul_add(x_e45, v2407, v2423);
             let mut v2425 = V::mul(y_e345, t5_5);
             v2425 = V::mul_add(y_e234, t5_2, v2425);
             v2425 = V::mul_add(y_e134, t5_1, v2425);
             v1628 = V::neg_mul_add(w18, v2425, v1628);
-            v2422 = V::neg_mul_add(x_e34, v2425, v2422);
+            v2423 = V::neg_mul_add(x_e34, v2425, v2423);
             let mut v2434 = V::mul(y_e245, t5_4);
             v2434 = V::mul_add(y_e235, t5_3, v2434);
             v2434 = V::neg_mul_add(y_e125, t5_1, v2434);
             v1633 = V::mul_add(w18, v2434, v1633);
-            v2422 = V::mul_add(x_e25, v2434, v2422);
+            v2423 = V::mul_add(x_e25, v2434, v2423);
             let mut v2444 = V::mul(y_e234, t5_3);
             v2444 = V::neg_mul_add(y_e245, t5_5, v2444);
             v2444 = V::neg_mul_add(y_e124, t5_1, v2444);
             v1698 = V::mul_add(w18, v2444, v1698);
-            v2422 = V::mul_add(x_e24, v2444, v2422);
+            v2423 = V::mul_add(x_e24, v2444, v2423);
             let mut v2452 = V::mul(y_e235, t5_5);
             v2452 = V::mul_add(y_e234, t5_4, v2452);
             v2452 = V::mul_add(y_e123, t5_1, v2452);
             v1643 = V::neg_mul_add(w18, v2452, v1643);
-            v2422 = V::neg_mul_add(x_e23, v2452, v2422);
+            v2423 = V::neg_mul_add(x_e23, v2452, v2423);
             let mut v2461 = V::mul(y_e145, t5_4);
             v2461 = V::mul_add(y_e135, t5_3, v2461);
             v2461 = V::mul_add(y_e125, t5_2, v2461);
             v1712 = V::mul_add(w18, v2461, v1712);
-            v2422 = V::mul_add(x_e15, v2461, v2422);
+            v2423 = V::mul_add(x_e15, v2461, v2423);
             let mut v2471 = V::mul(y_e134, t5_3);
             v2471 = V::neg_mul_add(y_e145, t5_5, v2471);
             v2471 = V::mul_add(y_e124, t5_2, v2471);
             v1653 = V::mul_add(w18, v2471, v1653);
-            v2422 = V::mul_add(x_e14, v2471, v2422);
+            v2423 = V::mul_add(x_e14, v2471, v2423);
             let mut v2479 = V::mul(y_e135, t5_5);
             v2479 = V::mul_add(y_e134, t5_4, v2479);
             let v2483 = V::mul_sub(y_e123, t5_2, v2479);
             v1726 = V::mul_add(w18, v2483, v1726);
-            v2422 = V::mul_add(x_e13, v2483, v2422);
+            v2423 = V::mul_add(x_e13, v2483, v2423);
             let mut v2488 = V::mul(y_e125, t5_5);
             v2488 = V::mul_add(y_e124, t5_4, v2488);
             v2488 = V::mul_add(y_e123, t5_3, v2488);
             v1663 = V::neg_mul_add(w18, v2488, v1663);
-            v2422 = V::neg_mul_add(x_e12, v2488, v2422);
+            v2423 = V::neg_mul_add(x_e12, v2488, v2423);
             // grad0[18] += x_e35*v2420 - x_e45*v2411 - x_e34*v2429 + x_e25*v2438 + x_e24*v2447 - x_e23*v2456 + x_e15*v2465 + x_e14*v2474 + x_e13*v2483 - x_e12*v2492
-            V::store(V::add(V::load(grad0.at(18usize)), v2422), grad0.at(18usize));
+            V::store(V::add(V::load(grad0.at(18usize)), v2423), grad0.at(18usize));
             let mut v2497 = V::mul(y_e5, t5_4);
             v2497 = V::neg_mul_add(y_e4, t5_5, v2497);
             let w17 = V::load(param0.at(17usize));
-            let mut v2502 = V::mul(x_e45, v2497);
             v1619 = V::mul_add(w17, v2497, v1619);
+            let mut v2503 = V::mul(x_e45, v2497);
             let mut v2504 = V::mul(y_e5, t5_3);
             v2504 = V::neg_mul_add(y_e3, t5_5, v2504);
             v1677 = V::mul_add(w17, v2504, v1677);
-            v2502 = V::mul_add(x_e35, v2504, v2502);
+            v2503 = V::mul_add(x_e35, v2504, v2503);
             let mut v2511 = V::mul(y_e4, t5_3);
             v2511 = V::neg_mul_add(y_e3, t5_4, v2511);
             v1628 = V::mul_add(w17, v2511, v1628);
-            v2502 = V::mul_add(x_e34, v2511, v2502);
+            v2503 = V::mul_add(x_e34, v2511, v2503);
             let mut v2518 = V::mul(y_e5, t5_2);
             v2518 = V::neg_mul_add(y_e2, t5_5, v2518);
             v1633 = V::mul_add(w17, v2518, v1633);
-            v2502 = V::mul_add(x_e25, v2518, v2502);
+            v2503 = V::mul_add(x_e25, v2518, v2503);
             let mut v2525 = V::mul(y_e4, t5_2);
             v2525 = V::neg_mul_add(y_e2, t5_4, v2525);
             v1698 = V::mul_add(w17, v2525, v1698);
-            v2502 = V::mul_add(x_e24, v2525, v2502);
+            v2503 = V::mul_add(x_e24, v2525, v2503);
             let mut v2532 = V::mul(y_e3, t5_2);
             v2532 = V::neg_mul_add(y_e2, t5_3, v2532);
             v1643 = V::mul_add(w17, v2532, v1643);
-            v2502 = V::mul_add(x_e23, v2532, v2502);
+            v2503 = V::mul_add(x_e23, v2532, v2503);
             let mut v2539 = V::mul(y_e5, t5_1);
             v2539 = V::neg_mul_add(y_e1, t5_5, v2539);
             v1712 = V::mul_add(w17, v2539, v1712);
-            v2502 = V::mul_add(x_e15, v2539, v2502);
+            v2503 = V::mul_add(x_e15, v2539, v2503);
             let mut v2546 = V::mul(y_e4, t5_1);
             v2546 = V::neg_mul_add(y_e1, t5_4, v2546);
             v1653 = V::mul_add(w17, v2546, v1653);
-            v2502 = V::mul_add(x_e14, v2546, v2502);
+            v2503 = V::mul_add(x_e14, v2546, v2503);
             let mut v2553 = V::mul(y_e3, t5_1);
             v2553 = V::neg_mul_add(y_e1, t5_3, v2553);
             v1726 = V::mul_add(w17, v2553, v1726);
-            v2502 = V::mul_add(x_e13, v2553, v2502);
+            v2503 = V::mul_add(x_e13, v2553, v2503);
             let mut v2560 = V::mul(y_e2, t5_1);
             v2560 = V::neg_mul_add(y_e1, t5_2, v2560);
             v1663 = V::mul_add(w17, v2560, v1663);
-            v2502 = V::mul_add(x_e12, v2560, v2502);
+            v2503 = V::mul_add(x_e12, v2560, v2503);
             // grad0[17] += x_e45*v2499 + x_e35*v2506 + x_e34*v2513 + x_e25*v2520 + x_e24*v2527 + x_e23*v2534 + x_e15*v2541 + x_e14*v2548 + x_e13*v2555 + x_e12*v2562
-            V::store(V::add(V::load(grad0.at(17usize)), v2502), grad0.at(17usize));
+            V::store(V::add(V::load(grad0.at(17usize)), v2503), grad0.at(17usize));
             let v2567 = V::mul(y_e45, t5_0);
             let w16 = V::load(param0.at(16usize));
-            let mut v2570 = V::mul(x_e45, v2567);
             v1619 = V::neg_mul_add(w16, v2567, v1619);
             // out0[15] = w27*v1617 + w26*v1669 + w25*v1741 - w24*v1827 + w23*v1887 + w22*v2031 - w21*v2121 + w20*v2217 + w19*v2357 - w18*v2411 + w17*v2499 - w16*v2567
             V::store(v1619, out0.at(15usize, c));
+            let mut v2571 = V::mul(x_e45, v2567);
             let v2572 = V::mul(y_e35, t5_0);
             v1677 = V::neg_mul_add(w16, v2572, v1677);
             // out0[14] = w26*v1676 - w27*v1622 + w25*v1750 + w24*v1832 + w23*v1902 + w22*v2040 + w21*v2130 + w20*v2232 + w19*v2362 + w18*v2420 + w17*v2506 - w16*v2572
             V::store(v1677, out0.at(14usize, c));
-            v2570 = V::mul_add(x_e35, v2572, v2570);
+            v2571 = V::mul_add(x_e35, v2572, v2571);
             let v2577 = V::mul(y_e34, t5_0);
             v1628 = V::neg_mul_add(w16, v2577, v1628);
             // out0[13] = w27*v1627 + w26*v1683 + w25*v1759 - w24*v1837 + w23*v1917 + w22*v2049 - w21*v2139 + w20*v2247 + w19*v2367 - w18*v2429 + w17*v2513 - w16*v2577
             V::store(v1628, out0.at(13usize, c));
-            v2570 = V::mul_add(x_e34, v2577, v2570);
+            v2571 = V::mul_add(x_e34, v2577, v2571);
             let v2582 = V::mul(y_e25, t5_0);
             v1633 = V::neg_mul_add(w16, v2582, v1633);
             // out0[12] = w27*v1632 + w26*v1690 + w25*v1768 - w24*v1842 + w23*v1932 + w22*v2058 + w21*v2148 + w20*v2262 + w19*v2372 + w18*v2438 + w17*v2520 - w16*v2582
             V::store(v1633, out0.at(12usize, c));
-            v2570 = V::mul_add(x_e25, v2582, v2570);
+            v2571 = V::mul_add(x_e25, v2582, v2571);
             let v2587 = V::mul(y_e24, t5_0);
             v1698 = V::neg_mul_add(w16, v2587, v1698);
             // out0[11] = w26*v1697 - w27*v1637 + w25*v1777 + w24*v1847 + w23*v1947 + w22*v2067 + w21*v2157 + w20*v2277 + w19*v2377 + w18*v2447 + w17*v2527 - w16*v2587
             V::store(v1698, out0.at(11usize, c));
-            v2570 = V::mul_add(x_e24, v2587, v2570);
+            v2571 = V::mul_add(x_e24, v2587, v2571);
             let v2592 = V::mul(y_e23, t5_0);
             v1643 = V::neg_mul_add(w16, v2592, v1643);
             // out0[10] = w27*v1642 + w26*v1704 + w25*v1786 - w24*v1852 + w23*v1962 + w22*v2076 - w21*v2166 + w20*v2292 + w19*v2382 - w18*v2456 + w17*v2534 - w16*v2592
             V::store(v1643, out0.at(10usize, c));
-            v2570 = V::mul_add(x_e23, v2592, v2570);
+            v2571 = V::mul_add(x_e23, v2592, v2571);
             let v2597 = V::mul(y_e15, t5_0);
             v1712 = V::neg_mul_add(w16, v2597, v1712);
             // out0[9] = w26*v1711 - w27*v1647 + w25*v1795 + w24*v1857 + w23*v1977 - w22*v2085 - w21*v2175 + w20*v2307 + w19*v2387 + w18*v2465 + w17*v2541 - w16*v2597
             V::store(v1712, out0.at(9usize, c));
-            v2570 = V::mul_add(x_e15, v2597, v2570);
+            v2571 = V::mul_add(x_e15, v2597, v2571);
             let v2602 = V::mul(y_e14, t5_0);
             v1653 = V::neg_mul_add(w16, v2602, v1653);
             // out0[8] = w27*v1652 + w26*v1718 + w25*v1804 - w24*v1862 + w23*v1992 + w22*v2094 + w21*v2184 + w20*v2322 + w19*v2392 + w18*v2474 + w17*v2548 - w16*v2602
             V::store(v1653, out0.at(8usize, c));
-            v2570 = V::mul_add(x_e14, v2602, v2570);
+            v2571 = V::mul_add(x_e14, v2602, v2571);
             let v2607 = V::mul(y_e13, t5_0);
             v1726 = V::neg_mul_add(w16, v2607, v1726);
             // out0[7] = w26*v1725 - w27*v1657 + w25*v1813 + w24*v1867 + w23*v2007 + w22*v2103 + w21*v2193 + w20*v2337 + w19*v2397 + w18*v2483 + w17*v2555 - w16*v2607
             V::store(v1726, out0.at(7usize, c));
-            v2570 = V::mul_add(x_e13, v2607, v2570);
+            v2571 = V::mul_add(x_e13, v2607, v2571);
             let v2612 = V::mul(y_e12, t5_0);
             v1663 = V::neg_mul_add(w16, v2612, v1663);
             // out0[6] = w27*v1662 + w26*v1732 + w25*v1822 - w24*v1872 + w23*v2022 + w22*v2112 - w21*v2202 + w20*v2352 + w19*v2402 - w18*v2492 + w17*v2562 - w16*v2612
             V::store(v1663, out0.at(6usize, c));
-            v2570 = V::mul_add(x_e12, v2612, v2570);
+            v2571 = V::mul_add(x_e12, v2612, v2571);
             // grad0[16] += -(x_e45*v2567 + x_e35*v2572 + x_e34*v2577 + x_e25*v2582 + x_e24*v2587 + x_e23*v2592 + x_e15*v2597 + x_e14*v2602 + x_e13*v2607 + x_e12*v2612)
-            V::store(V::sub(V::load(grad0.at(16usize)), v2570), grad0.at(16usize));
+            V::store(V::sub(V::load(grad0.at(16usize)), v2571), grad0.at(16usize));
             let v2618 = V::mul(y_e1234, t5_31);
             let w15 = V::load(param0.at(15usize));
             let mut v2620 = V::mul(w15, v2618);
@@ -4893,22 +4899,22 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(V::add(V::load(grad0.at(15usize)), v2622), grad0.at(15usize));
             let v2643 = V::mul(y_e12345, t5_26);
             let w14 = V::load(param0.at(14usize));
-            let mut v2646 = V::mul(x_e5, v2643);
             v2620 = V::mul_add(w14, v2643, v2620);
+            let mut v2647 = V::mul(x_e5, v2643);
             let v2648 = V::mul(y_e12345, t5_27);
             v2624 = V::mul_add(w14, v2648, v2624);
-            v2646 = V::neg_mul_add(x_e4, v2648, v2646);
+            v2647 = V::neg_mul_add(x_e4, v2648, v2647);
             let v2653 = V::mul(y_e12345, t5_28);
             v2629 = V::mul_add(w14, v2653, v2629);
-            v2646 = V::mul_add(x_e3, v2653, v2646);
+            v2647 = V::mul_add(x_e3, v2653, v2647);
             let v2658 = V::mul(y_e12345, t5_29);
             v2634 = V::mul_add(w14, v2658, v2634);
-            v2646 = V::neg_mul_add(x_e2, v2658, v2646);
+            v2647 = V::neg_mul_add(x_e2, v2658, v2647);
             let v2663 = V::mul(y_e12345, t5_30);
             v2639 = V::mul_add(w14, v2663, v2639);
-            v2646 = V::mul_add(x_e1, v2663, v2646);
+            v2647 = V::mul_add(x_e1, v2663, v2647);
             // grad0[14] += x_e5*v2643 - x_e4*v2648 + x_e3*v2653 - x_e2*v2658 + x_e1*v2663
-            V::store(V::add(V::load(grad0.at(14usize)), v2646), grad0.at(14usize));
+            V::store(V::add(V::load(grad0.at(14usize)), v2647), grad0.at(14usize));
             let mut v2668 = V::mul(y_e234, t5_30);
             v2668 = V::mul_add(y_e134, t5_29, v2668);
             v2668 = V::mul_add(y_e124, t5_28, v2668);
@@ -4919,29 +4925,29 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2679 = V::mul_add(y_e135, t5_29, v2679);
             v2679 = V::mul_add(y_e125, t5_28, v2679);
             v2679 = V::neg_mul_add(y_e123, t5_26, v2679);
-            let mut v2687 = V::mul(x_e4, v2679);
-            let mut v2688 = V::mul_sub(w13, v2679, v2624);
-            v2687 = V::neg_mul_add(x_e5, v2668, v2687);
+            let mut v2687 = V::mul_sub(w13, v2679, v2624);
+            let mut v2688 = V::mul(x_e4, v2679);
+            v2688 = V::neg_mul_add(x_e5, v2668, v2688);
             let mut v2690 = V::mul(y_e245, t5_30);
             v2690 = V::mul_add(y_e145, t5_29, v2690);
             let mut v2694 = V::mul_sub(y_e125, t5_27, v2690);
             v2694 = V::mul_add(y_e124, t5_26, v2694);
             v2629 = V::mul_add(w13, v2694, v2629);
-            v2687 = V::mul_add(x_e3, v2694, v2687);
+            v2688 = V::mul_add(x_e3, v2694, v2688);
             let mut v2701 = V::mul(y_e345, t5_30);
             v2701 = V::neg_mul_add(y_e145, t5_28, v2701);
             v2701 = V::neg_mul_add(y_e135, t5_27, v2701);
             v2701 = V::neg_mul_add(y_e134, t5_26, v2701);
-            let mut v2710 = V::mul_sub(w13, v2701, v2634);
-            v2687 = V::mul_add(x_e2, v2701, v2687);
+            let mut v2709 = V::mul_sub(w13, v2701, v2634);
+            v2688 = V::mul_add(x_e2, v2701, v2688);
             let mut v2712 = V::mul(y_e345, t5_29);
             v2712 = V::mul_add(y_e245, t5_28, v2712);
             v2712 = V::mul_add(y_e235, t5_27, v2712);
             v2712 = V::mul_add(y_e234, t5_26, v2712);
             v2639 = V::mul_add(w13, v2712, v2639);
-            v2687 = V::mul_add(x_e1, v2712, v2687);
+            v2688 = V::mul_add(x_e1, v2712, v2688);
             // grad0[13] += x_e4*v2685 - x_e5*v2674 + x_e3*v2696 + x_e2*v2707 + x_e1*v2718
-            V::store(V::add(V::load(grad0.at(13usize)), v2687), grad0.at(13usize));
+            V::store(V::add(V::load(grad0.at(13usize)), v2688), grad0.at(13usize));
             let mut v2723 = V::mul(y_e2345, t5_22);
             v2723 = V::mul_add(y_e1345, t5_19, v2723);
             v2723 = V::mul_add(y_e1245, t5_17, v2723);
@@ -4952,29 +4958,29 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2734 = V::mul_add(y_e1345, t5_20, v2734);
             v2734 = V::mul_add(y_e1245, t5_18, v2734);
             v2734 = V::neg_mul_add(y_e1234, t5_16, v2734);
-            let mut v2742 = V::mul(x_e4, v2734);
-            v2688 = V::mul_add(w12, v2734, v2688);
-            v2742 = V::neg_mul_add(x_e5, v2723, v2742);
+            v2687 = V::mul_add(w12, v2734, v2687);
+            let mut v2743 = V::mul(x_e4, v2734);
+            v2743 = V::neg_mul_add(x_e5, v2723, v2743);
             let mut v2745 = V::mul(y_e2345, t5_24);
             v2745 = V::mul_add(y_e1345, t5_21, v2745);
             let mut v2749 = V::mul_sub(y_e1235, t5_18, v2745);
             v2749 = V::mul_add(y_e1234, t5_17, v2749);
             v2629 = V::mul_add(w12, v2749, v2629);
-            v2742 = V::mul_add(x_e3, v2749, v2742);
+            v2743 = V::mul_add(x_e3, v2749, v2743);
             let mut v2756 = V::mul(y_e2345, t5_25);
             v2756 = V::neg_mul_add(y_e1245, t5_21, v2756);
             v2756 = V::neg_mul_add(y_e1235, t5_20, v2756);
             v2756 = V::neg_mul_add(y_e1234, t5_19, v2756);
-            v2710 = V::mul_add(w12, v2756, v2710);
-            v2742 = V::mul_add(x_e2, v2756, v2742);
+            v2709 = V::mul_add(w12, v2756, v2709);
+            v2743 = V::mul_add(x_e2, v2756, v2743);
             let mut v2767 = V::mul(y_e1345, t5_25);
             v2767 = V::mul_add(y_e1245, t5_24, v2767);
             v2767 = V::mul_add(y_e1235, t5_23, v2767);
             v2767 = V::mul_add(y_e1234, t5_22, v2767);
             v2639 = V::mul_add(w12, v2767, v2639);
-            v2742 = V::mul_add(x_e1, v2767, v2742);
+            v2743 = V::mul_add(x_e1, v2767, v2743);
             // grad0[12] += x_e4*v2740 - x_e5*v2729 + x_e3*v2751 + x_e2*v2762 + x_e1*v2773
-            V::store(V::add(V::load(grad0.at(12usize)), v2742), grad0.at(12usize));
+            V::store(V::add(V::load(grad0.at(12usize)), v2743), grad0.at(12usize));
             let mut v2778 = V::mul(y_e34, t5_25);
             v2778 = V::mul_add(y_e24, t5_24, v2778);
             v2778 = V::mul_add(y_e23, t5_23, v2778);
@@ -4982,16 +4988,16 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2778 = V::mul_add(y_e13, t5_20, v2778);
             v2778 = V::mul_add(y_e12, t5_18, v2778);
             let w11 = V::load(param0.at(11usize));
-            let mut v2791 = V::mul(x_e5, v2778);
             v2620 = V::mul_add(w11, v2778, v2620);
+            let mut v2792 = V::mul(x_e5, v2778);
             let mut v2793 = V::mul(y_e35, t5_25);
             v2793 = V::mul_add(y_e25, t5_24, v2793);
             let mut v2797 = V::mul_sub(y_e23, t5_22, v2793);
             v2797 = V::neg_mul_add(y_e15, t5_21, v2797);
             v2797 = V::mul_add(y_e13, t5_19, v2797);
             v2797 = V::mul_add(y_e12, t5_17, v2797);
-            v2688 = V::mul_add(w11, v2797, v2688);
-            v2791 = V::mul_add(x_e4, v2797, v2791);
+            v2687 = V::mul_add(w11, v2797, v2687);
+            v2792 = V::mul_add(x_e4, v2797, v2792);
             let mut v2808 = V::mul(y_e45, t5_25);
             v2808 = V::neg_mul_add(y_e25, t5_23, v2808);
             v2808 = V::neg_mul_add(y_e24, t5_22, v2808);
@@ -4999,15 +5005,15 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2808 = V::neg_mul_add(y_e14, t5_19, v2808);
             v2808 = V::mul_add(y_e12, t5_16, v2808);
             v2629 = V::mul_add(w11, v2808, v2629);
-            v2791 = V::mul_add(x_e3, v2808, v2791);
+            v2792 = V::mul_add(x_e3, v2808, v2792);
             let mut v2823 = V::mul(y_e45, t5_24);
             v2823 = V::mul_add(y_e35, t5_23, v2823);
             v2823 = V::mul_add(y_e34, t5_22, v2823);
             v2823 = V::neg_mul_add(y_e15, t5_18, v2823);
             v2823 = V::neg_mul_add(y_e14, t5_17, v2823);
             v2823 = V::neg_mul_add(y_e13, t5_16, v2823);
-            v2710 = V::mul_add(w11, v2823, v2710);
-            v2791 = V::mul_add(x_e2, v2823, v2791);
+            v2709 = V::mul_add(w11, v2823, v2709);
+            v2792 = V::mul_add(x_e2, v2823, v2792);
             let mut v2838 = V::mul(y_e45, t5_21);
             v2838 = V::mul_add(y_e35, t5_20, v2838);
             v2838 = V::mul_add(y_e34, t5_19, v2838);
@@ -5015,9 +5021,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2838 = V::mul_add(y_e24, t5_17, v2838);
             v2838 = V::mul_add(y_e23, t5_16, v2838);
             v2639 = V::mul_add(w11, v2838, v2639);
-            v2791 = V::mul_add(x_e1, v2838, v2791);
+            v2792 = V::mul_add(x_e1, v2838, v2792);
             // grad0[11] += x_e5*v2788 + x_e4*v2803 + x_e3*v2818 + x_e2*v2833 + x_e1*v2848
-            V::store(V::add(V::load(grad0.at(11usize)), v2791), grad0.at(11usize));
+            V::store(V::add(V::load(grad0.at(11usize)), v2792), grad0.at(11usize));
             let mut v2853 = V::mul(y_e345, t5_13);
             v2853 = V::mul_add(y_e245, t5_11, v2853);
             v2853 = V::mul_add(y_e235, t5_10, v2853);
@@ -5025,16 +5031,16 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2853 = V::mul_add(y_e135, t5_7, v2853);
             v2853 = V::mul_add(y_e125, t5_6, v2853);
             let w10 = V::load(param0.at(10usize));
-            let mut v2866 = V::mul(x_e5, v2853);
             v2620 = V::mul_add(w10, v2853, v2620);
+            let mut v2867 = V::mul(x_e5, v2853);
             let mut v2868 = V::mul(y_e345, t5_14);
             v2868 = V::mul_add(y_e245, t5_12, v2868);
             let mut v2872 = V::mul_sub(y_e234, t5_10, v2868);
             v2872 = V::neg_mul_add(y_e145, t5_9, v2872);
             v2872 = V::mul_add(y_e134, t5_7, v2872);
             v2872 = V::mul_add(y_e124, t5_6, v2872);
-            v2688 = V::mul_add(w10, v2872, v2688);
-            v2866 = V::mul_add(x_e4, v2872, v2866);
+            v2687 = V::mul_add(w10, v2872, v2687);
+            v2867 = V::mul_add(x_e4, v2872, v2867);
             let mut v2883 = V::mul(y_e345, t5_15);
             v2883 = V::neg_mul_add(y_e235, t5_12, v2883);
             v2883 = V::neg_mul_add(y_e234, t5_11, v2883);
@@ -5042,15 +5048,15 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2883 = V::neg_mul_add(y_e134, t5_8, v2883);
             v2883 = V::mul_add(y_e123, t5_6, v2883);
             v2629 = V::mul_add(w10, v2883, v2629);
-            v2866 = V::mul_add(x_e3, v2883, v2866);
+            v2867 = V::mul_add(x_e3, v2883, v2867);
             let mut v2898 = V::mul(y_e245, t5_15);
             v2898 = V::mul_add(y_e235, t5_14, v2898);
             v2898 = V::mul_add(y_e234, t5_13, v2898);
             v2898 = V::neg_mul_add(y_e125, t5_9, v2898);
             v2898 = V::neg_mul_add(y_e124, t5_8, v2898);
             v2898 = V::neg_mul_add(y_e123, t5_7, v2898);
-            v2710 = V::mul_add(w10, v2898, v2710);
-            v2866 = V::mul_add(x_e2, v2898, v2866);
+            v2709 = V::mul_add(w10, v2898, v2709);
+            v2867 = V::mul_add(x_e2, v2898, v2867);
             let mut v2913 = V::mul(y_e145, t5_15);
             v2913 = V::mul_add(y_e135, t5_14, v2913);
             v2913 = V::mul_add(y_e134, t5_13, v2913);
@@ -5058,9 +5064,9 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2913 = V::mul_add(y_e124, t5_11, v2913);
             v2913 = V::mul_add(y_e123, t5_10, v2913);
             v2639 = V::mul_add(w10, v2913, v2639);
-            v2866 = V::mul_add(x_e1, v2913, v2866);
+            v2867 = V::mul_add(x_e1, v2913, v2867);
             // grad0[10] += x_e5*v2863 + x_e4*v2878 + x_e3*v2893 + x_e2*v2908 + x_e1*v2923
-            V::store(V::add(V::load(grad0.at(10usize)), v2866), grad0.at(10usize));
+            V::store(V::add(V::load(grad0.at(10usize)), v2867), grad0.at(10usize));
             let mut v2928 = V::mul(y_e4, t5_15);
             v2928 = V::mul_add(y_e3, t5_14, v2928);
             v2928 = V::mul_add(y_e2, t5_12, v2928);
@@ -5071,29 +5077,29 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2939 = V::neg_mul_add(y_e3, t5_13, v2939);
             v2939 = V::neg_mul_add(y_e2, t5_11, v2939);
             v2939 = V::neg_mul_add(y_e1, t5_8, v2939);
-            let mut v2947 = V::mul(x_e4, v2939);
-            v2688 = V::mul_add(w9, v2939, v2688);
-            v2947 = V::neg_mul_add(x_e5, v2928, v2947);
+            v2687 = V::mul_add(w9, v2939, v2687);
+            let mut v2948 = V::mul(x_e4, v2939);
+            v2948 = V::neg_mul_add(x_e5, v2928, v2948);
             let mut v2950 = V::mul(y_e5, t5_14);
             v2950 = V::mul_add(y_e4, t5_13, v2950);
             v2950 = V::neg_mul_add(y_e2, t5_10, v2950);
             v2950 = V::neg_mul_add(y_e1, t5_7, v2950);
             v2629 = V::mul_add(w9, v2950, v2629);
-            v2947 = V::mul_add(x_e3, v2950, v2947);
+            v2948 = V::mul_add(x_e3, v2950, v2948);
             let mut v2961 = V::mul(y_e5, t5_12);
             v2961 = V::mul_add(y_e4, t5_11, v2961);
             v2961 = V::mul_add(y_e3, t5_10, v2961);
             v2961 = V::neg_mul_add(y_e1, t5_6, v2961);
-            v2710 = V::mul_add(w9, v2961, v2710);
-            v2947 = V::mul_add(x_e2, v2961, v2947);
+            v2709 = V::mul_add(w9, v2961, v2709);
+            v2948 = V::mul_add(x_e2, v2961, v2948);
             let mut v2972 = V::mul(y_e5, t5_9);
             v2972 = V::mul_add(y_e4, t5_8, v2972);
             v2972 = V::mul_add(y_e3, t5_7, v2972);
             v2972 = V::mul_add(y_e2, t5_6, v2972);
             v2639 = V::mul_add(w9, v2972, v2639);
-            v2947 = V::mul_add(x_e1, v2972, v2947);
+            v2948 = V::mul_add(x_e1, v2972, v2948);
             // grad0[9] += x_e4*v2945 - x_e5*v2934 + x_e3*v2956 + x_e2*v2967 + x_e1*v2978
-            V::store(V::add(V::load(grad0.at(9usize)), v2947), grad0.at(9usize));
+            V::store(V::add(V::load(grad0.at(9usize)), v2948), grad0.at(9usize));
             let mut v2983 = V::mul(y_e45, t5_4);
             v2983 = V::mul_add(y_e35, t5_3, v2983);
             v2983 = V::mul_add(y_e25, t5_2, v2983);
@@ -5104,75 +5110,75 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2994 = V::neg_mul_add(y_e34, t5_3, v2994);
             v2994 = V::neg_mul_add(y_e24, t5_2, v2994);
             v2994 = V::neg_mul_add(y_e14, t5_1, v2994);
-            let mut v3002 = V::mul(x_e4, v2994);
-            v2688 = V::mul_add(w8, v2994, v2688);
-            v3002 = V::neg_mul_add(x_e5, v2983, v3002);
+            v2687 = V::mul_add(w8, v2994, v2687);
+            let mut v3003 = V::mul(x_e4, v2994);
+            v3003 = V::neg_mul_add(x_e5, v2983, v3003);
             let mut v3005 = V::mul(y_e35, t5_5);
             v3005 = V::mul_add(y_e34, t5_4, v3005);
             v3005 = V::neg_mul_add(y_e23, t5_2, v3005);
             v3005 = V::neg_mul_add(y_e13, t5_1, v3005);
             v2629 = V::mul_add(w8, v3005, v2629);
-            v3002 = V::mul_add(x_e3, v3005, v3002);
+            v3003 = V::mul_add(x_e3, v3005, v3003);
             let mut v3016 = V::mul(y_e25, t5_5);
             v3016 = V::mul_add(y_e24, t5_4, v3016);
             v3016 = V::mul_add(y_e23, t5_3, v3016);
             v3016 = V::neg_mul_add(y_e12, t5_1, v3016);
-            v2710 = V::mul_add(w8, v3016, v2710);
-            v3002 = V::mul_add(x_e2, v3016, v3002);
+            v2709 = V::mul_add(w8, v3016, v2709);
+            v3003 = V::mul_add(x_e2, v3016, v3003);
             let mut v3027 = V::mul(y_e15, t5_5);
             v3027 = V::mul_add(y_e14, t5_4, v3027);
             v3027 = V::mul_add(y_e13, t5_3, v3027);
             v3027 = V::mul_add(y_e12, t5_2, v3027);
             v2639 = V::mul_add(w8, v3027, v2639);
-            v3002 = V::mul_add(x_e1, v3027, v3002);
+            v3003 = V::mul_add(x_e1, v3027, v3003);
             // grad0[8] += x_e4*v3000 - x_e5*v2989 + x_e3*v3011 + x_e2*v3022 + x_e1*v3033
-            V::store(V::add(V::load(grad0.at(8usize)), v3002), grad0.at(8usize));
+            V::store(V::add(V::load(grad0.at(8usize)), v3003), grad0.at(8usize));
             let v3038 = V::mul(y_1, t5_5);
             let w7 = V::load(param0.at(7usize));
-            let mut v3041 = V::mul(x_e5, v3038);
             v2620 = V::mul_add(w7, v3038, v2620);
+            let mut v3042 = V::mul(x_e5, v3038);
             let v3043 = V::mul(y_1, t5_4);
-            v2688 = V::mul_add(w7, v3043, v2688);
-            v3041 = V::mul_add(x_e4, v3043, v3041);
+            v2687 = V::mul_add(w7, v3043, v2687);
+            v3042 = V::mul_add(x_e4, v3043, v3042);
             let v3048 = V::mul(y_1, t5_3);
             v2629 = V::mul_add(w7, v3048, v2629);
-            v3041 = V::mul_add(x_e3, v3048, v3041);
+            v3042 = V::mul_add(x_e3, v3048, v3042);
             let v3053 = V::mul(y_1, t5_2);
-            v2710 = V::mul_add(w7, v3053, v2710);
-            v3041 = V::mul_add(x_e2, v3053, v3041);
+            v2709 = V::mul_add(w7, v3053, v2709);
+            v3042 = V::mul_add(x_e2, v3053, v3042);
             let v3058 = V::mul(y_1, t5_1);
             v2639 = V::mul_add(w7, v3058, v2639);
-            v3041 = V::mul_add(x_e1, v3058, v3041);
+            v3042 = V::mul_add(x_e1, v3058, v3042);
             // grad0[7] += x_e5*v3038 + x_e4*v3043 + x_e3*v3048 + x_e2*v3053 + x_e1*v3058
-            V::store(V::add(V::load(grad0.at(7usize)), v3041), grad0.at(7usize));
+            V::store(V::add(V::load(grad0.at(7usize)), v3042), grad0.at(7usize));
             let v3063 = V::mul(y_e5, t5_0);
             let w6 = V::load(param0.at(6usize));
-            let mut v3066 = V::mul(x_e5, v3063);
             v2620 = V::mul_add(w6, v3063, v2620);
             // out0[5] = w15*v2618 + w14*v2643 - w13*v2674 - w12*v2729 + w11*v2788 + w10*v2863 - w9*v2934 - w8*v2989 + w7*v3038 + w6*v3063
             V::store(v2620, out0.at(5usize, c));
+            let mut v3067 = V::mul(x_e5, v3063);
             let v3068 = V::mul(y_e4, t5_0);
-            v2688 = V::mul_add(w6, v3068, v2688);
+            v2687 = V::mul_add(w6, v3068, v2687);
             // out0[4] = w13*v2685 - (w15*v2623 + w14*v2648) + w12*v2740 + w11*v2803 + w10*v2878 + w9*v2945 + w8*v3000 + w7*v3043 + w6*v3068
-            V::store(v2688, out0.at(4usize, c));
-            v3066 = V::mul_add(x_e4, v3068, v3066);
+            V::store(v2687, out0.at(4usize, c));
+            v3067 = V::mul_add(x_e4, v3068, v3067);
             let v3073 = V::mul(y_e3, t5_0);
             v2629 = V::mul_add(w6, v3073, v2629);
             // out0[3] = w15*v2628 + w14*v2653 + w13*v2696 + w12*v2751 + w11*v2818 + w10*v2893 + w9*v2956 + w8*v3011 + w7*v3048 + w6*v3073
             V::store(v2629, out0.at(3usize, c));
-            v3066 = V::mul_add(x_e3, v3073, v3066);
+            v3067 = V::mul_add(x_e3, v3073, v3067);
             let v3078 = V::mul(y_e2, t5_0);
-            v2710 = V::mul_add(w6, v3078, v2710);
+            v2709 = V::mul_add(w6, v3078, v2709);
             // out0[2] = w13*v2707 - (w15*v2633 + w14*v2658) + w12*v2762 + w11*v2833 + w10*v2908 + w9*v2967 + w8*v3022 + w7*v3053 + w6*v3078
-            V::store(v2710, out0.at(2usize, c));
-            v3066 = V::mul_add(x_e2, v3078, v3066);
+            V::store(v2709, out0.at(2usize, c));
+            v3067 = V::mul_add(x_e2, v3078, v3067);
             let v3083 = V::mul(y_e1, t5_0);
             v2639 = V::mul_add(w6, v3083, v2639);
             // out0[1] = w15*v2638 + w14*v2663 + w13*v2718 + w12*v2773 + w11*v2848 + w10*v2923 + w9*v2978 + w8*v3033 + w7*v3058 + w6*v3083
             V::store(v2639, out0.at(1usize, c));
-            v3066 = V::mul_add(x_e1, v3083, v3066);
+            v3067 = V::mul_add(x_e1, v3083, v3067);
             // grad0[6] += x_e5*v3063 + x_e4*v3068 + x_e3*v3073 + x_e2*v3078 + x_e1*v3083
-            V::store(V::add(V::load(grad0.at(6usize)), v3066), grad0.at(6usize));
+            V::store(V::add(V::load(grad0.at(6usize)), v3067), grad0.at(6usize));
             let v3088 = V::mul(y_e12345, t5_31);
             let mut v3090 = V::mul(V::load(param0.at(5usize)), v3088);
             let x_1 = V::load(x.at(0usize, c));
@@ -5186,12 +5192,12 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v3093 = V::mul_add(y_e1245, t5_28, v3093);
             v3093 = V::mul_add(y_e1235, t5_27, v3093);
             v3093 = V::mul_add(y_e1234, t5_26, v3093);
+            v3090 = V::mul_add(V::load(param0.at(4usize)), v3093, v3090);
             // grad0[4] += x_1*v3101
             V::store(
                 V::mul_add(x_1, v3093, V::load(grad0.at(4usize))),
                 grad0.at(4usize),
             );
-            v3090 = V::mul_add(V::load(param0.at(4usize)), v3093, v3090);
             let mut v3106 = V::mul(y_e345, t5_25);
             v3106 = V::mul_add(y_e245, t5_24, v3106);
             v3106 = V::mul_add(y_e235, t5_23, v3106);
@@ -5202,12 +5208,12 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v3106 = V::mul_add(y_e125, t5_18, v3106);
             v3106 = V::mul_add(y_e124, t5_17, v3106);
             v3106 = V::mul_add(y_e123, t5_16, v3106);
+            v3090 = V::mul_add(V::load(param0.at(3usize)), v3106, v3090);
             // grad0[3] += x_1*v3124
             V::store(
                 V::mul_add(x_1, v3106, V::load(grad0.at(3usize))),
                 grad0.at(3usize),
             );
-            v3090 = V::mul_add(V::load(param0.at(3usize)), v3106, v3090);
             let mut v3129 = V::mul(y_e45, t5_15);
             v3129 = V::mul_add(y_e35, t5_14, v3129);
             v3129 = V::mul_add(y_e34, t5_13, v3129);
@@ -5218,37 +5224,38 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v3129 = V::mul_add(y_e14, t5_8, v3129);
             v3129 = V::mul_add(y_e13, t5_7, v3129);
             v3129 = V::mul_add(y_e12, t5_6, v3129);
+            v3090 = V::mul_add(V::load(param0.at(2usize)), v3129, v3090);
             // grad0[2] += x_1*v3147
             V::store(
                 V::mul_add(x_1, v3129, V::load(grad0.at(2usize))),
                 grad0.at(2usize),
             );
-            v3090 = V::mul_add(V::load(param0.at(2usize)), v3129, v3090);
             let mut v3152 = V::mul(y_e5, t5_5);
             v3152 = V::mul_add(y_e4, t5_4, v3152);
             v3152 = V::mul_add(y_e3, t5_3, v3152);
             v3152 = V::mul_add(y_e2, t5_2, v3152);
             v3152 = V::mul_add(y_e1, t5_1, v3152);
+            v3090 = V::mul_add(V::load(param0.at(1usize)), v3152, v3090);
             // grad0[1] += x_1*v3160
             V::store(
                 V::mul_add(x_1, v3152, V::load(grad0.at(1usize))),
                 grad0.at(1usize),
             );
-            v3090 = V::mul_add(V::load(param0.at(1usize)), v3152, v3090);
             let v3165 = V::mul(y_1, t5_0);
+            v3090 = V::mul_add(V::load(param0.at(0usize)), v3165, v3090);
             // grad0[0] += x_1*v3165
             V::store(
                 V::mul_add(x_1, v3165, V::load(grad0.at(0usize))),
                 grad0.at(0usize),
             );
-            v3090 = V::mul_add(V::load(param0.at(0usize)), v3165, v3090);
-            v3090 = V::mul_add(
-                V::load(t4.at(0usize)),
-                gate_slope::<V>(args.gate, x_1),
-                v3090,
+            // out0[0] = w5*v3088 + w4*v3101 + w3*v3124 + w2*v3147 + w1*v3160 + w0*v3165 + gate'(x_1)*t4_0
+            V::store(
+                V::add(
+                    v3090,
+                    damp::<V>(gate_slope::<V>(args.gate, x_1), V::load(t4.at(0usize))),
+                ),
+                out0.at(0usize, c),
             );
-            // out0[0] = w5*v3088 + w4*v3101 + w3*v3124 + w2*v3147 + w1*v3160 + w0*v3165 + t4_0*gate'(x_1)
-            V::store(v3090, out0.at(0usize, c));
         }
     }
 }
@@ -5786,7 +5793,7 @@ unsafe fn sgp_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2 = V::mul_add(V::load(t0.at(1usize)), V::load(grad_o.at(1usize, c)), v2);
             v2 = V::mul_add(V::load(t0.at(0usize)), V::load(grad_o.at(0usize, c)), v2);
             // out0[0] = t1_0*(t0_31*grad_o_e12345 + t0_30*grad_o_e2345 + t0_29*grad_o_e1345 + t0_28*grad_o_e1245 + t0_27*grad_o_e1235 + t0_26*grad_o_e1234 + t0_25*grad_o_e345 + t0_24*grad_o_e245 + t0_23*grad_o_e235 + t0_22*grad_o_e234 + t0_21*grad_o_e145 + t0_20*grad_o_e135 + t0_19*grad_o_e134 + t0_18*grad_o_e125 + t0_17*grad_o_e124 + t0_16*grad_o_e123 + t0_15*grad_o_e45 + t0_14*grad_o_e35 + t0_13*grad_o_e34 + t0_12*grad_o_e25 + t0_11*grad_o_e24 + t0_10*grad_o_e23 + t0_9*grad_o_e15 + t0_8*grad_o_e14 + t0_7*grad_o_e13 + t0_6*grad_o_e12 + t0_5*grad_o_e5 + t0_4*grad_o_e4 + t0_3*grad_o_e3 + t0_2*grad_o_e2 + t0_1*grad_o_e1 + t0_0*grad_o_1)
-            V::store(V::mul(V::load(t1.at(0usize)), v2), out0.at(0usize));
+            V::store(damp::<V>(V::load(t1.at(0usize)), v2), out0.at(0usize));
         }
     }
 }
@@ -6108,13 +6115,19 @@ unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(v319, out0.at(2usize, c));
             // out0[1] = x_e1*w0*t5_0 - (v28*t5_9 + v27*t5_8 + v26*t5_7 + v25*t5_6)
             V::store(V::mul_sub(V::mul(x_e1, w0), t5_0, v288), out0.at(1usize, c));
-            v365 = V::mul_add(
-                V::load(t3.at(0usize)),
-                gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
-                v365,
+            // out0[0] = x_e5*w1*t5_5 + x_e4*w1*t5_4 + x_e3*w1*t5_3 + x_e2*w1*t5_2 + x_e1*w1*t5_1 + gate'(y_1)*t3_0
+            V::store(
+                V::add(
+                    v365,
+                    damp::<
+                        V,
+                    >(
+                        gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
+                        V::load(t3.at(0usize)),
+                    ),
+                ),
+                out0.at(0usize, c),
             );
-            // out0[0] = x_e5*w1*t5_5 + x_e4*w1*t5_4 + x_e3*w1*t5_3 + x_e2*w1*t5_2 + x_e1*w1*t5_1 + t3_0*gate'(y_1)
-            V::store(v365, out0.at(0usize, c));
         }
     }
 }
@@ -6172,26 +6185,26 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t5_26 = V::load(t5.at(26usize));
             let v33 = V::mul(y_e12345, t5_26);
             let w8 = V::load(param0.at(8usize));
-            let mut v36 = V::mul(x_e5, v33);
             v4 = V::mul_add(w8, v33, v4);
+            let mut v37 = V::mul(x_e5, v33);
             let t5_27 = V::load(t5.at(27usize));
             let v39 = V::mul(y_e12345, t5_27);
             v9 = V::mul_add(w8, v39, v9);
-            v36 = V::neg_mul_add(x_e4, v39, v36);
+            v37 = V::neg_mul_add(x_e4, v39, v37);
             let t5_28 = V::load(t5.at(28usize));
             let v45 = V::mul(y_e12345, t5_28);
             v15 = V::mul_add(w8, v45, v15);
-            v36 = V::mul_add(x_e3, v45, v36);
+            v37 = V::mul_add(x_e3, v45, v37);
             let t5_29 = V::load(t5.at(29usize));
             let v51 = V::mul(y_e12345, t5_29);
             v21 = V::mul_add(w8, v51, v21);
-            v36 = V::neg_mul_add(x_e2, v51, v36);
+            v37 = V::neg_mul_add(x_e2, v51, v37);
             let t5_30 = V::load(t5.at(30usize));
             let v57 = V::mul(y_e12345, t5_30);
             v27 = V::mul_add(w8, v57, v27);
-            v36 = V::mul_add(x_e1, v57, v36);
+            v37 = V::mul_add(x_e1, v57, v37);
             // grad0[8] += x_e5*v33 - x_e4*v39 + x_e3*v45 - x_e2*v51 + x_e1*v57
-            V::store(V::add(V::load(grad0.at(8usize)), v36), grad0.at(8usize));
+            V::store(V::add(V::load(grad0.at(8usize)), v37), grad0.at(8usize));
             let y_e234 = V::load(y.at(22usize, c));
             let mut v63 = V::mul(y_e234, t5_30);
             let y_e134 = V::load(y.at(19usize, c));
@@ -6209,9 +6222,9 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e125 = V::load(y.at(18usize, c));
             v78 = V::mul_add(y_e125, t5_28, v78);
             v78 = V::neg_mul_add(y_e123, t5_26, v78);
-            let mut v88 = V::mul(x_e4, v78);
-            let mut v89 = V::mul_sub(w7, v78, v9);
-            v88 = V::neg_mul_add(x_e5, v63, v88);
+            let mut v88 = V::mul_sub(w7, v78, v9);
+            let mut v89 = V::mul(x_e4, v78);
+            v89 = V::neg_mul_add(x_e5, v63, v89);
             let y_e245 = V::load(y.at(24usize, c));
             let mut v92 = V::mul(y_e245, t5_30);
             let y_e145 = V::load(y.at(21usize, c));
@@ -6219,22 +6232,22 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v97 = V::mul_sub(y_e125, t5_27, v92);
             v97 = V::mul_add(y_e124, t5_26, v97);
             v15 = V::mul_add(w7, v97, v15);
-            v88 = V::mul_add(x_e3, v97, v88);
+            v89 = V::mul_add(x_e3, v97, v89);
             let y_e345 = V::load(y.at(25usize, c));
             let mut v105 = V::mul(y_e345, t5_30);
             v105 = V::neg_mul_add(y_e145, t5_28, v105);
             v105 = V::neg_mul_add(y_e135, t5_27, v105);
             v105 = V::neg_mul_add(y_e134, t5_26, v105);
-            let mut v114 = V::mul_sub(w7, v105, v21);
-            v88 = V::mul_add(x_e2, v105, v88);
+            let mut v113 = V::mul_sub(w7, v105, v21);
+            v89 = V::mul_add(x_e2, v105, v89);
             let mut v116 = V::mul(y_e345, t5_29);
             v116 = V::mul_add(y_e245, t5_28, v116);
             v116 = V::mul_add(y_e235, t5_27, v116);
             v116 = V::mul_add(y_e234, t5_26, v116);
             v27 = V::mul_add(w7, v116, v27);
-            v88 = V::mul_add(x_e1, v116, v88);
+            v89 = V::mul_add(x_e1, v116, v89);
             // grad0[7] += x_e4*v86 - x_e5*v72 + x_e3*v99 + x_e2*v111 + x_e1*v122
-            V::store(V::add(V::load(grad0.at(7usize)), v88), grad0.at(7usize));
+            V::store(V::add(V::load(grad0.at(7usize)), v89), grad0.at(7usize));
             let t5_22 = V::load(t5.at(22usize));
             let mut v128 = V::mul(y_e2345, t5_22);
             let t5_19 = V::load(t5.at(19usize));
@@ -6252,9 +6265,9 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t5_18 = V::load(t5.at(18usize));
             v143 = V::mul_add(y_e1245, t5_18, v143);
             v143 = V::neg_mul_add(y_e1234, t5_16, v143);
-            let mut v153 = V::mul(x_e4, v143);
-            v89 = V::mul_add(w6, v143, v89);
-            v153 = V::neg_mul_add(x_e5, v128, v153);
+            v88 = V::mul_add(w6, v143, v88);
+            let mut v154 = V::mul(x_e4, v143);
+            v154 = V::neg_mul_add(x_e5, v128, v154);
             let t5_24 = V::load(t5.at(24usize));
             let mut v157 = V::mul(y_e2345, t5_24);
             let t5_21 = V::load(t5.at(21usize));
@@ -6262,22 +6275,22 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v162 = V::mul_sub(y_e1235, t5_18, v157);
             v162 = V::mul_add(y_e1234, t5_17, v162);
             v15 = V::mul_add(w6, v162, v15);
-            v153 = V::mul_add(x_e3, v162, v153);
+            v154 = V::mul_add(x_e3, v162, v154);
             let t5_25 = V::load(t5.at(25usize));
             let mut v170 = V::mul(y_e2345, t5_25);
             v170 = V::neg_mul_add(y_e1245, t5_21, v170);
             v170 = V::neg_mul_add(y_e1235, t5_20, v170);
             v170 = V::neg_mul_add(y_e1234, t5_19, v170);
-            v114 = V::mul_add(w6, v170, v114);
-            v153 = V::mul_add(x_e2, v170, v153);
+            v113 = V::mul_add(w6, v170, v113);
+            v154 = V::mul_add(x_e2, v170, v154);
             let mut v181 = V::mul(y_e1345, t5_25);
             v181 = V::mul_add(y_e1245, t5_24, v181);
             v181 = V::mul_add(y_e1235, t5_23, v181);
             v181 = V::mul_add(y_e1234, t5_22, v181);
             v27 = V::mul_add(w6, v181, v27);
-            v153 = V::mul_add(x_e1, v181, v153);
+            v154 = V::mul_add(x_e1, v181, v154);
             // grad0[6] += x_e4*v151 - x_e5*v137 + x_e3*v164 + x_e2*v176 + x_e1*v187
-            V::store(V::add(V::load(grad0.at(6usize)), v153), grad0.at(6usize));
+            V::store(V::add(V::load(grad0.at(6usize)), v154), grad0.at(6usize));
             let y_e34 = V::load(y.at(13usize, c));
             let mut v193 = V::mul(y_e34, t5_25);
             let y_e24 = V::load(y.at(11usize, c));
@@ -6291,8 +6304,8 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e12 = V::load(y.at(6usize, c));
             v193 = V::mul_add(y_e12, t5_18, v193);
             let w5 = V::load(param0.at(5usize));
-            let mut v211 = V::mul(x_e5, v193);
             v4 = V::mul_add(w5, v193, v4);
+            let mut v212 = V::mul(x_e5, v193);
             let y_e35 = V::load(y.at(14usize, c));
             let mut v214 = V::mul(y_e35, t5_25);
             let y_e25 = V::load(y.at(12usize, c));
@@ -6302,8 +6315,8 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v219 = V::neg_mul_add(y_e15, t5_21, v219);
             v219 = V::mul_add(y_e13, t5_19, v219);
             v219 = V::mul_add(y_e12, t5_17, v219);
-            v89 = V::mul_add(w5, v219, v89);
-            v211 = V::mul_add(x_e4, v219, v211);
+            v88 = V::mul_add(w5, v219, v88);
+            v212 = V::mul_add(x_e4, v219, v212);
             let y_e45 = V::load(y.at(15usize, c));
             let mut v232 = V::mul(y_e45, t5_25);
             v232 = V::neg_mul_add(y_e25, t5_23, v232);
@@ -6312,15 +6325,15 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v232 = V::neg_mul_add(y_e14, t5_19, v232);
             v232 = V::mul_add(y_e12, t5_16, v232);
             v15 = V::mul_add(w5, v232, v15);
-            v211 = V::mul_add(x_e3, v232, v211);
+            v212 = V::mul_add(x_e3, v232, v212);
             let mut v247 = V::mul(y_e45, t5_24);
             v247 = V::mul_add(y_e35, t5_23, v247);
             v247 = V::mul_add(y_e34, t5_22, v247);
             v247 = V::neg_mul_add(y_e15, t5_18, v247);
             v247 = V::neg_mul_add(y_e14, t5_17, v247);
             v247 = V::neg_mul_add(y_e13, t5_16, v247);
-            v114 = V::mul_add(w5, v247, v114);
-            v211 = V::mul_add(x_e2, v247, v211);
+            v113 = V::mul_add(w5, v247, v113);
+            v212 = V::mul_add(x_e2, v247, v212);
             let mut v262 = V::mul(y_e45, t5_21);
             v262 = V::mul_add(y_e35, t5_20, v262);
             v262 = V::mul_add(y_e34, t5_19, v262);
@@ -6328,9 +6341,9 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v262 = V::mul_add(y_e24, t5_17, v262);
             v262 = V::mul_add(y_e23, t5_16, v262);
             v27 = V::mul_add(w5, v262, v27);
-            v211 = V::mul_add(x_e1, v262, v211);
+            v212 = V::mul_add(x_e1, v262, v212);
             // grad0[5] += x_e5*v208 + x_e4*v226 + x_e3*v242 + x_e2*v257 + x_e1*v272
-            V::store(V::add(V::load(grad0.at(5usize)), v211), grad0.at(5usize));
+            V::store(V::add(V::load(grad0.at(5usize)), v212), grad0.at(5usize));
             let t5_13 = V::load(t5.at(13usize));
             let mut v278 = V::mul(y_e345, t5_13);
             let t5_11 = V::load(t5.at(11usize));
@@ -6344,8 +6357,8 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t5_6 = V::load(t5.at(6usize));
             v278 = V::mul_add(y_e125, t5_6, v278);
             let w4 = V::load(param0.at(4usize));
-            let mut v296 = V::mul(x_e5, v278);
             v4 = V::mul_add(w4, v278, v4);
+            let mut v297 = V::mul(x_e5, v278);
             let t5_14 = V::load(t5.at(14usize));
             let mut v299 = V::mul(y_e345, t5_14);
             let t5_12 = V::load(t5.at(12usize));
@@ -6355,8 +6368,8 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v304 = V::neg_mul_add(y_e145, t5_9, v304);
             v304 = V::mul_add(y_e134, t5_7, v304);
             v304 = V::mul_add(y_e124, t5_6, v304);
-            v89 = V::mul_add(w4, v304, v89);
-            v296 = V::mul_add(x_e4, v304, v296);
+            v88 = V::mul_add(w4, v304, v88);
+            v297 = V::mul_add(x_e4, v304, v297);
             let t5_15 = V::load(t5.at(15usize));
             let mut v317 = V::mul(y_e345, t5_15);
             v317 = V::neg_mul_add(y_e235, t5_12, v317);
@@ -6365,15 +6378,15 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v317 = V::neg_mul_add(y_e134, t5_8, v317);
             v317 = V::mul_add(y_e123, t5_6, v317);
             v15 = V::mul_add(w4, v317, v15);
-            v296 = V::mul_add(x_e3, v317, v296);
+            v297 = V::mul_add(x_e3, v317, v297);
             let mut v332 = V::mul(y_e245, t5_15);
             v332 = V::mul_add(y_e235, t5_14, v332);
             v332 = V::mul_add(y_e234, t5_13, v332);
             v332 = V::neg_mul_add(y_e125, t5_9, v332);
             v332 = V::neg_mul_add(y_e124, t5_8, v332);
             v332 = V::neg_mul_add(y_e123, t5_7, v332);
-            v114 = V::mul_add(w4, v332, v114);
-            v296 = V::mul_add(x_e2, v332, v296);
+            v113 = V::mul_add(w4, v332, v113);
+            v297 = V::mul_add(x_e2, v332, v297);
             let mut v347 = V::mul(y_e145, t5_15);
             v347 = V::mul_add(y_e135, t5_14, v347);
             v347 = V::mul_add(y_e134, t5_13, v347);
@@ -6381,9 +6394,9 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v347 = V::mul_add(y_e124, t5_11, v347);
             v347 = V::mul_add(y_e123, t5_10, v347);
             v27 = V::mul_add(w4, v347, v27);
-            v296 = V::mul_add(x_e1, v347, v296);
+            v297 = V::mul_add(x_e1, v347, v297);
             // grad0[4] += x_e5*v293 + x_e4*v311 + x_e3*v327 + x_e2*v342 + x_e1*v357
-            V::store(V::add(V::load(grad0.at(4usize)), v296), grad0.at(4usize));
+            V::store(V::add(V::load(grad0.at(4usize)), v297), grad0.at(4usize));
             let y_e4 = V::load(y.at(4usize, c));
             let mut v363 = V::mul(y_e4, t5_15);
             let y_e3 = V::load(y.at(3usize, c));
@@ -6399,29 +6412,29 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v378 = V::neg_mul_add(y_e3, t5_13, v378);
             v378 = V::neg_mul_add(y_e2, t5_11, v378);
             v378 = V::neg_mul_add(y_e1, t5_8, v378);
-            let mut v386 = V::mul(x_e4, v378);
-            v89 = V::mul_add(w3, v378, v89);
-            v386 = V::neg_mul_add(x_e5, v363, v386);
+            v88 = V::mul_add(w3, v378, v88);
+            let mut v387 = V::mul(x_e4, v378);
+            v387 = V::neg_mul_add(x_e5, v363, v387);
             let mut v389 = V::mul(y_e5, t5_14);
             v389 = V::mul_add(y_e4, t5_13, v389);
             v389 = V::neg_mul_add(y_e2, t5_10, v389);
             v389 = V::neg_mul_add(y_e1, t5_7, v389);
             v15 = V::mul_add(w3, v389, v15);
-            v386 = V::mul_add(x_e3, v389, v386);
+            v387 = V::mul_add(x_e3, v389, v387);
             let mut v400 = V::mul(y_e5, t5_12);
             v400 = V::mul_add(y_e4, t5_11, v400);
             v400 = V::mul_add(y_e3, t5_10, v400);
             v400 = V::neg_mul_add(y_e1, t5_6, v400);
-            v114 = V::mul_add(w3, v400, v114);
-            v386 = V::mul_add(x_e2, v400, v386);
+            v113 = V::mul_add(w3, v400, v113);
+            v387 = V::mul_add(x_e2, v400, v387);
             let mut v411 = V::mul(y_e5, t5_9);
             v411 = V::mul_add(y_e4, t5_8, v411);
             v411 = V::mul_add(y_e3, t5_7, v411);
             v411 = V::mul_add(y_e2, t5_6, v411);
             v27 = V::mul_add(w3, v411, v27);
-            v386 = V::mul_add(x_e1, v411, v386);
+            v387 = V::mul_add(x_e1, v411, v387);
             // grad0[3] += x_e4*v384 - x_e5*v372 + x_e3*v395 + x_e2*v406 + x_e1*v417
-            V::store(V::add(V::load(grad0.at(3usize)), v386), grad0.at(3usize));
+            V::store(V::add(V::load(grad0.at(3usize)), v387), grad0.at(3usize));
             let t5_4 = V::load(t5.at(4usize));
             let mut v423 = V::mul(y_e45, t5_4);
             let t5_3 = V::load(t5.at(3usize));
@@ -6437,77 +6450,77 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v438 = V::neg_mul_add(y_e34, t5_3, v438);
             v438 = V::neg_mul_add(y_e24, t5_2, v438);
             v438 = V::neg_mul_add(y_e14, t5_1, v438);
-            let mut v446 = V::mul(x_e4, v438);
-            v89 = V::mul_add(w2, v438, v89);
-            v446 = V::neg_mul_add(x_e5, v423, v446);
+            v88 = V::mul_add(w2, v438, v88);
+            let mut v447 = V::mul(x_e4, v438);
+            v447 = V::neg_mul_add(x_e5, v423, v447);
             let mut v449 = V::mul(y_e35, t5_5);
             v449 = V::mul_add(y_e34, t5_4, v449);
             v449 = V::neg_mul_add(y_e23, t5_2, v449);
             v449 = V::neg_mul_add(y_e13, t5_1, v449);
             v15 = V::mul_add(w2, v449, v15);
-            v446 = V::mul_add(x_e3, v449, v446);
+            v447 = V::mul_add(x_e3, v449, v447);
             let mut v460 = V::mul(y_e25, t5_5);
             v460 = V::mul_add(y_e24, t5_4, v460);
             v460 = V::mul_add(y_e23, t5_3, v460);
             v460 = V::neg_mul_add(y_e12, t5_1, v460);
-            v114 = V::mul_add(w2, v460, v114);
-            v446 = V::mul_add(x_e2, v460, v446);
+            v113 = V::mul_add(w2, v460, v113);
+            v447 = V::mul_add(x_e2, v460, v447);
             let mut v471 = V::mul(y_e15, t5_5);
             v471 = V::mul_add(y_e14, t5_4, v471);
             v471 = V::mul_add(y_e13, t5_3, v471);
             v471 = V::mul_add(y_e12, t5_2, v471);
             v27 = V::mul_add(w2, v471, v27);
-            v446 = V::mul_add(x_e1, v471, v446);
+            v447 = V::mul_add(x_e1, v471, v447);
             // grad0[2] += x_e4*v444 - x_e5*v432 + x_e3*v455 + x_e2*v466 + x_e1*v477
-            V::store(V::add(V::load(grad0.at(2usize)), v446), grad0.at(2usize));
+            V::store(V::add(V::load(grad0.at(2usize)), v447), grad0.at(2usize));
             let y_1 = V::load(y.at(0usize, c));
             let v483 = V::mul(y_1, t5_5);
             let w1 = V::load(param0.at(1usize));
-            let mut v486 = V::mul(x_e5, v483);
             v4 = V::mul_add(w1, v483, v4);
+            let mut v487 = V::mul(x_e5, v483);
             let v488 = V::mul(y_1, t5_4);
-            v89 = V::mul_add(w1, v488, v89);
-            v486 = V::mul_add(x_e4, v488, v486);
+            v88 = V::mul_add(w1, v488, v88);
+            v487 = V::mul_add(x_e4, v488, v487);
             let v493 = V::mul(y_1, t5_3);
             v15 = V::mul_add(w1, v493, v15);
-            v486 = V::mul_add(x_e3, v493, v486);
+            v487 = V::mul_add(x_e3, v493, v487);
             let v498 = V::mul(y_1, t5_2);
-            v114 = V::mul_add(w1, v498, v114);
-            v486 = V::mul_add(x_e2, v498, v486);
+            v113 = V::mul_add(w1, v498, v113);
+            v487 = V::mul_add(x_e2, v498, v487);
             let v503 = V::mul(y_1, t5_1);
             v27 = V::mul_add(w1, v503, v27);
-            v486 = V::mul_add(x_e1, v503, v486);
+            v487 = V::mul_add(x_e1, v503, v487);
             // grad0[1] += x_e5*v483 + x_e4*v488 + x_e3*v493 + x_e2*v498 + x_e1*v503
-            V::store(V::add(V::load(grad0.at(1usize)), v486), grad0.at(1usize));
+            V::store(V::add(V::load(grad0.at(1usize)), v487), grad0.at(1usize));
             let t5_0 = V::load(t5.at(0usize));
             let v509 = V::mul(y_e5, t5_0);
             let w0 = V::load(param0.at(0usize));
-            let mut v512 = V::mul(x_e5, v509);
             v4 = V::mul_add(w0, v509, v4);
             // out0[4] = w9*v2 + w8*v33 - w7*v72 - w6*v137 + w5*v208 + w4*v293 - w3*v372 - w2*v432 + w1*v483 + w0*v509
             V::store(v4, out0.at(4usize, c));
+            let mut v513 = V::mul(x_e5, v509);
             let v514 = V::mul(y_e4, t5_0);
-            v89 = V::mul_add(w0, v514, v89);
+            v88 = V::mul_add(w0, v514, v88);
             // out0[3] = w7*v86 - (w9*v8 + w8*v39) + w6*v151 + w5*v226 + w4*v311 + w3*v384 + w2*v444 + w1*v488 + w0*v514
-            V::store(v89, out0.at(3usize, c));
-            v512 = V::mul_add(x_e4, v514, v512);
+            V::store(v88, out0.at(3usize, c));
+            v513 = V::mul_add(x_e4, v514, v513);
             let v519 = V::mul(y_e3, t5_0);
             v15 = V::mul_add(w0, v519, v15);
             // out0[2] = w9*v14 + w8*v45 + w7*v99 + w6*v164 + w5*v242 + w4*v327 + w3*v395 + w2*v455 + w1*v493 + w0*v519
             V::store(v15, out0.at(2usize, c));
-            v512 = V::mul_add(x_e3, v519, v512);
+            v513 = V::mul_add(x_e3, v519, v513);
             let v524 = V::mul(y_e2, t5_0);
-            v114 = V::mul_add(w0, v524, v114);
+            v113 = V::mul_add(w0, v524, v113);
             // out0[1] = w7*v111 - (w9*v20 + w8*v51) + w6*v176 + w5*v257 + w4*v342 + w3*v406 + w2*v466 + w1*v498 + w0*v524
-            V::store(v114, out0.at(1usize, c));
-            v512 = V::mul_add(x_e2, v524, v512);
+            V::store(v113, out0.at(1usize, c));
+            v513 = V::mul_add(x_e2, v524, v513);
             let v529 = V::mul(y_e1, t5_0);
             v27 = V::mul_add(w0, v529, v27);
             // out0[0] = w9*v26 + w8*v57 + w7*v122 + w6*v187 + w5*v272 + w4*v357 + w3*v417 + w2*v477 + w1*v503 + w0*v529
             V::store(v27, out0.at(0usize, c));
-            v512 = V::mul_add(x_e1, v529, v512);
+            v513 = V::mul_add(x_e1, v529, v513);
             // grad0[0] += x_e5*v509 + x_e4*v514 + x_e3*v519 + x_e2*v524 + x_e1*v529
-            V::store(V::add(V::load(grad0.at(0usize)), v512), grad0.at(0usize));
+            V::store(V::add(V::load(grad0.at(0usize)), v513), grad0.at(0usize));
         }
     }
 }
@@ -7376,10 +7389,10 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t5_25 = V::load(t5.at(25usize));
             v50 = V::neg_mul_add(y_e2, t5_25, v50);
             let w7 = V::load(param0.at(7usize));
-            let mut v62 = V::mul(x_e2345, v50);
             v26 = V::mul_add(w7, v50, v26);
             // out0[30] = w8*v24 + w7*v59
             V::store(v26, out0.at(30usize, c));
+            let mut v63 = V::mul(x_e2345, v50);
             let t5_19 = V::load(t5.at(19usize));
             let mut v65 = V::mul(y_e5, t5_19);
             let t5_20 = V::load(t5.at(20usize));
@@ -7391,7 +7404,7 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v74 = V::neg_mul_add(w8, v29, v74);
             // out0[29] = w7*v73 - w8*v29
             V::store(v74, out0.at(29usize, c));
-            v62 = V::mul_add(x_e1345, v65, v62);
+            v63 = V::mul_add(x_e1345, v65, v63);
             let t5_17 = V::load(t5.at(17usize));
             let mut v79 = V::mul(y_e5, t5_17);
             let t5_18 = V::load(t5.at(18usize));
@@ -7401,7 +7414,7 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v35 = V::mul_add(w7, v79, v35);
             // out0[28] = w8*v34 + w7*v86
             V::store(v35, out0.at(28usize, c));
-            v62 = V::mul_add(x_e1245, v79, v62);
+            v63 = V::mul_add(x_e1245, v79, v63);
             let t5_16 = V::load(t5.at(16usize));
             let mut v92 = V::mul(y_e5, t5_16);
             v92 = V::neg_mul_add(y_e3, t5_18, v92);
@@ -7411,7 +7424,7 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v99 = V::neg_mul_add(w8, v39, v99);
             // out0[27] = w7*v98 - w8*v39
             V::store(v99, out0.at(27usize, c));
-            v62 = V::mul_add(x_e1235, v92, v62);
+            v63 = V::mul_add(x_e1235, v92, v63);
             let mut v103 = V::mul(y_e4, t5_16);
             v103 = V::neg_mul_add(y_e3, t5_17, v103);
             v103 = V::mul_add(y_e2, t5_19, v103);
@@ -7419,9 +7432,9 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v45 = V::mul_add(w7, v103, v45);
             // out0[26] = w8*v44 + w7*v109
             V::store(v45, out0.at(26usize, c));
-            v62 = V::mul_add(x_e1234, v103, v62);
+            v63 = V::mul_add(x_e1234, v103, v63);
             // grad0[7] += x_e2345*v59 + x_e1345*v73 + x_e1245*v86 + x_e1235*v98 + x_e1234*v109
-            V::store(V::add(V::load(grad0.at(7usize)), v62), grad0.at(7usize));
+            V::store(V::add(V::load(grad0.at(7usize)), v63), grad0.at(7usize));
             let mut v114 = V::mul(y_e2, t5_30);
             v114 = V::mul_add(y_e1, t5_29, v114);
             let w6 = V::load(param0.at(6usize));
@@ -7480,10 +7493,10 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v185 = V::mul_add(y_e3, t5_15, v185);
             let w5 = V::load(param0.at(5usize));
             let mut v193 = V::mul(w5, v185);
-            let mut v194 = V::mul(x_e345, v185);
             v193 = V::neg_mul_add(w6, v114, v193);
             // out0[25] = w5*v191 - w6*v116
             V::store(v193, out0.at(25usize, c));
+            let mut v195 = V::mul(x_e345, v185);
             let t5_11 = V::load(t5.at(11usize));
             let mut v197 = V::mul(y_e5, t5_11);
             let t5_12 = V::load(t5.at(12usize));
@@ -7492,7 +7505,7 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v124 = V::mul_add(w5, v197, v124);
             // out0[24] = w6*v123 + w5*v202
             V::store(v124, out0.at(24usize, c));
-            v194 = V::mul_add(x_e245, v197, v194);
+            v195 = V::mul_add(x_e245, v197, v195);
             let t5_10 = V::load(t5.at(10usize));
             let mut v208 = V::mul(y_e5, t5_10);
             v208 = V::neg_mul_add(y_e3, t5_12, v208);
@@ -7501,14 +7514,14 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v213 = V::neg_mul_add(w6, v128, v213);
             // out0[23] = w5*v212 - w6*v130
             V::store(v213, out0.at(23usize, c));
-            v194 = V::mul_add(x_e235, v208, v194);
+            v195 = V::mul_add(x_e235, v208, v195);
             let mut v217 = V::mul(y_e4, t5_10);
             v217 = V::neg_mul_add(y_e3, t5_11, v217);
             v217 = V::mul_add(y_e2, t5_13, v217);
             v138 = V::mul_add(w5, v217, v138);
             // out0[22] = w6*v137 + w5*v221
             V::store(v138, out0.at(22usize, c));
-            v194 = V::mul_add(x_e234, v217, v194);
+            v195 = V::mul_add(x_e234, v217, v195);
             let t5_8 = V::load(t5.at(8usize));
             let mut v227 = V::mul(y_e5, t5_8);
             let t5_9 = V::load(t5.at(9usize));
@@ -7517,7 +7530,7 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v145 = V::mul_add(w5, v227, v145);
             // out0[21] = w6*v144 + w5*v232
             V::store(v145, out0.at(21usize, c));
-            v194 = V::mul_add(x_e145, v227, v194);
+            v195 = V::mul_add(x_e145, v227, v195);
             let t5_7 = V::load(t5.at(7usize));
             let mut v238 = V::mul(y_e5, t5_7);
             v238 = V::neg_mul_add(y_e3, t5_9, v238);
@@ -7525,14 +7538,14 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v152 = V::mul_add(w5, v238, v152);
             // out0[20] = w6*v151 + w5*v242
             V::store(v152, out0.at(20usize, c));
-            v194 = V::mul_add(x_e135, v238, v194);
+            v195 = V::mul_add(x_e135, v238, v195);
             let mut v247 = V::mul(y_e4, t5_7);
             v247 = V::neg_mul_add(y_e3, t5_8, v247);
             v247 = V::mul_add(y_e1, t5_13, v247);
             v159 = V::mul_add(w5, v247, v159);
             // out0[19] = w6*v158 + w5*v251
             V::store(v159, out0.at(19usize, c));
-            v194 = V::mul_add(x_e134, v247, v194);
+            v195 = V::mul_add(x_e134, v247, v195);
             let t5_6 = V::load(t5.at(6usize));
             let mut v257 = V::mul(y_e5, t5_6);
             v257 = V::neg_mul_add(y_e2, t5_9, v257);
@@ -7541,23 +7554,23 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v262 = V::neg_mul_add(w6, v163, v262);
             // out0[18] = w5*v261 - w6*v165
             V::store(v262, out0.at(18usize, c));
-            v194 = V::mul_add(x_e125, v257, v194);
+            v195 = V::mul_add(x_e125, v257, v195);
             let mut v266 = V::mul(y_e4, t5_6);
             v266 = V::neg_mul_add(y_e2, t5_8, v266);
             v266 = V::mul_add(y_e1, t5_11, v266);
             v173 = V::mul_add(w5, v266, v173);
             // out0[17] = w6*v172 + w5*v270
             V::store(v173, out0.at(17usize, c));
-            v194 = V::mul_add(x_e124, v266, v194);
+            v195 = V::mul_add(x_e124, v266, v195);
             let mut v275 = V::mul(y_e3, t5_6);
             v275 = V::neg_mul_add(y_e2, t5_7, v275);
             v275 = V::mul_add(y_e1, t5_10, v275);
             v180 = V::mul_add(w5, v275, v180);
             // out0[16] = w6*v179 + w5*v279
             V::store(v180, out0.at(16usize, c));
-            v194 = V::mul_add(x_e123, v275, v194);
+            v195 = V::mul_add(x_e123, v275, v195);
             // grad0[5] += x_e345*v191 + x_e245*v202 + x_e235*v212 + x_e234*v221 + x_e145*v232 + x_e135*v242 + x_e134*v251 + x_e125*v261 + x_e124*v270 + x_e123*v279
-            V::store(V::add(V::load(grad0.at(5usize)), v194), grad0.at(5usize));
+            V::store(V::add(V::load(grad0.at(5usize)), v195), grad0.at(5usize));
             let mut v284 = V::mul(y_e3, t5_25);
             v284 = V::mul_add(y_e2, t5_24, v284);
             v284 = V::mul_add(y_e1, t5_21, v284);
@@ -7625,42 +7638,42 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t5_5 = V::load(t5.at(5usize));
             v375 = V::neg_mul_add(y_e4, t5_5, v375);
             let w3 = V::load(param0.at(3usize));
-            let mut v381 = V::mul(x_e45, v375);
             v290 = V::mul_add(w3, v375, v290);
             // out0[15] = w4*v288 + w3*v378
             V::store(v290, out0.at(15usize, c));
+            let mut v382 = V::mul(x_e45, v375);
             let t5_3 = V::load(t5.at(3usize));
             let mut v384 = V::mul(y_e5, t5_3);
             v384 = V::neg_mul_add(y_e3, t5_5, v384);
             v298 = V::mul_add(w3, v384, v298);
             // out0[14] = w4*v297 + w3*v386
             V::store(v298, out0.at(14usize, c));
-            v381 = V::mul_add(x_e35, v384, v381);
+            v382 = V::mul_add(x_e35, v384, v382);
             let mut v391 = V::mul(y_e4, t5_3);
             v391 = V::neg_mul_add(y_e3, t5_4, v391);
             v307 = V::mul_add(w3, v391, v307);
             // out0[13] = w4*v306 + w3*v393
             V::store(v307, out0.at(13usize, c));
-            v381 = V::mul_add(x_e34, v391, v381);
+            v382 = V::mul_add(x_e34, v391, v382);
             let t5_2 = V::load(t5.at(2usize));
             let mut v399 = V::mul(y_e5, t5_2);
             v399 = V::neg_mul_add(y_e2, t5_5, v399);
             v316 = V::mul_add(w3, v399, v316);
             // out0[12] = w4*v315 + w3*v401
             V::store(v316, out0.at(12usize, c));
-            v381 = V::mul_add(x_e25, v399, v381);
+            v382 = V::mul_add(x_e25, v399, v382);
             let mut v406 = V::mul(y_e4, t5_2);
             v406 = V::neg_mul_add(y_e2, t5_4, v406);
             v325 = V::mul_add(w3, v406, v325);
             // out0[11] = w4*v324 + w3*v408
             V::store(v325, out0.at(11usize, c));
-            v381 = V::mul_add(x_e24, v406, v381);
+            v382 = V::mul_add(x_e24, v406, v382);
             let mut v413 = V::mul(y_e3, t5_2);
             v413 = V::neg_mul_add(y_e2, t5_3, v413);
             v334 = V::mul_add(w3, v413, v334);
             // out0[10] = w4*v333 + w3*v415
             V::store(v334, out0.at(10usize, c));
-            v381 = V::mul_add(x_e23, v413, v381);
+            v382 = V::mul_add(x_e23, v413, v382);
             let t5_1 = V::load(t5.at(1usize));
             let mut v421 = V::mul(y_e5, t5_1);
             v421 = V::neg_mul_add(y_e1, t5_5, v421);
@@ -7668,27 +7681,27 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v424 = V::neg_mul_add(w4, v338, v424);
             // out0[9] = w3*v423 - w4*v342
             V::store(v424, out0.at(9usize, c));
-            v381 = V::mul_add(x_e15, v421, v381);
+            v382 = V::mul_add(x_e15, v421, v382);
             let mut v428 = V::mul(y_e4, t5_1);
             v428 = V::neg_mul_add(y_e1, t5_4, v428);
             v352 = V::mul_add(w3, v428, v352);
             // out0[8] = w4*v351 + w3*v430
             V::store(v352, out0.at(8usize, c));
-            v381 = V::mul_add(x_e14, v428, v381);
+            v382 = V::mul_add(x_e14, v428, v382);
             let mut v435 = V::mul(y_e3, t5_1);
             v435 = V::neg_mul_add(y_e1, t5_3, v435);
             v361 = V::mul_add(w3, v435, v361);
             // out0[7] = w4*v360 + w3*v437
             V::store(v361, out0.at(7usize, c));
-            v381 = V::mul_add(x_e13, v435, v381);
+            v382 = V::mul_add(x_e13, v435, v382);
             let mut v442 = V::mul(y_e2, t5_1);
             v442 = V::neg_mul_add(y_e1, t5_2, v442);
             v370 = V::mul_add(w3, v442, v370);
             // out0[6] = w4*v369 + w3*v444
             V::store(v370, out0.at(6usize, c));
-            v381 = V::mul_add(x_e12, v442, v381);
+            v382 = V::mul_add(x_e12, v442, v382);
             // grad0[3] += x_e45*v378 + x_e35*v386 + x_e34*v393 + x_e25*v401 + x_e24*v408 + x_e23*v415 + x_e15*v423 + x_e14*v430 + x_e13*v437 + x_e12*v444
-            V::store(V::add(V::load(grad0.at(3usize)), v381), grad0.at(3usize));
+            V::store(V::add(V::load(grad0.at(3usize)), v382), grad0.at(3usize));
             let mut v449 = V::mul(y_e4, t5_15);
             v449 = V::mul_add(y_e3, t5_14, v449);
             v449 = V::mul_add(y_e2, t5_12, v449);
@@ -7730,48 +7743,46 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v505 = V::mul(y_e5, t5_0);
             let w1 = V::load(param0.at(1usize));
             let mut v507 = V::mul(w1, v505);
-            let mut v508 = V::mul(x_e5, v505);
             v507 = V::neg_mul_add(w2, v449, v507);
             // out0[5] = w1*v505 - w2*v455
             V::store(v507, out0.at(5usize, c));
+            let mut v509 = V::mul(x_e5, v505);
             let v510 = V::mul(y_e4, t5_0);
             v467 = V::mul_add(w1, v510, v467);
             // out0[4] = w2*v466 + w1*v510
             V::store(v467, out0.at(4usize, c));
-            v508 = V::mul_add(x_e4, v510, v508);
+            v509 = V::mul_add(x_e4, v510, v509);
             let v515 = V::mul(y_e3, t5_0);
             v478 = V::mul_add(w1, v515, v478);
             // out0[3] = w2*v477 + w1*v515
             V::store(v478, out0.at(3usize, c));
-            v508 = V::mul_add(x_e3, v515, v508);
+            v509 = V::mul_add(x_e3, v515, v509);
             let v520 = V::mul(y_e2, t5_0);
             v489 = V::mul_add(w1, v520, v489);
             // out0[2] = w2*v488 + w1*v520
             V::store(v489, out0.at(2usize, c));
-            v508 = V::mul_add(x_e2, v520, v508);
+            v509 = V::mul_add(x_e2, v520, v509);
             let v525 = V::mul(y_e1, t5_0);
             v500 = V::mul_add(w1, v525, v500);
             // out0[1] = w2*v499 + w1*v525
             V::store(v500, out0.at(1usize, c));
-            v508 = V::mul_add(x_e1, v525, v508);
+            v509 = V::mul_add(x_e1, v525, v509);
             // grad0[1] += x_e5*v505 + x_e4*v510 + x_e3*v515 + x_e2*v520 + x_e1*v525
-            V::store(V::add(V::load(grad0.at(1usize)), v508), grad0.at(1usize));
+            V::store(V::add(V::load(grad0.at(1usize)), v509), grad0.at(1usize));
             let mut v530 = V::mul(y_e5, t5_5);
             v530 = V::mul_add(y_e4, t5_4, v530);
             v530 = V::mul_add(y_e3, t5_3, v530);
             v530 = V::mul_add(y_e2, t5_2, v530);
             v530 = V::mul_add(y_e1, t5_1, v530);
-            let mut v540 = V::mul(V::load(param0.at(0usize)), v530);
             let x_1 = V::load(x.at(0usize, c));
             // grad0[0] += x_1*v538
             V::store(V::mul_add(x_1, v530, V::load(grad0.at(0usize))), grad0.at(0usize));
-            v540 = V::mul_add(
-                V::load(t4.at(0usize)),
-                gate_slope::<V>(args.gate, x_1),
-                v540,
-            );
-            // out0[0] = w0*v538 + t4_0*gate'(x_1)
-            V::store(v540, out0.at(0usize, c));
+            let mut v545 = damp::<
+                V,
+            >(gate_slope::<V>(args.gate, x_1), V::load(t4.at(0usize)));
+            v545 = V::mul_add(V::load(param0.at(0usize)), v530, v545);
+            // out0[0] = w0*v538 + gate'(x_1)*t4_0
+            V::store(v545, out0.at(0usize, c));
         }
     }
 }
@@ -8005,32 +8016,32 @@ unsafe fn sgp_16<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
-        let v2 = V::mul(v1, v1);
+        let v2 = damp::<V>(v1, v1);
         for group in 0..args.groups {
             let c = group * V::LANES;
             let t0 = t0.packed::<V, 11usize>(group);
-            // out0[0] = t0_0*v2
-            V::store(V::mul(V::load(t0.at(0usize)), v2), out0.at(0usize, c));
-            // out0[1] = t0_1*v2
-            V::store(V::mul(V::load(t0.at(1usize)), v2), out0.at(1usize, c));
-            // out0[2] = t0_2*v2
-            V::store(V::mul(V::load(t0.at(2usize)), v2), out0.at(2usize, c));
-            // out0[3] = t0_3*v2
-            V::store(V::mul(V::load(t0.at(3usize)), v2), out0.at(3usize, c));
-            // out0[4] = t0_4*v2
-            V::store(V::mul(V::load(t0.at(4usize)), v2), out0.at(4usize, c));
-            // out0[5] = t0_5*v2
-            V::store(V::mul(V::load(t0.at(5usize)), v2), out0.at(5usize, c));
-            // out0[6] = t0_6*v2
-            V::store(V::mul(V::load(t0.at(6usize)), v2), out0.at(6usize, c));
-            // out0[7] = t0_7*v2
-            V::store(V::mul(V::load(t0.at(7usize)), v2), out0.at(7usize, c));
-            // out0[8] = t0_8*v2
-            V::store(V::mul(V::load(t0.at(8usize)), v2), out0.at(8usize, c));
-            // out0[9] = t0_9*v2
-            V::store(V::mul(V::load(t0.at(9usize)), v2), out0.at(9usize, c));
-            // out0[10] = t0_10*v2
-            V::store(V::mul(V::load(t0.at(10usize)), v2), out0.at(10usize, c));
+            // out0[0] = v2*t0_0
+            V::store(damp::<V>(v2, V::load(t0.at(0usize))), out0.at(0usize, c));
+            // out0[1] = v2*t0_1
+            V::store(damp::<V>(v2, V::load(t0.at(1usize))), out0.at(1usize, c));
+            // out0[2] = v2*t0_2
+            V::store(damp::<V>(v2, V::load(t0.at(2usize))), out0.at(2usize, c));
+            // out0[3] = v2*t0_3
+            V::store(damp::<V>(v2, V::load(t0.at(3usize))), out0.at(3usize, c));
+            // out0[4] = v2*t0_4
+            V::store(damp::<V>(v2, V::load(t0.at(4usize))), out0.at(4usize, c));
+            // out0[5] = v2*t0_5
+            V::store(damp::<V>(v2, V::load(t0.at(5usize))), out0.at(5usize, c));
+            // out0[6] = v2*t0_6
+            V::store(damp::<V>(v2, V::load(t0.at(6usize))), out0.at(6usize, c));
+            // out0[7] = v2*t0_7
+            V::store(damp::<V>(v2, V::load(t0.at(7usize))), out0.at(7usize, c));
+            // out0[8] = v2*t0_8
+            V::store(damp::<V>(v2, V::load(t0.at(8usize))), out0.at(8usize, c));
+            // out0[9] = v2*t0_9
+            V::store(damp::<V>(v2, V::load(t0.at(9usize))), out0.at(9usize, c));
+            // out0[10] = v2*t0_10
+            V::store(damp::<V>(v2, V::load(t0.at(10usize))), out0.at(10usize, c));
         }
     }
 }
@@ -8046,33 +8057,33 @@ unsafe fn sgp_17<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
-        let v2 = V::mul(v1, v1);
+        let v2 = damp::<V>(v1, v1);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<11usize>(c);
             let out0 = out0.packed::<V, 11usize>(group);
             // out0[10] = v2*grad_o_e45
-            V::store(V::mul(v2, V::load(grad_o.at(10usize, c))), out0.at(10usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(10usize, c))), out0.at(10usize));
             // out0[9] = v2*grad_o_e35
-            V::store(V::mul(v2, V::load(grad_o.at(9usize, c))), out0.at(9usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(9usize, c))), out0.at(9usize));
             // out0[8] = v2*grad_o_e34
-            V::store(V::mul(v2, V::load(grad_o.at(8usize, c))), out0.at(8usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(8usize, c))), out0.at(8usize));
             // out0[7] = v2*grad_o_e25
-            V::store(V::mul(v2, V::load(grad_o.at(7usize, c))), out0.at(7usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(7usize, c))), out0.at(7usize));
             // out0[6] = v2*grad_o_e24
-            V::store(V::mul(v2, V::load(grad_o.at(6usize, c))), out0.at(6usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(6usize, c))), out0.at(6usize));
             // out0[5] = v2*grad_o_e23
-            V::store(V::mul(v2, V::load(grad_o.at(5usize, c))), out0.at(5usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(5usize, c))), out0.at(5usize));
             // out0[4] = v2*grad_o_e15
-            V::store(V::mul(v2, V::load(grad_o.at(4usize, c))), out0.at(4usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(4usize, c))), out0.at(4usize));
             // out0[3] = v2*grad_o_e14
-            V::store(V::mul(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize));
             // out0[2] = v2*grad_o_e13
-            V::store(V::mul(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize));
             // out0[1] = v2*grad_o_e12
-            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize));
             // out0[0] = v2*grad_o_1
-            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize));
+            V::store(damp::<V>(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize));
         }
     }
 }
@@ -8230,32 +8241,32 @@ unsafe fn sgp_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v71 = V::mul(y_e5, t1_0);
             let w0 = V::load(param0.at(0usize));
             let mut v73 = V::mul(w0, v71);
-            let mut v74 = V::mul(x_e5, v71);
             v73 = V::neg_mul_add(w1, v2, v73);
             // out0[4] = w0*v71 - w1*v14
             V::store(v73, out0.at(4usize, c));
+            let mut v75 = V::mul(x_e5, v71);
             let v76 = V::mul(y_e4, t1_0);
             v30 = V::mul_add(w0, v76, v30);
             // out0[3] = w1*v29 + w0*v76
             V::store(v30, out0.at(3usize, c));
-            v74 = V::mul_add(x_e4, v76, v74);
+            v75 = V::mul_add(x_e4, v76, v75);
             let v81 = V::mul(y_e3, t1_0);
             v43 = V::mul_add(w0, v81, v43);
             // out0[2] = w1*v42 + w0*v81
             V::store(v43, out0.at(2usize, c));
-            v74 = V::mul_add(x_e3, v81, v74);
+            v75 = V::mul_add(x_e3, v81, v75);
             let v86 = V::mul(y_e2, t1_0);
             v55 = V::mul_add(w0, v86, v55);
             // out0[1] = w1*v54 + w0*v86
             V::store(v55, out0.at(1usize, c));
-            v74 = V::mul_add(x_e2, v86, v74);
+            v75 = V::mul_add(x_e2, v86, v75);
             let v91 = V::mul(y_e1, t1_0);
             v66 = V::mul_add(w0, v91, v66);
             // out0[0] = w1*v65 + w0*v91
             V::store(v66, out0.at(0usize, c));
-            v74 = V::mul_add(x_e1, v91, v74);
+            v75 = V::mul_add(x_e1, v91, v75);
             // grad0[0] += x_e5*v71 + x_e4*v76 + x_e3*v81 + x_e2*v86 + x_e1*v91
-            V::store(V::add(V::load(grad0.at(0usize)), v74), grad0.at(0usize));
+            V::store(V::add(V::load(grad0.at(0usize)), v75), grad0.at(0usize));
         }
     }
 }

@@ -15,7 +15,7 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let r = args.inputs[0];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c1em8 = V::from_f64(0.00000001f64);
         let c1e0 = V::from_f64(1f64);
         let c1p000001e0 = V::from_f64(1.000001f64);
         for group in 0..args.groups {
@@ -24,19 +24,18 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let out0 = out0.packed::<V, 32usize>(group);
             let param0 = param0.packed::<V, 6usize>(group);
             let r_1 = V::load(r.at(0usize, c));
-            let v1 = V::mul(r_1, r_1);
             let r_e1 = V::load(r.at(1usize, c));
-            let mut v15 = V::mul(r_e1, r_e1);
+            let mut v13 = V::mul(r_e1, r_e1);
             let r_e2 = V::load(r.at(2usize, c));
             let r_e3 = V::load(r.at(3usize, c));
             let r_e4 = V::load(r.at(4usize, c));
             let r_e5 = V::load(r.at(5usize, c));
-            v15 = V::mul_add(r_e2, r_e2, v15);
-            v15 = V::mul_add(r_e3, r_e3, v15);
-            v15 = V::mul_add(r_e4, r_e4, v15);
-            v15 = V::mul_add(r_e5, r_e5, v15);
+            v13 = V::mul_add(r_e2, r_e2, v13);
+            v13 = V::mul_add(r_e3, r_e3, v13);
+            v13 = V::mul_add(r_e4, r_e4, v13);
+            v13 = V::mul_add(r_e5, r_e5, v13);
             let r_e12 = V::load(r.at(6usize, c));
-            let mut v38 = V::mul(r_e12, r_e12);
+            let mut v34 = V::mul(r_e12, r_e12);
             let r_e13 = V::load(r.at(7usize, c));
             let r_e14 = V::load(r.at(8usize, c));
             let r_e15 = V::load(r.at(9usize, c));
@@ -46,17 +45,17 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let r_e34 = V::load(r.at(13usize, c));
             let r_e35 = V::load(r.at(14usize, c));
             let r_e45 = V::load(r.at(15usize, c));
-            v38 = V::mul_add(r_e13, r_e13, v38);
-            v38 = V::mul_add(r_e14, r_e14, v38);
-            v38 = V::mul_add(r_e15, r_e15, v38);
-            v38 = V::mul_add(r_e23, r_e23, v38);
-            v38 = V::mul_add(r_e24, r_e24, v38);
-            v38 = V::mul_add(r_e25, r_e25, v38);
-            v38 = V::mul_add(r_e34, r_e34, v38);
-            v38 = V::mul_add(r_e35, r_e35, v38);
-            v38 = V::mul_add(r_e45, r_e45, v38);
+            v34 = V::mul_add(r_e13, r_e13, v34);
+            v34 = V::mul_add(r_e14, r_e14, v34);
+            v34 = V::mul_add(r_e15, r_e15, v34);
+            v34 = V::mul_add(r_e23, r_e23, v34);
+            v34 = V::mul_add(r_e24, r_e24, v34);
+            v34 = V::mul_add(r_e25, r_e25, v34);
+            v34 = V::mul_add(r_e34, r_e34, v34);
+            v34 = V::mul_add(r_e35, r_e35, v34);
+            v34 = V::mul_add(r_e45, r_e45, v34);
             let r_e123 = V::load(r.at(16usize, c));
-            let mut v76 = V::mul(r_e123, r_e123);
+            let mut v70 = V::mul(r_e123, r_e123);
             let r_e124 = V::load(r.at(17usize, c));
             let r_e125 = V::load(r.at(18usize, c));
             let r_e134 = V::load(r.at(19usize, c));
@@ -66,60 +65,59 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let r_e235 = V::load(r.at(23usize, c));
             let r_e245 = V::load(r.at(24usize, c));
             let r_e345 = V::load(r.at(25usize, c));
-            v76 = V::mul_add(r_e124, r_e124, v76);
-            v76 = V::mul_add(r_e125, r_e125, v76);
-            v76 = V::mul_add(r_e134, r_e134, v76);
-            v76 = V::mul_add(r_e135, r_e135, v76);
-            v76 = V::mul_add(r_e145, r_e145, v76);
-            v76 = V::mul_add(r_e234, r_e234, v76);
-            v76 = V::mul_add(r_e235, r_e235, v76);
-            v76 = V::mul_add(r_e245, r_e245, v76);
-            v76 = V::mul_add(r_e345, r_e345, v76);
+            v70 = V::mul_add(r_e124, r_e124, v70);
+            v70 = V::mul_add(r_e125, r_e125, v70);
+            v70 = V::mul_add(r_e134, r_e134, v70);
+            v70 = V::mul_add(r_e135, r_e135, v70);
+            v70 = V::mul_add(r_e145, r_e145, v70);
+            v70 = V::mul_add(r_e234, r_e234, v70);
+            v70 = V::mul_add(r_e235, r_e235, v70);
+            v70 = V::mul_add(r_e245, r_e245, v70);
+            v70 = V::mul_add(r_e345, r_e345, v70);
             let r_e1234 = V::load(r.at(26usize, c));
-            let mut v114 = V::mul(r_e1234, r_e1234);
+            let mut v106 = V::mul(r_e1234, r_e1234);
             let r_e1235 = V::load(r.at(27usize, c));
             let r_e1245 = V::load(r.at(28usize, c));
             let r_e1345 = V::load(r.at(29usize, c));
             let r_e2345 = V::load(r.at(30usize, c));
-            v114 = V::mul_add(r_e1235, r_e1235, v114);
-            v114 = V::mul_add(r_e1245, r_e1245, v114);
-            v114 = V::mul_add(r_e1345, r_e1345, v114);
-            v114 = V::mul_add(r_e2345, r_e2345, v114);
+            v106 = V::mul_add(r_e1235, r_e1235, v106);
+            v106 = V::mul_add(r_e1245, r_e1245, v106);
+            v106 = V::mul_add(r_e1345, r_e1345, v106);
+            v106 = V::mul_add(r_e2345, r_e2345, v106);
             let r_e12345 = V::load(r.at(31usize, c));
-            let v137 = V::mul(r_e12345, r_e12345);
-            let v148 = V::div(
+            let v136 = V::div(
                 c1e0,
                 V::mul_add(
                     V::sigmoid(V::load(param0.at(1usize))),
-                    V::sub(V::sqrt(V::sqrt(V::mul_add(v15, v15, c1em16))), c1e0),
+                    V::sub(V::sqrt(hypot::<V>(v13, c1em8)), c1e0),
                     c1p000001e0,
                 ),
             );
-            let v149 = V::div(
+            let v137 = V::div(
                 c1e0,
                 V::mul_add(
                     V::sigmoid(V::load(param0.at(2usize))),
-                    V::sub(V::sqrt(V::sqrt(V::mul_add(v38, v38, c1em16))), c1e0),
+                    V::sub(V::sqrt(hypot::<V>(v34, c1em8)), c1e0),
                     c1p000001e0,
                 ),
             );
-            let v150 = V::div(
+            let v138 = V::div(
                 c1e0,
                 V::mul_add(
                     V::sigmoid(V::load(param0.at(3usize))),
-                    V::sub(V::sqrt(V::sqrt(V::mul_add(v76, v76, c1em16))), c1e0),
+                    V::sub(V::sqrt(hypot::<V>(v70, c1em8)), c1e0),
                     c1p000001e0,
                 ),
             );
-            let v151 = V::div(
+            let v139 = V::div(
                 c1e0,
                 V::mul_add(
                     V::sigmoid(V::load(param0.at(4usize))),
-                    V::sub(V::sqrt(V::sqrt(V::mul_add(v114, v114, c1em16))), c1e0),
+                    V::sub(V::sqrt(hypot::<V>(v106, c1em8)), c1e0),
                     c1p000001e0,
                 ),
             );
-            // out0[0] = r_1*(1/(1.000001 + sigmoid(a0)*(sqrt(sqrt(v1*v1 + 0.0000000000000001)) - 1)))
+            // out0[0] = r_1*(1/(1.000001 + sigmoid(a0)*(sqrt(hypot(r_1*r_1, 0.00000001)) - 1)))
             V::store(
                 V::mul(
                     r_1,
@@ -127,74 +125,74 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                         c1e0,
                         V::mul_add(
                             V::sigmoid(V::load(param0.at(0usize))),
-                            V::sub(V::sqrt(V::sqrt(V::mul_add(v1, v1, c1em16))), c1e0),
+                            V::sub(V::sqrt(hypot::<V>(V::mul(r_1, r_1), c1em8)), c1e0),
                             c1p000001e0,
                         ),
                     ),
                 ),
                 out0.at(0usize),
             );
-            // out0[1] = r_e1*v148
-            V::store(V::mul(r_e1, v148), out0.at(1usize));
-            // out0[2] = r_e2*v148
-            V::store(V::mul(r_e2, v148), out0.at(2usize));
-            // out0[3] = r_e3*v148
-            V::store(V::mul(r_e3, v148), out0.at(3usize));
-            // out0[4] = r_e4*v148
-            V::store(V::mul(r_e4, v148), out0.at(4usize));
-            // out0[5] = r_e5*v148
-            V::store(V::mul(r_e5, v148), out0.at(5usize));
-            // out0[6] = r_e12*v149
-            V::store(V::mul(r_e12, v149), out0.at(6usize));
-            // out0[7] = r_e13*v149
-            V::store(V::mul(r_e13, v149), out0.at(7usize));
-            // out0[8] = r_e14*v149
-            V::store(V::mul(r_e14, v149), out0.at(8usize));
-            // out0[9] = r_e15*v149
-            V::store(V::mul(r_e15, v149), out0.at(9usize));
-            // out0[10] = r_e23*v149
-            V::store(V::mul(r_e23, v149), out0.at(10usize));
-            // out0[11] = r_e24*v149
-            V::store(V::mul(r_e24, v149), out0.at(11usize));
-            // out0[12] = r_e25*v149
-            V::store(V::mul(r_e25, v149), out0.at(12usize));
-            // out0[13] = r_e34*v149
-            V::store(V::mul(r_e34, v149), out0.at(13usize));
-            // out0[14] = r_e35*v149
-            V::store(V::mul(r_e35, v149), out0.at(14usize));
-            // out0[15] = r_e45*v149
-            V::store(V::mul(r_e45, v149), out0.at(15usize));
-            // out0[16] = r_e123*v150
-            V::store(V::mul(r_e123, v150), out0.at(16usize));
-            // out0[17] = r_e124*v150
-            V::store(V::mul(r_e124, v150), out0.at(17usize));
-            // out0[18] = r_e125*v150
-            V::store(V::mul(r_e125, v150), out0.at(18usize));
-            // out0[19] = r_e134*v150
-            V::store(V::mul(r_e134, v150), out0.at(19usize));
-            // out0[20] = r_e135*v150
-            V::store(V::mul(r_e135, v150), out0.at(20usize));
-            // out0[21] = r_e145*v150
-            V::store(V::mul(r_e145, v150), out0.at(21usize));
-            // out0[22] = r_e234*v150
-            V::store(V::mul(r_e234, v150), out0.at(22usize));
-            // out0[23] = r_e235*v150
-            V::store(V::mul(r_e235, v150), out0.at(23usize));
-            // out0[24] = r_e245*v150
-            V::store(V::mul(r_e245, v150), out0.at(24usize));
-            // out0[25] = r_e345*v150
-            V::store(V::mul(r_e345, v150), out0.at(25usize));
-            // out0[26] = r_e1234*v151
-            V::store(V::mul(r_e1234, v151), out0.at(26usize));
-            // out0[27] = r_e1235*v151
-            V::store(V::mul(r_e1235, v151), out0.at(27usize));
-            // out0[28] = r_e1245*v151
-            V::store(V::mul(r_e1245, v151), out0.at(28usize));
-            // out0[29] = r_e1345*v151
-            V::store(V::mul(r_e1345, v151), out0.at(29usize));
-            // out0[30] = r_e2345*v151
-            V::store(V::mul(r_e2345, v151), out0.at(30usize));
-            // out0[31] = r_e12345*(1/(1.000001 + sigmoid(a5)*(sqrt(sqrt(0.0000000000000001 + v137*v137)) - 1)))
+            // out0[1] = r_e1*v136
+            V::store(V::mul(r_e1, v136), out0.at(1usize));
+            // out0[2] = r_e2*v136
+            V::store(V::mul(r_e2, v136), out0.at(2usize));
+            // out0[3] = r_e3*v136
+            V::store(V::mul(r_e3, v136), out0.at(3usize));
+            // out0[4] = r_e4*v136
+            V::store(V::mul(r_e4, v136), out0.at(4usize));
+            // out0[5] = r_e5*v136
+            V::store(V::mul(r_e5, v136), out0.at(5usize));
+            // out0[6] = r_e12*v137
+            V::store(V::mul(r_e12, v137), out0.at(6usize));
+            // out0[7] = r_e13*v137
+            V::store(V::mul(r_e13, v137), out0.at(7usize));
+            // out0[8] = r_e14*v137
+            V::store(V::mul(r_e14, v137), out0.at(8usize));
+            // out0[9] = r_e15*v137
+            V::store(V::mul(r_e15, v137), out0.at(9usize));
+            // out0[10] = r_e23*v137
+            V::store(V::mul(r_e23, v137), out0.at(10usize));
+            // out0[11] = r_e24*v137
+            V::store(V::mul(r_e24, v137), out0.at(11usize));
+            // out0[12] = r_e25*v137
+            V::store(V::mul(r_e25, v137), out0.at(12usize));
+            // out0[13] = r_e34*v137
+            V::store(V::mul(r_e34, v137), out0.at(13usize));
+            // out0[14] = r_e35*v137
+            V::store(V::mul(r_e35, v137), out0.at(14usize));
+            // out0[15] = r_e45*v137
+            V::store(V::mul(r_e45, v137), out0.at(15usize));
+            // out0[16] = r_e123*v138
+            V::store(V::mul(r_e123, v138), out0.at(16usize));
+            // out0[17] = r_e124*v138
+            V::store(V::mul(r_e124, v138), out0.at(17usize));
+            // out0[18] = r_e125*v138
+            V::store(V::mul(r_e125, v138), out0.at(18usize));
+            // out0[19] = r_e134*v138
+            V::store(V::mul(r_e134, v138), out0.at(19usize));
+            // out0[20] = r_e135*v138
+            V::store(V::mul(r_e135, v138), out0.at(20usize));
+            // out0[21] = r_e145*v138
+            V::store(V::mul(r_e145, v138), out0.at(21usize));
+            // out0[22] = r_e234*v138
+            V::store(V::mul(r_e234, v138), out0.at(22usize));
+            // out0[23] = r_e235*v138
+            V::store(V::mul(r_e235, v138), out0.at(23usize));
+            // out0[24] = r_e245*v138
+            V::store(V::mul(r_e245, v138), out0.at(24usize));
+            // out0[25] = r_e345*v138
+            V::store(V::mul(r_e345, v138), out0.at(25usize));
+            // out0[26] = r_e1234*v139
+            V::store(V::mul(r_e1234, v139), out0.at(26usize));
+            // out0[27] = r_e1235*v139
+            V::store(V::mul(r_e1235, v139), out0.at(27usize));
+            // out0[28] = r_e1245*v139
+            V::store(V::mul(r_e1245, v139), out0.at(28usize));
+            // out0[29] = r_e1345*v139
+            V::store(V::mul(r_e1345, v139), out0.at(29usize));
+            // out0[30] = r_e2345*v139
+            V::store(V::mul(r_e2345, v139), out0.at(30usize));
+            // out0[31] = r_e12345*(1/(1.000001 + sigmoid(a5)*(sqrt(hypot(r_e12345*r_e12345, 0.00000001)) - 1)))
             V::store(
                 V::mul(
                     r_e12345,
@@ -203,7 +201,7 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                         V::mul_add(
                             V::sigmoid(V::load(param0.at(5usize))),
                             V::sub(
-                                V::sqrt(V::sqrt(V::mul_add(v137, v137, c1em16))),
+                                V::sqrt(hypot::<V>(V::mul(r_e12345, r_e12345), c1em8)),
                                 c1e0,
                             ),
                             c1p000001e0,
@@ -3122,13 +3120,19 @@ unsafe fn steerable_product_norm_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // out0[1] = v437*t6_30 + x_e2345*w49*t6_31 - v401*t6_25 - v400*t6_24 - v399*t6_23 - v398*t6_22 - v339*t6_29 - v338*t6_28 - v337*t6_27 - v336*t6_26 + v269*t6_15 + v268*t6_14 + v267*t6_13 + v266*t6_12 + v265*t6_11 + v264*t6_10 + v164*t6_21 + v163*t6_20 + v162*t6_19 + v161*t6_18 + v160*t6_17 + v159*t6_16 - v103*t6_5 - v102*t6_4 - v101*t6_3 - v100*t6_2 - v41*t6_9 - v40*t6_8 - v39*t6_7 - v38*t6_6 + x_e1*w6*t6_0 + v4*t6_1
             V::store(v451, out0.at(1usize));
             v441 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize))), t6_0, v441);
-            v441 = V::mul_add(
-                V::load(t4.at(0usize)),
-                gate_slope::<V>(args.gate, V::load(t0.at(0usize))),
-                v441,
+            // out0[0] = x_e12345*w55*t6_31 + x_e2345*w47*t6_30 + x_e1345*w47*t6_29 + x_e1245*w47*t6_28 + x_e1235*w47*t6_27 + x_e1234*w47*t6_26 + x_e345*w34*t6_25 + x_e245*w34*t6_24 + x_e235*w34*t6_23 + x_e234*w34*t6_22 + x_e145*w34*t6_21 + x_e135*w34*t6_20 + x_e134*w34*t6_19 + x_e125*w34*t6_18 + x_e124*w34*t6_17 + x_e123*w34*t6_16 + x_e45*w19*t6_15 + x_e35*w19*t6_14 + x_e34*w19*t6_13 + x_e25*w19*t6_12 + x_e24*w19*t6_11 + x_e23*w19*t6_10 + x_e15*w19*t6_9 + x_e14*w19*t6_8 + x_e13*w19*t6_7 + x_e12*w19*t6_6 + x_e5*w7*t6_5 + x_e4*w7*t6_4 + x_e3*w7*t6_3 + x_e2*w7*t6_2 + x_e1*w7*t6_1 + x_1*w0*t6_0 + gate'(t0_0)*t4_0
+            V::store(
+                V::add(
+                    v441,
+                    damp::<
+                        V,
+                    >(
+                        gate_slope::<V>(args.gate, V::load(t0.at(0usize))),
+                        V::load(t4.at(0usize)),
+                    ),
+                ),
+                out0.at(0usize),
             );
-            // out0[0] = x_e12345*w55*t6_31 + x_e2345*w47*t6_30 + x_e1345*w47*t6_29 + x_e1245*w47*t6_28 + x_e1235*w47*t6_27 + x_e1234*w47*t6_26 + x_e345*w34*t6_25 + x_e245*w34*t6_24 + x_e235*w34*t6_23 + x_e234*w34*t6_22 + x_e145*w34*t6_21 + x_e135*w34*t6_20 + x_e134*w34*t6_19 + x_e125*w34*t6_18 + x_e124*w34*t6_17 + x_e123*w34*t6_16 + x_e45*w19*t6_15 + x_e35*w19*t6_14 + x_e34*w19*t6_13 + x_e25*w19*t6_12 + x_e24*w19*t6_11 + x_e23*w19*t6_10 + x_e15*w19*t6_9 + x_e14*w19*t6_8 + x_e13*w19*t6_7 + x_e12*w19*t6_6 + x_e5*w7*t6_5 + x_e4*w7*t6_4 + x_e3*w7*t6_3 + x_e2*w7*t6_2 + x_e1*w7*t6_1 + x_1*w0*t6_0 + t4_0*gate'(t0_0)
-            V::store(v441, out0.at(0usize));
         }
     }
 }
@@ -3180,12 +3184,12 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t0_1 = V::load(t0.at(1usize));
             let t6_30 = V::load(t6.at(30usize));
             v9 = V::mul_add(t0_1, t6_30, v9);
+            v4 = V::mul_add(V::load(param0.at(54usize)), v9, v4);
             // grad0[54] += x_e12345*v25
             V::store(
                 V::mul_add(x_e12345, v9, V::load(grad0.at(54usize))),
                 grad0.at(54usize),
             );
-            v4 = V::mul_add(V::load(param0.at(54usize)), v9, v4);
             let t0_15 = V::load(t0.at(15usize));
             let t6_16 = V::load(t6.at(16usize));
             let t0_14 = V::load(t0.at(14usize));
@@ -3216,12 +3220,12 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t0_6 = V::load(t0.at(6usize));
             let t6_25 = V::load(t6.at(25usize));
             v35 = V::neg_mul_add(t0_6, t6_25, v35);
+            v4 = V::mul_add(V::load(param0.at(53usize)), v35, v4);
             // grad0[53] += x_e12345*v68
             V::store(
                 V::mul_add(x_e12345, v35, V::load(grad0.at(53usize))),
                 grad0.at(53usize),
             );
-            v4 = V::mul_add(V::load(param0.at(53usize)), v35, v4);
             let t0_25 = V::load(t0.at(25usize));
             let t6_6 = V::load(t6.at(6usize));
             let t0_24 = V::load(t0.at(24usize));
@@ -3252,12 +3256,12 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t0_16 = V::load(t0.at(16usize));
             let t6_15 = V::load(t6.at(15usize));
             v78 = V::neg_mul_add(t0_16, t6_15, v78);
+            v4 = V::mul_add(V::load(param0.at(52usize)), v78, v4);
             // grad0[52] += x_e12345*v111
             V::store(
                 V::mul_add(x_e12345, v78, V::load(grad0.at(52usize))),
                 grad0.at(52usize),
             );
-            v4 = V::mul_add(V::load(param0.at(52usize)), v78, v4);
             let t0_30 = V::load(t0.at(30usize));
             let t6_1 = V::load(t6.at(1usize));
             let mut v118 = V::mul(t0_30, t6_1);
@@ -3273,23 +3277,23 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t0_26 = V::load(t0.at(26usize));
             let t6_5 = V::load(t6.at(5usize));
             v118 = V::mul_add(t0_26, t6_5, v118);
+            v4 = V::mul_add(V::load(param0.at(51usize)), v118, v4);
             // grad0[51] += x_e12345*v134
             V::store(
                 V::mul_add(x_e12345, v118, V::load(grad0.at(51usize))),
                 grad0.at(51usize),
             );
-            v4 = V::mul_add(V::load(param0.at(51usize)), v118, v4);
             let t0_31 = V::load(t0.at(31usize));
             let t6_0 = V::load(t6.at(0usize));
             let v141 = V::mul(t0_31, t6_0);
+            v4 = V::mul_add(V::load(param0.at(50usize)), v141, v4);
+            // out0[31] = w55*v2 + w54*v25 + w53*v68 + w52*v111 + w51*v134 + w50*v141
+            V::store(v4, out0.at(31usize, c));
             // grad0[50] += x_e12345*v141
             V::store(
                 V::mul_add(x_e12345, v141, V::load(grad0.at(50usize))),
                 grad0.at(50usize),
             );
-            v4 = V::mul_add(V::load(param0.at(50usize)), v141, v4);
-            // out0[31] = w55*v2 + w54*v25 + w53*v68 + w52*v111 + w51*v134 + w50*v141
-            V::store(v4, out0.at(31usize, c));
             let v146 = V::mul(t0_1, t6_31);
             let w49 = V::load(param0.at(49usize));
             let mut v148 = V::mul(w49, v146);
@@ -3316,54 +3320,54 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v171 = V::mul_add(t0_7, t6_28, v171);
             v171 = V::neg_mul_add(t0_6, t6_29, v171);
             let w48 = V::load(param0.at(48usize));
-            let mut v180 = V::mul(x_e2345, v171);
             v148 = V::mul_add(w48, v171, v148);
+            let mut v181 = V::mul(x_e2345, v171);
             let mut v183 = V::mul(t0_11, t6_27);
             v183 = V::neg_mul_add(t0_12, t6_26, v183);
             v183 = V::neg_mul_add(t0_10, t6_28, v183);
             v183 = V::mul_add(t0_6, t6_30, v183);
             let mut v189 = V::mul(w48, v183);
             v189 = V::neg_mul_add(w49, v151, v189);
-            v180 = V::mul_add(x_e1345, v183, v180);
+            v181 = V::mul_add(x_e1345, v183, v181);
             let mut v193 = V::mul(t0_14, t6_26);
             v193 = V::neg_mul_add(t0_13, t6_27, v193);
             v193 = V::mul_add(t0_10, t6_29, v193);
             v193 = V::neg_mul_add(t0_7, t6_30, v193);
             v157 = V::mul_add(w48, v193, v157);
-            v180 = V::mul_add(x_e1245, v193, v180);
+            v181 = V::mul_add(x_e1245, v193, v181);
             let mut v205 = V::mul(t0_13, t6_28);
             v205 = V::neg_mul_add(t0_15, t6_26, v205);
             v205 = V::neg_mul_add(t0_11, t6_29, v205);
             v205 = V::mul_add(t0_8, t6_30, v205);
             let mut v211 = V::mul(w48, v205);
             v211 = V::neg_mul_add(w49, v161, v211);
-            v180 = V::mul_add(x_e1235, v205, v180);
+            v181 = V::mul_add(x_e1235, v205, v181);
             let mut v215 = V::mul(t0_15, t6_27);
             v215 = V::neg_mul_add(t0_14, t6_28, v215);
             v215 = V::mul_add(t0_12, t6_29, v215);
             v215 = V::neg_mul_add(t0_9, t6_30, v215);
             v167 = V::mul_add(w48, v215, v167);
-            v180 = V::mul_add(x_e1234, v215, v180);
+            v181 = V::mul_add(x_e1234, v215, v181);
             // grad0[48] += x_e2345*v177 + x_e1345*v188 + x_e1245*v199 + x_e1235*v210 + x_e1234*v221
-            V::store(V::add(V::load(grad0.at(48usize)), v180), grad0.at(48usize));
+            V::store(V::add(V::load(grad0.at(48usize)), v181), grad0.at(48usize));
             let v226 = V::mul(t0_0, t6_30);
             let w47 = V::load(param0.at(47usize));
-            let mut v229 = V::mul(x_e2345, v226);
             v148 = V::mul_add(w47, v226, v148);
+            let mut v230 = V::mul(x_e2345, v226);
             let v231 = V::mul(t0_0, t6_29);
             v189 = V::mul_add(w47, v231, v189);
-            v229 = V::mul_add(x_e1345, v231, v229);
+            v230 = V::mul_add(x_e1345, v231, v230);
             let v236 = V::mul(t0_0, t6_28);
             v157 = V::mul_add(w47, v236, v157);
-            v229 = V::mul_add(x_e1245, v236, v229);
+            v230 = V::mul_add(x_e1245, v236, v230);
             let v241 = V::mul(t0_0, t6_27);
             v211 = V::mul_add(w47, v241, v211);
-            v229 = V::mul_add(x_e1235, v241, v229);
+            v230 = V::mul_add(x_e1235, v241, v230);
             let v246 = V::mul(t0_0, t6_26);
             v167 = V::mul_add(w47, v246, v167);
-            v229 = V::mul_add(x_e1234, v246, v229);
+            v230 = V::mul_add(x_e1234, v246, v230);
             // grad0[47] += x_e2345*v226 + x_e1345*v231 + x_e1245*v236 + x_e1235*v241 + x_e1234*v246
-            V::store(V::add(V::load(grad0.at(47usize)), v229), grad0.at(47usize));
+            V::store(V::add(V::load(grad0.at(47usize)), v230), grad0.at(47usize));
             let mut v252 = V::mul(t0_20, t6_17);
             v252 = V::neg_mul_add(t0_21, t6_16, v252);
             v252 = V::neg_mul_add(t0_19, t6_18, v252);
@@ -3371,8 +3375,8 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v252 = V::mul_add(t0_17, t6_20, v252);
             v252 = V::neg_mul_add(t0_16, t6_21, v252);
             let w46 = V::load(param0.at(46usize));
-            let mut v264 = V::mul(x_e2345, v252);
             v148 = V::mul_add(w46, v252, v148);
+            let mut v265 = V::mul(x_e2345, v252);
             let mut v266 = V::mul(t0_24, t6_16);
             v266 = V::neg_mul_add(t0_23, t6_17, v266);
             v266 = V::mul_add(t0_22, t6_18, v266);
@@ -3380,7 +3384,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v266 = V::neg_mul_add(t0_17, t6_23, v266);
             v266 = V::mul_add(t0_16, t6_24, v266);
             v189 = V::mul_add(w46, v266, v189);
-            v264 = V::mul_add(x_e1345, v266, v264);
+            v265 = V::mul_add(x_e1345, v266, v265);
             let mut v282 = V::mul(t0_23, t6_19);
             v282 = V::neg_mul_add(t0_25, t6_16, v282);
             v282 = V::neg_mul_add(t0_22, t6_20, v282);
@@ -3388,7 +3392,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v282 = V::mul_add(t0_19, t6_23, v282);
             v282 = V::neg_mul_add(t0_16, t6_25, v282);
             v157 = V::mul_add(w46, v282, v157);
-            v264 = V::mul_add(x_e1245, v282, v264);
+            v265 = V::mul_add(x_e1245, v282, v265);
             let mut v296 = V::mul(t0_25, t6_17);
             v296 = V::neg_mul_add(t0_24, t6_19, v296);
             v296 = V::mul_add(t0_22, t6_21, v296);
@@ -3396,7 +3400,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v296 = V::neg_mul_add(t0_19, t6_24, v296);
             v296 = V::mul_add(t0_17, t6_25, v296);
             v211 = V::mul_add(w46, v296, v211);
-            v264 = V::mul_add(x_e1235, v296, v264);
+            v265 = V::mul_add(x_e1235, v296, v265);
             let mut v312 = V::mul(t0_24, t6_20);
             v312 = V::neg_mul_add(t0_25, t6_18, v312);
             v312 = V::neg_mul_add(t0_23, t6_21, v312);
@@ -3404,75 +3408,75 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v312 = V::mul_add(t0_20, t6_24, v312);
             v312 = V::neg_mul_add(t0_18, t6_25, v312);
             v167 = V::mul_add(w46, v312, v167);
-            v264 = V::mul_add(x_e1234, v312, v264);
+            v265 = V::mul_add(x_e1234, v312, v265);
             // grad0[46] += x_e2345*v261 + x_e1345*v276 + x_e1245*v291 + x_e1235*v306 + x_e1234*v321
-            V::store(V::add(V::load(grad0.at(46usize)), v264), grad0.at(46usize));
+            V::store(V::add(V::load(grad0.at(46usize)), v265), grad0.at(46usize));
             let mut v326 = V::mul(t0_5, t6_22);
             v326 = V::neg_mul_add(t0_4, t6_23, v326);
             v326 = V::mul_add(t0_3, t6_24, v326);
             v326 = V::neg_mul_add(t0_2, t6_25, v326);
             let w45 = V::load(param0.at(45usize));
-            let mut v335 = V::mul(x_e2345, v326);
             v148 = V::mul_add(w45, v326, v148);
+            let mut v336 = V::mul(x_e2345, v326);
             let mut v337 = V::mul(t0_5, t6_19);
             v337 = V::neg_mul_add(t0_4, t6_20, v337);
             v337 = V::mul_add(t0_3, t6_21, v337);
             v337 = V::neg_mul_add(t0_1, t6_25, v337);
             v189 = V::mul_add(w45, v337, v189);
-            v335 = V::mul_add(x_e1345, v337, v335);
+            v336 = V::mul_add(x_e1345, v337, v336);
             let mut v348 = V::mul(t0_5, t6_17);
             v348 = V::neg_mul_add(t0_4, t6_18, v348);
             v348 = V::mul_add(t0_2, t6_21, v348);
             v348 = V::neg_mul_add(t0_1, t6_24, v348);
             v157 = V::mul_add(w45, v348, v157);
-            v335 = V::mul_add(x_e1245, v348, v335);
+            v336 = V::mul_add(x_e1245, v348, v336);
             let mut v359 = V::mul(t0_5, t6_16);
             v359 = V::neg_mul_add(t0_3, t6_18, v359);
             v359 = V::mul_add(t0_2, t6_20, v359);
             v359 = V::neg_mul_add(t0_1, t6_23, v359);
             v211 = V::mul_add(w45, v359, v211);
-            v335 = V::mul_add(x_e1235, v359, v335);
+            v336 = V::mul_add(x_e1235, v359, v336);
             let mut v370 = V::mul(t0_4, t6_16);
             v370 = V::neg_mul_add(t0_3, t6_17, v370);
             v370 = V::mul_add(t0_2, t6_19, v370);
             v370 = V::neg_mul_add(t0_1, t6_22, v370);
             v167 = V::mul_add(w45, v370, v167);
-            v335 = V::mul_add(x_e1234, v370, v335);
+            v336 = V::mul_add(x_e1234, v370, v336);
             // grad0[45] += x_e2345*v332 + x_e1345*v343 + x_e1245*v354 + x_e1235*v365 + x_e1234*v376
-            V::store(V::add(V::load(grad0.at(45usize)), v335), grad0.at(45usize));
+            V::store(V::add(V::load(grad0.at(45usize)), v336), grad0.at(45usize));
             let mut v382 = V::mul(t0_28, t6_7);
             v382 = V::neg_mul_add(t0_29, t6_6, v382);
             v382 = V::neg_mul_add(t0_27, t6_8, v382);
             v382 = V::mul_add(t0_26, t6_9, v382);
             let w44 = V::load(param0.at(44usize));
-            let mut v390 = V::mul(x_e2345, v382);
             v148 = V::mul_add(w44, v382, v148);
+            let mut v391 = V::mul(x_e2345, v382);
             let mut v392 = V::mul(t0_30, t6_6);
             v392 = V::neg_mul_add(t0_28, t6_10, v392);
             v392 = V::mul_add(t0_27, t6_11, v392);
             v392 = V::neg_mul_add(t0_26, t6_12, v392);
             v189 = V::mul_add(w44, v392, v189);
-            v390 = V::mul_add(x_e1345, v392, v390);
+            v391 = V::mul_add(x_e1345, v392, v391);
             let mut v404 = V::mul(t0_29, t6_10);
             v404 = V::neg_mul_add(t0_30, t6_7, v404);
             v404 = V::neg_mul_add(t0_27, t6_13, v404);
             v404 = V::mul_add(t0_26, t6_14, v404);
             v157 = V::mul_add(w44, v404, v157);
-            v390 = V::mul_add(x_e1245, v404, v390);
+            v391 = V::mul_add(x_e1245, v404, v391);
             let mut v414 = V::mul(t0_30, t6_8);
             v414 = V::neg_mul_add(t0_29, t6_11, v414);
             v414 = V::mul_add(t0_28, t6_13, v414);
             v414 = V::neg_mul_add(t0_26, t6_15, v414);
             v211 = V::mul_add(w44, v414, v211);
-            v390 = V::mul_add(x_e1235, v414, v390);
+            v391 = V::mul_add(x_e1235, v414, v391);
             let mut v426 = V::mul(t0_29, t6_12);
             v426 = V::neg_mul_add(t0_30, t6_9, v426);
             v426 = V::neg_mul_add(t0_28, t6_14, v426);
             v426 = V::mul_add(t0_27, t6_15, v426);
             v167 = V::mul_add(w44, v426, v167);
-            v390 = V::mul_add(x_e1234, v426, v390);
+            v391 = V::mul_add(x_e1234, v426, v391);
             // grad0[44] += x_e2345*v387 + x_e1345*v398 + x_e1245*v409 + x_e1235*v420 + x_e1234*v431
-            V::store(V::add(V::load(grad0.at(44usize)), v390), grad0.at(44usize));
+            V::store(V::add(V::load(grad0.at(44usize)), v391), grad0.at(44usize));
             let mut v437 = V::mul(t0_14, t6_11);
             v437 = V::neg_mul_add(t0_15, t6_10, v437);
             v437 = V::neg_mul_add(t0_13, t6_12, v437);
@@ -3480,8 +3484,8 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v437 = V::mul_add(t0_11, t6_14, v437);
             v437 = V::neg_mul_add(t0_10, t6_15, v437);
             let w43 = V::load(param0.at(43usize));
-            let mut v449 = V::mul(x_e2345, v437);
             v148 = V::mul_add(w43, v437, v148);
+            let mut v450 = V::mul(x_e2345, v437);
             let mut v452 = V::mul(t0_14, t6_8);
             v452 = V::neg_mul_add(t0_15, t6_7, v452);
             v452 = V::neg_mul_add(t0_13, t6_9, v452);
@@ -3489,7 +3493,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v452 = V::mul_add(t0_8, t6_14, v452);
             v452 = V::neg_mul_add(t0_7, t6_15, v452);
             v189 = V::mul_add(w43, v452, v189);
-            v449 = V::mul_add(x_e1345, v452, v449);
+            v450 = V::mul_add(x_e1345, v452, v450);
             let mut v467 = V::mul(t0_12, t6_8);
             v467 = V::neg_mul_add(t0_15, t6_6, v467);
             v467 = V::neg_mul_add(t0_11, t6_9, v467);
@@ -3497,7 +3501,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v467 = V::mul_add(t0_8, t6_12, v467);
             v467 = V::neg_mul_add(t0_6, t6_15, v467);
             v157 = V::mul_add(w43, v467, v157);
-            v449 = V::mul_add(x_e1245, v467, v449);
+            v450 = V::mul_add(x_e1245, v467, v450);
             let mut v482 = V::mul(t0_12, t6_7);
             v482 = V::neg_mul_add(t0_14, t6_6, v482);
             v482 = V::neg_mul_add(t0_10, t6_9, v482);
@@ -3505,7 +3509,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v482 = V::mul_add(t0_7, t6_12, v482);
             v482 = V::neg_mul_add(t0_6, t6_14, v482);
             v211 = V::mul_add(w43, v482, v211);
-            v449 = V::mul_add(x_e1235, v482, v449);
+            v450 = V::mul_add(x_e1235, v482, v450);
             let mut v497 = V::mul(t0_11, t6_7);
             v497 = V::neg_mul_add(t0_13, t6_6, v497);
             v497 = V::neg_mul_add(t0_10, t6_8, v497);
@@ -3513,88 +3517,88 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v497 = V::mul_add(t0_7, t6_11, v497);
             v497 = V::neg_mul_add(t0_6, t6_13, v497);
             v167 = V::mul_add(w43, v497, v167);
-            v449 = V::mul_add(x_e1234, v497, v449);
+            v450 = V::mul_add(x_e1234, v497, v450);
             // grad0[43] += x_e2345*v446 + x_e1345*v461 + x_e1245*v476 + x_e1235*v491 + x_e1234*v506
-            V::store(V::add(V::load(grad0.at(43usize)), v449), grad0.at(43usize));
+            V::store(V::add(V::load(grad0.at(43usize)), v450), grad0.at(43usize));
             let v511 = V::mul(t0_31, t6_1);
             let w42 = V::load(param0.at(42usize));
-            let mut v514 = V::mul(x_e2345, v511);
             v148 = V::mul_add(w42, v511, v148);
+            let mut v515 = V::mul(x_e2345, v511);
             let v516 = V::mul(t0_31, t6_2);
             v189 = V::neg_mul_add(w42, v516, v189);
-            v514 = V::neg_mul_add(x_e1345, v516, v514);
+            v515 = V::neg_mul_add(x_e1345, v516, v515);
             let v521 = V::mul(t0_31, t6_3);
             v157 = V::mul_add(w42, v521, v157);
-            v514 = V::mul_add(x_e1245, v521, v514);
+            v515 = V::mul_add(x_e1245, v521, v515);
             let v526 = V::mul(t0_31, t6_4);
             v211 = V::neg_mul_add(w42, v526, v211);
-            v514 = V::neg_mul_add(x_e1235, v526, v514);
+            v515 = V::neg_mul_add(x_e1235, v526, v515);
             let v531 = V::mul(t0_31, t6_5);
             v167 = V::mul_add(w42, v531, v167);
-            v514 = V::mul_add(x_e1234, v531, v514);
+            v515 = V::mul_add(x_e1234, v531, v515);
             // grad0[42] += x_e2345*v511 - x_e1345*v516 + x_e1245*v521 - x_e1235*v526 + x_e1234*v531
-            V::store(V::add(V::load(grad0.at(42usize)), v514), grad0.at(42usize));
+            V::store(V::add(V::load(grad0.at(42usize)), v515), grad0.at(42usize));
             let mut v537 = V::mul(t0_24, t6_3);
             v537 = V::neg_mul_add(t0_25, t6_2, v537);
             v537 = V::neg_mul_add(t0_23, t6_4, v537);
             v537 = V::mul_add(t0_22, t6_5, v537);
             let w41 = V::load(param0.at(41usize));
-            let mut v545 = V::mul(x_e2345, v537);
             v148 = V::mul_add(w41, v537, v148);
+            let mut v546 = V::mul(x_e2345, v537);
             let mut v548 = V::mul(t0_21, t6_3);
             v548 = V::neg_mul_add(t0_25, t6_1, v548);
             v548 = V::neg_mul_add(t0_20, t6_4, v548);
             v548 = V::mul_add(t0_19, t6_5, v548);
             v189 = V::mul_add(w41, v548, v189);
-            v545 = V::mul_add(x_e1345, v548, v545);
+            v546 = V::mul_add(x_e1345, v548, v546);
             let mut v559 = V::mul(t0_21, t6_2);
             v559 = V::neg_mul_add(t0_24, t6_1, v559);
             v559 = V::neg_mul_add(t0_18, t6_4, v559);
             v559 = V::mul_add(t0_17, t6_5, v559);
             v157 = V::mul_add(w41, v559, v157);
-            v545 = V::mul_add(x_e1245, v559, v545);
+            v546 = V::mul_add(x_e1245, v559, v546);
             let mut v570 = V::mul(t0_20, t6_2);
             v570 = V::neg_mul_add(t0_23, t6_1, v570);
             v570 = V::neg_mul_add(t0_18, t6_3, v570);
             v570 = V::mul_add(t0_16, t6_5, v570);
             v211 = V::mul_add(w41, v570, v211);
-            v545 = V::mul_add(x_e1235, v570, v545);
+            v546 = V::mul_add(x_e1235, v570, v546);
             let mut v581 = V::mul(t0_19, t6_2);
             v581 = V::neg_mul_add(t0_22, t6_1, v581);
             v581 = V::neg_mul_add(t0_17, t6_3, v581);
             v581 = V::mul_add(t0_16, t6_4, v581);
             v167 = V::mul_add(w41, v581, v167);
-            v545 = V::mul_add(x_e1234, v581, v545);
+            v546 = V::mul_add(x_e1234, v581, v546);
             // grad0[41] += x_e2345*v542 + x_e1345*v553 + x_e1245*v564 + x_e1235*v575 + x_e1234*v586
-            V::store(V::add(V::load(grad0.at(41usize)), v545), grad0.at(41usize));
+            V::store(V::add(V::load(grad0.at(41usize)), v546), grad0.at(41usize));
             let v591 = V::mul(t0_30, t6_0);
             let w40 = V::load(param0.at(40usize));
-            let mut v594 = V::mul(x_e2345, v591);
             v148 = V::mul_add(w40, v591, v148);
             // out0[30] = w49*v146 + w48*v177 + w47*v226 + w46*v261 + w45*v332 + w44*v387 + w43*v446 + w42*v511 + w41*v542 + w40*v591
             V::store(v148, out0.at(30usize, c));
+            let mut v595 = V::mul(x_e2345, v591);
             let v596 = V::mul(t0_29, t6_0);
             v189 = V::mul_add(w40, v596, v189);
             // out0[29] = w48*v188 - w49*v151 + w47*v231 + w46*v276 + w45*v343 + w44*v398 + w43*v461 - w42*v516 + w41*v553 + w40*v596
             V::store(v189, out0.at(29usize, c));
-            v594 = V::mul_add(x_e1345, v596, v594);
+            v595 = V::mul_add(x_e1345, v596, v595);
             let v601 = V::mul(t0_28, t6_0);
             v157 = V::mul_add(w40, v601, v157);
             // out0[28] = w49*v156 + w48*v199 + w47*v236 + w46*v291 + w45*v354 + w44*v409 + w43*v476 + w42*v521 + w41*v564 + w40*v601
             V::store(v157, out0.at(28usize, c));
-            v594 = V::mul_add(x_e1245, v601, v594);
+            v595 = V::mul_add(x_e1245, v601, v595);
             let v606 = V::mul(t0_27, t6_0);
             v211 = V::mul_add(w40, v606, v211);
             // out0[27] = w48*v210 - w49*v161 + w47*v241 + w46*v306 + w45*v365 + w44*v420 + w43*v491 - w42*v526 + w41*v575 + w40*v606
             V::store(v211, out0.at(27usize, c));
-            v594 = V::mul_add(x_e1235, v606, v594);
+            v595 = V::mul_add(x_e1235, v606, v595);
             let v611 = V::mul(t0_26, t6_0);
             v167 = V::mul_add(w40, v611, v167);
             // out0[26] = w49*v166 + w48*v221 + w47*v246 + w46*v321 + w45*v376 + w44*v431 + w43*v506 + w42*v531 + w41*v586 + w40*v611
             V::store(v167, out0.at(26usize, c));
-            v594 = V::mul_add(x_e1234, v611, v594);
+            v595 = V::mul_add(x_e1234, v611, v595);
             // grad0[40] += x_e2345*v591 + x_e1345*v596 + x_e1245*v601 + x_e1235*v606 + x_e1234*v611
-            V::store(V::add(V::load(grad0.at(40usize)), v594), grad0.at(40usize));
+            V::store(V::add(V::load(grad0.at(40usize)), v595), grad0.at(40usize));
             let v616 = V::mul(t0_6, t6_31);
             let w39 = V::load(param0.at(39usize));
             let mut v618 = V::mul(w39, v616);
@@ -3638,155 +3642,155 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v666 = V::neg_mul_add(t0_17, t6_27, v666);
             v666 = V::mul_add(t0_16, t6_28, v666);
             let w38 = V::load(param0.at(38usize));
-            let mut v673 = V::mul(x_e345, v666);
             v618 = V::mul_add(w38, v666, v618);
+            let mut v674 = V::mul(x_e345, v666);
             let mut v676 = V::mul(t0_19, t6_27);
             v676 = V::neg_mul_add(t0_20, t6_26, v676);
             v676 = V::neg_mul_add(t0_16, t6_29, v676);
             let mut v680 = V::mul(w38, v676);
             v680 = V::neg_mul_add(w39, v621, v680);
-            v673 = V::mul_add(x_e245, v676, v673);
+            v674 = V::mul_add(x_e245, v676, v674);
             let mut v684 = V::mul(t0_21, t6_26);
             v684 = V::neg_mul_add(t0_19, t6_28, v684);
             v684 = V::mul_add(t0_17, t6_29, v684);
             v627 = V::mul_add(w38, v684, v627);
-            v673 = V::mul_add(x_e235, v684, v673);
+            v674 = V::mul_add(x_e235, v684, v674);
             let mut v694 = V::mul(t0_20, t6_28);
             v694 = V::neg_mul_add(t0_21, t6_27, v694);
             v694 = V::neg_mul_add(t0_18, t6_29, v694);
             let mut v698 = V::mul(w38, v694);
             v698 = V::neg_mul_add(w39, v631, v698);
-            v673 = V::mul_add(x_e234, v694, v673);
+            v674 = V::mul_add(x_e234, v694, v674);
             let mut v702 = V::mul(t0_23, t6_26);
             v702 = V::neg_mul_add(t0_22, t6_27, v702);
             v702 = V::mul_add(t0_16, t6_30, v702);
             v637 = V::mul_add(w38, v702, v637);
-            v673 = V::mul_add(x_e145, v702, v673);
+            v674 = V::mul_add(x_e145, v702, v674);
             let mut v712 = V::mul(t0_22, t6_28);
             v712 = V::neg_mul_add(t0_24, t6_26, v712);
             v712 = V::neg_mul_add(t0_17, t6_30, v712);
             let mut v716 = V::mul(w38, v712);
             v716 = V::neg_mul_add(w39, v641, v716);
-            v673 = V::mul_add(x_e135, v712, v673);
+            v674 = V::mul_add(x_e135, v712, v674);
             let mut v720 = V::mul(t0_24, t6_27);
             v720 = V::neg_mul_add(t0_23, t6_28, v720);
             v720 = V::mul_add(t0_18, t6_30, v720);
             v647 = V::mul_add(w38, v720, v647);
-            v673 = V::mul_add(x_e134, v720, v673);
+            v674 = V::mul_add(x_e134, v720, v674);
             let mut v729 = V::mul(t0_25, t6_26);
             v729 = V::neg_mul_add(t0_22, t6_29, v729);
             v729 = V::mul_add(t0_19, t6_30, v729);
             v652 = V::mul_add(w38, v729, v652);
-            v673 = V::mul_add(x_e125, v729, v673);
+            v674 = V::mul_add(x_e125, v729, v674);
             let mut v739 = V::mul(t0_23, t6_29);
             v739 = V::neg_mul_add(t0_25, t6_27, v739);
             v739 = V::neg_mul_add(t0_20, t6_30, v739);
             let mut v743 = V::mul(w38, v739);
             v743 = V::neg_mul_add(w39, v656, v743);
-            v673 = V::mul_add(x_e124, v739, v673);
+            v674 = V::mul_add(x_e124, v739, v674);
             let mut v747 = V::mul(t0_25, t6_28);
             v747 = V::neg_mul_add(t0_24, t6_29, v747);
             v747 = V::mul_add(t0_21, t6_30, v747);
             v662 = V::mul_add(w38, v747, v662);
-            v673 = V::mul_add(x_e123, v747, v673);
+            v674 = V::mul_add(x_e123, v747, v674);
             // grad0[38] += x_e345*v670 + x_e245*v679 + x_e235*v688 + x_e234*v697 + x_e145*v706 + x_e135*v715 + x_e134*v724 + x_e125*v733 + x_e124*v742 + x_e123*v751
-            V::store(V::add(V::load(grad0.at(38usize)), v673), grad0.at(38usize));
+            V::store(V::add(V::load(grad0.at(38usize)), v674), grad0.at(38usize));
             let mut v756 = V::mul(t0_2, t6_30);
             v756 = V::mul_add(t0_1, t6_29, v756);
             let w37 = V::load(param0.at(37usize));
             v618 = V::neg_mul_add(w37, v756, v618);
             let mut v763 = V::mul(t0_3, t6_30);
             v763 = V::neg_mul_add(t0_1, t6_28, v763);
-            let mut v767 = V::mul(x_e245, v763);
             v680 = V::mul_add(w37, v763, v680);
-            v767 = V::neg_mul_add(x_e345, v756, v767);
+            let mut v768 = V::mul(x_e245, v763);
+            v768 = V::neg_mul_add(x_e345, v756, v768);
             let mut v770 = V::mul(t0_4, t6_30);
             v770 = V::mul_add(t0_1, t6_27, v770);
             v627 = V::neg_mul_add(w37, v770, v627);
-            v767 = V::neg_mul_add(x_e235, v770, v767);
+            v768 = V::neg_mul_add(x_e235, v770, v768);
             let mut v777 = V::mul(t0_5, t6_30);
             v777 = V::neg_mul_add(t0_1, t6_26, v777);
             v698 = V::mul_add(w37, v777, v698);
-            v767 = V::mul_add(x_e234, v777, v767);
+            v768 = V::mul_add(x_e234, v777, v768);
             let mut v784 = V::mul(t0_3, t6_29);
             v784 = V::mul_add(t0_2, t6_28, v784);
             v637 = V::mul_add(w37, v784, v637);
-            v767 = V::mul_add(x_e145, v784, v767);
+            v768 = V::mul_add(x_e145, v784, v768);
             let mut v792 = V::mul(t0_2, t6_27);
             v792 = V::neg_mul_add(t0_4, t6_29, v792);
             v716 = V::mul_add(w37, v792, v716);
-            v767 = V::mul_add(x_e135, v792, v767);
+            v768 = V::mul_add(x_e135, v792, v768);
             let mut v798 = V::mul(t0_5, t6_29);
             v798 = V::mul_add(t0_2, t6_26, v798);
             v647 = V::mul_add(w37, v798, v647);
-            v767 = V::mul_add(x_e134, v798, v767);
+            v768 = V::mul_add(x_e134, v798, v768);
             let mut v805 = V::mul(t0_4, t6_28);
             v805 = V::mul_add(t0_3, t6_27, v805);
             v652 = V::neg_mul_add(w37, v805, v652);
-            v767 = V::neg_mul_add(x_e125, v805, v767);
+            v768 = V::neg_mul_add(x_e125, v805, v768);
             let mut v812 = V::mul(t0_5, t6_28);
             v812 = V::neg_mul_add(t0_3, t6_26, v812);
             v743 = V::mul_add(w37, v812, v743);
-            v767 = V::mul_add(x_e124, v812, v767);
+            v768 = V::mul_add(x_e124, v812, v768);
             let mut v819 = V::mul(t0_5, t6_27);
             v819 = V::mul_add(t0_4, t6_26, v819);
             v662 = V::mul_add(w37, v819, v662);
-            v767 = V::mul_add(x_e123, v819, v767);
+            v768 = V::mul_add(x_e123, v819, v768);
             // grad0[37] += x_e245*v765 - x_e345*v758 - x_e235*v772 + x_e234*v779 + x_e145*v786 + x_e135*v793 + x_e134*v800 - x_e125*v807 + x_e124*v814 + x_e123*v821
-            V::store(V::add(V::load(grad0.at(37usize)), v767), grad0.at(37usize));
+            V::store(V::add(V::load(grad0.at(37usize)), v768), grad0.at(37usize));
             let mut v827 = V::mul(t0_27, t6_17);
             v827 = V::neg_mul_add(t0_28, t6_16, v827);
             v827 = V::neg_mul_add(t0_26, t6_18, v827);
             let w36 = V::load(param0.at(36usize));
-            let mut v833 = V::mul(x_e345, v827);
             v618 = V::mul_add(w36, v827, v618);
+            let mut v834 = V::mul(x_e345, v827);
             let mut v835 = V::mul(t0_29, t6_16);
             v835 = V::neg_mul_add(t0_27, t6_19, v835);
             v835 = V::mul_add(t0_26, t6_20, v835);
             v680 = V::mul_add(w36, v835, v680);
-            v833 = V::mul_add(x_e245, v835, v833);
+            v834 = V::mul_add(x_e245, v835, v834);
             let mut v845 = V::mul(t0_28, t6_19);
             v845 = V::neg_mul_add(t0_29, t6_17, v845);
             v845 = V::neg_mul_add(t0_26, t6_21, v845);
             v627 = V::mul_add(w36, v845, v627);
-            v833 = V::mul_add(x_e235, v845, v833);
+            v834 = V::mul_add(x_e235, v845, v834);
             let mut v853 = V::mul(t0_29, t6_18);
             v853 = V::neg_mul_add(t0_28, t6_20, v853);
             v853 = V::mul_add(t0_27, t6_21, v853);
             v698 = V::mul_add(w36, v853, v698);
-            v833 = V::mul_add(x_e234, v853, v833);
+            v834 = V::mul_add(x_e234, v853, v834);
             let mut v863 = V::mul(t0_27, t6_22);
             v863 = V::neg_mul_add(t0_30, t6_16, v863);
             v863 = V::neg_mul_add(t0_26, t6_23, v863);
             v637 = V::mul_add(w36, v863, v637);
-            v833 = V::mul_add(x_e145, v863, v833);
+            v834 = V::mul_add(x_e145, v863, v834);
             let mut v871 = V::mul(t0_30, t6_17);
             v871 = V::neg_mul_add(t0_28, t6_22, v871);
             v871 = V::mul_add(t0_26, t6_24, v871);
             v716 = V::mul_add(w36, v871, v716);
-            v833 = V::mul_add(x_e135, v871, v833);
+            v834 = V::mul_add(x_e135, v871, v834);
             let mut v881 = V::mul(t0_28, t6_23);
             v881 = V::neg_mul_add(t0_30, t6_18, v881);
             v881 = V::neg_mul_add(t0_27, t6_24, v881);
             v647 = V::mul_add(w36, v881, v647);
-            v833 = V::mul_add(x_e134, v881, v833);
+            v834 = V::mul_add(x_e134, v881, v834);
             let mut v890 = V::mul(t0_29, t6_22);
             v890 = V::neg_mul_add(t0_30, t6_19, v890);
             v890 = V::neg_mul_add(t0_26, t6_25, v890);
             v652 = V::mul_add(w36, v890, v652);
-            v833 = V::mul_add(x_e125, v890, v833);
+            v834 = V::mul_add(x_e125, v890, v834);
             let mut v898 = V::mul(t0_30, t6_20);
             v898 = V::neg_mul_add(t0_29, t6_23, v898);
             v898 = V::mul_add(t0_27, t6_25, v898);
             v743 = V::mul_add(w36, v898, v743);
-            v833 = V::mul_add(x_e124, v898, v833);
+            v834 = V::mul_add(x_e124, v898, v834);
             let mut v908 = V::mul(t0_29, t6_24);
             v908 = V::neg_mul_add(t0_30, t6_21, v908);
             v908 = V::neg_mul_add(t0_28, t6_25, v908);
             v662 = V::mul_add(w36, v908, v662);
-            v833 = V::mul_add(x_e123, v908, v833);
+            v834 = V::mul_add(x_e123, v908, v834);
             // grad0[36] += x_e345*v830 + x_e245*v839 + x_e235*v848 + x_e234*v857 + x_e145*v866 + x_e135*v875 + x_e134*v884 + x_e125*v893 + x_e124*v902 + x_e123*v911
-            V::store(V::add(V::load(grad0.at(36usize)), v833), grad0.at(36usize));
+            V::store(V::add(V::load(grad0.at(36usize)), v834), grad0.at(36usize));
             let mut v917 = V::mul(t0_11, t6_23);
             v917 = V::neg_mul_add(t0_12, t6_22, v917);
             v917 = V::neg_mul_add(t0_10, t6_24, v917);
@@ -3794,8 +3798,8 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v917 = V::mul_add(t0_8, t6_20, v917);
             v917 = V::neg_mul_add(t0_7, t6_21, v917);
             let w35 = V::load(param0.at(35usize));
-            let mut v929 = V::mul(x_e345, v917);
             v618 = V::mul_add(w35, v917, v618);
+            let mut v930 = V::mul(x_e345, v917);
             let mut v931 = V::mul(t0_14, t6_22);
             v931 = V::neg_mul_add(t0_13, t6_23, v931);
             v931 = V::mul_add(t0_10, t6_25, v931);
@@ -3803,7 +3807,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v931 = V::mul_add(t0_8, t6_18, v931);
             v931 = V::neg_mul_add(t0_6, t6_21, v931);
             v680 = V::mul_add(w35, v931, v680);
-            v929 = V::mul_add(x_e245, v931, v929);
+            v930 = V::mul_add(x_e245, v931, v930);
             let mut v947 = V::mul(t0_13, t6_24);
             v947 = V::neg_mul_add(t0_15, t6_22, v947);
             v947 = V::neg_mul_add(t0_11, t6_25, v947);
@@ -3811,7 +3815,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v947 = V::mul_add(t0_7, t6_18, v947);
             v947 = V::neg_mul_add(t0_6, t6_20, v947);
             v627 = V::mul_add(w35, v947, v627);
-            v929 = V::mul_add(x_e235, v947, v929);
+            v930 = V::mul_add(x_e235, v947, v930);
             let mut v961 = V::mul(t0_15, t6_23);
             v961 = V::neg_mul_add(t0_14, t6_24, v961);
             v961 = V::mul_add(t0_12, t6_25, v961);
@@ -3819,7 +3823,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v961 = V::mul_add(t0_7, t6_17, v961);
             v961 = V::neg_mul_add(t0_6, t6_19, v961);
             v698 = V::mul_add(w35, v961, v698);
-            v929 = V::mul_add(x_e234, v961, v929);
+            v930 = V::mul_add(x_e234, v961, v930);
             let mut v976 = V::mul(t0_14, t6_19);
             v976 = V::neg_mul_add(t0_13, t6_20, v976);
             v976 = V::mul_add(t0_12, t6_17, v976);
@@ -3827,7 +3831,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v976 = V::mul_add(t0_7, t6_25, v976);
             v976 = V::mul_add(t0_6, t6_24, v976);
             v637 = V::mul_add(w35, v976, v637);
-            v929 = V::mul_add(x_e145, v976, v929);
+            v930 = V::mul_add(x_e145, v976, v930);
             let mut v992 = V::mul(t0_13, t6_21);
             v992 = V::neg_mul_add(t0_15, t6_19, v992);
             v992 = V::mul_add(t0_12, t6_16, v992);
@@ -3835,7 +3839,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v992 = V::neg_mul_add(t0_8, t6_25, v992);
             v992 = V::mul_add(t0_6, t6_23, v992);
             v716 = V::mul_add(w35, v992, v716);
-            v929 = V::mul_add(x_e135, v992, v929);
+            v930 = V::mul_add(x_e135, v992, v930);
             let mut v1006 = V::mul(t0_15, t6_20);
             v1006 = V::neg_mul_add(t0_14, t6_21, v1006);
             v1006 = V::mul_add(t0_11, t6_16, v1006);
@@ -3843,7 +3847,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1006 = V::mul_add(t0_9, t6_25, v1006);
             v1006 = V::mul_add(t0_6, t6_22, v1006);
             v647 = V::mul_add(w35, v1006, v647);
-            v929 = V::mul_add(x_e134, v1006, v929);
+            v930 = V::mul_add(x_e134, v1006, v930);
             let mut v1021 = V::mul(t0_15, t6_17);
             v1021 = V::mul_add(t0_14, t6_16, v1021);
             let mut v1025 = V::mul_sub(t0_11, t6_21, v1021);
@@ -3851,7 +3855,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1025 = V::neg_mul_add(t0_8, t6_24, v1025);
             v1025 = V::neg_mul_add(t0_7, t6_23, v1025);
             v652 = V::mul_add(w35, v1025, v652);
-            v929 = V::mul_add(x_e125, v1025, v929);
+            v930 = V::mul_add(x_e125, v1025, v930);
             let mut v1036 = V::mul(t0_15, t6_18);
             v1036 = V::neg_mul_add(t0_13, t6_16, v1036);
             v1036 = V::neg_mul_add(t0_12, t6_21, v1036);
@@ -3859,7 +3863,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1036 = V::mul_add(t0_9, t6_24, v1036);
             v1036 = V::neg_mul_add(t0_7, t6_22, v1036);
             v743 = V::mul_add(w35, v1036, v743);
-            v929 = V::mul_add(x_e124, v1036, v929);
+            v930 = V::mul_add(x_e124, v1036, v930);
             let mut v1051 = V::mul(t0_14, t6_18);
             v1051 = V::mul_add(t0_13, t6_17, v1051);
             v1051 = V::neg_mul_add(t0_12, t6_20, v1051);
@@ -3867,75 +3871,75 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1051 = V::mul_add(t0_9, t6_23, v1051);
             v1051 = V::mul_add(t0_8, t6_22, v1051);
             v662 = V::mul_add(w35, v1051, v662);
-            v929 = V::mul_add(x_e123, v1051, v929);
+            v930 = V::mul_add(x_e123, v1051, v930);
             // grad0[35] += x_e345*v926 + x_e245*v941 + x_e235*v956 + x_e234*v971 + x_e145*v986 + x_e135*v1001 + x_e134*v1016 + x_e125*v1031 + x_e124*v1046 + x_e123*v1061
-            V::store(V::add(V::load(grad0.at(35usize)), v929), grad0.at(35usize));
+            V::store(V::add(V::load(grad0.at(35usize)), v930), grad0.at(35usize));
             let v1066 = V::mul(t0_0, t6_25);
             let w34 = V::load(param0.at(34usize));
-            let mut v1069 = V::mul(x_e345, v1066);
             v618 = V::mul_add(w34, v1066, v618);
+            let mut v1070 = V::mul(x_e345, v1066);
             let v1071 = V::mul(t0_0, t6_24);
             v680 = V::mul_add(w34, v1071, v680);
-            v1069 = V::mul_add(x_e245, v1071, v1069);
+            v1070 = V::mul_add(x_e245, v1071, v1070);
             let v1076 = V::mul(t0_0, t6_23);
             v627 = V::mul_add(w34, v1076, v627);
-            v1069 = V::mul_add(x_e235, v1076, v1069);
+            v1070 = V::mul_add(x_e235, v1076, v1070);
             let v1081 = V::mul(t0_0, t6_22);
             v698 = V::mul_add(w34, v1081, v698);
-            v1069 = V::mul_add(x_e234, v1081, v1069);
+            v1070 = V::mul_add(x_e234, v1081, v1070);
             let v1086 = V::mul(t0_0, t6_21);
             v637 = V::mul_add(w34, v1086, v637);
-            v1069 = V::mul_add(x_e145, v1086, v1069);
+            v1070 = V::mul_add(x_e145, v1086, v1070);
             let v1091 = V::mul(t0_0, t6_20);
             v716 = V::mul_add(w34, v1091, v716);
-            v1069 = V::mul_add(x_e135, v1091, v1069);
+            v1070 = V::mul_add(x_e135, v1091, v1070);
             let v1096 = V::mul(t0_0, t6_19);
             v647 = V::mul_add(w34, v1096, v647);
-            v1069 = V::mul_add(x_e134, v1096, v1069);
+            v1070 = V::mul_add(x_e134, v1096, v1070);
             let v1101 = V::mul(t0_0, t6_18);
             v652 = V::mul_add(w34, v1101, v652);
-            v1069 = V::mul_add(x_e125, v1101, v1069);
+            v1070 = V::mul_add(x_e125, v1101, v1070);
             let v1106 = V::mul(t0_0, t6_17);
             v743 = V::mul_add(w34, v1106, v743);
-            v1069 = V::mul_add(x_e124, v1106, v1069);
+            v1070 = V::mul_add(x_e124, v1106, v1070);
             let v1111 = V::mul(t0_0, t6_16);
             v662 = V::mul_add(w34, v1111, v662);
-            v1069 = V::mul_add(x_e123, v1111, v1069);
+            v1070 = V::mul_add(x_e123, v1111, v1070);
             // grad0[34] += x_e345*v1066 + x_e245*v1071 + x_e235*v1076 + x_e234*v1081 + x_e145*v1086 + x_e135*v1091 + x_e134*v1096 + x_e125*v1101 + x_e124*v1106 + x_e123*v1111
-            V::store(V::add(V::load(grad0.at(34usize)), v1069), grad0.at(34usize));
+            V::store(V::add(V::load(grad0.at(34usize)), v1070), grad0.at(34usize));
             let v1116 = V::mul(t0_31, t6_6);
             let w33 = V::load(param0.at(33usize));
             v618 = V::neg_mul_add(w33, v1116, v618);
             let v1121 = V::mul(t0_31, t6_7);
-            let mut v1123 = V::mul(x_e245, v1121);
             v680 = V::mul_add(w33, v1121, v680);
-            v1123 = V::neg_mul_add(x_e345, v1116, v1123);
+            let mut v1124 = V::mul(x_e245, v1121);
+            v1124 = V::neg_mul_add(x_e345, v1116, v1124);
             let v1126 = V::mul(t0_31, t6_8);
             v627 = V::neg_mul_add(w33, v1126, v627);
-            v1123 = V::neg_mul_add(x_e235, v1126, v1123);
+            v1124 = V::neg_mul_add(x_e235, v1126, v1124);
             let v1131 = V::mul(t0_31, t6_9);
             v698 = V::mul_add(w33, v1131, v698);
-            v1123 = V::mul_add(x_e234, v1131, v1123);
+            v1124 = V::mul_add(x_e234, v1131, v1124);
             let v1136 = V::mul(t0_31, t6_10);
             v637 = V::neg_mul_add(w33, v1136, v637);
-            v1123 = V::neg_mul_add(x_e145, v1136, v1123);
+            v1124 = V::neg_mul_add(x_e145, v1136, v1124);
             let v1141 = V::mul(t0_31, t6_11);
             v716 = V::mul_add(w33, v1141, v716);
-            v1123 = V::mul_add(x_e135, v1141, v1123);
+            v1124 = V::mul_add(x_e135, v1141, v1124);
             let v1146 = V::mul(t0_31, t6_12);
             v647 = V::neg_mul_add(w33, v1146, v647);
-            v1123 = V::neg_mul_add(x_e134, v1146, v1123);
+            v1124 = V::neg_mul_add(x_e134, v1146, v1124);
             let v1151 = V::mul(t0_31, t6_13);
             v652 = V::neg_mul_add(w33, v1151, v652);
-            v1123 = V::neg_mul_add(x_e125, v1151, v1123);
+            v1124 = V::neg_mul_add(x_e125, v1151, v1124);
             let v1156 = V::mul(t0_31, t6_14);
             v743 = V::mul_add(w33, v1156, v743);
-            v1123 = V::mul_add(x_e124, v1156, v1123);
+            v1124 = V::mul_add(x_e124, v1156, v1124);
             let v1161 = V::mul(t0_31, t6_15);
             v662 = V::neg_mul_add(w33, v1161, v662);
-            v1123 = V::neg_mul_add(x_e123, v1161, v1123);
+            v1124 = V::neg_mul_add(x_e123, v1161, v1124);
             // grad0[33] += x_e245*v1121 - x_e345*v1116 - x_e235*v1126 + x_e234*v1131 - x_e145*v1136 + x_e135*v1141 - x_e134*v1146 - x_e125*v1151 + x_e124*v1156 - x_e123*v1161
-            V::store(V::add(V::load(grad0.at(33usize)), v1123), grad0.at(33usize));
+            V::store(V::add(V::load(grad0.at(33usize)), v1124), grad0.at(33usize));
             let mut v1166 = V::mul(t0_24, t6_10);
             v1166 = V::neg_mul_add(t0_23, t6_11, v1166);
             v1166 = V::mul_add(t0_22, t6_12, v1166);
@@ -3943,8 +3947,8 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1166 = V::neg_mul_add(t0_20, t6_8, v1166);
             v1166 = V::mul_add(t0_19, t6_9, v1166);
             let w32 = V::load(param0.at(32usize));
-            let mut v1179 = V::mul(x_e345, v1166);
             v618 = V::mul_add(w32, v1166, v618);
+            let mut v1180 = V::mul(x_e345, v1166);
             let mut v1182 = V::mul(t0_23, t6_13);
             v1182 = V::neg_mul_add(t0_25, t6_10, v1182);
             v1182 = V::neg_mul_add(t0_22, t6_14, v1182);
@@ -3952,7 +3956,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1182 = V::neg_mul_add(t0_18, t6_8, v1182);
             v1182 = V::mul_add(t0_17, t6_9, v1182);
             v680 = V::mul_add(w32, v1182, v680);
-            v1179 = V::mul_add(x_e245, v1182, v1179);
+            v1180 = V::mul_add(x_e245, v1182, v1180);
             let mut v1196 = V::mul(t0_25, t6_11);
             v1196 = V::neg_mul_add(t0_24, t6_13, v1196);
             v1196 = V::mul_add(t0_22, t6_15, v1196);
@@ -3960,7 +3964,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1196 = V::neg_mul_add(t0_18, t6_7, v1196);
             v1196 = V::mul_add(t0_16, t6_9, v1196);
             v627 = V::mul_add(w32, v1196, v627);
-            v1179 = V::mul_add(x_e235, v1196, v1179);
+            v1180 = V::mul_add(x_e235, v1196, v1180);
             let mut v1212 = V::mul(t0_24, t6_14);
             v1212 = V::neg_mul_add(t0_25, t6_12, v1212);
             v1212 = V::neg_mul_add(t0_23, t6_15, v1212);
@@ -3968,7 +3972,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1212 = V::neg_mul_add(t0_17, t6_7, v1212);
             v1212 = V::mul_add(t0_16, t6_8, v1212);
             v698 = V::mul_add(w32, v1212, v698);
-            v1179 = V::mul_add(x_e234, v1212, v1179);
+            v1180 = V::mul_add(x_e234, v1212, v1180);
             let mut v1226 = V::mul(t0_25, t6_7);
             v1226 = V::mul_add(t0_24, t6_6, v1226);
             let mut v1230 = V::mul_sub(t0_20, t6_13, v1226);
@@ -3976,7 +3980,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1230 = V::mul_add(t0_18, t6_11, v1230);
             v1230 = V::neg_mul_add(t0_17, t6_12, v1230);
             v637 = V::mul_add(w32, v1230, v637);
-            v1179 = V::mul_add(x_e145, v1230, v1179);
+            v1180 = V::mul_add(x_e145, v1230, v1180);
             let mut v1241 = V::mul(t0_25, t6_8);
             v1241 = V::neg_mul_add(t0_23, t6_6, v1241);
             v1241 = V::neg_mul_add(t0_21, t6_13, v1241);
@@ -3984,7 +3988,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1241 = V::mul_add(t0_18, t6_10, v1241);
             v1241 = V::neg_mul_add(t0_16, t6_12, v1241);
             v716 = V::mul_add(w32, v1241, v716);
-            v1179 = V::mul_add(x_e135, v1241, v1179);
+            v1180 = V::mul_add(x_e135, v1241, v1180);
             let mut v1256 = V::mul(t0_25, t6_9);
             v1256 = V::mul_add(t0_22, t6_6, v1256);
             let mut v1260 = V::mul_sub(t0_21, t6_14, v1256);
@@ -3992,7 +3996,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1260 = V::mul_add(t0_17, t6_10, v1260);
             v1260 = V::neg_mul_add(t0_16, t6_11, v1260);
             v647 = V::mul_add(w32, v1260, v647);
-            v1179 = V::mul_add(x_e134, v1260, v1179);
+            v1180 = V::mul_add(x_e134, v1260, v1180);
             let mut v1271 = V::mul(t0_24, t6_8);
             v1271 = V::mul_add(t0_23, t6_7, v1271);
             v1271 = V::neg_mul_add(t0_21, t6_11, v1271);
@@ -4000,7 +4004,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1271 = V::mul_add(t0_17, t6_15, v1271);
             v1271 = V::mul_add(t0_16, t6_14, v1271);
             v652 = V::mul_add(w32, v1271, v652);
-            v1179 = V::mul_add(x_e125, v1271, v1179);
+            v1180 = V::mul_add(x_e125, v1271, v1180);
             let mut v1287 = V::mul(t0_22, t6_7);
             v1287 = V::neg_mul_add(t0_24, t6_9, v1287);
             v1287 = V::mul_add(t0_21, t6_12, v1287);
@@ -4008,7 +4012,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1287 = V::neg_mul_add(t0_18, t6_15, v1287);
             v1287 = V::mul_add(t0_16, t6_13, v1287);
             v743 = V::mul_add(w32, v1287, v743);
-            v1179 = V::mul_add(x_e124, v1287, v1179);
+            v1180 = V::mul_add(x_e124, v1287, v1180);
             let mut v1301 = V::mul(t0_23, t6_9);
             v1301 = V::mul_add(t0_22, t6_8, v1301);
             let mut v1305 = V::mul_sub(t0_20, t6_12, v1301);
@@ -4016,211 +4020,211 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1305 = V::neg_mul_add(t0_18, t6_14, v1305);
             v1305 = V::neg_mul_add(t0_17, t6_13, v1305);
             v662 = V::mul_add(w32, v1305, v662);
-            v1179 = V::mul_add(x_e123, v1305, v1179);
+            v1180 = V::mul_add(x_e123, v1305, v1180);
             // grad0[32] += x_e345*v1176 + x_e245*v1191 + x_e235*v1206 + x_e234*v1221 + x_e145*v1236 + x_e135*v1251 + x_e134*v1266 + x_e125*v1281 + x_e124*v1296 + x_e123*v1311
-            V::store(V::add(V::load(grad0.at(32usize)), v1179), grad0.at(32usize));
+            V::store(V::add(V::load(grad0.at(32usize)), v1180), grad0.at(32usize));
             let mut v1316 = V::mul(t0_5, t6_13);
             v1316 = V::neg_mul_add(t0_4, t6_14, v1316);
             v1316 = V::mul_add(t0_3, t6_15, v1316);
             let w31 = V::load(param0.at(31usize));
-            let mut v1323 = V::mul(x_e345, v1316);
             v618 = V::mul_add(w31, v1316, v618);
+            let mut v1324 = V::mul(x_e345, v1316);
             let mut v1325 = V::mul(t0_5, t6_11);
             v1325 = V::neg_mul_add(t0_4, t6_12, v1325);
             v1325 = V::mul_add(t0_2, t6_15, v1325);
             v680 = V::mul_add(w31, v1325, v680);
-            v1323 = V::mul_add(x_e245, v1325, v1323);
+            v1324 = V::mul_add(x_e245, v1325, v1324);
             let mut v1334 = V::mul(t0_5, t6_10);
             v1334 = V::neg_mul_add(t0_3, t6_12, v1334);
             v1334 = V::mul_add(t0_2, t6_14, v1334);
             v627 = V::mul_add(w31, v1334, v627);
-            v1323 = V::mul_add(x_e235, v1334, v1323);
+            v1324 = V::mul_add(x_e235, v1334, v1324);
             let mut v1343 = V::mul(t0_4, t6_10);
             v1343 = V::neg_mul_add(t0_3, t6_11, v1343);
             v1343 = V::mul_add(t0_2, t6_13, v1343);
             v698 = V::mul_add(w31, v1343, v698);
-            v1323 = V::mul_add(x_e234, v1343, v1323);
+            v1324 = V::mul_add(x_e234, v1343, v1324);
             let mut v1352 = V::mul(t0_5, t6_8);
             v1352 = V::neg_mul_add(t0_4, t6_9, v1352);
             v1352 = V::mul_add(t0_1, t6_15, v1352);
             v637 = V::mul_add(w31, v1352, v637);
-            v1323 = V::mul_add(x_e145, v1352, v1323);
+            v1324 = V::mul_add(x_e145, v1352, v1324);
             let mut v1361 = V::mul(t0_5, t6_7);
             v1361 = V::neg_mul_add(t0_3, t6_9, v1361);
             v1361 = V::mul_add(t0_1, t6_14, v1361);
             v716 = V::mul_add(w31, v1361, v716);
-            v1323 = V::mul_add(x_e135, v1361, v1323);
+            v1324 = V::mul_add(x_e135, v1361, v1324);
             let mut v1370 = V::mul(t0_4, t6_7);
             v1370 = V::neg_mul_add(t0_3, t6_8, v1370);
             v1370 = V::mul_add(t0_1, t6_13, v1370);
             v647 = V::mul_add(w31, v1370, v647);
-            v1323 = V::mul_add(x_e134, v1370, v1323);
+            v1324 = V::mul_add(x_e134, v1370, v1324);
             let mut v1379 = V::mul(t0_5, t6_6);
             v1379 = V::neg_mul_add(t0_2, t6_9, v1379);
             v1379 = V::mul_add(t0_1, t6_12, v1379);
             v652 = V::mul_add(w31, v1379, v652);
-            v1323 = V::mul_add(x_e125, v1379, v1323);
+            v1324 = V::mul_add(x_e125, v1379, v1324);
             let mut v1388 = V::mul(t0_4, t6_6);
             v1388 = V::neg_mul_add(t0_2, t6_8, v1388);
             v1388 = V::mul_add(t0_1, t6_11, v1388);
             v743 = V::mul_add(w31, v1388, v743);
-            v1323 = V::mul_add(x_e124, v1388, v1323);
+            v1324 = V::mul_add(x_e124, v1388, v1324);
             let mut v1397 = V::mul(t0_3, t6_6);
             v1397 = V::neg_mul_add(t0_2, t6_7, v1397);
             v1397 = V::mul_add(t0_1, t6_10, v1397);
             v662 = V::mul_add(w31, v1397, v662);
-            v1323 = V::mul_add(x_e123, v1397, v1323);
+            v1324 = V::mul_add(x_e123, v1397, v1324);
             // grad0[31] += x_e345*v1320 + x_e245*v1329 + x_e235*v1338 + x_e234*v1347 + x_e145*v1356 + x_e135*v1365 + x_e134*v1374 + x_e125*v1383 + x_e124*v1392 + x_e123*v1401
-            V::store(V::add(V::load(grad0.at(31usize)), v1323), grad0.at(31usize));
+            V::store(V::add(V::load(grad0.at(31usize)), v1324), grad0.at(31usize));
             let mut v1406 = V::mul(t0_30, t6_2);
             v1406 = V::mul_add(t0_29, t6_1, v1406);
             let w30 = V::load(param0.at(30usize));
-            let mut v1411 = V::mul(x_e345, v1406);
             v618 = V::mul_add(w30, v1406, v618);
+            let mut v1412 = V::mul(x_e345, v1406);
             let mut v1414 = V::mul(t0_28, t6_1);
             v1414 = V::neg_mul_add(t0_30, t6_3, v1414);
             v680 = V::mul_add(w30, v1414, v680);
-            v1411 = V::mul_add(x_e245, v1414, v1411);
+            v1412 = V::mul_add(x_e245, v1414, v1412);
             let mut v1420 = V::mul(t0_30, t6_4);
             v1420 = V::mul_add(t0_27, t6_1, v1420);
             v627 = V::mul_add(w30, v1420, v627);
-            v1411 = V::mul_add(x_e235, v1420, v1411);
+            v1412 = V::mul_add(x_e235, v1420, v1412);
             let mut v1428 = V::mul(t0_26, t6_1);
             v1428 = V::neg_mul_add(t0_30, t6_5, v1428);
             v698 = V::mul_add(w30, v1428, v698);
-            v1411 = V::mul_add(x_e234, v1428, v1411);
+            v1412 = V::mul_add(x_e234, v1428, v1412);
             let mut v1434 = V::mul(t0_29, t6_3);
             v1434 = V::mul_add(t0_28, t6_2, v1434);
             v637 = V::neg_mul_add(w30, v1434, v637);
-            v1411 = V::neg_mul_add(x_e145, v1434, v1411);
+            v1412 = V::neg_mul_add(x_e145, v1434, v1412);
             let mut v1441 = V::mul(t0_29, t6_4);
             v1441 = V::neg_mul_add(t0_27, t6_2, v1441);
             v716 = V::mul_add(w30, v1441, v716);
-            v1411 = V::mul_add(x_e135, v1441, v1411);
+            v1412 = V::mul_add(x_e135, v1441, v1412);
             let mut v1448 = V::mul(t0_29, t6_5);
             v1448 = V::mul_add(t0_26, t6_2, v1448);
             v647 = V::neg_mul_add(w30, v1448, v647);
-            v1411 = V::neg_mul_add(x_e134, v1448, v1411);
+            v1412 = V::neg_mul_add(x_e134, v1448, v1412);
             let mut v1455 = V::mul(t0_28, t6_4);
             v1455 = V::mul_add(t0_27, t6_3, v1455);
             v652 = V::mul_add(w30, v1455, v652);
-            v1411 = V::mul_add(x_e125, v1455, v1411);
+            v1412 = V::mul_add(x_e125, v1455, v1412);
             let mut v1463 = V::mul(t0_26, t6_3);
             v1463 = V::neg_mul_add(t0_28, t6_5, v1463);
             v743 = V::mul_add(w30, v1463, v743);
-            v1411 = V::mul_add(x_e124, v1463, v1411);
+            v1412 = V::mul_add(x_e124, v1463, v1412);
             let mut v1469 = V::mul(t0_27, t6_5);
             v1469 = V::mul_add(t0_26, t6_4, v1469);
             v662 = V::neg_mul_add(w30, v1469, v662);
-            v1411 = V::neg_mul_add(x_e123, v1469, v1411);
+            v1412 = V::neg_mul_add(x_e123, v1469, v1412);
             // grad0[30] += x_e345*v1408 + x_e245*v1415 + x_e235*v1422 + x_e234*v1429 - x_e145*v1436 + x_e135*v1443 - x_e134*v1450 + x_e125*v1457 + x_e124*v1464 - x_e123*v1471
-            V::store(V::add(V::load(grad0.at(30usize)), v1411), grad0.at(30usize));
+            V::store(V::add(V::load(grad0.at(30usize)), v1412), grad0.at(30usize));
             let mut v1477 = V::mul(t0_14, t6_4);
             v1477 = V::neg_mul_add(t0_15, t6_3, v1477);
             v1477 = V::neg_mul_add(t0_13, t6_5, v1477);
             let w29 = V::load(param0.at(29usize));
-            let mut v1483 = V::mul(x_e345, v1477);
             v618 = V::mul_add(w29, v1477, v618);
+            let mut v1484 = V::mul(x_e345, v1477);
             let mut v1486 = V::mul(t0_12, t6_4);
             v1486 = V::neg_mul_add(t0_15, t6_2, v1486);
             v1486 = V::neg_mul_add(t0_11, t6_5, v1486);
             v680 = V::mul_add(w29, v1486, v680);
-            v1483 = V::mul_add(x_e245, v1486, v1483);
+            v1484 = V::mul_add(x_e245, v1486, v1484);
             let mut v1495 = V::mul(t0_12, t6_3);
             v1495 = V::neg_mul_add(t0_14, t6_2, v1495);
             v1495 = V::neg_mul_add(t0_10, t6_5, v1495);
             v627 = V::mul_add(w29, v1495, v627);
-            v1483 = V::mul_add(x_e235, v1495, v1483);
+            v1484 = V::mul_add(x_e235, v1495, v1484);
             let mut v1504 = V::mul(t0_11, t6_3);
             v1504 = V::neg_mul_add(t0_13, t6_2, v1504);
             v1504 = V::neg_mul_add(t0_10, t6_4, v1504);
             v698 = V::mul_add(w29, v1504, v698);
-            v1483 = V::mul_add(x_e234, v1504, v1483);
+            v1484 = V::mul_add(x_e234, v1504, v1484);
             let mut v1513 = V::mul(t0_9, t6_4);
             v1513 = V::neg_mul_add(t0_15, t6_1, v1513);
             v1513 = V::neg_mul_add(t0_8, t6_5, v1513);
             v637 = V::mul_add(w29, v1513, v637);
-            v1483 = V::mul_add(x_e145, v1513, v1483);
+            v1484 = V::mul_add(x_e145, v1513, v1484);
             let mut v1522 = V::mul(t0_9, t6_3);
             v1522 = V::neg_mul_add(t0_14, t6_1, v1522);
             v1522 = V::neg_mul_add(t0_7, t6_5, v1522);
             v716 = V::mul_add(w29, v1522, v716);
-            v1483 = V::mul_add(x_e135, v1522, v1483);
+            v1484 = V::mul_add(x_e135, v1522, v1484);
             let mut v1531 = V::mul(t0_8, t6_3);
             v1531 = V::neg_mul_add(t0_13, t6_1, v1531);
             v1531 = V::neg_mul_add(t0_7, t6_4, v1531);
             v647 = V::mul_add(w29, v1531, v647);
-            v1483 = V::mul_add(x_e134, v1531, v1483);
+            v1484 = V::mul_add(x_e134, v1531, v1484);
             let mut v1540 = V::mul(t0_9, t6_2);
             v1540 = V::neg_mul_add(t0_12, t6_1, v1540);
             v1540 = V::neg_mul_add(t0_6, t6_5, v1540);
             v652 = V::mul_add(w29, v1540, v652);
-            v1483 = V::mul_add(x_e125, v1540, v1483);
+            v1484 = V::mul_add(x_e125, v1540, v1484);
             let mut v1549 = V::mul(t0_8, t6_2);
             v1549 = V::neg_mul_add(t0_11, t6_1, v1549);
             v1549 = V::neg_mul_add(t0_6, t6_4, v1549);
             v743 = V::mul_add(w29, v1549, v743);
-            v1483 = V::mul_add(x_e124, v1549, v1483);
+            v1484 = V::mul_add(x_e124, v1549, v1484);
             let mut v1558 = V::mul(t0_7, t6_2);
             v1558 = V::neg_mul_add(t0_10, t6_1, v1558);
             v1558 = V::neg_mul_add(t0_6, t6_3, v1558);
             v662 = V::mul_add(w29, v1558, v662);
-            v1483 = V::mul_add(x_e123, v1558, v1483);
+            v1484 = V::mul_add(x_e123, v1558, v1484);
             // grad0[29] += x_e345*v1480 + x_e245*v1489 + x_e235*v1498 + x_e234*v1507 + x_e145*v1516 + x_e135*v1525 + x_e134*v1534 + x_e125*v1543 + x_e124*v1552 + x_e123*v1561
-            V::store(V::add(V::load(grad0.at(29usize)), v1483), grad0.at(29usize));
+            V::store(V::add(V::load(grad0.at(29usize)), v1484), grad0.at(29usize));
             let v1566 = V::mul(t0_25, t6_0);
             let w28 = V::load(param0.at(28usize));
-            let mut v1569 = V::mul(x_e345, v1566);
             v618 = V::neg_mul_add(w28, v1566, v618);
             // out0[25] = w39*v616 + w38*v670 - w37*v758 + w36*v830 + w35*v926 + w34*v1066 - w33*v1116 + w32*v1176 + w31*v1320 + w30*v1408 + w29*v1480 - w28*v1566
             V::store(v618, out0.at(25usize, c));
+            let mut v1570 = V::mul(x_e345, v1566);
             let v1571 = V::mul(t0_24, t6_0);
             v680 = V::neg_mul_add(w28, v1571, v680);
             // out0[24] = w38*v679 - w39*v621 + w37*v765 + w36*v839 + w35*v941 + w34*v1071 + w33*v1121 + w32*v1191 + w31*v1329 + w30*v1415 + w29*v1489 - w28*v1571
             V::store(v680, out0.at(24usize, c));
-            v1569 = V::mul_add(x_e245, v1571, v1569);
+            v1570 = V::mul_add(x_e245, v1571, v1570);
             let v1576 = V::mul(t0_23, t6_0);
             v627 = V::neg_mul_add(w28, v1576, v627);
             // out0[23] = w39*v626 + w38*v688 - w37*v772 + w36*v848 + w35*v956 + w34*v1076 - w33*v1126 + w32*v1206 + w31*v1338 + w30*v1422 + w29*v1498 - w28*v1576
             V::store(v627, out0.at(23usize, c));
-            v1569 = V::mul_add(x_e235, v1576, v1569);
+            v1570 = V::mul_add(x_e235, v1576, v1570);
             let v1581 = V::mul(t0_22, t6_0);
             v698 = V::neg_mul_add(w28, v1581, v698);
             // out0[22] = w38*v697 - w39*v631 + w37*v779 + w36*v857 + w35*v971 + w34*v1081 + w33*v1131 + w32*v1221 + w31*v1347 + w30*v1429 + w29*v1507 - w28*v1581
             V::store(v698, out0.at(22usize, c));
-            v1569 = V::mul_add(x_e234, v1581, v1569);
+            v1570 = V::mul_add(x_e234, v1581, v1570);
             let v1586 = V::mul(t0_21, t6_0);
             v637 = V::neg_mul_add(w28, v1586, v637);
             // out0[21] = w39*v636 + w38*v706 + w37*v786 + w36*v866 + w35*v986 + w34*v1086 - w33*v1136 + w32*v1236 + w31*v1356 - w30*v1436 + w29*v1516 - w28*v1586
             V::store(v637, out0.at(21usize, c));
-            v1569 = V::mul_add(x_e145, v1586, v1569);
+            v1570 = V::mul_add(x_e145, v1586, v1570);
             let v1591 = V::mul(t0_20, t6_0);
             v716 = V::neg_mul_add(w28, v1591, v716);
             // out0[20] = w38*v715 - w39*v641 + w37*v793 + w36*v875 + w35*v1001 + w34*v1091 + w33*v1141 + w32*v1251 + w31*v1365 + w30*v1443 + w29*v1525 - w28*v1591
             V::store(v716, out0.at(20usize, c));
-            v1569 = V::mul_add(x_e135, v1591, v1569);
+            v1570 = V::mul_add(x_e135, v1591, v1570);
             let v1596 = V::mul(t0_19, t6_0);
             v647 = V::neg_mul_add(w28, v1596, v647);
             // out0[19] = w39*v646 + w38*v724 + w37*v800 + w36*v884 + w35*v1016 + w34*v1096 - w33*v1146 + w32*v1266 + w31*v1374 - w30*v1450 + w29*v1534 - w28*v1596
             V::store(v647, out0.at(19usize, c));
-            v1569 = V::mul_add(x_e134, v1596, v1569);
+            v1570 = V::mul_add(x_e134, v1596, v1570);
             let v1601 = V::mul(t0_18, t6_0);
             v652 = V::neg_mul_add(w28, v1601, v652);
             // out0[18] = w39*v651 + w38*v733 - w37*v807 + w36*v893 + w35*v1031 + w34*v1101 - w33*v1151 + w32*v1281 + w31*v1383 + w30*v1457 + w29*v1543 - w28*v1601
             V::store(v652, out0.at(18usize, c));
-            v1569 = V::mul_add(x_e125, v1601, v1569);
+            v1570 = V::mul_add(x_e125, v1601, v1570);
             let v1606 = V::mul(t0_17, t6_0);
             v743 = V::neg_mul_add(w28, v1606, v743);
             // out0[17] = w38*v742 - w39*v656 + w37*v814 + w36*v902 + w35*v1046 + w34*v1106 + w33*v1156 + w32*v1296 + w31*v1392 + w30*v1464 + w29*v1552 - w28*v1606
             V::store(v743, out0.at(17usize, c));
-            v1569 = V::mul_add(x_e124, v1606, v1569);
+            v1570 = V::mul_add(x_e124, v1606, v1570);
             let v1611 = V::mul(t0_16, t6_0);
             v662 = V::neg_mul_add(w28, v1611, v662);
             // out0[16] = w39*v661 + w38*v751 + w37*v821 + w36*v911 + w35*v1061 + w34*v1111 - w33*v1161 + w32*v1311 + w31*v1401 - w30*v1471 + w29*v1561 - w28*v1611
             V::store(v662, out0.at(16usize, c));
-            v1569 = V::mul_add(x_e123, v1611, v1569);
+            v1570 = V::mul_add(x_e123, v1611, v1570);
             // grad0[28] += -(x_e345*v1566 + x_e245*v1571 + x_e235*v1576 + x_e234*v1581 + x_e145*v1586 + x_e135*v1591 + x_e134*v1596 + x_e125*v1601 + x_e124*v1606 + x_e123*v1611)
-            V::store(V::sub(V::load(grad0.at(28usize)), v1569), grad0.at(28usize));
+            V::store(V::sub(V::load(grad0.at(28usize)), v1570), grad0.at(28usize));
             let v1617 = V::mul(t0_16, t6_31);
             let w27 = V::load(param0.at(27usize));
             let mut v1619 = V::mul(w27, v1617);
@@ -4263,136 +4267,136 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v1667 = V::mul(t0_27, t6_26);
             v1667 = V::neg_mul_add(t0_26, t6_27, v1667);
             let w26 = V::load(param0.at(26usize));
-            let mut v1672 = V::mul(x_e45, v1667);
             v1619 = V::mul_add(w26, v1667, v1619);
+            let mut v1673 = V::mul(x_e45, v1667);
             let mut v1675 = V::mul(t0_26, t6_28);
             v1675 = V::neg_mul_add(t0_28, t6_26, v1675);
             let mut v1677 = V::mul(w26, v1675);
             v1677 = V::neg_mul_add(w27, v1622, v1677);
-            v1672 = V::mul_add(x_e35, v1675, v1672);
+            v1673 = V::mul_add(x_e35, v1675, v1673);
             let mut v1681 = V::mul(t0_28, t6_27);
             v1681 = V::neg_mul_add(t0_27, t6_28, v1681);
             v1628 = V::mul_add(w26, v1681, v1628);
-            v1672 = V::mul_add(x_e34, v1681, v1672);
+            v1673 = V::mul_add(x_e34, v1681, v1673);
             let mut v1688 = V::mul(t0_29, t6_26);
             v1688 = V::neg_mul_add(t0_26, t6_29, v1688);
             v1633 = V::mul_add(w26, v1688, v1633);
-            v1672 = V::mul_add(x_e25, v1688, v1672);
+            v1673 = V::mul_add(x_e25, v1688, v1673);
             let mut v1696 = V::mul(t0_27, t6_29);
             v1696 = V::neg_mul_add(t0_29, t6_27, v1696);
             let mut v1698 = V::mul(w26, v1696);
             v1698 = V::neg_mul_add(w27, v1637, v1698);
-            v1672 = V::mul_add(x_e24, v1696, v1672);
+            v1673 = V::mul_add(x_e24, v1696, v1673);
             let mut v1702 = V::mul(t0_29, t6_28);
             v1702 = V::neg_mul_add(t0_28, t6_29, v1702);
             v1643 = V::mul_add(w26, v1702, v1643);
-            v1672 = V::mul_add(x_e23, v1702, v1672);
+            v1673 = V::mul_add(x_e23, v1702, v1673);
             let mut v1710 = V::mul(t0_26, t6_30);
             v1710 = V::neg_mul_add(t0_30, t6_26, v1710);
             let mut v1712 = V::mul(w26, v1710);
             v1712 = V::neg_mul_add(w27, v1647, v1712);
-            v1672 = V::mul_add(x_e15, v1710, v1672);
+            v1673 = V::mul_add(x_e15, v1710, v1673);
             let mut v1716 = V::mul(t0_30, t6_27);
             v1716 = V::neg_mul_add(t0_27, t6_30, v1716);
             v1653 = V::mul_add(w26, v1716, v1653);
-            v1672 = V::mul_add(x_e14, v1716, v1672);
+            v1673 = V::mul_add(x_e14, v1716, v1673);
             let mut v1724 = V::mul(t0_28, t6_30);
             v1724 = V::neg_mul_add(t0_30, t6_28, v1724);
             let mut v1726 = V::mul(w26, v1724);
             v1726 = V::neg_mul_add(w27, v1657, v1726);
-            v1672 = V::mul_add(x_e13, v1724, v1672);
+            v1673 = V::mul_add(x_e13, v1724, v1673);
             let mut v1730 = V::mul(t0_30, t6_29);
             v1730 = V::neg_mul_add(t0_29, t6_30, v1730);
             v1663 = V::mul_add(w26, v1730, v1663);
-            v1672 = V::mul_add(x_e12, v1730, v1672);
+            v1673 = V::mul_add(x_e12, v1730, v1673);
             // grad0[26] += x_e45*v1669 + x_e35*v1676 + x_e34*v1683 + x_e25*v1690 + x_e24*v1697 + x_e23*v1704 + x_e15*v1711 + x_e14*v1718 + x_e13*v1725 + x_e12*v1732
-            V::store(V::add(V::load(grad0.at(26usize)), v1672), grad0.at(26usize));
+            V::store(V::add(V::load(grad0.at(26usize)), v1673), grad0.at(26usize));
             let mut v1737 = V::mul(t0_10, t6_30);
             v1737 = V::mul_add(t0_7, t6_29, v1737);
             v1737 = V::mul_add(t0_6, t6_28, v1737);
             let w25 = V::load(param0.at(25usize));
-            let mut v1744 = V::mul(x_e45, v1737);
             v1619 = V::mul_add(w25, v1737, v1619);
+            let mut v1745 = V::mul(x_e45, v1737);
             let mut v1746 = V::mul(t0_11, t6_30);
             v1746 = V::mul_add(t0_8, t6_29, v1746);
             let v1750 = V::mul_sub(t0_6, t6_27, v1746);
             v1677 = V::mul_add(w25, v1750, v1677);
-            v1744 = V::mul_add(x_e35, v1750, v1744);
+            v1745 = V::mul_add(x_e35, v1750, v1745);
             let mut v1755 = V::mul(t0_12, t6_30);
             v1755 = V::mul_add(t0_9, t6_29, v1755);
             v1755 = V::mul_add(t0_6, t6_26, v1755);
             v1628 = V::mul_add(w25, v1755, v1628);
-            v1744 = V::mul_add(x_e34, v1755, v1744);
+            v1745 = V::mul_add(x_e34, v1755, v1745);
             let mut v1764 = V::mul(t0_13, t6_30);
             v1764 = V::neg_mul_add(t0_8, t6_28, v1764);
             v1764 = V::neg_mul_add(t0_7, t6_27, v1764);
             v1633 = V::mul_add(w25, v1764, v1633);
-            v1744 = V::mul_add(x_e25, v1764, v1744);
+            v1745 = V::mul_add(x_e25, v1764, v1745);
             let mut v1774 = V::mul(t0_9, t6_28);
             v1774 = V::neg_mul_add(t0_14, t6_30, v1774);
             v1774 = V::neg_mul_add(t0_7, t6_26, v1774);
             v1698 = V::mul_add(w25, v1774, v1698);
-            v1744 = V::mul_add(x_e24, v1774, v1744);
+            v1745 = V::mul_add(x_e24, v1774, v1745);
             let mut v1782 = V::mul(t0_15, t6_30);
             v1782 = V::mul_add(t0_9, t6_27, v1782);
             v1782 = V::mul_add(t0_8, t6_26, v1782);
             v1643 = V::mul_add(w25, v1782, v1643);
-            v1744 = V::mul_add(x_e23, v1782, v1744);
+            v1745 = V::mul_add(x_e23, v1782, v1745);
             let mut v1791 = V::mul(t0_13, t6_29);
             v1791 = V::mul_add(t0_11, t6_28, v1791);
             v1791 = V::mul_add(t0_10, t6_27, v1791);
             v1712 = V::mul_add(w25, v1791, v1712);
-            v1744 = V::mul_add(x_e15, v1791, v1744);
+            v1745 = V::mul_add(x_e15, v1791, v1745);
             let mut v1800 = V::mul(t0_14, t6_29);
             v1800 = V::mul_add(t0_12, t6_28, v1800);
             let v1804 = V::mul_sub(t0_10, t6_26, v1800);
             v1653 = V::mul_add(w25, v1804, v1653);
-            v1744 = V::mul_add(x_e14, v1804, v1744);
+            v1745 = V::mul_add(x_e14, v1804, v1745);
             let mut v1809 = V::mul(t0_15, t6_29);
             v1809 = V::neg_mul_add(t0_12, t6_27, v1809);
             v1809 = V::neg_mul_add(t0_11, t6_26, v1809);
             v1726 = V::mul_add(w25, v1809, v1726);
-            v1744 = V::mul_add(x_e13, v1809, v1744);
+            v1745 = V::mul_add(x_e13, v1809, v1745);
             let mut v1818 = V::mul(t0_15, t6_28);
             v1818 = V::mul_add(t0_14, t6_27, v1818);
             v1818 = V::mul_add(t0_13, t6_26, v1818);
             v1663 = V::mul_add(w25, v1818, v1663);
-            v1744 = V::mul_add(x_e12, v1818, v1744);
+            v1745 = V::mul_add(x_e12, v1818, v1745);
             // grad0[25] += x_e45*v1741 + x_e35*v1750 + x_e34*v1759 + x_e25*v1768 + x_e24*v1777 + x_e23*v1786 + x_e15*v1795 + x_e14*v1804 + x_e13*v1813 + x_e12*v1822
-            V::store(V::add(V::load(grad0.at(25usize)), v1744), grad0.at(25usize));
+            V::store(V::add(V::load(grad0.at(25usize)), v1745), grad0.at(25usize));
             let v1827 = V::mul(t0_31, t6_16);
             let w24 = V::load(param0.at(24usize));
             v1619 = V::neg_mul_add(w24, v1827, v1619);
             let v1832 = V::mul(t0_31, t6_17);
-            let mut v1834 = V::mul(x_e35, v1832);
             v1677 = V::mul_add(w24, v1832, v1677);
-            v1834 = V::neg_mul_add(x_e45, v1827, v1834);
+            let mut v1835 = V::mul(x_e35, v1832);
+            v1835 = V::neg_mul_add(x_e45, v1827, v1835);
             let v1837 = V::mul(t0_31, t6_18);
             v1628 = V::neg_mul_add(w24, v1837, v1628);
-            v1834 = V::neg_mul_add(x_e34, v1837, v1834);
+            v1835 = V::neg_mul_add(x_e34, v1837, v1835);
             let v1842 = V::mul(t0_31, t6_19);
             v1633 = V::neg_mul_add(w24, v1842, v1633);
-            v1834 = V::neg_mul_add(x_e25, v1842, v1834);
+            v1835 = V::neg_mul_add(x_e25, v1842, v1835);
             let v1847 = V::mul(t0_31, t6_20);
             v1698 = V::mul_add(w24, v1847, v1698);
-            v1834 = V::mul_add(x_e24, v1847, v1834);
+            v1835 = V::mul_add(x_e24, v1847, v1835);
             let v1852 = V::mul(t0_31, t6_21);
             v1643 = V::neg_mul_add(w24, v1852, v1643);
-            v1834 = V::neg_mul_add(x_e23, v1852, v1834);
+            v1835 = V::neg_mul_add(x_e23, v1852, v1835);
             let v1857 = V::mul(t0_31, t6_22);
             v1712 = V::mul_add(w24, v1857, v1712);
-            v1834 = V::mul_add(x_e15, v1857, v1834);
+            v1835 = V::mul_add(x_e15, v1857, v1835);
             let v1862 = V::mul(t0_31, t6_23);
             v1653 = V::neg_mul_add(w24, v1862, v1653);
-            v1834 = V::neg_mul_add(x_e14, v1862, v1834);
+            v1835 = V::neg_mul_add(x_e14, v1862, v1835);
             let v1867 = V::mul(t0_31, t6_24);
             v1726 = V::mul_add(w24, v1867, v1726);
-            v1834 = V::mul_add(x_e13, v1867, v1834);
+            v1835 = V::mul_add(x_e13, v1867, v1835);
             let v1872 = V::mul(t0_31, t6_25);
             v1663 = V::neg_mul_add(w24, v1872, v1663);
-            v1834 = V::neg_mul_add(x_e12, v1872, v1834);
+            v1835 = V::neg_mul_add(x_e12, v1872, v1835);
             // grad0[24] += x_e35*v1832 - x_e45*v1827 - x_e34*v1837 - x_e25*v1842 + x_e24*v1847 - x_e23*v1852 + x_e15*v1857 - x_e14*v1862 + x_e13*v1867 - x_e12*v1872
-            V::store(V::add(V::load(grad0.at(24usize)), v1834), grad0.at(24usize));
+            V::store(V::add(V::load(grad0.at(24usize)), v1835), grad0.at(24usize));
             let mut v1877 = V::mul(t0_23, t6_22);
             v1877 = V::neg_mul_add(t0_22, t6_23, v1877);
             v1877 = V::mul_add(t0_20, t6_19, v1877);
@@ -4400,8 +4404,8 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1877 = V::mul_add(t0_18, t6_17, v1877);
             v1877 = V::neg_mul_add(t0_17, t6_18, v1877);
             let w23 = V::load(param0.at(23usize));
-            let mut v1890 = V::mul(x_e45, v1877);
             v1619 = V::mul_add(w23, v1877, v1619);
+            let mut v1891 = V::mul(x_e45, v1877);
             let mut v1893 = V::mul(t0_22, t6_24);
             v1893 = V::neg_mul_add(t0_24, t6_22, v1893);
             v1893 = V::neg_mul_add(t0_21, t6_19, v1893);
@@ -4409,7 +4413,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1893 = V::mul_add(t0_18, t6_16, v1893);
             v1893 = V::neg_mul_add(t0_16, t6_18, v1893);
             v1677 = V::mul_add(w23, v1893, v1677);
-            v1890 = V::mul_add(x_e35, v1893, v1890);
+            v1891 = V::mul_add(x_e35, v1893, v1891);
             let mut v1907 = V::mul(t0_24, t6_23);
             v1907 = V::neg_mul_add(t0_23, t6_24, v1907);
             v1907 = V::mul_add(t0_21, t6_20, v1907);
@@ -4417,7 +4421,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1907 = V::mul_add(t0_17, t6_16, v1907);
             v1907 = V::neg_mul_add(t0_16, t6_17, v1907);
             v1628 = V::mul_add(w23, v1907, v1628);
-            v1890 = V::mul_add(x_e34, v1907, v1890);
+            v1891 = V::mul_add(x_e34, v1907, v1891);
             let mut v1922 = V::mul(t0_25, t6_22);
             v1922 = V::neg_mul_add(t0_22, t6_25, v1922);
             v1922 = V::neg_mul_add(t0_21, t6_17, v1922);
@@ -4425,7 +4429,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1922 = V::mul_add(t0_17, t6_21, v1922);
             v1922 = V::mul_add(t0_16, t6_20, v1922);
             v1633 = V::mul_add(w23, v1922, v1633);
-            v1890 = V::mul_add(x_e25, v1922, v1890);
+            v1891 = V::mul_add(x_e25, v1922, v1891);
             let mut v1938 = V::mul(t0_23, t6_25);
             v1938 = V::neg_mul_add(t0_25, t6_23, v1938);
             v1938 = V::mul_add(t0_21, t6_18, v1938);
@@ -4433,7 +4437,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1938 = V::neg_mul_add(t0_18, t6_21, v1938);
             v1938 = V::mul_add(t0_16, t6_19, v1938);
             v1698 = V::mul_add(w23, v1938, v1698);
-            v1890 = V::mul_add(x_e24, v1938, v1890);
+            v1891 = V::mul_add(x_e24, v1938, v1891);
             let mut v1952 = V::mul(t0_25, t6_24);
             v1952 = V::neg_mul_add(t0_24, t6_25, v1952);
             v1952 = V::mul_add(t0_20, t6_18, v1952);
@@ -4441,7 +4445,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1952 = V::neg_mul_add(t0_18, t6_20, v1952);
             v1952 = V::neg_mul_add(t0_17, t6_19, v1952);
             v1643 = V::mul_add(w23, v1952, v1643);
-            v1890 = V::mul_add(x_e23, v1952, v1890);
+            v1891 = V::mul_add(x_e23, v1952, v1891);
             let mut v1967 = V::mul(t0_25, t6_19);
             v1967 = V::mul_add(t0_24, t6_17, v1967);
             v1967 = V::mul_add(t0_23, t6_16, v1967);
@@ -4449,7 +4453,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1967 = V::neg_mul_add(t0_17, t6_24, v1967);
             v1967 = V::neg_mul_add(t0_16, t6_23, v1967);
             v1712 = V::mul_add(w23, v1967, v1712);
-            v1890 = V::mul_add(x_e15, v1967, v1890);
+            v1891 = V::mul_add(x_e15, v1967, v1891);
             let mut v1982 = V::mul(t0_25, t6_20);
             v1982 = V::mul_add(t0_24, t6_18, v1982);
             let mut v1986 = V::mul_sub(t0_22, t6_16, v1982);
@@ -4457,7 +4461,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1986 = V::mul_add(t0_18, t6_24, v1986);
             v1986 = V::neg_mul_add(t0_16, t6_22, v1986);
             v1653 = V::mul_add(w23, v1986, v1653);
-            v1890 = V::mul_add(x_e14, v1986, v1890);
+            v1891 = V::mul_add(x_e14, v1986, v1891);
             let mut v1997 = V::mul(t0_25, t6_21);
             v1997 = V::neg_mul_add(t0_23, t6_18, v1997);
             v1997 = V::neg_mul_add(t0_22, t6_17, v1997);
@@ -4465,7 +4469,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v1997 = V::mul_add(t0_18, t6_23, v1997);
             v1997 = V::mul_add(t0_17, t6_22, v1997);
             v1726 = V::mul_add(w23, v1997, v1726);
-            v1890 = V::mul_add(x_e13, v1997, v1890);
+            v1891 = V::mul_add(x_e13, v1997, v1891);
             let mut v2012 = V::mul(t0_24, t6_21);
             v2012 = V::mul_add(t0_23, t6_20, v2012);
             v2012 = V::mul_add(t0_22, t6_19, v2012);
@@ -4473,62 +4477,62 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2012 = V::neg_mul_add(t0_20, t6_23, v2012);
             v2012 = V::neg_mul_add(t0_19, t6_22, v2012);
             v1663 = V::mul_add(w23, v2012, v1663);
-            v1890 = V::mul_add(x_e12, v2012, v1890);
+            v1891 = V::mul_add(x_e12, v2012, v1891);
             // grad0[23] += x_e45*v1887 + x_e35*v1902 + x_e34*v1917 + x_e25*v1932 + x_e24*v1947 + x_e23*v1962 + x_e15*v1977 + x_e14*v1992 + x_e13*v2007 + x_e12*v2022
-            V::store(V::add(V::load(grad0.at(23usize)), v1890), grad0.at(23usize));
+            V::store(V::add(V::load(grad0.at(23usize)), v1891), grad0.at(23usize));
             let mut v2027 = V::mul(t0_3, t6_25);
             v2027 = V::mul_add(t0_2, t6_24, v2027);
             v2027 = V::mul_add(t0_1, t6_21, v2027);
             let w22 = V::load(param0.at(22usize));
-            let mut v2034 = V::mul(x_e45, v2027);
             v1619 = V::mul_add(w22, v2027, v1619);
+            let mut v2035 = V::mul(x_e45, v2027);
             let mut v2037 = V::mul(t0_2, t6_23);
             v2037 = V::neg_mul_add(t0_4, t6_25, v2037);
             v2037 = V::mul_add(t0_1, t6_20, v2037);
             v1677 = V::mul_add(w22, v2037, v1677);
-            v2034 = V::mul_add(x_e35, v2037, v2034);
+            v2035 = V::mul_add(x_e35, v2037, v2035);
             let mut v2045 = V::mul(t0_5, t6_25);
             v2045 = V::mul_add(t0_2, t6_22, v2045);
             v2045 = V::mul_add(t0_1, t6_19, v2045);
             v1628 = V::mul_add(w22, v2045, v1628);
-            v2034 = V::mul_add(x_e34, v2045, v2034);
+            v2035 = V::mul_add(x_e34, v2045, v2035);
             let mut v2054 = V::mul(t0_4, t6_24);
             v2054 = V::mul_add(t0_3, t6_23, v2054);
             let v2058 = V::mul_sub(t0_1, t6_18, v2054);
             v1633 = V::mul_add(w22, v2058, v1633);
-            v2034 = V::mul_add(x_e25, v2058, v2034);
+            v2035 = V::mul_add(x_e25, v2058, v2035);
             let mut v2063 = V::mul(t0_5, t6_24);
             v2063 = V::neg_mul_add(t0_3, t6_22, v2063);
             v2063 = V::mul_add(t0_1, t6_17, v2063);
             v1698 = V::mul_add(w22, v2063, v1698);
-            v2034 = V::mul_add(x_e24, v2063, v2034);
+            v2035 = V::mul_add(x_e24, v2063, v2035);
             let mut v2072 = V::mul(t0_5, t6_23);
             v2072 = V::mul_add(t0_4, t6_22, v2072);
             v2072 = V::mul_add(t0_1, t6_16, v2072);
             v1643 = V::mul_add(w22, v2072, v1643);
-            v2034 = V::mul_add(x_e23, v2072, v2034);
+            v2035 = V::mul_add(x_e23, v2072, v2035);
             let mut v2081 = V::mul(t0_4, t6_21);
             v2081 = V::mul_add(t0_3, t6_20, v2081);
             v2081 = V::mul_add(t0_2, t6_18, v2081);
             v1712 = V::neg_mul_add(w22, v2081, v1712);
-            v2034 = V::neg_mul_add(x_e15, v2081, v2034);
+            v2035 = V::neg_mul_add(x_e15, v2081, v2035);
             let mut v2090 = V::mul(t0_5, t6_21);
             v2090 = V::neg_mul_add(t0_3, t6_19, v2090);
             v2090 = V::neg_mul_add(t0_2, t6_17, v2090);
             v1653 = V::mul_add(w22, v2090, v1653);
-            v2034 = V::mul_add(x_e14, v2090, v2034);
+            v2035 = V::mul_add(x_e14, v2090, v2035);
             let mut v2099 = V::mul(t0_5, t6_20);
             v2099 = V::mul_add(t0_4, t6_19, v2099);
             v2099 = V::neg_mul_add(t0_2, t6_16, v2099);
             v1726 = V::mul_add(w22, v2099, v1726);
-            v2034 = V::mul_add(x_e13, v2099, v2034);
+            v2035 = V::mul_add(x_e13, v2099, v2035);
             let mut v2108 = V::mul(t0_5, t6_18);
             v2108 = V::mul_add(t0_4, t6_17, v2108);
             v2108 = V::mul_add(t0_3, t6_16, v2108);
             v1663 = V::mul_add(w22, v2108, v1663);
-            v2034 = V::mul_add(x_e12, v2108, v2034);
+            v2035 = V::mul_add(x_e12, v2108, v2035);
             // grad0[22] += x_e45*v2031 + x_e35*v2040 + x_e34*v2049 + x_e25*v2058 + x_e24*v2067 + x_e23*v2076 - x_e15*v2085 + x_e14*v2094 + x_e13*v2103 + x_e12*v2112
-            V::store(V::add(V::load(grad0.at(22usize)), v2034), grad0.at(22usize));
+            V::store(V::add(V::load(grad0.at(22usize)), v2035), grad0.at(22usize));
             let mut v2117 = V::mul(t0_30, t6_10);
             v2117 = V::mul_add(t0_29, t6_7, v2117);
             v2117 = V::mul_add(t0_28, t6_6, v2117);
@@ -4537,51 +4541,51 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v2126 = V::mul(t0_30, t6_11);
             v2126 = V::mul_add(t0_29, t6_8, v2126);
             v2126 = V::neg_mul_add(t0_27, t6_6, v2126);
-            let mut v2132 = V::mul(x_e35, v2126);
             v1677 = V::mul_add(w21, v2126, v1677);
-            v2132 = V::neg_mul_add(x_e45, v2117, v2132);
+            let mut v2133 = V::mul(x_e35, v2126);
+            v2133 = V::neg_mul_add(x_e45, v2117, v2133);
             let mut v2135 = V::mul(t0_30, t6_12);
             v2135 = V::mul_add(t0_29, t6_9, v2135);
             v2135 = V::mul_add(t0_26, t6_6, v2135);
             v1628 = V::neg_mul_add(w21, v2135, v1628);
-            v2132 = V::neg_mul_add(x_e34, v2135, v2132);
+            v2133 = V::neg_mul_add(x_e34, v2135, v2133);
             let mut v2145 = V::mul(t0_28, t6_8);
             v2145 = V::neg_mul_add(t0_30, t6_13, v2145);
             v2145 = V::mul_add(t0_27, t6_7, v2145);
             v1633 = V::mul_add(w21, v2145, v1633);
-            v2132 = V::mul_add(x_e25, v2145, v2132);
+            v2133 = V::mul_add(x_e25, v2145, v2133);
             let mut v2153 = V::mul(t0_30, t6_14);
             v2153 = V::neg_mul_add(t0_28, t6_9, v2153);
             v2153 = V::mul_add(t0_26, t6_7, v2153);
             v1698 = V::mul_add(w21, v2153, v1698);
-            v2132 = V::mul_add(x_e24, v2153, v2132);
+            v2133 = V::mul_add(x_e24, v2153, v2133);
             let mut v2162 = V::mul(t0_30, t6_15);
             v2162 = V::mul_add(t0_27, t6_9, v2162);
             v2162 = V::mul_add(t0_26, t6_8, v2162);
             v1643 = V::neg_mul_add(w21, v2162, v1643);
-            v2132 = V::neg_mul_add(x_e23, v2162, v2132);
+            v2133 = V::neg_mul_add(x_e23, v2162, v2133);
             let mut v2171 = V::mul(t0_29, t6_13);
             v2171 = V::mul_add(t0_28, t6_11, v2171);
             v2171 = V::mul_add(t0_27, t6_10, v2171);
             v1712 = V::neg_mul_add(w21, v2171, v1712);
-            v2132 = V::neg_mul_add(x_e15, v2171, v2132);
+            v2133 = V::neg_mul_add(x_e15, v2171, v2133);
             let mut v2180 = V::mul(t0_29, t6_14);
             v2180 = V::mul_add(t0_28, t6_12, v2180);
             v2180 = V::neg_mul_add(t0_26, t6_10, v2180);
             v1653 = V::mul_add(w21, v2180, v1653);
-            v2132 = V::mul_add(x_e14, v2180, v2132);
+            v2133 = V::mul_add(x_e14, v2180, v2133);
             let mut v2190 = V::mul(t0_27, t6_12);
             v2190 = V::neg_mul_add(t0_29, t6_15, v2190);
             v2190 = V::mul_add(t0_26, t6_11, v2190);
             v1726 = V::mul_add(w21, v2190, v1726);
-            v2132 = V::mul_add(x_e13, v2190, v2132);
+            v2133 = V::mul_add(x_e13, v2190, v2133);
             let mut v2198 = V::mul(t0_28, t6_15);
             v2198 = V::mul_add(t0_27, t6_14, v2198);
             v2198 = V::mul_add(t0_26, t6_13, v2198);
             v1663 = V::neg_mul_add(w21, v2198, v1663);
-            v2132 = V::neg_mul_add(x_e12, v2198, v2132);
+            v2133 = V::neg_mul_add(x_e12, v2198, v2133);
             // grad0[21] += x_e35*v2130 - x_e45*v2121 - x_e34*v2139 + x_e25*v2148 + x_e24*v2157 - x_e23*v2166 - x_e15*v2175 + x_e14*v2184 + x_e13*v2193 - x_e12*v2202
-            V::store(V::add(V::load(grad0.at(21usize)), v2132), grad0.at(21usize));
+            V::store(V::add(V::load(grad0.at(21usize)), v2133), grad0.at(21usize));
             let mut v2207 = V::mul(t0_14, t6_13);
             v2207 = V::neg_mul_add(t0_13, t6_14, v2207);
             v2207 = V::mul_add(t0_12, t6_11, v2207);
@@ -4589,8 +4593,8 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2207 = V::mul_add(t0_9, t6_8, v2207);
             v2207 = V::neg_mul_add(t0_8, t6_9, v2207);
             let w20 = V::load(param0.at(20usize));
-            let mut v2220 = V::mul(x_e45, v2207);
             v1619 = V::mul_add(w20, v2207, v1619);
+            let mut v2221 = V::mul(x_e45, v2207);
             let mut v2223 = V::mul(t0_13, t6_15);
             v2223 = V::neg_mul_add(t0_15, t6_13, v2223);
             v2223 = V::mul_add(t0_12, t6_10, v2223);
@@ -4598,7 +4602,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2223 = V::mul_add(t0_9, t6_7, v2223);
             v2223 = V::neg_mul_add(t0_7, t6_9, v2223);
             v1677 = V::mul_add(w20, v2223, v1677);
-            v2220 = V::mul_add(x_e35, v2223, v2220);
+            v2221 = V::mul_add(x_e35, v2223, v2221);
             let mut v2237 = V::mul(t0_15, t6_14);
             v2237 = V::neg_mul_add(t0_14, t6_15, v2237);
             v2237 = V::mul_add(t0_11, t6_10, v2237);
@@ -4606,7 +4610,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2237 = V::mul_add(t0_8, t6_7, v2237);
             v2237 = V::neg_mul_add(t0_7, t6_8, v2237);
             v1628 = V::mul_add(w20, v2237, v1628);
-            v2220 = V::mul_add(x_e34, v2237, v2220);
+            v2221 = V::mul_add(x_e34, v2237, v2221);
             let mut v2252 = V::mul(t0_15, t6_11);
             v2252 = V::mul_add(t0_14, t6_10, v2252);
             let mut v2256 = V::mul_sub(t0_11, t6_15, v2252);
@@ -4614,7 +4618,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2256 = V::mul_add(t0_9, t6_6, v2256);
             v2256 = V::neg_mul_add(t0_6, t6_9, v2256);
             v1633 = V::mul_add(w20, v2256, v1633);
-            v2220 = V::mul_add(x_e25, v2256, v2220);
+            v2221 = V::mul_add(x_e25, v2256, v2221);
             let mut v2267 = V::mul(t0_15, t6_12);
             v2267 = V::neg_mul_add(t0_13, t6_10, v2267);
             v2267 = V::neg_mul_add(t0_12, t6_15, v2267);
@@ -4622,7 +4626,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2267 = V::mul_add(t0_8, t6_6, v2267);
             v2267 = V::neg_mul_add(t0_6, t6_8, v2267);
             v1698 = V::mul_add(w20, v2267, v1698);
-            v2220 = V::mul_add(x_e24, v2267, v2220);
+            v2221 = V::mul_add(x_e24, v2267, v2221);
             let mut v2282 = V::mul(t0_14, t6_12);
             v2282 = V::mul_add(t0_13, t6_11, v2282);
             v2282 = V::neg_mul_add(t0_12, t6_14, v2282);
@@ -4630,7 +4634,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2282 = V::mul_add(t0_7, t6_6, v2282);
             v2282 = V::neg_mul_add(t0_6, t6_7, v2282);
             v1643 = V::mul_add(w20, v2282, v1643);
-            v2220 = V::mul_add(x_e23, v2282, v2220);
+            v2221 = V::mul_add(x_e23, v2282, v2221);
             let mut v2297 = V::mul(t0_15, t6_8);
             v2297 = V::mul_add(t0_14, t6_7, v2297);
             v2297 = V::mul_add(t0_12, t6_6, v2297);
@@ -4638,7 +4642,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2303 = V::mul_add(t0_7, t6_14, v2303);
             v2303 = V::mul_add(t0_6, t6_12, v2303);
             v1712 = V::mul_add(w20, v2303, v1712);
-            v2220 = V::mul_add(x_e15, v2303, v2220);
+            v2221 = V::mul_add(x_e15, v2303, v2221);
             let mut v2312 = V::mul(t0_15, t6_9);
             v2312 = V::neg_mul_add(t0_13, t6_7, v2312);
             v2312 = V::neg_mul_add(t0_11, t6_6, v2312);
@@ -4646,7 +4650,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2312 = V::mul_add(t0_7, t6_13, v2312);
             v2312 = V::mul_add(t0_6, t6_11, v2312);
             v1653 = V::mul_add(w20, v2312, v1653);
-            v2220 = V::mul_add(x_e14, v2312, v2220);
+            v2221 = V::mul_add(x_e14, v2312, v2221);
             let mut v2327 = V::mul(t0_14, t6_9);
             v2327 = V::mul_add(t0_13, t6_8, v2327);
             v2327 = V::neg_mul_add(t0_10, t6_6, v2327);
@@ -4654,7 +4658,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2327 = V::neg_mul_add(t0_8, t6_13, v2327);
             v2327 = V::mul_add(t0_6, t6_10, v2327);
             v1726 = V::mul_add(w20, v2327, v1726);
-            v2220 = V::mul_add(x_e13, v2327, v2220);
+            v2221 = V::mul_add(x_e13, v2327, v2221);
             let mut v2342 = V::mul(t0_12, t6_9);
             v2342 = V::mul_add(t0_11, t6_8, v2342);
             v2342 = V::mul_add(t0_10, t6_7, v2342);
@@ -4662,42 +4666,42 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2342 = V::neg_mul_add(t0_8, t6_11, v2342);
             v2342 = V::neg_mul_add(t0_7, t6_10, v2342);
             v1663 = V::mul_add(w20, v2342, v1663);
-            v2220 = V::mul_add(x_e12, v2342, v2220);
+            v2221 = V::mul_add(x_e12, v2342, v2221);
             // grad0[20] += x_e45*v2217 + x_e35*v2232 + x_e34*v2247 + x_e25*v2262 + x_e24*v2277 + x_e23*v2292 + x_e15*v2307 + x_e14*v2322 + x_e13*v2337 + x_e12*v2352
-            V::store(V::add(V::load(grad0.at(20usize)), v2220), grad0.at(20usize));
+            V::store(V::add(V::load(grad0.at(20usize)), v2221), grad0.at(20usize));
             let v2357 = V::mul(t0_0, t6_15);
             let w19 = V::load(param0.at(19usize));
-            let mut v2360 = V::mul(x_e45, v2357);
             v1619 = V::mul_add(w19, v2357, v1619);
+            let mut v2361 = V::mul(x_e45, v2357);
             let v2362 = V::mul(t0_0, t6_14);
             v1677 = V::mul_add(w19, v2362, v1677);
-            v2360 = V::mul_add(x_e35, v2362, v2360);
+            v2361 = V::mul_add(x_e35, v2362, v2361);
             let v2367 = V::mul(t0_0, t6_13);
             v1628 = V::mul_add(w19, v2367, v1628);
-            v2360 = V::mul_add(x_e34, v2367, v2360);
+            v2361 = V::mul_add(x_e34, v2367, v2361);
             let v2372 = V::mul(t0_0, t6_12);
             v1633 = V::mul_add(w19, v2372, v1633);
-            v2360 = V::mul_add(x_e25, v2372, v2360);
+            v2361 = V::mul_add(x_e25, v2372, v2361);
             let v2377 = V::mul(t0_0, t6_11);
             v1698 = V::mul_add(w19, v2377, v1698);
-            v2360 = V::mul_add(x_e24, v2377, v2360);
+            v2361 = V::mul_add(x_e24, v2377, v2361);
             let v2382 = V::mul(t0_0, t6_10);
             v1643 = V::mul_add(w19, v2382, v1643);
-            v2360 = V::mul_add(x_e23, v2382, v2360);
+            v2361 = V::mul_add(x_e23, v2382, v2361);
             let v2387 = V::mul(t0_0, t6_9);
             v1712 = V::mul_add(w19, v2387, v1712);
-            v2360 = V::mul_add(x_e15, v2387, v2360);
+            v2361 = V::mul_add(x_e15, v2387, v2361);
             let v2392 = V::mul(t0_0, t6_8);
             v1653 = V::mul_add(w19, v2392, v1653);
-            v2360 = V::mul_add(x_e14, v2392, v2360);
+            v2361 = V::mul_add(x_e14, v2392, v2361);
             let v2397 = V::mul(t0_0, t6_7);
             v1726 = V::mul_add(w19, v2397, v1726);
-            v2360 = V::mul_add(x_e13, v2397, v2360);
+            v2361 = V::mul_add(x_e13, v2397, v2361);
             let v2402 = V::mul(t0_0, t6_6);
             v1663 = V::mul_add(w19, v2402, v1663);
-            v2360 = V::mul_add(x_e12, v2402, v2360);
+            v2361 = V::mul_add(x_e12, v2402, v2361);
             // grad0[19] += x_e45*v2357 + x_e35*v2362 + x_e34*v2367 + x_e25*v2372 + x_e24*v2377 + x_e23*v2382 + x_e15*v2387 + x_e14*v2392 + x_e13*v2397 + x_e12*v2402
-            V::store(V::add(V::load(grad0.at(19usize)), v2360), grad0.at(19usize));
+            V::store(V::add(V::load(grad0.at(19usize)), v2361), grad0.at(19usize));
             let mut v2407 = V::mul(t0_25, t6_3);
             v2407 = V::mul_add(t0_24, t6_2, v2407);
             v2407 = V::mul_add(t0_21, t6_1, v2407);
@@ -4706,147 +4710,147 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let mut v2416 = V::mul(t0_25, t6_4);
             v2416 = V::neg_mul_add(t0_23, t6_2, v2416);
             v2416 = V::neg_mul_add(t0_20, t6_1, v2416);
-            let mut v2422 = V::mul(x_e35, v2416);
             v1677 = V::mul_add(w18, v2416, v1677);
-            v2422 = V::neg_mul_add(x_e45, v2407, v2422);
+            let mut v2423 = V::mul(x_e35, v2416);
+            v2423 = V::neg_mul_add(x_e45, v2407, v2423);
             let mut v2425 = V::mul(t0_25, t6_5);
             v2425 = V::mul_add(t0_22, t6_2, v2425);
             v2425 = V::mul_add(t0_19, t6_1, v2425);
             v1628 = V::neg_mul_add(w18, v2425, v1628);
-            v2422 = V::neg_mul_add(x_e34, v2425, v2422);
+            v2423 = V::neg_mul_add(x_e34, v2425, v2423);
             let mut v2434 = V::mul(t0_24, t6_4);
             v2434 = V::mul_add(t0_23, t6_3, v2434);
             v2434 = V::neg_mul_add(t0_18, t6_1, v2434);
             v1633 = V::mul_add(w18, v2434, v1633);
-            v2422 = V::mul_add(x_e25, v2434, v2422);
+            v2423 = V::mul_add(x_e25, v2434, v2423);
             let mut v2444 = V::mul(t0_22, t6_3);
             v2444 = V::neg_mul_add(t0_24, t6_5, v2444);
             v2444 = V::neg_mul_add(t0_17, t6_1, v2444);
             v1698 = V::mul_add(w18, v2444, v1698);
-            v2422 = V::mul_add(x_e24, v2444, v2422);
+            v2423 = V::mul_add(x_e24, v2444, v2423);
             let mut v2452 = V::mul(t0_23, t6_5);
             v2452 = V::mul_add(t0_22, t6_4, v2452);
             v2452 = V::mul_add(t0_16, t6_1, v2452);
             v1643 = V::neg_mul_add(w18, v2452, v1643);
-            v2422 = V::neg_mul_add(x_e23, v2452, v2422);
+            v2423 = V::neg_mul_add(x_e23, v2452, v2423);
             let mut v2461 = V::mul(t0_21, t6_4);
             v2461 = V::mul_add(t0_20, t6_3, v2461);
             v2461 = V::mul_add(t0_18, t6_2, v2461);
             v1712 = V::mul_add(w18, v2461, v1712);
-            v2422 = V::mul_add(x_e15, v2461, v2422);
+            v2423 = V::mul_add(x_e15, v2461, v2423);
             let mut v2471 = V::mul(t0_19, t6_3);
             v2471 = V::neg_mul_add(t0_21, t6_5, v2471);
             v2471 = V::mul_add(t0_17, t6_2, v2471);
             v1653 = V::mul_add(w18, v2471, v1653);
-            v2422 = V::mul_add(x_e14, v2471, v2422);
+            v2423 = V::mul_add(x_e14, v2471, v2423);
             let mut v2479 = V::mul(t0_20, t6_5);
             v2479 = V::mul_add(t0_19, t6_4, v2479);
             let v2483 = V::mul_sub(t0_16, t6_2, v2479);
             v1726 = V::mul_add(w18, v2483, v1726);
-            v2422 = V::mul_add(x_e13, v2483, v2422);
+            v2423 = V::mul_add(x_e13, v2483, v2423);
             let mut v2488 = V::mul(t0_18, t6_5);
             v2488 = V::mul_add(t0_17, t6_4, v2488);
             v2488 = V::mul_add(t0_16, t6_3, v2488);
             v1663 = V::neg_mul_add(w18, v2488, v1663);
-            v2422 = V::neg_mul_add(x_e12, v2488, v2422);
+            v2423 = V::neg_mul_add(x_e12, v2488, v2423);
             // grad0[18] += x_e35*v2420 - x_e45*v2411 - x_e34*v2429 + x_e25*v2438 + x_e24*v2447 - x_e23*v2456 + x_e15*v2465 + x_e14*v2474 + x_e13*v2483 - x_e12*v2492
-            V::store(V::add(V::load(grad0.at(18usize)), v2422), grad0.at(18usize));
+            V::store(V::add(V::load(grad0.at(18usize)), v2423), grad0.at(18usize));
             let mut v2497 = V::mul(t0_5, t6_4);
             v2497 = V::neg_mul_add(t0_4, t6_5, v2497);
             let w17 = V::load(param0.at(17usize));
-            let mut v2502 = V::mul(x_e45, v2497);
             v1619 = V::mul_add(w17, v2497, v1619);
+            let mut v2503 = V::mul(x_e45, v2497);
             let mut v2504 = V::mul(t0_5, t6_3);
             v2504 = V::neg_mul_add(t0_3, t6_5, v2504);
             v1677 = V::mul_add(w17, v2504, v1677);
-            v2502 = V::mul_add(x_e35, v2504, v2502);
+            v2503 = V::mul_add(x_e35, v2504, v2503);
             let mut v2511 = V::mul(t0_4, t6_3);
             v2511 = V::neg_mul_add(t0_3, t6_4, v2511);
             v1628 = V::mul_add(w17, v2511, v1628);
-            v2502 = V::mul_add(x_e34, v2511, v2502);
+            v2503 = V::mul_add(x_e34, v2511, v2503);
             let mut v2518 = V::mul(t0_5, t6_2);
             v2518 = V::neg_mul_add(t0_2, t6_5, v2518);
             v1633 = V::mul_add(w17, v2518, v1633);
-            v2502 = V::mul_add(x_e25, v2518, v2502);
+            v2503 = V::mul_add(x_e25, v2518, v2503);
             let mut v2525 = V::mul(t0_4, t6_2);
             v2525 = V::neg_mul_add(t0_2, t6_4, v2525);
             v1698 = V::mul_add(w17, v2525, v1698);
-            v2502 = V::mul_add(x_e24, v2525, v2502);
+            v2503 = V::mul_add(x_e24, v2525, v2503);
             let mut v2532 = V::mul(t0_3, t6_2);
             v2532 = V::neg_mul_add(t0_2, t6_3, v2532);
             v1643 = V::mul_add(w17, v2532, v1643);
-            v2502 = V::mul_add(x_e23, v2532, v2502);
+            v2503 = V::mul_add(x_e23, v2532, v2503);
             let mut v2539 = V::mul(t0_5, t6_1);
             v2539 = V::neg_mul_add(t0_1, t6_5, v2539);
             v1712 = V::mul_add(w17, v2539, v1712);
-            v2502 = V::mul_add(x_e15, v2539, v2502);
+            v2503 = V::mul_add(x_e15, v2539, v2503);
             let mut v2546 = V::mul(t0_4, t6_1);
             v2546 = V::neg_mul_add(t0_1, t6_4, v2546);
             v1653 = V::mul_add(w17, v2546, v1653);
-            v2502 = V::mul_add(x_e14, v2546, v2502);
+            v2503 = V::mul_add(x_e14, v2546, v2503);
             let mut v2553 = V::mul(t0_3, t6_1);
             v2553 = V::neg_mul_add(t0_1, t6_3, v2553);
             v1726 = V::mul_add(w17, v2553, v1726);
-            v2502 = V::mul_add(x_e13, v2553, v2502);
+            v2503 = V::mul_add(x_e13, v2553, v2503);
             let mut v2560 = V::mul(t0_2, t6_1);
             v2560 = V::neg_mul_add(t0_1, t6_2, v2560);
             v1663 = V::mul_add(w17, v2560, v1663);
-            v2502 = V::mul_add(x_e12, v2560, v2502);
+            v2503 = V::mul_add(x_e12, v2560, v2503);
             // grad0[17] += x_e45*v2499 + x_e35*v2506 + x_e34*v2513 + x_e25*v2520 + x_e24*v2527 + x_e23*v2534 + x_e15*v2541 + x_e14*v2548 + x_e13*v2555 + x_e12*v2562
-            V::store(V::add(V::load(grad0.at(17usize)), v2502), grad0.at(17usize));
+            V::store(V::add(V::load(grad0.at(17usize)), v2503), grad0.at(17usize));
             let v2567 = V::mul(t0_15, t6_0);
             let w16 = V::load(param0.at(16usize));
-            let mut v2570 = V::mul(x_e45, v2567);
             v1619 = V::neg_mul_add(w16, v2567, v1619);
             // out0[15] = w27*v1617 + w26*v1669 + w25*v1741 - w24*v1827 + w23*v1887 + w22*v2031 - w21*v2121 + w20*v2217 + w19*v2357 - w18*v2411 + w17*v2499 - w16*v2567
             V::store(v1619, out0.at(15usize, c));
+            let mut v2571 = V::mul(x_e45, v2567);
             let v2572 = V::mul(t0_14, t6_0);
             v1677 = V::neg_mul_add(w16, v2572, v1677);
             // out0[14] = w26*v1676 - w27*v1622 + w25*v1750 + w24*v1832 + w23*v1902 + w22*v2040 + w21*v2130 + w20*v2232 + w19*v2362 + w18*v2420 + w17*v2506 - w16*v2572
             V::store(v1677, out0.at(14usize, c));
-            v2570 = V::mul_add(x_e35, v2572, v2570);
+            v2571 = V::mul_add(x_e35, v2572, v2571);
             let v2577 = V::mul(t0_13, t6_0);
             v1628 = V::neg_mul_add(w16, v2577, v1628);
             // out0[13] = w27*v1627 + w26*v1683 + w25*v1759 - w24*v1837 + w23*v1917 + w22*v2049 - w21*v2139 + w20*v2247 + w19*v2367 - w18*v2429 + w17*v2513 - w16*v2577
             V::store(v1628, out0.at(13usize, c));
-            v2570 = V::mul_add(x_e34, v2577, v2570);
+            v2571 = V::mul_add(x_e34, v2577, v2571);
             let v2582 = V::mul(t0_12, t6_0);
             v1633 = V::neg_mul_add(w16, v2582, v1633);
             // out0[12] = w27*v1632 + w26*v1690 + w25*v1768 - w24*v1842 + w23*v1932 + w22*v2058 + w21*v2148 + w20*v2262 + w19*v2372 + w18*v2438 + w17*v2520 - w16*v2582
             V::store(v1633, out0.at(12usize, c));
-            v2570 = V::mul_add(x_e25, v2582, v2570);
+            v2571 = V::mul_add(x_e25, v2582, v2571);
             let v2587 = V::mul(t0_11, t6_0);
             v1698 = V::neg_mul_add(w16, v2587, v1698);
             // out0[11] = w26*v1697 - w27*v1637 + w25*v1777 + w24*v1847 + w23*v1947 + w22*v2067 + w21*v2157 + w20*v2277 + w19*v2377 + w18*v2447 + w17*v2527 - w16*v2587
             V::store(v1698, out0.at(11usize, c));
-            v2570 = V::mul_add(x_e24, v2587, v2570);
+            v2571 = V::mul_add(x_e24, v2587, v2571);
             let v2592 = V::mul(t0_10, t6_0);
             v1643 = V::neg_mul_add(w16, v2592, v1643);
             // out0[10] = w27*v1642 + w26*v1704 + w25*v1786 - w24*v1852 + w23*v1962 + w22*v2076 - w21*v2166 + w20*v2292 + w19*v2382 - w18*v2456 + w17*v2534 - w16*v2592
             V::store(v1643, out0.at(10usize, c));
-            v2570 = V::mul_add(x_e23, v2592, v2570);
+            v2571 = V::mul_add(x_e23, v2592, v2571);
             let v2597 = V::mul(t0_9, t6_0);
             v1712 = V::neg_mul_add(w16, v2597, v1712);
             // out0[9] = w26*v1711 - w27*v1647 + w25*v1795 + w24*v1857 + w23*v1977 - w22*v2085 - w21*v2175 + w20*v2307 + w19*v2387 + w18*v2465 + w17*v2541 - w16*v2597
             V::store(v1712, out0.at(9usize, c));
-            v2570 = V::mul_add(x_e15, v2597, v2570);
+            v2571 = V::mul_add(x_e15, v2597, v2571);
             let v2602 = V::mul(t0_8, t6_0);
             v1653 = V::neg_mul_add(w16, v2602, v1653);
             // out0[8] = w27*v1652 + w26*v1718 + w25*v1804 - w24*v1862 + w23*v1992 + w22*v2094 + w21*v2184 + w20*v2322 + w19*v2392 + w18*v2474 + w17*v2548 - w16*v2602
             V::store(v1653, out0.at(8usize, c));
-            v2570 = V::mul_add(x_e14, v2602, v2570);
+            v2571 = V::mul_add(x_e14, v2602, v2571);
             let v2607 = V::mul(t0_7, t6_0);
             v1726 = V::neg_mul_add(w16, v2607, v1726);
             // out0[7] = w26*v1725 - w27*v1657 + w25*v1813 + w24*v1867 + w23*v2007 + w22*v2103 + w21*v2193 + w20*v2337 + w19*v2397 + w18*v2483 + w17*v2555 - w16*v2607
             V::store(v1726, out0.at(7usize, c));
-            v2570 = V::mul_add(x_e13, v2607, v2570);
+            v2571 = V::mul_add(x_e13, v2607, v2571);
             let v2612 = V::mul(t0_6, t6_0);
             v1663 = V::neg_mul_add(w16, v2612, v1663);
             // out0[6] = w27*v1662 + w26*v1732 + w25*v1822 - w24*v1872 + w23*v2022 + w22*v2112 - w21*v2202 + w20*v2352 + w19*v2402 - w18*v2492 + w17*v2562 - w16*v2612
             V::store(v1663, out0.at(6usize, c));
-            v2570 = V::mul_add(x_e12, v2612, v2570);
+            v2571 = V::mul_add(x_e12, v2612, v2571);
             // grad0[16] += -(x_e45*v2567 + x_e35*v2572 + x_e34*v2577 + x_e25*v2582 + x_e24*v2587 + x_e23*v2592 + x_e15*v2597 + x_e14*v2602 + x_e13*v2607 + x_e12*v2612)
-            V::store(V::sub(V::load(grad0.at(16usize)), v2570), grad0.at(16usize));
+            V::store(V::sub(V::load(grad0.at(16usize)), v2571), grad0.at(16usize));
             let v2618 = V::mul(t0_26, t6_31);
             let w15 = V::load(param0.at(15usize));
             let mut v2620 = V::mul(w15, v2618);
@@ -4872,22 +4876,22 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(V::add(V::load(grad0.at(15usize)), v2622), grad0.at(15usize));
             let v2643 = V::mul(t0_31, t6_26);
             let w14 = V::load(param0.at(14usize));
-            let mut v2646 = V::mul(x_e5, v2643);
             v2620 = V::mul_add(w14, v2643, v2620);
+            let mut v2647 = V::mul(x_e5, v2643);
             let v2648 = V::mul(t0_31, t6_27);
             v2624 = V::mul_add(w14, v2648, v2624);
-            v2646 = V::neg_mul_add(x_e4, v2648, v2646);
+            v2647 = V::neg_mul_add(x_e4, v2648, v2647);
             let v2653 = V::mul(t0_31, t6_28);
             v2629 = V::mul_add(w14, v2653, v2629);
-            v2646 = V::mul_add(x_e3, v2653, v2646);
+            v2647 = V::mul_add(x_e3, v2653, v2647);
             let v2658 = V::mul(t0_31, t6_29);
             v2634 = V::mul_add(w14, v2658, v2634);
-            v2646 = V::neg_mul_add(x_e2, v2658, v2646);
+            v2647 = V::neg_mul_add(x_e2, v2658, v2647);
             let v2663 = V::mul(t0_31, t6_30);
             v2639 = V::mul_add(w14, v2663, v2639);
-            v2646 = V::mul_add(x_e1, v2663, v2646);
+            v2647 = V::mul_add(x_e1, v2663, v2647);
             // grad0[14] += x_e5*v2643 - x_e4*v2648 + x_e3*v2653 - x_e2*v2658 + x_e1*v2663
-            V::store(V::add(V::load(grad0.at(14usize)), v2646), grad0.at(14usize));
+            V::store(V::add(V::load(grad0.at(14usize)), v2647), grad0.at(14usize));
             let mut v2668 = V::mul(t0_22, t6_30);
             v2668 = V::mul_add(t0_19, t6_29, v2668);
             v2668 = V::mul_add(t0_17, t6_28, v2668);
@@ -4898,29 +4902,29 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2679 = V::mul_add(t0_20, t6_29, v2679);
             v2679 = V::mul_add(t0_18, t6_28, v2679);
             v2679 = V::neg_mul_add(t0_16, t6_26, v2679);
-            let mut v2687 = V::mul(x_e4, v2679);
-            let mut v2688 = V::mul_sub(w13, v2679, v2624);
-            v2687 = V::neg_mul_add(x_e5, v2668, v2687);
+            let mut v2687 = V::mul_sub(w13, v2679, v2624);
+            let mut v2688 = V::mul(x_e4, v2679);
+            v2688 = V::neg_mul_add(x_e5, v2668, v2688);
             let mut v2690 = V::mul(t0_24, t6_30);
             v2690 = V::mul_add(t0_21, t6_29, v2690);
             let mut v2694 = V::mul_sub(t0_18, t6_27, v2690);
             v2694 = V::mul_add(t0_17, t6_26, v2694);
             v2629 = V::mul_add(w13, v2694, v2629);
-            v2687 = V::mul_add(x_e3, v2694, v2687);
+            v2688 = V::mul_add(x_e3, v2694, v2688);
             let mut v2701 = V::mul(t0_25, t6_30);
             v2701 = V::neg_mul_add(t0_21, t6_28, v2701);
             v2701 = V::neg_mul_add(t0_20, t6_27, v2701);
             v2701 = V::neg_mul_add(t0_19, t6_26, v2701);
-            let mut v2710 = V::mul_sub(w13, v2701, v2634);
-            v2687 = V::mul_add(x_e2, v2701, v2687);
+            let mut v2709 = V::mul_sub(w13, v2701, v2634);
+            v2688 = V::mul_add(x_e2, v2701, v2688);
             let mut v2712 = V::mul(t0_25, t6_29);
             v2712 = V::mul_add(t0_24, t6_28, v2712);
             v2712 = V::mul_add(t0_23, t6_27, v2712);
             v2712 = V::mul_add(t0_22, t6_26, v2712);
             v2639 = V::mul_add(w13, v2712, v2639);
-            v2687 = V::mul_add(x_e1, v2712, v2687);
+            v2688 = V::mul_add(x_e1, v2712, v2688);
             // grad0[13] += x_e4*v2685 - x_e5*v2674 + x_e3*v2696 + x_e2*v2707 + x_e1*v2718
-            V::store(V::add(V::load(grad0.at(13usize)), v2687), grad0.at(13usize));
+            V::store(V::add(V::load(grad0.at(13usize)), v2688), grad0.at(13usize));
             let mut v2723 = V::mul(t0_30, t6_22);
             v2723 = V::mul_add(t0_29, t6_19, v2723);
             v2723 = V::mul_add(t0_28, t6_17, v2723);
@@ -4931,29 +4935,29 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2734 = V::mul_add(t0_29, t6_20, v2734);
             v2734 = V::mul_add(t0_28, t6_18, v2734);
             v2734 = V::neg_mul_add(t0_26, t6_16, v2734);
-            let mut v2742 = V::mul(x_e4, v2734);
-            v2688 = V::mul_add(w12, v2734, v2688);
-            v2742 = V::neg_mul_add(x_e5, v2723, v2742);
+            v2687 = V::mul_add(w12, v2734, v2687);
+            let mut v2743 = V::mul(x_e4, v2734);
+            v2743 = V::neg_mul_add(x_e5, v2723, v2743);
             let mut v2745 = V::mul(t0_30, t6_24);
             v2745 = V::mul_add(t0_29, t6_21, v2745);
             let mut v2749 = V::mul_sub(t0_27, t6_18, v2745);
             v2749 = V::mul_add(t0_26, t6_17, v2749);
             v2629 = V::mul_add(w12, v2749, v2629);
-            v2742 = V::mul_add(x_e3, v2749, v2742);
+            v2743 = V::mul_add(x_e3, v2749, v2743);
             let mut v2756 = V::mul(t0_30, t6_25);
             v2756 = V::neg_mul_add(t0_28, t6_21, v2756);
             v2756 = V::neg_mul_add(t0_27, t6_20, v2756);
             v2756 = V::neg_mul_add(t0_26, t6_19, v2756);
-            v2710 = V::mul_add(w12, v2756, v2710);
-            v2742 = V::mul_add(x_e2, v2756, v2742);
+            v2709 = V::mul_add(w12, v2756, v2709);
+            v2743 = V::mul_add(x_e2, v2756, v2743);
             let mut v2767 = V::mul(t0_29, t6_25);
             v2767 = V::mul_add(t0_28, t6_24, v2767);
             v2767 = V::mul_add(t0_27, t6_23, v2767);
             v2767 = V::mul_add(t0_26, t6_22, v2767);
             v2639 = V::mul_add(w12, v2767, v2639);
-            v2742 = V::mul_add(x_e1, v2767, v2742);
+            v2743 = V::mul_add(x_e1, v2767, v2743);
             // grad0[12] += x_e4*v2740 - x_e5*v2729 + x_e3*v2751 + x_e2*v2762 + x_e1*v2773
-            V::store(V::add(V::load(grad0.at(12usize)), v2742), grad0.at(12usize));
+            V::store(V::add(V::load(grad0.at(12usize)), v2743), grad0.at(12usize));
             let mut v2778 = V::mul(t0_13, t6_25);
             v2778 = V::mul_add(t0_11, t6_24, v2778);
             v2778 = V::mul_add(t0_10, t6_23, v2778);
@@ -4961,16 +4965,16 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2778 = V::mul_add(t0_7, t6_20, v2778);
             v2778 = V::mul_add(t0_6, t6_18, v2778);
             let w11 = V::load(param0.at(11usize));
-            let mut v2791 = V::mul(x_e5, v2778);
             v2620 = V::mul_add(w11, v2778, v2620);
+            let mut v2792 = V::mul(x_e5, v2778);
             let mut v2793 = V::mul(t0_14, t6_25);
             v2793 = V::mul_add(t0_12, t6_24, v2793);
             let mut v2797 = V::mul_sub(t0_10, t6_22, v2793);
             v2797 = V::neg_mul_add(t0_9, t6_21, v2797);
             v2797 = V::mul_add(t0_7, t6_19, v2797);
             v2797 = V::mul_add(t0_6, t6_17, v2797);
-            v2688 = V::mul_add(w11, v2797, v2688);
-            v2791 = V::mul_add(x_e4, v2797, v2791);
+            v2687 = V::mul_add(w11, v2797, v2687);
+            v2792 = V::mul_add(x_e4, v2797, v2792);
             let mut v2808 = V::mul(t0_15, t6_25);
             v2808 = V::neg_mul_add(t0_12, t6_23, v2808);
             v2808 = V::neg_mul_add(t0_11, t6_22, v2808);
@@ -4978,15 +4982,15 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2808 = V::neg_mul_add(t0_8, t6_19, v2808);
             v2808 = V::mul_add(t0_6, t6_16, v2808);
             v2629 = V::mul_add(w11, v2808, v2629);
-            v2791 = V::mul_add(x_e3, v2808, v2791);
+            v2792 = V::mul_add(x_e3, v2808, v2792);
             let mut v2823 = V::mul(t0_15, t6_24);
             v2823 = V::mul_add(t0_14, t6_23, v2823);
             v2823 = V::mul_add(t0_13, t6_22, v2823);
             v2823 = V::neg_mul_add(t0_9, t6_18, v2823);
             v2823 = V::neg_mul_add(t0_8, t6_17, v2823);
             v2823 = V::neg_mul_add(t0_7, t6_16, v2823);
-            v2710 = V::mul_add(w11, v2823, v2710);
-            v2791 = V::mul_add(x_e2, v2823, v2791);
+            v2709 = V::mul_add(w11, v2823, v2709);
+            v2792 = V::mul_add(x_e2, v2823, v2792);
             let mut v2838 = V::mul(t0_15, t6_21);
             v2838 = V::mul_add(t0_14, t6_20, v2838);
             v2838 = V::mul_add(t0_13, t6_19, v2838);
@@ -4994,9 +4998,9 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2838 = V::mul_add(t0_11, t6_17, v2838);
             v2838 = V::mul_add(t0_10, t6_16, v2838);
             v2639 = V::mul_add(w11, v2838, v2639);
-            v2791 = V::mul_add(x_e1, v2838, v2791);
+            v2792 = V::mul_add(x_e1, v2838, v2792);
             // grad0[11] += x_e5*v2788 + x_e4*v2803 + x_e3*v2818 + x_e2*v2833 + x_e1*v2848
-            V::store(V::add(V::load(grad0.at(11usize)), v2791), grad0.at(11usize));
+            V::store(V::add(V::load(grad0.at(11usize)), v2792), grad0.at(11usize));
             let mut v2853 = V::mul(t0_25, t6_13);
             v2853 = V::mul_add(t0_24, t6_11, v2853);
             v2853 = V::mul_add(t0_23, t6_10, v2853);
@@ -5004,16 +5008,16 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2853 = V::mul_add(t0_20, t6_7, v2853);
             v2853 = V::mul_add(t0_18, t6_6, v2853);
             let w10 = V::load(param0.at(10usize));
-            let mut v2866 = V::mul(x_e5, v2853);
             v2620 = V::mul_add(w10, v2853, v2620);
+            let mut v2867 = V::mul(x_e5, v2853);
             let mut v2868 = V::mul(t0_25, t6_14);
             v2868 = V::mul_add(t0_24, t6_12, v2868);
             let mut v2872 = V::mul_sub(t0_22, t6_10, v2868);
             v2872 = V::neg_mul_add(t0_21, t6_9, v2872);
             v2872 = V::mul_add(t0_19, t6_7, v2872);
             v2872 = V::mul_add(t0_17, t6_6, v2872);
-            v2688 = V::mul_add(w10, v2872, v2688);
-            v2866 = V::mul_add(x_e4, v2872, v2866);
+            v2687 = V::mul_add(w10, v2872, v2687);
+            v2867 = V::mul_add(x_e4, v2872, v2867);
             let mut v2883 = V::mul(t0_25, t6_15);
             v2883 = V::neg_mul_add(t0_23, t6_12, v2883);
             v2883 = V::neg_mul_add(t0_22, t6_11, v2883);
@@ -5021,15 +5025,15 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2883 = V::neg_mul_add(t0_19, t6_8, v2883);
             v2883 = V::mul_add(t0_16, t6_6, v2883);
             v2629 = V::mul_add(w10, v2883, v2629);
-            v2866 = V::mul_add(x_e3, v2883, v2866);
+            v2867 = V::mul_add(x_e3, v2883, v2867);
             let mut v2898 = V::mul(t0_24, t6_15);
             v2898 = V::mul_add(t0_23, t6_14, v2898);
             v2898 = V::mul_add(t0_22, t6_13, v2898);
             v2898 = V::neg_mul_add(t0_18, t6_9, v2898);
             v2898 = V::neg_mul_add(t0_17, t6_8, v2898);
             v2898 = V::neg_mul_add(t0_16, t6_7, v2898);
-            v2710 = V::mul_add(w10, v2898, v2710);
-            v2866 = V::mul_add(x_e2, v2898, v2866);
+            v2709 = V::mul_add(w10, v2898, v2709);
+            v2867 = V::mul_add(x_e2, v2898, v2867);
             let mut v2913 = V::mul(t0_21, t6_15);
             v2913 = V::mul_add(t0_20, t6_14, v2913);
             v2913 = V::mul_add(t0_19, t6_13, v2913);
@@ -5037,9 +5041,9 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2913 = V::mul_add(t0_17, t6_11, v2913);
             v2913 = V::mul_add(t0_16, t6_10, v2913);
             v2639 = V::mul_add(w10, v2913, v2639);
-            v2866 = V::mul_add(x_e1, v2913, v2866);
+            v2867 = V::mul_add(x_e1, v2913, v2867);
             // grad0[10] += x_e5*v2863 + x_e4*v2878 + x_e3*v2893 + x_e2*v2908 + x_e1*v2923
-            V::store(V::add(V::load(grad0.at(10usize)), v2866), grad0.at(10usize));
+            V::store(V::add(V::load(grad0.at(10usize)), v2867), grad0.at(10usize));
             let mut v2928 = V::mul(t0_4, t6_15);
             v2928 = V::mul_add(t0_3, t6_14, v2928);
             v2928 = V::mul_add(t0_2, t6_12, v2928);
@@ -5050,29 +5054,29 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2939 = V::neg_mul_add(t0_3, t6_13, v2939);
             v2939 = V::neg_mul_add(t0_2, t6_11, v2939);
             v2939 = V::neg_mul_add(t0_1, t6_8, v2939);
-            let mut v2947 = V::mul(x_e4, v2939);
-            v2688 = V::mul_add(w9, v2939, v2688);
-            v2947 = V::neg_mul_add(x_e5, v2928, v2947);
+            v2687 = V::mul_add(w9, v2939, v2687);
+            let mut v2948 = V::mul(x_e4, v2939);
+            v2948 = V::neg_mul_add(x_e5, v2928, v2948);
             let mut v2950 = V::mul(t0_5, t6_14);
             v2950 = V::mul_add(t0_4, t6_13, v2950);
             v2950 = V::neg_mul_add(t0_2, t6_10, v2950);
             v2950 = V::neg_mul_add(t0_1, t6_7, v2950);
             v2629 = V::mul_add(w9, v2950, v2629);
-            v2947 = V::mul_add(x_e3, v2950, v2947);
+            v2948 = V::mul_add(x_e3, v2950, v2948);
             let mut v2961 = V::mul(t0_5, t6_12);
             v2961 = V::mul_add(t0_4, t6_11, v2961);
             v2961 = V::mul_add(t0_3, t6_10, v2961);
             v2961 = V::neg_mul_add(t0_1, t6_6, v2961);
-            v2710 = V::mul_add(w9, v2961, v2710);
-            v2947 = V::mul_add(x_e2, v2961, v2947);
+            v2709 = V::mul_add(w9, v2961, v2709);
+            v2948 = V::mul_add(x_e2, v2961, v2948);
             let mut v2972 = V::mul(t0_5, t6_9);
             v2972 = V::mul_add(t0_4, t6_8, v2972);
             v2972 = V::mul_add(t0_3, t6_7, v2972);
             v2972 = V::mul_add(t0_2, t6_6, v2972);
             v2639 = V::mul_add(w9, v2972, v2639);
-            v2947 = V::mul_add(x_e1, v2972, v2947);
+            v2948 = V::mul_add(x_e1, v2972, v2948);
             // grad0[9] += x_e4*v2945 - x_e5*v2934 + x_e3*v2956 + x_e2*v2967 + x_e1*v2978
-            V::store(V::add(V::load(grad0.at(9usize)), v2947), grad0.at(9usize));
+            V::store(V::add(V::load(grad0.at(9usize)), v2948), grad0.at(9usize));
             let mut v2983 = V::mul(t0_15, t6_4);
             v2983 = V::mul_add(t0_14, t6_3, v2983);
             v2983 = V::mul_add(t0_12, t6_2, v2983);
@@ -5083,75 +5087,75 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v2994 = V::neg_mul_add(t0_13, t6_3, v2994);
             v2994 = V::neg_mul_add(t0_11, t6_2, v2994);
             v2994 = V::neg_mul_add(t0_8, t6_1, v2994);
-            let mut v3002 = V::mul(x_e4, v2994);
-            v2688 = V::mul_add(w8, v2994, v2688);
-            v3002 = V::neg_mul_add(x_e5, v2983, v3002);
+            v2687 = V::mul_add(w8, v2994, v2687);
+            let mut v3003 = V::mul(x_e4, v2994);
+            v3003 = V::neg_mul_add(x_e5, v2983, v3003);
             let mut v3005 = V::mul(t0_14, t6_5);
             v3005 = V::mul_add(t0_13, t6_4, v3005);
             v3005 = V::neg_mul_add(t0_10, t6_2, v3005);
             v3005 = V::neg_mul_add(t0_7, t6_1, v3005);
             v2629 = V::mul_add(w8, v3005, v2629);
-            v3002 = V::mul_add(x_e3, v3005, v3002);
+            v3003 = V::mul_add(x_e3, v3005, v3003);
             let mut v3016 = V::mul(t0_12, t6_5);
             v3016 = V::mul_add(t0_11, t6_4, v3016);
             v3016 = V::mul_add(t0_10, t6_3, v3016);
             v3016 = V::neg_mul_add(t0_6, t6_1, v3016);
-            v2710 = V::mul_add(w8, v3016, v2710);
-            v3002 = V::mul_add(x_e2, v3016, v3002);
+            v2709 = V::mul_add(w8, v3016, v2709);
+            v3003 = V::mul_add(x_e2, v3016, v3003);
             let mut v3027 = V::mul(t0_9, t6_5);
             v3027 = V::mul_add(t0_8, t6_4, v3027);
             v3027 = V::mul_add(t0_7, t6_3, v3027);
             v3027 = V::mul_add(t0_6, t6_2, v3027);
             v2639 = V::mul_add(w8, v3027, v2639);
-            v3002 = V::mul_add(x_e1, v3027, v3002);
+            v3003 = V::mul_add(x_e1, v3027, v3003);
             // grad0[8] += x_e4*v3000 - x_e5*v2989 + x_e3*v3011 + x_e2*v3022 + x_e1*v3033
-            V::store(V::add(V::load(grad0.at(8usize)), v3002), grad0.at(8usize));
+            V::store(V::add(V::load(grad0.at(8usize)), v3003), grad0.at(8usize));
             let v3038 = V::mul(t0_0, t6_5);
             let w7 = V::load(param0.at(7usize));
-            let mut v3041 = V::mul(x_e5, v3038);
             v2620 = V::mul_add(w7, v3038, v2620);
+            let mut v3042 = V::mul(x_e5, v3038);
             let v3043 = V::mul(t0_0, t6_4);
-            v2688 = V::mul_add(w7, v3043, v2688);
-            v3041 = V::mul_add(x_e4, v3043, v3041);
+            v2687 = V::mul_add(w7, v3043, v2687);
+            v3042 = V::mul_add(x_e4, v3043, v3042);
             let v3048 = V::mul(t0_0, t6_3);
             v2629 = V::mul_add(w7, v3048, v2629);
-            v3041 = V::mul_add(x_e3, v3048, v3041);
+            v3042 = V::mul_add(x_e3, v3048, v3042);
             let v3053 = V::mul(t0_0, t6_2);
-            v2710 = V::mul_add(w7, v3053, v2710);
-            v3041 = V::mul_add(x_e2, v3053, v3041);
+            v2709 = V::mul_add(w7, v3053, v2709);
+            v3042 = V::mul_add(x_e2, v3053, v3042);
             let v3058 = V::mul(t0_0, t6_1);
             v2639 = V::mul_add(w7, v3058, v2639);
-            v3041 = V::mul_add(x_e1, v3058, v3041);
+            v3042 = V::mul_add(x_e1, v3058, v3042);
             // grad0[7] += x_e5*v3038 + x_e4*v3043 + x_e3*v3048 + x_e2*v3053 + x_e1*v3058
-            V::store(V::add(V::load(grad0.at(7usize)), v3041), grad0.at(7usize));
+            V::store(V::add(V::load(grad0.at(7usize)), v3042), grad0.at(7usize));
             let v3063 = V::mul(t0_5, t6_0);
             let w6 = V::load(param0.at(6usize));
-            let mut v3066 = V::mul(x_e5, v3063);
             v2620 = V::mul_add(w6, v3063, v2620);
             // out0[5] = w15*v2618 + w14*v2643 - w13*v2674 - w12*v2729 + w11*v2788 + w10*v2863 - w9*v2934 - w8*v2989 + w7*v3038 + w6*v3063
             V::store(v2620, out0.at(5usize, c));
+            let mut v3067 = V::mul(x_e5, v3063);
             let v3068 = V::mul(t0_4, t6_0);
-            v2688 = V::mul_add(w6, v3068, v2688);
+            v2687 = V::mul_add(w6, v3068, v2687);
             // out0[4] = w13*v2685 - (w15*v2623 + w14*v2648) + w12*v2740 + w11*v2803 + w10*v2878 + w9*v2945 + w8*v3000 + w7*v3043 + w6*v3068
-            V::store(v2688, out0.at(4usize, c));
-            v3066 = V::mul_add(x_e4, v3068, v3066);
+            V::store(v2687, out0.at(4usize, c));
+            v3067 = V::mul_add(x_e4, v3068, v3067);
             let v3073 = V::mul(t0_3, t6_0);
             v2629 = V::mul_add(w6, v3073, v2629);
             // out0[3] = w15*v2628 + w14*v2653 + w13*v2696 + w12*v2751 + w11*v2818 + w10*v2893 + w9*v2956 + w8*v3011 + w7*v3048 + w6*v3073
             V::store(v2629, out0.at(3usize, c));
-            v3066 = V::mul_add(x_e3, v3073, v3066);
+            v3067 = V::mul_add(x_e3, v3073, v3067);
             let v3078 = V::mul(t0_2, t6_0);
-            v2710 = V::mul_add(w6, v3078, v2710);
+            v2709 = V::mul_add(w6, v3078, v2709);
             // out0[2] = w13*v2707 - (w15*v2633 + w14*v2658) + w12*v2762 + w11*v2833 + w10*v2908 + w9*v2967 + w8*v3022 + w7*v3053 + w6*v3078
-            V::store(v2710, out0.at(2usize, c));
-            v3066 = V::mul_add(x_e2, v3078, v3066);
+            V::store(v2709, out0.at(2usize, c));
+            v3067 = V::mul_add(x_e2, v3078, v3067);
             let v3083 = V::mul(t0_1, t6_0);
             v2639 = V::mul_add(w6, v3083, v2639);
             // out0[1] = w15*v2638 + w14*v2663 + w13*v2718 + w12*v2773 + w11*v2848 + w10*v2923 + w9*v2978 + w8*v3033 + w7*v3058 + w6*v3083
             V::store(v2639, out0.at(1usize, c));
-            v3066 = V::mul_add(x_e1, v3083, v3066);
+            v3067 = V::mul_add(x_e1, v3083, v3067);
             // grad0[6] += x_e5*v3063 + x_e4*v3068 + x_e3*v3073 + x_e2*v3078 + x_e1*v3083
-            V::store(V::add(V::load(grad0.at(6usize)), v3066), grad0.at(6usize));
+            V::store(V::add(V::load(grad0.at(6usize)), v3067), grad0.at(6usize));
             let v3088 = V::mul(t0_31, t6_31);
             let mut v3090 = V::mul(V::load(param0.at(5usize)), v3088);
             let x_1 = V::load(x.at(0usize, c));
@@ -5165,12 +5169,12 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v3093 = V::mul_add(t0_28, t6_28, v3093);
             v3093 = V::mul_add(t0_27, t6_27, v3093);
             v3093 = V::mul_add(t0_26, t6_26, v3093);
+            v3090 = V::mul_add(V::load(param0.at(4usize)), v3093, v3090);
             // grad0[4] += x_1*v3101
             V::store(
                 V::mul_add(x_1, v3093, V::load(grad0.at(4usize))),
                 grad0.at(4usize),
             );
-            v3090 = V::mul_add(V::load(param0.at(4usize)), v3093, v3090);
             let mut v3106 = V::mul(t0_25, t6_25);
             v3106 = V::mul_add(t0_24, t6_24, v3106);
             v3106 = V::mul_add(t0_23, t6_23, v3106);
@@ -5181,12 +5185,12 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v3106 = V::mul_add(t0_18, t6_18, v3106);
             v3106 = V::mul_add(t0_17, t6_17, v3106);
             v3106 = V::mul_add(t0_16, t6_16, v3106);
+            v3090 = V::mul_add(V::load(param0.at(3usize)), v3106, v3090);
             // grad0[3] += x_1*v3124
             V::store(
                 V::mul_add(x_1, v3106, V::load(grad0.at(3usize))),
                 grad0.at(3usize),
             );
-            v3090 = V::mul_add(V::load(param0.at(3usize)), v3106, v3090);
             let mut v3129 = V::mul(t0_15, t6_15);
             v3129 = V::mul_add(t0_14, t6_14, v3129);
             v3129 = V::mul_add(t0_13, t6_13, v3129);
@@ -5197,37 +5201,38 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             v3129 = V::mul_add(t0_8, t6_8, v3129);
             v3129 = V::mul_add(t0_7, t6_7, v3129);
             v3129 = V::mul_add(t0_6, t6_6, v3129);
+            v3090 = V::mul_add(V::load(param0.at(2usize)), v3129, v3090);
             // grad0[2] += x_1*v3147
             V::store(
                 V::mul_add(x_1, v3129, V::load(grad0.at(2usize))),
                 grad0.at(2usize),
             );
-            v3090 = V::mul_add(V::load(param0.at(2usize)), v3129, v3090);
             let mut v3152 = V::mul(t0_5, t6_5);
             v3152 = V::mul_add(t0_4, t6_4, v3152);
             v3152 = V::mul_add(t0_3, t6_3, v3152);
             v3152 = V::mul_add(t0_2, t6_2, v3152);
             v3152 = V::mul_add(t0_1, t6_1, v3152);
+            v3090 = V::mul_add(V::load(param0.at(1usize)), v3152, v3090);
             // grad0[1] += x_1*v3160
             V::store(
                 V::mul_add(x_1, v3152, V::load(grad0.at(1usize))),
                 grad0.at(1usize),
             );
-            v3090 = V::mul_add(V::load(param0.at(1usize)), v3152, v3090);
             let v3165 = V::mul(t0_0, t6_0);
+            v3090 = V::mul_add(V::load(param0.at(0usize)), v3165, v3090);
             // grad0[0] += x_1*v3165
             V::store(
                 V::mul_add(x_1, v3165, V::load(grad0.at(0usize))),
                 grad0.at(0usize),
             );
-            v3090 = V::mul_add(V::load(param0.at(0usize)), v3165, v3090);
-            v3090 = V::mul_add(
-                V::load(t5.at(0usize)),
-                gate_slope::<V>(args.gate, x_1),
-                v3090,
+            // out0[0] = w5*v3088 + w4*v3101 + w3*v3124 + w2*v3147 + w1*v3160 + w0*v3165 + gate'(x_1)*t5_0
+            V::store(
+                V::add(
+                    v3090,
+                    damp::<V>(gate_slope::<V>(args.gate, x_1), V::load(t5.at(0usize))),
+                ),
+                out0.at(0usize, c),
             );
-            // out0[0] = w5*v3088 + w4*v3101 + w3*v3124 + w2*v3147 + w1*v3160 + w0*v3165 + t5_0*gate'(x_1)
-            V::store(v3090, out0.at(0usize, c));
         }
     }
 }
@@ -5244,11 +5249,11 @@ unsafe fn steerable_product_norm_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
-        let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c1em8 = V::from_f64(0.00000001f64);
         let c1e0 = V::from_f64(1f64);
         let c1p000001e0 = V::from_f64(1.000001f64);
         let c5em1 = V::from_f64(0.5f64);
-        let c2e0 = V::from_f64(2f64);
+        let cm2e0 = V::from_f64(-2f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
             r.prefetch::<32usize>(c);
@@ -5257,28 +5262,28 @@ unsafe fn steerable_product_norm_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let grad0 = grad0.packed::<V, 6usize>(group);
             let r_1 = V::load(r.at(0usize, c));
             let v1 = V::mul(r_1, r_1);
-            let v5 = V::sqrt(V::mul_add(v1, v1, c1em16));
-            let v6 = V::sqrt(v5);
-            let v8 = V::sigmoid(V::load(param0.at(0usize)));
-            let v10 = V::sub(v6, c1e0);
-            let v13 = V::mul_add(v8, v10, c1p000001e0);
+            let v3 = hypot::<V>(v1, c1em8);
+            let v4 = V::sqrt(v3);
+            let a0 = V::load(param0.at(0usize));
+            let v6 = V::sigmoid(a0);
+            let v8 = V::sub(v4, c1e0);
             let r_e1 = V::load(r.at(1usize, c));
-            let mut v15 = V::mul(r_e1, r_e1);
+            let mut v13 = V::mul(r_e1, r_e1);
             let r_e2 = V::load(r.at(2usize, c));
             let r_e3 = V::load(r.at(3usize, c));
             let r_e4 = V::load(r.at(4usize, c));
             let r_e5 = V::load(r.at(5usize, c));
-            v15 = V::mul_add(r_e2, r_e2, v15);
-            v15 = V::mul_add(r_e3, r_e3, v15);
-            v15 = V::mul_add(r_e4, r_e4, v15);
-            v15 = V::mul_add(r_e5, r_e5, v15);
-            let v30 = V::sqrt(V::mul_add(v15, v15, c1em16));
-            let v31 = V::sqrt(v30);
-            let v33 = V::sigmoid(V::load(param0.at(1usize)));
-            let v34 = V::sub(v31, c1e0);
-            let v36 = V::mul_add(v33, v34, c1p000001e0);
+            v13 = V::mul_add(r_e2, r_e2, v13);
+            v13 = V::mul_add(r_e3, r_e3, v13);
+            v13 = V::mul_add(r_e4, r_e4, v13);
+            v13 = V::mul_add(r_e5, r_e5, v13);
+            let v26 = hypot::<V>(v13, c1em8);
+            let v27 = V::sqrt(v26);
+            let a1 = V::load(param0.at(1usize));
+            let v29 = V::sigmoid(a1);
+            let v30 = V::sub(v27, c1e0);
             let r_e12 = V::load(r.at(6usize, c));
-            let mut v38 = V::mul(r_e12, r_e12);
+            let mut v34 = V::mul(r_e12, r_e12);
             let r_e13 = V::load(r.at(7usize, c));
             let r_e14 = V::load(r.at(8usize, c));
             let r_e15 = V::load(r.at(9usize, c));
@@ -5288,22 +5293,22 @@ unsafe fn steerable_product_norm_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let r_e34 = V::load(r.at(13usize, c));
             let r_e35 = V::load(r.at(14usize, c));
             let r_e45 = V::load(r.at(15usize, c));
-            v38 = V::mul_add(r_e13, r_e13, v38);
-            v38 = V::mul_add(r_e14, r_e14, v38);
-            v38 = V::mul_add(r_e15, r_e15, v38);
-            v38 = V::mul_add(r_e23, r_e23, v38);
-            v38 = V::mul_add(r_e24, r_e24, v38);
-            v38 = V::mul_add(r_e25, r_e25, v38);
-            v38 = V::mul_add(r_e34, r_e34, v38);
-            v38 = V::mul_add(r_e35, r_e35, v38);
-            v38 = V::mul_add(r_e45, r_e45, v38);
-            let v68 = V::sqrt(V::mul_add(v38, v38, c1em16));
-            let v69 = V::sqrt(v68);
-            let v71 = V::sigmoid(V::load(param0.at(2usize)));
-            let v72 = V::sub(v69, c1e0);
-            let v74 = V::mul_add(v71, v72, c1p000001e0);
+            v34 = V::mul_add(r_e13, r_e13, v34);
+            v34 = V::mul_add(r_e14, r_e14, v34);
+            v34 = V::mul_add(r_e15, r_e15, v34);
+            v34 = V::mul_add(r_e23, r_e23, v34);
+            v34 = V::mul_add(r_e24, r_e24, v34);
+            v34 = V::mul_add(r_e25, r_e25, v34);
+            v34 = V::mul_add(r_e34, r_e34, v34);
+            v34 = V::mul_add(r_e35, r_e35, v34);
+            v34 = V::mul_add(r_e45, r_e45, v34);
+            let v62 = hypot::<V>(v34, c1em8);
+            let v63 = V::sqrt(v62);
+            let a2 = V::load(param0.at(2usize));
+            let v65 = V::sigmoid(a2);
+            let v66 = V::sub(v63, c1e0);
             let r_e123 = V::load(r.at(16usize, c));
-            let mut v76 = V::mul(r_e123, r_e123);
+            let mut v70 = V::mul(r_e123, r_e123);
             let r_e124 = V::load(r.at(17usize, c));
             let r_e125 = V::load(r.at(18usize, c));
             let r_e134 = V::load(r.at(19usize, c));
@@ -5313,390 +5318,372 @@ unsafe fn steerable_product_norm_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let r_e235 = V::load(r.at(23usize, c));
             let r_e245 = V::load(r.at(24usize, c));
             let r_e345 = V::load(r.at(25usize, c));
-            v76 = V::mul_add(r_e124, r_e124, v76);
-            v76 = V::mul_add(r_e125, r_e125, v76);
-            v76 = V::mul_add(r_e134, r_e134, v76);
-            v76 = V::mul_add(r_e135, r_e135, v76);
-            v76 = V::mul_add(r_e145, r_e145, v76);
-            v76 = V::mul_add(r_e234, r_e234, v76);
-            v76 = V::mul_add(r_e235, r_e235, v76);
-            v76 = V::mul_add(r_e245, r_e245, v76);
-            v76 = V::mul_add(r_e345, r_e345, v76);
-            let v106 = V::sqrt(V::mul_add(v76, v76, c1em16));
-            let v107 = V::sqrt(v106);
-            let v109 = V::sigmoid(V::load(param0.at(3usize)));
-            let v110 = V::sub(v107, c1e0);
-            let v112 = V::mul_add(v109, v110, c1p000001e0);
+            v70 = V::mul_add(r_e124, r_e124, v70);
+            v70 = V::mul_add(r_e125, r_e125, v70);
+            v70 = V::mul_add(r_e134, r_e134, v70);
+            v70 = V::mul_add(r_e135, r_e135, v70);
+            v70 = V::mul_add(r_e145, r_e145, v70);
+            v70 = V::mul_add(r_e234, r_e234, v70);
+            v70 = V::mul_add(r_e235, r_e235, v70);
+            v70 = V::mul_add(r_e245, r_e245, v70);
+            v70 = V::mul_add(r_e345, r_e345, v70);
+            let v98 = hypot::<V>(v70, c1em8);
+            let v99 = V::sqrt(v98);
+            let a3 = V::load(param0.at(3usize));
+            let v101 = V::sigmoid(a3);
+            let v102 = V::sub(v99, c1e0);
             let r_e1234 = V::load(r.at(26usize, c));
-            let mut v114 = V::mul(r_e1234, r_e1234);
+            let mut v106 = V::mul(r_e1234, r_e1234);
             let r_e1235 = V::load(r.at(27usize, c));
             let r_e1245 = V::load(r.at(28usize, c));
             let r_e1345 = V::load(r.at(29usize, c));
             let r_e2345 = V::load(r.at(30usize, c));
-            v114 = V::mul_add(r_e1235, r_e1235, v114);
-            v114 = V::mul_add(r_e1245, r_e1245, v114);
-            v114 = V::mul_add(r_e1345, r_e1345, v114);
-            v114 = V::mul_add(r_e2345, r_e2345, v114);
-            let v129 = V::sqrt(V::mul_add(v114, v114, c1em16));
-            let v130 = V::sqrt(v129);
-            let v132 = V::sigmoid(V::load(param0.at(4usize)));
-            let v133 = V::sub(v130, c1e0);
-            let v135 = V::mul_add(v132, v133, c1p000001e0);
+            v106 = V::mul_add(r_e1235, r_e1235, v106);
+            v106 = V::mul_add(r_e1245, r_e1245, v106);
+            v106 = V::mul_add(r_e1345, r_e1345, v106);
+            v106 = V::mul_add(r_e2345, r_e2345, v106);
+            let v119 = hypot::<V>(v106, c1em8);
+            let v120 = V::sqrt(v119);
+            let a4 = V::load(param0.at(4usize));
+            let v122 = V::sigmoid(a4);
+            let v123 = V::sub(v120, c1e0);
             let r_e12345 = V::load(r.at(31usize, c));
-            let v137 = V::mul(r_e12345, r_e12345);
-            let v140 = V::sqrt(V::mul_add(v137, v137, c1em16));
-            let v141 = V::sqrt(v140);
-            let v143 = V::sigmoid(V::load(param0.at(5usize)));
-            let v144 = V::sub(v141, c1e0);
-            let v146 = V::mul_add(v143, v144, c1p000001e0);
-            let v147 = V::div(c1e0, v13);
-            let v148 = V::div(c1e0, v36);
-            let v149 = V::div(c1e0, v74);
-            let v150 = V::div(c1e0, v112);
-            let v151 = V::div(c1e0, v135);
-            let v152 = V::div(c1e0, v146);
+            let v127 = V::mul(r_e12345, r_e12345);
+            let v128 = hypot::<V>(v127, c1em8);
+            let v129 = V::sqrt(v128);
+            let a5 = V::load(param0.at(5usize));
+            let v131 = V::sigmoid(a5);
+            let v132 = V::sub(v129, c1e0);
+            let v135 = V::div(c1e0, V::mul_add(v6, v8, c1p000001e0));
+            let v136 = V::div(c1e0, V::mul_add(v29, v30, c1p000001e0));
+            let v137 = V::div(c1e0, V::mul_add(v65, v66, c1p000001e0));
+            let v138 = V::div(c1e0, V::mul_add(v101, v102, c1p000001e0));
+            let v139 = V::div(c1e0, V::mul_add(v122, v123, c1p000001e0));
+            let v140 = V::div(c1e0, V::mul_add(v131, v132, c1p000001e0));
+            let v141 = V::mul(r_1, v135);
+            let v142 = V::mul(r_e1, v136);
+            let v143 = V::mul(r_e2, v136);
+            let v144 = V::mul(r_e3, v136);
+            let v145 = V::mul(r_e4, v136);
+            let v146 = V::mul(r_e5, v136);
+            let v147 = V::mul(r_e12, v137);
+            let v148 = V::mul(r_e13, v137);
+            let v149 = V::mul(r_e14, v137);
+            let v150 = V::mul(r_e15, v137);
+            let v151 = V::mul(r_e23, v137);
+            let v152 = V::mul(r_e24, v137);
+            let v153 = V::mul(r_e25, v137);
+            let v154 = V::mul(r_e34, v137);
+            let v155 = V::mul(r_e35, v137);
+            let v156 = V::mul(r_e45, v137);
+            let v157 = V::mul(r_e123, v138);
+            let v158 = V::mul(r_e124, v138);
+            let v159 = V::mul(r_e125, v138);
+            let v160 = V::mul(r_e134, v138);
+            let v161 = V::mul(r_e135, v138);
+            let v162 = V::mul(r_e145, v138);
+            let v163 = V::mul(r_e234, v138);
+            let v164 = V::mul(r_e235, v138);
+            let v165 = V::mul(r_e245, v138);
+            let v166 = V::mul(r_e345, v138);
+            let v167 = V::mul(r_e1234, v139);
+            let v168 = V::mul(r_e1235, v139);
+            let v169 = V::mul(r_e1245, v139);
+            let v170 = V::mul(r_e1345, v139);
+            let v171 = V::mul(r_e2345, v139);
+            let v172 = V::mul(r_e12345, v140);
             let t7_31 = V::load(t7.at(31usize));
-            let mut v154 = V::mul(v152, t7_31);
+            let mut v174 = V::mul(v140, t7_31);
             let t7_30 = V::load(t7.at(30usize));
-            let mut v157 = V::mul(v151, t7_30);
-            let mut v158 = V::mul(r_e2345, t7_30);
+            let mut v177 = V::mul(v139, t7_30);
+            let mut v178 = V::mul(v171, t7_30);
             let t7_29 = V::load(t7.at(29usize));
-            let mut v160 = V::mul(v151, t7_29);
-            v158 = V::mul_add(r_e1345, t7_29, v158);
+            let mut v180 = V::mul(v139, t7_29);
+            v178 = V::mul_add(v170, t7_29, v178);
             let t7_28 = V::load(t7.at(28usize));
-            let mut v164 = V::mul(v151, t7_28);
-            v158 = V::mul_add(r_e1245, t7_28, v158);
+            let mut v184 = V::mul(v139, t7_28);
+            v178 = V::mul_add(v169, t7_28, v178);
             let t7_27 = V::load(t7.at(27usize));
-            let mut v168 = V::mul(v151, t7_27);
-            v158 = V::mul_add(r_e1235, t7_27, v158);
+            let mut v188 = V::mul(v139, t7_27);
+            v178 = V::mul_add(v168, t7_27, v178);
             let t7_26 = V::load(t7.at(26usize));
-            let mut v172 = V::mul(v151, t7_26);
-            v158 = V::mul_add(r_e1234, t7_26, v158);
+            let mut v192 = V::mul(v139, t7_26);
+            v178 = V::mul_add(v167, t7_26, v178);
             let t7_25 = V::load(t7.at(25usize));
-            let mut v176 = V::mul(v150, t7_25);
-            let mut v177 = V::mul(r_e345, t7_25);
+            let mut v196 = V::mul(v138, t7_25);
+            let mut v197 = V::mul(v166, t7_25);
             let t7_24 = V::load(t7.at(24usize));
-            let mut v179 = V::mul(v150, t7_24);
-            v177 = V::mul_add(r_e245, t7_24, v177);
+            let mut v199 = V::mul(v138, t7_24);
+            v197 = V::mul_add(v165, t7_24, v197);
             let t7_23 = V::load(t7.at(23usize));
-            let mut v183 = V::mul(v150, t7_23);
-            v177 = V::mul_add(r_e235, t7_23, v177);
+            let mut v203 = V::mul(v138, t7_23);
+            v197 = V::mul_add(v164, t7_23, v197);
             let t7_22 = V::load(t7.at(22usize));
-            let mut v187 = V::mul(v150, t7_22);
-            v177 = V::mul_add(r_e234, t7_22, v177);
+            let mut v207 = V::mul(v138, t7_22);
+            v197 = V::mul_add(v163, t7_22, v197);
             let t7_21 = V::load(t7.at(21usize));
-            let mut v191 = V::mul(v150, t7_21);
-            v177 = V::mul_add(r_e145, t7_21, v177);
+            let mut v211 = V::mul(v138, t7_21);
+            v197 = V::mul_add(v162, t7_21, v197);
             let t7_20 = V::load(t7.at(20usize));
-            let mut v195 = V::mul(v150, t7_20);
-            v177 = V::mul_add(r_e135, t7_20, v177);
+            let mut v215 = V::mul(v138, t7_20);
+            v197 = V::mul_add(v161, t7_20, v197);
             let t7_19 = V::load(t7.at(19usize));
-            let mut v199 = V::mul(v150, t7_19);
-            v177 = V::mul_add(r_e134, t7_19, v177);
+            let mut v219 = V::mul(v138, t7_19);
+            v197 = V::mul_add(v160, t7_19, v197);
             let t7_18 = V::load(t7.at(18usize));
-            let mut v203 = V::mul(v150, t7_18);
-            v177 = V::mul_add(r_e125, t7_18, v177);
+            let mut v223 = V::mul(v138, t7_18);
+            v197 = V::mul_add(v159, t7_18, v197);
             let t7_17 = V::load(t7.at(17usize));
-            let mut v207 = V::mul(v150, t7_17);
-            v177 = V::mul_add(r_e124, t7_17, v177);
+            let mut v227 = V::mul(v138, t7_17);
+            v197 = V::mul_add(v158, t7_17, v197);
             let t7_16 = V::load(t7.at(16usize));
-            let mut v211 = V::mul(v150, t7_16);
-            v177 = V::mul_add(r_e123, t7_16, v177);
+            let mut v231 = V::mul(v138, t7_16);
+            v197 = V::mul_add(v157, t7_16, v197);
             let t7_15 = V::load(t7.at(15usize));
-            let mut v215 = V::mul(v149, t7_15);
-            let mut v216 = V::mul(r_e45, t7_15);
+            let mut v235 = V::mul(v137, t7_15);
+            let mut v236 = V::mul(v156, t7_15);
             let t7_14 = V::load(t7.at(14usize));
-            let mut v218 = V::mul(v149, t7_14);
-            v216 = V::mul_add(r_e35, t7_14, v216);
+            let mut v238 = V::mul(v137, t7_14);
+            v236 = V::mul_add(v155, t7_14, v236);
             let t7_13 = V::load(t7.at(13usize));
-            let mut v222 = V::mul(v149, t7_13);
-            v216 = V::mul_add(r_e34, t7_13, v216);
+            let mut v242 = V::mul(v137, t7_13);
+            v236 = V::mul_add(v154, t7_13, v236);
             let t7_12 = V::load(t7.at(12usize));
-            let mut v226 = V::mul(v149, t7_12);
-            v216 = V::mul_add(r_e25, t7_12, v216);
+            let mut v246 = V::mul(v137, t7_12);
+            v236 = V::mul_add(v153, t7_12, v236);
             let t7_11 = V::load(t7.at(11usize));
-            let mut v230 = V::mul(v149, t7_11);
-            v216 = V::mul_add(r_e24, t7_11, v216);
+            let mut v250 = V::mul(v137, t7_11);
+            v236 = V::mul_add(v152, t7_11, v236);
             let t7_10 = V::load(t7.at(10usize));
-            let mut v234 = V::mul(v149, t7_10);
-            v216 = V::mul_add(r_e23, t7_10, v216);
+            let mut v254 = V::mul(v137, t7_10);
+            v236 = V::mul_add(v151, t7_10, v236);
             let t7_9 = V::load(t7.at(9usize));
-            let mut v238 = V::mul(v149, t7_9);
-            v216 = V::mul_add(r_e15, t7_9, v216);
+            let mut v258 = V::mul(v137, t7_9);
+            v236 = V::mul_add(v150, t7_9, v236);
             let t7_8 = V::load(t7.at(8usize));
-            let mut v242 = V::mul(v149, t7_8);
-            v216 = V::mul_add(r_e14, t7_8, v216);
+            let mut v262 = V::mul(v137, t7_8);
+            v236 = V::mul_add(v149, t7_8, v236);
             let t7_7 = V::load(t7.at(7usize));
-            let mut v246 = V::mul(v149, t7_7);
-            v216 = V::mul_add(r_e13, t7_7, v216);
+            let mut v266 = V::mul(v137, t7_7);
+            v236 = V::mul_add(v148, t7_7, v236);
             let t7_6 = V::load(t7.at(6usize));
-            let mut v250 = V::mul(v149, t7_6);
-            v216 = V::mul_add(r_e12, t7_6, v216);
+            let mut v270 = V::mul(v137, t7_6);
+            v236 = V::mul_add(v147, t7_6, v236);
             let t7_5 = V::load(t7.at(5usize));
-            let mut v254 = V::mul(v148, t7_5);
-            let mut v255 = V::mul(r_e5, t7_5);
+            let mut v274 = V::mul(v136, t7_5);
+            let mut v275 = V::mul(v146, t7_5);
             let t7_4 = V::load(t7.at(4usize));
-            let mut v257 = V::mul(v148, t7_4);
-            v255 = V::mul_add(r_e4, t7_4, v255);
+            let mut v277 = V::mul(v136, t7_4);
+            v275 = V::mul_add(v145, t7_4, v275);
             let t7_3 = V::load(t7.at(3usize));
-            let mut v261 = V::mul(v148, t7_3);
-            v255 = V::mul_add(r_e3, t7_3, v255);
+            let mut v281 = V::mul(v136, t7_3);
+            v275 = V::mul_add(v144, t7_3, v275);
             let t7_2 = V::load(t7.at(2usize));
-            let mut v265 = V::mul(v148, t7_2);
-            v255 = V::mul_add(r_e2, t7_2, v255);
+            let mut v285 = V::mul(v136, t7_2);
+            v275 = V::mul_add(v143, t7_2, v275);
             let t7_1 = V::load(t7.at(1usize));
-            let mut v269 = V::mul(v148, t7_1);
-            v255 = V::mul_add(r_e1, t7_1, v255);
+            let mut v289 = V::mul(v136, t7_1);
+            v275 = V::mul_add(v142, t7_1, v275);
             let t7_0 = V::load(t7.at(0usize));
-            let mut v273 = V::mul(v147, t7_0);
-            let v276 = V::mul(v152, V::div(V::mul(r_e12345, t7_31), v146));
-            let v278 = V::mul(v151, V::div(v158, v135));
-            let v280 = V::mul(v150, V::div(v177, v112));
-            let v282 = V::mul(v149, V::div(v216, v74));
-            let v284 = V::mul(v148, V::div(v255, v36));
-            let v286 = V::mul(v147, V::div(V::mul(r_1, t7_0), v13));
-            // grad0[5] += -(v144*v276*(v143*(1 - v143)))
+            let mut v293 = V::mul(v135, t7_0);
+            // grad0[5] += -sigmoid'(a5)*v132*v140*v172*t7_31
             V::store(
-                V::neg_mul_add(
-                    V::mul(v144, v276),
-                    V::mul(v143, V::sub(c1e0, v143)),
+                V::sub(
                     V::load(grad0.at(5usize)),
+                    damp::<
+                        V,
+                    >(
+                        V::sigmoid_slope(a5),
+                        V::mul(v132, V::mul(v140, V::mul(v172, t7_31))),
+                    ),
                 ),
                 grad0.at(5usize),
             );
-            v154 = V::neg_mul_add(
-                r_e12345,
+            v174 = V::mul_add(
+                v172,
                 V::mul(
-                    c2e0,
+                    V::div(v127, v128),
                     V::mul(
-                        v137,
+                        V::div(c5em1, v129),
                         V::mul(
-                            V::mul(
-                                V::mul(V::mul(v143, v276), V::div(c5em1, v141)),
-                                V::div(c5em1, v140),
-                            ),
-                            c2e0,
+                            t7_31,
+                            V::mul(v140, V::mul(r_e12345, V::mul(v131, cm2e0))),
                         ),
                     ),
                 ),
-                v154,
+                v174,
             );
-            // out0[31] = v152*t7_31 - r_e12345*2*v137*v143*v276*0.5/v141*0.5/v140*2
-            V::store(v154, out0.at(31usize, c));
-            // grad0[4] += -(v133*v278*(v132*(1 - v132)))
+            // out0[31] = v140*t7_31 + v172*v127/v128*0.5/v129*t7_31*v140*r_e12345*v131*-2
+            V::store(v174, out0.at(31usize, c));
+            // grad0[4] += -sigmoid'(a4)*v123*v139*v194
             V::store(
-                V::neg_mul_add(
-                    V::mul(v133, v278),
-                    V::mul(v132, V::sub(c1e0, v132)),
+                V::sub(
                     V::load(grad0.at(4usize)),
+                    damp::<V>(V::sigmoid_slope(a4), V::mul(v123, V::mul(v139, v178))),
                 ),
                 grad0.at(4usize),
             );
-            let v316 = V::mul(
-                c2e0,
-                V::mul(
-                    v114,
-                    V::mul(
-                        c2e0,
-                        V::mul(
-                            V::mul(V::mul(v132, v278), V::div(c5em1, v130)),
-                            V::div(c5em1, v129),
-                        ),
-                    ),
-                ),
+            let v326 = V::mul(
+                V::div(v106, v119),
+                V::mul(V::div(c5em1, v120), V::mul(v178, V::mul(v122, cm2e0))),
             );
-            v157 = V::neg_mul_add(r_e2345, v316, v157);
-            // out0[30] = v151*t7_30 - r_e2345*v316
-            V::store(v157, out0.at(30usize, c));
-            v160 = V::neg_mul_add(r_e1345, v316, v160);
-            // out0[29] = v151*t7_29 - r_e1345*v316
-            V::store(v160, out0.at(29usize, c));
-            v164 = V::neg_mul_add(r_e1245, v316, v164);
-            // out0[28] = v151*t7_28 - r_e1245*v316
-            V::store(v164, out0.at(28usize, c));
-            v168 = V::neg_mul_add(r_e1235, v316, v168);
-            // out0[27] = v151*t7_27 - r_e1235*v316
-            V::store(v168, out0.at(27usize, c));
-            v172 = V::neg_mul_add(r_e1234, v316, v172);
-            // out0[26] = v151*t7_26 - r_e1234*v316
-            V::store(v172, out0.at(26usize, c));
-            // grad0[3] += -(v110*v280*(v109*(1 - v109)))
+            v177 = V::mul_add(v171, v326, v177);
+            // out0[30] = v139*t7_30 + v171*v326
+            V::store(v177, out0.at(30usize, c));
+            v180 = V::mul_add(v170, v326, v180);
+            // out0[29] = v139*t7_29 + v170*v326
+            V::store(v180, out0.at(29usize, c));
+            v184 = V::mul_add(v169, v326, v184);
+            // out0[28] = v139*t7_28 + v169*v326
+            V::store(v184, out0.at(28usize, c));
+            v188 = V::mul_add(v168, v326, v188);
+            // out0[27] = v139*t7_27 + v168*v326
+            V::store(v188, out0.at(27usize, c));
+            v192 = V::mul_add(v167, v326, v192);
+            // out0[26] = v139*t7_26 + v167*v326
+            V::store(v192, out0.at(26usize, c));
+            // grad0[3] += -sigmoid'(a3)*v102*v138*v233
             V::store(
-                V::neg_mul_add(
-                    V::mul(v110, v280),
-                    V::mul(v109, V::sub(c1e0, v109)),
+                V::sub(
                     V::load(grad0.at(3usize)),
+                    damp::<V>(V::sigmoid_slope(a3), V::mul(v102, V::mul(v138, v197))),
                 ),
                 grad0.at(3usize),
             );
-            let v339 = V::mul(
-                c2e0,
-                V::mul(
-                    v76,
-                    V::mul(
-                        c2e0,
-                        V::mul(
-                            V::mul(V::mul(v109, v280), V::div(c5em1, v107)),
-                            V::div(c5em1, v106),
-                        ),
-                    ),
-                ),
+            let v346 = V::mul(
+                V::div(v70, v98),
+                V::mul(V::div(c5em1, v99), V::mul(v197, V::mul(v101, cm2e0))),
             );
-            v176 = V::neg_mul_add(r_e345, v339, v176);
-            // out0[25] = v150*t7_25 - r_e345*v339
-            V::store(v176, out0.at(25usize, c));
-            v179 = V::neg_mul_add(r_e245, v339, v179);
-            // out0[24] = v150*t7_24 - r_e245*v339
-            V::store(v179, out0.at(24usize, c));
-            v183 = V::neg_mul_add(r_e235, v339, v183);
-            // out0[23] = v150*t7_23 - r_e235*v339
-            V::store(v183, out0.at(23usize, c));
-            v187 = V::neg_mul_add(r_e234, v339, v187);
-            // out0[22] = v150*t7_22 - r_e234*v339
-            V::store(v187, out0.at(22usize, c));
-            v191 = V::neg_mul_add(r_e145, v339, v191);
-            // out0[21] = v150*t7_21 - r_e145*v339
-            V::store(v191, out0.at(21usize, c));
-            v195 = V::neg_mul_add(r_e135, v339, v195);
-            // out0[20] = v150*t7_20 - r_e135*v339
-            V::store(v195, out0.at(20usize, c));
-            v199 = V::neg_mul_add(r_e134, v339, v199);
-            // out0[19] = v150*t7_19 - r_e134*v339
-            V::store(v199, out0.at(19usize, c));
-            v203 = V::neg_mul_add(r_e125, v339, v203);
-            // out0[18] = v150*t7_18 - r_e125*v339
-            V::store(v203, out0.at(18usize, c));
-            v207 = V::neg_mul_add(r_e124, v339, v207);
-            // out0[17] = v150*t7_17 - r_e124*v339
-            V::store(v207, out0.at(17usize, c));
-            v211 = V::neg_mul_add(r_e123, v339, v211);
-            // out0[16] = v150*t7_16 - r_e123*v339
-            V::store(v211, out0.at(16usize, c));
-            // grad0[2] += -(v72*v282*(v71*(1 - v71)))
+            v196 = V::mul_add(v166, v346, v196);
+            // out0[25] = v138*t7_25 + v166*v346
+            V::store(v196, out0.at(25usize, c));
+            v199 = V::mul_add(v165, v346, v199);
+            // out0[24] = v138*t7_24 + v165*v346
+            V::store(v199, out0.at(24usize, c));
+            v203 = V::mul_add(v164, v346, v203);
+            // out0[23] = v138*t7_23 + v164*v346
+            V::store(v203, out0.at(23usize, c));
+            v207 = V::mul_add(v163, v346, v207);
+            // out0[22] = v138*t7_22 + v163*v346
+            V::store(v207, out0.at(22usize, c));
+            v211 = V::mul_add(v162, v346, v211);
+            // out0[21] = v138*t7_21 + v162*v346
+            V::store(v211, out0.at(21usize, c));
+            v215 = V::mul_add(v161, v346, v215);
+            // out0[20] = v138*t7_20 + v161*v346
+            V::store(v215, out0.at(20usize, c));
+            v219 = V::mul_add(v160, v346, v219);
+            // out0[19] = v138*t7_19 + v160*v346
+            V::store(v219, out0.at(19usize, c));
+            v223 = V::mul_add(v159, v346, v223);
+            // out0[18] = v138*t7_18 + v159*v346
+            V::store(v223, out0.at(18usize, c));
+            v227 = V::mul_add(v158, v346, v227);
+            // out0[17] = v138*t7_17 + v158*v346
+            V::store(v227, out0.at(17usize, c));
+            v231 = V::mul_add(v157, v346, v231);
+            // out0[16] = v138*t7_16 + v157*v346
+            V::store(v231, out0.at(16usize, c));
+            // grad0[2] += -sigmoid'(a2)*v66*v137*v272
             V::store(
-                V::neg_mul_add(
-                    V::mul(v72, v282),
-                    V::mul(v71, V::sub(c1e0, v71)),
+                V::sub(
                     V::load(grad0.at(2usize)),
+                    damp::<V>(V::sigmoid_slope(a2), V::mul(v66, V::mul(v137, v236))),
                 ),
                 grad0.at(2usize),
             );
-            let v372 = V::mul(
-                c2e0,
-                V::mul(
-                    v38,
-                    V::mul(
-                        c2e0,
-                        V::mul(
-                            V::mul(V::mul(v71, v282), V::div(c5em1, v69)),
-                            V::div(c5em1, v68),
-                        ),
-                    ),
-                ),
+            let v376 = V::mul(
+                V::div(v34, v62),
+                V::mul(V::div(c5em1, v63), V::mul(v236, V::mul(v65, cm2e0))),
             );
-            v215 = V::neg_mul_add(r_e45, v372, v215);
-            // out0[15] = v149*t7_15 - r_e45*v372
-            V::store(v215, out0.at(15usize, c));
-            v218 = V::neg_mul_add(r_e35, v372, v218);
-            // out0[14] = v149*t7_14 - r_e35*v372
-            V::store(v218, out0.at(14usize, c));
-            v222 = V::neg_mul_add(r_e34, v372, v222);
-            // out0[13] = v149*t7_13 - r_e34*v372
-            V::store(v222, out0.at(13usize, c));
-            v226 = V::neg_mul_add(r_e25, v372, v226);
-            // out0[12] = v149*t7_12 - r_e25*v372
-            V::store(v226, out0.at(12usize, c));
-            v230 = V::neg_mul_add(r_e24, v372, v230);
-            // out0[11] = v149*t7_11 - r_e24*v372
-            V::store(v230, out0.at(11usize, c));
-            v234 = V::neg_mul_add(r_e23, v372, v234);
-            // out0[10] = v149*t7_10 - r_e23*v372
-            V::store(v234, out0.at(10usize, c));
-            v238 = V::neg_mul_add(r_e15, v372, v238);
-            // out0[9] = v149*t7_9 - r_e15*v372
-            V::store(v238, out0.at(9usize, c));
-            v242 = V::neg_mul_add(r_e14, v372, v242);
-            // out0[8] = v149*t7_8 - r_e14*v372
-            V::store(v242, out0.at(8usize, c));
-            v246 = V::neg_mul_add(r_e13, v372, v246);
-            // out0[7] = v149*t7_7 - r_e13*v372
-            V::store(v246, out0.at(7usize, c));
-            v250 = V::neg_mul_add(r_e12, v372, v250);
-            // out0[6] = v149*t7_6 - r_e12*v372
-            V::store(v250, out0.at(6usize, c));
-            // grad0[1] += -(v34*v284*(v33*(1 - v33)))
+            v235 = V::mul_add(v156, v376, v235);
+            // out0[15] = v137*t7_15 + v156*v376
+            V::store(v235, out0.at(15usize, c));
+            v238 = V::mul_add(v155, v376, v238);
+            // out0[14] = v137*t7_14 + v155*v376
+            V::store(v238, out0.at(14usize, c));
+            v242 = V::mul_add(v154, v376, v242);
+            // out0[13] = v137*t7_13 + v154*v376
+            V::store(v242, out0.at(13usize, c));
+            v246 = V::mul_add(v153, v376, v246);
+            // out0[12] = v137*t7_12 + v153*v376
+            V::store(v246, out0.at(12usize, c));
+            v250 = V::mul_add(v152, v376, v250);
+            // out0[11] = v137*t7_11 + v152*v376
+            V::store(v250, out0.at(11usize, c));
+            v254 = V::mul_add(v151, v376, v254);
+            // out0[10] = v137*t7_10 + v151*v376
+            V::store(v254, out0.at(10usize, c));
+            v258 = V::mul_add(v150, v376, v258);
+            // out0[9] = v137*t7_9 + v150*v376
+            V::store(v258, out0.at(9usize, c));
+            v262 = V::mul_add(v149, v376, v262);
+            // out0[8] = v137*t7_8 + v149*v376
+            V::store(v262, out0.at(8usize, c));
+            v266 = V::mul_add(v148, v376, v266);
+            // out0[7] = v137*t7_7 + v148*v376
+            V::store(v266, out0.at(7usize, c));
+            v270 = V::mul_add(v147, v376, v270);
+            // out0[6] = v137*t7_6 + v147*v376
+            V::store(v270, out0.at(6usize, c));
+            // grad0[1] += -sigmoid'(a1)*v30*v136*v291
             V::store(
-                V::neg_mul_add(
-                    V::mul(v34, v284),
-                    V::mul(v33, V::sub(c1e0, v33)),
+                V::sub(
                     V::load(grad0.at(1usize)),
+                    damp::<V>(V::sigmoid_slope(a1), V::mul(v30, V::mul(v136, v275))),
                 ),
                 grad0.at(1usize),
             );
-            let v405 = V::mul(
-                c2e0,
-                V::mul(
-                    v15,
-                    V::mul(
-                        c2e0,
-                        V::mul(
-                            V::mul(V::mul(v33, v284), V::div(c5em1, v31)),
-                            V::div(c5em1, v30),
-                        ),
-                    ),
-                ),
+            let v406 = V::mul(
+                V::div(v13, v26),
+                V::mul(V::div(c5em1, v27), V::mul(v275, V::mul(v29, cm2e0))),
             );
-            v254 = V::neg_mul_add(r_e5, v405, v254);
-            // out0[5] = v148*t7_5 - r_e5*v405
-            V::store(v254, out0.at(5usize, c));
-            v257 = V::neg_mul_add(r_e4, v405, v257);
-            // out0[4] = v148*t7_4 - r_e4*v405
-            V::store(v257, out0.at(4usize, c));
-            v261 = V::neg_mul_add(r_e3, v405, v261);
-            // out0[3] = v148*t7_3 - r_e3*v405
-            V::store(v261, out0.at(3usize, c));
-            v265 = V::neg_mul_add(r_e2, v405, v265);
-            // out0[2] = v148*t7_2 - r_e2*v405
-            V::store(v265, out0.at(2usize, c));
-            v269 = V::neg_mul_add(r_e1, v405, v269);
-            // out0[1] = v148*t7_1 - r_e1*v405
-            V::store(v269, out0.at(1usize, c));
-            // grad0[0] += -(v10*v286*(v8*(1 - v8)))
+            v274 = V::mul_add(v146, v406, v274);
+            // out0[5] = v136*t7_5 + v146*v406
+            V::store(v274, out0.at(5usize, c));
+            v277 = V::mul_add(v145, v406, v277);
+            // out0[4] = v136*t7_4 + v145*v406
+            V::store(v277, out0.at(4usize, c));
+            v281 = V::mul_add(v144, v406, v281);
+            // out0[3] = v136*t7_3 + v144*v406
+            V::store(v281, out0.at(3usize, c));
+            v285 = V::mul_add(v143, v406, v285);
+            // out0[2] = v136*t7_2 + v143*v406
+            V::store(v285, out0.at(2usize, c));
+            v289 = V::mul_add(v142, v406, v289);
+            // out0[1] = v136*t7_1 + v142*v406
+            V::store(v289, out0.at(1usize, c));
+            // grad0[0] += -sigmoid'(a0)*v8*v135*v141*t7_0
             V::store(
-                V::neg_mul_add(
-                    V::mul(v10, v286),
-                    V::mul(v8, V::sub(c1e0, v8)),
+                V::sub(
                     V::load(grad0.at(0usize)),
+                    damp::<
+                        V,
+                    >(V::sigmoid_slope(a0), V::mul(v8, V::mul(v135, V::mul(v141, t7_0)))),
                 ),
                 grad0.at(0usize),
             );
-            v273 = V::neg_mul_add(
-                r_1,
+            v293 = V::mul_add(
+                v141,
                 V::mul(
-                    c2e0,
+                    V::div(v1, v3),
                     V::mul(
-                        v1,
-                        V::mul(
-                            c2e0,
-                            V::mul(
-                                V::mul(V::mul(v8, v286), V::div(c5em1, v6)),
-                                V::div(c5em1, v5),
-                            ),
-                        ),
+                        V::div(c5em1, v4),
+                        V::mul(t7_0, V::mul(v135, V::mul(r_1, V::mul(v6, cm2e0)))),
                     ),
                 ),
-                v273,
+                v293,
             );
-            // out0[0] = v147*t7_0 - r_1*2*v1*2*v8*v286*0.5/v6*0.5/v5
-            V::store(v273, out0.at(0usize, c));
+            // out0[0] = v135*t7_0 + v141*v1/v3*0.5/v4*t7_0*v135*r_1*v6*-2
+            V::store(v293, out0.at(0usize, c));
         }
     }
 }
 pub(super) static STEERABLE_PRODUCT_NORM_5: Stage = stage!(steerable_product_norm_5);
 /// `o = weighted_product(w, gate(x), gate(norm(r; a)))`, grades 0,1,2,3,4,5 and 0,1,2,3,4,5.
 ///
-/// Forward: 2547 flops per lane (1485 multiplications, 1036 additions).
-/// Backward: 7958 flops per lane (4429 multiplications, 3483 additions).
+/// Forward: 2559 flops per lane (1491 multiplications, 1036 additions).
+/// Backward: 7950 flops per lane (4421 multiplications, 3477 additions).
 pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
     name: "steerable_product_norm",
     formula: "o = weighted_product(w, gate(x), gate(norm(r; a)))",
@@ -5861,5 +5848,5 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [2547usize, 7958],
+    flops: [2559usize, 7950],
 };

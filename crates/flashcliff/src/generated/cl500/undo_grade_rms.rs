@@ -24,7 +24,7 @@ unsafe fn undo_grade_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<1usize>(c);
             // out0[0] = x_1*v5
-            V::store(V::mul(V::load(x.at(0usize, c)), v5), out0.at(0usize, c));
+            V::store(damp::<V>(V::load(x.at(0usize, c)), v5), out0.at(0usize, c));
         }
     }
 }
@@ -119,15 +119,15 @@ unsafe fn undo_grade_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<5usize>(c);
             // out0[0] = x_e1*v5
-            V::store(V::mul(V::load(x.at(0usize, c)), v5), out0.at(0usize, c));
+            V::store(damp::<V>(V::load(x.at(0usize, c)), v5), out0.at(0usize, c));
             // out0[1] = x_e2*v5
-            V::store(V::mul(V::load(x.at(1usize, c)), v5), out0.at(1usize, c));
+            V::store(damp::<V>(V::load(x.at(1usize, c)), v5), out0.at(1usize, c));
             // out0[2] = x_e3*v5
-            V::store(V::mul(V::load(x.at(2usize, c)), v5), out0.at(2usize, c));
+            V::store(damp::<V>(V::load(x.at(2usize, c)), v5), out0.at(2usize, c));
             // out0[3] = x_e4*v5
-            V::store(V::mul(V::load(x.at(3usize, c)), v5), out0.at(3usize, c));
+            V::store(damp::<V>(V::load(x.at(3usize, c)), v5), out0.at(3usize, c));
             // out0[4] = x_e5*v5
-            V::store(V::mul(V::load(x.at(4usize, c)), v5), out0.at(4usize, c));
+            V::store(damp::<V>(V::load(x.at(4usize, c)), v5), out0.at(4usize, c));
         }
     }
 }
@@ -230,25 +230,25 @@ unsafe fn undo_grade_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let c = group * V::LANES;
             x.prefetch::<10usize>(c);
             // out0[0] = x_e12*v5
-            V::store(V::mul(V::load(x.at(0usize, c)), v5), out0.at(0usize, c));
+            V::store(damp::<V>(V::load(x.at(0usize, c)), v5), out0.at(0usize, c));
             // out0[1] = x_e13*v5
-            V::store(V::mul(V::load(x.at(1usize, c)), v5), out0.at(1usize, c));
+            V::store(damp::<V>(V::load(x.at(1usize, c)), v5), out0.at(1usize, c));
             // out0[2] = x_e14*v5
-            V::store(V::mul(V::load(x.at(2usize, c)), v5), out0.at(2usize, c));
+            V::store(damp::<V>(V::load(x.at(2usize, c)), v5), out0.at(2usize, c));
             // out0[3] = x_e15*v5
-            V::store(V::mul(V::load(x.at(3usize, c)), v5), out0.at(3usize, c));
+            V::store(damp::<V>(V::load(x.at(3usize, c)), v5), out0.at(3usize, c));
             // out0[4] = x_e23*v5
-            V::store(V::mul(V::load(x.at(4usize, c)), v5), out0.at(4usize, c));
+            V::store(damp::<V>(V::load(x.at(4usize, c)), v5), out0.at(4usize, c));
             // out0[5] = x_e24*v5
-            V::store(V::mul(V::load(x.at(5usize, c)), v5), out0.at(5usize, c));
+            V::store(damp::<V>(V::load(x.at(5usize, c)), v5), out0.at(5usize, c));
             // out0[6] = x_e25*v5
-            V::store(V::mul(V::load(x.at(6usize, c)), v5), out0.at(6usize, c));
+            V::store(damp::<V>(V::load(x.at(6usize, c)), v5), out0.at(6usize, c));
             // out0[7] = x_e34*v5
-            V::store(V::mul(V::load(x.at(7usize, c)), v5), out0.at(7usize, c));
+            V::store(damp::<V>(V::load(x.at(7usize, c)), v5), out0.at(7usize, c));
             // out0[8] = x_e35*v5
-            V::store(V::mul(V::load(x.at(8usize, c)), v5), out0.at(8usize, c));
+            V::store(damp::<V>(V::load(x.at(8usize, c)), v5), out0.at(8usize, c));
             // out0[9] = x_e45*v5
-            V::store(V::mul(V::load(x.at(9usize, c)), v5), out0.at(9usize, c));
+            V::store(damp::<V>(V::load(x.at(9usize, c)), v5), out0.at(9usize, c));
         }
     }
 }

@@ -2,11 +2,10 @@
 //!
 //! Packed, a parameter has its values of one group of channels one behind the other, each a vector.
 
-use rayon::prelude::*;
-
 use super::Call;
 use super::layout::Layout;
 use crate::element::Element;
+use crate::kernel::tasks;
 
 /// The sums that a thread takes at a time.
 const SUM_LEN: usize = 2048;
@@ -68,8 +67,9 @@ pub(super) unsafe fn sum_partials<T: Element>(
     if summands < PARALLEL_LEN {
         add(0, first);
     } else {
-        let parts = first.par_chunks_mut(SUM_LEN).enumerate();
-        parts.for_each(|(part, totals)| add(part * SUM_LEN, totals));
+        tasks::run_parts(first, SUM_LEN, |part, totals| {
+            add(part * SUM_LEN, totals);
+        });
     }
     let mut start = 0;
     for grad in call.param_grads {

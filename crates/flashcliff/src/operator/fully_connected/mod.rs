@@ -43,6 +43,7 @@ pub(crate) struct FullyConnected {
     paths: Vec<PathProduct>,
     gates: &'static Program,
     norms: Vec<GradeNorm>,
+    norm: Norm,
 }
 
 impl std::fmt::Debug for FullyConnected {
@@ -55,7 +56,7 @@ impl std::fmt::Debug for FullyConnected {
     }
 }
 
-/// The RMS norm of one output grade.
+/// The norm of one output grade.
 #[derive(Clone)]
 struct GradeNorm {
     blades: Range<usize>,
@@ -93,15 +94,21 @@ impl FullyConnected {
         }
         let output_layout = Layout::new(algebra, output);
         let mut norms = Vec::new();
-        if options.norm == Norm::Rms {
-            for grade in output.iter() {
-                let single = GradeSet::single(grade);
-                norms.push(GradeNorm {
-                    blades: output_layout.grade(grade),
-                    program: algebra.program("grade_rms", single, single)?,
-                    undo: algebra.program("undo_grade_rms", single, single)?,
-                });
-            }
+        for grade in output.iter() {
+            let form = cayley.invariant_form(grade);
+            let (program, undo) = match options.norm {
+                Norm::None => continue,
+                Norm::Invariant if !form.is_euclidean() => {
+                    ("grade_invariant", "undo_grade_invariant")
+                }
+                Norm::Rms | Norm::Invariant => ("grade_rms", "undo_grade_rms"),
+            };
+            let single = GradeSet::single(grade);
+            norms.push(GradeNorm {
+                blades: output_layout.grade(grade),
+                program: algebra.program(program, single, single)?,
+                undo: algebra.program(undo, single, single)?,
+            });
         }
         Ok(Self {
             gate: options.gate,
@@ -112,6 +119,7 @@ impl FullyConnected {
             paths,
             gates: algebra.program("gate_pair", full, full)?,
             norms,
+            norm: options.norm,
         })
     }
 
@@ -136,9 +144,8 @@ impl FullyConnected {
         self.eps
     }
 
-    #[cfg(feature = "cuda")]
-    pub(crate) fn has_norm(&self) -> bool {
-        !self.norms.is_empty()
+    pub(crate) fn norm(&self) -> Norm {
+        self.norm
     }
 
     /// The grades of the left operand, the right one and the output.

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use super::super::vector::Vector;
-use super::{erf, exp, tanh};
+use super::{erf, exp, mills, tanh};
 
 /// An element type of [`Vector`]: `f32` or `f64`, with the polynomials of its precision. Not to be
 /// implemented elsewhere.
@@ -47,6 +47,14 @@ pub trait MathElem:
     #[doc(hidden)]
     unsafe fn erf<V: Vector<Elem = Self>>(x: V) -> V;
 
+    /// `erf(x)` for `|x| <= 1`.
+    #[doc(hidden)]
+    unsafe fn erf_small<V: Vector<Elem = Self>>(x: V) -> V;
+
+    /// The tail of the normal distribution from `a >= 0` on, over its density there.
+    #[doc(hidden)]
+    unsafe fn mills<V: Vector<Elem = Self>>(a: V) -> V;
+
     /// `(tanh(x)/x - 1)/t` of `t = x²`, for `|x| <= 5/8`.
     #[doc(hidden)]
     unsafe fn tanh_small<V: Vector<Elem = Self>>(t: V) -> V;
@@ -85,6 +93,16 @@ impl MathElem for f32 {
         unsafe { erf::erf_f32(x) }
     }
     #[inline(always)]
+    unsafe fn erf_small<V: Vector<Elem = Self>>(x: V) -> V {
+        // SAFETY: the contract of `Vector`.
+        unsafe { erf::small_f32(x) }
+    }
+    #[inline(always)]
+    unsafe fn mills<V: Vector<Elem = Self>>(a: V) -> V {
+        // SAFETY: the contract of `Vector`.
+        unsafe { mills::mills_f32(a) }
+    }
+    #[inline(always)]
     unsafe fn tanh_small<V: Vector<Elem = Self>>(t: V) -> V {
         // SAFETY: the contract of `Vector`.
         unsafe { tanh::small_f32(t) }
@@ -116,6 +134,16 @@ impl MathElem for f64 {
     unsafe fn erf<V: Vector<Elem = Self>>(x: V) -> V {
         // SAFETY: the contract of `Vector`.
         unsafe { erf::erf_f64(x) }
+    }
+    #[inline(always)]
+    unsafe fn erf_small<V: Vector<Elem = Self>>(x: V) -> V {
+        // SAFETY: the contract of `Vector`.
+        unsafe { erf::small_f64(x) }
+    }
+    #[inline(always)]
+    unsafe fn mills<V: Vector<Elem = Self>>(a: V) -> V {
+        // SAFETY: the contract of `Vector`.
+        unsafe { mills::mills_f64(a) }
     }
     #[inline(always)]
     unsafe fn tanh_small<V: Vector<Elem = Self>>(t: V) -> V {

@@ -7,15 +7,13 @@
 
 use super::super::vector::Vector;
 
-/// `erf(x)`.
+/// `erf(x)` for `|x| <= 19/16`.
 #[inline(always)]
-pub(super) unsafe fn erf_f32<V: Vector<Elem = f32>>(x: V) -> V {
+pub(super) unsafe fn small_f32<V: Vector<Elem = f32>>(x: V) -> V {
     // SAFETY: the contract of `Vector`.
     unsafe {
-        let a = x.abs();
-
-        // Degree 6 in x² on [0, 19/16]: relative error of erf 2^-26.1.
-        let t = a.mul(a);
+        // Degree 6 in x²: relative error of erf 2^-26.1.
+        let t = x.mul(x);
         let p = horner!(t;
             0.12837915122509003,
             -0.37612542510032654,
@@ -25,7 +23,42 @@ pub(super) unsafe fn erf_f32<V: Vector<Elem = f32>>(x: V) -> V {
             -0.0007611836772412062,
             6.65328188915737e-5,
         );
-        let small = a.mul_add(p, a);
+        x.mul_add(p, x)
+    }
+}
+
+/// `erf(x)` for `|x| <= 1`.
+#[inline(always)]
+pub(super) unsafe fn small_f64<V: Vector<Elem = f64>>(x: V) -> V {
+    // SAFETY: the contract of `Vector`.
+    unsafe {
+        // Degree 11 in x²: relative error of erf 2^-56.0.
+        let t = x.mul(x);
+        let p = horner!(t;
+            0.12837916709551256,
+            -0.3761263890318341,
+            0.11283791670942125,
+            -0.0268661706430879,
+            0.005223977607716036,
+            -0.0008548326064958218,
+            0.00012055298826970119,
+            -1.4924828432233123e-5,
+            1.6448687656661478e-6,
+            -1.6218828195848156e-7,
+            1.376665142601989e-8,
+            -7.884897737449877e-10,
+        );
+        x.mul_add(p, x)
+    }
+}
+
+/// `erf(x)`.
+#[inline(always)]
+pub(super) unsafe fn erf_f32<V: Vector<Elem = f32>>(x: V) -> V {
+    // SAFETY: the contract of `Vector`.
+    unsafe {
+        let a = x.abs();
+        let small = small_f32(a);
 
         // Degree 6 on [19/16, 3.93]: absolute error of erf 2^-27.8; erf(3.92) rounds to one.
         let b = V::from_f64(3.93).min(a);
@@ -49,24 +82,7 @@ pub(super) unsafe fn erf_f64<V: Vector<Elem = f64>>(x: V) -> V {
     // SAFETY: the contract of `Vector`.
     unsafe {
         let a = x.abs();
-
-        // Degree 11 in x² on [0, 1]: relative error of erf 2^-56.0.
-        let t = a.mul(a);
-        let p = horner!(t;
-            0.12837916709551256,
-            -0.3761263890318341,
-            0.11283791670942125,
-            -0.0268661706430879,
-            0.005223977607716036,
-            -0.0008548326064958218,
-            0.00012055298826970119,
-            -1.4924828432233123e-5,
-            1.6448687656661478e-6,
-            -1.6218828195848156e-7,
-            1.376665142601989e-8,
-            -7.884897737449877e-10,
-        );
-        let small = a.mul_add(p, a);
+        let small = small_f64(a);
 
         // Degree 18 on [1, 5.95]: absolute error of erf 2^-57.5; erf(5.93) rounds to one.
         let b = V::from_f64(5.95).min(a);

@@ -9,13 +9,19 @@ use super::exp::split;
 /// `1/√(2π)`.
 const FRAC_1_SQRT_2PI: f64 = 0.398_942_280_401_432_7;
 
-/// `(1 + erf(x/√2))/2`.
+/// The tail beyond `|x|`, as density times Mills' ratio: `(1 + erf(x/√2))/2` would have no bits left
+/// where it is small. What calls it beside the density shares the exponential.
 #[inline(always)]
 pub(super) unsafe fn normal_cdf<V: Vector>(x: V) -> V {
     // SAFETY: the contract of `Vector`.
     unsafe {
-        let half = V::from_f64(0.5);
-        V::Elem::erf(x.mul(V::from_f64(FRAC_1_SQRT_2))).mul_add(half, half)
+        let (half, one) = (V::from_f64(0.5), V::from_f64(1.0));
+        let a = x.abs();
+        let tail = normal_pdf(x).mul(V::Elem::mills(a));
+        let far = V::select(x.lt(V::zero()), tail, one.sub(tail));
+        // Around the middle both halves have all their bits.
+        let near = V::Elem::erf_small(x.mul(V::from_f64(FRAC_1_SQRT_2))).mul_add(half, half);
+        V::select(a.lt(half), near, far)
     }
 }
 

@@ -14,3 +14,15 @@ pub(super) unsafe fn sigmoid<V: Vector>(x: V) -> V {
         V::select(x.lt(V::zero()), e, one).div(one.add(e))
     }
 }
+
+/// The slope of the logistic function, `e/(1 + e)²` with `e = exp(-|x|)`: `s (1 - s)` would have no bits
+/// left where `s` is close to 1. What calls it beside the function shares the exponential.
+#[inline(always)]
+pub(super) unsafe fn sigmoid_slope<V: Vector>(x: V) -> V {
+    // SAFETY: the contract of `Vector`.
+    unsafe {
+        let e = exp_below_overflow(x.abs().neg());
+        let sum = V::from_f64(1.0).add(e);
+        e.div(sum.mul(sum))
+    }
+}

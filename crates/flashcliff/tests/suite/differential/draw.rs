@@ -78,7 +78,10 @@ impl<'a> Call<'a> {
             Err(Error::UnsupportedGrades { .. }) => return None,
             Err(error) => panic!("{spec:?} of {}: {error}", algebra.name()),
         };
-        assert!(!is_nothing(basis, &spec), "{spec:?} has a kernel");
+        // Zeros without a kernel, which have tests of their own.
+        if is_nothing(basis, &spec) {
+            return None;
+        }
         let tiers: Vec<Tier> = Tier::available().collect();
         let op = op.with_tier(random.pick(&tiers)).expect("available");
         let large = large && random.once_in(100);
@@ -183,7 +186,7 @@ fn spec(random: &mut Random, dim: usize) -> Spec {
         }),
         19 => Spec::MvLayerNorm,
         20 => Spec::Gate(gate),
-        21 => Spec::GradeRms(eps),
+        21 => Spec::GradeRms(random.pick(&[Norm::Rms, Norm::Invariant]), eps),
         24.. => Spec::LinearSgp(LinearSgpOptions {
             linear: linear(random, dim, yes),
             gate,

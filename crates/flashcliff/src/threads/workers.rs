@@ -1,0 +1,298 @@
+//! The threads of this process, started when there is work for them.
+//!
+//! Each process has [`Workers`] of its own, found by the number of the process: a forked one makes new ones, and
+//! computes on the calling thread. So no lock is ever waited for that a thread of the parent held when the
+//! process was forked, and no work is given to threads that are not there.
+
+use std::error::Error as _;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
+
+use super::choice::Choice;
+use crate::Error;
+
+/// The threads of one process.
+struct Workers {
+    process: u32,
+    /// Whether the process was forked: rayon's global pool is then its parent's.
+    forked: bool,
+    /// What [`set`] said, or 0. Not behind the lock, since forked processes read it.
+    set: AtomicUsize,
+    started: Mutex<Option<Started>>,
+}
+
+/// Threads that run, and why so many.
+#[derive(Clone)]
+struct Started {
+    choice: Choice,
+    pool: Pool,
+}
+
+#[derive(Clone)]
+enum Pool {
+    /// Rayon's global pool.
+    Global,
+    Own(Arc<ThreadPool>),
+    /// No thread but the calling one.
+    Caller,
+}
+
+/// The workers of the process that used them last: this one, or the one that it was forked from.
+static WORKERS: AtomicPtr<Workers> = AtomicPtr::new(ptr::null_mut());
+
+fn workers() -> &'static Workers {
+    let process = std::process::id();
+    loop {
+        let last = WORKERS.load(Ordering::Acquire);
+        // SAFETY: null, or from `renew`, which leaks what it makes.
+        match unsafe { last.as_ref() } {
+            Some(workers) if workers.process == process => return workers,
+            _ => renew(last, process),
+        }
+    }
+}
+
+/// Makes the workers of a process that has none, unless another thread of it is faster.
+fn renew(last: *mut Workers, process: u32) {
+    // SAFETY: as in `workers`.
+    let parent = unsafe { last.as_ref() };
+    let set = parent.map_or(0, |parent| parent.set.load(Ordering::Relaxed));
+    // Never freed: other threads may hold it, and the threads of a parent cannot be joined here.
+    let new = Box::into_raw(Box::new(Workers {
+        process,
+        forked: parent.is_some(),
+        set: AtomicUsize::new(set),
+        started: Mutex::new(None),
+    }));
+    let swapped = WORKERS.compare_exchange(last, new, Ordering::AcqRel, Ordering::Acquire);
+    if swapped.is_err() {
+        // SAFETY: made above and not published.
+        drop(unsafe { Box::from_raw(new) });
+    }
+}
+
+pub(super) fn after_fork() {
+    let last = WORKERS.load(Ordering::Acquire);
+    if !last.is_null() {
+        renew(last, std::process::id());
+    }
+}
+
+/// Notes this process, so that those it forks know that they are others.
+pub(crate) fn note_process() {
+    workers();
+}
+
+pub(super) fn choice() -> Result<Choice, Error> {
+    let workers = workers();
+    let started = workers.lock().as_ref().map(|s| s.choice.clone());
+    started.map_or_else(|| workers.wanted(), Ok)
+}
+
+pub(super) fn is_set() -> bool {
+    workers().set.load(Ordering::Relaxed) > 0
+}
+
+pub(super) fn count() -> usize {
+    workers().started().choice.count()
+}
+
+pub(super) fn start() -> Result<Choice, Error> {
+    let workers = workers();
+    workers.wanted()?;
+    let choice = workers.started().choice;
+    match choice.refused() {
+        None => Ok(choice),
+        Some(reason) => Err(refusal(&choice, reason)),
+    }
+}
+
+pub(super) fn set(threads: usize) -> Result<Choice, Error> {
+    if threads == 0 {
+        return Err(Error::InvalidOption {
+            option: "threads",
+            expected: "at least 1",
+            got: 0.0,
+        });
+    }
+    let workers = workers();
+    let choice = Choice::new(Some(threads))?;
+    let mut started = workers.lock();
+    let global = match workers.forked || started.is_some() {
+        true => Global::Unusable,
+        false => start_global(choice.wanted()),
+    };
+    let pool = match global {
+        Global::Started => Pool::Global,
+        Global::Theirs | Global::Unusable => {
+            own(choice.wanted()).map_err(|error| refusal(&choice, &error.to_string()))?
+        }
+        Global::Refused(reason) => return Err(refusal(&choice, &reason)),
+    };
+    workers.set.store(threads, Ordering::Relaxed);
+    let old = started.replace(Started {
+        choice: choice.clone(),
+        pool,
+    });
+    // Dropped without the lock: it waits for the threads of the old pool.
+    drop(started);
+    drop(old);
+    say(&choice);
+    Ok(choice)
+}
+
+/// Runs work on every item, each perhaps on a thread of its own.
+pub(crate) fn each<I: Send>(
+    items: impl ExactSizeIterator<Item = I> + Send,
+    work: impl Fn(I) + Sync,
+) {
+    if items.len() <= 1 {
+        return items.for_each(work);
+    }
+    let pool = match rayon::current_thread_index() {
+        Some(_) => Pool::Global,
+        None => workers().started().pool,
+    };
+    let work = &work;
+    match pool {
+        // The current pool, on a thread of one.
+        Pool::Global => spread(items, work),
+        Pool::Own(pool) => pool.install(|| spread(items, work)),
+        Pool::Caller => items.for_each(work),
+    }
+}
+
+fn spread<I: Send>(mut items: impl Iterator<Item = I> + Send, work: impl Fn(I) + Sync) {
+    let work = &work;
+    rayon::scope(move |scope| {
+        let first = items.next();
+        for item in items {
+            scope.spawn(move |_| work(item));
+        }
+        first.into_iter().for_each(work);
+    });
+}
+
+impl Workers {
+    fn lock(&self) -> MutexGuard<'_, Option<Started>> {
+        self.started.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is to be started. In a forked process nothing, until [`set`] asks for it: a thread that Rust
+    /// starts there may wait forever for a lock of the standard library that a thread of the parent held.
+    fn wanted(&self) -> Result<Choice, Error> {
+        if self.forked {
+            return Ok(Choice::of_caller());
+        }
+        let set = self.set.load(Ordering::Relaxed);
+        Choice::new((set > 0).then_some(set))
+    }
+
+    /// The threads, which are started if they were not.
+    fn started(&self) -> Started {
+        let mut started = self.lock();
+        if let Some(started) = &*started {
+            return started.clone();
+        }
+        let new = self.begin();
+        say(&new.choice);
+        started.insert(new).clone()
+    }
+
+    /// Starts as many threads as are wanted, or as the system allows.
+    fn begin(&self) -> Started {
+        // Operators report a wrong environment before they come here.
+        let choice = self.wanted().unwrap_or_else(|_| Choice::of_caller());
+        let global = match self.forked {
+            true => Global::Unusable,
+            false => start_global(choice.wanted()),
+        };
+        let refused = match global {
+            Global::Started => {
+                let pool = Pool::Global;
+                return Started { choice, pool };
+            }
+            Global::Theirs => {
+                let choice = Choice::of_global_pool(rayon::current_num_threads());
+                let pool = Pool::Global;
+                return Started { choice, pool };
+            }
+            Global::Unusable if choice.wanted() == 1 => {
+                let pool = Pool::Caller;
+                return Started { choice, pool };
+            }
+            Global::Unusable => match own(choice.wanted()) {
+                Ok(pool) => return Started { choice, pool },
+                Err(error) => error.to_string(),
+            },
+            Global::Refused(reason) => reason,
+        };
+        let mut fewer = choice.wanted() / 2;
+        while fewer > 1 {
+            if let Ok(pool) = own(fewer) {
+                let choice = choice.reduced(fewer, refused);
+                return Started { choice, pool };
+            }
+            fewer /= 2;
+        }
+        let choice = choice.reduced(1, refused);
+        let pool = Pool::Caller;
+        Started { choice, pool }
+    }
+}
+
+/// What became of rayon's global pool.
+enum Global {
+    Started,
+    /// Others have started it.
+    Theirs,
+    /// It is the parent's, or could not be started: rayon tries once.
+    Unusable,
+    /// The system refused the threads.
+    Refused(String),
+}
+
+/// Tries to start rayon's global pool, which this process has not started.
+fn start_global(threads: usize) -> Global {
+    static REFUSED: AtomicBool = AtomicBool::new(false);
+    if REFUSED.load(Ordering::Relaxed) {
+        return Global::Unusable;
+    }
+    match builder(threads).build_global() {
+        Ok(()) => Global::Started,
+        // Only the system's errors have a source.
+        Err(error) if error.source().is_some() => {
+            REFUSED.store(true, Ordering::Relaxed);
+            Global::Refused(error.to_string())
+        }
+        Err(_) => Global::Theirs,
+    }
+}
+
+fn own(threads: usize) -> Result<Pool, ThreadPoolBuildError> {
+    let pool = builder(threads).build()?;
+    Ok(Pool::Own(Arc::new(pool)))
+}
+
+fn builder(threads: usize) -> ThreadPoolBuilder {
+    ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .thread_name(|index| format!("flashcliff-{index}"))
+}
+
+fn refusal(choice: &Choice, reason: &str) -> Error {
+    Error::Threads {
+        threads: choice.wanted(),
+        reason: reason.to_owned(),
+    }
+}
+
+/// Logs why there are fewer threads than were asked for, if so.
+fn say(choice: &Choice) {
+    if let Some(note) = choice.note() {
+        log::warn!("{note}");
+    }
+}
