@@ -1,15 +1,14 @@
 //! Checkpoints: named tensors and text in one safetensors file, written atomically.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{self, File};
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::Path;
 
 use candle_core::safetensors::Load;
 use candle_core::{DType, Device, Tensor};
 use safetensors::SafeTensors;
 
-use crate::Error;
+use crate::{Error, output_file};
 
 /// Key of the text in the file's metadata. One key, because the order of several would not be
 /// fixed.
@@ -74,15 +73,14 @@ impl Checkpoint {
         self.text.get(name).map(String::as_str)
     }
 
-    /// Writes the checkpoint: a reader sees the old file or the whole new one, never a part, also
-    /// after a crash.
+    /// Writes the checkpoint as [`output_file`] does: to a new name, or over an ordinary file, a reader sees the
+    /// old file or the whole new one, never a part, also after a crash.
     ///
-    /// The bytes depend on the contents only. The file is written beside its destination, flushed
-    /// to the disk, then renamed.
+    /// The bytes depend on the contents only.
     ///
     /// # Errors
-    /// [`Error::Write`], and [`Error::Candle`] if a tensor cannot be copied from its GPU; the old file is
-    /// untouched then.
+    /// [`Error::Write`], [`Error::ReadOnly`], [`Error::NotAFile`], and [`Error::Candle`] if a tensor cannot be
+    /// copied from its GPU; the old file is untouched then.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
         let failed = |source| Error::Write {
@@ -98,7 +96,7 @@ impl Checkpoint {
         let metadata = (!self.text.is_empty()).then(|| HashMap::from([(TEXT.to_owned(), text)]));
         let bytes = safetensors::serialize(&tensors, metadata)
             .map_err(|e| failed(std::io::Error::other(e)))?;
-        write_atomically(path, &bytes).map_err(failed)
+        output_file::write(path, &bytes)
     }
 
     /// Reads a checkpoint, to the CPU.
@@ -132,30 +130,4 @@ impl Checkpoint {
         }
         Ok(checkpoint)
     }
-}
-
-/// Writes a file beside its destination, flushes it and renames it into place.
-fn write_atomically(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let folder = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
-        _ => PathBuf::from("."),
-    };
-    let mut file = tempfile::NamedTempFile::new_in(&folder)?;
-    file.write_all(bytes)?;
-    file.as_file().sync_all()?;
-    // A temporary file is private to its owner; a checkpoint gets the permissions of the file it
-    // replaces, or those of any new file.
-    #[cfg(unix)]
-    if let Ok(old) = fs::metadata(path) {
-        file.as_file().set_permissions(old.permissions())?;
-    } else {
-        use std::os::unix::fs::PermissionsExt;
-        file.as_file()
-            .set_permissions(fs::Permissions::from_mode(0o644))?;
-    }
-    file.persist(path)?;
-    // The rename itself reaches the disk with the folder.
-    #[cfg(unix)]
-    File::open(&folder)?.sync_all()?;
-    Ok(())
 }

@@ -127,6 +127,30 @@ pub enum Error {
         source: std::io::Error,
     },
 
+    /// A file may not be written. Its permission bits decide, also for root: see [`crate::output_file`].
+    #[error(
+        "cannot write {}: expected a file that this user may write, got one of mode {mode:03o} that belongs to user {owner}; \
+         make it writable, remove it, or choose another",
+        path.display()
+    )]
+    ReadOnly {
+        /// The file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+        /// Number of the user it belongs to.
+        owner: u32,
+    },
+
+    /// A path names something that takes no contents.
+    #[error("cannot write {}: expected a file, a FIFO or a character device, got a {kind}", path.display())]
+    NotAFile {
+        /// The path.
+        path: PathBuf,
+        /// What it names.
+        kind: &'static str,
+    },
+
     /// An option is outside its range.
     #[error("{option}: expected {expected}, got {got}")]
     Option {

@@ -7,7 +7,7 @@
 
 use candle_core::{Result, Tensor};
 use flashcliff::ops::{self, LinearOptions, LinearSgpOptions, ProductOptions, SteerableOptions};
-use flashcliff::{Algebra, Error, Gate, GradeSet, Invariant, Operator, ProductKind};
+use flashcliff::{Algebra, Error, Gate, GradeSet, Invariant, Norm, Operator, ProductKind};
 
 use crate::op::apply;
 
@@ -249,10 +249,13 @@ pub fn gate(algebra: Algebra, gate: Gate, x: &Tensor) -> Result<Tensor> {
     run(ops::gate(algebra, gate), &[x])
 }
 
-/// RMS norm per grade and batch element: `o_j = x_j / sqrt(mean_c sum_(i in grade j) x_i^2 + eps)`.
-/// `[blades, batch, C]` to the same.
-pub fn grade_rms(algebra: Algebra, eps: f64, x: &Tensor) -> Result<Tensor> {
-    run(ops::grade_rms(algebra, eps), &[x])
+/// Norm per grade and batch element: `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, where [`Norm`] says what
+/// `|x_g|^2` is. `[blades, batch, C]` to the same.
+///
+/// # Errors
+/// [`Norm::None`], which leaves nothing to do; an epsilon that is negative or not finite.
+pub fn grade_rms(algebra: Algebra, norm: Norm, eps: f64, x: &Tensor) -> Result<Tensor> {
+    run(ops::grade_rms(algebra, norm, eps), &[x])
 }
 
 /// Points as the vector part of full multivectors: `[batch, points, dim]` to `[blades, batch,

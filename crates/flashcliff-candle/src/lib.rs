@@ -8,6 +8,7 @@
 //! * [`init`] - parameters drawn from a seed.
 //! * [`optim`] - Adam with a state that can be saved.
 //! * [`checkpoint`] - safetensors files, written atomically.
+//! * [`output_file`] - files written without harm to what is there.
 //! * [`device`] - the CPU, or a GPU with the feature `cuda`.
 //!
 //! Multivector tensors are `[blades, batch, channels]`, in `f32` or `f64`; on a GPU single operators and
@@ -45,5 +46,6 @@ pub mod layers;
 pub mod models;
 pub mod op;
 pub mod optim;
+pub mod output_file;
 
 pub use error::Error;

@@ -181,7 +181,10 @@ fn paths_that_cannot_be_used_are_named() {
     let occupied = folder.path().join("occupied");
     fs::create_dir(&occupied).unwrap();
     fs::write(occupied.join("inside"), "kept").unwrap();
-    assert!(matches!(model(1).save(&occupied), Err(Error::Write { .. })));
+    assert!(matches!(
+        model(1).save(&occupied),
+        Err(Error::NotAFile { kind: "folder", .. })
+    ));
     assert_eq!(fs::read_to_string(occupied.join("inside")).unwrap(), "kept");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     match Checkpoint::load(&missing) {

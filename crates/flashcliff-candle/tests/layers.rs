@@ -7,7 +7,7 @@ use candle_core::{DType, Device, Tensor, Var};
 use candle_nn::Module;
 use common::{Mv, Oracle, assert_close, disturb, noise, parameter, random, values};
 use flashcliff::ops::LinearOptions;
-use flashcliff::{Bias, Invariant};
+use flashcliff::{Bias, Invariant, Norm};
 use flashcliff_candle::init::Parameters;
 use flashcliff_candle::layers::{
     FlashCliffordLayer, FlashCliffordOptions, FullyConnectedSteerableGeometricProduct, GradeNorm,
@@ -240,13 +240,13 @@ fn flash_clifford_layer() {
     for oracle in oracles() {
         let (grades, paths) = (oracle.grades(), oracle.paths().len());
         for fully_connected in [false, true] {
-            for (normalize, bias) in [
-                (true, Bias::Scalar),
-                (false, Bias::None),
-                (true, Bias::EveryBlade),
+            for (norm, bias) in [
+                (Norm::Invariant, Bias::Scalar),
+                (Norm::None, Bias::None),
+                (Norm::Rms, Bias::EveryBlade),
             ] {
                 let options = FlashCliffordOptions {
-                    normalize,
+                    norm,
                     fully_connected,
                     bias,
                 };
@@ -281,7 +281,11 @@ fn flash_clifford_layer() {
                                 w[n * paths + path]
                             })
                         };
-                        if normalize { oracle.grade_rms(&o) } else { o }
+                        match norm {
+                            Norm::None => o,
+                            Norm::Rms => oracle.grade_rms(&o),
+                            _ => oracle.grade_invariant(&o),
+                        }
                     },
                 );
             }

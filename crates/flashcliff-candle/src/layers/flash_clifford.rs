@@ -15,8 +15,9 @@ use crate::op::{GpuOptions, WithOptions};
 /// Options of [`FlashCliffordLayer`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FlashCliffordOptions {
-    /// Ends with an RMS norm per grade.
-    pub normalize: bool,
+    /// The norm per grade at the end. flash-clifford's is [`Norm::Rms`], which is the default where all
+    /// vectors square to one sign and **breaks equivariance** where they do not.
+    pub norm: Norm,
     /// Sums the product over all input channels instead of working within each.
     pub fully_connected: bool,
     /// Where the bias of the linear map goes. flash-clifford adds it to every blade
@@ -28,14 +29,14 @@ pub struct FlashCliffordOptions {
 impl Default for FlashCliffordOptions {
     fn default() -> Self {
         Self {
-            normalize: true,
+            norm: Norm::Invariant,
             fully_connected: false,
             bias: Bias::Scalar,
         }
     }
 }
 
-/// `y = W[grade] x + bias`, then the gated product of `x` and `y` and an RMS norm per grade
+/// `y = W[grade] x + bias`, then the gated product of `x` and `y` and a norm per grade
 /// ([`mv_linear_sgp_norm`](crate::functional::mv_linear_sgp_norm), or
 /// [`fcgp_norm`](crate::functional::fcgp_norm) behind [`mv_linear`](crate::functional::mv_linear), gate
 /// GELU, eps `1e-6`).
@@ -87,10 +88,7 @@ impl FlashCliffordLayer {
             layout: WeightLayout::GradeInOut,
             ..LinearOptions::default()
         };
-        let norm = match options.normalize {
-            true => Norm::Rms,
-            false => Norm::None,
-        };
+        let norm = options.norm;
         let work = if options.fully_connected {
             let product = ProductOptions {
                 norm,

@@ -281,6 +281,22 @@ impl Oracle {
         })
     }
 
+    /// Each grade by the mean magnitude of its form; with both signs that is smoothed by epsilon.
+    pub fn grade_invariant(&self, x: &Mv) -> Mv {
+        x.map(|i, b, _, value| {
+            let grade = self.grade(i);
+            let own = || (0..self.blades.len()).filter(|&k| self.grade(k) == grade);
+            let squares: Vec<f64> = own().map(|k| self.product(k, k).1).collect();
+            let both = squares.contains(&1.0) && squares.contains(&-1.0);
+            let measure = |c| match (self.q(x, b, c, Some(grade)), both) {
+                (q, true) => q.hypot(1e-6),
+                (q, false) => q.abs() + 1e-6,
+            };
+            let sum: f64 = (0..x.channels).map(measure).sum();
+            value / (sum / x.channels as f64).sqrt()
+        })
+    }
+
     pub fn grade_rms(&self, x: &Mv) -> Mv {
         x.map(|i, b, _, value| {
             let mut sum = 0.0;

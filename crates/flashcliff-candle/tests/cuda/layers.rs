@@ -3,7 +3,7 @@
 use candle_core::{DType, Device, Module, Tensor};
 use candle_nn::VarBuilder;
 use flashcliff::ops::LinearOptions;
-use flashcliff::{Algebra, Bias, Invariant, Signature};
+use flashcliff::{Algebra, Bias, Invariant, Norm, Signature};
 use flashcliff_candle::Error;
 use flashcliff_candle::init::Parameters;
 use flashcliff_candle::layers::{
@@ -26,9 +26,11 @@ type Make = fn(Algebra, VarBuilder) -> Made;
 pub(crate) fn add(tests: &mut Tests) {
     let both = [DType::F32, DType::F64];
     let multivectors: [(&str, Make); 7] = [
-        ("flash_clifford", |a, vb| flash_clifford(a, vb, false, true)),
+        ("flash_clifford", |a, vb| {
+            flash_clifford(a, vb, false, Norm::Invariant)
+        }),
         ("flash_clifford_without_norm", |a, vb| {
-            flash_clifford(a, vb, false, false)
+            flash_clifford(a, vb, false, Norm::None)
         }),
         ("steerable", steerable),
         ("grade_norm", |a, vb| {
@@ -56,7 +58,7 @@ pub(crate) fn add(tests: &mut Tests) {
     }
     let connected: [(&str, Make); 4] = [
         ("flash_clifford_fully_connected", |a, vb| {
-            flash_clifford(a, vb, true, true)
+            flash_clifford(a, vb, true, Norm::Rms)
         }),
         ("flash_clifford_fully_connected_in_blocks", |a, vb| {
             let options = FlashCliffordOptions {
@@ -93,9 +95,9 @@ pub(crate) fn add(tests: &mut Tests) {
     }
 }
 
-fn flash_clifford(a: Algebra, vb: VarBuilder, fully_connected: bool, normalize: bool) -> Made {
+fn flash_clifford(a: Algebra, vb: VarBuilder, fully_connected: bool, norm: Norm) -> Made {
     let options = FlashCliffordOptions {
-        normalize,
+        norm,
         fully_connected,
         bias: Bias::EveryBlade,
     };

@@ -94,7 +94,7 @@ fn operators(a: Algebra) -> Vec<Operator> {
         ops::norm(a),
         ops::grade_norms(a),
         ops::gate(a, Gate::Gelu),
-        ops::grade_rms(a, 1e-6),
+        ops::grade_rms(a, Norm::Invariant, 1e-6),
     ];
     for kind in ProductKind::ALL {
         // Without two vectors everything commutes.

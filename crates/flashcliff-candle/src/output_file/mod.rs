@@ -1,0 +1,239 @@
+//! Files that are written without harm: new contents appear whole or not at all, and what bears the name
+//! already stays what it is.
+//!
+//! | what the path names | how it is written |
+//! |---|---|
+//! | nothing, or a symbolic link to nothing | beside its place, flushed, renamed |
+//! | a regular file of this user with one name | the same; mode and group are those of the old file |
+//! | a regular file with several names, another owner or extended attributes, or whose folder takes no new file | in place |
+//! | a FIFO, a character device, an open descriptor as `/dev/stdout` | directly |
+//! | a regular file that this user may not write | refused |
+//! | a folder, a block device, a socket | refused |
+//!
+//! Symbolic links are followed and stay. Writing in place extends the file first, so that a full disk is
+//! found while the old contents are whole, and puts them back if writing fails later; only a crash in
+//! between leaves a mixture.
+//!
+//! Who may write a file: the kernel decides, by opening it. It lets root write everything, so for root the
+//! permission bits decide as they would for another user: those of the owner if the file belongs to root,
+//! those of the group if root is in it, else those of others. Root is therefore refused a file of mode 444,
+//! and a file of another user of mode 644.
+
+mod in_place;
+mod place;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
+
+use crate::Error;
+use place::Place;
+
+/// Start of the names of unfinished files.
+const PREFIX: &str = ".flashcliff-";
+
+/// A file to be written at once, when its contents are known.
+///
+/// ```
+/// use flashcliff_candle::output_file::OutputFile;
+///
+/// let folder = tempfile::tempdir()?;
+/// let path = folder.path().join("out");
+/// let file = OutputFile::create(&path)?;
+/// assert!(!path.exists());
+/// file.commit(b"whole")?;
+/// assert_eq!(std::fs::read(&path)?, b"whole");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct OutputFile {
+    /// As the caller named it.
+    path: PathBuf,
+    way: Way,
+}
+
+#[derive(Debug)]
+enum Way {
+    /// Renamed to this path. The old file is there for its mode and group.
+    Replace {
+        target: PathBuf,
+        old: Option<fs::Metadata>,
+    },
+    /// Written over what this file holds.
+    InPlace(File),
+    /// Written into what this is.
+    Direct(File),
+}
+
+impl OutputFile {
+    /// Decides how the file will be written, and fails now, before any work, if it cannot be. Leaves nothing
+    /// behind. Waits for a reader if the path is a FIFO.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], [`Error::NotAFile`], [`Error::Write`].
+    pub fn create(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let path = path.as_ref().to_owned();
+        let failed = |source| Error::Write {
+            path: path.clone(),
+            source,
+        };
+        let way = match Place::of(&path).map_err(failed)? {
+            Place::New(target) => {
+                temporary(&target, None).map_err(failed)?;
+                Way::Replace { target, old: None }
+            }
+            Place::Regular(target, old) => {
+                let file = open_regular(&path, &target, &old)?;
+                match is_plain(&target, &old) && temporary(&target, Some(&old)).is_ok() {
+                    true => Way::Replace {
+                        target,
+                        old: Some(old),
+                    },
+                    false => Way::InPlace(file),
+                }
+            }
+            Place::Descriptor(target, old) => Way::InPlace(open_regular(&path, &target, &old)?),
+            Place::Special(target) => {
+                let file = OpenOptions::new().write(true).open(target);
+                Way::Direct(file.map_err(failed)?)
+            }
+            Place::Stream(file) => Way::Direct(file),
+            Place::Unfit(kind) => return Err(Error::NotAFile { path, kind }),
+        };
+        Ok(Self { path, way })
+    }
+
+    /// Whether a file could be written there, as far as that can be told without opening a FIFO.
+    ///
+    /// # Errors
+    /// As [`Self::create`].
+    pub fn check(path: impl AsRef<Path>) -> Result<(), Error> {
+        match Place::of(path.as_ref()) {
+            Ok(Place::Special(_) | Place::Stream(_)) => Ok(()),
+            _ => Self::create(path).map(drop),
+        }
+    }
+
+    /// Writes the contents and flushes them to the disk.
+    ///
+    /// # Errors
+    /// As [`Self::create`], for what has changed since; what a regular file held before is untouched then.
+    pub fn commit(self, contents: &[u8]) -> Result<(), Error> {
+        // Work may have taken long, and another file may bear the name by now.
+        let file = match self.way {
+            Way::Replace { .. } => Self::create(&self.path)?,
+            _ => self,
+        };
+        let written = match file.way {
+            Way::Replace { target, old } => replace(&target, old.as_ref(), contents),
+            Way::InPlace(open) => in_place::write(&open, contents),
+            Way::Direct(mut stream) => stream.write_all(contents).and_then(|()| stream.flush()),
+        };
+        written.map_err(|source| Error::Write {
+            path: file.path,
+            source,
+        })
+    }
+}
+
+/// Writes a file at once.
+///
+/// # Errors
+/// As [`OutputFile::commit`].
+pub fn write(path: impl AsRef<Path>, contents: &[u8]) -> Result<(), Error> {
+    OutputFile::create(path)?.commit(contents)
+}
+
+/// The folder a path lies in.
+pub fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+fn open_regular(path: &Path, target: &Path, old: &fs::Metadata) -> Result<File, Error> {
+    let read_only = || Error::ReadOnly {
+        path: path.to_owned(),
+        mode: place::mode(old),
+        owner: place::owner(old),
+    };
+    if !place::permits(old) {
+        return Err(read_only());
+    }
+    // Reading is for putting the old contents back; a file that may only be written can do without.
+    let open = |read| OpenOptions::new().read(read).write(true).open(target);
+    open(true)
+        .or_else(|_| open(false))
+        .map_err(|source| match source.kind() {
+            io::ErrorKind::PermissionDenied => read_only(),
+            _ => Error::Write {
+                path: path.to_owned(),
+                source,
+            },
+        })
+}
+
+/// Whether a new file with the same mode and group would be all that the old one is.
+fn is_plain(target: &Path, old: &fs::Metadata) -> bool {
+    place::is_ours(old) && place::names(old) == 1 && !place::has_attributes(target)
+}
+
+/// A file beside the target, with the group of the old file if there is one. Only this user can read it then,
+/// until it gets the old mode: the contents may be as private as the old ones.
+fn temporary(target: &Path, old: Option<&fs::Metadata>) -> io::Result<NamedTempFile> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(PREFIX);
+    #[cfg(unix)]
+    if old.is_none() {
+        // The permissions of any new file: the umask is applied to these.
+        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    }
+    let file = builder.tempfile_in(folder_of(target))?;
+    if let Some(old) = old {
+        place::keep_group(file.as_file(), old)?;
+    }
+    Ok(file)
+}
+
+fn replace(target: &Path, old: Option<&fs::Metadata>, contents: &[u8]) -> io::Result<()> {
+    let mut file = temporary(target, old)?;
+    file.write_all(contents)?;
+    if let Some(old) = old {
+        file.as_file().set_permissions(old.permissions())?;
+    }
+    file.as_file().sync_all()?;
+    match (file.persist(target), old) {
+        (Ok(_), _) => sync_folder(folder_of(target)),
+        // A file that is mounted by itself, as into a container, cannot be replaced, only written.
+        (Err(_), Some(_)) => {
+            let open = OpenOptions::new().read(true).write(true).open(target)?;
+            in_place::write(&open, contents)
+        }
+        (Err(error), None) => Err(error.error),
+    }
+}
+
+/// The rename itself reaches the disk with the folder.
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    if cfg!(not(unix)) {
+        return Ok(());
+    }
+    match File::open(folder).and_then(|folder| folder.sync_all()) {
+        // The file is there all the same; not every file system can flush a folder, nor every user read one.
+        Err(error) if is_disk_error(&error) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(unix)]
+fn is_disk_error(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error())
+}
+
+#[cfg(not(unix))]
+fn is_disk_error(_: &io::Error) -> bool {
+    false
+}
