@@ -3,13 +3,15 @@
 use std::num::NonZero;
 
 use clap::{Parser, Subcommand};
-use flashcliff::simd::Tier;
+use flashcliff::{environment, threads};
 use tracing_subscriber::EnvFilter;
 
 use crate::algebra::AlgebraArgs;
 use crate::bench::BenchArgs;
 use crate::error::Error;
 use crate::info::InfoArgs;
+use crate::interrupt;
+use crate::messages;
 use crate::op::OpArgs;
 use crate::train::TrainArgs;
 use crate::tune::TuneArgs;
@@ -21,7 +23,8 @@ pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
 
-    /// Threads to use; all cores if absent. Results do not depend on it.
+    /// Threads to use, at most 8 for each CPU; RAYON_NUM_THREADS if absent, or OMP_NUM_THREADS, or one for each CPU.
+    /// Results do not depend on it.
     #[arg(long, global = true, value_name = "N")]
     threads: Option<NonZero<usize>>,
 
@@ -45,22 +48,26 @@ impl Cli {
     /// Sets up messages and threads, and checks the environment.
     ///
     /// # Errors
-    /// A `FLASHCLIFF_SIMD` that names no tier of this CPU; threads that cannot be started.
+    /// An environment variable that means nothing; threads that cannot be started.
     pub(crate) fn start(&self) -> Result<(), Error> {
         let level = if self.quiet { "warn" } else { "info" };
         let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
         tracing_subscriber::fmt()
             .with_env_filter(filter)
-            .with_writer(std::io::stderr)
-            .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+            .with_writer(|| messages::Messages)
+            .with_ansi(messages::coloured())
             .with_target(false)
             .without_time()
             .init();
-        Tier::from_env().map_err(Error::Tier)?;
-        let mut pool = rayon::ThreadPoolBuilder::new();
-        if let Some(threads) = self.threads {
-            pool = pool.num_threads(threads.get());
+        interrupt::expect_limits()?;
+        environment::check()?;
+        let choice = match self.threads {
+            Some(count) => threads::set(count.get())?,
+            None => threads::start()?,
+        };
+        if let Some(note) = choice.note() {
+            tracing::warn!("{note}");
         }
-        pool.build_global().map_err(Error::Threads)
+        Ok(())
     }
 }

@@ -3,9 +3,7 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use flashcliff::simd::TierError;
-
-use crate::tasks::TaskError;
+use crate::tasks::{SplitName, TaskError};
 
 /// An error of the program: what was expected and what came.
 #[derive(Debug, thiserror::Error)]
@@ -35,17 +33,9 @@ pub(crate) enum Error {
     #[error("cannot make the data")]
     Task(#[from] TaskError),
 
-    /// `FLASHCLIFF_SIMD` is wrong.
-    #[error("FLASHCLIFF_SIMD")]
-    Tier(#[source] TierError),
-
-    /// The threads could not be started.
-    #[error("cannot start the threads")]
-    Threads(#[source] rayon::ThreadPoolBuildError),
-
     /// Ctrl-C cannot be caught.
     #[error("cannot catch Ctrl-C")]
-    Signal(#[source] ctrlc::Error),
+    Signal(#[source] std::io::Error),
 
     /// A file could not be read.
     #[error("cannot read {}", path.display())]
@@ -64,6 +54,48 @@ pub(crate) enum Error {
         /// Why.
         source: std::io::Error,
     },
+
+    /// The work needs more memory than there is.
+    #[error("{what} needs {needed} of memory: expected that much to be available, got {available}")]
+    OutOfMemory {
+        /// What needs it.
+        what: String,
+        /// How much.
+        needed: String,
+        /// How much there is.
+        available: String,
+    },
+
+    /// Another run writes to the folder.
+    #[error(
+        "{} is in use by {holder}: expected a folder that no other run writes to; choose another with --out, or wait for its end",
+        folder.display()
+    )]
+    Locked {
+        /// The folder.
+        folder: PathBuf,
+        /// The process, its machine and its start.
+        holder: String,
+    },
+
+    /// The last state of a run could not be saved.
+    #[error("the run is done up to step {step}, but {} could not be saved: {before}", path.display())]
+    StateNotSaved {
+        /// The file of the state.
+        path: PathBuf,
+        /// The steps that are done.
+        step: usize,
+        /// What is saved of the run.
+        before: String,
+        /// Why.
+        source: Box<Error>,
+    },
+
+    /// A signal came before there was anything to save.
+    #[error(
+        "stopped by a signal before the first step: nothing is saved; what was saved before is as it was"
+    )]
+    Stopped,
 
     /// A file is not a complete safetensors file.
     #[error("{}: expected a complete safetensors file", path.display())]
@@ -177,6 +209,19 @@ pub(crate) enum Error {
         step: usize,
         /// The loss.
         loss: f64,
+    },
+
+    /// The error on data that are not trained on is no number.
+    #[error(
+        "training diverged: expected a finite {split} error, got {error} after step {step}; a smaller --lr may help"
+    )]
+    DivergedOn {
+        /// The data.
+        split: SplitName,
+        /// The step.
+        step: usize,
+        /// The error.
+        error: f64,
     },
 
     /// A curve could not be drawn.

@@ -1,4 +1,4 @@
-//! Ctrl-C as a flag that long work looks at between two steps.
+//! Signals: Ctrl-C as a flag that long work looks at between two steps.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,20 +9,80 @@ static REQUESTED: AtomicBool = AtomicBool::new(false);
 /// Exit status of a program that a signal ended: 128 + SIGINT.
 const KILLED: i32 = 130;
 
-/// From now on Ctrl-C (or a termination signal) only sets the flag; a second one ends the program at once.
+/// From now on Ctrl-C, a termination signal or the end of the terminal only sets the flag; a second one ends the program
+/// at once. A signal that was ignored when the program started stays ignored, as `nohup` wants it.
 ///
 /// # Errors
 /// [`Error::Signal`].
 pub(crate) fn catch() -> Result<(), Error> {
-    ctrlc::set_handler(|| {
-        if REQUESTED.swap(true, Ordering::Relaxed) {
-            std::process::exit(KILLED);
-        }
-    })
-    .map_err(Error::Signal)
+    system::catch().map_err(Error::Signal)
 }
 
 /// Whether Ctrl-C was pressed.
 pub(crate) fn requested() -> bool {
     REQUESTED.load(Ordering::Relaxed)
+}
+
+/// A file that reaches the limit on sizes is an error of the write, which is told, and no signal, which would end the
+/// program in the middle of its work.
+///
+/// # Errors
+/// [`Error::Signal`].
+pub(crate) fn expect_limits() -> Result<(), Error> {
+    system::expect_limits().map_err(Error::Signal)
+}
+
+#[cfg(unix)]
+mod system {
+    use std::io;
+    use std::sync::atomic::Ordering;
+
+    use nix::libc;
+    use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction, signal};
+
+    extern "C" fn note(_: libc::c_int) {
+        if super::REQUESTED.swap(true, Ordering::Relaxed) {
+            // SAFETY: `_exit` may be called in a handler; nothing of this process is needed after it.
+            unsafe { libc::_exit(super::KILLED) }
+        }
+    }
+
+    pub(super) fn catch() -> io::Result<()> {
+        let handler = SigHandler::Handler(note);
+        let action = SigAction::new(handler, SaFlags::SA_RESTART, SigSet::empty());
+        for number in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+            // SAFETY: ignoring a signal runs no code.
+            let before = unsafe { signal(number, SigHandler::SigIgn) }?;
+            if !matches!(before, SigHandler::SigIgn) {
+                // SAFETY: the handler touches an atomic and calls `_exit`, both of which a handler may.
+                unsafe { sigaction(number, &action) }?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn expect_limits() -> io::Result<()> {
+        // SAFETY: ignoring a signal runs no code.
+        unsafe { signal(Signal::SIGXFSZ, SigHandler::SigIgn) }?;
+        Ok(())
+    }
+}
+
+#[cfg(not(unix))]
+mod system {
+    use std::io;
+    use std::sync::atomic::Ordering;
+
+    pub(super) fn catch() -> io::Result<()> {
+        ctrlc::set_handler(|| {
+            if super::REQUESTED.swap(true, Ordering::Relaxed) {
+                std::process::exit(super::KILLED);
+            }
+        })
+        .map_err(io::Error::other)
+    }
+
+    pub(super) fn expect_limits() -> io::Result<()> {
+        Ok(())
+    }
 }

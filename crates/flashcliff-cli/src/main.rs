@@ -1,19 +1,22 @@
 //! The `flashcliff` program: trains the published models, runs single operators on files, shows algebras, measures, tunes.
 //!
-//! Exit status: 0 on success, also when Ctrl-C ended a training run that was saved, or tuning; 1 on an error, with its causes on standard error; 2 on wrong usage.
-//! Results go to standard output, everything else to standard error.
+//! Exit status: 0 on success, also when Ctrl-C ended a training run that was saved, or tuning; 1 on an error, with its causes on standard error; 2 on wrong usage;
+//! 130 when a second Ctrl-C ended the program at once.
+//! Results go to standard output, everything else to standard error. Messages are lost where standard error cannot be written; the work goes on.
 
 mod algebra;
 mod bench;
 mod cli;
 mod device;
 mod error;
-mod files;
 mod heap;
 mod info;
 mod interrupt;
+mod memory;
+mod messages;
 mod op;
 mod output;
+mod shell;
 mod tasks;
 mod train;
 mod tune;
@@ -30,7 +33,7 @@ fn main() -> ExitCode {
     match run(&cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprint!("{}", error::report(&error));
+            messages::say(&error::report(&error));
             ExitCode::FAILURE
         }
     }

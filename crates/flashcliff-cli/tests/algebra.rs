@@ -160,6 +160,26 @@ fn text_shows_blades_paths_terms_and_costs() {
 }
 
 #[test]
+fn text_says_what_operators_commute_with() {
+    let row = |signature: &str, option: &str| -> String {
+        let text = stdout(&["algebra", signature]);
+        let mut lines = text.lines();
+        let found = lines.find(|line| line.contains(option) && line.contains("grade_rms"));
+        found
+            .unwrap_or_else(|| panic!("{option}: {text}"))
+            .to_owned()
+    };
+    assert!(row("cl300", "norm rms").starts_with("all versors"));
+    for indefinite in ["cl301", "cl130", "2,1,0"] {
+        let row = row(indefinite, "norm rms");
+        assert!(
+            row.starts_with("orthogonal of the Euclidean coordinates"),
+            "{row}"
+        );
+    }
+}
+
+#[test]
 fn a_product_table_has_a_row_for_every_blade() {
     let text = stdout(&["algebra", "cl300", "--table", "exterior"]);
     let rows: Vec<Vec<&str>> = text

@@ -2,68 +2,12 @@
 
 mod common;
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
+use common::runs::{metrics, raw, same, tiny};
 use common::{Folder, arg, failure, read, stdout};
-use safetensors::{Dtype, SafeTensors};
+use safetensors::Dtype;
 use serde_json::Value;
-
-/// A run of a few seconds at most.
-fn tiny<'a>(task: &'a str, out: &'a Path) -> Vec<&'a str> {
-    vec![
-        "train",
-        task,
-        "--samples",
-        "40",
-        "--steps",
-        "12",
-        "--batch",
-        "8",
-        "--seed",
-        "3",
-        "--val-samples",
-        "20",
-        "--test-samples",
-        "20",
-        "--out",
-        arg(out),
-    ]
-}
-
-fn metrics(out: &Path) -> Value {
-    serde_json::from_slice(&std::fs::read(out.join("metrics.json")).unwrap()).unwrap()
-}
-
-/// All tensors of a file as bytes: a state also holds times, which differ.
-fn raw(path: &Path) -> BTreeMap<String, Vec<u8>> {
-    let bytes = std::fs::read(path).unwrap();
-    let file = SafeTensors::deserialize(&bytes).unwrap();
-    file.tensors()
-        .iter()
-        .map(|(name, view)| (name.clone(), view.data().to_vec()))
-        .collect()
-}
-
-/// Both runs came to the same end, bit for bit.
-fn same(a: &Path, b: &Path) {
-    assert_eq!(
-        raw(&a.join("state.safetensors")),
-        raw(&b.join("state.safetensors"))
-    );
-    let best = |out: &Path| std::fs::read(out.join("best.safetensors")).unwrap();
-    assert_eq!(best(a), best(b));
-    let (a, b) = (metrics(a), metrics(b));
-    for key in [
-        "train_losses",
-        "validations",
-        "errors",
-        "settings",
-        "published",
-    ] {
-        assert_eq!(a[key], b[key], "{key}");
-    }
-}
 
 #[test]
 fn a_run_leaves_all_results() {
@@ -201,7 +145,7 @@ fn older_results_are_not_replaced_without_being_asked() {
 #[test]
 fn an_interrupted_run_goes_on_as_if_nothing_had_happened() {
     use std::io::{BufRead, BufReader};
-    use std::process::{Command, Stdio};
+    use std::process::Stdio;
 
     let folder = Folder::new();
     let (straight, broken, moved) = (
@@ -229,14 +173,7 @@ fn an_interrupted_run_goes_on_as_if_nothing_had_happened() {
         .map(Result::unwrap)
         .any(|line| line.contains("step 24 of 400"));
     assert!(training);
-    let pid = child.id().to_string();
-    assert!(
-        Command::new("kill")
-            .args(["-INT", &pid])
-            .status()
-            .unwrap()
-            .success()
-    );
+    common::signal(&child, "INT");
     lines.for_each(drop);
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success());

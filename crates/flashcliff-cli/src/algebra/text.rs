@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use cayley::{Algebra, ProductKind};
+use flashcliff::SYMMETRIES;
 
 use super::graph;
 use crate::output::{Align, Table};
@@ -31,6 +32,7 @@ pub(super) fn overview(algebra: &Algebra) -> String {
         paths(algebra),
         products(algebra),
         complements(algebra),
+        symmetries(algebra),
         operators(algebra),
     ]
     .join("\n")
@@ -128,6 +130,23 @@ fn complements(algebra: &Algebra) -> String {
         )
     });
     format!("dual: {}\n", images.collect::<Vec<_>>().join(", "))
+}
+
+/// What the operators commute with, in this algebra.
+fn symmetries(algebra: &Algebra) -> String {
+    let mut table = Table::new(&[
+        ("commutes with", Align::Left),
+        ("option", Align::Left),
+        ("operators", Align::Left),
+    ]);
+    for row in SYMMETRIES {
+        table.row([
+            row.of(algebra).to_string(),
+            row.option.unwrap_or("").to_owned(),
+            row.operators.join(" "),
+        ]);
+    }
+    table.render()
 }
 
 fn operators(algebra: &Algebra) -> String {

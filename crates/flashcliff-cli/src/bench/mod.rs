@@ -17,10 +17,10 @@ mod step;
 use std::path::PathBuf;
 
 use clap::Args;
+use flashcliff_candle::output_file::OutputFile;
 use tracing::info;
 
 use crate::error::Error;
-use crate::files::AtomicFile;
 use crate::output::print;
 
 use measure::Effort;
@@ -54,7 +54,7 @@ pub(crate) struct BenchArgs {
 /// # Errors
 /// A wrong result, a name that no case has, a file that cannot be written.
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
-    let json = args.json.as_deref().map(AtomicFile::create).transpose()?;
+    let json = args.json.as_deref().map(OutputFile::create).transpose()?;
     let cases = cases::all(args.quick);
     let wanted = |name: &str| args.only.as_deref().is_none_or(|part| name.contains(part));
     if !cases.iter().any(|case| wanted(&case.name)) {

@@ -53,11 +53,12 @@ struct Around {
     #[arg(long, default_value_t = Gate::Gelu)]
     gate: Gate,
 
-    /// Norm of the result: rms (per grade and batch element, over channels) or none.
-    #[arg(long, default_value_t = Norm::Rms)]
+    /// Norm of the result, per grade and batch element, over channels: invariant (by |<o reverse(o)>|, which versors leave
+    /// alone), rms (by the sum of all squares; the same where all vectors square to one sign, else not equivariant) or none.
+    #[arg(long, default_value_t = Norm::Invariant)]
     norm: Norm,
 
-    /// Added to the mean square under the root.
+    /// Added under the root of the mean.
     #[arg(long, default_value_t = 1e-6, allow_negative_numbers = true)]
     eps: f64,
 }
@@ -236,10 +237,14 @@ pub(super) struct Gated {
     files: Files,
 }
 
-/// Options of the RMS norm.
+/// Options of the norm of each grade.
 #[derive(Args, Debug)]
 pub(super) struct Rms {
-    /// Added to the mean square under the root.
+    /// What is measured: invariant (|<x reverse(x)>|, which versors leave alone) or rms (the sum of all squares).
+    #[arg(long, default_value_t = Norm::Invariant)]
+    norm: Norm,
+
+    /// Added under the root of the mean.
     #[arg(long, default_value_t = 1e-6, allow_negative_numbers = true)]
     eps: f64,
 
@@ -368,7 +373,7 @@ Grades with kernels: all and all; even --left and --right 1.")]
     #[command(after_help = UNARY_HELP)]
     Gate(Gated),
 
-    /// RMS norm of each grade over channels: x_g / sqrt(mean |x_g|^2 + eps).
+    /// Norm of each grade over channels: x_g / sqrt(mean |x_g|^2 + eps).
     #[command(after_help = UNARY_HELP)]
     GradeRms(Rms),
 
@@ -461,7 +466,7 @@ impl OperatorCommand {
             Self::Norm(_) => ops::norm(algebra)?,
             Self::GradeNorms(_) => ops::grade_norms(algebra)?,
             Self::Gate(args) => ops::gate(algebra, args.gate)?,
-            Self::GradeRms(args) => ops::grade_rms(algebra, args.eps)?,
+            Self::GradeRms(args) => ops::grade_rms(algebra, args.norm, args.eps)?,
             Self::CgennSgp(args) => {
                 let layer = Layer::new(algebra, Connection::Channelwise, &args.options());
                 return Ok(Work::Layer(layer));

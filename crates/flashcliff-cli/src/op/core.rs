@@ -1,11 +1,12 @@
 //! An operator of the core on the tensors of a file.
 
 use candle_core::{Device, Var};
-use flashcliff::{Operator, Tensor};
+use flashcliff::{Dims, Operator, Pass, Tensor};
 
-use super::layer::elements;
-use super::store::{Array, GRAD_OUTPUT, Results, Stored, TensorFile};
+use super::layer;
+use super::store::{Array, COPIES, GRAD_OUTPUT, Results, Stored, TensorFile};
 use crate::error::Error;
+use crate::memory::{elements, room_for};
 
 /// The names of the inputs, in the operator's order.
 pub(super) fn input_names(operator: &Operator) -> Vec<String> {
@@ -41,6 +42,7 @@ pub(super) fn run<T: Stored>(
     let shapes: Vec<&[usize]> = arrays.iter().map(|array| &array.shape[..]).collect();
     // Before the tensors are looked at, so that the message names the operator and the tensor.
     let dims = operator.bind(&shapes)?;
+    room_for_results::<T>(operator, &dims, &arrays, grad)?;
     let grad_output: Option<Array<T>> = grad.then(|| file.array(GRAD_OUTPUT)).transpose()?;
     if let Some(grad_output) = &grad_output {
         let expected = operator.output_shape(&dims);
@@ -73,6 +75,30 @@ pub(super) fn run<T: Stored>(
     Ok(results)
 }
 
+/// Checks that results, what the operator computes them with, and their file have room in memory.
+fn room_for_results<T: Stored>(
+    operator: &Operator,
+    dims: &Dims,
+    arrays: &[Array<T>],
+    grad: bool,
+) -> Result<(), Error> {
+    let shape = operator.output_shape(dims);
+    let mut results = elements(&shape);
+    // Counted in u128 first: the core counts in usize.
+    if results < 1 << 60 {
+        let workspace = |pass| operator.workspace_len::<T>(dims, pass) as u128;
+        results = COPIES * results + operator.saved_len(dims) as u128 + workspace(Pass::Forward);
+        if grad {
+            let inputs: usize = arrays.iter().map(|array| array.data.len()).sum();
+            results += COPIES * inputs as u128 + workspace(Pass::Backward);
+        }
+    }
+    room_for(
+        format!("{}: an output of {shape:?}", operator.name()),
+        results * size_of::<T>() as u128,
+    )
+}
+
 /// Runs the operator on a GPU, through candle.
 fn run_beside<T: Stored>(
     operator: &Operator,
@@ -87,13 +113,13 @@ fn run_beside<T: Stored>(
     let tensors: Vec<&candle_core::Tensor> = inputs.iter().map(Var::as_tensor).collect();
     let output = flashcliff_candle::op::apply(operator, &tensors)?;
     let mut results = Results::default();
-    results.insert("o", output.dims(), &elements::<T>(&output)?);
+    results.insert("o", output.dims(), &layer::elements::<T>(&output)?);
     if let Some(grad) = grad_output {
         let grad = candle_core::Tensor::from_slice(&grad.data, &grad.shape[..], device)?;
         let gradients = (&output * grad)?.sum_all()?.backward()?;
         for (spec, (input, array)) in operator.inputs().iter().zip(inputs.iter().zip(arrays)) {
             let gradient = match gradients.get(input) {
-                Some(gradient) => elements::<T>(gradient)?,
+                Some(gradient) => layer::elements::<T>(gradient)?,
                 None => vec![T::default(); array.data.len()],
             };
             results.insert(format!("grad_{}", spec.name), &array.shape, &gradient);

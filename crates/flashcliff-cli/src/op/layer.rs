@@ -8,8 +8,9 @@ use flashcliff_candle::layers::{
     FullyConnectedSteerableGeometricProduct, SteerableGeometricProduct, SteerableLayerOptions,
 };
 
-use super::store::{Array, GRAD_OUTPUT, Results, Stored, TensorFile};
+use super::store::{Array, COPIES, GRAD_OUTPUT, Results, Stored, TensorFile};
 use crate::error::Error;
+use crate::memory::{elements as elements_of, room_for};
 
 /// Which channels meet in the product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +100,13 @@ impl Layer {
             self.check_shape(GRAD_OUTPUT, &grad_output.shape, &shape)?;
         }
 
+        // Both operands of the product and its result, each once more for the backward pass.
+        let output = elements_of(&[self.algebra.blade_count(), batch, to]);
+        let held = x.data.len() as u128 * if grad { 4 + COPIES } else { 4 };
+        room_for(
+            format!("{}: an output of {batch} x {to} multivectors", self.name()),
+            (output * (2 + COPIES) + held) * size_of::<T>() as u128,
+        )?;
         let parameters = Parameters::seeded(0);
         let dtype = <T as candle_core::WithDType>::DTYPE;
         let layer = self.build(from, to, dtype, device, &parameters)?;

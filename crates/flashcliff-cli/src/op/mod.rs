@@ -12,9 +12,9 @@ mod store;
 
 use clap::Args;
 use flashcliff::{Algebra, Dtype, Operator};
+use flashcliff_candle::output_file::OutputFile;
 
 use crate::error::Error;
-use crate::files::AtomicFile;
 use crate::output::print;
 
 use command::OperatorCommand;
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &OpArgs) -> Result<(), Error> {
     let file = TensorFile::read(input)?;
     let dtype = file.check(&names, files.grad)?;
     let device = files.device.open()?;
-    let output = AtomicFile::create(output)?;
+    let output = OutputFile::create(output)?;
     let results = match (&work, dtype) {
         (Work::Core(operator), Dtype::F64) => {
             core::run::<f64>(operator, &file, files.grad, &device)?
@@ -71,5 +71,5 @@ pub(crate) fn run(args: &OpArgs) -> Result<(), Error> {
         (Work::Layer(layer), Dtype::F64) => layer.run::<f64>(&file, files.grad, &device)?,
         (Work::Layer(layer), _) => layer.run::<f32>(&file, files.grad, &device)?,
     };
-    output.commit(&results.serialize()?)
+    Ok(output.commit(&results.serialize()?)?)
 }

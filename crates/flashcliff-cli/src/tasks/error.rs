@@ -16,6 +16,9 @@ pub(crate) enum TaskError {
         /// The size that was asked for.
         got: usize,
     },
+    /// A signal came.
+    #[error("stopped by a signal")]
+    Stopped,
     /// The hull of one sample could not be computed.
     #[error("sample {sample} of the {split} set (seed {seed}): {source}")]
     Hull {

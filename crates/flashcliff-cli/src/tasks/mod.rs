@@ -101,7 +101,7 @@ impl Task {
     ///
     /// # Errors
     /// [`TaskError::TooFewSamples`] when a training set is empty (or has fewer than two samples where statistics are
-    /// taken from it), [`TaskError::Hull`] when a sample's hull cannot be computed.
+    /// taken from it), [`TaskError::Hull`] when a sample's hull cannot be computed, [`TaskError::Stopped`] after Ctrl-C.
     pub(crate) fn generate(
         self,
         samples: Sizes,

@@ -9,6 +9,7 @@ use rand_distr::{Distribution, StandardNormal};
 use rayon::prelude::*;
 
 use super::{Progress, Sizes, Split, SplitName, TaskError};
+use crate::interrupt;
 
 /// Samples of one random stream, and of one unit of parallel work.
 const BLOCK: usize = 64;
@@ -35,7 +36,7 @@ impl RawSplit {
 /// Every sample has `width` coordinates from N(0, 1); `target(split, index, coordinates)` labels it.
 ///
 /// # Errors
-/// [`TaskError::TooFewSamples`] when the training set is smaller than `least_train`; otherwise the error of the first
+/// [`TaskError::TooFewSamples`] when the training set is smaller than `least_train`; [`TaskError::Stopped`] after Ctrl-C; otherwise the error of the first
 /// sample, in the order of the data, that has one.
 pub(super) fn normal_splits<F>(
     sizes: Sizes,
@@ -81,6 +82,9 @@ where
         .zip(targets.par_chunks_mut(BLOCK))
         .enumerate()
         .map(|(block, (inputs, targets))| {
+            if interrupt::requested() {
+                return Err(TaskError::Stopped);
+            }
             let mut rng = stream(seed, name, block);
             for (i, (x, y)) in inputs
                 .chunks_exact_mut(width)

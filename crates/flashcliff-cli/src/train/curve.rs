@@ -30,6 +30,7 @@ fn plot(
 ) -> Result<(), Box<dyn std::error::Error>> {
     // A logarithm has no place for zero.
     let positive = |value: f64| value.max(1e-12);
+    let finite = |point: &(f64, f64)| point.1.is_finite();
     let training: Vec<(f64, f64)> = history
         .losses
         .iter()
@@ -39,7 +40,9 @@ fn plot(
     let validation: Vec<(f64, f64)> = history
         .validations
         .iter()
-        .map(|&(step, error)| (step as f64, positive(error)))
+        .map(|&(step, error)| (step as f64, error))
+        .filter(finite)
+        .map(|(step, error)| (step, positive(error)))
         .collect();
     let published = metrics.published.iter().map(|row| row.mean);
     let values = training

@@ -4,6 +4,7 @@ use candle_core::{Device, Tensor};
 use flashcliff_candle::models::Model;
 
 use crate::error::Error;
+use crate::interrupt;
 use crate::tasks::{Dataset, Split};
 
 /// Samples that are evaluated at once.
@@ -30,7 +31,7 @@ pub(super) fn samples(
     Ok((inputs, Tensor::from_vec(targets, len, device)?))
 }
 
-/// Mean squared error of the stored targets over a split; the sum is taken in f64.
+/// Mean squared error of the stored targets over a split; the sum is taken in f64. `None` if Ctrl-C came before the end.
 ///
 /// # Errors
 /// Whatever candle says.
@@ -39,9 +40,12 @@ pub(super) fn mean_squared_error(
     data: &Dataset,
     split: &Split,
     device: &Device,
-) -> Result<f64, Error> {
+) -> Result<Option<f64>, Error> {
     let mut sum = 0.0;
     for start in (0..split.len).step_by(CHUNK) {
+        if interrupt::requested() {
+            return Ok(None);
+        }
         let end = split.len.min(start + CHUNK);
         let (points, _) = samples(data, split, start..end, device)?;
         let predictions: Vec<f32> = model.forward(&points)?.to_vec1()?;
@@ -49,5 +53,5 @@ pub(super) fn mean_squared_error(
             sum += (f64::from(*prediction) - f64::from(*target)).powi(2);
         }
     }
-    Ok(sum / split.len as f64)
+    Ok(Some(sum / split.len as f64))
 }

@@ -2,40 +2,62 @@
 
 use std::path::{Path, PathBuf};
 
+use flashcliff_candle::output_file::{self, OutputFile};
+
+use super::lock::Lock;
 use super::metrics::Metrics;
 use crate::error::Error;
-use crate::files::{self, AtomicFile};
 
 const STATE: &str = "state.safetensors";
 const BEST: &str = "best.safetensors";
 const METRICS: &str = "metrics.json";
 const CURVE: &str = "curve.svg";
 
-/// A folder that can be written.
+/// A folder that can be written, by this run alone.
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
+    /// It was not there before: without results it goes again.
+    made: bool,
+    lock: Option<Lock>,
 }
 
 impl Folder {
-    /// Makes the folder if need be, and makes sure that results can be written there and that none are lost.
+    /// Makes the folder if need be, locks it, and makes sure that results can be written there and that none are lost.
     ///
     /// # Errors
-    /// [`Error::Write`]; [`Error::OutputExists`] unless `replace`.
+    /// [`Error::Write`]; [`Error::Locked`]; [`Error::OutputExists`] unless `replace`.
     pub(super) fn prepare(path: PathBuf, replace: bool) -> Result<Self, Error> {
+        let mut folder = Self {
+            made: !path.exists(),
+            path,
+            lock: None,
+        };
+        folder.make()?;
+        folder.lock = Some(Lock::take(&folder.path)?);
         for file in [METRICS, STATE, BEST, CURVE] {
-            if !replace && path.join(file).exists() {
-                return Err(Error::OutputExists { folder: path, file });
+            let path = folder.path.join(file);
+            // A link to nothing is something as well.
+            if !replace && path.symlink_metadata().is_ok() {
+                return Err(Error::OutputExists {
+                    folder: folder.path.clone(),
+                    file,
+                });
             }
+            OutputFile::check(path)?;
         }
-        std::fs::create_dir_all(&path).map_err(|source| Error::Write {
-            path: path.clone(),
+        Ok(folder)
+    }
+
+    /// Makes the folder if it is not there.
+    ///
+    /// # Errors
+    /// [`Error::Write`].
+    pub(super) fn make(&self) -> Result<(), Error> {
+        std::fs::create_dir_all(&self.path).map_err(|source| Error::Write {
+            path: self.path.clone(),
             source,
-        })?;
-        for file in [METRICS, STATE, BEST, CURVE] {
-            AtomicFile::create(&path.join(file))?;
-        }
-        Ok(Self { path })
+        })
     }
 
     /// The folder.
@@ -56,17 +78,30 @@ impl Folder {
     /// Writes the learning curve.
     ///
     /// # Errors
-    /// [`Error::Write`].
+    /// A file that cannot be written.
     pub(super) fn write_curve(&self, svg: &str) -> Result<(), Error> {
-        files::write(&self.path.join(CURVE), svg.as_bytes())
+        Ok(output_file::write(self.path.join(CURVE), svg.as_bytes())?)
     }
 
     /// Writes the metrics.
     ///
     /// # Errors
-    /// [`Error::Write`].
+    /// A file that cannot be written.
     pub(super) fn write_metrics(&self, metrics: &Metrics) -> Result<(), Error> {
         let text = serde_json::to_string_pretty(metrics)? + "\n";
-        files::write(&self.path.join(METRICS), text.as_bytes())
+        Ok(output_file::write(
+            self.path.join(METRICS),
+            text.as_bytes(),
+        )?)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        self.lock = None;
+        if self.made {
+            // Fails, as it should, if anything is in it.
+            let _ = std::fs::remove_dir(&self.path);
+        }
     }
 }

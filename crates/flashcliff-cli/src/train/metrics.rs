@@ -7,6 +7,7 @@ use super::session::Session;
 use super::settings::Settings;
 use crate::device::DeviceName;
 use crate::error::Error;
+use crate::interrupt;
 use crate::tasks::Dataset;
 use crate::tasks::published::{self, ErrorUnits, PublishedResult};
 
@@ -87,22 +88,26 @@ pub(super) struct Seconds {
 }
 
 impl Errors {
-    /// The errors of a run whose last step is done.
+    /// The errors of a run whose last step is done; `None` if Ctrl-C came before the end.
     ///
     /// # Errors
     /// Whatever candle says.
-    pub(super) fn measure(session: &Session<'_>) -> Result<Self, Error> {
+    pub(super) fn measure(session: &Session<'_>) -> Result<Option<Self>, Error> {
         let history = session.history();
         let test = session.test_error()?;
+        let best_test = session.best_test_error()?;
+        let Some(test) = test.filter(|_| !interrupt::requested()) else {
+            return Ok(None);
+        };
         let (_, validation) = history.validations.last().copied().unwrap_or((0, f64::NAN));
         let (best_step, best_validation) = history.best.unwrap_or((0, f64::NAN));
-        Ok(Self {
+        Ok(Some(Self {
             validation,
             test,
             best_validation,
             best_step,
-            best_test: session.best_test_error()?.unwrap_or(test),
-        })
+            best_test: best_test.unwrap_or(test),
+        }))
     }
 
     fn scaled(&self, factor: f64) -> Self {

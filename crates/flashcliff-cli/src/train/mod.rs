@@ -1,10 +1,11 @@
 //! `flashcliff train`: a published task from data to a comparison with the published errors.
 //!
 //! * `settings` - what decides a run, bit for bit.
-//! * `folder` - where the results go.
+//! * `folder`, `lock` - where the results go, those of one run at a time.
 //! * `batches` - which samples a step sees.
 //! * `evaluate` - samples as tensors, and errors.
 //! * `session` - model, optimiser and history: one step, saving, resuming.
+//! * `saver` - when a run is saved, and what happens when that fails.
 //! * `progress` - bars.
 //! * `curve`, `metrics`, `report` - the results.
 //!
@@ -14,29 +15,34 @@ mod batches;
 mod curve;
 mod evaluate;
 mod folder;
+mod lock;
 mod metrics;
 mod progress;
 mod report;
+mod saver;
 mod session;
 mod settings;
 
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use clap::{Args, ValueEnum};
+use flashcliff_candle::output_file::folder_of;
 use tracing::info;
 
-use crate::device::DeviceArgs;
-use crate::error::Error;
-use crate::files::folder_of;
+use crate::device::{DeviceArgs, DeviceName};
+use crate::error::{Error, report as causes};
 use crate::interrupt;
+use crate::messages::say;
 use crate::output::print;
-use crate::tasks::{Dataset, Task};
+use crate::shell;
+use crate::tasks::{Dataset, SplitName, Task, TaskError};
 
 use folder::Folder;
 use metrics::{Errors, Metrics, Seconds};
 use progress::Bars;
+use saver::Saver;
 use session::{Session, State};
 use settings::Settings;
 
@@ -45,7 +51,9 @@ use settings::Settings;
 #[command(after_help = "\
 The output folder gets metrics.json (settings, errors, losses, times), curve.svg, best.safetensors (the weights with the least validation error,
 named as in CGENN's state dict) and state.safetensors, from which --resume continues. A folder that holds results is refused without --overwrite.
-Ctrl-C saves the state and ends the program with status 0; a second Ctrl-C ends it at once.
+Ctrl-C saves the state and ends the program with status 0; a second Ctrl-C ends it at once. A state that cannot be saved on the way, as on a full
+disk, is tried again later; one that cannot be saved at the end gives status 1. So does an error that is no number; the state is saved then too.
+One run at a time writes to a folder. What is there stays what it is: links, modes, owners; read-only files are refused.
 Adam without weight decay or schedule; batches from shuffled epochs without their incomplete last batch, or the whole set if it is no larger than a batch.
 Defaults (samples, steps, batch): hulls 1024, 1024, 128; regression 300, 1000, 15; volumes 16384, 4096, 128.")]
 pub(crate) struct TrainArgs {
@@ -88,6 +96,10 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "FILE")]
     resume: Option<PathBuf>,
 
+    /// Save the state every N steps, and every 30 s [default: 32 times a run, unless that took more than 2 % of its time].
+    #[arg(long, value_name = "N")]
+    save_every: Option<NonZero<usize>>,
+
     /// Replace results that are in the output folder.
     #[arg(long)]
     overwrite: bool,
@@ -117,24 +129,16 @@ impl TaskName {
     }
 }
 
-/// How often a long run saves its state on the way.
-const SAVE_INTERVAL: Duration = Duration::from_secs(30);
-
 /// Runs the command.
 ///
 /// # Errors
-/// Settings out of range, an output folder that cannot be written or holds results, a state that does not fit, a loss that is not finite.
+/// Settings out of range, an output folder that cannot be written, holds results or is in use, a state that does not fit, an error that is not finite,
+/// a last state that cannot be saved.
 pub(crate) fn run(args: &TrainArgs, quiet: bool) -> Result<(), Error> {
-    let (settings, state) = match &args.resume {
-        None => (Settings::new(args)?, None),
-        Some(file) => {
-            let state = State::load(file)?;
-            state.settings.check_against(args)?;
-            (state.settings.clone(), Some(state))
-        }
-    };
+    let (settings, state) = read(args)?;
+    settings.check_memory()?;
     let device = args.device.open()?;
-    let folder = match (&args.out, &args.resume) {
+    let path = match (&args.out, &args.resume) {
         (Some(out), _) => out.clone(),
         (None, Some(file)) => folder_of(file).to_owned(),
         (None, None) => Path::new("runs").join(settings.run_name()),
@@ -143,13 +147,21 @@ pub(crate) fn run(args: &TrainArgs, quiet: bool) -> Result<(), Error> {
     let own = args
         .resume
         .as_ref()
-        .is_some_and(|file| folder_of(file) == folder);
-    let folder = Folder::prepare(folder, args.overwrite || own)?;
+        .is_some_and(|file| folder_of(file) == path);
+    let folder = Folder::prepare(path, args.overwrite || own)?;
+    // Another run may have gone on from the state until the folder was locked.
+    let (settings, state) = match own {
+        true => read(args)?,
+        false => (settings, state),
+    };
     interrupt::catch()?;
 
     let bars = Bars::new(quiet);
     let start = Instant::now();
-    let data = bars.generate(settings.task(), settings.sizes(), settings.seed)?;
+    let data = match bars.generate(settings.task(), settings.sizes(), settings.seed) {
+        Err(Error::Task(TaskError::Stopped)) => return Err(Error::Stopped),
+        data => data?,
+    };
     let data_seconds = start.elapsed().as_secs_f64();
     let mut session = match state {
         None => Session::new(settings, &data, device)?,
@@ -161,66 +173,124 @@ pub(crate) fn run(args: &TrainArgs, quiet: bool) -> Result<(), Error> {
         data.train.len,
         folder.path().display()
     );
-    if !train(&mut session, &folder, &bars)? {
-        session.save(&folder.state())?;
-        let (step, steps) = (session.history().step, session.settings().steps);
-        return print(&format!(
-            "interrupted after {step} of {steps} steps; continue with\n  flashcliff train {} --resume {}\n",
-            session.settings().task().name(),
-            folder.state().display()
-        ));
+    let every = args.save_every.map(usize::from);
+    let mut saver = Saver::new(&folder, every, session.settings().steps);
+    let trained = train(&mut session, &mut saver, &bars);
+    match trained {
+        Ok(true) => {
+            let saved = saver.last(&session);
+            let finished = finish(&session, &data, &folder, args.device, data_seconds);
+            // Without its state, the results of the run are all that is left of it: they come first.
+            saved?;
+            match finished? {
+                true => Ok(()),
+                false => print(&hint("interrupted", &session, &folder, args.device)),
+            }
+        }
+        Ok(false) => {
+            saver.last(&session)?;
+            print(&hint("interrupted", &session, &folder, args.device))
+        }
+        // Found before the weights were changed, so the state is worth keeping. Any other error may have come in the middle of a step.
+        Err(error @ (Error::Diverged { .. } | Error::DivergedOn { .. })) => {
+            match saver.last(&session) {
+                Ok(()) => say(&hint("stopped", &session, &folder, args.device)),
+                Err(unsaved) => say(&causes(&unsaved)),
+            }
+            Err(error)
+        }
+        Err(error) => Err(error),
     }
-    session.save(&folder.state())?;
-    finish(session, &data, &folder, args.device, data_seconds)
+}
+
+/// The settings of a run, with its state if it is resumed.
+fn read(args: &TrainArgs) -> Result<(Settings, Option<State>), Error> {
+    let Some(file) = &args.resume else {
+        return Ok((Settings::new(args)?, None));
+    };
+    let state = State::load(file)?;
+    state.settings.check_against(args)?;
+    Ok((state.settings.clone(), Some(state)))
+}
+
+/// How far a run has come, and how it is continued.
+fn hint(what: &str, session: &Session<'_>, folder: &Folder, device: DeviceArgs) -> String {
+    let (step, settings) = (session.history().step, session.settings());
+    let device = match device.name() {
+        DeviceName::Cpu => String::new(),
+        gpu => format!(" --device {gpu}"),
+    };
+    format!(
+        "{what} after {step} of {} steps; continue with\n  flashcliff train {} --resume {}{device}\n",
+        settings.steps,
+        settings.task().name(),
+        shell::word(&folder.state())
+    )
 }
 
 /// Trains to the last step. `false` if Ctrl-C came first.
-fn train(session: &mut Session<'_>, folder: &Folder, bars: &Bars) -> Result<bool, Error> {
-    let settings = session.settings().clone();
+///
+/// # Errors
+/// [`Error::Diverged`], [`Error::DivergedOn`].
+fn train(session: &mut Session<'_>, saver: &mut Saver<'_>, bars: &Bars) -> Result<bool, Error> {
+    let steps = session.settings().steps;
     let mut bar = bars.training(session);
     // A resumed run may write to a new folder.
-    session.save_best(&folder.best())?;
-    let mut saved = Instant::now();
-    while session.history().step < settings.steps {
-        if interrupt::requested() {
+    saver.best(session)?;
+    while !interrupt::requested() {
+        if session.validation_is_due() {
+            let Some(improved) = session.validate()? else {
+                break;
+            };
+            if improved {
+                saver.best(session)?;
+            }
+            bar.validated(session.history());
+            session.history().check_validation()?;
+        }
+        if session.history().step == steps {
             bar.finish();
-            return Ok(false);
+            return Ok(true);
         }
         let loss = session.step()?;
         bar.step(loss);
-        let step = session.history().step;
-        if step.is_multiple_of(settings.val_every) || step == settings.steps {
-            if session.validate()? {
-                session.save_best(&folder.best())?;
-            }
-            bar.validated(session.history());
-            if saved.elapsed() > SAVE_INTERVAL {
-                session.save(&folder.state())?;
-                saved = Instant::now();
-            }
-        }
+        saver.step(session)?;
     }
     bar.finish();
-    Ok(true)
+    Ok(false)
 }
 
-/// Measures the error on the test set, writes and prints the results.
+/// Measures the error on the test set, writes and prints the results, as far as they can be written. `false` if Ctrl-C came first.
 fn finish(
-    session: Session<'_>,
+    session: &Session<'_>,
     data: &Dataset,
     folder: &Folder,
     device: DeviceArgs,
     data_seconds: f64,
-) -> Result<(), Error> {
+) -> Result<bool, Error> {
     let start = Instant::now();
-    let errors = Errors::measure(&session)?;
+    let Some(errors) = Errors::measure(session)? else {
+        return Ok(false);
+    };
+    let (step, test) = (session.history().step, errors.test);
     let seconds = Seconds {
         data: data_seconds,
         training: session.history().seconds,
         test: start.elapsed().as_secs_f64(),
     };
-    let metrics = Metrics::new(&session, data, device.name(), errors, seconds);
-    folder.write_curve(&curve::draw(session.history(), &metrics)?)?;
-    folder.write_metrics(&metrics)?;
-    print(&report::render(&metrics, folder))
+    let metrics = Metrics::new(session, data, device.name(), errors, seconds);
+    let drawn = curve::draw(session.history(), &metrics);
+    let drawn = drawn.and_then(|svg| folder.write_curve(&svg));
+    let written = folder.write_metrics(&metrics);
+    print(&report::render(&metrics, folder))?;
+    drawn.and(written)?;
+    session.history().check_validation()?;
+    match test.is_finite() {
+        true => Ok(true),
+        false => Err(Error::DivergedOn {
+            split: SplitName::Test,
+            step,
+            error: test,
+        }),
+    }
 }

@@ -10,13 +10,13 @@ use flashcliff_candle::models::Model;
 use flashcliff_candle::optim::{Adam, AdamOptions};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::batches::Batches;
 use super::evaluate::{mean_squared_error, samples};
 use super::settings::Settings;
 use crate::error::Error;
-use crate::tasks::Dataset;
+use crate::tasks::{Dataset, SplitName};
 
 /// Random stream of a seed from which the seed of the weights comes, so that weights and data do not share their numbers.
 const WEIGHTS: u64 = 4 << 48;
@@ -34,12 +34,36 @@ pub(super) struct History {
     pub(super) step: usize,
     /// Mean squared error of the batch of every step, before the step.
     pub(super) losses: Vec<f32>,
-    /// Step and validation error.
+    /// Step and validation error. JSON has no NaN and no infinity: they are `null` there, and NaN when read.
+    #[serde(deserialize_with = "validations")]
     pub(super) validations: Vec<(usize, f64)>,
     /// The best of the validations.
     pub(super) best: Option<(usize, f64)>,
     /// Time spent on steps and validations.
     pub(super) seconds: f64,
+}
+
+fn validations<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<(usize, f64)>, D::Error> {
+    let stored = Vec::<(usize, Option<f64>)>::deserialize(input)?;
+    let read = |(step, error): (usize, Option<f64>)| (step, error.unwrap_or(f64::NAN));
+    Ok(stored.into_iter().map(read).collect())
+}
+
+impl History {
+    /// The last validation, if it is no number.
+    ///
+    /// # Errors
+    /// [`Error::DivergedOn`].
+    pub(super) fn check_validation(&self) -> Result<(), Error> {
+        match self.validations.last() {
+            Some(&(step, error)) if !error.is_finite() => Err(Error::DivergedOn {
+                split: SplitName::Validation,
+                step,
+                error,
+            }),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// A run in progress.
@@ -195,16 +219,27 @@ impl<'a> Session<'a> {
         Ok(value)
     }
 
-    /// Measures the validation error. `true` if it is the least so far.
+    /// Whether it is time for a validation that has not been done yet.
+    pub(super) fn validation_is_due(&self) -> bool {
+        let (step, last) = (self.history.step, self.history.validations.last());
+        let at_step = step.is_multiple_of(self.settings.val_every) || step == self.settings.steps;
+        step > 0 && at_step && last.is_none_or(|&(done, _)| done != step)
+    }
+
+    /// Measures the validation error. `Some(true)` if it is the least so far, `None` if Ctrl-C came before the end.
     ///
     /// # Errors
     /// Whatever candle says.
-    pub(super) fn validate(&mut self) -> Result<bool, Error> {
+    pub(super) fn validate(&mut self) -> Result<Option<bool>, Error> {
         let start = Instant::now();
-        let error = mean_squared_error(&self.model, self.data, &self.data.val, &self.device)?;
+        let val = &self.data.val;
+        let Some(error) = mean_squared_error(&self.model, self.data, val, &self.device)? else {
+            return Ok(None);
+        };
         let step = self.history.step;
         self.history.validations.push((step, error));
-        let improved = self.history.best.is_none_or(|(_, best)| error < best);
+        let least = self.history.best.is_none_or(|(_, best)| error < best);
+        let improved = error.is_finite() && least;
         if improved {
             self.history.best = Some((step, error));
             for (name, var) in self.model.parameters().variables() {
@@ -212,18 +247,18 @@ impl<'a> Session<'a> {
             }
         }
         self.history.seconds += start.elapsed().as_secs_f64();
-        Ok(improved)
+        Ok(Some(improved))
     }
 
-    /// Error on the test set of the weights as they are.
+    /// Error on the test set of the weights as they are; `None` if Ctrl-C came before the end.
     ///
     /// # Errors
     /// Whatever candle says.
-    pub(super) fn test_error(&self) -> Result<f64, Error> {
+    pub(super) fn test_error(&self) -> Result<Option<f64>, Error> {
         mean_squared_error(&self.model, self.data, &self.data.test, &self.device)
     }
 
-    /// Error on the test set of the best weights; `None` before the first validation.
+    /// Error on the test set of the best weights; `None` if there are none, or if Ctrl-C came before the end.
     ///
     /// # Errors
     /// Whatever candle says.
@@ -238,7 +273,7 @@ impl<'a> Session<'a> {
                 var.set(best)?;
             }
         }
-        mean_squared_error(&model, self.data, &self.data.test, &self.device).map(Some)
+        mean_squared_error(&model, self.data, &self.data.test, &self.device)
     }
 
     /// Writes the best weights, if there are any yet.

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::TrainArgs;
 use crate::error::Error;
+use crate::memory::room_for;
 use crate::tasks::{Sizes, Task};
 
 /// Largest size of a split: about 3 GB of points.
@@ -90,6 +91,30 @@ impl Settings {
             });
         }
         Ok(())
+    }
+
+    /// Checks that data and the activations of a step have room in memory.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub(super) fn check_memory(&self) -> Result<(), Error> {
+        // Numbers of a sample, and bytes that a sample of a batch adds to what a run was measured to hold.
+        let (coordinates, activations) = match self.task() {
+            Task::Hulls => (80, 72 << 10),
+            Task::Regression => (10, 27 << 10),
+            Task::Volumes => (9, 42 << 10),
+        };
+        // Drawn in f64 and kept in f32, with a target each.
+        let data = self.sizes().total() as u128 * (coordinates + 1) * 12;
+        let batch = self.batch.min(self.samples) as u128 * activations;
+        room_for(
+            format!(
+                "training with {} samples in batches of {}",
+                self.sizes().total(),
+                self.batch.min(self.samples)
+            ),
+            data + batch,
+        )
     }
 
     /// Checks that a command line with `--resume` asks for nothing else than these settings.

@@ -12,10 +12,10 @@ use std::path::PathBuf;
 
 use cayley::Signature;
 use clap::Args;
+use flashcliff_candle::output_file::OutputFile;
 
 use crate::device::DeviceName;
 use crate::error::Error;
-use crate::files::AtomicFile;
 
 use workload::{Job, OperatorName, PrecisionName, Shape, TypeName};
 
@@ -90,7 +90,10 @@ pub(crate) fn run(args: &TuneArgs, quiet: bool) -> Result<(), Error> {
         });
     };
     let jobs = workload::jobs(&args.operator, args.algebra, &args.shape)?;
-    let open = || args.log.as_deref().map(AtomicFile::create).transpose();
+    let open = || {
+        let log = args.log.as_deref().map(OutputFile::create);
+        log.transpose().map_err(Error::from)
+    };
     on_gpu(args, ordinal, &jobs, open, quiet)
 }
 
@@ -99,7 +102,7 @@ fn on_gpu(
     args: &TuneArgs,
     ordinal: usize,
     jobs: &[Job],
-    log: impl FnOnce() -> Result<Option<AtomicFile>, Error>,
+    log: impl FnOnce() -> Result<Option<OutputFile>, Error>,
     quiet: bool,
 ) -> Result<(), Error> {
     let device = flashcliff::Device::cuda(ordinal)?;
@@ -111,7 +114,7 @@ fn on_gpu(
     args: &TuneArgs,
     ordinal: usize,
     jobs: &[Job],
-    _log: impl FnOnce() -> Result<Option<AtomicFile>, Error>,
+    _log: impl FnOnce() -> Result<Option<OutputFile>, Error>,
     _quiet: bool,
 ) -> Result<(), Error> {
     for job in jobs {

@@ -8,6 +8,7 @@ use flashcliff::cuda::tuning::{
 };
 use flashcliff::cuda::{Device, MatmulPrecision};
 use flashcliff::{Dtype, Pass};
+use flashcliff_candle::output_file::OutputFile;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use tracing::{info, warn};
@@ -15,7 +16,6 @@ use tracing::{info, warn};
 use super::TuneArgs;
 use super::workload::{Job, PrecisionName, TypeName};
 use crate::error::Error;
-use crate::files::AtomicFile;
 use crate::interrupt;
 use crate::output::{Align, Table, print};
 
@@ -27,7 +27,7 @@ pub(super) fn run(
     args: &TuneArgs,
     device: &Device,
     jobs: &[Job],
-    log: Option<AtomicFile>,
+    log: Option<OutputFile>,
     quiet: bool,
 ) -> Result<(), Error> {
     let device = match args.clear {
@@ -77,7 +77,7 @@ pub(super) fn run(
     // Whatever ended it: what was found is kept, and so is the log. The first error is the one to tell.
     let stored = store.save(&tuner);
     let logged = match log {
-        Some(file) => file.commit(lines.text.as_bytes()),
+        Some(file) => file.commit(lines.text.as_bytes()).map_err(Error::from),
         None => Ok(()),
     };
     let printed = print(&format!("{}\n{}\n", table.text(), store.text(&tuner)));

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "every test program uses its own part")]
 
+pub(crate) mod runs;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -9,11 +11,38 @@ use std::process::{Command, Output};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
-/// The program with its messages in plain text.
+/// The program with its messages in plain text, and with no signal ignored.
 pub(crate) fn flashcliff() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_flashcliff"));
     command.env_remove("RUST_LOG").env_remove("FLASHCLIFF_SIMD");
+    // What is ignored stays so from parent to child, and a job in the background may ignore Ctrl-C.
+    #[cfg(unix)]
+    {
+        use std::os::unix::process::CommandExt;
+
+        use nix::sys::signal::{SigHandler, Signal, signal};
+
+        let reset = || {
+            for number in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+                // SAFETY: the default action runs no code.
+                unsafe { signal(number, SigHandler::SigDfl) }?;
+            }
+            Ok(())
+        };
+        // SAFETY: between fork and exec nothing is called but `signal`, which is allowed there.
+        unsafe { command.pre_exec(reset) };
+    }
     command
+}
+
+/// Sends a signal to a child, by its name.
+#[cfg(unix)]
+pub(crate) fn signal(child: &std::process::Child, name: &str) {
+    let pid = child.id().to_string();
+    let status = Command::new("kill")
+        .args([&format!("-{name}"), &pid])
+        .status();
+    assert!(status.unwrap().success());
 }
 
 /// Runs the program.

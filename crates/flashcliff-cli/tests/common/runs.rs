@@ -1,0 +1,65 @@
+//! Small training runs, and what they leave.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use safetensors::SafeTensors;
+use serde_json::Value;
+
+use super::arg;
+
+/// A run of a few seconds at most.
+pub(crate) fn tiny<'a>(task: &'a str, out: &'a Path) -> Vec<&'a str> {
+    vec![
+        "train",
+        task,
+        "--samples",
+        "40",
+        "--steps",
+        "12",
+        "--batch",
+        "8",
+        "--seed",
+        "3",
+        "--val-samples",
+        "20",
+        "--test-samples",
+        "20",
+        "--out",
+        arg(out),
+    ]
+}
+
+pub(crate) fn metrics(out: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(out.join("metrics.json")).unwrap()).unwrap()
+}
+
+/// All tensors of a file as bytes: a state also holds times, which differ.
+pub(crate) fn raw(path: &Path) -> BTreeMap<String, Vec<u8>> {
+    let bytes = std::fs::read(path).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    file.tensors()
+        .iter()
+        .map(|(name, view)| (name.clone(), view.data().to_vec()))
+        .collect()
+}
+
+/// Both runs came to the same end, bit for bit.
+pub(crate) fn same(a: &Path, b: &Path) {
+    assert_eq!(
+        raw(&a.join("state.safetensors")),
+        raw(&b.join("state.safetensors"))
+    );
+    let best = |out: &Path| std::fs::read(out.join("best.safetensors")).unwrap();
+    assert_eq!(best(a), best(b));
+    let (a, b) = (metrics(a), metrics(b));
+    for key in [
+        "train_losses",
+        "validations",
+        "errors",
+        "settings",
+        "published",
+    ] {
+        assert_eq!(a[key], b[key], "{key}");
+    }
+}

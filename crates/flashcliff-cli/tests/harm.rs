@@ -1,0 +1,212 @@
+//! What bears the name of an output is not harmed by the program: links, modes, FIFOs, devices, streams.
+
+#![cfg(unix)]
+
+mod common;
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Command;
+
+use common::{Array, Folder, arg, flashcliff, stdout, tensors, write};
+use safetensors::{Dtype, SafeTensors};
+
+/// A folder with an input for `reverse`.
+fn folder() -> Folder {
+    let folder = Folder::new();
+    let x = Array::integers(&[8, 2, 3], 1);
+    write(&folder.path("in"), &tensors([("x", x)]), Dtype::F32);
+    folder
+}
+
+fn reverse<'a>(input: &'a Path, output: &'a str) -> [&'a str; 8] {
+    let input = arg(input);
+    [
+        "op",
+        "reverse",
+        "--algebra",
+        "cl300",
+        "--in",
+        input,
+        "--out",
+        output,
+    ]
+}
+
+/// Whether bytes are the output of the operator, and nothing else.
+fn is_output(bytes: &[u8]) -> bool {
+    SafeTensors::deserialize(bytes).is_ok_and(|file| file.names() == ["o"])
+}
+
+#[test]
+fn files_keep_mode_links_and_names() {
+    let folder = folder();
+    let target = folder.path("target");
+    fs::write(&target, "old").unwrap();
+    fs::set_permissions(&target, fs::Permissions::from_mode(0o600)).unwrap();
+    fs::hard_link(&target, folder.path("name")).unwrap();
+    symlink("target", folder.path("link")).unwrap();
+    stdout(&reverse(&folder.path("in"), arg(&folder.path("link"))));
+    let found = fs::metadata(&target).unwrap();
+    assert_eq!((found.mode() & 0o7777, found.nlink()), (0o600, 2));
+    assert!(is_output(&fs::read(folder.path("name")).unwrap()));
+    assert!(
+        fs::symlink_metadata(folder.path("link"))
+            .unwrap()
+            .is_symlink()
+    );
+    assert_eq!(folder.names(), ["in", "link", "name", "target"]);
+}
+
+#[test]
+fn a_fifo_is_written_through() {
+    let folder = folder();
+    let fifo = folder.path("fifo");
+    assert!(
+        Command::new("mkfifo")
+            .arg(&fifo)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let reader = {
+        let fifo = fifo.clone();
+        std::thread::spawn(move || fs::read(fifo).unwrap())
+    };
+    stdout(&reverse(&folder.path("in"), arg(&fifo)));
+    assert!(is_output(&reader.join().unwrap()));
+    assert!(fs::metadata(&fifo).unwrap().file_type().is_fifo());
+    assert_eq!(folder.names(), ["fifo", "in"]);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn streams_and_devices_are_written_to() {
+    let folder = folder();
+    let input = folder.path("in");
+    stdout(&reverse(&input, "/dev/null"));
+    assert!(
+        fs::metadata("/dev/null")
+            .unwrap()
+            .file_type()
+            .is_char_device()
+    );
+    // A pipe.
+    let output = flashcliff()
+        .args(reverse(&input, "/dev/stdout"))
+        .output()
+        .unwrap();
+    assert!(output.status.success() && is_output(&output.stdout));
+    let output = flashcliff()
+        .args(reverse(&input, "/dev/stderr"))
+        .output()
+        .unwrap();
+    assert!(output.status.success() && is_output(&output.stderr));
+    // A file, from where it stands, and not under a new one.
+    let path = folder.path("whole");
+    let script = r#"{ printf before; "$0" "$@"; printf after; } > "$FILE""#;
+    let status = Command::new("sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_flashcliff")])
+        .args(reverse(&input, "/dev/stdout"))
+        .env("FILE", &path)
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let bytes = fs::read(&path).unwrap();
+    let inner = bytes.strip_prefix(b"before").unwrap();
+    assert!(is_output(inner.strip_suffix(b"after").unwrap()));
+}
+
+/// The input may come through a pipe too.
+#[cfg(target_os = "linux")]
+#[test]
+fn an_input_may_be_a_pipe() {
+    let folder = folder();
+    let (input, output) = (folder.path("in"), folder.path("out"));
+    let status = flashcliff()
+        .args(reverse(Path::new("/dev/stdin"), arg(&output)))
+        .stdin(fs::File::open(&input).unwrap())
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let expected = fs::read(&output).unwrap();
+    let status = Command::new("sh")
+        .args([
+            "-c",
+            r#"cat "$FILE" | "$0" "$@""#,
+            env!("CARGO_BIN_EXE_flashcliff"),
+        ])
+        .args(reverse(Path::new("/dev/stdin"), arg(&output)))
+        .env("FILE", &input)
+        .status()
+        .unwrap();
+    assert!(status.success());
+    assert_eq!(fs::read(&output).unwrap(), expected);
+}
+
+#[test]
+fn the_report_of_a_benchmark_goes_where_it_is_sent() {
+    let folder = folder();
+    let (target, link) = (folder.path("target"), folder.path("link"));
+    fs::write(&target, "old").unwrap();
+    fs::set_permissions(&target, fs::Permissions::from_mode(0o640)).unwrap();
+    symlink(&target, &link).unwrap();
+    stdout(&[
+        "bench",
+        "--quick",
+        "--only",
+        "mv_silu",
+        "--json",
+        arg(&link),
+    ]);
+    let report: serde_json::Value = serde_json::from_slice(&fs::read(&target).unwrap()).unwrap();
+    assert_eq!(report["cases"].as_array().unwrap().len(), 2);
+    assert_eq!(fs::metadata(&target).unwrap().mode() & 0o7777, 0o640);
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+}
+
+/// Messages have colours on a terminal only, and not with `NO_COLOR`.
+#[test]
+fn colours_are_for_terminals_that_want_them() {
+    let folder = folder();
+    let messages = |variable: Option<(&str, &str)>| {
+        let terminal = nix::pty::openpty(None, None).unwrap();
+        let mut command = flashcliff();
+        command
+            .args([
+                "bench",
+                "--quick",
+                "--only",
+                "mv_silu cl300 128x16 forward+",
+            ])
+            .current_dir(folder.0.path())
+            .env_remove("NO_COLOR")
+            .env("TERM", "xterm")
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::from(terminal.slave));
+        command.envs(variable);
+        let status = command.status().unwrap();
+        // Its end of the terminal: without it, reading ends.
+        drop(command);
+        let mut bytes = Vec::new();
+        // A terminal whose other end is closed is an error on Linux.
+        let _ = fs::File::from(terminal.master).read_to_end(&mut bytes);
+        assert!(status.success(), "{}", String::from_utf8_lossy(&bytes));
+        let text = String::from_utf8(bytes).unwrap();
+        assert!(text.contains("mv_silu"), "{text}");
+        text.contains('\x1b')
+    };
+    assert!(messages(None));
+    assert!(messages(Some(("NO_COLOR", ""))));
+    assert!(!messages(Some(("NO_COLOR", "1"))));
+    assert!(!messages(Some(("TERM", "dumb"))));
+    let plain = common::run(&[
+        "bench",
+        "--quick",
+        "--only",
+        "mv_silu cl300 128x16 forward+",
+    ]);
+    assert!(!common::text(&plain.stderr).contains('\x1b'));
+}

@@ -1,0 +1,337 @@
+//! A training run outlasts what happens around it: nobody reads its messages, the disk is full, another run wants its folder, signals come.
+
+#![cfg(unix)]
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::runs::{metrics, same, tiny};
+use common::{Folder, arg, failure, flashcliff, run, signal, stdout, text};
+
+const RESULTS: [&str; 4] = [
+    "best.safetensors",
+    "curve.svg",
+    "metrics.json",
+    "state.safetensors",
+];
+
+/// A small run of so many steps, with other options.
+fn with<'a>(out: &'a Path, steps: &'a str, options: &[&'a str]) -> Vec<&'a str> {
+    let mut args = tiny("hulls", out);
+    let position = args.iter().position(|arg| *arg == "12").unwrap();
+    args[position] = steps;
+    args.extend(options);
+    args
+}
+
+fn names(out: &Path) -> Vec<String> {
+    let entries = fs::read_dir(out).unwrap();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+/// A run in the background, and its messages.
+fn begin(mut command: Command, args: &[&str]) -> (Child, BufReader<ChildStderr>) {
+    let mut child = command
+        .args(args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let messages = BufReader::new(child.stderr.take().unwrap());
+    (child, messages)
+}
+
+/// Reads messages up to one with this text; all that were read.
+fn wait_for(messages: &mut BufReader<ChildStderr>, part: &str) -> String {
+    let mut read = String::new();
+    while messages.read_line(&mut read).unwrap() > 0 {
+        if read.lines().last().unwrap().contains(part) {
+            return read;
+        }
+    }
+    panic!("no `{part}`: {read}");
+}
+
+/// Waits for the end; status and standard output.
+fn end(child: Child, messages: BufReader<ChildStderr>) -> (Option<i32>, String) {
+    messages.lines().for_each(drop);
+    let output = child.wait_with_output().unwrap();
+    (output.status.code(), text(&output.stdout))
+}
+
+#[test]
+fn nobody_reads_the_messages() {
+    let folder = Folder::new();
+    let out = folder.path("gone");
+    let (mut child, messages) = begin(flashcliff(), &with(&out, "12", &[]));
+    drop(messages);
+    assert!(child.wait().unwrap().success());
+    assert_eq!(names(&out), RESULTS);
+    // Nor the results.
+    let out = folder.path("both");
+    let (mut child, messages) = begin(flashcliff(), &with(&out, "12", &[]));
+    drop((messages, child.stdout.take()));
+    assert!(child.wait().unwrap().success());
+    assert_eq!(names(&out), RESULTS);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_disk_of_the_messages_is_full() {
+    let folder = Folder::new();
+    let full = || Stdio::from(fs::File::create("/dev/full").unwrap());
+    let out = folder.path("messages");
+    let output = flashcliff()
+        .args(with(&out, "12", &[]))
+        .stderr(full())
+        .output()
+        .unwrap();
+    assert!(output.status.success());
+    assert_eq!(names(&out), RESULTS);
+    // Results that nobody gets are an error, after all files are written.
+    let out = folder.path("results");
+    let output = flashcliff()
+        .args(with(&out, "12", &[]))
+        .stdout(full())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("cannot write standard output"));
+    assert_eq!(names(&out), RESULTS);
+    // An error that cannot be told is one all the same.
+    let status = flashcliff()
+        .args(["train", "hulls", "--lr", "0"])
+        .stderr(full())
+        .status();
+    assert_eq!(status.unwrap().code(), Some(1));
+}
+
+#[test]
+fn a_folder_is_for_one_run_at_a_time() {
+    let folder = Folder::new();
+    let out = folder.path("run");
+    let (mut child, mut messages) = begin(flashcliff(), &with(&out, "1000000", &[]));
+    wait_for(&mut messages, "parameters");
+    let process = format!("in use by process {} on ", child.id());
+    for options in [&[][..], &["--overwrite"]] {
+        let message = failure(&with(&out, "12", options), 1);
+        assert!(
+            message.contains(&process) && message.contains(" since 20"),
+            "{message}"
+        );
+    }
+    // Also under another name.
+    symlink("run", folder.path("link")).unwrap();
+    let message = failure(&with(&folder.path("link"), "12", &["--overwrite"]), 1);
+    assert!(message.contains(&process), "{message}");
+    // Whoever is killed holds nothing.
+    child.kill().unwrap();
+    child.wait().unwrap();
+    stdout(&with(&out, "12", &["--overwrite"]));
+    assert_eq!(names(&out), RESULTS);
+}
+
+#[test]
+fn a_killed_run_goes_on_from_its_last_steps() {
+    let folder = Folder::new();
+    let (straight, killed) = (folder.path("straight"), folder.path("killed"));
+    stdout(&with(&straight, "64", &[]));
+    let state = killed.join("state.safetensors");
+    let args = with(&killed, "64", &["--save-every", "3"]);
+    let (mut child, mut messages) = begin(flashcliff(), &args);
+    wait_for(&mut messages, "step 8 of 64");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let checkpoint = flashcliff_candle::checkpoint::Checkpoint::load(&state).unwrap();
+    let history: serde_json::Value =
+        serde_json::from_str(checkpoint.text("history").unwrap()).unwrap();
+    let step = history["step"].as_u64().unwrap();
+    assert!(step >= 6 && step.is_multiple_of(3), "{step}");
+    stdout(&["train", "hulls", "--resume", arg(&state)]);
+    same(&straight, &killed);
+}
+
+/// A run so short that nobody would think of an option.
+#[test]
+fn a_state_is_saved_early_without_being_asked() {
+    let folder = Folder::new();
+    let out = folder.path("run");
+    let (mut child, mut messages) = begin(flashcliff(), &with(&out, "64", &[]));
+    wait_for(&mut messages, "step 6 of 64");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    stdout(&[
+        "train",
+        "hulls",
+        "--resume",
+        arg(&out.join("state.safetensors")),
+    ]);
+    assert_eq!(names(&out), RESULTS);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_waited_for() {
+    let folder = Folder::new();
+    let out = folder.path("run");
+    let state = out.join("state.safetensors");
+    fs::create_dir(&out).unwrap();
+    symlink("/dev/full", &state).unwrap();
+    let args = with(&out, "64", &["--overwrite", "--save-every", "2"]);
+    let (child, mut messages) = begin(flashcliff(), &args);
+    let read = wait_for(&mut messages, "not saved after step 2");
+    assert!(
+        read.contains("No space left") && read.contains("goes on"),
+        "{read}"
+    );
+    fs::remove_file(&state).unwrap();
+    wait_for(&mut messages, "is saved");
+    assert_eq!(end(child, messages).0, Some(0));
+    assert_eq!(names(&out), RESULTS);
+    assert!(fs::symlink_metadata(&state).unwrap().is_file());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_disk_that_stays_full_is_an_error_with_all_other_results() {
+    let folder = Folder::new();
+    let out = folder.path("run");
+    fs::create_dir(&out).unwrap();
+    symlink("/dev/full", out.join("state.safetensors")).unwrap();
+    let output = run(&with(&out, "12", &["--overwrite"]));
+    let message = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    for part in [
+        "done up to step 12",
+        "state.safetensors could not be saved: this run has saved no state",
+        "No space left",
+    ] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    assert!(text(&output.stdout).contains("flashcliff (this run, seed 3)"));
+    assert_eq!(metrics(&out)["train_losses"].as_array().unwrap().len(), 12);
+    assert_eq!(names(&out), RESULTS);
+}
+
+/// The folder is removed during the run: the last state is there all the same.
+#[test]
+fn a_removed_folder_is_made_again() {
+    let folder = Folder::new();
+    let out = folder.path("run");
+    let (child, mut messages) = begin(flashcliff(), &with(&out, "64", &["--save-every", "1"]));
+    wait_for(&mut messages, "step 4 of 64");
+    fs::rename(&out, folder.path("moved")).unwrap();
+    wait_for(&mut messages, "not saved after step");
+    assert_eq!(end(child, messages).0, Some(0));
+    assert_eq!(names(&out), RESULTS);
+}
+
+#[test]
+fn an_error_that_is_no_number_is_told_and_the_run_can_go_on() {
+    let folder = Folder::new();
+    let out = folder.path("run");
+    let state = out.join("state.safetensors");
+    let mut args = with(&out, "1", &[]);
+    args.extend(["--lr", "1e30"]);
+    let message = failure(&args, 1);
+    assert!(
+        message.contains("expected a finite validation error, got NaN after step 1")
+            && message.contains("--resume"),
+        "{message}"
+    );
+    // All steps are done: the results are written now, and are no success either.
+    let message = failure(&["train", "hulls", "--resume", arg(&state)], 1);
+    assert!(message.contains("got NaN after step 1"), "{message}");
+    assert!(metrics(&out)["errors"]["validation"].is_null());
+    // In the middle of a run the state is that after the step.
+    let out = folder.path("longer");
+    let state = out.join("state.safetensors");
+    let mut args = with(&out, "3", &[]);
+    args.extend(["--lr", "1e30"]);
+    failure(&args, 1);
+    let message = failure(&["train", "hulls", "--resume", arg(&state)], 1);
+    assert!(
+        message.contains("expected a finite loss") && message.contains("at step 1"),
+        "{message}"
+    );
+    assert_eq!(names(&out), ["state.safetensors"]);
+}
+
+#[test]
+fn a_signal_while_the_data_are_made_ends_the_run() {
+    let folder = Folder::new();
+    let out = folder.path("run");
+    // Ten minutes of data and more.
+    let args = ["train", "hulls", "--samples", "3000000", "--out", arg(&out)];
+    let (child, mut messages) = begin(flashcliff(), &args);
+    let start = Instant::now();
+    while !out.join(".flashcliff.lock").exists() {
+        assert!(start.elapsed() < Duration::from_secs(20));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    signal(&child, "INT");
+    let message = wait_for(&mut messages, "error: ");
+    assert!(
+        message.contains("stopped by a signal before the first step"),
+        "{message}"
+    );
+    assert_eq!(end(child, messages).0, Some(1));
+    assert!(start.elapsed() < Duration::from_secs(30));
+    assert!(!out.exists());
+}
+
+#[test]
+fn what_is_ignored_at_the_start_stays_ignored() {
+    let folder = Folder::new();
+    let out = folder.path("run");
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' HUP INT; exec \"$0\" \"$@\""]);
+    command.arg(env!("CARGO_BIN_EXE_flashcliff"));
+    let (child, mut messages) = begin(command, &with(&out, "100", &[]));
+    wait_for(&mut messages, "step 3 of 100");
+    for name in ["HUP", "INT", "HUP"] {
+        signal(&child, name);
+    }
+    // Later than a handler could have stopped it.
+    wait_for(&mut messages, "step 12 of 100");
+    signal(&child, "TERM");
+    let (status, results) = end(child, messages);
+    assert_eq!(status, Some(0));
+    assert!(results.contains("interrupted after"), "{results}");
+}
+
+#[test]
+fn the_command_to_go_on_can_be_copied() {
+    let folder = Folder::new();
+    let out = folder.path("it's a $(run) & more");
+    let (child, mut messages) = begin(flashcliff(), &with(&out, "64", &[]));
+    wait_for(&mut messages, "step 2 of 64");
+    signal(&child, "HUP");
+    let (status, results) = end(child, messages);
+    assert_eq!(status, Some(0));
+    let command = results.lines().last().unwrap();
+    assert!(
+        command.starts_with("  flashcliff train hulls --resume '"),
+        "{command}"
+    );
+    let program = Path::new(env!("CARGO_BIN_EXE_flashcliff"));
+    let status = Command::new("/bin/sh")
+        .args(["-c", command])
+        .env("PATH", program.parent().unwrap())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    assert!(status.unwrap().success());
+    assert_eq!(names(&out), RESULTS);
+}

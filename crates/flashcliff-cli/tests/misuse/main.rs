@@ -1,0 +1,80 @@
+//! A table of misuse: what is done, and what the program says of it.
+//!
+//! Every row is a command line with the files that it finds. Whatever is wrong, the program must end with the status of the row and an error
+//! that holds its phrases: what was expected, what came. It must not panic, must not print results, and must leave every file as it was.
+//!
+//! * `row` - what a row is, and running one.
+//! * `usage`, `tensors`, `files`, `training` - the rows.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod files;
+mod row;
+mod tensors;
+mod training;
+mod usage;
+
+use row::Row;
+
+fn table() -> Vec<&'static Row> {
+    let parts = [usage::ROWS, tensors::ROWS, files::ROWS, training::ROWS];
+    parts.into_iter().flatten().collect()
+}
+
+#[test]
+fn every_row_of_the_table() {
+    let table = table();
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    let failures = std::sync::Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while let Some(row) =
+                    table.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
+                {
+                    if let Err(failure) = row.run() {
+                        failures.lock().unwrap().push(failure);
+                    }
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner().unwrap();
+    assert!(
+        failures.is_empty(),
+        "{} of {} rows:\n{}",
+        failures.len(),
+        table.len(),
+        failures.join("\n")
+    );
+}
+
+#[test]
+fn the_table_is_long_and_no_row_is_there_twice() {
+    let table = table();
+    assert!(table.len() >= 100, "{} rows", table.len());
+    for (position, row) in table.iter().enumerate() {
+        let again = table[..position].iter().any(|other| other.same_as(row));
+        assert!(!again, "twice: {}", row.done);
+    }
+}
+
+/// The runner finds what it looks for: a run that succeeds, a wrong status, a missing phrase.
+#[test]
+fn a_row_can_fail() {
+    let good = usage::ROWS[0];
+    good.run().unwrap();
+    for bad in [
+        Row { status: 1, ..good },
+        Row {
+            says: &["no such phrase"],
+            ..good
+        },
+        Row {
+            done: "info",
+            ..good
+        },
+    ] {
+        bad.run().unwrap_err();
+    }
+}

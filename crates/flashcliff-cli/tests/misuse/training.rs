@@ -1,0 +1,73 @@
+//! Runs that cannot be begun, or not be continued.
+
+use safetensors::Dtype;
+
+use crate::row::Make::{Bytes, Cut, Folder, Tensors};
+#[cfg(unix)]
+use crate::row::Make::{Link, Mode};
+use crate::row::{GOOD, Row, row};
+
+#[rustfmt::skip]
+pub(crate) const ROWS: &[Row] = &[
+    // Settings.
+    row(&[], "train", 2, &["<TASK>"]),
+    row(&[], "train poetry", 2, &["poetry", "hulls"]),
+    row(&[], "train hulls regression", 2, &["unexpected argument 'regression'"]),
+    row(&[], "train hulls --samples 0", 1, &["--samples", "from 1 to", "got 0"]),
+    row(&[], "train hulls --samples -1", 2, &["-1"]),
+    row(&[], "train hulls --samples 1.5", 2, &["--samples", "1.5"]),
+    row(&[], "train hulls --samples 99999999999999", 1, &["--samples", "99999999999999"]),
+    row(&[], "train hulls --val-samples 0", 2, &["--val-samples"]),
+    row(&[], "train hulls --val-samples 99999999999999", 1, &["--val-samples", "from 1 to"]),
+    row(&[], "train hulls --test-samples 99999999999999", 1, &["--test-samples", "from 1 to"]),
+    row(&[], "train hulls --steps 0", 2, &["--steps"]),
+    row(&[], "train hulls --steps 99999999999", 1, &["--steps", "from 1 to"]),
+    row(&[], "train hulls --batch 0", 2, &["--batch"]),
+    row(&[], "train hulls --batch 99999999999", 1, &["--batch", "from 1 to"]),
+    row(&[], "train hulls --save-every 0", 2, &["--save-every"]),
+    row(&[], "train hulls --save-every often", 2, &["--save-every", "often"]),
+    row(&[], "train hulls --seed x", 2, &["--seed", "x"]),
+    row(&[], "train hulls --seed -1", 2, &["-1"]),
+    row(&[], "train hulls --seed 99999999999999999999", 2, &["--seed"]),
+    row(&[], "train hulls --lr 0", 1, &["--lr", "above 0", "got 0"]),
+    row(&[], "train hulls --lr -1", 1, &["--lr", "above 0", "got -1"]),
+    row(&[], "train hulls --lr nan", 1, &["--lr", "NaN"]),
+    row(&[], "train hulls --lr inf", 1, &["--lr", "inf"]),
+    row(&[], "train hulls --lr fast", 2, &["--lr", "fast"]),
+    row(&[], "train regression --samples 1 --out out", 1, &["at least 2 samples, got 1"]),
+    row(&[], "train hulls --device tpu", 2, &["cpu, cuda or cuda:N"]),
+    row(&[], "train hulls --device cuda:100000 --out out", 1, &["CUDA"]),
+    row(
+        &[],
+        "train hulls --samples 4194304 --val-samples 4194304 --test-samples 4194304 --batch 4194304 --out out",
+        1,
+        &["12582912 samples in batches of 4194304", "of memory", "available"],
+    ),
+    // Folders.
+    row(&[GOOD], "train hulls --out in", 1, &["cannot write in"]),
+    row(&[GOOD], "train hulls --out in/below", 1, &["cannot write in/below"]),
+    row(&[Folder("out"), Bytes("out/metrics.json", b"{}")], "train hulls --out out", 1, &["metrics.json of an earlier run", "--overwrite"]),
+    row(&[Folder("out"), Bytes("out/state.safetensors", b"")], "train hulls --out out", 1, &["state.safetensors of an earlier run", "--resume"]),
+    row(&[Folder("out"), Bytes("out/best.safetensors", b"")], "train hulls --out out", 1, &["best.safetensors of an earlier run"]),
+    row(&[Folder("out"), Bytes("out/curve.svg", b"")], "train hulls --out out", 1, &["curve.svg of an earlier run"]),
+    row(&[Folder("out"), Folder("out/curve.svg")], "train hulls --overwrite --out out", 1, &["cannot write out/curve.svg", "got a folder"]),
+    #[cfg(unix)]
+    row(&[Folder("out"), Link("out/metrics.json", "nowhere")], "train hulls --out out", 1, &["metrics.json of an earlier run"]),
+    #[cfg(unix)]
+    row(
+        &[Folder("out"), Bytes("out/metrics.json", b"{}"), Mode("out/metrics.json", 0o444)],
+        "train hulls --overwrite --out out",
+        1,
+        &["cannot write out/metrics.json", "mode 444"],
+    ),
+    // States.
+    row(&[], "train hulls --resume no/such/state", 1, &["cannot read no/such/state"]),
+    row(&[], "train hulls --resume no/such/state --out out", 1, &["cannot read no/such/state"]),
+    row(&[Folder("state")], "train hulls --resume state", 1, &["cannot read state"]),
+    row(&[Bytes("state", b"")], "train hulls --resume state", 1, &["state: expected a complete safetensors file"]),
+    row(&[Bytes("state", b"{\"step\": 12}")], "train hulls --resume state", 1, &["state: expected a complete safetensors file"]),
+    row(&[GOOD, Cut("in", 100)], "train hulls --resume in --out out", 1, &["in: expected a complete safetensors file"]),
+    row(&[GOOD], "train hulls --resume in", 1, &["in: expected the state of a training run, got no settings"]),
+    row(&[Tensors("in", Dtype::I32, &[("adam.step", &[3])])], "train hulls --resume in", 1, &["in: expected"]),
+    row(&[], "train hulls --resume", 2, &["--resume <FILE>"]),
+];
