@@ -21,7 +21,7 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
-    threads::set_default();
+    threads::set_default(py)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("CUDA", cfg!(feature = "cuda"))?;
     module.add("UnsupportedError", py.get_type::<error::UnsupportedError>())?;

@@ -129,8 +129,9 @@ impl Operator {
     }
 
     #[staticmethod]
-    fn grade_rms(algebra: &Algebra, eps: f64) -> PyResult<Self> {
-        Self::new(|| ops::grade_rms(algebra.inner, eps))
+    fn grade_rms(algebra: &Algebra, norm: &str, eps: f64) -> PyResult<Self> {
+        let norm = named(norm)?;
+        Self::new(|| ops::grade_rms(algebra.inner, norm, eps))
     }
 
     #[staticmethod]
@@ -223,10 +224,8 @@ impl Operator {
             true => Pass::Backward,
         };
         let plan = match place {
-            // Threads of a pool may be busy with another call, whose Python thread must get on.
-            None => detached(py, || {
-                threads::install(|| host::plan(&self.inner, &inputs, pass))
-            })?,
+            // Another thread may be starting those that this counts, and its Python thread must get on.
+            None => threads::detached(py, || host::plan(&self.inner, &inputs, pass))?,
             Some(place) => detached(py, || {
                 self.devices.plan(&self.inner, &inputs, pass, place.into())
             })?,
@@ -255,9 +254,9 @@ impl Operator {
             workspace,
         };
         match place {
-            None => detached(py, || {
+            None => threads::detached(py, || {
                 // SAFETY: the caller's, who is the Python package itself.
-                threads::install(|| unsafe { host::forward(&self.inner, &given) })
+                unsafe { host::forward(&self.inner, &given) }
             }),
             Some(place) => detached(py, || {
                 // SAFETY: as above.
@@ -289,9 +288,9 @@ impl Operator {
         };
         let gradients = Gradients { grad_output, grads };
         match place {
-            None => detached(py, || {
+            None => threads::detached(py, || {
                 // SAFETY: the caller's, who is the Python package itself.
-                threads::install(|| unsafe { host::backward(&self.inner, &given, &gradients) })
+                unsafe { host::backward(&self.inner, &given, &gradients) }
             }),
             Some(place) => detached(py, || {
                 // SAFETY: as above.

@@ -1,118 +1,99 @@
-//! The threads of the operators on the CPU.
+//! The threads of the operators on the CPU: the rule of [`flashcliff::threads`], and PyTorch's number as a ceiling.
 
-use std::sync::{Arc, Once, PoisonError, RwLock, RwLockWriteGuard};
-
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use flashcliff::Error;
+use flashcliff::threads::{self, Choice};
+use pyo3::exceptions::{PyRuntimeError, PyUserWarning};
 use pyo3::prelude::*;
-use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyDict;
 
-/// Which threads to use.
-struct Choice {
-    /// A pool other than rayon's global one, which cannot be changed once it has started.
-    pool: Option<Arc<ThreadPool>>,
-    /// How many threads; 0 is one for each CPU.
-    threads: usize,
-    /// This process was forked: the threads of rayon's global pool are its parent's.
-    forked: bool,
+use crate::error;
+
+/// `torch.get_num_threads`, once PyTorch is there.
+static TORCH: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+
+/// Runs work of the library without the interpreter's lock, on as many threads as are in force for this call.
+pub(crate) fn detached<T: Send>(
+    py: Python<'_>,
+    work: impl FnOnce() -> Result<T, Error> + Send,
+) -> PyResult<T> {
+    let ceiling = ceiling(py)?;
+    error::detached(py, || threads::at_most(ceiling, work))
 }
 
-static CHOICE: RwLock<Choice> = RwLock::new(Choice {
-    pool: None,
-    threads: 0,
-    forked: false,
-});
-
-/// Starts rayon's global pool.
-static GLOBAL: Once = Once::new();
-
-/// Runs work on the threads chosen.
-pub(crate) fn install<T: Send>(work: impl FnOnce() -> T + Send) -> T {
-    match pool() {
-        Some(pool) => pool.install(work),
-        None => work(),
+/// The most threads of a call: PyTorch's, unless a number was set.
+fn ceiling(py: Python<'_>) -> PyResult<usize> {
+    if threads::is_set() {
+        return Ok(usize::MAX);
     }
+    let Some(get_num_threads) = torch(py)? else {
+        return Ok(usize::MAX);
+    };
+    get_num_threads.call0(py)?.extract(py)
 }
 
-fn pool() -> Option<Arc<ThreadPool>> {
-    let choice = CHOICE.read().unwrap_or_else(PoisonError::into_inner);
-    let (pool, threads, forked) = (choice.pool.clone(), choice.threads, choice.forked);
-    drop(choice);
-    if pool.is_none() && forked {
-        // Without threads, work runs on those of rayon, and if it is large waits forever; a pool of one
-        // thread can always be made where anything runs at all.
-        let made = build(threads).or_else(|_| build(1)).ok().map(Arc::new);
-        let mut choice = write();
-        let pool = choice.pool.take().or(made);
-        choice.pool.clone_from(&pool);
-        return pool;
+fn torch(py: Python<'_>) -> PyResult<Option<&'static Py<PyAny>>> {
+    if let Some(found) = TORCH.get(py) {
+        return Ok(Some(found));
     }
-    if pool.is_none() {
-        start_global(threads);
+    let modules = py.import("sys")?.getattr("modules")?;
+    let Some(torch) = modules.cast::<PyDict>()?.get_item("torch")? else {
+        return Ok(None);
+    };
+    // Half imported, or another module of this name, it has no such function.
+    match torch.getattr_opt("get_num_threads")? {
+        Some(found) => Ok(Some(TORCH.get_or_init(py, || found.unbind()))),
+        None => Ok(None),
     }
-    pool
-}
-
-/// Starts rayon's global pool, unless it has started; says whether it did.
-fn start_global(threads: usize) -> bool {
-    let mut started = false;
-    GLOBAL.call_once(|| {
-        let built = ThreadPoolBuilder::new().num_threads(threads).build_global();
-        started = built.is_ok();
-    });
-    started
-}
-
-fn build(threads: usize) -> Result<ThreadPool, ThreadPoolBuildError> {
-    ThreadPoolBuilder::new().num_threads(threads).build()
-}
-
-fn write() -> RwLockWriteGuard<'static, Choice> {
-    CHOICE.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The number of threads that operators on the CPU use.
 #[pyfunction]
-pub(crate) fn get_num_threads(py: Python<'_>) -> usize {
-    py.detach(|| install(rayon::current_num_threads))
+pub(crate) fn get_num_threads(py: Python<'_>) -> PyResult<usize> {
+    detached(py, || {
+        threads::choice()?;
+        Ok(threads::count())
+    })
 }
 
-/// Makes operators on the CPU use a number of threads. Results do not depend on it. The default is
-/// `RAYON_NUM_THREADS`, else `OMP_NUM_THREADS`, else the number of CPUs.
+/// Makes operators on the CPU use a number of threads. Results do not depend on it.
+///
+/// Else it is `RAYON_NUM_THREADS`, or else the first of `OMP_NUM_THREADS`, or else the number of CPUs; and at most
+/// `torch.get_num_threads()`. At most eight threads for each CPU are started.
 #[pyfunction]
 pub(crate) fn set_num_threads(py: Python<'_>, threads: usize) -> PyResult<()> {
-    if threads == 0 {
-        return Err(PyValueError::new_err("threads must be at least 1, got 0"));
+    let choice = py.detach(|| threads::set(threads)).map_err(raise)?;
+    warn(py, &choice)
+}
+
+/// Checks the environment, and notes what it asks for.
+pub(crate) fn set_default(py: Python<'_>) -> PyResult<()> {
+    let choice = threads::choice().map_err(raise)?;
+    // Forked processes find all of this settled: what is first done while they are forked would stay half done.
+    let _ = (
+        flashcliff::simd::Tier::best(),
+        flashcliff::Algebra::shipped().count(),
+    );
+    warn(py, &choice)
+}
+
+fn warn(py: Python<'_>, choice: &Choice) -> PyResult<()> {
+    let Some(note) = choice.note() else {
+        return Ok(());
+    };
+    let note = std::ffi::CString::new(note)?;
+    PyErr::warn(py, &py.get_type::<PyUserWarning>(), &note, 1)
+}
+
+fn raise(error: Error) -> PyErr {
+    match error {
+        Error::Threads { .. } => PyRuntimeError::new_err(error.to_string()),
+        error => error::raise(error),
     }
-    py.detach(|| {
-        let forked = write().forked;
-        let pool = match !forked && start_global(threads) {
-            true => None,
-            false => Some(Arc::new(build(threads)?)),
-        };
-        let mut choice = write();
-        choice.threads = threads;
-        // Dropped without the lock: it waits for the threads of the old pool.
-        let old = std::mem::replace(&mut choice.pool, pool);
-        drop(choice);
-        drop(old);
-        Ok(())
-    })
-    .map_err(|error: ThreadPoolBuildError| PyRuntimeError::new_err(error.to_string()))
 }
 
-/// How many threads to start with.
-pub(crate) fn set_default() {
-    let number = |name| std::env::var(name).ok()?.parse::<usize>().ok();
-    let threads = number("RAYON_NUM_THREADS").or_else(|| number("OMP_NUM_THREADS"));
-    write().threads = threads.unwrap_or(0);
-}
-
-/// Gives a forked process threads of its own at its next call: those of its parent are not there, and
-/// work for them would wait forever.
+/// Makes a forked process forget the threads of its parent, which are not there: it computes on the calling one.
 #[pyfunction]
 pub(crate) fn after_fork() {
-    let mut choice = write();
-    choice.forked = true;
-    // The threads of the parent cannot be joined here.
-    std::mem::forget(choice.pool.take());
+    threads::after_fork();
 }

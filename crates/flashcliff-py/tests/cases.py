@@ -144,6 +144,7 @@ def _cases(signature):
     yield case("mv_layer_norm", {"x": x, "a": ("in", 1)})
     yield case("grade_norm", {"x": x, "a": per_grade})
     yield case("grade_rms", {"x": x}, eps=1e-4)
+    yield case("grade_rms", {"x": x}, norm="rms")
     yield case("gate", {"x": x}, gate="gelu_tanh")
     for name in "norm grade_norms reverse grade_involution clifford_conjugate dual undual".split():
         yield case(name, {"x": x})

@@ -83,6 +83,27 @@ def rms(table, x, eps=1e-6):
     return sum(p / torch.sqrt((p * p).sum(-1, True).mean(1, True) + eps) for p in parts)
 
 
+def invariant(table, x, eps=1e-6):
+    """Each grade over the root of its mean |q| over channels, smooth at 0 where q has both signs. A
+    pseudoscalar with a null vector is taken by its own square."""
+    out = torch.zeros_like(x)
+    for grade, part in enumerate(table.by_grade(x)):
+        unit = torch.diag((table.grades == grade).to(x.dtype))
+        signs = set(table.q(unit).flatten()[table.grades == grade].tolist())
+        q = table.q(part)
+        if grade == table.dim:
+            q = part.pow(2).sum(-1, True)
+        if {1.0, -1.0} <= signs:
+            mean = torch.sqrt(q * q + eps * eps).mean(1, True)
+        else:
+            mean = q.abs().mean(1, True) + eps
+        out = out + part / torch.sqrt(mean)
+    return out
+
+
+NORMS = {"none": lambda table, x, eps=1e-6: x, "rms": rms, "invariant": invariant}
+
+
 def linear(table, x, weight, bias=None, every_blade=False):
     """weight [out, in, grades] or [out, in]; bias on the scalar or on every blade."""
     if weight.dim() == 3:
@@ -141,13 +162,13 @@ def steerable(table, x, p, prefix="", fully_connected=False):
     return (left + z) / math.sqrt(2)
 
 
-def flash_layer(table, x, p, normalize=True, fully_connected=False, every_blade=True):
+def flash_layer(table, x, p, norm="rms", fully_connected=False, every_blade=True):
     """flash-clifford's layer, by the names of its state dict."""
     bias = p.get("linear_bias")
     y = linear(table, x, p["linear_weight"].permute(2, 1, 0), bias, every_blade)
     weight = p["gp_weight"].permute(2, 1, 0) if fully_connected else p["gp_weight"]
     o = (fcgp if fully_connected else sgp)(table, gate(x), gate(y), weight)
-    return rms(table, o) if normalize else o
+    return NORMS[norm](table, o)
 
 
 def embed_points(table, points):

@@ -152,23 +152,37 @@ def gate(signature, x, gate="gelu", grades=None):
     return GATES[gate](scalar) * x
 
 
-def grade_rms(signature, x, eps=1e-6, outputs=None):
+def norm_signs(space, blades, norm):
+    """The signs of the squares by which a grade is normalised."""
+    if norm == "rms" or blades == [len(space.blades) - 1]:
+        return [1] * len(blades)
+    signs = [math.prod(space.squares[v] for v in space.blades[j]) for j in blades]
+    return signs if {1, -1} <= set(signs) else [abs(sign) for sign in signs]
+
+
+def grade_rms(signature, x, norm="invariant", eps=1e-6, outputs=None):
     """``outputs``: the blades of ``x``, if not all."""
     space = basis(signature)
-    grades = [space.grades[j] for j in (range(len(x)) if outputs is None else outputs)]
+    blades = list(range(len(x)) if outputs is None else outputs)
     parts = []
-    for grade in sorted(set(grades)):
-        part = x[[i for i, g in enumerate(grades) if g == grade]]
-        mean = (part**2).sum(0, keepdim=True).mean(-1, keepdim=True)
-        parts.append(part / torch.sqrt(mean + eps))
+    for grade in sorted({space.grades[j] for j in blades}):
+        own = [i for i, j in enumerate(blades) if space.grades[j] == grade]
+        signs = norm_signs(space, [blades[i] for i in own], norm)
+        part = x[own]
+        q = (part**2 * part.new_tensor(signs)[:, None, None]).sum(0, keepdim=True)
+        if -1 in signs:
+            mean = torch.hypot(q, q.new_tensor(eps)).mean(-1, keepdim=True)
+        else:
+            mean = q.mean(-1, keepdim=True) + eps
+        parts.append(part / torch.sqrt(mean))
     return torch.cat(parts)
 
 
-def sgp_norm(signature, x, y, weight, gate="gelu", norm="rms", eps=1e-6, left=None, right=None):
+def sgp_norm(signature, x, y, weight, gate="gelu", norm="invariant", eps=1e-6, left=None, right=None):
     tables, outputs = weighted_tables(signature, left, right)
     x, y = (globals()["gate"](signature, t, gate, grades) for t, grades in ((x, left), (y, right)))
     o = torch.einsum("pikj,cp,ibc,kbc->jbc", tables.to(x), weight, x, y)
-    return o if norm == "none" else grade_rms(signature, o, eps, outputs)
+    return o if norm == "none" else grade_rms(signature, o, norm, eps, outputs)
 
 
 def fcgp_norm(
@@ -177,7 +191,7 @@ def fcgp_norm(
     y,
     weight,
     gate="gelu",
-    norm="rms",
+    norm="invariant",
     eps=1e-6,
     left=None,
     right=None,
@@ -186,7 +200,7 @@ def fcgp_norm(
     tables, outputs = weighted_tables(signature, left, right)
     x, y = (globals()["gate"](signature, t, gate, grades) for t, grades in ((x, left), (y, right)))
     o = torch.einsum("pikj,pnm,ibn,kbn->jbm", tables.to(x), weight, x, y)
-    return o if norm == "none" else grade_rms(signature, o, eps, outputs)
+    return o if norm == "none" else grade_rms(signature, o, norm, eps, outputs)
 
 
 def mv_linear(
@@ -246,7 +260,7 @@ def mv_linear_sgp_norm(
     grades=None,
     weight_layout="out-in-grade",
     gate="gelu",
-    norm="rms",
+    norm="invariant",
     eps=1e-6,
     recompute=False,
     between=None,

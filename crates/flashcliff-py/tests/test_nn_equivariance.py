@@ -27,16 +27,21 @@ LAYERS = {
     "gate": lambda a: nn.MVGate(a),
     "steerable": lambda a: nn.SteerableGeometricProduct(a, 3, **F64),
     "fully connected": lambda a: nn.FullyConnectedSteerableGeometricProduct(a, 3, 4, **F64),
-    "flash-clifford without norm": lambda a: nn.FlashCliffordLayer(a, 3, normalize=False, **F64),
-}
-
-# The RMS norm is Euclidean, so only rotations and reflections of a Euclidean space leave it alone.
-EUCLIDEAN = {
+    "flash-clifford without norm": lambda a: nn.FlashCliffordLayer(a, 3, norm="none", **F64),
     "flash-clifford": lambda a: nn.FlashCliffordLayer(a, 3, **F64),
     "flash-clifford, fully connected": lambda a: nn.FlashCliffordLayer(
         a, 3, fully_connected=True, **F64
     ),
-    "rms": lambda a: nn.GradeRMSNorm(a),
+    "norm": lambda a: nn.GradeRMSNorm(a),
+}
+
+# The RMS norm is Euclidean, so boosts and translations change it.
+EUCLIDEAN = {
+    "flash-clifford": lambda a: nn.FlashCliffordLayer(a, 3, norm="rms", **F64),
+    "flash-clifford, fully connected": lambda a: nn.FlashCliffordLayer(
+        a, 3, norm="rms", fully_connected=True, **F64
+    ),
+    "rms": lambda a: nn.GradeRMSNorm(a, norm="rms"),
 }
 
 
@@ -62,6 +67,13 @@ def test_equivariant(signature, name, versors):
 def test_equivariant_in_euclidean_space(signature, name, versors):
     algebra, table = algebra_and_table(signature)
     assert violation(disturb(EUCLIDEAN[name](algebra)), table, versors) < 1e-9
+
+
+@pytest.mark.parametrize("name", EUCLIDEAN)
+@pytest.mark.parametrize("signature", [(3, 0, 1), (1, 3, 0)], ids=str)
+def test_euclidean_norms_break_it_elsewhere(signature, name):
+    algebra, table = algebra_and_table(signature)
+    assert violation(disturb(EUCLIDEAN[name](algebra)), table, 2) > 1e-2
 
 
 def test_a_bias_on_every_blade_breaks_it():

@@ -88,10 +88,12 @@ def test_layer_norm(both):
     )
 
 
-def test_grade_rms(both):
+@pytest.mark.parametrize("norm", ["rms", "invariant"])
+def test_grade_rms(both, norm):
     algebra, table = both
-    layer = nn.GradeRMSNorm(algebra, eps=1e-3)
-    assert_same(layer, [multivectors(table, 3)], lambda x, p: reference.rms(table, x, 1e-3))
+    layer = nn.GradeRMSNorm(algebra, eps=1e-3, norm=norm)
+    want = reference.NORMS[norm]
+    assert_same(layer, [multivectors(table, 3)], lambda x, p: want(table, x, 1e-3))
 
 
 @pytest.mark.parametrize("name", ["none", "gelu", "gelu_tanh", "silu", "sigmoid"])
@@ -102,7 +104,7 @@ def test_gate(both, name):
 
 
 @pytest.mark.parametrize("gate", ["gelu", "silu"])
-@pytest.mark.parametrize("norm", ["rms", "none"])
+@pytest.mark.parametrize("norm", ["rms", "none", "invariant"])
 def test_sgp_norm(both, gate, norm):
     algebra, table = both
     layer = disturb(nn.SGPNorm(algebra, 3, gate=gate, norm=norm, eps=1e-2, **F64))
@@ -110,12 +112,12 @@ def test_sgp_norm(both, gate, norm):
     def want(x, y, p):
         x, y = reference.gate(x, gate), reference.gate(y, gate)
         z = reference.sgp(table, x, y, p["weight"])
-        return reference.rms(table, z, 1e-2) if norm == "rms" else z
+        return reference.NORMS[norm](table, z, 1e-2)
 
     assert_same(layer, [multivectors(table, 3), multivectors(table, 3, seed=1)], want)
 
 
-@pytest.mark.parametrize("norm", ["rms", "none"])
+@pytest.mark.parametrize("norm", ["rms", "none", "invariant"])
 def test_fcgp_norm(both, norm):
     algebra, table = both
     layer = disturb(nn.FCGPNorm(algebra, 3, 4, norm=norm, **F64))
@@ -123,7 +125,7 @@ def test_fcgp_norm(both, norm):
     def want(x, y, p):
         x, y = reference.gate(x), reference.gate(y)
         z = reference.fcgp(table, x, y, p["weight"].permute(2, 1, 0))
-        return reference.rms(table, z) if norm == "rms" else z
+        return reference.NORMS[norm](table, z)
 
     assert_same(layer, [multivectors(table, 3), multivectors(table, 3, seed=1)], want)
 
@@ -151,10 +153,10 @@ def test_fully_connected(both, first_order, init):
 
 @pytest.mark.parametrize("bias_mode", ["scalar", "all", "none"])
 @pytest.mark.parametrize("fully_connected", [False, True])
-@pytest.mark.parametrize("normalize", [True, False])
-def test_flash_clifford_layer(both, normalize, fully_connected, bias_mode):
+@pytest.mark.parametrize("norm", ["none", "rms", "invariant"])
+def test_flash_clifford_layer(both, norm, fully_connected, bias_mode):
     algebra, table = both
-    options = {"normalize": normalize, "fully_connected": fully_connected}
+    options = {"norm": norm, "fully_connected": fully_connected}
     layer = disturb(nn.FlashCliffordLayer(algebra, 3, bias_mode=bias_mode, **options, **F64))
     assert_same(
         layer,

@@ -363,3 +363,19 @@ def test_compiles_whole_and_for_any_batch(name):
         assert torch.equal(got, layer(*inputs))
         got.sum().backward()
     assert counter.frame_count == 1
+
+
+def test_state_dicts_say_which_norm_their_weights_are_of(tmp_path):
+    algebra = flashcliff.Algebra(1, 3, 0)
+    layer = nn.FlashCliffordLayer(algebra, 3)
+    assert "norm='invariant'" in repr(layer)
+    torch.save(torch.nn.Sequential(layer).state_dict(), tmp_path / "layer.pt")
+    saved = torch.load(tmp_path / "layer.pt")
+    torch.nn.Sequential(nn.FlashCliffordLayer(algebra, 3)).load_state_dict(saved)
+    other = torch.nn.Sequential(nn.FlashCliffordLayer(algebra, 3, norm="rms"))
+    with pytest.raises(RuntimeError, match="norm='invariant'.*norm='rms'.*make it with"):
+        other.load_state_dict(saved)
+    # Weights that do not say are taken, and where both norms are one there is nothing to say.
+    other.load_state_dict(dict(saved))
+    same = nn.FlashCliffordLayer(flashcliff.Algebra(3, 0, 0), 3, norm="rms")
+    same.load_state_dict(nn.FlashCliffordLayer(flashcliff.Algebra(3, 0, 0), 3).state_dict())

@@ -20,11 +20,12 @@ from types import ModuleType
 from . import _core
 from ._core import __version__, get_num_threads, set_num_threads
 from .algebra import Algebra, algebras
-from .errors import CudaError, UnsupportedError
+from .errors import CudaError, EquivarianceWarning, UnsupportedError
 
 __all__ = [
     "Algebra",
     "CudaError",
+    "EquivarianceWarning",
     "UnsupportedError",
     "__version__",
     "algebras",

@@ -81,7 +81,7 @@ class Operator:
     @staticmethod
     def gate(algebra: Algebra, gate: str) -> Operator: ...
     @staticmethod
-    def grade_rms(algebra: Algebra, eps: float) -> Operator: ...
+    def grade_rms(algebra: Algebra, norm: str, eps: float) -> Operator: ...
     @staticmethod
     def grade_norm(algebra: Algebra) -> Operator: ...
     @staticmethod
@@ -161,6 +161,7 @@ def get_num_threads() -> int:
 
 def set_num_threads(threads: int) -> None:
     """Makes operators on the CPU use a number of threads. Results do not depend on it. The default
-    is ``RAYON_NUM_THREADS``, else ``OMP_NUM_THREADS``, else the number of CPUs."""
+    is ``RAYON_NUM_THREADS``, else ``OMP_NUM_THREADS``, else the number of CPUs, and never more than
+    ``torch.get_num_threads()``."""
 
 def after_fork() -> None: ...

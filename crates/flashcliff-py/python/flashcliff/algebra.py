@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from . import _core
 from ._ops import checks
+
+_NAME = re.compile("cl[0-9]{3}")
 
 
 class Algebra:
@@ -79,6 +82,12 @@ class Algebra:
         return self.dim + 1
 
     @property
+    def has_euclidean_norms(self) -> bool:
+        """Whether all vectors square to one sign, so that the invariant norm of each grade is the sum of
+        its squares."""
+        return max(self.signature) == self.dim and (self.signature[2] == 0 or self.dim == 1)
+
+    @property
     def path_count(self) -> int:
         """The number of paths, and so of weights for each channel of a product."""
         return len(self.paths)
@@ -130,17 +139,36 @@ def algebras() -> tuple[Algebra, ...]:
     return tuple(Algebra(*signature) for signature in _core.shipped())
 
 
-def as_algebra(algebra: Algebra | tuple[int, ...]) -> Algebra:
-    """An algebra, or the one of a signature ``(p, q, r)``."""
+def by_name(name: str) -> Algebra:
+    """The algebra of a name such as ``cl301``."""
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            f'algebra: expected a name such as "cl301", the digits p, q and r, got {name!r}'
+        )
+    return Algebra(*(int(digit) for digit in name[2:]))
+
+
+class HasAlgebra(Protocol):
+    """An object that stands for an algebra, such as CGENN's."""
+
+    flashcliff_algebra: Algebra
+
+
+def as_algebra(algebra: Algebra | HasAlgebra | tuple[int, ...]) -> Algebra:
+    """An algebra, or the one of a signature ``(p, q, r)``, or that of an object with the attribute
+    ``flashcliff_algebra``."""
     if isinstance(algebra, Algebra):
         return algebra
+    inner = getattr(algebra, "flashcliff_algebra", None)
+    if isinstance(inner, Algebra):
+        return inner
     if isinstance(algebra, tuple) and 1 <= len(algebra) <= 3:
         return Algebra(*algebra)
     raise TypeError(f"algebra: expected a flashcliff.Algebra or a tuple (p, q, r), got {algebra!r}")
 
 
 def grades_of(
-    algebra: Algebra | tuple[int, ...],
+    algebra: Algebra | HasAlgebra | tuple[int, ...],
     name: str,
     grades: Iterable[int] | None,
     empty: bool = False,

@@ -24,9 +24,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from . import _core
-from ._ops import checks, table
+from ._ops import checks, surprises, table
 from ._ops.options import gated, linear_map, sides
-from .algebra import Algebra, as_algebra
+from .algebra import Algebra, HasAlgebra, as_algebra
 
 __all__ = [
     "clifford_conjugate",
@@ -58,11 +58,13 @@ __all__ = [
 ]
 
 Array = Any
-AlgebraLike = Algebra | tuple[int, int, int]
+AlgebraLike = Algebra | HasAlgebra | tuple[int, int, int]
 Grades = Iterable[int] | None
 
 # Kinds of memory, by DLPack.
 _CPU, _CUDA, _PINNED = 1, 2, 3
+
+_DTYPES = ("f32", "f64", "bf16", "f16")
 
 
 def sgp_norm(
@@ -72,13 +74,15 @@ def sgp_norm(
     algebra: AlgebraLike,
     *,
     gate: str = "gelu",
-    norm: str = "rms",
+    norm: str = "invariant",
     eps: float = 1e-6,
     left: Grades = None,
     right: Grades = None,
 ) -> Array:
     """As :func:`flashcliff.functional.sgp_norm`."""
-    options = (*gated(gate, norm, eps), *sides(algebra, left, right))
+    carried = sides(algebra, left, right)
+    options = (*gated(gate, norm, eps), *carried)
+    surprises.gates_without_scalars("sgp_norm", gate, *carried)
     return _call(table.SGP_NORM, (x, y, weight), algebra, options)
 
 
@@ -89,7 +93,7 @@ def fcgp_norm(
     algebra: AlgebraLike,
     *,
     gate: str = "gelu",
-    norm: str = "rms",
+    norm: str = "invariant",
     eps: float = 1e-6,
     left: Grades = None,
     right: Grades = None,
@@ -97,7 +101,9 @@ def fcgp_norm(
 ) -> Array:
     """As :func:`flashcliff.functional.fcgp_norm`."""
     blocks = checks.block_bytes(block_bytes)
-    options = (*gated(gate, norm, eps), *sides(algebra, left, right), blocks)
+    carried = sides(algebra, left, right)
+    options = (*gated(gate, norm, eps), *carried, blocks)
+    surprises.gates_without_scalars("fcgp_norm", gate, *carried)
     return _call(table.FCGP_NORM, (x, y, weight), algebra, options)
 
 
@@ -129,14 +135,15 @@ def mv_linear_sgp_norm(
     grades: Grades = None,
     weight_layout: str = "out-in-grade",
     gate: str = "gelu",
-    norm: str = "rms",
+    norm: str = "invariant",
     eps: float = 1e-6,
     recompute: bool = False,
 ) -> Array:
     """As :func:`flashcliff.functional.mv_linear_sgp_norm`."""
     linear = linear_map(algebra, per_grade, bias_mode, grades, weight_layout)
-    options = (*linear, *gated(gate, norm, eps), bool(recompute))
+    options = (*linear, *gated(gate, norm, eps), checks.flag("recompute", recompute))
     tensors = (x, linear_weight, linear_bias, weight)
+    surprises.gates_without_scalars("mv_linear_sgp_norm", gate, linear[2], linear[2])
     return _call(table.MV_LINEAR_SGP_NORM, tensors, algebra, options)
 
 
@@ -241,9 +248,12 @@ def grade_norm(x: Array, a: Array, algebra: AlgebraLike) -> Array:
     return _call(table.GRADE_NORM, (x, a), algebra, ())
 
 
-def grade_rms(x: Array, algebra: AlgebraLike, *, eps: float = 1e-6) -> Array:
+def grade_rms(
+    x: Array, algebra: AlgebraLike, *, norm: str = "invariant", eps: float = 1e-6
+) -> Array:
     """As :func:`flashcliff.functional.grade_rms`."""
-    return _call(table.GRADE_RMS, (x,), algebra, (checks.number("eps", eps),))
+    options = (checks.word("norm", norm), checks.number("eps", eps))
+    return _call(table.GRADE_RMS, (x,), algebra, options)
 
 
 def gate(x: Array, algebra: AlgebraLike, *, gate: str = "gelu") -> Array:
@@ -338,8 +348,16 @@ class _Borrowed:
                 f"{operator}: `{name}` must be an array with `__dlpack__`, got "
                 f"{type(array).__name__}"
             )
-        kind, ordinal = array.__dlpack_device__()
-        kind, ordinal = int(kind), int(ordinal)
+        if hasattr(array, "mask") and hasattr(array, "fill_value"):
+            # Masked arrays of NumPy hand out their numbers and leave the mask behind.
+            raise TypeError(
+                f"{operator}: `{name}` must be an array without a mask, got "
+                f"{type(array).__name__}; call its `filled()` first"
+            )
+        try:
+            kind, ordinal = (int(number) for number in array.__dlpack_device__())
+        except (BufferError, RuntimeError, ValueError) as error:
+            raise _unreadable(operator, name, error) from None
         if kind in (_CPU, _PINNED):
             self.device = "cpu"
         elif kind == _CUDA:
@@ -348,9 +366,16 @@ class _Borrowed:
             raise _core.UnsupportedError(
                 f"{operator}: `{name}` must be on the CPU or on CUDA, got device {kind} of DLPack"
             )
-        self._read(array)
-        if not self._contiguous:
-            self._read(_contiguous(operator, name, array))
+        try:
+            self._read(array)
+            if not self._contiguous:
+                self._read(_contiguous(operator, name, array))
+        except (BufferError, RuntimeError, TypeError) as error:
+            raise _unreadable(operator, name, error) from None
+        if self.dtype not in _DTYPES:
+            raise TypeError(
+                f"{operator}: tensor `{name}`: expected f32, f64, bf16 or f16, got {self.dtype}"
+            )
 
     def _read(self, array: Array) -> None:
         if hasattr(array, "resolve_neg"):
@@ -365,6 +390,11 @@ class _Borrowed:
         except TypeError:
             self._capsule = array.__dlpack__(**stream)
         self.address, self.shape, self.dtype, _, self._contiguous = _core.read_dlpack(self._capsule)
+
+
+def _unreadable(operator: str, name: str, error: Exception) -> BufferError:
+    """What to raise for an array that its library does not hand out, and why."""
+    return BufferError(f"{operator}: cannot read `{name}` by DLPack: {error}")
 
 
 def _contiguous(operator: str, name: str, array: Array) -> Array:

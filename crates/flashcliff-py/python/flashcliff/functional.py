@@ -16,13 +16,14 @@ float64. On CUDA ``torch.set_float32_matmul_precision``, or
 
 Every operator is also one of PyTorch (``torch.ops.flashcliff``), and so works with
 ``torch.compile`` and ``torch.export``. Gradients cannot be differentiated again, except those of
-the involutions and duals; there are no derivatives in forward mode, and a tangent raises
-``NotImplementedError``; transforms of ``torch.func`` are not available.
+the involutions and duals. There are no derivatives in forward mode, by ``torch.func.grad`` and its
+relatives, nor batched gradients (``is_grads_batched``): each raises ``NotImplementedError`` or
+:class:`flashcliff.UnsupportedError`, a kind of it. ``torch.func.vmap`` works, one call at a time.
 
 Raises, for all functions: ``ValueError`` for wrong shapes or options, ``TypeError`` for element
 types and for options of other types, ``RuntimeError`` for tensors on different devices,
 :class:`flashcliff.UnsupportedError` if there are no kernels for the algebra, the grades or the
-device, :class:`flashcliff.CudaError` if CUDA fails.
+device, or if a tensor is sparse or nested, :class:`flashcliff.CudaError` if CUDA fails.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._ops import checks, table
+from ._ops import checks, run, surprises, table
 from ._ops.eager import call
 from ._ops.options import gated, linear_map, sides
-from .algebra import Algebra, as_algebra, grades_of
+from .algebra import Algebra, HasAlgebra, as_algebra, grades_of
 
 __all__ = [
     "clifford_conjugate",
@@ -68,7 +69,7 @@ __all__ = [
     "undual",
 ]
 
-AlgebraLike = Algebra | tuple[int, int, int]
+AlgebraLike = Algebra | HasAlgebra | tuple[int, int, int]
 Grades = Iterable[int] | None
 
 
@@ -79,7 +80,7 @@ def sgp_norm(
     algebra: AlgebraLike,
     *,
     gate: str = "gelu",
-    norm: str = "rms",
+    norm: str = "invariant",
     eps: float = 1e-6,
     left: Grades = None,
     right: Grades = None,
@@ -88,7 +89,7 @@ def sgp_norm(
 
     ``o = norm(sum over paths p of weight[c, p] <<x'>_a <y'>_b>_p)`` with ``x' = gate(x_0) x``,
     ``y'`` alike, and ``norm(o)_g = o_g / sqrt(mean over channels of |o_g|^2 + eps)`` for each grade
-    and batch element.
+    and batch element; ``norm`` says what ``|o_g|^2`` is.
 
     ========  ================================
     tensor    shape
@@ -100,9 +101,16 @@ def sgp_norm(
 
     Args:
         gate: ``none``, ``gelu`` (by the normal distribution function), ``gelu_tanh``, ``silu`` or
-            ``sigmoid``.
-        norm: ``rms`` or ``none``.
-        eps: added to the mean square.
+            ``sigmoid``. The gate of an operand without scalars is the constant 0.5, so that of two
+            vectors multiplies by 0.25; :class:`flashcliff.EquivarianceWarning` says so once.
+        norm: ``invariant``, ``rms`` or ``none``. ``invariant`` takes ``|<o_g reverse(o_g)>_0|``, which
+            every versor leaves alone, so that the function is equivariant in every algebra. Blades
+            with a null vector are left out; the pseudoscalar is taken by its own square; a form of
+            both signs is smoothed, ``sqrt(q^2 + eps^2)``, in place of the ``+ eps``. ``rms`` takes the
+            sum of the squares of all coefficients, as flash-clifford does: the same, bit for bit,
+            where all vectors square to one sign, and **not equivariant** elsewhere, where boosts and
+            translations change it.
+        eps: added under the root of the mean.
         left: the grades that ``x`` carries.
         right: the grades that ``y`` carries. There are kernels for all grades and for vectors, in
             any combination.
@@ -110,7 +118,9 @@ def sgp_norm(
     Source: flash-clifford's ``fused_gelu_sgp_norm``; the product is CGENN's (arXiv 2305.11141, eq.
     10).
     """
-    options = (*gated(gate, norm, eps), *sides(algebra, left, right))
+    carried = sides(algebra, left, right)
+    options = (*gated(gate, norm, eps), *carried)
+    _warn_of_gates("sgp_norm", gate, *carried)
     return _call(table.SGP_NORM, (x, y, weight), algebra, options)
 
 
@@ -121,7 +131,7 @@ def fcgp_norm(
     algebra: AlgebraLike,
     *,
     gate: str = "gelu",
-    norm: str = "rms",
+    norm: str = "invariant",
     eps: float = 1e-6,
     left: Grades = None,
     right: Grades = None,
@@ -152,7 +162,9 @@ def fcgp_norm(
     2305.11141, section 4).
     """
     blocks = checks.block_bytes(block_bytes)
-    options = (*gated(gate, norm, eps), *sides(algebra, left, right), blocks)
+    carried = sides(algebra, left, right)
+    options = (*gated(gate, norm, eps), *carried, blocks)
+    _warn_of_gates("fcgp_norm", gate, *carried)
     return _call(table.FCGP_NORM, (x, y, weight), algebra, options)
 
 
@@ -206,7 +218,7 @@ def mv_linear_sgp_norm(
     grades: Grades = None,
     weight_layout: str = "out-in-grade",
     gate: str = "gelu",
-    norm: str = "rms",
+    norm: str = "invariant",
     eps: float = 1e-6,
     recompute: bool = False,
 ) -> Tensor:
@@ -242,8 +254,9 @@ def mv_linear_sgp_norm(
     Source: flash-clifford's ``Layer``.
     """
     linear = linear_map(algebra, per_grade, bias_mode, grades, weight_layout)
-    options = (*linear, *gated(gate, norm, eps), bool(recompute))
+    options = (*linear, *gated(gate, norm, eps), checks.flag("recompute", recompute))
     tensors = (x, linear_weight, linear_bias, weight)
+    _warn_of_gates("mv_linear_sgp_norm", gate, linear[2], linear[2])
     return _call(table.MV_LINEAR_SGP_NORM, tensors, algebra, options)
 
 
@@ -323,12 +336,16 @@ def commutator_product(
 def sandwich(
     x: Tensor, y: Tensor, algebra: AlgebraLike, *, left: Grades = None, right: Grades = None
 ) -> Tensor:
-    """``x y reverse(x)``: for a unit versor ``x`` its action on ``y``, up to the sign that an odd
-    versor gives odd grades.
+    """``x y reverse(x)``, the action of a unit versor ``x`` on ``y`` up to a sign.
+
+    For an even versor, a rotor, it is the action. For an odd versor, such as a reflection, it is the
+    action with the odd grades of ``y`` negated: a unit vector ``n`` with ``n n = 1`` keeps ``n`` and
+    negates the vectors at right angles to it, where the reflection does the reverse. The action is
+    ``sandwich(x, grade_involution(y))`` then. With ``x reverse(x) = -1`` all grades are negated, and
+    otherwise the result is scaled by ``x reverse(x)``.
 
     From ``[blades, *batch, C]`` twice to ``[reachable blades, *batch, C]``. There are kernels for
-    all grades, and for
-    rotors (the even grades) on vectors.
+    all grades, and for rotors (the even grades) on vectors.
     """
     return _call(table.SANDWICH, (x, y), algebra, sides(algebra, left, right))
 
@@ -399,10 +416,14 @@ def grade_norm(x: Tensor, a: Tensor, algebra: AlgebraLike) -> Tensor:
     return _call(table.GRADE_NORM, (x, a), algebra, ())
 
 
-def grade_rms(x: Tensor, algebra: AlgebraLike, *, eps: float = 1e-6) -> Tensor:
+def grade_rms(
+    x: Tensor, algebra: AlgebraLike, *, norm: str = "invariant", eps: float = 1e-6
+) -> Tensor:
     """The norm of :func:`sgp_norm`: ``o_g = x_g / sqrt(mean over channels of |x_g|^2 + eps)`` for
-    each grade and batch element, ``|.|`` Euclidean. ``x`` is ``[blades, *batch, C]``."""
-    return _call(table.GRADE_RMS, (x,), algebra, (checks.number("eps", eps),))
+    each grade and batch element; ``norm``, ``invariant`` or ``rms``, says what ``|x_g|^2`` is. ``x`` is
+    ``[blades, *batch, C]``."""
+    options = (checks.word("norm", norm), checks.number("eps", eps))
+    return _call(table.GRADE_RMS, (x,), algebra, options)
 
 
 def gate(x: Tensor, algebra: AlgebraLike, *, gate: str = "gelu") -> Tensor:
@@ -439,12 +460,17 @@ def clifford_conjugate(x: Tensor, algebra: AlgebraLike, *, grades: Grades = None
 
 
 def dual(x: Tensor, algebra: AlgebraLike, *, grades: Grades = None) -> Tensor:
-    """The dual without a metric: ``e_a ^ dual(e_a) = I``. ``x`` is ``[blades, *batch, C]``."""
+    """The dual without a metric: ``e_a ^ dual(e_a) = I``. ``x`` is ``[blades, *batch, C]``.
+
+    It commutes with rotations of the coordinates, those among vectors of the same square, and with
+    reflections of them up to the sign -1. Boosts and translations act on a vector and on its
+    complement in different ways: a layer that mixes a multivector with its dual is not equivariant
+    under them. The regressive product of two multivectors is, up to the sign of reflections."""
     return _unary(table.DUAL, x, algebra, grades)
 
 
 def undual(x: Tensor, algebra: AlgebraLike, *, grades: Grades = None) -> Tensor:
-    """The inverse of :func:`dual`. ``x`` is ``[blades, *batch, C]``."""
+    """The inverse of :func:`dual`, and as equivariant. ``x`` is ``[blades, *batch, C]``."""
     return _unary(table.UNDUAL, x, algebra, grades)
 
 
@@ -461,6 +487,7 @@ def _call(
     name = algebra.name if type(algebra) is Algebra else as_algebra(algebra).name
     if tensors[0].dim() == 3:
         return call(op, tensors, name, options)
+    run.refuse_layouts(op.name, op.names, tensors)
     batch = tensors[0].shape[1:-1]
     flat = tuple(
         _flatten(op.name, op.names[index], tensor, batch)
@@ -470,6 +497,13 @@ def _call(
     )
     output = call(op, flat, name, options)
     return output.reshape(output.shape[0], *batch, output.shape[-1])
+
+
+def _warn_of_gates(
+    operator: str, gate: str, left: tuple[int, ...] | None, right: tuple[int, ...] | None
+) -> None:
+    if (left is not None or right is not None) and not torch.compiler.is_compiling():
+        surprises.gates_without_scalars(operator, gate, left, right)
 
 
 def _flatten(operator: str, name: str, tensor: Tensor, batch: tuple[int, ...]) -> Tensor:

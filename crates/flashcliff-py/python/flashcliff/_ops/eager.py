@@ -26,6 +26,7 @@ def call(op: Op, tensors: tuple[Any, ...], algebra: str, options: tuple[Any, ...
         return REGISTERED[op].call(tensors, algebra, options)
     for tensor in tensors:
         if tensor is not None and type(tensor) not in _PLAIN:
+            run.refuse_layouts(op.name, op.names, tensors)
             return REGISTERED[op].call(tensors, algebra, options)
     first = tensors[0]
     if not (first.is_cpu or first.is_cuda) or _is_transformed():
@@ -111,6 +112,7 @@ def _through_dispatcher(ctx, grad, wanted):
     """The gradients as an operator, which can be differentiated again or says that it cannot,
     and which can be traced."""
     registered = ctx.bound.registered
+    run.refuse_layouts(registered.op.name, ("grad",), (grad,))
     kept = ctx.saved_tensors
     if not registered.op.saves:
         kept = kept[:-2]

@@ -44,8 +44,8 @@ class Registered:
         self.backward = getattr(torch.ops.flashcliff, f"{op.name}_backward").default
         for device in ("cuda", "cpu"):
             self._register_autocast(device)
-            _refuse_tangents(self.forward, device)
-            _refuse_tangents(self.backward, device)
+            _refuse_derivatives(self.forward, device)
+            _refuse_derivatives(self.backward, device)
 
     def call(self, tensors: tuple[Any, ...], algebra: str, options: tuple[Any, ...]) -> Tensor:
         """The output, through the dispatcher."""
@@ -79,7 +79,14 @@ class Registered:
     def _split(self, args):
         """Tensors that are given, and the operator."""
         tensors = args[: self.count]
+        self._check_given(self.op.name, tensors)
         return present(tensors), self._operator(tensors, args[self.count :])
+
+    def _check_given(self, name, tensors):
+        """Whether all tensors are there that must be: the dispatcher lets ``None`` pass."""
+        for what, tensor, optional in zip(self.op.names, tensors, self.op.optional):
+            if tensor is None and not optional:
+                raise TypeError(f"{name}: `{what}` must be a torch.Tensor, got NoneType")
 
     def _run(self, *args):
         tensors, core = self._split(args)
@@ -92,6 +99,7 @@ class Registered:
 
     def _fake(self, *args):
         tensors, core = self._split(args)
+        run.refuse_devices(core, tensors)
         output, saved = shapes.fake_forward(core, tensors)
         return (output, saved) if self.op.saves else output
 
@@ -99,6 +107,9 @@ class Registered:
         """Tensors that are given, the operator, the gradients wanted of these, saved sums and
         output."""
         grad, *args = args
+        name = f"{self.op.name}_backward"
+        if grad is None:
+            raise TypeError(f"{name}: `grad` must be a torch.Tensor, got NoneType")
         if self.op.linear:
             # A linear operator takes its inputs for their shape alone.
             tensors = [grad] * self.count
@@ -108,9 +119,26 @@ class Registered:
         if self.op.saves:
             saved, output, *args = args
         wanted, *configuration = args
+        self._check_given(name, tensors)
+        self._check_wanted(name, tensors, wanted)
+        if output is None and self.op.reads_output(*self._complete(configuration)[1:]):
+            raise ValueError(f"{name}: expected the output, got None")
         core = self._operator(tensors, configuration)
         wanted = [want for want, tensor in zip(wanted, tensors) if tensor is not None]
         return grad, present(tensors), core, wanted, saved, output
+
+    def _check_wanted(self, name, tensors, wanted):
+        """Whether each input says if its gradient is wanted, and is there if it is."""
+        if len(wanted) != self.count:
+            raise ValueError(
+                f"{name}: expected {self.count} booleans in `wanted`, for "
+                f"{', '.join(self.op.names)}, got {len(wanted)}"
+            )
+        for what, tensor, want in zip(self.op.names, tensors, wanted):
+            if want and tensor is None:
+                raise ValueError(
+                    f"{name}: the gradient of `{what}` is wanted, and `{what}` is None"
+                )
 
     def _run_backward(self, *args):
         grad, tensors, core, wanted, saved, output = self._split_backward(args)
@@ -118,7 +146,8 @@ class Registered:
         return [grad for grad in grads if grad is not None]
 
     def _fake_backward(self, *args):
-        _, tensors, _, wanted, _, _ = self._split_backward(args)
+        grad, tensors, core, wanted, _, _ = self._split_backward(args)
+        run.refuse_devices(core, (*tensors, grad))
         return [tensor.new_empty(tensor.shape) for tensor, want in zip(tensors, wanted) if want]
 
     def _operator(self, tensors, configuration) -> _core.Operator:
@@ -147,6 +176,7 @@ class Registered:
         ctx.save_for_backward(*kept)
 
     def _gradients(self, ctx, grad, *_):
+        run.refuse_layouts(self.op.name, ("grad",), (grad,))
         wanted = list(ctx.needs_input_grad[: self.count])
         grads = iter(self.backward(grad, *ctx.saved_tensors, wanted, *ctx.configuration))
         given = (next(grads) if want else None for want in wanted)
@@ -181,8 +211,9 @@ class Registered:
         _LIBRARY.impl(self.op.name, kernel, key, with_keyset=True)
 
 
-def _refuse_tangents(overload: torch._ops.OpOverload, device: str) -> None:
-    """Lets a registered operator raise where a tangent would get lost."""
+def _refuse_derivatives(overload: torch._ops.OpOverload, device: str) -> None:
+    """Lets a registered operator raise where a tangent would get lost, and where a transform wants
+    its gradient."""
     key = _key("Autograd", device)
     inner = torch.library.get_kernel(overload, key)
     name = overload._schema.name.removeprefix("flashcliff::")
@@ -191,6 +222,8 @@ def _refuse_tangents(overload: torch._ops.OpOverload, device: str) -> None:
     def kernel(keyset, *args, **kwargs):
         if tangents.active():
             tangents.refuse(name, names, args)
+        if torch._C._are_functorch_transforms_active():
+            tangents.refuse_transforms(name, names, args)
         return inner.call_boxed(keyset, *args, **kwargs)
 
     _LIBRARY.impl(name, kernel, key, with_keyset=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ..algebra import Algebra, grades_of
+from ..algebra import Algebra, HasAlgebra, grades_of
 from . import checks
 
 
@@ -17,7 +17,9 @@ def gated(gate: Any, norm: Any, eps: Any) -> tuple[str, str, float]:
 
 
 def sides(
-    algebra: Algebra | tuple[int, ...], left: Iterable[int] | None, right: Iterable[int] | None
+    algebra: Algebra | HasAlgebra | tuple[int, ...],
+    left: Iterable[int] | None,
+    right: Iterable[int] | None,
 ) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
     """The grades of two operands."""
     if left is None and right is None:
@@ -26,7 +28,7 @@ def sides(
 
 
 def linear_map(
-    algebra: Algebra | tuple[int, ...],
+    algebra: Algebra | HasAlgebra | tuple[int, ...],
     per_grade: Any,
     bias_mode: Any,
     grades: Iterable[int] | None,
@@ -34,7 +36,7 @@ def linear_map(
 ) -> tuple[bool, str, tuple[int, ...] | None, str]:
     """Those of a linear map."""
     return (
-        bool(per_grade),
+        checks.flag("per_grade", per_grade),
         checks.word("bias_mode", bias_mode),
         grades_of(algebra, "grades", grades),
         checks.word("weight_layout", weight_layout),

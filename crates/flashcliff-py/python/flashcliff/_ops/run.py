@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -62,10 +62,18 @@ def backward(
     read."""
     if not any(wanted):
         return [None] * len(wanted)
+    try:
+        return _backward(operator, tensors, output, saved, grad, wanted)
+    except RuntimeError:
+        refuse_layouts(operator.name, ("grad", "output", "saved"), (grad, output, saved))
+        raise
+
+
+def _backward(operator, tensors, output, saved, grad, wanted):
     tensors, views, place = _views(operator, tensors)
     if place is not None and place[0] != torch.cuda.current_device():
         with torch.cuda.device(place[0]):
-            return backward(operator, tensors, output, saved, grad, wanted)
+            return _backward(operator, tensors, output, saved, grad, wanted)
     first = tensors[0]
     shape, saved_len, workspace_len = operator.plan(views, True, place)
     grad = _checked(operator, "the gradient of the output", grad, first, shape)
@@ -88,6 +96,15 @@ def backward(
 
 def _views(operator, tensors):
     """Contiguous tensors, what the extension is to know of them, and where they are."""
+    try:
+        return _strided_views(operator, tensors)
+    except RuntimeError:
+        # What has no memory of its own, PyTorch says in many ways.
+        refuse_layouts(operator.name, [name for name, _ in operator.inputs], tensors)
+        raise
+
+
+def _strided_views(operator, tensors):
     device = tensors[0].get_device()
     contiguous = []
     views = []
@@ -117,15 +134,43 @@ def _takes_tf32() -> bool:
         return torch.get_float32_matmul_precision() != "highest"
 
 
+def refuse_layouts(operator: str, names: Iterable[str], tensors: Iterable[Tensor | None]) -> None:
+    """Raises if a tensor is no plain array of numbers: sparse, nested, batched by a transform."""
+    if torch.compiler.is_compiling():
+        return
+    for name, tensor in zip(names, tensors):
+        if tensor is None:
+            continue
+        if tensor.is_nested:
+            raise _core.UnsupportedError(
+                f"{operator}: expected dense tensors, got `{name}` nested; pad it, or call the "
+                "operator for each part"
+            )
+        if tensor.layout is not torch.strided:
+            raise _core.UnsupportedError(
+                f"{operator}: expected dense tensors, got `{name}` with the layout "
+                f"{tensor.layout}; call its `to_dense()` first"
+            )
+        if is_batched(tensor):
+            raise _core.UnsupportedError(
+                f"{operator}: batched gradients and batched tensors are not available, and "
+                f"`{name}` is batched; use a loop, or `vectorize=False`"
+            )
+
+
+def is_batched(tensor: Tensor) -> bool:
+    """Whether a tensor stands for a batch of tensors, as in ``torch.autograd.grad`` with
+    ``is_grads_batched``."""
+    functorch = torch._C._functorch
+    return functorch.is_legacy_batchedtensor(tensor) or functorch.is_batchedtensor(tensor)
+
+
 def _refuse(operator, tensors):
-    """Raises what is wrong with devices or element types."""
+    """Raises what is wrong with layouts, devices or element types."""
     names = [name for name, _ in operator.inputs]
+    refuse_layouts(operator.name, names, tensors)
+    refuse_devices(operator, tensors)
     device = tensors[0].device
-    if any(tensor.device != device for tensor in tensors):
-        listed = ", ".join(f"{name} on {tensor.device}" for name, tensor in zip(names, tensors))
-        raise RuntimeError(
-            f"{operator.name}: expected all tensors on the same device, got {listed}"
-        )
     if device.type not in ("cpu", "cuda"):
         raise _core.UnsupportedError(
             f"{operator.name}: expected tensors on cpu or cuda, got {device}"
@@ -136,6 +181,17 @@ def _refuse(operator, tensors):
         f"{operator.name}: tensor `{name}` must be float32 or float64, or on CUDA bfloat16 or "
         f"float16, got {dtype}"
     )
+
+
+def refuse_devices(operator: _core.Operator, tensors: Sequence[Tensor]) -> None:
+    """Raises if the tensors are not all on one device."""
+    device = tensors[0].device
+    if any(tensor.device != device for tensor in tensors):
+        names = (*(name for name, _ in operator.inputs), "grad")
+        listed = ", ".join(f"{name} on {tensor.device}" for name, tensor in zip(names, tensors))
+        raise RuntimeError(
+            f"{operator.name}: expected all tensors on the same device, got {listed}"
+        )
 
 
 def _checked(operator, what, tensor, like, shape):

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from .. import _core
-from ..algebra import Algebra
+from ..algebra import by_name
 
 PARAMETERS = frozenset(("weight", "bias", "linear_weight", "linear_bias", "a", "b"))
 """The names of inputs without a batch axis."""
@@ -86,9 +86,8 @@ def operator(
 ) -> _core.Operator:
     """The compiled operator of an algebra and options; made once, unless many others are used
     before the next time."""
-    p, q, r = (int(digit) for digit in algebra.removeprefix("cl"))
     try:
-        return op.make(Algebra(p, q, r)._core, given, *options)
+        return op.make(by_name(algebra)._core, given, *options)
     except OverflowError as error:
         raise ValueError(f"{op.name}: an option is out of range: {error}") from None
 
@@ -97,7 +96,8 @@ _GATE = Option("gate", "str", "gelu")
 _EPS = Option("eps", "float", 1e-6)
 _LEFT = Option("left", "int[]?", None)
 _RIGHT = Option("right", "int[]?", None)
-_GATED = (_GATE, Option("norm", "str", "rms"), _EPS)
+_NORM = Option("norm", "str", "invariant")
+_GATED = (_GATE, _NORM, _EPS)
 _PRODUCT = (*_GATED, _LEFT, _RIGHT)
 _LINEAR = (
     Option("per_grade", "bool", True),
@@ -112,6 +112,8 @@ def _with_bias(name: str) -> Maker:
     make = getattr(_core.Operator, name)
 
     def with_bias(core, given, per_grade, bias_mode, *options):
+        if bias_mode not in ("scalar", "all"):
+            raise ValueError(f"unknown bias mode `{bias_mode}`: expected one of scalar, all")
         return make(core, per_grade, bias_mode if given[2] else None, *options)
 
     return with_bias
@@ -166,7 +168,7 @@ STEERABLE_PRODUCT = _op(
 MV_SILU = _op("mv_silu", "x a b", Option("invariant", "str", "mag2"))
 MV_LAYER_NORM = _op("mv_layer_norm", "x a", saves=True)
 GRADE_NORM = _op("grade_norm", "x a")
-GRADE_RMS = _op("grade_rms", "x", _EPS, saves=True)
+GRADE_RMS = _op("grade_rms", "x", _NORM, _EPS, saves=True)
 GATE = _op("gate", "x", _GATE)
 NORM = _op("norm", "x")
 GRADE_NORMS = _op("grade_norms", "x")

@@ -1,10 +1,12 @@
-"""Derivatives in forward mode, which there are none of: they would be zero without a word."""
+"""Derivatives that there are none of: in forward mode, which would be zero without a word, and by
+transforms of ``torch.func``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
@@ -21,4 +23,16 @@ def refuse(operator: str, names: Iterable[str], values: Iterable[Any]) -> None:
             raise NotImplementedError(
                 f"flashcliff: {operator} has no derivatives in forward mode, and `{name}` has a "
                 "tangent"
+            )
+
+
+def refuse_transforms(operator: str, names: Iterable[str], values: Iterable[Any]) -> None:
+    """Raises if ``torch.func.grad`` or a relative of it follows one of the values."""
+    for name, value in zip(names, values):
+        if not isinstance(value, Tensor) or not value.requires_grad:
+            continue
+        if torch._C._functorch.is_gradtrackingtensor(value):
+            raise NotImplementedError(
+                f"flashcliff: {operator} has no gradients by transforms of torch.func, and "
+                f"`{name}` is followed by one; use torch.autograd.grad or Tensor.backward"
             )

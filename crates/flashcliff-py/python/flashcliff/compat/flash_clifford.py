@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from .. import functional as F
+from .._ops import checks
 from ..algebra import Algebra
 from ..nn.flash_clifford import FlashCliffordLayer
 
@@ -47,6 +48,7 @@ class Layer(FlashCliffordLayer):
     """
 
     weight_expansion: Tensor
+    _warns_of_bias = False
 
     def __init__(
         self,
@@ -60,13 +62,13 @@ class Layer(FlashCliffordLayer):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        if dims not in _ALGEBRAS:
+        if checks.integer("dims", dims) not in _ALGEBRAS:
             raise ValueError(f"dims: expected 2 or 3, got {dims!r}")
         super().__init__(
             _ALGEBRAS[dims],
             n_features,
-            normalize=normalize,
-            fully_connected=use_fc,
+            norm=_norm(normalize),
+            fully_connected=checks.flag("use_fc", use_fc),
             bias_mode=bias,
             block_bytes=block_bytes,
             device=device,
@@ -112,4 +114,4 @@ def fused_gelu_fcgp_norm_3d(x: Tensor, y: Tensor, weight: Tensor, normalize: boo
 
 
 def _norm(normalize: bool) -> str:
-    return "rms" if normalize else "none"
+    return "rms" if checks.flag("normalize", normalize) else "none"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from torch.nn import Parameter
 
+from .._ops import checks, surprises
 from ..algebra import grades_of
-from ._module import AlgebraLike, CliffordModule, Grades, check_choice, joined
+from ._module import AlgebraLike, Grades, check_choice, joined
+from ._normed import NORMS, Normed
 from .gate import GATES
 
 
-class FusedProduct(CliffordModule):
+class FusedProduct(Normed):
     """A gated product of two multivectors with its norm."""
 
     weight: Parameter
@@ -25,10 +27,11 @@ class FusedProduct(CliffordModule):
     ) -> None:
         super().__init__(algebra)
         self.gate = check_choice("gate", gate, GATES)
-        self.norm = check_choice("norm", norm, ("none", "rms"))
-        self.eps = eps
+        self.norm = check_choice("norm", norm, NORMS)
+        self.eps = checks.epsilon("eps", eps)
         self.left = grades_of(self.algebra, "left", left)
         self.right = grades_of(self.algebra, "right", right)
+        surprises.gates_without_scalars(type(self).__name__, self.gate, self.left, self.right)
 
     def _paths(self) -> int:
         return len(self.algebra.paths_between(self.left, self.right))

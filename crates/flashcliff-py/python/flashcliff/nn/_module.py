@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from .._ops import checks
-from ..algebra import Algebra, as_algebra
+from ..algebra import Algebra, HasAlgebra, as_algebra
 
-AlgebraLike = Algebra | tuple[int, ...]
+AlgebraLike = Algebra | HasAlgebra | tuple[int, ...]
 """An algebra, or its signature ``(p, q, r)``."""
 
 Grades = Iterable[int]
@@ -24,7 +24,11 @@ class CliffordModule(torch.nn.Module):
 
     def __init__(self, algebra: AlgebraLike) -> None:
         super().__init__()
-        self.algebra = as_algebra(algebra)
+        given: Any = algebra
+        found = as_algebra(given)
+        # That of CGENN is a module, whose tables are part of the state dict.
+        chosen: Any = given if isinstance(given, torch.nn.Module) else found
+        self.algebra = chosen
 
     def reset_parameters(self) -> None:
         """Draws the module's own parameters anew; modules within it keep theirs."""
@@ -35,6 +39,14 @@ def check_features(name: str, value: Any) -> int:
     value = checks.integer(name, value)
     if value < 1:
         raise ValueError(f"{name}: expected at least 1, got {value}")
+    return value
+
+
+def check_count(name: str, value: Any) -> int:
+    """A number of parts, at least 0."""
+    value = checks.integer(name, value)
+    if value < 0:
+        raise ValueError(f"{name}: expected at least 0, got {value}")
     return value
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from .._ops import checks
 from ..algebra import Algebra, as_algebra
 from ._module import AlgebraLike, CliffordModule, check_features
 
@@ -25,6 +26,8 @@ def embed_grade(x: Tensor, grade: int, algebra: AlgebraLike) -> Tensor:
     """
     algebra = as_algebra(algebra)
     start, end = _blade_range(algebra, grade)
+    if not isinstance(x, Tensor):
+        raise TypeError(f"x: expected a torch.Tensor, got {type(x).__name__}")
     if x.dim() < 1 or x.size(0) != end - start:
         raise ValueError(
             f"x: expected [{end - start}, ...], the blades of grade {grade}, got {list(x.shape)}"
@@ -83,6 +86,7 @@ class PointEmbedding(CliffordModule):
         super().__init__(algebra)
         self.in_features = check_features("in_features", in_features)
         self.out_features = check_features("out_features", out_features)
+        bias = checks.flag("bias", bias)
         shape = (out_features, in_features)
         self.weight = Parameter(torch.empty(shape, device=device, dtype=dtype))
         if bias:
@@ -114,6 +118,8 @@ class PointEmbedding(CliffordModule):
 def _vectors(points: Tensor, algebra: Algebra) -> Tensor:
     """Points ``[*batch, points, dim]`` as ``[dim, *batch, points]``."""
     dim = algebra.dim
+    if not isinstance(points, Tensor):
+        raise TypeError(f"points: expected a torch.Tensor, got {type(points).__name__}")
     if points.dim() < 2 or points.size(-1) != dim:
         raise ValueError(f"points: expected [..., points, {dim}], got {list(points.shape)}")
     return points.movedim(-1, 0)
@@ -121,6 +127,7 @@ def _vectors(points: Tensor, algebra: Algebra) -> Tensor:
 
 def _blade_range(algebra: Algebra, grade: int) -> tuple[int, int]:
     dim = algebra.dim
+    grade = checks.integer("grade", grade)
     if not 0 <= grade < algebra.grade_count:
         raise ValueError(f"grade: expected 0 to {dim}, got {grade}")
     start = sum(math.comb(dim, g) for g in range(grade))

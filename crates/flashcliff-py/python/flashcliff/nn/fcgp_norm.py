@@ -15,7 +15,7 @@ from ._module import AlgebraLike, Grades, check_features, joined
 
 
 class FCGPNorm(FusedProduct):
-    """``rms(sum_n sum_p weight[p, n, m] <<gate(x[n])>_a <gate(y[n])>_b>_p)``, over all channels.
+    """``norm(sum_n sum_p weight[p, n, m] <<gate(x[n])>_a <gate(y[n])>_b>_p)``, over all channels.
 
     Shapes:
         - ``x``, ``y`` ``[blades, *batch, in_features]``, of the grades ``left`` and ``right``
@@ -38,7 +38,7 @@ class FCGPNorm(FusedProduct):
         out_features: int,
         *,
         gate: str = "gelu",
-        norm: str = "rms",
+        norm: str = "invariant",
         eps: float = 1e-6,
         left: Grades | None = None,
         right: Grades | None = None,

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 
 from .. import functional as F
-from .._ops import checks
+from .._ops import checks, surprises
 from ._module import (
     AlgebraLike,
-    CliffordModule,
     check_choice,
     check_features,
     joined,
 )
+from ._normed import NORMS, Normed
 
 
-class FlashCliffordLayer(CliffordModule):
-    """A grade-wise linear map, the gated product with the input, and an RMS norm per grade.
+class FlashCliffordLayer(Normed):
+    """A grade-wise linear map, the gated product with the input, and a norm per grade.
 
     ``y = linear_weight[grade] x + linear_bias``, then :func:`flashcliff.functional.sgp_norm` (or
     ``fcgp_norm``) of ``x`` and ``y`` with the gate ``"gelu"`` and ``eps = 1e-6``; with ``sgp_norm``
@@ -40,11 +41,12 @@ class FlashCliffordLayer(CliffordModule):
     Args:
         algebra: any shipped algebra.
         features: channels.
-        normalize: whether it ends with the RMS norm.
+        norm: ``"invariant"`` keeps the layer equivariant in every algebra. ``"rms"`` is flash-clifford's,
+            and the same where all vectors square to one sign. ``"none"``: there is none.
         fully_connected: sums the product over all input channels.
         bias_mode: ``"scalar"`` keeps the layer equivariant. ``"all"`` adds the bias to every
             blade as flash-clifford does, which **breaks equivariance** as soon as training moves
-            it off zero. ``"none"``: there is no bias.
+            it off zero; :class:`flashcliff.EquivarianceWarning` says so once. ``"none"``: there is no bias.
         block_bytes: as for :func:`flashcliff.functional.fcgp_norm`: with ``fully_connected`` it
             bounds the path products of a block on CUDA, the main part of the workspace; otherwise
             it has no effect.
@@ -52,12 +54,14 @@ class FlashCliffordLayer(CliffordModule):
     Source: flash-clifford, ``modules/layer.py``.
     """
 
+    _warns_of_bias: ClassVar[bool] = True
+
     def __init__(
         self,
         algebra: AlgebraLike,
         features: int,
         *,
-        normalize: bool = True,
+        norm: str = "invariant",
         fully_connected: bool = False,
         bias_mode: str = "scalar",
         block_bytes: int | None = None,
@@ -66,10 +70,12 @@ class FlashCliffordLayer(CliffordModule):
     ) -> None:
         super().__init__(algebra)
         self.features = check_features("features", features)
-        self.normalize = normalize
-        self.fully_connected = fully_connected
+        self.norm = check_choice("norm", norm, NORMS)
+        self.fully_connected = checks.flag("fully_connected", fully_connected)
         self.bias_mode = check_choice("bias_mode", bias_mode, ("scalar", "all", "none"))
         self.block_bytes = checks.block_bytes(block_bytes)
+        if bias_mode == "all" and self._warns_of_bias:
+            surprises.bias_on_every_blade(type(self).__name__)
         paths = self.algebra.path_count
         shape = (paths, features, features) if fully_connected else (features, paths)
         self.gp_weight = Parameter(torch.empty(shape, device=device, dtype=dtype))
@@ -90,7 +96,6 @@ class FlashCliffordLayer(CliffordModule):
             torch.nn.init.zeros_(self.linear_bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        norm = "rms" if self.normalize else "none"
         bias = None if self.linear_bias is None else self.linear_bias.view(-1)
         bias_mode = "all" if self.bias_mode == "all" else "scalar"
         if self.fully_connected:
@@ -103,7 +108,7 @@ class FlashCliffordLayer(CliffordModule):
                 weight_layout="grade-in-out",
             )
             return F.fcgp_norm(
-                x, y, self.gp_weight, self.algebra, norm=norm, block_bytes=self.block_bytes
+                x, y, self.gp_weight, self.algebra, norm=self.norm, block_bytes=self.block_bytes
             )
         return F.mv_linear_sgp_norm(
             x,
@@ -113,12 +118,12 @@ class FlashCliffordLayer(CliffordModule):
             self.algebra,
             bias_mode=bias_mode,
             weight_layout="grade-in-out",
-            norm=norm,
+            norm=self.norm,
         )
 
     def extra_repr(self) -> str:
         return joined(
-            f"{self.algebra!r}, features={self.features}, normalize={self.normalize}, "
+            f"{self.algebra!r}, features={self.features}, norm={self.norm!r}, "
             f"fully_connected={self.fully_connected}, bias_mode={self.bias_mode!r}",
             "" if self.block_bytes is None else f"block_bytes={self.block_bytes}",
         )

@@ -53,7 +53,7 @@ class FullyConnectedSteerableGeometricProduct(CliffordModule):
         super().__init__(algebra)
         self.in_features = check_features("in_features", in_features)
         self.out_features = check_features("out_features", out_features)
-        self.include_first_order = include_first_order
+        self.include_first_order = checks.flag("include_first_order", include_first_order)
         self.block_bytes = checks.block_bytes(block_bytes)
         self.normalization: torch.nn.Module = torch.nn.Identity()
         if normalization_init is not None:

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from .. import functional as F
+from .._ops import checks
 from ._module import AlgebraLike, CliffordModule, check_features
 
 
@@ -34,7 +35,7 @@ class GradeNorm(CliffordModule):
     ) -> None:
         super().__init__(algebra)
         self.features = check_features("features", features)
-        self.init = init
+        self.init = checks.number("init", init)
         shape = (features, self.algebra.grade_count)
         self.a = Parameter(torch.empty(shape, device=device, dtype=dtype))
         self.reset_parameters()

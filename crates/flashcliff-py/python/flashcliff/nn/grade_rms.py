@@ -5,23 +5,30 @@ from __future__ import annotations
 from torch import Tensor
 
 from .. import functional as F
-from ._module import AlgebraLike, CliffordModule
+from .._ops import checks
+from ._module import AlgebraLike, check_choice
+from ._normed import NORMS, Normed
 
 
-class GradeRMSNorm(CliffordModule):
-    """RMS norm per grade over channels: ``y_g = x_g / sqrt(mean_c |x_g|^2 + eps)``.
+class GradeRMSNorm(Normed):
+    """Norm per grade over channels: ``y_g = x_g / sqrt(mean_c |x_g|^2 + eps)``.
 
-    ``|.|`` is Euclidean. No parameters. Input and output are ``[blades, *batch, channels]``.
+    ``norm`` says what ``|x_g|^2`` is, as of :func:`flashcliff.functional.sgp_norm`: ``"invariant"``,
+    which versors leave alone, or ``"rms"``. No parameters. Input and output are ``[blades, *batch,
+    channels]``.
 
     Source: the norm of flash-clifford's fused functions.
     """
 
-    def __init__(self, algebra: AlgebraLike, eps: float = 1e-6) -> None:
+    def __init__(
+        self, algebra: AlgebraLike, eps: float = 1e-6, *, norm: str = "invariant"
+    ) -> None:
         super().__init__(algebra)
-        self.eps = eps
+        self.norm = check_choice("norm", norm, NORMS[1:])
+        self.eps = checks.epsilon("eps", eps)
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.grade_rms(x, self.algebra, eps=self.eps)
+        return F.grade_rms(x, self.algebra, norm=self.norm, eps=self.eps)
 
     def extra_repr(self) -> str:
-        return f"{self.algebra!r}, eps={self.eps}"
+        return f"{self.algebra!r}, norm={self.norm!r}, eps={self.eps}"

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from .. import functional as F
+from .._ops import checks, surprises
 from ..algebra import grades_of
 from ._module import (
     AlgebraLike,
@@ -41,6 +42,7 @@ class MVLinear(CliffordModule):
         bias_mode: ``"scalar"`` adds the bias to the scalar blade, which every orthogonal
             transformation leaves alone. ``"all"`` adds it to every blade, which **breaks
             equivariance**; it is there for weights of flash-clifford.
+            :class:`flashcliff.EquivarianceWarning` says so once.
         grades: the grades that the input carries; all by default. Tensors then hold the blades of
             these grades only, and ``weight`` a matrix for each of them.
 
@@ -63,8 +65,11 @@ class MVLinear(CliffordModule):
         super().__init__(algebra)
         self.in_features = check_features("in_features", in_features)
         self.out_features = check_features("out_features", out_features)
-        self.per_grade = per_grade
+        self.per_grade = checks.flag("per_grade", per_grade)
+        bias = checks.flag("bias", bias)
         self.bias_mode = check_choice("bias_mode", bias_mode, ("scalar", "all"))
+        if bias and bias_mode == "all":
+            surprises.bias_on_every_blade(type(self).__name__)
         self.grades = grades_of(self.algebra, "grades", grades)
         if bias and bias_mode == "scalar" and self.grades is not None and 0 not in self.grades:
             raise ValueError(f"grades: a scalar bias needs grade 0, got {self.grades}")

@@ -55,8 +55,8 @@ class Product(CliffordModule):
 
 
 class Sandwich(CliffordModule):
-    """``x y reverse(x)``: for a unit versor ``x`` its action on ``y``, up to the sign that an odd
-    versor gives odd grades.
+    """``x y reverse(x)``: for a unit rotor ``x`` its action on ``y``; for an odd versor the action
+    with the odd grades of ``y`` negated (:func:`flashcliff.functional.sandwich`).
 
     ``x`` and ``y`` are ``[blades, *batch, channels]`` of the grades ``left`` and ``right``.
     """

@@ -14,7 +14,7 @@ from ._module import AlgebraLike, Grades, check_features
 
 
 class SGPNorm(FusedProduct):
-    """``rms(sum_p weight[c, p] <<gate(x)>_a <gate(y)>_b>_p)``, channel by channel.
+    """``norm(sum_p weight[c, p] <<gate(x)>_a <gate(y)>_b>_p)``, channel by channel.
 
     Shapes:
         - ``x``, ``y`` ``[blades, *batch, features]``, of the grades ``left`` and ``right``
@@ -33,7 +33,7 @@ class SGPNorm(FusedProduct):
         features: int,
         *,
         gate: str = "gelu",
-        norm: str = "rms",
+        norm: str = "invariant",
         eps: float = 1e-6,
         left: Grades | None = None,
         right: Grades | None = None,

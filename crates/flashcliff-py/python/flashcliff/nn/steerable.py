@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from .. import functional as F
+from .._ops import checks
 from ._module import AlgebraLike, CliffordModule, check_features
 from .grade_norm import GradeNorm
 from .linear import MVLinear
@@ -52,7 +53,7 @@ class SteerableGeometricProduct(CliffordModule):
     ) -> None:
         super().__init__(algebra)
         self.features = check_features("features", features)
-        self.include_first_order = include_first_order
+        self.include_first_order = checks.flag("include_first_order", include_first_order)
         self.normalization: torch.nn.Module = torch.nn.Identity()
         if normalization_init is not None:
             self.normalization = GradeNorm(

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ...algebra import Algebra
+from .._module import check_count
 from ..embedding import PointEmbedding
 from ..steerable import SteerableGeometricProduct
 
@@ -30,12 +31,12 @@ class Hulls(torch.nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        algebra = Algebra(5, 0, 0)
+        self.algebra = algebra = Algebra(5, 0, 0)
         self.net = torch.nn.Sequential(
             PointEmbedding(algebra, points, features, device=device, dtype=dtype),
             *(
                 SteerableGeometricProduct(algebra, features, device=device, dtype=dtype)
-                for _ in range(products)
+                for _ in range(check_count("products", products))
             ),
         )
         self.mlp = torch.nn.Sequential(

@@ -28,7 +28,7 @@ class Regression(torch.nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        algebra = Algebra(5, 0, 0)
+        self.algebra = algebra = Algebra(5, 0, 0)
         self.gp = torch.nn.Sequential(
             PointEmbedding(algebra, 2, 8, device=device, dtype=dtype),
             SteerableGeometricProduct(algebra, 8, device=device, dtype=dtype),

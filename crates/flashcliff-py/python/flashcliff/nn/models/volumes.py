@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ...algebra import Algebra
+from .._module import check_count
 from ..embedding import embed_points
 from ..fully_connected import FullyConnectedSteerableGeometricProduct
 from ..silu import MVSiLU
@@ -36,7 +37,10 @@ class Volumes(torch.nn.Module):
         product = FullyConnectedSteerableGeometricProduct
         self.net = torch.nn.Sequential(
             product(algebra, points, features, device=device, dtype=dtype),
-            *(MVSiLU(algebra, features, device=device, dtype=dtype) for _ in range(gates)),
+            *(
+                MVSiLU(algebra, features, device=device, dtype=dtype)
+                for _ in range(check_count("gates", gates))
+            ),
             product(algebra, features, 1, device=device, dtype=dtype),
         )
 

@@ -1,0 +1,107 @@
+"""CGENN's state dicts, read and written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ... import nn
+from ...algebra import Algebra, as_algebra
+from .algebra import CliffordAlgebra, metric_of
+
+_COUNTERPARTS = (
+    nn.FullyConnectedSteerableGeometricProduct,
+    nn.GradeNorm,
+    nn.MVLayerNorm,
+    nn.MVLinear,
+    nn.MVSiLU,
+    nn.PointEmbedding,
+    nn.SteerableGeometricProduct,
+)
+
+
+def load_state_dict(
+    module: torch.nn.Module, state_dict: Mapping[str, Any], strict: bool = True
+) -> Any:
+    """Loads the state dict of a CGENN layer or model into its counterpart here.
+
+    CGENN stores the tables of its algebra with the parameters (``algebra.cayley``,
+    ``net.0.algebra.metric``, ...), and models may store metrics (``train_metrics.``,
+    ``test_metrics.``). Those are left out, but a metric that is not the module's is an error.
+
+    Args:
+        module: a module of :mod:`flashcliff.nn` or of this one.
+        state_dict: CGENN's.
+        strict: as for :meth:`torch.nn.Module.load_state_dict`.
+
+    Returns:
+        What :meth:`torch.nn.Module.load_state_dict` returns.
+
+    Raises:
+        ValueError: the state dict is of another metric.
+        RuntimeError: names or shapes do not match, with ``strict``.
+        TypeError: the state dict is no mapping.
+    """
+    if not isinstance(state_dict, Mapping):
+        raise TypeError(f"state_dict: expected a mapping, got {type(state_dict).__name__}")
+    algebras = {as_algebra(m.algebra) for m in module.modules() if isinstance(m, nn.CliffordModule)}
+    expected = [metric_of(algebra) for algebra in algebras]
+    # A module with tables of its own keeps them.
+    values = {name: value for name, value in module.state_dict().items() if _of_algebra(name)}
+    for name, value in state_dict.items():
+        if _of_algebra(name):
+            if not name.endswith(".metric"):
+                continue
+            metric = value.tolist() if isinstance(value, Tensor) else value
+            if metric not in expected:
+                raise ValueError(
+                    f"{name}: expected the metric {' or '.join(map(str, expected))}, got {metric}"
+                )
+        elif name.split(".")[0] not in ("train_metrics", "test_metrics"):
+            values[name] = value
+    return module.load_state_dict(values, strict=strict)
+
+
+def state_dict(module: torch.nn.Module) -> dict[str, Tensor]:
+    """The state dict of a layer or model as CGENN's counterpart of it loads it, strictly.
+
+    The parameters are those of ``module.state_dict()``. Where a module has an attribute ``algebra``,
+    the six tables of CGENN's algebra are added; modules with a :class:`CliffordAlgebra` have them
+    already.
+
+    Raises:
+        ValueError: a part of the module has no counterpart in CGENN.
+    """
+    values = dict(module.state_dict())
+    device = next((tensor.device for tensor in values.values()), torch.device("cpu"))
+    tables: dict[Algebra, dict[str, Tensor]] = {}
+    for name, part in module.named_modules(remove_duplicate=False):
+        if isinstance(part, nn.CliffordModule):
+            _check_counterpart(name, part)
+        algebra = vars(part).get("algebra")
+        if not isinstance(algebra, Algebra):
+            continue
+        if algebra not in tables:
+            tables[algebra] = CliffordAlgebra(metric_of(algebra)).to(device).state_dict()
+        prefix = f"{name}.algebra" if name else "algebra"
+        values |= {f"{prefix}.{key}": value.clone() for key, value in tables[algebra].items()}
+    return values
+
+
+def _of_algebra(name: str) -> bool:
+    """Whether a key is a table of an algebra."""
+    return "algebra" in name.split(".")[:-1]
+
+
+def _check_counterpart(name: str, part: nn.CliffordModule) -> None:
+    known = isinstance(part, _COUNTERPARTS)
+    if isinstance(part, nn.MVLinear):
+        known = part.grades is None and part.bias_mode == "scalar"
+    if not known:
+        raise ValueError(
+            f"{name or 'module'}: CGENN has no counterpart of {type(part).__name__}"
+            f"({part.extra_repr()})"
+        )
