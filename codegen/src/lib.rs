@@ -1,13 +1,12 @@
-//! Generates the kernels of flashcliff: text in, text out.
+//! Emits the kernels of flashcliff: plans in, text out.
 //!
-//! [`spec`] holds the algebras and, as small programs over the blades of a multivector, the
-//! operators; [`ir`] the programs, their derivatives and costs; [`plan`] decides what a kernel
-//! stores and recomputes; [`emit`] writes source text. Output is deterministic, byte for byte.
-//! This crate does no I/O: `cargo xtask gen` writes the files.
+//! [`emit`] writes Rust for CPUs, CUDA C for GPUs and Graphviz for readers, from the programs and plans of
+//! `flashcliff-program`. Output is deterministic, byte for byte. This crate does no I/O: build scripts and
+//! `cargo xtask gen` write the files.
+//!
+//! The feature `review` formats emitted Rust and keeps its comments, as the committed review copies have
+//! them; build scripts do without, since compilers need neither.
 
 #![forbid(unsafe_code)]
 
 pub mod emit;
-pub mod ir;
-pub mod plan;
-pub mod spec;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::ir::{Function, Node, Program, Uniform};
+use flashcliff_program::ir::{Function, Node, Program, Uniform};
 
 /// The live part of the graph of a program in the DOT language.
 pub fn emit(program: &Program) -> String {

@@ -4,7 +4,6 @@ pub mod cuda;
 pub mod dot;
 mod names;
 pub mod rust;
-mod values;
 
 /// A generated file.
 #[derive(Clone, Debug, PartialEq, Eq)]

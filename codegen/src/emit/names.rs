@@ -2,8 +2,8 @@
 
 use cayley::Algebra;
 
-use crate::ir::{Function, Id, Node, Program, Uniform};
-use crate::plan::{Body, Source, Stage, Target};
+use flashcliff_program::ir::{Function, Id, Node, Program, Uniform};
+use flashcliff_program::plan::{Body, Source, Stage, Target};
 
 /// The names of the operands of a stage.
 pub(super) struct Names {

@@ -1,19 +1,28 @@
 //! The form of generated files.
 
-use cayley::Signature;
+use cayley::{Algebra, Signature};
 use flashcliff_codegen::emit::{File, cuda, dot, rust};
-use flashcliff_codegen::spec;
-
-use crate::support::{algebra, operator};
+use flashcliff_program::spec::{self, Operator};
 
 const COMMAND: &str = "cargo xtask gen";
+
+fn algebra(p: usize, q: usize, r: usize) -> Algebra {
+    Algebra::new(Signature::of(p, q, r))
+}
+
+/// A program of an algebra between full multivectors.
+fn operator(algebra: &Algebra, name: &str) -> Operator {
+    let mut all = spec::operators(algebra).into_iter();
+    all.find(|op| op.program.name == name)
+        .expect("an operator of that name")
+}
 
 fn emit(signatures: &[(usize, usize, usize)]) -> Vec<File> {
     let signatures: Vec<Signature> = signatures
         .iter()
         .map(|&(p, q, r)| Signature::of(p, q, r))
         .collect();
-    rust::emit(&signatures, COMMAND)
+    rust::review(&signatures, COMMAND)
 }
 
 #[test]
@@ -125,4 +134,66 @@ fn graphs_are_drawn_whole() {
         .filter(|line| line.starts_with("  n") && line.contains("[label="))
         .count();
     assert_eq!(drawn, live);
+}
+
+/// Items in one form, whatever their layout was.
+fn formatted(items: Vec<syn::Item>) -> String {
+    prettyplease::unparse(&syn::File {
+        shebang: None,
+        frontmatter: None,
+        attrs: Vec::new(),
+        items,
+    })
+}
+
+#[test]
+fn builds_compile_what_reviews_show() {
+    let signatures = [(0, 1, 0), (3, 0, 1)].map(|(p, q, r)| Signature::of(p, q, r));
+    let built = rust::sources(&signatures);
+    let reviewed = rust::review(&signatures, COMMAND);
+    assert_eq!(built.len(), 3);
+    for signature in signatures {
+        let name = signature.name();
+        let built = built.iter().find(|file| file.path == format!("{name}.rs"));
+        let built = syn::parse_file(&built.expect("an algebra").text).expect("a file of Rust");
+        let mut modules = match &built.items[..] {
+            [syn::Item::Mod(module)] => module.content.clone().expect("a body").1.into_iter(),
+            items => panic!("expected one module, got {} items", items.len()),
+        };
+        let mut files: Vec<&File> = reviewed
+            .iter()
+            .filter(|file| file.path.starts_with(&name))
+            .collect();
+        let list = files
+            .iter()
+            .position(|file| file.path.ends_with("/mod.rs"))
+            .expect("a list");
+        files.remove(list);
+        for file in files {
+            let Some(syn::Item::Mod(module)) = modules.next() else {
+                panic!("no module for {}", file.path);
+            };
+            let text = syn::parse_file(&file.text).expect("a file of Rust").items;
+            let built = module.content.expect("a body").1;
+            assert!(formatted(built) == formatted(text), "{}", file.path);
+        }
+    }
+}
+
+#[test]
+fn generation_is_deterministic() {
+    let signatures = [(2, 0, 0), (3, 0, 1)].map(|(p, q, r)| Signature::of(p, q, r));
+    let first = (
+        rust::sources(&signatures),
+        rust::review(&signatures, COMMAND),
+        cuda::emit(&signatures, COMMAND),
+    );
+    for _ in 0..3 {
+        let again = (
+            rust::sources(&signatures),
+            rust::review(&signatures, COMMAND),
+            cuda::emit(&signatures, COMMAND),
+        );
+        assert!(first == again, "two runs differ");
+    }
 }

@@ -9,9 +9,9 @@ use std::fmt::Write;
 
 use cayley::{Algebra, Path};
 
-use crate::ir::{Program, differentiate};
-use crate::plan::{Plan, Source, Stage, Target, plan};
-use crate::spec::{gate_pair, path_product};
+use flashcliff_program::ir::{Program, differentiate};
+use flashcliff_program::plan::{Plan, Source, Stage, Target, plan};
+use flashcliff_program::spec::{gate_pair, path_product};
 
 /// A program and its gradient, as they are computed.
 pub(super) struct Part {

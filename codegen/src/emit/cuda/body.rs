@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use crate::emit::names::{Names, describe};
-use crate::emit::values::Values;
-use crate::ir::{Function, Id, Node, Program, Uniform};
-use crate::plan::{Body, Stage};
+use flashcliff_program::ir::{Function, Id, Node, Program, Uniform};
+use flashcliff_program::plan::Values;
+use flashcliff_program::plan::{Body, Stage};
 
 /// The text of a stage function.
 pub(super) fn emit(name: &str, program: &Program, stage: &Stage) -> String {

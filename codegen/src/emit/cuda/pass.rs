@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use crate::ir::Program;
-use crate::plan::{Plan, Source, Stage, Target};
+use flashcliff_program::ir::Program;
+use flashcliff_program::plan::{Plan, Source, Stage, Target};
 
 /// One pass of an operator.
 pub(super) struct Pass<'a> {

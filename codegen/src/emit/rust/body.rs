@@ -5,9 +5,8 @@ use proc_macro2::{Ident, Literal, TokenStream};
 use quote::{format_ident, quote};
 
 use crate::emit::names::{Names, describe};
-use crate::emit::values::Values;
-use crate::ir::{Function, Id, Node, Program, Uniform};
-use crate::plan::{Body, Source, Stage, Target};
+use flashcliff_program::ir::{Function, Id, Node, Program, Uniform};
+use flashcliff_program::plan::{Body, Packing, Stage, Values};
 
 pub(super) fn emit(algebra: &Algebra, name: &str, program: &Program, stage: &Stage) -> TokenStream {
     let emitter = Emitter::new(program, stage);
@@ -33,37 +32,6 @@ pub(super) fn emit(algebra: &Algebra, name: &str, program: &Program, stage: &Sta
 /// parameters packed, and as many values in each of them.
 pub(super) fn key(program: &Program, stage: &Stage) -> String {
     format!("{} {:?}", stage.body.key(), Packing::of(program, stage))
-}
-
-/// How many values a channel has in each packed tensor of a stage: cuts, parameters and gradients of
-/// parameters, which are scratch memory. `None` for inputs and outputs, which lie as the caller has
-/// them.
-#[derive(Debug)]
-struct Packing {
-    sources: Vec<Option<usize>>,
-    targets: Vec<Option<usize>>,
-    params: Vec<Option<usize>>,
-    grads: Vec<Option<usize>>,
-}
-
-impl Packing {
-    fn of(program: &Program, stage: &Stage) -> Self {
-        let sources = stage.sources.iter().map(|source| match *source {
-            Source::Input(_) => None,
-            Source::Cut(cut) => Some(program.cuts[cut].len()),
-        });
-        let targets = stage.targets.iter().map(|target| match *target {
-            Target::Output(_) => None,
-            Target::Cut(cut) => Some(program.cuts[cut].len()),
-        });
-        let count = |&param: &usize| Some(program.params[param].count);
-        Self {
-            sources: sources.collect(),
-            targets: targets.collect(),
-            params: stage.params.iter().map(count).collect(),
-            grads: stage.param_grads.iter().map(count).collect(),
-        }
-    }
 }
 
 struct Emitter<'a> {

@@ -4,9 +4,9 @@ use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
 
 use super::{Pass, cost_sentence};
-use crate::ir::{self, cost};
-use crate::plan::{Plan, Source, Stage, Target};
-use crate::spec::Operator;
+use flashcliff_program::ir::{self, cost};
+use flashcliff_program::plan::{Plan, Source, Stage, Target};
+use flashcliff_program::spec::Operator;
 
 pub(super) fn emit(
     name: &str,
@@ -56,6 +56,7 @@ pub(super) fn emit(
             forward: #forward_plan,
             backward: #backward_plan,
             flops: [#(#flops),*],
+            interpreted: Interpreted::new(),
         };
     }
 }

@@ -3,6 +3,7 @@
 //! An operator is written once, here. Its gradient, its kernels and its flop counts are derived.
 
 mod algebras;
+mod find;
 mod layers;
 mod multivector;
 mod products;
@@ -14,8 +15,9 @@ use crate::ir::Program;
 use layers::Measure;
 
 pub use algebras::SHIPPED;
+pub use find::find;
 pub use multivector::Multivector;
-pub(crate) use products::{gate_pair, path_product};
+pub use products::{gate_pair, path_product};
 
 /// A program with the key by which the library looks it up.
 #[derive(Clone, Debug)]

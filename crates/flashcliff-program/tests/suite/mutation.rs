@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use cayley::Algebra;
-use flashcliff_codegen::ir::{Node, Program, differentiate};
-use flashcliff_codegen::plan::{Target, plan};
-use flashcliff_codegen::spec::{self, Operator};
+use flashcliff_program::ir::{Node, Program, differentiate};
+use flashcliff_program::plan::{Target, plan};
+use flashcliff_program::spec::{self, Operator};
 
 use crate::oracle::{self, Operands};
 use crate::stages::{Inputs, Mutant, Options, Outputs, Tensor, mutants, run};
@@ -40,7 +40,7 @@ struct Pass {
     name: String,
     /// Components of the product that are alone in their grade.
     alone: Vec<usize>,
-    plan: flashcliff_codegen::plan::Plan,
+    plan: flashcliff_program::plan::Plan,
     outputs: Vec<usize>,
     witnesses: Vec<Witness>,
 }

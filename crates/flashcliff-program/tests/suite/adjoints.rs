@@ -1,8 +1,8 @@
 //! `differentiate` by central differences on the interpreter, and again on its own result.
 
 use cayley::Algebra;
-use flashcliff_codegen::ir::{Data, Program, RunTime, differentiate, evaluate};
-use flashcliff_codegen::spec;
+use flashcliff_program::ir::{Data, Program, RunTime, differentiate, evaluate};
+use flashcliff_program::spec;
 
 use crate::support::{Random, algebra};
 
@@ -86,7 +86,7 @@ fn check(program: &Program, adjoint: &Program, random: &mut Random) -> f64 {
     let got = evaluate(adjoint, &adjoint_data, &RUN_TIME);
     // Column sums come element by element, parameters channel by channel.
     let along = |(sum, values): (_, &Vec<f64>)| -> f64 {
-        let sum: &flashcliff_codegen::ir::ColumnSum = sum;
+        let sum: &flashcliff_program::ir::ColumnSum = sum;
         let count = program.params[sum.param].count;
         let direction = &direction.params[sum.param];
         let terms = values.iter().enumerate();

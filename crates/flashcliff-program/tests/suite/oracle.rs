@@ -2,7 +2,7 @@
 //! shares nothing with the graphs: no terms are factored, folded or shared.
 
 use cayley::{Algebra, GradeSet, ProductKind};
-use flashcliff_codegen::spec::Operator;
+use flashcliff_program::spec::Operator;
 
 use crate::stages::{Inputs, Options, Tensor};
 

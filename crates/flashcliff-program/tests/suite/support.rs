@@ -1,7 +1,7 @@
 //! Algebras, operators and random data.
 
 use cayley::{Algebra, Signature};
-use flashcliff_codegen::spec::{self, Operator};
+use flashcliff_program::spec::{self, Operator};
 
 pub(crate) fn algebra(p: usize, q: usize, r: usize) -> Algebra {
     Algebra::new(Signature::of(p, q, r))

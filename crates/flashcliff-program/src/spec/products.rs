@@ -70,6 +70,16 @@ pub(super) fn sgp_norm(
     p
 }
 
+/// The name of a form of CGENN's steerable product.
+pub(super) fn steerable_name(normalize: bool, first_order: bool) -> &'static str {
+    match (normalize, first_order) {
+        (false, false) => "steerable_product",
+        (true, false) => "steerable_product_norm",
+        (false, true) => "steerable_product_first_order",
+        (true, true) => "steerable_product_norm_first_order",
+    }
+}
+
 /// CGENN's steerable product between its linear maps: `x` is the input, `r` the right linear map
 /// of it, `l` the left one (only with the first-order term).
 ///
@@ -82,13 +92,7 @@ pub(super) fn steerable_product(algebra: &Algebra, normalize: bool, first_order:
         true => format!("o = (l + {product}) / sqrt(2)"),
         false => format!("o = {product}"),
     };
-    let name = match (normalize, first_order) {
-        (false, false) => "steerable_product",
-        (true, false) => "steerable_product_norm",
-        (false, true) => "steerable_product_first_order",
-        (true, true) => "steerable_product_norm_first_order",
-    };
-    let mut p = Program::new(name, formula);
+    let mut p = Program::new(steerable_name(normalize, first_order), formula);
     let x = Multivector::input(&mut p, algebra, "x", full);
     let mut r = Multivector::input(&mut p, algebra, "r", full);
     let w = p.param("w", algebra.paths().len());
@@ -112,6 +116,14 @@ pub(super) fn steerable_product(algebra: &Algebra, normalize: bool, first_order:
     p
 }
 
+/// The name of an unweighted product.
+pub(super) fn name(kind: ProductKind) -> String {
+    match kind {
+        ProductKind::LeftContraction | ProductKind::RightContraction => kind.name().to_owned(),
+        _ => format!("{}_product", kind.name()),
+    }
+}
+
 /// An unweighted product.
 pub(super) fn product(
     algebra: &Algebra,
@@ -119,11 +131,7 @@ pub(super) fn product(
     left: GradeSet,
     right: GradeSet,
 ) -> Program {
-    let name = match kind {
-        ProductKind::LeftContraction | ProductKind::RightContraction => kind.name().to_owned(),
-        _ => format!("{}_product", kind.name()),
-    };
-    let mut p = Program::new(name, format!("o = {}(x, y)", kind.name()));
+    let mut p = Program::new(name(kind), format!("o = {}(x, y)", kind.name()));
     let x = Multivector::input(&mut p, algebra, "x", left);
     let y = Multivector::input(&mut p, algebra, "y", right);
     let o = x.product(&mut p.graph, algebra, kind, &y);
@@ -157,7 +165,7 @@ pub(super) fn sandwich(algebra: &Algebra, versor: GradeSet, operand: GradeSet) -
 }
 
 /// The product of the gates of two operands, of which only the scalar components matter.
-pub(crate) fn gate_pair() -> Program {
+pub fn gate_pair() -> Program {
     let mut p = Program::new("gate_pair", "o = gate(x_1) gate(y_1)");
     let x = p.input("x", vec!["1".to_owned()])[0];
     let y = p.input("y", vec!["1".to_owned()])[0];
@@ -171,7 +179,7 @@ pub(crate) fn gate_pair() -> Program {
 
 /// The terms of one path times a common factor: the left operand of the matrix products that make
 /// up the fully connected product.
-pub(crate) fn path_product(algebra: &Algebra, path: Path) -> Program {
+pub fn path_product(algebra: &Algebra, path: Path) -> Program {
     let (a, b, c) = (path.left, path.output, path.right);
     let formula = format!("o = f <<x>_{a} <y>_{c}>_{b}");
     let mut p = Program::new("path_product", formula);

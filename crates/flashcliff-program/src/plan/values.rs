@@ -5,12 +5,12 @@
 //! added; other values stand where they are used. (A name for every operation would nest thousands
 //! of scopes, for which compilers recurse once each.)
 
+use super::Body;
 use crate::ir::{Function, Id, Node};
-use crate::plan::Body;
 
 /// What an addition or subtraction and a product that nothing else uses become together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fusion {
+pub enum Fusion {
     /// `product + other`
     MulAdd,
     /// `other - product`
@@ -21,7 +21,7 @@ pub(super) enum Fusion {
 
 impl Fusion {
     /// The name of the function, in every target language.
-    pub(super) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::MulAdd => "mul_add",
             Self::NegMulAdd => "neg_mul_add",
@@ -31,7 +31,7 @@ impl Fusion {
 }
 
 /// The statements of a stage.
-pub(super) struct Values<'a> {
+pub struct Values<'a> {
     body: &'a Body,
     uses: Vec<usize>,
     /// The value after which the variable of a value is named: itself, or the start of its sum.
@@ -41,7 +41,8 @@ pub(super) struct Values<'a> {
 }
 
 impl<'a> Values<'a> {
-    pub(super) fn new(body: &'a Body) -> Self {
+    /// The statements of `body`.
+    pub fn new(body: &'a Body) -> Self {
         let mut uses = vec![0; body.graph.len()];
         for id in body.graph.ids() {
             for operand in body.graph.node(id).operands() {
@@ -73,27 +74,27 @@ impl<'a> Values<'a> {
     }
 
     /// How often each value is used, by its position.
-    pub(super) fn uses(&self) -> &[usize] {
+    pub fn uses(&self) -> &[usize] {
         &self.uses
     }
 
     /// The value after which the variable of a value is named.
-    pub(super) fn variable(&self, id: Id) -> Id {
+    pub fn variable(&self, id: Id) -> Id {
         self.variable[id.index()]
     }
 
     /// Whether a value is a later step of a running sum.
-    pub(super) fn is_step(&self, id: Id) -> bool {
+    pub fn is_step(&self, id: Id) -> bool {
         self.variable[id.index()] != id
     }
 
     /// Whether a running sum starts with this value.
-    pub(super) fn starts_sum(&self, id: Id) -> bool {
+    pub fn starts_sum(&self, id: Id) -> bool {
         self.is_accumulator[id.index()]
     }
 
     /// The product that an addition or subtraction absorbs: how, product, other operand.
-    pub(super) fn fusion(&self, id: Id) -> Option<(Fusion, Id, Id)> {
+    pub fn fusion(&self, id: Id) -> Option<(Fusion, Id, Id)> {
         let product = |id: Id| {
             let is_product = matches!(self.body.graph.node(id), Node::Mul(..));
             is_product && self.uses[id.index()] == 1
@@ -109,7 +110,7 @@ impl<'a> Values<'a> {
 
     /// Whether a value gets a statement: it has several uses, is needed once a row, comes in a
     /// pair, or is a step of a sum.
-    pub(super) fn is_named(&self, id: Id) -> bool {
+    pub fn is_named(&self, id: Id) -> bool {
         let several = self.uses[id.index()] > 1 || self.is_pair(id);
         several || self.is_step(id) || self.starts_sum(id) || !self.body.graph.varies(id)
     }
@@ -120,7 +121,7 @@ impl<'a> Values<'a> {
     }
 
     /// A gate whose slope is wanted too: both come from one call.
-    pub(super) fn gate_pair(&self, id: Id) -> Option<(Id, Id)> {
+    pub fn gate_pair(&self, id: Id) -> Option<(Id, Id)> {
         let Node::Call(Function::Gate { order: 0 }, a) = self.body.graph.node(id) else {
             return None;
         };
@@ -129,7 +130,7 @@ impl<'a> Values<'a> {
     }
 
     /// Whether a value is a slope whose gate is wanted too.
-    pub(super) fn is_paired_slope(&self, id: Id) -> bool {
+    pub fn is_paired_slope(&self, id: Id) -> bool {
         let Node::Call(Function::Gate { order: 1 }, a) = self.body.graph.node(id) else {
             return false;
         };

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use flashcliff_codegen::ir::{Function, Id, Node, Uniform};
-use flashcliff_codegen::plan::{Body, Plan, Source, Stage, Target};
+use flashcliff_program::ir::{Function, Id, Node, Uniform};
+use flashcliff_program::plan::{Body, Plan, Source, Stage, Target};
 
 /// The channels of a row, and rows of a tensor: `[component][row][channel]`.
 pub(crate) type Tensor = Vec<Vec<Vec<f64>>>;

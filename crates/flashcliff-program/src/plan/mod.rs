@@ -9,11 +9,15 @@
 //! also the first stage of `sgp_rms`, of its gradient and of CGENN's layer, and is emitted once.
 
 mod levels;
+mod packing;
 mod stage;
+mod values;
 
 use crate::ir::Program;
 
+pub use packing::Packing;
 pub use stage::{Body, Plan, Source, Stage, Target, Write};
+pub use values::{Fusion, Values};
 
 /// The plan of a program.
 pub fn plan(program: &Program) -> Plan {

@@ -1,8 +1,8 @@
 //! What programs cost, against numbers derived by hand, and that nothing foldable is left.
 
 use cayley::GradeSet;
-use flashcliff_codegen::ir::{Node, Program, cost, differentiate};
-use flashcliff_codegen::spec;
+use flashcliff_program::ir::{Node, Program, cost, differentiate};
+use flashcliff_program::spec;
 
 use crate::support::{algebra, operator};
 

@@ -1,0 +1,112 @@
+//! Which algebras a build generates: those of the enabled features, and those that a variable names.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use cayley::Signature;
+
+use crate::spec::SHIPPED;
+
+/// The variable that adds algebras by signature, such as `1,1,1;6,0,0`.
+pub const VARIABLE: &str = "FLASHCLIFF_ALGEBRAS";
+
+/// A part of [`VARIABLE`] that is no signature.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadSelection {
+    /// The part.
+    pub part: String,
+    /// What is wrong with it, where that is known.
+    pub reason: Option<String>,
+}
+
+impl fmt::Display for BadSelection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{VARIABLE}: expected signatures `p,q,r` with `;` between them, such as `1,1,1;6,0,0` (p vectors that square \
+             to +1, q to -1, r to 0; at most {} in all), got `{}`",
+            Signature::MAX_DIM,
+            self.part
+        )?;
+        match &self.reason {
+            Some(reason) => write!(f, ": {reason}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for BadSelection {}
+
+/// The signatures to generate, each once, in order: every shipped one whose feature `is_enabled`, and those
+/// of `list`, the value of [`VARIABLE`] or nothing.
+///
+/// # Errors
+/// A part of `list` that is no signature.
+pub fn select(
+    is_enabled: impl Fn(&str) -> bool,
+    list: &str,
+) -> Result<Vec<Signature>, BadSelection> {
+    let shipped = SHIPPED.iter().map(|&(p, q, r)| Signature::of(p, q, r));
+    let mut selected: BTreeSet<Signature> = shipped.filter(|s| is_enabled(&s.name())).collect();
+    for part in list
+        .split(';')
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+    {
+        selected.insert(signature(part)?);
+    }
+    Ok(selected.into_iter().collect())
+}
+
+fn signature(part: &str) -> Result<Signature, BadSelection> {
+    let bad = |reason| BadSelection {
+        part: part.to_owned(),
+        reason,
+    };
+    let numbers: Result<Vec<usize>, _> = part.split(',').map(|n| n.trim().parse()).collect();
+    match numbers.as_deref() {
+        Ok(&[p, q, r]) => Signature::new(p, q, r).map_err(|error| bad(Some(error.to_string()))),
+        _ => Err(bad(None)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(enabled: &[&str], list: &str) -> Result<Vec<String>, BadSelection> {
+        let selected = select(|name| enabled.contains(&name), list)?;
+        Ok(selected
+            .into_iter()
+            .map(|signature| signature.name())
+            .collect())
+    }
+
+    #[test]
+    fn features_and_the_list_add_up_and_repeat_nothing() -> Result<(), BadSelection> {
+        assert_eq!(names(&[], "")?, [""; 0]);
+        assert_eq!(names(&["cl300", "cl999"], " ")?, ["cl300"]);
+        assert_eq!(
+            names(&["cl300"], "1,1,1; 6, 0,0;3,0,0;")?,
+            ["cl111", "cl300", "cl600"]
+        );
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_no_signature_is_named() {
+        for part in ["3", "3,0", "3,0,0,0", "a,0,0", "-1,0,0", "cl300"] {
+            let error = names(&[], &format!("1,0,0;{part}")).unwrap_err();
+            assert_eq!(error.part, part);
+            assert!(
+                error.to_string().contains(&format!("got `{part}`")),
+                "{error}"
+            );
+        }
+        let error = names(&[], "5,4,0").unwrap_err().to_string();
+        assert!(
+            error.contains("5,4,0") && error.contains("at most 8"),
+            "{error}"
+        );
+    }
+}
