@@ -38,11 +38,13 @@ struct Work {
     failure: Option<String>,
 }
 
-/// Compiles all sources in a folder, with the flags of each kind; the object files.
+/// Compiles all sources in two folders, with the flags of each kind; the object files. Both include files
+/// of `folder`.
 pub(crate) fn all(
     build: &cc::Build,
     flags: impl Fn(Source) -> Vec<String>,
     folder: &Path,
+    generated: &Path,
 ) -> Result<Vec<PathBuf>, Box<dyn Error>> {
     let stamps = Path::new(&env::var("OUT_DIR")?).join("stamps");
     let mut kinds = Vec::new();
@@ -53,17 +55,19 @@ pub(crate) fn all(
         kinds.push((kind, build, command));
     }
     let mut units = Vec::new();
-    for name in build_support::cuda_sources(folder)? {
-        let source = folder.join(&name);
-        let wanted = Source::of(&name.to_string_lossy());
-        let found = kinds.iter().find(|(kind, ..)| *kind == wanted);
-        let (_, build, command) = found.ok_or("a source of no known kind")?;
-        units.push(Unit {
-            ingredients: Ingredients::of(command, &source, folder)?,
-            stamp: stamps.join(name).with_extension("txt"),
-            build: build.clone(),
-            source,
-        });
+    for root in [folder, generated] {
+        for name in build_support::cuda_sources(root)? {
+            let source = root.join(&name);
+            let wanted = Source::of(&name.to_string_lossy());
+            let found = kinds.iter().find(|(kind, ..)| *kind == wanted);
+            let (_, build, command) = found.ok_or("a source of no known kind")?;
+            units.push(Unit {
+                ingredients: Ingredients::of(command, &source, folder)?,
+                stamp: stamps.join(name).with_extension("txt"),
+                build: build.clone(),
+                source,
+            });
+        }
     }
     let (mut objects, mut stale) = (Vec::new(), Vec::new());
     for unit in units {

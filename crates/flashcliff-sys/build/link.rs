@@ -6,11 +6,11 @@ use std::{env, process};
 
 use build_support::{ARCHITECTURES_VARIABLE, Environment, Toolkit};
 
-use crate::compile;
+use crate::{compile, generate};
 
 /// The static library.
 const LIBRARY: &str = "flashcliff_cuda";
-/// The sources.
+/// The sources that are written by hand.
 const FOLDER: &str = "cuda";
 /// Leaves the kernels out, for documentation and lints where there is no nvcc.
 const SKIP: &str = "FLASHCLIFF_SKIP_CUDA_BUILD";
@@ -62,7 +62,9 @@ fn build(environment: &Environment) -> Result<(), Box<dyn Error>> {
         .opt_level(3)
         .debug(false);
     let flags = |source| build_support::nvcc_flags(toolkit.version, &architectures, source);
-    let objects = compile::all(&build, flags, &folder)?;
+    let generated = Path::new(&env::var("OUT_DIR")?).join("generated");
+    generate::into(&generated)?;
+    let objects = compile::all(&build, flags, &folder, &generated)?;
     let library = build.try_create_archive(LIBRARY, objects)?;
     cc::try_emit_link_directives(&build, library)?;
 

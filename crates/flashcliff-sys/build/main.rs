@@ -1,7 +1,9 @@
-//! Compiles the kernels with nvcc and links them, if feature `link` asks for it.
+//! Generates the kernels, compiles them with nvcc and links them, if feature `link` asks for it.
 
 #[cfg(feature = "link")]
 mod compile;
+#[cfg(feature = "link")]
+mod generate;
 #[cfg(feature = "link")]
 mod link;
 

@@ -23,6 +23,7 @@ struct Device {
   int shared_per_block;
   int shared_per_multiprocessor;
   int registers_per_multiprocessor;
+  int threads_per_multiprocessor;
 };
 
 std::atomic<bool> known_devices[kMaxDevices];
@@ -39,6 +40,7 @@ cudaError_t query(int number, Device *device) {
       {cudaDevAttrMaxSharedMemoryPerBlockOptin, &device->shared_per_block},
       {cudaDevAttrMaxSharedMemoryPerMultiprocessor, &device->shared_per_multiprocessor},
       {cudaDevAttrMaxRegistersPerMultiprocessor, &device->registers_per_multiprocessor},
+      {cudaDevAttrMaxThreadsPerMultiProcessor, &device->threads_per_multiprocessor},
   };
   for (const auto &entry : wanted) {
     const cudaError_t error = cudaDeviceGetAttribute(entry.value, entry.attribute, number);
@@ -347,7 +349,8 @@ int cut_call(const fc_kernel *kernel, const Device &device, const Compiled varia
   const int warps = int(ceil_div(threads, 32));
   const auto resident_of = [&](int registers) {
     int ctas = device.registers_per_multiprocessor / (align_up(registers, 8) * 32 * warps);
-    if (ctas > 2048 / (32 * warps)) ctas = 2048 / (32 * warps);
+    const int most = device.threads_per_multiprocessor / (32 * warps);
+    if (ctas > most) ctas = most;
     return ctas < 1 ? 1 : ctas;
   };
   int resident = resident_of(plan.registers);

@@ -3,7 +3,8 @@
 //!
 //! # Building
 //! Without features this crate is declarations only, which need no CUDA; a program that calls them does
-//! not link. Feature `link` compiles the kernels in `cuda/` with nvcc, which takes minutes, and links
+//! not link. Feature `link` generates the kernels of the algebras that features name (`all-algebras` for all that
+//! flashcliff ships), compiles them and those in `cuda/` with nvcc, which takes minutes, and links
 //! them and the CUDA runtime statically. The program needs no CUDA library to start. Without a GPU or a
 //! driver the functions return an error code (`cudaErrorInsufficientDriver` is 35).
 //!
@@ -21,6 +22,7 @@
 //!
 //! | variable | |
 //! |---|---|
+//! | `FLASHCLIFF_ALGEBRAS` | signatures beside those of the features, such as `1,1,1;2,1,0` |
 //! | `FLASHCLIFF_CUDA_ARCHS` | what to compile for, some of `80,86,89,90a,100,120,ptx80`. The default is `80,90a,100,120,ptx80`: 80 serves 86 and 89 too, other GPUs compile the portable code when a program starts |
 //! | `FLASHCLIFF_SKIP_CUDA_BUILD` | unless `0`: compiles and links nothing in spite of feature `link`, for documentation and lints on machines without nvcc. Programs do not link then |
 //! | `NVCC_APPEND_FLAGS` | more arguments, read by nvcc itself, such as `-lineinfo` for profilers |

@@ -1,0 +1,34 @@
+//! Generates the kernels of the algebras that the build asks for into `OUT_DIR`.
+
+use std::error::Error;
+use std::path::Path;
+use std::{env, fs, process};
+
+use codegen::emit::rust;
+use flashcliff_program::selection::{self, VARIABLE};
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-env-changed={VARIABLE}");
+    if let Err(error) = generate() {
+        println!("cargo::error={error}");
+        process::exit(1);
+    }
+}
+
+fn generate() -> Result<(), Box<dyn Error>> {
+    let is_enabled =
+        |name: &str| env::var_os(format!("CARGO_FEATURE_{}", name.to_uppercase())).is_some();
+    let wanted = env::var(VARIABLE).unwrap_or_default();
+    let signatures = selection::select(is_enabled, &wanted)?;
+    let folder = env::var("OUT_DIR")?;
+    for file in rust::sources(&signatures) {
+        let path = Path::new(&folder).join(&file.path);
+        // An unchanged file keeps its date.
+        if fs::read_to_string(&path).is_ok_and(|text| text == file.text) {
+            continue;
+        }
+        fs::write(path, file.text)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,53 @@
+//! Options that have names.
+
+use std::fmt;
+
+/// A name that no option has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownOption {
+    /// What the name is for.
+    pub what: &'static str,
+    /// The names there are.
+    pub expected: String,
+    /// The name given.
+    pub got: String,
+}
+
+impl fmt::Display for UnknownOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            what,
+            expected,
+            got,
+        } = self;
+        write!(f, "unknown {what} `{got}`: expected one of {expected}")
+    }
+}
+
+impl std::error::Error for UnknownOption {}
+
+/// Writes and reads the variants of an enum by their names: it has `ALL` and `name`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! named_option {
+    ($type:ty, $what:literal) => {
+        impl ::std::fmt::Display for $type {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.pad(self.name())
+            }
+        }
+
+        impl ::std::str::FromStr for $type {
+            type Err = $crate::UnknownOption;
+
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                let found = Self::ALL.into_iter().find(|option| option.name() == text);
+                found.ok_or_else(|| $crate::UnknownOption {
+                    what: $what,
+                    expected: Self::ALL.map(Self::name).join(", "),
+                    got: text.to_owned(),
+                })
+            }
+        }
+    };
+}

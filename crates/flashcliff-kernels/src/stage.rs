@@ -1,0 +1,278 @@
+//! Stages: generated functions over the channels of one row.
+
+use crate::Gate;
+use crate::code::Code;
+use crate::simd::{Tier, Vector};
+
+/// A row of a tensor. Component `k`, channel `c` lies at `ptr + k stride + c`, unless it is packed.
+#[derive(Debug)]
+pub struct Lanes<T> {
+    /// The first component of the first channel.
+    pub ptr: *mut T,
+    /// Elements from one component to the next.
+    pub stride: usize,
+    /// From this row to the one worth fetching meanwhile; 0 if the row lies in a cache already.
+    pub ahead: usize,
+}
+
+impl<T> Clone for Lanes<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Lanes<T> {}
+
+impl<T> Lanes<T> {
+    /// Of nothing.
+    pub const NONE: Self = Self {
+        ptr: std::ptr::null_mut(),
+        stride: 0,
+        ahead: 0,
+    };
+
+    /// Asks for a later row of the first `COMPONENTS` components: so many streams are more than
+    /// the prefetchers of the CPU follow.
+    #[inline(always)]
+    pub fn prefetch<const COMPONENTS: usize>(self, channel: usize) {
+        for component in 0..COMPONENTS {
+            let offset = component * self.stride + channel + self.ahead;
+            prefetch(self.ptr.wrapping_add(offset));
+        }
+    }
+
+    /// The address of a component at a channel.
+    ///
+    /// # Safety
+    /// It lies in the tensor.
+    #[inline(always)]
+    pub unsafe fn at(self, component: usize, channel: usize) -> *mut T {
+        // SAFETY: the caller's.
+        unsafe { self.ptr.add(component * self.stride + channel) }
+    }
+
+    /// Of a tensor in scratch memory with `COUNT` vectors for each group of channels, one behind the
+    /// other: those of one group.
+    ///
+    /// # Safety
+    /// The tensor has the group.
+    #[inline(always)]
+    pub unsafe fn packed<V: Vector<Elem = T>, const COUNT: usize>(self, group: usize) -> Packed<V> {
+        // SAFETY: the caller's.
+        Packed(unsafe { self.ptr.add(group * COUNT * V::LANES) })
+    }
+}
+
+/// Asks for the line of an address, which need not be valid.
+#[inline(always)]
+pub(crate) fn prefetch<T>(address: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch is a hint; its address need not be valid.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
+/// The vectors of a group of channels of a packed tensor. Their distances are constants, which costs
+/// no registers for addresses.
+pub struct Packed<V: Vector>(*mut V::Elem);
+
+impl<V: Vector> Packed<V> {
+    /// The address of a vector.
+    ///
+    /// # Safety
+    /// The tensor has it.
+    #[inline(always)]
+    pub unsafe fn at(&self, index: usize) -> *mut V::Elem {
+        // SAFETY: the caller's.
+        unsafe { self.0.add(index * V::LANES) }
+    }
+}
+
+/// What a stage works on. The slots mean what the [`StageCall`](super::program::StageCall) says.
+///
+/// # Contract
+/// Every lane tensor, parameter and parameter gradient holds `groups` whole vectors of the tier
+/// for each of the components the stage names; cuts, parameters and their gradients are packed;
+/// outputs and parameter gradients overlap nothing else; `rows` and `sums` have an element for each
+/// row slot.
+pub struct StageArgs<'a, T> {
+    /// The tensors that it reads.
+    pub inputs: &'a [Lanes<T>],
+    /// The tensors that it writes.
+    pub outputs: &'a [Lanes<T>],
+    /// The parameters.
+    pub params: &'a [Lanes<T>],
+    /// The gradients of parameters, to which it adds.
+    pub param_grads: &'a [Lanes<T>],
+    /// The row sums that it reads.
+    pub rows: &'a [T],
+    /// The row sums that it forms.
+    pub sums: &'a mut [T],
+    /// How many vectors the channels of a row fill, the last perhaps in part.
+    pub groups: usize,
+    /// The channels of a row.
+    pub channels: usize,
+    /// The gate of the operator.
+    pub gate: Gate,
+    /// What norms add under the root.
+    pub eps: T,
+    /// `1 / channels`.
+    pub inv_channels: T,
+    /// The code of a stage that is interpreted.
+    pub code: Option<&'a Code>,
+}
+
+impl<T> StageArgs<'_, T> {
+    /// How many lanes of a group are channels; the others are padding and count in no sum.
+    #[inline(always)]
+    pub fn valid_lanes(&self, group: usize, lanes: usize) -> usize {
+        (self.channels - group * lanes).min(lanes)
+    }
+}
+
+/// A stage, compiled for one tier and element type.
+///
+/// # Safety
+/// The contract of [`StageArgs`], and the CPU supports the tier.
+pub type StageFn<T> = unsafe fn(&mut StageArgs<'_, T>);
+
+/// A stage: compiled functions, or code that the interpreter runs.
+pub struct Stage {
+    /// The functions for `f32`.
+    pub f32: Tiers<f32>,
+    /// The functions for `f64`.
+    pub f64: Tiers<f64>,
+    /// What the functions run, if they are those of the interpreter.
+    pub code: Option<&'static Code>,
+}
+
+/// One function per tier; none for tiers that were not compiled, which programs interpret.
+#[derive(Debug)]
+pub struct Tiers<T: 'static> {
+    /// The function of the scalar tier.
+    pub scalar: Option<StageFn<T>>,
+    /// The function for AVX2 and FMA.
+    pub avx2: Option<StageFn<T>>,
+    /// The function for AVX-512.
+    pub avx512: Option<StageFn<T>>,
+    /// The function for Advanced SIMD.
+    pub neon: Option<StageFn<T>>,
+}
+
+impl<T> Tiers<T> {
+    /// No function.
+    pub const NONE: Self = Self {
+        scalar: None,
+        avx2: None,
+        avx512: None,
+        neon: None,
+    };
+
+    /// The function of a tier.
+    pub fn get(&self, tier: Tier) -> Option<StageFn<T>> {
+        match tier {
+            Tier::Scalar => self.scalar,
+            Tier::Avx2 => self.avx2,
+            Tier::Avx512 => self.avx512,
+            Tier::Neon => self.neon,
+        }
+    }
+}
+
+/// The [`Tiers`] of a function that is generic over the vector, for one type of elements: a shim for each
+/// vector type of the target. `f64` uses 256-bit vectors on the AVX-512 tier too.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! tiers {
+    ($body:ident, f32) => {
+        $crate::tiers!(@ $body, f32, F32x8, F32x16, F32x4)
+    };
+    ($body:ident, f64) => {
+        $crate::tiers!(@ $body, f64, F64x4, none, F64x2)
+    };
+    (@ $body:ident, $elem:ty, $avx2:ident, $avx512:ident, $neon:ident) => {{
+        use $crate::stage::{StageArgs, Tiers};
+
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = "avx2,fma")]
+        unsafe fn avx2(args: &mut StageArgs<'_, $elem>) {
+            // SAFETY: the caller's.
+            unsafe { $body::<$crate::simd::avx2::$avx2>(args) }
+        }
+        #[cfg(target_arch = "aarch64")]
+        #[target_feature(enable = "neon")]
+        unsafe fn neon(args: &mut StageArgs<'_, $elem>) {
+            // SAFETY: the caller's.
+            unsafe { $body::<$crate::simd::neon::$neon>(args) }
+        }
+        Tiers {
+            #[cfg(target_arch = "x86_64")]
+            avx2: Some(avx2),
+            #[cfg(target_arch = "x86_64")]
+            avx512: Some($crate::tiers!(@avx512 $body, $elem, $avx512, avx2)),
+            #[cfg(target_arch = "aarch64")]
+            neon: Some(neon),
+            ..Tiers::NONE
+        }
+    }};
+    (@avx512 $body:ident, $elem:ty, none, $avx2:ident) => {
+        $avx2
+    };
+    (@avx512 $body:ident, $elem:ty, $avx512:ident, $avx2:ident) => {{
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+        unsafe fn avx512(args: &mut StageArgs<'_, $elem>) {
+            // SAFETY: the caller's.
+            unsafe { $body::<$crate::simd::avx512::$avx512>(args) }
+        }
+        avx512
+    }};
+}
+
+/// The [`Stage`] of a function that is generic over the vector, for every tier and both types of elements.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! stage {
+    ($body:ident) => {{
+        use $crate::stage::{Stage, StageArgs, Tiers};
+
+        unsafe fn scalar_f32(args: &mut StageArgs<'_, f32>) {
+            // SAFETY: the caller's.
+            unsafe { $body::<$crate::simd::Scalar<f32>>(args) }
+        }
+        unsafe fn scalar_f64(args: &mut StageArgs<'_, f64>) {
+            // SAFETY: the caller's.
+            unsafe { $body::<$crate::simd::Scalar<f64>>(args) }
+        }
+        Stage {
+            f32: Tiers {
+                scalar: Some(scalar_f32),
+                ..$crate::tiers!($body, f32)
+            },
+            f64: Tiers {
+                scalar: Some(scalar_f64),
+                ..$crate::tiers!($body, f64)
+            },
+            code: None,
+        }
+    }};
+}
+
+/// The [`Stage`] of a kernel: for the vector units of the target, in `f32`, and in `f64` if the feature asks
+/// for it. What is left out is interpreted.
+macro_rules! kernel {
+    ($body:ident) => {
+        $crate::stage::Stage {
+            f32: $crate::tiers!($body, f32),
+            #[cfg(feature = "f64")]
+            f64: $crate::tiers!($body, f64),
+            #[cfg(not(feature = "f64"))]
+            f64: $crate::stage::Tiers::NONE,
+            code: None,
+        }
+    };
+}
+pub(crate) use kernel;
