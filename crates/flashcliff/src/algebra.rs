@@ -1,19 +1,27 @@
-//! The algebras that have kernels.
+//! Algebras, with the programs of their operators: compiled ones, or made when they are first asked for.
 
 use std::fmt;
 use std::ops::Deref;
+use std::str::FromStr;
 use std::sync::OnceLock;
 
 use cayley::{GradeSet, Path, Signature};
+use flashcliff_kernels::program::Program;
+use flashcliff_kernels::{ALGEBRAS, Kernels};
 
-use crate::generated::ALGEBRAS;
-use crate::kernel::Kernels;
-use crate::kernel::program::Program;
-use crate::{Error, environment, threads};
+use crate::interpreter::{self, Key};
+use crate::kept::Kept;
+use crate::simd::Tier;
+use crate::{Element, Error, environment, threads};
 
-/// An algebra that has kernels: a handle, cheap to copy.
+/// An algebra with its operators: a handle, cheap to copy.
 ///
 /// It has all methods of [`cayley::Algebra`]: blades and their names, grades, paths, product tables, signs, duals.
+///
+/// Every signature of up to 8 dimensions works. [Compiled](Self::is_compiled) algebras have kernels of their
+/// own; operators of others, and of grades that no kernel is for, are planned when they are first made and
+/// interpreted: slower, with the same results bit for bit. `FLASHCLIFF_ALGEBRAS` and the
+/// features of this crate say what a build compiles. On CUDA only what was compiled runs.
 ///
 /// ```
 /// use flashcliff::{Algebra, Path, ProductKind, Signature};
@@ -23,6 +31,8 @@ use crate::{Error, environment, threads};
 /// assert_eq!(algebra.blade_name(algebra.grade_range(2).start), "e12");
 /// assert_eq!(algebra.paths()[1], Path { left: 0, output: 1, right: 1 });
 /// assert_eq!(algebra.product(ProductKind::Scalar).len(), 8);
+/// assert!(algebra.is_compiled());
+/// assert!(!"cl211".parse::<Algebra>()?.is_compiled());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy)]
@@ -31,50 +41,82 @@ pub struct Algebra {
 }
 
 struct Entry {
-    kernels: &'static Kernels,
+    /// What was compiled for it.
+    kernels: Option<&'static Kernels>,
     cayley: cayley::Algebra,
     path_count: usize,
+    /// What was made at run time.
+    made: Kept<(Key, &'static Program)>,
 }
 
+impl Entry {
+    fn new(signature: Signature, kernels: Option<&'static Kernels>) -> Self {
+        let cayley = cayley::Algebra::new(signature);
+        let path_count = cayley.paths().len();
+        Self {
+            kernels,
+            cayley,
+            path_count,
+            made: Kept::new(),
+        }
+    }
+}
+
+/// What the grades of an operator may be.
+const EXPECTED: &str =
+    "grades whose result is not empty; all grades for operators that take full multivectors";
+
+/// The compiled algebras.
 fn entries() -> &'static [Entry] {
     static ENTRIES: OnceLock<Vec<Entry>> = OnceLock::new();
     ENTRIES.get_or_init(|| {
-        let entries = ALGEBRAS.iter().filter_map(|kernels| {
+        let entries = ALGEBRAS.iter().filter_map(|&kernels| {
             let (p, q, r) = kernels.signature;
             let signature = Signature::new(p, q, r).ok()?;
-            let cayley = cayley::Algebra::new(signature);
-            let path_count = cayley.paths().len();
-            Some(Entry {
-                kernels,
-                cayley,
-                path_count,
-            })
+            Some(Entry::new(signature, Some(kernels)))
         });
         entries.collect()
     })
 }
 
+/// The others that were asked for.
+static INTERPRETED: Kept<Entry> = Kept::new();
+
 impl Algebra {
     /// The algebra of a signature.
     ///
     /// # Errors
-    /// [`Error::UnsupportedSignature`] if no kernels were generated for it; the message says how
-    /// to add it. [`Error::Environment`] for a [variable](environment) that means nothing.
+    /// [`Error::Environment`] for a [variable](environment) that means nothing.
     pub fn new(signature: Signature) -> Result<Self, Error> {
         environment::check()?;
         threads::note_process();
-        let mut shipped = Self::shipped();
-        let found = shipped.find(|algebra| algebra.signature() == signature);
-        found.ok_or_else(|| Error::UnsupportedSignature {
-            signature,
-            shipped: Self::shipped()
-                .map(|a| a.name())
-                .collect::<Vec<_>>()
-                .join(", "),
-        })
+        let mut compiled = Self::shipped();
+        match compiled.find(|algebra| algebra.signature() == signature) {
+            Some(algebra) => Ok(algebra),
+            None => Self::interpreted(signature),
+        }
     }
 
-    /// Every algebra that has kernels.
+    /// The algebra of a signature without its kernels: all its operators are interpreted. Where
+    /// [`new`](Self::new) gives a compiled algebra, results are the same bit for bit.
+    ///
+    /// # Errors
+    /// [`Error::Environment`] for a [variable](environment) that means nothing.
+    pub fn interpreted(signature: Signature) -> Result<Self, Error> {
+        environment::check()?;
+        threads::note_process();
+        let mut known = INTERPRETED.iter();
+        let known = known.find(|entry| entry.cayley.signature() == signature);
+        let entry = known.unwrap_or_else(|| INTERPRETED.add(Entry::new(signature, None)));
+        Ok(Self { entry })
+    }
+
+    /// Whether its operators were compiled. The others are interpreted.
+    pub fn is_compiled(&self) -> bool {
+        self.entry.kernels.is_some()
+    }
+
+    /// Every compiled algebra.
     pub fn shipped() -> impl Iterator<Item = Self> {
         entries().iter().map(|entry| Self { entry })
     }
@@ -123,24 +165,18 @@ impl Algebra {
         let cayley = self.cayley();
         cayley.check_grades(left)?;
         cayley.check_grades(right)?;
-        let named = || {
-            self.entry
-                .kernels
-                .programs
-                .iter()
-                .filter(|p| p.name == name)
+        let key = Key {
+            name: name.to_owned(),
+            left,
+            right,
+            output: None,
         };
-        let key = (left.bits(), right.bits());
-        let found = named().find(|program| (program.left, program.right) == key);
-        found.copied().ok_or_else(|| Error::UnsupportedGrades {
+        self.find(key).ok_or_else(|| Error::UnsupportedGrades {
             operator: name.to_owned(),
             signature: self.signature(),
             left,
             right,
-            shipped: named()
-                .map(|p| format!("({}) and ({})", grades(p.left), grades(p.right)))
-                .collect::<Vec<_>>()
-                .join("; "),
+            expected: EXPECTED,
         })
     }
 
@@ -148,18 +184,91 @@ impl Algebra {
     /// differ by the grade of the output.
     pub(crate) fn path_program(&self, path: Path) -> Result<&'static Program, Error> {
         let [left, output, right] = [path.left, path.output, path.right].map(GradeSet::single);
-        let key = (left.bits(), output.bits(), right.bits());
-        let mut programs = self.entry.kernels.programs.iter();
-        let found = programs.find(|program| {
-            program.name == "path_product" && (program.left, program.output, program.right) == key
-        });
-        found.copied().ok_or_else(|| Error::UnsupportedGrades {
+        let key = Key {
+            name: interpreter::PATH_PRODUCT.to_owned(),
+            left,
+            right,
+            output: Some(output),
+        };
+        self.find(key).ok_or_else(|| Error::UnsupportedGrades {
             operator: format!("path product {path}"),
             signature: self.signature(),
             left,
             right,
-            shipped: "every path of the Cayley table".to_owned(),
+            expected: EXPECTED,
         })
+    }
+
+    /// A program with the same results on a tier, in a type: itself if it was compiled for both, else an
+    /// interpreted one.
+    pub(crate) fn runnable<T: Element>(
+        &self,
+        program: &'static Program,
+        tier: Tier,
+    ) -> &'static Program {
+        let stage = program.forward.stages.first().map(|call| call.stage);
+        if stage.is_none_or(|stage| T::tiers(stage).get(tier).is_some()) {
+            return program;
+        }
+        if let Some(known) = program.interpreted.get() {
+            return known;
+        }
+        let output = (program.name == interpreter::PATH_PRODUCT).then(|| grades(program.output));
+        let key = Key {
+            name: program.name.to_owned(),
+            left: grades(program.left),
+            right: grades(program.right),
+            output,
+        };
+        match interpreter::program(&self.entry.cayley, &key) {
+            Some(made) => {
+                program.interpreted.set(made);
+                made
+            }
+            // The table of operators has every program that was compiled from it.
+            None => unreachable!("{} has no key", program.name),
+        }
+    }
+
+    /// The program of a key: compiled, made before, or made now.
+    fn find(&self, key: Key) -> Option<&'static Program> {
+        let compiled = self
+            .entry
+            .kernels
+            .map_or(&[][..], |kernels| kernels.programs);
+        let compiled = compiled.iter().find(|program| {
+            let grades = (program.left, program.right) == (key.left.bits(), key.right.bits());
+            let output = key
+                .output
+                .is_none_or(|output| output.bits() == program.output);
+            program.name == key.name && grades && output
+        });
+        if let Some(program) = compiled {
+            return Some(program);
+        }
+        let mut made = self.entry.made.iter();
+        if let Some((_, program)) = made.find(|(known, _)| *known == key) {
+            return Some(program);
+        }
+        let program = interpreter::program(&self.entry.cayley, &key)?;
+        Some(self.entry.made.add((key, program)).1)
+    }
+}
+
+impl FromStr for Algebra {
+    type Err = Error;
+
+    /// The algebra of a name such as `cl301`, or of a signature such as `3,0,1`.
+    fn from_str(text: &str) -> Result<Self, Error> {
+        Self::new(text.parse::<Signature>()?)
+    }
+}
+
+impl TryFrom<Signature> for Algebra {
+    type Error = Error;
+
+    fn try_from(signature: Signature) -> Result<Self, Error> {
+        Self::new(signature)
     }
 }
 

@@ -2,28 +2,16 @@
 
 use cayley::{GradeSet, Signature};
 
-use crate::Dtype;
 use crate::simd::Tier;
+use crate::{Dtype, UnknownOption};
 
 /// An error of this crate. Every check happens before any tensor is written.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No kernels were generated for the algebra.
+    /// The operator has no result for these operand grades, or takes all grades only.
     #[error(
-        "no kernels for {signature}: expected one of {shipped}; to add it, put ({}, {}, {}) into \
-         codegen/src/spec/algebras.rs and run `cargo xtask gen`",
-        signature.p(), signature.q(), signature.r()
-    )]
-    UnsupportedSignature {
-        /// The signature asked for.
-        signature: Signature,
-        /// The names of those that exist.
-        shipped: String,
-    },
-    /// No kernel was generated for these operand grades.
-    #[error(
-        "{operator} of {signature}: no kernel for grades ({left}) and ({right}), expected one of {shipped}"
+        "{operator} of {signature}: no such operator between grades ({left}) and ({right}), expected {expected}"
     )]
     UnsupportedGrades {
         /// The operator.
@@ -34,8 +22,8 @@ pub enum Error {
         left: GradeSet,
         /// The grades asked for.
         right: GradeSet,
-        /// The pairs that exist.
-        shipped: String,
+        /// What they may be.
+        expected: &'static str,
     },
     /// A grade set that does not belong to the algebra.
     #[error(transparent)]
@@ -115,15 +103,8 @@ pub enum Error {
         got: f64,
     },
     /// A name that no option has.
-    #[error("unknown {what} `{got}`: expected one of {expected}")]
-    UnknownOption {
-        /// What the name is for.
-        what: &'static str,
-        /// The names there are.
-        expected: String,
-        /// The name given.
-        got: String,
-    },
+    #[error(transparent)]
+    UnknownOption(#[from] UnknownOption),
     /// An environment variable that means nothing.
     #[error("the environment variable {variable} must be {expected}, got `{got}`")]
     Environment {

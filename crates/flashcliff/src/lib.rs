@@ -23,6 +23,12 @@
 //! are in short-lex order (by grade, then lexicographic), of the grades that the tensor carries.
 //! Signs and basis order are those of [`cayley`].
 //!
+//! # Algebras
+//! Every signature of up to 8 dimensions, and operands of any grades. Cargo features (`cl200` and `cl300` are the
+//! default, `all-algebras` has nine) and the variable `FLASHCLIFF_ALGEBRAS="1,1,1;2,1,0"` say, when the crate is built, which
+//! algebras get compiled kernels, in `f32` and with the feature `f64` in that too. Everything else is interpreted on the CPU,
+//! slower, with the same results: see [`Algebra`].
+//!
 //! # Determinism
 //! Results are the same bit for bit from run to run and for every number of threads, on one
 //! [tier](simd::Tier). Tiers differ by rounding.
@@ -38,17 +44,14 @@
 mod algebra;
 #[cfg(feature = "cuda")]
 pub mod cuda;
-mod element;
 pub mod environment;
 mod error;
-#[rustfmt::skip]
-#[allow(clippy::approx_constant, reason = "constants are written by value")]
-mod generated;
+mod interpreter;
+mod kept;
 mod kernel;
 mod operator;
 pub mod ops;
 mod options;
-pub mod simd;
 mod symmetry;
 mod tensor;
 pub mod threads;
@@ -58,9 +61,9 @@ pub use cayley;
 pub use cayley::{Blade, GradeSet, Path, ProductKind, Signature, Term};
 #[cfg(feature = "cuda")]
 pub use cuda::Device;
-pub use element::{Dtype, Element};
 pub use error::Error;
+pub use flashcliff_kernels::{Dtype, Element, Gate, UnknownOption, simd};
 pub use operator::{Cost, Dim, Dims, Evaluation, Operator, Pass, TensorSpec};
-pub use options::{Bias, Gate, Invariant, Norm, WeightLayout};
+pub use options::{Bias, Invariant, Norm, WeightLayout};
 pub use symmetry::{SYMMETRIES, Symmetry, SymmetryRow};
 pub use tensor::{Tensor, TensorMut};

@@ -11,7 +11,7 @@
 use cayley::{GradeSet, ProductKind};
 
 use crate::operator::{Kind, LaneOperator, Operator, Zero};
-use crate::{Algebra, Bias, Error, Gate, Invariant, Norm, WeightLayout};
+use crate::{Algebra, Bias, Error, Gate, Invariant, Norm, UnknownOption, WeightLayout};
 
 /// Options of [`sgp_norm`] and [`fcgp_norm`]. The default is flash-clifford's function where all vectors
 /// square to one sign, and equivariant everywhere.
@@ -173,7 +173,7 @@ impl Default for SteerableOptions {
 /// section 4), gate and norm are flash-clifford's.
 ///
 /// # Errors
-/// [`Error::UnsupportedGrades`] for grade sets without kernels, [`Error::InvalidOption`].
+/// [`Error::UnsupportedGrades`] for grade sets without a product, [`Error::InvalidOption`].
 pub fn sgp_norm(algebra: Algebra, options: &ProductOptions) -> Result<Operator, Error> {
     let lane = options.lane(algebra).map_err(|e| e.of("sgp_norm"))?;
     Ok(Operator::new("sgp_norm", algebra, Kind::Lanes(lane)))
@@ -253,8 +253,7 @@ pub fn mv_linear(algebra: Algebra, options: &LinearOptions) -> Result<Operator, 
 /// Source: flash-clifford's `Layer`.
 ///
 /// # Errors
-/// Those of [`mv_linear`] and [`sgp_norm`]: there are kernels for all grades, and for vectors, which
-/// take no [`Bias::Scalar`].
+/// Those of [`mv_linear`] and [`sgp_norm`]; grades without scalars take no [`Bias::Scalar`].
 pub fn mv_linear_sgp_norm(algebra: Algebra, options: &LinearSgpOptions) -> Result<Operator, Error> {
     let kind = crate::operator::LinearSgp::new(algebra, options);
     let kind = kind.map_err(|e| e.of("mv_linear_sgp_norm"))?;
@@ -338,7 +337,7 @@ pub fn mv_layer_norm(algebra: Algebra) -> Result<Operator, Error> {
 /// the commutator in one dimension, `o` has all blades and is zero.
 ///
 /// # Errors
-/// [`Error::UnsupportedGrades`] for grade sets without kernels.
+/// [`Error::UnsupportedGrades`] for grade sets without a result.
 pub fn product(
     algebra: Algebra,
     kind: ProductKind,
@@ -383,7 +382,7 @@ fn zero(
 /// `x` and `y` are `[blades, batch, C]`, `o` is `[reachable blades, batch, C]`.
 ///
 /// # Errors
-/// [`Error::UnsupportedGrades`] for grade sets without kernels.
+/// [`Error::UnsupportedGrades`] for grade sets without a result.
 pub fn sandwich(
     algebra: Algebra,
     left: Option<GradeSet>,
@@ -476,11 +475,11 @@ pub fn grade_rms(algebra: Algebra, norm: Norm, eps: f64) -> Result<Operator, Err
         Norm::Invariant if !algebra.has_euclidean_norms() => "grade_invariant",
         Norm::Rms | Norm::Invariant => "grade_rms",
         Norm::None => {
-            return Err(Error::UnknownOption {
+            return Err(Error::UnknownOption(UnknownOption {
                 what: "norm",
                 expected: [Norm::Rms, Norm::Invariant].map(Norm::name).join(", "),
                 got: norm.name().to_owned(),
-            });
+            }));
         }
     };
     let lane = LaneOperator::new(algebra, program, algebra.full(), algebra.full())?;

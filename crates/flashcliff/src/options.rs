@@ -1,48 +1,6 @@
 //! Options that several operators share.
 
-use std::fmt;
-use std::str::FromStr;
-
-use crate::Error;
-
-/// The gate of an operand: a function of its scalar component that multiplies every blade.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Gate {
-    /// No gate.
-    None,
-    /// `(1 + erf(x / sqrt 2)) / 2`: the scalar becomes GELU of itself.
-    #[default]
-    Gelu,
-    /// The tanh form of GELU: `(1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2`.
-    GeluTanh,
-    /// `1 / (1 + exp(-x))`.
-    Silu,
-    /// The fast form of GELU: `1 / (1 + exp(-1.702 x))`.
-    Sigmoid,
-}
-
-impl Gate {
-    /// All gates.
-    pub const ALL: [Self; 5] = [
-        Self::None,
-        Self::Gelu,
-        Self::GeluTanh,
-        Self::Silu,
-        Self::Sigmoid,
-    ];
-
-    /// The name, as [`FromStr`] reads it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Gelu => "gelu",
-            Self::GeluTanh => "gelu-tanh",
-            Self::Silu => "silu",
-            Self::Sigmoid => "sigmoid",
-        }
-    }
-}
+use flashcliff_kernels::named_option;
 
 /// The normalisation of a product: per grade and batch element, by the root of a mean over channels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -73,7 +31,7 @@ impl Norm {
     /// All normalisations.
     pub const ALL: [Self; 3] = [Self::None, Self::Rms, Self::Invariant];
 
-    /// The name, as [`FromStr`] reads it.
+    /// The name, as [`FromStr`](std::str::FromStr) reads it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -98,7 +56,7 @@ impl Invariant {
     /// All invariants.
     pub const ALL: [Self; 2] = [Self::Mag2, Self::Norm];
 
-    /// The name, as [`FromStr`] reads it.
+    /// The name, as [`FromStr`](std::str::FromStr) reads it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Mag2 => "mag2",
@@ -125,7 +83,7 @@ impl Bias {
     /// All kinds of bias.
     pub const ALL: [Self; 3] = [Self::None, Self::Scalar, Self::EveryBlade];
 
-    /// The name, as [`FromStr`] reads it.
+    /// The name, as [`FromStr`](std::str::FromStr) reads it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -151,7 +109,7 @@ impl WeightLayout {
     /// All layouts.
     pub const ALL: [Self; 2] = [Self::OutInGrade, Self::GradeInOut];
 
-    /// The name, as [`FromStr`] reads it.
+    /// The name, as [`FromStr`](std::str::FromStr) reads it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::OutInGrade => "out-in-grade",
@@ -160,31 +118,7 @@ impl WeightLayout {
     }
 }
 
-macro_rules! named {
-    ($type:ty, $what:literal) => {
-        impl fmt::Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.pad(self.name())
-            }
-        }
-
-        impl FromStr for $type {
-            type Err = Error;
-
-            fn from_str(text: &str) -> Result<Self, Error> {
-                let found = Self::ALL.into_iter().find(|option| option.name() == text);
-                found.ok_or_else(|| Error::UnknownOption {
-                    what: $what,
-                    expected: Self::ALL.map(Self::name).join(", "),
-                    got: text.to_owned(),
-                })
-            }
-        }
-    };
-}
-
-named!(Gate, "gate");
-named!(Norm, "norm");
-named!(Invariant, "invariant");
-named!(Bias, "bias");
-named!(WeightLayout, "weight layout");
+named_option!(Norm, "norm");
+named_option!(Invariant, "invariant");
+named_option!(Bias, "bias");
+named_option!(WeightLayout, "weight layout");

@@ -14,7 +14,7 @@ mod blocks;
 mod cuda;
 
 #[allow(dead_code, unreachable_pub, reason = "the library uses the rest")]
-#[path = "../src/simd/tier.rs"]
+#[path = "../../flashcliff-kernels/src/simd/tier.rs"]
 mod tier;
 
 use flashcliff::{Dtype, Pass, Signature};

@@ -68,10 +68,13 @@ impl Lanes {
         };
         let kernels = [Pass::Forward, Pass::Backward].map(|p| [find(p, false), find(p, true)]);
         if kernels.as_flattened().iter().all(Option::is_none) {
+            let signature = algebra.signature();
             return Err(unsupported(format!(
-                "no kernel of {} for {}",
-                program.name,
-                algebra.name()
+                "this build has no CUDA kernel of it for {signature} and these grades; for an algebra without any, build with \
+                 FLASHCLIFF_ALGEBRAS=\"{},{},{}\"",
+                signature.p(),
+                signature.q(),
+                signature.r()
             )));
         }
         Ok(Self {

@@ -1,7 +1,9 @@
 //! Copying rows out of the scratch memory of a task, past the caches if they are large.
 
-use super::stage::{Stage, StageArgs, stage};
-use crate::element::Element;
+use flashcliff_kernels::stage;
+use flashcliff_kernels::stage::{Stage, StageArgs};
+
+use crate::Element;
 use crate::simd::{Math, Tier};
 
 /// Above this size an output is written past the caches: it could not stay in them.
@@ -111,7 +113,7 @@ unsafe fn call<T: Element>(
     to: *mut T,
     groups: usize,
 ) {
-    use super::stage::Lanes;
+    use flashcliff_kernels::stage::Lanes;
     let row = |ptr| Lanes { ptr, ..Lanes::NONE };
     let mut args = StageArgs {
         inputs: &[row(from)],
@@ -125,7 +127,11 @@ unsafe fn call<T: Element>(
         gate: crate::Gate::None,
         eps: T::default(),
         inv_channels: T::default(),
+        code: None,
     };
-    // SAFETY: the caller's; the tier was checked when the operator was made.
-    unsafe { T::tiers(stage).get(tier)(&mut args) }
+    // These stages are there for every tier.
+    if let Some(function) = T::tiers(stage).get(tier) {
+        // SAFETY: the caller's; the tier was checked when the operator was made.
+        unsafe { function(&mut args) }
+    }
 }

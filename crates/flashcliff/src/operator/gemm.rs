@@ -1,6 +1,6 @@
 //! Matrix products, by the `gemm` crate, one thread each: callers spread the work.
 
-use crate::element::Element;
+use crate::Element;
 
 /// A matrix: entry (i, j) at `ptr + i row + j column`.
 #[derive(Clone, Copy)]

@@ -4,16 +4,17 @@ use cayley::GradeSet;
 
 use super::shape::{Dim, Dims, TensorSpec};
 use super::{Cost, Pass};
-use crate::element::Element;
+use crate::Element;
 use crate::kernel::lanes::{self, Call, Operand, Parameter};
-use crate::kernel::program::Program;
 use crate::simd::Tier;
 use crate::tensor::Tensor;
 use crate::{Algebra, Error, Gate, Norm};
+use flashcliff_kernels::program::Program;
 
 /// A program with its options.
 #[derive(Clone)]
 pub(crate) struct LaneOperator {
+    algebra: Algebra,
     program: &'static Program,
     gate: Gate,
     eps: f64,
@@ -55,6 +56,7 @@ impl LaneOperator {
         let order = order.chain((0..program.params.len()).map(Input::Param));
         let order = order.chain(last.into_iter().map(Input::Lane)).collect();
         Ok(Self {
+            algebra,
             program,
             gate: Gate::None,
             eps: 0.0,
@@ -240,7 +242,7 @@ impl LaneOperator {
         Operand::contiguous(ptr, components, dims.batch, dims.in_channels)
     }
 
-    fn call<'a, T>(
+    fn call<'a, T: Element>(
         &'a self,
         tier: Tier,
         dims: &Dims,
@@ -248,9 +250,10 @@ impl LaneOperator {
         (inputs, outputs, params, param_grads): Operands<'a, T>,
         saved: *mut T,
     ) -> Call<'a, T> {
+        let program = self.algebra.runnable::<T>(self.program, tier);
         let (plan, flops) = match pass {
-            Pass::Forward => (&self.program.forward, self.program.flops[0]),
-            Pass::Backward => (&self.program.backward, self.program.flops[1]),
+            Pass::Forward => (&program.forward, program.flops[0]),
+            Pass::Backward => (&program.backward, program.flops[1]),
         };
         // A backward plan without row sums must not take `saved` for a place to write.
         let saves = plan.saved_row_sums > 0 || pass == Pass::Forward;

@@ -7,7 +7,7 @@ use cayley::GradeSet;
 use super::gemm::{Matrix, matmul};
 use super::shape::{Dim, Dims, TensorSpec};
 use super::{Cost, Pass};
-use crate::element::Element;
+use crate::Element;
 use crate::kernel::tasks::{self, Chunks};
 use crate::ops::LinearOptions;
 use crate::tensor::Tensor;
@@ -35,7 +35,7 @@ impl Linear {
                 signature: algebra.signature(),
                 left: grades,
                 right: grades,
-                shipped: "the sets that contain grade 0".to_owned(),
+                expected: "sets that contain grade 0",
             });
         }
         let mut start = 0;

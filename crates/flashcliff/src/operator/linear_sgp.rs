@@ -7,7 +7,7 @@ use super::lane::LaneOperator;
 use super::linear::Linear;
 use super::shape::{Dim, Dims, TensorSpec};
 use super::{Cost, Pass};
-use crate::element::Element;
+use crate::Element;
 use crate::ops::LinearSgpOptions;
 use crate::simd::Tier;
 use crate::tensor::Tensor;

@@ -10,7 +10,7 @@ mod zero;
 
 use std::fmt::Display;
 
-use crate::element::Element;
+use crate::Element;
 use crate::simd::Tier;
 use crate::tensor::{Tensor, TensorMut};
 use crate::{Algebra, Error, environment, threads};

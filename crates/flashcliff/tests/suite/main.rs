@@ -15,6 +15,7 @@ mod equivariance;
 mod forward;
 mod gradients;
 mod harness;
+mod interpreted;
 mod large;
 mod linear_sgp;
 mod magnitudes;

@@ -17,7 +17,7 @@ fn sgp() -> Operator {
 }
 
 /// The message, which must name everything in `parts`.
-fn says(error: &Error, parts: &[&str]) {
+fn says(error: &impl std::fmt::Display, parts: &[&str]) {
     let message = error.to_string();
     for part in parts {
         assert!(message.contains(part), "`{message}` does not say `{part}`");
@@ -26,45 +26,14 @@ fn says(error: &Error, parts: &[&str]) {
 
 #[test]
 fn a_message_that_leaves_something_out_is_noticed() {
-    let error = Algebra::new(Signature::of(7, 0, 0)).expect_err("not shipped");
+    let error = Signature::new(9, 0, 0).expect_err("too many dimensions");
     let result = std::panic::catch_unwind(|| says(&error, &["no such text"]));
     assert!(result.is_err());
 }
 
 #[test]
-fn an_unknown_signature() {
-    let error = Algebra::new(Signature::of(2, 1, 1)).expect_err("not shipped");
-    assert!(matches!(error, Error::UnsupportedSignature { .. }));
-    says(
-        &error,
-        &[
-            "Cl(2,1,1)",
-            "cl300",
-            "cl301",
-            "(2, 1, 1)",
-            "algebras.rs",
-            "xtask gen",
-        ],
-    );
-}
-
-#[test]
-fn grade_sets_without_kernels() {
+fn grade_sets_that_do_not_exist() {
     let (bivectors, outside) = (Some(GradeSet::single(2)), Some(GradeSet::single(5)));
-    let options = ProductOptions {
-        left: bivectors,
-        ..ProductOptions::default()
-    };
-    let error = ops::sgp_norm(cl300(), &options).expect_err("not shipped");
-    assert!(matches!(error, Error::UnsupportedGrades { .. }));
-    says(
-        &error,
-        &["sgp", "Cl(3,0,0)", "(2)", "expected one of", "(0,1,2,3)"],
-    );
-    let error = ops::product(cl300(), ProductKind::Exterior, None, bivectors).expect_err("grades");
-    says(&error, &["exterior_product", "expected one of"]);
-    let error = ops::sandwich(cl300(), bivectors, None).expect_err("grades");
-    says(&error, &["sandwich", "(0,2) and (1)"]);
     let vectors = Some(GradeSet::single(1));
 
     let options = ProductOptions {
@@ -108,8 +77,7 @@ fn grade_sets_without_kernels() {
     let error = layer(vectors, Bias::Scalar).expect_err("no scalar to add to");
     says(&error, &["scalar bias", "grade 0"]);
     assert!(layer(vectors, Bias::None).is_ok());
-    let error = layer(bivectors, Bias::None).expect_err("a map, but no product");
-    says(&error, &["sgp", "(2)", "expected one of", "(0,1,2,3)"]);
+    assert!(layer(bivectors, Bias::None).is_ok());
     assert!(matches!(layer(outside, Bias::None), Err(Error::Algebra(_))));
 }
 

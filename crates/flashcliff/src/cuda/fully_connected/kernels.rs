@@ -66,8 +66,8 @@ impl Kernels {
         let missing = || Error::UnsupportedOnCuda {
             operator: operator.to_owned(),
             reason: format!(
-                "no kernel of the fully connected product for {}",
-                algebra.name()
+                "this build has no CUDA kernels of it for {}",
+                algebra.signature()
             ),
         };
         let name = CString::new(algebra.name()).map_err(|_| missing())?;

@@ -1,11 +1,11 @@
 //! A stage, ready to run.
 
 use super::place::{Place, Row};
+use crate::Element;
 use crate::Gate;
-use crate::element::Element;
-use crate::kernel::program::StageCall;
-use crate::kernel::stage::{Lanes, StageArgs, StageFn};
 use crate::simd::Tier;
+use flashcliff_kernels::program::StageCall;
+use flashcliff_kernels::stage::{Lanes, StageArgs, StageFn};
 
 /// The most tensors and parameters of a stage: the operators have no stage of more, whatever the algebra.
 pub(super) const MAX_SLOTS: usize = 12;
@@ -45,7 +45,11 @@ impl<'a, T: Element> Bound<'a, T> {
     pub(super) fn new(call: &'a StageCall, tier: Tier) -> Self {
         Self {
             call,
-            function: T::tiers(call.stage).get(tier),
+            function: match T::tiers(call.stage).get(tier) {
+                Some(function) => function,
+                // Operators ask for a program that runs on their tier: `Algebra::runnable`.
+                None => unreachable!("a stage that was not compiled for {tier}"),
+            },
             places: [Place::NONE; MAX_SLOTS],
             lanes: [Lanes::NONE; MAX_SLOTS],
             ends: [0; 4],
@@ -90,6 +94,7 @@ impl<'a, T: Element> Bound<'a, T> {
             gate: rest.gate,
             eps: rest.eps,
             inv_channels: rest.inv_channels,
+            code: self.call.stage.code,
         };
         // SAFETY: the caller's.
         unsafe { (self.function)(&mut args) };

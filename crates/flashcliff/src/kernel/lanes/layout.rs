@@ -1,7 +1,7 @@
 //! The parts of a workspace.
 
 use super::{Call, Operand, Parameter};
-use crate::element::Element;
+use crate::Element;
 use crate::kernel::rows::RowWriter;
 use crate::kernel::tasks::{self, Chunks};
 

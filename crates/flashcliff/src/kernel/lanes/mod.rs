@@ -15,11 +15,11 @@ mod task;
 
 use self::layout::Layout;
 use self::task::Task;
-use super::program::Plan;
 use super::tasks;
+use crate::Element;
 use crate::Gate;
-use crate::element::Element;
 use crate::simd::Tier;
+use flashcliff_kernels::program::Plan;
 
 /// The most lane tensors, cuts or parameters of a pass.
 const MAX_TENSORS: usize = 8;

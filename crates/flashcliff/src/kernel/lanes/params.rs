@@ -4,7 +4,7 @@
 
 use super::Call;
 use super::layout::Layout;
-use crate::element::Element;
+use crate::Element;
 use crate::kernel::tasks;
 
 /// The sums that a thread takes at a time.

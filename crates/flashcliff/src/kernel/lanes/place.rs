@@ -1,7 +1,7 @@
 //! Where the tensors of a task are found.
 
 use super::Operand;
-use crate::kernel::stage::Lanes;
+use flashcliff_kernels::stage::Lanes;
 
 /// How far ahead, at least, a row is asked for.
 const PREFETCH_BYTES: usize = 2048;

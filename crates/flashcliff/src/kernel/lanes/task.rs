@@ -6,8 +6,8 @@ use super::bound::{Bound, Kind, MAX_ROW_SUMS, Rest};
 use super::layout::Layout;
 use super::place::{Place, Row};
 use super::{Call, MAX_TENSORS, Parameter};
-use crate::element::Element;
-use crate::kernel::program::{Slot, StageCall};
+use crate::Element;
+use flashcliff_kernels::program::{Slot, StageCall};
 
 /// A task at work on the rows of a chunk.
 pub(super) struct Task<'a, T> {

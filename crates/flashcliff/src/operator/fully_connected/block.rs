@@ -5,12 +5,13 @@ use std::ops::Range;
 use super::layout::Layout;
 use super::scratch::Scratch;
 use super::{FullyConnected, PathProduct};
-use crate::element::Element;
+use crate::Element;
+use crate::Pass;
 use crate::kernel::lanes::{self, Call, Operand};
-use crate::kernel::program::Plan;
 use crate::operator::shape::Dims;
 use crate::simd::Tier;
 use crate::tensor::Tensor;
+use flashcliff_kernels::program::Program;
 
 /// A block of batch elements at work.
 pub(super) struct Block<'a, T> {
@@ -40,7 +41,13 @@ impl<'a, T: Element> Block<'a, T> {
         }
     }
 
-    fn run(&self, plan: &Plan, inputs: &[Operand<T>], outputs: &[Operand<T>], lanes: &mut [T]) {
+    fn run(
+        &self,
+        plan: (&'static Program, Pass),
+        inputs: &[Operand<T>],
+        outputs: &[Operand<T>],
+        lanes: &mut [T],
+    ) {
         let call = Call {
             channels: self.dims.in_channels,
             ..self
@@ -84,7 +91,12 @@ impl<'a, T: Element> Block<'a, T> {
     pub(super) fn form_gates(&self, scratch: &mut Scratch<'_, T>) {
         let inputs = self.scalars(scratch.zeros.as_mut_ptr());
         let gates = self.part(scratch.gates.as_mut_ptr(), 0..1);
-        self.run(&self.op.gates.forward, &inputs, &[gates], scratch.lanes);
+        self.run(
+            (self.op.gates, Pass::Forward),
+            &inputs,
+            &[gates],
+            scratch.lanes,
+        );
     }
 
     fn operands(&self, product: &PathProduct, gates: *mut T) -> [Operand<T>; 3] {
@@ -100,7 +112,12 @@ impl<'a, T: Element> Block<'a, T> {
         let inputs = self.operands(product, scratch.gates.as_mut_ptr());
         let width = product.program.output_components;
         let formed = self.part(scratch.formed.as_mut_ptr(), 0..width);
-        self.run(&product.program.forward, &inputs, &[formed], scratch.lanes);
+        self.run(
+            (product.program, Pass::Forward),
+            &inputs,
+            &[formed],
+            scratch.lanes,
+        );
     }
 
     /// From the gradient of `A_p` to those of the operands, added up over paths.
@@ -115,7 +132,12 @@ impl<'a, T: Element> Block<'a, T> {
             self.part(scratch.path_gates.as_mut_ptr(), 0..1),
         ];
         let inputs = [x, y, gates, grad_formed];
-        self.run(&product.program.backward, &inputs, &outputs, scratch.lanes);
+        self.run(
+            (product.program, Pass::Backward),
+            &inputs,
+            &outputs,
+            scratch.lanes,
+        );
         let lane = self.rows.len() * self.dims.in_channels;
         let add = |to: &mut [T], at: usize, from: &[T], blades: usize| {
             let to = &mut to[at * lane..(at + blades) * lane];
@@ -177,7 +199,7 @@ impl<'a, T: Element> Block<'a, T> {
                 self.dims.batch,
                 channels,
             )];
-            let plan = &norm.program.forward;
+            let plan = (norm.program, Pass::Forward);
             let call = Call {
                 saved: saved.wrapping_add(index * self.dims.batch + self.rows.start),
                 saved_stride: self.dims.batch,
@@ -206,7 +228,12 @@ impl<'a, T: Element> Block<'a, T> {
             self.part(scratch.path_x.as_mut_ptr(), 0..1),
             self.part(scratch.path_y.as_mut_ptr(), 0..1),
         ];
-        self.run(&self.op.gates.backward, &inputs, &outputs, scratch.lanes);
+        self.run(
+            (self.op.gates, Pass::Backward),
+            &inputs,
+            &outputs,
+            scratch.lanes,
+        );
         let sides = [
             (
                 &self.op.left,

@@ -21,20 +21,21 @@ use self::scratch::Sizes;
 use super::gemm::{Matrix, matmul};
 use super::shape::{Dim, Dims, TensorSpec};
 use super::{Cost, Pass};
-use crate::element::Element;
+use crate::Element;
 use crate::kernel::lanes::{self, Call, Operand};
-use crate::kernel::program::{Plan, Program};
 use crate::kernel::tasks::{self, Chunks};
 use crate::ops::ProductOptions;
 use crate::simd::Tier;
 use crate::tensor::Tensor;
 use crate::{Algebra, Error, Gate, Norm};
+use flashcliff_kernels::program::Program;
 
 /// The elements of scratch memory that one block aims at: about half of a second-level cache.
 const BLOCK_ELEMENTS: usize = 1 << 17;
 
 #[derive(Clone)]
 pub(crate) struct FullyConnected {
+    algebra: Algebra,
     gate: Gate,
     eps: f64,
     left: Layout,
@@ -111,6 +112,7 @@ impl FullyConnected {
             });
         }
         Ok(Self {
+            algebra,
             gate: options.gate,
             eps: options.eps,
             left: Layout::new(algebra, left),
@@ -338,7 +340,7 @@ impl FullyConnected {
                         };
                     let output = tensor(given.output.as_ptr());
                     run(
-                        &norm.undo.forward,
+                        (norm.undo, Pass::Forward),
                         &[output],
                         &[product],
                         &mut *scratch.lanes,
@@ -346,7 +348,7 @@ impl FullyConnected {
                     let inputs = [product, tensor(given.grad_output.as_ptr())];
                     let target = [tensor(target.0)];
                     run(
-                        &norm.program.backward,
+                        (norm.program, Pass::Backward),
                         &inputs,
                         &target,
                         &mut *scratch.lanes,
@@ -461,13 +463,17 @@ impl FullyConnected {
     fn call<'a, T: Element>(
         &self,
         tier: Tier,
-        plan: &'a Plan,
+        (program, pass): (&'static Program, Pass),
         inputs: &'a [Operand<T>],
         outputs: &'a [Operand<T>],
         count: usize,
     ) -> Call<'a, T> {
+        let program = self.algebra.runnable::<T>(program, tier);
         Call {
-            plan,
+            plan: match pass {
+                Pass::Forward => &program.forward,
+                Pass::Backward => &program.backward,
+            },
             inputs,
             outputs,
             params: &[],
@@ -538,14 +544,14 @@ impl FullyConnected {
             let output = operand(program.output_components);
             let mut given = inputs.clone();
             given.push(output);
-            let need = |plan, inputs: &[Operand<T>], outputs: &[Operand<T>]| {
+            let need = |pass, inputs: &[Operand<T>], outputs: &[Operand<T>]| {
                 lanes::workspace_len(&Call {
                     channels,
-                    ..self.call(tier, plan, inputs, outputs, rows)
+                    ..self.call(tier, (program, pass), inputs, outputs, rows)
                 })
             };
-            let forward = need(&program.forward, &inputs, &[output]);
-            forward.max(need(&program.backward, &given, &inputs))
+            let forward = need(Pass::Forward, &inputs, &[output]);
+            forward.max(need(Pass::Backward, &given, &inputs))
         });
         needs.max().unwrap_or(0)
     }

@@ -1,6 +1,6 @@
 //! The scratch memory of a task.
 
-use crate::element::Element;
+use crate::Element;
 
 /// The parts of the scratch memory of a task, in elements.
 #[derive(Clone, Copy, Default)]

@@ -4,7 +4,7 @@ use flashcliff::ops::{LinearOptions, LinearSgpOptions, ProductOptions, Steerable
 use flashcliff::simd::Tier;
 use flashcliff::{
     Algebra, Bias, Dim, Dims, Error, Gate, GradeSet, Invariant, Norm, Operator, ProductKind,
-    WeightLayout,
+    Signature, WeightLayout,
 };
 
 use crate::basis::Basis;
@@ -20,6 +20,9 @@ const LARGE_BATCHES: [usize; 4] = [257, 512, 1021, 3001];
 const BUDGET: usize = 20_000;
 const LARGE_BUDGET: usize = 12 << 20;
 
+/// Signatures that are interpreted.
+const OTHERS: [(usize, usize, usize); 3] = [(1, 1, 1), (2, 1, 0), (2, 2, 0)];
+
 /// Algebras with their bases, and pools of threads.
 pub(super) struct World {
     algebras: Vec<(Algebra, Basis)>,
@@ -34,6 +37,11 @@ impl World {
         };
         Self {
             algebras: Algebra::shipped()
+                .chain(
+                    OTHERS.map(|(p, q, r)| {
+                        Algebra::new(Signature::of(p, q, r)).expect("any signature")
+                    }),
+                )
                 .map(|algebra| (algebra, Basis::new(algebra.signature())))
                 .collect(),
             pools: (1..=3).map(pool).collect(),
@@ -154,7 +162,10 @@ fn spec(random: &mut Random, dim: usize) -> Spec {
         Gate::Sigmoid,
     ];
     let (gate, eps) = (random.pick(&gates), random.pick(&[1e-6, 1e-3, 0.25, 8.0]));
-    let (left, right) = random.pick(&grade_pairs());
+    let (left, right) = match random.once_in(3) {
+        true => (grades(random, dim), grades(random, dim)),
+        false => random.pick(&grade_pairs()),
+    };
     let (yes, no) = (random.once_in(2), random.once_in(2));
     let product = ProductOptions {
         gate,
