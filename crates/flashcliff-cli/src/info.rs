@@ -10,7 +10,7 @@ use crate::device::DeviceName;
 use crate::error::Error;
 use crate::output::{Align, Table, print};
 
-/// Show version, SIMD tier, threads, GPUs with their tuning tables, and the algebras that have kernels.
+/// Show version, SIMD tier, threads, GPUs with their tuning tables, and the algebras with compiled kernels.
 #[derive(Debug, Args)]
 pub(crate) struct InfoArgs {
     /// As JSON.

@@ -5,13 +5,13 @@ use pyo3::prelude::*;
 
 use crate::error::{UnsupportedError, caught, raise};
 
-/// An algebra that has kernels.
+/// An algebra with its operators.
 #[pyclass(frozen, module = "flashcliff._core")]
 pub(crate) struct Algebra {
     pub(crate) inner: flashcliff::Algebra,
 }
 
-/// The signatures of all algebras that have kernels.
+/// The signatures of all compiled algebras.
 #[pyfunction]
 pub(crate) fn shipped() -> Vec<(usize, usize, usize)> {
     let signatures = flashcliff::Algebra::shipped().map(|algebra| algebra.signature());
@@ -23,7 +23,6 @@ impl Algebra {
     #[new]
     fn new(p: usize, q: usize, r: usize) -> PyResult<Self> {
         let signature = Signature::new(p, q, r);
-        // An algebra of nine vectors is as unknown as one that was not generated.
         let signature = signature.map_err(|error| UnsupportedError::new_err(error.to_string()))?;
         let inner = caught(|| flashcliff::Algebra::new(signature))?;
         Ok(Self { inner })
@@ -32,6 +31,11 @@ impl Algebra {
     #[getter]
     fn name(&self) -> String {
         self.inner.name()
+    }
+
+    #[getter]
+    fn is_compiled(&self) -> bool {
+        self.inner.is_compiled()
     }
 
     #[getter]

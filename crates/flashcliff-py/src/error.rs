@@ -12,7 +12,7 @@ create_exception!(
     flashcliff,
     UnsupportedError,
     PyNotImplementedError,
-    "There are no kernels for this algebra, these grades, or this operator on the device."
+    "There is no such operator between these grades, in so many dimensions, or on the device."
 );
 
 create_exception!(
@@ -42,9 +42,9 @@ pub(crate) fn raise(mut error: Error) -> PyErr {
     }
     let message = error.to_string();
     match error {
-        Error::UnsupportedSignature { .. }
-        | Error::UnsupportedGrades { .. }
-        | Error::UnsupportedOnCuda { .. } => UnsupportedError::new_err(message),
+        Error::UnsupportedGrades { .. } | Error::UnsupportedOnCuda { .. } => {
+            UnsupportedError::new_err(message)
+        }
         Error::DtypeMismatch { .. } => PyTypeError::new_err(message),
         // What PyTorch raises for tensors on different devices.
         Error::DeviceMismatch { .. } => PyRuntimeError::new_err(message),

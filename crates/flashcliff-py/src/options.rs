@@ -2,14 +2,16 @@
 
 use std::str::FromStr;
 
-use flashcliff::{Bias, Error};
+use flashcliff::{Bias, Error, UnknownOption};
 use pyo3::prelude::*;
 
 use crate::error::raise;
 
 /// An option by its name. Python writes underscores, the library hyphens.
-pub(crate) fn named<T: FromStr<Err = Error>>(name: &str) -> PyResult<T> {
-    name.replace('_', "-").parse().map_err(raise)
+pub(crate) fn named<T: FromStr<Err = UnknownOption>>(name: &str) -> PyResult<T> {
+    name.replace('_', "-")
+        .parse()
+        .map_err(|error: UnknownOption| raise(error.into()))
 }
 
 /// The bytes that a block of rows may take; `None` leaves them to the library.
@@ -31,10 +33,10 @@ pub(crate) fn bias(name: Option<&str>) -> PyResult<Bias> {
         None => Ok(Bias::None),
         Some("scalar") => Ok(Bias::Scalar),
         Some("all") => Ok(Bias::EveryBlade),
-        Some(other) => Err(raise(Error::UnknownOption {
+        Some(other) => Err(raise(Error::UnknownOption(UnknownOption {
             what: "bias mode",
             expected: "scalar, all".to_owned(),
             got: other.to_owned(),
-        })),
+        }))),
     }
 }

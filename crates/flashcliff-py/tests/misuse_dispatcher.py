@@ -56,7 +56,6 @@ ROWS = [
     refused("a name with a sign", named("cl-300"), ValueError, NAME),
     refused("a name with digits of another script", named("cl٣٠٠"), ValueError, NAME),
     refused("a name with a line break", named("cl300\n"), ValueError, NAME),
-    refused("the name of an algebra without kernels", named("cl111"), UnsupportedError, r"no kernels for Cl\(1,1,1\)"),
     refused("the name of an algebra too large", named("cl999"), UnsupportedError, r"p \+ q \+ r <= 8"),
     refused("no name of an algebra", named(None), RuntimeError, "Expected a value of type 'str' for argument 'algebra'"),
     # Forward

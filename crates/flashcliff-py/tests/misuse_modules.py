@@ -58,7 +58,7 @@ ROWS = [
     refused("a layer of a grade too large", lambda: nn.MVLinear(R3, 4, 4, grades=(4,)), ValueError, "grades: expected grades from 0 to 3"),
     refused("a scalar bias without scalars", lambda: nn.MVLinear(R3, 4, 4, grades=(1,)), ValueError, "a scalar bias needs grade 0"),
     refused("a layer of a name as algebra", lambda: nn.SGPNorm("cl300", 4), TypeError, "algebra: expected"),
-    refused("a layer of an algebra without kernels", lambda: nn.SGPNorm((1, 1, 1), 4), UnsupportedError, "no kernels"),
+    refused("a layer of nine vectors", lambda: nn.SGPNorm((9, 0, 0), 4), UnsupportedError, r"p \+ q \+ r <= 8"),
     refused("a grade that is a boolean", lambda: nn.embed_grade(torch.ones(3, 2, 1), True, R3), TypeError, "grade: expected an integer, got True"),
     refused("a grade that the algebra has not", lambda: nn.select_grade(x(), 4, R3), ValueError, "grade: expected 0 to 3, got 4"),
     refused("points of another dimension", lambda: nn.embed_points(torch.ones(2, 3, 4), R3), ValueError, r"points: expected \[..., points, 3\]"),

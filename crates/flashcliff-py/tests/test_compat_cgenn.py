@@ -62,7 +62,7 @@ def test_the_algebra_of_a_metric(table):
     with pytest.raises(ValueError, match="metric"):
         cgenn.CliffordAlgebra((2.0,))
     with pytest.raises(flashcliff.UnsupportedError):
-        cgenn.CliffordAlgebra((1.0,) * 6)
+        cgenn.CliffordAlgebra((1.0,) * 9)
 
 
 def check(layer, table, shapes, want, channels=3):

@@ -2,8 +2,8 @@
 
 use cayley::{Algebra, GradeSet};
 use codegen::emit::dot;
-use codegen::ir::{Cost, Program, cost, differentiate};
-use codegen::spec;
+use flashcliff_program::ir::{Cost, Program, cost, differentiate};
+use flashcliff_program::spec;
 
 use crate::error::Error;
 

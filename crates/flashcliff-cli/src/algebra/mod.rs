@@ -14,7 +14,7 @@ use clap::Args;
 use crate::error::Error;
 use crate::output::print;
 
-/// Show an algebra: blades, paths, product tables, what operators commute with, and what they cost. Any signature of up to 8 dimensions, with kernels or not.
+/// Show an algebra: blades, paths, product tables, what operators commute with, and what they cost. Any signature of up to 8 dimensions, compiled or not.
 #[derive(Debug, Args)]
 pub(crate) struct AlgebraArgs {
     /// Vectors that square to +1, -1 and 0: 3,0,1 or cl301.

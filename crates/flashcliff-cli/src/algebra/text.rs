@@ -15,7 +15,8 @@ const COST_DIM: usize = 6;
 pub(super) fn overview(algebra: &Algebra) -> String {
     let signature = algebra.signature();
     let kernels = match flashcliff::Algebra::new(signature) {
-        Ok(_) => "has kernels".to_owned(),
+        Ok(algebra) if algebra.is_compiled() => "kernels: compiled".to_owned(),
+        Ok(_) => "kernels: none compiled, operators are interpreted".to_owned(),
         Err(error) => error.to_string(),
     };
     [

@@ -1,6 +1,7 @@
 //! What is measured.
 
 use cayley::Signature;
+use flashcliff::Algebra;
 
 use super::measure::{Effort, Measurement};
 use super::{operator, step};
@@ -51,6 +52,8 @@ pub(super) struct Case {
     pub(super) name: String,
     pub(super) subject: Subject,
     pub(super) signature: Signature,
+    /// Whether the operator is interpreted although its algebra is compiled.
+    pub(super) is_interpreted: bool,
     pub(super) passes: Passes,
     pub(super) batch: usize,
     pub(super) in_channels: usize,
@@ -75,8 +78,16 @@ pub(super) fn all(quick: bool) -> Vec<Case> {
         (MvSilu, CL300, 4096, 128, 128, [None, None]),
         (MvLayerNorm, CL300, 4096, 128, 128, [None, None]),
     ];
+    let compiled = operators.into_iter().map(|operator| (operator, false));
+    let interpreted = [
+        ((SgpNorm, CL300, 4096, 512, 512, [None, None]), true),
+        // Compiled too, to compare with.
+        ((SgpNorm, CL500, 4096, 64, 64, [None, None]), false),
+        ((SgpNorm, CL500, 4096, 64, 64, [None, None]), true),
+    ];
     let mut cases = Vec::new();
-    for (subject, signature, batch, in_channels, out_channels, targets) in operators {
+    for (operator, is_interpreted) in compiled.chain(interpreted) {
+        let (subject, signature, batch, in_channels, out_channels, targets) = operator;
         let (batch, in_channels, out_channels) = match quick {
             true => (batch / 32, in_channels / 8, out_channels / 8),
             false => (batch, in_channels, out_channels),
@@ -90,10 +101,12 @@ pub(super) fn all(quick: bool) -> Vec<Case> {
                 Passes::Forward => "forward",
                 Passes::Both => "forward+backward",
             };
+            let way = if is_interpreted { " interpreted" } else { "" };
             cases.push(Case {
-                name: format!("{} {} {size} {pass}", subject.name(), signature.name()),
+                name: format!("{}{way} {} {size} {pass}", subject.name(), signature.name()),
                 subject,
                 signature,
+                is_interpreted,
                 passes,
                 batch,
                 in_channels,
@@ -108,6 +121,7 @@ pub(super) fn all(quick: bool) -> Vec<Case> {
         name: format!("{} cl500 batch {batch}", Subject::HullsStep.name()),
         subject: Subject::HullsStep,
         signature: CL500,
+        is_interpreted: false,
         passes: Passes::Both,
         batch,
         in_channels: 16,
@@ -133,6 +147,17 @@ impl Subject {
 }
 
 impl Case {
+    /// The algebra, with or without its kernels.
+    ///
+    /// # Errors
+    /// A variable that means nothing.
+    pub(super) fn algebra(&self) -> Result<Algebra, Error> {
+        Ok(match self.is_interpreted {
+            true => Algebra::interpreted(self.signature)?,
+            false => Algebra::new(self.signature)?,
+        })
+    }
+
     /// Measures the case and checks its results.
     ///
     /// # Errors

@@ -33,8 +33,7 @@ struct Bench {
 /// # Errors
 /// [`Error::WrongResult`].
 pub(super) fn run(case: &Case, effort: Effort) -> Result<Measurement, Error> {
-    let algebra = Algebra::new(case.signature)?;
-    let mut bench = Bench::new(case, bind(case.subject, algebra)?);
+    let mut bench = Bench::new(case, bind(case.subject, case.algebra()?)?);
     let bytes = bench.bytes(case.passes);
     let cost = bench.operator.cost(&bench.dims);
     let flops = match case.passes {
@@ -263,7 +262,7 @@ mod tests {
             .iter()
             .find(|case| case.subject == Subject::SgpNorm)
             .unwrap();
-        let operator = bind(case.subject, Algebra::new(case.signature).unwrap()).unwrap();
+        let operator = bind(case.subject, case.algebra().unwrap()).unwrap();
         let mut bench = Bench::new(case, operator);
         bench.pass(Passes::Both).unwrap();
         assert!(bench.check(case).unwrap() < 1e-5);
@@ -285,7 +284,7 @@ mod tests {
             .filter(both)
             .filter(|c| c.subject != Subject::HullsStep)
         {
-            let operator = bind(case.subject, Algebra::new(case.signature).unwrap()).unwrap();
+            let operator = bind(case.subject, case.algebra().unwrap()).unwrap();
             let mut bench = Bench::new(case, operator);
             bench.pass(Passes::Both).unwrap();
             bench.check(case).unwrap();
@@ -305,7 +304,7 @@ mod tests {
             .iter()
             .find(|case| case.subject == Subject::SgpNorm)
             .unwrap();
-        let operator = bind(case.subject, Algebra::new(case.signature).unwrap()).unwrap();
+        let operator = bind(case.subject, case.algebra().unwrap()).unwrap();
         let tensor = 8 * case.batch * case.in_channels * 4;
         let w = 20 * case.in_channels * 4;
         let bench = Bench::new(case, operator);

@@ -98,6 +98,17 @@ pub(super) fn jobs(
     shapes: &[Shape],
 ) -> Result<Vec<Job>, Error> {
     let algebra = Algebra::new(algebra)?;
+    if !algebra.is_compiled() {
+        let signature = algebra.signature();
+        let (p, q, r) = (signature.p(), signature.q(), signature.r());
+        return Err(flashcliff::Error::UnsupportedOnCuda {
+            operator: "tune".to_owned(),
+            reason: format!(
+                "this build has no CUDA kernels for {signature}; build with FLASHCLIFF_ALGEBRAS=\"{p},{q},{r}\""
+            ),
+        }
+        .into());
+    }
     let wanted = |name| names.contains(&name) || names.contains(&OperatorName::All);
     let mut operators = Vec::new();
     if wanted(OperatorName::MvLinear) {

@@ -47,7 +47,7 @@ pub(crate) const ROWS: &[Row] = &[
     row(&[GOOD], "op sgp_norm --algebra cl300 --in in", 2, &["--out"]),
     row(&[], "op sgp_norm --algebra cl300 --out out", 2, &["--in"]),
     row(&[], "op sgp_norm --algebra --shapes", 2, &["--algebra"]),
-    row(&[], "op sgp_norm --algebra 2,1,1 --shapes", 1, &["Cl(2,1,1)", "cl300", "xtask gen"]),
+    row(&[], "op sgp_norm --algebra 2,1,10 --shapes", 2, &["--algebra", "8"]),
     // Options of operators.
     row(&[GOOD], "op sgp_norm --algebra cl300 --gate relu --in in --out out", 2, &["relu", "gelu-tanh"]),
     row(&[GOOD], "op sgp_norm --algebra cl300 --norm l2 --in in --out out", 2, &["l2", "rms"]),
@@ -58,7 +58,7 @@ pub(crate) const ROWS: &[Row] = &[
     row(&[GOOD], "op grade_rms --algebra cl300 --eps -1 --in in --out out", 1, &["eps", "-1"]),
     row(&[GOOD], "op sgp_norm --algebra cl300 --left x --in in --out out", 2, &["--left", "0,2"]),
     row(&[GOOD], "op sgp_norm --algebra cl300 --left 4 --in in --out out", 1, &["from 0 to 3", "4"]),
-    row(&[GOOD], "op sgp_norm --algebra cl300 --left 0,3 --in in --out out", 1, &["(0,3)", "(1)"]),
+    row(&[GOOD], "op sgp_norm --algebra cl300 --left 0,3 --in in --out out", 1, &["`x` must be [2, batch, in]", "[8, 2, 3]"]),
     row(&[GOOD], "op sgp_norm --algebra cl300 --right \"\" --in in --out out", 2, &["--right"]),
     row(&[GOOD], "op reverse --algebra cl300 --gate gelu --in in --out out", 2, &["--gate"]),
     row(&[GOOD], "op mv_linear --algebra cl300 --shared --per-grade --in in --out out", 2, &["--shared"]),

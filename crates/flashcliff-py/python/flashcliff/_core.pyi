@@ -18,7 +18,7 @@ Grades = list[int] | tuple[int, ...] | None
 """The grades that an operand carries; ``None`` is all."""
 
 class UnsupportedError(NotImplementedError):
-    """There are no kernels for this algebra, these grades, or this operator on the device."""
+    """There is no such operator between these grades, in so many dimensions, or on the device."""
 
 class CudaError(RuntimeError):
     """CUDA cannot be used, or a call of it failed."""
@@ -27,6 +27,8 @@ class Algebra:
     def __new__(cls, p: int, q: int, r: int) -> Algebra: ...
     @property
     def name(self) -> str: ...
+    @property
+    def is_compiled(self) -> bool: ...
     @property
     def blade_names(self) -> list[str]: ...
     @property

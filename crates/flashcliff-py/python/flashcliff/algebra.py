@@ -18,14 +18,16 @@ class Algebra:
     Vectors are ordered null first, then positive, then negative, and numbered from 0 if ``r > 0``,
     else from 1. There is one object for each signature: ``Algebra(3, 0, 0) is Algebra(3)``.
 
+    Every signature of up to 8 dimensions works on the CPU. The kernels of :func:`algebras` are compiled; operators
+    of others are interpreted, with the same results, slower. On CUDA only compiled kernels run.
+
     Args:
         p: how many vectors square to +1.
         q: how many square to -1.
         r: how many square to 0.
 
     Raises:
-        UnsupportedError: there are no kernels for the signature; the message lists those that have
-            some.
+        UnsupportedError: the signature has more than 8 dimensions.
 
     >>> algebra = Algebra(3, 0, 1)
     >>> algebra.blades[:6]
@@ -65,6 +67,11 @@ class Algebra:
         self.grades = tuple(core.blade_grades)
         self.paths = tuple(core.paths())
         return cls._instances.setdefault(signature, self)
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether this build has compiled kernels for it; without, operators are interpreted."""
+        return self._core.is_compiled
 
     @property
     def dim(self) -> int:
@@ -135,7 +142,7 @@ class Algebra:
 
 
 def algebras() -> tuple[Algebra, ...]:
-    """All algebras that have kernels."""
+    """All algebras with compiled kernels."""
     return tuple(Algebra(*signature) for signature in _core.shipped())
 
 

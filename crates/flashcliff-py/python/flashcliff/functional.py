@@ -22,7 +22,7 @@ relatives, nor batched gradients (``is_grads_batched``): each raises ``NotImplem
 
 Raises, for all functions: ``ValueError`` for wrong shapes or options, ``TypeError`` for element
 types and for options of other types, ``RuntimeError`` for tensors on different devices,
-:class:`flashcliff.UnsupportedError` if there are no kernels for the algebra, the grades or the
+:class:`flashcliff.UnsupportedError` if there is no such operator between the grades or on the
 device, or if a tensor is sparse or nested, :class:`flashcliff.CudaError` if CUDA fails.
 """
 
@@ -112,8 +112,8 @@ def sgp_norm(
             translations change it.
         eps: added under the root of the mean.
         left: the grades that ``x`` carries.
-        right: the grades that ``y`` carries. There are kernels for all grades and for vectors, in
-            any combination.
+        right: the grades that ``y`` carries. Kernels are compiled for all grades and for vectors, in
+            any combination; the CPU interprets others.
 
     Source: flash-clifford's ``fused_gelu_sgp_norm``; the product is CGENN's (arXiv 2305.11141, eq.
     10).
@@ -276,8 +276,8 @@ def product(
         kind: ``geometric``, ``exterior``, ``regressive``, ``left_contraction``,
             ``right_contraction``, ``scalar`` or ``commutator``.
         left: the grades that ``x`` carries.
-        right: the grades that ``y`` carries. There are kernels for all grades and for vectors, in
-            any combination.
+        right: the grades that ``y`` carries. Kernels are compiled for all grades and for vectors, in
+            any combination; the CPU interprets others.
     """
     return _call(
         table.PRODUCT, (x, y), algebra, (checks.word("kind", kind), *sides(algebra, left, right))
@@ -344,8 +344,8 @@ def sandwich(
     ``sandwich(x, grade_involution(y))`` then. With ``x reverse(x) = -1`` all grades are negated, and
     otherwise the result is scaled by ``x reverse(x)``.
 
-    From ``[blades, *batch, C]`` twice to ``[reachable blades, *batch, C]``. There are kernels for
-    all grades, and for rotors (the even grades) on vectors.
+    From ``[blades, *batch, C]`` twice to ``[reachable blades, *batch, C]``. Kernels are
+    compiled for all grades, and for rotors (the even grades) on vectors; the CPU interprets others.
     """
     return _call(table.SANDWICH, (x, y), algebra, sides(algebra, left, right))
 

@@ -41,7 +41,7 @@ class CliffordAlgebra(torch.nn.Module):
 
     Raises:
         ValueError: the metric has other numbers, or another order.
-        UnsupportedError: there are no kernels for the algebra.
+        UnsupportedError: the metric has more than 8 numbers.
 
     Source: CGENN's ``algebra/cliffordalgebra.py``.
     """
