@@ -15,9 +15,17 @@ pub(crate) enum Error {
     /// The specification names a signature that does not exist.
     #[error("codegen/src/spec/algebras.rs: {0}")]
     Signature(#[from] cayley::Error),
-    /// The specification names a signature twice.
-    #[error("codegen/src/spec/algebras.rs lists {0} more than once")]
-    Repeated(cayley::Signature),
+    /// What was given as a signature is none.
+    #[error("expected a signature p,q,r, such as 4,1,0, got `{0}`")]
+    NoSignature(String),
+    /// No operator has this name.
+    #[error("no operator `{name}`: expected one of {known}")]
+    NoOperator {
+        /// The name given.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
     /// Generated files are not what the generator makes.
     #[error(
         "generated files are out of date, run `{command}`:\n{}",

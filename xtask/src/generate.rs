@@ -1,33 +1,39 @@
-//! `gen`: writes the generated files, or checks them.
+//! `gen`: writes the review copies of generated files, or checks them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use cayley::Signature;
-use codegen::emit::File;
-use codegen::spec::SHIPPED;
+use cayley::{Algebra, Signature};
+use codegen::emit::{File, cuda, rust};
+use flashcliff_program::spec::SHIPPED;
 
 use crate::Error;
 
 /// The command that headers name.
 const COMMAND: &str = "cargo xtask gen";
+/// The algebras of which copies are committed, so that a change of the generator is seen in review: the plane
+/// and space. Builds generate what they need by themselves.
+const REVIEWED: [(usize, usize, usize); 2] = [(2, 0, 0), (3, 0, 0)];
 /// An emitter: from signatures and the command to the files.
 type Emit = fn(&[Signature], &str) -> Vec<File>;
-/// Where generated files live, and what makes them. Nothing else may live there.
-const TARGETS: &[(&str, Emit)] = &[
-    ("crates/flashcliff/src/generated", codegen::emit::rust::emit),
-    (
-        "crates/flashcliff-sys/cuda/generated",
-        codegen::emit::cuda::emit,
-    ),
+/// Where the copies live, and what makes them. Nothing else may live there.
+const TARGETS: [(&str, Emit); 2] = [
+    ("codegen/review/rust", rust::review),
+    ("codegen/review/cuda", cuda::emit),
+];
+/// Manifests that have a feature for each shipped algebra.
+const MANIFESTS: [&str; 3] = [
+    "crates/flashcliff/Cargo.toml",
+    "crates/flashcliff-kernels/Cargo.toml",
+    "crates/flashcliff-sys/Cargo.toml",
 ];
 
 pub(crate) fn run(root: &Path, check: bool) -> Result<String, Error> {
     let (mut count, mut written) = (0, 0);
-    let mut all_differences = Vec::new();
+    let mut all_differences = missing_features(root)?;
     for (folder, emit) in TARGETS {
-        let wanted = generate(SHIPPED, *emit)?;
+        let wanted = generate(&REVIEWED, emit)?;
         let path = root.join(folder);
         let present = read(&path)?;
         count += wanted.len();
@@ -54,20 +60,74 @@ pub(crate) fn run(root: &Path, check: bool) -> Result<String, Error> {
     })
 }
 
-/// The files of some signatures: path and text.
-fn generate(
-    shipped: &[(usize, usize, usize)],
-    emit: Emit,
-) -> Result<BTreeMap<String, String>, Error> {
-    let mut signatures = BTreeSet::new();
-    for &(p, q, r) in shipped {
-        let signature = Signature::new(p, q, r)?;
-        if !signatures.insert(signature) {
-            return Err(Error::Repeated(signature));
+/// The generated text of one operator, on CPUs and on GPUs.
+pub(crate) fn print(signature: &str, operator: &str) -> Result<String, Error> {
+    let numbers: Vec<usize> = signature
+        .split(',')
+        .filter_map(|n| n.trim().parse().ok())
+        .collect();
+    let &[p, q, r] = &numbers[..] else {
+        return Err(Error::NoSignature(signature.to_owned()));
+    };
+    let signature = Signature::new(p, q, r)?;
+    let all = [
+        rust::review(&[signature], COMMAND),
+        cuda::emit(&[signature], COMMAND),
+    ]
+    .concat();
+    let name = signature.name();
+    let paths = ["rs", "cuh"].map(|extension| format!("{name}/{operator}.{extension}"));
+    let found: Vec<String> = all
+        .into_iter()
+        .filter(|file| paths.contains(&file.path))
+        .map(|file| file.text)
+        .collect();
+    if found.is_empty() {
+        let operators = flashcliff_program::spec::operators(&Algebra::new(signature));
+        let names: BTreeSet<String> = operators.into_iter().map(|o| o.program.name).collect();
+        return Err(Error::NoOperator {
+            name: operator.to_owned(),
+            known: names.into_iter().collect::<Vec<_>>().join(", "),
+        });
+    }
+    Ok(found.join("\n"))
+}
+
+/// The shipped algebras that a manifest does not name as features, alone and among `all-algebras`.
+fn missing_features(root: &Path) -> Result<Vec<String>, Error> {
+    let mut missing = Vec::new();
+    for manifest in MANIFESTS {
+        let path = root.join(manifest);
+        let text = fs::read_to_string(&path).map_err(Error::at(&path))?;
+        let all = text
+            .lines()
+            .find(|line| line.starts_with("all-algebras = "));
+        for &(p, q, r) in SHIPPED {
+            let name = Signature::new(p, q, r)?.name();
+            let own = text
+                .lines()
+                .any(|line| line.starts_with(&format!("{name} = ")));
+            let is_passed_on = |line: &str| {
+                line.contains(&format!("\"{name}\"")) || line.contains("/all-algebras\"")
+            };
+            if !own || !all.is_some_and(is_passed_on) {
+                missing.push(format!("  missing: feature {name} in {manifest}"));
+            }
         }
     }
-    let signatures: Vec<Signature> = signatures.into_iter().collect();
-    let files = emit(&signatures, COMMAND).into_iter();
+    Ok(missing)
+}
+
+/// The files of some signatures: path and text.
+fn generate(
+    signatures: &[(usize, usize, usize)],
+    emit: Emit,
+) -> Result<BTreeMap<String, String>, Error> {
+    let signatures: Result<Vec<Signature>, _> = signatures
+        .iter()
+        .map(|&(p, q, r)| Signature::new(p, q, r))
+        .collect();
+    let files = emit(&signatures?, COMMAND).into_iter();
     Ok(files.map(|file| (file.path, file.text)).collect())
 }
 
@@ -159,7 +219,7 @@ mod tests {
     #[test]
     fn writing_then_checking_finds_nothing() -> Result<(), Error> {
         let folder = tempfile::tempdir().map_err(Error::at(Path::new("temporary folder")))?;
-        let wanted = generate(&[(1, 0, 0), (0, 1, 0)], codegen::emit::rust::emit)?;
+        let wanted = generate(&[(1, 0, 0), (0, 1, 0)], rust::review)?;
         let count = write(folder.path(), &wanted, &BTreeMap::new())?;
         assert_eq!(count, wanted.len());
         assert_eq!(
@@ -173,7 +233,7 @@ mod tests {
     #[test]
     fn every_kind_of_difference_is_found_and_mended() -> Result<(), Error> {
         let folder = tempfile::tempdir().map_err(Error::at(Path::new("temporary folder")))?;
-        let wanted = generate(&[(1, 0, 0)], codegen::emit::rust::emit)?;
+        let wanted = generate(&[(1, 0, 0)], rust::review)?;
         write(folder.path(), &wanted, &BTreeMap::new())?;
         let path = |relative: &str| folder.path().join(relative);
         let truncated = &wanted["cl100/sgp.rs"][..100];
@@ -195,8 +255,18 @@ mod tests {
     }
 
     #[test]
-    fn a_signature_named_twice_is_refused() {
-        let error = generate(&[(2, 0, 0), (2, 0, 0)], codegen::emit::rust::emit).unwrap_err();
-        assert!(matches!(error, Error::Repeated(_)), "{error}");
+    fn one_operator_is_printed_and_others_are_named() -> Result<(), Error> {
+        let text = print("1,1,1", "sgp")?;
+        assert!(
+            text.contains("unsafe fn sgp_0") && text.contains("#pragma once"),
+            "{text}"
+        );
+        let error = print("1,1,1", "spg").unwrap_err().to_string();
+        assert!(
+            error.contains("spg") && error.contains("sgp_rms"),
+            "{error}"
+        );
+        assert!(print("3,0", "sgp").is_err());
+        Ok(())
     }
 }

@@ -11,6 +11,7 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
         "flashcliff-codegen",
         &[
             "flashcliff",
+            "flashcliff-kernels",
             "flashcliff-sys",
             "flashcliff-build-support",
             "candle-core",
@@ -49,11 +50,17 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
         ],
     ),
     ("flashcliff-benches", &["flashcliff-build-support"]),
+    ("flashcliff-program", &["proc-macro2", "flashcliff-codegen"]),
     ("xtask", &["flashcliff", "flashcliff-sys", "candle-core"]),
 ];
 
 /// Crates that have no dependencies at all.
-const BARE: &[&str] = &["cayley", "flashcliff-build-support", "flashcliff-sys"];
+const BARE: &[&str] = &[
+    "cayley",
+    "flashcliff-build-support",
+    "flashcliff-kernels",
+    "flashcliff-sys",
+];
 
 pub(crate) fn run(root: &Path) -> Result<String, Error> {
     let mut violations = Vec::new();

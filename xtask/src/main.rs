@@ -29,11 +29,14 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Generate the kernels of every algebra of codegen/src/spec/algebras.rs.
+    /// Write the review copies of generated kernels, `codegen/review/`.
     Gen {
-        /// Change nothing; fail if a generated file is missing, differs or is not expected.
+        /// Change nothing; fail if a copy is missing, differs or is not expected.
         #[arg(long)]
         check: bool,
+        /// Write nothing; print the kernels of one operator in any algebra, such as `--print 4,1,0 sgp`.
+        #[arg(long, num_args = 2, value_names = ["P,Q,R", "OPERATOR"], conflicts_with = "check")]
+        print: Option<Vec<String>>,
     },
     /// Check that crates depend only on the layers below them.
     Layering,
@@ -69,7 +72,10 @@ enum Task {
 fn main() -> ExitCode {
     let root = workspace_root();
     let result = match Arguments::parse().task {
-        Task::Gen { check } => generate::run(&root, check),
+        Task::Gen { check, print } => match print.as_deref() {
+            Some([signature, operator]) => generate::print(signature, operator),
+            _ => generate::run(&root, check),
+        },
         Task::Layering => layering::run(&root),
         Task::CudaToolkit => cuda_toolkit::run(&root),
         Task::Bindings { check } => bindings::run(&root, check),
