@@ -13,7 +13,6 @@
 //! too. What runs them over whole tensors is the matter of `flashcliff`.
 
 pub mod code;
-mod element;
 mod gate;
 mod interpret;
 mod option;
@@ -22,7 +21,6 @@ mod range;
 pub mod simd;
 pub mod stage;
 
-pub use element::{Dtype, Element};
 pub use gate::Gate;
 pub use interpret::interpreted;
 pub use option::UnknownOption;

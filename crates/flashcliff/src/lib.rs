@@ -44,6 +44,7 @@
 mod algebra;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+mod element;
 pub mod environment;
 mod error;
 mod interpreter;
@@ -61,8 +62,9 @@ pub use cayley;
 pub use cayley::{Blade, GradeSet, Path, ProductKind, Signature, Term};
 #[cfg(feature = "cuda")]
 pub use cuda::Device;
+pub use element::{Dtype, Element};
 pub use error::Error;
-pub use flashcliff_kernels::{Dtype, Element, Gate, UnknownOption, simd};
+pub use flashcliff_kernels::{Gate, UnknownOption, simd};
 pub use operator::{Cost, Dim, Dims, Evaluation, Operator, Pass, TensorSpec};
 pub use options::{Bias, Invariant, Norm, WeightLayout};
 pub use symmetry::{SYMMETRIES, Symmetry, SymmetryRow};

@@ -236,5 +236,6 @@ pub(super) fn gate_code(gate: Gate) -> sys::fc_gate {
         Gate::GeluTanh => sys::fc_gate::FC_GATE_GELU_TANH,
         Gate::Silu => sys::fc_gate::FC_GATE_SILU,
         Gate::Sigmoid => sys::fc_gate::FC_GATE_SIGMOID,
+        other => unreachable!("the gate {other} has no number"),
     }
 }

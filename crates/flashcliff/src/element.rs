@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::simd::Tier;
-use crate::stage::{Stage, Tiers};
+use flashcliff_kernels::stage::{Stage, Tiers};
 
 /// The type of the elements of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
