@@ -17,10 +17,7 @@ fn main() {
 }
 
 fn generate() -> Result<(), Box<dyn Error>> {
-    let is_enabled =
-        |name: &str| env::var_os(format!("CARGO_FEATURE_{}", name.to_uppercase())).is_some();
-    let wanted = env::var(VARIABLE).unwrap_or_default();
-    let signatures = selection::select(is_enabled, &wanted)?;
+    let signatures = selection::of_build_script(|name| env::var(name).ok())?;
     let folder = env::var("OUT_DIR")?;
     for file in rust::sources(&signatures) {
         let path = Path::new(&folder).join(&file.path);

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use cayley::{Algebra, Signature};
 use codegen::emit::{File, cuda, rust};
+use flashcliff_program::selection;
 use flashcliff_program::spec::SHIPPED;
 
 use crate::Error;
@@ -62,14 +63,8 @@ pub(crate) fn run(root: &Path, check: bool) -> Result<String, Error> {
 
 /// The generated text of one operator, on CPUs and on GPUs.
 pub(crate) fn print(signature: &str, operator: &str) -> Result<String, Error> {
-    let numbers: Vec<usize> = signature
-        .split(',')
-        .filter_map(|n| n.trim().parse().ok())
-        .collect();
-    let &[p, q, r] = &numbers[..] else {
-        return Err(Error::NoSignature(signature.to_owned()));
-    };
-    let signature = Signature::new(p, q, r)?;
+    let signature =
+        selection::signature(signature).map_err(|_| Error::NoSignature(signature.to_owned()))?;
     let all = [
         rust::review(&[signature], COMMAND),
         cuda::emit(&[signature], COMMAND),

@@ -86,7 +86,7 @@ mod tests {
             for q in 0..=3 {
                 for r in 0..=2 {
                     if (1..=6).contains(&(p + q + r)) {
-                        // Of one dimension, the null vector is its own pseudoscalar.
+                        // The null vector of one dimension is its own pseudoscalar.
                         let definite = r == 0 && (p == 0 || q == 0);
                         let single = p + q + r == 1;
                         let found = algebra(p, q, r).has_euclidean_norms();

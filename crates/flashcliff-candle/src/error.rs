@@ -147,7 +147,7 @@ pub enum Error {
     NotAFile {
         /// The path.
         path: PathBuf,
-        /// What it names.
+        /// The thing that the path names.
         kind: &'static str,
     },
 

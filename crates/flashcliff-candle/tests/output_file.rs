@@ -1,4 +1,4 @@
-//! What bears the name of an output stays what it is: links, hard links, modes, owners, FIFOs, devices.
+//! A file that bears the name of an output stays what it is: links, hard links, modes, owners, FIFOs, devices.
 
 #![cfg(unix)]
 
@@ -149,7 +149,7 @@ fn what_is_read_only_is_refused() {
         assert_eq!(text(&path), "old");
         fs::remove_file(folder.path("link")).unwrap();
     }
-    // What became so during the work.
+    // The file became read-only during the work.
     let path = folder.file("out", "old", 0o644);
     let file = OutputFile::create(&path).unwrap();
     fs::set_permissions(&path, Permissions::from_mode(0o444)).unwrap();
@@ -192,7 +192,7 @@ fn a_foreign_file_is_written_as_its_bits_allow_and_keeps_its_owner() {
         assert_eq!(mode(&path), bits);
         fs::remove_file(path).unwrap();
     }
-    // Of this user, in another group.
+    // The file is this user's, in another group.
     let path = folder.file("out", "old", 0o640);
     chown(&path, None, Some(OTHER)).unwrap();
     write(&path, b"new").unwrap();

@@ -80,24 +80,46 @@ pub enum Op {
 
 /// What a sum starts with.
 #[derive(Clone, Copy, Debug)]
-pub enum Start {
+pub enum Start<P = PlaceId> {
     /// A value.
-    Value(PlaceId),
+    Value(P),
     /// A product, rounded.
-    Product(PlaceId, PlaceId),
+    Product(P, P),
+}
+
+impl<P> Start<P> {
+    /// The same of other places.
+    pub fn map<Q>(self, place: impl Fn(P) -> Q) -> Start<Q> {
+        match self {
+            Self::Value(a) => Start::Value(place(a)),
+            Self::Product(a, b) => Start::Product(place(a), place(b)),
+        }
+    }
 }
 
 /// A term of a sum. Products are not rounded before they are added.
 #[derive(Clone, Copy, Debug)]
-pub enum Term {
+pub enum Term<P = PlaceId> {
     /// `+ a b`
-    MulAdd(PlaceId, PlaceId),
+    MulAdd(P, P),
     /// `- a b`
-    NegMulAdd(PlaceId, PlaceId),
+    NegMulAdd(P, P),
     /// `+ a`
-    Add(PlaceId),
+    Add(P),
     /// `- a`
-    Sub(PlaceId),
+    Sub(P),
+}
+
+impl<P> Term<P> {
+    /// The same of other places.
+    pub fn map<Q>(self, place: impl Fn(P) -> Q) -> Term<Q> {
+        match self {
+            Self::MulAdd(a, b) => Term::MulAdd(place(a), place(b)),
+            Self::NegMulAdd(a, b) => Term::NegMulAdd(place(a), place(b)),
+            Self::Add(a) => Term::Add(place(a)),
+            Self::Sub(a) => Term::Sub(place(a)),
+        }
+    }
 }
 
 /// A function of two values.

@@ -37,15 +37,24 @@ impl fmt::Display for BadSelection {
 
 impl std::error::Error for BadSelection {}
 
-/// The signatures to generate, each once, in order: every shipped one whose feature `is_enabled`, and those
-/// of `list`, the value of [`VARIABLE`] or nothing.
+/// The signatures that a build script is asked for: by the variables that cargo sets for features, and by
+/// [`VARIABLE`]. `variable` reads the environment.
 ///
 /// # Errors
-/// A part of `list` that is no signature.
-pub fn select(
-    is_enabled: impl Fn(&str) -> bool,
-    list: &str,
+/// A part of [`VARIABLE`] that is no signature.
+pub fn of_build_script(
+    variable: impl Fn(&str) -> Option<String>,
 ) -> Result<Vec<Signature>, BadSelection> {
+    let is_enabled = |name: &str| {
+        let feature = format!("CARGO_FEATURE_{}", name.to_uppercase());
+        variable(&feature).is_some()
+    };
+    select(is_enabled, &variable(VARIABLE).unwrap_or_default())
+}
+
+/// The signatures to generate, each once, in order: every shipped one whose feature `is_enabled`, and those
+/// of `list`, the value of [`VARIABLE`] or nothing.
+fn select(is_enabled: impl Fn(&str) -> bool, list: &str) -> Result<Vec<Signature>, BadSelection> {
     let shipped = SHIPPED.iter().map(|&(p, q, r)| Signature::of(p, q, r));
     let mut selected: BTreeSet<Signature> = shipped.filter(|s| is_enabled(&s.name())).collect();
     for part in list
@@ -58,7 +67,11 @@ pub fn select(
     Ok(selected.into_iter().collect())
 }
 
-fn signature(part: &str) -> Result<Signature, BadSelection> {
+/// The signature `p,q,r`.
+///
+/// # Errors
+/// Text that is not three numbers, or more than [`Signature::MAX_DIM`] vectors.
+pub fn signature(part: &str) -> Result<Signature, BadSelection> {
     let bad = |reason| BadSelection {
         part: part.to_owned(),
         reason,

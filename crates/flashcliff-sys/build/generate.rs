@@ -15,10 +15,7 @@ const ORIGIN: &str = "the build script of flashcliff-sys";
 /// wanted any more is removed.
 pub(crate) fn into(folder: &Path) -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-env-changed={VARIABLE}");
-    let is_enabled =
-        |name: &str| env::var_os(format!("CARGO_FEATURE_{}", name.to_uppercase())).is_some();
-    let wanted = env::var(VARIABLE).unwrap_or_default();
-    let signatures = selection::select(is_enabled, &wanted)?;
+    let signatures = selection::of_build_script(|name| env::var(name).ok())?;
     let files = cuda::emit(&signatures, ORIGIN).into_iter();
     let files: BTreeMap<PathBuf, String> = files
         .map(|file| (folder.join(file.path), file.text))

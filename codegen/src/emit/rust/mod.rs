@@ -152,7 +152,7 @@ fn descriptor_name(module: &str, index: usize) -> String {
     format!("{}_PROGRAM_{index}", module.to_uppercase())
 }
 
-/// What the module of an operator holds.
+/// The items of the module of an operator.
 fn operator_module(items: &[TokenStream]) -> TokenStream {
     quote! {
         #[allow(unused_imports, reason = "not every operator needs all of them")]

@@ -1,4 +1,4 @@
-//! What a path names, and who may write there.
+//! The place that a path names, and who may write there.
 
 use std::fs::{self, File, Metadata};
 use std::io;
@@ -9,7 +9,7 @@ use super::folder_of;
 /// As many links as Linux follows.
 const MAX_LINKS: usize = 40;
 
-/// What a path names, after symbolic links.
+/// The place that a path names, after symbolic links.
 #[derive(Debug)]
 pub(super) enum Place {
     /// Nothing yet, in a folder that is there.

@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use flashcliff_kernels::code::{Binary, Code, Component, List, Unary};
+use flashcliff_kernels::code::{Binary, Code, Component, List, Start, Term, Unary};
 use flashcliff_program::ir::{Function, Id, Node, Program, Uniform};
 use flashcliff_program::plan::{Body, Fusion, Packing, Stage, Values};
 
-use super::registers::{self, Draft, DraftStart, DraftTerm, Place};
+use super::registers::{self, Draft, Place};
 
 /// Sums are written down with this many terms at the latest: the values that they wait for take registers.
 const MAX_WAITING: usize = 8;
@@ -35,8 +35,8 @@ pub(super) fn stage(program: &Program, stage: &Stage) -> Code {
 
 /// A sum that is not written down yet.
 struct Waiting {
-    start: DraftStart,
-    terms: Vec<DraftTerm>,
+    start: Start<Place>,
+    terms: Vec<Term<Place>>,
 }
 
 struct Lowering<'a> {
@@ -88,7 +88,7 @@ impl Lowering<'_> {
         Place::Register(self.registers - 1)
     }
 
-    /// What gives a value its place, if it has one of its own.
+    /// Gives a value its place, if it has one of its own.
     fn statement(&mut self, id: Id) {
         let graph = &self.body.graph;
         if graph.node(id).is_leaf() {
@@ -115,13 +115,13 @@ impl Lowering<'_> {
             return;
         }
         if self.values.starts_sum(id) {
-            let start = match self.values.fusion(id) {
-                None if matches!(graph.node(id), Node::Mul(..)) => self.product(id),
-                _ => DraftStart::Value(self.expression(id)),
+            let start = match (self.values.fusion(id), graph.node(id)) {
+                (None, Node::Mul(a, b)) => Start::Product(self.operand(a), self.operand(b)),
+                _ => Start::Value(self.expression(id)),
             };
             let to = match start {
                 // The sum goes on where it started.
-                DraftStart::Value(place @ Place::Register(_)) => place,
+                Start::Value(place @ Place::Register(_)) => place,
                 _ => self.register(),
             };
             self.places.insert(id, to);
@@ -144,11 +144,11 @@ impl Lowering<'_> {
         };
         let (a, b) = (self.operand(a), self.operand(b));
         let term = match fusion {
-            Fusion::NegMulAdd => DraftTerm::NegMulAdd(a, b),
-            Fusion::MulAdd | Fusion::MulSub => DraftTerm::MulAdd(a, b),
+            Fusion::NegMulAdd => Term::NegMulAdd(a, b),
+            Fusion::MulAdd | Fusion::MulSub => Term::MulAdd(a, b),
         };
         let to = self.places[&variable];
-        let start = DraftStart::Value(to);
+        let start = Start::Value(to);
         let waiting = self.waiting.entry(variable).or_insert(Waiting {
             start,
             terms: Vec::new(),
@@ -165,7 +165,7 @@ impl Lowering<'_> {
             return;
         };
         let to = self.places[&variable];
-        let is_there = matches!(start, DraftStart::Value(place) if place == to);
+        let is_there = matches!(start, Start::Value(place) if place == to);
         if !(is_there && terms.is_empty()) {
             self.each.push(Draft::Sum(to, start, terms));
         }
@@ -187,13 +187,6 @@ impl Lowering<'_> {
         }
     }
 
-    fn product(&mut self, id: Id) -> DraftStart {
-        match self.body.graph.node(id) {
-            Node::Mul(a, b) => DraftStart::Product(self.operand(a), self.operand(b)),
-            _ => DraftStart::Value(self.operand(id)),
-        }
-    }
-
     /// Computes a value into a register.
     fn expression(&mut self, id: Id) -> Place {
         let node = self.body.graph.node(id);
@@ -202,18 +195,16 @@ impl Lowering<'_> {
         {
             let (a, b, other) = (self.operand(a), self.operand(b), self.operand(other));
             let to = self.register();
-            let start = DraftStart::Value(other);
+            let start = Start::Value(other);
             self.each.push(match fusion {
-                Fusion::MulAdd => Draft::Sum(to, start, vec![DraftTerm::MulAdd(a, b)]),
-                Fusion::NegMulAdd => Draft::Sum(to, start, vec![DraftTerm::NegMulAdd(a, b)]),
+                Fusion::MulAdd => Draft::Sum(to, start, vec![Term::MulAdd(a, b)]),
+                Fusion::NegMulAdd => Draft::Sum(to, start, vec![Term::NegMulAdd(a, b)]),
                 Fusion::MulSub => Draft::MulSub(to, a, b, other),
             });
             return to;
         }
-        let operands: Vec<Id> = node.operands().collect();
-        for operand in operands {
-            let place = self.operand(operand);
-            self.places.entry(operand).or_insert(place);
+        for operand in node.operands() {
+            self.operand(operand);
         }
         let to = self.register();
         let draft = self.plain(node, to);
@@ -297,29 +288,28 @@ impl Lowering<'_> {
                 packed: self.packing.grads[slot].unwrap_or(0),
             });
             let term = self.added(id);
-            self.each
-                .push(Draft::Sum(to, DraftStart::Value(to), vec![term]));
+            self.each.push(Draft::Sum(to, Start::Value(to), vec![term]));
         }
     }
 
     /// A value as a term of a sum over the batch; a product is not rounded before.
-    fn added(&mut self, id: Id) -> DraftTerm {
+    fn added(&mut self, id: Id) -> Term<Place> {
         let graph = &self.body.graph;
         let product = |id: Id, values: &Values<'_>| match graph.node(id) {
             Node::Mul(a, b) if !values.is_named(id) => Some((a, b)),
             _ => None,
         };
         if let Some((a, b)) = product(id, &self.values) {
-            return DraftTerm::MulAdd(self.operand(a), self.operand(b));
+            return Term::MulAdd(self.operand(a), self.operand(b));
         }
         if let Node::Neg(negated) = graph.node(id)
             && !self.values.is_named(id)
         {
             if let Some((a, b)) = product(negated, &self.values) {
-                return DraftTerm::NegMulAdd(self.operand(a), self.operand(b));
+                return Term::NegMulAdd(self.operand(a), self.operand(b));
             }
-            return DraftTerm::Sub(self.operand(negated));
+            return Term::Sub(self.operand(negated));
         }
-        DraftTerm::Add(self.operand(id))
+        Term::Add(self.operand(id))
     }
 }

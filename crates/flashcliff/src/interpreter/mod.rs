@@ -38,9 +38,9 @@ pub(crate) fn program(algebra: &Algebra, key: &Key) -> Option<&'static Program> 
     Some(keep(Box::new(Program {
         name: keep(program.name.clone().into_boxed_str()),
         formula: keep(program.formula.clone().into_boxed_str()),
-        left: bits(found.left),
-        right: bits(found.right),
-        output: bits(found.output),
+        left: found.left.bits(),
+        right: found.right.bits(),
+        output: found.output.bits(),
         inputs: list(inputs.map(|input| named(&input.name, input.components.len()))),
         params: list(params.map(|param| named(&param.name, param.count))),
         output_components: program.outputs[0].values.len(),
@@ -80,11 +80,6 @@ fn call(program: &ir::Program, stage: &plan::Stage) -> StageCall {
         rows: list(stage.rows.iter().copied()),
         row_sums: list(stage.row_sums.iter().copied()),
     }
-}
-
-/// The grades of a set, a bit each.
-fn bits(grades: GradeSet) -> u16 {
-    grades.iter().fold(0, |bits, grade| bits | 1 << grade)
 }
 
 fn keep<T: ?Sized>(value: Box<T>) -> &'static T {

@@ -14,22 +14,6 @@ pub(super) enum Place {
     Uniform(usize),
 }
 
-/// What a sum starts with.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum DraftStart {
-    Value(Place),
-    Product(Place, Place),
-}
-
-/// A term of a sum.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum DraftTerm {
-    MulAdd(Place, Place),
-    NegMulAdd(Place, Place),
-    Add(Place),
-    Sub(Place),
-}
-
 /// An instruction, as [`Op`].
 #[derive(Clone, Debug)]
 pub(super) enum Draft {
@@ -37,7 +21,7 @@ pub(super) enum Draft {
     RowSum(Place, usize),
     Eps(Place),
     InvChannels(Place),
-    Sum(Place, DraftStart, Vec<DraftTerm>),
+    Sum(Place, Start<Place>, Vec<Term<Place>>),
     MulSub(Place, Place, Place, Place),
     Binary(Binary, Place, Place, Place),
     Unary(Unary, Place, Place),
@@ -54,19 +38,19 @@ impl Draft {
             }
             Self::Sum(to, start, terms) => {
                 match start {
-                    DraftStart::Value(a) => f(a),
-                    DraftStart::Product(a, b) => {
+                    Start::Value(a) => f(a),
+                    Start::Product(a, b) => {
                         f(a);
                         f(b);
                     }
                 }
                 for term in terms {
                     match term {
-                        DraftTerm::MulAdd(a, b) | DraftTerm::NegMulAdd(a, b) => {
+                        Term::MulAdd(a, b) | Term::NegMulAdd(a, b) => {
                             f(a);
                             f(b);
                         }
-                        DraftTerm::Add(a) | DraftTerm::Sub(a) => f(a),
+                        Term::Add(a) | Term::Sub(a) => f(a),
                     }
                 }
                 f(to);
@@ -188,17 +172,8 @@ fn op(draft: Draft, number: &impl Fn(Place) -> PlaceId, terms: &mut Vec<Term>) -
         Draft::InvChannels(to) => Op::InvChannels(number(to)),
         Draft::Sum(to, start, list) => {
             let first = terms.len() as u32;
-            terms.extend(list.into_iter().map(|term| match term {
-                DraftTerm::MulAdd(a, b) => Term::MulAdd(number(a), number(b)),
-                DraftTerm::NegMulAdd(a, b) => Term::NegMulAdd(number(a), number(b)),
-                DraftTerm::Add(a) => Term::Add(number(a)),
-                DraftTerm::Sub(a) => Term::Sub(number(a)),
-            }));
-            let start = match start {
-                DraftStart::Value(a) => Start::Value(number(a)),
-                DraftStart::Product(a, b) => Start::Product(number(a), number(b)),
-            };
-            Op::Sum(number(to), start, first, terms.len() as u32)
+            terms.extend(list.into_iter().map(|term| term.map(number)));
+            Op::Sum(number(to), start.map(number), first, terms.len() as u32)
         }
         Draft::MulSub(to, a, b, c) => Op::MulSub(number(to), number(a), number(b), number(c)),
         Draft::Binary(kind, to, a, b) => Op::Binary(kind, number(to), number(a), number(b)),

@@ -227,6 +227,13 @@ pub(crate) fn linear_sgps() -> Vec<Spec> {
     specs
 }
 
+/// The main operators of an algebra, without products that are nothing.
+pub(crate) fn main_of(basis: &Basis) -> Vec<Spec> {
+    let mut specs = main_operators();
+    specs.retain(|spec| !is_nothing(basis, spec));
+    specs
+}
+
 /// All operators of an algebra: main ones and variants, without products that are nothing.
 pub(crate) fn all_operators(basis: &Basis) -> Vec<Spec> {
     let mut specs = main_operators();

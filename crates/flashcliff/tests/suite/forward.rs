@@ -4,7 +4,7 @@ use flashcliff::simd::Tier;
 use flashcliff::{Algebra, Dims, Element};
 
 use crate::basis::Basis;
-use crate::cases::{Spec, all_operators, input_shapes, is_nothing, main_operators, sizes};
+use crate::cases::{Spec, all_operators, input_shapes, main_of, sizes};
 use crate::compare::{bounded, exact, informative};
 use crate::harness::Call;
 use crate::numbers::{Bounded, Number};
@@ -136,12 +136,6 @@ fn grid() -> Vec<[usize; 3]> {
         }
     }
     shapes
-}
-
-fn main_of(basis: &Basis) -> Vec<Spec> {
-    let mut specs = main_operators();
-    specs.retain(|spec| !is_nothing(basis, spec));
-    specs
 }
 
 #[test]

@@ -6,7 +6,7 @@ use flashcliff::simd::Tier;
 use flashcliff::{Algebra, Dim, Dims, Element, Operator};
 
 use crate::basis::Basis;
-use crate::cases::{Spec, all_operators, input_shapes, is_nothing, main_operators, sizes};
+use crate::cases::{Spec, all_operators, input_shapes, main_of, main_operators, sizes};
 use crate::compare::{close, exact, informative, same};
 use crate::derivatives::Derivatives;
 use crate::harness::Call;
@@ -171,12 +171,6 @@ fn tiny(basis: &Basis) -> [usize; 3] {
         9..=16 => [2, 2, 1],
         _ => [1, 2, 1],
     }
-}
-
-fn main_of(basis: &Basis) -> Vec<Spec> {
-    let mut specs = main_operators();
-    specs.retain(|spec| !is_nothing(basis, spec));
-    specs
 }
 
 /// Compares every element of every gradient with the derivative of the reference in its direction; the

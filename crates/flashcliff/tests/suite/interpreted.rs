@@ -5,7 +5,7 @@ use flashcliff::simd::Tier;
 use flashcliff::{Algebra, Element, GradeSet, ProductKind, Signature};
 
 use crate::basis::Basis;
-use crate::cases::{Spec, all_operators, input_shapes, is_nothing, main_operators, sizes};
+use crate::cases::{Spec, all_operators, input_shapes, is_nothing, main_of, sizes};
 use crate::harness::Call;
 use crate::random::Random;
 use crate::{forward, gradients};
@@ -25,12 +25,6 @@ fn interpreted(signature: Signature) -> (Algebra, Basis) {
     let algebra = Algebra::interpreted(signature).expect("any signature");
     assert!(!algebra.is_compiled());
     (algebra, Basis::new(signature))
-}
-
-fn main_of(basis: &Basis) -> Vec<Spec> {
-    let mut specs = main_operators();
-    specs.retain(|spec| !is_nothing(basis, spec));
-    specs
 }
 
 #[test]
