@@ -1,4 +1,4 @@
-//! Lets the symbols of the interpreter stay open until it loads the module: only macOS must be told.
+//! Leaves the symbols of the interpreter open until it loads the module. Only the linker of macOS must be told.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -1,4 +1,5 @@
-//! `gen`: writes the review copies of generated files, or checks them.
+//! `gen`: writes the review copies of generated files and what is derived from the table of operators, or
+//! checks them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,7 +10,7 @@ use codegen::emit::{File, cuda, rust};
 use flashcliff_program::selection;
 use flashcliff_program::spec::SHIPPED;
 
-use crate::Error;
+use crate::{Error, surface};
 
 /// The command that headers name.
 const COMMAND: &str = "cargo xtask gen";
@@ -17,7 +18,7 @@ const COMMAND: &str = "cargo xtask gen";
 /// and space. Builds generate what they need by themselves.
 const REVIEWED: [(usize, usize, usize); 2] = [(2, 0, 0), (3, 0, 0)];
 /// An emitter: from signatures and the command to the files.
-type Emit = fn(&[Signature], &str) -> Vec<File>;
+type Emit = fn(&[Signature], &str) -> Result<Vec<File>, codegen::Error>;
 /// Where the copies live, and what makes them. Nothing else may live there.
 const TARGETS: [(&str, Emit); 2] = [
     ("codegen/review/rust", rust::review),
@@ -49,6 +50,21 @@ pub(crate) fn run(root: &Path, check: bool) -> Result<String, Error> {
             false => written += write(&path, &wanted, &present)?,
         }
     }
+    let derived = surface::files(root)?;
+    count += derived.len();
+    for (relative, text) in derived {
+        let path = root.join(relative);
+        if fs::read_to_string(&path).is_ok_and(|present| present == text) {
+            continue;
+        }
+        match check {
+            true => all_differences.push(format!("  differs: {relative}")),
+            false => {
+                fs::write(&path, text).map_err(Error::at(&path))?;
+                written += 1;
+            }
+        }
+    }
     if !all_differences.is_empty() {
         return Err(Error::OutOfDate {
             command: COMMAND,
@@ -66,8 +82,8 @@ pub(crate) fn print(signature: &str, operator: &str) -> Result<String, Error> {
     let signature =
         selection::signature(signature).map_err(|_| Error::NoSignature(signature.to_owned()))?;
     let all = [
-        rust::review(&[signature], COMMAND),
-        cuda::emit(&[signature], COMMAND),
+        rust::review(&[signature], COMMAND)?,
+        cuda::emit(&[signature], COMMAND)?,
     ]
     .concat();
     let name = signature.name();
@@ -122,7 +138,7 @@ fn generate(
         .iter()
         .map(|&(p, q, r)| Signature::new(p, q, r))
         .collect();
-    let files = emit(&signatures?, COMMAND).into_iter();
+    let files = emit(&signatures?, COMMAND)?.into_iter();
     Ok(files.map(|file| (file.path, file.text)).collect())
 }
 

@@ -1,4 +1,4 @@
-//! `flashcliff op`: results and gradients against formulas computed here.
+//! Tests of `flashcliff op`: compares results and gradients with formulas computed here.
 
 mod common;
 
@@ -10,7 +10,7 @@ fn space() -> Algebra {
     Algebra::new(Signature::of(3, 0, 0))
 }
 
-/// Index of a term's path in lexicographic order.
+/// The index of the path of a term, in lexicographic order.
 fn path(algebra: &Algebra, term: Term) -> usize {
     algebra
         .paths()
@@ -29,7 +29,7 @@ fn close(got: &Array, expected: &Array, tolerance: f64) {
     }
 }
 
-/// The trilinear form `sum w_path sign x_left y_right g_output`, differentiated by hand, for one weight per channel and path.
+/// The gradients of the trilinear form `sum w_path sign x_left y_right g_output`, derived by hand, with one weight per channel and path.
 fn sgp(x: &Array, y: &Array, w: &Array, g: &Array) -> Tensors {
     let algebra = space();
     let &[blades, batch, channels] = &x.shape[..] else {
@@ -89,7 +89,7 @@ fn plain_sgp_is_exact_on_integers() {
     for dtype in [F64, F32] {
         let got = folder.op(&[&args[..], &["--grad"]].concat(), &inputs, dtype);
         assert_eq!(got, expected);
-        // Without --grad a grad_o is allowed and ignored.
+        // Without --grad the tensor grad_o is allowed and ignored.
         let forward = folder.op(&args, &inputs, dtype);
         assert_eq!(forward.keys().collect::<Vec<_>>(), ["o"]);
         assert_eq!(forward["o"], expected["o"]);
@@ -235,7 +235,7 @@ fn linear_maps_with_their_options() {
     };
     assert_eq!(op(&[], &inputs), apply(&per_grade, &|blade| blade == 0));
     assert_eq!(
-        op(&["--per-grade", "--bias", "every-blade"], &inputs),
+        op(&["--bias", "every_blade"], &inputs),
         apply(&per_grade, &|_| true)
     );
     let shared = Array::integers(&[2, 3], 5);
@@ -292,7 +292,7 @@ fn undual_undoes_dual_and_its_gradient_is_its_transpose() {
         F32,
     );
     assert_eq!(back["o"], x);
-    // A signed permutation: its transpose is its inverse.
+    // The dual is a signed permutation, so its transpose is its inverse.
     let undual = folder.op(
         &["undual", "--algebra", "cl301"],
         &tensors([("x", inputs["grad_o"].clone())]),
@@ -502,7 +502,13 @@ fn every_operator_names_its_tensors() {
         .filter_map(|line| line.split_whitespace().next())
         .filter(|name| *name != "help")
         .collect();
-    assert_eq!(names.len(), 27, "{names:?}");
+    assert_eq!(names.len(), 28, "{names:?}");
+    let texts: std::collections::BTreeSet<&str> = commands
+        .lines()
+        .filter_map(|line| Some(line.trim().split_once("  ")?.1.trim()))
+        .collect();
+    // Each says something of its own, `help` too.
+    assert_eq!(texts.len(), names.len() + 1, "{texts:?}");
     for name in names {
         assert!(
             stdout(&["op", name, "--help"]).contains("Tensors: x ["),

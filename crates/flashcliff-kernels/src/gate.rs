@@ -18,7 +18,7 @@ pub enum Gate {
     /// `1 / (1 + exp(-x))`.
     Silu,
     /// The fast form of GELU: `1 / (1 + exp(-1.702 x))`.
-    Sigmoid,
+    GeluFast,
 }
 
 impl Gate {
@@ -28,7 +28,7 @@ impl Gate {
         Self::Gelu,
         Self::GeluTanh,
         Self::Silu,
-        Self::Sigmoid,
+        Self::GeluFast,
     ];
 
     /// The name, as [`FromStr`](std::str::FromStr) reads it.
@@ -36,27 +36,27 @@ impl Gate {
         match self {
             Self::None => "none",
             Self::Gelu => "gelu",
-            Self::GeluTanh => "gelu-tanh",
+            Self::GeluTanh => "gelu_tanh",
             Self::Silu => "silu",
-            Self::Sigmoid => "sigmoid",
+            Self::GeluFast => "gelu_fast",
         }
     }
 }
 
-named_option!(Gate, "gate");
+named_option!(Gate, "gate", old "sigmoid" => Self::GeluFast);
 
 /// `sqrt(2 / pi)` and the cubic coefficient of the tanh form of GELU.
 const TANH_SCALE: f64 = 0.797_884_560_802_865_4;
 const TANH_CUBIC: f64 = 0.044715;
-/// The slope of the fast sigmoid form of GELU.
-const SIGMOID_SCALE: f64 = 1.702;
+/// The slope at 0 of the argument of the fast form of GELU.
+const FAST_SCALE: f64 = 1.702;
 
 /// The gate at `x`.
 ///
 /// # Safety
 /// The CPU supports the tier of `V`.
 #[inline(always)]
-pub(crate) unsafe fn gate<V: Math>(gate: Gate, x: V) -> V {
+pub unsafe fn gate<V: Math>(gate: Gate, x: V) -> V {
     // SAFETY: the caller's.
     unsafe {
         match gate {
@@ -64,7 +64,7 @@ pub(crate) unsafe fn gate<V: Math>(gate: Gate, x: V) -> V {
             Gate::Gelu => x.normal_cdf(),
             Gate::GeluTanh => tanh_argument(x).sigmoid(),
             Gate::Silu => x.sigmoid(),
-            Gate::Sigmoid => x.mul(V::from_f64(SIGMOID_SCALE)).sigmoid(),
+            Gate::GeluFast => x.mul(V::from_f64(FAST_SCALE)).sigmoid(),
         }
     }
 }
@@ -74,7 +74,7 @@ pub(crate) unsafe fn gate<V: Math>(gate: Gate, x: V) -> V {
 /// # Safety
 /// The CPU supports the tier of `V`.
 #[inline(always)]
-pub(crate) unsafe fn gate_slope<V: Math>(gate: Gate, x: V) -> V {
+pub unsafe fn gate_slope<V: Math>(gate: Gate, x: V) -> V {
     // SAFETY: the caller's.
     unsafe { gate_and_slope::<V>(gate, x).1 }
 }
@@ -84,7 +84,7 @@ pub(crate) unsafe fn gate_slope<V: Math>(gate: Gate, x: V) -> V {
 /// # Safety
 /// The CPU supports the tier of `V`.
 #[inline(always)]
-pub(crate) unsafe fn gate_and_slope<V: Math>(gate: Gate, x: V) -> (V, V) {
+pub unsafe fn gate_and_slope<V: Math>(gate: Gate, x: V) -> (V, V) {
     // SAFETY: the caller's.
     unsafe {
         let one = V::from_f64(1.0);
@@ -98,8 +98,8 @@ pub(crate) unsafe fn gate_and_slope<V: Math>(gate: Gate, x: V) -> (V, V) {
                 sigmoid_and_slope(tanh_argument(x), inner)
             }
             Gate::Silu => sigmoid_and_slope(x, one),
-            Gate::Sigmoid => {
-                let scale = V::from_f64(SIGMOID_SCALE);
+            Gate::GeluFast => {
+                let scale = V::from_f64(FAST_SCALE);
                 sigmoid_and_slope(x.mul(scale), scale)
             }
         }

@@ -5,7 +5,7 @@ use std::fmt;
 /// A name that no option has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownOption {
-    /// What the name is for.
+    /// The option that the name is for.
     pub what: &'static str,
     /// The names there are.
     pub expected: String,
@@ -26,11 +26,12 @@ impl fmt::Display for UnknownOption {
 
 impl std::error::Error for UnknownOption {}
 
-/// Writes and reads the variants of an enum by their names: it has `ALL` and `name`.
+/// Writes and reads the variants of an enum by their names: it has `ALL` and `name`. Earlier spellings are read too:
+/// hyphens for underscores, and the names after `old`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! named_option {
-    ($type:ty, $what:literal) => {
+    ($type:ty, $what:literal $(, old $old:literal => $new:expr)*) => {
         impl ::std::fmt::Display for $type {
             fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
                 f.pad(self.name())
@@ -41,7 +42,14 @@ macro_rules! named_option {
             type Err = $crate::UnknownOption;
 
             fn from_str(text: &str) -> Result<Self, Self::Err> {
-                let found = Self::ALL.into_iter().find(|option| option.name() == text);
+                $(if text == $old {
+                    return Ok($new);
+                })*
+                let is_named = |option: &Self| {
+                    let bytes = text.bytes().map(|b| if b == b'-' { b'_' } else { b });
+                    option.name().bytes().eq(bytes)
+                };
+                let found = Self::ALL.into_iter().find(is_named);
                 found.ok_or_else(|| $crate::UnknownOption {
                     what: $what,
                     expected: Self::ALL.map(Self::name).join(", "),

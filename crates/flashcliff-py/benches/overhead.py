@@ -1,4 +1,5 @@
-"""What a call costs besides its arithmetic: operators on tiny tensors, in microseconds, by both ways into the extension.
+"""The cost of a call besides its arithmetic: operators on tiny tensors, in microseconds, by both
+ways into the extension.
 
 python benches/overhead.py [cpu|cuda]
 """
@@ -31,7 +32,7 @@ def measure(call, repeats=400, calls=25):
 
 
 class Empty(torch.autograd.Function):
-    """The least that an operator with a gradient costs in Python."""
+    """The least cost of an operator with a gradient in Python."""
 
     @staticmethod
     def forward(ctx, x, y, weight):

@@ -1,4 +1,4 @@
-//! Algebras: their blades, paths and tables.
+//! Algebras for Python: their blades, paths and tables.
 
 use flashcliff::{GradeSet, ProductKind, Signature};
 use pyo3::prelude::*;
@@ -52,8 +52,7 @@ impl Algebra {
         grades.collect()
     }
 
-    /// The paths of the geometric product between grades: (left, output, right), in the order of
-    /// weights.
+    /// The paths of the geometric product between grades as (left, output, right), in the order of the weights.
     #[pyo3(signature = (left=None, right=None))]
     fn paths(
         &self,
@@ -65,7 +64,7 @@ impl Algebra {
         Ok(paths.map(|p| (p.left, p.output, p.right)).collect())
     }
 
-    /// The terms of a product of blades: (left, right, output, sign), zero terms left out.
+    /// The terms of a product of blades as (left, right, output, sign), without zero terms.
     fn terms(&self, kind: &str) -> PyResult<Vec<(usize, usize, usize, i8)>> {
         let terms = self.inner.cayley().product(product_kind(kind)?).into_iter();
         let terms = terms.map(|t| (t.left, t.right, t.output, t.sign));
@@ -88,7 +87,7 @@ impl Algebra {
 }
 
 impl Algebra {
-    /// A set of grades that the algebra has; all if `None`.
+    /// The grade set of a list, checked to exist in the algebra; all grades for `None`.
     fn grades(&self, grades: Option<Vec<usize>>) -> PyResult<GradeSet> {
         let cayley = self.inner.cayley();
         let grades = grade_set(grades)?.unwrap_or(GradeSet::full(cayley.dim()));

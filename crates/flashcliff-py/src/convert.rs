@@ -1,4 +1,4 @@
-//! Tensors as they cross the border: addresses, shapes, element types.
+//! Tensors in the form in which Python passes them: addresses, shapes, element types.
 
 use flashcliff::Dtype;
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -50,7 +50,7 @@ impl<'py> FromPyObject<'_, 'py> for Space {
 #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "read on GPUs only"))]
 pub(crate) struct Gpu {
     pub(crate) ordinal: usize,
-    /// The address of the stream.
+    /// The address of the stream, as an integer.
     pub(crate) stream: usize,
     /// Whether matrix products may round `f32` to TF32.
     pub(crate) tf32: bool,
@@ -66,13 +66,13 @@ impl From<(usize, usize, bool)> for Gpu {
     }
 }
 
-/// What a pass needs besides its inputs.
+/// The sizes of the buffers that a pass needs besides its inputs.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) output: Vec<usize>,
-    /// In elements of the arithmetic type.
+    /// The number of saved elements, in the arithmetic type.
     pub(crate) saved: usize,
-    /// In bytes.
+    /// The bytes of workspace.
     pub(crate) workspace: usize,
 }
 

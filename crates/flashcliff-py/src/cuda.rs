@@ -14,7 +14,7 @@ use crate::host::{Given, Gradients};
 /// An operator on the GPUs that it has been used on.
 #[derive(Debug)]
 pub(crate) struct Devices {
-    /// What a block of rows may take, if Python says so.
+    /// The most bytes that a block of rows may take, if Python says so.
     block_bytes: Option<usize>,
     operators: Mutex<Vec<(usize, cuda::Operator)>>,
 }
@@ -45,9 +45,8 @@ impl Devices {
     }
 
     /// # Safety
-    /// At each address of `given` lies, on the device, what the operator wants there; the stream of
-    /// `place` belongs to the primary context of the device, and uses of what is written are ordered
-    /// on it.
+    /// Each address in `given` is the address, on the device, of what the operator needs there. The stream of `place`
+    /// belongs to the primary context of the device, and orders the uses of all memory that is written.
     pub(crate) unsafe fn forward(
         &self,
         operator: &Operator,
@@ -57,7 +56,7 @@ impl Devices {
         let on_gpu = self.get(operator, gpu)?;
         let call = Call::new(&on_gpu, given, gpu.ordinal)?;
         let saved = (given.saved != 0).then_some(given.saved);
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         unsafe {
             let saved = saved.map(|saved| call.saved_mut(saved)).transpose()?;
             on_gpu.forward_raw(
@@ -71,7 +70,7 @@ impl Devices {
     }
 
     /// # Safety
-    /// As for [`Self::forward`].
+    /// The contract of [`Self::forward`] holds.
     pub(crate) unsafe fn backward(
         &self,
         operator: &Operator,
@@ -82,7 +81,7 @@ impl Devices {
         let on_gpu = self.get(operator, gpu)?;
         let call = Call::new(&on_gpu, given, gpu.ordinal)?;
         let saved = (given.saved != 0).then_some(given.saved);
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         unsafe {
             let saved = saved.map(|saved| call.saved(saved)).transpose()?;
             let grads = gradients.grads.iter().zip(&given.inputs);
@@ -127,7 +126,7 @@ impl Devices {
         if let Some(operator) = found(&lock()) {
             return Ok(operator);
         }
-        // Not under the lock: it starts CUDA and loads libraries. Two threads may both get here.
+        // This does not run under the lock, because it starts CUDA and loads libraries. Two threads may both get here.
         let mut made = operator.on_cuda(&Device::cuda(ordinal)?)?;
         if let Some(bytes) = self.block_bytes {
             made = made.with_block_bytes(bytes);
@@ -140,7 +139,7 @@ impl Devices {
     }
 }
 
-/// Views of what a pass is given.
+/// The views of a pass's arguments.
 struct Call<'a> {
     inputs: Vec<Tensor<'a>>,
     output: Vec<usize>,
@@ -156,7 +155,7 @@ impl<'a> Call<'a> {
         let dtypes = dtypes(operator, &given.inputs);
         let inputs = given.inputs.iter().map(|input| {
             let address = input.address as u64;
-            // SAFETY: the caller's of the pass.
+            // SAFETY: the caller of the pass promises it.
             unsafe { Tensor::from_raw(address, input.dtype, &input.shape, ordinal) }
         });
         Ok(Self {
@@ -169,32 +168,40 @@ impl<'a> Call<'a> {
     }
 
     /// # Safety
-    /// Of [`Tensor::from_raw`], as for all that follow.
+    /// The contract of [`Tensor::from_raw`] holds.
     unsafe fn tensor(&self, at: usize) -> Result<Tensor<'a>, Error> {
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         unsafe { Tensor::from_raw(at as u64, self.dtypes.lanes, &self.output, self.ordinal) }
     }
 
+    /// # Safety
+    /// The contract of [`TensorMut::from_raw`] holds.
     unsafe fn tensor_mut(&self, at: usize) -> Result<TensorMut<'a>, Error> {
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         unsafe { TensorMut::from_raw(at as u64, self.dtypes.lanes, &self.output, self.ordinal) }
     }
 
+    /// # Safety
+    /// The contract of [`Tensor::from_raw`] holds.
     unsafe fn saved(&self, at: usize) -> Result<Tensor<'a>, Error> {
         let dtype = self.dtypes.arithmetic();
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         unsafe { Tensor::from_raw(at as u64, dtype, &self.saved, self.ordinal) }
     }
 
+    /// # Safety
+    /// The contract of [`TensorMut::from_raw`] holds.
     unsafe fn saved_mut(&self, at: usize) -> Result<TensorMut<'a>, Error> {
         let dtype = self.dtypes.arithmetic();
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         unsafe { TensorMut::from_raw(at as u64, dtype, &self.saved, self.ordinal) }
     }
 
+    /// # Safety
+    /// The contract of [`Scratch::from_raw`] holds.
     unsafe fn scratch(&self, given: &Given) -> Option<Scratch<'a>> {
         let space = given.workspace;
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         let scratch =
             || unsafe { Scratch::from_raw(space.address as u64, space.bytes, self.ordinal) };
         (space.bytes > 0).then(scratch)
@@ -206,7 +213,7 @@ fn bind(operator: &Operator, inputs: &[View]) -> Result<Dims, Error> {
     operator.bind(&shapes)
 }
 
-/// The element types of a call, of which the library checks that all tensors have them.
+/// The element types of a call. The library checks that all tensors have them.
 fn dtypes(operator: &Operator, inputs: &[View]) -> Dtypes {
     let first = |parameter: bool| {
         let mut pairs = operator.inputs().iter().zip(inputs);
@@ -221,7 +228,7 @@ fn dtypes(operator: &Operator, inputs: &[View]) -> Dtypes {
     }
 }
 
-/// Memory of a GPU, on its default stream.
+/// Memory of a GPU, used on its default stream.
 pub(crate) struct Memory {
     array: cuda::Array,
     stream: Arc<CudaStream>,
@@ -256,8 +263,8 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // Who took the array over may still use it, on streams that are not known here. After an error
-        // nothing runs that could.
+        // The consumer of the array may still use it, on streams that are not known here. After an error no work is
+        // running.
         let _ = self.stream.context().synchronize();
         let _ = &self.array;
     }

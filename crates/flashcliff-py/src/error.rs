@@ -22,7 +22,7 @@ create_exception!(
     "CUDA cannot be used, or a call of it failed."
 );
 
-/// The name of a tensor in Python: the library calls a weight as its formulas do.
+/// The name of a tensor in Python. The library names weights as its formulas do.
 pub(crate) fn name_of(tensor: &str) -> &str {
     match tensor {
         "w" => "weight",
@@ -31,7 +31,7 @@ pub(crate) fn name_of(tensor: &str) -> &str {
     }
 }
 
-/// The exception of an error; the message is the library's.
+/// The exception for an error, with the library's message.
 pub(crate) fn raise(mut error: Error) -> PyErr {
     if let Error::ShapeMismatch { tensor, .. }
     | Error::DtypeMismatch { tensor, .. }
@@ -46,7 +46,7 @@ pub(crate) fn raise(mut error: Error) -> PyErr {
             UnsupportedError::new_err(message)
         }
         Error::DtypeMismatch { .. } => PyTypeError::new_err(message),
-        // What PyTorch raises for tensors on different devices.
+        // PyTorch raises the same exception for tensors on different devices.
         Error::DeviceMismatch { .. } => PyRuntimeError::new_err(message),
         Error::NoCudaDriver { .. }
         | Error::NoCudaDevice { .. }
@@ -56,13 +56,13 @@ pub(crate) fn raise(mut error: Error) -> PyErr {
         | Error::CudaContext { .. }
         | Error::CudaLibrary { .. }
         | Error::Cuda { .. } => CudaError::new_err(message),
-        // Shapes, options, buffers.
+        // The other errors are about shapes, options and buffers.
         _ => PyValueError::new_err(message),
     }
 }
 
-/// Runs work of the library without the interpreter's lock. A panic, which would be a defect of the
-/// library, becomes a `RuntimeError`.
+/// Runs work of the library without the interpreter's lock. A panic, which would be a defect of the library, becomes a
+/// `RuntimeError`.
 pub(crate) fn detached<T: Send>(
     py: Python<'_>,
     work: impl FnOnce() -> Result<T, Error> + Send,
@@ -71,7 +71,7 @@ pub(crate) fn detached<T: Send>(
     settle(result)
 }
 
-/// As [`detached`], with the lock held: for what takes less time than letting it go.
+/// Does the same as [`detached`], but holds the lock: for work that takes less time than releasing it.
 pub(crate) fn caught<T>(work: impl FnOnce() -> Result<T, Error>) -> PyResult<T> {
     settle(catch_unwind(AssertUnwindSafe(work)))
 }

@@ -14,19 +14,19 @@ pub(crate) fn tier() -> &'static str {
     Tier::best().name()
 }
 
-/// What a backward pass reads and writes besides what forward did.
+/// The tensors of a backward pass besides those of the forward pass.
 #[derive(Debug)]
 pub(crate) struct Gradients {
     pub(crate) grad_output: usize,
-    /// For each input, where its gradient goes, if it is wanted.
+    /// For each input, the address of its gradient; `None` if it is not wanted.
     pub(crate) grads: Vec<Option<usize>>,
 }
 
-/// What both passes are given.
+/// The tensors that both passes use.
 #[derive(Debug)]
 pub(crate) struct Given {
     pub(crate) inputs: Vec<View>,
-    /// Written by forward, read by backward.
+    /// The output: the forward pass writes it, the backward pass reads it.
     pub(crate) output: usize,
     pub(crate) saved: usize,
     pub(crate) workspace: Space,
@@ -47,10 +47,10 @@ pub(crate) fn plan(operator: &Operator, inputs: &[View], pass: Pass) -> Result<P
 }
 
 /// # Safety
-/// At each address of `given` lie the elements that the operator wants there, of the type of the
-/// inputs; nobody else uses what is written, nobody else writes what is read.
+/// Each address in `given` is that of the elements that the operator needs there, of the type of the inputs. Nobody
+/// else uses memory that is written, and nobody else writes memory that is read.
 pub(crate) unsafe fn forward(operator: &Operator, given: &Given) -> Result<(), Error> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises it.
     unsafe {
         match dtype(operator, &given.inputs)? {
             Dtype::F64 => forward_as::<f64>(operator, given),
@@ -60,13 +60,13 @@ pub(crate) unsafe fn forward(operator: &Operator, given: &Given) -> Result<(), E
 }
 
 /// # Safety
-/// As for [`forward`].
+/// The contract of [`forward`] holds.
 pub(crate) unsafe fn backward(
     operator: &Operator,
     given: &Given,
     gradients: &Gradients,
 ) -> Result<(), Error> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises it.
     unsafe {
         match dtype(operator, &given.inputs)? {
             Dtype::F64 => backward_as::<f64>(operator, given, gradients),
@@ -76,7 +76,7 @@ pub(crate) unsafe fn backward(
 }
 
 /// # Safety
-/// As for [`forward`], with elements of type `T`.
+/// The contract of [`forward`] holds, with elements of type `T`.
 unsafe fn forward_as<T: Element>(operator: &Operator, given: &Given) -> Result<(), Error> {
     let dims = bind(operator, &given.inputs)?;
     let shape = operator.output_shape(&dims);
@@ -88,7 +88,7 @@ unsafe fn forward_as<T: Element>(operator: &Operator, given: &Given) -> Result<(
     spans.add(given.workspace.address, workspace, "workspace", true)?;
     spans.check()?;
     let mut own = own_workspace::<T>(operator, &dims, Pass::Forward, workspace);
-    // SAFETY: the caller's; what is written overlaps nothing, as was checked.
+    // SAFETY: the caller promises it; written memory overlaps nothing, as was checked.
     unsafe {
         let inputs = tensors::<T>(&given.inputs)?;
         let output = TensorMut::new(slice_mut(given.output, count(&shape)), &shape)?;
@@ -102,7 +102,7 @@ unsafe fn forward_as<T: Element>(operator: &Operator, given: &Given) -> Result<(
 }
 
 /// # Safety
-/// As for [`forward`], with elements of type `T`.
+/// The contract of [`forward`] holds, with elements of type `T`.
 unsafe fn backward_as<T: Element>(
     operator: &Operator,
     given: &Given,
@@ -125,7 +125,7 @@ unsafe fn backward_as<T: Element>(
     spans.add(given.workspace.address, workspace, "workspace", true)?;
     spans.check()?;
     let mut own = own_workspace::<T>(operator, &dims, Pass::Backward, workspace);
-    // SAFETY: the caller's; what is written overlaps nothing, as was checked.
+    // SAFETY: the caller promises it; written memory overlaps nothing, as was checked.
     unsafe {
         let inputs = tensors::<T>(&given.inputs)?;
         let output = Tensor::new(slice(given.output, count(&shape)), &shape)?;
@@ -146,8 +146,8 @@ unsafe fn backward_as<T: Element>(
     }
 }
 
-/// A workspace, if what was planned is too small for the threads that run the pass: another thread may have changed
-/// their number in between.
+/// A workspace of our own, if the planned one is too small for the threads that run the pass. Another thread may have
+/// changed their number since it was planned.
 fn own_workspace<T: Element>(
     operator: &Operator,
     dims: &Dims,
@@ -163,7 +163,7 @@ fn bind(operator: &Operator, inputs: &[View]) -> Result<Dims, Error> {
     operator.bind(&shapes)
 }
 
-/// The one element type of all inputs.
+/// The common element type of all inputs.
 fn dtype(operator: &Operator, inputs: &[View]) -> Result<Dtype, Error> {
     let wanted = inputs.first().map_or(Dtype::F32, |input| input.dtype);
     let wrong = |index: usize, expected: String| Error::DtypeMismatch {
@@ -190,7 +190,7 @@ fn count(shape: &[usize]) -> usize {
 /// Each address holds the elements of its shape.
 unsafe fn tensors<'a, T>(views: &'a [View]) -> Result<Vec<Tensor<'a, T>>, Error> {
     let tensors = views.iter().map(|view| {
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         let data = unsafe { slice(view.address, count(&view.shape)) };
         Tensor::new(data, &view.shape)
     });
@@ -198,24 +198,24 @@ unsafe fn tensors<'a, T>(views: &'a [View]) -> Result<Vec<Tensor<'a, T>>, Error>
 }
 
 /// # Safety
-/// At `address` lie `len` elements, which nobody writes during `'a`.
+/// At `address` there are `len` elements, which nobody writes during `'a`.
 unsafe fn slice<'a, T>(address: usize, len: usize) -> &'a [T] {
     if len == 0 {
         return &[];
     }
-    // SAFETY: the caller's; `Spans` checked that it is aligned and not null.
+    // SAFETY: the caller promises it; `Spans` checked that the address is aligned and not null.
     unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(address), len) }
 }
 
 /// # Safety
-/// At `address` lie `len` elements, which nobody else uses during `'a`. They need not be
-/// initialised: any bits are a number, and the kernels read none that they have not written.
+/// At `address` there are `len` elements, which nobody else uses during `'a`. They need not be initialised: any bits
+/// are a number, and the kernels read no element that they have not written.
 unsafe fn slice_mut<'a, T>(address: usize, len: usize) -> &'a mut [T] {
     if len == 0 {
         return &mut [];
     }
     let start = std::ptr::with_exposed_provenance_mut(address);
-    // SAFETY: the caller's; `Spans` checked that it is aligned and not null.
+    // SAFETY: the caller promises it; `Spans` checked that the address is aligned and not null.
     unsafe { std::slice::from_raw_parts_mut(start, len) }
 }
 
@@ -242,7 +242,7 @@ impl<'a> Spans<'a> {
         Ok(())
     }
 
-    /// Adds elements; checks that their address can be used.
+    /// Adds elements, and checks that their address can be used.
     fn add(
         &mut self,
         address: usize,
@@ -268,7 +268,7 @@ impl<'a> Spans<'a> {
         }
     }
 
-    /// Checks that what is written overlaps nothing else.
+    /// Checks that written memory overlaps nothing else.
     fn check(&self) -> Result<(), Error> {
         for (index, (span, first, written)) in self.spans.iter().enumerate() {
             let mut others = self.spans.iter().enumerate();

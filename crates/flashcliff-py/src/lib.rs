@@ -1,8 +1,8 @@
 //! The extension module `flashcliff._core`: the operators of [`flashcliff`] for Python.
 //!
-//! Nothing here knows a tensor of a framework. Tensors come as addresses with shapes and element
-//! types; who owns the memory, and on which stream it may be used, is the business of the Python
-//! modules above. Errors of the library become Python exceptions, and so would a panic.
+//! This crate knows no tensor of any framework. Tensors come as addresses with shapes and element types. The Python
+//! modules above know who owns the memory, and on which stream it may be used. Errors of the library become Python
+//! exceptions, and so would a panic.
 
 mod algebra;
 mod convert;

@@ -1,16 +1,19 @@
-//! Operators: a constructor for each of the library, and the two passes.
+//! Operators by name, and the two passes.
 
-use flashcliff::ops::{self, LinearOptions, LinearSgpOptions, ProductOptions, SteerableOptions};
-use flashcliff::{Dim, Error, Pass, TensorSpec};
+use std::collections::HashMap;
+
+use flashcliff::ops::{self, Setting};
+use flashcliff::{Dim, Pass, TensorSpec};
+use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
-use crate::algebra::{Algebra, grade_set, product_kind};
+use crate::algebra::{Algebra, grade_set};
 use crate::convert::{Space, View};
 use crate::cuda::Devices;
 use crate::error::{caught, detached, name_of};
 use crate::host::{self, Given, Gradients};
-use crate::options::{self, bias, named};
+use crate::options;
 use crate::threads;
 
 /// An operator, bound to an algebra and its options.
@@ -20,163 +23,60 @@ pub(crate) struct Operator {
     devices: Devices,
 }
 
+/// Grades that are not negative.
+fn unsigned(grades: Option<&[i64]>) -> PyResult<Option<Vec<usize>>> {
+    let grade = |&grade: &i64| {
+        usize::try_from(grade).map_err(|_| {
+            PyOverflowError::new_err(format!("expected grades from 0 on, got {grade}"))
+        })
+    };
+    grades
+        .map(|grades| grades.iter().map(grade).collect())
+        .transpose()
+}
+
 /// The CPU, or a GPU: `(ordinal, address of the stream, whether matrix products of f32 may use TF32)`.
 type Place = Option<(usize, usize, bool)>;
 
-type Grades = Option<Vec<usize>>;
+/// The value of a setting. Booleans come before numbers, which they are in Python too.
+#[derive(FromPyObject)]
+enum Value {
+    Flag(bool),
+    Number(f64),
+    Name(String),
+    Grades(Option<Vec<i64>>),
+}
+
+impl Value {
+    fn setting(&self) -> PyResult<Setting<'_>> {
+        Ok(match self {
+            Value::Flag(flag) => Setting::Flag(*flag),
+            Value::Number(number) => Setting::Number(*number),
+            Value::Name(name) => Setting::Name(name),
+            Value::Grades(grades) => Setting::Grades(grade_set(unsigned(grades.as_deref())?)?),
+        })
+    }
+}
 
 #[pymethods]
 impl Operator {
-    #[staticmethod]
-    fn sgp_norm(
+    /// The operator of a name in the table, with settings by name.
+    #[new]
+    #[pyo3(signature = (name, algebra, settings, block_bytes=None))]
+    fn new(
+        name: &str,
         algebra: &Algebra,
-        gate: &str,
-        norm: &str,
-        eps: f64,
-        left: Grades,
-        right: Grades,
-    ) -> PyResult<Self> {
-        let options = product_options(gate, norm, eps, left, right)?;
-        Self::new(|| ops::sgp_norm(algebra.inner, &options))
-    }
-
-    #[staticmethod]
-    #[allow(clippy::too_many_arguments, reason = "the options of the operator")]
-    fn fcgp_norm(
-        algebra: &Algebra,
-        gate: &str,
-        norm: &str,
-        eps: f64,
-        left: Grades,
-        right: Grades,
+        settings: HashMap<String, Value>,
         block_bytes: Option<i64>,
     ) -> PyResult<Self> {
-        let options = product_options(gate, norm, eps, left, right)?;
-        let devices = Devices::new(options::block_bytes(block_bytes)?);
+        let mut given = Vec::new();
+        for (name, value) in &settings {
+            given.push((name.as_str(), value.setting()?));
+        }
         Ok(Self {
-            devices,
-            ..Self::new(|| ops::fcgp_norm(algebra.inner, &options))?
+            inner: caught(|| ops::by_name(algebra.inner, name, &given))?,
+            devices: Devices::new(options::block_bytes(block_bytes)?),
         })
-    }
-
-    #[staticmethod]
-    fn mv_linear(
-        algebra: &Algebra,
-        per_grade: bool,
-        bias_mode: Option<&str>,
-        grades: Grades,
-        weight_layout: &str,
-    ) -> PyResult<Self> {
-        let options = linear_options(per_grade, bias_mode, grades, weight_layout)?;
-        Self::new(|| ops::mv_linear(algebra.inner, &options))
-    }
-
-    #[staticmethod]
-    #[allow(clippy::too_many_arguments, reason = "the options of two operators")]
-    fn mv_linear_sgp_norm(
-        algebra: &Algebra,
-        per_grade: bool,
-        bias_mode: Option<&str>,
-        grades: Grades,
-        weight_layout: &str,
-        gate: &str,
-        norm: &str,
-        eps: f64,
-        recompute: bool,
-    ) -> PyResult<Self> {
-        let options = LinearSgpOptions {
-            linear: linear_options(per_grade, bias_mode, grades, weight_layout)?,
-            gate: named(gate)?,
-            norm: named(norm)?,
-            eps,
-            recompute,
-        };
-        Self::new(|| ops::mv_linear_sgp_norm(algebra.inner, &options))
-    }
-
-    #[staticmethod]
-    fn product(algebra: &Algebra, kind: &str, left: Grades, right: Grades) -> PyResult<Self> {
-        let (left, right) = (grade_set(left)?, grade_set(right)?);
-        let kind = product_kind(kind)?;
-        Self::new(|| ops::product(algebra.inner, kind, left, right))
-    }
-
-    #[staticmethod]
-    fn sandwich(algebra: &Algebra, left: Grades, right: Grades) -> PyResult<Self> {
-        let (left, right) = (grade_set(left)?, grade_set(right)?);
-        Self::new(|| ops::sandwich(algebra.inner, left, right))
-    }
-
-    #[staticmethod]
-    fn steerable_product(algebra: &Algebra, normalize: bool, first_order: bool) -> PyResult<Self> {
-        let options = SteerableOptions {
-            first_order,
-            normalize,
-        };
-        Self::new(|| ops::steerable_product(algebra.inner, &options))
-    }
-
-    #[staticmethod]
-    fn mv_silu(algebra: &Algebra, invariant: &str) -> PyResult<Self> {
-        let invariant = named(invariant)?;
-        Self::new(|| ops::mv_silu(algebra.inner, invariant))
-    }
-
-    #[staticmethod]
-    fn gate(algebra: &Algebra, gate: &str) -> PyResult<Self> {
-        let gate = named(gate)?;
-        Self::new(|| ops::gate(algebra.inner, gate))
-    }
-
-    #[staticmethod]
-    fn grade_rms(algebra: &Algebra, norm: &str, eps: f64) -> PyResult<Self> {
-        let norm = named(norm)?;
-        Self::new(|| ops::grade_rms(algebra.inner, norm, eps))
-    }
-
-    #[staticmethod]
-    fn grade_norm(algebra: &Algebra) -> PyResult<Self> {
-        Self::new(|| ops::grade_norm(algebra.inner))
-    }
-
-    #[staticmethod]
-    fn mv_layer_norm(algebra: &Algebra) -> PyResult<Self> {
-        Self::new(|| ops::mv_layer_norm(algebra.inner))
-    }
-
-    #[staticmethod]
-    fn reverse(algebra: &Algebra) -> PyResult<Self> {
-        Self::new(|| ops::reverse(algebra.inner))
-    }
-
-    #[staticmethod]
-    fn grade_involution(algebra: &Algebra) -> PyResult<Self> {
-        Self::new(|| ops::grade_involution(algebra.inner))
-    }
-
-    #[staticmethod]
-    fn clifford_conjugate(algebra: &Algebra) -> PyResult<Self> {
-        Self::new(|| ops::clifford_conjugate(algebra.inner))
-    }
-
-    #[staticmethod]
-    fn dual(algebra: &Algebra) -> PyResult<Self> {
-        Self::new(|| ops::dual(algebra.inner))
-    }
-
-    #[staticmethod]
-    fn undual(algebra: &Algebra) -> PyResult<Self> {
-        Self::new(|| ops::undual(algebra.inner))
-    }
-
-    #[staticmethod]
-    fn norm(algebra: &Algebra) -> PyResult<Self> {
-        Self::new(|| ops::norm(algebra.inner))
-    }
-
-    #[staticmethod]
-    fn grade_norms(algebra: &Algebra) -> PyResult<Self> {
-        Self::new(|| ops::grade_norms(algebra.inner))
     }
 
     #[getter]
@@ -210,7 +110,7 @@ impl Operator {
         self.inner.kept().map(|spec| axes(py, spec)).transpose()
     }
 
-    /// What a pass over tensors needs: (shape of the output, elements to save, bytes of
+    /// The needs of a pass over tensors: (shape of the output, elements to save, bytes of
     /// workspace).
     fn plan<'py>(
         &self,
@@ -312,45 +212,6 @@ impl Operator {
             inputs.join(", ")
         )
     }
-}
-
-impl Operator {
-    fn new(make: impl FnOnce() -> Result<flashcliff::Operator, Error>) -> PyResult<Self> {
-        Ok(Self {
-            inner: caught(make)?,
-            devices: Devices::new(None),
-        })
-    }
-}
-
-fn product_options(
-    gate: &str,
-    norm: &str,
-    eps: f64,
-    left: Grades,
-    right: Grades,
-) -> PyResult<ProductOptions> {
-    Ok(ProductOptions {
-        gate: named(gate)?,
-        norm: named(norm)?,
-        eps,
-        left: grade_set(left)?,
-        right: grade_set(right)?,
-    })
-}
-
-fn linear_options(
-    per_grade: bool,
-    bias_mode: Option<&str>,
-    grades: Grades,
-    weight_layout: &str,
-) -> PyResult<LinearOptions> {
-    Ok(LinearOptions {
-        per_grade,
-        bias: bias(bias_mode)?,
-        grades: grade_set(grades)?,
-        layout: named(weight_layout)?,
-    })
 }
 
 fn axes<'py>(py: Python<'py>, spec: &TensorSpec) -> PyResult<Bound<'py, PyTuple>> {

@@ -1,18 +1,9 @@
-//! Options as Python names them.
+//! Options that Python alone has.
 
-use std::str::FromStr;
-
-use flashcliff::{Bias, Error, UnknownOption};
+use flashcliff::Error;
 use pyo3::prelude::*;
 
 use crate::error::raise;
-
-/// An option by its name. Python writes underscores, the library hyphens.
-pub(crate) fn named<T: FromStr<Err = UnknownOption>>(name: &str) -> PyResult<T> {
-    name.replace('_', "-")
-        .parse()
-        .map_err(|error: UnknownOption| raise(error.into()))
-}
 
 /// The bytes that a block of rows may take; `None` leaves them to the library.
 pub(crate) fn block_bytes(bytes: Option<i64>) -> PyResult<Option<usize>> {
@@ -25,18 +16,4 @@ pub(crate) fn block_bytes(bytes: Option<i64>) -> PyResult<Option<usize>> {
         })),
     };
     bytes.map(checked).transpose()
-}
-
-/// A bias by its name: `all` is on every blade.
-pub(crate) fn bias(name: Option<&str>) -> PyResult<Bias> {
-    match name {
-        None => Ok(Bias::None),
-        Some("scalar") => Ok(Bias::Scalar),
-        Some("all") => Ok(Bias::EveryBlade),
-        Some(other) => Err(raise(Error::UnknownOption(UnknownOption {
-            what: "bias mode",
-            expected: "scalar, all".to_owned(),
-            got: other.to_owned(),
-        }))),
-    }
 }

@@ -1,4 +1,4 @@
-//! The threads of the operators on the CPU: the rule of [`flashcliff::threads`], and PyTorch's number as a ceiling.
+//! The threads of the operators on the CPU: the rule of [`flashcliff::threads`], with PyTorch's number as a ceiling.
 
 use flashcliff::Error;
 use flashcliff::threads::{self, Choice};
@@ -9,10 +9,10 @@ use pyo3::types::PyDict;
 
 use crate::error;
 
-/// `torch.get_num_threads`, once PyTorch is there.
+/// The function `torch.get_num_threads`, once PyTorch is imported.
 static TORCH: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
-/// Runs work of the library without the interpreter's lock, on as many threads as are in force for this call.
+/// Runs work of the library without the interpreter's lock, with the number of threads that is in force for this call.
 pub(crate) fn detached<T: Send>(
     py: Python<'_>,
     work: impl FnOnce() -> Result<T, Error> + Send,
@@ -21,7 +21,7 @@ pub(crate) fn detached<T: Send>(
     error::detached(py, || threads::at_most(ceiling, work))
 }
 
-/// The most threads of a call: PyTorch's, unless a number was set.
+/// The largest number of threads of a call: PyTorch's, unless a number was set.
 fn ceiling(py: Python<'_>) -> PyResult<usize> {
     if threads::is_set() {
         return Ok(usize::MAX);
@@ -40,7 +40,7 @@ fn torch(py: Python<'_>) -> PyResult<Option<&'static Py<PyAny>>> {
     let Some(torch) = modules.cast::<PyDict>()?.get_item("torch")? else {
         return Ok(None);
     };
-    // Half imported, or another module of this name, it has no such function.
+    // A module that is half imported, or another module of this name, does not have the function.
     match torch.getattr_opt("get_num_threads")? {
         Some(found) => Ok(Some(TORCH.get_or_init(py, || found.unbind()))),
         None => Ok(None),
@@ -66,10 +66,10 @@ pub(crate) fn set_num_threads(py: Python<'_>, threads: usize) -> PyResult<()> {
     warn(py, &choice)
 }
 
-/// Checks the environment, and notes what it asks for.
+/// Checks the environment, and warns if there are fewer threads than it asks for.
 pub(crate) fn set_default(py: Python<'_>) -> PyResult<()> {
     let choice = threads::choice().map_err(raise)?;
-    // Forked processes find all of this settled: what is first done while they are forked would stay half done.
+    // Forked processes find all of this done: a first use that a fork interrupts would stay half done.
     let _ = (
         flashcliff::simd::Tier::best(),
         flashcliff::Algebra::shipped().count(),
@@ -92,7 +92,8 @@ fn raise(error: Error) -> PyErr {
     }
 }
 
-/// Makes a forked process forget the threads of its parent, which are not there: it computes on the calling one.
+/// Makes a forked process forget the threads of its parent, which it does not have. It then computes on the calling
+/// thread.
 #[pyfunction]
 pub(crate) fn after_fork() {
     threads::after_fork();

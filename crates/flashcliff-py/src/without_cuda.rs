@@ -1,4 +1,4 @@
-//! What a build for the CPU says to tensors on a GPU.
+//! Errors of a build for the CPU if tensors are on a GPU.
 
 use flashcliff::{Error, Operator, Pass};
 use pyo3::prelude::*;
@@ -7,7 +7,7 @@ use crate::convert::{Gpu, Plan, View};
 use crate::error::CudaError;
 use crate::host::{Given, Gradients};
 
-/// No GPUs.
+/// The GPUs of an operator: none in this build.
 #[derive(Debug)]
 pub(crate) struct Devices(());
 
@@ -27,7 +27,7 @@ impl Devices {
     }
 
     /// # Safety
-    /// None needed.
+    /// The function has no requirements.
     pub(crate) unsafe fn forward(
         &self,
         operator: &Operator,
@@ -38,7 +38,7 @@ impl Devices {
     }
 
     /// # Safety
-    /// None needed.
+    /// The function has no requirements.
     pub(crate) unsafe fn backward(
         &self,
         operator: &Operator,
@@ -61,7 +61,7 @@ const WITHOUT: &str = "this build of flashcliff has no CUDA kernels; install it 
      nvcc 12.8 or later (set CUDA_HOME, or run `cargo xtask cuda-toolkit` first) and FLASHCLIFF_CUDA=1, \
      or move the tensors to the CPU";
 
-/// Memory of a GPU, of which there is none.
+/// Memory of a GPU, which this build cannot have.
 pub(crate) enum Memory {}
 
 impl Memory {

@@ -1,4 +1,4 @@
-"""Calls of every operator, beside the reference."""
+"""Calls of every operator, with the reference for each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import reference
 import torch
 
 from flashcliff import functional as F
-from flashcliff._ops.table import OPS, Op
+from flashcliff._derived.table import OPS
+from flashcliff._ops.op import Op
 
 LANES = ("x", "y", "r", "l")
 
@@ -53,11 +54,11 @@ class Case:
 
     @property
     def op(self) -> Op:
-        """What the package knows of the operator."""
+        """The package's entry for the operator."""
         return next(op for op in OPS if op.name == self.name)
 
     def arguments(self, tensors: dict[str, torch.Tensor]) -> tuple[Any, ...]:
-        """Those of ``torch.ops.flashcliff``."""
+        """The arguments of ``torch.ops.flashcliff``: tensors, algebra, options."""
         given = [tensors.get(name) for name in self.op.names]
         algebra = "cl" + "".join(map(str, self.signature))
         options = [self.options.get(option.name, option.default) for option in self.op.options]
@@ -98,17 +99,17 @@ def _cases(signature):
     )
     yield case("fcgp_norm", connected)
     yield case("fcgp_norm", connected, gate="none", norm="none")
-    # On CUDA in blocks of a few rows.
+    # On CUDA the product runs in blocks of a few rows.
     yield case("fcgp_norm", connected, block_bytes=3000)
     yield case("mv_linear", {"x": x, "weight": ("out", "in", grades), "bias": ("out",)})
     yield case("mv_linear", {"x": x, "weight": ("out", "in", grades)}, label="no-bias")
     reversed_weight = {"x": x, "weight": (grades, "in", "out"), "bias": ("out",)}
-    yield case("mv_linear", reversed_weight, weight_layout="grade-in-out")
+    yield case("mv_linear", reversed_weight, weight_layout="grade_in_out")
     yield case(
         "mv_linear",
         {"x": x, "weight": ("out", "in"), "bias": ("out",)},
         per_grade=False,
-        bias_mode="all",
+        bias_mode="every_blade",
     )
     yield case("mv_linear", {"x": vectors, "weight": ("out", "in", 1)}, grades=(1,))
     square = {"x": x, "linear_weight": ("in", "in", grades), "linear_bias": ("in",)}
@@ -117,8 +118,8 @@ def _cases(signature):
     yield case(
         "mv_linear_sgp_norm",
         reversed_square,
-        bias_mode="all",
-        weight_layout="grade-in-out",
+        bias_mode="every_blade",
+        weight_layout="grade_in_out",
         gate="silu",
         recompute=True,
     )
@@ -151,14 +152,14 @@ def _cases(signature):
 
 
 CASES = [case for signature in ((3, 0, 0), (3, 0, 1)) for case in _cases(signature)]
-"""Every operator, of a Euclidean and of a degenerate algebra."""
+"""Every operator, for a Euclidean and for a degenerate algebra."""
 
 SPACE = [case for case in CASES if case.signature == (3, 0, 0)]
 """Every operator, once."""
 
 
 def relative_error(got, wanted):
-    """The largest difference, relative to the largest number that was wanted."""
+    """The largest difference, relative to the largest expected number."""
     wanted = wanted.detach().to(torch.float64).cpu()
     scale = wanted.abs().max().clamp_min(1e-30)
     return float((got.detach().to(torch.float64).cpu() - wanted).abs().max() / scale)

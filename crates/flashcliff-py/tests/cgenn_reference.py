@@ -10,7 +10,8 @@ from nn_reference import Table, smooth_norm
 
 
 class Algebra(torch.nn.Module):
-    """What the layers below ask of an algebra, from a table made by `nn_reference`."""
+    """The attributes that the layers below need from an algebra, from a table made by
+    `nn_reference`."""
 
     def __init__(self, metric):
         super().__init__()

@@ -1,5 +1,5 @@
-"""What all tests share: a fixed seed, one thread of PyTorch's own, and a count of what needs a
-GPU."""
+"""Settings for all tests: a fixed seed, one thread of PyTorch's own, and a count of tests that
+need a GPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def pytest_configure(config):
 
 
 def _why_not():
-    """Why tests on a GPU cannot run here, if they cannot."""
+    """The reason why tests on a GPU cannot run here, if there is one."""
     import flashcliff
 
     if not torch.cuda.is_available():

@@ -1,4 +1,4 @@
-"""Rows of the table of misuse: what is done, and what is expected of it."""
+"""Rows of the table of misuse: a call, and its expected outcome."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Row:
     error: type[BaseException] | None
     """The type of the exception, exactly; ``None`` if the result is right."""
     says: str | Callable[[Any], bool]
-    """What the message has, as a regular expression; or whether a result is right."""
+    """A regular expression for the message; or a function that says whether a result is right."""
 
 
 def refused(what: str, call: Callable[[], Any], error: type[BaseException], says: str) -> Row:

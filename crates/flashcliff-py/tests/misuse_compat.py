@@ -1,4 +1,4 @@
-"""Names of other libraries, with arguments that these would not take either."""
+"""Names of other libraries, with arguments that these libraries would refuse too."""
 
 import torch
 from misuse import refused, right

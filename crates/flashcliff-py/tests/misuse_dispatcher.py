@@ -1,4 +1,4 @@
-"""Operators of PyTorch, called past the functions: ``torch.ops.flashcliff``."""
+"""Operators of PyTorch, called without the functions: ``torch.ops.flashcliff``."""
 
 import torch
 from misuse import refused, right, w, x

@@ -1,4 +1,4 @@
-"""Derivatives that there are none of, and the ways to ask for them."""
+"""Derivatives that do not exist, and the ways to ask for them."""
 
 import torch
 from misuse import R3, refused, right, w, x

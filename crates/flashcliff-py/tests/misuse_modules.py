@@ -1,4 +1,5 @@
-"""Arguments of layers and models: said when they are made, not when they first run."""
+"""Wrong arguments of layers and models: the error comes when they are made, not when they first
+run."""
 
 import numpy as np
 import torch
@@ -48,7 +49,7 @@ ROWS = [
     refused("a layer with a gate that is none", lambda: nn.SGPNorm(R3, 4, gate="relu"), ValueError, "gate: expected one of none, gelu, .*got 'relu'"),
     refused("a layer with a boolean as norm", lambda: nn.SGPNorm(R3, 4, norm=True), TypeError, "norm" + WORD + "True"),
     refused("a layer with a norm that is none", lambda: nn.SGPNorm(R3, 4, norm="l2"), ValueError, "norm: expected one of .*got 'l2'"),
-    refused("a layer with a bias mode that is none", lambda: nn.FlashCliffordLayer(R3, 4, bias_mode="every"), ValueError, "bias_mode: expected one of scalar, all, none, got 'every'"),
+    refused("a layer with a bias mode that is none", lambda: nn.FlashCliffordLayer(R3, 4, bias_mode="every"), ValueError, "bias_mode: expected one of scalar, every_blade, none, got 'every'"),
     refused("a layer with a boolean as bias mode", lambda: nn.FlashCliffordLayer(R3, 4, bias_mode=False), TypeError, "bias_mode" + WORD),
     refused("a product that is none as a layer", lambda: nn.Product(R3, "inner"), ValueError, "kind: expected one of geometric"),
     refused("a gate that is none as a layer", lambda: nn.MVGate(R3, "tanh"), ValueError, "gate: expected one of"),

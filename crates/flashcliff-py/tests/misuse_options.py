@@ -1,4 +1,4 @@
-"""Options of other types, of other values, and algebras that are none."""
+"""Options of wrong types and values, and values that are not algebras."""
 
 import numpy as np
 import torch
@@ -78,7 +78,7 @@ ROWS = [
     refused("a boolean as norm", sgp(norm=False), TypeError, "norm" + WORD),
     refused("a product that is none", lambda: F.product(x(), x(), R3, "inner"), ValueError, "expected a product|expected one of"),
     refused("a number as product", lambda: F.product(x(), x(), R3, 1), TypeError, "kind" + WORD),
-    refused("a bias mode that is none", linear(bias_mode="both"), ValueError, "unknown bias mode `both`: expected one of scalar, all"),
+    refused("a bias mode that is none", linear(bias_mode="both"), ValueError, "unknown bias mode `both`: expected one of scalar, every_blade"),
     refused("a number as bias mode", linear(bias_mode=0), TypeError, "bias_mode" + WORD),
     refused("a layout that is none", linear(weight_layout="in-out"), ValueError, "unknown weight layout `in-out`: expected one of"),
     refused("an invariant that is none", lambda: F.mv_silu(x(), torch.ones(4, 4), torch.ones(4, 4), R3, invariant="abs"), ValueError, "unknown invariant `abs`: expected one of"),

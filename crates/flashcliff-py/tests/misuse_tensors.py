@@ -19,7 +19,7 @@ class Negated(torch.Tensor):
 
 
 ROWS = [
-    # What is no tensor
+    # Values that are not tensors
     refused("an array of NumPy as x", lambda: F.sgp_norm(x().numpy(), x(), w(), R3), TypeError,
             "sgp_norm: `x` must be a torch.Tensor, got ndarray"),
     refused("an array of NumPy as a parameter", lambda: F.grade_norm(x(), np.ones((4, 4)), R3),

@@ -1,4 +1,4 @@
-"""What the tests of the modules share: random tensors, layouts and the comparison."""
+"""Helpers for the tests of the modules: random tensors, layouts and the comparison."""
 
 import torch
 from nn_reference import Table
@@ -27,7 +27,7 @@ def channels_first(x):
 
 
 def disturb(module, seed=7):
-    """Moves every parameter away from its start, so that zeros and ones hide nothing."""
+    """Moves every parameter away from its start value, so that zeros and ones hide nothing."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in module.parameters():
@@ -53,7 +53,7 @@ def difference(got, want):
 
 
 def assert_same(module, inputs, reference, tolerance=1e-11):
-    """Output and the gradients of all inputs and parameters, against the reference.
+    """Compares the output and the gradients of all inputs and parameters with the reference.
 
     `inputs` are [batch, channels, blades]; the reference takes them and named parameters.
     """

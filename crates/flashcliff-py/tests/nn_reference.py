@@ -1,4 +1,4 @@
-"""The layers in plain torch, from Cayley tables made here: what the modules are compared with.
+"""The layers in plain torch, from Cayley tables made here. Modules are compared with them.
 
 Nothing here comes from the package under test. Tensors are in CGENN's layout, [batch, channels,
 blades], and products are dense sums over the whole table.
@@ -25,7 +25,7 @@ class Table:
         self.masks = masks
         self.grades = torch.tensor([mask.bit_count() for mask in masks])
         self.sizes = [math.comb(self.dim, grade) for grade in range(self.dim + 1)]
-        # cayley[i, j, k]: the factor of blade j in blade i times blade k.
+        # Here cayley[i, j, k] is the factor of blade j in blade i times blade k.
         self.cayley = torch.zeros([len(masks)] * 3, dtype=torch.float64)
         for i, a in enumerate(masks):
             for k, b in enumerate(masks):
@@ -39,7 +39,7 @@ class Table:
         self.paths = sorted({tuple(self.grades[term].tolist()) for term in found})
 
     def spread(self, weight):
-        """Weights [..., paths] on the table: [..., i, j, k]."""
+        """The table with weights [..., paths], as [..., i, j, k]."""
         out = weight.new_zeros(*weight.shape[:-1], *self.cayley.shape)
         for i, j, k in self.cayley.nonzero().tolist():
             path = self.paths.index(tuple(self.grades[[i, j, k]].tolist()))
@@ -72,20 +72,20 @@ def gate(x, name="gelu"):
         * {
             "none": torch.ones_like(s),
             "silu": torch.sigmoid(s),
-            "sigmoid": torch.sigmoid(1.702 * s),
+            "gelu_fast": torch.sigmoid(1.702 * s),
         }[name]
     )
 
 
 def rms(table, x, eps=1e-6):
-    """Each grade over the root of its mean square over channels."""
+    """Divides each grade by the root of its mean square over channels."""
     parts = table.by_grade(x)
     return sum(p / torch.sqrt((p * p).sum(-1, True).mean(1, True) + eps) for p in parts)
 
 
 def invariant(table, x, eps=1e-6):
-    """Each grade over the root of its mean |q| over channels, smooth at 0 where q has both signs. A
-    pseudoscalar with a null vector is taken by its own square."""
+    """Divides each grade by the root of its mean |q| over channels, smooth at 0 if q has both
+    signs. A pseudoscalar with a null vector is measured by its own square."""
     out = torch.zeros_like(x)
     for grade, part in enumerate(table.by_grade(x)):
         unit = torch.diag((table.grades == grade).to(x.dtype))
@@ -105,7 +105,7 @@ NORMS = {"none": lambda table, x, eps=1e-6: x, "rms": rms, "invariant": invarian
 
 
 def linear(table, x, weight, bias=None, every_blade=False):
-    """weight [out, in, grades] or [out, in]; bias on the scalar or on every blade."""
+    """A linear map: weight [out, in, grades] or [out, in], bias on the scalar or on every blade."""
     if weight.dim() == 3:
         weight = weight[:, :, table.grades]
         y = torch.einsum("bni,mni->bmi", x, weight)
@@ -118,12 +118,12 @@ def linear(table, x, weight, bias=None, every_blade=False):
 
 
 def sgp(table, x, y, weight):
-    """weight [channels, paths]."""
+    """The steerable product channel by channel: weight [channels, paths]."""
     return torch.einsum("bni,nijk,bnk->bnj", x, table.spread(weight), y)
 
 
 def fcgp(table, x, y, weight):
-    """weight [out, in, paths], CGENN's order."""
+    """The fully connected product: weight [out, in, paths], CGENN's order."""
     return torch.einsum("bni,mnijk,bnk->bmj", x, table.spread(weight), y)
 
 

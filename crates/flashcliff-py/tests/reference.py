@@ -66,7 +66,7 @@ def basis(signature):
 
 @cache
 def table(signature, kind="geometric"):
-    """[left, right, output], full blades."""
+    """A table of a product between full multivectors, [left, right, output]."""
     space = basis(signature)
     at = {blade: index for index, blade in enumerate(space.blades)}
     count = len(space.blades)
@@ -126,7 +126,7 @@ def product(signature, x, y, kind="geometric", left=None, right=None):
 
 
 def weighted_tables(signature, left=None, right=None):
-    """[path, left, right, output]."""
+    """A table of the geometric product by path, [path, left, right, output]."""
     space = basis(signature)
     cayley, outputs = between(signature, "geometric", left, right)
     grade = [torch.tensor([space.grades[i] for i in space.carried(s)]) for s in (left, right)]
@@ -143,7 +143,7 @@ GATES = {
     "gelu": lambda s: (1 + torch.erf(s / math.sqrt(2))) / 2,
     "gelu_tanh": lambda s: (1 + torch.tanh(math.sqrt(2 / math.pi) * (s + 0.044715 * s**3))) / 2,
     "silu": torch.sigmoid,
-    "sigmoid": lambda s: torch.sigmoid(1.702 * s),
+    "gelu_fast": lambda s: torch.sigmoid(1.702 * s),
 }
 
 
@@ -161,7 +161,7 @@ def norm_signs(space, blades, norm):
 
 
 def grade_rms(signature, x, norm="invariant", eps=1e-6, outputs=None):
-    """``outputs``: the blades of ``x``, if not all."""
+    """The norm per grade. ``outputs`` are the blades of ``x``, if not all."""
     space = basis(signature)
     blades = list(range(len(x)) if outputs is None else outputs)
     parts = []
@@ -211,10 +211,10 @@ def mv_linear(
     per_grade=True,
     bias_mode="scalar",
     grades=None,
-    weight_layout="out-in-grade",
+    weight_layout="out_in_grade",
 ):
     space = basis(signature)
-    if weight_layout == "grade-in-out":
+    if weight_layout == "grade_in_out":
         weight = weight.permute(*reversed(range(weight.dim())))
     carried = space.carried(grades)
     present = sorted({space.grades[i] for i in carried})
@@ -232,7 +232,7 @@ def mv_linear(
 
 
 class Rounded(torch.autograd.Function):
-    """A tensor rounded to a type, and so its gradient."""
+    """A tensor rounded to a type, with its gradient rounded too."""
 
     @staticmethod
     def forward(context, tensor, dtype):
@@ -245,7 +245,7 @@ class Rounded(torch.autograd.Function):
 
 
 def rounded(tensor, dtype):
-    """A tensor rounded to a type, with the gradient as it is."""
+    """A tensor rounded to a type, with its gradient unchanged."""
     return tensor + (tensor.to(dtype).to(tensor.dtype) - tensor).detach()
 
 
@@ -258,14 +258,15 @@ def mv_linear_sgp_norm(
     per_grade=True,
     bias_mode="scalar",
     grades=None,
-    weight_layout="out-in-grade",
+    weight_layout="out_in_grade",
     gate="gelu",
     norm="invariant",
     eps=1e-6,
     recompute=False,
     between=None,
 ):
-    """`between`: the type to which the map's parameters are rounded, its result and the gradient of that."""
+    """`between` is the type to which the map's parameters, its result and the gradient of that
+    are rounded."""
     linear = (per_grade, bias_mode, grades, weight_layout)
     if between is not None:
         linear_weight = rounded(linear_weight, between)
@@ -277,7 +278,7 @@ def mv_linear_sgp_norm(
 
 
 def quadratic(signature, x):
-    """q of each grade, [G, batch, channels]."""
+    """The quadratic form q of each grade, [G, batch, channels]."""
     space = basis(signature)
     metric = torch.tensor(
         [math.prod(space.squares[v] for v in blade) for blade in space.blades],
@@ -302,7 +303,7 @@ def norm(signature, x):
 
 
 def spread(signature, per_grade):
-    """From grades to blades."""
+    """Copies values of grades to their blades."""
     return per_grade[torch.tensor(basis(signature).grades, device=per_grade.device)]
 
 

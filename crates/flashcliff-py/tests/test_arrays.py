@@ -12,6 +12,7 @@ import torch
 from cases import SPACE
 
 from flashcliff import _core, algebra, arrays
+from flashcliff._ops import borrowed
 
 
 def run(case, given):
@@ -39,13 +40,13 @@ def test_blocks_have_no_effect_here(monkeypatch):
     x, weight = np.random.default_rng(0).standard_normal((2, 8, 20, 20))
     tensors = {"x": x[:, :, :5], "y": x[:, :, 5:10], "weight": weight.reshape(20, 40, 4)[:, :5]}
     wanted = arrays.fcgp_norm(**tensors, algebra=(3, 0, 0))
-    find, found = arrays.table.operator, []
+    find, found = borrowed.operator, []
 
     def remember(*arguments):
         found.append(arguments[-1][-1])
         return find(*arguments)
 
-    monkeypatch.setattr(arrays.table, "operator", remember)
+    monkeypatch.setattr(borrowed, "operator", remember)
     output = arrays.fcgp_norm(**tensors, algebra=(3, 0, 0), block_bytes=1000)
     assert found == [1000] and np.array_equal(output, wanted)
     with pytest.raises(ValueError, match="block_bytes: expected at least 1, or None, got 0"):
@@ -65,7 +66,7 @@ def test_options():
 
 
 def test_negative_views():
-    """Which capsules cannot say."""
+    """Capsules cannot express that a view is negated."""
     x = torch.randn(8, 3, 4)
     for negative in (torch._neg_view(x), torch._neg_view(x.mT.contiguous()).mT):
         assert torch.equal(arrays.reverse(negative, (3, 0, 0)), -arrays.reverse(x, (3, 0, 0)))
@@ -168,6 +169,7 @@ import sys
 sys.modules["torch"] = None
 import numpy as np, flashcliff
 from flashcliff import arrays
+from flashcliff._ops import borrowed
 assert flashcliff.Algebra(3, 0, 0).path_count == 20
 assert arrays.reverse(np.ones((8, 2, 3)), (3, 0, 0))[7, 0, 0] == -1
 try:

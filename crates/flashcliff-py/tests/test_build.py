@@ -1,4 +1,4 @@
-"""Where the build of the wheel looks for the compiler of CUDA."""
+"""Where the build of the wheel looks for nvcc."""
 
 from __future__ import annotations
 
@@ -22,41 +22,33 @@ def build(monkeypatch):
 
 
 def nvcc(folder, version="13.0"):
+    """A toolkit: a compiler that tells its version, and the library beside it."""
     path = folder / "bin" / "nvcc"
     path.parent.mkdir(parents=True)
     path.write_text(f"#!/bin/sh\necho 'Cuda compilation tools, release {version}, V{version}.1'\n")
     path.chmod(0o755)
+    (folder / "lib64").mkdir()
+    (folder / "lib64" / "libcudart_static.a").touch()
     return path
 
 
-def test_the_first_compiler_wins(build, tmp_path):
-    names = ("own", "other", "home", "path", "system", "target/cuda-toolkit/nvidia/cu13")
-    own, other, home, path, system, target = (nvcc(tmp_path / name) for name in names)
-    variables = {
-        "FLASHCLIFF_NVCC": str(own),
-        "NVCC": str(other),
-        "CUDA_HOME": str(home.parents[1]),
-        "PATH": str(path.parent),
-    }
-
-    def find():
-        return build.find_nvcc(variables, tmp_path / "system", [tmp_path / "target"])
-
-    for variable, expected in zip(list(variables), (own, other, home, path)):
-        assert find() == expected
-        del variables[variable]
-    assert find() == system
-    system.unlink()
-    assert find() == target
-    target.unlink()
-    assert find() is None
+def test_the_compiler_of_the_build_is_found(build, tmp_path, monkeypatch):
+    compiler = nvcc(tmp_path)
+    monkeypatch.delenv("NVCC", raising=False)
+    monkeypatch.setenv("FLASHCLIFF_NVCC", str(compiler))
+    assert build.find_nvcc() == str(compiler)
 
 
-def test_a_variable_is_not_passed_over(build, tmp_path):
-    system = nvcc(tmp_path / "system")
-    for variable in ("FLASHCLIFF_NVCC", "NVCC", "CUDA_HOME", "CUDA_PATH"):
-        assert build.find_nvcc({variable: str(tmp_path / "no")}, system.parents[1], []) is None
-    assert build.find_nvcc({"NVCC": ""}, system.parents[1], []) == system
+def test_the_reason_is_told_if_there_is_no_compiler(build, tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("FLASHCLIFF_NVCC", str(tmp_path / "no"))
+    assert build.find_nvcc() is None
+    assert f"FLASHCLIFF_NVCC is `{tmp_path / 'no'}`" in capfd.readouterr().err
+
+
+def test_a_search_that_fails_is_an_error(build, monkeypatch):
+    monkeypatch.setenv("CARGO", "false")
+    with pytest.raises(SystemExit, match="find-nvcc. failed; FLASHCLIFF_CUDA=0 or 1"):
+        build.find_nvcc()
 
 
 @pytest.mark.parametrize(

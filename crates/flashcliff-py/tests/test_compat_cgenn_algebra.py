@@ -1,4 +1,4 @@
-"""CGENN's algebra: every method against one written from a table of our own."""
+"""Compares every method of CGENN's algebra with one written from a table made here."""
 
 import copy
 import pickle
@@ -73,7 +73,7 @@ def test_functions_of_one(pair, name):
             getattr(ours, name)(x, ours.grades[1:]), getattr(reference, name)(x, [*ours.grades[1:]])
         )
     else:
-        # Of a part of the blades: the rest is zero.
+        # Only a part of the blades is given; the rest is zero.
         blades = torch.arange(1, ours.n_blades - 1)
         part = getattr(ours, name)(x[..., blades], blades=blades)
         whole = getattr(reference, name)(reference.embed(x[..., blades], blades.tolist()))
@@ -122,7 +122,7 @@ def test_products_of_some_blades(pair):
 
 
 def test_types_and_places_without_kernels(pair):
-    """Tensors that the operators do not take go by the table."""
+    """Tensors that the operators do not take are computed by the table."""
     ours, reference = pair
     a, b = random(3, ours.n_blades), random(3, ours.n_blades, seed=1)
     want = reference.geometric_product(a, b)
@@ -151,7 +151,7 @@ def test_blades(pair):
         assert torch.equal(ours.get_grade(full, grade), y)
     agree(ours.get(full, (0, 2)), reference.get(full, (0, 2)))
     assert torch.equal(ours.zeta(full), full[..., :1])
-    # The type is that of the tables.
+    # The result has the type of the tables.
     assert ours.embed_grade(torch.zeros(2, ours.dim, dtype=torch.int64), 1).dtype == torch.float64
 
 
@@ -199,7 +199,7 @@ def test_it_is_a_module():
     assert cgenn.CliffordAlgebra((1, 1, 1)).metric.dtype == torch.int64
     with torch.device("meta"):
         assert cgenn.CliffordAlgebra((1.0, 1.0)).cayley.is_meta
-    # The tables of one are not those of the next.
+    # Two algebras do not share tables.
     algebra.cayley.zero_()
     assert cgenn.CliffordAlgebra((1.0, 1.0, 1.0)).cayley.any()
 
@@ -231,7 +231,7 @@ def test_state_dicts_of_other_algebras():
     state = cgenn.CliffordAlgebra((1.0, 1.0, 1.0)).state_dict()
     algebra.load_state_dict(state)
     algebra.load_state_dict({name: value.to(torch.float32) for name, value in state.items()})
-    # Before the algebra was a module, layers wrote no tables.
+    # Layers wrote no tables before the algebra was a module.
     algebra.load_state_dict({})
     with pytest.raises(RuntimeError, match="Missing key"):
         algebra.load_state_dict({"metric": state["metric"]})

@@ -11,7 +11,7 @@ from flashcliff.compat import flash_clifford
 
 TABLES = {2: reference.Table(2, 0, 0), 3: reference.Table(3, 0, 0)}
 
-# The paths of weights (left, output, right), as the original numbers them.
+# The paths of weights (left, output, right), in the original's order.
 PATHS = {
     2: "000 011 022 101 110 112 121 202 211 220",
     3: "000 011 022 033 101 110 112 121 123 132 202 211 213 220 222 231 303 312 321 330",
@@ -29,7 +29,7 @@ def test_order_of_paths(dims):
 
 
 @pytest.mark.parametrize("normalize", [True, False])
-# 28 and 5: sizes that are no multiples of a block.
+# 28 and 5 are not multiples of a block.
 @pytest.mark.parametrize("features", [4, 28])
 def test_fused_functions(dims, normalize, features):
     table = TABLES[dims]
@@ -56,14 +56,14 @@ def test_fused_functions(dims, normalize, features):
 
 @pytest.mark.parametrize("use_fc", [True, False])
 @pytest.mark.parametrize("normalize", [True, False])
-@pytest.mark.parametrize("bias", ["all", "scalar"])
+@pytest.mark.parametrize("bias", ["every_blade", "scalar"])
 def test_layer(dims, normalize, use_fc, bias):
     layer = flash_clifford.Layer(6, dims, normalize, use_fc, bias=bias, dtype=torch.float64)
     assert_same(
         disturb(layer),
         [random(5, 6, 2**dims)],
         lambda x, p: reference.flash_layer(
-            TABLES[dims], x, p, "rms" if normalize else "none", use_fc, bias == "all"
+            TABLES[dims], x, p, "rms" if normalize else "none", use_fc, bias == "every_blade"
         ),
     )
 
@@ -88,13 +88,13 @@ def test_arguments():
     parameters = list(inspect.signature(flash_clifford.Layer).parameters.values())
     assert [p.name for p in parameters[:4]] == ["n_features", "dims", "normalize", "use_fc"]
     assert [p.default for p in parameters[2:4]] == [True, False]
-    assert flash_clifford.Layer(6, 3).bias_mode == "all"
+    assert flash_clifford.Layer(6, 3).bias_mode == "every_blade"
     with pytest.raises(ValueError, match="dims: expected 2 or 3, got 4"):
         flash_clifford.Layer(6, 4)
 
 
 def test_start():
-    """The same seed gives the original's start: product weights are drawn first."""
+    """A seed gives the original's start values: product weights are drawn first."""
     torch.manual_seed(0)
     layer = flash_clifford.Layer(6, 3)
     torch.manual_seed(0)

@@ -78,7 +78,7 @@ def test_inductor():
         got = torch.autograd.grad(compiled(x, weight).sum(), (x, weight))
         expected = torch.autograd.grad(network(x, weight).sum(), (x, weight))
         assert all(relative_error(a, b) < 1e-12 for a, b in zip(got, expected))
-    # One for the first size, one for all others.
+    # There is one graph for the first size and one for all others.
     assert counter.frame_count <= 2
 
 
@@ -129,15 +129,15 @@ def test_export():
 
 
 def test_function_transforms_are_refused():
-    """Transforms of torch.func do not reach operators of their own kind; that is said, not passed
-    over."""
+    """Transforms of torch.func do not support operators of this kind; they are refused with an
+    error."""
     x, y, weight = torch.randn(8, 2, 3), torch.randn(8, 2, 3), torch.randn(3, 20)
     loss = lambda w: F.sgp_norm(x, y, w, R3).pow(2).sum()  # noqa: E731
     with pytest.raises(
         NotImplementedError, match="sgp_norm has no gradients by transforms of torch"
     ):
         torch.func.grad(loss)(weight)
-    # Of what the operator does not see it is none of our concern.
+    # Functions of the operator's result are not affected.
     scaled = torch.func.grad(lambda w: (w * F.reverse(x, R3)).sum())(torch.ones_like(x))
     assert torch.equal(scaled, F.reverse(x, R3))
 
@@ -155,7 +155,7 @@ def test_checkpointing():
 
 
 def half_inputs(case, dtype):
-    """Tensors of which the first is of 16 bits, and what the operator gives for float32."""
+    """The first of the tensors has 16 bits. Returns them with the operator's result for float32."""
     tensors = case.tensors(torch.float32, grad=True)
     first = next(iter(tensors))
     tensors[first] = tensors[first].detach().to(dtype).requires_grad_()
@@ -166,8 +166,8 @@ def half_inputs(case, dtype):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("case", SPACE, ids=ids)
 def test_autocast_on_the_cpu(case, dtype, way):
-    """16-bit tensors are computed in float32, which is what comes out; gradients have the types of
-    their tensors."""
+    """16-bit tensors are computed in float32, and the result is float32. Gradients have the
+    types of their tensors."""
     tensors, wanted = half_inputs(case, dtype)
     with torch.autocast("cpu", dtype=dtype):
         output = case.run(**tensors) if way == "eager" else dispatch(case, tensors)
@@ -192,7 +192,7 @@ def test_autocast_under_compile():
 @pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 def test_what_a_layer_keeps_without_data(dtype, recompute):
-    """A tensor of the type of the multivectors, beside sums of the type of the arithmetic."""
+    """A tensor with the type of the multivectors, beside sums with the type of the arithmetic."""
     with torch._subclasses.FakeTensorMode():
         x = torch.empty(8, 3, 5, dtype=dtype)
         linear, weight = torch.empty(5, 5, 4, dtype=dtype), torch.empty(5, 20, dtype=dtype)
@@ -233,7 +233,8 @@ FORWARD_MODE = "flashcliff: {}.* has no derivatives in forward mode, and `{}` ha
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("case", SPACE, ids=ids)
 def test_forward_mode_is_refused(case, grad, way):
-    """Not zeros. What has no tangent may be anywhere."""
+    """Forward derivatives raise an error instead of being zero. Tensors without a tangent are
+    allowed anywhere."""
     tensors = case.tensors(grad=grad)
     run = lambda tensors: case.run(**tensors) if way == "eager" else dispatch(case, tensors)  # noqa: E731
     wanted = run(tensors)
@@ -276,7 +277,7 @@ def test_forward_mode_of_functions_is_refused(transform, way):
         call = lambda x: torch.ops.flashcliff.reverse(x, "cl300")  # noqa: E731
     with pytest.raises(NotImplementedError, match=FORWARD_MODE.format("reverse", "x")):
         transform(call, x)
-    # Of other operands it is none of our concern.
+    # The other operands are not affected.
     output, tangent = jvp(lambda weight: call(x) * weight, torch.ones_like(x))
     assert torch.equal(output, call(x)) and torch.equal(tangent, call(x))
 
@@ -300,7 +301,7 @@ EACH = list({case.name: case for case in SPACE}.values())
     ids=lambda value: getattr(value, "id", value),
 )
 def test_compiled_autograd(case, backend):
-    """The gradient of what ran before, outside of any graph, as a graph."""
+    """The gradient of a call that ran outside of any graph, as a graph."""
     torch._dynamo.reset()
     tensors = case.tensors(grad=True)
     case.run(**tensors).square().sum().backward()

@@ -1,5 +1,5 @@
-"""Every operator on an NVIDIA GPU, beside the float64 reference. Skipped, and counted, where there
-is none."""
+"""Compares every operator on an NVIDIA GPU with the float64 reference. Skipped, and counted,
+without a GPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ pytestmark = pytest.mark.cuda
 R3 = flashcliff.Algebra(3, 0, 0)
 ids = lambda case: case.id  # noqa: E731
 
-# Relative to the largest number. 16-bit results are rounded once or twice, by 2^-8 and 2^-11.
+# Tolerances relative to the largest number. 16-bit results are rounded once or twice, by 2^-8 and
+# 2^-11.
 TOLERANCE = {
     torch.float64: 1e-11,
     torch.float32: 3e-5,
@@ -32,10 +33,11 @@ def grads(output, tensors, cotangent):
 
 
 def check(case, tensors):
-    """Values and gradients beside the reference on the same numbers."""
+    """Compares values and gradients with the reference on the same numbers."""
     output = case.run(**tensors)
     exact = {n: t.detach().cpu().double().requires_grad_() for n, t in tensors.items()}
-    # What is between a linear map and a product is rounded too; a norm makes more of that than of the result.
+    # The tensor between a linear map and a product is rounded too, and a norm magnifies its error
+    # more than that of the result.
     between = {"between": output.dtype} if case.name == "mv_linear_sgp_norm" else {}
     wanted = case.reference(**exact, **between)
     tolerance = TOLERANCE[output.dtype]
@@ -60,7 +62,7 @@ def test_values_and_gradients(case, dtype):
 @pytest.mark.parametrize("dtype", HALF, ids=str)
 @pytest.mark.parametrize("case", [c for c in SPACE if set(c.shapes) - set("xyrl")], ids=ids)
 def test_parameters_of_float32(case, dtype):
-    """16-bit multivectors with parameters, and so gradients of these, of float32."""
+    """16-bit multivectors with parameters of float32, whose gradients are float32 too."""
     check(case, case.tensors(dtype, "cuda", grad=True, params=torch.float32))
 
 
@@ -154,7 +156,8 @@ def test_compile_with_any_batch(case):
 
 @pytest.mark.parametrize("mode", [None, "reduce-overhead"], ids=str)
 def test_inductor(mode):
-    """Between operators of PyTorch, also in the CUDA graphs that inductor makes."""
+    """The operators run between operators of PyTorch, also in the CUDA graphs that inductor
+    makes."""
     torch._dynamo.reset()
 
     def network(x, weight):
@@ -226,10 +229,10 @@ def test_autocast(case, dtype, way):
     assert torch.equal(output, case.run(**lanes))
     exact = {n: t.detach().cpu().double().requires_grad_() for n, t in tensors.items()}
     wanted = case.reference(**exact)
-    # Not the numbers of x: along itself a norm has next to no gradient.
+    # These are not the numbers of x: along x itself a norm has next to no gradient.
     generator = torch.Generator().manual_seed(1)
     cotangent = torch.randn(wanted.shape, generator=generator, dtype=torch.float64).to(output.dtype)
-    # Inputs are rounded too, and norms divide by what was summed from them.
+    # Inputs are rounded too, and norms divide by sums of them.
     bound = 16 * TOLERANCE[output.dtype]
     assert relative_error(output, wanted) < bound
     for one, two, tensor in zip(
@@ -336,8 +339,7 @@ def test_memory():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("recompute", [False, True])
 def test_memory_of_what_is_kept(recompute, dtype):
-    """The output of the linear map is kept where gradients are needed, unless it is computed
-    again."""
+    """The output of the linear map is kept if gradients are needed, unless it is computed again."""
     x = torch.randn(8, 4096, 256, device="cuda", dtype=dtype)
     linear_weight = torch.randn(256, 256, 4, device="cuda", dtype=dtype) / 16
     weight = torch.randn(256, 20, device="cuda", dtype=dtype)
@@ -373,7 +375,7 @@ def test_blocks(dtype):
     cotangent = torch.randn(shapes["x"], device="cuda", dtype=dtype)
 
     def peaks(block_bytes):
-        """Of forward without gradients, and of both passes; with the results."""
+        """The peaks of forward without gradients and of both passes, with the results."""
         found = []
         for differentiates in (False, True):
             torch.cuda.synchronize()
@@ -389,10 +391,11 @@ def test_blocks(dtype):
 
     large, wanted = peaks(1 << 30)
     small, got = peaks(1 << 20)
-    # The path products of all rows: 4, 6, 6 and 4 paths to 1, 3, 3 and 1 blades.
+    # The largest part is the path products of all rows: 4, 6, 6 and 4 paths to 1, 3, 3 and 1
+    # blades.
     formed = 44 * batch * channels * dtype.itemsize
     assert all(two < one - 0.8 * formed for one, two in zip(large, small)), (large, small)
-    # Either may be off by the tolerance.
+    # Both results may be off by the tolerance.
     for one, two in zip(got, wanted):
         assert relative_error(one, two) < 2 * TOLERANCE[dtype]
 
@@ -410,18 +413,19 @@ def test_a_block_has_a_row_at_least():
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 def test_a_layer_is_its_parts(dtype):
-    """Bit for bit, but for the gradient of ``x``, of which both parts are added up."""
+    """The results are the same bit for bit, except the gradient of ``x``, which is the sum of
+    both parts."""
     shapes = {"x": (8, 100, 32), "lw": (4, 32, 32), "lb": (32,), "w": (32, 20)}
     tensors = {
         n: torch.randn(s, device="cuda", dtype=dtype, requires_grad=True) for n, s in shapes.items()
     }
     x, lw, lb, w = tensors.values()
-    y = F.mv_linear(x, lw, lb, algebra=R3, weight_layout="grade-in-out")
+    y = F.mv_linear(x, lw, lb, algebra=R3, weight_layout="grade_in_out")
     wanted = F.sgp_norm(x, y, w, R3)
     cotangent = torch.randn_like(wanted)
     expected = grads(wanted, tensors, cotangent)
     for recompute in (False, True):
-        options = {"weight_layout": "grade-in-out", "recompute": recompute}
+        options = {"weight_layout": "grade_in_out", "recompute": recompute}
         output = F.mv_linear_sgp_norm(x, lw, lb, w, R3, **options)
         assert torch.equal(output, wanted)
         got = grads(output, tensors, cotangent)
@@ -439,7 +443,7 @@ def test_results_repeat():
 
 
 def test_cuda_graphs_of_some_grades():
-    """No index comes from the host."""
+    """The operator copies no index from the host."""
     x = torch.randn(4, 6, 5, device="cuda")
     calls = [lambda f=f: f(x, R3, grades=(2, 0)) for f in (F.reverse, F.dual)]
     for call in calls:
@@ -455,7 +459,7 @@ def test_cuda_graphs_of_some_grades():
 
 
 def test_matmul_precision_by_the_attribute():
-    """Which makes the older getter raise."""
+    """The older getter raises after this."""
     x, weight = torch.randn(8, 256, 256, device="cuda"), torch.randn(256, 256, 4, device="cuda")
     wanted = F.mv_linear(x.double(), weight.double(), algebra=R3)
     matmul = torch.backends.cuda.matmul
@@ -487,11 +491,12 @@ def test_matmul_precision():
 
 @pytest.mark.parametrize("spread", [0, 30], ids="rows of one size,rows of all sizes".split(","))
 def test_16_bit_operands_are_as_precise_as_tf32(spread):
-    """Beside the same matrix products by PyTorch in TF32, with path products that are rounded once."""
+    """Compares with the same matrix products by PyTorch in TF32, with path products that are
+    rounded once."""
     generator = torch.Generator("cuda").manual_seed(5)
     draw = lambda *shape: torch.randn(shape, generator=generator, device="cuda")  # noqa: E731
     sizes = torch.exp2((spread * draw(512, 1)).clamp(-spread, spread).round())
-    # Powers of two, which no gate sees.
+    # Powers of two change no gate.
     x, y, weight = draw(8, 512, 64) * sizes, draw(8, 512, 64) / sizes, draw(20, 64, 96)
     options = {"gate": "none", "norm": "none"}
     tables = reference.weighted_tables(R3.signature, None, None)[0].to(x)
@@ -515,7 +520,7 @@ def test_16_bit_operands_are_as_precise_as_tf32(spread):
     finally:
         torch.set_float32_matmul_precision(before)
     for name, exact, theirs, own in zip("output x y weight".split(), wanted, rounded, ours):
-        # Rows of x and y are of any size.
+        # Rows of x and y have very different sizes.
         size = {"x": 1 / sizes, "y": sizes}.get(name, 1)
         error = lambda t: ((t - exact) / size).square().mean().sqrt()  # noqa: B023, E731
         assert 0 < error(own) < 1.5 * error(theirs), name

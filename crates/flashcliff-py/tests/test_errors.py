@@ -176,7 +176,7 @@ def test_limits_of_blocks():
         options = ("gelu", "rms", 1e-6, None, None, limit)
         with pytest.raises(ValueError, match="block_bytes must be at least 1"):
             torch.ops.flashcliff.fcgp_norm(x, y, weight, "cl300", *options)
-    # Also what is equal to 1, with which there is an operator.
+    # Values that are equal to 1 are refused too, although there is an operator for 1.
     for limit in (1.0, True, "1", 0.5, (1,)):
         with pytest.raises(TypeError, match="block_bytes: expected an integer or None, got"):
             F.fcgp_norm(x, y, weight, R3, block_bytes=limit)
@@ -210,7 +210,7 @@ def test_grades():
             F.reverse(x[1:4], R3, grades=grades)
     with pytest.raises(TypeError, match="left: expected grades as an iterable, got 1"):
         F.product(x, y, R3, left=1)
-    # Past the functions too.
+    # The operators of PyTorch refuse wrong options too.
     with pytest.raises(ValueError, match="an option is out of range"):
         torch.ops.flashcliff.product(x, y, "cl300", "geometric", [-1])
     assert torch.equal(
@@ -284,7 +284,7 @@ def test_inputs_without_gradients():
     ids=lambda case: case.id,
 )
 def test_second_derivatives_are_refused(case, way):
-    """Not wrong numbers, and not zeros."""
+    """The operator raises an error instead of wrong numbers or zeros."""
     tensors = case.tensors(grad=True)
     if way == "eager":
         output = case.run(**tensors)
@@ -297,7 +297,7 @@ def test_second_derivatives_are_refused(case, way):
 
 @pytest.mark.skipif(_core.CUDA, reason="this build has CUDA kernels")
 def test_cuda_in_a_build_without_it():
-    operator = _core.Operator.reverse(R3._core)
+    operator = _core.Operator("reverse", R3._core, {})
     views = [(256, (8, 2, 3), "f32")]
     with pytest.raises(
         RuntimeError, match="no CUDA kernels; install it again.*nvcc.*FLASHCLIFF_CUDA=1"
@@ -310,9 +310,9 @@ def test_cuda_in_a_build_without_it():
 
 
 class TestTheExtension:
-    """The border itself: what the package would never pass is an exception too."""
+    """Calls that the package would never make raise an exception in the extension itself."""
 
-    operator = _core.Operator.reverse(R3._core)
+    operator = _core.Operator("reverse", R3._core, {})
 
     def views(self, **changes):
         x = torch.zeros(8, 2, 3)
@@ -334,7 +334,7 @@ class TestTheExtension:
             self.operator.forward(views, (1 << 64) - 4, 0, (0, 0), None)
 
     def test_workspaces(self):
-        operator = _core.Operator.sgp_norm(R3._core, "gelu", "rms", 1e-6, None, None)
+        operator = _core.Operator("sgp_norm", R3._core, {"norm": "rms"})
         x, y, weight = operands()
         views = [(t.data_ptr(), t.shape, "f32") for t in (x, y, weight)]
         shape, saved_len, workspace = operator.plan(views, False, None)
@@ -342,7 +342,8 @@ class TestTheExtension:
         out, saved, space = torch.zeros(shape), torch.zeros(saved_len), torch.zeros(workspace)
         whole = (space.data_ptr(), workspace)
         operator.forward(views, out.data_ptr(), saved.data_ptr(), whole, None)
-        # More threads may need more than what was planned; then the operator has a workspace of its own.
+        # More threads may need a larger workspace than was planned; the operator then makes its
+        # own.
         again, space = torch.zeros(shape), torch.zeros(workspace)
         short = (space.data_ptr(), workspace - 4)
         operator.forward(views, again.data_ptr(), saved.data_ptr(), short, None)

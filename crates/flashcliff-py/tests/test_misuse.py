@@ -24,7 +24,7 @@ TABLES = (
 ROWS = [row for table in TABLES for row in table.ROWS]
 
 NOT_OURS = re.compile("internal (error|assert)|please (file|report)|panicked|segmentation", re.I)
-"""What no message has to say."""
+"""Phrases that no message may have."""
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -47,7 +47,7 @@ def test_the_table():
 
 
 def test_the_runner_fails_where_it_must():
-    """Rows of which something is wrong do not pass."""
+    """Rows with a mistake do not pass."""
     from misuse import refused, right
 
     raising = lambda: int("x")  # noqa: E731

@@ -17,7 +17,7 @@ from flashcliff import nn
 
 F64 = {"dtype": torch.float64}
 
-# Equivariant in every signature.
+# These layers are equivariant in every signature.
 LAYERS = {
     "linear": lambda a: nn.MVLinear(a, 3, 4, **F64),
     "grade_norm": lambda a: nn.GradeNorm(a, 3, 0.3, **F64),
@@ -78,11 +78,11 @@ def test_euclidean_norms_break_it_elsewhere(signature, name):
 
 def test_a_bias_on_every_blade_breaks_it():
     algebra, table = algebra_and_table((3, 0, 0))
-    layer = nn.FlashCliffordLayer(algebra, 3, bias_mode="all", **F64)
-    # At its start the bias is zero, and so does no harm yet.
+    layer = nn.FlashCliffordLayer(algebra, 3, bias_mode="every_blade", **F64)
+    # The bias starts at zero, and so does no harm yet.
     assert violation(layer, table, 1) < 1e-9
     assert violation(disturb(layer), table, 1) > 1e-2
-    assert violation(disturb(nn.MVLinear(algebra, 3, 4, bias_mode="all", **F64)), table, 1) > 1e-2
+    assert violation(disturb(nn.MVLinear(algebra, 3, 4, bias_mode="every_blade", **F64)), table, 1) > 1e-2
 
 
 def test_products_and_sandwich():

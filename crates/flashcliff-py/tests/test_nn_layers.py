@@ -1,4 +1,5 @@
-"""Every layer against plain torch in float64: output, and gradients of inputs and parameters."""
+"""Compares every layer with plain torch in float64: output, and gradients of inputs and
+parameters."""
 
 import nn_reference as reference
 import pytest
@@ -42,7 +43,7 @@ def test_linear(both, per_grade, bias):
 
 def test_linear_bias_on_every_blade(both):
     algebra, table = both
-    layer = disturb(nn.MVLinear(algebra, 3, 4, bias_mode="all", **F64))
+    layer = disturb(nn.MVLinear(algebra, 3, 4, bias_mode="every_blade", **F64))
     assert_same(
         layer,
         [multivectors(table, 3)],
@@ -96,7 +97,7 @@ def test_grade_rms(both, norm):
     assert_same(layer, [multivectors(table, 3)], lambda x, p: want(table, x, 1e-3))
 
 
-@pytest.mark.parametrize("name", ["none", "gelu", "gelu_tanh", "silu", "sigmoid"])
+@pytest.mark.parametrize("name", ["none", "gelu", "gelu_tanh", "silu", "gelu_fast"])
 def test_gate(both, name):
     algebra, table = both
     layer = nn.MVGate(algebra, name)
@@ -151,7 +152,7 @@ def test_fully_connected(both, first_order, init):
     )
 
 
-@pytest.mark.parametrize("bias_mode", ["scalar", "all", "none"])
+@pytest.mark.parametrize("bias_mode", ["scalar", "every_blade", "none"])
 @pytest.mark.parametrize("fully_connected", [False, True])
 @pytest.mark.parametrize("norm", ["none", "rms", "invariant"])
 def test_flash_clifford_layer(both, norm, fully_connected, bias_mode):
@@ -161,7 +162,7 @@ def test_flash_clifford_layer(both, norm, fully_connected, bias_mode):
     assert_same(
         layer,
         [multivectors(table, 3)],
-        lambda x, p: reference.flash_layer(table, x, p, every_blade=bias_mode == "all", **options),
+        lambda x, p: reference.flash_layer(table, x, p, every_blade=bias_mode == "every_blade", **options),
     )
 
 
@@ -188,7 +189,7 @@ def test_other_products(both, kind, keep):
     want = blades_first(reference.sgp(table, x, y, weight.expand(3, -1)))
     got = nn.Product(algebra, kind)(blades_first(x), blades_first(y))
     assert difference(got, want[: got.size(0)]) < 1e-12
-    # A scalar product gives the scalar blade alone.
+    # A scalar product only gives the scalar blade.
     assert got.size(0) == (1 if kind == "scalar" else len(table.masks))
 
 
@@ -271,7 +272,7 @@ def test_embeddings(both):
 
 
 def test_two_batch_axes(both):
-    """Any axes between blades and channels are batch."""
+    """All axes between blades and channels are batch axes."""
     algebra, table = both
     layer = disturb(nn.SteerableGeometricProduct(algebra, 3, **F64))
     x = blades_first(multivectors(table, 3, batch=6))
@@ -282,7 +283,8 @@ def test_two_batch_axes(both):
 
 
 def test_the_comparison_can_fail():
-    """A weight that is off by a thousandth, two paths exchanged, a gradient of another input."""
+    """The comparison fails for a weight that is off by a thousandth, two exchanged paths, a
+    gradient of another input."""
     algebra, table = algebra_and_table((3, 0, 0))
     layer = disturb(nn.SGPNorm(algebra, 3, **F64))
     inputs = [multivectors(table, 3), multivectors(table, 3, seed=1)]

@@ -57,5 +57,5 @@ def test_symmetries(seed):
     turn, x = orthogonal(3, seed), random(4, 3, 3, seed=seed)
     model = disturb(Volumes(features=8, **F64))
     assert difference(model(x @ turn), turn.det() * model(x)) < 1e-9
-    # It is no invariant of other maps.
+    # The result is not invariant under other maps.
     assert difference(model(2 * x), model(x)) > 1e-3

@@ -112,7 +112,7 @@ def test_device_and_dtype(name):
 
 
 def test_reset_is_the_constructor(name):
-    """The same seed gives the same start; a module resets what is its own."""
+    """A seed gives the same start values; a module only resets its own parameters."""
     torch.manual_seed(3)
     first = LAYERS[name]()
     torch.manual_seed(3)
@@ -122,7 +122,7 @@ def test_reset_is_the_constructor(name):
             parameter.fill_(9.0)
     torch.manual_seed(3)
     order = [m for m in second.modules() if isinstance(m, nn.CliffordModule)]
-    # As constructors draw: what is inside first.
+    # Parameters are drawn in the order of constructors: those of inner modules first.
     for module in (*order[1:], order[0]):
         module.reset_parameters()
     for a, b in zip(first.parameters(), second.parameters(), strict=True):
@@ -256,7 +256,7 @@ def test_frozen_parameters_get_no_gradient():
 
 
 class Wrapped(torch.nn.Module):
-    """As wrappers for checkpoints and for sharding are."""
+    """A wrapper like those for checkpoints and for sharding."""
 
     def __init__(self, module):
         super().__init__()
@@ -323,7 +323,7 @@ def test_hooks_of_a_normalization_run():
 
 
 def test_a_normalization_may_be_replaced():
-    """By any module, and by none."""
+    """The normalization may be any module, even one that does nothing."""
     layer = nn.SteerableGeometricProduct(CL300, 3, dtype=torch.float64)
     x = random(8, 5, 3)
     layer.normalization = nn.GradeRMSNorm(CL300)
@@ -375,7 +375,7 @@ def test_state_dicts_say_which_norm_their_weights_are_of(tmp_path):
     other = torch.nn.Sequential(nn.FlashCliffordLayer(algebra, 3, norm="rms"))
     with pytest.raises(RuntimeError, match="norm='invariant'.*norm='rms'.*make it with"):
         other.load_state_dict(saved)
-    # Weights that do not say are taken, and where both norms are one there is nothing to say.
+    # Weights that name no norm are accepted. If both norms are the same, there is nothing to check.
     other.load_state_dict(dict(saved))
     same = nn.FlashCliffordLayer(flashcliff.Algebra(3, 0, 0), 3, norm="rms")
     same.load_state_dict(nn.FlashCliffordLayer(flashcliff.Algebra(3, 0, 0), 3).state_dict())

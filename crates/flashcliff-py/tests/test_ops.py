@@ -12,7 +12,9 @@ import flashcliff
 import flashcliff.compat.flash_clifford
 from flashcliff import compat, nn
 from flashcliff import functional as F
-from flashcliff._ops import eager, run, table
+from flashcliff._derived import table
+from flashcliff._ops import eager, run
+from flashcliff._ops import op as op_module
 
 ids = lambda case: case.id  # noqa: E731
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5}
@@ -71,7 +73,7 @@ def test_integers_are_exact(case):
 
 @pytest.mark.parametrize("case", SPACE, ids=ids)
 def test_dispatcher_and_eager_agree(case):
-    """The operator of PyTorch and the shorter way give the same bits."""
+    """The operator of PyTorch and the shorter way into the extension give the same bits."""
     tensors = case.tensors(torch.float32, grad=True)
     eager = case.run(**tensors)
     dispatched = dispatch(case, tensors)
@@ -84,7 +86,7 @@ def test_dispatcher_and_eager_agree(case):
 
 @pytest.mark.parametrize("case", SPACE, ids=ids)
 def test_only_wanted_gradients(case):
-    """Each gradient alone is that of all together."""
+    """A gradient that is computed alone is the same as with all others."""
     everything = case.tensors(grad=True)
     output = case.run(**everything)
     cotangent = torch.randn_like(output)
@@ -137,7 +139,8 @@ def test_not_contiguous(case):
 
 @pytest.mark.parametrize("recompute", [False, True])
 def test_a_layer_is_its_parts(recompute):
-    """Bit for bit, but for the gradient of ``x``, of which both parts are added up."""
+    """The results are the same bit for bit, except the gradient of ``x``, which is the sum of
+    both parts."""
     algebra = flashcliff.Algebra(3, 0, 0)
     x = torch.randn(8, 2, 7, 9, requires_grad=True)
     lw = torch.randn(9, 9, 4, requires_grad=True)
@@ -157,9 +160,9 @@ def test_a_layer_is_its_parts(recompute):
 
 @pytest.mark.parametrize("recompute", [False, True])
 def test_what_a_layer_keeps(recompute):
-    """The output of its linear map and the sums, or the sums alone."""
+    """The operator saves the output of its linear map and the sums, or the sums alone."""
     x, lw, w = torch.randn(8, 6, 5), torch.randn(5, 5, 4), torch.randn(5, 20)
-    linear, gated = (True, "scalar", None, "out-in-grade"), ("gelu", "rms", 1e-6)
+    linear, gated = (True, "scalar", None, "out_in_grade"), ("gelu", "rms", 1e-6)
     call = torch.ops.flashcliff.mv_linear_sgp_norm
     _, saved = call(x, lw, None, w, "cl300", *linear, *gated, recompute)
     y = F.mv_linear(x, lw, algebra=(3, 0, 0))
@@ -170,13 +173,13 @@ def test_what_a_layer_keeps(recompute):
 
 @pytest.fixture
 def limits(monkeypatch):
-    """What limits the blocks of the fully connected products that run, pass by pass."""
+    """The limits of the blocks of the fully connected products that run, pass by pass."""
     given, passed = {}, []
     make = table.FCGP_NORM.make
 
     def remember(*arguments):
         operator = make(*arguments)
-        given[operator] = arguments[-1]
+        given[operator] = arguments[-1][-1]
         return operator
 
     def watch(run):
@@ -187,14 +190,14 @@ def limits(monkeypatch):
 
         return watched
 
-    for cached in (table.operator, eager._bind):
+    for cached in (op_module.operator, eager._bind):
         cached.cache_clear()
     object.__setattr__(table.FCGP_NORM, "make", remember)
     monkeypatch.setattr(run, "forward", watch(run.forward))
     monkeypatch.setattr(run, "backward", watch(run.backward))
     yield passed
     object.__setattr__(table.FCGP_NORM, "make", make)
-    for cached in (table.operator, eager._bind):
+    for cached in (op_module.operator, eager._bind):
         cached.cache_clear()
 
 
@@ -228,7 +231,8 @@ def test_blocks_have_no_effect_here(way, limits):
 
 
 def test_a_limit_may_change_under_compile(limits):
-    """As any option that is no tensor it is part of the graph, never a symbol of it."""
+    """Like any option that is not a tensor, the limit is a constant of the graph, never a
+    symbol."""
     torch._dynamo.reset()
     tensors = connected()
     compiled = torch.compile(
@@ -257,7 +261,7 @@ def test_layers_pass_limits_on(limits):
         layer(*([x, x] if limit == 1000 else [x])).sum().backward()
         assert limits == [limit, limit]
         assert f"block_bytes={limit}" in repr(layer)
-        # It is no part of what is stored.
+        # The limit is not part of the state dict.
         assert not any("block" in name for name in layer.state_dict())
 
 
@@ -287,7 +291,8 @@ def test_some_grades(name, grades):
 
 @pytest.mark.parametrize("name", ["reverse", "dual"])
 def test_some_grades_without_data_of_the_host(name):
-    """Which a CUDA graph cannot capture, and for which a stream waits."""
+    """The operator copies no data from the host, which a CUDA graph cannot capture and a stream
+    would wait for."""
     called = []
 
     class Record(torch.utils._python_dispatch.TorchDispatchMode):
@@ -303,16 +308,16 @@ def test_some_grades_without_data_of_the_host(name):
     assert not [name for name in called if any(word in name for word in forbidden)]
 
 
-@pytest.mark.parametrize("cached", [table.operator, eager._bind])
+@pytest.mark.parametrize("cached", [op_module.operator, eager._bind])
 def test_few_operators_are_kept(cached):
     tensors = {name: tensor.detach() for name, tensor in connected().items()}
     wanted = F.fcgp_norm(**tensors, algebra=(3, 0, 0))
     cached.cache_clear()
-    for limit in range(1, table.CACHED + 10):
+    for limit in range(1, op_module.CACHED + 10):
         output = F.fcgp_norm(**tensors, algebra=(3, 0, 0), block_bytes=limit)
     assert torch.equal(output, wanted)
     info = cached.cache_info()
-    assert info.currsize == info.maxsize == table.CACHED
+    assert info.currsize == info.maxsize == op_module.CACHED
 
 
 @pytest.mark.parametrize(
@@ -397,11 +402,11 @@ def test_matmul_precision_by_the_older_functions(precision):
 
 
 def test_matmul_precision_by_the_newer_attributes(precision):
-    """After which the older getter may raise."""
+    """After this the older getter may raise."""
     for value, wanted in (("tf32", True), ("ieee", False), ("tf32", True), ("none", False)):
         precision.fp32_precision = value
         assert run._takes_tf32() is wanted
-    # Of all backends, where the one of CUDA says nothing.
+    # The setting for all backends counts if the one of CUDA is not set.
     for value, wanted in (("tf32", True), ("ieee", False), ("none", False)):
         torch.backends.fp32_precision = value
         assert run._takes_tf32() is wanted
@@ -415,7 +420,8 @@ def test_matmul_precision_without_the_attributes(monkeypatch):
 
 
 def backward_of_a_norm(dtype=torch.float64):
-    """The operator of a gradient, its arguments before what is saved, that, and those after."""
+    """The operator of a gradient: its arguments before the saved tensor, that tensor, and the
+    arguments after it."""
     x, y = torch.randn(2, 8, 6, 5, dtype=dtype)
     weight = torch.randn(5, 20, dtype=dtype)
     output, saved = torch.ops.flashcliff.sgp_norm(x, y, weight, "cl300")
@@ -444,7 +450,7 @@ def test_wrong_saved_sums():
         with pytest.raises(ValueError, match=f"{expected} {got}"):
             torch.ops.flashcliff.sgp_norm_backward(*before, wrong, *after)
     grad, *tensors = before
-    core = table.operator(table.SGP_NORM, "cl300", (True,) * 3, ("gelu", "rms", 1e-6, None, None))
+    core = op_module.operator(table.SGP_NORM, "cl300", (True,) * 3, ("gelu", "rms", 1e-6, None, None))
     with pytest.raises(ValueError, match=f"{expected} 24, torch.float64 on meta"):
         run.backward(core, tensors, after[0], saved.to("meta"), grad, [True] * 3)
     before, saved, after = backward_of_a_norm(torch.float32)

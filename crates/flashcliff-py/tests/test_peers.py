@@ -1,4 +1,4 @@
-"""The side-by-side scripts in benches/peers: what they compare with finds errors."""
+"""The side-by-side scripts in benches/peers find errors by their comparisons."""
 
 import json
 import math
@@ -39,6 +39,49 @@ def test_differences_find_errors(operator, dim):
         right_ones({"flashcliff": found["not a number"]}, 1e-4)
 
 
+def rounded_product(bits):
+    """`torch.bmm` with operands that keep so many bits of the fraction, as in TF32 (10)."""
+
+    def rounded(tensor):
+        fraction, exponent = torch.frexp(tensor)
+        return torch.ldexp(torch.round(fraction * 2 ** (bits + 1)) / 2 ** (bits + 1), exponent)
+
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(context, a, b):
+            context.save_for_backward(a, b)
+            return torch.matmul(rounded(a), rounded(b))
+
+        @staticmethod
+        def backward(context, grad):
+            a, b = map(rounded, context.saved_tensors)
+            return torch.matmul(rounded(grad), b.mT), torch.matmul(a.mT, rounded(grad))
+
+    return Product.apply
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+def test_the_tolerance_of_the_steerable_layer_is_for_tf32(dim, monkeypatch):
+    """Products in TF32 pass, products in bfloat16 and wrong gradients do not."""
+    from sweep_cases import Case
+    from sweep_gpu import TOLERANCE, magnified
+    from sweep_results import right_ones
+
+    case, limit = Case("steerable", dim, 256, 64, "cpu"), TOLERANCE["steerable"]
+    reference, limits = case.reference(), magnified(case, TOLERANCE["steerable"])
+    assert set(limits) == {"x", "linear_right.weight"} and min(limits.values()) < 0.1
+    assert magnified(Case("layer", dim, 4, 4, "cpu"), limit) == {}
+    found = {}
+    for name, bits in {"TF32": 10, "bfloat16": 7}.items():
+        monkeypatch.setattr(torch, "bmm", rounded_product(bits))
+        found[name] = case.differences(case.formula, reference)
+    monkeypatch.undo()
+    assert right_ones(found, limit, limits) == ["TF32"]
+    # The larger tolerance is for the magnified gradients only.
+    wrong = found["TF32"] | {"linear_left.weight": min(limits.values())}
+    assert not right_ones({"wrong": wrong}, limit, limits)
+
+
 def test_a_case_in_the_layout_of_cgenn():
     from sweep_cases import Case
 
@@ -70,7 +113,8 @@ def test_results_are_whole_and_become_a_table(tmp_path):
     assert "other forward 3.0000 ms 3.00x" in line(point)
     row = table(results).splitlines()[2].split(" | ")
     assert row == ["| sgp 3-D 8x4", "1.000", "3.00x", "1.000", "3.00x", "1", "0.50 |"]
-    # With the rate of a matrix product: the share of it, of operators that are one.
+    # With the rate of a matrix product, the line gives the share of it for operators that are
+    # matrix products.
     flops = {"forward": 5e8, "forward+backward": 7.5e8}
     results["points"].append(
         point | {"operator": "fcgp", "flops": flops} | {"bytes": {"forward+backward": peaks}}

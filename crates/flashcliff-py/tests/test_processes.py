@@ -25,7 +25,7 @@ def run(program: str, timeout: float = 120, **variables: str) -> subprocess.Comp
 
 
 def threads(program: str = "", **variables: str) -> str:
-    """How many threads are in force after a program."""
+    """The number of threads that are in force after a program."""
     done = run(f"import flashcliff\n{program}\nprint(flashcliff.get_num_threads())", **variables)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -50,7 +50,7 @@ def test_variables(variables, count):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("value", ["x", "-1", "1.5"])
 def test_variables_that_mean_nothing(name, value):
-    """The import says so, whatever else is set."""
+    """The import raises an error, whatever else is set."""
     done = run("import flashcliff", **{name: value})
     assert done.returncode == 1
     last = done.stderr.strip().splitlines()[-1]

@@ -1,4 +1,4 @@
-"""The Python of the package's README runs as it stands there."""
+"""The Python programs of the package's README run unchanged."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,13 @@ import pytest
 import torch
 
 README = Path(__file__).parents[1] / "README.md"
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", README.read_text(encoding="utf-8"), re.M | re.S)
+
+
+def blocks(page):
+    return re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S)
+
+
+BLOCKS = blocks(README)
 
 
 def run(block, capsys):
@@ -36,3 +42,10 @@ def test_weights_there_and_back(capsys):
 
 def test_all_blocks_are_run():
     assert len(BLOCKS) == 3
+
+
+def test_the_readme_of_the_repository_has_the_first_block():
+    page = Path(__file__).parents[3] / "README.md"
+    if not page.exists():
+        pytest.skip("a source distribution holds the package alone")
+    assert blocks(page) == BLOCKS[:1]

@@ -1,4 +1,4 @@
-"""What surprises is said once, where the caller is."""
+"""Tests of warnings: each comes once, with the place of the caller."""
 
 import subprocess
 import sys
@@ -65,10 +65,10 @@ def test_gates_of_operands_without_scalars(name):
 
 
 def test_the_constant_is_what_is_said():
-    """A quarter for two operands without scalars, a half for one."""
+    """The result is a quarter for two operands without scalars, and a half for one."""
     x, y, weight = vectors(), vectors(), torch.randn(4, 2)
     plain = F.sgp_norm(x, y, weight, R3, gate="none", norm="none", left=(1,), right=(1,))
-    for gate in ("gelu", "gelu_tanh", "silu", "sigmoid"):
+    for gate in ("gelu", "gelu_tanh", "silu", "gelu_fast"):
         surprises._SAID.clear()
         with pytest.warns(flashcliff.EquivarianceWarning, match="constant 0.25"):
             got = F.sgp_norm(x, y, weight, R3, gate=gate, norm="none", left=(1,), right=(1,))
@@ -80,11 +80,11 @@ def test_the_constant_is_what_is_said():
 
 def test_bias_on_every_blade():
     for make in (
-        lambda: nn.FlashCliffordLayer(R3, 4, bias_mode="all"),
-        lambda: nn.MVLinear(R3, 4, 4, bias_mode="all"),
+        lambda: nn.FlashCliffordLayer(R3, 4, bias_mode="every_blade"),
+        lambda: nn.MVLinear(R3, 4, 4, bias_mode="every_blade"),
     ):
         surprises._SAID.clear()
-        with pytest.warns(flashcliff.EquivarianceWarning, match='bias_mode="all"') as caught:
+        with pytest.warns(flashcliff.EquivarianceWarning, match='bias_mode="every_blade"') as caught:
             make()
         assert len(caught) == 1 and caught[0].filename == __file__
 
@@ -94,7 +94,7 @@ def test_nothing_is_said_of_the_rest():
         warnings.simplefilter("error", flashcliff.EquivarianceWarning)
         flash_clifford.Layer(4, 3)
         nn.FlashCliffordLayer(R3, 4)(torch.randn(8, 2, 4))
-        nn.MVLinear(R3, 4, 4, bias=False, bias_mode="all")
+        nn.MVLinear(R3, 4, 4, bias=False, bias_mode="every_blade")
         sgp(gate="none")
         F.product(vectors(), vectors(), R3, left=(1,), right=(1,))
         x, weight = torch.randn(8, 2, 4), torch.randn(4, 20)
@@ -110,7 +110,7 @@ def test_as_an_error_it_is_raised_each_time():
 
 
 def test_compiled():
-    """Compiled functions say nothing and stay whole."""
+    """Compiled functions give no warnings and stay whole graphs."""
     call = torch.compile(lambda x, y, w: F.sgp_norm(x, y, w, R3, left=(1,), right=(1,)),
                          fullgraph=True, backend="eager")  # fmt: skip
     with warnings.catch_warnings():
@@ -122,7 +122,7 @@ def test_what_a_user_sees():
     program = (
         "import torch, flashcliff\n"
         "from flashcliff import nn\n"
-        "for _ in range(3): nn.FlashCliffordLayer((3, 0, 0), 4, bias_mode='all')\n"
+        "for _ in range(3): nn.FlashCliffordLayer((3, 0, 0), 4, bias_mode='every_blade')\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
@@ -132,7 +132,7 @@ def test_what_a_user_sees():
 
 
 def test_signs_of_sandwiches():
-    """What the docstrings say of odd versors and of duals."""
+    """The docstrings are right about odd versors and duals."""
     x = torch.randn(8, 1, 1, dtype=torch.float64)
     n = torch.zeros(8, 1, 1, dtype=torch.float64)
     n[1:4, 0, 0] = torch.tensor([2.0, -1.0, 2.0]) / 3
@@ -153,3 +153,38 @@ def test_signs_of_sandwiches():
     y = torch.randn(16, 1, 1, dtype=torch.float64)
     moved = F.dual(F.sandwich(boost, y, spacetime), spacetime)
     assert not torch.allclose(moved, F.sandwich(boost, F.dual(y, spacetime), spacetime), rtol=1e-2)
+
+
+def test_earlier_spellings():
+    """Earlier spellings of options give the same, and a warning that names the present one."""
+    x = torch.randn(8, 2, 4)
+    points = torch.randn(8, 2, 3)
+    bias, weight = torch.randn(5), torch.randn(5, 3, 4)
+    pairs = [
+        (lambda gate: F.gate(x, R3, gate=gate), "sigmoid", "gelu_fast"),
+        (lambda gate: F.gate(x, R3, gate=gate), "gelu-tanh", "gelu_tanh"),
+        (lambda gate: nn.MVGate(R3, gate)(x), "sigmoid", "gelu_fast"),
+        (
+            lambda mode: F.mv_linear(points, weight, bias, algebra=R3, bias_mode=mode),
+            "all",
+            "every_blade",
+        ),
+        (
+            lambda order: F.mv_linear(
+                points,
+                weight if order.startswith("out") else weight.permute(2, 1, 0).contiguous(),
+                algebra=R3,
+                weight_layout=order,
+            ),
+            "grade-in-out",
+            "grade_in_out",
+        ),
+    ]
+    for call, old, new in pairs:
+        with pytest.warns(DeprecationWarning, match=f'"{old}" is an earlier spelling.*"{new}"'):
+            found = call(old)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", DeprecationWarning)
+            assert torch.equal(found, call(new))
+    with pytest.warns(DeprecationWarning, match="earlier spelling"):
+        assert arrays.gate(x.numpy(), (3, 0, 0), gate="sigmoid").shape == x.shape

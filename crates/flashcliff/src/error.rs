@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! The errors of this crate.
 
 use cayley::{GradeSet, Signature};
 
@@ -22,7 +22,7 @@ pub enum Error {
         left: GradeSet,
         /// The grades asked for.
         right: GradeSet,
-        /// What they may be.
+        /// The grades that the operator takes.
         expected: &'static str,
     },
     /// A grade set that does not belong to the algebra.
@@ -63,9 +63,9 @@ pub enum Error {
         operator: String,
         /// `inputs` or `gradients`.
         what: &'static str,
-        /// How many it takes.
+        /// How many tensors the operator takes.
         expected: usize,
-        /// Their names.
+        /// The names of these tensors.
         names: String,
         /// How many were given.
         got: usize,
@@ -97,22 +97,42 @@ pub enum Error {
     InvalidOption {
         /// The option.
         option: &'static str,
-        /// What it may be.
+        /// The values that the option takes.
         expected: &'static str,
-        /// What it was.
+        /// The value that was given.
         got: f64,
     },
     /// A name that no option has.
     #[error(transparent)]
     UnknownOption(#[from] UnknownOption),
+    /// A setting by a name that the operator does not have.
+    #[error("{operator} has no setting `{got}`: expected {expected}")]
+    UnknownSetting {
+        /// The operator.
+        operator: String,
+        /// The settings that it has.
+        expected: String,
+        /// The name given.
+        got: String,
+    },
+    /// A setting by name with a value of another kind.
+    #[error("the setting {setting} must be {expected}, got {got}")]
+    SettingKind {
+        /// The setting.
+        setting: &'static str,
+        /// The kind of value that the setting takes.
+        expected: &'static str,
+        /// The value given.
+        got: String,
+    },
     /// An environment variable that means nothing.
     #[error("the environment variable {variable} must be {expected}, got `{got}`")]
     Environment {
         /// The variable.
         variable: &'static str,
-        /// What it may be.
+        /// The values that the variable takes.
         expected: String,
-        /// What it was.
+        /// The value that was found.
         got: String,
     },
     /// The system refuses to start threads.
@@ -120,9 +140,9 @@ pub enum Error {
         "cannot start {threads} threads: {reason}; ask for fewer, by RAYON_NUM_THREADS or OMP_NUM_THREADS for example"
     )]
     Threads {
-        /// How many were to be started.
+        /// How many threads were to be started.
         threads: usize,
-        /// What the system says.
+        /// The message of the system.
         reason: String,
     },
     /// A SIMD tier that this CPU does not have.
@@ -130,19 +150,19 @@ pub enum Error {
     TierUnavailable {
         /// The tier.
         tier: Tier,
-        /// Those it has.
+        /// The tiers that the CPU has.
         available: String,
     },
     /// There is no CUDA driver on this machine.
     #[error("no CUDA driver: {reason}; install the NVIDIA driver, or use the CPU")]
     NoCudaDriver {
-        /// Why it could not be loaded.
+        /// Why the driver could not be loaded.
         reason: String,
     },
     /// The CUDA driver finds no GPU.
     #[error("the CUDA driver finds no GPU that it can use: {reason}")]
     NoCudaDevice {
-        /// What it says.
+        /// The message of the driver.
         reason: String,
     },
     /// The CUDA driver is older than what the kernels were built with.
@@ -173,7 +193,7 @@ pub enum Error {
     CudaArchitecture {
         /// The name of the GPU.
         device: String,
-        /// Its compute capability.
+        /// The compute capability of the GPU.
         capability: (i32, i32),
         /// The architectures there is code for.
         built_for: String,
@@ -189,17 +209,17 @@ pub enum Error {
     CudaLibrary {
         /// The library.
         library: &'static str,
-        /// Where it was looked for, and what the loader said.
+        /// The places where the library was looked for, and the messages of the loader.
         tried: String,
     },
     /// A call of CUDA failed.
     #[error("{call} failed: {name} ({description})")]
     Cuda {
-        /// What was called.
+        /// The function that was called.
         call: &'static str,
         /// The name of the error code.
         name: String,
-        /// What CUDA says about it.
+        /// The description that CUDA gives of the error.
         description: String,
     },
     /// An operator, or an element type of it, that has no CUDA implementation.
@@ -207,7 +227,7 @@ pub enum Error {
     UnsupportedOnCuda {
         /// The operator.
         operator: String,
-        /// Why.
+        /// Why there is no implementation.
         reason: String,
     },
     /// A tensor has the wrong element type.
@@ -219,7 +239,7 @@ pub enum Error {
         tensor: String,
         /// The element types it may have.
         expected: String,
-        /// The one it has.
+        /// The element type that the tensor has.
         got: Dtype,
     },
     /// A tensor or stream of another device.
@@ -234,7 +254,7 @@ pub enum Error {
         /// The device of the tensor.
         got: usize,
     },
-    /// An address that is null or not a multiple of what the kernels need.
+    /// An address that is null, or not a multiple of the alignment that the kernels need.
     #[error(
         "{operator}: the address of `{tensor}` must be a multiple of {expected} and not null, got {got:#x}"
     )]
@@ -248,35 +268,35 @@ pub enum Error {
         /// The address.
         got: u64,
     },
-    /// Something that is written overlaps something else.
+    /// Memory that is written overlaps other memory of the same call.
     #[error("{operator}: the memory of `{first}` and `{second}` must not overlap")]
     Aliased {
         /// The operator.
         operator: String,
-        /// What is written.
+        /// The name of the tensor or buffer that is written.
         first: String,
-        /// What it overlaps.
+        /// The name of the tensor or buffer that it overlaps.
         second: String,
     },
-    /// The file of a tuning table.
+    /// The file of a tuning table cannot be read, written or used.
     #[cfg(feature = "cuda")]
     #[error("tuning table: {0}")]
     TuningFile(#[from] crate::cuda::tuning::FileError),
-    /// An operator computes something wrong with the choices that are in use, so that there is nothing to
-    /// compare others with.
+    /// An operator gives wrong results with the choices that are in use, so there is nothing to compare other choices
+    /// with.
     #[cfg(feature = "cuda")]
     #[error("{operator}: cannot be tuned, since what is in use is wrong: {reason}")]
     TuningReference {
         /// The operator.
         operator: String,
-        /// What is wrong.
+        /// The difference that was found.
         reason: crate::cuda::tuning::Wrong,
     },
 }
 
 impl Error {
-    /// The error of an operator that another one is made of, or of a program of it: named as the operator that
-    /// was called. What stands behind the name, "with a scalar bias" for example, stays.
+    /// Renames the error of an operator, or of a program, that is a part of another operator: the error names the
+    /// operator that was called. Text after the name, "with a scalar bias" for example, stays.
     #[must_use]
     pub(crate) fn of(mut self, called: &str) -> Self {
         if let Self::UnsupportedGrades { operator, .. } | Self::UnsupportedOnCuda { operator, .. } =

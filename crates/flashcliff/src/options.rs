@@ -88,7 +88,7 @@ impl Bias {
         match self {
             Self::None => "none",
             Self::Scalar => "scalar",
-            Self::EveryBlade => "every-blade",
+            Self::EveryBlade => "every_blade",
         }
     }
 }
@@ -112,13 +112,13 @@ impl WeightLayout {
     /// The name, as [`FromStr`](std::str::FromStr) reads it.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::OutInGrade => "out-in-grade",
-            Self::GradeInOut => "grade-in-out",
+            Self::OutInGrade => "out_in_grade",
+            Self::GradeInOut => "grade_in_out",
         }
     }
 }
 
 named_option!(Norm, "norm");
 named_option!(Invariant, "invariant");
-named_option!(Bias, "bias");
+named_option!(Bias, "bias", old "all" => Self::EveryBlade);
 named_option!(WeightLayout, "weight layout");

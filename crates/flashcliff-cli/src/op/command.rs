@@ -1,16 +1,18 @@
-//! A subcommand for every operator, with its own options.
+//! A subcommand for every operator of the table, with its settings as options, and for CGENN's whole layers.
 
 use std::path::PathBuf;
 
-use cayley::{GradeSet, ProductKind, Signature};
-use clap::{Args, Subcommand};
-use flashcliff::ops::{self, LinearOptions, LinearSgpOptions, ProductOptions, SteerableOptions};
-use flashcliff::{Algebra, Bias, Gate, Invariant, Norm};
+use cayley::{GradeSet, Signature};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand, value_parser};
+use flashcliff::Algebra;
+use flashcliff::ops::table::{Choice, Choices, Host, Kind, Operator, Presence, Setting};
+use flashcliff::ops::{self, SteerableOptions};
 
 use super::Work;
 use super::layer::{Connection, Layer};
 use crate::device::DeviceArgs;
 use crate::error::Error;
+use crate::messages::say;
 
 /// The algebra and the files.
 #[derive(Args, Clone, Debug)]
@@ -39,442 +41,340 @@ pub(super) struct Files {
     pub(super) device: DeviceArgs,
 }
 
-/// Only the algebra and the files.
-#[derive(Args, Debug)]
-pub(super) struct Plain {
-    #[command(flatten)]
-    files: Files,
+/// A layer with named parameters, as the table of operators has none.
+struct LayerCommand {
+    name: &'static str,
+    connection: Connection,
+    about: &'static str,
+    after_help: &'static str,
 }
 
-/// What is done around a weighted product.
-#[derive(Args, Debug)]
-struct Around {
-    /// Gate on both operands: none, gelu, gelu-tanh, silu or sigmoid (the fast GELU, sigmoid(1.702 x)).
-    #[arg(long, default_value_t = Gate::Gelu)]
-    gate: Gate,
-
-    /// Norm of the result, per grade and batch element, over channels: invariant (by |<o reverse(o)>|, which versors leave
-    /// alone), rms (by the sum of all squares; the same where all vectors square to one sign, else not equivariant) or none.
-    #[arg(long, default_value_t = Norm::Invariant)]
-    norm: Norm,
-
-    /// Added under the root of the mean.
-    #[arg(long, default_value_t = 1e-6, allow_negative_numbers = true)]
-    eps: f64,
-}
-
-/// Options of the weighted products.
-#[derive(Args, Debug)]
-pub(super) struct Product {
-    #[command(flatten)]
-    around: Around,
-
-    /// Grades that `x` carries, as 1 or 0,2; all if absent. Its tensor holds the blades of these grades only.
-    #[arg(long, value_name = "GRADES")]
-    left: Option<GradeSet>,
-
-    /// Grades that `y` carries, likewise.
-    #[arg(long, value_name = "GRADES")]
-    right: Option<GradeSet>,
-
-    #[command(flatten)]
-    files: Files,
-}
-
-impl Product {
-    fn options(&self) -> ProductOptions {
-        ProductOptions {
-            gate: self.around.gate,
-            norm: self.around.norm,
-            eps: self.around.eps,
-            left: self.left,
-            right: self.right,
-        }
-    }
-}
-
-/// Options of the unweighted products.
-#[derive(Args, Debug)]
-pub(super) struct Between {
-    /// Grades that `x` carries, as 1 or 0,2; all if absent. Its tensor holds the blades of these grades only.
-    #[arg(long, value_name = "GRADES")]
-    left: Option<GradeSet>,
-
-    /// Grades that `y` carries, likewise.
-    #[arg(long, value_name = "GRADES")]
-    right: Option<GradeSet>,
-
-    #[command(flatten)]
-    files: Files,
-}
-
-impl Between {
-    fn product(&self, algebra: Algebra, kind: ProductKind) -> Result<Work, Error> {
-        Ok(Work::Core(ops::product(
-            algebra, kind, self.left, self.right,
-        )?))
-    }
-}
-
-/// A linear map.
-#[derive(Args, Debug)]
-struct Map {
-    /// A matrix for each grade (the default): weight [out, in, grades].
-    #[arg(long, conflicts_with = "shared")]
-    per_grade: bool,
-
-    /// One matrix for all grades: weight [out, in].
-    #[arg(long)]
-    shared: bool,
-
-    /// Bias: none, scalar (on the scalar blade) or every-blade (not equivariant; for compatibility only).
-    #[arg(long, default_value_t = Bias::Scalar)]
-    bias: Bias,
-
-    /// Grades that `x` carries, as 1 or 0,2; all if absent. Its tensor holds the blades of these grades only.
-    #[arg(long, value_name = "GRADES")]
-    grades: Option<GradeSet>,
-}
-
-impl Map {
-    fn options(&self) -> LinearOptions {
-        LinearOptions {
-            per_grade: !self.shared,
-            bias: self.bias,
-            grades: self.grades,
-            ..LinearOptions::default()
-        }
-    }
-}
-
-/// Options of the linear map.
-#[derive(Args, Debug)]
-pub(super) struct Linear {
-    #[command(flatten)]
-    map: Map,
-
-    #[command(flatten)]
-    files: Files,
-}
-
-/// Options of the product with a linear map.
-#[derive(Args, Debug)]
-pub(super) struct LinearSgp {
-    #[command(flatten)]
-    map: Map,
-
-    #[command(flatten)]
-    around: Around,
-
-    #[command(flatten)]
-    files: Files,
-}
-
-impl LinearSgp {
-    fn options(&self) -> LinearSgpOptions {
-        LinearSgpOptions {
-            linear: self.map.options(),
-            gate: self.around.gate,
-            norm: self.around.norm,
-            eps: self.around.eps,
-            ..LinearSgpOptions::default()
-        }
-    }
-}
-
-/// Options of CGENN's steerable products.
-#[derive(Args, Debug)]
-pub(super) struct Steerable {
-    /// With the first-order term (the default): o = (left + product) / sqrt 2.
-    #[arg(long, overrides_with = "no_first_order")]
-    first_order: bool,
-
-    /// Without the first-order term: o = product.
-    #[arg(long, overrides_with = "first_order")]
-    no_first_order: bool,
-
-    /// Normalise the right operand (the default).
-    #[arg(long, overrides_with = "no_normalize")]
-    normalize: bool,
-
-    /// Do not normalise the right operand.
-    #[arg(long, overrides_with = "normalize")]
-    no_normalize: bool,
-
-    #[command(flatten)]
-    files: Files,
-}
-
-impl Steerable {
-    /// Both are on unless switched off; the positive flags undo negative ones before them.
-    fn options(&self) -> SteerableOptions {
-        SteerableOptions {
-            first_order: self.first_order || !self.no_first_order,
-            normalize: self.normalize || !self.no_normalize,
-        }
-    }
-}
-
-/// Options of the gated nonlinearity.
-#[derive(Args, Debug)]
-pub(super) struct Silu {
-    /// Invariant of the grades above 0: mag2 (the quadratic form) or norm (the smooth norm).
-    #[arg(long, default_value_t = Invariant::Mag2)]
-    invariant: Invariant,
-
-    #[command(flatten)]
-    files: Files,
-}
-
-/// Options of the gate.
-#[derive(Args, Debug)]
-pub(super) struct Gated {
-    /// The gate: none, gelu, gelu-tanh, silu or sigmoid (the fast GELU, sigmoid(1.702 x)).
-    #[arg(long, default_value_t = Gate::Gelu)]
-    gate: Gate,
-
-    #[command(flatten)]
-    files: Files,
-}
-
-/// Options of the norm of each grade.
-#[derive(Args, Debug)]
-pub(super) struct Rms {
-    /// What is measured: invariant (|<x reverse(x)>|, which versors leave alone) or rms (the sum of all squares).
-    #[arg(long, default_value_t = Norm::Invariant)]
-    norm: Norm,
-
-    /// Added under the root of the mean.
-    #[arg(long, default_value_t = 1e-6, allow_negative_numbers = true)]
-    eps: f64,
-
-    #[command(flatten)]
-    files: Files,
-}
-
-/// The operators.
-#[derive(Debug, Subcommand)]
-#[command(rename_all = "snake_case")]
-pub(super) enum OperatorCommand {
-    /// Gated, weighted geometric product of equal channels, with a norm: flash-clifford's.
-    #[command(after_help = "\
-Tensors: x [blades of --left, batch, C], y [blades of --right, batch, C], w [C, paths] -> o [reachable blades, batch, C]
-o = norm(sum over paths p of w[c, p] <<gate(x)>_a <gate(y)>_b>_p), paths (left, output, right) in lexicographic order.")]
-    SgpNorm(Product),
-
-    /// Gated, weighted geometric product of all input channels into all output channels, with a norm.
-    #[command(after_help = "\
-Tensors: x [blades of --left, batch, in], y [blades of --right, batch, in], w [paths, in, out] -> o [reachable blades, batch, out]
-o[m] = norm(sum over n and paths p of w[p, n, m] <<gate(x[n])>_a <gate(y[n])>_b>_p), paths (left, output, right) in lexicographic order.")]
-    FcgpNorm(Product),
-
-    /// Linear map of channels, grade by grade.
-    #[command(after_help = "\
-Tensors: x [blades of --grades, batch, in], weight [out, in, grades] (with --shared [out, in]), bias [out] unless --bias none
--> o [blades of --grades, batch, out]
-o[m] = sum over n of weight[m, n, grade] x[n], + bias[m] on the scalar blade.")]
-    MvLinear(Linear),
-
-    /// Gated, weighted geometric product of x with a linear map of x: flash-clifford's layer.
-    #[command(after_help = "\
-Tensors: x [blades of --grades, batch, C], linear_weight [C, C, grades] (with --shared [C, C]), linear_bias [C] unless --bias none,
-w [C, paths] -> o [reachable blades, batch, C]
-o = sgp_norm(x, y, w) of y = mv_linear(x, linear_weight, linear_bias). Grades with kernels: all, or 1 with --bias none.")]
-    MvLinearSgpNorm(LinearSgp),
-
-    /// CGENN's learned normalisation of each grade.
-    #[command(after_help = "\
-Tensors: x [blades, batch, C], a [C, grades] -> o [blades, batch, C]
-o_g = x_g / (sigmoid(a_g) (|x_g| - 1) + 1 + 1e-6), |x| = (q(x)^2 + 1e-16)^(1/4).")]
-    GradeNorm(Plain),
-
-    /// CGENN's steerable product of prepared operands (for the whole layer see cgenn_sgp).
-    #[command(after_help = "\
-Tensors: x [blades, batch, C], r [blades, batch, C], w [C, paths], a [C, grades] (unless --no-normalize),
-l [blades, batch, C] (unless --no-first-order) -> o [blades, batch, C]
-z = sum over paths p of w[c, p] <<x>_a <r'>_b>_p, r' = r normalised as by grade_norm with a; o = (l + z) / sqrt 2, or z.")]
-    SteerableProduct(Steerable),
-
-    /// CGENN's gated nonlinearity.
-    #[command(after_help = "\
-Tensors: x [blades, batch, C], a [C, grades], b [C, grades] -> o [blades, batch, C]
-o_g = sigmoid(a_g u_g + b_g) x_g, u_0 the scalar component, u_g the invariant of grade g.")]
-    MvSilu(Silu),
-
-    /// CGENN's layer norm.
-    #[command(after_help = "\
-Tensors: x [blades, batch, C], a [C, 1] -> o [blades, batch, C]
-o = a x / (mean over channels of |x| + 1e-6), |x| = (q(x)^2 + 1e-16)^(1/4).")]
-    MvLayerNorm(Plain),
-
-    /// Geometric product.
-    #[command(visible_alias = "geometric", after_help = PRODUCT_HELP)]
-    GeometricProduct(Between),
-
-    /// Exterior product.
-    #[command(visible_alias = "exterior", after_help = PRODUCT_HELP)]
-    ExteriorProduct(Between),
-
-    /// Regressive product, undual(dual(x) ^ dual(y)).
-    #[command(visible_alias = "regressive", after_help = PRODUCT_HELP)]
-    RegressiveProduct(Between),
-
-    /// Left contraction: of grades g and h, grade h - g of the geometric product.
-    #[command(after_help = PRODUCT_HELP)]
-    LeftContraction(Between),
-
-    /// Right contraction: of grades g and h, grade g - h of the geometric product.
-    #[command(after_help = PRODUCT_HELP)]
-    RightContraction(Between),
-
-    /// Scalar product, grade 0 of the geometric product.
-    #[command(visible_alias = "scalar", after_help = PRODUCT_HELP)]
-    ScalarProduct(Between),
-
-    /// Commutator product, (xy - yx) / 2.
-    #[command(visible_alias = "commutator", after_help = PRODUCT_HELP)]
-    CommutatorProduct(Between),
-
-    /// Sandwich x y ~x.
-    #[command(after_help = "\
-Tensors: x [blades of --left, batch, C], y [blades of --right, batch, C] -> o [reachable blades, batch, C]
-Grades with kernels: all and all; even --left and --right 1.")]
-    Sandwich(Between),
-
-    /// Reverse.
-    #[command(after_help = UNARY_HELP)]
-    Reverse(Plain),
-
-    /// Grade involution.
-    #[command(after_help = UNARY_HELP)]
-    GradeInvolution(Plain),
-
-    /// Clifford conjugate.
-    #[command(after_help = UNARY_HELP)]
-    CliffordConjugate(Plain),
-
-    /// Dual, the right complement: e ^ dual(e) = I.
-    #[command(after_help = UNARY_HELP)]
-    Dual(Plain),
-
-    /// Inverse of the dual, the left complement.
-    #[command(after_help = UNARY_HELP)]
-    Undual(Plain),
-
-    /// Smooth norm of the multivector, (q(x)^2 + 1e-16)^(1/4).
-    #[command(after_help = "Tensors: x [blades, batch, C] -> o [1, batch, C]")]
-    Norm(Plain),
-
-    /// Smooth norm of each grade.
-    #[command(after_help = "Tensors: x [blades, batch, C] -> o [grades, batch, C]")]
-    GradeNorms(Plain),
-
-    /// Gate: every component times a function of the scalar component.
-    #[command(after_help = UNARY_HELP)]
-    Gate(Gated),
-
-    /// Norm of each grade over channels: x_g / sqrt(mean |x_g|^2 + eps).
-    #[command(after_help = UNARY_HELP)]
-    GradeRms(Rms),
-
-    /// CGENN's whole steerable geometric product layer, with its parameter names.
-    #[command(after_help = "\
+const LAYERS: [LayerCommand; 2] = [
+    LayerCommand {
+        name: "cgenn_sgp",
+        connection: Connection::Channelwise,
+        about: "CGENN's whole steerable geometric product layer, with its parameter names",
+        after_help: "\
 Tensors: x [blades, batch, C], weight [C, paths], linear_right.weight [C, C, grades], normalization.a [C, grades] (unless --no-normalize),
 linear_left.weight [C, C, grades] and linear_left.bias [1, C, 1] (unless --no-first-order) -> o [blades, batch, C]
-o = (linear_left(x) + sum over paths p of weight[c, p] <<x>_a <normalization(linear_right(x))>_b>_p) / sqrt 2.")]
-    CgennSgp(Steerable),
-
-    /// CGENN's whole fully connected steerable geometric product layer, with its parameter names.
-    #[command(after_help = "\
+o = (linear_left(x) + sum over paths p of weight[c, p] <<x>_a <normalization(linear_right(x))>_b>_p) / sqrt 2.",
+    },
+    LayerCommand {
+        name: "cgenn_fcgp",
+        connection: Connection::Full,
+        about: "CGENN's whole fully connected steerable geometric product layer, with its parameter names",
+        after_help: "\
 Tensors: x [blades, batch, in], weight [out, in, paths], linear_right.weight [in, in, grades], normalization.a [in, grades]
 (unless --no-normalize), linear_left.weight [out, in, grades] and linear_left.bias [1, out, 1] (unless --no-first-order)
 -> o [blades, batch, out]
-o[m] = (linear_left(x)[m] + sum over n and paths p of weight[m, n, p] <<x[n]>_a <normalization(linear_right(x))[n]>_b>_p) / sqrt 2.")]
-    CgennFcgp(Steerable),
+o[m] = (linear_left(x)[m] + sum over n and paths p of weight[m, n, p] <<x[n]>_a <normalization(linear_right(x))[n]>_b>_p) / sqrt 2.",
+    },
+];
+
+/// The operator or layer that the command line names, with its settings.
+#[derive(Debug)]
+pub(super) struct OperatorCommand {
+    files: Files,
+    what: What,
 }
 
-const PRODUCT_HELP: &str = "\
-Tensors: x [blades of --left, batch, C], y [blades of --right, batch, C] -> o [reachable blades, batch, C]
-Grades with kernels: all or 1 on either side.";
+#[derive(Debug)]
+enum What {
+    /// An operator of the table with its settings.
+    Operator(&'static str, Vec<(&'static str, Value)>),
+    /// A layer with named parameters.
+    Layer(Connection, SteerableOptions),
+}
 
-const UNARY_HELP: &str = "Tensors: x [blades, batch, C] -> o [blades, batch, C]";
+/// The value of a setting.
+#[derive(Debug)]
+enum Value {
+    Name(String),
+    Number(f64),
+    Flag(bool),
+    Grades(Option<GradeSet>),
+}
+
+impl Value {
+    fn borrowed(&self) -> ops::Setting<'_> {
+        match self {
+            Value::Name(name) => ops::Setting::Name(name),
+            Value::Number(number) => ops::Setting::Number(*number),
+            Value::Flag(flag) => ops::Setting::Flag(*flag),
+            Value::Grades(grades) => ops::Setting::Grades(*grades),
+        }
+    }
+}
 
 impl OperatorCommand {
     /// The algebra and the files.
     pub(super) fn files(&self) -> &Files {
-        match self {
-            Self::SgpNorm(args) | Self::FcgpNorm(args) => &args.files,
-            Self::MvLinear(args) => &args.files,
-            Self::MvLinearSgpNorm(args) => &args.files,
-            Self::SteerableProduct(args) | Self::CgennSgp(args) | Self::CgennFcgp(args) => {
-                &args.files
-            }
-            Self::MvSilu(args) => &args.files,
-            Self::Gate(args) => &args.files,
-            Self::GradeRms(args) => &args.files,
-            Self::GeometricProduct(args)
-            | Self::ExteriorProduct(args)
-            | Self::RegressiveProduct(args)
-            | Self::LeftContraction(args)
-            | Self::RightContraction(args)
-            | Self::ScalarProduct(args)
-            | Self::CommutatorProduct(args)
-            | Self::Sandwich(args) => &args.files,
-            Self::GradeNorm(args)
-            | Self::MvLayerNorm(args)
-            | Self::Reverse(args)
-            | Self::GradeInvolution(args)
-            | Self::CliffordConjugate(args)
-            | Self::Dual(args)
-            | Self::Undual(args)
-            | Self::Norm(args)
-            | Self::GradeNorms(args) => &args.files,
-        }
+        &self.files
     }
 
-    /// The operator with its options.
-    ///
-    /// # Errors
-    /// Options that the core has no kernels for.
+    /// The work in an algebra.
     pub(super) fn bind(&self, algebra: Algebra) -> Result<Work, Error> {
-        Ok(Work::Core(match self {
-            Self::SgpNorm(args) => ops::sgp_norm(algebra, &args.options())?,
-            Self::FcgpNorm(args) => ops::fcgp_norm(algebra, &args.options())?,
-            Self::MvLinear(args) => ops::mv_linear(algebra, &args.map.options())?,
-            Self::MvLinearSgpNorm(args) => ops::mv_linear_sgp_norm(algebra, &args.options())?,
-            Self::GradeNorm(_) => ops::grade_norm(algebra)?,
-            Self::SteerableProduct(args) => ops::steerable_product(algebra, &args.options())?,
-            Self::MvSilu(args) => ops::mv_silu(algebra, args.invariant)?,
-            Self::MvLayerNorm(_) => ops::mv_layer_norm(algebra)?,
-            Self::GeometricProduct(args) => return args.product(algebra, ProductKind::Geometric),
-            Self::ExteriorProduct(args) => return args.product(algebra, ProductKind::Exterior),
-            Self::RegressiveProduct(args) => return args.product(algebra, ProductKind::Regressive),
-            Self::LeftContraction(args) => {
-                return args.product(algebra, ProductKind::LeftContraction);
+        Ok(match &self.what {
+            What::Operator(name, settings) => {
+                let settings = settings
+                    .iter()
+                    .map(|(name, value)| (*name, value.borrowed()));
+                let settings: Vec<_> = settings.collect();
+                Work::Core(ops::by_name(algebra, name, &settings)?)
             }
-            Self::RightContraction(args) => {
-                return args.product(algebra, ProductKind::RightContraction);
+            What::Layer(connection, options) => {
+                Work::Layer(Layer::new(algebra, *connection, options))
             }
-            Self::ScalarProduct(args) => return args.product(algebra, ProductKind::Scalar),
-            Self::CommutatorProduct(args) => return args.product(algebra, ProductKind::Commutator),
-            Self::Sandwich(args) => ops::sandwich(algebra, args.left, args.right)?,
-            Self::Reverse(_) => ops::reverse(algebra)?,
-            Self::GradeInvolution(_) => ops::grade_involution(algebra)?,
-            Self::CliffordConjugate(_) => ops::clifford_conjugate(algebra)?,
-            Self::Dual(_) => ops::dual(algebra)?,
-            Self::Undual(_) => ops::undual(algebra)?,
-            Self::Norm(_) => ops::norm(algebra)?,
-            Self::GradeNorms(_) => ops::grade_norms(algebra)?,
-            Self::Gate(args) => ops::gate(algebra, args.gate)?,
-            Self::GradeRms(args) => ops::grade_rms(algebra, args.norm, args.eps)?,
-            Self::CgennSgp(args) => {
-                let layer = Layer::new(algebra, Connection::Channelwise, &args.options());
-                return Ok(Work::Layer(layer));
-            }
-            Self::CgennFcgp(args) => {
-                let layer = Layer::new(algebra, Connection::Full, &args.options());
-                return Ok(Work::Layer(layer));
-            }
-        }))
+        })
     }
+}
+
+impl Subcommand for OperatorCommand {
+    fn augment_subcommands(command: Command) -> Command {
+        let mut command = command;
+        for operator in ops::TABLE {
+            command = command.subcommand(subcommand(operator, operator.name, None));
+            for (_, choice) in functions(operator) {
+                let of_its_own = subcommand(operator, choice.function, Some(choice));
+                command = command.subcommand(match choice.name == choice.function {
+                    true => of_its_own,
+                    false => of_its_own.visible_alias(choice.name),
+                });
+            }
+        }
+        let steerable = find("steerable_product");
+        for layer in LAYERS {
+            let subcommand = Command::new(layer.name);
+            let subcommand = with_settings(subcommand, steerable.options.settings());
+            let subcommand = Files::augment_args(subcommand)
+                .about(layer.about)
+                .after_help(layer.after_help);
+            command = command.subcommand(subcommand);
+        }
+        command
+    }
+
+    fn augment_subcommands_for_update(command: Command) -> Command {
+        Self::augment_subcommands(command)
+    }
+
+    fn has_subcommand(name: &str) -> bool {
+        let named = |operator: &Operator| {
+            operator.name == name || functions(operator).any(|(_, choice)| choice.function == name)
+        };
+        ops::TABLE.iter().any(named) || LAYERS.iter().any(|layer| layer.name == name)
+    }
+}
+
+impl FromArgMatches for OperatorCommand {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let missing = || clap::Error::new(clap::error::ErrorKind::MissingSubcommand);
+        let (name, matches) = matches.subcommand().ok_or_else(missing)?;
+        let files = Files::from_arg_matches(matches)?;
+        if let Some(layer) = LAYERS.iter().find(|layer| layer.name == name) {
+            let options = SteerableOptions::default()
+                .with_first_order(flag(matches, "first_order"))
+                .with_normalize(flag(matches, "normalize"));
+            let what = What::Layer(layer.connection, options);
+            return Ok(Self { files, what });
+        }
+        let operators = ops::TABLE.iter();
+        let found = operators.clone().find(|operator| operator.name == name);
+        let (operator, chosen) = match found {
+            Some(operator) => (operator, None),
+            None => operators
+                .flat_map(|operator| {
+                    functions(operator).map(move |chosen| (operator, Some(chosen)))
+                })
+                .find(|(_, chosen)| chosen.is_some_and(|(_, choice)| choice.function == name))
+                .ok_or_else(missing)?,
+        };
+        let settings = own_settings(operator).map(|setting| match chosen {
+            Some((own, choice)) if own.name == setting.name => {
+                (setting.name, Value::Name(choice.name.to_owned()))
+            }
+            _ => (setting.name, value(matches, setting)),
+        });
+        let what = What::Operator(operator.name, settings.collect());
+        Ok(Self { files, what })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// An operator that the table has for certain.
+fn find(name: &str) -> &'static Operator {
+    let found = ops::table::find(name);
+    found.unwrap_or_else(|| unreachable!("the table has {name}"))
+}
+
+/// The settings that the program knows.
+fn own_settings(operator: &Operator) -> impl Iterator<Item = &'static Setting> + use<> {
+    let settings = operator.options.settings().into_iter();
+    settings.filter(|setting| setting.only != Some(Host::Python))
+}
+
+/// The choices that have a subcommand each.
+fn functions(
+    operator: &Operator,
+) -> impl Iterator<Item = (&'static Setting, &'static Choice)> + use<> {
+    own_settings(operator).flat_map(|setting| {
+        let values: &[Choice] = match setting.kind {
+            Kind::Choice(choices) => choices.values,
+            _ => &[],
+        };
+        let own = values.iter().filter(|choice| !choice.function.is_empty());
+        own.map(move |choice| (setting, choice))
+    })
+}
+
+/// The subcommand of an operator, or of one of its choices.
+fn subcommand(operator: &Operator, name: &'static str, choice: Option<&Choice>) -> Command {
+    let about = match choice {
+        None => plain(operator.title),
+        Some(choice) => format!("The {}: {}", name.replace('_', " "), plain(choice.doc)),
+    };
+    let settings = own_settings(operator).filter(|setting| match (choice, setting.kind) {
+        (Some(_), Kind::Choice(choices)) => choices.values.iter().all(|c| c.function.is_empty()),
+        _ => true,
+    });
+    let command = with_settings(Command::new(name), settings);
+    // The text comes last, because arguments that are added bring their own.
+    Files::augment_args(command)
+        .about(about)
+        .after_help(tensors(operator))
+}
+
+fn with_settings(
+    command: Command,
+    settings: impl IntoIterator<Item = &'static Setting>,
+) -> Command {
+    settings
+        .into_iter()
+        .fold(command, |command, setting| command.args(arguments(setting)))
+}
+
+/// The arguments of a setting: one, or two for a flag that is on by default.
+fn arguments(setting: &'static Setting) -> Vec<Arg> {
+    let long = setting.name.replace('_', "-");
+    let argument = Arg::new(setting.name)
+        .long(long.clone())
+        .help(help(setting));
+    match setting.kind {
+        Kind::Choice(choices) => vec![
+            argument
+                .value_name(setting.name.to_uppercase())
+                .default_value(setting.default)
+                .value_parser(move |text: &str| resolve(choices, text)),
+        ],
+        Kind::Number | Kind::Bytes => vec![
+            argument
+                .value_name("NUMBER")
+                .default_value(setting.default)
+                .allow_negative_numbers(true)
+                .value_parser(value_parser!(f64)),
+        ],
+        Kind::Grades => vec![
+            argument
+                .value_name("GRADES")
+                .value_parser(value_parser!(GradeSet)),
+        ],
+        Kind::Flag if setting.default == "true" => {
+            let negative = format!("no-{long}");
+            let off = Arg::new(negative.clone())
+                .long(negative.clone())
+                .action(ArgAction::SetTrue)
+                .overrides_with(setting.name)
+                .help(format!("Not --{long}."));
+            let off = match setting.name {
+                "per_grade" => off.visible_alias("shared"),
+                _ => off,
+            };
+            let on = argument.action(ArgAction::SetTrue).overrides_with(negative);
+            vec![on, off]
+        }
+        Kind::Flag => vec![argument.action(ArgAction::SetTrue)],
+    }
+}
+
+/// The present spelling of a choice. Says so if an earlier one was given.
+fn resolve(choices: &Choices, text: &str) -> Result<String, String> {
+    let (name, is_old) = choices.resolve(text).ok_or_else(|| {
+        let (what, expected) = (choices.what, choices.expected());
+        format!("unknown {what} `{text}`: expected one of {expected}")
+    })?;
+    if is_old {
+        say(&format!(
+            "note: `{text}` is an earlier spelling of the {} `{name}`\n",
+            choices.what
+        ));
+    }
+    Ok(name.to_owned())
+}
+
+fn help(setting: &Setting) -> String {
+    let doc = plain(setting.doc);
+    match setting.kind {
+        Kind::Choice(choices) => {
+            let values = choices.values.iter();
+            let values = values.map(|choice| format!("{} - {}", choice.name, plain(choice.doc)));
+            format!("{doc}\n{}", values.collect::<Vec<_>>().join(";\n"))
+        }
+        Kind::Grades => format!("{doc} Written as 1 or 0,2; all if absent."),
+        Kind::Flag if setting.default == "true" => format!("{doc} This is the default."),
+        _ => doc,
+    }
+}
+
+/// The tensors, the formula, and where it comes from.
+fn tensors(operator: &Operator) -> String {
+    let inputs = operator.inputs.iter().map(|input| {
+        let presence = match input.presence {
+            Presence::Always => String::new(),
+            Presence::WithBias => " (unless --bias none)".to_owned(),
+            Presence::With(flag) => format!(" (unless --no-{})", flag.replace('_', "-")),
+        };
+        format!("{} {}{presence}", input.name, input.shape)
+    });
+    let inputs: Vec<String> = inputs.collect();
+    let mut text = format!("Tensors: {} -> o {}", inputs.join(", "), operator.output);
+    let source = match operator.source {
+        "" => String::new(),
+        source => format!("Source: {source}"),
+    };
+    for part in [operator.formula, operator.details, &source] {
+        if !part.is_empty() {
+            text += &format!("\n{}", plain(part));
+        }
+    }
+    text
+}
+
+/// A text of the table without references to operators.
+fn plain(text: &str) -> String {
+    text.replace(['{', '}'], "")
+}
+
+fn value(matches: &ArgMatches, setting: &Setting) -> Value {
+    let name = setting.name;
+    match setting.kind {
+        Kind::Choice(_) => {
+            let given = matches.get_one::<String>(name).cloned();
+            Value::Name(given.unwrap_or_else(|| setting.default.to_owned()))
+        }
+        Kind::Number | Kind::Bytes => {
+            Value::Number(matches.get_one(name).copied().unwrap_or_default())
+        }
+        Kind::Flag if setting.default == "true" => Value::Flag(flag(matches, name)),
+        Kind::Flag => Value::Flag(matches.get_flag(name)),
+        Kind::Grades => Value::Grades(matches.get_one(name).copied()),
+    }
+}
+
+/// A flag that is on unless it is switched off.
+fn flag(matches: &ArgMatches, name: &str) -> bool {
+    matches.get_flag(name) || !matches.get_flag(&format!("no-{}", name.replace('_', "-")))
 }

@@ -32,7 +32,7 @@ pub(crate) struct OpArgs {
     operator: OperatorCommand,
 }
 
-/// What is run.
+/// The work of a call.
 #[derive(Debug)]
 enum Work {
     /// An operator of the core.

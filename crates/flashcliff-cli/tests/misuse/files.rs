@@ -1,4 +1,4 @@
-//! Outputs that cannot be written, or must not be.
+//! Outputs that cannot be written, or must not be written.
 
 use crate::row::Make::{Bytes, Folder};
 #[cfg(unix)]

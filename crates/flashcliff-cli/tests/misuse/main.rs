@@ -1,9 +1,9 @@
-//! A table of misuse: what is done, and what the program says of it.
+//! A table of misuse: command lines, and the errors that the program must report.
 //!
-//! Every row is a command line with the files that it finds. Whatever is wrong, the program must end with the status of the row and an error
-//! that holds its phrases: what was expected, what came. It must not panic, must not print results, and must leave every file as it was.
+//! Every row is a command line with the files that it finds. The program must end with the status of the row, and with an error that holds
+//! the phrases of the row: what was expected, what came. It must not panic, must not print results, and must leave every file as it was.
 //!
-//! * `row` - what a row is, and running one.
+//! * `row` - the contents of a row, and running one.
 //! * `usage`, `tensors`, `files`, `training` - the rows.
 
 #[path = "../common/mod.rs"]
@@ -59,7 +59,7 @@ fn the_table_is_long_and_no_row_is_there_twice() {
     }
 }
 
-/// The runner finds what it looks for: a run that succeeds, a wrong status, a missing phrase.
+/// The runner must complain about a run that succeeds, a wrong status and a missing phrase.
 #[test]
 fn a_row_can_fail() {
     let good = usage::ROWS[0];

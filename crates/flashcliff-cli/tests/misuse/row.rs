@@ -8,10 +8,10 @@ use safetensors::Dtype;
 
 use crate::common::{Array, Folder, flashcliff, tensors, write};
 
-/// What is done, and what is expected.
+/// A command line, with the files it finds and the error it must give.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
-    /// The files that are there, in the folder where the program is started.
+    /// The files in the folder where the program is started.
     pub(crate) files: &'static [Make],
     /// The arguments, with spaces between them; `~` stands for a space within one, and `""` for an empty one.
     pub(crate) done: &'static str,
@@ -19,11 +19,11 @@ pub(crate) struct Row {
     pub(crate) env: &'static [(&'static str, &'static str)],
     /// The exit status.
     pub(crate) status: i32,
-    /// Parts of the message.
+    /// Phrases that the message must have.
     pub(crate) says: &'static [&'static str],
 }
 
-/// A file that is there before.
+/// A file that exists before the program starts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Make {
     /// Tensors of small integers, by name and shape.
@@ -34,9 +34,9 @@ pub(crate) enum Make {
     ),
     /// A text, or any bytes.
     Bytes(&'static str, &'static [u8]),
-    /// A file from before becomes shorter.
+    /// Cuts a file that was made before to a length.
     Cut(&'static str, usize),
-    /// A byte of a file from before changes.
+    /// Changes a byte of a file that was made before.
     Byte(&'static str, usize, u8),
     /// A folder.
     Folder(&'static str),
@@ -46,16 +46,16 @@ pub(crate) enum Make {
     /// A socket that nobody listens to.
     #[cfg(unix)]
     Socket(&'static str),
-    /// The permission bits of what is there already.
+    /// Sets the permission bits of a file that was made before.
     #[cfg(unix)]
     Mode(&'static str, u32),
-    /// Another owner, which takes root: the row is left out for others.
+    /// Sets the owner of a file that was made before. This needs root: rows with it are skipped for other users.
     #[cfg(unix)]
     Owner(&'static str, u32),
 }
 
 impl Make {
-    /// `false` if it cannot be made by this user.
+    /// Makes the file. Returns `false` if this user cannot make it.
     fn make(self, folder: &Folder) -> bool {
         match self {
             Self::Tensors(name, dtype, shapes) => {
@@ -108,7 +108,7 @@ impl Row {
         self.files == other.files && self.done == other.done && self.env == other.env
     }
 
-    /// Runs the row in a folder of its own; what was not as expected.
+    /// Runs the row in a folder of its own. The error says what was not as expected.
     pub(crate) fn run(&self) -> Result<(), String> {
         let folder = Folder::new();
         if !self.files.iter().all(|file| file.make(&folder)) {
@@ -160,7 +160,7 @@ impl Row {
     }
 }
 
-/// All that is below a folder: kind and permissions, and contents, by name.
+/// Everything below a folder, by name: kind, permissions and contents.
 fn snapshot(folder: &Path) -> BTreeMap<PathBuf, (String, Vec<u8>)> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -179,7 +179,7 @@ fn snapshot(folder: &Path) -> BTreeMap<PathBuf, (String, Vec<u8>)> {
     found
 }
 
-/// A row with files and without an environment.
+/// A row with files, without environment variables.
 pub(crate) const fn row(
     files: &'static [Make],
     done: &'static str,
@@ -195,7 +195,7 @@ pub(crate) const fn row(
     }
 }
 
-/// What `sgp_norm` takes in cl300, in a file `in`.
+/// The tensors that `sgp_norm` takes in cl300, in a file `in`.
 pub(crate) const GOOD: Make = Make::Tensors("in", Dtype::F32, &[X, Y, W, GRAD]);
 pub(crate) const X: (&str, &[usize]) = ("x", &[8, 2, 3]);
 pub(crate) const Y: (&str, &[usize]) = ("y", &[8, 2, 3]);

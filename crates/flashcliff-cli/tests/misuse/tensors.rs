@@ -1,4 +1,4 @@
-//! Input files whose tensors do not fit, or that are no files of tensors.
+//! Input files whose tensors do not fit, or that are not files of tensors.
 
 use safetensors::Dtype;
 
@@ -65,7 +65,7 @@ pub(crate) const ROWS: &[Row] = &[
         1,
         &["`y`", "F64, the type of `x`", "F32"],
     ),
-    // Results that no memory holds: 32 TiB, and more than 64 bits count.
+    // The results are too large for any memory: 32 TiB, and a size beyond 64 bits.
     row(
         &[f32(&[("x", &[8, 1 << 18, 1]), ("weight", &[1 << 18, 1, 4]), ("bias", &[1 << 18])])],
         "op mv_linear --algebra cl300 --in in --out out",
@@ -90,7 +90,7 @@ pub(crate) const ROWS: &[Row] = &[
         1,
         &["mv_linear", "262144"],
     ),
-    // No files of tensors.
+    // The inputs are not files of tensors.
     row(&[], SGP, 1, &["cannot read in", "No such file"]),
     row(&[Make::Folder("in")], SGP, 1, &["cannot read in", "directory"]),
     row(&[Make::Bytes("in", b"")], SGP, 1, NOT_COMPLETE),
@@ -106,7 +106,7 @@ pub(crate) const ROWS: &[Row] = &[
     row(&[GOOD, Make::Byte("in", 7, 0xff)], SGP, 1, NOT_COMPLETE),
     row(&[GOOD, Make::Byte("in", 9, 0)], SGP, 1, NOT_COMPLETE),
     row(&[Make::Bytes("in", b"<\0\0\0\0\0\0\0{\"x\":{\"dtype\":\"F32\",\"shape\":[8,2,3],\"data_offsets\":[0,192]}}\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0")], SGP, 1, NOT_COMPLETE),
-    // More elements than are in the file, and than 64 bits count.
+    // The tensors have more elements than the file has, or a number beyond 64 bits.
     row(
         &[Make::Bytes(
             "in",

@@ -1,4 +1,4 @@
-//! Runs that cannot be begun, or not be continued.
+//! Runs that cannot be started or continued.
 
 use safetensors::Dtype;
 

@@ -1,4 +1,4 @@
-//! Command lines that say nothing, too much, or what there is not.
+//! Command lines that are incomplete, too long, or name something that does not exist.
 
 use crate::row::{GOOD, Row, row};
 
@@ -49,7 +49,7 @@ pub(crate) const ROWS: &[Row] = &[
     row(&[], "op sgp_norm --algebra --shapes", 2, &["--algebra"]),
     row(&[], "op sgp_norm --algebra 2,1,10 --shapes", 2, &["--algebra", "8"]),
     // Options of operators.
-    row(&[GOOD], "op sgp_norm --algebra cl300 --gate relu --in in --out out", 2, &["relu", "gelu-tanh"]),
+    row(&[GOOD], "op sgp_norm --algebra cl300 --gate relu --in in --out out", 2, &["relu", "gelu_tanh"]),
     row(&[GOOD], "op sgp_norm --algebra cl300 --norm l2 --in in --out out", 2, &["l2", "rms"]),
     row(&[GOOD], "op sgp_norm --algebra cl300 --eps small --in in --out out", 2, &["--eps", "small"]),
     row(&[GOOD], "op sgp_norm --algebra cl300 --eps -1 --in in --out out", 1, &["eps", "-1"]),
@@ -61,8 +61,8 @@ pub(crate) const ROWS: &[Row] = &[
     row(&[GOOD], "op sgp_norm --algebra cl300 --left 0,3 --in in --out out", 1, &["`x` must be [2, batch, in]", "[8, 2, 3]"]),
     row(&[GOOD], "op sgp_norm --algebra cl300 --right \"\" --in in --out out", 2, &["--right"]),
     row(&[GOOD], "op reverse --algebra cl300 --gate gelu --in in --out out", 2, &["--gate"]),
-    row(&[GOOD], "op mv_linear --algebra cl300 --shared --per-grade --in in --out out", 2, &["--shared"]),
-    row(&[GOOD], "op mv_linear --algebra cl300 --bias all --in in --out out", 2, &["all", "every-blade"]),
+    row(&[GOOD], "op mv_linear --algebra cl300 --weight-layout oig --in in --out out", 2, &["oig", "out_in_grade"]),
+    row(&[GOOD], "op mv_linear --algebra cl300 --bias vector --in in --out out", 2, &["vector", "every_blade"]),
     row(&[GOOD], "op mv_linear --algebra cl300 --grades 7 --in in --out out", 1, &["from 0 to 3", "7"]),
     // Devices.
     row(&[GOOD], "op dual --algebra cl300 --device gpu --in in --out out", 2, &["cpu, cuda or cuda:N", "gpu"]),

@@ -45,8 +45,8 @@ if hasattr(os, "register_at_fork"):
 
 
 def build_info() -> dict[str, object]:
-    """What was built: ``version``, ``cuda`` (whether it has CUDA kernels), ``simd`` (the units in
-    use)."""
+    """The properties of this build: ``version``, ``cuda`` (whether it has CUDA kernels) and
+    ``simd`` (the SIMD units in use)."""
     return {"version": __version__, "cuda": _core.CUDA, "simd": _core.tier()}
 
 

@@ -38,70 +38,16 @@ class Algebra:
     def reachable(self, kind: str, left: Grades = None, right: Grades = None) -> list[int]: ...
 
 class Operator:
-    @staticmethod
-    def sgp_norm(
-        algebra: Algebra, gate: str, norm: str, eps: float, left: Grades, right: Grades
-    ) -> Operator: ...
-    @staticmethod
-    def fcgp_norm(
+    """An operator by its name in the table, with settings by name; those not given have their
+    defaults."""
+
+    def __new__(
+        cls,
+        name: str,
         algebra: Algebra,
-        gate: str,
-        norm: str,
-        eps: float,
-        left: Grades,
-        right: Grades,
-        block_bytes: int | None,
+        settings: dict[str, str | float | bool | Grades],
+        block_bytes: int | None = None,
     ) -> Operator: ...
-    @staticmethod
-    def mv_linear(
-        algebra: Algebra,
-        per_grade: bool,
-        bias_mode: str | None,
-        grades: Grades,
-        weight_layout: str,
-    ) -> Operator: ...
-    @staticmethod
-    def mv_linear_sgp_norm(
-        algebra: Algebra,
-        per_grade: bool,
-        bias_mode: str | None,
-        grades: Grades,
-        weight_layout: str,
-        gate: str,
-        norm: str,
-        eps: float,
-        recompute: bool,
-    ) -> Operator: ...
-    @staticmethod
-    def product(algebra: Algebra, kind: str, left: Grades, right: Grades) -> Operator: ...
-    @staticmethod
-    def sandwich(algebra: Algebra, left: Grades, right: Grades) -> Operator: ...
-    @staticmethod
-    def steerable_product(algebra: Algebra, normalize: bool, first_order: bool) -> Operator: ...
-    @staticmethod
-    def mv_silu(algebra: Algebra, invariant: str) -> Operator: ...
-    @staticmethod
-    def gate(algebra: Algebra, gate: str) -> Operator: ...
-    @staticmethod
-    def grade_rms(algebra: Algebra, norm: str, eps: float) -> Operator: ...
-    @staticmethod
-    def grade_norm(algebra: Algebra) -> Operator: ...
-    @staticmethod
-    def mv_layer_norm(algebra: Algebra) -> Operator: ...
-    @staticmethod
-    def reverse(algebra: Algebra) -> Operator: ...
-    @staticmethod
-    def grade_involution(algebra: Algebra) -> Operator: ...
-    @staticmethod
-    def clifford_conjugate(algebra: Algebra) -> Operator: ...
-    @staticmethod
-    def dual(algebra: Algebra) -> Operator: ...
-    @staticmethod
-    def undual(algebra: Algebra) -> Operator: ...
-    @staticmethod
-    def norm(algebra: Algebra) -> Operator: ...
-    @staticmethod
-    def grade_norms(algebra: Algebra) -> Operator: ...
     @property
     def name(self) -> str: ...
     @property

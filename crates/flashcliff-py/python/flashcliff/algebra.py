@@ -40,9 +40,9 @@ class Algebra:
 
     _core: _core.Algebra
     signature: tuple[int, int, int]
-    """``(p, q, r)``."""
+    """The signature ``(p, q, r)``."""
     name: str
-    """Such as ``cl301``."""
+    """The name, such as ``cl301``."""
     blades: tuple[str, ...]
     """The names of the blades, in the order of tensors."""
     grades: tuple[int, ...]
@@ -70,7 +70,8 @@ class Algebra:
 
     @property
     def is_compiled(self) -> bool:
-        """Whether this build has compiled kernels for it; without, operators are interpreted."""
+        """Whether this build has compiled kernels for the algebra. If not, operators are
+        interpreted."""
         return self._core.is_compiled
 
     @property
@@ -161,9 +162,16 @@ class HasAlgebra(Protocol):
     flashcliff_algebra: Algebra
 
 
-def as_algebra(algebra: Algebra | HasAlgebra | tuple[int, ...]) -> Algebra:
-    """An algebra, or the one of a signature ``(p, q, r)``, or that of an object with the attribute
-    ``flashcliff_algebra``."""
+AlgebraLike = Algebra | HasAlgebra | tuple[int, ...]
+"""An algebra, an object that stands for one, or a signature ``(p, q, r)``."""
+
+Grades = Iterable[int] | None
+"""The grades that an operand carries; ``None`` is all of them."""
+
+
+def as_algebra(algebra: AlgebraLike) -> Algebra:
+    """An algebra: the value itself, the algebra of a signature ``(p, q, r)``, or the attribute
+    ``flashcliff_algebra`` of an object."""
     if isinstance(algebra, Algebra):
         return algebra
     inner = getattr(algebra, "flashcliff_algebra", None)
@@ -175,9 +183,9 @@ def as_algebra(algebra: Algebra | HasAlgebra | tuple[int, ...]) -> Algebra:
 
 
 def grades_of(
-    algebra: Algebra | HasAlgebra | tuple[int, ...],
+    algebra: AlgebraLike,
     name: str,
-    grades: Iterable[int] | None,
+    grades: Grades,
     empty: bool = False,
 ) -> tuple[int, ...] | None:
     """Grades that the algebra has, in ascending order, each once; ``None``, for all, stays

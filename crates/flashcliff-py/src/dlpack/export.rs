@@ -1,4 +1,4 @@
-//! Arrays of our own, for other libraries to take over.
+//! Arrays of this library that other libraries can take over.
 
 use std::ffi::{CStr, c_void};
 use std::ptr::{self, NonNull};
@@ -16,7 +16,7 @@ use super::layout::{
 use crate::convert::dtype_of;
 use crate::cuda;
 
-/// What libraries want arrays aligned to.
+/// The alignment in bytes that other libraries expect.
 const ALIGNMENT: usize = 64;
 
 #[repr(C, align(64))]
@@ -72,13 +72,13 @@ impl Array {
         })
     }
 
-    /// Where it lies.
+    /// The address of the array.
     #[getter]
     fn address(&self) -> usize {
         self.start().expose_provenance()
     }
 
-    /// Waits until the GPU has done what was launched on its default stream.
+    /// Waits until the GPU has finished the work on its default stream.
     fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
         match &self.memory {
             Memory::Host(_) => Ok(()),
@@ -90,7 +90,7 @@ impl Array {
         (self.device.kind, self.device.ordinal)
     }
 
-    /// A capsule that keeps this array alive. Its stream needs no waiting: see `synchronize`.
+    /// A capsule that keeps this array alive. Consumers need not wait for its stream: see `synchronize`.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
         slf: &Bound<'py, Self>,
@@ -139,7 +139,7 @@ impl Array {
     }
 }
 
-/// What a capsule keeps alive.
+/// The data that a capsule keeps alive.
 struct Owner {
     shape: Vec<i64>,
     _array: Py<Array>,
@@ -199,16 +199,24 @@ fn capsule<'py>(
     unsafe { PyCapsule::new_with_pointer_and_destructor(py, managed, name, Some(destructor)) }
 }
 
+/// Frees what [`versioned`] has exported; its consumer calls this.
+///
+/// # Safety
+/// The pointer was made by [`versioned`], and is freed once.
 unsafe extern "C" fn delete_versioned(managed: *mut ManagedVersioned) {
-    // SAFETY: made by `versioned`, and called once, by who owns it.
+    // SAFETY: the pointer was made by `versioned`; the owner calls this once.
     unsafe {
         let managed = Box::from_raw(managed);
         release(managed.context);
     }
 }
 
+/// Frees what [`legacy`] has exported; its consumer calls this.
+///
+/// # Safety
+/// The pointer was made by [`legacy`], and is freed once.
 unsafe extern "C" fn delete_legacy(managed: *mut Managed) {
-    // SAFETY: made by `legacy`, and called once, by who owns it.
+    // SAFETY: the pointer was made by `legacy`; the owner calls this once.
     unsafe {
         let managed = Box::from_raw(managed);
         release(managed.context);
@@ -218,12 +226,16 @@ unsafe extern "C" fn delete_legacy(managed: *mut Managed) {
 /// # Safety
 /// The context was made by `Box::into_raw` of an `Owner`, and is released once.
 unsafe fn release(context: *mut c_void) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises it.
     let owner = unsafe { Box::from_raw(context.cast::<Owner>()) };
-    // Consumers may call without the interpreter, and after it: then the array waits to be freed.
+    // Consumers may call this without the interpreter, and after its end; then the array stays allocated.
     let _ = Python::try_attach(move |_| drop(owner));
 }
 
+/// Frees what a capsule of [`versioned`] holds, if no consumer has taken it.
+///
+/// # Safety
+/// The interpreter is attached, and destroys the capsule.
 unsafe extern "C" fn drop_versioned(capsule: *mut ffi::PyObject) {
     // SAFETY: the interpreter destroys a capsule of `versioned`; a used one belongs to its consumer.
     unsafe {
@@ -235,8 +247,12 @@ unsafe extern "C" fn drop_versioned(capsule: *mut ffi::PyObject) {
     }
 }
 
+/// Frees what a capsule of [`legacy`] holds, if no consumer has taken it.
+///
+/// # Safety
+/// The interpreter is attached, and destroys the capsule.
 unsafe extern "C" fn drop_legacy(capsule: *mut ffi::PyObject) {
-    // SAFETY: as for `drop_versioned`.
+    // SAFETY: the same holds as for `drop_versioned`.
     unsafe {
         if ffi::PyCapsule_IsValid(capsule, LEGACY.as_ptr()) == 1 {
             delete_legacy(ffi::PyCapsule_GetPointer(capsule, LEGACY.as_ptr()).cast());

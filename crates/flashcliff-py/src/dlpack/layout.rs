@@ -1,4 +1,4 @@
-//! The structures of DLPack 1.x, as C has them.
+//! The structures of DLPack 1.x, with the layout of C.
 
 use std::ffi::{CStr, c_void};
 
@@ -9,7 +9,7 @@ pub(super) const VERSIONED: &CStr = c"dltensor_versioned";
 pub(super) const USED_LEGACY: &CStr = c"used_dltensor";
 pub(super) const USED_VERSIONED: &CStr = c"used_dltensor_versioned";
 
-/// The version written.
+/// The version of DLPack that is written.
 pub(super) const VERSION: Version = Version { major: 1, minor: 0 };
 
 pub(super) const CPU: i32 = 1;
@@ -38,7 +38,7 @@ pub(super) struct Tensor {
     pub(super) rank: i32,
     pub(super) dtype: DataType,
     pub(super) shape: *mut i64,
-    /// In elements; null if contiguous.
+    /// The strides in elements; null if the tensor is contiguous.
     pub(super) strides: *mut i64,
     pub(super) byte_offset: u64,
 }
@@ -84,7 +84,7 @@ impl DataType {
         })
     }
 
-    /// What Python calls it.
+    /// The name that Python has for the type.
     pub(super) fn name(self) -> String {
         match (self.code, self.bits, self.lanes) {
             (2, 32, 1) => "f32".to_owned(),

@@ -1,4 +1,4 @@
-//! Arrays of other libraries, by DLPack: reading theirs, giving them ours.
+//! Exchanges arrays with other libraries by DLPack, in both directions.
 
 mod export;
 mod layout;
@@ -13,11 +13,11 @@ use layout::{LEGACY, Managed, ManagedVersioned, Tensor, VERSION, VERSIONED};
 
 pub(crate) use export::Array;
 
-/// Address, shape, dtype, (kind of device, number of device), whether it is contiguous.
+/// The address, shape, dtype, (kind of device, number of device), and whether the array is contiguous.
 type Held<'py> = (usize, Bound<'py, PyTuple>, String, (i32, i32), bool);
 
-/// What a capsule holds. The memory belongs to the capsule, which stays as it was: nobody else may take
-/// it while the address is in use.
+/// The array of a capsule. The memory belongs to the capsule, which is not changed: nobody else may take it over while
+/// the address is in use.
 #[pyfunction]
 pub(crate) fn read_dlpack<'py>(
     py: Python<'py>,
@@ -30,13 +30,13 @@ pub(crate) fn read_dlpack<'py>(
     let tensor: &Tensor = match name {
         Some(name) if name == LEGACY => {
             let managed = capsule.pointer_checked(Some(LEGACY))?.cast::<Managed>();
-            // SAFETY: what a capsule of this name points to, which lives as long as the capsule.
+            // SAFETY: a capsule of this name points to this structure, which lives as long as the capsule.
             unsafe { &managed.as_ref().tensor }
         }
         Some(name) if name == VERSIONED => {
             let managed = capsule.pointer_checked(Some(VERSIONED))?;
             let managed = managed.cast::<ManagedVersioned>();
-            // SAFETY: as above; the version comes first in every version.
+            // SAFETY: the same holds as above; the version comes first in every version of the structure.
             let version = unsafe { (*managed.as_ptr()).version };
             if version.major != VERSION.major {
                 return Err(PyBufferError::new_err(format!(
@@ -44,7 +44,7 @@ pub(crate) fn read_dlpack<'py>(
                     VERSION.major, version.major, version.minor
                 )));
             }
-            // SAFETY: as above.
+            // SAFETY: the same holds as above.
             unsafe { &managed.as_ref().tensor }
         }
         other => {
@@ -56,7 +56,7 @@ pub(crate) fn read_dlpack<'py>(
     let rank = usize::try_from(tensor.rank).unwrap_or(0);
     let axes = |at: *const i64| match rank {
         0 => &[][..],
-        // SAFETY: a tensor has as many axes, and strides if any.
+        // SAFETY: a tensor has this number of axes, and of strides if it has any.
         _ => unsafe { slice::from_raw_parts(at, rank) },
     };
     let shape = axes(tensor.shape);

@@ -1,5 +1,5 @@
-//! The basis and the products of basis blades, written down from the definitions: blades are lists
-//! of vectors, a product concatenates them and sorts.
+//! The basis and the products of basis blades, written down from the definitions: a blade is a list of vectors, and a
+//! product concatenates two lists and sorts the result.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use flashcliff::{GradeSet, ProductKind, Signature};
 
-/// A blade with a coefficient; 0 is nothing.
+/// A blade with a coefficient; a coefficient of 0 means no blade.
 pub(crate) type Signed = (usize, i64);
 
 /// The basis of a signature in short-lex order, null vectors first, then positive, then negative.
@@ -34,7 +34,7 @@ pub(crate) struct Table {
     pub(crate) terms: Vec<Term>,
     /// The blades of the output that can be non-zero, by grade.
     pub(crate) outputs: Vec<usize>,
-    /// (left, output, right).
+    /// The paths as (left, output, right).
     pub(crate) paths: Vec<[usize; 3]>,
 }
 
@@ -74,7 +74,7 @@ impl Basis {
             .collect()
     }
 
-    /// The geometric product, by sorting the vectors of both and replacing pairs by their square.
+    /// The geometric product: sorts the vectors of both blades and replaces equal pairs by their square.
     pub(crate) fn geometric(&self, left: usize, right: usize) -> Signed {
         let mut row = [self.blades[left].clone(), self.blades[right].clone()].concat();
         let mut sign = 1;
@@ -123,13 +123,13 @@ impl Basis {
         }
     }
 
-    /// The `d` with `e_b ^ d = I`.
+    /// The dual: the `d` with `e_b ^ d = I`.
     pub(crate) fn dual(&self, blade: usize) -> Signed {
         let complement = self.complement(blade);
         (complement, self.exterior_sign(blade, complement))
     }
 
-    /// The `d` with `d ^ e_b = I`.
+    /// The inverse dual: the `d` with `d ^ e_b = I`.
     pub(crate) fn undual(&self, blade: usize) -> Signed {
         let complement = self.complement(blade);
         (complement, self.exterior_sign(complement, blade))
@@ -151,7 +151,7 @@ impl Basis {
         1 - 2 * (self.grade(blade) as i64 % 2)
     }
 
-    /// All terms of a product, outputs of reachable grades, paths in lexicographic order.
+    /// All terms of a product, the outputs of reachable grades, and the paths in lexicographic order.
     pub(crate) fn table(&self, kind: ProductKind, left: GradeSet, right: GradeSet) -> Rc<Table> {
         let mut tables = self.tables.borrow_mut();
         let entry = tables.entry((kind, left, right));
@@ -204,7 +204,7 @@ impl Basis {
         self.find(&rest)
     }
 
-    /// The sign of sorting two disjoint lists: no square is needed.
+    /// The sign of sorting two disjoint lists, which needs no square.
     fn exterior_sign(&self, left: usize, right: usize) -> i64 {
         let swaps: usize = self.blades[left]
             .iter()
@@ -220,7 +220,7 @@ fn position<T: PartialEq>(all: &[T], wanted: &T) -> usize {
         .expect("the basis is complete")
 }
 
-/// Tables that others have written down, so that the reference is not its own witness.
+/// The tables were written down by others, so that the reference does not only confirm itself.
 #[test]
 fn the_reference_products_agree_with_published_tables() {
     let count = |p, q, r| {
@@ -229,13 +229,13 @@ fn the_reference_products_agree_with_published_tables() {
         let table = basis.table(ProductKind::Geometric, full, full);
         (table.terms.len(), table.paths.len())
     };
-    // Non-zeros of Cayley tables and numbers of grade paths.
+    // These are the non-zeros of Cayley tables and the numbers of grade paths.
     assert_eq!(count(2, 0, 0), (16, 10));
     assert_eq!(count(3, 0, 0), (64, 20));
     assert_eq!(count(3, 0, 1), (192, 34));
     assert_eq!(count(1, 3, 0), (256, 35));
     assert_eq!(count(5, 0, 0), (1024, 56));
-    // GATr's dual: the components reversed, with these signs.
+    // In GATr's dual the components are reversed, with these signs.
     let signs = [1, -1, 1, -1, 1, 1, -1, 1, 1, -1, 1, -1, 1, -1, 1, 1];
     let basis = Basis::new(Signature::of(3, 0, 1));
     for blade in 0..16 {
@@ -246,7 +246,7 @@ fn the_reference_products_agree_with_published_tables() {
             "blade {blade}"
         );
     }
-    // Quaternions: i j = k, with i = e1, j = e2, k = e12, all squares -1.
+    // Quaternions: i j = k, with i = e1, j = e2, k = e12, and all squares are -1.
     let basis = Basis::new(Signature::of(0, 2, 0));
     assert_eq!(basis.geometric(1, 2), (3, 1));
     for unit in 1..4 {

@@ -1,4 +1,4 @@
-//! What is tested: every operator with its options, for an algebra.
+//! The operators to test, with their options, for an algebra.
 
 use flashcliff::ops::{self, LinearOptions, LinearSgpOptions, ProductOptions, SteerableOptions};
 use flashcliff::{
@@ -8,7 +8,7 @@ use flashcliff::{
 
 use crate::basis::Basis;
 
-/// An operator with its options; the reference computes it from this.
+/// An operator with its options, from which the reference computes it.
 #[derive(Clone, Debug)]
 pub(crate) enum Spec {
     Sgp(ProductOptions),
@@ -71,10 +71,10 @@ impl Spec {
     }
 }
 
-/// The gates.
-const GATES: [Gate; 4] = [Gate::Gelu, Gate::GeluTanh, Gate::Silu, Gate::Sigmoid];
+/// All gates but none.
+const GATES: [Gate; 4] = [Gate::Gelu, Gate::GeluTanh, Gate::Silu, Gate::GeluFast];
 
-/// The pairs of grade sets with kernels.
+/// Pairs of grade sets that have kernels.
 pub(crate) fn grade_pairs() -> [(Option<GradeSet>, Option<GradeSet>); 4] {
     let vectors = Some(GradeSet::single(1));
     [
@@ -87,11 +87,9 @@ pub(crate) fn grade_pairs() -> [(Option<GradeSet>, Option<GradeSet>); 4] {
 
 /// The operators with the options that a layer would choose, one of each kind.
 pub(crate) fn main_operators() -> Vec<Spec> {
-    let plain = ProductOptions {
-        gate: Gate::None,
-        norm: Norm::None,
-        ..ProductOptions::default()
-    };
+    let plain = ProductOptions::default()
+        .with_gate(Gate::None)
+        .with_norm(Norm::None);
     let mut specs = vec![
         Spec::Sgp(ProductOptions::default()),
         Spec::Sgp(plain.clone()),
@@ -99,12 +97,12 @@ pub(crate) fn main_operators() -> Vec<Spec> {
         Spec::Fcgp(plain),
         Spec::Linear(LinearOptions::default()),
         Spec::LinearSgp(LinearSgpOptions::default()),
-        Spec::LinearSgp(LinearSgpOptions {
-            gate: Gate::None,
-            norm: Norm::None,
-            recompute: true,
-            ..LinearSgpOptions::default()
-        }),
+        Spec::LinearSgp(
+            LinearSgpOptions::default()
+                .with_gate(Gate::None)
+                .with_norm(Norm::None)
+                .with_recompute(true),
+        ),
         Spec::GradeNorm,
         Spec::Steerable(SteerableOptions::default()),
         Spec::MvSilu(Invariant::Mag2),
@@ -125,19 +123,18 @@ pub(crate) fn main_operators() -> Vec<Spec> {
     specs
 }
 
-/// Every other choice of options.
+/// All other choices of options.
 pub(crate) fn option_variants(dim: usize) -> Vec<Spec> {
     let mut specs = Vec::new();
     for (left, right) in grade_pairs() {
         for gate in [&[Gate::None][..], &GATES].concat() {
             for norm in Norm::ALL {
-                let options = ProductOptions {
-                    gate,
-                    norm,
-                    eps: 1e-3,
-                    left,
-                    right,
-                };
+                let options = ProductOptions::default()
+                    .with_gate(gate)
+                    .with_norm(norm)
+                    .with_eps(1e-3)
+                    .with_left(left)
+                    .with_right(right);
                 specs.push(Spec::Sgp(options.clone()));
                 specs.push(Spec::Fcgp(options));
             }
@@ -152,11 +149,9 @@ pub(crate) fn option_variants(dim: usize) -> Vec<Spec> {
         (GradeSet::single(dim), even),
     ] {
         let (left, right) = (Some(left), Some(right));
-        specs.push(Spec::Fcgp(ProductOptions {
-            left,
-            right,
-            ..ProductOptions::default()
-        }));
+        specs.push(Spec::Fcgp(
+            ProductOptions::default().with_left(left).with_right(right),
+        ));
     }
     for per_grade in [false, true] {
         for bias in Bias::ALL {
@@ -165,22 +160,24 @@ pub(crate) fn option_variants(dim: usize) -> Vec<Spec> {
                     continue;
                 }
                 specs.extend(WeightLayout::ALL.map(|layout| {
-                    Spec::Linear(LinearOptions {
-                        per_grade,
-                        bias,
-                        grades,
-                        layout,
-                    })
+                    Spec::Linear(
+                        LinearOptions::default()
+                            .with_per_grade(per_grade)
+                            .with_bias(bias)
+                            .with_grades(grades)
+                            .with_weight_layout(layout),
+                    )
                 }));
             }
         }
     }
     specs.extend(linear_sgps());
     for (first_order, normalize) in [(false, false), (false, true), (true, false)] {
-        specs.push(Spec::Steerable(SteerableOptions {
-            first_order,
-            normalize,
-        }));
+        specs.push(Spec::Steerable(
+            SteerableOptions::default()
+                .with_first_order(first_order)
+                .with_normalize(normalize),
+        ));
     }
     specs.push(Spec::Sandwich(Some(even), Some(GradeSet::single(1))));
     specs.extend(GATES.map(Spec::Gate));
@@ -189,7 +186,7 @@ pub(crate) fn option_variants(dim: usize) -> Vec<Spec> {
     specs
 }
 
-/// The product of `x` with a linear map of it, with every option of the map.
+/// The product of `x` with a linear map of `x`, with every option of the map.
 pub(crate) fn linear_sgps() -> Vec<Spec> {
     let vectors = Some(GradeSet::single(1));
     let mut specs = Vec::new();
@@ -200,25 +197,25 @@ pub(crate) fn linear_sgps() -> Vec<Spec> {
             }
             for per_grade in [true, false] {
                 for layout in WeightLayout::ALL {
-                    let linear = LinearOptions {
-                        per_grade,
-                        bias,
-                        grades,
-                        layout,
-                    };
-                    // Sums alone, then with what follows them.
+                    let linear = LinearOptions::default()
+                        .with_per_grade(per_grade)
+                        .with_bias(bias)
+                        .with_grades(grades)
+                        .with_weight_layout(layout);
+                    // The sums alone come first, then the sums with a gate and a norm.
                     for (gate, norm) in [
                         (Gate::None, Norm::None),
                         (Gate::Silu, Norm::Rms),
                         (Gate::Silu, Norm::Invariant),
                     ] {
-                        specs.push(Spec::LinearSgp(LinearSgpOptions {
-                            linear: linear.clone(),
-                            gate,
-                            norm,
-                            eps: 1e-3,
-                            recompute: specs.len() % 3 == 1,
-                        }));
+                        specs.push(Spec::LinearSgp(
+                            LinearSgpOptions::default()
+                                .with_linear(linear.clone())
+                                .with_gate(gate)
+                                .with_norm(norm)
+                                .with_eps(1e-3)
+                                .with_recompute(specs.len() % 3 == 1),
+                        ));
                     }
                 }
             }
@@ -227,14 +224,14 @@ pub(crate) fn linear_sgps() -> Vec<Spec> {
     specs
 }
 
-/// The main operators of an algebra, without products that are nothing.
+/// The main operators of an algebra, without products that are always zero.
 pub(crate) fn main_of(basis: &Basis) -> Vec<Spec> {
     let mut specs = main_operators();
     specs.retain(|spec| !is_nothing(basis, spec));
     specs
 }
 
-/// All operators of an algebra: main ones and variants, without products that are nothing.
+/// All operators of an algebra, main ones and variants, without products that are always zero.
 pub(crate) fn all_operators(basis: &Basis) -> Vec<Spec> {
     let mut specs = main_operators();
     specs.extend(option_variants(basis.dim));
@@ -252,7 +249,7 @@ pub(crate) fn is_nothing(basis: &Basis, spec: &Spec) -> bool {
     table.outputs.is_empty()
 }
 
-/// Sizes for an operator: `out` counts only if its channels can differ.
+/// The sizes for a call. `out` only matters if the operator can change the number of channels.
 pub(crate) fn sizes(op: &Operator, batch: usize, channels: usize, out: usize) -> Dims {
     let has_out = op.output().dims.contains(&Dim::Out);
     let out_channels = if has_out { out } else { channels };

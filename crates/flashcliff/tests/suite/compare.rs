@@ -1,10 +1,10 @@
-//! Comparators. Each says how far off the worst element is, and each is shown to be able to fail.
+//! Comparators. Each reports how far off the worst element is, and a test shows that it can fail.
 
 use flashcliff::Element;
 
 use crate::numbers::Bounded;
 
-/// Equality with exact integers.
+/// Checks equality with exact integers.
 pub(crate) fn exact<T: Element>(want: &[i128], got: &[T]) -> Result<(), String> {
     same_len(want.len(), got.len())?;
     for (i, (want, got)) in want.iter().zip(got).enumerate() {
@@ -15,7 +15,7 @@ pub(crate) fn exact<T: Element>(want: &[i128], got: &[T]) -> Result<(), String> 
     Ok(())
 }
 
-/// Within the error bounds, to which `slack` is a factor. Gives the largest share of a bound used.
+/// Checks that results are within the error bounds times `slack`. Returns the largest used share of a bound.
 pub(crate) fn bounded<const BITS: i32, T: Element>(
     want: &[Bounded<BITS>],
     got: &[T],
@@ -38,7 +38,7 @@ pub(crate) fn bounded<const BITS: i32, T: Element>(
     Ok(worst)
 }
 
-/// Within `tolerance` of the largest magnitude. Gives the largest such relative difference.
+/// Checks that results are within `tolerance` of the largest magnitude. Returns the largest such relative difference.
 pub(crate) fn close<T: Element>(want: &[f64], got: &[T], tolerance: f64) -> Result<f64, String> {
     same_len(want.len(), got.len())?;
     let scale = want
@@ -59,7 +59,7 @@ pub(crate) fn close<T: Element>(want: &[f64], got: &[T], tolerance: f64) -> Resu
     Ok(worst)
 }
 
-/// The same numbers, bit for bit but for the sign of zeros.
+/// Checks that numbers are the same, bit for bit except for the sign of zeros.
 pub(crate) fn same<T: Element>(want: &[T], got: &[T]) -> Result<(), String> {
     same_len(want.len(), got.len())?;
     match want.iter().zip(got).position(|(want, got)| want != got) {
@@ -68,7 +68,7 @@ pub(crate) fn same<T: Element>(want: &[T], got: &[T]) -> Result<(), String> {
     }
 }
 
-/// An output that is mostly zeros proves nothing.
+/// Checks that an output is not mostly zeros, which would prove nothing.
 pub(crate) fn informative<T: Element>(output: &[T]) -> Result<(), String> {
     let zeros = output.iter().filter(|x| x.to_f64() == 0.0).count();
     match 2 * zeros > output.len() {
@@ -124,7 +124,7 @@ fn close_reports_what_leaves_the_tolerance() {
     assert!(close(&want, &[100.0_f64, 1.0 + 0.9e-4], 1e-6).is_ok());
     assert!(close(&want, &[100.0_f64, 1.0 + 1.1e-4], 1e-6).is_err());
     assert!(close(&want, &[100.0_f64, f64::NAN], 1e-6).is_err());
-    // A gradient that is missing is not close to one that is there, nor the other way around.
+    // A gradient of zeros is not close to one that is not zero, nor the other way around.
     assert!(close(&[0.0, 0.0], &[0.0_f64, 1e-300], 1e-6).is_err());
     assert!(close(&want, &[0.0_f64, 0.0], 1e-6).is_err());
 }

@@ -1,4 +1,4 @@
-//! The same bits from run to run and for any number of threads; tiers differ by rounding only.
+//! Results have the same bits from run to run and for any number of threads. Tiers differ by rounding only.
 
 use flashcliff::simd::Tier;
 use flashcliff::{Algebra, Dims, Error, Operator, Pass, Tensor, TensorMut};
@@ -47,7 +47,8 @@ fn expect_same(what: &str, want: &[Vec<f32>], got: &[Vec<f32>]) {
     }
 }
 
-/// Sums over at most this many terms in another order, and functions in another formula.
+/// The allowed difference between tiers: sums of at most this many terms in another order, and functions by another
+/// formula.
 const BETWEEN_TIERS: f64 = 512.0 / (1_u64 << 24) as f64;
 
 #[test]
@@ -84,7 +85,7 @@ fn a_hundred_repeats_are_bitwise_equal() {
         let dims = sizes(&op, 9, 21, 6);
         let want = run(&op, dims, 0);
         for repeat in 1..100 {
-            // Alignment must not matter either.
+            // The alignment must not matter either.
             let got = run(&op, dims, repeat % 3);
             expect_same(&format!("{spec:?}, repeat {repeat}"), &want, &got);
         }
@@ -117,7 +118,7 @@ fn the_number_of_threads_changes_no_bit() {
     assert!(shared >= 8, "only {shared} operators share their work");
 }
 
-/// A workspace is sized for a pool: too small a one is refused, not overrun.
+/// The size of a workspace belongs to a pool: a workspace that is too small is refused, and not overrun.
 #[test]
 fn a_workspace_for_fewer_threads_is_refused() {
     let pool = |threads| {

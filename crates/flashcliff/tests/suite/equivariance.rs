@@ -1,5 +1,5 @@
-//! Equivariance: an operator commutes with the action of versors.
-//! `symmetries` says which versors, and how the output moves.
+//! Equivariance: an operator commutes with the action of versors. `symmetries` says with which versors, and how they
+//! act on the output.
 
 use flashcliff::ops::{LinearOptions, LinearSgpOptions, ProductOptions};
 use flashcliff::simd::Tier;
@@ -13,7 +13,8 @@ use crate::random::Random;
 use crate::symmetries::{Image, moved_inputs, moved_output, symmetry};
 use crate::versors::{Action, Group};
 
-/// Of the largest component. Boosts multiply components by up to ten or so, four of them in a row.
+/// The tolerance, relative to the largest component. Boosts multiply components by up to ten or so, four of them in a
+/// row.
 const TOLERANCE: f64 = 1e-9;
 
 /// `op(action(inputs))` and `action(op(inputs))`.
@@ -74,7 +75,7 @@ fn operators_commute_with_random_versors() {
     println!("largest relative difference: {worst:e}");
 }
 
-/// A reflection along a basis vector only flips signs, and rounding does not see signs.
+/// A reflection along a basis vector only flips signs, and rounding does not depend on signs.
 #[test]
 fn reflections_along_basis_vectors_are_bitwise() {
     for algebra in Algebra::shipped() {
@@ -138,7 +139,7 @@ fn a_bias_on_every_blade_is_caught() {
     assert!(caught >= 9, "only {caught} cases");
 }
 
-/// What the table of `symmetries` denies is indeed not so; also, the check can fail.
+/// The symmetries that the table of `symmetries` denies are indeed broken, so the check can fail.
 #[test]
 fn symmetries_that_are_not_there_are_caught() {
     let spacetime = Algebra::shipped()
@@ -173,7 +174,7 @@ fn symmetries_that_are_not_there_are_caught() {
     }
 }
 
-/// The transformations with which a symmetry is measured, and what they are called there.
+/// The transformations with which a symmetry is measured, as a group and whether only its even elements are taken.
 const GROUPS: [(Symmetry, Group, bool); 4] = [
     (Symmetry::Versors, Group::Pin, false),
     (Symmetry::EvenVersors, Group::Pin, true),
@@ -192,8 +193,8 @@ fn contains(whole: Symmetry, part: Symmetry, is_definite: bool) -> bool {
     }
 }
 
-/// What the table of the library says of every operator, measured: each group that it claims, and each
-/// that it does not.
+/// The library's table of symmetries, measured for every operator: each group that it claims, and each that it does not
+/// claim.
 #[test]
 fn the_table_of_symmetries_is_what_is_measured() {
     let mut random = Random::new(31);
@@ -210,7 +211,7 @@ fn the_table_of_symmetries_is_what_is_measured() {
                 _ => Image::Along,
             };
             for (claim, group, even) in GROUPS {
-                // In one dimension, no rotation does anything.
+                // In one dimension there is no rotation but the identity.
                 if even && basis.dim == 1 {
                     continue;
                 }
@@ -242,31 +243,19 @@ fn the_table_of_symmetries_is_what_is_measured() {
 
 /// Operators with an option that breaks a symmetry.
 fn breaking_operators() -> Vec<Spec> {
-    let product = ProductOptions {
-        norm: Norm::Rms,
-        ..ProductOptions::default()
-    };
-    let linear = LinearOptions {
-        bias: Bias::EveryBlade,
-        ..LinearOptions::default()
-    };
+    let product = ProductOptions::default().with_norm(Norm::Rms);
+    let linear = LinearOptions::default().with_bias(Bias::EveryBlade);
     vec![
         Spec::Sgp(product.clone()),
         Spec::Fcgp(product),
         Spec::GradeRms(Norm::Rms, 1e-6),
         Spec::Linear(linear.clone()),
-        Spec::LinearSgp(LinearSgpOptions {
-            norm: Norm::Rms,
-            ..LinearSgpOptions::default()
-        }),
-        Spec::LinearSgp(LinearSgpOptions {
-            linear,
-            ..LinearSgpOptions::default()
-        }),
+        Spec::LinearSgp(LinearSgpOptions::default().with_norm(Norm::Rms)),
+        Spec::LinearSgp(LinearSgpOptions::default().with_linear(linear)),
     ]
 }
 
-/// The largest difference over the largest value; that of 0 and something is 1.
+/// The largest difference relative to the largest value; 1 if only one side is zero.
 fn deviation(want: &[f64], got: &[f64]) -> f64 {
     let largest = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
     let scale = largest(&mut want.iter().chain(got).map(|x| x.abs()));

@@ -1,4 +1,4 @@
-//! The forward pass against the reference.
+//! Compares the forward pass with the reference.
 
 use flashcliff::simd::Tier;
 use flashcliff::{Algebra, Dims, Element};
@@ -14,13 +14,13 @@ use crate::reference::evaluate;
 const BATCHES: [usize; 4] = [0, 1, 2, 7];
 const CHANNELS: [usize; 7] = [0, 1, 3, 16, 28, 37, 96];
 
-/// Runs a spec with both element types on every tier, from aligned and misaligned buffers, and
-/// compares with the reference. Gives the largest share of an error bound that was used.
+/// Runs a spec with both element types on every tier, from aligned and misaligned buffers, and compares it with the
+/// reference. Returns the largest used share of an error bound.
 pub(crate) fn compare(algebra: Algebra, basis: &Basis, spec: &Spec, shape: [usize; 3]) -> f64 {
     compare_all(algebra, basis, spec, shape, false)
 }
 
-/// As [`compare`], and demands that the output is not mostly zeros.
+/// Does the same as [`compare`], and demands that the output is not mostly zeros.
 pub(crate) fn check(algebra: Algebra, basis: &Basis, spec: &Spec, shape: [usize; 3]) -> f64 {
     compare_all(algebra, basis, spec, shape, true)
 }
@@ -57,7 +57,7 @@ fn compare_all(
             result.unwrap_or_else(|e| panic!("{}: {e}", context(tier)));
         }
         let forward = Call::<f64>::new(&op, dims, &values, offset).forward();
-        // The reference itself errs by as much.
+        // The reference itself has errors as large as the bounds.
         let double = bounded(&wants.1, forward.output.get(), 2.0);
         let double = double.unwrap_or_else(|e| panic!("{}, f64: {e}", context(tier)));
         worst = worst.max(single).max(double);
@@ -79,7 +79,7 @@ fn compare_all(
     worst
 }
 
-/// Whether most of the output should differ from zero: sums over no channels do not.
+/// Whether most of the output should differ from zero. Sums over no channels are zero.
 fn expects_values(dims: &Dims) -> bool {
     dims.in_channels > 0
 }
@@ -126,7 +126,7 @@ fn the_lists_cover_every_shipped_algebra() {
     assert_eq!(shipped, covered);
 }
 
-/// Every batch with every number of channels; the fully connected operators get fewer outputs.
+/// Every batch with every number of channels. The fully connected operators get fewer outputs.
 fn grid() -> Vec<[usize; 3]> {
     let mut shapes = Vec::new();
     for batch in BATCHES {

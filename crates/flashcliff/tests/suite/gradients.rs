@@ -1,6 +1,6 @@
-//! The backward pass: against derivatives of the reference, and against differences of the
-//! forward pass. Products are multilinear (sandwiches quadratic), so central differences have no
-//! truncation error and integers must come out equal.
+//! Compares the backward pass with derivatives of the reference, and with differences of the forward pass. Products are
+//! multilinear (sandwiches quadratic), so central differences have no truncation error, and integers must come out
+//! equal.
 
 use flashcliff::simd::Tier;
 use flashcliff::{Algebra, Dim, Dims, Element, Operator};
@@ -13,13 +13,13 @@ use crate::harness::Call;
 use crate::numbers::Number;
 use crate::random::Random;
 
-/// Elements of a gradient may be off by this much of the largest one. The gradients sum a few
-/// hundred terms here; smooth norms near their kink lose some more.
+/// The allowed error of a gradient, relative to its largest element. The gradients sum a few hundred terms here; smooth
+/// norms near their kink lose some more digits.
 const TOLERANCE_F32: f64 = 512.0 / (1_u64 << 24) as f64;
 const TOLERANCE_F64: f64 = 512.0 / (1_u64 << 53) as f64;
 
-/// Differences: rounding is some u / step = 1e-8; truncation is nothing but where a quadratic form
-/// is near zero and its smooth norm bends within a step.
+/// The allowed error of differences. Rounding is some u / step = 1e-8. There is no truncation error, unless a quadratic
+/// form is near zero and its smooth norm bends within a step.
 const DIFFERENCES: f64 = 1e-5;
 
 /// An operator at some sizes with its inputs and the gradient of its output.
@@ -119,8 +119,8 @@ impl<'a> Case<'a> {
         terms.map(|(o, g)| o * g).sum()
     }
 
-    /// How far a derivative moves if the inputs move by some units in the last place of `f32`:
-    /// smooth norms of quadratic forms near zero have steep slopes.
+    /// The change of a derivative when the inputs move by some units in the last place of `f32`. Smooth norms of
+    /// quadratic forms near zero have steep slopes.
     fn sensitivity(&mut self, direction: &[Vec<f64>], at: f64) -> f64 {
         let exact = self.inputs.clone();
         let mut largest = 0.0_f64;
@@ -164,7 +164,7 @@ fn for_each(
     assert!(count > 200, "only {count} operators");
 }
 
-/// Fewer channels for larger algebras: the reference runs once for every element of every input.
+/// Sizes with fewer channels for larger algebras: the reference runs once for every element of every input.
 fn tiny(basis: &Basis) -> [usize; 3] {
     match basis.len() {
         ..=8 => [3, 3, 2],
@@ -173,10 +173,10 @@ fn tiny(basis: &Basis) -> [usize; 3] {
     }
 }
 
-/// Compares every element of every gradient with the derivative of the reference in its direction; the
-/// largest relative errors in `f32` and `f64`.
+/// Compares every element of every gradient with the derivative of the reference in its direction. Returns the largest
+/// relative errors in `f32` and `f64`.
 ///
-/// Where a result `is_telling`, gradients that are mostly zeros are refused: they prove nothing.
+/// If a result `is_telling`, gradients that are mostly zeros are refused, because they prove nothing.
 pub(crate) fn compare_every_element(
     algebra: Algebra,
     basis: &Basis,
@@ -330,7 +330,7 @@ fn every_option_along_random_directions() {
             worst[1] = worst[1].max(off[1]);
         }
         if exactly.is_none() {
-            // The forward pass itself, without the reference.
+            // This difference is one of the forward pass itself, without the reference.
             let step = 2e-8;
             let difference = case.loss(&direction, step) - case.loss(&direction, -step);
             let (got, size) = along(&grads[0].2, &direction);
@@ -366,7 +366,7 @@ fn unwanted_gradients_leave_the_others_as_they_are() {
         let tier = Tier::best();
         let all = case.gradients::<f32>(tier, 0);
         let count = case.inputs.len();
-        // Each gradient alone, each left out, none at all.
+        // Each gradient is wanted alone, each is left out, and none is wanted.
         let alone = (0..count).map(|i| (0..count).map(|j| i == j).collect());
         let without = (0..count).map(|i| (0..count).map(|j| i != j).collect());
         for wanted in alone.chain(without).chain([vec![false; count]]) {
@@ -408,7 +408,7 @@ fn no_channels_in_or_out_is_no_trouble() {
                 let case = Case::new(algebra, basis, spec, shape, false);
                 let zero = case.dims.out_channels == 0;
                 for grad in case.gradients::<f32>(Tier::best(), 0) {
-                    // Of an output without elements.
+                    // If the output has no elements, all gradients are zero.
                     assert!(!zero || grad.iter().all(|&g| g == 0.0), "{spec:?}");
                 }
             },
@@ -416,7 +416,7 @@ fn no_channels_in_or_out_is_no_trouble() {
     }
 }
 
-/// Several chunks and blocks, whose partial sums are added up.
+/// The partial sums of several chunks and blocks are added up.
 #[test]
 fn gradients_over_many_rows() {
     let mut parameters = 0;
@@ -428,7 +428,7 @@ fn gradients_over_many_rows() {
                 _ => [1500, 28, 3],
             };
             let mut case = Case::new(algebra, &basis, &spec, shape, false);
-            // Along the parameters alone, which the other gradients would drown.
+            // The direction has parameters only; the other gradients would drown theirs.
             let mut direction = case.random_direction(false);
             for (v, input) in direction.iter_mut().zip(case.op.inputs()) {
                 if input.dims.contains(&Dim::Batch) && case.inputs.len() > 2 {
@@ -472,10 +472,10 @@ fn a_wrong_gradient_is_reported() {
     let want = case.reference::<f64>();
     let mut got = case.gradients::<f64>(Tier::best(), 0);
     assert!(close::<f64>(&want[0], &got[0], TOLERANCE_F64).is_ok());
-    // One element with the wrong sign.
+    // One element has the wrong sign.
     got[0][3] = -got[0][3];
     assert!(close::<f64>(&want[0], &got[0], TOLERANCE_F64).is_err());
-    // The gradient of another function: the same without its norm.
+    // The gradient of another function: the same operator without its norm.
     let other = &main_operators()[1];
     let other =
         Case::new(algebra, &basis, other, [2, 2, 2], false).gradients::<f64>(Tier::best(), 0);

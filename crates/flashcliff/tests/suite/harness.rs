@@ -1,7 +1,7 @@
 //! Runs operators with buffers that are as awkward as the contract allows.
 //!
-//! Every buffer is exactly as long as it must be and lies between guard bands; what is written is
-//! full of NaN before; `offset` moves all buffers away from any alignment.
+//! Every buffer is exactly as long as it must be and lies between guard bands. Outputs are full of NaN before. `offset`
+//! moves all buffers away from any alignment.
 
 use flashcliff::{Dims, Element, Operator, Pass, Tensor, TensorMut};
 
@@ -43,7 +43,7 @@ impl<T: Element> Guarded<T> {
         &mut self.data[self.start..self.start + self.len]
     }
 
-    /// That nothing was written outside.
+    /// Checks that nothing was written outside of the buffer.
     pub(crate) fn check(&self) -> Result<(), String> {
         let outside =
             (0..self.data.len()).filter(|i| !(self.start..self.start + self.len).contains(i));
@@ -66,7 +66,7 @@ pub(crate) struct Call<'a, T> {
     offset: usize,
 }
 
-/// What the forward pass wrote.
+/// The results of the forward pass.
 pub(crate) struct Forward<T> {
     pub(crate) output: Guarded<T>,
     saved: Guarded<T>,
@@ -115,8 +115,7 @@ impl<'a, T: Element> Call<'a, T> {
         Forward { output, saved }
     }
 
-    /// Runs the backward pass; only the `wanted` gradients are asked for. Those not wanted come
-    /// back empty.
+    /// Runs the backward pass for the `wanted` gradients. The others are returned empty.
     pub(crate) fn backward(
         &self,
         forward: &Forward<T>,

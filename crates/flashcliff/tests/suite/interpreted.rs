@@ -1,5 +1,5 @@
-//! What was not compiled: other signatures and grades against the reference, and interpreted programs against
-//! compiled ones, bit for bit.
+//! Tests of operators that were not compiled: other signatures and grades are compared with the reference, and
+//! interpreted programs with compiled ones, bit for bit.
 
 use flashcliff::simd::Tier;
 use flashcliff::{Algebra, Element, GradeSet, ProductKind, Signature};
@@ -34,7 +34,7 @@ fn every_small_signature_is_right() {
         let (algebra, basis) = interpreted(signature);
         for spec in main_of(&basis) {
             for shape in [[2, 5, 3], [1, 131, 2]] {
-                // The reference of sixteen blades takes long.
+                // The reference takes long for sixteen blades.
                 if basis.len() < 16 || shape[1] < 100 {
                     worst = worst.max(forward::compare(algebra, &basis, &spec, shape));
                 }
@@ -111,7 +111,7 @@ fn interpreted_programs_give_the_bits_of_compiled_ones() {
         };
         for spec in specs {
             for tier in Tier::available().filter(|&tier| tier != Tier::Scalar) {
-                // Blocks of eight vectors, of four and of one, and ragged rows.
+                // These shapes have blocks of eight vectors, of four and of one, and ragged rows.
                 for shape in [[2, 16 * 13, 5], [3, 37, 2]] {
                     let compiled = bits::<f32>(algebra, &spec, shape, tier);
                     assert!(
@@ -147,11 +147,9 @@ fn any_grades_of_operands() {
                 })
             };
             let (left, right) = (draw(), draw());
-            let options = flashcliff::ops::ProductOptions {
-                left,
-                right,
-                ..Default::default()
-            };
+            let options = flashcliff::ops::ProductOptions::default()
+                .with_left(left)
+                .with_right(right);
             let kind = random.pick(&ProductKind::ALL);
             for spec in [
                 Spec::Sgp(options),

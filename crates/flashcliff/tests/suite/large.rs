@@ -31,7 +31,7 @@ fn many_rows_of_forty_channels() {
                 check(algebra, &basis, &spec, [300, 40, 7]);
             }
         }
-        // Several blocks of the fully connected product.
+        // The batch takes several blocks of the fully connected product.
         check(
             algebra,
             &basis,
@@ -41,7 +41,7 @@ fn many_rows_of_forty_channels() {
     }
 }
 
-/// Bytes from which on outputs are written past the caches.
+/// The size in bytes from which on outputs are written past the caches.
 const STREAM_BYTES: usize = 16 << 20;
 
 /// The rows of some batch elements of a `[components, batch, channels]` tensor.
@@ -57,7 +57,7 @@ fn rows_of<T: Copy>(x: &[T], components: usize, channels: usize, rows: &[usize])
     out
 }
 
-/// Checks a sample of rows, forward and backward, where whole tensors are streamed.
+/// Checks a sample of rows, forward and backward, of tensors that are streamed.
 fn check_streamed<T: Element>(name: &str, spec: &Spec, channels: usize, tier: Tier, offset: usize) {
     let algebra = algebra(name);
     let basis = Basis::new(algebra.signature());
@@ -110,7 +110,7 @@ fn check_streamed<T: Element>(name: &str, spec: &Spec, channels: usize, tier: Ti
     let got = rows_of(forward.output.get(), out_components, channels, &rows);
     bounded(&want, &got, 1.0).unwrap_or_else(|e| panic!("{spec:?} of {name}: {e}"));
 
-    // The gradients of the operands, row by row those of the small call, which `gradients` tests.
+    // The gradients of the operands are, row by row, those of the small call, which `gradients` tests.
     let wanted: Vec<bool> = op.inputs().iter().map(has_rows).collect();
     let grads = call.backward(&forward, &grad_output, &wanted);
     let grad_sample = rows_of(&grad_output, out_components, channels, &rows);
@@ -135,9 +135,9 @@ fn outputs_beyond_the_caches() {
     let sgp = Spec::Sgp(ProductOptions::default());
     let fcgp = Spec::Fcgp(ProductOptions::default());
     for tier in Tier::available() {
-        // Ragged rows, at an address that is aligned to nothing but the element.
+        // The rows are ragged, at an address with no more alignment than that of an element.
         check_streamed::<f32>("cl300", &geometric, 37, tier, 1);
-        // Whole vectors.
+        // The rows are whole vectors.
         check_streamed::<f32>("cl300", &sgp, 64, tier, 0);
     }
     check_streamed::<f32>("cl300", &sgp, 5, Tier::best(), 3);
@@ -155,7 +155,7 @@ fn outputs_beyond_the_caches() {
 #[test]
 fn a_wrong_row_is_caught() {
     let x: Vec<f64> = (0..24).map(f64::from).collect();
-    // Two components, three rows, four channels: rows 0 and 2.
+    // The tensor has two components, three rows and four channels; rows 0 and 2 are picked.
     let picked = rows_of(&x, 2, 4, &[0, 2]);
     let want = [
         0., 1., 2., 3., 8., 9., 10., 11., 12., 13., 14., 15., 20., 21., 22., 23.,

@@ -1,4 +1,4 @@
-//! `mv_linear_sgp_norm` against the two operators it is made of.
+//! Compares `mv_linear_sgp_norm` with the two operators it is made of.
 
 use flashcliff::ops::{self, LinearSgpOptions, ProductOptions};
 use flashcliff::{Algebra, Dims, Element, Operator, Tensor};
@@ -15,7 +15,7 @@ struct Trio {
     product: Operator,
 }
 
-/// What the operator, or its parts in turn, give.
+/// The results of the operator, or of its two parts.
 struct Results<T> {
     y: Vec<T>,
     output: Vec<T>,
@@ -25,13 +25,12 @@ struct Results<T> {
 
 impl Trio {
     fn new(algebra: Algebra, options: &LinearSgpOptions) -> Self {
-        let product = ProductOptions {
-            gate: options.gate,
-            norm: options.norm,
-            eps: options.eps,
-            left: options.linear.grades,
-            right: options.linear.grades,
-        };
+        let product = ProductOptions::default()
+            .with_gate(options.gate)
+            .with_norm(options.norm)
+            .with_eps(options.eps)
+            .with_left(options.linear.grades)
+            .with_right(options.linear.grades);
         Self {
             options: options.clone(),
             both: ops::mv_linear_sgp_norm(algebra, options).expect("shipped"),
@@ -93,7 +92,7 @@ impl Trio {
     }
 }
 
-/// Compares both ways; `close_to` compares the gradients of `x`.
+/// Compares the results of both ways. `close_to` compares the gradients of `x`.
 fn compare<T: Element>(
     trio: &Trio,
     [batch, channels]: [usize; 2],
@@ -135,7 +134,7 @@ fn nearly<T: Element>(want: &[T], got: &[T]) -> Result<(), String> {
         _ => f64::from(f32::EPSILON),
     };
     let want: Vec<f64> = want.iter().map(|x| x.to_f64()).collect();
-    // The sums over the channels are added up in blocks.
+    // The sums over the channels are added in blocks.
     close(&want, got, 16.0 * unit).map(drop)
 }
 
@@ -152,10 +151,7 @@ fn for_each(mut check: impl FnMut(&Trio, bool)) {
                 unreachable!("only these are asked for");
             };
             for recompute in [false, true] {
-                let options = LinearSgpOptions {
-                    recompute,
-                    ..options.clone()
-                };
+                let options = options.clone().with_recompute(recompute);
                 check(&Trio::new(algebra, &options), spec.is_exact());
                 count += 1;
             }
@@ -182,10 +178,7 @@ fn the_operator_is_its_parts_in_turn() {
 fn many_rows_and_channels() {
     for algebra in Algebra::shipped().filter(|a| a.name() == "cl300") {
         for recompute in [false, true] {
-            let options = LinearSgpOptions {
-                recompute,
-                ..LinearSgpOptions::default()
-            };
+            let options = LinearSgpOptions::default().with_recompute(recompute);
             compare::<f32>(
                 &Trio::new(algebra, &options),
                 [700, 70],

@@ -1,5 +1,5 @@
-//! Numbers of every size: outputs and gradients in `f32` beside the plain formula in `f32`, both
-//! measured against `f64`.
+//! Tests with numbers of every size: outputs and gradients in `f32` and the plain formula in `f32` are both compared
+//! with `f64`.
 
 use flashcliff::simd::Tier;
 use flashcliff::{Algebra, Dim, Dims, Norm, Operator, TensorSpec, ops};
@@ -12,18 +12,17 @@ use crate::random::Random;
 use crate::reference::evaluate;
 use crate::tape::Taped;
 
-/// How much larger than the error of the plain formula an error may be.
+/// The largest allowed ratio of an error to the error of the plain formula.
 const FACTOR: f64 = 10.0;
-/// Errors of the plain formula below this share of the largest value count as luck: some units of
-/// `f32`.
+/// The share of the largest value below which errors of the plain formula count as luck: some units of `f32`.
 const UNITS: f64 = 16.0 * f32::EPSILON as f64;
-/// Batch elements of a call: as many as show what the plain formula errs by.
+/// The number of batch elements of a call, enough to measure the error of the plain formula.
 const ROWS: usize = 40;
-/// Results below the normal numbers of `f32` have few bits or none.
+/// A size below which results are not compared: below the normal numbers of `f32` few bits or none are left.
 const TINY: f64 = 64.0 * f32::MIN_POSITIVE as f64;
 
-/// How the sizes of the inputs are drawn: a power of ten, and by how many powers numbers of a row differ
-/// from it.
+/// How the sizes of the inputs are drawn: a power of ten for a row, and the largest number of powers by which its
+/// numbers differ from it.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
     power: f64,
@@ -38,7 +37,7 @@ impl Sizes {
     }
 }
 
-/// The sweep: all of one size from 1e-30 to 1e30, sizes a few powers apart, and every size in one row.
+/// The sweep: one size from 1e-30 to 1e30, sizes a few powers apart, and every size in one row.
 fn sweep() -> Vec<Sizes> {
     let mut all = Vec::new();
     for power in [-30, -19, -12, -6, -2, 0, 2, 4, 7, 9, 12, 15, 18, 25, 30] {
@@ -57,17 +56,17 @@ fn sweep() -> Vec<Sizes> {
 /// The output of a call, then the gradient of each input, in the layouts of the operator.
 type Tensors = Vec<Vec<f64>>;
 
-/// What the plain formula says of one batch element.
+/// The results of the plain formula for one batch element.
 struct Plain {
     tensors: Tensors,
-    /// What each tensor is measured by: the largest output; the largest magnitude of the terms that a
-    /// gradient is a sum of, since where they cancel no format has bits left.
+    /// The scale for the errors of each tensor. For the output it is the largest element. For a gradient it is the
+    /// largest magnitude of the terms of its sum, since no format has bits left where these cancel.
     scales: Vec<f64>,
-    /// Whether nothing is said here: the order of operations decides what overflows.
+    /// Whether the results are not compared, because the order of operations decides what overflows.
     is_undecided: bool,
 }
 
-/// An operator with data of some sizes.
+/// An operator with data of given sizes.
 struct Trial<'a> {
     basis: &'a Basis,
     spec: &'a Spec,
@@ -75,7 +74,7 @@ struct Trial<'a> {
     dims: Dims,
     inputs: Vec<Vec<f64>>,
     grad_output: Vec<f64>,
-    /// By how many powers of ten the sizes differ.
+    /// The number of powers of ten by which the sizes differ.
     spread: f64,
 }
 
@@ -101,7 +100,7 @@ impl Trial<'_> {
         rows.flatten().copied().collect()
     }
 
-    /// The formula, plainly, in one format, for one batch element.
+    /// The plain formula in one format, for one batch element.
     fn plain<const SINGLE: bool>(&self, row: usize) -> Plain {
         Taped::<SINGLE>::clear();
         let dims = Dims {
@@ -132,7 +131,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Whether the product of ungated operands overflows: it is formed first, gates multiply it.
+    /// Whether the product of ungated operands overflows. It is formed first, and then multiplied by the gates.
     fn products_overflow(&self, row: usize) -> bool {
         let specs = self.op.inputs().iter().zip(&self.inputs);
         let multivectors = specs.filter(|(spec, _)| Self::has_batch(spec));
@@ -145,7 +144,7 @@ impl Trial<'_> {
         matches!(self.spec, Spec::Sgp(_) | Spec::Fcgp(_) | Spec::LinearSgp(_))
     }
 
-    /// What is wrong with the results of the library.
+    /// Descriptions of all wrong results of the library.
     fn failures(&self) -> Vec<String> {
         let call = Call::<f32>::new(self.op, self.dims, &self.inputs, 0);
         let forward = call.forward();
@@ -201,7 +200,7 @@ impl Trial<'_> {
 }
 
 impl Plain {
-    /// Adds what another batch element gives to parameters.
+    /// Adds the contribution of another batch element to the gradients of parameters.
     fn add(&mut self, other: &Self, round: fn(f64) -> f64) {
         let terms = other.tensors.iter().flatten();
         for (sum, term) in self.tensors.iter_mut().flatten().zip(terms) {
@@ -214,7 +213,7 @@ impl Plain {
     }
 }
 
-/// Numbers that belong together, one batch element or one parameter, and what errors are measured by.
+/// The numbers of one batch element or one parameter, with the scale for their errors.
 struct Row {
     got: Vec<f64>,
     plain: Vec<f64>,
@@ -222,9 +221,9 @@ struct Row {
     scale: f64,
 }
 
-/// What is wrong with a tensor.
+/// A description of the error of a tensor, if it is wrong.
 fn wrong(rows: &[Row]) -> Option<String> {
-    // The plain formula may be lucky in one place, so its worst one counts.
+    // The plain formula may be lucky in one place, so its worst row counts.
     let mut allowed = UNITS;
     for row in rows {
         for (exact, plain) in row.exact.iter().zip(&row.plain) {
@@ -256,7 +255,7 @@ fn wrong(rows: &[Row]) -> Option<String> {
     None
 }
 
-/// Runs an operator over the sweep; what went wrong.
+/// Runs an operator over the sweep. Returns descriptions of all errors.
 fn check(algebra: Algebra, spec: &Spec) -> Vec<String> {
     let basis = Basis::new(algebra.signature());
     let op = spec.operator(algebra).expect("a shipped operator");
@@ -267,7 +266,7 @@ fn check(algebra: Algebra, spec: &Spec) -> Vec<String> {
         let mut random = Random::new(100 + index as u64);
         let shapes = input_shapes(&op, &dims);
         let inputs = op.inputs().iter().zip(&shapes).map(|(input, shape)| {
-            // Weights are as networks have them; multivectors have the sizes of the sweep.
+            // Weights are of the size that they have in networks; multivectors have the sizes of the sweep.
             let len = shape.iter().product();
             match Trial::has_batch(input) {
                 true => (0..len).map(|_| scale.draw(&mut random)).collect(),
@@ -312,8 +311,8 @@ fn no_size_is_worse_than_the_plain_formula() {
     assert!(failures.is_empty(), "{} failures: {few:#?}", failures.len());
 }
 
-/// Without epsilon a norm does not see powers of two: the output keeps its bits, the gradient is divided
-/// by the power, exactly. In both formats, as far as squares stay in range.
+/// Without epsilon a power of two does not change a norm: the output keeps its bits, and the gradient is divided by the
+/// power, exactly. The test runs in both formats, as long as squares stay in range.
 #[test]
 fn norms_do_not_see_powers_of_two() {
     fn check<T: flashcliff::Element>(powers: &[i32]) {
@@ -366,6 +365,6 @@ fn a_wrong_tensor_is_caught() {
     assert_eq!(with(1.0 + 1e-6, 1.0), None);
     assert!(with(1.0 + 1e-3, 1.0).is_some());
     assert!(with(f64::NAN, 1.0).is_some());
-    // Where the formula itself leaves the range, nothing is asked for.
+    // Nothing is demanded if the formula itself leaves the range.
     assert_eq!(with(f64::INFINITY, f64::INFINITY), None);
 }

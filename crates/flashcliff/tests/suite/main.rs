@@ -25,6 +25,7 @@ mod numbers;
 mod random;
 mod reference;
 mod symmetries;
+mod table;
 mod tape;
 mod versors;
 mod zero;

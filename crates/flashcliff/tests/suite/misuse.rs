@@ -1,5 +1,4 @@
-//! Wrong calls: a typed error that says what was expected and what came, never a panic, and
-//! nothing written.
+//! Wrong calls give a typed error that says what was expected and what came. They never panic, and nothing is written.
 
 use flashcliff::ops::{self, LinearOptions, LinearSgpOptions, ProductOptions, SteerableOptions};
 use flashcliff::simd::Tier;
@@ -16,7 +15,7 @@ fn sgp() -> Operator {
     ops::sgp_norm(cl300(), &ProductOptions::default()).expect("shipped")
 }
 
-/// The message, which must name everything in `parts`.
+/// Checks that the message names everything in `parts`.
 fn says(error: &impl std::fmt::Display, parts: &[&str]) {
     let message = error.to_string();
     for part in parts {
@@ -36,10 +35,7 @@ fn grade_sets_that_do_not_exist() {
     let (bivectors, outside) = (Some(GradeSet::single(2)), Some(GradeSet::single(5)));
     let vectors = Some(GradeSet::single(1));
 
-    let options = ProductOptions {
-        right: outside,
-        ..ProductOptions::default()
-    };
+    let options = ProductOptions::default().with_right(outside);
     for error in [
         ops::sgp_norm(cl300(), &options),
         ops::fcgp_norm(cl300(), &options),
@@ -48,30 +44,17 @@ fn grade_sets_that_do_not_exist() {
         assert!(matches!(error, Error::Algebra(_)));
         says(&error, &["5", "3"]);
     }
-    let options = LinearOptions {
-        grades: outside,
-        ..LinearOptions::default()
-    };
+    let options = LinearOptions::default().with_grades(outside);
     assert!(matches!(
         ops::mv_linear(cl300(), &options),
         Err(Error::Algebra(_))
     ));
-    let options = LinearOptions {
-        grades: vectors,
-        ..LinearOptions::default()
-    };
+    let options = LinearOptions::default().with_grades(vectors);
     let error = ops::mv_linear(cl300(), &options).expect_err("no scalar to add to");
     says(&error, &["scalar bias", "grade 0"]);
     let layer = |grades, bias| {
-        let linear = LinearOptions {
-            grades,
-            bias,
-            ..LinearOptions::default()
-        };
-        let options = LinearSgpOptions {
-            linear,
-            ..LinearSgpOptions::default()
-        };
+        let linear = LinearOptions::default().with_grades(grades).with_bias(bias);
+        let options = LinearSgpOptions::default().with_linear(linear);
         ops::mv_linear_sgp_norm(cl300(), &options)
     };
     let error = layer(vectors, Bias::Scalar).expect_err("no scalar to add to");
@@ -84,18 +67,13 @@ fn grade_sets_that_do_not_exist() {
 #[test]
 fn empty_grade_sets_are_no_panic() {
     let empty = Some(GradeSet::EMPTY);
-    let options = ProductOptions {
-        left: empty,
-        ..ProductOptions::default()
-    };
+    let options = ProductOptions::default().with_left(empty);
     assert!(ops::sgp_norm(cl300(), &options).is_err());
-    // These take any grades, and so none: the output has no blades.
+    // These operators take any grades, and so also none: the output has no blades.
     let fcgp = ops::fcgp_norm(cl300(), &options).expect("any grades");
-    let linear = LinearOptions {
-        grades: empty,
-        bias: Bias::None,
-        ..LinearOptions::default()
-    };
+    let linear = LinearOptions::default()
+        .with_grades(empty)
+        .with_bias(Bias::None);
     let linear = ops::mv_linear(cl300(), &linear).expect("any grades");
     for op in [fcgp, linear] {
         let shapes: Vec<Vec<usize>> = op
@@ -131,21 +109,12 @@ fn empty_grade_sets_are_no_panic() {
 #[test]
 fn an_epsilon_that_is_no_use() {
     for eps in [-1.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
-        let options = ProductOptions {
-            eps,
-            ..ProductOptions::default()
-        };
+        let options = ProductOptions::default().with_eps(eps);
         let all = [
             ops::sgp_norm(cl300(), &options),
             ops::fcgp_norm(cl300(), &options),
             ops::grade_rms(cl300(), Norm::Invariant, eps),
-            ops::mv_linear_sgp_norm(
-                cl300(),
-                &LinearSgpOptions {
-                    eps,
-                    ..LinearSgpOptions::default()
-                },
-            ),
+            ops::mv_linear_sgp_norm(cl300(), &LinearSgpOptions::default().with_eps(eps)),
         ];
         for result in all {
             let error = result.expect_err("no use");
@@ -175,7 +144,7 @@ fn names_of_options() {
     );
     assert!(Invariant::ALL.iter().all(|i| i.name().parse() == Ok(*i)));
     let error = "relu".parse::<Gate>().expect_err("no such gate");
-    says(&error, &["gate", "relu", "gelu-tanh", "silu"]);
+    says(&error, &["gate", "relu", "gelu_tanh", "silu"]);
     let error = "".parse::<Norm>().expect_err("no such norm");
     says(&error, &["norm", "rms"]);
 }
@@ -294,7 +263,7 @@ fn a_map_that_changes_the_channels() {
     }
 }
 
-/// A call of which one thing is wrong.
+/// The sizes of a call, one of which is wrong.
 #[derive(Clone, Copy)]
 struct Sizes {
     inputs: usize,
@@ -433,15 +402,14 @@ fn backward_checks_before_it_writes() {
     );
 }
 
-/// Tensors without elements can have axes of any size; sizes of buffers must not overflow.
+/// Tensors without elements can have axes of any size, and the sizes of buffers must not overflow.
 #[test]
 fn absurd_sizes_of_empty_tensors_are_no_panic() {
     let algebra = cl300();
     let plain = |kind| ops::product(algebra, kind, None, None);
-    let steerable = SteerableOptions {
-        first_order: false,
-        normalize: false,
-    };
+    let steerable = SteerableOptions::default()
+        .with_first_order(false)
+        .with_normalize(false);
     let operators = [
         plain(ProductKind::Geometric),
         ops::grade_rms(algebra, Norm::Invariant, 1e-6),

@@ -1,4 +1,4 @@
-//! The table of misuse: what is done, the error expected and what it must say. No row may panic.
+//! The table of misuse: the call, the expected error and the phrases of its message. No row may panic.
 
 #![allow(
     clippy::needless_question_mark,
@@ -16,17 +16,17 @@ use flashcliff::{
 
 /// A wrong call.
 struct Row {
-    /// What is done.
+    /// A description of the call.
     what: &'static str,
-    /// How the error begins when it is printed for debugging: its variant.
+    /// The start of the error when it is printed for debugging: its variant.
     variant: &'static str,
-    /// What the message says.
+    /// Phrases that the message must have.
     says: &'static [&'static str],
     /// The call.
     call: fn() -> Result<(), Error>,
 }
 
-/// A row of the table; what the call gives besides an error does not matter.
+/// Makes a row of the table. The result of the call only matters if it is an error.
 macro_rules! row {
     ($what:literal, $variant:literal, [$($says:expr),+], $call:expr) => {
         Row {
@@ -47,34 +47,21 @@ fn grades(grades: &[usize]) -> Option<GradeSet> {
 }
 
 fn of_grades(left: Option<GradeSet>, right: Option<GradeSet>) -> ProductOptions {
-    ProductOptions {
-        left,
-        right,
-        ..ProductOptions::default()
-    }
+    ProductOptions::default().with_left(left).with_right(right)
 }
 
 fn of_eps(eps: f64) -> ProductOptions {
-    ProductOptions {
-        eps,
-        ..ProductOptions::default()
-    }
+    ProductOptions::default().with_eps(eps)
 }
 
 fn linear(grades: Option<GradeSet>, bias: Bias) -> LinearOptions {
-    LinearOptions {
-        grades,
-        bias,
-        ..LinearOptions::default()
-    }
+    LinearOptions::default().with_grades(grades).with_bias(bias)
 }
 
 fn layer(linear: LinearOptions, eps: f64) -> Result<Operator, Error> {
-    let options = LinearSgpOptions {
-        linear,
-        eps,
-        ..LinearSgpOptions::default()
-    };
+    let options = LinearSgpOptions::default()
+        .with_linear(linear)
+        .with_eps(eps);
     ops::mv_linear_sgp_norm(cl300(), &options)
 }
 
@@ -91,10 +78,7 @@ fn steerable() -> Operator {
 }
 
 fn map(layout: WeightLayout) -> Operator {
-    let options = LinearOptions {
-        layout,
-        ..LinearOptions::default()
-    };
+    let options = LinearOptions::default().with_weight_layout(layout);
     ops::mv_linear(cl300(), &options).expect("shipped")
 }
 
@@ -103,13 +87,13 @@ fn bind(op: &Operator, shapes: &[&[usize]]) -> Result<(), Error> {
     op.bind(shapes).map(|_| ())
 }
 
-/// Evaluates an operator of one input, of which a shape is given.
+/// Evaluates an operator of one input with a tensor of a given shape.
 fn unary(op: Result<Operator, Error>, shape: &[usize]) -> Result<(), Error> {
     let data = vec![0.5_f32; shape.iter().product()];
     op?.evaluate(&[Tensor::new(&data, shape)?]).map(|_| ())
 }
 
-/// A right evaluation of [`sgp`], on which something is then changed; its gradients.
+/// Evaluates [`sgp`] correctly, changes something, and then computes the gradients.
 fn gradients(change: impl FnOnce(&mut Evaluation<f64>), grad: &[usize]) -> Result<(), Error> {
     let (x, w) = (vec![0.5; 80], vec![0.1; 100]);
     let (x, w) = (Tensor::new(&x, &[8, 2, 5])?, Tensor::new(&w, &[5, 20])?);
@@ -120,7 +104,7 @@ fn gradients(change: impl FnOnce(&mut Evaluation<f64>), grad: &[usize]) -> Resul
     sgp().gradients(&[x, x, w], &evaluation, grad).map(|_| ())
 }
 
-/// A forward pass of [`sgp`] with buffers of given lengths.
+/// Runs the forward pass of [`sgp`] with buffers of given lengths.
 fn forward(output: &[usize], saved: usize, workspace: usize) -> Result<(), Error> {
     let (x, w) = (vec![0.5_f32; 80], vec![0.1; 100]);
     let (x, w) = (Tensor::new(&x, &[8, 2, 5])?, Tensor::new(&w, &[5, 20])?);
@@ -154,7 +138,7 @@ const TABLE: &[Row] = &[
     row!("text that is no grades", "Algebra(InvalidGradeSet", ["a,b"], "a,b".parse::<GradeSet>()),
     row!("a product by a wrong name", "Algebra(UnknownProduct", ["geometric", "wedge"], "wedge".parse::<ProductKind>()),
     // Options by name and number.
-    row!("a gate by a wrong name", "UnknownOption", ["gate", "gelu-tanh", "relu"], "relu".parse::<Gate>()),
+    row!("a gate by a wrong name", "UnknownOption", ["gate", "gelu_tanh", "relu"], "relu".parse::<Gate>()),
     row!("a gate in capitals", "UnknownOption", ["gate", "gelu", "GELU"], "GELU".parse::<Gate>()),
     row!("a norm by a wrong name", "UnknownOption", ["norm", "rms", "l2"], "l2".parse::<Norm>()),
     row!("a bias by a wrong name", "UnknownOption", ["bias", "scalar", "yes"], "yes".parse::<Bias>()),
@@ -231,7 +215,7 @@ fn every_row_is_refused_as_it_says() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What is wrong with a row, if anything.
+/// A description of what is wrong with a row, if anything.
 fn complaint(row: &Row) -> Option<String> {
     let Row {
         what,

@@ -1,12 +1,11 @@
-//! The numbers that the reference computes with: plain, exact, with an error bound, or with a
-//! derivative.
+//! The numbers that the reference computes with: plain, exact, with an error bound, or with a derivative.
 
-/// What the formulas of the operators need.
+/// The operations that the formulas of the operators need.
 pub(crate) trait Number: Copy {
-    /// The number; `value` is rounded to the format that the number stands for.
+    /// A constant. `value` is rounded to the format that the number stands for.
     fn constant(value: f64) -> Self;
 
-    /// An input: exact in every format.
+    /// An input, which is exact in every format.
     fn input(value: f64) -> Self;
 
     /// The sum in any order.
@@ -18,15 +17,15 @@ pub(crate) trait Number: Copy {
 
     fn neg(self) -> Self;
 
-    /// `f(self)` by its value and its slope.
+    /// `f(self)`, from the function and its slope.
     fn apply(self, f: &dyn Fn(f64) -> f64, slope: &dyn Fn(f64) -> f64) -> Self;
 
-    /// The same for a function between 0 and 1 that is accurate absolutely, not relatively.
+    /// Does the same as [`Self::apply`] for a function between 0 and 1 that is accurate absolutely, not relatively.
     fn apply_absolute(self, f: &dyn Fn(f64) -> f64, slope: &dyn Fn(f64) -> f64) -> Self {
         self.apply(f, slope)
     }
 
-    /// The same for a function that saturates: its slope may be computed from the value and its
+    /// Does the same as [`Self::apply`] for a function that saturates: its slope may be computed from the value and its
     /// complement, and so be accurate only absolutely.
     fn apply_saturating(self, f: &dyn Fn(f64) -> f64, slope: &dyn Fn(f64) -> f64) -> Self {
         self.apply(f, slope)
@@ -71,7 +70,7 @@ impl Number for f64 {
     }
 }
 
-/// Exact; only for operators that add and multiply.
+/// Exact numbers; only for operators that add and multiply.
 impl Number for i128 {
     fn constant(value: f64) -> Self {
         assert_eq!(value.fract(), 0.0, "not an integer");
@@ -106,21 +105,22 @@ impl Number for i128 {
 /// A value and a bound on how far a computation with `BITS`-bit significands may stray from it,
 /// whatever the order of its sums and whether or not it fuses products.
 ///
-/// Each operation adds `u |result|`, `u = 2^-BITS`, and, but for sums, the smallest normal number,
-/// below which bits or the whole result may be lost; it hands on the errors of its operands: a sum
-/// of n terms errs by at most `n u sum |t|`, so a product by `(terms + 2) u sum |w x y|`.
-/// Functions may be wrong by [`FUNCTION_ULP`] units in the last place.
+/// Each operation adds `u |result|`, with `u = 2^-BITS`, to the errors of its operands. All operations except sums also
+/// add the smallest normal number, below which bits or the whole result may be lost. So a sum of n terms is off by at
+/// most `n u sum |t|`, and a product by `(terms + 2) u sum |w x y|`. Functions may be off by [`FUNCTION_ULP`] units in
+/// the last place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounded<const BITS: i32> {
     pub(crate) value: f64,
     pub(crate) error: f64,
 }
 
-/// `u` is half a unit in the last place; the library promises at most 4 units for its functions,
+/// The error of functions in units of `u`, which is half a unit in the last place. The library promises at most 4
+/// units,
 const FUNCTION_ULP: f64 = 4.0;
-/// and 1.5 units of one for the normal distribution function.
+/// The error of the normal distribution function, which is 1.5 units of the number one.
 const ABSOLUTE_ULP: f64 = 1.5;
-/// Where the slope of the smooth norm `(q^2 + 1e-16)^(1/4)` is steepest: `q = sqrt(2e-16)`.
+/// The point where the slope of the smooth norm `(q^2 + 1e-16)^(1/4)` is steepest: `q = sqrt(2e-16)`.
 const NORM_TURN: f64 = std::f64::consts::SQRT_2 * 1e-8;
 
 impl<const BITS: i32> Bounded<BITS> {
@@ -134,13 +134,13 @@ impl<const BITS: i32> Bounded<BITS> {
         Self { value, error }
     }
 
-    /// `f(self)` if `f` were computed without error. Where the slope is not known, the reach of `f`
-    /// over the interval is the bound.
+    /// `f(self)`, if `f` were computed without error. If the slope is not known, the bound is the range of `f` over the
+    /// interval.
     fn image(self, f: &dyn Fn(f64) -> f64, slope: &dyn Fn(f64) -> f64) -> Self {
         let value = f(self.value);
         let reach = |x: f64| (f(x) - value).abs();
         let (low, high) = (self.value - self.error, self.value + self.error);
-        // Between these the functions of the operators and their slopes are monotone.
+        // Between these points the functions of the operators and their slopes are monotone.
         let turns = [0.0, NORM_TURN, -NORM_TURN];
         let inside = turns.into_iter().filter(|x| low < *x && *x < high);
         let ends = inside.chain([low, high]).map(reach).fold(0.0, f64::max);
@@ -187,7 +187,7 @@ impl<const BITS: i32> Number for Bounded<BITS> {
         let value = self.value / other.value;
         let least = other.value.abs() - other.error;
         let error = (self.error + value.abs() * other.error) / least;
-        // A reciprocal and a product, or a quotient.
+        // The quotient may be computed as such, or as a product with a reciprocal.
         let error = if least > 0.0 { error } else { f64::INFINITY };
         Self::new(
             value,
@@ -213,7 +213,7 @@ impl<const BITS: i32> Number for Bounded<BITS> {
     }
 }
 
-/// A value with its derivative in one direction: a derivative without differences.
+/// A value with its derivative in one direction, without differences.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dual<N> {
     pub(crate) value: N,
@@ -281,7 +281,7 @@ impl<N: Number> Number for Dual<N> {
     }
 }
 
-/// The slope of a slope.
+/// The slope of a slope, which is not known.
 const UNKNOWN: fn(f64) -> f64 = |_| f64::NAN;
 
 impl<N: Number> Dual<N> {

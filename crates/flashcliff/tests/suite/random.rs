@@ -1,4 +1,4 @@
-//! Test data: a small generator of its own, so that the data never change under a test.
+//! Test data from a small generator of its own, so that the data never change under a test.
 
 /// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
 pub(crate) struct Random(u64);
@@ -16,7 +16,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Uniform in [-1, 1).
+    /// A uniform random number in [-1, 1).
     pub(crate) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 52) as f64 - 1.0
     }

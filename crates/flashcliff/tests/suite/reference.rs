@@ -105,7 +105,7 @@ pub(crate) fn gate<N: Number>(gate: Gate, x: N) -> N {
             t.apply_saturating(&half, &move |t| 2.0 * half(t) * half(-t))
         }
         Gate::Silu => x.apply_saturating(&sigmoid, &slope),
-        Gate::Sigmoid => {
+        Gate::GeluFast => {
             let t = x.mul(N::constant(1.702));
             t.apply_saturating(&sigmoid, &slope)
         }
@@ -127,7 +127,7 @@ impl Reference<'_> {
         lane % self.dims.in_channels
     }
 
-    /// An output of `components` by a function of the lane.
+    /// Computes an output of `components` by a function of the lane.
     fn each_lane<N: Number>(
         &self,
         components: usize,
@@ -246,7 +246,7 @@ impl Reference<'_> {
         }
     }
 
-    /// The signs of the squares by which a grade is normalised, one for each of its blades.
+    /// The signs of the squares by which a grade is normalised, for each of its blades.
     fn norm_signs(&self, norm: Norm, blades: &[usize]) -> Vec<i64> {
         if norm == Norm::Rms {
             return vec![1; blades.len()];
@@ -262,8 +262,8 @@ impl Reference<'_> {
         }
     }
 
-    /// Per grade and batch element: divided by `sqrt(mean over channels of |x_g|^2 + eps)`; a form of both
-    /// signs is smoothed by epsilon instead.
+    /// Divides a grade, for each batch element, by `sqrt(mean over channels of |x_g|^2 + eps)`. A form of both signs is
+    /// smoothed by epsilon instead.
     fn divided<N: Number>(&self, norm: Norm, eps: f64, blades: &[usize], mut x: Vec<N>) -> Vec<N> {
         let Dims {
             batch,
@@ -339,7 +339,7 @@ impl Reference<'_> {
                             true => (present.len(), grade),
                             false => (1, 0),
                         };
-                        let w = match options.layout {
+                        let w = match options.weight_layout {
                             WeightLayout::GradeInOut => {
                                 (grade * in_channels + n) * out_channels + m
                             }
@@ -360,7 +360,7 @@ impl Reference<'_> {
         out
     }
 
-    /// `q` of some blades.
+    /// The quadratic form `q` of some blades.
     fn quadratic<N: Number>(&self, x: &[N], lane: usize, blades: &[usize]) -> N {
         let term = |&b: &usize| {
             let x = x[b * self.lanes() + lane];
@@ -370,7 +370,7 @@ impl Reference<'_> {
         N::sum(&blades.map(term).collect::<Vec<N>>())
     }
 
-    /// `(q^2 + 1e-16)^(1/4)`
+    /// The smooth norm `(q^2 + 1e-16)^(1/4)` of some blades.
     fn smooth_norm<N: Number>(&self, x: &[N], lane: usize, blades: &[usize]) -> N {
         let norm = |q: f64| (q * q + 1e-16).sqrt().sqrt();
         let q = self.quadratic(x, lane, blades);
@@ -455,8 +455,8 @@ impl Reference<'_> {
         })
     }
 
-    /// `x y reverse(x)`, by two products; the grades in between are those the first one reaches.
-    /// The result is its own reverse where `y` is, and minus its reverse where `y` is.
+    /// `x y reverse(x)` by two products. The grades in between are those that the first product reaches. The result is
+    /// its own reverse if `y` is, and minus its reverse if `y` is.
     fn sandwich<N: Number>(&self, left: GradeSet, right: GradeSet, x: &[N], y: &[N]) -> Vec<N> {
         let geometric = ProductKind::Geometric;
         let half = self.product(geometric, left, right, x, y);

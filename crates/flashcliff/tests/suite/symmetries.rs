@@ -1,4 +1,4 @@
-//! Which symmetry every operator has.
+//! The symmetry of every operator.
 //!
 //! | operators | group | output |
 //! |---|---|---|
@@ -16,7 +16,7 @@ use crate::basis::Basis;
 use crate::cases::Spec;
 use crate::versors::{Action, Group};
 
-/// How the output moves.
+/// How an action on the inputs acts on the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Image {
     Along,
@@ -29,10 +29,10 @@ pub(crate) struct Symmetry {
     pub(crate) image: Image,
 }
 
-/// The symmetry that the table above promises; `None` for none.
+/// The symmetry that the table above promises; `None` if it promises none.
 pub(crate) fn symmetry(spec: &Spec) -> Option<Symmetry> {
     if let Spec::Linear(o) | Spec::LinearSgp(LinearSgpOptions { linear: o, .. }) = spec
-        // On scalars alone it is a bias like any other.
+        // On scalars alone this bias breaks no symmetry.
         && o.bias == Bias::EveryBlade
         && o.grades != Some(GradeSet::single(0))
     {
@@ -50,7 +50,7 @@ pub(crate) fn symmetry(spec: &Spec) -> Option<Symmetry> {
     Some(Symmetry { group, image })
 }
 
-/// The grades that the multivectors of an operator carry: inputs by name, and the output.
+/// The grades of a multivector of an operator: an input by its name, or the output.
 pub(crate) fn grades(basis: &Basis, spec: &Spec, name: &str) -> GradeSet {
     let full = GradeSet::full(basis.dim);
     let (kind, left, right) = match spec {
@@ -70,7 +70,7 @@ pub(crate) fn grades(basis: &Basis, spec: &Spec, name: &str) -> GradeSet {
     match (name, spec) {
         ("x", _) => left,
         ("y", _) => right,
-        // Under the reverse it behaves as `y` does.
+        // The result behaves under the reverse like `y`.
         (_, Spec::Sandwich(..)) => {
             let odd = |grade: usize| grade * grade.saturating_sub(1) / 2 % 2;
             let all = reached(reached(left, right), left);
@@ -102,7 +102,7 @@ pub(crate) fn moved_inputs(
     moved.collect()
 }
 
-/// What becomes of an output under an action on the inputs.
+/// The output after an action on the inputs.
 pub(crate) fn moved_output(
     basis: &Basis,
     spec: &Spec,

@@ -1,11 +1,11 @@
-//! A number that records how it was computed, so that gradients follow by the chain rule: the plain
-//! formula in one format, every operation rounded, as a framework without fused operators does it.
+//! A number that records its computation, so that the chain rule gives gradients. It computes the plain formula in one
+//! format and rounds every operation, like a framework without fused operators.
 
 use std::cell::RefCell;
 
 use crate::numbers::Number;
 
-/// A value and its slopes by the values it was computed from.
+/// A value, with its slopes with respect to the values it was computed from.
 struct Entry {
     value: f64,
     slopes: Vec<(u32, f64)>,
@@ -15,7 +15,7 @@ thread_local! {
     static ENTRIES: RefCell<Vec<Entry>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A recorded number; with `SINGLE` all is rounded to `f32`.
+/// A recorded number. With `SINGLE` everything is rounded to `f32`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Taped<const SINGLE: bool>(u32);
 
@@ -45,7 +45,7 @@ impl<const SINGLE: bool> Taped<SINGLE> {
         ENTRIES.with_borrow(|entries| entries[self.0 as usize].value)
     }
 
-    /// Whether a value is so close to the end of `f32` that the order of operations decides if it
+    /// Whether a value is so close to the end of the range of `f32` that the order of operations decides whether it
     /// overflows.
     pub(crate) fn is_borderline() -> bool {
         let end = f64::from(f32::MAX);
@@ -67,12 +67,12 @@ impl<const SINGLE: bool> Taped<SINGLE> {
         ENTRIES.with_borrow_mut(Vec::clear);
     }
 
-    /// The gradients of the sum of `outputs` times `seeds`, by `inputs`.
+    /// The gradients of the sum of `outputs` times `seeds` with respect to `inputs`.
     pub(crate) fn gradients(outputs: &[Self], seeds: &[f64], inputs: &[Self]) -> Vec<f64> {
         Self::pulled_back(outputs, seeds, inputs, |x| x)
     }
 
-    /// The magnitudes that these gradients are sums of: what is left of them when nothing cancels.
+    /// The sums of the magnitudes of the terms of these gradients, in which nothing cancels.
     pub(crate) fn magnitudes(outputs: &[Self], seeds: &[f64], inputs: &[Self]) -> Vec<f64> {
         Self::pulled_back(outputs, seeds, inputs, f64::abs)
     }
@@ -84,7 +84,7 @@ impl<const SINGLE: bool> Taped<SINGLE> {
         part: fn(f64) -> f64,
     ) -> Vec<f64> {
         ENTRIES.with_borrow(|entries| {
-            // None: no output depends on it, so that not even 0 times an infinity comes back.
+            // `None` means that no output depends on the value, so that not even 0 times an infinity arrives here.
             let mut grads: Vec<Option<f64>> = vec![None; entries.len()];
             let add = |grad: &mut Option<f64>, more: f64| {
                 *grad = Some(Self::round(grad.unwrap_or(0.0) + Self::round(more)));
@@ -145,7 +145,7 @@ impl<const SINGLE: bool> Number for Taped<SINGLE> {
 fn gradients_are_those_of_the_chain_rule() {
     Taped::<false>::clear();
     let [x, y] = [3.0, 5.0].map(Taped::<false>::input);
-    // x / y + x x, and its root.
+    // The function is x / y + x x, and its root.
     let sum = x.div(y).add(x.mul(x));
     let root = sum.apply(&f64::sqrt, &|s| 0.5 / s.sqrt());
     let grads = Taped::gradients(&[root], &[2.0], &[x, y]);

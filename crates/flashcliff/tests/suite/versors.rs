@@ -5,20 +5,20 @@ use flashcliff::{GradeSet, ProductKind};
 use crate::basis::Basis;
 use crate::random::Random;
 
-/// Which vectors a versor is made of.
+/// The vectors that a versor is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Group {
-    /// Any that are not null: the whole Pin group, translations and boosts included.
+    /// Any vectors that are not null: the whole Pin group with translations and boosts.
     Pin,
-    /// Positive or negative vectors, never both, and no null part: O(p) x O(q), which preserves
-    /// the Euclidean length of every grade too.
+    /// Vectors that are positive or negative, but not mixed, without null part: O(p) x O(q), which also preserves the
+    /// Euclidean length of every grade.
     Euclidean,
 }
 
 /// The action `x -> w (x_even + (-1)^count x_odd) w^-1` of a product `w` of `count` unit vectors,
 /// as a matrix over blades.
 pub(crate) struct Action {
-    /// By output blade, then input blade.
+    /// The entries by output blade, then input blade.
     matrix: Vec<Vec<f64>>,
     /// The determinant on vectors.
     pub(crate) determinant: f64,
@@ -88,7 +88,7 @@ impl Action {
         out
     }
 
-    /// The largest entry that mixes grades: only rounding, if the action is one.
+    /// The largest entry that mixes grades. It is only rounding if the matrix is an action.
     fn leak(&self, basis: &Basis) -> f64 {
         let mut leak = 0.0_f64;
         for (to, row) in self.matrix.iter().enumerate() {
@@ -102,14 +102,14 @@ impl Action {
     }
 }
 
-/// A vector whose square is +1 or -1, not too close to a null vector, and its square.
+/// A random vector whose square is +1 or -1 and that is not too close to a null vector, with its square.
 fn unit_vector(basis: &Basis, group: Group, random: &mut Random) -> (Vec<f64>, f64) {
     let signs: Vec<i64> = (0..basis.dim)
         .map(|v| basis.square(v))
         .filter(|&s| s != 0)
         .collect();
     loop {
-        // For a Euclidean one: the sign of a random non-null vector.
+        // A Euclidean vector takes the sign of a random non-null basis vector.
         let wanted = signs[(random.unit().abs() * signs.len() as f64) as usize % signs.len()];
         let component = |v: usize| match group == Group::Euclidean && basis.square(v) != wanted {
             true => 0.0,

@@ -2,7 +2,7 @@
 
 use flashcliff::{Algebra, GradeSet, Operator, ProductKind, Tensor, ops};
 
-/// Checks that an operator gives zeros for all blades, and gradients of zeros, whatever was there before.
+/// Checks that an operator gives zeros for all blades and gradients of zeros, whatever the buffers held before.
 fn assert_zero(op: &Operator, blades: [usize; 2]) {
     let all = op.algebra().blade_count();
     for batch in [0, 1, 3] {
@@ -41,7 +41,7 @@ fn the_commutator_in_one_dimension() {
 fn grades_that_reach_nothing() {
     let vectors = Some(GradeSet::single(1));
     for algebra in Algebra::shipped().filter(|algebra| algebra.dim() >= 3) {
-        // The meet of two vectors, and what a trivector spans with another of them.
+        // The operators are the meet of two vectors, and the exterior product of two pseudoscalars.
         let op = ops::product(algebra, ProductKind::Regressive, vectors, vectors);
         assert_zero(&op.expect("zero"), [algebra.dim(); 2]);
         let top = Some(GradeSet::single(algebra.dim()));

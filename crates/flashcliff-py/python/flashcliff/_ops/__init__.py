@@ -1,3 +1,3 @@
-"""The operators for PyTorch: what they are (``table``), how they run (``run``), and two ways to
-them, through PyTorch's
-dispatcher (``library``) and past it (``eager``)."""
+"""The operators for PyTorch: what one is (``op``; the rows are derived), how it runs (``run``), and two
+ways to it, through PyTorch's dispatcher (``library``) and past it (``eager``). ``tensors`` and
+``borrowed`` are what the functions of both packages call."""

@@ -1,6 +1,6 @@
-"""What autocast does to the tensors of an operator.
+"""Applies autocast to the tensors of an operator.
 
-On CUDA, products and linear maps (:attr:`~.table.Op.autocast`) take their multivectors in the type
+On CUDA, products and linear maps (:attr:`~.op.Op.autocast`) take their multivectors in the type
 of autocast, and parameters as they are: the kernels compute in float32 either way and round once,
 at the end. Norms, gates and involutions run in the type of their multivectors. On the CPU, where
 the kernels have no 16-bit types, 16-bit tensors are cast to float32. float64 is left alone.
@@ -13,11 +13,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .table import PARAMETERS, Op
+from .op import Op
 
 
 def cast(op: Op, tensors: Sequence[Tensor | None], device: str) -> tuple[Tensor | None, ...]:
-    """The tensors in the types that the operator is to run in."""
+    """The tensors, cast to the types that the operator runs in."""
     eligible = [
         tensor is not None
         and tensor.is_floating_point()
@@ -29,19 +29,19 @@ def cast(op: Op, tensors: Sequence[Tensor | None], device: str) -> tuple[Tensor 
         types = [torch.float32] * len(tensors)
     else:
         lanes = _lanes(op, tensors, eligible, device)
-        # A parameter of the other 16-bit type is no type of the kernels.
+        # Kernels do not take a parameter of the other 16-bit type.
         types = [
             (tensor.dtype if tensor.dtype in (lanes, torch.float32) else torch.float32)
-            if name in PARAMETERS and tensor is not None
+            if name in op.parameters and tensor is not None
             else lanes
             for name, tensor in zip(op.names, tensors)
         ]
-        # Parameters share one type.
+        # All parameters must share one type.
         parameters = {
-            t for t, name, ok in zip(types, op.names, eligible) if name in PARAMETERS and ok
+            t for t, name, ok in zip(types, op.names, eligible) if name in op.parameters and ok
         }
         if len(parameters) > 1:
-            types = [torch.float32 if name in PARAMETERS else t for t, name in zip(types, op.names)]
+            types = [torch.float32 if name in op.parameters else t for t, name in zip(types, op.names)]
     return tuple(
         tensor if tensor is None or not ok else tensor.to(dtype)
         for tensor, ok, dtype in zip(tensors, eligible, types)
@@ -54,6 +54,6 @@ def _lanes(op, tensors, eligible, device):
     lanes = [
         tensor.dtype
         for name, tensor, ok in zip(op.names, tensors, eligible)
-        if ok and name not in PARAMETERS
+        if ok and name not in op.parameters
     ]
     return lanes[0] if len(set(lanes)) == 1 else torch.float32

@@ -5,15 +5,21 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
+import warnings
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
+from .._derived.spellings import OLD_SPELLINGS
+
 _LARGEST = (1 << 63) - 1
+_PACKAGE = str(Path(__file__).resolve().parents[1])
 
 
 def integer(name: str, value: Any, expected: str = "an integer") -> int:
-    """An integer of any type. Operators are found by their options, and ``1.0`` and ``True`` would
-    find that of ``1``."""
+    """An integer of any type. ``1.0`` and ``True`` are refused, because operators are found by
+    their options and these would find the operator of ``1``."""
     if type(value) is int:
         return value
     if not _is_boolean(value):
@@ -25,7 +31,7 @@ def integer(name: str, value: Any, expected: str = "an integer") -> int:
 
 
 def number(name: str, value: Any) -> float:
-    """A real number as a float; operators say which they take. A tensor of no axes is a number."""
+    """A real number as a float. Operators check its range. A tensor of no axes is a number."""
     if type(value) is float:
         return value
     if _is_real(value) and not _is_boolean(value):
@@ -39,7 +45,7 @@ def number(name: str, value: Any) -> float:
 
 
 def epsilon(name: str, value: Any) -> float:
-    """What a norm adds to a mean square: finite, and not negative."""
+    """The epsilon that a norm adds to a mean square: finite, and not negative."""
     found = number(name, value)
     if not (math.isfinite(found) and found >= 0):
         raise ValueError(f"{name}: expected a finite number, at least 0, got {value!r}")
@@ -47,8 +53,8 @@ def epsilon(name: str, value: Any) -> float:
 
 
 def flag(name: str, value: Any) -> bool:
-    """A choice of two. Everything is true or false in Python, ``"False"`` too, so only booleans
-    are taken."""
+    """A boolean. Everything is true or false in Python, even ``"False"``, so only booleans are
+    accepted."""
     if type(value) is bool:
         return value
     if _is_boolean(value) and getattr(value, "shape", None) == ():
@@ -57,14 +63,31 @@ def flag(name: str, value: Any) -> bool:
 
 
 def word(name: str, value: Any) -> str:
-    """A name of something; operators say which there are."""
+    """A string that names something. Operators check that the name exists."""
     if isinstance(value, str):
         return value
     raise TypeError(f"{name}: expected a string, got {value!r}")
 
 
+def choice(name: str, value: Any) -> str:
+    """One of the names that an option has, in its present spelling. Operators refuse unknown names."""
+    found = word(name, value)
+    old = OLD_SPELLINGS.get(name)
+    if old is None or found not in old:
+        return found
+    present = old[found]
+    message = f'{name}="{found}" is an earlier spelling: write {name}="{present}"'
+    if sys.version_info >= (3, 12):
+        warnings.warn(message, DeprecationWarning, skip_file_prefixes=(_PACKAGE,))
+    else:
+        # Functions are called by users; constructors of modules are one level deeper.
+        warnings.warn(message, DeprecationWarning, stacklevel=3)
+    return present
+
+
 def block_bytes(value: Any) -> int | None:
-    """What a block of rows may take on CUDA; ``None`` leaves it to the library."""
+    """The most bytes that a block of rows may take on CUDA; ``None`` leaves the limit to the
+    library."""
     if value is None:
         return None
     value = integer("block_bytes", value, "an integer or None")
@@ -88,12 +111,12 @@ def grades(dim: int, name: str, values: Iterable[Any], empty: bool = False) -> t
 
 
 def _is_real(value: Any) -> bool:
-    """Whether a value says that it is one number; strings of NumPy and complex numbers do too."""
+    """Whether a value claims to be one number. Strings of NumPy and complex numbers do so too."""
     if isinstance(value, (str, bytes)) or "complex" in str(getattr(value, "dtype", "")):
         return False
     return hasattr(type(value), "__float__") and getattr(value, "shape", ()) == ()
 
 
 def _is_boolean(value: Any) -> bool:
-    """Whether a value is a boolean of any library, which Python would take as 0 or 1."""
+    """Whether a value is a boolean of any library, which Python would treat as 0 or 1."""
     return isinstance(value, bool) or str(getattr(value, "dtype", "")) in ("bool", "torch.bool")

@@ -12,16 +12,17 @@ import torch
 from torch import Tensor
 
 from .. import _core
+from .._derived.table import OPS
 from . import run, tangents
 from .autocast import cast
 from .library import REGISTERED, Registered
-from .table import CACHED, OPS, Op, operator, present
+from .op import CACHED, Op, operator, present
 
 _PLAIN = frozenset((Tensor, torch.nn.Parameter))
 
 
 def call(op: Op, tensors: tuple[Any, ...], algebra: str, options: tuple[Any, ...]) -> Tensor:
-    """Runs an operator, the shorter way where that makes no difference."""
+    """Runs an operator, by the shorter way if that makes no difference."""
     if torch.compiler.is_compiling():
         return REGISTERED[op].call(tensors, algebra, options)
     for tensor in tensors:
@@ -47,7 +48,7 @@ def call(op: Op, tensors: tuple[Any, ...], algebra: str, options: tuple[Any, ...
 
 
 def _is_transformed() -> bool:
-    """Whether someone follows what operators do: a mode, a transform, a trace."""
+    """Whether something follows the calls of operators: a mode, a transform, a trace."""
     return bool(
         torch._C._len_torch_dispatch_stack()
         or torch._C._are_functorch_transforms_active()
@@ -109,8 +110,8 @@ class _Function(torch.autograd.Function):
 
 
 def _through_dispatcher(ctx, grad, wanted):
-    """The gradients as an operator, which can be differentiated again or says that it cannot,
-    and which can be traced."""
+    """The gradients as an operator, which can be traced, and which can be differentiated again
+    or raises an error that says it cannot."""
     registered = ctx.bound.registered
     run.refuse_layouts(registered.op.name, ("grad",), (grad,))
     kept = ctx.saved_tensors
@@ -121,7 +122,7 @@ def _through_dispatcher(ctx, grad, wanted):
 
 
 def _function(op: Op) -> type[_Function]:
-    """A class of its own, whose name graphs show."""
+    """Makes a class for one operator, whose name graphs show."""
     return type("".join(part.capitalize() for part in op.name.split("_")), (_Function,), {})
 
 

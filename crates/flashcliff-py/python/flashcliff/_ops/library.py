@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from .. import _core
+from .._derived.table import OPS
 from . import run, shapes, tangents
 from .autocast import cast
-from .table import OPS, Op, operator, present
+from .op import Op, operator, present
 
 _LIBRARY = torch.library.Library("flashcliff", "FRAGMENT")
 
@@ -77,13 +78,13 @@ class Registered:
     # Kernels
 
     def _split(self, args):
-        """Tensors that are given, and the operator."""
+        """The tensors that are given, and the operator."""
         tensors = args[: self.count]
         self._check_given(self.op.name, tensors)
         return present(tensors), self._operator(tensors, args[self.count :])
 
     def _check_given(self, name, tensors):
-        """Whether all tensors are there that must be: the dispatcher lets ``None`` pass."""
+        """Checks that all required tensors are there, since the dispatcher lets ``None`` pass."""
         for what, tensor, optional in zip(self.op.names, tensors, self.op.optional):
             if tensor is None and not optional:
                 raise TypeError(f"{name}: `{what}` must be a torch.Tensor, got NoneType")
@@ -104,14 +105,14 @@ class Registered:
         return (output, saved) if self.op.saves else output
 
     def _split_backward(self, args):
-        """Tensors that are given, the operator, the gradients wanted of these, saved sums and
-        output."""
+        """The tensors that are given, the operator, the gradients that are wanted, the saved
+        sums and the output."""
         grad, *args = args
         name = f"{self.op.name}_backward"
         if grad is None:
             raise TypeError(f"{name}: `grad` must be a torch.Tensor, got NoneType")
         if self.op.linear:
-            # A linear operator takes its inputs for their shape alone.
+            # A linear operator reads its inputs for their shape alone.
             tensors = [grad] * self.count
         else:
             tensors, args = args[: self.count], args[self.count :]
@@ -128,7 +129,7 @@ class Registered:
         return grad, present(tensors), core, wanted, saved, output
 
     def _check_wanted(self, name, tensors, wanted):
-        """Whether each input says if its gradient is wanted, and is there if it is."""
+        """Checks that each input says whether its gradient is wanted, and is there if it is."""
         if len(wanted) != self.count:
             raise ValueError(
                 f"{name}: expected {self.count} booleans in `wanted`, for "
@@ -188,7 +189,7 @@ class Registered:
 
     def _second(self, ctx, grads):
         if self.op.linear:
-            # The adjoint of the adjoint.
+            # This is the adjoint of the adjoint.
             return self.forward(grads[0], *ctx.configuration), *(
                 None for _ in range(ctx.arguments - 1)
             )
@@ -212,8 +213,8 @@ class Registered:
 
 
 def _refuse_derivatives(overload: torch._ops.OpOverload, device: str) -> None:
-    """Lets a registered operator raise where a tangent would get lost, and where a transform wants
-    its gradient."""
+    """Makes a registered operator raise an error if a tangent would get lost, or if a transform
+    asks for its gradient."""
     key = _key("Autograd", device)
     inner = torch.library.get_kernel(overload, key)
     name = overload._schema.name.removeprefix("flashcliff::")

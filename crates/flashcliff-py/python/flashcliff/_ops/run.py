@@ -1,4 +1,4 @@
-"""From tensors to a call of the extension. The one place where addresses are taken."""
+"""Calls the extension with tensors. This is the only module that takes addresses of tensors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NOTHING = (0, 0)
 def forward(
     operator: _core.Operator, tensors: Sequence[Tensor], keep: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """The output, and with ``keep`` what backward reads besides, if there is anything."""
+    """The output, and with ``keep`` the tensor that backward reads besides, if there is one."""
     tensors, views, place = _views(operator, tensors)
     if place is not None and place[0] != torch.cuda.current_device():
         with torch.cuda.device(place[0]):
@@ -37,7 +37,7 @@ def forward(
         saved = first.new_empty(saved_len, dtype=saved_dtype(first.dtype))
         saved_at = saved.data_ptr()
     elif saved_len and place is None:
-        # On the CPU sums need a place also where nobody reads them: behind the workspace.
+        # On the CPU sums need memory even if nobody reads them; it comes after the workspace.
         workspace_len = -(-workspace_len // 8) * 8
         spare = 8 * saved_len
     space = _NOTHING
@@ -58,8 +58,8 @@ def backward(
     grad: Tensor,
     wanted: Sequence[bool],
 ) -> list[Tensor | None]:
-    """The gradients of the inputs that are wanted. ``output`` may be ``None`` where it is not
-    read."""
+    """The gradients of the inputs that are wanted. ``output`` may be ``None`` if the pass does
+    not read it."""
     if not any(wanted):
         return [None] * len(wanted)
     try:
@@ -77,7 +77,7 @@ def _backward(operator, tensors, output, saved, grad, wanted):
     first = tensors[0]
     shape, saved_len, workspace_len = operator.plan(views, True, place)
     grad = _checked(operator, "the gradient of the output", grad, first, shape)
-    # What is not read must still be memory of the right size.
+    # A tensor that is not read must still be memory of the right size.
     output = grad if output is None else _checked(operator, "the output", output, first, shape)
     saved = _checked_saved(operator, saved, first, saved_len) if saved_len else None
     workspace = first.new_empty(workspace_len, dtype=torch.uint8) if workspace_len else None
@@ -95,11 +95,11 @@ def _backward(operator, tensors, output, saved, grad, wanted):
 
 
 def _views(operator, tensors):
-    """Contiguous tensors, what the extension is to know of them, and where they are."""
+    """Contiguous tensors, their descriptions for the extension, and their device."""
     try:
         return _strided_views(operator, tensors)
     except RuntimeError:
-        # What has no memory of its own, PyTorch says in many ways.
+        # PyTorch raises various errors for tensors without memory of their own.
         refuse_layouts(operator.name, [name for name, _ in operator.inputs], tensors)
         raise
 
@@ -128,14 +128,16 @@ def _strided_views(operator, tensors):
 def _takes_tf32() -> bool:
     """Whether matrix products of float32 on CUDA may round to TF32."""
     try:
-        # Also says what was set by the older functions, which raise once this was set.
+        # This attribute also tells what the older functions set. They raise once this attribute was
+        # set.
         return torch.backends.cuda.matmul.fp32_precision == "tf32"
     except AttributeError:
         return torch.get_float32_matmul_precision() != "highest"
 
 
 def refuse_layouts(operator: str, names: Iterable[str], tensors: Iterable[Tensor | None]) -> None:
-    """Raises if a tensor is no plain array of numbers: sparse, nested, batched by a transform."""
+    """Raises if a tensor is not a plain array of numbers: sparse, nested, batched by a
+    transform."""
     if torch.compiler.is_compiling():
         return
     for name, tensor in zip(names, tensors):
@@ -166,7 +168,7 @@ def is_batched(tensor: Tensor) -> bool:
 
 
 def _refuse(operator, tensors):
-    """Raises what is wrong with layouts, devices or element types."""
+    """Raises an error that names the wrong layout, device or element type."""
     names = [name for name, _ in operator.inputs]
     refuse_layouts(operator.name, names, tensors)
     refuse_devices(operator, tensors)
@@ -208,7 +210,7 @@ def _checked(operator, what, tensor, like, shape):
 
 
 def _resolved(tensor):
-    """The tensor as its memory has it."""
+    """The tensor in the order of its memory."""
     if not tensor.is_contiguous():
         tensor = tensor.contiguous()
     return tensor.resolve_neg() if tensor.is_neg() else tensor
@@ -231,5 +233,5 @@ def _checked_saved(operator, saved, like, length):
 
 
 def saved_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The type of saved sums: that of the arithmetic."""
+    """The type of saved sums, which is the type of the arithmetic."""
     return torch.float64 if dtype == torch.float64 else torch.float32

@@ -1,4 +1,4 @@
-"""Shapes of operators, also of tensors without data, whose sizes may be symbols."""
+"""Shapes of operators, even for tensors without data, whose sizes may be symbols."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .run import saved_dtype
 
 
 def fake_forward(operator: _core.Operator, tensors: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Tensors like those that forward gives."""
+    """Tensors with the shapes and types of those that forward returns."""
     sizes = _bind(operator, tensors)
     first = tensors[0]
     output = first.new_empty([sizes.get(axis, axis) for axis in operator.output])
@@ -20,14 +20,14 @@ def fake_forward(operator: _core.Operator, tensors: Sequence[Tensor]) -> tuple[T
     saved_len = operator.row_sums * sizes["batch"]
     if operator.kept is not None:
         kept = math.prod(sizes.get(axis, axis) for axis in operator.kept)
-        # Elements of 16 bits share those of 32.
+        # Two 16-bit elements take the place of one 32-bit element.
         share = dtype.itemsize // first.dtype.itemsize
         saved_len += kept if share == 1 else -(-kept // share)
     return output, first.new_empty([saved_len], dtype=dtype)
 
 
 def _bind(operator, tensors):
-    """What ``batch``, ``in`` and ``out`` stand for."""
+    """The sizes that ``batch``, ``in`` and ``out`` stand for."""
     sizes = {}
     for (name, axes), tensor in zip(operator.inputs, tensors):
         shape = tensor.shape

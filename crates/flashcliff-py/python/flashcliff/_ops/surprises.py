@@ -1,4 +1,4 @@
-"""Warnings where equivariance surprises, each kind once."""
+"""Warnings about surprises with equivariance, each kind once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def bias_on_every_blade(module: str) -> None:
     """Warns that a module is not equivariant once its bias has moved."""
     _warn(
         "bias",
-        f'{module}: bias_mode="all" adds the bias to every blade, so the layer is no longer '
+        f'{module}: bias_mode="every_blade" adds the bias to every blade, so the layer is no longer '
         'equivariant once training moves the bias off zero; bias_mode="scalar" is',
     )
 
@@ -41,12 +41,12 @@ def bias_on_every_blade(module: str) -> None:
 def _warn(kind: str, message: str) -> None:
     if kind in _SAID:
         return
-    # The first line of the caller that is not of this package.
+    # This is the first line of the caller outside of this package.
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and _is_ours(frame.f_code.co_filename):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, EquivarianceWarning, stacklevel=level)
-    # After it, so that a filter that makes it an error does so each time.
+    # This comes after the warning, so that a filter that makes it an error does so each time.
     _SAID.add(kind)
 
 

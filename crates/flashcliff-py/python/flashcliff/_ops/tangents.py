@@ -1,5 +1,5 @@
-"""Derivatives that there are none of: in forward mode, which would be zero without a word, and by
-transforms of ``torch.func``."""
+"""Refuses derivatives that operators do not have: those in forward mode, which would silently be
+zero, and those by transforms of ``torch.func``."""
 
 from __future__ import annotations
 

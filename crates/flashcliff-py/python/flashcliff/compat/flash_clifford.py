@@ -39,7 +39,7 @@ class Layer(FlashCliffordLayer):
         normalize: whether it ends with the norm.
         use_fc: ``gp_weight`` ``[paths, n_features, n_features]`` instead of
             ``[n_features, paths]``.
-        bias: ``"all"``, as in the original, adds ``linear_bias`` to every blade. **That breaks
+        bias: ``"every_blade"``, as in the original, adds ``linear_bias`` to every blade. **That breaks
             equivariance** as soon as training moves it off zero; ``"scalar"`` does not. Both have
             the same state dict.
         block_bytes: as for :class:`flashcliff.nn.FlashCliffordLayer`.
@@ -57,7 +57,7 @@ class Layer(FlashCliffordLayer):
         normalize: bool = True,
         use_fc: bool = False,
         *,
-        bias: str = "all",
+        bias: str = "every_blade",
         block_bytes: int | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,

@@ -1,4 +1,4 @@
-"""What all modules share: the algebra, and checks of constructor arguments."""
+"""The base of all modules: the algebra, and checks of constructor arguments."""
 
 from __future__ import annotations
 
@@ -8,13 +8,20 @@ from typing import Any
 import torch
 
 from .._ops import checks
-from ..algebra import Algebra, HasAlgebra, as_algebra
+from ..algebra import Algebra, AlgebraLike, as_algebra
 
-AlgebraLike = Algebra | HasAlgebra | tuple[int, ...]
-"""An algebra, or its signature ``(p, q, r)``."""
+__all__ = [
+    "AlgebraLike",
+    "CliffordModule",
+    "Grades",
+    "check_choice",
+    "check_count",
+    "check_features",
+    "joined",
+]
 
 Grades = Iterable[int]
-"""The grades that an operand carries, say ``(1,)`` for vectors."""
+"""The grades that an operand carries, for example ``(1,)`` for vectors."""
 
 
 class CliffordModule(torch.nn.Module):
@@ -26,7 +33,7 @@ class CliffordModule(torch.nn.Module):
         super().__init__()
         given: Any = algebra
         found = as_algebra(given)
-        # That of CGENN is a module, whose tables are part of the state dict.
+        # CGENN's algebra is a module, whose tables are part of the state dict.
         chosen: Any = given if isinstance(given, torch.nn.Module) else found
         self.algebra = chosen
 
@@ -35,7 +42,7 @@ class CliffordModule(torch.nn.Module):
 
 
 def check_features(name: str, value: Any) -> int:
-    """A number, of channels say, at least 1."""
+    """A number of at least 1, for example of channels."""
     value = checks.integer(name, value)
     if value < 1:
         raise ValueError(f"{name}: expected at least 1, got {value}")
@@ -51,8 +58,8 @@ def check_count(name: str, value: Any) -> int:
 
 
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
-    """One of some names."""
-    value = checks.word(name, value)
+    """Checks that a name is one of some names, and returns it in its present spelling."""
+    value = checks.choice(name, value)
     for choice in choices:
         if value == choice:
             return choice

@@ -1,4 +1,4 @@
-"""Modules that end with a norm: which one is part of what their weights mean, so state dicts say it."""
+"""Modules that end with a norm. The kind of norm belongs to the weights, so state dicts name it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ NORMS = ("none", "rms", "invariant")
 
 
 class Normed(CliffordModule):
-    """A module with a norm, whose name is in the metadata of its state dicts (``state_dict()._metadata``,
-    which ``torch.save`` keeps). Loading weights of another norm is an error; weights that do not say are
-    taken."""
+    """A module with a norm, whose name is in the metadata of its state dicts
+    (``state_dict()._metadata``, which ``torch.save`` keeps). Loading weights of another norm is
+    an error. Weights that name no norm are accepted."""
 
     norm: str
 
@@ -33,7 +33,7 @@ class Normed(CliffordModule):
         error_msgs: list[str],
     ) -> None:
         saved = local_metadata.get("norm", self.norm)
-        # Where all vectors square to one sign, these two are one.
+        # If all vectors square to one sign, these two norms are the same.
         if self.algebra.has_euclidean_norms and {saved, self.norm} == {"rms", "invariant"}:
             saved = self.norm
         if saved != self.norm:

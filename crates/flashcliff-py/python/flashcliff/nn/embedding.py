@@ -1,4 +1,4 @@
-"""Vectors into multivectors, and into multivector channels."""
+"""Embeds vectors in multivectors, and points in multivector channels."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class FlashCliffordLayer(Normed):
         norm: ``"invariant"`` keeps the layer equivariant in every algebra. ``"rms"`` is flash-clifford's,
             and the same where all vectors square to one sign. ``"none"``: there is none.
         fully_connected: sums the product over all input channels.
-        bias_mode: ``"scalar"`` keeps the layer equivariant. ``"all"`` adds the bias to every
+        bias_mode: ``"scalar"`` keeps the layer equivariant. ``"every_blade"`` adds the bias to every
             blade as flash-clifford does, which **breaks equivariance** as soon as training moves
             it off zero; :class:`flashcliff.EquivarianceWarning` says so once. ``"none"``: there is no bias.
         block_bytes: as for :func:`flashcliff.functional.fcgp_norm`: with ``fully_connected`` it
@@ -72,9 +72,9 @@ class FlashCliffordLayer(Normed):
         self.features = check_features("features", features)
         self.norm = check_choice("norm", norm, NORMS)
         self.fully_connected = checks.flag("fully_connected", fully_connected)
-        self.bias_mode = check_choice("bias_mode", bias_mode, ("scalar", "all", "none"))
+        self.bias_mode = check_choice("bias_mode", bias_mode, ("scalar", "every_blade", "none"))
         self.block_bytes = checks.block_bytes(block_bytes)
-        if bias_mode == "all" and self._warns_of_bias:
+        if self.bias_mode == "every_blade" and self._warns_of_bias:
             surprises.bias_on_every_blade(type(self).__name__)
         paths = self.algebra.path_count
         shape = (paths, features, features) if fully_connected else (features, paths)
@@ -97,7 +97,7 @@ class FlashCliffordLayer(Normed):
 
     def forward(self, x: Tensor) -> Tensor:
         bias = None if self.linear_bias is None else self.linear_bias.view(-1)
-        bias_mode = "all" if self.bias_mode == "all" else "scalar"
+        bias_mode = "every_blade" if self.bias_mode == "every_blade" else "scalar"
         if self.fully_connected:
             y = F.mv_linear(
                 x,
@@ -105,7 +105,7 @@ class FlashCliffordLayer(Normed):
                 bias,
                 algebra=self.algebra,
                 bias_mode=bias_mode,
-                weight_layout="grade-in-out",
+                weight_layout="grade_in_out",
             )
             return F.fcgp_norm(
                 x, y, self.gp_weight, self.algebra, norm=self.norm, block_bytes=self.block_bytes
@@ -117,7 +117,7 @@ class FlashCliffordLayer(Normed):
             self.gp_weight,
             self.algebra,
             bias_mode=bias_mode,
-            weight_layout="grade-in-out",
+            weight_layout="grade_in_out",
             norm=self.norm,
         )
 

@@ -78,7 +78,7 @@ class FullyConnectedSteerableGeometricProduct(CliffordModule):
 
     def forward(self, x: Tensor) -> Tensor:
         right = self.normalization(self.linear_right(x))
-        # The state dict is [out, in, paths], the operator reads [paths, in, out].
+        # The state dict has [out, in, paths]; the operator reads [paths, in, out].
         weight = self.weight.permute(2, 1, 0).contiguous()
         product = F.fcgp_norm(
             x,

@@ -7,7 +7,7 @@ from torch import Tensor
 from .. import functional as F
 from ._module import AlgebraLike, CliffordModule, check_choice
 
-GATES = ("none", "gelu", "gelu_tanh", "silu", "sigmoid")
+GATES = ("none", "gelu", "gelu_tanh", "silu", "gelu_fast")
 """Names of gates: ``gate(x) = g(x_0) x``."""
 
 

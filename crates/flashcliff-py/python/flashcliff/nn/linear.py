@@ -40,7 +40,7 @@ class MVLinear(CliffordModule):
         bias: whether there is a bias.
         per_grade: a matrix for each grade, or one for all.
         bias_mode: ``"scalar"`` adds the bias to the scalar blade, which every orthogonal
-            transformation leaves alone. ``"all"`` adds it to every blade, which **breaks
+            transformation leaves alone. ``"every_blade"`` adds it to every blade, which **breaks
             equivariance**; it is there for weights of flash-clifford.
             :class:`flashcliff.EquivarianceWarning` says so once.
         grades: the grades that the input carries; all by default. Tensors then hold the blades of
@@ -67,8 +67,8 @@ class MVLinear(CliffordModule):
         self.out_features = check_features("out_features", out_features)
         self.per_grade = checks.flag("per_grade", per_grade)
         bias = checks.flag("bias", bias)
-        self.bias_mode = check_choice("bias_mode", bias_mode, ("scalar", "all"))
-        if bias and bias_mode == "all":
+        self.bias_mode = check_choice("bias_mode", bias_mode, ("scalar", "every_blade"))
+        if bias and self.bias_mode == "every_blade":
             surprises.bias_on_every_blade(type(self).__name__)
         self.grades = grades_of(self.algebra, "grades", grades)
         if bias and bias_mode == "scalar" and self.grades is not None and 0 not in self.grades:

@@ -98,7 +98,7 @@ class SteerableGeometricProduct(CliffordModule):
 
 
 def _is_plain(module: torch.nn.Module) -> TypeGuard[GradeNorm]:
-    """Whether a call of the module is the function of its parameter and nothing else."""
+    """Whether a call of the module only runs its own ``forward``, without hooks."""
     return type(module) is GradeNorm and not (
         module._forward_pre_hooks
         or module._forward_hooks

@@ -1,4 +1,4 @@
-//! Calls with one thing wrong: a typed error, and nothing written.
+//! Calls with one mistake give a typed error and write nothing.
 
 use flashcliff::{Dims, Element, Error, Operator, Pass, Tensor, TensorMut};
 
@@ -6,10 +6,10 @@ use super::draw::Call;
 use crate::cases::input_shapes;
 use crate::random::Random;
 
-/// What the buffers hold before.
+/// The value that the buffers hold before a call.
 const UNTOUCHED: f64 = 77.0;
 
-/// Everything that a call of both passes takes.
+/// All arguments of both passes of a call.
 struct Parts<T> {
     inputs: Vec<(Vec<usize>, Vec<T>)>,
     output: (Vec<usize>, Vec<T>),
@@ -88,7 +88,7 @@ impl<T: Element> Parts<T> {
         }
     }
 
-    /// Breaks one thing; what it was, and whether only the backward pass sees it.
+    /// Breaks one thing. Returns its name, and whether only the backward pass sees it.
     fn break_one(&mut self, random: &mut Random) -> (String, bool) {
         loop {
             let backward = random.once_in(2);
@@ -153,7 +153,7 @@ fn tensors<T: Element>(all: &[(Vec<usize>, Vec<T>)]) -> Result<Vec<Tensor<'_, T>
         .collect()
 }
 
-/// Changes the shape, and the data with it, or leaves the data too long.
+/// Changes the shape of a tensor together with its data, or makes the data too long.
 fn reshape<T: Element>(tensor: &mut (Vec<usize>, Vec<T>), random: &mut Random) -> String {
     let (shape, data) = tensor;
     let before = shape.clone();
@@ -167,7 +167,7 @@ fn reshape<T: Element>(tensor: &mut (Vec<usize>, Vec<T>), random: &mut Random) -
         }
     }
     if random.once_in(4) {
-        // A view of data that are too short or too long is refused itself.
+        // A view of data that is too short or too long is refused by itself.
         data.push(T::from_f64(UNTOUCHED));
     } else {
         *data = filled(shape);

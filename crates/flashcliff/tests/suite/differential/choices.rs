@@ -1,4 +1,4 @@
-//! What only calls that are drawn need of random numbers.
+//! Random choices that only drawn calls need.
 
 use crate::random::Random;
 
@@ -8,7 +8,7 @@ impl Random {
         (self.next() >> 11) as usize % end
     }
 
-    /// One of some values.
+    /// Picks one of some values.
     pub(crate) fn pick<T: Copy>(&mut self, values: &[T]) -> T {
         values[self.below(values.len())]
     }

@@ -1,4 +1,4 @@
-//! A call, as its seed says.
+//! A call that is drawn from a seed.
 
 use flashcliff::ops::{LinearOptions, LinearSgpOptions, ProductOptions, SteerableOptions};
 use flashcliff::simd::Tier;
@@ -11,19 +11,19 @@ use crate::basis::Basis;
 use crate::cases::{Spec, grade_pairs, input_shapes, is_nothing, sizes};
 use crate::random::Random;
 
-/// Sizes of the axes: below, at and above the widths of vectors, primes, 1 and 0.
+/// The sizes of the axes: below, at and above the widths of vectors, primes, 1 and 0.
 const BATCHES: [usize; 12] = [0, 1, 1, 2, 3, 4, 5, 7, 11, 13, 17, 31];
 const CHANNELS: [usize; 18] = [0, 1, 1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17, 31, 32, 37, 64, 97];
-/// Batches of large calls, which are cut into chunks for threads.
+/// The batches of large calls, which are cut into chunks for threads.
 const LARGE_BATCHES: [usize; 4] = [257, 512, 1021, 3001];
-/// Floating-point operations of the forward pass; the reference takes some hundred times as long.
+/// The largest number of floating-point operations of the forward pass. The reference takes some hundred times as long.
 const BUDGET: usize = 20_000;
 const LARGE_BUDGET: usize = 12 << 20;
 
-/// Signatures that are interpreted.
+/// Signatures whose operators are interpreted.
 const OTHERS: [(usize, usize, usize); 3] = [(1, 1, 1), (2, 1, 0), (2, 2, 0)];
 
-/// Algebras with their bases, and pools of threads.
+/// The algebras with their bases, and pools of threads.
 pub(super) struct World {
     algebras: Vec<(Algebra, Basis)>,
     pools: Vec<rayon::ThreadPool>,
@@ -49,7 +49,7 @@ impl World {
     }
 }
 
-/// An operator, its sizes, inputs and the gradient of its output, and how to run it.
+/// An operator with sizes, inputs and the gradient of its output, and the way to run it.
 pub(super) struct Call<'a> {
     pub(super) basis: &'a Basis,
     pub(super) spec: Spec,
@@ -57,14 +57,14 @@ pub(super) struct Call<'a> {
     pub(super) dims: Dims,
     pub(super) inputs: Vec<Vec<f64>>,
     pub(super) grad_output: Vec<f64>,
-    /// Which gradients are asked for.
+    /// Which gradients are wanted.
     pub(super) wanted: Vec<bool>,
     /// Whether all numbers are integers and the operator only adds and multiplies.
     pub(super) exact: bool,
     pub(super) single: bool,
     pub(super) offset: usize,
     pub(super) pool: &'a rayon::ThreadPool,
-    /// For what is drawn after the call.
+    /// The seed for everything that is drawn after the call.
     pub(super) seed: u64,
 }
 
@@ -86,7 +86,7 @@ impl<'a> Call<'a> {
             Err(Error::UnsupportedGrades { .. }) => return None,
             Err(error) => panic!("{spec:?} of {}: {error}", algebra.name()),
         };
-        // Zeros without a kernel, which have tests of their own.
+        // Products that are always zero have no kernel, but tests of their own.
         if is_nothing(basis, &spec) {
             return None;
         }
@@ -127,7 +127,7 @@ impl<'a> Call<'a> {
         batch * in_channels * out_channels == 0
     }
 
-    /// What was drawn, in words.
+    /// The properties of the call, in words.
     pub(super) fn features(&self) -> [String; 6] {
         let word = |yes, a: &str, b: &str| if yes { a } else { b }.to_owned();
         [
@@ -141,7 +141,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Any subset of the grades, mostly all or the vectors.
+/// A random subset of the grades, mostly all of them or the vectors.
 fn grades(random: &mut Random, dim: usize) -> Option<GradeSet> {
     match random.below(4) {
         0 | 1 => None,
@@ -159,7 +159,7 @@ fn spec(random: &mut Random, dim: usize) -> Spec {
         Gate::Gelu,
         Gate::GeluTanh,
         Gate::Silu,
-        Gate::Sigmoid,
+        Gate::GeluFast,
     ];
     let (gate, eps) = (random.pick(&gates), random.pick(&[1e-6, 1e-3, 0.25, 8.0]));
     let (left, right) = match random.once_in(3) {
@@ -167,25 +167,25 @@ fn spec(random: &mut Random, dim: usize) -> Spec {
         false => random.pick(&grade_pairs()),
     };
     let (yes, no) = (random.once_in(2), random.once_in(2));
-    let product = ProductOptions {
-        gate,
-        norm: random.pick(&Norm::ALL),
-        eps,
-        left,
-        right,
-    };
+    let product = ProductOptions::default()
+        .with_gate(gate)
+        .with_norm(random.pick(&Norm::ALL))
+        .with_eps(eps)
+        .with_left(left)
+        .with_right(right);
     match random.below(27) {
         0..4 => Spec::Sgp(product),
-        4..7 => Spec::Fcgp(ProductOptions {
-            left: grades(random, dim),
-            right: grades(random, dim),
-            ..product
-        }),
+        4..7 => Spec::Fcgp(
+            product
+                .with_left(grades(random, dim))
+                .with_right(grades(random, dim)),
+        ),
         7..10 => Spec::Linear(linear(random, dim, yes)),
-        10..12 => Spec::Steerable(SteerableOptions {
-            first_order: yes,
-            normalize: no,
-        }),
+        10..12 => Spec::Steerable(
+            SteerableOptions::default()
+                .with_first_order(yes)
+                .with_normalize(no),
+        ),
         12..15 => Spec::Product(random.pick(&ProductKind::ALL), left, right),
         15 => Spec::Sandwich(None, None),
         16 => Spec::Sandwich(Some(GradeSet::even(dim)), Some(GradeSet::single(1))),
@@ -198,13 +198,14 @@ fn spec(random: &mut Random, dim: usize) -> Spec {
         19 => Spec::MvLayerNorm,
         20 => Spec::Gate(gate),
         21 => Spec::GradeRms(random.pick(&[Norm::Rms, Norm::Invariant]), eps),
-        24.. => Spec::LinearSgp(LinearSgpOptions {
-            linear: linear(random, dim, yes),
-            gate,
-            norm: product.norm,
-            eps,
-            recompute: no,
-        }),
+        24.. => Spec::LinearSgp(
+            LinearSgpOptions::default()
+                .with_linear(linear(random, dim, yes))
+                .with_gate(gate)
+                .with_norm(product.norm)
+                .with_eps(eps)
+                .with_recompute(no),
+        ),
         22 if yes => Spec::Norm,
         22 => Spec::GradeNorms,
         _ => match random.below(5) {
@@ -224,15 +225,14 @@ fn linear(random: &mut Random, dim: usize, per_grade: bool) -> LinearOptions {
         Bias::Scalar if !has_scalar => Bias::None,
         bias => bias,
     };
-    LinearOptions {
-        per_grade,
-        bias,
-        grades,
-        layout: random.pick(&WeightLayout::ALL),
-    }
+    LinearOptions::default()
+        .with_per_grade(per_grade)
+        .with_bias(bias)
+        .with_grades(grades)
+        .with_weight_layout(random.pick(&WeightLayout::ALL))
 }
 
-/// Sizes within the budget, as large as one draw in some makes them.
+/// Sizes within the budget: the largest of some draws.
 fn dims(random: &mut Random, op: &Operator, large: bool) -> Dims {
     let (batches, budget) = match large {
         true => (&LARGE_BATCHES[..], LARGE_BUDGET),
@@ -249,7 +249,7 @@ fn dims(random: &mut Random, op: &Operator, large: bool) -> Dims {
     sizes(op, 1, 3, if has_out { 2 } else { 3 })
 }
 
-/// Integers, or reals of some power of two with some stretches of zeros.
+/// Integers, or reals times some power of two with some stretches of zeros.
 fn fill(random: &mut Random, len: usize, exact: bool) -> Vec<f64> {
     if exact {
         return random.integers(len);

@@ -1,9 +1,9 @@
 //! Differential fuzzing: calls drawn from a seed, each compared with the reference.
 //!
-//! A call has a random algebra, operator, options, grade sets, sizes (ragged, prime, 1, 0), element
-//! type, tier, number of threads, misalignment and inputs; its buffers are dirty. Then one thing of
-//! it is broken, which must be refused without a write. A second of this is part of the ordinary
-//! tests; `cargo test -- --ignored` runs longer, from a new seed, and draws larger calls too.
+//! A call has a random algebra, operator, options, grade sets, sizes (ragged, prime, 1, 0), element type, tier, number
+//! of threads, misalignment and inputs; its buffers are dirty. Then one thing in it is broken, and the call must be
+//! refused without a write. The ordinary tests do this for a second; `cargo test -- --ignored` runs longer, from a new
+//! seed, and also draws larger calls.
 //!
 //! A failure prints the seed of its call. `FLASHCLIFF_FUZZ_SEED=<seed>` runs that call alone, in
 //! either test; `FLASHCLIFF_FUZZ_SECONDS` is the length of the long one.
@@ -24,12 +24,12 @@ use draw::{Call, World};
 const SEED: &str = "FLASHCLIFF_FUZZ_SEED";
 const SECONDS: &str = "FLASHCLIFF_FUZZ_SECONDS";
 
-/// Where the ordinary test starts.
+/// The first seed of the ordinary test, and its length.
 const FIRST: u64 = 2_026;
 const ORDINARY: Duration = Duration::from_secs(1);
 const LONG: u64 = 60;
 
-/// Says how to repeat a call that panics.
+/// Prints how to repeat a call that panics.
 struct Announce(u64);
 
 impl Drop for Announce {
@@ -47,7 +47,7 @@ fn number(variable: &str) -> Option<u64> {
     Some(number.unwrap_or_else(|_| panic!("{variable}: expected a whole number, got `{text}`")))
 }
 
-/// Runs calls for a while, or the one that the environment names. The number of calls.
+/// Runs calls for a while, or the one call that the environment names. Returns the number of calls.
 fn run(first: u64, time: Duration, large: bool) -> usize {
     let world = World::new();
     if let Some(seed) = number(SEED) {
@@ -76,8 +76,7 @@ fn one(world: &World, seed: u64, large: bool) -> bool {
     one_of(world, seed, large).is_some()
 }
 
-/// Runs the call of a seed. The largest share of an error bound that was used; `None` if there is
-/// no such operator.
+/// Runs the call of a seed. Returns the largest used share of an error bound; `None` if there is no such operator.
 fn one_of(world: &World, seed: u64, large: bool) -> Option<f64> {
     let _announce = Announce(seed);
     let call = Call::draw(world, seed, large)?;

@@ -10,22 +10,22 @@ use crate::numbers::{Bounded, Number};
 use crate::random::Random;
 use crate::reference::evaluate;
 
-/// The order of sums in a gradient is that of the backward pass, not that of the derivative: its
-/// error has the same terms, a few of them twice. In `f64` the reference errs by as much again.
+/// The factor on error bounds of gradients. A gradient is summed in the order of the backward pass, not in that of the
+/// derivative: its error has the same terms, a few of them twice. In `f64` the reference is off by as much again.
 const SLACK: f64 = 2.0;
-/// Elements of gradients that are compared one by one, beside one derivative in a direction that
-/// all elements enter.
+/// How many elements of a gradient are compared one by one. Besides these, one derivative is compared in a direction
+/// that all elements enter.
 const PROBES: usize = 2;
 
-/// What a call wrote.
+/// The results of a call.
 pub(super) struct Results<T> {
     pub(super) output: Vec<T>,
-    /// Empty where not wanted.
+    /// The gradients; empty if not wanted.
     pub(super) grads: Vec<Vec<T>>,
 }
 
 impl Call<'_> {
-    /// Runs both passes and compares. The largest share of an error bound that was used.
+    /// Runs both passes and compares them. Returns the largest used share of an error bound.
     pub(super) fn check(&self) -> Result<f64, String> {
         if self.single {
             self.compare::<24, f32>(&self.results(), 1.0)
@@ -76,7 +76,7 @@ impl Call<'_> {
         evaluate(self.basis, &self.spec, &self.dims, &inputs)
     }
 
-    /// Compares derivatives along directions with those that the gradients say.
+    /// Compares derivatives along directions with those that the gradients give.
     fn compare_gradients<T: Element, N: Number>(
         &self,
         results: &Results<T>,
@@ -130,8 +130,8 @@ impl Call<'_> {
     }
 }
 
-/// Moves one number of a result: but for the rare ones whose bounds are wide, near the kink of a
-/// norm, every such call must be found wrong.
+/// Moves one number of a result. Every such change must be found, except in a few calls whose bounds are wide, near the
+/// kink of a norm.
 #[test]
 fn a_wrong_result_is_found() {
     use super::draw::World;
@@ -156,7 +156,7 @@ fn a_wrong_result_is_found() {
         if let Some(tensor) = right.grads.iter().position(|grad| !grad.is_empty()) {
             let mut wrong = call.results::<f64>();
             let grad = &mut wrong.grads[tensor];
-            // Every element enters the derivative in the direction of all of them.
+            // Every element enters the derivative along the direction of all of them.
             grad[random.below(right.grads[tensor].len())] += 1e-6 * scale(&right.grads[tensor]);
             moved[1] += 1;
             missed[1] += usize::from(call.compare::<53, f64>(&wrong, 2.0).is_ok());

@@ -20,7 +20,7 @@ from ...algebra import Algebra
 
 Blades = Tensor | Sequence[int]
 
-# Rows of the buffer of signs.
+# The rows of the buffer of signs.
 _ALPHA, _BETA, _GAMMA, _FORM = range(4)
 
 
@@ -59,7 +59,7 @@ class CliffordAlgebra(torch.nn.Module):
     cayley: Tensor
     """The factor of blade ``j`` in blade ``i`` times blade ``k``, at ``[i, j, k]``."""
     flashcliff_algebra: Algebra
-    """The same algebra for the rest of flashcliff."""
+    """This algebra in the form that the rest of flashcliff uses."""
     _signs: Tensor
 
     def __init__(self, metric: Sequence[float] | Tensor) -> None:
@@ -78,11 +78,11 @@ class CliffordAlgebra(torch.nn.Module):
         for name, table in _tables(algebra).items():
             if name != "metric":
                 floats = torch.get_default_dtype() if table.is_floating_point() else table.dtype
-                # A copy, on the device that tensors are made on by default.
+                # This makes a copy, on the device on which tensors are made by default.
                 table = table.to(torch.get_default_device(), floats, copy=True)
                 self.register_buffer(name, table, persistent=name != "_signs")
 
-    # Attributes of flashcliff.Algebra.
+    # These are attributes of flashcliff.Algebra.
 
     @property
     def signature(self) -> tuple[int, int, int]:
@@ -156,7 +156,7 @@ class CliffordAlgebra(torch.nn.Module):
         return product
 
     def sandwich(self, u: Tensor, v: Tensor, w: Tensor) -> Tensor:
-        """``u v w``. CGENN reverses nothing here."""
+        """``u v w``. CGENN reverses nothing in this function."""
         return self.geometric_product(self.geometric_product(u, v), w)
 
     def output_blades(self, blades_left: Iterable[int], blades_right: Iterable[int]) -> Tensor:
@@ -363,7 +363,7 @@ class CliffordAlgebra(torch.nn.Module):
         tables = _tables(self.flashcliff_algebra)
         found = {name: state_dict[prefix + name] for name in tables if prefix + name in state_dict}
         if not found:
-            # Written by a layer without an algebra of its own. The tables are constants.
+            # A layer without an algebra of its own wrote this state dict. The tables are constants.
             return
         for name, value in found.items():
             table = tables[name]
@@ -441,7 +441,7 @@ def _blade_order(dim: int) -> SimpleNamespace:
 
 
 def _has_kernel(a: Tensor, b: Tensor) -> bool:
-    """Whether the operator takes these tensors; otherwise the table is summed."""
+    """Whether the operator takes these tensors. For others the table is summed."""
     if a.dtype != b.dtype or a.dtype not in (torch.float32, torch.float64):
         return False
     if a.device != b.device or not (a.is_cpu or (a.is_cuda and _core.CUDA)):

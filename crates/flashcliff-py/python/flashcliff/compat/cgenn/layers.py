@@ -16,7 +16,7 @@ AlgebraLike = CliffordAlgebra | Algebra
 
 
 class _Layout(torch.nn.Module):
-    """CGENN's layout around the ``forward`` of the class behind it."""
+    """Wraps the ``forward`` of the class behind it in CGENN's layout."""
 
     def forward(self, input: Tensor) -> Tensor:
         return to_cgenn(super().forward(from_cgenn(input)))

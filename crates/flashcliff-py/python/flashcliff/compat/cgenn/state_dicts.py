@@ -1,4 +1,4 @@
-"""CGENN's state dicts, read and written."""
+"""Reads and writes CGENN's state dicts."""
 
 from __future__ import annotations
 

@@ -1,0 +1,336 @@
+//! Options, each written once, and the structs that hold them.
+
+use crate::{Choice, Choices, Host, Kind, OptionSet, Setting};
+
+const fn choice(name: &'static str, doc: &'static str, old: &'static [&'static str]) -> Choice {
+    Choice {
+        name,
+        doc,
+        old,
+        function: "",
+    }
+}
+
+const fn kind(name: &'static str, function: &'static str, doc: &'static str) -> Choice {
+    Choice {
+        name,
+        doc,
+        old: &[],
+        function,
+    }
+}
+
+const fn setting(
+    name: &'static str,
+    kind: Kind,
+    default: &'static str,
+    doc: &'static str,
+) -> Setting {
+    Setting {
+        name,
+        python: name,
+        kind,
+        default,
+        doc,
+        only: None,
+    }
+}
+
+/// All options with names.
+pub const CHOICES: &[&Choices] = &[&GATES, &NORMS, &INVARIANTS, &BIASES, &LAYOUTS, &PRODUCTS];
+
+static GATES: Choices = Choices {
+    rust: "Gate",
+    what: "gate",
+    values: &[
+        choice("none", "no gate", &[]),
+        choice(
+            "gelu",
+            "`(1 + erf(x / sqrt 2)) / 2`, by which the scalar becomes GELU of itself",
+            &[],
+        ),
+        choice(
+            "gelu_tanh",
+            "the tanh form of GELU, `(1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2`",
+            &["gelu-tanh"],
+        ),
+        choice("silu", "`1 / (1 + exp(-x))`", &[]),
+        choice(
+            "gelu_fast",
+            "the fast form of GELU, `1 / (1 + exp(-1.702 x))`",
+            &["sigmoid", "gelu-fast"],
+        ),
+    ],
+};
+
+static NORMS: Choices = Choices {
+    rust: "Norm",
+    what: "norm",
+    values: &[
+        choice("none", "no norm", &[]),
+        choice(
+            "rms",
+            "the sum of the squares of all coefficients, as flash-clifford does: the same, bit for bit, where \
+             all vectors square to one sign, and not equivariant elsewhere, where boosts and translations \
+             change it",
+            &[],
+        ),
+        choice(
+            "invariant",
+            "`|<o_g reverse(o_g)>_0|`, which every versor leaves alone, so that the operator is equivariant in \
+             every algebra. Blades with a null vector are left out; the pseudoscalar is measured by its own \
+             square; a form of both signs is smoothed, `sqrt(q^2 + eps^2)`, in place of the `+ eps`",
+            &[],
+        ),
+    ],
+};
+
+static INVARIANTS: Choices = Choices {
+    rust: "Invariant",
+    what: "invariant",
+    values: &[
+        choice("mag2", "the quadratic form of the grade", &[]),
+        choice("norm", "the smooth norm of the grade, {grade_norms}", &[]),
+    ],
+};
+
+static BIASES: Choices = Choices {
+    rust: "Bias",
+    what: "bias",
+    values: &[
+        choice("none", "no bias", &[]),
+        choice(
+            "scalar",
+            "on the scalar blade, which keeps the map equivariant",
+            &[],
+        ),
+        choice(
+            "every_blade",
+            "on every blade, which is not equivariant and is there for flash-clifford's weights",
+            &["every-blade", "all"],
+        ),
+    ],
+};
+
+static LAYOUTS: Choices = Choices {
+    rust: "WeightLayout",
+    what: "weight layout",
+    values: &[
+        choice(
+            "out_in_grade",
+            "`[out, in, grades]`, as in CGENN",
+            &["out-in-grade"],
+        ),
+        choice(
+            "grade_in_out",
+            "`[grades, in, out]`, as in flash-clifford; on CUDA it saves a copy of larger weights",
+            &["grade-in-out"],
+        ),
+    ],
+};
+
+static PRODUCTS: Choices = Choices {
+    rust: "ProductKind",
+    what: "product",
+    values: &[
+        kind("geometric", "geometric_product", "`x y`"),
+        kind("exterior", "exterior_product", "`x ^ y`"),
+        kind(
+            "regressive",
+            "regressive_product",
+            "`undual(dual(x) ^ dual(y))`",
+        ),
+        kind(
+            "left_contraction",
+            "left_contraction",
+            "the part of `<x>_g <y>_h` of grade `h - g`",
+        ),
+        kind(
+            "right_contraction",
+            "right_contraction",
+            "the part of `<x>_g <y>_h` of grade `g - h`",
+        ),
+        kind(
+            "scalar",
+            "scalar_product",
+            "the scalar part of `x y`, without a reverse",
+        ),
+        kind("commutator", "commutator_product", "`(x y - y x) / 2`"),
+    ],
+};
+
+pub(crate) static GATE: Setting = setting(
+    "gate",
+    Kind::Choice(&GATES),
+    "gelu",
+    "The gate on both operands: every blade times a function of the scalar component. An operand without \
+     scalars is gated by the constant `gate(0)`, 0.5 for all gates but `none`.",
+);
+
+pub(crate) static OWN_GATE: Setting = setting(
+    "gate",
+    Kind::Choice(&GATES),
+    "gelu",
+    "The function of the scalar component that multiplies every blade.",
+);
+
+pub(crate) static NORM: Setting = setting(
+    "norm",
+    Kind::Choice(&NORMS),
+    "invariant",
+    "The norm of the result, for each grade and batch element: `o_g / sqrt(mean over channels of |o_g|^2 + \
+     eps)`, where the option says what `|o_g|^2` is.",
+);
+
+pub(crate) static OWN_NORM: Setting = setting(
+    "norm",
+    Kind::Choice(&NORMS),
+    "invariant",
+    "What `|x_g|^2` is. `none` is an error, since it leaves nothing to do.",
+);
+
+pub(crate) static EPS: Setting = setting(
+    "eps",
+    Kind::Number,
+    "1e-6",
+    "Added under the root of the mean; for a form of both signs it smooths the magnitude instead.",
+);
+
+pub(crate) static LEFT: Setting = setting(
+    "left",
+    Kind::Grades,
+    "all",
+    "The grades that `x` carries. Its tensor holds the blades of these grades only.",
+);
+
+pub(crate) static RIGHT: Setting = setting(
+    "right",
+    Kind::Grades,
+    "all",
+    "The grades that `y` carries. Its tensor holds the blades of these grades only.",
+);
+
+static PER_GRADE: Setting = setting(
+    "per_grade",
+    Kind::Flag,
+    "true",
+    "A matrix for each grade, or one for all.",
+);
+
+static BIAS: Setting = Setting {
+    python: "bias_mode",
+    ..setting("bias", Kind::Choice(&BIASES), "scalar", "The bias.")
+};
+
+static GRADES: Setting = setting(
+    "grades",
+    Kind::Grades,
+    "all",
+    "The grades that `x` carries. Its tensor holds the blades of these grades only.",
+);
+
+static WEIGHT_LAYOUT: Setting = setting(
+    "weight_layout",
+    Kind::Choice(&LAYOUTS),
+    "out_in_grade",
+    "The order of the axes of the weight of the linear map.",
+);
+
+static RECOMPUTE: Setting = setting(
+    "recompute",
+    Kind::Flag,
+    "false",
+    "Whether the backward pass computes `y` again, by one more product of matrices, instead of reading it from \
+     what the forward pass saved.",
+);
+
+static BLOCK_BYTES: Setting = Setting {
+    only: Some(Host::Python),
+    ..setting(
+        "block_bytes",
+        Kind::Bytes,
+        "auto",
+        "On CUDA the bytes that the path products of a block of rows may take, the main part of the \
+         workspace; a block has a row in any case. `None` takes what was tuned, or 256 MiB. Less memory is \
+         slower, and gradients of weights are rounded in another order: they are sums from block to block. On \
+         the CPU it has no effect.",
+    )
+};
+
+static FIRST_ORDER: Setting = setting(
+    "first_order",
+    Kind::Flag,
+    "true",
+    "Whether the first-order term is added: `o = (l + z) / sqrt 2`.",
+);
+
+static NORMALIZE: Setting = setting(
+    "normalize",
+    Kind::Flag,
+    "true",
+    "Whether the right operand is normalised first, by {grade_norm} with `a`.",
+);
+
+pub(crate) static INVARIANT: Setting = setting(
+    "invariant",
+    Kind::Choice(&INVARIANTS),
+    "mag2",
+    "The invariant of the grades above 0.",
+);
+
+pub(crate) static PRODUCT_KIND: Setting = setting(
+    "kind",
+    Kind::Choice(&PRODUCTS),
+    "geometric",
+    "Which product.",
+);
+
+/// All structs of options.
+pub const OPTION_SETS: &[&OptionSet] = &[
+    &PRODUCT_OPTIONS,
+    &LINEAR_OPTIONS,
+    &LINEAR_SGP_OPTIONS,
+    &STEERABLE_OPTIONS,
+];
+
+/// Options of the weighted products. `block_bytes` is read by the fully connected one.
+pub(crate) static PRODUCT_OPTIONS: OptionSet = OptionSet {
+    name: "ProductOptions",
+    doc: "Options of {sgp_norm} and {fcgp_norm}. The default is equivariant in every algebra, and \
+          flash-clifford's function where all vectors square to one sign.",
+    nested: None,
+    settings: &[&GATE, &NORM, &EPS, &LEFT, &RIGHT],
+};
+
+/// [`PRODUCT_OPTIONS`] with the limit of memory, which in Rust belongs to the operator on CUDA.
+pub(crate) static FULL_PRODUCT_OPTIONS: OptionSet = OptionSet {
+    name: "ProductOptions",
+    doc: "",
+    nested: None,
+    settings: &[&GATE, &NORM, &EPS, &LEFT, &RIGHT, &BLOCK_BYTES],
+};
+
+pub(crate) static LINEAR_OPTIONS: OptionSet = OptionSet {
+    name: "LinearOptions",
+    doc: "Options of {mv_linear}.",
+    nested: None,
+    settings: &[&PER_GRADE, &BIAS, &GRADES, &WEIGHT_LAYOUT],
+};
+
+pub(crate) static LINEAR_SGP_OPTIONS: OptionSet = OptionSet {
+    name: "LinearSgpOptions",
+    doc: "Options of {mv_linear_sgp_norm}. The default is that of {mv_linear} and of {sgp_norm}.",
+    nested: Some((
+        "linear",
+        &LINEAR_OPTIONS,
+        "Options of the linear map. Its grades are those of `x`, and so of `y`.",
+    )),
+    settings: &[&GATE, &NORM, &EPS, &RECOMPUTE],
+};
+
+pub(crate) static STEERABLE_OPTIONS: OptionSet = OptionSet {
+    name: "SteerableOptions",
+    doc: "Options of {steerable_product}.",
+    nested: None,
+    settings: &[&FIRST_ORDER, &NORMALIZE],
+};

@@ -1,0 +1,719 @@
+# Written by `cargo xtask gen` from the table of operators, crates/flashcliff-operators.
+"""The functions of :mod:`flashcliff.functional`, which documents them together."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from .._ops import checks
+from .._ops.tensors import call, unary, warn_of_gates
+from ..algebra import AlgebraLike, Grades, grades_of
+from . import table
+
+__all__ = [
+    "clifford_conjugate",
+    "commutator_product",
+    "dual",
+    "exterior_product",
+    "fcgp_norm",
+    "gate",
+    "geometric_product",
+    "grade_involution",
+    "grade_norm",
+    "grade_norms",
+    "grade_rms",
+    "left_contraction",
+    "mv_layer_norm",
+    "mv_linear",
+    "mv_linear_sgp_norm",
+    "mv_silu",
+    "norm",
+    "product",
+    "regressive_product",
+    "reverse",
+    "right_contraction",
+    "sandwich",
+    "scalar_product",
+    "sgp_norm",
+    "steerable_product",
+    "undual",
+]
+
+
+def sgp_norm(
+    x: Tensor,
+    y: Tensor,
+    weight: Tensor,
+    algebra: AlgebraLike,
+    *,
+    gate: str = "gelu",
+    norm: str = "invariant",
+    eps: float = 1e-6,
+    left: Grades = None,
+    right: Grades = None,
+) -> Tensor:
+    """The fused steerable geometric product: gates, a weighted geometric product, a norm.
+
+    ``o = norm(sum over paths p of weight[c, p] <<x'>_a <y'>_b>_p), x' = gate(x_0) x, y' alike``
+
+    Paths are in lexicographic order of (left, output, right). Saved for the backward pass: one sum
+    per output grade and batch element.
+
+    ======  =================================
+    tensor  shape
+    ======  =================================
+    x       ``[blades of left, *batch, C]``
+    y       ``[blades of right, *batch, C]``
+    weight  ``[C, paths]``
+    output  ``[reachable blades, *batch, C]``
+    ======  =================================
+
+    Args:
+        gate: The gate on both operands: every blade times a function of the scalar component.
+            An operand without scalars is gated by the constant ``gate(0)``, 0.5 for all gates but
+            ``none``. ``none``: no gate; ``gelu``: ``(1 + erf(x / sqrt 2)) / 2``, by which the
+            scalar becomes GELU of itself; ``gelu_tanh``: the tanh form of GELU,
+            ``(1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2``; ``silu``: ``1 / (1 + exp(-x))``;
+            ``gelu_fast``: the fast form of GELU, ``1 / (1 + exp(-1.702 x))``.
+        norm: The norm of the result, for each grade and batch element:
+            ``o_g / sqrt(mean over channels of |o_g|^2 + eps)``, where the option says what
+            ``|o_g|^2`` is. ``none``: no norm; ``rms``: the sum of the squares of all coefficients,
+            as flash-clifford does: the same, bit for bit, where all vectors square to one sign, and
+            not equivariant elsewhere, where boosts and translations change it; ``invariant``:
+            ``|<o_g reverse(o_g)>_0|``, which every versor leaves alone, so that the operator is
+            equivariant in every algebra. Blades with a null vector are left out; the pseudoscalar
+            is measured by its own square; a form of both signs is smoothed, ``sqrt(q^2 + eps^2)``,
+            in place of the ``+ eps``.
+        eps: Added under the root of the mean; for a form of both signs it smooths the magnitude
+            instead.
+        left: The grades that ``x`` carries. Its tensor holds the blades of these grades only.
+            ``None`` is all of them.
+        right: The grades that ``y`` carries. Its tensor holds the blades of these grades only.
+            ``None`` is all of them.
+
+    Source: flash-clifford's ``fused_gelu_sgp_norm``; the product is CGENN's (arXiv 2305.11141,
+    section 4), gate and norm are flash-clifford's.
+    """
+    options = (
+        checks.choice("gate", gate),
+        checks.choice("norm", norm),
+        checks.number("eps", eps),
+        None if left is None else grades_of(algebra, "left", left),
+        None if right is None else grades_of(algebra, "right", right),
+    )
+    warn_of_gates("sgp_norm", options[0], options[3], options[4])
+    return call(table.SGP_NORM, (x, y, weight), algebra, options)
+
+
+def fcgp_norm(
+    x: Tensor,
+    y: Tensor,
+    weight: Tensor,
+    algebra: AlgebraLike,
+    *,
+    gate: str = "gelu",
+    norm: str = "invariant",
+    eps: float = 1e-6,
+    left: Grades = None,
+    right: Grades = None,
+    block_bytes: int | None = None,
+) -> Tensor:
+    """The fused fully connected geometric product: :func:`sgp_norm` from all channels to all
+    channels.
+
+    ``o[m] = norm(sum over n and paths p of weight[p, n, m] <<x'[n]>_a <y'[n]>_b>_p)``
+
+    There is one matrix product for each path, whose left operand is formed from ``x`` and ``y``
+    block by block. Saved for the backward pass: one sum per output grade and batch element.
+
+    ======  ===================================
+    tensor  shape
+    ======  ===================================
+    x       ``[blades of left, *batch, in]``
+    y       ``[blades of right, *batch, in]``
+    weight  ``[paths, in, out]``
+    output  ``[reachable blades, *batch, out]``
+    ======  ===================================
+
+    Args:
+        gate: The gate on both operands: every blade times a function of the scalar component.
+            An operand without scalars is gated by the constant ``gate(0)``, 0.5 for all gates but
+            ``none``. ``none``: no gate; ``gelu``: ``(1 + erf(x / sqrt 2)) / 2``, by which the
+            scalar becomes GELU of itself; ``gelu_tanh``: the tanh form of GELU,
+            ``(1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2``; ``silu``: ``1 / (1 + exp(-x))``;
+            ``gelu_fast``: the fast form of GELU, ``1 / (1 + exp(-1.702 x))``.
+        norm: The norm of the result, for each grade and batch element:
+            ``o_g / sqrt(mean over channels of |o_g|^2 + eps)``, where the option says what
+            ``|o_g|^2`` is. ``none``: no norm; ``rms``: the sum of the squares of all coefficients,
+            as flash-clifford does: the same, bit for bit, where all vectors square to one sign, and
+            not equivariant elsewhere, where boosts and translations change it; ``invariant``:
+            ``|<o_g reverse(o_g)>_0|``, which every versor leaves alone, so that the operator is
+            equivariant in every algebra. Blades with a null vector are left out; the pseudoscalar
+            is measured by its own square; a form of both signs is smoothed, ``sqrt(q^2 + eps^2)``,
+            in place of the ``+ eps``.
+        eps: Added under the root of the mean; for a form of both signs it smooths the magnitude
+            instead.
+        left: The grades that ``x`` carries. Its tensor holds the blades of these grades only.
+            ``None`` is all of them.
+        right: The grades that ``y`` carries. Its tensor holds the blades of these grades only.
+            ``None`` is all of them.
+        block_bytes: On CUDA the bytes that the path products of a block of rows may take, the
+            main part of the workspace; a block has a row in any case. ``None`` takes what was
+            tuned, or 256 MiB. Less memory is slower, and gradients of weights are rounded in
+            another order: they are sums from block to block. On the CPU it has no effect.
+
+    Source: flash-clifford's ``fused_gelu_fcgp_norm``; CGENN's fully connected product (arXiv
+    2305.11141, section 4).
+    """
+    options = (
+        checks.choice("gate", gate),
+        checks.choice("norm", norm),
+        checks.number("eps", eps),
+        None if left is None else grades_of(algebra, "left", left),
+        None if right is None else grades_of(algebra, "right", right),
+        checks.block_bytes(block_bytes),
+    )
+    warn_of_gates("fcgp_norm", options[0], options[3], options[4])
+    return call(table.FCGP_NORM, (x, y, weight), algebra, options)
+
+
+def mv_linear(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    algebra: AlgebraLike,
+    per_grade: bool = True,
+    bias_mode: str = "scalar",
+    grades: Grades = None,
+    weight_layout: str = "out_in_grade",
+) -> Tensor:
+    """The linear map of channels, with a matrix for each grade.
+
+    ``o[m] = sum over n of weight[m, n, grade] x[n] (+ bias[m])``
+
+    Without ``per_grade`` the weight is ``[out, in]``; the layout ``grade_in_out`` reverses its
+    axes.
+
+    ======  ===================================
+    tensor  shape
+    ======  ===================================
+    x       ``[blades of grades, *batch, in]``
+    weight  ``[out, in, grades]``
+    bias    ``[out]``, or ``None``
+    output  ``[blades of grades, *batch, out]``
+    ======  ===================================
+
+    Args:
+        per_grade: A matrix for each grade, or one for all.
+        bias_mode: The bias. ``scalar``: on the scalar blade, which keeps the map equivariant;
+            ``every_blade``: on every blade, which is not equivariant and is there for
+            flash-clifford's weights.
+        grades: The grades that ``x`` carries. Its tensor holds the blades of these grades only.
+            ``None`` is all of them.
+        weight_layout: The order of the axes of the weight of the linear map. ``out_in_grade``:
+            ``[out, in, grades]``, as in CGENN; ``grade_in_out``: ``[grades, in, out]``, as in
+            flash-clifford; on CUDA it saves a copy of larger weights.
+
+    Source: CGENN's ``MVLinear`` (arXiv 2305.11141, section 4).
+    """
+    options = (
+        checks.flag("per_grade", per_grade),
+        checks.choice("bias_mode", bias_mode),
+        None if grades is None else grades_of(algebra, "grades", grades),
+        checks.choice("weight_layout", weight_layout),
+    )
+    return call(table.MV_LINEAR, (x, weight, bias), algebra, options)
+
+
+def mv_linear_sgp_norm(
+    x: Tensor,
+    linear_weight: Tensor,
+    linear_bias: Tensor | None,
+    weight: Tensor,
+    algebra: AlgebraLike,
+    *,
+    per_grade: bool = True,
+    bias_mode: str = "scalar",
+    grades: Grades = None,
+    weight_layout: str = "out_in_grade",
+    gate: str = "gelu",
+    norm: str = "invariant",
+    eps: float = 1e-6,
+    recompute: bool = False,
+) -> Tensor:
+    """The gated product of ``x`` with a linear map of it: flash-clifford's layer.
+
+    ``o = sgp_norm(x, y, weight), y = mv_linear(x, linear_weight, linear_bias)``
+
+    Without ``per_grade`` the weight of the map is ``[C, C]``; the layout ``grade_in_out`` puts
+    grades first.
+
+    Saved for the backward pass: ``y`` in the type of ``x``, and one sum per output grade and batch
+    element. With ``recompute`` the sums alone: ``y`` is then in the workspace of each pass.
+
+    The output, and all gradients but that of ``x``, are the same bits as of the two operators in
+    turn. The map adds its part of the gradient of ``x`` to that of the product, which saves a pass
+    and rounds in another order.
+
+    =============  =================================
+    tensor         shape
+    =============  =================================
+    x              ``[blades of grades, *batch, C]``
+    linear_weight  ``[C, C, grades]``
+    linear_bias    ``[C]``, or ``None``
+    weight         ``[C, paths]``
+    output         ``[reachable blades, *batch, C]``
+    =============  =================================
+
+    Args:
+        per_grade: A matrix for each grade, or one for all.
+        bias_mode: The bias. ``scalar``: on the scalar blade, which keeps the map equivariant;
+            ``every_blade``: on every blade, which is not equivariant and is there for
+            flash-clifford's weights.
+        grades: The grades that ``x`` carries. Its tensor holds the blades of these grades only.
+            ``None`` is all of them.
+        weight_layout: The order of the axes of the weight of the linear map. ``out_in_grade``:
+            ``[out, in, grades]``, as in CGENN; ``grade_in_out``: ``[grades, in, out]``, as in
+            flash-clifford; on CUDA it saves a copy of larger weights.
+        gate: The gate on both operands: every blade times a function of the scalar component.
+            An operand without scalars is gated by the constant ``gate(0)``, 0.5 for all gates but
+            ``none``. ``none``: no gate; ``gelu``: ``(1 + erf(x / sqrt 2)) / 2``, by which the
+            scalar becomes GELU of itself; ``gelu_tanh``: the tanh form of GELU,
+            ``(1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2``; ``silu``: ``1 / (1 + exp(-x))``;
+            ``gelu_fast``: the fast form of GELU, ``1 / (1 + exp(-1.702 x))``.
+        norm: The norm of the result, for each grade and batch element:
+            ``o_g / sqrt(mean over channels of |o_g|^2 + eps)``, where the option says what
+            ``|o_g|^2`` is. ``none``: no norm; ``rms``: the sum of the squares of all coefficients,
+            as flash-clifford does: the same, bit for bit, where all vectors square to one sign, and
+            not equivariant elsewhere, where boosts and translations change it; ``invariant``:
+            ``|<o_g reverse(o_g)>_0|``, which every versor leaves alone, so that the operator is
+            equivariant in every algebra. Blades with a null vector are left out; the pseudoscalar
+            is measured by its own square; a form of both signs is smoothed, ``sqrt(q^2 + eps^2)``,
+            in place of the ``+ eps``.
+        eps: Added under the root of the mean; for a form of both signs it smooths the magnitude
+            instead.
+        recompute: Whether the backward pass computes ``y`` again, by one more product of
+            matrices, instead of reading it from what the forward pass saved.
+
+    Source: flash-clifford's ``Layer``.
+    """
+    options = (
+        checks.flag("per_grade", per_grade),
+        checks.choice("bias_mode", bias_mode),
+        None if grades is None else grades_of(algebra, "grades", grades),
+        checks.choice("weight_layout", weight_layout),
+        checks.choice("gate", gate),
+        checks.choice("norm", norm),
+        checks.number("eps", eps),
+        checks.flag("recompute", recompute),
+    )
+    warn_of_gates("mv_linear_sgp_norm", options[4], options[2], options[2])
+    return call(table.MV_LINEAR_SGP_NORM, (x, linear_weight, linear_bias, weight), algebra, options)
+
+
+def grade_norm(x: Tensor, a: Tensor, algebra: AlgebraLike) -> Tensor:
+    """CGENN's learned normalisation of each grade.
+
+    ``o_g = x_g / (s (|x_g| - 1) + 1 + 1e-6), s = sigmoid(a_g)``
+
+    ``|x_g|`` is the smooth norm of :func:`grade_norms`.
+
+    ======  =======================
+    tensor  shape
+    ======  =======================
+    x       ``[blades, *batch, C]``
+    a       ``[C, grades]``
+    output  ``[blades, *batch, C]``
+    ======  =======================
+
+    Source: CGENN's ``NormalizationLayer`` (arXiv 2305.11141, section 4).
+    """
+    return call(table.GRADE_NORM, (x, a), algebra, ())
+
+
+def steerable_product(
+    x: Tensor,
+    r: Tensor,
+    weight: Tensor,
+    a: Tensor | None = None,
+    l: Tensor | None = None,  # noqa: E741, the name in the formula
+    *,
+    algebra: AlgebraLike,
+) -> Tensor:
+    """CGENN's weighted geometric product, as it stands between its linear maps.
+
+    ``o = (l + z) / sqrt 2, z = sum over paths p of weight[c, p] <<x>_a <r'>_b>_p, r' = grade_norm(r, a)``
+
+    Without ``l`` the output is ``z``; without ``a`` the right operand is ``r`` itself.
+
+    ======  ====================================
+    tensor  shape
+    ======  ====================================
+    x       ``[blades, *batch, C]``
+    r       ``[blades, *batch, C]``
+    weight  ``[C, paths]``
+    a       ``[C, grades]``, or ``None``
+    l       ``[blades, *batch, C]``, or ``None``
+    output  ``[blades, *batch, C]``
+    ======  ====================================
+
+    Source: CGENN's ``SteerableGeometricProductLayer`` (arXiv 2305.11141, section 4).
+    """
+    return call(table.STEERABLE_PRODUCT, (x, r, weight, a, l), algebra, ())
+
+
+def mv_silu(
+    x: Tensor, a: Tensor, b: Tensor, algebra: AlgebraLike, *, invariant: str = "mag2"
+) -> Tensor:
+    """CGENN's gated nonlinearity.
+
+    ``o_g = sigmoid(a_g u_g + b_g) x_g``
+
+    ``u_0`` is the scalar component, ``u_g`` an invariant of the grade.
+
+    ======  =======================
+    tensor  shape
+    ======  =======================
+    x       ``[blades, *batch, C]``
+    a       ``[C, grades]``
+    b       ``[C, grades]``
+    output  ``[blades, *batch, C]``
+    ======  =======================
+
+    Args:
+        invariant: The invariant of the grades above 0. ``mag2``: the quadratic form of the
+            grade; ``norm``: the smooth norm of the grade, :func:`grade_norms`.
+
+    Source: CGENN's ``MVSiLU``.
+    """
+    options = (
+        checks.choice("invariant", invariant),
+    )
+    return call(table.MV_SILU, (x, a, b), algebra, options)
+
+
+def mv_layer_norm(x: Tensor, a: Tensor, algebra: AlgebraLike) -> Tensor:
+    """CGENN's layer norm.
+
+    ``o = a x / (mean over channels of |x| + 1e-6)``
+
+    ``|x|`` is the smooth norm of the whole multivector, :func:`norm`. Saved for the backward pass:
+    one sum per batch element.
+
+    ======  =======================
+    tensor  shape
+    ======  =======================
+    x       ``[blades, *batch, C]``
+    a       ``[C, 1]``
+    output  ``[blades, *batch, C]``
+    ======  =======================
+
+    Source: CGENN's ``MVLayerNorm``.
+    """
+    return call(table.MV_LAYER_NORM, (x, a), algebra, ())
+
+
+def product(
+    x: Tensor,
+    y: Tensor,
+    algebra: AlgebraLike,
+    kind: str = "geometric",
+    *,
+    left: Grades = None,
+    right: Grades = None,
+) -> Tensor:
+    """A product of ``x`` and ``y`` without weights, channel by channel.
+
+    Only terms between the grades of the operands are computed, and only reachable blades are
+    written. Where no blade can be reached, as by the commutator in one dimension, the output has
+    all blades and is zero.
+
+    ======  =================================
+    tensor  shape
+    ======  =================================
+    x       ``[blades of left, *batch, C]``
+    y       ``[blades of right, *batch, C]``
+    output  ``[reachable blades, *batch, C]``
+    ======  =================================
+
+    Args:
+        kind: Which product. ``geometric``: ``x y``; ``exterior``: ``x ^ y``; ``regressive``:
+            ``undual(dual(x) ^ dual(y))``; ``left_contraction``: the part of ``<x>_g <y>_h`` of
+            grade ``h - g``; ``right_contraction``: the part of ``<x>_g <y>_h`` of grade ``g - h``;
+            ``scalar``: the scalar part of ``x y``, without a reverse; ``commutator``:
+            ``(x y - y x) / 2``.
+        left: The grades that ``x`` carries. Its tensor holds the blades of these grades only.
+            ``None`` is all of them.
+        right: The grades that ``y`` carries. Its tensor holds the blades of these grades only.
+            ``None`` is all of them.
+    """
+    options = (
+        checks.choice("kind", kind),
+        None if left is None else grades_of(algebra, "left", left),
+        None if right is None else grades_of(algebra, "right", right),
+    )
+    return call(table.PRODUCT, (x, y), algebra, options)
+
+
+def geometric_product(
+    x: Tensor, y: Tensor, algebra: AlgebraLike, *, left: Grades = None, right: Grades = None
+) -> Tensor:
+    """``x y``; see :func:`product`."""
+    return product(x, y, algebra, "geometric", left=left, right=right)
+
+
+def exterior_product(
+    x: Tensor, y: Tensor, algebra: AlgebraLike, *, left: Grades = None, right: Grades = None
+) -> Tensor:
+    """``x ^ y``; see :func:`product`."""
+    return product(x, y, algebra, "exterior", left=left, right=right)
+
+
+def regressive_product(
+    x: Tensor, y: Tensor, algebra: AlgebraLike, *, left: Grades = None, right: Grades = None
+) -> Tensor:
+    """``undual(dual(x) ^ dual(y))``; see :func:`product`."""
+    return product(x, y, algebra, "regressive", left=left, right=right)
+
+
+def left_contraction(
+    x: Tensor, y: Tensor, algebra: AlgebraLike, *, left: Grades = None, right: Grades = None
+) -> Tensor:
+    """The part of ``<x>_g <y>_h`` of grade ``h - g``; see :func:`product`."""
+    return product(x, y, algebra, "left_contraction", left=left, right=right)
+
+
+def right_contraction(
+    x: Tensor, y: Tensor, algebra: AlgebraLike, *, left: Grades = None, right: Grades = None
+) -> Tensor:
+    """The part of ``<x>_g <y>_h`` of grade ``g - h``; see :func:`product`."""
+    return product(x, y, algebra, "right_contraction", left=left, right=right)
+
+
+def scalar_product(
+    x: Tensor, y: Tensor, algebra: AlgebraLike, *, left: Grades = None, right: Grades = None
+) -> Tensor:
+    """The scalar part of ``x y``, without a reverse; see :func:`product`."""
+    return product(x, y, algebra, "scalar", left=left, right=right)
+
+
+def commutator_product(
+    x: Tensor, y: Tensor, algebra: AlgebraLike, *, left: Grades = None, right: Grades = None
+) -> Tensor:
+    """``(x y - y x) / 2``; see :func:`product`."""
+    return product(x, y, algebra, "commutator", left=left, right=right)
+
+
+def sandwich(
+    x: Tensor, y: Tensor, algebra: AlgebraLike, *, left: Grades = None, right: Grades = None
+) -> Tensor:
+    """The sandwich ``x y reverse(x)``: for a unit versor ``x`` its action on ``y``, up to a sign.
+
+    For an even versor, a rotor, it is the action. For an odd versor, such as a reflection, it is
+    the action with the odd grades of ``y`` negated: a unit vector ``n`` with ``n n = 1`` keeps
+    ``n`` and negates the vectors at right angles to it, where the reflection does the reverse. The
+    action is then the sandwich of ``x`` with :func:`grade_involution` of ``y``. With
+    ``x reverse(x) = -1`` all grades are negated, and otherwise the result is scaled by
+    ``x reverse(x)``.
+
+    ======  =================================
+    tensor  shape
+    ======  =================================
+    x       ``[blades of left, *batch, C]``
+    y       ``[blades of right, *batch, C]``
+    output  ``[reachable blades, *batch, C]``
+    ======  =================================
+
+    Args:
+        left: The grades that ``x`` carries. Its tensor holds the blades of these grades only.
+            ``None`` is all of them.
+        right: The grades that ``y`` carries. Its tensor holds the blades of these grades only.
+            ``None`` is all of them.
+    """
+    options = (
+        None if left is None else grades_of(algebra, "left", left),
+        None if right is None else grades_of(algebra, "right", right),
+    )
+    return call(table.SANDWICH, (x, y), algebra, options)
+
+
+def reverse(x: Tensor, algebra: AlgebraLike, *, grades: Grades = None) -> Tensor:
+    """The reverse: grade ``k`` times ``(-1)^(k(k-1)/2)``.
+
+    ======  =======================
+    tensor  shape
+    ======  =======================
+    x       ``[blades, *batch, C]``
+    output  ``[blades, *batch, C]``
+    ======  =======================
+
+    Args:
+        grades: The grades that ``x`` carries; ``None`` is all of them.
+    """
+    return unary(table.REVERSE, x, algebra, grades)
+
+
+def grade_involution(x: Tensor, algebra: AlgebraLike, *, grades: Grades = None) -> Tensor:
+    """The grade involution: grade ``k`` times ``(-1)^k``.
+
+    ======  =======================
+    tensor  shape
+    ======  =======================
+    x       ``[blades, *batch, C]``
+    output  ``[blades, *batch, C]``
+    ======  =======================
+
+    Args:
+        grades: The grades that ``x`` carries; ``None`` is all of them.
+    """
+    return unary(table.GRADE_INVOLUTION, x, algebra, grades)
+
+
+def clifford_conjugate(x: Tensor, algebra: AlgebraLike, *, grades: Grades = None) -> Tensor:
+    """The Clifford conjugate: grade ``k`` times ``(-1)^(k(k+1)/2)``.
+
+    ======  =======================
+    tensor  shape
+    ======  =======================
+    x       ``[blades, *batch, C]``
+    output  ``[blades, *batch, C]``
+    ======  =======================
+
+    Args:
+        grades: The grades that ``x`` carries; ``None`` is all of them.
+    """
+    return unary(table.CLIFFORD_CONJUGATE, x, algebra, grades)
+
+
+def dual(x: Tensor, algebra: AlgebraLike, *, grades: Grades = None) -> Tensor:
+    """The dual without a metric, the right complement: ``e_a ^ dual(e_a) = I``.
+
+    It commutes with rotations of the coordinates, those among vectors of the same square, and with
+    reflections of them up to the sign -1. Boosts and translations act on a vector and on its
+    complement in different ways: a layer that mixes a multivector with its dual is not equivariant
+    under them. The regressive product of two multivectors is, up to the sign of reflections.
+
+    ======  =======================
+    tensor  shape
+    ======  =======================
+    x       ``[blades, *batch, C]``
+    output  ``[blades, *batch, C]``
+    ======  =======================
+
+    Args:
+        grades: The grades that ``x`` carries; ``None`` is all of them.
+    """
+    return unary(table.DUAL, x, algebra, grades)
+
+
+def undual(x: Tensor, algebra: AlgebraLike, *, grades: Grades = None) -> Tensor:
+    """The inverse of :func:`dual`, the left complement, and as equivariant.
+
+    ======  =======================
+    tensor  shape
+    ======  =======================
+    x       ``[blades, *batch, C]``
+    output  ``[blades, *batch, C]``
+    ======  =======================
+
+    Args:
+        grades: The grades that ``x`` carries; ``None`` is all of them.
+    """
+    return unary(table.UNDUAL, x, algebra, grades)
+
+
+def norm(x: Tensor, algebra: AlgebraLike) -> Tensor:
+    """The smooth norm of a multivector.
+
+    ``o = (q(x)^2 + 1e-16)^(1/4), q(x) = <reverse(x) x>_0``
+
+    ======  =======================
+    tensor  shape
+    ======  =======================
+    x       ``[blades, *batch, C]``
+    output  ``[1, *batch, C]``
+    ======  =======================
+
+    Source: CGENN's ``norm`` (arXiv 2305.11141, section 3).
+    """
+    return call(table.NORM, (x,), algebra, ())
+
+
+def grade_norms(x: Tensor, algebra: AlgebraLike) -> Tensor:
+    """The smooth norm of each grade.
+
+    ``o_g = (q(x_g)^2 + 1e-16)^(1/4), q(x) = <reverse(x) x>_0``
+
+    ======  =======================
+    tensor  shape
+    ======  =======================
+    x       ``[blades, *batch, C]``
+    output  ``[grades, *batch, C]``
+    ======  =======================
+
+    Source: CGENN's ``norms`` (arXiv 2305.11141, section 3).
+    """
+    return call(table.GRADE_NORMS, (x,), algebra, ())
+
+
+def gate(x: Tensor, algebra: AlgebraLike, *, gate: str = "gelu") -> Tensor:
+    """The gate of :func:`sgp_norm`: every blade times a function of the scalar component.
+
+    ``o = gate(x_0) x``
+
+    ======  =======================
+    tensor  shape
+    ======  =======================
+    x       ``[blades, *batch, C]``
+    output  ``[blades, *batch, C]``
+    ======  =======================
+
+    Args:
+        gate: The function of the scalar component that multiplies every blade. ``none``: no
+            gate; ``gelu``: ``(1 + erf(x / sqrt 2)) / 2``, by which the scalar becomes GELU of
+            itself; ``gelu_tanh``: the tanh form of GELU,
+            ``(1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2``; ``silu``: ``1 / (1 + exp(-x))``;
+            ``gelu_fast``: the fast form of GELU, ``1 / (1 + exp(-1.702 x))``.
+
+    Source: flash-clifford.
+    """
+    options = (
+        checks.choice("gate", gate),
+    )
+    return call(table.GATE, (x,), algebra, options)
+
+
+def grade_rms(
+    x: Tensor, algebra: AlgebraLike, *, norm: str = "invariant", eps: float = 1e-6
+) -> Tensor:
+    """The norm of :func:`sgp_norm`, for each grade and batch element, over channels.
+
+    ``o_g = x_g / sqrt(mean over channels of |x_g|^2 + eps)``
+
+    ======  =======================
+    tensor  shape
+    ======  =======================
+    x       ``[blades, *batch, C]``
+    output  ``[blades, *batch, C]``
+    ======  =======================
+
+    Args:
+        norm: What ``|x_g|^2`` is. ``none`` is an error, since it leaves nothing to do.
+            ``none``: no norm; ``rms``: the sum of the squares of all coefficients, as
+            flash-clifford does: the same, bit for bit, where all vectors square to one sign, and
+            not equivariant elsewhere, where boosts and translations change it; ``invariant``:
+            ``|<o_g reverse(o_g)>_0|``, which every versor leaves alone, so that the operator is
+            equivariant in every algebra. Blades with a null vector are left out; the pseudoscalar
+            is measured by its own square; a form of both signs is smoothed, ``sqrt(q^2 + eps^2)``,
+            in place of the ``+ eps``.
+        eps: Added under the root of the mean; for a form of both signs it smooths the magnitude
+            instead.
+
+    Source: flash-clifford.
+    """
+    options = (
+        checks.choice("norm", norm),
+        checks.number("eps", eps),
+    )
+    return call(table.GRADE_RMS, (x,), algebra, options)

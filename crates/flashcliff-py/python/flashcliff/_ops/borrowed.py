@@ -1,0 +1,146 @@
+"""Calls of operators on arrays that are borrowed by DLPack."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from typing import Any
+
+from .. import _core
+from ..algebra import AlgebraLike, as_algebra
+from .op import Op, operator
+
+Array = Any
+
+# Kinds of memory, by DLPack.
+_CPU, _CUDA, _PINNED = 1, 2, 3
+
+_DTYPES = ("f32", "f64", "bf16", "f16")
+
+
+def call(
+    op: Op, arrays: tuple[Array | None, ...], algebra: AlgebraLike, options: tuple[Any, ...]
+) -> Array:
+    core = operator(
+        op, as_algebra(algebra).name, tuple(a is not None for a in arrays), options
+    )
+    given = [
+        (name, array, lane)
+        for name, array, lane, optional in zip(op.names, arrays, op.lanes, op.optional)
+        if array is not None or not optional
+    ]
+    borrowed = [_Borrowed(op.name, name, array) for name, array, _ in given]
+    device = borrowed[0].device
+    for (name, _, _), other in zip(given, borrowed):
+        if other.device != device:
+            raise RuntimeError(
+                f"{op.name}: expected all arrays on the same device, got `{given[0][0]}` on "
+                f"{device} and `{name}` on {other.device}"
+            )
+    batch = borrowed[0].shape[1:-1]
+    views = []
+    for (name, _, lane), array in zip(given, borrowed):
+        shape = _flat(op.name, name, array.shape, batch) if lane else array.shape
+        views.append((array.address, shape, array.dtype))
+    # The default stream, without rounding to TF32.
+    ordinal = None if device == "cpu" else int(device.removeprefix("cuda:"))
+    place = None if ordinal is None else (ordinal, 0, False)
+    shape, saved_len, workspace_len = core.plan(views, False, place)
+    output = _core.Array([shape[0], *batch, shape[2]], borrowed[0].dtype, ordinal)
+    statistics = "f64" if borrowed[0].dtype == "f64" else "f32"
+    saved = _core.Array([saved_len], statistics, ordinal)
+    workspace = _core.Array([-(-workspace_len // 4)], "f32", ordinal)
+    core.forward(
+        views,
+        output.address,
+        saved.address,
+        (workspace.address, workspace_len),
+        place,
+    )
+    output.synchronize()
+    return _library(given[0][1]).from_dlpack(output)
+
+
+class _Borrowed:
+    """The memory of an array, for as long as this lives."""
+
+    def __init__(self, operator: str, name: str, array: Array) -> None:
+        if not hasattr(array, "__dlpack__") or not hasattr(array, "__dlpack_device__"):
+            raise TypeError(
+                f"{operator}: `{name}` must be an array with `__dlpack__`, got "
+                f"{type(array).__name__}"
+            )
+        if hasattr(array, "mask") and hasattr(array, "fill_value"):
+            # Masked arrays of NumPy hand out their numbers and leave the mask behind.
+            raise TypeError(
+                f"{operator}: `{name}` must be an array without a mask, got "
+                f"{type(array).__name__}; call its `filled()` first"
+            )
+        try:
+            kind, ordinal = (int(number) for number in array.__dlpack_device__())
+        except (BufferError, RuntimeError, ValueError) as error:
+            raise _unreadable(operator, name, error) from None
+        if kind in (_CPU, _PINNED):
+            self.device = "cpu"
+        elif kind == _CUDA:
+            self.device = f"cuda:{ordinal}"
+        else:
+            raise _core.UnsupportedError(
+                f"{operator}: `{name}` must be on the CPU or on CUDA, got device {kind} of DLPack"
+            )
+        try:
+            self._read(array)
+            if not self._contiguous:
+                self._read(_contiguous(operator, name, array))
+        except (BufferError, RuntimeError, TypeError) as error:
+            raise _unreadable(operator, name, error) from None
+        if self.dtype not in _DTYPES:
+            raise TypeError(
+                f"{operator}: tensor `{name}`: expected f32, f64, bf16 or f16, got {self.dtype}"
+            )
+
+    def _read(self, array: Array) -> None:
+        if hasattr(array, "resolve_neg"):
+            # A tensor of PyTorch may be a view of the negative, of which capsules say nothing.
+            array = array.resolve_neg()
+        # The array too: not every library lets its capsules keep the memory.
+        self._array = array
+        # 1 is the default stream of CUDA.
+        stream = {} if self.device == "cpu" else {"stream": 1}
+        try:
+            self._capsule = array.__dlpack__(max_version=(1, 0), **stream)
+        except TypeError:
+            self._capsule = array.__dlpack__(**stream)
+        self.address, self.shape, self.dtype, _, self._contiguous = _core.read_dlpack(self._capsule)
+
+
+def _unreadable(operator: str, name: str, error: Exception) -> BufferError:
+    """What to raise for an array that its library does not hand out, and why."""
+    return BufferError(f"{operator}: cannot read `{name}` by DLPack: {error}")
+
+
+def _contiguous(operator: str, name: str, array: Array) -> Array:
+    """A copy in C order."""
+    if hasattr(array, "contiguous"):
+        return array.contiguous()
+    library = _library(array)
+    if hasattr(library, "ascontiguousarray"):
+        return library.ascontiguousarray(array)
+    raise ValueError(f"{operator}: `{name}` must be contiguous in C order")
+
+
+def _library(array: Array) -> Any:
+    """The module of arrays like this one."""
+    if hasattr(array, "__array_namespace__"):
+        return array.__array_namespace__()
+    return importlib.import_module(type(array).__module__.partition(".")[0])
+
+
+def _flat(
+    operator: str, name: str, shape: tuple[int, ...], batch: tuple[int, ...]
+) -> tuple[int, ...]:
+    """The shape with one batch axis."""
+    if len(shape) < 2 or shape[1:-1] != batch:
+        expected = ", ".join(("blades", *map(str, batch), "channels"))
+        raise ValueError(f"{operator}: tensor `{name}` must be [{expected}], got {list(shape)}")
+    return shape[0], math.prod(batch), shape[-1]

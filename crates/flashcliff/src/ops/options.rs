@@ -1,0 +1,237 @@
+// Written by `cargo xtask gen` from the table of operators, crates/flashcliff-operators.
+
+use cayley::GradeSet;
+
+use crate::{Bias, Gate, Norm, WeightLayout};
+
+/// Options of [`sgp_norm`](crate::ops::sgp_norm) and [`fcgp_norm`](crate::ops::fcgp_norm). The
+/// default is equivariant in every algebra, and flash-clifford's function where all vectors square
+/// to one sign.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct ProductOptions {
+    /// The gate on both operands: every blade times a function of the scalar component. An operand
+    /// without scalars is gated by the constant `gate(0)`, 0.5 for all gates but `none`.
+    pub gate: Gate,
+    /// The norm of the result, for each grade and batch element:
+    /// `o_g / sqrt(mean over channels of |o_g|^2 + eps)`, where the option says what `|o_g|^2` is.
+    pub norm: Norm,
+    /// Added under the root of the mean; for a form of both signs it smooths the magnitude instead.
+    pub eps: f64,
+    /// The grades that `x` carries. Its tensor holds the blades of these grades only. All grades if
+    /// `None`.
+    pub left: Option<GradeSet>,
+    /// The grades that `y` carries. Its tensor holds the blades of these grades only. All grades if
+    /// `None`.
+    pub right: Option<GradeSet>,
+}
+
+impl Default for ProductOptions {
+    fn default() -> Self {
+        Self {
+            gate: Gate::Gelu,
+            norm: Norm::Invariant,
+            eps: 1e-6,
+            left: None,
+            right: None,
+        }
+    }
+}
+
+impl ProductOptions {
+    /// Sets [`gate`](Self::gate).
+    #[must_use]
+    pub fn with_gate(mut self, gate: Gate) -> Self {
+        self.gate = gate;
+        self
+    }
+
+    /// Sets [`norm`](Self::norm).
+    #[must_use]
+    pub fn with_norm(mut self, norm: Norm) -> Self {
+        self.norm = norm;
+        self
+    }
+
+    /// Sets [`eps`](Self::eps).
+    #[must_use]
+    pub fn with_eps(mut self, eps: f64) -> Self {
+        self.eps = eps;
+        self
+    }
+
+    /// Sets [`left`](Self::left).
+    #[must_use]
+    pub fn with_left(mut self, left: impl Into<Option<GradeSet>>) -> Self {
+        self.left = left.into();
+        self
+    }
+
+    /// Sets [`right`](Self::right).
+    #[must_use]
+    pub fn with_right(mut self, right: impl Into<Option<GradeSet>>) -> Self {
+        self.right = right.into();
+        self
+    }
+}
+
+/// Options of [`mv_linear`](crate::ops::mv_linear).
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct LinearOptions {
+    /// A matrix for each grade, or one for all.
+    pub per_grade: bool,
+    /// The bias.
+    pub bias: Bias,
+    /// The grades that `x` carries. Its tensor holds the blades of these grades only. All grades if
+    /// `None`.
+    pub grades: Option<GradeSet>,
+    /// The order of the axes of the weight of the linear map.
+    pub weight_layout: WeightLayout,
+}
+
+impl Default for LinearOptions {
+    fn default() -> Self {
+        Self {
+            per_grade: true,
+            bias: Bias::Scalar,
+            grades: None,
+            weight_layout: WeightLayout::OutInGrade,
+        }
+    }
+}
+
+impl LinearOptions {
+    /// Sets [`per_grade`](Self::per_grade).
+    #[must_use]
+    pub fn with_per_grade(mut self, per_grade: bool) -> Self {
+        self.per_grade = per_grade;
+        self
+    }
+
+    /// Sets [`bias`](Self::bias).
+    #[must_use]
+    pub fn with_bias(mut self, bias: Bias) -> Self {
+        self.bias = bias;
+        self
+    }
+
+    /// Sets [`grades`](Self::grades).
+    #[must_use]
+    pub fn with_grades(mut self, grades: impl Into<Option<GradeSet>>) -> Self {
+        self.grades = grades.into();
+        self
+    }
+
+    /// Sets [`weight_layout`](Self::weight_layout).
+    #[must_use]
+    pub fn with_weight_layout(mut self, weight_layout: WeightLayout) -> Self {
+        self.weight_layout = weight_layout;
+        self
+    }
+}
+
+/// Options of [`mv_linear_sgp_norm`](crate::ops::mv_linear_sgp_norm). The default is that of
+/// [`mv_linear`](crate::ops::mv_linear) and of [`sgp_norm`](crate::ops::sgp_norm).
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct LinearSgpOptions {
+    /// Options of the linear map. Its grades are those of `x`, and so of `y`.
+    pub linear: LinearOptions,
+    /// The gate on both operands: every blade times a function of the scalar component. An operand
+    /// without scalars is gated by the constant `gate(0)`, 0.5 for all gates but `none`.
+    pub gate: Gate,
+    /// The norm of the result, for each grade and batch element:
+    /// `o_g / sqrt(mean over channels of |o_g|^2 + eps)`, where the option says what `|o_g|^2` is.
+    pub norm: Norm,
+    /// Added under the root of the mean; for a form of both signs it smooths the magnitude instead.
+    pub eps: f64,
+    /// Whether the backward pass computes `y` again, by one more product of matrices, instead of
+    /// reading it from what the forward pass saved.
+    pub recompute: bool,
+}
+
+impl Default for LinearSgpOptions {
+    fn default() -> Self {
+        Self {
+            linear: LinearOptions::default(),
+            gate: Gate::Gelu,
+            norm: Norm::Invariant,
+            eps: 1e-6,
+            recompute: false,
+        }
+    }
+}
+
+impl LinearSgpOptions {
+    /// Sets [`linear`](Self::linear).
+    #[must_use]
+    pub fn with_linear(mut self, linear: LinearOptions) -> Self {
+        self.linear = linear;
+        self
+    }
+
+    /// Sets [`gate`](Self::gate).
+    #[must_use]
+    pub fn with_gate(mut self, gate: Gate) -> Self {
+        self.gate = gate;
+        self
+    }
+
+    /// Sets [`norm`](Self::norm).
+    #[must_use]
+    pub fn with_norm(mut self, norm: Norm) -> Self {
+        self.norm = norm;
+        self
+    }
+
+    /// Sets [`eps`](Self::eps).
+    #[must_use]
+    pub fn with_eps(mut self, eps: f64) -> Self {
+        self.eps = eps;
+        self
+    }
+
+    /// Sets [`recompute`](Self::recompute).
+    #[must_use]
+    pub fn with_recompute(mut self, recompute: bool) -> Self {
+        self.recompute = recompute;
+        self
+    }
+}
+
+/// Options of [`steerable_product`](crate::ops::steerable_product).
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct SteerableOptions {
+    /// Whether the first-order term is added: `o = (l + z) / sqrt 2`.
+    pub first_order: bool,
+    /// Whether the right operand is normalised first, by [`grade_norm`](crate::ops::grade_norm)
+    /// with `a`.
+    pub normalize: bool,
+}
+
+impl Default for SteerableOptions {
+    fn default() -> Self {
+        Self {
+            first_order: true,
+            normalize: true,
+        }
+    }
+}
+
+impl SteerableOptions {
+    /// Sets [`first_order`](Self::first_order).
+    #[must_use]
+    pub fn with_first_order(mut self, first_order: bool) -> Self {
+        self.first_order = first_order;
+        self
+    }
+
+    /// Sets [`normalize`](Self::normalize).
+    #[must_use]
+    pub fn with_normalize(mut self, normalize: bool) -> Self {
+        self.normalize = normalize;
+        self
+    }
+}

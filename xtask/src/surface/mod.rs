@@ -1,0 +1,50 @@
+//! Files that are derived from the table of operators.
+//!
+//! * `text` - markup and line breaks.
+//! * `rust` - `flashcliff::ops`: functions, options, operators by name.
+//! * `candle` - functions of candle tensors.
+//! * `python` - functions of PyTorch and of arrays, and the rows behind them.
+//! * `readme` - the table of the README.
+
+mod candle;
+mod python;
+mod readme;
+mod rust;
+mod text;
+
+use std::fs;
+use std::path::Path;
+
+use crate::Error;
+
+/// Path and text of every derived file. Files with other text hold the derived part between two marks.
+pub(crate) fn files(root: &Path) -> Result<Vec<(&'static str, String)>, Error> {
+    let readme = root.join("README.md");
+    let readme_text = fs::read_to_string(&readme).map_err(Error::at(&readme))?;
+    Ok(vec![
+        ("crates/flashcliff/src/ops/functions.rs", rust::functions()),
+        ("crates/flashcliff/src/ops/options.rs", rust::options()),
+        ("crates/flashcliff/src/ops/by_name.rs", rust::by_name()),
+        (
+            "crates/flashcliff-candle/src/functional/operators.rs",
+            candle::functions(),
+        ),
+        (
+            "crates/flashcliff-py/python/flashcliff/_derived/functional.py",
+            python::functional(),
+        ),
+        (
+            "crates/flashcliff-py/python/flashcliff/_derived/arrays.py",
+            python::arrays(),
+        ),
+        (
+            "crates/flashcliff-py/python/flashcliff/_derived/table.py",
+            python::table(),
+        ),
+        (
+            "crates/flashcliff-py/python/flashcliff/_derived/spellings.py",
+            python::spellings(),
+        ),
+        ("README.md", readme::with_table(&readme_text)?),
+    ])
+}

@@ -1,0 +1,508 @@
+//! The Python package: functions of PyTorch tensors, functions of arrays, and the rows behind both.
+
+use flashcliff_operators::{Choice, Choices, Host, Kind, OPERATORS, Operator, Presence, Setting};
+
+use super::text::{PYTHON, rename, wrap};
+
+const WIDTH: usize = 100;
+const HEADER: &str =
+    "# Written by `cargo xtask gen` from the table of operators, crates/flashcliff-operators.\n";
+
+/// A package that has the functions: what its tensors are called, and how it documents and runs a call.
+struct Module {
+    tensor: &'static str,
+    is_torch: bool,
+}
+
+/// `flashcliff.functional`.
+pub(super) fn functional() -> String {
+    let module = Module {
+        tensor: "Tensor",
+        is_torch: true,
+    };
+    let mut text = HEADER.to_owned();
+    text += "\"\"\"The functions of :mod:`flashcliff.functional`, which documents them together.\"\"\"\n\n";
+    text += "from __future__ import annotations\n\nfrom torch import Tensor\n\n";
+    text += "from .._ops import checks\nfrom .._ops.tensors import call, unary, warn_of_gates\n";
+    text += "from ..algebra import AlgebraLike, Grades, grades_of\nfrom . import table\n\n";
+    text += &all();
+    text + &functions(&module)
+}
+
+/// `flashcliff.arrays`.
+pub(super) fn arrays() -> String {
+    let module = Module {
+        tensor: "Array",
+        is_torch: false,
+    };
+    let mut text = HEADER.to_owned();
+    text +=
+        "\"\"\"The functions of :mod:`flashcliff.arrays`, which documents them together.\"\"\"\n\n";
+    text += "from __future__ import annotations\n\n";
+    text += "from .._ops import checks\nfrom .._ops.borrowed import Array, call\n";
+    text += "from .._ops.surprises import gates_without_scalars as warn_of_gates\n";
+    text += "from ..algebra import AlgebraLike, Grades, grades_of\nfrom . import table\n\n";
+    text += &all();
+    text + &functions(&module)
+}
+
+fn all() -> String {
+    let own = OPERATORS.iter().map(|operator| operator.name);
+    let mut names: Vec<&str> = own
+        .chain(choices_with_functions().map(|c| c.function))
+        .collect();
+    names.sort_unstable();
+    let lines: String = names
+        .iter()
+        .map(|name| format!("    \"{name}\",\n"))
+        .collect();
+    format!("__all__ = [\n{lines}]\n")
+}
+
+/// The products, each with a function of its own.
+fn choices_with_functions() -> impl Iterator<Item = &'static Choice> {
+    let settings = OPERATORS
+        .iter()
+        .flat_map(|operator| operator.options.settings());
+    let choices = settings.filter_map(|setting| match setting.kind {
+        Kind::Choice(choices) => Some(choices),
+        _ => None,
+    });
+    choices
+        .flat_map(|choices| choices.values)
+        .filter(|choice| !choice.function.is_empty())
+}
+
+fn functions(module: &Module) -> String {
+    let mut text = String::new();
+    for operator in OPERATORS {
+        text += &format!("\n\n{}", function(operator, module));
+        let positional = operator.options.settings().into_iter().find_map(positional);
+        for choice in positional.iter().flat_map(|choices| choices.values) {
+            text += &format!("\n\n{}", function_of_choice(choice, module));
+        }
+    }
+    text
+}
+
+/// The choices of a setting that is given by position, since each has a function of its own.
+fn positional(setting: &Setting) -> Option<&'static Choices> {
+    match setting.kind {
+        Kind::Choice(choices) if !choices.values[0].function.is_empty() => Some(choices),
+        _ => None,
+    }
+}
+
+fn function(operator: &Operator, module: &Module) -> String {
+    let name = operator.name;
+    let takes_grades = module.is_torch && operator.gradient.linear;
+    let (mut before, mut after) = (Vec::new(), Vec::new());
+    // A tensor that may be left out at the end has a default, and so the algebra goes by name.
+    let trailing = operator.inputs.iter().rev();
+    let optional = trailing
+        .take_while(|i| i.presence != Presence::Always)
+        .count();
+    for (index, input) in operator.inputs.iter().enumerate() {
+        let annotation = match input.presence {
+            Presence::Always => module.tensor.to_owned(),
+            _ => format!("{} | None", module.tensor),
+        };
+        let default = match index + optional >= operator.inputs.len() {
+            true => " = None",
+            false => "",
+        };
+        before.push(format!("{}: {annotation}{default}", input.python));
+    }
+    match optional {
+        0 => before.push("algebra: AlgebraLike".to_owned()),
+        _ => after.push("algebra: AlgebraLike".to_owned()),
+    }
+    for setting in operator.options.settings() {
+        if is_inferred(operator, setting) {
+            continue;
+        }
+        let argument = format!(
+            "{}: {} = {}",
+            setting.python,
+            annotation(setting),
+            default(setting)
+        );
+        match positional(setting) {
+            Some(_) => before.push(argument),
+            None => after.push(argument),
+        }
+    }
+    if takes_grades {
+        after.push("grades: Grades = None".to_owned());
+    }
+    if !after.is_empty() {
+        before.push("*".to_owned());
+    }
+    before.extend(after);
+    let mut text = signature(name, &before, module.tensor);
+    text += &match module.is_torch {
+        true => documentation(operator, takes_grades),
+        false => {
+            format!("    \"\"\"As :func:`flashcliff.functional.{name}`, forward only.\"\"\"\n")
+        }
+    };
+    text + &body(operator, takes_grades)
+}
+
+/// Whether the tensors that are given say what a setting would.
+fn is_inferred(operator: &Operator, setting: &Setting) -> bool {
+    let is = |presence| presence == Presence::With(setting.name);
+    operator.inputs.iter().any(|input| is(input.presence))
+}
+
+fn signature(name: &str, arguments: &[String], result: &str) -> String {
+    let line = format!("def {name}({}) -> {result}:\n", arguments.join(", "));
+    let noqa = "l: ";
+    let has_l = arguments.iter().any(|argument| argument.starts_with(noqa));
+    if line.len() <= WIDTH + 1 && !has_l {
+        return line;
+    }
+    let inner = format!("    {}\n", arguments.join(", "));
+    if inner.len() <= WIDTH + 1 && !has_l {
+        return format!("def {name}(\n{inner}) -> {result}:\n");
+    }
+    let lines = arguments
+        .iter()
+        .map(|argument| match argument.starts_with(noqa) {
+            true => format!("    {argument},  # noqa: E741, the name in the formula\n"),
+            false => format!("    {argument},\n"),
+        });
+    format!("def {name}(\n{}) -> {result}:\n", lines.collect::<String>())
+}
+
+fn annotation(setting: &Setting) -> &'static str {
+    match setting.kind {
+        Kind::Choice(_) => "str",
+        Kind::Number => "float",
+        Kind::Flag => "bool",
+        Kind::Grades => "Grades",
+        Kind::Bytes => "int | None",
+    }
+}
+
+fn default(setting: &Setting) -> String {
+    match (setting.kind, setting.default) {
+        (Kind::Choice(_), name) => format!("\"{name}\""),
+        (Kind::Number, number) => number.to_owned(),
+        (Kind::Flag, "true") => "True".to_owned(),
+        (Kind::Flag, _) => "False".to_owned(),
+        (Kind::Grades | Kind::Bytes, _) => "None".to_owned(),
+    }
+}
+
+/// A text of the table with the names that tensors have in Python.
+fn renamed(operator: &Operator, text: &str) -> String {
+    let inputs = operator
+        .inputs
+        .iter()
+        .filter(|input| input.name != input.python);
+    inputs.fold(text.to_owned(), |text, input| {
+        rename(&text, input.name, input.python)
+    })
+}
+
+fn documentation(operator: &Operator, takes_grades: bool) -> String {
+    let render = |text: &str| PYTHON.render(&renamed(operator, text));
+    let paragraph = |text: &str| wrap(text, "    ", WIDTH);
+    let title = render(operator.title);
+    let mut text = paragraph(&format!("\"\"\"{title}"));
+    if !operator.formula.is_empty() {
+        text += &format!(
+            "\n{}",
+            paragraph(&format!("``{}``", renamed(operator, operator.formula)))
+        );
+    }
+    if !operator.details.is_empty() {
+        text += &format!("\n{}", paragraph(&render(operator.details)));
+    }
+    for (_, note) in operator
+        .notes
+        .iter()
+        .filter(|(host, _)| *host == Host::Python)
+    {
+        text += &format!("\n{}", paragraph(&render(note)));
+    }
+    text += &format!("\n{}", shapes(operator));
+    let settings = operator.options.settings();
+    let settings: Vec<_> = settings
+        .into_iter()
+        .filter(|s| !is_inferred(operator, s))
+        .collect();
+    if !settings.is_empty() || takes_grades {
+        text += "\n    Args:\n";
+    }
+    for setting in settings {
+        let about = format!("{}: {}{}", setting.python, setting.doc, choices(setting));
+        let wrapped = wrap(&render(&about), "            ", WIDTH);
+        text += &wrapped.replacen("            ", "        ", 1);
+    }
+    if takes_grades {
+        text += "        grades: The grades that ``x`` carries; ``None`` is all of them.\n";
+    }
+    if !operator.source.is_empty() {
+        text += &format!(
+            "\n{}",
+            paragraph(&format!("Source: {}", render(operator.source)))
+        );
+    }
+    text + "    \"\"\"\n"
+}
+
+/// The names of a setting, with what they stand for.
+fn choices(setting: &Setting) -> String {
+    let Kind::Choice(choices) = setting.kind else {
+        return match setting.kind {
+            Kind::Grades => " `None` is all of them.".to_owned(),
+            _ => String::new(),
+        };
+    };
+    // Whether there is a bias at all, the tensor says.
+    let named = choices
+        .values
+        .iter()
+        .filter(|choice| choice.name != "none" || setting.python == setting.name);
+    let named = named.map(|choice| format!("`{}`: {}", choice.name, choice.doc));
+    format!(" {}.", named.collect::<Vec<_>>().join("; "))
+}
+
+/// A table of shapes.
+fn shapes(operator: &Operator) -> String {
+    let shape = |shape: &str| format!("``{}``", shape.replace("batch", "*batch"));
+    let mut rows: Vec<(String, String)> = Vec::new();
+    for input in operator.inputs {
+        let absent = match input.presence {
+            Presence::Always => "",
+            _ => ", or ``None``",
+        };
+        rows.push((input.python.to_owned(), shape(input.shape) + absent));
+    }
+    rows.push(("output".to_owned(), shape(operator.output)));
+    let first = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let second = rows.iter().map(|(_, shape)| shape.len()).max().unwrap_or(0);
+    let rule = format!("    {}  {}\n", "=".repeat(first), "=".repeat(second));
+    let mut text = format!("{rule}    {:first$}  shape\n{rule}", "tensor");
+    for (name, shape) in rows {
+        text += &format!("    {name:first$}  {shape}\n");
+    }
+    text + &rule
+}
+
+fn body(operator: &Operator, takes_grades: bool) -> String {
+    let constant = operator.name.to_uppercase();
+    if takes_grades {
+        return format!("    return unary(table.{constant}, x, algebra, grades)\n");
+    }
+    let settings = operator.options.settings();
+    let settings: Vec<_> = settings
+        .into_iter()
+        .filter(|s| !is_inferred(operator, s))
+        .collect();
+    let mut text = String::new();
+    let tensors = tuple(operator.inputs.iter().map(|input| input.python.to_owned()));
+    let mut options = "()".to_owned();
+    if !settings.is_empty() {
+        let checked = settings.iter().map(|setting| checked(setting));
+        let lines: String = checked.map(|check| format!("        {check},\n")).collect();
+        text += &format!("    options = (\n{lines}    )\n");
+        options = "options".to_owned();
+    }
+    if let Some(arguments) = gated(&settings) {
+        text += &format!("    warn_of_gates(\"{}\", {arguments})\n", operator.name);
+    }
+    text + &format!("    return call(table.{constant}, {tensors}, algebra, {options})\n")
+}
+
+/// The arguments of the warning of gates without scalars, for operators that gate operands of some grades.
+fn gated(settings: &[&Setting]) -> Option<String> {
+    let at = |name: &str| {
+        let index = settings.iter().position(|setting| setting.name == name)?;
+        Some(format!("options[{index}]"))
+    };
+    let gate = at("gate")?;
+    match (at("left"), at("right"), at("grades")) {
+        (Some(left), Some(right), _) => Some(format!("{gate}, {left}, {right}")),
+        (_, _, Some(grades)) => Some(format!("{gate}, {grades}, {grades}")),
+        _ => None,
+    }
+}
+
+fn tuple(names: impl Iterator<Item = String>) -> String {
+    let names: Vec<String> = names.collect();
+    match &names[..] {
+        [one] => format!("({one},)"),
+        more => format!("({})", more.join(", ")),
+    }
+}
+
+/// The expression that checks an argument.
+fn checked(setting: &Setting) -> String {
+    let name = setting.python;
+    match setting.kind {
+        Kind::Choice(_) => format!("checks.choice(\"{name}\", {name})"),
+        Kind::Number => format!("checks.number(\"{name}\", {name})"),
+        Kind::Flag => format!("checks.flag(\"{name}\", {name})"),
+        Kind::Grades => {
+            format!("None if {name} is None else grades_of(algebra, \"{name}\", {name})")
+        }
+        Kind::Bytes => format!("checks.{name}({name})"),
+    }
+}
+
+fn function_of_choice(choice: &Choice, module: &Module) -> String {
+    let arguments = [
+        format!("x: {}", module.tensor),
+        format!("y: {}", module.tensor),
+        "algebra: AlgebraLike".to_owned(),
+        "*".to_owned(),
+        "left: Grades = None".to_owned(),
+        "right: Grades = None".to_owned(),
+    ];
+    let doc = PYTHON.render(choice.doc);
+    let mut doc = doc.replacen("the ", "The ", usize::from(doc.starts_with("the ")));
+    doc += "; see :func:`product`.";
+    signature(choice.function, &arguments, module.tensor)
+        + &format!("    \"\"\"{doc}\"\"\"\n")
+        + &format!(
+            "    return product(x, y, algebra, \"{}\", left=left, right=right)\n",
+            choice.name
+        )
+}
+
+/// Earlier spellings of option values.
+pub(super) fn spellings() -> String {
+    let mut text = HEADER.to_owned();
+    text +=
+        "\"\"\"Earlier spellings of option values.\"\"\"\n\nfrom __future__ import annotations\n\n";
+    text += "OLD_SPELLINGS: dict[str, dict[str, str]] = {\n";
+    let mut seen: Vec<&str> = Vec::new();
+    for setting in OPERATORS
+        .iter()
+        .flat_map(|operator| operator.options.settings())
+    {
+        let Kind::Choice(choices) = setting.kind else {
+            continue;
+        };
+        let old: Vec<String> = choices
+            .values
+            .iter()
+            .flat_map(|choice| {
+                choice
+                    .old
+                    .iter()
+                    .map(|old| format!("\"{old}\": \"{}\"", choice.name))
+            })
+            .collect();
+        if !old.is_empty() && !seen.contains(&setting.python) {
+            seen.push(setting.python);
+            text += &format!("    \"{}\": {{{}}},\n", setting.python, old.join(", "));
+        }
+    }
+    text += "}\n\"\"\"The present spelling, by option and earlier spelling.\"\"\"\n";
+    text
+}
+
+/// The rows behind the functions.
+pub(super) fn table() -> String {
+    let mut text = HEADER.to_owned();
+    text += "\"\"\"Every operator: its tensors, its options, what its gradient needs.\"\"\"\n\n";
+    text += "from __future__ import annotations\n\nfrom .._ops.op import Op, Option\n\n";
+    for operator in OPERATORS {
+        text += &row(operator);
+    }
+    let names: String = OPERATORS
+        .iter()
+        .map(|o| format!("    {},\n", o.name.to_uppercase()))
+        .collect();
+    text + &format!("OPS: tuple[Op, ...] = (\n{names})\n\"\"\"All operators.\"\"\"\n")
+}
+
+fn row(operator: &Operator) -> String {
+    let mut lines = vec![format!("    \"{}\",\n", operator.name)];
+    let inputs = operator.inputs.iter().map(|input| {
+        let optional = if input.presence == Presence::Always {
+            ""
+        } else {
+            "?"
+        };
+        format!("\"{}{optional}\"", input.python)
+    });
+    lines.push(format!("    {},\n", tuple(inputs)));
+    let settings = operator.options.settings();
+    let settings: Vec<_> = settings
+        .into_iter()
+        .filter(|s| !is_inferred(operator, s))
+        .collect();
+    let options: String = settings
+        .iter()
+        .map(|setting| {
+            let native = match setting.only {
+                Some(Host::Python) => "None".to_owned(),
+                _ => format!("\"{}\"", setting.name),
+            };
+            format!(
+                "        Option(\"{}\", \"{}\", {}, {native}),\n",
+                setting.python,
+                schema_type(setting),
+                default(setting)
+            )
+        })
+        .collect();
+    lines.push(match options.is_empty() {
+        true => "    (),\n".to_owned(),
+        false => format!("    (\n{options}    ),\n"),
+    });
+    let parameters = operator.inputs.iter().filter(|input| input.is_parameter());
+    let parameters: Vec<String> = parameters
+        .map(|input| format!("\"{}\"", input.python))
+        .collect();
+    if !parameters.is_empty() {
+        lines.push(format!(
+            "    parameters={},\n",
+            tuple(parameters.into_iter())
+        ));
+    }
+    let flags: Vec<String> = operator
+        .inputs
+        .iter()
+        .filter_map(|input| match input.presence {
+            Presence::Always => None,
+            Presence::WithBias => Some(format!("(\"{}\", \"bias\")", input.python)),
+            Presence::With(flag) => Some(format!("(\"{}\", \"{flag}\")", input.python)),
+        })
+        .collect();
+    if !flags.is_empty() {
+        lines.push(format!("    says={},\n", tuple(flags.into_iter())));
+    }
+    let gradient = operator.gradient;
+    for (is_so, word) in [
+        (gradient.saves, "saves"),
+        (gradient.linear, "linear"),
+        (gradient.reads_output, "undoes_norm"),
+        (operator.autocast, "autocast"),
+    ] {
+        if is_so {
+            lines.push(format!("    {word}=True,\n"));
+        }
+    }
+    format!(
+        "{} = Op(\n{})\n",
+        operator.name.to_uppercase(),
+        lines.concat()
+    )
+}
+
+/// The type in a schema of PyTorch.
+fn schema_type(setting: &Setting) -> &'static str {
+    match setting.kind {
+        Kind::Choice(_) => "str",
+        Kind::Number => "float",
+        Kind::Flag => "bool",
+        Kind::Grades => "int[]?",
+        Kind::Bytes => "int?",
+    }
+}
