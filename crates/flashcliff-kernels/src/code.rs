@@ -1,24 +1,22 @@
 //! Stages as data: what the interpreter runs where no kernel was compiled.
 //!
-//! A stage is a list of instructions on *places*. A place is a component of a tensor, a register that holds
-//! a value for a block of channels, or a value that is the same for a whole row. Instructions are few and do
-//! much each: a running sum with all its terms is one of them, so what it costs to read an instruction is
-//! shared by many multiplications.
+//! A stage is a list of instructions on *places*. A place is a component of a tensor or a register, and holds
+//! values for a block of channels, one vector after the other. A value that is the same for a whole row fills a
+//! register too. Instructions are few and do much each: a running sum with all its terms is one of them, so the
+//! cost of reading an instruction is shared by many multiplications.
 
 /// A stage.
 #[derive(Debug, Default)]
 pub struct Code {
-    /// The places of components of tensors; instructions name them by number.
-    pub components: Vec<Component>,
-    /// How many places follow that hold a value for a block of channels.
+    /// The components of tensors that are places. They have the first numbers, in order.
+    pub components: Vec<Components>,
+    /// The number of registers, whose places follow.
     pub registers: usize,
-    /// How many places follow that hold a value for a row.
-    pub uniforms: usize,
-    /// How many sums over channels the stage forms.
+    /// The number of sums over channels that the stage forms.
     pub row_sums: usize,
-    /// What is computed once a row, on values for a row.
+    /// The instructions that run once a row, on the first vector of registers.
     pub once: Vec<Op>,
-    /// What is computed for each block of channels.
+    /// The instructions that run for each block of channels.
     pub each: Vec<Op>,
     /// The terms of all sums.
     pub terms: Vec<Term>,
@@ -37,20 +35,20 @@ pub enum List {
     ParamGrads,
 }
 
-/// A component of a tensor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Component {
+/// Consecutive components of a tensor. Each is a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Components {
     /// The list.
     pub list: List,
     /// The number of the tensor in the list.
     pub slot: usize,
-    /// The number of the component.
-    pub index: usize,
-    /// The components of a packed tensor; 0 for one that is not.
-    pub packed: usize,
+    /// The number of the first component.
+    pub first: usize,
+    /// The number of components.
+    pub count: usize,
 }
 
-/// The number of a place: components come first, then registers, then values for a row.
+/// The number of a place: components come first, then registers.
 pub type PlaceId = u32;
 
 /// An instruction. The first place is the one that it writes.
@@ -60,7 +58,7 @@ pub enum Op {
     Constant(PlaceId, f64),
     /// A row sum, by its slot.
     RowSum(PlaceId, usize),
-    /// What norms add.
+    /// The constant that norms add.
     Eps(PlaceId),
     /// `1 / channels`.
     InvChannels(PlaceId),
@@ -76,9 +74,13 @@ pub enum Op {
     GateAndSlope(PlaceId, PlaceId, PlaceId),
     /// Adds a value to a sum over channels, by its number.
     AddToRow(usize, PlaceId),
+    /// Asks for the block in a later row of an input, by its place and its slot.
+    Prefetch(PlaceId, usize),
+    /// Copies the first vector of a register to the rest of its block: instructions for a block read all of it.
+    Spread(PlaceId),
 }
 
-/// What a sum starts with.
+/// The start of a sum.
 #[derive(Clone, Copy, Debug)]
 pub enum Start<P = PlaceId> {
     /// A value.
@@ -88,7 +90,7 @@ pub enum Start<P = PlaceId> {
 }
 
 impl<P> Start<P> {
-    /// The same of other places.
+    /// The start with other places.
     pub fn map<Q>(self, place: impl Fn(P) -> Q) -> Start<Q> {
         match self {
             Self::Value(a) => Start::Value(place(a)),
@@ -97,27 +99,24 @@ impl<P> Start<P> {
     }
 }
 
-/// A term of a sum. Products are not rounded before they are added.
+/// A term of a sum, `+ a b` or `- a b`. The product is not rounded before it is added.
 #[derive(Clone, Copy, Debug)]
-pub enum Term<P = PlaceId> {
-    /// `+ a b`
-    MulAdd(P, P),
-    /// `- a b`
-    NegMulAdd(P, P),
-    /// `+ a`
-    Add(P),
-    /// `- a`
-    Sub(P),
+pub struct Term<P = PlaceId> {
+    /// Whether the product is subtracted.
+    pub is_negative: bool,
+    /// A factor.
+    pub a: P,
+    /// The other factor.
+    pub b: P,
 }
 
 impl<P> Term<P> {
-    /// The same of other places.
+    /// The term with other places.
     pub fn map<Q>(self, place: impl Fn(P) -> Q) -> Term<Q> {
-        match self {
-            Self::MulAdd(a, b) => Term::MulAdd(place(a), place(b)),
-            Self::NegMulAdd(a, b) => Term::NegMulAdd(place(a), place(b)),
-            Self::Add(a) => Term::Add(place(a)),
-            Self::Sub(a) => Term::Sub(place(a)),
+        Term {
+            is_negative: self.is_negative,
+            a: place(self.a),
+            b: place(self.b),
         }
     }
 }

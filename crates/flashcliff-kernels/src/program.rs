@@ -17,7 +17,7 @@ pub struct Kernels {
 pub struct Program {
     /// The first part of the key by which it is looked up; the rest are the grades.
     pub name: &'static str,
-    /// What it computes.
+    /// The formula.
     pub formula: &'static str,
     /// The grades of the left operand, as a bit set.
     pub left: u16,
@@ -29,6 +29,8 @@ pub struct Program {
     pub inputs: &'static [(&'static str, usize)],
     /// Per-channel parameters: name and values per channel.
     pub params: &'static [(&'static str, usize)],
+    /// The order in which a caller gives inputs and parameters.
+    pub arguments: &'static [Argument],
     /// The components of the output.
     pub output_components: usize,
     /// From the inputs to the output.
@@ -38,7 +40,7 @@ pub struct Program {
     pub backward: Plan,
     /// Operations per lane of the two passes.
     pub flops: [usize; 2],
-    /// The same program for tiers and types that it was not compiled for.
+    /// The interpreted form of the program, for tiers and types that it was not compiled for.
     pub interpreted: Interpreted,
 }
 
@@ -52,7 +54,7 @@ impl Interpreted {
         Self(AtomicPtr::new(ptr::null_mut()))
     }
 
-    /// What was made.
+    /// The program that was made.
     pub fn get(&self) -> Option<&'static Program> {
         // SAFETY: null, or from `set`.
         unsafe { self.0.load(Ordering::Acquire).as_ref() }
@@ -83,6 +85,13 @@ pub struct Plan {
     pub stages: &'static [StageCall],
 }
 
+impl Plan {
+    /// Whether the stages are interpreted; all are or none.
+    pub fn is_interpreted(&self) -> bool {
+        self.stages.iter().any(|call| call.stage.code.is_some())
+    }
+}
+
 /// A stage and what its slots stand for.
 pub struct StageCall {
     /// The stage.
@@ -99,6 +108,15 @@ pub struct StageCall {
     pub rows: &'static [usize],
     /// The row sums that it forms, by number.
     pub row_sums: &'static [usize],
+}
+
+/// An argument of an operator, by its number among the lane inputs or the parameters of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Argument {
+    /// A lane input.
+    Input(usize),
+    /// A per-channel parameter.
+    Param(usize),
 }
 
 /// A lane tensor of a pass.

@@ -1,4 +1,6 @@
-//! Multivectors of expressions: how operators are written.
+//! Multivectors of expressions, in which operators are written.
+
+use std::collections::BTreeMap;
 
 use cayley::{Algebra, GradeSet, ProductKind, Term};
 
@@ -26,7 +28,7 @@ impl Multivector {
         Self { grades, components }
     }
 
-    /// Makes it the output `o` of a program.
+    /// Makes the multivector the output `o` of a program.
     pub fn output(self, p: &mut Program, algebra: &Algebra) {
         p.output("o", blade_names(algebra, self.grades), self.components);
     }
@@ -45,7 +47,7 @@ impl Multivector {
             .collect()
     }
 
-    /// The part of some of its grades.
+    /// The part of the multivector with some grades.
     pub fn restricted(&self, algebra: &Algebra, grades: GradeSet) -> Self {
         let grades = self.grades.intersection(grades);
         let blades = algebra.blades_in(grades).into_iter();
@@ -67,7 +69,7 @@ impl Multivector {
         }
     }
 
-    /// Marks a place where the plan may store it.
+    /// Marks a place where the plan may store the multivector.
     pub fn cut(self, p: &mut Program) -> Self {
         Self {
             grades: self.grades,
@@ -141,11 +143,18 @@ impl Multivector {
         let blades = algebra.blades_in(grades);
         let zero = g.constant(0.0);
         let mut sums = vec![zero; blades.len()];
+        // A search through all terms for each blade and path would take most of the time in eight dimensions.
+        let mut terms_of_blade: BTreeMap<usize, Vec<Term>> = BTreeMap::new();
+        for term in terms {
+            terms_of_blade.entry(term.left).or_default().push(term);
+        }
         for (path, &weight) in paths.iter().zip(w) {
             for (left, x) in self.grade(algebra, path.left) {
-                let own = |t: &&Term| t.left == left && algebra.path_of(**t) == *path;
-                let own: Vec<Term> = terms.iter().filter(own).copied().collect();
-                if own.is_empty() {
+                let terms = terms_of_blade.get(&left).into_iter().flatten();
+                let mut own = terms
+                    .filter(|term| algebra.path_of(**term) == *path)
+                    .peekable();
+                if own.peek().is_none() {
                     continue;
                 }
                 let scaled = g.mul(weight, x);
@@ -177,8 +186,8 @@ impl Multivector {
     }
 }
 
-/// `(q^2 + 1e-16)^(1/4)`, the smooth norm of CGENN, from a quadratic form `q`. The square is not
-/// formed: it would leave the range where the norm does not.
+/// The smooth norm of CGENN, `(q^2 + 1e-16)^(1/4)`, from a quadratic form `q`. The square is not formed, because it
+/// could leave the range although the norm does not.
 pub(super) fn smooth_norm(g: &mut Graph, q: Id) -> Id {
     let tiny = g.constant(1e-8);
     let magnitude = g.hypot(q, tiny);

@@ -3,34 +3,65 @@
 
 use std::collections::BTreeMap;
 
-use flashcliff_kernels::code::{Binary, Code, Component, List, Start, Term, Unary};
-use flashcliff_program::ir::{Function, Id, Node, Program, Uniform};
-use flashcliff_program::plan::{Body, Fusion, Packing, Stage, Values};
+use flashcliff_kernels::code::{Binary, Code, List, Start, Term, Unary};
+use flashcliff_program::ir::{Function, Id, Node, Uniform};
+use flashcliff_program::plan::{Body, Fusion, Source, Stage, Values};
 
-use super::registers::{self, Draft, Place};
+use super::registers::{self, Component, Draft, Place};
 
 /// Sums are written down with this many terms at the latest: the values that they wait for take registers.
-const MAX_WAITING: usize = 8;
+const MAX_WAITING: usize = 16;
 
-pub(super) fn stage(program: &Program, stage: &Stage) -> Code {
+pub(super) fn stage(stage: &Stage) -> Code {
     let mut lowering = Lowering {
         body: &stage.body,
         values: Values::new(&stage.body),
-        packing: Packing::of(program, stage),
         places: BTreeMap::new(),
         waiting: BTreeMap::new(),
+        sinks: sinks(&stage.body),
+        ones: None,
         registers: 0,
         uniforms: 0,
         once: Vec::new(),
         each: Vec::new(),
     };
     lowering.all();
+    let in_memory = |slot: usize| matches!(stage.sources[slot], Source::Input(_));
     registers::assign(
+        in_memory,
         lowering.once,
         lowering.each,
-        lowering.uniforms,
         stage.body.row_sums.len(),
     )
+}
+
+/// A use of a value outside the stage.
+enum Sink {
+    /// A component of a tensor that the stage writes: slot, index.
+    Output(usize, usize),
+    /// A summand of a row sum.
+    RowSum(usize),
+    /// A summand of the gradient of a parameter: slot, index.
+    ParamGrad(usize, usize),
+}
+
+fn sinks(body: &Body) -> BTreeMap<Id, Vec<Sink>> {
+    let mut sinks: BTreeMap<Id, Vec<Sink>> = BTreeMap::new();
+    for (slot, write) in body.writes.iter().enumerate() {
+        for (index, &id) in write.values.iter().enumerate() {
+            sinks.entry(id).or_default().push(Sink::Output(slot, index));
+        }
+    }
+    for (index, &id) in body.row_sums.iter().enumerate() {
+        sinks.entry(id).or_default().push(Sink::RowSum(index));
+    }
+    for &(slot, index, id) in &body.column_sums {
+        sinks
+            .entry(id)
+            .or_default()
+            .push(Sink::ParamGrad(slot, index));
+    }
+    sinks
 }
 
 /// A sum that is not written down yet.
@@ -42,11 +73,14 @@ struct Waiting {
 struct Lowering<'a> {
     body: &'a Body,
     values: Values<'a>,
-    packing: Packing,
     /// Where values are that have been computed.
     places: BTreeMap<Id, Place>,
     /// Sums that are not written down yet, by their variable.
     waiting: BTreeMap<Id, Waiting>,
+    /// The values that leave the stage and are not written yet.
+    sinks: BTreeMap<Id, Vec<Sink>>,
+    /// Ones, by which values that are no products are multiplied in sums.
+    ones: Option<Place>,
     registers: usize,
     uniforms: usize,
     once: Vec<Draft>,
@@ -142,10 +176,10 @@ impl Lowering<'_> {
         let Node::Mul(a, b) = self.body.graph.node(product) else {
             return;
         };
-        let (a, b) = (self.operand(a), self.operand(b));
-        let term = match fusion {
-            Fusion::NegMulAdd => Term::NegMulAdd(a, b),
-            Fusion::MulAdd | Fusion::MulSub => Term::MulAdd(a, b),
+        let term = Term {
+            is_negative: fusion == Fusion::NegMulAdd,
+            a: self.operand(a),
+            b: self.operand(b),
         };
         let to = self.places[&variable];
         let start = Start::Value(to);
@@ -195,11 +229,13 @@ impl Lowering<'_> {
         {
             let (a, b, other) = (self.operand(a), self.operand(b), self.operand(other));
             let to = self.register();
-            let start = Start::Value(other);
+            let is_negative = fusion == Fusion::NegMulAdd;
             self.each.push(match fusion {
-                Fusion::MulAdd => Draft::Sum(to, start, vec![Term::MulAdd(a, b)]),
-                Fusion::NegMulAdd => Draft::Sum(to, start, vec![Term::NegMulAdd(a, b)]),
                 Fusion::MulSub => Draft::MulSub(to, a, b, other),
+                Fusion::MulAdd | Fusion::NegMulAdd => {
+                    let term = Term { is_negative, a, b };
+                    Draft::Sum(to, Start::Value(other), vec![term])
+                }
             });
             return to;
         }
@@ -248,13 +284,11 @@ impl Lowering<'_> {
                 list: List::Params,
                 slot: param,
                 index,
-                packed: self.packing.params[param].unwrap_or(0),
             },
             Node::Lane { tensor, component } => Component {
                 list: List::Inputs,
                 slot: tensor,
                 index: component,
-                packed: self.packing.sources[tensor].unwrap_or(0),
             },
             node => unreachable!("{node:?} is no operand of a stage"),
         };
@@ -263,32 +297,28 @@ impl Lowering<'_> {
 
     /// Everything that leaves the stage with this value.
     fn sinks(&mut self, id: Id) {
-        let body = self.body;
-        for (slot, write) in body.writes.iter().enumerate() {
-            for index in (0..write.values.len()).filter(|&index| write.values[index] == id) {
-                let to = Place::Component(Component {
-                    list: List::Outputs,
-                    slot,
-                    index,
-                    packed: self.packing.targets[slot].unwrap_or(0),
-                });
-                let from = self.operand(id);
-                self.each.push(Draft::Unary(Unary::Copy, to, from));
-            }
-        }
-        for index in (0..body.row_sums.len()).filter(|&index| body.row_sums[index] == id) {
-            let from = self.operand(id);
-            self.each.push(Draft::AddToRow(index, from));
-        }
-        for &(slot, index, _) in body.column_sums.iter().filter(|(_, _, value)| *value == id) {
-            let to = Place::Component(Component {
-                list: List::ParamGrads,
-                slot,
-                index,
-                packed: self.packing.grads[slot].unwrap_or(0),
-            });
-            let term = self.added(id);
-            self.each.push(Draft::Sum(to, Start::Value(to), vec![term]));
+        for sink in self.sinks.remove(&id).unwrap_or_default() {
+            let draft = match sink {
+                Sink::Output(slot, index) => {
+                    let to = Place::Component(Component {
+                        list: List::Outputs,
+                        slot,
+                        index,
+                    });
+                    Draft::Unary(Unary::Copy, to, self.operand(id))
+                }
+                Sink::RowSum(index) => Draft::AddToRow(index, self.operand(id)),
+                Sink::ParamGrad(slot, index) => {
+                    let to = Place::Component(Component {
+                        list: List::ParamGrads,
+                        slot,
+                        index,
+                    });
+                    let term = self.added(id);
+                    Draft::Sum(to, Start::Value(to), vec![term])
+                }
+            };
+            self.each.push(draft);
         }
     }
 
@@ -299,17 +329,25 @@ impl Lowering<'_> {
             Node::Mul(a, b) if !values.is_named(id) => Some((a, b)),
             _ => None,
         };
-        if let Some((a, b)) = product(id, &self.values) {
-            return Term::MulAdd(self.operand(a), self.operand(b));
+        let (is_negative, id) = match graph.node(id) {
+            Node::Neg(negated) if !self.values.is_named(id) => (true, negated),
+            _ => (false, id),
+        };
+        let (a, b) = match product(id, &self.values) {
+            Some((a, b)) => (self.operand(a), self.operand(b)),
+            None => (self.operand(id), self.ones()),
+        };
+        Term { is_negative, a, b }
+    }
+
+    fn ones(&mut self) -> Place {
+        if let Some(ones) = self.ones {
+            return ones;
         }
-        if let Node::Neg(negated) = graph.node(id)
-            && !self.values.is_named(id)
-        {
-            if let Some((a, b)) = product(negated, &self.values) {
-                return Term::NegMulAdd(self.operand(a), self.operand(b));
-            }
-            return Term::Sub(self.operand(negated));
-        }
-        Term::Add(self.operand(id))
+        let to = Place::Uniform(self.uniforms);
+        self.uniforms += 1;
+        self.once.push(Draft::Constant(to, 1.0));
+        self.ones = Some(to);
+        to
     }
 }

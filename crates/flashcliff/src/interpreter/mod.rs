@@ -8,7 +8,7 @@ mod registers;
 
 use cayley::{Algebra, GradeSet};
 use flashcliff_kernels::interpreted;
-use flashcliff_kernels::program::{Interpreted, Plan, Program, Slot, StageCall};
+use flashcliff_kernels::program::{Argument, Interpreted, Plan, Program, Slot, StageCall};
 use flashcliff_program::ir::{self, cost, differentiate};
 use flashcliff_program::plan::{self, Source, Target, plan};
 use flashcliff_program::spec;
@@ -16,13 +16,13 @@ use flashcliff_program::spec;
 /// The name of the programs that are told apart by the grade of their output, too.
 pub(crate) const PATH_PRODUCT: &str = "path_product";
 
-/// What tells programs of an algebra apart: name, and the grades of operands and output.
+/// The key of a program among those of an algebra: its name, and the grades of operands and output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     pub(crate) name: String,
     pub(crate) left: GradeSet,
     pub(crate) right: GradeSet,
-    /// Of path products only.
+    /// The grades of the output, for path products only.
     pub(crate) output: Option<GradeSet>,
 }
 
@@ -43,6 +43,10 @@ pub(crate) fn program(algebra: &Algebra, key: &Key) -> Option<&'static Program> 
         output: found.output.bits(),
         inputs: list(inputs.map(|input| named(&input.name, input.components.len()))),
         params: list(params.map(|param| named(&param.name, param.count))),
+        arguments: list(program.arguments.iter().map(|argument| match *argument {
+            ir::Argument::Input(index) => Argument::Input(index),
+            ir::Argument::Param(index) => Argument::Param(index),
+        })),
         output_components: program.outputs[0].values.len(),
         forward: pass(program),
         backward: pass(&gradient),
@@ -57,12 +61,12 @@ fn pass(program: &ir::Program) -> Plan {
         cuts: list(plan.cuts.iter().copied()),
         row_sums: plan.row_sums,
         saved_row_sums: plan.saved_row_sums,
-        stages: list(plan.stages.iter().map(|stage| call(program, stage))),
+        stages: list(plan.stages.iter().map(call)),
     }
 }
 
-fn call(program: &ir::Program, stage: &plan::Stage) -> StageCall {
-    let code = keep(Box::new(lower::stage(program, stage)));
+fn call(stage: &plan::Stage) -> StageCall {
+    let code = keep(Box::new(lower::stage(stage)));
     let inputs = stage.sources.iter().map(|source| match *source {
         Source::Input(index) => Slot::External(index),
         Source::Cut(index) => Slot::Cut(index),

@@ -1,8 +1,17 @@
 //! Places for values: which register holds a value, and from when to when.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use flashcliff_kernels::code::{Binary, Code, Component, Op, PlaceId, Start, Term, Unary};
+use flashcliff_kernels::code::{Binary, Code, Components, List, Op, PlaceId, Start, Term, Unary};
+
+/// A component of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Component {
+    pub(super) list: List,
+    /// The number of the tensor in the list.
+    pub(super) slot: usize,
+    pub(super) index: usize,
+}
 
 /// Where a value is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,13 +54,8 @@ impl Draft {
                     }
                 }
                 for term in terms {
-                    match term {
-                        Term::MulAdd(a, b) | Term::NegMulAdd(a, b) => {
-                            f(a);
-                            f(b);
-                        }
-                        Term::Add(a) | Term::Sub(a) => f(a),
-                    }
+                    f(&mut term.a);
+                    f(&mut term.b);
                 }
                 f(to);
             }
@@ -65,42 +69,100 @@ impl Draft {
 }
 
 /// The code of instructions, with as few registers as their order allows.
-pub(super) fn assign(once: Vec<Draft>, each: Vec<Draft>, uniforms: usize, row_sums: usize) -> Code {
+///
+/// `in_memory` tells which inputs lie in the memory of the caller, from where rows are fetched ahead.
+pub(super) fn assign(
+    in_memory: impl Fn(usize) -> bool,
+    mut once: Vec<Draft>,
+    each: Vec<Draft>,
+    row_sums: usize,
+) -> Code {
     let mut each = written_in_place(each);
-    let registers = share_registers(&mut each);
+    let shared = share_registers(&mut each);
     let mut components = BTreeMap::new();
+    let mut spread = BTreeSet::new();
     for draft in &mut each {
-        draft.places(&mut |place| {
-            if let Place::Component(component) = *place {
+        draft.places(&mut |place| match *place {
+            Place::Component(component) => {
                 components.insert(component, 0);
             }
+            Place::Uniform(uniform) => {
+                spread.insert(uniform);
+            }
+            Place::Register(_) => {}
         });
     }
     for (number, place) in components.values_mut().enumerate() {
         *place = number as PlaceId;
     }
+    let mut uniforms = 0;
+    for draft in &mut once {
+        draft.places(&mut |place| {
+            if let Place::Uniform(uniform) = *place {
+                uniforms = uniforms.max(uniform + 1);
+            }
+        });
+    }
     let first = components.len();
     let mut code = Code {
-        components: components.keys().copied().collect(),
-        registers,
-        uniforms,
+        components: runs(components.keys()),
+        registers: shared + uniforms,
         row_sums,
         ..Code::default()
     };
     let number = |place: Place| match place {
         Place::Component(component) => components[&component],
         Place::Register(register) => (first + register) as PlaceId,
-        Place::Uniform(uniform) => (first + registers + uniform) as PlaceId,
+        Place::Uniform(uniform) => (first + shared + uniform) as PlaceId,
     };
-    code.once = once
+    let terms = &mut code.terms;
+    code.once = once.into_iter().map(|d| op(d, &number, terms)).collect();
+    let spread = spread
         .into_iter()
-        .map(|d| op(d, &number, &mut code.terms))
+        .map(|uniform| number(Place::Uniform(uniform)));
+    code.once.extend(spread.map(Op::Spread));
+    let each: Vec<Op> = each.into_iter().map(|d| op(d, &number, terms)).collect();
+    let inputs = components
+        .iter()
+        .filter(|(c, _)| c.list == List::Inputs && in_memory(c.slot));
+    let fetched: Vec<Op> = inputs
+        .map(|(c, &place)| Op::Prefetch(place, c.slot))
         .collect();
-    code.each = each
-        .into_iter()
-        .map(|d| op(d, &number, &mut code.terms))
-        .collect();
+    code.each = spread_evenly(each, &fetched);
     code
+}
+
+/// Instructions with others among them, at equal distances.
+fn spread_evenly(each: Vec<Op>, others: &[Op]) -> Vec<Op> {
+    let len = each.len();
+    let mut all = Vec::with_capacity(len + others.len());
+    let mut rest = others.iter();
+    for (position, op) in each.into_iter().enumerate() {
+        all.push(op);
+        let due = others.len() * (position + 1) / len;
+        let done = others.len() - rest.len();
+        all.extend(rest.by_ref().take(due - done));
+    }
+    all
+}
+
+/// Components in order, those that follow each other together.
+fn runs<'a>(components: impl Iterator<Item = &'a Component>) -> Vec<Components> {
+    let mut runs: Vec<Components> = Vec::new();
+    for &Component { list, slot, index } in components {
+        match runs.last_mut() {
+            Some(run) if (run.list, run.slot, run.first + run.count) == (list, slot, index) => {
+                run.count += 1;
+            }
+            _ => runs.push(Components {
+                list,
+                slot,
+                first: index,
+                count: 1,
+            }),
+        }
+    }
+    runs
 }
 
 /// Values that are only copied to an output are computed there.

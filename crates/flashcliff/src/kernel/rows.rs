@@ -1,4 +1,4 @@
-//! Copying rows out of the scratch memory of a task, past the caches if they are large.
+//! Copies rows out of the scratch memory of a task. Large outputs are written past the caches.
 
 use flashcliff_kernels::stage;
 use flashcliff_kernels::stage::{Stage, StageArgs};
@@ -6,11 +6,14 @@ use flashcliff_kernels::stage::{Stage, StageArgs};
 use crate::Element;
 use crate::simd::{Math, Tier};
 
-/// Above this size an output is written past the caches: it could not stay in them.
+/// The size in bytes above which an output is written past the caches, since it could not stay in them.
 pub(crate) const STREAM_BYTES: usize = 16 << 20;
 
 /// Writes a row with stores that bypass the caches. `args.inputs[0]` is the source,
 /// `args.outputs[0]` the destination, aligned to a vector; `args.groups` vectors are copied.
+///
+/// # Safety
+/// The contract of [`StageArgs`] holds, and the CPU has the tier of `V`.
 #[inline(always)]
 unsafe fn stream_groups<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
@@ -24,19 +27,22 @@ unsafe fn stream_groups<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 }
 
 /// Waits until streamed rows are visible to other threads.
+///
+/// # Safety
+/// The CPU has the tier of `V`.
 #[inline(always)]
 unsafe fn fence<V: Math>(_: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the tier runs on this CPU.
     unsafe { V::stream_fence() }
 }
 
-/// The unit in which memory is written.
+/// The bytes of a cache line, the unit in which memory is written.
 const LINE_BYTES: usize = 64;
 
 static STREAM: Stage = stage!(stream_groups);
 static FENCE: Stage = stage!(fence);
 
-/// Copies rows of one length on one tier, streaming if told to.
+/// Copies rows on one tier, by streaming stores if the output is large.
 #[derive(Clone, Copy)]
 pub(crate) struct RowWriter {
     tier: Tier,
@@ -44,7 +50,7 @@ pub(crate) struct RowWriter {
 }
 
 impl RowWriter {
-    /// For outputs of `bytes` bytes each.
+    /// A writer for outputs of `bytes` bytes each.
     pub(crate) fn new(tier: Tier, bytes: usize) -> Self {
         Self {
             tier,
@@ -62,12 +68,12 @@ impl RowWriter {
     /// Both ranges are valid and do not overlap.
     pub(crate) unsafe fn copy<T: Element>(self, from: *const T, to: *mut T, len: usize) {
         let line = LINE_BYTES / size_of::<T>();
-        // Elements before the first whole line, and in whole lines: half-written lines must not
-        // pass the caches.
+        // The elements before the first whole line, and those in whole lines. Half-written lines must not pass the
+        // caches.
         let head = (to.addr().wrapping_neg() % LINE_BYTES / size_of::<T>()).min(len);
         let body = (len - head) / line * line;
         if !self.stream || body == 0 {
-            // SAFETY: the caller's.
+            // SAFETY: the caller promises it.
             unsafe { from.copy_to_nonoverlapping(to, len) };
             return;
         }
@@ -129,9 +135,9 @@ unsafe fn call<T: Element>(
         inv_channels: T::default(),
         code: None,
     };
-    // These stages are there for every tier.
+    // Every tier has these stages.
     if let Some(function) = T::tiers(stage).get(tier) {
-        // SAFETY: the caller's; the tier was checked when the operator was made.
+        // SAFETY: the caller promises it; the tier was checked when the operator was made.
         unsafe { function(&mut args) }
     }
 }

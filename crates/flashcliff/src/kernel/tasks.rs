@@ -1,4 +1,4 @@
-//! Spreading chunks of work over threads.
+//! Spreads chunks of work over threads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -6,17 +6,17 @@ use crate::threads;
 
 /// How a batch is cut into chunks of rows.
 ///
-/// It depends on the shape alone and never on the number of threads: each chunk has partial sums
-/// of its own, added up in the order of the chunks.
+/// It depends on the shape alone and never on the number of threads. Each chunk has partial sums of its own, which are
+/// added up in the order of the chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Chunks {
     batch: usize,
     rows: usize,
 }
 
-/// The most chunks of a batch: bounds the memory of partial sums.
+/// The largest number of chunks of a batch. It bounds the memory of partial sums.
 const MAX_CHUNKS: usize = 64;
-/// The fewest operations worth handing to a thread.
+/// The smallest number of operations that is worth handing to a thread.
 const MIN_CHUNK_FLOPS: usize = 1 << 20;
 
 impl Chunks {

@@ -6,13 +6,14 @@ use crate::Gate;
 use crate::simd::Tier;
 use flashcliff_kernels::program::StageCall;
 use flashcliff_kernels::stage::{Lanes, StageArgs, StageFn};
+use flashcliff_program::plan::Limits;
 
-/// The most tensors and parameters of a stage: the operators have no stage of more, whatever the algebra.
-pub(super) const MAX_SLOTS: usize = 12;
-/// The most row sums of a pass: forward and backward, for each of the 9 grades of 8 dimensions.
-pub(super) const MAX_ROW_SUMS: usize = 18;
+/// The largest number of tensors and parameters of a stage.
+pub(super) const MAX_SLOTS: usize = Limits::CPU.slots;
+/// The largest number of row sums of a pass.
+pub(super) const MAX_ROW_SUMS: usize = Limits::CPU.row_sums;
 
-/// What stands in the four lists of a stage.
+/// The four lists of tensors and parameters of a stage.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
     Inputs,
@@ -21,7 +22,7 @@ pub(super) enum Kind {
     ParamGrads,
 }
 
-/// What all stages are told alike.
+/// The arguments that all stages of a call share.
 pub(super) struct Rest<T> {
     pub(super) groups: usize,
     pub(super) channels: usize,
@@ -30,14 +31,14 @@ pub(super) struct Rest<T> {
     pub(super) inv_channels: T,
 }
 
-/// A stage and the places of its tensors, list after list. It runs on very many rows, so little is
-/// left to do for each.
+/// A stage with the places of its tensors, list after list. It is made once a task and runs on many rows, so `run` has
+/// little left to do.
 pub(super) struct Bound<'a, T> {
     call: &'a StageCall,
     function: StageFn<T>,
     places: [Place<T>; MAX_SLOTS],
     lanes: [Lanes<T>; MAX_SLOTS],
-    /// Where the lists end.
+    /// The end of each list in `places`.
     ends: [usize; 4],
 }
 
@@ -56,7 +57,7 @@ impl<'a, T: Element> Bound<'a, T> {
         }
     }
 
-    /// Fills the next list; they come in order.
+    /// Fills the next list. The lists must be filled in the order of [`Kind`].
     pub(super) fn list(mut self, kind: Kind, places: impl Iterator<Item = Place<T>>) -> Self {
         let mut end = self.ends[kind as usize];
         for place in places {
@@ -67,7 +68,7 @@ impl<'a, T: Element> Bound<'a, T> {
         self
     }
 
-    /// Runs the stage on a row, given its sums so far.
+    /// Runs the stage on a row. `sums` has the row sums of the stages before it, and takes those of this stage.
     ///
     /// # Safety
     /// All places hold the row; the CPU supports the tier.
@@ -96,7 +97,7 @@ impl<'a, T: Element> Bound<'a, T> {
             inv_channels: rest.inv_channels,
             code: self.call.stage.code,
         };
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         unsafe { (self.function)(&mut args) };
         for (index, &slot) in self.call.row_sums.iter().enumerate() {
             sums[slot] = new_sums[index];

@@ -1,7 +1,8 @@
 //! The skeleton of lane programs: runs the stages of a pass over the rows of a tensor.
 //!
 //! For each row: bring ragged inputs to whole vectors (else read them where they are), then run the
-//! stages. Cuts and parameters are packed in scratch memory that stays in the caches; large outputs
+//! stages. Cuts and parameters are kept in scratch memory that stays in the caches: packed
+//! for compiled stages, component after component for interpreted ones. Large outputs
 //! wait there until some rows can be written at once.
 //!
 //! Rows are cut into chunks that threads take in turn. Parameter gradients are summed per chunk
@@ -20,9 +21,14 @@ use crate::Element;
 use crate::Gate;
 use crate::simd::Tier;
 use flashcliff_kernels::program::Plan;
+use flashcliff_program::plan::Limits;
 
-/// The most lane tensors, cuts or parameters of a pass.
-const MAX_TENSORS: usize = 8;
+/// The largest number of lane tensors that a pass reads, or that it writes.
+const MAX_TENSORS: usize = Limits::CPU.tensors;
+/// The largest number of cuts of a pass.
+const MAX_CUTS: usize = Limits::CPU.cuts;
+/// The largest number of parameters of a pass.
+const MAX_PARAMS: usize = Limits::CPU.params;
 
 /// A lane tensor in memory: component `k` of row `b` starts at `ptr + k component + b row`.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +40,7 @@ pub(crate) struct Operand<T> {
 }
 
 impl<T> Operand<T> {
-    /// Of a contiguous `[components, batch, channels]` tensor.
+    /// The operand of a contiguous `[components, batch, channels]` tensor.
     pub(crate) fn contiguous(
         ptr: *mut T,
         components: usize,
@@ -49,7 +55,7 @@ impl<T> Operand<T> {
         }
     }
 
-    /// An output that nobody wants.
+    /// The operand of an output that nobody wants; its pointer is null.
     pub(crate) fn unwanted(components: usize) -> Self {
         Self::contiguous(std::ptr::null_mut(), components, 0, 0)
     }
@@ -66,21 +72,22 @@ pub(crate) struct Parameter<T> {
     pub(crate) count: usize,
 }
 
-/// Where a pass finds its tensors.
+/// The tensors and options of a pass.
 pub(crate) struct Call<'a, T> {
     pub(crate) plan: &'a Plan,
     pub(crate) inputs: &'a [Operand<T>],
     pub(crate) outputs: &'a [Operand<T>],
     pub(crate) params: &'a [Parameter<T>],
-    /// As many as `params` in a backward pass, none in a forward one; null if not wanted.
+    /// As many entries as `params` in a backward pass, none in a forward pass. A pointer is null if its gradient is not
+    /// wanted.
     pub(crate) param_grads: &'a [Parameter<T>],
-    /// `[row sums, saved_stride]`: read if the plan has saved row sums, else written. May be null
-    /// if the plan has no row sums or nobody wants them.
+    /// The row sums, `[row sums, saved_stride]`: read if the plan has saved row sums, else written. The pointer may be
+    /// null if the plan has no row sums or nobody wants them.
     pub(crate) saved: *mut T,
     pub(crate) saved_stride: usize,
     pub(crate) batch: usize,
     pub(crate) channels: usize,
-    /// Operations per lane, for the size of the chunks.
+    /// Operations per lane. They decide the size of the chunks.
     pub(crate) flops: usize,
     pub(crate) tier: Tier,
     pub(crate) gate: Gate,
@@ -106,9 +113,14 @@ pub(crate) unsafe fn run<T: Element>(call: &Call<'_, T>, workspace: &mut [T]) {
     }
     let layout = Layout::of(call);
     let chunks = layout.chunks.count();
+    let first = workspace
+        .as_ptr()
+        .align_offset(layout::LINE_BYTES)
+        .min(layout.slack);
+    let (_, workspace) = workspace.split_at_mut(first);
     let (params, rest) = workspace.split_at_mut(layout.params);
     let (partials, scratch) = rest.split_at_mut(layout.partial * chunks);
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises it.
     unsafe { params::pack(call, &layout, params) };
     let params = SyncPtr(params.as_mut_ptr());
     let partials_ptr = SyncPtr(partials.as_mut_ptr());
@@ -121,12 +133,12 @@ pub(crate) unsafe fn run<T: Element>(call: &Call<'_, T>, workspace: &mut [T]) {
         let mut task = Task::new(call, &layout, scratch, params.get(), partial);
         let rows = layout.chunks.range(chunk);
         for first in rows.clone().step_by(layout.waiting) {
-            // SAFETY: the caller's; rows are disjoint.
+            // SAFETY: the caller promises valid operands, and the rows of tasks are disjoint.
             unsafe { task.rows(first..(first + layout.waiting).min(rows.end)) };
         }
         layout.writer.finish::<T>();
     });
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises it.
     unsafe { params::sum_partials(call, &layout, partials) };
 }
 

@@ -1,15 +1,16 @@
-//! Parameters on their way to the lanes, and their gradients on the way back.
+//! Packs parameters for the lanes, and sums up their gradients.
 //!
-//! Packed, a parameter has its values of one group of channels one behind the other, each a vector.
+//! A packed parameter has the values of one group of channels one behind the other, each a vector. Interpreted stages
+//! take parameters that are not packed: [`Layout::parameter`] knows the difference.
 
 use super::Call;
 use super::layout::Layout;
 use crate::Element;
 use crate::kernel::tasks;
 
-/// The sums that a thread takes at a time.
+/// How many sums a thread takes at a time.
 const SUM_LEN: usize = 2048;
-/// The fewest summands worth more than one thread.
+/// The smallest number of summands that is worth more than one thread.
 const PARALLEL_LEN: usize = 1 << 16;
 
 /// Packs the parameters, `[channels, count]` each.
@@ -20,17 +21,15 @@ pub(super) unsafe fn pack<T: Element>(call: &Call<'_, T>, layout: &Layout, to: &
     let lanes = T::lanes(call.tier);
     let mut rest = to;
     for param in call.params {
-        let (packed, next) = rest.split_at_mut(param.count * layout.padded);
+        let (values, next) = rest.split_at_mut(layout.private_len(param.count));
         rest = next;
-        if param.count == 0 {
-            continue;
-        }
-        for (group, vectors) in packed.chunks_exact_mut(param.count * lanes).enumerate() {
+        for group in 0..layout.padded / lanes {
             for lane in 0..lanes {
                 let channel = group * lanes + lane;
-                for (k, vector) in vectors.chunks_exact_mut(lanes).enumerate() {
-                    vector[lane] = if channel < call.channels {
-                        // SAFETY: the caller's.
+                for k in 0..param.count {
+                    let index = layout.parameter(param.count, k, [group, lane, lanes]);
+                    values[index] = if channel < call.channels {
+                        // SAFETY: the caller promises it.
                         unsafe { *param.ptr.add(channel * param.count + k) }
                     } else {
                         T::default()
@@ -76,13 +75,13 @@ pub(super) unsafe fn sum_partials<T: Element>(
         for channel in (0..call.channels).take_while(|_| !grad.ptr.is_null()) {
             let (group, lane) = (channel / lanes, channel % lanes);
             for k in 0..grad.count {
-                let index = start + (group * grad.count + k) * lanes + lane;
+                let index = start + layout.parameter(grad.count, k, [group, lane, lanes]);
                 // No chunk at all: an empty batch, whose sums are zero.
                 let value = first.get(index).copied().unwrap_or_default();
-                // SAFETY: the caller's.
+                // SAFETY: the caller promises it.
                 unsafe { *grad.ptr.add(channel * grad.count + k) = value };
             }
         }
-        start += grad.count * layout.padded;
+        start += layout.private_len(grad.count);
     }
 }

@@ -1,28 +1,28 @@
-//! Where the tensors of a task are found.
+//! The places of the tensors of a task in memory.
 
 use super::Operand;
 use flashcliff_kernels::stage::Lanes;
 
-/// How far ahead, at least, a row is asked for.
+/// The least distance from a row to the one that is prefetched, in bytes.
 const PREFETCH_BYTES: usize = 2048;
 
-/// A row of the batch, and its number among those whose outputs wait.
+/// A row of the batch, with its number among the rows whose outputs wait.
 #[derive(Clone, Copy)]
 pub(super) struct Row {
     pub(super) index: usize,
     pub(super) waiting: usize,
 }
 
-/// Where a tensor is found, row by row.
+/// The memory of a tensor: a pointer and the distances between its components and rows.
 #[derive(Clone, Copy)]
 pub(super) struct Place<T> {
     ptr: *mut T,
     component_stride: usize,
-    /// From one row of the batch to the next; 0 in scratch memory.
+    /// The distance from one row of the batch to the next; 0 in scratch memory.
     row_stride: usize,
-    /// From one of the rows that wait to the next; 0 for all but outputs.
+    /// The distance from one waiting row to the next; 0 for all but outputs.
     waiting_stride: usize,
-    /// From a row to the one worth fetching meanwhile; 0 in scratch memory.
+    /// The distance from a row to the one to prefetch; 0 in scratch memory.
     ahead: usize,
 }
 
@@ -54,11 +54,6 @@ impl<T> Place<T> {
             component_stride,
             ..Self::NONE
         }
-    }
-
-    /// Packed scratch memory.
-    pub(super) fn packed(ptr: *mut T) -> Self {
-        Self::scratch(ptr, 0)
     }
 
     /// Scratch memory for rows that wait.

@@ -1,30 +1,30 @@
-//! A task at work on the rows of a chunk.
+//! The work of one task: the stages of a pass on the rows of its chunks.
 
 use std::ops::Range;
 
 use super::bound::{Bound, Kind, MAX_ROW_SUMS, Rest};
 use super::layout::Layout;
 use super::place::{Place, Row};
-use super::{Call, MAX_TENSORS, Parameter};
+use super::{Call, MAX_CUTS, MAX_PARAMS, MAX_TENSORS, Parameter};
 use crate::Element;
 use flashcliff_kernels::program::{Slot, StageCall};
 
-/// A task at work on the rows of a chunk.
+/// A task: the bound stages of a pass, with scratch memory.
 pub(super) struct Task<'a, T> {
     call: &'a Call<'a, T>,
     layout: &'a Layout,
     stages: Vec<Bound<'a, T>>,
-    /// In memory, or if ragged in scratch memory.
+    /// The places of the inputs: in memory, or in scratch memory if rows are ragged.
     inputs: [Place<T>; MAX_TENSORS],
-    /// In scratch memory if staged or unwanted, else in memory.
+    /// The places of the outputs: in scratch memory if they are staged or unwanted, else in memory.
     outputs: [Place<T>; MAX_TENSORS],
-    /// Outputs wait in scratch memory.
+    /// Whether outputs wait in scratch memory.
     staged: bool,
     rest: Rest<T>,
 }
 
 impl<'a, T: Element> Task<'a, T> {
-    /// `params` are the packed ones, `partial` takes the parameter gradients of the chunk.
+    /// `params` are the parameters as stages read them; `partial` takes the parameter gradients of the chunk.
     pub(super) fn new(
         call: &'a Call<'a, T>,
         layout: &'a Layout,
@@ -35,7 +35,7 @@ impl<'a, T: Element> Task<'a, T> {
         let staged = layout.ragged || layout.writer.streams();
         partial.fill(T::default());
         if layout.ragged {
-            // The padding of inputs must be finite, and stays as it is.
+            // The padding of inputs must be finite. Nothing writes it later.
             scratch.fill(T::default());
         }
         let mut next = scratch.as_mut_ptr();
@@ -44,9 +44,9 @@ impl<'a, T: Element> Task<'a, T> {
             next = next.wrapping_add(len);
             part
         };
-        let mut cuts = [Place::NONE; MAX_TENSORS];
+        let mut cuts = [Place::NONE; MAX_CUTS];
         for (place, &components) in cuts.iter_mut().zip(call.plan.cuts) {
-            *place = Place::packed(take(components * layout.padded));
+            *place = Place::scratch(take(layout.private_len(components)), layout.planar_stride);
         }
         let mut inputs = [Place::NONE; MAX_TENSORS];
         for (place, operand) in inputs.iter_mut().zip(call.inputs) {
@@ -66,8 +66,8 @@ impl<'a, T: Element> Task<'a, T> {
                 false => Place::memory(operand),
             };
         }
-        let params = parameters(params, call.params, layout.padded);
-        let partial = parameters(partial.as_mut_ptr(), call.param_grads, layout.padded);
+        let params = parameters(params, call.params, layout);
+        let partial = parameters(partial.as_mut_ptr(), call.param_grads, layout);
         let bind = |stage: &'static StageCall| {
             let (sources, targets) = (stage.inputs, stage.outputs);
             let place = |slot: &Slot, external: &[Place<T>; MAX_TENSORS]| match *slot {
@@ -100,43 +100,43 @@ impl<'a, T: Element> Task<'a, T> {
         }
     }
 
-    /// Works on some rows, at most as many as the layout lets wait.
+    /// Works on some rows, at most as many as the layout lets wait for their outputs.
     ///
     /// # Safety
-    /// As [`run`](super::run); nothing else works on the rows.
+    /// The contract of [`run`](super::run) holds, and nothing else works on the rows.
     pub(super) unsafe fn rows(&mut self, rows: Range<usize>) {
         for (waiting, index) in rows.clone().enumerate() {
-            // SAFETY: the caller's.
+            // SAFETY: the caller promises it.
             unsafe { self.row(Row { index, waiting }) };
         }
         if self.staged {
-            // SAFETY: the caller's.
+            // SAFETY: the caller promises it.
             unsafe { self.write(rows) };
         }
     }
 
     /// # Safety
-    /// As [`Self::rows`].
+    /// The contract of [`Self::rows`] holds.
     unsafe fn row(&mut self, row: Row) {
         let (call, plan) = (self.call, self.call.plan);
         if self.layout.ragged {
-            // SAFETY: the caller's.
+            // SAFETY: the caller promises it.
             unsafe { self.bring(row) };
         }
         let saved = |sum: usize| call.saved.wrapping_add(sum * call.saved_stride + row.index);
         let mut sums = [T::default(); MAX_ROW_SUMS];
         for (index, sum) in sums[..plan.saved_row_sums].iter_mut().enumerate() {
-            // SAFETY: the caller's.
+            // SAFETY: the caller promises it.
             *sum = unsafe { *saved(index) };
         }
         for stage in &mut self.stages {
-            // SAFETY: the caller's; every place holds whole vectors. The tier was checked when the
+            // SAFETY: the caller promises it, and every place holds whole vectors. The tier was checked when the
             // operator was made.
             unsafe { stage.run(row, &mut sums, &self.rest) };
         }
         if plan.saved_row_sums == 0 && !call.saved.is_null() {
             for (index, &sum) in sums[..plan.row_sums].iter().enumerate() {
-                // SAFETY: the caller's.
+                // SAFETY: the caller promises it.
                 unsafe { *saved(index) = sum };
             }
         }
@@ -145,7 +145,7 @@ impl<'a, T: Element> Task<'a, T> {
     /// Copies ragged inputs to whole vectors.
     ///
     /// # Safety
-    /// As [`Self::rows`].
+    /// The contract of [`Self::rows`] holds.
     unsafe fn bring(&self, row: Row) {
         for (place, operand) in self.inputs.iter().zip(self.call.inputs) {
             let (from, to) = (Place::memory(operand).lanes(row), place.lanes(row));
@@ -159,15 +159,15 @@ impl<'a, T: Element> Task<'a, T> {
         }
     }
 
-    /// Writes the outputs that wait, component by component.
+    /// Writes the waiting outputs, component by component.
     ///
     /// # Safety
-    /// As [`Self::rows`].
+    /// The contract of [`Self::rows`] holds.
     unsafe fn write(&self, rows: Range<usize>) {
         let wanted = self.outputs.iter().zip(self.call.outputs);
         for (place, operand) in wanted.filter(|(_, operand)| !operand.is_unwanted()) {
             let to = Place::memory(operand);
-            // Rows that follow each other here and there are one run.
+            // Rows that are contiguous on both sides are copied as one run.
             let run = match operand.row_stride == self.layout.padded {
                 true => rows.len(),
                 false => 1,
@@ -187,13 +187,13 @@ impl<'a, T: Element> Task<'a, T> {
     }
 }
 
-/// Where packed parameters lie, one behind the other.
-fn parameters<T>(ptr: *mut T, params: &[Parameter<T>], padded: usize) -> [Place<T>; MAX_TENSORS] {
-    let mut places = [Place::NONE; MAX_TENSORS];
+/// The places of parameters in scratch memory, one behind the other.
+fn parameters<T>(ptr: *mut T, params: &[Parameter<T>], layout: &Layout) -> [Place<T>; MAX_PARAMS] {
+    let mut places = [Place::NONE; MAX_PARAMS];
     let mut next = ptr;
     for (place, param) in places.iter_mut().zip(params) {
-        *place = Place::packed(next);
-        next = next.wrapping_add(param.count * padded);
+        *place = Place::scratch(next, layout.planar_stride);
+        next = next.wrapping_add(layout.private_len(param.count));
     }
     places
 }
