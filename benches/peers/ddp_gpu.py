@@ -34,7 +34,7 @@ def network(channels, device, dtype):
 
 
 def batches(rows, part, device, dtype):
-    """What every process draws alike, of which it takes its part."""
+    """The batches that every process draws alike. Each process takes its part of them."""
     for step in range(STEPS):
         generator = torch.Generator().manual_seed(step)
         x = torch.randn(8, rows, 4, generator=generator, dtype=torch.float64)
@@ -42,7 +42,8 @@ def batches(rows, part, device, dtype):
 
 
 def train(model, rows, part, device, dtype):
-    """Losses of the steps, and seconds of each step from the second half on."""
+    """Trains a model. Returns the losses of the steps, and the seconds of each step from the
+    second half on."""
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     losses, seconds = [], []
     for x, target in list(batches(rows, part, device, dtype)):

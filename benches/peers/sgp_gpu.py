@@ -66,7 +66,8 @@ def sgp_norm(terms, x, y, w):
 
 
 def check(name, function, terms, device):
-    """Compares both passes with float64 at a small size; gives the largest relative difference."""
+    """Compares both passes with float64 at a small size. Returns the largest relative
+    difference."""
     generator = torch.Generator(device=device).manual_seed(1)
     shapes = [(len(terms.grades), 64, 128)] * 2 + [(128, len(terms.paths))]
     inputs = [torch.randn(s, device=device, generator=generator, dtype=torch.float64) for s in shapes]

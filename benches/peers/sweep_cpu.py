@@ -56,7 +56,7 @@ def measure(case, variants, flush, samples):
 
 
 def cpu_name():
-    """The model, where Linux tells it."""
+    """The model of the CPU, if Linux reports it."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             names = [row.split(":", 1)[1].strip() for row in file if row.startswith("model name")]

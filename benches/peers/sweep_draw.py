@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Draws what `sweep_gpu.py` or `sweep_cpu.py` wrote: a table and heatmaps. Needs matplotlib only.
+"""Draws the results of `sweep_gpu.py` or `sweep_cpu.py`: a table and heatmaps. Needs matplotlib
+only.
 
     python3 benches/peers/sweep_draw.py sweep.json --to benches/results
 
@@ -36,7 +37,8 @@ def panel(axes, points, quantity, variant, heading):
     for point in points:
         value = ratio(point, quantity, variant)
         cells[batches.index(point["batch"])][channels.index(point["channels"])] = value
-    # Green is good for flashcliff: more of the other's time, less of its memory. Fourfold is full.
+    # Green is good for flashcliff: the other takes more time, or flashcliff takes less memory.
+    # Fourfold is full green.
     memory = quantity == "memory"
     colours = {"cmap": "RdYlGn_r" if memory else "RdYlGn", "vmin": -2.0, "vmax": 2.0}
     shown = [[float("nan") if c is None else math.log2(c) for c in row] for row in cells]
@@ -55,7 +57,7 @@ def draw(results, variant, path):
     import matplotlib
 
     matplotlib.use("svg")
-    # The same data gives the same file.
+    # A fixed seed makes the file depend on the data alone.
     matplotlib.rcParams |= {"svg.hashsalt": "flashcliff", "svg.fonttype": "none"}
     import matplotlib.pyplot as plt
 

@@ -1,4 +1,4 @@
-"""What the sweeps write and print."""
+"""Writes and prints the results of the sweeps."""
 
 import json
 import os
@@ -9,11 +9,14 @@ OPERATORS = ("sgp", "fcgp", "layer", "steerable")
 PASSES = ("forward", "forward+backward")
 
 
-def right_ones(differences, tolerance):
-    """The variants whose differences to float64 are small; what is wrong is said."""
+def right_ones(differences, tolerance, own_tolerances=None):
+    """The variants whose differences to float64 are small. The others are reported. Some tensors
+    have tolerances of their own."""
+    limits = own_tolerances or {}
     right = []
     for name, found in differences.items():
-        wrong = {tensor: off for tensor, off in found.items() if not off < tolerance}  # NaN is.
+        # The negation counts NaN as wrong.
+        wrong = {t: off for t, off in found.items() if not off < limits.get(t, tolerance)}
         if not wrong:
             right.append(name)
             continue
@@ -25,12 +28,12 @@ def right_ones(differences, tolerance):
 
 
 def command():
-    """How the script was called, without the folders of this machine."""
+    """The command line of the script, without the folders of this machine."""
     return " ".join(os.path.basename(word) for word in sys.argv)
 
 
 def write(path, results):
-    """Whole or not at all."""
+    """Writes a file completely or not at all."""
     with open(f"{path}.part", "w", encoding="utf-8") as file:
         json.dump(results, file, indent=1)
         file.write("\n")
@@ -38,7 +41,7 @@ def write(path, results):
 
 
 def seconds(point, kind, variant, mode=None):
-    """The time of a variant: the GPU's own where there is one."""
+    """The time of a variant: the GPU's own time if there is one."""
     times = point["seconds"][kind].get(variant)
     if times is None:
         return None
@@ -46,7 +49,7 @@ def seconds(point, kind, variant, mode=None):
 
 
 def line(point):
-    """One point in a line: times, and how many times as long as flashcliff the others take."""
+    """One point as a line: times, and the ratios of the others' times to flashcliff's."""
     parts = []
     for kind in PASSES:
         own = seconds(point, kind, "flashcliff")
@@ -62,7 +65,8 @@ def title(point):
 
 
 def table(results):
-    """Markdown: a row for each point, times of flashcliff and ratios of the others to them."""
+    """A table in Markdown: a row for each point, with times of flashcliff and ratios of the
+    others to them."""
     points = results["points"]
     variants = {v for p in points for v in p["seconds"]["forward"]} - {"flashcliff"}
     variants = sorted(variants, key=_with_numbers)
@@ -98,7 +102,7 @@ def table(results):
 
 
 def _with_numbers(name):
-    """Sorts 64 before 128."""
+    """A sort key by which 64 comes before 128."""
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
 
 

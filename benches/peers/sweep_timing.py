@@ -6,7 +6,7 @@ import torch
 
 
 def passes(function, tensors, grad):
-    """The two things that are measured: forward alone, and forward with backward."""
+    """The two passes that are measured: forward alone, and forward with backward."""
     leaves = [t.detach().requires_grad_() for t in tensors]
 
     def forward():
@@ -49,16 +49,18 @@ def take_turns(functions, flush, samples):
         for name, pairs in events.items():
             times = [begin.elapsed_time(end) * 1e-3 for begin, end in pairs]
             result[name][mode] = statistics.median(times)
-            # In cycles of a clock of at most 2 GHz: longer than the host needs for the launches.
+            # The time is in cycles of a clock of at most 2 GHz, and longer than the host needs for
+            # the launches.
             spin[name] = int(2e9 * min(1.5 * result[name]["eager"] + 5e-4, 1e-2))
             if mode == "queued":
-                # Samples whose launches the GPU had to wait for: their times are too long.
+                # In these samples the GPU had to wait for launches, so their times are too long.
                 result[name]["late"] = late[name]
     return result
 
 
 def memory(function):
-    """Bytes that a call takes at its peak, and holds by its results, beyond what there was."""
+    """The bytes that a call takes at its peak, and the bytes that its results hold, beyond those
+    before it."""
     function()
     torch.cuda.synchronize()
     torch.cuda.empty_cache()

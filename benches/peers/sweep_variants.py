@@ -1,4 +1,4 @@
-"""Who computes the operators of the sweeps: flashcliff, and the others beside it.
+"""The variants that compute the operators of the sweeps: flashcliff, and others beside it.
 
 flash-clifford's functions and its torch.compile baseline come from a clone of it, CGENN's layer
 from a clone of CGENN.
@@ -18,7 +18,7 @@ OWN, THEIRS = "torch.compile", "torch.compile, flash-clifford's"
 
 
 class Peers:
-    """The variants of others.
+    """The variants of other libraries.
 
     Two baselines for torch.compile: the formula as we would write it (`own`), compiled for each
     number of channels and any batch size, and flash-clifford's (`theirs`), compiled once for all
@@ -67,7 +67,8 @@ class Peers:
         return call
 
     def _baseline(self, case, name, axes):
-        """Compiled once for all lengths of these axes of rows, or of whatever sizes vary."""
+        """A function that is compiled once for all lengths of these axes of rows, or for all
+        sizes that vary."""
         key = (name, case.operator, case.dim)
         if key not in self.compiled:
             self.compiled[key] = torch.compile(self._formula(case, name))
@@ -130,7 +131,8 @@ def ours(case, **options):
 
 
 def in_blocks(case, sizes):
-    """flashcliff's fully connected product with limits, in MiB, for what a block of rows may take."""
+    """flashcliff's fully connected product with limits, in MiB, for the memory of a block of
+    rows."""
     if case.operator != "fcgp":
         return {}
     return {f"blocks of {mib} MiB": ours(case, block_bytes=mib << 20) for mib in sizes}

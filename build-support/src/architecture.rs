@@ -1,15 +1,14 @@
-//! Which GPUs the kernels are compiled for.
+//! The GPUs that the kernels are compiled for.
 
 use std::str::FromStr;
 
-use crate::{Environment, Error};
+use crate::{Environment, Error, Source};
 
 /// The variable that overrides [`DEFAULT_ARCHITECTURES`], such as `80,90a,ptx80`.
 pub const ARCHITECTURES_VARIABLE: &str = "FLASHCLIFF_CUDA_ARCHS";
 
-/// What is built unless a variable says otherwise. Machine code runs on the later GPUs of the same
-/// major version too, so 80 serves 86 and 89; GPUs of other versions compile the PTX when a program
-/// starts there.
+/// The architectures that are built unless a variable says otherwise. Machine code also runs on the later GPUs of the
+/// same major version, so 80 serves 86 and 89. GPUs of other versions compile the PTX when a program starts there.
 pub const DEFAULT_ARCHITECTURES: &[Architecture] = &[
     Architecture::Sm80,
     Architecture::Sm90a,
@@ -18,7 +17,7 @@ pub const DEFAULT_ARCHITECTURES: &[Architecture] = &[
     Architecture::Ptx80,
 ];
 
-/// Something that the kernels are compiled to.
+/// A target that the kernels are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Architecture {
     /// Machine code of A100 and A30.
@@ -38,7 +37,7 @@ pub enum Architecture {
 }
 
 impl Architecture {
-    /// All of them, in order.
+    /// All architectures, in order.
     pub const ALL: [Self; 7] = [
         Self::Sm80,
         Self::Sm86,
@@ -49,7 +48,7 @@ impl Architecture {
         Self::Ptx80,
     ];
 
-    /// The name: the compute capability, or `ptx` and one.
+    /// The name: the compute capability, or `ptx` followed by one.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -63,20 +62,20 @@ impl Architecture {
         }
     }
 
-    /// The two arguments by which nvcc makes it from a source; `None` where the portable code of
+    /// The two arguments by which nvcc compiles a source for the architecture. `None` if the portable code of
     /// [`Source::Double`] has to do.
     #[must_use]
     pub fn flags(self, source: Source) -> Option<[String; 2]> {
-        // The first half of a compilation (C++ to PTX) is the dear one and runs once for each
-        // `compute_`, the second half (PTX to machine code) once for each `sm_`. Only 90a has
-        // instructions that the kernels use and that PTX for 80 cannot express.
+        // The first half of a compilation (C++ to PTX) is the expensive one, and runs once for each `compute_`. The
+        // second half (PTX to machine code) runs once for each `sm_`. Only 90a has instructions that the kernels use
+        // and that PTX for 80 cannot express.
         let (virtual_code, code) = match (self, source) {
             (Self::Sm80, _) => ("compute_80", "sm_80"),
             (Self::Sm86, _) => ("compute_80", "sm_86"),
             (Self::Sm89, _) => ("compute_80", "sm_89"),
             (Self::Sm90a, Source::Rows) => ("compute_90a", "sm_90a"),
             (Self::Sm90a, _) => ("compute_80", "sm_90"),
-            // The GPUs that compute in f64 at speed are those of 80 and 90.
+            // Only the GPUs of 80 and 90 are fast in f64.
             (Self::Sm100 | Self::Sm120, Source::Double) => return None,
             (Self::Sm100, _) => ("compute_80", "sm_100"),
             (Self::Sm120, _) => ("compute_80", "sm_120"),
@@ -84,35 +83,6 @@ impl Architecture {
         };
         let value = format!("arch={virtual_code},code={code}");
         Some(["-gencode".to_owned(), value])
-    }
-}
-
-/// What is in a source file, as far as it decides about what is compiled for which GPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// Kernels that walk rows, and what is launched behind them, with the special instructions of 90a.
-    Rows,
-    /// Kernels that are the same everywhere.
-    Portable,
-    /// Kernels in f64: machine code for 80 and 90 only, PTX for the rest.
-    Double,
-}
-
-impl Source {
-    /// By the name of the file: `sgp_f64.cu` is [`Self::Double`], `sgp_f32.cu` and `launch.cu`
-    /// [`Self::Rows`], `points_f32.cu`, `blocks_f32.cu` and the rest [`Self::Portable`].
-    #[must_use]
-    pub fn of(file: &str) -> Self {
-        let name = file.rsplit(['/', '\\']).next().unwrap_or(file);
-        if name.ends_with("_f64.cu") {
-            Self::Double
-        } else if name.starts_with("points_") || name.starts_with("blocks_") {
-            Self::Portable
-        } else if name == "launch.cu" || name.ends_with("_f32.cu") {
-            Self::Rows
-        } else {
-            Self::Portable
-        }
     }
 }
 
@@ -131,7 +101,7 @@ impl FromStr for Architecture {
 /// else [`DEFAULT_ARCHITECTURES`].
 ///
 /// # Errors
-/// A name that is none, one that comes twice, or an empty list.
+/// An unknown name, a name that comes twice, or an empty list.
 pub fn architectures(environment: &Environment) -> Result<Vec<Architecture>, Error> {
     let Some(list) = environment.variable(ARCHITECTURES_VARIABLE) else {
         return Ok(DEFAULT_ARCHITECTURES.to_vec());
@@ -221,23 +191,6 @@ mod tests {
         flags.sort();
         flags.dedup();
         assert_eq!(flags.len(), Architecture::ALL.len());
-    }
-
-    #[test]
-    fn files_are_told_apart_by_name() {
-        assert_eq!(Source::of("generated/cl300/sgp_f32.cu"), Source::Rows);
-        assert_eq!(
-            Source::of("generated/cl300/points_f32.cu"),
-            Source::Portable
-        );
-        assert_eq!(Source::of("generated/cl300/points_f64.cu"), Source::Double);
-        assert_eq!(
-            Source::of("generated/cl300/blocks_f32.cu"),
-            Source::Portable
-        );
-        assert_eq!(Source::of("generated/cl300/blocks_f64.cu"), Source::Double);
-        assert_eq!(Source::of("launch.cu"), Source::Rows);
-        assert_eq!(Source::of("linear.cu"), Source::Portable);
     }
 
     #[test]

@@ -1,16 +1,16 @@
-//! What the search for the toolkit depends on.
+//! The inputs of the search for the toolkit.
 
 use std::collections::BTreeMap;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-/// Everything that the search depends on apart from the files themselves.
+/// Everything that the search depends on besides the files themselves.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     /// Environment variables.
     pub variables: BTreeMap<OsString, OsString>,
-    /// Where CUDA is installed by default.
+    /// The folder where CUDA is installed by default.
     pub system_toolkit: PathBuf,
     /// Build folders of cargo, in which `cargo xtask cuda-toolkit` may have installed a toolkit.
     pub target_folders: Vec<PathBuf>,
@@ -35,7 +35,7 @@ impl Environment {
         environment
     }
 
-    /// The same with another variable.
+    /// Sets a variable of the environment.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         let value = value.as_ref().to_owned();
@@ -50,21 +50,21 @@ impl Environment {
         (!value.is_empty()).then_some(value)
     }
 
-    /// Cargo tells a build script no build folder, only a folder deep in it (`OUT_DIR`), and that may
-    /// be somewhere else altogether (cargo's `build.build-dir`). So there are three guesses.
+    /// Cargo does not tell a build script the build folder. It only tells a folder deep in it (`OUT_DIR`), which may
+    /// lie elsewhere altogether (cargo's `build.build-dir`). So there are three guesses.
     fn target_folders_of_build_script(&self) -> Vec<PathBuf> {
         let mut folders = Vec::new();
         if let Some(out) = self.variable("OUT_DIR") {
-            // <target>/[<triple>/]<profile>/build/<package>/out; the triple when it was asked for.
+            // The path is <target>/[<triple>/]<profile>/build/<package>/out, with the triple if one was asked for.
             let mut above = Path::new(out).ancestors().skip(4);
             let folder = above.next();
             let is_triple = folder.is_some_and(|f| f.file_name() == self.variable("TARGET"));
             folders.extend(if is_triple { above.next() } else { folder });
         }
-        // A relative path is meant from where cargo was started, which is not known here.
+        // A relative path is relative to the folder where cargo was started, which is not known here.
         let chosen = self.variable("CARGO_TARGET_DIR").map(Path::new);
         folders.extend(chosen.filter(|folder| folder.is_absolute()));
-        // The workspace is where the lock file is. Nothing above it is to be trusted.
+        // The workspace is the folder of the lock file. No folder above it is trusted.
         let package = self.variable("CARGO_MANIFEST_DIR").map(Path::new);
         let mut above = package.into_iter().flat_map(Path::ancestors);
         let workspace = above.find(|folder| folder.join("Cargo.lock").is_file());
@@ -128,7 +128,7 @@ mod tests {
         fs::write(root.path().join("workspace/Cargo.lock"), "")?;
         let target = root.path().join("workspace/target");
         assert_eq!(folders(&environment), [target.as_path()]);
-        // The same folder by another way is listed once.
+        // The same folder is listed once, even if it is found in two ways.
         let environment = environment.with("OUT_DIR", target.join("release/build/package/out"));
         assert_eq!(folders(&environment), [target]);
         Ok(())

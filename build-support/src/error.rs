@@ -1,4 +1,4 @@
-//! What can go wrong while the CUDA build is set up.
+//! The errors of setting up the CUDA build.
 
 use std::error;
 use std::fmt;
@@ -21,61 +21,66 @@ pub enum Error {
     NoSuchNvcc {
         /// The variable.
         variable: &'static str,
-        /// Its value.
+        /// The value of the variable.
         value: PathBuf,
-        /// What was expected to be a file.
+        /// The path that was expected to be a file.
         expected: PathBuf,
     },
     /// nvcc could not be run.
     NvccFails {
         /// The compiler.
         nvcc: PathBuf,
-        /// Why it could not.
+        /// The error of the system.
         source: io::Error,
     },
-    /// `nvcc --version` says no version.
+    /// `nvcc --version` prints no version.
     NoVersion {
         /// The compiler.
         nvcc: PathBuf,
-        /// What it printed instead.
+        /// The text that it printed instead.
         output: String,
     },
     /// nvcc is older than [`OLDEST_NVCC`].
     NvccTooOld {
         /// The compiler.
         nvcc: PathBuf,
-        /// Its version.
+        /// The version of the compiler.
         version: Version,
     },
     /// The toolkit lacks the static CUDA runtime.
     NoRuntime {
         /// The compiler.
         nvcc: PathBuf,
-        /// Where the library was expected.
+        /// The places where the library was expected.
         searched: Vec<PathBuf>,
     },
-    /// A name is no architecture that kernels are built for.
+    /// A name is not an architecture that kernels are built for.
     UnknownArchitecture {
         /// The name.
         name: String,
     },
     /// An architecture is named more than once.
     RepeatedArchitecture {
-        /// Its name.
+        /// The name of the architecture.
         name: String,
     },
     /// The list of architectures is empty.
     NoArchitectures,
-    /// A folder of CUDA sources holds none.
+    /// A folder of CUDA sources has no source.
     NoSources {
         /// The folder.
         folder: PathBuf,
+    },
+    /// A source file is of no known kind.
+    UnknownSource {
+        /// The file.
+        file: String,
     },
     /// A folder could not be read.
     Io {
         /// The folder.
         path: PathBuf,
-        /// Why it could not.
+        /// The error of the system.
         source: io::Error,
     },
 }
@@ -151,6 +156,11 @@ impl fmt::Display for Error {
             Self::NoSources { folder } => {
                 write!(f, "there is no .cu file below {}", folder.display())
             }
+            Self::UnknownSource { file } => write!(
+                f,
+                "`{file}` has no entry in the table of build-support/src/source.rs, which says for which GPUs a file \
+                 is compiled"
+            ),
             Self::Io { path, source } => write!(f, "{}: {source}", path.display()),
         }
     }

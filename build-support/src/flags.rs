@@ -2,22 +2,21 @@
 
 use crate::{Architecture, Source, Version};
 
-/// The arguments of nvcc for a source file, behind those that the crate `cc` gives
-/// (optimisation, position-independent code, host warnings).
+/// The arguments of nvcc for a source file, after those that the crate `cc` gives (optimisation, position-independent
+/// code, host warnings).
 ///
-/// More can be given by nvcc's own variable `NVCC_APPEND_FLAGS`, for instance `-lineinfo` for
-/// profilers.
+/// Users can give more arguments by nvcc's own variable `NVCC_APPEND_FLAGS`, for instance `-lineinfo` for profilers.
 #[must_use]
 pub fn nvcc_flags(version: Version, architectures: &[Architecture], source: Source) -> Vec<String> {
-    // Machine code of some hundred kernels, several times over: compressed it is a fraction. The
-    // better way needs a driver of CUDA 12.4 or later, which programs of CUDA 13 need anyway.
+    // There is machine code of some hundred kernels for several architectures; compression makes it much smaller. The
+    // better compression needs a driver of CUDA 12.4 or later, which programs of CUDA 13 need anyway.
     let compression = match version.major {
         ..13 => "-Xfatbin=-compress-all",
         13.. => "--compress-mode=size",
     };
     let fixed = [
         "-std=c++17",
-        // A host function called from a kernel is a wrong program that nvcc would let pass.
+        // A kernel that calls a host function is wrong, but nvcc would compile it.
         "-Werror=cross-execution-space-call",
         compression,
     ];
@@ -27,7 +26,7 @@ pub fn nvcc_flags(version: Version, architectures: &[Architecture], source: Sour
         .filter_map(|a| a.flags(source))
         .collect();
     if code.is_empty() {
-        // Only architectures that this source has no code of its own for: portable code serves them.
+        // If this source has no code for the architectures asked for, portable code serves them.
         code.extend(Architecture::Ptx80.flags(source));
     }
     fixed.chain(code.into_iter().flatten()).collect()

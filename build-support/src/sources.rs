@@ -1,4 +1,4 @@
-//! What there is to compile, and on what it depends.
+//! The files to compile, and the files that they depend on.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -37,19 +37,19 @@ pub fn cuda_sources(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(sources)
 }
 
-/// What an object file is made from.
+/// The ingredients of an object file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ingredients {
-    /// Differs if the command or the text of any file does.
+    /// A number that changes if the command or the text of any file changes.
     pub fingerprint: u64,
-    /// The length of all files together: the longest take the compiler longest.
+    /// The total length of all files. The longest ones take the compiler longest.
     pub bytes: usize,
 }
 
 impl Ingredients {
-    /// The ingredients of a command that compiles a source file: the command, the file and every file
-    /// that it includes with quotes, also by way of others. Such a file lies beside the one that
-    /// includes it, or in the folder `include`; one that lies in neither is the compiler's own.
+    /// The ingredients of a command that compiles a source file: the command, the file, and every file that it includes
+    /// with quotes, directly or not. An included file lies beside the file that includes it, or in the folder
+    /// `include`. A file that lies in neither belongs to the compiler.
     ///
     /// # Errors
     /// A file that cannot be read.

@@ -1,4 +1,4 @@
-//! Finding nvcc and what belongs to it.
+//! Finds nvcc and the rest of its toolkit.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::{env, fs, io};
 
 use crate::{Environment, Error, Version};
 
-/// Where in the build folder `cargo xtask cuda-toolkit` installs its toolkit.
+/// The folder in the build folder where `cargo xtask cuda-toolkit` installs its toolkit.
 pub const INSTALLED_TOOLKIT: &str = "cuda-toolkit/nvidia/cu13";
 
 /// The oldest nvcc that knows all architectures.
@@ -16,23 +16,23 @@ pub const OLDEST_NVCC: Version = Version {
     build: 0,
 };
 
-/// What a user can do without a usable toolkit.
+/// The remedies for users without a usable toolkit.
 pub(crate) const REMEDIES: &str = "Either install CUDA 12.8 or later and set CUDA_HOME to its folder \
      (or FLASHCLIFF_NVCC to its nvcc), or run `cargo xtask cuda-toolkit` in the repository of \
      flashcliff, which installs a toolkit into the build folder and nowhere else";
 
-/// Variables that name nvcc itself, the first one wins.
+/// The variables that name nvcc itself; the first one that is set wins.
 const COMPILERS: [&str; 2] = ["FLASHCLIFF_NVCC", "NVCC"];
-/// Variables that name a toolkit.
+/// The variables that name a toolkit.
 const TOOLKITS: [&str; 2] = ["CUDA_HOME", "CUDA_PATH"];
-/// Where toolkits keep libraries: full installations, wheels, then full ones without links.
+/// The folders where toolkits keep libraries: full installations, wheels, then full ones without links.
 const LIBRARY_FOLDERS: [&str; 4] = [
     "lib64",
     "lib",
     "targets/x86_64-linux/lib",
     "targets/sbsa-linux/lib",
 ];
-/// The runtime that programs link.
+/// The file of the runtime that programs link.
 const RUNTIME: &str = "libcudart_static.a";
 
 /// A CUDA compiler and its surroundings.
@@ -57,8 +57,8 @@ impl Toolkit {
     /// that `cargo xtask cuda-toolkit` installs into the build folder.
     ///
     /// # Errors
-    /// None is found; a variable names one that is not there (that is never passed over); it does not
-    /// run; it is older than [`OLDEST_NVCC`]; or the static runtime is missing.
+    /// No nvcc is found; a variable names one that does not exist (it is never skipped); nvcc does not run; it is older
+    /// than [`OLDEST_NVCC`]; or the static runtime is missing.
     pub fn find(environment: &Environment) -> Result<Self, Error> {
         Self::find_with(environment, |nvcc| {
             let output = Command::new(nvcc).arg("--version").output()?;
@@ -70,13 +70,13 @@ impl Toolkit {
         })
     }
 
-    /// A tool of the toolkit, if it has it.
+    /// The path of a tool of the toolkit; `None` if the toolkit does not have it.
     #[must_use]
     pub fn tool(&self, name: &str) -> Option<PathBuf> {
         Some(self.root.join("bin").join(name)).filter(|path| path.is_file())
     }
 
-    /// [`Toolkit::find`] with another way to run `nvcc --version`.
+    /// Does the same as [`Toolkit::find`], with another way to run `nvcc --version`.
     fn find_with(
         environment: &Environment,
         run: impl Fn(&Path) -> io::Result<String>,
@@ -168,8 +168,8 @@ fn in_path(environment: &Environment, name: &Path) -> Option<PathBuf> {
     candidates.find(|path| path.is_file())
 }
 
-/// The folders that may be the toolkit of a compiler: where it really is, and where it was found. The
-/// second matters for wrappers, whose links lead to something else.
+/// The folders that may be the toolkit of a compiler: that of the file behind all links, and that where the compiler
+/// was found. The second matters for wrappers, whose links lead elsewhere.
 fn roots(nvcc: &Path) -> Vec<PathBuf> {
     let real = fs::canonicalize(nvcc).ok();
     let mut roots: Vec<PathBuf> = Vec::new();

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A version of nvcc, in order of age.
+/// A version of nvcc. Older versions are less than newer ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
     /// The release, as in CUDA 13.
@@ -14,7 +14,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// Reads what `nvcc --version` prints: `.. release 13.0, V13.0.88 ..`. `None` if it says no version.
+    /// Reads the output of `nvcc --version`: `.. release 13.0, V13.0.88 ..`. `None` if it has no version.
     #[must_use]
     pub fn from_nvcc(output: &str) -> Option<Self> {
         let (_, rest) = output.split_once("release ")?;

@@ -4,9 +4,12 @@
 //! `flashcliff-program`. Output is deterministic, byte for byte. This crate does no I/O: build scripts and
 //! `cargo xtask gen` write the files.
 //!
-//! The feature `review` formats emitted Rust and keeps its comments, as the committed review copies have
-//! them; build scripts do without, since compilers need neither.
+//! The feature `review` formats emitted Rust and keeps its comments, for the committed review copies. Build scripts do
+//! not need it, since compilers need neither.
 
 #![forbid(unsafe_code)]
 
 pub mod emit;
+mod error;
+
+pub use error::Error;

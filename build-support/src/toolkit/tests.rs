@@ -1,4 +1,4 @@
-//! The search, on toolkits that are only files.
+//! Tests the search on toolkits that are only files.
 
 use std::io::Result;
 
@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// A folder for toolkits. Their nvcc is a text file that holds what `nvcc --version` would print.
+/// A folder for toolkits. Their nvcc is a text file with the text that `nvcc --version` would print.
 struct Sandbox {
     folder: TempDir,
 }
@@ -37,7 +37,7 @@ impl Sandbox {
         self.write(&format!("{relative}/bin/nvcc"), &text)
     }
 
-    /// Nothing set; the places that need no variable lie in the sandbox.
+    /// An environment without variables. The places that need no variable lie in the sandbox.
     fn environment(&self) -> Environment {
         Environment {
             system_toolkit: self.path("system"),
@@ -61,7 +61,7 @@ fn nvcc(environment: &Environment) -> Result<PathBuf> {
 fn each_place_precedes_those_after_it() -> Result<()> {
     let sandbox = Sandbox::new()?;
     let mut environment = sandbox.environment();
-    // From the last place to the first: each one, once there, must win over all before it.
+    // The places go from the last to the first: each toolkit that is added must win over those added before.
     for target in ["target-2", "target-1"] {
         let installed =
             sandbox.toolkit(&format!("{target}/{INSTALLED_TOOLKIT}"), "13.0.88", "lib")?;
@@ -216,7 +216,7 @@ fn an_unusable_toolkit_is_refused() -> Result<()> {
 #[test]
 fn an_nvcc_that_does_not_run_is_an_error() -> Result<()> {
     let sandbox = Sandbox::new()?;
-    // A text file without the right to be run.
+    // This nvcc is a text file without permission to be run.
     sandbox.toolkit("system", "13.0.88", "lib64")?;
     let error = Toolkit::find(&sandbox.environment()).unwrap_err();
     assert!(matches!(error, Error::NvccFails { .. }), "{error}");

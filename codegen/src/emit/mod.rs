@@ -1,4 +1,4 @@
-//! Emitters: from plans to source text.
+//! Emitters, which make source text of plans.
 
 pub mod cuda;
 pub mod dot;

@@ -45,7 +45,7 @@ impl Names {
         &self.lanes[slot].0
     }
 
-    /// How many components a lane tensor has.
+    /// The number of components of a lane tensor.
     pub(super) fn components(&self, slot: usize) -> usize {
         self.lanes[slot].1.len()
     }
@@ -115,7 +115,7 @@ impl Names {
     }
 }
 
-/// What every header says of an algebra: the order of its basis and the signs of its products.
+/// The sentences about an algebra that every header has: the order of its basis and the signs of its products.
 pub(super) fn basis_sentences(algebra: &Algebra) -> [String; 2] {
     let blades = (0..algebra.blade_count()).map(|index| algebra.blade_name(index));
     let blades: Vec<String> = blades.collect();
@@ -125,7 +125,7 @@ pub(super) fn basis_sentences(algebra: &Algebra) -> [String; 2] {
     ]
 }
 
-/// What a stage reads, writes and computes, as a sentence.
+/// A sentence about a stage: the tensors that it reads and writes, and its computation.
 pub(super) fn describe(program: &Program, stage: &Stage) -> String {
     let source = |source: &Source| match *source {
         Source::Input(tensor) => format!("`{}`", program.inputs[tensor].name),

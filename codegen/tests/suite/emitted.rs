@@ -22,7 +22,7 @@ fn emit(signatures: &[(usize, usize, usize)]) -> Vec<File> {
         .iter()
         .map(|&(p, q, r)| Signature::of(p, q, r))
         .collect();
-    rust::review(&signatures, COMMAND)
+    rust::review(&signatures, COMMAND).expect("programs that fit")
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn files_carry_no_dates_paths_or_hosts() {
     let here = env!("CARGO_MANIFEST_DIR");
     for File { path, text } in emit(&[(0, 1, 0), (2, 0, 0)]) {
         for banned in [here, "/home", "/tmp", "202", "localhost"] {
-            // A number that ends a name is no date.
+            // A number at the end of a name is not a date.
             let found = text
                 .lines()
                 .find(|line| line.contains(banned) && !is_code(line));
@@ -87,7 +87,7 @@ fn every_component_carries_its_formula() {
         .iter()
         .find(|f| f.path == "cl010/geometric_product.rs")
         .expect("a product");
-    // The complex product.
+    // This is the complex product.
     assert!(
         file.text.contains("// out0[0] = x_1*y_1 - x_e1*y_e1"),
         "{}",
@@ -104,7 +104,7 @@ fn every_component_carries_its_formula() {
 fn blocks_form_and_take_back_every_path_once() {
     for (p, q, r) in [(0, 1, 0), (3, 0, 1)] {
         let algebra = algebra(p, q, r);
-        let files = cuda::emit(&[algebra.signature()], COMMAND);
+        let files = cuda::emit(&[algebra.signature()], COMMAND).expect("programs that fit");
         let path = format!("{}/blocks.cuh", algebra.signature().name());
         let file = files.iter().find(|file| file.path == path);
         let text = &file.expect("path products").text;
@@ -136,7 +136,7 @@ fn graphs_are_drawn_whole() {
     assert_eq!(drawn, live);
 }
 
-/// Items in one form, whatever their layout was.
+/// Items formatted in one way, whatever their layout was.
 fn formatted(items: Vec<syn::Item>) -> String {
     prettyplease::unparse(&syn::File {
         shebang: None,
@@ -149,8 +149,8 @@ fn formatted(items: Vec<syn::Item>) -> String {
 #[test]
 fn builds_compile_what_reviews_show() {
     let signatures = [(0, 1, 0), (3, 0, 1)].map(|(p, q, r)| Signature::of(p, q, r));
-    let built = rust::sources(&signatures);
-    let reviewed = rust::review(&signatures, COMMAND);
+    let built = rust::sources(&signatures).expect("programs that fit");
+    let reviewed = rust::review(&signatures, COMMAND).expect("programs that fit");
     assert_eq!(built.len(), 3);
     for signature in signatures {
         let name = signature.name();
@@ -195,5 +195,24 @@ fn generation_is_deterministic() {
             cuda::emit(&signatures, COMMAND),
         );
         assert!(first == again, "two runs differ");
+    }
+}
+
+/// No operand or statement is missing: an expression that was emitted as nothing leaves one of these behind.
+#[test]
+fn no_operand_is_missing() {
+    let signatures =
+        [(0, 1, 0), (2, 0, 0), (1, 1, 1), (3, 0, 1)].map(|(p, q, r)| Signature::of(p, q, r));
+    let cuda = cuda::emit(&signatures, COMMAND).expect("programs that fit");
+    let built = rust::sources(&signatures).expect("programs that fit");
+    let holes = [
+        "(,", "( ,", "(, ", ", ,", ",,", ", )", "= ;", "=;", "( + ", "( - ", "( * ",
+    ];
+    for File { path, text } in cuda.iter().chain(&built) {
+        let code = text.lines().filter(|line| !line.trim().starts_with("//"));
+        for (number, line) in code.enumerate() {
+            let hole = holes.iter().find(|hole| line.contains(**hole));
+            assert_eq!(hole, None, "{path}, line {number} of code: {line}");
+        }
     }
 }

@@ -1,11 +1,11 @@
-//! Signatures that are not shipped: a program elsewhere asks for them by the variable, and compares what was
-//! built, in `f64` too, with products from the definition.
+//! Signatures that are not shipped. A program in another folder asks for them by the variable, and compares the
+//! operators that were built, in `f64` too, with products from the definition.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// The program: prints which algebras agree, fails on a difference.
+/// The program. It prints which algebras agree, and fails on a difference.
 const PROGRAM: &str = include_str!("../new_signature/main.rs.txt");
 
 #[test]

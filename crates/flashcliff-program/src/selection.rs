@@ -1,4 +1,4 @@
-//! Which algebras a build generates: those of the enabled features, and those that a variable names.
+//! The algebras that a build generates: those of the enabled features, and those that a variable names.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,12 +10,12 @@ use crate::spec::SHIPPED;
 /// The variable that adds algebras by signature, such as `1,1,1;6,0,0`.
 pub const VARIABLE: &str = "FLASHCLIFF_ALGEBRAS";
 
-/// A part of [`VARIABLE`] that is no signature.
+/// A part of [`VARIABLE`] that is not a signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadSelection {
-    /// The part.
+    /// The text of the part.
     pub part: String,
-    /// What is wrong with it, where that is known.
+    /// The mistake in it, if it is known.
     pub reason: Option<String>,
 }
 
@@ -37,11 +37,11 @@ impl fmt::Display for BadSelection {
 
 impl std::error::Error for BadSelection {}
 
-/// The signatures that a build script is asked for: by the variables that cargo sets for features, and by
-/// [`VARIABLE`]. `variable` reads the environment.
+/// The signatures that a build script must generate: those of features, by the variables that cargo sets for these, and
+/// those of [`VARIABLE`]. `variable` reads the environment.
 ///
 /// # Errors
-/// A part of [`VARIABLE`] that is no signature.
+/// A part of [`VARIABLE`] that is not a signature.
 pub fn of_build_script(
     variable: impl Fn(&str) -> Option<String>,
 ) -> Result<Vec<Signature>, BadSelection> {
@@ -52,8 +52,8 @@ pub fn of_build_script(
     select(is_enabled, &variable(VARIABLE).unwrap_or_default())
 }
 
-/// The signatures to generate, each once, in order: every shipped one whose feature `is_enabled`, and those
-/// of `list`, the value of [`VARIABLE`] or nothing.
+/// The signatures to generate, each once, in order: every shipped one whose feature `is_enabled`, and those of `list`,
+/// which is the value of [`VARIABLE`] or empty.
 fn select(is_enabled: impl Fn(&str) -> bool, list: &str) -> Result<Vec<Signature>, BadSelection> {
     let shipped = SHIPPED.iter().map(|&(p, q, r)| Signature::of(p, q, r));
     let mut selected: BTreeSet<Signature> = shipped.filter(|s| is_enabled(&s.name())).collect();
@@ -67,7 +67,7 @@ fn select(is_enabled: impl Fn(&str) -> bool, list: &str) -> Result<Vec<Signature
     Ok(selected.into_iter().collect())
 }
 
-/// The signature `p,q,r`.
+/// Reads a signature `p,q,r`.
 ///
 /// # Errors
 /// Text that is not three numbers, or more than [`Signature::MAX_DIM`] vectors.

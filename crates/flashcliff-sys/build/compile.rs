@@ -1,8 +1,8 @@
-//! From sources to object files, several at a time, and only where something changed.
+//! Compiles sources to object files, several at a time, and only if something changed.
 //!
-//! Each file is a build of `cc` of its own. Given two or more files, `cc` makes relocatable device code,
-//! which is linked a second time into one module that loads as a whole; kernels that need nothing of
-//! other files are better off without. Also, what was compiled before a later file failed is kept.
+//! Each file is compiled by a `cc::Build` of its own. Given two or more files, `cc` makes relocatable device code, which is
+//! linked a second time into one module that loads as a whole. Kernels need nothing of other files, and so are better off
+//! without it. Also, files that were compiled before a later one failed are kept.
 
 use std::error::Error;
 use std::ffi::OsString;
@@ -19,27 +19,27 @@ struct Unit {
     source: PathBuf,
     build: cc::Build,
     ingredients: Ingredients,
-    /// Says from what the object file was made, and where it is.
+    /// A file that names the object file, and what it was made from.
     stamp: PathBuf,
 }
 
-/// What happens while files are compiled.
+/// An event while files are compiled.
 enum Event {
     /// Cargo lets one more process run.
     Token(Acquired),
-    /// No file is left to begin.
+    /// A thread has no file left to begin.
     Finished,
 }
 
-/// What is left to do, and what came of the rest.
+/// The files that are still to be compiled, and the results of the others.
 struct Work {
     units: Vec<Unit>,
     objects: Vec<PathBuf>,
     failure: Option<String>,
 }
 
-/// Compiles all sources in two folders, with the flags of each kind; the object files. Both include files
-/// of `folder`.
+/// Compiles all sources in two folders, with the flags of each kind. Returns the object files. Both kinds include files of
+/// `folder`.
 pub(crate) fn all(
     build: &cc::Build,
     flags: impl Fn(Source) -> Vec<String>,
@@ -48,7 +48,7 @@ pub(crate) fn all(
 ) -> Result<Vec<PathBuf>, Box<dyn Error>> {
     let stamps = Path::new(&env::var("OUT_DIR")?).join("stamps");
     let mut kinds = Vec::new();
-    for kind in [Source::Rows, Source::Portable, Source::Double] {
+    for kind in Source::ALL {
         let mut build = build.clone();
         build.flags(flags(kind));
         let command = command(&build)?;
@@ -58,7 +58,7 @@ pub(crate) fn all(
     for root in [folder, generated] {
         for name in build_support::cuda_sources(root)? {
             let source = root.join(&name);
-            let wanted = Source::of(&name.to_string_lossy());
+            let wanted = Source::of(&name.to_string_lossy())?;
             let found = kinds.iter().find(|(kind, ..)| *kind == wanted);
             let (_, build, command) = found.ok_or("a source of no known kind")?;
             units.push(Unit {
@@ -76,7 +76,7 @@ pub(crate) fn all(
             None => stale.push(unit),
         }
     }
-    // Work is taken from the end: what takes longest first, so that nothing long is begun last.
+    // Work is taken from the end. The files that take longest come first, so that no long one is begun last.
     stale.sort_by_key(|unit| unit.ingredients.bytes);
     let work = Mutex::new(Work {
         units: stale,
@@ -95,7 +95,7 @@ pub(crate) fn all(
     }
 }
 
-/// All that decides about an object file apart from the files it is made from.
+/// Everything that an object file depends on besides its source files.
 fn command(build: &cc::Build) -> Result<Vec<OsString>, Box<dyn Error>> {
     let compiler = build.try_get_compiler()?;
     let mut command = vec![compiler.path().into()];
@@ -103,30 +103,30 @@ fn command(build: &cc::Build) -> Result<Vec<OsString>, Box<dyn Error>> {
     for variable in ["NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"] {
         command.push(env::var_os(variable).unwrap_or_default());
     }
-    // The toolkit may have been replaced where it is.
+    // The toolkit may have been replaced at the same path.
     let changed = fs::metadata(compiler.path())?.modified()?;
     command.push(format!("{changed:?}").into());
     Ok(command)
 }
 
-/// Compiles until nothing is left, with as many processes as cargo allows.
+/// Compiles until no file is left, with as many processes as cargo allows.
 fn in_parallel(work: &Mutex<Work>) -> Result<(), Box<dyn Error>> {
     let jobs: usize = env::var("NUM_JOBS")?.parse()?;
-    // SAFETY: cargo hands the descriptors that its variable names to build scripts for just this
-    // purpose, and nothing in this program has opened or closed any.
+    // SAFETY: cargo gives the descriptors that its variable names to build scripts for this purpose, and nothing in this
+    // program has opened or closed any.
     let client = unsafe { Client::from_env() };
     let client = client.map_or_else(|| Client::new(jobs.saturating_sub(1)), Ok)?;
     let (sender, events) = mpsc::channel();
     let tokens = sender.clone();
     let helper = client.into_helper_thread(move |token| {
-        // Without a token there is one process less; nobody listens any more when all is done.
+        // Without a token there is one process less. Nobody receives it any more when all is done.
         if let Ok(token) = token {
             let _ = tokens.send(Event::Token(token));
         }
     })?;
     let units = lock(work, |work| work.units.len());
     thread::scope(|scope| {
-        // One process is allowed without asking: this script itself.
+        // One process is allowed without a token: this script itself.
         let first = sender.clone();
         scope.spawn(move || compile(work, &first));
         for _ in 1..jobs.min(units) {
@@ -148,7 +148,7 @@ fn in_parallel(work: &Mutex<Work>) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Compiles until nothing is left or something failed.
+/// Compiles until no file is left or one failed.
 fn compile(work: &Mutex<Work>, events: &Sender<Event>) {
     while let Some(unit) = lock(work, |work| work.units.pop()) {
         let result = unit.compile();
@@ -160,17 +160,17 @@ fn compile(work: &Mutex<Work>, events: &Sender<Event>) {
             }
         });
     }
-    // Nobody listens to the second one who says so.
+    // Nobody receives this from the second thread that sends it.
     let _ = events.send(Event::Finished);
 }
 
 fn lock<T>(work: &Mutex<Work>, f: impl FnOnce(&mut Work) -> T) -> T {
-    // Every change is complete in itself, so a panic elsewhere leaves nothing half done.
+    // Every change is complete in itself, so a panic elsewhere leaves no half-done change.
     f(&mut work.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 impl Unit {
-    /// The object file, if it is there and made from what there is now.
+    /// The object file, if it exists and was made from the current ingredients.
     fn object(&self) -> Option<PathBuf> {
         let stamp = fs::read_to_string(&self.stamp).ok()?;
         let (fingerprint, object) = stamp.split_once('\n')?;
@@ -180,12 +180,12 @@ impl Unit {
     }
 
     fn compile(&self) -> Result<PathBuf, Box<dyn Error>> {
-        // Whatever happens from here on, the stamp must not vouch for a half-written object file.
+        // If anything fails from here on, the stamp must not vouch for an unfinished object file.
         if self.stamp.exists() {
             fs::remove_file(&self.stamp)?;
         }
         let mut build = self.build.clone();
-        // What cargo must know was said once, when the command was asked for.
+        // Cargo's metadata was printed once, when the command was asked for.
         build.cargo_metadata(false).file(&self.source);
         let objects = build.try_compile_intermediates()?;
         let object = objects.into_iter().next().ok_or("cc made no object file")?;

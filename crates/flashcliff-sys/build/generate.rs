@@ -11,12 +11,12 @@ use flashcliff_program::selection::{self, VARIABLE};
 /// The command that headers name as their origin.
 const ORIGIN: &str = "the build script of flashcliff-sys";
 
-/// Brings `folder` to what the build asks for: a file that is right already keeps its date, one that is not
-/// wanted any more is removed.
+/// Updates `folder` to the kernels that the build asks for. A file that is right keeps its date; a file that is no longer
+/// wanted is removed.
 pub(crate) fn into(folder: &Path) -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-env-changed={VARIABLE}");
     let signatures = selection::of_build_script(|name| env::var(name).ok())?;
-    let files = cuda::emit(&signatures, ORIGIN).into_iter();
+    let files = cuda::emit(&signatures, ORIGIN)?.into_iter();
     let files: BTreeMap<PathBuf, String> = files
         .map(|file| (folder.join(file.path), file.text))
         .collect();

@@ -1,4 +1,4 @@
-//! From the environment to what cargo links.
+//! Compiles the kernels as the environment asks, and tells cargo what to link.
 
 use std::error::Error;
 use std::path::Path;
@@ -8,11 +8,11 @@ use build_support::{ARCHITECTURES_VARIABLE, Environment, Toolkit};
 
 use crate::{compile, generate};
 
-/// The static library.
+/// The name of the static library.
 const LIBRARY: &str = "flashcliff_cuda";
-/// The sources that are written by hand.
+/// The folder of the sources that are written by hand.
 const FOLDER: &str = "cuda";
-/// Leaves the kernels out, for documentation and lints where there is no nvcc.
+/// The variable that leaves the kernels out, for documentation and lints without nvcc.
 const SKIP: &str = "FLASHCLIFF_SKIP_CUDA_BUILD";
 
 pub(crate) fn run() {
@@ -38,7 +38,7 @@ fn build(environment: &Environment) -> Result<(), Box<dyn Error>> {
     }
     let toolkit = Toolkit::find(environment)?;
     let architectures = build_support::architectures(environment)?;
-    // PATH decides too, but it differs between a shell and an editor, and that must not cost a build.
+    // PATH matters too, but it differs between a shell and an editor, and that must not cost a build.
     for variable in Toolkit::VARIABLES {
         println!("cargo::rerun-if-env-changed={variable}");
     }
@@ -46,8 +46,8 @@ fn build(environment: &Environment) -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed={FOLDER}");
 
     let variable = format!("NVCC_{}", env::var("TARGET")?);
-    // SAFETY: a build script is a program of its own, and this one has started no thread yet. `cc` takes
-    // the path of nvcc from nowhere else, and from this variable before all others.
+    // SAFETY: a build script is a program of its own, and this one has started no thread yet. `cc` takes the
+    // path of nvcc from variables only, and from this one before all others.
     unsafe { env::set_var(variable, &toolkit.nvcc) };
     let names = build_support::names(&architectures);
     let folder = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join(FOLDER);
@@ -68,7 +68,7 @@ fn build(environment: &Environment) -> Result<(), Box<dyn Error>> {
     let library = build.try_create_archive(LIBRARY, objects)?;
     cc::try_emit_link_directives(&build, library)?;
 
-    // Behind the library, since it is what uses them.
+    // The runtime comes after the library, since the library uses it.
     println!(
         "cargo::rustc-link-search=native={}",
         toolkit.libraries.display()

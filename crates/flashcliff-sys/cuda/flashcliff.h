@@ -34,7 +34,7 @@ typedef enum fc_gate {
   FC_GATE_GELU = 1,
   FC_GATE_GELU_TANH = 2,
   FC_GATE_SILU = 3,
-  FC_GATE_SIGMOID = 4
+  FC_GATE_GELU_FAST = 4
 } fc_gate;
 
 typedef enum fc_pass { FC_FORWARD = 0, FC_BACKWARD = 1 } fc_pass;
@@ -42,7 +42,7 @@ typedef enum fc_pass { FC_FORWARD = 0, FC_BACKWARD = 1 } fc_pass;
 /* A kernel; has static lifetime. */
 typedef struct fc_kernel fc_kernel;
 
-/* What a pass reads and writes. All tensors are contiguous; lane tensors are
+/* The tensors that a pass reads and writes. All tensors are contiguous; lane tensors are
  * [components, batch, channels], parameters [channels, count].
  * Tensors are in the order of the program: forward reads its inputs and writes its output; backward reads
  * the inputs and the gradient of the output and writes the gradients of the inputs. */
@@ -71,7 +71,7 @@ typedef struct fc_plan {
   int32_t threads_per_row;    /* of one CTA */
   int32_t cluster;            /* CTAs that share a row */
   int32_t tiles;              /* passes over the channels of a row; 1: a row stays in registers */
-  int32_t stages;             /* rows copied ahead by the bulk copy engine; 0: plain loads */
+  int32_t stages;             /* rows copied ahead, by the copy engine or by the threads themselves; 0: plain loads */
   int32_t shared_bytes;       /* dynamic shared memory a CTA */
   int32_t registers;          /* a thread */
   int64_t ctas;

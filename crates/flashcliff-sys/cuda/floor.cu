@@ -1,4 +1,4 @@
-// An addition that does nothing but move memory.
+// An addition that only moves memory: the floor for operators.
 #include "floor.h"
 
 #include <cuda_runtime.h>
@@ -7,7 +7,7 @@ namespace fc {
 namespace {
 
 constexpr int kThreads = 256;
-// Vectors of 16 bytes a thread; more, or hints to bypass the caches, made it slower on an H200.
+// Vectors of 16 bytes for each thread. More of them, or hints to bypass the caches, made it slower on an H200.
 constexpr int kVectors = 1;
 constexpr int64_t kBlock = int64_t(kThreads) * kVectors;
 
@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kThreads) add(const float4 *x, const float4 *y
   }
 }
 
-// What is left behind the last vector.
+// Adds the elements after the last vector.
 __global__ void add_rest(const float *x, const float *y, float *o, int64_t first, int64_t count) {
   const int64_t at = first + threadIdx.x;
   if (at < count) o[at] = x[at] + y[at];

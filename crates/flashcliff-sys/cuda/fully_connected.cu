@@ -20,7 +20,7 @@ constexpr int kWarps = kThreads / 32;
 
 // ---- weights ----
 
-// CTAs that look for the largest weight.
+// The number of CTAs that look for the largest weight.
 constexpr int kLargestCtas = FC_WEIGHT_SCALES - 1;
 static_assert(kLargestCtas == kThreads, "each thread that packs reads what one of them has found");
 
@@ -67,14 +67,15 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Exponents of sums are only lowered from block to block, so numbers get smaller. Bits are lost where an f32 becomes subnormal,
-// below 2^-126, beside terms of up to 2^(2 kScaledBound). These are below 2^30, so that a sum overflows after 2^98 rows.
+// Brings parts of gradients to lower exponents. Exponents of sums only fall from block to block, so numbers get smaller. Bits
+// are lost when an f32 becomes subnormal, below 2^-126, beside terms of up to 2^(2 kScaledBound). These are below 2^30, so a
+// sum overflows after 2^98 rows.
 template <int N>
 __global__ void __launch_bounds__(kThreads)
     rescale_kernel(const __grid_constant__ fc_block_weights w, float *of_parts, int first, const int32_t *sums) {
   const int path = w.path[first + blockIdx.y], change = sums[path] - sums[FC_MAX_PATHS + path];
   if (change == 0) return;
-  // Both powers are normal: an infinity stays one, and what is finite becomes 0 all the same.
+  // Both powers are normal: an infinity stays an infinity, and finite numbers still become 0.
   const TwoPowers scale = TwoPowers(max(change, -252));
   const int64_t elements = w.in * w.out, step = int64_t(gridDim.x) * kThreads * N;
   float *matrix = of_parts + (blockIdx.z * gridDim.y + blockIdx.y) * elements;
@@ -90,7 +91,7 @@ bool known(fc_dtype dtype) { return dtype == FC_F32 || dtype == FC_F64 || dtype 
 fc_dtype arithmetic(fc_dtype dtype) { return dtype == FC_F64 ? FC_F64 : FC_F32; }
 int bytes_of(fc_dtype dtype) { return dtype == FC_F64 ? 8 : dtype == FC_F32 ? 4 : 2; }
 
-// Whether operands of matrix products may have a type.
+// Whether operands of matrix products may have the type `operands`, for tensors of type `dtype`.
 bool takes(fc_dtype dtype, fc_dtype operands) {
   return known(dtype) && known(operands) && (operands == dtype || (dtype == FC_F32 && operands == FC_F16));
 }
@@ -100,7 +101,7 @@ bool valid(const fc_block &block) {
   return takes(block.dtype, block.operands) && sizes && block.first + block.rows <= block.batch;
 }
 
-// Whether rows of so many channels can be read by so many at a time, from all of the tensors.
+// Whether all tensors can be read `at_a_time` channels at a time, with rows of `channels` channels.
 template <class... Tensors>
 bool aligned(fc_dtype dtype, int64_t channels, int at_a_time, Tensors... tensors) {
   const uintptr_t addresses = (0 | ... | reinterpret_cast<uintptr_t>(tensors));
@@ -126,7 +127,7 @@ const BlockFunctions &wide_functions(const BlockVariants &all, fc_dtype dtype, b
   return dtype == FC_F32 ? all.f32 : dtype == FC_BF16 ? all.bf16 : all.f16;
 }
 
-// The kernels with as many channels a thread as the tensors of the call and of path products allow.
+// The kernels with as many channels for each thread as the tensors of the call and of path products allow.
 const BlockFunctions &functions_of(const fc_block_kernels *kernels, const fc_block &block, const PathProducts &products,
                                    const void *grad_x, const void *grad_y) {
   if (block.dtype == FC_F64) return kernels->f64->any;
@@ -175,7 +176,8 @@ Grades grades_of(const fc_block &block) {
   return grades;
 }
 
-// What a kernel of rows is compiled for: vectors of the arithmetic type, the types of tensors and operands, and the threads of a row.
+// The parameters of a kernel of rows: vectors of the arithmetic type, the types of tensors and operands, and the threads of a
+// row.
 template <class V, int Type, int Operands, int Threads>
 struct RowVariant {
   using T = typename V::Scalar;
@@ -193,7 +195,7 @@ int with_threads(const fc_block &block, F &&f) {
     constexpr int threads = decltype(variant)::kThreads;
     return f(variant, grades, dim3(unsigned(ceil_div(rows, norm_threads(threads) / threads))));
   };
-  // So that a thread has a few vectors of a blade: of three blades it keeps them.
+  // The number of threads leaves each thread a few vectors of a blade. Of three blades it keeps them in registers.
   if (block.out <= 2 * 32 * V::kCount) return run(RowVariant<V, Type, Operands, 32>());
   if (block.out <= 2 * 64 * V::kCount) return run(RowVariant<V, Type, Operands, 64>());
   return run(RowVariant<V, Type, Operands, 128>());
@@ -203,7 +205,7 @@ int with_rows(const fc_block &block, F &&f, Tensors... tensors) {
   if (!valid(block)) return FC_ERROR_BAD_CALL;
   if (block.dtype == FC_F64) return with_threads<Lanes<double, 1>, FC_F64, FC_F64>(block, f);
   if (!aligned(FC_F32, block.out, 4, tensors...)) return with_threads<Lanes<float, 1>, kAnyType, kAnyType>(block, f);
-  // 16 bytes of the tensors where rows are so long.
+  // Rows that are long enough are read by 16 bytes of the tensors.
   if (block.dtype != FC_F32 && block.out % 8 != 0) return with_threads<Lanes<float, 4>, kAnyType, kAnyType>(block, f);
   if (is_scaled(block)) return with_threads<Lanes<float, 4>, FC_F32, FC_F16>(block, f);
   if (block.dtype == FC_F32) return with_threads<Lanes<float, 4>, FC_F32, FC_F32>(block, f);
@@ -211,7 +213,7 @@ int with_rows(const fc_block &block, F &&f, Tensors... tensors) {
   return with_threads<Lanes<float, 8>, FC_F16, FC_F16>(block, f);
 }
 
-// The grid of some matrices.
+// The grid for the elements of some matrices.
 dim3 walk(int64_t elements, int matrices) {
   dim3 grid = grid_of(elements, kThreads, 1 << 12);
   grid.y = unsigned(matrices);
@@ -235,7 +237,7 @@ extern "C" int fc_block_prepare(const fc_block_kernels *kernels, fc_dtype dtype,
   const fc::BlockVariants &variants = dtype == FC_F64 ? *kernels->f64 : *kernels->f32;
   const bool scaled = operands != dtype;
   const fc::BlockFunctions &wide = fc::wide_functions(variants, dtype, scaled);
-  // Asking for its attributes loads a kernel.
+  // Asking for the attributes of a kernel loads it.
   cudaFuncAttributes attributes;
   for (const fc::BlockFunctions &own : {scaled ? variants.scaled_any : variants.any, wide}) {
     for (const void *function : {own.form, own.pull_back, own.pull_back_and_form, own.scale_and_form, own.scale_sums,
@@ -317,7 +319,7 @@ extern "C" int fc_block_pack(const fc_block_weights *weights, const void *from, 
                                 stream, static_cast<const float *>(from), all, scales);
     if (done != 0) return done;
   }
-  // Several vectors a thread: each CTA finds the scale first.
+  // Each thread has several vectors, since each CTA finds the scale first.
   const dim3 grid = fc::walk(fc::ceil_div(whole ? elements / 4 : elements, 8), weights->matrices);
   return fc::launch(whole ? fc::pack_kernel<float, 4> : fc::pack_kernel<float, 1>, grid, dim3(fc::kThreads), stream, *weights, from, to,
                     scales, from_type, to_type);
@@ -347,7 +349,7 @@ extern "C" int fc_block_rescale(const fc_block_weights *weights, float *of_parts
   const int64_t elements = weights->in * weights->out;
   if (elements == 0 || first >= last) return 0;
   const bool whole = fc::aligned(FC_F32, elements, 4, of_parts);
-  // Several vectors a thread: most of the time there is nothing to do.
+  // Each thread has several vectors, since most of the time there is nothing to do.
   dim3 grid = fc::walk(fc::ceil_div(whole ? elements / 4 : elements, 8), last - first);
   grid.z = unsigned(parts);
   return fc::launch(whole ? fc::rescale_kernel<4> : fc::rescale_kernel<1>, grid, dim3(fc::kThreads), stream, *weights, of_parts, first,

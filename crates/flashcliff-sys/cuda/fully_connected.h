@@ -42,15 +42,15 @@ typedef struct fc_block {
   const void *x;
   const void *y;
   int64_t batch;
-  int64_t first;       /* row of the batch */
+  int64_t first;       /* first row of the block in the batch */
   int64_t rows;
   int64_t in;
   int64_t out;
   double eps;
   fc_gate gate;
-  int32_t norm;        /* whether there is one */
-  fc_dtype dtype;      /* of the tensors of the call */
-  fc_dtype operands;   /* of the matrix products: as dtype, or f16 if that is f32; then the block is scaled */
+  int32_t norm;        /* whether there is a norm */
+  fc_dtype dtype;      /* type of the tensors of the call */
+  fc_dtype operands;   /* type of the operands of matrix products: dtype, or f16 if dtype is f32; the block is scaled then */
   fc_block_scales scales;
   /* For each grade of the algebra the place of its first blade in x, y and the output; -1: absent. */
   int8_t left[FC_MAX_GRADES];
@@ -72,30 +72,31 @@ const fc_block_kernels *fc_block_find(const char *algebra);
 /* Loads the kernels of path products for tensors and operands of some types on the current device. */
 int fc_block_prepare(const fc_block_kernels *kernels, fc_dtype dtype, fc_dtype operands);
 
-/* The products of all paths, for each grade [blades of the grade, rows, paths, in] in the type of operands, so that they
- * are one left operand [blades rows, paths in] of that grade. Of a scaled block with the exponents of rows, which it finds; or, if
- * it is `balanced`, so that path products times the gradient have the exponents of sums in all rows; that needs these, and those of
- * gradients. */
+/* Writes the products of all paths, for each grade as [blades of the grade, rows, paths, in] in the type of operands, so
+ * that they are one left operand [blades rows, paths in] of that grade. If the block is scaled, this also finds the exponents of
+ * rows and scales by them. If it is `balanced`, this scales so that path products times the gradient have the exponents of sums
+ * in all rows; then it reads the exponents of sums and of gradients. */
 int fc_block_form(const fc_block_kernels *kernels, const fc_block *block, int32_t balanced, void *const *products, void *stream);
 
-/* Lowers the exponents of sums to what the rows of a scaled block allow; needs those of gradients. */
+/* Lowers the exponents of sums to what the rows of a scaled block allow. Reads the exponents of gradients. */
 int fc_block_scale(const fc_block_kernels *kernels, const fc_block *block, void *stream);
 
-/* The gradients of x and y, at the rows of the block, from those of the products of all paths, as fc_block_form lays
- * them out. Null gradients are not wanted. A scaled block needs the exponents of weights and of gradients. With `for_weights`
- * also what the gradients of the weights take next: of a scaled block what fc_block_scale does, of others what fc_block_form
- * does, in the place of the gradients. */
+/* Writes the gradients of x and y, at the rows of the block, from the gradients of the products of all paths, which lie as
+ * fc_block_form writes products. Null gradients are not wanted. A scaled block needs the exponents of weights and of gradients.
+ * With `for_weights` this also prepares the gradients of the weights: for a scaled block it does the work of fc_block_scale, for
+ * others the work of fc_block_form, in the place of the gradients of products. */
 int fc_block_pull_back(const fc_block_kernels *kernels, const fc_block *block, int32_t for_weights, void *const *products,
                        void *grad_x, void *grad_y, void *stream);
 
-/* The rows of the output from the product [blades, rows, out] in the arithmetic type, normalised if there is a norm; then
- * also its sums over channels, unless `saved` is null. A scaled block needs the exponents of weights and of rows. */
+/* Writes the rows of the output from the product [blades, rows, out] in the arithmetic type, normalised if there is a norm.
+ * With a norm this also writes its sums over channels, unless `saved` is null. A scaled block needs the exponents of weights and
+ * of rows. */
 int fc_block_norm(const fc_block *block, const void *product, void *output, void *saved, void *stream);
 
-/* The gradient of the product, [blades, rows, out] in the type of operands, from the rows of that of the output;
- * output and saved are read if there is a norm. Of a scaled block with the exponents of gradients, and those
- * of sums as the blocks before it have left them, or the most that they may be if it is the first; so the blocks of a call go in
- * order, from row 0 on. */
+/* Writes the gradient of the product, [blades, rows, out] in the type of operands, from the gradient of the output at the
+ * rows of the block. Output and saved are read if there is a norm. For a scaled block this also finds the exponents of gradients,
+ * and continues the exponents of sums from the block before it; the first block starts them at their maximum. So the blocks of a
+ * call must go in order, from row 0 on. */
 int fc_block_undo_norm(const fc_block *block, const void *output, const void *grad_output, const void *saved,
                        void *grad_product, void *stream);
 

@@ -1,4 +1,4 @@
-// The host side: which kernel, how a call is cut into CTAs, and the launch.
+// The host side: chooses the kernel, cuts a call into CTAs, and launches it.
 #include <cuda.h>
 #include <string.h>
 
@@ -11,10 +11,10 @@
 namespace fc {
 namespace {
 
-// Rows in shared memory or on their way, if there is room: enough to cover the latency of the memory.
+// The number of rows in shared memory or on their way, if there is room: enough to cover the latency of the memory.
 constexpr int kStages = 2;
 
-// ---- what the GPU has ----
+// ---- the properties of the GPU ----
 
 struct Device {
   int number;
@@ -66,7 +66,7 @@ cudaError_t current_device(Device *device) {
   return error;
 }
 
-// What the compiler made of a kernel.
+// The properties of a compiled kernel.
 struct Compiled {
   int registers;  // a thread
   bool hopper;    // with bulk copies and clusters
@@ -108,7 +108,7 @@ int dtype_bytes(int dtype) { return dtype == FC_F64 ? 8 : (dtype == FC_F32 ? 4 :
 
 bool aligned(const void *p, int bytes) { return reinterpret_cast<uintptr_t>(p) % bytes == 0; }
 
-// A launch of so many CTAs; the attribute must live as long as the result is used.
+// The configuration of a launch of `ctas` CTAs. The attribute must live as long as the result is used.
 cudaLaunchConfig_t configure(int64_t ctas, int threads, int shared, int cluster, cudaLaunchAttribute *attribute) {
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(unsigned(ctas));
@@ -122,7 +122,7 @@ cudaLaunchConfig_t configure(int64_t ctas, int threads, int shared, int cluster,
   return config;
 }
 
-// How many clusters run at once: not every multiprocessor can be part of one. The answer to the last question is kept.
+// The number of clusters that run at once: not every multiprocessor can be part of one. The last answer is kept.
 cudaError_t active_clusters(const void *function, int variant, std::atomic<uint64_t> *cache, int cluster, int threads,
                             int shared, int *count) {
   const uint64_t key =
@@ -145,7 +145,7 @@ using EncodeTiled = CUresult (*)(CUtensorMap *, CUtensorMapDataType, cuuint32_t,
                                  const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
                                  CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 
-// The driver's function; null if it has none.
+// The driver's function for tensor maps; null if it has none.
 EncodeTiled encode_tiled() {
   static std::atomic<void *> known{nullptr};
   void *function = known.load(std::memory_order_acquire);
@@ -190,14 +190,14 @@ struct Cut {
   Arguments a;
   fc_plan plan;
   const void *function;
-  // The kernel lets the next one start before its own end.
+  // Whether the kernel lets the next one start before its own end.
   bool overlaps;
   int arithmetic_bytes;
-  // The most row blocks that any alignment of the tensors leads to.
+  // The largest number of row blocks for any alignment of the tensors.
   int64_t most_row_blocks;
 };
 
-// The threads of a CTA and how they share rows.
+// Sets the threads of a CTA and how they share rows.
 void cut_rows(const Shape &shape, bool clusters, int most_threads, Arguments *a) {
   const int64_t threads = ceil_div(a->channels, shape.lanes);
   a->slices = a->cluster = a->tiles = a->rows_per_cta = 1;
@@ -219,7 +219,7 @@ void cut_rows(const Shape &shape, bool clusters, int most_threads, Arguments *a)
   }
 }
 
-// The shared memory of a CTA with that many stages.
+// The bytes of shared memory of a CTA with `stages` stages.
 int shared_bytes(const fc_kernel *kernel, Arguments a, int stages) {
   a.stages = stages;
   return Layout(kernel->shape, kernel->is_f64 ? 8 : 4, a.threads_per_row * a.rows_per_cta, a).total;
@@ -231,7 +231,7 @@ bool fits(const fc_kernel *kernel, const fc_call *call) {
          call->channels >= 0;
 }
 
-// What does not depend on how rows are cut.
+// Fills in the arguments that do not depend on how rows are cut.
 void fill_arguments(const fc_kernel *kernel, const fc_call *call, Arguments *a, bool *bulk) {
   const Shape &shape = kernel->shape;
   *a = {};
@@ -266,11 +266,11 @@ void fill_arguments(const fc_kernel *kernel, const fc_call *call, Arguments *a, 
   }
   a->whole = whole;
   *bulk = *bulk && whole;
-  // Whether there is something to add up; the pointer comes with the launch.
+  // The pointer only says whether there is something to add up; the launch sets its value.
   a->partial = gradients ? reinterpret_cast<void *>(1) : nullptr;
 }
 
-// How the channels of a CTA lie in a stage.
+// Sets the layout of the channels of a CTA in a stage.
 void set_boxes(const Shape &shape, int boxes, int channels, Arguments *a) {
   a->boxes = boxes;
   a->box_channels = channels;
@@ -280,7 +280,7 @@ void set_boxes(const Shape &shape, int boxes, int channels, Arguments *a) {
   }
 }
 
-// Without tensors, for the plan of a shape, there is nothing to encode.
+// Encodes the boxes of a call. Without tensors, for the plan of a shape, there is nothing to encode.
 bool encode_for(const fc_kernel *kernel, const fc_call *call, Arguments *a) {
   if (call->batch == 0) return false;
   for (int i = 0; i < kernel->shape.inputs; i++) {
@@ -298,7 +298,7 @@ int cut_points(const fc_kernel *kernel, Cut *cut) {
   return plan.ctas > 0x7fffffff ? FC_ERROR_TOO_LARGE : 0;
 }
 
-// The variant for calls that need least of the skeleton; the general one if there is none.
+// The variant for calls that need the least of the skeleton; the general one if there is none.
 int fastest(const fc_kernel *kernel, const Arguments &a) {
   const int bytes = a.lane_bytes == 4 ? 0 : 1;
   const int usual = a.gate == kUsualGate ? 3 + bytes : 1 + bytes;
@@ -319,7 +319,7 @@ int cut_call(const fc_kernel *kernel, const Device &device, const Compiled varia
   plan.registers = variants[0].registers;
   if (kernel->pointwise) return cut_points(kernel, cut);
 
-  // Half the threads, half the shared memory of a row.
+  // Tries half the threads, and so half the shared memory of a row.
   int most_threads = shape.threads;
   for (;; most_threads /= 2) {
     if (most_threads < 32) return FC_ERROR_TOO_LARGE;
@@ -345,7 +345,7 @@ int cut_call(const fc_kernel *kernel, const Device &device, const Compiled varia
   cut->function = kernel->functions[variant];
   plan.registers = variants[variant].registers;
 
-  // As many CTAs as registers allow; fewer if then no row could be copied ahead.
+  // Takes as many CTAs as registers allow, but fewer if otherwise no row could be copied ahead.
   const int warps = int(ceil_div(threads, 32));
   const auto resident_of = [&](int registers) {
     int ctas = device.registers_per_multiprocessor / (align_up(registers, 8) * 32 * warps);
@@ -425,7 +425,8 @@ struct Totals {
 constexpr int kColumns = 32;
 constexpr int kParts = 16;
 
-// Adds up the row blocks, column by column: each of kParts rows of threads every kParts-th block, then these in order.
+// Adds up the row blocks, column by column. Each of kParts rows of threads adds every kParts-th block; then these sums are
+// added in order.
 template <class T>
 __global__ void __launch_bounds__(kColumns *kParts) sum_partials(const __grid_constant__ Totals t) {
   __shared__ T sums[kParts][kColumns + 1];
@@ -480,7 +481,7 @@ cudaError_t launch_totals(const fc_kernel *kernel, const fc_call *call, const Cu
   void *arguments[] = {&t};
   const void *function = kernel->is_f64 ? reinterpret_cast<const void *>(&sum_partials<double>)
                                         : reinterpret_cast<const void *>(&sum_partials<float>);
-  // Beside the end of the kernel before it, where both are compiled for that.
+  // The sum runs beside the end of the kernel before it, if both are compiled for that.
   cudaLaunchAttribute attribute;
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;

@@ -32,12 +32,12 @@ __device__ void narrow(float a, __nv_bfloat16 *to) { *to = __float2bfloat16_rn(a
 __device__ void narrow(float a, __half *to) { *to = __float2half_rn(a); }
 
 constexpr int kThreads = 256;
-// A grid that fills any GPU; threads walk on from there.
+// The blocks of a grid that fills any GPU. Threads walk on from there.
 constexpr int64_t kMostBlocks = 1 << 16;
 
 // ---- packing ----
 
-// The bias of every blade, by CTAs side by side.
+// Copies the bias of every blade, by CTAs side by side.
 template <class From, class To>
 __device__ void pack_bias(const fc_linear_bias &bias) {
   const int64_t step = int64_t(gridDim.x) * kThreads;
@@ -50,12 +50,12 @@ __device__ void pack_bias(const fc_linear_bias &bias) {
   }
 }
 
-// Where element `i` of the matrix of grade `g` is in the weights.
+// The index of element `i` of the matrix of grade `g` in the weights.
 __device__ int64_t place(const fc_linear_weights &shape, int64_t i, int g) {
   return shape.order == FC_LINEAR_GRADES_FIRST ? g * shape.rows * shape.columns + i : i * shape.grades + g;
 }
 
-// A thread copies an element of one grade to all of its matrices. Behind the grades comes the bias.
+// Packs weights: each thread copies an element of one grade to all of its matrices. The bias comes after the grades.
 template <class From, class To>
 __global__ void __launch_bounds__(kThreads)
     pack(const From *weight, To *packed, fc_linear_weights shape, fc_linear_parts copies, fc_linear_bias bias) {
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The same, transposed. Small squares: weights of few channels are a few of them. A write is a loop over copies.
+// Packs weights transposed, in small squares: weights of few channels are only a few of them. A write is a loop over copies.
 using Squares = TransposedSquares<32, kThreads>;
 template <class From, class To>
 __global__ void __launch_bounds__(kThreads)
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(kThreads)
       });
 }
 
-// A thread adds the parts of an element of one grade.
+// Unpacks gradients: each thread adds the parts of an element of one grade.
 template <class From, class To>
 __global__ void __launch_bounds__(kThreads) unpack(const From *packed, To *weight, fc_linear_weights shape, fc_linear_parts parts) {
   const int g = int(blockIdx.y);
@@ -118,11 +118,11 @@ __global__ void __launch_bounds__(kThreads) broadcast(const From *bias, To *rows
 
 constexpr int kColumns = 32;
 constexpr int kParts = 16;
-// Rows of a chunk at the least, and the most chunks.
+// The smallest number of rows of a chunk, and the largest number of chunks.
 constexpr int64_t kChunkRows = 256;
 constexpr int64_t kMostChunks = 512;
 
-// How rows are cut into chunks: by the shape alone, so that sums do not depend on the GPU.
+// The chunks of rows. They depend on the shape alone, so that sums do not depend on the GPU.
 struct Chunks {
   int64_t rows;
   int64_t count;
@@ -134,8 +134,8 @@ struct Chunks {
   }
 };
 
-// The column sums of each chunk of rows: [chunks, channels]. Of a chunk, each of kParts rows of threads adds every
-// kParts-th row, then these are added in order.
+// The column sums of each chunk of rows: [chunks, channels]. Each of kParts rows of threads adds every kParts-th row of a
+// chunk; then these sums are added in order.
 template <class A, class From, class To>
 __global__ void __launch_bounds__(kColumns *kParts)
     sum_columns(const From *rows, To *sums, int64_t row_count, int64_t chunk_rows, int64_t channels) {
@@ -263,7 +263,7 @@ extern "C" int fc_linear_column_sums(const void *rows, void *sums, void *workspa
                                      fc_dtype from, fc_dtype to, void *stream) {
   if (row_count < 0 || channels < 0) return FC_ERROR_BAD_CALL;
   if (channels == 0) return 0;
-  // The sums may be wider than what is summed: the converse of what with_rounding allows.
+  // The sums may be wider than the summands: the converse of what with_rounding allows.
   return fc::with_rounding(to, from, [&](auto *t, auto *s) -> int {
     using From = typename fc::Pointee<decltype(s)>::Type;
     using To = typename fc::Pointee<decltype(t)>::Type;

@@ -23,7 +23,7 @@ impl fc_gate {
     pub const FC_GATE_GELU: fc_gate = fc_gate(1);
     pub const FC_GATE_GELU_TANH: fc_gate = fc_gate(2);
     pub const FC_GATE_SILU: fc_gate = fc_gate(3);
-    pub const FC_GATE_SIGMOID: fc_gate = fc_gate(4);
+    pub const FC_GATE_GELU_FAST: fc_gate = fc_gate(4);
 }
 #[repr(transparent)]
 /// The gates, as flashcliff::Gate lists them.
@@ -42,7 +42,7 @@ pub struct fc_pass(pub ::core::ffi::c_uint);
 pub struct fc_kernel {
     _unused: [u8; 0],
 }
-/** What a pass reads and writes. All tensors are contiguous; lane tensors are
+/** The tensors that a pass reads and writes. All tensors are contiguous; lane tensors are
  \[components, batch, channels\], parameters \[channels, count\].
  Tensors are in the order of the program: forward reads its inputs and writes its output; backward reads
  the inputs and the gradient of the output and writes the gradients of the inputs.*/
@@ -124,7 +124,7 @@ pub struct fc_plan {
     pub cluster: i32,
     /// passes over the channels of a row; 1: a row stays in registers
     pub tiles: i32,
-    /// rows copied ahead by the bulk copy engine; 0: plain loads
+    /// rows copied ahead, by the copy engine or by the threads themselves; 0: plain loads
     pub stages: i32,
     /// dynamic shared memory a CTA
     pub shared_bytes: i32,
@@ -338,18 +338,18 @@ pub struct fc_block {
     pub x: *const ::core::ffi::c_void,
     pub y: *const ::core::ffi::c_void,
     pub batch: i64,
-    /// row of the batch
+    /// first row of the block in the batch
     pub first: i64,
     pub rows: i64,
     pub in_: i64,
     pub out: i64,
     pub eps: f64,
     pub gate: fc_gate,
-    /// whether there is one
+    /// whether there is a norm
     pub norm: i32,
-    /// of the tensors of the call
+    /// type of the tensors of the call
     pub dtype: fc_dtype,
-    /// of the matrix products: as dtype, or f16 if that is f32; then the block is scaled
+    /// type of the operands of matrix products: dtype, or f16 if dtype is f32; the block is scaled then
     pub operands: fc_dtype,
     pub scales: fc_block_scales,
     /// For each grade of the algebra the place of its first blade in x, y and the output; -1: absent.
@@ -577,10 +577,10 @@ unsafe extern "C" {
         dtype: fc_dtype,
         operands: fc_dtype,
     ) -> ::core::ffi::c_int;
-    /** The products of all paths, for each grade \[blades of the grade, rows, paths, in\] in the type of operands, so that they
- are one left operand \[blades rows, paths in\] of that grade. Of a scaled block with the exponents of rows, which it finds; or, if
- it is `balanced`, so that path products times the gradient have the exponents of sums in all rows; that needs these, and those of
- gradients.*/
+    /** Writes the products of all paths, for each grade as \[blades of the grade, rows, paths, in\] in the type of operands, so
+ that they are one left operand \[blades rows, paths in\] of that grade. If the block is scaled, this also finds the exponents of
+ rows and scales by them. If it is `balanced`, this scales so that path products times the gradient have the exponents of sums
+ in all rows; then it reads the exponents of sums and of gradients.*/
     pub fn fc_block_form(
         kernels: *const fc_block_kernels,
         block: *const fc_block,
@@ -588,16 +588,16 @@ unsafe extern "C" {
         products: *const *mut ::core::ffi::c_void,
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
-    /// Lowers the exponents of sums to what the rows of a scaled block allow; needs those of gradients.
+    /// Lowers the exponents of sums to what the rows of a scaled block allow. Reads the exponents of gradients.
     pub fn fc_block_scale(
         kernels: *const fc_block_kernels,
         block: *const fc_block,
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
-    /** The gradients of x and y, at the rows of the block, from those of the products of all paths, as fc_block_form lays
- them out. Null gradients are not wanted. A scaled block needs the exponents of weights and of gradients. With `for_weights`
- also what the gradients of the weights take next: of a scaled block what fc_block_scale does, of others what fc_block_form
- does, in the place of the gradients.*/
+    /** Writes the gradients of x and y, at the rows of the block, from the gradients of the products of all paths, which lie as
+ fc_block_form writes products. Null gradients are not wanted. A scaled block needs the exponents of weights and of gradients.
+ With `for_weights` this also prepares the gradients of the weights: for a scaled block it does the work of fc_block_scale, for
+ others the work of fc_block_form, in the place of the gradients of products.*/
     pub fn fc_block_pull_back(
         kernels: *const fc_block_kernels,
         block: *const fc_block,
@@ -607,8 +607,9 @@ unsafe extern "C" {
         grad_y: *mut ::core::ffi::c_void,
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
-    /** The rows of the output from the product \[blades, rows, out\] in the arithmetic type, normalised if there is a norm; then
- also its sums over channels, unless `saved` is null. A scaled block needs the exponents of weights and of rows.*/
+    /** Writes the rows of the output from the product \[blades, rows, out\] in the arithmetic type, normalised if there is a norm.
+ With a norm this also writes its sums over channels, unless `saved` is null. A scaled block needs the exponents of weights and
+ of rows.*/
     pub fn fc_block_norm(
         block: *const fc_block,
         product: *const ::core::ffi::c_void,
@@ -616,10 +617,10 @@ unsafe extern "C" {
         saved: *mut ::core::ffi::c_void,
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
-    /** The gradient of the product, \[blades, rows, out\] in the type of operands, from the rows of that of the output;
- output and saved are read if there is a norm. Of a scaled block with the exponents of gradients, and those
- of sums as the blocks before it have left them, or the most that they may be if it is the first; so the blocks of a call go in
- order, from row 0 on.*/
+    /** Writes the gradient of the product, \[blades, rows, out\] in the type of operands, from the gradient of the output at the
+ rows of the block. Output and saved are read if there is a norm. For a scaled block this also finds the exponents of gradients,
+ and continues the exponents of sums from the block before it; the first block starts them at their maximum. So the blocks of a
+ call must go in order, from row 0 on.*/
     pub fn fc_block_undo_norm(
         block: *const fc_block,
         output: *const ::core::ffi::c_void,

@@ -1,5 +1,5 @@
-//! The C interface of the CUDA kernels of flashcliff, as it is. Programs use `flashcliff`, with its
-//! feature `cuda`; this crate checks nothing.
+//! The C interface of the CUDA kernels of flashcliff, unchanged. Programs use `flashcliff` with its feature `cuda`; this crate
+//! checks nothing.
 //!
 //! # Building
 //! Without features this crate is declarations only, which need no CUDA; a program that calls them does

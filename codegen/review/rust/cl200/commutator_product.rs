@@ -131,6 +131,7 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_0: Program = Program {
     output: 6u16,
     inputs: &[("x", 4), ("y", 4)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 3,
     forward: Plan {
         cuts: &[],
@@ -277,6 +278,7 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_1: Program = Program {
     output: 6u16,
     inputs: &[("x", 2), ("y", 4)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 3,
     forward: Plan {
         cuts: &[],
@@ -423,6 +425,7 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_2: Program = Program {
     output: 6u16,
     inputs: &[("x", 4), ("y", 2)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 3,
     forward: Plan {
         cuts: &[],
@@ -480,6 +483,7 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_3: Program = Program {
     output: 4u16,
     inputs: &[("x", 2), ("y", 2)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 1,
     forward: Plan {
         cuts: &[],

@@ -137,6 +137,7 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_0: Program = Program {
     output: 7u16,
     inputs: &[("x", 4), ("y", 4)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 4,
     forward: Plan {
         cuts: &[],
@@ -283,6 +284,7 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_1: Program = Program {
     output: 6u16,
     inputs: &[("x", 2), ("y", 4)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 3,
     forward: Plan {
         cuts: &[],
@@ -429,6 +431,7 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_2: Program = Program {
     output: 6u16,
     inputs: &[("x", 4), ("y", 2)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 3,
     forward: Plan {
         cuts: &[],
@@ -554,6 +557,7 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_3: Program = Program {
     output: 4u16,
     inputs: &[("x", 2), ("y", 2)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 1,
     forward: Plan {
         cuts: &[],

@@ -80,6 +80,7 @@ pub(super) static GATE_PAIR_PROGRAM_0: Program = Program {
     output: 1u16,
     inputs: &[("x", 1), ("y", 1)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 1,
     forward: Plan {
         cuts: &[],

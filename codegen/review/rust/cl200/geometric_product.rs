@@ -167,6 +167,7 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_0: Program = Program {
     output: 7u16,
     inputs: &[("x", 4), ("y", 4)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 4,
     forward: Plan {
         cuts: &[],
@@ -342,6 +343,7 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_1: Program = Program {
     output: 7u16,
     inputs: &[("x", 2), ("y", 4)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 4,
     forward: Plan {
         cuts: &[],
@@ -517,6 +519,7 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_2: Program = Program {
     output: 7u16,
     inputs: &[("x", 4), ("y", 2)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 4,
     forward: Plan {
         cuts: &[],
@@ -664,6 +667,7 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_3: Program = Program {
     output: 5u16,
     inputs: &[("x", 2), ("y", 2)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 2,
     forward: Plan {
         cuts: &[],

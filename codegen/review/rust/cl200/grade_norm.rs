@@ -229,6 +229,7 @@ pub(super) static GRADE_NORM_PROGRAM_0: Program = Program {
     output: 7u16,
     inputs: &[("x", 4)],
     params: &[("a", 3)],
+    arguments: &[Argument::Input(0), Argument::Param(0)],
     output_components: 4,
     forward: Plan {
         cuts: &[],

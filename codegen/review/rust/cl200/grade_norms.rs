@@ -120,6 +120,7 @@ pub(super) static GRADE_NORMS_PROGRAM_0: Program = Program {
     output: 7u16,
     inputs: &[("x", 4)],
     params: &[],
+    arguments: &[Argument::Input(0)],
     output_components: 3,
     forward: Plan {
         cuts: &[],

@@ -223,6 +223,7 @@ pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
     output: 7u16,
     inputs: &[("x", 4)],
     params: &[],
+    arguments: &[Argument::Input(0)],
     output_components: 4,
     forward: Plan {
         cuts: &[],
@@ -405,6 +406,7 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
     output: 1u16,
     inputs: &[("x", 1)],
     params: &[],
+    arguments: &[Argument::Input(0)],
     output_components: 1,
     forward: Plan {
         cuts: &[],
@@ -599,6 +601,7 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
     output: 2u16,
     inputs: &[("x", 2)],
     params: &[],
+    arguments: &[Argument::Input(0)],
     output_components: 2,
     forward: Plan {
         cuts: &[],
@@ -665,6 +668,7 @@ pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
     output: 4u16,
     inputs: &[("x", 1)],
     params: &[],
+    arguments: &[Argument::Input(0)],
     output_components: 1,
     forward: Plan {
         cuts: &[],

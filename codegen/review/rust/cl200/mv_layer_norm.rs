@@ -192,6 +192,7 @@ pub(super) static MV_LAYER_NORM_PROGRAM_0: Program = Program {
     output: 7u16,
     inputs: &[("x", 4)],
     params: &[("a", 1)],
+    arguments: &[Argument::Input(0), Argument::Param(0)],
     output_components: 4,
     forward: Plan {
         cuts: &[],

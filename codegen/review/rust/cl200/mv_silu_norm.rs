@@ -177,6 +177,7 @@ pub(super) static MV_SILU_NORM_PROGRAM_0: Program = Program {
     output: 7u16,
     inputs: &[("x", 4)],
     params: &[("a", 3), ("b", 3)],
+    arguments: &[Argument::Input(0), Argument::Param(0), Argument::Param(1)],
     output_components: 4,
     forward: Plan {
         cuts: &[],

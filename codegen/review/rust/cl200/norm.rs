@@ -89,6 +89,7 @@ pub(super) static NORM_PROGRAM_0: Program = Program {
     output: 7u16,
     inputs: &[("x", 4)],
     params: &[],
+    arguments: &[Argument::Input(0)],
     output_components: 1,
     forward: Plan {
         cuts: &[],

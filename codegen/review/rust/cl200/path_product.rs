@@ -100,6 +100,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_0: Program = Program {
     output: 1u16,
     inputs: &[("x", 1), ("y", 1), ("f", 1)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
     output_components: 1,
     forward: Plan {
         cuts: &[],
@@ -255,6 +256,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_1: Program = Program {
     output: 2u16,
     inputs: &[("x", 1), ("y", 2), ("f", 1)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
     output_components: 2,
     forward: Plan {
         cuts: &[],
@@ -317,6 +319,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_2: Program = Program {
     output: 4u16,
     inputs: &[("x", 1), ("y", 1), ("f", 1)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
     output_components: 1,
     forward: Plan {
         cuts: &[],
@@ -459,6 +462,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_3: Program = Program {
     output: 1u16,
     inputs: &[("x", 2), ("y", 2), ("f", 1)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
     output_components: 1,
     forward: Plan {
         cuts: &[],
@@ -614,6 +618,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_4: Program = Program {
     output: 2u16,
     inputs: &[("x", 2), ("y", 1), ("f", 1)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
     output_components: 2,
     forward: Plan {
         cuts: &[],
@@ -772,6 +777,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_5: Program = Program {
     output: 2u16,
     inputs: &[("x", 2), ("y", 1), ("f", 1)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
     output_components: 2,
     forward: Plan {
         cuts: &[],
@@ -914,6 +920,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_6: Program = Program {
     output: 4u16,
     inputs: &[("x", 2), ("y", 2), ("f", 1)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
     output_components: 1,
     forward: Plan {
         cuts: &[],
@@ -1066,6 +1073,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_7: Program = Program {
     output: 1u16,
     inputs: &[("x", 1), ("y", 1), ("f", 1)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
     output_components: 1,
     forward: Plan {
         cuts: &[],
@@ -1224,6 +1232,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_8: Program = Program {
     output: 2u16,
     inputs: &[("x", 1), ("y", 2), ("f", 1)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
     output_components: 2,
     forward: Plan {
         cuts: &[],
@@ -1286,6 +1295,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_9: Program = Program {
     output: 4u16,
     inputs: &[("x", 1), ("y", 1), ("f", 1)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
     output_components: 1,
     forward: Plan {
         cuts: &[],

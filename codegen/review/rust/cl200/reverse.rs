@@ -41,6 +41,7 @@ pub(super) static REVERSE_PROGRAM_0: Program = Program {
     output: 7u16,
     inputs: &[("x", 4)],
     params: &[],
+    arguments: &[Argument::Input(0)],
     output_components: 4,
     forward: Plan {
         cuts: &[],

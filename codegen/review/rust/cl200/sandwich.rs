@@ -347,6 +347,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
     output: 7u16,
     inputs: &[("x", 4), ("y", 4)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 4,
     forward: Plan {
         cuts: &[4, 4],
@@ -665,6 +666,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
     output: 2u16,
     inputs: &[("x", 2), ("y", 2)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 2,
     forward: Plan {
         cuts: &[2, 2],

@@ -68,6 +68,7 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_0: Program = Program {
     output: 1u16,
     inputs: &[("x", 4), ("y", 4)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 1,
     forward: Plan {
         cuts: &[],
@@ -198,6 +199,7 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_1: Program = Program {
     output: 1u16,
     inputs: &[("x", 2), ("y", 4)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 1,
     forward: Plan {
         cuts: &[],
@@ -277,6 +279,7 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_2: Program = Program {
     output: 1u16,
     inputs: &[("x", 4), ("y", 2)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 1,
     forward: Plan {
         cuts: &[],
@@ -334,6 +337,7 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_3: Program = Program {
     output: 1u16,
     inputs: &[("x", 2), ("y", 2)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 1,
     forward: Plan {
         cuts: &[],

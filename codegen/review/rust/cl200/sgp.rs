@@ -371,6 +371,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
     output: 7u16,
     inputs: &[("x", 4), ("y", 4)],
     params: &[("w", 10)],
+    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Param(0)],
     output_components: 4,
     forward: Plan {
         cuts: &[4, 1, 1],
@@ -734,6 +735,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
     output: 7u16,
     inputs: &[("x", 2), ("y", 4)],
     params: &[("w", 4)],
+    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Param(0)],
     output_components: 4,
     forward: Plan {
         cuts: &[4, 1, 1],
@@ -1029,6 +1031,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
     output: 7u16,
     inputs: &[("x", 4), ("y", 2)],
     params: &[("w", 4)],
+    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Param(0)],
     output_components: 4,
     forward: Plan {
         cuts: &[4, 1, 1],
@@ -1331,6 +1334,7 @@ pub(super) static SGP_PROGRAM_3: Program = Program {
     output: 5u16,
     inputs: &[("x", 2), ("y", 2)],
     params: &[("w", 2)],
+    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Param(0)],
     output_components: 2,
     forward: Plan {
         cuts: &[2],

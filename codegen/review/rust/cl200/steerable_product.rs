@@ -17,6 +17,7 @@ pub(super) static STEERABLE_PRODUCT_PROGRAM_0: Program = Program {
     output: 7u16,
     inputs: &[("x", 4), ("r", 4)],
     params: &[("w", 10)],
+    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Param(0)],
     output_components: 4,
     forward: Plan {
         cuts: &[4, 1, 1],

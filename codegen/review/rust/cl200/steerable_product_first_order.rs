@@ -167,6 +167,12 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
     output: 7u16,
     inputs: &[("x", 4), ("r", 4), ("l", 4)],
     params: &[("w", 10)],
+    arguments: &[
+        Argument::Input(0),
+        Argument::Input(1),
+        Argument::Param(0),
+        Argument::Input(2),
+    ],
     output_components: 4,
     forward: Plan {
         cuts: &[4, 1, 1],

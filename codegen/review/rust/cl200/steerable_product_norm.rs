@@ -483,6 +483,12 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
     output: 7u16,
     inputs: &[("x", 4), ("r", 4)],
     params: &[("w", 10), ("a", 3)],
+    arguments: &[
+        Argument::Input(0),
+        Argument::Input(1),
+        Argument::Param(0),
+        Argument::Param(1),
+    ],
     output_components: 4,
     forward: Plan {
         cuts: &[4, 4, 1, 1],

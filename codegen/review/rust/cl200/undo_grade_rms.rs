@@ -65,6 +65,7 @@ pub(super) static UNDO_GRADE_RMS_PROGRAM_0: Program = Program {
     output: 1u16,
     inputs: &[("x", 1)],
     params: &[],
+    arguments: &[Argument::Input(0)],
     output_components: 1,
     forward: Plan {
         cuts: &[],
@@ -165,6 +166,7 @@ pub(super) static UNDO_GRADE_RMS_PROGRAM_1: Program = Program {
     output: 2u16,
     inputs: &[("x", 2)],
     params: &[],
+    arguments: &[Argument::Input(0)],
     output_components: 2,
     forward: Plan {
         cuts: &[],
@@ -213,6 +215,7 @@ pub(super) static UNDO_GRADE_RMS_PROGRAM_2: Program = Program {
     output: 4u16,
     inputs: &[("x", 1)],
     params: &[],
+    arguments: &[Argument::Input(0)],
     output_components: 1,
     forward: Plan {
         cuts: &[],

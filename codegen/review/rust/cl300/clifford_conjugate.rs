@@ -81,6 +81,7 @@ pub(super) static CLIFFORD_CONJUGATE_PROGRAM_0: Program = Program {
     output: 15u16,
     inputs: &[("x", 8)],
     params: &[],
+    arguments: &[Argument::Input(0)],
     output_components: 8,
     forward: Plan {
         cuts: &[],

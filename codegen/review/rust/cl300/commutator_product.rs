@@ -225,6 +225,7 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_0: Program = Program {
     output: 6u16,
     inputs: &[("x", 8), ("y", 8)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 6,
     forward: Plan {
         cuts: &[],
@@ -437,6 +438,7 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_1: Program = Program {
     output: 6u16,
     inputs: &[("x", 3), ("y", 8)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 6,
     forward: Plan {
         cuts: &[],
@@ -649,6 +651,7 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_2: Program = Program {
     output: 6u16,
     inputs: &[("x", 8), ("y", 3)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 6,
     forward: Plan {
         cuts: &[],
@@ -706,6 +709,7 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_3: Program = Program {
     output: 4u16,
     inputs: &[("x", 3), ("y", 3)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 3,
     forward: Plan {
         cuts: &[],

@@ -239,6 +239,7 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_0: Program = Program {
     output: 15u16,
     inputs: &[("x", 8), ("y", 8)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 8,
     forward: Plan {
         cuts: &[],
@@ -439,6 +440,7 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_1: Program = Program {
     output: 14u16,
     inputs: &[("x", 3), ("y", 8)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 7,
     forward: Plan {
         cuts: &[],
@@ -639,6 +641,7 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_2: Program = Program {
     output: 14u16,
     inputs: &[("x", 8), ("y", 3)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 7,
     forward: Plan {
         cuts: &[],
@@ -804,6 +807,7 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_3: Program = Program {
     output: 4u16,
     inputs: &[("x", 3), ("y", 3)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 3,
     forward: Plan {
         cuts: &[],

@@ -359,6 +359,7 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_0: Program = Program {
     output: 15u16,
     inputs: &[("x", 8), ("y", 8)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 8,
     forward: Plan {
         cuts: &[],
@@ -617,6 +618,7 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_1: Program = Program {
     output: 15u16,
     inputs: &[("x", 3), ("y", 8)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 8,
     forward: Plan {
         cuts: &[],
@@ -874,6 +876,7 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_2: Program = Program {
     output: 15u16,
     inputs: &[("x", 8), ("y", 3)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 8,
     forward: Plan {
         cuts: &[],
@@ -1050,6 +1053,7 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_3: Program = Program {
     output: 5u16,
     inputs: &[("x", 3), ("y", 3)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 4,
     forward: Plan {
         cuts: &[],

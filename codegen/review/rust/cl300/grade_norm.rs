@@ -307,6 +307,7 @@ pub(super) static GRADE_NORM_PROGRAM_0: Program = Program {
     output: 15u16,
     inputs: &[("x", 8)],
     params: &[("a", 4)],
+    arguments: &[Argument::Input(0), Argument::Param(0)],
     output_components: 8,
     forward: Plan {
         cuts: &[],

@@ -154,6 +154,7 @@ pub(super) static GRADE_NORMS_PROGRAM_0: Program = Program {
     output: 15u16,
     inputs: &[("x", 8)],
     params: &[],
+    arguments: &[Argument::Input(0)],
     output_components: 4,
     forward: Plan {
         cuts: &[],

@@ -300,6 +300,7 @@ pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
     output: 15u16,
     inputs: &[("x", 8)],
     params: &[],
+    arguments: &[Argument::Input(0)],
     output_components: 8,
     forward: Plan {
         cuts: &[],
@@ -482,6 +483,7 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
     output: 1u16,
     inputs: &[("x", 1)],
     params: &[],
+    arguments: &[Argument::Input(0)],
     output_components: 1,
     forward: Plan {
         cuts: &[],
@@ -689,6 +691,7 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
     output: 2u16,
     inputs: &[("x", 3)],
     params: &[],
+    arguments: &[Argument::Input(0)],
     output_components: 3,
     forward: Plan {
         cuts: &[],
@@ -755,6 +758,7 @@ pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
     output: 4u16,
     inputs: &[("x", 3)],
     params: &[],
+    arguments: &[Argument::Input(0)],
     output_components: 3,
     forward: Plan {
         cuts: &[],
@@ -821,6 +825,7 @@ pub(super) static GRADE_RMS_PROGRAM_4: Program = Program {
     output: 8u16,
     inputs: &[("x", 1)],
     params: &[],
+    arguments: &[Argument::Input(0)],
     output_components: 1,
     forward: Plan {
         cuts: &[],

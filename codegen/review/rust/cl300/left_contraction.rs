@@ -239,6 +239,7 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_0: Program = Program {
     output: 15u16,
     inputs: &[("x", 8), ("y", 8)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 8,
     forward: Plan {
         cuts: &[],
@@ -439,6 +440,7 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_1: Program = Program {
     output: 7u16,
     inputs: &[("x", 3), ("y", 8)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 7,
     forward: Plan {
         cuts: &[],
@@ -603,6 +605,7 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_2: Program = Program {
     output: 3u16,
     inputs: &[("x", 8), ("y", 3)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 4,
     forward: Plan {
         cuts: &[],
@@ -708,6 +711,7 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_3: Program = Program {
     output: 1u16,
     inputs: &[("x", 3), ("y", 3)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 1,
     forward: Plan {
         cuts: &[],

@@ -250,6 +250,7 @@ pub(super) static MV_LAYER_NORM_PROGRAM_0: Program = Program {
     output: 15u16,
     inputs: &[("x", 8)],
     params: &[("a", 1)],
+    arguments: &[Argument::Input(0), Argument::Param(0)],
     output_components: 8,
     forward: Plan {
         cuts: &[],

@@ -246,6 +246,7 @@ pub(super) static MV_SILU_NORM_PROGRAM_0: Program = Program {
     output: 15u16,
     inputs: &[("x", 8)],
     params: &[("a", 4), ("b", 4)],
+    arguments: &[Argument::Input(0), Argument::Param(0), Argument::Param(1)],
     output_components: 8,
     forward: Plan {
         cuts: &[],

@@ -115,6 +115,7 @@ pub(super) static NORM_PROGRAM_0: Program = Program {
     output: 15u16,
     inputs: &[("x", 8)],
     params: &[],
+    arguments: &[Argument::Input(0)],
     output_components: 1,
     forward: Plan {
         cuts: &[],

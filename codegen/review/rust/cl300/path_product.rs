@@ -100,6 +100,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_0: Program = Program {
     output: 1u16,
     inputs: &[("x", 1), ("y", 1), ("f", 1)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
     output_components: 1,
     forward: Plan {
         cuts: &[],
@@ -266,6 +267,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_1: Program = Program {
     output: 2u16,
     inputs: &[("x", 1), ("y", 3), ("f", 1)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
     output_components: 3,
     forward: Plan {
         cuts: &[],
@@ -328,6 +330,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_2: Program = Program {
     output: 4u16,
     inputs: &[("x", 1), ("y", 3), ("f", 1)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
     output_components: 3,
     forward: Plan {
         cuts: &[],
@@ -390,6 +393,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_3: Program = Program {
     output: 8u16,
     inputs: &[("x", 1), ("y", 1), ("f", 1)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
     output_components: 1,
     forward: Plan {
         cuts: &[],
@@ -538,6 +542,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_4: Program = Program {
     output: 1u16,
     inputs: &[("x", 3), ("y", 3), ("f", 1)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
     output_components: 1,
     forward: Plan {
         cuts: &[],
@@ -704,6 +709,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_5: Program = Program {
     output: 2u16,
     inputs: &[("x", 3), ("y", 1), ("f", 1)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
     output_components: 3,
     forward: Plan {
         cuts: &[],
@@ -899,6 +905,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_6: Program = Program {
     output: 2u16,
     inputs: &[("x", 3), ("y", 3), ("f", 1)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
     output_components: 3,
     forward: Plan {
         cuts: &[],
@@ -1094,6 +1101,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_7: Program = Program {
     output: 4u16,
     inputs: &[("x", 3), ("y", 3), ("f", 1)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
     output_components: 3,
     forward: Plan {
         cuts: &[],
@@ -1263,6 +1271,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_8: Program = Program {
     output: 4u16,
     inputs: &[("x", 3), ("y", 1), ("f", 1)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
     output_components: 3,
     forward: Plan {
         cuts: &[],
@@ -1411,6 +1420,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_9: Program = Program {
     output: 8u16,
     inputs: &[("x", 3), ("y", 3), ("f", 1)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
     output_components: 1,
     forward: Plan {
         cuts: &[],
@@ -1559,6 +1569,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_10: Program = Program {
     output: 1u16,
     inputs: &[("x", 3), ("y", 3), ("f", 1)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
     output_components: 1,
     forward: Plan {
         cuts: &[],
@@ -1754,6 +1765,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_11: Program = Program {
     output: 2u16,
     inputs: &[("x", 3), ("y", 3), ("f", 1)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
     output_components: 3,
     forward: Plan {
         cuts: &[],
@@ -1926,6 +1938,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_12: Program = Program {
     output: 2u16,
     inputs: &[("x", 3), ("y", 1), ("f", 1)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
     output_components: 3,
     forward: Plan {
         cuts: &[],
@@ -1988,6 +2001,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_13: Program = Program {
     output: 4u16,
     inputs: &[("x", 3), ("y", 1), ("f", 1)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
     output_components: 3,
     forward: Plan {
         cuts: &[],
@@ -2183,6 +2197,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_14: Program = Program {
     output: 4u16,
     inputs: &[("x", 3), ("y", 3), ("f", 1)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
     output_components: 3,
     forward: Plan {
         cuts: &[],
@@ -2245,6 +2260,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_15: Program = Program {
     output: 8u16,
     inputs: &[("x", 3), ("y", 3), ("f", 1)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
     output_components: 1,
     forward: Plan {
         cuts: &[],
@@ -2397,6 +2413,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_16: Program = Program {
     output: 1u16,
     inputs: &[("x", 1), ("y", 1), ("f", 1)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
     output_components: 1,
     forward: Plan {
         cuts: &[],
@@ -2569,6 +2586,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_17: Program = Program {
     output: 2u16,
     inputs: &[("x", 1), ("y", 3), ("f", 1)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
     output_components: 3,
     forward: Plan {
         cuts: &[],
@@ -2738,6 +2756,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_18: Program = Program {
     output: 4u16,
     inputs: &[("x", 1), ("y", 3), ("f", 1)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
     output_components: 3,
     forward: Plan {
         cuts: &[],
@@ -2800,6 +2819,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_19: Program = Program {
     output: 8u16,
     inputs: &[("x", 1), ("y", 1), ("f", 1)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
     output_components: 1,
     forward: Plan {
         cuts: &[],

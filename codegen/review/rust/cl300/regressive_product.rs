@@ -239,6 +239,7 @@ pub(super) static REGRESSIVE_PRODUCT_PROGRAM_0: Program = Program {
     output: 15u16,
     inputs: &[("x", 8), ("y", 8)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 8,
     forward: Plan {
         cuts: &[],
@@ -403,6 +404,7 @@ pub(super) static REGRESSIVE_PRODUCT_PROGRAM_1: Program = Program {
     output: 3u16,
     inputs: &[("x", 3), ("y", 8)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 4,
     forward: Plan {
         cuts: &[],
@@ -567,6 +569,7 @@ pub(super) static REGRESSIVE_PRODUCT_PROGRAM_2: Program = Program {
     output: 3u16,
     inputs: &[("x", 8), ("y", 3)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 4,
     forward: Plan {
         cuts: &[],

@@ -742,6 +742,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
     output: 15u16,
     inputs: &[("x", 8), ("y", 8)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 8,
     forward: Plan {
         cuts: &[8, 8],
@@ -1150,6 +1151,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
     output: 2u16,
     inputs: &[("x", 4), ("y", 3)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 3,
     forward: Plan {
         cuts: &[4, 4],

@@ -80,6 +80,7 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_0: Program = Program {
     output: 1u16,
     inputs: &[("x", 8), ("y", 8)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 1,
     forward: Plan {
         cuts: &[],
@@ -221,6 +222,7 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_1: Program = Program {
     output: 1u16,
     inputs: &[("x", 3), ("y", 8)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 1,
     forward: Plan {
         cuts: &[],
@@ -301,6 +303,7 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_2: Program = Program {
     output: 1u16,
     inputs: &[("x", 8), ("y", 3)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 1,
     forward: Plan {
         cuts: &[],
@@ -358,6 +361,7 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_3: Program = Program {
     output: 1u16,
     inputs: &[("x", 3), ("y", 3)],
     params: &[],
+    arguments: &[Argument::Input(0), Argument::Input(1)],
     output_components: 1,
     forward: Plan {
         cuts: &[],

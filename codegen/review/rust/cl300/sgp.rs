@@ -717,6 +717,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
     output: 15u16,
     inputs: &[("x", 8), ("y", 8)],
     params: &[("w", 20)],
+    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Param(0)],
     output_components: 8,
     forward: Plan {
         cuts: &[8, 1, 1],
@@ -1209,6 +1210,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
     output: 15u16,
     inputs: &[("x", 3), ("y", 8)],
     params: &[("w", 6)],
+    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Param(0)],
     output_components: 8,
     forward: Plan {
         cuts: &[8, 1, 1],
@@ -1630,6 +1632,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
     output: 15u16,
     inputs: &[("x", 8), ("y", 3)],
     params: &[("w", 6)],
+    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Param(0)],
     output_components: 8,
     forward: Plan {
         cuts: &[8, 1, 1],
@@ -1981,6 +1984,7 @@ pub(super) static SGP_PROGRAM_3: Program = Program {
     output: 5u16,
     inputs: &[("x", 3), ("y", 3)],
     params: &[("w", 2)],
+    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Param(0)],
     output_components: 4,
     forward: Plan {
         cuts: &[4],

@@ -17,6 +17,7 @@ pub(super) static STEERABLE_PRODUCT_PROGRAM_0: Program = Program {
     output: 15u16,
     inputs: &[("x", 8), ("r", 8)],
     params: &[("w", 20)],
+    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Param(0)],
     output_components: 8,
     forward: Plan {
         cuts: &[8, 1, 1],

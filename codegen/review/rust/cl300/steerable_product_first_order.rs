@@ -235,6 +235,12 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
     output: 15u16,
     inputs: &[("x", 8), ("r", 8), ("l", 8)],
     params: &[("w", 20)],
+    arguments: &[
+        Argument::Input(0),
+        Argument::Input(1),
+        Argument::Param(0),
+        Argument::Input(2),
+    ],
     output_components: 8,
     forward: Plan {
         cuts: &[8, 1, 1],

@@ -17,6 +17,13 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
     output: 15u16,
     inputs: &[("x", 8), ("r", 8), ("l", 8)],
     params: &[("w", 20), ("a", 4)],
+    arguments: &[
+        Argument::Input(0),
+        Argument::Input(1),
+        Argument::Param(0),
+        Argument::Param(1),
+        Argument::Input(2),
+    ],
     output_components: 8,
     forward: Plan {
         cuts: &[8, 8, 1, 1],

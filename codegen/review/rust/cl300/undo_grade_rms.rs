@@ -65,6 +65,7 @@ pub(super) static UNDO_GRADE_RMS_PROGRAM_0: Program = Program {
     output: 1u16,
     inputs: &[("x", 1)],
     params: &[],
+    arguments: &[Argument::Input(0)],
     output_components: 1,
     forward: Plan {
         cuts: &[],
@@ -169,6 +170,7 @@ pub(super) static UNDO_GRADE_RMS_PROGRAM_1: Program = Program {
     output: 2u16,
     inputs: &[("x", 3)],
     params: &[],
+    arguments: &[Argument::Input(0)],
     output_components: 3,
     forward: Plan {
         cuts: &[],
@@ -217,6 +219,7 @@ pub(super) static UNDO_GRADE_RMS_PROGRAM_2: Program = Program {
     output: 4u16,
     inputs: &[("x", 3)],
     params: &[],
+    arguments: &[Argument::Input(0)],
     output_components: 3,
     forward: Plan {
         cuts: &[],
@@ -265,6 +268,7 @@ pub(super) static UNDO_GRADE_RMS_PROGRAM_3: Program = Program {
     output: 8u16,
     inputs: &[("x", 1)],
     params: &[],
+    arguments: &[Argument::Input(0)],
     output_components: 1,
     forward: Plan {
         cuts: &[],

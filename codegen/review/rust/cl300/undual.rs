@@ -17,6 +17,7 @@ pub(super) static UNDUAL_PROGRAM_0: Program = Program {
     output: 15u16,
     inputs: &[("x", 8)],
     params: &[],
+    arguments: &[Argument::Input(0)],
     output_components: 8,
     forward: Plan {
         cuts: &[],

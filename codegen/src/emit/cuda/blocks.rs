@@ -1,66 +1,61 @@
-//! The fully connected product in blocks of rows: what forms the path products of a block in memory, and
+//! The fully connected product in blocks of rows: code that forms the path products of a block in memory, and code that
 //! takes their gradients back to the operands. In between, a library multiplies matrices.
 //!
-//! The functions of the stages are those of the programs `path_product` and `gate_pair` and of their
-//! derivatives; what is emitted here calls them path by path, in an order that keeps few blades in
-//! registers.
+//! The functions of the stages belong to the programs `path_product` and `gate_pair` and to their derivatives. The code
+//! that is emitted here calls them path by path, in an order that keeps few blades in registers.
 
 use std::fmt::Write;
 
 use cayley::{Algebra, Path};
 
+use crate::Error;
 use flashcliff_program::ir::{Program, differentiate};
-use flashcliff_program::plan::{Plan, Source, Stage, Target, plan};
+use flashcliff_program::plan::{Plan, Source, Stage, StageName, Target};
 use flashcliff_program::spec::{gate_pair, path_product};
 
-/// A program and its gradient, as they are computed.
+/// A function that plans a program and emits its new stages.
+pub(super) type Emit<'a> = dyn FnMut(&Program) -> Result<BlockPass, Error> + 'a;
+
+/// A program and its gradient, with their plans.
 pub(super) struct Part {
-    passes: [(Program, Plan); 2],
+    passes: [BlockPass; 2],
+}
+
+/// A pass of a part.
+pub(super) struct BlockPass {
+    pub(super) plan: Plan,
+    /// The function of each stage.
+    pub(super) functions: Vec<StageName>,
 }
 
 impl Part {
-    fn new(program: Program) -> Self {
-        let gradient = differentiate(&program);
-        let passes = [program, gradient].map(|program| {
-            let plan = plan(&program);
-            (program, plan)
-        });
-        Self { passes }
+    fn new(program: &Program, emit: &mut Emit<'_>) -> Result<Self, Error> {
+        Ok(Self {
+            passes: [emit(program)?, emit(&differentiate(program))?],
+        })
     }
 
-    /// The stages of both passes.
-    pub(super) fn stages(&self) -> impl Iterator<Item = (&Program, &Stage)> {
-        let passes = self.passes.iter();
-        passes.flat_map(|(program, plan)| plan.stages.iter().map(move |stage| (program, stage)))
-    }
-
-    /// Calls of the stages of a pass, on the variables that are its inputs and outputs.
-    fn calls(
-        &self,
-        pass: usize,
-        inputs: &[&str],
-        outputs: &[&str],
-        function: &dyn Fn(&Stage) -> String,
-    ) -> Vec<String> {
-        let stages = self.passes[pass].1.stages.iter();
-        let call = |stage: &Stage| {
+    /// The calls of the stages of a pass, with the variables that are its inputs and outputs.
+    fn calls(&self, pass: usize, inputs: &[&str], outputs: &[&str]) -> Vec<String> {
+        let BlockPass { plan, functions } = &self.passes[pass];
+        let cut = || -> ! { unreachable!("path products and gates are programs without cuts") };
+        let call = |(stage, function): (&Stage, &StageName)| {
             let sources = stage.sources.iter().map(|source| match *source {
                 Source::Input(tensor) => inputs[tensor],
-                // Path products and gates keep nothing on their way.
-                Source::Cut(_) => "",
+                Source::Cut(_) => cut(),
             });
             let targets = stage.targets.iter().map(|target| match *target {
                 Target::Output(output) => outputs[output],
-                Target::Cut(_) => "",
+                Target::Cut(_) => cut(),
             });
             let arguments: Vec<&str> = ["c.u"].into_iter().chain(sources).chain(targets).collect();
-            format!("{}<V>({});", function(stage), arguments.join(", "))
+            format!("{function}<V>({});", arguments.join(", "))
         };
-        stages.map(call).collect()
+        plan.stages.iter().zip(functions).map(call).collect()
     }
 }
 
-/// The path products of an algebra.
+/// The path products of an algebra, and the product of the gates.
 pub(super) struct Blocks<'a> {
     algebra: &'a Algebra,
     paths: Vec<Path>,
@@ -69,26 +64,28 @@ pub(super) struct Blocks<'a> {
 }
 
 impl<'a> Blocks<'a> {
-    pub(super) fn new(algebra: &'a Algebra) -> Self {
+    pub(super) fn new(algebra: &'a Algebra, emit: &mut Emit<'_>) -> Result<Self, Error> {
         let paths = algebra.paths();
-        let products = paths
+        let products: Result<Vec<Part>, Error> = paths
             .iter()
-            .map(|path| Part::new(path_product(algebra, *path)));
-        Self {
+            .map(|path| Part::new(&path_product(algebra, *path), emit))
+            .collect();
+        Ok(Self {
             algebra,
-            products: products.collect(),
-            gates: Part::new(gate_pair()),
+            products: products?,
+            gates: Part::new(&gate_pair(), emit)?,
             paths,
-        }
+        })
     }
 
-    /// Everything there is a function for.
-    pub(super) fn parts(&self) -> impl Iterator<Item = &Part> {
-        self.products.iter().chain([&self.gates])
+    /// The functions of all stages.
+    pub(super) fn functions(&self) -> impl Iterator<Item = &StageName> {
+        let parts = self.products.iter().chain([&self.gates]);
+        parts.flat_map(|part| part.passes.iter().flat_map(|pass| &pass.functions))
     }
 
-    /// The struct; `function` names the function of a stage.
-    pub(super) fn emit(&self, function: &dyn Fn(&Stage) -> String) -> String {
+    /// The text of the struct.
+    pub(super) fn emit(&self) -> String {
         let (blades, grades) = (self.algebra.blade_count(), self.algebra.grade_count());
         let outputs = self.paths.iter().map(|path| path.output.to_string());
         let outputs: Vec<String> = outputs.collect();
@@ -105,13 +102,13 @@ impl<'a> Blocks<'a> {
         text.push_str("\n  // The product of the gates of both scalars.\n");
         text.push_str("  template <class C>\n  FC_INLINE static void gates(C &c) {\n");
         text.push_str("    using V = typename C::V;\n");
-        for call in self.gates.calls(0, &["c.x1", "c.y1"], &["c.f"], function) {
+        for call in self.gates.calls(0, &["c.x1", "c.y1"], &["c.f"]) {
             let _ = writeln!(text, "    {call}");
         }
         text.push_str("  }\n\n");
-        self.form(&mut text, function);
+        self.form(&mut text);
         text.push('\n');
-        self.pull_back(&mut text, function);
+        self.pull_back(&mut text);
         text.push_str("};\n");
         text
     }
@@ -121,7 +118,7 @@ impl<'a> Blocks<'a> {
     }
 
     /// The products of all paths, in their order.
-    fn form(&self, text: &mut String, function: &dyn Fn(&Stage) -> String) {
+    fn form(&self, text: &mut String) {
         let blades = self.algebra.blade_count();
         text.push_str("  // The products of all paths.\n");
         text.push_str("  template <class C>\n  FC_INLINE static void form(C &c) {\n");
@@ -140,7 +137,7 @@ impl<'a> Blocks<'a> {
             let y = format!("y + {}", first(path.right));
             let _ = writeln!(text, "    if (c.has({index})) {{  // {}", name(*path));
             let _ = writeln!(text, "      V o[{}];", self.size(path.output));
-            for call in self.products[index].calls(0, &[&x, &y, "c.f"], &["o"], function) {
+            for call in self.products[index].calls(0, &[&x, &y, "c.f"], &["o"]) {
                 let _ = writeln!(text, "      {call}");
             }
             let _ = writeln!(text, "      c.template store<{index}>(o);\n    }}");
@@ -148,9 +145,9 @@ impl<'a> Blocks<'a> {
         text.push_str("  }\n");
     }
 
-    /// From the gradients of all path products to those of the operands: left grades one after the other,
-    /// so that of `x` and its gradient only one grade is in registers.
-    fn pull_back(&self, text: &mut String, function: &dyn Fn(&Stage) -> String) {
+    /// Takes the gradients of all path products to those of the operands. Left grades come one after the other, so that
+    /// only one grade of `x` and its gradient is in registers.
+    fn pull_back(&self, text: &mut String) {
         let grades = 0..self.algebra.grade_count();
         text.push_str("  // From the gradients of all path products to those of the operands.\n");
         text.push_str("  template <class C>\n  FC_INLINE static void pull_back(C &c) {\n");
@@ -181,7 +178,7 @@ impl<'a> Blocks<'a> {
                 );
                 let _ = writeln!(text, "        c.template load_y<{right}, {size}>(y);");
                 for (index, path) in paths {
-                    self.pull_back_path(text, index, path, function);
+                    self.pull_back_path(text, index, path);
                 }
                 text.push_str("      }\n");
             }
@@ -193,7 +190,7 @@ impl<'a> Blocks<'a> {
         text.push_str("    V gx[1], gy[1];\n");
         for call in self
             .gates
-            .calls(1, &["c.x1", "c.y1", "gates"], &["gx", "gy"], function)
+            .calls(1, &["c.x1", "c.y1", "gates"], &["gx", "gy"])
         {
             let _ = writeln!(text, "    {call}");
         }
@@ -205,13 +202,7 @@ impl<'a> Blocks<'a> {
         text.push_str("  }\n");
     }
 
-    fn pull_back_path(
-        &self,
-        text: &mut String,
-        index: usize,
-        path: Path,
-        function: &dyn Fn(&Stage) -> String,
-    ) {
+    fn pull_back_path(&self, text: &mut String, index: usize, path: Path) {
         let (left, right) = (path.left, path.right);
         let _ = writeln!(text, "        {{  // {}", name(path));
         let _ = writeln!(
@@ -223,7 +214,7 @@ impl<'a> Blocks<'a> {
         );
         let _ = writeln!(text, "          c.template load<{index}>(g);");
         let (inputs, outputs) = (["x", "y", "c.f", "g"], ["gx", "gy", "gf"]);
-        for call in self.products[index].calls(1, &inputs, &outputs, function) {
+        for call in self.products[index].calls(1, &inputs, &outputs) {
             let _ = writeln!(text, "          {call}");
         }
         for (sum, term) in [

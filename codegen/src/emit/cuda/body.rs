@@ -1,4 +1,4 @@
-//! A stage as a device function over lanes; the operators it uses are in `skeleton/lanes.cuh`.
+//! Emits a stage as a device function over lanes. The operators that it uses are in `skeleton/lanes.cuh`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -19,7 +19,7 @@ struct Emitter<'a> {
     stage: &'a Stage,
     names: Names,
     values: Values<'a>,
-    /// Running sums that are parameter gradients: they run on from row to row.
+    /// The running sums that are parameter gradients. They continue from row to row.
     gradients: BTreeMap<Id, String>,
 }
 
@@ -97,7 +97,7 @@ impl<'a> Emitter<'a> {
         !self.body.graph.node(id).is_leaf() && self.values.is_named(id)
     }
 
-    /// A value where it is used: its name, or its expression.
+    /// A value at its use: its name or its expression.
     fn value(&self, id: Id) -> String {
         match self.is_named(id) {
             true => self.name(id),
@@ -105,16 +105,17 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// The statement that gives a value its name, if it has one of its own.
+    /// The statement that names a value, if the value has a statement of its own.
     fn statement(&self, text: &mut String, id: Id) {
         if !self.is_named(id) || self.values.is_paired_slope(id) {
             return;
         }
         let name = self.name(id);
-        let _ = if let Some((gate, slope)) = self.values.gate_pair(id) {
+        let _ = if let Node::Call(_, operand) = self.body.graph.node(id)
+            && let Some((gate, slope)) = self.values.gate_pair(id)
+        {
             let (gate, slope) = (self.name(gate), self.name(slope));
-            let operand = self.body.graph.node(id).operands().next();
-            let argument = operand.map_or_else(String::new, |operand| self.value(operand));
+            let argument = self.value(operand);
             let kind = match self.body.graph.varies(id) {
                 true => "V",
                 false => "T",
@@ -165,8 +166,7 @@ impl<'a> Emitter<'a> {
             Node::RowSum(slot) => format!("row{slot}"),
             Node::Uniform(Uniform::Eps) => "u.eps".to_owned(),
             Node::Uniform(Uniform::InvChannels) => "u.inv_channels".to_owned(),
-            // A stage has no cuts: they are lanes.
-            Node::Cut { .. } => String::new(),
+            Node::Cut { .. } => unreachable!("the plan makes the cuts of a stage lanes"),
             Node::Add(a, b) => self.infix("+", a, b),
             Node::Sub(a, b) => self.infix("-", a, b),
             Node::Mul(a, b) => self.infix("*", a, b),
@@ -191,7 +191,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// The `a` of `1 / sqrt(a)`.
+    /// The `a` of `1 / sqrt(a)`, if the quotient has this form.
     fn reciprocal_root(&self, one: Id, root: Id) -> Option<Id> {
         let Node::Call(Function::Sqrt, a) = self.body.graph.node(root) else {
             return None;
@@ -236,4 +236,35 @@ fn positions(values: &[Id], wanted: Id) -> impl Iterator<Item = usize> {
     let all = values.iter().enumerate();
     all.filter(move |(_, value)| **value == wanted)
         .map(|(index, _)| index)
+}
+
+#[cfg(test)]
+mod tests {
+    use flashcliff_program::plan::{Target, Write};
+
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "the plan makes the cuts of a stage lanes")]
+    fn a_cut_in_a_stage_is_never_emitted_as_nothing() {
+        let mut program = Program::new("bad", "o = sqrt of a cut that is no lane");
+        program.output("o", Vec::new(), Vec::new());
+        let mut body = Body::default();
+        let cut = body.graph.intern(Node::Cut {
+            cut: 0,
+            component: 0,
+        });
+        let root = body.graph.call(Function::Sqrt, cut);
+        body.writes.push(Write { values: vec![root] });
+        let stage = Stage {
+            body,
+            sources: Vec::new(),
+            targets: vec![Target::Output(0)],
+            params: Vec::new(),
+            param_grads: Vec::new(),
+            rows: Vec::new(),
+            row_sums: Vec::new(),
+        };
+        let _ = emit("bad_0", &program, &stage);
+    }
 }

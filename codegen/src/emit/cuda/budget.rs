@@ -1,19 +1,19 @@
-//! How many channels a thread takes, and where parameters live, by the registers that a pass needs.
+//! Decides how many channels a thread takes, and where parameters are kept, by the registers that a pass needs.
 
 use super::pass::Pass;
 
-/// Registers for operands, results, parameters and gradients; the rest is for intermediate values
-/// and addresses (a thread has 255).
+/// The number of registers for operands, results, parameters and gradients. The others are for intermediate values and
+/// addresses (a thread has 255).
 const REGISTERS: usize = 184;
 
 /// The choices for one pass in one arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Budget {
-    /// Channels a thread.
+    /// The number of channels of a thread.
     pub(super) lanes: usize,
-    /// Threads of a CTA, at most.
+    /// The largest number of threads of a CTA.
     pub(super) threads: usize,
-    /// Parameters are kept in shared memory instead of registers.
+    /// Whether parameters are kept in shared memory instead of registers.
     pub(super) params_shared: bool,
 }
 

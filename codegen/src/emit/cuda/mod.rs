@@ -1,7 +1,7 @@
-//! The CUDA C emitter: a folder per algebra; a header per operator with its lane functions, and
-//! translation units that make kernels of them.
+//! The CUDA C emitter. It makes a folder for each algebra, with a header for each operator that has its lane functions,
+//! and with translation units that make kernels of them.
 //!
-//! What runs the lane functions (loads, row sums, parameter gradients, launches) is handwritten, in
+//! The code that runs the lane functions (loads, row sums, parameter gradients, launches) is written by hand, in
 //! `crates/flashcliff-sys/cuda/skeleton/`.
 
 mod blocks;
@@ -16,29 +16,33 @@ use cayley::{Algebra, GradeSet, Signature};
 
 use super::File;
 use super::names::basis_sentences;
+use crate::Error;
 use flashcliff_program::ir::{Program, differentiate};
-use flashcliff_program::plan::{Plan, plan};
+use flashcliff_program::plan::{Distinct, Limits, Plan, Sharing, StageName, plan};
 use flashcliff_program::spec::{self, Operator};
 
-use blocks::Blocks;
+use blocks::{BlockPass, Blocks};
 use budget::Budget;
 use pass::Pass;
 
 /// Emits the kernels of some algebras and the list of them.
 ///
 /// `command` is the command that the headers name as their origin.
-pub fn emit(signatures: &[Signature], command: &str) -> Vec<File> {
+///
+/// # Errors
+/// A program that kernels have no room for.
+pub fn emit(signatures: &[Signature], command: &str) -> Result<Vec<File>, Error> {
     let mut files = Vec::new();
     let mut tables = Vec::new();
     for &signature in signatures {
-        let (more, names) = AlgebraEmitter::new(signature, command).emit();
+        let (more, names) = AlgebraEmitter::new(signature, command).emit()?;
         files.extend(more);
         tables.extend(names);
     }
     files.push(registry(&tables, command));
     files.push(block_registry(signatures, command));
     files.sort_by(|a, b| a.path.cmp(&b.path));
-    files
+    Ok(files)
 }
 
 /// The list of all tables.
@@ -74,7 +78,7 @@ fn block_registry(signatures: &[Signature], command: &str) -> File {
     )
 }
 
-/// A list of what there is one of for each algebra.
+/// A list with one entry for each algebra.
 fn pointers(
     function: &str,
     what: &str,
@@ -103,8 +107,8 @@ fn pointers(
     }
 }
 
-/// A translation unit: passes that are compiled together. Units named `points` and all of f64 need
-/// nothing of any particular GPU.
+/// The translation unit of a pass: passes of one unit are compiled together. Units named `points` and all units of f64
+/// do not depend on the GPU.
 fn unit_of(pass: &Pass<'_>, program: &str) -> &'static str {
     match program {
         _ if pass.is_pointwise() => "points",
@@ -117,7 +121,7 @@ fn unit_of(pass: &Pass<'_>, program: &str) -> &'static str {
 /// A pass that has been emitted.
 #[derive(Clone)]
 struct Emitted {
-    /// The operator in whose header it is.
+    /// The operator whose header has the pass.
     header: String,
     name: String,
 }
@@ -125,15 +129,15 @@ struct Emitted {
 struct AlgebraEmitter<'a> {
     algebra: Algebra,
     command: &'a str,
-    /// The functions of the stages, by what they compute.
-    stages: BTreeMap<String, Emitted>,
-    /// The structs of the passes, by what they do.
+    /// The stages that have functions.
+    stages: Distinct,
+    /// The structs of the passes, by their contents.
     passes: BTreeMap<String, Emitted>,
-    /// How many operators of a name there were, for other grades.
+    /// The number of operators of each name so far, for different grades.
     variants: BTreeMap<String, usize>,
-    /// Operators: what they include, and their text.
+    /// The headers of operators: their includes, and their text.
     headers: BTreeMap<String, (BTreeSet<String>, String)>,
-    /// Entries of the tables, by translation unit.
+    /// The entries of the tables, by translation unit.
     units: BTreeMap<String, (BTreeSet<String>, Vec<String>)>,
 }
 
@@ -142,7 +146,7 @@ impl<'a> AlgebraEmitter<'a> {
         Self {
             algebra: Algebra::new(signature),
             command,
-            stages: BTreeMap::new(),
+            stages: Distinct::new(Sharing::Body),
             passes: BTreeMap::new(),
             variants: BTreeMap::new(),
             headers: BTreeMap::new(),
@@ -150,11 +154,11 @@ impl<'a> AlgebraEmitter<'a> {
         }
     }
 
-    fn emit(mut self) -> (Vec<File>, Vec<String>) {
+    fn emit(mut self) -> Result<(Vec<File>, Vec<String>), Error> {
         for operator in spec::lane_operators(&self.algebra) {
-            self.operator(&operator);
+            self.operator(&operator)?;
         }
-        let blocks = self.blocks();
+        let blocks = self.blocks()?;
         let name = self.algebra.signature().name();
         let mut files = Vec::new();
         for (operator, (includes, body)) in &self.headers {
@@ -196,20 +200,21 @@ impl<'a> AlgebraEmitter<'a> {
             });
             tables.push(table);
         }
-        (files, tables)
+        Ok((files, tables))
     }
 
-    /// The path products: what calls the functions of their programs, and kernels in both arithmetics.
-    fn blocks(&mut self) -> Vec<File> {
+    /// The path products: the code that calls the functions of their programs, and kernels in both arithmetics.
+    fn blocks(&mut self) -> Result<Vec<File>, Error> {
         let algebra = self.algebra.clone();
-        let blocks = Blocks::new(&algebra);
-        let mut includes = BTreeSet::new();
-        for (program, stage) in blocks.parts().flat_map(blocks::Part::stages) {
-            self.stage(&program.name, program, stage);
-            includes.insert(self.stages[&stage.body.key()].header.clone());
-        }
+        let blocks = Blocks::new(&algebra, &mut |program| {
+            let plan = self.plan(program)?;
+            let functions = self.functions(&program.name, program, &plan);
+            Ok(BlockPass { plan, functions })
+        })?;
+        let includes = blocks.functions().map(|function| &function.operator);
+        let includes: BTreeSet<&String> = includes.collect();
         let name = algebra.signature().name();
-        let body = blocks.emit(&|stage| self.stages[&stage.body.key()].name.clone());
+        let body = blocks.emit();
         let mut header =
             self.header("What forms the path products and takes their gradients back,");
         header.push_str("#pragma once\n\n#include \"skeleton/blocks/context.cuh\"\n");
@@ -247,28 +252,31 @@ impl<'a> AlgebraEmitter<'a> {
                 text,
             });
         }
-        files
+        Ok(files)
     }
 
-    fn operator(&mut self, operator: &Operator) {
+    fn operator(&mut self, operator: &Operator) -> Result<(), Error> {
         let gradient = differentiate(&operator.program);
         let name = operator.program.name.clone();
         let index = self.variants.entry(name.clone()).or_default();
         let (index, next) = (*index, *index + 1);
         self.variants.insert(name.clone(), next);
         let passes: [(&Program, Plan, &str, Option<usize>); 2] = [
-            (&operator.program, plan(&operator.program), "forward", None),
+            (
+                &operator.program,
+                self.plan(&operator.program)?,
+                "forward",
+                None,
+            ),
             (
                 &gradient,
-                plan(&gradient),
+                self.plan(&gradient)?,
                 "backward",
                 Some(operator.program.inputs.len()),
             ),
         ];
         for (number, (program, plan, pass, gradient_input)) in passes.iter().enumerate() {
-            for stage in &plan.stages {
-                self.stage(&name, program, stage);
-            }
+            let functions = self.functions(&name, program, plan);
             let pass = Pass {
                 name: match index {
                     0 => format!("{name}_{pass}"),
@@ -276,18 +284,15 @@ impl<'a> AlgebraEmitter<'a> {
                 },
                 program,
                 plan,
+                functions: &functions,
                 gradient_input: *gradient_input,
             };
-            let body = pass.body(|stage| self.stages[&stage.body.key()].name.clone());
-            let includes: Vec<String> = plan
-                .stages
-                .iter()
-                .map(|stage| self.stages[&stage.body.key()].header.clone())
-                .collect();
-            // The steerable product without options is `sgp`; the adjoint of a sign flip is itself.
+            let body = pass.body();
+            // The steerable product without options is `sgp`, and the adjoint of a sign flip is the sign flip itself.
             let known = self.passes.get(&body).cloned();
             let emitted = known.unwrap_or_else(|| {
                 let header = self.headers.entry(name.clone()).or_default();
+                let includes = functions.iter().map(|function| function.operator.clone());
                 header.0.extend(includes);
                 let _ = write!(header.1, "\n{}", pass.text(&body));
                 let emitted = Emitted {
@@ -299,32 +304,32 @@ impl<'a> AlgebraEmitter<'a> {
             });
             self.entries(operator, &pass, number, &emitted);
         }
+        Ok(())
     }
 
-    /// Emits a stage function where it is first needed.
-    fn stage(
-        &mut self,
-        operator: &str,
-        program: &Program,
-        stage: &flashcliff_program::plan::Stage,
-    ) {
-        let key = stage.body.key();
-        if self.stages.contains_key(&key) {
-            return;
+    /// Plans a program.
+    fn plan(&self, program: &Program) -> Result<Plan, Error> {
+        let plan = plan(program);
+        let signature = self.algebra.signature();
+        match Limits::CUDA.check(program, &plan) {
+            Ok(()) => Ok(plan),
+            Err(excess) => Err(Error::TooLarge { signature, excess }),
         }
-        let own = self
-            .stages
-            .values()
-            .filter(|other| other.header == operator);
-        let name = format!("{operator}_{}", own.count());
-        let text = body::emit(&name, program, stage);
-        let header = self.headers.entry(operator.to_owned()).or_default();
-        let _ = write!(header.1, "\n{text}");
-        let emitted = Emitted {
-            header: operator.to_owned(),
-            name,
-        };
-        self.stages.insert(key, emitted);
+    }
+
+    /// The functions of the stages of a plan. A function that is new is emitted in the header of `operator`.
+    fn functions(&mut self, operator: &str, program: &Program, plan: &Plan) -> Vec<StageName> {
+        let mut functions = Vec::new();
+        for stage in &plan.stages {
+            let (name, is_new) = self.stages.name(operator, program, stage);
+            if is_new {
+                let text = body::emit(&name.to_string(), program, stage);
+                let header = self.headers.entry(operator.to_owned()).or_default();
+                let _ = write!(header.1, "\n{text}");
+            }
+            functions.push(name);
+        }
+        functions
     }
 
     fn entries(&mut self, operator: &Operator, pass: &Pass<'_>, number: usize, emitted: &Emitted) {
@@ -358,8 +363,8 @@ impl<'a> AlgebraEmitter<'a> {
         }
     }
 
-    /// The operators that networks spend their time in: worth kernels of their own for calls of the
-    /// simplest form. Of the norms that is the default one.
+    /// Whether networks spend most of their time in the operator. It then gets kernels of its own for calls of the
+    /// simplest form. Among the norms, only the default one counts.
     fn is_headline(&self, operator: &Operator) -> bool {
         let full = GradeSet::full(self.algebra.dim());
         let whole = operator.left == full && operator.right == full;

@@ -1,17 +1,19 @@
-//! A pass as a struct: its shape, and `run`, which takes one row through the stages.
+//! A pass as a struct: its shape, and the function `run`, which takes one row through the stages.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use flashcliff_program::ir::Program;
-use flashcliff_program::plan::{Plan, Source, Stage, Target};
+use flashcliff_program::plan::{Plan, Source, Stage, StageName, Target};
 
 /// One pass of an operator.
 pub(super) struct Pass<'a> {
     pub(super) name: String,
     pub(super) program: &'a Program,
     pub(super) plan: &'a Plan,
-    /// The input that is the gradient of the output, of a backward pass.
+    /// The function of each stage.
+    pub(super) functions: &'a [StageName],
+    /// The input that is the gradient of the output, in a backward pass.
     pub(super) gradient_input: Option<usize>,
 }
 
@@ -45,7 +47,7 @@ impl Pass<'_> {
         !self.program.column_sums.is_empty()
     }
 
-    /// Whether a lane needs nothing but its own operands.
+    /// Whether a lane only needs its own operands.
     pub(super) fn is_pointwise(&self) -> bool {
         self.program.params.is_empty() && self.plan.row_sums == 0
     }
@@ -56,9 +58,8 @@ impl Pass<'_> {
         format!("// {formula}\nstruct {} {{\n{body}}};\n", self.name)
     }
 
-    /// What is in the struct, the same for passes that do the same; `function` names the function
-    /// of a stage.
-    pub(super) fn body(&self, function: impl Fn(&Stage) -> String) -> String {
+    /// The contents of the struct. Passes that do the same have equal contents.
+    pub(super) fn body(&self) -> String {
         let list = |numbers: Vec<usize>| {
             let numbers: Vec<String> = numbers.iter().map(usize::to_string).collect();
             format!("{{{}}}", numbers.join(", "))
@@ -86,8 +87,8 @@ impl Pass<'_> {
         self.loads(&mut text);
         let mut reduced = false;
         let mut before = BTreeSet::new();
-        for stage in &self.plan.stages {
-            self.stage(&mut text, stage, &function(stage), &before, reduced);
+        for (stage, function) in self.plan.stages.iter().zip(self.functions) {
+            self.stage(&mut text, stage, function, &before, reduced);
             reduced |= !stage.row_sums.is_empty();
             before.extend(inputs_of(stage));
         }
@@ -114,7 +115,7 @@ impl Pass<'_> {
         &self,
         text: &mut String,
         stage: &Stage,
-        function: &str,
+        function: &StageName,
         before: &BTreeSet<usize>,
         reduced: bool,
     ) {

@@ -28,12 +28,6 @@ pub(super) fn emit(algebra: &Algebra, name: &str, program: &Program, stage: &Sta
     }
 }
 
-/// Equal for stages that become equal functions: of equal structure, with the same tensors and
-/// parameters packed, and as many values in each of them.
-pub(super) fn key(program: &Program, stage: &Stage) -> String {
-    format!("{} {:?}", stage.body.key(), Packing::of(program, stage))
-}
-
 struct Emitter<'a> {
     body: &'a Body,
     packing: Packing,
@@ -55,7 +49,7 @@ impl<'a> Emitter<'a> {
         format_ident!("{}", self.names.value(self.body, self.values.variable(id)))
     }
 
-    /// A value where it is used: its name, or its expression.
+    /// A value at its use: its name or its expression.
     fn value(&self, id: Id) -> TokenStream {
         if self.values.is_named(id) {
             let name = self.name(id);
@@ -89,7 +83,7 @@ impl<'a> Emitter<'a> {
         let count = self.body.row_sums.len();
         let sums: Vec<Ident> = (0..count).map(|i| format_ident!("sum{i}")).collect();
         let slots = 0..count;
-        // Values that no channel changes are written for every channel all the same.
+        // Values that no channel changes are still written for every channel.
         let graph = &self.body.graph;
         let uniform = graph.ids().filter(|&id| !graph.varies(id));
         let uniform = uniform.map(|id| self.sinks(id));
@@ -113,7 +107,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// The tensors of the stage: the name of each, where it comes from, and how it is packed.
+    /// The tensors of the stage: the name of each, its source, and its packing.
     fn tensors(&self) -> Vec<(Ident, TokenStream, Option<usize>)> {
         let Packing {
             sources,
@@ -143,13 +137,13 @@ impl<'a> Emitter<'a> {
         .concat()
     }
 
-    /// Whether a tensor of the stage lies as the caller has it.
+    /// Whether a tensor of the stage has the layout of the caller.
     fn in_place(&self) -> bool {
         let mut tensors = self.packing.sources.iter().chain(&self.packing.targets);
         tensors.any(Option::is_none)
     }
 
-    /// The arguments that name a component of a tensor.
+    /// The arguments that address a component of a tensor.
     fn element(component: usize, packed: Option<usize>) -> TokenStream {
         match packed {
             Some(_) => quote!(#component),
@@ -157,8 +151,8 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// The values that differ (or do not differ) between channels, in order; each leaves as soon
-    /// as it is complete.
+    /// The values that differ between channels, or those that do not, in order. Each is written as soon as it is
+    /// complete.
     fn statements(&self, varying: bool) -> TokenStream {
         let graph = &self.body.graph;
         let mut code = TokenStream::new();
@@ -171,16 +165,17 @@ impl<'a> Emitter<'a> {
         code
     }
 
-    /// The statement that gives a value its name, if it has one of its own.
+    /// The statement that names a value, if the value has a statement of its own.
     fn statement(&self, id: Id) -> TokenStream {
         if !self.values.is_named(id) || self.values.is_paired_slope(id) {
             return TokenStream::new();
         }
         let name = self.name(id);
-        if let Some((gate, slope)) = self.values.gate_pair(id) {
+        if let Node::Call(_, operand) = self.body.graph.node(id)
+            && let Some((gate, slope)) = self.values.gate_pair(id)
+        {
             let (gate, slope) = (self.name(gate), self.name(slope));
-            let operand = self.body.graph.node(id).operands().next();
-            let argument = operand.map(|operand| self.value(operand));
+            let argument = self.value(operand);
             return quote!(let (#gate, #slope) = gate_and_slope::<V>(args.gate, #argument););
         }
         let value = self.expression(id);
@@ -219,8 +214,7 @@ impl<'a> Emitter<'a> {
             Node::RowSum(slot) => quote!(V::splat(args.rows[#slot])),
             Node::Uniform(Uniform::Eps) => quote!(V::splat(args.eps)),
             Node::Uniform(Uniform::InvChannels) => quote!(V::splat(args.inv_channels)),
-            // A stage has no cuts: they are lanes.
-            Node::Cut { .. } => TokenStream::new(),
+            Node::Cut { .. } => unreachable!("the plan makes the cuts of a stage lanes"),
             Node::Add(a, b) => self.binary("add", a, b),
             Node::Sub(a, b) => self.binary("sub", a, b),
             Node::Mul(a, b) => self.binary("mul", a, b),
@@ -300,7 +294,7 @@ impl<'a> Emitter<'a> {
         code
     }
 
-    /// `total + value`; a product is not rounded before.
+    /// `total + value`. If the value is a product, it is not rounded before the addition.
     fn added_to(&self, total: TokenStream, id: Id) -> TokenStream {
         let product = |id: Id| match self.body.graph.node(id) {
             Node::Mul(a, b) if !self.values.is_named(id) => Some((self.value(a), self.value(b))),
@@ -320,5 +314,38 @@ impl<'a> Emitter<'a> {
         }
         let value = self.value(id);
         quote!(V::add(#total, #value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cayley::Signature;
+    use flashcliff_program::plan::{Target, Write};
+
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "the plan makes the cuts of a stage lanes")]
+    fn a_cut_in_a_stage_is_never_emitted_as_nothing() {
+        let mut program = Program::new("bad", "o = sqrt of a cut that is no lane");
+        program.output("o", Vec::new(), Vec::new());
+        let mut body = Body::default();
+        let cut = body.graph.intern(Node::Cut {
+            cut: 0,
+            component: 0,
+        });
+        let root = body.graph.call(Function::Sqrt, cut);
+        body.writes.push(Write { values: vec![root] });
+        let stage = Stage {
+            body,
+            sources: Vec::new(),
+            targets: vec![Target::Output(0)],
+            params: Vec::new(),
+            param_grads: Vec::new(),
+            rows: Vec::new(),
+            row_sums: Vec::new(),
+        };
+        let algebra = Algebra::new(Signature::of(2, 0, 0));
+        let _ = emit(&algebra, "bad_0", &program, &stage);
     }
 }

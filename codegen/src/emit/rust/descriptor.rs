@@ -4,17 +4,11 @@ use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
 
 use super::{Pass, cost_sentence};
-use flashcliff_program::ir::{self, cost};
-use flashcliff_program::plan::{Plan, Source, Stage, Target};
+use flashcliff_program::ir::{Argument, cost};
+use flashcliff_program::plan::{Source, Stage, Target};
 use flashcliff_program::spec::Operator;
 
-pub(super) fn emit(
-    name: &str,
-    operator: &Operator,
-    forward: &Pass<'_>,
-    backward: &Pass<'_>,
-    stage_path: impl Fn(&ir::Program, &Stage) -> TokenStream,
-) -> TokenStream {
+pub(super) fn emit(name: &str, operator: &Operator, passes: &[Pass<'_>; 2]) -> TokenStream {
     let program = &operator.program;
     let ident = format_ident!("{name}");
     let key = &program.name;
@@ -23,8 +17,9 @@ pub(super) fn emit(
         " `{formula}`, grades {} and {}.",
         operator.left, operator.right
     );
-    let costs = [forward, backward].map(|pass| format!(" {}.", cost_sentence(operator, pass)));
-    let [forward_cost, backward_cost] = costs;
+    let [forward_cost, backward_cost] = passes
+        .each_ref()
+        .map(|pass| format!(" {}.", cost_sentence(operator, pass)));
     let grades = [operator.left, operator.right, operator.output];
     let [left, right, output] = grades.map(|set| set.iter().map(|g| 1_u16 << g).sum::<u16>());
     let inputs = program.inputs.iter().map(|input| {
@@ -35,10 +30,13 @@ pub(super) fn emit(
         let (name, count) = (&param.name, param.count);
         quote!((#name, #count))
     });
+    let arguments = program.arguments.iter().map(|argument| match *argument {
+        Argument::Input(index) => quote!(Argument::Input(#index)),
+        Argument::Param(index) => quote!(Argument::Param(#index)),
+    });
     let components = program.outputs[0].values.len();
-    let flops = [forward, backward].map(|(program, _)| cost(program).flops());
-    let [forward_plan, backward_plan] = [forward, backward]
-        .map(|(program, plan)| plan_tokens(plan, |stage| stage_path(program, stage)));
+    let flops = passes.each_ref().map(|pass| cost(pass.program).flops());
+    let [forward_plan, backward_plan] = passes.each_ref().map(plan_tokens);
     quote! {
         #[doc = #doc]
         #[doc = ""]
@@ -52,6 +50,7 @@ pub(super) fn emit(
             output: #output,
             inputs: &[#(#inputs),*],
             params: &[#(#params),*],
+            arguments: &[#(#arguments),*],
             output_components: #components,
             forward: #forward_plan,
             backward: #backward_plan,
@@ -61,11 +60,14 @@ pub(super) fn emit(
     }
 }
 
-fn plan_tokens(plan: &Plan, stage_path: impl Fn(&Stage) -> TokenStream) -> TokenStream {
+fn plan_tokens(pass: &Pass<'_>) -> TokenStream {
+    let plan = &pass.plan;
     let (row_sums, saved) = (plan.row_sums, plan.saved_row_sums);
     let cuts = &plan.cuts;
-    let stages = plan.stages.iter().map(|stage| {
-        let path = stage_path(stage);
+    let stages = plan.stages.iter().zip(&pass.functions);
+    let stages = stages.map(|(stage, function)| {
+        let module = format_ident!("{}", function.operator);
+        let table = format_ident!("{}", function.to_string().to_uppercase());
         let inputs = stage.sources.iter().map(|source| match *source {
             Source::Input(index) => quote!(Slot::External(#index)),
             Source::Cut(index) => quote!(Slot::Cut(#index)),
@@ -83,7 +85,7 @@ fn plan_tokens(plan: &Plan, stage_path: impl Fn(&Stage) -> TokenStream) -> Token
         } = stage;
         quote! {
             StageCall {
-                stage: &#path,
+                stage: &super::#module::#table,
                 inputs: &[#(#inputs),*],
                 outputs: &[#(#outputs),*],
                 params: &[#(#params),*],

@@ -1,4 +1,4 @@
-//! The Rust emitter: a module for each algebra, within it one for each operator.
+//! The Rust emitter. It makes a module for each algebra, with a module for each operator in it.
 
 mod body;
 mod descriptor;
@@ -13,22 +13,26 @@ use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
 
 use super::File;
+use crate::Error;
 use flashcliff_program::ir::{Program, cost, differentiate};
-use flashcliff_program::plan::{Plan, plan};
+use flashcliff_program::plan::{Distinct, Limits, Plan, Sharing, StageName, plan};
 use flashcliff_program::spec::{self, Operator};
 
-/// The kernels of some algebras as a build compiles them: a file for each algebra, and `kernels.rs`, which
-/// includes them and lists them.
-pub fn sources(signatures: &[Signature]) -> Vec<File> {
+/// The kernels of some algebras in the form that a build compiles: a file for each algebra, and `kernels.rs`, which
+/// includes and lists these files.
+///
+/// # Errors
+/// A program that kernels have no room for.
+pub fn sources(signatures: &[Signature]) -> Result<Vec<File>, Error> {
     let mut files = Vec::new();
     let mut names = Vec::new();
     for &signature in signatures {
         let algebra = Algebra::new(signature);
         let name = format_ident!("{}", signature.name());
-        let module = AlgebraModule::new(&algebra).tokens();
+        let module = AlgebraModule::new(&algebra, spec::operators(&algebra))?;
         files.push(File {
             path: format!("{name}.rs"),
-            text: text::print(quote!(mod #name { #module })),
+            text: text::print(module.tokens()),
         });
         names.push(name);
     }
@@ -42,91 +46,114 @@ pub fn sources(signatures: &[Signature]) -> Vec<File> {
             pub static ALGEBRAS: &[&crate::Kernels] = &[#(&#names::KERNELS),*];
         }),
     });
-    files
+    Ok(files)
 }
 
-/// The kernels of some algebras as people read them: a folder for each, a file for each operator.
+/// The kernels of an algebra as a module for another crate than `flashcliff-kernels`, which is at the path `root` there. The
+/// module has the [name](Signature::name) of the signature, and the static `KERNELS`.
+///
+/// # Errors
+/// A program that kernels have no room for.
+pub fn module(signature: Signature, root: &TokenStream) -> Result<TokenStream, Error> {
+    let algebra = Algebra::new(signature);
+    let mut module = AlgebraModule::new(&algebra, spec::operators(&algebra))?;
+    module.root = root.clone();
+    Ok(text::without_comments(module.tokens()))
+}
+
+/// The kernels of some algebras in the form that people read: a folder for each algebra, and a file for each operator.
 ///
 /// `command` is the command that the headers name as their origin.
+///
+/// # Errors
+/// A program that kernels have no room for.
 #[cfg(feature = "review")]
-pub fn review(signatures: &[Signature], command: &str) -> Vec<File> {
-    let files = signatures.iter().flat_map(|&signature| {
+pub fn review(signatures: &[Signature], command: &str) -> Result<Vec<File>, Error> {
+    let mut files: Vec<File> = Vec::new();
+    for &signature in signatures {
         let algebra = Algebra::new(signature);
-        review::files(&algebra, &AlgebraModule::new(&algebra), command)
-    });
-    let mut files: Vec<File> = files.collect();
+        let module = AlgebraModule::new(&algebra, spec::operators(&algebra))?;
+        files.extend(review::files(&algebra, &module, command));
+    }
     files.sort_by(|a, b| a.path.cmp(&b.path));
-    files
-}
-
-/// A stage body that has been emitted: its module and the name of its static.
-struct Emitted {
-    module: String,
-    name: String,
+    Ok(files)
 }
 
 /// The kernels of an algebra.
 struct AlgebraModule {
     signature: Signature,
-    /// Stages and descriptors, by the operator that they come from.
+    /// The path to the crate `flashcliff-kernels`.
+    root: TokenStream,
+    /// The stages and descriptors, by the operator that they come from.
     operators: BTreeMap<String, Vec<TokenStream>>,
-    /// Every descriptor: its module and its name.
+    /// The module and the name of every descriptor.
     descriptors: Vec<(String, String)>,
 }
 
 impl AlgebraModule {
-    fn new(algebra: &Algebra) -> Self {
-        let mut stages: BTreeMap<String, Emitted> = BTreeMap::new();
+    fn new(algebra: &Algebra, all: Vec<Operator>) -> Result<Self, Error> {
+        let signature = algebra.signature();
+        let mut stages = Distinct::new(Sharing::BodyAndPacking);
         let mut operators: BTreeMap<String, Vec<TokenStream>> = BTreeMap::new();
         let mut counters: BTreeMap<String, usize> = BTreeMap::new();
         let mut descriptors = Vec::new();
-        for operator in spec::operators(algebra) {
+        for operator in all {
             let module = operator.program.name.clone();
-            let gradient = differentiate(&operator.program);
-            let passes = [&operator.program, &gradient].map(|program| (program, plan(program)));
-            for (program, plan) in &passes {
+            let items = operators.entry(module.clone()).or_default();
+            let mut pass = |program| {
+                let plan = plan(program);
+                Limits::CPU
+                    .check(program, &plan)
+                    .map_err(|excess| Error::TooLarge { signature, excess })?;
+                let mut functions = Vec::new();
                 for stage in &plan.stages {
-                    let next = counters.entry(module.clone()).or_default();
-                    stages.entry(body::key(program, stage)).or_insert_with(|| {
-                        let name = format!("{module}_{next}");
-                        *next += 1;
-                        let tokens = body::emit(algebra, &name, program, stage);
-                        operators.entry(module.clone()).or_default().push(tokens);
-                        Emitted {
-                            module: module.clone(),
-                            name,
-                        }
-                    });
+                    let (name, is_new) = stages.name(&module, program, stage);
+                    if is_new {
+                        items.push(body::emit(algebra, &name.to_string(), program, stage));
+                    }
+                    functions.push(name);
                 }
-            }
-            let index = counters.entry(format!("{module} descriptors")).or_default();
+                Ok(Pass {
+                    program,
+                    plan,
+                    functions,
+                })
+            };
+            let gradient = differentiate(&operator.program);
+            let passes = [pass(&operator.program)?, pass(&gradient)?];
+            let index = counters.entry(module.clone()).or_default();
             let name = descriptor_name(&module, *index);
             *index += 1;
-            let [forward, backward] = &passes;
-            let tokens = descriptor::emit(&name, &operator, forward, backward, |program, stage| {
-                let emitted = &stages[&body::key(program, stage)];
-                let (module, name) = (&emitted.module, emitted.name.to_uppercase());
-                let (module, name) = (format_ident!("{module}"), format_ident!("{name}"));
-                quote!(super::#module::#name)
-            });
-            operators.entry(module.clone()).or_default().push(tokens);
+            items.push(descriptor::emit(&name, &operator, &passes));
             descriptors.push((module, name));
         }
-        Self {
-            signature: algebra.signature(),
+        Ok(Self {
+            signature,
+            root: quote!(crate),
             operators,
             descriptors,
-        }
+        })
     }
 
     /// The whole module.
     fn tokens(&self) -> TokenStream {
         let modules = self.operators.iter().map(|(name, items)| {
-            let (name, items) = (format_ident!("{name}"), operator_module(items));
+            let (name, items) = (format_ident!("{name}"), self.operator(items));
             quote!(mod #name { #items })
         });
+        let name = format_ident!("{}", self.signature.name());
         let list = self.list();
-        quote!(#(#modules)* #list)
+        quote!(mod #name { #(#modules)* #list })
+    }
+
+    /// The items of the module of an operator.
+    fn operator(&self, items: &[TokenStream]) -> TokenStream {
+        let root = &self.root;
+        quote! {
+            #[allow(unused_imports, reason = "not every operator needs all of them")]
+            use #root::prelude::*;
+            #(#items)*
+        }
     }
 
     /// The list of all programs.
@@ -137,8 +164,9 @@ impl AlgebraModule {
         });
         let s = self.signature;
         let (p, q, r) = (s.p(), s.q(), s.r());
+        let root = &self.root;
         quote! {
-            use crate::Kernels;
+            use #root::Kernels;
 
             pub(super) static KERNELS: Kernels = Kernels {
                 signature: (#p, #q, #r),
@@ -152,24 +180,19 @@ fn descriptor_name(module: &str, index: usize) -> String {
     format!("{}_PROGRAM_{index}", module.to_uppercase())
 }
 
-/// The items of the module of an operator.
-fn operator_module(items: &[TokenStream]) -> TokenStream {
-    quote! {
-        #[allow(unused_imports, reason = "not every operator needs all of them")]
-        use crate::prelude::*;
-        #(#items)*
-    }
+/// A pass of an operator: its program, its plan, and the function of each stage of the plan.
+struct Pass<'a> {
+    program: &'a Program,
+    plan: Plan,
+    functions: Vec<StageName>,
 }
 
-/// The passes of an operator with their plans.
-type Pass<'a> = (&'a Program, Plan);
-
-/// What a program costs, as a sentence for a header.
-fn cost_sentence(operator: &Operator, (program, _): &Pass<'_>) -> String {
-    let cost = cost(program);
+/// A sentence for a header about the cost of a program.
+fn cost_sentence(operator: &Operator, pass: &Pass<'_>) -> String {
+    let cost = cost(pass.program);
     format!(
         "{}: {} flops per lane ({} multiplications, {} additions)",
-        match operator.program.name == program.name {
+        match operator.program.name == pass.program.name {
             true => "Forward",
             false => "Backward",
         },
@@ -177,4 +200,44 @@ fn cost_sentence(operator: &Operator, (program, _): &Pass<'_>) -> String {
         cost.multiplications,
         cost.additions,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use cayley::GradeSet;
+
+    use super::*;
+
+    /// The sum of some inputs, as an operator.
+    fn sum_of(inputs: usize) -> Operator {
+        let mut program = Program::new("long_sum", "o = x0 + x1 + ...");
+        let one = || vec!["1".to_owned()];
+        let mut total = program.input("x0", one())[0];
+        for index in 1..inputs {
+            let x = program.input(&format!("x{index}"), one())[0];
+            total = program.graph.add(total, x);
+        }
+        program.output("o", one(), vec![total]);
+        let grades = GradeSet::single(0);
+        Operator {
+            left: grades,
+            right: grades,
+            output: grades,
+            program,
+        }
+    }
+
+    #[test]
+    fn an_operator_without_room_is_an_error_with_its_name() {
+        let algebra = Algebra::new(Signature::of(2, 0, 0));
+        let kernels = |inputs| AlgebraModule::new(&algebra, vec![sum_of(inputs)]);
+        // The backward pass has one input more: the gradient of the output.
+        assert!(kernels(7).is_ok());
+        let error = kernels(8).map(|_| ()).unwrap_err();
+        let Error::TooLarge { signature, excess } = &error;
+        assert_eq!(*signature, algebra.signature());
+        assert_eq!((excess.count, excess.limit), (9, 8));
+        let text = error.to_string();
+        assert!(text.contains("`long_sum_grad` has 9 lane inputs"), "{text}");
+    }
 }

@@ -1,11 +1,11 @@
-//! Emitted Rust as people read it: formatted, with its comments.
+//! Emitted Rust in the form that people read: formatted, with its comments.
 
 use cayley::Algebra;
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
 
+use super::AlgebraModule;
 use super::text::plain;
-use super::{AlgebraModule, operator_module};
 use crate::emit::File;
 use crate::emit::names::basis_sentences;
 
@@ -18,7 +18,7 @@ pub(super) fn files(algebra: &Algebra, module: &AlgebraModule, command: &str) ->
         .map(|(operator, items)| File {
             path: format!("{folder}/{operator}.rs"),
             text: header(algebra, command, &format!("`{operator}`"))
-                + &render(operator_module(items)),
+                + &render(module.operator(items)),
         })
         .collect();
     let modules = module.operators.keys().map(|name| format_ident!("{name}"));
@@ -40,12 +40,11 @@ fn header(algebra: &Algebra, command: &str, what: &str) -> String {
     )
 }
 
-/// Formats tokens, and turns the marker statements `comment!("...")` into comments: token streams
-/// cannot carry them.
+/// Formats tokens, and turns the marker statements `comment!("...")` into comments, which token streams cannot carry.
 fn render(tokens: TokenStream) -> String {
     let file: syn::File = match syn::parse2(plain(tokens)) {
         Ok(file) => file,
-        // The emitter itself is wrong: there is no input that a caller could mend.
+        // The emitter itself is wrong then: no caller could give better input.
         Err(error) => unreachable!("emitted tokens do not parse: {error}"),
     };
     let mut text = String::new();

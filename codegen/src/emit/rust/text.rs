@@ -1,4 +1,4 @@
-//! Tokens as text for compilers.
+//! Emitted Rust as text for compilers.
 
 use proc_macro2::{Delimiter, Group, Literal, Spacing, TokenStream, TokenTree};
 
@@ -19,6 +19,28 @@ pub(super) fn plain(tokens: TokenStream) -> TokenStream {
     tokens.into_iter().map(plain_tree).collect()
 }
 
+/// Tokens without the marker statements `comment!("...");`, for compilers that read no text.
+pub(super) fn without_comments(tokens: TokenStream) -> TokenStream {
+    let mut tokens = tokens.into_iter();
+    let mut kept = TokenStream::new();
+    while let Some(token) = tokens.next() {
+        match token {
+            TokenTree::Ident(name) if name == "comment" => skip_comment(&mut tokens),
+            TokenTree::Group(group) => {
+                let inner = without_comments(group.stream());
+                kept.extend([Group::new(group.delimiter(), inner)].map(TokenTree::Group));
+            }
+            other => kept.extend([other]),
+        }
+    }
+    kept
+}
+
+/// Skips the `!`, the text and the `;` of a marker statement.
+fn skip_comment(tokens: &mut impl Iterator<Item = TokenTree>) {
+    tokens.take(3).for_each(drop);
+}
+
 /// Writes tokens with a line for each statement and item. Comments, which emitters write as statements
 /// `comment!("...");`, are left out.
 pub(super) fn print(tokens: TokenStream) -> String {
@@ -28,14 +50,10 @@ pub(super) fn print(tokens: TokenStream) -> String {
 }
 
 fn write(tokens: TokenStream, text: &mut String) {
-    let mut tokens = tokens.into_iter().peekable();
+    let mut tokens = tokens.into_iter();
     while let Some(token) = tokens.next() {
         match token {
-            TokenTree::Ident(name) if name == "comment" => {
-                // The `!`, the text and the `;`.
-                let rest = tokens.by_ref().take(3);
-                rest.for_each(drop);
-            }
+            TokenTree::Ident(name) if name == "comment" => skip_comment(&mut tokens),
             TokenTree::Group(group) => {
                 let (open, close) = match group.delimiter() {
                     Delimiter::Parenthesis => ("(", ")"),

@@ -1,11 +1,11 @@
-//! What a program costs, known before anything runs.
+//! The cost of a program, known before anything runs.
 
 use std::ops::AddAssign;
 
 use super::node::{Function, Node};
 use super::program::Program;
 
-/// Operations per lane. Row-uniform values, computed once a row, are not counted.
+/// The number of operations per lane. Row-uniform values, which are computed once a row, are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Additions, subtractions and sign changes.
@@ -53,7 +53,7 @@ fn count(cost: &mut Cost, node: Node) {
         Node::Add(..) | Node::Sub(..) | Node::Neg(_) => cost.additions += 1,
         Node::Mul(..) | Node::Damp(..) => cost.multiplications += 1,
         Node::Div(..) | Node::Call(Function::Sqrt, _) => cost.divisions += 1,
-        // Quotient, square, sum, root and product.
+        // A quotient, a square, a sum, a root and a product.
         Node::Hypot(..) => {
             cost.divisions += 2;
             cost.multiplications += 2;

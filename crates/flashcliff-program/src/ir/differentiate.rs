@@ -1,11 +1,11 @@
-//! Reverse-mode differentiation of a program into its adjoint program.
+//! Reverse-mode differentiation: makes the adjoint program of a program.
 
 use super::graph::Graph;
 use super::node::{Function, Id, Node};
 use super::program::{ColumnSum, LaneTensor, Program};
 
-/// The adjoint of a program: from its inputs and the gradients of its outputs to the gradients of
-/// its inputs and parameters.
+/// The adjoint of a program: it computes the gradients of inputs and parameters from the inputs and the gradients of
+/// the outputs.
 ///
 /// The adjoint starts as a copy of the program, so it can recompute any value; a gradient that
 /// passes a sum over channels becomes such a sum, a gradient that passes a cut becomes a cut, and
@@ -13,9 +13,9 @@ use super::program::{ColumnSum, LaneTensor, Program};
 /// can be differentiated again. The program's own row sums come first among the adjoint's and are
 /// marked as saved.
 ///
-/// Gradients stay in the range of the values they belong to. The norm `y = o r`, `r = 1 / sqrt(s)`, has
-/// the gradient `r g - y r mean(g y)`: the gradient of the logarithm of a reciprocal is `g y`, so that
-/// neither a power of `r` nor the product of `g` with an `o` of any size comes up.
+/// Gradients stay in the range of their values. For example, the norm `y = o r` with `r = 1 / sqrt(s)` has the gradient
+/// `r g - y r mean(g y)`. The gradient of the logarithm of a reciprocal is `g y`, so neither a power of `r` nor a
+/// product of `g` with a large `o` comes up.
 ///
 /// New inputs are named `grad_` and the name of the output; new outputs `grad_` and the name of
 /// the input.
@@ -41,12 +41,12 @@ pub fn differentiate(program: &Program) -> Program {
 }
 
 struct Adjoint {
-    // By node of the original program.
+    // The gradient of each node, by node of the original program.
     gradients: Vec<Option<Id>>,
-    // The gradient of the logarithm of each reciprocal, by its node in the original program, from the
-    // products that it is a factor of.
+    // The gradient of the logarithm of each reciprocal, by its node in the original program. It comes from the products
+    // in which the reciprocal is a factor.
     log_gradients: Vec<Option<Id>>,
-    // By cut of the original program: the components of its gradient, themselves a cut.
+    // The components of the gradient of each cut, by cut of the original program. They are themselves a cut.
     cut_gradients: Vec<Option<Vec<Id>>>,
     out: Program,
 }
@@ -91,8 +91,8 @@ impl Adjoint {
         self.gradients[id.index()] = Some(total);
     }
 
-    /// Hands the gradient of a node on to its operands. All users of the node come later in the
-    /// graph and so have been visited.
+    /// Adds the gradient of a node to its operands. All users of the node come later in the graph, so they have been
+    /// visited.
     fn pull_back(&mut self, program: &Program, id: Id) {
         if let Node::Cut { cut, component } = program.graph.node(id) {
             return self.pull_back_cut(program, cut, component);
@@ -159,7 +159,7 @@ impl Adjoint {
                 let slope = slope(g, function, a, id);
                 let to_a = match function {
                     Function::Sqrt => g.mul(gradient, slope),
-                    // A gate that is flat hides what it would multiply, even an infinity.
+                    // A gate that is flat hides the value it would multiply, even an infinity.
                     _ => g.damp(slope, gradient),
                 };
                 self.add(a, to_a);
@@ -169,13 +169,13 @@ impl Adjoint {
                 self.add(program.row_sums[index], to_summand);
             }
             Node::Cut { .. } | Node::Constant(_) | Node::Uniform(_) => {}
-            // Collected by `finish`.
+            // `finish` collects these gradients.
             Node::Lane { .. } | Node::Param { .. } => {}
         }
     }
 
-    /// `r = 1 / d`: `d ln r = -r dd`. Of `r = 1 / sqrt(s)` it is `-ds / (2 s)`, without a further root or
-    /// quotient; `1 / s = r r` is in range wherever `s` is.
+    /// Handles `r = 1 / d` by `d ln r = -r dd`. For `r = 1 / sqrt(s)` this is `-ds / (2 s)`, without a further root or
+    /// quotient; `1 / s = r r` is in range if `s` is.
     fn pull_back_logarithm(&mut self, program: &Program, id: Id) {
         let Some(gradient) = self.log_gradients[id.index()] else {
             return;
@@ -196,8 +196,8 @@ impl Adjoint {
         }
     }
 
-    /// `product * value`. If the program computes `value` times some factor of the product, that is
-    /// what the others multiply: a factor that undoes the size of the value belongs beside it.
+    /// Returns `product * value`. If the program computes `value` times some factor of the product, the other factors
+    /// are multiplied by that: a factor that undoes the size of the value belongs beside it.
     fn multiply_near(&mut self, product: Id, value: Id) -> Id {
         let g = self.graph();
         let mut factors = Factors::default();
@@ -313,7 +313,7 @@ fn denominator(g: &Graph, id: Id) -> Option<Id> {
     }
 }
 
-/// Whether a value is a gate, as computed or kept.
+/// Whether a value is a gate, computed here or kept in a cut.
 fn is_gate(program: &Program, id: Id) -> bool {
     match program.graph.node(id) {
         Node::Call(Function::Gate { .. }, _) => true,
@@ -322,7 +322,7 @@ fn is_gate(program: &Program, id: Id) -> bool {
     }
 }
 
-/// The derivative of `value = function(a)` by `a`.
+/// The derivative of `value = function(a)` with respect to `a`.
 fn slope(g: &mut Graph, function: Function, a: Id, value: Id) -> Id {
     match function {
         Function::Sqrt => {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::node::{Function, Id, Node, Uniform};
 use super::program::Program;
 
-/// The tensors a program reads. All are flat: lane tensors `[components, batch, channels]`,
+/// The tensors that a program reads. All are flat: lane tensors `[components, batch, channels]`,
 /// parameters `[channels, count]`.
 #[derive(Clone, Debug, Default)]
 pub struct Data {
@@ -19,24 +19,24 @@ pub struct Data {
     pub channels: usize,
 }
 
-/// What a call chooses at run time.
+/// The options that a call chooses at run time.
 pub struct RunTime<'a> {
     /// The epsilon of a normalisation.
     pub eps: f64,
-    /// The gate and its derivatives: order, argument.
+    /// The gate and its derivatives, as a function of the order and the argument.
     pub gate: &'a dyn Fn(u8, f64) -> f64,
 }
 
-/// What a program computes, in the layouts of [`Data`].
+/// The results of a program, in the layouts of [`Data`].
 #[derive(Clone, Debug, Default)]
 pub struct Results {
     /// The lane outputs.
     pub outputs: Vec<Vec<f64>>,
-    /// The sums over the batch, one value a channel each, in the order of the program.
+    /// The sums over the batch, with one value for each channel, in the order of the program.
     pub column_sums: Vec<Vec<f64>>,
 }
 
-/// Runs a program. Saved row sums are computed like the others.
+/// Runs a program. Saved row sums are computed too.
 pub fn evaluate(program: &Program, data: &Data, run_time: &RunTime<'_>) -> Results {
     let every_sum = Program {
         saved_row_sums: 0,

@@ -12,9 +12,9 @@ use super::node::{Function, Id, Node, Uniform};
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
     nodes: Vec<Node>,
-    // Whether the node differs between the channels of a row.
+    // Whether each node differs between the channels of a row.
     varies: Vec<bool>,
-    // Looked up, never iterated: the order of the map cannot reach the output.
+    // The map is looked up and never iterated, so its order cannot reach the output.
     index: HashMap<Node, Id>,
 }
 
@@ -24,7 +24,7 @@ impl Graph {
         self.nodes[id.index()]
     }
 
-    /// Whether the value differs between the channels of a row; the others are computed once a row.
+    /// Whether the value differs between the channels of a row. Values that do not are computed once a row.
     pub fn varies(&self, id: Id) -> bool {
         self.varies[id.index()]
     }
@@ -34,7 +34,7 @@ impl Graph {
         (0..self.nodes.len() as u32).map(Id)
     }
 
-    /// How many nodes there are.
+    /// The number of nodes.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
@@ -62,7 +62,7 @@ impl Graph {
 
     /// The constant `value`.
     pub fn constant(&mut self, value: f64) -> Id {
-        // One zero: the sign of a zero constant means nothing to the operators.
+        // There is only one zero: its sign means nothing to the operators.
         let value = if value == 0.0 { 0.0 } else { value };
         self.intern(Node::Constant(value.to_bits()))
     }
@@ -182,7 +182,7 @@ impl Graph {
         self.intern(Node::Div(a, b))
     }
 
-    /// `a b`, and 0 where `a` is 0.
+    /// `a b`, or 0 if `a` is 0.
     pub fn damp(&mut self, a: Id, b: Id) -> Id {
         let is = |id, value| self.constant_value(id) == Some(value);
         if self.constant_value(a).is_some() || is(b, 0.0) || is(b, 1.0) {
@@ -206,7 +206,7 @@ impl Graph {
         self.intern(Node::Hypot(a, b))
     }
 
-    /// The product of two values, if the graph holds it.
+    /// The product of two values, if the graph has it.
     pub fn find_product(&self, a: Id, b: Id) -> Option<Id> {
         let (a, b) = if a <= b { (a, b) } else { (b, a) };
         self.index.get(&Node::Mul(a, b)).copied()
@@ -230,7 +230,7 @@ impl Graph {
         sum
     }
 
-    /// The nodes that `roots` need, operands before users (dead code is what is left out).
+    /// The nodes that `roots` need, operands before users. All other nodes are dead code.
     pub fn reachable(&self, roots: impl IntoIterator<Item = Id>) -> Vec<Id> {
         let mut live = vec![false; self.nodes.len()];
         for root in roots {

@@ -12,4 +12,4 @@ pub use differentiate::differentiate;
 pub use evaluate::{Data, Results, RunTime, evaluate};
 pub use graph::Graph;
 pub use node::{Function, Id, Node, Uniform};
-pub use program::{ColumnSum, LaneTensor, Output, Parameter, Program};
+pub use program::{Argument, ColumnSum, LaneTensor, Output, Parameter, Program};

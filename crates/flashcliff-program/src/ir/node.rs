@@ -31,7 +31,7 @@ pub enum Function {
     SigmoidSlope,
     /// The derivative of order `order` of the gate that the call chooses at run time.
     Gate {
-        /// 0 the gate itself, 1 its slope, 2 its curvature.
+        /// The order: 0 for the gate itself, 1 for its slope, 2 for its curvature.
         order: u8,
     },
 }
@@ -77,8 +77,7 @@ pub enum Node {
     Mul(Id, Id),
     /// `a / b`
     Div(Id, Id),
-    /// `a b`, and 0 where `a` is 0, whatever `b` is. A closed gate lets nothing through, not even an
-    /// infinity.
+    /// `a b`, or 0 if `a` is 0, whatever `b` is. A closed gate lets nothing through, not even an infinity.
     Damp(Id, Id),
     /// `sqrt(a^2 + b^2)`; no square overflows or underflows.
     Hypot(Id, Id),

@@ -17,14 +17,23 @@ pub struct LaneTensor {
 pub struct Parameter {
     /// The name of the parameter, as users see it.
     pub name: String,
-    /// How many values a channel has.
+    /// The number of values that a channel has.
     pub count: usize,
+}
+
+/// An argument of an operator, by its number among the lane inputs or the parameters of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Argument {
+    /// A lane input.
+    Input(usize),
+    /// A per-channel parameter.
+    Param(usize),
 }
 
 /// A lane output.
 #[derive(Clone, Debug)]
 pub struct Output {
-    /// Name and component labels.
+    /// The name and the component labels.
     pub tensor: LaneTensor,
     /// The value of each component.
     pub values: Vec<Id>,
@@ -41,7 +50,7 @@ pub struct ColumnSum {
     pub value: Id,
 }
 
-/// An operator: what it reads, what it computes for every lane, and what it sums.
+/// An operator: its inputs, the values that it computes for every lane, and its sums.
 ///
 /// A program has no order of execution of its own; [`plan`](crate::plan) gives it one.
 #[derive(Clone, Debug, Default)]
@@ -56,6 +65,8 @@ pub struct Program {
     pub inputs: Vec<LaneTensor>,
     /// The per-channel parameters.
     pub params: Vec<Parameter>,
+    /// The order in which a caller gives inputs and parameters: that in which the program declares them.
+    pub arguments: Vec<Argument>,
     /// The lane outputs.
     pub outputs: Vec<Output>,
     /// The definitions of the cuts: places where a value may be stored for the length of a row
@@ -65,7 +76,7 @@ pub struct Program {
     pub row_sums: Vec<Id>,
     /// The sums over the batch.
     pub column_sums: Vec<ColumnSum>,
-    /// How many of the row sums, from the first on, an earlier pass has computed and saved.
+    /// The number of row sums, from the first on, that an earlier pass has computed and saved.
     pub saved_row_sums: usize,
 }
 
@@ -79,10 +90,11 @@ impl Program {
         }
     }
 
-    /// Declares a lane input and returns its components.
+    /// Declares a lane input, the next argument, and returns its components.
     pub fn input(&mut self, name: &str, components: Vec<String>) -> Vec<Id> {
         let tensor = self.inputs.len();
         let count = components.len();
+        self.arguments.push(Argument::Input(tensor));
         self.inputs.push(LaneTensor {
             name: name.to_owned(),
             components,
@@ -90,9 +102,10 @@ impl Program {
         (0..count).map(|k| self.graph.lane(tensor, k)).collect()
     }
 
-    /// Declares a per-channel parameter and returns its elements.
+    /// Declares a per-channel parameter, the next argument, and returns its elements.
     pub fn param(&mut self, name: &str, count: usize) -> Vec<Id> {
         let param = self.params.len();
+        self.arguments.push(Argument::Param(param));
         self.params.push(Parameter {
             name: name.to_owned(),
             count,
@@ -153,7 +166,7 @@ impl Program {
         }
     }
 
-    /// The values a program must compute: outputs, sums that are not saved, and the cuts they read.
+    /// The values that a program must compute: outputs, sums that are not saved, and the cuts that these read.
     pub fn roots(&self) -> Vec<Id> {
         let outputs = self.outputs.iter().flat_map(|o| o.values.iter().copied());
         let columns = self.column_sums.iter().map(|sum| sum.value);

@@ -1,8 +1,8 @@
-//! When a value can be computed: how many stages must come before it.
+//! The levels of values: how many stages must come before a value can be computed.
 
 use crate::ir::{Id, Node, Program};
 
-/// The level of every node: 0 for what needs only inputs, one more behind every cut and row sum.
+/// The level of every node: 0 if it only needs inputs, and one more behind every cut and row sum.
 pub(super) fn levels(program: &Program) -> Vec<usize> {
     let mut levels = vec![0; program.graph.len()];
     let highest = |levels: &[usize], ids: &[Id]| {

@@ -1,20 +1,24 @@
-//! From a program to the order in which a row is computed.
+//! Plans: the order in which a row of a program is computed.
 //!
-//! A row is computed in *stages*, each one pass over its channels. A stage starts where values of
-//! a row must be complete (a sum over channels) or where the program is cut. What a stage leaves
-//! for later ones is a cut, kept for one row, or a row sum. Between passes over the whole tensor
-//! nothing is kept but the inputs and the row sums: everything else is recomputed.
+//! A row is computed in *stages*, each of which is one pass over its channels. A new stage starts where values of a row
+//! must be complete (after a sum over channels) or where the program is cut. A stage leaves cuts, which are kept for
+//! one row, and row sums for later stages. Between passes over the whole tensor only the inputs and the row sums are
+//! kept; everything else is recomputed.
 //!
-//! Stages of equal structure are equal, whatever program they come from: the product of `sgp` is
-//! also the first stage of `sgp_rms`, of its gradient and of CGENN's layer, and is emitted once.
+//! Stages of equal structure are equal, whichever programs they come from. The product of `sgp` is also the first stage
+//! of `sgp_rms`, of its gradient and of CGENN's layer, and it is emitted once.
 
+mod dedup;
 mod levels;
+mod limits;
 mod packing;
 mod stage;
 mod values;
 
 use crate::ir::Program;
 
+pub use dedup::{Distinct, Sharing, StageName};
+pub use limits::{Excess, Limits};
 pub use packing::Packing;
 pub use stage::{Body, Plan, Source, Stage, Target, Write};
 pub use values::{Fusion, Values};

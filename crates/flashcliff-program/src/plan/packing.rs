@@ -1,20 +1,20 @@
-//! Which tensors of a stage lie in scratch memory, vector by vector.
+//! The tensors of a stage that lie in scratch memory, vector by vector.
 
 use super::{Source, Stage, Target};
 use crate::ir::Program;
 
-/// How many values a channel has in each packed tensor of a stage: cuts, parameters and gradients of
-/// parameters, which are scratch memory. `None` for inputs and outputs, which lie as the caller has
-/// them.
-#[derive(Debug)]
+/// The number of values that a channel has in each packed tensor of a stage. Packed tensors are cuts, parameters and
+/// gradients of parameters, which lie in scratch memory. `None` is for inputs and outputs, which have the layout of the
+/// caller.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Packing {
-    /// The tensors that it reads.
+    /// The tensors that the stage reads.
     pub sources: Vec<Option<usize>>,
-    /// The tensors that it writes.
+    /// The tensors that the stage writes.
     pub targets: Vec<Option<usize>>,
-    /// The parameters that it reads.
+    /// The parameters that the stage reads.
     pub params: Vec<Option<usize>>,
-    /// The gradients of parameters to which it adds.
+    /// The gradients of parameters to which the stage adds.
     pub grads: Vec<Option<usize>>,
 }
 

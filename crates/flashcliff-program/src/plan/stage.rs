@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ir::{Graph, Id, Node, Program};
 
-/// Where a lane slot of a stage reads from.
+/// The tensor that a lane slot of a stage reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// An input of the program.
@@ -13,7 +13,7 @@ pub enum Source {
     Cut(usize),
 }
 
-/// Where a lane slot of a stage writes to.
+/// The tensor that a lane slot of a stage writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// An output of the program.
@@ -25,12 +25,12 @@ pub enum Target {
 /// A tensor that a stage writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
-    /// Its components.
+    /// The values of its components.
     pub values: Vec<Id>,
 }
 
-/// What a stage computes, with its operands numbered by its own slots, so that equal stages of
-/// different programs have equal bodies.
+/// The computation of a stage. Its operands are numbered by its own slots, so that equal stages of different programs
+/// have equal bodies.
 ///
 /// In the graph, `Lane::tensor` is a lane slot, `Param::param` a parameter slot and `RowSum` a
 /// row slot; there are no cuts.
@@ -38,42 +38,30 @@ pub struct Write {
 pub struct Body {
     /// The expressions.
     pub graph: Graph,
-    /// The lane tensors it writes, by slot.
+    /// The lane tensors that the stage writes, by slot.
     pub writes: Vec<Write>,
-    /// The summands of the row sums it computes.
+    /// The summands of the row sums that the stage computes.
     pub row_sums: Vec<Id>,
     /// The sums over the batch: parameter-gradient slot, element, summand.
     pub column_sums: Vec<(usize, usize, Id)>,
 }
 
-impl Body {
-    /// Equal for equal bodies and different for different ones.
-    pub fn key(&self) -> String {
-        let nodes: Vec<Node> = self.graph.ids().map(|id| self.graph.node(id)).collect();
-        let writes: Vec<&Vec<Id>> = self.writes.iter().map(|w| &w.values).collect();
-        format!(
-            "{nodes:?} {writes:?} {:?} {:?}",
-            self.row_sums, self.column_sums
-        )
-    }
-}
-
-/// A stage of a plan: a body and what its slots stand for.
+/// A stage of a plan: a body, and the tensors that its slots stand for.
 #[derive(Clone, Debug)]
 pub struct Stage {
-    /// What it computes.
+    /// The computation of the stage.
     pub body: Body,
-    /// The lane slots it reads.
+    /// The lane slots that the stage reads.
     pub sources: Vec<Source>,
-    /// The lane slots it writes.
+    /// The lane slots that the stage writes.
     pub targets: Vec<Target>,
-    /// The parameters it reads.
+    /// The parameters that the stage reads.
     pub params: Vec<usize>,
-    /// The parameters whose gradients it adds to.
+    /// The parameters whose gradients the stage adds to.
     pub param_grads: Vec<usize>,
-    /// The row sums it reads.
+    /// The row sums that the stage reads.
     pub rows: Vec<usize>,
-    /// The row sums it computes.
+    /// The row sums that the stage computes.
     pub row_sums: Vec<usize>,
 }
 
@@ -84,9 +72,9 @@ pub struct Plan {
     pub stages: Vec<Stage>,
     /// The number of components of each cut that is stored (cuts that nothing reads have none).
     pub cuts: Vec<usize>,
-    /// How many row sums there are, saved ones included.
+    /// The number of row sums, with saved ones.
     pub row_sums: usize,
-    /// How many of them, the first ones, come from an earlier pass.
+    /// The number of row sums, from the first on, that come from an earlier pass.
     pub saved_row_sums: usize,
 }
 
@@ -100,7 +88,7 @@ struct Group {
 enum GroupTarget {
     Lanes(Target),
     RowSums(Vec<usize>),
-    /// Of one parameter.
+    /// The gradients of one parameter.
     ColumnSums(usize),
 }
 
@@ -205,7 +193,7 @@ fn groups(program: &Program, levels: &[usize], live: &Live) -> Vec<Group> {
     groups
 }
 
-/// Joins the groups that share a computed value; the others become stages of their own.
+/// Joins the groups that share a computed value. The other groups become stages of their own.
 fn merge_sharing<'a>(program: &Program, groups: &[&'a Group]) -> Vec<Vec<&'a Group>> {
     let computed = |group: &Group| -> BTreeSet<Id> {
         let nodes = program.graph.reachable(group.values.iter().copied());
@@ -233,7 +221,7 @@ fn merge_sharing<'a>(program: &Program, groups: &[&'a Group]) -> Vec<Vec<&'a Gro
     merged.into_iter().map(|(members, _)| members).collect()
 }
 
-/// Copies the values of a stage and renumbers their operands by slots, as they are met.
+/// Copies the values of a stage, and numbers their operands by slots in the order of their first use.
 struct Builder<'a> {
     program: &'a Program,
     stage: Stage,
@@ -258,11 +246,11 @@ impl<'a> Builder<'a> {
     }
 
     fn build(mut self, groups: &[&Group]) -> Stage {
-        // In the order of the program: an adjoint finishes one output component after another
-        // and so keeps few values alive.
+        // The values come in the order of the program: an adjoint finishes one output component after another, and so
+        // keeps few values alive.
         let values = groups.iter().flat_map(|group| group.values.iter().copied());
         for id in self.program.graph.reachable(values) {
-            // Operands follow where they are first used.
+            // Operands come at their first use.
             if !self.program.graph.node(id).is_leaf() {
                 self.import(id);
             }

@@ -1,14 +1,14 @@
-//! How the values of a stage become statements, whatever the language: which get a name, which
-//! products an addition absorbs, which additions are steps of a running sum.
+//! Decides, for every language, how the values of a stage become statements: which values get a name, which products an
+//! addition absorbs, and which additions are steps of a running sum.
 //!
-//! Values with several uses get a name, sums a mutable variable to which one term after another is
-//! added; other values stand where they are used. (A name for every operation would nest thousands
-//! of scopes, for which compilers recurse once each.)
+//! A value with several uses gets a name. A sum gets a mutable variable, to which one term after another is added.
+//! Other values stand where they are used. (A name for every operation would nest thousands of scopes, for each of
+//! which compilers recurse once.)
 
 use super::Body;
 use crate::ir::{Function, Id, Node};
 
-/// What an addition or subtraction and a product that nothing else uses become together.
+/// The fusion of an addition or subtraction with a product that nothing else uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fusion {
     /// `product + other`
@@ -34,9 +34,9 @@ impl Fusion {
 pub struct Values<'a> {
     body: &'a Body,
     uses: Vec<usize>,
-    /// The value after which the variable of a value is named: itself, or the start of its sum.
+    /// The value that names the variable of each value: the value itself, or the start of its sum.
     variable: Vec<Id>,
-    /// Whether a sum starts here.
+    /// Whether a sum starts at each value.
     is_accumulator: Vec<bool>,
 }
 
@@ -73,12 +73,12 @@ impl<'a> Values<'a> {
         values
     }
 
-    /// How often each value is used, by its position.
+    /// The number of uses of each value, by its position.
     pub fn uses(&self) -> &[usize] {
         &self.uses
     }
 
-    /// The value after which the variable of a value is named.
+    /// The value that names the variable of a value.
     pub fn variable(&self, id: Id) -> Id {
         self.variable[id.index()]
     }
@@ -93,7 +93,7 @@ impl<'a> Values<'a> {
         self.is_accumulator[id.index()]
     }
 
-    /// The product that an addition or subtraction absorbs: how, product, other operand.
+    /// The product that an addition or subtraction absorbs: the fusion, the product and the other operand.
     pub fn fusion(&self, id: Id) -> Option<(Fusion, Id, Id)> {
         let product = |id: Id| {
             let is_product = matches!(self.body.graph.node(id), Node::Mul(..));
@@ -108,19 +108,19 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Whether a value gets a statement: it has several uses, is needed once a row, comes in a
-    /// pair, or is a step of a sum.
+    /// Whether a value gets a statement of its own: it has several uses, is needed once a row, is one of a pair, or is
+    /// a step of a sum.
     pub fn is_named(&self, id: Id) -> bool {
         let several = self.uses[id.index()] > 1 || self.is_pair(id);
         several || self.is_step(id) || self.starts_sum(id) || !self.body.graph.varies(id)
     }
 
-    /// Whether a value is a gate or slope that comes with the other.
+    /// Whether a value is a gate or a slope that is computed together with the other.
     fn is_pair(&self, id: Id) -> bool {
         self.gate_pair(id).is_some() || self.is_paired_slope(id)
     }
 
-    /// A gate whose slope is wanted too: both come from one call.
+    /// A gate and its slope, if the slope is wanted too: one call computes both.
     pub fn gate_pair(&self, id: Id) -> Option<(Id, Id)> {
         let Node::Call(Function::Gate { order: 0 }, a) = self.body.graph.node(id) else {
             return None;
@@ -143,8 +143,7 @@ impl<'a> Values<'a> {
         ids.find(|&id| self.body.graph.node(id) == node)
     }
 
-    /// The value that an addition adds to, if nothing else uses that value: both then share one
-    /// mutable variable.
+    /// The value that an addition adds to, if nothing else uses that value. Both then share one mutable variable.
     fn accumulates(&self, id: Id) -> Option<Id> {
         let graph = &self.body.graph;
         let (fusion, _, other) = self.fusion(id)?;

@@ -1,14 +1,14 @@
-//! One operator by its key, for any grades: what is built at run time.
+//! Finds one operator by its key, for any grades. Operators that are built at run time are found here.
 
 use cayley::{Algebra, GradeSet, ProductKind};
 
 use super::layers::{self, Measure};
 use super::{Operator, products, unary};
 
-/// The operator of a name between some grades, as [`operators`](super::operators) lists it for those that are
-/// compiled; `None` if there is no such operator, or its result has no grade.
+/// The operator of a name between some grades, as [`operators`](super::operators) lists the compiled ones. `None` if
+/// there is no such operator, or if its result has no grade.
 ///
-/// `output` tells path products with the same operands apart, and is read for them only.
+/// `output` distinguishes path products with the same operands, and is read for these only.
 pub fn find(
     algebra: &Algebra,
     name: &str,
@@ -67,7 +67,7 @@ pub fn find(
     (!is_empty).then(|| Operator::new(left, right, output, program))
 }
 
-/// The operators of full multivectors only.
+/// The operators that take full multivectors only.
 fn whole(algebra: &Algebra, name: &str) -> Option<crate::ir::Program> {
     let steerable = [(false, false), (false, true), (true, false), (true, true)];
     let found = steerable

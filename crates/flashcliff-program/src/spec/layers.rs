@@ -27,9 +27,8 @@ fn full_input(p: &mut Program, algebra: &Algebra) -> Multivector {
 pub(super) enum Measure {
     /// The sum of the squares of all coefficients (flash-clifford's).
     Euclidean,
-    /// The magnitude of the invariant form of the grade, smooth at 0: `|<x_g reverse(x_g)>_0|`, which
-    /// is what CGENN and L-GATr normalise by, grade by grade. Blades with a null vector are left out,
-    /// as GATr does.
+    /// The magnitude of the invariant form of the grade, smooth at 0: `|<x_g reverse(x_g)>_0|`. CGENN and L-GATr
+    /// normalise by it, grade by grade. Blades with a null vector are left out, as in GATr.
     Invariant,
 }
 
@@ -43,12 +42,12 @@ impl Measure {
         }
     }
 
-    /// Whether a grade has nothing that could be measured, and so stays as it is.
+    /// Whether a grade has no measure, and so stays unchanged.
     fn leaves(self, algebra: &Algebra, grade: usize) -> bool {
         self.form(algebra, grade).is_some_and(|form| form.is_zero())
     }
 
-    /// Whether epsilon is within the measure of a channel, as the smoothing of a magnitude.
+    /// Whether epsilon is part of the measure of a channel, where it smooths a magnitude.
     fn is_smoothed(self, algebra: &Algebra, grade: usize) -> bool {
         self.form(algebra, grade)
             .is_some_and(|form| !form.is_definite())
@@ -86,9 +85,8 @@ impl Measure {
     }
 }
 
-/// The norm per grade: `o_g = x_g / sqrt(mean over channels of the measure of x_g + eps)`. Where a
-/// measure has both signs, `eps` smooths its magnitude instead, `sqrt(q^2 + eps^2)`: near 0 the two
-/// forms agree, and far from it, too.
+/// The norm per grade: `o_g = x_g / sqrt(mean over channels of the measure of x_g + eps)`. If a measure has both signs,
+/// `eps` smooths its magnitude instead: `sqrt(q^2 + eps^2)`. The two forms agree near 0 and far from it.
 pub(super) fn normalized_grades(
     p: &mut Program,
     algebra: &Algebra,
@@ -110,8 +108,8 @@ pub(super) fn normalized_grades(
     })
 }
 
-/// The inverse of [`normalized_grades`], from its output and its row sums: what the backward pass of
-/// the fully connected product reads instead of computing the product again.
+/// The inverse of [`normalized_grades`], from its output and its row sums. The backward pass of the fully connected
+/// product uses it instead of computing the product again.
 pub(super) fn undo_norm(algebra: &Algebra, grades: GradeSet, measure: Measure) -> Program {
     let (name, formula) = match measure {
         Measure::Euclidean => (
@@ -128,7 +126,7 @@ pub(super) fn undo_norm(algebra: &Algebra, grades: GradeSet, measure: Measure) -
     let zero = p.graph.constant(0.0);
     let mut roots = Vec::new();
     for (index, grade) in grades.iter().enumerate() {
-        // Saved by the forward pass of the norm, so its definition is not used.
+        // The forward pass of the norm has saved this sum, so its definition is not used.
         p.row_sums.push(zero);
         p.saved_row_sums += 1;
         if !measure.leaves(algebra, grade) {
@@ -136,7 +134,7 @@ pub(super) fn undo_norm(algebra: &Algebra, grades: GradeSet, measure: Measure) -
             roots.push((grade, measure.root(&mut p.graph, algebra, grade, sum)));
         }
     }
-    // A root may be infinite where the sum of squares was: the norm is 0 there, and so was lost.
+    // The root is infinite if the sum of squares was. The norm is then 0, and its value lost.
     let o = x.map(algebra, |blade, x| {
         let found = factor_of(&roots, algebra.grade_of(blade));
         found.map_or(x, |root| p.graph.damp(x, root))
@@ -184,7 +182,7 @@ fn gate(algebra: &Algebra) -> Program {
     p
 }
 
-/// The norm of some grades as an operator of its own.
+/// The norm of some grades as a separate operator.
 pub(super) fn norm_of_grades(algebra: &Algebra, grades: GradeSet, measure: Measure) -> Program {
     let (name, formula) = match measure {
         Measure::Euclidean => ("grade_rms", "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)"),
@@ -258,7 +256,7 @@ fn mv_layer_norm(algebra: &Algebra) -> Program {
     let shifted = g.add(mean, tiny);
     let one = g.constant(1.0);
     let reciprocal = g.div(one, shifted);
-    // The normalised value comes first: it is about 1, and so its products with gradients stay in range.
+    // The normalised value comes first: it is about 1, so its products with gradients stay in range.
     let o = x.map(algebra, |_, x| {
         let unit = p.graph.mul(x, reciprocal);
         p.graph.mul(a, unit)

@@ -1,4 +1,4 @@
-//! The specification: which algebras exist, and every operator as a program.
+//! The specification: the algebras, and every operator as a program.
 //!
 //! An operator is written once, here. Its gradient, its kernels and its flop counts are derived.
 
@@ -24,9 +24,9 @@ pub use products::{gate_pair, path_product};
 pub struct Operator {
     /// The grades of the left (or only) operand.
     pub left: GradeSet,
-    /// The grades of the right operand; equal to `left` where there is none.
+    /// The grades of the right operand; equal to `left` if there is no right operand.
     pub right: GradeSet,
-    /// The grades of the output, where its components are blades.
+    /// The grades of the output, if its components are blades.
     pub output: GradeSet,
     /// The forward program. Its name is the first part of the key.
     pub program: Program,
@@ -62,7 +62,7 @@ pub fn operators(algebra: &Algebra) -> Vec<Operator> {
     operators
 }
 
-/// The programs of which the fully connected product is made, around a matrix product.
+/// The programs of the fully connected product, around its matrix products.
 fn fully_connected_parts(algebra: &Algebra) -> Vec<Operator> {
     let full = GradeSet::full(algebra.dim());
     let mut operators = Vec::new();
@@ -74,7 +74,7 @@ fn fully_connected_parts(algebra: &Algebra) -> Vec<Operator> {
         let [left, output, right] = [path.left, path.output, path.right].map(GradeSet::single);
         push(left, right, output, products::path_product(algebra, path));
     }
-    // Grade by grade, because it takes any grade sets.
+    // These programs go grade by grade, because the product takes any grade sets.
     for grade in 0..algebra.grade_count() {
         let own = GradeSet::single(grade);
         for &measure in measures(algebra.invariant_form(grade).is_euclidean()) {
@@ -85,7 +85,7 @@ fn fully_connected_parts(algebra: &Algebra) -> Vec<Operator> {
     operators
 }
 
-/// The norms that are generated: one where both are the same.
+/// The norms that are generated: only one if both are the same.
 fn measures(is_euclidean: bool) -> &'static [Measure] {
     match is_euclidean {
         true => &[Measure::Euclidean],
@@ -93,7 +93,7 @@ fn measures(is_euclidean: bool) -> &'static [Measure] {
     }
 }
 
-/// The operators that are one lane program.
+/// The operators that consist of one lane program.
 pub fn lane_operators(algebra: &Algebra) -> Vec<Operator> {
     let full = GradeSet::full(algebra.dim());
     let measures = measures(algebra.has_euclidean_norms());

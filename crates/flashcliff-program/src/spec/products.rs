@@ -11,9 +11,9 @@ const KIND: ProductKind = ProductKind::Geometric;
 /// `gate(x) gate(y) weighted_product(w, x, y)`: the product is bilinear, so the gates of the operands
 /// are one factor of the result.
 ///
-/// Product and gates are cut: the norm, the first-order term and all gradients start from them, the
-/// product, the heaviest stage, is the same for all of these, and a gate is computed once. Without any
-/// scalar component the gates are constants, and there is nothing to keep.
+/// The product and the gates are cut, since the norm, the first-order term and all gradients start from them. So the
+/// product, the heaviest stage, is the same for all of these, and a gate is computed once. Without any scalar component
+/// the gates are constants, and there is nothing to keep.
 fn gated_product(
     p: &mut Program,
     algebra: &Algebra,
@@ -26,7 +26,7 @@ fn gated_product(
     if gates.iter().any(|&gate| p.graph.varies(gate)) {
         gates = gates.map(|gate| p.cut(vec![gate])[0]);
     }
-    // Closed gates give 0, also where the product of the open operands would overflow.
+    // Closed gates give 0, even if the product of the ungated operands would overflow.
     let gate = p.graph.damp(gates[0], gates[1]);
     product.map(algebra, |_, value| p.graph.damp(gate, value))
 }
@@ -52,7 +52,7 @@ pub(super) fn sgp(algebra: &Algebra, left: GradeSet, right: GradeSet) -> Program
     p
 }
 
-/// The steerable product with a grade-wise norm; with the Euclidean one it is flash-clifford's SGP.
+/// The steerable product with a grade-wise norm. With the Euclidean norm it is flash-clifford's SGP.
 pub(super) fn sgp_norm(
     algebra: &Algebra,
     left: GradeSet,
@@ -83,7 +83,7 @@ pub(super) fn steerable_name(normalize: bool, first_order: bool) -> &'static str
 /// CGENN's steerable product between its linear maps: `x` is the input, `r` the right linear map
 /// of it, `l` the left one (only with the first-order term).
 ///
-/// The gate is there so that the product shares its code with [`sgp`]; callers choose none.
+/// The gate exists so that the product shares its code with [`sgp`]; callers choose none.
 pub(super) fn steerable_product(algebra: &Algebra, normalize: bool, first_order: bool) -> Program {
     let full = GradeSet::full(algebra.dim());
     let right = if normalize { "norm(r; a)" } else { "r" };
@@ -139,8 +139,8 @@ pub(super) fn product(
     p
 }
 
-/// The grades that `x y reverse(x)` can reach. It behaves under the reverse as `y` does, so of the
-/// grades of the product only those remain whose sign under the reverse some grade of `y` has.
+/// The grades that `x y reverse(x)` can reach. The result behaves under the reverse like `y`. So among the grades of
+/// the product, only those remain whose sign under the reverse is that of some grade of `y`.
 pub(super) fn sandwich_grades(algebra: &Algebra, versor: GradeSet, operand: GradeSet) -> GradeSet {
     let sign = |grade: usize| algebra.reverse_sign(algebra.grade_range(grade).start);
     let reached = algebra.reachable(KIND, algebra.reachable(KIND, versor, operand), versor);
@@ -164,7 +164,7 @@ pub(super) fn sandwich(algebra: &Algebra, versor: GradeSet, operand: GradeSet) -
     p
 }
 
-/// The product of the gates of two operands, of which only the scalar components matter.
+/// The product of the gates of two operands, which depends on their scalar components only.
 pub fn gate_pair() -> Program {
     let mut p = Program::new("gate_pair", "o = gate(x_1) gate(y_1)");
     let x = p.input("x", vec!["1".to_owned()])[0];
@@ -177,8 +177,8 @@ pub fn gate_pair() -> Program {
     p
 }
 
-/// The terms of one path times a common factor: the left operand of the matrix products that make
-/// up the fully connected product.
+/// The terms of one path times a common factor. They are the left operand of the matrix products in the fully connected
+/// product.
 pub fn path_product(algebra: &Algebra, path: Path) -> Program {
     let (a, b, c) = (path.left, path.output, path.right);
     let formula = format!("o = f <<x>_{a} <y>_{c}>_{b}");

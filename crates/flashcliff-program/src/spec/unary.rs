@@ -5,7 +5,7 @@ use cayley::{Algebra, GradeSet};
 use super::multivector::Multivector;
 use crate::ir::Program;
 
-/// Reverse, grade involution, Clifford conjugate, dual and undual.
+/// The reverse, the grade involution, the Clifford conjugate, the dual and the undual.
 pub(super) fn involutions(algebra: &Algebra) -> Vec<Program> {
     vec![
         signs(algebra, "reverse", |blade| algebra.reverse_sign(blade)),

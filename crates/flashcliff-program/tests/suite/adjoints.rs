@@ -1,4 +1,4 @@
-//! `differentiate` by central differences on the interpreter, and again on its own result.
+//! Checks `differentiate` by central differences of interpreted programs, and again on its own result.
 
 use cayley::Algebra;
 use flashcliff_program::ir::{Data, Program, RunTime, differentiate, evaluate};
@@ -17,7 +17,7 @@ const RUN_TIME: RunTime<'_> = RunTime {
     gate: &gate,
 };
 
-/// Away from zero, where smooth norms bend within a step of the differences.
+/// Data away from zero, where smooth norms bend within a step of the differences.
 fn data(program: &Program, random: &mut Random) -> Data {
     let mut reals = |len| -> Vec<f64> {
         let away = |x: f64| (0.3 + 0.7 * x.abs()).copysign(x);
@@ -60,10 +60,10 @@ fn dot(a: &[Vec<f64>], b: &[Vec<f64>]) -> f64 {
     pairs.map(|(a, b)| a * b).sum()
 }
 
-/// Checks the adjoint of a program along a random direction; gives the relative error.
+/// Checks the adjoint of a program along a random direction. Returns the relative error.
 fn check(program: &Program, adjoint: &Program, random: &mut Random) -> f64 {
     let at = data(program, random);
-    // What the adjoint reads: the inputs of the program, then weights of everything it computes.
+    // The adjoint reads the inputs of the program, then weights for everything that the program computes.
     let whole = data(adjoint, random);
     let (tensors, params) = (program.inputs.len(), program.params.len());
     let mut adjoint_data = at.clone();
@@ -105,7 +105,7 @@ fn check(program: &Program, adjoint: &Program, random: &mut Random) -> f64 {
     (total - want).abs() / (size + columns.abs()).max(1e-3)
 }
 
-/// Rounding is about u / step = 1e-11 of the loss, truncation step^2 = 1e-10 times third
+/// The allowed relative error. Rounding is about u / step = 1e-11 of the loss; truncation is step^2 = 1e-10 times third
 /// derivatives, which the smooth norm makes large near its kink.
 const TOLERANCE: f64 = 1e-6;
 

@@ -1,4 +1,4 @@
-//! What programs cost, against numbers derived by hand, and that nothing foldable is left.
+//! Compares the costs of programs with numbers derived by hand, and checks that nothing foldable is left.
 
 use cayley::GradeSet;
 use flashcliff_program::ir::{Node, Program, cost, differentiate};
@@ -10,7 +10,7 @@ fn multiplications(program: &Program) -> usize {
     cost(program).multiplications
 }
 
-/// Non-zero entries of the Cayley tables.
+/// The terms of a product are the non-zero entries of its Cayley table.
 #[test]
 fn a_plain_product_multiplies_once_for_each_term() {
     let terms = [
@@ -24,14 +24,14 @@ fn a_plain_product_multiplies_once_for_each_term() {
         let program = operator(&algebra, "geometric_product").program;
         assert_eq!(multiplications(&program), count, "{}", algebra.signature());
         let cost = cost(&program);
-        // One addition for each term but the first of a blade, the signs of lone terms apart.
+        // A blade takes one addition for each term but the first, and perhaps sign changes for lone terms.
         assert!(cost.additions >= count - algebra.blade_count());
         assert!(cost.additions <= count);
     }
 }
 
-/// Slices: pairs of a path and a blade of its output grade. The numbers are those of the fully
-/// connected product in the literature.
+/// Slices are pairs of a path and a blade of its output grade. The expected numbers are those of the fully connected
+/// product in the literature.
 #[test]
 fn path_slices() {
     let slices = [
@@ -56,9 +56,9 @@ fn the_steerable_product_of_space() {
     let algebra = algebra(3, 0, 0);
     let program = operator(&algebra, "sgp").program;
     let cost = cost(&program);
-    // 44 weighted components of x, 64 terms, the gates' product and 8 gated blades.
+    // The product has 44 weighted components of x, 64 terms, the product of the gates and 8 gated blades.
     assert_eq!(cost.multiplications, 44 + 64 + 1 + 8);
-    // 64 terms into 8 blades; signs are absorbed.
+    // 64 terms are added into 8 blades; signs are absorbed.
     assert_eq!(cost.additions, 64 - 8);
     assert_eq!(cost.transcendentals, 2);
     assert_eq!(cost.divisions, 0);
@@ -76,11 +76,11 @@ fn vectors_only_cost_less() {
             .find(|op| (op.left, op.right) == (left, right) && op.program.name == "sgp");
         multiplications(&found.expect("a shipped pair").program)
     };
-    // 3 components of x for each of 2 paths, 9 terms, 4 gated blades. The gate is a constant.
+    // There are 3 components of x for each of 2 paths, 9 terms and 4 gated blades. The gate is a constant.
     assert_eq!(of(vectors, vectors), 6 + 9 + 4);
 }
 
-/// Folding, common subexpressions and signs, on everything that is generated.
+/// Checks folding, common subexpressions and signs of everything that is generated.
 #[test]
 fn nothing_foldable_is_left() {
     for (p, q, r) in [(1, 0, 0), (2, 0, 0), (3, 0, 1), (1, 3, 0)] {
@@ -134,13 +134,13 @@ fn check_folded(program: &Program) {
     );
 }
 
-/// Dead code: the gradient of a product does not compute the product.
+/// Dead code is left out: the gradient of a product does not compute the product.
 #[test]
 fn gradients_do_not_recompute_what_they_do_not_need() {
     let algebra = algebra(3, 0, 0);
     let program = operator(&algebra, "geometric_product").program;
     let gradient = differentiate(&program);
-    // Two products for each term, and nothing of the forward pass.
+    // There are two products for each term, and no operation of the forward pass.
     assert_eq!(multiplications(&gradient), 2 * 64);
     let live = gradient.graph.reachable(gradient.roots()).len();
     assert!(

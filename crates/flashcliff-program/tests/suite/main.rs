@@ -1,6 +1,6 @@
-//! Tests of the programs: what they compute, what they cost, how they are cut into stages.
+//! Tests of the programs: their results, their costs, and how they are cut into stages.
 //!
-//! `adjoints` checks derivatives, first and second, by differences; `counts` what programs cost.
+//! `adjoints` checks derivatives, first and second, by differences. `counts` checks the costs of programs.
 //! `mutation` damages planned programs, one sign or term at a time, and demands that `oracle`, which
 //! computes every operator from its formula, notices.
 

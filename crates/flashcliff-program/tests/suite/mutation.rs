@@ -15,7 +15,7 @@ use crate::support::{Random, algebra};
 const ROWS: usize = 2;
 const CHANNELS: usize = 2;
 
-/// A gate that keeps integers integers, with a slope that matters.
+/// A gate that maps integers to integers, with a slope that is not constant.
 fn integer_gate(order: u8, x: f64) -> f64 {
     match order {
         0 => x + 6.0,
@@ -29,7 +29,7 @@ const OPTIONS: Options = Options {
     eps: 0.5,
 };
 
-/// Data on which a pass is run, and what must come out.
+/// The data on which a pass runs, with the expected results.
 struct Witness {
     inputs: Inputs,
     want: Outputs,
@@ -61,7 +61,7 @@ fn inputs(program: &Program, mut values: impl FnMut(usize) -> Vec<f64>) -> Input
     let params = params
         .map(|p| (0..p.count).map(|_| values(CHANNELS)).collect())
         .collect();
-    // Sums of squares.
+    // The saved values are sums of squares, so they are positive.
     let sums = (0..program.saved_row_sums).map(|_| values(ROWS));
     let saved = sums
         .map(|sums| sums.iter().map(|s| s * s).collect())
@@ -75,8 +75,8 @@ fn inputs(program: &Program, mut values: impl FnMut(usize) -> Vec<f64>) -> Input
     }
 }
 
-/// Integers; reals; reals so small that the constants in norms count, all or but the first tensor;
-/// zeros for their kinks.
+/// Data sets: integers; reals; reals so small that the constants in norms matter, in all tensors or in all but the
+/// first; and zeros, for the kinks.
 fn data_sets(program: &Program) -> Vec<Inputs> {
     let mut random = Random(7);
     let integers = inputs(program, |len| random.integers(len));
@@ -90,7 +90,7 @@ fn data_sets(program: &Program) -> Vec<Inputs> {
     vec![integers, reals, small, mixed, zeros]
 }
 
-/// Its square is as small as the constants under the roots of smooth norms.
+/// A number whose square is as small as the constants under the roots of smooth norms.
 const SMALL: f64 = 1e-5;
 
 fn passes(algebra: &Algebra, operator: &Operator) -> Vec<Pass> {
@@ -141,7 +141,7 @@ fn passes(algebra: &Algebra, operator: &Operator) -> Vec<Pass> {
         outputs: vec![components],
         witnesses: forward_witnesses,
     });
-    // Nothing differentiates the undoing of a norm.
+    // The programs that undo a norm are never differentiated.
     if !program.name.starts_with("undo_") {
         passes.push(Pass {
             name: gradient.name.clone(),
@@ -201,11 +201,10 @@ fn gradients(algebra: &Algebra, operator: &Operator, inputs: &Inputs, seeds: &Te
     grads
 }
 
-/// Relative to the largest value of a tensor: rounding only.
+/// The allowed error, relative to the largest value of a tensor: rounding only.
 const TOLERANCE: f64 = 1e-11;
 
-/// Whether outputs agree; row sums are what a pass saves and need not be compared: the output
-/// depends on them.
+/// Whether outputs agree. Row sums are not compared, since they are only saved and the output depends on them.
 fn agrees(want: &Outputs, got: &Outputs) -> bool {
     let lanes = want.lanes.iter().zip(&got.lanes).all(|(want, got)| {
         close(
@@ -234,7 +233,7 @@ fn close<'a>(
         .all(|(want, got)| (want - got).abs() <= TOLERANCE * scale)
 }
 
-/// What became of the mutants of an algebra.
+/// The numbers of mutants of an algebra that were made, killed or equivalent, and the survivors.
 #[derive(Default)]
 struct Tally {
     programs: usize,
@@ -298,9 +297,9 @@ fn kills(pass: &Pass, mutant: Mutant) -> bool {
     })
 }
 
-/// The gradient of an RMS norm is even in each grade of what it normalises: it reads `o (o . g)`
-/// and squares. So the sign of a whole grade does not matter where the product is recomputed, and
-/// that of one component not if it is alone in its grade.
+/// The gradient of an RMS norm is even in each grade of the normalised value, because it reads `o (o . g)` and squares.
+/// So the sign of a whole grade does not matter if the product is recomputed. The sign of one component does not matter
+/// if it is alone in its grade.
 fn is_equivalent(pass: &Pass, mutant: Mutant) -> bool {
     let stage = &pass.plan.stages[mutant.stage];
     let is_sign = matches!(stage.body.graph.node(mutant.node), Node::Neg(_));
@@ -345,7 +344,7 @@ fn every_mutant_of_sixteen_blades_is_killed() {
     check(&algebra(5, 0, 0), 97);
 }
 
-/// The kill is not for free: a pass that is compared with itself lets mutants live.
+/// Mutants are not killed by chance: a pass that is compared with itself lets them live.
 #[test]
 fn a_check_that_compares_a_thing_with_itself_is_exposed() {
     let algebra = algebra(2, 0, 0);

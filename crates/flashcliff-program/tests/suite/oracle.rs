@@ -1,5 +1,5 @@
-//! Every program from its formula and the Cayley table, on numbers that carry a derivative. It
-//! shares nothing with the graphs: no terms are factored, folded or shared.
+//! Computes every program from its formula and the Cayley table, on numbers that carry a derivative. It shares nothing
+//! with the graphs: no terms are factored, folded or shared.
 
 use cayley::{Algebra, GradeSet, ProductKind};
 use flashcliff_program::spec::Operator;
@@ -61,7 +61,7 @@ impl Dual {
     }
 }
 
-/// `[component]` of one lane.
+/// The components of one lane.
 type Lane = Vec<Dual>;
 
 /// The lane inputs `[tensor][row][channel][component]` and parameters `[param][channel][element]`.
@@ -183,7 +183,7 @@ impl Oracle<'_> {
         lanes
     }
 
-    /// One lane, without what needs the whole row.
+    /// The result of one lane, without the operations that need the whole row.
     fn lane(&self, row: usize, c: usize) -> Lane {
         let (left, right) = (self.operator.left, self.operator.right);
         let full = GradeSet::full(self.algebra.dim());
@@ -287,7 +287,7 @@ impl Oracle<'_> {
         self.operator.output
     }
 
-    /// Where the blades of a grade are stored.
+    /// The positions at which the blades of a grade are stored.
     fn positions(&self, grades: GradeSet, grade: usize) -> Vec<usize> {
         let range = self.algebra.grade_range(grade);
         range
@@ -316,7 +316,7 @@ impl Oracle<'_> {
         x.iter().map(|x| x.times(gate)).collect()
     }
 
-    /// Term by term; with weights, the one of the path of each term.
+    /// A product term by term. With weights, each term is multiplied by the weight of its path.
     fn product(
         &self,
         kind: ProductKind,
@@ -386,7 +386,7 @@ impl Oracle<'_> {
         }
     }
 
-    /// The share of one lane in the mean of a grade.
+    /// The contribution of one lane to the mean of a grade.
     fn measure(&self, lane: &Lane, own: &[usize], grade: usize) -> Dual {
         let (signs, both) = self.measured(grade);
         let squares = own
@@ -403,7 +403,7 @@ impl Oracle<'_> {
         }
     }
 
-    /// What a grade is divided by, if it has an invariant.
+    /// The divisor of a grade; `None` if the grade has no invariant.
     fn root(&self, mean: Dual, grade: usize) -> Option<Dual> {
         let (signs, both) = self.measured(grade);
         let eps = if both { 0.0 } else { self.options.eps };

@@ -1,55 +1,54 @@
-//! An interpreter of plans: what the emitted kernels execute, stage by stage, with the option of
-//! damaging one node.
+//! An interpreter of plans: it runs the stages that emitted kernels execute, and can damage one node.
 
 use std::collections::BTreeMap;
 
 use flashcliff_program::ir::{Function, Id, Node, Uniform};
 use flashcliff_program::plan::{Body, Plan, Source, Stage, Target};
 
-/// The channels of a row, and rows of a tensor: `[component][row][channel]`.
+/// The values of a tensor: `[component][row][channel]`.
 pub(crate) type Tensor = Vec<Vec<Vec<f64>>>;
 
-/// What a plan reads.
+/// The inputs of a plan.
 #[derive(Clone, Debug)]
 pub(crate) struct Inputs {
     pub(crate) lanes: Vec<Tensor>,
-    /// `[parameter][element][channel]`
+    /// The parameters, `[parameter][element][channel]`.
     pub(crate) params: Vec<Vec<Vec<f64>>>,
-    /// `[sum][row]`, of an earlier pass.
+    /// The row sums of an earlier pass, `[sum][row]`.
     pub(crate) saved: Vec<Vec<f64>>,
     pub(crate) rows: usize,
     pub(crate) channels: usize,
 }
 
-/// What a plan computes.
+/// The results of a plan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Outputs {
     pub(crate) lanes: Vec<Tensor>,
-    /// `[sum][row]`
+    /// The row sums, `[sum][row]`.
     pub(crate) row_sums: Vec<Vec<f64>>,
-    /// By parameter and element.
+    /// The gradients of parameters, by parameter and element.
     pub(crate) param_grads: BTreeMap<(usize, usize), Vec<f64>>,
 }
 
-/// The run-time options of a program: gate and slope by order, and epsilon.
+/// The run-time options of a program: the gate and its slope, by order, and epsilon.
 #[derive(Clone, Copy)]
 pub(crate) struct Options {
     pub(crate) gate: fn(u8, f64) -> f64,
     pub(crate) eps: f64,
 }
 
-/// Damage to one node.
+/// A damage to one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Damage {
-    /// `a + b` for `a - b` and the other way around; `a` for `-a`.
+    /// Computes `a + b` for `a - b` and the other way around, and `a` for `-a`.
     FlipSign,
-    /// `a` for `a + b` or `a - b`.
+    /// Computes `a` for `a + b` or `a - b`.
     DropRight,
-    /// `b` for `a + b`, `-b` for `a - b`.
+    /// Computes `b` for `a + b`, and `-b` for `a - b`.
     DropLeft,
 }
 
-/// A node of a stage with its damage.
+/// A node of a stage, with its damage.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mutant {
     pub(crate) stage: usize,
@@ -57,7 +56,7 @@ pub(crate) struct Mutant {
     pub(crate) damage: Damage,
 }
 
-/// Every single damage to a plan.
+/// All damages of single nodes of a plan.
 pub(crate) fn mutants(plan: &Plan) -> Vec<Mutant> {
     let mut all = Vec::new();
     for (stage, Stage { body, .. }) in plan.stages.iter().enumerate() {
@@ -67,7 +66,7 @@ pub(crate) fn mutants(plan: &Plan) -> Vec<Mutant> {
                     &[Damage::FlipSign, Damage::DropRight, Damage::DropLeft]
                 }
                 Node::Neg(_) => &[Damage::FlipSign],
-                // A smoothing of 1e-8 shows at zeros only; that of epsilon shows everywhere.
+                // A smoothing of 1e-8 only shows at zeros; that of epsilon shows everywhere.
                 Node::Hypot(_, b) if body.graph.constant_value(b).is_none() => {
                     &[Damage::DropRight, Damage::DropLeft]
                 }

@@ -1,4 +1,4 @@
-//! Algebras, operators and random data.
+//! Algebras, operators and random data for tests.
 
 use cayley::{Algebra, Signature};
 use flashcliff_program::spec::{self, Operator};
@@ -7,7 +7,7 @@ pub(crate) fn algebra(p: usize, q: usize, r: usize) -> Algebra {
     Algebra::new(Signature::of(p, q, r))
 }
 
-/// A program of an algebra between full multivectors.
+/// The program of a name for an algebra, between full multivectors.
 pub(crate) fn operator(algebra: &Algebra, name: &str) -> Operator {
     let mut all = spec::operators(algebra).into_iter();
     all.find(|op| op.program.name == name)

@@ -1,4 +1,4 @@
-// What a launch tells a kernel, and what the host knows about one.
+// The arguments of a kernel at a launch, and the facts that the host knows about a kernel.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -14,7 +14,7 @@ constexpr int kMaxCluster = 8;
 constexpr int kMaxDevices = 32;
 constexpr int kVariants = 5;
 
-// How rows reach shared memory.
+// The way in which rows reach shared memory.
 enum Fill : int {
   // Every thread copies its own channels, element by element.
   kFillElements = 0,
@@ -24,7 +24,7 @@ enum Fill : int {
   kFillBulk = 2,
 };
 
-// A CUtensorMap: how the copy engine finds a box of a tensor.
+// A CUtensorMap, by which the copy engine finds a box of a tensor.
 struct alignas(64) TensorMap {
   uint64_t opaque[16];
 };
@@ -39,7 +39,7 @@ struct Arguments {
   void *partial;
   int64_t batch;
   int64_t channels;
-  // In both arithmetics, so that no thread converts them.
+  // Epsilon and 1 / channels in both arithmetics, so that no thread converts them.
   double eps, inv_channels;
   float eps_f32, inv_channels_f32;
   int gate;
@@ -61,7 +61,7 @@ struct Arguments {
   int fill;              // a Fill
 };
 
-// The fixed facts of a kernel: what the generated code gives the host.
+// The fixed facts of a kernel, which the generated code gives the host.
 struct Shape {
   int lanes;             // channels a thread
   int threads;           // of a CTA, at most
@@ -96,7 +96,7 @@ struct Shape {
     for (int i = 0; i < outputs; i++) most = output_components[i] > most ? output_components[i] : most;
     return most;
   }
-  // Row sums rounded up to a power of two, the width of the reduction.
+  // The number of row sums rounded up to a power of two: the width of the reduction.
   __host__ __device__ constexpr int reduce_width() const {
     int width = 1;
     while (width < row_sums) width *= 2;
@@ -117,21 +117,21 @@ struct Layout {
 
   __host__ __device__ Layout(const Shape &shape, int arithmetic_bytes, int threads, const Arguments &a) {
     const int groups = a.rows_per_cta;
-    // Of the stages, and two of the sums that come from other CTAs.
+    // One barrier for each stage, and two for the sums that come from other CTAs.
     reduction = (kMaxStages + 2) * 8;
     int values = 0;
-    // Two copies of what each warp adds, used in turn, so that one barrier a row is enough.
+    // Two copies of each warp's sums, used in turn, so that one barrier a row is enough.
     if (shape.row_sums > 0 && (a.threads_per_row > 32 || a.cluster > 1)) {
       values = 2 * groups * a.cluster * (a.threads_per_row / 32) * shape.reduce_width();
     }
     tile_sums = reduction + align_up(values * arithmetic_bytes, 16);
-    // Walking tiles, each thread keeps its sums here, and then the totals of its row.
+    // When tiles are walked, each thread keeps its sums here, and then the totals of its row.
     const int tile_values = a.tiles > 1 ? 2 * shape.row_sums * threads : 0;
     params = tile_sums + align_up(tile_values * arithmetic_bytes, 16);
     const int param_values = shape.params_shared ? shape.all_params() * a.threads_per_row * shape.lanes : 0;
     stages = align_up(params + param_values * arithmetic_bytes, 128);
     bounce = align_up(stages + a.stages * a.stage_bytes, 128);
-    // Outputs that cannot be stored as vectors, and gradients on their way to memory.
+    // The bounce buffer takes outputs that cannot be stored as vectors, and gradients on their way to memory.
     const int lanes = threads * shape.lanes;
     const int outputs = a.whole ? 0 : lanes * shape.widest_output() * a.lane_bytes;
     const int gradients = shape.gradients ? lanes * shape.all_params() * arithmetic_bytes : 0;
@@ -148,13 +148,13 @@ struct fc_kernel {
   uint32_t left, right;
   int pass;
   int is_f64;
-  // Whether lanes are independent of each other and of their channel: no rows, no parameters.
+  // Whether lanes do not depend on each other or on their channel: there are no rows and no parameters.
   int pointwise;
-  // The general kernel; those for calls that need least of the skeleton, of 4 and of 2 bytes an element; and these again for
-  // one gate. Null where there is none.
+  // The general kernel; the kernels for calls that need the least of the skeleton, with 4 and 2 bytes an element; and these
+  // again for one gate. Null if there is none.
   const void *functions[fc::kVariants];
   fc::Shape shape;
-  // What the compiler made of them, by device; 0 before the first use.
+  // The attributes of the compiled kernels, by device; 0 before the first use.
   mutable std::atomic<int> compiled[fc::kVariants][fc::kMaxDevices];
   // The last answer about clusters, by device; 0 before the first.
   mutable std::atomic<uint64_t> clusters[fc::kMaxDevices];

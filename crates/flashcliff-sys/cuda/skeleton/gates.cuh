@@ -1,4 +1,4 @@
-// The gates and their slopes; the formulas of crates/flashcliff/src/kernel/gate.rs.
+// The gates and their slopes; the formulas of crates/flashcliff-kernels/src/gate.rs.
 #pragma once
 
 #include "../flashcliff.h"
@@ -6,11 +6,11 @@
 
 namespace fc {
 
-// Which gate a kernel is compiled for.
+// The gate that a kernel is compiled for.
 constexpr int kAnyGate = -1;
 constexpr int kUsualGate = FC_GATE_GELU;
 
-// 2^x and 1 / x of the special function units, within 2 ulp; results and operands below the normal range are 0.
+// 2^x and 1 / x by the special function units, within 2 ulp. Results and operands below the normal range are 0.
 FC_INLINE float fast_exp2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -22,15 +22,16 @@ FC_INLINE float fast_reciprocal(float x) {
   return y;
 }
 
-// exp(-x^2 / 2). The argument of the exponential is rounded: where that matters, the result is tiny.
+// exp(-x^2 / 2). The argument of the exponential is rounded; this only matters if the result is tiny.
 FC_INLINE float bell(float x) { return fast_exp2(x * x * -0.72134752044448170f); }
 FC_INLINE double bell(double x) { return ::exp(-0.5 * x * x); }
 
 template <class T>
 FC_INLINE T normal_pdf(T x) { return T(0.39894228040143268) * bell(x); }
 
-// The tail of the normal distribution beyond |x|, as exp(-x^2 / 2) t q(t), t = 1 / (1 + 0.43 |x|). q has degree 9 and a relative
-// error of 1.4e-7 from 0 to infinity. No branch, no table, and the slope needs the same exponential.
+// The tail of the normal distribution beyond |x|, as exp(-x^2 / 2) t q(t) with t = 1 / (1 + 0.43 |x|). The polynomial q has
+// degree 9 and a relative error of 1.4e-7 from 0 to infinity. There is no branch and no table, and the slope needs the same
+// exponential.
 FC_INLINE float normal_tail(float x) {
   const float t = fast_reciprocal(fmaf(0.43f, fabsf(x), 1.0f));
   float q = 0.04441949110786108f;
@@ -78,12 +79,13 @@ FC_INLINE A gate(int kind, const A &x) {
   switch (kind) {
     case FC_GATE_GELU_TANH: return each(x, [](T v) { return logistic(tanh_argument(v)); });
     case FC_GATE_SILU: return each(x, [](T v) { return logistic(v); });
-    case FC_GATE_SIGMOID: return each(x, [](T v) { return logistic(T(kSigmoidScale) * v); });
+    case FC_GATE_GELU_FAST: return each(x, [](T v) { return logistic(T(kSigmoidScale) * v); });
     default: return each(x, [](T) { return T(1); });
   }
 }
 
-// The slope of the logistic function: from the tail on either side, since 1 - s has no bits left where s is close to 1.
+// The slope of the logistic function. It is computed from the tail on either side, since 1 - s has no bits left if s is close
+// to 1.
 template <class T>
 FC_INLINE T logistic_slope(T x) {
   const T tail = logistic(x < 0 ? x : -x);
@@ -95,7 +97,7 @@ FC_INLINE A sigmoid_slope(const A &a) {
   return each(a, [](auto v) { return logistic_slope(v); });
 }
 
-// The same for an argument with a slope, which may be infinite where that of the function is 0.
+// The slope for an argument that has a slope itself, which may be infinite where that of the function is 0.
 template <class T>
 FC_INLINE T logistic_slope(T argument, T inner) { return damp(logistic_slope(argument), inner); }
 
@@ -119,7 +121,7 @@ FC_INLINE void gate_and_slope(int kind, const A &x, A &value, A &slope) {
       value = each(x, [](T v) { return logistic(v); });
       slope = each(x, [](T v) { return logistic_slope(v, T(1)); });
       break;
-    case FC_GATE_SIGMOID:
+    case FC_GATE_GELU_FAST:
       value = each(x, [](T v) { return logistic(T(kSigmoidScale) * v); });
       slope = each(x, [](T v) { return logistic_slope(T(kSigmoidScale) * v, T(kSigmoidScale)); });
       break;

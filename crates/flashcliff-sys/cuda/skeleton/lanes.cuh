@@ -9,7 +9,7 @@
 
 namespace fc {
 
-// The statement for i = 0 to count - 1, of 1, 2, 4 or 8 channels, written out: loops to unroll cost more compile time
+// Repeats a statement for i = 0 to count - 1, written out for 1, 2, 4 or 8 channels: loops to unroll cost more compile time
 // than everything else together.
 #define FC_EACH(count, ...)                       \
   {                                               \
@@ -32,13 +32,13 @@ struct Lanes {
   T v[N];
 };
 
-// The i-th channel of a value; a scalar is the same for all.
+// The i-th channel of a value. A scalar is the same for all channels.
 template <class T, int N>
 FC_INLINE T at(const Lanes<T, N> &a, int i) { return a.v[i]; }
 FC_INLINE float at(float a, int) { return a; }
 FC_INLINE double at(double a, int) { return a; }
 
-// The type of a result: lanes if any operand has them.
+// The type of a result: lanes if any operand has lanes.
 template <class A, class B> struct Wider { using Type = A; };
 template <class T, int N> struct Wider<T, Lanes<T, N>> { using Type = Lanes<T, N>; };
 template <class A, class B> using wider = typename Wider<A, B>::Type;
@@ -67,7 +67,7 @@ FC_BINARY(-)
 FC_BINARY(*)
 #undef FC_BINARY
 
-// Within 2 ulp for denominators below 2^126, 0 above.
+// a / b within 2 ulp for denominators below 2^126, and 0 above.
 FC_INLINE float quotient(float a, float b) { return __fdividef(a, b); }
 FC_INLINE double quotient(double a, double b) { return a / b; }
 
@@ -137,7 +137,7 @@ FC_INLINE A reciprocal_root(const A &a) {
   return each(a, [](auto v) { return inverse_root(v); });
 }
 
-// a b, and 0 where a is 0, whatever b is.
+// a b, or 0 if a is 0, whatever b is.
 template <class A, class B>
 FC_INLINE auto damp(const A &a, const B &b) {
   using R = wider<A, B>;
@@ -150,7 +150,7 @@ FC_INLINE auto damp(const A &a, const B &b) {
   }
 }
 
-// sqrt(a^2 + b^2) for b >= 0, without the squares: they would leave the range.
+// sqrt(a^2 + b^2) for b >= 0, without the squares, which could leave the range.
 template <class T>
 FC_INLINE T scalar_hypotenuse(T a, T b) {
   a = a < 0 ? -a : a;
@@ -170,7 +170,7 @@ FC_INLINE auto hypotenuse(const A &a, const B &b) {
   }
 }
 
-// The same scalar in every channel.
+// Copies a scalar to every channel.
 template <class V>
 FC_INLINE V splat(typename V::Scalar a) {
   V r;
@@ -180,7 +180,7 @@ FC_INLINE V splat(typename V::Scalar a) {
 template <class V>
 FC_INLINE V splat(const V &a) { return a; }
 
-// Hides where a value comes from; it has to be there first.
+// Hides the origin of a value from the compiler, which must compute the value before.
 FC_INLINE void settle(float &a) { asm volatile("" : "+f"(a)); }
 FC_INLINE void settle(double &a) { asm volatile("" : "+d"(a)); }
 template <int First = 0, class T, int N, int K>
@@ -191,8 +191,8 @@ FC_INLINE void settle(Lanes<T, N> (&values)[K]) {
   }
 }
 
-// Does so to all components but the first, so that the compiler computes again what it would otherwise keep in registers
-// across a row sum: a product has many more intermediate values than operands. The first one only feeds the gate.
+// Hides all components but the first, so that the compiler computes again what it would otherwise keep in registers across a
+// row sum: a product has many more intermediate values than operands. The first component only feeds the gate.
 template <class V, int K>
 FC_INLINE void forget(V (&values)[K]) {
   settle<1>(values);

@@ -1,4 +1,4 @@
-// What all launches need on the host.
+// Helpers for all launches, on the host.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -17,7 +17,7 @@ cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, void *s
   return cudaLaunchKernelEx(&config, kernel, Parameters(given)...);
 }
 
-// A grid of CTAs for so many elements, at most `most` of them: threads walk on from there.
+// A grid of CTAs for `elements` elements, with at most `most` CTAs. Threads walk on from there.
 inline dim3 grid_of(int64_t elements, int threads, int64_t most) {
   const int64_t ctas = ceil_div(elements, threads);
   return dim3(unsigned(ctas < most ? ctas : most));

@@ -42,7 +42,7 @@ template <> struct Narrow<Bits16, float> {
 template <class P> struct Element;
 template <class S> struct Element<S *> { using Type = S; };
 
-// Calls f with a null pointer of a type of the width of the elements in memory; Bytes is that width if it is known.
+// Calls f with a null pointer of a type as wide as the elements in memory. Bytes is that width if it is known, else 0.
 template <class T, int Bytes = 0, class F>
 FC_INLINE void with_storage(int dtype, F &&f) {
   if constexpr (Bytes == 4) {
@@ -75,7 +75,7 @@ struct Pack {
   W words[kWords];
 };
 
-// N neighbouring elements, aligned to their size (at most 16 bytes).
+// Reads N neighbouring elements, aligned to their total size (at most 16 bytes).
 template <class S, class T, int N>
 FC_INLINE Lanes<T, N> load_lanes(const S *p, int dtype) {
   using P = Pack<S, N>;
@@ -157,8 +157,8 @@ FC_INLINE void barrier_wait(uint64_t *barrier, uint32_t parity) {
       : "memory");
 }
 
-// Copies a box of a [components, batch, channels] tensor, from these coordinates on, and then reports to the barrier.
-// What lies outside of the tensor is zero.
+// Copies a box of a [components, batch, channels] tensor that starts at these coordinates, and then reports to the barrier.
+// Elements outside of the tensor are zero.
 FC_INLINE void box_load(void *to, const TensorMap *map, int channel, int row, int component, uint64_t *barrier) {
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(
@@ -177,11 +177,12 @@ FC_INLINE void cluster_barrier() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-// Lets the next kernel of the stream start, if it was launched so; and there, waits for the end of this one.
+// Lets the next kernel of the stream start, if it was launched for that. The second function waits for the end of the kernel
+// before.
 FC_INLINE void launch_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 FC_INLINE void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
-// Writes to the same place of the shared memory of another CTA of the cluster, and reports it to that CTA's barrier.
+// Writes to the same place in the shared memory of another CTA of the cluster, and reports to that CTA's barrier.
 FC_INLINE void store_remote(float *place, float value, uint64_t *barrier, uint32_t rank) {
   uint32_t address, remote_barrier;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared_address(place)), "r"(rank));

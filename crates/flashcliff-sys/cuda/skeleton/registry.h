@@ -10,7 +10,7 @@ struct Table {
   int count;
 };
 
-// Ends with a table without kernels.
+// The list of tables. It ends with a table without kernels.
 const Table *tables();
 
 }  // namespace fc

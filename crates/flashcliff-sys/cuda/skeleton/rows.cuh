@@ -1,8 +1,8 @@
 // The kernel of programs with parameters or row sums: persistent CTAs, each walking its share of the rows.
 //
-// A thread owns N neighbouring channels, for all rows of its CTA: parameters and parameter gradients stay where
-// they are from row to row. Rows are copied to shared memory some stages ahead. Threads that share a row are
-// `threads_per_row` neighbours; a row may span the CTAs of a cluster, or be walked in tiles if it is longer than that.
+// A thread owns N neighbouring channels, for all rows of its CTA, so parameters and their gradients stay in place from row to
+// row. Rows are copied to shared memory some stages ahead. The threads that share a row are `threads_per_row` neighbours. A row
+// may span the CTAs of a cluster; a longer row is walked in tiles.
 #pragma once
 
 #include "stages.cuh"
@@ -84,17 +84,17 @@ struct RowContext {
         for (int i = 0; i < 2; i++) barrier_init(reinterpret_cast<uint64_t *>(shared) + kMaxStages + i, 1);
         barrier_init_fence();
       }
-      // No sums come before the barriers are there.
+      // No sums may arrive before the barriers are initialised.
       cluster_barrier();
     }
 #endif
     stages.start(layout.stages, group, lane, slice, first_block, a.row_ctas);
-    // Behind the first row, before the others, which would hold them up.
+    // Parameters are loaded after the first row and before the others, which would delay them.
     stages.fill(0);
     if (tiles() == 1) load_params();
 #pragma unroll 1
     for (int s = 1; s < a.stages; s++) stages.fill(s);
-    // Once, here, not at every use.
+    // The conversion happens once, here, not at every use.
     if (!ParamsShared) settle(params);
     load_saved(first_block);
     clear_grads();
@@ -108,7 +108,7 @@ struct RowContext {
   FC_INLINE bool bulk() const { return Fast || a.fill == kFillBulk; }
   FC_INLINE bool whole() const { return Fast || a.whole; }
   FC_INLINE int tiles() const { return Fast ? 1 : a.tiles; }
-  // The channels of a CTA, at most.
+  // The largest number of channels of a CTA.
   FC_INLINE int width() const { return a.threads_per_row * N; }
 
   FC_INLINE void select_tile(int t) {
@@ -120,7 +120,7 @@ struct RowContext {
 
   // ---- rows ----
 
-  // A row that does not exist reads another one's operands, and a gradient of zeros.
+  // A thread without a row reads the operands of another row, and a gradient of zeros.
   FC_INLINE int64_t row_of(int64_t block) const {
     const int64_t wanted = block * a.rows_per_cta + group;
     return wanted < a.batch ? wanted : a.batch - 1;
@@ -134,7 +134,7 @@ struct RowContext {
     load_saved(block + a.row_ctas);
   }
 
-  // The saved sums are read a row ahead: nothing hides their latency.
+  // The saved sums are read a row ahead, since nothing else hides their latency.
   FC_INLINE void load_saved(int64_t block) {
     const T *p = static_cast<const T *>(a.saved) + row_of(block);
 #pragma unroll
@@ -150,14 +150,14 @@ struct RowContext {
     }
   }
 
-  // All inputs of the row are in registers. With row sums, the barrier of the reduction serves both.
+  // Marks that all inputs of the row are in registers. With row sums, the barrier of the reduction serves for this too.
   FC_INLINE void loaded() {
     if (kReduces) return;
     if (bulk()) __syncthreads();
     stages.release();
   }
 
-  // Straight to memory if every thread has all its channels, else by way of shared memory.
+  // Stores straight to memory if every thread has all its channels, else by way of shared memory.
   template <int Slot, int K>
   FC_INLINE void store(const V (&values)[K]) {
     if (!active || a.outputs[Slot] == nullptr || u.valid == 0) return;
@@ -166,7 +166,7 @@ struct RowContext {
     auto *to = static_cast<unsigned char *>(a.outputs[Slot]) + (row * a.channels + channel) * bytes;
     with_storage<T, Fast>(a.lane_dtype, [&](auto *type) {
       using S = typename Element<decltype(type)>::Type;
-      // The same place for all outputs: another thread may be at the next one.
+      // All outputs share this place, since another thread may be at the next output already.
       auto *own = shared + layout.bounce + threadIdx.x * int(kWidest * N * sizeof(S));
       unsigned char *p = whole() ? to : own;
       const int64_t step = whole() ? stride : int64_t(N * sizeof(S));
@@ -195,7 +195,7 @@ struct RowContext {
     if (ParamsShared) __syncthreads();
   }
 
-  // One parameter after another.
+  // Loads the parameters one after another.
   template <int Slot, class S>
   FC_INLINE void params_from() {
     if constexpr (Slot < kParams) {
@@ -209,7 +209,7 @@ struct RowContext {
     }
   }
 
-  // Neighbouring threads read neighbouring elements, and write them transposed.
+  // Neighbouring threads read neighbouring elements, and write them transposed to shared memory.
   template <int count, int first, class S>
   FC_INLINE void share_params(const S *p) {
     const int64_t start = channel - lane * N;
@@ -222,7 +222,7 @@ struct RowContext {
     }
   }
 
-  // The parameters of a thread are contiguous: `count` for each of its channels.
+  // Loads the contiguous parameters of a thread: `count` for each of its channels.
   template <int count, int first, class S>
   FC_INLINE void hold_params(const S *p) {
     constexpr int kPer = 16 / sizeof(S);
@@ -240,7 +240,7 @@ struct RowContext {
     } else {
 #pragma unroll
       for (int i = 0; i < N; i++) {
-        // Behind the last channel its parameters are read again.
+        // Threads beyond the last channel read its parameters again.
         const int64_t c = channel + i < a.channels ? channel + i : a.channels - 1;
 #pragma unroll
         for (int k = 0; k < count; k++) params[first + k].v[i] = widen(p[c * count + k], a.param_dtype);
@@ -275,8 +275,8 @@ struct RowContext {
     for (int k = 0; k < K; k++, p += a.batch) *p = sums[k];
   }
 
-  // Adds each of `sums` over the threads of the row. False if the row is not complete: the caller returns, and comes
-  // again with the next tile.
+  // Adds each of `sums` over the threads of the row. Returns false if the row is not complete; the caller then returns, and
+  // calls again with the next tile.
   template <int K>
   FC_INLINE bool reduce(T (&sums)[K]) {
     static_assert(K == P::kShape.row_sums, "one reduction a program");
@@ -305,7 +305,7 @@ struct RowContext {
     return pass == 1;
   }
 
-  // The sums over the row, in every thread; all threads of the CTA have passed a barrier behind it if rows are copied in bulk.
+  // The sums over the row, in every thread. If rows are copied in bulk, all threads of the CTA have then passed a barrier.
   template <int K>
   FC_INLINE void collect(T (&sums)[K]) {
     if (a.threads_per_row <= 32 && a.cluster == 1) {
@@ -316,7 +316,7 @@ struct RowContext {
       if (bulk()) __syncthreads();
       return;
     }
-    // Each step halves the number of values a thread holds and doubles the threads they are summed over.
+    // Each step halves the number of values that a thread holds, and doubles the number of threads that they are summed over.
     T held[kWidth];
 #pragma unroll
     for (int k = 0; k < kWidth; k++) held[k] = k < K ? sums[k] : T(0);
@@ -343,8 +343,8 @@ struct RowContext {
     const int warp = lane / 32;
 #if FC_HOPPER
     if (a.cluster > 1) {
-      // Every warp of the row sends its sums to all CTAs. A CTA goes on when all have come; by then all warps have read
-      // what they were sent the row before, so two places in turn are enough.
+      // Every warp of the row sends its sums to all CTAs. A CTA continues when all sums have arrived. By then all warps have
+      // read the sums of the row before, so two places in turn are enough.
       uint64_t *arrival = reinterpret_cast<uint64_t *>(shared) + kMaxStages + (1 - parity);
       if (threadIdx.x == 0) barrier_expect(arrival, parts * kWidth * sizeof(T));
       T *remote = place + (int(cluster_rank()) * warps + warp) * kWidth + index;
@@ -375,8 +375,8 @@ struct RowContext {
 
   // ---- parameter gradients ----
 
-  // Writes the gradients of the CTA to the partial sums of its row block, or adds them: the rows it walked together one
-  // after another. By way of shared memory that nothing else uses by now.
+  // Writes the gradients of the CTA to the partial sums of its row block, or adds them. Gradients of rows that it walked together
+  // are added in order, by way of shared memory that nothing else uses by now.
   FC_INLINE void flush_grads(bool add) {
     if (!kGradients || a.partial == nullptr) return;
     T *all = reinterpret_cast<T *>(shared + (tiles() == 1 ? layout.stages : layout.bounce));
@@ -404,16 +404,16 @@ struct RowContext {
   }
 };
 
-// With Fast, the bytes of an element: for calls that fill their threads with whole vectors, in one tile, copied in bulk:
-// nothing of the rest is there to slow it down. A Gate that is known saves the branches of the others.
+// Fast is the bytes of an element, or 0. A fast kernel is for calls that fill their threads with whole vectors, in one tile,
+// copied in bulk; it has no code for other calls that would slow it down. A known Gate saves the branches of the others.
 template <class P, class T, int N, int Threads, int ParamsShared, int Fast, int Gate>
 __global__ void __launch_bounds__(Threads, 1) rows_kernel(const __grid_constant__ Arguments a) {
 #if !FC_HOPPER
-  // Without the copy engine no call is of that kind.
+  // Without the copy engine no call is fast.
   if constexpr (Fast) return;
 #endif
   RowContext<P, T, N, ParamsShared, Fast, Gate> c(a);
-  // A long row with row sums is walked twice: for the sums, then for what depends on them.
+  // A long row with row sums is walked twice: for the sums, then for the values that depend on them.
   const int passes = c.tiles() > 1 && c.kReduces ? 2 : 1;
   for (int64_t block = c.first_block; block < a.blocks; block += a.row_ctas) {
     c.select_row(block);
@@ -434,12 +434,12 @@ __global__ void __launch_bounds__(Threads, 1) rows_kernel(const __grid_constant_
     }
   }
 #if FC_HOPPER
-  // The sum of the gradients may take its place by now; it waits for all that is written here.
+  // The sum of the gradients may start now; it waits for everything that is written here.
   launch_dependents();
 #endif
   if (c.tiles() == 1) c.flush_grads(false);
 #if FC_HOPPER
-  // No CTA leaves while another may still write into its shared memory.
+  // No CTA may exit while another can still write into its shared memory.
   if (a.cluster > 1) cluster_barrier();
 #endif
 }

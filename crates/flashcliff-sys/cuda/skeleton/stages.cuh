@@ -1,7 +1,8 @@
-// Rows on their way to shared memory, some stages ahead of the computation.
+// Copies rows to shared memory, some stages ahead of the computation.
 //
-// In bulk, one thread asks the copy engine for a box of each tensor, and an mbarrier reports their arrival; the stage may be
-// filled again behind a barrier of the CTA. Otherwise every thread copies what it will itself read, and needs no barrier.
+// In bulk, one thread asks the copy engine for a box of each tensor, and an mbarrier reports their arrival. The stage may be
+// filled again after a barrier of the CTA. Otherwise every thread copies the values that it will read itself, and needs no
+// barrier.
 #pragma once
 
 #include "arguments.cuh"
@@ -44,7 +45,7 @@ struct Stages {
     slice = slice_;
     box = lane * N / a.box_channels;
     inside = lane * N - box * a.box_channels;
-    // Threads behind the last channel read anything.
+    // Threads beyond the last channel may read anything.
     if (box >= a.boxes) box = inside = 0;
     block = first;
     step = step_;
@@ -70,7 +71,7 @@ struct Stages {
     copy_wait(a.stages - 1);
   }
 
-  // The current stage has been read: it is filled again, and the next one is current.
+  // Frees the current stage, which has been read: it is filled again, and the next stage is current.
   FC_INLINE void release() {
     fill(current);
     if (++current == a.stages) {
@@ -79,8 +80,8 @@ struct Stages {
     }
   }
 
-  // A tensor of the current stage, the thread's channels of it. Where there is no row, there is a copy of the last one, or, in
-  // bulk, whatever was there before: those of the first row are read.
+  // Loads the thread's channels of a tensor from the current stage. If the thread has no row, it reads a copy of the last row,
+  // or, in bulk, the first row.
   template <int Slot, int K>
   FC_INLINE void load(V (&values)[K], bool active) const {
     const int stride = component_bytes();
@@ -120,16 +121,16 @@ struct Stages {
     }
   }
 
-  // From component to component of a stage.
+  // The distance from component to component of a stage, in bytes.
   FC_INLINE int component_bytes() const { return a.rows_per_cta * a.box_channels * lane_bytes(); }
 
-  // Of one box of an input.
+  // The bytes of one box of an input.
   template <int Slot>
   FC_INLINE int bytes_of_box() const {
     return box_bytes(components(Slot), a.rows_per_cta, a.box_channels, lane_bytes());
   }
 
-  // Where an input begins.
+  // The start of an input in a stage.
   template <int Slot>
   FC_INLINE int input_place() const {
     if constexpr (Slot == 0) {
@@ -139,7 +140,7 @@ struct Stages {
     }
   }
 
-  // Where the thread's channels of the first component of an input are.
+  // The place of the thread's channels of the first component of an input.
   template <int Slot>
   FC_INLINE int place(int from) const {
     const int rows = from * a.box_channels + inside;
@@ -149,7 +150,7 @@ struct Stages {
   FC_INLINE uint64_t *barrier(int stage) const { return reinterpret_cast<uint64_t *>(shared) + stage; }
 
 #if FC_HOPPER
-  // What arrives in a stage: whole boxes, whatever lies outside of the tensor.
+  // The bytes that arrive in a stage: whole boxes, including what lies outside of the tensor.
   FC_INLINE uint32_t all_bytes() const {
     return uint32_t(P::kShape.all_inputs() * a.boxes * component_bytes());
   }
@@ -168,7 +169,7 @@ struct Stages {
   }
 #endif
 
-  // Behind the last channel the last one is read again.
+  // Threads beyond the last channel read that channel again.
   template <int Slot>
   FC_INLINE void fill_own(unsigned char *to, int64_t row_start, int64_t channel) {
     if constexpr (Slot < kInputs) {

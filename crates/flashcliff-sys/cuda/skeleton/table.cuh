@@ -8,7 +8,7 @@
 #define FC_ROWS_FUNCTION(algebra, function, T, lanes, threads, shared, bytes, gate) \
   reinterpret_cast<const void *>(&fc::rows_kernel<algebra::function, T, lanes, threads, shared, bytes, gate>)
 
-// A kernel that walks rows; parameters in shared memory or in registers.
+// A kernel that walks rows, with parameters in shared memory or in registers.
 #define FC_ROWS(algebra, program, left, right, pass, function, T, lanes, threads, shared)               \
   {                                                                                                    \
     #algebra, #program, left, right, pass, sizeof(T) == 8, 0,                                          \
@@ -16,7 +16,8 @@
         algebra::function::kShape.with(lanes, threads, shared), {}, {}                                 \
   }
 
-// The same with kernels for calls that need least, of 4 and of 2 bytes an element, with any gate and with the usual one.
+// A kernel that walks rows, with variants for calls that need the least of the skeleton: of 4 and of 2 bytes an element, with
+// any gate and with the usual one.
 #define FC_FAST_ROWS(algebra, program, left, right, pass, function, T, lanes, threads, shared)          \
   {                                                                                                    \
     #algebra, #program, left, right, pass, sizeof(T) == 8, 0,                                          \

@@ -1,12 +1,12 @@
-// What the threads of a CTA have found, brought together.
+// Combines the values that the threads of a CTA have found.
 #pragma once
 
 #include "lanes.cuh"
 
 namespace fc {
 
-// The total of a CTA of so many warps, for all of its threads; of one warp, that of each. By all of them, once in a kernel: T has
-// of_warp(), the total of the threads of a warp, and add(other).
+// The total of a CTA of `Warps` warps, in all of its threads; for one warp, the total of that warp. All threads call it, once
+// in a kernel. T has of_warp(), the total of the threads of a warp, and add(other).
 template <int Warps, class T>
 FC_INLINE T total_of(T own) {
   own = own.of_warp();

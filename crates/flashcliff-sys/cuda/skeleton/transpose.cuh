@@ -1,4 +1,4 @@
-// Matrices transposed through shared memory.
+// Transposes matrices through shared memory.
 #pragma once
 
 #include <stdint.h>
@@ -8,14 +8,14 @@
 
 namespace fc {
 
-// By CTAs of so many threads, a square of so many rows and columns at a time.
+// Transposes a square of `Square` rows and columns at a time, by CTAs of `Threads` threads.
 template <int Square, int Threads>
 struct TransposedSquares {
   static constexpr int kStep = Threads / Square;
   static_assert(Threads % Square == 0 && Square % kStep == 0, "the threads take some rows of a square at a time");
 
-  // to(column, row, from(row, column)) for all elements, by all threads of a CTA; T: an element in shared memory. Neighbouring
-  // threads call `from` for neighbouring columns and `to` for neighbouring rows.
+  // Calls to(column, row, from(row, column)) for all elements, by all threads of a CTA. T is the type of an element in shared
+  // memory. Neighbouring threads call `from` for neighbouring columns and `to` for neighbouring rows.
   template <class T, class From, class To>
   FC_INLINE static void walk(int64_t rows, int64_t columns, From &&from, To &&to) {
     __shared__ T tile[Square][Square + 1];
@@ -29,7 +29,7 @@ struct TransposedSquares {
         if (row < rows && column0 + lane < columns) tile[first + k][lane] = from(row, column0 + lane);
       }
       __syncthreads();
-      // Not unrolled: `to` may be a loop, and take registers.
+      // The loop is not unrolled: `to` may be a loop itself, and take registers.
 #pragma unroll 1
       for (int k = 0; k < Square; k += kStep) {
         const int64_t column = column0 + first + k;
@@ -39,7 +39,7 @@ struct TransposedSquares {
     }
   }
 
-  // A CTA for each square of a matrix, at most `most`.
+  // A grid with a CTA for each square of a matrix, at most `most`.
   static dim3 grid(int64_t rows, int64_t columns, int64_t most) {
     return grid_of(ceil_div(rows, Square) * ceil_div(columns, Square), 1, most);
   }

@@ -15,7 +15,7 @@ struct Uniforms {
   int gate;
   int valid;  // how many of the thread's channels exist
 
-  // For lane functions that know no rows.
+  // The constructor for lane functions without rows.
   FC_INLINE explicit Uniforms(int gate_kind) : eps(0), inv_channels(0), gate(gate_kind), valid(1) {}
 
   FC_INLINE explicit Uniforms(const Arguments &a) : gate(a.gate) {

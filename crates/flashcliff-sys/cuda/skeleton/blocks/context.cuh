@@ -1,4 +1,4 @@
-// What the generated code of path products calls. A thread computes a few neighbouring channels of one row.
+// The context that the generated code of path products calls. A thread computes a few neighbouring channels of one row.
 #pragma once
 
 #include "../scale.cuh"
@@ -27,12 +27,12 @@ FC_INLINE void add(V (&sums)[K], const V (&terms)[K]) {
   for (int k = 0; k < K; k++) sums[k] = sums[k] + terms[k];
 }
 
-// The channels of a thread, from `channel` on, and their row of the block.
+// The place of a thread: its row of the block, and its first channel.
 struct Place {
   int64_t row, channel;
 };
 
-// What a kernel is compiled for.
+// The compile-time parameters of a kernel.
 template <class Scalar, int ChannelCount, int Type, bool AllPaths, bool Scales = false>
 struct Variant {
   using T = Scalar;
@@ -61,7 +61,8 @@ struct BlockContext {
   FC_INLINE BlockContext(const fc_block &block, const Place &place)
       : a(block), u(block.gate), own(place), lane((block.first + place.row) * block.in + place.channel),
         blade(block.batch * block.in), in(block.in) {
-    // Else the compiler keeps what it computes from these, the distances of all blades and paths, from place to place of a loop.
+    // Otherwise the compiler would compute the distances of all blades and paths from these values, and keep them from one
+    // place of a loop to the next.
     asm volatile("" : "+l"(blade), "+l"(in));
     load_x<0, 1>(x1);
     load_y<0, 1>(y1);
@@ -103,7 +104,7 @@ struct BlockContext {
 
   // ---- path products of a grade: [blades, rows, paths, in] ----
 
-  // From blade to blade.
+  // The distance from blade to blade.
   FC_INLINE int64_t product_blade(int grade) const { return a.rows * a.paths[grade] * in; }
   template <int Path>
   FC_INLINE int64_t product_lane() const {
@@ -111,7 +112,7 @@ struct BlockContext {
   }
 };
 
-// The exponents of the gradient of a row of a scaled block, by grade; 0 of absent ones.
+// The exponents of the gradient of a row of a scaled block, by grade; 0 for absent grades.
 template <class Variant, int Grades>
 FC_INLINE void find_grad_scales(const fc_block &a, const Place &place, int (&scales)[Grades]) {
 #pragma unroll
@@ -120,7 +121,7 @@ FC_INLINE void find_grad_scales(const fc_block &a, const Place &place, int (&sca
   }
 }
 
-// Path products as they are.
+// Leaves path products unscaled.
 struct NoPowers {
   template <int Path, class V>
   FC_INLINE V scaled(const V &values) const {

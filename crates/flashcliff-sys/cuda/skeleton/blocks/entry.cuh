@@ -7,7 +7,8 @@
 
 namespace fc {
 
-// Neighbours take neighbouring channels; threads that are left over have the last place, and false.
+// Finds the place of a thread. Neighbours take neighbouring channels. Threads that are left over get the last place, and the
+// result false.
 template <int Channels>
 FC_INLINE bool find_place(const fc_block &a, Place &place) {
   const int64_t own = int64_t(blockIdx.x) * kBlockThreads + threadIdx.x, groups = a.in / Channels, last = a.rows * groups - 1;
@@ -21,7 +22,7 @@ FC_INLINE bool find_place(const fc_block &a, Place &place) {
   return own <= last;
 }
 
-// What a kernel does at its rows, in this order.
+// The work of a kernel at its rows, in this order.
 enum BlockWork {
   kScalesRows = 1,  // of path products
   kScalesSums = 2,  // over rows
@@ -29,7 +30,7 @@ enum BlockWork {
   kForms = 8,       // path products
 };
 
-// The CTAs that share the registers of a multiprocessor at the least, 0: as the compiler likes.
+// The smallest number of CTAs that share the registers of a multiprocessor; 0 leaves it to the compiler.
 template <class Algebra>
 constexpr int least_ctas(int work) {
   if (work & kPullsBack) return Algebra::kBlades <= 8 ? 3 : 2;
@@ -63,7 +64,7 @@ __global__ void __launch_bounds__(kBlockThreads, least_ctas<Algebra>(Work))
   }
 }
 
-// The channels that a thread of the wide kernels has: as many as registers hold the blades of.
+// The number of channels that a thread of the wide kernels has: as many as registers can hold the blades of.
 template <class Algebra>
 constexpr int wide_channels() {
   return Algebra::kBlades <= 8 ? 4 : Algebra::kBlades <= 16 ? 2 : 1;
@@ -76,7 +77,7 @@ BlockFunctions functions_of() {
   const auto kernel = [](auto *function) { return reinterpret_cast<const void *>(function); };
   functions.form = kernel(&block_kernel<Algebra, Variant, kForms>);
   functions.pull_back = kernel(&block_kernel<Algebra, Variant, kPullsBack>);
-  // x and y are read again from a cache. Of other types and larger algebras other things take the time.
+  // x and y are read again from a cache. For other types and larger algebras other work takes the time.
   if constexpr (type_bytes(Variant::kType) == 2 && Algebra::kBlades <= 16) {
     functions.pull_back_and_form = kernel(&block_kernel<Algebra, Variant, kPullsBack | kForms>);
   }

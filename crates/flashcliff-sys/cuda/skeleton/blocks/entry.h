@@ -10,27 +10,27 @@ struct PathProducts {
   void *of[FC_MAX_GRADES];
 };
 
-// Null where there is none.
+// The kernels of one variant. A pointer is null if there is no such kernel.
 struct BlockFunctions {
   const void *form;
   const void *pull_back;
   const void *pull_back_and_form;  // in the place of the gradients
-  // Of scaled blocks; with the exponents of rows, and of sums.
+  // The kernels for scaled blocks. The first also finds the exponents of rows; the second lowers those of sums.
   const void *scale_and_form;
   const void *scale_sums;
   const void *scale_sums_and_pull_back;
   int channels;  // a thread
 };
 
-// The kernels of one arithmetic: for any call, and for those with all paths and aligned channels, by the type of the tensors;
-// and the same for scaled blocks, whose tensors are f32.
+// The kernels of one arithmetic: for any call, and for calls with all paths and aligned channels, by the type of the tensors.
+// Scaled blocks, whose tensors are f32, have variants of their own.
 struct BlockVariants {
   BlockFunctions any, f32, bf16, f16, scaled_any, scaled;
 };
 
 constexpr int kBlockThreads = 128;
 
-// The rows of a CTA that has whole ones, of so many groups of channels.
+// The number of whole rows in a CTA, for rows of `groups` groups of channels.
 inline __host__ __device__ int rows_of_cta(int groups) { return groups >= kBlockThreads ? 1 : kBlockThreads / groups; }
 
 }  // namespace fc
@@ -42,6 +42,6 @@ struct fc_block_kernels {
 };
 
 namespace fc {
-// Ends with null.
+// The list of the kernels of all algebras. It ends with null.
 const fc_block_kernels *const *blocks();
 }  // namespace fc

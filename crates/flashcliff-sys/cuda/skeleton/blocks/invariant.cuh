@@ -1,7 +1,9 @@
-// The norm of the fully connected product by the invariant form of each grade, which need not be the sum of all squares, and back.
+// The norm of the fully connected product by the invariant form of each grade, and its gradient. The form need not be the sum
+// of all squares.
 //
-// A channel has a measure of its own: q, the squares of its blades with their signs, or sqrt(q^2 + eps^2) where both signs occur. So a
-// thread goes through its channels, and through the blades of each; what it reads again comes from the second-level cache.
+// Each channel has a measure of its own: q, the squares of its blades with their signs, or sqrt(q^2 + eps^2) if both signs
+// occur. So a thread goes through its channels, and through the blades of each. Values that it reads again come from the
+// second-level cache.
 #pragma once
 
 #include "norm.cuh"
@@ -18,7 +20,7 @@ struct Form {
   FC_INLINE bool is_smoothed() const { return minus != 0; }
   FC_INLINE T sign(int blade) const { return T((plus >> blade & 1) - (minus >> blade & 1)); }
 
-  // The root of the mean, from the sum over channels.
+  // The root of the mean, computed from the sum over channels.
   FC_INLINE T root_of(T sum, T channels) const { return root(sum / channels + (is_smoothed() ? T(0) : eps)); }
 };
 
@@ -27,7 +29,7 @@ FC_INLINE Form<T> form_of(const GradeRow<N, Threads> &own, const Grades &grades)
   return {grades.plus[own.grade], grades.minus[own.grade], T(own.a.eps)};
 }
 
-// output = product / r, r the root of the mean measure over channels.
+// output = product / r, where r is the root of the mean measure over channels.
 template <class T, int N, int Type, int Operands, int Threads>
 __global__ void __launch_bounds__(norm_threads(Threads))
     invariant_norm_kernel(const __grid_constant__ fc_block a, const __grid_constant__ Grades grades, const T *product, void *output,
@@ -61,8 +63,8 @@ __global__ void __launch_bounds__(norm_threads(Threads))
   });
 }
 
-// The converse for gradients: grad_product = (grad_output - k sign output (mean of grad_output output)) / r, where k, q over its
-// magnitude as smoothed, is 1 without both signs.
+// The gradient of the norm: grad_product = (grad_output - k sign output (mean of grad_output output)) / r. The factor k is q
+// over its smoothed magnitude, and is 1 unless both signs occur.
 template <class T, int N, int Type, int Operands, int Threads>
 __global__ void __launch_bounds__(norm_threads(Threads))
     undo_invariant_norm_kernel(const __grid_constant__ fc_block a, const __grid_constant__ Grades grades, const void *output,

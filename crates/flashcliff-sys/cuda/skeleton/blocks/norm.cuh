@@ -1,4 +1,4 @@
-// The norm of the fully connected product, grade by grade of a row, and back.
+// The norm of the fully connected product, for each grade of a row, and its gradient.
 #pragma once
 
 #include "../scale.cuh"
@@ -13,7 +13,7 @@ struct Grades {
   int count;
   int of_algebra[FC_MAX_GRADES];
   int first[FC_MAX_GRADES], blades[FC_MAX_GRADES];  // of the tensor
-  // The blades whose squares are added to and subtracted from what the grade is normalised by, a bit each.
+  // The blades whose squares are added to, and subtracted from, the measure by which the grade is normalised, a bit each.
   int32_t plus[FC_MAX_GRADES], minus[FC_MAX_GRADES];
 
   // Whether every grade is normalised by the sum of all its squares.
@@ -25,23 +25,23 @@ struct Grades {
   }
 };
 
-// The threads of a CTA: rows of a warp each, or one long row.
+// The number of threads of a CTA: several rows of a warp each, or one long row.
 __host__ __device__ constexpr int norm_threads(int of_row) { return of_row == 32 ? 128 : of_row; }
 
-// The CTAs that share a multiprocessor at the least, 0: as the compiler likes. 512 threads have 128 registers each; with a few
-// more the wide kernels would have a quarter of the threads less.
+// The smallest number of CTAs that share a multiprocessor; 0 leaves it to the compiler. With 512 threads, each has 128
+// registers. With a few registers more, the wide kernels would run a quarter fewer threads.
 __host__ __device__ constexpr int norm_ctas(int channels, int of_row) { return channels == 8 ? 512 / norm_threads(of_row) : 0; }
 
-// Known when compiled for types that are.
+// Whether the block is scaled. Known at compile time for types that are.
 template <int Type = kAnyType, int Operands = kAnyType>
 __host__ FC_INLINE bool is_scaled(const fc_block &a) {
   return type_or<Operands>(a.operands) != type_or<Type>(a.dtype);
 }
 
-// A row of a grade, shared by so many threads, each of which has N channels at a time.
+// A row of a grade, shared by `Threads` threads, each of which takes N channels at a time.
 template <int N, int Threads>
 struct GradeRow {
-  // What a thread keeps of a tensor from one pass over the row to the next.
+  // The number of values of a tensor that a thread keeps from one pass over the row to the next.
   static constexpr int kKept = 6;
 
   const fc_block &a;
@@ -62,17 +62,17 @@ struct GradeRow {
 
   FC_INLINE int64_t in_block(int blade) const { return (int64_t(blade) * a.rows + row) * a.out; }
   FC_INLINE int64_t in_call(int blade) const { return (int64_t(blade) * a.batch + a.first + row) * a.out; }
-  // Of one number a grade and row of the batch.
+  // The index in a tensor with one number for each grade and row of the batch.
   FC_INLINE int64_t in_saved() const { return grade * a.batch + a.first + row; }
 
-  // f(channel) for the first of every N channels of the thread.
+  // Calls f(channel) for the first of every N channels of the thread.
   template <class F>
   FC_INLINE void each_channels(F &&f) const {
     for (int64_t channel = thread * N; channel < a.out; channel += Threads * N) f(channel);
   }
 
-  // keep(i, place) for the first places of the thread, the same i < kKept each time, and rest(place) for all others; a place
-  // has the blade and the first channel.
+  // Calls keep(i, place) for the first places of the thread, with the same i < kKept each time, and rest(place) for all others.
+  // A place has the blade and the first channel.
   struct Place {
     int blade;
     int64_t channel;
@@ -98,7 +98,7 @@ struct GradeRow {
   }
 };
 
-// What the threads of a row add up, and the largest magnitudes they have seen.
+// The sum over the threads of a row, and the largest magnitudes that they have seen.
 template <class T>
 struct RowTotals {
   T sum;
@@ -117,8 +117,8 @@ struct RowTotals {
   }
 };
 
-// The power of two that the gradient of the product, of magnitude `largest[0] + mean largest[1]` times `scale` at the most, is
-// multiplied by. Of a scaled block it is kept, and the exponents of sums are made ready.
+// The power of two that the gradient of the product is multiplied by. The gradient is at most `largest[0] + mean largest[1]`
+// times `scale`. For a scaled block the power is stored, and the exponents of sums are prepared.
 template <class T, int N, int Threads>
 FC_INLINE T power_of_row(const GradeRow<N, Threads> &own, const RowTotals<T> &totals, bool scaled, T mean, T scale) {
   if constexpr (sizeof(T) == 4) {
@@ -129,7 +129,7 @@ FC_INLINE T power_of_row(const GradeRow<N, Threads> &own, const RowTotals<T> &to
       const int exponent = most.scale();
       if (own.thread == 0) a.scales.grads[own.of_algebra * a.rows + own.row] = exponent;
       if (own.row == 0 && own.grade == 0) {
-        // One launch before all that lower them.
+        // This launch comes before all launches that lower the exponents.
         for (int path = own.thread; path < FC_MAX_PATHS; path += Threads) {
           const int before = a.first == 0 ? 2 * kMostScale : a.scales.sums[path];
           a.scales.sums[path] = a.scales.sums[FC_MAX_PATHS + path] = before;
@@ -141,7 +141,7 @@ FC_INLINE T power_of_row(const GradeRow<N, Threads> &own, const RowTotals<T> &to
   return 1;
 }
 
-// output = product / r, r the root of the mean square over channels and blades of a grade.
+// output = product / r, where r is the root of the mean square over channels and blades of a grade.
 template <class T, int N, int Type, int Operands, int Threads>
 __global__ void __launch_bounds__(norm_threads(Threads))
     norm_kernel(const __grid_constant__ fc_block a, const __grid_constant__ Grades grades, const T *product, void *output, T *saved) {
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(norm_threads(Threads))
   for (int i = 0; i < own.kKept; i++) kept[i] = splat<V>(T(0));
   RowTotals<T> totals = {};
   const auto add = [&](const V &o) { FC_EACH(N, totals.sum = fused(o.v[i], o.v[i], totals.sum)) };
-  // All are on their way before the first is looked at.
+  // All reads are under way before the first value is used.
   own.walk([&](int i, const Place &place) { kept[i] = read_product(place); },
            [&](const Place &place) {
              if (a.norm) add(read_product(place));
@@ -178,14 +178,14 @@ __global__ void __launch_bounds__(norm_threads(Threads))
            [&](const Place &place) { write_output(place, read_product(place)); });
 }
 
-// The converse for gradients: grad_product = grad_output / r - output (mean of grad_output output) / r.
+// The gradient of the norm: grad_product = grad_output / r - output (mean of grad_output output) / r.
 template <class T, int N, int Type, int Operands, int Threads>
 __global__ void __launch_bounds__(norm_threads(Threads), norm_ctas(N, Threads))
     undo_norm_kernel(const __grid_constant__ fc_block a, const __grid_constant__ Grades grades, const void *output,
                      const void *grad_output, const T *saved, void *grad_product) {
   const GradeRow<N, Threads> own(a, grades);
   if (!own.exists) return;
-  // On its way with the row, not after it.
+  // This read is under way together with the row, not after it.
   const T squares = a.norm ? saved[own.in_saved()] : T(0);
   using Place = typename GradeRow<N, Threads>::Place;
   using V = Lanes<T, N>;

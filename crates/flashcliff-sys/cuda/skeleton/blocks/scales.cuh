@@ -1,20 +1,20 @@
-// The powers of two of path products: of a row and output grade, or of a path in all rows. They are found by forming the products
-// without storing them, so they are no bounds.
+// The powers of two of path products: of a row and output grade, or of a path in all rows. They are found by forming the
+// products without storing them. So they follow the actual numbers, not bounds of them.
 #pragma once
 
 #include "context.cuh"
 
 namespace fc {
 
-// ---- by row and grade: so that an output is a sum of numbers of one scale ----
+// ---- powers by row and grade, so that an output is a sum of numbers of one scale ----
 
-// The rows of a CTA, and their largest path products.
+// The rows of a CTA, with their largest path products.
 template <class Algebra, class Variant>
 struct ScaledRows {
   static constexpr int kGrades = Algebra::kGrades;
   using OfRow = Largest[kGrades];
 
-  // Puts the largest of each path where those of its grade are.
+  // Finds the largest product of each path, at the entry of its grade.
   struct Look : BlockContext<Algebra, Variant> {
     using typename BlockContext<Algebra, Variant>::V;
     OfRow largest = {};
@@ -27,7 +27,7 @@ struct ScaledRows {
     }
   };
 
-  // The powers of a row.
+  // The powers of two of a row.
   struct Powers {
     float of_grade[kGrades];
 
@@ -54,7 +54,7 @@ struct ScaledRows {
     rows = int(a.rows - first < most ? a.rows - first : most);
   }
 
-  // f(row of the CTA, place) for all places of a thread.
+  // Calls f(row of the CTA, place) for all places of a thread.
   template <class F>
   FC_INLINE void walk(F &&f) const {
 #pragma unroll 1
@@ -64,7 +64,7 @@ struct ScaledRows {
     }
   }
 
-  // By all threads, once. What is read here is read again from a cache.
+  // Finds the largest products. All threads call it, once. The values that it reads are read again from a cache.
   FC_INLINE void find() const {
     for (int grade = 0; grade < kGrades; grade++) largest[threadIdx.x][grade] = {};
     __syncthreads();
@@ -86,9 +86,10 @@ struct ScaledRows {
   }
 };
 
-// ---- by path: the gradients of its weights are sums over all rows, of its products times the gradient of the product ----
+// ---- powers by path: the gradient of its weights is a sum over all rows, of its products times the gradient of the product
+// ----
 
-// What exponents of sums the places of a warp allow.
+// Finds the exponents of sums that the places of a warp allow.
 template <class Algebra, class Variant>
 struct LookAtSums : BlockContext<Algebra, Variant> {
   using typename BlockContext<Algebra, Variant>::V;
@@ -104,15 +105,15 @@ struct LookAtSums : BlockContext<Algebra, Variant> {
   FC_INLINE void store(const V (&values)[K]) {
     Largest largest = {};
     largest.add(values);
-    // Zeros allow any.
+    // Zeros allow any exponent.
     const int own = largest.is_zero() ? 2 * kMostScale : largest.scale() + grad_scales[Algebra::output(Path)];
     const int of_warp = __reduce_min_sync(~0u, own);
     if (threadIdx.x % 32 == 0) least[Path] = of_warp;
   }
 };
 
-// Lowers the exponents of sums to what the places of the threads of a CTA allow, by all of them, once; some may have the place
-// of another.
+// Lowers the exponents of sums to those that the places of a CTA's threads allow. All threads call it, once; some may have the
+// same place as another.
 template <class Algebra, class Variant>
 FC_INLINE void scale_sums(const fc_block &a, const Place &place) {
   constexpr int kWarps = kBlockThreads / 32;
@@ -124,12 +125,12 @@ FC_INLINE void scale_sums(const fc_block &a, const Place &place) {
     if (!look.has(path)) continue;
     int of_all = least[0][path];
     for (int warp = 1; warp < kWarps; warp++) of_all = min(of_all, least[warp][path]);
-    // The least of all is the same in any order.
+    // The minimum is the same in any order.
     if (of_all < a.scales.sums[path]) atomicMin(&a.scales.sums[path], of_all);
   }
 }
 
-// The powers of a row by which its path products times its gradient have the scales of the sums.
+// The powers of two of a row, by which its path products times its gradient get the scales of the sums.
 template <class Algebra, class Variant>
 struct SumPowers {
   const fc_block &a;
@@ -141,7 +142,7 @@ struct SumPowers {
 
   template <int Path, class V>
   FC_INLINE V scaled(const V &values) const {
-    // Only zeros allow larger powers. That after the largest would be infinite, and times zero a NaN.
+    // Only zeros allow larger powers. The next larger power would be infinite, and infinity times zero is NaN.
     return values * normal_power(min(a.scales.sums[Path] - grad_scales[Algebra::output(Path)], kMostScale));
   }
 };

@@ -1,24 +1,24 @@
-// The types of elements that kernels are compiled for: with a choice between bf16 and f16 at every number, most of the
-// instructions of a kernel were conversions to the type that was not wanted.
+// The element types that kernels are compiled for. With a choice between bf16 and f16 at every number, most of the instructions
+// of a kernel would be conversions to the type that is not wanted.
 #pragma once
 
 #include "../memory.cuh"
 
 namespace fc {
 
-// Any: known when the kernel runs.
+// Any type: it is known when the kernel runs.
 constexpr int kAnyType = -1;
 
-// The bytes of an element; 0: any.
+// The bytes of an element; 0 for any type.
 __host__ __device__ constexpr int type_bytes(int type) { return type == kAnyType ? 0 : type == FC_F64 ? 8 : type == FC_F32 ? 4 : 2; }
 
-// What is known when a kernel is compiled, or else what the call says.
+// The type if it is known at compile time, else the type of the call.
 template <int Type>
 __host__ FC_INLINE int type_or(int dtype) {
   return Type == kAnyType ? dtype : Type;
 }
 
-// N neighbouring elements in memory, aligned to all of them.
+// Reads N neighbouring elements in memory, whose address is aligned to all of them.
 template <int N, class T, int Type>
 FC_INLINE Lanes<T, N> read(const void *p, int64_t at, int dtype) {
   Lanes<T, N> values;

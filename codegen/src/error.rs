@@ -1,0 +1,35 @@
+//! The errors of the generator.
+
+use std::fmt;
+
+use cayley::Signature;
+use flashcliff_program::plan::Excess;
+
+/// The reason why kernels cannot be generated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// A program needs more tensors or sums than kernels have room for.
+    TooLarge {
+        /// The algebra of the program.
+        signature: Signature,
+        /// The program, and the number that is too large.
+        excess: Excess,
+    },
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLarge { signature, excess } => write!(f, "{signature}: {excess}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::TooLarge { excess, .. } => Some(excess),
+        }
+    }
+}
