@@ -19,7 +19,7 @@ fn main() {
 fn generate() -> Result<(), Box<dyn Error>> {
     let signatures = selection::of_build_script(|name| env::var(name).ok())?;
     let folder = env::var("OUT_DIR")?;
-    for file in rust::sources(&signatures) {
+    for file in rust::sources(&signatures)? {
         let path = Path::new(&folder).join(&file.path);
         // An unchanged file keeps its date.
         if fs::read_to_string(&path).is_ok_and(|text| text == file.text) {

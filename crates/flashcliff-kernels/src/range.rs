@@ -1,27 +1,27 @@
-//! Arithmetic that stays in range where a plain formula would leave it.
+//! Arithmetic that stays in range even if a plain formula would leave it.
 
 use crate::simd::Math;
 
-/// From this ratio on, the longer leg is the hypotenuse, in `f32` and in `f64`.
+/// The ratio of the legs from which on the longer leg is the hypotenuse, in `f32` and in `f64`.
 const LONG: f64 = 134_217_728.0; // 2^27
 
-/// `a b`, and 0 where `a` is 0, whatever `b` is.
+/// `a b`, or 0 if `a` is 0, whatever `b` is.
 ///
 /// # Safety
 /// The CPU supports the tier of `V`.
 #[inline(always)]
-pub(crate) unsafe fn damp<V: Math>(a: V, b: V) -> V {
-    // SAFETY: the caller's.
+pub unsafe fn damp<V: Math>(a: V, b: V) -> V {
+    // SAFETY: the caller promises it.
     unsafe { V::select(a.eq(V::zero()), V::zero(), a.mul(b)) }
 }
 
-/// `sqrt(a^2 + b^2)` for `b >= 0`: neither square is formed, so neither overflows nor underflows.
+/// `sqrt(a^2 + b^2)` for `b >= 0`. Neither square is formed, so neither overflows nor underflows.
 ///
 /// # Safety
 /// The CPU supports the tier of `V`.
 #[inline(always)]
-pub(crate) unsafe fn hypot<V: Math>(a: V, b: V) -> V {
-    // SAFETY: the caller's.
+pub unsafe fn hypot<V: Math>(a: V, b: V) -> V {
+    // SAFETY: the caller promises it.
     unsafe {
         let a = a.abs();
         let ratio = a.div(b);

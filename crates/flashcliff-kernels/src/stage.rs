@@ -4,14 +4,14 @@ use crate::Gate;
 use crate::code::Code;
 use crate::simd::{Tier, Vector};
 
-/// A row of a tensor. Component `k`, channel `c` lies at `ptr + k stride + c`, unless it is packed.
+/// A row of a tensor. Component `k`, channel `c` lies at `ptr + k stride + c`, unless the tensor is packed.
 #[derive(Debug)]
 pub struct Lanes<T> {
     /// The first component of the first channel.
     pub ptr: *mut T,
-    /// Elements from one component to the next.
+    /// The distance in elements from one component to the next.
     pub stride: usize,
-    /// From this row to the one worth fetching meanwhile; 0 if the row lies in a cache already.
+    /// The distance in elements from this row to the one to prefetch; 0 if rows lie in a cache already.
     pub ahead: usize,
 }
 
@@ -24,15 +24,15 @@ impl<T> Clone for Lanes<T> {
 impl<T> Copy for Lanes<T> {}
 
 impl<T> Lanes<T> {
-    /// Of nothing.
+    /// The lanes of a tensor that does not exist.
     pub const NONE: Self = Self {
         ptr: std::ptr::null_mut(),
         stride: 0,
         ahead: 0,
     };
 
-    /// Asks for a later row of the first `COMPONENTS` components: so many streams are more than
-    /// the prefetchers of the CPU follow.
+    /// Prefetches a later row of the first `COMPONENTS` components. These are more streams than the prefetchers of the CPU can
+    /// follow.
     #[inline(always)]
     pub fn prefetch<const COMPONENTS: usize>(self, channel: usize) {
         for component in 0..COMPONENTS {
@@ -44,26 +44,26 @@ impl<T> Lanes<T> {
     /// The address of a component at a channel.
     ///
     /// # Safety
-    /// It lies in the tensor.
+    /// The component and the channel are in the tensor.
     #[inline(always)]
     pub unsafe fn at(self, component: usize, channel: usize) -> *mut T {
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         unsafe { self.ptr.add(component * self.stride + channel) }
     }
 
-    /// Of a tensor in scratch memory with `COUNT` vectors for each group of channels, one behind the
-    /// other: those of one group.
+    /// The vectors of one group of channels, in a tensor in scratch memory that has `COUNT` vectors for each group, one behind
+    /// the other.
     ///
     /// # Safety
     /// The tensor has the group.
     #[inline(always)]
     pub unsafe fn packed<V: Vector<Elem = T>, const COUNT: usize>(self, group: usize) -> Packed<V> {
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         Packed(unsafe { self.ptr.add(group * COUNT * V::LANES) })
     }
 }
 
-/// Asks for the line of an address, which need not be valid.
+/// Prefetches the cache line of an address, which need not be valid.
 #[inline(always)]
 pub(crate) fn prefetch<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]
@@ -76,49 +76,49 @@ pub(crate) fn prefetch<T>(address: *const T) {
     let _ = address;
 }
 
-/// The vectors of a group of channels of a packed tensor. Their distances are constants, which costs
-/// no registers for addresses.
+/// The vectors of a group of channels of a packed tensor. Their distances are constants, so addresses take no registers.
 pub struct Packed<V: Vector>(*mut V::Elem);
 
 impl<V: Vector> Packed<V> {
     /// The address of a vector.
     ///
     /// # Safety
-    /// The tensor has it.
+    /// The tensor has a vector with this index.
     #[inline(always)]
     pub unsafe fn at(&self, index: usize) -> *mut V::Elem {
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         unsafe { self.0.add(index * V::LANES) }
     }
 }
 
-/// What a stage works on. The slots mean what the [`StageCall`](super::program::StageCall) says.
+/// The arguments of a stage. [`StageCall`](super::program::StageCall) gives the meaning of the slots.
 ///
 /// # Contract
 /// Every lane tensor, parameter and parameter gradient holds `groups` whole vectors of the tier
-/// for each of the components the stage names; cuts, parameters and their gradients are packed;
+/// for each of the components the stage names; cuts, parameters and their gradients
+/// are packed for a compiled stage, and lie as other tensors do for one that is interpreted;
 /// outputs and parameter gradients overlap nothing else; `rows` and `sums` have an element for each
 /// row slot.
 pub struct StageArgs<'a, T> {
-    /// The tensors that it reads.
+    /// The tensors that the stage reads.
     pub inputs: &'a [Lanes<T>],
-    /// The tensors that it writes.
+    /// The tensors that the stage writes.
     pub outputs: &'a [Lanes<T>],
     /// The parameters.
     pub params: &'a [Lanes<T>],
-    /// The gradients of parameters, to which it adds.
+    /// The gradients of parameters, to which the stage adds.
     pub param_grads: &'a [Lanes<T>],
-    /// The row sums that it reads.
+    /// The row sums that the stage reads.
     pub rows: &'a [T],
-    /// The row sums that it forms.
+    /// The row sums that the stage computes.
     pub sums: &'a mut [T],
-    /// How many vectors the channels of a row fill, the last perhaps in part.
+    /// The number of vectors that the channels of a row fill; the last one may be partial.
     pub groups: usize,
-    /// The channels of a row.
+    /// The number of channels of a row.
     pub channels: usize,
     /// The gate of the operator.
     pub gate: Gate,
-    /// What norms add under the root.
+    /// The epsilon that norms add under the root.
     pub eps: T,
     /// `1 / channels`.
     pub inv_channels: T,
@@ -127,7 +127,7 @@ pub struct StageArgs<'a, T> {
 }
 
 impl<T> StageArgs<'_, T> {
-    /// How many lanes of a group are channels; the others are padding and count in no sum.
+    /// How many lanes of a group are channels. The other lanes are padding, and count in no sum.
     #[inline(always)]
     pub fn valid_lanes(&self, group: usize, lanes: usize) -> usize {
         (self.channels - group * lanes).min(lanes)
@@ -137,7 +137,7 @@ impl<T> StageArgs<'_, T> {
 /// A stage, compiled for one tier and element type.
 ///
 /// # Safety
-/// The contract of [`StageArgs`], and the CPU supports the tier.
+/// The contract of [`StageArgs`] holds, and the CPU supports the tier.
 pub type StageFn<T> = unsafe fn(&mut StageArgs<'_, T>);
 
 /// A stage: compiled functions, or code that the interpreter runs.
@@ -146,11 +146,11 @@ pub struct Stage {
     pub f32: Tiers<f32>,
     /// The functions for `f64`.
     pub f64: Tiers<f64>,
-    /// What the functions run, if they are those of the interpreter.
+    /// The code of the stage, if the functions are those of the interpreter.
     pub code: Option<&'static Code>,
 }
 
-/// One function per tier; none for tiers that were not compiled, which programs interpret.
+/// One function for each tier; `None` for tiers that were not compiled, where programs are interpreted.
 #[derive(Debug)]
 pub struct Tiers<T: 'static> {
     /// The function of the scalar tier.
@@ -183,8 +183,8 @@ impl<T> Tiers<T> {
     }
 }
 
-/// The [`Tiers`] of a function that is generic over the vector, for one type of elements: a shim for each
-/// vector type of the target. `f64` uses 256-bit vectors on the AVX-512 tier too.
+/// The [`Tiers`] of a function that is generic over the vector, for one element type: a shim for each vector type of the
+/// target. `f64` uses 256-bit vectors on the AVX-512 tier too.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! tiers {
@@ -197,16 +197,20 @@ macro_rules! tiers {
     (@ $body:ident, $elem:ty, $avx2:ident, $avx512:ident, $neon:ident) => {{
         use $crate::stage::{StageArgs, Tiers};
 
+        /// # Safety
+        /// The contract of [`StageArgs`] holds, and the CPU has AVX2 and FMA.
         #[cfg(target_arch = "x86_64")]
         #[target_feature(enable = "avx2,fma")]
         unsafe fn avx2(args: &mut StageArgs<'_, $elem>) {
-            // SAFETY: the caller's.
+            // SAFETY: the caller promises it.
             unsafe { $body::<$crate::simd::avx2::$avx2>(args) }
         }
+        /// # Safety
+        /// The contract of [`StageArgs`] holds, and the CPU has NEON.
         #[cfg(target_arch = "aarch64")]
         #[target_feature(enable = "neon")]
         unsafe fn neon(args: &mut StageArgs<'_, $elem>) {
-            // SAFETY: the caller's.
+            // SAFETY: the caller promises it.
             unsafe { $body::<$crate::simd::neon::$neon>(args) }
         }
         Tiers {
@@ -223,28 +227,34 @@ macro_rules! tiers {
         $avx2
     };
     (@avx512 $body:ident, $elem:ty, $avx512:ident, $avx2:ident) => {{
+        /// # Safety
+        /// The contract of [`StageArgs`] holds, and the CPU has the AVX-512 of the tier.
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
         unsafe fn avx512(args: &mut StageArgs<'_, $elem>) {
-            // SAFETY: the caller's.
+            // SAFETY: the caller promises it.
             unsafe { $body::<$crate::simd::avx512::$avx512>(args) }
         }
         avx512
     }};
 }
 
-/// The [`Stage`] of a function that is generic over the vector, for every tier and both types of elements.
+/// The [`Stage`] of a function that is generic over the vector, for every tier and both element types.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! stage {
     ($body:ident) => {{
         use $crate::stage::{Stage, StageArgs, Tiers};
 
+        /// # Safety
+        /// The contract of [`StageArgs`] holds.
         unsafe fn scalar_f32(args: &mut StageArgs<'_, f32>) {
-            // SAFETY: the caller's.
+            // SAFETY: the caller promises it.
             unsafe { $body::<$crate::simd::Scalar<f32>>(args) }
         }
+        /// # Safety
+        /// The contract of [`StageArgs`] holds.
         unsafe fn scalar_f64(args: &mut StageArgs<'_, f64>) {
-            // SAFETY: the caller's.
+            // SAFETY: the caller promises it.
             unsafe { $body::<$crate::simd::Scalar<f64>>(args) }
         }
         Stage {
@@ -261,18 +271,31 @@ macro_rules! stage {
     }};
 }
 
-/// The [`Stage`] of a kernel: for the vector units of the target, in `f32`, and in `f64` if the feature asks
-/// for it. What is left out is interpreted.
+/// The [`Stage`] of a kernel: for the vector units of the target, in `f32`, and in `f64` if the feature of this crate asks for
+/// it. Missing functions are interpreted.
+#[cfg(feature = "f64")]
+#[doc(hidden)]
+#[macro_export]
 macro_rules! kernel {
     ($body:ident) => {
         $crate::stage::Stage {
             f32: $crate::tiers!($body, f32),
-            #[cfg(feature = "f64")]
             f64: $crate::tiers!($body, f64),
-            #[cfg(not(feature = "f64"))]
+            code: None,
+        }
+    };
+}
+
+/// The [`Stage`] of a kernel: for the vector units of the target, in `f32`. Missing functions are interpreted.
+#[cfg(not(feature = "f64"))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! kernel {
+    ($body:ident) => {
+        $crate::stage::Stage {
+            f32: $crate::tiers!($body, f32),
             f64: $crate::stage::Tiers::NONE,
             code: None,
         }
     };
 }
-pub(crate) use kernel;

@@ -1,4 +1,4 @@
-//! Algebras, with the programs of their operators: compiled ones, or made when they are first asked for.
+//! Algebras with the programs of their operators. A program is compiled, or made when it is first asked for.
 
 use std::fmt;
 use std::ops::Deref;
@@ -18,10 +18,10 @@ use crate::{Element, Error, environment, threads};
 ///
 /// It has all methods of [`cayley::Algebra`]: blades and their names, grades, paths, product tables, signs, duals.
 ///
-/// Every signature of up to 8 dimensions works. [Compiled](Self::is_compiled) algebras have kernels of their
-/// own; operators of others, and of grades that no kernel is for, are planned when they are first made and
-/// interpreted: slower, with the same results bit for bit. `FLASHCLIFF_ALGEBRAS` and the
-/// features of this crate say what a build compiles. On CUDA only what was compiled runs.
+/// Every signature of up to 8 dimensions works. [Compiled](Self::is_compiled) algebras have kernels of their own.
+/// Operators of other algebras, and of grades that no kernel was compiled for, are planned when they are first made,
+/// and interpreted: this is slower, but the results are the same bit for bit. `FLASHCLIFF_ALGEBRAS` and the features of
+/// this crate say what a build compiles. On CUDA only compiled operators run.
 ///
 /// ```
 /// use flashcliff::{Algebra, Path, ProductKind, Signature};
@@ -41,11 +41,11 @@ pub struct Algebra {
 }
 
 struct Entry {
-    /// What was compiled for it.
+    /// The compiled programs of the algebra, if there are any.
     kernels: Option<&'static Kernels>,
     cayley: cayley::Algebra,
     path_count: usize,
-    /// What was made at run time.
+    /// The programs that were made at run time, by their keys.
     made: Kept<(Key, &'static Program)>,
 }
 
@@ -62,11 +62,11 @@ impl Entry {
     }
 }
 
-/// What the grades of an operator may be.
+/// The grades that an operator may have, for error messages.
 const EXPECTED: &str =
     "grades whose result is not empty; all grades for operators that take full multivectors";
 
-/// The compiled algebras.
+/// The compiled algebras, in a list made at the first call.
 fn entries() -> &'static [Entry] {
     static ENTRIES: OnceLock<Vec<Entry>> = OnceLock::new();
     ENTRIES.get_or_init(|| {
@@ -79,7 +79,10 @@ fn entries() -> &'static [Entry] {
     })
 }
 
-/// The others that were asked for.
+/// The algebras with kernels that other crates compiled and registered.
+static REGISTERED: Kept<Entry> = Kept::new();
+
+/// The algebras without kernels that were asked for.
 static INTERPRETED: Kept<Entry> = Kept::new();
 
 impl Algebra {
@@ -90,15 +93,32 @@ impl Algebra {
     pub fn new(signature: Signature) -> Result<Self, Error> {
         environment::check()?;
         threads::note_process();
-        let mut compiled = Self::shipped();
-        match compiled.find(|algebra| algebra.signature() == signature) {
+        match Self::compiled(signature) {
             Some(algebra) => Ok(algebra),
             None => Self::interpreted(signature),
         }
     }
 
-    /// The algebra of a signature without its kernels: all its operators are interpreted. Where
-    /// [`new`](Self::new) gives a compiled algebra, results are the same bit for bit.
+    /// The algebra of a signature with compiled kernels, if there are any.
+    fn compiled(signature: Signature) -> Option<Self> {
+        let mut all = entries().iter().chain(REGISTERED.iter());
+        let entry = all.find(|entry| entry.cayley.signature() == signature)?;
+        Some(Self { entry })
+    }
+
+    /// The algebra of some kernels, which [`new`](Self::new) finds from now on, unless it has others.
+    #[cfg(feature = "macros")]
+    pub(crate) fn registered(kernels: &'static Kernels) -> Self {
+        threads::note_process();
+        let (p, q, r) = kernels.signature;
+        let signature = Signature::of(p, q, r);
+        Self::compiled(signature).unwrap_or_else(|| Self {
+            entry: REGISTERED.add(Entry::new(signature, Some(kernels))),
+        })
+    }
+
+    /// The algebra of a signature without its kernels: all its operators are interpreted. If [`new`](Self::new) gives a
+    /// compiled algebra for the same signature, the results of both are the same bit for bit.
     ///
     /// # Errors
     /// [`Error::Environment`] for a [variable](environment) that means nothing.
@@ -111,27 +131,27 @@ impl Algebra {
         Ok(Self { entry })
     }
 
-    /// Whether its operators were compiled. The others are interpreted.
+    /// Whether the operators of the algebra were compiled. If not, they are interpreted.
     pub fn is_compiled(&self) -> bool {
         self.entry.kernels.is_some()
     }
 
-    /// Every compiled algebra.
+    /// Every algebra that was compiled with this crate. Those of the macro `algebra!` are compiled with other crates.
     pub fn shipped() -> impl Iterator<Item = Self> {
         entries().iter().map(|entry| Self { entry })
     }
 
-    /// Its signature.
+    /// The signature of the algebra.
     pub fn signature(&self) -> Signature {
         self.entry.cayley.signature()
     }
 
-    /// Its name, such as `cl301`.
+    /// The name of the algebra, such as `cl301`.
     pub fn name(&self) -> String {
         self.signature().name()
     }
 
-    /// Blades, product tables and paths.
+    /// The blades, product tables and paths of the algebra.
     pub fn cayley(&self) -> &'static cayley::Algebra {
         &self.entry.cayley
     }
@@ -155,7 +175,7 @@ impl Algebra {
         GradeSet::full(self.entry.cayley.dim())
     }
 
-    /// A program by its key.
+    /// Finds a program by its key.
     pub(crate) fn program(
         &self,
         name: &str,
@@ -180,8 +200,8 @@ impl Algebra {
         })
     }
 
-    /// The program of one path of the fully connected product: paths with equal operand grades
-    /// differ by the grade of the output.
+    /// The program of one path of the fully connected product. Paths with equal operand grades differ by the grade of
+    /// the output.
     pub(crate) fn path_program(&self, path: Path) -> Result<&'static Program, Error> {
         let [left, output, right] = [path.left, path.output, path.right].map(GradeSet::single);
         let key = Key {
@@ -199,8 +219,8 @@ impl Algebra {
         })
     }
 
-    /// A program with the same results on a tier, in a type: itself if it was compiled for both, else an
-    /// interpreted one.
+    /// A program with the same results that runs on a tier, for an element type: the program itself if it was compiled
+    /// for both, else an interpreted one.
     pub(crate) fn runnable<T: Element>(
         &self,
         program: &'static Program,
@@ -230,7 +250,8 @@ impl Algebra {
         }
     }
 
-    /// The program of a key: compiled, made before, or made now.
+    /// The program of a key: a compiled one, one made before, or one made now. `None` if the operator has no such
+    /// program.
     fn find(&self, key: Key) -> Option<&'static Program> {
         let compiled = self
             .entry
@@ -258,7 +279,7 @@ impl Algebra {
 impl FromStr for Algebra {
     type Err = Error;
 
-    /// The algebra of a name such as `cl301`, or of a signature such as `3,0,1`.
+    /// Reads the name of an algebra, such as `cl301`, or a signature, such as `3,0,1`.
     fn from_str(text: &str) -> Result<Self, Error> {
         Self::new(text.parse::<Signature>()?)
     }
@@ -280,7 +301,7 @@ impl Deref for Algebra {
     }
 }
 
-/// The grade set of a bit set.
+/// The grade set that a bit set stands for: bit `g` is set for grade `g`.
 pub(crate) fn grades(bits: u16) -> GradeSet {
     let members = (0..=Signature::MAX_DIM).filter(|g| bits >> g & 1 == 1);
     members.fold(GradeSet::EMPTY, |set, g| set.union(GradeSet::single(g)))

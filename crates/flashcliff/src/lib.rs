@@ -24,10 +24,11 @@
 //! Signs and basis order are those of [`cayley`].
 //!
 //! # Algebras
-//! Every signature of up to 8 dimensions, and operands of any grades. Cargo features (`cl200` and `cl300` are the
-//! default, `all-algebras` has nine) and the variable `FLASHCLIFF_ALGEBRAS="1,1,1;2,1,0"` say, when the crate is built, which
-//! algebras get compiled kernels, in `f32` and with the feature `f64` in that too. Everything else is interpreted on the CPU,
-//! slower, with the same results: see [`Algebra`].
+//! Every signature of up to 8 dimensions works, with operands of any grades. Cargo features (`cl200` and `cl300` are
+//! the default, `all-algebras` has nine) and the variable `FLASHCLIFF_ALGEBRAS="1,1,1;2,1,0"` say, when the crate is
+//! built, which algebras get compiled kernels. These are compiled for `f32`, and with the feature `f64` for that type
+//! too. With the feature `macros`, `flashcliff::algebra!(1, 1, 1)` compiles the kernels of a signature in the crate that
+//! calls it. Everything else is interpreted on the CPU: this is slower, but the results are the same. See [`Algebra`].
 //!
 //! # Determinism
 //! Results are the same bit for bit from run to run and for every number of threads, on one
@@ -50,6 +51,9 @@ mod error;
 mod interpreter;
 mod kept;
 mod kernel;
+#[cfg(feature = "macros")]
+#[doc(hidden)]
+pub mod macros;
 mod operator;
 pub mod ops;
 mod options;

@@ -243,7 +243,7 @@ impl Vector for F64x4 {
     }
     #[inline(always)]
     unsafe fn ldexp(self, n: Self) -> Self {
-        // As for f32: 1.5·2^52 and 2·1023.
+        // These are the steps for f32 with 1.5·2^52 and 2·1023.
         // SAFETY: the caller vouches for AVX2 and FMA.
         unsafe {
             let biased =

@@ -62,7 +62,7 @@ impl Vector for F32x4 {
     }
     #[inline(always)]
     unsafe fn stream(self, p: *mut f32) {
-        // SAFETY: as `store`; non-temporal stores have no intrinsic here.
+        // SAFETY: the same holds as for `store`; non-temporal stores have no intrinsic here.
         unsafe { self.store(p) }
     }
     #[inline(always)]
@@ -74,7 +74,7 @@ impl Vector for F32x4 {
     }
     #[inline(always)]
     unsafe fn min(self, other: Self) -> Self {
-        // Not the minimum instructions, which treat NaN otherwise.
+        // The minimum instructions are not used, because they treat NaN differently.
         // SAFETY: the caller vouches for NEON.
         unsafe { Self::select(self.lt(other), self, other) }
     }
@@ -187,7 +187,7 @@ impl Vector for F64x2 {
     }
     #[inline(always)]
     unsafe fn stream(self, p: *mut f64) {
-        // SAFETY: as `store`; non-temporal stores have no intrinsic here.
+        // SAFETY: the same holds as for `store`; non-temporal stores have no intrinsic here.
         unsafe { self.store(p) }
     }
     #[inline(always)]
@@ -199,7 +199,7 @@ impl Vector for F64x2 {
     }
     #[inline(always)]
     unsafe fn min(self, other: Self) -> Self {
-        // Not the minimum instructions, which treat NaN otherwise.
+        // The minimum instructions are not used, because they treat NaN differently.
         // SAFETY: the caller vouches for NEON.
         unsafe { Self::select(self.lt(other), self, other) }
     }
@@ -223,7 +223,7 @@ impl Vector for F64x2 {
     }
     #[inline(always)]
     unsafe fn ldexp(self, n: Self) -> Self {
-        // As for f32: 1.5·2^52 and 2·1023.
+        // These are the steps for f32 with 1.5·2^52 and 2·1023.
         // SAFETY: the caller vouches for NEON.
         unsafe {
             let biased =

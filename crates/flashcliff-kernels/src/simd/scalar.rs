@@ -1,6 +1,6 @@
 //! The scalar tier: one lane, no instruction beyond the baseline of the target.
 //!
-//! Multiply-adds round twice, for a fused one without hardware support is a slow library call.
+//! Multiply-adds round twice, because a fused one without hardware support is a slow library call.
 
 use super::vector::Vector;
 
@@ -36,7 +36,7 @@ macro_rules! scalar {
             }
             #[inline(always)]
             unsafe fn stream(self, p: *mut $elem) {
-                // SAFETY: as `store`.
+                // SAFETY: the same holds as for `store`.
                 unsafe { self.store(p) }
             }
             #[inline(always)]

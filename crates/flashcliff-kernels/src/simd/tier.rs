@@ -1,4 +1,4 @@
-//! Instruction-set tiers: names, run-time detection, the choice of the best one.
+//! Instruction-set tiers: names, run-time detection, and the choice of the best one.
 
 use std::env;
 use std::fmt;
@@ -142,7 +142,7 @@ impl FromStr for Tier {
     }
 }
 
-/// Why a tier cannot be had.
+/// The reason why a tier is not available.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TierError {

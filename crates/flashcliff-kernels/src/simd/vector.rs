@@ -11,10 +11,9 @@ use super::math::MathElem;
 ///
 /// # Safety
 ///
-/// One contract for every method: the CPU supports the tier of the type (see
-/// [`Tier::is_available`](super::Tier::is_available)). Methods that take a pointer add that it is
-/// valid for `LANES` elements, for reads or for writes; only [`stream`](Self::stream) asks for
-/// alignment.
+/// There is one contract for every method: the CPU supports the tier of the type (see
+/// [`Tier::is_available`](super::Tier::is_available)). For methods that take a pointer, the pointer must also be valid for
+/// reading or writing `LANES` elements; only [`stream`](Self::stream) needs alignment.
 ///
 /// Call these methods only from `#[inline(always)]` functions that end up in a `#[target_feature]`
 /// function of the tier; anywhere else they are correct but slow.
@@ -26,7 +25,7 @@ pub trait Vector: Copy {
     /// The element type, `f32` or `f64`.
     type Elem: MathElem;
 
-    /// One truth value a lane, in whatever form the tier compares and selects with.
+    /// One truth value for each lane, in the form that the tier's comparisons and selections use.
     type Mask: Copy;
 
     /// Lanes in the register.
@@ -48,9 +47,8 @@ pub trait Vector: Copy {
     /// Writes `LANES` elements, at any alignment.
     unsafe fn store(self, p: *mut Self::Elem);
 
-    /// Writes `LANES` elements past the caches. `p` must be aligned to `size_of::<Self>()`. Follow
-    /// the last one with [`stream_fence`](Self::stream_fence) before another thread may read. A
-    /// plain store where the tier has no such instruction.
+    /// Writes `LANES` elements past the caches, or by a plain store if the tier has no such instruction. `p` must be aligned to
+    /// `size_of::<Self>()`. Call [`stream_fence`](Self::stream_fence) after the last write, before another thread may read.
     unsafe fn stream(self, p: *mut Self::Elem);
 
     /// Orders earlier [`stream`](Self::stream)s before later stores.
@@ -91,10 +89,10 @@ pub trait Vector: Copy {
     /// `self * b + c`, fused where the tier can, rounded twice in the scalar tier.
     unsafe fn mul_add(self, b: Self, c: Self) -> Self;
 
-    /// `c - self * b`, rounded as [`mul_add`](Self::mul_add).
+    /// `c - self * b`, rounded like [`mul_add`](Self::mul_add).
     unsafe fn neg_mul_add(self, b: Self, c: Self) -> Self;
 
-    /// `self * b - c`, rounded as [`mul_add`](Self::mul_add).
+    /// `self * b - c`, rounded like [`mul_add`](Self::mul_add).
     unsafe fn mul_sub(self, b: Self, c: Self) -> Self;
 
     /// The rounded square and its rounding error: `s + e = self²` exactly in every tier, unless

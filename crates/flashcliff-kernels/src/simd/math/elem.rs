@@ -1,12 +1,11 @@
-//! What the elementary functions need to know of an element type.
+//! The constants and polynomials that the elementary functions need for an element type.
 
 use std::fmt::Debug;
 
 use super::super::vector::Vector;
 use super::{erf, exp, mills, tanh};
 
-/// An element type of [`Vector`]: `f32` or `f64`, with the polynomials of its precision. Not to be
-/// implemented elsewhere.
+/// An element type of [`Vector`]: `f32` or `f64`, with the polynomials of its precision. It must not be implemented elsewhere.
 #[allow(
     clippy::missing_safety_doc,
     reason = "all methods share the contract of Vector"
@@ -14,10 +13,10 @@ use super::{erf, exp, mills, tanh};
 pub trait MathElem:
     sealed::Sealed + Copy + Debug + Default + PartialOrd + Send + Sync + 'static
 {
-    /// `exp` of this is infinite, of a little less is not.
+    /// A number whose `exp` is infinite, while that of a slightly smaller number is not.
     #[doc(hidden)]
     const EXP_OVERFLOWS: f64;
-    /// `exp` of this rounds to zero, of a little more does not.
+    /// A number whose `exp` rounds to zero, while that of a slightly larger number does not.
     #[doc(hidden)]
     const EXP_VANISHES: f64;
     /// The leading bits of ln 2, few enough for products with exponents to be exact.
@@ -26,10 +25,10 @@ pub trait MathElem:
     /// ln 2 minus its leading bits.
     #[doc(hidden)]
     const LN_2_LOW: f64;
-    /// `tanh` of this rounds to one.
+    /// A number whose `tanh` rounds to one.
     #[doc(hidden)]
     const TANH_IS_ONE: f64;
-    /// The normal density at this rounds to zero.
+    /// A number at which the normal density rounds to zero.
     #[doc(hidden)]
     const PDF_VANISHES: f64;
 
@@ -51,7 +50,7 @@ pub trait MathElem:
     #[doc(hidden)]
     unsafe fn erf_small<V: Vector<Elem = Self>>(x: V) -> V;
 
-    /// The tail of the normal distribution from `a >= 0` on, over its density there.
+    /// The tail of the normal distribution beyond `a >= 0`, divided by the density at `a`.
     #[doc(hidden)]
     unsafe fn mills<V: Vector<Elem = Self>>(a: V) -> V;
 

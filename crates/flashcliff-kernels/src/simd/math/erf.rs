@@ -8,6 +8,9 @@
 use super::super::vector::Vector;
 
 /// `erf(x)` for `|x| <= 19/16`.
+///
+/// # Safety
+/// The contract of [`Vector`] holds.
 #[inline(always)]
 pub(super) unsafe fn small_f32<V: Vector<Elem = f32>>(x: V) -> V {
     // SAFETY: the contract of `Vector`.
@@ -28,6 +31,9 @@ pub(super) unsafe fn small_f32<V: Vector<Elem = f32>>(x: V) -> V {
 }
 
 /// `erf(x)` for `|x| <= 1`.
+///
+/// # Safety
+/// The contract of [`Vector`] holds.
 #[inline(always)]
 pub(super) unsafe fn small_f64<V: Vector<Elem = f64>>(x: V) -> V {
     // SAFETY: the contract of `Vector`.
@@ -53,6 +59,9 @@ pub(super) unsafe fn small_f64<V: Vector<Elem = f64>>(x: V) -> V {
 }
 
 /// `erf(x)`.
+///
+/// # Safety
+/// The contract of [`Vector`] holds.
 #[inline(always)]
 pub(super) unsafe fn erf_f32<V: Vector<Elem = f32>>(x: V) -> V {
     // SAFETY: the contract of `Vector`.
@@ -77,6 +86,9 @@ pub(super) unsafe fn erf_f32<V: Vector<Elem = f32>>(x: V) -> V {
 }
 
 /// `erf(x)`.
+///
+/// # Safety
+/// The contract of [`Vector`] holds.
 #[inline(always)]
 pub(super) unsafe fn erf_f64<V: Vector<Elem = f64>>(x: V) -> V {
     // SAFETY: the contract of `Vector`.
@@ -113,6 +125,9 @@ pub(super) unsafe fn erf_f64<V: Vector<Elem = f64>>(x: V) -> V {
 }
 
 /// `1 - q^8`.
+///
+/// # Safety
+/// The contract of [`Vector`] holds.
 #[inline(always)]
 unsafe fn one_minus_eighth_power<V: Vector>(q: V) -> V {
     // SAFETY: the contract of `Vector`.

@@ -6,6 +6,9 @@ use super::super::vector::Vector;
 use super::elem::MathElem;
 
 /// `exp(x)`.
+///
+/// # Safety
+/// The contract of [`Vector`] holds.
 #[inline(always)]
 pub(super) unsafe fn exp<V: Vector>(x: V) -> V {
     // SAFETY: the contract of `Vector`.
@@ -13,6 +16,9 @@ pub(super) unsafe fn exp<V: Vector>(x: V) -> V {
 }
 
 /// `exp(x)` for `x` not beyond the overflow threshold.
+///
+/// # Safety
+/// The contract of [`Vector`] holds.
 #[inline(always)]
 pub(super) unsafe fn exp_below_overflow<V: Vector>(x: V) -> V {
     // SAFETY: the contract of `Vector`.
@@ -24,6 +30,9 @@ pub(super) unsafe fn exp_below_overflow<V: Vector>(x: V) -> V {
 
 /// `(n, r)` with `x = n ln 2 + r`. The product of `n` and the high part of ln 2 is exact, and so is
 /// its difference from `x`.
+///
+/// # Safety
+/// The contract of [`Vector`] holds.
 #[inline(always)]
 pub(super) unsafe fn split<V: Vector>(x: V) -> (V, V) {
     // SAFETY: the contract of `Vector`.
@@ -36,6 +45,9 @@ pub(super) unsafe fn split<V: Vector>(x: V) -> (V, V) {
 
 /// Degree 6 in `r`, `|r| <= 0.34666`, the first two coefficients fixed at 1: relative error
 /// 2^-28.1.
+///
+/// # Safety
+/// The contract of [`Vector`] holds.
 #[inline(always)]
 pub(super) unsafe fn reduced_f32<V: Vector<Elem = f32>>(r: V) -> V {
     // SAFETY: the contract of `Vector`.
@@ -54,6 +66,9 @@ pub(super) unsafe fn reduced_f32<V: Vector<Elem = f32>>(r: V) -> V {
 
 /// Degree 11 in `r`, `|r| <= 0.34666`, the first two coefficients fixed at 1: relative error
 /// 2^-57.4.
+///
+/// # Safety
+/// The contract of [`Vector`] holds.
 #[inline(always)]
 pub(super) unsafe fn reduced_f64<V: Vector<Elem = f64>>(r: V) -> V {
     // SAFETY: the contract of `Vector`.

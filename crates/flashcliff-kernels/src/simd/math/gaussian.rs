@@ -1,4 +1,4 @@
-//! The standard normal distribution: what the exact GELU and its derivative are made of.
+//! The standard normal distribution, which gives the exact GELU and its derivative.
 
 use std::f64::consts::FRAC_1_SQRT_2;
 
@@ -9,8 +9,11 @@ use super::exp::split;
 /// `1/√(2π)`.
 const FRAC_1_SQRT_2PI: f64 = 0.398_942_280_401_432_7;
 
-/// The tail beyond `|x|`, as density times Mills' ratio: `(1 + erf(x/√2))/2` would have no bits left
-/// where it is small. What calls it beside the density shares the exponential.
+/// The normal distribution function. The tail beyond `|x|` is the density times Mills' ratio: `(1 + erf(x/√2))/2` would have no
+/// bits left where it is small. A caller that also computes the density shares the exponential.
+///
+/// # Safety
+/// The contract of [`Vector`] holds.
 #[inline(always)]
 pub(super) unsafe fn normal_cdf<V: Vector>(x: V) -> V {
     // SAFETY: the contract of `Vector`.
@@ -19,13 +22,16 @@ pub(super) unsafe fn normal_cdf<V: Vector>(x: V) -> V {
         let a = x.abs();
         let tail = normal_pdf(x).mul(V::Elem::mills(a));
         let far = V::select(x.lt(V::zero()), tail, one.sub(tail));
-        // Around the middle both halves have all their bits.
+        // Around the middle both halves keep all their bits.
         let near = V::Elem::erf_small(x.mul(V::from_f64(FRAC_1_SQRT_2))).mul_add(half, half);
         V::select(a.lt(half), near, far)
     }
 }
 
-/// `exp(-x²/2)/√(2π)`. The rounding error of `x²` would cost `x²/4` ulp, so it is carried along.
+/// `exp(-x²/2)/√(2π)`. The rounding error of `x²` would cost `x²/4` ulp, so it is taken into account.
+///
+/// # Safety
+/// The contract of [`Vector`] holds.
 #[inline(always)]
 pub(super) unsafe fn normal_pdf<V: Vector>(x: V) -> V {
     // SAFETY: the contract of `Vector`.

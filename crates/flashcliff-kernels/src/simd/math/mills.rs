@@ -6,6 +6,9 @@
 use super::super::vector::Vector;
 
 /// Mills' ratio of `a >= 0`.
+///
+/// # Safety
+/// The contract of [`Vector`] holds.
 #[inline(always)]
 pub(super) unsafe fn mills_f32<V: Vector<Elem = f32>>(a: V) -> V {
     // SAFETY: the contract of `Vector`.
@@ -31,6 +34,9 @@ pub(super) unsafe fn mills_f32<V: Vector<Elem = f32>>(a: V) -> V {
 }
 
 /// Mills' ratio of `a >= 0`.
+///
+/// # Safety
+/// The contract of [`Vector`] holds.
 #[inline(always)]
 pub(super) unsafe fn mills_f64<V: Vector<Elem = f64>>(a: V) -> V {
     // SAFETY: the contract of `Vector`.

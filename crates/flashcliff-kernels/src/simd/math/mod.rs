@@ -53,7 +53,7 @@ use super::vector::Vector;
 ///
 /// # Safety
 ///
-/// That of [`Vector`]: the CPU supports the tier of the type.
+/// The contract is that of [`Vector`]: the CPU supports the tier of the type.
 #[allow(
     clippy::missing_safety_doc,
     reason = "all methods share the contract stated on the trait"

@@ -5,6 +5,9 @@ use super::elem::MathElem;
 use super::exp::split;
 
 /// `tanh(x)`.
+///
+/// # Safety
+/// The contract of [`Vector`] holds.
 #[inline(always)]
 pub(super) unsafe fn tanh<V: Vector>(x: V) -> V {
     // SAFETY: the contract of `Vector`.
@@ -25,6 +28,9 @@ pub(super) unsafe fn tanh<V: Vector>(x: V) -> V {
 }
 
 /// Degree 4 in `t = x²`, `x <= 5/8`: relative error of tanh 2^-27.7.
+///
+/// # Safety
+/// The contract of [`Vector`] holds.
 #[inline(always)]
 pub(super) unsafe fn small_f32<V: Vector<Elem = f32>>(t: V) -> V {
     // SAFETY: the contract of `Vector`.
@@ -40,6 +46,9 @@ pub(super) unsafe fn small_f32<V: Vector<Elem = f32>>(t: V) -> V {
 }
 
 /// Degree 10 in `t = x²`, `x <= 5/8`: relative error of tanh 2^-56.4.
+///
+/// # Safety
+/// The contract of [`Vector`] holds.
 #[inline(always)]
 pub(super) unsafe fn small_f64<V: Vector<Elem = f64>>(t: V) -> V {
     // SAFETY: the contract of `Vector`.
