@@ -1,7 +1,7 @@
 //! `bindings`: the Rust declarations of the C interface of the kernels.
 //!
-//! bindgen takes longer to compile than all other tasks together, so it is behind a cargo feature. This
-//! task starts itself a second time with that feature, and with the C parser that bindgen loads.
+//! bindgen takes longer to compile than all other tasks together, so it is behind a cargo feature. The task starts
+//! itself a second time with that feature, and with the C parser that bindgen loads.
 
 #[cfg(feature = "bindings")]
 mod header;
@@ -10,7 +10,7 @@ use std::path::Path;
 
 use crate::Error;
 
-/// Makes the declarations, or checks them.
+/// Writes the declarations, or checks them.
 #[cfg(not(feature = "bindings"))]
 pub(crate) fn run(root: &Path, check: bool) -> Result<String, Error> {
     use crate::{command, pins};
@@ -27,7 +27,7 @@ pub(crate) fn run(root: &Path, check: bool) -> Result<String, Error> {
     Ok(command::output(&mut again)?.trim_end().to_owned())
 }
 
-/// Makes the declarations, or checks them.
+/// Writes the declarations, or checks them.
 #[cfg(feature = "bindings")]
 pub(crate) fn run(root: &Path, check: bool) -> Result<String, Error> {
     use std::fs;

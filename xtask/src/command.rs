@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::Error;
 
-/// Runs a command; what it printed. Its errors are part of the error.
+/// Runs a command and returns its output. Text on its standard error is part of the error.
 pub(crate) fn output(command: &mut Command) -> Result<String, Error> {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let words: Vec<OsString> = words.map(OsString::from).collect();

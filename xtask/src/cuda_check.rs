@@ -1,7 +1,7 @@
-//! `cuda-check`: what the compiled kernels need, without a GPU.
+//! `cuda-check`: checks the resources of the compiled kernels, without a GPU.
 //!
-//! A kernel that keeps values in local memory is many times slower than one that does not, and nothing
-//! else shows it. So every such kernel must be on a list, with the bytes it takes.
+//! A kernel that keeps values in local memory is many times slower than one that does not, and nothing else shows it.
+//! So every such kernel must be on a list, with the bytes that it takes.
 
 mod known;
 mod resources;
@@ -21,7 +21,7 @@ use resources::{Dump, Resources};
 
 /// The package whose build makes the library.
 const PACKAGE: &str = "flashcliff-sys";
-/// What is built to build it: the programs that CI runs next, since with other features or dependencies cargo would
+/// The programs whose build makes the library. CI runs these next; with other features or dependencies cargo would
 /// compile all kernels a second time.
 const PROGRAMS: [&str; 8] = [
     "--package",
@@ -33,15 +33,56 @@ const PROGRAMS: [&str; 8] = [
     "--test",
     "cuda",
 ];
-/// The library.
+/// The file name of the library.
 const LIBRARY: &str = "libflashcliff_cuda.a";
 /// The list of kernels that may use local memory.
 const LIST: &str = "crates/flashcliff-sys/known-stack.txt";
 
-/// A kernel on an architecture.
+/// A kernel for an architecture.
 type Key = (String, String);
 
-pub(crate) fn run(root: &Path, bless: bool) -> Result<String, Error> {
+/// A part of the kernels, for a check that takes less time.
+#[derive(Debug, Default)]
+pub(crate) struct Part {
+    /// The architectures, as the variable names them; the default ones if `None`.
+    pub(crate) architectures: Option<String>,
+    /// The algebras, such as `cl300`; all if empty.
+    pub(crate) algebras: Vec<String>,
+}
+
+impl Part {
+    /// The names of the architectures.
+    fn architectures(&self) -> Vec<&str> {
+        match &self.architectures {
+            Some(list) => list.split(',').map(str::trim).collect(),
+            None => DEFAULT_ARCHITECTURES.iter().map(|a| a.name()).collect(),
+        }
+    }
+
+    /// Whether a kernel of the list belongs to the part.
+    fn contains(&self, (name, architecture): &Key) -> bool {
+        let is_built = |wanted: &&str| {
+            // Kernels that need no special instruction of 90a are compiled for 90.
+            *wanted == architecture || wanted.strip_suffix('a') == Some(architecture)
+        };
+        let own = |algebra: &String| name.contains(&format!("{algebra}::"));
+        self.architectures().iter().any(is_built)
+            && (self.algebras.is_empty()
+                || !is_of_an_algebra(name)
+                || self.algebras.iter().any(own))
+    }
+}
+
+/// Whether the name of a kernel has the name of an algebra in it, such as `cl300::`.
+fn is_of_an_algebra(name: &str) -> bool {
+    let mut starts = name.match_indices("cl").map(|(at, _)| &name[at + 2..]);
+    starts.any(|rest| {
+        let (digits, rest) = rest.split_at_checked(3).unwrap_or_default();
+        digits.bytes().all(|b| b.is_ascii_digit()) && rest.starts_with("::")
+    })
+}
+
+pub(crate) fn run(root: &Path, bless: bool, part: &Part) -> Result<String, Error> {
     let target = command::target_folder(root)?;
     let toolkit = Toolkit::find(&Environment::of_process(&target))?;
     let cuobjdump = cuobjdump(&toolkit, &target)?;
@@ -51,17 +92,17 @@ pub(crate) fn run(root: &Path, bless: bool) -> Result<String, Error> {
         false => Some(KnownStacks::read(&path, &toolkit)?),
     };
     let mut dump = Command::new(cuobjdump);
-    dump.arg("--dump-resource-usage").arg(build(root)?);
+    dump.arg("--dump-resource-usage").arg(build(root, part)?);
     let dump = resources::parse(&command::output(&mut dump)?)?;
 
-    let mut violations = missing_architectures(&dump);
+    let mut violations = missing_architectures(&dump, &part.architectures());
     let kernels = by_name(&dump.kernels);
     if kernels.is_empty() {
         violations.push("  the library holds no kernel".to_owned());
     }
     let stacks = stacks(&kernels);
     match known {
-        Some(known) => violations.extend(known.violations(&stacks)),
+        Some(known) => violations.extend(known.violations(&stacks, part)),
         None => {
             let text = known::emit(toolkit.version, &stacks);
             fs::write(&path, text).map_err(Error::at(&path))?;
@@ -73,7 +114,7 @@ pub(crate) fn run(root: &Path, bless: bool) -> Result<String, Error> {
     }
 }
 
-/// The tool that reads kernels: of the toolkit in use, else of the one in the build folder.
+/// The tool that reads kernels: from the toolkit in use, else from the one in the build folder.
 fn cuobjdump(toolkit: &Toolkit, target: &Path) -> Result<PathBuf, Error> {
     let folders = [toolkit.root.clone(), target.join(INSTALLED_TOOLKIT)];
     let paths = folders.map(|folder| folder.join("bin/cuobjdump"));
@@ -85,19 +126,27 @@ fn cuobjdump(toolkit: &Toolkit, target: &Path) -> Result<PathBuf, Error> {
     }
 }
 
-/// Builds the kernels for the default architectures; the library.
-fn build(root: &Path) -> Result<PathBuf, Error> {
+/// Builds the kernels of a part. Returns the path of the library.
+fn build(root: &Path, part: &Part) -> Result<PathBuf, Error> {
     let mut cargo = command::cargo(root);
+    cargo.args(["build", "--release"]);
+    if part.algebras.is_empty() {
+        cargo.args(PROGRAMS);
+    } else {
+        let features = format!("link,{}", part.algebras.join(","));
+        cargo.args(["--package", PACKAGE, "--features", &features]);
+    }
     cargo
-        .args(["build", "--release"])
-        .args(PROGRAMS)
         .args(["--message-format", "json-render-diagnostics"])
-        .env_remove(ARCHITECTURES_VARIABLE)
         .env_remove("FLASHCLIFF_SKIP_CUDA_BUILD");
+    match &part.architectures {
+        Some(list) => cargo.env(ARCHITECTURES_VARIABLE, list),
+        None => cargo.env_remove(ARCHITECTURES_VARIABLE),
+    };
     library(&command::output(&mut cargo)?)
 }
 
-/// The library that a build made, by what cargo says about it.
+/// The path of the library that a build made, from cargo's messages.
 fn library(messages: &str) -> Result<PathBuf, Error> {
     for line in messages.lines() {
         let message: serde_json::Value = serde_json::from_str(line)?;
@@ -117,9 +166,9 @@ fn library(messages: &str) -> Result<PathBuf, Error> {
     })
 }
 
-/// Default architectures for which there is no code, and others for which there is.
-fn missing_architectures(dump: &Dump) -> Vec<String> {
-    let wanted: BTreeSet<&str> = DEFAULT_ARCHITECTURES.iter().map(|a| a.name()).collect();
+/// The wanted architectures without code, and other architectures with code.
+fn missing_architectures(dump: &Dump, wanted: &[&str]) -> Vec<String> {
+    let wanted: BTreeSet<&str> = wanted.iter().copied().collect();
     let machine = dump
         .kernels
         .iter()
@@ -129,15 +178,15 @@ fn missing_architectures(dump: &Dump) -> Vec<String> {
         .collect();
     let missing = wanted.difference(&found);
     let missing = missing.map(|name| format!("  no kernel for architecture {name}"));
-    // What needs nothing of 90a is compiled for 90.
+    // Kernels that need no special instruction of 90a are compiled for 90.
     let portable = |name: &&&str| wanted.contains(format!("{name}a").as_str());
     let extra = found.difference(&wanted).filter(|name| !portable(name));
     missing
-        .chain(extra.map(|name| format!("  kernels for {name}, which is no default architecture")))
+        .chain(extra.map(|name| format!("  kernels for {name}, which was not asked for")))
         .collect()
 }
 
-/// Kernels by readable name. The same kernel may come from several files; the worst counts.
+/// The kernels by readable name. The same kernel may come from several files; the worst one counts.
 fn by_name(kernels: &[Resources]) -> BTreeMap<Key, Resources> {
     let mut named: BTreeMap<Key, Resources> = BTreeMap::new();
     for kernel in kernels {
@@ -152,7 +201,7 @@ fn by_name(kernels: &[Resources]) -> BTreeMap<Key, Resources> {
     named
 }
 
-/// The kernels that use local memory, with the bytes a thread.
+/// The kernels that use local memory, with the bytes for each thread.
 fn stacks(kernels: &BTreeMap<Key, Resources>) -> BTreeMap<Key, u32> {
     let bytes = kernels
         .iter()

@@ -6,7 +6,7 @@ use build_support::INSTALLED_TOOLKIT;
 
 use crate::{Error, command, pins};
 
-/// Installs it if need be; the path of its nvcc.
+/// Installs the toolkit if needed. Returns the path of its nvcc.
 pub(crate) fn run(root: &Path) -> Result<String, Error> {
     let target = command::target_folder(root)?;
     pins::CUDA_TOOLKIT.ensure(&target)?;

@@ -1,4 +1,4 @@
-//! What can go wrong in a task.
+//! The errors of tasks.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,9 +13,12 @@ pub(crate) enum Error {
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
     /// The specification names a signature that does not exist.
-    #[error("codegen/src/spec/algebras.rs: {0}")]
+    #[error("crates/flashcliff-program/src/spec/algebras.rs: {0}")]
     Signature(#[from] cayley::Error),
-    /// What was given as a signature is none.
+    /// The generator refuses a program.
+    #[error(transparent)]
+    Generator(#[from] codegen::Error),
+    /// A text is not a signature.
     #[error("expected a signature p,q,r, such as 4,1,0, got `{0}`")]
     NoSignature(String),
     /// No operator has this name.
@@ -23,10 +26,10 @@ pub(crate) enum Error {
     NoOperator {
         /// The name given.
         name: String,
-        /// The names there are.
+        /// The names that exist.
         known: String,
     },
-    /// Generated files are not what the generator makes.
+    /// Generated files differ from the output of the generator.
     #[error(
         "generated files are out of date, run `{command}`:\n{}",
         differences.join("\n")
@@ -34,6 +37,16 @@ pub(crate) enum Error {
     OutOfDate {
         command: &'static str,
         differences: Vec<String>,
+    },
+    /// A file of measured data lacks something.
+    #[error("{}: expected {expected}", path.display())]
+    Data { path: PathBuf, expected: String },
+    /// A page lacks the markers between which a block is written.
+    #[error("{page}: expected the line `{begin}`, and after it the line `{end}`")]
+    NoMarker {
+        page: &'static str,
+        begin: &'static str,
+        end: &'static str,
     },
     /// A crate depends on a layer that it must not know.
     #[error("layering:\n{}", violations.join("\n"))]
@@ -50,13 +63,13 @@ pub(crate) enum Error {
     /// There is no Python to download packages with.
     #[error("python3 with pip is needed to download packages, but could not be run: {source}")]
     NoPython { source: io::Error },
-    /// The packages do not contain what they are for.
+    /// The packages do not contain an expected file.
     #[error("the packages {pins} were expected to contain {file}, but do not")]
     PackageWithout { pins: String, file: String },
     /// The CUDA toolkit is missing or unusable.
     #[error(transparent)]
     Toolkit(#[from] build_support::Error),
-    /// There is no libclang where the variable says.
+    /// There is no libclang at the path in the variable.
     #[cfg(feature = "bindings")]
     #[error(
         "LIBCLANG_PATH must be the folder of libclang.so, but is {}; \
@@ -71,7 +84,7 @@ pub(crate) enum Error {
     /// The toolkit has no cuobjdump.
     #[error("no cuobjdump at {}; run `cargo xtask cuda-toolkit`", searched.join(" or "))]
     NoCuobjdump { searched: Vec<String> },
-    /// cuobjdump printed something else than usual.
+    /// cuobjdump printed an unexpected line.
     #[error("cuobjdump, line {line}: expected {expected}, got `{text}`")]
     Dump {
         line: usize,
@@ -98,7 +111,7 @@ pub(crate) enum Error {
         nvcc: PathBuf,
         version: Version,
     },
-    /// candle's kernels are compiled for one kind of GPU, which nothing names.
+    /// candle's kernels are compiled for one kind of GPU, and no variable names it.
     #[error(
         "candle's kernels are compiled for one kind of GPU: expected its compute capability in \
          CUDA_COMPUTE_CAP, as in CUDA_COMPUTE_CAP=90 for H100 and H200, but it is not set"
@@ -114,19 +127,19 @@ pub(crate) enum Error {
         bytes: u64,
         list: String,
     },
-    /// The kernels are not what they should be.
+    /// The kernels do not match the list or the architectures.
     #[error("kernels:\n{}", violations.join("\n"))]
     Kernels { violations: Vec<String> },
 }
 
 impl Error {
-    /// For `map_err`: an I/O error with its path.
+    /// A function for `map_err`: an I/O error with its path.
     pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { path, source }
     }
 
-    /// For `map_err`: an error of calling Python.
+    /// A function for `map_err`: an error of calling Python.
     pub(crate) fn pip(self) -> Self {
         match self {
             Self::NotRun { source, .. } => Self::NoPython { source },

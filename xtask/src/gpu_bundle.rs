@@ -1,5 +1,5 @@
-//! `gpu-bundle`: tests, candle's too if asked for, benchmark and planted bugs in a folder, to be run on a machine that has a driver
-//! for its GPU but neither Rust nor a network.
+//! `gpu-bundle`: packs tests, the benchmark, planted bugs and, if asked for, candle's tests into a folder. It can be
+//! run on a machine that has a driver for its GPU, but neither Rust nor a network.
 
 use std::fs;
 use std::io;
@@ -12,21 +12,21 @@ use build_support::{
 
 use crate::{Error, command};
 
-/// What it is built for unless asked otherwise: Hopper, and the rest by portable code.
+/// The default architectures: Hopper, and portable code for the others.
 pub(crate) const ARCHITECTURES: &str = "90a,ptx80";
 
-/// The most bytes of a bundle.
+/// The largest number of bytes of a bundle.
 const MOST_BYTES: u64 = 96 << 20;
 
 /// A program of the bundle.
 struct Program {
-    /// Its package, and the folder of that.
+    /// The package of the program, and its folder.
     package: &'static str,
     folder: &'static str,
-    /// The kind of target, as cargo's option, and the target.
+    /// The kind of target, as an option of cargo, and the name of the target.
     target: [&'static str; 2],
     feature: &'static str,
-    /// The file, which ends in `.gz` in the end.
+    /// The file of the program; `.gz` is added in the end.
     file: &'static str,
 }
 
@@ -47,7 +47,7 @@ const PROGRAMS: [Program; 2] = [
     },
 ];
 
-/// If asked for.
+/// candle's tests, which are built only if asked for.
 const CANDLE: Program = Program {
     package: "flashcliff-candle",
     folder: "crates/flashcliff-candle",
@@ -56,13 +56,13 @@ const CANDLE: Program = Program {
     file: "candle-tests",
 };
 
-/// What candle's kernels are compiled for.
+/// The variable that names the GPU for candle's kernels.
 const COMPUTE_CAPABILITY: &str = "CUDA_COMPUTE_CAP";
 
 /// The programs with planted bugs, one for each tool of compute-sanitizer.
 const PLANTED: [&str; 4] = ["memcheck", "racecheck", "initcheck", "synccheck"];
 
-/// Files that are copied as they are: from where, and to where in the bundle.
+/// Files that are copied unchanged: the source, and the path in the bundle.
 const FILES: [(&str, &str); 2] = [
     ("benches/bundle/run.sh", "run.sh"),
     ("benches/peers/sgp_gpu.py", "peers/sgp_gpu.py"),
@@ -77,7 +77,7 @@ pub(crate) fn run(
     let target = command::target_folder(root)?;
     let out = out.unwrap_or_else(|| target.join("gpu-bundle"));
     let environment = Environment::of_process(&target).with(ARCHITECTURES_VARIABLE, archs);
-    // All say what is wrong before anything is built.
+    // All of these report mistakes before anything is built.
     let toolkit = Toolkit::find(&environment)?;
     let architectures = architectures(&environment)?;
     if candle && environment.variable(COMPUTE_CAPABILITY).is_none() {
@@ -89,7 +89,8 @@ pub(crate) fn run(
     let programs: Vec<&Program> = PROGRAMS.iter().chain(candle.then_some(&CANDLE)).collect();
     let mut messages = build(root, &toolkit, archs, &PROGRAMS)?;
     if candle {
-        // Apart: candle links the CUDA libraries by the crate through which ours loads them.
+        // candle's tests are built separately, because candle links the CUDA libraries by the crate through which ours
+        // loads them.
         messages += &build(root, &toolkit, archs, &[CANDLE])?;
     }
     for program in &programs {
@@ -98,7 +99,7 @@ pub(crate) fn run(
         pack(&executable, &out.join(program.file))?;
     }
     if !candle {
-        // Of a bundle that was there before: it would be run as if it were of this commit.
+        // An old bundle may have this file, which would be run as if it belonged to this commit.
         remove(&out.join(CANDLE.file).with_extension("gz"))?;
     }
     for name in PLANTED {
@@ -106,7 +107,7 @@ pub(crate) fn run(
     }
     for (from, to) in FILES {
         let (from, to) = (root.join(from), out.join(to));
-        // Permissions go along.
+        // The copy keeps the permissions.
         fs::copy(&from, &to).map_err(Error::at(&from))?;
     }
     let path = out.join("COMMIT");
@@ -125,7 +126,7 @@ pub(crate) fn run(
     Ok(format!("{list}\n{mib:.1} MiB in {}", out.display()))
 }
 
-/// Builds programs in one go, so that the library is built once; what cargo says about it.
+/// Builds programs in one call, so that the library is built once. Returns cargo's messages.
 fn build(
     root: &Path,
     toolkit: &Toolkit,
@@ -138,7 +139,7 @@ fn build(
         cargo.args(["--package", program.package, "--features", program.feature]);
         cargo.args(program.target);
         if program.file == CANDLE.file {
-            // Its kernels are for the same compiler: which they look for here, then in the path, then there.
+            // candle's kernels use the same compiler. Their build looks for it in these variables and in the path.
             cargo.env("NVCC", &toolkit.nvcc);
             cargo.env("CUDA_HOME", &toolkit.root);
         }
@@ -159,11 +160,11 @@ fn remove(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// The executable of a target of a package, by what cargo says.
+/// The executable of a target of a package, from cargo's messages.
 fn executable(messages: &str, manifest: &Path, name: &str) -> Result<PathBuf, Error> {
     for line in messages.lines() {
         let message: serde_json::Value = serde_json::from_str(line)?;
-        // Packages may have targets of the same name.
+        // Several packages may have targets of the same name.
         let is_target = message["reason"] == "compiler-artifact"
             && message["manifest_path"].as_str().map(Path::new) == Some(manifest)
             && message["target"]["name"] == name;
@@ -182,7 +183,7 @@ fn pack(from: &Path, to: &Path) -> Result<(), Error> {
     let mut strip = Command::new("strip");
     command::output(strip.arg("-o").arg(to).arg(from))?;
     let mut gzip = Command::new("gzip");
-    // Without the name and the date.
+    // The compressed file has neither the name nor the date.
     gzip.args(["--best", "--no-name", "--force"]).arg(to);
     command::output(&mut gzip).map(drop)
 }
@@ -197,7 +198,7 @@ fn plant(
 ) -> Result<(), Error> {
     let mut nvcc = Command::new(&toolkit.nvcc);
     nvcc.args(nvcc_flags(toolkit.version, architectures, Source::Portable))
-        // Line numbers in what the tools report.
+        // The tools report line numbers.
         .args(["-lineinfo", "-cudart", "static", "-L"])
         .arg(&toolkit.libraries)
         .arg("-o")
@@ -206,7 +207,7 @@ fn plant(
     command::output(&mut nvcc).map(drop)
 }
 
-/// The commit, and whether there is more than that.
+/// The commit, with a note if there are changes that are not committed.
 fn commit(root: &Path) -> Result<String, Error> {
     let git = |arguments: &[&str]| {
         let mut git = Command::new("git");

@@ -7,11 +7,14 @@ mod command;
 mod cuda_check;
 mod cuda_toolkit;
 mod error;
+mod figures;
 mod generate;
 mod gpu_bundle;
 mod layering;
+mod marked;
 mod packages;
 mod pins;
+mod surface;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -29,7 +32,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Write the review copies of generated kernels, `codegen/review/`.
+    /// Write the review copies of generated kernels, `codegen/review/`, and the files derived from the table of operators.
     Gen {
         /// Change nothing; fail if a copy is missing, differs or is not expected.
         #[arg(long)]
@@ -37,6 +40,12 @@ enum Task {
         /// Write nothing; print the kernels of one operator in any algebra, such as `--print 4,1,0 sgp`.
         #[arg(long, num_args = 2, value_names = ["P,Q,R", "OPERATOR"], conflicts_with = "check")]
         print: Option<Vec<String>>,
+    },
+    /// Write what the documents say of speed and accuracy, from the data in `benches/results/`.
+    Figures {
+        /// Change nothing; fail if a document does not agree with the data.
+        #[arg(long)]
+        check: bool,
     },
     /// Check that crates depend only on the layers below them.
     Layering,
@@ -48,18 +57,29 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
-    /// Compile the CUDA kernels and check what they need: no local memory but where it is known.
+    /// Compile the CUDA kernels and check that only the listed ones use local memory.
     CudaCheck {
         /// Write the list of kernels that use local memory instead of checking it.
         #[arg(long)]
         bless: bool,
+        /// Compile for these architectures only, as FLASHCLIFF_CUDA_ARCHS names them.
+        #[arg(long, value_name = "LIST", conflicts_with = "bless")]
+        archs: Option<String>,
+        /// Compile the kernels of these algebras only, such as `cl200,cl300`.
+        #[arg(
+            long,
+            value_name = "LIST",
+            value_delimiter = ',',
+            conflicts_with = "bless"
+        )]
+        algebras: Vec<String>,
     },
-    /// Build the GPU tests and the benchmark into a folder that runs where there is only a driver.
+    /// Build the GPU tests and the benchmark into a folder that runs on machines with a driver only.
     GpuBundle {
         /// The folder; `gpu-bundle` in the build folder if not given.
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
-        /// What to compile for, as FLASHCLIFF_CUDA_ARCHS.
+        /// The architectures to compile for, as in FLASHCLIFF_CUDA_ARCHS.
         #[arg(long, value_name = "LIST", default_value = gpu_bundle::ARCHITECTURES)]
         archs: String,
         /// Add candle's GPU tests, with candle's kernels for the GPU that CUDA_COMPUTE_CAP names (a
@@ -76,10 +96,21 @@ fn main() -> ExitCode {
             Some([signature, operator]) => generate::print(signature, operator),
             _ => generate::run(&root, check),
         },
+        Task::Figures { check } => figures::run(&root, check),
         Task::Layering => layering::run(&root),
         Task::CudaToolkit => cuda_toolkit::run(&root),
         Task::Bindings { check } => bindings::run(&root, check),
-        Task::CudaCheck { bless } => cuda_check::run(&root, bless),
+        Task::CudaCheck {
+            bless,
+            archs,
+            algebras,
+        } => {
+            let part = cuda_check::Part {
+                architectures: archs,
+                algebras,
+            };
+            cuda_check::run(&root, bless, &part)
+        }
         Task::GpuBundle { out, archs, candle } => gpu_bundle::run(&root, out, &archs, candle),
     };
     match result {

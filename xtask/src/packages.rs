@@ -1,5 +1,4 @@
-//! Packages of PyPI in folders of their own. Python is only the downloader; nothing is run from them
-//! but native programs.
+//! Installs packages of PyPI in folders of their own. Python only downloads them; only native programs in them are run.
 
 use std::path::{Path, PathBuf};
 use std::process::{self, Command};
@@ -9,24 +8,24 @@ use crate::{Error, command};
 
 /// Packages that are installed together.
 pub(crate) struct Packages {
-    /// The folder in the build folder.
+    /// The name of the folder in the build folder.
     pub(crate) folder: &'static str,
-    /// What pip is asked for.
+    /// The packages and versions that pip is asked for.
     pub(crate) pins: &'static [&'static str],
-    /// Files that must be there afterwards.
+    /// The files that must exist after the installation.
     pub(crate) files: &'static [&'static str],
 }
 
-/// Written last; says what is installed.
+/// The file that is written last, and lists what is installed.
 const STAMP: &str = "installed.txt";
 
 impl Packages {
-    /// Installs the packages unless they are there in these versions; the folder.
+    /// Installs the packages unless they are there in these versions. Returns the folder.
     pub(crate) fn ensure(&self, target: &Path) -> Result<PathBuf, Error> {
         self.ensure_with(target, |folder| self.pip(folder))
     }
 
-    /// [`Packages::ensure`] with another way to fill a folder.
+    /// Does the same as [`Packages::ensure`], with another way to fill a folder.
     fn ensure_with(
         &self,
         target: &Path,
@@ -37,7 +36,7 @@ impl Packages {
         if fs::read_to_string(folder.join(STAMP)).is_ok_and(|text| text == stamp) {
             return Ok(folder);
         }
-        // A folder that carries the final name is always complete.
+        // A folder with the final name is always complete.
         let partial = target.join(format!("{}.partial-{}", self.folder, process::id()));
         let result = self.fill(&partial, &stamp, install);
         let result = result.and_then(|()| {
@@ -77,7 +76,7 @@ impl Packages {
             .args(["--only-binary", ":all:", "--target"])
             .arg(folder)
             .args(self.pins)
-            // As variables, since older versions of pip refuse options that they do not know.
+            // These are variables, since older versions of pip refuse options that they do not know.
             .env("PIP_DISABLE_PIP_VERSION_CHECK", "1")
             .env("PIP_NO_INPUT", "1")
             .env("PIP_ROOT_USER_ACTION", "ignore")
@@ -165,7 +164,7 @@ mod tests {
         let folder = PACKAGES.ensure_with(target.path(), install("first"))?;
         let result = NEWER.ensure_with(target.path(), |_| Err(failure()));
         assert!(matches!(result, Err(Error::Tool { .. })));
-        // An installer that succeeds without the file that everything is about.
+        // The installer succeeds without the file that is needed.
         let result = NEWER.ensure_with(target.path(), |_| Ok(()));
         assert!(matches!(result, Err(Error::PackageWithout { file, .. }) if file == "bin/tool"));
         assert_eq!(names(target.path())?, ["tool"]);

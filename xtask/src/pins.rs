@@ -1,9 +1,9 @@
-//! The versions of everything that is downloaded. Nowhere else are they named.
+//! The versions of everything that is downloaded. They are named nowhere else.
 
 use crate::packages::Packages;
 
-/// The CUDA toolkit, and the tool that reads what it makes. NVIDIA publishes that tool from CUDA 13.2 on
-/// only; it reads what older toolkits make.
+/// The CUDA toolkit, and the tool that reads its output. NVIDIA publishes that tool only from CUDA 13.2 on; it also
+/// reads the output of older toolkits.
 pub(crate) const CUDA_TOOLKIT: Packages = Packages {
     folder: "cuda-toolkit",
     pins: &[

@@ -1,9 +1,9 @@
-//! The programs of the README: each is an example of this crate, word for word, and so compiled.
+//! The programs of the README and of `docs/gpu.md` are examples of this crate, and so they are compiled.
 
 use std::fs;
 use std::path::Path;
 
-/// The Rust programs of the README, in order.
+/// The Rust programs of a page, in order.
 fn programs(readme: &str) -> Vec<&str> {
     let blocks = readme.split("```rust\n").skip(1);
     let blocks = blocks.map(|rest| rest.split("```").next().unwrap_or(rest));
@@ -11,13 +11,16 @@ fn programs(readme: &str) -> Vec<&str> {
 }
 
 #[test]
-fn the_readme_has_the_examples() {
+fn the_pages_have_the_examples() {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let read =
         |path: &str| fs::read_to_string(package.join(path)).expect("a file of the repository");
-    let readme = read("../../README.md");
-    let found = programs(&readme);
-    assert_eq!(found, [read("examples/cpu.rs"), read("examples/gpu.rs")]);
+    // The README leaves out the comment at the head of the example.
+    let example = read("examples/cpu.rs");
+    let (_, example) = example.split_once("\n\n").expect("a line of comment first");
+    assert_eq!(programs(&read("../../README.md")), [example]);
+    let page = read("../../docs/gpu.md");
+    assert_eq!(programs(&page), [read("examples/gpu.rs")]);
 }
 
 #[test]

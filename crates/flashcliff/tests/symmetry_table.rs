@@ -1,4 +1,4 @@
-//! The table of symmetries in the README is that of the library.
+//! The table of symmetries in `docs/equivariance.md` is the table of the library.
 
 use flashcliff::SYMMETRIES;
 
@@ -24,12 +24,12 @@ fn rows() -> Vec<String> {
 }
 
 #[test]
-fn the_readme_has_the_table_of_the_library() {
-    let readme = include_str!("../../../README.md");
+fn the_page_has_the_table_of_the_library() {
+    let page = include_str!("../../../docs/equivariance.md");
     for row in rows() {
         assert!(
-            readme.contains(&row),
-            "README.md lacks this row of its table of symmetries:\n{row}"
+            page.contains(&row),
+            "docs/equivariance.md lacks this row of its table of symmetries:\n{row}"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! From the header to declarations.
+//! Translates the headers to Rust declarations.
 
 use std::env;
 use std::fs;
@@ -11,14 +11,14 @@ use crate::Error;
 
 /// The command that the declarations name.
 pub(super) const COMMAND: &str = "cargo xtask bindings";
-/// The declarations.
+/// The file of the declarations.
 pub(super) const RUST: &str = "crates/flashcliff-sys/src/bindings.rs";
 /// The folder of the headers.
 const FOLDER: &str = "crates/flashcliff-sys/cuda";
 /// The headers that declare the interface.
 const HEADERS: [&str; 4] = ["flashcliff.h", "linear.h", "fully_connected.h", "floor.h"];
-/// Stand-ins for the standard headers, so that the result depends neither on the machine nor on its C
-/// library, and a parser that comes without its own headers is enough.
+/// Stand-ins for the standard headers. With them the result depends neither on the machine nor on its C library, and a
+/// parser without headers of its own is enough.
 const STANDARD_HEADERS: &str = "xtask/include";
 
 /// The text of the declarations.
@@ -35,8 +35,7 @@ pub(super) fn translate(root: &Path) -> Result<String, Error> {
         .clang_arg("-fparse-all-comments")
         .parse_callbacks(Box::new(PlainText))
         .allowlist_item("(fc|FC)_.*")
-        // A value from C that is none of the constants must not be undefined behaviour, so no Rust
-        // enums.
+        // A value from C that is not one of the constants must not be undefined behaviour, so there are no Rust enums.
         .default_enum_style(EnumVariation::NewType {
             is_bitfield: false,
             is_global: false,
@@ -57,7 +56,7 @@ pub(super) fn translate(root: &Path) -> Result<String, Error> {
     Ok(bindings.to_string())
 }
 
-/// Comments in C are no Markdown: `rows[r, c]` is no link.
+/// Escapes comments in C, which are not Markdown: `rows[r, c]` is not a link.
 #[derive(Debug)]
 struct PlainText;
 
@@ -67,7 +66,7 @@ impl ParseCallbacks for PlainText {
     }
 }
 
-/// bindgen panics when it finds no libclang, so look before it does.
+/// Looks for libclang, because bindgen panics if there is none.
 fn check_libclang() -> Result<(), Error> {
     let value = env::var_os("LIBCLANG_PATH").map(PathBuf::from);
     let found = value.as_ref().is_some_and(|folder| {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use build_support::{Toolkit, Version};
 
-use super::Key;
+use super::{Key, Part};
 use crate::Error;
 
 const HEADER: &str = "\
@@ -15,7 +15,7 @@ const HEADER: &str = "\
 # It holds for one version of the compiler:
 ";
 
-/// What the list says.
+/// The contents of the list.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct KnownStacks {
     /// The compiler that the list is for.
@@ -39,8 +39,8 @@ impl KnownStacks {
         })
     }
 
-    /// Every difference to what the kernels really use.
-    pub(crate) fn violations(&self, found: &BTreeMap<Key, u32>) -> Vec<String> {
+    /// All differences between the list and the local memory that the kernels of a part really use.
+    pub(crate) fn violations(&self, found: &BTreeMap<Key, u32>, part: &Part) -> Vec<String> {
         let mut violations = Vec::new();
         for ((name, architecture), bytes) in found {
             let what = format!("  {name} for {architecture} uses {bytes} bytes of local memory");
@@ -50,7 +50,8 @@ impl KnownStacks {
                 Some(_) => {}
             }
         }
-        let gone = self.bytes.keys().filter(|key| !found.contains_key(*key));
+        let expected = self.bytes.keys().filter(|key| part.contains(key));
+        let gone = expected.filter(|key| !found.contains_key(*key));
         violations.extend(gone.map(|(name, architecture)| {
             format!("  {name} for {architecture} uses no local memory any more, but is on the list")
         }));
@@ -134,7 +135,10 @@ mod tests {
         let known = read(&emit(NVCC, &bytes))?;
         assert_eq!(known.nvcc, "13.0.88");
         assert_eq!(known.bytes, bytes);
-        assert_eq!(known.violations(&bytes), Vec::<String>::new());
+        assert_eq!(
+            known.violations(&bytes, &Part::default()),
+            Vec::<String>::new()
+        );
         assert_eq!(read(&emit(NVCC, &BTreeMap::new()))?.bytes, BTreeMap::new());
         Ok(())
     }
@@ -160,7 +164,30 @@ mod tests {
             "  same for 90a uses 8 bytes of local memory, which is not known",
             "  gone for 80 uses no local memory any more, but is on the list",
         ];
-        assert_eq!(known.violations(&found), expected);
+        assert_eq!(known.violations(&found, &Part::default()), expected);
+        Ok(())
+    }
+
+    #[test]
+    fn kernels_outside_the_part_are_not_missed() -> Result<(), Error> {
+        let known = stacks(&[
+            ("block<cl300::Blocks>", "80", 8),
+            ("block<cl300::Blocks>", "90", 8),
+            ("block<cl500::Blocks>", "90", 8),
+            ("norm<double>", "90", 8),
+        ]);
+        let known = read(&emit(NVCC, &known))?;
+        let missed = |architectures: Option<&str>, algebras: &[&str]| {
+            let part = Part {
+                architectures: architectures.map(str::to_owned),
+                algebras: algebras.iter().copied().map(str::to_owned).collect(),
+            };
+            known.violations(&BTreeMap::new(), &part).len()
+        };
+        assert_eq!(missed(None, &[]), 4);
+        assert_eq!(missed(Some("90a"), &[]), 3);
+        assert_eq!(missed(Some("90a"), &["cl300"]), 2);
+        assert_eq!(missed(Some("100"), &["cl300"]), 0);
         Ok(())
     }
 

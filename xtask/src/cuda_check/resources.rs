@@ -1,4 +1,4 @@
-//! What `cuobjdump --dump-resource-usage` prints.
+//! Parses the output of `cuobjdump --dump-resource-usage`.
 
 use std::collections::BTreeSet;
 
@@ -6,35 +6,34 @@ use cpp_demangle::{DemangleOptions, Symbol};
 
 use crate::Error;
 
-/// What a kernel, compiled for one architecture, needs.
+/// The resources of a kernel that is compiled for one architecture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Resources {
     pub(crate) symbol: String,
-    /// As `90a`.
+    /// The architecture, such as `90a`.
     pub(crate) architecture: String,
-    /// A thread.
+    /// The number of registers for each thread.
     pub(crate) registers: u32,
-    /// Local memory a thread: stack and fixed.
+    /// The bytes of local memory for each thread: stack and fixed.
     pub(crate) local_bytes: u32,
 }
 
-/// What a library holds.
+/// The contents of a library.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Dump {
     pub(crate) kernels: Vec<Resources>,
-    /// The architectures of portable code, as `ptx80`.
+    /// The architectures of portable code, such as `ptx80`.
     pub(crate) portable: BTreeSet<String>,
 }
 
-/// Which part of a library the lines are about.
+/// The part of a library that the following lines are about.
 enum Section {
     Other,
     Machine { architecture: Option<String> },
     Portable,
 }
 
-/// Reads the text. Lines that say nothing about resources or architectures are passed over, but what is
-/// begun must be complete.
+/// Parses the output. Lines without resources or architectures are skipped, but an entry that begins must be complete.
 pub(crate) fn parse(text: &str) -> Result<Dump, Error> {
     let mut dump = Dump::default();
     let mut section = Section::Other;
@@ -90,7 +89,7 @@ fn field(line: &str, name: &str) -> Option<u32> {
     value.parse().ok()
 }
 
-/// The name of a kernel as in the source, with template arguments, without parameters.
+/// The name of a kernel as in the source, with template arguments and without parameters.
 pub(crate) fn readable(symbol: &str) -> String {
     let options = DemangleOptions::new().no_params().no_return_type();
     let name = Symbol::new(symbol)

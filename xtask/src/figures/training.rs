@@ -1,0 +1,159 @@
+//! Section of the accuracy of trained networks.
+
+use std::path::Path;
+
+use super::data::{Data, Place};
+use super::markdown::{Table, median};
+use crate::Error;
+
+pub(super) struct Training {
+    data: Data,
+}
+
+/// The key of the runs at one budget with other settings.
+const TRIED: &str = "regression 3000/300, what was tried";
+
+impl Training {
+    pub(super) const NAME: &str = "accuracy.json";
+
+    pub(super) fn read(results: &Path) -> Result<Self, Error> {
+        let data = Data::read(results, Self::NAME)?;
+        Ok(Self { data })
+    }
+
+    /// The machine, as the data names it.
+    pub(super) fn machine(&self) -> Result<String, Error> {
+        let mut machines = Vec::new();
+        for (_, task) in self.tasks()? {
+            let program = task.get("program")?;
+            let machine = format!(
+                "{}, {}, {} threads",
+                program.get("architecture")?.text()?,
+                program.get("simd")?.text()?,
+                program.get("threads")?.number()?
+            );
+            if !machines.contains(&machine) {
+                machines.push(machine);
+            }
+        }
+        Ok(machines.join("; "))
+    }
+
+    /// The tasks with published errors.
+    fn tasks(&self) -> Result<Vec<(&str, Place<'_>)>, Error> {
+        let mut tasks = self.data.root().entries()?;
+        tasks.retain(|(key, _)| *key != TRIED);
+        match tasks.is_empty() {
+            true => Err(self.data.root().lacks("a task")),
+            false => Ok(tasks),
+        }
+    }
+
+    /// The commands, a line each.
+    pub(super) fn commands(&self) -> Result<String, Error> {
+        let mut text = String::new();
+        for (_, task) in self.tasks()? {
+            text += task.get("command")?.text()?;
+            text.push('\n');
+        }
+        Ok(text)
+    }
+
+    pub(super) fn table(&self) -> Result<String, Error> {
+        let mut table = Table::new(&[
+            "task, samples / steps / batch",
+            "seeds",
+            "ours, validation",
+            "ours, test",
+            "CGENN, published",
+            "GLGENN, published",
+        ]);
+        for (name, task) in self.tasks()? {
+            let mean = |key: &str| -> Result<String, Error> {
+                let errors = task.get(key)?.numbers()?;
+                Ok(with_range(
+                    errors.iter().sum::<f64>() / errors.len() as f64,
+                    &errors,
+                ))
+            };
+            let published = task.get("published")?.list()?;
+            let of = |method: &str| -> Result<String, Error> {
+                for one in &published {
+                    if one.get("method")?.text()? == method {
+                        let trials = one.get("trials")?.numbers()?;
+                        return Ok(with_range(one.get("mean")?.number()?, &trials));
+                    }
+                }
+                Err(task.lacks(&format!("published errors of {method}")))
+            };
+            table.row(&[
+                name.to_owned(),
+                task.get("seeds")?.list()?.len().to_string(),
+                mean("validation")?,
+                mean("test")?,
+                of("CGENN")?,
+                of("GLGENN")?,
+            ]);
+        }
+        Ok(table.text())
+    }
+
+    /// The attempts where we fall short, and a row of all seeds with the stated settings.
+    pub(super) fn tried(&self) -> Result<String, Error> {
+        let mut table = Table::new(&[
+            "setting",
+            "seeds",
+            "validation samples",
+            "validation, median",
+            "test, median",
+        ]);
+        // Test errors of runs with the stated batch and learning rate.
+        let mut stated = Vec::new();
+        for run in self.data.root().get(TRIED)?.list()? {
+            let command = run.get("command")?.text()?;
+            let test = run.get("test")?.numbers()?;
+            let batch = option(command, "--batch").unwrap_or("15");
+            if batch == "15" && option(command, "--lr").is_none() {
+                stated.extend(&test);
+            }
+            let validation = median(&run.get("validation")?.numbers()?);
+            table.row(&[
+                run.get("what")?.text()?.to_owned(),
+                test.len().to_string(),
+                option(command, "--val-samples")
+                    .unwrap_or_default()
+                    .to_owned(),
+                validation.map(error).unwrap_or_default(),
+                median(&test).map(error).unwrap_or_default(),
+            ]);
+        }
+        table.row(&[
+            "all of batch 15 and the default learning rate".to_owned(),
+            stated.len().to_string(),
+            String::new(),
+            String::new(),
+            median(&stated).map(error).unwrap_or_default(),
+        ]);
+        Ok(table.text())
+    }
+}
+
+/// The word after an option of a command.
+fn option<'a>(command: &'a str, name: &str) -> Option<&'a str> {
+    let mut words = command.split(' ');
+    words.find(|word| *word == name)?;
+    words.next()
+}
+
+fn with_range(mean: f64, all: &[f64]) -> String {
+    let range = super::markdown::range(all.iter().copied(), error);
+    format!("{} ({range})", error(mean))
+}
+
+/// Errors of training: four digits at the most.
+fn error(number: f64) -> String {
+    match number {
+        1.0.. => format!("{number:.2}"),
+        _ => format!("{number:.4}"),
+    }
+}
